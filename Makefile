@@ -1,0 +1,96 @@
+# Every command of the project. `make` alone lists them.
+
+SHELL         := bash
+.SHELLFLAGS   := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+TEST_TIMEOUT ?= 5m
+COVER_FLOOR  ?= 95
+FUZZTIME     ?= 30s
+FUZZ         ?=
+BENCH        ?= .
+COUNT        ?= 6
+
+export TEST_TIMEOUT
+
+# Developer tools are pinned in tools/go.mod, away from the library's own.
+tool   := go tool -modfile=tools/go.mod
+# Modules of their own beside the root one.
+nested := $(patsubst %/go.mod,%,$(wildcard bench/go.mod))
+
+##@ Every day
+
+.PHONY: help
+help: ## list the commands
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: ## start the example payment server on 127.0.0.1:8080
+	go run ./examples/quickstart
+
+.PHONY: test
+test: setup fmt vet lint race nested cover smoke ## everything a change must pass, set-up included
+	@echo "test: all passed"
+
+.PHONY: check
+check: fmt vet lint arch ## the quick round: vet, lint, arrows, tests from the cache
+	go test -timeout=$(TEST_TIMEOUT) ./...
+
+##@ One at a time
+
+.PHONY: lint
+lint: ## golangci-lint as pinned in tools/go.mod; the first run builds it
+	$(tool) golangci-lint run ./...
+
+.PHONY: race
+race: ## all tests under the race detector, in random order, never from the cache
+	go test -race -shuffle=on -count=1 -timeout=$(TEST_TIMEOUT) ./...
+
+.PHONY: cover
+cover: ## coverage of the root package, with its floor (COVER_FLOOR=95)
+	@scripts/cover $(COVER_FLOOR)
+
+.PHONY: fuzz
+fuzz: ## fuzz each target (FUZZTIME=30s, FUZZ=FuzzName for one)
+	@scripts/fuzz $(FUZZTIME) $(FUZZ)
+
+.PHONY: bench
+bench: ## side-by-side benchmarks as tables (BENCH=regexp COUNT=6)
+	@mkdir -p out
+	cd bench && go test -run='^$$' -bench='$(BENCH)' -benchmem -count=$(COUNT) -timeout=60m ./... | tee ../out/bench.txt
+	@$(tool) benchstat -col /impl out/bench.txt # .../impl=ours and .../impl=theirs stand side by side
+
+.PHONY: tidy
+tidy: ## format the code and tidy every go.mod
+	gofmt -w .
+	@for m in . $(nested) tools; do (set -x; go -C $$m mod tidy); done
+
+# The steps below are parts of test and check.
+
+.PHONY: setup
+setup:
+	@scripts/setup
+
+.PHONY: fmt
+fmt:
+	@unformatted=$$(gofmt -l .); [[ -z $$unformatted ]] || \
+		{ echo "fmt: not as gofmt has it, run make tidy:" $$unformatted >&2; exit 1; }
+
+.PHONY: vet
+vet:
+	go vet ./...
+
+.PHONY: arch
+arch:
+	go test -run='^TestArch' .
+
+.PHONY: nested
+nested:
+	@for m in $(nested); do (set -x; go -C $$m vet ./... && go -C $$m test -timeout=$(TEST_TIMEOUT) ./...); done
+
+.PHONY: smoke
+smoke:
+	@FUZZ_BUDGET=90 scripts/fuzz 2s

@@ -1,0 +1,228 @@
+package retrysafe_test
+
+import (
+	"bytes"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const (
+	module = "github.com/retrysafe/retrysafe"
+	root   = "."
+)
+
+// An arrowRule lists the packages of ours that a package may import. Paths are
+// relative to the module; "dir/..." stands for dir and everything below it.
+type arrowRule struct {
+	from string
+	to   []string
+	why  string
+}
+
+// arrows has one rule for each package. What a package imports from outside this
+// module is not its matter, and test files are exempt.
+var arrows = []arrowRule{
+	{root, []string{"internal/..."}, "the domain stands on the standard library alone"},
+	{"internal/canonjson", nil, "it knows JSON, not keys"},
+	{"internal/faultstore", []string{root}, "it lets any store fail, for tests"},
+	{"httpkey", []string{root, "internal/canonjson"}, "the wire speaks to the engine and never to a store"},
+	{"store/memstore", []string{root}, "a store keeps records; it knows no HTTP"},
+	{"store/sealed", []string{root}, "it wraps any store, so it knows none"},
+	{"store/storetest", []string{root}, "the contract holds for every store, so it knows none"},
+	{"client", nil, "it talks to any API, also to one without retrysafe"},
+	{"conform", nil, "the verifier is a black box: it shares no code with what it judges"},
+	{"cmd/retrysafe", []string{"..."}, "the place where everything meets"},
+	{"examples/...", []string{"..."}, "an example may show anything that users can import"},
+}
+
+// An arrowBan is an arrow that no rule may allow, whatever the table says.
+type arrowBan struct{ from, to, why string }
+
+var never = []arrowBan{
+	{"...", "cmd/...", "a command is where arrows start"},
+	{"...", "examples/...", "examples are for reading"},
+	{"store/...", "httpkey", "a store keeps records; it knows no HTTP"},
+	{"examples/...", "internal/...", "users cannot import it either"},
+}
+
+func TestArchRootIsStandardLibraryOnly(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps",
+		"-f", `{{if not .Standard}}{{.ImportPath}} {{join .Imports " "}}{{end}}`, ".")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+
+	importers := map[string][]string{}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		for _, dep := range fields[1:] {
+			importers[dep] = append(importers[dep], fields[0])
+		}
+	}
+	for line := range strings.Lines(string(out)) {
+		dep := strings.Fields(line)[0]
+		if dep == module || strings.HasPrefix(dep, module+"/internal/") {
+			continue // internal packages are listed here too, so what they import is held as well
+		}
+		t.Errorf("the root package stands on the standard library only, but it reaches %s, imported by %s",
+			dep, strings.Join(importers[dep], ", "))
+	}
+}
+
+func TestArchArrows(t *testing.T) {
+	t.Parallel()
+	for from, imports := range ourImports(t) {
+		row := slices.IndexFunc(arrows, func(r arrowRule) bool { return covers(r.from, from) })
+		if row < 0 {
+			t.Errorf("package %s is in the tree but not in the table: add it to the table in arch_test.go with its arrows", from)
+			continue
+		}
+		rule := arrows[row]
+		for to, file := range imports {
+			switch n := slices.IndexFunc(never, func(n arrowBan) bool {
+				return covers(n.from, from) && covers(n.to, to) && !covers(n.to, from)
+			}); {
+			case n >= 0:
+				t.Errorf("%s: the arrow %s → %s is never allowed (%s)", file, name(from), name(to), never[n].why)
+			case !slices.ContainsFunc(rule.to, func(p string) bool { return covers(p, to) }):
+				t.Errorf("%s: the arrow %s → %s turned: %s may import %s of ours (%s)",
+					file, name(from), name(to), name(from), names(rule.to), rule.why)
+			}
+		}
+	}
+}
+
+// A path of one machine, or a registry that one machine happens to use, works
+// for its owner only.
+func TestArchNoMachineInTheTree(t *testing.T) {
+	t.Parallel()
+	machine := regexp.MustCompile(`(?m)(?:^|[^\w.-])/(?:work|root)/` +
+		`|proxy\.golang\.org|sum\.golang\.org|registry\.npmjs\.org|registry\.yarnpkg\.com|deb\.debian\.org|security\.debian\.org|files\.pythonhosted\.org`)
+	walk(t, func(file string) {
+		if file == "arch_test.go" {
+			return
+		}
+		data, err := os.ReadFile(filepath.FromSlash(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := machine.FindIndex(data); at != nil {
+			line := 1 + bytes.Count(data[:at[0]], []byte("\n"))
+			t.Errorf("%s:%d: %q is true on one machine only", file, line, bytes.TrimSpace(data[at[0]:at[1]]))
+		}
+	})
+}
+
+// ourImports reads the import clauses of every file of the module that is not a
+// test: package → imported package of ours → a file that does it. It reads files
+// rather than asking the go command, so that all build tags and systems count and
+// the test cache notices every edit.
+func ourImports(t *testing.T) map[string]map[string]string {
+	t.Helper()
+	unbuilt := regexp.MustCompile(`(^|/)([._]|testdata/)`) // the go command does not look there
+	found := map[string]map[string]string{}
+	walk(t, func(file string) {
+		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || unbuilt.MatchString(file) {
+			return
+		}
+		dir := path.Dir(file)
+		if inNestedModule(dir) {
+			return
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.FromSlash(file), nil, parser.ImportsOnly)
+		if err != nil {
+			t.Errorf("parse imports: %v", err)
+			return
+		}
+		if found[dir] == nil {
+			found[dir] = map[string]string{}
+		}
+		for _, spec := range parsed.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				t.Errorf("%s: import %s: %v", file, spec.Path.Value, err)
+				continue
+			}
+			if imported == module {
+				found[dir][root] = file
+			} else if ours, ok := strings.CutPrefix(imported, module+"/"); ok {
+				found[dir][ours] = file
+			}
+		}
+	})
+	return found
+}
+
+// walk visits every file that belongs to the repository, by its slash-separated path.
+func walk(t *testing.T, visit func(file string)) {
+	t.Helper()
+	skip := []string{".git", "out", ".idea", ".vscode"}
+	err := fs.WalkDir(os.DirFS("."), ".", func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains(skip, file):
+			return fs.SkipDir
+		case d.Type().IsRegular():
+			visit(file)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// inNestedModule reports whether dir belongs to a module below this one.
+func inNestedModule(dir string) bool {
+	for ; dir != root; dir = path.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(filepath.FromSlash(dir), "go.mod")); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// covers reports whether pattern names pkg, itself or with "...".
+func covers(pattern, pkg string) bool {
+	if pattern == "..." {
+		return true
+	}
+	if dir, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return pkg == dir || strings.HasPrefix(pkg, dir+"/")
+	}
+	return pattern == pkg
+}
+
+// name is how a package is called in messages.
+func name(pkg string) string {
+	if pkg == root {
+		return "retrysafe"
+	}
+	return pkg
+}
+
+func names(pkgs []string) string {
+	if len(pkgs) == 0 {
+		return "nothing"
+	}
+	var all []string
+	for _, p := range pkgs {
+		all = append(all, name(p))
+	}
+	return "only " + strings.Join(all, ", ")
+}
