@@ -1,0 +1,201 @@
+package retrysafe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// begin is one call on its way to an execution, an outcome or a refusal.
+type begin struct {
+	e   *Engine
+	ctx context.Context
+	c   *Call
+
+	step      *detached     // the context of the store's steps
+	waitUntil time.Time     // set once the call waits for another attempt
+	paused    time.Duration // how long the last pause was
+}
+
+// storeTries is how often one step is sent when the store cannot say whether it
+// was applied. Sending it again is safe: the step recognises its own owner.
+const storeTries = 3
+
+func (b *begin) run() (*Execution, *Outcome, error) {
+	e := b.e
+	if !e.breaker.allow(e.clock.Now()) {
+		return nil, nil, b.unavailable(errors.New("it has failed repeatedly and is given a rest"))
+	}
+	b.budget()
+	defer func() { b.step.end(context.Canceled) }()
+
+	owner, err := e.newOwner()
+	if err != nil {
+		return nil, nil, b.unavailable(err)
+	}
+	mine := fresh(b.c, &e.policy, owner)
+	got, err := b.create(&mine)
+	for steps := 0; steps < maxSteps; {
+		switch {
+		case errors.Is(err, ErrNotFound): // it was there and is gone: that reserved nothing
+			got, err = b.create(&mine)
+			steps++
+			continue
+		case errors.Is(err, ErrBusy):
+			got = Record{Ref: b.c.Ref, Operation: b.c.Operation}
+			if err = b.pause(); err != nil {
+				return nil, nil, e.refuse(ErrInFlight, &got)
+			}
+			got, err = b.create(&mine)
+			continue
+		case errors.Is(err, ErrUnreadable):
+			return nil, nil, e.refuse(err, &got)
+		case err != nil && !errors.Is(err, ErrExists) && !errors.Is(err, ErrConflict):
+			return nil, nil, b.unavailable(err)
+		}
+		if got.Owner == owner && got.State == InProgress && !got.Due() {
+			return b.start(&got)
+		}
+
+		v := decide(b.c, &e.policy, &got)
+		var orphan Owner
+		if (v.why == ErrInFlight || v.why == ErrUnknown) && (got.Owner == owner || e.orphans.take(got.Owner)) { //nolint:errorlint // decide returns the bare sentinels
+			v, orphan = verdict{do: actRerun}, got.Owner // this process reserved it, lost the reply, and never started it
+		}
+		switch {
+		case v.do == actReplay:
+			e.observe(EventReplayed, &got, 0, nil)
+			return nil, outcomeOf(&got, true), nil
+		case v.why == ErrInFlight: //nolint:errorlint // as above
+			found := got
+			if got, err = b.wait(&found); err != nil && !errors.Is(err, ErrNotFound) {
+				return nil, nil, e.refuse(ErrInFlight, &found)
+			}
+		case v.do == actRefuse:
+			return nil, nil, e.refuse(v.why, &got)
+		case v.do.claims():
+			if owner, err = e.newOwner(); err != nil {
+				return nil, nil, b.unavailable(err)
+			}
+			mine.Owner = owner
+			steps++
+			if got, err = b.swap(transition(v.do, b.c, &e.policy, got, owner)); err != nil && !isAnswer(err) {
+				e.orphans.add(owner)
+				if !orphan.IsZero() {
+					e.orphans.add(orphan)
+				}
+			}
+		default:
+			steps++
+			if got, err = b.swap(transition(v.do, b.c, &e.policy, got, Owner{})); err == nil {
+				e.observe(EventLapsed, &got, 0, nil)
+			}
+		}
+	}
+	return nil, nil, e.refuse(ErrInFlight, &got)
+}
+
+// budget gives the store's steps a new time limit.
+func (b *begin) budget() {
+	if b.step != nil {
+		b.step.end(context.Canceled)
+	}
+	b.step = b.e.newStep(b.ctx, b.e.storeTimeout)
+}
+
+// newStep returns a context for steps of the store: the caller's values, a
+// deadline of the engine's, never the caller's cancellation.
+func (e *Engine) newStep(ctx context.Context, limit time.Duration) *detached {
+	d := new(detached)
+	d.init(ctx, e.clock, e.clock.Now().Add(limit))
+	return d
+}
+
+func (b *begin) create(r *Record) (Record, error) {
+	got, err := b.send(func() (Record, error) { return b.e.store.Create(b.step, *r) })
+	if err != nil && !isAnswer(err) {
+		b.e.orphans.add(r.Owner)
+	}
+	return got, err
+}
+
+func (b *begin) swap(r Record) (Record, error) {
+	return b.send(func() (Record, error) { return b.e.store.Swap(b.step, r) })
+}
+
+// send does one step of the store, again if the store cannot say how it ended.
+func (b *begin) send(do func() (Record, error)) (got Record, err error) {
+	e := b.e
+	for try := 1; ; try++ {
+		got, err = do()
+		ok := err == nil || isAnswer(err)
+		e.breaker.note(e.clock.Now(), ok)
+		if ok {
+			return got, err
+		}
+		e.observe(EventStoreError, &Record{Ref: b.c.Ref, Operation: b.c.Operation}, 0, err)
+		if try == storeTries || e.clock.Sleep(b.step, time.Duration(try)*10*time.Millisecond) != nil {
+			return got, err
+		}
+	}
+}
+
+// isAnswer reports whether err is an answer of the store rather than a failure
+// to give one.
+func isAnswer(err error) bool {
+	return errors.Is(err, ErrExists) || errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) ||
+		errors.Is(err, ErrBusy) || errors.Is(err, ErrFull) || errors.Is(err, ErrUnreadable)
+}
+
+// start turns a confirmed reservation into an execution.
+func (b *begin) start(r *Record) (*Execution, *Outcome, error) {
+	e := b.e
+	x := e.execution(b.ctx, r)
+	kind := EventReserved
+	if r.Attempt > 1 {
+		kind = EventRetried
+	}
+	e.observe(kind, r, 0, nil)
+	if err := b.ctx.Err(); err != nil { // gone before it started: provably not executed
+		return nil, nil, errors.Join(fmt.Errorf("begin: %w", err), x.Release(b.ctx, err))
+	}
+	x.keepAlive()
+	return x, nil, nil
+}
+
+var refusedKinds = []struct {
+	why  error
+	kind EventKind
+}{
+	{ErrInFlight, EventInFlight}, {ErrAccepted, EventInFlight}, {ErrMismatch, EventMismatched},
+	{ErrUnknown, EventUnknown}, {ErrGone, EventGone}, {ErrUnreadable, EventUnreadable},
+}
+
+// refuse says why a call does not run, and when it may learn more.
+func (e *Engine) refuse(why error, r *Record) error {
+	for _, k := range refusedKinds {
+		if errors.Is(why, k.why) {
+			e.observe(k.kind, r, 0, nil)
+		}
+	}
+	refused := &RefusedError{Err: why, Record: *r}
+	switch {
+	case errors.Is(why, ErrInFlight), errors.Is(why, ErrAccepted):
+		refused.RetryAfter = e.pace.retryAfter(r.Operation, e.policy.Lease)
+	case errors.Is(why, ErrUnknown):
+		refused.RetryAfter = min(max(r.Deadline.Sub(r.ReadAt), time.Second), time.Minute)
+	case errors.Is(why, ErrUnreadable):
+		refused.RetryAfter = time.Minute
+	}
+	return refused
+}
+
+// unavailable says that the store did not confirm anything, so nothing runs.
+func (b *begin) unavailable(cause error) error {
+	return &RefusedError{
+		Err:        fmt.Errorf("%w: %w", ErrUnavailable, cause),
+		RetryAfter: breakerRests,
+		Record:     Record{Ref: b.c.Ref, Operation: b.c.Operation},
+	}
+}

@@ -1,0 +1,41 @@
+package retrysafe
+
+import (
+	"context"
+	"time"
+)
+
+// A Clock is where the engine waits, so that a simulator can run the very same
+// code. It measures durations only: what is due is decided by the store's clock.
+type Clock interface {
+	// Now returns the time, with a monotonic reading where there is one.
+	Now() time.Time
+	// Sleep waits for d, or until ctx is done and returns its error.
+	Sleep(ctx context.Context, d time.Duration) error
+	// AfterFunc runs f after d on a goroutine of its own, unless stopped before.
+	AfterFunc(d time.Duration, f func()) Timer
+}
+
+// A Timer is a pending AfterFunc.
+type Timer interface {
+	// Stop prevents the call and reports whether it did.
+	Stop() bool
+}
+
+// wallClock is the real one.
+type wallClock struct{}
+
+func (wallClock) Now() time.Time { return time.Now() }
+
+func (wallClock) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
+
+func (wallClock) Sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

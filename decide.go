@@ -1,0 +1,198 @@
+package retrysafe
+
+import "time"
+
+// A Call asks for one operation under one key.
+type Call struct {
+	Ref
+	// Operation names what is asked for, e.g. "POST /payments". It is for
+	// people, metrics and Retry-After; the fingerprint decides what matches.
+	Operation string
+	// Fingerprint is the hash of the intent.
+	Fingerprint Fingerprint
+	// Refingerprint computes the fingerprint under another algorithm, that of a
+	// record stored before the algorithm or its secret changed. Without it, or
+	// when it cannot, such a record is refused rather than guessed at.
+	Refingerprint func(alg uint8) (Fingerprint, bool)
+	// Retention overrides the policy's for this key, if not zero.
+	Retention time.Duration
+}
+
+// action is what to do about a record that a call has found.
+type action uint8
+
+const (
+	actReplay     action = iota // answer with the stored result
+	actRefuse                   // do not run; verdict.why says why
+	actRerun                    // claim it: the next attempt of this operation, from the start
+	actResume                   // claim it: the next attempt, from the last checkpoint
+	actRenew                    // claim it: a new operation under an expired key
+	actQuarantine               // settle the lapsed attempt as Unknown, then decide again
+	actFail                     // settle the lapsed attempt with an error answer, then decide again
+	actAbandon                  // settle the work nobody took up with a time-out answer, then decide again
+)
+
+// claims reports whether the action hands the record to the caller to run.
+func (a action) claims() bool { return a == actRerun || a == actResume || a == actRenew }
+
+// verdict is what decide says.
+type verdict struct {
+	do  action
+	why error // for actRefuse
+}
+
+// decide says what a call gets from the record found under its key. It is the
+// only place where that is decided. It is pure: r.ReadAt is the only now, and
+// nothing but its arguments counts.
+func decide(c *Call, p *Policy, r *Record) verdict {
+	refuse := func(why error) verdict { return verdict{actRefuse, why} }
+
+	// What cannot be read is never run again.
+	if r.Version == 0 || r.Version > RecordVersion || !r.State.Valid() || (r.State == Completed) != (r.Result != nil) {
+		return refuse(ErrUnreadable)
+	}
+
+	// An expired key belongs to nobody: its fingerprint binds no longer.
+	switch {
+	case r.State == Retryable && r.Due():
+		return verdict{do: actRenew}
+	case r.State == Expired, r.State == Completed && r.Due():
+		if p.OnExpired == Gone {
+			return refuse(ErrGone)
+		}
+		return verdict{do: actRenew}
+	}
+
+	// A different request learns nothing of the first and changes nothing about
+	// it, also while it is in flight.
+	if why := match(c, r); why != nil {
+		return refuse(why)
+	}
+
+	switch r.State {
+	case Completed:
+		return verdict{do: actReplay}
+	case Retryable:
+		return verdict{do: actRerun}
+	case Unknown:
+		return refuse(ErrUnknown)
+	case Accepted:
+		if r.Due() {
+			return verdict{do: actAbandon}
+		}
+		return refuse(ErrAccepted)
+	default: // InProgress
+		if r.Due() {
+			return verdict{do: lapsed(r)}
+		}
+		return refuse(ErrInFlight)
+	}
+}
+
+// match returns nil if the call is the request that the record was made for.
+func match(c *Call, r *Record) error {
+	f := c.Fingerprint
+	if f.Alg != r.Fingerprint.Alg {
+		if f.IsZero() || r.Fingerprint.IsZero() {
+			return ErrMismatch
+		}
+		if c.Refingerprint == nil {
+			return ErrUnreadable
+		}
+		again, ok := c.Refingerprint(r.Fingerprint.Alg)
+		if !ok {
+			return ErrUnreadable
+		}
+		f = again
+	}
+	if f != r.Fingerprint {
+		return ErrMismatch
+	}
+	return nil
+}
+
+// lapsed says what becomes of an attempt whose lease ran out, by the record's
+// own policy. A record that asks to repeat unprotected effects is quarantined,
+// whoever wrote it.
+func lapsed(r *Record) action {
+	switch {
+	case r.Lapse == Fail:
+		return actFail
+	case r.Effects == Unprotected:
+		return actQuarantine
+	case r.Lapse == Rerun:
+		return actRerun
+	case r.Lapse == Resume:
+		return actResume
+	default:
+		return actQuarantine
+	}
+}
+
+// transition returns the record to swap in for an action that writes. It is as
+// pure as decide: owner is the nonce of the attempt that would begin.
+func transition(a action, c *Call, p *Policy, r Record, owner Owner) Record {
+	switch a {
+	case actQuarantine:
+		r.State, r.Reason, r.Term = Unknown, "lease lapsed", p.Reconcile
+		return r
+	case actFail:
+		r.State, r.Reason, r.Term = Completed, "lease lapsed", r.Retain
+		r.Result = lapsedResult
+		return r
+	case actAbandon:
+		r.State, r.Reason, r.Term = Completed, "no worker took it up", r.Retain
+		r.Result = abandonedResult
+		return r
+	}
+	next := fresh(c, p, owner)
+	next.Ref, next.Owner, next.Revision = r.Ref, r.Owner, r.Revision
+	next.Claim = owner
+	if a == actRenew {
+		return next
+	}
+	next.Attempt = r.Attempt + 1
+	next.Request, next.ProviderRef, next.KeyText = r.Request, r.ProviderRef, r.KeyText
+	next.Fingerprint = r.Fingerprint
+	if a == actResume {
+		next.Checkpoint = r.Checkpoint
+	}
+	return next
+}
+
+// fresh returns the record of a first attempt.
+func fresh(c *Call, p *Policy, owner Owner) Record {
+	retain := p.Retention
+	if c.Retention != 0 {
+		retain = c.Retention
+	}
+	return Record{
+		Ref:         c.Ref,
+		Operation:   c.Operation,
+		Fingerprint: c.Fingerprint,
+		State:       InProgress,
+		Lapse:       p.Lapse,
+		Effects:     p.Effects,
+		Version:     RecordVersion,
+		Owner:       owner,
+		Attempt:     1,
+		Term:        p.Lease,
+		Retain:      retain,
+	}
+}
+
+var problemHeader = map[string][]string{"Content-Type": {"application/problem+json"}}
+
+// abandonedResult answers work that was accepted and never taken up.
+var abandonedResult = &Result{
+	Status: 408,
+	Header: problemHeader,
+	Body:   []byte(`{"type":"about:blank","title":"Request Timeout","status":408,"detail":"The request was accepted, but nobody took it up in time. It was not executed."}`),
+}
+
+// lapsedResult answers an attempt that stopped without a word, under Fail.
+var lapsedResult = &Result{
+	Status: 500,
+	Header: problemHeader,
+	Body:   []byte(`{"type":"about:blank","title":"Internal Server Error","status":500,"detail":"The attempt stopped without an answer. Whether it happened is under review; do not send it again under another key."}`),
+}

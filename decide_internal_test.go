@@ -1,0 +1,220 @@
+package retrysafe
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+var (
+	storeNow = time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC)
+	intent   = Fingerprint{Alg: 1, Sum: [32]byte{1}}
+	other    = Fingerprint{Alg: 1, Sum: [32]byte{2}}
+)
+
+// found is a record in state s, read before its deadline.
+func found(s State, change ...func(*Record)) Record {
+	r := Record{
+		Ref: Ref{"tenant", "key"}, Version: RecordVersion, State: s, Fingerprint: intent, Owner: Owner{1}, Attempt: 1,
+		Retain: time.Hour, Revision: 7, CreatedAt: storeNow.Add(-time.Minute), UpdatedAt: storeNow.Add(-time.Minute),
+		ReadAt: storeNow, Deadline: storeNow.Add(time.Minute),
+	}
+	if s == Completed {
+		r.Result = &Result{Status: 201, Body: []byte("done")}
+	}
+	for _, c := range change {
+		c(&r)
+	}
+	return r
+}
+
+func due(r *Record)                     { r.Deadline = r.ReadAt }
+func lapse(l Lapse) func(*Record)       { return func(r *Record) { r.Lapse = l } }
+func effects(e Effects) func(*Record)   { return func(r *Record) { r.Effects = e } }
+func print(f Fingerprint) func(*Record) { return func(r *Record) { r.Fingerprint = f } }
+func version(v uint8) func(*Record)     { return func(r *Record) { r.Version = v } }
+func unanswered(r *Record)              { r.Result = nil }
+func refuse(why error) verdict          { return verdict{actRefuse, why} }
+func does(a action) verdict             { return verdict{do: a} }
+
+// TestDecide is the table of what a call gets from the record it finds: every
+// state, before and after its deadline, with the same and another request.
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	gone := Policy{OnExpired: Gone}
+	for _, c := range []struct {
+		name string
+		r    Record
+		p    Policy
+		want verdict
+	}{
+		{"a completed key is replayed", found(Completed), Policy{}, does(actReplay)},
+		{"a completed key past its retention is free again", found(Completed, due), Policy{}, does(actRenew)},
+		{"a completed key past its retention is gone, by policy", found(Completed, due), gone, refuse(ErrGone)},
+		{"past its retention a key binds no request", found(Completed, due, print(other)), Policy{}, does(actRenew)},
+		{"a retryable key runs", found(Retryable), Policy{}, does(actRerun)},
+		{"a retryable key past its retention is a new operation", found(Retryable, due, print(other)), gone, does(actRenew)},
+		{"an unknown key does not run", found(Unknown), Policy{}, refuse(ErrUnknown)},
+		{"an unknown key does not run however late it is", found(Unknown, due), Policy{}, refuse(ErrUnknown)},
+		{"an unknown key of an in-transaction operation does not run either", found(Unknown, due, effects(InTx), lapse(Rerun)), Policy{Effects: InTx}, refuse(ErrUnknown)},
+		{"an expired key is free again", found(Expired, print(other)), Policy{}, does(actRenew)},
+		{"an expired key is gone, by policy", found(Expired), gone, refuse(ErrGone)},
+		{"accepted work is waited for", found(Accepted), Policy{}, refuse(ErrAccepted)},
+		{"accepted work that nobody took up is given up", found(Accepted, due), Policy{}, does(actAbandon)},
+		{"an attempt in flight is not run again", found(InProgress), Policy{}, refuse(ErrInFlight)},
+		{"an attempt in flight is not run again, whatever its lapse policy", found(InProgress, effects(Keyed), lapse(Rerun)), Policy{}, refuse(ErrInFlight)},
+		{"a lapsed attempt is quarantined", found(InProgress, due), Policy{}, does(actQuarantine)},
+		{"a lapsed keyed attempt is quarantined unless it says otherwise", found(InProgress, due, effects(Keyed)), Policy{}, does(actQuarantine)},
+		{"a lapsed keyed attempt reruns, by its own policy", found(InProgress, due, effects(Keyed), lapse(Rerun)), Policy{}, does(actRerun)},
+		{"a lapsed in-transaction attempt reruns, by its own policy", found(InProgress, due, effects(InTx), lapse(Rerun)), Policy{}, does(actRerun)},
+		{"a lapsed keyed attempt resumes, by its own policy", found(InProgress, due, effects(Keyed), lapse(Resume)), Policy{}, does(actResume)},
+		{"a lapsed attempt fails, by its own policy", found(InProgress, due, lapse(Fail)), Policy{}, does(actFail)},
+		{"unprotected effects never rerun, whoever wrote the record", found(InProgress, due, lapse(Rerun)), Policy{}, does(actQuarantine)},
+		{"unprotected effects never resume, whoever wrote the record", found(InProgress, due, lapse(Resume)), Policy{}, does(actQuarantine)},
+		{"the record's policy counts, not the caller's", found(InProgress, due), Policy{Effects: InTx, Lapse: Rerun}, does(actQuarantine)},
+		{"a record of a newer version is refused", found(Retryable, version(RecordVersion+1)), Policy{}, refuse(ErrUnreadable)},
+		{"a record without a version is refused", found(Retryable, version(0)), Policy{}, refuse(ErrUnreadable)},
+		{"a state that does not exist is refused", found(State(99)), Policy{}, refuse(ErrUnreadable)},
+		{"a completed record without an answer is refused", found(Completed, unanswered), Policy{}, refuse(ErrUnreadable)},
+		{"an unfinished record with an answer is refused", found(InProgress, func(r *Record) { r.Result = new(Result) }), Policy{}, refuse(ErrUnreadable)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			call := Call{Ref: c.r.Ref, Fingerprint: intent}
+			if got := decide(&call, &c.p, &c.r); got != c.want {
+				t.Errorf("decide = %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+// TestDecideMismatch: in every state in which a key is bound to a request, a
+// different one is told so, before anything else is.
+func TestW21_DecideMismatchOutranksEverything(t *testing.T) {
+	t.Parallel()
+	for _, s := range []State{Accepted, InProgress, Completed, Retryable, Unknown} {
+		for _, late := range []bool{false, true} {
+			if late && s.Forgettable() {
+				continue // past its retention the key is free
+			}
+			r := found(s, print(other), effects(Keyed), lapse(Rerun))
+			if late {
+				due(&r)
+			}
+			call := Call{Ref: r.Ref, Fingerprint: intent}
+			if got := decide(&call, &Policy{}, &r); got != refuse(ErrMismatch) {
+				t.Errorf("%s, late %v: decide = %+v, want a mismatch", s, late, got)
+			}
+		}
+	}
+}
+
+func TestDecideAlgorithms(t *testing.T) {
+	t.Parallel()
+	newer := Fingerprint{Alg: 2, Sum: [32]byte{9}}
+	as := func(f Fingerprint, ok bool) func(uint8) (Fingerprint, bool) {
+		return func(uint8) (Fingerprint, bool) { return f, ok }
+	}
+	for _, c := range []struct {
+		name string
+		call Call
+		r    Record
+		want verdict
+	}{
+		{"the stored algorithm is used to compare", Call{Fingerprint: newer, Refingerprint: as(intent, true)}, found(Completed), does(actReplay)},
+		{"and finds a different request", Call{Fingerprint: newer, Refingerprint: as(other, true)}, found(Completed), refuse(ErrMismatch)},
+		{"an algorithm that is not known is refused, never guessed", Call{Fingerprint: newer, Refingerprint: as(other, false)}, found(Completed), refuse(ErrUnreadable)},
+		{"nor without a way to compute it", Call{Fingerprint: newer}, found(Completed), refuse(ErrUnreadable)},
+		{"a call without a fingerprint does not match one with", Call{}, found(Completed), refuse(ErrMismatch)},
+		{"a call with a fingerprint does not match a record without", Call{Fingerprint: intent}, found(Completed, print(Fingerprint{})), refuse(ErrMismatch)},
+		{"no fingerprint on either side is a match", Call{}, found(Completed, print(Fingerprint{})), does(actReplay)},
+	} {
+		if got := decide(&c.call, &Policy{}, &c.r); got != c.want {
+			t.Errorf("%s: decide = %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestTransition: what each writing action leaves behind.
+func TestTransition(t *testing.T) {
+	t.Parallel()
+	p := Policy{Effects: Keyed, Lapse: Resume}.withDefaults()
+	call := Call{Ref: Ref{"tenant", "key"}, Operation: "op", Fingerprint: other, Retention: time.Minute}
+	r := found(InProgress, due, func(r *Record) {
+		r.Attempt, r.Request, r.ProviderRef, r.KeyText = 3, []byte("request"), "ch_1", []byte("sealed")
+		r.Checkpoint = Checkpoint{"charged", []byte("ch_1")}
+	})
+	next := Owner{9}
+	for _, a := range []action{actRerun, actResume, actRenew} {
+		got := transition(a, &call, &p, r, next)
+		if got.State != InProgress || got.Claim != next || got.Owner != r.Owner || got.Revision != r.Revision || got.Term != p.Lease || got.Retain != time.Minute {
+			t.Errorf("action %d does not claim the record: %+v", a, got)
+		}
+		sameOperation := got.Attempt == 4 && string(got.Request) == "request" && got.ProviderRef == "ch_1" && got.Fingerprint == intent
+		newOperation := got.Attempt == 1 && got.Request == nil && got.ProviderRef == "" && got.Fingerprint == other
+		if a == actRenew && !newOperation || a != actRenew && !sameOperation {
+			t.Errorf("action %d mixes up operations: %+v", a, got)
+		}
+		if want := a == actResume; !got.Checkpoint.IsZero() != want {
+			t.Errorf("action %d: checkpoint kept %v, want %v", a, !want, want)
+		}
+	}
+	for a, want := range map[action]Record{
+		actQuarantine: {State: Unknown, Term: p.Reconcile},
+		actFail:       {State: Completed, Term: r.Retain, Result: lapsedResult},
+		actAbandon:    {State: Completed, Term: r.Retain, Result: abandonedResult},
+	} {
+		got := transition(a, &call, &p, r, Owner{})
+		if got.State != want.State || got.Term != want.Term || got.Result != want.Result || !got.Claim.IsZero() || got.Owner != r.Owner || got.Reason == "" {
+			t.Errorf("action %d leaves %+v", a, got)
+		}
+	}
+	if abandonedResult.Status != 408 || lapsedResult.Status != 500 {
+		t.Error("given-up work is a 408, a silent attempt a 500")
+	}
+}
+
+// TestPolicyCheck: a policy that its effect mode cannot carry is refused.
+func TestPolicyCheck(t *testing.T) {
+	t.Parallel()
+	for _, e := range []Effects{Unprotected, Keyed, InTx} {
+		for _, l := range []Lapse{Quarantine, Resume, Rerun, Fail} {
+			for _, f := range []FailurePolicy{ByProof, StoreFailure, RetryFailure} {
+				p := Policy{Effects: e, Lapse: l, OnFailure: f}
+				wantErr := e == Unprotected && (l == Resume || l == Rerun)
+				if err := p.Check(); (err != nil) != wantErr || err != nil && !errors.Is(err, ErrPolicy) {
+					t.Errorf("%s, %s: Check = %v, want refused %v", e, l, err, wantErr)
+				}
+				if said := len(p.Caveats()) > 0; said != (e == Unprotected && f == RetryFailure) {
+					t.Errorf("%s, failure policy %d: caveats %q", e, f, p.Caveats())
+				}
+			}
+		}
+	}
+	for _, p := range []Policy{
+		{Lease: -1}, {Lease: time.Millisecond}, {MaxRun: time.Second}, {Retention: -1}, {Wait: -1}, {Reconcile: -1},
+		{Effects: 9}, {Lapse: 9}, {OnFailure: 9}, {InFlight: 9}, {OnExpired: 9},
+	} {
+		if err := p.Check(); !errors.Is(err, ErrPolicy) {
+			t.Errorf("%+v: Check = %v, want ErrPolicy", p, err)
+		}
+	}
+	if c := (Policy{Retention: time.Minute}).Caveats(); len(c) != 1 {
+		t.Errorf("a retention under an hour has one caveat, got %q", c)
+	}
+}
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	for got, want := range map[fmt.Stringer]string{
+		Accepted: "accepted", InProgress: "in_progress", Completed: "completed", Retryable: "retryable", Unknown: "unknown",
+		Expired: "expired", State(0): "invalid", State(77): "state(77)", Unprotected: "unprotected", Keyed: "keyed", InTx: "in_tx",
+		Effects(9): "invalid(9)", Quarantine: "quarantine", Resume: "resume", Rerun: "rerun", Fail: "fail",
+		EventReserved: "reserved", EventUnfenced: "unfenced", Owner{0xab}: "ab000000000000000000000000000000",
+	} {
+		if got.String() != want {
+			t.Errorf("%#v is called %q, want %q", got, got, want)
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package retrysafe
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// detached is a context that carries its parent's values and nothing else of
+// it: a client that hangs up cancels neither a reservation, nor a handler, nor
+// a completion. It has a deadline of its own on the engine's clock.
+//
+// The channel and the timer behind Done are made when somebody first asks for
+// them: a store in memory never does, and most requests end long before.
+type detached struct {
+	values   context.Context
+	clock    Clock
+	deadline time.Time
+
+	mu     sync.Mutex
+	cause  error           // why it ended; nil while it lives
+	inner  context.Context // a cancel context, once Done was called
+	cancel context.CancelCauseFunc
+	timer  Timer
+}
+
+// init prepares d in place.
+func (d *detached) init(parent context.Context, clock Clock, deadline time.Time) {
+	d.values, d.clock, d.deadline = context.WithoutCancel(parent), clock, deadline
+}
+
+func (d *detached) Deadline() (time.Time, bool) { return d.deadline, true }
+
+func (d *detached) Done() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.inner == nil {
+		d.inner, d.cancel = context.WithCancelCause(d.values)
+		if d.cause != nil {
+			d.cancel(d.cause)
+		} else {
+			d.timer = d.clock.AfterFunc(d.deadline.Sub(d.clock.Now()), func() { d.end(context.DeadlineExceeded) })
+		}
+	}
+	return d.inner.Done()
+}
+
+func (d *detached) Err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.cause == nil && d.clock.Now().Before(d.deadline):
+		return nil
+	case d.cause == nil || d.cause == context.DeadlineExceeded: //nolint:errorlint // the very value that end was given
+		return context.DeadlineExceeded
+	default:
+		return context.Canceled
+	}
+}
+
+// Value asks the inner context once there is one, so that contexts derived from
+// d find the cancel context they can hang on to without a goroutine, and
+// context.Cause finds the cause.
+func (d *detached) Value(key any) any {
+	d.mu.Lock()
+	inner := d.inner
+	d.mu.Unlock()
+	if inner != nil {
+		return inner.Value(key)
+	}
+	return d.values.Value(key)
+}
+
+// rest stops the clock of a context that has outlived its purpose without
+// ending it.
+func (d *detached) rest() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+}
+
+// end ends the context for the given reason; only the first one counts.
+func (d *detached) end(cause error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cause != nil {
+		return
+	}
+	d.cause = cause
+	if d.inner != nil {
+		d.cancel(cause)
+	}
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+}

@@ -1,0 +1,40 @@
+package retrysafe
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+)
+
+// DownstreamKey returns the idempotency key for one outside call of this
+// operation: the same on every attempt, different for every call name, scope and
+// key, with the form of a UUID. It tells the provider nothing of the caller's
+// own key.
+//
+// It outlives the record on purpose: a client that retries after the record was
+// forgotten still meets the provider's own memory of the call.
+func (x *Execution) DownstreamKey(call string) string {
+	return DownstreamKey(x.e.namespace, x.ref, call)
+}
+
+// DownstreamKey is [Execution.DownstreamKey] for one who holds only the ref,
+// such as a worker that calls the provider later.
+func DownstreamKey(namespace string, ref Ref, call string) string {
+	b := make([]byte, 0, 256)
+	for _, part := range [...]string{"retrysafe downstream key 1", namespace, ref.Scope, ref.Key, call} {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(part))) // lengths first: no two lists of parts read the same
+		b = append(b, part...)
+	}
+	sum := sha256.Sum256(b)
+	id := sum[:16]
+	id[6] = id[6]&0x0f | 0x80 // UUID version 8: ours
+	id[8] = id[8]&0x3f | 0x80
+	out := make([]byte, 0, 36)
+	for i, n := 0, 0; i < 16; i, n = i+1, n+1 {
+		if n == 4 || n == 6 || n == 8 || n == 10 {
+			out = append(out, '-')
+		}
+		out = hex.AppendEncode(out, id[i:i+1])
+	}
+	return string(out)
+}

@@ -1,0 +1,99 @@
+package retrysafe
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Errors that stores return. They are part of the [Store] contract.
+var (
+	// ErrExists: Create found a record under this key and returns it.
+	ErrExists = errors.New("retrysafe: key exists")
+	// ErrConflict: Swap found another revision or owner and returns what is stored.
+	ErrConflict = errors.New("retrysafe: record has changed")
+	// ErrNotFound: there is no record under this key.
+	ErrNotFound = errors.New("retrysafe: no such key")
+	// ErrBusy: an open transaction holds the key, and its record is not visible yet.
+	ErrBusy = errors.New("retrysafe: key is held by an open transaction")
+	// ErrFull: the store has no room for another key. Nothing was stored.
+	ErrFull = errors.New("retrysafe: store is full")
+	// ErrUnreadable: a record is stored but cannot be read: damaged, of a newer
+	// version, or sealed with a key that is missing. It is never run again.
+	ErrUnreadable = errors.New("retrysafe: record cannot be read")
+)
+
+// Why a call does not run. Begin wraps each in a [*RefusedError].
+var (
+	// ErrInFlight: another attempt under this key is running.
+	ErrInFlight = errors.New("retrysafe: an attempt under this key is in flight")
+	// ErrAccepted: the operation is stored and waits for a worker.
+	ErrAccepted = errors.New("retrysafe: accepted, not started yet")
+	// ErrUnknown: an earlier attempt may have happened. A retry does not run it;
+	// a reconciler or an operator settles it.
+	ErrUnknown = errors.New("retrysafe: outcome of an earlier attempt is unknown")
+	// ErrMismatch: the key was used with a different request.
+	ErrMismatch = errors.New("retrysafe: key was used with a different request")
+	// ErrGone: the key's answer has expired, and the policy forbids a new run.
+	ErrGone = errors.New("retrysafe: key has expired")
+	// ErrUnavailable: the store did not confirm the reservation; nothing ran.
+	ErrUnavailable = errors.New("retrysafe: store unavailable")
+	// ErrInvalidCall: the call itself cannot be served; nothing was reserved.
+	ErrInvalidCall = errors.New("retrysafe: invalid call")
+)
+
+// What can happen to an execution.
+var (
+	// ErrLost: the record belongs to somebody else now, or was settled by
+	// somebody else. The attempt's own answer must not be shown.
+	ErrLost = errors.New("retrysafe: execution lost its record")
+	// ErrSettled: this execution was settled before.
+	ErrSettled = errors.New("retrysafe: execution is already settled")
+	// ErrOpen: this execution is not settled yet.
+	ErrOpen = errors.New("retrysafe: execution is not settled yet")
+	// ErrUnsettled: the operation ran, but the store has not confirmed its answer
+	// yet. The engine goes on offering it; the answer must not be shown before.
+	ErrUnsettled = errors.New("retrysafe: answer is not durable yet")
+	// ErrTooLong: the attempt ran longer than the policy allows and was set aside.
+	ErrTooLong = errors.New("retrysafe: attempt ran too long")
+	// ErrPolicy: the policy asks for what its effect mode cannot carry.
+	ErrPolicy = errors.New("retrysafe: policy refused")
+)
+
+// A RefusedError says why a call does not run and when to come back.
+type RefusedError struct {
+	// Err is one of the sentinels above, possibly wrapped with its cause.
+	Err error
+	// RetryAfter is when a retry with the same key may learn more. It follows
+	// the operation's recent duration, not the lease. Zero: no use to wait.
+	RetryAfter time.Duration
+	// Record is what was found, if anything was. It is for servers and
+	// operators; a client sees none of it.
+	Record Record
+}
+
+func (e *RefusedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason, so that errors.Is finds the sentinel.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// NotExecuted marks err as proof that the operation did not happen: the attempt
+// becomes Retryable and the same key may run again. Return it only when that is
+// certain, e.g. when nothing was sent yet.
+func NotExecuted(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &notExecutedError{err}
+}
+
+// IsNotExecuted reports whether err carries the mark of [NotExecuted].
+func IsNotExecuted(err error) bool {
+	var mark *notExecutedError
+	return errors.As(err, &mark)
+}
+
+type notExecutedError struct{ err error }
+
+func (e *notExecutedError) Error() string { return fmt.Sprintf("not executed: %v", e.err) }
+func (e *notExecutedError) Unwrap() error { return e.err }

@@ -1,0 +1,289 @@
+package retrysafe
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+)
+
+// An Execution is the right to run one operation. It must be settled, by
+// exactly one of [Execution.Complete], [Execution.CompleteTx],
+// [Execution.Release] or [Execution.Quarantine]; until then a heartbeat keeps
+// its lease. An execution that is forgotten lapses, by its policy.
+//
+// It is safe for concurrent use. Its heartbeat, checkpoints and settlement never
+// overlap.
+type Execution struct {
+	ctx     executionContext
+	e       *Engine
+	ref     Ref
+	owner   Owner
+	attempt int
+	began   time.Time
+
+	mu       sync.Mutex
+	busy     bool      // a step of the store is under way; see enter
+	phase    phase     // how far the execution has come
+	rec      Record    // as last stored
+	leaseEnd time.Time // on the engine's clock: when others may suspect us
+	beat     Timer
+	prepared *Result // what CompleteTx handed to a transaction that is not confirmed
+	retain   time.Duration
+}
+
+// phase is how far an execution has come.
+type phase uint8
+
+const (
+	running  phase = iota
+	aside          // it ran too long and was set aside; it may still be settled
+	offering       // an answer exists; the store has not confirmed it
+	settled        // the store has confirmed how it ended
+	lost           // the record is somebody else's, or was settled by somebody else
+)
+
+// execution returns the execution of a record that this process holds.
+func (e *Engine) execution(ctx context.Context, r *Record) *Execution {
+	now := e.clock.Now()
+	x := &Execution{
+		e: e, ref: r.Ref, owner: r.Owner, attempt: r.Attempt, began: now,
+		rec: *r, leaseEnd: now.Add(e.policy.Lease),
+	}
+	x.ctx.init(ctx, e.clock, now.Add(e.policy.MaxRun))
+	x.ctx.x = x
+	return x
+}
+
+// executionContext is the context an operation runs in. It outlives the client's
+// connection, ends when the execution is lost or has run too long, and carries
+// the execution itself.
+type executionContext struct {
+	detached
+	x *Execution
+}
+
+type executionKey struct{}
+
+func (c *executionContext) Value(key any) any {
+	if key == (executionKey{}) {
+		return c.x
+	}
+	return c.detached.Value(key)
+}
+
+// FromContext returns the execution that runs in ctx, if there is one.
+func FromContext(ctx context.Context) (*Execution, bool) {
+	x, ok := ctx.Value(executionKey{}).(*Execution)
+	return x, ok
+}
+
+// Context returns the context to run the operation in. It carries the values of
+// the one that Begin was given but not its cancellation: it ends when the
+// operation has run too long or the record was lost to somebody else, and
+// context.Cause says which.
+func (x *Execution) Context() context.Context { return &x.ctx }
+
+// Stop ends the execution's context. Whoever runs the operation calls it when
+// the operation's code has returned; it settles nothing.
+func (x *Execution) Stop() { x.ctx.end(context.Canceled) }
+
+// Ref returns the key that the execution is for.
+func (x *Execution) Ref() Ref { return x.ref }
+
+// Attempt returns the number of this attempt, from 1.
+func (x *Execution) Attempt() int { return x.attempt }
+
+// Record returns what is stored of the execution, as far as this process knows.
+func (x *Execution) Record() Record {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.rec
+}
+
+// Complete stores the answer. When it returns nil the answer is durable and may
+// be shown; every retry gets it from now on.
+//
+// On [ErrUnsettled] the engine goes on offering the answer; on [ErrLost] the
+// record says otherwise. In neither case may this answer be shown.
+func (x *Execution) Complete(ctx context.Context, r Result) error {
+	err := x.settle(ctx, settlement{state: Completed, result: &r})
+	if err == nil && x.e.policy.Effects == InTx && r.Status < 300 {
+		x.e.observe(EventUnfenced, &x.rec, x.took(), nil)
+	}
+	return err
+}
+
+// Release states that the operation provably did not happen: the next call with
+// this key runs. Why is kept for operators.
+func (x *Execution) Release(ctx context.Context, why error) error {
+	return x.settle(ctx, settlement{state: Retryable, why: why})
+}
+
+// Quarantine states that the operation may have happened: no retry runs it
+// until a reconciler or an operator has found out. Why is kept for operators.
+func (x *Execution) Quarantine(ctx context.Context, why error) error {
+	return x.settle(ctx, settlement{state: Unknown, why: why})
+}
+
+// Fail settles an attempt that failed with err by what is proven: marked by
+// [NotExecuted] it is released; otherwise its effect mode decides between
+// Retryable and Unknown.
+func (x *Execution) Fail(ctx context.Context, err error) error {
+	state := x.e.policy.Effects.proves()
+	if IsNotExecuted(err) {
+		state = Retryable
+	}
+	return x.settle(ctx, settlement{state: state, why: err})
+}
+
+// Retain sets how long the final answer is kept, instead of the policy's
+// retention. It counts from the moment the answer is stored.
+func (x *Execution) Retain(d time.Duration) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.retain = max(d, 0)
+}
+
+// Checkpoint returns the last checkpoint of this operation, also one of an
+// earlier attempt that is being resumed.
+func (x *Execution) Checkpoint() Checkpoint {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.rec.Checkpoint
+}
+
+// Save stores a checkpoint and renews the lease with it.
+func (x *Execution) Save(ctx context.Context, c Checkpoint) error {
+	x.enter(ctx)
+	defer x.leave()
+	if x.phase != running {
+		return x.gone()
+	}
+	r := x.rec
+	r.Checkpoint = c
+	return x.renew(ctx, r)
+}
+
+// Outcome returns the answer of a completed execution. For one that was
+// completed in a transaction it asks the store whether that has committed, and
+// waits if it is committing. [ErrOpen]: the execution is not settled, or its
+// transaction rolled back.
+func (x *Execution) Outcome(ctx context.Context) (Outcome, error) {
+	x.enter(ctx)
+	defer x.leave()
+	if x.phase == running && x.prepared != nil {
+		// A renewal at the revision that the transaction started from waits for
+		// it to end, and then either succeeds, because it rolled back, or meets
+		// what it committed. A plain read would not wait.
+		if err := x.renew(ctx, x.rec); err != nil && x.phase != settled {
+			return Outcome{}, err
+		}
+	}
+	switch {
+	case x.phase == settled && x.rec.State == Completed:
+		return *outcomeOf(&x.rec, false), nil
+	case x.phase == running:
+		return Outcome{}, ErrOpen
+	default:
+		return Outcome{}, x.gone()
+	}
+}
+
+// State returns how the execution stands: InProgress while it is open, and the
+// state that it was settled in afterwards.
+func (x *Execution) State() State {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.phase == settled {
+		return x.rec.State
+	}
+	return InProgress
+}
+
+// gone says why an execution that is no longer running takes no more steps.
+func (x *Execution) gone() error {
+	switch x.phase {
+	case settled:
+		return ErrSettled
+	case offering:
+		return ErrUnsettled
+	case aside:
+		return ErrTooLong
+	default:
+		return ErrLost
+	}
+}
+
+// enter waits until no other step of this execution is under way and takes its
+// place. It waits on the engine's clock rather than on a lock, because a step
+// may take as long as the store does. It does not end with ctx: a settlement
+// must happen even when its caller has gone.
+func (x *Execution) enter(ctx context.Context) {
+	for pause := 100 * time.Microsecond; !x.tryEnter(); pause = min(pause*2, 10*time.Millisecond) {
+		_ = x.e.clock.Sleep(context.WithoutCancel(ctx), pause)
+	}
+}
+
+func (x *Execution) tryEnter() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.busy {
+		return false
+	}
+	x.busy = true
+	return true
+}
+
+func (x *Execution) leave() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.busy = false
+}
+
+// store notes what the store has confirmed.
+func (x *Execution) store(r *Record, p phase) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.rec, x.phase = *r, p
+}
+
+func (x *Execution) took() time.Duration { return x.e.clock.Now().Sub(x.began) }
+
+// maxReason bounds what is kept of an error's text.
+const maxReason = 500
+
+// reasonOf returns an error's text fit to be stored anywhere.
+func reasonOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	s := strings.ToValidUTF8(err.Error(), "�")
+	s = strings.ReplaceAll(s, "\x00", "�")
+	if len(s) <= maxReason {
+		return s
+	}
+	cut := maxReason
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut]
+}
+
+// offers counts answers that are offered to the store in the background.
+type offers struct{ pending atomic.Int64 }
+
+// Drain waits until every answer that was not confirmed in time is stored or
+// given up, or ctx is done. A server calls it after its last request, so that
+// nothing stays ambiguous that could have been stored.
+func (e *Engine) Drain(ctx context.Context) error {
+	for e.offers.pending.Load() > 0 {
+		if err := e.clock.Sleep(ctx, firstTick); err != nil {
+			return fmt.Errorf("drain: %d answers are not durable yet: %w", e.offers.pending.Load(), err)
+		}
+	}
+	return nil
+}

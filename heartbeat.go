@@ -1,0 +1,92 @@
+package retrysafe
+
+import (
+	"context"
+	"errors"
+)
+
+// beatsPerLease is how often a heartbeat renews one lease: two may be lost.
+const beatsPerLease = 3
+
+// keepAlive schedules the next heartbeat.
+func (x *Execution) keepAlive() {
+	e := x.e
+	next := e.policy.Lease / beatsPerLease
+	if left := x.ctx.deadline.Sub(e.clock.Now()); left < next {
+		next = max(left, 0)
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.beat = e.clock.AfterFunc(next, x.onBeat)
+}
+
+func (x *Execution) stopBeat() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.beat != nil {
+		x.beat.Stop()
+	}
+}
+
+// onBeat renews the lease, or sets aside an attempt that has run too long. When
+// the store has not confirmed a renewal by the end of the lease, others may
+// suspect this owner, and the operation is told to stop.
+func (x *Execution) onBeat() {
+	if !x.tryEnter() { // a checkpoint or a settlement is under way
+		x.keepAlive()
+		return
+	}
+	defer x.leave()
+	if x.phase != running {
+		return
+	}
+	e := x.e
+	if !e.clock.Now().Before(x.ctx.deadline) {
+		x.setAside(x.ctx.values)
+		return
+	}
+	err := x.renew(x.ctx.values, x.rec)
+	if x.phase != running {
+		return
+	}
+	if err != nil && !e.clock.Now().Before(x.leaseEnd) {
+		x.ctx.end(ErrLost)
+	}
+	x.keepAlive()
+}
+
+// renew swaps in r with a new lease. If a transaction of CompleteTx is open,
+// the store makes it wait for that to end, so that success means it rolled back.
+func (x *Execution) renew(ctx context.Context, r Record) error {
+	start := x.e.clock.Now()
+	r.State, r.Result, r.Term = InProgress, nil, x.e.policy.Lease
+	got, err := x.swap(ctx, r, nil)
+	if err != nil {
+		return err
+	}
+	x.store(&got, running)
+	x.leaseEnd = start.Add(x.e.policy.Lease)
+	x.prepared = nil
+	return nil
+}
+
+// setAside ends an attempt that has run too long as far as others are
+// concerned: what its effect mode proves becomes of it. Should it come to an
+// answer after all while its record is still Unknown, it may store it.
+func (x *Execution) setAside(ctx context.Context) {
+	e := x.e
+	x.ctx.end(ErrTooLong)
+	s := settlement{state: e.policy.Effects.proves(), why: ErrTooLong}
+	got, err := x.swap(ctx, s.apply(x.rec, 0, &e.policy), &s)
+	switch {
+	case err == nil:
+		x.store(&got, aside)
+		e.waits.tell(&got, e.clock.Now())
+		e.observe(EventQuarantined, &got, x.took(), ErrTooLong)
+	case errors.Is(err, ErrSettled), errors.Is(err, ErrLost):
+	default:
+		x.mu.Lock()
+		x.beat = e.clock.AfterFunc(e.policy.Lease/beatsPerLease, x.onBeat)
+		x.mu.Unlock()
+	}
+}

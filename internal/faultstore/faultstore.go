@@ -1,0 +1,146 @@
+// Package faultstore wraps a store and lets its steps go wrong, for tests: lost
+// requests, lost replies, hanging, and a look at each step as it passes.
+package faultstore
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// ErrInjected is what a failing step returns.
+var ErrInjected = errors.New("faultstore: injected failure")
+
+// Op names a step of a store.
+type Op string
+
+// The steps.
+const (
+	Create Op = "create"
+	Swap   Op = "swap"
+	Load   Op = "load"
+	List   Op = "list"
+	Purge  Op = "purge"
+)
+
+// Fault says how a step goes wrong.
+type Fault uint8
+
+const (
+	// None: it does not.
+	None Fault = iota
+	// LoseRequest: it fails and was not applied.
+	LoseRequest
+	// LoseReply: it was applied, and fails all the same.
+	LoseReply
+	// Hang: it does not come back before its context ends, and was not applied.
+	Hang
+)
+
+// A Step is one call of the store on its way.
+type Step struct {
+	Op Op
+	// N counts the steps of this Op, from 1.
+	N int
+	// Record is what Create or Swap was given.
+	Record retrysafe.Record
+}
+
+// Store passes every step on to the store below, as Plan says.
+type Store struct {
+	below retrysafe.Store
+
+	mu    sync.Mutex
+	plan  func(Step) Fault
+	count map[Op]int
+}
+
+var _ retrysafe.Store = (*Store)(nil)
+
+// New returns a store over below that does nothing wrong yet.
+func New(below retrysafe.Store) *Store {
+	return &Store{below: below, count: make(map[Op]int)}
+}
+
+// Plan sets what goes wrong from now on; nil is nothing. It is called before
+// each step, one at a time, and counting starts again at 1.
+func (s *Store) Plan(plan func(Step) Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.plan = plan
+	clear(s.count)
+}
+
+// FailAll is a plan in which every step goes wrong in the same way.
+func FailAll(f Fault) func(Step) Fault { return func(Step) Fault { return f } }
+
+// FailOnce is a plan in which the n-th step of op goes wrong.
+func FailOnce(op Op, n int, f Fault) func(Step) Fault {
+	return func(s Step) Fault {
+		if s.Op == op && s.N == n {
+			return f
+		}
+		return None
+	}
+}
+
+// Count returns how many steps of op have begun since the last Plan.
+func (s *Store) Count(op Op) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.count[op]
+}
+
+func (s *Store) next(op Op, r retrysafe.Record) Fault {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count[op]++
+	if s.plan == nil {
+		return None
+	}
+	return s.plan(Step{Op: op, N: s.count[op], Record: r})
+}
+
+// pass does one step under its fault.
+func pass[T any](ctx context.Context, f Fault, do func() (T, error)) (T, error) {
+	var none T
+	switch f {
+	case LoseRequest:
+		return none, ErrInjected
+	case LoseReply:
+		_, _ = do()
+		return none, ErrInjected
+	case Hang:
+		<-ctx.Done()
+		return none, errors.Join(ErrInjected, ctx.Err())
+	default:
+		return do()
+	}
+}
+
+// Create implements [retrysafe.Store].
+func (s *Store) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+	return pass(ctx, s.next(Create, r), func() (retrysafe.Record, error) { return s.below.Create(ctx, r) })
+}
+
+// Swap implements [retrysafe.Store].
+func (s *Store) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+	return pass(ctx, s.next(Swap, r), func() (retrysafe.Record, error) { return s.below.Swap(ctx, r) })
+}
+
+// Load implements [retrysafe.Store].
+func (s *Store) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+	return pass(ctx, s.next(Load, retrysafe.Record{Ref: ref}), func() (retrysafe.Record, error) { return s.below.Load(ctx, ref) })
+}
+
+// List implements [retrysafe.Store].
+func (s *Store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
+	return pass(ctx, s.next(List, retrysafe.Record{}), func() ([]retrysafe.Record, error) { return s.below.List(ctx, q) })
+}
+
+// Purge implements [retrysafe.Store].
+func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
+	return pass(ctx, s.next(Purge, retrysafe.Record{}), func() (int, error) { return s.below.Purge(ctx, limit) })
+}

@@ -1,0 +1,182 @@
+package retrysafe
+
+import (
+	"fmt"
+	"time"
+)
+
+// Effects declares what an operation does to the world. It decides what a
+// failed or lapsed attempt proves, and so what may run again.
+type Effects uint8
+
+const (
+	// Unprotected: anything at all. An attempt that may have happened is never
+	// run again by itself; it becomes Unknown. At most once, then explained.
+	Unprotected Effects = iota
+	// Keyed: every outside call carries [Execution.DownstreamKey] and the same
+	// bytes on each attempt, and the other side honours it. Effectively once,
+	// within the provider's key window.
+	Keyed
+	// InTx: all effects are in the store's own database and commit together with
+	// the answer, through [Execution.CompleteTx]. Exactly once.
+	InTx
+)
+
+// Lapse says what becomes of an attempt whose lease has run out. It is stored
+// with the record, so that a sweeper needs no configuration.
+type Lapse uint8
+
+const (
+	// Quarantine: it may have happened, so it becomes Unknown.
+	Quarantine Lapse = iota
+	// Resume: the next owner continues from the last checkpoint.
+	Resume
+	// Rerun: it becomes Retryable, and the next call runs it from the start.
+	Rerun
+	// Fail: it is completed with an error answer, and left to reconciliation.
+	Fail
+)
+
+// FailurePolicy says what becomes of an attempt that a live handler answered
+// with a server error.
+type FailurePolicy uint8
+
+const (
+	// ByProof: what the effect mode proves. InTx rolled back: Retryable. Keyed:
+	// Retryable under the same downstream key. Unprotected: Unknown.
+	ByProof FailurePolicy = iota
+	// StoreFailure: the error is the answer, and every retry gets it.
+	StoreFailure
+	// RetryFailure: the author states that a server error of this operation means
+	// that nothing happened. With Unprotected nobody can check that statement.
+	RetryFailure
+)
+
+// InFlightPolicy says what a retry gets while the first attempt runs.
+type InFlightPolicy uint8
+
+const (
+	// Conflict: refused at once, with a time to come back.
+	Conflict InFlightPolicy = iota
+	// Wait: the retry waits up to [Policy.Wait] for the answer, then Conflict.
+	Wait
+	// Accept: told that the work is under way, with a place to look.
+	Accept
+)
+
+// ExpiredPolicy says what a call with an expired key gets.
+type ExpiredPolicy uint8
+
+const (
+	// RunAgain: the key is free again, and the call is a new operation.
+	RunAgain ExpiredPolicy = iota
+	// Gone: the key stays used for as long as the store remembers it.
+	Gone
+)
+
+// A Policy is how one kind of operation behaves. The zero Policy is the safe
+// one: unprotected effects, a lapsed attempt is quarantined, a failure counts
+// as what it proves.
+type Policy struct {
+	Effects   Effects
+	Lapse     Lapse
+	OnFailure FailurePolicy
+	InFlight  InFlightPolicy
+	OnExpired ExpiredPolicy
+
+	// Lease is how long an owner may be silent before it is suspected. A
+	// heartbeat renews it three times as often. Default 30 s.
+	Lease time.Duration
+	// MaxRun bounds one attempt; beyond it the attempt is set aside by what its
+	// effect mode proves and its context is cancelled. Default 10 minutes.
+	MaxRun time.Duration
+	// Retention is how long an answer is kept, counted from the moment it was
+	// stored. Default 24 h.
+	Retention time.Duration
+	// Wait bounds how long a retry waits under [Wait]. Default 5 s.
+	Wait time.Duration
+	// Reconcile is when to look again at an unknown outcome. Default 30 s.
+	Reconcile time.Duration
+}
+
+// withDefaults returns p with every zero duration replaced by its default.
+func (p Policy) withDefaults() Policy {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	def(&p.Lease, 30*time.Second)
+	def(&p.MaxRun, max(10*time.Minute, p.Lease))
+	def(&p.Retention, 24*time.Hour)
+	def(&p.Wait, 5*time.Second)
+	def(&p.Reconcile, 30*time.Second)
+	return p
+}
+
+// minLease is the shortest lease: below it a heartbeat cannot keep up with an
+// ordinary store.
+const minLease = 10 * time.Millisecond
+
+// Check reports, as an error that wraps [ErrPolicy], what this policy asks for
+// that its effect mode cannot carry.
+func (p Policy) Check() error {
+	p = p.withDefaults()
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrPolicy, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case p.Effects > InTx || p.Lapse > Fail || p.OnFailure > RetryFailure || p.InFlight > Accept || p.OnExpired > Gone:
+		return refuse("it holds a value that is none of the constants")
+	case p.Effects == Unprotected && (p.Lapse == Rerun || p.Lapse == Resume):
+		return refuse("a lapsed attempt with unprotected effects may have happened, so it cannot %s; use Quarantine or Fail, or make the effects Keyed or InTx", p.Lapse)
+	case p.Lease < minLease:
+		return refuse("Lease %v is under %v", p.Lease, minLease)
+	case p.MaxRun < p.Lease:
+		return refuse("MaxRun %v is shorter than Lease %v", p.MaxRun, p.Lease)
+	case p.Retention <= 0 || p.Wait < 0 || p.Reconcile <= 0:
+		return refuse("a duration is negative")
+	}
+	return nil
+}
+
+// Caveats lists, in words for a start-up log, what this policy gives up that a
+// reader of its effect mode would expect.
+func (p Policy) Caveats() []string {
+	p = p.withDefaults()
+	var c []string
+	if p.Effects == Unprotected && p.OnFailure == RetryFailure {
+		c = append(c, "a server error of an unprotected operation is taken as proof that nothing happened: outside the at-most-once guarantee")
+	}
+	if p.Retention < time.Hour {
+		c = append(c, fmt.Sprintf("retention %v is under an hour: a client that comes back later runs the operation again", p.Retention))
+	}
+	return c
+}
+
+// proves returns the state that a failed attempt under effects e can be proven
+// to be in, with nothing but its failure known.
+func (e Effects) proves() State {
+	if e == Unprotected {
+		return Unknown
+	}
+	return Retryable
+}
+
+var (
+	effectsNames = [...]string{"unprotected", "keyed", "in_tx"}
+	lapseNames   = [...]string{"quarantine", "resume", "rerun", "fail"}
+)
+
+// String returns the mode's name as configuration files spell it.
+func (e Effects) String() string { return nameOf(effectsNames[:], uint8(e)) }
+
+// String returns the policy's name as configuration files spell it.
+func (l Lapse) String() string { return nameOf(lapseNames[:], uint8(l)) }
+
+func nameOf(names []string, v uint8) string {
+	if int(v) < len(names) {
+		return names[v]
+	}
+	return fmt.Sprintf("invalid(%d)", v)
+}

@@ -1,0 +1,156 @@
+package retrysafe
+
+import (
+	"encoding/hex"
+	"fmt"
+	"time"
+)
+
+// RecordVersion is the version of the record's meaning and encoding that this
+// code writes. A record of a newer version is refused, never run again.
+const RecordVersion = 1
+
+// A Ref names a key inside the scope that owns it. Two scopes never see each
+// other's keys. Both strings are opaque bytes to every store.
+type Ref struct{ Scope, Key string }
+
+// Owner is the nonce of one attempt. It lets a step whose reply was lost
+// recognise itself, and no two attempts share one.
+type Owner [16]byte
+
+// IsZero reports whether o names nobody.
+func (o Owner) IsZero() bool { return o == Owner{} }
+
+// String returns o in hexadecimal.
+func (o Owner) String() string { return hex.EncodeToString(o[:]) }
+
+// State says what is known of the operation under a key.
+type State uint8
+
+// The states of a record. The zero State is none of them.
+const (
+	// Accepted: stored for a worker; nobody runs it yet.
+	Accepted State = iota + 1
+	// InProgress: one owner works under a lease.
+	InProgress
+	// Completed: the answer is stored, good or bad. It never changes.
+	Completed
+	// Retryable: proven not to have happened; the next call runs.
+	Retryable
+	// Unknown: it may have happened. Only its owner, a reconciler or an operator
+	// moves it, with evidence.
+	Unknown
+	// Expired: the answer is forgotten, the key is kept for audit.
+	Expired
+)
+
+var stateNames = [...]string{"invalid", "accepted", "in_progress", "completed", "retryable", "unknown", "expired"}
+
+// String returns the state's name as logs, metrics and the console show it.
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// Valid reports whether s is one of the states.
+func (s State) Valid() bool { return s >= Accepted && s <= Expired }
+
+// Forgettable reports whether a record in this state may be deleted once its
+// deadline has passed. What is in flight or unknown never is.
+func (s State) Forgettable() bool { return s == Completed || s == Retryable || s == Expired }
+
+// A Result is the answer of an operation, as it is stored and replayed. It is
+// never changed after it was handed to a store or returned by one.
+type Result struct {
+	Status int
+	Header map[string][]string
+	Body   []byte
+	// Omitted says that the operation was executed but its body was not kept:
+	// it was over the limit or streamed. A replay says so instead of running again.
+	Omitted bool
+}
+
+// Equal reports whether r and o are the same answer, byte for byte.
+func (r *Result) Equal(o *Result) bool {
+	if r == nil || o == nil {
+		return r == o
+	}
+	if r.Status != o.Status || r.Omitted != o.Omitted || string(r.Body) != string(o.Body) || len(r.Header) != len(o.Header) {
+		return false
+	}
+	for name, values := range r.Header {
+		others, ok := o.Header[name]
+		if !ok || len(values) != len(others) {
+			return false
+		}
+		for i := range values {
+			if values[i] != others[i] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// A Checkpoint is how far an execution has come: the name of the last finished
+// phase and what the next owner needs to go on from there.
+type Checkpoint struct {
+	Phase string
+	Data  []byte
+}
+
+// IsZero reports whether nothing was checkpointed. A Swap with a zero
+// Checkpoint keeps the stored one, so that a heartbeat rewrites nothing large.
+func (c Checkpoint) IsZero() bool { return c.Phase == "" && c.Data == nil }
+
+// A Record is all that is known of one key.
+//
+// The engine says how long ([Record.Term], [Record.Retain]); the store says
+// until when and what time it is. Fields marked "out" are the store's: it
+// ignores what a caller puts there, except Revision, which Swap compares.
+//
+// Slices and maps in a record are shared, never changed.
+type Record struct {
+	Ref
+	// KeyText is the key's text encrypted, when a sealing store hides it from
+	// the one below. It is opaque bytes otherwise unused.
+	KeyText     []byte
+	Operation   string
+	Fingerprint Fingerprint
+	State       State
+	Lapse       Lapse
+	Effects     Effects
+	Version     uint8
+	// Owner is who holds the record. Swap compares it, and a sweeper keeps it,
+	// so that a late owner can recognise its own attempt.
+	Owner Owner
+	// Claim, in only: when set, Swap starts a new attempt and hands the record
+	// to this owner. See [Swapper].
+	Claim      Owner
+	Attempt    int
+	Request    []byte
+	Checkpoint Checkpoint
+	Result     *Result
+	// ProviderRef is the other side's own name for the effect, once known.
+	ProviderRef string
+	// Reason is why the record left InProgress without an answer, for operators.
+	Reason string
+	// Term, in only: the deadline becomes the store's clock plus Term.
+	Term time.Duration
+	// Retain is how long a final answer is kept. It is stored so that a sweeper,
+	// a worker or an operator settles without configuration.
+	Retain time.Duration
+	// Revision, out: the fence. It starts at the store's clock in microseconds,
+	// grows with each write and never repeats, not even after a purge.
+	Revision int64
+	// Out, by the store's clock. ReadAt is its "now" in the very step that
+	// returned the record; it is not stored.
+	Deadline, CreatedAt, UpdatedAt, ReadAt time.Time
+}
+
+// Due reports whether the record's deadline had passed when it was read. What
+// was due then stays due while the revision stands, so it may be acted upon by
+// compare-and-swap without a clock.
+func (r *Record) Due() bool { return !r.ReadAt.Before(r.Deadline) }

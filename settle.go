@@ -1,0 +1,222 @@
+package retrysafe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A settlement is how an execution ends.
+type settlement struct {
+	state  State
+	result *Result
+	why    error
+}
+
+// apply returns r as the settlement leaves it.
+func (s *settlement) apply(r Record, retain time.Duration, p *Policy) Record {
+	r.State, r.Result, r.Reason = s.state, s.result, reasonOf(s.why)
+	if retain > 0 {
+		r.Retain = retain
+	}
+	r.Term = r.Retain
+	if s.state == Unknown {
+		r.Term = p.Reconcile
+	}
+	return r
+}
+
+// met reports whether the stored record is already what the settlement asks
+// for: its own write, whose reply was lost.
+func (s *settlement) met(r *Record) bool {
+	return r.State == s.state && (s.state != Completed || r.Result.Equal(s.result))
+}
+
+const (
+	firstPause = 10 * time.Millisecond
+	longPause  = 2 * time.Second
+)
+
+// settle ends the execution by one swap. While the store does not answer it
+// tries again until SettleTimeout, and then hands the answer to the background.
+func (x *Execution) settle(ctx context.Context, s settlement) error {
+	x.enter(ctx)
+	defer x.leave()
+	if x.phase != running && x.phase != aside {
+		return x.gone()
+	}
+	x.stopBeat()
+	until := x.e.clock.Now().Add(x.e.settleTimeout)
+	for pause := firstPause; ; pause = min(pause*2, longPause) {
+		done, err := x.trySettle(ctx, &s)
+		if done {
+			return err
+		}
+		if now := x.e.clock.Now(); !now.Add(pause).Before(until) {
+			return x.offer(ctx, &s, now, err)
+		}
+		_ = x.e.clock.Sleep(context.WithoutCancel(ctx), pause)
+	}
+}
+
+// trySettle offers the settlement to the store once. It reports whether the
+// matter is decided.
+func (x *Execution) trySettle(ctx context.Context, s *settlement) (done bool, err error) {
+	x.mu.Lock()
+	r := s.apply(x.rec, x.retain, &x.e.policy)
+	x.mu.Unlock()
+	got, err := x.swap(ctx, r, s)
+	switch {
+	case err == nil:
+		x.ended(&got)
+		return true, nil
+	case errors.Is(err, ErrSettled), errors.Is(err, ErrLost):
+		return true, err
+	default:
+		return false, err
+	}
+}
+
+// swap offers r to the store until it is clear what became of the record: r is
+// stored; or [ErrSettled], the transaction of a CompleteTx has committed,
+// whatever its caller was told; or [ErrLost]; or an error of the store's. An
+// owner that meets its own attempt at another revision, because the reply to a
+// beat was lost or a sweeper gave it up too early, adopts it and goes on.
+// S, if not nil, is what r stands for: a record that is so already is r stored.
+func (x *Execution) swap(ctx context.Context, r Record, s *settlement) (Record, error) {
+	e := x.e
+	step := e.newStep(ctx, e.storeTimeout)
+	defer step.end(context.Canceled)
+	for range maxSteps {
+		got, err := e.store.Swap(step, r)
+		switch mine := got.Owner == x.owner && got.Attempt == x.attempt; {
+		case err == nil:
+			return got, nil
+		case errors.Is(err, ErrConflict) && mine && s != nil && s.met(&got):
+			return got, nil
+		case errors.Is(err, ErrConflict) && mine && x.prepared != nil && got.State == Completed && got.Result.Equal(x.prepared):
+			x.ended(&got)
+			return got, ErrSettled
+		case errors.Is(err, ErrConflict) && mine && (got.State == InProgress || got.State == Unknown):
+			r.Revision = got.Revision
+		case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
+			return got, x.lose(&got, err)
+		default:
+			e.observe(EventStoreError, &x.rec, x.took(), err)
+			return got, err
+		}
+	}
+	return Record{}, ErrConflict
+}
+
+// ended notes that the store has confirmed how the execution ended.
+func (x *Execution) ended(got *Record) {
+	e := x.e
+	x.store(got, settled)
+	x.ctx.rest()
+	took := x.took()
+	kind := EventReleased
+	switch got.State {
+	case Completed:
+		kind = EventCompleted
+		e.pace.note(got.Operation, took)
+	case Unknown:
+		kind = EventQuarantined
+	}
+	e.waits.tell(got, e.clock.Now())
+	e.observe(kind, got, took, nil)
+}
+
+// lose notes that the record is not this attempt's any more.
+func (x *Execution) lose(got *Record, err error) error {
+	if errors.Is(err, ErrNotFound) {
+		err = fmt.Errorf("%w: it is no longer stored", ErrLost)
+	} else {
+		err = fmt.Errorf("%w: it is %s, attempt %d", ErrLost, got.State, got.Attempt)
+	}
+	x.mu.Lock()
+	x.phase = lost
+	x.mu.Unlock()
+	x.ctx.end(err)
+	x.e.observe(EventLost, &x.rec, x.took(), err)
+	return err
+}
+
+// offer goes on offering the settlement in the background, for as long as an
+// attempt may run. Who crashes before it is taken leaves a record that lapses.
+func (x *Execution) offer(ctx context.Context, s *settlement, now time.Time, cause error) error {
+	e := x.e
+	x.mu.Lock()
+	x.phase = offering
+	x.mu.Unlock()
+	e.offers.pending.Add(1)
+	e.observe(EventUnsettled, &x.rec, x.took(), cause)
+	until := now.Add(e.policy.MaxRun)
+	ctx = context.WithoutCancel(ctx)
+	var again func(time.Duration)
+	again = func(pause time.Duration) {
+		e.clock.AfterFunc(pause, func() {
+			x.enter(ctx)
+			defer x.leave()
+			done, err := x.trySettle(ctx, s)
+			switch {
+			case done:
+			case e.clock.Now().After(until):
+				e.observe(EventForgone, &x.rec, x.took(), err)
+				x.ctx.rest()
+			default:
+				again(min(pause*2, longPause))
+				return
+			}
+			e.offers.pending.Add(-1)
+		})
+	}
+	again(firstPause)
+	return fmt.Errorf("%w: %w", ErrUnsettled, cause)
+}
+
+// CompleteTx stores the answer in the caller's transaction, so that effects and
+// answer commit together or not at all. It must be the last step before the
+// commit. If the record is not this attempt's any more the transaction is rolled
+// back, so that a caller who ignores the error cannot commit a second effect.
+//
+// The heartbeat rests while the transaction is open. After a rollback the
+// execution is open as before: complete it in another transaction, or settle it
+// otherwise. [Execution.Outcome] finds out which it was.
+func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
+	x.enter(ctx)
+	defer x.leave()
+	if x.phase != running {
+		return errors.Join(x.gone(), rollback(ctx, tx))
+	}
+	x.stopBeat()
+	s := settlement{state: Completed, result: &r}
+	x.mu.Lock()
+	next := s.apply(x.rec, x.retain, &x.e.policy)
+	x.mu.Unlock()
+	got, err := tx.Swap(ctx, next)
+	switch {
+	case err == nil:
+		x.prepared = &r
+		x.keepAlive() // the next beat asks whether the transaction has ended
+		return nil
+	case errors.Is(err, ErrConflict) && got.Owner == x.owner && (got.State == InProgress || got.State == Unknown):
+		x.store(&got, running) // a beat whose reply was lost; the next transaction will do
+		x.keepAlive()
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
+		err = x.lose(&got, err)
+	default:
+		x.keepAlive()
+	}
+	return errors.Join(fmt.Errorf("complete in transaction: %w", err), rollback(ctx, tx))
+}
+
+// rollback ends a transaction that must not commit, also when its caller's
+// context has ended.
+func rollback(ctx context.Context, tx Tx) error {
+	if err := tx.Rollback(context.WithoutCancel(ctx)); err != nil {
+		return fmt.Errorf("roll back: %w", err)
+	}
+	return nil
+}

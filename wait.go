@@ -1,0 +1,237 @@
+package retrysafe
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	firstTick = 2 * time.Millisecond
+	longTick  = 250 * time.Millisecond
+)
+
+// waits are the calls that wait for an attempt in flight. A waiter holds no
+// connection: it sleeps, and looks at the store now and then. Those who wait
+// for the same key share one look, and an attempt that is settled in this
+// process tells them without any.
+type waits struct {
+	most  int
+	count atomic.Int64
+	mu    sync.Mutex
+	refs  map[Ref]*watch
+}
+
+// watch is what the waiters of one key know.
+type watch struct {
+	waiters int
+	looking bool      // one of them is asking the store
+	at      time.Time // when rec was learnt
+	rec     Record
+	err     error
+}
+
+// join counts the caller in, or returns nil if too many wait already.
+func (w *waits) join(ref Ref) *watch {
+	if w.count.Add(1) > int64(w.most) {
+		w.count.Add(-1)
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.refs == nil {
+		w.refs = make(map[Ref]*watch)
+	}
+	on := w.refs[ref]
+	if on == nil {
+		on = new(watch)
+		w.refs[ref] = on
+	}
+	on.waiters++
+	return on
+}
+
+func (w *waits) leave(ref Ref, on *watch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.count.Add(-1)
+	if on.waiters--; on.waiters == 0 {
+		delete(w.refs, ref)
+	}
+}
+
+// tell hands a settled record to those who wait for it.
+func (w *waits) tell(r *Record, now time.Time) {
+	if w.count.Load() == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if on := w.refs[r.Ref]; on != nil {
+		on.rec, on.err, on.at = *r, nil, now
+	}
+}
+
+// wait waits for the attempt that holds the found record, if the policy says
+// so. It returns the record once it is no longer in flight, ErrNotFound if it
+// is gone, or another error if waiting is not allowed or has lasted too long.
+func (b *begin) wait(found *Record) (Record, error) {
+	e := b.e
+	if e.policy.InFlight != Wait {
+		return *found, ErrInFlight
+	}
+	b.startWaiting()
+	got, err := e.await(b.ctx, found.Ref, found.Revision, b.waitUntil)
+	b.budget()
+	return got, err
+}
+
+// pause waits a moment for a transaction that holds the key without a visible
+// record, if the policy says so.
+func (b *begin) pause() error {
+	e := b.e
+	if e.policy.InFlight != Wait {
+		return ErrInFlight
+	}
+	b.startWaiting()
+	left := b.waitUntil.Sub(e.clock.Now())
+	if left <= 0 {
+		return ErrInFlight
+	}
+	b.paused = min(max(b.paused*3/2, firstTick), longTick)
+	err := e.clock.Sleep(b.ctx, min(b.paused, left))
+	b.budget()
+	return err
+}
+
+func (b *begin) startWaiting() {
+	if b.waitUntil.IsZero() {
+		b.waitUntil = b.e.clock.Now().Add(b.e.policy.Wait)
+	}
+}
+
+// await returns the record of ref once it is newer than seen and not in flight.
+// A zero until waits as long as ctx does.
+func (e *Engine) await(ctx context.Context, ref Ref, seen int64, until time.Time) (Record, error) {
+	on := e.waits.join(ref)
+	if on == nil {
+		return Record{}, ErrInFlight
+	}
+	defer e.waits.leave(ref, on)
+	for tick := firstTick; ; tick = min(tick*3/2, longTick) {
+		nap := tick
+		if !until.IsZero() {
+			left := until.Sub(e.clock.Now())
+			if left <= 0 {
+				return Record{}, ErrInFlight
+			}
+			nap = min(nap, left)
+		}
+		if err := e.clock.Sleep(ctx, nap); err != nil {
+			return Record{}, err
+		}
+		got, err := e.look(ctx, on, ref, seen, tick)
+		switch {
+		case errors.Is(err, ErrNotFound), errors.Is(err, ErrUnreadable):
+			return Record{}, err
+		case err != nil, got.Revision <= seen && !got.Due():
+			continue // nobody knows better yet
+		case (got.State == InProgress || got.State == Accepted) && !got.Due():
+			seen = got.Revision
+		default:
+			return got, nil
+		}
+	}
+}
+
+// errLooking: another waiter is asking the store at this moment.
+var errLooking = errors.New("another waiter is looking")
+
+// look returns what is known of ref: from a fellow waiter or from the attempt
+// itself if that is recent, else from the store.
+func (e *Engine) look(ctx context.Context, on *watch, ref Ref, seen int64, tick time.Duration) (Record, error) {
+	w := &e.waits
+	now := e.clock.Now()
+	w.mu.Lock()
+	known := on.rec.Revision > seen || !on.at.IsZero() && now.Sub(on.at) < tick/2
+	if known || on.looking {
+		rec, err := on.rec, on.err
+		w.mu.Unlock()
+		if !known {
+			err = errLooking
+		}
+		return rec, err
+	}
+	on.looking = true
+	w.mu.Unlock()
+
+	step := e.newStep(ctx, e.storeTimeout)
+	defer step.end(context.Canceled)
+	got, err := e.store.Load(step, ref)
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	on.looking = false
+	if got.Revision >= on.rec.Revision || err != nil { // an attempt settled meanwhile knows better
+		on.rec, on.err, on.at = got, err, now
+	}
+	return on.rec, on.err
+}
+
+// Attach waits until the attempt under ref is no longer in flight, or ctx is
+// done, and returns its answer. It starts nothing. [ErrNotFound]: there is no
+// such key, or its attempt did not happen; [ErrUnknown]: nobody knows yet.
+func (e *Engine) Attach(ctx context.Context, ref Ref) (Outcome, error) {
+	step := e.newStep(ctx, e.storeTimeout)
+	got, err := e.store.Load(step, ref)
+	step.end(context.Canceled)
+	if err == nil && (got.State == InProgress || got.State == Accepted) && !got.Due() {
+		got, err = e.await(ctx, ref, got.Revision, time.Time{})
+	}
+	if err != nil {
+		return Outcome{}, err
+	}
+	switch {
+	case got.State == Completed && got.Result != nil && !got.Due():
+		return *outcomeOf(&got, true), nil
+	case got.State == Unknown, got.State == InProgress:
+		return Outcome{}, e.refuse(ErrUnknown, &got)
+	case got.State == Accepted:
+		return Outcome{}, e.refuse(ErrAccepted, &got)
+	default:
+		return Outcome{}, ErrNotFound
+	}
+}
+
+// Peek says what the call would get, without reserving or changing anything: an
+// outcome to replay, a [*RefusedError], or [ErrNotFound] if Begin would run it.
+func (e *Engine) Peek(ctx context.Context, c Call) (*Outcome, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	b := begin{e: e, ctx: ctx, c: &c}
+	b.budget()
+	defer func() { b.step.end(context.Canceled) }()
+	got, err := b.send(func() (Record, error) { return e.store.Load(b.step, c.Ref) })
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil, ErrNotFound
+	case errors.Is(err, ErrUnreadable):
+		return nil, e.refuse(err, &got)
+	case err != nil:
+		return nil, b.unavailable(err)
+	}
+	switch v := decide(&c, &e.policy, &got); {
+	case v.do == actReplay:
+		e.observe(EventReplayed, &got, 0, nil)
+		return outcomeOf(&got, true), nil
+	case v.do == actRefuse:
+		return nil, e.refuse(v.why, &got)
+	case v.do == actQuarantine:
+		return nil, e.refuse(ErrUnknown, &got)
+	default:
+		return nil, ErrNotFound
+	}
+}
