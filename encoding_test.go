@@ -1,0 +1,154 @@
+package retrysafe_test
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+func fullRecord() retrysafe.Record {
+	at := time.Date(2026, 11, 15, 12, 0, 0, 123456000, time.UTC)
+	return retrysafe.Record{
+		Ref: retrysafe.Ref{Scope: "tenant", Key: "k\xff\x00y"}, KeyText: []byte("sealed"), Operation: "POST /payments", Fingerprint: print(7),
+		State: retrysafe.Completed, Lapse: retrysafe.Resume, Effects: retrysafe.Keyed, Version: retrysafe.RecordVersion,
+		Owner: retrysafe.Owner{1, 2, 3}, Attempt: 4, Request: []byte{}, Checkpoint: retrysafe.Checkpoint{Phase: "charged", Data: []byte("ch_1")},
+		Result: &retrysafe.Result{
+			Status: 201, Header: map[string][]string{"Location": {"/p/1"}, "X-Two": {"a", ""}, "X-None": {}},
+			Body: []byte(`{"z":1.10,"a":1e2}`), Omitted: true,
+		},
+		ProviderRef: "ch_1", Reason: "because", Retain: 24 * time.Hour, Revision: 1 << 50, Deadline: at.Add(time.Hour), CreatedAt: at, UpdatedAt: at,
+	}
+}
+
+func TestRecordsSurviveTheirEncoding(t *testing.T) {
+	t.Parallel()
+	plain := retrysafe.Record{Ref: ref, Version: 1, State: retrysafe.InProgress, Attempt: -1, Revision: -5}
+	for _, want := range []retrysafe.Record{fullRecord(), plain, {}} {
+		got, err := retrysafe.DecodeRecord(retrysafe.AppendRecord(nil, &want))
+		must(t, err)
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("decoded %+v\nwant    %+v", got, want)
+		}
+	}
+}
+
+func TestW41_DamagedRecordIsUnreadable(t *testing.T) {
+	t.Parallel()
+	r := fullRecord()
+	good := retrysafe.AppendRecord(nil, &r)
+	for i := range good {
+		bad := bytes.Clone(good)
+		bad[i] ^= 0x40
+		if _, err := retrysafe.DecodeRecord(bad); !errors.Is(err, retrysafe.ErrUnreadable) {
+			t.Fatalf("byte %d flipped: DecodeRecord = %v", i, err)
+		}
+		if _, err := retrysafe.DecodeRecord(good[:i]); !errors.Is(err, retrysafe.ErrUnreadable) {
+			t.Fatalf("cut at %d: DecodeRecord = %v", i, err)
+		}
+	}
+	newer := bytes.Clone(good)
+	newer[0] = 2
+	if _, err := retrysafe.DecodeRecord(newer); err == nil || !strings.Contains(err.Error(), "upgrade") {
+		t.Errorf("a newer encoding: %v", err)
+	}
+}
+
+func TestResultsSurviveTheirEncoding(t *testing.T) {
+	t.Parallel()
+	want := fullRecord().Result
+	coded := retrysafe.AppendResult(nil, want)
+	got, err := retrysafe.DecodeResult(coded)
+	if err != nil || !got.Equal(want) {
+		t.Errorf("DecodeResult = %+v, %v", got, err)
+	}
+	if _, err := retrysafe.DecodeResult(append(coded, 0)); !errors.Is(err, retrysafe.ErrUnreadable) {
+		t.Errorf("trailing bytes: %v", err)
+	}
+	// A header named twice would come back as one.
+	twice := []byte{0, 0, 2, 1, 'A', 0, 1, 'A', 0, 0}
+	if _, err := retrysafe.DecodeResult(twice); !errors.Is(err, retrysafe.ErrUnreadable) {
+		t.Errorf("a header twice: %v", err)
+	}
+}
+
+func TestResultEqual(t *testing.T) {
+	t.Parallel()
+	base := func() *retrysafe.Result {
+		return &retrysafe.Result{Status: 200, Header: map[string][]string{"A": {"1", "2"}}, Body: []byte("b")}
+	}
+	if !base().Equal(base()) || !(*retrysafe.Result)(nil).Equal(nil) || base().Equal(nil) || (*retrysafe.Result)(nil).Equal(base()) {
+		t.Error("equality of equals and of nothing")
+	}
+	if !(&retrysafe.Result{}).Equal(&retrysafe.Result{Body: []byte{}, Header: map[string][]string{}}) {
+		t.Error("no body is an empty body")
+	}
+	for _, change := range []func(*retrysafe.Result){
+		func(r *retrysafe.Result) { r.Status = 201 }, func(r *retrysafe.Result) { r.Body = []byte("c") },
+		func(r *retrysafe.Result) { r.Omitted = true }, func(r *retrysafe.Result) { r.Header = nil },
+		func(r *retrysafe.Result) { r.Header["A"] = []string{"1"} }, func(r *retrysafe.Result) { r.Header["A"] = []string{"2", "1"} },
+		func(r *retrysafe.Result) { r.Header = map[string][]string{"B": {"1", "2"}} },
+	} {
+		other := base()
+		change(other)
+		if base().Equal(other) {
+			t.Errorf("%+v equals %+v", other, base())
+		}
+	}
+}
+
+func TestQuery(t *testing.T) {
+	t.Parallel()
+	for limit, want := range map[int]int{0: 100, -1: 100, 5: 5, 1 << 30: retrysafe.MaxList} {
+		if got := (retrysafe.Query{Limit: limit}).Size(); got != want {
+			t.Errorf("Size of %d = %d, want %d", limit, got, want)
+		}
+	}
+	r := fullRecord()
+	r.ReadAt = r.Deadline
+	for _, c := range []struct {
+		q    retrysafe.Query
+		want bool
+	}{
+		{retrysafe.Query{}, true}, {retrysafe.Query{Due: true}, true}, {retrysafe.Query{Scope: "tenant"}, true}, {retrysafe.Query{Scope: "t"}, false},
+		{retrysafe.Query{States: []retrysafe.State{retrysafe.Unknown, retrysafe.Completed}}, true},
+		{retrysafe.Query{States: []retrysafe.State{retrysafe.Unknown}}, false},
+	} {
+		if got := c.q.Matches(&r); got != c.want {
+			t.Errorf("%+v matches: %v", c.q, got)
+		}
+	}
+	r.ReadAt = r.Deadline.Add(-1)
+	if (retrysafe.Query{Due: true}).Matches(&r) {
+		t.Error("what is not due matches")
+	}
+}
+
+// FuzzDecodeRecord: no bytes make the decoder panic or ask for memory out of
+// proportion, and what decodes encodes to the same bytes.
+func FuzzDecodeRecord(f *testing.F) {
+	r := fullRecord()
+	f.Add(retrysafe.AppendRecord(nil, &r))
+	f.Add(retrysafe.AppendRecord(nil, &retrysafe.Record{}))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if r, err := retrysafe.DecodeRecord(b); err == nil {
+			again, err := retrysafe.DecodeRecord(retrysafe.AppendRecord(nil, &r))
+			if err != nil || !reflect.DeepEqual(again, r) {
+				t.Errorf("decoded %+v, again %+v, %v", r, again, err)
+			}
+		} else if !errors.Is(err, retrysafe.ErrUnreadable) {
+			t.Errorf("DecodeRecord = %v", err)
+		}
+		if res, err := retrysafe.DecodeResult(b); err == nil {
+			again, err := retrysafe.DecodeResult(retrysafe.AppendResult(nil, res))
+			if err != nil || !again.Equal(res) {
+				t.Errorf("decoded %+v, again %+v, %v", res, again, err)
+			}
+		}
+	})
+}

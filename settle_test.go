@@ -1,0 +1,482 @@
+package retrysafe_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/faultstore"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+func TestW42_AnswerIsOfferedUntilItIsDurable(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Lease: 10 * time.Second})
+		x := b.begins(t)
+		b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
+		start := time.Now()
+		err := x.Complete(t.Context(), answer("durable later"))
+		if !errors.Is(err, retrysafe.ErrUnsettled) || time.Since(start) > 4*time.Second {
+			t.Fatalf("Complete = %v after %v, want ErrUnsettled", err, time.Since(start))
+		}
+		if _, err := x.Outcome(t.Context()); !errors.Is(err, retrysafe.ErrUnsettled) {
+			t.Errorf("Outcome = %v; an answer that is not durable must not be shown", err)
+		}
+		if err := x.Complete(t.Context(), answer("another")); !errors.Is(err, retrysafe.ErrUnsettled) {
+			t.Errorf("a second Complete = %v", err)
+		}
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := b.Drain(short); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Drain = %v with an answer pending", err)
+		}
+		time.Sleep(time.Minute) // the lease has lapsed meanwhile, and a retry is quarantining the key
+		b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if s.Record.State == retrysafe.Completed {
+				return faultstore.LoseRequest
+			}
+			return faultstore.None
+		})
+		time.Sleep(2 * time.Second)
+		b.refused(t, retrysafe.ErrUnknown)
+		b.fault.Plan(nil)
+		must(t, b.Drain(t.Context()))
+		b.replays(t, "durable later")
+		if b.saw(retrysafe.EventUnsettled) != 1 || b.saw(retrysafe.EventCompleted) != 1 {
+			t.Errorf("observer saw %v", b.events)
+		}
+	})
+}
+
+func TestW42_AnswerThatNobodyTakesIsForgoneInTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{})
+		x := b.begins(t)
+		b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
+		if err := x.Complete(t.Context(), answer("lost")); !errors.Is(err, retrysafe.ErrUnsettled) {
+			t.Fatal(err)
+		}
+		must(t, b.Drain(t.Context()))
+		b.fault.Plan(nil)
+		time.Sleep(time.Minute)
+		b.refused(t, retrysafe.ErrUnknown)
+		if b.saw(retrysafe.EventForgone) != 1 {
+			t.Error("nobody was told of the lost answer")
+		}
+	})
+}
+
+func TestW42_CallerThatHasGoneStillGetsItsAnswerStored(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{})
+	x := b.begins(t)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	b.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.LoseRequest))
+	must(t, x.Complete(gone, answer("stored")))
+	b.replays(t, "stored")
+}
+
+func TestW43_SettlementWhoseReplyIsLostRecognisesItself(t *testing.T) {
+	t.Parallel()
+	for want, settle := range map[retrysafe.State]func(*retrysafe.Execution) error{
+		retrysafe.Completed: func(x *retrysafe.Execution) error { return x.Complete(t.Context(), answer("once")) },
+		retrysafe.Retryable: func(x *retrysafe.Execution) error { return x.Release(t.Context(), errors.New("why")) },
+		retrysafe.Unknown:   func(x *retrysafe.Execution) error { return x.Quarantine(t.Context(), errors.New("why")) },
+	} {
+		b := setup(t, retrysafe.Policy{})
+		x := b.begins(t)
+		b.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.LoseReply))
+		must(t, settle(x))
+		if got := b.state(t).State; got != want || x.State() != want {
+			t.Errorf("it is %s, want %s", got, want)
+		}
+	}
+}
+
+func TestW44_ZombieNeverOverwrites(t *testing.T) {
+	t.Parallel()
+	operator := func(b *bundle, t *testing.T, state retrysafe.State) {
+		t.Helper()
+		r := b.state(t)
+		r.State, r.Term = state, time.Hour
+		if state == retrysafe.Completed {
+			other := answer("operator's")
+			r.Result = &other
+		}
+		_, err := b.mem.Swap(t.Context(), r)
+		must(t, err)
+	}
+	for _, state := range []retrysafe.State{retrysafe.Completed, retrysafe.Retryable, retrysafe.Expired} {
+		b := setup(t, retrysafe.Policy{})
+		x := b.begins(t)
+		operator(b, t, state)
+		before := b.state(t).Revision
+		if err := x.Complete(t.Context(), answer("zombie's")); !errors.Is(err, retrysafe.ErrLost) {
+			t.Errorf("%s: Complete = %v, want ErrLost", state, err)
+		}
+		if _, err := x.Outcome(t.Context()); !errors.Is(err, retrysafe.ErrLost) {
+			t.Errorf("%s: Outcome = %v, want ErrLost", state, err)
+		}
+		if got := b.state(t).Revision; got != before || b.saw(retrysafe.EventLost) != 1 {
+			t.Errorf("%s: a zombie wrote", state)
+		}
+	}
+	b := setup(t, retrysafe.Policy{Retention: time.Nanosecond})
+	x := b.begins(t)
+	operator(b, t, retrysafe.Expired)
+	r := b.state(t)
+	r.Term = 0
+	_, err := b.mem.Swap(t.Context(), r)
+	must(t, err)
+	if n, _ := b.mem.Purge(t.Context(), 10); n != 1 {
+		t.Fatal("not purged")
+	}
+	if err := x.Complete(t.Context(), answer("zombie's")); !errors.Is(err, retrysafe.ErrLost) {
+		t.Errorf("Complete without a record = %v, want ErrLost", err)
+	}
+}
+
+// TestFenceNeverRepeats: a zombie of an earlier generation meets a new one under
+// the same key, purged and created again in between.
+func TestFenceNeverRepeats(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Retention: time.Second, Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun})
+		zombie := b.begins(t)
+		b.crash(t)
+		must(t, b.begins(t).Complete(t.Context(), answer("first")))
+		time.Sleep(2 * time.Second)
+		if n, _ := b.mem.Purge(t.Context(), 10); n != 1 {
+			t.Fatal("not purged")
+		}
+		heir := b.begins(t)
+		if err := zombie.Complete(t.Context(), answer("zombie's")); !errors.Is(err, retrysafe.ErrLost) {
+			t.Errorf("Complete = %v, want ErrLost", err)
+		}
+		must(t, heir.Complete(t.Context(), answer("second")))
+		b.replays(t, "second")
+	})
+}
+
+func TestHeartbeatRevivesWhatASweeperGaveUpTooEarly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Lease: 3 * time.Second})
+		x := b.begins(t)
+		r := b.state(t)
+		r.State, r.Term = retrysafe.Unknown, time.Minute
+		_, err := b.mem.Swap(t.Context(), r)
+		must(t, err)
+		time.Sleep(2 * time.Second)
+		b.refused(t, retrysafe.ErrInFlight)
+		must(t, x.Complete(t.Context(), answer("alive")))
+		b.replays(t, "alive")
+	})
+}
+
+func TestHeartbeatOfALostExecutionStops(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Lease: 3 * time.Second})
+		x := b.begins(t)
+		done := x.Context().Done()
+		r := b.state(t)
+		r.State, r.Term = retrysafe.Retryable, time.Minute
+		_, err := b.mem.Swap(t.Context(), r)
+		must(t, err)
+		<-done
+		if !errors.Is(context.Cause(x.Context()), retrysafe.ErrLost) {
+			t.Errorf("cause = %v", context.Cause(x.Context()))
+		}
+		n := b.fault.Count(faultstore.Swap)
+		time.Sleep(time.Minute)
+		if got := b.fault.Count(faultstore.Swap); got != n {
+			t.Errorf("%d more beats after the record was lost", got-n)
+		}
+	})
+}
+
+func TestStepsOfOneExecutionDoNotOverlap(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Lease: 3 * time.Second})
+		x := b.begins(t)
+		hang := true
+		b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if hang && s.Op == faultstore.Swap {
+				hang = false
+				return faultstore.Hang
+			}
+			return faultstore.None
+		})
+		go func() { _ = x.Save(t.Context(), retrysafe.Checkpoint{Phase: "slow"}) }()
+		time.Sleep(100 * time.Millisecond) // the checkpoint hangs; a beat and a settlement come
+		start := time.Now()
+		must(t, x.Complete(t.Context(), answer("after")))
+		if time.Since(start) < time.Second {
+			t.Error("the settlement did not wait for the checkpoint")
+		}
+		b.replays(t, "after")
+	})
+}
+
+func TestCheckpointsAreKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Lease: 3 * time.Second})
+		x := b.begins(t)
+		must(t, x.Save(t.Context(), retrysafe.Checkpoint{Phase: "one", Data: []byte("1")}))
+		time.Sleep(10 * time.Second) // beats must not rewrite it
+		if got := b.state(t).Checkpoint; got.Phase != "one" || string(got.Data) != "1" {
+			t.Errorf("the checkpoint is %+v", got)
+		}
+		b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
+		if err := x.Save(t.Context(), retrysafe.Checkpoint{Phase: "two"}); !errors.Is(err, faultstore.ErrInjected) {
+			t.Errorf("Save without a store = %v", err)
+		}
+		b.fault.Plan(nil)
+		must(t, x.Complete(t.Context(), answer("")))
+	})
+}
+
+// ledger is the business side of a transaction.
+type ledger struct{ rows int }
+
+func (l *ledger) add() { l.rows++ }
+
+func TestCompleteTxCommitsWithTheEffect(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Rerun})
+	var l ledger
+	out, err := b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
+		tx, err := b.mem.Begin(ctx)
+		must(t, err)
+		tx.OnCommit(l.add)
+		must(t, x.CompleteTx(ctx, tx, answer("committed")))
+		return retrysafe.Result{}, tx.Commit(ctx)
+	})
+	must(t, err)
+	if l.rows != 1 || string(out.Body) != "committed" || b.saw(retrysafe.EventUnfenced) != 0 {
+		t.Errorf("%d rows, %q", l.rows, out.Body)
+	}
+	b.replays(t, "committed")
+}
+
+func TestW32_CommitThatWasToldToHaveFailedIsFound(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx})
+	var l ledger
+	out, err := b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
+		tx, err := b.mem.Begin(ctx)
+		must(t, err)
+		tx.OnCommit(l.add)
+		must(t, x.CompleteTx(ctx, tx, answer("committed")))
+		must(t, tx.Commit(ctx))
+		return retrysafe.Result{}, errors.New("connection lost during COMMIT")
+	})
+	if err != nil || string(out.Body) != "committed" || l.rows != 1 {
+		t.Errorf("Do = %+v, %v", out, err)
+	}
+	b.replays(t, "committed")
+}
+
+func TestW32_RollbackIsFoundAndTheKeyRunsAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx})
+	var l ledger
+	run := func(commit bool) error {
+		_, err := b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
+			tx, err := b.mem.Begin(ctx)
+			must(t, err)
+			tx.OnCommit(l.add)
+			must(t, x.CompleteTx(ctx, tx, answer("committed")))
+			if !commit {
+				must(t, tx.Rollback(ctx))
+				return retrysafe.Result{}, errors.New("constraint violated")
+			}
+			return retrysafe.Result{}, tx.Commit(ctx)
+		})
+		return err
+	}
+	if err := run(false); err == nil || b.state(t).State != retrysafe.Retryable || l.rows != 0 {
+		t.Fatalf("Do = %v, record %s, %d rows", err, b.state(t).State, l.rows)
+	}
+	must(t, run(true))
+	if l.rows != 1 {
+		t.Errorf("%d rows, want 1", l.rows)
+	}
+	b.replays(t, "committed")
+}
+
+func TestW32_AmbiguousCommitIsWaitedForNotReadAround(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx})
+		var l ledger
+		x := b.begins(t)
+		tx, err := b.mem.Begin(t.Context())
+		must(t, err)
+		tx.OnCommit(l.add)
+		must(t, x.CompleteTx(t.Context(), tx, answer("late commit")))
+		go func() { // COMMIT hangs for a second, its caller has lost the connection
+			time.Sleep(time.Second)
+			must(t, tx.Commit(t.Context()))
+		}()
+		if err := x.Fail(t.Context(), errors.New("connection lost")); !errors.Is(err, retrysafe.ErrSettled) {
+			t.Errorf("Fail = %v; it read around the lock", err)
+		}
+		out, err := x.Outcome(t.Context())
+		if err != nil || string(out.Body) != "late commit" || l.rows != 1 {
+			t.Errorf("Outcome = %+v, %v", out, err)
+		}
+	})
+}
+
+func TestCompleteTxRefusedCannotCommit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Rerun})
+		var l ledger
+		zombie := b.begins(t)
+		b.crash(t)
+		must(t, b.begins(t).Complete(t.Context(), answer("heir's")))
+		tx, err := b.mem.Begin(t.Context())
+		must(t, err)
+		tx.OnCommit(l.add)
+		if err := zombie.CompleteTx(t.Context(), tx, answer("zombie's")); !errors.Is(err, retrysafe.ErrLost) {
+			t.Errorf("CompleteTx = %v, want ErrLost", err)
+		}
+		if err := tx.Commit(t.Context()); err == nil || l.rows != 0 { // a careless caller goes on
+			t.Errorf("Commit = %v, %d rows: a second effect", err, l.rows)
+		}
+		other, err := b.mem.Begin(t.Context())
+		must(t, err)
+		other.OnCommit(l.add)
+		if err := zombie.CompleteTx(t.Context(), other, answer("zombie's")); !errors.Is(err, retrysafe.ErrLost) {
+			t.Errorf("CompleteTx = %v, want ErrLost", err)
+		}
+		if err := other.Commit(t.Context()); err == nil || l.rows != 0 {
+			t.Errorf("Commit = %v, %d rows: a second effect", err, l.rows)
+		}
+		b.replays(t, "heir's")
+	})
+}
+
+func TestHeartbeatRestsDuringATransactionAndResumesAfterARollback(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx, Lease: 30 * time.Second})
+		x := b.begins(t)
+		tx, err := b.mem.Begin(t.Context())
+		must(t, err)
+		must(t, x.CompleteTx(t.Context(), tx, answer("first try")))
+		b.fault.Plan(nil)
+		time.Sleep(9 * time.Second)
+		if n := b.fault.Count(faultstore.Swap); n != 0 {
+			t.Errorf("%d beats while the transaction was open", n)
+		}
+		must(t, tx.Rollback(t.Context()))
+		time.Sleep(time.Minute)
+		if n := b.fault.Count(faultstore.Swap); n < 3 {
+			t.Errorf("%d beats in a minute after the rollback", n)
+		}
+		b.refused(t, retrysafe.ErrInFlight)
+		again, err := b.mem.Begin(t.Context())
+		must(t, err)
+		must(t, x.CompleteTx(t.Context(), again, answer("second try")))
+		must(t, again.Commit(t.Context()))
+		time.Sleep(time.Minute) // the beat finds the commit by itself
+		if x.State() != retrysafe.Completed {
+			t.Errorf("the execution is %s", x.State())
+		}
+		b.replays(t, "second try")
+	})
+}
+
+func TestCompleteTxAfterABeatWhoseReplyWasLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx, Lease: 30 * time.Second})
+		x := b.begins(t)
+		b.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.LoseReply))
+		time.Sleep(11 * time.Second)
+		tx, err := b.mem.Begin(t.Context())
+		must(t, err)
+		if err := x.CompleteTx(t.Context(), tx, answer("x")); !errors.Is(err, retrysafe.ErrConflict) {
+			t.Fatalf("CompleteTx = %v, want ErrConflict", err)
+		}
+		if err := tx.Commit(t.Context()); err == nil {
+			t.Error("a refused transaction committed")
+		}
+		again, err := b.mem.Begin(t.Context())
+		must(t, err)
+		must(t, x.CompleteTx(t.Context(), again, answer("x")))
+		must(t, again.Commit(t.Context()))
+		if _, err := x.Outcome(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// brokenTx fails in every step.
+type brokenTx struct{ retrysafe.Tx }
+
+func (brokenTx) Swap(context.Context, retrysafe.Record) (retrysafe.Record, error) {
+	return retrysafe.Record{}, faultstore.ErrInjected
+}
+func (brokenTx) Rollback(context.Context) error { return errors.New("connection is gone") }
+
+func TestCompleteTxOnABrokenTransaction(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx})
+	x := b.begins(t)
+	err := x.CompleteTx(t.Context(), brokenTx{}, answer("x"))
+	if !errors.Is(err, faultstore.ErrInjected) {
+		t.Errorf("CompleteTx = %v", err)
+	}
+	must(t, x.Release(t.Context(), err))
+}
+
+func TestUnfencedCompletionIsReported(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx})
+	must(t, b.begins(t).Complete(t.Context(), answer("outside a transaction")))
+	if b.saw(retrysafe.EventUnfenced) != 1 {
+		t.Error("nobody was told that effect and answer were not one commit")
+	}
+}
+
+func TestKeyHeldByAnOpenTransactionIsInFlight(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{})
+		patient, err := b.With(retrysafe.Policy{InFlight: retrysafe.Wait, Wait: 5 * time.Second})
+		must(t, err)
+		hold := func() *memstore.Tx {
+			tx, err := b.mem.Begin(t.Context())
+			must(t, err)
+			if _, err := tx.Reserve(t.Context(), ref); !errors.Is(err, retrysafe.ErrNotFound) {
+				t.Fatalf("Reserve = %v", err)
+			}
+			return tx
+		}
+		tx := hold()
+		b.refused(t, retrysafe.ErrInFlight)
+		if _, _, err := patient.Begin(t.Context(), call()); !errors.Is(err, retrysafe.ErrInFlight) {
+			t.Errorf("after waiting: %v", err)
+		}
+		go func() {
+			time.Sleep(time.Second)
+			must(t, tx.Rollback(t.Context()))
+		}()
+		x, _, err := patient.Begin(t.Context(), call())
+		must(t, err)
+		must(t, x.Release(t.Context(), nil))
+	})
+}
