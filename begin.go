@@ -4,16 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 )
 
-// begin is one call on its way to an execution, an outcome or a refusal.
+// begin is one call on its way to an execution, an outcome or a refusal. All
+// that a replay needs is in it, so that it is the only allocation of one.
 type begin struct {
 	e   *Engine
 	ctx context.Context
-	c   *Call
+	c   Call
 
-	step      *detached     // the context of the store's steps
+	owner     Owner     // of the attempt that would begin
+	out       Outcome   // what is replayed
+	step      *detached // the context of the store's steps
+	firstStep detached
 	waitUntil time.Time     // set once the call waits for another attempt
 	paused    time.Duration // how long the last pause was
 }
@@ -24,17 +29,16 @@ const storeTries = 3
 
 func (b *begin) run() (*Execution, *Outcome, error) {
 	e := b.e
-	if !e.breaker.allow(e.clock.Now()) {
+	if !e.breaker.allow(e.clock) {
 		return nil, nil, b.unavailable(errors.New("it has failed repeatedly and is given a rest"))
 	}
 	b.budget()
 	defer func() { b.step.end(context.Canceled) }()
 
-	owner, err := e.newOwner()
-	if err != nil {
+	if err := b.newOwner(); err != nil {
 		return nil, nil, b.unavailable(err)
 	}
-	mine := fresh(b.c, &e.policy, owner)
+	mine := fresh(&b.c, &e.policy, b.owner)
 	got, err := b.create(&mine)
 	for steps := 0; steps < maxSteps; {
 		switch {
@@ -54,19 +58,20 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 		case err != nil && !errors.Is(err, ErrExists) && !errors.Is(err, ErrConflict):
 			return nil, nil, b.unavailable(err)
 		}
-		if got.Owner == owner && got.State == InProgress && !got.Due() {
+		if got.Owner == b.owner && got.State == InProgress && !got.Due() {
 			return b.start(&got)
 		}
 
-		v := decide(b.c, &e.policy, &got)
+		v := decide(&b.c, &e.policy, &got)
 		var orphan Owner
-		if (v.why == ErrInFlight || v.why == ErrUnknown) && (got.Owner == owner || e.orphans.take(got.Owner)) { //nolint:errorlint // decide returns the bare sentinels
+		if (v.why == ErrInFlight || v.why == ErrUnknown) && (got.Owner == b.owner || e.orphans.take(got.Owner)) { //nolint:errorlint // decide returns the bare sentinels
 			v, orphan = verdict{do: actRerun}, got.Owner // this process reserved it, lost the reply, and never started it
 		}
 		switch {
 		case v.do == actReplay:
 			e.observe(EventReplayed, &got, 0, nil)
-			return nil, outcomeOf(&got, true), nil
+			b.out = outcomeOf(&got, true)
+			return nil, &b.out, nil
 		case v.why == ErrInFlight: //nolint:errorlint // as above
 			found := got
 			if got, err = b.wait(&found); err != nil && !errors.Is(err, ErrNotFound) {
@@ -75,20 +80,20 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 		case v.do == actRefuse:
 			return nil, nil, e.refuse(v.why, &got)
 		case v.do.claims():
-			if owner, err = e.newOwner(); err != nil {
+			if err = b.newOwner(); err != nil {
 				return nil, nil, b.unavailable(err)
 			}
-			mine.Owner = owner
+			mine.Owner = b.owner
 			steps++
-			if got, err = b.swap(transition(v.do, b.c, &e.policy, got, owner)); err != nil && !isAnswer(err) {
-				e.orphans.add(owner)
+			if got, err = b.swap(transition(v.do, &b.c, &e.policy, got, b.owner)); err != nil && !isAnswer(err) {
+				e.orphans.add(b.owner)
 				if !orphan.IsZero() {
 					e.orphans.add(orphan)
 				}
 			}
 		default:
 			steps++
-			if got, err = b.swap(transition(v.do, b.c, &e.policy, got, Owner{})); err == nil {
+			if got, err = b.swap(transition(v.do, &b.c, &e.policy, got, Owner{})); err == nil {
 				e.observe(EventLapsed, &got, 0, nil)
 			}
 		}
@@ -98,18 +103,29 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 
 // budget gives the store's steps a new time limit.
 func (b *begin) budget() {
-	if b.step != nil {
-		b.step.end(context.Canceled)
+	if b.step == nil {
+		b.step = &b.firstStep
+		b.step.init(b.ctx, b.e.clock, b.e.storeTimeout)
+		return
 	}
-	b.step = b.e.newStep(b.ctx, b.e.storeTimeout)
+	b.step.end(context.Canceled)
+	b.step = b.e.newStep(b.ctx)
 }
 
 // newStep returns a context for steps of the store: the caller's values, a
 // deadline of the engine's, never the caller's cancellation.
-func (e *Engine) newStep(ctx context.Context, limit time.Duration) *detached {
+func (e *Engine) newStep(ctx context.Context) *detached {
 	d := new(detached)
-	d.init(ctx, e.clock, e.clock.Now().Add(limit))
+	d.init(ctx, e.clock, e.storeTimeout)
 	return d
+}
+
+// newOwner draws the nonce of an attempt.
+func (b *begin) newOwner() error {
+	if _, err := io.ReadFull(b.e.rand, b.owner[:]); err != nil {
+		return fmt.Errorf("draw owner: %w", err)
+	}
+	return nil
 }
 
 func (b *begin) create(r *Record) (Record, error) {
@@ -130,7 +146,7 @@ func (b *begin) send(do func() (Record, error)) (got Record, err error) {
 	for try := 1; ; try++ {
 		got, err = do()
 		ok := err == nil || isAnswer(err)
-		e.breaker.note(e.clock.Now(), ok)
+		e.breaker.note(e.clock, ok)
 		if ok {
 			return got, err
 		}
@@ -160,7 +176,7 @@ func (b *begin) start(r *Record) (*Execution, *Outcome, error) {
 	if err := b.ctx.Err(); err != nil { // gone before it started: provably not executed
 		return nil, nil, errors.Join(fmt.Errorf("begin: %w", err), x.Release(b.ctx, err))
 	}
-	x.keepAlive()
+	x.keepAlive(0)
 	return x, nil, nil
 }
 

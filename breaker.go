@@ -21,12 +21,13 @@ type breaker struct {
 }
 
 // allow reports whether a call may go to the store now.
-func (b *breaker) allow(now time.Time) bool {
+func (b *breaker) allow(clock Clock) bool {
 	if !b.open() {
 		return true
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	now := clock.Now()
 	if now.Before(b.retryAt) {
 		return false
 	}
@@ -35,7 +36,7 @@ func (b *breaker) allow(now time.Time) bool {
 }
 
 // note records how a step ended.
-func (b *breaker) note(now time.Time, ok bool) {
+func (b *breaker) note(clock Clock, ok bool) {
 	if ok {
 		if b.failures.Load() != 0 {
 			b.failures.Store(0)
@@ -45,7 +46,7 @@ func (b *breaker) note(now time.Time, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.failures.Add(1)
-	b.retryAt = now.Add(breakerRests)
+	b.retryAt = clock.Now().Add(breakerRests)
 }
 
 // open reports whether reservations are refused at present.

@@ -8,37 +8,52 @@ import (
 
 // detached is a context that carries its parent's values and nothing else of
 // it: a client that hangs up cancels neither a reservation, nor a handler, nor
-// a completion. It has a deadline of its own on the engine's clock.
+// a completion. It has a deadline of its own on the engine's clock, which counts
+// from the moment it is first asked for.
 //
 // The channel and the timer behind Done are made when somebody first asks for
 // them: a store in memory never does, and most requests end long before.
 type detached struct {
-	values   context.Context
-	clock    Clock
-	deadline time.Time
+	parent context.Context
+	clock  Clock
+	limit  time.Duration
 
-	mu     sync.Mutex
-	cause  error           // why it ended; nil while it lives
-	inner  context.Context // a cancel context, once Done was called
-	cancel context.CancelCauseFunc
-	timer  Timer
+	mu       sync.Mutex
+	deadline time.Time
+	cause    error           // why it ended; nil while it lives
+	inner    context.Context // a cancel context, once Done was called
+	cancel   context.CancelCauseFunc
+	timer    Timer
 }
 
 // init prepares d in place.
-func (d *detached) init(parent context.Context, clock Clock, deadline time.Time) {
-	d.values, d.clock, d.deadline = context.WithoutCancel(parent), clock, deadline
+func (d *detached) init(parent context.Context, clock Clock, limit time.Duration) {
+	d.parent, d.clock, d.limit = parent, clock, limit
 }
 
-func (d *detached) Deadline() (time.Time, bool) { return d.deadline, true }
+func (d *detached) Deadline() (time.Time, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.start()
+	return d.deadline, true
+}
+
+// start sets the deadline, once. The caller holds mu.
+func (d *detached) start() {
+	if d.deadline.IsZero() {
+		d.deadline = d.clock.Now().Add(d.limit)
+	}
+}
 
 func (d *detached) Done() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.inner == nil {
-		d.inner, d.cancel = context.WithCancelCause(d.values)
+		d.inner, d.cancel = context.WithCancelCause(context.WithoutCancel(d.parent))
 		if d.cause != nil {
 			d.cancel(d.cause)
 		} else {
+			d.start()
 			d.timer = d.clock.AfterFunc(d.deadline.Sub(d.clock.Now()), func() { d.end(context.DeadlineExceeded) })
 		}
 	}
@@ -48,6 +63,7 @@ func (d *detached) Done() <-chan struct{} {
 func (d *detached) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.start()
 	switch {
 	case d.cause == nil && d.clock.Now().Before(d.deadline):
 		return nil
@@ -60,15 +76,19 @@ func (d *detached) Err() error {
 
 // Value asks the inner context once there is one, so that contexts derived from
 // d find the cancel context they can hang on to without a goroutine, and
-// context.Cause finds the cause.
+// context.Cause finds the cause. That package's own key is an *int: who asks for
+// one must not find the parent's cancellation, so the inner context is made.
 func (d *detached) Value(key any) any {
+	if _, ok := key.(*int); ok {
+		d.Done()
+	}
 	d.mu.Lock()
 	inner := d.inner
 	d.mu.Unlock()
 	if inner != nil {
 		return inner.Value(key)
 	}
-	return d.values.Value(key)
+	return d.parent.Value(key)
 }
 
 // rest stops the clock of a context that has outlived its purpose without

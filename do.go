@@ -57,7 +57,7 @@ func (x *Execution) run(fn func(context.Context, *Execution) (Result, error)) (r
 		if p != nil {
 			why = fmt.Errorf("panic: %v", p)
 		}
-		_ = x.Fail(x.ctx.values, why) // the panic is the caller's to hear of; the record says why
+		_ = x.Fail(x.ctx.parent, why) // the panic is the caller's to hear of; the record says why
 		if p != nil {
 			panic(p) //nolint:forbidigo // not ours: the operation's own panic goes on
 		}

@@ -128,8 +128,8 @@ type Outcome struct {
 	Expires time.Time
 }
 
-func outcomeOf(r *Record, replayed bool) *Outcome {
-	return &Outcome{Result: *r.Result, Replayed: replayed, Attempt: r.Attempt, Expires: r.Deadline}
+func outcomeOf(r *Record, replayed bool) Outcome {
+	return Outcome{Result: *r.Result, Replayed: replayed, Attempt: r.Attempt, Expires: r.Deadline}
 }
 
 // maxSteps bounds how often one call meets a record that moves under its hands.
@@ -149,7 +149,7 @@ func (e *Engine) Begin(ctx context.Context, c Call) (*Execution, *Outcome, error
 	if err := ctx.Err(); err != nil {
 		return nil, nil, fmt.Errorf("begin: %w", err)
 	}
-	b := begin{e: e, ctx: ctx, c: &c}
+	b := &begin{e: e, ctx: ctx, c: c}
 	return b.run()
 }
 
@@ -171,12 +171,4 @@ func (c *Call) check() error {
 		return fmt.Errorf("%w: Retention is negative", ErrInvalidCall)
 	}
 	return nil
-}
-
-// newOwner draws the nonce of an attempt.
-func (e *Engine) newOwner() (o Owner, err error) {
-	if _, err := io.ReadFull(e.rand, o[:]); err != nil {
-		return o, fmt.Errorf("draw owner: %w", err)
-	}
-	return o, nil
 }

@@ -33,6 +33,7 @@ type Execution struct {
 	beat     Timer
 	prepared *Result // what CompleteTx handed to a transaction that is not confirmed
 	retain   time.Duration
+	step     detached // of the first settlement; later ones make their own
 }
 
 // phase is how far an execution has come.
@@ -53,7 +54,8 @@ func (e *Engine) execution(ctx context.Context, r *Record) *Execution {
 		e: e, ref: r.Ref, owner: r.Owner, attempt: r.Attempt, began: now,
 		rec: *r, leaseEnd: now.Add(e.policy.Lease),
 	}
-	x.ctx.init(ctx, e.clock, now.Add(e.policy.MaxRun))
+	x.ctx.init(ctx, e.clock, e.policy.MaxRun)
+	x.ctx.deadline = now.Add(e.policy.MaxRun)
 	x.ctx.x = x
 	return x
 }
@@ -185,7 +187,7 @@ func (x *Execution) Outcome(ctx context.Context) (Outcome, error) {
 	}
 	switch {
 	case x.phase == settled && x.rec.State == Completed:
-		return *outcomeOf(&x.rec, false), nil
+		return outcomeOf(&x.rec, false), nil
 	case x.phase == running:
 		return Outcome{}, ErrOpen
 	default:

@@ -3,18 +3,17 @@ package retrysafe
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // beatsPerLease is how often a heartbeat renews one lease: two may be lost.
 const beatsPerLease = 3
 
-// keepAlive schedules the next heartbeat.
-func (x *Execution) keepAlive() {
+// keepAlive schedules the next heartbeat of an attempt that has been running for
+// took: after a third of the lease, or when it has run too long.
+func (x *Execution) keepAlive(took time.Duration) {
 	e := x.e
-	next := e.policy.Lease / beatsPerLease
-	if left := x.ctx.deadline.Sub(e.clock.Now()); left < next {
-		next = max(left, 0)
-	}
+	next := min(e.policy.Lease/beatsPerLease, max(e.policy.MaxRun-took, 0))
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.beat = e.clock.AfterFunc(next, x.onBeat)
@@ -33,7 +32,7 @@ func (x *Execution) stopBeat() {
 // suspect this owner, and the operation is told to stop.
 func (x *Execution) onBeat() {
 	if !x.tryEnter() { // a checkpoint or a settlement is under way
-		x.keepAlive()
+		x.keepAlive(x.took())
 		return
 	}
 	defer x.leave()
@@ -41,18 +40,18 @@ func (x *Execution) onBeat() {
 		return
 	}
 	e := x.e
-	if !e.clock.Now().Before(x.ctx.deadline) {
-		x.setAside(x.ctx.values)
+	if x.took() >= e.policy.MaxRun {
+		x.setAside(x.ctx.parent)
 		return
 	}
-	err := x.renew(x.ctx.values, x.rec)
+	err := x.renew(x.ctx.parent, x.rec)
 	if x.phase != running {
 		return
 	}
 	if err != nil && !e.clock.Now().Before(x.leaseEnd) {
 		x.ctx.end(ErrLost)
 	}
-	x.keepAlive()
+	x.keepAlive(x.took())
 }
 
 // renew swaps in r with a new lease. If a transaction of CompleteTx is open,
@@ -81,7 +80,7 @@ func (x *Execution) setAside(ctx context.Context) {
 	switch {
 	case err == nil:
 		x.store(&got, aside)
-		e.waits.tell(&got, e.clock.Now())
+		e.waits.tell(&got, e.clock)
 		e.observe(EventQuarantined, &got, x.took(), ErrTooLong)
 	case errors.Is(err, ErrSettled), errors.Is(err, ErrLost):
 	default:

@@ -47,16 +47,19 @@ func (x *Execution) settle(ctx context.Context, s settlement) error {
 		return x.gone()
 	}
 	x.stopBeat()
+	done, err := x.trySettle(ctx, &s)
+	if done {
+		return err
+	}
 	until := x.e.clock.Now().Add(x.e.settleTimeout)
 	for pause := firstPause; ; pause = min(pause*2, longPause) {
-		done, err := x.trySettle(ctx, &s)
-		if done {
-			return err
-		}
 		if now := x.e.clock.Now(); !now.Add(pause).Before(until) {
-			return x.offer(ctx, &s, now, err)
+			return x.offer(ctx, s, now, err)
 		}
 		_ = x.e.clock.Sleep(context.WithoutCancel(ctx), pause)
+		if done, err = x.trySettle(ctx, &s); done {
+			return err
+		}
 	}
 }
 
@@ -86,7 +89,11 @@ func (x *Execution) trySettle(ctx context.Context, s *settlement) (done bool, er
 // S, if not nil, is what r stands for: a record that is so already is r stored.
 func (x *Execution) swap(ctx context.Context, r Record, s *settlement) (Record, error) {
 	e := x.e
-	step := e.newStep(ctx, e.storeTimeout)
+	step := &x.step
+	if step.parent != nil {
+		step = new(detached)
+	}
+	step.init(ctx, e.clock, e.storeTimeout)
 	defer step.end(context.Canceled)
 	for range maxSteps {
 		got, err := e.store.Swap(step, r)
@@ -124,7 +131,7 @@ func (x *Execution) ended(got *Record) {
 	case Unknown:
 		kind = EventQuarantined
 	}
-	e.waits.tell(got, e.clock.Now())
+	e.waits.tell(got, e.clock)
 	e.observe(kind, got, took, nil)
 }
 
@@ -145,7 +152,7 @@ func (x *Execution) lose(got *Record, err error) error {
 
 // offer goes on offering the settlement in the background, for as long as an
 // attempt may run. Who crashes before it is taken leaves a record that lapses.
-func (x *Execution) offer(ctx context.Context, s *settlement, now time.Time, cause error) error {
+func (x *Execution) offer(ctx context.Context, s settlement, now time.Time, cause error) error {
 	e := x.e
 	x.mu.Lock()
 	x.phase = offering
@@ -159,7 +166,7 @@ func (x *Execution) offer(ctx context.Context, s *settlement, now time.Time, cau
 		e.clock.AfterFunc(pause, func() {
 			x.enter(ctx)
 			defer x.leave()
-			done, err := x.trySettle(ctx, s)
+			done, err := x.trySettle(ctx, &s)
 			switch {
 			case done:
 			case e.clock.Now().After(until):
@@ -199,15 +206,15 @@ func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
 	switch {
 	case err == nil:
 		x.prepared = &r
-		x.keepAlive() // the next beat asks whether the transaction has ended
+		x.keepAlive(x.took()) // the next beat asks whether the transaction has ended
 		return nil
 	case errors.Is(err, ErrConflict) && got.Owner == x.owner && (got.State == InProgress || got.State == Unknown):
 		x.store(&got, running) // a beat whose reply was lost; the next transaction will do
-		x.keepAlive()
+		x.keepAlive(x.took())
 	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
 		err = x.lose(&got, err)
 	default:
-		x.keepAlive()
+		x.keepAlive(x.took())
 	}
 	return errors.Join(fmt.Errorf("complete in transaction: %w", err), rollback(ctx, tx))
 }

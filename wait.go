@@ -63,14 +63,14 @@ func (w *waits) leave(ref Ref, on *watch) {
 }
 
 // tell hands a settled record to those who wait for it.
-func (w *waits) tell(r *Record, now time.Time) {
+func (w *waits) tell(r *Record, clock Clock) {
 	if w.count.Load() == 0 {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if on := w.refs[r.Ref]; on != nil {
-		on.rec, on.err, on.at = *r, nil, now
+		on.rec, on.err, on.at = *r, nil, clock.Now()
 	}
 }
 
@@ -167,7 +167,7 @@ func (e *Engine) look(ctx context.Context, on *watch, ref Ref, seen int64, tick 
 	on.looking = true
 	w.mu.Unlock()
 
-	step := e.newStep(ctx, e.storeTimeout)
+	step := e.newStep(ctx)
 	defer step.end(context.Canceled)
 	got, err := e.store.Load(step, ref)
 
@@ -184,7 +184,7 @@ func (e *Engine) look(ctx context.Context, on *watch, ref Ref, seen int64, tick 
 // done, and returns its answer. It starts nothing. [ErrNotFound]: there is no
 // such key, or its attempt did not happen; [ErrUnknown]: nobody knows yet.
 func (e *Engine) Attach(ctx context.Context, ref Ref) (Outcome, error) {
-	step := e.newStep(ctx, e.storeTimeout)
+	step := e.newStep(ctx)
 	got, err := e.store.Load(step, ref)
 	step.end(context.Canceled)
 	if err == nil && (got.State == InProgress || got.State == Accepted) && !got.Due() {
@@ -195,7 +195,7 @@ func (e *Engine) Attach(ctx context.Context, ref Ref) (Outcome, error) {
 	}
 	switch {
 	case got.State == Completed && got.Result != nil && !got.Due():
-		return *outcomeOf(&got, true), nil
+		return outcomeOf(&got, true), nil
 	case got.State == Unknown, got.State == InProgress:
 		return Outcome{}, e.refuse(ErrUnknown, &got)
 	case got.State == Accepted:
@@ -211,7 +211,7 @@ func (e *Engine) Peek(ctx context.Context, c Call) (*Outcome, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	b := begin{e: e, ctx: ctx, c: &c}
+	b := &begin{e: e, ctx: ctx, c: c}
 	b.budget()
 	defer func() { b.step.end(context.Canceled) }()
 	got, err := b.send(func() (Record, error) { return e.store.Load(b.step, c.Ref) })
@@ -223,10 +223,11 @@ func (e *Engine) Peek(ctx context.Context, c Call) (*Outcome, error) {
 	case err != nil:
 		return nil, b.unavailable(err)
 	}
-	switch v := decide(&c, &e.policy, &got); {
+	switch v := decide(&b.c, &e.policy, &got); {
 	case v.do == actReplay:
 		e.observe(EventReplayed, &got, 0, nil)
-		return outcomeOf(&got, true), nil
+		b.out = outcomeOf(&got, true)
+		return &b.out, nil
 	case v.do == actRefuse:
 		return nil, e.refuse(v.why, &got)
 	case v.do == actQuarantine:

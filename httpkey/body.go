@@ -1,0 +1,96 @@
+package httpkey
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// maxRatio bounds how much larger a decoded body may be than the encoded one,
+// beyond a first allowance of decodeFree bytes.
+const (
+	maxRatio   = 100
+	decodeFree = 64 << 10
+)
+
+var (
+	errTooLarge = errors.New("body is over the limit")
+	errEncoding = errors.New("content encoding is not supported")
+)
+
+// readBody reads the whole body of a request into buf, before anything is
+// reserved: a client that dies half-way leaves no record.
+func (g *Guard) readBody(r *http.Request, buf []byte) ([]byte, error) {
+	limit := g.o.MaxRequest
+	encoding := first(r.Header["Content-Encoding"])
+	encoded := encoding != "" && !strings.EqualFold(encoding, "identity")
+	if encoded && (g.o.Encoded != DecodeGzip || !strings.EqualFold(encoding, "gzip") || len(r.Header["Content-Encoding"]) > 1) {
+		return nil, errEncoding
+	}
+	if r.ContentLength > limit {
+		return nil, errTooLarge
+	}
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
+		return buf[:0], nil
+	}
+	if n := r.ContentLength; n > 0 && int64(cap(buf)) < n+1 {
+		buf = make([]byte, 0, n+1) // one more, so that the end is seen without growing
+	}
+	body, err := readAll(r.Body, buf[:0], limit)
+	if err != nil || !encoded {
+		return body, err
+	}
+	return g.gunzip(body, limit)
+}
+
+// readAll is io.ReadAll into buf with a limit.
+func readAll(r io.Reader, buf []byte, limit int64) ([]byte, error) {
+	for {
+		if len(buf) == cap(buf) {
+			buf = append(buf, 0)[:len(buf)]
+		}
+		n, err := r.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		switch {
+		case int64(len(buf)) > limit:
+			return nil, errTooLarge
+		case errors.Is(err, io.EOF):
+			return buf, nil
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
+// gunzip decodes body under the size limit and a limit on the ratio.
+func (g *Guard) gunzip(body []byte, limit int64) ([]byte, error) {
+	zr, err := gzip.NewReader(bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	return readAll(zr, nil, min(limit, decodeFree+maxRatio*int64(len(body))))
+}
+
+// heldBody is the body that a handler reads: the bytes that were fingerprinted.
+type heldBody struct{ bytes.Reader }
+
+func (*heldBody) Close() error { return nil }
+
+// withBody returns the request that the handler sees: in the execution's
+// context, with the body that was read.
+func (x *exchange) withBody(r *http.Request, body []byte) *http.Request {
+	r = r.WithContext(x.run.Context())
+	x.body.Reset(body)
+	r.Body = &x.body
+	r.ContentLength = int64(len(body))
+	r.TransferEncoding = nil
+	if len(r.Header["Content-Encoding"]) > 0 && !strings.EqualFold(r.Header["Content-Encoding"][0], "identity") {
+		r.Header = r.Header.Clone()
+		r.Header.Del("Content-Encoding")
+		r.Header.Del("Content-Length")
+	}
+	return r
+}

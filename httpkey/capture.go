@@ -1,0 +1,288 @@
+package httpkey
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// errHijack: a hijacked connection cannot be answered again.
+var errHijack = fmt.Errorf("httpkey: Hijack on a guarded route: %w", http.ErrNotSupported)
+
+// errSealed: the response belongs to a transaction already.
+var errSealed = errors.New("httpkey: the response was handed to a transaction and cannot change any more")
+
+// exchange is one guarded request whose handler runs. It is the handler's
+// ResponseWriter: it holds the response until it is durable.
+type exchange struct {
+	g    *Guard
+	w    http.ResponseWriter
+	r    *http.Request // as it came
+	run  *retrysafe.Execution
+	body heldBody
+
+	header http.Header // what the handler sets
+	sent   http.Header // the header as it was when the status was written, if it changed since
+	status int         // zero until the handler writes it
+	buf    []byte
+	sealed bool  // CompleteTx has taken the response
+	direct bool  // the outcome is stored; writes go straight to the client
+	fault  error // why the response cannot be finished
+}
+
+// Header returns the handler's own header map. What outer middleware has set on
+// the connection's own is kept apart, so that it is not stored.
+func (x *exchange) Header() http.Header {
+	if x.header == nil {
+		x.header = make(http.Header)
+	}
+	if x.status != 0 && x.sent == nil {
+		x.sent = x.header.Clone() // what is set from now on comes too late, or is a trailer
+	}
+	return x.header
+}
+
+// WriteHeader notes the status. Informational ones go out at once; of the final
+// ones only the first counts, as with net/http.
+func (x *exchange) WriteHeader(status int) {
+	switch {
+	case x.status != 0 || x.sealed:
+	case status < 100 || status > 999:
+		x.fault = fmt.Errorf("handler wrote the invalid status %d", status)
+		x.status = http.StatusInternalServerError
+	case status == http.StatusSwitchingProtocols:
+		x.fault = fmt.Errorf("handler switched protocols on a guarded route: %w", http.ErrNotSupported)
+		x.status = http.StatusInternalServerError
+	case status < 200:
+		x.inform(status)
+	default:
+		x.status = status
+	}
+}
+
+// inform sends an informational response with the handler's headers so far.
+func (x *exchange) inform(status int) {
+	h := x.w.Header()
+	before := h.Clone()
+	mergeHeader(h, x.header)
+	x.w.WriteHeader(status)
+	clear(h)
+	for name, values := range before {
+		h[name] = values
+	}
+}
+
+func (x *exchange) Write(p []byte) (int, error) {
+	if err := x.writable(len(p)); err != nil {
+		return 0, err
+	}
+	if x.direct {
+		return x.w.Write(p)
+	}
+	if x.buf == nil {
+		x.buf = make([]byte, 0, max(len(p), 64))
+	}
+	x.buf = append(x.buf, p...)
+	return len(p), nil
+}
+
+// WriteString is Write without a copy.
+func (x *exchange) WriteString(s string) (int, error) {
+	if err := x.writable(len(s)); err != nil {
+		return 0, err
+	}
+	if x.direct {
+		return x.w.Write([]byte(s))
+	}
+	x.buf = append(x.buf, s...)
+	return len(s), nil
+}
+
+// writable prepares for n more bytes of body: beyond the limit the outcome is
+// stored without the body, and the response goes on to the client directly.
+func (x *exchange) writable(n int) error {
+	if x.status == 0 {
+		x.WriteHeader(http.StatusOK)
+	}
+	switch {
+	case x.sealed:
+		return errSealed
+	case x.fault != nil:
+		return x.fault
+	case !bodyAllowed(x.status):
+		return http.ErrBodyNotAllowed
+	case !x.direct && int64(len(x.buf)+n) > x.g.o.MaxResponse:
+		return x.goDirect()
+	}
+	return nil
+}
+
+func bodyAllowed(status int) bool {
+	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
+}
+
+// goDirect stores the outcome without a body and starts to send.
+func (x *exchange) goDirect() error {
+	if err := x.settle(true); err != nil {
+		x.fault = err
+		return err
+	}
+	x.direct = true
+	x.send()
+	x.buf = nil
+	return nil
+}
+
+// FlushError does what the stream policy says.
+func (x *exchange) FlushError() error {
+	if x.g.o.Stream != Through {
+		return nil
+	}
+	if x.status == 0 {
+		x.WriteHeader(http.StatusOK)
+	}
+	if x.fault != nil {
+		return x.fault
+	}
+	if !x.direct {
+		if err := x.goDirect(); err != nil {
+			return err
+		}
+	}
+	return http.NewResponseController(x.w).Flush()
+}
+
+// Flush is FlushError for those who know only http.Flusher.
+func (x *exchange) Flush() { _ = x.FlushError() }
+
+// Hijack is refused.
+func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, errHijack }
+
+// Deadlines and full duplex concern the connection, not the response, so they
+// reach it. There is no Unwrap: through it a handler could write past the guard.
+
+// SetReadDeadline sets the connection's read deadline.
+func (x *exchange) SetReadDeadline(t time.Time) error {
+	return http.NewResponseController(x.w).SetReadDeadline(t)
+}
+
+// SetWriteDeadline sets the connection's write deadline.
+func (x *exchange) SetWriteDeadline(t time.Time) error {
+	return http.NewResponseController(x.w).SetWriteDeadline(t)
+}
+
+// EnableFullDuplex lets the handler read while it writes.
+func (x *exchange) EnableFullDuplex() error {
+	return http.NewResponseController(x.w).EnableFullDuplex()
+}
+
+// final returns the header as it was when the status was written.
+func (x *exchange) final() http.Header {
+	if x.sent != nil {
+		return x.sent
+	}
+	return x.header
+}
+
+// send sends what is held: status, all the handler's headers, body so far.
+func (x *exchange) send() {
+	h := x.w.Header()
+	mergeHeader(h, x.final())
+	delete(h, "Content-Length") // net/http counts what is really sent
+	h[expiresHeader] = x.g.dates.format(x.run.Record().Deadline)
+	if !x.direct {
+		x.sendTrailers() // net/http looks for them before it writes the header
+	}
+	x.w.WriteHeader(x.status)
+	if len(x.buf) > 0 {
+		_, _ = x.w.Write(x.buf) // a client that has gone asks again
+	}
+}
+
+// sendTrailers hands over what the handler set to come behind the body.
+func (x *exchange) sendTrailers() {
+	for name, values := range x.trailers() {
+		x.w.Header()[http.TrailerPrefix+name] = values
+	}
+}
+
+// trailers returns what the handler has set to come behind the body: names with
+// http.TrailerPrefix, and those it announced in the Trailer header.
+func (x *exchange) trailers() map[string][]string {
+	var found map[string][]string
+	add := func(name string, values []string) {
+		if len(values) == 0 || slices.Contains(neverStored, name) {
+			return
+		}
+		if found == nil {
+			found = make(map[string][]string)
+		}
+		found[name] = values
+	}
+	for name, values := range x.header {
+		if after, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
+			add(http.CanonicalHeaderKey(after), values)
+		}
+	}
+	for _, list := range x.final()["Trailer"] {
+		for name := range strings.SplitSeq(list, ",") {
+			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
+			if x.sent != nil { // only what was set behind the status is a trailer
+				add(name, x.header[name])
+			}
+		}
+	}
+	return found
+}
+
+// result returns the response as it is stored. The handler's own header map
+// will do if it is done with it and all of it is stored.
+func (x *exchange) result(omitted, done bool) retrysafe.Result {
+	res := retrysafe.Result{Status: x.status, Omitted: omitted}
+	header := x.final()
+	whole := done
+	for name := range header {
+		whole = whole && x.g.stored[name]
+	}
+	if res.Header = header; !whole {
+		res.Header = make(map[string][]string, len(header))
+		for name, values := range header {
+			if x.g.stored[name] {
+				res.Header[name] = values
+			}
+		}
+	}
+	if omitted {
+		return res
+	}
+	res.Body = x.buf
+	if trailers := x.trailers(); trailers != nil {
+		res.Header = maps.Clone(res.Header)
+		for name, values := range trailers {
+			res.Header[http.TrailerPrefix+name] = values
+		}
+	}
+	return res
+}
+
+// mergeHeader sets what from holds in to. Vary is added to, because outer
+// middleware has its own reasons to vary. Trailers are not headers.
+func mergeHeader(to, from http.Header) {
+	for name, values := range from {
+		switch {
+		case name == "Vary":
+			to[name] = append(to[name][:len(to[name]):len(to[name])], values...)
+		case name == "Trailer", strings.HasPrefix(name, http.TrailerPrefix):
+		default:
+			to[name] = values[:len(values):len(values)]
+		}
+	}
+}

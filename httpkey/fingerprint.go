@@ -1,0 +1,236 @@
+package httpkey
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"io"
+	"maps"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/canonjson"
+)
+
+// fingerprintVersion is the algorithm below. It is stored in the low four bits
+// of [retrysafe.Fingerprint.Alg]; the high four name the secret, zero for none.
+const fingerprintVersion = 1
+
+// How a body entered the fingerprint. The tag is hashed before it, so that a
+// body that cannot be canonicalised never equals one that was.
+const (
+	bodyRaw       = 'r'
+	bodyJSON      = 'j'
+	bodyForm      = 'f'
+	bodyMultipart = 'm'
+)
+
+// fingerprinter computes fingerprints. Its memory is reused between requests.
+type fingerprinter struct {
+	buf []byte
+	enc canonjson.Encoder
+}
+
+// fields is the choice of what counts in a fingerprint.
+type fields struct {
+	headers []string
+	filter  *canonjson.Filter
+	include map[string]bool // top-level names, for forms
+	exclude map[string]bool
+	secrets []Secret
+}
+
+// sum returns the fingerprint of a request with the given body. Everything is
+// framed by its length, so that no two requests read the same.
+func (f *fingerprinter) sum(r *http.Request, body []byte, scope string, fs *fields) retrysafe.Fingerprint {
+	f.frame(r, body, fs)
+	var secret *Secret
+	if len(fs.secrets) > 0 {
+		secret = &fs.secrets[0]
+	}
+	return f.seal(scope, secret)
+}
+
+// sumAs is sum under a stored algorithm, if this guard knows its secret.
+func (f *fingerprinter) sumAs(alg uint8, r *http.Request, body []byte, scope string, fs *fields) (retrysafe.Fingerprint, bool) {
+	if alg&0x0f != fingerprintVersion {
+		return retrysafe.Fingerprint{}, false
+	}
+	f.frame(r, body, fs)
+	if alg>>4 == 0 {
+		return f.seal(scope, nil), true
+	}
+	for i := range fs.secrets {
+		if fs.secrets[i].ID == alg>>4 {
+			return f.seal(scope, &fs.secrets[i]), true
+		}
+	}
+	return retrysafe.Fingerprint{}, false
+}
+
+// seal hashes what frame has laid out. With a secret it is an HMAC under a key
+// of the scope's own, so that neither the store's reader nor another tenant can
+// test a guess.
+func (f *fingerprinter) seal(scope string, secret *Secret) retrysafe.Fingerprint {
+	if secret == nil {
+		return retrysafe.Fingerprint{Alg: fingerprintVersion, Sum: sha256.Sum256(f.buf)}
+	}
+	derive := hmac.New(sha256.New, secret.Key)
+	_, _ = io.WriteString(derive, "retrysafe fingerprint 1\x00"+scope)
+	mac := hmac.New(sha256.New, derive.Sum(nil))
+	_, _ = mac.Write(f.buf)
+	out := retrysafe.Fingerprint{Alg: fingerprintVersion | secret.ID<<4}
+	mac.Sum(out.Sum[:0])
+	return out
+}
+
+// frame lays out all that counts of a request in f.buf.
+func (f *fingerprinter) frame(r *http.Request, body []byte, fs *fields) {
+	contentType := first(r.Header["Content-Type"])
+	essence := mediaType(contentType)
+	b := appendText(f.buf[:0], r.Method)
+	b = appendText(b, r.URL.EscapedPath())
+	b = appendQuery(b, r.URL.RawQuery)
+	b = binary.AppendUvarint(b, uint64(len(fs.headers)))
+	for _, name := range fs.headers {
+		b = appendList(appendText(b, name), r.Header[name])
+	}
+	b = appendLower(b, essence)
+	f.buf = f.appendBody(b, essence, contentType, body, fs)
+}
+
+// appendBody appends the body behind the tag of how it was read.
+func (f *fingerprinter) appendBody(b []byte, essence, contentType string, body []byte, fs *fields) []byte {
+	start := len(b)
+	var err error
+	switch {
+	case isJSON(essence):
+		b, err = f.enc.Append(append(b, bodyJSON), body, fs.filter)
+	case strings.EqualFold(essence, "application/x-www-form-urlencoded"):
+		b, err = appendForm(append(b, bodyForm), body, fs)
+	case strings.EqualFold(essence, "multipart/form-data"):
+		b, err = appendMultipart(append(b, bodyMultipart), contentType, body)
+	default:
+		err = errRaw
+	}
+	if err == nil {
+		return b
+	}
+	sum := sha256.Sum256(body)
+	return append(append(b[:start], bodyRaw), sum[:]...)
+}
+
+// errRaw: the body is hashed as it is.
+var errRaw = errors.New("no canonical form")
+
+// appendQuery appends a query in the order of its names; the values of one name
+// keep theirs. A query that cannot be parsed counts as it is.
+func appendQuery(b []byte, raw string) []byte {
+	if raw == "" {
+		return append(b, 0)
+	}
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return appendText(append(b, 2), raw)
+	}
+	return appendValues(append(b, 1), values)
+}
+
+func appendValues(b []byte, values map[string][]string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(values)))
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		b = appendList(appendText(b, name), values[name])
+	}
+	return b
+}
+
+// appendForm appends a form in the order of its names.
+func appendForm(b, body []byte, fs *fields) ([]byte, error) {
+	values, err := url.ParseQuery(string(body))
+	if err != nil {
+		return b, err
+	}
+	for name := range values {
+		if fs.exclude[name] || fs.include != nil && !fs.include[name] {
+			delete(values, name)
+		}
+	}
+	return appendValues(b, values), nil
+}
+
+// appendMultipart appends a multipart form part by part: the boundary, which
+// clients draw anew for each attempt, does not count.
+func appendMultipart(b []byte, contentType string, body []byte) ([]byte, error) {
+	_, params, err := mime.ParseMediaType(contentType)
+	if err != nil || params["boundary"] == "" {
+		return b, errRaw
+	}
+	parts := multipart.NewReader(bytes.NewReader(body), params["boundary"])
+	for {
+		part, err := parts.NextRawPart()
+		if errors.Is(err, io.EOF) {
+			return append(b, 0), nil
+		}
+		if err != nil {
+			return b, err
+		}
+		h := sha256.New()
+		if _, err := io.Copy(h, part); err != nil {
+			return b, err
+		}
+		b = appendValues(append(b, 1), part.Header)
+		b = h.Sum(b)
+	}
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+func appendList(b []byte, list []string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(list)))
+	for _, s := range list {
+		b = appendText(b, s)
+	}
+	return b
+}
+
+func appendLower(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	for i := range len(s) {
+		c := s[i]
+		if c >= 'A' && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		b = append(b, c)
+	}
+	return b
+}
+
+// mediaType returns a Content-Type without its parameters.
+func mediaType(contentType string) string {
+	if i := strings.IndexByte(contentType, ';'); i >= 0 {
+		contentType = contentType[:i]
+	}
+	return strings.Trim(contentType, " \t")
+}
+
+func isJSON(essence string) bool {
+	const suffix = "+json"
+	return strings.EqualFold(essence, "application/json") ||
+		len(essence) > len(suffix) && strings.EqualFold(essence[len(essence)-len(suffix):], suffix)
+}
+
+func first(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return values[0]
+}

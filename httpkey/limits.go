@@ -1,0 +1,241 @@
+package httpkey
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// Limits bound what one scope may do. Zero means no limit. A replay is never
+// charged to the limits of new keys.
+type Limits struct {
+	// NewKeys is how many new keys per second a scope may bring, on average.
+	NewKeys float64
+	// NewKeysBurst is how many it may bring at once. Default: twice NewKeys.
+	NewKeysBurst int
+	// Lookups is how many requests per second it may send under any keys. It is
+	// meant to be generous: it protects the store, not the business.
+	Lookups float64
+	// ActiveKeys is how many keys are kept for a scope at most. The store must
+	// be able to count them; the count may lag by a second.
+	ActiveKeys int
+}
+
+func (l *Limits) check() error {
+	if l.NewKeys < 0 || l.NewKeysBurst < 0 || l.Lookups < 0 || l.ActiveKeys < 0 {
+		return errors.New("httpkey: Limits: a limit is negative")
+	}
+	return nil
+}
+
+var (
+	errTooManyKeys    = errors.New("too many new keys")
+	errTooManyActive  = errors.New("too many active keys")
+	errTooManyLookups = errors.New("too many look-ups")
+)
+
+// begin asks the engine for the call within the scope's limits.
+//
+// Whether a key is new is known only after the store was asked. So a token is
+// taken first and given back if the key was known; with no token left the store
+// is only read, and a known key still gets its answer.
+func (g *Guard) begin(r *http.Request, c *retrysafe.Call) (*retrysafe.Execution, *retrysafe.Outcome, error) {
+	ctx := r.Context()
+	if g.limits.off() {
+		return g.engine.Begin(ctx, *c)
+	}
+	if wait, ok := g.limits.lookups.take(c.Scope); !ok {
+		return nil, nil, &retrysafe.RefusedError{Err: errTooManyLookups, RetryAfter: wait}
+	}
+	limited := g.limits.admit(ctx, c.Scope)
+	if limited != nil {
+		out, err := g.engine.Peek(ctx, *c)
+		switch {
+		case errors.Is(err, retrysafe.ErrNotFound):
+			return nil, nil, limited
+		case err != nil:
+			return nil, nil, err
+		}
+		return nil, out, nil
+	}
+	run, out, err := g.engine.Begin(ctx, *c)
+	if run == nil {
+		g.limits.newKeys.giveBack(c.Scope)
+	} else {
+		g.limits.active.grew(c.Scope)
+	}
+	return run, out, err
+}
+
+// limiter holds the limits of all scopes.
+type limiter struct {
+	newKeys *buckets
+	lookups *buckets
+	active  *activeKeys
+}
+
+func newLimiter(l Limits, s retrysafe.Store) (*limiter, error) {
+	burst := float64(l.NewKeysBurst)
+	if burst == 0 {
+		burst = max(1, 2*l.NewKeys)
+	}
+	lim := &limiter{newKeys: newBuckets(l.NewKeys, burst), lookups: newBuckets(l.Lookups, max(1, 2*l.Lookups))}
+	if l.ActiveKeys > 0 {
+		counter, ok := s.(retrysafe.Counter)
+		if !ok {
+			return nil, errors.New("httpkey: Limits.ActiveKeys: this store cannot count keys")
+		}
+		lim.active = &activeKeys{most: l.ActiveKeys, counter: counter, scopes: make(map[string]*activeCount)}
+	}
+	return lim, nil
+}
+
+func (l *limiter) off() bool { return l.newKeys == nil && l.lookups == nil && l.active == nil }
+
+// admit takes what a new key of the scope costs, or says why it cannot.
+func (l *limiter) admit(ctx context.Context, scope string) error {
+	if full, err := l.active.full(ctx, scope); err != nil {
+		return &retrysafe.RefusedError{Err: retrysafe.ErrUnavailable, RetryAfter: time.Second}
+	} else if full {
+		return &retrysafe.RefusedError{Err: errTooManyActive, RetryAfter: time.Minute}
+	}
+	if wait, ok := l.newKeys.take(scope); !ok {
+		return &retrysafe.RefusedError{Err: errTooManyKeys, RetryAfter: wait}
+	}
+	return nil
+}
+
+// maxScopes bounds how many scopes are remembered; a full bucket is the same as
+// none, so those are forgotten first.
+const maxScopes = 100_000
+
+// buckets are token buckets, one for each scope. Nil limits nothing.
+type buckets struct {
+	rate, burst float64
+
+	mu     sync.Mutex
+	scopes map[string]*bucket
+}
+
+type bucket struct {
+	tokens float64
+	at     time.Time
+}
+
+func newBuckets(rate, burst float64) *buckets {
+	if rate == 0 {
+		return nil
+	}
+	return &buckets{rate: rate, burst: burst, scopes: make(map[string]*bucket)}
+}
+
+// take takes a token, or says when there will be one.
+func (b *buckets) take(scope string) (wait time.Duration, ok bool) {
+	if b == nil {
+		return 0, true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	k := b.at(scope, time.Now())
+	if k.tokens < 1 {
+		return time.Duration((1 - k.tokens) / b.rate * float64(time.Second)), false
+	}
+	k.tokens--
+	return 0, true
+}
+
+func (b *buckets) giveBack(scope string) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	k := b.at(scope, time.Now())
+	k.tokens = min(k.tokens+1, b.burst)
+}
+
+// at returns the scope's bucket, filled up to now.
+func (b *buckets) at(scope string, now time.Time) *bucket {
+	k := b.scopes[scope]
+	if k == nil {
+		if len(b.scopes) >= maxScopes {
+			b.forget(now)
+		}
+		k = &bucket{tokens: b.burst, at: now}
+		b.scopes[scope] = k
+		return k
+	}
+	k.tokens = min(b.burst, k.tokens+b.rate*now.Sub(k.at).Seconds())
+	k.at = now
+	return k
+}
+
+// forget drops the buckets that are full by now, or all if none is.
+func (b *buckets) forget(now time.Time) {
+	for scope, k := range b.scopes {
+		if k.tokens+b.rate*now.Sub(k.at).Seconds() >= b.burst {
+			delete(b.scopes, scope)
+		}
+	}
+	if len(b.scopes) >= maxScopes {
+		clear(b.scopes)
+	}
+}
+
+// activeKeys caps how many keys each scope keeps. It asks the store at most once
+// a second for each scope and counts its own in between. Nil caps nothing.
+type activeKeys struct {
+	most    int
+	counter retrysafe.Counter
+
+	mu     sync.Mutex
+	scopes map[string]*activeCount
+}
+
+type activeCount struct {
+	n  int
+	at time.Time
+}
+
+const recount = time.Second
+
+func (a *activeKeys) full(ctx context.Context, scope string) (bool, error) {
+	if a == nil {
+		return false, nil
+	}
+	a.mu.Lock()
+	known := a.scopes[scope]
+	if known != nil && time.Since(known.at) < recount {
+		defer a.mu.Unlock()
+		return known.n >= a.most, nil
+	}
+	a.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, recount)
+	defer cancel()
+	n, err := a.counter.Count(ctx, scope)
+	if err != nil {
+		return false, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.scopes) >= maxScopes {
+		clear(a.scopes)
+	}
+	a.scopes[scope] = &activeCount{n, time.Now()}
+	return n >= a.most, nil
+}
+
+func (a *activeKeys) grew(scope string) {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if known := a.scopes[scope]; known != nil {
+		known.n++
+	}
+}

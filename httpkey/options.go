@@ -1,0 +1,219 @@
+package httpkey
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/canonjson"
+)
+
+// A ScopeFunc says whose key a request carries: the tenant of the authenticated
+// caller. It must never come from the body. An empty scope or an error refuses
+// the request. It runs behind the user's own authentication.
+type ScopeFunc func(*http.Request) (string, error)
+
+// Options are what a [Guard] may be given. Nil and zero values are the safe
+// defaults.
+type Options struct {
+	// Profile is the wire contract. Default [IETF].
+	Profile *Profile
+	// Policy overrides the engine's policy.
+	Policy *retrysafe.Policy
+
+	// Header is the name of the key's header. Default Idempotency-Key.
+	Header string
+	// Methods are the guarded methods; all others pass untouched. Default POST
+	// and PATCH.
+	Methods []string
+	// Optional lets requests without a key pass unguarded instead of refusing
+	// them.
+	Optional bool
+	// Observe enforces nothing: requests run as if there were no guard, and what
+	// would have been refused or replayed is counted and reported. For rolling out.
+	Observe bool
+
+	// Strict refuses keys that are not quoted, where the profile quotes them.
+	Strict bool
+	// MinKeyLength is the length below which [Options.ShortKeys] applies. Default 16.
+	MinKeyLength int
+	// ShortKeys and PersonalData say what becomes of keys that are easy to guess
+	// or look like an e-mail address or a telephone number. Default [Warn].
+	ShortKeys, PersonalData Care
+
+	// Bind narrows the scope to one principal of the tenant.
+	Bind ScopeFunc
+	// PerOperation narrows the scope to one operation, so that one key may be
+	// used on several. By default such a reuse is a mismatch.
+	PerOperation bool
+	// Operation names what a request asks for. Default: the pattern of
+	// http.ServeMux that matched, or method and path.
+	Operation func(*http.Request) string
+
+	// MaxRequest and MaxResponse bound bodies, in bytes. Default 1 MiB each.
+	MaxRequest, MaxResponse int64
+	// Encoded says what becomes of requests with a Content-Encoding. Default
+	// [RefuseEncoded].
+	Encoded EncodedPolicy
+	// Stream says what Flush does. Default [Hold].
+	Stream StreamPolicy
+	// ReplayHeaders are response headers to store besides the default ones.
+	ReplayHeaders []string
+
+	// Include and Exclude choose the fields of JSON and form bodies that count in
+	// the fingerprint, as JSON pointers ("/amount", "/items/*/sku"). A form's
+	// field is "/name". Default: all.
+	Include, Exclude []string
+	// FingerprintHeaders are request headers that count in the fingerprint.
+	FingerprintHeaders []string
+	// Secrets make the fingerprints HMACs with a key per tenant. The first is
+	// current; keep former ones for as long as their records live.
+	Secrets []Secret
+
+	// FirstSent refuses requests whose Idempotency-First-Sent header is older
+	// than the retention: their answer may be forgotten already.
+	FirstSent bool
+	// Limits bound what one tenant may do.
+	Limits Limits
+	// StatusURL says where the outcome of a request in flight can be looked up,
+	// for the Location of a 202.
+	StatusURL func(r *http.Request, key string) string
+
+	// Repanic lets a handler's panic go on after it was settled, instead of
+	// answering 500 and logging it.
+	Repanic bool
+	// ProblemBase is put before a problem's code to make its type. Default: the
+	// pages of this project.
+	ProblemBase string
+	// Report is told of what the guard refused, and in observe mode of what it
+	// would have refused or replayed.
+	Report func(Finding)
+	// Logger gets warnings and panics. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// Care is how seriously a guard takes a doubtful key.
+type Care uint8
+
+const (
+	// Warn lets the key pass and reports it.
+	Warn Care = iota
+	// Refuse answers 400.
+	Refuse
+	// Ignore lets it pass.
+	Ignore
+)
+
+// EncodedPolicy says what becomes of requests with a Content-Encoding.
+type EncodedPolicy uint8
+
+const (
+	// RefuseEncoded answers 415: the same body encoded twice need not be the same
+	// bytes, and a small body may decode to a huge one.
+	RefuseEncoded EncodedPolicy = iota
+	// DecodeGzip decodes gzip under the request's size limit, for the fingerprint
+	// and for the handler; other encodings are refused.
+	DecodeGzip
+)
+
+// StreamPolicy says what Flush does on a guarded route.
+type StreamPolicy uint8
+
+const (
+	// Hold keeps the response until it is durable; Flush does nothing.
+	Hold StreamPolicy = iota
+	// Through stores the outcome without a body at the first Flush and streams
+	// from there on. A retry learns that the request was executed.
+	Through
+)
+
+// A Secret keys fingerprints. ID is 1 to 15 and is stored with each record.
+type Secret struct {
+	ID  uint8
+	Key []byte
+}
+
+const defaultBody = 1 << 20
+
+// neverStored are response headers that belong to one exchange, one session or
+// one caller, whatever the allow-list says.
+var neverStored = []string{
+	"Set-Cookie", "Authorization", "Proxy-Authenticate", "Proxy-Authorization", "WWW-Authenticate", "Authentication-Info",
+	"Date", "Age", "Connection", "Keep-Alive", "Proxy-Connection", "TE", "Transfer-Encoding", "Upgrade", "Content-Length", "Trailer",
+}
+
+// replayed are the response headers that are stored by default.
+var replayed = []string{
+	"Content-Type", "Content-Encoding", "Content-Language", "Content-Disposition", "Content-Location", "Content-Range",
+	"Location", "Link", "ETag", "Last-Modified", "Retry-After", "Deprecation", "Sunset", "Allow",
+}
+
+// complete checks o and fills in its defaults.
+func (o *Options) complete() error {
+	if o.Profile == nil {
+		o.Profile = IETF
+	}
+	if o.Header == "" {
+		o.Header = "Idempotency-Key"
+	}
+	o.Header = http.CanonicalHeaderKey(o.Header)
+	if len(o.Methods) == 0 {
+		o.Methods = []string{http.MethodPost, http.MethodPatch}
+	}
+	o.MinKeyLength = cmpOr(o.MinKeyLength, 16)
+	o.MaxRequest = cmpOr(o.MaxRequest, defaultBody)
+	o.MaxResponse = cmpOr(o.MaxResponse, defaultBody)
+	if o.ProblemBase == "" {
+		o.ProblemBase = problemPages
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	switch {
+	case o.MaxRequest < 0 || o.MaxResponse < 0 || o.MinKeyLength < 0:
+		return errors.New("httpkey: a limit is negative")
+	case o.ShortKeys > Ignore || o.PersonalData > Ignore || o.Encoded > DecodeGzip || o.Stream > Through:
+		return errors.New("httpkey: an option holds a value that is none of its constants")
+	}
+	for _, name := range o.ReplayHeaders {
+		if slices.ContainsFunc(neverStored, func(n string) bool { return strings.EqualFold(n, name) }) {
+			return fmt.Errorf("httpkey: ReplayHeaders: %s belongs to one exchange and is never stored", name)
+		}
+	}
+	ids := map[uint8]bool{}
+	for _, s := range o.Secrets {
+		switch {
+		case s.ID < 1 || s.ID > 15:
+			return fmt.Errorf("httpkey: Secrets: ID %d is not 1 to 15", s.ID)
+		case ids[s.ID]:
+			return fmt.Errorf("httpkey: Secrets: ID %d is there twice", s.ID)
+		case len(s.Key) < 16:
+			return fmt.Errorf("httpkey: Secrets: key %d is under 16 bytes", s.ID)
+		}
+		ids[s.ID] = true
+	}
+	return o.Limits.check()
+}
+
+func cmpOr[T int | int64](v, def T) T {
+	if v == 0 {
+		return def
+	}
+	return v
+}
+
+// filters compiles the choice of fields.
+func (o *Options) filters() (*canonjson.Filter, error) {
+	if o.Include == nil && o.Exclude == nil {
+		return nil, nil
+	}
+	f, err := canonjson.NewFilter(o.Include, o.Exclude)
+	if err != nil {
+		return nil, fmt.Errorf("httpkey: Include, Exclude: %w", err)
+	}
+	return f, nil
+}

@@ -1,0 +1,156 @@
+package httpkey
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// problemPages is where the pages of docs/problems are read.
+const problemPages = "https://github.com/retrysafe/retrysafe/blob/main/docs/problems/"
+
+// A problem is one way in which a guard refuses a request. Each has a page in
+// docs/problems of the same name.
+type problem struct {
+	code   string
+	status int
+	title  string
+	detail string // what to do; may be extended by what was found
+	// retryable: the same request with the same key may get another answer later.
+	retryable bool
+	// safeNewKey: the request under this key has certainly not run, so that it
+	// may be sent under another.
+	safeNewKey bool
+	stripe     stripeError
+}
+
+// stripeError is how Stripe's own API would put it.
+type stripeError struct{ kind, code string }
+
+var (
+	invalidRequest = stripeError{"invalid_request_error", ""}
+	idempotency    = stripeError{"idempotency_error", ""}
+	apiError       = stripeError{"api_error", ""}
+)
+
+// The problems. Titles of the first, the mismatch and the one in flight are the
+// IETF draft's.
+var (
+	keyMissing         = &problem{"key-missing", 400, "Idempotency-Key is missing", "Send an Idempotency-Key header: one new random value (such as a UUID) for each operation, the same value on each retry of it.", false, true, invalidRequest}
+	keyMalformed       = &problem{"key-malformed", 400, "Idempotency-Key is malformed", "Send exactly one Idempotency-Key header of 1 to 255 visible ASCII characters.", false, true, invalidRequest}
+	keyTooShort        = &problem{"key-too-short", 400, "Idempotency-Key is too short", "Use a random value that nobody can guess, such as a UUID.", false, true, invalidRequest}
+	keyPersonal        = &problem{"key-personal-data", 400, "Idempotency-Key looks like personal data", "Keys end up in stores and logs. Use a random value such as a UUID.", false, true, invalidRequest}
+	methodOverride     = &problem{"method-override", 400, "Method override is not allowed here", "Send the request with the method you mean.", false, true, invalidRequest}
+	bodyUnreadable     = &problem{"body-unreadable", 400, "Request body could not be read", "The body ended early or is not what its headers say. Nothing was reserved; send it again.", true, true, invalidRequest}
+	firstSentMalformed = &problem{"first-sent-malformed", 400, "Idempotency-First-Sent is malformed", "Send an HTTP date: when the first attempt of this request was sent.", false, true, invalidRequest}
+	callerUnidentified = &problem{"caller-unidentified", 403, "Caller is not identified", "A keyed request needs an authenticated caller, whose key it is.", false, true, stripeError{"invalid_request_error", "account_invalid"}}
+	answerEncoded      = &problem{"answer-encoded", 406, "Stored answer has another encoding", "The stored answer cannot be decoded here. Send an Accept-Encoding that allows its Content-Encoding.", false, false, invalidRequest}
+	inFlight           = &problem{"in-flight", 409, "A request is outstanding for this Idempotency-Key", "The first request is still running. Send the same request with the same key again after the time in Retry-After.", true, false, stripeError{"idempotency_error", "idempotency_key_in_use"}}
+	outcomeUnknown     = &problem{"outcome-unknown", 409, "Outcome of the first request is unknown", "The first request may have been executed. It is being looked into; ask again with the same key, and do not send it under another.", true, false, stripeError{"idempotency_error", "idempotency_outcome_unknown"}}
+	keyGone            = &problem{"key-expired", 410, "Idempotency-Key has expired", "The answer under this key is no longer kept. Find out whether the operation took place before you send it under a new key.", false, false, idempotency}
+	firstSentStale     = &problem{"first-sent-stale", 412, "First attempt is too long ago", "The answer of the first attempt may be forgotten already. Find out whether the operation took place before you send it under a new key.", false, false, idempotency}
+	bodyTooLarge       = &problem{"body-too-large", 413, "Request body is too large", "Nothing was reserved.", false, true, invalidRequest}
+	encodingRefused    = &problem{"encoding-unsupported", 415, "Content-Encoding is not supported", "Send the body as it is, without a Content-Encoding.", false, true, invalidRequest}
+	keyReused          = &problem{"key-reused", 422, "Idempotency-Key is already used", "This key belongs to a different request, which is unaffected. Use a new key for a new request.", false, true, idempotency}
+	tooManyKeys        = &problem{"too-many-new-keys", 429, "Too many new keys", "Wait for the time in Retry-After. Retries under known keys are not limited.", true, false, stripeError{"invalid_request_error", "rate_limit"}}
+	tooManyActive      = &problem{"too-many-active-keys", 429, "Too many keys are kept for this caller", "Wait until some have expired. Retries under known keys are not limited.", true, false, stripeError{"invalid_request_error", "rate_limit"}}
+	tooManyLookups     = &problem{"too-many-lookups", 429, "Too many requests under known keys", "Wait for the time in Retry-After.", true, false, stripeError{"invalid_request_error", "rate_limit"}}
+	attemptFailed      = &problem{"attempt-failed", 500, "The attempt failed and was not executed", "Send the same request with the same key again.", true, false, apiError}
+	attemptUnknown     = &problem{"attempt-unknown", 500, "The attempt failed and may have been executed", "It is being looked into; ask again with the same key, and do not send it under another.", true, false, apiError}
+	storeUnavailable   = &problem{"store-unavailable", 503, "Idempotency store is unavailable", "The request was not executed. Send it again with the same key after the time in Retry-After.", true, false, apiError}
+	recordUnreadable   = &problem{"record-unreadable", 503, "Stored outcome cannot be read", "The request was not executed again. Ask again with the same key, and do not send it under another.", true, false, apiError}
+	outcomePending     = &problem{"outcome-pending", 503, "Outcome is not durable yet", "The request ran, and its outcome is being recorded. Send the same request with the same key to get it, and do not send it under another.", true, false, apiError}
+	// responseNotStored comes with the status of the first answer.
+	responseNotStored = &problem{"response-not-stored", 200, "The request was executed; its response body was not stored", "The first response was streamed or too large to keep. Look the result up at its Location; do not send the request under another key.", false, false, apiError}
+	// stillRunning comes as a 202.
+	stillRunning = &problem{"in-flight", 202, "The request is being processed", "Ask again with the same key, or look at the Location, after the time in Retry-After.", true, false, apiError}
+)
+
+// problems are all of them, for documentation and tests.
+var problems = []*problem{
+	keyMissing, keyMalformed, keyTooShort, keyPersonal, methodOverride, bodyUnreadable, firstSentMalformed, callerUnidentified,
+	answerEncoded, inFlight, outcomeUnknown, keyGone, firstSentStale, bodyTooLarge, encodingRefused, keyReused, tooManyKeys,
+	tooManyActive, tooManyLookups, attemptFailed, attemptUnknown, storeUnavailable, recordUnreadable, outcomePending, responseNotStored,
+}
+
+// A refusal is a problem on its way to a client.
+type refusal struct {
+	*problem
+	found      string // what was found, in words that tell nothing internal
+	retryAfter time.Duration
+	location   string
+	status     int // instead of the problem's own
+}
+
+type problemBody struct {
+	Type       string `json:"type"`
+	Title      string `json:"title"`
+	Status     int    `json:"status"`
+	Detail     string `json:"detail"`
+	Code       string `json:"code"`
+	Retryable  bool   `json:"retryable"`
+	SafeNewKey bool   `json:"safe_new_key"`
+}
+
+type stripeBody struct {
+	Error stripeBodyError `json:"error"`
+}
+
+type stripeBodyError struct {
+	Type    string `json:"type"`
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message"`
+	DocURL  string `json:"doc_url"`
+}
+
+// write answers with the refusal in the profile's own envelope.
+func (g *Guard) write(w http.ResponseWriter, re refusal) {
+	status := re.problem.status
+	if re.problem == keyReused {
+		status = g.o.Profile.Mismatch
+	}
+	if re.status != 0 {
+		status = re.status
+	}
+	detail := re.detail
+	if re.found != "" {
+		detail = re.found + " " + detail
+	}
+	page := g.o.ProblemBase + re.code
+	if g.o.ProblemBase == problemPages {
+		page += ".md"
+	}
+
+	h := w.Header()
+	h["Cache-Control"] = noStore
+	h["Link"] = []string{"<" + page + `>; rel="describedby"`}
+	h["Content-Language"] = []string{"en"}
+	if re.retryAfter > 0 {
+		h["Retry-After"] = []string{seconds(re.retryAfter)}
+	}
+	if re.location != "" {
+		h["Location"] = []string{re.location}
+	}
+	var body any
+	if g.o.Profile.Envelope == StripeJSON {
+		h["Content-Type"] = []string{"application/json"}
+		if status >= 400 {
+			h["Stripe-Should-Retry"] = []string{strconv.FormatBool(re.retryable)}
+		}
+		body = stripeBody{stripeBodyError{Type: re.stripe.kind, Code: re.stripe.code, Message: re.title + ". " + detail, DocURL: page}}
+	} else {
+		h["Content-Type"] = []string{"application/problem+json"}
+		body = problemBody{page, re.title, status, detail, re.code, re.retryable, re.safeNewKey}
+	}
+	text, _ := json.Marshal(body) // plain strings always marshal
+	text = append(text, '\n')
+	h["Content-Length"] = []string{strconv.Itoa(len(text))}
+	w.WriteHeader(status)
+	_, _ = w.Write(text)
+}
+
+// seconds is a Retry-After: whole seconds, rounded up, at least one.
+func seconds(d time.Duration) string {
+	return strconv.FormatInt(max(1, int64((d+time.Second-1)/time.Second)), 10)
+}

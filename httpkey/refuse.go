@@ -1,0 +1,118 @@
+package httpkey
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// A Finding is something a guard refused, doubted or, in observe mode, would
+// have refused or replayed.
+type Finding struct {
+	// Code is the problem's code, or "replay".
+	Code string
+	// Operation is what was asked for.
+	Operation string
+	// KeyHash identifies the key without telling it. Empty if there was none.
+	KeyHash string
+	// Enforced is false in observe mode and for warnings: the request went on.
+	Enforced bool
+}
+
+// HashKey returns a short hash of a key, for logs: it identifies the key without
+// telling it.
+func HashKey(key string) string {
+	if key == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte("retrysafe key\x00" + key))
+	return hex.EncodeToString(sum[:8])
+}
+
+// refuse answers with a refusal, counts and reports it.
+func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, key string, re refusal) {
+	g.report(re.code, r, key, true)
+	g.write(w, re)
+}
+
+func (g *Guard) report(code string, r *http.Request, key string, enforced bool) {
+	g.counts.add(code, enforced)
+	if g.o.Report != nil {
+		g.o.Report(Finding{Code: code, Operation: g.operation(r), KeyHash: HashKey(key), Enforced: enforced})
+	}
+}
+
+// warn counts a doubtful key that is let pass, and says so now and then.
+func (g *Guard) warn(p *problem) {
+	if g.counts.add(p.code, false)%1000 == 1 {
+		g.o.Logger.Warn("retrysafe: "+p.title, "code", p.code, "advice", p.detail)
+	}
+}
+
+// Counts returns how often each problem was found: "code" for those that were
+// enforced, "code (observed)" for those that were not.
+func (g *Guard) Counts() map[string]uint64 {
+	all := make(map[string]uint64)
+	g.counts.each.Range(func(name, n any) bool {
+		all[name.(string)] = n.(*atomic.Uint64).Load()
+		return true
+	})
+	return all
+}
+
+// counts are few: one for each problem.
+type counts struct{ each sync.Map }
+
+func (c *counts) add(code string, enforced bool) uint64 {
+	if !enforced {
+		code += " (observed)"
+	}
+	n, ok := c.each.Load(code)
+	if !ok {
+		n, _ = c.each.LoadOrStore(code, new(atomic.Uint64))
+	}
+	return n.(*atomic.Uint64).Add(1)
+}
+
+// explain turns the engine's refusal into the client's.
+func (g *Guard) explain(r *http.Request, key string, err error) refusal {
+	var refused *retrysafe.RefusedError
+	var wait time.Duration
+	if errors.As(err, &refused) {
+		wait = refused.RetryAfter
+	}
+	re := refusal{retryAfter: max(wait, time.Second)}
+	switch {
+	case errors.Is(err, retrysafe.ErrMismatch):
+		return refusal{problem: keyReused}
+	case errors.Is(err, retrysafe.ErrGone):
+		return refusal{problem: keyGone}
+	case errors.Is(err, retrysafe.ErrAccepted), errors.Is(err, retrysafe.ErrInFlight) && g.policy.InFlight == retrysafe.Accept:
+		re.problem = stillRunning
+		if g.o.StatusURL != nil {
+			re.location = g.o.StatusURL(r, key)
+		}
+	case errors.Is(err, retrysafe.ErrInFlight):
+		re.problem = inFlight
+	case errors.Is(err, retrysafe.ErrUnknown):
+		re.problem = outcomeUnknown
+	case errors.Is(err, retrysafe.ErrUnreadable):
+		re.problem = recordUnreadable
+	case errors.Is(err, errTooManyKeys):
+		re.problem = tooManyKeys
+	case errors.Is(err, errTooManyActive):
+		re.problem = tooManyActive
+	case errors.Is(err, errTooManyLookups):
+		re.problem = tooManyLookups
+	default: // the store cannot answer, or the client has gone
+		re.problem = storeUnavailable
+		g.o.Logger.Warn("retrysafe: request was not executed", "operation", g.operation(r), "key", HashKey(key), "error", err)
+	}
+	return re
+}

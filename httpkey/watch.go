@@ -1,0 +1,115 @@
+package httpkey
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// watch serves a request in observe mode: the handler always runs, on the
+// client's own connection and context, as if there were no guard. Keys are
+// recorded, so that what a guard would have refused or replayed is found.
+func (g *guarded) watch(w http.ResponseWriter, r *http.Request) {
+	s := g.pool.Get().(*scratch)
+	defer g.pool.Put(s)
+	spool := &spool{from: r.Body}
+	peeked := r.Clone(r.Context())
+	if r.Body != nil && r.Body != http.NoBody {
+		peeked.Body, r.Body = spool, spool.rewound()
+	}
+	c, _, re := g.call(peeked, s)
+	if re != nil {
+		g.report(re.code, r, c.Key, false)
+	}
+	if re != nil || c.Key == "" {
+		g.next.ServeHTTP(w, r)
+		return
+	}
+	run, out, err := g.engine.Begin(r.Context(), c)
+	switch {
+	case out != nil:
+		g.report("replay", r, c.Key, false)
+	case err != nil:
+		g.report(g.explain(r, c.Key, err).code, r, c.Key, false)
+	}
+	if run == nil {
+		g.next.ServeHTTP(w, r)
+		return
+	}
+	defer run.Stop()
+	tee := &tee{ResponseWriter: w}
+	back := false
+	defer func() { // a panic goes on untouched; the key is recorded as failed
+		if !back {
+			_ = run.Fail(r.Context(), errGoexit)
+		}
+	}()
+	g.next.ServeHTTP(tee, r)
+	back = true
+	g.record(r, run, tee)
+}
+
+// spool keeps what was read of a body, so that it can be read again.
+type spool struct {
+	from io.ReadCloser
+	kept bytes.Buffer
+}
+
+func (s *spool) Read(p []byte) (int, error) {
+	n, err := s.from.Read(p)
+	s.kept.Write(p[:n])
+	return n, err
+}
+
+func (s *spool) Close() error { return nil }
+
+// rewound returns the body from its beginning: what was read, then the rest.
+func (s *spool) rewound() io.ReadCloser {
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(&s.kept, s.from), s.from}
+}
+
+// record notes what came of an observed request.
+func (g *Guard) record(r *http.Request, run *retrysafe.Execution, t *tee) {
+	status := max(t.status, http.StatusOK)
+	var err error
+	if meaning(status, g.policy.OnFailure) == stored {
+		err = run.Complete(r.Context(), retrysafe.Result{Status: status, Omitted: true})
+	} else {
+		err = run.Release(r.Context(), statusError(status))
+	}
+	if err != nil && !errors.Is(err, retrysafe.ErrSettled) {
+		g.counts.add("record-failed", false)
+	}
+}
+
+// tee notes the status of a response that goes straight to the client.
+type tee struct {
+	http.ResponseWriter
+	status int
+}
+
+func (t *tee) WriteHeader(status int) {
+	if t.status == 0 && status >= 200 {
+		t.status = status
+	}
+	t.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (t *tee) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+// Flush is for handlers that ask for http.Flusher.
+func (t *tee) Flush() { _ = http.NewResponseController(t.ResponseWriter).Flush() }
+
+// Hijack is for handlers that ask for http.Hijacker.
+func (t *tee) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(t.ResponseWriter).Hijack()
+}
