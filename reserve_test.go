@@ -1,0 +1,268 @@
+package retrysafe_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/faultstore"
+)
+
+func TestInvalidCallsReserveNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{})
+	long := strings.Repeat("k", 2000)
+	for _, c := range []retrysafe.Call{
+		{Ref: retrysafe.Ref{Key: "k"}}, {Ref: retrysafe.Ref{Scope: "s"}}, {Ref: retrysafe.Ref{Scope: "s", Key: long}},
+		{Ref: retrysafe.Ref{Scope: long, Key: "k"}}, {Ref: ref, Retention: -1},
+	} {
+		if _, _, err := b.Begin(t.Context(), c); !errors.Is(err, retrysafe.ErrInvalidCall) {
+			t.Errorf("Begin(%.20v) = %v, want ErrInvalidCall", c.Ref, err)
+		}
+		if _, err := b.Peek(t.Context(), c); !errors.Is(err, retrysafe.ErrInvalidCall) {
+			t.Errorf("Peek(%.20v) = %v, want ErrInvalidCall", c.Ref, err)
+		}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := b.Begin(gone, call()); !errors.Is(err, context.Canceled) {
+		t.Errorf("Begin of a client that has gone = %v", err)
+	}
+	if n := b.fault.Count(faultstore.Create); n != 0 {
+		t.Errorf("%d reservations were sent, want none", n)
+	}
+}
+
+func TestW13_ThousandFirstRequestsRunOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{})
+	var runs, replays, conflicts atomic.Int32
+	var wg sync.WaitGroup
+	release := make(chan struct{})
+	for range 1000 {
+		wg.Go(func() {
+			out, err := b.Do(t.Context(), call(), func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
+				runs.Add(1)
+				<-release
+				return answer("one"), nil
+			})
+			var refused *retrysafe.RefusedError
+			switch {
+			case err == nil && string(out.Body) == "one":
+				replays.Add(1)
+			case errors.Is(err, retrysafe.ErrInFlight) && errors.As(err, &refused) && refused.RetryAfter > 0:
+				if conflicts.Add(1) == 500 {
+					close(release)
+				}
+			default:
+				t.Errorf("Do = %+v, %v", out, err)
+			}
+		})
+	}
+	wg.Wait()
+	if runs.Load() != 1 || replays.Load()+conflicts.Load() != 1000 {
+		t.Errorf("%d runs, %d answers, %d conflicts", runs.Load(), replays.Load(), conflicts.Load())
+	}
+}
+
+func TestW14_ReservationWhoseReplyIsLostRecognisesItself(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{})
+	b.fault.Plan(faultstore.FailOnce(faultstore.Create, 1, faultstore.LoseReply))
+	x := b.begins(t)
+	if x.Attempt() != 1 || b.fault.Count(faultstore.Create) != 2 {
+		t.Errorf("attempt %d after %d creates", x.Attempt(), b.fault.Count(faultstore.Create))
+	}
+	must(t, x.Complete(t.Context(), answer("once")))
+	b.replays(t, "once")
+}
+
+func TestW14_ReservationThatCannotBeConfirmedNeverRuns(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{})
+	b.fault.Plan(faultstore.FailAll(faultstore.LoseReply))
+	if r := b.refused(t, retrysafe.ErrUnavailable); r.RetryAfter <= 0 {
+		t.Error("no time to come back")
+	}
+	if got := b.state(t); got.State != retrysafe.InProgress {
+		t.Fatalf("the reservation is %s; the test wants it stored", got.State)
+	}
+	// The same process knows that it never started, so a retry need not wait for
+	// a lease that nobody holds; a different request still may not have it.
+	b.fault.Plan(nil)
+	different := call()
+	different.Fingerprint = print(2)
+	if _, _, err := b.Begin(t.Context(), different); !errors.Is(err, retrysafe.ErrMismatch) {
+		t.Errorf("Begin = %v, want a mismatch", err)
+	}
+	x := b.begins(t)
+	if x.Attempt() != 2 {
+		t.Errorf("attempt %d, want 2: the fence must move", x.Attempt())
+	}
+	b.refused(t, retrysafe.ErrInFlight) // once taken it is held
+	must(t, x.Complete(t.Context(), answer("late")))
+	b.replays(t, "late")
+}
+
+func TestW14_OrphanIsNotLostWhenTakingItFails(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{})
+	b.fault.Plan(faultstore.FailAll(faultstore.LoseReply))
+	b.refused(t, retrysafe.ErrUnavailable)
+	b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+		if s.Op == faultstore.Swap {
+			return faultstore.LoseRequest
+		}
+		return faultstore.None
+	})
+	b.refused(t, retrysafe.ErrUnavailable)
+	b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+		if s.Op == faultstore.Swap {
+			return faultstore.LoseReply
+		}
+		return faultstore.None
+	})
+	b.refused(t, retrysafe.ErrUnavailable)
+	b.fault.Plan(nil)
+	must(t, b.begins(t).Complete(t.Context(), answer("late")))
+	b.replays(t, "late")
+}
+
+func TestW15_StoreDownRefusesAndHeals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{})
+		b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
+		for range 10 {
+			start := time.Now()
+			_, err := b.Do(t.Context(), call(), func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
+				t.Error("ran without a reservation")
+				return answer(""), nil
+			})
+			if !errors.Is(err, retrysafe.ErrUnavailable) || time.Since(start) >= 2*time.Second {
+				t.Fatalf("Do = %v after %v", err, time.Since(start))
+			}
+		}
+		if b.Healthy() {
+			t.Error("healthy with a store that is down")
+		}
+		if _, err := b.Peek(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnavailable) {
+			t.Errorf("Peek = %v", err)
+		}
+		b.fault.Plan(nil)
+		time.Sleep(2 * time.Second)
+		must(t, b.begins(t).Complete(t.Context(), answer("healed")))
+		if !b.Healthy() {
+			t.Error("not healthy with a store that is back")
+		}
+	})
+}
+
+func TestW16_StoreThatHangsIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{})
+		b.fault.Plan(faultstore.FailAll(faultstore.Hang))
+		for i := range 20 {
+			start := time.Now()
+			b.refused(t, retrysafe.ErrUnavailable)
+			took := time.Since(start)
+			if took >= 2*time.Second || i >= 10 && took > 0 {
+				t.Fatalf("call %d waited %v", i, took)
+			}
+		}
+		if n := b.fault.Count(faultstore.Create); n >= 20 {
+			t.Errorf("%d calls reached a store that hangs; the breaker lets them queue", n)
+		}
+		b.fault.Plan(nil)
+		time.Sleep(2 * time.Second)
+		must(t, b.begins(t).Release(t.Context(), nil))
+	})
+}
+
+func TestW18_TransientFailuresAreTriedAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{})
+	b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+		if s.N <= 2 {
+			return faultstore.LoseRequest // a serialisation failure, a deadlock, a busy database
+		}
+		return faultstore.None
+	})
+	x := b.begins(t)
+	b.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.LoseRequest))
+	must(t, x.Complete(t.Context(), answer("in the end")))
+	b.replays(t, "in the end")
+}
+
+func TestW19_RowThatVanishesReservesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{Retention: time.Nanosecond})
+	must(t, b.begins(t).Release(t.Context(), nil))
+	b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+		if s.Op == faultstore.Swap && s.N == 1 { // the reaper comes between the look and the claim
+			if n, err := b.mem.Purge(t.Context(), 10); n != 1 || err != nil {
+				t.Errorf("Purge = %d, %v", n, err)
+			}
+		}
+		return faultstore.None
+	})
+	x := b.begins(t)
+	if x.Attempt() != 1 || b.fault.Count(faultstore.Create) != 2 {
+		t.Errorf("attempt %d after %d creates: it must reserve again", x.Attempt(), b.fault.Count(faultstore.Create))
+	}
+	b.fault.Plan(nil)
+	must(t, x.Complete(t.Context(), answer("once")))
+}
+
+func TestW21_DifferentRequestIsRefusedAndChangesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{})
+	different := call()
+	different.Fingerprint = print(2)
+	refused := func(when string) {
+		before := b.state(t)
+		_, _, err := b.Begin(t.Context(), different)
+		if !errors.Is(err, retrysafe.ErrMismatch) {
+			t.Errorf("%s: Begin = %v, want a mismatch", when, err)
+		}
+		after := b.state(t)
+		before.ReadAt, after.ReadAt = time.Time{}, time.Time{}
+		if fmt.Sprint(before) != fmt.Sprint(after) {
+			t.Errorf("%s: the record changed from %v to %v", when, before, after)
+		}
+	}
+	x := b.begins(t)
+	refused("in flight")
+	must(t, x.Complete(t.Context(), answer("first")))
+	refused("completed")
+	b.replays(t, "first")
+}
+
+func TestW22_ClientGoneBeforeTheStartIsReleased(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{})
+	ctx, cancel := context.WithCancel(t.Context())
+	b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+		if s.Op == faultstore.Create {
+			cancel()
+		}
+		return faultstore.None
+	})
+	_, err := b.Do(ctx, call(), func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
+		t.Error("ran for a client that had gone")
+		return answer(""), nil
+	})
+	if !errors.Is(err, context.Canceled) || b.state(t).State != retrysafe.Retryable {
+		t.Fatalf("Do = %v, record %s; want it released", err, b.state(t).State)
+	}
+	b.fault.Plan(nil)
+	must(t, b.begins(t).Complete(t.Context(), answer("second try")))
+}

@@ -1,0 +1,249 @@
+package retrysafe_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/faultstore"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+// ledger is the business side of a transaction.
+type ledger struct{ rows int }
+
+func (l *ledger) add() { l.rows++ }
+
+func TestCompleteTxCommitsWithTheEffect(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Rerun})
+	var l ledger
+	out, err := b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
+		tx, err := b.mem.Begin(ctx)
+		must(t, err)
+		tx.OnCommit(l.add)
+		must(t, x.CompleteTx(ctx, tx, answer("committed")))
+		return retrysafe.Result{}, tx.Commit(ctx)
+	})
+	must(t, err)
+	if l.rows != 1 || string(out.Body) != "committed" || b.saw(retrysafe.EventUnfenced) != 0 {
+		t.Errorf("%d rows, %q", l.rows, out.Body)
+	}
+	b.replays(t, "committed")
+}
+
+func TestW32_CommitThatWasToldToHaveFailedIsFound(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx})
+	var l ledger
+	out, err := b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
+		tx, err := b.mem.Begin(ctx)
+		must(t, err)
+		tx.OnCommit(l.add)
+		must(t, x.CompleteTx(ctx, tx, answer("committed")))
+		must(t, tx.Commit(ctx))
+		return retrysafe.Result{}, errors.New("connection lost during COMMIT")
+	})
+	if err != nil || string(out.Body) != "committed" || l.rows != 1 {
+		t.Errorf("Do = %+v, %v", out, err)
+	}
+	b.replays(t, "committed")
+}
+
+func TestW32_RollbackIsFoundAndTheKeyRunsAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx})
+	var l ledger
+	run := func(commit bool) error {
+		_, err := b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
+			tx, err := b.mem.Begin(ctx)
+			must(t, err)
+			tx.OnCommit(l.add)
+			must(t, x.CompleteTx(ctx, tx, answer("committed")))
+			if !commit {
+				must(t, tx.Rollback(ctx))
+				return retrysafe.Result{}, errors.New("constraint violated")
+			}
+			return retrysafe.Result{}, tx.Commit(ctx)
+		})
+		return err
+	}
+	if err := run(false); err == nil || b.state(t).State != retrysafe.Retryable || l.rows != 0 {
+		t.Fatalf("Do = %v, record %s, %d rows", err, b.state(t).State, l.rows)
+	}
+	must(t, run(true))
+	if l.rows != 1 {
+		t.Errorf("%d rows, want 1", l.rows)
+	}
+	b.replays(t, "committed")
+}
+
+func TestW32_AmbiguousCommitIsWaitedForNotReadAround(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx})
+		var l ledger
+		x := b.begins(t)
+		tx, err := b.mem.Begin(t.Context())
+		must(t, err)
+		tx.OnCommit(l.add)
+		must(t, x.CompleteTx(t.Context(), tx, answer("late commit")))
+		go func() { // COMMIT hangs for a second, its caller has lost the connection
+			time.Sleep(time.Second)
+			must(t, tx.Commit(t.Context()))
+		}()
+		if err := x.Fail(t.Context(), errors.New("connection lost")); !errors.Is(err, retrysafe.ErrSettled) {
+			t.Errorf("Fail = %v; it read around the lock", err)
+		}
+		out, err := x.Outcome(t.Context())
+		if err != nil || string(out.Body) != "late commit" || l.rows != 1 {
+			t.Errorf("Outcome = %+v, %v", out, err)
+		}
+	})
+}
+
+func TestCompleteTxRefusedCannotCommit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Rerun})
+		var l ledger
+		zombie := b.begins(t)
+		b.crash(t)
+		must(t, b.begins(t).Complete(t.Context(), answer("heir's")))
+		tx, err := b.mem.Begin(t.Context())
+		must(t, err)
+		tx.OnCommit(l.add)
+		if err := zombie.CompleteTx(t.Context(), tx, answer("zombie's")); !errors.Is(err, retrysafe.ErrLost) {
+			t.Errorf("CompleteTx = %v, want ErrLost", err)
+		}
+		if err := tx.Commit(t.Context()); err == nil || l.rows != 0 { // a careless caller goes on
+			t.Errorf("Commit = %v, %d rows: a second effect", err, l.rows)
+		}
+		other, err := b.mem.Begin(t.Context())
+		must(t, err)
+		other.OnCommit(l.add)
+		if err := zombie.CompleteTx(t.Context(), other, answer("zombie's")); !errors.Is(err, retrysafe.ErrLost) {
+			t.Errorf("CompleteTx = %v, want ErrLost", err)
+		}
+		if err := other.Commit(t.Context()); err == nil || l.rows != 0 {
+			t.Errorf("Commit = %v, %d rows: a second effect", err, l.rows)
+		}
+		b.replays(t, "heir's")
+	})
+}
+
+func TestHeartbeatRestsDuringATransactionAndResumesAfterARollback(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx, Lease: 30 * time.Second})
+		x := b.begins(t)
+		tx, err := b.mem.Begin(t.Context())
+		must(t, err)
+		must(t, x.CompleteTx(t.Context(), tx, answer("first try")))
+		b.fault.Plan(nil)
+		time.Sleep(9 * time.Second)
+		if n := b.fault.Count(faultstore.Swap); n != 0 {
+			t.Errorf("%d beats while the transaction was open", n)
+		}
+		must(t, tx.Rollback(t.Context()))
+		time.Sleep(time.Minute)
+		if n := b.fault.Count(faultstore.Swap); n < 3 {
+			t.Errorf("%d beats in a minute after the rollback", n)
+		}
+		b.refused(t, retrysafe.ErrInFlight)
+		again, err := b.mem.Begin(t.Context())
+		must(t, err)
+		must(t, x.CompleteTx(t.Context(), again, answer("second try")))
+		must(t, again.Commit(t.Context()))
+		time.Sleep(time.Minute) // the beat finds the commit by itself
+		if x.State() != retrysafe.Completed {
+			t.Errorf("the execution is %s", x.State())
+		}
+		b.replays(t, "second try")
+	})
+}
+
+func TestCompleteTxAfterABeatWhoseReplyWasLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx, Lease: 30 * time.Second})
+		x := b.begins(t)
+		b.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.LoseReply))
+		time.Sleep(11 * time.Second)
+		tx, err := b.mem.Begin(t.Context())
+		must(t, err)
+		if err := x.CompleteTx(t.Context(), tx, answer("x")); !errors.Is(err, retrysafe.ErrConflict) {
+			t.Fatalf("CompleteTx = %v, want ErrConflict", err)
+		}
+		if err := tx.Commit(t.Context()); err == nil {
+			t.Error("a refused transaction committed")
+		}
+		again, err := b.mem.Begin(t.Context())
+		must(t, err)
+		must(t, x.CompleteTx(t.Context(), again, answer("x")))
+		must(t, again.Commit(t.Context()))
+		if _, err := x.Outcome(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// brokenTx fails in every step.
+type brokenTx struct{ retrysafe.Tx }
+
+func (brokenTx) Swap(context.Context, retrysafe.Record) (retrysafe.Record, error) {
+	return retrysafe.Record{}, faultstore.ErrInjected
+}
+func (brokenTx) Rollback(context.Context) error { return errors.New("connection is gone") }
+
+func TestCompleteTxOnABrokenTransaction(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx})
+	x := b.begins(t)
+	err := x.CompleteTx(t.Context(), brokenTx{}, answer("x"))
+	if !errors.Is(err, faultstore.ErrInjected) {
+		t.Errorf("CompleteTx = %v", err)
+	}
+	must(t, x.Release(t.Context(), err))
+}
+
+func TestUnfencedCompletionIsReported(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx})
+	must(t, b.begins(t).Complete(t.Context(), answer("outside a transaction")))
+	if b.saw(retrysafe.EventUnfenced) != 1 {
+		t.Error("nobody was told that effect and answer were not one commit")
+	}
+}
+
+func TestKeyHeldByAnOpenTransactionIsInFlight(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{})
+		patient, err := b.With(retrysafe.Policy{InFlight: retrysafe.Wait, Wait: 5 * time.Second})
+		must(t, err)
+		hold := func() *memstore.Tx {
+			tx, err := b.mem.Begin(t.Context())
+			must(t, err)
+			if _, err := tx.Reserve(t.Context(), ref); !errors.Is(err, retrysafe.ErrNotFound) {
+				t.Fatalf("Reserve = %v", err)
+			}
+			return tx
+		}
+		tx := hold()
+		b.refused(t, retrysafe.ErrInFlight)
+		if _, _, err := patient.Begin(t.Context(), call()); !errors.Is(err, retrysafe.ErrInFlight) {
+			t.Errorf("after waiting: %v", err)
+		}
+		go func() {
+			time.Sleep(time.Second)
+			must(t, tx.Rollback(t.Context()))
+		}()
+		x, _, err := patient.Begin(t.Context(), call())
+		must(t, err)
+		must(t, x.Release(t.Context(), nil))
+	})
+}

@@ -1,0 +1,173 @@
+package retrysafe_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/faultstore"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+func TestW17_WaitersShareOneLook(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{InFlight: retrysafe.Wait, Wait: time.Minute})
+		x := b.begins(t)
+		var wg sync.WaitGroup
+		b.fault.Plan(nil)
+		for range 64 {
+			wg.Go(func() { b.replays(t, "waited for") })
+		}
+		time.Sleep(5 * time.Second)
+		if n := b.fault.Count(faultstore.Load); n > 100 {
+			t.Errorf("64 waiters looked %d times in 5 s", n)
+		}
+		must(t, x.Complete(t.Context(), answer("waited for")))
+		wg.Wait()
+	})
+}
+
+func TestWaitEndsInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{InFlight: retrysafe.Wait, Wait: 2 * time.Second})
+		x := b.begins(t)
+		start := time.Now()
+		b.refused(t, retrysafe.ErrInFlight)
+		if took := time.Since(start); took != 2*time.Second {
+			t.Errorf("waited %v, want 2s", took)
+		}
+		// A client that goes away waits no longer.
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		start = time.Now()
+		if _, _, err := b.Begin(ctx, call()); !errors.Is(err, retrysafe.ErrInFlight) || time.Since(start) > time.Second {
+			t.Errorf("Begin = %v after %v", err, time.Since(start))
+		}
+		// An attempt that is released while somebody waits is run by the waiter.
+		done := make(chan *retrysafe.Execution)
+		go func() {
+			y, _, _ := b.Begin(t.Context(), call())
+			done <- y
+		}()
+		time.Sleep(time.Second)
+		must(t, x.Release(t.Context(), errors.New("never sent")))
+		y := <-done
+		if y == nil || y.Attempt() != 2 {
+			t.Fatalf("the waiter did not take over: %v", y)
+		}
+		must(t, y.Complete(t.Context(), answer("second")))
+		b.replays(t, "second")
+	})
+}
+
+func TestWaitersAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e, err := retrysafe.New(memstore.New(nil), &retrysafe.Options{
+			MaxWaiters: 1, Policy: retrysafe.Policy{InFlight: retrysafe.Wait, Wait: time.Second},
+		})
+		must(t, err)
+		x, _, err := e.Begin(t.Context(), call())
+		must(t, err)
+		go func() { _, _, _ = e.Begin(t.Context(), call()) }()
+		synctest.Wait()
+		start := time.Now()
+		if _, _, err := e.Begin(t.Context(), call()); !errors.Is(err, retrysafe.ErrInFlight) || time.Since(start) != 0 {
+			t.Errorf("one waiter too many: %v after %v", err, time.Since(start))
+		}
+		must(t, x.Release(t.Context(), nil))
+	})
+}
+
+func TestAttach(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{})
+		if _, err := b.Attach(t.Context(), ref); !errors.Is(err, retrysafe.ErrNotFound) {
+			t.Errorf("Attach to nothing = %v", err)
+		}
+		x := b.begins(t)
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := b.Attach(short, ref); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Attach for a second = %v", err)
+		}
+		got := make(chan retrysafe.Outcome)
+		go func() {
+			out, err := b.Attach(t.Context(), ref)
+			must(t, err)
+			got <- out
+		}()
+		time.Sleep(time.Minute)
+		must(t, x.Complete(t.Context(), answer("attached")))
+		if out := <-got; string(out.Body) != "attached" || !out.Replayed {
+			t.Errorf("attached to %+v", out)
+		}
+		out, err := b.Peek(t.Context(), call())
+		if err != nil || string(out.Body) != "attached" {
+			t.Errorf("Peek = %+v, %v", out, err)
+		}
+	})
+	b := setup(t, retrysafe.Policy{})
+	must(t, b.begins(t).Quarantine(t.Context(), errors.New("timed out")))
+	if _, err := b.Attach(t.Context(), ref); !errors.Is(err, retrysafe.ErrUnknown) {
+		t.Errorf("Attach to an unknown outcome = %v", err)
+	}
+	if _, err := b.Peek(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnknown) {
+		t.Errorf("Peek at an unknown outcome = %v", err)
+	}
+	b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
+	if _, err := b.Attach(t.Context(), ref); !errors.Is(err, faultstore.ErrInjected) {
+		t.Errorf("Attach without a store = %v", err)
+	}
+}
+
+func TestPeekChangesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{})
+		if _, err := b.Peek(t.Context(), call()); !errors.Is(err, retrysafe.ErrNotFound) {
+			t.Errorf("Peek at nothing = %v", err)
+		}
+		x := b.begins(t)
+		if _, err := b.Peek(t.Context(), call()); !errors.Is(err, retrysafe.ErrInFlight) {
+			t.Errorf("Peek in flight = %v", err)
+		}
+		b.crash(t)
+		if _, err := b.Peek(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnknown) || b.state(t).State != retrysafe.InProgress {
+			t.Errorf("Peek at a lapsed attempt = %v, record %s", err, b.state(t).State)
+		}
+		must(t, x.Release(t.Context(), nil))
+		if _, err := b.Peek(t.Context(), call()); !errors.Is(err, retrysafe.ErrNotFound) {
+			t.Errorf("Peek at a released key = %v", err)
+		}
+	})
+}
+
+func TestRetryAfterFollowsTheOperation(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Lease: time.Minute})
+		for i := range 20 {
+			c := call()
+			c.Key = fmt.Sprint("warm", i)
+			_, err := b.Do(t.Context(), c, func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
+				time.Sleep(4 * time.Second)
+				return answer(""), nil
+			})
+			must(t, err)
+		}
+		x := b.begins(t)
+		if got := b.refused(t, retrysafe.ErrInFlight).RetryAfter; got < 3*time.Second || got > 5*time.Second {
+			t.Errorf("Retry-After is %v; the operation takes 4s, its lease is a minute", got)
+		}
+		must(t, x.Release(t.Context(), nil))
+	})
+}
