@@ -145,13 +145,13 @@ func (b *begin) send(do func() (Record, error)) (got Record, err error) {
 	e := b.e
 	for try := 1; ; try++ {
 		got, err = do()
-		ok := err == nil || isAnswer(err)
-		e.breaker.note(e.clock, ok)
-		if ok {
+		if err == nil || isAnswer(err) {
+			e.breaker.note(e.clock, true)
 			return got, err
 		}
 		e.observe(EventStoreError, &Record{Ref: b.c.Ref, Operation: b.c.Operation}, 0, err)
 		if try == storeTries || e.clock.Sleep(b.step, time.Duration(try)*10*time.Millisecond) != nil {
+			e.breaker.note(e.clock, false)
 			return got, err
 		}
 	}

@@ -26,7 +26,8 @@ var (
 
 // A Guard makes handlers retry-safe. It is safe for concurrent use.
 type Guard struct {
-	engine *retrysafe.Engine
+	base   *retrysafe.Engine // as it was given
+	engine *retrysafe.Engine // under this guard's policy
 	policy retrysafe.Policy
 	scope  ScopeFunc
 	o      Options
@@ -54,7 +55,7 @@ func New(e *retrysafe.Engine, scope ScopeFunc, opts *Options) (*Guard, error) {
 	if opts != nil {
 		o = *opts
 	}
-	g := &Guard{engine: e, scope: scope, counts: new(counts), dates: new(dates)}
+	g := &Guard{base: e, scope: scope, counts: new(counts), dates: new(dates)}
 	g.pool = &sync.Pool{New: func() any { return new(scratch) }}
 	return g.with(o)
 }
@@ -73,7 +74,7 @@ func (g *Guard) with(o Options) (*Guard, error) {
 		return nil, err
 	}
 	n := *g
-	p := g.engine.Policy()
+	p := g.base.Policy()
 	switch {
 	case o.Policy != nil:
 		p = *o.Policy
@@ -81,7 +82,7 @@ func (g *Guard) with(o Options) (*Guard, error) {
 		p.OnFailure = o.Profile.OnFailure
 	}
 	var err error
-	if n.engine, err = g.engine.With(p); err != nil {
+	if n.engine, err = g.base.With(p); err != nil {
 		return nil, fmt.Errorf("httpkey: %w", err)
 	}
 	n.policy = n.engine.Policy()

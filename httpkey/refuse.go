@@ -67,7 +67,19 @@ func (g *Guard) Counts() map[string]uint64 {
 }
 
 // counts are few: one for each problem.
-type counts struct{ each sync.Map }
+type counts struct {
+	each   sync.Map
+	logged atomic.Int64 // the second in which occasionally last said something
+}
+
+// occasionally calls say at most once a second, for warnings that come with
+// every request while something is wrong.
+func (c *counts) occasionally(say func()) {
+	now := time.Now().Unix()
+	if last := c.logged.Load(); last != now && c.logged.CompareAndSwap(last, now) {
+		say()
+	}
+}
 
 func (c *counts) add(code string, enforced bool) uint64 {
 	if !enforced {
@@ -112,7 +124,9 @@ func (g *Guard) explain(r *http.Request, key string, err error) refusal {
 		re.problem = tooManyLookups
 	default: // the store cannot answer, or the client has gone
 		re.problem = storeUnavailable
-		g.o.Logger.Warn("retrysafe: request was not executed", "operation", g.operation(r), "key", HashKey(key), "error", err)
+		g.counts.occasionally(func() {
+			g.o.Logger.Warn("retrysafe: request was not executed", "operation", g.operation(r), "key", HashKey(key), "error", err)
+		})
 	}
 	return re
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 )
@@ -14,7 +15,12 @@ import (
 func (g *Guard) execute(w http.ResponseWriter, r *http.Request, run *retrysafe.Execution, body []byte, next http.Handler) {
 	x := &exchange{g: g, w: w, r: r, run: run}
 	defer run.Stop()
-	if err := x.serve(next, x.withBody(r, body)); err != nil {
+	seen := x.withBody(r, body)
+	err := x.serve(next, seen)
+	if seen.MultipartForm != nil { // the server cleans up after the request it knows, not after this copy
+		_ = seen.MultipartForm.RemoveAll()
+	}
+	if err != nil {
 		x.finishBroken(err)
 		return
 	}
@@ -61,46 +67,38 @@ func (x *exchange) finish() {
 	}
 	out, err := x.run.Outcome(ctx)
 	switch {
-	case err == nil && x.sealed: // the transaction committed the response that is held
-		x.send()
-		return
-	case err == nil: // the handler completed it with a result of its own
+	case err == nil && !x.sealed: // the handler completed it with a result of its own
 		x.g.replayFirst(x.w, x.r, &out)
-		return
-	case errors.Is(err, retrysafe.ErrSettled): // released or quarantined by the handler
+	case err == nil, errors.Is(err, retrysafe.ErrSettled): // its transaction committed, or it released or quarantined it
 		x.send()
-		return
-	case errors.Is(err, retrysafe.ErrOpen), errors.Is(err, retrysafe.ErrTooLong):
-		err = nil
-		if x.sealed { // its transaction rolled back, and so did its answer
-			err = x.run.Fail(ctx, errRolledBack)
-			x.status, x.fault = http.StatusServiceUnavailable, errRolledBack
-		}
-	case !errors.Is(err, retrysafe.ErrLost) && !errors.Is(err, retrysafe.ErrUnsettled):
-		// The store cannot say whether the transaction committed. Settling it as
-		// failed waits for that, and meets the answer if it did.
-		if err = x.run.Fail(ctx, err); errors.Is(err, retrysafe.ErrSettled) {
-			x.send()
-			return
-		}
-		x.fault = errRolledBack
-	}
-	switch {
-	case err != nil:
-	case x.fault != nil && errors.Is(x.fault, errRolledBack):
-		x.g.refuse(x.w, x.r, x.run.Ref().Key, refusal{problem: attemptFailed, status: http.StatusServiceUnavailable, retryAfter: 1})
-		return
+	case errors.Is(err, retrysafe.ErrLost), errors.Is(err, retrysafe.ErrUnsettled):
+		x.refuseUnsettled(err)
+	case x.sealed:
+		x.finishUncommitted(err)
 	case x.fault != nil:
 		x.finishBroken(x.fault)
-		return
 	default:
-		err = x.settle(false)
-	}
-	if err == nil {
+		if err := x.settle(false); err != nil {
+			x.refuseUnsettled(err)
+			return
+		}
 		x.send()
-		return
 	}
-	x.refuseUnsettled(err)
+}
+
+// finishUncommitted settles a response whose transaction has not committed, as
+// far as the store can say. Settling it as failed waits for a commit that is
+// under way, and meets the answer if it took place.
+func (x *exchange) finishUncommitted(cause error) {
+	err := x.run.Fail(x.r.Context(), fmt.Errorf("%w: %w", errRolledBack, cause))
+	switch {
+	case errors.Is(err, retrysafe.ErrSettled):
+		x.send()
+	case err != nil:
+		x.refuseUnsettled(err)
+	default:
+		x.g.refuse(x.w, x.r, x.run.Ref().Key, refusal{problem: x.broken(), status: http.StatusServiceUnavailable, retryAfter: time.Second})
+	}
 }
 
 // errRolledBack: the transaction that held the answer did not commit.
@@ -203,7 +201,7 @@ func (x *exchange) broken() *problem {
 func (x *exchange) refuseUnsettled(err error) {
 	key := x.run.Ref().Key
 	if !errors.Is(err, retrysafe.ErrLost) {
-		x.g.refuse(x.w, x.r, key, refusal{problem: outcomePending, retryAfter: 1})
+		x.g.refuse(x.w, x.r, key, refusal{problem: outcomePending, retryAfter: time.Second})
 		return
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.r.Context()))
