@@ -132,7 +132,7 @@ func lapsed(r *Record) action {
 // transition returns the record to swap in for an action that writes. It is as
 // pure as decide: owner is the nonce of the attempt that would begin.
 func transition(a action, c *Call, p *Policy, r Record, owner Owner) Record {
-	switch a {
+	switch a { //nolint:exhaustive // the others claim the record, below
 	case actQuarantine:
 		r.State, r.Reason, r.Term = Unknown, "lease lapsed", p.Reconcile
 		return r

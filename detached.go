@@ -63,7 +63,10 @@ func (d *detached) Done() <-chan struct{} {
 func (d *detached) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.start()
+	if d.cause == nil && d.deadline.IsZero() {
+		d.start()
+		return nil
+	}
 	switch {
 	case d.cause == nil && d.clock.Now().Before(d.deadline):
 		return nil

@@ -195,6 +195,15 @@ func (x *Execution) Outcome(ctx context.Context) (Outcome, error) {
 	}
 }
 
+// Expires returns when the answer of a settled execution is forgotten, by the
+// store's clock. It is false while the execution is open and for an unknown
+// outcome, which is never forgotten.
+func (x *Execution) Expires() (time.Time, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.rec.Deadline, x.phase == settled && x.rec.State != Unknown
+}
+
 // State returns how the execution stands: InProgress while it is open, and the
 // state that it was settled in afterwards.
 func (x *Execution) State() State {

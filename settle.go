@@ -130,6 +130,7 @@ func (x *Execution) ended(got *Record) {
 		e.pace.note(got.Operation, took)
 	case Unknown:
 		kind = EventQuarantined
+	default: // Retryable
 	}
 	e.waits.tell(got, e.clock)
 	e.observe(kind, got, took, nil)

@@ -3,6 +3,7 @@ package retrysafe_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"iter"
 	"math/rand/v2"
@@ -17,6 +18,8 @@ import (
 // goroutine can run any number of callers, as coroutines, in an order that a
 // seed decides: every step of the store may be delayed, lost before or after it
 // was applied, or be the last thing that its caller ever did.
+
+var schedules = flag.Uint64("schedules", 500, "how many simulated schedules to run under each policy")
 
 // world is a simulation: virtual time, and actors of which one runs at a time.
 type world struct {
@@ -44,7 +47,7 @@ func (w *world) spawn(after time.Duration, do func()) *actor {
 	a.next, a.stop = iter.Pull(func(yield func(struct{}) bool) {
 		a.yield = yield
 		defer func() {
-			if p := recover(); p != nil && p != errCrashed {
+			if p := recover(); p != nil && p != any(errCrashed) { //nolint:errorlint // the very value that pause panics with
 				panic(p)
 			}
 		}()
@@ -202,7 +205,7 @@ func simulate(seed uint64, p retrysafe.Policy) error {
 		w.spawn(time.Duration(rng.IntN(40))*time.Second, func() {
 			for range 6 { // a client that retries
 				node := nodes[rng.IntN(len(nodes))]
-				x, out, err := node.Begin(context.Background(), call())
+				x, out, _ := node.Begin(context.Background(), call())
 				switch {
 				case out != nil:
 					shown = append(shown, string(out.Body))
@@ -218,7 +221,7 @@ func simulate(seed uint64, p retrysafe.Policy) error {
 					if p.Effects == retrysafe.Unprotected {
 						body = fmt.Sprint("charged by ", i) // an answer made on the spot
 					}
-					if err = x.Complete(context.Background(), answer(body)); err == nil {
+					if x.Complete(context.Background(), answer(body)) == nil {
 						shown = append(shown, body)
 						return
 					}
@@ -243,7 +246,7 @@ func simulate(seed uint64, p retrysafe.Policy) error {
 	if len(shown) > 0 {
 		r, err := mem.Load(context.Background(), ref)
 		if err != nil || r.State != retrysafe.Completed || string(r.Result.Body) != shown[0] {
-			return fmt.Errorf("S3, S4: a client was shown %q, stored is %+v, %v", shown[0], r, err)
+			return fmt.Errorf("S3, S4: a client was shown %q, stored is %+v: %w", shown[0], r, err)
 		}
 	}
 	return nil
@@ -261,10 +264,6 @@ func (s seeded) Read(p []byte) (int, error) {
 
 func TestSimulatedSchedulesKeepTheInvariants(t *testing.T) {
 	t.Parallel()
-	schedules := uint64(3000)
-	if testing.Short() {
-		schedules = 300
-	}
 	for name, p := range map[string]retrysafe.Policy{
 		"unprotected":             {},
 		"unprotected, failing":    {Lapse: retrysafe.Fail},
@@ -276,7 +275,7 @@ func TestSimulatedSchedulesKeepTheInvariants(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for seed := range schedules {
+			for seed := range *schedules {
 				if err := simulate(seed, p); err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}

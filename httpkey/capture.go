@@ -196,9 +196,9 @@ func (x *exchange) final() http.Header {
 func (x *exchange) send() {
 	h := x.w.Header()
 	mergeHeader(h, x.final())
-	delete(h, "Content-Length")                                // net/http counts what is really sent
-	if rec := x.run.Record(); rec.State != retrysafe.Unknown { // an unknown outcome is never forgotten
-		h[expiresHeader] = x.g.dates.format(rec.Deadline)
+	delete(h, "Content-Length") // net/http counts what is really sent
+	if expires, ok := x.run.Expires(); ok {
+		h[expiresHeader] = x.g.dates.format(expires)
 	}
 	if !x.direct {
 		x.sendTrailers() // net/http looks for them before it writes the header

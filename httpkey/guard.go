@@ -211,7 +211,10 @@ func (g *Guard) call(r *http.Request, s *scratch) (c retrysafe.Call, body []byte
 		return c, nil, &refusal{problem: callerUnidentified}
 	}
 	body, err = g.readBody(r, s.body)
+	var outer *http.MaxBytesError
 	switch {
+	case errors.As(err, &outer):
+		return c, nil, &refusal{problem: bodyTooLarge, found: fmt.Sprintf("The limit is %d bytes.", outer.Limit)}
 	case errors.Is(err, errTooLarge):
 		return c, nil, &refusal{problem: bodyTooLarge, found: fmt.Sprintf("The limit is %d bytes.", g.o.MaxRequest)}
 	case errors.Is(err, errEncoding):
@@ -265,8 +268,11 @@ func (g *Guard) scrutinise(key string) *refusal {
 // checkFirstSent refuses a request whose first attempt is older than answers
 // are kept.
 func (g *Guard) checkFirstSent(r *http.Request) *refusal {
+	if !g.o.FirstSent {
+		return nil
+	}
 	lines := r.Header[firstSentHeader]
-	if !g.o.FirstSent || len(lines) == 0 {
+	if len(lines) == 0 {
 		return nil
 	}
 	sent, err := http.ParseTime(lines[0])
