@@ -1,0 +1,150 @@
+package memstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+func TestClockThatStepsBack(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s := memstore.New(&memstore.Options{Now: c.Now})
+	before := mustCreate(t, s, reservation("k"))
+	c.Advance(-time.Hour)
+	before.Term = time.Minute
+	after := mustSwap(t, s, before)
+	if after.ReadAt.Before(before.ReadAt) || after.UpdatedAt.Before(before.UpdatedAt) {
+		t.Errorf("time went back from %v to %v", before.ReadAt, after.ReadAt)
+	}
+	if after.Revision <= before.Revision {
+		t.Errorf("revision went from %d to %d", before.Revision, after.Revision)
+	}
+	if other := mustCreate(t, s, reservation("other")); other.Revision <= after.Revision {
+		t.Errorf("a later record has revision %d, an earlier one %d", other.Revision, after.Revision)
+	}
+}
+
+func TestRevisionStartsAtTheClock(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s := memstore.New(&memstore.Options{Now: c.Now})
+	if got, want := mustCreate(t, s, reservation("k")).Revision, c.Now().UnixMicro(); got != want {
+		t.Errorf("first revision: got %d, want the clock in µs, %d", got, want)
+	}
+}
+
+// A zero owner is nobody, and nobody is not the same caller twice.
+func TestNobodyIsNotRecognised(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	r := reservation("k")
+	r.Owner = retrysafe.Owner{}
+	mustCreate(t, s, r)
+	_, err := s.Create(t.Context(), r)
+	wantErr(t, "second Create by nobody", err, retrysafe.ErrExists)
+}
+
+func TestCancelledContextIsReturned(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	r := mustCreate(t, s, reservation("k"))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for step, call := range map[string]func() error{
+		"Create": func() error { _, err := s.Create(ctx, reservation("other")); return err },
+		"Swap":   func() error { _, err := s.Swap(ctx, r); return err },
+		"Load":   func() error { _, err := s.Load(ctx, r.Ref); return err },
+		"List":   func() error { _, err := s.List(ctx, retrysafe.Query{}); return err },
+		"Purge":  func() error { _, err := s.Purge(ctx, 1); return err },
+		"Count":  func() error { _, err := s.Count(ctx, r.Scope); return err },
+		"Begin":  func() error { _, err := s.Begin(ctx); return err },
+	} {
+		if err := call(); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: got %v, want %v", step, err, context.Canceled)
+		}
+	}
+}
+
+// Purge must agree with a plain look at every record, whatever order the
+// deadlines come in and however records enter and leave the forgettable states.
+func TestPurgeAgreesWithALookAtEveryRecord(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s := memstore.New(&memstore.Options{Now: c.Now})
+	random := rand.New(rand.NewPCG(1, 2))
+	all := make(map[retrysafe.Ref]retrysafe.Record)
+	for range 20_000 {
+		r := reservation(fmt.Sprint(random.IntN(2000)))
+		term := time.Duration(random.IntN(1000)) * time.Second
+		state := retrysafe.Accepted + retrysafe.State(random.IntN(6))
+		if old, ok := all[r.Ref]; ok {
+			all[r.Ref] = mustSwap(t, s, moved(old, state, term))
+		} else {
+			all[r.Ref] = mustCreate(t, s, moved(r, state, term))
+		}
+		if random.IntN(50) > 0 {
+			continue
+		}
+		c.Advance(time.Duration(random.IntN(100)) * time.Second)
+		want := 0
+		for ref, r := range all {
+			if r.State.Forgettable() && !c.Now().Before(r.Deadline) {
+				want++
+				delete(all, ref)
+			}
+		}
+		if got, err := s.Purge(t.Context(), 10_000); got != want || err != nil {
+			t.Fatalf("Purge: got %d, %v, want %d", got, err, want)
+		}
+		if got, err := s.Count(t.Context(), "acct_1"); got != len(all) || err != nil {
+			t.Fatalf("Count: got %d, %v, want %d", got, err, len(all))
+		}
+	}
+	for ref, want := range all {
+		got, err := s.Load(t.Context(), ref)
+		if err != nil || got.Revision != want.Revision {
+			t.Fatalf("Load(%q): got revision %d, %v, want %d", ref, got.Revision, err, want.Revision)
+		}
+	}
+}
+
+// The hot path allocates nothing but a new record.
+func TestAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	ctx, s := t.Context(), memstore.New(nil)
+	done := complete(t, s, "done")
+	retry := benchRecord("done")
+	retry.Owner = retrysafe.Owner{2}
+	beat := mustCreate(t, s, reservation("running"))
+	keys, n := benchKeys(2000), 0
+	fresh := benchRecord("")
+	for name, c := range map[string]struct {
+		most float64
+		step func() error
+	}{
+		"replay":    {0, func() error { s.Create(ctx, retry); return nil }},
+		"load":      {0, func() error { _, err := s.Load(ctx, done.Ref); return err }},
+		"conflict":  {0, func() error { s.Swap(ctx, benchRecord("done")); return nil }},
+		"heartbeat": {0, func() (err error) { beat.Term = time.Hour; beat, err = s.Swap(ctx, beat); return err }},
+		"fresh":     {2, func() error { fresh.Key = keys[n]; n++; _, err := s.Create(ctx, fresh); return err }},
+	} {
+		var err error
+		got := testing.AllocsPerRun(1000, func() {
+			if e := c.step(); e != nil {
+				err = e
+			}
+		})
+		if got > c.most || err != nil {
+			t.Errorf("%s: got %v allocations and %v, want %v at most", name, got, err, c.most)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package memstore
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+const (
+	defaultMaxRecords = 1_000_000
+	defaultMaxBytes   = 256 << 20
+
+	// overhead is what a record costs beside its texts: the entry, its slot in
+	// the map at an ordinary load, and its place in the due heap.
+	overhead = 544
+	// stringOverhead is what one string of an answer's header costs beside its bytes.
+	stringOverhead = 16
+)
+
+// errNoRoom is how a try tells its caller to forget what is due and to try
+// again. It never leaves the package.
+var errNoRoom = errors.New("no room")
+
+// limits are the bounds, in the order in which they are met.
+type limits struct {
+	records  int64
+	newBytes int64 // new work is admitted up to here; the rest is the reserve
+	maxBytes int64 // a running attempt may grow up to here
+}
+
+func newLimits(o *Options) limits {
+	l := limits{records: int64(o.MaxRecords), maxBytes: o.MaxBytes}
+	if l.records <= 0 {
+		l.records = defaultMaxRecords
+	}
+	if l.maxBytes <= 0 {
+		l.maxBytes = defaultMaxBytes
+	}
+	l.newBytes = l.maxBytes - l.maxBytes/8
+	return l
+}
+
+// usage is what the records take, open transactions included.
+type usage struct{ records, bytes atomic.Int64 }
+
+// admit takes room for a new record, or nothing if there is none.
+func (u *usage) admit(size int64, l *limits) bool {
+	if !take(&u.records, 1, l.records) {
+		return false
+	}
+	if !take(&u.bytes, size, l.newBytes) {
+		u.records.Add(-1)
+		return false
+	}
+	return true
+}
+
+// grow takes room for a record that a swap makes larger, or nothing if there is
+// none for this kind of swap.
+func (u *usage) grow(growth int64, r *retrysafe.Record, l *limits) bool {
+	switch {
+	case growth <= 0:
+		// A heartbeat or a shrinking swap is welcome in a full store.
+	case !r.Claim.IsZero():
+		return take(&u.bytes, growth, l.newBytes)
+	case r.State == retrysafe.InProgress || r.State == retrysafe.Accepted:
+		return take(&u.bytes, growth, l.maxBytes)
+	}
+	u.bytes.Add(growth)
+	return true
+}
+
+// release gives back the room of one record.
+func (u *usage) release(size int64) {
+	u.records.Add(-1)
+	u.bytes.Add(-size)
+}
+
+func take(used *atomic.Int64, n, limit int64) bool {
+	for {
+		before := used.Load()
+		if before+n > limit {
+			return false
+		}
+		if used.CompareAndSwap(before, before+n) {
+			return true
+		}
+	}
+}
+
+// forgetAndRetry repeats a try that found no room for as long as there is
+// something to forget, and says what to do when there is not.
+func (s *Store) forgetAndRetry(verb string, try func() error) error {
+	for {
+		forgotten := s.forget(purgeBatch)
+		if err := try(); !errors.Is(err, errNoRoom) {
+			return err
+		}
+		if forgotten == 0 {
+			return fmt.Errorf("%s: memstore holds %d of %d records and %d of %d bytes, an eighth of them kept for answers, and nothing is due to be forgotten; "+
+				"raise MaxRecords or MaxBytes, keep answers for less time, or use a store on disk: %w",
+				verb, s.used.records.Load(), s.limits.records, s.used.bytes.Load(), s.limits.maxBytes, retrysafe.ErrFull)
+		}
+	}
+}
+
+// sizeOf returns what a record is charged for.
+func sizeOf(r *retrysafe.Record) int64 {
+	n := overhead + len(r.Scope) + len(r.Key) + len(r.KeyText) + len(r.Operation) + len(r.Request) +
+		len(r.Checkpoint.Phase) + len(r.Checkpoint.Data) + len(r.ProviderRef) + len(r.Reason)
+	if r.Result != nil {
+		n += len(r.Result.Body)
+		for name, values := range r.Result.Header {
+			n += stringOverhead + len(name)
+			for _, v := range values {
+				n += stringOverhead + len(v)
+			}
+		}
+	}
+	return int64(n)
+}

@@ -1,0 +1,302 @@
+package memstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+// reservation returns a record of an attempt that has just begun.
+func reservation(key string) retrysafe.Record {
+	r := benchRecord(key)
+	copy(r.Owner[:], key)
+	return r
+}
+
+// moved returns r in another state, for term.
+func moved(r retrysafe.Record, state retrysafe.State, term time.Duration) retrysafe.Record {
+	r.State, r.Term, r.Result = state, term, nil
+	if state == retrysafe.Completed {
+		r.Result = &retrysafe.Result{Status: 201}
+	}
+	return r
+}
+
+func mustCreate(t *testing.T, s retrysafe.Store, r retrysafe.Record) retrysafe.Record {
+	t.Helper()
+	got, err := s.Create(t.Context(), r)
+	if err != nil {
+		t.Fatalf("Create(%q): %v", r.Key, err)
+	}
+	return got
+}
+
+func mustSwap(t *testing.T, s retrysafe.Swapper, r retrysafe.Record) retrysafe.Record {
+	t.Helper()
+	got, err := s.Swap(t.Context(), r)
+	if err != nil {
+		t.Fatalf("Swap(%q): %v", r.Key, err)
+	}
+	return got
+}
+
+func wantErr(t *testing.T, step string, got, want error) {
+	t.Helper()
+	if !errors.Is(got, want) {
+		t.Fatalf("%s: got %v, want %v", step, got, want)
+	}
+}
+
+func TestFullStoreRefusesNewKeys(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(&memstore.Options{MaxRecords: 2})
+	first := mustCreate(t, s, reservation("a"))
+	mustCreate(t, s, reservation("b"))
+
+	_, err := s.Create(t.Context(), reservation("c"))
+	wantErr(t, "Create", err, retrysafe.ErrFull)
+	for _, word := range []string{"2 of 2 records", "MaxRecords", "MaxBytes", "store on disk"} {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("the error does not say %q: %v", word, err)
+		}
+	}
+	// What is there goes on: a retry is answered, an attempt settles.
+	other := reservation("a")
+	other.Owner[0]++
+	_, err = s.Create(t.Context(), other)
+	wantErr(t, "retry", err, retrysafe.ErrExists)
+	mustSwap(t, s, moved(first, retrysafe.Completed, time.Hour))
+}
+
+func TestFullStoreForgetsOnlyWhatIsDueAndForgettable(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s := memstore.New(&memstore.Options{MaxRecords: 6, Now: c.Now})
+	for state := retrysafe.Accepted; state <= retrysafe.Expired; state++ {
+		mustCreate(t, s, moved(reservation(state.String()), state, time.Minute))
+	}
+	_, err := s.Create(t.Context(), reservation("early"))
+	wantErr(t, "Create before anything is due", err, retrysafe.ErrFull)
+
+	c.Advance(time.Minute)
+	for i := range 3 { // Completed, Retryable and Expired make room for three
+		mustCreate(t, s, reservation(fmt.Sprint("new", i)))
+	}
+	_, err = s.Create(t.Context(), reservation("late"))
+	wantErr(t, "Create when only what must stay is left", err, retrysafe.ErrFull)
+	for _, state := range []retrysafe.State{retrysafe.Accepted, retrysafe.InProgress, retrysafe.Unknown} {
+		if _, err := s.Load(t.Context(), reservation(state.String()).Ref); err != nil {
+			t.Errorf("the record in state %v: %v", state, err)
+		}
+	}
+}
+
+func TestBoundHoldsInARace(t *testing.T) {
+	t.Parallel()
+	const limit = 50
+	s := memstore.New(&memstore.Options{MaxRecords: limit})
+	var created, refused atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 200 {
+		wg.Go(func() {
+			switch _, err := s.Create(t.Context(), reservation(fmt.Sprint(i))); {
+			case err == nil:
+				created.Add(1)
+			case errors.Is(err, retrysafe.ErrFull):
+				refused.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if created.Load() != limit || refused.Load() != 150 {
+		t.Errorf("created %d and refused %d, want %d and 150", created.Load(), refused.Load(), limit)
+	}
+}
+
+// Room is met in the order of what a refusal costs: new work first, then the
+// steps of a running attempt, an answer never.
+func TestReserveIsForAnswers(t *testing.T) {
+	t.Parallel()
+	const maxBytes = 1 << 20
+	s := memstore.New(&memstore.Options{MaxBytes: maxBytes})
+	running := mustCreate(t, s, reservation("running"))
+	answered := mustCreate(t, s, reservation("answered"))
+	retryable := mustSwap(t, s, moved(mustCreate(t, s, reservation("retryable")), retrysafe.Retryable, time.Hour))
+
+	// New work is refused while an eighth is still free.
+	large := reservation("large")
+	large.Request = make([]byte, maxBytes*7/8)
+	_, err := s.Create(t.Context(), large)
+	wantErr(t, "Create into the reserve", err, retrysafe.ErrFull)
+	large.Request = make([]byte, maxBytes*7/8-4000)
+	mustCreate(t, s, large)
+	claim := moved(retryable, retrysafe.InProgress, time.Hour)
+	claim.Claim, claim.Attempt, claim.Request = retrysafe.Owner{9}, 2, make([]byte, 4000)
+	_, err = s.Swap(t.Context(), claim)
+	wantErr(t, "claim that grows into the reserve", err, retrysafe.ErrFull)
+	if got, _ := s.Load(t.Context(), retryable.Ref); got.Revision != retryable.Revision {
+		t.Error("the refused claim changed the record")
+	}
+	claim.Request = nil
+	mustSwap(t, s, claim)
+
+	// A running attempt's checkpoint may use the reserve, and no more.
+	running.Checkpoint, running.Term = retrysafe.Checkpoint{Phase: "p", Data: make([]byte, maxBytes/8-4000)}, time.Hour
+	running = mustSwap(t, s, running)
+	running.Checkpoint, running.Term = retrysafe.Checkpoint{Phase: "p", Data: make([]byte, maxBytes/8+4000)}, time.Hour
+	_, err = s.Swap(t.Context(), running)
+	wantErr(t, "checkpoint over the limit", err, retrysafe.ErrFull)
+
+	// An answer is kept, whatever its size.
+	done := moved(answered, retrysafe.Completed, time.Hour)
+	done.Result = &retrysafe.Result{Status: 200, Header: map[string][]string{"A": {"b", "c"}}, Body: make([]byte, 2*maxBytes)}
+	done = mustSwap(t, s, done)
+
+	// Over the limit a heartbeat and what shrinks are welcome, and every end is.
+	running.Checkpoint, running.Term = retrysafe.Checkpoint{}, time.Hour
+	running = mustSwap(t, s, running)
+	running.Checkpoint, running.Term = retrysafe.Checkpoint{Phase: "small"}, time.Hour
+	running = mustSwap(t, s, running)
+	running.Reason = "may have happened"
+	mustSwap(t, s, moved(running, retrysafe.Unknown, time.Hour))
+	_, err = s.Create(t.Context(), reservation("new"))
+	wantErr(t, "Create over the limit", err, retrysafe.ErrFull)
+
+	mustSwap(t, s, moved(done, retrysafe.Expired, time.Hour))
+	mustCreate(t, s, reservation("new"))
+}
+
+func TestStepForgetsToMakeRoom(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s := memstore.New(&memstore.Options{MaxBytes: 100_000, Now: c.Now})
+	old := reservation("old")
+	old.Request = make([]byte, 80_000)
+	mustCreate(t, s, moved(old, retrysafe.Retryable, time.Minute))
+	running := mustCreate(t, s, reservation("running"))
+	running.Checkpoint, running.Term = retrysafe.Checkpoint{Phase: "p", Data: make([]byte, 50_000)}, time.Hour
+	_, err := s.Swap(t.Context(), running)
+	wantErr(t, "Swap into a full store", err, retrysafe.ErrFull)
+	c.Advance(time.Minute)
+	mustSwap(t, s, running)
+}
+
+// Whatever a store has been through, what it forgets frees all its room.
+func TestRoomComesBack(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s := memstore.New(&memstore.Options{MaxBytes: 64 << 10, Now: c.Now})
+	fill := func() (n int) {
+		for {
+			r, err := s.Create(t.Context(), reservation(fmt.Sprint("k", n)))
+			if err != nil {
+				wantErr(t, "Create", err, retrysafe.ErrFull)
+				return n
+			}
+			r.Checkpoint, r.Term = retrysafe.Checkpoint{Phase: "p", Data: make([]byte, 9)}, time.Minute
+			if r, err = s.Swap(t.Context(), r); err == nil {
+				mustSwap(t, s, moved(r, retrysafe.Completed, time.Minute))
+			}
+			n++
+		}
+	}
+	first := fill()
+	for range 5 {
+		c.Advance(time.Hour)
+		n, err := s.Purge(t.Context(), 1_000_000)
+		if n != first || err != nil {
+			t.Fatalf("Purge: got %d, %v, want %d", n, err, first)
+		}
+		if again := fill(); again != first {
+			t.Fatalf("the store took %d records at first and %d after a purge", first, again)
+		}
+	}
+}
+
+// What is charged is given back, whichever way plain steps, transactions,
+// rollbacks and purges come.
+func TestNothingIsChargedForAnEmptyStore(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s := memstore.New(&memstore.Options{Now: c.Now, MaxRecords: 30, MaxBytes: 60_000})
+	var wg sync.WaitGroup
+	for worker := range 4 {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(worker)))
+			for range 2000 {
+				chaos(t, s, random)
+				if c.Advance(time.Second); random.IntN(20) == 0 {
+					s.Purge(t.Context(), random.IntN(10))
+				}
+			}
+		})
+	}
+	wg.Wait()
+	all, err := s.List(t.Context(), retrysafe.Query{Limit: 1000})
+	wantErr(t, "List", err, nil)
+	if records, _ := s.Used(); int(records) != len(all) {
+		t.Errorf("charged for %d records, there are %d", records, len(all))
+	}
+	for _, r := range all {
+		mustSwap(t, s, moved(r, retrysafe.Expired, 0))
+	}
+	if n, err := s.Purge(t.Context(), 1000); n != len(all) || err != nil {
+		t.Errorf("Purge: got %d, %v, want %d", n, err, len(all))
+	}
+	if records, bytes := s.Used(); records != 0 || bytes != 0 {
+		t.Errorf("an empty store is charged for %d records and %d bytes", records, bytes)
+	}
+}
+
+// chaos takes a few random steps, plainly or in a transaction. Most are refused
+// for one reason or another.
+func chaos(t *testing.T, s *memstore.Store, random *rand.Rand) {
+	var steps interface {
+		retrysafe.Swapper
+		Create(context.Context, retrysafe.Record) (retrysafe.Record, error)
+	} = s
+	end := func() {}
+	if random.IntN(2) == 0 {
+		tx, err := s.Begin(t.Context())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		steps = tx
+		end = func() {
+			if random.IntN(2) == 0 || tx.Commit(t.Context()) != nil {
+				tx.Rollback(t.Context())
+			}
+		}
+	}
+	defer end()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	for range 1 + random.IntN(4) {
+		r := reservation(fmt.Sprint(random.IntN(40)))
+		r.Request = make([]byte, random.IntN(2000))
+		r, err := steps.Create(ctx, r)
+		if err != nil && !errors.Is(err, retrysafe.ErrExists) {
+			return
+		}
+		for range random.IntN(3) {
+			r = moved(r, retrysafe.Accepted+retrysafe.State(random.IntN(6)), time.Minute)
+			r.Checkpoint = retrysafe.Checkpoint{Phase: "p", Data: make([]byte, random.IntN(3000))}
+			if random.IntN(3) == 0 {
+				r.Claim, r.Attempt, r.Request = retrysafe.Owner{byte(random.Uint32())}, 2, make([]byte, random.IntN(2000))
+			}
+			if r, err = steps.Swap(ctx, r); err != nil {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package memstore
+
+import (
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// shardCount is how many locks share the keys. It is a power of two.
+const shardCount = 64
+
+// A shard keeps the keys of one part of the hash space.
+//
+// Nothing holds two shards' locks but a transaction that ends, and it takes
+// them in the order of the shards.
+type shard struct {
+	mu sync.Mutex
+	// Guarded by mu:
+	entries map[retrysafe.Ref]*entry
+	scopes  map[string]int        // how many entries each scope has; no zeros
+	due     dueHeap               // the forgettable entries, earliest deadline first
+	held    map[retrysafe.Ref]*Tx // keys that an open transaction holds
+	clock   time.Time             // the latest time this shard has seen
+
+	_ [48]byte // neighbours do not share a cache line
+}
+
+// An entry is a record in place. Writes change it under the shard's lock;
+// readers get a copy.
+type entry struct {
+	rec   retrysafe.Record // as stored: Claim, Term and ReadAt are zero
+	size  int64            // what it was charged for
+	place int              // where it is in the shard's due heap, or noPlace
+}
+
+func (sh *shard) init() {
+	sh.entries = make(map[retrysafe.Ref]*entry)
+	sh.scopes = make(map[string]int)
+	sh.held = make(map[retrysafe.Ref]*Tx)
+}
+
+// shard returns the shard of a key.
+func (s *Store) shard(ref retrysafe.Ref) *shard { return &s.shards[s.index(ref)] }
+
+func (s *Store) index(ref retrysafe.Ref) int {
+	return int(maphash.Comparable(s.seed, ref) % shardCount)
+}
+
+// tick returns now, or the latest time seen if that is later. Time must not go
+// back for a key: what was due stays due while its revision stands.
+func (sh *shard) tick(now time.Time) time.Time {
+	if now.Before(sh.clock) {
+		return sh.clock
+	}
+	sh.clock = now
+	return now
+}
+
+// holder returns the open transaction that holds the key, or nil.
+func (sh *shard) holder(ref retrysafe.Ref) *Tx {
+	if len(sh.held) == 0 {
+		return nil
+	}
+	return sh.held[ref]
+}
+
+func (sh *shard) insert(e *entry) {
+	sh.entries[e.rec.Ref] = e
+	sh.scopes[e.rec.Scope]++
+	sh.file(e)
+}
+
+// remove takes out an entry that is no longer in the due heap.
+func (sh *shard) remove(e *entry) {
+	delete(sh.entries, e.rec.Ref)
+	if n := sh.scopes[e.rec.Scope]; n > 1 {
+		sh.scopes[e.rec.Scope] = n - 1
+	} else {
+		delete(sh.scopes, e.rec.Scope)
+	}
+}
+
+// file puts an entry that has been written where its state and deadline belong.
+func (sh *shard) file(e *entry) {
+	switch forgettable := e.rec.State.Forgettable(); {
+	case forgettable && e.place == noPlace:
+		sh.due.push(e)
+	case forgettable:
+		sh.due.move(e)
+	case e.place != noPlace:
+		sh.due.take(e)
+	}
+}
+
+// read copies the record out, as it is at now.
+func (e *entry) read(out *retrysafe.Record, now time.Time) {
+	*out = e.rec
+	out.ReadAt = now
+}

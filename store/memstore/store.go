@@ -1,0 +1,191 @@
+// Package memstore keeps records in this process's memory.
+//
+// It is the store for tests, demos and a single process whose keys need not
+// outlive it: a crash forgets everything, so it gives no guarantee across one.
+// Within the process it keeps the whole contract of [retrysafe.Store], is
+// bounded, and has transactions ([Store.Begin]).
+//
+// The store is sharded by a hash of scope and key. A step takes one shard's
+// lock for well under a microsecond, so that many goroutines do not queue.
+package memstore
+
+import (
+	"context"
+	"hash/maphash"
+	"sync/atomic"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+var (
+	_ retrysafe.Store   = (*Store)(nil)
+	_ retrysafe.Counter = (*Store)(nil)
+)
+
+// Options configure a [Store]. The zero Options are the defaults.
+type Options struct {
+	// MaxRecords bounds how many records are kept. Default 1,000,000.
+	MaxRecords int
+	// MaxBytes bounds the memory of all records: the texts of the key, the
+	// request, the checkpoint, the answer's header and body, and a fixed overhead
+	// for each. Default 256 MiB.
+	//
+	// The bound is met in order of what a refusal costs. New work (Create, or a
+	// Swap with a Claim that grows the record) stops first, while an eighth of
+	// MaxBytes is still free. A running attempt's checkpoints may use that
+	// reserve up to MaxBytes. An attempt's end (Completed, Retryable, Unknown,
+	// Expired) is never refused for room: its effect may have happened, and
+	// refusing would lose the answer. So memory can pass MaxBytes by no more than
+	// the answers of attempts that were admitted before the reserve ran out, and
+	// while it does nothing new is admitted.
+	MaxBytes int64
+	// Now is the store's clock. It need not be monotonic: the time of a key never
+	// goes back, whatever Now does. Default [time.Now].
+	Now func() time.Time
+}
+
+// Store is a [retrysafe.Store] in memory. Its methods may be called
+// concurrently. The record slices and maps it is given are kept, not copied.
+//
+// When it is full it forgets what is due and forgettable to make room, and then
+// refuses with [retrysafe.ErrFull]. It never evicts an answer that is still
+// promised, nor anything in flight or unknown: a forgotten key would run again.
+type Store struct {
+	now    func() time.Time
+	limits limits
+	seed   maphash.Seed
+
+	_ [64]byte // what every write changes stays off the lines that all read
+
+	// revision is the last one given out. One counter serves all keys, so that a
+	// revision repeats neither after a purge nor when the clock steps back.
+	revision atomic.Int64
+	used     usage
+	// turn says which shard a purge begins with, so that none is always last.
+	turn atomic.Uint32
+
+	shards [shardCount]shard
+}
+
+// New returns an empty store. It starts nothing; opts may be nil.
+func New(opts *Options) *Store {
+	if opts == nil {
+		opts = &Options{}
+	}
+	s := &Store{now: opts.Now, limits: newLimits(opts), seed: maphash.MakeSeed()}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	for i := range s.shards {
+		s.shards[i].init()
+	}
+	return s
+}
+
+// Create implements [retrysafe.Store]. It neither waits nor, when the key
+// exists, writes or allocates.
+func (s *Store) Create(ctx context.Context, r retrysafe.Record) (out retrysafe.Record, err error) {
+	if err := ctx.Err(); err != nil {
+		return out, err
+	}
+	if err = s.create(&r, &out); err == errNoRoom { //nolint:errorlint // it is never wrapped, and this is the path of every replay
+		err = s.forgetAndRetry("create", func() error { return s.create(&r, &out) })
+	}
+	return out, err
+}
+
+// create is one try of Create. Results leave through out: a record is large
+// enough that returning it through each layer would show.
+func (s *Store) create(r, out *retrysafe.Record) error {
+	now := s.now()
+	sh := s.shard(r.Ref)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now = sh.tick(now)
+
+	if e := sh.entries[r.Ref]; e != nil {
+		e.read(out, now)
+		// A zero owner names nobody, so it cannot recognise its own step.
+		if e.rec.Owner == r.Owner && !r.Owner.IsZero() {
+			return nil
+		}
+		return retrysafe.ErrExists
+	}
+	if sh.holder(r.Ref) != nil {
+		return retrysafe.ErrBusy
+	}
+	size := sizeOf(r)
+	if !s.used.admit(size, &s.limits) {
+		return errNoRoom
+	}
+	e := &entry{rec: *r, size: size, place: noPlace}
+	s.stampNew(&e.rec, now)
+	sh.insert(e)
+	e.read(out, now)
+	return nil
+}
+
+// Load implements [retrysafe.Store].
+func (s *Store) Load(ctx context.Context, ref retrysafe.Ref) (out retrysafe.Record, err error) {
+	if err := ctx.Err(); err != nil {
+		return out, err
+	}
+	now := s.now()
+	sh := s.shard(ref)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.entries[ref]
+	if e == nil {
+		return out, retrysafe.ErrNotFound
+	}
+	e.read(&out, sh.tick(now))
+	return out, nil
+}
+
+// Count implements [retrysafe.Counter]. It counts committed records in every
+// state; its cost does not grow with their number.
+func (s *Store) Count(ctx context.Context, scope string) (int, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	n := 0
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		n += sh.scopes[scope]
+		sh.mu.Unlock()
+	}
+	return n, nil
+}
+
+// nextRevision returns a revision above every earlier one, and not below the
+// clock in microseconds.
+func (s *Store) nextRevision(now time.Time) int64 {
+	for {
+		last := s.revision.Load()
+		next := max(last+1, now.UnixMicro())
+		if s.revision.CompareAndSwap(last, next) {
+			return next
+		}
+	}
+}
+
+// stampNew completes a record that a create stores.
+func (s *Store) stampNew(r *retrysafe.Record, now time.Time) {
+	r.CreatedAt = now
+	r.Claim = retrysafe.Owner{} // only a swap claims
+	s.stamp(r, now)
+}
+
+// stamp completes a record that is about to be stored: it hands it to the
+// claimant, sets the fields that every write moves, and clears the in-only ones.
+func (s *Store) stamp(r *retrysafe.Record, now time.Time) {
+	if !r.Claim.IsZero() {
+		r.Owner = r.Claim
+	}
+	r.UpdatedAt = now
+	r.Deadline = now.Add(r.Term)
+	r.Revision = s.nextRevision(now)
+	r.Claim, r.Term, r.ReadAt = retrysafe.Owner{}, 0, time.Time{}
+}

@@ -1,0 +1,33 @@
+package sealed
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// Check reads a few records of below and returns an error that wraps
+// [retrysafe.ErrUnreadable] if there are any and none was sealed with these
+// secrets. Call it once at start-up: with another index secret no key would be
+// found, and each operation would run again.
+func Check(ctx context.Context, below retrysafe.Store, keys *Keyring) error {
+	if below == nil || keys == nil {
+		return errMissing
+	}
+	list, err := below.List(ctx, retrysafe.Query{Limit: 16})
+	if err != nil {
+		return fmt.Errorf("check secrets: %w", err)
+	}
+	w := keys.work()
+	defer w.done()
+	for i := range list {
+		if _, _, err = w.openNames(&list[i]); err == nil {
+			return nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("check secrets: none of the first %d records opens: %w", len(list), err)
+	}
+	return nil
+}

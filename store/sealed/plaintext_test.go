@@ -1,0 +1,147 @@
+package sealed_test
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+// secrets are what the store below must never see of a record.
+func secretsOf(r *retrysafe.Record) map[string]string {
+	return map[string]string{
+		"scope":             r.Scope,
+		"key":               r.Key,
+		"request":           string(r.Request),
+		"checkpoint":        string(r.Checkpoint.Data),
+		"body":              string(r.Result.Body),
+		"header name":       "Content-Type",
+		"header value":      r.Result.Header["Content-Type"][0],
+		"second value":      r.Result.Header["Link"][1],
+		"reason":            r.Reason,
+		"caller's key text": string(r.KeyText),
+	}
+}
+
+// The store below is handed no text of key, scope, header, body, request,
+// checkpoint or reason, in any field and by any kind of write: not even what it
+// would not keep, for a database may log what it is sent.
+func TestW82NoPlaintextBelow(t *testing.T) {
+	t.Parallel()
+	r := full("tenant-alpha", "order-4711")
+	r.KeyText = []byte("key text of a caller")
+	secrets := secretsOf(&r)
+	writes := 0
+	look := func(below retrysafe.Record) {
+		writes++
+		seen := 0
+		walkText(reflect.ValueOf(below), "Record", func(field, text string) {
+			seen++
+			for what, secret := range secrets {
+				for _, form := range forms(secret) {
+					if strings.Contains(text, form) {
+						t.Errorf("write %d hands the %s to the store below in %s", writes, what, field)
+					}
+				}
+			}
+		})
+		if seen < 10 {
+			t.Errorf("only %d texts were looked at; the walk misses fields", seen)
+		}
+	}
+	below := memstore.New(nil)
+	s := over(t, &tap{Store: below, see: look}, ring(t, 1, 1))
+
+	got := create(t, s, r)
+	r.Revision = got.Revision
+	got, err := s.Swap(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Revision, r.Claim = got.Revision, owner(2)
+	if _, err = s.Swap(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if writes != 3 {
+		t.Errorf("%d writes were looked at, want 3", writes)
+	}
+	look(only(t, below))
+
+	// The walk finds what it is there to find: operators need these plain.
+	plain := map[string]bool{"POST /payments": false, "charged": false, "ch_1": false}
+	walkText(reflect.ValueOf(only(t, below)), "Record", func(_, text string) {
+		if _, ok := plain[text]; ok {
+			plain[text] = true
+		}
+	})
+	for text, found := range plain {
+		if !found {
+			t.Errorf("%q is not plain below", text)
+		}
+	}
+	if got := only(t, below).Result.Status; got != 201 {
+		t.Errorf("the status below is %d, want 201: operators need it", got)
+	}
+}
+
+// forms are the ways in which a text could stand somewhere.
+func forms(text string) []string {
+	return []string{
+		text, strings.ToUpper(text), hex.EncodeToString([]byte(text)),
+		base64.RawStdEncoding.EncodeToString([]byte(text)), base64.RawURLEncoding.EncodeToString([]byte(text)),
+	}
+}
+
+// walkText visits every string and byte slice in v.
+func walkText(v reflect.Value, field string, visit func(field, text string)) {
+	switch v.Kind() {
+	case reflect.String:
+		visit(field, v.String())
+	case reflect.Slice, reflect.Array:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			b := make([]byte, v.Len())
+			reflect.Copy(reflect.ValueOf(b), v)
+			visit(field, string(b))
+			return
+		}
+		for i := range v.Len() {
+			walkText(v.Index(i), fmt.Sprintf("%s[%d]", field, i), visit)
+		}
+	case reflect.Map:
+		for it := v.MapRange(); it.Next(); {
+			walkText(it.Key(), field+" key", visit)
+			walkText(it.Value(), field+" value", visit)
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			walkText(v.Elem(), field, visit)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			walkText(v.Field(i), field+"."+v.Type().Field(i).Name, visit)
+		}
+	default: // numbers tell no text
+	}
+}
+
+// Sealing the same thing twice gives different bytes, so that the store below
+// cannot tell that two answers are equal.
+func TestEqualTextsAreSealedDifferently(t *testing.T) {
+	t.Parallel()
+	s, below := pair(t)
+	r := create(t, s, full("tenant-a", "order-1"))
+	first := only(t, below)
+	r.Term = r.Retain
+	if _, err := s.Swap(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	second := only(t, below)
+	if string(first.Result.Body) == string(second.Result.Body) || first.Reason == second.Reason {
+		t.Error("two seals of one text are the same bytes")
+	}
+}

@@ -1,0 +1,215 @@
+package sealed
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"slices"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// sealAll returns r as Create and a Swap with a Claim hand it to the store
+// below: all of it is r's, so all of it is sealed anew.
+func (w *work) sealAll(r *retrysafe.Record, below retrysafe.Ref) retrysafe.Record {
+	down := w.sealStep(r, below)
+	w.plain = appendNames(w.plain[:0], r)
+	w.bind(keyText, below)
+	down.KeyText = w.seal(keyText, below, w.plain)
+	if r.Request != nil {
+		w.bind(request, below)
+		down.Request = w.seal(request, below, r.Request)
+	}
+	return down
+}
+
+// sealStep returns r as a Swap without a Claim hands it to the store below. It
+// holds no KeyText or Request: these stay as stored, whatever r holds. What is
+// zero stays zero, for that is how a heartbeat says "keep it".
+func (w *work) sealStep(r *retrysafe.Record, below retrysafe.Ref) retrysafe.Record {
+	down := *r
+	down.Ref, down.KeyText, down.Request = below, nil, nil
+	if !r.Checkpoint.IsZero() {
+		w.plain = appendOptional(w.plain[:0], r.Checkpoint.Data)
+		w.bindCheckpoint(&down)
+		down.Checkpoint.Data = w.seal(checkpoint, below, w.plain)
+	}
+	if r.Result != nil {
+		w.plain = retrysafe.AppendResult(slices.Grow(w.plain[:0], len(r.Result.Body)+1024), r.Result)
+		w.bindVersion(result, &down)
+		down.Result = &retrysafe.Result{
+			Status:  r.Result.Status,
+			Omitted: r.Result.Omitted,
+			Body:    w.seal(result, below, w.plain),
+		}
+	}
+	if r.Reason != "" {
+		w.plain = append(w.plain[:0], r.Reason...)
+		w.bindVersion(reason, &down)
+		down.Reason = base64.RawURLEncoding.EncodeToString(w.seal(reason, below, w.plain))
+	}
+	return down
+}
+
+// An echo is a record that was sent to the store below in this step, before and
+// after it was sealed. What comes back as it was sent is known without opening
+// it. It is nil for a step that sends nothing.
+type echo struct{ plain, sealed *retrysafe.Record }
+
+func (e *echo) hasNames(below *retrysafe.Record) bool {
+	return e != nil && e.sealed.KeyText != nil && below.Ref == e.sealed.Ref && bytes.Equal(below.KeyText, e.sealed.KeyText)
+}
+
+func (e *echo) hasResult(below *retrysafe.Record) bool {
+	return e != nil && e.sealed.Result != nil && below.Ref == e.sealed.Ref && below.Version == e.sealed.Version &&
+		below.Result.Equal(e.sealed.Result)
+}
+
+// openAll returns what the store below returned as it was before it was sealed,
+// or an error that wraps ErrUnreadable if any of it does not open.
+func (w *work) openAll(below *retrysafe.Record, sent *echo) (retrysafe.Record, error) {
+	up := *below
+	var err error
+	if sent.hasNames(below) {
+		up.Ref, up.KeyText = sent.plain.Ref, sent.plain.KeyText
+	} else if up.Ref, up.KeyText, err = w.openNames(below); err != nil {
+		return retrysafe.Record{}, err
+	}
+	if below.Request != nil {
+		w.bind(request, below.Ref)
+		if up.Request, err = w.open(request, below.Ref, below.Request); err != nil {
+			return retrysafe.Record{}, err
+		}
+	}
+	if !below.Checkpoint.IsZero() {
+		w.bindCheckpoint(below)
+		data, err := w.open(checkpoint, below.Ref, below.Checkpoint.Data)
+		if err != nil {
+			return retrysafe.Record{}, err
+		}
+		var ok bool
+		if up.Checkpoint.Data, ok = parseOptional(data); !ok {
+			return retrysafe.Record{}, misread(checkpoint)
+		}
+	}
+	if sent.hasResult(below) {
+		up.Result = sent.plain.Result
+	} else if below.Result != nil {
+		if up.Result, err = w.openResult(below); err != nil {
+			return retrysafe.Record{}, err
+		}
+	}
+	if below.Reason != "" {
+		if up.Reason, err = w.openReason(below); err != nil {
+			return retrysafe.Record{}, err
+		}
+	}
+	return up, nil
+}
+
+// openNames returns the true Ref of the record below, and the KeyText that it
+// had above.
+func (w *work) openNames(below *retrysafe.Record) (retrysafe.Ref, []byte, error) {
+	w.bind(keyText, below.Ref)
+	plain, err := w.open(keyText, below.Ref, below.KeyText)
+	if err != nil {
+		return retrysafe.Ref{}, nil, err
+	}
+	ref, above, ok := parseNames(plain)
+	if !ok {
+		return retrysafe.Ref{}, nil, misread(keyText)
+	}
+	return ref, above, nil
+}
+
+func (w *work) openResult(below *retrysafe.Record) (*retrysafe.Result, error) {
+	w.bindVersion(result, below)
+	plain, err := w.open(result, below.Ref, below.Result.Body)
+	if err != nil {
+		return nil, err
+	}
+	up, err := retrysafe.DecodeResult(plain)
+	switch {
+	case err != nil:
+		return nil, misread(result)
+	case up.Status != below.Result.Status || up.Omitted != below.Result.Omitted || len(below.Result.Header) > 0:
+		return nil, unreadable(result, "is not the answer that stands beside it")
+	}
+	return up, nil
+}
+
+func (w *work) openReason(below *retrysafe.Record) (string, error) {
+	envelope, err := base64.RawURLEncoding.DecodeString(below.Reason)
+	if err != nil {
+		return "", unreadable(reason, "is not sealed, or is cut short")
+	}
+	w.bindVersion(reason, below)
+	plain, err := w.open(reason, below.Ref, envelope)
+	return string(plain), err
+}
+
+// misread says that a field opened, so it is as it was written, but by code
+// that lays it out differently.
+func misread(p purpose) error {
+	return unreadable(p, "opens, but is laid out in a way that is not known here")
+}
+
+func (w *work) bindCheckpoint(below *retrysafe.Record) {
+	w.bind(checkpoint, below.Ref)
+	w.aad = append(w.aad, below.Checkpoint.Phase...)
+}
+
+func (w *work) bindVersion(p purpose, below *retrysafe.Record) {
+	w.bind(p, below.Ref)
+	w.aad = append(w.aad, below.Version)
+}
+
+// appendNames appends the true names of a record, and the KeyText that a
+// caller gave it: a second sealing store above this one has put it there.
+func appendNames(b []byte, r *retrysafe.Record) []byte {
+	b = appendString(b, r.Scope)
+	b = appendString(b, r.Key)
+	return appendOptional(b, r.KeyText)
+}
+
+func parseNames(b []byte) (ref retrysafe.Ref, above []byte, ok bool) {
+	scope, b, ok1 := cutString(b)
+	key, b, ok2 := cutString(b)
+	above, ok3 := parseOptional(b)
+	return retrysafe.Ref{Scope: scope, Key: key}, above, ok1 && ok2 && ok3
+}
+
+// appendOptional appends p as the last part of a plaintext, with nil kept apart
+// from empty.
+func appendOptional(b, p []byte) []byte {
+	if p == nil {
+		return append(b, 0)
+	}
+	return append(append(b, 1), p...)
+}
+
+func parseOptional(b []byte) ([]byte, bool) {
+	switch {
+	case len(b) == 1 && b[0] == 0:
+		return nil, true
+	case len(b) >= 1 && b[0] == 1:
+		return b[1:], true
+	}
+	return nil, false
+}
+
+// appendString appends s behind its length, so that what follows cannot be
+// mistaken for a part of it.
+func appendString(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// cutString takes what appendString has appended off the front of b.
+func cutString(b []byte) (s string, rest []byte, ok bool) {
+	size, n := binary.Uvarint(b)
+	if n <= 0 || size > uint64(len(b)-n) {
+		return "", nil, false
+	}
+	b = b[n:]
+	return string(b[:size]), b[size:], true
+}

@@ -1,0 +1,144 @@
+package sealed
+
+import (
+	"context"
+	"errors"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+var (
+	_ retrysafe.Store   = (*store)(nil)
+	_ retrysafe.Counter = counting{}
+)
+
+// store seals what it hands to the store below.
+type store struct {
+	below retrysafe.Store
+	keys  *Keyring
+}
+
+var errMissing = errors.New("sealed: a store below and a keyring are needed")
+
+// New returns a store that keeps its records in below, sealed. It is a
+// [retrysafe.Counter] exactly if below is one. Nothing may write to below but
+// through a sealing store with the same secrets.
+func New(below retrysafe.Store, keys *Keyring) (retrysafe.Store, error) {
+	if below == nil || keys == nil {
+		return nil, errMissing
+	}
+	s := &store{below: below, keys: keys}
+	if counter, ok := below.(retrysafe.Counter); ok {
+		return counting{s, counter}, nil
+	}
+	return s, nil
+}
+
+func (s *store) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+	return s.keys.create(ctx, s.below, &r)
+}
+
+func (s *store) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+	if below, ok := s.keys.parseHandle(r.Ref); ok {
+		return s.move(ctx, r, below)
+	}
+	return s.keys.swap(ctx, s.below, &r)
+}
+
+func (s *store) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+	if below, ok := s.keys.parseHandle(ref); ok {
+		got, err := s.below.Load(ctx, below)
+		if err != nil {
+			return retrysafe.Record{}, err
+		}
+		return s.keys.show(&got, nil, ref.Scope)
+	}
+	got, err := s.below.Load(ctx, s.keys.lower(ref))
+	return s.keys.raise(&got, err, ref, nil)
+}
+
+// List shows a record that cannot be read in its place, under a handle.
+func (s *store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
+	scope := q.Scope
+	if q.Scope != "" {
+		q.Scope = s.keys.lowerScope(q.Scope)
+	}
+	if below, ok := s.keys.parseHandle(q.After); ok {
+		q.After = below
+	} else if q.After != (retrysafe.Ref{}) {
+		q.After = s.keys.lower(q.After)
+	}
+	list, err := s.below.List(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	up := make([]retrysafe.Record, len(list))
+	for i := range list {
+		up[i], _ = s.keys.show(&list[i], nil, scope) // its Reason says what is wrong with it
+	}
+	return up, nil
+}
+
+// Purge needs no secret: what is due and forgettable goes, read or not.
+func (s *store) Purge(ctx context.Context, limit int) (int, error) { return s.below.Purge(ctx, limit) }
+
+// counting is a sealing store over one that counts.
+type counting struct {
+	*store
+	counter retrysafe.Counter
+}
+
+func (c counting) Count(ctx context.Context, scope string) (int, error) {
+	return c.counter.Count(ctx, c.keys.lowerScope(scope))
+}
+
+type creator interface {
+	Create(context.Context, retrysafe.Record) (retrysafe.Record, error)
+}
+
+// create is Create of a store and of a transaction.
+func (k *Keyring) create(ctx context.Context, to creator, r *retrysafe.Record) (retrysafe.Record, error) {
+	if _, ok := k.parseHandle(r.Ref); ok {
+		return retrysafe.Record{}, errHandle
+	}
+	down := k.seal(r, true)
+	got, err := to.Create(ctx, down)
+	return k.raise(&got, err, r.Ref, &echo{r, &down})
+}
+
+// swap is Swap of a store and of a transaction.
+func (k *Keyring) swap(ctx context.Context, to retrysafe.Swapper, r *retrysafe.Record) (retrysafe.Record, error) {
+	down := k.seal(r, !r.Claim.IsZero())
+	got, err := to.Swap(ctx, down)
+	return k.raise(&got, err, r.Ref, &echo{r, &down})
+}
+
+// seal returns r as the store below gets it: all of it if it begins an attempt.
+func (k *Keyring) seal(r *retrysafe.Record, begins bool) retrysafe.Record {
+	w := k.work()
+	defer w.done()
+	below := w.lower(r.Ref)
+	if begins {
+		return w.sealAll(r, below)
+	}
+	return w.sealStep(r, below)
+}
+
+// raise returns what a step of the store below returned: the record opened, and
+// the error. If the record does not open, the error is that and nothing else:
+// ErrExists or ErrConflict would invite a decision by a record that nobody can
+// read. Want is the Ref that was asked for.
+func (k *Keyring) raise(got *retrysafe.Record, err error, want retrysafe.Ref, sent *echo) (retrysafe.Record, error) {
+	answered := err == nil || errors.Is(err, retrysafe.ErrExists) || errors.Is(err, retrysafe.ErrConflict)
+	if !answered || err != nil && got.Ref == (retrysafe.Ref{}) {
+		return retrysafe.Record{}, err
+	}
+	up, bad := k.show(got, sent, want.Scope)
+	switch {
+	case bad != nil:
+		return up, bad
+	case up.Ref != want:
+		return retrysafe.Record{}, unreadable(keyText, "is that of another record")
+	}
+	return up, err
+}

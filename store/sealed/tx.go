@@ -1,0 +1,62 @@
+package sealed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+var _ retrysafe.Tx = (*tx)(nil)
+
+// tx seals what it hands to a transaction of the store below.
+type tx struct {
+	retrysafe.Tx // Rollback is below's own
+	keys         *Keyring
+	poison       error // why it cannot commit
+}
+
+// Tx returns below with its records sealed, for a store that [New] seals with
+// the same secrets. A transaction that is not sealed would not find its keys.
+func (k *Keyring) Tx(below retrysafe.Tx) retrysafe.Tx { return &tx{Tx: below, keys: k} }
+
+func (t *tx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+	if _, ok := t.keys.parseHandle(ref); ok {
+		return retrysafe.Record{}, errHandle
+	}
+	got, err := t.Tx.Reserve(ctx, t.keys.lower(ref))
+	return t.keys.raise(&got, err, ref, nil)
+}
+
+func (t *tx) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+	got, err := t.keys.create(ctx, t.Tx, &r)
+	return got, t.note(err)
+}
+
+func (t *tx) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+	if _, ok := t.keys.parseHandle(r.Ref); ok {
+		return retrysafe.Record{}, t.note(errHandle)
+	}
+	got, err := t.keys.swap(ctx, t.Tx, &r)
+	return got, t.note(err)
+}
+
+// note remembers that a step could not be read back. The transaction below took
+// it and knows of nothing amiss, so that it would commit what its caller was
+// told has failed.
+func (t *tx) note(err error) error {
+	if t.poison == nil && errors.Is(err, retrysafe.ErrUnreadable) {
+		t.poison = err
+	}
+	return err
+}
+
+// Commit rolls back instead if a step of the transaction could not be read back.
+func (t *tx) Commit(ctx context.Context) error {
+	if t.poison == nil {
+		return t.Tx.Commit(ctx)
+	}
+	err := fmt.Errorf("commit: rolled back, because an earlier step was refused: %w", t.poison)
+	return errors.Join(err, t.Tx.Rollback(context.WithoutCancel(ctx)))
+}

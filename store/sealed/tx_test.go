@@ -1,0 +1,133 @@
+package sealed_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/memstore"
+	"github.com/retrysafe/retrysafe/store/sealed"
+)
+
+func begin(t testing.TB, below *memstore.Store, keys *sealed.Keyring) retrysafe.Tx {
+	t.Helper()
+	tx, err := below.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys.Tx(tx)
+}
+
+// A transaction seals as its store does: each finds what the other wrote.
+func TestTxSealsAsItsStoreDoes(t *testing.T) {
+	t.Parallel()
+	below, keys := memstore.New(nil), ring(t, 1, 1)
+	s := over(t, below, keys)
+	want := full("tenant-a", "order-1")
+
+	tx := begin(t, below, keys)
+	if _, err := tx.Reserve(t.Context(), want.Ref); !errors.Is(err, retrysafe.ErrNotFound) {
+		t.Errorf("reserve of a free key: error = %v, want ErrNotFound", err)
+	}
+	if _, err := s.Create(t.Context(), want); !errors.Is(err, retrysafe.ErrBusy) {
+		t.Errorf("create of a key that a transaction holds: error = %v, want ErrBusy", err)
+	}
+	got, err := tx.Create(t.Context(), want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, got, want)
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	same(t, load(t, s, want.Ref), want)
+
+	tx = begin(t, below, keys)
+	got, err = tx.Reserve(t.Context(), want.Ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, got, want)
+	want.Reason, want.Revision = "settled in a transaction", got.Revision
+	got, err = tx.Swap(t.Context(), want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, got, want)
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	same(t, load(t, s, want.Ref), want)
+}
+
+// A step that cannot be read back poisons the transaction: who ignores the error
+// cannot commit the effects that were to go with it.
+func TestTxThatCannotReadDoesNotCommit(t *testing.T) {
+	t.Parallel()
+	below, keys := memstore.New(nil), ring(t, 1, 1)
+	s := over(t, below, keys)
+	r := full("tenant-a", "order-1")
+	r.State, r.Result = retrysafe.InProgress, nil
+	create(t, s, r)
+	raw := only(t, below)
+	raw.Request = slices.Clone(raw.Request)
+	raw.Request[20] ^= 1
+	overwrite(t, below, raw)
+	raw = only(t, below)
+
+	tx := begin(t, below, keys)
+	_, err := tx.Reserve(t.Context(), r.Ref)
+	refused(t, "reserve", err)
+	r.State, r.Result, r.Revision = retrysafe.Completed, &retrysafe.Result{Status: 201}, raw.Revision
+	_, err = tx.Swap(t.Context(), r)
+	refused(t, "swap", err)
+	refused(t, "commit", tx.Commit(t.Context()))
+	if got := only(t, below); got.State != retrysafe.InProgress || got.Revision != raw.Revision {
+		t.Errorf("a transaction that could not be read back has committed: %+v", got)
+	}
+
+	// No transaction works by handle: an owner knows the name of its key.
+	face := list(t, s, retrysafe.Query{})[0]
+	tx = begin(t, below, keys)
+	_, err = tx.Reserve(t.Context(), face.Ref)
+	refused(t, "reserve by handle", err)
+	_, err = tx.Create(t.Context(), face)
+	refused(t, "create by handle", err)
+	_, err = tx.Swap(t.Context(), face)
+	refused(t, "swap by handle", err)
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Errorf("rollback: %v", err)
+	}
+}
+
+// An engine completes in a sealed transaction.
+func TestEngineCompletesInASealedTransaction(t *testing.T) {
+	t.Parallel()
+	below, keys := memstore.New(nil), ring(t, 1, 1)
+	engine, err := retrysafe.New(over(t, below, keys), &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.InTx}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := retrysafe.Call{Ref: retrysafe.Ref{Scope: "tenant-a", Key: "order-1"}, Fingerprint: retrysafe.Fingerprint{Alg: 1}}
+	x, _, err := engine.Begin(t.Context(), call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Stop()
+	want := retrysafe.Result{Status: 201, Header: map[string][]string{"A": {"b", "c"}}, Body: []byte("done")}
+	tx := begin(t, below, keys)
+	if err := x.CompleteTx(t.Context(), tx, want); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := x.Outcome(t.Context()); err != nil || !out.Equal(&want) {
+		t.Errorf("Outcome = %+v, %v, want %+v", out, err, want)
+	}
+	_, replay, err := engine.Begin(t.Context(), call)
+	if err != nil || !replay.Equal(&want) || !replay.Replayed {
+		t.Errorf("the retry gets %+v, %v, want the stored answer", replay, err)
+	}
+}

@@ -1,0 +1,296 @@
+package sealed_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+// stranded returns a store that cannot read r, which another has sealed with
+// key 1, and one that can. Both can read what is sealed with key 2.
+func stranded(t testing.TB, r retrysafe.Record) (without, with retrysafe.Store, below *memstore.Store) {
+	t.Helper()
+	below = memstore.New(nil)
+	create(t, over(t, below, ring(t, 1, 1)), r)
+	return over(t, below, ring(t, 2, 2)), over(t, below, ring(t, 2, 1, 2)), below
+}
+
+// lapsed is an attempt whose owner has gone silent.
+func lapsed(scope, key string) retrysafe.Record {
+	r := full(scope, key)
+	r.State, r.Result, r.Reason, r.Term = retrysafe.InProgress, nil, "", 0
+	return r
+}
+
+// One record that cannot be read hides no other, and is shown for what it is: a
+// reader of records that looks at its Version does not act upon it.
+func TestListShowsWhatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	without, _, _ := stranded(t, full("tenant-a", "order-1"))
+	for i := range 5 {
+		r := full("tenant-a", fmt.Sprint("order-new-", i))
+		r.Owner = owner(byte(10 + i))
+		create(t, without, r)
+	}
+	for _, q := range []retrysafe.Query{{}, {Scope: "tenant-a"}} {
+		all := list(t, without, q)
+		if len(all) != 6 {
+			t.Fatalf("the list has %d records, want 6", len(all))
+		}
+		for _, r := range all {
+			if r.Owner != owner(1) {
+				if r.Version != retrysafe.RecordVersion || r.Result == nil || r.Request == nil {
+					t.Errorf("%q is listed as %+v beside one that cannot be read", r.Ref, r)
+				}
+				continue
+			}
+			if q.Scope != "" && r.Scope != q.Scope {
+				t.Errorf("in the list of %q a record has scope %q", q.Scope, r.Scope)
+			}
+			if r.Version != 0 || r.Request != nil || !r.Checkpoint.IsZero() || r.KeyText != nil {
+				t.Errorf("a record that cannot be read is listed as %+v, want Version 0 and nothing sealed", r)
+			}
+			if !r.Result.Equal(&retrysafe.Result{Status: 201, Omitted: true}) {
+				t.Errorf("its answer is listed as %+v, want the status and no more", r.Result)
+			}
+			if !strings.Contains(r.Reason, "sealed with key 1, which is not in the keyring") {
+				t.Errorf("its Reason is %q, want words for the operator", r.Reason)
+			}
+			if r.State != retrysafe.Completed || r.Operation != "POST /payments" || r.ProviderRef != "ch_1" || r.Revision == 0 {
+				t.Errorf("its plain fields are lost: %+v", r)
+			}
+		}
+	}
+}
+
+// Where only another field is damaged, the scope is known and shown.
+func TestFaceKeepsTheScopeIfItOpens(t *testing.T) {
+	t.Parallel()
+	s, below := pair(t)
+	create(t, s, full("tenant-a", "order-1"))
+	raw := only(t, below)
+	raw.Request = slices.Clone(raw.Request)
+	raw.Request[20] ^= 1
+	overwrite(t, below, raw)
+	face := list(t, s, retrysafe.Query{})[0]
+	if face.Scope != "tenant-a" || face.Key == "order-1" {
+		t.Errorf("listed as %q, want the true scope and a handle", face.Ref)
+	}
+}
+
+// Paging goes on behind a record that cannot be read.
+func TestPagingPastWhatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	below := memstore.New(nil)
+	one, two := over(t, below, ring(t, 1, 1)), over(t, below, ring(t, 2, 2))
+	for i := range 20 {
+		create(t, []retrysafe.Store{one, two}[i%2], full("tenant-a", fmt.Sprint("order-", i)))
+	}
+	var revisions []int64
+	q := retrysafe.Query{Limit: 1}
+	for page := list(t, two, q); len(page) > 0; page = list(t, two, q) {
+		revisions = append(revisions, page[0].Revision)
+		q.After = page[0].Ref
+	}
+	slices.Sort(revisions)
+	if got := len(slices.Compact(revisions)); got != 20 {
+		t.Errorf("paging one by one shows %d records, want 20", got)
+	}
+}
+
+// A sweeper moves a lapsed attempt that it cannot read. What is sealed stays as
+// it is, so that with the key back the record is whole.
+func TestSweeperMovesWhatItCannotRead(t *testing.T) {
+	t.Parallel()
+	want := lapsed("tenant-a", "order-1")
+	without, with, _ := stranded(t, want)
+	due := list(t, without, retrysafe.Query{Due: true, States: []retrysafe.State{retrysafe.InProgress}})
+	if len(due) != 1 {
+		t.Fatalf("%d records are due, want 1", len(due))
+	}
+	r := due[0]
+	r.State, r.Reason, r.Term = retrysafe.Unknown, "lease lapsed", time.Minute
+	r.Checkpoint.Phase = "by one who has not seen the stored one"
+	got, err := without.Swap(t.Context(), r)
+	if err != nil {
+		t.Fatalf("a sweeper cannot move a lapsed record that it cannot read: %v", err)
+	}
+	if got.Ref != r.Ref || got.State != retrysafe.Unknown || got.Version != 0 || got.Revision == r.Revision {
+		t.Errorf("moved, it is %+v, want it unknown under the same handle", got)
+	}
+
+	want.State, want.Reason = retrysafe.Unknown, "lease lapsed"
+	same(t, load(t, with, want.Ref), want)
+
+	r.State = retrysafe.Retryable
+	if got, err = without.Swap(t.Context(), r); !errors.Is(err, retrysafe.ErrConflict) || got.State != retrysafe.Unknown {
+		t.Errorf("a second move by the same revision = %+v, %v, want ErrConflict and what is stored", got, err)
+	}
+}
+
+// A lapsed attempt that is to fail gets its error answer, and its Reason is kept
+// when the one who moves it has nothing to say.
+func TestMoveWritesAnAnswerAndKeepsTheReason(t *testing.T) {
+	t.Parallel()
+	want := lapsed("tenant-a", "order-1")
+	want.Reason = "the reason of before"
+	without, with, _ := stranded(t, want)
+	r := list(t, without, retrysafe.Query{})[0]
+	r.State, r.Term = retrysafe.Completed, time.Hour
+	r.Result = &retrysafe.Result{Status: 500, Body: []byte("stopped without an answer")}
+	if _, err := without.Swap(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	want.State, want.Result = r.State, r.Result
+	same(t, load(t, with, want.Ref), want)
+
+	// From now on the answer stands, also for one who touches other fields.
+	r = list(t, without, retrysafe.Query{})[0]
+	r.ProviderRef, r.Term = "ch_2", time.Hour
+	if _, err := without.Swap(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	want.ProviderRef = "ch_2"
+	same(t, load(t, with, want.Ref), want)
+}
+
+// Who cannot read a record neither runs it, nor replaces its answer, nor states
+// that an unknown outcome did not happen.
+func TestMoveRefuses(t *testing.T) {
+	t.Parallel()
+	unknown := lapsed("tenant-a", "order-1")
+	unknown.State = retrysafe.Unknown
+	accepted := lapsed("tenant-a", "order-1")
+	accepted.State = retrysafe.Accepted
+	cases := map[string]struct {
+		stored retrysafe.Record
+		move   func(*retrysafe.Record)
+	}{
+		"a worker's claim": {accepted, func(r *retrysafe.Record) {
+			r.State, r.Claim, r.Attempt = retrysafe.InProgress, owner(9), 1
+		}},
+		"not found at the provider":  {unknown, func(r *retrysafe.Record) { r.State = retrysafe.Retryable }},
+		"an unknown outcome expired": {unknown, func(r *retrysafe.Record) { r.State = retrysafe.Expired }},
+		"another answer": {full("tenant-a", "order-1"), func(r *retrysafe.Record) {
+			r.Result = &retrysafe.Result{Status: 200}
+		}},
+		"no answer": {full("tenant-a", "order-1"), func(r *retrysafe.Record) { r.Result = nil }},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			without, with, _ := stranded(t, c.stored)
+			r := list(t, without, retrysafe.Query{})[0]
+			r.Term = time.Hour
+			c.move(&r)
+			_, err := without.Swap(t.Context(), r)
+			refused(t, "swap", err)
+			same(t, load(t, with, c.stored.Ref), c.stored)
+		})
+	}
+}
+
+// An answer that nobody can read any more may still be erased; its key stays.
+func TestW62ErasureWithoutTheKey(t *testing.T) {
+	t.Parallel()
+	want := full("tenant-a", "order-1")
+	without, with, below := stranded(t, want)
+	r := list(t, without, retrysafe.Query{})[0]
+	r.State, r.Result, r.Reason, r.Term = retrysafe.Expired, nil, "erased", time.Hour
+	if _, err := without.Swap(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if raw := only(t, below); raw.Result != nil {
+		t.Error("the erased answer is still below")
+	}
+	want.State, want.Result, want.Reason = retrysafe.Expired, nil, "erased"
+	same(t, load(t, with, want.Ref), want)
+}
+
+// A handle serves the one who holds the key too: it leads to the true record,
+// and a swap by it is told to decide again by that.
+func TestHandleWithTheKeyBack(t *testing.T) {
+	t.Parallel()
+	want := full("tenant-a", "order-1")
+	without, with, _ := stranded(t, want)
+	face := list(t, without, retrysafe.Query{})[0]
+	same(t, load(t, with, face.Ref), want)
+	got, err := with.Swap(t.Context(), face)
+	if !errors.Is(err, retrysafe.ErrConflict) {
+		t.Errorf("swap of a face by one who can read it: error = %v, want ErrConflict", err)
+	}
+	same(t, got, want)
+
+	got, err = without.Load(t.Context(), face.Ref)
+	refused(t, "load by handle", err)
+	if got.Ref != face.Ref || got.Reason != face.Reason {
+		t.Errorf("load by handle = %+v, want the same face", got)
+	}
+}
+
+// A handle is worth nothing outside the scope beside which it was shown, is
+// never a key that a client made, and never becomes a new record.
+func TestHandleCannotBeForged(t *testing.T) {
+	t.Parallel()
+	without, with, below := stranded(t, full("tenant-a", "order-1"))
+	face := list(t, without, retrysafe.Query{Scope: "tenant-a"})[0]
+
+	elsewhere := retrysafe.Ref{Scope: "tenant-b", Key: face.Key}
+	if _, err := with.Load(t.Context(), elsewhere); !errors.Is(err, retrysafe.ErrNotFound) {
+		t.Errorf("a handle of tenant-a used by tenant-b: error = %v, want ErrNotFound", err)
+	}
+	r := full("tenant-a", "x")
+	r.Ref, r.Owner = face.Ref, owner(2)
+	_, err := with.Create(t.Context(), r)
+	refused(t, "create by handle", err)
+
+	for i, key := range []string{"unreadable.", "unreadable.AAAA", "unreadable.not base64!", face.Key + "A", face.Key[:len(face.Key)-2], elsewhere.Key} {
+		r := full("tenant-b", key)
+		r.Owner = owner(byte(10 + i))
+		create(t, with, r)
+		same(t, load(t, with, r.Ref), r)
+	}
+	if got := len(list(t, below, retrysafe.Query{})); got != 7 {
+		t.Errorf("the store below holds %d records, want 7", got)
+	}
+}
+
+// What is gone is gone, also for one who comes by handle.
+func TestHandleOfAPurgedRecord(t *testing.T) {
+	t.Parallel()
+	r := full("tenant-a", "order-1")
+	r.Term = 0
+	without, _, _ := stranded(t, r)
+	face := list(t, without, retrysafe.Query{})[0]
+	if n, err := without.Purge(t.Context(), 1); n != 1 || err != nil {
+		t.Fatalf("Purge = %d, %v", n, err)
+	}
+	if _, err := without.Load(t.Context(), face.Ref); !errors.Is(err, retrysafe.ErrNotFound) {
+		t.Errorf("load: error = %v, want ErrNotFound", err)
+	}
+	if _, err := without.Swap(t.Context(), face); !errors.Is(err, retrysafe.ErrNotFound) {
+		t.Errorf("swap: error = %v, want ErrNotFound", err)
+	}
+}
+
+// A record that was stored before sealing began is shown, and can be moved out
+// of the way.
+func TestUnsealedRecordIsShown(t *testing.T) {
+	t.Parallel()
+	s, below := pair(t)
+	create(t, below, lapsed("tenant-a", "order-1"))
+	r := list(t, s, retrysafe.Query{})[0]
+	if r.Version != 0 || !strings.Contains(r.Reason, "is not sealed") {
+		t.Errorf("listed as %+v, want Version 0 and a reason that says it is not sealed", r)
+	}
+	r.State, r.Reason, r.Term = retrysafe.Unknown, "lease lapsed", time.Minute
+	if got, err := s.Swap(t.Context(), r); err != nil || got.State != retrysafe.Unknown {
+		t.Errorf("swap = %+v, %v, want it unknown", got, err)
+	}
+}

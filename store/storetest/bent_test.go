@@ -1,0 +1,134 @@
+package storetest_test
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/memstore"
+	"github.com/retrysafe/retrysafe/store/storetest"
+)
+
+// A bent store is a memstore of which single methods are replaced, to break one
+// promise and keep the others.
+type bent struct {
+	*memstore.Store
+	create func(context.Context, retrysafe.Record) (retrysafe.Record, error)
+	swap   func(context.Context, retrysafe.Record) (retrysafe.Record, error)
+	load   func(context.Context, retrysafe.Ref) (retrysafe.Record, error)
+	list   func(context.Context, retrysafe.Query) ([]retrysafe.Record, error)
+	purge  func(context.Context, int) (int, error)
+	count  func(context.Context, string) (int, error)
+	// see, if set, changes every record that a method returns.
+	see func(method string, r *retrysafe.Record)
+	// begin wraps every transaction.
+	begin func(*memstore.Tx) retrysafe.Tx
+	// reopen, if set, is what a crash leaves.
+	reopen func()
+
+	mu     sync.Mutex
+	now    time.Time
+	opened []*memstore.Tx
+}
+
+// newBent returns a store that keeps every promise.
+func newBent() *bent {
+	b := &bent{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	b.Store = memstore.New(&memstore.Options{Now: b.clock})
+	b.create, b.swap, b.load, b.list, b.purge, b.count = b.Store.Create, b.Store.Swap, b.Store.Load, b.Store.List, b.Store.Purge, b.Store.Count
+	b.see = func(string, *retrysafe.Record) {}
+	b.begin = func(tx *memstore.Tx) retrysafe.Tx { return tx }
+	// A crash of a store that survives it ends the open transactions.
+	b.reopen = func() {
+		for _, tx := range b.opened {
+			tx.Rollback(context.Background())
+		}
+	}
+	return b
+}
+
+func (b *bent) harness() storetest.Harness {
+	return storetest.Harness{
+		Store:   b,
+		Advance: b.advance,
+		Begin: func(ctx context.Context) (retrysafe.Tx, error) {
+			tx, err := b.Store.Begin(ctx)
+			b.opened = append(b.opened, tx)
+			return b.begin(tx), err
+		},
+		Reopen: func() retrysafe.Store { b.reopen(); return b },
+	}
+}
+
+func (b *bent) clock() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.now
+}
+
+func (b *bent) advance(d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now = b.now.Add(d)
+}
+
+func (b *bent) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+	got, err := b.create(ctx, r)
+	b.see("create", &got)
+	return got, err
+}
+
+func (b *bent) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+	got, err := b.swap(ctx, r)
+	b.see("swap", &got)
+	return got, err
+}
+
+func (b *bent) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+	got, err := b.load(ctx, ref)
+	b.see("load", &got)
+	return got, err
+}
+
+func (b *bent) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
+	got, err := b.list(ctx, q)
+	for i := range got {
+		b.see("list", &got[i])
+	}
+	return got, err
+}
+
+func (b *bent) Purge(ctx context.Context, limit int) (int, error)    { return b.purge(ctx, limit) }
+func (b *bent) Count(ctx context.Context, scope string) (int, error) { return b.count(ctx, scope) }
+
+// A bentTx is a transaction of which single methods are replaced.
+type bentTx struct {
+	retrysafe.Tx
+	reserve  func(context.Context, retrysafe.Ref) (retrysafe.Record, error)
+	create   func(context.Context, retrysafe.Record) (retrysafe.Record, error)
+	swap     func(context.Context, retrysafe.Record) (retrysafe.Record, error)
+	commit   func(context.Context) error
+	rollback func(context.Context) error
+}
+
+// bendTx lets bend change every transaction of the store.
+func (b *bent) bendTx(bend func(*bentTx)) {
+	b.begin = func(tx *memstore.Tx) retrysafe.Tx {
+		t := &bentTx{tx, tx.Reserve, tx.Create, tx.Swap, tx.Commit, tx.Rollback}
+		bend(t)
+		return t
+	}
+}
+
+func (t *bentTx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+	return t.reserve(ctx, ref)
+}
+func (t *bentTx) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+	return t.create(ctx, r)
+}
+func (t *bentTx) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+	return t.swap(ctx, r)
+}
+func (t *bentTx) Commit(ctx context.Context) error   { return t.commit(ctx) }
+func (t *bentTx) Rollback(ctx context.Context) error { return t.rollback(ctx) }

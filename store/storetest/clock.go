@@ -1,0 +1,105 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+var clockRules = []rule{{
+	name:   "deadline counts from the step",
+	reason: "Each write sets Deadline to the store's time of that write plus Term, because a heartbeat must extend the lease and an answer is kept from the moment it was stored.",
+	check: func(k *kit) {
+		rec := k.create(k.record("k"))
+		for _, term := range []time.Duration{later, 3 * later, soon, 2 * later} {
+			at := rec.UpdatedAt.Add(5 * tick)
+			k.until(rec.Ref, at)
+			rec.Term = term
+			rec = k.swap(rec)
+			if rec.UpdatedAt.Before(at.Add(-tick)) {
+				k.failf("UpdatedAt: got %v, want the time of the Swap, %v or later", rec.UpdatedAt, at)
+			}
+			if d := rec.Deadline.Sub(rec.UpdatedAt) - term; d.Abs() > tick {
+				k.failf("Deadline is %v away from UpdatedAt plus a Term of %v", d, term)
+			}
+			k.same("stored", k.load(rec.Ref), rec)
+		}
+	},
+}, {
+	name:   "times are the store's",
+	reason: "Every time in a record follows the store's clock and never the node's, because nodes disagree and a fast one would call living owners dead.",
+	needs:  needsAdvance,
+	check: func(k *kit) {
+		first := k.create(k.record("k"))
+		k.Advance(48 * time.Hour)
+		second := k.create(k.record("k2"))
+		beat := first
+		beat.Term = soon
+		beat = k.swap(beat)
+		for _, got := range []time.Time{second.CreatedAt, second.ReadAt, beat.UpdatedAt, beat.ReadAt, k.load(first.Ref).ReadAt, second.Deadline.Add(-later), beat.Deadline.Add(-soon)} {
+			if got.Before(first.CreatedAt.Add(48*time.Hour - tick)) {
+				k.failf("the clock went 48 h on from %v, and the store says %v", first.CreatedAt, got)
+			}
+		}
+		if !beat.CreatedAt.Equal(first.CreatedAt) {
+			k.failf("CreatedAt moved from %v to %v", first.CreatedAt, beat.CreatedAt)
+		}
+	},
+}, {
+	name:   "due comes with the clock",
+	reason: "A record is not due before its deadline and is due from then on, because a lease that lapses early puts a living attempt aside and one that never lapses blocks its key.",
+	check: func(k *kit) {
+		r := k.record("k")
+		r.Term = soon
+		rec := k.create(r)
+		if rec.Due() && rec.ReadAt.Before(rec.CreatedAt.Add(soon-tick)) {
+			k.failf("due at %v, created at %v with a term of %v", rec.ReadAt, rec.CreatedAt, soon)
+		}
+		k.untilDue(rec)
+		if got := k.load(rec.Ref); !got.Due() {
+			k.failf("not due at %v, its deadline is %v", got.ReadAt, got.Deadline)
+		}
+		k.unchanged("time alone", rec)
+	},
+}, {
+	name:   "read time never goes back",
+	reason: "ReadAt of a key never goes back, by any handle and any method, because what was due when it was read is acted upon later without a clock.",
+	check: func(k *kit) {
+		var last time.Time
+		see := func(step string, at time.Time) {
+			if at.Before(last) {
+				k.failf("ReadAt of %s is %v, %v before the step before it", step, at, last.Sub(at))
+			}
+			last = at
+		}
+		r := k.record("k")
+		rec := k.create(r)
+		see("Create", rec.ReadAt)
+		for i := range 30 {
+			node := k.node(i)
+			rec.Term = later
+			next, err := node.Swap(k.ctx, rec)
+			k.want("Swap", err, nil)
+			rec = next
+			see("Swap", rec.ReadAt)
+			got, err := node.Load(k.ctx, r.Ref)
+			k.want("Load", err, nil)
+			see("Load", got.ReadAt)
+			got, err = node.Create(k.ctx, k.record("k"))
+			k.want("Create", err, retrysafe.ErrExists)
+			see("a refused Create", got.ReadAt)
+			listed, err := node.List(k.ctx, retrysafe.Query{})
+			if err != nil || len(listed) != 1 {
+				k.failf("List: got %d records and %v, want 1", len(listed), err)
+			}
+			see("List", listed[0].ReadAt)
+		}
+	},
+}}
+
+func needsAdvance(h Harness) string {
+	if h.Advance == nil {
+		return "the store's clock cannot be moved"
+	}
+	return ""
+}

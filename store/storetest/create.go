@@ -1,0 +1,194 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+var createRules = []rule{{
+	name:   "create stores the record",
+	reason: "Create stores what it is given, sets the fields that are the store's, and returns the record as stored, because the engine works on with what it returned.",
+	check: func(k *kit) {
+		r := k.record("k")
+		// A claim means nothing to Create, and neither does what is the store's.
+		past := time.Unix(1, 0)
+		r.Claim, r.Revision = newOwner(), 7
+		r.Deadline, r.CreatedAt, r.UpdatedAt, r.ReadAt = past, past, past, past
+		got := k.create(r)
+		if got.Revision <= 0 || got.CreatedAt.IsZero() || got.CreatedAt.Equal(past) || got.ReadAt.IsZero() || got.ReadAt.Equal(past) {
+			k.failf("out fields are not the store's: Revision %d, CreatedAt %v, ReadAt %v", got.Revision, got.CreatedAt, got.ReadAt)
+		}
+		if !got.UpdatedAt.Equal(got.CreatedAt) {
+			k.failf("UpdatedAt: got %v, want CreatedAt, %v", got.UpdatedAt, got.CreatedAt)
+		}
+		if d := got.Deadline.Sub(got.CreatedAt) - r.Term; d.Abs() > tick {
+			k.failf("Deadline is %v away from CreatedAt plus Term", d)
+		}
+		if got.ReadAt.Before(got.UpdatedAt.Add(-tick)) {
+			k.failf("ReadAt %v is before UpdatedAt %v", got.ReadAt, got.UpdatedAt)
+		}
+		want := r
+		want.Revision, want.Deadline, want.CreatedAt, want.UpdatedAt = got.Revision, got.Deadline, got.CreatedAt, got.UpdatedAt
+		k.same("returned", got, want)
+		k.same("stored", k.load(r.Ref), want)
+	},
+}, {
+	name:   "in-only fields are not returned",
+	reason: "Claim and Term come back zero, because a caller that swaps what it got must not claim or extend by accident.",
+	check: func(k *kit) {
+		r := k.record("k")
+		r.Claim = newOwner()
+		created := k.create(r)
+		next := created
+		next.Claim, next.Attempt, next.Term = newOwner(), 2, later
+		swapped := k.swap(next)
+		for _, got := range []retrysafe.Record{created, swapped, k.load(r.Ref)} {
+			if !got.Claim.IsZero() || got.Term != 0 {
+				k.failf("got Claim %v and Term %v, want zero", got.Claim, got.Term)
+			}
+		}
+	},
+}, {
+	name:   "second create gets the stored record",
+	reason: "A Create of a key that exists returns the stored record with ErrExists and changes nothing, because a retry must see the first attempt and not replace it.",
+	check: func(k *kit) {
+		first := k.create(k.record("k"))
+		other := k.record("k")
+		other.Operation, other.Attempt, other.Request = "POST /refunds", 9, []byte("other")
+		got, err := k.Store.Create(k.ctx, other)
+		k.want("second Create", err, retrysafe.ErrExists)
+		k.same("the record returned with ErrExists", got, first)
+		if got.ReadAt.IsZero() {
+			k.failf("ReadAt is not set with ErrExists")
+		}
+		k.unchanged("second Create", first)
+
+		done := k.swap(in(retrysafe.Completed, first, later))
+		got, err = k.Store.Create(k.ctx, k.record("k"))
+		k.want("Create of a completed key", err, retrysafe.ErrExists)
+		k.same("the answer returned with ErrExists", got, done)
+		k.unchanged("Create of a completed key", done)
+	},
+}, {
+	name:   "create recognises itself",
+	reason: "A Create sent twice by the same owner is one reservation, and both get the stored record, because the reply of the first may have been lost.",
+	check: func(k *kit) {
+		r := k.record("k")
+		first := k.create(r)
+		for range 2 {
+			again, err := k.Store.Create(k.ctx, r)
+			if err != nil && !errors.Is(err, retrysafe.ErrExists) {
+				k.failf("Create sent again: got %v, want nil or ErrExists", err)
+			}
+			k.same("the record returned to the same step", again, first)
+		}
+		k.unchanged("Create sent again", first)
+	},
+}, {
+	name:   "one of many creates wins",
+	reason: "Of many Creates of one key at the same time exactly one wins and all others see its owner, because each winner runs the operation.",
+	check: func(k *kit) {
+		for round := range 4 {
+			key := fmt.Sprintf("k%d", round)
+			records := make([]retrysafe.Record, crowd)
+			for i := range records {
+				records[i] = k.record(key)
+			}
+			replies := race(crowd, func(i int) (retrysafe.Record, error) { return k.node(i).Create(k.ctx, records[i]) })
+			winner := records[k.winner(replies, retrysafe.ErrExists)].Owner
+			for _, r := range replies {
+				if r.rec.Owner != winner {
+					k.failf("a caller saw owner %v, the winner is %v", r.rec.Owner, winner)
+				}
+			}
+			if got := k.load(records[0].Ref).Owner; got != winner {
+				k.failf("stored owner: got %v, want the winner's, %v", got, winner)
+			}
+		}
+	},
+}, {
+	name:   "creates of many keys do not mix",
+	reason: "Creates of many keys at the same time, each sent by several, have one winner for each key and never another key's record, because a batch that mixes its members gives a client somebody else's answer.",
+	check: func(k *kit) {
+		const keys, senders = 32, 6
+		records := make([]retrysafe.Record, keys*senders)
+		for i := range records {
+			records[i] = k.record(fmt.Sprintf("k%d", i%keys))
+			records[i].Operation = records[i].Key
+		}
+		replies := race(len(records), func(i int) (retrysafe.Record, error) { return k.node(i).Create(k.ctx, records[i]) })
+		for key := range keys {
+			var mine []reply
+			for i := key; i < len(records); i += keys {
+				if got, want := replies[i].rec.Operation, records[i].Operation; got != want {
+					k.failf("Create(%q) returned the record of %q (%v)", want, got, replies[i].err)
+				}
+				mine = append(mine, replies[i])
+			}
+			winner := mine[k.winner(mine, retrysafe.ErrExists)].rec
+			k.same("stored", k.load(winner.Ref), winner)
+		}
+	},
+}, {
+	name:   "absent key is not found",
+	reason: "Load of a key that nobody created returns ErrNotFound, because an empty record could be taken for a free key.",
+	check: func(k *kit) {
+		k.create(k.record("k"))
+		k.absent(retrysafe.Ref{Scope: "acct_1", Key: "other"})
+		k.absent(retrysafe.Ref{Scope: "acct_2", Key: "k"})
+	},
+}, {
+	name:   "returned records do not change",
+	reason: "A record that was returned stays as it was when later steps change the stored one, because callers decide on it without a lock.",
+	check: func(k *kit) {
+		r := k.record("k")
+		r.Checkpoint = retrysafe.Checkpoint{Phase: "one", Data: []byte("first")}
+		created := k.create(r)
+		done := k.swap(in(retrysafe.Completed, created, later))
+		loaded := k.load(r.Ref)
+		listed, err := k.Store.List(k.ctx, retrysafe.Query{})
+		if err != nil || len(listed) != 1 {
+			k.failf("List: got %d records and %v, want 1", len(listed), err)
+		}
+		snapshot := clone(done)
+
+		next := k.record("k")
+		next.Revision, next.Owner, next.Claim = done.Revision, done.Owner, newOwner()
+		next.Checkpoint = retrysafe.Checkpoint{Phase: "two", Data: []byte("other")}
+		next.Request = []byte(`{"amount":9999}`)
+		next = in(retrysafe.Completed, next, later)
+		next.Result.Body = []byte(`{"id":2}`)
+		next.Result.Header = map[string][]string{"Content-Type": {"text/html"}, "Location": {"/other/22"}}
+		k.swap(next)
+
+		for _, got := range []retrysafe.Record{done, loaded, listed[0]} {
+			k.same("a record returned before", got, snapshot)
+		}
+		k.same("the record that Create returned", created, func() retrysafe.Record {
+			want := snapshot
+			want.State, want.Result, want.Revision = retrysafe.InProgress, nil, created.Revision
+			want.Deadline, want.UpdatedAt = created.Deadline, created.UpdatedAt
+			return want
+		}())
+	},
+}}
+
+// clone returns a copy of r that shares nothing with it.
+func clone(r retrysafe.Record) retrysafe.Record {
+	r.KeyText = append([]byte(nil), r.KeyText...)
+	r.Request = append([]byte(nil), r.Request...)
+	r.Checkpoint.Data = append([]byte(nil), r.Checkpoint.Data...)
+	if r.Result != nil {
+		c := *r.Result
+		c.Body = append([]byte(nil), c.Body...)
+		c.Header = make(map[string][]string, len(r.Result.Header))
+		for name, values := range r.Result.Header {
+			c.Header[name] = append([]string(nil), values...)
+		}
+		r.Result = &c
+	}
+	return r
+}

@@ -1,0 +1,91 @@
+package storetest
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// diff says in words in which stored fields two records differ, or nothing. A
+// nil and an empty slice are the same, and so are two times of one instant. The
+// in-only fields and ReadAt are not stored, so they do not count.
+func diff(got, want retrysafe.Record) string {
+	var d differ
+	d.value("Scope", got.Scope, want.Scope)
+	d.value("Key", got.Key, want.Key)
+	d.bytes("KeyText", got.KeyText, want.KeyText)
+	d.value("Operation", got.Operation, want.Operation)
+	d.value("Fingerprint", got.Fingerprint, want.Fingerprint)
+	d.value("State", got.State, want.State)
+	d.value("Lapse", got.Lapse, want.Lapse)
+	d.value("Effects", got.Effects, want.Effects)
+	d.value("Version", got.Version, want.Version)
+	d.value("Owner", got.Owner, want.Owner)
+	d.value("Attempt", got.Attempt, want.Attempt)
+	d.bytes("Request", got.Request, want.Request)
+	d.value("Checkpoint.Phase", got.Checkpoint.Phase, want.Checkpoint.Phase)
+	d.bytes("Checkpoint.Data", got.Checkpoint.Data, want.Checkpoint.Data)
+	d.result(got.Result, want.Result)
+	d.value("ProviderRef", got.ProviderRef, want.ProviderRef)
+	d.value("Reason", got.Reason, want.Reason)
+	d.value("Retain", got.Retain, want.Retain)
+	d.value("Revision", got.Revision, want.Revision)
+	d.time("Deadline", got.Deadline, want.Deadline)
+	d.time("CreatedAt", got.CreatedAt, want.CreatedAt)
+	d.time("UpdatedAt", got.UpdatedAt, want.UpdatedAt)
+	return strings.Join(d, "; ")
+}
+
+type differ []string
+
+func (d *differ) addf(format string, args ...any) { *d = append(*d, fmt.Sprintf(format, args...)) }
+
+func (d *differ) value(field string, got, want any) {
+	if got != want {
+		d.addf("%s: got %s, want %s", field, short(got), short(want))
+	}
+}
+
+func (d *differ) bytes(field string, got, want []byte) {
+	if !bytes.Equal(got, want) {
+		d.addf("%s: got %s, want %s", field, short(got), short(want))
+	}
+}
+
+func (d *differ) time(field string, got, want time.Time) {
+	if !got.Equal(want) {
+		d.addf("%s: got %v, want %v", field, got, want)
+	}
+}
+
+func (d *differ) result(got, want *retrysafe.Result) {
+	if got.Equal(want) {
+		return
+	}
+	if got == nil || want == nil {
+		d.addf("Result: got nil %t, want nil %t", got == nil, want == nil)
+		return
+	}
+	d.value("Result.Status", got.Status, want.Status)
+	d.value("Result.Omitted", got.Omitted, want.Omitted)
+	d.bytes("Result.Body", got.Body, want.Body)
+	if g, w := fmt.Sprintf("%q", got.Header), fmt.Sprintf("%q", want.Header); g != w {
+		d.addf("Result.Header: got %s, want %s", g, w)
+	}
+}
+
+// short prints a value, cut to a length that a terminal bears.
+func short(v any) string {
+	s := fmt.Sprintf("%v", v)
+	switch v.(type) {
+	case string, []byte:
+		s = fmt.Sprintf("%q", v)
+	}
+	if len(s) > 200 {
+		s = fmt.Sprintf("%s… (%d bytes in all)", s[:200], len(s))
+	}
+	return s
+}

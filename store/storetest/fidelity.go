@@ -1,0 +1,140 @@
+package storetest
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+var fidelityRules = []rule{{
+	name:   "answers are byte-exact",
+	reason: "An answer comes back as it was stored, byte for byte and header for header, because a retry must get the very answer of the first attempt.",
+	check: func(k *kit) {
+		every := make([]byte, 256)
+		for i := range every {
+			every[i] = byte(i)
+		}
+		for i, result := range []retrysafe.Result{
+			{Status: 200, Body: every},
+			{Status: 200, Body: []byte(`{"z":1.10,"a":1e2}`)},
+			{Status: 200, Body: []byte(" {\r\n\t\"a\" : 1 , \"a\":2}\n\n")},
+			{Status: 204},
+			{Status: 200, Body: []byte{}},
+			{Status: 200, Body: []byte{0}},
+			{Status: 599, Omitted: true},
+			{Status: 201, Header: map[string][]string{"Link": {"<a>", "<b>", "<a>"}, "X-Empty": {""}, "ETag": {`W/"1"`}, "x-lower": {"kept"}}, Body: []byte("ok")},
+			{Status: 201, Header: map[string][]string{"X-Latin-1": {"caf\xe9"}, "X-Utf-8": {"café"}, "X-Odd": {" a,b; \"c\\\" ", "%00", "\t"}}},
+		} {
+			k.answerSurvives(fmt.Sprintf("k%d", i), result)
+		}
+	},
+}, {
+	name:   "large answers are byte-exact",
+	reason: "An answer of up to 1 MiB, or the size that the store declares, is kept whole, because a cut body is another answer.",
+	check: func(k *kit) {
+		size := 1 << 20
+		if k.MaxBody > 0 {
+			size = min(size, k.MaxBody)
+		}
+		body := make([]byte, size)
+		random := rand.NewChaCha8([32]byte{1})
+		_, _ = random.Read(body) // it never fails
+		k.answerSurvives("random", retrysafe.Result{Status: 200, Body: body})
+		k.answerSurvives("zeros", retrysafe.Result{Status: 200, Body: bytes.Repeat([]byte{0}, size)})
+	},
+}, {
+	name:   "every value survives",
+	reason: "All states, lapse policies, effect modes, versions and durations come back as stored, a version that this code does not know included, because the store keeps and the engine judges.",
+	check: func(k *kit) {
+		n := 0
+		keeps := func(change func(*retrysafe.Record)) {
+			n++
+			r := k.record(fmt.Sprintf("k%d", n))
+			change(&r)
+			k.survives(r)
+		}
+		for state := retrysafe.Accepted; state <= retrysafe.Expired; state++ {
+			keeps(func(r *retrysafe.Record) { *r = in(state, *r, later) })
+		}
+		for lapse := retrysafe.Quarantine; lapse <= retrysafe.Fail; lapse++ {
+			keeps(func(r *retrysafe.Record) { r.Lapse = lapse })
+		}
+		for effects := retrysafe.Unprotected; effects <= retrysafe.InTx; effects++ {
+			keeps(func(r *retrysafe.Record) { r.Effects = effects })
+		}
+		for _, version := range []uint8{0, 1, retrysafe.RecordVersion + 1, 255} {
+			keeps(func(r *retrysafe.Record) { r.Version = version })
+		}
+		for _, retain := range []time.Duration{0, time.Millisecond, 49*time.Hour + 250*time.Millisecond, 10 * 365 * 24 * time.Hour} {
+			keeps(func(r *retrysafe.Record) { r.Retain = retain })
+		}
+		for _, attempt := range []int{0, 1, 2, 1_000_000} {
+			keeps(func(r *retrysafe.Record) { r.Attempt = attempt })
+		}
+		for _, alg := range []uint8{0, 1, 255} {
+			keeps(func(r *retrysafe.Record) { r.Fingerprint.Alg = alg })
+		}
+		keeps(func(r *retrysafe.Record) { r.Fingerprint = retrysafe.Fingerprint{} })
+		keeps(func(r *retrysafe.Record) { r.KeyText, r.Request, r.Operation = nil, nil, "" })
+	},
+}, {
+	name:   "texts and bytes survive",
+	reason: "Operation, Reason, ProviderRef, KeyText, Request and Checkpoint are kept whatever bytes they hold, because the texts of other systems are in them and a settle must not fail for an odd byte.",
+	check: func(k *kit) {
+		for i, text := range []string{"", " ", "it's", `"quoted" \ back%20slash`, "Straße ключ 鍵 🔑", "a\x00b", "\xff\xfe\x80", "line\r\nline", string(make([]byte, 4000))} {
+			r := k.record(fmt.Sprintf("k%d", i))
+			r.Operation, r.Reason, r.ProviderRef = text, text, text
+			r.KeyText, r.Request = []byte(text), []byte(text)
+			r.Checkpoint = retrysafe.Checkpoint{Phase: "p" + text, Data: []byte(text)}
+			stored := k.survives(r)
+
+			settled := in(retrysafe.Unknown, stored, later)
+			settled.Reason, settled.ProviderRef = text+"!", text+"?"
+			settled.Checkpoint = retrysafe.Checkpoint{Phase: text + "q", Data: []byte(text + "q")}
+			got := k.swap(settled)
+			want := settled
+			want.Revision, want.Deadline, want.UpdatedAt = got.Revision, got.Deadline, got.UpdatedAt
+			k.same("returned by Swap", got, want)
+			k.same("stored by Swap", k.load(r.Ref), want)
+		}
+	},
+}}
+
+// answerSurvives makes sure that an answer comes back from a swap, from a load,
+// from a list, and with the ErrExists of a retry.
+func (k *kit) answerSurvives(key string, want retrysafe.Result) {
+	k.t.Helper()
+	rec := k.create(k.record(key))
+	rec.State, rec.Result, rec.Term = retrysafe.Completed, &want, later
+	swapped := k.swap(rec)
+	retried, err := k.Store.Create(k.ctx, k.record(key))
+	k.want("Create of a completed key", err, retrysafe.ErrExists)
+	listed, err := k.Store.List(k.ctx, retrysafe.Query{})
+	k.want("List", err, nil)
+	got := map[string]*retrysafe.Result{"Swap": swapped.Result, "Load": k.load(rec.Ref).Result, "Create": retried.Result, "List": nil}
+	for _, r := range listed {
+		if r.Ref == rec.Ref {
+			got["List"] = r.Result
+		}
+	}
+	for step, result := range got {
+		var d differ
+		if d.result(result, &want); len(d) > 0 {
+			k.failf("%s returned another answer: %v", step, d)
+		}
+	}
+}
+
+// survives creates r, makes sure that it comes back, and returns it as stored.
+func (k *kit) survives(r retrysafe.Record) retrysafe.Record {
+	k.t.Helper()
+	got := k.create(r)
+	want := r
+	want.Revision, want.Deadline, want.CreatedAt, want.UpdatedAt = got.Revision, got.Deadline, got.CreatedAt, got.UpdatedAt
+	k.same("returned", got, want)
+	k.same("stored", k.load(r.Ref), want)
+	return got
+}

@@ -1,0 +1,183 @@
+package storetest_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+var timeFlaws = []flaw{{
+	name:   "heartbeat does not move the deadline",
+	breaks: []string{"deadline counts from the step"},
+	bend: func(b *bent) {
+		var first sync.Map
+		b.see = func(_ string, r *retrysafe.Record) {
+			at, _ := first.LoadOrStore(r.Ref, r.Deadline)
+			r.Deadline = at.(time.Time)
+		}
+	},
+}, {
+	name:   "deadline counts by the node's clock",
+	breaks: []string{"times are the store's"},
+	bend: func(b *bent) {
+		node := b.clock()
+		b.see = func(_ string, r *retrysafe.Record) { r.Deadline = node.Add(r.Deadline.Sub(r.UpdatedAt)) }
+	},
+}, {
+	name:   "clock stands still",
+	breaks: []string{"due comes with the clock"},
+	bend: func(b *bent) {
+		start := b.clock()
+		b.see = func(_ string, r *retrysafe.Record) { r.ReadAt = start }
+	},
+}, {
+	name:   "list reads at another time",
+	breaks: []string{"read time never goes back"},
+	bend: func(b *bent) {
+		b.see = func(method string, r *retrysafe.Record) {
+			if method == "list" {
+				r.ReadAt = r.ReadAt.Add(-time.Minute)
+			}
+		}
+	},
+}}
+
+var contentFlaws = []flaw{{
+	name:   "header keeps its first value only",
+	breaks: []string{"answers are byte-exact"},
+	only:   true,
+	bend: func(b *bent) {
+		b.see = onResult(func(r *retrysafe.Result) {
+			header := make(map[string][]string)
+			for name, values := range r.Header {
+				header[name] = values[:1]
+			}
+			r.Header = header
+		})
+	},
+}, {
+	name:   "header goes through JSON",
+	breaks: []string{"answers are byte-exact"},
+	only:   true,
+	bend: func(b *bent) {
+		b.see = onResult(func(r *retrysafe.Result) {
+			text, _ := json.Marshal(r.Header)
+			r.Header = nil
+			json.Unmarshal(text, &r.Header)
+		})
+	},
+}, {
+	name:   "body goes through JSON",
+	breaks: []string{"answers are byte-exact"},
+	only:   true,
+	bend: func(b *bent) {
+		b.see = onResult(func(r *retrysafe.Result) {
+			var v any
+			if json.Unmarshal(r.Body, &v) == nil {
+				r.Body, _ = json.Marshal(v)
+			}
+		})
+	},
+}, {
+	name:   "omitted is lost",
+	breaks: []string{"answers are byte-exact"},
+	only:   true,
+	bend: func(b *bent) {
+		b.see = onResult(func(r *retrysafe.Result) { r.Omitted = false })
+	},
+}, {
+	name:   "body is cut at 64 KiB",
+	breaks: []string{"large answers are byte-exact"},
+	only:   true,
+	bend: func(b *bent) {
+		b.see = onResult(func(r *retrysafe.Result) { r.Body = r.Body[:min(len(r.Body), 64<<10)] })
+	},
+}, {
+	name:   "unknown version becomes the known one",
+	breaks: []string{"every value survives"},
+	only:   true,
+	bend: func(b *bent) {
+		b.see = func(_ string, r *retrysafe.Record) { r.Version = min(r.Version, retrysafe.RecordVersion) }
+	},
+}, {
+	name:   "retention is kept in seconds",
+	breaks: []string{"every value survives"},
+	only:   true,
+	bend: func(b *bent) {
+		b.see = func(_ string, r *retrysafe.Record) { r.Retain = r.Retain.Truncate(time.Second) }
+	},
+}, {
+	name:   "reason must be UTF-8",
+	breaks: []string{"texts and bytes survive"},
+	only:   true,
+	bend: func(b *bent) {
+		b.see = func(_ string, r *retrysafe.Record) { r.Reason = strings.ToValidUTF8(r.Reason, "?") }
+	},
+}, {
+	name:   "keys that differ in case are one",
+	breaks: []string{"keys are opaque bytes"},
+	only:   true,
+	bend: func(b *bent) {
+		rename(b, func(ref retrysafe.Ref) retrysafe.Ref { ref.Key = strings.ToLower(ref.Key); return ref })
+	},
+}, {
+	name:   "keys lose trailing spaces",
+	breaks: []string{"keys are opaque bytes"},
+	only:   true,
+	bend: func(b *bent) {
+		rename(b, func(ref retrysafe.Ref) retrysafe.Ref { ref.Key = strings.TrimRight(ref.Key, " "); return ref })
+	},
+}, {
+	name:   "keys must be UTF-8",
+	breaks: []string{"keys are opaque bytes"},
+	only:   true,
+	bend: func(b *bent) {
+		rename(b, func(ref retrysafe.Ref) retrysafe.Ref { ref.Key = strings.ToValidUTF8(ref.Key, "\ufffd"); return ref })
+	},
+}, {
+	name:   "scope and key are joined",
+	breaks: []string{"scopes isolate"},
+	bend: func(b *bent) {
+		rename(b, func(ref retrysafe.Ref) retrysafe.Ref { return retrysafe.Ref{Scope: "all", Key: ref.Scope + ref.Key} })
+	},
+}, {
+	name:   "scope is not part of the key",
+	breaks: []string{"scopes isolate", "absent key is not found"},
+	bend: func(b *bent) {
+		rename(b, func(ref retrysafe.Ref) retrysafe.Ref { ref.Scope = "all"; return ref })
+	},
+}}
+
+// onResult changes a copy of every answer that the store returns.
+func onResult(change func(*retrysafe.Result)) func(string, *retrysafe.Record) {
+	return func(_ string, r *retrysafe.Record) {
+		if r.Result != nil {
+			c := *r.Result
+			change(&c)
+			r.Result = &c
+		}
+	}
+}
+
+// rename makes the store keep each key under another name.
+func rename(b *bent, name func(retrysafe.Ref) retrysafe.Ref) {
+	write := func(step func(context.Context, retrysafe.Record) (retrysafe.Record, error)) func(context.Context, retrysafe.Record) (retrysafe.Record, error) {
+		return func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+			ref := r.Ref
+			r.Ref = name(ref)
+			got, err := step(ctx, r)
+			got.Ref = ref
+			return got, err
+		}
+	}
+	b.create, b.swap = write(b.Store.Create), write(b.Store.Swap)
+	b.load = func(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+		got, err := b.Store.Load(ctx, name(ref))
+		got.Ref = ref
+		return got, err
+	}
+}

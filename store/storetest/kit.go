@@ -1,0 +1,218 @@
+package storetest
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+const (
+	// tick is the coarsest clock a store may have.
+	tick = time.Millisecond
+	// soon is a term that a rule waits for; later is one that does not pass.
+	soon  = 30 * time.Millisecond
+	later = time.Hour
+	// poll is the pause between two looks at the store's clock.
+	poll = 2 * time.Millisecond
+	// crowd is how many contend in a race.
+	crowd = 64
+)
+
+// A kit is what a rule works with: the store, and steps that must succeed.
+type kit struct {
+	Harness
+	rule rule
+	t    tb
+	ctx  context.Context
+	open []retrysafe.Tx // to be rolled back when the rule ends
+}
+
+// failf reports the broken promise, with what was seen, and ends the rule.
+func (k *kit) failf(format string, args ...any) {
+	k.t.Helper()
+	k.t.Errorf("broken promise: %s\n\t%s", k.rule.reason, fmt.Sprintf(format, args...))
+	k.t.FailNow()
+}
+
+// node returns the i-th handle on the store, round and round.
+func (k *kit) node(i int) retrysafe.Store {
+	if i %= len(k.Peers) + 1; i > 0 {
+		return k.Peers[i-1]
+	}
+	return k.Store
+}
+
+// record returns a reservation of key in scope acct_1 by an owner of its own.
+func (k *kit) record(key string) retrysafe.Record {
+	return retrysafe.Record{
+		Ref:         retrysafe.Ref{Scope: "acct_1", Key: key},
+		KeyText:     []byte("sealed " + key),
+		Operation:   "POST /payments",
+		Fingerprint: retrysafe.Fingerprint{Alg: 1, Sum: sha256.Sum256([]byte(key))},
+		State:       retrysafe.InProgress,
+		Lapse:       retrysafe.Quarantine,
+		Effects:     retrysafe.Unprotected,
+		Version:     retrysafe.RecordVersion,
+		Owner:       newOwner(),
+		Attempt:     1,
+		Request:     []byte(`{"amount":1200}`),
+		Term:        later,
+		Retain:      24 * time.Hour,
+	}
+}
+
+// in returns r moved to a state, with an answer exactly if that is Completed.
+func in(state retrysafe.State, r retrysafe.Record, term time.Duration) retrysafe.Record {
+	r.State, r.Result, r.Term = state, nil, term
+	if state == retrysafe.Completed {
+		r.Result = answer()
+	}
+	return r
+}
+
+func answer() *retrysafe.Result {
+	return &retrysafe.Result{
+		Status: 201,
+		Header: map[string][]string{"Content-Type": {"application/json"}, "Location": {"/payments/1"}},
+		Body:   []byte(`{"id":1}`),
+	}
+}
+
+func newOwner() (o retrysafe.Owner) {
+	_, _ = rand.Read(o[:]) // it never fails
+	return o
+}
+
+// create stores a new record, which must succeed.
+func (k *kit) create(r retrysafe.Record) retrysafe.Record {
+	k.t.Helper()
+	got, err := k.Store.Create(k.ctx, r)
+	if err != nil {
+		k.failf("Create(%q): got %v, want a new record", r.Ref, err)
+	}
+	return got
+}
+
+// swap replaces a record, which must succeed.
+func (k *kit) swap(r retrysafe.Record) retrysafe.Record {
+	k.t.Helper()
+	got, err := k.Store.Swap(k.ctx, r)
+	if err != nil {
+		k.failf("Swap(%q, revision %d): got %v, want it replaced", r.Ref, r.Revision, err)
+	}
+	return got
+}
+
+// load reads a record that must be there.
+func (k *kit) load(ref retrysafe.Ref) retrysafe.Record {
+	k.t.Helper()
+	got, err := k.Store.Load(k.ctx, ref)
+	if err != nil {
+		k.failf("Load(%q): got %v, want the record", ref, err)
+	}
+	return got
+}
+
+// absent makes sure that there is no record.
+func (k *kit) absent(ref retrysafe.Ref) {
+	k.t.Helper()
+	if got, err := k.Store.Load(k.ctx, ref); !errors.Is(err, retrysafe.ErrNotFound) {
+		k.failf("Load(%q): got a record in state %v and %v, want ErrNotFound", ref, got.State, err)
+	}
+}
+
+// want makes sure that a step ended with the given sentinel.
+func (k *kit) want(step string, got, want error) {
+	k.t.Helper()
+	if !errors.Is(got, want) {
+		k.failf("%s: got error %v, want %v", step, got, want)
+	}
+}
+
+// same makes sure that two records have equal stored fields.
+func (k *kit) same(what string, got, want retrysafe.Record) {
+	k.t.Helper()
+	if d := diff(got, want); d != "" {
+		k.failf("%s: %s", what, d)
+	}
+}
+
+// unchanged makes sure that the stored record is still what it was.
+func (k *kit) unchanged(what string, was retrysafe.Record) {
+	k.t.Helper()
+	k.same(what+" changed the record", k.load(was.Ref), was)
+}
+
+// until returns when the store's clock has reached at, as Load(ref) tells it.
+func (k *kit) until(ref retrysafe.Ref, at time.Time) {
+	k.t.Helper()
+	for {
+		now := k.load(ref).ReadAt
+		if !now.Before(at) {
+			return
+		}
+		if k.Advance != nil {
+			k.Advance(at.Sub(now))
+		}
+		select {
+		case <-time.After(poll):
+		case <-k.ctx.Done():
+			k.failf("the store's clock stands still: ReadAt is %v, and %v does not come", now, at)
+		}
+	}
+}
+
+// untilDue returns when the record is due by the store's clock.
+func (k *kit) untilDue(r retrysafe.Record) {
+	k.t.Helper()
+	k.until(r.Ref, r.Deadline)
+}
+
+// reply is what one step of a race returned.
+type reply struct {
+	rec retrysafe.Record
+	err error
+}
+
+// race runs n steps at the same time and returns their replies in order.
+func race(n int, step func(i int) (retrysafe.Record, error)) []reply {
+	replies := make([]reply, n)
+	start := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			<-start
+			replies[i].rec, replies[i].err = step(i)
+		})
+	}
+	close(start)
+	wg.Wait()
+	return replies
+}
+
+// winner returns the index of the only reply without an error; all others must
+// carry the sentinel.
+func (k *kit) winner(replies []reply, loses error) int {
+	k.t.Helper()
+	winner := -1
+	for i, r := range replies {
+		switch {
+		case r.err == nil && winner >= 0:
+			k.failf("two of %d at the same time won", len(replies))
+		case r.err == nil:
+			winner = i
+		case !errors.Is(r.err, loses):
+			k.failf("a loser got %v, want %v", r.err, loses)
+		}
+	}
+	if winner < 0 {
+		k.failf("none of %d at the same time won", len(replies))
+	}
+	return winner
+}

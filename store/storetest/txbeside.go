@@ -1,0 +1,196 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// besideRules say what others may do while a transaction is open.
+var besideRules = []rule{{
+	name:   "reserve is exclusive and does not wait",
+	reason: "A key that an open transaction has reserved gets every other one ErrBusy at once, because a duplicate is answered 409 and must not queue for a connection.",
+	needs:  needsWriters,
+	check: func(k *kit) {
+		free := k.record("free")
+		used := k.create(k.record("used"))
+		for _, end := range []func(retrysafe.Tx) error{
+			func(tx retrysafe.Tx) error { return tx.Commit(k.ctx) },
+			func(tx retrysafe.Tx) error { return tx.Rollback(k.ctx) },
+		} {
+			one, two := k.begin(), k.begin()
+			for _, ref := range []retrysafe.Ref{free.Ref, used.Ref} {
+				if _, err := one.Reserve(k.ctx, ref); err != nil && !errors.Is(err, retrysafe.ErrNotFound) {
+					k.failf("Reserve of a key that nobody holds: %v", err)
+				}
+				ctx, cancel := k.briefly()
+				_, err := two.Reserve(ctx, ref)
+				cancel()
+				k.want("Reserve beside another transaction", err, retrysafe.ErrBusy)
+			}
+			k.want("end of the first transaction", end(one), nil)
+			three := k.begin()
+			_, err := three.Reserve(k.ctx, free.Ref)
+			k.want("Reserve after the first transaction's end", err, retrysafe.ErrNotFound)
+			_, err = three.Reserve(k.ctx, used.Ref)
+			k.want("Reserve after the first transaction's end", err, nil)
+			k.want("Rollback", three.Rollback(k.ctx), nil)
+			k.want("Rollback", two.Rollback(k.ctx), nil)
+		}
+	},
+}, {
+	name:   "create of a reserved key is busy",
+	reason: "A plain Create of a free key that an open transaction holds returns ErrBusy at once and stores nothing, because the transaction may be about to store the answer.",
+	needs:  needsWriters,
+	check: func(k *kit) {
+		r := k.record("k")
+		tx := k.begin()
+		_, err := tx.Reserve(k.ctx, r.Ref)
+		k.want("Reserve of a free key", err, retrysafe.ErrNotFound)
+		ctx, cancel := k.briefly()
+		defer cancel()
+		_, err = k.Store.Create(ctx, k.record("k"))
+		k.want("Create of a reserved key", err, retrysafe.ErrBusy)
+		created, err := tx.Create(k.ctx, in(retrysafe.Completed, r, later))
+		k.want("Create in the transaction", err, nil)
+		_, err = k.Store.Create(ctx, k.record("k"))
+		k.want("Create of a key that an open transaction created", err, retrysafe.ErrBusy)
+		k.absent(r.Ref)
+		k.want("Commit", tx.Commit(k.ctx), nil)
+		got, err := k.Store.Create(k.ctx, k.record("k"))
+		k.want("Create after the commit", err, retrysafe.ErrExists)
+		k.same("the answer", got, created)
+	},
+}, {
+	name:   "open transaction delays no other key",
+	reason: "While a transaction holds a key every other key is created, swapped, listed and purged as ever, because one slow handler must not stop the rest.",
+	needs:  needsWriters,
+	check: func(k *kit) {
+		held := k.create(k.record("held"))
+		tx := k.begin()
+		_, err := tx.Swap(k.ctx, in(retrysafe.Completed, held, later))
+		k.want("Swap in the transaction", err, nil)
+		_, err = tx.Reserve(k.ctx, retrysafe.Ref{Scope: "acct_1", Key: "reserved"})
+		k.want("Reserve of a free key", err, retrysafe.ErrNotFound)
+		_, err = tx.Create(k.ctx, k.record("inserted"))
+		k.want("Create in the transaction", err, nil)
+
+		ctx, cancel := k.briefly()
+		defer cancel()
+		replies := race(crowd, func(i int) (retrysafe.Record, error) {
+			rec, err := k.node(i).Create(ctx, k.record(fmt.Sprintf("k%d", i)))
+			if err != nil {
+				return rec, err
+			}
+			return k.node(i).Swap(ctx, in(retrysafe.Completed, rec, soon))
+		})
+		for _, r := range replies {
+			k.want("Create and Swap of another key", r.err, nil)
+		}
+		k.until(held.Ref, replies[0].rec.Deadline)
+		if _, err := k.Store.Purge(ctx, crowd); err != nil {
+			k.failf("Purge beside an open transaction: %v", err)
+		}
+		if _, err := k.Store.List(ctx, retrysafe.Query{}); err != nil {
+			k.failf("List beside an open transaction: %v", err)
+		}
+		if _, err := k.Store.Load(ctx, held.Ref); err != nil {
+			k.failf("Load of the held key: %v", err)
+		}
+		k.want("Commit", tx.Commit(k.ctx), nil)
+	},
+}, {
+	name:   "swap does not overtake a transaction",
+	reason: "A plain Swap of a record that an open transaction has swapped loses if the transaction commits and can win if it does not, because otherwise both have settled the attempt.",
+	needs:  needsWriters,
+	check: func(k *kit) {
+		for _, commit := range []bool{true, false} {
+			rec := k.create(k.record(fmt.Sprintf("commit %t", commit)))
+			tx := k.begin()
+			swapped, err := tx.Swap(k.ctx, in(retrysafe.Completed, rec, later))
+			k.want("Swap in the transaction", err, nil)
+
+			plain := make(chan reply, 1)
+			go func() {
+				got, err := k.Store.Swap(k.ctx, in(retrysafe.Unknown, rec, later))
+				plain <- reply{got, err}
+			}()
+			// Most often the plain Swap is on its way now; the rule holds either way.
+			k.until(rec.Ref, k.load(rec.Ref).ReadAt.Add(5*tick))
+			k.unchanged("a Swap beside an open transaction", rec)
+			if commit {
+				k.want("Commit", tx.Commit(k.ctx), nil)
+				if r := k.await("Swap", plain); r.err == nil {
+					k.failf("a plain Swap won against a transaction that committed")
+				}
+				k.same("after commit", k.load(rec.Ref), swapped)
+				continue
+			}
+			k.want("Rollback", tx.Rollback(k.ctx), nil)
+			switch r := k.await("Swap", plain); {
+			case r.err == nil:
+				k.same("after rollback", k.load(rec.Ref), r.rec)
+			case errors.Is(r.err, retrysafe.ErrConflict), errors.Is(r.err, retrysafe.ErrNotFound):
+				k.failf("a plain Swap lost against a transaction that was rolled back: %v", r.err)
+			default: // it gave up waiting, so it is sent again
+				k.swap(in(retrysafe.Unknown, rec, later))
+			}
+		}
+	},
+}, {
+	name:   "one of two transactions commits",
+	reason: "Of two transactions that swap one record at one revision at most one commits, because each carries a business write.",
+	needs:  needsWriters,
+	check: func(k *kit) {
+		rec := k.create(k.record("k"))
+		one := k.begin()
+		two, err := k.Begin(k.ctx)
+		k.want("Begin", err, nil)
+		swapped, err := one.Swap(k.ctx, in(retrysafe.Completed, rec, later))
+		k.want("Swap in the first transaction", err, nil)
+		second := make(chan reply, 1)
+		go func() {
+			defer func() { _ = two.Rollback(k.ctx) }() // not safe to end from outside
+			got, err := two.Swap(k.ctx, in(retrysafe.Unknown, rec, later))
+			if err != nil {
+				err = two.Commit(k.ctx)
+			}
+			second <- reply{got, err}
+		}()
+		k.until(rec.Ref, k.load(rec.Ref).ReadAt.Add(5*tick))
+		k.want("Commit of the first transaction", one.Commit(k.ctx), nil)
+		if r := k.await("the second transaction", second); r.err == nil {
+			k.failf("the second transaction's Swap or Commit succeeded as well")
+		}
+		k.same("after both", k.load(rec.Ref), swapped)
+	},
+}}
+
+// await returns the reply of a step that runs beside, once its turn has come.
+func (k *kit) await(step string, replies <-chan reply) reply {
+	k.t.Helper()
+	select {
+	case r := <-replies:
+		return r
+	case <-k.ctx.Done():
+		k.failf("%s still waits after the transaction it waits for has ended", step)
+		return reply{}
+	}
+}
+
+// briefly returns a context for a step that must not wait for a transaction
+// which stays open.
+func (k *kit) briefly() (context.Context, context.CancelFunc) {
+	deadline, _ := k.ctx.Deadline()
+	return context.WithTimeout(k.ctx, time.Until(deadline)/2)
+}
+
+func needsWriters(h Harness) string {
+	if h.Begin != nil && h.OneWriter {
+		return "an open transaction holds up every other writer"
+	}
+	return needsTx(h)
+}
