@@ -165,9 +165,7 @@ func (x *Execution) Save(ctx context.Context, c Checkpoint) error {
 	if x.phase != running {
 		return x.gone()
 	}
-	r := x.rec
-	r.Checkpoint = c
-	return x.renew(ctx, r)
+	return x.renew(ctx, c)
 }
 
 // Outcome returns the answer of a completed execution. For one that was
@@ -181,7 +179,7 @@ func (x *Execution) Outcome(ctx context.Context) (Outcome, error) {
 		// A renewal at the revision that the transaction started from waits for
 		// it to end, and then either succeeds, because it rolled back, or meets
 		// what it committed. A plain read would not wait.
-		if err := x.renew(ctx, x.rec); err != nil && x.phase != settled {
+		if err := x.renew(ctx, Checkpoint{}); err != nil && x.phase != settled {
 			return Outcome{}, err
 		}
 	}

@@ -44,7 +44,7 @@ func (x *Execution) onBeat() {
 		x.setAside(x.ctx.parent)
 		return
 	}
-	err := x.renew(x.ctx.parent, x.rec)
+	err := x.renew(x.ctx.parent, Checkpoint{})
 	if x.phase != running {
 		return
 	}
@@ -54,11 +54,13 @@ func (x *Execution) onBeat() {
 	x.keepAlive(x.took())
 }
 
-// renew swaps in r with a new lease. If a transaction of CompleteTx is open,
-// the store makes it wait for that to end, so that success means it rolled back.
-func (x *Execution) renew(ctx context.Context, r Record) error {
+// renew takes a new lease, with a new checkpoint unless that is zero. If a
+// transaction of CompleteTx is open, the store makes it wait for that to end, so
+// that success means it rolled back.
+func (x *Execution) renew(ctx context.Context, c Checkpoint) error {
 	start := x.e.clock.Now()
-	r.State, r.Result, r.Term = InProgress, nil, x.e.policy.Lease
+	r := x.rec
+	r.State, r.Result, r.Checkpoint, r.Term = InProgress, nil, c, x.e.policy.Lease
 	got, err := x.swap(ctx, r, nil)
 	if err != nil {
 		return err

@@ -14,9 +14,10 @@ type settlement struct {
 	why    error
 }
 
-// apply returns r as the settlement leaves it.
+// apply returns r as the settlement leaves it. Its checkpoint is kept as it is
+// stored, not written again.
 func (s *settlement) apply(r Record, retain time.Duration, p *Policy) Record {
-	r.State, r.Result, r.Reason = s.state, s.result, reasonOf(s.why)
+	r.State, r.Result, r.Reason, r.Checkpoint = s.state, s.result, reasonOf(s.why), Checkpoint{}
 	if retain > 0 {
 		r.Retain = retain
 	}

@@ -231,7 +231,13 @@ func TestCheckpointsAreKept(t *testing.T) {
 		b := setup(t, retrysafe.Policy{Lease: 3 * time.Second})
 		x := b.begins(t)
 		must(t, x.Save(t.Context(), retrysafe.Checkpoint{Phase: "one", Data: []byte("1")}))
-		time.Sleep(10 * time.Second) // beats must not rewrite it
+		b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if !s.Record.Checkpoint.IsZero() && s.Record.Checkpoint.Phase != "two" {
+				t.Error("a heartbeat or a settlement writes the checkpoint again")
+			}
+			return faultstore.None
+		})
+		time.Sleep(10 * time.Second)
 		if got := b.state(t).Checkpoint; got.Phase != "one" || string(got.Data) != "1" {
 			t.Errorf("the checkpoint is %+v", got)
 		}

@@ -12,13 +12,16 @@ type Swapper interface {
 	//
 	// Without a Claim it is a step of the present attempt: Operation,
 	// Fingerprint, KeyText, Request, Attempt and CreatedAt stay as stored,
-	// whatever r holds, and a zero Checkpoint keeps the stored one.
+	// whatever r holds, and a zero Checkpoint keeps the stored one. All else is
+	// r's, Version included.
 	//
 	// With a Claim it starts a new attempt: everything but Ref is r's, the Owner
 	// becomes r.Claim, and when r.Attempt is 1 a new generation begins, with
 	// CreatedAt the store's now.
 	//
 	// In both cases Deadline is the store's clock plus r.Term and Revision grows.
+	// [ErrUnreadable] says that what is stored cannot be read, not whether the
+	// step was applied.
 	Swap(ctx context.Context, r Record) (Record, error)
 }
 
@@ -39,7 +42,9 @@ type Store interface {
 	// Load returns the record, or ErrNotFound.
 	Load(ctx context.Context, ref Ref) (Record, error)
 	// List returns records that match q, in an order of the store's own that is
-	// the same for every call, so that [Query.After] pages through them.
+	// the same for every call, so that [Query.After] pages through them. A record
+	// that cannot be read does not hide the others: it is listed with Version 0
+	// and a Ref that only this store understands.
 	List(ctx context.Context, q Query) ([]Record, error)
 	// Purge deletes at most limit records that are due and [State.Forgettable],
 	// and returns how many. It never deletes any other.
