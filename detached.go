@@ -19,6 +19,7 @@ type detached struct {
 	limit  time.Duration
 
 	mu       sync.Mutex
+	asked    bool // by Err
 	deadline time.Time
 	cause    error           // why it ended; nil while it lives
 	inner    context.Context // a cancel context, once Done was called
@@ -63,10 +64,11 @@ func (d *detached) Done() <-chan struct{} {
 func (d *detached) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.cause == nil && d.deadline.IsZero() {
-		d.start()
+	if d.cause == nil && !d.asked && d.deadline.IsZero() { // nobody has waited yet, so nothing can have lasted too long
+		d.asked = true
 		return nil
 	}
+	d.start()
 	switch {
 	case d.cause == nil && d.clock.Now().Before(d.deadline):
 		return nil

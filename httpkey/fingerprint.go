@@ -96,7 +96,9 @@ func (f *fingerprinter) frame(r *http.Request, body []byte, fs *fields) {
 	contentType := first(r.Header["Content-Type"])
 	essence := mediaType(contentType)
 	b := appendText(f.buf[:0], r.Method)
-	b = appendText(b, r.URL.EscapedPath())
+	path := r.URL.EscapedPath()
+	b = appendText(b, path)
+	b = appendText(b, mount(r.RequestURI, path))
 	b = appendQuery(b, r.URL.RawQuery)
 	b = binary.AppendUvarint(b, uint64(len(fs.headers)))
 	for _, name := range fs.headers {
@@ -104,6 +106,17 @@ func (f *fingerprinter) frame(r *http.Request, body []byte, fs *fields) {
 	}
 	b = appendLower(b, essence)
 	f.buf = f.appendBody(b, essence, contentType, body, fs)
+}
+
+// mount returns what stood before path when the request came, and was cut off by
+// http.StripPrefix or the like: the same path under another prefix is another
+// endpoint.
+func mount(requestURI, path string) string {
+	if !strings.HasPrefix(requestURI, "/") {
+		return ""
+	}
+	whole, _, _ := strings.Cut(requestURI, "?")
+	return strings.TrimSuffix(whole, path)
 }
 
 // appendBody appends the body behind the tag of how it was read.
@@ -169,7 +182,7 @@ func appendForm(b, body []byte, fs *fields) ([]byte, error) {
 // clients draw anew for each attempt, does not count.
 func appendMultipart(b []byte, contentType string, body []byte) ([]byte, error) {
 	_, params, err := mime.ParseMediaType(contentType)
-	if err != nil || params["boundary"] == "" {
+	if err != nil || params["boundary"] == "" || !wholeMultipart(body, "--"+params["boundary"]) {
 		return b, errRaw
 	}
 	parts := multipart.NewReader(bytes.NewReader(body), params["boundary"])
@@ -188,6 +201,14 @@ func appendMultipart(b []byte, contentType string, body []byte) ([]byte, error) 
 		b = appendValues(append(b, 1), part.Header)
 		b = h.Sum(b)
 	}
+}
+
+// wholeMultipart reports whether body has nothing before its first boundary and
+// ends with the last one. The reader skips what is outside, and takes a body
+// that is cut off for one that ends, so that different bodies would be the same.
+func wholeMultipart(body []byte, boundary string) bool {
+	inside, ok := bytes.CutSuffix(bytes.TrimRight(body, "\r\n"), []byte(boundary+"--"))
+	return ok && (len(inside) == 0 || inside[len(inside)-1] == '\n' && bytes.HasPrefix(inside, []byte(boundary)))
 }
 
 func appendText(b []byte, s string) []byte {

@@ -1,6 +1,8 @@
 package httpkey
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -113,12 +115,12 @@ func (g *Guard) with(o Options) (*Guard, error) {
 
 // topLevel returns the names of pointers to top-level members, for forms.
 func topLevel(pointers []string) map[string]bool {
-	if pointers == nil {
-		return nil
-	}
-	names := make(map[string]bool)
+	var names map[string]bool // nil if there is no such pointer: no choice rather than an empty one
 	for _, p := range pointers {
 		if name, ok := strings.CutPrefix(p, "/"); ok && !strings.Contains(name, "/") {
+			if names == nil {
+				names = make(map[string]bool)
+			}
 			names[strings.NewReplacer("~1", "/", "~0", "~").Replace(name)] = true
 		}
 	}
@@ -210,6 +212,9 @@ func (g *Guard) call(r *http.Request, s *scratch) (c retrysafe.Call, body []byte
 		g.o.Logger.Warn("retrysafe: caller is not identified", "operation", c.Operation, "error", err)
 		return c, nil, &refusal{problem: callerUnidentified}
 	}
+	if len(c.Operation) > maxOperation {
+		c.Operation = strings.ToValidUTF8(c.Operation[:maxOperation], "")
+	}
 	body, err = g.readBody(r, s.body)
 	var outer *http.MaxBytesError
 	switch {
@@ -290,7 +295,7 @@ func (g *Guard) operation(r *http.Request) string {
 	case g.o.Operation != nil:
 		return g.o.Operation(r)
 	case r.Pattern == "":
-		return r.Method + " " + r.URL.Path
+		return r.Method + " " + r.URL.EscapedPath() // visible ASCII, which any store keeps
 	case strings.HasPrefix(r.Pattern, r.Method):
 		return r.Pattern
 	default:
@@ -301,7 +306,12 @@ func (g *Guard) operation(r *http.Request) string {
 // scopePart separates the parts of a scope. It cannot occur inside one.
 const scopePart = "\x1f"
 
-var errNoScope = errors.New("the scope is empty or contains a control character")
+const (
+	maxScope     = 1024 // as long as the engine takes it
+	maxOperation = 256  // a path can be as long as its sender likes; this much of it is kept
+)
+
+var errNoScope = errors.New("the scope is empty, too long or contains a control character")
 
 // scopeOf returns whose key it is: the tenant, and where the options say so the
 // operation and the principal.
@@ -311,8 +321,9 @@ func (g *Guard) scopeOf(r *http.Request, operation string) (string, error) {
 		return "", err
 	}
 	if g.o.PerOperation {
-		if strings.ContainsFunc(operation, isControl) {
-			return "", errNoScope
+		if len(operation) > maxOperation || strings.ContainsFunc(operation, isControl) {
+			sum := sha256.Sum256([]byte(operation))
+			operation = "sha256 " + hex.EncodeToString(sum[:])
 		}
 		scope += scopePart + "op" + scopePart + operation
 	}
@@ -322,6 +333,9 @@ func (g *Guard) scopeOf(r *http.Request, operation string) (string, error) {
 			return "", err
 		}
 		scope += scopePart + "by" + scopePart + principal
+	}
+	if len(scope) > maxScope {
+		return "", errNoScope
 	}
 	return scope, nil
 }

@@ -4,23 +4,25 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
 )
 
-// Limits bound what one scope may do. Zero means no limit. A replay is never
-// charged to the limits of new keys.
+// Limits bound what one tenant may do. Zero means no limit. A replay is never
+// charged to the limits of new keys, nor is a further attempt under a known key.
 type Limits struct {
-	// NewKeys is how many new keys per second a scope may bring, on average.
+	// NewKeys is how many new keys per second a tenant may bring, on average.
 	NewKeys float64
 	// NewKeysBurst is how many it may bring at once. Default: twice NewKeys.
 	NewKeysBurst int
 	// Lookups is how many requests per second it may send under any keys. It is
 	// meant to be generous: it protects the store, not the business.
 	Lookups float64
-	// ActiveKeys is how many keys are kept for a scope at most. The store must
+	// ActiveKeys is how many keys are kept for a tenant at most, and where
+	// PerOperation or Bind narrow the scope, for each such scope. The store must
 	// be able to count them; the count may lag by a second.
 	ActiveKeys int
 }
@@ -28,6 +30,9 @@ type Limits struct {
 func (l *Limits) check() error {
 	if l.NewKeys < 0 || l.NewKeysBurst < 0 || l.Lookups < 0 || l.ActiveKeys < 0 {
 		return errors.New("httpkey: Limits: a limit is negative")
+	}
+	if l.NewKeysBurst > 0 && l.NewKeys == 0 {
+		return errors.New("httpkey: Limits: NewKeysBurst without NewKeys limits nothing")
 	}
 	return nil
 }
@@ -38,23 +43,25 @@ var (
 	errTooManyLookups = errors.New("too many look-ups")
 )
 
-// begin asks the engine for the call within the scope's limits.
+// begin asks the engine for the call within the tenant's limits.
 //
 // Whether a key is new is known only after the store was asked. So a token is
 // taken first and given back if the key was known; with no token left the store
-// is only read, and a known key still gets its answer.
+// is only read, and a known key still gets its answer, or its next attempt.
 func (g *Guard) begin(r *http.Request, c *retrysafe.Call) (*retrysafe.Execution, *retrysafe.Outcome, error) {
 	ctx := r.Context()
-	if g.limits.off() {
+	if g.limits.off() || !g.engine.Healthy() { // while the store does not answer the engine itself refuses
 		return g.engine.Begin(ctx, *c)
 	}
-	if wait, ok := g.limits.lookups.take(c.Scope); !ok {
+	tenant, _, _ := strings.Cut(c.Scope, scopePart) // a limit for each operation would be none
+	if wait, ok := g.limits.lookups.take(tenant); !ok {
 		return nil, nil, &retrysafe.RefusedError{Err: errTooManyLookups, RetryAfter: wait}
 	}
-	limited := g.limits.admit(ctx, c.Scope)
-	if limited != nil {
+	if limited := g.limits.admit(ctx, tenant, c.Scope); limited != nil {
 		out, err := g.engine.Peek(ctx, *c)
 		switch {
+		case errors.Is(err, retrysafe.ErrNotFound) && g.continues(ctx, c.Ref):
+			return g.engine.Begin(ctx, *c)
 		case errors.Is(err, retrysafe.ErrNotFound):
 			return nil, nil, limited
 		case err != nil:
@@ -63,12 +70,31 @@ func (g *Guard) begin(r *http.Request, c *retrysafe.Call) (*retrysafe.Execution,
 		return nil, out, nil
 	}
 	run, out, err := g.engine.Begin(ctx, *c)
-	if run == nil {
-		g.limits.newKeys.giveBack(c.Scope)
+	if run == nil || run.Attempt() > 1 {
+		g.limits.newKeys.giveBack(tenant)
 	} else {
 		g.limits.active.grew(c.Scope)
 	}
 	return run, out, err
+}
+
+// continues reports whether a call that would run is a further attempt of an
+// operation that is known, rather than a new one under a new or expired key.
+func (g *Guard) continues(ctx context.Context, ref retrysafe.Ref) bool {
+	ctx, cancel := context.WithTimeout(ctx, countTimeout)
+	defer cancel()
+	rec, err := g.engine.Store().Load(ctx, ref)
+	if err != nil {
+		return false
+	}
+	switch rec.State {
+	case retrysafe.Retryable:
+		return !rec.Due()
+	case retrysafe.InProgress, retrysafe.Accepted:
+		return true
+	default:
+		return false
+	}
 }
 
 // limiter holds the limits of all scopes.
@@ -96,14 +122,14 @@ func newLimiter(l Limits, s retrysafe.Store) (*limiter, error) {
 
 func (l *limiter) off() bool { return l.newKeys == nil && l.lookups == nil && l.active == nil }
 
-// admit takes what a new key of the scope costs, or says why it cannot.
-func (l *limiter) admit(ctx context.Context, scope string) error {
+// admit takes what a new key in the tenant's scope costs, or says why it cannot.
+func (l *limiter) admit(ctx context.Context, tenant, scope string) error {
 	if full, err := l.active.full(ctx, scope); err != nil {
 		return &retrysafe.RefusedError{Err: retrysafe.ErrUnavailable, RetryAfter: time.Second}
 	} else if full {
 		return &retrysafe.RefusedError{Err: errTooManyActive, RetryAfter: time.Minute}
 	}
-	if wait, ok := l.newKeys.take(scope); !ok {
+	if wait, ok := l.newKeys.take(tenant); !ok {
 		return &retrysafe.RefusedError{Err: errTooManyKeys, RetryAfter: wait}
 	}
 	return nil
@@ -201,7 +227,12 @@ type activeCount struct {
 	at time.Time
 }
 
-const recount = time.Second
+const (
+	recount = time.Second
+	// countTimeout leaves the engine's own steps their time: all together must
+	// refuse within two seconds when the store hangs.
+	countTimeout = 300 * time.Millisecond
+)
 
 func (a *activeKeys) full(ctx context.Context, scope string) (bool, error) {
 	if a == nil {
@@ -214,7 +245,7 @@ func (a *activeKeys) full(ctx context.Context, scope string) (bool, error) {
 		return known.n >= a.most, nil
 	}
 	a.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, recount)
+	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
 	n, err := a.counter.Count(ctx, scope)
 	if err != nil {

@@ -164,6 +164,10 @@ func (o *Options) complete() error {
 	if len(o.Methods) == 0 {
 		o.Methods = []string{http.MethodPost, http.MethodPatch}
 	}
+	o.Methods = slices.Clone(o.Methods)
+	for i, m := range o.Methods {
+		o.Methods[i] = strings.ToUpper(m) // "post" would guard nothing, in silence
+	}
 	o.MinKeyLength = cmpOr(o.MinKeyLength, 16)
 	o.MaxRequest = cmpOr(o.MaxRequest, defaultBody)
 	o.MaxResponse = cmpOr(o.MaxResponse, defaultBody)

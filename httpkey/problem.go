@@ -20,7 +20,8 @@ type problem struct {
 	// retryable: the same request with the same key may get another answer later.
 	retryable bool
 	// safeNewKey: the request under this key has certainly not run, so that it
-	// may be sent under another.
+	// may be sent under another. What may befall a retry and not the attempt
+	// before it (a broken line, an expired login) proves no such thing.
 	safeNewKey bool
 	stripe     stripeError
 }
@@ -42,9 +43,9 @@ var (
 	keyTooShort        = &problem{"key-too-short", 400, "Idempotency-Key is too short", "Use a random value that nobody can guess, such as a UUID.", false, true, invalidRequest}
 	keyPersonal        = &problem{"key-personal-data", 400, "Idempotency-Key looks like personal data", "Keys end up in stores and logs. Use a random value such as a UUID.", false, true, invalidRequest}
 	methodOverride     = &problem{"method-override", 400, "Method override is not allowed here", "Send the request with the method you mean.", false, true, invalidRequest}
-	bodyUnreadable     = &problem{"body-unreadable", 400, "Request body could not be read", "The body ended early or is not what its headers say. Nothing was reserved; send it again.", true, true, invalidRequest}
+	bodyUnreadable     = &problem{"body-unreadable", 400, "Request body could not be read", "The body ended early or is not what its headers say. Nothing was reserved; send it again.", true, false, invalidRequest}
 	firstSentMalformed = &problem{"first-sent-malformed", 400, "Idempotency-First-Sent is malformed", "Send an HTTP date: when the first attempt of this request was sent.", false, true, invalidRequest}
-	callerUnidentified = &problem{"caller-unidentified", 403, "Caller is not identified", "A keyed request needs an authenticated caller, whose key it is.", false, true, stripeError{"invalid_request_error", "account_invalid"}}
+	callerUnidentified = &problem{"caller-unidentified", 403, "Caller is not identified", "A keyed request needs an authenticated caller, whose key it is.", false, false, stripeError{"invalid_request_error", "account_invalid"}}
 	answerEncoded      = &problem{"answer-encoded", 406, "Stored answer has another encoding", "The stored answer cannot be decoded here. Send an Accept-Encoding that allows its Content-Encoding.", false, false, invalidRequest}
 	inFlight           = &problem{"in-flight", 409, "A request is outstanding for this Idempotency-Key", "The first request is still running. Send the same request with the same key again after the time in Retry-After.", true, false, stripeError{"idempotency_error", "idempotency_key_in_use"}}
 	outcomeUnknown     = &problem{"outcome-unknown", 409, "Outcome of the first request is unknown", "The first request may have been executed. It is being looked into; ask again with the same key, and do not send it under another.", true, false, stripeError{"idempotency_error", "idempotency_outcome_unknown"}}

@@ -212,8 +212,12 @@ func (x *exchange) refuseUnsettled(err error) {
 		x.g.replay(x.w, x.r, out)
 		return
 	}
-	if errors.Is(err, retrysafe.ErrNotFound) {
+	switch {
+	case errors.Is(err, retrysafe.ErrNotFound), errors.Is(err, retrysafe.ErrMismatch):
 		err = &retrysafe.RefusedError{Err: retrysafe.ErrUnknown}
+	case errors.Is(err, retrysafe.ErrUnavailable): // to say that it was not executed would be wrong
+		x.g.refuse(x.w, x.r, key, refusal{problem: outcomePending, retryAfter: time.Second})
+		return
 	}
 	x.g.refuse(x.w, x.r, key, x.g.explain(x.r, key, err))
 }
