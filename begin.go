@@ -176,7 +176,7 @@ func (b *begin) start(r *Record) (*Execution, *Outcome, error) {
 	if err := b.ctx.Err(); err != nil { // gone before it started: provably not executed
 		return nil, nil, errors.Join(fmt.Errorf("begin: %w", err), x.Release(b.ctx, err))
 	}
-	x.keepAlive(0)
+	x.keepAlive(x.began)
 	return x, nil, nil
 }
 

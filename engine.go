@@ -40,6 +40,7 @@ type Options struct {
 type Engine struct {
 	*shared
 	policy Policy
+	rounds *rounds
 }
 
 // shared is what engines with different policies over one store have in common.
@@ -104,7 +105,8 @@ func (e *Engine) With(p Policy) (*Engine, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
 	}
-	return &Engine{shared: e.shared, policy: p.withDefaults()}, nil
+	p = p.withDefaults()
+	return &Engine{shared: e.shared, policy: p, rounds: &rounds{clock: e.clock, every: p.Lease / beatsPerLease}}, nil
 }
 
 // Policy returns the engine's policy with its defaults filled in.

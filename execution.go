@@ -30,10 +30,12 @@ type Execution struct {
 	phase    phase     // how far the execution has come
 	rec      Record    // as last stored
 	leaseEnd time.Time // on the engine's clock: when others may suspect us
-	beat     Timer
-	prepared *Result // what CompleteTx handed to a transaction that is not confirmed
+	last     Timer     // of the beat at the end of a run that is too long
+	prepared *Result   // what CompleteTx handed to a transaction that is not confirmed
 	retain   time.Duration
 	step     detached // of the first settlement; later ones make their own
+
+	place place // in the engine's rounds
 }
 
 // phase is how far an execution has come.

@@ -9,21 +9,29 @@ import (
 // beatsPerLease is how often a heartbeat renews one lease: two may be lost.
 const beatsPerLease = 3
 
-// keepAlive schedules the next heartbeat of an attempt that has been running for
-// took: after a third of the lease, or when it has run too long.
-func (x *Execution) keepAlive(took time.Duration) {
+// keepAlive schedules the next heartbeat: after a third of the lease, or when
+// the attempt has run too long.
+func (x *Execution) keepAlive(now time.Time) {
 	e := x.e
-	next := min(e.policy.Lease/beatsPerLease, max(e.policy.MaxRun-took, 0))
+	left := e.policy.MaxRun - now.Sub(x.began)
+	if left >= e.rounds.every {
+		e.rounds.join(x, now)
+		return
+	}
+	if left <= 0 { // it is to be set aside, and that failed
+		left = e.rounds.every
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.beat = e.clock.AfterFunc(next, x.onBeat)
+	x.last = e.clock.AfterFunc(left, x.onBeat)
 }
 
 func (x *Execution) stopBeat() {
+	x.e.rounds.leave(x)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.beat != nil {
-		x.beat.Stop()
+	if x.last != nil {
+		x.last.Stop()
 	}
 }
 
@@ -32,7 +40,7 @@ func (x *Execution) stopBeat() {
 // suspect this owner, and the operation is told to stop.
 func (x *Execution) onBeat() {
 	if !x.tryEnter() { // a checkpoint or a settlement is under way
-		x.keepAlive(x.took())
+		x.keepAlive(x.e.clock.Now())
 		return
 	}
 	defer x.leave()
@@ -48,10 +56,11 @@ func (x *Execution) onBeat() {
 	if x.phase != running {
 		return
 	}
-	if err != nil && !e.clock.Now().Before(x.leaseEnd) {
+	now := e.clock.Now()
+	if err != nil && !now.Before(x.leaseEnd) {
 		x.ctx.end(ErrLost)
 	}
-	x.keepAlive(x.took())
+	x.keepAlive(now)
 }
 
 // renew takes a new lease, with a new checkpoint unless that is zero. If a
@@ -86,8 +95,6 @@ func (x *Execution) setAside(ctx context.Context) {
 		e.observe(EventQuarantined, &got, x.took(), ErrTooLong)
 	case errors.Is(err, ErrSettled), errors.Is(err, ErrLost):
 	default:
-		x.mu.Lock()
-		x.beat = e.clock.AfterFunc(e.policy.Lease/beatsPerLease, x.onBeat)
-		x.mu.Unlock()
+		x.keepAlive(e.clock.Now())
 	}
 }

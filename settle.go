@@ -208,15 +208,15 @@ func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
 	switch {
 	case err == nil:
 		x.prepared = &r
-		x.keepAlive(x.took()) // the next beat asks whether the transaction has ended
+		x.keepAlive(x.e.clock.Now()) // the next beat asks whether the transaction has ended
 		return nil
 	case errors.Is(err, ErrConflict) && got.Owner == x.owner && (got.State == InProgress || got.State == Unknown):
 		x.store(&got, running) // a beat whose reply was lost; the next transaction will do
-		x.keepAlive(x.took())
+		x.keepAlive(x.e.clock.Now())
 	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
 		err = x.lose(&got, err)
 	default:
-		x.keepAlive(x.took())
+		x.keepAlive(x.e.clock.Now())
 	}
 	return errors.Join(fmt.Errorf("complete in transaction: %w", err), rollback(ctx, tx))
 }
