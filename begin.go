@@ -2,6 +2,7 @@ package retrysafe
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -39,23 +40,24 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 		return nil, nil, b.unavailable(err)
 	}
 	mine := fresh(&b.c, &e.policy, b.owner)
-	got, err := b.create(&mine)
+	var got Record
+	err := b.create(&mine, &got)
 	for steps := 0; steps < maxSteps; {
 		switch {
-		case errors.Is(err, ErrNotFound): // it was there and is gone: that reserved nothing
-			got, err = b.create(&mine)
+		case err == nil, is(err, ErrExists), is(err, ErrConflict):
+		case is(err, ErrNotFound): // it was there and is gone: that reserved nothing
 			steps++
+			err = b.create(&mine, &got)
 			continue
-		case errors.Is(err, ErrBusy):
-			got = Record{Ref: b.c.Ref, Operation: b.c.Operation}
-			if err = b.pause(); err != nil {
-				return nil, nil, e.refuse(ErrInFlight, &got)
+		case is(err, ErrBusy):
+			if b.pause() != nil {
+				return nil, nil, e.refuse(ErrInFlight, &Record{Ref: b.c.Ref, Operation: b.c.Operation})
 			}
-			got, err = b.create(&mine)
+			err = b.create(&mine, &got)
 			continue
-		case errors.Is(err, ErrUnreadable):
+		case is(err, ErrUnreadable):
 			return nil, nil, e.refuse(err, &got)
-		case err != nil && !errors.Is(err, ErrExists) && !errors.Is(err, ErrConflict):
+		default:
 			return nil, nil, b.unavailable(err)
 		}
 		if got.Owner == b.owner && got.State == InProgress && !got.Due() {
@@ -74,7 +76,7 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 			return nil, &b.out, nil
 		case v.why == ErrInFlight: //nolint:errorlint // as above
 			found := got
-			if got, err = b.wait(&found); err != nil && !errors.Is(err, ErrNotFound) {
+			if got, err = b.wait(&found); !isAnswer(err) {
 				return nil, nil, e.refuse(ErrInFlight, &found)
 			}
 		case v.do == actRefuse:
@@ -85,7 +87,8 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 			}
 			mine.Owner = b.owner
 			steps++
-			if got, err = b.swap(transition(v.do, &b.c, &e.policy, got, b.owner)); err != nil && !isAnswer(err) {
+			next := transition(v.do, &b.c, &e.policy, got, b.owner)
+			if err = b.send(stepSwap, &next, &got); !isAnswer(err) {
 				e.orphans.add(b.owner)
 				if !orphan.IsZero() {
 					e.orphans.add(orphan)
@@ -93,7 +96,8 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 			}
 		default:
 			steps++
-			if got, err = b.swap(transition(v.do, &b.c, &e.policy, got, Owner{})); err == nil {
+			next := transition(v.do, &b.c, &e.policy, got, Owner{})
+			if err = b.send(stepSwap, &next, &got); err == nil {
 				e.observe(EventLapsed, &got, 0, nil)
 			}
 		}
@@ -122,46 +126,67 @@ func (e *Engine) newStep(ctx context.Context) *detached {
 
 // newOwner draws the nonce of an attempt.
 func (b *begin) newOwner() error {
+	if b.e.rand == nil {
+		_, _ = rand.Read(b.owner[:]) // it never fails; a machine without randomness crashes
+		return nil
+	}
 	if _, err := io.ReadFull(b.e.rand, b.owner[:]); err != nil {
 		return fmt.Errorf("draw owner: %w", err)
 	}
 	return nil
 }
 
-func (b *begin) create(r *Record) (Record, error) {
-	got, err := b.send(func() (Record, error) { return b.e.store.Create(b.step, *r) })
-	if err != nil && !isAnswer(err) {
+// create reserves r. What cannot be confirmed is remembered as an orphan.
+func (b *begin) create(r, got *Record) error {
+	err := b.send(stepCreate, r, got)
+	if !isAnswer(err) {
 		b.e.orphans.add(r.Owner)
 	}
-	return got, err
+	return err
 }
 
-func (b *begin) swap(r Record) (Record, error) {
-	return b.send(func() (Record, error) { return b.e.store.Swap(b.step, r) })
-}
+// The steps of a store that begin sends.
+const (
+	stepCreate = iota
+	stepSwap
+	stepLoad
+)
 
 // send does one step of the store, again if the store cannot say how it ended.
-func (b *begin) send(do func() (Record, error)) (got Record, err error) {
+// Records are large, so they come and go by pointer.
+func (b *begin) send(step int, r, got *Record) (err error) {
 	e := b.e
 	for try := 1; ; try++ {
-		got, err = do()
-		if err == nil || isAnswer(err) {
+		switch step {
+		case stepCreate:
+			*got, err = e.store.Create(b.step, *r)
+		case stepSwap:
+			*got, err = e.store.Swap(b.step, *r)
+		default:
+			*got, err = e.store.Load(b.step, r.Ref)
+		}
+		if isAnswer(err) {
 			e.breaker.note(e.clock, true)
-			return got, err
+			return err
 		}
 		e.observe(EventStoreError, &Record{Ref: b.c.Ref, Operation: b.c.Operation}, 0, err)
 		if try == storeTries || e.clock.Sleep(b.step, time.Duration(try)*10*time.Millisecond) != nil {
 			e.breaker.note(e.clock, false)
-			return got, err
+			return err
 		}
 	}
 }
 
-// isAnswer reports whether err is an answer of the store rather than a failure
-// to give one.
+// isAnswer reports whether err is an answer of the store, success included,
+// rather than a failure to give one.
 func isAnswer(err error) bool {
-	return errors.Is(err, ErrExists) || errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) ||
-		errors.Is(err, ErrBusy) || errors.Is(err, ErrFull) || errors.Is(err, ErrUnreadable)
+	return err == nil || is(err, ErrExists) || is(err, ErrConflict) || is(err, ErrNotFound) ||
+		is(err, ErrBusy) || is(err, ErrFull) || is(err, ErrUnreadable)
+}
+
+// is is errors.Is, quick for the bare sentinel that a store most likely returns.
+func is(err, sentinel error) bool {
+	return err == sentinel || errors.Is(err, sentinel) //nolint:errorlint // errors.Is is what it falls back on
 }
 
 // start turns a confirmed reservation into an execution.

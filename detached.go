@@ -21,10 +21,15 @@ type detached struct {
 	mu       sync.Mutex
 	asked    bool // by Err
 	deadline time.Time
-	cause    error           // why it ended; nil while it lives
-	inner    context.Context // a cancel context, once Done was called
-	cancel   context.CancelCauseFunc
-	timer    Timer
+	cause    error  // why it ended; nil while it lives
+	inner    *inner // once Done was called
+}
+
+// inner is a cancel context of the context package and what ends it.
+type inner struct {
+	context.Context
+	cancel context.CancelCauseFunc
+	timer  Timer // nil if it had ended before
 }
 
 // init prepares d in place.
@@ -50,12 +55,13 @@ func (d *detached) Done() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.inner == nil {
-		d.inner, d.cancel = context.WithCancelCause(context.WithoutCancel(d.parent))
+		d.inner = new(inner)
+		d.inner.Context, d.inner.cancel = context.WithCancelCause(context.WithoutCancel(d.parent))
 		if d.cause != nil {
-			d.cancel(d.cause)
+			d.inner.cancel(d.cause)
 		} else {
 			d.start()
-			d.timer = d.clock.AfterFunc(d.deadline.Sub(d.clock.Now()), func() { d.end(context.DeadlineExceeded) })
+			d.inner.timer = d.clock.AfterFunc(d.deadline.Sub(d.clock.Now()), func() { d.end(context.DeadlineExceeded) })
 		}
 	}
 	return d.inner.Done()
@@ -101,8 +107,8 @@ func (d *detached) Value(key any) any {
 func (d *detached) rest() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.timer != nil {
-		d.timer.Stop()
+	if d.inner != nil && d.inner.timer != nil {
+		d.inner.timer.Stop()
 	}
 }
 
@@ -115,9 +121,7 @@ func (d *detached) end(cause error) {
 	}
 	d.cause = cause
 	if d.inner != nil {
-		d.cancel(cause)
-	}
-	if d.timer != nil {
-		d.timer.Stop()
+		d.inner.cancel(cause)
+		d.inner.timer.Stop()
 	}
 }

@@ -2,7 +2,6 @@ package retrysafe
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -51,7 +50,7 @@ type shared struct {
 	storeTimeout  time.Duration
 	settleTimeout time.Duration
 	clock         Clock
-	rand          io.Reader
+	rand          io.Reader // nil: the system's
 
 	breaker breaker
 	pace    pace
@@ -85,9 +84,6 @@ func New(s Store, opts *Options) (*Engine, error) {
 	sh.waits.most = orDefault(o.MaxWaiters, 10_000)
 	if sh.clock == nil {
 		sh.clock = wallClock{}
-	}
-	if sh.rand == nil {
-		sh.rand = rand.Reader
 	}
 	return (&Engine{shared: sh}).With(o.Policy)
 }

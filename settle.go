@@ -101,14 +101,14 @@ func (x *Execution) swap(ctx context.Context, r Record, s *settlement) (Record, 
 		switch mine := got.Owner == x.owner && got.Attempt == x.attempt; {
 		case err == nil:
 			return got, nil
-		case errors.Is(err, ErrConflict) && mine && s != nil && s.met(&got):
+		case is(err, ErrConflict) && mine && s != nil && s.met(&got):
 			return got, nil
-		case errors.Is(err, ErrConflict) && mine && x.prepared != nil && got.State == Completed && got.Result.Equal(x.prepared):
+		case is(err, ErrConflict) && mine && x.prepared != nil && got.State == Completed && got.Result.Equal(x.prepared):
 			x.ended(&got)
 			return got, ErrSettled
-		case errors.Is(err, ErrConflict) && mine && (got.State == InProgress || got.State == Unknown):
+		case is(err, ErrConflict) && mine && (got.State == InProgress || got.State == Unknown):
 			r.Revision = got.Revision
-		case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
+		case is(err, ErrConflict), is(err, ErrNotFound):
 			return got, x.lose(&got, err)
 		default:
 			e.observe(EventStoreError, &x.rec, x.took(), err)
@@ -139,7 +139,7 @@ func (x *Execution) ended(got *Record) {
 
 // lose notes that the record is not this attempt's any more.
 func (x *Execution) lose(got *Record, err error) error {
-	if errors.Is(err, ErrNotFound) {
+	if is(err, ErrNotFound) {
 		err = fmt.Errorf("%w: it is no longer stored", ErrLost)
 	} else {
 		err = fmt.Errorf("%w: it is %s, attempt %d", ErrLost, got.State, got.Attempt)
@@ -210,10 +210,10 @@ func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
 		x.prepared = &r
 		x.keepAlive(x.e.clock.Now()) // the next beat asks whether the transaction has ended
 		return nil
-	case errors.Is(err, ErrConflict) && got.Owner == x.owner && (got.State == InProgress || got.State == Unknown):
+	case is(err, ErrConflict) && got.Owner == x.owner && (got.State == InProgress || got.State == Unknown):
 		x.store(&got, running) // a beat whose reply was lost; the next transaction will do
 		x.keepAlive(x.e.clock.Now())
-	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
+	case is(err, ErrConflict), is(err, ErrNotFound):
 		err = x.lose(&got, err)
 	default:
 		x.keepAlive(x.e.clock.Now())

@@ -75,8 +75,8 @@ func (w *waits) tell(r *Record, clock Clock) {
 }
 
 // wait waits for the attempt that holds the found record, if the policy says
-// so. It returns the record once it is no longer in flight, ErrNotFound if it
-// is gone, or another error if waiting is not allowed or has lasted too long.
+// so. It returns the record once it is no longer in flight, what the store says
+// instead, or ErrInFlight if waiting is not allowed or has lasted too long.
 func (b *begin) wait(found *Record) (Record, error) {
 	e := b.e
 	if e.policy.InFlight != Wait {
@@ -214,7 +214,8 @@ func (e *Engine) Peek(ctx context.Context, c Call) (*Outcome, error) {
 	b := &begin{e: e, ctx: ctx, c: c}
 	b.budget()
 	defer func() { b.step.end(context.Canceled) }()
-	got, err := b.send(func() (Record, error) { return e.store.Load(b.step, c.Ref) })
+	var got Record
+	err := b.send(stepLoad, &Record{Ref: c.Ref}, &got)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil, ErrNotFound
