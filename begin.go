@@ -42,60 +42,34 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 	mine := fresh(&b.c, &e.policy, b.owner)
 	var got Record
 	err := b.create(&mine, &got)
-	for steps := 0; steps < maxSteps; {
-		switch {
-		case err == nil, is(err, ErrExists), is(err, ErrConflict):
-		case is(err, ErrNotFound): // it was there and is gone: that reserved nothing
-			steps++
-			err = b.create(&mine, &got)
-			continue
-		case is(err, ErrBusy):
-			if b.pause() != nil {
-				return nil, nil, e.refuse(ErrInFlight, &Record{Ref: b.c.Ref, Operation: b.c.Operation})
-			}
-			err = b.create(&mine, &got)
-			continue
-		case is(err, ErrUnreadable):
-			return nil, nil, e.refuse(err, &got)
-		default:
-			return nil, nil, b.unavailable(err)
+	for range maxSteps {
+		if err := b.meet(err, &mine, &got); err != nil {
+			return nil, nil, err
 		}
 		if got.Owner == b.owner && got.State == InProgress && !got.Due() {
 			return b.start(&got)
 		}
-
-		v := decide(&b.c, &e.policy, &got)
-		var orphan Owner
-		if (v.why == ErrInFlight || v.why == ErrUnknown) && (got.Owner == b.owner || e.orphans.take(got.Owner)) { //nolint:errorlint // decide returns the bare sentinels
-			v, orphan = verdict{do: actRerun}, got.Owner // this process reserved it, lost the reply, and never started it
-		}
-		switch {
+		switch v := decide(&b.c, &e.policy, &got); {
 		case v.do == actReplay:
 			e.observe(EventReplayed, &got, 0, nil)
 			b.out = outcomeOf(&got, true)
 			return nil, &b.out, nil
-		case v.why == ErrInFlight: //nolint:errorlint // as above
-			found := got
-			if got, err = b.wait(&found); !isAnswer(err) {
-				return nil, nil, e.refuse(ErrInFlight, &found)
+		case is(v.why, ErrInFlight), is(v.why, ErrUnknown):
+			if got.Owner == b.owner || e.orphans.take(got.Owner) {
+				err = b.adopt(&mine, &got)
+				break
+			}
+			if is(v.why, ErrUnknown) {
+				return nil, nil, e.refuse(ErrUnknown, &got)
+			}
+			if err = b.wait(&got); !isAnswer(err) {
+				return nil, nil, e.refuse(ErrInFlight, &got)
 			}
 		case v.do == actRefuse:
 			return nil, nil, e.refuse(v.why, &got)
 		case v.do.claims():
-			if err = b.newOwner(); err != nil {
-				return nil, nil, b.unavailable(err)
-			}
-			mine.Owner = b.owner
-			steps++
-			next := transition(v.do, &b.c, &e.policy, got, b.owner)
-			if err = b.send(stepSwap, &next, &got); !isAnswer(err) {
-				e.orphans.add(b.owner)
-				if !orphan.IsZero() {
-					e.orphans.add(orphan)
-				}
-			}
+			err = b.claim(v.do, &mine, &got)
 		default:
-			steps++
 			next := transition(v.do, &b.c, &e.policy, got, Owner{})
 			if err = b.send(stepSwap, &next, &got); err == nil {
 				e.observe(EventLapsed, &got, 0, nil)
@@ -103,6 +77,52 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 		}
 	}
 	return nil, nil, e.refuse(ErrInFlight, &got)
+}
+
+// meet brings the call before a record: its own, or the one that was there. Err
+// is how the last step ended.
+func (b *begin) meet(err error, mine, got *Record) error {
+	for {
+		switch {
+		case err == nil, is(err, ErrExists), is(err, ErrConflict):
+			return nil
+		case is(err, ErrNotFound): // it was there and is gone: that reserved nothing
+		case is(err, ErrBusy):
+			if b.pause() != nil {
+				return b.e.refuse(ErrInFlight, &Record{Ref: b.c.Ref, Operation: b.c.Operation})
+			}
+		case is(err, ErrUnreadable):
+			return b.e.refuse(err, got)
+		default:
+			return b.unavailable(err)
+		}
+		err = b.create(mine, got)
+	}
+}
+
+// claim asks for the next attempt at the record it has met.
+func (b *begin) claim(do action, mine, got *Record) error {
+	if err := b.newOwner(); err != nil {
+		return err
+	}
+	mine.Owner = b.owner
+	next := transition(do, &b.c, &b.e.policy, *got, b.owner)
+	err := b.send(stepSwap, &next, got)
+	if !isAnswer(err) {
+		b.e.orphans.add(b.owner)
+	}
+	return err
+}
+
+// adopt claims a reservation that this process made and never started, because
+// its reply was lost.
+func (b *begin) adopt(mine, got *Record) error {
+	orphan := got.Owner
+	err := b.claim(actRerun, mine, got)
+	if !isAnswer(err) {
+		b.e.orphans.add(orphan) // it may be there still
+	}
+	return err
 }
 
 // budget gives the store's steps a new time limit.

@@ -74,18 +74,21 @@ func (w *waits) tell(r *Record, clock Clock) {
 	}
 }
 
-// wait waits for the attempt that holds the found record, if the policy says
-// so. It returns the record once it is no longer in flight, what the store says
-// instead, or ErrInFlight if waiting is not allowed or has lasted too long.
-func (b *begin) wait(found *Record) (Record, error) {
+// wait waits for the attempt that holds the record it has met, if the policy
+// says so. Then got is the record once it is no longer in flight, or the store
+// says what it is instead; ErrInFlight: waiting is not allowed, or was in vain.
+func (b *begin) wait(got *Record) error {
 	e := b.e
 	if e.policy.InFlight != Wait {
-		return *found, ErrInFlight
+		return ErrInFlight
 	}
 	b.startWaiting()
-	got, err := e.await(b.ctx, found.Ref, found.Revision, b.waitUntil)
+	next, err := e.await(b.ctx, got.Ref, got.Revision, b.waitUntil)
 	b.budget()
-	return got, err
+	if err == nil {
+		*got = next
+	}
+	return err
 }
 
 // pause waits a moment for a transaction that holds the key without a visible
