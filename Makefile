@@ -29,7 +29,9 @@ help: ## list the commands
 
 .PHONY: run
 run: ## start the example payment server on 127.0.0.1:8080
-	go run ./examples/quickstart
+	@mkdir -p out
+	go build -o out/quickstart ./examples/quickstart
+	@exec out/quickstart
 
 .PHONY: test
 test: setup fmt vet lint race nested cover smoke ## everything a change must pass, set-up included

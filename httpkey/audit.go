@@ -54,13 +54,16 @@ func Audit(routes []Route, methods ...string) []Unguarded {
 func MuxRoutes(mux *http.ServeMux, patterns []string, wrap ...func(http.Handler) http.Handler) []Route {
 	routes := make([]Route, 0, len(patterns))
 	for _, pattern := range patterns {
-		method, path, ok := strings.Cut(pattern, " ")
-		if !ok {
-			method, path = "", pattern
+		method, path := "", pattern
+		if i := strings.IndexAny(pattern, " \t"); i >= 0 {
+			method, path = pattern[:i], strings.TrimLeft(pattern[i:], " \t")
 		}
 		host, path, _ := strings.Cut(path, "/")
 		probe := &http.Request{Method: cmp.Or(method, http.MethodPost), URL: &url.URL{Path: "/" + probePath(path)}, Host: host}
-		h, _ := mux.Handler(probe)
+		h, found := mux.Handler(probe)
+		if found != pattern { // it is not there, or another is before it: whose guard is no guard of this one
+			h = nil
+		}
 		routes = append(routes, Route{Method: method, Pattern: pattern, Handler: h, Middleware: wrap})
 	}
 	return routes
@@ -115,7 +118,7 @@ func probePath(path string) string {
 	segments := strings.Split(path, "/")
 	for i, s := range segments {
 		if strings.HasPrefix(s, "{") {
-			segments[i] = "x"
+			segments[i] = "httpkey-audit-probe" // what no other pattern is likely to spell out
 		}
 		if s == "{$}" {
 			segments[i] = ""

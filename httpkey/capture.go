@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +18,9 @@ var errHijack = fmt.Errorf("httpkey: Hijack on a guarded route: %w", http.ErrNot
 
 // errSealed: the response belongs to a transaction already.
 var errSealed = errors.New("httpkey: the response was handed to a transaction and cannot change any more")
+
+// errUnfenced: the outcome would be stored before the effects are committed.
+var errUnfenced = errors.New("httpkey: a response that is streamed or over the limit cannot be stored together with its transaction")
 
 // exchange is one guarded request whose handler runs. It is the handler's
 // ResponseWriter: it holds the response until it is durable.
@@ -33,14 +35,20 @@ type exchange struct {
 	sent   http.Header // the header as it was when the status was written, if it changed since
 	status int         // zero until the handler writes it
 	buf    []byte
-	sealed bool  // CompleteTx has taken the response
-	direct bool  // the outcome is stored; writes go straight to the client
-	fault  error // why the response cannot be finished
+	sealed bool // CompleteTx has taken the response
+	// rolledBack: CompleteTx has refused a transaction, and taken none since, so
+	// that the response tells of effects that are undone.
+	rolledBack bool
+	direct     bool  // the outcome is stored; writes go straight to the client
+	fault      error // why the response cannot be finished
 }
 
 // Header returns the handler's own header map. What outer middleware has set on
 // the connection's own is kept apart, so that it is not stored.
 func (x *exchange) Header() http.Header {
+	if x.sealed {
+		return x.header.Clone()
+	}
 	if x.header == nil {
 		x.header = make(http.Header)
 	}
@@ -65,6 +73,9 @@ func (x *exchange) WriteHeader(status int) {
 		x.inform(status)
 	default:
 		x.status = status
+		if len(x.header["Trailer"]) > 0 && x.sent == nil { // the handler may have kept the map, and set them in it
+			x.sent = x.header.Clone()
+		}
 	}
 }
 
@@ -131,7 +142,11 @@ func bodyAllowed(status int) bool {
 
 // goDirect stores the outcome without a body and starts to send.
 func (x *exchange) goDirect() error {
-	if err := x.settle(true); err != nil {
+	if x.rolledBack || x.g.policy.Effects == retrysafe.InTx && x.status < 300 {
+		x.fault = errUnfenced
+		return x.fault
+	}
+	if err := x.settle(bodyAllowed(x.status), false); err != nil {
 		x.fault = err
 		return err
 	}
@@ -143,7 +158,7 @@ func (x *exchange) goDirect() error {
 
 // FlushError does what the stream policy says.
 func (x *exchange) FlushError() error {
-	if x.g.o.Stream != Through {
+	if x.g.o.Stream != Through || x.sealed {
 		return nil
 	}
 	if x.status == 0 {
@@ -221,7 +236,7 @@ func (x *exchange) sendTrailers() {
 func (x *exchange) trailers() map[string][]string {
 	var found map[string][]string
 	add := func(name string, values []string) {
-		if len(values) == 0 || slices.Contains(neverStored, name) {
+		if len(values) == 0 || perExchange[name] {
 			return
 		}
 		if found == nil {

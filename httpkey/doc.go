@@ -16,6 +16,8 @@
 //     [Options.MaxResponse]. Beyond it the outcome is stored without the body,
 //     then the body streams to the first client; a retry is told that the request
 //     was executed, with the stored status and Location, and never runs it again.
+//     Where the effects are InTx such a success is refused: its outcome would be
+//     stored before its transaction commits.
 //   - Flush: held by default. With [Through] the outcome is stored without a body
 //     and the stream begins.
 //   - WriteHeader with 1xx: sent at once to the first client, never replayed.

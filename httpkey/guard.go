@@ -83,6 +83,9 @@ func (g *Guard) with(o Options) (*Guard, error) {
 	case p.OnFailure == retrysafe.ByProof:
 		p.OnFailure = o.Profile.OnFailure
 	}
+	if o.Observe {
+		p.InFlight = retrysafe.Conflict // nobody waits for what is only watched
+	}
 	var err error
 	if n.engine, err = g.base.With(p); err != nil {
 		return nil, fmt.Errorf("httpkey: %w", err)
@@ -101,7 +104,7 @@ func (g *Guard) with(o Options) (*Guard, error) {
 	for _, name := range slices.Concat(replayed, o.ReplayHeaders) {
 		n.stored[http.CanonicalHeaderKey(name)] = true
 	}
-	if g.limits == nil || o.Limits != g.o.Limits {
+	if g.limits == nil || o.Limits != g.o.Limits || o.Observe != g.o.Observe {
 		if n.limits, err = newLimiter(o.Limits, n.engine.Store()); err != nil {
 			return nil, err
 		}
@@ -142,9 +145,12 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !slices.Contains(g.o.Methods, r.Method) {
-		if g.overrides(r) {
+		switch overrides := g.overrides(r); {
+		case overrides && !g.o.Observe:
 			g.refuse(w, r, "", refusal{problem: methodOverride})
 			return
+		case overrides:
+			g.report(methodOverride.code, r, "", false)
 		}
 		g.next.ServeHTTP(w, r)
 		return
@@ -200,7 +206,7 @@ func (g *Guard) call(r *http.Request, s *scratch) (c retrysafe.Call, body []byte
 	if err != nil {
 		return c, nil, &refusal{problem: keyMalformed, found: "The key was not accepted: " + err.Error() + "."}
 	}
-	if re := g.scrutinise(key); re != nil {
+	if re := g.scrutinise(r, key); re != nil {
 		return c, nil, re
 	}
 	if re := g.checkFirstSent(r); re != nil {
@@ -254,18 +260,18 @@ func (g *Guard) overrides(r *http.Request) bool {
 }
 
 // scrutinise looks for keys that are easy to guess or tell of a person.
-func (g *Guard) scrutinise(key string) *refusal {
+func (g *Guard) scrutinise(r *http.Request, key string) *refusal {
 	if g.o.ShortKeys != Ignore && len(key) < g.o.MinKeyLength {
 		if g.o.ShortKeys == Refuse {
 			return &refusal{problem: keyTooShort, found: fmt.Sprintf("It has %d characters; at least %d are needed.", len(key), g.o.MinKeyLength)}
 		}
-		g.warn(keyTooShort)
+		g.warn(r, key, keyTooShort)
 	}
 	if g.o.PersonalData != Ignore && looksPersonal(key) {
 		if g.o.PersonalData == Refuse {
 			return &refusal{problem: keyPersonal}
 		}
-		g.warn(keyPersonal)
+		g.warn(r, key, keyPersonal)
 	}
 	return nil
 }

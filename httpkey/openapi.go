@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+
+	"github.com/retrysafe/retrysafe"
 )
 
 // OpenAPI returns an OpenAPI 3.1 fragment, as JSON, that describes this guard:
@@ -16,26 +18,32 @@ func (g *Guard) OpenAPI() ([]byte, error) {
 	}
 	responses := map[string]any{}
 	for _, p := range problems {
-		if p == responseNotStored {
-			continue
-		}
 		status := p.status
-		if p == keyReused {
+		switch {
+		case p == keyReused:
 			status = g.o.Profile.Mismatch
+		case p == inFlight && g.policy.InFlight == retrysafe.Accept:
+			p = stillRunning
+			status = p.status
 		}
 		headers := map[string]any{"Link": ref("headers", "ProblemLink")}
 		if p.retryable {
 			headers["Retry-After"] = ref("headers", "RetryAfter")
 		}
-		responses[p.code] = map[string]any{
+		response := map[string]any{
 			"description":        fmt.Sprintf("%d. %s. %s", status, p.title, p.detail),
 			"headers":            headers,
 			"content":            map[string]any{media: map[string]any{"schema": ref("schemas", "IdempotencyProblem")}},
 			"x-status":           status,
 			"x-retryable":        p.retryable,
 			"x-safe-new-key":     p.safeNewKey,
-			"x-problem-type-url": g.o.ProblemBase + p.code,
+			"x-problem-type-url": g.page(p.code),
 		}
+		if p == responseNotStored {
+			response["description"] = "The status of the first answer. " + p.title + ". " + p.detail
+			delete(response, "x-status")
+		}
+		responses[p.code] = response
 	}
 	fragment := map[string]any{
 		"components": map[string]any{

@@ -89,8 +89,8 @@ type Options struct {
 	// ProblemBase is put before a problem's code to make its type. Default: the
 	// pages of this project.
 	ProblemBase string
-	// Report is told of what the guard refused, and in observe mode of what it
-	// would have refused or replayed.
+	// Report is told of what the guard refused or warns of, and in observe mode
+	// of what it would have refused or replayed.
 	Report func(Finding)
 	// Logger gets warnings and panics. Default slog.Default().
 	Logger *slog.Logger
@@ -146,10 +146,20 @@ var neverStored = []string{
 	"Date", "Age", "Connection", "Keep-Alive", "Proxy-Connection", "TE", "Transfer-Encoding", "Upgrade", "Content-Length", "Trailer",
 }
 
+// perExchange are the canonical names of neverStored.
+var perExchange = func() map[string]bool {
+	names := make(map[string]bool)
+	for _, name := range neverStored {
+		names[http.CanonicalHeaderKey(name)] = true
+	}
+	return names
+}()
+
 // replayed are the response headers that are stored by default.
 var replayed = []string{
 	"Content-Type", "Content-Encoding", "Content-Language", "Content-Disposition", "Content-Location", "Content-Range",
 	"Location", "Link", "ETag", "Last-Modified", "Retry-After", "Deprecation", "Sunset", "Allow",
+	"X-Content-Type-Options", "Content-Security-Policy", // a replay is no less careful; http.Error sets the first
 }
 
 // complete checks o and fills in its defaults.
@@ -178,13 +188,15 @@ func (o *Options) complete() error {
 		o.Logger = slog.Default()
 	}
 	switch {
+	case o.Profile.Mismatch < 400 || o.Profile.Mismatch > 499 || o.Profile.Envelope > StripeJSON:
+		return errors.New("httpkey: Profile: Mismatch is not a 4xx status, or Envelope none of its constants")
 	case o.MaxRequest < 0 || o.MaxResponse < 0 || o.MinKeyLength < 0:
 		return errors.New("httpkey: a limit is negative")
 	case o.ShortKeys > Ignore || o.PersonalData > Ignore || o.Encoded > DecodeGzip || o.Stream > Through:
 		return errors.New("httpkey: an option holds a value that is none of its constants")
 	}
 	for _, name := range o.ReplayHeaders {
-		if slices.ContainsFunc(neverStored, func(n string) bool { return strings.EqualFold(n, name) }) {
+		if perExchange[http.CanonicalHeaderKey(name)] {
 			return fmt.Errorf("httpkey: ReplayHeaders: %s belongs to one exchange and is never stored", name)
 		}
 	}

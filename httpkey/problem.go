@@ -42,9 +42,9 @@ var (
 	keyMalformed       = &problem{"key-malformed", 400, "Idempotency-Key is malformed", "Send exactly one Idempotency-Key header of 1 to 255 visible ASCII characters.", false, true, invalidRequest}
 	keyTooShort        = &problem{"key-too-short", 400, "Idempotency-Key is too short", "Use a random value that nobody can guess, such as a UUID.", false, true, invalidRequest}
 	keyPersonal        = &problem{"key-personal-data", 400, "Idempotency-Key looks like personal data", "Keys end up in stores and logs. Use a random value such as a UUID.", false, true, invalidRequest}
-	methodOverride     = &problem{"method-override", 400, "Method override is not allowed here", "Send the request with the method you mean.", false, true, invalidRequest}
+	methodOverride     = &problem{"method-override", 400, "Method override is not allowed here", "Send the request with the method you mean.", false, false, invalidRequest}
 	bodyUnreadable     = &problem{"body-unreadable", 400, "Request body could not be read", "The body ended early or is not what its headers say. Nothing was reserved; send it again.", true, false, invalidRequest}
-	firstSentMalformed = &problem{"first-sent-malformed", 400, "Idempotency-First-Sent is malformed", "Send an HTTP date: when the first attempt of this request was sent.", false, true, invalidRequest}
+	firstSentMalformed = &problem{"first-sent-malformed", 400, "Idempotency-First-Sent is malformed", "Send an HTTP date: when the first attempt of this request was sent.", false, false, invalidRequest}
 	callerUnidentified = &problem{"caller-unidentified", 403, "Caller is not identified", "A keyed request needs an authenticated caller, whose key it is.", false, false, stripeError{"invalid_request_error", "account_invalid"}}
 	answerEncoded      = &problem{"answer-encoded", 406, "Stored answer has another encoding", "The stored answer cannot be decoded here. Send an Accept-Encoding that allows its Content-Encoding.", false, false, invalidRequest}
 	inFlight           = &problem{"in-flight", 409, "A request is outstanding for this Idempotency-Key", "The first request is still running. Send the same request with the same key again after the time in Retry-After.", true, false, stripeError{"idempotency_error", "idempotency_key_in_use"}}
@@ -52,12 +52,12 @@ var (
 	keyGone            = &problem{"key-expired", 410, "Idempotency-Key has expired", "The answer under this key is no longer kept. Find out whether the operation took place before you send it under a new key.", false, false, idempotency}
 	firstSentStale     = &problem{"first-sent-stale", 412, "First attempt is too long ago", "The answer of the first attempt may be forgotten already. Find out whether the operation took place before you send it under a new key.", false, false, idempotency}
 	bodyTooLarge       = &problem{"body-too-large", 413, "Request body is too large", "Nothing was reserved.", false, true, invalidRequest}
-	encodingRefused    = &problem{"encoding-unsupported", 415, "Content-Encoding is not supported", "Send the body as it is, without a Content-Encoding.", false, true, invalidRequest}
+	encodingRefused    = &problem{"encoding-unsupported", 415, "Content-Encoding is not supported", "Send the body as it is, without a Content-Encoding.", false, false, invalidRequest}
 	keyReused          = &problem{"key-reused", 422, "Idempotency-Key is already used", "This key belongs to a different request, which is unaffected. Use a new key for a new request.", false, true, idempotency}
 	tooManyKeys        = &problem{"too-many-new-keys", 429, "Too many new keys", "Wait for the time in Retry-After. Retries under known keys are not limited.", true, false, stripeError{"invalid_request_error", "rate_limit"}}
 	tooManyActive      = &problem{"too-many-active-keys", 429, "Too many keys are kept for this caller", "Wait until some have expired. Retries under known keys are not limited.", true, false, stripeError{"invalid_request_error", "rate_limit"}}
 	tooManyLookups     = &problem{"too-many-lookups", 429, "Too many requests under known keys", "Wait for the time in Retry-After.", true, false, stripeError{"invalid_request_error", "rate_limit"}}
-	attemptFailed      = &problem{"attempt-failed", 500, "The attempt failed and was not executed", "Send the same request with the same key again.", true, false, apiError}
+	attemptFailed      = &problem{"attempt-failed", 500, "The attempt failed and may be sent again", "Send the same request with the same key: it runs again, and no effect of it is repeated.", true, false, apiError}
 	attemptUnknown     = &problem{"attempt-unknown", 500, "The attempt failed and may have been executed", "It is being looked into; ask again with the same key, and do not send it under another.", true, false, apiError}
 	storeUnavailable   = &problem{"store-unavailable", 503, "Idempotency store is unavailable", "The request was not executed. Send it again with the same key after the time in Retry-After.", true, false, apiError}
 	recordUnreadable   = &problem{"record-unreadable", 503, "Stored outcome cannot be read", "The request was not executed again. Ask again with the same key, and do not send it under another.", true, false, apiError}
@@ -98,6 +98,13 @@ type stripeBody struct {
 	Error stripeBodyError `json:"error"`
 }
 
+type stripeNotice struct {
+	Object  string `json:"object"`
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	DocURL  string `json:"doc_url"`
+}
+
 type stripeBodyError struct {
 	Type    string `json:"type"`
 	Code    string `json:"code,omitempty"`
@@ -118,37 +125,44 @@ func (g *Guard) write(w http.ResponseWriter, re refusal) {
 	if re.found != "" {
 		detail = re.found + " " + detail
 	}
-	page := g.o.ProblemBase + re.code
-	if g.o.ProblemBase == problemPages {
-		page += ".md"
-	}
+	page := g.page(re.code)
 
 	h := w.Header()
 	h["Cache-Control"] = noStore
 	h["Link"] = []string{"<" + page + `>; rel="describedby"`}
 	h["Content-Language"] = []string{"en"}
-	if re.retryAfter > 0 {
+	if re.retryable {
 		h["Retry-After"] = []string{seconds(re.retryAfter)}
 	}
 	if re.location != "" {
 		h["Location"] = []string{re.location}
 	}
 	var body any
-	if g.o.Profile.Envelope == StripeJSON {
-		h["Content-Type"] = []string{"application/json"}
-		if status >= 400 {
-			h["Stripe-Should-Retry"] = []string{strconv.FormatBool(re.retryable)}
-		}
-		body = stripeBody{stripeBodyError{Type: re.stripe.kind, Code: re.stripe.code, Message: re.title + ". " + detail, DocURL: page}}
-	} else {
+	switch {
+	case g.o.Profile.Envelope == ProblemJSON:
 		h["Content-Type"] = []string{"application/problem+json"}
 		body = problemBody{page, re.title, status, detail, re.code, re.retryable, re.safeNewKey}
+	case status < 400: // good news is no error
+		h["Content-Type"] = []string{"application/json"}
+		body = stripeNotice{"idempotency_notice", re.code, re.title + ". " + detail, page}
+	default:
+		h["Content-Type"] = []string{"application/json"}
+		h["Stripe-Should-Retry"] = []string{strconv.FormatBool(re.retryable)}
+		body = stripeBody{stripeBodyError{re.stripe.kind, re.stripe.code, re.title + ". " + detail, page}}
 	}
 	text, _ := json.Marshal(body) // plain strings always marshal
 	text = append(text, '\n')
 	h["Content-Length"] = []string{strconv.Itoa(len(text))}
 	w.WriteHeader(status)
 	_, _ = w.Write(text)
+}
+
+// page returns the address of a problem's page, which is also its type.
+func (g *Guard) page(code string) string {
+	if g.o.ProblemBase == problemPages {
+		code += ".md"
+	}
+	return g.o.ProblemBase + code
 }
 
 // seconds is a Retry-After: whole seconds, rounded up, at least one.

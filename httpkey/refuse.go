@@ -41,16 +41,17 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, key string, re re
 	g.write(w, re)
 }
 
-func (g *Guard) report(code string, r *http.Request, key string, enforced bool) {
-	g.counts.add(code, enforced)
+func (g *Guard) report(code string, r *http.Request, key string, enforced bool) uint64 {
+	n := g.counts.add(code, enforced)
 	if g.o.Report != nil {
 		g.o.Report(Finding{Code: code, Operation: g.operation(r), KeyHash: HashKey(key), Enforced: enforced})
 	}
+	return n
 }
 
-// warn counts a doubtful key that is let pass, and says so now and then.
-func (g *Guard) warn(p *problem) {
-	if g.counts.add(p.code, false)%1000 == 1 {
+// warn reports a doubtful key that is let pass, and logs it now and then.
+func (g *Guard) warn(r *http.Request, key string, p *problem) {
+	if g.report(p.code, r, key, false)%1000 == 1 {
 		g.o.Logger.Warn("retrysafe: "+p.title, "code", p.code, "advice", p.detail)
 	}
 }

@@ -29,26 +29,21 @@ func (g *Guard) replayFirst(w http.ResponseWriter, r *http.Request, out *retrysa
 		g.write(w, refusal{problem: responseNotStored, status: out.Status, location: first(out.Header["Location"])})
 		return
 	}
-	body := out.Body
-	if encoding := first(out.Header["Content-Encoding"]); encoding != "" && !accepts(r.Header, encoding) {
+	body, encoding, decoded := out.Body, first(out.Header["Content-Encoding"]), false
+	if encoding != "" && !accepts(r.Header, encoding) {
 		plain, ok := decode(body, encoding)
-		if !ok {
+		switch {
+		case ok:
+			body, decoded = plain, true
+		case len(r.Header["Accept-Encoding"]) > 0: // who says nothing takes any (RFC 9110, 12.5.3)
 			g.write(w, refusal{problem: answerEncoded, found: "It is encoded as " + encoding + "."})
 			return
 		}
-		mergeHeader(h, out.Header)
+	}
+	trailers := mergeStored(h, out.Header)
+	if decoded {
 		delete(h, "Content-Encoding")
 		delete(h, "Etag") // it names the encoded bytes
-		body = plain
-	} else {
-		mergeHeader(h, out.Header)
-	}
-	trailers := false
-	for name, values := range out.Header {
-		if strings.HasPrefix(name, http.TrailerPrefix) {
-			h[name] = values
-			trailers = true
-		}
 	}
 	if len(body) > 2048 && !trailers { // net/http counts short bodies by itself
 		h["Content-Length"] = []string{strconv.Itoa(len(body))}
@@ -59,23 +54,58 @@ func (g *Guard) replayFirst(w http.ResponseWriter, r *http.Request, out *retrysa
 	}
 }
 
-// accepts reports whether the request takes an answer in this encoding.
-func accepts(h http.Header, encoding string) bool {
+// mergeStored sets the headers of a stored answer and reports whether some come
+// behind the body. Guards store none that belongs to one exchange, but a
+// handler, a worker or an operator may have.
+func mergeStored(to http.Header, from map[string][]string) (trailers bool) {
+	for name, values := range from {
+		name = http.CanonicalHeaderKey(name)
+		plain, trailer := strings.CutPrefix(name, http.TrailerPrefix)
+		switch {
+		case perExchange[plain]:
+		case name == "Vary":
+			to[name] = append(to[name][:len(to[name]):len(to[name])], values...)
+		default:
+			to[name] = values[:len(values):len(values)]
+			trailers = trailers || trailer
+		}
+	}
+	return trailers
+}
+
+// accepts reports whether the request takes an answer in this encoding, or in
+// these where several were applied.
+func accepts(h http.Header, encodings string) bool {
+	for encoding := range strings.SplitSeq(encodings, ",") {
+		encoding = strings.TrimSpace(encoding)
+		if !strings.EqualFold(encoding, "identity") && !acceptsOne(h, encoding) {
+			return false
+		}
+	}
+	return true
+}
+
+func acceptsOne(h http.Header, encoding string) bool {
+	others := false
 	for _, line := range h["Accept-Encoding"] {
 		for item := range strings.SplitSeq(line, ",") {
 			name, q, _ := strings.Cut(item, ";")
-			name = strings.TrimSpace(name)
-			if !strings.EqualFold(name, encoding) && name != "*" {
-				continue
+			switch name = strings.TrimSpace(name); {
+			case strings.EqualFold(name, encoding):
+				return weighs(q)
+			case name == "*":
+				others = weighs(q)
 			}
-			q = strings.ReplaceAll(q, " ", "")
-			if weight, err := strconv.ParseFloat(strings.TrimPrefix(q, "q="), 64); err == nil && weight == 0 {
-				return false
-			}
-			return true
 		}
 	}
-	return false
+	return others
+}
+
+// weighs reports whether a weight such as "q=0.5" is not zero.
+func weighs(q string) bool {
+	q = strings.ToLower(strings.ReplaceAll(q, " ", ""))
+	weight, err := strconv.ParseFloat(strings.TrimPrefix(q, "q="), 64)
+	return err != nil || weight != 0
 }
 
 // maxDecoded bounds the answer that is decoded for a client that cannot.

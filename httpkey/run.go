@@ -47,7 +47,8 @@ func (x *exchange) serve(next http.Handler, r *http.Request) (err error) {
 		case p != nil:
 			err = &panicError{p, debug.Stack()}
 		default:
-			x.finishBroken(errGoexit) // the goroutine goes on ending behind this
+			x.finishBroken(errGoexit)                   // the goroutine goes on ending behind this,
+			_ = http.NewResponseController(x.w).Flush() // and the server drops what it has not sent
 		}
 	}()
 	next.ServeHTTP(x, r)
@@ -69,16 +70,18 @@ func (x *exchange) finish() {
 	switch {
 	case err == nil && !x.sealed: // the handler completed it with a result of its own
 		x.g.replayFirst(x.w, x.r, &out)
-	case err == nil, errors.Is(err, retrysafe.ErrSettled): // its transaction committed, or it released or quarantined it
+	case err == nil: // its transaction committed
 		x.send()
 	case errors.Is(err, retrysafe.ErrLost), errors.Is(err, retrysafe.ErrUnsettled):
 		x.refuseUnsettled(err)
-	case x.sealed:
+	case x.sealed, x.rolledBack:
 		x.finishUncommitted(err)
+	case errors.Is(err, retrysafe.ErrSettled): // the handler released or quarantined it
+		x.send()
 	case x.fault != nil:
 		x.finishBroken(x.fault)
 	default:
-		if err := x.settle(false); err != nil {
+		if err := x.settle(false, true); err != nil {
 			x.refuseUnsettled(err)
 			return
 		}
@@ -90,13 +93,18 @@ func (x *exchange) finish() {
 // far as the store can say. Settling it as failed waits for a commit that is
 // under way, and meets the answer if it took place.
 func (x *exchange) finishUncommitted(cause error) {
-	err := x.run.Fail(x.r.Context(), fmt.Errorf("%w: %w", errRolledBack, cause))
+	ctx := x.r.Context()
+	err := x.run.Fail(ctx, fmt.Errorf("%w: %w", errRolledBack, cause))
+	settled := errors.Is(err, retrysafe.ErrSettled)
+	if settled {
+		_, err = x.run.Outcome(ctx)
+	}
 	switch {
-	case errors.Is(err, retrysafe.ErrSettled):
+	case settled && err == nil:
 		x.send()
-	case err != nil:
+	case err != nil && !settled:
 		x.refuseUnsettled(err)
-	default:
+	default: // nothing was committed, also if the handler itself has settled that
 		x.g.refuse(x.w, x.r, x.run.Ref().Key, refusal{problem: x.broken(), status: http.StatusServiceUnavailable, retryAfter: time.Second})
 	}
 }
@@ -104,12 +112,13 @@ func (x *exchange) finishUncommitted(cause error) {
 // errRolledBack: the transaction that held the answer did not commit.
 var errRolledBack = errors.New("the transaction rolled back")
 
-// settle settles the execution by the status of the response.
-func (x *exchange) settle(omitted bool) error {
+// settle settles the execution by the status of the response. Done says that
+// the handler will not change it any more.
+func (x *exchange) settle(omitted, done bool) error {
 	ctx := x.r.Context()
 	switch meaning(x.status, x.g.policy.OnFailure) {
 	case stored:
-		return x.run.Complete(ctx, x.result(omitted, !omitted))
+		return x.run.Complete(ctx, x.result(omitted, done))
 	case notExecuted:
 		return x.run.Release(ctx, statusError(x.status))
 	default:
@@ -200,6 +209,12 @@ func (x *exchange) broken() *problem {
 // with the stored one if somebody else settled it, else with what is known.
 func (x *exchange) refuseUnsettled(err error) {
 	key := x.run.Ref().Key
+	if errors.Is(err, retrysafe.ErrSettled) { // by a transaction that committed, whatever its caller was told
+		if out, err := x.run.Outcome(x.r.Context()); err == nil {
+			x.g.replayFirst(x.w, x.r, &out)
+			return
+		}
+	}
 	if !errors.Is(err, retrysafe.ErrLost) {
 		x.g.refuse(x.w, x.r, key, refusal{problem: outcomePending, retryAfter: time.Second})
 		return
@@ -225,7 +240,8 @@ func (x *exchange) refuseUnsettled(err error) {
 // CompleteTx hands the response that the handler has written so far to w over
 // to its transaction, so that effects and answer commit together. Call it as the
 // last step before the commit; the response cannot change afterwards. On an
-// error the transaction is rolled back already.
+// error the transaction is rolled back already; unless another one takes the
+// response, the client is told that the attempt failed, whatever was written.
 //
 // W is the handler's ResponseWriter or one that unwraps to it. Outside a guard
 // it does nothing, so that handlers stay testable.
@@ -250,8 +266,10 @@ func (x *exchange) completeTx(ctx context.Context, tx retrysafe.Tx) error {
 		x.status = http.StatusOK
 	}
 	if err := x.run.CompleteTx(ctx, tx, x.result(false, false)); err != nil {
+		x.rolledBack = true
 		return err
 	}
-	x.sealed = true
+	x.header = x.header.Clone() // the handler may have kept the one it was given
+	x.sealed, x.rolledBack = true, false
 	return nil
 }

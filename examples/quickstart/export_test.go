@@ -1,0 +1,4 @@
+package main
+
+// Run is main with its surroundings as arguments.
+var Run = run
