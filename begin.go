@@ -6,22 +6,37 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 )
 
-// begin is one call on its way to an execution, an outcome or a refusal. All
-// that a replay needs is in it, so that it is the only allocation of one.
+// begin is one call on its way to an execution, an outcome or a refusal. It is
+// reused between calls: nothing of it outlives its own.
 type begin struct {
 	e   *Engine
 	ctx context.Context
 	c   Call
 
-	owner     Owner     // of the attempt that would begin
-	out       Outcome   // what is replayed
-	step      *detached // the context of the store's steps
-	firstStep detached
+	owner     Owner         // of the attempt that would begin
+	step      *detached     // the context of the store's steps
 	waitUntil time.Time     // set once the call waits for another attempt
 	paused    time.Duration // how long the last pause was
+}
+
+var begins = sync.Pool{New: func() any { return new(begin) }}
+
+func (e *Engine) newBegin(ctx context.Context, c *Call) *begin {
+	b := begins.Get().(*begin)
+	b.e, b.ctx, b.c = e, ctx, *c
+	b.step = e.newStep(ctx)
+	return b
+}
+
+// done gives b back.
+func (b *begin) done() {
+	b.step.done()
+	*b = begin{}
+	begins.Put(b)
 }
 
 // storeTries is how often one step is sent when the store cannot say whether it
@@ -33,9 +48,6 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 	if !e.breaker.allow(e.clock) {
 		return nil, nil, b.unavailable(errors.New("it has failed repeatedly and is given a rest"))
 	}
-	b.budget()
-	defer func() { b.step.end(context.Canceled) }()
-
 	if err := b.newOwner(); err != nil {
 		return nil, nil, b.unavailable(err)
 	}
@@ -52,8 +64,8 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 		switch v := decide(&b.c, &e.policy, &got); {
 		case v.do == actReplay:
 			e.observe(EventReplayed, &got, 0, nil)
-			b.out = outcomeOf(&got, true)
-			return nil, &b.out, nil
+			out := outcomeOf(&got, true)
+			return nil, &out, nil
 		case is(v.why, ErrInFlight), is(v.why, ErrUnknown):
 			if got.Owner == b.owner || e.orphans.take(got.Owner) {
 				err = b.adopt(&mine, &got)
@@ -127,21 +139,8 @@ func (b *begin) adopt(mine, got *Record) error {
 
 // budget gives the store's steps a new time limit.
 func (b *begin) budget() {
-	if b.step == nil {
-		b.step = &b.firstStep
-		b.step.init(b.ctx, b.e.clock, b.e.storeTimeout)
-		return
-	}
-	b.step.end(context.Canceled)
+	b.step.done()
 	b.step = b.e.newStep(b.ctx)
-}
-
-// newStep returns a context for steps of the store: the caller's values, a
-// deadline of the engine's, never the caller's cancellation.
-func (e *Engine) newStep(ctx context.Context) *detached {
-	d := new(detached)
-	d.init(ctx, e.clock, e.storeTimeout)
-	return d
 }
 
 // newOwner draws the nonce of an attempt.

@@ -32,6 +32,26 @@ type inner struct {
 	timer  Timer // nil if it had ended before
 }
 
+var steps = sync.Pool{New: func() any { return new(detached) }}
+
+// newStep returns a context for steps of the store: the caller's values, a
+// deadline of the engine's, never the caller's cancellation.
+func (e *Engine) newStep(ctx context.Context) *detached {
+	d := steps.Get().(*detached)
+	d.init(ctx, e.clock, e.storeTimeout)
+	return d
+}
+
+// done ends the context of a step that has returned. If nobody has asked for its
+// channel, nobody waits for it or has derived another from it, and it is reused.
+func (d *detached) done() {
+	d.end(context.Canceled)
+	if d.inner == nil {
+		*d = detached{}
+		steps.Put(d)
+	}
+}
+
 // init prepares d in place.
 func (d *detached) init(parent context.Context, clock Clock, limit time.Duration) {
 	d.parent, d.clock, d.limit = parent, clock, limit

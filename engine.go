@@ -147,7 +147,8 @@ func (e *Engine) Begin(ctx context.Context, c Call) (*Execution, *Outcome, error
 	if err := ctx.Err(); err != nil {
 		return nil, nil, fmt.Errorf("begin: %w", err)
 	}
-	b := &begin{e: e, ctx: ctx, c: c}
+	b := e.newBegin(ctx, &c)
+	defer b.done()
 	return b.run()
 }
 

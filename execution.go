@@ -33,7 +33,6 @@ type Execution struct {
 	last     Timer     // of the beat at the end of a run that is too long
 	prepared *Result   // what CompleteTx handed to a transaction that is not confirmed
 	retain   time.Duration
-	step     detached // of the first settlement; later ones make their own
 
 	place place // in the engine's rounds
 }

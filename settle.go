@@ -90,12 +90,8 @@ func (x *Execution) trySettle(ctx context.Context, s *settlement) (done bool, er
 // S, if not nil, is what r stands for: a record that is so already is r stored.
 func (x *Execution) swap(ctx context.Context, r Record, s *settlement) (Record, error) {
 	e := x.e
-	step := &x.step
-	if step.parent != nil {
-		step = new(detached)
-	}
-	step.init(ctx, e.clock, e.storeTimeout)
-	defer step.end(context.Canceled)
+	step := e.newStep(ctx)
+	defer step.done()
 	for range maxSteps {
 		got, err := e.store.Swap(step, r)
 		switch mine := got.Owner == x.owner && got.Attempt == x.attempt; {

@@ -31,7 +31,8 @@ type Swapper interface {
 // whole or not at all, and once it has returned nil it survives whatever the
 // store's guarantee class says. An error other than the sentinels means "cannot
 // say": the step may have been applied. A store may keep the slices it is given;
-// what it returns must not be changed by the caller. It honours ctx's deadline.
+// what it returns must not be changed by the caller. It honours ctx's deadline, and
+// uses ctx no longer than the step lasts.
 type Store interface {
 	// Create inserts r if its Ref is not there, and returns the record as stored.
 	// Otherwise nothing is written, and it returns the stored record with

@@ -171,7 +171,7 @@ func (e *Engine) look(ctx context.Context, on *watch, ref Ref, seen int64, tick 
 	w.mu.Unlock()
 
 	step := e.newStep(ctx)
-	defer step.end(context.Canceled)
+	defer step.done()
 	got, err := e.store.Load(step, ref)
 
 	w.mu.Lock()
@@ -189,7 +189,7 @@ func (e *Engine) look(ctx context.Context, on *watch, ref Ref, seen int64, tick 
 func (e *Engine) Attach(ctx context.Context, ref Ref) (Outcome, error) {
 	step := e.newStep(ctx)
 	got, err := e.store.Load(step, ref)
-	step.end(context.Canceled)
+	step.done()
 	if err == nil && (got.State == InProgress || got.State == Accepted) && !got.Due() {
 		got, err = e.await(ctx, ref, got.Revision, time.Time{})
 	}
@@ -214,9 +214,8 @@ func (e *Engine) Peek(ctx context.Context, c Call) (*Outcome, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	b := &begin{e: e, ctx: ctx, c: c}
-	b.budget()
-	defer func() { b.step.end(context.Canceled) }()
+	b := e.newBegin(ctx, &c)
+	defer b.done()
 	var got Record
 	err := b.send(stepLoad, &Record{Ref: c.Ref}, &got)
 	switch {
@@ -230,8 +229,8 @@ func (e *Engine) Peek(ctx context.Context, c Call) (*Outcome, error) {
 	switch v := decide(&b.c, &e.policy, &got); {
 	case v.do == actReplay:
 		e.observe(EventReplayed, &got, 0, nil)
-		b.out = outcomeOf(&got, true)
-		return &b.out, nil
+		out := outcomeOf(&got, true)
+		return &out, nil
 	case v.do == actRefuse:
 		return nil, e.refuse(v.why, &got)
 	case v.do == actQuarantine:
