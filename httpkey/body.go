@@ -33,14 +33,14 @@ func (g *Guard) readBody(r *http.Request, buf []byte) ([]byte, error) {
 	if r.ContentLength > limit {
 		return nil, errTooLarge
 	}
-	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
+	if r.Body == nil || r.Body == http.NoBody { // not by its length, which outer middleware may have left behind
 		return buf[:0], nil
 	}
 	if n := r.ContentLength; n > 0 && int64(cap(buf)) < n+1 {
 		buf = make([]byte, 0, n+1) // one more, so that the end is seen without growing
 	}
 	body, err := readAll(r.Body, buf[:0], limit)
-	if err != nil || !encoded {
+	if err != nil || !encoded || len(body) == 0 {
 		return body, err
 	}
 	return g.gunzip(body, limit)

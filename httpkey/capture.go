@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -46,11 +47,11 @@ type exchange struct {
 // Header returns the handler's own header map. What outer middleware has set on
 // the connection's own is kept apart, so that it is not stored.
 func (x *exchange) Header() http.Header {
-	if x.sealed {
-		return x.header.Clone()
-	}
 	if x.header == nil {
 		x.header = make(http.Header)
+	}
+	if x.sealed {
+		return x.header.Clone()
 	}
 	if x.status != 0 && x.sent == nil {
 		x.sent = x.header.Clone() // what is set from now on comes too late, or is a trailer
@@ -146,7 +147,11 @@ func (x *exchange) goDirect() error {
 		x.fault = errUnfenced
 		return x.fault
 	}
-	if err := x.settle(bodyAllowed(x.status), false); err != nil {
+	err := x.settle(bodyAllowed(x.status), false)
+	if errors.Is(err, retrysafe.ErrSettled) && x.run.State() != retrysafe.Completed {
+		err = nil // the handler has released or quarantined it: there is nothing to store
+	}
+	if err != nil {
 		x.fault = err
 		return err
 	}
@@ -215,8 +220,10 @@ func (x *exchange) send() {
 	if expires, ok := x.run.Expires(); ok {
 		h[expiresHeader] = x.g.dates.format(expires)
 	}
-	if !x.direct {
-		x.sendTrailers() // net/http looks for them before it writes the header
+	// Net/http looks for trailers before it writes the header, and counts short
+	// bodies by itself.
+	if !x.direct && !x.sendTrailers() && len(x.buf) > countedBody {
+		h["Content-Length"] = []string{strconv.Itoa(len(x.buf))}
 	}
 	x.w.WriteHeader(x.status)
 	if len(x.buf) > 0 {
@@ -224,11 +231,14 @@ func (x *exchange) send() {
 	}
 }
 
-// sendTrailers hands over what the handler set to come behind the body.
-func (x *exchange) sendTrailers() {
-	for name, values := range x.trailers() {
+// sendTrailers hands over what the handler set to come behind the body, and
+// reports whether there was anything.
+func (x *exchange) sendTrailers() bool {
+	trailers := x.trailers()
+	for name, values := range trailers {
 		x.w.Header()[http.TrailerPrefix+name] = values
 	}
+	return len(trailers) > 0
 }
 
 // trailers returns what the handler has set to come behind the body: names with

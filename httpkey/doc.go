@@ -16,6 +16,8 @@
 //     [Options.MaxResponse]. Beyond it the outcome is stored without the body,
 //     then the body streams to the first client; a retry is told that the request
 //     was executed, with the stored status and Location, and never runs it again.
+//     Where the effects are in a transaction a success must be held: one that is
+//     over the limit or streamed fails the attempt, before anything is committed.
 //     Where the effects are InTx such a success is refused: its outcome would be
 //     stored before its transaction commits.
 //   - Flush: held by default. With [Through] the outcome is stored without a body

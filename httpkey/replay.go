@@ -45,7 +45,7 @@ func (g *Guard) replayFirst(w http.ResponseWriter, r *http.Request, out *retrysa
 		delete(h, "Content-Encoding")
 		delete(h, "Etag") // it names the encoded bytes
 	}
-	if len(body) > 2048 && !trailers { // net/http counts short bodies by itself
+	if len(body) > countedBody && !trailers {
 		h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	}
 	w.WriteHeader(out.Status)
@@ -53,6 +53,10 @@ func (g *Guard) replayFirst(w http.ResponseWriter, r *http.Request, out *retrysa
 		_, _ = w.Write(body) // a client that has gone asks again
 	}
 }
+
+// countedBody is the length up to which net/http finds out by itself how long a
+// body is.
+const countedBody = 2048
 
 // mergeStored sets the headers of a stored answer and reports whether some come
 // behind the body. Guards store none that belongs to one exchange, but a

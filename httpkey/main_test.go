@@ -1,0 +1,10 @@
+package httpkey_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// Nothing that a request started may outlive the tests.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,0 +1,171 @@
+package httpkey_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/httpkey"
+)
+
+func TestW12_ScopeComesFromTheCallerAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.post(t, key, `{"tenant":"acme"}`, with("X-Tenant", "acme")).ran(t, 1, false)
+	b.post(t, key, `{"tenant":"acme"}`, with("X-Tenant", "umbrella")).ran(t, 2, false)
+	b.post(t, key, `{"tenant":"acme"}`, with("X-Tenant", "acme")).ran(t, 1, true)
+	b.post(t, key, `{"tenant":"umbrella"}`, with("X-Tenant", "acme")).refused(t, 422, "key-reused")
+}
+
+func TestW12_CallerWithoutAScopeIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, scope := range map[string]httpkey.ScopeFunc{
+		"error":     func(*http.Request) (string, error) { return "acme", errAnonymous },
+		"empty":     func(*http.Request) (string, error) { return "", nil },
+		"separator": func(*http.Request) (string, error) { return "acme\x1fby\x1falice", nil },
+		"newline":   func(*http.Request) (string, error) { return "acme\n", nil },
+		"delete":    func(*http.Request) (string, error) { return "acme\x7f", nil },
+		"too long":  func(*http.Request) (string, error) { return strings.Repeat("a", 2000), nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, change := range []func(*config){
+				func(c *config) { c.scope = scope },
+				func(c *config) { c.Bind = scope },
+			} {
+				b := setup(t, change)
+				p := b.post(t, key, `{}`).refused(t, 403, "caller-unidentified")
+				b.untouched(t)
+				if p.SafeNewKey {
+					t.Error("told that a new key is safe; a login that has expired proves nothing")
+				}
+				if strings.Contains(p.Detail+p.Title, "nobody is logged in") {
+					t.Error("the client sees an internal error")
+				}
+			}
+		})
+	}
+}
+
+func TestReuseOnAnotherEndpointIsAMismatch(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.post(t, key, `{}`, to("/payments")).ran(t, 1, false)
+	b.post(t, key, `{}`, to("/refunds")).refused(t, 422, "key-reused")
+	b.post(t, key, `{}`, method(http.MethodPatch)).refused(t, 422, "key-reused")
+	b.ranTimes(t, 1)
+}
+
+func TestPerOperationKeepsOperationsApart(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *config) { c.PerOperation = true })
+	b.post(t, key, `{}`, to("/payments")).ran(t, 1, false)
+	b.post(t, key, `{}`, to("/refunds")).ran(t, 2, false)
+	b.post(t, key, `{}`, to("/refunds"), method(http.MethodPatch)).ran(t, 3, false)
+	b.post(t, key, `{}`, to("/payments")).ran(t, 1, true)
+	b.post(t, key, `{"n":1}`, to("/payments")).refused(t, 422, "key-reused")
+}
+
+// Whatever a client puts into its path, it is refused or served, and never told
+// that the server is at fault.
+func TestPerOperationTakesAnyPath(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *config) { c.PerOperation = true })
+	long := "/" + strings.Repeat("a", 3000)
+	for i, path := range []string{long, long + "b", "/a%0Ab", "/a%1Fby%1Falice", "/%00"} {
+		b.post(t, key, `{}`, to(path)).ran(t, i+1, false)
+		b.post(t, key, `{}`, to(path)).ran(t, i+1, true)
+	}
+	for _, r := range b.records(t) {
+		if len(r.Operation) > 1024 {
+			t.Errorf("an operation of %d bytes is stored", len(r.Operation))
+		}
+	}
+}
+
+func TestW27_KeyOfAnotherPrincipalIsAnotherKey(t *testing.T) {
+	t.Parallel()
+	by := func(r *http.Request) (string, error) { return r.Header.Get("X-User"), nil }
+	b := setup(t, func(c *config) { c.Bind = by })
+	b.post(t, key, `{"n":1}`, with("X-User", "mallory")).ran(t, 1, false)
+	b.post(t, key, `{"n":2}`, with("X-User", "alice")).ran(t, 2, false) // not claimed, not visible
+	b.post(t, key, `{"n":1}`, with("X-User", "alice")).refused(t, 422, "key-reused")
+	b.post(t, key, `{"n":2}`, with("X-User", "alice")).ran(t, 2, true)
+	b.post(t, key, `{"n":1}`).refused(t, 403, "caller-unidentified")
+}
+
+func TestPartsOfAScopeCannotBeMistakenForEachOther(t *testing.T) {
+	t.Parallel()
+	refs := map[retrysafe.Ref]bool{}
+	for _, c := range []struct {
+		tenant, path, user string
+		bind, perOperation bool
+	}{
+		{tenant: "a", path: "/x"},
+		{tenant: "a", path: "/x", user: "u", bind: true},
+		{tenant: "a", path: "/x", perOperation: true},
+		{tenant: "a", path: "/x", user: "u", bind: true, perOperation: true},
+		{tenant: "a", path: "/x", user: "POST /x", bind: true},
+		{tenant: "a:b", path: "/x", user: "c", bind: true},
+		{tenant: "a", path: "/x", user: "b:c", bind: true},
+		{tenant: "aby", path: "/x", user: "u", bind: true},
+		{tenant: "aopPOST /x", path: "/x"},
+		{tenant: "a", path: "/x", user: "POST /xbyu", bind: true},
+	} {
+		b := setup(t, func(o *config) {
+			o.PerOperation = c.perOperation
+			if c.bind {
+				o.Bind = func(*http.Request) (string, error) { return c.user, nil }
+			}
+		})
+		b.post(t, key, `{}`, with("X-Tenant", c.tenant), to(c.path)).ran(t, 1, false)
+		ref := b.records(t)[0].Ref
+		if refs[ref] {
+			t.Errorf("%+v has the scope of another: %q", c, ref.Scope)
+		}
+		refs[ref] = true
+	}
+}
+
+func TestOperationMayBeNamed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *config) { c.Operation = func(*http.Request) string { return "pay" } })
+	b.post(t, key, `{}`).ran(t, 1, false)
+	if got := b.state(t).Operation; got != "pay" {
+		t.Errorf("the operation is %q", got)
+	}
+	b.post(t, "", `{}`).refused(t, 400, "key-missing")
+	if got := b.findings[0].Operation; got != "pay" {
+		t.Errorf("the finding names %q", got)
+	}
+}
+
+func TestOperationIsThePattern(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	mux := http.NewServeMux()
+	mux.Handle("/any/{id}", b.Handler)
+	h := b.Handler
+	b.Handler = mux
+	b.post(t, key, `{}`, to("/any/1")).ran(t, 1, false)
+	if got := b.state(t).Operation; got != "POST /any/{id}" {
+		t.Errorf("the operation is %q", got)
+	}
+	// A path value is part of the request though not of the operation.
+	b.post(t, key, `{}`, to("/any/2")).refused(t, 422, "key-reused")
+	b.Handler = h
+}
+
+// Mounting an API under two prefixes must not make its endpoints one.
+func TestReuseUnderAnotherMountIsAMismatch(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	mux := http.NewServeMux()
+	mux.Handle("/eu/", http.StripPrefix("/eu", b.Handler))
+	mux.Handle("/us/", http.StripPrefix("/us", b.Handler))
+	b.Handler = mux
+	b.post(t, key, `{}`, to("/eu/payments")).ran(t, 1, false)
+	b.post(t, key, `{}`, to("/eu/payments")).ran(t, 1, true)
+	b.post(t, key, `{}`, to("/us/payments")).refused(t, 422, "key-reused")
+}
