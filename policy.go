@@ -42,9 +42,11 @@ const (
 type FailurePolicy uint8
 
 const (
+	// DefaultFailure is ByProof, unless a wire profile has another default.
+	DefaultFailure FailurePolicy = iota
 	// ByProof: what the effect mode proves. InTx rolled back: Retryable. Keyed:
 	// Retryable under the same downstream key. Unprotected: Unknown.
-	ByProof FailurePolicy = iota
+	ByProof
 	// StoreFailure: the error is the answer, and every retry gets it.
 	StoreFailure
 	// RetryFailure: the author states that a server error of this operation means

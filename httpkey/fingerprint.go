@@ -99,6 +99,7 @@ func (f *fingerprinter) frame(r *http.Request, body []byte, fs *fields) {
 	path := r.URL.EscapedPath()
 	b = appendText(b, path)
 	b = appendText(b, mount(r.RequestURI, path))
+	b = appendText(b, patternHost(r.Pattern))
 	b = appendQuery(b, r.URL.RawQuery)
 	b = binary.AppendUvarint(b, uint64(len(fs.headers)))
 	for _, name := range fs.headers {
@@ -117,6 +118,17 @@ func mount(requestURI, path string) string {
 	}
 	whole, _, _ := strings.Cut(requestURI, "?")
 	return strings.TrimSuffix(whole, path)
+}
+
+// patternHost returns the host of a pattern that has one: the same path on
+// another such host is another endpoint. Otherwise the host does not count, so
+// that a retry may come through another name of the same service.
+func patternHost(pattern string) string {
+	if _, rest, ok := strings.Cut(pattern, " "); ok {
+		pattern = strings.TrimLeft(rest, " \t")
+	}
+	host, _, _ := strings.Cut(pattern, "/")
+	return host
 }
 
 // appendBody appends the body behind the tag of how it was read.
@@ -245,7 +257,7 @@ func mediaType(contentType string) string {
 
 func isJSON(essence string) bool {
 	const suffix = "+json"
-	return strings.EqualFold(essence, "application/json") ||
+	return essence == "application/json" || strings.EqualFold(essence, "application/json") ||
 		len(essence) > len(suffix) && strings.EqualFold(essence[len(essence)-len(suffix):], suffix)
 }
 

@@ -77,10 +77,10 @@ func (g *Guard) with(o Options) (*Guard, error) {
 	}
 	n := *g
 	p := g.base.Policy()
-	switch {
-	case o.Policy != nil:
+	if o.Policy != nil {
 		p = *o.Policy
-	case p.OnFailure == retrysafe.ByProof:
+	}
+	if p.OnFailure == retrysafe.DefaultFailure {
 		p.OnFailure = o.Profile.OnFailure
 	}
 	if o.Observe {
@@ -166,7 +166,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.refuse(w, r, c.Key, *re)
 		return
 	}
-	if c.Key == "" { // optional, and absent
+	if c.Key == "" { // optional and absent, or guarded already
 		g.pool.Put(s)
 		g.next.ServeHTTP(w, r)
 		return
@@ -221,17 +221,11 @@ func (g *Guard) call(r *http.Request, s *scratch) (c retrysafe.Call, body []byte
 	if len(c.Operation) > maxOperation {
 		c.Operation = strings.ToValidUTF8(c.Operation[:maxOperation], "")
 	}
-	body, err = g.readBody(r, s.body)
-	var outer *http.MaxBytesError
-	switch {
-	case errors.As(err, &outer):
-		return c, nil, &refusal{problem: bodyTooLarge, found: fmt.Sprintf("The limit is %d bytes.", outer.Limit)}
-	case errors.Is(err, errTooLarge):
-		return c, nil, &refusal{problem: bodyTooLarge, found: fmt.Sprintf("The limit is %d bytes.", g.o.MaxRequest)}
-	case errors.Is(err, errEncoding):
-		return c, nil, &refusal{problem: encodingRefused}
-	case err != nil:
-		return c, nil, &refusal{problem: bodyUnreadable}
+	if run, ok := retrysafe.FromContext(r.Context()); ok && run.Ref() == c.Ref {
+		return retrysafe.Call{}, nil, nil // an outer guard holds this very key already
+	}
+	if body, err = g.readBody(r, s.body); err != nil {
+		return c, nil, g.refuseBody(err)
 	}
 	s.body = body
 	c.Fingerprint = s.fp.sum(r, body, c.Scope, &g.fields)
@@ -239,6 +233,21 @@ func (g *Guard) call(r *http.Request, s *scratch) (c retrysafe.Call, body []byte
 		c.Refingerprint = g.refingerprint(r, body, c.Scope, s)
 	}
 	return c, body, nil
+}
+
+// refuseBody says what was wrong with a body.
+func (g *Guard) refuseBody(err error) *refusal {
+	var outer *http.MaxBytesError
+	switch {
+	case errors.As(err, &outer):
+		return &refusal{problem: bodyTooLarge, found: fmt.Sprintf("The limit is %d bytes.", outer.Limit)}
+	case errors.Is(err, errTooLarge):
+		return &refusal{problem: bodyTooLarge, found: fmt.Sprintf("The limit is %d bytes.", g.o.MaxRequest)}
+	case errors.Is(err, errEncoding):
+		return &refusal{problem: encodingRefused}
+	default:
+		return &refusal{problem: bodyUnreadable}
+	}
 }
 
 // refingerprint returns the fingerprint of a request under stored algorithms.

@@ -12,7 +12,7 @@ const maxKey = 255
 var (
 	errEmptyKey    = errors.New("it is empty")
 	errLongKey     = errors.New("it is longer than 255 characters")
-	errBadKey      = errors.New("it contains a character other than visible ASCII")
+	errBadKey      = errors.New("it contains a character other than printable ASCII")
 	errListKey     = errors.New("it contains a comma, so it may be several keys joined into one line")
 	errSpaceKey    = errors.New("it contains a space; quote it or remove the space")
 	errQuoteKey    = errors.New("its quotes are not those of a structured-field string: \"...\" with \\\" and \\\\ as the only escapes and nothing behind the closing quote")

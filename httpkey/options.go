@@ -190,6 +190,8 @@ func (o *Options) complete() error {
 	switch {
 	case o.Profile.Mismatch < 400 || o.Profile.Mismatch > 499 || o.Profile.Envelope > StripeJSON:
 		return errors.New("httpkey: Profile: Mismatch is not a 4xx status, or Envelope none of its constants")
+	case o.Profile.Gone != 0 && o.Profile.Gone != http.StatusGone && o.Profile.Gone != http.StatusNotFound:
+		return errors.New("httpkey: Profile: Gone is neither 410 nor 404")
 	case o.MaxRequest < 0 || o.MaxResponse < 0 || o.MinKeyLength < 0:
 		return errors.New("httpkey: a limit is negative")
 	case o.ShortKeys > Ignore || o.PersonalData > Ignore || o.Encoded > DecodeGzip || o.Stream > Through:

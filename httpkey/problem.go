@@ -39,9 +39,9 @@ var (
 // IETF draft's.
 var (
 	keyMissing         = &problem{"key-missing", 400, "Idempotency-Key is missing", "Send an Idempotency-Key header: one new random value (such as a UUID) for each operation, the same value on each retry of it.", false, true, invalidRequest}
-	keyMalformed       = &problem{"key-malformed", 400, "Idempotency-Key is malformed", "Send exactly one Idempotency-Key header of 1 to 255 visible ASCII characters.", false, true, invalidRequest}
-	keyTooShort        = &problem{"key-too-short", 400, "Idempotency-Key is too short", "Use a random value that nobody can guess, such as a UUID.", false, true, invalidRequest}
-	keyPersonal        = &problem{"key-personal-data", 400, "Idempotency-Key looks like personal data", "Keys end up in stores and logs. Use a random value such as a UUID.", false, true, invalidRequest}
+	keyMalformed       = &problem{"key-malformed", 400, "Idempotency-Key is malformed", "Send exactly one Idempotency-Key header of 1 to 255 printable ASCII characters.", false, true, invalidRequest}
+	keyTooShort        = &problem{"key-too-short", 400, "Idempotency-Key is too short", "Use a random value that nobody can guess, such as a UUID.", false, false, invalidRequest}
+	keyPersonal        = &problem{"key-personal-data", 400, "Idempotency-Key looks like personal data", "Keys end up in stores and logs. Use a random value such as a UUID.", false, false, invalidRequest}
 	methodOverride     = &problem{"method-override", 400, "Method override is not allowed here", "Send the request with the method you mean.", false, false, invalidRequest}
 	bodyUnreadable     = &problem{"body-unreadable", 400, "Request body could not be read", "The body ended early or is not what its headers say. Nothing was reserved; send it again.", true, false, invalidRequest}
 	firstSentMalformed = &problem{"first-sent-malformed", 400, "Idempotency-First-Sent is malformed", "Send an HTTP date: when the first attempt of this request was sent.", false, false, invalidRequest}
@@ -53,7 +53,7 @@ var (
 	firstSentStale     = &problem{"first-sent-stale", 412, "First attempt is too long ago", "The answer of the first attempt may be forgotten already. Find out whether the operation took place before you send it under a new key.", false, false, idempotency}
 	bodyTooLarge       = &problem{"body-too-large", 413, "Request body is too large", "Nothing was reserved.", false, true, invalidRequest}
 	encodingRefused    = &problem{"encoding-unsupported", 415, "Content-Encoding is not supported", "Send the body as it is, without a Content-Encoding.", false, false, invalidRequest}
-	keyReused          = &problem{"key-reused", 422, "Idempotency-Key is already used", "This key belongs to a different request, which is unaffected. Use a new key for a new request.", false, true, idempotency}
+	keyReused          = &problem{"key-reused", 422, "Idempotency-Key is already used", "This key belongs to a different request, which is unaffected. A retry must be the same request; a new operation needs a new key.", false, false, idempotency}
 	tooManyKeys        = &problem{"too-many-new-keys", 429, "Too many new keys", "Wait for the time in Retry-After. Retries under known keys are not limited.", true, false, stripeError{"invalid_request_error", "rate_limit"}}
 	tooManyActive      = &problem{"too-many-active-keys", 429, "Too many keys are kept for this caller", "Wait until some have expired. Retries under known keys are not limited.", true, false, stripeError{"invalid_request_error", "rate_limit"}}
 	tooManyLookups     = &problem{"too-many-lookups", 429, "Too many requests under known keys", "Wait for the time in Retry-After.", true, false, stripeError{"invalid_request_error", "rate_limit"}}
@@ -115,8 +115,11 @@ type stripeBodyError struct {
 // write answers with the refusal in the profile's own envelope.
 func (g *Guard) write(w http.ResponseWriter, re refusal) {
 	status := re.problem.status
-	if re.problem == keyReused {
+	switch {
+	case re.problem == keyReused:
 		status = g.o.Profile.Mismatch
+	case re.problem == keyGone && g.o.Profile.Gone != 0:
+		status = g.o.Profile.Gone
 	}
 	if re.status != 0 {
 		status = re.status

@@ -13,8 +13,10 @@ type Profile struct {
 	Mismatch int
 	// Envelope is the form of refusals.
 	Envelope Envelope
-	// OnFailure is the failure policy where neither the guard nor the engine
-	// says otherwise.
+	// Gone is the status for a key that has expired, where the policy forbids a
+	// new run: 410, or 404 for an API that does not tell. Default 410.
+	Gone int
+	// OnFailure is the failure policy where the guard's policy leaves it open.
 	OnFailure retrysafe.FailurePolicy
 }
 

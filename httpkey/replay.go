@@ -36,7 +36,7 @@ func (g *Guard) replayFirst(w http.ResponseWriter, r *http.Request, out *retrysa
 		case ok:
 			body, decoded = plain, true
 		case len(r.Header["Accept-Encoding"]) > 0: // who says nothing takes any (RFC 9110, 12.5.3)
-			g.write(w, refusal{problem: answerEncoded, found: "It is encoded as " + encoding + "."})
+			g.refuse(w, r, "", refusal{problem: answerEncoded, found: "It is encoded as " + encoding + "."})
 			return
 		}
 	}
@@ -63,6 +63,10 @@ const countedBody = 2048
 // handler, a worker or an operator may have.
 func mergeStored(to http.Header, from map[string][]string) (trailers bool) {
 	for name, values := range from {
+		if name == "Content-Type" || name == "Location" { // nearly every answer's, and always welcome
+			to[name] = values[:len(values):len(values)]
+			continue
+		}
 		name = http.CanonicalHeaderKey(name)
 		plain, trailer := strings.CutPrefix(name, http.TrailerPrefix)
 		switch {

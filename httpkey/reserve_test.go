@@ -293,7 +293,7 @@ func TestW21_MismatchOutranksInFlight(t *testing.T) {
 		<-started
 		before := b.state(t)
 		p := send(t, s, key, `{"n":2}`).refused(t, 422, "key-reused")
-		if p.Retryable || !p.SafeNewKey || p.Title != "Idempotency-Key is already used" {
+		if p.Retryable || p.SafeNewKey || p.Title != "Idempotency-Key is already used" {
 			t.Errorf("the problem is %+v", p)
 		}
 		after := b.state(t)

@@ -44,9 +44,9 @@ func (g *guarded) watch(w http.ResponseWriter, r *http.Request) {
 	defer run.Stop()
 	tee := &tee{ResponseWriter: w}
 	back := false
-	defer func() { // a panic goes on untouched; the key is recorded as failed
+	defer func() { // a panic goes on untouched; the key is free again, as after any failure
 		if !back {
-			_ = run.Fail(r.Context(), errGoexit)
+			_ = run.Release(r.Context(), errGoexit)
 		}
 	}()
 	g.next.ServeHTTP(tee, r)

@@ -56,11 +56,11 @@ var rows = []row{
 		bring: func(t *testing.T, b *bundle) *response { return b.post(t, "k\x01", `{}`) },
 	},
 	{
-		situation: "same key, other fingerprint", code: "key-reused", ietf: 422, stripe: 400, stripeType: "idempotency_error", safeNewKey: true, mayHaveRun: true,
+		situation: "same key, other fingerprint", code: "key-reused", ietf: 422, stripe: 400, stripeType: "idempotency_error", mayHaveRun: true,
 		bring: func(t *testing.T, b *bundle) *response { first(t, b); return b.post(t, key, `{"a":2}`) },
 	},
 	{
-		situation: "same key, other fingerprint, in flight", code: "key-reused", ietf: 422, stripe: 400, stripeType: "idempotency_error", safeNewKey: true,
+		situation: "same key, other fingerprint, in flight", code: "key-reused", ietf: 422, stripe: 400, stripeType: "idempotency_error",
 		bring: func(t *testing.T, b *bundle) *response {
 			b.plant(t, func(*retrysafe.Record) {})
 			return b.post(t, key, `{"a":2}`)

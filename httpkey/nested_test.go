@@ -1,0 +1,76 @@
+package httpkey_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/httpkey"
+)
+
+// TestNestedGuardsAreOne: a guard around a router and one on a route hold the
+// same key once, and the inner one does not answer the outer one with a 409.
+func TestNestedGuardsAreOne(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Handler = b.guard.Handler(b.guard.Handler(b.counted(b.created)))
+	b.post(t, key, `{"n":1}`).ran(t, 1, false)
+	b.post(t, key, `{"n":1}`).ran(t, 1, true)
+	b.post(t, other, `{"n":1}`).ran(t, 2, false)
+}
+
+// TestReuseOnAnotherHostIsAMismatch: a host that a pattern names is part of the
+// endpoint; one that it does not name is not.
+func TestReuseOnAnotherHostIsAMismatch(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	mux := http.NewServeMux()
+	for _, pattern := range []string{"POST a.example/pay", "POST b.example/pay", "POST /any"} {
+		mux.Handle(pattern, b.guard.Handler(b.counted(b.created)))
+	}
+	b.Handler = mux
+	to := func(host, path string) func(*http.Request) {
+		return func(r *http.Request) { r.Host, r.URL.Path, r.RequestURI = host, path, path }
+	}
+	b.post(t, key, `{}`, to("a.example", "/pay")).ran(t, 1, false)
+	b.post(t, key, `{}`, to("b.example", "/pay")).refused(t, http.StatusUnprocessableEntity, "key-reused")
+	b.post(t, other, `{}`, to("c.example", "/any")).ran(t, 2, false)
+	b.post(t, other, `{}`, to("d.example", "/any")).ran(t, 2, true)
+}
+
+// TestExpiredKeyMayBeNotFound: an API that does not tell expired keys from
+// unknown ones answers 404.
+func TestExpiredKeyMayBeNotFound(t *testing.T) {
+	t.Parallel()
+	profile := *httpkey.IETF
+	profile.Gone = http.StatusNotFound
+	b := setup(t, func(c *config) {
+		c.Profile = &profile
+		c.Policy = &retrysafe.Policy{OnExpired: retrysafe.Gone, Retention: 1}
+	})
+	b.post(t, key, `{}`)
+	b.post(t, key, `{}`).refused(t, http.StatusNotFound, "key-expired")
+	profile.Gone = http.StatusTeapot
+	if _, err := b.guard.With(func(o *httpkey.Options) { o.Profile = &profile }); err == nil {
+		t.Error("a teapot is accepted")
+	}
+}
+
+// TestStripeStoresFailuresUnlessThePolicySaysOtherwise: a policy that leaves it
+// open gets the profile's default, one that names a choice gets its own.
+func TestStripeStoresFailuresUnlessThePolicySaysOtherwise(t *testing.T) {
+	t.Parallel()
+	for onFailure, want := range map[retrysafe.FailurePolicy]retrysafe.State{
+		retrysafe.DefaultFailure: retrysafe.Completed, retrysafe.ByProof: retrysafe.Unknown, retrysafe.RetryFailure: retrysafe.Retryable,
+	} {
+		b := setup(t, func(c *config) {
+			c.Profile = httpkey.Stripe
+			c.Policy = &retrysafe.Policy{OnFailure: onFailure}
+			c.handler = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }
+		})
+		b.post(t, key, `{}`)
+		if got := b.state(t).State; got != want {
+			t.Errorf("policy %d: a 500 leaves %s, want %s", onFailure, got, want)
+		}
+	}
+}
