@@ -47,7 +47,7 @@ func (w *world) spawn(after time.Duration, do func()) *actor {
 	a.next, a.stop = iter.Pull(func(yield func(struct{}) bool) {
 		a.yield = yield
 		defer func() {
-			if p := recover(); p != nil && p != any(errCrashed) { //nolint:errorlint // the very value that pause panics with
+			if p := recover(); p != nil && p != any(errCrashed) {
 				panic(p)
 			}
 		}()
