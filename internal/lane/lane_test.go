@@ -1,0 +1,144 @@
+package lane_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/retrysafe/retrysafe/internal/lane"
+)
+
+// trips counts what a lane sends, one second a trip. Odd members fail.
+type trips struct {
+	sizes []int
+}
+
+var errOdd = errors.New("odd")
+
+func (s *trips) send(ctx context.Context, members []int) []lane.Answer[int] {
+	s.sizes = append(s.sizes, len(members)) // one trip at a time: no lock needed, and -race would say so
+	answers := make([]lane.Answer[int], len(members))
+	select {
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+	}
+	for i, m := range members {
+		switch {
+		case ctx.Err() != nil:
+			answers[i].Err = ctx.Err()
+		case m%2 == 1:
+			answers[i].Err = errOdd
+		default:
+			answers[i].Value = m * 10
+		}
+	}
+	return answers
+}
+
+func newLane(s *trips) *lane.Lane[int, int] {
+	return &lane.Lane[int, int]{Send: s.send, Most: 8, Queue: 16, Timeout: 10 * time.Second}
+}
+
+func TestThoseWhoComeMeanwhileTravelTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s trips
+		l := newLane(&s)
+		var wg sync.WaitGroup
+		start := time.Now()
+		for i := range 13 {
+			wg.Go(func() {
+				got, err := l.Do(t.Context(), i)
+				if i%2 == 1 && !errors.Is(err, errOdd) || i%2 == 0 && (err != nil || got != i*10) {
+					t.Errorf("member %d got %d, %v: a neighbour's answer or failure", i, got, err)
+				}
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		if len(s.sizes) != 3 || s.sizes[0] != 1 || s.sizes[1] != 8 || s.sizes[2] != 4 || time.Since(start) != 3*time.Second {
+			t.Errorf("trips of %v in %v, want 1, 8 and 4", s.sizes, time.Since(start))
+		}
+		// When nobody is under way a caller goes at once.
+		if got, err := l.Do(t.Context(), 2); got != 20 || err != nil || len(s.sizes) != 4 {
+			t.Errorf("alone: %d, %v", got, err)
+		}
+	})
+}
+
+func TestAMemberThatLeavesTakesNobodyWithIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s trips
+		l := newLane(&s)
+		first, cancelFirst := context.WithCancel(t.Context())
+		queued, cancelQueued := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if got, err := l.Do(first, 2); got != 20 || err != nil {
+				t.Errorf("cancelled on its way: %d, %v; a trip that has begun is finished", got, err)
+			}
+		})
+		synctest.Wait()
+		cancelFirst()
+		wg.Go(func() {
+			if _, err := l.Do(queued, 4); !errors.Is(err, context.Canceled) {
+				t.Errorf("cancelled in the queue: %v", err)
+			}
+		})
+		synctest.Wait()
+		wg.Go(func() {
+			if got, err := l.Do(t.Context(), 6); got != 60 || err != nil {
+				t.Errorf("behind one that left: %d, %v", got, err)
+			}
+		})
+		synctest.Wait()
+		cancelQueued()
+		wg.Wait()
+		if _, err := l.Do(queued, 8); !errors.Is(err, context.Canceled) || len(s.sizes) != 2 {
+			t.Errorf("a caller that has gone is sent: %v, trips %v", err, s.sizes)
+		}
+	})
+}
+
+func TestTheQueueIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s trips
+		l := newLane(&s)
+		var wg sync.WaitGroup
+		for i := range 17 {
+			wg.Go(func() { _, _ = l.Do(t.Context(), i*2) })
+		}
+		synctest.Wait()
+		if _, err := l.Do(t.Context(), 0); !errors.Is(err, lane.ErrFull) {
+			t.Errorf("one too many: %v", err)
+		}
+		wg.Wait()
+	})
+}
+
+func TestATripEndsInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s trips
+		l := newLane(&s)
+		l.Timeout = time.Millisecond
+		if _, err := l.Do(t.Context(), 2); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a trip without end: %v", err)
+		}
+	})
+}
+
+func BenchmarkAlone(b *testing.B) {
+	l := &lane.Lane[int, int]{Most: 8, Queue: 8, Timeout: time.Second, Send: func(_ context.Context, m []int) []lane.Answer[int] {
+		return make([]lane.Answer[int], len(m))
+	}}
+	b.ReportAllocs()
+	for b.Loop() {
+		_, _ = l.Do(b.Context(), 1)
+	}
+}
