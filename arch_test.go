@@ -35,6 +35,7 @@ var arrows = []arrowRule{
 	{root, []string{"internal/..."}, "the domain stands on the standard library alone"},
 	{"internal/canonjson", nil, "it knows JSON, not keys"},
 	{"internal/faultstore", []string{root}, "it lets any store fail, for tests"},
+	{"internal/lane", nil, "it carries anything; what, it does not know"},
 	{"httpkey", []string{root, "internal/canonjson"}, "the wire speaks to the engine and never to a store"},
 	{"store/memstore", []string{root}, "a store keeps records; it knows no HTTP"},
 	{"store/sealed", []string{root}, "it wraps any store, so it knows none"},

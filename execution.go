@@ -203,6 +203,13 @@ func (x *Execution) Expires() (time.Time, bool) {
 	return x.rec.Deadline, x.phase == settled && x.rec.State != Unknown
 }
 
+// Untouched reports whether nobody has tried to settle the execution so far.
+func (x *Execution) Untouched() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.phase == running && x.prepared == nil && !x.busy
+}
+
 // State returns how the execution stands: InProgress while it is open, and the
 // state that it was settled in afterwards.
 func (x *Execution) State() State {
@@ -259,6 +266,13 @@ func (x *Execution) store(r *Record, p phase) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.rec, x.phase = *r, p
+}
+
+// prepare notes what a transaction holds that is not confirmed, nil for nothing.
+func (x *Execution) prepare(r *Result) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.prepared = r
 }
 
 func (x *Execution) took() time.Duration { return x.e.clock.Now().Sub(x.began) }

@@ -76,7 +76,7 @@ func (x *Execution) renew(ctx context.Context, c Checkpoint) error {
 	}
 	x.store(&got, running)
 	x.leaseEnd = start.Add(x.e.policy.Lease)
-	x.prepared = nil
+	x.prepare(nil)
 	return nil
 }
 

@@ -119,18 +119,19 @@ func (x *Execution) ended(got *Record) {
 	e := x.e
 	x.store(got, settled)
 	x.ctx.rest()
-	took := x.took()
 	kind := EventReleased
 	switch got.State {
 	case Completed:
 		kind = EventCompleted
-		e.pace.note(got.Operation, took)
+		e.pace.note(got.Operation, x.took)
 	case Unknown:
 		kind = EventQuarantined
 	default: // Retryable
 	}
 	e.waits.tell(got, e.clock)
-	e.observe(kind, got, took, nil)
+	if e.observer != nil {
+		e.observe(kind, got, x.took(), nil)
+	}
 }
 
 // lose notes that the record is not this attempt's any more.
@@ -203,7 +204,7 @@ func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
 	got, err := tx.Swap(ctx, next)
 	switch {
 	case err == nil:
-		x.prepared = &r
+		x.prepare(&r)
 		x.keepAlive(x.e.clock.Now()) // the next beat asks whether the transaction has ended
 		return nil
 	case is(err, ErrConflict) && got.Owner == x.owner && (got.State == InProgress || got.State == Unknown):

@@ -40,6 +40,7 @@ type exchange struct {
 	// rolledBack: CompleteTx has refused a transaction, and taken none since, so
 	// that the response tells of effects that are undone.
 	rolledBack bool
+	plain      bool  // all its headers are stored ones, so none is a trailer
 	direct     bool  // the outcome is stored; writes go straight to the client
 	fault      error // why the response cannot be finished
 }
@@ -244,6 +245,9 @@ func (x *exchange) sendTrailers() bool {
 // trailers returns what the handler has set to come behind the body: names with
 // http.TrailerPrefix, and those it announced in the Trailer header.
 func (x *exchange) trailers() map[string][]string {
+	if x.plain {
+		return nil
+	}
 	var found map[string][]string
 	add := func(name string, values []string) {
 		if len(values) == 0 || perExchange[name] {
@@ -279,6 +283,7 @@ func (x *exchange) result(omitted, done bool) retrysafe.Result {
 	for name := range header {
 		whole = whole && x.g.stored[name]
 	}
+	x.plain = whole && x.sent == nil
 	if res.Header = header; !whole {
 		res.Header = make(map[string][]string, len(header))
 		for name, values := range header {

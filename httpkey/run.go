@@ -66,7 +66,10 @@ func (x *exchange) finish() {
 	if x.status == 0 {
 		x.status = http.StatusOK
 	}
-	out, err := x.run.Outcome(ctx)
+	out, err := retrysafe.Outcome{}, retrysafe.ErrOpen
+	if !x.run.Untouched() {
+		out, err = x.run.Outcome(ctx)
+	}
 	switch {
 	case err == nil && !x.sealed: // the handler completed it with a result of its own
 		x.g.replayFirst(x.w, x.r, &out)

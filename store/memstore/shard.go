@@ -19,7 +19,6 @@ type shard struct {
 	mu sync.Mutex
 	// Guarded by mu:
 	entries map[retrysafe.Ref]*entry
-	scopes  map[string]int        // how many entries each scope has; no zeros
 	due     dueHeap               // the forgettable entries, earliest deadline first
 	held    map[retrysafe.Ref]*Tx // keys that an open transaction holds
 	clock   time.Time             // the latest time this shard has seen
@@ -37,15 +36,16 @@ type entry struct {
 
 func (sh *shard) init() {
 	sh.entries = make(map[retrysafe.Ref]*entry)
-	sh.scopes = make(map[string]int)
 	sh.held = make(map[retrysafe.Ref]*Tx)
 }
 
 // shard returns the shard of a key.
 func (s *Store) shard(ref retrysafe.Ref) *shard { return &s.shards[s.index(ref)] }
 
+// index spreads keys over the locks. The scope does not take part: keys differ
+// more than scopes, and one short hash is enough.
 func (s *Store) index(ref retrysafe.Ref) int {
-	return int(maphash.Comparable(s.seed, ref) % shardCount)
+	return int(maphash.String(s.seed, ref.Key) % shardCount)
 }
 
 // tick returns now, or the latest time seen if that is later. Time must not go
@@ -68,19 +68,11 @@ func (sh *shard) holder(ref retrysafe.Ref) *Tx {
 
 func (sh *shard) insert(e *entry) {
 	sh.entries[e.rec.Ref] = e
-	sh.scopes[e.rec.Scope]++
 	sh.file(e)
 }
 
 // remove takes out an entry that is no longer in the due heap.
-func (sh *shard) remove(e *entry) {
-	delete(sh.entries, e.rec.Ref)
-	if n := sh.scopes[e.rec.Scope]; n > 1 {
-		sh.scopes[e.rec.Scope] = n - 1
-	} else {
-		delete(sh.scopes, e.rec.Scope)
-	}
-}
+func (sh *shard) remove(e *entry) { delete(sh.entries, e.rec.Ref) }
 
 // file puts an entry that has been written where its state and deadline belong.
 func (sh *shard) file(e *entry) {
