@@ -62,6 +62,7 @@ fuzz: ## fuzz each target (FUZZTIME=30s, FUZZ=FuzzName for one)
 .PHONY: bench
 bench: ## side-by-side benchmarks as tables (BENCH=regexp COUNT=6)
 	@mkdir -p out
+	cd bench && go test -run=Ratios -ratios -v -timeout=60m ./... | grep -v '^=== '
 	cd bench && go test -run='^$$' -bench='$(BENCH)' -benchmem -count=$(COUNT) -timeout=60m ./... | tee ../out/bench.txt
 	@$(tool) benchstat -col /impl out/bench.txt # .../impl=ours and .../impl=theirs stand side by side
 
