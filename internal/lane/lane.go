@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// ErrFull: too many callers wait already. Nothing was sent.
+// ErrFull says that too many callers wait already. Nothing was sent.
 var ErrFull = errors.New("lane: too many callers wait")
 
 // An Answer is what one member of a trip gets.
