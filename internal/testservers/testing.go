@@ -1,0 +1,113 @@
+package testservers
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+)
+
+// shared is the server that the tests of one process have in common.
+var shared struct {
+	mu     sync.Mutex
+	server *Postgres
+	count  int
+}
+
+// The write-ahead log stays short, since it takes memory here.
+var sharedSettings = map[string]string{"max_wal_size": "128MB"}
+
+// Main is what TestMain calls: it runs the tests and then ends every server.
+func Main(m *testing.M) {
+	m.Run()
+	shared.mu.Lock()
+	shared.server = nil
+	shared.mu.Unlock()
+	if err := Shutdown(); err != nil { // the tests have their verdict already
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+// Shared returns the URL of a fresh database on a server that all tests of the
+// process share, in memory. The database goes away with the test, the server with
+// Main. A test must not kill, pause or reconfigure it, nor a benchmark measure
+// it: that takes a server of its own.
+func Shared(t testing.TB) string {
+	t.Helper()
+	server, name, err := nextShared(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, err := server.CreateDatabase(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the log of %s ends:\n%s", server.name, server.Logs())
+		}
+		if err := server.DropDatabase(context.Background(), name); err != nil {
+			t.Error(err)
+		}
+	})
+	return url
+}
+
+// nextShared starts the shared server if it is not there, and names a database.
+func nextShared(ctx context.Context) (*Postgres, string, error) {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if shared.server == nil {
+		server, err := StartPostgres(ctx, &PostgresOptions{InMemory: true, Settings: sharedSettings})
+		if err != nil {
+			return nil, "", err
+		}
+		shared.server = server
+	}
+	shared.count++
+	return shared.server, fmt.Sprintf("test_%d", shared.count), nil
+}
+
+// NewPostgres starts a server that ends with the test.
+func NewPostgres(t testing.TB, opts *PostgresOptions) *Postgres {
+	t.Helper()
+	p, err := StartPostgres(t.Context(), opts)
+	return endWith(t, p, err)
+}
+
+// NewStandby starts a standby that ends with the test.
+func NewStandby(t testing.TB, primary *Postgres, opts *StandbyOptions) *Standby {
+	t.Helper()
+	s, err := primary.Standby(t.Context(), opts)
+	return endWith(t, s, err)
+}
+
+// NewPgBouncer starts a pooler that ends with the test.
+func NewPgBouncer(t testing.TB, pg *Postgres, opts *PgBouncerOptions) *PgBouncer {
+	t.Helper()
+	b, err := StartPgBouncer(t.Context(), pg, opts)
+	return endWith(t, b, err)
+}
+
+type server interface {
+	Close() error
+	Logs() string
+}
+
+// endWith closes s when the test ends, and shows its log if the test has failed.
+func endWith[S server](t testing.TB, s S, err error) S {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the log of %T ends:\n%s", s, s.Logs())
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
