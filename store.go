@@ -1,6 +1,9 @@
 package retrysafe
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // A Swapper replaces a record by compare-and-swap. A [Store] is one, and so is
 // a transaction of the caller's.
@@ -23,6 +26,28 @@ type Swapper interface {
 	// [ErrUnreadable] says that what is stored cannot be read, not whether the
 	// step was applied.
 	Swap(ctx context.Context, r Record) (Record, error)
+}
+
+// Swapped returns the record that a Swap of r leaves behind where it meets
+// stored, at the store's now, for stores that read before they write. It is what
+// [Swapper] promises, but for Revision, Deadline and UpdatedAt: those are the
+// store's to set.
+func Swapped(stored, r *Record, now time.Time) Record {
+	next := *r
+	next.Ref, next.CreatedAt = stored.Ref, stored.CreatedAt
+	if !r.Claim.IsZero() {
+		next.Owner = r.Claim
+		if r.Attempt == 1 {
+			next.CreatedAt = now
+		}
+		return next
+	}
+	next.Operation, next.Fingerprint, next.KeyText = stored.Operation, stored.Fingerprint, stored.KeyText
+	next.Request, next.Attempt = stored.Request, stored.Attempt
+	if r.Checkpoint.IsZero() {
+		next.Checkpoint = stored.Checkpoint
+	}
+	return next
 }
 
 // A Store keeps records. It stores, the engine decides.

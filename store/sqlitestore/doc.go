@@ -1,0 +1,12 @@
+// Package sqlitestore keeps records in a SQLite database: one file, no server,
+// durable. It is the embedded default, for one machine; several processes may
+// share the file.
+//
+// A step is durable when it returns: the database runs with a write-ahead log
+// and synchronous=FULL. Writers take turns, as SQLite has it; those that come at
+// the same time share one transaction and one flush.
+//
+// [Store.Tx] joins a transaction of the caller's over the same database, so that
+// effects and answer commit together. Begin such a transaction IMMEDIATE: one
+// that reads before it writes may find that it cannot write any more.
+package sqlitestore

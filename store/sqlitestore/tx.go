@@ -1,0 +1,71 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// Tx is a transaction of the caller's that the store has joined. It is not safe
+// for concurrent use. A step that is refused rolls the transaction back, so that
+// a caller who ignores it cannot commit.
+type Tx struct {
+	s  *Store
+	tx *sql.Tx
+}
+
+// Tx joins a transaction over the store's own database.
+func (s *Store) Tx(tx *sql.Tx) *Tx { return &Tx{s, tx} }
+
+// Reserve implements [retrysafe.Tx]. SQLite has one writer at a time: a
+// transaction that has come this far is alone.
+func (t *Tx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+	// A write that changes nothing takes the write lock before the read.
+	if _, err := t.tx.ExecContext(ctx, `UPDATE retrysafe_fence SET revision = revision`); err != nil {
+		return retrysafe.Record{}, t.refuse(fmt.Errorf("reserve key: %w", err))
+	}
+	return load(ctx, t.tx, idOf(ref), t.s.now)
+}
+
+// Create implements [retrysafe.Tx].
+func (t *Tx) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+	return t.do(ctx, step{create: true, r: r})
+}
+
+// Swap implements [retrysafe.Swapper].
+func (t *Tx) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+	return t.do(ctx, step{r: r})
+}
+
+func (t *Tx) do(ctx context.Context, st step) (retrysafe.Record, error) {
+	got, err := t.s.do(ctx, t.tx, &st)
+	if err == nil && st.create && got.ReadAt != got.UpdatedAt {
+		err = retrysafe.ErrExists // its own step sent twice; in one transaction that is a mistake
+	}
+	if err != nil {
+		return got, t.refuse(err)
+	}
+	return got, nil
+}
+
+// refuse rolls back and returns err.
+func (t *Tx) refuse(err error) error {
+	if rollback := t.tx.Rollback(); rollback != nil && !errors.Is(rollback, sql.ErrTxDone) {
+		return errors.Join(err, rollback)
+	}
+	return err
+}
+
+// Commit commits the caller's transaction.
+func (t *Tx) Commit(context.Context) error { return t.tx.Commit() }
+
+// Rollback rolls the caller's transaction back. One that has ended is no error.
+func (t *Tx) Rollback(context.Context) error {
+	if err := t.tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
+		return err
+	}
+	return nil
+}
