@@ -2,7 +2,7 @@ package sqlitestore
 
 import (
 	"context"
-	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -85,12 +85,14 @@ func (s *Store) purge(ctx context.Context, limit int) (n int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	err = s.inTx(ctx, func(conn *sql.Conn) error {
+	var own writer // a purge stands in nobody's way but by the write lock
+	defer func() { err = errors.Join(err, own.close()) }()
+	err = own.inTx(ctx, s.db, func(w *writer) error {
 		now := s.now().UnixMicro()
-		if _, err := conn.ExecContext(ctx, raiseFence, now, limit); err != nil {
+		if _, err := w.ExecContext(ctx, raiseFence, now, limit); err != nil {
 			return fmt.Errorf("raise fence: %w", err)
 		}
-		res, err := conn.ExecContext(ctx, purgeKeys, now, limit)
+		res, err := w.ExecContext(ctx, purgeKeys, now, limit)
 		if err != nil {
 			return fmt.Errorf("purge keys: %w", err)
 		}

@@ -46,5 +46,5 @@ func DSN(path string) string {
 // DB returns the database, for transactions that the store is to join.
 func (s *Store) DB() *sql.DB { return s.db }
 
-// Close closes the database.
-func (s *Store) Close() error { return s.db.Close() }
+// Close closes the database. No step may be under way.
+func (s *Store) Close() error { return errors.Join(s.reads.Close(), s.writer.close(), s.db.Close()) }

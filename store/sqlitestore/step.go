@@ -2,7 +2,6 @@ package sqlitestore
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -21,12 +20,13 @@ type answer = lane.Answer[retrysafe.Record]
 
 // send does the steps of one batch in one transaction, and so in one flush. A
 // step that fails by itself is answered by itself; only if the transaction
-// cannot be finished do all members get its error, and none was applied.
+// cannot be finished do all members get its error, and none was applied, unless
+// it was the commit that failed: then nobody can say.
 func (s *Store) send(ctx context.Context, steps []step) []answer {
 	answers := make([]answer, len(steps))
-	if err := s.inTx(ctx, func(conn *sql.Conn) error {
+	if err := s.writer.inTx(ctx, s.db, func(w *writer) error {
 		for i := range steps {
-			got, err := s.do(ctx, conn, &steps[i])
+			got, err := s.do(ctx, w, &steps[i])
 			if err != nil && !isAnswer(err) {
 				return err
 			}
@@ -46,28 +46,6 @@ func (s *Store) send(ctx context.Context, steps []step) []answer {
 func isAnswer(err error) bool {
 	return errors.Is(err, retrysafe.ErrExists) || errors.Is(err, retrysafe.ErrConflict) ||
 		errors.Is(err, retrysafe.ErrNotFound) || errors.Is(err, retrysafe.ErrUnreadable)
-}
-
-// inTx runs do in an IMMEDIATE transaction on a connection of its own. The
-// commit does not end with ctx.
-func (s *Store) inTx(ctx context.Context, do func(*sql.Conn) error) error {
-	conn, err := s.db.Conn(ctx)
-	if err != nil {
-		return fmt.Errorf("connect: %w", err)
-	}
-	defer conn.Close()
-	if _, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
-		return fmt.Errorf("begin: %w", err)
-	}
-	if err := do(conn); err != nil {
-		_, rollback := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
-		return errors.Join(err, rollback)
-	}
-	if _, err := conn.ExecContext(context.WithoutCancel(ctx), "COMMIT"); err != nil {
-		_, rollback := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
-		return errors.Join(fmt.Errorf("commit: %w", err), rollback)
-	}
-	return nil
 }
 
 // do does one step inside a transaction that holds the write lock.

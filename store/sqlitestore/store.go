@@ -34,9 +34,11 @@ type Options struct {
 
 // Store keeps records in a SQLite database. It is safe for concurrent use.
 type Store struct {
-	db    *sql.DB
-	steps lane.Lane[step, retrysafe.Record]
-	clock atomic.Int64 // the latest time seen, in microseconds: time does not go back
+	db     *sql.DB
+	steps  lane.Lane[step, retrysafe.Record]
+	writer writer // of the lane's trips
+	reads  *sql.Stmt
+	clock  atomic.Int64 // the latest time seen, in microseconds: time does not go back
 }
 
 // New returns a store over db, whose connections must be configured as [Open]
@@ -59,6 +61,10 @@ func New(ctx context.Context, db *sql.DB, opts *Options) (*Store, error) {
 		if err := Migrate(ctx, db); err != nil {
 			return nil, err
 		}
+	}
+	var err error
+	if s.reads, err = db.PrepareContext(ctx, selectKey); err != nil {
+		return nil, fmt.Errorf("sqlitestore: prepare: %w", err)
 	}
 	return s, nil
 }
@@ -96,7 +102,7 @@ func idOf(ref retrysafe.Ref) []byte {
 // Create implements [retrysafe.Store]. A key that exists costs one read, and no
 // write lock.
 func (s *Store) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	got, err := load(ctx, s.db, idOf(r.Ref), s.now)
+	got, err := s.Load(ctx, r.Ref)
 	switch {
 	case err == nil && got.Owner == r.Owner && !r.Owner.IsZero():
 		return got, nil
@@ -115,7 +121,7 @@ func (s *Store) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record,
 
 // Load implements [retrysafe.Store].
 func (s *Store) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
-	return load(ctx, s.db, idOf(ref), s.now)
+	return decode(s.reads.QueryRowContext(ctx, idOf(ref)), s.now)
 }
 
 // Count implements [retrysafe.Counter].
@@ -132,8 +138,12 @@ type querier interface {
 }
 
 func load(ctx context.Context, q querier, id []byte, now func() time.Time) (retrysafe.Record, error) {
+	return decode(q.QueryRowContext(ctx, selectKey, id), now)
+}
+
+func decode(row *sql.Row, now func() time.Time) (retrysafe.Record, error) {
 	var b []byte
-	err := q.QueryRowContext(ctx, selectKey, id).Scan(&b)
+	err := row.Scan(&b)
 	if errors.Is(err, sql.ErrNoRows) {
 		return retrysafe.Record{}, retrysafe.ErrNotFound
 	}
