@@ -130,8 +130,8 @@ func (b *begin) claim(do action, mine, got *Record) error {
 // its reply was lost.
 func (b *begin) adopt(mine, got *Record) error {
 	orphan := got.Owner
-	err := b.claim(actRerun, mine, got)
-	if !isAnswer(err) {
+	err := b.claim(actResume, mine, got)
+	if !isAnswer(err) || err != nil && got.Owner == orphan {
 		b.e.orphans.add(orphan) // it may be there still
 	}
 	return err

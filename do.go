@@ -26,21 +26,32 @@ func (e *Engine) Do(ctx context.Context, c Call, fn func(context.Context, *Execu
 	switch {
 	case settled == nil: // fn completed it, or its transaction did
 		return out, nil
-	case !errors.Is(settled, ErrOpen):
-		if errors.Is(settled, ErrSettled) { // released or quarantined by fn
-			settled = nil
-		}
+	case errors.Is(settled, ErrSettled): // released or quarantined by fn
+		return Outcome{}, err
+	case errors.Is(settled, ErrLost), errors.Is(settled, ErrUnsettled):
 		return Outcome{}, errors.Join(err, settled)
-	case err != nil && e.policy.OnFailure == RetryFailure:
-		return Outcome{}, errors.Join(err, x.Release(ctx, err))
-	case err != nil:
-		return Outcome{}, errors.Join(err, x.Fail(ctx, err))
+	case err == nil && x.Fenced():
+		err = errRolledBack
+	}
+	if err != nil {
+		end := x.Fail
+		if e.policy.OnFailure == RetryFailure {
+			end = x.Release
+		}
+		failed := end(ctx, err)
+		if errors.Is(failed, ErrSettled) { // its transaction had committed after all
+			return x.Outcome(ctx)
+		}
+		return Outcome{}, errors.Join(err, failed)
 	}
 	if err := x.Complete(ctx, result); err != nil {
 		return Outcome{}, err
 	}
 	return x.Outcome(ctx)
 }
+
+// errRolledBack: the transaction that was to hold the answer did not commit.
+var errRolledBack = errors.New("retrysafe: the transaction that held the answer rolled back")
 
 // errGoexit stands for a function that ended its goroutine.
 var errGoexit = errors.New("the operation ended its goroutine")

@@ -32,6 +32,7 @@ type Execution struct {
 	leaseEnd time.Time // on the engine's clock: when others may suspect us
 	last     Timer     // of the beat at the end of a run that is too long
 	prepared *Result   // what CompleteTx handed to a transaction that is not confirmed
+	fenced   bool      // CompleteTx was called: the answer belongs to a transaction
 	retain   time.Duration
 
 	place place // in the engine's rounds
@@ -53,7 +54,7 @@ func (e *Engine) execution(ctx context.Context, r *Record) *Execution {
 	now := e.clock.Now()
 	x := &Execution{
 		e: e, ref: r.Ref, owner: r.Owner, attempt: r.Attempt, began: now,
-		rec: *r, leaseEnd: now.Add(e.policy.Lease),
+		rec: *r, leaseEnd: now.Add(r.Deadline.Sub(r.ReadAt)), // what is left of it by the store's own word
 	}
 	x.ctx.init(ctx, e.clock, e.policy.MaxRun)
 	x.ctx.deadline = now.Add(e.policy.MaxRun)
@@ -208,6 +209,14 @@ func (x *Execution) Untouched() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.phase == running && x.prepared == nil && !x.busy
+}
+
+// Fenced reports whether the answer was handed to a transaction, whatever became
+// of that.
+func (x *Execution) Fenced() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.fenced
 }
 
 // State returns how the execution stands: InProgress while it is open, and the

@@ -19,9 +19,13 @@ func (o *orphans) add(owner Owner) {
 	if o.known == nil {
 		o.known = make(map[Owner]struct{})
 	}
-	if len(o.known) < maxOrphans {
-		o.known[owner] = struct{}{}
+	if len(o.known) >= maxOrphans {
+		for one := range o.known { // most were never stored: any will do
+			delete(o.known, one)
+			break
+		}
 	}
+	o.known[owner] = struct{}{}
 }
 
 // take removes owner and reports whether it was there: one caller gets it.

@@ -104,6 +104,9 @@ func (x *Execution) swap(ctx context.Context, r Record, s *settlement) (Record, 
 			return got, ErrSettled
 		case is(err, ErrConflict) && mine && (got.State == InProgress || got.State == Unknown):
 			r.Revision = got.Revision
+			if r.ProviderRef == "" {
+				r.ProviderRef = got.ProviderRef
+			}
 		case is(err, ErrConflict), is(err, ErrNotFound):
 			return got, x.lose(&got, err)
 		default:
@@ -199,6 +202,7 @@ func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
 	x.stopBeat()
 	s := settlement{state: Completed, result: &r}
 	x.mu.Lock()
+	x.fenced = true
 	next := s.apply(x.rec, x.retain, &x.e.policy)
 	x.mu.Unlock()
 	got, err := tx.Swap(ctx, next)
@@ -207,6 +211,9 @@ func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
 		x.prepare(&r)
 		x.keepAlive(x.e.clock.Now()) // the next beat asks whether the transaction has ended
 		return nil
+	case is(err, ErrConflict) && got.Owner == x.owner && x.prepared != nil && got.State == Completed && got.Result.Equal(x.prepared):
+		x.ended(&got) // the transaction before this one had committed
+		err = ErrSettled
 	case is(err, ErrConflict) && got.Owner == x.owner && (got.State == InProgress || got.State == Unknown):
 		x.store(&got, running) // a beat whose reply was lost; the next transaction will do
 		x.keepAlive(x.e.clock.Now())

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
 	"strconv"
@@ -36,7 +35,8 @@ type exchange struct {
 	sent   http.Header // the header as it was when the status was written, if it changed since
 	status int         // zero until the handler writes it
 	buf    []byte
-	sealed bool // CompleteTx has taken the response
+	sealed bool             // CompleteTx has taken the response
+	taken  retrysafe.Result // as CompleteTx took it
 	// rolledBack: CompleteTx has refused a transaction, and taken none since, so
 	// that the response tells of effects that are undone.
 	rolledBack bool
@@ -148,7 +148,7 @@ func (x *exchange) goDirect() error {
 		x.fault = errUnfenced
 		return x.fault
 	}
-	err := x.settle(bodyAllowed(x.status), false)
+	err := x.settle(bodyAllowed(x.status))
 	if errors.Is(err, retrysafe.ErrSettled) && x.run.State() != retrysafe.Completed {
 		err = nil // the handler has released or quarantined it: there is nothing to store
 	}
@@ -274,33 +274,30 @@ func (x *exchange) trailers() map[string][]string {
 	return found
 }
 
-// result returns the response as it is stored. The handler's own header map
-// will do if it is done with it and all of it is stored.
-func (x *exchange) result(omitted, done bool) retrysafe.Result {
+// result returns the response as it is stored. Its header is a copy: whoever
+// keeps the handler's own map cannot reach what is stored.
+func (x *exchange) result(omitted bool) retrysafe.Result {
 	res := retrysafe.Result{Status: x.status, Omitted: omitted}
 	header := x.final()
-	whole := done
-	for name := range header {
-		whole = whole && x.g.stored[name]
-	}
-	x.plain = whole && x.sent == nil
-	if res.Header = header; !whole {
+	if len(header) > 0 {
 		res.Header = make(map[string][]string, len(header))
-		for name, values := range header {
-			if x.g.stored[name] {
-				res.Header[name] = values
-			}
+	}
+	var copies copier
+	for name, values := range header {
+		if x.g.stored[name] {
+			res.Header[name] = copies.of(values)
 		}
 	}
+	x.plain = len(res.Header) == len(header) && x.sent == nil
 	if omitted {
 		return res
 	}
 	res.Body = x.buf
-	if trailers := x.trailers(); trailers != nil {
-		res.Header = maps.Clone(res.Header)
-		for name, values := range trailers {
-			res.Header[http.TrailerPrefix+name] = values
+	for name, values := range x.trailers() {
+		if res.Header == nil {
+			res.Header = make(map[string][]string)
 		}
+		res.Header[http.TrailerPrefix+name] = copies.of(values)
 	}
 	return res
 }
@@ -308,13 +305,14 @@ func (x *exchange) result(omitted, done bool) retrysafe.Result {
 // mergeHeader sets what from holds in to. Vary is added to, because outer
 // middleware has its own reasons to vary. Trailers are not headers.
 func mergeHeader(to, from http.Header) {
+	var copies copier
 	for name, values := range from {
 		switch {
 		case name == "Vary":
 			to[name] = append(to[name][:len(to[name]):len(to[name])], values...)
 		case name == "Trailer", strings.HasPrefix(name, http.TrailerPrefix):
 		default:
-			to[name] = values[:len(values):len(values)]
+			to[name] = copies.of(values)
 		}
 	}
 }

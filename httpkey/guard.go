@@ -20,12 +20,6 @@ const (
 	firstSentHeader = "Idempotency-First-Sent"
 )
 
-// Header values that never change are shared.
-var (
-	noStore   = []string{"no-store"}
-	trueValue = []string{"true"}
-)
-
 // A Guard makes handlers retry-safe. It is safe for concurrent use.
 type Guard struct {
 	base   *retrysafe.Engine // as it was given

@@ -131,7 +131,7 @@ func (g *Guard) write(w http.ResponseWriter, re refusal) {
 	page := g.page(re.code)
 
 	h := w.Header()
-	h["Cache-Control"] = noStore
+	h["Cache-Control"] = []string{"no-store"}
 	h["Link"] = []string{"<" + page + `>; rel="describedby"`}
 	h["Content-Language"] = []string{"en"}
 	if re.retryable {

@@ -16,8 +16,9 @@ import (
 // replay answers with a stored outcome: its status, headers and exact bytes.
 func (g *Guard) replay(w http.ResponseWriter, r *http.Request, out *retrysafe.Outcome) {
 	h := w.Header()
-	h[replayedHeader] = trueValue
-	h["Cache-Control"] = noStore
+	own := [...]string{"true", "no-store"} // no two responses share memory that a middleware may write to
+	h[replayedHeader] = own[0:1:1]
+	h["Cache-Control"] = own[1:2:2]
 	g.replayFirst(w, r, out)
 }
 
@@ -48,7 +49,11 @@ func (g *Guard) replayFirst(w http.ResponseWriter, r *http.Request, out *retrysa
 	if len(body) > countedBody && !trailers {
 		h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	}
-	w.WriteHeader(out.Status)
+	status := out.Status
+	if status < 200 || status > 999 { // a worker's or an operator's: it was executed
+		status = http.StatusOK
+	}
+	w.WriteHeader(status)
 	if len(body) > 0 {
 		_, _ = w.Write(body) // a client that has gone asks again
 	}
@@ -62,9 +67,10 @@ const countedBody = 2048
 // behind the body. Guards store none that belongs to one exchange, but a
 // handler, a worker or an operator may have.
 func mergeStored(to http.Header, from map[string][]string) (trailers bool) {
+	var copies copier
 	for name, values := range from {
 		if name == "Content-Type" || name == "Location" { // nearly every answer's, and always welcome
-			to[name] = values[:len(values):len(values)]
+			to[name] = copies.of(values)
 			continue
 		}
 		name = http.CanonicalHeaderKey(name)
@@ -74,11 +80,25 @@ func mergeStored(to http.Header, from map[string][]string) (trailers bool) {
 		case name == "Vary":
 			to[name] = append(to[name][:len(to[name]):len(to[name])], values...)
 		default:
-			to[name] = values[:len(values):len(values)]
+			to[name] = copies.of(values)
 			trailers = trailers || trailer
 		}
 	}
 	return trailers
+}
+
+// copier copies header values for a response: middleware around a guard may
+// write to what it finds there, and must not reach what is stored. Most answers
+// need one allocation.
+type copier struct{ room []string }
+
+func (c *copier) of(values []string) []string {
+	if cap(c.room)-len(c.room) < len(values) {
+		c.room = make([]string, 0, max(len(values), 4))
+	}
+	at := len(c.room)
+	c.room = append(c.room, values...)
+	return c.room[at:len(c.room):len(c.room)]
 }
 
 // accepts reports whether the request takes an answer in this encoding, or in
@@ -138,15 +158,15 @@ type dates struct{ last atomic.Pointer[date] }
 
 type date struct {
 	second int64
-	text   []string
+	text   string
 }
 
 func (d *dates) format(t time.Time) []string {
 	second := t.Unix()
 	if last := d.last.Load(); last != nil && last.second == second {
-		return last.text
+		return []string{last.text}
 	}
-	next := &date{second, []string{t.UTC().Format(http.TimeFormat)}}
+	next := &date{second, t.UTC().Format(http.TimeFormat)}
 	d.last.Store(next)
-	return next.text
+	return []string{next.text}
 }

@@ -1,6 +1,7 @@
 package httpkey
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,20 +72,20 @@ func (x *exchange) finish() {
 		out, err = x.run.Outcome(ctx)
 	}
 	switch {
-	case err == nil && !x.sealed: // the handler completed it with a result of its own
+	case err == nil && !(x.sealed && out.Result.Equal(&x.taken)): // the handler completed it with a result of its own
 		x.g.replayFirst(x.w, x.r, &out)
 	case err == nil: // its transaction committed
 		x.send()
 	case errors.Is(err, retrysafe.ErrLost), errors.Is(err, retrysafe.ErrUnsettled):
 		x.refuseUnsettled(err)
-	case x.sealed, x.rolledBack:
+	case x.sealed, x.rolledBack, errors.Is(err, retrysafe.ErrOpen) && x.run.Fenced():
 		x.finishUncommitted(err)
 	case errors.Is(err, retrysafe.ErrSettled): // the handler released or quarantined it
 		x.send()
 	case x.fault != nil:
 		x.finishBroken(x.fault)
 	default:
-		if err := x.settle(false, true); err != nil {
+		if err := x.settle(false); err != nil {
 			x.refuseUnsettled(err)
 			return
 		}
@@ -100,7 +101,11 @@ func (x *exchange) finishUncommitted(cause error) {
 	err := x.run.Fail(ctx, fmt.Errorf("%w: %w", errRolledBack, cause))
 	settled := errors.Is(err, retrysafe.ErrSettled)
 	if settled {
-		_, err = x.run.Outcome(ctx)
+		var out retrysafe.Outcome
+		if out, err = x.run.Outcome(ctx); err == nil && !(x.sealed && out.Result.Equal(&x.taken)) {
+			x.g.replayFirst(x.w, x.r, &out)
+			return
+		}
 	}
 	switch {
 	case settled && err == nil:
@@ -115,13 +120,12 @@ func (x *exchange) finishUncommitted(cause error) {
 // errRolledBack: the transaction that held the answer did not commit.
 var errRolledBack = errors.New("the transaction rolled back")
 
-// settle settles the execution by the status of the response. Done says that
-// the handler will not change it any more.
-func (x *exchange) settle(omitted, done bool) error {
+// settle settles the execution by the status of the response.
+func (x *exchange) settle(omitted bool) error {
 	ctx := x.r.Context()
 	switch meaning(x.status, x.g.policy.OnFailure) {
 	case stored:
-		return x.run.Complete(ctx, x.result(omitted, done))
+		return x.run.Complete(ctx, x.result(omitted))
 	case notExecuted:
 		return x.run.Release(ctx, statusError(x.status))
 	default:
@@ -263,16 +267,17 @@ func CompleteTx(ctx context.Context, w http.ResponseWriter, tx retrysafe.Tx) err
 
 func (x *exchange) completeTx(ctx context.Context, tx retrysafe.Tx) error {
 	if x.direct || x.fault != nil {
-		return errors.Join(errSealed, tx.Rollback(context.WithoutCancel(ctx)))
+		return errors.Join(cmp.Or(x.fault, errUnfenced), tx.Rollback(context.WithoutCancel(ctx)))
 	}
 	if x.status == 0 {
 		x.status = http.StatusOK
 	}
-	if err := x.run.CompleteTx(ctx, tx, x.result(false, false)); err != nil {
+	res := x.result(false)
+	if err := x.run.CompleteTx(ctx, tx, res); err != nil {
 		x.rolledBack = true
 		return err
 	}
 	x.header = x.header.Clone() // the handler may have kept the one it was given
-	x.sealed, x.rolledBack = true, false
+	x.sealed, x.rolledBack, x.taken = true, false, res
 	return nil
 }

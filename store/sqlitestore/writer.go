@@ -65,7 +65,7 @@ func (w *writer) prepared(ctx context.Context, query string) (*sql.Stmt, error) 
 
 // ExecContext runs a prepared statement.
 func (w *writer) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	s, err := w.prepared(ctx, query)
+	s, err := w.prepared(ctx, query) //nolint:sqlclosecheck // it stays prepared until the writer closes
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func (w *writer) ExecContext(ctx context.Context, query string, args ...any) (sq
 
 // QueryRowContext runs a prepared statement.
 func (w *writer) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	s, err := w.prepared(ctx, query)
+	s, err := w.prepared(ctx, query) //nolint:sqlclosecheck // it stays prepared until the writer closes
 	if err != nil {
 		return w.conn.QueryRowContext(ctx, query, args...) // it fails the same way, and the row says so
 	}

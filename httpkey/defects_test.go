@@ -1,0 +1,105 @@
+package httpkey_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/httpkey"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+// Once a defect: the client sees the answer of a transaction that rolled back, retries see another.
+func TestAnswerAfterRollbackIsTheStoredOne(t *testing.T) {
+	t.Parallel()
+	b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
+		b.created(w, r)
+		must(t, httpkey.CompleteTx(r.Context(), w, tx))
+		must(t, tx.Rollback(r.Context())) // COMMIT found a constraint violated
+		x, _ := retrysafe.FromContext(r.Context())
+		must(t, x.Complete(r.Context(), retrysafe.Result{Status: 402, Body: []byte("no funds")}))
+	})
+	first := b.post(t, key, `{}`)
+	again := b.post(t, key, `{}`)
+	l.has(t, 0)
+	if first.status != again.status || first.body != again.body {
+		t.Errorf("the client got %d %s, its retry %d %s", first.status, first.body, again.status, again.body)
+	}
+}
+
+// R2b: the same trap as in Do, through the execution's own CompleteTx.
+func TestExecutionTxRolledBackIsNotReportedAsDone(t *testing.T) {
+	t.Parallel()
+	b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
+		x, _ := retrysafe.FromContext(r.Context())
+		_ = x.CompleteTx(r.Context(), tx, retrysafe.Result{Status: 201})
+		_ = tx.Rollback(r.Context()) // COMMIT failed, ignored
+		b.created(w, r)
+	})
+	got := b.post(t, key, `{}`)
+	l.has(t, 0)
+	if got.status < 500 {
+		t.Errorf("got %d %s without an effect", got.status, got.body)
+	}
+}
+
+// Once a defect: a result without an HTTP status panics on every replay.
+func TestResultWithoutStatusIsReplayed(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{0, 100, 101, 1000} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			b := setup(t, withHandler(func(w http.ResponseWriter, r *http.Request) {
+				x, _ := retrysafe.FromContext(r.Context())
+				must(t, x.Complete(r.Context(), retrysafe.Result{Status: status, Body: []byte("done")}))
+			}))
+			s := httptest.NewServer(b.Handler)
+			defer s.Close()
+			for range 2 {
+				req := request(t, key, `{}`)
+				out, _ := http.NewRequest("POST", s.URL+"/payments", nil)
+				out.Header = req.Header.Clone()
+				res, err := s.Client().Do(out)
+				if err != nil {
+					t.Errorf("no answer: %v", err)
+					continue
+				}
+				t.Log(res.StatusCode)
+				res.Body.Close()
+			}
+		})
+	}
+}
+
+// Once a defect: outer middleware that edits header values in place edits the stored answer.
+func TestOuterMiddlewareDoesNotEditTheStoredAnswer(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	outer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rec := httptest.NewRecorder() // a buffering middleware
+		b.Handler.ServeHTTP(buffered{rec, w.Header()}, r)
+		for i, v := range w.Header()["Location"] {
+			w.Header()["Location"][i] = "/v1" + v
+		}
+		w.WriteHeader(rec.Code)
+		_, _ = w.Write(rec.Body.Bytes())
+	})
+	for i := range 3 {
+		w := httptest.NewRecorder()
+		outer.ServeHTTP(w, request(t, key, `{}`))
+		if got := w.Header().Get("Location"); got != "/v1/payments/1" {
+			t.Errorf("answer %d: Location %s", i+1, got)
+		}
+	}
+	if got := b.state(t).Result.Header["Location"][0]; got != "/payments/1" {
+		t.Errorf("stored Location is %s", got)
+	}
+}
+
+type buffered struct {
+	*httptest.ResponseRecorder
+	h http.Header
+}
+
+func (b buffered) Header() http.Header { return b.h }
