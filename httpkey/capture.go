@@ -288,7 +288,7 @@ func (x *exchange) result(omitted bool) retrysafe.Result {
 			res.Header[name] = copies.of(values)
 		}
 	}
-	x.plain = len(res.Header) == len(header) && x.sent == nil
+	x.plain = !omitted && len(res.Header) == len(header) && x.sent == nil // a stream may still set trailers
 	if omitted {
 		return res
 	}
