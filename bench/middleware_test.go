@@ -56,7 +56,7 @@ func (tr traffic) bench(guarded, replay bool) func(b *testing.B) {
 	return func(b *testing.B) {
 		r := tr.rig(guarded)
 		r.renew()
-		key := []byte("00000000-0000-4000-8000-000000000000")
+		key := []byte("8e03978e-40d5-43dd-bc93-000000000000")
 		r.serve(string(key))
 		b.ReportAllocs()
 		b.ResetTimer()

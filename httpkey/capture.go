@@ -219,7 +219,7 @@ func (x *exchange) send() {
 	mergeHeader(h, x.final())
 	delete(h, "Content-Length") // net/http counts what is really sent
 	if expires, ok := x.run.Expires(); ok {
-		h[expiresHeader] = x.g.dates.format(expires)
+		h[expiresHeader] = []string{x.g.dates.format(expires)}
 	}
 	// Net/http looks for trailers before it writes the header, and counts short
 	// bodies by itself.
@@ -305,14 +305,13 @@ func (x *exchange) result(omitted bool) retrysafe.Result {
 // mergeHeader sets what from holds in to. Vary is added to, because outer
 // middleware has its own reasons to vary. Trailers are not headers.
 func mergeHeader(to, from http.Header) {
-	var copies copier
 	for name, values := range from {
 		switch {
 		case name == "Vary":
 			to[name] = append(to[name][:len(to[name]):len(to[name])], values...)
 		case name == "Trailer", strings.HasPrefix(name, http.TrailerPrefix):
 		default:
-			to[name] = copies.of(values)
+			to[name] = values[:len(values):len(values)]
 		}
 	}
 }

@@ -15,17 +15,22 @@ import (
 
 // replay answers with a stored outcome: its status, headers and exact bytes.
 func (g *Guard) replay(w http.ResponseWriter, r *http.Request, out *retrysafe.Outcome) {
+	var values copier
 	h := w.Header()
-	own := [...]string{"true", "no-store"} // no two responses share memory that a middleware may write to
-	h[replayedHeader] = own[0:1:1]
-	h["Cache-Control"] = own[1:2:2]
-	g.replayFirst(w, r, out)
+	h[replayedHeader] = values.one("true")
+	h["Cache-Control"] = values.one("no-store")
+	g.answer(w, r, out, values)
 }
 
 // replayFirst is replay without the marks of one.
 func (g *Guard) replayFirst(w http.ResponseWriter, r *http.Request, out *retrysafe.Outcome) {
+	g.answer(w, r, out, copier{})
+}
+
+// answer sends a stored outcome. Values is where the response's header values go.
+func (g *Guard) answer(w http.ResponseWriter, r *http.Request, out *retrysafe.Outcome, values copier) {
 	h := w.Header()
-	h[expiresHeader] = g.dates.format(out.Expires)
+	h[expiresHeader] = values.one(g.dates.format(out.Expires))
 	if out.Omitted {
 		g.write(w, refusal{problem: responseNotStored, status: out.Status, location: first(out.Header["Location"])})
 		return
@@ -41,7 +46,7 @@ func (g *Guard) replayFirst(w http.ResponseWriter, r *http.Request, out *retrysa
 			return
 		}
 	}
-	trailers := mergeStored(h, out.Header)
+	trailers := mergeStored(h, out.Header, &values)
 	if decoded {
 		delete(h, "Content-Encoding")
 		delete(h, "Etag") // it names the encoded bytes
@@ -66,8 +71,7 @@ const countedBody = 2048
 // mergeStored sets the headers of a stored answer and reports whether some come
 // behind the body. Guards store none that belongs to one exchange, but a
 // handler, a worker or an operator may have.
-func mergeStored(to http.Header, from map[string][]string) (trailers bool) {
-	var copies copier
+func mergeStored(to http.Header, from map[string][]string, copies *copier) (trailers bool) {
 	for name, values := range from {
 		if name == "Content-Type" || name == "Location" { // nearly every answer's, and always welcome
 			to[name] = copies.of(values)
@@ -93,12 +97,24 @@ func mergeStored(to http.Header, from map[string][]string) (trailers bool) {
 type copier struct{ room []string }
 
 func (c *copier) of(values []string) []string {
-	if cap(c.room)-len(c.room) < len(values) {
-		c.room = make([]string, 0, max(len(values), 4))
-	}
+	c.grow(len(values))
 	at := len(c.room)
 	c.room = append(c.room, values...)
 	return c.room[at:len(c.room):len(c.room)]
+}
+
+// one is of for a single value.
+func (c *copier) one(value string) []string {
+	c.grow(1)
+	at := len(c.room)
+	c.room = append(c.room, value)
+	return c.room[at : at+1 : at+1]
+}
+
+func (c *copier) grow(n int) {
+	if cap(c.room)-len(c.room) < n {
+		c.room = make([]string, 0, max(n, 6))
+	}
 }
 
 // accepts reports whether the request takes an answer in this encoding, or in
@@ -161,12 +177,12 @@ type date struct {
 	text   string
 }
 
-func (d *dates) format(t time.Time) []string {
+func (d *dates) format(t time.Time) string {
 	second := t.Unix()
 	if last := d.last.Load(); last != nil && last.second == second {
-		return []string{last.text}
+		return last.text
 	}
 	next := &date{second, t.UTC().Format(http.TimeFormat)}
 	d.last.Store(next)
-	return []string{next.text}
+	return next.text
 }
