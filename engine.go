@@ -1,6 +1,7 @@
 package retrysafe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,23 +77,16 @@ func New(s Store, opts *Options) (*Engine, error) {
 		store:         s,
 		observer:      o.Observer,
 		namespace:     o.Namespace,
-		storeTimeout:  orDefault(o.StoreTimeout, 1500*time.Millisecond),
-		settleTimeout: orDefault(o.SettleTimeout, 3*time.Second),
+		storeTimeout:  cmp.Or(o.StoreTimeout, 1500*time.Millisecond),
+		settleTimeout: cmp.Or(o.SettleTimeout, 3*time.Second),
 		clock:         o.Clock,
 		rand:          o.Rand,
 	}
-	sh.waits.most = orDefault(o.MaxWaiters, 10_000)
+	sh.waits.most = cmp.Or(o.MaxWaiters, 10_000)
 	if sh.clock == nil {
 		sh.clock = wallClock{}
 	}
 	return (&Engine{shared: sh}).With(o.Policy)
-}
-
-func orDefault[T int | time.Duration](v, def T) T {
-	if v == 0 {
-		return def
-	}
-	return v
 }
 
 // With returns an engine over the same store under another policy. The two

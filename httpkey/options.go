@@ -1,6 +1,7 @@
 package httpkey
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -178,9 +179,9 @@ func (o *Options) complete() error {
 	for i, m := range o.Methods {
 		o.Methods[i] = strings.ToUpper(m) // "post" would guard nothing, in silence
 	}
-	o.MinKeyLength = cmpOr(o.MinKeyLength, 16)
-	o.MaxRequest = cmpOr(o.MaxRequest, defaultBody)
-	o.MaxResponse = cmpOr(o.MaxResponse, defaultBody)
+	o.MinKeyLength = cmp.Or(o.MinKeyLength, 16)
+	o.MaxRequest = cmp.Or(o.MaxRequest, defaultBody)
+	o.MaxResponse = cmp.Or(o.MaxResponse, defaultBody)
 	if o.ProblemBase == "" {
 		o.ProblemBase = problemPages
 	}
@@ -215,13 +216,6 @@ func (o *Options) complete() error {
 		ids[s.ID] = true
 	}
 	return o.Limits.check()
-}
-
-func cmpOr[T int | int64](v, def T) T {
-	if v == 0 {
-		return def
-	}
-	return v
 }
 
 // filters compiles the choice of fields.

@@ -179,16 +179,12 @@ func (s *Store) nextRevision(now time.Time) int64 {
 // stampNew completes a record that a create stores.
 func (s *Store) stampNew(r *retrysafe.Record, now time.Time) {
 	r.CreatedAt = now
-	r.Claim = retrysafe.Owner{} // only a swap claims
 	s.stamp(r, now)
 }
 
-// stamp completes a record that is about to be stored: it hands it to the
-// claimant, sets the fields that every write moves, and clears the in-only ones.
+// stamp completes a record that is about to be stored: it sets the fields that
+// every write moves and clears the in-only ones.
 func (s *Store) stamp(r *retrysafe.Record, now time.Time) {
-	if !r.Claim.IsZero() {
-		r.Owner = r.Claim
-	}
 	r.UpdatedAt = now
 	r.Deadline = now.Add(r.Term)
 	r.Revision = s.nextRevision(now)

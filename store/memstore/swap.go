@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/retrysafe/retrysafe"
 )
@@ -54,12 +53,12 @@ func (s *Store) swap(r, out *retrysafe.Record) (*Tx, error) {
 		e.read(out, now)
 		return nil, retrysafe.ErrConflict
 	}
-	succeed(&e.rec, r, now)
-	size := sizeOf(r)
+	next := retrysafe.Swapped(&e.rec, r, now)
+	size := sizeOf(&next)
 	if !s.used.grow(size-e.size, r, &s.limits) {
 		return nil, errNoRoom
 	}
-	e.rec, e.size = *r, size
+	e.rec, e.size = next, size
 	s.stamp(&e.rec, now)
 	sh.file(e)
 	e.read(out, now)
@@ -70,26 +69,4 @@ func (s *Store) swap(r, out *retrysafe.Record) (*Tx, error) {
 // the stored record has.
 func stale(stored, r *retrysafe.Record) bool {
 	return stored.Revision != r.Revision || stored.Owner != r.Owner
-}
-
-// succeed turns the swap r into the record that follows stored: a step of the
-// present attempt keeps what belongs to the attempt, a claim starts another.
-// What every write moves, and the new owner, are left to stamp: until then r is
-// still the same swap, and may be tried again.
-func succeed(stored, r *retrysafe.Record, now time.Time) {
-	r.CreatedAt = stored.CreatedAt
-	if !r.Claim.IsZero() {
-		if r.Attempt == 1 {
-			r.CreatedAt = now
-		}
-		return
-	}
-	r.Operation = stored.Operation
-	r.Fingerprint = stored.Fingerprint
-	r.KeyText = stored.KeyText
-	r.Request = stored.Request
-	r.Attempt = stored.Attempt
-	if r.Checkpoint.IsZero() {
-		r.Checkpoint = stored.Checkpoint
-	}
 }

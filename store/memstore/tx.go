@@ -196,7 +196,7 @@ func (tx *Tx) swap(r, out *retrysafe.Record) error {
 		out.ReadAt = now
 		return retrysafe.ErrConflict
 	}
-	succeed(seen, r, now)
+	next := retrysafe.Swapped(seen, r, now)
 
 	// Room for a larger record is taken now, so that Commit cannot fail for it;
 	// room that a smaller one frees is given back at Commit.
@@ -204,7 +204,7 @@ func (tx *Tx) swap(r, out *retrysafe.Record) error {
 	if st == nil {
 		st = &staged{}
 	}
-	size := sizeOf(r)
+	size := sizeOf(&next)
 	taken := size
 	if e := sh.entries[r.Ref]; e != nil {
 		taken = max(0, size-e.size)
@@ -212,7 +212,7 @@ func (tx *Tx) swap(r, out *retrysafe.Record) error {
 	if !tx.s.used.grow(taken-st.taken, r, &tx.s.limits) {
 		return errNoRoom
 	}
-	*st = staged{rec: *r, size: size, taken: taken}
+	*st = staged{rec: next, size: size, taken: taken}
 	tx.s.stamp(&st.rec, now)
 	tx.held[r.Ref] = st
 	*out = st.rec

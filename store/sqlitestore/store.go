@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -54,9 +55,9 @@ func New(ctx context.Context, db *sql.DB, opts *Options) (*Store, error) {
 	}
 	s := &Store{db: db}
 	s.steps.Send = s.send
-	s.steps.Most = orDefault(o.MaxBatch, 256)
-	s.steps.Queue = orDefault(o.MaxQueue, 10_000)
-	s.steps.Timeout = orDefault(o.Timeout, 10*time.Second)
+	s.steps.Most = cmp.Or(o.MaxBatch, 256)
+	s.steps.Queue = cmp.Or(o.MaxQueue, 10_000)
+	s.steps.Timeout = cmp.Or(o.Timeout, 10*time.Second)
 	if !o.SkipMigrations {
 		if err := Migrate(ctx, db); err != nil {
 			return nil, err
@@ -67,13 +68,6 @@ func New(ctx context.Context, db *sql.DB, opts *Options) (*Store, error) {
 		return nil, fmt.Errorf("sqlitestore: prepare: %w", err)
 	}
 	return s, nil
-}
-
-func orDefault[T int | time.Duration](v, def T) T {
-	if v == 0 {
-		return def
-	}
-	return v
 }
 
 // now returns the machine's clock, which never goes back for this process.
