@@ -14,6 +14,9 @@ import (
 // ErrFull says that too many callers wait already. Nothing was sent.
 var ErrFull = errors.New("lane: too many callers wait")
 
+// errLost is for members of a trip that did not come back.
+var errLost = errors.New("lane: the trip did not come back")
+
 // An Answer is what one member of a trip gets.
 type Answer[A any] struct {
 	Value A
@@ -114,10 +117,16 @@ func (l *Lane[Q, A]) lead(ctx context.Context, members []*ticket[Q, A]) (A, erro
 	for i, m := range members {
 		questions[i] = m.q
 	}
-	answers := l.send(ctx, questions)
-	for i, m := range members[1:] {
-		m.turn <- turn[Q, A]{answer: answers[i+1]}
+	answers := make([]Answer[A], len(members))
+	for i := range answers {
+		answers[i].Err = errLost
 	}
+	defer func() { // also if the trip ends in a panic, which is the leader's alone
+		for i, m := range members[1:] {
+			m.turn <- turn[Q, A]{answer: answers[i+1]}
+		}
+	}()
+	copy(answers, l.send(ctx, questions))
 	return answers[0].Value, answers[0].Err
 }
 

@@ -133,6 +133,34 @@ func TestATripEndsInTime(t *testing.T) {
 	})
 }
 
+func TestATripThatPanicsStrandsNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &lane.Lane[int, int]{Most: 8, Queue: 8, Timeout: time.Minute}
+		l.Send = func(_ context.Context, members []int) []lane.Answer[int] {
+			time.Sleep(time.Second)
+			if len(members) > 1 {
+				panic("driver")
+			}
+			return make([]lane.Answer[int], len(members))
+		}
+		var wg sync.WaitGroup
+		for i := range 4 {
+			wg.Go(func() {
+				defer func() { _ = recover() }() // the second leads the others, and panics
+				if _, err := l.Do(t.Context(), i); (err != nil) != (i > 0) {
+					t.Errorf("member %d: %v", i, err)
+				}
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		if _, err := l.Do(t.Context(), 9); err != nil {
+			t.Errorf("the lane is stuck: %v", err)
+		}
+	})
+}
+
 func BenchmarkAlone(b *testing.B) {
 	l := &lane.Lane[int, int]{Most: 8, Queue: 8, Timeout: time.Second, Send: func(_ context.Context, m []int) []lane.Answer[int] {
 		return make([]lane.Answer[int], len(m))

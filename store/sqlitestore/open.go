@@ -12,6 +12,8 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite", in pure Go
 )
 
+const maxConns = 16
+
 // Open opens or creates the database file at path and returns a store over it.
 // Opts may be nil. Close it when done.
 func Open(ctx context.Context, path string, opts *Options) (*Store, error) {
@@ -27,6 +29,10 @@ func Open(ctx context.Context, path string, opts *Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
+	// Connections are costly to open, and the default would close all but two of
+	// them after each burst. More than this many do not read any faster.
+	db.SetMaxOpenConns(maxConns)
+	db.SetMaxIdleConns(maxConns)
 	s, err := New(ctx, db, opts)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.Close())

@@ -126,15 +126,6 @@ func (s *Store) Count(ctx context.Context, scope string) (n int, err error) {
 	return n, nil
 }
 
-// querier is a database, a connection or a transaction.
-type querier interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
-func load(ctx context.Context, q querier, id []byte, now func() time.Time) (retrysafe.Record, error) {
-	return decode(q.QueryRowContext(ctx, selectKey, id), now)
-}
-
 func decode(row *sql.Row, now func() time.Time) (retrysafe.Record, error) {
 	var b []byte
 	err := row.Scan(&b)

@@ -27,7 +27,7 @@ func (t *Tx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 	if _, err := t.tx.ExecContext(ctx, `UPDATE retrysafe_fence SET revision = revision`); err != nil {
 		return retrysafe.Record{}, t.refuse(fmt.Errorf("reserve key: %w", err))
 	}
-	return load(ctx, t.tx, idOf(ref), t.s.now)
+	return decode(t.tx.QueryRowContext(ctx, selectKey, idOf(ref)), t.s.now)
 }
 
 // Create implements [retrysafe.Tx].
@@ -41,8 +41,12 @@ func (t *Tx) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, er
 }
 
 func (t *Tx) do(ctx context.Context, st step) (retrysafe.Record, error) {
-	got, err := t.s.do(ctx, t.tx, &st)
-	if err == nil && st.create && got.ReadAt != got.UpdatedAt {
+	answers, err := t.s.apply(ctx, t.tx, []step{st})
+	if err != nil {
+		return retrysafe.Record{}, t.refuse(err)
+	}
+	got, err := answers[0].Value, answers[0].Err
+	if err == nil && st.create && !got.ReadAt.Equal(got.UpdatedAt) {
 		err = retrysafe.ErrExists // its own step sent twice; in one transaction that is a mistake
 	}
 	if err != nil {

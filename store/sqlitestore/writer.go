@@ -72,6 +72,15 @@ func (w *writer) ExecContext(ctx context.Context, query string, args ...any) (sq
 	return s.ExecContext(ctx, args...)
 }
 
+// QueryContext runs a prepared statement.
+func (w *writer) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	s, err := w.prepared(ctx, query) //nolint:sqlclosecheck // it stays prepared until the writer closes
+	if err != nil {
+		return nil, err
+	}
+	return s.QueryContext(ctx, args...)
+}
+
 // QueryRowContext runs a prepared statement.
 func (w *writer) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	s, err := w.prepared(ctx, query) //nolint:sqlclosecheck // it stays prepared until the writer closes
