@@ -54,6 +54,7 @@ func New(ctx context.Context, db *sql.DB, opts *Options) (*Store, error) {
 		return nil, errors.New("sqlitestore: an option is negative")
 	}
 	s := &Store{db: db}
+	s.writer.lend = db.Stats().MaxOpenConnections == 1
 	s.steps.Send = s.send
 	s.steps.Most = cmp.Or(o.MaxBatch, 256)
 	s.steps.Queue = cmp.Or(o.MaxQueue, 10_000)

@@ -12,6 +12,9 @@ import (
 type writer struct {
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt
+	// lend gives the connection back after each transaction: a pool of one must
+	// serve readers too.
+	lend bool
 }
 
 // inTx runs do in an IMMEDIATE transaction. The commit does not end with ctx. A
@@ -34,6 +37,9 @@ func (w *writer) inTx(ctx context.Context, db *sql.DB, do func(*writer) error) (
 	if _, err := w.ExecContext(context.WithoutCancel(ctx), "COMMIT"); err != nil {
 		_, rollback := w.conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
 		return errors.Join(fmt.Errorf("commit: %w", err), rollback, w.close())
+	}
+	if w.lend {
+		_ = w.close() // what is committed stays committed
 	}
 	return nil
 }
