@@ -118,7 +118,7 @@ func TestW40_FullDiskRefusesBeforeAnythingRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	db.SetMaxOpenConns(1) // the limit below belongs to a connection
+	db.SetMaxOpenConns(1) // the limit below belongs to a connection, so there is only one
 	store, err := sqlitestore.New(t.Context(), db, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func TestW40_FullDiskRefusesBeforeAnythingRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	limit := func(pages int) {
-		if err := store.LimitPages(t.Context(), pages); err != nil {
+		if _, err := db.ExecContext(t.Context(), fmt.Sprintf("PRAGMA max_page_count = %d", pages)); err != nil {
 			t.Fatal(err)
 		}
 	}
