@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/retrysafe/retrysafe/internal/fields"
 )
 
 // The encoding of a record, for stores that keep it as bytes: a version, the
@@ -28,10 +30,10 @@ func AppendRecord(b []byte, r *Record) []byte {
 	b = append(b, r.Fingerprint.Sum[:]...)
 	b = append(b, r.Owner[:]...)
 	for _, s := range [...]string{r.Scope, r.Key, r.Operation, r.ProviderRef, r.Reason, r.Checkpoint.Phase} {
-		b = appendBytes(b, s)
+		b = fields.Append(b, s)
 	}
 	for _, p := range [...][]byte{r.KeyText, r.Request, r.Checkpoint.Data} {
-		b = appendOptional(b, p)
+		b = fields.AppendOptional(b, p)
 	}
 	for _, n := range [...]int64{int64(r.Attempt), int64(r.Retain), r.Revision, micros(r.Deadline), micros(r.CreatedAt), micros(r.UpdatedAt)} {
 		b = binary.AppendVarint(b, n)
@@ -56,27 +58,27 @@ func DecodeRecord(b []byte) (Record, error) {
 	if crc32.Checksum(body, checksums) != sum {
 		return Record{}, fmt.Errorf("%w: its checksum does not match; it is damaged", ErrUnreadable)
 	}
-	d := decoder{rest: body[1:]}
+	d := fields.Reader{Rest: body[1:]}
 	var r Record
-	r.Version = d.byte()
-	r.State, r.Lapse, r.Effects = State(d.byte()), Lapse(d.byte()), Effects(d.byte())
-	r.Fingerprint.Alg = d.byte()
-	copy(r.Fingerprint.Sum[:], d.take(32))
-	copy(r.Owner[:], d.take(16))
+	r.Version = d.Byte()
+	r.State, r.Lapse, r.Effects = State(d.Byte()), Lapse(d.Byte()), Effects(d.Byte())
+	r.Fingerprint.Alg = d.Byte()
+	copy(r.Fingerprint.Sum[:], d.Take(32))
+	copy(r.Owner[:], d.Take(16))
 	for _, s := range [...]*string{&r.Scope, &r.Key, &r.Operation, &r.ProviderRef, &r.Reason, &r.Checkpoint.Phase} {
-		*s = string(d.bytes())
+		*s = string(d.Bytes())
 	}
 	for _, p := range [...]*[]byte{&r.KeyText, &r.Request, &r.Checkpoint.Data} {
-		*p = d.optional()
+		*p = d.Optional()
 	}
-	r.Attempt, r.Retain, r.Revision = int(d.varint()), time.Duration(d.varint()), d.varint()
+	r.Attempt, r.Retain, r.Revision = int(d.Varint()), time.Duration(d.Varint()), d.Varint()
 	for _, t := range [...]*time.Time{&r.Deadline, &r.CreatedAt, &r.UpdatedAt} {
-		*t = fromMicros(d.varint())
+		*t = fromMicros(d.Varint())
 	}
-	if d.byte() == 1 {
-		r.Result = d.result()
+	if d.Byte() == 1 {
+		r.Result = readResult(&d)
 	}
-	if d.bad || len(d.rest) != 0 {
+	if d.Bad || len(d.Rest) != 0 {
 		return Record{}, fmt.Errorf("%w: its fields do not add up", ErrUnreadable)
 	}
 	return r, nil
@@ -93,35 +95,23 @@ func AppendResult(b []byte, res *Result) []byte {
 	b = append(b, omitted)
 	b = binary.AppendUvarint(b, uint64(len(res.Header)))
 	for _, name := range slices.Sorted(maps.Keys(res.Header)) {
-		b = appendBytes(b, name)
+		b = fields.Append(b, name)
 		b = binary.AppendUvarint(b, uint64(len(res.Header[name])))
 		for _, v := range res.Header[name] {
-			b = appendBytes(b, v)
+			b = fields.Append(b, v)
 		}
 	}
-	return appendBytes(b, res.Body)
+	return fields.Append(b, res.Body)
 }
 
 // DecodeResult is the inverse of [AppendResult]. It shares memory with b.
 func DecodeResult(b []byte) (*Result, error) {
-	d := decoder{rest: b}
-	res := d.result()
-	if d.bad || len(d.rest) != 0 {
+	d := fields.Reader{Rest: b}
+	res := readResult(&d)
+	if d.Bad || len(d.Rest) != 0 {
 		return nil, fmt.Errorf("%w: its result does not add up", ErrUnreadable)
 	}
 	return res, nil
-}
-
-func appendBytes[T string | []byte](b []byte, p T) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(p))), p...)
-}
-
-// appendOptional keeps nil apart from empty: a nil checkpoint is none at all.
-func appendOptional(b, p []byte) []byte {
-	if p == nil {
-		return append(b, 0)
-	}
-	return appendBytes(append(b, 1), p)
 }
 
 func micros(t time.Time) int64 {
@@ -138,85 +128,23 @@ func fromMicros(us int64) time.Time {
 	return time.UnixMicro(us).UTC()
 }
 
-// decoder takes fields off the front of rest. After the first that is not there
-// bad is set and every field is zero.
-type decoder struct {
-	rest []byte
-	bad  bool
-}
-
-func (d *decoder) take(n uint64) []byte {
-	if d.bad || n > uint64(len(d.rest)) {
-		d.bad = true
-		return nil
-	}
-	p := d.rest[:n:n]
-	d.rest = d.rest[n:]
-	return p
-}
-
-func (d *decoder) byte() byte {
-	if p := d.take(1); p != nil {
-		return p[0]
-	}
-	return 0
-}
-
-func (d *decoder) uvarint() uint64 {
-	n, size := binary.Uvarint(d.rest)
-	if d.bad || size <= 0 {
-		d.bad = true
-		return 0
-	}
-	d.rest = d.rest[size:]
-	return n
-}
-
-func (d *decoder) varint() int64 {
-	n := d.uvarint()
-	if n&1 != 0 {
-		return ^int64(n >> 1)
-	}
-	return int64(n >> 1)
-}
-
-func (d *decoder) bytes() []byte { return d.take(d.uvarint()) }
-
-func (d *decoder) optional() []byte {
-	if d.byte() == 0 {
-		return nil
-	}
-	return d.bytes()
-}
-
-// count reads how many of something follow, each at least one byte long, so
-// that a damaged count cannot ask for more memory than there are bytes.
-func (d *decoder) count() int {
-	n := d.uvarint()
-	if n > uint64(len(d.rest)) {
-		d.bad = true
-		return 0
-	}
-	return int(n)
-}
-
-func (d *decoder) result() *Result {
-	res := &Result{Status: int(d.varint()), Omitted: d.byte() == 1}
-	if names := d.count(); names > 0 {
+func readResult(d *fields.Reader) *Result {
+	res := &Result{Status: int(d.Varint()), Omitted: d.Byte() == 1}
+	if names := d.Count(); names > 0 {
 		res.Header = make(map[string][]string, names)
 		for range names {
-			name := string(d.bytes())
-			values := make([]string, d.count())
+			name := string(d.Bytes())
+			values := make([]string, d.Count())
 			for i := range values {
-				values[i] = string(d.bytes())
+				values[i] = string(d.Bytes())
 			}
-			if _, twice := res.Header[name]; twice || d.bad {
-				d.bad = true
+			if _, twice := res.Header[name]; twice || d.Bad {
+				d.Bad = true
 				return res
 			}
 			res.Header[name] = values
 		}
 	}
-	res.Body = d.bytes()
+	res.Body = d.Bytes()
 	return res
 }

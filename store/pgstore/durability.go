@@ -1,0 +1,66 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// A Durability is what the server does with a commit before it confirms it.
+type Durability struct {
+	// Class is the guarantee class that the server's settings carry: A, or D
+	// where an acknowledged answer can be lost.
+	Class string
+	// Fsync, SynchronousCommit and Standbys are the server's settings; Standbys
+	// are those that a commit waits for.
+	Fsync, FullPageWrites bool
+	SynchronousCommit     string
+	SynchronousStandbys   string
+	// Followers is how many standbys follow at present, and Synchronous how many
+	// of them commits wait for.
+	Followers, Synchronous int
+	// Caveats say, one line each, how an acknowledged answer can be lost.
+	Caveats []string
+}
+
+// String is one line for a start-up log.
+func (d Durability) String() string {
+	s := fmt.Sprintf("class %s: fsync %t, synchronous_commit %s, %d standbys, %d of them synchronous", d.Class, d.Fsync, d.SynchronousCommit, d.Followers, d.Synchronous)
+	if len(d.Caveats) > 0 {
+		s += "; " + strings.Join(d.Caveats, "; ")
+	}
+	return s
+}
+
+// Durability asks the server. A program says it aloud when it starts.
+func (s *Store) Durability(ctx context.Context) (d Durability, err error) {
+	var hasFollowers bool
+	err = s.pool.QueryRow(ctx, `SELECT current_setting('fsync') = 'on', current_setting('full_page_writes') = 'on',
+       current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),
+       (SELECT count(*) FROM pg_stat_replication), (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))`).
+		Scan(&d.Fsync, &d.FullPageWrites, &d.SynchronousCommit, &d.SynchronousStandbys, &d.Followers, &d.Synchronous)
+	if err != nil {
+		return d, fmt.Errorf("pgstore: durability: %w", explain(err))
+	}
+	hasFollowers = d.Followers > 0
+	lose := func(caveat string) { d.Class, d.Caveats = "D", append(d.Caveats, caveat) }
+	d.Class = "A"
+	if !d.Fsync {
+		lose("fsync is off: a crash of the server's machine loses answers, or the database")
+	}
+	if !d.FullPageWrites {
+		lose("full_page_writes is off: a crash of the server's machine can damage pages")
+	}
+	switch d.SynchronousCommit {
+	case "off":
+		lose("synchronous_commit is off: the store's own steps turn it on, transactions of yours must do so too")
+	case "local", "remote_write":
+		if d.SynchronousStandbys != "" {
+			lose("synchronous_commit is " + d.SynchronousCommit + ": a transaction of yours is confirmed before the standby has flushed it")
+		}
+	}
+	if hasFollowers && d.SynchronousStandbys == "" {
+		lose("standbys follow, but no commit waits for one: promoting one loses answers that were acknowledged (set synchronous_standby_names)")
+	}
+	return d, nil
+}

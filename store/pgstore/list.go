@@ -1,0 +1,210 @@
+package pgstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// unfiled is a watermark below everything.
+const unfiled = math.MinInt32
+
+// backLane is the connection of what runs in the background: listing, purging.
+type backLane struct {
+	mu   sync.Mutex
+	link link
+
+	// watermark: no row that is not final has a lease that was filed before it.
+	watermark int32
+	moved     time.Time // when it last moved
+	whole     time.Time // when the whole table was last looked at
+}
+
+func (b *backLane) close(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.link.close(ctx)
+}
+
+// do runs queries in the background's turn.
+func (b *backLane) do(ctx context.Context, queries ...query) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.link.s.timeout)
+	defer cancel()
+	return b.link.do(ctx, queries...)
+}
+
+// rewind is how often the whole table is looked at, not only what is newer than
+// the watermark: a commit may hang longer than anybody expects.
+const rewind = time.Hour
+
+// advance moves the watermark, once a second at most, and returns it.
+func (b *backLane) advance(ctx context.Context) (int32, error) {
+	b.mu.Lock()
+	at, now := b.watermark, time.Now()
+	if now.Sub(b.moved) < time.Second {
+		b.mu.Unlock()
+		return at, nil
+	}
+	if now.Sub(b.whole) > rewind {
+		at, b.whole = unfiled, now
+	}
+	b.moved = now
+	b.mu.Unlock()
+
+	sql, next := &b.link.s.sql, at
+	err := b.do(ctx, query{statement: &sql.refile, params: [][]byte{int4Param(at)}},
+		query{statement: &sql.oldest, params: [][]byte{int4Param(at)}, each: func(v [][]byte) error {
+			next = max(at, int4At(v[0]))
+			return nil
+		}})
+	if err != nil {
+		return at, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.watermark = next
+	return at, nil // this time, look from where it was
+}
+
+// List implements [retrysafe.Store]. Records come in the order of their ids,
+// which are hashes.
+func (s *Store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
+	sql, from := &s.sql.list, int32(0)
+	if q.Due {
+		sql = &s.sql.listDue
+		var err error
+		if from, err = s.back.advance(ctx); err != nil {
+			return nil, explain(err)
+		}
+	}
+	low, high := id{}, lastID
+	if q.Scope != "" {
+		low, high = scopeRange(q.Scope)
+	}
+	if q.After != (retrysafe.Ref{}) {
+		low = afterOf(q.After)
+	}
+	var found []retrysafe.Record
+	for len(found) < q.Size() {
+		page, last := 0, low
+		want := q.Size() - len(found)
+		params := [][]byte{low[:], high[:], statesParam(q.States), int8Param(int64(want))}
+		if q.Due {
+			params = append(params, int4Param(from))
+		}
+		err := s.back.do(ctx, query{statement: sql, params: params, each: func(v [][]byte) error {
+			w := scanRow(v)
+			page, last = page+1, w.id
+			r, err := w.record()
+			if err != nil {
+				r = retrysafe.Record{Ref: unreadable(w.id), Reason: err.Error(), ReadAt: fromMicros(w.now)}
+			}
+			if err != nil && q.Scope == "" || err == nil && (q.Scope == "" || q.Scope == r.Scope) {
+				found = append(found, r)
+			}
+			return nil
+		}})
+		if err != nil {
+			return nil, explain(err)
+		}
+		if page < want {
+			break
+		}
+		low = last
+	}
+	return found, nil
+}
+
+var lastID = id(bytes.Repeat([]byte{0xff}, 16))
+
+// scopeRange is where the ids of a scope are, among few of others.
+func scopeRange(scope string) (low, high id) {
+	low, high = idOf(retrysafe.Ref{Scope: scope}), lastID
+	copy(high[:4], low[:4])
+	clear(low[4:])
+	return low, high
+}
+
+// unreadableScope marks the Ref of a row that cannot be read: its key is the id.
+const unreadableScope = "\x00retrysafe: unreadable"
+
+func unreadable(k id) retrysafe.Ref {
+	return retrysafe.Ref{Scope: unreadableScope, Key: hex.EncodeToString(k[:])}
+}
+
+func afterOf(ref retrysafe.Ref) id {
+	if b, err := hex.DecodeString(ref.Key); err == nil && len(b) == 16 && ref.Scope == unreadableScope {
+		return id(b)
+	}
+	return idOf(ref)
+}
+
+func statesParam(states []retrysafe.State) []byte {
+	var a arrays
+	a.reset(len(states))
+	a.column(oidInt2)
+	for _, s := range states {
+		a.int2(int16(s))
+	}
+	a.end()
+	return a.params()[0]
+}
+
+// purgeBatch is how many rows one statement of a purge deletes.
+const purgeBatch = 1000
+
+// Purge implements [retrysafe.Store]. A row that somebody has locked is left for
+// the next time, so a purge never waits, and nobody waits long for it. An answer
+// that came before its lease ended may be kept for as much longer.
+func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
+	var kinds []int32
+	if err := s.back.do(ctx, query{statement: &s.sql.kinds, each: func(v [][]byte) error {
+		kinds = append(kinds, int4At(v[0]))
+		return nil
+	}}); err != nil {
+		return 0, explain(err)
+	}
+	deleted := 0
+	for _, keep := range kinds {
+		for more := true; more && deleted < limit; {
+			batch := int64(min(limit-deleted, purgeBatch))
+			n, err := s.purgeKind(ctx, keep, batch)
+			deleted += int(n)
+			if err != nil {
+				return deleted, explain(err)
+			}
+			more = n == batch
+		}
+	}
+	return deleted, nil
+}
+
+func (s *Store) purgeKind(ctx context.Context, keep int32, batch int64) (n int64, err error) {
+	params := [][]byte{int4Param(keep), int8Param(batch)}
+	if err := s.back.do(ctx, query{statement: &s.sql.purge, params: params, count: &n}); err != nil || n == batch {
+		return n, err
+	}
+	return n, s.back.do(ctx, query{statement: &s.sql.postpone, params: params})
+}
+
+// Count implements [retrysafe.Counter]. It counts what is stored under a hash of
+// the scope; that another scope shares it is unlikely.
+func (s *Store) Count(ctx context.Context, scope string) (int, error) {
+	low, high := scopeRange(scope)
+	n := int64(0)
+	err := s.back.do(ctx, query{statement: &s.sql.countScope, params: [][]byte{low[:], high[:]}, each: func(v [][]byte) error {
+		n = int8At(v[0])
+		return nil
+	}})
+	return int(n), explain(err)
+}

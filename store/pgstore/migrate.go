@@ -1,0 +1,204 @@
+package pgstore
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+//go:embed migrations/*.sql
+var embedded embed.FS
+
+// files are the migrations; a test adds one.
+var files fs.FS = embedded
+
+// ErrNewerSchema says that the database was migrated by a newer version of this
+// program.
+var ErrNewerSchema = errors.New("the database has a newer schema than this program knows; upgrade the program")
+
+// A migration is one numbered file.
+type migration struct {
+	version int
+	name    string
+	sql     string
+}
+
+func migrationsOf(files fs.FS, schema string) ([]migration, error) {
+	names, err := fs.Glob(files, "migrations/*.sql")
+	if err != nil {
+		return nil, err
+	}
+	all := make([]migration, 0, len(names)) // Glob returns them in order
+	for _, name := range names {
+		base := strings.TrimSuffix(strings.TrimPrefix(name, "migrations/"), ".sql")
+		number, _, _ := strings.Cut(base, "_")
+		version, err := strconv.Atoi(number)
+		if err != nil {
+			return nil, fmt.Errorf("migration %s has no number: %w", name, err)
+		}
+		text, err := fs.ReadFile(files, name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, migration{version, base, strings.ReplaceAll(string(text), "{keys}", tableIn(schema))})
+	}
+	return all, nil
+}
+
+// tableIn is the table of keys in a schema, or in the search path.
+func tableIn(schema string) string { return qualified(schema, "retrysafe_keys") }
+
+func qualified(schema, name string) string {
+	if schema == "" {
+		return name
+	}
+	return pgx.Identifier{schema}.Sanitize() + "." + name
+}
+
+// PrintMigrations returns the schema as one script, for other tools.
+func PrintMigrations(schema string) (string, error) {
+	all, err := migrationsOf(files, schema)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString(versionTable(schema) + ";\n\n")
+	for _, m := range all {
+		fmt.Fprintf(&b, "-- %s\n%s\n%s;\n\n", m.name, m.sql, insertVersion(schema, m.version))
+	}
+	return b.String(), nil
+}
+
+func versionTable(schema string) string {
+	return "CREATE TABLE IF NOT EXISTS " + qualified(schema, "retrysafe_schema") + " (version integer NOT NULL PRIMARY KEY)"
+}
+
+func insertVersion(schema string, version int) string {
+	return "INSERT INTO " + qualified(schema, "retrysafe_schema") + " VALUES (" + strconv.Itoa(version) + ")"
+}
+
+// Migrate brings the database to this program's schema, in a transaction of its
+// own. It is safe when many processes start at once: one migrates, the others
+// wait and find it done. A database of a newer schema is refused, and nothing is
+// changed. Where nothing is to be done no right to change the schema is needed.
+func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) error {
+	if err := migrateConn(ctx, pool, schema); err != nil {
+		return fmt.Errorf("pgstore: %w", explain(err))
+	}
+	return nil
+}
+
+// migrateConn migrates unless the schema is current already.
+func migrateConn(ctx context.Context, pool *pgxpool.Pool, schema string) error {
+	newest, have, err := versions(ctx, pool, schema)
+	if err != nil || have == newest {
+		return err
+	}
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return migrateTx(ctx, tx, schema) })
+}
+
+// MigrateTx is Migrate in a transaction of the caller's.
+func MigrateTx(ctx context.Context, tx pgx.Tx, schema string) error {
+	if err := migrateTx(ctx, tx, schema); err != nil {
+		return fmt.Errorf("pgstore: %w", explain(err))
+	}
+	return nil
+}
+
+// querier is a pool or a transaction.
+type querier interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// versions returns the newest version that this program knows, and the database's.
+// A newer one in the database is an error.
+func versions(ctx context.Context, db querier, schema string) (newest, have int, err error) {
+	all, err := migrationsOf(files, schema)
+	if err != nil {
+		return 0, 0, err
+	}
+	newest = all[len(all)-1].version
+	table := qualified(schema, "retrysafe_schema")
+	var there bool
+	if err := db.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, table).Scan(&there); err != nil {
+		return newest, 0, err
+	}
+	if !there {
+		return newest, 0, nil
+	}
+	if err := db.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM `+table).Scan(&have); err != nil {
+		return newest, 0, fmt.Errorf("read schema version: %w", err)
+	}
+	if have > newest {
+		return newest, have, fmt.Errorf("%w (it has %d, this knows %d)", ErrNewerSchema, have, newest)
+	}
+	return newest, have, nil
+}
+
+// migrationLock is the key of the advisory lock under which a schema is changed.
+const migrationLock = 0x7265747279736166 // "retrysaf"
+
+func migrateTx(ctx context.Context, tx pgx.Tx, schema string) error {
+	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(migrationLock)); err != nil {
+		return err
+	}
+	// A table under load is waited for, and others behind us, no longer than this.
+	if _, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', '5s', true)`); err != nil {
+		return err
+	}
+	_, have, err := versions(ctx, tx, schema)
+	if err != nil {
+		return err
+	}
+	all, err := migrationsOf(files, schema)
+	if err != nil {
+		return err
+	}
+	if schema != "" {
+		var there bool
+		if err := tx.QueryRow(ctx, `SELECT to_regnamespace($1) IS NOT NULL`, pgx.Identifier{schema}.Sanitize()).Scan(&there); err != nil {
+			return err
+		}
+		if !there {
+			if err := ddl(ctx, tx, "CREATE SCHEMA "+pgx.Identifier{schema}.Sanitize()); err != nil {
+				return err
+			}
+		}
+	}
+	if have == 0 {
+		if err := ddl(ctx, tx, versionTable(schema)); err != nil {
+			return err
+		}
+	}
+	for _, m := range all {
+		if m.version <= have {
+			continue
+		}
+		if err := ddl(ctx, tx, m.sql); err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+		if err := ddl(ctx, tx, insertVersion(schema, m.version)); err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+	}
+	return nil
+}
+
+// ddl changes the schema, or says who may.
+func ddl(ctx context.Context, tx pgx.Tx, sql string) error {
+	_, err := tx.Exec(ctx, sql)
+	if isCode(err, "42501") {
+		return fmt.Errorf("%w; this role may not change the schema: let its owner run what PrintMigrations gives and "+
+			"grant SELECT, INSERT, UPDATE, DELETE on retrysafe_keys and SELECT on retrysafe_schema to this role", err)
+	}
+	return err
+}

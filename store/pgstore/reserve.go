@@ -1,0 +1,185 @@
+package pgstore
+
+import (
+	"context"
+	"slices"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/lane"
+)
+
+type answer = lane.Answer[retrysafe.Record]
+
+// A reservation is a Create on its way.
+type reservation struct {
+	id id
+	r  *retrysafe.Record
+}
+
+// reserveLane carries reservations.
+type reserveLane struct {
+	lane lane.Lane[reservation, retrysafe.Record]
+	link link
+
+	all, ids arrays // reused: one trip at a time
+}
+
+func (l *reserveLane) close(ctx context.Context) error { return l.link.close(ctx) }
+
+// send makes one trip. A member that the server cannot take fails alone: the
+// others are sent again by themselves.
+func (l *reserveLane) send(ctx context.Context, members []reservation) []answer {
+	answers := make([]answer, len(members))
+	// In the order of their ids, so that two batches never wait for each other in
+	// a circle. Of those with one id only the first is sent.
+	order := make([]int, len(members))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return members[a].id.compare(members[b].id) })
+	first := slices.CompactFunc(slices.Clone(order), func(a, b int) bool { return members[a].id == members[b].id })
+
+	split(first, func(some []int) error { return l.try(ctx, members, some, answers) }, func(i int, err error) { answers[i].Err = err })
+
+	for at, i := 0, 0; at < len(order); at++ {
+		if members[order[at]].id != members[first[i]].id {
+			i++
+		}
+		if m, f := order[at], first[i]; m != f {
+			answers[m] = meet(members[m].r, answers[f])
+		}
+	}
+	return answers
+}
+
+// meet is what a Create gets that finds what another one has left or found.
+func meet(r *retrysafe.Record, found answer) answer {
+	switch {
+	case found.Err != nil && found.Err != retrysafe.ErrExists: //nolint:errorlint // our own, never wrapped
+		return found
+	case found.Value.Ref != r.Ref:
+		return answer{Err: retrysafe.ErrUnreadable}
+	case found.Value.Owner == r.Owner && !r.Owner.IsZero():
+		return answer{Value: found.Value}
+	default:
+		return answer{Value: found.Value, Err: retrysafe.ErrExists}
+	}
+}
+
+// tries is how often a reservation is sent that was neither stored nor found:
+// what stood in its way was gone when it was looked for.
+const tries = 2
+
+// try reserves the members that some names, in one round trip, and reads what
+// was there instead.
+func (l *reserveLane) try(ctx context.Context, members []reservation, some []int, answers []answer) error {
+	left := some
+	for range tries {
+		if err := l.insert(ctx, members, left, answers); err != nil {
+			return err
+		}
+		if left = unanswered(left, answers); len(left) == 0 {
+			return nil
+		}
+		// Its own step, sent before; or somebody holds the key.
+		if err := l.find(ctx, members, left, answers); err != nil {
+			return err
+		}
+		if left = unanswered(left, answers); len(left) == 0 {
+			return nil
+		}
+	}
+	for _, i := range left {
+		answers[i].Err = retrysafe.ErrBusy
+	}
+	return nil
+}
+
+// unanswered returns those of some that have no answer yet.
+func unanswered(some []int, answers []answer) (left []int) {
+	for _, i := range some {
+		if answers[i].Err == nil && answers[i].Value.Revision == 0 {
+			left = append(left, i)
+		}
+	}
+	return left
+}
+
+func (l *reserveLane) insert(ctx context.Context, members []reservation, some []int, answers []answer) error {
+	l.fill(members, some)
+	params := l.all.params()
+	at := func(k []byte) int { // some is in the order of its ids
+		n, _ := slices.BinarySearchFunc(some, id(k), func(i int, k id) int { return members[i].id.compare(k) })
+		return some[n]
+	}
+	inserted := func(v [][]byte) error {
+		i := at(v[0])
+		r := *members[i].r
+		r.Revision = int8At(v[1])
+		r.CreatedAt, r.UpdatedAt, r.ReadAt, r.Deadline = fromMicros(r.Revision), fromMicros(r.Revision), fromMicros(r.Revision), fromMicros(int8At(v[2]))
+		r.Claim, r.Term, r.Relaxed = retrysafe.Owner{}, 0, false
+		answers[i].Value = r
+		return nil
+	}
+	met := func(v [][]byte) error {
+		i := at(v[0])
+		answers[i] = existing(scanRow(v), members[i].r)
+		return nil
+	}
+	err := l.link.do(ctx, query{statement: &l.link.s.sql.insert, params: params, each: inserted},
+		query{statement: &l.link.s.sql.others, params: params[:2], each: met})
+	if err != nil {
+		for _, i := range some {
+			answers[i] = answer{}
+		}
+	}
+	return err
+}
+
+// existing is what a Create gets that meets a row.
+func existing(w row, r *retrysafe.Record) answer {
+	got, err := w.of(r.Ref)
+	if err != nil {
+		return answer{Err: err}
+	}
+	return meet(r, answer{Value: got})
+}
+
+func (l *reserveLane) find(ctx context.Context, members []reservation, some []int, answers []answer) error {
+	l.ids.reset(len(some))
+	l.ids.column(oidUUID)
+	for _, i := range some {
+		l.ids.uuid(members[i].id)
+	}
+	l.ids.end()
+	return l.link.do(ctx, query{statement: &l.link.s.sql.read, params: l.ids.params(), each: func(v [][]byte) error {
+		for _, i := range some {
+			if members[i].id == id(v[0]) {
+				answers[i] = existing(scanRow(v), members[i].r)
+			}
+		}
+		return nil
+	}})
+}
+
+// fill writes the members as columns.
+func (l *reserveLane) fill(members []reservation, some []int) {
+	a := &l.all
+	a.reset(len(some))
+	column := func(elem uint32, add func(m *reservation)) {
+		a.column(elem)
+		for _, i := range some {
+			add(&members[i])
+		}
+		a.end()
+	}
+	column(oidUUID, func(m *reservation) { a.uuid(m.id) })
+	column(oidUUID, func(m *reservation) { a.uuid(m.r.Owner) })
+	column(oidInt8, func(m *reservation) { a.int8(m.id.lock()) })
+	column(oidInt8, func(m *reservation) { a.int8(termOf(m.r)) })
+	column(oidInt4, func(m *reservation) { a.int4(keepOf(m.r)) })
+	column(oidInt2, func(m *reservation) { a.int2(int16(m.r.State)) })
+	column(oidBytea, func(m *reservation) { a.bytes(func(b []byte) []byte { return appendHead(b, m.id, m.r) }) })
+	column(oidBytea, func(m *reservation) { a.bytes(func(b []byte) []byte { return appendTail(b, m.r) }) })
+	column(oidBytea, func(m *reservation) { a.bytes(func(b []byte) []byte { return appendCheckpoint(b, m.r.Checkpoint) }) })
+}

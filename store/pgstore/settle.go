@@ -1,0 +1,201 @@
+package pgstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/lane"
+)
+
+// A settlement is a Swap on its way.
+type settlement struct {
+	id id
+	r  *retrysafe.Record
+}
+
+// settleLane carries swaps.
+type settleLane struct {
+	lane lane.Lane[settlement, retrysafe.Record]
+	link link
+
+	all, ids arrays // reused: one trip at a time
+	head     []byte
+}
+
+func (l *settleLane) close(ctx context.Context) error { return l.link.close(ctx) }
+
+func (l *settleLane) send(ctx context.Context, members []settlement) []answer {
+	answers := make([]answer, len(members))
+	order := make([]int, len(members))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return members[a].id.compare(members[b].id) })
+	split(order, func(some []int) error { return l.try(ctx, members, some, answers) }, func(i int, err error) { answers[i].Err = err })
+	return answers
+}
+
+// try swaps the members that some names. A row that somebody has locked is
+// waited for only briefly: then it is left out, and its neighbours go on.
+func (l *settleLane) try(ctx context.Context, members []settlement, some []int, answers []answer) error {
+	err := l.update(ctx, &l.link.s.sql.update, members, some, answers)
+	if isLocked(err) {
+		err = l.update(ctx, &l.link.s.sql.updateFree, members, some, answers)
+	}
+	if err != nil {
+		return err
+	}
+	if left := unanswered(some, answers); len(left) > 0 {
+		return l.find(ctx, members, left, answers)
+	}
+	return nil
+}
+
+func (l *settleLane) update(ctx context.Context, stmt *statement, members []settlement, some []int, answers []answer) error {
+	l.fill(members, some)
+	err := l.link.do(ctx, query{statement: stmt, params: l.all.params(), each: func(v [][]byte) error {
+		i := some[int8At(v[0])-1]
+		answers[i] = l.swapped(&members[i], v)
+		return nil
+	}})
+	if err != nil {
+		for _, i := range some {
+			answers[i] = answer{}
+		}
+	}
+	return err
+}
+
+// swapped is the record that a swap has left: what was sent, but for what is the
+// store's to say.
+func (l *settleLane) swapped(m *settlement, v [][]byte) answer {
+	r := *m.r
+	if !r.Claim.IsZero() {
+		r.Owner = r.Claim
+	} else if l.head = appendHead(l.head[:0], m.id, &r); !bytes.Equal(l.head, v[4]) || r.Checkpoint.IsZero() && len(v[5]) > 0 {
+		w := row{id: m.id, owner: r.Owner, state: int16(r.State), head: bytes.Clone(v[4]), tail: appendTail(nil, &r), checkpoint: bytes.Clone(v[5])}
+		stored, err := w.of(r.Ref)
+		if err != nil {
+			return answer{Err: err}
+		}
+		stored.Result = r.Result
+		r = stored
+	}
+	r.Revision, r.Deadline, r.CreatedAt = int8At(v[1]), fromMicros(int8At(v[2])), fromMicros(int8At(v[3]))
+	r.UpdatedAt, r.ReadAt = fromMicros(r.Revision), fromMicros(int8At(v[6]))
+	r.Claim, r.Term, r.Relaxed = retrysafe.Owner{}, 0, false
+	return answer{Value: r}
+}
+
+// find says why members were not swapped.
+func (l *settleLane) find(ctx context.Context, members []settlement, some []int, answers []answer) error {
+	l.ids.reset(len(some))
+	l.ids.column(oidUUID)
+	for _, i := range some {
+		l.ids.uuid(members[i].id)
+		answers[i].Err = retrysafe.ErrNotFound
+	}
+	l.ids.end()
+	return l.link.do(ctx, query{statement: &l.link.s.sql.read, params: l.ids.params(), each: func(v [][]byte) error {
+		for _, i := range some {
+			if m := &members[i]; m.id == id(v[0]) {
+				answers[i] = refused(scanRow(v), m.r)
+			}
+		}
+		return nil
+	}})
+}
+
+// refused is what a Swap gets that was not applied to the row it meets.
+func refused(w row, r *retrysafe.Record) answer {
+	got, err := w.of(r.Ref)
+	switch {
+	case err != nil:
+		return answer{Err: err}
+	case got.Revision == r.Revision && got.Owner == r.Owner: // it was locked
+		return answer{Err: retrysafe.ErrBusy}
+	default:
+		return answer{Value: got, Err: retrysafe.ErrConflict}
+	}
+}
+
+// What a swap does beside the ordinary.
+const (
+	flagClaim int16 = 1 << iota // the head is replaced too
+	flagRenew                   // a new generation begins
+)
+
+func flagsOf(r *retrysafe.Record) (f int16) {
+	if !r.Claim.IsZero() {
+		f = flagClaim
+		if r.Attempt == 1 {
+			f |= flagRenew
+		}
+	}
+	return f
+}
+
+// ownerAfter is who holds the record after the swap.
+func ownerAfter(r *retrysafe.Record) retrysafe.Owner {
+	if r.Claim.IsZero() {
+		return r.Owner
+	}
+	return r.Claim
+}
+
+func (l *settleLane) fill(members []settlement, some []int) {
+	a := &l.all
+	a.reset(len(some))
+	column := func(elem uint32, add func(m *settlement)) {
+		a.column(elem)
+		for _, i := range some {
+			add(&members[i])
+		}
+		a.end()
+	}
+	column(oidUUID, func(m *settlement) { a.uuid(m.id) })
+	column(oidUUID, func(m *settlement) { a.uuid(m.r.Owner) })
+	column(oidInt8, func(m *settlement) { a.int8(m.r.Revision) })
+	column(oidUUID, func(m *settlement) { a.uuid(ownerAfter(m.r)) })
+	column(oidInt8, func(m *settlement) { a.int8(termOf(m.r)) })
+	column(oidInt4, func(m *settlement) { a.int4(keepOf(m.r)) })
+	column(oidInt2, func(m *settlement) { a.int2(int16(m.r.State)) })
+	column(oidInt2, func(m *settlement) { a.int2(flagsOf(m.r)) })
+	column(oidBytea, func(m *settlement) {
+		a.bytes(func(b []byte) []byte {
+			if m.r.Claim.IsZero() {
+				return b
+			}
+			return appendHead(b, m.id, m.r)
+		})
+	})
+	column(oidBytea, func(m *settlement) { a.bytes(func(b []byte) []byte { return appendTail(b, m.r) }) })
+	column(oidBytea, func(m *settlement) { a.bytes(func(b []byte) []byte { return appendCheckpoint(b, m.r.Checkpoint) }) })
+}
+
+// split calls try with all of some, and if the server refuses that, with each
+// alone, so that one that it cannot take does not fail the others. A step that
+// was refused was not applied, and each recognises itself.
+func split(some []int, try func([]int) error, fail func(i int, err error)) {
+	err := try(some)
+	if err == nil {
+		return
+	}
+	var refused *pgconn.PgError
+	if len(some) == 1 || !errors.As(err, &refused) {
+		for _, i := range some {
+			fail(i, err)
+		}
+		return
+	}
+	for i := range some {
+		if err := try(some[i : i+1]); err != nil {
+			fail(some[i], err)
+		}
+	}
+}

@@ -1,0 +1,42 @@
+package pgstore_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/testservers"
+	"github.com/retrysafe/retrysafe/store/pgstore"
+	"github.com/retrysafe/retrysafe/store/storetest"
+)
+
+func TestMain(m *testing.M) { testservers.Main(m) }
+
+func open(t testing.TB, url string, opts *pgstore.Options) *pgstore.Store {
+	t.Helper()
+	s, err := pgstore.Open(t.Context(), url, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestContract(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		url := testservers.Shared(t)
+		s := open(t, url, nil)
+		return storetest.Harness{
+			Store: s,
+			Peers: []retrysafe.Store{open(t, url, nil)},
+			Begin: func(ctx context.Context) (retrysafe.Tx, error) {
+				tx, err := s.Pool().Begin(ctx)
+				if err != nil {
+					return nil, err
+				}
+				return s.Tx(tx), nil
+			},
+		}
+	})
+}
