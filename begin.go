@@ -21,6 +21,7 @@ type begin struct {
 	step      *detached     // the context of the store's steps
 	waitUntil time.Time     // set once the call waits for another attempt
 	paused    time.Duration // how long the last pause was
+	doubt     bool          // a try of the last step was not answered
 }
 
 var begins = sync.Pool{New: func() any { return new(begin) }}
@@ -120,11 +121,15 @@ func (b *begin) claim(do action, mine, got *Record) error {
 	mine.Owner = b.owner
 	next := transition(do, &b.c, &b.e.policy, *got, b.owner)
 	err := b.send(stepSwap, &next, got)
-	if !isAnswer(err) {
+	if b.unclear(err) {
 		b.e.orphans.add(b.owner)
 	}
 	return err
 }
+
+// unclear reports whether the last step, which ended with err, may yet turn out
+// to be applied. A key that is busy may be held by the step's own first try.
+func (b *begin) unclear(err error) bool { return !isAnswer(err) || b.doubt && is(err, ErrBusy) }
 
 // adopt claims a reservation that this process made and never started, because
 // its reply was lost.
@@ -158,7 +163,7 @@ func (b *begin) newOwner() error {
 // create reserves r. What cannot be confirmed is remembered as an orphan.
 func (b *begin) create(r, got *Record) error {
 	err := b.send(stepCreate, r, got)
-	if !isAnswer(err) {
+	if b.unclear(err) {
 		b.e.orphans.add(r.Owner)
 	}
 	return err
@@ -175,6 +180,7 @@ const (
 // Records are large, so they come and go by pointer.
 func (b *begin) send(step int, r, got *Record) (err error) {
 	e := b.e
+	b.doubt = false
 	for try := 1; ; try++ {
 		switch step {
 		case stepCreate:
@@ -188,6 +194,7 @@ func (b *begin) send(step int, r, got *Record) (err error) {
 			e.breaker.note(e.clock, true)
 			return err
 		}
+		b.doubt = true
 		e.observe(EventStoreError, &Record{Ref: b.c.Ref, Operation: b.c.Operation}, 0, err)
 		if try == storeTries || e.clock.Sleep(b.step, time.Duration(try)*10*time.Millisecond) != nil {
 			e.breaker.note(e.clock, false)

@@ -132,6 +132,9 @@ func lapsed(r *Record) action {
 // transition returns the record to swap in for an action that writes. It is as
 // pure as decide: owner is the nonce of the attempt that would begin.
 func transition(a action, c *Call, p *Policy, r Record, owner Owner) Record {
+	// What settles an attempt is durable.
+	r.Relaxed = false
+
 	switch a { //nolint:exhaustive // the others claim the record, below
 	case actQuarantine:
 		r.State, r.Reason, r.Term = Unknown, "lease lapsed", p.Reconcile
@@ -175,6 +178,7 @@ func fresh(c *Call, p *Policy, owner Owner) Record {
 		Effects:     p.Effects,
 		Version:     RecordVersion,
 		Owner:       owner,
+		Relaxed:     p.AsyncReserve,
 		Attempt:     1,
 		Term:        p.Lease,
 		Retain:      retain,

@@ -111,6 +111,31 @@ func TestOrphanSurvivesASweeper(t *testing.T) {
 	b.fault.Plan(nil)
 }
 
+// Once a defect: a reservation whose commit hangs is met by its own second try,
+// which is told that the key is busy; when the commit comes through, nobody knows
+// that it never started.
+func TestReservationThatHangsIsFoundToBeOurs(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{})
+	tx, err := b.mem.Begin(t.Context())
+	must(t, err)
+	first := true
+	b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+		if s.Op != faultstore.Create || !first {
+			return faultstore.None
+		}
+		first = false
+		_, err := tx.Create(t.Context(), s.Record)
+		must(t, err)
+		return faultstore.LoseRequest
+	})
+	b.refused(t, retrysafe.ErrInFlight)
+	must(t, tx.Commit(t.Context()))
+	if x, _, err := b.Begin(t.Context(), call()); x == nil {
+		t.Errorf("Begin = %v, want the reservation that nobody started", err)
+	}
+}
+
 // Once a defect: a late owner erases what a reconciler wrote.
 func TestLateOwnerKeepsProviderRef(t *testing.T) {
 	t.Parallel()

@@ -95,13 +95,51 @@ func AppendResult(b []byte, res *Result) []byte {
 	b = append(b, omitted)
 	b = binary.AppendUvarint(b, uint64(len(res.Header)))
 	for _, name := range slices.Sorted(maps.Keys(res.Header)) {
-		b = fields.Append(b, name)
+		b = appendWord(b, name)
 		b = binary.AppendUvarint(b, uint64(len(res.Header[name])))
 		for _, v := range res.Header[name] {
-			b = fields.Append(b, v)
+			b = appendWord(b, v)
 		}
 	}
 	return fields.Append(b, res.Body)
+}
+
+// words are header names and values that many answers hold; one byte stands for
+// each. The list only ever grows at its end.
+var words = [...]string{
+	"Content-Type", "Location", "Etag", "Last-Modified", "Cache-Control", "Content-Language", "Content-Location",
+	"Content-Encoding", "Content-Disposition", "Link", "Retry-After", "Vary", "X-Request-Id", "Deprecation", "Sunset",
+	"application/json", "application/json; charset=utf-8", "application/problem+json", "text/plain; charset=utf-8",
+	"text/html; charset=utf-8", "application/xml", "application/octet-stream", "no-store", "no-cache",
+}
+
+var wordNumbers = func() map[string]byte {
+	numbers := make(map[string]byte, len(words))
+	for i, w := range words {
+		numbers[w] = byte(i + 1)
+	}
+	return numbers
+}()
+
+// appendWord appends the number of a word, or zero and the text.
+func appendWord(b []byte, s string) []byte {
+	if n := wordNumbers[s]; n > 0 {
+		return append(b, n)
+	}
+	return fields.Append(append(b, 0), s)
+}
+
+func readWord(d *fields.Reader) string {
+	n := int(d.Byte())
+	switch {
+	case n == 0:
+		return string(d.Bytes())
+	case n <= len(words):
+		return words[n-1]
+	default:
+		d.Bad = true
+		return ""
+	}
 }
 
 // DecodeResult is the inverse of [AppendResult]. It shares memory with b.
@@ -133,10 +171,10 @@ func readResult(d *fields.Reader) *Result {
 	if names := d.Count(); names > 0 {
 		res.Header = make(map[string][]string, names)
 		for range names {
-			name := string(d.Bytes())
+			name := readWord(d)
 			values := make([]string, d.Count())
 			for i := range values {
-				values[i] = string(d.Bytes())
+				values[i] = readWord(d)
 			}
 			if _, twice := res.Header[name]; twice || d.Bad {
 				d.Bad = true

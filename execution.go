@@ -56,6 +56,7 @@ func (e *Engine) execution(ctx context.Context, r *Record) *Execution {
 		e: e, ref: r.Ref, owner: r.Owner, attempt: r.Attempt, began: now,
 		rec: *r, leaseEnd: now.Add(r.Deadline.Sub(r.ReadAt)), // what is left of it by the store's own word
 	}
+	x.rec.Relaxed = false // beats and settlements are durable, whatever the store echoes
 	x.ctx.init(ctx, e.clock, e.policy.MaxRun)
 	x.ctx.deadline = now.Add(e.policy.MaxRun)
 	x.ctx.x = x

@@ -18,7 +18,7 @@ const (
 	// within the provider's key window.
 	Keyed
 	// InTx: all effects are in the store's own database and commit together with
-	// the answer, through [Execution.CompleteTx]. Exactly once.
+	// the answer, through [Execution.CompleteTx] or [DoTx]. Exactly once.
 	InTx
 )
 
@@ -85,6 +85,12 @@ type Policy struct {
 	OnFailure FailurePolicy
 	InFlight  InFlightPolicy
 	OnExpired ExpiredPolicy
+	// AsyncReserve says that a reservation need not be durable before the
+	// operation starts; the completion makes it so. A store that can then flushes
+	// once for each operation instead of twice. A crash of the store's server may
+	// forget an attempt that is running, so a retry runs it again: effects must be
+	// Keyed or InTx.
+	AsyncReserve bool
 
 	// Lease is how long an owner may be silent before it is suspected. A
 	// heartbeat renews it three times as often. Default 30 s.
@@ -132,6 +138,8 @@ func (p Policy) Check() error {
 		return refuse("it holds a value that is none of the constants")
 	case p.Effects == Unprotected && (p.Lapse == Rerun || p.Lapse == Resume):
 		return refuse("a lapsed attempt with unprotected effects may have happened, so it cannot %s; use Quarantine or Fail, or make the effects Keyed or InTx", p.Lapse)
+	case p.Effects == Unprotected && p.AsyncReserve:
+		return refuse("with AsyncReserve a crash of the store's server forgets an attempt that is running, and a retry runs it again, which unprotected effects cannot bear; leave it off, or make the effects Keyed or InTx")
 	case p.Lease < minLease:
 		return refuse("Lease %v is under %v", p.Lease, minLease)
 	case p.MaxRun < p.Lease:
@@ -149,6 +157,9 @@ func (p Policy) Caveats() []string {
 	var c []string
 	if p.Effects == Unprotected && p.OnFailure == RetryFailure {
 		c = append(c, "a server error of an unprotected operation is taken as proof that nothing happened: outside the at-most-once guarantee")
+	}
+	if p.AsyncReserve {
+		c = append(c, "reservations are asynchronous: a crash of the store's server may forget an attempt that is running, and a retry runs it again at once, whatever Lapse says")
 	}
 	if p.Retention < time.Hour {
 		c = append(c, fmt.Sprintf("retention %v is under an hour: a client that comes back later runs the operation again", p.Retention))

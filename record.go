@@ -128,7 +128,11 @@ type Record struct {
 	Owner Owner
 	// Claim, in only: when set, Swap starts a new attempt and hands the record
 	// to this owner. See [Swapper].
-	Claim      Owner
+	Claim Owner
+	// Relaxed, in only: this step may be lost by a crash of the store's server; a
+	// later step that is not relaxed makes it durable. A store may ignore it. See
+	// [Policy.AsyncReserve].
+	Relaxed    bool
 	Attempt    int
 	Request    []byte
 	Checkpoint Checkpoint

@@ -92,8 +92,14 @@ func (x *Execution) swap(ctx context.Context, r Record, s *settlement) (Record, 
 	e := x.e
 	step := e.newStep(ctx)
 	defer step.done()
+	pause := firstTick
 	for range maxSteps {
 		got, err := e.store.Swap(step, r)
+		for is(err, ErrBusy) && e.clock.Sleep(step, pause) == nil {
+			// A transaction has the record: most likely our own, on its way to the end.
+			pause = min(pause*2, longTick)
+			got, err = e.store.Swap(step, r)
+		}
 		switch mine := got.Owner == x.owner && got.Attempt == x.attempt; {
 		case err == nil:
 			return got, nil

@@ -54,7 +54,9 @@ func Swapped(stored, r *Record, now time.Time) Record {
 //
 // All methods may be called concurrently. Each is one atomic step: it happens
 // whole or not at all, and once it has returned nil it survives whatever the
-// store's guarantee class says. An error other than the sentinels means "cannot
+// store's guarantee class says; one whose record is [Record.Relaxed] may be lost
+// by a crash of the store's server until a later step that is not relaxed returns.
+// A store may ignore that. An error other than the sentinels means "cannot
 // say": the step may have been applied. A store may keep the slices it is given;
 // what it returns must not be changed by the caller. It honours ctx's deadline, and
 // uses ctx no longer than the step lasts.
@@ -120,7 +122,9 @@ func (q Query) Matches(r *Record) bool {
 type Tx interface {
 	// Reserve takes the key for the length of the transaction without waiting
 	// and returns the record if there is one. ErrNotFound: the key is free and
-	// held now. ErrBusy: another transaction holds it.
+	// held now. ErrBusy: another transaction holds it. Who gets the key sees
+	// everything that the transactions which held it before have committed, and
+	// none of them commits any more: [DoTx] finds out by it how a commit ended.
 	Reserve(ctx context.Context, ref Ref) (Record, error)
 	// Create inserts r. If the key exists the transaction is poisoned and cannot
 	// commit.

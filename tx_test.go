@@ -105,6 +105,41 @@ func TestW32_AmbiguousCommitIsWaitedForNotReadAround(t *testing.T) {
 	})
 }
 
+// impatient is a store that does not wait for a transaction: it says that the
+// record is busy.
+type impatient struct {
+	retrysafe.Store
+	busy int
+}
+
+func (s *impatient) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+	if s.busy > 0 {
+		s.busy--
+		return retrysafe.Record{}, retrysafe.ErrBusy
+	}
+	return s.Store.Swap(ctx, r)
+}
+
+func TestW32_BusyRecordIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mem := memstore.New(nil)
+		s := &impatient{Store: mem}
+		e, err := retrysafe.New(s, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.InTx}})
+		must(t, err)
+		x, _, err := e.Begin(t.Context(), call())
+		must(t, err)
+		tx, err := mem.Begin(t.Context())
+		must(t, err)
+		must(t, x.CompleteTx(t.Context(), tx, answer("committed")))
+		must(t, tx.Commit(t.Context()))
+		s.busy = 5
+		if out, err := x.Outcome(t.Context()); err != nil || string(out.Body) != "committed" {
+			t.Errorf("Outcome = %+v, %v; it did not wait", out, err)
+		}
+	})
+}
+
 func TestCompleteTxRefusedCannotCommit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,12 +1,13 @@
 // Package lane lets callers that come at the same time travel together: the
 // first goes at once, and those that arrive while it is under way share the next
-// trip. At one caller it costs nothing; under load the number of trips, and so
-// of commits, stops growing with the number of callers.
+// trip. At one caller it costs next to nothing; under load the number of trips,
+// and so of commits, stops growing with the number of callers.
 package lane
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -23,8 +24,8 @@ type Answer[A any] struct {
 	Err   error
 }
 
-// A Lane carries questions to where Send takes them, one trip at a time. There
-// is no goroutine behind it: each trip is made by one of its members.
+// A Lane carries questions to where Send takes them, one trip at a time. A
+// goroutine makes the trips while there are any to make, and ends with the last.
 type Lane[Q, A any] struct {
 	// Send makes one trip. It returns an answer for each member, in their order.
 	// Its context carries the values of one of the members, never their
@@ -39,113 +40,129 @@ type Lane[Q, A any] struct {
 	mu      sync.Mutex
 	busy    bool
 	waiting []*ticket[Q, A]
+	trips   sync.WaitGroup
+	spare   sync.Pool // of tickets
 }
 
-// ticket is one caller that waits for the next trip.
+// ticket is one caller that waits for its answer.
 type ticket[Q, A any] struct {
-	q Q
-	// turn gets the members of the next trip if this caller is to make it, or
-	// its answer alone if another has made it.
-	turn chan turn[Q, A]
+	ctx    context.Context
+	q      Q
+	answer chan Answer[A] // has room for one: nobody may be there to take it
 }
 
-type turn[Q, A any] struct {
-	lead   []*ticket[Q, A]
-	answer Answer[A]
-}
-
-// Do takes q along on a trip and returns its answer. Ctx counts until the trip
-// begins; from then on Do waits for the answer, however long the trip takes.
+// Do takes q along on a trip and returns its answer. A caller whose ctx ends
+// before its trip begins was not sent. One whose ctx ends later gets ctx's error
+// while the trip goes on: it may have been applied, and nobody can say.
 func (l *Lane[Q, A]) Do(ctx context.Context, q Q) (A, error) {
 	var none A
 	if err := ctx.Err(); err != nil {
 		return none, err
 	}
-	l.mu.Lock()
-	if !l.busy {
-		l.busy = true
-		l.mu.Unlock()
-		return l.alone(ctx, q)
-	}
-	if len(l.waiting) >= l.Queue {
-		l.mu.Unlock()
+	t := l.ticket()
+	t.ctx, t.q = ctx, q
+	if !l.join(t) {
 		return none, ErrFull
 	}
-	t := &ticket[Q, A]{q: q, turn: make(chan turn[Q, A], 1)}
-	l.waiting = append(l.waiting, t)
-	l.mu.Unlock()
-
-	var got turn[Q, A]
 	select {
-	case got = <-t.turn:
+	case got := <-t.answer:
+		*t = ticket[Q, A]{answer: t.answer}
+		l.spare.Put(t)
+		return got.Value, got.Err
 	case <-ctx.Done():
-		if l.leave(t) {
-			return none, ctx.Err()
-		}
-		got = <-t.turn // too late: it is on its way
+		l.leave(t)
+		return none, ctx.Err()
 	}
-	if got.lead != nil {
-		return l.lead(ctx, got.lead)
+}
+
+// Wait returns when no trip is under way any more.
+func (l *Lane[Q, A]) Wait() { l.trips.Wait() }
+
+func (l *Lane[Q, A]) ticket() *ticket[Q, A] {
+	if t, ok := l.spare.Get().(*ticket[Q, A]); ok {
+		return t
 	}
-	return got.answer.Value, got.answer.Err
+	return &ticket[Q, A]{answer: make(chan Answer[A], 1)}
+}
+
+// join queues a caller, and starts the trips if none is under way.
+func (l *Lane[Q, A]) join(t *ticket[Q, A]) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.busy {
+		l.busy = true
+		l.trips.Go(func() { l.run([]*ticket[Q, A]{t}) })
+		return true
+	}
+	if len(l.waiting) >= l.Queue {
+		return false
+	}
+	l.waiting = append(l.waiting, t)
+	return true
 }
 
 // leave takes a caller out of the queue, unless its trip has begun.
-func (l *Lane[Q, A]) leave(t *ticket[Q, A]) bool {
+func (l *Lane[Q, A]) leave(t *ticket[Q, A]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, w := range l.waiting {
 		if w == t {
 			l.waiting = append(l.waiting[:i], l.waiting[i+1:]...)
-			return true
+			return
 		}
 	}
-	return false
 }
 
-// alone makes a trip for one caller that found nobody under way.
-func (l *Lane[Q, A]) alone(ctx context.Context, q Q) (A, error) {
-	defer l.next()
-	answers := l.send(ctx, []Q{q})
-	return answers[0].Value, answers[0].Err
-}
-
-// lead makes a trip for its members, of whom the caller is the first.
-func (l *Lane[Q, A]) lead(ctx context.Context, members []*ticket[Q, A]) (A, error) {
-	defer l.next()
-	questions := make([]Q, len(members))
-	for i, m := range members {
-		questions[i] = m.q
-	}
-	answers := make([]Answer[A], len(members))
-	for i := range answers {
-		answers[i].Err = errLost
-	}
-	defer func() { // also if the trip ends in a panic, which is the leader's alone
-		for i, m := range members[1:] {
-			m.turn <- turn[Q, A]{answer: answers[i+1]}
+// run makes trips until nobody waits.
+func (l *Lane[Q, A]) run(members []*ticket[Q, A]) {
+	var questions []Q
+	for len(members) > 0 {
+		questions = questions[:0]
+		for _, m := range members {
+			questions = append(questions, m.q)
 		}
-	}()
-	copy(answers, l.send(ctx, questions))
-	return answers[0].Value, answers[0].Err
+		answers := l.trip(members[0].ctx, questions)
+		for i, m := range members {
+			if i < len(answers) {
+				m.answer <- answers[i]
+			} else {
+				m.answer <- Answer[A]{Err: errLost}
+			}
+		}
+		clear(questions)
+		members = l.next(members)
+	}
 }
 
-func (l *Lane[Q, A]) send(ctx context.Context, questions []Q) []Answer[A] {
+// trip makes one trip. One that ends in a panic is lost, and the lane goes on.
+func (l *Lane[Q, A]) trip(ctx context.Context, questions []Q) (answers []Answer[A]) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.Timeout)
 	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			answers = make([]Answer[A], len(questions))
+			for i := range answers {
+				answers[i].Err = fmt.Errorf("%w: panic: %v", errLost, p)
+			}
+		}
+	}()
 	return l.Send(ctx, questions)
 }
 
-// next hands the lane to those who wait, or frees it.
-func (l *Lane[Q, A]) next() {
+// next returns who travels next, in the space of those who did before. With
+// nobody left the lane is free.
+func (l *Lane[Q, A]) next(space []*ticket[Q, A]) []*ticket[Q, A] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := min(len(l.waiting), l.Most)
 	if n == 0 {
 		l.busy = false
-		return
+		return nil
 	}
-	members := append([]*ticket[Q, A](nil), l.waiting[:n]...)
-	l.waiting = append(l.waiting[:0], l.waiting[n:]...)
-	members[0].turn <- turn[Q, A]{lead: members}
+	clear(space)
+	next := append(space[:0], l.waiting[:n]...)
+	left := copy(l.waiting, l.waiting[n:])
+	clear(l.waiting[left:])
+	l.waiting = l.waiting[:left]
+	return next
 }

@@ -188,5 +188,5 @@ func (s *Store) stamp(r *retrysafe.Record, now time.Time) {
 	r.UpdatedAt = now
 	r.Deadline = now.Add(r.Term)
 	r.Revision = s.nextRevision(now)
-	r.Claim, r.Term, r.ReadAt = retrysafe.Owner{}, 0, time.Time{}
+	r.Claim, r.Relaxed, r.Term, r.ReadAt = retrysafe.Owner{}, false, 0, time.Time{}
 }

@@ -27,7 +27,11 @@ func (t *Tx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 	if _, err := t.tx.ExecContext(ctx, `UPDATE retrysafe_fence SET revision = revision`); err != nil {
 		return retrysafe.Record{}, t.refuse(fmt.Errorf("reserve key: %w", err))
 	}
-	return decode(t.tx.QueryRowContext(ctx, selectKey, idOf(ref)), t.s.now)
+	got, err := decode(t.tx.QueryRowContext(ctx, selectKey, idOf(ref)), t.s.now)
+	if err == nil && got.Ref != ref {
+		return retrysafe.Record{}, errOther
+	}
+	return got, err
 }
 
 // Create implements [retrysafe.Tx].

@@ -1,0 +1,311 @@
+package retrysafe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A TxStore is a [Store] that can begin a transaction that it shares with its
+// caller. T is the driver's own: pgx.Tx, *sql.Tx.
+type TxStore[T any] interface {
+	Store
+	// BeginTx begins a transaction and returns it as the store knows it and as
+	// the driver does. It may be called concurrently, and does not wait for any
+	// key. Ctx lives until the transaction has ended; should it end before, the
+	// transaction may be rolled back.
+	BeginTx(ctx context.Context) (Tx, T, error)
+}
+
+// A Finisher is a [Tx] that can insert a record and commit in one round trip. It
+// is optional; [DoTx] uses it.
+type Finisher interface {
+	// CreateAndCommit is Create and then Commit. After ErrExists or ErrBusy
+	// nothing was committed, for certain; after any other error nobody can say.
+	// In a transaction that has ended before it stores nothing.
+	CreateAndCommit(ctx context.Context, r Record) (Record, error)
+}
+
+// DoTx runs fn once for the call's key and returns its answer, now and on every
+// retry, like [Engine.Do], for operations whose effects are all in the store's own
+// database: reservation, business writes and answer are one transaction and one
+// commit. The engine's effects must be [InTx], and s must keep the engine's
+// records: the engine's own store, as a rule.
+//
+// Fn writes in the transaction that it is given and neither commits it nor rolls
+// it back. When it returns an error, panics or ends its goroutine, the
+// transaction is rolled back, nothing is stored, the key is free, and DoTx returns
+// that error; so [Policy.OnFailure] and [Policy.Lapse] have no say here. Otherwise
+// its result is the answer, whatever its status. Fn runs on the caller's
+// goroutine, at most once, in a context that carries ctx's values but not its
+// cancellation and ends after [Policy.MaxRun]; what lasts longer is rolled back.
+//
+// While the transaction is open the key has no visible record: another call with
+// this key is refused with [ErrInFlight], whatever it asks for, or waits, by
+// [Policy.InFlight].
+//
+// An answer is returned only when it is committed. A commit whose reply was lost
+// is looked into: it ends with the answer; with an error if it was rolled back,
+// marked by [NotExecuted] where fn cannot have committed by itself; or with
+// [ErrUnsettled] if nobody knows yet. A retry with the same key is safe in every
+// case: it runs only what was not committed.
+func DoTx[T any](ctx context.Context, e *Engine, s TxStore[T], c Call, fn func(context.Context, T) (Result, error)) (Outcome, error) {
+	return e.doTx(ctx, &c, func(ctx context.Context) (Tx, operation, error) {
+		tx, own, err := s.BeginTx(ctx)
+		return tx, func(ctx context.Context) (Result, error) { return fn(ctx, own) }, err
+	})
+}
+
+// operation is what runs in one transaction, which it knows.
+type operation func(context.Context) (Result, error)
+
+func (e *Engine) doTx(ctx context.Context, c *Call, begin func(context.Context) (Tx, operation, error)) (Outcome, error) {
+	if e.policy.Effects != InTx {
+		return Outcome{}, fmt.Errorf("%w: DoTx commits effects and answer together, and the engine's effects are %s; give DoTx an engine.With(Policy{Effects: InTx}) if all effects are in the store's database, otherwise use Do",
+			ErrPolicy, e.policy.Effects)
+	}
+	if err := c.check(); err != nil {
+		return Outcome{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return Outcome{}, fmt.Errorf("begin: %w", err)
+	}
+	b := e.newBegin(ctx, c)
+	defer b.done()
+	t := oneCommit{b: b, e: e, begin: begin}
+	defer func() { _ = t.drop() }() // what leaves it open has an error, or a panic, of its own
+	return t.run()
+}
+
+// oneCommit is one call of DoTx on its way.
+type oneCommit struct {
+	b     *begin
+	e     *Engine
+	begin func(context.Context) (Tx, operation, error)
+
+	tx     Tx        // the transaction that is open, if any
+	op     operation // what may run in it
+	life   *detached // what both live in
+	began  time.Time // when the operation did
+	undone error     // it has run and was rolled back: this call does not run it again
+}
+
+// actCreate is what to do about a key that is free, and held by the call.
+const actCreate = actAbandon + 1
+
+// errAgain: what ran was rolled back, and the record of somebody else decides.
+var errAgain = errors.New("decide again")
+
+func (t *oneCommit) run() (Outcome, error) {
+	e, b := t.e, t.b
+	if !e.breaker.allow(e.clock) {
+		return Outcome{}, b.unavailable(errors.New("it has failed repeatedly and is given a rest"))
+	}
+	if err := b.newOwner(); err != nil {
+		return Outcome{}, b.unavailable(err)
+	}
+	var got Record
+	for range maxSteps {
+		v, err := t.meet(&got)
+		if err != nil {
+			return Outcome{}, err
+		}
+		waits := is(v.why, ErrInFlight)
+		switch {
+		case v.do == actReplay:
+			_ = t.drop() // it has written nothing
+			e.observe(EventReplayed, &got, 0, nil)
+			return outcomeOf(&got, true), nil
+		case (waits || is(v.why, ErrUnknown)) && t.tx != nil && e.orphans.take(got.Owner):
+			if out, err := t.adopt(&got); !is(err, errAgain) {
+				return out, err
+			}
+		case v.do == actRefuse:
+			_ = t.drop() // it has written nothing
+			if !waits || !isAnswer(b.wait(&got)) {
+				return Outcome{}, e.refuse(v.why, &got)
+			}
+		case v.do == actCreate, v.do.claims():
+			if out, err := t.execute(v.do, &got); !is(err, errAgain) {
+				return out, err
+			}
+		default:
+			_ = t.drop() // it has written nothing, and the swap would wait for it
+			next := transition(v.do, &b.c, &e.policy, got, Owner{})
+			if err := b.send(stepSwap, &next, &got); err == nil {
+				e.observe(EventLapsed, &got, 0, nil)
+			} else if !isAnswer(err) {
+				return Outcome{}, b.unavailable(err)
+			}
+		}
+	}
+	return Outcome{}, e.refuse(ErrInFlight, &got)
+}
+
+// meet takes the key in a new transaction and says what to do about what is
+// there. When another transaction has the key, what is committed counts as far as
+// it needs no writing: two replays do not get into each other's way. Otherwise the
+// call waits, if the policy says so.
+func (t *oneCommit) meet(got *Record) (verdict, error) {
+	e, b := t.e, t.b
+	for {
+		err := t.reserve(got)
+		if is(err, ErrBusy) {
+			_ = t.drop() // it has written nothing
+			err = b.send(stepLoad, &Record{Ref: b.c.Ref}, got)
+		}
+		switch held := t.tx != nil; {
+		case err == nil:
+			if v := decide(&b.c, &e.policy, got); held || v.do == actReplay || v.do == actRefuse {
+				return v, nil
+			}
+		case is(err, ErrNotFound) && held:
+			return verdict{do: actCreate}, nil
+		case is(err, ErrNotFound):
+		case is(err, ErrUnreadable):
+			return verdict{}, e.refuse(err, got)
+		default:
+			return verdict{}, b.unavailable(err)
+		}
+		if b.pause() != nil {
+			return verdict{}, e.refuse(ErrInFlight, &Record{Ref: b.c.Ref, Operation: b.c.Operation})
+		}
+	}
+}
+
+// reserve takes the key in a new transaction, again if the store does not answer.
+func (t *oneCommit) reserve(got *Record) error {
+	e := t.e
+	for try := 1; ; try++ {
+		err := t.tryReserve(got)
+		if isAnswer(err) {
+			e.breaker.note(e.clock, true)
+			return err
+		}
+		if try == storeTries || e.clock.Sleep(t.b.step, time.Duration(try)*10*time.Millisecond) != nil {
+			e.breaker.note(e.clock, false)
+			return err
+		}
+	}
+}
+
+// tryReserve begins a transaction and takes the key in it. The transaction's
+// context lasts as long as an operation may run, because a driver may roll back
+// when it ends; until the key is taken the store's own time limit ends it.
+func (t *oneCommit) tryReserve(got *Record) error {
+	e, b := t.e, t.b
+	now := e.clock.Now()
+	life := new(detached)
+	life.init(b.ctx, e.clock, e.policy.MaxRun)
+	life.deadline = now.Add(e.policy.MaxRun)
+	until, _ := b.step.Deadline()
+	limit := e.clock.AfterFunc(until.Sub(now), func() { life.end(context.DeadlineExceeded) })
+	tx, op, err := t.begin(life)
+	t.life = life
+	if err == nil {
+		t.tx, t.op = tx, op
+		*got, err = tx.Reserve(life, b.c.Ref)
+	}
+	if !limit.Stop() && isAnswer(err) {
+		err = context.DeadlineExceeded // the answer came too late for the transaction
+	}
+	if !isAnswer(err) {
+		err = errors.Join(fmt.Errorf("reserve in transaction: %w", err), t.drop())
+		e.observe(EventStoreError, &Record{Ref: b.c.Ref, Operation: b.c.Operation}, 0, err)
+	}
+	return err
+}
+
+// drop rolls back the transaction that is open, if any.
+func (t *oneCommit) drop() error {
+	tx, life := t.tx, t.life
+	t.tx, t.life = nil, nil
+	if life != nil {
+		defer life.end(context.Canceled)
+	}
+	if tx == nil {
+		return nil
+	}
+	step := t.e.newStep(t.b.ctx)
+	defer step.done()
+	if err := tx.Rollback(step); err != nil {
+		return fmt.Errorf("roll back: %w", err)
+	}
+	return nil
+}
+
+// adopt runs the operation under a reservation that this process made and never
+// started, because its reply was lost.
+func (t *oneCommit) adopt(got *Record) (out Outcome, err error) {
+	orphan, adopted := got.Owner, false
+	defer func() {
+		if !adopted {
+			t.e.orphans.add(orphan) // it may be there still
+		}
+	}()
+	out, err = t.execute(actResume, got)
+	adopted = err == nil
+	return out, err
+}
+
+// execute runs the operation in the transaction that holds the key, and commits
+// it with its answer.
+func (t *oneCommit) execute(do action, got *Record) (Outcome, error) {
+	e, b := t.e, t.b
+	why := t.undone
+	if gone := b.ctx.Err(); why == nil && gone != nil {
+		why = fmt.Errorf("begin: %w", gone)
+	}
+	if why != nil {
+		_ = t.drop() // it has written nothing
+		return Outcome{}, why
+	}
+	next := fresh(&b.c, &e.policy, b.owner)
+	if do != actCreate {
+		next = transition(do, &b.c, &e.policy, *got, b.owner)
+	}
+	kind := EventReserved
+	if next.Attempt > 1 {
+		kind = EventRetried
+	}
+	e.observe(kind, &next, 0, nil)
+	t.began = e.clock.Now()
+	result, err := t.call(&next)
+	if err != nil {
+		err = errors.Join(err, t.drop())
+		t.released(&next, err)
+		return Outcome{}, err
+	}
+	next.State, next.Result, next.Term, next.Relaxed = Completed, &result, next.Retain, false
+	return t.commit(&next)
+}
+
+// errNoReturn stands for a function that did not come back.
+var errNoReturn = errors.New("the operation panicked or ended its goroutine")
+
+// call runs the operation. If it does not come back, the transaction is rolled
+// back on the way.
+func (t *oneCommit) call(next *Record) (Result, error) {
+	back := false
+	defer func() {
+		if !back {
+			t.released(next, errors.Join(errNoReturn, t.drop()))
+		}
+	}()
+	result, err := t.op(t.life)
+	back = true
+	if t.life.Err() != nil {
+		err = errors.Join(ErrTooLong, err)
+	}
+	return result, err
+}
+
+// released tells that nothing of the operation is left.
+func (t *oneCommit) released(next *Record, why error) {
+	r := *next
+	r.State = Retryable
+	t.e.observe(EventReleased, &r, t.took(), why)
+}
+
+func (t *oneCommit) took() time.Duration { return t.e.clock.Now().Sub(t.began) }

@@ -1,0 +1,186 @@
+package retrysafe_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/faultstore"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+func TestDoTxMeetsARecord(t *testing.T) {
+	t.Parallel()
+	lapsed := func(l retrysafe.Lapse) func(*retrysafe.Record) {
+		return func(r *retrysafe.Record) { r.Lapse, r.Term = l, 0 }
+	}
+	in := func(s retrysafe.State, term time.Duration) func(*retrysafe.Record) {
+		return func(r *retrysafe.Record) {
+			r.State, r.Term = s, term
+			if s == retrysafe.Completed {
+				old := answer("old")
+				r.Result = &old
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		change  func(*retrysafe.Record)
+		policy  retrysafe.Policy
+		refused error
+		status  int // of a replay, 0: it runs
+		attempt int
+	}{
+		"completed":              {change: in(retrysafe.Completed, time.Hour), status: 201, attempt: 1},
+		"retryable":              {change: in(retrysafe.Retryable, time.Hour), attempt: 2},
+		"retryable and due":      {change: in(retrysafe.Retryable, 0), attempt: 1},
+		"completed and due":      {change: in(retrysafe.Completed, 0), attempt: 1},
+		"expired":                {change: in(retrysafe.Expired, time.Hour), attempt: 1},
+		"expired, gone":          {change: in(retrysafe.Expired, time.Hour), policy: retrysafe.Policy{OnExpired: retrysafe.Gone}, refused: retrysafe.ErrGone},
+		"in flight":              {change: in(retrysafe.InProgress, time.Hour), refused: retrysafe.ErrInFlight},
+		"unknown":                {change: in(retrysafe.Unknown, time.Hour), refused: retrysafe.ErrUnknown},
+		"accepted":               {change: in(retrysafe.Accepted, time.Hour), refused: retrysafe.ErrAccepted},
+		"accepted and abandoned": {change: in(retrysafe.Accepted, 0), status: 408, attempt: 1},
+		"lapsed, rerun":          {change: lapsed(retrysafe.Rerun), attempt: 2},
+		"lapsed, resume":         {change: lapsed(retrysafe.Resume), attempt: 2},
+		"lapsed, quarantine":     {change: lapsed(retrysafe.Quarantine), refused: retrysafe.ErrUnknown},
+		"lapsed, fail":           {change: lapsed(retrysafe.Fail), status: 500, attempt: 1},
+		"of a newer version":     {change: func(r *retrysafe.Record) { r.Version++ }, refused: retrysafe.ErrUnreadable},
+	} {
+		c.policy.Effects = retrysafe.InTx
+		b := newBank(t, c.policy)
+		was := b.with(t, c.change)
+		out, err := b.do(t.Context(), call())
+		switch {
+		case c.refused != nil:
+			var refused *retrysafe.RefusedError
+			if !errors.Is(err, c.refused) || !errors.As(err, &refused) {
+				t.Errorf("%s: DoTx = %+v, %v; want refused: %v", name, out, err, c.refused)
+			}
+			b.booked(t, 0, 0)
+		case c.status != 0:
+			if err != nil || out.Status != c.status || !out.Replayed || out.Attempt != c.attempt {
+				t.Errorf("%s: DoTx = %+v, %v; want a replay of %d", name, out, err, c.status)
+			}
+			b.booked(t, 0, 0)
+		default:
+			r := b.state(t)
+			if err != nil || out.Replayed || out.Attempt != c.attempt || string(out.Body) != "booked" {
+				t.Errorf("%s: DoTx = %+v, %v; want attempt %d", name, out, err, c.attempt)
+			}
+			if r.State != retrysafe.Completed || r.Owner == was.Owner || r.Revision <= was.Revision || r.Attempt != c.attempt || !r.Deadline.Equal(out.Expires) {
+				t.Errorf("%s: the record is %+v", name, r)
+			}
+			if kind := map[int]retrysafe.EventKind{1: retrysafe.EventReserved, 2: retrysafe.EventRetried}[c.attempt]; b.saw(kind) != 1 {
+				t.Errorf("%s: observer saw %v", name, b.events)
+			}
+			b.booked(t, 1, 1)
+			b.replays(t, "booked")
+		}
+		tx, err := b.mem.Begin(t.Context())
+		must(t, err)
+		if _, err := tx.Reserve(t.Context(), ref); err != nil {
+			t.Errorf("%s: the key is held afterwards: %v", name, err)
+		}
+		must(t, tx.Rollback(t.Context()))
+	}
+}
+
+func TestDoTxFailureLeavesARecordAsItWas(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, inTx)
+	was := b.with(t, func(r *retrysafe.Record) { r.State = retrysafe.Retryable })
+	b.fn = func(context.Context, *memstore.Tx) (retrysafe.Result, error) {
+		return retrysafe.Result{}, errors.New("no funds")
+	}
+	if _, err := b.do(t.Context(), call()); err == nil {
+		t.Error("the error is lost")
+	}
+	if got := b.state(t); got.Revision != was.Revision {
+		t.Errorf("the record is %+v", got)
+	}
+	b.booked(t, 1, 0)
+}
+
+func TestDoTxLapseThatTheStoreDoesNotTakeIsUnavailable(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, inTx)
+	b.with(t, func(r *retrysafe.Record) { r.Term = 0 })
+	b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
+	if _, err := b.do(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnavailable) {
+		t.Errorf("DoTx = %v", err)
+	}
+	b.fault.Plan(nil)
+	if _, err := b.do(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnknown) {
+		t.Errorf("DoTx = %v", err)
+	}
+	b.booked(t, 0, 0)
+}
+
+// A record that moves under the call's hands all the time is in flight.
+func TestDoTxGivesUpOnARecordThatMoves(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, inTx)
+	b.with(t, func(r *retrysafe.Record) { r.Term = 0 })
+	b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+		if s.Op == faultstore.Swap {
+			r := b.state(t)
+			r.Term = 0
+			_, err := b.mem.Swap(t.Context(), r)
+			must(t, err)
+		}
+		return faultstore.None
+	})
+	if _, err := b.do(t.Context(), call()); !errors.Is(err, retrysafe.ErrInFlight) {
+		t.Errorf("DoTx = %v", err)
+	}
+	b.booked(t, 0, 0)
+}
+
+func TestDoTxUnreadableIsRefused(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, inTx)
+	b.reserve = func(context.Context) error { return retrysafe.ErrUnreadable }
+	if _, err := b.do(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnreadable) {
+		t.Errorf("DoTx = %v", err)
+	}
+	b.reserve = nil
+	b.store = func(retrysafe.Record) error { return retrysafe.ErrUnreadable }
+	if _, err := b.do(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnreadable) {
+		t.Errorf("DoTx = %v", err)
+	}
+	b.booked(t, 1, 0)
+	b.free(t)
+}
+
+// The process that lost the reply to a reservation takes it up at once.
+func TestDoTxTakesUpItsOwnOrphan(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, inTx)
+	b.fault.Plan(faultstore.FailAll(faultstore.LoseReply))
+	b.refused(t, retrysafe.ErrUnavailable)
+	b.fault.Plan(nil)
+	looks, err := b.mem.Begin(t.Context())
+	must(t, err)
+	_, err = looks.Reserve(t.Context(), ref)
+	must(t, err)
+	if _, err := b.do(t.Context(), call()); !errors.Is(err, retrysafe.ErrInFlight) {
+		t.Errorf("DoTx beside another transaction = %v", err)
+	}
+	must(t, looks.Rollback(t.Context()))
+	for _, fail := range []bool{true, false} { // it is not lost when taking it fails
+		b.fn = func(context.Context, *memstore.Tx) (retrysafe.Result, error) {
+			if fail {
+				return retrysafe.Result{}, errors.New("no funds")
+			}
+			return answer("booked"), nil
+		}
+		out, err := b.do(t.Context(), call())
+		if fail != (err != nil) || !fail && out.Attempt != 2 {
+			t.Errorf("DoTx = %+v, %v", out, err)
+		}
+	}
+	b.booked(t, 2, 1)
+	b.replays(t, "booked")
+}

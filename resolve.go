@@ -1,0 +1,141 @@
+package retrysafe
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// An ending is how a transaction with an answer in it ended, as far as is known.
+type ending struct {
+	at   time.Time // when it began to end
+	rec  Record
+	err  error
+	took bool // the transaction took the answer, so it was open then
+	sent bool // the commit was sent, so an error does not say how it ended
+}
+
+// undone is the error of an operation of which nothing was committed.
+func (d *ending) undone() error {
+	if d.took || isAnswer(d.err) {
+		return NotExecuted(fmt.Errorf("%w: %w", errRolledBack, d.err))
+	}
+	// It is no proof that nothing happened while fn may have committed by itself.
+	return fmt.Errorf("%w: it did not take the answer; the function must leave commit and rollback to DoTx, and return the errors of its statements: %w", errRolledBack, d.err)
+}
+
+// finish stores the answer in the transaction and commits.
+func (t *oneCommit) finish(next *Record) (d ending) {
+	d.at = t.e.clock.Now()
+	step := t.e.newStep(t.b.ctx)
+	defer step.done()
+	if next.Claim.IsZero() {
+		if f, ok := t.tx.(Finisher); ok {
+			d.rec, d.err = f.CreateAndCommit(step, *next)
+			d.sent = !is(d.err, ErrExists) && !is(d.err, ErrBusy)
+			return d
+		}
+		d.rec, d.err = t.tx.Create(step, *next)
+	} else {
+		d.rec, d.err = t.tx.Swap(step, *next)
+	}
+	if d.err == nil {
+		d.took, d.sent = true, true
+		d.err = t.tx.Commit(step)
+	}
+	return d
+}
+
+// commit commits the transaction with the answer in it.
+func (t *oneCommit) commit(next *Record) (Outcome, error) {
+	d := t.finish(next)
+	if d.err == nil {
+		t.tx = nil // there is nothing to roll back
+		_ = t.drop()
+		return t.completed(&d.rec), nil
+	}
+	if d.sent {
+		return t.resolve(next, &d)
+	}
+	_ = t.drop() // it has not committed, and the store rolls back what it has refused
+	undone := d.undone()
+	t.released(next, undone)
+	switch {
+	case is(d.err, ErrUnreadable):
+		return Outcome{}, t.e.refuse(d.err, &d.rec)
+	case is(d.err, ErrFull):
+		return Outcome{}, t.b.unavailable(d.err)
+	case isAnswer(d.err):
+		return t.again(undone)
+	default:
+		return Outcome{}, undone
+	}
+}
+
+// again lets the record of somebody else decide about a call whose own operation
+// was rolled back.
+func (t *oneCommit) again(undone error) (Outcome, error) {
+	t.undone = undone
+	t.b.budget()
+	return Outcome{}, errAgain
+}
+
+// completed notes that the answer is committed.
+func (t *oneCommit) completed(got *Record) Outcome {
+	e := t.e
+	e.pace.note(got.Operation, t.took)
+	e.waits.tell(got, e.clock)
+	if e.observer != nil {
+		e.observe(EventCompleted, got, t.took(), nil)
+	}
+	return outcomeOf(got, false)
+}
+
+// resolve finds out how a commit ended whose reply does not tell. It never
+// guesses: a commit that hangs is not visible yet and may still take place. It
+// asks for the key in a new transaction. The one that hangs has the key until it
+// ends, whether it has inserted the record or swapped it, so who gets the key
+// meets what was committed, and nothing will be committed after it:
+//
+//   - the record is this call's: it committed;
+//   - there is none, or it is somebody else's: it rolled back.
+//
+// Should the answer have expired meanwhile, neither says anything.
+func (t *oneCommit) resolve(next *Record, d *ending) (Outcome, error) {
+	e, b := t.e, t.b
+	_ = t.drop() // it ends what is still open; what has committed it does not touch
+	until := e.clock.Now().Add(e.settleTimeout)
+	for pause := firstPause; ; pause = min(pause*2, longPause) {
+		var got Record
+		b.budget()
+		err := t.tryReserve(&got)
+		held := t.tx != nil
+		_ = t.drop() // it has written nothing
+		switch now := e.clock.Now(); {
+		case err == nil && got.Owner == b.owner:
+			return t.found(next, &got)
+		case held && (err == nil || is(err, ErrNotFound)) && now.Sub(d.at) < next.Retain:
+			undone := d.undone()
+			t.released(next, undone)
+			if err == nil && got.Revision != next.Revision {
+				return t.again(undone)
+			}
+			return Outcome{}, undone
+		case !now.Add(pause).Before(until):
+			e.observe(EventUnsettled, next, t.took(), d.err)
+			return Outcome{}, fmt.Errorf("%w: commit: %w", ErrUnsettled, d.err)
+		}
+		_ = e.clock.Sleep(context.WithoutCancel(b.ctx), pause)
+	}
+}
+
+// found returns the answer that was committed, unless the record has been changed
+// since.
+func (t *oneCommit) found(next, got *Record) (Outcome, error) {
+	if got.State == Completed && got.Result.Equal(next.Result) {
+		return t.completed(got), nil
+	}
+	err := fmt.Errorf("%w: it was committed and is %s now", ErrLost, got.State)
+	t.e.observe(EventLost, got, t.took(), err)
+	return Outcome{}, err
+}

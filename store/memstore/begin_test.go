@@ -1,0 +1,82 @@
+package memstore_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+func TestBeginTxSharesOneTransaction(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	tx, own, err := s.BeginTx(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := false
+	own.OnCommit(func() { written = true })
+	if _, err := tx.Create(t.Context(), reservation("k")); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, "Commit", tx.Commit(t.Context()), nil)
+	if !written {
+		t.Error("what was registered with one was not written by the other")
+	}
+	wantErr(t, "Commit of the same", own.Commit(t.Context()), memstore.ErrTxDone)
+
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _, err = s.BeginTx(gone)
+	wantErr(t, "cancelled BeginTx", err, context.Canceled)
+}
+
+// Many duplicates on many keys at once: each key's operation happens once.
+func TestDoTxOverMemory(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	e, err := retrysafe.New(s, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.InTx, InFlight: retrysafe.Wait}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := []string{"a", "b", "c", "d"}
+	var rows atomic.Int32
+	var wg sync.WaitGroup
+	for _, key := range keys {
+		for range 50 {
+			wg.Go(func() {
+				call := retrysafe.Call{Ref: retrysafe.Ref{Scope: "acct_1", Key: key}}
+				out, err := retrysafe.DoTx(t.Context(), e, s, call, func(_ context.Context, tx *memstore.Tx) (retrysafe.Result, error) {
+					tx.OnCommit(func() { rows.Add(1) })
+					return retrysafe.Result{Status: 201, Body: []byte(key)}, nil
+				})
+				if err != nil && !errors.Is(err, retrysafe.ErrInFlight) || err == nil && string(out.Body) != key {
+					t.Errorf("%s: %+v, %v", key, out, err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if got, want := int(rows.Load()), len(keys); got != want {
+		t.Errorf("%d rows, want %d", got, want)
+	}
+}
+
+func TestRelaxedIsNotReturned(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	r := reservation("k")
+	r.Relaxed = true
+	got := mustCreate(t, s, r)
+	if got.Relaxed {
+		t.Error("Create returned an in-only field")
+	}
+	got.Relaxed = true
+	if got = mustSwap(t, s, got); got.Relaxed {
+		t.Error("Swap returned an in-only field")
+	}
+}
