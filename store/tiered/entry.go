@@ -1,0 +1,83 @@
+package tiered
+
+import (
+	"errors"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// An entry is a cached record. But for the marks and links that the shard's lock
+// guards it never changes, so that it is read without one.
+type entry struct {
+	rec   retrysafe.Record // as it came back
+	came  instant          // when it did
+	until instant          // it is trusted before this
+	size  int64            // what it is charged for
+	hash  uint64
+
+	// Guarded by the shard's mu:
+	used         bool // since it came or was last spared
+	newer, older *entry
+}
+
+// learn takes note of what the store below returned to a call that asked it then.
+func (s *store) learn(at place, t ticket, asked instant, got *retrysafe.Record, err error) {
+	if !answered(err) || got.Ref != at.ref {
+		at.learn(t, nothing, nil, asked)
+		return
+	}
+	var e *entry
+	now := asked
+	if keepable(got) {
+		now = s.now()
+		e = &entry{rec: *got, came: now, until: asked.add(s.trust(got)), size: sizeOf(got)}
+		if !e.trusted(now) {
+			e = nil
+		}
+	}
+	at.learn(t, got.Revision, e, now)
+}
+
+// answered reports whether a step that ended so returned the stored record.
+func answered(err error) bool {
+	return err == nil || errors.Is(err, retrysafe.ErrExists) || errors.Is(err, retrysafe.ErrConflict)
+}
+
+// keepable reports whether a record is an answer that stays as it is: what
+// cannot be read, or only by newer code, is for the store to show each time.
+func keepable(r *retrysafe.Record) bool {
+	return r.State == retrysafe.Completed && r.Result != nil && r.Version > 0 && r.Version <= retrysafe.RecordVersion
+}
+
+// trusted reports whether the record may be handed out: it is not due, and the
+// store was asked for it not too long ago.
+func (e *entry) trusted(now instant) bool { return now.before(e.until) }
+
+// read copies the record out, as it is at now.
+func (e *entry) read(out *retrysafe.Record, now instant) {
+	*out = e.rec
+	out.ReadAt = out.ReadAt.Add(max(now.run-e.came.run, 0))
+}
+
+// What a record costs beside its texts, as measured.
+const (
+	overhead       = 544 // the entry, the result and a place in the map of entries
+	headerOverhead = 400 // a header's map, up to eight names
+	valueOverhead  = 16  // one string in a header
+)
+
+// sizeOf returns what a record is charged for.
+func sizeOf(r *retrysafe.Record) int64 {
+	n := overhead + len(r.Scope) + len(r.Key) + cap(r.KeyText) + len(r.Operation) + cap(r.Request) +
+		len(r.Checkpoint.Phase) + cap(r.Checkpoint.Data) + len(r.ProviderRef) + len(r.Reason) + cap(r.Result.Body)
+	if names := len(r.Result.Header); names > 0 {
+		n += headerOverhead * ((names + 7) / 8)
+	}
+	for name, values := range r.Result.Header {
+		n += len(name)
+		for _, v := range values {
+			n += valueOverhead + len(v)
+		}
+	}
+	return int64(n)
+}

@@ -1,0 +1,185 @@
+package tiered
+
+import (
+	"context"
+	"hash/maphash"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+var (
+	_ Store             = (*store)(nil)
+	_ Store             = (*counting)(nil)
+	_ retrysafe.Counter = (*counting)(nil)
+)
+
+// A Store is a store with a cache before it. All methods may be called
+// concurrently.
+type Store interface {
+	retrysafe.Store
+	// Forget drops what is cached of a key: whatever is asked from now on is
+	// answered by the store below, or by what it answered later.
+	Forget(ref retrysafe.Ref)
+	// Flush is Forget of all keys.
+	Flush()
+	// Stats says how the cache does.
+	Stats() Stats
+}
+
+// Options configure a [Store]. The zero Options are the defaults.
+type Options struct {
+	// MaxBytes bounds the memory of all cached records, their overhead included.
+	// A record that alone takes more than a 64th of it is not cached. Default
+	// 64 MiB.
+	MaxBytes int64
+	// MaxAge is how long a cached answer is trusted without asking the store
+	// again, and so how long it may hide what an operator does to it elsewhere.
+	// Default 1 minute.
+	MaxAge time.Duration
+	// Now measures ages, for tests. It must not go back. Default [time.Now].
+	Now func() time.Time
+}
+
+// Stats are counts since the store was made, and what is cached now.
+type Stats struct {
+	// Hits are the calls that were answered without the store below.
+	Hits uint64
+	// Misses are the Creates and Loads that it was asked for, new keys included.
+	Misses uint64
+	// Evicted are the records that had to make room for others.
+	Evicted uint64
+	// Entries and Bytes are how many records are cached, and their memory.
+	Entries int
+	Bytes   int64
+}
+
+// store is a cache before the store below.
+type store struct {
+	below  retrysafe.Store
+	now    func() instant
+	maxAge time.Duration
+	seed   maphash.Seed
+	shards [shardCount]shard
+}
+
+// counting is a store whose store below counts.
+type counting struct {
+	store
+	retrysafe.Counter
+}
+
+// New returns below with a cache before it. It is a [retrysafe.Counter] exactly
+// if below is one. It starts nothing; opts may be nil. Without a store below
+// there is none: New(nil, opts) is nil.
+func New(below retrysafe.Store, opts *Options) Store {
+	if below == nil {
+		return nil
+	}
+	if opts == nil {
+		opts = &Options{}
+	}
+	if counter, ok := below.(retrysafe.Counter); ok {
+		c := &counting{Counter: counter}
+		c.init(below, opts)
+		return c
+	}
+	s := new(store)
+	s.init(below, opts)
+	return s
+}
+
+const (
+	defaultMaxBytes = 64 << 20
+	defaultMaxAge   = time.Minute
+)
+
+func (s *store) init(below retrysafe.Store, o *Options) {
+	s.below, s.now, s.maxAge, s.seed = below, newClock(o.Now), o.MaxAge, maphash.MakeSeed()
+	if s.maxAge <= 0 {
+		s.maxAge = defaultMaxAge
+	}
+	maxBytes := o.MaxBytes
+	if maxBytes <= 0 {
+		maxBytes = defaultMaxBytes
+	}
+	for i := range s.shards {
+		s.shards[i].init(maxBytes / shardCount)
+	}
+}
+
+// Create answers from the cache if the key is known to be completed: that is all
+// a replay costs. Otherwise the store below reserves the key, or says who has.
+func (s *store) Create(ctx context.Context, r retrysafe.Record) (got retrysafe.Record, err error) {
+	at, now := s.place(r.Ref), s.now()
+	e, ticket := at.look(now)
+	if e == nil {
+		defer func() { s.learn(at, ticket, now, &got, err) }() // also when the store below panics
+		return s.below.Create(ctx, r)
+	}
+	if err = ctx.Err(); err != nil {
+		return got, err
+	}
+	e.read(&got, now)
+	// A zero owner names nobody, so it cannot recognise its own step.
+	if got.Owner == r.Owner && !r.Owner.IsZero() {
+		return got, nil
+	}
+	return got, retrysafe.ErrExists
+}
+
+// Load answers from the cache if the key is known to be completed. Who must see
+// what is stored this very moment calls Forget first.
+func (s *store) Load(ctx context.Context, ref retrysafe.Ref) (got retrysafe.Record, err error) {
+	at, now := s.place(ref), s.now()
+	e, ticket := at.look(now)
+	if e == nil {
+		defer func() { s.learn(at, ticket, now, &got, err) }()
+		return s.below.Load(ctx, ref)
+	}
+	if err = ctx.Err(); err == nil {
+		e.read(&got, now)
+	}
+	return got, err
+}
+
+// Swap goes below. While it is on its way nothing is cached of its key: nobody
+// knows whether it has been applied.
+func (s *store) Swap(ctx context.Context, r retrysafe.Record) (got retrysafe.Record, err error) {
+	at, now := s.place(r.Ref), s.now()
+	ticket := at.openSwap()
+	defer func() { s.learn(at, ticket, now, &got, err) }()
+	return s.below.Swap(ctx, r)
+}
+
+// List goes below. What is cached and older than what it shows is dropped.
+func (s *store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
+	list, err := s.below.List(ctx, q)
+	for i := range list {
+		at := s.place(list[i].Ref)
+		at.hear(list[i].Revision)
+	}
+	return list, err
+}
+
+// Purge need not tell the cache: it deletes what is due, and that is not handed
+// out any more.
+func (s *store) Purge(ctx context.Context, limit int) (int, error) { return s.below.Purge(ctx, limit) }
+
+func (s *store) Forget(ref retrysafe.Ref) {
+	at := s.place(ref)
+	at.forget()
+}
+
+func (s *store) Flush() {
+	for i := range s.shards {
+		s.shards[i].flush()
+	}
+}
+
+func (s *store) Stats() (sum Stats) {
+	for i := range s.shards {
+		s.shards[i].addTo(&sum)
+	}
+	return sum
+}
