@@ -11,6 +11,8 @@ FUZZTIME     ?= 30s
 FUZZ         ?=
 BENCH        ?= .
 COUNT        ?= 6
+QUICK        ?=
+ONLY         ?=
 
 export TEST_TIMEOUT
 
@@ -60,11 +62,16 @@ fuzz: ## fuzz each target (FUZZTIME=30s, FUZZ=FuzzName for one)
 	@scripts/fuzz $(FUZZTIME) $(FUZZ)
 
 .PHONY: bench
-bench: ## side-by-side benchmarks as tables (BENCH=regexp COUNT=6)
-	@mkdir -p out
+bench: bench-durable ## side-by-side benchmarks as tables (BENCH=regexp COUNT=6)
 	cd bench && go test -run=Ratios -ratios -v -timeout=60m ./... | grep -v '^=== '
 	cd bench && go test -run='^$$' -bench='$(BENCH)' -benchmem -count=$(COUNT) -timeout=60m ./... | tee ../out/bench.txt
 	@$(tool) benchstat -col /impl out/bench.txt # .../impl=ours and .../impl=theirs stand side by side
+
+.PHONY: bench-durable
+bench-durable: ## durable stores, a quarter of an hour (QUICK=1 for a look, ONLY=regexp of scenarios); the whole writes docs/
+	@mkdir -p out
+	cd bench && go test -run='^TestDurable$$' -count=1 -v -timeout=60m . -durable $(if $(QUICK),-durable.quick) \
+		$(if $(ONLY),-durable.only='$(ONLY)') $(if $(QUICK)$(ONLY),,-durable.docs=../docs) | grep -v '^=== ' | tee ../out/bench-durable.txt
 
 .PHONY: tidy
 tidy: ## format the code and tidy every go.mod

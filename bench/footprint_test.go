@@ -1,0 +1,42 @@
+package bench_test
+
+import "fmt"
+
+// footprint: what a key costs in the log and on disk. All systems write the same
+// number of keys, because a page that is touched for the first time after a
+// checkpoint is logged whole, and few keys would bear it alone.
+func footprint(l *lab) {
+	const clients = 32
+	b := l.bed(l)
+	systems := []system{seed004, bare, ours}
+	slice := load{clients: clients, calls: l.keys / l.slices}
+	all := l.interleave(namesOf(systems), func(i int) (sum sample) {
+		o := b.occupy(systems[i])
+		defer o.drop()
+		b.checkpoint()
+		for i := range l.slices {
+			one := o.fresh(slice)
+			if i > 0 { // the first is the warm-up
+				sum.calls += one.calls
+				sum.wal += one.wal
+			}
+			o.exec(o.url, "VACUUM") // as autovacuum would, but at the same point for all
+		}
+		sum.disk = float64(o.size(o.url)) / float64(slice.calls*l.slices)
+		o.shut()
+		sum.hot = o.hot(o.url)
+		return sum
+	})
+	t := table{
+		title: "Log and disk per key",
+		note: fmt.Sprintf("%s keys by %s, a VACUUM after each tenth as autovacuum would; tables with all their indexes. Heap-only "+
+			"updates are those that rewrite no index.", count(float64(l.keys)), clientsText(clients)),
+		head: []string{"system", "log", "disk", "heap-only updates"},
+	}
+	for _, s := range systems {
+		t.row(s.name, all[s.name].of(walPerCall).text(bytesText), all[s.name].of(diskPerKey).text(bytesText), percent(all[s.name].of(hotShare).mid))
+	}
+	l.report.add(t)
+	l.report.find(finding{what: "log bytes per fresh key", beside: seed004.name, got: all[ours.name].over(all[seed004.name], walPerCall), goal: atMost(0.6), stretch: atMost(0.5)})
+	l.report.find(finding{what: "bytes on disk per key", beside: seed004.name, got: all[ours.name].over(all[seed004.name], diskPerKey), goal: atMost(0.95), stretch: atMost(0.5)})
+}

@@ -1,0 +1,86 @@
+package bench_test
+
+import (
+	"fmt"
+	"strconv"
+)
+
+var loadHead = []string{"clients", "system", "keys/s", "p50", "p99", "CPU client", "CPU server", "log"}
+
+// loadRow is one system under one load; what is not a rate or a time is per key.
+func (t *table) loadRow(clients int, name string, s series) {
+	t.row(strconv.Itoa(clients), name, s.of(perSecond).text(count), s.of(p50).text(micros), s.of(p99).text(micros),
+		micros(s.of(clientMicros).mid), micros(s.of(serverMicros).mid), bytesText(s.of(walPerCall).mid))
+}
+
+func clientsText(n int) string {
+	if n == 1 {
+		return "1 client"
+	}
+	return fmt.Sprintf("%d clients", n)
+}
+
+// freshKeys: each call is a new operation, reserved and then completed.
+func freshKeys(l *lab) {
+	b := l.bed(l)
+	systems := []system{seed004, bare, ours, oursCached}
+	t := table{
+		title: "Fresh keys",
+		note:  "Each call is a new operation: reserved, run and completed, both steps durable. An empty table for each run.",
+		head:  loadHead,
+	}
+	for _, g := range []struct {
+		clients        int
+		seed, seedMore float64
+		bare, bareMore float64
+		p99, p99Less   float64
+	}{
+		{clients: 1, seed: 1.1, seedMore: 1.3},
+		{clients: 8, seed: 1.5, seedMore: 2.5},
+		{clients: 32, seed: 2.5, seedMore: 4, bare: 1.5, bareMore: 2, p99: 0.4, p99Less: 0.22},
+		{clients: 256, seed: 6, seedMore: 10, bare: 3.5, bareMore: 5, p99: 0.15, p99Less: 0.06},
+	} {
+		all := l.freshEach(b, g.clients, systems...)
+		group := bars{g.clients, map[string]spread{}}
+		for _, s := range systems {
+			t.loadRow(g.clients, s.name, all[s.name])
+			group.rates[s.name] = all[s.name].of(perSecond)
+		}
+		l.report.bars = append(l.report.bars, group)
+
+		rate, late := "fresh keys/s, "+clientsText(g.clients), "p99 of fresh keys, "+clientsText(g.clients)
+		l.report.find(finding{what: rate, beside: seed004.name, got: all[ours.name].over(all[seed004.name], perSecond), goal: atLeast(g.seed), stretch: atLeast(g.seedMore)})
+		beside := finding{what: rate, beside: bare.name, got: all[ours.name].over(all[bare.name], perSecond)}
+		if g.bare > 0 {
+			beside.goal, beside.stretch = atLeast(g.bare), atLeast(g.bareMore)
+		}
+		l.report.find(beside)
+		if g.p99 > 0 {
+			l.report.find(finding{what: late, beside: seed004.name, got: all[ours.name].over(all[seed004.name], p99), goal: atMost(g.p99), stretch: atMost(g.p99Less)})
+		}
+	}
+	l.report.add(t)
+}
+
+// slowDisk: what is left when a flush takes a millisecond longer. There the
+// reservation that is not waited for is what gains.
+func slowDisk(l *lab) {
+	const clients = 32
+	b := l.slowBed(l)
+	systems := []system{seed004, bare, ours, oursAsync}
+	all := l.freshEach(b, clients, systems...)
+	t := table{
+		title: "Fresh keys on a slow disk",
+		note: "The same with fdatasync and fsync slowed by a millisecond. The asynchronous reservation is an option of a route: " +
+			"the completion is waited for and makes the reservation durable with it.",
+		head: loadHead,
+	}
+	for _, s := range systems {
+		t.loadRow(clients, s.name, all[s.name])
+	}
+	l.report.add(t)
+	l.report.find(finding{
+		what: "slow disk, asynchronous reserve, keys/s, " + clientsText(clients), beside: seed004.name,
+		got: all[oursAsync.name].over(all[seed004.name], perSecond), goal: atLeast(2),
+	})
+}
