@@ -35,6 +35,7 @@ var arrows = []arrowRule{
 	{root, []string{"internal/..."}, "the domain stands on the standard library alone"},
 	{"internal/canonjson", nil, "it knows JSON, not keys"},
 	{"internal/faultstore", []string{root}, "it lets any store fail, for tests"},
+	{"internal/crashtest", []string{root}, "it crashes the clients of any store, for tests"},
 	{"internal/netfault", nil, "it knows bytes, not keys"},
 	{"internal/testservers", nil, "it runs servers, and is for the tests of any package"},
 	{"internal/lane", nil, "it carries anything; what, it does not know"},

@@ -30,8 +30,10 @@ func (e *Engine) Do(ctx context.Context, c Call, fn func(context.Context, *Execu
 		return Outcome{}, err
 	case errors.Is(settled, ErrLost), errors.Is(settled, ErrUnsettled):
 		return Outcome{}, errors.Join(err, settled)
-	case err == nil && x.Fenced():
+	case err == nil && x.Fenced() && errors.Is(settled, ErrOpen):
 		err = errRolledBack
+	case err == nil && x.Fenced(): // nobody can say yet; the settlement below waits and finds out
+		err = settled
 	}
 	if err != nil {
 		end := x.Fail

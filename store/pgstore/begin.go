@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	//X _ retrysafe.TxStore[pgx.Tx] = (*Store)(nil)
+	_ retrysafe.TxStore[pgx.Tx] = (*Store)(nil)
 	_ pgx.Tx                    = (*OwnTx)(nil)
 )
 
@@ -36,22 +36,27 @@ type OwnTx struct {
 	s     *Store
 	conn  *pgxpool.Conn // nil once it has ended
 	begun bool
+	// replicated: commits wait for a standby.
+	replicated bool
+	inner      pgx.Tx // the driver's view of it, for savepoints
 }
-
-const begin = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
 // start begins the transaction unless it has begun.
 func (t *OwnTx) start(ctx context.Context) error {
-	if t.conn == nil {
+	if t.conn == nil || t.gone() {
 		return pgx.ErrTxClosed
 	}
 	if t.begun {
 		return nil
 	}
 	t.begun = true
-	_, err := t.conn.Exec(ctx, begin)
+	_, err := t.conn.Exec(ctx, t.s.sql.begin.sql)
 	return err
 }
+
+// gone reports whether somebody has ended the transaction by a statement of his
+// own. What follows would be committed by itself: the answer without its effects.
+func (t *OwnTx) gone() bool { return t.begun && t.conn.Conn().PgConn().TxStatus() == 'I' }
 
 // joined returns the key's side of the transaction.
 func (t *OwnTx) joined() *Tx { return t.s.Tx(t) }
@@ -63,21 +68,19 @@ func (t *OwnTx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Recor
 	}
 	t.begun = true
 	k := idOf(ref)
-	var batch pgx.Batch
-	batch.Queue(begin)
+	sql := &t.s.sql
 	free, found := false, false
-	batch.Queue(t.s.sql.hold, k.lock()).QueryRow(func(r pgx.Row) error { return r.Scan(&free) })
 	var w row
-	batch.Queue(t.s.sql.look, k.text()).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			found = true
-			if err := w.scan(rows.Scan); err != nil {
-				return err
-			}
-		}
-		return rows.Err()
-	})
-	switch err := t.conn.SendBatch(ctx, &batch).Close(); {
+	err := t.send(ctx, t.conn, query{statement: &sql.begin},
+		query{statement: &sql.holdOwn, params: [][]byte{int8Param(k.lock())}, each: func(v [][]byte) error {
+			free, t.replicated = boolAt(v[0]), boolAt(v[1])
+			return nil
+		}},
+		query{statement: &sql.lookOne, params: [][]byte{k[:]}, each: func(v [][]byte) error {
+			found, w = true, scanRow(v)
+			return nil
+		}})
+	switch {
 	case err != nil:
 		return retrysafe.Record{}, errors.Join(fmt.Errorf("reserve key: %w", explain(err)), t.Rollback(context.WithoutCancel(ctx)))
 	case !free:
@@ -85,7 +88,46 @@ func (t *OwnTx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Recor
 	case !found:
 		return retrysafe.Record{}, retrysafe.ErrNotFound
 	}
+	if err := t.s.certain(ctx); err != nil {
+		return retrysafe.Record{}, err
+	}
 	return w.of(ref)
+}
+
+// heard reports whether the connection's warnings reach the store.
+func (t *OwnTx) heard() bool {
+	_, ok := t.conn.Conn().PgConn().CustomData()[hushed]
+	return ok
+}
+
+// send sends queries in one round trip.
+func (t *OwnTx) send(ctx context.Context, conn *pgxpool.Conn, queries ...query) error {
+	described := make([]*pgconn.StatementDescription, len(queries))
+	if !t.s.pooled {
+		for i := range queries {
+			var err error
+			if described[i], err = conn.Conn().Prepare(ctx, queries[i].name, queries[i].sql); err != nil { // once for a connection
+				return err
+			}
+		}
+	}
+	p := conn.Conn().PgConn().StartPipeline(ctx)
+	for i := range queries {
+		q := &queries[i]
+		if t.s.pooled {
+			p.SendQueryParams(q.sql, q.params, q.oids, binaryFormat, binaryFormat)
+		} else {
+			p.SendQueryStatement(described[i], q.params, binaryFormat, binaryFormat)
+		}
+	}
+	if err := p.Sync(); err != nil {
+		return errors.Join(err, p.Close())
+	}
+	err := receive(p, queries, 0)
+	if closing := p.Close(); err == nil {
+		err = closing
+	}
+	return err
 }
 
 // Create implements [retrysafe.Tx].
@@ -105,30 +147,28 @@ func (t *OwnTx) CreateAndCommit(ctx context.Context, r retrysafe.Record) (retrys
 		return retrysafe.Record{}, err
 	}
 	k := idOf(r.Ref)
-	var got row
+	var got retrysafe.Record
 	stored := false
+	// A key that somebody else holds leaves no row, and must not commit: a
+	// division fails then.
+	put := query{statement: &t.s.sql.putOne, params: putParams(k, &r), each: func(v [][]byte) error {
+		got, stored = inserted(&r, v[0], v[1]), true
+		return nil
+	}}
 	err := t.finish(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-		var batch pgx.Batch
-		// A key that somebody else holds leaves no row, and must not commit: the
-		// division fails then.
-		batch.Queue(t.s.sql.putOrFail, putArgs(k, &r)...).QueryRow(func(row pgx.Row) error {
-			stored = true
-			return got.scan(row.Scan)
-		})
-		batch.Queue("COMMIT")
-		return conn.SendBatch(ctx, &batch).Close()
+		return t.send(ctx, conn, put, query{statement: &t.s.sql.commit})
 	})
 	switch {
-	case isCode(err, "23505"):
+	case isCode(err, "23505") && !stored: // once it is stored, the commit has failed for a reason of the caller's
 		return retrysafe.Record{}, retrysafe.ErrExists
-	case isCode(err, "22012"):
+	case isCode(err, "22012") && !stored:
 		return retrysafe.Record{}, retrysafe.ErrBusy
 	case err != nil:
 		return retrysafe.Record{}, fmt.Errorf("create and commit: %w", explain(err))
 	case !stored:
 		return retrysafe.Record{}, errors.New("create and commit: the server did not return the record")
 	}
-	return got.of(r.Ref)
+	return got, nil
 }
 
 // Commit commits. Ctx ends the wait for it, never the commit itself: one that was
@@ -141,6 +181,10 @@ func (t *OwnTx) Commit(ctx context.Context) error {
 		t.release()
 		return nil
 	}
+	if t.gone() {
+		t.release()
+		return pgx.ErrTxClosed
+	}
 	return t.finish(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		tag, err := conn.Exec(ctx, "COMMIT")
 		if err == nil && tag.String() == "ROLLBACK" {
@@ -150,10 +194,22 @@ func (t *OwnTx) Commit(ctx context.Context) error {
 	})
 }
 
-// finish runs last, which ends the transaction, and gives the connection back. If
-// ctx ends first the rest happens behind the caller's back, and it is told that
-// nobody can say.
+// finish runs last, which ends the transaction, and returns when it is certain to
+// stay so.
 func (t *OwnTx) finish(ctx context.Context, last func(context.Context, *pgxpool.Conn) error) error {
+	heard := t.heard()
+	if err := t.end(ctx, last); err != nil {
+		return err
+	}
+	if t.replicated && !heard { // a warning would have reached nobody
+		t.s.doubts.raise()
+	}
+	return t.s.certain(ctx)
+}
+
+// end runs last and gives the connection back. If ctx ends first the rest happens
+// behind the caller's back, and it is told that nobody can say.
+func (t *OwnTx) end(ctx context.Context, last func(context.Context, *pgxpool.Conn) error) error {
 	conn := t.conn
 	t.conn = nil
 	if err := ctx.Err(); err != nil { // nothing was sent, and nothing will be
@@ -163,13 +219,19 @@ func (t *OwnTx) finish(ctx context.Context, last func(context.Context, *pgxpool.
 	}
 	if ctx.Done() == nil {
 		defer conn.Release()
-		return ended(conn, last(ctx, conn))
+		return t.s.commit(conn, func() error { return last(ctx, conn) })
+	}
+	if err := t.s.life.enter(); err != nil {
+		_ = conn.Conn().Close(context.WithoutCancel(ctx))
+		conn.Release()
+		return err
 	}
 	done := make(chan error, 1)
 	t.s.commits.Go(func() {
 		defer conn.Release()
-		done <- ended(conn, last(context.WithoutCancel(ctx), conn))
+		done <- t.s.commit(conn, func() error { return last(context.WithoutCancel(ctx), conn) })
 	})
+	t.s.life.leave()
 	select {
 	case err := <-done:
 		return err
@@ -194,7 +256,7 @@ func (t *OwnTx) Rollback(ctx context.Context) error {
 		return nil
 	}
 	defer t.release()
-	if !t.begun || t.conn.Conn().IsClosed() {
+	if !t.begun || t.gone() || t.conn.Conn().IsClosed() {
 		return nil
 	}
 	if _, err := t.conn.Exec(ctx, "ROLLBACK"); err != nil {
@@ -212,11 +274,27 @@ func (t *OwnTx) release() {
 
 // Begin starts a nested transaction, by a savepoint.
 func (t *OwnTx) Begin(ctx context.Context) (pgx.Tx, error) {
+	inner, err := t.driver(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return inner.Begin(ctx)
+}
+
+// driver returns the transaction as the driver would have begun it. It is for what
+// only the driver can do inside, and never ended.
+func (t *OwnTx) driver(ctx context.Context) (pgx.Tx, error) {
 	if err := t.start(ctx); err != nil {
 		return nil, err
 	}
-	// The driver's own: a transaction that begins and ends by a savepoint.
-	return t.conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: "SAVEPOINT retrysafe", CommitQuery: "RELEASE SAVEPOINT retrysafe"})
+	if t.inner == nil {
+		inner, err := t.conn.Conn().BeginTx(ctx, pgx.TxOptions{BeginQuery: "SELECT"}) // it has begun
+		if err != nil {
+			return nil, err
+		}
+		t.inner = inner
+	}
+	return t.inner, nil
 }
 
 // Exec implements [pgx.Tx].
@@ -278,14 +356,13 @@ func (t *OwnTx) Prepare(ctx context.Context, name, sql string) (*pgconn.Statemen
 	return t.conn.Conn().Prepare(ctx, name, sql)
 }
 
-// LargeObjects implements [pgx.Tx]. It costs a round trip: the driver gives them
-// out with a transaction of its own only, here a savepoint.
+// LargeObjects implements [pgx.Tx]. It costs a round trip the first time.
 func (t *OwnTx) LargeObjects() pgx.LargeObjects {
-	nested, err := t.Begin(context.Background())
+	inner, err := t.driver(context.Background())
 	if err != nil {
 		return pgx.LargeObjects{}
 	}
-	return nested.LargeObjects()
+	return inner.LargeObjects()
 }
 
 // Conn implements [pgx.Tx].

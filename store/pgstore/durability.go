@@ -11,8 +11,8 @@ type Durability struct {
 	// Class is the guarantee class that the server's settings carry: A, or D
 	// where an acknowledged answer can be lost.
 	Class string
-	// Fsync, SynchronousCommit and Standbys are the server's settings; Standbys
-	// are those that a commit waits for.
+	// Fsync, FullPageWrites, SynchronousCommit and SynchronousStandbys are settings,
+	// as a connection of the caller's gets them.
 	Fsync, FullPageWrites bool
 	SynchronousCommit     string
 	SynchronousStandbys   string
@@ -34,15 +34,13 @@ func (d Durability) String() string {
 
 // Durability asks the server. A program says it aloud when it starts.
 func (s *Store) Durability(ctx context.Context) (d Durability, err error) {
-	var hasFollowers bool
 	err = s.pool.QueryRow(ctx, `SELECT current_setting('fsync') = 'on', current_setting('full_page_writes') = 'on',
-       current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),
+       (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'), current_setting('synchronous_standby_names'),
        (SELECT count(*) FROM pg_stat_replication), (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))`).
 		Scan(&d.Fsync, &d.FullPageWrites, &d.SynchronousCommit, &d.SynchronousStandbys, &d.Followers, &d.Synchronous)
 	if err != nil {
 		return d, fmt.Errorf("pgstore: durability: %w", explain(err))
 	}
-	hasFollowers = d.Followers > 0
 	lose := func(caveat string) { d.Class, d.Caveats = "D", append(d.Caveats, caveat) }
 	d.Class = "A"
 	if !d.Fsync {
@@ -59,7 +57,7 @@ func (s *Store) Durability(ctx context.Context) (d Durability, err error) {
 			lose("synchronous_commit is " + d.SynchronousCommit + ": a transaction of yours is confirmed before the standby has flushed it")
 		}
 	}
-	if hasFollowers && d.SynchronousStandbys == "" {
+	if d.Followers > 0 && d.SynchronousStandbys == "" {
 		lose("standbys follow, but no commit waits for one: promoting one loses answers that were acknowledged (set synchronous_standby_names)")
 	}
 	return d, nil

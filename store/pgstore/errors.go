@@ -1,8 +1,11 @@
 package pgstore
 
 import (
+	"context"
 	"errors"
-	"fmt"
+	"net"
+	"strings"
+	"syscall"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -33,6 +36,8 @@ func explain(err error) error {
 		hint = "create the database first"
 	case isCode(err, "28P01", "28000"):
 		hint = "check user and password in the store's URL"
+	case isCode(err, "42501") && !errors.Is(err, errNoDDL):
+		hint = "the store's role lacks rights; its tables' owner must GRANT SELECT, INSERT, UPDATE, DELETE ON retrysafe_keys and GRANT SELECT ON retrysafe_schema, and USAGE on their schema"
 	case isCode(err, "42P01", "42703"):
 		hint = "the schema is not there or not this program's; run the migrations"
 	case isCode(err, "25006"):
@@ -40,7 +45,41 @@ func explain(err error) error {
 	case isCode(err, "53100"):
 		hint = "the server's disk is full"
 	default:
-		return err
+		if hint = unreachable(err); hint == "" {
+			return err
+		}
 	}
-	return fmt.Errorf("%w (%s)", err, hint)
+	return &hintedError{err, hint}
 }
+
+// unreachable says what to do about a server that cannot be connected to.
+func unreachable(err error) string {
+	var connect *pgconn.ConnectError
+	var name *net.DNSError
+	switch {
+	case !errors.As(err, &connect):
+		return ""
+	case errors.As(err, &name):
+		return "check the host in the store's URL"
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT):
+		return "is the server running, and is this its address?"
+	case errors.Is(err, context.DeadlineExceeded):
+		return noAnswer
+	default:
+		return ""
+	}
+}
+
+const noAnswer = "the server did not answer in time; is this its address?"
+
+// hintedError is an error of the driver's in one line, with what to do about it.
+type hintedError struct {
+	err  error
+	hint string
+}
+
+func (e *hintedError) Error() string {
+	return strings.Join(strings.Fields(e.err.Error()), " ") + " (" + e.hint + ")"
+}
+
+func (e *hintedError) Unwrap() error { return e.err }

@@ -5,19 +5,69 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A link is one connection of the store's own. It connects when it is first
-// used, and again after it broke. It is used by one caller at a time.
+// links are the connections of the store's own. There are as many as trips were
+// ever under way at the same time, one of each lane. The one that was used last
+// goes first: a single caller's steps have a connection, and a server process,
+// whose memory is warm.
+type links struct {
+	s       *Store
+	relaxed bool // commits need not be flushed
+	mu      sync.Mutex
+	idle    []*link
+}
+
+func (a *links) do(ctx context.Context, queries ...query) error {
+	l := a.take()
+	defer a.give(l)
+	return l.do(ctx, queries...)
+}
+
+func (a *links) take() *link {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := len(a.idle) - 1
+	if n < 0 {
+		return &link{s: a.s, relaxed: a.relaxed}
+	}
+	l := a.idle[n]
+	a.idle = a.idle[:n]
+	return l
+}
+
+func (a *links) give(l *link) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.idle = append(a.idle, l)
+}
+
+// close ends those that are idle: all, when no trip is under way.
+func (a *links) close(ctx context.Context) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var errs []error
+	for _, l := range a.idle {
+		errs = append(errs, l.close(ctx))
+	}
+	a.idle = nil
+	return errors.Join(errs...)
+}
+
+// A link is one connection. It connects when it is first used, and again after it
+// broke. It is used by one caller at a time.
 type link struct {
 	s        *Store
 	relaxed  bool // commits need not be flushed
 	conn     *pgconn.PgConn
-	prepared map[string]bool
-	warned   atomic.Bool // the server has warned since the last exchange began
+	prepared map[string]*pgconn.StatementDescription
+	trips    int         // of this connection
+	warned   atomic.Bool // the server has warned since the last confirm began
 }
 
 // A query is one statement of an exchange. Each is called for every row; the
@@ -29,47 +79,62 @@ type query struct {
 	count  *int64 // gets the number of rows, if not nil
 }
 
-var (
-	binaryFormat = []int16{1}
-	errDoubt     = errors.New("the server warned that the commit may not have reached the standby")
-)
+var binaryFormat = []int16{1}
 
 // do sends queries in one round trip and one transaction, and returns when it
-// has committed. An error of the server's own, a [pgconn.PgError], means that
-// nothing was applied; after any other error nobody can say.
+// has committed. After an ERROR of the server's nothing was applied; after any
+// other error nobody can say.
 //
-// Ctx bounds the exchange without cancelling it at the server: a commit that
-// waits for a standby would count as done when it is cancelled.
+// The store's time limit ends the exchange without cancelling it at the server: a
+// commit that waits for a standby would count as done when it is cancelled. It is
+// the connection's own: the driver watches a context with a goroutine.
 func (l *link) do(ctx context.Context, queries ...query) error {
 	if err := l.connect(ctx); err != nil {
 		return err
 	}
-	l.warned.Store(false)
-	err := l.exchange(ctx, queries)
-	if l.warned.Load() {
-		l.s.doubt.Store(true)
+	if err := l.conn.Conn().SetDeadline(time.Now().Add(l.s.timeout)); err != nil {
+		l.drop()
+		return err
 	}
-	if err == nil && l.s.doubt.Load() {
+	ctx = context.Background()
+	err := l.exchange(ctx, queries)
+	if !refuses(err) {
+		l.s.doubts.raise()
+	}
+	if err == nil && l.s.doubts.open() {
 		err = l.confirm(ctx)
 	}
-	if err != nil && l.conn.IsClosed() {
-		l.drop()
+	if err != nil {
+		l.recover(ctx)
 	}
 	return err
 }
 
-// confirm ends a doubt about earlier commits: the log is sequential, so a commit
-// that has reached the standby says the same of all before it.
+// recover leaves the connection without a transaction, or gives it up.
+func (l *link) recover(ctx context.Context) {
+	if !l.conn.IsClosed() && l.conn.TxStatus() != 'I' {
+		if _, err := l.conn.Exec(ctx, "ROLLBACK").ReadAll(); err != nil {
+			l.drop()
+			return
+		}
+	}
+	if l.conn.IsClosed() {
+		l.drop()
+	}
+}
+
+// confirm ends the doubts that there are by a commit of its own.
 func (l *link) confirm(ctx context.Context) error {
+	n := l.s.doubts.raised.Load()
 	l.warned.Store(false)
-	err := l.exchange(ctx, []query{{statement: &l.s.sql.confirm}})
-	if err == nil && l.warned.Load() {
-		err = errDoubt
+	if err := l.exchange(ctx, []query{{statement: &l.s.sql.confirm}}); err != nil {
+		return fmt.Errorf("%w, and cannot say by now: %v", errDoubt, err) //nolint:errorlint // the step itself was not refused
 	}
-	if err == nil {
-		l.s.doubt.Store(false)
+	if l.warned.Load() {
+		return errDoubt
 	}
-	return err
+	l.s.doubts.settle(n)
+	return nil
 }
 
 func (l *link) exchange(ctx context.Context, queries []query) error {
@@ -80,7 +145,7 @@ func (l *link) exchange(ctx context.Context, queries []query) error {
 	before := 0
 	if l.s.pooled {
 		before = 2
-		p.SendQueryParams("BEGIN ISOLATION LEVEL READ COMMITTED", nil, nil, nil, nil)
+		p.SendQueryParams("BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE", nil, nil, nil, nil)
 		p.SendQueryParams(l.settings("true"), nil, nil, nil, nil)
 	}
 	for i := range queries {
@@ -88,7 +153,7 @@ func (l *link) exchange(ctx context.Context, queries []query) error {
 		if l.s.pooled {
 			p.SendQueryParams(q.sql, q.params, q.oids, binaryFormat, binaryFormat)
 		} else {
-			p.SendQueryPrepared(q.name, q.params, binaryFormat, binaryFormat)
+			p.SendQueryStatement(l.prepared[q.name], q.params, binaryFormat, binaryFormat)
 		}
 	}
 	if l.s.pooled {
@@ -142,15 +207,23 @@ func (l *link) prepare(ctx context.Context, queries []query) error {
 	if l.s.pooled {
 		return nil
 	}
-	for i := range queries {
-		q := &queries[i]
-		if l.prepared[q.name] {
-			continue
-		}
-		if _, err := l.conn.Prepare(ctx, q.name, q.sql, q.oids); err != nil {
+	// A plan that was made when the table was small, or empty and vacuumed, may read
+	// all of it. It is made again before the table can have grown much.
+	if l.trips++; l.trips >= 16 && l.trips&(l.trips-1) == 0 {
+		if _, err := l.conn.Exec(ctx, "DISCARD PLANS").ReadAll(); err != nil {
 			return err
 		}
-		l.prepared[q.name] = true
+	}
+	for i := range queries {
+		q := &queries[i]
+		if l.prepared[q.name] != nil {
+			continue
+		}
+		described, err := l.conn.Prepare(ctx, q.name, q.sql, q.oids)
+		if err != nil {
+			return err
+		}
+		l.prepared[q.name] = described
 	}
 	return nil
 }
@@ -161,6 +234,8 @@ func (l *link) connect(ctx context.Context) error {
 		return nil
 	}
 	l.drop()
+	ctx, cancel := context.WithTimeout(ctx, l.s.timeout)
+	defer cancel()
 	config := l.s.config.Copy()
 	if l.s.beforeConnect != nil {
 		if err := l.s.beforeConnect(ctx, config); err != nil {
@@ -168,8 +243,9 @@ func (l *link) connect(ctx context.Context) error {
 		}
 	}
 	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
-		if n.Severity == "WARNING" || n.SeverityUnlocalized == "WARNING" {
+		if warns(n) {
 			l.warned.Store(true)
+			l.s.doubts.raise()
 		}
 	}
 	// The driver sends a cancel request, over another connection, when it gives
@@ -178,7 +254,7 @@ func (l *link) connect(ctx context.Context) error {
 	dial := config.DialFunc
 	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if connected.Load() {
-			return nil, errors.New("a step is never cancelled")
+			return nil, errNoCancels
 		}
 		return dial(ctx, network, addr)
 	}
@@ -187,7 +263,7 @@ func (l *link) connect(ctx context.Context) error {
 		return fmt.Errorf("connect: %w", err)
 	}
 	connected.Store(true)
-	l.conn, l.prepared = conn, make(map[string]bool)
+	l.conn, l.prepared, l.trips = conn, make(map[string]*pgconn.StatementDescription), 0
 	if l.s.pooled {
 		return nil
 	}
@@ -208,11 +284,11 @@ func (l *link) settings(local string) string {
 	if l.relaxed {
 		sync = set("synchronous_commit", "off")
 	}
-	all := "SELECT " + sync + ", " + set("lock_timeout", l.s.lockTimeout) + ", " + set("jit", "off") +
+	all := "SELECT " + sync + ", " + set("client_min_messages", "warning") + ", " + set("lock_timeout", l.s.lockTimeout) + ", " + set("statement_timeout", "0") + ", " + set("jit", "off") +
 		", " + set("enable_seqscan", "off") + ", " + set("enable_hashjoin", "off") + ", " + set("enable_mergejoin", "off") + ", " + set("enable_bitmapscan", "off")
 	if local == "false" {
 		all += ", " + set("default_transaction_isolation", "read committed") + ", " + set("plan_cache_mode", "force_generic_plan") +
-			", " + set("default_transaction_read_only", "off") + ", " + set("statement_timeout", "0")
+			", " + set("default_transaction_read_only", "off")
 	}
 	return all
 }

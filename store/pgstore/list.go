@@ -14,10 +14,10 @@ import (
 // unfiled is a watermark below everything.
 const unfiled = math.MinInt32
 
-// backLane is the connection of what runs in the background: listing, purging.
+// backLane is the turn of what runs in the background: listing, purging.
 type backLane struct {
-	mu   sync.Mutex
-	link link
+	mu  sync.Mutex
+	via *links
 
 	// watermark: no row that is not final has a lease that was filed before it.
 	watermark int32
@@ -25,22 +25,18 @@ type backLane struct {
 	whole     time.Time // when the whole table was last looked at
 }
 
-func (b *backLane) close(ctx context.Context) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.link.close(ctx)
-}
-
 // do runs queries in the background's turn.
 func (b *backLane) do(ctx context.Context, queries ...query) error {
+	if err := b.via.s.life.enter(); err != nil {
+		return err
+	}
+	defer b.via.s.life.leave()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.link.s.timeout)
-	defer cancel()
-	return b.link.do(ctx, queries...)
+	return b.via.do(context.WithoutCancel(ctx), queries...)
 }
 
 // rewind is how often the whole table is looked at, not only what is newer than
@@ -55,13 +51,14 @@ func (b *backLane) advance(ctx context.Context) (int32, error) {
 		b.mu.Unlock()
 		return at, nil
 	}
-	if now.Sub(b.whole) > rewind {
-		at, b.whole = unfiled, now
+	whole := now.Sub(b.whole) > rewind
+	if whole {
+		at = unfiled
 	}
 	b.moved = now
 	b.mu.Unlock()
 
-	sql, next := &b.link.s.sql, at
+	sql, next := &b.via.s.sql, at
 	err := b.do(ctx, query{statement: &sql.refile, params: [][]byte{int4Param(at)}},
 		query{statement: &sql.oldest, params: [][]byte{int4Param(at)}, each: func(v [][]byte) error {
 			next = max(at, int4At(v[0]))
@@ -72,7 +69,9 @@ func (b *backLane) advance(ctx context.Context) (int32, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.watermark = next
+	if b.watermark = next; whole {
+		b.whole = now
+	}
 	return at, nil // this time, look from where it was
 }
 

@@ -70,6 +70,9 @@ func PrintMigrations(schema string) (string, error) {
 		return "", err
 	}
 	var b strings.Builder
+	if schema != "" {
+		b.WriteString("CREATE SCHEMA IF NOT EXISTS " + pgx.Identifier{schema}.Sanitize() + ";\n")
+	}
 	b.WriteString(versionTable(schema) + ";\n\n")
 	for _, m := range all {
 		fmt.Fprintf(&b, "-- %s\n%s\n%s;\n\n", m.name, m.sql, insertVersion(schema, m.version))
@@ -102,10 +105,13 @@ func migrateConn(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	if err != nil || have == newest {
 		return err
 	}
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return migrateTx(ctx, tx, schema) })
+	// Who has waited for the lock must see what its holder has done.
+	mode := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
+	return pgx.BeginTxFunc(ctx, pool, mode, func(tx pgx.Tx) error { return migrateTx(ctx, tx, schema) })
 }
 
-// MigrateTx is Migrate in a transaction of the caller's.
+// MigrateTx is Migrate in a transaction of the caller's, which must be READ
+// COMMITTED where many may migrate at once.
 func MigrateTx(ctx context.Context, tx pgx.Tx, schema string) error {
 	if err := migrateTx(ctx, tx, schema); err != nil {
 		return fmt.Errorf("pgstore: %w", explain(err))
@@ -129,7 +135,11 @@ func versions(ctx context.Context, db querier, schema string) (newest, have int,
 	newest = all[len(all)-1].version
 	table := qualified(schema, "retrysafe_schema")
 	var there bool
-	if err := db.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, table).Scan(&there); err != nil {
+	// The catalogue itself: to_regclass may answer from memory, and who has waited
+	// for the lock must see what its holder has done.
+	if err := db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_class
+		WHERE relname = 'retrysafe_schema' AND CASE WHEN $1 = '' THEN pg_table_is_visible(oid) ELSE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1) END)`,
+		schema).Scan(&there); err != nil {
 		return newest, 0, err
 	}
 	if !there {
@@ -152,7 +162,7 @@ func migrateTx(ctx context.Context, tx pgx.Tx, schema string) error {
 		return err
 	}
 	// A table under load is waited for, and others behind us, no longer than this.
-	if _, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', '5s', true)`); err != nil {
+	if _, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', '5s', true), set_config('statement_timeout', '0', true)`); err != nil {
 		return err
 	}
 	_, have, err := versions(ctx, tx, schema)
@@ -169,13 +179,13 @@ func migrateTx(ctx context.Context, tx pgx.Tx, schema string) error {
 			return err
 		}
 		if !there {
-			if err := ddl(ctx, tx, "CREATE SCHEMA "+pgx.Identifier{schema}.Sanitize()); err != nil {
+			if err := ddl(ctx, tx, schema, "CREATE SCHEMA "+pgx.Identifier{schema}.Sanitize()); err != nil {
 				return err
 			}
 		}
 	}
 	if have == 0 {
-		if err := ddl(ctx, tx, versionTable(schema)); err != nil {
+		if err := ddl(ctx, tx, schema, versionTable(schema)); err != nil {
 			return err
 		}
 	}
@@ -183,22 +193,34 @@ func migrateTx(ctx context.Context, tx pgx.Tx, schema string) error {
 		if m.version <= have {
 			continue
 		}
-		if err := ddl(ctx, tx, m.sql); err != nil {
+		if err := ddl(ctx, tx, schema, m.sql); err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
-		if err := ddl(ctx, tx, insertVersion(schema, m.version)); err != nil {
+		if err := ddl(ctx, tx, schema, insertVersion(schema, m.version)); err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
 	}
 	return nil
 }
 
+// errNoDDL says that a role may not change the schema.
+var errNoDDL = errors.New("this role may not change the schema")
+
 // ddl changes the schema, or says who may.
-func ddl(ctx context.Context, tx pgx.Tx, sql string) error {
+func ddl(ctx context.Context, tx pgx.Tx, schema, sql string) error {
 	_, err := tx.Exec(ctx, sql)
 	if isCode(err, "42501") {
-		return fmt.Errorf("%w; this role may not change the schema: let its owner run what PrintMigrations gives and "+
-			"grant SELECT, INSERT, UPDATE, DELETE on retrysafe_keys and SELECT on retrysafe_schema to this role", err)
+		return fmt.Errorf("%w: %w; let its owner run what PrintMigrations gives, and then %s", errNoDDL, err, grants(schema, tx.Conn().Config().User))
 	}
 	return err
+}
+
+// grants is what a role needs for the store's steps.
+func grants(schema, role string) string {
+	role = pgx.Identifier{role}.Sanitize()
+	all := "GRANT SELECT, INSERT, UPDATE, DELETE ON " + tableIn(schema) + " TO " + role + "; GRANT SELECT ON " + qualified(schema, "retrysafe_schema") + " TO " + role
+	if schema != "" {
+		all = "GRANT USAGE ON SCHEMA " + pgx.Identifier{schema}.Sanitize() + " TO " + role + "; " + all
+	}
+	return all
 }

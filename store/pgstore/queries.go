@@ -4,8 +4,12 @@ import "strings"
 
 // The statements. {keys} stands for the table, {now} for the database's clock in
 // microseconds, taken once for a statement: never the start of the transaction.
+// {table} is a number of the table's own: the same key in two schemas is two keys,
+// and has two locks.
 
-const nowMicros = `(SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint)`
+// nowMicros is exact: as a floating-point number the time is precise to a quarter
+// of a microsecond. Numerics would be slower by more than the rest of a step.
+const nowMicros = `(SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint)`
 
 // columns are what [scanRow] reads.
 const columns = `k.id, k.owner, k.revision, k.deadline, k.created, k.state, k.head, k.tail, k.checkpoint, {now}`
@@ -24,10 +28,33 @@ func dueAt(micros string) string {
 }
 
 var (
-	// The reservation. Rows that exist are left out before the insert would wait
+	// The reservation: one statement, that inserts what is not there and returns
+	// what is. A key that an open transaction has reserved is left out by the
+	// try-lock. Two reservations of one key share the lock: the second waits for
+	// the first, briefly, and fails; then the batch is sent by insertKeys. Without
+	// ON CONFLICT the index is searched once less, and no row is confirmed in the
+	// log.
+	reserveKeys = `WITH m AS MATERIALIZED (
+SELECT u.*, k.id AS there, k.owner AS k_owner, k.revision, k.deadline, k.created, k.state AS k_state, k.head AS k_head, k.tail AS k_tail, k.checkpoint AS k_checkpoint
+  FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::int[], $6::smallint[], $7::bytea[], $8::bytea[], $9::bytea[])
+       u (id, owner, lock, term, keep, state, head, tail, checkpoint)
+  LEFT JOIN {keys} k ON k.id = u.id),
+c AS MATERIALIZED (SELECT {now} AS now),
+inserted AS (INSERT INTO {keys} AS k (id, owner, revision, deadline, created, keep, due, state, head, tail, checkpoint)
+SELECT m.id, m.owner, c.now, c.now + m.term, c.now, m.keep,
+       ` + dueAt(`c.now + CASE WHEN m.state IN (3, 4, 6) THEN 0 ELSE m.term END`) + `,
+       m.state, m.head, m.tail, m.checkpoint
+  FROM m, c WHERE m.there IS NULL AND pg_try_advisory_xact_lock_shared(m.lock # {table})
+RETURNING k.id, k.revision, k.deadline)
+SELECT id, NULL::uuid, revision, deadline, NULL::bigint, NULL::smallint, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bigint FROM inserted
+UNION ALL
+SELECT id, k_owner, revision, deadline, created, k_state, k_head, k_tail, k_checkpoint, c.now FROM m, c WHERE there IS NOT NULL`
+
+	// The same for keys that others reserve at the same time. Rows that exist are left out before the insert would wait
 	// for whoever has them locked; a key that an open transaction has reserved is
 	// left out by the try-lock. What was left out is read by the next statement,
-	// whose snapshot is later.
+	// whose snapshot is later. Two reservations of one key share the lock, and one
+	// waits for the other; where that takes long, insertFree leaves it out instead.
 	insertKeys = `INSERT INTO {keys} AS k (id, owner, revision, deadline, created, keep, due, state, head, tail, checkpoint)
 SELECT u.id, u.owner, c.now, c.now + u.term, c.now, u.keep,
        ` + dueAt(`c.now + CASE WHEN u.state IN (3, 4, 6) THEN 0 ELSE u.term END`) + `,
@@ -36,7 +63,7 @@ SELECT u.id, u.owner, c.now, c.now + u.term, c.now, u.keep,
                u (id, owner, lock, term, keep, state, head, tail, checkpoint)
          WHERE NOT EXISTS (SELECT FROM {keys} k WHERE k.id = u.id) OFFSET 0) u,
        (SELECT {now} AS now) c
- WHERE pg_try_advisory_xact_lock_shared(u.lock)
+ WHERE pg_try_advisory_xact_lock_shared(u.lock # {table})
     ON CONFLICT DO NOTHING
 RETURNING k.id, k.revision, k.deadline`
 
@@ -45,6 +72,16 @@ RETURNING k.id, k.revision, k.deadline`
  WHERE k.owner <> u.owner`
 
 	selectKeys = `SELECT ` + columns + ` FROM unnest($1::uuid[]) u (id) JOIN {keys} k ON k.id = u.id`
+
+	// The ordinary settlement, or heartbeat, of an attempt whose row is filed where
+	// it belongs. It leaves alone all that it need not change; whom it does not fit
+	// is sent again by updateKeys.
+	settleKeys = `UPDATE {keys} k SET revision = greatest(k.revision + 1, c.now), deadline = c.now + u.term, state = u.state, tail = u.tail
+  FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::int[], $6::bigint[], $7::smallint[], $8::bytea[])
+       WITH ORDINALITY u (id, owner, revision, term, keep, late, state, tail, n),
+       (SELECT {now} AS now) c
+ WHERE k.id = u.id AND k.revision = u.revision AND k.owner = u.owner AND k.state = 2 AND k.keep = u.keep AND k.due <= c.now / 1000000 + u.late
+RETURNING u.n, k.revision, k.deadline, k.created, k.head, k.checkpoint, c.now`
 
 	// The settlement. Members are told apart by their ordinal, never by id: of two
 	// on one row one is applied.
@@ -64,8 +101,8 @@ RETURNING k.id, k.revision, k.deadline`
 RETURNING u.n, k.revision, k.deadline, k.created, k.head, k.checkpoint, c.now`
 
 	// A settled row stays where it was filed when it was reserved, if that is
-	// about right.
-	refile = `(u.flags & 1 <> 0 OR u.state IN (1, 5) OR (u.state = 2 AND k.state <> 2)
+	// about right; one in flight unless its lease was cut short.
+	refile = `(u.flags & 1 <> 0 OR u.state IN (1, 5) OR (u.state = 2 AND (k.state <> 2 OR (c.now + u.term) / 1000000 - 1600000000 < k.due))
             OR (u.state IN (3, 4, 6) AND (u.keep <> k.keep OR k.due::bigint + 1600000000 + u.keep > (c.now + u.term) / 1000000 + 300)))`
 
 	// free leaves out rows that another transaction has locked.
@@ -74,14 +111,15 @@ RETURNING u.n, k.revision, k.deadline, k.created, k.head, k.checkpoint, c.now`
 )
 
 // Listing and purging go by file: for each retention in use, the rows whose lease
-// ended in a range of seconds.
+// ended in a range of seconds. The index of the files is theirs alone: it asks for
+// a condition, keep >= 0, that no other statement has.
 const (
 	seconds = `({now} / 1000000 - 1600000000)`
 
 	withKinds = `WITH RECURSIVE kinds AS (
-       (SELECT keep FROM {keys} ORDER BY keep LIMIT 1)
+       (SELECT keep FROM {keys} WHERE keep >= 0 ORDER BY keep LIMIT 1)
        UNION ALL
-       SELECT (SELECT k.keep FROM {keys} k WHERE k.keep > x.keep ORDER BY k.keep LIMIT 1) FROM kinds x WHERE x.keep IS NOT NULL)
+       SELECT (SELECT k.keep FROM {keys} k WHERE k.keep > x.keep AND k.keep >= 0 ORDER BY k.keep LIMIT 1) FROM kinds x WHERE x.keep IS NOT NULL)
 `
 	selectKinds = withKinds + `SELECT keep FROM kinds WHERE keep IS NOT NULL`
 
@@ -94,11 +132,11 @@ const (
 	listDueKeys = withKinds + `SELECT ` + columns + `
   FROM kinds x CROSS JOIN LATERAL (
        (SELECT k.* FROM {keys} k
-         WHERE k.keep = x.keep AND k.due > $5 AND k.due <= ` + seconds + ` AND k.state NOT IN (3, 4, 6)
+         WHERE k.keep = x.keep AND k.keep >= 0 AND k.due > $5 AND k.due <= ` + seconds + ` AND k.state NOT IN (3, 4, 6)
            AND (cardinality($3) = 0 OR k.state = ANY ($3)) AND k.deadline <= {now} AND k.id > $1 AND k.id <= $2 OFFSET 0)
        UNION ALL
        (SELECT k.* FROM {keys} k
-         WHERE k.keep = x.keep AND k.due <= ` + seconds + ` - k.keep + 300 AND k.state IN (3, 4, 6)
+         WHERE k.keep = x.keep AND k.keep >= 0 AND k.due <= ` + seconds + ` - k.keep + 300 AND k.state IN (3, 4, 6)
            AND (cardinality($3) = 0 OR $3 && '{3,4,6}'::smallint[])
            AND (cardinality($3) = 0 OR k.state = ANY ($3)) AND k.deadline <= {now} AND k.id > $1 AND k.id <= $2 OFFSET 0)
        ) k
@@ -109,26 +147,34 @@ const (
  WHERE ctid = ANY (ARRAY(
        SELECT k.ctid FROM kinds x CROSS JOIN LATERAL (
               SELECT k.ctid FROM {keys} k
-               WHERE k.keep = x.keep AND k.due > $1 AND k.due <= ` + seconds + ` AND k.state NOT IN (3, 4, 6) AND k.deadline / 1000000 > {now} / 1000000
+               WHERE k.keep = x.keep AND k.keep >= 0 AND k.due > $1 AND k.due <= ` + seconds + ` AND k.state NOT IN (3, 4, 6) AND k.deadline / 1000000 > {now} / 1000000
                  FOR UPDATE SKIP LOCKED) k))`
 
-	// The watermark: below it nothing is left that is not final, and nobody who
-	// may still commit has begun so early.
+	// The watermark: below it nothing is left that is not final, and nobody who may
+	// still commit began in the ten minutes before.
 	selectOldest = withKinds + `SELECT least(` + seconds + ` - 5,
-       (SELECT min(extract(epoch FROM xact_start))::bigint - 1600000000 FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND datname = current_database()) - 1,
+       (SELECT min(greatest(floor(extract(epoch FROM xact_start))::bigint - 1600000000 - 1, ` + seconds + ` - 600))
+          FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND datname = current_database()),
        (SELECT min(k.due) FROM kinds x CROSS JOIN LATERAL (
-               SELECT k.due FROM {keys} k WHERE k.keep = x.keep AND k.due > $1 AND k.due <= ` + seconds + ` AND k.state NOT IN (3, 4, 6) OFFSET 0) k) - 1)::int`
+               SELECT k.due FROM {keys} k WHERE k.keep = x.keep AND k.keep >= 0 AND k.due > $1 AND k.due <= ` + seconds + ` AND k.state NOT IN (3, 4, 6) OFFSET 0) k) - 1)::int`
 
 	purgeKeys = `DELETE FROM {keys} WHERE ctid = ANY (ARRAY(
        SELECT k.ctid FROM {keys} k
-        WHERE k.keep = $1 AND k.due <= ` + seconds + ` - $1 AND k.state IN (3, 4, 6) AND k.deadline <= {now}
+        WHERE k.keep = $1 AND k.keep >= 0 AND k.due <= ` + seconds + ` - $1 AND k.state IN (3, 4, 6) AND k.deadline <= {now}
         ORDER BY k.due LIMIT $2 FOR UPDATE SKIP LOCKED))`
 
 	// What was settled long after its first lease is filed anew.
 	postponeKeys = `UPDATE {keys} SET due = least(deadline / 1000000 - 1600000000 - keep, 2147483647)::int WHERE ctid = ANY (ARRAY(
        SELECT k.ctid FROM {keys} k
-        WHERE k.keep = $1 AND k.due <= ` + seconds + ` - $1 AND k.state IN (3, 4, 6) AND k.deadline / 1000000 > {now} / 1000000
+        WHERE k.keep = $1 AND k.keep >= 0 AND k.due <= ` + seconds + ` - $1 AND k.state IN (3, 4, 6) AND k.deadline / 1000000 > {now} / 1000000
         LIMIT $2 FOR UPDATE SKIP LOCKED))`
+
+	// Where a standby must confirm commits, this one waits for it, also on a
+	// connection whose others do not: it writes, and so it has something to wait for.
+	confirmAll = `SELECT ` + durably + `, pg_logical_emit_message(true, 'retrysafe', '') WHERE current_setting('synchronous_standby_names') <> ''`
+
+	// durably makes the commit of the transaction wait as it should.
+	durably = `CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN set_config('synchronous_commit', 'on', true) END`
 
 	countKeys = `SELECT count(*) FROM {keys} WHERE id >= $1 AND id <= $2`
 )
@@ -145,14 +191,41 @@ SELECT u.id, u.owner, c.now, c.now + u.term, c.now, u.keep,
   FROM (VALUES ($1::uuid, $2::uuid, $3::bigint, $4::bigint, $5::int, $6::smallint, $7::bytea, $8::bytea, $9::bytea))
        u (id, owner, lock, term, keep, state, head, tail, checkpoint),
        (SELECT {now} AS now) c
- WHERE pg_try_advisory_xact_lock(u.lock)
+ WHERE pg_try_advisory_xact_lock(u.lock # {table})
 RETURNING ` + plainColumns
 
+	// Nothing is inserted without the lock: then the statement fails, and with it
+	// the transaction.
+	putOrFail = strings.NewReplacer("WHERE pg_try_advisory_xact_lock(u.lock # {table})",
+		"WHERE CASE WHEN pg_try_advisory_xact_lock(u.lock # {table}) THEN true ELSE 1 / (c.now - c.now) = 0 END",
+		"RETURNING "+plainColumns, "RETURNING k.revision, k.deadline").Replace(putKey)
+
 	moveKey = strings.NewReplacer("{free}", "",
-		`unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::uuid[], $5::bigint[], $6::int[], $7::smallint[], $8::smallint[], $9::bytea[], $10::bytea[], $11::bytea[])
-       WITH ORDINALITY`, `(VALUES ($1::uuid, $2::uuid, $3::bigint, $4::uuid, $5::bigint, $6::int, $7::smallint, $8::smallint, $9::bytea, $10::bytea, $11::bytea, 1))`,
-		`RETURNING u.n, k.revision, k.deadline, k.created, k.head, k.checkpoint, c.now`, `RETURNING `+plainColumns).Replace(updateKeys)
+		`RETURNING u.n, k.revision, k.deadline, k.created, k.head, k.checkpoint, c.now`, `RETURNING `+plainColumns).Replace(single(updateKeys))
 )
+
+// single is a statement over arrays as one over a single row: much of the work
+// for a batch of one is to take its arrays apart.
+func single(sql string) string {
+	from := strings.Index(sql, "unnest(")
+	to := from + strings.IndexByte(sql[from:], ')')
+	row := strings.ReplaceAll(sql[from+len("unnest("):to], "[]", "")
+	rest := sql[to+1:]
+	if ordinal := "\n       WITH ORDINALITY"; strings.HasPrefix(rest, ordinal) {
+		row, rest = row+", 1::bigint", rest[len(ordinal):]
+	}
+	return sql[:from] + "(VALUES (" + row + "))" + rest
+}
+
+// elements are the types of which arrays are made.
+func elements(arrays []uint32) []uint32 {
+	of := map[uint32]uint32{oidUUIDs: oidUUID, oidInt8s: oidInt8, oidInt4s: oidInt4, oidInt2s: oidInt2, oidByteas: oidBytea}
+	out := make([]uint32, len(arrays))
+	for i, a := range arrays {
+		out[i] = of[a]
+	}
+	return out
+}
 
 // A statement is SQL with the types of its parameters.
 type statement struct {
@@ -163,26 +236,39 @@ type statement struct {
 
 // statements are the store's SQL, for one schema.
 type statements struct {
-	insert, others, read, update, updateFree statement
-	kinds, list, listDue, oldest, refile     statement
-	purge, postpone, confirm, countScope     statement
-	hold, look, put, putOrFail, move         string // in a transaction of the caller's
+	reserve, reserveOne                  statement
+	insert, insertFree                   statement
+	others, read                         statement
+	settle, settleOne                    statement
+	update, updateFree                   statement
+	kinds, list, listDue, oldest, refile statement
+	purge, postpone, confirm, countScope statement
+	hold, look, put, move                string    // in a transaction of the caller's
+	begin, holdOwn                       statement // in one of ours
+	lookOne, putOne, commit              statement
 }
 
 // newStatements fills in the table's name.
 func newStatements(keys string) (s statements) {
 	create := []uint32{oidUUIDs, oidUUIDs, oidInt8s, oidInt8s, oidInt4s, oidInt2s, oidByteas, oidByteas, oidByteas}
+	plain := []uint32{oidUUIDs, oidUUIDs, oidInt8s, oidInt8s, oidInt4s, oidInt8s, oidInt2s, oidByteas}
 	swap := []uint32{oidUUIDs, oidUUIDs, oidInt8s, oidUUIDs, oidInt8s, oidInt4s, oidInt2s, oidInt2s, oidByteas, oidByteas, oidByteas}
+	fill := strings.NewReplacer("{keys}", keys, "{now}", nowMicros, "{table}", "'"+strings.ReplaceAll(keys, "'", "''")+"'::regclass::oid::bigint")
 	for _, d := range []struct {
 		at   *statement
 		name string
 		sql  string
 		oids []uint32
 	}{
+		{&s.reserve, "reserve", reserveKeys, create},
+		{&s.reserveOne, "reserve_one", single(reserveKeys), elements(create)},
 		{&s.insert, "insert", insertKeys, create},
+		{&s.insertFree, "insert_free", strings.Replace(insertKeys, "xact_lock_shared", "xact_lock", 1), create},
 		{&s.others, "others", selectOthers, []uint32{oidUUIDs, oidUUIDs}},
 		{&s.read, "read", selectKeys, []uint32{oidUUIDs}},
 		{&s.update, "update", strings.Replace(updateKeys, "{free}", "", 1), swap},
+		{&s.settle, "settle", settleKeys, plain},
+		{&s.settleOne, "settle_one", single(settleKeys), elements(plain)},
 		{&s.updateFree, "update_free", strings.Replace(updateKeys, "{free}", free, 1), swap},
 		{&s.kinds, "kinds", selectKinds, nil},
 		{&s.list, "list", listKeys, []uint32{oidUUID, oidUUID, oidInt2s, oidInt8}},
@@ -191,18 +277,19 @@ func newStatements(keys string) (s statements) {
 		{&s.refile, "refile", refileKeys, []uint32{oidInt4}},
 		{&s.purge, "purge", purgeKeys, []uint32{oidInt4, oidInt8}},
 		{&s.postpone, "postpone", postponeKeys, []uint32{oidInt4, oidInt8}},
-		{&s.confirm, "confirm", `SELECT pg_current_xact_id()`, nil},
+		{&s.confirm, "confirm", confirmAll, nil},
 		{&s.countScope, "count", countKeys, []uint32{oidUUID, oidUUID}},
+		{&s.begin, "begin", `BEGIN ISOLATION LEVEL READ COMMITTED`, nil},
+		{&s.holdOwn, "hold_own", `SELECT pg_try_advisory_xact_lock($1 # {table}), current_setting('synchronous_standby_names') <> '', set_config('client_min_messages', 'warning', true), ` + durably, []uint32{oidInt8}},
+		{&s.lookOne, "look", `SELECT ` + columns + ` FROM {keys} k WHERE k.id = $1`, []uint32{oidUUID}},
+		{&s.putOne, "put", putOrFail, elements(create)},
+		{&s.commit, "commit", `COMMIT`, nil},
 	} {
-		*d.at = statement{"retrysafe_" + d.name, strings.NewReplacer("{keys}", keys, "{now}", nowMicros).Replace(d.sql), d.oids}
+		*d.at = statement{"retrysafe_" + d.name, fill.Replace(d.sql), d.oids}
 	}
-	single := strings.NewReplacer("{keys}", keys, "{now}", nowMicros)
-	s.hold = `SELECT pg_try_advisory_xact_lock($1::bigint)`
-	s.look = single.Replace(`SELECT ` + plainColumns + ` FROM {keys} k WHERE k.id = $1::uuid`)
-	s.put = single.Replace(putKey)
-	// Nothing is inserted without the lock: then the statement fails, and with it
-	// the transaction.
-	s.putOrFail = strings.Replace(s.put, "WHERE pg_try_advisory_xact_lock(u.lock)", "WHERE CASE WHEN pg_try_advisory_xact_lock(u.lock) THEN true ELSE 1 / (c.now - c.now) = 0 END", 1)
-	s.move = single.Replace(moveKey)
+	s.hold = fill.Replace(`SELECT pg_try_advisory_xact_lock($1::bigint # {table})`)
+	s.look = fill.Replace(`SELECT ` + plainColumns + ` FROM {keys} k WHERE k.id = $1::uuid`)
+	s.put = fill.Replace(putKey)
+	s.move = fill.Replace(moveKey)
 	return s
 }

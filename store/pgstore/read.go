@@ -10,18 +10,17 @@ import (
 // readLane carries loads, so that any number of waiters needs one connection.
 type readLane struct {
 	lane lane.Lane[retrysafe.Ref, retrysafe.Record]
-	link link
+	via  *links
 	ids  arrays
 }
-
-func (l *readLane) close(ctx context.Context) error { return l.link.close(ctx) }
 
 func (l *readLane) send(ctx context.Context, refs []retrysafe.Ref) []answer {
 	answers := make([]answer, len(refs))
 	members := make(map[id][]int, len(refs))
 	for i, ref := range refs {
 		answers[i].Err = retrysafe.ErrNotFound
-		members[idOf(ref)] = append(members[idOf(ref)], i)
+		k := idOf(ref)
+		members[k] = append(members[k], i)
 	}
 	l.ids.reset(len(members))
 	l.ids.column(oidUUID)
@@ -29,7 +28,7 @@ func (l *readLane) send(ctx context.Context, refs []retrysafe.Ref) []answer {
 		l.ids.uuid(k)
 	}
 	l.ids.end()
-	err := l.link.do(ctx, query{statement: &l.link.s.sql.read, params: l.ids.params(), each: func(v [][]byte) error {
+	err := l.via.do(ctx, query{statement: &l.via.s.sql.read, params: l.ids.params(), each: func(v [][]byte) error {
 		w := scanRow(v)
 		for _, i := range members[w.id] {
 			answers[i].Value, answers[i].Err = w.of(refs[i])

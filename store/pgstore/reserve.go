@@ -19,12 +19,10 @@ type reservation struct {
 // reserveLane carries reservations.
 type reserveLane struct {
 	lane lane.Lane[reservation, retrysafe.Record]
-	link link
+	via  *links
 
 	all, ids arrays // reused: one trip at a time
 }
-
-func (l *reserveLane) close(ctx context.Context) error { return l.link.close(ctx) }
 
 // send makes one trip. A member that the server cannot take fails alone: the
 // others are sent again by themselves.
@@ -66,13 +64,34 @@ func meet(r *retrysafe.Record, found answer) answer {
 	}
 }
 
+// try reserves the members that some names, in one round trip, and reads what
+// was there instead.
+func (l *reserveLane) try(ctx context.Context, members []reservation, some []int, answers []answer) error {
+	err := l.reserve(ctx, members, some, answers)
+	if isLocked(err) || isCode(err, "23505") {
+		return l.contend(ctx, members, some, answers)
+	}
+	if err == nil {
+		busy(unanswered(some, answers), answers)
+	}
+	return err
+}
+
+// busy answers those of whom an open transaction holds the key.
+func busy(some []int, answers []answer) {
+	for _, i := range some {
+		answers[i].Err = retrysafe.ErrBusy
+	}
+}
+
 // tries is how often a reservation is sent that was neither stored nor found:
 // what stood in its way was gone when it was looked for.
 const tries = 2
 
-// try reserves the members that some names, in one round trip, and reads what
-// was there instead.
-func (l *reserveLane) try(ctx context.Context, members []reservation, some []int, answers []answer) error {
+// contend reserves where others reserve the same keys at the same time. A commit
+// that is under way elsewhere is waited for only briefly: then the key is left
+// out, and its neighbours go on.
+func (l *reserveLane) contend(ctx context.Context, members []reservation, some []int, answers []answer) error {
 	left := some
 	for range tries {
 		if err := l.insert(ctx, members, left, answers); err != nil {
@@ -89,9 +108,7 @@ func (l *reserveLane) try(ctx context.Context, members []reservation, some []int
 			return nil
 		}
 	}
-	for _, i := range left {
-		answers[i].Err = retrysafe.ErrBusy
-	}
+	busy(left, answers)
 	return nil
 }
 
@@ -105,32 +122,72 @@ func unanswered(some []int, answers []answer) (left []int) {
 	return left
 }
 
+func (l *reserveLane) reserve(ctx context.Context, members []reservation, some []int, answers []answer) error {
+	l.fill(members, some)
+	stmt, params := l.all.pick(&l.via.s.sql.reserveOne, &l.via.s.sql.reserve)
+	again := false
+	err := l.via.do(ctx, query{statement: stmt, params: params, each: func(v [][]byte) error {
+		i := memberOf(v[0], members, some)
+		if v[1] == nil {
+			answers[i].Value = inserted(members[i].r, v[2], v[3])
+		} else {
+			answers[i] = existing(scanRow(v), members[i].r)
+			again = again || answers[i].Err == nil
+		}
+		return nil
+	}})
+	if err == nil && again { // who meets its own step takes it for confirmed
+		err = l.via.do(ctx, query{statement: &l.via.s.sql.confirm})
+	}
+	if err != nil {
+		reset(some, answers)
+	}
+	return err
+}
+
+// memberOf finds the member with an id; some is in the order of its ids.
+func memberOf(k []byte, members []reservation, some []int) int {
+	n, _ := slices.BinarySearchFunc(some, id(k), func(i int, k id) int { return members[i].id.compare(k) })
+	return some[n]
+}
+
+// inserted is r as it was stored.
+func inserted(r *retrysafe.Record, revision, deadline []byte) retrysafe.Record {
+	stored := *r
+	stored.Revision = int8At(revision)
+	at := fromMicros(stored.Revision)
+	stored.CreatedAt, stored.UpdatedAt, stored.ReadAt, stored.Deadline = at, at, at, fromMicros(int8At(deadline))
+	stored.Claim, stored.Term, stored.Relaxed = retrysafe.Owner{}, 0, false
+	return stored
+}
+
+// reset takes back what a trip has answered that was not finished.
+func reset(some []int, answers []answer) {
+	for _, i := range some {
+		answers[i] = answer{}
+	}
+}
+
 func (l *reserveLane) insert(ctx context.Context, members []reservation, some []int, answers []answer) error {
 	l.fill(members, some)
 	params := l.all.params()
-	at := func(k []byte) int { // some is in the order of its ids
-		n, _ := slices.BinarySearchFunc(some, id(k), func(i int, k id) int { return members[i].id.compare(k) })
-		return some[n]
-	}
-	inserted := func(v [][]byte) error {
-		i := at(v[0])
-		r := *members[i].r
-		r.Revision = int8At(v[1])
-		r.CreatedAt, r.UpdatedAt, r.ReadAt, r.Deadline = fromMicros(r.Revision), fromMicros(r.Revision), fromMicros(r.Revision), fromMicros(int8At(v[2]))
-		r.Claim, r.Term, r.Relaxed = retrysafe.Owner{}, 0, false
-		answers[i].Value = r
-		return nil
-	}
-	met := func(v [][]byte) error {
-		i := at(v[0])
-		answers[i] = existing(scanRow(v), members[i].r)
-		return nil
-	}
-	err := l.link.do(ctx, query{statement: &l.link.s.sql.insert, params: params, each: inserted},
-		query{statement: &l.link.s.sql.others, params: params[:2], each: met})
-	if err != nil {
-		for _, i := range some {
-			answers[i] = answer{}
+	sql := &l.via.s.sql
+	var err error
+	for _, stmt := range []*statement{&sql.insert, &sql.insertFree} {
+		err = l.via.do(ctx, query{statement: stmt, params: params, each: func(v [][]byte) error {
+			i := memberOf(v[0], members, some)
+			answers[i].Value = inserted(members[i].r, v[1], v[2])
+			return nil
+		}}, query{statement: &sql.others, params: params[:2], each: func(v [][]byte) error {
+			i := memberOf(v[0], members, some)
+			answers[i] = existing(scanRow(v), members[i].r)
+			return nil
+		}})
+		if err != nil {
+			reset(some, answers)
+		}
+		if !isLocked(err) {
+			break
 		}
 	}
 	return err
@@ -152,19 +209,27 @@ func (l *reserveLane) find(ctx context.Context, members []reservation, some []in
 		l.ids.uuid(members[i].id)
 	}
 	l.ids.end()
-	return l.link.do(ctx, query{statement: &l.link.s.sql.read, params: l.ids.params(), each: func(v [][]byte) error {
+	return l.via.do(ctx, query{statement: &l.via.s.sql.read, params: l.ids.params(), each: func(v [][]byte) error {
 		for _, i := range some {
 			if members[i].id == id(v[0]) {
 				answers[i] = existing(scanRow(v), members[i].r)
 			}
 		}
 		return nil
-	}})
+	}}, query{statement: &l.via.s.sql.confirm}) // who meets its own step takes it for confirmed
 }
 
-// fill writes the members as columns.
-func (l *reserveLane) fill(members []reservation, some []int) {
-	a := &l.all
+// putParams are the parameters of one reservation.
+func putParams(k id, r *retrysafe.Record) [][]byte {
+	var a arrays
+	a.reserve([]reservation{{k, r}}, []int{0})
+	return a.scalars()
+}
+
+func (l *reserveLane) fill(members []reservation, some []int) { l.all.reserve(members, some) }
+
+// reserve writes the members as columns.
+func (a *arrays) reserve(members []reservation, some []int) {
 	a.reset(len(some))
 	column := func(elem uint32, add func(m *reservation)) {
 		a.column(elem)

@@ -31,6 +31,10 @@ func idOf(ref retrysafe.Ref) (out id) {
 	return out
 }
 
+// ID is the identity of a key in the table: its primary key, a uuid, and the same
+// for ever. A table of the caller's may refer to a key by it.
+func ID(ref retrysafe.Ref) [16]byte { return idOf(ref) }
+
 // lock is the id as the key of an advisory lock.
 func (i id) lock() int64 { return int64(binary.BigEndian.Uint64(i[8:])) }
 
@@ -51,19 +55,27 @@ func appendHead(b []byte, i id, r *retrysafe.Record) []byte {
 	b = append(b, layout, r.Fingerprint.Alg)
 	b = append(b, r.Fingerprint.Sum[:]...)
 	b = binary.AppendVarint(b, int64(r.Attempt))
-	b = fields.Append(b, r.Scope)
-	b = fields.Append(b, r.Key)
+	b = fields.AppendName(b, r.Scope)
+	b = fields.AppendName(b, r.Key)
 	b = fields.Append(b, r.Operation)
 	b = fields.AppendOptional(b, r.KeyText)
 	b = fields.AppendOptional(b, r.Request)
 	return appendSum(b, b[start:], i[:])
 }
 
+// wholeSeconds is set beside the lapse policy where the retention is in seconds
+// instead of nanoseconds.
+const wholeSeconds = 0x80
+
 // appendTail appends what each swap sets. The checksum covers the state.
 func appendTail(b []byte, r *retrysafe.Record) []byte {
 	start := len(b)
-	b = append(b, layout, r.Version, byte(r.Lapse), byte(r.Effects))
-	b = binary.AppendVarint(b, int64(r.Retain))
+	lapse, retain := byte(r.Lapse), int64(r.Retain)
+	if r.Retain%time.Second == 0 {
+		lapse, retain = lapse|wholeSeconds, int64(r.Retain/time.Second)
+	}
+	b = append(b, layout, r.Version, lapse, byte(r.Effects))
+	b = binary.AppendVarint(b, retain)
 	b = fields.Append(b, r.ProviderRef)
 	b = fields.Append(b, r.Reason)
 	if r.Result != nil {
@@ -77,8 +89,10 @@ func appendCheckpoint(b []byte, c retrysafe.Checkpoint) []byte {
 	if c.IsZero() {
 		return b
 	}
+	start := len(b)
 	b = fields.Append(b, c.Phase)
-	return fields.AppendOptional(b, c.Data)
+	b = fields.AppendOptional(b, c.Data)
+	return appendSum(b, b[start:], nil)
 }
 
 func appendSum(b, over, with []byte) []byte {
@@ -116,11 +130,15 @@ func (w *row) record() (retrysafe.Record, error) {
 	r.Fingerprint.Alg = head.Byte()
 	copy(r.Fingerprint.Sum[:], head.Take(32))
 	r.Attempt = int(head.Varint())
-	r.Scope, r.Key, r.Operation = string(head.Bytes()), string(head.Bytes()), string(head.Bytes())
+	r.Scope, r.Key, r.Operation = head.Name(), head.Name(), string(head.Bytes())
 	r.KeyText, r.Request = head.Optional(), head.Optional()
 
-	r.Version, r.Lapse, r.Effects = tail.Byte(), retrysafe.Lapse(tail.Byte()), retrysafe.Effects(tail.Byte())
-	r.Retain = time.Duration(tail.Varint())
+	r.Version = tail.Byte()
+	lapse := tail.Byte()
+	r.Lapse, r.Effects, r.Retain = retrysafe.Lapse(lapse&^wholeSeconds), retrysafe.Effects(tail.Byte()), time.Duration(tail.Varint())
+	if lapse&wholeSeconds != 0 {
+		r.Retain *= time.Second
+	}
 	r.ProviderRef, r.Reason = string(tail.Bytes()), string(tail.Bytes())
 	if !tail.Bad && len(tail.Rest) > 0 {
 		if r.Result, err = retrysafe.DecodeResult(tail.Rest); err != nil {
@@ -129,7 +147,9 @@ func (w *row) record() (retrysafe.Record, error) {
 	}
 	var at fields.Reader
 	if len(w.checkpoint) > 0 {
-		at.Rest = w.checkpoint
+		if at.Rest, err = checked("checkpoint", w.checkpoint, nil); err != nil {
+			return retrysafe.Record{}, err
+		}
 		r.Checkpoint.Phase, r.Checkpoint.Data = string(at.Bytes()), at.Optional()
 	}
 	if head.Bad || tail.Bad || at.Bad || len(head.Rest) > 0 || len(at.Rest) > 0 {
@@ -140,17 +160,26 @@ func (w *row) record() (retrysafe.Record, error) {
 
 // open checks layout and checksum of a part and returns a reader of its fields.
 func open(part string, b, with []byte) (fields.Reader, error) {
-	if len(b) < 5 {
-		return fields.Reader{}, fmt.Errorf("%w: its %s has %d bytes", retrysafe.ErrUnreadable, part, len(b))
-	}
-	if b[0] != layout {
+	if len(b) > 0 && b[0] != layout {
 		return fields.Reader{}, fmt.Errorf("%w: its %s has layout %d, this program reads %d; upgrade the program", retrysafe.ErrUnreadable, part, b[0], layout)
+	}
+	body, err := checked(part, b, with)
+	if err != nil {
+		return fields.Reader{}, err
+	}
+	return fields.Reader{Rest: body[1:]}, nil
+}
+
+// checked returns a part without its checksum if that is right.
+func checked(part string, b, with []byte) ([]byte, error) {
+	if len(b) < 5 {
+		return nil, fmt.Errorf("%w: its %s has %d bytes", retrysafe.ErrUnreadable, part, len(b))
 	}
 	body := b[:len(b)-4]
 	if crc32.Update(crc32.Checksum(with, checksums), checksums, body) != binary.BigEndian.Uint32(b[len(b)-4:]) {
-		return fields.Reader{}, fmt.Errorf("%w: the checksum of its %s does not match; it is damaged", retrysafe.ErrUnreadable, part)
+		return nil, fmt.Errorf("%w: the checksum of its %s does not match; it is damaged", retrysafe.ErrUnreadable, part)
 	}
-	return fields.Reader{Rest: body[1:]}, nil
+	return body, nil
 }
 
 // of is the row's record if it is ref's.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -21,13 +22,12 @@ type settlement struct {
 // settleLane carries swaps.
 type settleLane struct {
 	lane lane.Lane[settlement, retrysafe.Record]
-	link link
+	via  *links
 
 	all, ids arrays // reused: one trip at a time
+	plain    []int
 	head     []byte
 }
-
-func (l *settleLane) close(ctx context.Context) error { return l.link.close(ctx) }
 
 func (l *settleLane) send(ctx context.Context, members []settlement) []answer {
 	answers := make([]answer, len(members))
@@ -43,30 +43,53 @@ func (l *settleLane) send(ctx context.Context, members []settlement) []answer {
 // try swaps the members that some names. A row that somebody has locked is
 // waited for only briefly: then it is left out, and its neighbours go on.
 func (l *settleLane) try(ctx context.Context, members []settlement, some []int, answers []answer) error {
-	err := l.update(ctx, &l.link.s.sql.update, members, some, answers)
+	err := l.settle(ctx, members, some, answers)
+	left := unanswered(some, answers)
+	if err == nil && len(left) > 0 {
+		err = l.update(ctx, &l.via.s.sql.update, members, left, answers)
+	}
 	if isLocked(err) {
-		err = l.update(ctx, &l.link.s.sql.updateFree, members, some, answers)
+		err = l.update(ctx, &l.via.s.sql.updateFree, members, left, answers)
 	}
 	if err != nil {
 		return err
 	}
-	if left := unanswered(some, answers); len(left) > 0 {
+	if left = unanswered(left, answers); len(left) > 0 {
 		return l.find(ctx, members, left, answers)
 	}
 	return nil
 }
 
+// settle swaps those that are nothing out of the ordinary, and whose rows are
+// not either.
+func (l *settleLane) settle(ctx context.Context, members []settlement, some []int, answers []answer) error {
+	plain := l.plain[:0]
+	for _, i := range some {
+		if r := members[i].r; r.Claim.IsZero() && r.Checkpoint.IsZero() && (r.State == retrysafe.InProgress || r.State.Forgettable()) {
+			plain = append(plain, i)
+		}
+	}
+	if l.plain = plain; len(plain) == 0 {
+		return nil
+	}
+	l.fillPlain(members, plain)
+	stmt, params := l.all.pick(&l.via.s.sql.settleOne, &l.via.s.sql.settle)
+	return l.swap(ctx, stmt, params, members, plain, answers)
+}
+
 func (l *settleLane) update(ctx context.Context, stmt *statement, members []settlement, some []int, answers []answer) error {
 	l.fill(members, some)
-	err := l.link.do(ctx, query{statement: stmt, params: l.all.params(), each: func(v [][]byte) error {
+	return l.swap(ctx, stmt, l.all.params(), members, some, answers)
+}
+
+func (l *settleLane) swap(ctx context.Context, stmt *statement, params [][]byte, members []settlement, some []int, answers []answer) error {
+	err := l.via.do(ctx, query{statement: stmt, params: params, each: func(v [][]byte) error {
 		i := some[int8At(v[0])-1]
 		answers[i] = l.swapped(&members[i], v)
 		return nil
 	}})
 	if err != nil {
-		for _, i := range some {
-			answers[i] = answer{}
-		}
+		reset(some, answers)
 	}
 	return err
 }
@@ -101,14 +124,14 @@ func (l *settleLane) find(ctx context.Context, members []settlement, some []int,
 		answers[i].Err = retrysafe.ErrNotFound
 	}
 	l.ids.end()
-	return l.link.do(ctx, query{statement: &l.link.s.sql.read, params: l.ids.params(), each: func(v [][]byte) error {
+	return l.via.do(ctx, query{statement: &l.via.s.sql.read, params: l.ids.params(), each: func(v [][]byte) error {
 		for _, i := range some {
 			if m := &members[i]; m.id == id(v[0]) {
 				answers[i] = refused(scanRow(v), m.r)
 			}
 		}
 		return nil
-	}})
+	}}, query{statement: &l.via.s.sql.confirm}) // who meets its own write takes it for confirmed
 }
 
 // refused is what a Swap gets that was not applied to the row it meets.
@@ -178,6 +201,36 @@ func (l *settleLane) fill(members []settlement, some []int) {
 	column(oidBytea, func(m *settlement) { a.bytes(func(b []byte) []byte { return appendCheckpoint(b, m.r.Checkpoint) }) })
 }
 
+// fillPlain writes what an ordinary settlement needs of the members.
+func (l *settleLane) fillPlain(members []settlement, some []int) {
+	a := &l.all
+	a.reset(len(some))
+	column := func(elem uint32, add func(m *settlement)) {
+		a.column(elem)
+		for _, i := range some {
+			add(&members[i])
+		}
+		a.end()
+	}
+	column(oidUUID, func(m *settlement) { a.uuid(m.id) })
+	column(oidUUID, func(m *settlement) { a.uuid(m.r.Owner) })
+	column(oidInt8, func(m *settlement) { a.int8(m.r.Revision) })
+	column(oidInt8, func(m *settlement) { a.int8(termOf(m.r)) })
+	column(oidInt4, func(m *settlement) { a.int4(keepOf(m.r)) })
+	column(oidInt8, func(m *settlement) { a.int8(lateOf(m.r)) })
+	column(oidInt2, func(m *settlement) { a.int2(int16(m.r.State)) })
+	column(oidBytea, func(m *settlement) { a.bytes(func(b []byte) []byte { return appendTail(b, m.r) }) })
+}
+
+// lateOf is how late from now, in seconds, the row may be filed for the swap to
+// leave it there. A heartbeat leaves it where it is unless it cuts the lease short.
+func lateOf(r *retrysafe.Record) int64 {
+	if r.State == retrysafe.InProgress {
+		return int64(r.Term/time.Second) - epoch
+	}
+	return slack - epoch
+}
+
 // split calls try with all of some, and if the server refuses that, with each
 // alone, so that one that it cannot take does not fail the others. A step that
 // was refused was not applied, and each recognises itself.
@@ -187,7 +240,7 @@ func split(some []int, try func([]int) error, fail func(i int, err error)) {
 		return
 	}
 	var refused *pgconn.PgError
-	if len(some) == 1 || !errors.As(err, &refused) {
+	if len(some) == 1 || !errors.As(err, &refused) || refused.SeverityUnlocalized != "ERROR" {
 		for _, i := range some {
 			fail(i, err)
 		}

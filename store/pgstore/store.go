@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -32,7 +31,7 @@ type Options struct {
 	MaxBatch int
 	// MaxQueue is how many steps may wait for the next trip. Default 10,000.
 	MaxQueue int
-	// Timeout bounds one trip. Default 10 s.
+	// Timeout bounds one trip. Default 5 s.
 	Timeout time.Duration
 	// SkipMigrations leaves the schema to others.
 	SkipMigrations bool
@@ -51,15 +50,14 @@ type Store struct {
 	pool    *pgxpool.Pool
 	ownPool bool
 
+	links, soft       links // soft: commits need not be flushed
 	reserves, relaxed reserveLane
 	settles           settleLane
 	reads             readLane
 	back              backLane
 	commits           sync.WaitGroup // of transactions that nobody waits for any more
-
-	// doubt: the server has warned that a commit may not have reached its
-	// standby. Until one has, nothing is confirmed.
-	doubt atomic.Bool
+	life              life
+	doubts            *doubts
 }
 
 // Open connects to the database that url names and migrates its schema unless
@@ -73,11 +71,13 @@ func Open(ctx context.Context, url string, opts *Options) (*Store, error) {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 		config.ConnConfig.StatementCacheCapacity, config.ConnConfig.DescriptionCacheCapacity = 0, 0
 	}
+	d := new(doubts)
+	d.watch(config)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("pgstore: %w", err)
 	}
-	s, err := New(ctx, pool, opts)
+	s, err := newStore(ctx, pool, d, opts)
 	if err != nil {
 		pool.Close()
 		return nil, err
@@ -89,7 +89,14 @@ func Open(ctx context.Context, url string, opts *Options) (*Store, error) {
 // New returns a store over the database of pool. Transactions come from the
 // pool; the store's own steps have connections of their own, four at most, made
 // like the pool's. Closing pool is the caller's, after the store.
+//
+// The store cannot hear the warnings of a pool that it did not make. Where commits
+// wait for a standby, a second one vouches for each commit of [retrysafe.DoTx].
 func New(ctx context.Context, pool *pgxpool.Pool, opts *Options) (*Store, error) {
+	return newStore(ctx, pool, new(doubts), opts)
+}
+
+func newStore(ctx context.Context, pool *pgxpool.Pool, d *doubts, opts *Options) (*Store, error) {
 	var o Options
 	if opts != nil {
 		o = *opts
@@ -100,20 +107,21 @@ func New(ctx context.Context, pool *pgxpool.Pool, opts *Options) (*Store, error)
 	config := pool.Config()
 	s := &Store{
 		pool: pool, config: config.ConnConfig, beforeConnect: config.BeforeConnect,
-		pooled: o.PgBouncer, lockTimeout: "20ms", timeout: cmp.Or(o.Timeout, 10*time.Second),
-		table: tableIn(o.Schema),
+		pooled: o.PgBouncer, lockTimeout: "20ms", timeout: cmp.Or(o.Timeout, 5*time.Second),
+		table: tableIn(o.Schema), doubts: d,
 	}
 	s.sql = newStatements(s.table)
 	most, queue := cmp.Or(o.MaxBatch, 256), cmp.Or(o.MaxQueue, 10_000)
 	for _, l := range []*reserveLane{&s.reserves, &s.relaxed} {
-		l.link.s, l.link.relaxed = s, l == &s.relaxed
-		l.lane = lane.Lane[reservation, retrysafe.Record]{Send: l.send, Most: most, Queue: queue, Timeout: s.timeout}
+		l.via = &s.links
+		l.lane = lane.Lane[reservation, retrysafe.Record]{Send: l.send, Most: most, Queue: queue}
 	}
-	s.settles.link.s = s
-	s.settles.lane = lane.Lane[settlement, retrysafe.Record]{Send: s.settles.send, Most: most, Queue: queue, Timeout: s.timeout}
-	s.reads.link.s = s
-	s.reads.lane = lane.Lane[retrysafe.Ref, retrysafe.Record]{Send: s.reads.send, Most: most, Queue: queue, Timeout: s.timeout}
-	s.back.link.s = s
+	s.links.s = s
+	s.soft.s, s.soft.relaxed = s, true
+	s.relaxed.via = &s.soft
+	s.settles.via, s.reads.via, s.back.via = &s.links, &s.links, &s.links
+	s.settles.lane = lane.Lane[settlement, retrysafe.Record]{Send: s.settles.send, Most: most, Queue: queue}
+	s.reads.lane = lane.Lane[retrysafe.Ref, retrysafe.Record]{Send: s.reads.send, Most: most, Queue: queue}
 	s.back.watermark = unfiled
 	if err := s.start(ctx, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("pgstore: %w", explain(err)), s.Close())
@@ -122,34 +130,45 @@ func New(ctx context.Context, pool *pgxpool.Pool, opts *Options) (*Store, error)
 }
 
 // start finds out whether the database is there and its schema is this program's.
-func (s *Store) start(ctx context.Context, o Options) error {
-	if o.SkipMigrations {
-		return s.pool.Ping(ctx)
+func (s *Store) start(ctx context.Context, o Options) (err error) {
+	if !o.SkipMigrations {
+		err = migrateConn(ctx, s.pool, o.Schema)
 	}
-	return migrateConn(ctx, s.pool, o.Schema)
+	if err == nil {
+		err = s.settleOn(ctx)
+	}
+	if errors.Is(err, context.DeadlineExceeded) && unreachable(err) == "" { // a pool says no more
+		err = &hintedError{err, noAnswer}
+	}
+	return err
+}
+
+// settleOn finds out in which schema the table is, and names it from now on: a
+// search path that changes, or that another client of a pooler has left behind,
+// must not lead to another table of the same name.
+func (s *Store) settleOn(ctx context.Context) error {
+	var schema string
+	err := s.pool.QueryRow(ctx, `SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1)`, s.table).Scan(&schema)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("table %s is not there; run the migrations", s.table)
+	}
+	if err != nil {
+		return err
+	}
+	s.table = tableIn(schema)
+	s.sql = newStatements(s.table)
+	return nil
 }
 
 // Pool returns the pool that transactions come from.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
-// Close ends the store's connections, and the pool if Open made it. Steps under
-// way end first.
-func (s *Store) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
-	defer cancel()
-	s.commits.Wait()
-	var errs []error
-	for _, l := range []interface{ close(context.Context) error }{&s.reserves, &s.relaxed, &s.settles, &s.reads, &s.back} {
-		errs = append(errs, l.close(ctx))
-	}
-	if s.ownPool {
-		s.pool.Close()
-	}
-	return errors.Join(errs...)
-}
-
 // Create implements [retrysafe.Store]. A key that exists costs no write.
 func (s *Store) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+	if err := s.life.enter(); err != nil {
+		return retrysafe.Record{}, err
+	}
+	defer s.life.leave()
 	l := &s.reserves
 	if r.Relaxed {
 		l = &s.relaxed
@@ -161,12 +180,20 @@ func (s *Store) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Recor
 // Swap implements [retrysafe.Swapper]. A record that an open transaction has
 // locked is [retrysafe.ErrBusy].
 func (s *Store) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+	if err := s.life.enter(); err != nil {
+		return retrysafe.Record{}, err
+	}
+	defer s.life.leave()
 	got, err := s.settles.lane.Do(ctx, settlement{id: idOf(r.Ref), r: &r})
 	return got, explain(err)
 }
 
 // Load implements [retrysafe.Store].
 func (s *Store) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+	if err := s.life.enter(); err != nil {
+		return retrysafe.Record{}, err
+	}
+	defer s.life.leave()
 	got, err := s.reads.lane.Do(ctx, ref)
 	return got, explain(err)
 }

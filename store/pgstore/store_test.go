@@ -2,15 +2,38 @@ package pgstore_test
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"testing"
+	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/crashtest"
 	"github.com/retrysafe/retrysafe/internal/testservers"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 	"github.com/retrysafe/retrysafe/store/storetest"
 )
 
-func TestMain(m *testing.M) { testservers.Main(m) }
+func TestMain(m *testing.M) {
+	if crashtest.IsChild() {
+		os.Exit(crashtest.RunChild(openPlace))
+	}
+	testservers.Main(m)
+	// Every store is closed, also those whose connections broke. The driver may
+	// take 15 s to give one up.
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		err := goleak.Find()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+}
 
 func open(t testing.TB, url string, opts *pgstore.Options) *pgstore.Store {
 	t.Helper()

@@ -39,6 +39,10 @@ func (s *Store) SQLTx(tx *sql.Tx) *Tx { return &Tx{s, standard{tx}} }
 type native struct{ tx pgx.Tx }
 
 func (n native) query(ctx context.Context, sql string, args []any, each func(func(...any) error) error) error {
+	// One that was ended by a statement of its own would commit each step by itself.
+	if _, own := n.tx.(*OwnTx); !own && n.tx.Conn().PgConn().TxStatus() == 'I' {
+		return pgx.ErrTxClosed
+	}
 	rows, err := n.tx.Query(ctx, sql, args...)
 	if err != nil {
 		return err
@@ -52,7 +56,8 @@ func (n native) query(ctx context.Context, sql string, args []any, each func(fun
 	return rows.Err()
 }
 
-func (n native) commit(ctx context.Context) error { return n.tx.Commit(ctx) }
+// commit does not end with ctx: the driver would cancel it at the server.
+func (n native) commit(ctx context.Context) error { return n.tx.Commit(context.WithoutCancel(ctx)) }
 
 func (n native) rollback(ctx context.Context) error {
 	if err := n.tx.Rollback(ctx); err != nil && !errors.Is(err, pgx.ErrTxClosed) {
@@ -100,6 +105,9 @@ func (t *Tx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 		return retrysafe.Record{}, retrysafe.ErrBusy
 	}
 	w, err := t.look(ctx, k)
+	if err == nil {
+		err = t.s.certain(ctx)
+	}
 	if err != nil {
 		return retrysafe.Record{}, err
 	}
@@ -188,6 +196,12 @@ func (t *Tx) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, er
 		return retrysafe.Record{}, t.refuse(err)
 	}
 	why := refused(w, &r)
+	if why.Value.Owner == r.Owner && !r.Owner.IsZero() { // its own write takes nobody's word but the standby's
+		t.s.doubts.raise()
+		if err := t.s.certain(ctx); err != nil {
+			return retrysafe.Record{}, t.refuse(err)
+		}
+	}
 	return why.Value, t.refuse(why.Err)
 }
 

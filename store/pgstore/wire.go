@@ -67,6 +67,24 @@ func (a *arrays) params() [][]byte {
 	return params
 }
 
+// scalars returns the only element of each array.
+func (a *arrays) scalars() [][]byte {
+	params := a.params()
+	for i, p := range params {
+		params[i] = p[arrayHeader+4:]
+	}
+	return params
+}
+
+// pick returns the statement for one row and its parameters if there is but one,
+// otherwise that for many.
+func (a *arrays) pick(one, many *statement) (*statement, [][]byte) {
+	if a.n == 1 {
+		return one, a.scalars()
+	}
+	return many, a.params()
+}
+
 func int8Param(v int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(v)) }
 func int4Param(v int32) []byte { return binary.BigEndian.AppendUint32(nil, uint32(v)) }
 
@@ -74,6 +92,7 @@ func int4Param(v int32) []byte { return binary.BigEndian.AppendUint32(nil, uint3
 
 func int8At(b []byte) int64 { return int64(binary.BigEndian.Uint64(b)) }
 func int4At(b []byte) int32 { return int32(binary.BigEndian.Uint32(b)) }
+func boolAt(b []byte) bool  { return len(b) == 1 && b[0] == 1 }
 func int2At(b []byte) int16 { return int16(binary.BigEndian.Uint16(b)) }
 
 // scanRow takes a row that was selected with [columns], in their order. It copies

@@ -1,5 +1,5 @@
--- One row for each key. It is narrow and packed: what a settle does not change
--- (head) comes before what it does, and no index covers a column that a settle or
+-- One row for each key. It is narrow and packed: what a settle changes is in the
+-- middle, because the log leaves out what is the same before and behind it, and no index covers a column that a settle or
 -- a heartbeat changes, so that both are heap-only updates. The free space that
 -- fillfactor leaves is what a row grows into when its answer arrives.
 --
@@ -8,18 +8,20 @@
 CREATE TABLE {keys} (
     id         uuid     NOT NULL PRIMARY KEY, -- 4 bytes of a hash of the scope, 12 of a hash of scope and key
     owner      uuid     NOT NULL,             -- nonce of the attempt; compared by every swap
-    revision   bigint   NOT NULL,             -- the fence: the time of the last write, at least one more than before
-    deadline   bigint   NOT NULL,
     created    bigint   NOT NULL,
     keep       integer  NOT NULL,             -- where the row is filed: how long its answer is kept,
     due        integer  NOT NULL,             -- and when its first lease ends
+    revision   bigint   NOT NULL,             -- the fence: the time of the last write, at least one more than before
+    deadline   bigint   NOT NULL,
     state      smallint NOT NULL,
-    head       bytea    NOT NULL,             -- scope, key, operation, fingerprint, request; fixed for one attempt
     tail       bytea    NOT NULL,             -- policies, answer, reason
     checkpoint bytea    NOT NULL,
+    head       bytea    NOT NULL,             -- scope, key, operation, fingerprint, request; fixed for one attempt
     CONSTRAINT retrysafe_keys_sane CHECK (state > 0 AND revision > 0 AND keep >= 0)
-) WITH (fillfactor = 30);
+) WITH (fillfactor = 32);
 
 -- What is due is found by how long it is kept and when its lease ended. A row is
--- filed once, when it is reserved, and only a rare one is ever moved.
-CREATE INDEX retrysafe_keys_filed ON {keys} (keep, due);
+-- filed once, when it is reserved, and only a rare one is ever moved. The condition
+-- always holds; a statement that does not state it cannot take this index for the
+-- primary key, as a plan that was made when the table was empty would.
+CREATE INDEX retrysafe_keys_filed ON {keys} (keep, due) WHERE keep >= 0;

@@ -1,0 +1,149 @@
+package pgstore_test
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/lane"
+	"github.com/retrysafe/retrysafe/store/pgstore"
+)
+
+// A gate holds up whoever writes one key, inside the server, until it is opened:
+// so a test knows who is on the way, and who waits behind.
+type gate struct {
+	conn *pgx.Conn
+	ref  retrysafe.Ref
+}
+
+// Where a gate stands.
+const (
+	beforeWrite  = `CREATE TRIGGER %[1]s BEFORE INSERT OR UPDATE ON retrysafe_keys FOR EACH ROW WHEN (NEW.id = '%[2]s') EXECUTE FUNCTION %[1]s()`
+	beforeCommit = `CREATE CONSTRAINT TRIGGER %[1]s AFTER INSERT OR UPDATE ON retrysafe_keys DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.id = '%[2]s') EXECUTE FUNCTION %[1]s()`
+)
+
+// closeGate closes a gate before the key.
+func closeGate(t *testing.T, url, where, key string) *gate {
+	t.Helper()
+	g := &gate{conn: connect(t, url), ref: retrysafe.Ref{Scope: "tenant", Key: key}}
+	id := pgstore.ID(g.ref)
+	name := "gate_" + hex.EncodeToString(id[4:])
+	g.exec(t, `CREATE TABLE IF NOT EXISTS gates (id uuid PRIMARY KEY, passed bigint)`)
+	g.exec(t, `INSERT INTO gates VALUES ($1, 0)`, id)
+	// Each look has a snapshot of its own; a sleep is not ended by lock_timeout.
+	g.exec(t, fmt.Sprintf(`CREATE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		WHILE EXISTS (SELECT FROM gates WHERE id = NEW.id) LOOP PERFORM pg_sleep(0.002); END LOOP;
+		RETURN NEW; END $$`, name))
+	g.exec(t, fmt.Sprintf(where, name, hex.EncodeToString(id[:])))
+	return g
+}
+
+// open lets everybody through.
+func (g *gate) open(t *testing.T) {
+	t.Helper()
+	g.exec(t, `DELETE FROM gates WHERE id = $1`, pgstore.ID(g.ref))
+}
+
+// held returns when somebody stands before the gate.
+func (g *gate) held(t *testing.T) {
+	t.Helper()
+	eventually(t, "somebody stands before the gate", func() bool {
+		return one[int](t, g.conn, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'`) > 0
+	})
+}
+
+func (g *gate) exec(t *testing.T, sql string, args ...any) {
+	t.Helper()
+	exec(t, g.conn, sql, args...)
+}
+
+// full returns when a lane with room for some takes no more: all who were sent to
+// it wait. Ask is refused then. It may have taken the place of one of them before,
+// so they come by way of insist.
+func full(t *testing.T, ask func(context.Context) error) {
+	t.Helper()
+	eventually(t, "the lane is full", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
+		defer cancel()
+		return errors.Is(ask(ctx), lane.ErrFull)
+	})
+}
+
+// insist takes a step as often as the lane is full.
+func insist(ctx context.Context, step func(context.Context) (retrysafe.Record, error)) (retrysafe.Record, error) {
+	for {
+		got, err := step(ctx)
+		if !errors.Is(err, lane.ErrFull) {
+			return got, err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// connect opens a connection that ends with the test.
+func connect(t testing.TB, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	must(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+func exec(t testing.TB, conn *pgx.Conn, sql string, args ...any) {
+	t.Helper()
+	if _, err := conn.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// one returns the one value of a query.
+func one[T any](t testing.TB, conn *pgx.Conn, sql string, args ...any) (v T) {
+	t.Helper()
+	if err := conn.QueryRow(t.Context(), sql, args...).Scan(&v); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return v
+}
+
+// eventually waits for what must come.
+func eventually(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// newRole makes a role that may connect and nothing else. It goes with the test.
+func newRole(t testing.TB, conn *pgx.Conn) string {
+	t.Helper()
+	role := fmt.Sprintf("clerk_%d", roles.Add(1))
+	exec(t, conn, `CREATE ROLE `+role+` LOGIN`)
+	t.Cleanup(func() {
+		_, err := conn.Exec(context.Background(), `DROP OWNED BY `+role+`; DROP ROLE `+role)
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	return role
+}
+
+var roles atomic.Int64
+
+// as returns the URL for another role.
+func as(t testing.TB, address, role string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	must(t, err)
+	u.User = url.User(role)
+	return u.String()
+}

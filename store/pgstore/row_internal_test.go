@@ -1,0 +1,209 @@
+package pgstore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// randomRecord returns any record that could be stored, odd ones more often than
+// an engine makes them.
+func randomRecord(rnd *rand.Rand) retrysafe.Record {
+	text := func() string {
+		b := make([]byte, []int{0, 1, 20, 36, 255, 300}[rnd.IntN(6)])
+		for i := range b {
+			b[i] = byte(rnd.Uint32())
+		}
+		switch rnd.IntN(4) {
+		case 0:
+			return "8e03978e-40d5-43dd-bc93-6894a57f9324"[:min(len(b), 36)]
+		case 1:
+			return strings.ToValidUTF8(string(b), "?")
+		default:
+			return string(b)
+		}
+	}
+	optional := func() []byte {
+		switch rnd.IntN(4) {
+		case 0:
+			return nil
+		case 1:
+			return []byte{}
+		default:
+			return []byte(text())
+		}
+	}
+	r := retrysafe.Record{
+		Ref: retrysafe.Ref{Scope: text(), Key: text()}, Operation: text(), KeyText: optional(), Request: optional(),
+		Version: uint8(rnd.Uint32()), State: retrysafe.State(1 + rnd.IntN(6)), Lapse: retrysafe.Lapse(rnd.IntN(4)), Effects: retrysafe.Effects(rnd.IntN(3)),
+		Attempt: []int{0, 1, 2, -1, math.MaxInt32, math.MinInt32, rnd.Int()}[rnd.IntN(7)],
+		Retain:  []time.Duration{0, time.Second, 24 * time.Hour, 1, -1, 1500 * time.Millisecond, math.MaxInt64, time.Duration(rnd.Int64())}[rnd.IntN(8)],
+		Reason:  text(), ProviderRef: text(), Revision: rnd.Int64(),
+	}
+	r.Fingerprint.Alg = uint8(rnd.Uint32())
+	for i := range r.Fingerprint.Sum {
+		r.Fingerprint.Sum[i] = byte(rnd.Uint32())
+	}
+	for i := range r.Owner {
+		r.Owner[i] = byte(rnd.Uint32())
+	}
+	if rnd.IntN(3) > 0 {
+		r.Checkpoint = retrysafe.Checkpoint{Phase: text(), Data: optional()}
+	}
+	if rnd.IntN(3) > 0 {
+		r.Result = &retrysafe.Result{Status: rnd.IntN(600), Omitted: rnd.IntN(2) == 0, Body: []byte(text())}
+		for range rnd.IntN(4) {
+			if r.Result.Header == nil {
+				r.Result.Header = map[string][]string{}
+			}
+			values := []string{}
+			for range rnd.IntN(3) {
+				values = append(values, text())
+			}
+			r.Result.Header[text()] = values
+		}
+	}
+	return r
+}
+
+// rowOf is what is stored of a record.
+func rowOf(r *retrysafe.Record) row {
+	k := idOf(r.Ref)
+	return row{
+		id: k, owner: r.Owner, revision: r.Revision, state: int16(r.State),
+		head: appendHead(nil, k, r), tail: appendTail(nil, r), checkpoint: appendCheckpoint(nil, r.Checkpoint),
+	}
+}
+
+// What is stored of a record is all of it.
+func TestRowRoundTrip(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(1, 1))
+	for range 5000 {
+		r := randomRecord(rnd)
+		w := rowOf(&r)
+		got, err := w.of(r.Ref)
+		if err != nil {
+			t.Fatalf("%+v: %v", r, err)
+		}
+		got.UpdatedAt, got.CreatedAt, got.Deadline, got.ReadAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+		if !r.Result.Equal(got.Result) {
+			t.Fatalf("result %+v came back as %+v", r.Result, got.Result)
+		}
+		got.Result = r.Result
+		if !reflect.DeepEqual(got, r) {
+			t.Fatalf("%+v\ncame back as\n%+v", r, got)
+		}
+		other := r.Ref
+		other.Key += "x"
+		if _, err := w.of(other); !errors.Is(err, retrysafe.ErrUnreadable) {
+			t.Fatalf("another key gets the record: %v", err)
+		}
+	}
+}
+
+// A bit that has flipped, anywhere in what the store wrote, never decodes.
+func TestDamagedRowNeverDecodes(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(2, 2))
+	for range 8 {
+		r := randomRecord(rnd)
+		whole := rowOf(&r)
+		refused := func(what string, at int, w row) {
+			t.Helper()
+			if got, err := w.record(); !errors.Is(err, retrysafe.ErrUnreadable) {
+				t.Fatalf("%s, damaged at %d, decodes: %+v, %v", what, at, got, err)
+			}
+		}
+		for name, part := range map[string]func(*row) *[]byte{
+			"head":       func(w *row) *[]byte { return &w.head },
+			"tail":       func(w *row) *[]byte { return &w.tail },
+			"checkpoint": func(w *row) *[]byte { return &w.checkpoint },
+		} {
+			stored := *part(&whole)
+			for bit := range 8 * len(stored) {
+				w, b := whole, bytes.Clone(stored)
+				b[bit/8] ^= 1 << (bit % 8)
+				*part(&w) = b
+				refused(name, bit, w)
+			}
+			for cut := range stored { // cut off, but a checkpoint that is gone is none
+				if cut == 0 && name == "checkpoint" {
+					continue
+				}
+				w := whole
+				*part(&w) = stored[:cut]
+				refused(name+" cut off", cut, w)
+			}
+			for range 100 {
+				if len(stored) < 8 {
+					break
+				}
+				w, b := whole, bytes.Clone(stored)
+				binary.BigEndian.PutUint64(b[rnd.IntN(len(b)-7):], rnd.Uint64())
+				if *part(&w) = b; !bytes.Equal(b, stored) {
+					refused(name+" overwritten", 0, w)
+				}
+			}
+		}
+		for bit := range 16 {
+			w := whole
+			w.state ^= 1 << bit
+			refused("state", bit, w)
+		}
+		for bit := range 128 {
+			w := whole
+			w.id[bit/8] ^= 1 << (bit % 8)
+			refused("id", bit, w)
+		}
+	}
+}
+
+// Whatever stands in a row whose checksums are right decodes without a panic, and
+// what does decode is stored again as the same record.
+func FuzzRow(f *testing.F) {
+	rnd := rand.New(rand.NewPCG(3, 3))
+	for range 20 {
+		r := randomRecord(rnd)
+		w := rowOf(&r)
+		point := w.checkpoint
+		if len(point) > 0 {
+			point = point[:len(point)-4]
+		}
+		f.Add(w.head[1:len(w.head)-4], w.tail[1:len(w.tail)-4], point, uint8(r.State))
+	}
+	f.Fuzz(func(t *testing.T, head, tail, point []byte, state uint8) {
+		w := row{state: int16(state)}
+		w.head = appendSum(append([]byte{layout}, head...), append([]byte{layout}, head...), w.id[:])
+		w.tail = appendSum(append([]byte{layout}, tail...), append([]byte{layout}, tail...), []byte{state})
+		if len(point) > 0 {
+			w.checkpoint = appendSum(bytes.Clone(point), point, nil)
+		}
+		r, err := w.record()
+		if err != nil {
+			if !errors.Is(err, retrysafe.ErrUnreadable) {
+				t.Fatalf("%v is no refusal", err)
+			}
+			return
+		}
+		again := rowOf(&r)
+		same, err := again.record()
+		if err != nil {
+			t.Fatalf("%+v does not decode once it is stored: %v", r, err)
+		}
+		if !r.Result.Equal(same.Result) {
+			t.Fatalf("%+v came back as %+v", r.Result, same.Result)
+		}
+		if same.Result = r.Result; !reflect.DeepEqual(r, same) {
+			t.Fatalf("%+v\ncame back as\n%+v", r, same)
+		}
+	})
+}

@@ -1,0 +1,150 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/testservers"
+	"github.com/retrysafe/retrysafe/store/pgstore"
+)
+
+// hostile are defaults that a database may have for good reasons of its own, and
+// under which the store's steps would be slow, unsafe or refused.
+var hostile = map[string]string{
+	"default_transaction_isolation": "serializable",
+	"default_transaction_read_only": "on",
+	"synchronous_commit":            "off",
+	"statement_timeout":             "1s",
+	"lock_timeout":                  "1ms",
+	"search_path":                   "elsewhere",
+	"plan_cache_mode":               "force_custom_plan",
+	"enable_indexscan":              "off",
+	"client_min_messages":           "error",
+}
+
+// TestW20_LanesKeepTheirOwnSettings: whatever the database's defaults are, every
+// step of the store is READ COMMITTED, flushed, and on the table that it was opened
+// with, also on connections that it makes later.
+func TestW20_LanesKeepTheirOwnSettings(t *testing.T) {
+	t.Parallel()
+	pg := testservers.NewPostgres(t, &testservers.PostgresOptions{InMemory: true})
+	bouncer := testservers.NewPgBouncer(t, pg, nil)
+	for name, opts := range map[string]*pgstore.Options{"direct": nil, "pooled": {PgBouncer: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			direct, err := pg.CreateDatabase(t.Context(), name)
+			must(t, err)
+			url := direct
+			if opts != nil {
+				url = bouncer.URL(name)
+			}
+			s, conn := open(t, url, opts), connect(t, direct)
+			e, err := retrysafe.New(s, nil)
+			must(t, err)
+			do := func(key string) (retrysafe.Outcome, error) {
+				return e.Do(t.Context(), call(key), func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
+					return retrysafe.Result{Status: 201}, nil
+				})
+			}
+			must(t, second(do("before")))
+
+			// A table of the same name stands where the path will lead.
+			exec(t, conn, `CREATE SCHEMA elsewhere; CREATE TABLE elsewhere.retrysafe_keys (LIKE public.retrysafe_keys INCLUDING ALL)`)
+			exec(t, conn, `CREATE TABLE public.seen (isolation text, flushed text, statement text, lock text)`)
+			exec(t, conn, `CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+				INSERT INTO public.seen SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit'),
+					current_setting('statement_timeout'), current_setting('lock_timeout'); RETURN NEW; END $$`)
+			exec(t, conn, `CREATE TRIGGER note BEFORE INSERT OR UPDATE ON public.retrysafe_keys FOR EACH ROW EXECUTE FUNCTION public.note()`)
+			for setting, value := range hostile {
+				exec(t, conn, fmt.Sprintf("ALTER DATABASE %s SET %s = '%s'", name, setting, value))
+			}
+			exec(t, conn, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+
+			if out, err := do("before"); err != nil || !out.Replayed {
+				t.Errorf("what was there is not found: %+v, %v", out, err)
+			}
+			var wg sync.WaitGroup
+			for i := range 50 {
+				wg.Go(func() {
+					if _, err := do(fmt.Sprint(i)); err != nil {
+						t.Errorf("a fresh key: %v", err)
+					}
+				})
+			}
+			wg.Wait()
+			if all, err := s.List(t.Context(), retrysafe.Query{Due: true}); err != nil || len(all) != 0 {
+				t.Errorf("List: %d, %v", len(all), err)
+			}
+			if _, err := s.Purge(t.Context(), 10); err != nil {
+				t.Errorf("Purge: %v", err)
+			}
+			if n := one[int](t, conn, `SELECT count(*) FROM elsewhere.retrysafe_keys`); n != 0 {
+				t.Errorf("%d keys went into a table of the same name", n)
+			}
+			if got := one[string](t, conn, `SELECT string_agg(DISTINCT concat_ws(', ', isolation, flushed, statement, lock), '; ') FROM public.seen`); got != "read committed, on, 0, 20ms" {
+				t.Errorf("steps ran with isolation, synchronous_commit, statement_timeout, lock_timeout: %s", got)
+			}
+		})
+	}
+}
+
+// A database whose transactions look at old snapshots by default can still be
+// opened by many at once: they wait for each other and then look again.
+func TestManyMayMigrateWhateverTheIsolation(t *testing.T) {
+	t.Parallel()
+	for _, level := range []string{"repeatable read", "serializable"} {
+		url := testservers.Shared(t)
+		exec(t, connect(t, url), `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = "`+level+`"', current_database()); END $$`)
+		migrateAtOnce(t, url, 8)
+	}
+}
+
+// migrateAtOnce opens an empty database from many sides.
+func migrateAtOnce(t *testing.T, url string, many int) {
+	t.Helper()
+	var wg sync.WaitGroup
+	start := make(chan struct{})
+	for range many {
+		wg.Go(func() {
+			<-start
+			s, err := pgstore.Open(t.Context(), url, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if _, err := s.Load(t.Context(), call("k").Ref); !errors.Is(err, retrysafe.ErrNotFound) {
+				t.Errorf("Load = %v", err)
+			}
+			_ = s.Close()
+		})
+	}
+	close(start)
+	wg.Wait()
+}
+
+// One commit is flushed, whatever the database's default is.
+func TestOneCommitIsFlushed(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	exec(t, connect(t, url), `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off', current_database()); END $$`)
+	b := newBank(t, url, txPolicy)
+	var got string
+	must(t, second(b.doTx(t.Context(), "k", func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `SHOW synchronous_commit`).Scan(&got)
+	})))
+	if got != "on" {
+		t.Errorf("synchronous_commit is %s in a transaction of DoTx", got)
+	}
+	d, err := b.store.Durability(t.Context())
+	must(t, err)
+	if d.Class != "D" || !strings.Contains(d.String(), "synchronous_commit is off") {
+		t.Errorf("nobody is told: %v", d)
+	}
+}
