@@ -17,6 +17,7 @@ type detached struct {
 	parent context.Context
 	clock  Clock
 	limit  time.Duration
+	step   bool // of the store; otherwise of an operation
 
 	mu       sync.Mutex
 	asked    bool // by Err
@@ -39,6 +40,7 @@ var steps = sync.Pool{New: func() any { return new(detached) }}
 func (e *Engine) newStep(ctx context.Context) *detached {
 	d := steps.Get().(*detached)
 	d.init(ctx, e.clock, e.storeTimeout)
+	d.step = true
 	return d
 }
 
@@ -56,6 +58,11 @@ func (d *detached) done() {
 func (d *detached) init(parent context.Context, clock Clock, limit time.Duration) {
 	d.parent, d.clock, d.limit = parent, clock, limit
 }
+
+// EndsByDeadlineAlone reports whether the owner waits for what the context was
+// given to, and ends it afterwards: who watches its deadline need not watch its
+// channel.
+func (d *detached) EndsByDeadlineAlone() bool { return d.step }
 
 func (d *detached) Deadline() (time.Time, bool) {
 	d.mu.Lock()

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
-	"maps"
 	"slices"
 	"time"
 
@@ -94,7 +93,13 @@ func AppendResult(b []byte, res *Result) []byte {
 	}
 	b = append(b, omitted)
 	b = binary.AppendUvarint(b, uint64(len(res.Header)))
-	for _, name := range slices.Sorted(maps.Keys(res.Header)) {
+	var space [16]string // few answers have more, and those cost an allocation
+	names := space[:0]
+	for name := range res.Header {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
 		b = appendWord(b, name)
 		b = binary.AppendUvarint(b, uint64(len(res.Header[name])))
 		for _, v := range res.Header[name] {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -29,26 +30,39 @@ type Answer[A any] struct {
 type Lane[Q, A any] struct {
 	// Send makes one trip. It returns an answer for each member, in their order.
 	// Its context carries the values of one of the members, never their
-	// cancellation, and ends after Timeout: a member that goes away does not take
-	// its neighbours with it.
+	// cancellation: a member that goes away does not take its neighbours with it.
+	// What it returns is its own again when it is called the next time.
 	Send func(ctx context.Context, members []Q) []Answer[A]
 	// Most is the largest trip, Queue how many callers may wait for the next.
 	Most, Queue int
-	// Timeout bounds a trip.
+	// Timeout bounds a trip. Zero leaves that to Send.
 	Timeout time.Duration
 
 	mu      sync.Mutex
 	busy    bool
 	waiting []*ticket[Q, A]
+	under   []*ticket[Q, A] // those under way
 	trips   sync.WaitGroup
 	spare   sync.Pool // of tickets
+
+	alarm *time.Timer // when the first of the deadlines passes
+	rings time.Time   // zero if it is not set
 }
 
 // ticket is one caller that waits for its answer.
 type ticket[Q, A any] struct {
-	ctx    context.Context
-	q      Q
-	answer chan Answer[A] // has room for one: nobody may be there to take it
+	ctx      context.Context
+	q        Q
+	deadline time.Time      // zero if somebody watches ctx
+	gone     bool           // it waits no longer; guarded by the lane's mu
+	answer   chan Answer[A] // has room for one: nobody may be there to take it
+}
+
+// Lapsing is a context that ends by its deadline alone while its owner waits. It
+// costs a channel and a timer to watch one; here one timer serves all.
+type Lapsing interface {
+	context.Context
+	EndsByDeadlineAlone() bool
 }
 
 // Do takes q along on a trip and returns its answer. A caller whose ctx ends
@@ -61,15 +75,23 @@ func (l *Lane[Q, A]) Do(ctx context.Context, q Q) (A, error) {
 	}
 	t := l.ticket()
 	t.ctx, t.q = ctx, q
+	var done <-chan struct{}
+	if c, ok := ctx.(Lapsing); ok && c.EndsByDeadlineAlone() {
+		t.deadline, _ = ctx.Deadline()
+	} else {
+		done = ctx.Done()
+	}
 	if !l.join(t) {
 		return none, ErrFull
 	}
 	select {
 	case got := <-t.answer:
-		*t = ticket[Q, A]{answer: t.answer}
-		l.spare.Put(t)
+		if !t.gone {
+			*t = ticket[Q, A]{answer: t.answer}
+			l.spare.Put(t)
+		}
 		return got.Value, got.Err
-	case <-ctx.Done():
+	case <-done:
 		l.leave(t)
 		return none, ctx.Err()
 	}
@@ -89,55 +111,108 @@ func (l *Lane[Q, A]) ticket() *ticket[Q, A] {
 func (l *Lane[Q, A]) join(t *ticket[Q, A]) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.busy && len(l.waiting) >= l.Queue {
+		return false
+	}
+	if !t.deadline.IsZero() {
+		l.ringAt(t.deadline)
+	}
 	if !l.busy {
 		l.busy = true
-		l.trips.Go(func() { l.run([]*ticket[Q, A]{t}) })
+		l.under = append(l.under, t)
+		l.trips.Go(l.run)
 		return true
-	}
-	if len(l.waiting) >= l.Queue {
-		return false
 	}
 	l.waiting = append(l.waiting, t)
 	return true
+}
+
+// ringAt sets the alarm, unless it rings before. The caller holds mu.
+func (l *Lane[Q, A]) ringAt(at time.Time) {
+	if !l.rings.IsZero() && !at.Before(l.rings) {
+		return
+	}
+	l.rings = at
+	if l.alarm == nil {
+		l.alarm = time.AfterFunc(time.Until(at), l.lapse)
+	} else {
+		l.alarm.Reset(time.Until(at))
+	}
+}
+
+// lapse tells those whose deadline has passed. If anybody is left with one, it
+// sets the alarm again.
+func (l *Lane[Q, A]) lapse() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	l.rings = time.Time{}
+	late := func(t *ticket[Q, A]) bool {
+		if t.gone || t.deadline.IsZero() {
+			return false
+		}
+		if now.Before(t.deadline) {
+			l.ringAt(t.deadline)
+			return false
+		}
+		t.gone = true
+		t.answer <- Answer[A]{Err: context.DeadlineExceeded}
+		return true
+	}
+	for _, t := range l.under {
+		late(t)
+	}
+	l.waiting = slices.DeleteFunc(l.waiting, late)
 }
 
 // leave takes a caller out of the queue, unless its trip has begun.
 func (l *Lane[Q, A]) leave(t *ticket[Q, A]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i, w := range l.waiting {
-		if w == t {
-			l.waiting = append(l.waiting[:i], l.waiting[i+1:]...)
-			return
-		}
+	t.gone = true
+	if i := slices.Index(l.waiting, t); i >= 0 {
+		l.waiting = slices.Delete(l.waiting, i, i+1)
 	}
 }
 
 // run makes trips until nobody waits.
-func (l *Lane[Q, A]) run(members []*ticket[Q, A]) {
+func (l *Lane[Q, A]) run() {
 	var questions []Q
-	for len(members) > 0 {
+	for more := true; more; more = l.next() {
 		questions = questions[:0]
-		for _, m := range members {
+		for _, m := range l.under { // it changes in next alone
 			questions = append(questions, m.q)
 		}
-		answers := l.trip(members[0].ctx, questions)
-		for i, m := range members {
-			if i < len(answers) {
-				m.answer <- answers[i]
-			} else {
-				m.answer <- Answer[A]{Err: errLost}
-			}
-		}
+		l.deliver(l.trip(l.under[0].ctx, questions))
 		clear(questions)
-		members = l.next(members)
 	}
+}
+
+// deliver gives each member its answer, if it still waits.
+func (l *Lane[Q, A]) deliver(answers []Answer[A]) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, m := range l.under {
+		switch {
+		case m.gone:
+		case i < len(answers):
+			m.answer <- answers[i]
+		default:
+			m.answer <- Answer[A]{Err: errLost}
+		}
+	}
+	clear(l.under) // a ticket that was answered is another caller's soon
+	l.under = l.under[:0]
 }
 
 // trip makes one trip. One that ends in a panic is lost, and the lane goes on.
 func (l *Lane[Q, A]) trip(ctx context.Context, questions []Q) (answers []Answer[A]) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.Timeout)
-	defer cancel()
+	ctx = context.WithoutCancel(ctx)
+	if l.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, l.Timeout)
+		defer cancel()
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			answers = make([]Answer[A], len(questions))
@@ -149,20 +224,18 @@ func (l *Lane[Q, A]) trip(ctx context.Context, questions []Q) (answers []Answer[
 	return l.Send(ctx, questions)
 }
 
-// next returns who travels next, in the space of those who did before. With
-// nobody left the lane is free.
-func (l *Lane[Q, A]) next(space []*ticket[Q, A]) []*ticket[Q, A] {
+// next lets those who wait travel next. With nobody left the lane is free.
+func (l *Lane[Q, A]) next() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := min(len(l.waiting), l.Most)
 	if n == 0 {
 		l.busy = false
-		return nil
+		return false
 	}
-	clear(space)
-	next := append(space[:0], l.waiting[:n]...)
+	l.under = append(l.under, l.waiting[:n]...)
 	left := copy(l.waiting, l.waiting[n:])
 	clear(l.waiting[left:])
 	l.waiting = l.waiting[:left]
-	return next
+	return true
 }

@@ -110,6 +110,54 @@ func TestAMemberThatLeavesTakesNobodyWithIt(t *testing.T) {
 	})
 }
 
+// lapsing is a context that tells of no end but its deadline.
+type lapsing struct {
+	context.Context
+	at time.Time
+}
+
+func (c lapsing) Deadline() (time.Time, bool) { return c.at, true }
+func (lapsing) EndsByDeadlineAlone() bool     { return true }
+func (lapsing) Done() <-chan struct{}         { panic("nobody asks for the channel") }
+
+func TestDeadlinesAreKeptWithoutAChannel(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s trips
+		l := newLane(&s)
+		start := time.Now()
+		in := func(d time.Duration) context.Context { return lapsing{t.Context(), start.Add(d)} }
+		var wg sync.WaitGroup
+		for i, c := range []struct {
+			within time.Duration
+			ends   time.Duration
+			err    error
+		}{
+			{500 * time.Millisecond, 500 * time.Millisecond, context.DeadlineExceeded}, // on its way
+			{700 * time.Millisecond, 700 * time.Millisecond, context.DeadlineExceeded}, // waiting
+			{5 * time.Second, 2 * time.Second, nil},
+			{600 * time.Millisecond, 600 * time.Millisecond, context.DeadlineExceeded},
+			{1500 * time.Millisecond, 1500 * time.Millisecond, context.DeadlineExceeded}, // on the second trip
+		} {
+			wg.Go(func() {
+				got, err := l.Do(in(c.within), i*2)
+				if !errors.Is(err, c.err) || err == nil && got != i*20 || time.Since(start) != c.ends {
+					t.Errorf("member %d: %d, %v after %v", i, got, err, time.Since(start))
+				}
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		l.Wait()
+		if len(s.sizes) != 2 || s.sizes[1] != 2 {
+			t.Errorf("trips of %v, want 1 and 2: who has gone is not sent", s.sizes)
+		}
+		if got, err := l.Do(in(time.Hour), 4); got != 40 || err != nil {
+			t.Errorf("afterwards: %d, %v", got, err)
+		}
+	})
+}
+
 func TestTheQueueIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

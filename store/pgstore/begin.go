@@ -337,7 +337,7 @@ type failedBatch struct{ err error }
 
 func (b failedBatch) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, b.err }
 func (b failedBatch) Query() (pgx.Rows, error)         { return nil, b.err }
-func (b failedBatch) QueryRow() pgx.Row                { return failedRow{b.err} }
+func (b failedBatch) QueryRow() pgx.Row                { return failedRow(b) }
 func (b failedBatch) Close() error                     { return b.err }
 
 // CopyFrom implements [pgx.Tx].

@@ -21,20 +21,40 @@ type reserveLane struct {
 	lane lane.Lane[reservation, retrysafe.Record]
 	via  *links
 
-	all, ids arrays // reused: one trip at a time
+	trip
+}
+
+// trip is what a lane uses for one trip after the other.
+type trip struct {
+	all, ids arrays
+	order    []int
+	answers  []answer
+}
+
+// blank returns n answers that are none yet.
+func (t *trip) blank(n int) []answer {
+	t.answers = slices.Grow(t.answers[:0], n)[:n]
+	clear(t.answers)
+	return t.answers
+}
+
+// sorted returns the numbers below n in the order that compare gives them.
+func (t *trip) sorted(n int, compare func(a, b int) int) []int {
+	t.order = t.order[:0]
+	for i := range n {
+		t.order = append(t.order, i)
+	}
+	slices.SortStableFunc(t.order, compare)
+	return t.order
 }
 
 // send makes one trip. A member that the server cannot take fails alone: the
 // others are sent again by themselves.
 func (l *reserveLane) send(ctx context.Context, members []reservation) []answer {
-	answers := make([]answer, len(members))
+	answers := l.blank(len(members))
 	// In the order of their ids, so that two batches never wait for each other in
 	// a circle. Of those with one id only the first is sent.
-	order := make([]int, len(members))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return members[a].id.compare(members[b].id) })
+	order := l.sorted(len(members), func(a, b int) int { return members[a].id.compare(members[b].id) })
 	first := slices.CompactFunc(slices.Clone(order), func(a, b int) bool { return members[a].id == members[b].id })
 
 	split(first, func(some []int) error { return l.try(ctx, members, some, answers) }, func(i int, err error) { answers[i].Err = err })

@@ -135,10 +135,11 @@ func (w *row) record() (retrysafe.Record, error) {
 
 	r.Version = tail.Byte()
 	lapse := tail.Byte()
-	r.Lapse, r.Effects, r.Retain = retrysafe.Lapse(lapse&^wholeSeconds), retrysafe.Effects(tail.Byte()), time.Duration(tail.Varint())
+	unit := time.Nanosecond
 	if lapse&wholeSeconds != 0 {
-		r.Retain *= time.Second
+		unit = time.Second
 	}
+	r.Lapse, r.Effects, r.Retain = retrysafe.Lapse(lapse&^wholeSeconds), retrysafe.Effects(tail.Byte()), time.Duration(tail.Varint()*int64(unit))
 	r.ProviderRef, r.Reason = string(tail.Bytes()), string(tail.Bytes())
 	if !tail.Bad && len(tail.Rest) > 0 {
 		if r.Result, err = retrysafe.DecodeResult(tail.Rest); err != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -24,18 +23,14 @@ type settleLane struct {
 	lane lane.Lane[settlement, retrysafe.Record]
 	via  *links
 
-	all, ids arrays // reused: one trip at a time
-	plain    []int
-	head     []byte
+	trip
+	plain []int
+	head  []byte
 }
 
 func (l *settleLane) send(ctx context.Context, members []settlement) []answer {
-	answers := make([]answer, len(members))
-	order := make([]int, len(members))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return members[a].id.compare(members[b].id) })
+	answers := l.blank(len(members))
+	order := l.sorted(len(members), func(a, b int) int { return members[a].id.compare(members[b].id) })
 	split(order, func(some []int) error { return l.try(ctx, members, some, answers) }, func(i int, err error) { answers[i].Err = err })
 	return answers
 }
