@@ -48,7 +48,7 @@ func migrationsOf(files fs.FS, schema string) ([]migration, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, migration{version, base, strings.ReplaceAll(string(text), "{keys}", tableIn(schema))})
+		all = append(all, migration{version, base, strings.NewReplacer("{keys}", tableIn(schema), "{step}", qualified(schema, "retrysafe_step")).Replace(string(text))})
 	}
 	return all, nil
 }

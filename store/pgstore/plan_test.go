@@ -145,7 +145,8 @@ func prepared(t *testing.T, url string, s *pgstore.Store) session {
 			values = append(values, map[string]string{
 				"uuid[]": uuids, "bytea[]": `array_fill('\x00'::bytea, '{256}')`, "uuid": `'80000000-0000-0000-0000-000000000000'`,
 				"smallint[]": `array_fill(3::smallint, '{256}')`, "integer[]": `array_fill(3600, '{256}')`, "bigint[]": `array_fill(1::bigint, '{256}')`,
-				"bytea": `'\x00'`, "smallint": "3", "integer": "3600", "bigint": "100",
+				"retrysafe_step[]": `array_fill(ROW('80000000-0000-0000-0000-000000000000', '80000000-0000-0000-0000-000000000000', 1, 1, 1, 3600, 1, 3, '\x00', '\x00', '\x00')::retrysafe_step, '{256}')`,
+				"bytea":            `'\x00'`, "smallint": "3", "integer": "3600", "bigint": "100",
 			}[typ])
 		}
 		list := ""

@@ -35,9 +35,9 @@ var (
 	// ON CONFLICT the index is searched once less, and no row is confirmed in the
 	// log.
 	reserveKeys = `WITH m AS MATERIALIZED (
-SELECT u.*, k.id AS there, k.owner AS k_owner, k.revision, k.deadline, k.created, k.state AS k_state, k.head AS k_head, k.tail AS k_tail, k.checkpoint AS k_checkpoint
-  FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::int[], $6::smallint[], $7::bytea[], $8::bytea[], $9::bytea[])
-       u (id, owner, lock, term, keep, state, head, tail, checkpoint)
+SELECT u.id, u.owner, u.lock, u.term, u.keep, u.state, u.head, u.tail, u.checkpoint,
+       k.id AS there, k.owner AS k_owner, k.revision, k.deadline, k.created, k.state AS k_state, k.head AS k_head, k.tail AS k_tail, k.checkpoint AS k_checkpoint
+  FROM {members}
   LEFT JOIN {keys} k ON k.id = u.id),
 c AS MATERIALIZED (SELECT {now} AS now),
 inserted AS (INSERT INTO {keys} AS k (id, owner, revision, deadline, created, keep, due, state, head, tail, checkpoint)
@@ -77,8 +77,7 @@ RETURNING k.id, k.revision, k.deadline`
 	// it belongs. It leaves alone all that it need not change; whom it does not fit
 	// is sent again by updateKeys.
 	settleKeys = `UPDATE {keys} k SET revision = greatest(k.revision + 1, c.now), deadline = c.now + u.term, state = u.state, tail = u.tail
-  FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::int[], $6::bigint[], $7::smallint[], $8::bytea[])
-       WITH ORDINALITY u (id, owner, revision, term, keep, late, state, tail, n),
+  FROM {members},
        (SELECT {now} AS now) c
  WHERE k.id = u.id AND k.revision = u.revision AND k.owner = u.owner AND k.state = 2 AND k.keep = u.keep AND k.due <= c.now / 1000000 + u.late
 RETURNING u.n, k.revision, k.deadline, k.created, k.head, k.checkpoint, c.now`
@@ -248,27 +247,31 @@ type statements struct {
 	lookOne, putOne, commit              statement
 }
 
-// newStatements fills in the table's name.
-func newStatements(keys string) (s statements) {
+// newStatements fills in the names of table and type, and the object id of the
+// type's arrays.
+func newStatements(keys, step string, steps uint32) (s statements) {
 	create := []uint32{oidUUIDs, oidUUIDs, oidInt8s, oidInt8s, oidInt4s, oidInt2s, oidByteas, oidByteas, oidByteas}
 	plain := []uint32{oidUUIDs, oidUUIDs, oidInt8s, oidInt8s, oidInt4s, oidInt8s, oidInt2s, oidByteas}
 	swap := []uint32{oidUUIDs, oidUUIDs, oidInt8s, oidUUIDs, oidInt8s, oidInt4s, oidInt2s, oidInt2s, oidByteas, oidByteas, oidByteas}
-	fill := strings.NewReplacer("{keys}", keys, "{now}", nowMicros, "{table}", "'"+strings.ReplaceAll(keys, "'", "''")+"'::regclass::oid::bigint")
+	fill := strings.NewReplacer("{keys}", keys, "{step}", step, "{now}", nowMicros, "{table}", "'"+strings.ReplaceAll(keys, "'", "''")+"'::regclass::oid::bigint")
 	for _, d := range []struct {
 		at   *statement
 		name string
 		sql  string
 		oids []uint32
 	}{
-		{&s.reserve, "reserve", reserveKeys, create},
-		{&s.reserveOne, "reserve_one", single(reserveKeys), elements(create)},
+		{&s.reserve, "reserve", strings.Replace(reserveKeys, "{members}", "unnest($1::{step}[]) u", 1), []uint32{steps}},
+		{&s.reserveOne, "reserve_one", strings.Replace(reserveKeys, "{members}", `(VALUES ($1::uuid, $2::uuid, $3::bigint, $4::bigint, $5::int, $6::smallint, $7::bytea, $8::bytea, $9::bytea))
+       u (id, owner, lock, term, keep, state, head, tail, checkpoint)`, 1), elements(create)},
 		{&s.insert, "insert", insertKeys, create},
 		{&s.insertFree, "insert_free", strings.Replace(insertKeys, "xact_lock_shared", "xact_lock", 1), create},
 		{&s.others, "others", selectOthers, []uint32{oidUUIDs, oidUUIDs}},
 		{&s.read, "read", selectKeys, []uint32{oidUUIDs}},
 		{&s.update, "update", strings.Replace(updateKeys, "{free}", "", 1), swap},
-		{&s.settle, "settle", settleKeys, plain},
-		{&s.settleOne, "settle_one", single(settleKeys), elements(plain)},
+		{&s.settle, "settle", strings.Replace(settleKeys, "{members}", `unnest($1::{step}[])
+       WITH ORDINALITY u (id, owner, lock, revision, term, keep, late, state, head, tail, checkpoint, n)`, 1), []uint32{steps}},
+		{&s.settleOne, "settle_one", strings.Replace(settleKeys, "{members}", `(VALUES ($1::uuid, $2::uuid, $3::bigint, $4::bigint, $5::int, $6::bigint, $7::smallint, $8::bytea, 1::bigint))
+       u (id, owner, revision, term, keep, late, state, tail, n)`, 1), elements(plain)},
 		{&s.updateFree, "update_free", strings.Replace(updateKeys, "{free}", free, 1), swap},
 		{&s.kinds, "kinds", selectKinds, nil},
 		{&s.list, "list", listKeys, []uint32{oidUUID, oidUUID, oidInt2s, oidInt8}},

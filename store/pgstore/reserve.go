@@ -143,8 +143,7 @@ func unanswered(some []int, answers []answer) (left []int) {
 }
 
 func (l *reserveLane) reserve(ctx context.Context, members []reservation, some []int, answers []answer) error {
-	l.fill(members, some)
-	stmt, params := l.all.pick(&l.via.s.sql.reserveOne, &l.via.s.sql.reserve)
+	stmt, params := l.fit(members, some)
 	again := false
 	err := l.via.do(ctx, query{statement: stmt, params: params, each: func(v [][]byte) error {
 		i := memberOf(v[0], members, some)
@@ -244,6 +243,24 @@ func putParams(k id, r *retrysafe.Record) [][]byte {
 	var a arrays
 	a.reserve([]reservation{{k, r}}, []int{0})
 	return a.scalars()
+}
+
+// fit returns the statement for as many members, and its parameters.
+func (l *reserveLane) fit(members []reservation, some []int) (*statement, [][]byte) {
+	s := l.via.s
+	if len(some) == 1 {
+		l.fill(members, some)
+		return &s.sql.reserveOne, l.all.scalars()
+	}
+	return &s.sql.reserve, l.all.steps(s.stepType, len(some), func(n int) step {
+		k, r := members[some[n]].id, members[some[n]].r
+		return step{
+			id: k, owner: r.Owner, lock: k.lock(), term: termOf(r), keep: keepOf(r), state: int16(r.State),
+			head:       func(b []byte) []byte { return appendHead(b, k, r) },
+			tail:       func(b []byte) []byte { return appendTail(b, r) },
+			checkpoint: func(b []byte) []byte { return appendCheckpoint(b, r.Checkpoint) },
+		}
+	})
 }
 
 func (l *reserveLane) fill(members []reservation, some []int) { l.all.reserve(members, some) }

@@ -67,8 +67,7 @@ func (l *settleLane) settle(ctx context.Context, members []settlement, some []in
 	if l.plain = plain; len(plain) == 0 {
 		return nil
 	}
-	l.fillPlain(members, plain)
-	stmt, params := l.all.pick(&l.via.s.sql.settleOne, &l.via.s.sql.settle)
+	stmt, params := l.fit(members, plain)
 	return l.swap(ctx, stmt, params, members, plain, answers)
 }
 
@@ -194,6 +193,22 @@ func (l *settleLane) fill(members []settlement, some []int) {
 	})
 	column(oidBytea, func(m *settlement) { a.bytes(func(b []byte) []byte { return appendTail(b, m.r) }) })
 	column(oidBytea, func(m *settlement) { a.bytes(func(b []byte) []byte { return appendCheckpoint(b, m.r.Checkpoint) }) })
+}
+
+// fit returns the statement for as many ordinary settlements, and its parameters.
+func (l *settleLane) fit(members []settlement, some []int) (*statement, [][]byte) {
+	s := l.via.s
+	if len(some) == 1 {
+		l.fillPlain(members, some)
+		return &s.sql.settleOne, l.all.scalars()
+	}
+	return &s.sql.settle, l.all.steps(s.stepType, len(some), func(n int) step {
+		m := &members[some[n]]
+		return step{
+			id: m.id, owner: m.r.Owner, revision: m.r.Revision, term: termOf(m.r), keep: keepOf(m.r), late: lateOf(m.r), state: int16(m.r.State),
+			tail: func(b []byte) []byte { return appendTail(b, m.r) },
+		}
+	})
 }
 
 // fillPlain writes what an ordinary settlement needs of the members.

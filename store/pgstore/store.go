@@ -40,6 +40,7 @@ type Options struct {
 // Store keeps records in PostgreSQL. It is safe for concurrent use.
 type Store struct {
 	sql           statements
+	stepType      uint32 // its object id, of which arrays of steps are made
 	table         string
 	config        *pgx.ConnConfig
 	beforeConnect func(context.Context, *pgx.ConnConfig) error
@@ -110,7 +111,6 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, d *doubts, opts *Options)
 		pooled: o.PgBouncer, lockTimeout: "20ms", timeout: cmp.Or(o.Timeout, 5*time.Second),
 		table: tableIn(o.Schema), doubts: d,
 	}
-	s.sql = newStatements(s.table)
 	most, queue := cmp.Or(o.MaxBatch, 256), cmp.Or(o.MaxQueue, 10_000)
 	for _, l := range []*reserveLane{&s.reserves, &s.relaxed} {
 		l.via = &s.links
@@ -148,7 +148,9 @@ func (s *Store) start(ctx context.Context, o Options) (err error) {
 // must not lead to another table of the same name.
 func (s *Store) settleOn(ctx context.Context) error {
 	var schema string
-	err := s.pool.QueryRow(ctx, `SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1)`, s.table).Scan(&schema)
+	var steps uint32
+	err := s.pool.QueryRow(ctx, `SELECT n.nspname, t.oid, t.typarray FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		JOIN pg_type t ON t.typnamespace = n.oid AND t.typname = 'retrysafe_step' WHERE c.oid = to_regclass($1)`, s.table).Scan(&schema, &s.stepType, &steps)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("table %s is not there; run the migrations", s.table)
 	}
@@ -156,7 +158,7 @@ func (s *Store) settleOn(ctx context.Context) error {
 		return err
 	}
 	s.table = tableIn(schema)
-	s.sql = newStatements(s.table)
+	s.sql = newStatements(s.table, qualified(schema, "retrysafe_step"), steps)
 	return nil
 }
 

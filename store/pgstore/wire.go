@@ -76,13 +76,50 @@ func (a *arrays) scalars() [][]byte {
 	return params
 }
 
-// pick returns the statement for one row and its parameters if there is but one,
-// otherwise that for many.
-func (a *arrays) pick(one, many *statement) (*statement, [][]byte) {
-	if a.n == 1 {
-		return one, a.scalars()
+// A step is one row of an array of steps: the type retrysafe_step.
+type step struct {
+	id, owner                  [16]byte
+	lock, revision, term, late int64
+	keep                       int32
+	state                      int16
+	head, tail, checkpoint     func(b []byte) []byte
+}
+
+// steps writes n steps as one array and returns it as the only parameter.
+func (a *arrays) steps(stepType uint32, n int, at func(i int) step) [][]byte {
+	a.reset(n)
+	a.column(stepType)
+	for i := range n {
+		s := at(i)
+		a.bytes(func(b []byte) []byte {
+			a.buf = binary.BigEndian.AppendUint32(b, 11) // fields, each behind its type
+			a.of(oidUUID).uuid(s.id)
+			a.of(oidUUID).uuid(s.owner)
+			a.of(oidInt8).int8(s.lock)
+			a.of(oidInt8).int8(s.revision)
+			a.of(oidInt8).int8(s.term)
+			a.of(oidInt4).int4(s.keep)
+			a.of(oidInt8).int8(s.late)
+			a.of(oidInt2).int2(s.state)
+			for _, write := range [...]func([]byte) []byte{s.head, s.tail, s.checkpoint} {
+				if write == nil {
+					write = nothing
+				}
+				a.of(oidBytea).bytes(write)
+			}
+			return a.buf
+		})
 	}
-	return many, a.params()
+	a.end()
+	return a.params()
+}
+
+func nothing(b []byte) []byte { return b }
+
+// of begins a field of a step.
+func (a *arrays) of(oid uint32) *arrays {
+	a.buf = binary.BigEndian.AppendUint32(a.buf, oid)
+	return a
 }
 
 func int8Param(v int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(v)) }
