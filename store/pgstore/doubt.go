@@ -49,8 +49,11 @@ func warns(n *pgconn.Notice) bool {
 // refuses reports whether err is the server's word that nothing was applied, or
 // none at all. After any other nobody can say.
 func refuses(err error) bool {
+	if err == nil {
+		return true
+	}
 	var e *pgconn.PgError
-	return err == nil || errors.As(err, &e) && e.SeverityUnlocalized == "ERROR"
+	return errors.As(err, &e) && e.SeverityUnlocalized == "ERROR"
 }
 
 var (

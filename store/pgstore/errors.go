@@ -14,6 +14,9 @@ import (
 func isLocked(err error) bool { return isCode(err, "55P03") }
 
 func isCode(err error, codes ...string) bool {
+	if err == nil {
+		return false
+	}
 	var e *pgconn.PgError
 	if !errors.As(err, &e) {
 		return false

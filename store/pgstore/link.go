@@ -141,6 +141,10 @@ func (l *link) exchange(ctx context.Context, queries []query) error {
 	if err := l.prepare(ctx, queries); err != nil {
 		return err
 	}
+	if len(queries) == 1 && !l.s.pooled {
+		q := &queries[0]
+		return q.take(l.conn.ExecStatement(ctx, l.prepared[q.name], q.params, binaryFormat, binaryFormat))
+	}
 	p := l.conn.StartPipeline(ctx)
 	before := 0
 	if l.s.pooled {
@@ -184,22 +188,27 @@ func receive(p *pgconn.Pipeline, queries []query, before int) error {
 		if n >= 0 && n < len(queries) {
 			q = queries[n]
 		}
-		for rows.NextRow() {
-			if q.each != nil && err == nil {
-				err = q.each(rows.Values())
-			}
-		}
-		tag, closing := rows.Close()
-		if closing != nil {
-			return closing
-		}
-		if err != nil {
+		if err := q.take(rows); err != nil {
 			return err
 		}
-		if q.count != nil {
-			*q.count = tag.RowsAffected()
+	}
+}
+
+// take reads the result of the query.
+func (q *query) take(rows *pgconn.ResultReader) (err error) {
+	for rows.NextRow() {
+		if q.each != nil && err == nil {
+			err = q.each(rows.Values())
 		}
 	}
+	tag, closing := rows.Close()
+	if closing != nil {
+		return closing
+	}
+	if q.count != nil {
+		*q.count = tag.RowsAffected()
+	}
+	return err
 }
 
 // prepare prepares what was not. Behind a pooler nothing stays prepared.
