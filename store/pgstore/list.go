@@ -163,7 +163,8 @@ func statesParam(states []retrysafe.State) []byte {
 const purgeBatch = 1000
 
 // Purge implements [retrysafe.Store]. A row that somebody has locked is left for
-// the next time, so a purge never waits, and nobody waits long for it. An answer
+// the next time, so a purge never waits, and nobody waits long for it: it rests
+// after each batch for as long as that took. An answer
 // that came before its lease ended may be kept for as much longer.
 func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
 	var kinds []int32
@@ -176,16 +177,28 @@ func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
 	deleted := 0
 	for _, keep := range kinds {
 		for more := true; more && deleted < limit; {
-			batch := int64(min(limit-deleted, purgeBatch))
+			batch, start := int64(min(limit-deleted, purgeBatch)), time.Now()
 			n, err := s.purgeKind(ctx, keep, batch)
 			deleted += int(n)
 			if err != nil {
 				return deleted, explain(err)
 			}
-			more = n == batch
+			if more = n == batch && deleted < limit; more {
+				rest(ctx, time.Since(start))
+			}
 		}
 	}
 	return deleted, nil
+}
+
+// rest waits for d, or until ctx ends.
+func rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }
 
 func (s *Store) purgeKind(ctx context.Context, keep int32, batch int64) (n int64, err error) {

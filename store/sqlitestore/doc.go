@@ -3,8 +3,9 @@
 // share the file.
 //
 // A step is durable when it returns: the database runs with a write-ahead log
-// and synchronous=FULL. Writers take turns, as SQLite has it; those that come at
-// the same time share one transaction and one flush.
+// and synchronous=FULL. SQLite has one writer at a time; steps that come at the
+// same time share one transaction and one flush. A replay takes no lock, and waits
+// for no writer.
 //
 // [Store.Tx] joins a transaction of the caller's over the same database, so that
 // effects and answer commit together. Begin such a transaction IMMEDIATE: one

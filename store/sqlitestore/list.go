@@ -2,106 +2,126 @@ package sqlitestore
 
 import (
 	"context"
-	"errors"
+	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 )
 
-// List implements [retrysafe.Store]. Records come in the order of their ids,
-// which are hashes.
+// List implements [retrysafe.Store]. Records come in the order of their ids, which
+// are hashes. What is due, and what is not final, is found by an index, whatever
+// else there is.
 func (s *Store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
 	now := s.now()
-	query, args := listQuery(q, now.UnixMicro())
+	var after []byte
+	if q.After != (retrysafe.Ref{}) {
+		after = afterOf(q.After)
+	}
+	var found []retrysafe.Record
+	for {
+		want := q.Size() - len(found)
+		page, last, err := s.page(ctx, &q, now, after, want)
+		if err != nil {
+			return nil, fmt.Errorf("list keys: %w", s.explain(ctx, err))
+		}
+		for _, r := range page {
+			if q.Scope == "" || q.Scope == r.Scope { // not of another scope with the same hash
+				found = append(found, r)
+			}
+		}
+		if len(page) < want || len(found) == q.Size() {
+			return found, nil
+		}
+		after = last
+	}
+}
+
+// page lists at most limit records behind an id, and returns the last id.
+func (s *Store) page(ctx context.Context, q *retrysafe.Query, now time.Time, after []byte, limit int) (page []retrysafe.Record, last []byte, err error) {
+	query, args := listQuery(q, now, after, limit)
 	rows, err := s.db.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, fmt.Errorf("list keys: %w", err)
+		return nil, nil, err
 	}
 	defer rows.Close()
-	var found []retrysafe.Record
 	for rows.Next() {
-		var b []byte
-		if err := rows.Scan(&b); err != nil {
-			return nil, fmt.Errorf("list keys: %w", err)
-		}
-		r, err := retrysafe.DecodeRecord(b)
-		if err != nil {
-			r = retrysafe.Record{Reason: err.Error()} // listed as unreadable: Version 0
+		var r retrysafe.Record
+		if r, last, err = listed(rows); err != nil {
+			return nil, nil, err
 		}
 		r.ReadAt = now
-		found = append(found, r)
+		page = append(page, r)
 	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("list keys: %w", err)
-	}
-	return found, nil
+	return page, last, rows.Err()
 }
 
-func listQuery(q retrysafe.Query, now int64) (string, []any) {
-	var b strings.Builder
-	b.WriteString(listKeys)
-	after := []byte{}
-	if q.After != (retrysafe.Ref{}) {
-		after = idOf(q.After)
+// listed returns the record of a row, and its id. One that cannot be read, or is
+// not what its row says that it is, is listed with Version 0.
+func listed(rows *sql.Rows) (r retrysafe.Record, key []byte, err error) {
+	var rec []byte
+	var due int64
+	if err := rows.Scan(&key, &due, &rec); err != nil {
+		return retrysafe.Record{}, nil, err
 	}
-	args := []any{after}
-	if q.Scope != "" {
-		b.WriteString(" AND scope = ?")
-		args = append(args, []byte(q.Scope))
+	r, err = retrysafe.DecodeRecord(rec)
+	if err == nil && (dueOf(&r) != due || string(idOf(r.Ref)) != string(key)) {
+		err = fmt.Errorf("%w: it is not what its row says that it is", retrysafe.ErrUnreadable)
 	}
-	if q.Due {
-		b.WriteString(" AND deadline <= ?")
-		args = append(args, now)
-	}
-	if len(q.States) > 0 {
-		b.WriteString(" AND state IN (?" + strings.Repeat(", ?", len(q.States)-1) + ")")
-		for _, state := range q.States {
-			args = append(args, int(state))
-		}
-	}
-	b.WriteString(" ORDER BY id LIMIT ?")
-	return b.String(), append(args, q.Size())
-}
-
-// purgeBatch is how many keys one transaction of a purge deletes: other writers
-// wait no longer than that.
-const purgeBatch = 500
-
-// Purge implements [retrysafe.Store].
-func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
-	deleted := 0
-	for deleted < limit {
-		n, err := s.purge(ctx, min(limit-deleted, purgeBatch))
-		deleted += n
-		if err != nil || n == 0 {
-			return deleted, err
-		}
-	}
-	return deleted, nil
-}
-
-func (s *Store) purge(ctx context.Context, limit int) (n int, err error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	var own writer // a purge stands in nobody's way but by the write lock
-	defer func() { err = errors.Join(err, own.close()) }()
-	err = own.inTx(ctx, s.db, func(w *writer) error {
-		now := s.now().UnixMicro()
-		if _, err := w.ExecContext(ctx, raiseFence, now, limit); err != nil {
-			return fmt.Errorf("raise fence: %w", err)
-		}
-		res, err := w.ExecContext(ctx, purgeKeys, now, limit)
-		if err != nil {
-			return fmt.Errorf("purge keys: %w", err)
-		}
-		gone, err := res.RowsAffected()
-		n = int(gone)
-		return err
-	})
 	if err != nil {
-		n = 0
+		r = retrysafe.Record{Ref: unreadable(key), Reason: err.Error()}
 	}
-	return n, err
+	return r, key, nil
+}
+
+var allStates = []retrysafe.State{retrysafe.Accepted, retrysafe.InProgress, retrysafe.Completed, retrysafe.Retryable, retrysafe.Unknown, retrysafe.Expired}
+
+// forever is later than any deadline.
+var forever = time.UnixMicro(maxDeadline)
+
+func listQuery(q *retrysafe.Query, now time.Time, after []byte, limit int) (query string, args []any) {
+	low, high := []byte{}, lastID
+	if q.Scope != "" {
+		low, high = scopeRange(q.Scope)
+	}
+	if after != nil {
+		low = after
+	}
+	states, until := q.States, forever
+	if q.Due {
+		until = now
+		if len(states) == 0 {
+			states = allStates
+		}
+	}
+	final := slices.ContainsFunc(states, retrysafe.State.Forgettable)
+	switch {
+	case q.Due, len(states) > 0 && !final:
+		var parts []string
+		for _, state := range states {
+			first, last := dueRange(state, until)
+			parts, args = append(parts, listByDue), append(args, low, high, first, last)
+		}
+		query = strings.Join(parts, " UNION ALL ")
+	case len(states) > 0:
+		query, args = listByID+` AND state IN `+values(1, len(states)), append(args, low, high)
+		for _, state := range states {
+			args = append(args, int64(state))
+		}
+	default:
+		query, args = listByID, append(args, low, high)
+	}
+	return query + ` ORDER BY id LIMIT ?`, append(args, limit)
+}
+
+// Count implements [retrysafe.Counter]. It counts what is stored under a hash of
+// the scope; that another scope shares it is unlikely.
+func (s *Store) Count(ctx context.Context, scope string) (n int, err error) {
+	low, high := scopeRange(scope)
+	if err := s.db.QueryRowContext(ctx, countScope, low, high).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count keys: %w", s.explain(ctx, err))
+	}
+	return n, nil
 }

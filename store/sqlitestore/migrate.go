@@ -47,36 +47,57 @@ func allMigrations() ([]migration, error) {
 	return all, nil
 }
 
-// PrintMigrations returns the schema as one script, for other tools.
+const (
+	versionTable  = `CREATE TABLE IF NOT EXISTS retrysafe_schema (version INTEGER NOT NULL PRIMARY KEY)`
+	insertVersion = `INSERT INTO retrysafe_schema VALUES (%d)`
+)
+
+// PrintMigrations returns the schema as one script, for other tools. It leaves the
+// database as [Migrate] does.
 func PrintMigrations() (string, error) {
 	all, err := allMigrations()
 	if err != nil {
 		return "", err
 	}
 	var b strings.Builder
+	b.WriteString(versionTable + ";\n")
 	for _, m := range all {
-		fmt.Fprintf(&b, "-- %s\n%s\n", m.name, m.sql)
+		fmt.Fprintf(&b, "\n-- %s\n%s"+insertVersion+";\n", m.name, m.sql, m.version)
 	}
 	return b.String(), nil
 }
 
 // Migrate brings the database to this program's schema. It is safe when many
-// processes start at once: each looks again once it holds the write lock. A
-// database of a newer schema is refused, and nothing is changed.
+// processes start at once, and while others work: each looks again once it has the
+// write lock. One that has nothing to do locks nothing. A database of a newer
+// schema is refused, and nothing is changed.
 func Migrate(ctx context.Context, db *sql.DB) error {
-	conn, err := db.Conn(ctx)
+	all, err := allMigrations()
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	defer conn.Close()
-	if _, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+	return migrateTo(ctx, db, all)
+}
+
+// MigrateTx is Migrate in a transaction of the caller's.
+func MigrateTx(ctx context.Context, tx *sql.Tx) error {
+	all, err := allMigrations()
+	if err != nil {
+		return err
+	}
+	return migrate(ctx, tx, all)
+}
+
+func migrateTo(ctx context.Context, db *sql.DB, all []migration) error {
+	have, err := version(ctx, db, all)
+	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	if err := migrate(ctx, conn); err != nil {
-		_, rollback := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
-		return errors.Join(fmt.Errorf("migrate: %w", err), rollback)
+	if have == all[len(all)-1].version {
+		return nil
 	}
-	if _, err := conn.ExecContext(context.WithoutCancel(ctx), "COMMIT"); err != nil {
+	own := session{db: db, lend: true}
+	if err := own.tx(ctx, "BEGIN IMMEDIATE", func(ctx context.Context, tx execer) error { return migrate(ctx, tx, all) }); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
 	return nil
@@ -89,32 +110,40 @@ type execer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// MigrateTx is Migrate in a transaction of the caller's.
-func MigrateTx(ctx context.Context, tx *sql.Tx) error { return migrate(ctx, tx) }
+// version returns the version of the database's schema; zero is none. One that is
+// newer than all is an error.
+func version(ctx context.Context, db execer, all []migration) (have int, err error) {
+	there := false
+	if err := db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'retrysafe_schema')`).Scan(&there); err != nil || !there {
+		return 0, err
+	}
+	if err := db.QueryRowContext(ctx, `SELECT coalesce(max(version), 0) FROM retrysafe_schema`).Scan(&have); err != nil {
+		return 0, err
+	}
+	if newest := all[len(all)-1].version; have > newest {
+		return have, fmt.Errorf("%w (it has %d, this knows %d)", ErrNewerSchema, have, newest)
+	}
+	return have, nil
+}
 
-func migrate(ctx context.Context, db execer) error {
-	if _, err := db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS retrysafe_schema (version INTEGER NOT NULL PRIMARY KEY)`); err != nil {
-		return err
-	}
-	var have sql.NullInt64
-	if err := db.QueryRowContext(ctx, `SELECT max(version) FROM retrysafe_schema`).Scan(&have); err != nil {
-		return err
-	}
-	all, err := allMigrations()
+func migrate(ctx context.Context, db execer, all []migration) error {
+	have, err := version(ctx, db, all)
 	if err != nil {
 		return err
 	}
-	if newest := all[len(all)-1].version; int(have.Int64) > newest {
-		return fmt.Errorf("%w (it has %d, this knows %d)", ErrNewerSchema, have.Int64, newest)
+	if have == 0 {
+		if _, err := db.ExecContext(ctx, versionTable); err != nil {
+			return err
+		}
 	}
 	for _, m := range all {
-		if m.version <= int(have.Int64) {
+		if m.version <= have {
 			continue
 		}
 		if _, err := db.ExecContext(ctx, m.sql); err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
-		if _, err := db.ExecContext(ctx, `INSERT INTO retrysafe_schema VALUES (?)`, m.version); err != nil {
+		if _, err := db.ExecContext(ctx, fmt.Sprintf(insertVersion, m.version)); err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,6 +86,132 @@ func TestMigrationsOfTheCallers(t *testing.T) {
 	if _, err := fresh.ExecContext(t.Context(), script); err != nil {
 		t.Errorf("the printed schema does not run: %v", err)
 	}
+	printed, err := sqlitestore.New(t.Context(), fresh, nil)
+	if err != nil {
+		t.Fatalf("what was printed is migrated again: %v", err)
+	}
+	put(t, printed, "k")
+	must(t, printed.Close())
+}
+
+// A process that starts has nothing to migrate as a rule, and waits for nobody.
+func TestMigrateWithNothingToDoLocksNothing(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "keys.db")
+	tx, err := open(t, path).DB().BeginTx(t.Context(), nil)
+	must(t, err)
+	defer tx.Rollback()
+	if _, err := open(t, path).Load(t.Context(), keyed("k").Ref); !errors.Is(err, retrysafe.ErrNotFound) {
+		t.Error(err)
+	}
+}
+
+// TestW60_MigrationUnderLoad: while operations run by old handles another version
+// migrates; nothing fails, nothing runs twice, and both versions go on side by
+// side. Only a program of the old version that starts now is refused.
+func TestW60_MigrationUnderLoad(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "keys.db")
+	handles := []*sqlitestore.Store{open(t, path), open(t, path)}
+	stop := make(chan struct{})
+	acknowledged := make([][]string, 4) // by each worker
+	var load sync.WaitGroup
+	var steps atomic.Int64
+	for w := range acknowledged {
+		s := handles[w%len(handles)]
+		e, err := retrysafe.New(s, nil)
+		must(t, err)
+		load.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				key, runs := fmt.Sprint(w, "-", n), 0
+				if out, err := pays(t, e, key, &runs); err != nil || out.Replayed || runs != 1 {
+					t.Errorf("%s under a migration: %+v, %v", key, out, err)
+					return
+				}
+				acknowledged[w] = append(acknowledged[w], key)
+				if out, err := pays(t, e, key, &runs); err != nil || !out.Replayed {
+					t.Errorf("the replay of %s under a migration: %+v, %v", key, out, err)
+					return
+				}
+				steps.Add(1)
+			}
+		})
+	}
+	progress := func() {
+		t.Helper()
+		for to := steps.Load() + 40; steps.Load() < to && !t.Failed(); {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	progress()
+	const next = `ALTER TABLE retrysafe_keys ADD COLUMN note TEXT; ALTER TABLE retrysafe_keys ADD COLUMN counted INTEGER NOT NULL DEFAULT 7;
+		CREATE INDEX retrysafe_keys_note ON retrysafe_keys (note);`
+	newer, err := sql.Open("sqlite", sqlitestore.DSN(path))
+	must(t, err)
+	defer newer.Close()
+	must(t, sqlitestore.MigrateOn(t.Context(), newer, next))
+	progress()
+	if _, err := sqlitestore.Open(t.Context(), path, nil); !errors.Is(err, sqlitestore.ErrNewerSchema) {
+		t.Errorf("the old version starts: %v", err)
+	}
+	progress()
+	close(stop)
+	load.Wait()
+
+	s, err := sqlitestore.New(t.Context(), newer, &sqlitestore.Options{SkipMigrations: true})
+	must(t, err)
+	defer s.Close()
+	total := 0
+	for _, keys := range acknowledged {
+		for _, key := range keys {
+			total++
+			if r, err := s.Load(t.Context(), keyed(key).Ref); err != nil || string(r.Result.Body) != key {
+				t.Fatalf("%s is lost: %+v, %v", key, r, err)
+			}
+		}
+	}
+	if n := one[int](t, newer, `SELECT count(*) FROM retrysafe_keys WHERE counted = 7`); n != total {
+		t.Errorf("%d rows have the new column, of %d", n, total)
+	}
+}
+
+// A migration that old handles cannot live with stops them with a clear error.
+// Nothing runs, nothing is lost, and what is in flight is settled when they are
+// upgraded.
+func TestW60_IncompatibleMigrationStopsOldHandles(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "keys.db")
+	s := open(t, path)
+	put(t, s, "old")
+	flying, err := s.Create(t.Context(), fresh("in flight"))
+	must(t, err)
+	must(t, sqlitestore.MigrateOn(t.Context(), s.DB(), `ALTER TABLE retrysafe_keys RENAME COLUMN rec TO record`))
+	for step, err := range map[string]error{
+		"Create": second(s.Create(t.Context(), fresh("new"))),
+		"Swap":   second(s.Swap(t.Context(), done(flying, "landed"))),
+		"Load":   second(s.Load(t.Context(), flying.Ref)),
+		"List":   second(s.List(t.Context(), retrysafe.Query{})),
+	} {
+		if !errors.Is(err, sqlitestore.ErrNewerSchema) {
+			t.Errorf("%s = %v, want that the schema is newer", step, err)
+		}
+	}
+	e, err := retrysafe.New(s, nil)
+	must(t, err)
+	runs := 0
+	if _, err := pays(t, e, "new", &runs); !errors.Is(err, retrysafe.ErrUnavailable) || runs != 0 {
+		t.Errorf("Do = %v, %d runs", err, runs)
+	}
+	exec(t, s.DB(), `ALTER TABLE retrysafe_keys RENAME COLUMN record TO rec`) // as the upgraded program reads it
+	must(t, second(s.Swap(t.Context(), done(flying, "landed"))))
+	if r, err := s.Load(t.Context(), keyed("old").Ref); err != nil || string(r.Result.Body) != "the answer of old" {
+		t.Errorf("%+v, %v", r, err)
+	}
 }
 
 func TestOpenSaysWhatIsWrong(t *testing.T) {
@@ -100,11 +227,48 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 			t.Errorf("Open(%q) = %v, want %q", path, err, want)
 		}
 	}
+	if _, err := sqlitestore.Open(t.Context(), filepath.Join(dir, "x.db"), &sqlitestore.Options{MaxBatch: -1}); err == nil {
+		t.Error("a negative option is accepted")
+	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("something was created: %v, %v", left, err)
 	}
-	if _, err := sqlitestore.Open(t.Context(), filepath.Join(dir, "x.db"), &sqlitestore.Options{MaxBatch: -1}); err == nil {
-		t.Error("a negative option is accepted")
+	text := filepath.Join(dir, "notes.txt")
+	must(t, os.WriteFile(text, []byte(strings.Repeat("no database, but somebody's notes\n", 100)), 0o600))
+	if _, err := sqlitestore.Open(t.Context(), text, nil); err == nil || !strings.Contains(err.Error(), "not a database") {
+		t.Errorf("Open of a text = %v", err)
+	}
+}
+
+// Each hint stands behind the error that it explains.
+func TestErrorsSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "keys.db")
+	db, err := sql.Open("sqlite", sqlitestore.DSN(path))
+	must(t, err)
+	defer db.Close()
+	if _, err := sqlitestore.New(t.Context(), db, &sqlitestore.Options{SkipMigrations: true}); err == nil || !strings.Contains(err.Error(), "run the migrations") {
+		t.Errorf("without its tables: %v", err)
+	}
+	s := open(t, path)
+	put(t, s, "k")
+	exec(t, s.DB(), `DROP TABLE retrysafe_fence`)
+	if _, err := s.Create(t.Context(), fresh("new")); err == nil || !strings.Contains(err.Error(), "run the migrations") {
+		t.Errorf("without one of its tables: %v", err)
+	}
+	impatient, err := sql.Open("sqlite", strings.Replace(sqlitestore.DSN(path), "5000", "1", 1))
+	must(t, err)
+	defer impatient.Close()
+	hasty, err := sqlitestore.New(t.Context(), impatient, nil)
+	must(t, err)
+	defer hasty.Close()
+	tx, err := s.DB().BeginTx(t.Context(), nil)
+	must(t, err)
+	defer tx.Rollback()
+	r, err := hasty.Load(t.Context(), keyed("k").Ref)
+	must(t, err)
+	if _, err := hasty.Swap(t.Context(), done(r, "another")); err == nil || !strings.Contains(err.Error(), "another writer") {
+		t.Errorf("beside a writer: %v", err)
 	}
 }
 

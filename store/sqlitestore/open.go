@@ -14,16 +14,23 @@ import (
 
 const maxConns = 16
 
-// Open opens or creates the database file at path and returns a store over it.
-// Opts may be nil. Close it when done.
+// Open opens the database file at path and returns a store over it. A file that is
+// not there is created, for this user alone. Opts may be nil. Close it when done.
 func Open(ctx context.Context, path string, opts *Options) (*Store, error) {
 	if path == "" {
 		return nil, errors.New("sqlitestore: the path of the database file is empty")
+	}
+	if err := opts.check(); err != nil {
+		return nil, err
 	}
 	if dir := filepath.Dir(path); dir != "" {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 			return nil, fmt.Errorf("sqlitestore: %s is no folder that a database file can be made in", dir)
 		}
+	}
+	// SQLite would let everybody read it. What it puts beside it gets the same mode.
+	if f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600); err == nil {
+		_ = f.Close()
 	}
 	db, err := sql.Open("sqlite", DSN(path))
 	if err != nil {
@@ -37,20 +44,45 @@ func Open(ctx context.Context, path string, opts *Options) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.Close())
 	}
+	s.ownDB = true
 	return s, nil
 }
 
-// DSN returns the data source name with which Open opens a file, for programs
-// that open it themselves to share transactions: write-ahead log, a flush for
-// each commit, five seconds of patience with other writers, and transactions
-// that take the write lock when they begin.
+// DSN returns the data source name with which [Open] opens a file, for programs
+// that open it themselves to share transactions:
+//
+//   - journal_mode=WAL: readers and the writer do not wait for each other, and a
+//     commit is one sequential write.
+//   - synchronous=FULL: the log is flushed by each commit, so what was confirmed
+//     survives a power failure. NORMAL would lose it.
+//   - busy_timeout=5000: whoever meets another writer waits up to five seconds.
+//   - wal_autocheckpoint=4000: the log is copied into the file when it has 4,000
+//     pages, 16 MB, instead of 1,000. Pages that many transactions wrote are copied
+//     once; it costs a sixth of the processor time less.
+//   - foreign_keys=ON: for the caller's own tables.
+//   - _txlock=immediate: a transaction takes the write lock when it begins. One
+//     that reads first may find that it cannot write any more.
+//
+// All else is SQLite's default: other page sizes, larger caches and memory maps
+// were measured and gain nothing.
 func DSN(path string) string {
-	q := url.Values{"_pragma": {"journal_mode(WAL)", "synchronous(FULL)", "busy_timeout(5000)", "foreign_keys(ON)"}, "_txlock": {"immediate"}}
+	q := url.Values{
+		"_pragma": {"journal_mode(WAL)", "synchronous(FULL)", "busy_timeout(5000)", "wal_autocheckpoint(4000)", "foreign_keys(ON)"},
+		"_txlock": {"immediate"},
+	}
 	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: q.Encode()}).String()
 }
 
 // DB returns the database, for transactions that the store is to join.
 func (s *Store) DB() *sql.DB { return s.db }
 
-// Close closes the database. No step may be under way.
-func (s *Store) Close() error { return errors.Join(s.reads.Close(), s.writer.close(), s.db.Close()) }
+// Close waits for steps that are under way and closes what [Open] or [New] opened.
+func (s *Store) Close() error {
+	s.steps.Wait()
+	s.waits.Wait()
+	err := errors.Join(s.reads.Close(), s.writer.close(), s.waiter.close())
+	if s.ownDB {
+		err = errors.Join(err, s.db.Close())
+	}
+	return err
+}

@@ -7,91 +7,106 @@ import (
 	"fmt"
 )
 
-// writer is the connection that the store's own transactions run on, with its
-// statements prepared. It is used by one of them at a time.
-type writer struct {
+// session is a connection that the store keeps for itself, with its statements
+// prepared. It is used by one at a time.
+type session struct {
+	db *sql.DB
+	// lend gives the connection back after each transaction: others need it too.
+	lend bool
+
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt
-	// lend gives the connection back after each transaction: a pool of one must
-	// serve readers too.
-	lend bool
 }
 
-// inTx runs do in an IMMEDIATE transaction. The commit does not end with ctx. A
-// connection on which anything went wrong is not used again.
-func (w *writer) inTx(ctx context.Context, db *sql.DB, do func(*writer) error) (err error) {
-	if w.conn == nil {
-		if w.conn, err = db.Conn(ctx); err != nil {
-			w.conn = nil
+// tx runs do in a transaction. What has begun does not end with ctx: its
+// statements are short, and nobody is to wonder how far they came. A connection on
+// which anything went wrong is not used again.
+func (s *session) tx(ctx context.Context, begin string, do func(context.Context, execer) error) (err error) {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.conn == nil {
+		if s.conn, err = s.db.Conn(ctx); err != nil {
+			s.conn = nil
 			return fmt.Errorf("connect: %w", err)
 		}
-		w.stmts = make(map[string]*sql.Stmt)
+		s.stmts = make(map[string]*sql.Stmt)
 	}
-	if _, err := w.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
-		return errors.Join(fmt.Errorf("begin: %w", err), w.close())
+	ctx = context.WithoutCancel(ctx)
+	begun, err := s.try(ctx, begin, do)
+	if err != nil && begun {
+		if _, rollback := s.conn.ExecContext(ctx, "ROLLBACK"); rollback != nil {
+			_ = s.close()
+			return fmt.Errorf("%v; roll back: %w", err, rollback) //nolint:errorlint // nobody can say how it ended, whatever err is
+		}
 	}
-	if err := do(w); err != nil {
-		_, rollback := w.conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
-		return errors.Join(err, rollback, w.close())
+	if s.lend || err != nil && !isBusy(err) && !errors.Is(err, errLocked) {
+		_ = s.close() // what is committed stays committed
 	}
-	if _, err := w.ExecContext(context.WithoutCancel(ctx), "COMMIT"); err != nil {
-		_, rollback := w.conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
-		return errors.Join(fmt.Errorf("commit: %w", err), rollback, w.close())
-	}
-	if w.lend {
-		_ = w.close() // what is committed stays committed
-	}
-	return nil
+	return err
 }
 
-func (w *writer) close() error {
-	if w.conn == nil {
+func (s *session) try(ctx context.Context, begin string, do func(context.Context, execer) error) (begun bool, err error) {
+	if _, err := s.ExecContext(ctx, begin); err != nil {
+		return false, fmt.Errorf("begin: %w", err)
+	}
+	if err := do(ctx, s); err != nil {
+		return true, err
+	}
+	if _, err := s.ExecContext(ctx, "COMMIT"); err != nil {
+		return true, fmt.Errorf("commit: %w", err)
+	}
+	return true, nil
+}
+
+func (s *session) close() error {
+	if s.conn == nil {
 		return nil
 	}
 	var errs []error
-	for _, s := range w.stmts {
-		errs = append(errs, s.Close())
+	for _, stmt := range s.stmts {
+		errs = append(errs, stmt.Close())
 	}
-	errs = append(errs, w.conn.Close())
-	w.conn, w.stmts = nil, nil
+	errs = append(errs, s.conn.Close())
+	s.conn, s.stmts = nil, nil
 	return errors.Join(errs...)
 }
 
-func (w *writer) prepared(ctx context.Context, query string) (*sql.Stmt, error) {
-	if s := w.stmts[query]; s != nil {
-		return s, nil
+func (s *session) prepared(ctx context.Context, query string) (*sql.Stmt, error) {
+	if stmt := s.stmts[query]; stmt != nil {
+		return stmt, nil
 	}
-	s, err := w.conn.PrepareContext(ctx, query)
+	stmt, err := s.conn.PrepareContext(ctx, query)
 	if err != nil {
 		return nil, fmt.Errorf("prepare: %w", err)
 	}
-	w.stmts[query] = s
-	return s, nil
+	s.stmts[query] = stmt
+	return stmt, nil
 }
 
 // ExecContext runs a prepared statement.
-func (w *writer) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	s, err := w.prepared(ctx, query) //nolint:sqlclosecheck // it stays prepared until the writer closes
+func (s *session) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	stmt, err := s.prepared(ctx, query) //nolint:sqlclosecheck // it stays prepared until the session closes
 	if err != nil {
 		return nil, err
 	}
-	return s.ExecContext(ctx, args...)
+	return stmt.ExecContext(ctx, args...)
 }
 
 // QueryContext runs a prepared statement.
-func (w *writer) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	s, err := w.prepared(ctx, query) //nolint:sqlclosecheck // it stays prepared until the writer closes
+func (s *session) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	stmt, err := s.prepared(ctx, query) //nolint:sqlclosecheck // it stays prepared until the session closes
 	if err != nil {
 		return nil, err
 	}
-	return s.QueryContext(ctx, args...)
+	return stmt.QueryContext(ctx, args...)
 }
 
 // QueryRowContext runs a prepared statement.
-func (w *writer) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	s, err := w.prepared(ctx, query) //nolint:sqlclosecheck // it stays prepared until the writer closes
+func (s *session) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	stmt, err := s.prepared(ctx, query) //nolint:sqlclosecheck // it stays prepared until the session closes
 	if err != nil {
-		return w.conn.QueryRowContext(ctx, query, args...) // it fails the same way, and the row says so
+		return s.conn.QueryRowContext(ctx, query, args...) // it fails the same way, and the row says so
 	}
-	return s.QueryRowContext(ctx, args...)
+	return stmt.QueryRowContext(ctx, args...)
 }

@@ -4,174 +4,146 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
+	"sync"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/lane"
 )
 
-// step is a Create or a Swap on its way.
+// Steps that come together travel together: one transaction reads all their rows,
+// decides each step, and writes what has changed, in one flush.
+//
+// It takes the write lock only when it writes, so that a trip which meets nothing
+// but keys that exist locks nothing. SQLite grants the lock that late only if
+// nobody has written since the trip began to read. If it does not, or if somebody
+// has the lock, the steps that were to write travel again, in a lane that waits
+// for the lock; all others have their answers. So no replay waits for a writer.
+
+// step is a Create or a Swap.
 type step struct {
 	create bool
 	r      retrysafe.Record
 }
 
-type answer = lane.Answer[retrysafe.Record]
-
-// send does the steps of one batch in one transaction, and so in one flush. A
-// step that is refused is refused by itself; only if the transaction cannot be
-// finished do all members get its error, and none was applied, unless it was the
-// commit that failed: then nobody can say.
-func (s *Store) send(ctx context.Context, steps []step) (answers []answer) {
-	if err := s.writer.inTx(ctx, s.db, func(w *writer) (err error) {
-		answers, err = s.apply(ctx, w, steps)
-		return err
-	}); err != nil {
-		answers = make([]answer, len(steps))
-		for i := range answers {
-			answers[i].Err = err
-		}
-	}
-	return answers
+// queued is a step on its way, with its row. The row's record becomes its answer.
+type queued struct {
+	step
+	row row
 }
 
-// row is what a batch knows of one key: as it was read, and as its own steps
-// have left it since.
-type row struct {
-	id      []byte
-	rec     retrysafe.Record
-	exists  bool
-	err     error // it cannot be read
-	changed bool
+type (
+	trips  = lane.Lane[*queued, *retrysafe.Record]
+	answer = lane.Answer[*retrysafe.Record]
+)
+
+var (
+	// errLocked is what a step gets that is to travel again.
+	errLocked = errors.New("sqlitestore: somebody else is writing")
+	errState  = errors.New("sqlitestore: the record has no state")
+)
+
+var spare = sync.Pool{New: func() any { return new(queued) }}
+
+// do takes a step along on a trip.
+func (s *Store) do(ctx context.Context, create bool, r *retrysafe.Record) (retrysafe.Record, error) {
+	if r.State == 0 {
+		return retrysafe.Record{}, errState // it would fail the whole trip
+	}
+	q := spare.Get().(*queued)
+	q.create, q.r = create, *r
+	q.row.id = id(idOf(r.Ref))
+	got, err := s.steps.Do(ctx, q)
+	if errors.Is(err, errLocked) {
+		got, err = s.waits.Do(ctx, q)
+	}
+	if got == nil { // perhaps because ctx has ended, and q is still on its way
+		return retrysafe.Record{}, err
+	}
+	answer := *got
+	*q = queued{}
+	spare.Put(q)
+	return answer, err
 }
 
-// apply does steps inside a transaction that holds the write lock: it reads all
-// their rows, decides each step in turn, and writes what has changed. Two steps
-// on one key see each other.
-func (s *Store) apply(ctx context.Context, tx execer, steps []step) ([]answer, error) {
-	rows := make(map[string]*row, len(steps))
-	of := make([]*row, len(steps))
-	order := make([]*row, 0, len(steps))
-	for i := range steps {
-		id := idOf(steps[i].r.Ref)
-		if rows[string(id)] == nil {
-			rows[string(id)] = &row{id: id}
-			order = append(order, rows[string(id)])
+// send makes a trip that waits for nobody. A step that is refused is refused by
+// itself; only if the transaction cannot be finished do all that were to write get
+// its error, and none was applied, unless it was the commit that failed: then
+// nobody can say.
+func (s *Store) send(ctx context.Context, steps []*queued) []answer {
+	b := newBatch(steps)
+	defer b.release()
+	locked := false
+	err := s.writer.tx(ctx, "BEGIN", func(ctx context.Context, tx execer) error {
+		if err := s.decide(ctx, tx, b); err != nil || !b.changed() {
+			return err
 		}
-		of[i] = rows[string(id)]
+		if locked = s.turn.TryLock(); !locked {
+			return errLocked
+		}
+		return b.write(ctx, tx)
+	})
+	if locked {
+		s.turn.Unlock()
 	}
-	if err := s.read(ctx, tx, rows, order); err != nil {
+	if isBusy(err) {
+		err = errLocked
+	}
+	return b.answered(s.explain(ctx, err))
+}
+
+// sendLocked makes a trip that waits for the write lock.
+func (s *Store) sendLocked(ctx context.Context, steps []*queued) []answer {
+	b := newBatch(steps)
+	defer b.release()
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	err := s.waiter.tx(ctx, "BEGIN IMMEDIATE", func(ctx context.Context, tx execer) error {
+		if err := s.decide(ctx, tx, b); err != nil {
+			return err
+		}
+		return b.write(ctx, tx)
+	})
+	return b.answered(s.explain(ctx, err))
+}
+
+// apply does steps inside a transaction of the caller's.
+func (s *Store) apply(ctx context.Context, tx execer, steps []step) ([]lane.Answer[retrysafe.Record], error) {
+	all := make([]*queued, len(steps))
+	for i, st := range steps {
+		all[i] = &queued{step: st, row: row{id: id(idOf(st.r.Ref))}}
+	}
+	b := newBatch(all)
+	defer b.release()
+	if err := s.decide(ctx, tx, b); err != nil {
 		return nil, err
 	}
-	answers := make([]answer, len(steps))
-	fence := int64(-1)
-	for i := range steps {
-		if steps[i].create && !of[i].exists && fence < 0 {
-			if err := tx.QueryRowContext(ctx, selectFence).Scan(&fence); err != nil {
-				return nil, fmt.Errorf("read fence: %w", err)
-			}
+	if err := b.write(ctx, tx); err != nil {
+		return nil, err
+	}
+	got := make([]lane.Answer[retrysafe.Record], len(steps))
+	for i, a := range b.answers {
+		if got[i].Err = a.Err; a.Value != nil {
+			got[i].Value = *a.Value
 		}
-		got, err := s.decide(of[i], &steps[i], fence)
-		answers[i] = answer{Value: got, Err: err}
 	}
-	return answers, s.write(ctx, tx, order)
-}
-
-// decide does one step on a row in memory.
-func (s *Store) decide(at *row, st *step, fence int64) (retrysafe.Record, error) {
-	now := s.now()
-	stored := at.rec
-	stored.ReadAt = now
-	switch {
-	case at.err != nil:
-		return retrysafe.Record{}, at.err
-	case st.create && !at.exists:
-		at.rec = st.r
-		at.rec.CreatedAt = now
-		stamp(&at.rec, now, max(fence+1, now.UnixMicro()))
-	case !at.exists:
-		return retrysafe.Record{}, retrysafe.ErrNotFound
-	case st.create && stored.Owner == st.r.Owner && !st.r.Owner.IsZero():
-		return stored, nil
-	case st.create:
-		return stored, retrysafe.ErrExists
-	case stored.Revision != st.r.Revision || stored.Owner != st.r.Owner:
-		return stored, retrysafe.ErrConflict
-	default:
-		at.rec = retrysafe.Swapped(&stored, &st.r, now)
-		stamp(&at.rec, now, max(stored.Revision+1, now.UnixMicro()))
-	}
-	at.exists, at.changed = true, true
-	got := at.rec
-	got.ReadAt = now
 	return got, nil
 }
 
-// stamp sets what every write moves.
-func stamp(r *retrysafe.Record, now time.Time, revision int64) {
-	r.UpdatedAt, r.Deadline, r.Revision = now, now.Add(r.Term).Truncate(time.Microsecond), revision
-	r.Claim, r.Term, r.ReadAt = retrysafe.Owner{}, 0, time.Time{}
-}
-
-// chunk is how many rows one statement reads or writes. There is one statement
-// for each power of two up to it, so that few are ever prepared.
-const chunk = 64
-
-func (s *Store) read(ctx context.Context, tx execer, rows map[string]*row, order []*row) error {
-	for part := range parts(order) {
-		args := make([]any, size(len(part)))
-		for i, r := range part {
-			args[i] = r.id
-		} // the rest stays NULL, which is in no list
-		if err := scan(ctx, tx, rows, selectKeys[len(args)], args); err != nil {
-			return fmt.Errorf("read keys: %w", err)
-		}
+// decide reads the rows of a batch and does its steps on them, in turn. Two steps
+// on one key see each other.
+func (s *Store) decide(ctx context.Context, tx execer, b *batch) error {
+	if err := b.read(ctx, tx); err != nil {
+		return fmt.Errorf("read keys: %w", err)
 	}
-	return nil
-}
-
-func scan(ctx context.Context, tx execer, rows map[string]*row, query string, args []any) error {
-	found, err := tx.QueryContext(ctx, query, args...)
-	if err != nil {
-		return err
-	}
-	defer found.Close()
-	for found.Next() {
-		var id, rec []byte
-		if err := found.Scan(&id, &rec); err != nil {
-			return err
+	now, fence := s.now(), int64(-1)
+	for i, q := range b.steps {
+		at := b.rowOf(i)
+		if q.create && !at.exists && fence < 0 {
+			if err := tx.QueryRowContext(ctx, selectFence).Scan(&fence); err != nil {
+				return fmt.Errorf("read fence: %w", err)
+			}
 		}
-		r := rows[string(id)]
-		r.exists = true
-		r.rec, r.err = retrysafe.DecodeRecord(rec)
-	}
-	return found.Err()
-}
-
-func (s *Store) write(ctx context.Context, tx execer, order []*row) error {
-	changed := order[:0]
-	for _, r := range order {
-		if r.changed {
-			changed = append(changed, r)
-		}
-	}
-	for len(changed) > 0 {
-		n := size(len(changed))
-		if n > len(changed) {
-			n /= 2
-		}
-		args := make([]any, 0, 7*n)
-		for _, r := range changed[:n] {
-			args = append(args, r.id, []byte(r.rec.Scope), r.rec.State, r.rec.Owner[:], r.rec.Revision, r.rec.Deadline.UnixMicro(), retrysafe.AppendRecord(nil, &r.rec))
-		}
-		res, err := tx.ExecContext(ctx, upsertKeys[n], args...)
-		if err != nil {
-			return fmt.Errorf("write keys: %w", err)
-		}
-		if wrote, err := res.RowsAffected(); err != nil || wrote != int64(n) {
-			return errors.Join(fmt.Errorf("write keys: %d of %d rows", wrote, n), err)
-		}
-		changed = changed[n:]
+		b.answer(i, now, at.take(&q.step, now, fence))
 	}
 	return nil
 }

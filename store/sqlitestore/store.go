@@ -3,16 +3,14 @@ package sqlitestore
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"database/sql"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/lane"
 )
 
 var (
@@ -27,38 +25,56 @@ type Options struct {
 	MaxBatch int
 	// MaxQueue is how many steps may wait for the next transaction. Default 10,000.
 	MaxQueue int
-	// Timeout bounds one transaction. Default 10 s.
+	// Timeout bounds how long a transaction waits for a connection. For the write
+	// lock it waits as long as the connection's busy timeout says. Default 10 s.
 	Timeout time.Duration
 	// SkipMigrations leaves the schema to others.
 	SkipMigrations bool
 }
 
+func (o *Options) check() error {
+	if o != nil && (o.MaxBatch < 0 || o.MaxQueue < 0 || o.Timeout < 0) {
+		return errors.New("sqlitestore: an option is negative")
+	}
+	return nil
+}
+
 // Store keeps records in a SQLite database. It is safe for concurrent use.
 type Store struct {
 	db     *sql.DB
-	steps  lane.Lane[step, retrysafe.Record]
-	writer writer // of the lane's trips
+	ownDB  bool
+	steps  trips
+	writer session    // of steps
+	waits  trips      // of steps that have to wait for the write lock
+	waiter session    // of waits
+	turn   sync.Mutex // of the writers in this process; others are SQLite's to keep apart
 	reads  *sql.Stmt
+	held   holds        // keys of open transactions
 	clock  atomic.Int64 // the latest time seen, in microseconds: time does not go back
 }
 
-// New returns a store over db, whose connections must be configured as [Open]
-// does: write-ahead log, synchronous=FULL, a busy timeout. It migrates the
-// schema unless told otherwise. Opts may be nil. Closing db is the caller's.
+// New returns a store over db, which must be opened with the driver "sqlite" and
+// configured as [DSN] does. It migrates the schema unless told otherwise. Opts may
+// be nil. The store keeps up to two connections for itself if there are enough.
+// Closing db is the caller's, after the store.
 func New(ctx context.Context, db *sql.DB, opts *Options) (*Store, error) {
 	var o Options
 	if opts != nil {
 		o = *opts
 	}
-	if o.MaxBatch < 0 || o.MaxQueue < 0 || o.Timeout < 0 {
-		return nil, errors.New("sqlitestore: an option is negative")
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	s := &Store{db: db}
-	s.writer.lend = db.Stats().MaxOpenConnections == 1
-	s.steps.Send = s.send
-	s.steps.Most = cmp.Or(o.MaxBatch, 256)
-	s.steps.Queue = cmp.Or(o.MaxQueue, 10_000)
-	s.steps.Timeout = cmp.Or(o.Timeout, 10*time.Second)
+	most := db.Stats().MaxOpenConnections
+	s.writer = session{db: db, lend: most > 0 && most < fewConns}
+	s.waiter = s.writer
+	s.steps.Send, s.waits.Send = s.send, s.sendLocked
+	for _, l := range []*trips{&s.steps, &s.waits} {
+		l.Most = cmp.Or(o.MaxBatch, 256)
+		l.Queue = cmp.Or(o.MaxQueue, 10_000)
+		l.Timeout = cmp.Or(o.Timeout, 10*time.Second)
+	}
 	if !o.SkipMigrations {
 		if err := Migrate(ctx, db); err != nil {
 			return nil, err
@@ -66,7 +82,7 @@ func New(ctx context.Context, db *sql.DB, opts *Options) (*Store, error) {
 	}
 	var err error
 	if s.reads, err = db.PrepareContext(ctx, selectKey); err != nil {
-		return nil, fmt.Errorf("sqlitestore: prepare: %w", err)
+		return nil, fmt.Errorf("sqlitestore: prepare: %w", s.explain(ctx, err))
 	}
 	return s, nil
 }
@@ -84,48 +100,31 @@ func (s *Store) now() time.Time {
 	}
 }
 
-// idOf is the primary key of a ref: half of a SHA-256 over scope and key, each
-// behind its length.
-func idOf(ref retrysafe.Ref) []byte {
-	b := make([]byte, 0, 128)
-	b = binary.BigEndian.AppendUint32(b, uint32(len(ref.Scope)))
-	b = append(append(b, ref.Scope...), ref.Key...)
-	sum := sha256.Sum256(b)
-	return sum[:16]
-}
-
-// Create implements [retrysafe.Store]. A key that exists costs one read, and no
-// write lock.
+// Create implements [retrysafe.Store]. A key that exists costs one read, which
+// those that come together share, and waits for no writer.
 func (s *Store) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	got, err := s.Load(ctx, r.Ref)
-	switch {
-	case err == nil && got.Owner == r.Owner && !r.Owner.IsZero():
-		return got, nil
-	case err == nil:
-		return got, retrysafe.ErrExists
-	case !errors.Is(err, retrysafe.ErrNotFound):
-		return got, err
-	}
-	return s.steps.Do(ctx, step{create: true, r: r})
+	return s.do(ctx, true, &r)
 }
 
 // Swap implements [retrysafe.Swapper].
 func (s *Store) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return s.steps.Do(ctx, step{r: r})
+	return s.do(ctx, false, &r)
 }
 
 // Load implements [retrysafe.Store].
 func (s *Store) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
-	return decode(s.reads.QueryRowContext(ctx, idOf(ref)), s.now)
+	r, err := decode(s.reads.QueryRowContext(ctx, idOf(ref)), s.now)
+	if err == nil && r.Ref != ref {
+		return retrysafe.Record{}, errOther
+	}
+	return r, s.explain(ctx, err)
 }
 
-// Count implements [retrysafe.Counter].
-func (s *Store) Count(ctx context.Context, scope string) (n int, err error) {
-	if err := s.db.QueryRowContext(ctx, countKeys, []byte(scope)).Scan(&n); err != nil {
-		return 0, fmt.Errorf("count keys: %w", err)
-	}
-	return n, nil
-}
+// fewConns is how many connections are too few to keep any.
+const fewConns = 4
+
+// errOther is for the second of two keys with one id.
+var errOther = fmt.Errorf("%w: another key has the same hash", retrysafe.ErrUnreadable)
 
 func decode(row *sql.Row, now func() time.Time) (retrysafe.Record, error) {
 	var b []byte

@@ -18,7 +18,7 @@ CREATE TABLE {keys} (
     checkpoint bytea    NOT NULL,
     head       bytea    NOT NULL,             -- scope, key, operation, fingerprint, request; fixed for one attempt
     CONSTRAINT retrysafe_keys_sane CHECK (state > 0 AND revision > 0 AND keep >= 0)
-) WITH (fillfactor = 32);
+) WITH (fillfactor = 31);
 
 -- What is due is found by how long it is kept and when its lease ended. A row is
 -- filed once, when it is reserved, and only a rare one is ever moved. The condition

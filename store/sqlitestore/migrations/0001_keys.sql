@@ -1,20 +1,20 @@
 -- One row for each key. The record itself is in rec, encoded with its version and
--- a checksum; the columns beside it are those that a step compares or a list
--- selects by. Times are microseconds since 1970, by the machine's clock.
+-- a checksum; the columns beside it are those that a row is found by.
+--
+-- Rows are appended in the order of their creation, so that those of one
+-- transaction share their pages; only the small index on id is written all over.
 CREATE TABLE retrysafe_keys (
-    id       BLOB    NOT NULL PRIMARY KEY CHECK (length(id) = 16), -- hash of scope and key, so that neither is limited
-    scope    BLOB    NOT NULL,
-    state    INTEGER NOT NULL CHECK (state BETWEEN 1 AND 255),
-    owner    BLOB    NOT NULL CHECK (length(owner) = 16),
-    revision INTEGER NOT NULL CHECK (revision > 0),
-    deadline INTEGER NOT NULL,
-    rec      BLOB    NOT NULL
-) WITHOUT ROWID;
-
--- What may be forgotten, by its time: 3 is completed, 4 retryable, 6 expired.
-CREATE INDEX retrysafe_keys_forget ON retrysafe_keys (deadline) WHERE state IN (3, 4, 6);
--- What is accepted (1), in progress (2) or unknown (5) and due.
-CREATE INDEX retrysafe_keys_due ON retrysafe_keys (deadline) WHERE state IN (1, 2, 5);
+    row      INTEGER PRIMARY KEY,
+    id       BLOB    NOT NULL, -- 4 bytes of a hash of the scope, 12 of scope and key
+    due      INTEGER NOT NULL CHECK (due >= 1 << 56), -- the state in the high byte, the deadline in the others: one number is cheap to find
+    rec      BLOB    NOT NULL,
+    -- For people to read; they take no room.
+    state    INTEGER AS (due >> 56) VIRTUAL,
+    deadline INTEGER AS (due & ~(255 << 56)) VIRTUAL -- in microseconds since 1970, by the machine's clock
+);
+CREATE UNIQUE INDEX retrysafe_keys_id ON retrysafe_keys (id);
+-- What is due. Each state has an end of its own, to which rows are appended.
+CREATE INDEX retrysafe_keys_due ON retrysafe_keys (due);
 
 -- The highest revision that was ever purged. A key that is created again starts
 -- above it, whatever the clock says: revisions never repeat.

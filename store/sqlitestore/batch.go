@@ -1,0 +1,207 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// batch is some steps and the rows that they are about, each row once.
+type batch struct {
+	steps   []*queued
+	answers []answer
+	rows    []*row
+	of      []int // for each step, which row
+	known   map[id]int
+
+	keys, inserts, updates []any
+	buf                    []byte // encoded records; a driver copies what it is given
+}
+
+var batches = sync.Pool{New: func() any { return &batch{known: make(map[id]int)} }}
+
+// newBatch returns a batch of steps. Those who share a key share the row of the
+// first of them.
+func newBatch(steps []*queued) *batch {
+	b := batches.Get().(*batch)
+	b.steps, b.answers = steps, make([]answer, len(steps))
+	for _, q := range steps {
+		n, known := b.known[q.row.id]
+		if !known {
+			n = len(b.rows)
+			b.known[q.row.id] = n
+			b.rows = append(b.rows, &q.row)
+		}
+		b.of = append(b.of, n)
+	}
+	return b
+}
+
+func (b *batch) release() {
+	b.drop()
+	b.steps, b.answers, b.keys = nil, nil, emptied(b.keys)
+	b.rows, b.of = emptied(b.rows), b.of[:0]
+	clear(b.known)
+	if cap(b.buf) <= 2*maxEncoded {
+		batches.Put(b)
+	}
+}
+
+// drop forgets what is to be written.
+func (b *batch) drop() {
+	b.inserts, b.updates, b.buf = emptied(b.inserts), emptied(b.updates), b.buf[:0]
+}
+
+func emptied[T any](s []T) []T {
+	clear(s)
+	return s[:0]
+}
+
+func (b *batch) rowOf(step int) *row { return b.rows[b.of[step]] }
+
+// changed reports whether there is anything to write.
+func (b *batch) changed() bool {
+	return slices.ContainsFunc(b.rows, func(at *row) bool { return at.changed })
+}
+
+// answer sets what a step gets: err, and the record as it is now if there is one.
+// Only one step of a batch can change a row, and whoever met it before, in vain,
+// may as well have met it after.
+func (b *batch) answer(step int, now time.Time, err error) {
+	b.answers[step] = answer{Err: err}
+	at, own := b.rowOf(step), &b.steps[step].row
+	if !at.exists || at.err != nil {
+		return
+	}
+	at.rec.ReadAt = now
+	if own != at {
+		own.rec = at.rec
+	}
+	b.answers[step].Value = &own.rec
+}
+
+// answered returns the answers. If there is an err, it is what all get whose rows
+// were to change, or who have no answer yet.
+func (b *batch) answered(err error) []answer {
+	if err == nil {
+		return b.answers
+	}
+	for i, a := range b.answers {
+		if b.rowOf(i).changed || a.Value == nil && a.Err == nil {
+			b.answers[i] = answer{Err: err}
+		}
+	}
+	return b.answers
+}
+
+// read reads all rows.
+func (b *batch) read(ctx context.Context, tx execer) error {
+	for some := range slices.Chunk(b.rows, chunk) {
+		b.keys = b.keys[:0]
+		for _, at := range some {
+			*at = row{id: at.id}
+			b.keys = append(b.keys, at.id[:])
+		}
+		for len(b.keys) < size(len(some)) {
+			b.keys = append(b.keys, nil) // finds nothing
+		}
+		if err := b.scan(ctx, tx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *batch) scan(ctx context.Context, tx execer) error {
+	rows, err := tx.QueryContext(ctx, selectKeys[len(b.keys)], b.keys...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	var number int64
+	var key sql.RawBytes
+	for rows.Next() {
+		var rec []byte
+		if err := rows.Scan(&number, &key, &rec); err != nil {
+			return err
+		}
+		if len(key) != len(id{}) {
+			return errors.New("an id of another size")
+		}
+		at := b.rows[b.known[id(key)]]
+		at.number, at.exists = number, true
+		at.rec, at.err = retrysafe.DecodeRecord(rec)
+	}
+	return rows.Err()
+}
+
+// maxEncoded is how many bytes of encoded records are held before they are
+// written. One record may be larger.
+const maxEncoded = 1 << 20
+
+// write stores what has changed.
+func (b *batch) write(ctx context.Context, tx execer) error {
+	for _, at := range b.rows {
+		if !at.changed {
+			continue
+		}
+		start := len(b.buf)
+		b.buf = retrysafe.AppendRecord(b.buf, &at.rec)
+		rec := b.buf[start:len(b.buf):len(b.buf)]
+		due := dueOf(&at.rec)
+		if at.number == 0 {
+			b.inserts = append(b.inserts, at.id[:], due, rec)
+		} else {
+			b.updates = append(b.updates, due, rec, at.number)
+		}
+		if len(b.buf) >= maxEncoded {
+			if err := b.flush(ctx, tx); err != nil {
+				return err
+			}
+		}
+	}
+	return b.flush(ctx, tx)
+}
+
+func (b *batch) flush(ctx context.Context, tx execer) error {
+	defer b.drop()
+	if err := execMany(ctx, tx, insertKeys, 3, b.inserts); err != nil {
+		return err
+	}
+	return execMany(ctx, tx, updateKeys, 3, b.updates)
+}
+
+// execMany runs a statement that writes rows of so many columns, as often as it
+// takes.
+func execMany(ctx context.Context, tx execer, statement sized, columns int, args []any) error {
+	for len(args) > 0 {
+		rows := len(args) / columns
+		n := size(rows)
+		if n > rows {
+			n /= 2
+		}
+		if err := exec(ctx, tx, n, statement[n], args[:n*columns]...); err != nil {
+			return err
+		}
+		args = args[n*columns:]
+	}
+	return nil
+}
+
+// exec runs a statement that writes n rows.
+func exec(ctx context.Context, tx execer, n int, query string, args ...any) error {
+	res, err := tx.ExecContext(ctx, query, args...)
+	if err != nil {
+		return fmt.Errorf("write keys: %w", err)
+	}
+	if wrote, err := res.RowsAffected(); err != nil || wrote != int64(n) {
+		return errors.Join(fmt.Errorf("write keys: %d of %d rows", wrote, n), err)
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package sqlitestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"modernc.org/sqlite"
+)
+
+// SQLite's result codes that mean something here.
+const (
+	codeError    = 1 // of the statement: a table or a column is not there
+	codeBusy     = 5
+	codeReadOnly = 8
+	codeDamaged  = 11
+	codeFull     = 13
+	codeNoDB     = 26
+)
+
+// codeOf returns SQLite's result code, without what it adds to say why, or zero.
+func codeOf(err error) int {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		return e.Code() & 0xff
+	}
+	return 0
+}
+
+// isBusy reports whether somebody else has the write lock, or has written since.
+func isBusy(err error) bool { return codeOf(err) == codeBusy }
+
+// explain adds what to do to errors that a user can do something about.
+func (s *Store) explain(ctx context.Context, err error) error {
+	var hint string
+	switch codeOf(err) {
+	case codeError:
+		if newer := s.newer(ctx); newer != nil {
+			return fmt.Errorf("%w: %w", newer, err)
+		}
+		hint = "the schema is not there or not this program's; run the migrations"
+	case codeBusy:
+		hint = "another writer keeps the database for longer than the busy timeout"
+	case codeReadOnly:
+		hint = "this process may not write the database file, or its folder"
+	case codeFull:
+		hint = "the disk is full"
+	case codeDamaged, codeNoDB:
+		hint = "the file is damaged or no SQLite database; restore a backup"
+	default:
+		return err
+	}
+	return fmt.Errorf("%w (%s)", err, hint)
+}
+
+// newer returns ErrNewerSchema if somebody has migrated the database since.
+func (s *Store) newer(ctx context.Context) error {
+	all, err := allMigrations()
+	if err != nil {
+		return nil //nolint:nilerr // it is the first error that counts
+	}
+	if _, err := version(ctx, s.db, all); errors.Is(err, ErrNewerSchema) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,25 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// ID returns what the row of a ref is found by.
+func ID(ref retrysafe.Ref) []byte { return idOf(ref) }
+
+// MigrateOn migrates as a later version of this program would, that has these
+// migrations more.
+func MigrateOn(ctx context.Context, db *sql.DB, more ...string) error {
+	all, err := allMigrations()
+	if err != nil {
+		return err
+	}
+	for _, script := range more {
+		last := all[len(all)-1].version
+		all = append(all, migration{last + 1, "a later one", script})
+	}
+	return migrateTo(ctx, db, all)
+}

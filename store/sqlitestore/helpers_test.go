@@ -1,0 +1,88 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/sqlitestore"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// one returns the value that a query finds.
+func one[T any](t *testing.T, db *sql.DB, query string, args ...any) (v T) {
+	t.Helper()
+	if err := db.QueryRowContext(t.Context(), query, args...).Scan(&v); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return v
+}
+
+func exec(t *testing.T, db *sql.DB, query string, args ...any) {
+	t.Helper()
+	if _, err := db.ExecContext(t.Context(), query, args...); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+}
+
+// fresh is the reservation of a key that keyed calls for.
+func fresh(key string) retrysafe.Record {
+	c := keyed(key)
+	return retrysafe.Record{
+		Ref: c.Ref, Operation: c.Operation, Fingerprint: c.Fingerprint, State: retrysafe.InProgress, Version: retrysafe.RecordVersion,
+		Owner: retrysafe.Owner{1}, Attempt: 1, Term: time.Minute, Retain: time.Hour,
+	}
+}
+
+// done is r with an answer.
+func done(r retrysafe.Record, answer string) retrysafe.Record {
+	r.State, r.Term, r.Result = retrysafe.Completed, time.Hour, &retrysafe.Result{Status: 201, Body: []byte(answer)}
+	return r
+}
+
+// put stores a key that is completed.
+func put(t *testing.T, s *sqlitestore.Store, key string) {
+	t.Helper()
+	r, err := s.Create(t.Context(), fresh(key))
+	must(t, err)
+	must(t, second(s.Swap(t.Context(), done(r, "the answer of "+key))))
+}
+
+// pays runs an operation that answers with its key.
+func pays(t *testing.T, e *retrysafe.Engine, key string, runs *int) (retrysafe.Outcome, error) {
+	t.Helper()
+	return e.Do(t.Context(), keyed(key), func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
+		*runs++
+		return retrysafe.Result{Status: 201, Body: []byte(key)}, nil
+	})
+}
+
+// pages lists all that q selects, page by page.
+func pages(t *testing.T, s *sqlitestore.Store, q retrysafe.Query) (all []retrysafe.Record) {
+	t.Helper()
+	seen := map[retrysafe.Ref]bool{}
+	for {
+		page, err := s.List(t.Context(), q)
+		must(t, err)
+		for _, r := range page {
+			if seen[r.Ref] {
+				t.Fatalf("%q is listed twice", r.Ref)
+			}
+			seen[r.Ref] = true
+		}
+		if all = append(all, page...); len(page) < q.Size() {
+			return all
+		}
+		q.After = page[len(page)-1].Ref
+	}
+}

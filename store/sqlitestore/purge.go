@@ -1,0 +1,95 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// purgeBatch is how many rows one transaction of a purge looks at. Other writers
+// wait no longer than that.
+const purgeBatch = 2000
+
+// purge goes through the rows of one state whose time has come, from the oldest
+// on.
+type purge struct {
+	now      time.Time
+	due, row int64 // where it is
+	last     int64 // where it ends
+}
+
+// Purge implements [retrysafe.Store]. It reads each record before it deletes it:
+// one that cannot be read stays. When nothing is due, nothing is locked.
+func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
+	own := session{db: s.db, lend: s.writer.lend} // so that it takes its turn with the steps, batch by batch
+	now, deleted := s.now(), 0
+	for _, state := range allStates {
+		if !state.Forgettable() {
+			continue
+		}
+		p := purge{now: now}
+		p.due, p.last = dueRange(state, now)
+		n, err := s.purge(ctx, &own, &p, limit-deleted)
+		if deleted += n; err != nil {
+			return deleted, errors.Join(fmt.Errorf("purge keys: %w", s.explain(ctx, err)), own.close())
+		}
+	}
+	return deleted, own.close()
+}
+
+func (s *Store) purge(ctx context.Context, own *session, p *purge, limit int) (deleted int, err error) {
+	for deleted < limit {
+		some := false
+		if err := s.db.QueryRowContext(ctx, existsPast, p.last, p.due, p.row).Scan(&some); err != nil || !some {
+			return deleted, err
+		}
+		n, err := s.purgeSome(ctx, own, p, min(limit-deleted, purgeBatch))
+		if err != nil {
+			return deleted, err
+		}
+		deleted += n
+	}
+	return deleted, nil
+}
+
+// purgeSome looks at the next rows and deletes those that are final and due.
+func (s *Store) purgeSome(ctx context.Context, own *session, p *purge, limit int) (deleted int, err error) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	err = own.tx(ctx, "BEGIN IMMEDIATE", func(ctx context.Context, tx execer) error {
+		due, fence, err := p.past(ctx, tx, limit)
+		if deleted = len(due); err != nil || deleted == 0 {
+			return err
+		}
+		if err := exec(ctx, tx, 1, raiseFence, fence); err != nil {
+			return err
+		}
+		return execMany(ctx, tx, deleteKeys, 1, due)
+	})
+	return deleted, err
+}
+
+// past reads the next rows whose time has come. It returns the numbers of those
+// that are to be deleted, and their highest revision.
+func (p *purge) past(ctx context.Context, tx execer, limit int) (due []any, fence int64, err error) {
+	rows, err := tx.QueryContext(ctx, selectPast, p.last, p.due, p.row, limit)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer rows.Close()
+	var key, rec sql.RawBytes
+	for rows.Next() {
+		if err := rows.Scan(&p.row, &key, &p.due, &rec); err != nil {
+			return nil, 0, err
+		}
+		r, err := retrysafe.DecodeRecord(rec)
+		if err == nil && string(idOf(r.Ref)) == string(key) && r.State.Forgettable() && !r.Deadline.After(p.now) {
+			due, fence = append(due, p.row), max(fence, r.Revision)
+		}
+	}
+	return due, fence, rows.Err()
+}
