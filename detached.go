@@ -61,8 +61,9 @@ func (d *detached) init(parent context.Context, clock Clock, limit time.Duration
 
 // EndsByDeadlineAlone reports whether the owner waits for what the context was
 // given to, and ends it afterwards: who watches its deadline need not watch its
-// channel.
-func (d *detached) EndsByDeadlineAlone() bool { return d.step }
+// channel. The values are those of a context that may be kept, while this one is
+// another step's soon.
+func (d *detached) EndsByDeadlineAlone() (values context.Context, ok bool) { return d.parent, d.step }
 
 func (d *detached) Deadline() (time.Time, bool) {
 	d.mu.Lock()

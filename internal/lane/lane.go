@@ -59,10 +59,11 @@ type ticket[Q, A any] struct {
 }
 
 // Lapsing is a context that ends by its deadline alone while its owner waits. It
-// costs a channel and a timer to watch one; here one timer serves all.
+// costs a channel and a timer to watch one; here one timer serves all. Its values
+// are another context's, which outlives it.
 type Lapsing interface {
 	context.Context
-	EndsByDeadlineAlone() bool
+	EndsByDeadlineAlone() (values context.Context, ok bool)
 }
 
 // Do takes q along on a trip and returns its answer. A caller whose ctx ends
@@ -76,7 +77,8 @@ func (l *Lane[Q, A]) Do(ctx context.Context, q Q) (A, error) {
 	t := l.ticket()
 	t.ctx, t.q = ctx, q
 	var done <-chan struct{}
-	if c, ok := ctx.(Lapsing); ok && c.EndsByDeadlineAlone() {
+	if values, ok := lapsing(ctx); ok {
+		t.ctx = values // a trip may last longer than one of its callers
 		t.deadline, _ = ctx.Deadline()
 	} else {
 		done = ctx.Done()
@@ -95,6 +97,13 @@ func (l *Lane[Q, A]) Do(ctx context.Context, q Q) (A, error) {
 		l.leave(t)
 		return none, ctx.Err()
 	}
+}
+
+func lapsing(ctx context.Context) (values context.Context, ok bool) {
+	if c, is := ctx.(Lapsing); is {
+		return c.EndsByDeadlineAlone()
+	}
+	return nil, false
 }
 
 // Wait returns when no trip is under way any more.

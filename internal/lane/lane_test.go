@@ -116,9 +116,9 @@ type lapsing struct {
 	at time.Time
 }
 
-func (c lapsing) Deadline() (time.Time, bool) { return c.at, true }
-func (lapsing) EndsByDeadlineAlone() bool     { return true }
-func (lapsing) Done() <-chan struct{}         { panic("nobody asks for the channel") }
+func (c lapsing) Deadline() (time.Time, bool)                  { return c.at, true }
+func (c lapsing) EndsByDeadlineAlone() (context.Context, bool) { return c.Context, true }
+func (lapsing) Done() <-chan struct{}                          { panic("nobody asks for the channel") }
 
 func TestDeadlinesAreKeptWithoutAChannel(t *testing.T) {
 	t.Parallel()

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -61,13 +60,11 @@ func diskPerKey(b *testing.B, s *sqlitestore.Store, keys int) {
 }
 
 // byClients calls step with 1 to b.N from a number of clients, and reports the
-// rate and the processor time.
+// rate.
 func byClients(b *testing.B, clients int, step func(i int64) error) {
 	b.Helper()
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	var before, after syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &before)
 	b.ResetTimer()
 	for range clients {
 		wg.Go(func() {
@@ -81,10 +78,7 @@ func byClients(b *testing.B, clients int, step func(i int64) error) {
 	}
 	wg.Wait()
 	b.StopTimer()
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &after)
-	cpu := after.Utime.Nano() - before.Utime.Nano() + after.Stime.Nano() - before.Stime.Nano()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "keys/s")
-	b.ReportMetric(float64(cpu)/1000/float64(b.N), "cpu-µs/key")
 }
 
 // BenchmarkFresh reserves and completes fresh keys from a number of clients.
