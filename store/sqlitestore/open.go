@@ -57,8 +57,8 @@ func Open(ctx context.Context, path string, opts *Options) (*Store, error) {
 //     survives a power failure. NORMAL would lose it.
 //   - busy_timeout=5000: whoever meets another writer waits up to five seconds.
 //   - wal_autocheckpoint=4000: the log is copied into the file when it has 4,000
-//     pages, 16 MB, instead of 1,000. Pages that many transactions wrote are copied
-//     once; it costs a sixth of the processor time less.
+//     pages, 16 MB, instead of 1,000. A page that many transactions have written is
+//     copied once, which saves a sixth of the processor time.
 //   - foreign_keys=ON: for the caller's own tables.
 //   - _txlock=immediate: a transaction takes the write lock when it begins. One
 //     that reads first may find that it cannot write any more.
