@@ -327,7 +327,7 @@ func TestFullQueueIsUnavailable(t *testing.T) {
 	t.Parallel()
 	url := testservers.Shared(t)
 	s := open(t, url, &pgstore.Options{MaxQueue: 2})
-	e, err := retrysafe.New(s, nil)
+	e, err := retrysafe.New(s, unhurried)
 	must(t, err)
 	runs := 0
 	pay := func(ctx context.Context) error {

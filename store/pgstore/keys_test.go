@@ -38,7 +38,7 @@ func TestKeysOfAnyBytes(t *testing.T) {
 	must(t, err)
 	defer lite.Close()
 	for name, s := range map[string]retrysafe.Store{"memstore": memstore.New(nil), "sqlitestore": lite, "pgstore": pg} {
-		e, err := retrysafe.New(s, nil)
+		e, err := retrysafe.New(s, unhurried)
 		must(t, err)
 		for _, replayed := range []bool{false, true} {
 			var wg sync.WaitGroup

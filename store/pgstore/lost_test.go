@@ -171,6 +171,9 @@ var patient = retrysafe.Options{
 	Policy: retrysafe.Policy{InFlight: retrysafe.Wait, Wait: patience / 2, Lease: 10 * patience},
 }
 
+// unhurried is for tests of what happens, on a machine that may be slow.
+var unhurried = &retrysafe.Options{StoreTimeout: patience, SettleTimeout: patience}
+
 var breaks = []netfault.Fault{netfault.Cut, netfault.Reset, netfault.HalfClose}
 
 // A connection breaks once, at one byte after another of all that an operation

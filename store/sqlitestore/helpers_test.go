@@ -86,3 +86,6 @@ func pages(t *testing.T, s *sqlitestore.Store, q retrysafe.Query) (all []retrysa
 		q.After = page[len(page)-1].Ref
 	}
 }
+
+// unhurried is for tests of what happens, on a machine that may be slow.
+var unhurried = &retrysafe.Options{StoreTimeout: time.Minute, SettleTimeout: time.Minute}

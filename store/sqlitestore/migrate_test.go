@@ -119,7 +119,7 @@ func TestW60_MigrationUnderLoad(t *testing.T) {
 	var steps atomic.Int64
 	for w := range acknowledged {
 		s := handles[w%len(handles)]
-		e, err := retrysafe.New(s, nil)
+		e, err := retrysafe.New(s, unhurried)
 		must(t, err)
 		load.Go(func() {
 			for n := 0; ; n++ {

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"time"
 )
 
 // session is a connection that the store keeps for itself, with its statements
@@ -16,29 +18,21 @@ type session struct {
 
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt
+	// patience is how long the connection's busy timeout told it to wait for the
+	// write lock. The session does the waiting itself.
+	patience time.Duration
 }
 
 // tx runs do in a transaction. What has begun does not end with ctx: its
 // statements are short, and nobody is to wonder how far they came. A connection on
 // which anything went wrong is not used again.
-func (s *session) tx(ctx context.Context, begin string, do func(context.Context, execer) error) (err error) {
-	if err := ctx.Err(); err != nil {
-		return err
+func (s *session) tx(ctx context.Context, begin string, do func(context.Context, execer) error) error {
+	if err := s.connect(ctx); err != nil {
+		return fmt.Errorf("connect: %w", err)
 	}
-	if s.conn == nil {
-		if s.conn, err = s.db.Conn(ctx); err != nil {
-			s.conn = nil
-			return fmt.Errorf("connect: %w", err)
-		}
-		s.stmts = make(map[string]*sql.Stmt)
-	}
-	ctx = context.WithoutCancel(ctx)
-	begun, err := s.try(ctx, begin, do)
-	if err != nil && begun {
-		if _, rollback := s.conn.ExecContext(ctx, "ROLLBACK"); rollback != nil {
-			_ = s.close()
-			return fmt.Errorf("%v; roll back: %w", err, rollback) //nolint:errorlint // nobody can say how it ended, whatever err is
-		}
+	err := s.begin(ctx, begin)
+	if err == nil {
+		err = s.finish(context.WithoutCancel(ctx), do)
 	}
 	if s.lend || err != nil && !isBusy(err) && !errors.Is(err, errLocked) {
 		_ = s.close() // what is committed stays committed
@@ -46,17 +40,60 @@ func (s *session) tx(ctx context.Context, begin string, do func(context.Context,
 	return err
 }
 
-func (s *session) try(ctx context.Context, begin string, do func(context.Context, execer) error) (begun bool, err error) {
-	if _, err := s.ExecContext(ctx, begin); err != nil {
-		return false, fmt.Errorf("begin: %w", err)
+func (s *session) connect(ctx context.Context) error {
+	if s.conn != nil {
+		return ctx.Err()
 	}
-	if err := do(ctx, s); err != nil {
-		return true, err
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return err
 	}
-	if _, err := s.ExecContext(ctx, "COMMIT"); err != nil {
-		return true, fmt.Errorf("commit: %w", err)
+	var ms int64
+	if err := conn.QueryRowContext(ctx, `PRAGMA busy_timeout`).Scan(&ms); err != nil {
+		return errors.Join(err, conn.Close())
 	}
-	return true, nil
+	if _, err := conn.ExecContext(ctx, `PRAGMA busy_timeout = 0`); err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	s.conn, s.stmts, s.patience = conn, make(map[string]*sql.Stmt), time.Duration(ms)*time.Millisecond
+	return nil
+}
+
+// begin begins a transaction, and waits for the write lock if it asks for it.
+// SQLite itself would ask ever more rarely, down to ten times a second, and never
+// meet the moment in which another process that writes all the time has let go.
+func (s *session) begin(ctx context.Context, begin string) error {
+	for start := time.Now(); ; {
+		_, err := s.ExecContext(context.WithoutCancel(ctx), begin)
+		if err == nil {
+			return nil
+		}
+		err = fmt.Errorf("begin: %w", err)
+		if !isBusy(err) || time.Since(start) >= s.patience {
+			return err
+		}
+		select {
+		case <-time.After(time.Duration(200+rand.IntN(1000)) * time.Microsecond):
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+	}
+}
+
+// finish does what the transaction is for, and commits it or rolls it back.
+func (s *session) finish(ctx context.Context, do func(context.Context, execer) error) error {
+	err := do(ctx, s)
+	if err == nil {
+		if _, err = s.ExecContext(ctx, "COMMIT"); err == nil {
+			return nil
+		}
+		err = fmt.Errorf("commit: %w", err)
+	}
+	if _, rollback := s.conn.ExecContext(ctx, "ROLLBACK"); rollback != nil {
+		_ = s.close()
+		return fmt.Errorf("%v; roll back: %w", err, rollback) //nolint:errorlint // nobody can say how it ended, whatever err is
+	}
+	return err
 }
 
 func (s *session) close() error {
@@ -67,7 +104,8 @@ func (s *session) close() error {
 	for _, stmt := range s.stmts {
 		errs = append(errs, stmt.Close())
 	}
-	errs = append(errs, s.conn.Close())
+	_, err := s.conn.ExecContext(context.Background(), fmt.Sprintf(`PRAGMA busy_timeout = %d`, s.patience.Milliseconds()))
+	errs = append(errs, err, s.conn.Close())
 	s.conn, s.stmts = nil, nil
 	return errors.Join(errs...)
 }
