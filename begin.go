@@ -17,6 +17,8 @@ type begin struct {
 	ctx context.Context
 	c   Call
 
+	accept    bool // it is to be stored for a worker, with this request
+	request   []byte
 	owner     Owner         // of the attempt that would begin
 	step      *detached     // the context of the store's steps
 	waitUntil time.Time     // set once the call waits for another attempt
@@ -53,6 +55,9 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 		return nil, nil, b.unavailable(err)
 	}
 	mine := fresh(&b.c, &e.policy, b.owner)
+	if b.accept {
+		b.queue(&mine)
+	}
 	var got Record
 	err := b.create(&mine, &got)
 	for range maxSteps {
@@ -61,6 +66,10 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 		}
 		if got.Owner == b.owner && got.State == InProgress && !got.Due() {
 			return b.start(&got)
+		}
+		if b.accept && got.Owner == b.owner && got.State == Accepted {
+			e.observe(EventAccepted, &got, 0, nil)
+			return nil, nil, e.refuse(ErrAccepted, &got)
 		}
 		switch v := decide(&b.c, &e.policy, &got); {
 		case v.do == actReplay:
@@ -120,6 +129,9 @@ func (b *begin) claim(do action, mine, got *Record) error {
 	}
 	mine.Owner = b.owner
 	next := transition(do, &b.c, &b.e.policy, *got, b.owner)
+	if b.accept {
+		b.queue(&next)
+	}
 	err := b.send(stepSwap, &next, got)
 	if b.unclear(err) {
 		b.e.orphans.add(b.owner)

@@ -47,8 +47,7 @@ type verdict struct {
 func decide(c *Call, p *Policy, r *Record) verdict {
 	refuse := func(why error) verdict { return verdict{actRefuse, why} }
 
-	// What cannot be read is never run again.
-	if r.Version == 0 || r.Version > RecordVersion || !r.State.Valid() || (r.State == Completed) != (r.Result != nil) {
+	if !readable(r) {
 		return refuse(ErrUnreadable)
 	}
 
@@ -73,12 +72,12 @@ func decide(c *Call, p *Policy, r *Record) verdict {
 	case Completed:
 		return verdict{do: actReplay}
 	case Retryable:
-		return verdict{do: actRerun}
+		return verdict{do: again(r)}
 	case Unknown:
 		return refuse(ErrUnknown)
 	case Accepted:
 		if r.Due() {
-			return verdict{do: actAbandon}
+			return verdict{do: abandoned(r)}
 		}
 		return refuse(ErrAccepted)
 	default: // InProgress
@@ -87,6 +86,12 @@ func decide(c *Call, p *Policy, r *Record) verdict {
 		}
 		return refuse(ErrInFlight)
 	}
+}
+
+// readable reports whether this program knows what the record means. What it does
+// not is never run again.
+func readable(r *Record) bool {
+	return r.Version != 0 && r.Version <= RecordVersion && r.State.Valid() && (r.State == Completed) == (r.Result != nil)
 }
 
 // match returns nil if the call is the request that the record was made for.
@@ -111,46 +116,15 @@ func match(c *Call, r *Record) error {
 	return nil
 }
 
-// lapsed says what becomes of an attempt whose lease ran out, by the record's
-// own policy. A record that asks to repeat unprotected effects is quarantined,
-// whoever wrote it.
-func lapsed(r *Record) action {
-	switch {
-	case r.Lapse == Fail:
-		return actFail
-	case r.Effects == Unprotected:
-		return actQuarantine
-	case r.Lapse == Rerun:
-		return actRerun
-	case r.Lapse == Resume:
-		return actResume
-	default:
-		return actQuarantine
-	}
-}
-
 // transition returns the record to swap in for an action that writes. It is as
 // pure as decide: owner is the nonce of the attempt that would begin.
 func transition(a action, c *Call, p *Policy, r Record, owner Owner) Record {
-	// What settles an attempt is durable.
-	r.Relaxed = false
-
-	switch a { //nolint:exhaustive // the others claim the record, below
-	case actQuarantine:
-		r.State, r.Reason, r.Term = Unknown, "lease lapsed", p.Reconcile
-		return r
-	case actFail:
-		r.State, r.Reason, r.Term = Completed, "lease lapsed", r.Retain
-		r.Result = lapsedResult
-		return r
-	case actAbandon:
-		r.State, r.Reason, r.Term = Completed, "no worker took it up", r.Retain
-		r.Result = abandonedResult
-		return r
+	if !a.claims() {
+		return laidAside(a, r, p.Reconcile).Noted("retry", lapsedReason(a))
 	}
 	next := fresh(c, p, owner)
 	next.Ref, next.Owner, next.Revision = r.Ref, r.Owner, r.Revision
-	next.Claim = owner
+	next.Claim, next.Inquiry.Notes = owner, r.Inquiry.Notes
 	if a == actRenew {
 		return next
 	}
@@ -183,20 +157,4 @@ func fresh(c *Call, p *Policy, owner Owner) Record {
 		Term:        p.Lease,
 		Retain:      retain,
 	}
-}
-
-var problemHeader = map[string][]string{"Content-Type": {"application/problem+json"}}
-
-// abandonedResult answers work that was accepted and never taken up.
-var abandonedResult = &Result{
-	Status: 408,
-	Header: problemHeader,
-	Body:   []byte(`{"type":"about:blank","title":"Request Timeout","status":408,"detail":"The request was accepted, but nobody took it up in time. It was not executed."}`),
-}
-
-// lapsedResult answers an attempt that stopped without a word, under Fail.
-var lapsedResult = &Result{
-	Status: 500,
-	Header: problemHeader,
-	Body:   []byte(`{"type":"about:blank","title":"Internal Server Error","status":500,"detail":"The attempt stopped without an answer. Whether it happened is under review; do not send it again under another key."}`),
 }

@@ -34,6 +34,7 @@ func lapse(l Lapse) func(*Record)       { return func(r *Record) { r.Lapse = l }
 func effects(e Effects) func(*Record)   { return func(r *Record) { r.Effects = e } }
 func print(f Fingerprint) func(*Record) { return func(r *Record) { r.Fingerprint = f } }
 func version(v uint8) func(*Record)     { return func(r *Record) { r.Version = v } }
+func untried(r *Record)                 { r.Attempt = 0 }
 func unanswered(r *Record)              { r.Result = nil }
 func refuse(why error) verdict          { return verdict{actRefuse, why} }
 func does(a action) verdict             { return verdict{do: a} }
@@ -53,7 +54,8 @@ func TestDecide(t *testing.T) {
 		{"a completed key past its retention is free again", found(Completed, due), Policy{}, does(actRenew)},
 		{"a completed key past its retention is gone, by policy", found(Completed, due), gone, refuse(ErrGone)},
 		{"past its retention a key binds no request", found(Completed, due, print(other)), Policy{}, does(actRenew)},
-		{"a retryable key runs", found(Retryable), Policy{}, does(actRerun)},
+		{"a retryable key runs", found(Retryable), Policy{}, does(actResume)},
+		{"a retryable key runs from the start if it is to", found(Retryable, lapse(Rerun)), Policy{}, does(actRerun)},
 		{"a retryable key past its retention is a new operation", found(Retryable, due, print(other)), gone, does(actRenew)},
 		{"an unknown key does not run", found(Unknown), Policy{}, refuse(ErrUnknown)},
 		{"an unknown key does not run however late it is", found(Unknown, due), Policy{}, refuse(ErrUnknown)},
@@ -61,7 +63,8 @@ func TestDecide(t *testing.T) {
 		{"an expired key is free again", found(Expired, print(other)), Policy{}, does(actRenew)},
 		{"an expired key is gone, by policy", found(Expired), gone, refuse(ErrGone)},
 		{"accepted work is waited for", found(Accepted), Policy{}, refuse(ErrAccepted)},
-		{"accepted work that nobody took up is given up", found(Accepted, due), Policy{}, does(actAbandon)},
+		{"accepted work that nobody took up is given up", found(Accepted, due, untried), Policy{}, does(actAbandon)},
+		{"accepted work that was tried and given up may have happened", found(Accepted, due), Policy{}, does(actQuarantine)},
 		{"an attempt in flight is not run again", found(InProgress), Policy{}, refuse(ErrInFlight)},
 		{"an attempt in flight is not run again, whatever its lapse policy", found(InProgress, effects(Keyed), lapse(Rerun)), Policy{}, refuse(ErrInFlight)},
 		{"a lapsed attempt is quarantined", found(InProgress, due), Policy{}, does(actQuarantine)},

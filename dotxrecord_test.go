@@ -32,21 +32,21 @@ func TestDoTxMeetsARecord(t *testing.T) {
 		status  int // of a replay, 0: it runs
 		attempt int
 	}{
-		"completed":              {change: in(retrysafe.Completed, time.Hour), status: 201, attempt: 1},
-		"retryable":              {change: in(retrysafe.Retryable, time.Hour), attempt: 2},
-		"retryable and due":      {change: in(retrysafe.Retryable, 0), attempt: 1},
-		"completed and due":      {change: in(retrysafe.Completed, 0), attempt: 1},
-		"expired":                {change: in(retrysafe.Expired, time.Hour), attempt: 1},
-		"expired, gone":          {change: in(retrysafe.Expired, time.Hour), policy: retrysafe.Policy{OnExpired: retrysafe.Gone}, refused: retrysafe.ErrGone},
-		"in flight":              {change: in(retrysafe.InProgress, time.Hour), refused: retrysafe.ErrInFlight},
-		"unknown":                {change: in(retrysafe.Unknown, time.Hour), refused: retrysafe.ErrUnknown},
-		"accepted":               {change: in(retrysafe.Accepted, time.Hour), refused: retrysafe.ErrAccepted},
-		"accepted and abandoned": {change: in(retrysafe.Accepted, 0), status: 408, attempt: 1},
-		"lapsed, rerun":          {change: lapsed(retrysafe.Rerun), attempt: 2},
-		"lapsed, resume":         {change: lapsed(retrysafe.Resume), attempt: 2},
-		"lapsed, quarantine":     {change: lapsed(retrysafe.Quarantine), refused: retrysafe.ErrUnknown},
-		"lapsed, fail":           {change: lapsed(retrysafe.Fail), status: 500, attempt: 1},
-		"of a newer version":     {change: func(r *retrysafe.Record) { r.Version++ }, refused: retrysafe.ErrUnreadable},
+		"completed":            {change: in(retrysafe.Completed, time.Hour), status: 201, attempt: 1},
+		"retryable":            {change: in(retrysafe.Retryable, time.Hour), attempt: 2},
+		"retryable and due":    {change: in(retrysafe.Retryable, 0), attempt: 1},
+		"completed and due":    {change: in(retrysafe.Completed, 0), attempt: 1},
+		"expired":              {change: in(retrysafe.Expired, time.Hour), attempt: 1},
+		"expired, gone":        {change: in(retrysafe.Expired, time.Hour), policy: retrysafe.Policy{OnExpired: retrysafe.Gone}, refused: retrysafe.ErrGone},
+		"in flight":            {change: in(retrysafe.InProgress, time.Hour), refused: retrysafe.ErrInFlight},
+		"unknown":              {change: in(retrysafe.Unknown, time.Hour), refused: retrysafe.ErrUnknown},
+		"accepted":             {change: in(retrysafe.Accepted, time.Hour), refused: retrysafe.ErrAccepted},
+		"accepted, tried once": {change: in(retrysafe.Accepted, 0), refused: retrysafe.ErrUnknown},
+		"lapsed, rerun":        {change: lapsed(retrysafe.Rerun), attempt: 2},
+		"lapsed, resume":       {change: lapsed(retrysafe.Resume), attempt: 2},
+		"lapsed, quarantine":   {change: lapsed(retrysafe.Quarantine), refused: retrysafe.ErrUnknown},
+		"lapsed, fail":         {change: lapsed(retrysafe.Fail), status: 500, attempt: 1},
+		"of a newer version":   {change: func(r *retrysafe.Record) { r.Version++ }, refused: retrysafe.ErrUnreadable},
 	} {
 		c.policy.Effects = retrysafe.InTx
 		b := newBank(t, c.policy)

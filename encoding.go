@@ -34,6 +34,7 @@ func AppendRecord(b []byte, r *Record) []byte {
 	for _, p := range [...][]byte{r.KeyText, r.Request, r.Checkpoint.Data} {
 		b = fields.AppendOptional(b, p)
 	}
+	b = fields.Append(b, AppendInquiry(nil, &r.Inquiry))
 	for _, n := range [...]int64{int64(r.Attempt), int64(r.Retain), r.Revision, micros(r.Deadline), micros(r.CreatedAt), micros(r.UpdatedAt)} {
 		b = binary.AppendVarint(b, n)
 	}
@@ -70,6 +71,11 @@ func DecodeRecord(b []byte) (Record, error) {
 	for _, p := range [...]*[]byte{&r.KeyText, &r.Request, &r.Checkpoint.Data} {
 		*p = d.Optional()
 	}
+	inquiry, err := DecodeInquiry(d.Bytes())
+	if err != nil {
+		return Record{}, err
+	}
+	r.Inquiry = inquiry
 	r.Attempt, r.Retain, r.Revision = int(d.Varint()), time.Duration(d.Varint()), d.Varint()
 	for _, t := range [...]*time.Time{&r.Deadline, &r.CreatedAt, &r.UpdatedAt} {
 		*t = fromMicros(d.Varint())

@@ -21,7 +21,9 @@ func fullRecord() retrysafe.Record {
 			Status: 201, Header: map[string][]string{"Location": {"/p/1"}, "X-Two": {"a", ""}, "X-None": {}},
 			Body: []byte(`{"z":1.10,"a":1e2}`), Omitted: true,
 		},
-		ProviderRef: "ch_1", Reason: "because", Retain: 24 * time.Hour, Revision: 1 << 50, Deadline: at.Add(time.Hour), CreatedAt: at, UpdatedAt: at,
+		ProviderRef: "ch_1", Reason: "because",
+		Inquiry: retrysafe.Inquiry{Tries: 3, Dead: true, Notes: []retrysafe.Note{{At: at, By: "resolver", State: retrysafe.Unknown, Text: "timed out"}, {}}},
+		Retain:  24 * time.Hour, Revision: 1 << 50, Deadline: at.Add(time.Hour), CreatedAt: at, UpdatedAt: at,
 	}
 }
 

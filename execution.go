@@ -295,7 +295,12 @@ func reasonOf(err error) string {
 	if err == nil {
 		return ""
 	}
-	s := strings.ToValidUTF8(err.Error(), "�")
+	return clean(err.Error())
+}
+
+// clean returns a text fit to be stored anywhere.
+func clean(s string) string {
+	s = strings.ToValidUTF8(s, "�")
 	s = strings.ReplaceAll(s, "\x00", "�")
 	if len(s) <= maxReason {
 		return s

@@ -373,7 +373,7 @@ func TestAcceptedWork(t *testing.T) {
 		b := setup(t, retrysafe.Policy{})
 		_, err := b.mem.Create(t.Context(), retrysafe.Record{
 			Ref: ref, Version: retrysafe.RecordVersion, State: retrysafe.Accepted, Fingerprint: print(1), Owner: retrysafe.Owner{1},
-			Attempt: 1, Request: []byte("later"), Term: time.Minute, Retain: time.Hour,
+			Request: []byte("later"), Term: time.Minute, Retain: time.Hour,
 		})
 		must(t, err)
 		if r := b.refused(t, retrysafe.ErrAccepted); r.RetryAfter <= 0 {

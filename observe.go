@@ -51,10 +51,22 @@ const (
 	// EventUnfenced: an operation declared InTx was completed outside a
 	// transaction, so a crash could have separated its effect from its answer.
 	EventUnfenced
+	// EventAccepted: an operation was stored for a worker.
+	EventAccepted
+	// EventResolved: an unknown outcome was settled by evidence.
+	EventResolved
+	// EventInquired: somebody was asked about an unknown outcome, and did not know.
+	EventInquired
+	// EventDead: an unknown outcome was given up; an operator has to look.
+	EventDead
+	// EventContradicted: something has happened that was taken not to have. An
+	// operator has to look, soon.
+	EventContradicted
 )
 
 var eventNames = [...]string{"invalid", "reserved", "retried", "replayed", "in_flight", "mismatched", "unknown", "gone",
-	"unreadable", "store_error", "lapsed", "completed", "released", "quarantined", "lost", "unsettled", "forgone", "unfenced"}
+	"unreadable", "store_error", "lapsed", "completed", "released", "quarantined", "lost", "unsettled", "forgone", "unfenced",
+	"accepted", "resolved", "inquired", "dead", "contradicted"}
 
 // String returns the kind's name.
 func (k EventKind) String() string { return nameOf(eventNames[:], uint8(k)) }

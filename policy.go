@@ -105,7 +105,12 @@ type Policy struct {
 	Wait time.Duration
 	// Reconcile is when to look again at an unknown outcome. Default 30 s.
 	Reconcile time.Duration
+	// Patience is how long accepted work waits for a worker before it is given up.
+	// Default 1 h.
+	Patience time.Duration
 }
+
+const defaultReconcile = 30 * time.Second
 
 // withDefaults returns p with every zero duration replaced by its default.
 func (p Policy) withDefaults() Policy {
@@ -118,7 +123,8 @@ func (p Policy) withDefaults() Policy {
 	def(&p.MaxRun, max(10*time.Minute, p.Lease))
 	def(&p.Retention, 24*time.Hour)
 	def(&p.Wait, 5*time.Second)
-	def(&p.Reconcile, 30*time.Second)
+	def(&p.Reconcile, defaultReconcile)
+	def(&p.Patience, time.Hour)
 	return p
 }
 
@@ -144,7 +150,7 @@ func (p Policy) Check() error {
 		return refuse("Lease %v is under %v", p.Lease, minLease)
 	case p.MaxRun < p.Lease:
 		return refuse("MaxRun %v is shorter than Lease %v", p.MaxRun, p.Lease)
-	case p.Retention <= 0 || p.Wait < 0 || p.Reconcile <= 0:
+	case p.Retention <= 0 || p.Wait < 0 || p.Reconcile <= 0 || p.Patience <= 0:
 		return refuse("a duration is negative")
 	}
 	return nil

@@ -3,6 +3,7 @@ package retrysafe
 import (
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -13,6 +14,16 @@ const RecordVersion = 1
 // A Ref names a key inside the scope that owns it. Two scopes never see each
 // other's keys. Both strings are opaque bytes to every store.
 type Ref struct{ Scope, Key string }
+
+// SystemScope returns the scope of keys that belong to retrysafe itself, such as
+// those of operators' actions. No tenant has it: a scope that begins with a zero
+// byte is refused wherever it comes from a request.
+func SystemScope(name string) string { return systemPrefix + name }
+
+const systemPrefix = "\x00retrysafe/"
+
+// System reports whether the key belongs to retrysafe itself.
+func (r Ref) System() bool { return strings.HasPrefix(r.Scope, "\x00") }
 
 // Owner is the nonce of one attempt. It lets a step whose reply was lost
 // recognise itself, and no two attempts share one.
@@ -141,6 +152,8 @@ type Record struct {
 	ProviderRef string
 	// Reason is why the record left InProgress without an answer, for operators.
 	Reason string
+	// Inquiry is what others than its owners did to the record and found out.
+	Inquiry Inquiry
 	// Term, in only: the deadline becomes the store's clock plus Term.
 	Term time.Duration
 	// Retain is how long a final answer is kept. It is stored so that a sweeper,

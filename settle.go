@@ -109,7 +109,7 @@ func (x *Execution) swap(ctx context.Context, r Record, s *settlement) (Record, 
 			x.ended(&got)
 			return got, ErrSettled
 		case is(err, ErrConflict) && mine && (got.State == InProgress || got.State == Unknown):
-			r.Revision = got.Revision
+			r.Revision, r.Inquiry = got.Revision, got.Inquiry
 			if r.ProviderRef == "" {
 				r.ProviderRef = got.ProviderRef
 			}
