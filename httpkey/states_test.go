@@ -22,7 +22,7 @@ func TestStateAccepted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, statusURL)
-		b.plant(t, func(r *retrysafe.Record) { r.State, r.Attempt = retrysafe.Accepted, 0 })
+		b.plant(t, func(r *retrysafe.Record) { r.State, r.Attempt, r.Claim = retrysafe.Accepted, 0, retrysafe.Owner{1} })
 		got := b.post(t, key, `{"a":1}`)
 		p := got.refused(t, 202, "in-flight")
 		if got.header.Get("Location") != "/status/"+key || got.header.Get("Retry-After") == "" || !p.Retryable || p.SafeNewKey {
