@@ -74,20 +74,22 @@ const never = 100 * 365 * 24 * time.Hour
 // be on its way. After the most tries the record is dead: still Unknown, and left to
 // an operator. Again is when to ask the next time.
 //
-// Evidence that an operation has happened whose record says that it did not leaves
-// the record Unknown and dead, with [ErrContradiction]: swap it in all the same.
-// Evidence that agrees with a Completed record changes nothing, and is
-// [ErrNotUnknown], as is everything about a record in another state.
+// Evidence that an operation has happened settles a Keyed one that is Retryable,
+// too: there that means no more than that it may be run again. For others it says
+// what cannot be, and leaves the record Unknown and dead, with [ErrContradiction]:
+// swap it in all the same. All else about a record that is not Unknown changes
+// nothing, and is [ErrNotUnknown].
 func Concluded(r Record, v Verdict, by string, again time.Duration, most int) (Record, error) {
 	if !readable(&r) {
 		return r, ErrUnreadable
 	}
-	if r.State == Retryable && v.Finding == Happened {
+	switch {
+	case r.State == Unknown, r.State == Retryable && v.Finding == Happened && r.Effects == Keyed:
+	case r.State == Retryable && v.Finding == Happened:
 		r.State, r.Term, r.Inquiry.Dead = Unknown, never, true
-		r.Reason = "it was run again or could have been, and has happened"
+		r.Reason = "it was taken not to have happened, and has"
 		return r.Noted(by, v.text()), ErrContradiction
-	}
-	if r.State != Unknown {
+	default:
 		return r, fmt.Errorf("%w: it is %s", ErrNotUnknown, r.State)
 	}
 	if v.ProviderRef != "" {

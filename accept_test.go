@@ -1,0 +1,172 @@
+package retrysafe_test
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/faultstore"
+)
+
+// accepts stores the call for a worker, and must be told so.
+func (b *bundle) accepts(t *testing.T) retrysafe.Record {
+	t.Helper()
+	out, err := b.Accept(t.Context(), call(), []byte("POST /payments"))
+	var refused *retrysafe.RefusedError
+	if out != nil || !errors.Is(err, retrysafe.ErrAccepted) || !errors.As(err, &refused) || refused.RetryAfter <= 0 {
+		t.Fatalf("Accept = %+v, %v; want it accepted", out, err)
+	}
+	return b.state(t)
+}
+
+func TestAcceptedWorkIsTakenUpOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{})
+		r := b.accepts(t)
+		if r.State != retrysafe.Accepted || r.Attempt != 0 || string(r.Request) != "POST /payments" || r.Deadline.Sub(r.ReadAt) != time.Hour {
+			t.Errorf("stored %+v", r)
+		}
+		if again := b.accepts(t); again.Revision != r.Revision || b.saw(retrysafe.EventAccepted) != 1 {
+			t.Error("a retry stored it again")
+		}
+		other := call()
+		other.Fingerprint = print(2)
+		if _, err := b.Accept(t.Context(), other, nil); !errors.Is(err, retrysafe.ErrMismatch) {
+			t.Errorf("another request: %v", err)
+		}
+		var workers sync.WaitGroup
+		var runs atomic.Int32
+		for range 8 {
+			workers.Go(func() {
+				x, err := b.TakeUp(t.Context(), r)
+				if err != nil {
+					if !errors.Is(err, retrysafe.ErrLost) {
+						t.Error(err)
+					}
+					return
+				}
+				runs.Add(1)
+				if x.Attempt() != 1 || string(x.Record().Request) != "POST /payments" {
+					t.Errorf("attempt %d of %q", x.Attempt(), x.Record().Request)
+				}
+				time.Sleep(time.Second)
+				b.refused(t, retrysafe.ErrInFlight)
+				if err := x.Complete(t.Context(), answer("paid")); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		workers.Wait()
+		if runs.Load() != 1 {
+			t.Errorf("%d runs", runs.Load())
+		}
+		b.replays(t, "paid")
+		if out, err := b.Accept(t.Context(), call(), nil); err != nil || !out.Replayed || string(out.Body) != "paid" {
+			t.Errorf("Accept = %+v, %v; want the answer", out, err)
+		}
+		if _, err := b.TakeUp(t.Context(), b.state(t)); !errors.Is(err, retrysafe.ErrLost) {
+			t.Errorf("TakeUp of what is done = %v", err)
+		}
+	})
+}
+
+// The worker of accepted work dies. Where another run is harmless the work waits
+// for the next worker; otherwise nobody knows.
+func TestAcceptedWorkOutlivesItsWorker(t *testing.T) {
+	t.Parallel()
+	for effects, want := range map[retrysafe.Effects]retrysafe.State{retrysafe.Keyed: retrysafe.Accepted, retrysafe.Unprotected: retrysafe.Unknown} {
+		synctest.Test(t, func(t *testing.T) {
+			p := retrysafe.Policy{Effects: effects}
+			if effects == retrysafe.Keyed {
+				p.Lapse = retrysafe.Resume
+			}
+			b := setup(t, p)
+			x, err := b.TakeUp(t.Context(), b.accepts(t))
+			must(t, err)
+			must(t, x.Save(t.Context(), retrysafe.Checkpoint{Phase: "charged"}))
+			b.crash(t)
+			if n := b.sweep(t); n != 1 || b.state(t).State != want {
+				t.Fatalf("%v: swept %d, it is %v", effects, n, b.state(t).State)
+			}
+			if want == retrysafe.Unknown {
+				must(t, x.Quarantine(t.Context(), nil)) // stop its heartbeat
+				return
+			}
+			next, err := b.TakeUp(t.Context(), b.accepts(t))
+			must(t, err)
+			if next.Attempt() != 2 || next.Checkpoint().Phase != "charged" {
+				t.Errorf("attempt %d from %+v", next.Attempt(), next.Checkpoint())
+			}
+			if err := x.Complete(t.Context(), answer("late")); !errors.Is(err, retrysafe.ErrLost) {
+				t.Errorf("the late worker's answer: %v", err)
+			}
+			must(t, next.Complete(t.Context(), answer("paid")))
+		})
+	}
+}
+
+// What the store did not confirm was not accepted, and is not lost if it was.
+func TestAcceptWhoseReplyIsLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{})
+		lost := 0
+		b.fault.Plan(func(faultstore.Step) faultstore.Fault {
+			if lost++; lost == 1 {
+				return faultstore.LoseReply
+			}
+			return faultstore.None
+		})
+		r := b.accepts(t) // it recognises itself
+		b.fault.Plan(func(faultstore.Step) faultstore.Fault { return faultstore.LoseReply })
+		if _, err := b.TakeUp(t.Context(), r); err == nil {
+			t.Error("it runs, though the store has not confirmed it")
+		}
+		b.fault.Plan(nil)
+		if s := b.state(t).State; s != retrysafe.InProgress {
+			t.Fatalf("it is %v", s)
+		}
+		time.Sleep(time.Minute)
+		if n := b.sweep(t); n != 1 { // a lease that nobody holds lapses as any other
+			t.Errorf("swept %d", n)
+		}
+	})
+}
+
+// An accepted key that expired, or was proven not to have happened, is accepted
+// again.
+func TestAcceptAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Retention: time.Hour})
+		x, err := b.TakeUp(t.Context(), b.accepts(t))
+		must(t, err)
+		must(t, x.Release(t.Context(), errors.New("not sent")))
+		r := b.accepts(t)
+		if r.Attempt != 1 || string(r.Request) != "POST /payments" {
+			t.Errorf("stored %+v", r)
+		}
+		x, err = b.TakeUp(t.Context(), r)
+		must(t, err)
+		if x.Attempt() != 2 {
+			t.Errorf("attempt %d", x.Attempt())
+		}
+		must(t, x.Complete(t.Context(), answer("paid")))
+		time.Sleep(2 * time.Hour)
+		if r := b.accepts(t); r.Attempt != 0 || r.Result != nil {
+			t.Errorf("after its retention: %+v", r)
+		}
+	})
+}
+
+func TestSystemScopes(t *testing.T) {
+	t.Parallel()
+	if own := (retrysafe.Ref{Scope: retrysafe.SystemScope("operator"), Key: "k"}); !own.System() || ref.System() {
+		t.Error("a scope of ours is taken for a tenant's, or the other way round")
+	}
+}

@@ -1,0 +1,141 @@
+package retrysafe_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/faultstore"
+)
+
+// TestSwept is the table of what becomes of a record that is due, by nothing but
+// what it says itself.
+func TestSwept(t *testing.T) {
+	t.Parallel()
+	const stays = retrysafe.State(0)
+	in := func(s retrysafe.State, e retrysafe.Effects, l retrysafe.Lapse) retrysafe.Record {
+		r := unknown(e)
+		r.State, r.Lapse, r.Reason = s, l, ""
+		return r
+	}
+	accepted := func(attempt int, e retrysafe.Effects) retrysafe.Record {
+		r := in(retrysafe.Accepted, e, 0)
+		r.Attempt, r.Request = attempt, []byte("later")
+		return r
+	}
+	taken := in(retrysafe.InProgress, retrysafe.Keyed, retrysafe.Rerun)
+	taken.Request = []byte("later")
+	early := in(retrysafe.InProgress, 0, 0)
+	early.Deadline = early.ReadAt.Add(time.Microsecond)
+	newer := in(retrysafe.InProgress, 0, 0)
+	newer.Version++
+	done := in(retrysafe.Completed, 0, 0)
+	paid := answer("paid")
+	done.Result = &paid
+	for name, c := range map[string]struct {
+		r      retrysafe.Record
+		want   retrysafe.State
+		status int
+	}{
+		"unprotected":                         {r: in(retrysafe.InProgress, 0, 0), want: retrysafe.Unknown},
+		"unprotected, whatever it says":       {r: in(retrysafe.InProgress, 0, retrysafe.Rerun), want: retrysafe.Unknown},
+		"unprotected, to be failed":           {r: in(retrysafe.InProgress, 0, retrysafe.Fail), want: retrysafe.Completed, status: 500},
+		"keyed, by default":                   {r: in(retrysafe.InProgress, retrysafe.Keyed, 0), want: retrysafe.Unknown},
+		"keyed, to be run again":              {r: in(retrysafe.InProgress, retrysafe.Keyed, retrysafe.Rerun), want: retrysafe.Retryable},
+		"keyed, to be resumed":                {r: in(retrysafe.InProgress, retrysafe.Keyed, retrysafe.Resume), want: retrysafe.Retryable},
+		"in a transaction, to be run again":   {r: in(retrysafe.InProgress, retrysafe.InTx, retrysafe.Rerun), want: retrysafe.Retryable},
+		"a worker's, to be run again":         {r: taken, want: retrysafe.Accepted},
+		"nobody took it up":                   {r: accepted(0, retrysafe.Keyed), want: retrysafe.Completed, status: 408},
+		"nobody took it up again":             {r: accepted(1, retrysafe.Keyed), want: retrysafe.Unknown},
+		"its lease has a microsecond to go":   {r: early, want: stays},
+		"it is of a newer version":            {r: newer, want: stays},
+		"it is completed":                     {r: done, want: stays},
+		"it may run again already":            {r: in(retrysafe.Retryable, 0, 0), want: stays},
+		"it is unknown: that is not ours":     {r: in(retrysafe.Unknown, 0, 0), want: stays},
+		"it is forgotten: that is the reaper": {r: in(retrysafe.Expired, 0, 0), want: stays},
+	} {
+		got, ok := retrysafe.Swept(c.r)
+		if ok != (c.want != stays) {
+			t.Errorf("%s: swept %v", name, ok)
+		}
+		if !ok {
+			continue
+		}
+		if got.State != c.want || (got.Result != nil) != (c.status != 0) || got.Result != nil && got.Result.Status != c.status {
+			t.Errorf("%s: it becomes %v, %+v", name, got.State, got.Result)
+		}
+		if got.Revision != c.r.Revision || got.Owner != c.r.Owner || !got.Claim.IsZero() || got.Term <= 0 || got.Reason == "" || len(got.Inquiry.Notes) != 1 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// sweep does what a sweeper does, once.
+func (b *bundle) sweep(t *testing.T) int {
+	t.Helper()
+	n := 0
+	found, err := b.mem.List(t.Context(), retrysafe.Query{Due: true})
+	must(t, err)
+	for _, r := range found {
+		if next, ok := retrysafe.Swept(r); ok {
+			_, err := b.mem.Swap(t.Context(), next)
+			must(t, err)
+			n++
+		}
+	}
+	return n
+}
+
+// A swept attempt that may run again goes on from its checkpoint, by the next call.
+func TestSweptAttemptIsResumed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Resume})
+		old := b.begins(t)
+		must(t, old.Save(t.Context(), retrysafe.Checkpoint{Phase: "charged", Data: []byte("ch_1")}))
+		b.crash(t)
+		if n := b.sweep(t); n != 1 || b.state(t).State != retrysafe.Retryable {
+			t.Fatalf("swept %d: %v", n, b.state(t).State)
+		}
+		x := b.begins(t)
+		if x.Attempt() != 2 || x.Checkpoint().Phase != "charged" || len(x.Record().Inquiry.Notes) != 1 {
+			t.Errorf("attempt %d from %+v", x.Attempt(), x.Checkpoint())
+		}
+		if err := old.Complete(t.Context(), answer("late")); !errors.Is(err, retrysafe.ErrLost) {
+			t.Errorf("the late owner's answer: %v", err)
+		}
+		must(t, x.Complete(t.Context(), answer("paid")))
+		b.replays(t, "paid")
+	})
+}
+
+// A late owner may settle its own Unknown, whoever has looked into it meanwhile,
+// and what they noted stays.
+func TestLateOwnerSettlesItsOwnUnknown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{})
+		x := b.begins(t)
+		b.crash(t)
+		b.fault.Plan(func(s faultstore.Step) faultstore.Fault { // it is not heard of until it completes
+			if s.Op == faultstore.Swap && s.Record.State == retrysafe.InProgress {
+				return faultstore.LoseRequest
+			}
+			return faultstore.None
+		})
+		if n := b.sweep(t); n != 1 {
+			t.Fatalf("swept %d", n)
+		}
+		asked, err := retrysafe.Concluded(b.state(t), retrysafe.Verdict{Finding: retrysafe.NotHappened}, "resolver", time.Minute, 3)
+		must(t, err)
+		_, err = b.mem.Swap(t.Context(), asked)
+		must(t, err)
+		must(t, x.Complete(t.Context(), answer("paid")))
+		b.replays(t, "paid")
+		if n := b.state(t).Inquiry.Notes; len(n) != 2 || n[1].By != "resolver" {
+			t.Errorf("noted %+v", n)
+		}
+	})
+}

@@ -1,0 +1,161 @@
+package retrysafe_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// unknown is a record whose outcome is unknown, of an operation with effects e.
+func unknown(e retrysafe.Effects) retrysafe.Record {
+	at := time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC)
+	return retrysafe.Record{
+		Ref: ref, Version: retrysafe.RecordVersion, State: retrysafe.Unknown, Effects: e, Owner: retrysafe.Owner{1}, Attempt: 1, Revision: 7,
+		Retain: time.Hour, ReadAt: at, Deadline: at, Reason: "lease lapsed",
+	}
+}
+
+// TestW56_Concluded is the table of what an unknown outcome becomes: every finding,
+// for every effect mode, with and without a proof.
+func TestW56_Concluded(t *testing.T) {
+	t.Parallel()
+	const (
+		c, r, u = retrysafe.Completed, retrysafe.Retryable, retrysafe.Unknown
+	)
+	paid, declined := answer("paid"), answer("declined")
+	for _, line := range []struct {
+		v                       retrysafe.Verdict
+		unprotected, keyed, inx retrysafe.State
+	}{
+		{retrysafe.Verdict{}, u, u, u},
+		{retrysafe.Verdict{Finding: retrysafe.Happened, Result: paid}, c, c, c},
+		{retrysafe.Verdict{Finding: retrysafe.Declined, Result: declined}, c, c, c},
+		{retrysafe.Verdict{Finding: retrysafe.NotHappened}, u, r, r}, // "not found" is no proof
+		{retrysafe.Verdict{Finding: retrysafe.NotHappened, Proof: retrysafe.Tombstone}, r, r, r},
+		{retrysafe.Verdict{Finding: retrysafe.NotHappened, Proof: retrysafe.Attested}, r, r, r},
+	} {
+		for effects, want := range map[retrysafe.Effects]retrysafe.State{
+			retrysafe.Unprotected: line.unprotected, retrysafe.Keyed: line.keyed, retrysafe.InTx: line.inx,
+		} {
+			was := unknown(effects)
+			line.v.Evidence, line.v.ProviderRef = "ch_1 at the provider", "ch_1"
+			got, err := retrysafe.Concluded(was, line.v, "resolver", time.Minute, 3)
+			if err != nil || got.State != want {
+				t.Errorf("%v, %v: %v, %v; want %v", effects, line.v.Finding, got.State, err, want)
+				continue
+			}
+			if got.Revision != was.Revision || got.Owner != was.Owner || !got.Claim.IsZero() || got.ProviderRef != "ch_1" {
+				t.Errorf("%v, %v: it is no step on the record that was found: %+v", effects, line.v.Finding, got)
+			}
+			if n := got.Inquiry.Notes; len(n) != 1 || n[0].By != "resolver" || n[0].State != want || !n[0].At.Equal(was.ReadAt) || !strings.Contains(n[0].Text, "ch_1 at the provider") {
+				t.Errorf("%v, %v: noted %+v", effects, line.v.Finding, n)
+			}
+			switch want {
+			case c:
+				if !got.Result.Equal(&line.v.Result) || got.Term != was.Retain {
+					t.Errorf("%v, %v: answers %+v for %v", effects, line.v.Finding, got.Result, got.Term)
+				}
+			case r:
+				if got.Result != nil || got.Term != was.Retain {
+					t.Errorf("%v, %v: %+v", effects, line.v.Finding, got)
+				}
+			default:
+				if got.Inquiry.Tries != 1 || got.Inquiry.Dead || got.Term != time.Minute {
+					t.Errorf("%v, %v: %+v, again in %v", effects, line.v.Finding, got.Inquiry, got.Term)
+				}
+			}
+		}
+	}
+}
+
+// After the last try a record is left to an operator: nobody asks again, and it is
+// Unknown all the same. What is found out later still settles it.
+func TestDeadLetter(t *testing.T) {
+	t.Parallel()
+	r := unknown(retrysafe.Unprotected)
+	for try := 1; try <= 3; try++ {
+		if r.Inquiry.Dead {
+			t.Fatalf("dead after %d of 3 tries", try-1)
+		}
+		var err error
+		r, err = retrysafe.Concluded(r, retrysafe.Verdict{Evidence: "timed out"}, "resolver", time.Minute, 3)
+		must(t, err)
+	}
+	if !r.Inquiry.Dead || r.State != retrysafe.Unknown || r.Term < 24*365*time.Hour || len(r.Inquiry.Notes) != 3 {
+		t.Fatalf("%+v, for %v", r.Inquiry, r.Term)
+	}
+	r, err := retrysafe.Concluded(r, retrysafe.Verdict{Finding: retrysafe.Happened, Result: answer("paid")}, "webhook", time.Minute, 3)
+	if err != nil || r.State != retrysafe.Completed || r.Inquiry.Dead || len(r.Inquiry.Notes) != 4 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestConcludedRefuses(t *testing.T) {
+	t.Parallel()
+	happened := retrysafe.Verdict{Finding: retrysafe.Happened, Result: answer("paid")}
+	in := func(s retrysafe.State, e retrysafe.Effects) retrysafe.Record {
+		r := unknown(e)
+		r.State = s
+		if s == retrysafe.Completed {
+			paid := answer("paid before")
+			r.Result = &paid
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		r       retrysafe.Record
+		v       retrysafe.Verdict
+		want    error
+		becomes retrysafe.State // if it is to be swapped in
+	}{
+		"a completed record never changes": {r: in(retrysafe.Completed, 0), v: happened, want: retrysafe.ErrNotUnknown},
+		"its owner is at work":             {r: in(retrysafe.InProgress, 0), v: happened, want: retrysafe.ErrNotUnknown},
+		"nobody has started":               {r: in(retrysafe.Accepted, 0), v: happened, want: retrysafe.ErrNotUnknown},
+		"it is forgotten":                  {r: in(retrysafe.Expired, 0), v: happened, want: retrysafe.ErrNotUnknown},
+		"it may run again":                 {r: in(retrysafe.Retryable, retrysafe.Keyed), v: retrysafe.Verdict{Finding: retrysafe.NotHappened}, want: retrysafe.ErrNotUnknown},
+		"it may run again, and was refused": {
+			r: in(retrysafe.Retryable, retrysafe.Keyed), v: retrysafe.Verdict{Finding: retrysafe.Declined, Result: answer("no")}, want: retrysafe.ErrNotUnknown,
+		},
+		"keyed: it may run again, and has happened":               {r: in(retrysafe.Retryable, retrysafe.Keyed), v: happened, becomes: retrysafe.Completed},
+		"it was proven not to have happened, and has":             {r: in(retrysafe.Retryable, 0), v: happened, want: retrysafe.ErrContradiction, becomes: retrysafe.Unknown},
+		"its transaction was rolled back, and it has happened":    {r: in(retrysafe.Retryable, retrysafe.InTx), v: happened, want: retrysafe.ErrContradiction, becomes: retrysafe.Unknown},
+		"a record that this program cannot read is left as it is": {r: retrysafe.Record{State: retrysafe.Unknown, Version: 9}, v: happened, want: retrysafe.ErrUnreadable},
+	} {
+		got, err := retrysafe.Concluded(c.r, c.v, "webhook", time.Minute, 3)
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+		if c.becomes == 0 {
+			c.becomes = c.r.State
+		} else if len(got.Inquiry.Notes) != 1 {
+			t.Errorf("%s: noted %+v", name, got.Inquiry.Notes)
+		}
+		if got.State != c.becomes || got.Inquiry.Dead != (c.becomes == retrysafe.Unknown && c.want == retrysafe.ErrContradiction) { //nolint:errorlint // it is the table's own
+			t.Errorf("%s: it becomes %v, %+v", name, got.State, got.Inquiry)
+		}
+	}
+	if _, err := retrysafe.Concluded(unknown(0), retrysafe.Verdict{Finding: retrysafe.Happened}, "resolver", 0, 3); err == nil || !strings.Contains(err.Error(), "status") {
+		t.Errorf("an answer without a status: %v", err)
+	}
+}
+
+// A record keeps its first note and the latest, whole and readable.
+func TestNotesAreBounded(t *testing.T) {
+	t.Parallel()
+	r := unknown(0).Noted("sweeper", "the first")
+	first := r
+	for range 100 {
+		r = r.Noted("resolver", strings.Repeat("é", 500)+"\x00\xff")
+	}
+	r = r.Noted("operator", "the last")
+	n := r.Inquiry.Notes
+	if len(n) != 32 || n[0].Text != "the first" || n[31].Text != "the last" || len(n[30].Text) > 500 {
+		t.Errorf("%d notes: %.80q … %q", len(n), n[0].Text, n[len(n)-1].Text)
+	}
+	if len(first.Inquiry.Notes) != 1 {
+		t.Error("a note was added to a record that others have")
+	}
+}
