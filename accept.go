@@ -66,7 +66,8 @@ func (e *Engine) TakeUp(ctx context.Context, r Record) (*Execution, error) {
 		return x, err
 	case err == nil, is(err, ErrConflict), is(err, ErrNotFound), is(err, ErrBusy):
 		return nil, fmt.Errorf("take up: %w", errors.Join(ErrLost, err))
-	default:
-		return nil, fmt.Errorf("take up: %w", err) // should it have been applied, the lease lapses and the work waits again
+	default: // should it have been applied, the next call may have it: it never started
+		e.orphans.add(b.owner)
+		return nil, fmt.Errorf("take up: %w", err)
 	}
 }

@@ -147,6 +147,9 @@ func TestAcceptAgain(t *testing.T) {
 		x, err := b.TakeUp(t.Context(), b.accepts(t))
 		must(t, err)
 		must(t, x.Release(t.Context(), errors.New("not sent")))
+		if s := b.state(t); s.State != retrysafe.Accepted || x.State() != retrysafe.Accepted { // its client was told that it is under way
+			t.Errorf("it is %v", s.State)
+		}
 		r := b.accepts(t)
 		if r.Attempt != 1 || string(r.Request) != "POST /payments" {
 			t.Errorf("stored %+v", r)

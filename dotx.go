@@ -84,11 +84,11 @@ type oneCommit struct {
 	e     *Engine
 	begin func(context.Context) (Tx, operation, error)
 
-	tx     Tx        // the transaction that is open, if any
-	op     operation // what may run in it
-	life   *detached // what both live in
-	began  time.Time // when the operation did
-	undone error     // it has run and was rolled back: this call does not run it again
+	tx     Tx                // the transaction that is open, if any
+	op     operation         // what may run in it
+	life   *executionContext // what both live in; its execution is nil: phases make no sense here
+	began  time.Time         // when the operation did
+	undone error             // it has run and was rolled back: this call does not run it again
 }
 
 // actCreate is what to do about a key that is free, and held by the call.
@@ -196,7 +196,7 @@ func (t *oneCommit) reserve(got *Record) error {
 func (t *oneCommit) tryReserve(got *Record) error {
 	e, b := t.e, t.b
 	now := e.clock.Now()
-	life := new(detached)
+	life := new(executionContext)
 	life.init(b.ctx, e.clock, e.policy.MaxRun)
 	life.deadline = now.Add(e.policy.MaxRun)
 	until, _ := b.step.Deadline()

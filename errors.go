@@ -58,6 +58,9 @@ var (
 	ErrTooLong = errors.New("retrysafe: attempt ran too long")
 	// ErrPolicy: the policy asks for what its effect mode cannot carry.
 	ErrPolicy = errors.New("retrysafe: policy refused")
+	// ErrPhases: the phases and effects that the program asks for are not those that
+	// are stored, or do not follow each other. See [Phase].
+	ErrPhases = errors.New("retrysafe: steps do not fit")
 )
 
 // A RefusedError says why a call does not run and when to come back.

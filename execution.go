@@ -34,6 +34,7 @@ type Execution struct {
 	prepared *Result   // what CompleteTx handed to a transaction that is not confirmed
 	fenced   bool      // CompleteTx was called: the answer belongs to a transaction
 	retain   time.Duration
+	walk     *walk // its phases and effects, once there are any
 
 	place place // in the engine's rounds
 }
@@ -82,8 +83,8 @@ func (c *executionContext) Value(key any) any {
 
 // FromContext returns the execution that runs in ctx, if there is one.
 func FromContext(ctx context.Context) (*Execution, bool) {
-	x, ok := ctx.Value(executionKey{}).(*Execution)
-	return x, ok
+	x, _ := ctx.Value(executionKey{}).(*Execution)
+	return x, x != nil
 }
 
 // Context returns the context to run the operation in. It carries the values of
@@ -113,8 +114,13 @@ func (x *Execution) Record() Record {
 // be shown; every retry gets it from now on.
 //
 // On [ErrUnsettled] the engine goes on offering the answer; on [ErrLost] the
-// record says otherwise. In neither case may this answer be shown.
+// record says otherwise; on [ErrPhases] steps are stored that this attempt has not
+// passed, and it is settled as [Execution.Fail] does. In none of these cases may
+// this answer be shown.
 func (x *Execution) Complete(ctx context.Context, r Result) error {
+	if err := x.through(); err != nil {
+		return x.refuseAnswer(ctx, err)
+	}
 	err := x.settle(ctx, settlement{state: Completed, result: &r})
 	if err == nil && x.e.policy.Effects == InTx && r.Status < 300 {
 		x.e.observe(EventUnfenced, &x.rec, x.took(), nil)
@@ -123,9 +129,10 @@ func (x *Execution) Complete(ctx context.Context, r Result) error {
 }
 
 // Release states that the operation provably did not happen: the next call with
-// this key runs. Why is kept for operators.
+// this key runs. Why is kept for operators. It is no proof of an unprotected
+// [Effect] whose own function could not tell: that is quarantined.
 func (x *Execution) Release(ctx context.Context, why error) error {
-	return x.settle(ctx, settlement{state: Retryable, why: why})
+	return x.settle(ctx, settlement{state: x.proven(Retryable), why: why})
 }
 
 // Quarantine states that the operation may have happened: no retry runs it
@@ -140,9 +147,18 @@ func (x *Execution) Quarantine(ctx context.Context, why error) error {
 func (x *Execution) Fail(ctx context.Context, err error) error {
 	state := x.e.policy.Effects.proves()
 	if IsNotExecuted(err) {
-		state = Retryable
+		state = x.proven(Retryable)
 	}
 	return x.settle(ctx, settlement{state: state, why: err})
+}
+
+// proven returns the state that the attempt may be said to be in: not the given one
+// if an effect may have happened that nobody protects.
+func (x *Execution) proven(s State) State {
+	if x.doubtful() && x.e.policy.Effects == Unprotected {
+		return Unknown
+	}
+	return s
 }
 
 // Retain sets how long the final answer is kept, instead of the policy's
@@ -161,12 +177,19 @@ func (x *Execution) Checkpoint() Checkpoint {
 	return x.rec.Checkpoint
 }
 
-// Save stores a checkpoint and renews the lease with it.
+// Save stores a checkpoint and renews the lease with it. An operation that has
+// phases or effects has its checkpoints written by those.
 func (x *Execution) Save(ctx context.Context, c Checkpoint) error {
+	if err := x.held(); err != nil {
+		return err
+	}
 	x.enter(ctx)
 	defer x.leave()
-	if x.phase != running {
+	switch {
+	case x.phase != running:
 		return x.gone()
+	case x.walk != nil || x.rec.Checkpoint.isSteps():
+		return fmt.Errorf("%w: Save would overwrite the steps that are stored", ErrPhases)
 	}
 	return x.renew(ctx, c)
 }
@@ -176,6 +199,9 @@ func (x *Execution) Save(ctx context.Context, c Checkpoint) error {
 // waits if it is committing. [ErrOpen]: the execution is not settled, or its
 // transaction rolled back.
 func (x *Execution) Outcome(ctx context.Context) (Outcome, error) {
+	if x.held() != nil {
+		return Outcome{}, ErrOpen
+	}
 	x.enter(ctx)
 	defer x.leave()
 	if x.phase == running && x.prepared != nil {

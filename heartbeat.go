@@ -68,15 +68,11 @@ func (x *Execution) onBeat() {
 // that success means it rolled back.
 func (x *Execution) renew(ctx context.Context, c Checkpoint) error {
 	start := x.e.clock.Now()
-	r := x.rec
-	r.State, r.Result, r.Checkpoint, r.Term = InProgress, nil, c, x.e.policy.Lease
-	got, err := x.swap(ctx, r, nil)
+	got, err := x.swap(ctx, x.leased(c), nil)
 	if err != nil {
 		return err
 	}
-	x.store(&got, running)
-	x.leaseEnd = start.Add(x.e.policy.Lease)
-	x.prepare(nil)
+	x.renewed(&got, start)
 	return nil
 }
 
@@ -87,7 +83,10 @@ func (x *Execution) setAside(ctx context.Context) {
 	e := x.e
 	x.ctx.end(ErrTooLong)
 	s := settlement{state: e.policy.Effects.proves(), why: ErrTooLong}
-	got, err := x.swap(ctx, s.apply(x.rec, 0, &e.policy), &s)
+	x.mu.Lock()
+	r := s.apply(x.known(), 0, &e.policy)
+	x.mu.Unlock()
+	got, err := x.swap(ctx, r, &s)
 	switch {
 	case err == nil:
 		x.store(&got, aside)

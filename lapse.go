@@ -64,7 +64,7 @@ func Swept(r Record) (Record, bool) {
 	}
 	r.Relaxed = false
 	by := "sweeper"
-	switch r.State { //nolint:exhaustive // the others are not in flight
+	switch r.State {
 	case Accepted:
 		return laidAside(abandoned(&r), r, defaultReconcile).Noted(by, lapsedReason(actAbandon)), true
 	case InProgress:

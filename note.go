@@ -42,21 +42,27 @@ type Inquiry struct {
 	Tries int
 	// Dead says that nobody will be asked again: it is left to an operator.
 	Dead bool
+	// Disputed says that evidence contradicts the record: no other evidence settles
+	// it, only an operator does.
+	Disputed bool
 	// Notes are what was done and found out, the oldest first.
 	Notes []Note
 }
 
 // IsZero reports whether nobody has looked into the record.
-func (q *Inquiry) IsZero() bool { return q.Tries == 0 && !q.Dead && len(q.Notes) == 0 }
+func (q *Inquiry) IsZero() bool { return q.Tries == 0 && !q.Dead && !q.Disputed && len(q.Notes) == 0 }
 
 // AppendInquiry appends the encoding of q to b: nothing if it is zero.
 func AppendInquiry(b []byte, q *Inquiry) []byte {
 	if q.IsZero() {
 		return b
 	}
-	tries := uint64(max(q.Tries, 0)) << 1
+	tries := uint64(max(q.Tries, 0)) << 2
 	if q.Dead {
 		tries |= 1
+	}
+	if q.Disputed {
+		tries |= 2
 	}
 	b = binary.AppendUvarint(b, tries)
 	b = binary.AppendUvarint(b, uint64(len(q.Notes)))
@@ -75,7 +81,7 @@ func DecodeInquiry(b []byte) (q Inquiry, err error) {
 	}
 	d := fields.Reader{Rest: b}
 	tries := d.Uvarint()
-	q.Tries, q.Dead = int(tries>>1), tries&1 != 0
+	q.Tries, q.Dead, q.Disputed = int(tries>>2), tries&1 != 0, tries&2 != 0
 	if n := d.Count(); n > 0 {
 		q.Notes = make([]Note, n)
 	}

@@ -22,8 +22,11 @@ func (s *settlement) apply(r Record, retain time.Duration, p *Policy) Record {
 		r.Retain = retain
 	}
 	r.Term = r.Retain
-	if s.state == Unknown {
+	switch {
+	case s.state == Unknown:
 		r.Term = p.Reconcile
+	case s.state == Retryable && r.Request != nil: // its client was told that it is under way: a worker takes it up again
+		r.State, r.Term = Accepted, p.Patience
 	}
 	return r
 }
@@ -31,7 +34,8 @@ func (s *settlement) apply(r Record, retain time.Duration, p *Policy) Record {
 // met reports whether the stored record is already what the settlement asks
 // for: its own write, whose reply was lost.
 func (s *settlement) met(r *Record) bool {
-	return r.State == s.state && (s.state != Completed || r.Result.Equal(s.result))
+	again := s.state == Retryable && r.State == Accepted
+	return again || r.State == s.state && (s.state != Completed || r.Result.Equal(s.result))
 }
 
 const (
@@ -42,6 +46,9 @@ const (
 // settle ends the execution by one swap. While the store does not answer it
 // tries again until SettleTimeout, and then hands the answer to the background.
 func (x *Execution) settle(ctx context.Context, s settlement) error {
+	if err := x.held(); err != nil {
+		return err
+	}
 	x.enter(ctx)
 	defer x.leave()
 	if x.phase != running && x.phase != aside {
@@ -68,7 +75,7 @@ func (x *Execution) settle(ctx context.Context, s settlement) error {
 // matter is decided.
 func (x *Execution) trySettle(ctx context.Context, s *settlement) (done bool, err error) {
 	x.mu.Lock()
-	r := s.apply(x.rec, x.retain, &x.e.policy)
+	r := s.apply(x.known(), x.retain, &x.e.policy)
 	x.mu.Unlock()
 	got, err := x.swap(ctx, r, s)
 	switch {
@@ -110,7 +117,8 @@ func (x *Execution) swap(ctx context.Context, r Record, s *settlement) (Record, 
 			return got, ErrSettled
 		case is(err, ErrConflict) && mine && (got.State == InProgress || got.State == Unknown):
 			r.Revision, r.Inquiry = got.Revision, got.Inquiry
-			if r.ProviderRef == "" {
+			r.Inquiry.Dead = false // its owner is back
+			if r.ProviderRef == "" && got.State == Unknown { // somebody has found it out
 				r.ProviderRef = got.ProviderRef
 			}
 		case is(err, ErrConflict), is(err, ErrNotFound):
@@ -194,22 +202,29 @@ func (x *Execution) offer(ctx context.Context, s settlement, now time.Time, caus
 // CompleteTx stores the answer in the caller's transaction, so that effects and
 // answer commit together or not at all. It must be the last step before the
 // commit. If the record is not this attempt's any more the transaction is rolled
-// back, so that a caller who ignores the error cannot commit a second effect.
+// back, so that a caller who ignores the error cannot commit a second effect; and
+// so it is if steps are stored that this attempt has not passed ([ErrPhases]).
 //
 // The heartbeat rests while the transaction is open. After a rollback the
 // execution is open as before: complete it in another transaction, or settle it
 // otherwise. [Execution.Outcome] finds out which it was.
 func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
+	if err := x.held(); err != nil {
+		return errors.Join(err, rollback(ctx, tx))
+	}
 	x.enter(ctx)
 	defer x.leave()
 	if x.phase != running {
 		return errors.Join(x.gone(), rollback(ctx, tx))
 	}
+	if err := x.through(); err != nil {
+		return errors.Join(err, rollback(ctx, tx))
+	}
 	x.stopBeat()
 	s := settlement{state: Completed, result: &r}
 	x.mu.Lock()
 	x.fenced = true
-	next := s.apply(x.rec, x.retain, &x.e.policy)
+	next := s.apply(x.known(), x.retain, &x.e.policy)
 	x.mu.Unlock()
 	got, err := tx.Swap(ctx, next)
 	switch {

@@ -54,13 +54,17 @@ type Verdict struct {
 	Proof Proof
 }
 
-// ErrNotUnknown: the record's outcome is not unknown, so nothing is to be found
-// out about it.
-var ErrNotUnknown = errors.New("retrysafe: the outcome is not unknown")
-
-// ErrContradiction: somebody knows for certain what the record says cannot be. The
-// record is Unknown again, and an operator's.
-var ErrContradiction = errors.New("retrysafe: the evidence contradicts the record")
+// What a verdict may come to instead of settling a record.
+var (
+	// ErrNotUnknown: the record's outcome is not unknown, so nothing is to be found
+	// out about it.
+	ErrNotUnknown = errors.New("retrysafe: the outcome is not unknown")
+	// ErrContradiction: somebody knows for certain what the record says cannot be.
+	// The record is Unknown again, and an operator's.
+	ErrContradiction = errors.New("retrysafe: the evidence contradicts the record")
+	// ErrDisputed: evidence contradicts the record, and only an operator settles it.
+	ErrDisputed = errors.New("retrysafe: the outcome is disputed, and an operator's to settle")
+)
 
 // never is a term that does not end.
 const never = 100 * 365 * 24 * time.Hour
@@ -70,29 +74,35 @@ const never = 100 * 365 * 24 * time.Hour
 //
 // Not having happened makes a record Retryable only where a second attempt can do
 // no harm, because its effects are Keyed or InTx, or where the verdict brings a
-// proof. Otherwise it counts as one more try in vain: the first attempt may still
+// proof; or Accepted, if it was a worker's. Otherwise it counts as one more try in vain: the first attempt may still
 // be on its way. After the most tries the record is dead: still Unknown, and left to
 // an operator. Again is when to ask the next time.
 //
 // Evidence that an operation has happened settles a Keyed one that is Retryable,
 // too: there that means no more than that it may be run again. For others it says
-// what cannot be, and leaves the record Unknown and dead, with [ErrContradiction]:
-// swap it in all the same. All else about a record that is not Unknown changes
-// nothing, and is [ErrNotUnknown].
+// what cannot be, as does evidence of another effect than the one that the record
+// names: the record becomes Unknown, dead and disputed, with [ErrContradiction]:
+// swap it in all the same. A disputed record is settled by who attests what was,
+// and is [ErrDisputed] for all others. All else about a record that is not Unknown
+// changes nothing, and is [ErrNotUnknown].
 func Concluded(r Record, v Verdict, by string, again time.Duration, most int) (Record, error) {
 	if !readable(&r) {
 		return r, ErrUnreadable
 	}
+	happened := v.Finding == Happened
+	another := r.ProviderRef != "" && v.ProviderRef != "" && r.ProviderRef != v.ProviderRef
 	switch {
-	case r.State == Unknown, r.State == Retryable && v.Finding == Happened && r.Effects == Keyed:
-	case r.State == Retryable && v.Finding == Happened:
-		r.State, r.Term, r.Inquiry.Dead = Unknown, never, true
-		r.Reason = "it was taken not to have happened, and has"
-		return r.Noted(by, v.text()), ErrContradiction
+	case r.Inquiry.Disputed && v.Proof != Attested:
+		return r, ErrDisputed
+	case r.State == Unknown && happened && another && v.Proof != Attested:
+		return r.disputed("it happened under another of the provider's names: perhaps twice", v, by), ErrContradiction
+	case r.State == Unknown, r.State == Retryable && happened && r.Effects == Keyed:
+	case r.State == Retryable && happened:
+		return r.disputed("it was taken not to have happened, and has", v, by), ErrContradiction
 	default:
 		return r, fmt.Errorf("%w: it is %s", ErrNotUnknown, r.State)
 	}
-	if v.ProviderRef != "" {
+	if v.ProviderRef != "" && (r.ProviderRef == "" || v.Proof == Attested) {
 		r.ProviderRef = v.ProviderRef
 	}
 	switch {
@@ -101,10 +111,13 @@ func Concluded(r Record, v Verdict, by string, again time.Duration, most int) (R
 			return r, fmt.Errorf("retrysafe: a verdict that it %s needs the answer that retries get, with a status", v.Finding)
 		}
 		r.State, r.Result, r.Term = Completed, &v.Result, r.Retain
-		r.Inquiry.Dead = false
+		r.Inquiry.Dead, r.Inquiry.Disputed = false, false
 	case v.Finding == NotHappened && (r.Effects != Unprotected || v.Proof != NoProof):
 		r.State, r.Term = Retryable, r.Retain
-		r.Inquiry.Dead = false
+		if r.Request != nil { // its client was told that it is under way: a worker takes it up again
+			r.State = Accepted
+		}
+		r.Inquiry.Dead, r.Inquiry.Disputed = false, false
 	default:
 		if v.Finding == NotHappened {
 			v.Evidence += " (no proof: the first attempt may still be on its way)"
@@ -115,6 +128,14 @@ func Concluded(r Record, v Verdict, by string, again time.Duration, most int) (R
 		}
 	}
 	return r.Noted(by, v.text()), nil
+}
+
+// disputed returns the record as evidence leaves it that cannot be true together
+// with it.
+func (r Record) disputed(why string, v Verdict, by string) Record {
+	r.State, r.Reason, r.Term = Unknown, why, never
+	r.Inquiry.Dead, r.Inquiry.Disputed = true, true
+	return r.Noted(by, v.text())
 }
 
 // text is the verdict in words.

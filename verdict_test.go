@@ -71,6 +71,16 @@ func TestW56_Concluded(t *testing.T) {
 	}
 }
 
+// What a worker ran and did not happen waits for a worker again.
+func TestConcludedWorkIsTakenUpAgain(t *testing.T) {
+	t.Parallel()
+	r := unknown(retrysafe.Keyed)
+	r.Request = []byte{}
+	if got, err := retrysafe.Concluded(r, retrysafe.Verdict{Finding: retrysafe.NotHappened}, "resolver", time.Minute, 3); err != nil || got.State != retrysafe.Accepted {
+		t.Errorf("it is %v, %v", got.State, err)
+	}
+}
+
 // After the last try a record is left to an operator: nobody asks again, and it is
 // Unknown all the same. What is found out later still settles it.
 func TestDeadLetter(t *testing.T) {
@@ -133,7 +143,7 @@ func TestConcludedRefuses(t *testing.T) {
 		} else if len(got.Inquiry.Notes) != 1 {
 			t.Errorf("%s: noted %+v", name, got.Inquiry.Notes)
 		}
-		if got.State != c.becomes || got.Inquiry.Dead != (c.becomes == retrysafe.Unknown && c.want == retrysafe.ErrContradiction) { //nolint:errorlint // it is the table's own
+		if got.State != c.becomes || got.Inquiry.Disputed != got.Inquiry.Dead || got.Inquiry.Dead != (c.becomes == retrysafe.Unknown && c.want == retrysafe.ErrContradiction) { //nolint:errorlint // it is the table's own
 			t.Errorf("%s: it becomes %v, %+v", name, got.State, got.Inquiry)
 		}
 	}
@@ -157,5 +167,31 @@ func TestNotesAreBounded(t *testing.T) {
 	}
 	if len(first.Inquiry.Notes) != 1 {
 		t.Error("a note was added to a record that others have")
+	}
+}
+
+// Evidence of two effects under one key is an operator's matter, whatever comes
+// after it.
+func TestDisputedRecord(t *testing.T) {
+	t.Parallel()
+	happened := func(id string) retrysafe.Verdict {
+		return retrysafe.Verdict{Finding: retrysafe.Happened, Result: answer("paid"), ProviderRef: id}
+	}
+	r := unknown(retrysafe.Keyed)
+	r.ProviderRef = "ch_1"
+	r, err := retrysafe.Concluded(r, happened("ch_2"), "webhook", time.Minute, 3)
+	if !errors.Is(err, retrysafe.ErrContradiction) || r.State != retrysafe.Unknown || !r.Inquiry.Disputed || r.ProviderRef != "ch_1" {
+		t.Fatalf("another effect: %+v, %v", r, err)
+	}
+	for _, v := range []retrysafe.Verdict{happened("ch_1"), happened("ch_2"), {}, {Finding: retrysafe.NotHappened, Proof: retrysafe.Tombstone}} {
+		if got, err := retrysafe.Concluded(r, v, "webhook", time.Minute, 3); !errors.Is(err, retrysafe.ErrDisputed) || got.Revision != r.Revision || len(got.Inquiry.Notes) != 1 {
+			t.Errorf("%v settles it: %+v, %v", v.Finding, got, err)
+		}
+	}
+	attested := happened("ch_2")
+	attested.Proof = retrysafe.Attested
+	r, err = retrysafe.Concluded(r, attested, "operator", time.Minute, 3)
+	if err != nil || r.State != retrysafe.Completed || r.Inquiry.Disputed || r.Inquiry.Dead || r.ProviderRef != "ch_2" {
+		t.Errorf("an operator settles it: %+v, %v", r, err)
 	}
 }

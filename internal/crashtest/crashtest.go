@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -60,15 +61,26 @@ type Open func(ctx context.Context, where string) (*Place, error)
 // Call is the operation that is crashed.
 var Call = retrysafe.Call{Ref: retrysafe.Ref{Scope: "tenant", Key: "key"}, Operation: "pay"}
 
-// A Fuse kills the process when it is passed for the n-th time.
-type Fuse struct{ left int }
+// A Fuse kills the process when it is passed for the n-th time, by whom ever:
+// a heartbeat passes it too.
+type Fuse struct {
+	mu   sync.Mutex
+	left int
+}
 
 // Pass is called before and after each step that may be the last.
 func (f *Fuse) Pass() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.left--; f.left == 0 {
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {}
+		die()
 	}
+}
+
+// die ends the process with no warning.
+func die() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
 }
 
 func around[T any](f *Fuse, do func() (T, error)) (T, error) {

@@ -1,0 +1,4 @@
+package main
+
+// Run is run, for the tests.
+var Run = run

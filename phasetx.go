@@ -1,0 +1,241 @@
+package retrysafe
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+)
+
+// PhaseTx is [Phase] for writes to the store's own database: they, the result and
+// the checkpoint commit together, or not at all, so that fn's writes are made once,
+// whenever the program crashes. S must keep the engine's records: the engine's own
+// store, as a rule.
+//
+// Fn writes in the transaction that it is given and neither commits it nor rolls it
+// back. When it returns an error or panics, the transaction is rolled back. The
+// record is locked while the transaction is open, which proves that its owner
+// lives; the heartbeat rests. A commit whose reply was lost is looked into, as by
+// [Execution.Outcome]. An execution that has lost its record cannot commit.
+//
+// Without an execution in ctx, fn runs in a transaction of its own.
+func PhaseTx[X, T any](ctx context.Context, s TxStore[X], name string, fn func(context.Context, X) (T, error)) (T, error) {
+	var out T
+	step := Step{Name: name}
+	x, err := walker(ctx, &step)
+	if err != nil {
+		return out, err
+	}
+	if x == nil {
+		return plainTx(ctx, s, name, fn)
+	}
+	return passed(&step, &out, x.takePhaseTx(ctx, &step, func(ctx context.Context) (Tx, func() error, error) {
+		tx, own, err := s.BeginTx(ctx)
+		return tx, func() error {
+			v, err := fn(ctx, own)
+			if err != nil {
+				return err
+			}
+			return step.returns(v, &out)
+		}, err
+	}))
+}
+
+// plainTx runs fn in a transaction that nobody else takes part in.
+func plainTx[X, T any](ctx context.Context, s TxStore[X], name string, fn func(context.Context, X) (T, error)) (out T, err error) {
+	tx, own, err := s.BeginTx(ctx)
+	if err != nil {
+		return out, fmt.Errorf("phase %q: begin: %w", name, err)
+	}
+	back := false
+	defer func() {
+		if !back {
+			_ = rollback(ctx, tx) // the panic is what the caller hears of
+		}
+	}()
+	out, err = fn(ctx, own)
+	back = true
+	if err != nil {
+		return *new(T), errors.Join(err, rollback(ctx, tx))
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return *new(T), fmt.Errorf("phase %q: commit: %w", name, err)
+	}
+	return out, nil
+}
+
+// phaseTx is one call of PhaseTx on its way.
+type phaseTx struct {
+	x     *Execution
+	s     *Step
+	begin func(context.Context) (Tx, func() error, error)
+	tx    Tx // the transaction that is open, if any
+	run   func() error
+	fence int64 // the record's revision inside of it
+}
+
+// takePhaseTx runs a phase in a transaction unless it is finished.
+func (x *Execution) takePhaseTx(ctx context.Context, s *Step, begin func(context.Context) (Tx, func() error, error)) error {
+	stored, err := x.arrive(ctx, s)
+	if err != nil {
+		return err
+	}
+	if stored != nil {
+		s.Result = stored.Result
+		return errPassed
+	}
+	defer x.depart()
+	t := phaseTx{x: x, s: s, begin: begin}
+	if err := t.open(ctx); err != nil {
+		return fmt.Errorf("%s: %w", s, err)
+	}
+	defer x.leaveTx()
+	defer t.drop(ctx)
+	if err := t.run(); err != nil {
+		return err
+	}
+	return t.commit(ctx)
+}
+
+// leaveTx gives the gate back that the transaction has held.
+func (x *Execution) leaveTx() {
+	x.mu.Lock()
+	x.walk.inTx = false
+	x.mu.Unlock()
+	x.leave()
+}
+
+// drop rolls back the transaction that is open, if any.
+func (t *phaseTx) drop(ctx context.Context) {
+	if t.tx == nil {
+		return
+	}
+	step := t.x.e.newStep(ctx)
+	defer step.done()
+	_ = t.tx.Rollback(step) // what leaves it open has an error, or a panic, of its own
+	t.tx = nil
+}
+
+// open begins a transaction and locks the record in it, again if the store does
+// not answer or another transaction has the record. It leaves with the gate held.
+func (t *phaseTx) open(ctx context.Context) error {
+	x := t.x
+	until := x.e.clock.Now().Add(x.e.settleTimeout)
+	for pause := firstPause; ; pause = min(pause*2, longPause) {
+		err := t.tryOpen(ctx)
+		if err == nil {
+			return nil
+		}
+		t.drop(ctx)
+		final := errors.Is(err, ErrPhases) || errors.Is(err, ErrUnreadable) || !x.runs()
+		if final || !x.e.clock.Now().Add(pause).Before(until) || x.e.clock.Sleep(ctx, pause) != nil {
+			return err
+		}
+	}
+}
+
+// tryOpen begins before it enters the gate: to wait for a connection is not a
+// reason to miss a beat.
+func (t *phaseTx) tryOpen(ctx context.Context) (err error) {
+	x := t.x
+	if t.tx, t.run, err = t.begin(ctx); err != nil {
+		t.tx = nil
+		return fmt.Errorf("begin: %w", err)
+	}
+	x.enter(ctx)
+	if err := t.lock(ctx); err != nil {
+		x.leave()
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.walk.inTx = true
+	return nil
+}
+
+// lock takes the key and renews the lease in the transaction, so that the record is
+// locked from now on, and an execution that has lost it stops here.
+func (t *phaseTx) lock(ctx context.Context) error {
+	x := t.x
+	if x.phase != running {
+		return x.gone()
+	}
+	step := x.e.newStep(ctx)
+	defer step.done()
+	got, err := t.tx.Reserve(step, x.ref)
+	switch mine := got.Owner == x.owner && got.Attempt == x.attempt && (got.State == InProgress || got.State == Unknown); {
+	case is(err, ErrNotFound):
+		return fmt.Errorf("%w: its store has no record of this execution; it must be the engine's own", ErrPhases)
+	case err != nil:
+		return fmt.Errorf("reserve in transaction: %w", err)
+	case !mine:
+		return x.lose(&got, ErrConflict)
+	}
+	x.adopt(&got)
+	if got, err = t.tx.Swap(step, x.leased(Checkpoint{})); err != nil {
+		return fmt.Errorf("lock in transaction: %w", err)
+	}
+	t.fence = got.Revision
+	return nil
+}
+
+// adopt goes on from the execution's own record as it was found.
+func (x *Execution) adopt(got *Record) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.rec.Revision, x.rec.Inquiry = got.Revision, got.Inquiry
+	if x.walk.ref == "" {
+		x.walk.ref = got.ProviderRef
+	}
+}
+
+// runs reports whether the execution may take steps.
+func (x *Execution) runs() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.phase == running
+}
+
+// commit stores the result in the transaction and commits both.
+func (t *phaseTx) commit(ctx context.Context) error {
+	x := t.x
+	x.mu.Lock()
+	next, err := x.walk.with(t.s)
+	x.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	start := x.e.clock.Now()
+	r := x.leased(next)
+	r.Revision = t.fence
+	step := x.e.newStep(ctx)
+	defer step.done()
+	got, err := t.tx.Swap(step, r)
+	if err != nil {
+		err = fmt.Errorf("it did not take the result; the function must leave commit and rollback to PhaseTx, and return the errors of its statements: %w", err)
+	} else if err = t.tx.Commit(step); err == nil {
+		t.tx = nil
+		x.renewed(&got, start)
+		x.reach(t.s, next.Data)
+		return nil
+	}
+	return t.resolve(ctx, next, err)
+}
+
+// resolve finds out how a transaction ended whose caller was told that it failed. A
+// renewal at the revision that the transaction started from waits for its end, and
+// comes back with the checkpoint that counts then.
+func (t *phaseTx) resolve(ctx context.Context, next Checkpoint, cause error) error {
+	x := t.x
+	x.doubts(true)
+	t.drop(ctx)
+	if err := x.insist(ctx, Checkpoint{}); err != nil {
+		return fmt.Errorf("%s: nobody knows whether its transaction has committed: %w", t.s, errors.Join(cause, err))
+	}
+	if bytes.Equal(x.Checkpoint().Data, next.Data) {
+		x.reach(t.s, next.Data)
+		return nil
+	}
+	x.doubts(false)
+	return fmt.Errorf("%s: its transaction was rolled back: %w", t.s, cause)
+}

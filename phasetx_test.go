@@ -1,0 +1,492 @@
+package retrysafe_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/faultstore"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+// book is a phase of the operation that books a row.
+func (b *bank) book(ctx context.Context, name string) (string, error) {
+	return retrysafe.PhaseTx(ctx, b, name, func(ctx context.Context, tx *memstore.Tx) (string, error) {
+		b.runs.Add(1)
+		tx.OnCommit(func() { b.rows.Add(1) })
+		if b.fn != nil {
+			_, err := b.fn(ctx, tx)
+			return name, err
+		}
+		return name, nil
+	})
+}
+
+// attempt runs the operation once.
+func (b *bank) attempt(t *testing.T, fn func(ctx context.Context, x *retrysafe.Execution) error) error {
+	t.Helper()
+	_, err := b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
+		return answer("done"), fn(ctx, x)
+	})
+	return err
+}
+
+// names returns the names of the steps that are stored.
+func (b *bank) names(t *testing.T) (names []string) {
+	t.Helper()
+	steps, err := b.state(t).Checkpoint.Steps()
+	must(t, err)
+	for _, s := range steps {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+func TestPhaseTxCommitsWritesAndResultTogether(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []retrysafe.Policy{resumes, {Effects: retrysafe.InTx, Lapse: retrysafe.Resume}, {}} {
+		b := newBank(t, policy)
+		b.store = func(r retrysafe.Record) error {
+			if r.State != retrysafe.InProgress || r.Term != b.Policy().Lease {
+				t.Errorf("a phase writes %+v", r)
+			}
+			return nil
+		}
+		must(t, b.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
+			for _, name := range []string{"a", "b"} {
+				if got, err := b.book(ctx, name); got != name || err != nil {
+					t.Errorf("PhaseTx = %q, %v", got, err)
+				}
+			}
+			return nil
+		}))
+		b.booked(t, 2, 2)
+		if got := b.names(t); !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("stored %q", got)
+		}
+		b.replays(t, "done")
+	}
+}
+
+func TestPhaseTxThatIsFinishedIsNotRunAgain(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, resumes)
+	for n := 1; n <= 3; n++ {
+		err := b.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
+			if got, err := b.book(ctx, "a"); got != "a" || err != nil {
+				t.Errorf("PhaseTx = %q, %v", got, err)
+			}
+			if n < 3 {
+				return errors.New("stop")
+			}
+			return nil
+		})
+		if (err == nil) != (n == 3) {
+			t.Fatal(err)
+		}
+	}
+	b.booked(t, 1, 1)
+}
+
+// A phase that has moved into a transaction, or out of it, is the same phase.
+func TestPhaseMayMoveIntoATransaction(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, resumes)
+	plain := func(ctx context.Context, name string) (string, error) {
+		return retrysafe.Phase(ctx, name, func(context.Context) (string, error) { return name, nil })
+	}
+	_ = b.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
+		_, one := plain(ctx, "a")
+		_, two := b.book(ctx, "b")
+		return errors.Join(one, two, errors.New("stop"))
+	})
+	must(t, b.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
+		_, one := b.book(ctx, "a")
+		_, two := plain(ctx, "b")
+		return errors.Join(one, two)
+	}))
+	b.booked(t, 1, 1)
+}
+
+func TestPhaseTxThatFailsLeavesNothing(t *testing.T) {
+	t.Parallel()
+	no := errors.New("constraint violated")
+	for name, fn := range map[string]func(context.Context, *memstore.Tx) (retrysafe.Result, error){
+		"an error": func(context.Context, *memstore.Tx) (retrysafe.Result, error) { return retrysafe.Result{}, no },
+		"a panic":  func(context.Context, *memstore.Tx) (retrysafe.Result, error) { panic(no) },
+		"a Goexit": nil,
+		"an ignored error of its own": func(ctx context.Context, tx *memstore.Tx) (retrysafe.Result, error) {
+			_, _ = tx.Create(ctx, retrysafe.Record{Ref: ref})
+			return retrysafe.Result{}, nil
+		},
+		"its own rollback": func(ctx context.Context, tx *memstore.Tx) (retrysafe.Result, error) {
+			return retrysafe.Result{}, tx.Rollback(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBank(t, resumes)
+			b.fn = fn
+			if fn == nil {
+				b.fn = func(context.Context, *memstore.Tx) (retrysafe.Result, error) {
+					runtime.Goexit()
+					return retrysafe.Result{}, nil
+				}
+			}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				defer func() { _ = recover() }()
+				err := b.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
+					_, err := b.book(ctx, "a")
+					return err
+				})
+				if err == nil {
+					t.Error("it was completed")
+				}
+			}()
+			<-done
+			b.booked(t, 1, 0)
+			if r := b.state(t); r.State != retrysafe.Retryable || len(b.names(t)) != 0 {
+				t.Errorf("the record is %s, %q", r.State, b.names(t))
+			}
+			b.fn = nil
+			must(t, b.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
+				_, err := b.book(ctx, "a")
+				return err
+			}))
+			b.booked(t, 2, 1)
+		})
+	}
+}
+
+// What waits for the gate inside of a phase that holds it would wait for ever.
+func TestExecutionCannotBeSettledInsideAPhaseTx(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, resumes)
+	must(t, b.attempt(t, func(ctx context.Context, x *retrysafe.Execution) error {
+		b.fn = func(ctx context.Context, _ *memstore.Tx) (retrysafe.Result, error) {
+			other, err := b.mem.Begin(ctx)
+			must(t, err)
+			_, nested := b.book(ctx, "inner")
+			for name, err := range map[string]error{
+				"Complete":   x.Complete(ctx, answer("early")),
+				"CompleteTx": x.CompleteTx(ctx, other, answer("early")),
+				"Release":    x.Release(ctx, nil),
+				"Quarantine": x.Quarantine(ctx, nil),
+				"Fail":       x.Fail(ctx, errors.New("no")),
+				"Save":       x.Save(ctx, retrysafe.Checkpoint{Phase: "mine"}),
+				"PhaseTx":    nested,
+			} {
+				if !errors.Is(err, retrysafe.ErrPhases) {
+					t.Errorf("%s inside = %v", name, err)
+				}
+			}
+			if _, err := x.Outcome(ctx); !errors.Is(err, retrysafe.ErrOpen) {
+				t.Errorf("Outcome inside = %v", err)
+			}
+			return retrysafe.Result{}, nil
+		}
+		_, err := b.book(ctx, "a")
+		return err
+	}))
+	b.booked(t, 1, 1)
+	b.replays(t, "done")
+}
+
+// Its caller was told that the commit failed, though it took place: the phase is
+// finished. Or it was rolled back: then it is not, and the operation runs it again.
+func TestW32_PhaseTxAmbiguousCommitIsResolved(t *testing.T) {
+	t.Parallel()
+	lost := errors.New("connection lost")
+	for name, c := range map[string]struct {
+		commit func(ctx context.Context, tx *memstore.Tx) error
+		rows   int32 // of the first attempt
+	}{
+		"committed":          {func(ctx context.Context, tx *memstore.Tx) error { must(t, tx.Commit(ctx)); return lost }, 1},
+		"rolled back":        {func(ctx context.Context, tx *memstore.Tx) error { must(t, tx.Rollback(ctx)); return lost }, 0},
+		"not sent":           {func(context.Context, *memstore.Tx) error { return lost }, 0},
+		"hangs and commits":  {func(ctx context.Context, tx *memstore.Tx) error { go late(t, tx.Commit); return lost }, 1},
+		"hangs and does not": {func(ctx context.Context, tx *memstore.Tx) error { go late(t, tx.Rollback); return lost }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBank(t, resumes)
+				b.commit = c.commit
+				if strings.HasPrefix(name, "hangs") {
+					b.rollback = func(*memstore.Tx) error { return lost } // its connection is gone
+				}
+				err := b.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
+					_, err := b.book(ctx, "a")
+					return err
+				})
+				if (err == nil) != (c.rows == 1) || err != nil && !errors.Is(err, lost) {
+					t.Errorf("Do = %v", err)
+				}
+				b.booked(t, 1, c.rows)
+				if c.rows == 1 {
+					b.replays(t, "done")
+					return
+				}
+				if b.state(t).State != retrysafe.Retryable {
+					t.Errorf("the record is %s", b.state(t).State)
+				}
+				b.commit = nil
+				must(t, b.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
+					_, err := b.book(ctx, "a")
+					return err
+				}))
+				b.booked(t, 2, 1)
+			})
+		})
+	}
+}
+
+// late ends a transaction behind its caller's back.
+func late(t *testing.T, end func(context.Context) error) {
+	time.Sleep(time.Second)
+	if err := end(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Nobody knows for longer than anybody waits: no other step follows, nothing is
+// claimed, and the operation goes on from what was committed in the end.
+func TestW32_PhaseTxCommitThatHangsForLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank(t, resumes)
+		lost := errors.New("connection lost")
+		b.rollback = func(*memstore.Tx) error { return lost }
+		b.commit = func(_ context.Context, tx *memstore.Tx) error {
+			go func() {
+				time.Sleep(10 * time.Second)
+				if err := tx.Commit(context.Background()); err != nil {
+					t.Error(err)
+				}
+			}()
+			return lost
+		}
+		err := b.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
+			_, err := b.book(ctx, "a")
+			if !errors.Is(err, lost) || !strings.Contains(err.Error(), "nobody knows") {
+				t.Errorf("PhaseTx = %v", err)
+			}
+			for _, next := range []string{"a", "b"} {
+				if _, err := b.book(ctx, next); !errors.Is(err, retrysafe.ErrPhases) {
+					t.Errorf("then %q = %v", next, err)
+				}
+			}
+			return err
+		})
+		if !errors.Is(err, retrysafe.ErrUnsettled) {
+			t.Errorf("Do = %v", err)
+		}
+		must(t, b.Drain(t.Context()))
+		b.commit, b.rollback = nil, nil
+		must(t, b.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
+			_, err := b.book(ctx, "a")
+			return err
+		}))
+		b.booked(t, 1, 1)
+	})
+}
+
+// An execution that has lost its record, without knowing it yet, neither runs the
+// phase nor commits.
+func TestW44_ZombiesPhaseTxDoesNotRun(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, resumes)
+	x := b.begins(t)
+	heir := b.state(t)
+	heir.Claim, heir.Attempt, heir.Term = retrysafe.Owner{7}, 2, time.Hour
+	_, err := b.mem.Swap(t.Context(), heir)
+	must(t, err)
+	if _, err := b.book(x.Context(), "a"); !errors.Is(err, retrysafe.ErrLost) || context.Cause(x.Context()) == nil {
+		t.Errorf("the zombie's PhaseTx = %v", err)
+	}
+	b.booked(t, 0, 0)
+}
+
+// An execution that is settled while a phase is on its way.
+func TestPhaseOfAnExecutionThatIsSettledMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, resumes)
+	x := b.begins(t)
+	if _, err := retrysafe.Phase(x.Context(), "a", func(ctx context.Context) (int, error) { return 1, x.Release(ctx, nil) }); !errors.Is(err, retrysafe.ErrSettled) {
+		t.Errorf("Phase = %v", err)
+	}
+	x = b.begins(t)
+	b.begin = func(ctx context.Context) error { return x.Release(ctx, nil) }
+	if _, err := b.book(x.Context(), "a"); !errors.Is(err, retrysafe.ErrSettled) {
+		t.Errorf("PhaseTx = %v", err)
+	}
+	b.booked(t, 0, 0)
+	if got := b.names(t); len(got) != 0 {
+		t.Errorf("stored %q", got)
+	}
+}
+
+// The record is locked while the phase runs, for as long as that takes: nobody
+// takes its owner for dead, though the heartbeat rests.
+func TestPhaseTxOutlivesItsLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank(t, resumes)
+		b.fn = func(ctx context.Context, _ *memstore.Tx) (retrysafe.Result, error) {
+			time.Sleep(3 * b.Policy().Lease)
+			x, out, err := b.Begin(t.Context(), call())
+			if x != nil || out != nil || err == nil {
+				t.Errorf("meanwhile Begin = %v, %v", x, out)
+			}
+			return retrysafe.Result{}, ctx.Err()
+		}
+		must(t, b.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
+			_, err := b.book(ctx, "a")
+			return err
+		}))
+		b.booked(t, 1, 1)
+	})
+}
+
+// A beat whose reply was lost, or a sweeper that came too early, has moved the record.
+func TestPhaseTxGoesOnFromItsOwnRecord(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank(t, resumes)
+		must(t, b.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
+			b.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.LoseReply))
+			time.Sleep(11 * time.Second)
+			_, err := b.book(ctx, "a")
+			must(t, err)
+			r := b.state(t)
+			r.State, r.ProviderRef, r.Term = retrysafe.Unknown, "ch_1", time.Hour
+			_, err = b.mem.Swap(ctx, r)
+			must(t, err)
+			_, err = b.book(ctx, "b")
+			return err
+		}))
+		b.booked(t, 2, 2)
+		if r := b.state(t); r.ProviderRef != "ch_1" {
+			t.Errorf("what somebody has found out is lost: %q", r.ProviderRef)
+		}
+	})
+}
+
+func TestPhaseTxWaitsForAStoreThatFailsOrIsBusy(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for name, fail := range map[string]func(b *bank, times int){
+		"begin":   func(b *bank, n int) { b.begin = func(context.Context) error { return failing(&n, broken) } },
+		"reserve": func(b *bank, n int) { b.reserve = func(context.Context) error { return failing(&n, broken) } },
+		"busy": func(b *bank, n int) {
+			b.reserve = func(context.Context) error { return failing(&n, retrysafe.ErrBusy) }
+		},
+		"lock": func(b *bank, n int) { b.store = func(retrysafe.Record) error { return failing(&n, broken) } },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBank(t, resumes)
+				fail(b, 3)
+				book := func(ctx context.Context, _ *retrysafe.Execution) error {
+					_, err := b.book(ctx, "a")
+					return err
+				}
+				must(t, b.attempt(t, book))
+				b.booked(t, 1, 1)
+
+				other := newBank(t, resumes)
+				fail(other, 1000)
+				err := other.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
+					_, err := other.book(ctx, "a")
+					return err
+				})
+				if !errors.Is(err, broken) && !errors.Is(err, retrysafe.ErrBusy) {
+					t.Errorf("Do = %v", err)
+				}
+				other.booked(t, 0, 0)
+			})
+		})
+	}
+}
+
+// failing fails n times with err.
+func failing(n *int, err error) error {
+	if *n--; *n < 0 {
+		return nil
+	}
+	return err
+}
+
+func TestPhaseTxOfAnotherStoreIsRefused(t *testing.T) {
+	t.Parallel()
+	b, other := newBank(t, resumes), newBank(t, resumes)
+	if err := b.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
+		_, err := other.book(ctx, "a")
+		return err
+	}); !errors.Is(err, retrysafe.ErrPhases) || !strings.Contains(err.Error(), "must be the engine's own") {
+		t.Errorf("Do = %v", err)
+	}
+	other.booked(t, 0, 0)
+}
+
+func TestPhaseTxResultThatIsTooLargeIsRolledBack(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, resumes)
+	if err := b.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
+		_, err := retrysafe.PhaseTx(ctx, b, "a", func(_ context.Context, tx *memstore.Tx) (string, error) {
+			tx.OnCommit(func() { b.rows.Add(1) })
+			return strings.Repeat("x", retrysafe.MaxStepBytes), nil
+		})
+		return err
+	}); !errors.Is(err, retrysafe.ErrPhases) {
+		t.Error(err)
+	}
+	b.booked(t, 0, 0)
+}
+
+func TestPhaseTxWithoutAnExecutionIsAPlainTransaction(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, resumes)
+	got, err := b.book(t.Context(), "a")
+	if got != "a" || err != nil {
+		t.Errorf("PhaseTx = %q, %v", got, err)
+	}
+	b.booked(t, 1, 1)
+	no := errors.New("no")
+	b.fn = func(context.Context, *memstore.Tx) (retrysafe.Result, error) { return retrysafe.Result{}, no }
+	if got, err := b.book(t.Context(), "a"); got != "" || !errors.Is(err, no) {
+		t.Errorf("PhaseTx = %q, %v", got, err)
+	}
+	b.fn = func(context.Context, *memstore.Tx) (retrysafe.Result, error) { panic(no) }
+	rolledBack := false
+	b.rollback = func(tx *memstore.Tx) error {
+		rolledBack = true
+		return tx.Rollback(t.Context())
+	}
+	func() {
+		defer func() {
+			if recover() != no || !rolledBack { //nolint:errorlint // the very panic
+				t.Error("the panic is lost, or its transaction open")
+			}
+		}()
+		_, _ = b.book(t.Context(), "a")
+	}()
+	b.fn, b.commit = nil, func(context.Context, *memstore.Tx) error { return no }
+	if got, err := b.book(t.Context(), "a"); got != "" || !errors.Is(err, no) {
+		t.Errorf("PhaseTx = %q, %v", got, err)
+	}
+	b.begin = func(context.Context) error { return no }
+	if _, err := b.book(t.Context(), "a"); !errors.Is(err, no) {
+		t.Errorf("PhaseTx = %v", err)
+	}
+	b.booked(t, 4, 1)
+}
