@@ -14,9 +14,11 @@ const (
 
 	// overhead is what a record costs beside its texts: the entry, its slot in
 	// the map at an ordinary load, and its place in the due heap.
-	overhead = 544
+	overhead = 576
 	// stringOverhead is what one string of an answer's header costs beside its bytes.
 	stringOverhead = 16
+	// noteOverhead is what one note costs beside its texts.
+	noteOverhead = 64
 )
 
 // errNoRoom is how a try tells its caller to forget what is due and to try
@@ -65,7 +67,7 @@ func (u *usage) grow(growth int64, r *retrysafe.Record, l *limits) bool {
 		// A heartbeat or a shrinking swap is welcome in a full store.
 	case !r.Claim.IsZero():
 		return take(&u.bytes, growth, l.newBytes)
-	case r.State == retrysafe.InProgress || r.State == retrysafe.Accepted:
+	case r.State == retrysafe.InProgress:
 		return take(&u.bytes, growth, l.maxBytes)
 	}
 	u.bytes.Add(growth)
@@ -118,6 +120,10 @@ func sizeOf(r *retrysafe.Record) int64 {
 				n += stringOverhead + len(v)
 			}
 		}
+	}
+	n += noteOverhead * cap(r.Inquiry.Notes)
+	for i := range r.Inquiry.Notes {
+		n += len(r.Inquiry.Notes[i].By) + len(r.Inquiry.Notes[i].Text)
 	}
 	return int64(n)
 }

@@ -175,6 +175,32 @@ func TestReserveIsForAnswers(t *testing.T) {
 	mustCreate(t, s, reservation("new"))
 }
 
+// Notes take room as answers do, and like them are kept in a full store: what
+// has lapsed is swept there too.
+func TestNotesAreChargedAndNeverRefused(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(&memstore.Options{MaxBytes: 64 << 10})
+	noted := reservation("noted")
+	for range 20 {
+		noted = noted.Noted("somebody", strings.Repeat("x", 500))
+	}
+	noted.Inquiry.Notes = append(noted.Inquiry.Notes, retrysafe.Note{Text: strings.Repeat("x", 40<<10)})
+	first := mustCreate(t, s, noted)
+	other := reservation("other")
+	other.Inquiry = noted.Inquiry
+	_, err := s.Create(t.Context(), other)
+	wantErr(t, "Create with notes that do not fit", err, retrysafe.ErrFull)
+
+	for _, state := range []retrysafe.State{retrysafe.Unknown, retrysafe.Unknown, retrysafe.Accepted, retrysafe.Retryable} {
+		next := moved(first, state, time.Hour)
+		next.Inquiry.Notes = append(next.Inquiry.Notes, retrysafe.Note{By: "sweeper", Text: strings.Repeat("x", 40<<10)})
+		first = mustSwap(t, s, next)
+	}
+	first.Inquiry, first.Term = retrysafe.Inquiry{}, time.Hour
+	mustSwap(t, s, first)
+	mustCreate(t, s, other)
+}
+
 func TestStepForgetsToMakeRoom(t *testing.T) {
 	t.Parallel()
 	c := newClock()

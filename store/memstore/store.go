@@ -28,17 +28,17 @@ type Options struct {
 	// MaxRecords bounds how many records are kept. Default 1,000,000.
 	MaxRecords int
 	// MaxBytes bounds the memory of all records: the texts of the key, the
-	// request, the checkpoint, the answer's header and body, and a fixed overhead
-	// for each. Default 256 MiB.
+	// request, the checkpoint, the answer's header and body, the notes, and a fixed
+	// overhead for each. Default 256 MiB.
 	//
 	// The bound is met in order of what a refusal costs. New work (Create, or a
 	// Swap with a Claim that grows the record) stops first, while an eighth of
 	// MaxBytes is still free. A running attempt's checkpoints may use that
-	// reserve up to MaxBytes. An attempt's end (Completed, Retryable, Unknown,
-	// Expired) is never refused for room: its effect may have happened, and
-	// refusing would lose the answer. So memory can pass MaxBytes by no more than
-	// the answers of attempts that were admitted before the reserve ran out, and
-	// while it does nothing new is admitted.
+	// reserve up to MaxBytes. An attempt's end, in whatever state, is never refused
+	// for room: its effect may have happened, and refusing would lose the answer or
+	// leave the key stuck. So memory can pass MaxBytes by no more than
+	// the answers and notes of attempts that were admitted before the reserve ran
+	// out, and while it does nothing new is admitted.
 	MaxBytes int64
 	// Now is the store's clock. It need not be monotonic: the time of a key never
 	// goes back, whatever Now does. Default [time.Now].

@@ -30,6 +30,8 @@ type beginner[T any] struct {
 	keys  *Keyring
 }
 
+func (s beginner[T]) Sealed() bool { return true }
+
 func (s beginner[T]) BeginTx(ctx context.Context) (retrysafe.Tx, T, error) {
 	below, own, err := s.below.BeginTx(ctx)
 	if err != nil {

@@ -31,6 +31,7 @@ func each(b *testing.B, run func(b *testing.B, open func() retrysafe.Store)) {
 func reservation(i int) retrysafe.Record {
 	r := full("acct_1", "8e03978e-40d5-43e8-bc93-"+strconv.Itoa(1e11+i))
 	r.State, r.Result, r.Request, r.Checkpoint, r.Reason = retrysafe.InProgress, nil, nil, retrysafe.Checkpoint{}, ""
+	r.Inquiry = retrysafe.Inquiry{}
 	return r
 }
 

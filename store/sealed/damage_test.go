@@ -29,6 +29,12 @@ var sealedFields = []struct {
 		b, _ := base64.RawURLEncoding.DecodeString(r.Reason)
 		return b
 	}, func(r *retrysafe.Record, b []byte) { r.Reason = base64.RawURLEncoding.EncodeToString(b) }},
+	{"inquiry", func(r *retrysafe.Record) []byte {
+		b, _ := base64.RawURLEncoding.DecodeString(r.Inquiry.Notes[0].Text)
+		return b
+	}, func(r *retrysafe.Record, b []byte) {
+		r.Inquiry.Notes = []retrysafe.Note{{Text: base64.RawURLEncoding.EncodeToString(b)}}
+	}},
 }
 
 // unreadableEverywhere checks that a record is refused by each method that would
@@ -211,6 +217,14 @@ func TestPlainFieldsAreBound(t *testing.T) {
 		"no body":      func(r *retrysafe.Record) { r.Result = &retrysafe.Result{Status: 201} },
 		"no key text":  func(r *retrysafe.Record) { r.KeyText = nil },
 		"plain reason": func(r *retrysafe.Record) { r.Reason = "written by hand!" },
+		"tries":        func(r *retrysafe.Record) { r.Inquiry.Tries++ },
+		"dead":         func(r *retrysafe.Record) { r.Inquiry.Dead = false },
+		"no notes":     func(r *retrysafe.Record) { r.Inquiry.Notes = nil },
+		"plain note":   func(r *retrysafe.Record) { r.Inquiry.Notes = []retrysafe.Note{{Text: "written by hand!"}} },
+		"second note":  func(r *retrysafe.Record) { r.Inquiry.Notes = append(slices.Clip(r.Inquiry.Notes), retrysafe.Note{}) },
+		"note's author": func(r *retrysafe.Record) {
+			r.Inquiry.Notes = []retrysafe.Note{{By: "anna", Text: r.Inquiry.Notes[0].Text}}
+		},
 	}
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
@@ -233,6 +247,7 @@ func TestW59AnotherLayoutIsUnreadable(t *testing.T) {
 		"key text":   {"", "\x05abc", "\x01a", "\x01a\x09b", "\x01a\x01b", "\x01a\x01b\x02", "\x01a\x01b\x00x", "\x80"},
 		"checkpoint": {"", "\x00x", "\x02"},
 		"result":     {"", "\x00", "\x92\x03\x00\x01", "\x92\x03\x00\x00\x00 and more"},
+		"inquiry":    {"", "\x05", "\x05\x01", "\x05\x00 and more"},
 	}
 	for field, plains := range layouts {
 		for _, plain := range plains {

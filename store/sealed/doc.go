@@ -2,9 +2,9 @@
 //
 // A sealing store stands before any other and is a [retrysafe.Store] itself.
 // The store below never sees the text of a key or its scope, the header and
-// body of an answer, a request, the data of a checkpoint or a reason. A record
-// is found by keyed hashes of scope and key, so uniqueness, lists by scope and
-// counts work below as they did before.
+// body of an answer, a request, the data of a checkpoint, a reason, or who noted
+// what about a record and when. A record is found by keyed hashes of scope and
+// key, so uniqueness, lists by scope and counts work below as they did before.
 //
 // There are two kinds of secret, held by a [Keyring]: one index secret for the
 // hashes, which never changes, and numbered keys for the contents, of which one
@@ -16,7 +16,8 @@
 //
 // Operation, Fingerprint, State, Lapse, Effects, Version, Owner, Attempt,
 // ProviderRef, Retain, Revision and all times, an answer's Status and Omitted,
-// a checkpoint's Phase; operators and sweepers need them. Lengths show. A
+// a checkpoint's Phase, how often an unknown outcome was inquired into and
+// whether it was given up; operators and sweepers need them. Lengths show. A
 // fingerprint without a secret lets whoever reads the store try out requests:
 // use keyed fingerprints with this package. Put nothing personal in Operation,
 // Phase or ProviderRef.
@@ -46,11 +47,12 @@
 //
 // List shows such a record in its place and without an error, so that it hides
 // no other: Version 0, which every reader of records refuses; Reason in words;
-// the plain fields; no Request or Checkpoint; and a Key that is a handle made by
-// this package, for only the keyring can say the true one. The same record comes
-// with the errors above. By its handle it can be loaded, paged past and swapped:
-// a sweeper moves a lapsed record that it cannot read, and what is sealed below
-// stays as it is. It cannot be claimed, an answer that is stored is not
-// replaced, and Unknown becomes nothing but Completed, for "not found" proves
-// nothing where nobody knows what to ask a provider for.
+// the plain fields; no Request, Checkpoint or notes; and a Key that is a handle
+// made by this package, for only the keyring can say the true one. The same
+// record comes with the errors above. By its handle it can be loaded, paged past
+// and swapped: who moves a lapsed record that he cannot read leaves what is
+// sealed below as it is, but for a Reason or notes of his own, which replace the
+// stored ones. It cannot be claimed, an answer that is stored is not replaced,
+// and Unknown becomes nothing but Completed, for "not found" proves nothing where
+// nobody knows what to ask a provider for.
 package sealed

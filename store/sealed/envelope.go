@@ -16,9 +16,10 @@ import (
 // be nothing that may change while the envelope stays as stored. A step of the
 // present attempt keeps KeyText, Request and Checkpoint while State, Version,
 // Revision and the rest move on, so these are bound to nothing more, but for a
-// Checkpoint to its Phase, with which it is always written. Result and Reason
-// are written anew by every step, so they are bound to its Version too. A
-// Result holds its own Status and Omitted, which are compared.
+// Checkpoint to its Phase, with which it is always written. Result, Reason and
+// Inquiry are written anew by every step, so they are bound to its Version too.
+// A Result holds its own Status and Omitted and an Inquiry its own Tries and
+// Dead, which are compared.
 const (
 	format     = 1
 	headerSize = 1 + 4

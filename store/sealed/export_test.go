@@ -27,6 +27,10 @@ func (k *Keyring) Misseal(below *retrysafe.Record, field string, plain []byte) {
 	case "reason":
 		w.bindVersion(reason, below)
 		below.Reason = base64.RawURLEncoding.EncodeToString(w.seal(reason, below.Ref, plain))
+	case "inquiry":
+		w.bindVersion(inquiry, below)
+		text := base64.RawURLEncoding.EncodeToString(w.seal(inquiry, below.Ref, plain))
+		below.Inquiry.Notes = []retrysafe.Note{{Text: text}}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,8 +83,12 @@ func full(scope, key string) retrysafe.Record {
 		},
 		ProviderRef: "ch_1",
 		Reason:      "the reason of " + key,
-		Term:        time.Hour,
-		Retain:      24 * time.Hour,
+		Inquiry: retrysafe.Inquiry{Tries: 2, Dead: true, Notes: []retrysafe.Note{
+			{At: time.UnixMicro(1).UTC(), By: "operator of " + key, State: retrysafe.Unknown, Text: "the evidence of " + key},
+			{By: "resolver", State: retrysafe.Unknown},
+		}},
+		Term:   time.Hour,
+		Retain: 24 * time.Hour,
 	}
 }
 
@@ -187,6 +192,9 @@ func same(t testing.TB, got, want retrysafe.Record) {
 	if got.Checkpoint.Phase != want.Checkpoint.Phase || got.Reason != want.Reason {
 		t.Errorf("Phase, Reason = %q, %q, want %q, %q", got.Checkpoint.Phase, got.Reason, want.Checkpoint.Phase, want.Reason)
 	}
+	if got.Inquiry.Tries != want.Inquiry.Tries || got.Inquiry.Dead != want.Inquiry.Dead || !slices.Equal(got.Inquiry.Notes, want.Inquiry.Notes) {
+		t.Errorf("Inquiry = %+v, want %+v", got.Inquiry, want.Inquiry)
+	}
 	if !got.Result.Equal(want.Result) {
 		t.Errorf("Result = %+v, want %+v", got.Result, want.Result)
 	}
@@ -216,7 +224,7 @@ func refused(t testing.TB, what string, err error) {
 			t.Errorf("%s: error %q is also %q, so that somebody would decide by a record that nobody can read", what, err, other)
 		}
 	}
-	for _, told := range []string{"the request of", "the reason of", "order-", "tenant-", string(secret("key 1"))} {
+	for _, told := range []string{"the request of", "the reason of", "the evidence of", "order-", "tenant-", string(secret("key 1"))} {
 		if strings.Contains(err.Error(), told) {
 			t.Errorf("%s: error %q tells of the record", what, err)
 		}

@@ -115,10 +115,11 @@ const (
 	checkpoint
 	result
 	reason
+	inquiry
 	purposes
 )
 
-var purposeNames = [purposes]string{"key text", "request", "checkpoint", "result", "reason"}
+var purposeNames = [purposes]string{"key text", "request", "checkpoint", "result", "reason", "inquiry"}
 
 func (p purpose) String() string { return purposeNames[p] }
 

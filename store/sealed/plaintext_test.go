@@ -25,11 +25,13 @@ func secretsOf(r *retrysafe.Record) map[string]string {
 		"second value":      r.Result.Header["Link"][1],
 		"reason":            r.Reason,
 		"caller's key text": string(r.KeyText),
+		"note's author":     r.Inquiry.Notes[0].By,
+		"note's evidence":   r.Inquiry.Notes[0].Text,
 	}
 }
 
 // The store below is handed no text of key, scope, header, body, request,
-// checkpoint or reason, in any field and by any kind of write: not even what it
+// checkpoint, reason or note, in any field and by any kind of write: not even what it
 // would not keep, for a database may log what it is sent.
 func TestW82NoPlaintextBelow(t *testing.T) {
 	t.Parallel()
@@ -87,6 +89,9 @@ func TestW82NoPlaintextBelow(t *testing.T) {
 	if got := only(t, below).Result.Status; got != 201 {
 		t.Errorf("the status below is %d, want 201: operators need it", got)
 	}
+	if got := only(t, below).Inquiry; got.Tries != 2 || !got.Dead {
+		t.Errorf("the inquiry below has %d tries and is dead: %t, want 2 and true: operators look for it", got.Tries, got.Dead)
+	}
 }
 
 // forms are the ways in which a text could stand somewhere.
@@ -141,7 +146,7 @@ func TestEqualTextsAreSealedDifferently(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := only(t, below)
-	if string(first.Result.Body) == string(second.Result.Body) || first.Reason == second.Reason {
+	if string(first.Result.Body) == string(second.Result.Body) || first.Reason == second.Reason || first.Inquiry.Notes[0] == second.Inquiry.Notes[0] {
 		t.Error("two seals of one text are the same bytes")
 	}
 }

@@ -48,6 +48,9 @@ func (w *work) sealStep(r *retrysafe.Record, below retrysafe.Ref) retrysafe.Reco
 		w.bindVersion(reason, &down)
 		down.Reason = base64.RawURLEncoding.EncodeToString(w.seal(reason, below, w.plain))
 	}
+	if !r.Inquiry.IsZero() {
+		down.Inquiry = w.sealInquiry(&r.Inquiry, &down)
+	}
 	return down
 }
 
@@ -63,6 +66,11 @@ func (e *echo) hasNames(below *retrysafe.Record) bool {
 func (e *echo) hasResult(below *retrysafe.Record) bool {
 	return e != nil && e.sealed.Result != nil && below.Ref == e.sealed.Ref && below.Version == e.sealed.Version &&
 		below.Result.Equal(e.sealed.Result)
+}
+
+func (e *echo) hasInquiry(below *retrysafe.Record) bool {
+	return e != nil && below.Ref == e.sealed.Ref && below.Version == e.sealed.Version &&
+		sameCounts(&below.Inquiry, &e.sealed.Inquiry) && slices.Equal(below.Inquiry.Notes, e.sealed.Inquiry.Notes)
 }
 
 // openAll returns what the store below returned as it was before it was sealed,
@@ -101,6 +109,13 @@ func (w *work) openAll(below *retrysafe.Record, sent *echo) (retrysafe.Record, e
 	}
 	if below.Reason != "" {
 		if up.Reason, err = w.openReason(below); err != nil {
+			return retrysafe.Record{}, err
+		}
+	}
+	if sent.hasInquiry(below) {
+		up.Inquiry = sent.plain.Inquiry
+	} else if !below.Inquiry.IsZero() {
+		if up.Inquiry, err = w.openInquiry(below); err != nil {
 			return retrysafe.Record{}, err
 		}
 	}

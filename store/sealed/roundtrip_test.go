@@ -43,10 +43,10 @@ func TestNilAndEmptyStayApart(t *testing.T) {
 	t.Parallel()
 	s, below := pair(t)
 	r := full("tenant-a", "order-1")
-	r.Request, r.Checkpoint, r.Reason = nil, retrysafe.Checkpoint{Phase: "begun"}, ""
+	r.Request, r.Checkpoint, r.Reason, r.Inquiry = nil, retrysafe.Checkpoint{Phase: "begun"}, "", retrysafe.Inquiry{}
 	r.Result = &retrysafe.Result{Status: 204, Omitted: true}
 	same(t, create(t, s, r), r)
-	if raw := only(t, below); raw.Request != nil || raw.Reason != "" || raw.Result.Header != nil {
+	if raw := only(t, below); raw.Request != nil || raw.Reason != "" || !raw.Inquiry.IsZero() || raw.Result.Header != nil {
 		t.Errorf("the store below holds %+v, want what is nil to stay nil", raw)
 	}
 
@@ -86,7 +86,7 @@ func TestStepKeepsWhatBelongsToTheAttempt(t *testing.T) {
 	var sent retrysafe.Record
 	s := over(t, &tap{Store: below, see: func(r retrysafe.Record) { sent = r }}, ring(t, 1, 1))
 	want := full("tenant-a", "order-1")
-	want.State, want.Result, want.Reason = retrysafe.InProgress, nil, ""
+	want.State, want.Result, want.Reason, want.Inquiry = retrysafe.InProgress, nil, "", retrysafe.Inquiry{}
 	beat := create(t, s, want)
 	before := only(t, below)
 
@@ -97,7 +97,7 @@ func TestStepKeepsWhatBelongsToTheAttempt(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, got, want)
-	if sent.KeyText != nil || sent.Request != nil || !sent.Checkpoint.IsZero() || sent.Result != nil || sent.Reason != "" {
+	if sent.KeyText != nil || sent.Request != nil || !sent.Checkpoint.IsZero() || sent.Result != nil || sent.Reason != "" || !sent.Inquiry.IsZero() {
 		t.Errorf("a heartbeat sends %+v, want nothing that is sealed", sent)
 	}
 	after := only(t, below)
@@ -157,6 +157,7 @@ func TestClaimSealsAnew(t *testing.T) {
 	next := full("tenant-a", "order-1")
 	next.Revision, next.Claim, next.Attempt = r.Revision, owner(2), 2
 	next.State, next.Result, next.Reason, next.Checkpoint = retrysafe.InProgress, nil, "", retrysafe.Checkpoint{}
+	next.Inquiry = retrysafe.Inquiry{}
 	next.Request = []byte("the next request")
 	got, err := s.Swap(t.Context(), next)
 	if err != nil {
@@ -170,7 +171,7 @@ func TestClaimSealsAnew(t *testing.T) {
 	if string(after.KeyText) == string(before.KeyText) || string(after.Request) == string(before.Request) {
 		t.Error("an envelope of the former attempt is still below after a claim")
 	}
-	if !after.Checkpoint.IsZero() || after.Result != nil || after.Reason != "" {
+	if !after.Checkpoint.IsZero() || after.Result != nil || after.Reason != "" || !after.Inquiry.IsZero() {
 		t.Errorf("the store below holds %+v, want nothing of the former attempt", after)
 	}
 }

@@ -82,6 +82,10 @@ func (s *store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record
 // Purge needs no secret: what is due and forgettable goes, read or not.
 func (s *store) Purge(ctx context.Context, limit int) (int, error) { return s.below.Purge(ctx, limit) }
 
+// Sealed says that what is stored is encrypted, to those who keep a secret only
+// then.
+func (s *store) Sealed() bool { return true }
+
 // counting is a sealing store over one that counts.
 type counting struct {
 	*store

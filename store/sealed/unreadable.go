@@ -44,7 +44,7 @@ func (k *Keyring) show(below *retrysafe.Record, sent *echo, scope string) (retry
 func (w *work) face(below *retrysafe.Record, scope string, why error) retrysafe.Record {
 	up := *below
 	up.KeyText, up.Request, up.Checkpoint, up.Version = nil, nil, retrysafe.Checkpoint{}, 0
-	up.Reason = why.Error()
+	up.Reason, up.Inquiry = why.Error(), faceInquiry(&below.Inquiry)
 	if below.Result != nil {
 		up.Result = faceResult(below.Result)
 	}
@@ -126,6 +126,9 @@ func (s *store) move(ctx context.Context, r retrysafe.Record, below retrysafe.Re
 	}
 	if r.Reason == shown.Reason {
 		down.Reason = stored.Reason
+	}
+	if len(r.Inquiry.Notes) == 0 && sameCounts(&r.Inquiry, &shown.Inquiry) {
+		down.Inquiry = stored.Inquiry
 	}
 	got, err := s.below.Swap(ctx, down)
 	if err != nil && !errors.Is(err, retrysafe.ErrConflict) {

@@ -53,7 +53,7 @@ func TestListShowsWhatCannotBeRead(t *testing.T) {
 			if q.Scope != "" && r.Scope != q.Scope {
 				t.Errorf("in the list of %q a record has scope %q", q.Scope, r.Scope)
 			}
-			if r.Version != 0 || r.Request != nil || !r.Checkpoint.IsZero() || r.KeyText != nil {
+			if r.Version != 0 || r.Request != nil || !r.Checkpoint.IsZero() || r.KeyText != nil || r.Inquiry.Notes != nil {
 				t.Errorf("a record that cannot be read is listed as %+v, want Version 0 and nothing sealed", r)
 			}
 			if !r.Result.Equal(&retrysafe.Result{Status: 201, Omitted: true}) {
@@ -62,7 +62,8 @@ func TestListShowsWhatCannotBeRead(t *testing.T) {
 			if !strings.Contains(r.Reason, "sealed with key 1, which is not in the keyring") {
 				t.Errorf("its Reason is %q, want words for the operator", r.Reason)
 			}
-			if r.State != retrysafe.Completed || r.Operation != "POST /payments" || r.ProviderRef != "ch_1" || r.Revision == 0 {
+			if r.State != retrysafe.Completed || r.Operation != "POST /payments" || r.ProviderRef != "ch_1" || r.Revision == 0 ||
+				r.Inquiry.Tries != 2 || !r.Inquiry.Dead {
 				t.Errorf("its plain fields are lost: %+v", r)
 			}
 		}
@@ -292,5 +293,30 @@ func TestUnsealedRecordIsShown(t *testing.T) {
 	r.State, r.Reason, r.Term = retrysafe.Unknown, "lease lapsed", time.Minute
 	if got, err := s.Swap(t.Context(), r); err != nil || got.State != retrysafe.Unknown {
 		t.Errorf("swap = %+v, %v, want it unknown", got, err)
+	}
+}
+
+// Who cannot read a record keeps what was noted about it, unless he notes
+// something himself.
+func TestMoveKeepsTheNotesOrReplacesThem(t *testing.T) {
+	t.Parallel()
+	want := lapsed("tenant-a", "order-1")
+	without, with, _ := stranded(t, want)
+	r := list(t, without, retrysafe.Query{})[0]
+	r.State, r.Reason, r.Term = retrysafe.Unknown, "lease lapsed", time.Minute
+	if _, err := without.Swap(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	want.State, want.Reason = r.State, r.Reason
+	same(t, load(t, with, want.Ref), want)
+
+	r = list(t, without, retrysafe.Query{})[0].Noted("operator anna", "the key is lost")
+	r.Inquiry.Tries, r.Term = 3, time.Minute
+	if _, err := without.Swap(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	got := load(t, with, want.Ref).Inquiry
+	if len(got.Notes) != 1 || got.Notes[0].By != "operator anna" || got.Notes[0].Text != "the key is lost" || got.Tries != 3 || !got.Dead {
+		t.Errorf("the inquiry is %+v, want the one of the operator", got)
 	}
 }

@@ -19,10 +19,22 @@ var clockRules = []rule{{
 			if rec.UpdatedAt.Before(at.Add(-tick)) {
 				k.failf("UpdatedAt: got %v, want the time of the Swap, %v or later", rec.UpdatedAt, at)
 			}
-			if d := rec.Deadline.Sub(rec.UpdatedAt) - term; d.Abs() > tick {
-				k.failf("Deadline is %v away from UpdatedAt plus a Term of %v", d, term)
-			}
+			k.lasts("swapped", rec, term)
 			k.same("stored", k.load(rec.Ref), rec)
+		}
+	},
+}, {
+	name:   "ordinary terms hold",
+	reason: "An attempt under a lease of 30 s that is settled for as long as its answer is to be kept has each deadline in turn and all that its settlement brought, because that is what nearly every operation does, and a store may have a short way for it.",
+	check: func(k *kit) {
+		for _, state := range []retrysafe.State{retrysafe.Completed, retrysafe.Retryable, retrysafe.Unknown} {
+			bare := k.record("bare " + state.String())
+			bare.KeyText, bare.Request = nil, nil
+			k.ordinary(bare, state, retrysafe.Record{})
+			k.ordinary(k.record("noted "+state.String()), state, retrysafe.Record{
+				Checkpoint: retrysafe.Checkpoint{Phase: "charged", Data: []byte("ch_1")}, ProviderRef: "ch_1", Reason: "settled",
+				Inquiry: retrysafe.Inquiry{Tries: 1, Notes: []retrysafe.Note{{By: "somebody", State: state, Text: "settled"}}},
+			})
 		}
 	},
 }, {
@@ -96,6 +108,48 @@ var clockRules = []rule{{
 		}
 	},
 }}
+
+// ordinary takes r through an operation with ordinary terms: reserved and renewed
+// under a lease, and settled in a state, with what it brings.
+func (k *kit) ordinary(r retrysafe.Record, state retrysafe.State, brings retrysafe.Record) {
+	k.t.Helper()
+	const lease, retain = 30 * time.Second, 24 * time.Hour
+	r.Lapse, r.Effects, r.Term, r.Retain = retrysafe.Resume, retrysafe.Keyed, lease, retain
+	rec := k.create(r)
+	k.lasts("reserved", rec, lease)
+	k.until(rec.Ref, rec.UpdatedAt.Add(5*tick))
+	rec.Checkpoint, rec.Term = brings.Checkpoint, lease
+	rec = k.swap(rec)
+	k.lasts("renewed", rec, lease)
+	k.until(rec.Ref, rec.UpdatedAt.Add(5*tick))
+
+	term := retain
+	if state == retrysafe.Unknown {
+		term = lease
+	}
+	next := in(state, rec, term)
+	next.Checkpoint = retrysafe.Checkpoint{}
+	next.ProviderRef, next.Reason, next.Inquiry = brings.ProviderRef, brings.Reason, brings.Inquiry
+	got := k.swap(next)
+	k.lasts("settled", got, term)
+	want := next
+	want.Checkpoint = brings.Checkpoint
+	want.Revision, want.Deadline, want.UpdatedAt = got.Revision, got.Deadline, got.UpdatedAt
+	k.same("settled", got, want)
+	k.everywhere(want)
+	if n, err := k.Store.Purge(k.ctx, 10); n != 0 || err != nil {
+		k.failf("Purge right after the settlement: got %d, %v", n, err)
+	}
+	k.lists(retrysafe.Query{Due: true})
+}
+
+// lasts makes sure that a record's deadline is a term away from its last write.
+func (k *kit) lasts(what string, r retrysafe.Record, term time.Duration) {
+	k.t.Helper()
+	if d := r.Deadline.Sub(r.UpdatedAt) - term; d.Abs() > tick {
+		k.failf("%s: Deadline is %v away from UpdatedAt plus a Term of %v", what, d, term)
+	}
+}
 
 func needsAdvance(h Harness) string {
 	if h.Advance == nil {

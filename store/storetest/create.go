@@ -146,6 +146,7 @@ var createRules = []rule{{
 	check: func(k *kit) {
 		r := k.record("k")
 		r.Checkpoint = retrysafe.Checkpoint{Phase: "one", Data: []byte("first")}
+		r = r.Noted("first", "first")
 		created := k.create(r)
 		done := k.swap(in(retrysafe.Completed, created, later))
 		loaded := k.load(r.Ref)
@@ -159,6 +160,7 @@ var createRules = []rule{{
 		next.Revision, next.Owner, next.Claim = done.Revision, done.Owner, newOwner()
 		next.Checkpoint = retrysafe.Checkpoint{Phase: "two", Data: []byte("other")}
 		next.Request = []byte(`{"amount":9999}`)
+		next = next.Noted("other", "other")
 		next = in(retrysafe.Completed, next, later)
 		next.Result.Body = []byte(`{"id":2}`)
 		next.Result.Header = map[string][]string{"Content-Type": {"text/html"}, "Location": {"/other/22"}}
@@ -181,6 +183,7 @@ func clone(r retrysafe.Record) retrysafe.Record {
 	r.KeyText = append([]byte(nil), r.KeyText...)
 	r.Request = append([]byte(nil), r.Request...)
 	r.Checkpoint.Data = append([]byte(nil), r.Checkpoint.Data...)
+	r.Inquiry.Notes = append([]retrysafe.Note(nil), r.Inquiry.Notes...)
 	if r.Result != nil {
 		c := *r.Result
 		c.Body = append([]byte(nil), c.Body...)

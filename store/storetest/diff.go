@@ -31,6 +31,7 @@ func diff(got, want retrysafe.Record) string {
 	d.result(got.Result, want.Result)
 	d.value("ProviderRef", got.ProviderRef, want.ProviderRef)
 	d.value("Reason", got.Reason, want.Reason)
+	d.inquiry(&got.Inquiry, &want.Inquiry)
 	d.value("Retain", got.Retain, want.Retain)
 	d.value("Revision", got.Revision, want.Revision)
 	d.time("Deadline", got.Deadline, want.Deadline)
@@ -74,6 +75,22 @@ func (d *differ) result(got, want *retrysafe.Result) {
 	d.bytes("Result.Body", got.Body, want.Body)
 	if g, w := fmt.Sprintf("%q", got.Header), fmt.Sprintf("%q", want.Header); g != w {
 		d.addf("Result.Header: got %s, want %s", g, w)
+	}
+}
+
+func (d *differ) inquiry(got, want *retrysafe.Inquiry) {
+	d.value("Inquiry.Tries", got.Tries, want.Tries)
+	d.value("Inquiry.Dead", got.Dead, want.Dead)
+	if len(got.Notes) != len(want.Notes) {
+		d.addf("Inquiry has %d notes, want %d", len(got.Notes), len(want.Notes))
+		return
+	}
+	for i, w := range want.Notes {
+		g, field := got.Notes[i], fmt.Sprintf("Inquiry.Notes[%d]", i)
+		d.time(field+".At", g.At, w.At)
+		d.value(field+".By", g.By, w.By)
+		d.value(field+".State", g.State, w.State)
+		d.value(field+".Text", g.Text, w.Text)
 	}
 }
 

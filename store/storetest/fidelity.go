@@ -47,7 +47,7 @@ var fidelityRules = []rule{{
 	},
 }, {
 	name:   "every value survives",
-	reason: "All states, lapse policies, effect modes, versions and durations come back as stored, a version that this code does not know included, because the store keeps and the engine judges.",
+	reason: "All states, lapse policies, effect modes, versions and durations come back as stored, those that this code does not know included, because the store keeps and the engine judges.",
 	check: func(k *kit) {
 		n := 0
 		keeps := func(change func(*retrysafe.Record)) {
@@ -59,16 +59,16 @@ var fidelityRules = []rule{{
 		for state := retrysafe.Accepted; state <= retrysafe.Expired; state++ {
 			keeps(func(r *retrysafe.Record) { *r = in(state, *r, later) })
 		}
-		for lapse := retrysafe.Quarantine; lapse <= retrysafe.Fail; lapse++ {
+		for _, lapse := range []retrysafe.Lapse{retrysafe.Quarantine, retrysafe.Resume, retrysafe.Rerun, retrysafe.Fail, retrysafe.Fail + 1, 255} {
 			keeps(func(r *retrysafe.Record) { r.Lapse = lapse })
 		}
-		for effects := retrysafe.Unprotected; effects <= retrysafe.InTx; effects++ {
+		for _, effects := range []retrysafe.Effects{retrysafe.Unprotected, retrysafe.Keyed, retrysafe.InTx, retrysafe.InTx + 1, 255} {
 			keeps(func(r *retrysafe.Record) { r.Effects = effects })
 		}
-		for _, version := range []uint8{0, 1, retrysafe.RecordVersion + 1, 255} {
+		for _, version := range []uint8{0, 1, retrysafe.RecordVersion + 1, 7, 8, 14, 15, 16, 127, 128, 255} {
 			keeps(func(r *retrysafe.Record) { r.Version = version })
 		}
-		for _, retain := range []time.Duration{0, time.Millisecond, 49*time.Hour + 250*time.Millisecond, 10 * 365 * 24 * time.Hour} {
+		for _, retain := range []time.Duration{0, 1, time.Millisecond, 59 * time.Second, 61 * time.Minute, 49*time.Hour + 250*time.Millisecond, 10 * 365 * 24 * time.Hour} {
 			keeps(func(r *retrysafe.Record) { r.Retain = retain })
 		}
 		for _, attempt := range []int{0, 1, 2, 1_000_000} {

@@ -87,7 +87,7 @@ type rule struct {
 
 // rules returns the whole contract.
 func rules() []rule {
-	return slices.Concat(createRules, swapRules, fenceRules, clockRules, fidelityRules, keyRules, purgeRules, listRules, callRules, txRules, besideRules, crashRules)
+	return slices.Concat(createRules, swapRules, fenceRules, clockRules, fidelityRules, inquiryRules, acceptedRules, keyRules, purgeRules, listRules, callRules, txRules, besideRules, crashRules)
 }
 
 // lacks says what the harness lacks for the rule, or nothing.

@@ -42,6 +42,9 @@ func TestMemoryIsBounded(t *testing.T) {
 					for n := range random.IntN(20) {
 						r.Result.Header[strconv.Itoa(n)] = []string{"one", "two"}
 					}
+					for range random.IntN(3) {
+						r = r.Noted("somebody", body(random, maxBytes))
+					}
 					if _, err := b.cache.Create(t.Context(), r); err != nil {
 						t.Fatal(err)
 					}
@@ -75,6 +78,32 @@ func TestLargeAnswerIsNotCached(t *testing.T) {
 	complete(t, b.cache, other, strings.Repeat("x", 14<<10))
 	if s := b.cache.Stats(); s.Entries != 1 || s.Bytes < 14<<10 {
 		t.Errorf("got %+v, want the smaller one cached", s)
+	}
+}
+
+// Notes count: an answer with many of them is as large as they are.
+func TestNotesAreCharged(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, tiered.Options{MaxBytes: 1 << 20})
+	r := with("paid", reservation(ref, 1))
+	for range 8 {
+		r = r.Noted("somebody", strings.Repeat("x", 500))
+	}
+	if _, err := b.cache.Create(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.cache.Stats(); s.Entries != 1 || s.Bytes < 8*500 {
+		t.Errorf("got %+v, want one entry with its notes", s)
+	}
+	for range 24 {
+		r = r.Noted("somebody", strings.Repeat("x", 500))
+	}
+	r.Key = "too large"
+	if _, err := b.cache.Create(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.cache.Stats(); s.Entries != 1 {
+		t.Errorf("got %+v, want what is too large by its notes not cached", s)
 	}
 }
 

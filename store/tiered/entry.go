@@ -61,9 +61,10 @@ func (e *entry) read(out *retrysafe.Record, now instant) {
 
 // What a record costs beside its texts, as measured.
 const (
-	overhead       = 544 // the entry, the result and a place in the map of entries
+	overhead       = 608 // the entry, the result and a place in the map of entries
 	headerOverhead = 400 // a header's map, up to eight names
 	valueOverhead  = 16  // one string in a header
+	noteOverhead   = 64  // one note
 )
 
 // sizeOf returns what a record is charged for.
@@ -78,6 +79,10 @@ func sizeOf(r *retrysafe.Record) int64 {
 		for _, v := range values {
 			n += valueOverhead + len(v)
 		}
+	}
+	n += noteOverhead * cap(r.Inquiry.Notes)
+	for i := range r.Inquiry.Notes {
+		n += len(r.Inquiry.Notes[i].By) + len(r.Inquiry.Notes[i].Text)
 	}
 	return int64(n)
 }

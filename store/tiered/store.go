@@ -166,6 +166,13 @@ func (s *store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record
 // out any more.
 func (s *store) Purge(ctx context.Context, limit int) (int, error) { return s.below.Purge(ctx, limit) }
 
+// Sealed says whether what is stored below is encrypted. What is cached is not,
+// and in memory only.
+func (s *store) Sealed() bool {
+	below, ok := s.below.(interface{ Sealed() bool })
+	return ok && below.Sealed()
+}
+
 func (s *store) Forget(ref retrysafe.Ref) {
 	at := s.place(ref)
 	at.forget()

@@ -1,0 +1,157 @@
+package recoverytest
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// Each of these returns one round of a duty. Who does it keeps copies of records
+// and acts upon them later, as a process does that was stopped in between.
+
+// copies are records as they were some time ago.
+type copies struct{ all []retrysafe.Record }
+
+// mix adds some of the records to the copies, and one of the copies to the records.
+func (c *copies) mix(s *scene, found []retrysafe.Record) []retrysafe.Record {
+	if n := len(c.all); n > 0 && s.chance(50) {
+		i := s.draw(n)
+		found = append(slices.Clip(found), c.all[i])
+		c.all = slices.Delete(c.all, i, i+1)
+	}
+	for _, r := range found {
+		if len(c.all) < 50 && s.chance(50) {
+			c.all = append(c.all, r)
+		}
+	}
+	return found
+}
+
+func (s *scene) worker(ctx context.Context) func() {
+	var old copies
+	return func() {
+		found, _ := s.handle("worker").List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.Accepted}, Limit: 10})
+		for _, r := range old.mix(s, found) {
+			i := slices.IndexFunc(s.kinds, func(k kind) bool { return k.name == r.Scope })
+			n := s.node("worker")
+			x, err := s.engine(n, &s.kinds[i]).TakeUp(ctx, r)
+			switch {
+			case err == nil:
+				s.tally("taken up")
+				s.own(ctx, &s.kinds[i], n, x)
+			case !errors.Is(err, retrysafe.ErrLost):
+				s.accuse("take up %v: %w", r.Ref, err)
+			}
+		}
+	}
+}
+
+func (s *scene) sweeper(ctx context.Context) func() {
+	var old copies
+	return func() {
+		h := s.handle("sweeper")
+		found, _ := h.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.InProgress, retrysafe.Accepted}, Due: true})
+		for _, r := range old.mix(s, found) {
+			next, ok := retrysafe.Swept(r)
+			if !ok {
+				s.accuse("%v is %v and due, and nobody sweeps it", r.Ref, r.State)
+				continue
+			}
+			s.dawdle(ctx)
+			err := s.sweepOne(ctx, h, r, next)
+			if err == nil {
+				s.tally("swept to " + next.State.String())
+			}
+			if !answers(err) {
+				s.accuse("sweep %v: %w", r.Ref, err)
+			}
+		}
+	}
+}
+
+// swapIn is how a sweeper swaps.
+func swapIn(ctx context.Context, s retrysafe.Store, _, next retrysafe.Record) error {
+	_, err := s.Swap(ctx, next)
+	return err
+}
+
+func (s *scene) reaper(ctx context.Context) func() {
+	return func() {
+		n, err := s.purge(ctx, s.handle("reaper"))
+		if err != nil {
+			s.accuse("purge: %w", err)
+		}
+		for range n {
+			s.tally("purged")
+		}
+	}
+}
+
+// purgeAll is how a reaper purges.
+func purgeAll(ctx context.Context, s retrysafe.Store) (int, error) { return s.Purge(ctx, 1000) }
+
+func (s *scene) reconciler(ctx context.Context) func() {
+	var old copies
+	return func() {
+		h := s.handle("reconciler")
+		found, _ := h.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.Unknown}, Due: s.chance(50)})
+		for _, r := range old.mix(s, found) {
+			if r.Inquiry.Dead {
+				continue
+			}
+			v := s.ask(&r)
+			next, err := retrysafe.Concluded(r, v, "reconciler", s.lease/2, 6)
+			if err != nil {
+				s.accuse("conclude %v: %w", r.Ref, err)
+				continue
+			}
+			s.dawdle(ctx)
+			_, err = h.Swap(ctx, next)
+			if err == nil {
+				s.tally("concluded " + v.Finding.String())
+			}
+			if !answers(err) {
+				s.accuse("conclude %v: %w", r.Ref, err)
+			}
+		}
+	}
+}
+
+// ask asks the provider what became of an operation.
+func (s *scene) ask(r *retrysafe.Record) retrysafe.Verdict {
+	receipt, happened := s.ledger.found(r)
+	switch {
+	case s.chance(20):
+		return retrysafe.Verdict{Finding: retrysafe.StillUnknown}
+	case happened:
+		return retrysafe.Verdict{Finding: retrysafe.Happened, Result: paid(receipt), Evidence: receipt}
+	default:
+		return s.absent(r)
+	}
+}
+
+// tombstoned is what to say of an operation that the provider does not know. Where
+// nothing protects a second one, it is told to refuse the first from now on.
+func (s *scene) tombstoned(r *retrysafe.Record) retrysafe.Verdict {
+	v := retrysafe.Verdict{Finding: retrysafe.NotHappened}
+	if r.Effects != retrysafe.Unprotected || s.chance(30) {
+		return v
+	}
+	if receipt, happened := s.ledger.tombstone(r); happened {
+		return retrysafe.Verdict{Finding: retrysafe.Happened, Result: paid(receipt), Evidence: receipt}
+	}
+	v.Proof = retrysafe.Tombstone
+	return v
+}
+
+// dawdle lets some time pass between a look and a step.
+func (s *scene) dawdle(ctx context.Context) {
+	switch {
+	case s.chance(10):
+		s.nap(ctx, 2*s.lease)
+	case !s.real:
+		s.nap(ctx, s.lease/10)
+	}
+}

@@ -1,0 +1,51 @@
+package sealed
+
+import (
+	"encoding/base64"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// The notes of a record go down as one: its Text is the envelope of the whole
+// inquiry, and it says nothing else, neither when nor who. Tries and Dead stand
+// beside it in the clear, for whoever looks for what is stuck, and are compared.
+
+// sealInquiry returns the inquiry that the record below gets for q, which is not
+// zero.
+func (w *work) sealInquiry(q *retrysafe.Inquiry, below *retrysafe.Record) retrysafe.Inquiry {
+	w.plain = retrysafe.AppendInquiry(w.plain[:0], q)
+	w.bindVersion(inquiry, below)
+	text := base64.RawURLEncoding.EncodeToString(w.seal(inquiry, below.Ref, w.plain))
+	return retrysafe.Inquiry{Tries: max(q.Tries, 0), Dead: q.Dead, Notes: []retrysafe.Note{{Text: text}}}
+}
+
+func (w *work) openInquiry(below *retrysafe.Record) (none retrysafe.Inquiry, err error) {
+	notes := below.Inquiry.Notes
+	if len(notes) != 1 || !notes[0].At.IsZero() || notes[0].By != "" || notes[0].State != 0 {
+		return none, unreadable(inquiry, "is not sealed")
+	}
+	envelope, err := base64.RawURLEncoding.DecodeString(notes[0].Text)
+	if err != nil {
+		return none, unreadable(inquiry, "is not sealed, or is cut short")
+	}
+	w.bindVersion(inquiry, below)
+	plain, err := w.open(inquiry, below.Ref, envelope)
+	if err != nil {
+		return none, err
+	}
+	up, err := retrysafe.DecodeInquiry(plain)
+	switch {
+	case err != nil:
+		return none, misread(inquiry)
+	case !sameCounts(&up, &below.Inquiry):
+		return none, unreadable(inquiry, "is not the one that stands beside it")
+	}
+	return up, nil
+}
+
+// faceInquiry returns what is shown of an inquiry that does not open.
+func faceInquiry(below *retrysafe.Inquiry) retrysafe.Inquiry {
+	return retrysafe.Inquiry{Tries: below.Tries, Dead: below.Dead}
+}
+
+func sameCounts(a, b *retrysafe.Inquiry) bool { return a.Tries == b.Tries && a.Dead == b.Dead }
