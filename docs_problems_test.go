@@ -249,6 +249,24 @@ var provocations = map[string]*provocation{
 		w.now = w.now.Add(25 * time.Hour)
 		return w.send()
 	}},
+	"key-unknown": {act: func(w *provoked) *httptest.ResponseRecorder {
+		rec := httptest.NewRecorder()
+		w.guard.Status("POST /payments").ServeHTTP(rec, good(w.t, http.MethodGet, "/payments/status", nil))
+		return rec
+	}},
+	"request-unreadable": {options: httpkey.Options{Async: true}, act: func(w *provoked) *httptest.ResponseRecorder {
+		w.send()
+		r, err := w.mem.Load(w.t.Context(), retrysafe.Ref{Scope: "tenant-a", Key: docsKey})
+		must(w.t, err)
+		r.Request, r.Claim, r.Term = r.Request[:10], retrysafe.Owner{1}, time.Hour
+		_, err = w.mem.Swap(w.t.Context(), r)
+		must(w.t, err)
+		worker, err := httpkey.NewWorker(w.guard, map[string]http.Handler{"POST /payments": w.serve}, nil)
+		must(w.t, err)
+		_, err = worker.RunOnce(w.t.Context())
+		must(w.t, err)
+		return w.send()
+	}},
 	"answer-encoded": {
 		handler: func(rw http.ResponseWriter, _ *http.Request) { rw.Header().Set("Content-Encoding", "br") },
 		act:     sending(1, "Accept-Encoding", "identity"),

@@ -31,4 +31,13 @@
 //     client, never stored.
 //   - Panic: the attempt is settled by what its effect mode proves, and the client
 //     gets a 500. http.ErrAbortHandler is settled and goes on.
+//
+// # Requests that are run later
+//
+// With [Options.Async] a request is stored, and a [Worker] runs the same handler,
+// in this process or in another, and settles it the same way. [Guard.Status] is
+// where a client looks meanwhile. Nobody listens while the handler runs: what is
+// not stored of a response is gone, and what was not stored of the request (other
+// headers, trailers, the remote address, values in its context) is not there.
+// [Options.Restore] puts back who the caller is.
 package httpkey

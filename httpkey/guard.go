@@ -29,9 +29,11 @@ type Guard struct {
 	o      Options
 	fields fields
 	stored map[string]bool // canonical names of the response headers that are stored
+	kept   []string        // canonical names of the request headers that are stored, in order
 	limits *limiter
 	counts *counts
 	dates  *dates
+	bells  *bells
 	pool   *sync.Pool // of *scratch
 }
 
@@ -51,7 +53,7 @@ func New(e *retrysafe.Engine, scope ScopeFunc, opts *Options) (*Guard, error) {
 	if opts != nil {
 		o = *opts
 	}
-	g := &Guard{base: e, scope: scope, counts: new(counts), dates: new(dates)}
+	g := &Guard{base: e, scope: scope, counts: new(counts), dates: new(dates), bells: new(bells)}
 	g.pool = &sync.Pool{New: func() any { return new(scratch) }}
 	return g.with(o)
 }
@@ -97,6 +99,9 @@ func (g *Guard) with(o Options) (*Guard, error) {
 	n.stored = make(map[string]bool)
 	for _, name := range slices.Concat(replayed, o.ReplayHeaders) {
 		n.stored[http.CanonicalHeaderKey(name)] = true
+	}
+	if n.kept, err = keptHeaders(&o, n.engine.Store()); err != nil {
+		return nil, err
 	}
 	if g.limits == nil || o.Limits != g.o.Limits || o.Observe != g.o.Observe {
 		if n.limits, err = newLimiter(o.Limits, n.engine.Store()); err != nil {
@@ -165,7 +170,11 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.next.ServeHTTP(w, r)
 		return
 	}
-	run, out, err := g.begin(r, &c)
+	var request []byte
+	if g.o.Async {
+		request = g.keep(r, body)
+	}
+	run, out, err := g.begin(r, &c, request)
 	switch {
 	case run != nil:
 		s.body = nil // the handler has it
@@ -174,6 +183,11 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case out != nil:
 		g.replay(w, r, out)
+	case g.o.Async && underWay(err):
+		if errors.Is(err, retrysafe.ErrAccepted) {
+			g.bells.ring()
+		}
+		g.write(w, g.explain(r, c.Key, err)) // good news: it is not reported as a refusal
 	default:
 		g.refuse(w, r, c.Key, g.explain(r, c.Key, err))
 	}
@@ -349,6 +363,9 @@ func (g *Guard) scopeOf(r *http.Request, operation string) (string, error) {
 	return scope, nil
 }
 
+// part returns one part of a scope. It has no control character: none can look
+// like several parts, nor like a scope of retrysafe's own, which begins with a
+// zero byte.
 func part(f ScopeFunc, r *http.Request) (string, error) {
 	s, err := f(r)
 	if err == nil && (s == "" || strings.ContainsFunc(s, isControl)) {

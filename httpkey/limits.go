@@ -43,15 +43,16 @@ var (
 	errTooManyLookups = errors.New("too many look-ups")
 )
 
-// begin asks the engine for the call within the tenant's limits.
+// begin asks the engine for the call within the tenant's limits: to run it, or
+// with a request to store it for a worker.
 //
 // Whether a key is new is known only after the store was asked. So a token is
 // taken first and given back if the key was known; with no token left the store
 // is only read, and a known key still gets its answer, or its next attempt.
-func (g *Guard) begin(r *http.Request, c *retrysafe.Call) (*retrysafe.Execution, *retrysafe.Outcome, error) {
+func (g *Guard) begin(r *http.Request, c *retrysafe.Call, request []byte) (*retrysafe.Execution, *retrysafe.Outcome, error) {
 	ctx := r.Context()
 	if g.limits.off() || !g.engine.Healthy() { // while the store does not answer the engine itself refuses
-		return g.engine.Begin(ctx, *c)
+		return g.start(ctx, c, request)
 	}
 	tenant, _, _ := strings.Cut(c.Scope, scopePart) // a limit for each operation would be none
 	if wait, ok := g.limits.lookups.take(tenant); !ok {
@@ -61,7 +62,7 @@ func (g *Guard) begin(r *http.Request, c *retrysafe.Call) (*retrysafe.Execution,
 		out, err := g.engine.Peek(ctx, *c)
 		switch {
 		case errors.Is(err, retrysafe.ErrNotFound) && g.continues(ctx, c.Ref):
-			return g.engine.Begin(ctx, *c)
+			return g.start(ctx, c, request)
 		case errors.Is(err, retrysafe.ErrNotFound):
 			return nil, nil, limited
 		case err != nil:
@@ -69,13 +70,31 @@ func (g *Guard) begin(r *http.Request, c *retrysafe.Call) (*retrysafe.Execution,
 		}
 		return nil, out, nil
 	}
-	run, out, err := g.engine.Begin(ctx, *c)
-	if run == nil || run.Attempt() > 1 {
-		g.limits.newKeys.giveBack(tenant)
-	} else {
+	known := request != nil && g.knows(ctx, c.Ref) // what Accept returns does not tell
+	run, out, err := g.start(ctx, c, request)
+	if run != nil && run.Attempt() == 1 || !known && errors.Is(err, retrysafe.ErrAccepted) {
 		g.limits.active.grew(c.Scope)
+	} else {
+		g.limits.newKeys.giveBack(tenant)
 	}
 	return run, out, err
+}
+
+// start asks the engine for the call.
+func (g *Guard) start(ctx context.Context, c *retrysafe.Call, request []byte) (*retrysafe.Execution, *retrysafe.Outcome, error) {
+	if request == nil {
+		return g.engine.Begin(ctx, *c)
+	}
+	out, err := g.engine.Accept(ctx, *c, request)
+	return nil, out, err
+}
+
+// knows reports whether there is a record under the key.
+func (g *Guard) knows(ctx context.Context, ref retrysafe.Ref) bool {
+	ctx, cancel := context.WithTimeout(ctx, countTimeout)
+	defer cancel()
+	_, err := g.engine.Store().Load(ctx, ref)
+	return err == nil
 }
 
 // continues reports whether a call that would run is a further attempt of an

@@ -1,10 +1,16 @@
 package httpkey_test
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
 // Nothing that a request started may outlive the tests.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if file := os.Getenv(childFile); file != "" {
+		os.Exit(runChild(file, os.Getenv(childMode)))
+	}
+	goleak.VerifyTestMain(m)
+}

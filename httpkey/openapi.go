@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-
-	"github.com/retrysafe/retrysafe"
 )
 
 // OpenAPI returns an OpenAPI 3.1 fragment, as JSON, that describes this guard:
@@ -22,7 +20,7 @@ func (g *Guard) OpenAPI() ([]byte, error) {
 		switch {
 		case p == keyReused:
 			status = g.o.Profile.Mismatch
-		case p == inFlight && g.policy.InFlight == retrysafe.Accept:
+		case p == inFlight && g.accepts():
 			p = stillRunning
 			status = p.status
 		}
@@ -67,7 +65,7 @@ func (g *Guard) OpenAPI() ([]byte, error) {
 		"x-idempotency": map[string]any{
 			"profile": g.o.Profile.Name, "methods": g.o.Methods, "required": !g.o.Optional,
 			"retention-seconds": int64(g.policy.Retention.Seconds()), "effects": g.policy.Effects.String(),
-			"max-request-bytes": strconv.FormatInt(g.o.MaxRequest, 10),
+			"max-request-bytes": strconv.FormatInt(g.o.MaxRequest, 10), "async": g.o.Async,
 		},
 	}
 	return json.MarshalIndent(fragment, "", "  ")

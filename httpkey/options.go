@@ -2,6 +2,7 @@ package httpkey
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -83,6 +84,22 @@ type Options struct {
 	// StatusURL says where the outcome of a request in flight can be looked up,
 	// for the Location of a 202.
 	StatusURL func(r *http.Request, key string) string
+
+	// Async stores requests for a [Worker] instead of running them. A client gets a
+	// 202, also on each retry, until there is an answer, and then that. URL and body
+	// are stored as they came: seal the store if there may be secrets in them.
+	Async bool
+	// KeepHeaders are request headers to store with such a request, besides the
+	// default ones and FingerprintHeaders. The handler sees no others.
+	KeepHeaders []string
+	// KeepCredentials are request headers to store although they are credentials,
+	// such as Authorization. The store must encrypt what it keeps (store/sealed):
+	// otherwise there is no such guard.
+	KeepCredentials []string
+	// Restore returns ctx with what authentication had put there when the request
+	// came, for the handler that runs it later. Ref says whose it is; see [Caller].
+	// After an error the request waits for another try, until its patience ends.
+	Restore func(ctx context.Context, r *http.Request, ref retrysafe.Ref) (context.Context, error)
 
 	// Repanic lets a handler's panic go on after it was settled, instead of
 	// answering 500 and logging it.
@@ -202,6 +219,9 @@ func (o *Options) complete() error {
 		if perExchange[http.CanonicalHeaderKey(name)] {
 			return fmt.Errorf("httpkey: ReplayHeaders: %s belongs to one exchange and is never stored", name)
 		}
+	}
+	if err := o.checkAsync(); err != nil {
+		return err
 	}
 	ids := map[uint8]bool{}
 	for _, s := range o.Secrets {

@@ -46,6 +46,7 @@ var (
 	bodyUnreadable     = &problem{"body-unreadable", 400, "Request body could not be read", "The body ended early or is not what its headers say. Nothing was reserved; send it again.", true, false, invalidRequest}
 	firstSentMalformed = &problem{"first-sent-malformed", 400, "Idempotency-First-Sent is malformed", "Send an HTTP date: when the first attempt of this request was sent.", false, false, invalidRequest}
 	callerUnidentified = &problem{"caller-unidentified", 403, "Caller is not identified", "A keyed request needs an authenticated caller, whose key it is.", false, false, stripeError{"invalid_request_error", "account_invalid"}}
+	keyUnknown         = &problem{"key-unknown", 404, "There is no request under this key", "Nothing is stored under this key for this caller: it was never sent, was forgotten, or is somebody else's. Send the request itself with its key to find out.", false, false, invalidRequest}
 	answerEncoded      = &problem{"answer-encoded", 406, "Stored answer has another encoding", "The stored answer cannot be decoded here. Send an Accept-Encoding that allows its Content-Encoding.", false, false, invalidRequest}
 	inFlight           = &problem{"in-flight", 409, "A request is outstanding for this Idempotency-Key", "The first request is still running. Send the same request with the same key again after the time in Retry-After.", true, false, stripeError{"idempotency_error", "idempotency_key_in_use"}}
 	outcomeUnknown     = &problem{"outcome-unknown", 409, "Outcome of the first request is unknown", "The first request may have been executed. It is being looked into; ask again with the same key, and do not send it under another.", true, false, stripeError{"idempotency_error", "idempotency_outcome_unknown"}}
@@ -59,6 +60,7 @@ var (
 	tooManyLookups     = &problem{"too-many-lookups", 429, "Too many requests under known keys", "Wait for the time in Retry-After.", true, false, stripeError{"invalid_request_error", "rate_limit"}}
 	attemptFailed      = &problem{"attempt-failed", 500, "The attempt failed and may be sent again", "Send the same request with the same key: it runs again, and no effect of it is repeated.", true, false, apiError}
 	attemptUnknown     = &problem{"attempt-unknown", 500, "The attempt failed and may have been executed", "It is being looked into; ask again with the same key, and do not send it under another.", true, false, apiError}
+	requestUnreadable  = &problem{"request-unreadable", 500, "The accepted request cannot be read", "It was accepted and stored, but what is stored is damaged. It was not executed, and never will be. Send it under a new key.", false, true, apiError}
 	storeUnavailable   = &problem{"store-unavailable", 503, "Idempotency store is unavailable", "The request was not executed. Send it again with the same key after the time in Retry-After.", true, false, apiError}
 	recordUnreadable   = &problem{"record-unreadable", 503, "Stored outcome cannot be read", "The request was not executed again. Ask again with the same key, and do not send it under another.", true, false, apiError}
 	outcomePending     = &problem{"outcome-pending", 503, "Outcome is not durable yet", "The request ran, and its outcome is being recorded. Send the same request with the same key to get it, and do not send it under another.", true, false, apiError}
@@ -71,8 +73,8 @@ var (
 // problems are all of them, for documentation and tests.
 var problems = []*problem{
 	keyMissing, keyMalformed, keyTooShort, keyPersonal, methodOverride, bodyUnreadable, firstSentMalformed, callerUnidentified,
-	answerEncoded, inFlight, outcomeUnknown, keyGone, firstSentStale, bodyTooLarge, encodingRefused, keyReused, tooManyKeys,
-	tooManyActive, tooManyLookups, attemptFailed, attemptUnknown, storeUnavailable, recordUnreadable, outcomePending, responseNotStored,
+	keyUnknown, answerEncoded, inFlight, outcomeUnknown, keyGone, firstSentStale, bodyTooLarge, encodingRefused, keyReused, tooManyKeys,
+	tooManyActive, tooManyLookups, attemptFailed, attemptUnknown, requestUnreadable, storeUnavailable, recordUnreadable, outcomePending, responseNotStored,
 }
 
 // A refusal is a problem on its way to a client.

@@ -1,8 +1,6 @@
 package httpkey
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"net/http"
 	"sync"
@@ -27,13 +25,7 @@ type Finding struct {
 
 // HashKey returns a short hash of a key, for logs: it identifies the key without
 // telling it.
-func HashKey(key string) string {
-	if key == "" {
-		return ""
-	}
-	sum := sha256.Sum256([]byte("retrysafe key\x00" + key))
-	return hex.EncodeToString(sum[:8])
-}
+func HashKey(key string) string { return retrysafe.HashKey(key) }
 
 // refuse answers with a refusal, counts and reports it.
 func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, key string, re refusal) {
@@ -106,7 +98,7 @@ func (g *Guard) explain(r *http.Request, key string, err error) refusal {
 		return refusal{problem: keyReused}
 	case errors.Is(err, retrysafe.ErrGone):
 		return refusal{problem: keyGone}
-	case errors.Is(err, retrysafe.ErrAccepted), errors.Is(err, retrysafe.ErrInFlight) && g.policy.InFlight == retrysafe.Accept:
+	case errors.Is(err, retrysafe.ErrAccepted), errors.Is(err, retrysafe.ErrInFlight) && g.accepts():
 		re.problem = stillRunning
 		if g.o.StatusURL != nil {
 			re.location = g.o.StatusURL(r, key)

@@ -222,6 +222,10 @@ func (x *exchange) refuseUnsettled(err error) {
 			return
 		}
 	}
+	if errors.Is(err, retrysafe.ErrPhases) && !errors.Is(err, retrysafe.ErrLost) { // it was settled by proof, and has no answer
+		x.g.refuse(x.w, x.r, key, refusal{problem: x.broken()})
+		return
+	}
 	if !errors.Is(err, retrysafe.ErrLost) {
 		x.g.refuse(x.w, x.r, key, refusal{problem: outcomePending, retryAfter: time.Second})
 		return

@@ -25,6 +25,8 @@ func TestW12_CallerWithoutAScopeIsRefused(t *testing.T) {
 		"empty":     func(*http.Request) (string, error) { return "", nil },
 		"separator": func(*http.Request) (string, error) { return "acme\x1fby\x1falice", nil },
 		"newline":   func(*http.Request) (string, error) { return "acme\n", nil },
+		"system":    func(*http.Request) (string, error) { return retrysafe.SystemScope("operator"), nil },
+		"zero":      func(*http.Request) (string, error) { return "\x00", nil },
 		"delete":    func(*http.Request) (string, error) { return "acme\x7f", nil },
 		"too long":  func(*http.Request) (string, error) { return strings.Repeat("a", 2000), nil },
 	} {
@@ -36,6 +38,7 @@ func TestW12_CallerWithoutAScopeIsRefused(t *testing.T) {
 			} {
 				b := setup(t, change)
 				p := b.post(t, key, `{}`).refused(t, 403, "caller-unidentified")
+				b.look(t, key).refused(t, 403, "caller-unidentified")
 				b.untouched(t)
 				if p.SafeNewKey {
 					t.Error("told that a new key is safe; a login that has expired proves nothing")

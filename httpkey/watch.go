@@ -30,7 +30,7 @@ func (g *guarded) watch(w http.ResponseWriter, r *http.Request) {
 		g.next.ServeHTTP(w, r)
 		return
 	}
-	run, out, err := g.begin(r, &c)
+	run, out, err := g.begin(r, &c, nil)
 	switch {
 	case out != nil:
 		g.report("replay", r, c.Key, false)

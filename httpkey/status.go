@@ -1,0 +1,108 @@
+package httpkey
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// statusTimeout is how long the store may take to say how a request stands.
+const statusTimeout = 1500 * time.Millisecond
+
+// Status returns the resource where a client looks how a request stands, for GET
+// and HEAD: what [Options.StatusURL] points to. It belongs behind the same
+// authentication as the route, because the same scope function says whose request
+// it is. Operation is that of the route; others' requests are not found there. The
+// key is the path's wildcard {key}, or comes in the key's header.
+//
+// It answers 202 while the request waits or runs, then with the stored answer
+// itself, marked as a replay. It runs nothing and writes nothing.
+func (g *Guard) Status(operation string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header()["Allow"] = []string{"GET, HEAD"}
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		ref, re := g.asked(r, operation)
+		if re != nil {
+			g.refuse(w, r, ref.Key, *re)
+			return
+		}
+		g.status(w, r, ref, operation)
+	})
+}
+
+// asked returns which request is asked about.
+func (g *Guard) asked(r *http.Request, operation string) (ref retrysafe.Ref, re *refusal) {
+	var err error
+	lines := r.Header[g.o.Header]
+	switch ref.Key = r.PathValue("key"); {
+	case ref.Key != "":
+	case len(lines) == 0:
+		return ref, &refusal{problem: keyMissing}
+	case len(lines) > 1:
+		return ref, &refusal{problem: keyMalformed, found: "There is more than one header line."}
+	default:
+		if ref.Key, err = parseKey(lines[0], g.o.Profile.Opaque, g.o.Strict); err != nil {
+			return ref, &refusal{problem: keyMalformed, found: "The key was not accepted: " + err.Error() + "."}
+		}
+	}
+	if ref.Scope, err = g.scopeOf(r, operation); err != nil {
+		g.o.Logger.Warn("retrysafe: caller is not identified", "operation", operation, "error", err)
+		return ref, &refusal{problem: callerUnidentified}
+	}
+	tenant, _, _ := strings.Cut(ref.Scope, scopePart)
+	if wait, ok := g.limits.lookups.take(tenant); !ok {
+		return ref, &refusal{problem: tooManyLookups, retryAfter: wait}
+	}
+	return ref, nil
+}
+
+// status answers how a request stands.
+func (g *Guard) status(w http.ResponseWriter, r *http.Request, ref retrysafe.Ref, operation string) {
+	ctx, cancel := context.WithTimeout(r.Context(), statusTimeout)
+	defer cancel()
+	rec, err := g.engine.Store().Load(ctx, ref)
+	refuse := func(p *problem, after time.Duration) {
+		g.refuse(w, r, ref.Key, refusal{problem: p, retryAfter: after})
+	}
+	switch {
+	case errors.Is(err, retrysafe.ErrNotFound), err == nil && rec.Operation != operation:
+		refuse(keyUnknown, 0)
+		return
+	case err != nil: // to say that the request was not executed would be wrong
+		refuse(recordUnreadable, time.Second)
+		return
+	case rec.Version == 0 || rec.Version > retrysafe.RecordVersion || (rec.State == retrysafe.Completed) != (rec.Result != nil):
+		refuse(recordUnreadable, time.Minute)
+		return
+	}
+	if swept, ok := retrysafe.Swept(rec); ok && swept.State == retrysafe.Unknown {
+		rec.State = retrysafe.Unknown // its owner has fallen silent, though nobody has noted it yet
+	}
+	switch rec.State {
+	case retrysafe.Accepted, retrysafe.InProgress:
+		g.write(w, refusal{problem: stillRunning, retryAfter: time.Second})
+	case retrysafe.Unknown:
+		refuse(outcomeUnknown, min(max(rec.Deadline.Sub(rec.ReadAt), time.Second), time.Minute))
+	case retrysafe.Completed:
+		if rec.Due() {
+			refuse(keyGone, 0)
+			return
+		}
+		g.replay(w, r, &retrysafe.Outcome{Result: *rec.Result, Replayed: true, Attempt: rec.Attempt, Expires: rec.Deadline})
+	case retrysafe.Retryable:
+		if rec.Due() {
+			refuse(keyGone, 0)
+			return
+		}
+		refuse(attemptFailed, time.Second)
+	default: // Expired
+		refuse(keyGone, 0)
+	}
+}

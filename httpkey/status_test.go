@@ -1,0 +1,143 @@
+package httpkey_test
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/httpkey"
+	"github.com/retrysafe/retrysafe/internal/faultstore"
+)
+
+func TestStatusFollowsTheRequest(t *testing.T) {
+	t.Parallel()
+	b := setup(t, async)
+	b.look(t, key).refused(t, 404, "key-unknown")
+	b.post(t, key, `{}`).accepted(t)
+	b.look(t, key).accepted(t)
+	b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
+		b.look(t, key).accepted(t)
+		b.created(w, r)
+	}))
+	b.work(t, 1)
+	got := b.look(t, key)
+	got.ran(t, 1, true)
+	got.same(t, b.post(t, key, `{}`))
+	if got.header.Get("Cache-Control") != "no-store" || got.header.Get("Idempotency-Expires") == "" {
+		t.Errorf("the headers are %v", got.header)
+	}
+	b.ranTimes(t, 1)
+}
+
+func TestStatusOfEachState(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*retrysafe.Record)
+		status int
+		code   string
+		after  string
+	}{
+		"unknown":                       {func(r *retrysafe.Record) { r.State, r.Term = retrysafe.Unknown, 30*time.Second }, 409, "outcome-unknown", "30"},
+		"lapsed":                        {func(r *retrysafe.Record) { r.Term = 0 }, 409, "outcome-unknown", "1"},
+		"lapsed, and will be run again": {func(r *retrysafe.Record) { r.Effects, r.Lapse, r.Term = retrysafe.Keyed, retrysafe.Rerun, 0 }, 202, "in-flight", "1"},
+		"retryable":                     {func(r *retrysafe.Record) { r.State = retrysafe.Retryable }, 500, "attempt-failed", "1"},
+		"forgotten":                     {func(r *retrysafe.Record) { r.State, r.Term = retrysafe.Retryable, 0 }, 410, "key-expired", ""},
+		"expired":                       {func(r *retrysafe.Record) { r.State = retrysafe.Expired }, 410, "key-expired", ""},
+		"completed, expired": {func(r *retrysafe.Record) {
+			r.State, r.Result, r.Term = retrysafe.Completed, &retrysafe.Result{Status: 200}, 0
+		}, 410, "key-expired", ""},
+		"of a newer version": {func(r *retrysafe.Record) { r.Version = retrysafe.RecordVersion + 1 }, 503, "record-unreadable", "60"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := setup(t)
+				b.plant(t, c.change)
+				before := b.state(t)
+				got := b.look(t, key)
+				if p := got.refused(t, c.status, c.code); p.SafeNewKey || got.header.Get("Retry-After") != c.after || got.header.Get("Cache-Control") != "no-store" {
+					t.Errorf("got %v %s", got.header, got.body)
+				}
+				if b.state(t).Revision != before.Revision {
+					t.Error("who looks has changed the record")
+				}
+			})
+		})
+	}
+}
+
+func TestW73_StatusOfAnotherTenantIsNotFound(t *testing.T) {
+	t.Parallel()
+	by := func(r *http.Request) (string, error) { return r.Header.Get("X-User"), nil }
+	b := setup(t, async, func(c *config) { c.Bind, c.PerOperation = by, true })
+	alice := with("X-User", "alice")
+	b.post(t, key, `{}`, alice).accepted(t)
+	b.look(t, key, alice).accepted(t)
+	nobody := b.look(t, other, alice)
+	for name, change := range map[string][]func(*http.Request){
+		"tenant": {with("X-Tenant", "umbrella"), alice}, "principal": {with("X-User", "mallory")},
+	} {
+		got := b.look(t, key, change...)
+		got.refused(t, 404, "key-unknown")
+		if got.body != nobody.body || len(got.header) != len(nobody.header) {
+			t.Errorf("another %s can tell that the key exists", name)
+		}
+	}
+	b.look(t, key).refused(t, 403, "caller-unidentified")
+	b.look(t, key, with("X-Tenant", "anonymous"), alice).refused(t, 403, "caller-unidentified")
+}
+
+// A status resource is of one route: the answers of others are not shown there.
+func TestStatusIsOfOneOperation(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.post(t, key, `{}`, to("/salaries")).ran(t, 1, false)
+	b.look(t, key).refused(t, 404, "key-unknown")
+}
+
+func TestStatusIsReadOnly(t *testing.T) {
+	t.Parallel()
+	b := setup(t, async)
+	b.post(t, key, `{}`).accepted(t)
+	for _, m := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
+		if got := b.look(t, key, method(m)); got.status != http.StatusMethodNotAllowed || got.header.Get("Allow") != "GET, HEAD" {
+			t.Errorf("%s: %d %v", m, got.status, got.header)
+		}
+	}
+	b.look(t, key, method(http.MethodHead)).accepted(t)
+	b.is(t, retrysafe.Accepted)
+	b.ranTimes(t, 0)
+}
+
+func TestStatusTakesTheKeyFromItsHeader(t *testing.T) {
+	t.Parallel()
+	b := setup(t, async)
+	b.post(t, key, `{}`).accepted(t)
+	b.look(t, "", to("/status"), with("Idempotency-Key", `"`+key+`"`)).accepted(t)
+	b.look(t, "", to("/status")).refused(t, 400, "key-missing")
+	b.look(t, "", to("/status"), with("Idempotency-Key", "a, b")).refused(t, 400, "key-malformed")
+	b.look(t, "", to("/status"), func(r *http.Request) { r.Header["Idempotency-Key"] = []string{key, key} }).refused(t, 400, "key-malformed")
+	const odd = "a/b?c%20d#e"
+	b.post(t, odd, `{}`).accepted(t)
+	b.look(t, "a%2Fb%3Fc%2520d%23e").accepted(t)
+}
+
+func TestStatusWhenTheStoreDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	b := setup(t, async)
+	b.post(t, key, `{}`).accepted(t)
+	b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
+	if p := b.look(t, key).refused(t, 503, "record-unreadable"); p.SafeNewKey || !p.Retryable {
+		t.Errorf("the problem is %+v", p)
+	}
+}
+
+func TestStatusIsLimited(t *testing.T) {
+	t.Parallel()
+	b := setup(t, async, func(c *config) { c.Limits = httpkey.Limits{Lookups: 0.0001} })
+	b.look(t, key).refused(t, 404, "key-unknown")
+	b.look(t, key).refused(t, 429, "too-many-lookups")
+	b.look(t, key, with("X-Tenant", "umbrella")).refused(t, 404, "key-unknown")
+}
