@@ -1,0 +1,268 @@
+package janitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// Passes counts how often a duty was done.
+type Passes struct {
+	// Passes are those that have ended, Failures those of them that ended with an
+	// error.
+	Passes, Failures uint64
+	// Finished is when the last one ended that did not fail, by this node's clock.
+	Finished time.Time
+	// Overtaken are the records that somebody else had moved in the meantime, or
+	// whose owner turned out to be alive. That is normal.
+	Overtaken uint64
+	// Unreadable are the records of the last pass that this program cannot read.
+	// They are left as they are.
+	Unreadable int
+}
+
+// duty is what all duties have in common: a walk over records that are due, and
+// steps of the store that cannot hang.
+type duty struct {
+	Options
+	name  string
+	store retrysafe.Store
+	page  int // how many records a walk reads at once
+
+	mu     sync.Mutex
+	passes Passes
+	// after is where the next walk begins: behind what the last one failed at, so
+	// that records which cannot be moved do not keep others from it.
+	after retrysafe.Ref
+}
+
+// Schedule implements [Duty].
+func (d *duty) Schedule() Schedule {
+	return Schedule{Name: d.name, Every: d.Every, Logger: d.Logger, Clock: d.Clock}
+}
+
+func (d *duty) check() error {
+	if d.store == nil {
+		return fmt.Errorf("janitor: the %s needs a store", d.name)
+	}
+	return nil
+}
+
+// pass does one pass of the duty and counts it. That it was stopped is no failure.
+func (d *duty) pass(ctx context.Context, do func() (int, error)) (n int, err error) {
+	if err := d.check(); err != nil {
+		return 0, err
+	}
+	n, err = safely(do)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.passes.Passes++
+	switch {
+	case err == nil:
+		d.passes.Finished = d.Clock.Now()
+	case ctx.Err() == nil:
+		d.passes.Failures++
+	}
+	return n, err
+}
+
+func (d *duty) overtaken() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.passes.Overtaken++
+}
+
+// maxFailures is how many records may fail before a walk is broken off: then it is
+// the store that fails.
+const maxFailures = 10
+
+// walk sees to every record in these states that is due, page by page, several at
+// once. One that fails does not keep the others waiting. Do reports whether it
+// changed the record.
+func (d *duty) walk(ctx context.Context, do func(context.Context, retrysafe.Record) (bool, error), states ...retrysafe.State) (changed int, err error) {
+	d.mu.Lock()
+	q := retrysafe.Query{States: states, Due: true, Limit: d.page, After: d.after}
+	d.mu.Unlock()
+	whole, unreadable := q.After == retrysafe.Ref{}, 0
+	var failed failures
+	for {
+		page, err := d.list(ctx, q)
+		if err != nil {
+			return changed, fmt.Errorf("%s: list what is due: %w", d.name, err)
+		}
+		due := page[:0:0]
+		for _, r := range page {
+			if r.Version == 0 || r.Version > retrysafe.RecordVersion {
+				unreadable++
+			} else {
+				due = append(due, r)
+			}
+		}
+		n, seen := d.each(ctx, due, &failed, do)
+		changed += n
+		switch {
+		case ctx.Err() != nil:
+			return changed, ctx.Err()
+		case failed.n >= maxFailures && seen > 0:
+			d.goOnBehind(due[seen-1].Ref)
+			return changed, failed.err(d.name)
+		case len(page) < q.Size():
+			d.goOnBehind(retrysafe.Ref{})
+			d.found(ctx, unreadable, whole)
+			return changed, failed.err(d.name)
+		}
+		q.After = page[len(page)-1].Ref
+	}
+}
+
+func (d *duty) goOnBehind(ref retrysafe.Ref) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.after = ref
+}
+
+// found notes how many records a whole walk could not read, and says so when that
+// has changed.
+func (d *duty) found(ctx context.Context, unreadable int, whole bool) {
+	if !whole {
+		return
+	}
+	d.mu.Lock()
+	before := d.passes.Unreadable
+	d.passes.Unreadable = unreadable
+	d.mu.Unlock()
+	if unreadable != before {
+		d.Logger.LogAttrs(ctx, slog.LevelError, "retrysafe: "+d.name+" leaves records that it cannot read", slog.Int("records", unreadable))
+	}
+}
+
+// each sees to the records of one page, until too many have failed. It returns how
+// many were changed and how many were seen to, from the first on.
+func (d *duty) each(ctx context.Context, page []retrysafe.Record, failed *failures, do func(context.Context, retrysafe.Record) (bool, error)) (changed, seen int) {
+	var next, done atomic.Int64
+	var wg sync.WaitGroup
+	for range min(d.Workers, len(page)) {
+		wg.Go(func() {
+			for ctx.Err() == nil && !failed.tooMany() {
+				i := int(next.Add(1)) - 1
+				if i >= len(page) {
+					return
+				}
+				ok, err := safely(func() (bool, error) { return do(ctx, page[i]) })
+				if ok {
+					done.Add(1)
+				}
+				failed.add(err)
+			}
+		})
+	}
+	wg.Wait()
+	return int(done.Load()), min(int(next.Load()), len(page))
+}
+
+// failures are the records of a walk that failed.
+type failures struct {
+	mu    sync.Mutex
+	n     int
+	first error
+}
+
+func (f *failures) add(err error) {
+	if err == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.n++; f.first == nil {
+		f.first = err
+	}
+}
+
+func (f *failures) tooMany() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.n >= maxFailures
+}
+
+func (f *failures) err(name string) error {
+	if f.n == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: %d records failed, the first with: %w", name, f.n, f.first)
+}
+
+func (d *duty) list(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
+	ctx, stop := within(ctx, d.Clock, d.StoreTimeout)
+	defer stop()
+	return d.store.List(ctx, q)
+}
+
+// swapTries is how often a swap is sent when the store cannot say whether it was
+// applied.
+const swapTries = 3
+
+// swap swaps next in. It does not end with ctx, so that what was found out is not
+// lost because the node stops.
+func (d *duty) swap(ctx context.Context, next retrysafe.Record) (got retrysafe.Record, err error) {
+	ctx, stop := within(context.WithoutCancel(ctx), d.Clock, d.StoreTimeout)
+	defer stop()
+	for try := 1; ; try++ {
+		got, err = d.store.Swap(ctx, next)
+		if try > 1 && errors.Is(err, retrysafe.ErrConflict) && wrote(&got, &next) {
+			return got, nil // an earlier try was applied, and its reply was lost
+		}
+		if err == nil || late(err) || try == swapTries || d.Clock.Sleep(ctx, time.Duration(try)*10*time.Millisecond) != nil {
+			return got, err
+		}
+	}
+}
+
+// replace swaps next in and reports whether it did. Somebody else may have been
+// quicker.
+func (d *duty) replace(ctx context.Context, next retrysafe.Record) (got retrysafe.Record, ok bool, err error) {
+	got, err = d.swap(ctx, next)
+	if late(err) {
+		d.overtaken()
+		return got, false, nil
+	}
+	return got, err == nil, err
+}
+
+// late reports whether somebody else was quicker, or is alive.
+func late(err error) bool {
+	return errors.Is(err, retrysafe.ErrConflict) || errors.Is(err, retrysafe.ErrNotFound) || errors.Is(err, retrysafe.ErrBusy)
+}
+
+// wrote reports whether the stored record is what a swap of next leaves behind. Its
+// last note says so: it has the time of the very read that next was made from.
+func wrote(got, next *retrysafe.Record) bool {
+	a, b := got.Inquiry.Notes, next.Inquiry.Notes
+	if got.State != next.State || len(a) != len(b) || len(a) == 0 {
+		return false
+	}
+	x, y := &a[len(a)-1], &b[len(b)-1]
+	return x.At.UnixMicro() == y.At.UnixMicro() && x.By == y.By && x.State == y.State && x.Text == y.Text
+}
+
+// tell logs what became of a record and tells the observer.
+func (d *duty) tell(ctx context.Context, level slog.Level, what string, kind retrysafe.EventKind, r *retrysafe.Record, cause error) {
+	attrs := []slog.Attr{
+		slog.String("scope", r.Scope), slog.String("key", retrysafe.HashKey(r.Key)), slog.String("operation", r.Operation),
+		slog.Int("attempt", r.Attempt), slog.Int64("revision", r.Revision), slog.String("state", r.State.String()),
+	}
+	if cause != nil {
+		attrs = append(attrs, causeOf(cause)...)
+	}
+	d.Logger.LogAttrs(ctx, level, "retrysafe: "+what, attrs...)
+	if d.Observer != nil && kind != 0 {
+		d.Observer.Observe(retrysafe.Event{
+			Kind: kind, Ref: r.Ref, Operation: r.Operation, Attempt: r.Attempt, Revision: r.Revision, State: r.State, Err: cause,
+		})
+	}
+}

@@ -1,0 +1,85 @@
+package janitor
+
+import (
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+func TestDoubled(t *testing.T) {
+	t.Parallel()
+	for times, want := range map[int]time.Duration{0: time.Second, 1: 2 * time.Second, 5: 32 * time.Second, 6: time.Minute, 1 << 30: time.Minute} {
+		if got := doubled(time.Second, times, time.Minute); got != want {
+			t.Errorf("doubled %d times it is %v, want %v", times, got, want)
+		}
+	}
+	if got := rest(time.Hour, 3); got != time.Hour {
+		t.Errorf("a rare duty that fails rests for %v", got)
+	}
+}
+
+func TestJitterIsAQuarterEitherWay(t *testing.T) {
+	t.Parallel()
+	for at, want := range map[float64]time.Duration{0: 75 * time.Second, 0.5: 100 * time.Second, 1: 125 * time.Second} {
+		if got := jitter(100*time.Second, at); got != want {
+			t.Errorf("at %v it is %v, want %v", at, got, want)
+		}
+	}
+}
+
+// The settle window must not begin before the record was unknown.
+func TestUnknownSince(t *testing.T) {
+	t.Parallel()
+	at := func(minute int) time.Time { return time.Date(2030, 1, 1, 0, minute, 0, 0, time.UTC) }
+	earlier := retrysafe.Note{At: at(1), By: "sweeper", State: retrysafe.Unknown} // of an attempt before
+	asked := func(minutes ...int) []retrysafe.Note {
+		notes := []retrysafe.Note{earlier}
+		for _, m := range minutes {
+			notes = append(notes, retrysafe.Note{At: at(m), By: "resolver", State: retrysafe.Unknown})
+		}
+		return notes
+	}
+	for name, c := range map[string]struct {
+		inquiry retrysafe.Inquiry
+		want    time.Time
+	}{
+		"never asked":                    {retrysafe.Inquiry{}, at(10)},
+		"never asked, but noted earlier": {retrysafe.Inquiry{Notes: asked()}, at(10)},
+		"asked once":                     {retrysafe.Inquiry{Tries: 1, Notes: asked(6)}, at(6)},
+		"asked three times":              {retrysafe.Inquiry{Tries: 3, Notes: asked(6, 7, 8)}, at(6)},
+		"noted by others in between":     {retrysafe.Inquiry{Tries: 2, Notes: asked(6, 7, 8)}, at(7)},
+		"more often than notes are kept": {retrysafe.Inquiry{Tries: 9, Notes: asked(6, 7, 8)}, at(6)},
+		"its notes were lost":            {retrysafe.Inquiry{Tries: 9}, at(10)},
+		"but for one":                    {retrysafe.Inquiry{Tries: 9, Notes: asked()}, at(10)},
+	} {
+		if got := unknownSince(&retrysafe.Record{UpdatedAt: at(10), Inquiry: c.inquiry}); !got.Equal(c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestWrote(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	r := retrysafe.Record{State: retrysafe.Unknown, ReadAt: now}
+	mine := r.Noted("sweeper", "lease lapsed")
+	stored := mine
+	stored.Inquiry.Notes = []retrysafe.Note{mine.Inquiry.Notes[0]}
+	stored.Inquiry.Notes[0].At = now.Truncate(time.Microsecond) // as a store keeps it
+	if !wrote(&stored, &mine) {
+		t.Error("it does not recognise its own step")
+	}
+	other := r
+	other.ReadAt = now.Add(time.Millisecond)
+	for name, o := range map[string]retrysafe.Record{
+		"another's":     other.Noted("sweeper", "lease lapsed"),
+		"no note":       r,
+		"a later state": func() retrysafe.Record { o := mine; o.State = retrysafe.Completed; return o }(),
+		"noted since":   mine.Noted("operator anna", "hm"),
+	} {
+		if wrote(&o, &mine) {
+			t.Errorf("%s is taken for its own", name)
+		}
+	}
+}

@@ -1,0 +1,209 @@
+package janitor_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/faultstore"
+	"github.com/retrysafe/retrysafe/janitor"
+)
+
+// A late owner of the attempt may still settle it: it knows best. It keeps what was
+// noted in the meantime.
+func TestReconcilerLetsALateOwnerSettleItsOwn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, retrysafe.Policy{})
+		x, wake := w.falls(t)
+		c := w.reconciler(&says{verdict: janitor.StillUnknown("ask later")}, janitor.ReconcilerOptions{})
+		time.Sleep(time.Minute)
+		once(t, c, 1)
+		w.refused(t, retrysafe.ErrUnknown)
+		wake()
+		must(t, x.Complete(t.Context(), answer("late")))
+		w.replays(t, 201, "late")
+		if r := w.record(t); len(r.Inquiry.Notes) != 2 {
+			t.Errorf("its notes are %+v", r.Inquiry.Notes)
+		}
+		time.Sleep(time.Hour)
+		once(t, c, 0)
+	})
+}
+
+// meanwhile is a resolver during whose work something else happens.
+func meanwhile(v retrysafe.Verdict, do func()) janitor.Resolver {
+	return janitor.ResolverFunc(func(context.Context, retrysafe.Record) (retrysafe.Verdict, error) {
+		do()
+		return v, nil
+	})
+}
+
+// What the owner says while the provider is asked comes first, and is not
+// overwritten by what the provider said.
+func TestReconcilerThatComesTooLateOverwritesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, retrysafe.Policy{})
+		x, wake := w.falls(t)
+		time.Sleep(time.Minute)
+		c := w.reconciler(meanwhile(janitor.Declined(retrysafe.Result{Status: 402}, ""), func() {
+			wake()
+			must(t, x.Complete(t.Context(), answer("the owner's")))
+		}), janitor.ReconcilerOptions{})
+		once(t, c, 0)
+		w.replays(t, 201, "the owner's")
+		if c.Stats().Overtaken != 1 {
+			t.Errorf("counted %+v", c.Stats())
+		}
+	})
+}
+
+// The owner states that nothing happened while the provider says that it did. One of
+// them is wrong: it is an operator's, and nothing runs until then.
+func TestReconcilerMeetsAContradiction(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, retrysafe.Policy{})
+		x, wake := w.falls(t)
+		time.Sleep(time.Minute)
+		c := w.reconciler(meanwhile(janitor.Happened(answer("paid"), "ch_1"), func() {
+			wake()
+			must(t, x.Release(t.Context(), errors.New("nothing was sent")))
+		}), janitor.ReconcilerOptions{})
+		once(t, c, 1)
+		w.refused(t, retrysafe.ErrUnknown)
+		if r := w.record(t); !r.Inquiry.Dead || c.Stats().Contradicted != 1 || w.saw(retrysafe.EventContradicted) != 1 {
+			t.Errorf("dead %v, counted %+v", r.Inquiry.Dead, c.Stats())
+		}
+	})
+}
+
+// The same, and the next attempt is running already: nothing can be taken back, but
+// somebody is told.
+func TestReconcilerMeetsAContradictionTooLate(t *testing.T) {
+	t.Parallel()
+	for _, effects := range []retrysafe.Effects{retrysafe.Unprotected, retrysafe.Keyed} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, retrysafe.Policy{Effects: effects})
+			x, wake := w.falls(t)
+			time.Sleep(time.Minute)
+			var heir *retrysafe.Execution
+			c := w.reconciler(meanwhile(janitor.Happened(answer("paid"), "ch_1"), func() {
+				wake()
+				must(t, x.Release(t.Context(), errors.New("nothing was sent")))
+				heir = w.begins(t)
+			}), janitor.ReconcilerOptions{})
+			once(t, c, 0)
+			want := 1
+			if effects == retrysafe.Keyed { // it is the same effect
+				want = 0
+			}
+			if got := w.saw(retrysafe.EventContradicted); got != want || int(c.Stats().Contradicted) != want {
+				t.Errorf("%s: somebody was told %d times, want %d", effects, got, want)
+			}
+			must(t, heir.Complete(t.Context(), answer("heir's")))
+		})
+	}
+}
+
+// Evidence holds also if somebody has noted something else in the meantime; a
+// question in vain is not worth a second try.
+func TestReconcilerTriesEvidenceAgainOnWhatHasMoved(t *testing.T) {
+	t.Parallel()
+	for _, v := range []retrysafe.Verdict{janitor.Happened(answer("paid"), "ch_1"), janitor.StillUnknown("ask later")} {
+		w := newWorld(t, retrysafe.Policy{})
+		w.unknown(t, retrysafe.Unprotected)
+		c := w.reconciler(meanwhile(v, func() {
+			r := w.record(t).Noted("operator anna", "asked them by telephone")
+			r.Term = time.Hour
+			_, err := w.mem.Swap(t.Context(), r)
+			must(t, err)
+		}), janitor.ReconcilerOptions{})
+		_, err := c.RunOnce(t.Context())
+		must(t, err)
+		r := w.record(t)
+		if v.Finding == retrysafe.Happened && (r.State != retrysafe.Completed || len(r.Inquiry.Notes) != 2) {
+			t.Errorf("it is %s, %+v", r.State, r.Inquiry)
+		}
+		if v.Finding == retrysafe.StillUnknown && (r.Inquiry.Tries != 0 || c.Stats().Overtaken != 1) {
+			t.Errorf("%+v, counted %+v", r.Inquiry, c.Stats())
+		}
+	}
+}
+
+// Of many nodes one settles each record, and what is settled is not asked about.
+func TestReconcilersOfManyNodes(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, store retrysafe.Store) {
+		const keys, nodes = 60, 4
+		for i := range keys {
+			put(t, store, record(key(i), retrysafe.Unknown, 0))
+		}
+		w := &world{}
+		resolver := &says{verdict: janitor.Happened(answer("paid"), "ch_1")}
+		var wg sync.WaitGroup
+		var changed atomic.Int64
+		for range nodes {
+			c := janitor.NewReconciler(store, resolver, &janitor.ReconcilerOptions{Options: w.opts()})
+			wg.Go(func() {
+				n, err := c.RunOnce(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				changed.Add(int64(n))
+			})
+		}
+		wg.Wait()
+		if changed.Load() != keys || w.saw(retrysafe.EventResolved) != keys {
+			t.Errorf("%d were settled and %d told of, want %d", changed.Load(), w.saw(retrysafe.EventResolved), keys)
+		}
+		for i := range keys {
+			if got := load(t, store, key(i)); got.State != retrysafe.Completed {
+				t.Errorf("%s is %s", key(i), got.State)
+			}
+		}
+	})
+}
+
+// What was settled since it was listed is not asked about: a resolver that places
+// tombstones would do so for an attempt that is over.
+func TestReconcilerAsksOnlyAboutWhatIsStillUnknown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, retrysafe.Policy{})
+	w.unknown(t, retrysafe.Unprotected)
+	w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+		if s.Op == faultstore.Load {
+			r, a := w.record(t), answer("the owner's")
+			r.State, r.Result, r.Term = retrysafe.Completed, &a, time.Hour
+			_, err := w.mem.Swap(t.Context(), r)
+			must(t, err)
+		}
+		return faultstore.None
+	})
+	resolver := &says{verdict: janitor.Tombstoned("cancelled")}
+	c := janitor.NewReconciler(w.fault, resolver, &janitor.ReconcilerOptions{Options: w.opts()})
+	once(t, c, 0)
+	if resolver.n.Load() != 0 || c.Stats().Overtaken != 1 {
+		t.Errorf("it was asked about %d times, counted %+v", resolver.n.Load(), c.Stats())
+	}
+	w.replays(t, 201, "the owner's")
+}
+
+// A dead letter's event is not lost with the store's reply.
+func TestReconcilerRecognisesItsOwnStep(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, retrysafe.Policy{})
+	w.unknown(t, retrysafe.Unprotected)
+	w.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.LoseReply))
+	c := janitor.NewReconciler(w.fault, &says{}, &janitor.ReconcilerOptions{Options: w.opts(), Tries: 1})
+	once(t, c, 1)
+	if c.Stats().Dead != 1 || w.saw(retrysafe.EventDead) != 1 || w.record(t).Inquiry.Tries != 1 {
+		t.Errorf("counted %+v", c.Stats())
+	}
+}

@@ -1,0 +1,269 @@
+package janitor_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/faultstore"
+	"github.com/retrysafe/retrysafe/janitor"
+)
+
+// says is a resolver that always says the same, and counts how often.
+type says struct {
+	verdict retrysafe.Verdict
+	err     error
+	n       atomic.Int64
+}
+
+func (s *says) Resolve(context.Context, retrysafe.Record) (retrysafe.Verdict, error) {
+	s.n.Add(1)
+	return s.verdict, s.err
+}
+
+func (w *world) unknown(t *testing.T, effects retrysafe.Effects) {
+	t.Helper()
+	r := record(ref.Key, retrysafe.Unknown, 0)
+	r.Effects = effects
+	put(t, w.mem, r)
+}
+
+// asked runs a reconciler until it has had time enough for all of its tries.
+func asked(t *testing.T, c *janitor.Reconciler) {
+	t.Helper()
+	runFor(t, 36*time.Hour, c)
+}
+
+// Twelve tries in about a day, each pause twice the one before.
+func TestReconcilerAsksLessAndLessOften(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, retrysafe.Policy{})
+		w.unknown(t, retrysafe.Unprotected)
+		var at []time.Time
+		resolver := janitor.ResolverFunc(func(context.Context, retrysafe.Record) (retrysafe.Verdict, error) {
+			at = append(at, time.Now())
+			return janitor.StillUnknown("they are closed"), nil
+		})
+		half := func() float64 { return 0.5 } // no jitter
+		c := w.reconciler(resolver, janitor.ReconcilerOptions{Options: janitor.Options{Rand: half}})
+		for range 12 {
+			once(t, c, 1)
+			once(t, c, 0)
+			if r := w.record(t); !r.Inquiry.Dead {
+				time.Sleep(r.Deadline.Sub(r.ReadAt))
+			}
+		}
+		time.Sleep(10 * 24 * time.Hour)
+		once(t, c, 0)
+		for i, want := range []int{1, 2, 4, 8, 16, 32, 64, 128, 256, 480, 480} {
+			if pause := at[i+1].Sub(at[i]); pause != time.Duration(want)*time.Minute {
+				t.Errorf("pause %d is %v, want %d minutes", i+1, pause, want)
+			}
+		}
+		if all := at[11].Sub(at[0]); all != 24*time.Hour+31*time.Minute {
+			t.Errorf("all tries span %v", all)
+		}
+		notes := w.record(t).Inquiry.Notes
+		if len(notes) != 12 || notes[11].By != "resolver" || !strings.Contains(notes[11].Text, "they are closed") {
+			t.Errorf("its notes are %+v", notes)
+		}
+	})
+}
+
+func TestReconcilerSettlesByTheVerdict(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		effects retrysafe.Effects
+		verdict retrysafe.Verdict
+		err     error
+		state   retrysafe.State
+		stats   janitor.ReconcilerStats
+		kind    retrysafe.EventKind
+		note    string
+	}{
+		"happened": {verdict: janitor.Happened(answer("paid"), "ch_1"), state: retrysafe.Completed,
+			stats: janitor.ReconcilerStats{Asked: 1, Completed: 1}, kind: retrysafe.EventResolved, note: "happened: ch_1"},
+		"declined": {verdict: janitor.Declined(retrysafe.Result{Status: 402}, "no money"), state: retrysafe.Completed,
+			stats: janitor.ReconcilerStats{Asked: 1, Completed: 1}, kind: retrysafe.EventResolved, note: "declined: no money"},
+		"not happened, in tx": {effects: retrysafe.InTx, verdict: janitor.NotHappened("no row"), state: retrysafe.Retryable,
+			stats: janitor.ReconcilerStats{Asked: 1, Released: 1}, kind: retrysafe.EventResolved, note: "not_happened: no row"},
+		"not happened, unprotected": {verdict: janitor.NotHappened("no such charge"), state: retrysafe.Unknown,
+			stats: janitor.ReconcilerStats{Asked: 1, StillUnknown: 1}, kind: retrysafe.EventInquired, note: "no proof"},
+		"tombstoned": {verdict: janitor.Tombstoned("cancelled"), state: retrysafe.Retryable,
+			stats: janitor.ReconcilerStats{Asked: 1, Released: 1}, kind: retrysafe.EventResolved, note: "tombstone placed: cancelled"},
+		"still unknown": {verdict: janitor.StillUnknown("ask later"), state: retrysafe.Unknown,
+			stats: janitor.ReconcilerStats{Asked: 1, StillUnknown: 1}, kind: retrysafe.EventInquired, note: "ask later"},
+		"error": {verdict: janitor.Happened(answer("never mind"), ""), err: errors.New("502 from the provider"), state: retrysafe.Unknown,
+			stats: janitor.ReconcilerStats{Asked: 1, ResolverErrors: 1, StillUnknown: 1}, kind: retrysafe.EventInquired, note: "502 from the provider"},
+		"an answer that is none": {verdict: janitor.Happened(retrysafe.Result{}, "ch_1"), state: retrysafe.Unknown,
+			stats: janitor.ReconcilerStats{Asked: 1, StillUnknown: 1}, kind: retrysafe.EventInquired, note: "needs the answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, retrysafe.Policy{})
+				w.unknown(t, c.effects)
+				time.Sleep(2 * time.Minute) // beyond the settle window
+				r := w.reconciler(&says{verdict: c.verdict, err: c.err}, janitor.ReconcilerOptions{By: "resolver stripe"})
+				once(t, r, 1)
+				w.is(t, c.state)
+				stats := r.Stats()
+				stats.Passes = janitor.Passes{}
+				if stats != c.stats {
+					t.Errorf("counted %+v, want %+v", stats, c.stats)
+				}
+				if w.saw(c.kind) != 1 {
+					t.Errorf("nobody was told of %s", c.kind)
+				}
+				if notes := w.record(t).Inquiry.Notes; len(notes) != 1 || notes[0].By != "resolver stripe" || !strings.Contains(notes[0].Text, c.note) {
+					t.Errorf("its notes are %+v, want %q", notes, c.note)
+				}
+				once(t, r, 0) // it is settled, or not due again yet
+			})
+		})
+	}
+}
+
+// A resolver that panics has asked in vain, and the others are asked all the same.
+func TestReconcilerOutlivesAPanic(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, retrysafe.Policy{})
+	put(t, w.mem, record("bad", retrysafe.Unknown, 0))
+	put(t, w.mem, record("good", retrysafe.Unknown, 0))
+	out := &logs{}
+	c := w.reconciler(janitor.ResolverFunc(func(_ context.Context, r retrysafe.Record) (retrysafe.Verdict, error) {
+		if r.Key == "bad" {
+			panic("boom")
+		}
+		return janitor.Happened(answer("paid"), ""), nil
+	}), janitor.ReconcilerOptions{Options: janitor.Options{Logger: out.logger()}})
+	once(t, c, 2)
+	if got := load(t, w.mem, "good").State; got != retrysafe.Completed {
+		t.Errorf("the other is %s", got)
+	}
+	bad := load(t, w.mem, "bad")
+	if bad.State != retrysafe.Unknown || bad.Inquiry.Tries != 1 || !strings.Contains(bad.Inquiry.Notes[0].Text, "panic: boom") {
+		t.Errorf("it is %s, %+v", bad.State, bad.Inquiry)
+	}
+	if !strings.Contains(out.String(), "reconciler_test.go") {
+		t.Errorf("the log does not say where: %s", out)
+	}
+}
+
+// A question has a time limit, and no more than so many are open at once.
+func TestReconcilerAsksWithinBounds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, retrysafe.Policy{})
+		const keys, workers = 20, 4
+		for i := range keys {
+			put(t, w.mem, record(key(i), retrysafe.Unknown, 0))
+		}
+		var open, most atomic.Int64
+		c := w.reconciler(janitor.ResolverFunc(func(ctx context.Context, _ retrysafe.Record) (retrysafe.Verdict, error) {
+			most.Store(max(most.Load(), open.Add(1)))
+			defer open.Add(-1)
+			<-ctx.Done()
+			return retrysafe.Verdict{}, context.Cause(ctx)
+		}), janitor.ReconcilerOptions{Timeout: 5 * time.Second, Options: janitor.Options{Workers: workers}})
+		began := time.Now()
+		once(t, c, keys)
+		if took := time.Since(began); took != 5*time.Second*keys/workers || most.Load() != workers {
+			t.Errorf("it took %v with up to %d questions at once", took, most.Load())
+		}
+		if got := c.Stats(); got.ResolverErrors != keys || got.StillUnknown != keys {
+			t.Errorf("counted %+v", got)
+		}
+	})
+}
+
+// A question that is broken off because the node stops is no try, but an answer that
+// came is kept.
+func TestReconcilerThatStopsForgetsNoAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, retrysafe.Policy{})
+	put(t, w.mem, record("broken off", retrysafe.Unknown, 0))
+	put(t, w.mem, record("found", retrysafe.Unknown, 0))
+	ctx, stop := context.WithCancel(t.Context())
+	c := w.reconciler(janitor.ResolverFunc(func(ctx context.Context, r retrysafe.Record) (retrysafe.Verdict, error) {
+		if r.Key == "found" {
+			stop()
+			return janitor.Happened(answer("paid"), ""), nil
+		}
+		<-ctx.Done()
+		return retrysafe.Verdict{}, ctx.Err()
+	}), janitor.ReconcilerOptions{})
+	if _, err := c.RunOnce(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("RunOnce = %v", err)
+	}
+	if got := load(t, w.mem, "broken off"); got.State != retrysafe.Unknown || got.Inquiry.Tries != 0 {
+		t.Errorf("it is %s after %d tries", got.State, got.Inquiry.Tries)
+	}
+	if got := load(t, w.mem, "found").State; got != retrysafe.Completed {
+		t.Errorf("what was found out is lost: it is %s", got)
+	}
+}
+
+func TestReconcilerTellsAStoreThatFails(t *testing.T) {
+	t.Parallel()
+	for _, op := range []faultstore.Op{faultstore.List, faultstore.Load, faultstore.Swap} {
+		w := newWorld(t, retrysafe.Policy{})
+		w.unknown(t, retrysafe.Unprotected)
+		w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if s.Op == op {
+				return faultstore.LoseRequest
+			}
+			return faultstore.None
+		})
+		resolver := &says{verdict: janitor.Happened(answer("paid"), "ch_1")}
+		c := janitor.NewReconciler(w.fault, resolver, &janitor.ReconcilerOptions{Options: w.opts()})
+		if n, err := c.RunOnce(t.Context()); n != 0 || !errors.Is(err, faultstore.ErrInjected) || c.Stats().Failures != 1 {
+			t.Errorf("%s fails: RunOnce = %d, %v", op, n, err)
+		}
+		if op != faultstore.Swap && resolver.n.Load() != 0 {
+			t.Errorf("%s fails, and yet somebody was asked", op)
+		}
+		w.is(t, retrysafe.Unknown)
+	}
+}
+
+// What an operator has is not asked about, also when it is due.
+func TestReconcilerLeavesTheDead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, retrysafe.Policy{})
+	r := record(ref.Key, retrysafe.Unknown, 0)
+	r.Inquiry.Dead = true
+	put(t, w.mem, r)
+	resolver := &says{verdict: janitor.Happened(answer("paid"), "ch_1")}
+	once(t, w.reconciler(resolver, janitor.ReconcilerOptions{}), 0)
+	if resolver.n.Load() != 0 {
+		t.Error("it was asked about")
+	}
+}
+
+func TestResolversByOperation(t *testing.T) {
+	t.Parallel()
+	payments, others := &says{verdict: janitor.Happened(answer("paid"), "")}, &says{verdict: janitor.StillUnknown("later")}
+	ask := func(m janitor.Resolvers, operation string) retrysafe.Verdict {
+		v, err := m.Resolve(t.Context(), retrysafe.Record{Operation: operation})
+		must(t, err)
+		return v
+	}
+	m := janitor.Resolvers{"POST /payments": payments, "": others}
+	if got := ask(m, "POST /payments"); got.Finding != retrysafe.Happened {
+		t.Errorf("payments: %+v", got)
+	}
+	if got := ask(m, "POST /refunds"); got.Evidence != "later" {
+		t.Errorf("refunds: %+v", got)
+	}
+	delete(m, "")
+	if got := ask(m, "POST /refunds"); got.Finding != retrysafe.StillUnknown || !strings.Contains(got.Evidence, "POST /refunds") {
+		t.Errorf("refunds, with nobody to ask: %+v", got)
+	}
+}

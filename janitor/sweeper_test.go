@@ -1,0 +1,283 @@
+package janitor_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/httpkey"
+	"github.com/retrysafe/retrysafe/internal/faultstore"
+	"github.com/retrysafe/retrysafe/janitor"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+func key(i int) string { return fmt.Sprintf("key-%05d", i) }
+
+func TestSweeperGoesByTheRecordsOwnPolicy(t *testing.T) {
+	t.Parallel()
+	request := []byte("{}")
+	for name, c := range map[string]struct {
+		change func(r *retrysafe.Record)
+		state  retrysafe.State
+		status int
+		stats  janitor.SweeperStats
+	}{
+		"quarantine":         {func(*retrysafe.Record) {}, retrysafe.Unknown, 0, janitor.SweeperStats{Quarantined: 1}},
+		"fail":               {func(r *retrysafe.Record) { r.Lapse = retrysafe.Fail }, retrysafe.Completed, 500, janitor.SweeperStats{Failed: 1}},
+		"rerun, keyed":       {func(r *retrysafe.Record) { r.Lapse, r.Effects = retrysafe.Rerun, retrysafe.Keyed }, retrysafe.Retryable, 0, janitor.SweeperStats{Released: 1}},
+		"resume, in tx":      {func(r *retrysafe.Record) { r.Lapse, r.Effects = retrysafe.Resume, retrysafe.InTx }, retrysafe.Retryable, 0, janitor.SweeperStats{Released: 1}},
+		"rerun, unprotected": {func(r *retrysafe.Record) { r.Lapse = retrysafe.Rerun }, retrysafe.Unknown, 0, janitor.SweeperStats{Quarantined: 1}},
+		"worker's, keyed": {func(r *retrysafe.Record) { r.Lapse, r.Effects, r.Request = retrysafe.Rerun, retrysafe.Keyed, request },
+			retrysafe.Accepted, 0, janitor.SweeperStats{Requeued: 1}},
+		"never taken up": {func(r *retrysafe.Record) { r.State, r.Request, r.Attempt = retrysafe.Accepted, request, 0 },
+			retrysafe.Completed, 408, janitor.SweeperStats{Abandoned: 1}},
+		"requeued and never taken up again": {func(r *retrysafe.Record) { r.State, r.Request = retrysafe.Accepted, request },
+			retrysafe.Unknown, 0, janitor.SweeperStats{Quarantined: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, retrysafe.Policy{})
+			r := record("key", retrysafe.InProgress, 0)
+			c.change(&r)
+			put(t, w.mem, r)
+			s := w.sweeper()
+			once(t, s, 1)
+			w.is(t, c.state)
+			got := w.record(t)
+			if c.status != 0 && got.Result.Status != c.status {
+				t.Errorf("its answer is %d, want %d", got.Result.Status, c.status)
+			}
+			if len(got.Inquiry.Notes) != 1 || got.Inquiry.Notes[0].By != "sweeper" {
+				t.Errorf("its notes are %+v", got.Inquiry.Notes)
+			}
+			stats := s.Stats()
+			if stats.Passes.Passes != 1 || stats.Finished.IsZero() {
+				t.Errorf("the pass was not counted: %+v", stats)
+			}
+			stats.Passes = janitor.Passes{}
+			if stats != c.stats {
+				t.Errorf("counted %+v, want %+v", stats, c.stats)
+			}
+			if w.saw(retrysafe.EventLapsed) != 1 {
+				t.Error("nobody was told")
+			}
+			once(t, s, 0)
+		})
+	}
+}
+
+func TestSweeperLeavesEverythingElse(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, retrysafe.Policy{})
+	put(t, w.mem, record("running", retrysafe.InProgress, time.Hour))
+	put(t, w.mem, record("waiting", retrysafe.Accepted, time.Hour))
+	for _, s := range []retrysafe.State{retrysafe.Completed, retrysafe.Retryable, retrysafe.Unknown, retrysafe.Expired} {
+		put(t, w.mem, record(s.String(), s, 0))
+	}
+	once(t, w.sweeper(), 0)
+}
+
+// The sweeper has read a record and is about to write when its owner, who was only
+// slow, completes it. The answer stays.
+func TestW55_SweeperOnAStaleSnapshotNeverOverwrites(t *testing.T) {
+	t.Parallel()
+	for name, meanwhile := range map[string]func(t *testing.T, s *memstore.Store, r retrysafe.Record) retrysafe.Record{
+		"completed": func(t *testing.T, s *memstore.Store, r retrysafe.Record) retrysafe.Record {
+			a := answer("the owner's")
+			r.State, r.Result, r.Term = retrysafe.Completed, &a, time.Hour
+			got, err := s.Swap(t.Context(), r)
+			must(t, err)
+			return got
+		},
+		"renewed": func(t *testing.T, s *memstore.Store, r retrysafe.Record) retrysafe.Record {
+			r.Term = time.Hour
+			got, err := s.Swap(t.Context(), r)
+			must(t, err)
+			return got
+		},
+		"claimed": func(t *testing.T, s *memstore.Store, r retrysafe.Record) retrysafe.Record {
+			r.Claim, r.Attempt, r.Term = retrysafe.Owner{2}, 2, time.Hour
+			got, err := s.Swap(t.Context(), r)
+			must(t, err)
+			return got
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, retrysafe.Policy{})
+			r := put(t, w.mem, record("key", retrysafe.InProgress, 0))
+			w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+				if s.Op == faultstore.Swap {
+					r = meanwhile(t, w.mem, r)
+				}
+				return faultstore.None
+			})
+			s := w.sweeper()
+			once(t, s, 0)
+			if got := w.record(t); got.Revision != r.Revision || got.State != r.State {
+				t.Errorf("it is %s at %d, want %s at %d", got.State, got.Revision, r.State, r.Revision)
+			}
+			if s.Stats().Overtaken != 1 || w.saw(retrysafe.EventLapsed) != 0 {
+				t.Errorf("counted %+v", s.Stats())
+			}
+		})
+	}
+	t.Run("purged and created again", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, retrysafe.Policy{})
+		r := put(t, w.mem, record("key", retrysafe.InProgress, 0))
+		w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if s.Op == faultstore.Swap {
+				r.State, r.Term = retrysafe.Retryable, 0
+				_, err := w.mem.Swap(t.Context(), r)
+				must(t, err)
+				_, err = w.mem.Purge(t.Context(), 1)
+				must(t, err)
+				put(t, w.mem, record("key", retrysafe.InProgress, time.Hour))
+			}
+			return faultstore.None
+		})
+		once(t, w.sweeper(), 0)
+		w.is(t, retrysafe.InProgress)
+	})
+}
+
+// Of many sweepers one settles each record, and it is told of once.
+func TestW55_ManySweepersSettleEachRecordOnce(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, store retrysafe.Store) {
+		w := &world{}
+		const keys, sweepers = 200, 6
+		for i := range keys {
+			put(t, store, record(key(i), retrysafe.InProgress, 0))
+		}
+		var wg sync.WaitGroup
+		var all [sweepers]*janitor.Sweeper
+		for i := range all {
+			o := w.opts()
+			o.Batch = 32
+			all[i] = janitor.NewSweeper(store, &o)
+			wg.Go(func() {
+				for range 3 {
+					if _, err := all[i].RunOnce(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		swept := uint64(0)
+		for _, s := range all {
+			swept += s.Stats().Quarantined
+		}
+		if swept != keys || w.saw(retrysafe.EventLapsed) != keys {
+			t.Errorf("%d were swept and %d told of, want %d", swept, w.saw(retrysafe.EventLapsed), keys)
+		}
+	})
+}
+
+// Records that cannot be moved do not keep the others waiting, however many there
+// are and wherever they stand.
+func TestSweeperIsNotHeldUpByRecordsThatFail(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, retrysafe.Policy{})
+		const keys, bad = 60, 25
+		for i := range keys {
+			put(t, w.mem, record(key(i), retrysafe.InProgress, 0))
+		}
+		w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if s.Op == faultstore.Swap && s.Record.Key < key(bad) {
+				return faultstore.LoseRequest
+			}
+			return faultstore.None
+		})
+		o := w.opts()
+		o.Batch, o.Workers = 7, 2
+		s := janitor.NewSweeper(w.fault, &o)
+		for range 10 {
+			_, err := s.RunOnce(t.Context())
+			if stats := s.Stats(); err == nil && stats.Failures == 0 {
+				t.Fatalf("nobody was told: %+v", stats)
+			}
+		}
+		if got := s.Stats().Quarantined; got != keys-bad {
+			t.Errorf("%d were swept, want %d", got, keys-bad)
+		}
+		w.fault.Plan(nil)
+		for range 2 {
+			_, err := s.RunOnce(t.Context())
+			must(t, err)
+		}
+		if got := s.Stats().Quarantined; got != keys {
+			t.Errorf("%d were swept in the end, want %d", got, keys)
+		}
+	})
+}
+
+func TestSweeperLeavesWhatItCannotRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, retrysafe.Policy{})
+	r := record("newer", retrysafe.InProgress, 0)
+	r.Version = retrysafe.RecordVersion + 1
+	put(t, w.mem, r)
+	put(t, w.mem, record("ours", retrysafe.InProgress, 0))
+	out := &logs{}
+	s := janitor.NewSweeper(w.fault, &janitor.Options{Logger: out.logger(), Batch: 1})
+	once(t, s, 1)
+	once(t, s, 0)
+	if load(t, w.mem, "newer").State != retrysafe.InProgress || s.Stats().Unreadable != 1 {
+		t.Errorf("counted %+v", s.Stats())
+	}
+	if strings.Count(out.String(), "cannot read") != 1 {
+		t.Errorf("it is said once when it changes, but the log says %s", out)
+	}
+}
+
+// A step whose reply was lost is counted, by whoever made it.
+func TestSweeperRecognisesItsOwnStep(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, retrysafe.Policy{})
+	put(t, w.mem, record("key", retrysafe.InProgress, 0))
+	w.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.LoseReply))
+	s := w.sweeper()
+	once(t, s, 1)
+	if s.Stats().Quarantined != 1 || s.Stats().Overtaken != 0 || w.saw(retrysafe.EventLapsed) != 1 {
+		t.Errorf("counted %+v", s.Stats())
+	}
+}
+
+// A store that hangs is given up after a while, and the pass fails.
+func TestSweeperIsNotHeldUpByAStoreThatHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, retrysafe.Policy{})
+		put(t, w.mem, record("key", retrysafe.InProgress, 0))
+		s := w.sweeper()
+		for _, op := range []faultstore.Op{faultstore.List, faultstore.Swap} {
+			w.fault.Plan(faultstore.FailOnce(op, 1, faultstore.Hang))
+			if n, err := s.RunOnce(t.Context()); err == nil || n != 0 {
+				t.Errorf("%s hangs, and RunOnce = %d, %v", op, n, err)
+			}
+		}
+		w.fault.Plan(nil)
+		once(t, s, 1)
+	})
+}
+
+func TestSweeperLogsKeysHashed(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(nil)
+	put(t, store, record("secret-key", retrysafe.InProgress, 0))
+	out := &logs{}
+	once(t, janitor.NewSweeper(store, &janitor.Options{Logger: out.logger()}), 1)
+	text := out.String()
+	if strings.Contains(text, "secret-key") || !strings.Contains(text, "key="+httpkey.HashKey("secret-key")) ||
+		!strings.Contains(text, "scope=tenant") || !strings.Contains(text, "state=unknown") {
+		t.Errorf("the log says %s", text)
+	}
+}

@@ -1,0 +1,108 @@
+package ledger
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A Kind says in what way two lists disagree.
+type Kind uint8
+
+const (
+	// OnlyOurs: we know of a payment that the provider does not know.
+	OnlyOurs Kind = iota + 1
+	// OnlyTheirs: the provider has made a payment that we do not know.
+	OnlyTheirs
+	// Different: both know the payment and do not agree on it.
+	Different
+	// DuplicateOurs: our list has the id more than once. This is one of the rows after the first.
+	DuplicateOurs
+	// DuplicateTheirs: the provider has the id more than once, as after a double charge. This is one of the rows
+	// after the first.
+	DuplicateTheirs
+	// PendingOurs: it would be OnlyOurs, but its time is outside the period that is compared.
+	PendingOurs
+	// PendingTheirs: it would be OnlyTheirs, but its time is outside the period that is compared.
+	PendingTheirs
+)
+
+var kindNames = [...]string{
+	"none", "only_ours", "only_theirs", "different", "duplicate_ours", "duplicate_theirs", "pending_ours", "pending_theirs",
+}
+
+// String returns the kind's name.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// A Difference is one disagreement of two lists.
+type Difference struct {
+	Kind Kind
+	ID   string
+	// Ours and Theirs are the rows. The one that is not there, or that a duplicate is not about, is zero.
+	Ours, Theirs Entry
+	// Fields are the names of those that are Different, in order.
+	Fields []string
+}
+
+// A Summary counts what a comparison has seen. Each row of ours is counted in exactly one of Same, Different,
+// OnlyOurs, DuplicateOurs and PendingOurs; theirs likewise.
+type Summary struct {
+	// Complete says that both lists were read to their ends.
+	Complete bool `json:"complete"`
+	// Ours and Theirs are the numbers of rows.
+	Ours   int64 `json:"ours"`
+	Theirs int64 `json:"theirs"`
+	// Same is the number of payments that both sides agree on.
+	Same            int64 `json:"same"`
+	Different       int64 `json:"different"`
+	OnlyOurs        int64 `json:"only_ours"`
+	OnlyTheirs      int64 `json:"only_theirs"`
+	DuplicateOurs   int64 `json:"duplicate_ours"`
+	DuplicateTheirs int64 `json:"duplicate_theirs"`
+	PendingOurs     int64 `json:"pending_ours"`
+	PendingTheirs   int64 `json:"pending_theirs"`
+}
+
+// Clean reports whether everything was compared and nothing is wrong. What is pending is not wrong.
+func (s *Summary) Clean() bool {
+	return s.Complete && s.Different+s.OnlyOurs+s.OnlyTheirs+s.DuplicateOurs+s.DuplicateTheirs == 0
+}
+
+// String returns the summary as a line for people: what is zero is left out.
+func (s *Summary) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "rows: %d ours, %d theirs; %d the same", s.Ours, s.Theirs, s.Same)
+	for k := OnlyOurs; int(k) < len(kindNames); k++ {
+		if n := *s.of(k); n > 0 {
+			fmt.Fprintf(&b, ", %d %s", n, strings.ReplaceAll(k.String(), "_", " "))
+		}
+	}
+	if !s.Complete {
+		b.WriteString("; INCOMPLETE")
+	}
+	return b.String()
+}
+
+// of is the count of a kind.
+func (s *Summary) of(k Kind) *int64 {
+	switch k {
+	case OnlyOurs:
+		return &s.OnlyOurs
+	case OnlyTheirs:
+		return &s.OnlyTheirs
+	case DuplicateOurs:
+		return &s.DuplicateOurs
+	case DuplicateTheirs:
+		return &s.DuplicateTheirs
+	case PendingOurs:
+		return &s.PendingOurs
+	case PendingTheirs:
+		return &s.PendingTheirs
+	default:
+		return &s.Different
+	}
+}

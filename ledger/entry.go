@@ -1,0 +1,45 @@
+package ledger
+
+import (
+	"iter"
+	"time"
+)
+
+// An Entry is one row of a list: one payment, as one side knows it.
+type Entry struct {
+	// ID is what both sides call the payment: our key, or the provider's reference. It is never empty.
+	ID string
+	// Time is when the payment was booked, if the list says so.
+	Time time.Time
+	// Fields are what both sides must agree on, by name: amount, currency, status. A field that is not there is the
+	// same as an empty one.
+	Fields map[string]string
+	// Line is where the row is in its file, for people; 0 if it is from none.
+	Line int
+}
+
+// A Source yields the entries of one side in ascending order of their ids, compared byte by byte. In SQL that is
+// ORDER BY id COLLATE "C" (PostgreSQL) or BINARY; most other collations are not.
+//
+// A source that fails yields the error and ends. What it yielded is not touched by it afterwards.
+type Source = iter.Seq2[Entry, error]
+
+// Of returns a source of these entries.
+func Of(entries ...Entry) Source {
+	return func(yield func(Entry, error) bool) {
+		for _, e := range entries {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// source makes a source of a function that hands over each entry until it is told to stop.
+func source(read func(each func(Entry) bool) error) Source {
+	return func(yield func(Entry, error) bool) {
+		if err := read(func(e Entry) bool { return yield(e, nil) }); err != nil {
+			yield(Entry{}, err)
+		}
+	}
+}

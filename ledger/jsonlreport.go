@@ -1,0 +1,90 @@
+package ledger
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// JSONLReport returns a report that writes a JSON object for each difference, in a line of its own:
+//
+//	{"kind":"different","id":"pay_2","fields":["amount"],"ours":{"line":3,"fields":{"amount":"12.00"}},"theirs":{…}}
+//
+// The last line has the kind "summary" and the fields of [Summary]; "error" is in it if the comparison failed. A file
+// without it is not whole. Whatever is not printable is escaped; bytes that are no UTF-8 become U+FFFD. The report is
+// not safe for concurrent use.
+func JSONLReport(w io.Writer) Report { return &jsonlReport{bufio.NewWriter(w)} }
+
+type jsonlReport struct{ w *bufio.Writer }
+
+type jsonDifference struct {
+	Kind   string     `json:"kind"`
+	ID     string     `json:"id"`
+	Fields []string   `json:"fields,omitempty"`
+	Ours   *jsonEntry `json:"ours,omitempty"`
+	Theirs *jsonEntry `json:"theirs,omitempty"`
+}
+
+type jsonEntry struct {
+	Line   int               `json:"line,omitempty"`
+	Time   string            `json:"time,omitempty"`
+	Fields map[string]string `json:"fields,omitempty"`
+}
+
+func (j *jsonlReport) Add(d Difference) error {
+	return j.line(jsonDifference{d.Kind.String(), d.ID, d.Fields, asJSON(&d.Ours), asJSON(&d.Theirs)})
+}
+
+func (j *jsonlReport) End(s Summary, err error) error {
+	last := struct {
+		Kind string `json:"kind"`
+		Summary
+		Error string `json:"error,omitempty"`
+	}{Kind: "summary", Summary: s}
+	if err != nil {
+		last.Error = err.Error()
+	}
+	if err := j.line(last); err != nil {
+		return err
+	}
+	return j.w.Flush()
+}
+
+func asJSON(e *Entry) *jsonEntry {
+	if e.ID == "" {
+		return nil
+	}
+	out := &jsonEntry{Line: e.Line, Fields: e.Fields}
+	if !e.Time.IsZero() {
+		out.Time = e.Time.UTC().Format(time.RFC3339Nano)
+	}
+	return out
+}
+
+// line writes v. Beyond what JSON needs it escapes what could command a terminal; outside strings there is nothing of
+// that.
+func (j *jsonlReport) line(v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	for len(text) > 0 {
+		r, size := utf8.DecodeRune(text)
+		switch {
+		case unicode.IsPrint(r):
+			_, _ = j.w.Write(text[:size]) // the newline's write returns the first error
+		case r > 0xffff:
+			first, second := utf16.EncodeRune(r)
+			fmt.Fprintf(j.w, `\u%04x\u%04x`, first, second)
+		default:
+			fmt.Fprintf(j.w, `\u%04x`, r)
+		}
+		text = text[size:]
+	}
+	return j.w.WriteByte('\n')
+}

@@ -1,0 +1,144 @@
+package ledger
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// TextReport returns a report that writes a table for people: a line for each difference, and the summary as the last.
+// Of rows that differ it shows what differs. A comparison that failed ends in a line that says so.
+//
+// What came from the lists can neither command a terminal nor a spreadsheet that the table is pasted into, nor pass for
+// something else: texts with other than plain characters are quoted, and those that would be formulas begin with an
+// apostrophe. The report is not safe for concurrent use.
+func TextReport(w io.Writer) Report {
+	return &textReport{w: w, rows: [][columns]string{{"KIND", "ID", "OURS", "THEIRS"}}}
+}
+
+const columns = 4
+
+// textReport holds a page of lines back to align them. Columns grow from page to page, and never shrink.
+type textReport struct {
+	w      io.Writer
+	rows   [][columns]string
+	bytes  int // in rows
+	lines  bytes.Buffer
+	widths [columns]int
+	some   bool
+}
+
+const (
+	pageRows  = 500
+	pageBytes = 256 << 10
+	widest    = 64 // a cell beyond that pushes its line out of the alignment, and no other
+)
+
+func (t *textReport) Add(d Difference) error {
+	row := [columns]string{d.Kind.String(), word(d.ID), cell(&d.Ours, &d), cell(&d.Theirs, &d)}
+	for _, c := range row {
+		t.bytes += len(c)
+	}
+	t.rows, t.some = append(t.rows, row), true
+	if len(t.rows) < pageRows && t.bytes < pageBytes {
+		return nil
+	}
+	return t.flush()
+}
+
+func (t *textReport) End(s Summary, err error) error {
+	if !t.some {
+		t.rows = nil
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	end := s.String() + "\n"
+	if err != nil {
+		end += "stopped: " + printable(err.Error()) + "\n"
+	}
+	_, err = io.WriteString(t.w, end)
+	return err
+}
+
+func (t *textReport) flush() error {
+	for _, row := range t.rows {
+		for i, c := range row {
+			if n := utf8.RuneCountInString(c); n <= widest {
+				t.widths[i] = max(t.widths[i], n)
+			}
+		}
+	}
+	for _, row := range t.rows {
+		var line strings.Builder
+		for i, c := range row {
+			line.WriteString(c)
+			if pad := t.widths[i] + 2 - utf8.RuneCountInString(c); i < columns-1 {
+				line.WriteString(strings.Repeat(" ", max(pad, 2)))
+			}
+		}
+		t.lines.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	t.rows, t.bytes = t.rows[:0], 0
+	_, err := t.lines.WriteTo(t.w)
+	return err
+}
+
+// cell shows what is to be seen of one side: the fields that differ, or all if it stands alone.
+func cell(e *Entry, d *Difference) string {
+	if e.ID == "" {
+		return "-"
+	}
+	var parts []string
+	if e.Line > 0 {
+		parts = append(parts, fmt.Sprintf("line %d", e.Line))
+	}
+	names := d.Fields
+	if d.Kind != Different {
+		names = slices.Sorted(maps.Keys(e.Fields))
+		if !e.Time.IsZero() {
+			parts = append(parts, e.Time.UTC().Format("2006-01-02T15:04:05Z"))
+		}
+	}
+	for _, name := range names {
+		parts = append(parts, word(name)+"="+word(e.Fields[name]))
+	}
+	if parts == nil {
+		return "(a row)"
+	}
+	return strings.Join(parts, " ")
+}
+
+const (
+	special = " \"\\=`,;|" // what could end a word, or a cell
+	formula = "=+-@'＝＋－＠"  // what a formula begins with, and the apostrophe that makes it a text
+)
+
+// word is s as one word that has no power. Different texts have different words.
+func word(s string) string {
+	plain := s != ""
+	for _, r := range s {
+		plain = plain && unicode.IsPrint(r) && !strings.ContainsRune(special, r) && r != utf8.RuneError
+	}
+	if first, _ := utf8.DecodeRuneInString(s); strings.ContainsRune(formula, first) {
+		if _, number := parseDecimal(s); !number {
+			s = "'" + s
+		}
+	}
+	if plain {
+		return s
+	}
+	return strconv.Quote(s)
+}
+
+// printable is s with everything escaped that is not for reading.
+func printable(s string) string {
+	quoted := strconv.Quote(s)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}

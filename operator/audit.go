@@ -1,0 +1,81 @@
+package operator
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// An AuditFilter selects entries of the audit. The zero filter selects all.
+type AuditFilter struct {
+	// By and Verb, if not empty, select the actions of one person and of one kind.
+	By, Verb string
+	// Ref, if not zero, selects the actions on one record.
+	Ref retrysafe.Ref
+	// Since and Before, if not zero, select by when an action was first asked for.
+	// Before is how to go on: with the At of the last entry.
+	Since, Before time.Time
+	// Limit bounds how many are returned; zero means 100.
+	Limit int
+}
+
+// Audit returns what operators did and were refused, the newest first. It looks at
+// the whole audit, and keeps no more of it in memory than it returns twice.
+func (d *Desk) Audit(ctx context.Context, f AuditFilter) ([]Entry, error) {
+	size := retrysafe.Query{Limit: f.Limit}.Size()
+	q := retrysafe.Query{Scope: auditScope, Limit: pageSize}
+	var found []Entry
+	for {
+		list, err := d.list(ctx, q)
+		if err != nil {
+			return nil, fmt.Errorf("audit: %w", err)
+		}
+		for i := range list {
+			if e := entryOf(&list[i]); f.selects(&e) {
+				found = append(found, e)
+			}
+			if len(found) >= 2*size {
+				found = newest(found, size)
+			}
+		}
+		if len(list) < q.Limit {
+			return newest(found, size), nil
+		}
+		q.After = list[len(list)-1].Ref
+	}
+}
+
+// newest returns the last n entries, the newest first.
+func newest(all []Entry, n int) []Entry {
+	slices.SortFunc(all, func(a, b Entry) int { return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.ID, b.ID)) })
+	return all[:min(n, len(all))]
+}
+
+func (f *AuditFilter) selects(e *Entry) bool {
+	return (f.By == "" || f.By == e.By) && (f.Verb == "" || f.Verb == e.Verb) &&
+		(f.Ref == retrysafe.Ref{} || f.Ref == e.Ref) &&
+		(f.Since.IsZero() || !e.At.Before(f.Since)) && (f.Before.IsZero() || e.At.Before(f.Before))
+}
+
+// entryOf returns what a record of the audit says. Of an action that has no end
+// yet it is what was asked for.
+func entryOf(r *retrysafe.Record) Entry {
+	var e Entry
+	data := r.Checkpoint.Data
+	if r.Result != nil {
+		data = r.Result.Body
+	}
+	if err := json.Unmarshal(data, &e); err != nil { // not even begun, or it cannot be read
+		e = Entry{Outcome: Open}
+	}
+	if r.Result == nil {
+		e.Text = r.Reason
+	}
+	e.ID, e.At, e.Attempt = r.Key, r.CreatedAt, r.Attempt
+	return e
+}

@@ -1,0 +1,248 @@
+package operator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/operator"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+var ctx = context.Background()
+
+// oneOf returns a store with a single payment in it.
+func oneOf(state retrysafe.State) (retrysafe.Store, retrysafe.Ref) {
+	s, r := memstore.New(nil), in(state, "order-4711")
+	r.Inquiry.Dead = state == retrysafe.Unknown
+	if _, err := s.Create(ctx, r); err != nil {
+		log.Fatal(err)
+	}
+	return s, r.Ref
+}
+
+func ExampleNew() {
+	store := memstore.New(nil)
+
+	desk, err := operator.New(store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	page, err := desk.List(ctx, operator.Filter{})
+	fmt.Println(len(page.Records), page.More, err)
+	// Output:
+	// 0 false <nil>
+}
+
+// What is stuck: dead letters, and attempts whose lease has lapsed.
+func ExampleDesk_List() {
+	store, _ := oneOf(retrysafe.Unknown)
+	desk, err := operator.New(store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	for _, stuck := range []operator.Filter{
+		{Dead: true},
+		{States: []retrysafe.State{retrysafe.InProgress, retrysafe.Accepted}, Due: true},
+		{States: []retrysafe.State{retrysafe.Unknown}},
+	} {
+		for more := true; more; {
+			page, err := desk.List(ctx, stuck)
+			if err != nil {
+				log.Fatal(err)
+			}
+			for _, r := range page.Records {
+				fmt.Println(r.Key, r.State, r.Operation, r.Reason, len(r.Inquiry.Notes))
+			}
+			stuck.After, more = page.Next, page.More
+		}
+	}
+	// Output:
+	// order-4711 unknown POST /payments  0
+	// order-4711 unknown POST /payments  0
+}
+
+// It has happened: the provider has it.
+func ExampleDesk_Resolve() {
+	store, ref := oneOf(retrysafe.Unknown)
+	desk, err := operator.New(store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	record, err := desk.Show(ctx, ref)
+	if err != nil {
+		log.Fatal(err)
+	}
+	entry, err := desk.Resolve(ctx, operator.Action{
+		By: "anna", Why: "ch_17 is in the provider's dashboard", ProviderRef: "ch_17",
+		Ref: record.Ref, Revision: record.Revision,
+	}, retrysafe.Result{
+		Status: 201,
+		Header: map[string][]string{"Content-Type": {"application/json"}},
+		Body:   []byte(`{"id":"ch_17","status":"paid"}`),
+	})
+	fmt.Println(entry.Outcome, entry.To.State, entry.Status, err)
+	// Output:
+	// done completed 201 <nil>
+}
+
+// It was refused for good.
+func ExampleDesk_Decline() {
+	store, ref := oneOf(retrysafe.Unknown)
+	desk, err := operator.New(store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	record, err := desk.Show(ctx, ref)
+	if err != nil {
+		log.Fatal(err)
+	}
+	entry, err := desk.Decline(ctx, operator.Action{
+		By: "anna", Why: "the card was refused", Ref: record.Ref, Revision: record.Revision,
+	}, retrysafe.Result{Status: 402})
+	fmt.Println(entry.Outcome, entry.To.State, entry.Status, err)
+	// Output:
+	// done completed 402 <nil>
+}
+
+// It has not happened, and whoever ran it is dead.
+func ExampleDesk_Release() {
+	store, ref := oneOf(retrysafe.Unknown)
+	desk, err := operator.New(store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	record, err := desk.Show(ctx, ref)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	action := operator.Action{
+		By: "anna", Why: "the provider knows nothing of it, and node 3 is switched off",
+		Ref: record.Ref, Revision: record.Revision,
+	}
+	entry, err := desk.Release(ctx, action)
+	fmt.Println(entry.Outcome, entry.To.State, err)
+
+	_, err = desk.Release(ctx, action) // on the page from before
+	fmt.Println(errors.Is(err, operator.ErrStale))
+	// Output:
+	// done retryable <nil>
+	// true
+}
+
+// The stored answer is wrong, and a new run is wanted.
+func ExampleDesk_Forget() {
+	store, ref := oneOf(retrysafe.Completed)
+	desk, err := operator.New(store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	record, err := desk.Show(ctx, ref)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	entry, err := desk.Forget(ctx, operator.Action{
+		By: "anna", Why: "a wrong 500 was kept, nothing was charged", Ref: record.Ref, Revision: record.Revision,
+	})
+	fmt.Println(entry.Outcome, entry.To.State, err)
+	// Output:
+	// done retryable <nil>
+}
+
+// A person's data must go, and the operation must not run again.
+func ExampleDesk_Erase() {
+	store, ref := oneOf(retrysafe.Completed)
+	desk, err := operator.New(store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	record, err := desk.Show(ctx, ref)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	_, err = desk.Erase(ctx, operator.Action{
+		By: "anna", Why: "request 42 for erasure", Ref: record.Ref, Revision: record.Revision,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	record, err = desk.Show(ctx, ref)
+	fmt.Println(record.State, record.Result.Status, len(record.Result.Body), record.Result.Omitted, err)
+	// Output:
+	// completed 201 0 true <nil>
+}
+
+// The provider answers again: let the resolvers try.
+func ExampleDesk_Redrive() {
+	store, ref := oneOf(retrysafe.Unknown)
+	desk, err := operator.New(store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	record, err := desk.Show(ctx, ref)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	entry, err := desk.Redrive(ctx, operator.Action{
+		By: "anna", Why: "the provider's outage is over", Ref: record.Ref, Revision: record.Revision,
+	})
+	fmt.Println(entry.Outcome, entry.To.State, err)
+	// Output:
+	// done unknown <nil>
+}
+
+// A backup was restored.
+func ExampleDesk_Quarantine() {
+	store, _ := oneOf(retrysafe.Retryable)
+	desk, err := operator.New(store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	suspects := operator.Suspects{ID: "restore-2026-03-01", By: "anna", Why: "restored the backup of 3 a.m."}
+	report, err := desk.Survey(ctx, suspects)
+	fmt.Println("would set aside:", report.Quarantined, err)
+
+	entry, err := desk.Quarantine(ctx, suspects) // again under this ID, if it is cut short
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("set aside:", entry.Report.Quarantined, "left to others:", entry.Report.Moved)
+	// Output:
+	// would set aside: 1 <nil>
+	// set aside: 1 left to others: 0
+}
+
+// Who did what tonight, and what was refused.
+func ExampleDesk_Audit() {
+	store, ref := oneOf(retrysafe.Unknown)
+	desk, err := operator.New(store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = desk.Release(ctx, operator.Action{By: "anna", Why: "an old page", Ref: ref, Revision: 1})
+	if !errors.Is(err, operator.ErrStale) {
+		log.Fatal(err)
+	}
+
+	entries, err := desk.Audit(ctx, operator.AuditFilter{Since: time.Now().Add(-12 * time.Hour)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, e := range entries {
+		fmt.Println(e.By, e.Verb, e.Ref.Key, e.Outcome, e.Code, e.Why)
+	}
+	// Output:
+	// anna release order-4711 refused stale an old page
+}

@@ -1,0 +1,289 @@
+package operator_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/faultstore"
+	"github.com/retrysafe/retrysafe/operator"
+	"github.com/retrysafe/retrysafe/store/memstore"
+	"github.com/retrysafe/retrysafe/store/sqlitestore"
+)
+
+var restored = operator.Suspects{By: anna, Why: "restored the backup of 3 a.m."}
+
+// A backup is restored, and with it the belief that what ran since has not. Nothing
+// of that runs again until somebody has found out.
+func TestW38_RestoredBackupIsQuarantined(t *testing.T) {
+	t.Parallel()
+	path, backup := filepath.Join(t.TempDir(), "keys.db"), filepath.Join(t.TempDir(), "backup.db")
+	policy := retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun, Lease: time.Minute}
+	s := sqlite(t, path)
+	e := newEngine(t, s, policy)
+	call := func(key string) retrysafe.Call { return callOf(in(retrysafe.InProgress, key)) }
+	begin := func(e *retrysafe.Engine, key string) *retrysafe.Execution {
+		t.Helper()
+		x, _, err := e.Begin(t.Context(), call(key))
+		must(t, err)
+		return x
+	}
+	_, _, err := asks(t, e, call("answered"), "before")
+	must(t, err)
+	flying, survivor := begin(e, "in flight"), begin(e, "lives through it")
+	must(t, begin(e, "retryable").Release(t.Context(), errors.New("nothing happened yet")))
+	accepted := in(retrysafe.Accepted, "accepted")
+	accepted.Attempt, accepted.Request = 0, []byte("do it")
+	put(t, s, accepted)
+	put(t, s, in(retrysafe.Unknown, "unknown"))
+
+	_, err = s.DB().ExecContext(t.Context(), `VACUUM INTO ?`, backup)
+	must(t, err)
+	must(t, flying.Complete(t.Context(), paid)) // all that is lost
+	_, _, err = asks(t, e, call("retryable"), "charged since")
+	must(t, err)
+	_, _, err = asks(t, e, call("created since"), "charged since")
+	must(t, err)
+	must(t, s.Close())
+	for _, beside := range []string{"", "-wal", "-shm"} {
+		if err := os.Remove(path + beside); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	b, err := os.ReadFile(backup)
+	must(t, err)
+	must(t, os.WriteFile(path, b, 0o600))
+
+	s, err = sqlitestore.Open(t.Context(), path, nil)
+	must(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	d := newDesk(t, s, nil)
+	e = newEngine(t, s, policy)
+	survey, err := d.Survey(t.Context(), restored)
+	must(t, err)
+	if survey.Quarantined != 4 || survey.Looked != 4 {
+		t.Errorf("the survey has %+v", survey)
+	}
+	if r := load(t, s, call("retryable").Ref); r.State != retrysafe.Retryable {
+		t.Error("a survey has changed something")
+	}
+	entry, err := d.Quarantine(t.Context(), restored)
+	must(t, err)
+	if entry.Report == nil || *entry.Report != survey || entry.Outcome != operator.Done {
+		t.Errorf("entry %+v", entry)
+	}
+	for _, key := range []string{"in flight", "lives through it", "retryable", "accepted", "unknown"} {
+		if _, ran, err := asks(t, e, call(key), "again"); ran || !errors.Is(err, retrysafe.ErrUnknown) {
+			t.Errorf("%s: %v, ran %v", key, err, ran)
+		}
+	}
+	lastNote(t, load(t, s, call("retryable").Ref), anna, entry.ID)
+	if out, ran, err := asks(t, e, call("answered"), "again"); err != nil || ran || string(out.Body) != "before" {
+		t.Errorf("what was answered: %+v, %v", out, err)
+	}
+	if _, ran, err := asks(t, e, call("created since"), "again"); err != nil || !ran {
+		t.Errorf("what was created since is known to run again: %v, ran %v", err, ran)
+	}
+
+	// An owner that lived through it settles its own, for it knows.
+	mine := survivor.Record()
+	mine.Revision = load(t, s, mine.Ref).Revision
+	mine.State, mine.Result, mine.Term = retrysafe.Completed, &paid, time.Hour
+	_, err = s.Swap(t.Context(), mine)
+	must(t, err)
+
+	// A second run finds nothing, and the same one is replayed.
+	again, err := d.Quarantine(t.Context(), restored)
+	if err != nil || again.Report.Quarantined != 0 {
+		t.Errorf("%+v, %v", again.Report, err)
+	}
+}
+
+// The engine's own way: a live execution whose record was quarantined under it
+// still completes.
+func TestW38_LiveOwnerSettlesWhatWasQuarantined(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, s retrysafe.Store) {
+		d, e := newDesk(t, s, nil), newEngine(t, s, retrysafe.Policy{})
+		x, _, err := e.Begin(t.Context(), callOf(in(retrysafe.InProgress, "k")))
+		must(t, err)
+		defer x.Stop()
+		_, err = d.Quarantine(t.Context(), restored)
+		must(t, err)
+		if now := load(t, s, x.Ref()); now.State != retrysafe.Unknown {
+			t.Fatalf("it is %s", now.State)
+		}
+		must(t, x.Complete(t.Context(), paid))
+		now := load(t, s, x.Ref())
+		if now.State != retrysafe.Completed || len(now.Inquiry.Notes) != 1 {
+			t.Errorf("%+v", now)
+		}
+	})
+}
+
+func TestSuspectsAreChosen(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	clock := &clock{now: began.Add(-48 * time.Hour)}
+	s := memstore.New(&memstore.Options{Now: clock.Now})
+	d := newDesk(t, s, nil)
+	put(t, s, in(retrysafe.Retryable, "old"))
+	clock.Advance(48 * time.Hour)
+	put(t, s, in(retrysafe.Retryable, "new"))
+	inTx := in(retrysafe.InProgress, "in tx")
+	inTx.Effects = retrysafe.InTx
+	put(t, s, inTx)
+	other := in(retrysafe.Retryable, "other")
+	other.Scope = "acct_2"
+	put(t, s, other)
+	newer := in(retrysafe.Retryable, "newer version")
+	newer.Version++
+	put(t, s, newer)
+	put(t, s, in(retrysafe.Completed, "answered"))
+	own := in(retrysafe.InProgress, "own")
+	own.Scope = retrysafe.SystemScope("operator")
+	put(t, s, own)
+	clock.Advance(time.Hour)
+	put(t, s, in(retrysafe.Retryable, "traffic"))
+
+	for name, c := range map[string]struct {
+		with func(*operator.Suspects)
+		want operator.Report
+	}{
+		"all":       {func(*operator.Suspects) {}, operator.Report{Looked: 6, Quarantined: 5, Unreadable: 1}},
+		"since":     {func(s *operator.Suspects) { s.Since = began }, operator.Report{Looked: 6, Quarantined: 4, Unreadable: 1}},
+		"margin":    {func(s *operator.Suspects) { s.Since = began.Add(4 * time.Minute) }, operator.Report{Looked: 6, Quarantined: 4, Unreadable: 1}},
+		"later":     {func(s *operator.Suspects) { s.Since = began.Add(6 * time.Minute) }, operator.Report{Looked: 6, Quarantined: 1, Unreadable: 1}},
+		"until":     {func(s *operator.Suspects) { s.Until = began.Add(time.Minute) }, operator.Report{Looked: 6, Quarantined: 4, Unreadable: 1}},
+		"one scope": {func(s *operator.Suspects) { s.Scope = "acct_2" }, operator.Report{Looked: 1, Quarantined: 1}},
+		"not in tx": {func(s *operator.Suspects) { s.SpareInTx = true }, operator.Report{Looked: 6, Quarantined: 4, Unreadable: 1}},
+	} {
+		who := restored
+		c.with(&who)
+		got, err := d.Survey(t.Context(), who)
+		got = counts(got)
+		if err != nil || got != c.want {
+			t.Errorf("%s: %+v, %v, want %+v", name, got, err, c.want)
+		}
+	}
+	_, err := d.Quarantine(t.Context(), restored)
+	must(t, err)
+	for _, ref := range []retrysafe.Ref{newer.Ref, own.Ref} {
+		if r := load(t, s, ref); r.State == retrysafe.Unknown {
+			t.Errorf("%q was set aside", ref)
+		}
+	}
+}
+
+// counts leaves out where a report stands.
+func counts(r operator.Report) operator.Report {
+	return operator.Report{Looked: r.Looked, Quarantined: r.Quarantined, Moved: r.Moved, Unreadable: r.Unreadable}
+}
+
+// A quarantine of many pages that is cut short goes on where it stopped, and its
+// entry counts both parts.
+func TestQuarantineGoesOnWhereItStopped(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, below retrysafe.Store) {
+		s := faultstore.New(below)
+		const n = 1200
+		for i := range n {
+			put(t, below, in(retrysafe.Retryable, key(i)))
+		}
+		d := newDesk(t, s, nil)
+		who := restored
+		who.ID = "3-a-m"
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		pages := 0
+		who.Progress = func(r operator.Report) {
+			pages++
+			if r.Quarantined == 0 {
+				t.Error("no progress")
+			}
+			stop()
+		}
+		e, err := d.Quarantine(ctx, who)
+		if !errors.Is(err, context.Canceled) || e.Outcome != operator.Open || pages != 1 {
+			t.Fatalf("%+v, %v, %d pages", e, err, pages)
+		}
+		half := audited(t, d, operator.AuditFilter{Verb: "quarantine"})
+		if len(half) != 1 || half[0].Outcome != operator.Open || half[0].Report == nil || half[0].Report.Quarantined == 0 {
+			t.Fatalf("the audit has %+v", half)
+		}
+		listed := 0
+		s.Plan(func(step faultstore.Step) faultstore.Fault {
+			if step.Op == faultstore.List {
+				listed++
+			}
+			return faultstore.None
+		})
+		who.Progress = nil
+		e, err = d.Quarantine(t.Context(), who)
+		must(t, err)
+		if e.Report.Quarantined != n || e.Report.Looked != n || e.Attempt != 2 || listed != 2 {
+			t.Errorf("%+v after %d attempts and %d lists", e.Report, e.Attempt, listed)
+		}
+		left, err := below.List(t.Context(), retrysafe.Query{States: []retrysafe.State{retrysafe.Retryable}})
+		if err != nil || len(left) != 0 {
+			t.Errorf("%d are left, %v", len(left), err)
+		}
+	})
+}
+
+// Steps that are lost are sent again; what somebody else has moved meanwhile is
+// left to them.
+func TestQuarantineMeetsLossAndTraffic(t *testing.T) {
+	t.Parallel()
+	below := memstore.New(nil)
+	s := faultstore.New(below)
+	for i := range 40 {
+		put(t, below, in(retrysafe.Retryable, key(i)))
+	}
+	d := newDesk(t, s, nil)
+	s.Plan(func(step faultstore.Step) faultstore.Fault {
+		if step.Op != faultstore.Swap || step.Record.System() {
+			return faultstore.None
+		}
+		if step.Record.Key == key(7) { // a client is quicker
+			r, err := below.Load(context.Background(), step.Record.Ref)
+			if err == nil && r.State == retrysafe.Retryable {
+				r.State, r.Result, r.Term = retrysafe.Completed, &paid, time.Hour
+				_, _ = below.Swap(context.Background(), r)
+			}
+			return faultstore.None
+		}
+		switch step.N % 5 {
+		case 0:
+			return faultstore.LoseReply
+		case 1:
+			return faultstore.LoseRequest
+		}
+		return faultstore.None
+	})
+	who := restored
+	who.ID = "3-a-m"
+	_, err := d.Quarantine(t.Context(), who)
+	for try := 0; err != nil && try < 100; try++ {
+		if !strings.Contains(err.Error(), "3-a-m") {
+			t.Fatal(err)
+		}
+		_, err = d.Quarantine(t.Context(), who)
+	}
+	must(t, err)
+	s.Plan(nil)
+	for i := range 40 {
+		r := load(t, below, retrysafe.Ref{Scope: "acct_1", Key: key(i)})
+		switch {
+		case i == 7 && r.State != retrysafe.Completed:
+			t.Errorf("the client's answer is %s", r.State)
+		case i != 7 && (r.State != retrysafe.Unknown || len(r.Inquiry.Notes) != 1):
+			t.Errorf("%s is %s with %d notes", r.Key, r.State, len(r.Inquiry.Notes))
+		}
+	}
+}

@@ -1,0 +1,367 @@
+package operator_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/httpkey"
+	"github.com/retrysafe/retrysafe/operator"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+// A verb as a test calls it.
+type verb func(*operator.Desk, context.Context, operator.Action) (operator.Entry, error)
+
+var verbs = map[string]verb{
+	"resolve": func(d *operator.Desk, ctx context.Context, a operator.Action) (operator.Entry, error) {
+		return d.Resolve(ctx, a, paid)
+	},
+	"decline": func(d *operator.Desk, ctx context.Context, a operator.Action) (operator.Entry, error) {
+		return d.Decline(ctx, a, retrysafe.Result{Status: 402, Body: []byte("declined")})
+	},
+	"release": (*operator.Desk).Release,
+	"forget":  (*operator.Desk).Forget,
+	"erase":   (*operator.Desk).Erase,
+	"redrive": (*operator.Desk).Redrive,
+}
+
+// What each verb makes of each state. What is not here is refused with ErrState.
+func TestWhatEachVerbDoesToEachState(t *testing.T) {
+	t.Parallel()
+	type row struct {
+		state retrysafe.State
+		due   bool
+	}
+	becomes := map[string]map[row]retrysafe.State{}
+	allow := func(v string, from row, to retrysafe.State) {
+		if becomes[v] == nil {
+			becomes[v] = map[row]retrysafe.State{}
+		}
+		becomes[v][from] = to
+	}
+	for _, due := range []bool{false, true} {
+		allow("resolve", row{retrysafe.Unknown, due}, retrysafe.Completed)
+		allow("decline", row{retrysafe.Unknown, due}, retrysafe.Completed)
+		allow("release", row{retrysafe.Unknown, due}, retrysafe.Retryable)
+		allow("redrive", row{retrysafe.Unknown, due}, retrysafe.Unknown)
+		for _, s := range []retrysafe.State{retrysafe.Completed, retrysafe.Retryable, retrysafe.Expired} {
+			allow("forget", row{s, due}, retrysafe.Retryable)
+			allow("erase", row{s, due}, s)
+		}
+	}
+	for _, s := range []retrysafe.State{retrysafe.InProgress, retrysafe.Accepted} {
+		allow("resolve", row{s, true}, retrysafe.Completed)
+		allow("decline", row{s, true}, retrysafe.Completed)
+		allow("release", row{s, true}, retrysafe.Retryable)
+	}
+	inFlight := func(s retrysafe.State) bool { return s == retrysafe.InProgress || s == retrysafe.Accepted }
+
+	for name, do := range verbs {
+		for state := retrysafe.Accepted; state.Valid(); state++ {
+			for _, due := range []bool{false, true} {
+				at := "live"
+				if due {
+					at = "due"
+				}
+				t.Run(name+"/"+state.String()+"/"+at, func(t *testing.T) {
+					t.Parallel()
+					s := memstore.New(nil)
+					d := newDesk(t, s, nil)
+					r := in(state, "k")
+					if due {
+						r.Term = 0
+					}
+					r = put(t, s, r)
+					e, err := do(d, t.Context(), seen(r))
+					now := load(t, s, r.Ref)
+					want, ok := becomes[name][row{state, due}]
+					switch {
+					case ok:
+						must(t, err)
+						if now.State != want || now.Revision <= r.Revision {
+							t.Errorf("it is %s at revision %d, want %s", now.State, now.Revision, want)
+						}
+						if e.Outcome != operator.Done || e.From != (operator.Point{State: state, Revision: r.Revision}) ||
+							e.To != (operator.Point{State: want, Revision: now.Revision}) || e.KeyHash != httpkey.HashKey(r.Key) {
+							t.Errorf("entry %+v", e)
+						}
+						lastNote(t, now, anna, e.ID)
+						return
+					case name == "resolve" && state == retrysafe.Retryable:
+						if !errors.Is(err, retrysafe.ErrContradiction) || now.State != retrysafe.Unknown || !now.Inquiry.Dead {
+							t.Errorf("%v, and it is %s, dead %v", err, now.State, now.Inquiry.Dead)
+						}
+						return
+					case inFlight(state) && name != "redrive":
+						refused(t, d, e, err, operator.ErrLive)
+					default:
+						refused(t, d, e, err, operator.ErrState)
+					}
+					if now.Revision != r.Revision {
+						t.Error("what was refused has changed the record")
+					}
+				})
+			}
+		}
+	}
+}
+
+// A dead letter that an operator resolves is replayed to every retry.
+func TestResolveAnswersRetries(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, s retrysafe.Store) {
+		d, e := newDesk(t, s, nil), newEngine(t, s, retrysafe.Policy{})
+		r := in(retrysafe.Unknown, "k")
+		r.Inquiry.Dead, r.Inquiry.Tries, r.Reason = true, 9, "timed out"
+		r = put(t, s, r)
+		if _, _, err := asks(t, e, callOf(r), "again"); !errors.Is(err, retrysafe.ErrUnknown) {
+			t.Fatal(err)
+		}
+		a := seen(r)
+		a.ProviderRef = "ch_17"
+		entry, err := d.Resolve(t.Context(), a, paid)
+		must(t, err)
+		if entry.Status != 201 || entry.Attempt != 1 || entry.At.IsZero() || entry.Replayed {
+			t.Errorf("entry %+v", entry)
+		}
+		out, ran, err := asks(t, e, callOf(r), "again")
+		if err != nil || ran || !out.Replayed || !out.Equal(&paid) {
+			t.Errorf("a retry got %+v, %v, ran %v", out, err, ran)
+		}
+		now := load(t, s, r.Ref)
+		if now.ProviderRef != "ch_17" || now.Inquiry.Dead || now.Owner != r.Owner {
+			t.Errorf("record %+v", now)
+		}
+		lastNote(t, now, anna, entry.ID)
+		if left := now.Deadline.Sub(now.UpdatedAt); left != r.Retain {
+			t.Errorf("the answer is kept for %v, want %v", left, r.Retain)
+		}
+	})
+}
+
+// What is released runs again, from its last checkpoint, as the next attempt.
+func TestReleaseLetsTheNextRequestRunOn(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, s retrysafe.Store) {
+		d, e := newDesk(t, s, nil), newEngine(t, s, retrysafe.Policy{})
+		r := in(retrysafe.Unknown, "k")
+		r.Checkpoint = retrysafe.Checkpoint{Phase: "authorised", Data: []byte("auth_1")}
+		r = put(t, s, r)
+		_, err := d.Release(t.Context(), seen(r))
+		must(t, err)
+		_, err = e.Do(t.Context(), callOf(r), func(_ context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
+			if x.Attempt() != 2 || string(x.Checkpoint().Data) != "auth_1" {
+				t.Errorf("attempt %d runs on from %+v", x.Attempt(), x.Checkpoint())
+			}
+			return paid, nil
+		})
+		must(t, err)
+	})
+}
+
+// Who is settled by an operator after its lease lapsed loses, however late it
+// comes back: its answer is not shown.
+func TestLateOwnerLosesAgainstTheOperator(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"resolve", "release"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			clock := newClock()
+			s := memstore.New(&memstore.Options{Now: clock.Now})
+			d, e := newDesk(t, s, nil), newEngine(t, s, retrysafe.Policy{})
+			x, _, err := e.Begin(t.Context(), callOf(in(retrysafe.InProgress, "k")))
+			must(t, err)
+			defer x.Stop()
+			entry, err := verbs[name](d, t.Context(), seen(x.Record()))
+			refused(t, d, entry, err, operator.ErrLive)
+			clock.Advance(time.Hour)
+			_, err = verbs[name](d, t.Context(), seen(x.Record()))
+			must(t, err)
+			if err := x.Complete(t.Context(), retrysafe.Result{Status: 200, Body: []byte("late")}); !errors.Is(err, retrysafe.ErrLost) {
+				t.Errorf("the late owner got %v", err)
+			}
+		})
+	}
+}
+
+// A forgotten key is free, under every policy and for every request.
+func TestForgetFreesTheKeyUnderEveryPolicy(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, s retrysafe.Store) {
+		d := newDesk(t, s, nil)
+		i := 0
+		for _, effects := range []retrysafe.Effects{retrysafe.Unprotected, retrysafe.Keyed, retrysafe.InTx} {
+			for _, lapse := range []retrysafe.Lapse{retrysafe.Quarantine, retrysafe.Resume, retrysafe.Rerun, retrysafe.Fail} {
+				for _, expired := range []retrysafe.ExpiredPolicy{retrysafe.RunAgain, retrysafe.Gone} {
+					p := retrysafe.Policy{Effects: effects, Lapse: lapse, OnExpired: expired}
+					if p.Check() != nil {
+						continue
+					}
+					e := newEngine(t, s, p)
+					i++
+					r := in(retrysafe.Completed, key(i))
+					r.Effects, r.Lapse, r.Attempt = effects, lapse, 3
+					r.Checkpoint = retrysafe.Checkpoint{Phase: "old", Data: []byte("old")}
+					r = put(t, s, r)
+					_, err := d.Forget(t.Context(), seen(r))
+					must(t, err)
+					other := callOf(r)
+					other.Fingerprint = print2
+					out, ran, err := asks(t, e, other, "anew")
+					if err != nil || !ran || out.Attempt != 1 || string(out.Body) != "anew" {
+						t.Errorf("%+v: %+v, %v, ran %v", p, out, err, ran)
+					}
+					now := load(t, s, r.Ref)
+					if !now.CreatedAt.After(r.CreatedAt) || !now.Checkpoint.IsZero() || now.Fingerprint != print2 {
+						t.Errorf("%+v: it is no new generation: %+v", p, now)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestForgottenKeyMayBePurged(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, s retrysafe.Store) {
+		d, e := newDesk(t, s, nil), newEngine(t, s, retrysafe.Policy{OnExpired: retrysafe.Gone})
+		r := put(t, s, in(retrysafe.Completed, "k"))
+		_, err := d.Forget(t.Context(), seen(r))
+		must(t, err)
+		_, err = s.Purge(t.Context(), 10)
+		must(t, err)
+		if out, ran, err := asks(t, e, callOf(r), "anew"); err != nil || !ran || out.Replayed {
+			t.Errorf("%+v, %v, ran %v", out, err, ran)
+		}
+		if all := audited(t, d, operator.AuditFilter{}); len(all) != 1 || all[0].Verb != "forget" {
+			t.Errorf("the purge took the audit: %+v", all)
+		}
+	})
+}
+
+func TestRedriveAsksAgain(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, s retrysafe.Store) {
+		d := newDesk(t, s, nil)
+		r := in(retrysafe.Unknown, "k")
+		r.Inquiry.Dead, r.Inquiry.Tries, r.Term = true, 12, 100*365*24*time.Hour
+		r = put(t, s, r)
+		_, err := d.Redrive(t.Context(), seen(r))
+		must(t, err)
+		now := load(t, s, r.Ref)
+		if now.Inquiry.Dead || now.Inquiry.Tries != 0 || !now.Due() || now.State != retrysafe.Unknown {
+			t.Errorf("%+v", now)
+		}
+		due, err := s.List(t.Context(), retrysafe.Query{States: []retrysafe.State{retrysafe.Unknown}, Due: true})
+		if err != nil || len(due) != 1 {
+			t.Errorf("%d are due, %v", len(due), err)
+		}
+	})
+}
+
+// Somebody released it, and now it turns out to have happened: nobody guesses.
+func TestContradictionIsLeftToPeople(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	told := make(events, 10)
+	d := newDesk(t, s, &operator.Options{Observer: told})
+	r := put(t, s, in(retrysafe.Unknown, "k"))
+	_, err := d.Release(t.Context(), seen(r))
+	must(t, err)
+	a := seen(load(t, s, r.Ref))
+	a.ID = "one-click"
+	for _, replayed := range []bool{false, true} {
+		e, err := d.Resolve(t.Context(), a, paid)
+		if !errors.Is(err, retrysafe.ErrContradiction) || e.Outcome != operator.Done || e.To.State != retrysafe.Unknown || e.Replayed != replayed {
+			t.Errorf("%+v, %v", e, err)
+		}
+	}
+	_, err = d.Resolve(t.Context(), seen(load(t, s, r.Ref)), paid)
+	must(t, err)
+	close(told)
+	var kinds []retrysafe.EventKind
+	for e := range told {
+		kinds = append(kinds, e.Kind)
+	}
+	want := []retrysafe.EventKind{retrysafe.EventResolved, retrysafe.EventContradicted, retrysafe.EventResolved}
+	if len(kinds) != len(want) || kinds[0] != want[0] || kinds[1] != want[1] || kinds[2] != want[2] {
+		t.Errorf("the observer was told of %v, want %v", kinds, want)
+	}
+}
+
+type events chan retrysafe.Event
+
+func (c events) Observe(e retrysafe.Event) { c <- e }
+
+func TestIncompleteActionsAreInvalid(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	d := newDesk(t, s, nil)
+	r := put(t, s, in(retrysafe.Unknown, "k"))
+	long := string(make([]byte, 500))
+	for name, spoil := range map[string]func(*operator.Action){
+		"nobody":              func(a *operator.Action) { a.By = " " },
+		"no reason":           func(a *operator.Action) { a.Why = "" },
+		"a long reason":       func(a *operator.Action) { a.Why = long },
+		"a reason in lines":   func(a *operator.Action) { a.Why = "one\ntwo" },
+		"no record":           func(a *operator.Action) { a.Ref = retrysafe.Ref{} },
+		"no revision":         func(a *operator.Action) { a.Revision = 0 },
+		"an ID with a blank":  func(a *operator.Action) { a.ID = "a b" },
+		"a long ID":           func(a *operator.Action) { a.ID = long },
+		"a long provider ref": func(a *operator.Action) { a.ProviderRef = long },
+	} {
+		a := seen(r)
+		spoil(&a)
+		if _, err := d.Release(t.Context(), a); !errors.Is(err, operator.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, status := range []int{0, 101, 600} {
+		if _, err := d.Resolve(t.Context(), seen(r), retrysafe.Result{Status: status}); !errors.Is(err, operator.ErrInvalid) {
+			t.Errorf("status %d: %v", status, err)
+		}
+	}
+	if _, err := d.Quarantine(t.Context(), operator.Suspects{By: anna}); !errors.Is(err, operator.ErrInvalid) {
+		t.Error(err)
+	}
+	if now := load(t, s, r.Ref); now.Revision != r.Revision || len(audited(t, d, operator.AuditFilter{})) != 0 {
+		t.Error("something was done")
+	}
+	if _, err := operator.New(nil, nil); err == nil {
+		t.Error("a desk without a store")
+	}
+	if _, err := operator.New(s, &operator.Options{Retention: -1}); err == nil {
+		t.Error("a negative retention")
+	}
+}
+
+// Nobody changes the audit through the desk, nor what cannot be read.
+func TestWhatIsNobodysIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	d := newDesk(t, s, nil)
+	r := put(t, s, in(retrysafe.Unknown, "k"))
+	_, err := d.Redrive(t.Context(), seen(r))
+	must(t, err)
+	own, err := d.List(t.Context(), operator.Filter{Scope: retrysafe.SystemScope("operator"), System: true})
+	must(t, err)
+	newer := in(retrysafe.Unknown, "newer")
+	newer.Version = retrysafe.RecordVersion + 1
+	newer = put(t, s, newer)
+	for name, do := range verbs {
+		e, err := do(d, t.Context(), seen(own.Records[0]))
+		refused(t, d, e, err, operator.ErrState)
+		e, err = do(d, t.Context(), seen(newer))
+		refused(t, d, e, err, retrysafe.ErrUnreadable)
+		gone := seen(in(retrysafe.Unknown, "gone"))
+		gone.Revision = 1
+		e, err = do(d, t.Context(), gone)
+		refused(t, d, e, err, retrysafe.ErrNotFound)
+		if now := load(t, s, newer.Ref); now.Revision != newer.Revision {
+			t.Errorf("%s changed what it cannot read", name)
+		}
+	}
+}

@@ -1,0 +1,13 @@
+package webhook
+
+// Answers returns every way in which an event can end, with its status.
+func Answers() map[string]int {
+	all := make(map[string]int)
+	for _, o := range outcomes {
+		all[o.String()] = o.result().Status
+	}
+	for _, p := range problems {
+		all[p.code] = p.status
+	}
+	return all
+}

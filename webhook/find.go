@@ -1,0 +1,73 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// pageSize is how many records are looked at in one step of the store.
+const pageSize = 500
+
+// locate returns the key that the evidence is about.
+func (in *Intake) locate(ctx context.Context, e *Evidence) (retrysafe.Ref, error) {
+	if e.Ref.Key != "" {
+		return e.Ref, nil
+	}
+	if in.o.Find == nil {
+		return in.search(ctx, e)
+	}
+	ref, err := in.o.Find(ctx, e.Verdict.ProviderRef)
+	switch {
+	case errors.Is(err, retrysafe.ErrNotFound):
+		return ref, refuse(noSuchKey, nil)
+	case err != nil:
+		return ref, refuse(storeUnavailable, fmt.Errorf("find: %w", err))
+	case ref.Scope == "" || ref.Key == "" || ref.System() || e.Ref.Scope != "" && e.Ref.Scope != ref.Scope:
+		return ref, refuse(notRead, errors.New("find: it returned no key, or one outside of the evidence's scope"))
+	}
+	return ref, nil
+}
+
+// search looks for a provider's id through the records that the evidence could
+// change. Two records with the same id are no evidence about either: they may be two
+// tenants'. So it looks to the end, and when it may not it says so rather than guess.
+func (in *Intake) search(ctx context.Context, e *Evidence) (found retrysafe.Ref, err error) {
+	states := []retrysafe.State{retrysafe.Unknown}
+	if e.Verdict.Finding == retrysafe.Happened {
+		states = append(states, retrysafe.Retryable)
+	}
+	for _, state := range states {
+		matches, seen := 0, 0
+		q := retrysafe.Query{Scope: e.Ref.Scope, States: []retrysafe.State{state}, Limit: pageSize}
+		for more := true; more; {
+			page, err := step(ctx, in.o.StoreTimeout, func(ctx context.Context) ([]retrysafe.Record, error) { return in.engine.Store().List(ctx, q) })
+			if err != nil {
+				return found, refuse(storeUnavailable, fmt.Errorf("list: %w", err))
+			}
+			for i := range page {
+				r := &page[i]
+				if r.ProviderRef == e.Verdict.ProviderRef && r.Version != 0 && !r.System() {
+					found = r.Ref
+					matches++
+				}
+			}
+			seen += len(page)
+			if more = len(page) == pageSize; more {
+				q.After = page[len(page)-1].Ref
+			}
+			if more && seen >= in.o.MaxSearch {
+				return found, refuse(searchIncomplete, fmt.Errorf("there are more than %d records that are %s; give the intake a Find", seen, state))
+			}
+		}
+		switch {
+		case matches > 1:
+			return found, refuse(keyAmbiguous, fmt.Errorf("%d records have this provider's id; let Read name the scope or the key", matches))
+		case matches == 1:
+			return found, nil
+		}
+	}
+	return found, refuse(noSuchKey, nil)
+}

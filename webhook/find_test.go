@@ -1,0 +1,146 @@
+package webhook_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/faultstore"
+	"github.com/retrysafe/retrysafe/store/memstore"
+	"github.com/retrysafe/retrysafe/webhook"
+)
+
+// paid reports on a provider's id.
+func paid(id string) report {
+	return report{ProviderRef: id, Finding: retrysafe.Happened, Status: 201}
+}
+
+func refused(id string) report {
+	return report{ProviderRef: id, Finding: retrysafe.Declined, Status: 402}
+}
+
+// crowd stores unknown outcomes that nobody asks for.
+func (d *desk) crowd(n int) {
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			_, err := d.store.Create(d.t.Context(), retrysafe.Record{
+				Ref:   retrysafe.Ref{Scope: "tenant-9", Key: fmt.Sprint(i)},
+				State: retrysafe.Unknown, Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{1, byte(i), byte(i >> 8)},
+				Attempt: 1, ProviderRef: fmt.Sprint("other-", i), Term: time.Hour, Retain: time.Hour,
+			})
+			if err != nil {
+				d.t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestKeyIsFoundByTheProvidersID(t *testing.T) {
+	t.Parallel()
+	overStores(t, func(t *testing.T, s retrysafe.Store) {
+		d := newDesk(t, s, nil, nil)
+		d.crowd(1100) // several pages
+		d.deliver("evt-1", paid("pay-1"), 404, "no-such-key")
+		d.put(retrysafe.Record{State: retrysafe.Unknown, ProviderRef: "pay-1"})
+		d.deliver("evt-1", paid("pay-1"), 200, "settled")
+		d.want(retrysafe.Completed, "as reported by evt-1")
+	})
+}
+
+// Also by its id, success after Retryable is an alarm, and anything else is nothing.
+func TestW57_RetryableIsFoundByTheProvidersID(t *testing.T) {
+	t.Parallel()
+	overStores(t, func(t *testing.T, s retrysafe.Store) {
+		d := newDesk(t, s, nil, nil)
+		d.put(retrysafe.Record{State: retrysafe.Retryable, ProviderRef: "pay-1"})
+		d.deliver("evt-1", refused("pay-1"), 404, "no-such-key")
+		d.deliver("evt-2", paid("pay-1"), 200, "contradicted")
+		d.want(retrysafe.Unknown, "")
+		d.saw(retrysafe.EventContradicted)
+	})
+}
+
+// The same id in two tenants is evidence about neither, unless the event says whose
+// it is.
+func TestW73_ProvidersIDOfTwoTenants(t *testing.T) {
+	t.Parallel()
+	overStores(t, func(t *testing.T, s retrysafe.Store) {
+		d := newDesk(t, s, nil, nil)
+		d.put(retrysafe.Record{State: retrysafe.Unknown, ProviderRef: "pay-1"})
+		theirs := retrysafe.Ref{Scope: "tenant-2", Key: key}
+		d.put(retrysafe.Record{Ref: theirs, State: retrysafe.Unknown, ProviderRef: "pay-1"})
+		d.deliver("evt-1", paid("pay-1"), 409, "key-ambiguous")
+		d.want(retrysafe.Unknown, "")
+		event := paid("pay-1")
+		event.Scope = scope
+		d.deliver("evt-1", event, 200, "settled")
+		d.want(retrysafe.Completed, "as reported by evt-1")
+		if r, err := s.Load(t.Context(), theirs); err != nil || r.State != retrysafe.Unknown {
+			t.Errorf("the other tenant's key is %s, %v", r.State, err)
+		}
+	})
+}
+
+// A search that may not go on does not say that there is no such key.
+func TestSearchIsBounded(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, memstore.New(nil), nil, &webhook.Options{MaxSearch: 1000})
+	d.crowd(1100)
+	d.deliver("evt-1", paid("pay-1"), 503, "search-incomplete")
+	d.put(retrysafe.Record{State: retrysafe.Unknown, ProviderRef: "pay-1"})
+	event := paid("pay-1")
+	event.Scope = scope
+	d.deliver("evt-1", event, 200, "settled") // one tenant's are few enough
+}
+
+func TestKeyIsFoundByATableOfYours(t *testing.T) {
+	t.Parallel()
+	table := map[string]retrysafe.Ref{
+		"pay-1": {Scope: scope, Key: key},
+		"pay-2": {Scope: scope},
+		"pay-3": {Scope: retrysafe.SystemScope("webhook/test"), Key: "evt-0"},
+	}
+	d := newDesk(t, memstore.New(nil), nil, &webhook.Options{
+		Find: func(_ context.Context, id string) (retrysafe.Ref, error) {
+			if id == "down" {
+				return retrysafe.Ref{}, errors.New("the database is down")
+			}
+			ref, ok := table[id]
+			if !ok {
+				return ref, fmt.Errorf("find payment: %w", retrysafe.ErrNotFound)
+			}
+			return ref, nil
+		},
+	})
+	d.put(retrysafe.Record{State: retrysafe.Unknown})
+	d.deliver("evt-0", paid("pay-0"), 404, "no-such-key")
+	d.deliver("evt-1", paid("down"), 503, "store-unavailable")
+	d.deliver("evt-2", paid("pay-2"), 500, "event-not-read")
+	d.deliver("evt-3", paid("pay-3"), 500, "event-not-read")
+	event := paid("pay-1")
+	event.Scope = "tenant-2"
+	d.deliver("evt-4", event, 500, "event-not-read")
+	d.want(retrysafe.Unknown, "")
+	d.deliver("evt-5", paid("pay-1"), 200, "settled")
+	if r := d.want(retrysafe.Completed, "as reported by evt-5"); r.ProviderRef != "pay-1" {
+		t.Errorf("the provider's id is %q", r.ProviderRef)
+	}
+	if n := d.fault.Count(faultstore.List); n != 0 {
+		t.Errorf("records were searched %d times", n)
+	}
+}
+
+func TestSearchSurvivesTheStore(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, memstore.New(nil), nil, nil)
+	d.put(retrysafe.Record{State: retrysafe.Unknown, ProviderRef: "pay-1"})
+	d.fault.Plan(faultstore.FailOnce(faultstore.List, 1, faultstore.LoseRequest))
+	d.deliver("evt-1", paid("pay-1"), 503, "store-unavailable")
+	d.deliver("evt-1", paid("pay-1"), 200, "settled")
+}

@@ -1,0 +1,239 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// A Reader says what an event proves, and about which key. [ErrIgnore]: it is about
+// none. Any other error, or a panic, is a fault of this side: the event is not
+// remembered, and the provider delivers it again.
+//
+// It may run more than once for an event, never after the event is done with, and
+// must change nothing itself. An event says what was true when it was made: one that
+// may yet be followed by another is [retrysafe.StillUnknown].
+type Reader func(context.Context, Event) (Evidence, error)
+
+// MissingPolicy says what an event gets that is about a key which is not there.
+type MissingPolicy uint8
+
+const (
+	// TryAgain: refused with a 404 and not remembered, so that the provider delivers
+	// it again. The event may have come before our own record is visible.
+	TryAgain MissingPolicy = iota
+	// Acknowledge: a 200, and remembered. It is for an endpoint that also gets
+	// events about what was never sent through retrysafe, or was found by a
+	// provider's id and is settled long since.
+	Acknowledge
+)
+
+// Options are what an [Intake] may be given. Nil and zero values are the safe
+// defaults.
+type Options struct {
+	// MaxBody bounds an event's body, in bytes. Default 1 MiB.
+	MaxBody int64
+	// Retention is how long an event is remembered. It must be longer than the
+	// provider goes on delivering, and than the scheme's tolerance. Default 7 days.
+	Retention time.Duration
+	// Missing says what becomes of an event whose key is not there.
+	Missing MissingPolicy
+	// Find returns the key of a provider's id, from a table of yours, or
+	// [retrysafe.ErrNotFound]. Without it unknown outcomes are searched one by one,
+	// and nothing else is found by a provider's id.
+	Find func(ctx context.Context, providerRef string) (retrysafe.Ref, error)
+	// MaxSearch bounds how many records are searched for a provider's id. Beyond it
+	// the event is refused, to come again. Default 10,000.
+	MaxSearch int
+	// StoreTimeout bounds each step of the store on a key. Default 2 s.
+	StoreTimeout time.Duration
+	// Observer is told what becomes of the keys that events are about. Give it the
+	// engine's.
+	Observer retrysafe.Observer
+	// Logger gets contradictions and faults of this side. Neither bodies nor keys
+	// are logged; the text of a reader's error is. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// An Intake takes a provider's events in. It is safe for concurrent use.
+type Intake struct {
+	name   string
+	scope  string // of the events' ids
+	engine *retrysafe.Engine
+	scheme Scheme
+	read   Reader
+	o      Options
+	counts map[string]*atomic.Uint64
+}
+
+var _ http.Handler = (*Intake)(nil)
+
+const (
+	maxName    = 100
+	maxEventID = 1024 // as long as the engine takes a key
+
+	defaultBody      = 1 << 20
+	defaultSearch    = 10_000
+	defaultRetention = 7 * 24 * time.Hour
+	defaultTimeout   = 2 * time.Second
+	maxRun           = 30 * time.Second // no provider waits for longer
+)
+
+// New returns an intake for the events of one provider. The name sets its events
+// apart from those of others: two intakes of one name over one store share what they
+// remember. Opts may be nil.
+func New(name string, e *retrysafe.Engine, s Scheme, read Reader, opts *Options) (*Intake, error) {
+	if e == nil || s == nil || read == nil {
+		return nil, errors.New("webhook: New needs an engine, a scheme and a reader")
+	}
+	if name == "" || len(name) > maxName {
+		return nil, fmt.Errorf("webhook: the name is empty or over %d bytes", maxName)
+	}
+	if c, ok := s.(interface{ Check() error }); ok {
+		if err := c.Check(); err != nil {
+			return nil, err
+		}
+	}
+	in := &Intake{name: name, scope: retrysafe.SystemScope("webhook/" + name), scheme: s, read: read, counts: make(map[string]*atomic.Uint64)}
+	if opts != nil {
+		in.o = *opts
+	}
+	o := &in.o
+	if o.MaxBody < 0 || o.MaxSearch < 0 || o.StoreTimeout < 0 || o.Missing > Acknowledge {
+		return nil, errors.New("webhook: an option is negative or none of its constants")
+	}
+	o.MaxBody = cmp.Or(o.MaxBody, defaultBody)
+	o.MaxSearch = cmp.Or(o.MaxSearch, defaultSearch)
+	o.StoreTimeout = cmp.Or(o.StoreTimeout, defaultTimeout)
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	// Settling is compare-and-swap, which a second run finds done: that is Keyed.
+	var err error
+	if in.engine, err = e.With(retrysafe.Policy{
+		Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun, InFlight: retrysafe.Wait,
+		MaxRun: maxRun, Retention: cmp.Or(o.Retention, defaultRetention),
+	}); err != nil {
+		return nil, fmt.Errorf("webhook: %w", err)
+	}
+	for _, p := range problems {
+		in.counts[p.code] = new(atomic.Uint64)
+	}
+	for _, out := range outcomes {
+		if in.counts[out.String()] == nil {
+			in.counts[out.String()] = new(atomic.Uint64)
+		}
+	}
+	return in, nil
+}
+
+// Counts returns how often events ended in each way, redeliveries of what was done
+// already left out.
+func (in *Intake) Counts() map[string]uint64 {
+	all := make(map[string]uint64, len(in.counts))
+	for code, n := range in.counts {
+		all[code] = n.Load()
+	}
+	return all
+}
+
+// ServeHTTP takes one event in. A 2xx means that it is done with, durably.
+func (in *Intake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	out, err := in.take(w, r)
+	if err == nil {
+		writeResult(w, &out)
+		return
+	}
+	re := explain(err)
+	in.counts[re.code].Add(1)
+	re.write(w)
+}
+
+// take does everything but answer.
+func (in *Intake) take(w http.ResponseWriter, r *http.Request) (out retrysafe.Outcome, err error) {
+	var ev Event
+	defer func() {
+		if p := recover(); p != nil {
+			in.panicked(&ev, p)
+			err = refuse(notRead, nil)
+		}
+	}()
+	if r.Method != http.MethodPost {
+		return out, refuse(notPost, nil)
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, in.o.MaxBody))
+	if err != nil {
+		if over := new(http.MaxBytesError); errors.As(err, &over) {
+			return out, refuse(bodyTooLarge, nil)
+		}
+		return out, refuse(bodyUnreadable, nil)
+	}
+	got, err := in.scheme.Verify(r.Header, body)
+	switch {
+	case errors.Is(err, ErrMalformed):
+		return out, refuse(eventMalformed, nil)
+	case errors.Is(err, ErrLate):
+		return out, refuse(eventLate, nil)
+	case err != nil:
+		return out, refuse(eventForged, nil)
+	case got.ID == "" || len(got.ID) > maxEventID:
+		return out, refuse(eventMalformed, nil)
+	}
+	ev = Event{ID: got.ID, At: got.At, Header: r.Header, Body: body}
+	// Without a fingerprint: providers change the bytes of an event between its
+	// deliveries, and its id is signed.
+	call := retrysafe.Call{Ref: retrysafe.Ref{Scope: in.scope, Key: ev.ID}, Operation: "webhook " + in.name}
+	out, err = in.engine.Do(r.Context(), call, func(ctx context.Context, _ *retrysafe.Execution) (retrysafe.Result, error) {
+		done, err := in.handle(ctx, &ev)
+		if err == nil {
+			in.counts[done.String()].Add(1)
+		}
+		return done.result(), err
+	})
+	if re := new(refusal); errors.As(err, &re) && re.cause != nil {
+		in.o.Logger.Warn("retrysafe: an event was not taken in, and is to come again", "webhook", in.name, "event", ev.ID, "code", re.code, "error", re.cause)
+	}
+	return out, err
+}
+
+// explain says what the provider is told of an error.
+func explain(err error) *refusal {
+	var re *refusal
+	var refused *retrysafe.RefusedError
+	switch {
+	case errors.As(err, &re):
+		return re
+	case errors.As(err, &refused):
+		re = refuse(storeUnavailable, nil)
+		re.retryAfter = refused.RetryAfter
+		switch {
+		case errors.Is(err, retrysafe.ErrInFlight):
+			re.problem = eventInFlight
+		case errors.Is(err, retrysafe.ErrUnreadable):
+			re.problem = recordUnreadable
+		}
+		return re
+	default: // the answer is not durable yet, or the provider has hung up
+		return refuse(storeUnavailable, nil)
+	}
+}
+
+// panicked logs a panic of the scheme's or the reader's. Its text is the program's
+// only where it is the runtime's own: another may quote the body.
+func (in *Intake) panicked(ev *Event, p any) {
+	text := fmt.Sprintf("%T", p)
+	if e, ok := p.(runtime.Error); ok {
+		text = e.Error()
+	}
+	in.o.Logger.Error("retrysafe: reading an event panicked", "webhook", in.name, "event", ev.ID, "panic", text, "stack", string(debug.Stack()))
+}
