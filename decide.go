@@ -81,8 +81,11 @@ func decide(c *Call, p *Policy, r *Record) verdict {
 		}
 		return refuse(ErrAccepted)
 	default: // InProgress
-		if r.Due() {
+		switch {
+		case r.Due():
 			return verdict{do: lapsed(r)}
+		case r.Owner.ofMessage():
+			return refuse(ErrAccepted)
 		}
 		return refuse(ErrInFlight)
 	}

@@ -26,6 +26,9 @@ func (e *Engine) Do(ctx context.Context, c Call, fn func(context.Context, *Execu
 	switch {
 	case settled == nil: // fn completed it, or its transaction did
 		return out, nil
+	case x.HandedOver():
+		rec := x.Record()
+		return Outcome{}, errors.Join(err, e.refuse(ErrAccepted, &rec))
 	case errors.Is(settled, ErrSettled): // released or quarantined by fn
 		return Outcome{}, err
 	case errors.Is(settled, ErrLost), errors.Is(settled, ErrUnsettled):

@@ -32,7 +32,8 @@ type Execution struct {
 	leaseEnd time.Time // on the engine's clock: when others may suspect us
 	last     Timer     // of the beat at the end of a run that is too long
 	prepared *Result   // what CompleteTx handed to a transaction that is not confirmed
-	fenced   bool      // CompleteTx was called: the answer belongs to a transaction
+	fenced   bool      // CompleteTx or HandOver was called: the answer belongs to a transaction
+	handed   Owner     // whom HandOver gave the key in a transaction that is not confirmed
 	retain   time.Duration
 	walk     *walk // its phases and effects, once there are any
 
@@ -204,7 +205,7 @@ func (x *Execution) Outcome(ctx context.Context) (Outcome, error) {
 	}
 	x.enter(ctx)
 	defer x.leave()
-	if x.phase == running && x.prepared != nil {
+	if x.phase == running && (x.prepared != nil || !x.handed.IsZero()) {
 		// A renewal at the revision that the transaction started from waits for
 		// it to end, and then either succeeds, because it rolled back, or meets
 		// what it committed. A plain read would not wait.
@@ -235,11 +236,11 @@ func (x *Execution) Expires() (time.Time, bool) {
 func (x *Execution) Untouched() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.phase == running && x.prepared == nil && !x.busy
+	return x.phase == running && x.prepared == nil && x.handed.IsZero() && !x.busy
 }
 
-// Fenced reports whether the answer was handed to a transaction, whatever became
-// of that.
+// Fenced reports whether the answer or the key was handed to a transaction,
+// whatever became of that.
 func (x *Execution) Fenced() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -308,7 +309,7 @@ func (x *Execution) store(r *Record, p phase) {
 func (x *Execution) prepare(r *Result) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.prepared = r
+	x.prepared, x.handed = r, Owner{}
 }
 
 func (x *Execution) took() time.Duration { return x.e.clock.Now().Sub(x.began) }

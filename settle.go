@@ -115,9 +115,12 @@ func (x *Execution) swap(ctx context.Context, r Record, s *settlement) (Record, 
 		case is(err, ErrConflict) && mine && x.prepared != nil && got.State == Completed && got.Result.Equal(x.prepared):
 			x.ended(&got)
 			return got, ErrSettled
+		case is(err, ErrConflict) && got.Owner == x.handed && !x.handed.IsZero():
+			x.ended(&got) // its transaction has committed, whatever its caller was told
+			return got, ErrSettled
 		case is(err, ErrConflict) && mine && (got.State == InProgress || got.State == Unknown):
 			r.Revision, r.Inquiry = got.Revision, got.Inquiry
-			r.Inquiry.Dead = false // its owner is back
+			r.Inquiry.Dead = false                           // its owner is back
 			if r.ProviderRef == "" && got.State == Unknown { // somebody has found it out
 				r.ProviderRef = got.ProviderRef
 			}
@@ -143,6 +146,8 @@ func (x *Execution) ended(got *Record) {
 		e.pace.note(got.Operation, x.took)
 	case Unknown:
 		kind = EventQuarantined
+	case InProgress, Accepted: // a message's now, or a worker's again
+		kind = EventAccepted
 	default: // Retryable
 	}
 	e.waits.tell(got, e.clock)

@@ -80,7 +80,9 @@ func (x *exchange) finish() {
 		x.refuseUnsettled(err)
 	case x.sealed, x.rolledBack, errors.Is(err, retrysafe.ErrOpen) && x.run.Fenced():
 		x.finishUncommitted(err)
-	case errors.Is(err, retrysafe.ErrSettled): // the handler released or quarantined it
+	case x.run.HandedOver() && x.status != http.StatusAccepted: // retries are told the same
+		x.g.refuse(x.w, x.r, x.run.Ref().Key, x.g.explain(x.r, x.run.Ref().Key, retrysafe.ErrAccepted))
+	case errors.Is(err, retrysafe.ErrSettled): // the handler released or quarantined it, or handed it over
 		x.send()
 	case x.fault != nil:
 		x.finishBroken(x.fault)

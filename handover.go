@@ -1,0 +1,103 @@
+package retrysafe
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// A message that commits with the operation's own writes may be what gives the
+// answer, later. From that commit on the key is the message's: nobody runs the
+// operation again, retries are told that it is accepted, and whoever ends the message
+// settles the key in the same step.
+
+// ofMessage reports whether the owner is a message. Eight zero bytes say so; no
+// attempt draws them.
+func (o Owner) ofMessage() bool { return [8]byte(o[:8]) == [8]byte{} && !o.IsZero() }
+
+// HandOver hands the operation's key to a message, in the caller's transaction, and
+// returns the record for the message to carry. It must be the last step on the key
+// before the commit; the message is enqueued in the same transaction. If the record
+// is not this attempt's any more the transaction is rolled back.
+//
+// Term is how long the message may take, retries included. A message that has not
+// ended by then leaves the outcome Unknown, whatever the policy says of lapsed
+// attempts: it may have been delivered.
+//
+// The message is delivered at least once, so the effects must be Keyed, or InTx with
+// a receiver that honours the message's key.
+func (x *Execution) HandOver(ctx context.Context, tx Tx, term time.Duration) (Record, error) {
+	err := x.held()
+	switch {
+	case err != nil:
+	case x.e.policy.Effects == Unprotected:
+		err = fmt.Errorf("%w: a message is delivered at least once, which unprotected effects cannot bear; give it a key that its receiver honours, and make the effects Keyed", ErrPolicy)
+	case term <= 0:
+		err = errors.New("retrysafe: a key is handed over for a while; the term is not positive")
+	}
+	if err != nil {
+		return Record{}, errors.Join(err, rollback(ctx, tx))
+	}
+	x.enter(ctx)
+	defer x.leave()
+	if x.phase != running {
+		return Record{}, errors.Join(x.gone(), rollback(ctx, tx))
+	}
+	if err := x.through(); err != nil {
+		return Record{}, errors.Join(err, rollback(ctx, tx))
+	}
+	owner, err := x.e.messageOwner()
+	if err != nil {
+		return Record{}, errors.Join(err, rollback(ctx, tx))
+	}
+	x.stopBeat()
+	x.mu.Lock()
+	x.fenced = true
+	next := x.known()
+	if x.retain > 0 {
+		next.Retain = x.retain
+	}
+	x.mu.Unlock()
+	next.State, next.Result, next.Lapse = InProgress, nil, Quarantine
+	next.Claim, next.Term = owner, term
+	got, err := tx.Swap(ctx, next)
+	switch {
+	case err == nil:
+		x.mu.Lock()
+		x.handed = owner
+		x.mu.Unlock()
+		x.keepAlive(x.e.clock.Now()) // the next beat asks whether the transaction has ended
+		return got, nil
+	case is(err, ErrConflict) && got.Owner == x.owner && (got.State == InProgress || got.State == Unknown):
+		x.store(&got, running) // a beat whose reply was lost; the next transaction will do
+		x.keepAlive(x.e.clock.Now())
+	case is(err, ErrConflict), is(err, ErrNotFound):
+		err = x.lose(&got, err)
+	default:
+		x.keepAlive(x.e.clock.Now())
+	}
+	return Record{}, errors.Join(fmt.Errorf("hand over in transaction: %w", err), rollback(ctx, tx))
+}
+
+// HandedOver reports whether the key is a message's: the transaction of a
+// [Execution.HandOver] has committed, as far as [Execution.Outcome] has found out.
+func (x *Execution) HandedOver() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.phase == settled && x.rec.Owner.ofMessage()
+}
+
+// messageOwner draws the nonce of a message.
+func (s *shared) messageOwner() (o Owner, err error) {
+	source := s.rand
+	if source == nil {
+		source = rand.Reader
+	}
+	if _, err := io.ReadFull(source, o[8:]); err != nil {
+		return o, fmt.Errorf("draw owner: %w", err)
+	}
+	return o, nil
+}

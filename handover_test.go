@@ -1,0 +1,146 @@
+package retrysafe_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+var keyed = retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun}
+
+// handsOver does an operation that hands its key to a message, by end, and returns
+// the record that the message has.
+func (b *bundle) handsOver(t *testing.T, end func(*memstore.Tx) error) (rec retrysafe.Record, err error) {
+	t.Helper()
+	_, err = b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
+		tx, err := b.mem.Begin(ctx)
+		must(t, err)
+		if rec, err = x.HandOver(ctx, tx, time.Hour); err != nil {
+			return retrysafe.Result{}, err
+		}
+		return answer("not this"), end(tx)
+	})
+	return rec, err
+}
+
+func commit(tx *memstore.Tx) error { return tx.Commit(context.Background()) }
+
+// A key that was handed to a message is the message's: nobody runs the operation
+// again, and whoever ends the message answers.
+func TestHandOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, keyed)
+		rec, err := b.handsOver(t, commit)
+		if !errors.Is(err, retrysafe.ErrAccepted) || rec.State != retrysafe.InProgress || rec.Lapse != retrysafe.Quarantine {
+			t.Fatalf("Do = %v, the message has %+v", err, rec)
+		}
+		time.Sleep(50 * time.Minute) // no lease ends meanwhile, no heartbeat comes
+		if got := b.state(t); got.Revision != rec.Revision || got.Owner != rec.Owner {
+			t.Errorf("somebody touched it: %+v", got)
+		}
+		if r := b.refused(t, retrysafe.ErrAccepted); r.RetryAfter <= 0 {
+			t.Error("no time to come back")
+		}
+		paid := answer("paid")
+		rec.State, rec.Result, rec.Term = retrysafe.Completed, &paid, rec.Retain
+		_, err = b.mem.Swap(t.Context(), rec)
+		must(t, err)
+		b.replays(t, "paid")
+	})
+}
+
+// A message that does not end in time leaves the outcome unknown, whatever the
+// policy says of attempts.
+func TestHandOverLapses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, keyed)
+		if _, err := b.handsOver(t, commit); !errors.Is(err, retrysafe.ErrAccepted) {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Hour)
+		b.refused(t, retrysafe.ErrUnknown)
+	})
+}
+
+// TestW32_HandOverWhoseCommitIsInDoubt: what the transaction did counts, not what
+// its caller was told.
+func TestW32_HandOverWhoseCommitIsInDoubt(t *testing.T) {
+	t.Parallel()
+	told := errors.New("connection reset")
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, keyed)
+		if _, err := b.handsOver(t, func(tx *memstore.Tx) error { return errors.Join(commit(tx), told) }); !errors.Is(err, retrysafe.ErrAccepted) {
+			t.Errorf("committed, told otherwise: %v", err)
+		}
+		b.refused(t, retrysafe.ErrAccepted)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, keyed)
+		rolledBack := func(tx *memstore.Tx) error { return tx.Rollback(context.Background()) }
+		if _, err := b.handsOver(t, rolledBack); err == nil || errors.Is(err, retrysafe.ErrAccepted) {
+			t.Errorf("rolled back: %v", err)
+		}
+		x := b.begins(t) // it runs again
+		must(t, x.Complete(t.Context(), answer("second")))
+	})
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, keyed)
+		x := b.begins(t)
+		tx, err := b.mem.Begin(t.Context())
+		must(t, err)
+		_, err = x.HandOver(t.Context(), tx, time.Hour)
+		must(t, err)
+		must(t, tx.Commit(t.Context()))
+		time.Sleep(time.Minute) // a beat finds out
+		if !x.HandedOver() || b.saw(retrysafe.EventAccepted) != 1 {
+			t.Error("it was not noticed")
+		}
+		if err := x.Complete(t.Context(), answer("mine")); !errors.Is(err, retrysafe.ErrSettled) {
+			t.Errorf("Complete = %v", err)
+		}
+	})
+}
+
+func TestHandOverIsRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for want, c := range map[error]struct {
+			policy retrysafe.Policy
+			term   time.Duration
+		}{
+			retrysafe.ErrPolicy: {term: time.Hour},
+			nil:                 {policy: keyed, term: -1},
+		} {
+			b := setup(t, c.policy)
+			x := b.begins(t)
+			tx, err := b.mem.Begin(t.Context())
+			must(t, err)
+			if _, err := x.HandOver(t.Context(), tx, c.term); err == nil || want != nil && !errors.Is(err, want) {
+				t.Errorf("HandOver = %v, want %v", err, want)
+			}
+			if err := tx.Commit(t.Context()); err == nil {
+				t.Error("its transaction commits")
+			}
+			must(t, x.Complete(t.Context(), answer("paid")))
+		}
+		b := setup(t, keyed)
+		x := b.begins(t)
+		b.crash(t)
+		must(t, b.begins(t).Complete(t.Context(), answer("second")))
+		tx, err := b.mem.Begin(t.Context())
+		must(t, err)
+		if _, err := x.HandOver(t.Context(), tx, time.Hour); !errors.Is(err, retrysafe.ErrLost) {
+			t.Errorf("a zombie's HandOver = %v", err)
+		}
+		if err := tx.Commit(t.Context()); err == nil {
+			t.Error("its transaction commits")
+		}
+	})
+}
