@@ -18,6 +18,7 @@ var ErrMissing = errors.New("not installed")
 const (
 	debianPostgres = "/usr/lib/postgresql"
 	debianSbin     = "/usr/sbin"
+	debianBin      = "/usr/bin"
 )
 
 // findPostgres returns the directory of PostgreSQL's programs: Debian's version
@@ -49,6 +50,25 @@ func findPgBouncer(debian string) (string, error) {
 		return filepath.Join(debian, "pgbouncer"), nil
 	}
 	return "", missing("PgBouncer (pgbouncer)", "pgbouncer")
+}
+
+// findCron looks for pg_cron beside PostgreSQL's programs.
+func findCron(bin string) error {
+	if hasAll(filepath.Join(filepath.Dir(bin), "lib"), "pg_cron.so") {
+		return nil
+	}
+	return missing("pg_cron", "postgresql-15-cron")
+}
+
+// findProgram returns the path of a program: on PATH, or where Debian puts it.
+func findProgram(name, debian, what, pkg string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	if hasAll(debian, name) {
+		return filepath.Join(debian, name), nil
+	}
+	return "", missing(what+" ("+name+")", pkg)
 }
 
 func missing(what, debian string) error {

@@ -13,7 +13,8 @@ func TestAMissingProgramNamesItsPackage(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, noPostgres := findPostgres(t.TempDir())
 	_, noPgBouncer := findPgBouncer(t.TempDir())
-	for debian, err := range map[string]error{"postgresql-15": noPostgres, "pgbouncer": noPgBouncer} {
+	noCron := findCron(t.TempDir())
+	for debian, err := range map[string]error{"postgresql-15": noPostgres, "pgbouncer": noPgBouncer, "postgresql-15-cron": noCron} {
 		if !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "apt-get install "+debian) {
 			t.Errorf("without %s the error is %v, which helps nobody", debian, err)
 		}

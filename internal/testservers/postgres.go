@@ -31,6 +31,8 @@ type PostgresOptions struct {
 	// Settings are lines of postgresql.conf: they win over ours, and ALTER SYSTEM
 	// wins over them.
 	Settings map[string]string
+	// Cron names the database whose jobs pg_cron runs. Without it there is no pg_cron.
+	Cron string
 	// Env is added to the server's environment, as name=value. A library in
 	// LD_PRELOAD must be readable by users other than root.
 	Env []string
@@ -82,6 +84,12 @@ func createPostgres(ctx context.Context, name string, opts PostgresOptions,
 	if err != nil {
 		return nil, err
 	}
+	opts.Settings, opts.Env = maps.Clone(opts.Settings), slices.Clone(opts.Env)
+	if opts.Cron != "" {
+		if err := withCron(bin, &opts); err != nil {
+			return nil, err
+		}
+	}
 	base := os.TempDir()
 	if opts.InMemory {
 		base = memory()
@@ -90,7 +98,6 @@ func createPostgres(ctx context.Context, name string, opts PostgresOptions,
 	if err != nil {
 		return nil, err
 	}
-	opts.Settings, opts.Env = maps.Clone(opts.Settings), slices.Clone(opts.Env)
 	p := &Postgres{
 		bin:     bin,
 		options: opts,

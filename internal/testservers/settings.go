@@ -47,6 +47,17 @@ func (p *Postgres) configure(ctx context.Context, name, value string) error {
 	})
 }
 
+// withCron loads pg_cron, which connects to the server as any client does.
+func withCron(bin string, opts *PostgresOptions) error {
+	if err := findCron(bin); err != nil {
+		return err
+	}
+	settings := map[string]string{"shared_preload_libraries": "pg_cron", "cron.database_name": opts.Cron, "cron.host": "127.0.0.1"}
+	maps.Copy(settings, opts.Settings)
+	opts.Settings = settings
+	return nil
+}
+
 // writeConf replaces what initdb or the primary had in postgresql.conf.
 func (p *Postgres) writeConf(settings map[string]string) error {
 	return p.writeData("postgresql.conf", confLines(settings), os.O_TRUNC)

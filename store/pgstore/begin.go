@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -36,6 +37,7 @@ type OwnTx struct {
 	s     *Store
 	conn  *pgxpool.Conn // nil once it has ended
 	begun bool
+	held  *id // the key that it has reserved, which was free
 	// replicated: commits wait for a standby.
 	replicated bool
 	inner      pgx.Tx // the driver's view of it, for savepoints
@@ -86,6 +88,7 @@ func (t *OwnTx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Recor
 	case !free:
 		return retrysafe.Record{}, retrysafe.ErrBusy
 	case !found:
+		t.held = &k
 		return retrysafe.Record{}, retrysafe.ErrNotFound
 	}
 	if err := t.s.certain(ctx); err != nil {
@@ -155,6 +158,9 @@ func (t *OwnTx) CreateAndCommit(ctx context.Context, r retrysafe.Record) (retrys
 		got, stored = inserted(&r, v[0], v[1]), true
 		return nil
 	}}
+	if t.held != nil && *t.held == k {
+		put.statement, put.params = &t.s.sql.putHeld, slices.Delete(put.params, lockParam, lockParam+1)
+	}
 	err := t.finish(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		return t.send(ctx, conn, put, query{statement: &t.s.sql.commit})
 	})

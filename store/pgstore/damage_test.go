@@ -163,8 +163,8 @@ func TestW59_RowOfANewerVersionIsRefused(t *testing.T) {
 	must(t, second(b.do(t.Context(), "of this version")))
 
 	for what, sql := range map[string]string{
-		"a newer head": `UPDATE retrysafe_keys SET head = set_byte(head, 0, 2) WHERE id = $1`,
-		"a newer tail": `UPDATE retrysafe_keys SET tail = set_byte(tail, 0, 2) WHERE id = $1`,
+		"a newer head": `UPDATE retrysafe_keys SET head = set_byte(head, 0, 32 | get_byte(head, 0) & 15) WHERE id = $1`,
+		"a newer tail": `UPDATE retrysafe_keys SET tail = set_byte(tail, 0, 32 | get_byte(tail, 0) & 15) WHERE id = $1`,
 	} {
 		must(t, second(b.do(t.Context(), what)))
 		exec(t, b.conn, sql, pgstore.ID(call(what).Ref))

@@ -35,7 +35,7 @@ func blocks(t *testing.T, language string) (found []string) {
 // a role with just these rights can use.
 func TestDocsStatementsRun(t *testing.T) {
 	t.Parallel()
-	pg := testservers.NewPostgres(t, &testservers.PostgresOptions{InMemory: true})
+	pg := testservers.NewPostgres(t, &testservers.PostgresOptions{InMemory: true, Cron: "postgres"})
 	conn := connect(t, pg.URL("postgres"))
 	opts := &pgstore.Options{Schema: "retrysafe"}
 	used := false
@@ -64,6 +64,10 @@ func TestDocsStatementsRun(t *testing.T) {
 			_, err = conn.Exec(t.Context(), strings.Replace(script, "CREATE SCHEMA IF NOT EXISTS", "-- it is there:", 1), pgx.QueryExecModeSimpleProtocol)
 			must(t, err)
 			exec(t, conn, `RESET ROLE`)
+		case strings.Contains(block, "CREATE EXTENSION"): // "run the script that this returns"
+			script, err := pgstore.PrintReaper(&pgstore.ReaperOptions{Schema: "retrysafe"})
+			must(t, err)
+			must(t, second(conn.Exec(t.Context(), script, pgx.QueryExecModeSimpleProtocol)))
 		case strings.Contains(block, "synchronous_standby_names"): // there are none here
 			exec(t, conn, `ALTER SYSTEM RESET synchronous_standby_names`)
 			exec(t, conn, `SELECT pg_reload_conf()`)

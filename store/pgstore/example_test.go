@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"log"
+	"strings"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -44,6 +45,20 @@ func ExampleOpen() {
 	// class A: fsync true, synchronous_commit on, 0 standbys, 0 of them synchronous
 	// 201 paid replayed: false <nil>
 	// 201 paid replayed: true <nil>
+}
+
+// A script for the database's owner: from then on the database forgets by itself.
+func ExamplePrintReaper() {
+	script, err := pgstore.PrintReaper(&pgstore.ReaperOptions{Schema: "retrysafe"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(script), "\n")
+	fmt.Println(lines[0])
+	fmt.Println(lines[len(lines)-1])
+	// Output:
+	// CREATE OR REPLACE PROCEDURE "retrysafe".retrysafe_reap(batch integer) LANGUAGE plpgsql AS $reap$
+	// SELECT cron.schedule('retrysafe reaper of retrysafe', '* * * * *', 'CALL "retrysafe".retrysafe_reap(1000)');
 }
 
 // One commit for everything: the key, what the operation books, and its answer.

@@ -75,35 +75,25 @@ func (b *backLane) advance(ctx context.Context) (int32, error) {
 	return at, nil // this time, look from where it was
 }
 
-// List implements [retrysafe.Store]. Records come in the order of their ids,
-// which are hashes.
+// List implements [retrysafe.Store]. Records come in an order of their ids, which
+// are hashes: those that wait for a worker or are unknown by their last bytes, if
+// nothing else is asked for, all others by their first.
 func (s *Store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
-	sql, from := &s.sql.list, int32(0)
-	if q.Due {
-		sql = &s.sql.listDue
-		var err error
-		if from, err = s.back.advance(ctx); err != nil {
-			return nil, explain(err)
-		}
+	next, err := s.listing(ctx, &q)
+	if err != nil {
+		return nil, explain(err)
 	}
-	low, high := id{}, lastID
-	if q.Scope != "" {
-		low, high = scopeRange(q.Scope)
-	}
+	var after id
 	if q.After != (retrysafe.Ref{}) {
-		low = afterOf(q.After)
+		after = afterOf(q.After)
 	}
 	var found []retrysafe.Record
 	for len(found) < q.Size() {
-		page, last := 0, low
-		want := q.Size() - len(found)
-		params := [][]byte{low[:], high[:], statesParam(q.States), int8Param(int64(want))}
-		if q.Due {
-			params = append(params, int4Param(from))
-		}
-		err := s.back.do(ctx, query{statement: sql, params: params, each: func(v [][]byte) error {
+		page, want := 0, q.Size()-len(found)
+		ask := next(after, want)
+		ask.each = func(v [][]byte) error {
 			w := scanRow(v)
-			page, last = page+1, w.id
+			page, after = page+1, w.id
 			r, err := w.record()
 			if err != nil {
 				r = retrysafe.Record{Ref: unreadable(w.id), Reason: err.Error(), ReadAt: fromMicros(w.now)}
@@ -112,16 +102,55 @@ func (s *Store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record
 				found = append(found, r)
 			}
 			return nil
-		}})
-		if err != nil {
+		}
+		if err := s.back.do(ctx, ask); err != nil {
 			return nil, explain(err)
 		}
 		if page < want {
 			break
 		}
-		low = last
 	}
 	return found, nil
+}
+
+// listing returns how to ask for the rows of a query, a page at a time.
+func (s *Store) listing(ctx context.Context, q *retrysafe.Query) (next func(after id, want int) query, err error) {
+	low, high := id{}, lastID
+	if q.Scope != "" {
+		low, high = scopeRange(q.Scope)
+	}
+	states := statesParam(q.States)
+	if filed(q.States) {
+		return func(after id, want int) query {
+			return query{statement: &s.sql.listFiled, params: [][]byte{
+				int4Param(after.place()), after[:], states, int8Param(int64(want)), low[:], high[:], boolParam(q.Due),
+			}}
+		}, nil
+	}
+	sql, more := &s.sql.list, [][]byte(nil)
+	if q.Due {
+		from, err := s.back.advance(ctx)
+		if err != nil {
+			return nil, err
+		}
+		sql, more = &s.sql.listDue, [][]byte{int4Param(from)}
+	}
+	return func(after id, want int) query {
+		if after.compare(low) < 0 {
+			after = low
+		}
+		return query{statement: sql, params: append([][]byte{after[:], high[:], states, int8Param(int64(want))}, more...)}
+	}, nil
+}
+
+// filed reports whether rows in these states have files of their own.
+func filed(states []retrysafe.State) bool {
+	for _, state := range states {
+		if state != retrysafe.Accepted && state != retrysafe.Unknown {
+			return false
+		}
+	}
+	return len(states) > 0
 }
 
 var lastID = id(bytes.Repeat([]byte{0xff}, 16))

@@ -36,7 +36,8 @@ func newShelf(t *testing.T) *shelf {
 // age lets whole seconds pass.
 func (s *shelf) age(t *testing.T, d time.Duration) {
 	t.Helper()
-	exec(t, s.conn, `UPDATE retrysafe_keys SET deadline = deadline - $1::bigint * 1000000, created = created - $1::bigint * 1000000, due = due - $1::bigint`, int64(d/time.Second))
+	exec(t, s.conn, `UPDATE retrysafe_keys SET deadline = deadline - $1::bigint * 1000000, created = created - $1::bigint * 1000000,
+		due = CASE WHEN state = 1 THEN due ELSE due - $1::bigint END`, int64(d/time.Second))
 	for _, p := range append(s.peers, s.Store) {
 		p.Age(d)
 	}
@@ -433,6 +434,21 @@ func dueAndCheck(t *testing.T, s *shelf, node *pgstore.Store) {
 		found[r.Key] = true
 		if !r.Due() {
 			t.Errorf("%s, %s, is listed as due before its deadline", r.Key, r.State)
+		}
+	}
+	for _, states := range [][]retrysafe.State{isAccepted, isUnknown, isEither} {
+		for _, due := range []bool{false, true} {
+			q := retrysafe.Query{States: states, Due: due}
+			var want []string
+			for _, r := range all {
+				if q.Matches(&r) {
+					want = append(want, r.Key)
+				}
+			}
+			slices.Sort(want)
+			if got := listed(t, node, q); got != strings.Join(want, ", ") {
+				t.Errorf("%+v gives %q, want %q", q, got, want)
+			}
 		}
 	}
 	for _, r := range all {

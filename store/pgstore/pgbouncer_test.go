@@ -72,6 +72,7 @@ func TestPoolIsSharedWithOthers(t *testing.T) {
 	}
 	each(`SELECT concat(set_config('search_path', 'elsewhere', false), set_config('default_transaction_isolation', 'serializable', false),
 		set_config('default_transaction_read_only', 'on', false), set_config('synchronous_commit', 'off', false), set_config('lock_timeout', '7s', false))`)
+	exec(t, direct, `ALTER TABLE public.retrysafe_keys ADD CONSTRAINT sane CHECK (state > 0)`)
 	e, err := retrysafe.New(s, unhurried)
 	must(t, err)
 	do := func(key string) (retrysafe.Outcome, error) {

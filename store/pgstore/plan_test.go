@@ -31,12 +31,14 @@ var by = map[string]string{
 	"retrysafe_count":       "retrysafe_keys_pkey",
 	"retrysafe_kinds":       "retrysafe_keys_filed",
 	"retrysafe_list_due":    "retrysafe_keys_filed",
+	"retrysafe_list_filed":  "retrysafe_keys_filed",
 	"retrysafe_oldest":      "retrysafe_keys_filed",
 	"retrysafe_refile":      "retrysafe_keys_filed",
 	"retrysafe_purge":       "retrysafe_keys_filed",
 	"retrysafe_postpone":    "retrysafe_keys_filed",
 	"retrysafe_look":        "retrysafe_keys_pkey",
 	"retrysafe_put":         "",
+	"retrysafe_put_held":    "",
 	"retrysafe_hold":        "",
 	"retrysafe_hold_own":    "",
 	"retrysafe_confirm":     "",
@@ -146,8 +148,11 @@ func prepared(t *testing.T, url string, s *pgstore.Store) session {
 				"uuid[]": uuids, "bytea[]": `array_fill('\x00'::bytea, '{256}')`, "uuid": `'80000000-0000-0000-0000-000000000000'`,
 				"smallint[]": `array_fill(3::smallint, '{256}')`, "integer[]": `array_fill(3600, '{256}')`, "bigint[]": `array_fill(1::bigint, '{256}')`,
 				"retrysafe_step[]": `array_fill(ROW('80000000-0000-0000-0000-000000000000', '80000000-0000-0000-0000-000000000000', 1, 1, 1, 3600, 1, 3, '\x00', '\x00', '\x00')::retrysafe_step, '{256}')`,
-				"bytea":            `'\x00'`, "smallint": "3", "integer": "3600", "bigint": "100",
+				"bytea":            `'\x00'`, "smallint": "3", "integer": "3600", "bigint": "100", "boolean": "false",
 			}[typ])
+		}
+		if name == "retrysafe_list_filed" {
+			values[2] = `'{1,5}'`
 		}
 		list := ""
 		if len(types) > 0 {

@@ -1,6 +1,10 @@
 package pgstore
 
-import "strings"
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // The statements. {keys} stands for the table, {now} for the database's clock in
 // microseconds, taken once for a statement: never the start of the transaction.
@@ -9,7 +13,10 @@ import "strings"
 
 // nowMicros is exact: as a floating-point number the time is precise to a quarter
 // of a microsecond. Numerics would be slower by more than the rest of a step.
-const nowMicros = `(SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint)`
+const (
+	micros    = `(date_part('epoch', statement_timestamp()) * 1000000)::bigint`
+	nowMicros = `(SELECT ` + micros + `)`
+)
 
 // columns are what [scanRow] reads.
 const columns = `k.id, k.owner, k.revision, k.deadline, k.created, k.state, k.head, k.tail, k.checkpoint, {now}`
@@ -22,10 +29,16 @@ const (
 	slack = 300
 )
 
-// dueAt files a row under the second in which a time in microseconds falls.
-func dueAt(micros string) string {
-	return `least((` + micros + `) / 1000000 - 1600000000, 2147483647)::int`
+// filedAt is where in its file the row of a step belongs: under the second in which
+// its lease ends, or at its place if it waits for a worker. A row that is final is
+// filed as if its lease ended now.
+func filedAt(step string) string {
+	return strings.ReplaceAll(`CASE WHEN k.state = 1 THEN `+place+`
+            ELSE least((c.now + CASE WHEN k.state IN (3, 4, 6) THEN 0 ELSE k.term END) / 1000000 - 1600000000, 2147483647)::int END`, "k.", step+".")
 }
+
+// place is the last four bytes of an id as a number: [id.place].
+const place = `(('x' || right(k.id::text, 8))::bit(32)::bigint - 2147483648)::int`
 
 var (
 	// The reservation: one statement, that inserts what is not there and returns
@@ -42,7 +55,7 @@ SELECT u.id, u.owner, u.lock, u.term, u.keep, u.state, u.head, u.tail, u.checkpo
 c AS MATERIALIZED (SELECT {now} AS now),
 inserted AS (INSERT INTO {keys} AS k (id, owner, revision, deadline, created, keep, due, state, head, tail, checkpoint)
 SELECT m.id, m.owner, c.now, c.now + m.term, c.now, m.keep,
-       ` + dueAt(`c.now + CASE WHEN m.state IN (3, 4, 6) THEN 0 ELSE m.term END`) + `,
+       ` + filedAt("m") + `,
        m.state, m.head, m.tail, m.checkpoint
   FROM m, c WHERE m.there IS NULL AND pg_try_advisory_xact_lock_shared(m.lock # {table})
 RETURNING k.id, k.revision, k.deadline)
@@ -57,7 +70,7 @@ SELECT id, k_owner, revision, deadline, created, k_state, k_head, k_tail, k_chec
 	// waits for the other; where that takes long, insertFree leaves it out instead.
 	insertKeys = `INSERT INTO {keys} AS k (id, owner, revision, deadline, created, keep, due, state, head, tail, checkpoint)
 SELECT u.id, u.owner, c.now, c.now + u.term, c.now, u.keep,
-       ` + dueAt(`c.now + CASE WHEN u.state IN (3, 4, 6) THEN 0 ELSE u.term END`) + `,
+       ` + filedAt("u") + `,
        u.state, u.head, u.tail, u.checkpoint
   FROM (SELECT u.* FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::int[], $6::smallint[], $7::bytea[], $8::bytea[], $9::bytea[])
                u (id, owner, lock, term, keep, state, head, tail, checkpoint)
@@ -88,7 +101,7 @@ RETURNING u.n, k.revision, k.deadline, k.created, k.head, k.checkpoint, c.now`
        owner = u.claim, revision = greatest(k.revision + 1, c.now), deadline = c.now + u.term,
        created = CASE WHEN u.flags & 2 <> 0 THEN c.now ELSE k.created END,
        keep = CASE WHEN ` + refile + ` THEN u.keep ELSE k.keep END,
-       due = CASE WHEN ` + refile + ` THEN ` + dueAt(`c.now + CASE WHEN u.state IN (3, 4, 6) THEN 0 ELSE u.term END`) + ` ELSE k.due END,
+       due = CASE WHEN ` + refile + ` THEN ` + filedAt("u") + ` ELSE k.due END,
        state = u.state,
        head = CASE WHEN u.flags & 1 <> 0 THEN u.head ELSE k.head END,
        tail = u.tail,
@@ -110,15 +123,16 @@ RETURNING u.n, k.revision, k.deadline, k.created, k.head, k.checkpoint, c.now`
 )
 
 // Listing and purging go by file: for each retention in use, the rows whose lease
-// ended in a range of seconds. The index of the files is theirs alone: it asks for
-// a condition, keep >= 0, that no other statement has.
+// ended in a range of seconds. What waits for a worker and what is unknown has a
+// file of its own each, {accepted} and {unknown}. The index of the files is theirs
+// alone: it asks for a condition, keep >= 0, that no other statement has.
 const (
 	seconds = `({now} / 1000000 - 1600000000)`
 
 	withKinds = `WITH RECURSIVE kinds AS (
-       (SELECT keep FROM {keys} WHERE keep >= 0 ORDER BY keep LIMIT 1)
+       (SELECT keep FROM {keys} WHERE keep >= 0 AND keep < {accepted} ORDER BY keep LIMIT 1)
        UNION ALL
-       SELECT (SELECT k.keep FROM {keys} k WHERE k.keep > x.keep AND k.keep >= 0 ORDER BY k.keep LIMIT 1) FROM kinds x WHERE x.keep IS NOT NULL)
+       SELECT (SELECT k.keep FROM {keys} k WHERE k.keep > x.keep AND k.keep >= 0 AND k.keep < {accepted} ORDER BY k.keep LIMIT 1) FROM kinds x WHERE x.keep IS NOT NULL)
 `
 	selectKinds = withKinds + `SELECT keep FROM kinds WHERE keep IS NOT NULL`
 
@@ -126,20 +140,41 @@ const (
   FROM {keys} k
  WHERE k.id > $1 AND k.id <= $2 AND (cardinality($3) = 0 OR k.state = ANY ($3)) ORDER BY k.id LIMIT $4`
 
-	// What is due and not final has a lease that ended after the watermark, $5.
+	// What is due and in flight has a lease that ended after the watermark, $5.
 	// What is due and final is filed a little late at most.
 	listDueKeys = withKinds + `SELECT ` + columns + `
-  FROM kinds x CROSS JOIN LATERAL (
-       (SELECT k.* FROM {keys} k
-         WHERE k.keep = x.keep AND k.keep >= 0 AND k.due > $5 AND k.due <= ` + seconds + ` AND k.state NOT IN (3, 4, 6)
-           AND (cardinality($3) = 0 OR k.state = ANY ($3)) AND k.deadline <= {now} AND k.id > $1 AND k.id <= $2 OFFSET 0)
-       UNION ALL
-       (SELECT k.* FROM {keys} k
-         WHERE k.keep = x.keep AND k.keep >= 0 AND k.due <= ` + seconds + ` - k.keep + 300 AND k.state IN (3, 4, 6)
-           AND (cardinality($3) = 0 OR $3 && '{3,4,6}'::smallint[])
-           AND (cardinality($3) = 0 OR k.state = ANY ($3)) AND k.deadline <= {now} AND k.id > $1 AND k.id <= $2 OFFSET 0)
-       ) k
- WHERE x.keep IS NOT NULL ORDER BY k.id LIMIT $4`
+  FROM (SELECT k.* FROM kinds x CROSS JOIN LATERAL (
+               (SELECT k.* FROM {keys} k
+                 WHERE k.keep = x.keep AND k.keep >= 0 AND k.due > $5 AND k.due <= ` + seconds + ` AND k.state NOT IN (3, 4, 6)` + asked + ` OFFSET 0)
+               UNION ALL
+               (SELECT k.* FROM {keys} k
+                 WHERE k.keep = x.keep AND k.keep >= 0 AND k.due <= ` + seconds + ` - k.keep + 300 AND k.state IN (3, 4, 6)
+                   AND (cardinality($3) = 0 OR $3 && '{3,4,6}'::smallint[])` + asked + ` OFFSET 0)) k
+         WHERE x.keep IS NOT NULL
+        UNION ALL
+        (SELECT k.* FROM {keys} k WHERE k.keep = {unknown} AND k.keep >= 0 AND k.due <= ` + seconds + ` AND (cardinality($3) = 0 OR 5 = ANY ($3))` + asked + ` OFFSET 0)
+        UNION ALL
+        (SELECT k.* FROM {keys} k WHERE k.keep = {accepted} AND k.keep >= 0 AND (cardinality($3) = 0 OR 1 = ANY ($3))` + asked + ` OFFSET 0)) k
+ ORDER BY k.id LIMIT $4`
+
+	asked = ` AND (cardinality($3) = 0 OR k.state = ANY ($3)) AND k.deadline <= {now} AND k.id > $1 AND k.id <= $2`
+
+	// What waits for a worker, or is unknown, is read from its own file, however
+	// many rows there are beside it: in the order of places, from the place and id
+	// $1 and $2 on. The first file has that order, so of it no more is read than a
+	// page; two rows in one place are read together. The second goes by time, and is
+	// sorted.
+	listFiledKeys = `SELECT ` + columns + `
+  FROM ((SELECT k.*, k.due AS place FROM (SELECT k.* FROM {keys} k
+          WHERE 1 = ANY ($3) AND k.keep = {accepted} AND k.keep >= 0 AND k.due >= $1 ORDER BY k.due OFFSET 0) k
+          WHERE (k.due > $1 OR k.id > $2) AND k.state = 1` + within + ` ORDER BY k.due FETCH FIRST $4 ROWS WITH TIES)
+        UNION ALL
+        (SELECT k.*, ` + place + ` AS place FROM (SELECT k.* FROM {keys} k
+          WHERE 5 = ANY ($3) AND k.keep = {unknown} AND k.keep >= 0 AND k.due <= CASE WHEN $7 THEN ` + seconds + ` ELSE 2147483647 END OFFSET 0) k
+          WHERE (` + place + `, k.id) > ($1, $2) AND k.state = 5` + within + `)) k
+ ORDER BY k.place, k.id LIMIT $4`
+
+	within = ` AND k.id >= $5 AND k.id <= $6 AND (NOT $7 OR k.deadline <= {now})`
 
 	// Rows whose lease was renewed are filed anew, so that the watermark can pass.
 	refileKeys = withKinds + `UPDATE {keys} SET due = least(deadline / 1000000 - 1600000000, 2147483647)::int
@@ -157,9 +192,11 @@ const (
        (SELECT min(k.due) FROM kinds x CROSS JOIN LATERAL (
                SELECT k.due FROM {keys} k WHERE k.keep = x.keep AND k.keep >= 0 AND k.due > $1 AND k.due <= ` + seconds + ` AND k.state NOT IN (3, 4, 6) OFFSET 0) k) - 1)::int`
 
+	// The next generation of a key begins at the clock, so a row that is ahead of it
+	// stays until it is not: a revision never comes twice, wherever the clock was set.
 	purgeKeys = `DELETE FROM {keys} WHERE ctid = ANY (ARRAY(
        SELECT k.ctid FROM {keys} k
-        WHERE k.keep = $1 AND k.keep >= 0 AND k.due <= ` + seconds + ` - $1 AND k.state IN (3, 4, 6) AND k.deadline <= {now}
+        WHERE k.keep = $1 AND k.keep >= 0 AND k.due <= ` + seconds + ` - $1 AND k.state IN (3, 4, 6) AND k.deadline <= {now} AND k.revision < {now}
         ORDER BY k.due LIMIT $2 FOR UPDATE SKIP LOCKED))`
 
 	// What was settled long after its first lease is filed anew.
@@ -175,6 +212,10 @@ const (
 	// durably makes the commit of the transaction wait as it should.
 	durably = `CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN set_config('synchronous_commit', 'on', true) END`
 
+	// audibly lets warnings through. A setting that is made for a transaction is
+	// taken back at its end, for which the server looks through all that it has.
+	audibly = `CASE WHEN current_setting('client_min_messages') = 'error' THEN set_config('client_min_messages', 'warning', true) END`
+
 	countKeys = `SELECT count(*) FROM {keys} WHERE id >= $1 AND id <= $2`
 )
 
@@ -185,7 +226,7 @@ var (
 
 	putKey = `INSERT INTO {keys} AS k (id, owner, revision, deadline, created, keep, due, state, head, tail, checkpoint)
 SELECT u.id, u.owner, c.now, c.now + u.term, c.now, u.keep,
-       ` + dueAt(`c.now + CASE WHEN u.state IN (3, 4, 6) THEN 0 ELSE u.term END`) + `,
+       ` + filedAt("u") + `,
        u.state, u.head, u.tail, u.checkpoint
   FROM (VALUES ($1::uuid, $2::uuid, $3::bigint, $4::bigint, $5::int, $6::smallint, $7::bytea, $8::bytea, $9::bytea))
        u (id, owner, lock, term, keep, state, head, tail, checkpoint),
@@ -198,6 +239,14 @@ RETURNING ` + plainColumns
 	putOrFail = strings.NewReplacer("WHERE pg_try_advisory_xact_lock(u.lock # {table})",
 		"WHERE CASE WHEN pg_try_advisory_xact_lock(u.lock # {table}) THEN true ELSE 1 / (c.now - c.now) = 0 END",
 		"RETURNING "+plainColumns, "RETURNING k.revision, k.deadline").Replace(putKey)
+
+	// The same for a key that the transaction holds already. A statement of one row
+	// without a FROM costs half as much to begin with.
+	putHeld = `INSERT INTO {keys} AS k (id, owner, revision, deadline, created, keep, due, state, head, tail, checkpoint)
+VALUES ($1::uuid, $2::uuid, ` + micros + `, ` + micros + ` + $3::bigint, ` + micros + `, $4::int,
+       ` + strings.NewReplacer("u.state", "$5::smallint", "u.id", "$1::uuid", "u.term", "$3::bigint", "c.now", micros).Replace(filedAt("u")) + `,
+       $5::smallint, $6::bytea, $7::bytea, $8::bytea)
+RETURNING k.revision, k.deadline`
 
 	moveKey = strings.NewReplacer("{free}", "",
 		`RETURNING u.n, k.revision, k.deadline, k.created, k.head, k.checkpoint, c.now`, `RETURNING `+plainColumns).Replace(single(updateKeys))
@@ -240,11 +289,19 @@ type statements struct {
 	others, read                         statement
 	settle, settleOne                    statement
 	update, updateFree                   statement
-	kinds, list, listDue, oldest, refile statement
+	kinds, list, listDue, listFiled      statement
+	oldest, refile                       statement
 	purge, postpone, confirm, countScope statement
 	hold, look, put, move                string    // in a transaction of the caller's
 	begin, holdOwn                       statement // in one of ours
-	lookOne, putOne, commit              statement
+	lookOne, putOne, putHeld, commit     statement
+}
+
+// placeholders fills in what a table's statements leave open, and more.
+func placeholders(keys string, more ...string) *strings.Replacer {
+	return strings.NewReplacer(append(more, "{keys}", keys, "{now}", nowMicros,
+		"{accepted}", strconv.Itoa(keepAccepted), "{unknown}", strconv.Itoa(keepUnknown),
+		"{table}", "'"+strings.ReplaceAll(keys, "'", "''")+"'::regclass::oid::bigint")...)
 }
 
 // newStatements fills in the names of table and type, and the object id of the
@@ -253,7 +310,7 @@ func newStatements(keys, step string, steps uint32) (s statements) {
 	create := []uint32{oidUUIDs, oidUUIDs, oidInt8s, oidInt8s, oidInt4s, oidInt2s, oidByteas, oidByteas, oidByteas}
 	plain := []uint32{oidUUIDs, oidUUIDs, oidInt8s, oidInt8s, oidInt4s, oidInt8s, oidInt2s, oidByteas}
 	swap := []uint32{oidUUIDs, oidUUIDs, oidInt8s, oidUUIDs, oidInt8s, oidInt4s, oidInt2s, oidInt2s, oidByteas, oidByteas, oidByteas}
-	fill := strings.NewReplacer("{keys}", keys, "{step}", step, "{now}", nowMicros, "{table}", "'"+strings.ReplaceAll(keys, "'", "''")+"'::regclass::oid::bigint")
+	fill := placeholders(keys, "{step}", step)
 	for _, d := range []struct {
 		at   *statement
 		name string
@@ -276,6 +333,7 @@ func newStatements(keys, step string, steps uint32) (s statements) {
 		{&s.kinds, "kinds", selectKinds, nil},
 		{&s.list, "list", listKeys, []uint32{oidUUID, oidUUID, oidInt2s, oidInt8}},
 		{&s.listDue, "list_due", listDueKeys, []uint32{oidUUID, oidUUID, oidInt2s, oidInt8, oidInt4}},
+		{&s.listFiled, "list_filed", listFiledKeys, []uint32{oidInt4, oidUUID, oidInt2s, oidInt8, oidUUID, oidUUID, oidBool}},
 		{&s.oldest, "oldest", selectOldest, []uint32{oidInt4}},
 		{&s.refile, "refile", refileKeys, []uint32{oidInt4}},
 		{&s.purge, "purge", purgeKeys, []uint32{oidInt4, oidInt8}},
@@ -283,9 +341,10 @@ func newStatements(keys, step string, steps uint32) (s statements) {
 		{&s.confirm, "confirm", confirmAll, nil},
 		{&s.countScope, "count", countKeys, []uint32{oidUUID, oidUUID}},
 		{&s.begin, "begin", `BEGIN ISOLATION LEVEL READ COMMITTED`, nil},
-		{&s.holdOwn, "hold_own", `SELECT pg_try_advisory_xact_lock($1 # {table}), current_setting('synchronous_standby_names') <> '', set_config('client_min_messages', 'warning', true), ` + durably, []uint32{oidInt8}},
-		{&s.lookOne, "look", `SELECT ` + columns + ` FROM {keys} k WHERE k.id = $1`, []uint32{oidUUID}},
+		{&s.holdOwn, "hold_own", `SELECT pg_try_advisory_xact_lock($1 # {table}), current_setting('synchronous_standby_names') <> '', ` + audibly + `, ` + durably, []uint32{oidInt8}},
+		{&s.lookOne, "look", `SELECT ` + strings.Replace(columns, "{now}", micros, 1) + ` FROM {keys} k WHERE k.id = $1`, []uint32{oidUUID}},
 		{&s.putOne, "put", putOrFail, elements(create)},
+		{&s.putHeld, "put_held", putHeld, slices.Delete(elements(create), lockParam, lockParam+1)},
 		{&s.commit, "commit", `COMMIT`, nil},
 	} {
 		*d.at = statement{"retrysafe_" + d.name, fill.Replace(d.sql), d.oids}

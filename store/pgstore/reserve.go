@@ -238,6 +238,9 @@ func (l *reserveLane) find(ctx context.Context, members []reservation, some []in
 	}}, query{statement: &l.via.s.sql.confirm}) // who meets its own step takes it for confirmed
 }
 
+// lockParam is which of the parameters of a reservation is the lock.
+const lockParam = 2
+
 // putParams are the parameters of one reservation.
 func putParams(k id, r *retrysafe.Record) [][]byte {
 	var a arrays

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"hash/crc32"
 	"math"
 	"time"
 
@@ -38,66 +37,14 @@ func ID(ref retrysafe.Ref) [16]byte { return idOf(ref) }
 // lock is the id as the key of an advisory lock.
 func (i id) lock() int64 { return int64(binary.BigEndian.Uint64(i[8:])) }
 
+// place is where in its file a row is that waits for a worker: anywhere, by its
+// hash, so that no tenant's work is together and a page is read alone.
+func (i id) place() int32 { return int32(int64(binary.BigEndian.Uint32(i[12:])) + math.MinInt32) }
+
 // text is the id as every driver can send it.
 func (i id) text() string { return hex.EncodeToString(i[:]) }
 
 func (i id) compare(o id) int { return bytes.Compare(i[:], o[:]) }
-
-// layout is the version of head and tail. Rows carry it, so that a program meets
-// a layout it does not know with a refusal.
-const layout = 1
-
-var checksums = crc32.MakeTable(crc32.Castagnoli)
-
-// appendHead appends what is fixed for one attempt. The checksum covers the id.
-func appendHead(b []byte, i id, r *retrysafe.Record) []byte {
-	start := len(b)
-	b = append(b, layout, r.Fingerprint.Alg)
-	b = append(b, r.Fingerprint.Sum[:]...)
-	b = binary.AppendVarint(b, int64(r.Attempt))
-	b = fields.AppendName(b, r.Scope)
-	b = fields.AppendName(b, r.Key)
-	b = fields.Append(b, r.Operation)
-	b = fields.AppendOptional(b, r.KeyText)
-	b = fields.AppendOptional(b, r.Request)
-	return appendSum(b, b[start:], i[:])
-}
-
-// wholeSeconds is set beside the lapse policy where the retention is in seconds
-// instead of nanoseconds.
-const wholeSeconds = 0x80
-
-// appendTail appends what each swap sets. The checksum covers the state.
-func appendTail(b []byte, r *retrysafe.Record) []byte {
-	start := len(b)
-	lapse, retain := byte(r.Lapse), int64(r.Retain)
-	if r.Retain%time.Second == 0 {
-		lapse, retain = lapse|wholeSeconds, int64(r.Retain/time.Second)
-	}
-	b = append(b, layout, r.Version, lapse, byte(r.Effects))
-	b = binary.AppendVarint(b, retain)
-	b = fields.Append(b, r.ProviderRef)
-	b = fields.Append(b, r.Reason)
-	if r.Result != nil {
-		b = retrysafe.AppendResult(b, r.Result)
-	}
-	return appendSum(b, b[start:], []byte{byte(r.State)})
-}
-
-// appendCheckpoint appends nothing for a zero checkpoint.
-func appendCheckpoint(b []byte, c retrysafe.Checkpoint) []byte {
-	if c.IsZero() {
-		return b
-	}
-	start := len(b)
-	b = fields.Append(b, c.Phase)
-	b = fields.AppendOptional(b, c.Data)
-	return appendSum(b, b[start:], nil)
-}
-
-func appendSum(b, over, with []byte) []byte {
-	return binary.BigEndian.AppendUint32(b, crc32.Update(crc32.Checksum(with, checksums), checksums, over))
-}
 
 // A row is what is stored of a key, as the database returned it.
 type row struct {
@@ -119,32 +66,17 @@ func (w *row) record() (retrysafe.Record, error) {
 	if w.state < 0 || w.state > math.MaxUint8 {
 		return retrysafe.Record{}, fmt.Errorf("%w: its state is %d", retrysafe.ErrUnreadable, w.state)
 	}
-	head, err := open("head", w.head, w.id[:])
+	first, head, err := open("head", w.head, w.id[:])
 	if err != nil {
 		return retrysafe.Record{}, err
 	}
-	tail, err := open("tail", w.tail, []byte{byte(w.state)})
+	decodeHead(&r, first, &head)
+	first, tail, err := open("tail", w.tail, []byte{byte(w.state)})
+	if err == nil {
+		err = decodeTail(&r, first, &tail)
+	}
 	if err != nil {
 		return retrysafe.Record{}, err
-	}
-	r.Fingerprint.Alg = head.Byte()
-	copy(r.Fingerprint.Sum[:], head.Take(32))
-	r.Attempt = int(head.Varint())
-	r.Scope, r.Key, r.Operation = head.Name(), head.Name(), string(head.Bytes())
-	r.KeyText, r.Request = head.Optional(), head.Optional()
-
-	r.Version = tail.Byte()
-	lapse := tail.Byte()
-	unit := time.Nanosecond
-	if lapse&wholeSeconds != 0 {
-		unit = time.Second
-	}
-	r.Lapse, r.Effects, r.Retain = retrysafe.Lapse(lapse&^wholeSeconds), retrysafe.Effects(tail.Byte()), time.Duration(tail.Varint()*int64(unit))
-	r.ProviderRef, r.Reason = string(tail.Bytes()), string(tail.Bytes())
-	if !tail.Bad && len(tail.Rest) > 0 {
-		if r.Result, err = retrysafe.DecodeResult(tail.Rest); err != nil {
-			return retrysafe.Record{}, err
-		}
 	}
 	var at fields.Reader
 	if len(w.checkpoint) > 0 {
@@ -157,30 +89,6 @@ func (w *row) record() (retrysafe.Record, error) {
 		return retrysafe.Record{}, fmt.Errorf("%w: its fields do not add up", retrysafe.ErrUnreadable)
 	}
 	return r, nil
-}
-
-// open checks layout and checksum of a part and returns a reader of its fields.
-func open(part string, b, with []byte) (fields.Reader, error) {
-	if len(b) > 0 && b[0] != layout {
-		return fields.Reader{}, fmt.Errorf("%w: its %s has layout %d, this program reads %d; upgrade the program", retrysafe.ErrUnreadable, part, b[0], layout)
-	}
-	body, err := checked(part, b, with)
-	if err != nil {
-		return fields.Reader{}, err
-	}
-	return fields.Reader{Rest: body[1:]}, nil
-}
-
-// checked returns a part without its checksum if that is right.
-func checked(part string, b, with []byte) ([]byte, error) {
-	if len(b) < 5 {
-		return nil, fmt.Errorf("%w: its %s has %d bytes", retrysafe.ErrUnreadable, part, len(b))
-	}
-	body := b[:len(b)-4]
-	if crc32.Update(crc32.Checksum(with, checksums), checksums, body) != binary.BigEndian.Uint32(b[len(b)-4:]) {
-		return nil, fmt.Errorf("%w: the checksum of its %s does not match; it is damaged", retrysafe.ErrUnreadable, part)
-	}
-	return body, nil
 }
 
 // of is the row's record if it is ref's.
@@ -197,12 +105,25 @@ func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }
 // termOf is how long r is to last from now, in microseconds.
 func termOf(r *retrysafe.Record) int64 { return r.Term.Microseconds() }
 
+// The files of rows that are found by their state, beside those of every retention.
+// A row that enters or leaves one is moved, which is rare; a settlement moves none.
+const (
+	keepAccepted = math.MaxInt32 - 1
+	keepUnknown  = math.MaxInt32
+	keepLongest  = keepAccepted - 1
+)
+
 // keepOf is the file that r belongs in: for how many seconds its answer will be
-// kept, or is.
+// kept, or is, unless it waits for a worker or is unknown.
 func keepOf(r *retrysafe.Record) int32 {
 	d := r.Retain
-	if r.State.Forgettable() {
+	switch {
+	case r.State == retrysafe.Accepted:
+		return keepAccepted
+	case r.State == retrysafe.Unknown:
+		return keepUnknown
+	case r.State.Forgettable():
 		d = r.Term
 	}
-	return int32(min(max(d, 0)/time.Second, math.MaxInt32))
+	return int32(min(max(d, 0)/time.Second, keepLongest))
 }

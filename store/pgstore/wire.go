@@ -11,6 +11,7 @@ import (
 const (
 	oidBytea, oidInt8, oidInt2, oidInt4, oidUUID             = 17, 20, 21, 23, 2950
 	oidByteas, oidInt8s, oidInt2s, oidInt4s, oidUUIDs uint32 = 1001, 1016, 1005, 1007, 2951
+	oidBool                                                  = 16
 	arrayHeader                                              = 20
 )
 
@@ -124,6 +125,7 @@ func (a *arrays) of(oid uint32) *arrays {
 
 func int8Param(v int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(v)) }
 func int4Param(v int32) []byte { return binary.BigEndian.AppendUint32(nil, uint32(v)) }
+func boolParam(v bool) []byte  { return []byte{flag(1, v)} }
 
 // The columns of a result, in binary.
 
