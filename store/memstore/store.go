@@ -12,6 +12,7 @@ package memstore
 import (
 	"context"
 	"hash/maphash"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -66,6 +67,9 @@ type Store struct {
 	turn atomic.Uint32
 
 	shards [shardCount]shard
+
+	boxOnce sync.Once
+	box     *Outbox
 }
 
 // New returns an empty store. It starts nothing; opts may be nil.

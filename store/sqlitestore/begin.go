@@ -121,7 +121,7 @@ func (t *begunTx) queue(ctx context.Context) error {
 		return nil
 	}
 	select {
-	case t.s.held.turn <- struct{}{}:
+	case t.s.held.turns() <- struct{}{}:
 		t.turn = true
 		return nil
 	case <-ctx.Done():
@@ -136,7 +136,7 @@ func (t *begunTx) release() {
 	t.held = nil
 	if t.turn {
 		t.turn = false
-		<-t.s.held.turn
+		<-t.s.held.turns()
 	}
 }
 
@@ -144,7 +144,16 @@ func (t *begunTx) release() {
 type holds struct {
 	mu   sync.Mutex
 	refs map[retrysafe.Ref]struct{}
-	turn chan struct{} // full while one of them has the write lock; made by the first to hold a key
+	turn chan struct{} // full while one of them has the write lock; made by the first to need it
+}
+
+func (h *holds) turns() chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.turn == nil {
+		h.turn = make(chan struct{}, 1)
+	}
+	return h.turn
 }
 
 func (h *holds) take(ref retrysafe.Ref) bool {
@@ -154,7 +163,7 @@ func (h *holds) take(ref retrysafe.Ref) bool {
 		return false
 	}
 	if h.refs == nil {
-		h.refs, h.turn = make(map[retrysafe.Ref]struct{}), make(chan struct{}, 1)
+		h.refs = make(map[retrysafe.Ref]struct{})
 	}
 	h.refs[ref] = struct{}{}
 	return true

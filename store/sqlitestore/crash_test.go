@@ -16,6 +16,9 @@ func TestMain(m *testing.M) {
 	if crashtest.IsChild() {
 		os.Exit(crashtest.RunChild(openPlace))
 	}
+	if role := os.Getenv(envRole); role != "" {
+		os.Exit(runPost(role))
+	}
 	m.Run()
 }
 

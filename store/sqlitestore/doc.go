@@ -10,4 +10,7 @@
 // [Store.Tx] joins a transaction of the caller's over the same database, so that
 // effects and answer commit together. Begin such a transaction IMMEDIATE: one
 // that reads before it writes may find that it cannot write any more.
+//
+// [Tx.Enqueue] adds messages to such a transaction, and workers of package outbox
+// deliver them from [Store.Outbox], in as many processes as there are.
 package sqlitestore

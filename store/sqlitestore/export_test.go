@@ -23,3 +23,6 @@ func MigrateOn(ctx context.Context, db *sql.DB, more ...string) error {
 	}
 	return migrateTo(ctx, db, all)
 }
+
+// SelectDue is how an outbox is read.
+const SelectDue = selectDue

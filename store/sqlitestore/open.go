@@ -80,7 +80,7 @@ func (s *Store) DB() *sql.DB { return s.db }
 func (s *Store) Close() error {
 	s.steps.Wait()
 	s.waits.Wait()
-	err := errors.Join(s.reads.Close(), s.writer.close(), s.waiter.close())
+	err := errors.Join(s.reads.Close(), s.writer.close(), s.waiter.close(), s.box.close())
 	if s.ownDB {
 		err = errors.Join(err, s.db.Close())
 	}

@@ -51,11 +51,13 @@ type Store struct {
 	reads  *sql.Stmt
 	held   holds        // keys of open transactions
 	clock  atomic.Int64 // the latest time seen, in microseconds: time does not go back
+	box    Outbox
 }
 
 // New returns a store over db, which must be opened with the driver "sqlite" and
 // configured as [DSN] does. It migrates the schema unless told otherwise. Opts may
-// be nil. The store keeps up to two connections for itself if there are enough.
+// be nil. The store keeps up to two connections for itself if there are enough, and
+// one more for its outbox.
 // Closing db is the caller's, after the store.
 func New(ctx context.Context, db *sql.DB, opts *Options) (*Store, error) {
 	var o Options
@@ -69,6 +71,7 @@ func New(ctx context.Context, db *sql.DB, opts *Options) (*Store, error) {
 	most := db.Stats().MaxOpenConnections
 	s.writer = session{db: db, lend: most > 0 && most < fewConns}
 	s.waiter = s.writer
+	s.box.s, s.box.own = s, session{db: db, lend: s.writer.lend}
 	s.steps.Send, s.waits.Send = s.send, s.sendLocked
 	for _, l := range []*trips{&s.steps, &s.waits} {
 		l.Most = cmp.Or(o.MaxBatch, 256)

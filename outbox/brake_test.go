@@ -1,0 +1,89 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/retrysafe/retrysafe/outbox"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+// braked enqueues through a brake, and reports whether the transaction committed
+// although nobody looked at the error.
+func braked(t *testing.T, s *memstore.Store, b *outbox.Brake, messages ...outbox.Message) (committed bool, err error) {
+	t.Helper()
+	tx, err := s.Begin(t.Context())
+	must(t, err)
+	err = b.On(tx).Enqueue(t.Context(), messages...)
+	return tx.Commit(t.Context()) == nil, err
+}
+
+// TestW69_FullOutboxRefuses: what fills it is told so and cannot commit; what is in
+// it stays.
+func TestW69_FullOutboxRefuses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(nil)
+		b, err := outbox.NewBrake(s.Outbox(), &outbox.BrakeOptions{MaxWaiting: 10, MaxDead: 2})
+		must(t, err)
+		for n := range 10 {
+			if ok, err := braked(t, s, b, message("a", fmt.Sprint(n))); err != nil || !ok {
+				t.Fatalf("message %d: %v", n, err)
+			}
+		}
+		if ok, err := braked(t, s, b, message("a", "one too many")); !errors.Is(err, outbox.ErrFull) || ok {
+			t.Errorf("the eleventh: %v, committed %t", err, ok)
+		}
+		if err := b.Check(t.Context()); !errors.Is(err, outbox.ErrFull) {
+			t.Error(err)
+		}
+		r := &receiver{}
+		w, err := outbox.NewWorker(s.Outbox(), r, nil)
+		must(t, err)
+		if n, err := w.RunOnce(t.Context()); n != 10 || err != nil {
+			t.Errorf("%d delivered, %v", n, err)
+		}
+		time.Sleep(2 * time.Second) // it counts again
+		r.fail = func(*outbox.Delivery, int) outbox.Receipt {
+			return outbox.Receipt{Err: outbox.Permanent(errors.New("no"))}
+		}
+		if ok, err := braked(t, s, b, message("a", "x"), message("b", "y")); err != nil || !ok {
+			t.Errorf("after all were delivered: %v", err)
+		}
+		_, err = w.RunOnce(t.Context())
+		must(t, err)
+		time.Sleep(2 * time.Second)
+		if ok, err := braked(t, s, b, message("a", "z")); !errors.Is(err, outbox.ErrFull) || ok {
+			t.Errorf("beside two dead letters: %v, committed %t", err, ok)
+		}
+		if d, _ := s.Outbox().Depth(t.Context()); d.Waiting != 0 || d.Dead != 2 {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+type broken struct{}
+
+func (broken) Depth(context.Context) (outbox.Depth, error) {
+	return outbox.Depth{}, errors.New("no connection")
+}
+
+func TestBrakeThatCannotCountTakesNothing(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	b, err := outbox.NewBrake(broken{}, nil)
+	must(t, err)
+	if ok, err := braked(t, s, b, message("a", "m")); err == nil || errors.Is(err, outbox.ErrFull) || ok {
+		t.Errorf("%v, committed %t", err, ok)
+	}
+	if _, err := outbox.NewBrake(nil, nil); err == nil {
+		t.Error("a brake of nothing")
+	}
+	if _, err := outbox.NewBrake(broken{}, &outbox.BrakeOptions{Every: -1}); err == nil {
+		t.Error("a negative option")
+	}
+}

@@ -1,0 +1,321 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/operator"
+	"github.com/retrysafe/retrysafe/outbox"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+// post is an outbox with a receiver that refuses everything until it is told
+// otherwise.
+type post struct {
+	*memstore.Store
+	*outbox.Letters
+	worker *outbox.Worker
+	got    *receiver
+	fine   bool
+}
+
+func newPost(t *testing.T, opts *outbox.LetterOptions) *post {
+	t.Helper()
+	p := &post{Store: memstore.New(nil)}
+	p.got = &receiver{fail: func(*outbox.Delivery, int) outbox.Receipt {
+		if p.fine {
+			return outbox.Receipt{}
+		}
+		return outbox.Receipt{Err: outbox.Permanent(errors.New("closed")), ProviderRef: "ch_1"}
+	}}
+	var err error
+	p.worker, err = outbox.NewWorker(p.Outbox(), p.got, nil)
+	must(t, err)
+	p.Letters, err = outbox.NewLetters(p.Outbox(), p.Store, opts)
+	must(t, err)
+	return p
+}
+
+// letter makes a dead letter.
+func (p *post) letter(t *testing.T, m outbox.Message) outbox.Letter {
+	t.Helper()
+	enqueue(t, p.Store, m)
+	p.work(t)
+	list, err := p.Letters.List(t.Context(), 0, 100)
+	must(t, err)
+	if len(list) == 0 {
+		t.Fatal("no dead letter")
+	}
+	return list[len(list)-1]
+}
+
+func (p *post) work(t *testing.T) {
+	t.Helper()
+	if _, err := p.worker.RunOnce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func act(l *outbox.Letter) outbox.Action {
+	return outbox.Action{By: "anna", Why: "they are open again", Letter: l.ID, Revision: l.Revision}
+}
+
+func TestRedriveSendsItAgainOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t, nil)
+		l := p.letter(t, message("a", "m"))
+		p.fine = true
+		a := act(&l)
+		a.ID = "click-1"
+		e, err := p.Redrive(t.Context(), a)
+		if err != nil || e.Outcome != outbox.Done || e.Replayed || e.By != "anna" || e.At.IsZero() || e.Ref.Key != strconv.FormatInt(l.ID, 10) {
+			t.Fatalf("%+v, %v", e, err)
+		}
+		if e, err = p.Redrive(t.Context(), a); err != nil || !e.Replayed || e.Outcome != outbox.Done { // a second click
+			t.Errorf("%+v, %v", e, err)
+		}
+		other := act(&l) // somebody else, on the old page
+		if e, err = p.Drop(t.Context(), other); !errors.Is(err, retrysafe.ErrNotFound) || e.Outcome != outbox.Refused {
+			t.Errorf("%+v, %v", e, err)
+		}
+		a.Letter++
+		if _, err := p.Redrive(t.Context(), a); !errors.Is(err, retrysafe.ErrMismatch) {
+			t.Errorf("an ID that is another's: %v", err)
+		}
+		p.work(t)
+		if got := p.got.received(); len(got) != 1 || len(p.got.keys["m"]) != 2 || p.got.keys["m"][0] != p.got.keys["m"][1] {
+			t.Errorf("received %v under %v", got, p.got.keys)
+		}
+		// The audit is the operators' own.
+		desk, err := operator.New(p.Store, nil)
+		must(t, err)
+		all, err := desk.Audit(t.Context(), operator.AuditFilter{})
+		must(t, err)
+		if len(all) != 2 {
+			t.Fatalf("%d entries: %+v", len(all), all)
+		}
+		one, err := desk.Audit(t.Context(), operator.AuditFilter{Verb: "redrive letter"})
+		must(t, err)
+		if len(one) != 1 || one[0].ID != "click-1" || one[0].By != "anna" || one[0].Outcome != operator.Done || one[0].Ref.Key != strconv.FormatInt(l.ID, 10) || one[0].Seen != l.Revision {
+			t.Errorf("%+v", one)
+		}
+	})
+}
+
+// TestW66_OldLetterIsRedrivenOnlyByForce: its receiver has forgotten the key.
+func TestW66_OldLetterIsRedrivenOnlyByForce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t, nil)
+		l := p.letter(t, message("a", "m"))
+		time.Sleep(22 * time.Hour)
+		if _, err := p.Redrive(t.Context(), act(&l)); err != nil {
+			t.Fatal(err)
+		}
+		p.work(t) // it is buried again, and no younger for that
+		list, err := p.Letters.List(t.Context(), 0, 10)
+		must(t, err)
+		l = list[0]
+		if l.Age < 22*time.Hour {
+			t.Errorf("after a redrive the letter is %v old", l.Age)
+		}
+		time.Sleep(time.Hour)
+		e, err := p.Redrive(t.Context(), act(&l))
+		if !errors.Is(err, outbox.ErrWindow) || e.Code != "window" || e.Outcome != outbox.Refused {
+			t.Errorf("%+v, %v", e, err)
+		}
+		p.fine = true
+		p.work(t)
+		if got := p.got.received(); len(got) != 0 {
+			t.Errorf("received %v", got)
+		}
+		a := act(&l)
+		a.Force = true
+		if e, err := p.Redrive(t.Context(), a); err != nil || !e.Force {
+			t.Errorf("%+v, %v", e, err)
+		}
+		p.work(t)
+		if got := p.got.received(); len(got) != 1 {
+			t.Errorf("received %v", got)
+		}
+		never := newPost(t, &outbox.LetterOptions{Window: -1}) // the receiver needs no key
+		l = never.letter(t, message("", "m"))
+		time.Sleep(1000 * time.Hour)
+		if _, err := never.Redrive(t.Context(), act(&l)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestW69_NothingDropsALetterButAPerson: not time, not a worker, not a purge.
+func TestW69_NothingDropsALetterButAPerson(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t, nil)
+		l := p.letter(t, message("a", "m"))
+		time.Sleep(10_000 * time.Hour)
+		p.work(t)
+		if _, err := p.Purge(t.Context(), 1000); err != nil {
+			t.Fatal(err)
+		}
+		got, err := p.Show(t.Context(), l.ID)
+		if err != nil || string(got.Payload) != "m" || got.Why != "closed" || got.ProviderRef != "ch_1" {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		if e, err := p.Drop(t.Context(), act(&got)); err != nil || e.Outcome != outbox.Done {
+			t.Errorf("%+v, %v", e, err)
+		}
+		if _, err := p.Show(t.Context(), l.ID); !errors.Is(err, retrysafe.ErrNotFound) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestW68_SkippedHeadLetsItsGroupGo, and what it was to settle is known as unknown.
+func TestW68_SkippedHeadLetsItsGroupGo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t, nil)
+		p.got.fail = func(d *outbox.Delivery, _ int) outbox.Receipt {
+			if string(d.Payload) == "head" {
+				return outbox.Receipt{Err: errors.New("no answer"), After: time.Hour, ProviderRef: "ch_2"}
+			}
+			return outbox.Receipt{}
+		}
+		rec, err := p.Create(t.Context(), retrysafe.Record{
+			Ref: retrysafe.Ref{Scope: "s", Key: "k"}, Version: retrysafe.RecordVersion, State: retrysafe.InProgress, Effects: retrysafe.Keyed,
+			Owner: retrysafe.Owner{1}, Attempt: 1, Term: time.Hour, Retain: time.Hour,
+		})
+		must(t, err)
+		head := message("a", "head")
+		head.Settles = &rec
+		enqueue(t, p.Store, head, message("a", "behind"))
+		must(t, second(p.Swap(t.Context(), rec))) // somebody touches the key meanwhile
+		p.work(t)
+		failing, err := p.Failing(t.Context(), 0, 10)
+		must(t, err)
+		if len(failing) != 1 || failing[0].Why != "no answer" {
+			t.Fatalf("%+v", failing)
+		}
+		stale := act(&failing[0])
+		stale.Revision++
+		if _, err := p.Skip(t.Context(), stale); !errors.Is(err, retrysafe.ErrConflict) {
+			t.Errorf("a page of another try: %v", err)
+		}
+		a := act(&failing[0])
+		a.ID = "skip-1"
+		if e, err := p.Skip(t.Context(), a); err != nil || e.Outcome != outbox.Done {
+			t.Fatalf("%+v, %v", e, err)
+		}
+		p.work(t)
+		if got := p.got.received(); len(got) != 1 || got[0] != "behind" {
+			t.Errorf("received %v", got)
+		}
+		list, err := p.Letters.List(t.Context(), 0, 10)
+		must(t, err)
+		if len(list) != 1 || !strings.Contains(list[0].Why, "no answer; skipped by anna") || list[0].ProviderRef != "ch_2" {
+			t.Errorf("%+v", list)
+		}
+		if got, err := p.Load(t.Context(), rec.Ref); err != nil || got.State != retrysafe.Unknown || !got.Inquiry.Dead {
+			t.Errorf("the key is %v, %+v, %v", got.State, got.Inquiry, err)
+		}
+	})
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// flaky is an outbox whose disposals are done, and not confirmed.
+type flaky struct {
+	*memstore.Outbox
+	mu    sync.Mutex
+	fails int
+}
+
+func (f *flaky) lost() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fails--
+	return f.fails >= 0
+}
+
+func (f *flaky) Dispose(ctx context.Context, d outbox.Disposal) error {
+	err := f.Outbox.Dispose(ctx, d)
+	if err == nil && f.lost() {
+		return errors.New("the reply was lost")
+	}
+	return err
+}
+
+func (f *flaky) Skip(ctx context.Context, s outbox.Skipped) (outbox.Ended, error) {
+	ended, err := f.Outbox.Skip(ctx, s)
+	if err == nil && f.lost() {
+		return ended, errors.New("the reply was lost")
+	}
+	return ended, err
+}
+
+// An action whose reply was lost is not refused as if somebody else had done it.
+func TestActionWithALostReply(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t, nil)
+		box := &flaky{Outbox: p.Outbox(), fails: 1}
+		letters, err := outbox.NewLetters(box, p.Store, nil)
+		must(t, err)
+		l := p.letter(t, message("a", "m"))
+		if e, err := letters.Redrive(t.Context(), act(&l)); err != nil || e.Outcome != outbox.Gone {
+			t.Errorf("%+v, %v", e, err)
+		}
+		p.got.fail = func(*outbox.Delivery, int) outbox.Receipt {
+			return outbox.Receipt{Err: errors.New("no"), After: time.Hour}
+		}
+		p.work(t)
+		failing, err := p.Failing(t.Context(), 0, 10)
+		must(t, err)
+		box.fails = 1
+		if e, err := letters.Skip(t.Context(), act(&failing[0])); err != nil || e.Outcome != outbox.Done { // its mark is in the letter
+			t.Errorf("%+v, %v", e, err)
+		}
+		if d, _ := p.Outbox().Depth(t.Context()); d.Waiting != 0 || d.Dead != 1 {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+// bare is an outbox that can do no more than it must.
+type bare struct{ outbox.Store }
+
+func TestActionsThatAreNone(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	letters, err := outbox.NewLetters(bare{s.Outbox()}, s, nil)
+	must(t, err)
+	for _, a := range []outbox.Action{
+		{}, {By: "anna", Why: "so"}, {By: "anna", Letter: 1, Revision: 1}, {Why: "so", Letter: 1, Revision: 1}, {By: "anna", Why: "so", Letter: 1},
+		{ID: "two words", By: "anna", Why: "so", Letter: 1, Revision: 1}, {By: "anna", Why: "so\nand so", Letter: 1, Revision: 1},
+	} {
+		if _, err := letters.Drop(t.Context(), a); !errors.Is(err, outbox.ErrAction) {
+			t.Errorf("%+v: %v", a, err)
+		}
+	}
+	if _, err := letters.Skip(t.Context(), outbox.Action{By: "anna", Why: "so", Letter: 1, Revision: 1}); !errors.Is(err, errors.ErrUnsupported) {
+		t.Error(err)
+	}
+	if _, err := letters.Failing(t.Context(), 0, 1); !errors.Is(err, errors.ErrUnsupported) {
+		t.Error(err)
+	}
+	if _, err := outbox.NewLetters(nil, s, nil); err == nil {
+		t.Error("letters of no outbox")
+	}
+	if _, err := outbox.NewLetters(s.Outbox(), s, &outbox.LetterOptions{Timeout: -1}); err == nil {
+		t.Error("a negative option")
+	}
+}

@@ -1,0 +1,175 @@
+package outbox
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/fields"
+)
+
+// A Message is an effect that is to happen if, and only if, the transaction that
+// enqueued it commits. What is enqueued is what is delivered, byte for byte, on
+// every try.
+type Message struct {
+	// Topic says what the message is, and where it goes.
+	Topic string
+	// Group orders messages: those of one group are delivered one after the other,
+	// as they were enqueued. Without a group there is no order.
+	Group string
+	// Key is the idempotency key that the receiver gets, the same on every try.
+	// [retrysafe.Execution.DownstreamKey] makes one; without it a random one is
+	// drawn when the message is enqueued.
+	Key     string
+	Header  map[string]string
+	Payload []byte
+	// Wait keeps the message back for so long. It has no place in an order, so a
+	// message with a Group cannot have it.
+	Wait time.Duration
+	// Settles is the record of a key that this message's delivery gives the answer
+	// of, as [retrysafe.Execution.HandOver] left it. It is settled in the very step
+	// that ends the message.
+	Settles *retrysafe.Record
+}
+
+// An Enqueuer is a transaction of the caller's that messages can join.
+type Enqueuer interface {
+	// Enqueue adds messages to the transaction. They exist when it commits. If it
+	// fails the transaction is rolled back, so that a caller who ignores the error
+	// cannot commit without its messages.
+	Enqueue(ctx context.Context, messages ...Message) error
+}
+
+// What a message may hold.
+const (
+	maxName    = 255
+	maxPayload = 1 << 20
+	maxHeaders = 64
+)
+
+// ErrMessage says that the message itself cannot be enqueued.
+var ErrMessage = errors.New("outbox: message refused")
+
+// Check reports what is wrong with a message. Stores call it before they write.
+func (m *Message) Check() error {
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrMessage, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case m.Topic == "":
+		return refuse("it has no Topic; that says what it is and where it goes")
+	case len(m.Topic) > maxName || len(m.Group) > maxName || len(m.Key) > maxName:
+		return refuse("Topic, Group and Key have at most %d bytes", maxName)
+	case len(m.Payload) > maxPayload:
+		return refuse("its payload has %d bytes, %d are allowed; store it elsewhere and send where it is", len(m.Payload), maxPayload)
+	case len(m.Header) > maxHeaders:
+		return refuse("it has %d headers, %d are allowed", len(m.Header), maxHeaders)
+	case m.Wait < 0:
+		return refuse("Wait is negative")
+	case m.Wait > 0 && m.Group != "":
+		return refuse("it has both a Group and a Wait; what is kept back would hold up all that follow")
+	case m.Settles != nil && (m.Settles.State != retrysafe.InProgress || m.Settles.Owner.IsZero()):
+		return refuse("the record that it settles was not handed over")
+	}
+	return nil
+}
+
+// Shards is into how many parts messages are divided, by their group. Each part has
+// one worker at a time.
+const Shards = 64
+
+// Shard returns the part that the message belongs to. Messages of one group share
+// theirs; those without a group are spread by their keys.
+func (m *Message) Shard() int {
+	h := fnv.New32a()
+	if m.Group != "" {
+		_, _ = h.Write([]byte(m.Group))
+	} else {
+		_, _ = h.Write([]byte(m.Key))
+	}
+	return int(h.Sum32() % Shards)
+}
+
+// Keyed returns m with a key: its own, or a random one.
+func (m Message) Keyed() Message {
+	if m.Key == "" {
+		var nonce [16]byte
+		_, _ = rand.Read(nonce[:]) // it never fails
+		m.Key = hex.EncodeToString(nonce[:])
+	}
+	return m
+}
+
+// encodingVersion is the version of a message's encoding.
+const encodingVersion = 1
+
+var checksums = crc32.MakeTable(crc32.Castagnoli)
+
+// AppendMessage appends the encoding of m to b, for stores that keep it as bytes.
+// Wait is the store's to keep.
+func AppendMessage(b []byte, m *Message) []byte {
+	start := len(b)
+	b = append(b, encodingVersion)
+	for _, s := range [...]string{m.Topic, m.Group, m.Key} {
+		b = fields.Append(b, s)
+	}
+	b = binary.AppendUvarint(b, uint64(len(m.Header)))
+	for _, name := range slices.Sorted(maps.Keys(m.Header)) {
+		b = fields.Append(fields.Append(b, name), m.Header[name])
+	}
+	b = fields.Append(b, m.Payload)
+	if m.Settles != nil {
+		b = retrysafe.AppendRecord(b, m.Settles)
+	}
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[start:], checksums))
+}
+
+// ErrUnreadable says that a message is stored but cannot be read. It is buried, never
+// dropped, and holds nobody up but its group.
+var ErrUnreadable = errors.New("outbox: message cannot be read")
+
+// DecodeMessage is the inverse of [AppendMessage]. It shares memory with b.
+func DecodeMessage(b []byte) (m Message, err error) {
+	if len(b) < 5 {
+		return m, fmt.Errorf("%w: %d bytes are too few", ErrUnreadable, len(b))
+	}
+	if b[0] != encodingVersion {
+		return m, fmt.Errorf("%w: it is encoded as version %d, this program reads %d; upgrade the program", ErrUnreadable, b[0], encodingVersion)
+	}
+	body := b[:len(b)-4]
+	if crc32.Checksum(body, checksums) != binary.BigEndian.Uint32(b[len(b)-4:]) {
+		return m, fmt.Errorf("%w: its checksum does not match; it is damaged", ErrUnreadable)
+	}
+	d := fields.Reader{Rest: body[1:]}
+	for _, s := range [...]*string{&m.Topic, &m.Group, &m.Key} {
+		*s = string(d.Bytes())
+	}
+	if n := d.Count(); n > 0 {
+		m.Header = make(map[string]string, n)
+		for range n {
+			name := string(d.Bytes())
+			m.Header[name] = string(d.Bytes())
+		}
+	}
+	m.Payload = d.Bytes()
+	if !d.Bad && len(d.Rest) > 0 {
+		r, err := retrysafe.DecodeRecord(d.Rest)
+		if err != nil {
+			return m, fmt.Errorf("%w: the record that it settles: %w", ErrUnreadable, err)
+		}
+		m.Settles, d.Rest = &r, nil
+	}
+	if d.Bad {
+		return m, fmt.Errorf("%w: its fields do not add up", ErrUnreadable)
+	}
+	return m, nil
+}

@@ -1,0 +1,55 @@
+package outbox
+
+import (
+	"errors"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// done is what retries get when the receiver gave no answer of its own.
+var done = retrysafe.Result{Status: 204}
+
+// verdict is what a delivery says about the key that it settles. One that was
+// given up may have arrived all the same.
+func verdict(e *Ending, r *Receipt) retrysafe.Verdict {
+	if e.Fate != Delivered {
+		return retrysafe.Verdict{ProviderRef: r.ProviderRef, Evidence: "its message is a dead letter: " + e.Why}
+	}
+	answer := &done
+	if r.Answer != nil {
+		answer = r.Answer
+	}
+	return retrysafe.Verdict{Finding: retrysafe.Happened, Result: *answer, ProviderRef: r.ProviderRef, Evidence: "its message was delivered"}
+}
+
+const by = "outbox"
+
+// settled returns the record of a key that was handed to a message, as the
+// message's end leaves it: answered, or unknown and an operator's.
+func settled(rec retrysafe.Record, e *Ending, r *Receipt) retrysafe.Record {
+	rec.State = retrysafe.Unknown // what became of it is asked, and this is the answer
+	next, err := retrysafe.Concluded(rec, verdict(e, r), by, time.Hour, 1)
+	if err != nil { // an answer that is none
+		next, _ = retrysafe.Concluded(rec, retrysafe.Verdict{ProviderRef: r.ProviderRef, Evidence: err.Error()}, by, time.Hour, 1)
+	}
+	return next
+}
+
+// resettled returns the record to swap in for a key that has moved meanwhile, or
+// nil if it is to be left as it is. Its owner is still the message, or somebody has
+// settled it.
+func resettled(now retrysafe.Record, e *Ending, r *Receipt) *retrysafe.Record {
+	var next retrysafe.Record
+	var err error
+	switch {
+	case now.State == retrysafe.InProgress && e.Settle.Owner == now.Owner:
+		next = settled(now, e, r)
+	default:
+		next, err = retrysafe.Concluded(now, verdict(e, r), by, time.Hour, 1)
+	}
+	if err != nil && !errors.Is(err, retrysafe.ErrContradiction) {
+		return nil
+	}
+	return &next
+}

@@ -1,0 +1,395 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/outbox"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// receiver takes messages, and fails those that it is told to.
+type receiver struct {
+	mu   sync.Mutex
+	got  []string            // payloads, in the order in which they came
+	keys map[string][]string // for each payload, the keys it came with
+	fail func(d *outbox.Delivery, before int) outbox.Receipt
+}
+
+func (r *receiver) Deliver(_ context.Context, batch []outbox.Delivery) []outbox.Receipt {
+	receipts := make([]outbox.Receipt, len(batch))
+	for i := range batch {
+		d := &batch[i]
+		r.mu.Lock()
+		if r.keys == nil {
+			r.keys = map[string][]string{}
+		}
+		before := len(r.keys[string(d.Payload)])
+		r.keys[string(d.Payload)] = append(r.keys[string(d.Payload)], d.Key)
+		r.mu.Unlock()
+		if r.fail != nil {
+			receipts[i] = r.fail(d, before)
+		}
+		if receipts[i].Err == nil {
+			r.mu.Lock()
+			r.got = append(r.got, string(d.Payload))
+			r.mu.Unlock()
+		}
+	}
+	return receipts
+}
+
+func (r *receiver) received() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.got)
+}
+
+func enqueue(t *testing.T, s *memstore.Store, messages ...outbox.Message) {
+	t.Helper()
+	tx, err := s.Begin(t.Context())
+	must(t, err)
+	must(t, tx.Enqueue(t.Context(), messages...))
+	must(t, tx.Commit(t.Context()))
+}
+
+func message(group, payload string) outbox.Message {
+	return outbox.Message{Topic: "test", Group: group, Payload: []byte(payload)}
+}
+
+// running runs a worker until the test ends.
+func running(t *testing.T, s outbox.Store, sink outbox.Sink, opts *outbox.Options) *outbox.Worker {
+	t.Helper()
+	w, err := outbox.NewWorker(s, sink, opts)
+	must(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		if err := w.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { stop(); done.Wait() })
+	return w
+}
+
+func TestDeliversWhatCommits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, r := memstore.New(nil), &receiver{}
+		running(t, s.Outbox(), r, nil)
+		enqueue(t, s, message("a", "a1"), message("a", "a2"), message("", "free"), message("b", "b1"))
+		tx, err := s.Begin(t.Context())
+		must(t, err)
+		must(t, tx.Enqueue(t.Context(), message("a", "rolled back")))
+		must(t, tx.Rollback(t.Context()))
+		enqueue(t, s, message("a", "a3"))
+		time.Sleep(2 * time.Second)
+		got := r.received()
+		if len(got) != 5 || !inOrder(got, "a1", "a2", "a3") || slices.Contains(got, "rolled back") {
+			t.Errorf("delivered %v", got)
+		}
+		if d, _ := s.Outbox().Depth(t.Context()); d != (outbox.Depth{}) {
+			t.Errorf("%+v is left", d)
+		}
+	})
+}
+
+// inOrder reports whether all of want are in got, in that order.
+func inOrder(got []string, want ...string) bool {
+	for _, g := range got {
+		if len(want) > 0 && g == want[0] {
+			want = want[1:]
+		}
+	}
+	return len(want) == 0
+}
+
+// TestW68_PoisonHoldsUpOnlyItsGroup: a message that always fails is tried so often,
+// ever more rarely, and buried; those behind it wait for it, nobody else does.
+func TestW68_PoisonHoldsUpOnlyItsGroup(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(nil)
+		r := &receiver{fail: func(d *outbox.Delivery, _ int) outbox.Receipt {
+			if string(d.Payload) == "poison" {
+				return outbox.Receipt{Err: errors.New("no such account"), ProviderRef: "ref_1"}
+			}
+			return outbox.Receipt{}
+		}}
+		running(t, s.Outbox(), r, &outbox.Options{MaxTries: 5})
+		enqueue(t, s, message("a", "poison"), message("a", "behind"), message("b", "beside"), message("", "free"))
+		time.Sleep(time.Second / 2)
+		if got := r.received(); len(got) != 2 || slices.Contains(got, "behind") {
+			t.Errorf("at first %v", got)
+		}
+		time.Sleep(time.Minute)
+		if got := r.received(); len(got) != 3 || got[2] != "behind" {
+			t.Errorf("in the end %v", got)
+		}
+		if n := len(r.keys["poison"]); n != 5 {
+			t.Errorf("tried %d times", n)
+		}
+		if keys := r.keys["poison"]; len(slices.Compact(keys)) != 1 || keys[0] == "" {
+			t.Errorf("under the keys %v", keys)
+		}
+		dead, err := s.Outbox().Dead(t.Context(), 0, 10)
+		must(t, err)
+		if len(dead) != 1 || string(dead[0].Payload) != "poison" || dead[0].Why != "no such account" || dead[0].ProviderRef != "ref_1" || dead[0].Tries != 5 {
+			t.Errorf("dead letters: %+v", dead)
+		}
+	})
+}
+
+// TestW70_ReceiverSaysWhen: it is not asked before.
+func TestW70_ReceiverSaysWhen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(nil)
+		r := &receiver{fail: func(_ *outbox.Delivery, before int) outbox.Receipt {
+			if before == 0 {
+				return outbox.Receipt{Err: errors.New("too many"), After: time.Hour}
+			}
+			return outbox.Receipt{}
+		}}
+		running(t, s.Outbox(), r, nil)
+		enqueue(t, s, message("", "m"))
+		time.Sleep(59 * time.Minute)
+		if got := r.received(); len(got) != 0 {
+			t.Errorf("asked too early: %v", got)
+		}
+		time.Sleep(2 * time.Minute)
+		if got := r.received(); len(got) != 1 {
+			t.Errorf("delivered %v", got)
+		}
+	})
+}
+
+// TestW65_ZombieEndsNothing: a worker that is stopped in the middle of a call for
+// longer than its lease finds that its shards have another worker.
+func TestW65_ZombieEndsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(nil)
+		stalls := outbox.SinkFunc(func(context.Context, *outbox.Delivery) outbox.Receipt {
+			time.Sleep(time.Minute) // it does not even heed its context
+			return outbox.Receipt{}
+		})
+		zombie, err := outbox.NewWorker(s.Outbox(), stalls, nil)
+		must(t, err)
+		enqueue(t, s, message("a", "m"))
+		var asleep sync.WaitGroup
+		asleep.Go(func() {
+			if n, err := zombie.RunOnce(t.Context()); n != 0 || err != nil {
+				t.Errorf("the zombie delivered %d, %v", n, err)
+			}
+		})
+		time.Sleep(40 * time.Second) // its lease has ended
+		r := &receiver{fail: func(*outbox.Delivery, int) outbox.Receipt {
+			return outbox.Receipt{Err: errors.New("later"), After: time.Hour}
+		}}
+		second, err := outbox.NewWorker(s.Outbox(), r, nil)
+		must(t, err)
+		if _, err := second.RunOnce(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		asleep.Wait()
+		if got := zombie.Stats(); got.Fenced != 1 || got.Delivered != 0 {
+			t.Errorf("%+v", got)
+		}
+		if d, _ := s.Outbox().Depth(t.Context()); d.Waiting != 1 {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+// A message that settles a key does so in the step that ends it.
+func TestMessageSettlesItsKey(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		receipt outbox.Receipt
+		want    retrysafe.State
+		status  int
+	}{
+		"delivered":             {outbox.Receipt{Answer: &retrysafe.Result{Status: 201, Body: []byte("paid")}, ProviderRef: "ch_1"}, retrysafe.Completed, 201},
+		"delivered, no answer":  {outbox.Receipt{}, retrysafe.Completed, 204},
+		"given up":              {outbox.Receipt{Err: outbox.Permanent(errors.New("gone")), ProviderRef: "ch_1"}, retrysafe.Unknown, 0},
+		"answered with rubbish": {outbox.Receipt{Answer: &retrysafe.Result{}, ProviderRef: "ch_1"}, retrysafe.Unknown, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := memstore.New(nil)
+			r := &receiver{fail: func(*outbox.Delivery, int) outbox.Receipt { return c.receipt }}
+			w, err := outbox.NewWorker(s.Outbox(), r, nil)
+			must(t, err)
+			rec, err := s.Create(t.Context(), retrysafe.Record{
+				Ref: retrysafe.Ref{Scope: "s", Key: "k"}, Version: retrysafe.RecordVersion, State: retrysafe.InProgress, Effects: retrysafe.Keyed,
+				Owner: retrysafe.Owner{1}, Attempt: 1, Term: time.Hour, Retain: time.Hour,
+			})
+			must(t, err)
+			m := message("", "charge")
+			m.Settles = &rec
+			enqueue(t, s, m)
+			if _, err := s.Swap(t.Context(), rec); err != nil { // somebody touches it meanwhile
+				t.Fatal(err)
+			}
+			_, err = w.RunOnce(t.Context())
+			must(t, err)
+			got, err := s.Load(t.Context(), rec.Ref)
+			must(t, err)
+			if got.State != c.want || got.Result != nil && got.Result.Status != c.status || got.ProviderRef != c.receipt.ProviderRef || got.Inquiry.Dead != (c.want == retrysafe.Unknown) {
+				t.Errorf("%s: %v %+v %q %+v", name, got.State, got.Result, got.ProviderRef, got.Inquiry)
+			}
+			if d, _ := s.Outbox().Depth(t.Context()); d.Waiting != 0 {
+				t.Errorf("%s: %+v", name, d)
+			}
+		})
+	}
+}
+
+// TestW66_MessageThatItsReceiverMayHaveForgotten: workers were away for two days. One
+// of them may have sent it; it is not sent again before somebody has looked.
+func TestW66_MessageThatItsReceiverMayHaveForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, r := memstore.New(nil), &receiver{}
+		enqueue(t, s, message("a", "old"), message("a", "behind"))
+		time.Sleep(48 * time.Hour)
+		enqueue(t, s, message("a", "young"))
+		w, err := outbox.NewWorker(s.Outbox(), r, nil)
+		must(t, err)
+		_, err = w.RunOnce(t.Context())
+		must(t, err)
+		if got := r.received(); !slices.Equal(got, []string{"young"}) {
+			t.Errorf("sent %v", got)
+		}
+		dead, err := s.Outbox().Dead(t.Context(), 0, 10)
+		must(t, err)
+		if len(dead) != 2 || !strings.Contains(dead[0].Why, "remembers keys for 24h") {
+			t.Fatalf("dead letters: %+v", dead)
+		}
+		must(t, s.Outbox().Dispose(t.Context(), outbox.Disposal{ID: dead[0].ID, Revision: dead[0].Revision, Redrive: true, Anew: true}))
+		_, err = w.RunOnce(t.Context())
+		must(t, err)
+		if got := r.received(); !slices.Equal(got, []string{"young", "old"}) {
+			t.Errorf("sent %v", got)
+		}
+	})
+}
+
+// Settings under which a message could be sent twice as two are refused.
+func TestW66W72_DangerousSettingsAreRefused(t *testing.T) {
+	t.Parallel()
+	for want, o := range map[string]outbox.Options{
+		"remembers keys": {Horizon: 24 * time.Hour},
+		"Timeout":        {Timeout: time.Minute, Lease: time.Minute},
+		"negative":       {Batch: -1},
+		"back-off":       {Backoff: outbox.Backoff{First: time.Hour, Longest: time.Minute}},
+	} {
+		if _, err := outbox.NewWorker(memstore.New(nil).Outbox(), &receiver{}, &o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", o, err, want)
+		}
+	}
+	if _, err := outbox.NewWorker(memstore.New(nil).Outbox(), &receiver{}, &outbox.Options{Horizon: 240 * time.Hour, Window: -1}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Random transactions commit, late or not at all, while workers come and go and
+// receivers fail: what committed arrives, in the order of its group, under one key.
+func TestRandomSchedules(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(60) {
+		synctest.Test(t, func(t *testing.T) { schedule(t, rand.New(rand.NewPCG(seed, 5))) }) //nolint:gosec // repeatable
+	}
+}
+
+func schedule(t *testing.T, rng *rand.Rand) {
+	s := memstore.New(nil)
+	chance := rng.Float64() / 2
+	var mu sync.Mutex
+	luck := rand.New(rand.NewPCG(rng.Uint64(), 1)) //nolint:gosec // repeatable
+	fails := func() bool { mu.Lock(); defer mu.Unlock(); return luck.Float64() < chance }
+	r := &receiver{fail: func(*outbox.Delivery, int) outbox.Receipt {
+		time.Sleep(time.Millisecond)
+		if fails() {
+			return outbox.Receipt{Err: errors.New("not now")}
+		}
+		return outbox.Receipt{}
+	}}
+	opts := &outbox.Options{
+		Concurrency: 1 + rng.IntN(8), Batch: 1 + rng.IntN(5), InFlight: 2 + rng.IntN(100), MaxTries: 1000,
+		Backoff: outbox.Backoff{First: 10 * time.Millisecond, Longest: time.Second},
+	}
+	for range 1 + rng.IntN(3) {
+		running(t, s.Outbox(), r, opts)
+	}
+	committed := map[string][]string{} // payloads by group
+	var late sync.WaitGroup
+	for n := range 200 {
+		tx, err := s.Begin(t.Context())
+		must(t, err)
+		group := []string{"", "a", "b", "c"}[rng.IntN(4)]
+		payload := fmt.Sprintf("%s-%d", group, n)
+		must(t, tx.Enqueue(t.Context(), message(group, payload)))
+		switch {
+		case rng.IntN(5) == 0:
+			must(t, tx.Rollback(t.Context()))
+			continue
+		case group == "" && rng.IntN(5) == 0: // later than others with higher ids
+			late.Go(func() { time.Sleep(time.Second); _ = tx.Commit(context.Background()) })
+		default:
+			must(t, tx.Commit(t.Context()))
+		}
+		committed[group] = append(committed[group], payload)
+		if rng.IntN(20) == 0 {
+			time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
+		}
+	}
+	late.Wait()
+	time.Sleep(10 * time.Minute)
+	got := r.received()
+	if d, _ := s.Outbox().Depth(t.Context()); d.Waiting != 0 || d.Dead != 0 {
+		t.Errorf("%+v is left", d)
+	}
+	total := 0
+	for group, want := range committed {
+		total += len(want)
+		var mine []string
+		for _, p := range got {
+			if strings.HasPrefix(p, group+"-") {
+				mine = append(mine, p)
+			}
+		}
+		if group == "" {
+			slices.Sort(mine)
+			slices.Sort(want)
+		}
+		if !slices.Equal(mine, want) {
+			t.Errorf("group %q got %v\nwant %v", group, mine, want)
+		}
+	}
+	if len(got) != total {
+		t.Errorf("%d deliveries of %d messages", len(got), total)
+	}
+	for p, keys := range r.keys {
+		if len(slices.Compact(keys)) != 1 {
+			t.Errorf("%s came under %v", p, keys)
+		}
+	}
+}

@@ -1,0 +1,261 @@
+package memstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/outbox"
+)
+
+var (
+	_ outbox.Enqueuer = (*Tx)(nil)
+	_ outbox.Store    = (*Outbox)(nil)
+	_ outbox.Gauge    = (*Outbox)(nil)
+)
+
+// An Outbox keeps messages beside the records of a [Store]. It is for tests and
+// demos: a crash forgets it.
+type Outbox struct {
+	s  *Store
+	mu sync.Mutex
+
+	last    int64 // id given out
+	waiting map[int64]*letter
+	dead    map[int64]*letter
+	shards  [outbox.Shards]holder
+	workers map[retrysafe.Owner]time.Time // until when they want shards
+}
+
+// holder is who holds a shard.
+type holder struct {
+	worker retrysafe.Owner
+	epoch  int64
+	until  time.Time
+}
+
+// letter is a message as it is kept.
+type letter struct {
+	outbox.Letter
+	due time.Time
+}
+
+// Outbox returns the store's outbox.
+func (s *Store) Outbox() *Outbox {
+	s.boxOnce.Do(func() {
+		s.box = &Outbox{s: s, waiting: map[int64]*letter{}, dead: map[int64]*letter{}, workers: map[retrysafe.Owner]time.Time{}}
+	})
+	return s.box
+}
+
+// Enqueue implements [outbox.Enqueuer].
+func (tx *Tx) Enqueue(ctx context.Context, messages ...outbox.Message) error {
+	box := tx.s.Outbox()
+	return tx.step(ctx, "enqueue", func() error {
+		for i := range messages {
+			if err := messages[i].Check(); err != nil {
+				return err
+			}
+		}
+		for i := range messages {
+			m := messages[i].Keyed()
+			wait := m.Wait
+			m, err := outbox.DecodeMessage(outbox.AppendMessage(nil, &m)) // the caller may go on with its bytes
+			if err != nil {
+				return err
+			}
+			l := &letter{Letter: outbox.Letter{Delivery: outbox.Delivery{ID: box.next(), Message: m, Enqueued: tx.s.now()}}}
+			l.due, l.Delivery.Shard.N = l.Enqueued.Add(wait), m.Shard()
+			tx.OnCommit(func() { box.put(l) })
+		}
+		return nil
+	})
+}
+
+func (b *Outbox) next() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last++
+	return b.last
+}
+
+func (b *Outbox) put(l *letter) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting[l.ID] = l
+}
+
+// Lease implements [outbox.Store].
+func (b *Outbox) Lease(_ context.Context, worker retrysafe.Owner, term time.Duration) (held outbox.Holding, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.s.now()
+	b.workers[worker] = now.Add(term)
+	maps.DeleteFunc(b.workers, func(_ retrysafe.Owner, until time.Time) bool { return !until.After(now) })
+	held.Workers = len(b.workers)
+	share := 0
+	if term > 0 {
+		share = (outbox.Shards + held.Workers - 1) / held.Workers
+	}
+	renew := func(n int) {
+		h := &b.shards[n]
+		if h.worker != worker || !h.until.After(now) {
+			h.epoch++
+		}
+		h.worker, h.until = worker, now.Add(term)
+		held.Shards = append(held.Shards, outbox.Shard{N: n, Epoch: h.epoch})
+	}
+	for n := range b.shards { // its own first
+		if h := &b.shards[n]; h.worker == worker && h.until.After(now) {
+			if len(held.Shards) < share {
+				renew(n)
+			} else {
+				h.until = now
+			}
+		}
+	}
+	for n := range b.shards {
+		if len(held.Shards) < share && !b.shards[n].until.After(now) {
+			renew(n)
+		}
+	}
+	return held, nil
+}
+
+func (b *Outbox) holds(s outbox.Shard) bool { return b.shards[s.N].epoch == s.Epoch }
+
+// Due implements [outbox.Store].
+func (b *Outbox) Due(_ context.Context, shards []outbox.Shard, limit int) ([]outbox.Delivery, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.s.now()
+	epochs := map[int]int64{}
+	for _, s := range shards {
+		if b.holds(s) {
+			epochs[s.N] = s.Epoch
+		}
+	}
+	type group struct {
+		shard int
+		name  string
+	}
+	var list []outbox.Delivery
+	blocked := map[group]bool{}
+	for _, id := range slices.Sorted(maps.Keys(b.waiting)) {
+		l := b.waiting[id]
+		g := group{l.Delivery.Shard.N, l.Group}
+		epoch, mine := epochs[g.shard]
+		if !mine || blocked[g] {
+			continue
+		}
+		if l.due.After(now) {
+			blocked[g] = l.Group != ""
+			continue
+		}
+		if len(list) == limit {
+			break
+		}
+		d := l.Delivery
+		d.Shard.Epoch, d.Age = epoch, now.Sub(l.Enqueued)
+		list = append(list, d)
+	}
+	return list, nil
+}
+
+// End implements [outbox.Store].
+func (b *Outbox) End(ctx context.Context, endings []outbox.Ending) ([]outbox.Ended, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ended := make([]outbox.Ended, len(endings))
+	for i := range endings {
+		ended[i] = b.end(ctx, &endings[i])
+	}
+	return ended, nil
+}
+
+func (b *Outbox) end(ctx context.Context, e *outbox.Ending) (out outbox.Ended) {
+	if !b.holds(e.Shard) {
+		return outbox.Ended{Err: outbox.ErrFenced}
+	}
+	l, there := b.waiting[e.ID]
+	if !there {
+		return out // it has ended before, by this very worker
+	}
+	if e.Settle != nil {
+		if out.Record, out.Err = b.s.Swap(ctx, *e.Settle); out.Err != nil {
+			return out
+		}
+	}
+	now := b.s.now()
+	l.Tries++
+	l.Why, l.ProviderRef = e.Why, cmp.Or(e.ProviderRef, l.ProviderRef)
+	switch e.Fate {
+	case outbox.Delivered:
+		delete(b.waiting, e.ID)
+	case outbox.Again:
+		l.due = now.Add(e.After)
+	case outbox.Buried:
+		delete(b.waiting, e.ID)
+		l.Died, l.Revision = now, l.Revision+1
+		b.dead[e.ID] = l
+	}
+	return out
+}
+
+// Dead implements [outbox.Store].
+func (b *Outbox) Dead(_ context.Context, after int64, limit int) (list []outbox.Letter, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.s.now()
+	for _, id := range slices.Sorted(maps.Keys(b.dead)) {
+		if id > after && len(list) < limit {
+			l := b.dead[id].Letter
+			l.Age = now.Sub(l.Enqueued)
+			list = append(list, l)
+		}
+	}
+	return list, nil
+}
+
+// Dispose implements [outbox.Store].
+func (b *Outbox) Dispose(_ context.Context, d outbox.Disposal) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l, there := b.dead[d.ID]
+	switch {
+	case !there:
+		return fmt.Errorf("dead letter %d: %w", d.ID, retrysafe.ErrNotFound)
+	case l.Revision != d.Revision:
+		return fmt.Errorf("dead letter %d: %w", d.ID, retrysafe.ErrConflict)
+	}
+	delete(b.dead, d.ID)
+	if d.Redrive {
+		b.last++
+		l.ID, l.due, l.Tries = b.last, b.s.now(), 0 // as old as it was: what its receiver remembers it by is no younger
+		if d.Anew {
+			l.Enqueued = l.due
+		}
+		b.waiting[l.ID] = l
+	}
+	return nil
+}
+
+// Depth implements [outbox.Gauge].
+func (b *Outbox) Depth(context.Context) (d outbox.Depth, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.s.now()
+	d.Waiting, d.Dead = len(b.waiting), len(b.dead)
+	for _, l := range b.waiting {
+		d.Oldest = max(d.Oldest, now.Sub(l.due))
+	}
+	for _, l := range b.dead {
+		d.OldestDead = max(d.OldestDead, now.Sub(l.Died))
+	}
+	return d, nil
+}

@@ -1,0 +1,53 @@
+package memstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/outbox"
+)
+
+var _ outbox.Skipper = (*Outbox)(nil)
+
+// Failing implements [outbox.Skipper].
+func (b *Outbox) Failing(_ context.Context, after int64, limit int) (list []outbox.Letter, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.s.now()
+	for _, id := range slices.Sorted(maps.Keys(b.waiting)) {
+		l := b.waiting[id].Letter
+		if id <= after || len(list) >= limit || l.Tries == 0 || !b.waiting[id].due.After(now) {
+			continue
+		}
+		l.Age, l.Revision = now.Sub(l.Enqueued), int64(l.Tries)
+		list = append(list, l)
+	}
+	return list, nil
+}
+
+// Skip implements [outbox.Skipper].
+func (b *Outbox) Skip(ctx context.Context, s outbox.Skipped) (ended outbox.Ended, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.s.now()
+	l, there := b.waiting[s.ID]
+	switch {
+	case !there:
+		return ended, fmt.Errorf("message %d: %w", s.ID, retrysafe.ErrNotFound)
+	case l.Tries != s.Tries || l.Tries == 0 || !l.due.After(now):
+		return ended, fmt.Errorf("message %d: %w", s.ID, retrysafe.ErrConflict)
+	}
+	if s.Settle != nil {
+		if ended.Record, ended.Err = b.s.Swap(ctx, *s.Settle); ended.Err != nil {
+			return ended, nil
+		}
+	}
+	delete(b.waiting, s.ID)
+	l.Why, l.ProviderRef, l.Died, l.Revision = s.Why, cmp.Or(s.ProviderRef, l.ProviderRef), now, l.Revision+1
+	b.dead[s.ID] = l
+	return ended, nil
+}

@@ -1,0 +1,191 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/outbox"
+	"github.com/retrysafe/retrysafe/store/sqlitestore"
+)
+
+func enqueue(t testing.TB, s *sqlitestore.Store, messages ...outbox.Message) {
+	t.Helper()
+	tx, err := s.DB().BeginTx(t.Context(), nil)
+	if err == nil {
+		err = s.Tx(tx).Enqueue(t.Context(), messages...)
+	}
+	if err == nil {
+		err = tx.Commit()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A read finds what is due by indexes, however much is kept back.
+func TestDueScansNoTable(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "keys.db"))
+	rows, err := s.DB().QueryContext(t.Context(), `EXPLAIN QUERY PLAN `+sqlitestore.SelectDue, 0, `[]`, 1)
+	must(t, err)
+	defer rows.Close()
+	var plan strings.Builder
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		must(t, rows.Scan(&id, &parent, &unused, &detail))
+		fmt.Fprintln(&plan, detail)
+	}
+	must(t, rows.Err())
+	for _, want := range []string{
+		"SCAN m USING INDEX retrysafe_outbox_lines", // only of groups, in the order in which they go
+		"SEARCH f USING INDEX retrysafe_outbox_failed (line=?",
+		"SEARCH retrysafe_outbox USING COVERING INDEX retrysafe_outbox_free (due<?)",
+		"SEARCH retrysafe_outbox USING INTEGER PRIMARY KEY (rowid=?)",
+	} {
+		if !strings.Contains(strings.ReplaceAll(plan.String(), "USING INDEX retrysafe_outbox_free", "USING COVERING INDEX retrysafe_outbox_free"), want) {
+			t.Errorf("the plan has no %q:\n%s", want, plan.String())
+		}
+	}
+}
+
+// A message that commits with its answer is sent by a worker of another handle, and
+// ids are never given twice.
+func TestIDsAreNeverGivenTwice(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "keys.db")
+	s, other := open(t, path), open(t, path)
+	held, err := other.Outbox().Lease(t.Context(), retrysafe.Owner{1}, time.Hour)
+	must(t, err)
+	seen := map[int64]bool{}
+	for range 5 {
+		enqueue(t, s, outbox.Message{Topic: "t"})
+		list, err := other.Outbox().Due(t.Context(), held.Shards, 10)
+		must(t, err)
+		if len(list) != 1 || seen[list[0].ID] {
+			t.Fatalf("%+v, seen before %v", list, seen)
+		}
+		seen[list[0].ID] = true
+		must(t, second(other.Outbox().End(t.Context(), []outbox.Ending{{ID: list[0].ID, Shard: list[0].Shard, Fate: outbox.Delivered}})))
+	}
+}
+
+// An outbox works with a single connection, also where it has to say what is wrong.
+func TestOutboxWithOneConnection(t *testing.T) {
+	t.Parallel()
+	db, err := sql.Open("sqlite", sqlitestore.DSN(filepath.Join(t.TempDir(), "keys.db")))
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	db.SetMaxOpenConns(1)
+	s, err := sqlitestore.New(t.Context(), db, nil)
+	must(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	for range 3 {
+		enqueue(t, s, outbox.Message{Topic: "t"}, outbox.Message{Topic: "t", Group: "g"})
+		w, err := outbox.NewWorker(s.Outbox(), nothing{}, nil)
+		must(t, err)
+		if n, err := w.RunOnce(t.Context()); n != 2 || err != nil {
+			t.Fatalf("%d delivered, %v", n, err)
+		}
+		must(t, w.Release(t.Context()))
+	}
+	exec(t, db, `DROP TABLE retrysafe_outbox`)
+	tx, err := db.BeginTx(t.Context(), nil)
+	must(t, err)
+	if err := s.Tx(tx).Enqueue(t.Context(), outbox.Message{Topic: "t"}); err == nil || !strings.Contains(err.Error(), "run the migrations") {
+		t.Error(err)
+	}
+	if tx.Commit() == nil {
+		t.Error("it committed without its message")
+	}
+}
+
+// One read is bounded in bytes too; the rest comes later.
+func TestDueIsBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "keys.db"))
+	large := make([]byte, 1<<20)
+	var messages []outbox.Message
+	for range 70 {
+		messages = append(messages, outbox.Message{Topic: "t", Group: "g", Payload: large})
+	}
+	enqueue(t, s, messages...)
+	held, err := s.Outbox().Lease(t.Context(), retrysafe.Owner{1}, time.Hour)
+	must(t, err)
+	total := 0
+	for {
+		list, err := s.Outbox().Due(t.Context(), held.Shards, 1000)
+		must(t, err)
+		if len(list) == 0 {
+			break
+		}
+		if len(list) > 64 {
+			t.Fatalf("%d messages of 1 MiB in one read", len(list))
+		}
+		var ends []outbox.Ending
+		for i := range list {
+			ends = append(ends, outbox.Ending{ID: list[i].ID, Shard: list[i].Shard, Fate: outbox.Delivered})
+		}
+		must(t, second(s.Outbox().End(t.Context(), ends)))
+		total += len(list)
+	}
+	if total != 70 {
+		t.Errorf("%d of 70 messages came", total)
+	}
+}
+
+// BenchmarkOutbox is ten messages a transaction, and a backlog of them to a sink that
+// does nothing, one call after the other.
+func BenchmarkOutbox(b *testing.B) {
+	s, err := sqlitestore.Open(b.Context(), filepath.Join(b.TempDir(), "keys.db"), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	w, err := outbox.NewWorker(s.Outbox(), nothing{}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	next := 0
+	ten := func() []outbox.Message { // of a thousand groups
+		list := make([]outbox.Message, 10)
+		for i := range list {
+			next++
+			list[i] = outbox.Message{Topic: "t", Group: fmt.Sprint(next % 1000), Payload: make([]byte, 200)}
+		}
+		return list
+	}
+	b.Run("enqueue", func(b *testing.B) {
+		for range b.N {
+			enqueue(b, s, ten()...)
+		}
+		b.ReportMetric(10*float64(b.N)/b.Elapsed().Seconds(), "messages/s")
+	})
+	b.Run("drain", func(b *testing.B) {
+		enqueue(b, s, ten()...)
+		if _, err := w.RunOnce(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		for range b.N {
+			enqueue(b, s, ten()...)
+		}
+		b.ResetTimer()
+		n, err := w.RunOnce(b.Context())
+		if err != nil || n != 10*b.N {
+			b.Fatalf("%d delivered, %v", n, err)
+		}
+		b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "messages/s")
+	})
+}
+
+type nothing struct{}
+
+func (nothing) Deliver(_ context.Context, batch []outbox.Delivery) []outbox.Receipt {
+	return make([]outbox.Receipt, len(batch))
+}

@@ -1,0 +1,118 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/outbox"
+)
+
+// An OutboxHarness is an outbox under test and what may be done to it. Store, Outbox
+// and Begin are required.
+type OutboxHarness struct {
+	// Store keeps the records that messages settle.
+	Store retrysafe.Store
+	// Outbox is empty, and nobody else uses it or its data. If it is a Gauge or a
+	// Skipper too, that is held to its rules.
+	Outbox outbox.Store
+	// Peers are further handles on the same data, as other nodes hold them.
+	Peers []outbox.Store
+	// Begin opens a transaction that messages can join.
+	Begin func(context.Context) (OutboxTx, error)
+	// OneWriter says that a transaction which has enqueued holds up every other
+	// writer, as in SQLite: there no transaction overtakes another.
+	OneWriter bool
+	// Advance moves the store's clock forward. Without it the rules wait.
+	Advance func(time.Duration)
+	// Damage spoils the stored bytes of a message that waits.
+	Damage func(id int64) error
+}
+
+// An OutboxTx is a transaction that messages can join.
+type OutboxTx interface {
+	outbox.Enqueuer
+	Commit(ctx context.Context) error
+	Rollback(ctx context.Context) error
+}
+
+// RunOutbox holds the outbox that open returns to every rule of the contract of
+// [outbox.Store] and [outbox.Enqueuer]. Each rule is a parallel subtest with an
+// outbox of its own; RunOutbox returns when all are done.
+func RunOutbox(t *testing.T, open func(t *testing.T) OutboxHarness) {
+	t.Helper()
+	t.Run("outbox", func(t *testing.T) {
+		for _, r := range outboxRules() {
+			t.Run(r.name, func(t *testing.T) {
+				t.Parallel()
+				h := open(t)
+				if lacks := r.lacks(h); lacks != "" {
+					t.Skip(lacks)
+				}
+				r.run(t.Context(), t, h, patience)
+			})
+		}
+	})
+}
+
+// An outboxRule is one promise of the contract.
+type outboxRule struct {
+	name string
+	// reason says in one sentence what is promised and why it matters.
+	reason string
+	// needs, if set, says what the harness lacks for this rule.
+	needs func(OutboxHarness) string
+	check func(*outboxKit)
+}
+
+// outboxRules returns the whole contract.
+func outboxRules() []outboxRule {
+	return slices.Concat(enqueueRules, dueRules, leaseRules, endRules, letterRules)
+}
+
+func (r outboxRule) lacks(h OutboxHarness) string {
+	if r.needs == nil {
+		return ""
+	}
+	return r.needs(h)
+}
+
+// run holds h to the rule. It ends by t.FailNow if the promise is broken.
+func (r outboxRule) run(ctx context.Context, t tb, h OutboxHarness, patience time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	k := &outboxKit{OutboxHarness: h, rule: r, t: t, ctx: ctx}
+	defer k.rollback()
+	r.check(k)
+}
+
+func needsOvertaking(h OutboxHarness) string {
+	if h.OneWriter {
+		return "no transaction overtakes another"
+	}
+	return ""
+}
+
+func needsDamage(h OutboxHarness) string {
+	if h.Damage == nil {
+		return "nothing can be damaged"
+	}
+	return ""
+}
+
+func needsGauge(h OutboxHarness) string {
+	if _, ok := h.Outbox.(outbox.Gauge); !ok {
+		return "the outbox is no gauge"
+	}
+	return ""
+}
+
+func needsSkipper(h OutboxHarness) string {
+	if _, ok := h.Outbox.(outbox.Skipper); !ok {
+		return "the outbox is no skipper"
+	}
+	return ""
+}

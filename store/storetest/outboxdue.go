@@ -1,0 +1,164 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/retrysafe/retrysafe/outbox"
+)
+
+var dueRules = []outboxRule{{
+	name:   "groups keep their order",
+	reason: "Messages of one group are read in the order in which they were enqueued, whatever else is between them and however few are asked for, because their receiver applies one after the other.",
+	check: func(k *outboxKit) {
+		held := k.all()
+		for n := range 12 {
+			k.enqueue(text("a", fmt.Sprint("a", n)), text("", fmt.Sprint("-", n)), text("b", fmt.Sprint("b", n)), text("a", fmt.Sprint("a", n, "+")))
+		}
+		var seen []string
+		last := map[string]int64{}
+		for {
+			list := k.due(held, 7)
+			if len(list) == 0 {
+				break
+			}
+			for _, d := range list {
+				if d.Group != "" && d.ID <= last[d.Group] {
+					k.failf("group %q: message %d came behind %d", d.Group, d.ID, last[d.Group])
+				}
+				last[d.Group] = d.ID
+				seen = append(seen, string(d.Payload))
+				k.ends(ending(d, outbox.Delivered))
+			}
+		}
+		for _, group := range []string{"a", "b"} {
+			var want []string
+			for n := range 12 {
+				if want = append(want, fmt.Sprint(group, n)); group == "a" {
+					want = append(want, fmt.Sprint(group, n, "+"))
+				}
+			}
+			got := slices.DeleteFunc(slices.Clone(seen), func(p string) bool { return !strings.HasPrefix(p, group) })
+			if !slices.Equal(got, want) {
+				k.failf("group %q came as %q", group, got)
+			}
+		}
+		if len(seen) != 48 {
+			k.failf("%d of 48 messages came", len(seen))
+		}
+	},
+}, {
+	name:   "failed head holds up its group",
+	reason: "While the first message of a group waits to be sent again none behind it is read, also one that is enqueued meanwhile, because the others would overtake it.",
+	check: func(k *outboxKit) {
+		held := k.all()
+		k.enqueue(text("a", "a1"), text("a", "a2"))
+		k.ends(again(k.one(held, "a1"), later))
+		k.finds("behind a head that waits", held)
+		k.enqueue(text("a", "a3"))
+		k.finds("enqueued behind a head that waits", held)
+	},
+}, {
+	name:   "failed head holds up nobody else",
+	reason: "While a message waits to be sent again all other groups and those without one are read, because one receiver that fails must not stop the rest.",
+	check: func(k *outboxKit) {
+		held := k.all()
+		k.enqueue(text("a", "a1"), text("", "free 1"), text("a", "a2"), text("b", "b1"), text("", "free 2"), text("b", "b2"))
+		k.ends(again(k.one(held, "a1"), later), again(k.one(held, "free 1"), later))
+		k.finds("beside those that wait", held, "b1", "free 2", "b2")
+	},
+}, {
+	name:   "failed message comes again",
+	reason: "A message that is to be sent again comes when its time has come, first of its group and with its tries counted, because otherwise it is lost or overtaken.",
+	check: func(k *outboxKit) {
+		held := k.all()
+		k.enqueue(text("a", "a1"), text("a", "a2"), text("", "free"))
+		k.ends(again(k.one(held, "a1"), soon), again(k.one(held, "free"), soon))
+		var list []outbox.Delivery
+		k.eventually("what was to be sent again", func() bool { list = k.due(held, plenty); return len(list) == 3 })
+		tries := map[string]int{}
+		for _, d := range list {
+			tries[string(d.Payload)] = d.Tries
+		}
+		if tries["a1"] != 1 || tries["free"] != 1 || tries["a2"] != 0 {
+			k.failf("tries are %v", tries)
+		}
+		if got := slices.DeleteFunc(payloads(list), func(p string) bool { return p == "free" }); !slices.Equal(got, []string{"a1", "a2"}) {
+			k.failf("the group comes as %q", got)
+		}
+	},
+}, {
+	name:   "message with a wait is not due early",
+	reason: "A message is kept back for as long as it asks, and comes then, because its effect is meant for that time.",
+	check: func(k *outboxKit) {
+		held := k.all()
+		wait, never := text("", "soon"), text("", "later")
+		wait.Wait, never.Wait = soon, later
+		k.enqueue(never, text("", "now"), wait)
+		if got := payloads(k.due(held, plenty)); !slices.Contains(got, "now") || slices.Contains(got, "later") {
+			k.failf("due at first are %q", got)
+		}
+		k.eventually("what was kept back", func() bool { return slices.Contains(payloads(k.due(held, plenty)), "soon") })
+		k.finds("after a while", held, "now", "soon")
+	},
+}, {
+	name:   "only the shards asked for are read",
+	reason: "A read returns messages of the shards that it names and no others, because those have workers of their own.",
+	check: func(k *outboxKit) {
+		held := k.all()
+		want := map[int]int{}
+		for n := range 50 {
+			m := text(fmt.Sprint("group ", n), "m")
+			want[m.Shard()]++
+			k.enqueue(m)
+		}
+		for _, s := range held {
+			list := k.due([]outbox.Shard{s}, plenty)
+			for _, d := range list {
+				if d.Shard != s {
+					k.failf("a message of shard %v is read from %v", d.Shard, s)
+				}
+			}
+			if len(list) != want[s.N] {
+				k.failf("shard %d: %d messages are read, want %d", s.N, len(list), want[s.N])
+			}
+		}
+		if list := k.due(nil, plenty); len(list) != 0 {
+			k.failf("%d messages are read of no shards", len(list))
+		}
+	},
+}, {
+	name:   "unreadable message is shown as one",
+	reason: "A message that cannot be read comes with an error, its id and its shard, and all others come as ever, because it is to be buried and not to stop the rest.",
+	needs:  needsDamage,
+	check: func(k *outboxKit) {
+		held := k.all()
+		k.enqueue(text("a", "a1"), text("a", "a2"), text("b", "b1"), text("", "free"))
+		bad := k.one(held, "a1")
+		if err := k.Damage(bad.ID); err != nil {
+			k.failf("Damage: %v", err)
+		}
+		list := k.due(held, plenty)
+		at := slices.IndexFunc(list, func(d outbox.Delivery) bool { return d.ID == bad.ID })
+		if at < 0 || list[at].Err == nil || list[at].Shard != bad.Shard {
+			k.failf("the damaged one is not among %q, or says nothing of it", payloads(list))
+		}
+		shown := list[at]
+		if shown.Group != "" && shown.Group != "a" {
+			k.failf("the damaged one is of group %q", shown.Group)
+		}
+		got := payloads(slices.Delete(list, at, at+1))
+		for _, want := range []string{"b1", "free"} {
+			if !slices.Contains(got, want) {
+				k.failf("beside a damaged message only %q came", got)
+			}
+		}
+		k.ends(ending(shown, outbox.Buried))
+		k.finds("after it was buried", held, "a2", "b1", "free")
+		letters := k.dead()
+		if len(letters) != 1 || letters[0].ID != bad.ID || letters[0].Err == nil {
+			k.failf("the dead letters are %+v", letters)
+		}
+	},
+}}

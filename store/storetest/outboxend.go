@@ -1,0 +1,126 @@
+package storetest
+
+import (
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/outbox"
+)
+
+var endRules = []outboxRule{{
+	name:   "delivered message is gone",
+	reason: "A message that was delivered is not read again, and nothing else goes with it, because each is ended by its own id alone.",
+	check: func(k *outboxKit) {
+		held := k.all()
+		k.enqueue(text("a", "a1"), text("a", "a2"), text("b", "b1"), text("", "free"))
+		k.ends(ending(k.one(held, "a1"), outbox.Delivered), ending(k.one(held, "free"), outbox.Delivered))
+		k.finds("after two were delivered", held, "a2", "b1")
+		if n := len(k.dead()); n != 0 {
+			k.failf("%d dead letters", n)
+		}
+	},
+}, {
+	name:   "ending twice is ending once",
+	reason: "To end what is ended changes nothing and is no error, because a worker whose ending was not confirmed sends it once more.",
+	check: func(k *outboxKit) {
+		held := k.all()
+		k.enqueue(text("a", "a1"), text("a", "a2"), text("b", "b1"), text("b", "b2"))
+		a, b := ending(k.one(held, "a1"), outbox.Delivered), ending(k.one(held, "b1"), outbox.Buried)
+		k.ends(a, b)
+		before := k.dead()
+		k.ends(a, b)
+		k.ends(b, a)
+		k.finds("after the third time", held, "a2", "b2")
+		if after := k.dead(); len(before) != 1 || len(after) != 1 || before[0].Revision != after[0].Revision || after[0].Tries != 1 {
+			k.failf("a message that was buried three times is the dead letters %+v", after)
+		}
+	},
+}, {
+	name:   "message settles its key as it ends",
+	reason: "The record of a key is swapped in the step that ends the message, because a crash in between would send it again or never answer.",
+	check: func(k *outboxKit) {
+		held := k.all()
+		rec := k.keys().create(k.keys().record("handed over"))
+		m := text("a", "m")
+		m.Settles = &rec
+		k.enqueue(m, text("a", "next"))
+		done := in(retrysafe.Completed, rec, later)
+		e := ending(k.one(held, "m"), outbox.Delivered)
+		e.Settle = &done
+		ended := k.end(e)[0]
+		k.want("End", ended.Err, nil)
+		got := k.keys().load(rec.Ref)
+		if got.State != retrysafe.Completed || got.Result == nil || got.Revision <= rec.Revision {
+			k.failf("the record is %v at revision %d", got.State, got.Revision)
+		}
+		k.keys().same("the record that End returned", ended.Record, got)
+		k.finds("after it was settled", held, "next")
+		k.ends(e) // it was not confirmed
+		k.keys().unchanged("the same ending once more", got)
+	},
+}, {
+	name:   "refused settlement leaves the message",
+	reason: "If the record cannot be swapped its message is as it was and the record is returned, and others in the same call are not touched, because the worker looks at the record and decides anew.",
+	check: func(k *outboxKit) {
+		held := k.all()
+		rec := k.keys().create(k.keys().record("handed over"))
+		now := k.keys().swap(rec) // somebody touches it
+		gone := k.keys().record("gone")
+		gone.Revision = rec.Revision
+		k.enqueue(text("a", "stale"), text("b", "gone"), text("c", "buried"), text("", "other"))
+		stale, missing := ending(k.one(held, "stale"), outbox.Delivered), ending(k.one(held, "gone"), outbox.Delivered)
+		buried, other := ending(k.one(held, "buried"), outbox.Buried), ending(k.one(held, "other"), outbox.Delivered)
+		old, absent := in(retrysafe.Completed, rec, later), in(retrysafe.Completed, gone, later)
+		stale.Settle, missing.Settle, buried.Settle = &old, &absent, &old
+		ended := k.end(stale, missing, buried, other)
+		k.want("end with a stale record", ended[0].Err, retrysafe.ErrConflict)
+		k.keys().same("the record that End returned", ended[0].Record, now)
+		k.want("end with a record that is not there", ended[1].Err, retrysafe.ErrNotFound)
+		k.want("burial with a stale record", ended[2].Err, retrysafe.ErrConflict)
+		k.want("the end of another", ended[3].Err, nil)
+		for _, d := range k.finds("afterwards", held, "stale", "gone", "buried") {
+			if d.Tries != 0 {
+				k.failf("a refused ending was counted as a try")
+			}
+		}
+		if len(k.dead()) != 0 {
+			k.failf("a refused ending buried a message")
+		}
+		k.keys().unchanged("a refused settlement", now)
+		fresh := in(retrysafe.Completed, now, later)
+		stale.Settle = &fresh
+		k.ends(stale)
+	},
+}, {
+	name:   "depth is what waits and what is dead",
+	reason: "Depth counts what is committed and not ended, and tells how old it is, because people are woken by it.",
+	needs:  needsGauge,
+	check: func(k *outboxKit) {
+		held := k.all()
+		gauge := k.Outbox.(outbox.Gauge)
+		depth := func(what string, waiting, dead int) outbox.Depth {
+			k.t.Helper()
+			d, err := gauge.Depth(k.ctx)
+			k.want("Depth", err, nil)
+			if d.Waiting != waiting || d.Dead != dead || (d.OldestDead != 0 && dead == 0) || (d.Oldest != 0 && waiting == 0) || d.Oldest < 0 {
+				k.failf("%s: %+v, want %d waiting and %d dead", what, d, waiting, dead)
+			}
+			return d
+		}
+		depth("empty", 0, 0)
+		wait := text("", "kept back")
+		wait.Wait = later
+		k.enqueue(text("a", "1"), text("a", "2"), wait)
+		if !k.OneWriter {
+			tx := k.begin()
+			k.want("Enqueue", tx.Enqueue(k.ctx, text("", "not committed")), nil)
+		}
+		depth("three", 3, 0)
+		k.eventually("that something has waited", func() bool { return depth("three, later", 3, 0).Oldest >= soon })
+		k.ends(ending(k.one(held, "1"), outbox.Buried))
+		depth("one buried", 2, 1)
+		k.eventually("that something is dead", func() bool { return depth("one buried, later", 2, 1).OldestDead >= soon })
+		k.ends(ending(k.one(held, "2"), outbox.Delivered))
+		if d := depth("one delivered", 1, 1); d.Oldest != 0 {
+			k.failf("a message that is kept back has waited for %v", d.Oldest)
+		}
+	},
+}}
