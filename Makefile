@@ -5,7 +5,7 @@ SHELL         := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
-TEST_TIMEOUT ?= 5m
+TEST_TIMEOUT ?= 10m
 COVER_FLOOR  ?= 95
 FUZZTIME     ?= 30s
 FUZZ         ?=
