@@ -15,7 +15,8 @@ var _ retrysafe.TxStore[*sql.Tx] = (*Store)(nil)
 // BeginTx implements [retrysafe.TxStore], for [retrysafe.DoTx]. The transaction
 // takes SQLite's write lock with its first step on a key, before it reads
 // anything, and keeps it: SQLite has one writer, so other keys wait for it, and so
-// do the store's own steps. Keep such transactions short.
+// do the store's own steps. Keep such transactions short, and make the first step on
+// the key before any write of your own: a write takes the lock out of turn.
 //
 // A key that an open transaction of this store has is not waited for:
 // [retrysafe.ErrBusy] comes at once. Another process that has it is waited for as

@@ -1,0 +1,108 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/httpkey"
+)
+
+// api is the payment API.
+type api struct {
+	db   *database
+	bank *bank
+	wake func() // tells the worker that there is something to do
+}
+
+// handler returns the API. Each route says what its effects are, and with that what
+// may be done again.
+func (a *api) handler(engine *retrysafe.Engine, logger *slog.Logger) (http.Handler, error) {
+	mux := http.NewServeMux()
+	for _, route := range []struct {
+		operation string
+		policy    retrysafe.Policy
+		handle    http.HandlerFunc
+	}{
+		{"POST /payments", retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Rerun}, a.pay},
+		{"POST /transfers", retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun, InFlight: retrysafe.Accept}, a.transfer},
+		{"POST /charges", retrysafe.Policy{Effects: retrysafe.Unprotected, Reconcile: askEvery}, a.charge},
+	} {
+		route.policy.Lease = lease
+		guard, err := httpkey.New(engine, tenantOf, &httpkey.Options{Policy: &route.policy, StatusURL: statusURL, Logger: logger})
+		if err != nil {
+			return nil, err
+		}
+		mux.Handle(route.operation, guard.Handler(route.handle))
+		if route.policy.InFlight == retrysafe.Accept {
+			mux.Handle("GET /transfers/status", keyFromQuery(guard.Status(route.operation)))
+		}
+	}
+	for _, kind := range kinds {
+		mux.HandleFunc("GET /"+kind+"s/{id}", a.show(kind))
+	}
+	mux.HandleFunc("GET /ledger", a.ledger)
+	return authenticate(mux), nil
+}
+
+// statusURL is where the outcome of a request is looked up that is not there yet.
+func statusURL(_ *http.Request, key string) string {
+	return "/transfers/status?key=" + url.QueryEscape(key)
+}
+
+func keyFromQuery(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.SetPathValue("key", r.FormValue("key"))
+		next.ServeHTTP(w, r)
+	})
+}
+
+// show returns one effect of the caller's.
+func (a *api) show(kind string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		tenant, _ := tenantOf(r)
+		found, err := a.db.find(r.Context(), tenant, kind, r.PathValue("id"))
+		switch {
+		case errors.Is(err, errNotFound):
+			reply(w, http.StatusNotFound, problem{"no such " + kind})
+		case err != nil:
+			unavailable(w)
+		default:
+			reply(w, http.StatusOK, found)
+		}
+	}
+}
+
+// ledger lists what was done under one of the caller's keys.
+func (a *api) ledger(w http.ResponseWriter, r *http.Request) {
+	tenant, _ := tenantOf(r)
+	key := r.FormValue("key")
+	if key == "" {
+		reply(w, http.StatusBadRequest, problem{"say which: /ledger?key=K"})
+		return
+	}
+	found, err := a.db.ledger(r.Context(), retrysafe.Ref{Scope: tenant, Key: key})
+	if err != nil {
+		unavailable(w)
+		return
+	}
+	reply(w, http.StatusOK, found)
+}
+
+// unavailable says that nothing was done.
+func unavailable(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "1")
+	reply(w, http.StatusServiceUnavailable, problem{"the database does not answer; nothing was done, so send it again"})
+}
+
+// execution returns the right under which a guarded handler runs.
+func execution(ctx context.Context, w http.ResponseWriter) (*retrysafe.Execution, bool) {
+	x, ok := retrysafe.FromContext(ctx)
+	if !ok {
+		reply(w, http.StatusInternalServerError, problem{"this route is not guarded"})
+	}
+	return x, ok
+}

@@ -1,0 +1,78 @@
+package demo
+
+import (
+	"context"
+	"database/sql"
+	_ "embed"
+	"errors"
+	"strings"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/outbox"
+	"github.com/retrysafe/retrysafe/store/sqlitestore"
+)
+
+// database is where keys, messages and the tables of the business live together,
+// so that one transaction can write all three.
+type database struct {
+	keys     retrysafe.Store
+	messages outbox.Store
+	*sql.DB
+	join  func(*sql.Tx) joined // lets the store take part in a transaction
+	close func() error
+}
+
+// joined is a transaction as the store knows it.
+type joined interface {
+	retrysafe.Tx
+	outbox.Enqueuer
+}
+
+//go:embed schema.sql
+var schema string
+
+func openDatabase(ctx context.Context, url string) (*database, error) {
+	kind, err := storeKind(url)
+	if err != nil {
+		return nil, err
+	}
+	if kind != "sqlite" {
+		return openPostgres(ctx, url)
+	}
+	s, err := sqlitestore.Open(ctx, strings.TrimPrefix(url, "sqlite:"), nil)
+	if err != nil {
+		return nil, err
+	}
+	return &database{
+		keys: s, messages: s.Outbox(), DB: s.DB(), close: s.Close,
+		join: func(tx *sql.Tx) joined { return s.Tx(tx) },
+	}, nil
+}
+
+// prepare makes the tables, those of the keys too.
+func prepare(ctx context.Context, url string) error {
+	db, err := openDatabase(ctx, url)
+	if err != nil {
+		return err
+	}
+	_, err = db.ExecContext(ctx, schema)
+	return errors.Join(err, db.close())
+}
+
+// transaction is one of the business that the store takes part in.
+type transaction struct {
+	joined
+	*sql.Tx
+}
+
+// Commit and Rollback are the store's: rolling back what has ended is no error.
+func (t transaction) Commit(ctx context.Context) error   { return t.joined.Commit(ctx) }
+func (t transaction) Rollback(ctx context.Context) error { return t.joined.Rollback(ctx) }
+
+func (d *database) begin(ctx context.Context) (transaction, error) {
+	tx, err := d.BeginTx(ctx, nil)
+	if err != nil {
+		return transaction{}, err
+	}
+	return transaction{d.join(tx), tx}, nil
+}

@@ -1,0 +1,101 @@
+package demo
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// Options are what [Run] may be given. Zero values are the defaults.
+type Options struct {
+	// Listen is where the first node listens; the others have the ports that
+	// follow. With port 0 each has any. Default 127.0.0.1:8080.
+	Listen string
+	// Provider is where the provider listens. Default: ten ports above Listen.
+	Provider string
+	// Store is sqlite:PATH or postgres://…. Default: a SQLite file in a temporary
+	// folder, which is gone at the end.
+	Store string
+	// Nodes is how many nodes of the API there are, at most 10. Several are
+	// processes of their own. Default 1.
+	Nodes int
+	// Node returns the command that is a node: this program, if it calls [RunNode]
+	// with its standard input and output. Several nodes need it.
+	Node func(context.Context) (*exec.Cmd, error)
+	// Out gets what a person is told. Default: nobody.
+	Out io.Writer
+	// Logger gets what goes wrong. Default slog.Default().
+	Logger *slog.Logger
+}
+
+const (
+	defaultListen = "127.0.0.1:8080"
+	maxNodes      = 10
+)
+
+// Check reports what is wrong with the options, if anything is.
+func (o Options) Check() error {
+	o = o.withDefaults()
+	if _, err := above(o.Listen, maxNodes); err != nil {
+		return err
+	}
+	if _, err := above(o.Provider, 0); err != nil {
+		return err
+	}
+	switch {
+	case o.Nodes < 1 || o.Nodes > maxNodes:
+		return fmt.Errorf("%d nodes are not between 1 and %d", o.Nodes, maxNodes)
+	case o.Nodes > 1 && o.Node == nil:
+		return errors.New("several nodes need a command that starts one")
+	}
+	_, err := storeKind(o.Store)
+	return err
+}
+
+func (o Options) withDefaults() Options {
+	o.Listen, o.Nodes = cmp.Or(o.Listen, defaultListen), cmp.Or(o.Nodes, 1)
+	if o.Provider == "" {
+		o.Provider, _ = above(o.Listen, maxNodes)
+		o.Provider = cmp.Or(o.Provider, o.Listen) // Check says what is wrong with it
+	}
+	if o.Out == nil {
+		o.Out = io.Discard
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o
+}
+
+// above returns the address whose port is n above that of addr. Port 0 stays 0.
+func above(addr string, n int) (string, error) {
+	host, text, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", err
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	switch {
+	case err != nil || int(port)+n > 65535:
+		return "", fmt.Errorf("address %s: the port is not between 0 and %d", addr, 65535-n)
+	case port > 0:
+		port += uint64(n)
+	}
+	return net.JoinHostPort(host, strconv.FormatUint(port, 10)), nil
+}
+
+// storeKind returns the part of a store's URL that says what it is.
+func storeKind(url string) (string, error) {
+	kind, rest, _ := strings.Cut(url, ":")
+	switch {
+	case url == "", kind == "sqlite" && rest != "", kind == "postgres", kind == "postgresql":
+		return kind, nil
+	}
+	return "", errors.New("the store is neither sqlite:PATH nor postgres://…")
+}

@@ -1,0 +1,126 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"github.com/retrysafe/retrysafe/outbox"
+	"github.com/retrysafe/retrysafe/outbox/sink/httpsink"
+)
+
+const (
+	// horizon is how long a transfer is tried; the provider remembers keys for
+	// longer.
+	horizon = 20 * time.Hour
+	// handedOver is how long its key is the message's: until there is none.
+	handedOver = 21 * time.Hour
+
+	transferHeader = "Transfer-Id"
+)
+
+// transfer writes a row and a message in one commit, and gives the key to the
+// message. The client is told 202, also on each retry, until the worker has the
+// provider's answer, and then gets that. Effectively once: the provider honours the
+// message's key.
+func (a *api) transfer(w http.ResponseWriter, r *http.Request) {
+	ctx := r.Context()
+	in, ok := read(w, r)
+	if !ok {
+		return
+	}
+	x, ok := execution(ctx, w)
+	if !ok {
+		return
+	}
+	tx, err := a.db.begin(ctx)
+	if err != nil {
+		unavailable(w)
+		return
+	}
+	defer func() { _ = tx.Rollback(ctx) }()
+	made := effect{ID: newID("tr"), Kind: transfer, order: in, Status: pending}
+	if err := insert(ctx, tx, x.Ref(), &made); err != nil {
+		unavailable(w)
+		return
+	}
+	rec, err := x.HandOver(ctx, tx, handedOver)
+	if err != nil {
+		return // it is rolled back, and the client is told so
+	}
+	err = tx.Enqueue(ctx, outbox.Message{
+		Topic: "charges", Key: x.DownstreamKey("charge"), Payload: in.toProvider(x.Ref()),
+		Header: map[string]string{transferHeader: made.ID, "Content-Type": "application/json"}, Settles: &rec,
+	})
+	if err != nil {
+		return // as above
+	}
+	_ = tx.Commit(ctx) // the guard finds out by itself whether it took place
+	a.wake()
+}
+
+// newSink returns what carries transfers to the provider. That is on this machine, so
+// its address is allowed, though it is not public, and no other.
+func newSink(db *database, provider string) (*httpsink.Sink, error) {
+	at, err := url.Parse(provider)
+	if err != nil {
+		return nil, err
+	}
+	addr, err := netip.ParseAddrPort(at.Host)
+	if err != nil {
+		return nil, err
+	}
+	return httpsink.New(httpsink.To(httpsink.Endpoint{URL: provider + "/charges"}), &httpsink.Options{
+		Allow:     []netip.Prefix{netip.PrefixFrom(addr.Addr(), addr.Addr().BitLen())},
+		PlainHTTP: true, Timeout: providerMay,
+		Read: func(d *outbox.Delivery, r *httpsink.Response, receipt *outbox.Receipt) {
+			ctx, cancel := context.WithTimeout(context.Background(), rowMay)
+			defer cancel()
+			if err := answered(ctx, db, d, r, receipt); err != nil {
+				receipt.Err, receipt.Answer = err, nil // it is sent again, and gets the same answer
+			}
+		},
+	})
+}
+
+// answered writes down what the provider has decided, before the message is done,
+// and makes our own answer of it. A decline is one, too.
+func answered(ctx context.Context, db *database, d *outbox.Delivery, r *httpsink.Response, receipt *outbox.Receipt) error {
+	var made charged
+	var status string
+	switch r.Status {
+	case http.StatusCreated:
+		if err := errors.Join(r.Err, json.Unmarshal(r.Body, &made)); err != nil {
+			return fmt.Errorf("the provider's answer cannot be read: %w", err)
+		}
+		if made.ID == "" {
+			return errors.New("the provider's answer names no charge")
+		}
+		status = succeeded
+	case http.StatusPaymentRequired:
+		status = declined
+	default:
+		return receipt.Err // nothing is decided
+	}
+	if d.Settles == nil {
+		return outbox.Permanent(errors.New("the message settles no key"))
+	}
+	row, err := db.settle(ctx, d.Settles.Scope, d.Header[transferHeader], status, made.ID)
+	switch {
+	case errors.Is(err, errOther), errors.Is(err, errNotFound):
+		return outbox.Permanent(err) // a person has to look
+	case err != nil:
+		return err
+	}
+	result := row.created()
+	if status == declined {
+		result = answer(http.StatusPaymentRequired, problem{"the provider has declined"}, row.location())
+	}
+	receipt.Err, receipt.Answer, receipt.ProviderRef = nil, &result, made.ID
+	return nil
+}
