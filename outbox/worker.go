@@ -239,8 +239,10 @@ func (w *Worker) confirm(outs []out, ended []Ended) (again []out) {
 		case errors.Is(err, retrysafe.ErrConflict) && o.e.Settle != nil:
 			o.e.Settle = resettled(ended[i].Record, &o.e, &o.r)
 			again = append(again, *o)
-		case errors.Is(err, retrysafe.ErrNotFound) && o.e.Settle != nil:
-			w.opts.Logger.Warn("outbox: the key that a message settles is gone", "message", o.d.ID)
+		case errors.Is(err, retrysafe.ErrBusy): // a transaction has the key
+			again = append(again, *o)
+		case o.e.Settle != nil && (errors.Is(err, retrysafe.ErrNotFound) || errors.Is(err, retrysafe.ErrUnreadable)):
+			w.opts.Logger.Error("outbox: the key that a message settles cannot be settled; the message ends without it", "message", o.d.ID, "error", err)
 			o.e.Settle = nil
 			again = append(again, *o)
 		default:

@@ -65,7 +65,7 @@ func (s *Store) Close() error {
 	s.reads.lane.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
-	for _, l := range []*links{&s.links, &s.soft} {
+	for _, l := range []*links{&s.links, &s.soft, &s.box.links} {
 		errs = append(errs, l.close(ctx))
 	}
 	if s.ownPool {

@@ -25,8 +25,15 @@ type Statement struct {
 // Statements returns every statement by its name, but for those that begin and end
 // transactions.
 func (s *Store) Statements() map[string]Statement {
+	return statementsOf(&s.sql)
+}
+
+// Statements returns every statement of the outbox by its name.
+func (b *Outbox) Statements() map[string]Statement { return statementsOf(&b.sql) }
+
+func statementsOf(of any) map[string]Statement {
 	all := map[string]Statement{}
-	fields := reflect.ValueOf(&s.sql).Elem()
+	fields := reflect.ValueOf(of).Elem()
 	for i := range fields.NumField() {
 		if st, ok := reflect.NewAt(fields.Field(i).Type(), fields.Field(i).Addr().UnsafePointer()).Interface().(*statement); ok && !strings.HasPrefix(st.sql, "BEGIN") && st.sql != "COMMIT" {
 			all[st.name] = Statement{st.sql, st.oids}

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,8 @@ import (
 // whose memory is warm.
 type links struct {
 	s       *Store
-	relaxed bool // commits need not be flushed
+	relaxed bool   // commits need not be flushed
+	wait    string // how long a lock is waited for, if not as the store says
 	mu      sync.Mutex
 	idle    []*link
 }
@@ -34,7 +36,7 @@ func (a *links) take() *link {
 	defer a.mu.Unlock()
 	n := len(a.idle) - 1
 	if n < 0 {
-		return &link{s: a.s, relaxed: a.relaxed}
+		return &link{s: a.s, relaxed: a.relaxed, wait: a.wait}
 	}
 	l := a.idle[n]
 	a.idle = a.idle[:n]
@@ -64,6 +66,7 @@ func (a *links) close(ctx context.Context) error {
 type link struct {
 	s        *Store
 	relaxed  bool // commits need not be flushed
+	wait     string
 	conn     *pgconn.PgConn
 	prepared map[string]*pgconn.StatementDescription
 	trips    int         // of this connection
@@ -293,7 +296,7 @@ func (l *link) settings(local string) string {
 	if l.relaxed {
 		sync = set("synchronous_commit", "off")
 	}
-	all := "SELECT " + sync + ", " + set("client_min_messages", "warning") + ", " + set("lock_timeout", l.s.lockTimeout) + ", " + set("statement_timeout", "0") + ", " + set("jit", "off") +
+	all := "SELECT " + sync + ", " + set("client_min_messages", "warning") + ", " + set("lock_timeout", cmp.Or(l.wait, l.s.lockTimeout)) + ", " + set("statement_timeout", "0") + ", " + set("jit", "off") +
 		", " + set("enable_seqscan", "off") + ", " + set("enable_hashjoin", "off") + ", " + set("enable_mergejoin", "off") + ", " + set("enable_bitmapscan", "off")
 	if local == "false" {
 		all += ", " + set("default_transaction_isolation", "read committed") + ", " + set("plan_cache_mode", "force_generic_plan") +

@@ -36,6 +36,7 @@ func migrationsOf(files fs.FS, schema string) ([]migration, error) {
 	if err != nil {
 		return nil, err
 	}
+	fill := strings.NewReplacer(append(boxTables(schema), "{keys}", tableIn(schema), "{step}", qualified(schema, "retrysafe_step"))...)
 	all := make([]migration, 0, len(names)) // Glob returns them in order
 	for _, name := range names {
 		base := strings.TrimSuffix(strings.TrimPrefix(name, "migrations/"), ".sql")
@@ -48,7 +49,7 @@ func migrationsOf(files fs.FS, schema string) ([]migration, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, migration{version, base, strings.NewReplacer("{keys}", tableIn(schema), "{step}", qualified(schema, "retrysafe_step")).Replace(string(text))})
+		all = append(all, migration{version, base, fill.Replace(string(text))})
 	}
 	return all, nil
 }
@@ -218,7 +219,7 @@ func ddl(ctx context.Context, tx pgx.Tx, schema, sql string) error {
 // grants is what a role needs for the store's steps.
 func grants(schema, role string) string {
 	role = pgx.Identifier{role}.Sanitize()
-	all := "GRANT SELECT, INSERT, UPDATE, DELETE ON " + tableIn(schema) + " TO " + role + "; GRANT SELECT ON " + qualified(schema, "retrysafe_schema") + " TO " + role
+	all := "GRANT SELECT, INSERT, UPDATE, DELETE ON " + tableIn(schema) + ", " + strings.Join(boxNames(schema), ", ") + " TO " + role + "; GRANT SELECT ON " + qualified(schema, "retrysafe_schema") + " TO " + role
 	if schema != "" {
 		all = "GRANT USAGE ON SCHEMA " + pgx.Identifier{schema}.Sanitize() + " TO " + role + "; " + all
 	}

@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -132,9 +133,12 @@ type session struct {
 	params     map[string]string
 }
 
-func prepared(t *testing.T, url string, s *pgstore.Store) session {
+func prepared(t *testing.T, url string, s *pgstore.Store, more ...map[string]pgstore.Statement) session {
 	t.Helper()
 	c := session{Conn: connect(t, url), statements: s.Statements(), params: map[string]string{}}
+	for _, m := range more {
+		maps.Copy(c.statements, m)
+	}
 	exec(t, c.Conn, "BEGIN")
 	exec(t, c.Conn, s.Settings())
 	for name, st := range c.statements {

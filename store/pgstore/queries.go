@@ -309,7 +309,7 @@ func placeholders(keys string, more ...string) *strings.Replacer {
 func newStatements(keys, step string, steps uint32) (s statements) {
 	create := []uint32{oidUUIDs, oidUUIDs, oidInt8s, oidInt8s, oidInt4s, oidInt2s, oidByteas, oidByteas, oidByteas}
 	plain := []uint32{oidUUIDs, oidUUIDs, oidInt8s, oidInt8s, oidInt4s, oidInt8s, oidInt2s, oidByteas}
-	swap := []uint32{oidUUIDs, oidUUIDs, oidInt8s, oidUUIDs, oidInt8s, oidInt4s, oidInt2s, oidInt2s, oidByteas, oidByteas, oidByteas}
+	swap := swapTypes
 	fill := placeholders(keys, "{step}", step)
 	for _, d := range []struct {
 		at   *statement

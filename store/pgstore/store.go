@@ -59,6 +59,7 @@ type Store struct {
 	commits           sync.WaitGroup // of transactions that nobody waits for any more
 	life              life
 	doubts            *doubts
+	box               Outbox
 }
 
 // Open connects to the database that url names and migrates its schema unless
@@ -117,6 +118,7 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, d *doubts, opts *Options)
 		l.lane = lane.Lane[reservation, retrysafe.Record]{Send: l.send, Most: most, Queue: queue}
 	}
 	s.links.s = s
+	s.box.s, s.box.links.s, s.box.links.wait = s, s, "200ms"
 	s.soft.s, s.soft.relaxed = s, true
 	s.relaxed.via = &s.soft
 	s.settles.via, s.reads.via, s.back.via = &s.links, &s.links, &s.links
@@ -159,6 +161,7 @@ func (s *Store) settleOn(ctx context.Context) error {
 	}
 	s.table = tableIn(schema)
 	s.sql = newStatements(s.table, qualified(schema, "retrysafe_step"), steps)
+	s.box.sql = newBoxStatements(schema)
 	return nil
 }
 

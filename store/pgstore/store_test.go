@@ -20,6 +20,9 @@ func TestMain(m *testing.M) {
 	if crashtest.IsChild() {
 		os.Exit(crashtest.RunChild(openPlace))
 	}
+	if where := os.Getenv(envPost); where != "" {
+		os.Exit(runPost(where))
+	}
 	testservers.Main(m)
 	// Every store is closed, also those whose connections broke. The driver may
 	// take 15 s to give one up.

@@ -1,0 +1,137 @@
+package pgstore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/retrysafe/retrysafe/outbox"
+)
+
+var (
+	_ outbox.Transaction = (*Tx)(nil)
+	_ outbox.Transaction = (*OwnTx)(nil)
+	_ outbox.Store       = (*Outbox)(nil)
+	_ outbox.Gauge       = (*Outbox)(nil)
+	_ outbox.Skipper     = (*Outbox)(nil)
+)
+
+// An Outbox keeps messages in the store's own database, so that they commit with
+// whatever else a transaction writes. Any number of workers may share it, in any
+// number of processes. It is safe for concurrent use.
+type Outbox struct {
+	s     *Store
+	sql   boxStatements
+	links links
+	quiet sync.Mutex   // the turn of what people ask for
+	found atomic.Int64 // messages, by the last read
+}
+
+// Outbox returns the store's outbox. A worker has three connections of its own at
+// most, beside the store's, and what people ask for has one.
+func (s *Store) Outbox() *Outbox { return &s.box }
+
+// do runs queries in one round trip and one transaction.
+func (b *Outbox) do(ctx context.Context, verb string, queries ...query) error {
+	if err := b.s.life.enter(); err != nil {
+		return err
+	}
+	defer b.s.life.leave()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := b.links.do(context.WithoutCancel(ctx), queries...); err != nil {
+		return fmt.Errorf("%s: %w", verb, explain(err))
+	}
+	return nil
+}
+
+// Enqueue implements [outbox.Enqueuer]: one statement for all messages.
+func (t *Tx) Enqueue(ctx context.Context, messages ...outbox.Message) error {
+	if len(messages) == 0 {
+		return nil
+	}
+	rows, err := parcels(messages)
+	if err == nil {
+		args := []any{rows.shards, rows.lines, rows.waits, rows.bodies}
+		if _, any := t.db.(standard); any {
+			args = rows.text()
+		}
+		err = t.db.query(ctx, t.s.box.sql.enqueue, args, func(func(...any) error) error { return nil })
+	}
+	if err != nil {
+		return t.refuse(fmt.Errorf("enqueue: %w", explain(err)))
+	}
+	return nil
+}
+
+// Enqueue implements [outbox.Enqueuer].
+func (t *OwnTx) Enqueue(ctx context.Context, messages ...outbox.Message) error {
+	return t.joined().Enqueue(ctx, messages...)
+}
+
+// rows are messages on their way into the table, column by column.
+type rows struct {
+	shards []int16
+	lines  []int64
+	waits  []int64
+	bodies [][]byte
+}
+
+func parcels(messages []outbox.Message) (r rows, err error) {
+	for i := range messages {
+		if err := messages[i].Check(); err != nil {
+			return r, err
+		}
+		m := messages[i].Keyed()
+		r.shards = append(r.shards, int16(m.Shard()))
+		r.lines = append(r.lines, lineOf(m.Group))
+		r.waits = append(r.waits, m.Wait.Microseconds())
+		r.bodies = append(r.bodies, outbox.AppendMessage(nil, &m))
+	}
+	return r, nil
+}
+
+// text is the arrays as every driver can send them.
+func (r rows) text() []any {
+	list := func(n int, element func(i int) string) string {
+		var b strings.Builder
+		b.WriteByte('{')
+		for i := range n {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			b.WriteString(element(i))
+		}
+		b.WriteByte('}')
+		return b.String()
+	}
+	n := len(r.shards)
+	return []any{
+		list(n, func(i int) string { return strconv.Itoa(int(r.shards[i])) }),
+		list(n, func(i int) string { return strconv.FormatInt(r.lines[i], 10) }),
+		list(n, func(i int) string { return strconv.FormatInt(r.waits[i], 10) }),
+		list(n, func(i int) string { return `"\\x` + hex.EncodeToString(r.bodies[i]) + `"` }),
+	}
+}
+
+// lineOf is a group as the table has it: a hash that nobody can aim at, so that no
+// tenant can hold up another's group. Two groups of one hash would wait for each
+// other, and nothing worse.
+func lineOf(group string) int64 {
+	if group == "" {
+		return 0
+	}
+	sum := sha256.Sum256([]byte(group))
+	line := int64(binary.BigEndian.Uint64(sum[:])) / 2 // far from where numbers end
+	if line == 0 {
+		return 1
+	}
+	return line
+}

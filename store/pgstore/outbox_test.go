@@ -1,0 +1,90 @@
+package pgstore_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/retrysafe/retrysafe/internal/testservers"
+	"github.com/retrysafe/retrysafe/outbox"
+	"github.com/retrysafe/retrysafe/store/pgstore"
+	"github.com/retrysafe/retrysafe/store/storetest"
+)
+
+// boxHarness is an outbox in a schema of its own, and two handles more on it.
+func boxHarness(t *testing.T, url string, opts *pgstore.Options, begin func(context.Context, *pgstore.Store) (storetest.OutboxTx, error)) storetest.OutboxHarness {
+	t.Helper()
+	s := open(t, url, opts)
+	return storetest.OutboxHarness{
+		Store: s, Outbox: s.Outbox(),
+		Peers: []outbox.Store{open(t, url, opts).Outbox(), open(t, url, opts).Outbox()},
+		Begin: func(ctx context.Context) (storetest.OutboxTx, error) { return begin(ctx, s) },
+		Damage: func(id int64) error {
+			_, err := s.Pool().Exec(t.Context(), `UPDATE `+pgx.Identifier{opts.Schema, "retrysafe_outbox"}.Sanitize()+` SET body = set_byte(body, 9, 255 - get_byte(body, 9)) WHERE id = $1`, id)
+			return err
+		},
+	}
+}
+
+func joinPgx(ctx context.Context, s *pgstore.Store) (storetest.OutboxTx, error) {
+	tx, err := s.Pool().Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.Tx(tx), nil
+}
+
+func TestOutboxContract(t *testing.T) {
+	t.Parallel()
+	next := inSchemas(t)
+	storetest.RunOutbox(t, func(t *testing.T) storetest.OutboxHarness {
+		url, schema := next(t)
+		return boxHarness(t, url, &pgstore.Options{Schema: schema}, joinPgx)
+	})
+}
+
+func TestOutboxContractOfSQLTx(t *testing.T) {
+	t.Parallel()
+	next := inSchemas(t)
+	storetest.RunOutbox(t, func(t *testing.T) storetest.OutboxHarness {
+		url, schema := next(t)
+		return boxHarness(t, url, &pgstore.Options{Schema: schema}, func(ctx context.Context, s *pgstore.Store) (storetest.OutboxTx, error) {
+			db := stdlib.OpenDBFromPool(s.Pool())
+			t.Cleanup(func() { _ = db.Close() })
+			tx, err := db.BeginTx(ctx, nil)
+			if err != nil {
+				return nil, err
+			}
+			return s.SQLTx(tx), nil
+		})
+	})
+}
+
+func TestOutboxContractOfOwnTx(t *testing.T) {
+	t.Parallel()
+	next := inSchemas(t)
+	storetest.RunOutbox(t, func(t *testing.T) storetest.OutboxHarness {
+		url, schema := next(t)
+		return boxHarness(t, url, &pgstore.Options{Schema: schema}, func(ctx context.Context, s *pgstore.Store) (storetest.OutboxTx, error) {
+			_, tx, err := s.BeginTx(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return tx.(*pgstore.OwnTx), nil
+		})
+	})
+}
+
+// Behind a pooler in transaction mode nothing is prepared.
+func TestOutboxContractBehindPgBouncer(t *testing.T) {
+	t.Parallel()
+	pg := testservers.NewPostgres(t, inMemory)
+	address := testservers.NewPgBouncer(t, pg, nil).URL("postgres")
+	next := inSchemas(t)
+	storetest.RunOutbox(t, func(t *testing.T) storetest.OutboxHarness {
+		_, schema := next(t)
+		return boxHarness(t, address, &pgstore.Options{Schema: schema, PgBouncer: true}, joinPgx)
+	})
+}
