@@ -20,7 +20,8 @@ type Options struct {
 	Concurrency int
 	// Batch is how many messages one call of the sink gets at most. Default 100.
 	Batch int
-	// InFlight is how many messages are held here at most. Default 5,000.
+	// InFlight is how many messages are read at once; at most three times as many
+	// are held here, those that are being ended included. Default 5,000.
 	InFlight int
 	// Timeout bounds one call of the sink. Default 10 s.
 	Timeout time.Duration
@@ -361,6 +362,7 @@ type run struct {
 	reading, ending, leasing bool
 	calls                    int
 	outs                     []out // to be ended
+	leaving                  int   // being ended
 	idle                     time.Duration
 	failures                 int
 }
@@ -400,7 +402,7 @@ func (r *run) loop(ctx context.Context) error {
 		}
 		if !stopping {
 			r.send(steps)
-			if due && !r.reading && r.may() && r.desk.size() <= r.opts.InFlight/2 && len(r.desk.held) > 0 {
+			if due && !r.reading && r.may() && r.toSend() <= r.opts.InFlight/2 && r.desk.size() <= 2*r.opts.InFlight && len(r.desk.held) > 0 {
 				due = false
 				r.look(steps)
 			}
@@ -433,7 +435,7 @@ func (r *run) loop(ctx context.Context) error {
 			r.calls--
 			r.outs = append(r.outs, r.judged(got)...)
 		case got := <-r.ends:
-			r.ending = false
+			r.ending, r.leaving = false, 0
 			due = r.onEnd(got) || due
 		}
 	}
@@ -450,6 +452,10 @@ func (r *run) send(ctx context.Context) {
 		r.wg.Go(func() { r.sents <- r.deliver(ctx, batch) })
 	}
 }
+
+// toSend is how many messages are here that the sink has not seen to. The next are
+// read while the last are ended.
+func (r *run) toSend() int { return r.desk.size() - len(r.outs) - r.leaving }
 
 func (r *run) look(ctx context.Context) {
 	r.reading = true
@@ -494,7 +500,7 @@ func (r *run) endSome(ctx context.Context) {
 		return
 	}
 	outs := r.outs
-	r.outs, r.ending = nil, true
+	r.outs, r.leaving, r.ending = nil, len(outs), true
 	r.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, r.opts.Lease)
 		defer cancel()
