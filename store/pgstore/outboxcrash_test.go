@@ -25,6 +25,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/retrysafe/retrysafe/inbox"
 	"github.com/retrysafe/retrysafe/internal/testservers"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/pgstore"
@@ -104,6 +105,8 @@ type depot struct {
 	every  int // after how many deliveries somebody is killed
 	kill   chan struct{}
 	fenced atomic.Bool
+	// inbox, if not nil, applies each message to the table applied.
+	inbox *inbox.Inbox[pgx.Tx]
 }
 
 func newDepot(t *testing.T, every int) (*depot, string) {
@@ -123,9 +126,22 @@ func (d *depot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.fenced.Store(true)
 		return
 	}
-	if !d.take(base64.StdEncoding.EncodeToString(body), r.Header.Get("Idempotency-Key")) {
+	text, key := base64.StdEncoding.EncodeToString(body), r.Header.Get("Idempotency-Key")
+	if !d.take(text, key) || d.apply(text, key) != nil {
 		http.Error(w, "not now", http.StatusServiceUnavailable)
 	}
+}
+
+// apply applies a message, also when its sender has been killed meanwhile.
+func (d *depot) apply(text, key string) error {
+	if d.inbox == nil {
+		return nil
+	}
+	_, err := d.inbox.Once(context.Background(), inbox.Message{Scope: "orders", Key: key, Payload: []byte(text)}, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `INSERT INTO applied VALUES ($1)`, text)
+		return err
+	})
+	return err
 }
 
 func (d *depot) take(text, key string) bool {
@@ -283,7 +299,8 @@ func drained(t *testing.T, s *pgstore.Store) func() bool {
 
 // TestW64_OutboxRowIffCommit: a message arrives if and only if its transaction
 // committed, in the order of its group, with the same bytes and under one key, while
-// workers are killed with -9 all the time.
+// workers are killed with -9 all the time; and a receiver with an inbox applies it
+// once.
 func TestW64_OutboxRowIffCommit(t *testing.T) {
 	t.Parallel()
 	const transactions, clerks, workers = 10_000, 16, 3
@@ -291,6 +308,11 @@ func TestW64_OutboxRowIffCommit(t *testing.T) {
 	s, conn := open(t, url, nil), connect(t, url)
 	exec(t, conn, ordersTable)
 	d, where := newDepot(t, 400)
+	exec(t, conn, `CREATE TABLE applied (text text)`)
+	applied, err := inbox.PGX(s.Pool(), "depot", nil)
+	must(t, err)
+	must(t, applied.Migrate(t.Context()))
+	d.inbox = applied
 	db := stdlib.OpenDBFromPool(s.Pool())
 	t.Cleanup(func() { _ = db.Close() })
 
@@ -345,6 +367,11 @@ func TestW64_OutboxRowIffCommit(t *testing.T) {
 	d.check(t, conn)
 	if depth, err := s.Outbox().Depth(t.Context()); err != nil || depth.Waiting != 0 || depth.Dead != 0 {
 		t.Errorf("%+v, %v is left", depth, err)
+	}
+	var rows, texts int
+	must(t, conn.QueryRow(t.Context(), `SELECT count(*), count(DISTINCT text) FROM applied`).Scan(&rows, &texts))
+	if rows != len(d.first) || texts != rows {
+		t.Errorf("%d rows of %d messages were applied, and %d messages came", rows, texts, len(d.first))
 	}
 	t.Logf("%d deliveries of %d messages, %d workers killed", d.count, len(d.first), killed)
 	if killed < 10 {
