@@ -116,7 +116,13 @@ func one[T any](t testing.TB, conn *pgx.Conn, sql string, args ...any) (v T) {
 // eventually waits for what must come.
 func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(2 * time.Millisecond) {
+	within(t, 30*time.Second, what, done)
+}
+
+// within is eventually for what takes its time, on a machine that may be slow.
+func within(t testing.TB, limit time.Duration, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); !done(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
 		}

@@ -342,7 +342,7 @@ func TestW64_OutboxRowIffCommit(t *testing.T) {
 	done := make(chan struct{})
 	go func() { producers.Wait(); close(done) }()
 	killed, empty := 0, drained(t, s)
-	eventually(t, "everything is delivered", func() bool {
+	within(t, 5*time.Minute, "everything is delivered", func() bool {
 		select {
 		case <-d.kill:
 			i := rand.IntN(workers)
@@ -429,7 +429,7 @@ func TestOutboxOfAKilledServer(t *testing.T) {
 	}
 	close(over)
 	producers.Wait()
-	eventually(t, "everything is delivered", drained(t, s))
+	within(t, 2*time.Minute, "everything is delivered", drained(t, s))
 	stop()
 	all.Wait()
 	d.check(t, connect(t, url))
