@@ -89,7 +89,13 @@ func MigrateTx(ctx context.Context, tx *sql.Tx) error {
 }
 
 func migrateTo(ctx context.Context, db *sql.DB, all []migration) error {
-	have, err := version(ctx, db, all)
+	// The first connection to a new file turns the log on. SQLite refuses at once
+	// whoever does so beside another, whatever the busy timeout says.
+	var have int
+	err := patiently(ctx, busyTimeout, func() (err error) {
+		have, err = version(ctx, db, all)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}

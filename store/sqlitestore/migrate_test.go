@@ -17,21 +17,27 @@ import (
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
 
+// Many programs start at once: on a file that none has made yet, and again on one
+// whose last user closes it, and takes its log away, while the next opens it.
 func TestManyMayMigrateAtOnce(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "keys.db")
-	var wg sync.WaitGroup
-	for range 16 {
-		wg.Go(func() {
-			s, err := sqlitestore.Open(t.Context(), path, nil)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			_ = s.Close()
-		})
+	for range 4 {
+		path := filepath.Join(t.TempDir(), "keys.db")
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for range 4 {
+					s, err := sqlitestore.Open(t.Context(), path, nil)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_ = s.Close()
+				}
+			})
+		}
+		wg.Wait()
 	}
-	wg.Wait()
 }
 
 func TestNewerSchemaIsRefused(t *testing.T) {

@@ -8,11 +8,15 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"time"
 
 	_ "modernc.org/sqlite" // the driver "sqlite", in pure Go
 )
 
-const maxConns = 16
+const (
+	maxConns    = 16
+	busyTimeout = 5 * time.Second
+)
 
 // Open opens the database file at path and returns a store over it. A file that is
 // not there is created, for this user alone. Opts may be nil. Close it when done.
@@ -67,7 +71,7 @@ func Open(ctx context.Context, path string, opts *Options) (*Store, error) {
 // were measured and gain nothing.
 func DSN(path string) string {
 	q := url.Values{
-		"_pragma": {"journal_mode(WAL)", "synchronous(FULL)", "busy_timeout(5000)", "wal_autocheckpoint(4000)", "foreign_keys(ON)"},
+		"_pragma": {"journal_mode(WAL)", "synchronous(FULL)", fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), "wal_autocheckpoint(4000)", "foreign_keys(ON)"},
 		"_txlock": {"immediate"},
 	}
 	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: q.Encode()}).String()

@@ -60,16 +60,22 @@ func (s *session) connect(ctx context.Context) error {
 }
 
 // begin begins a transaction, and waits for the write lock if it asks for it.
-// SQLite itself would ask ever more rarely, down to ten times a second, and never
-// meet the moment in which another process that writes all the time has let go.
 func (s *session) begin(ctx context.Context, begin string) error {
-	for start := time.Now(); ; {
-		_, err := s.ExecContext(context.WithoutCancel(ctx), begin)
-		if err == nil {
-			return nil
+	return patiently(ctx, s.patience, func() error {
+		if _, err := s.ExecContext(context.WithoutCancel(ctx), begin); err != nil {
+			return fmt.Errorf("begin: %w", err)
 		}
-		err = fmt.Errorf("begin: %w", err)
-		if !isBusy(err) || time.Since(start) >= s.patience {
+		return nil
+	})
+}
+
+// patiently tries again while somebody else has the lock. SQLite itself would ask
+// ever more rarely, down to ten times a second, and never meet the moment in which
+// another process that writes all the time has let go.
+func patiently(ctx context.Context, patience time.Duration, try func() error) error {
+	for start := time.Now(); ; {
+		err := try()
+		if err == nil || !isBusy(err) || time.Since(start) >= patience {
 			return err
 		}
 		select {
