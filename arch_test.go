@@ -57,7 +57,7 @@ var arrows = []arrowRule{
 	{"janitor", []string{root}, "background duties over any store"},
 	{"webhook", []string{root}, "it takes evidence in; what it settles is any store's"},
 	{"ledger", nil, "it compares two lists, whoever wrote them"},
-	{"operator", []string{root}, "what a person may do to a record of any store"},
+	{"operator", []string{root, "outbox"}, "what a person may do to a record of any store"},
 	{"client", nil, "it talks to any API, also to one without retrysafe"},
 	{"conform", nil, "the verifier is a black box: it shares no code with what it judges"},
 	{"cmd/retrysafe", []string{"..."}, "the place where everything meets"},

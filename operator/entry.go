@@ -17,6 +17,9 @@ const (
 	Done Outcome = "done"
 	// Refused: it was not; the entry says why.
 	Refused Outcome = "refused"
+	// Gone: there is nothing left to act on, and an earlier try of this action may
+	// have done that, or somebody else.
+	Gone Outcome = "gone"
 	// Open: nobody knows yet. The action was begun and its end is not stored: it
 	// is running, or was cut short. Whoever repeats it under its ID finds out.
 	Open Outcome = "open"
@@ -31,12 +34,15 @@ type Entry struct {
 	By   string    `json:"by"`
 	Verb string    `json:"verb"`
 	Why  string    `json:"why"`
-	// Ref is the record that it is about, if it is about one.
+	// Ref is the record that it is about, if it is about one; of a letter it is the
+	// letter's ID, in a scope of retrysafe's own.
 	Ref retrysafe.Ref `json:"ref"`
 	// KeyHash is how logs name the key.
 	KeyHash string `json:"key_hash,omitempty"`
 	// Seen is the revision that the person saw.
 	Seen int64 `json:"seen,omitempty"`
+	// Force says that a warning was overruled.
+	Force bool `json:"force,omitempty"`
 	// From and To are the record before and after. If it was refused, To is what
 	// the record is instead.
 	From Point `json:"from,omitzero"`

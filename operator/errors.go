@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -18,12 +19,14 @@ var (
 	ErrLive = errors.New("operator: the operation is in flight")
 	// ErrState: what is asked for cannot be done to a record in this state.
 	ErrState = errors.New("operator: the record is not in a state for that")
+	// ErrWindow: a letter's receiver may have forgotten its key.
+	ErrWindow = errors.New("operator: the receiver may have forgotten the letter's key, and take it for a new effect; find out whether it happened")
 )
 
 // A RefusedError says that an action was not done, or not as it was meant to be,
 // and why. It is in the audit, and every repetition of the action gets it.
 //
-// It wraps [ErrStale], [ErrLive], [ErrState], [retrysafe.ErrNotFound],
+// It wraps [ErrStale], [ErrLive], [ErrState], [ErrWindow], [retrysafe.ErrNotFound],
 // [retrysafe.ErrUnreadable], or [retrysafe.ErrContradiction]: only with the last
 // has the record changed, and is Unknown.
 type RefusedError struct {
@@ -32,7 +35,7 @@ type RefusedError struct {
 }
 
 func (e *RefusedError) Error() string {
-	return fmt.Sprintf("%s %s: %s", e.Entry.Verb, e.Entry.KeyHash, e.Entry.Text)
+	return fmt.Sprintf("%s %s: %s", e.Entry.Verb, cmp.Or(e.Entry.KeyHash, e.Entry.Ref.Key), e.Entry.Text)
 }
 
 // Unwrap returns the reason, so that errors.Is finds it.
@@ -45,6 +48,7 @@ var codes = map[string]error{
 	"stale":       ErrStale,
 	"live":        ErrLive,
 	"state":       ErrState,
+	"window":      ErrWindow,
 	"not_found":   retrysafe.ErrNotFound,
 	"unreadable":  retrysafe.ErrUnreadable,
 	contradiction: retrysafe.ErrContradiction,

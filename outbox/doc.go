@@ -4,7 +4,7 @@
 // its database. A [Worker] delivers it afterwards, outside of any transaction, through
 // a [Sink]: at least once, with the same bytes and the same key on every try, in the
 // order of its group. What cannot be delivered becomes a dead letter, for an operator
-// ([Letters]); nothing is ever dropped.
+// (package operator); nothing is ever dropped.
 //
 //	tx, pgtx, err := store.BeginTx(ctx)
 //	// ... business writes on pgtx

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/retrysafe/retrysafe"
 )
@@ -38,19 +37,10 @@ type Skipped struct {
 // moves is how often a record is followed that others change meanwhile.
 const moves = 5
 
-// skip buries a message and settles its key, as a worker would that gives it up.
-func skip(ctx context.Context, box Store, s Skipper, a *Action) error {
-	head, err := only(ctx, s.Failing, a.Letter)
-	if errors.Is(err, retrysafe.ErrNotFound) && wasSkipped(ctx, box, a) {
-		return nil
-	}
-	switch {
-	case err != nil:
-		return err
-	case head.Revision != a.Revision:
-		return fmt.Errorf("message %d: %w", a.Letter, retrysafe.ErrConflict)
-	}
-	e := Ending{ID: head.ID, Fate: Buried, Why: fmt.Sprintf("%s; skipped by %s: %s%s", head.Why, a.By, a.Why, a.mark())}
+// Bury buries a failing message and settles its key, as a worker would that gives it
+// up. Why is added to what the last try came to.
+func Bury(ctx context.Context, s Skipper, head *Letter, why string) error {
+	e := Ending{ID: head.ID, Fate: Buried, Why: head.Why + "; " + why}
 	r := Receipt{ProviderRef: head.ProviderRef}
 	if head.Settles != nil {
 		next := settled(*head.Settles, &e, &r)
@@ -71,11 +61,5 @@ func skip(ctx context.Context, box Store, s Skipper, a *Action) error {
 			return ended.Err
 		}
 	}
-	return fmt.Errorf("message %d: the key that it settles keeps changing: %w", a.Letter, retrysafe.ErrConflict)
-}
-
-// wasSkipped reports whether an earlier try of this very action has done it.
-func wasSkipped(ctx context.Context, box Store, a *Action) bool {
-	letter, err := only(ctx, box.Dead, a.Letter)
-	return err == nil && strings.HasSuffix(letter.Why, a.mark())
+	return fmt.Errorf("message %d: the key that it settles keeps changing: %w", head.ID, retrysafe.ErrConflict)
 }

@@ -1,10 +1,11 @@
-package outbox_test
+package operator_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
 
+	"github.com/retrysafe/retrysafe/operator"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
@@ -28,12 +29,13 @@ func ExampleLetters() {
 	_ = tx.Commit(ctx)
 	_, _ = worker.RunOnce(ctx)
 
-	letters, _ := outbox.NewLetters(store.Outbox(), store, nil)
+	desk, _ := operator.New(store, nil)
+	letters := desk.Letters(store.Outbox(), 0)
 	list, _ := letters.List(ctx, 0, 10)
 	fmt.Printf("%s: %s\n", list[0].Payload, list[0].Why)
 
 	open = true
-	entry, err := letters.Redrive(ctx, outbox.Action{
+	entry, err := letters.Redrive(ctx, operator.LetterAction{
 		By: "anna", Why: "they have a new account", Letter: list[0].ID, Revision: list[0].Revision,
 	})
 	fmt.Println(entry.Outcome, err)
@@ -42,19 +44,4 @@ func ExampleLetters() {
 	// payout 17: account closed
 	// done <nil>
 	// delivered payout 17
-}
-
-// Who fills an outbox that nobody empties is told so, and cannot commit.
-func ExampleBrake() {
-	ctx := context.Background()
-	store := memstore.New(nil)
-	brake, _ := outbox.NewBrake(store.Outbox(), &outbox.BrakeOptions{MaxWaiting: 1})
-	for range 2 {
-		tx, _ := store.Begin(ctx)
-		err := brake.On(tx).Enqueue(ctx, outbox.Message{Topic: "payouts"})
-		fmt.Println(errors.Is(err, outbox.ErrFull), tx.Commit(ctx) == nil)
-	}
-	// Output:
-	// false true
-	// true false
 }

@@ -1,4 +1,4 @@
-package outbox_test
+package operator_test
 
 import (
 	"context"
@@ -16,30 +16,61 @@ import (
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
+// receiver takes messages, one after the other.
+type receiver struct {
+	got  []string            // payloads that it took
+	keys map[string][]string // for each payload, the keys it came with
+	fail func(d *outbox.Delivery) outbox.Receipt
+}
+
+func (r *receiver) deliver(_ context.Context, d *outbox.Delivery) outbox.Receipt {
+	payload := string(d.Payload)
+	r.keys[payload] = append(r.keys[payload], d.Key)
+	receipt := r.fail(d)
+	if receipt.Err == nil {
+		r.got = append(r.got, payload)
+	}
+	return receipt
+}
+
+func enqueue(t *testing.T, s *memstore.Store, messages ...outbox.Message) {
+	t.Helper()
+	tx, err := s.Begin(t.Context())
+	must(t, err)
+	must(t, tx.Enqueue(t.Context(), messages...))
+	must(t, tx.Commit(t.Context()))
+}
+
+func message(group, payload string) outbox.Message {
+	return outbox.Message{Topic: "test", Group: group, Payload: []byte(payload)}
+}
+
 // post is an outbox with a receiver that refuses everything until it is told
 // otherwise.
 type post struct {
 	*memstore.Store
-	*outbox.Letters
+	*operator.Letters
+	desk   *operator.Desk
 	worker *outbox.Worker
 	got    *receiver
 	fine   bool
 }
 
-func newPost(t *testing.T, opts *outbox.LetterOptions) *post {
+func newPost(t *testing.T, window time.Duration) *post {
 	t.Helper()
 	p := &post{Store: memstore.New(nil)}
-	p.got = &receiver{fail: func(*outbox.Delivery, int) outbox.Receipt {
+	p.got = &receiver{keys: map[string][]string{}, fail: func(*outbox.Delivery) outbox.Receipt {
 		if p.fine {
 			return outbox.Receipt{}
 		}
 		return outbox.Receipt{Err: outbox.Permanent(errors.New("closed")), ProviderRef: "ch_1"}
 	}}
 	var err error
-	p.worker, err = outbox.NewWorker(p.Outbox(), p.got, nil)
+	p.worker, err = outbox.NewWorker(p.Outbox(), outbox.SinkFunc(p.got.deliver), nil)
 	must(t, err)
-	p.Letters, err = outbox.NewLetters(p.Outbox(), p.Store, opts)
+	desk, err := operator.New(p.Store, nil)
 	must(t, err)
+	p.desk, p.Letters = desk, desk.Letters(p.Outbox(), window)
 	return p
 }
 
@@ -63,27 +94,27 @@ func (p *post) work(t *testing.T) {
 	}
 }
 
-func act(l *outbox.Letter) outbox.Action {
-	return outbox.Action{By: "anna", Why: "they are open again", Letter: l.ID, Revision: l.Revision}
+func act(l *outbox.Letter) operator.LetterAction {
+	return operator.LetterAction{By: "anna", Why: "they are open again", Letter: l.ID, Revision: l.Revision}
 }
 
 func TestRedriveSendsItAgainOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPost(t, nil)
+		p := newPost(t, 0)
 		l := p.letter(t, message("a", "m"))
 		p.fine = true
 		a := act(&l)
 		a.ID = "click-1"
 		e, err := p.Redrive(t.Context(), a)
-		if err != nil || e.Outcome != outbox.Done || e.Replayed || e.By != "anna" || e.At.IsZero() || e.Ref.Key != strconv.FormatInt(l.ID, 10) {
+		if err != nil || e.Outcome != operator.Done || e.Replayed || e.By != "anna" || e.At.IsZero() || e.Ref.Key != strconv.FormatInt(l.ID, 10) {
 			t.Fatalf("%+v, %v", e, err)
 		}
-		if e, err = p.Redrive(t.Context(), a); err != nil || !e.Replayed || e.Outcome != outbox.Done { // a second click
+		if e, err = p.Redrive(t.Context(), a); err != nil || !e.Replayed || e.Outcome != operator.Done { // a second click
 			t.Errorf("%+v, %v", e, err)
 		}
 		other := act(&l) // somebody else, on the old page
-		if e, err = p.Drop(t.Context(), other); !errors.Is(err, retrysafe.ErrNotFound) || e.Outcome != outbox.Refused {
+		if e, err = p.Drop(t.Context(), other); !errors.Is(err, retrysafe.ErrNotFound) || e.Outcome != operator.Refused {
 			t.Errorf("%+v, %v", e, err)
 		}
 		a.Letter++
@@ -91,18 +122,16 @@ func TestRedriveSendsItAgainOnce(t *testing.T) {
 			t.Errorf("an ID that is another's: %v", err)
 		}
 		p.work(t)
-		if got := p.got.received(); len(got) != 1 || len(p.got.keys["m"]) != 2 || p.got.keys["m"][0] != p.got.keys["m"][1] {
+		if got := p.got.got; len(got) != 1 || len(p.got.keys["m"]) != 2 || p.got.keys["m"][0] != p.got.keys["m"][1] {
 			t.Errorf("received %v under %v", got, p.got.keys)
 		}
-		// The audit is the operators' own.
-		desk, err := operator.New(p.Store, nil)
-		must(t, err)
-		all, err := desk.Audit(t.Context(), operator.AuditFilter{})
+		// It is in the audit of all that operators do.
+		all, err := p.desk.Audit(t.Context(), operator.AuditFilter{})
 		must(t, err)
 		if len(all) != 2 {
 			t.Fatalf("%d entries: %+v", len(all), all)
 		}
-		one, err := desk.Audit(t.Context(), operator.AuditFilter{Verb: "redrive letter"})
+		one, err := p.desk.Audit(t.Context(), operator.AuditFilter{Verb: "redrive letter"})
 		must(t, err)
 		if len(one) != 1 || one[0].ID != "click-1" || one[0].By != "anna" || one[0].Outcome != operator.Done || one[0].Ref.Key != strconv.FormatInt(l.ID, 10) || one[0].Seen != l.Revision {
 			t.Errorf("%+v", one)
@@ -114,7 +143,7 @@ func TestRedriveSendsItAgainOnce(t *testing.T) {
 func TestW66_OldLetterIsRedrivenOnlyByForce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPost(t, nil)
+		p := newPost(t, 0)
 		l := p.letter(t, message("a", "m"))
 		time.Sleep(22 * time.Hour)
 		if _, err := p.Redrive(t.Context(), act(&l)); err != nil {
@@ -129,12 +158,12 @@ func TestW66_OldLetterIsRedrivenOnlyByForce(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		e, err := p.Redrive(t.Context(), act(&l))
-		if !errors.Is(err, outbox.ErrWindow) || e.Code != "window" || e.Outcome != outbox.Refused {
+		if !errors.Is(err, operator.ErrWindow) || e.Code != "window" || e.Outcome != operator.Refused {
 			t.Errorf("%+v, %v", e, err)
 		}
 		p.fine = true
 		p.work(t)
-		if got := p.got.received(); len(got) != 0 {
+		if got := p.got.got; len(got) != 0 {
 			t.Errorf("received %v", got)
 		}
 		a := act(&l)
@@ -143,10 +172,10 @@ func TestW66_OldLetterIsRedrivenOnlyByForce(t *testing.T) {
 			t.Errorf("%+v, %v", e, err)
 		}
 		p.work(t)
-		if got := p.got.received(); len(got) != 1 {
+		if got := p.got.got; len(got) != 1 {
 			t.Errorf("received %v", got)
 		}
-		never := newPost(t, &outbox.LetterOptions{Window: -1}) // the receiver needs no key
+		never := newPost(t, -1) // the receiver needs no key
 		l = never.letter(t, message("", "m"))
 		time.Sleep(1000 * time.Hour)
 		if _, err := never.Redrive(t.Context(), act(&l)); err != nil {
@@ -159,7 +188,7 @@ func TestW66_OldLetterIsRedrivenOnlyByForce(t *testing.T) {
 func TestW69_NothingDropsALetterButAPerson(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPost(t, nil)
+		p := newPost(t, 0)
 		l := p.letter(t, message("a", "m"))
 		time.Sleep(10_000 * time.Hour)
 		p.work(t)
@@ -170,7 +199,7 @@ func TestW69_NothingDropsALetterButAPerson(t *testing.T) {
 		if err != nil || string(got.Payload) != "m" || got.Why != "closed" || got.ProviderRef != "ch_1" {
 			t.Fatalf("%+v, %v", got, err)
 		}
-		if e, err := p.Drop(t.Context(), act(&got)); err != nil || e.Outcome != outbox.Done {
+		if e, err := p.Drop(t.Context(), act(&got)); err != nil || e.Outcome != operator.Done {
 			t.Errorf("%+v, %v", e, err)
 		}
 		if _, err := p.Show(t.Context(), l.ID); !errors.Is(err, retrysafe.ErrNotFound) {
@@ -183,8 +212,8 @@ func TestW69_NothingDropsALetterButAPerson(t *testing.T) {
 func TestW68_SkippedHeadLetsItsGroupGo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPost(t, nil)
-		p.got.fail = func(d *outbox.Delivery, _ int) outbox.Receipt {
+		p := newPost(t, 0)
+		p.got.fail = func(d *outbox.Delivery) outbox.Receipt {
 			if string(d.Payload) == "head" {
 				return outbox.Receipt{Err: errors.New("no answer"), After: time.Hour, ProviderRef: "ch_2"}
 			}
@@ -207,16 +236,16 @@ func TestW68_SkippedHeadLetsItsGroupGo(t *testing.T) {
 		}
 		stale := act(&failing[0])
 		stale.Revision++
-		if _, err := p.Skip(t.Context(), stale); !errors.Is(err, retrysafe.ErrConflict) {
+		if _, err := p.Skip(t.Context(), stale); !errors.Is(err, operator.ErrStale) {
 			t.Errorf("a page of another try: %v", err)
 		}
 		a := act(&failing[0])
 		a.ID = "skip-1"
-		if e, err := p.Skip(t.Context(), a); err != nil || e.Outcome != outbox.Done {
+		if e, err := p.Skip(t.Context(), a); err != nil || e.Outcome != operator.Done {
 			t.Fatalf("%+v, %v", e, err)
 		}
 		p.work(t)
-		if got := p.got.received(); len(got) != 1 || got[0] != "behind" {
+		if got := p.got.got; len(got) != 1 || got[0] != "behind" {
 			t.Errorf("received %v", got)
 		}
 		list, err := p.Letters.List(t.Context(), 0, 10)
@@ -266,22 +295,21 @@ func (f *flaky) Skip(ctx context.Context, s outbox.Skipped) (outbox.Ended, error
 func TestActionWithALostReply(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPost(t, nil)
+		p := newPost(t, 0)
 		box := &flaky{Outbox: p.Outbox(), fails: 1}
-		letters, err := outbox.NewLetters(box, p.Store, nil)
-		must(t, err)
+		letters := p.desk.Letters(box, 0)
 		l := p.letter(t, message("a", "m"))
-		if e, err := letters.Redrive(t.Context(), act(&l)); err != nil || e.Outcome != outbox.Gone {
+		if e, err := letters.Redrive(t.Context(), act(&l)); err != nil || e.Outcome != operator.Gone {
 			t.Errorf("%+v, %v", e, err)
 		}
-		p.got.fail = func(*outbox.Delivery, int) outbox.Receipt {
+		p.got.fail = func(*outbox.Delivery) outbox.Receipt {
 			return outbox.Receipt{Err: errors.New("no"), After: time.Hour}
 		}
 		p.work(t)
 		failing, err := p.Failing(t.Context(), 0, 10)
 		must(t, err)
 		box.fails = 1
-		if e, err := letters.Skip(t.Context(), act(&failing[0])); err != nil || e.Outcome != outbox.Done { // its mark is in the letter
+		if e, err := letters.Skip(t.Context(), act(&failing[0])); err != nil || e.Outcome != operator.Done { // its mark is in the letter
 			t.Errorf("%+v, %v", e, err)
 		}
 		if d, _ := p.Outbox().Depth(t.Context()); d.Waiting != 0 || d.Dead != 1 {
@@ -296,26 +324,21 @@ type bare struct{ outbox.Store }
 func TestActionsThatAreNone(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(nil)
-	letters, err := outbox.NewLetters(bare{s.Outbox()}, s, nil)
+	desk, err := operator.New(s, nil)
 	must(t, err)
-	for _, a := range []outbox.Action{
+	letters := desk.Letters(bare{s.Outbox()}, 0)
+	for _, a := range []operator.LetterAction{
 		{}, {By: "anna", Why: "so"}, {By: "anna", Letter: 1, Revision: 1}, {Why: "so", Letter: 1, Revision: 1}, {By: "anna", Why: "so", Letter: 1},
 		{ID: "two words", By: "anna", Why: "so", Letter: 1, Revision: 1}, {By: "anna", Why: "so\nand so", Letter: 1, Revision: 1},
 	} {
-		if _, err := letters.Drop(t.Context(), a); !errors.Is(err, outbox.ErrAction) {
+		if _, err := letters.Drop(t.Context(), a); !errors.Is(err, operator.ErrInvalid) {
 			t.Errorf("%+v: %v", a, err)
 		}
 	}
-	if _, err := letters.Skip(t.Context(), outbox.Action{By: "anna", Why: "so", Letter: 1, Revision: 1}); !errors.Is(err, errors.ErrUnsupported) {
+	if _, err := letters.Skip(t.Context(), operator.LetterAction{By: "anna", Why: "so", Letter: 1, Revision: 1}); !errors.Is(err, errors.ErrUnsupported) {
 		t.Error(err)
 	}
 	if _, err := letters.Failing(t.Context(), 0, 1); !errors.Is(err, errors.ErrUnsupported) {
 		t.Error(err)
-	}
-	if _, err := outbox.NewLetters(nil, s, nil); err == nil {
-		t.Error("letters of no outbox")
-	}
-	if _, err := outbox.NewLetters(s.Outbox(), s, &outbox.LetterOptions{Timeout: -1}); err == nil {
-		t.Error("a negative option")
 	}
 }

@@ -1,0 +1,25 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/retrysafe/retrysafe/outbox"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+// Who fills an outbox that nobody empties is told so, and cannot commit.
+func ExampleBrake() {
+	ctx := context.Background()
+	store := memstore.New(nil)
+	brake, _ := outbox.NewBrake(store.Outbox(), &outbox.BrakeOptions{MaxWaiting: 1})
+	for range 2 {
+		tx, _ := store.Begin(ctx)
+		err := brake.On(tx).Enqueue(ctx, outbox.Message{Topic: "payouts"})
+		fmt.Println(errors.Is(err, outbox.ErrFull), tx.Commit(ctx) == nil)
+	}
+	// Output:
+	// false true
+	// true false
+}
