@@ -54,6 +54,8 @@ var arrows = []arrowRule{
 	{"store/sealed", []string{root}, "it wraps any store, so it knows none"},
 	{"store/tiered", []string{root}, "it stands before any store, so it knows none"},
 	{"store/storetest", []string{root, "outbox"}, "the contract holds for every store, so it knows none"},
+	{"store/storeurl", []string{root, "outbox", "store/..."}, "it opens any store by its URL"},
+	{"gateway/config", []string{root}, "what a file says; who acts on it is not its matter"},
 	{"janitor", []string{root}, "background duties over any store"},
 	{"webhook", []string{root}, "it takes evidence in; what it settles is any store's"},
 	{"ledger", nil, "it compares two lists, whoever wrote them"},
