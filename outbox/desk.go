@@ -164,11 +164,8 @@ func (k *desk) end(id int64) {
 	}
 }
 
-// putBack forgets a message that is to be read again, and all behind it.
-func (k *desk) putBack(d *Delivery) { k.leave(d) }
-
-// leave forgets a message and all behind it. A read under way knows less of them
-// than the next one.
+// leave forgets a message and all behind it: another has them, or they are to be
+// read again. A read under way knows less of them than the next one.
 func (k *desk) leave(d *Delivery) {
 	k.end(d.ID)
 	if d.Group == "" {

@@ -150,7 +150,7 @@ func (c *clerk) end() {
 			c.ended[o.d.ID] = true
 			c.desk.end(o.d.ID)
 		case Again:
-			c.desk.putBack(&o.d)
+			c.desk.leave(&o.d)
 		case Buried:
 			c.ended[o.d.ID] = true
 			c.desk.end(o.d.ID)

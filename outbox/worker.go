@@ -6,73 +6,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
 )
-
-// Options are what a [Worker] may be given. Nil and zero values are the defaults.
-type Options struct {
-	// Concurrency is how many calls of the sink may be under way. Default 16.
-	Concurrency int
-	// Batch is how many messages one call of the sink gets at most. Default 100.
-	Batch int
-	// InFlight is how many messages are read at once; at most three times as many
-	// are held here, those that are being ended included. Default 5,000.
-	InFlight int
-	// Timeout bounds one call of the sink. Default 10 s.
-	Timeout time.Duration
-	// Lease is how long a worker holds its shards without a word. It must be longer
-	// than twice the Timeout, so that a call ends before the shard has another
-	// worker. Default 30 s.
-	Lease time.Duration
-	// Poll is how long a worker that has nothing to do waits before it looks again.
-	// Default 500 ms. While there is something to do it looks much more often.
-	Poll time.Duration
-	// MaxTries is after how many tries a message is buried. Default 20.
-	MaxTries int
-	// Backoff is between tries. Default 1 s, doubled up to 30 min.
-	Backoff Backoff
-	// Horizon is how long a message is tried, counted from when it was enqueued.
-	// Default 20 h.
-	Horizon time.Duration
-	// Window is how long the receiver remembers a key. Beyond it a message that was
-	// sent before would be a new one, so the horizon must end before it does.
-	// Default 24 h; negative: the receiver needs no key.
-	Window time.Duration
-	// Logger gets what an operator should see. Default [slog.Default].
-	Logger *slog.Logger
-}
-
-func (o Options) withDefaults() Options {
-	o.Concurrency, o.Batch, o.InFlight = cmp.Or(o.Concurrency, 16), cmp.Or(o.Batch, 100), cmp.Or(o.InFlight, 5000)
-	o.Timeout, o.Lease, o.Poll = cmp.Or(o.Timeout, 10*time.Second), cmp.Or(o.Lease, 30*time.Second), cmp.Or(o.Poll, 500*time.Millisecond)
-	o.MaxTries = cmp.Or(o.MaxTries, 20)
-	o.Backoff.First, o.Backoff.Longest = cmp.Or(o.Backoff.First, time.Second), cmp.Or(o.Backoff.Longest, 30*time.Minute)
-	o.Horizon, o.Window = cmp.Or(o.Horizon, 20*time.Hour), cmp.Or(o.Window, 24*time.Hour)
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
-	return o
-}
-
-func (o *Options) check() error {
-	switch {
-	case o.Concurrency < 1 || o.Batch < 1 || o.InFlight < 1 || o.MaxTries < 1 || o.Timeout <= 0 || o.Lease <= 0 || o.Poll <= 0 || o.Backoff.First <= 0 || o.Horizon <= 0:
-		return errors.New("outbox: an option is negative")
-	case o.Backoff.Longest < o.Backoff.First:
-		return fmt.Errorf("outbox: the longest back-off %v is under the first %v", o.Backoff.Longest, o.Backoff.First)
-	case o.Lease <= 2*o.Timeout:
-		return fmt.Errorf("outbox: Lease %v is not longer than twice the Timeout %v: a call could outlive the right to make it", o.Lease, o.Timeout)
-	case o.Window > 0 && o.Horizon+o.Backoff.Longest+o.Lease+o.Timeout >= o.Window:
-		return fmt.Errorf("outbox: a message may be sent %v after it was enqueued (Horizon + longest back-off + Lease + Timeout), but its receiver remembers keys for %v; shorten the Horizon",
-			o.Horizon+o.Backoff.Longest+o.Lease+o.Timeout, o.Window)
-	}
-	return nil
-}
 
 // A Worker delivers what is in an outbox. Any number may run over one store, in any
 // number of processes: each message has one worker at a time, and one that was
@@ -227,8 +165,8 @@ func (w *Worker) lease(ctx context.Context) (Holding, time.Time, error) {
 func (w *Worker) may() bool { return time.Until(w.until) > w.opts.Timeout }
 
 // confirm tells the desk what became of endings. It returns those that are to be
-// tried once more.
-func (w *Worker) confirm(outs []out, ended []Ended) (again []out) {
+// tried once more, and whether that can wait a moment: somebody has the key.
+func (w *Worker) confirm(outs []out, ended []Ended) (again []out, busy bool) {
 	for i := range outs {
 		o := &outs[i]
 		switch err := ended[i].Err; {
@@ -241,17 +179,17 @@ func (w *Worker) confirm(outs []out, ended []Ended) (again []out) {
 			o.e.Settle = resettled(ended[i].Record, &o.e, &o.r)
 			again = append(again, *o)
 		case errors.Is(err, retrysafe.ErrBusy): // a transaction has the key
-			again = append(again, *o)
+			again, busy = append(again, *o), true
 		case o.e.Settle != nil && (errors.Is(err, retrysafe.ErrNotFound) || errors.Is(err, retrysafe.ErrUnreadable)):
 			w.opts.Logger.Error("outbox: the key that a message settles cannot be settled; the message ends without it", "message", o.d.ID, "error", err)
 			o.e.Settle = nil
 			again = append(again, *o)
 		default:
 			w.opts.Logger.Error("outbox: a message cannot be ended; it is sent again", "message", o.d.ID, "error", err)
-			w.desk.putBack(&o.d)
+			w.desk.leave(&o.d)
 		}
 	}
-	return again
+	return again, busy
 }
 
 func (w *Worker) confirmed(o *out) {
@@ -261,7 +199,7 @@ func (w *Worker) confirmed(o *out) {
 		w.desk.end(o.d.ID)
 	case Again:
 		w.stats.again.Add(1)
-		w.desk.putBack(&o.d)
+		w.desk.leave(&o.d)
 	case Buried:
 		w.stats.buried.Add(1)
 		w.opts.Logger.Error("outbox: a message is a dead letter", "message", o.d.ID, "topic", o.d.Topic, "tries", o.d.Tries+1, "error", o.e.Why)
@@ -296,20 +234,51 @@ func (w *Worker) RunOnce(ctx context.Context) (delivered int, err error) {
 			if len(batch) == 0 {
 				break
 			}
-			outs := w.judged(w.deliver(ctx, batch))
-			for len(outs) > 0 {
-				ended, err := w.store.End(context.WithoutCancel(ctx), endings(outs))
-				if err != nil {
-					w.desk = newDesk() // nobody can say; what is still there is sent again
-					return 0, fmt.Errorf("outbox: end: %w", err)
-				}
-				outs = w.confirm(outs, ended)
+			if err := w.endAll(context.WithoutCancel(ctx), w.judged(w.deliver(ctx, batch))); err != nil {
+				w.desk = newDesk() // nobody can say; what is still there is sent again
+				return 0, fmt.Errorf("outbox: end: %w", err)
 			}
 		}
 		if !w.may() {
 			return 0, nil
 		}
 	}
+}
+
+// endRest is how long to wait before endings that could not be stored are tried
+// again.
+const endRest = 20 * time.Millisecond
+
+// endAll ends what has been delivered, for as long as the shards are held.
+func (w *Worker) endAll(ctx context.Context, outs []out) error {
+	for {
+		ended, err := w.end(ctx, outs)
+		if err != nil {
+			return err
+		}
+		again, busy := w.confirm(outs, ended)
+		if len(again) == 0 {
+			return nil
+		}
+		if !time.Now().Before(w.until) {
+			return errors.New("a transaction holds the key that a message settles for longer than the shard is held")
+		}
+		if busy {
+			time.Sleep(endRest)
+		}
+		outs = again
+	}
+}
+
+// end hands endings to the store, bounded in time.
+func (w *Worker) end(ctx context.Context, outs []out) ([]Ended, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.opts.Lease)
+	defer cancel()
+	ended, err := w.store.End(ctx, endings(outs))
+	if err == nil && len(ended) != len(outs) {
+		err = fmt.Errorf("the store returned %d answers for %d endings", len(ended), len(outs))
+	}
+	return ended, err
 }
 
 // judged says how each message of a call ends, and lets those go that wait behind
@@ -339,220 +308,4 @@ func endings(outs []out) []Ending {
 func (w *Worker) Release(ctx context.Context) error {
 	_, err := w.store.Lease(ctx, w.owner, 0)
 	return err
-}
-
-// Run delivers until ctx ends. Then it waits for the calls that are under way, ends
-// what was delivered, and gives its shards back.
-func (w *Worker) Run(ctx context.Context) error {
-	r := &run{Worker: w, reads: make(chan read, 1), sents: make(chan sent, w.opts.Concurrency), ends: make(chan endsDone, 1), leases: make(chan leased, 1)}
-	defer r.wg.Wait()
-	return r.loop(ctx)
-}
-
-// run is a worker at work. Its loop owns the desk; what takes time is done by
-// goroutines that report to it, at most one for each kind of step of the store.
-type run struct {
-	*Worker
-	wg     sync.WaitGroup
-	reads  chan read
-	sents  chan sent
-	ends   chan endsDone
-	leases chan leased
-
-	reading, ending, leasing bool
-	calls                    int
-	outs                     []out // to be ended
-	leaving                  int   // being ended
-	idle                     time.Duration
-	failures                 int
-}
-
-type read struct {
-	list []Delivery
-	err  error
-}
-
-type endsDone struct {
-	outs  []out
-	ended []Ended
-	err   error
-}
-
-type leased struct {
-	held  Holding
-	until time.Time
-	err   error
-}
-
-// busyPoll is how long a worker that has just found something waits before it looks
-// again.
-const busyPoll = 5 * time.Millisecond
-
-func (r *run) loop(ctx context.Context) error {
-	steps := context.WithoutCancel(ctx) // what is under way ends, also when the worker is told to
-	renew, poll := time.NewTimer(0), time.NewTimer(0)
-	defer renew.Stop()
-	defer poll.Stop()
-	due := true // to look
-	r.idle = busyPoll
-	for {
-		stopping := ctx.Err() != nil
-		if stopping && r.calls == 0 && !r.reading && !r.ending && !r.leasing && len(r.outs) == 0 {
-			return r.Release(steps)
-		}
-		if !stopping {
-			r.send(steps)
-			if due && !r.reading && r.may() && r.toSend() <= r.opts.InFlight/2 && r.desk.size() <= 2*r.opts.InFlight && len(r.desk.held) > 0 {
-				due = false
-				r.look(steps)
-			}
-		}
-		r.endSome(steps)
-		var done <-chan struct{}
-		if !stopping {
-			done = ctx.Done()
-		}
-		select {
-		case <-done:
-		case <-r.wake:
-			due = true
-		case <-poll.C:
-			due = true
-		case <-renew.C:
-			if !stopping {
-				r.renew(steps)
-			}
-			renew.Reset(r.opts.Lease / 3)
-		case got := <-r.leases:
-			r.leasing = false
-			r.onLease(got)
-			due = true
-		case got := <-r.reads:
-			r.reading = false
-			due = r.onRead(got)
-			poll.Reset(r.idle)
-		case got := <-r.sents:
-			r.calls--
-			r.outs = append(r.outs, r.judged(got)...)
-		case got := <-r.ends:
-			r.ending, r.leaving = false, 0
-			due = r.onEnd(got) || due
-		}
-	}
-}
-
-// send hands to the sink what may go.
-func (r *run) send(ctx context.Context) {
-	for r.calls < r.opts.Concurrency && r.may() {
-		batch := r.desk.take(r.opts.Batch)
-		if len(batch) == 0 {
-			return
-		}
-		r.calls++
-		r.wg.Go(func() { r.sents <- r.deliver(ctx, batch) })
-	}
-}
-
-// toSend is how many messages are here that the sink has not seen to. The next are
-// read while the last are ended.
-func (r *run) toSend() int { return r.desk.size() - len(r.outs) - r.leaving }
-
-func (r *run) look(ctx context.Context) {
-	r.reading = true
-	r.desk.reads()
-	shards, limit := r.desk.shards(), r.opts.InFlight+r.desk.size()
-	r.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, r.opts.Lease)
-		defer cancel()
-		list, err := r.store.Due(ctx, shards, limit)
-		r.reads <- read{list, err}
-	})
-}
-
-// onRead takes in what was read, and reports whether to look again at once.
-func (r *run) onRead(got read) bool {
-	if got.err != nil {
-		r.failed("read", got.err)
-		r.desk.add(nil)
-		return false
-	}
-	r.failures = 0
-	if r.desk.add(got.list) > 0 {
-		r.idle = busyPoll
-		return false
-	}
-	r.idle = min(r.idle*2, r.opts.Poll)
-	return false
-}
-
-// failed slows down while the store fails.
-func (r *run) failed(step string, err error) {
-	r.failures++
-	r.idle = min(max(r.idle*2, 50*time.Millisecond), max(r.opts.Poll, time.Second))
-	if r.failures == 1 || r.failures%20 == 0 {
-		r.opts.Logger.Error("outbox: the store fails", "step", step, "times", r.failures, "error", err)
-	}
-}
-
-// endSome ends what has been delivered, all that has come together at once.
-func (r *run) endSome(ctx context.Context) {
-	if r.ending || len(r.outs) == 0 {
-		return
-	}
-	outs := r.outs
-	r.outs, r.leaving, r.ending = nil, len(outs), true
-	r.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, r.opts.Lease)
-		defer cancel()
-		ended, err := r.store.End(ctx, endings(outs))
-		if err == nil && len(ended) != len(outs) {
-			err = fmt.Errorf("the store returned %d answers for %d endings", len(ended), len(outs))
-		}
-		r.ends <- endsDone{outs, ended, err}
-	})
-}
-
-// onEnd takes in how endings ended, and reports whether to look again at once. If
-// nobody can say, they are sent once more while the shard is held: to end what is
-// ended changes nothing.
-func (r *run) onEnd(got endsDone) bool {
-	if got.err == nil {
-		r.outs = append(r.confirm(got.outs, got.ended), r.outs...)
-		return false
-	}
-	r.failed("end", got.err)
-	for i := range got.outs {
-		if o := &got.outs[i]; r.desk.holds(o.d.Shard) && time.Now().Before(r.until) {
-			r.outs = append(r.outs, *o)
-		} else {
-			r.desk.leave(&o.d)
-		}
-	}
-	time.Sleep(min(r.idle, 100*time.Millisecond)) // nothing else would help
-	return false
-}
-
-func (r *run) renew(ctx context.Context) {
-	if r.leasing {
-		return
-	}
-	r.leasing = true
-	r.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, r.opts.Lease/2)
-		defer cancel()
-		held, until, err := r.lease(ctx)
-		r.leases <- leased{held, until, err}
-	})
-}
-
-func (r *run) onLease(got leased) {
-	if got.err != nil {
-		r.failed("lease", got.err)
-		if time.Now().After(r.until) {
-			r.desk.hold(nil)
-		}
-		return
-	}
-	r.desk.hold(got.held.Shards)
-	r.until = got.until
 }

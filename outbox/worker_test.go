@@ -312,6 +312,38 @@ func TestW66W72_DangerousSettingsAreRefused(t *testing.T) {
 
 // Random transactions commit, late or not at all, while workers come and go and
 // receivers fail: what committed arrives, in the order of its group, under one key.
+// held is an outbox whose keys a transaction holds and never lets go of.
+type held struct{ outbox.Store }
+
+func (held) End(_ context.Context, endings []outbox.Ending) ([]outbox.Ended, error) {
+	ended := make([]outbox.Ended, len(endings))
+	for i := range ended {
+		ended[i].Err = retrysafe.ErrBusy
+	}
+	return ended, nil
+}
+
+// One pass ends, whoever holds the keys that messages settle, and what could not be
+// ended is there for the next.
+func TestPassDoesNotWaitForever(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(nil)
+		enqueue(t, s, message("a", "1"))
+		w, err := outbox.NewWorker(held{s.Outbox()}, new(receiver), nil)
+		must(t, err)
+		if n, err := w.RunOnce(t.Context()); n != 0 || err == nil {
+			t.Fatalf("RunOnce = %d, %v", n, err)
+		}
+		must(t, w.Release(t.Context()))
+		other, err := outbox.NewWorker(s.Outbox(), new(receiver), nil)
+		must(t, err)
+		if n, err := other.RunOnce(t.Context()); n != 1 || err != nil {
+			t.Fatalf("the next pass = %d, %v", n, err)
+		}
+	})
+}
+
 func TestRandomSchedules(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {

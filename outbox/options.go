@@ -1,0 +1,69 @@
+package outbox
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Options are what a [Worker] may be given. Nil and zero values are the defaults.
+type Options struct {
+	// Concurrency is how many calls of the sink may be under way. Default 16.
+	Concurrency int
+	// Batch is how many messages one call of the sink gets at most. Default 100.
+	Batch int
+	// InFlight is how many messages are read at once; at most three times as many
+	// are held here, those that are being ended included. Default 5,000.
+	InFlight int
+	// Timeout bounds one call of the sink. Default 10 s.
+	Timeout time.Duration
+	// Lease is how long a worker holds its shards without a word. It must be longer
+	// than twice the Timeout, so that a call ends before the shard has another
+	// worker. Default 30 s.
+	Lease time.Duration
+	// Poll is how long a worker that has nothing to do waits before it looks again.
+	// Default 500 ms. While there is something to do it looks much more often.
+	Poll time.Duration
+	// MaxTries is after how many tries a message is buried. Default 20.
+	MaxTries int
+	// Backoff is between tries. Default 1 s, doubled up to 30 min.
+	Backoff Backoff
+	// Horizon is how long a message is tried, counted from when it was enqueued.
+	// Default 20 h.
+	Horizon time.Duration
+	// Window is how long the receiver remembers a key. Beyond it a message that was
+	// sent before would be a new one, so the horizon must end before it does.
+	// Default 24 h; negative: the receiver needs no key.
+	Window time.Duration
+	// Logger gets what an operator should see. Default [slog.Default].
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	o.Concurrency, o.Batch, o.InFlight = cmp.Or(o.Concurrency, 16), cmp.Or(o.Batch, 100), cmp.Or(o.InFlight, 5000)
+	o.Timeout, o.Lease, o.Poll = cmp.Or(o.Timeout, 10*time.Second), cmp.Or(o.Lease, 30*time.Second), cmp.Or(o.Poll, 500*time.Millisecond)
+	o.MaxTries = cmp.Or(o.MaxTries, 20)
+	o.Backoff.First, o.Backoff.Longest = cmp.Or(o.Backoff.First, time.Second), cmp.Or(o.Backoff.Longest, 30*time.Minute)
+	o.Horizon, o.Window = cmp.Or(o.Horizon, 20*time.Hour), cmp.Or(o.Window, 24*time.Hour)
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o
+}
+
+func (o *Options) check() error {
+	switch {
+	case o.Concurrency < 1 || o.Batch < 1 || o.InFlight < 1 || o.MaxTries < 1 || o.Timeout <= 0 || o.Lease <= 0 || o.Poll <= 0 || o.Backoff.First <= 0 || o.Horizon <= 0:
+		return errors.New("outbox: an option is negative")
+	case o.Backoff.Longest < o.Backoff.First:
+		return fmt.Errorf("outbox: the longest back-off %v is under the first %v", o.Backoff.Longest, o.Backoff.First)
+	case o.Lease <= 2*o.Timeout:
+		return fmt.Errorf("outbox: Lease %v is not longer than twice the Timeout %v: a call could outlive the right to make it", o.Lease, o.Timeout)
+	case o.Window > 0 && o.Horizon+o.Backoff.Longest+o.Lease+o.Timeout >= o.Window:
+		return fmt.Errorf("outbox: a message may be sent %v after it was enqueued (Horizon + longest back-off + Lease + Timeout), but its receiver remembers keys for %v; shorten the Horizon",
+			o.Horizon+o.Backoff.Longest+o.Lease+o.Timeout, o.Window)
+	}
+	return nil
+}
