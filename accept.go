@@ -47,7 +47,7 @@ func (e *Engine) TakeUp(ctx context.Context, r Record) (*Execution, error) {
 	if r.State != Accepted {
 		return nil, fmt.Errorf("take up: %w: it is %s", ErrLost, r.State)
 	}
-	if !readable(&r) {
+	if !r.Readable() {
 		return nil, fmt.Errorf("take up: %w", ErrUnreadable)
 	}
 	c := Call{Ref: r.Ref, Operation: r.Operation, Fingerprint: r.Fingerprint, Retention: r.Retain}

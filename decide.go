@@ -47,7 +47,7 @@ type verdict struct {
 func decide(c *Call, p *Policy, r *Record) verdict {
 	refuse := func(why error) verdict { return verdict{actRefuse, why} }
 
-	if !readable(r) {
+	if !r.Readable() {
 		return refuse(ErrUnreadable)
 	}
 
@@ -89,12 +89,6 @@ func decide(c *Call, p *Policy, r *Record) verdict {
 		}
 		return refuse(ErrInFlight)
 	}
-}
-
-// readable reports whether this program knows what the record means. What it does
-// not is never run again.
-func readable(r *Record) bool {
-	return r.Version != 0 && r.Version <= RecordVersion && r.State.Valid() && (r.State == Completed) == (r.Result != nil)
 }
 
 // match returns nil if the call is the request that the record was made for.

@@ -59,7 +59,7 @@ func lapsedReason(a action) string {
 // record that nobody needs to sweep. A step on a record that has moved since fails,
 // so an old copy overwrites nothing.
 func Swept(r Record) (Record, bool) {
-	if !readable(&r) || !r.Due() {
+	if !r.Readable() || !r.Due() {
 		return r, false
 	}
 	r.Relaxed = false

@@ -171,3 +171,9 @@ type Record struct {
 // was due then stays due while the revision stands, so it may be acted upon by
 // compare-and-swap without a clock.
 func (r *Record) Due() bool { return !r.ReadAt.Before(r.Deadline) }
+
+// Readable reports whether this code knows what the record means. What it does not
+// know, because a newer version wrote it or because it is damaged, is left alone.
+func (r *Record) Readable() bool {
+	return r.Version != 0 && r.Version <= RecordVersion && r.State.Valid() && (r.State == Completed) == (r.Result != nil)
+}

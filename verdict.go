@@ -86,7 +86,7 @@ const never = 100 * 365 * 24 * time.Hour
 // and is [ErrDisputed] for all others. All else about a record that is not Unknown
 // changes nothing, and is [ErrNotUnknown].
 func Concluded(r Record, v Verdict, by string, again time.Duration, most int) (Record, error) {
-	if !readable(&r) {
+	if !r.Readable() {
 		return r, ErrUnreadable
 	}
 	happened := v.Finding == Happened

@@ -78,7 +78,7 @@ func (g *Guard) status(w http.ResponseWriter, r *http.Request, ref retrysafe.Ref
 	case err != nil: // to say that the request was not executed would be wrong
 		refuse(recordUnreadable, time.Second)
 		return
-	case rec.Version == 0 || rec.Version > retrysafe.RecordVersion || (rec.State == retrysafe.Completed) != (rec.Result != nil):
+	case !rec.Readable():
 		refuse(recordUnreadable, time.Minute)
 		return
 	}

@@ -178,7 +178,7 @@ func (p *pass) over(ctx context.Context, w *Worker) error {
 // wants reports whether a record is this worker's to run, now. What has waited for
 // too long is not: the next retry or a sweeper gives it up.
 func (w *Worker) wants(r *retrysafe.Record) bool {
-	mine := w.routes[r.Operation] != nil && !r.System() && r.Version != 0 && r.Version <= retrysafe.RecordVersion && !r.Due()
+	mine := w.routes[r.Operation] != nil && !r.System() && r.Readable() && !r.Due()
 	return mine && (r.Attempt == 0 || r.Attempt < w.most && r.ReadAt.Sub(r.UpdatedAt) >= w.restAfter(r.Attempt))
 }
 

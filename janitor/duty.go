@@ -98,7 +98,7 @@ func (d *duty) walk(ctx context.Context, do func(context.Context, retrysafe.Reco
 		}
 		due := page[:0:0]
 		for _, r := range page {
-			if r.Version == 0 || r.Version > retrysafe.RecordVersion {
+			if !r.Readable() {
 				unreadable++
 			} else {
 				due = append(due, r)

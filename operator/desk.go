@@ -164,7 +164,7 @@ func (d *Desk) apply(ctx context.Context, a *Action, c change, doubt bool) (from
 		if from = pointOf(&now); now.Revision != a.Revision {
 			return a.moved(&now)
 		}
-		if !readable(&now) {
+		if !now.Readable() {
 			return from, now, retrysafe.ErrUnreadable
 		}
 		next, why := c(a, now)
@@ -225,12 +225,6 @@ func stale(a *Action, r *retrysafe.Record) error {
 		err = fmt.Errorf("%w; the last note is by %s: %s", err, last.By, last.Text)
 	}
 	return err
-}
-
-// readable reports whether this program knows what the record means.
-func readable(r *retrysafe.Record) bool {
-	return r.Version != 0 && r.Version <= retrysafe.RecordVersion && r.State.Valid() &&
-		(r.State == retrysafe.Completed) == (r.Result != nil)
 }
 
 // tell tells the observer of an outcome that was settled, or taken to be wrong.

@@ -183,7 +183,7 @@ func (d *Desk) page(ctx context.Context, s *Suspects, r *Report, do func(context
 	next, found := *r, list[:0:0]
 	for i := range list {
 		switch {
-		case !readable(&list[i]):
+		case !list[i].Readable():
 			next.Unreadable++
 		case s.doubtful(&list[i]):
 			found = append(found, list[i])
@@ -255,7 +255,7 @@ func (d *Desk) setAsideOne(ctx context.Context, s *Suspects, r retrysafe.Record)
 			if _, ok := done(&got, by, s.ID); ok {
 				return true, nil
 			}
-			if r = got; !s.doubtful(&r) || !readable(&r) {
+			if r = got; !s.doubtful(&r) || !r.Readable() {
 				return false, nil
 			}
 			err = nil
