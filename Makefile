@@ -19,7 +19,7 @@ export TEST_TIMEOUT
 # Developer tools are pinned in tools/go.mod, away from the library's own.
 tool   := go tool -modfile=tools/go.mod
 # Modules of their own beside the root one.
-nested := $(patsubst %/go.mod,%,$(wildcard bench/go.mod))
+nested := bench deploy
 
 ##@ Every day
 
@@ -72,6 +72,12 @@ bench-durable: ## durable stores, a quarter of an hour (QUICK=1 for a look, ONLY
 	@mkdir -p out
 	cd bench && go test -run='^TestDurable$$' -count=1 -v -timeout=60m . -durable $(if $(QUICK),-durable.quick) \
 		$(if $(ONLY),-durable.only='$(ONLY)') $(if $(QUICK)$(ONLY),,-durable.docs=../docs) | grep -v '^=== ' | tee ../out/bench-durable.txt
+
+.PHONY: bench-gateway
+bench-gateway: ## the gateway beside a bare reverse proxy, and nginx if there is one (QUICK=1 for a look); writes docs/
+	@mkdir -p out
+	cd bench && go test -run='^TestGateway$$' -count=1 -v -timeout=30m . -gateway $(if $(QUICK),-gateway.quick,-gateway.docs=../docs) \
+		| grep -v '^=== ' | tee ../out/bench-gateway.txt
 
 .PHONY: tidy
 tidy: ## format the code and tidy every go.mod

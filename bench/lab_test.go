@@ -29,12 +29,14 @@ type scale struct {
 	crowd    int           // clients that fill a table
 	messages int           // in an outbox that is drained
 	stream   time.Duration // for how long messages are produced and delivered
+	// connections are those of a crowd at the gateway.
+	connections int
 }
 
 var (
-	full  = scale{rounds: 3, warm: 500 * time.Millisecond, run: 4 * time.Second, keys: 40_000, stock: 20_000, existing: 2_000_000, backlog: 200_000, overdue: 1_000_000, slices: 10, crowd: 256, messages: 100_000, stream: 30 * time.Second}
-	quick = scale{rounds: 3, warm: 200 * time.Millisecond, run: time.Second, keys: 10_000, stock: 10_000, existing: 200_000, backlog: 50_000, overdue: 100_000, slices: 10, crowd: 256, messages: 30_000, stream: 5 * time.Second}
-	smoke = scale{rounds: 1, run: 10 * time.Millisecond, keys: 64, stock: 64, existing: 64, backlog: 64, overdue: 64, slices: 2, crowd: 8, messages: 100, stream: 50 * time.Millisecond}
+	full  = scale{rounds: 3, warm: 500 * time.Millisecond, run: 4 * time.Second, keys: 40_000, stock: 20_000, existing: 2_000_000, backlog: 200_000, overdue: 1_000_000, slices: 10, crowd: 256, messages: 100_000, stream: 30 * time.Second, connections: 1000}
+	quick = scale{rounds: 3, warm: 200 * time.Millisecond, run: time.Second, keys: 10_000, stock: 10_000, existing: 200_000, backlog: 50_000, overdue: 100_000, slices: 10, crowd: 256, messages: 30_000, stream: 5 * time.Second, connections: 1000}
+	smoke = scale{rounds: 1, run: 10 * time.Millisecond, keys: 64, stock: 64, existing: 64, backlog: 64, overdue: 64, slices: 2, crowd: 8, messages: 100, stream: 50 * time.Millisecond, connections: 50}
 )
 
 // An occupied bed is a database with one system open on it.

@@ -13,34 +13,38 @@ import (
 	"time"
 )
 
-// The section of the document that a run writes stands between these lines.
-const (
-	docBegin = "<!-- durable: written by make bench-durable -->"
-	docEnd   = "<!-- durable: end -->"
-)
-
-// publish replaces the document's section and the chart.
+// publish replaces the section of durable stores, and their chart.
 func (r *report) publish(doc, chart string) error {
+	if err := r.publishSection("durable", doc, fmt.Sprintf("![Fresh keys per second by clients, for each system](%s)", filepath.Base(chart))); err != nil {
+		return err
+	}
+	return os.WriteFile(chart, r.chart(), 0o644)
+}
+
+// publishSection replaces a section of the document, which stands between two lines
+// with its name.
+func (r *report) publishSection(name, doc string, pictures ...string) error {
 	text, err := os.ReadFile(doc)
 	if err != nil {
 		return err
 	}
-	before, rest, ok := bytes.Cut(text, []byte(docBegin))
-	_, after, ended := bytes.Cut(rest, []byte(docEnd))
+	begin, end := fmt.Sprintf("<!-- %s: written by make bench-%s -->", name, name), fmt.Sprintf("<!-- %s: end -->", name)
+	before, rest, ok := bytes.Cut(text, []byte(begin))
+	_, after, ended := bytes.Cut(rest, []byte(end))
 	if !ok || !ended {
-		return fmt.Errorf("%s has no section between %q and %q", doc, docBegin, docEnd)
+		return fmt.Errorf("%s has no section between %q and %q", doc, begin, end)
 	}
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "%s%s\n\n%s\n\n![Fresh keys per second by clients, for each system](%s)\n", before, docBegin, wrap(r.conditions, 118), filepath.Base(chart))
+	fmt.Fprintf(&out, "%s%s\n\n%s\n", before, begin, wrap(r.conditions, 118))
+	for _, picture := range pictures {
+		fmt.Fprintf(&out, "\n%s\n", picture)
+	}
 	goals := r.goals()
 	for _, t := range append([]table{goals}, r.tables...) {
 		t.write(&out)
 	}
-	fmt.Fprintf(&out, "\n%s%s", docEnd, after)
-	if err := os.WriteFile(doc, out.Bytes(), 0o644); err != nil {
-		return err
-	}
-	return os.WriteFile(chart, r.chart(), 0o644)
+	fmt.Fprintf(&out, "\n%s%s", end, after)
+	return os.WriteFile(doc, out.Bytes(), 0o644)
 }
 
 // conditions says on what and how was measured.

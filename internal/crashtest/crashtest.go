@@ -49,7 +49,7 @@ type Place struct {
 	// InTx adds an effect by effect, a statement, and completes x in one
 	// transaction. It passes the fuse between its steps.
 	InTx func(ctx context.Context, x *retrysafe.Execution, effect string, r retrysafe.Result, f *Fuse) error
-	// OneCommit, if set, runs call by [retrysafe.DoTx]; see [OneCommit].
+	// OneCommit runs call by [retrysafe.DoTx]; see [OneCommit].
 	OneCommit func(ctx context.Context, e *retrysafe.Engine, effect string, r retrysafe.Result, f *Fuse) (retrysafe.Outcome, error)
 	// Close ends all of it.
 	Close func() error

@@ -49,9 +49,6 @@ func sweepOne(t *testing.T, m *mode, point int, open Open, fresh func(t *testing
 			t.Error(err)
 		}
 	}()
-	if m.name == "do_tx" && p.OneCommit == nil {
-		t.Skip("the store does not begin transactions")
-	}
 	table := `CREATE TABLE effects (by TEXT NOT NULL PRIMARY KEY)`
 	if m.policy.Effects == retrysafe.InTx { // nothing but the transaction keeps a second one out
 		table = `CREATE TABLE effects (by TEXT NOT NULL)`
@@ -110,10 +107,8 @@ func settle(t *testing.T, m *mode, point int, p *Place) *retrysafe.Outcome {
 			return &out
 		case errors.Is(err, retrysafe.ErrUnknown):
 			return nil
-		case !errors.Is(err, retrysafe.ErrInFlight):
-			t.Fatalf("point %d: %v", point, err)
-		case time.Now().After(deadline):
-			t.Fatalf("point %d: the key is not final after its lease and %v", point, patience)
+		case time.Now().After(deadline): // an attempt may fail: on a busy machine it outlives so short a lease
+			t.Fatalf("point %d: the key is not final after its lease and %v: %v", point, patience, err)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package sqlitestore_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"os"
 	"path/filepath"
@@ -57,6 +58,10 @@ func openPlace(ctx context.Context, path string) (*crashtest.Place, error) {
 			f.Pass()
 			return err
 		},
+		OneCommit: crashtest.OneCommit(s, func(ctx context.Context, tx *sql.Tx, statement string) error {
+			_, err := tx.ExecContext(ctx, statement)
+			return err
+		}),
 		Close: s.Close,
 	}, nil
 }

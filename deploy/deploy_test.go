@@ -1,0 +1,358 @@
+// Package deploy_test checks the deployments as far as that can be done without a
+// container engine: what the image would hold is built and run in a bare chroot by
+// nobody, and each file is read as its own tool would read it.
+package deploy_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/compose-spec/compose-go/v2/loader"
+	"github.com/compose-spec/compose-go/v2/types"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// binary returns the gateway, built by the very line that the Dockerfile has.
+var binary = sync.OnceValues(func() (string, error) {
+	text, err := os.ReadFile("Dockerfile")
+	if err != nil {
+		return "", err
+	}
+	line := regexp.MustCompile(`(?m)^RUN (CGO_ENABLED=0 go build .*) -o /out/retrysafe (.*)$`).FindSubmatch(text)
+	if line == nil {
+		return "", errors.New("the Dockerfile builds no /out/retrysafe")
+	}
+	dir, err := os.MkdirTemp("", "retrysafe-deploy-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "retrysafe")
+	build := exec.Command("sh", "-c", string(line[1])+" -o "+path+" "+string(line[2]))
+	build.Dir = ".."
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", errors.New(string(out) + err.Error())
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := binary(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+func built(t *testing.T) string {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const nobody = 65532
+
+// bare returns a folder with the binary and a place for data, as the image has them,
+// and what runs a program in it as nobody: a chroot if we are root, and a user
+// namespace of its own otherwise.
+func bare(t *testing.T) (dir string, jail *syscall.SysProcAttr) {
+	t.Helper()
+	data, err := os.ReadFile(built(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = t.TempDir()
+	for path, mode := range map[string]os.FileMode{".": 0o755, "data": 0o700, "etc": 0o755, "etc/retrysafe": 0o755} {
+		path = filepath.Join(dir, path)
+		if err := errors.Join(os.MkdirAll(path, mode), os.Chmod(path, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "retrysafe"), data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	jail = &syscall.SysProcAttr{Chroot: dir, Pdeathsig: syscall.SIGKILL}
+	if os.Getuid() == 0 {
+		jail.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+		if err := os.Chown(filepath.Join(dir, "data"), nobody, nobody); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		jail.Cloneflags = syscall.CLONE_NEWUSER
+		jail.UidMappings = []syscall.SysProcIDMap{{ContainerID: nobody, HostID: os.Getuid(), Size: 1}}
+		jail.GidMappings = []syscall.SysProcIDMap{{ContainerID: nobody, HostID: os.Getgid(), Size: 1}}
+	}
+	return dir, jail
+}
+
+const token = "a-token-of-the-test"
+
+// TestImageRunsInABareChroot does what the image does: the binary, a configuration
+// and an empty folder for data; no libc, no shell, no user database. A payment, a
+// retry, an orderly end.
+func TestImageRunsInABareChroot(t *testing.T) {
+	t.Parallel()
+	calls := make(chan struct{}, 10)
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		calls <- struct{}{}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, "paid\n")
+	}))
+	defer upstream.Close()
+
+	dir, jail := bare(t)
+	conf, err := os.ReadFile("retrysafe.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "etc/retrysafe/retrysafe.yaml"), conf, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	listen := free(t)
+	gateway := exec.CommandContext(t.Context(), "/retrysafe", "gateway", "--config", "/etc/retrysafe/retrysafe.yaml")
+	gateway.Err = nil // it is looked up in the chroot, not here
+	gateway.SysProcAttr, gateway.Dir = jail, "/data"
+	gateway.Env = []string{"RETRYSAFE_LISTEN=" + listen, "RETRYSAFE_UPSTREAM=" + upstream.URL, "RETRYSAFE_ADMIN=127.0.0.1:0", "RETRYSAFE_ADMIN_TOKEN=" + token}
+	var log bytes.Buffer
+	gateway.Stdout, gateway.Stderr = &log, &log
+	if err := gateway.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- gateway.Wait() }()
+	until(t, ended, &log, func() bool {
+		answer, err := http.Get("http://" + listen + "/.retrysafe/readyz")
+		if err != nil {
+			return false
+		}
+		_ = answer.Body.Close()
+		return answer.StatusCode == http.StatusOK
+	})
+
+	for replay := range 2 {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+listen+"/payments", strings.NewReader(`{"amount": 1}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Idempotency-Key", `"a-key-of-the-test"`)
+		r.Header.Set("Authorization", "Bearer me")
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if answer.StatusCode != http.StatusCreated || string(body) != "paid\n" || (answer.Header.Get("Idempotent-Replayed") == "true") != (replay == 1) {
+			t.Errorf("answer %d: %s %v %q", replay, answer.Status, answer.Header, body)
+		}
+	}
+	if len(calls) != 1 {
+		t.Errorf("the service was called %d times", len(calls))
+	}
+	if err := gateway.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("it ended with %v\n%s", err, log.String())
+	}
+	if info, err := os.Stat(filepath.Join(dir, "data", "retrysafe.db")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the store's file: %v, %v", info, err)
+	}
+}
+
+// until waits for what must come while the program runs.
+func until(t *testing.T, ended <-chan error, log *bytes.Buffer, done func() bool) {
+	t.Helper()
+	for !done() {
+		select {
+		case err := <-ended:
+			t.Fatalf("it ended: %v\n%s", err, log.String())
+		case <-t.Context().Done():
+			t.Fatal("time is up")
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func free(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// TestImageIsStatic: whoever linked something dynamic would have a binary that runs
+// here and not there.
+func TestImageIsStatic(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "go", "version", "-m", built(t)).Output()
+	if err != nil || !bytes.Contains(out, []byte("CGO_ENABLED=0")) || !bytes.Contains(out, []byte("-trimpath=true")) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestSystemdUnit(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("systemd/retrysafe.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const installed = "/usr/local/bin/retrysafe"
+	if !bytes.Contains(text, []byte(installed+" gateway")) {
+		t.Fatal("the unit starts something else")
+	}
+	unit := filepath.Join(t.TempDir(), "retrysafe.service")
+	if err := os.WriteFile(unit, bytes.ReplaceAll(text, []byte(installed), []byte(built(t))), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", unit).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+}
+
+// TestKubernetesManifest reads each object into the type that the API has for it;
+// unknown fields are errors. The configuration inside is checked by the gateway.
+func TestKubernetesManifest(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("kubernetes/sidecar.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]any{"ConfigMap": new(corev1.ConfigMap), "Secret": new(corev1.Secret), "Deployment": new(appsv1.Deployment), "Service": new(corev1.Service)}
+	for part := range strings.SplitSeq(string(text), "\n---\n") {
+		var head struct{ Kind string }
+		if err := yaml.Unmarshal([]byte(part), &head); err != nil {
+			t.Fatal(err)
+		}
+		object := kinds[head.Kind]
+		if object == nil {
+			t.Errorf("there is a %q, which this test does not know", head.Kind)
+			continue
+		}
+		if err := yaml.UnmarshalStrict([]byte(part), object); err != nil {
+			t.Errorf("%s: %v", head.Kind, err)
+		}
+	}
+	deployment := kinds["Deployment"].(*appsv1.Deployment)
+	for _, c := range deployment.Spec.Template.Spec.Containers {
+		if c.Name == "retrysafe" && (c.SecurityContext.RunAsUser == nil || *c.SecurityContext.RunAsUser != nobody) {
+			t.Error("the sidecar is not run as the image's own user")
+		}
+	}
+	secret := kinds["Secret"].(*corev1.Secret)
+	dir := t.TempDir()
+	conf := kinds["ConfigMap"].(*corev1.ConfigMap).Data["retrysafe.yaml"]
+	for name, value := range secret.StringData {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(value), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		conf = strings.ReplaceAll(conf, "/etc/retrysafe/secret/"+name, filepath.Join(dir, name))
+	}
+	validate(t, conf)
+}
+
+func TestConfiguration(t *testing.T) {
+	t.Parallel()
+	conf, err := os.ReadFile("retrysafe.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	validate(t, string(conf), "RETRYSAFE_ADMIN_TOKEN="+token)
+}
+
+func validate(t *testing.T, conf string, env ...string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "retrysafe.yaml")
+	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check := exec.CommandContext(t.Context(), built(t), "config", "validate", path)
+	check.Env = env
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("config validate: %v\n%s", err, out)
+	}
+}
+
+// TestCompose reads the file as docker compose would: schema, variables, anchors.
+func TestCompose(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("compose.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	project, err := loader.LoadWithContext(context.WithoutCancel(t.Context()), types.ConfigDetails{
+		WorkingDir:  dir,
+		ConfigFiles: []types.ConfigFile{{Filename: "compose.yaml", Content: text}},
+		Environment: types.Mapping{"RETRYSAFE_ADMIN_TOKEN": token},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := project.Services["gateway-a"], project.Services["gateway-b"]
+	if a.Environment["RETRYSAFE_STORE"] == nil || b.Environment["RETRYSAFE_STORE"] == nil || *a.Environment["RETRYSAFE_STORE"] != *b.Environment["RETRYSAFE_STORE"] {
+		t.Error("the two gateways have not one store")
+	}
+	for _, s := range project.Services {
+		for _, v := range s.Volumes {
+			if _, err := os.Stat(v.Source); v.Type == types.VolumeTypeBind && err != nil {
+				t.Errorf("%s mounts what is not there: %v", s.Name, err)
+			}
+		}
+	}
+}
+
+// TestDockerfile: what is copied is there, and nobody runs it as root.
+func TestDockerfile(t *testing.T) {
+	t.Parallel()
+	f, err := os.Open("Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	user := ""
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		words := strings.Fields(lines.Text())
+		switch {
+		case len(words) == 0 || strings.HasPrefix(words[0], "#"):
+		case words[0] == "FROM":
+			user = ""
+		case words[0] == "USER":
+			user = words[1]
+		case words[0] == "COPY" && !strings.HasPrefix(words[1], "--from"):
+			for _, source := range words[1 : len(words)-1] {
+				if _, err := os.Stat(filepath.Join("..", source)); err != nil {
+					t.Errorf("%s: %v", lines.Text(), err)
+				}
+			}
+		}
+	}
+	if user != "65532:65532" {
+		t.Errorf("the image runs as %q", user)
+	}
+}
