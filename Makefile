@@ -18,6 +18,9 @@ export TEST_TIMEOUT
 
 # Developer tools are pinned in tools/go.mod, away from the library's own.
 tool   := go tool -modfile=tools/go.mod
+# SQLite, which is C translated to Go, is not watched by the race detector: that
+# would take most of the time of the tests that use it. All of ours is.
+outside := -gcflags='modernc.org/...=-race=false'
 # Modules of their own beside the root one.
 nested := bench deploy
 
@@ -51,7 +54,7 @@ lint: ## golangci-lint as pinned in tools/go.mod; the first run builds it
 
 .PHONY: race
 race: ## all tests under the race detector, in random order, never from the cache
-	go test -race -shuffle=on -count=1 -timeout=$(TEST_TIMEOUT) ./...
+	go test -race $(outside) -shuffle=on -count=1 -timeout=$(TEST_TIMEOUT) ./...
 
 .PHONY: cover
 cover: ## coverage of the root package, with its floor (COVER_FLOOR=95)
