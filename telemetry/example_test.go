@@ -1,0 +1,64 @@
+package telemetry_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/memstore"
+	"github.com/retrysafe/retrysafe/telemetry"
+)
+
+// An engine that is counted, and what Prometheus gets to see of it.
+func Example() {
+	metrics := telemetry.New(nil)
+	engine, err := retrysafe.New(memstore.New(nil), &retrysafe.Options{Observer: metrics.Observer()})
+	if err != nil {
+		panic(err)
+	}
+	metrics.Store(engine.Healthy)
+
+	call := retrysafe.Call{Ref: retrysafe.Ref{Scope: "tenant-1", Key: "8e03978e-40d5-43dd-bc93"}, Operation: "POST /payments"}
+	for range 3 {
+		_, err := engine.Do(context.Background(), call, func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
+			return retrysafe.Result{Status: http.StatusCreated}, nil
+		})
+		if err != nil {
+			panic(err)
+		}
+	}
+
+	w := httptest.NewRecorder()
+	metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for line := range strings.Lines(w.Body.String()) {
+		if strings.HasPrefix(line, "api_idempotency_reserve_created") || strings.HasPrefix(line, "api_idempotency_reserve_replay") || strings.HasPrefix(line, "retrysafe_store_up") {
+			fmt.Print(line)
+		}
+	}
+	// Output:
+	// api_idempotency_reserve_created_total 1
+	// api_idempotency_reserve_replay_total 2
+	// retrysafe_store_up 1
+}
+
+// What the gateway does at the end of each request.
+func ExampleMetrics_Exchange() {
+	metrics := telemetry.New(nil)
+	metrics.Routes("POST /payments") // from the configuration
+	metrics.Exchange("POST /payments", "replay", http.StatusCreated, 0)
+	metrics.Exchange("POST /made-up-by-a-client", "passed", http.StatusNotFound, 0)
+
+	w := httptest.NewRecorder()
+	metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for line := range strings.Lines(w.Body.String()) {
+		if strings.HasPrefix(line, "retrysafe_responses_total") {
+			fmt.Print(line)
+		}
+	}
+	// Output:
+	// retrysafe_responses_total{outcome="passed",route="other",status="4xx"} 1
+	// retrysafe_responses_total{outcome="replay",route="POST /payments",status="2xx"} 1
+}

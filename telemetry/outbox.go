@@ -1,0 +1,47 @@
+package telemetry
+
+import (
+	"context"
+	"time"
+
+	"github.com/retrysafe/retrysafe/outbox"
+)
+
+// depthTimeout bounds how long a scrape waits for an outbox to be counted.
+const depthTimeout = 2 * time.Second
+
+// Outbox shows what a worker does and how much waits in the outbox. Either may be
+// nil: one process may count what others deliver. What waits is counted by the store
+// on each scrape; one that cannot say is left out of it.
+func (m *Metrics) Outbox(w *outbox.Worker, depth outbox.Gauge) (forget func()) {
+	var errs uint64 // under the lock of pull
+	return m.pull.watch(
+		func(r reading) {
+			if w != nil {
+				s := w.Stats()
+				r.add(messages, float64(s.Delivered), "delivered")
+				r.add(messages, float64(s.Again), "again")
+				r.add(messages, float64(s.Buried), "buried")
+				r.add(messages, float64(s.Fenced), "fenced")
+			}
+			if depth != nil {
+				r.add(scrapeErrors, float64(errs), "outbox")
+			}
+		},
+		func(r reading) {
+			if depth == nil {
+				return
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), depthTimeout)
+			defer cancel()
+			d, err := depth.Depth(ctx)
+			if err != nil {
+				errs++
+				return
+			}
+			r.add(waiting, float64(d.Waiting))
+			r.add(dead, float64(d.Dead))
+			r.add(oldestWaiting, d.Oldest.Seconds())
+			r.add(oldestDead, d.OldestDead.Seconds())
+		})
+}

@@ -1,0 +1,67 @@
+package telemetry
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/retrysafe/retrysafe/httpkey"
+	"github.com/retrysafe/retrysafe/store/tiered"
+)
+
+var (
+	_ Cache = tiered.Store(nil)
+	_ Guard = (*httpkey.Guard)(nil)
+)
+
+// A Cache is a [tiered.Store], or who has one.
+type Cache interface{ Stats() tiered.Stats }
+
+// Cache shows how a cache does. Nil is none.
+func (m *Metrics) Cache(c Cache) (forget func()) {
+	if c == nil {
+		return func() {}
+	}
+	return m.pull.watch(
+		func(r reading) {
+			s := c.Stats()
+			r.add(cacheHits, float64(s.Hits))
+			r.add(cacheMisses, float64(s.Misses))
+			r.add(cacheEvicted, float64(s.Evicted))
+		},
+		func(r reading) {
+			s := c.Stats()
+			r.add(cacheEntries, float64(s.Entries))
+			r.add(cacheBytes, float64(s.Bytes))
+		})
+}
+
+// A Guard is an [httpkey.Guard], or who has several.
+type Guard interface{ Counts() map[string]uint64 }
+
+// Guard shows what guards find wrong with requests. Nil is none.
+func (m *Metrics) Guard(g Guard) (forget func()) {
+	if g == nil {
+		return func() {}
+	}
+	return m.pull.watch(func(r reading) {
+		for code, n := range g.Counts() {
+			code, observed := strings.CutSuffix(code, " (observed)")
+			r.add(findings, float64(n), label(code), strconv.FormatBool(!observed))
+		}
+	}, nil)
+}
+
+// Store shows whether the store answers, as [retrysafe.Engine.Healthy] knows it. Of
+// several that are asked, all must say so. Nil is none.
+func (m *Metrics) Store(healthy func() bool) (forget func()) {
+	if healthy == nil {
+		return func() {}
+	}
+	return m.pull.watch(nil, func(r reading) {
+		up := 0.0
+		if healthy() {
+			up = 1
+		}
+		r.add(storeUp, up)
+	})
+}

@@ -1,0 +1,94 @@
+package telemetry
+
+import (
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// maxTenants bounds how many may have a label of their own.
+const maxTenants = 1000
+
+// tenants counts events by tenant. The first that come are counted each by itself,
+// until there are as many as there may be; from then on a new one costs what a known
+// one does, and no memory.
+type tenants struct {
+	most   int
+	others tenant
+
+	mu    sync.Mutex // held by who adds one
+	known atomic.Pointer[map[string]*tenant]
+}
+
+// A tenant counts its events.
+type tenant struct {
+	label  string
+	events [len(table)]atomic.Uint64
+}
+
+func (t *tenants) init(most int) {
+	t.most = min(most, maxTenants)
+	t.others.label = other
+	t.known.Store(&map[string]*tenant{})
+}
+
+// scopePart is where httpkey narrows a tenant's scope to an operation or a principal.
+// To count these each by itself would be a client's choice.
+const scopePart = '\x1f'
+
+func (t *tenants) of(scope string) *tenant {
+	if i := strings.IndexByte(scope, scopePart); i >= 0 {
+		scope = scope[:i]
+	}
+	known := *t.known.Load()
+	if one := known[scope]; one != nil {
+		return one
+	}
+	if len(known) >= t.most {
+		return &t.others
+	}
+	return t.add(scope)
+}
+
+func (t *tenants) add(scope string) *tenant {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := *t.known.Load()
+	if one := known[scope]; one != nil {
+		return one
+	}
+	if len(known) >= t.most {
+		return &t.others
+	}
+	one := &tenant{label: tenantLabel(scope)}
+	known = maps.Clone(known)
+	known[strings.Clone(scope)] = one // it may be part of a request
+	t.known.Store(&known)
+	return one
+}
+
+func tenantLabel(scope string) string {
+	if scope == "" {
+		return "none"
+	}
+	return retrysafe.HashKey(scope)
+}
+
+// counts reads the events of each tenant, those that there were.
+func (t *tenants) counts(r reading) {
+	t.others.count(r)
+	for _, one := range *t.known.Load() {
+		one.count(r)
+	}
+}
+
+func (t *tenant) count(into reading) {
+	for kind := range t.events {
+		if n := t.events[kind].Load(); n > 0 {
+			into.add(tenantEvents, float64(n), t.label, retrysafe.EventKind(kind).String())
+		}
+	}
+}
