@@ -19,8 +19,9 @@ type Config struct {
 	// Upstream is the service that is guarded: http or https, host, and perhaps a
 	// path to put before each request's own.
 	Upstream string
-	// Store is a URL as package storeurl has it.
-	Store string
+	// Store is a URL as package storeurl has it. StoreFile is the file that it was
+	// read from, if it was.
+	Store, StoreFile string
 	// Profile is "ietf" or "stripe".
 	Profile string
 	Tenant  Tenant
@@ -40,10 +41,14 @@ type Config struct {
 	Server      Server
 	Cache       Cache
 	Janitor     Janitor
+
+	src *source
 }
 
 // A Route is one pattern of [http.ServeMux] and how it behaves.
 type Route struct {
+	// Match is the pattern. Without a method it is for POST and PATCH; PUT and
+	// DELETE are guarded only where a pattern names them.
 	Match string
 	// Line is where the file has it, for messages. Zero if there is no file.
 	Line int
@@ -60,7 +65,8 @@ type Settings struct {
 	Required bool
 	// Async stores requests and runs them later.
 	Async bool
-	// Policy is what the engine is given.
+	// Policy is what the engine is given. Its OnFailure may be
+	// [retrysafe.DefaultFailure]: then the profile decides.
 	Policy retrysafe.Policy
 
 	// KeyHeader is where the client's key is. Default Idempotency-Key.
@@ -71,7 +77,8 @@ type Settings struct {
 	// either the upstream gets none.
 	ForwardKey, DeriveKey string
 
-	// Timeout bounds the upstream's answer, its body included.
+	// Timeout bounds the upstream's answer, its body included. Default 30 s, or
+	// MaxRun if that is shorter.
 	Timeout time.Duration
 	// MaxRequest and MaxResponse bound bodies, in bytes.
 	MaxRequest, MaxResponse int64
@@ -113,7 +120,8 @@ type Tenant struct {
 	// TrustedProxies are who may set it (from: header). Default: this machine.
 	TrustedProxies []netip.Prefix
 	// Principal is the header, or the claim, that names a principal of the tenant,
-	// for routes that bind keys to it.
+	// for routes that bind keys to it. Default X-Principal-Id, or sub,
+	// where there is such a route.
 	Principal string
 
 	// Claim is the tenant's (from: jwt).
@@ -142,12 +150,11 @@ type Encryption struct{ KeysFile string }
 type Admin struct {
 	Listen string
 	// Token is what operators show as a bearer. It is required with Listen.
-	Token Secret
-	TLS   TLS
+	// TokenFile is the file that it was read from, if it was.
+	Token     Secret
+	TokenFile string
+	TLS       TLS
 }
-
-// A Secret does not show itself when it is printed.
-type Secret string
 
 // TLS is a certificate, as PEM files that are read again when they change.
 type TLS struct{ CertFile, KeyFile string }
@@ -168,7 +175,9 @@ type Server struct {
 	MaxHeader int64
 	// MaxConnections is how many clients may be connected. Default 10,000.
 	MaxConnections int
-	// ReadHeader, ReadBody, Write and Idle bound a connection's phases.
+	// ReadHeader, ReadBody, Write and Idle bound a connection's phases. Write is how
+	// long a client may refuse to take a piece of an answer; a whole one may take
+	// longer. Default 10 s, 1, 2 and 2 minutes.
 	ReadHeader, ReadBody, Write, Idle time.Duration
 	// Drain is how long requests that were accepted may take to end after SIGTERM.
 	// Default 30 s.
@@ -185,6 +194,7 @@ type Cache struct {
 	// Bytes is its size. Default 64 MiB; negative is none.
 	Bytes int64
 	// MaxAge is how long an answer is taken from it without asking the store.
+	// Default 1 minute.
 	MaxAge time.Duration
 }
 
@@ -192,7 +202,7 @@ type Cache struct {
 type Janitor struct {
 	Off         bool
 	Sweep, Reap time.Duration
-	// Tombstone is how long an expired key is remembered, where a route's
-	// on_expired is gone.
+	// Tombstone is how long an expired key is remembered. It is 30 days by default
+	// where a route's on_expired is gone, and zero where there is none.
 	Tombstone time.Duration
 }

@@ -1,0 +1,16 @@
+package tenant
+
+import "time"
+
+// Limits that tests hold the package to.
+const (
+	MaxName    = maxName
+	MaxToken   = maxToken
+	MaxKeySet  = maxKeySet
+	MaxWaiting = maxWaiting
+	AskPause   = askPause
+	Leeway     = leeway
+)
+
+// SetNow lets a test say what time it is. Call it before the first request.
+func (j *JWT) SetNow(now func() time.Time) { j.now, j.keys.now = now, now }
