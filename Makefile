@@ -33,10 +33,10 @@ help: ## list the commands
 		/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: ## start the example payment server on 127.0.0.1:8080
+run: ## start the demo: a payment API on 127.0.0.1:8080 and a provider that fails
 	@mkdir -p out
-	go build -o out/quickstart ./examples/quickstart
-	@exec out/quickstart
+	go build -o out/retrysafe ./cmd/retrysafe
+	@exec out/retrysafe demo
 
 .PHONY: test
 test: setup fmt vet lint race nested cover smoke ## everything a change must pass, set-up included
