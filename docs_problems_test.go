@@ -32,6 +32,9 @@ func TestDocsProblemPages(t *testing.T) {
 	for code := range publishedProblems(t) {
 		known[code] = true
 	}
+	for code := range gatewayProvocations {
+		known[code] = true
+	}
 	pages, err := fs.Glob(os.DirFS("docs/problems"), "*.md")
 	must(t, err)
 	for _, page := range pages {
@@ -41,6 +44,9 @@ func TestDocsProblemPages(t *testing.T) {
 	}
 	for code := range known {
 		p, ok := provocations[code]
+		if !ok {
+			p, ok = gatewayProvocations[code]
+		}
 		if !ok {
 			t.Errorf("%s: this test does not know how to bring it about", code)
 			continue

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -25,9 +26,9 @@ var (
 // reserved: a client that dies half-way leaves no record.
 func (g *Guard) readBody(r *http.Request, buf []byte) ([]byte, error) {
 	limit := g.o.MaxRequest
-	encoding := first(r.Header["Content-Encoding"])
-	encoded := encoding != "" && !strings.EqualFold(encoding, "identity")
-	if encoded && (g.o.Encoded != DecodeGzip || !strings.EqualFold(encoding, "gzip") || len(r.Header["Content-Encoding"]) > 1) {
+	lines := r.Header["Content-Encoding"]
+	encoded := slices.ContainsFunc(lines, isEncoding)
+	if encoded && (g.o.Encoded != DecodeGzip || !strings.EqualFold(lines[0], "gzip") || len(lines) > 1) {
 		return nil, errEncoding
 	}
 	if r.ContentLength > limit {
@@ -45,6 +46,9 @@ func (g *Guard) readBody(r *http.Request, buf []byte) ([]byte, error) {
 	}
 	return g.gunzip(body, limit)
 }
+
+// isEncoding reports whether a line of Content-Encoding says that there is one.
+func isEncoding(line string) bool { return line != "" && !strings.EqualFold(line, "identity") }
 
 // readAll is io.ReadAll into buf with a limit.
 func readAll(r io.Reader, buf []byte, limit int64) ([]byte, error) {

@@ -121,6 +121,10 @@ func TestW6_EncodedBodiesAreRefused(t *testing.T) {
 	for _, encoding := range []string{"gzip", "GZIP", "br", "zstd", "deflate", "gzip, gzip", "unheard-of"} {
 		b.post(t, key, "not really", with("Content-Encoding", encoding)).refused(t, 415, "encoding-unsupported")
 	}
+	for _, before := range []string{"", "identity", "gzip"} { // a second line hides behind no first one
+		lines := func(r *http.Request) { r.Header["Content-Encoding"] = []string{before, "gzip"} }
+		b.post(t, key, "not really", lines).refused(t, 415, "encoding-unsupported")
+	}
 	b.untouched(t)
 	b.post(t, key, `{}`, with("Content-Encoding", "identity")).ran(t, 1, false)
 	b.post(t, key, `{}`).ran(t, 1, true)

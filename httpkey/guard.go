@@ -147,6 +147,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		switch overrides := g.overrides(r); {
 		case overrides && !g.o.Observe:
 			g.refuse(w, r, "", refusal{problem: methodOverride})
+			g.tell(r, retrysafe.Ref{}, methodOverride.code)
 			return
 		case overrides:
 			g.report(methodOverride.code, r, "", false)
@@ -163,11 +164,13 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if re != nil {
 		g.pool.Put(s)
 		g.refuse(w, r, c.Key, *re)
+		g.tell(r, c.Ref, re.code)
 		return
 	}
 	if c.Key == "" { // optional and absent, or guarded already
 		g.pool.Put(s)
 		g.next.ServeHTTP(w, r)
+		g.tell(r, c.Ref, "")
 		return
 	}
 	var request []byte
@@ -180,16 +183,21 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.body = nil // the handler has it
 		g.pool.Put(s)
 		g.execute(w, r, run, body, g.next)
+		g.tell(r, c.Ref, FateRan)
 		return
 	case out != nil:
 		g.replay(w, r, out)
+		g.tell(r, c.Ref, FateReplay)
 	case g.o.Async && underWay(err):
 		if errors.Is(err, retrysafe.ErrAccepted) {
 			g.bells.ring()
 		}
 		g.write(w, g.explain(r, c.Key, err)) // good news: it is not reported as a refusal
+		g.tell(r, c.Ref, stillRunning.code)
 	default:
-		g.refuse(w, r, c.Key, g.explain(r, c.Key, err))
+		re := g.explain(r, c.Key, err)
+		g.refuse(w, r, c.Key, re)
+		g.tell(r, c.Ref, re.code)
 	}
 	g.pool.Put(s)
 }

@@ -51,12 +51,19 @@ var (
 // is only read, and a known key still gets its answer, or its next attempt.
 func (g *Guard) begin(r *http.Request, c *retrysafe.Call, request []byte) (*retrysafe.Execution, *retrysafe.Outcome, error) {
 	ctx := r.Context()
-	if g.limits.off() || !g.engine.Healthy() { // while the store does not answer the engine itself refuses
+	if g.limits.off() && g.o.Busy == nil || !g.engine.Healthy() { // while the store does not answer the engine itself refuses
 		return g.start(ctx, c, request)
 	}
 	tenant, _, _ := strings.Cut(c.Scope, scopePart) // a limit for each operation would be none
 	if wait, ok := g.limits.lookups.take(tenant); !ok {
 		return nil, nil, &retrysafe.RefusedError{Err: errTooManyLookups, RetryAfter: wait}
+	}
+	if busy := g.busy(c.Ref, request); busy != nil {
+		out, err := g.engine.Peek(ctx, *c)
+		if errors.Is(err, retrysafe.ErrNotFound) {
+			err = busy
+		}
+		return nil, out, err
 	}
 	if limited := g.limits.admit(ctx, tenant, c.Scope); limited != nil {
 		out, err := g.engine.Peek(ctx, *c)
@@ -78,6 +85,17 @@ func (g *Guard) begin(r *http.Request, c *retrysafe.Call, request []byte) (*retr
 		g.limits.newKeys.giveBack(tenant)
 	}
 	return run, out, err
+}
+
+// busy says why a call cannot run now, if it is to run now.
+func (g *Guard) busy(ref retrysafe.Ref, request []byte) error {
+	if g.o.Busy == nil || request != nil {
+		return nil
+	}
+	if p := g.o.Busy(ref); p != nil {
+		return &busyError{p}
+	}
+	return nil
 }
 
 // start asks the engine for the call.

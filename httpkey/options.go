@@ -81,6 +81,10 @@ type Options struct {
 	FirstSent bool
 	// Limits bound what one tenant may do.
 	Limits Limits
+	// Busy, if set, is asked before a key is reserved. While it returns a problem
+	// nothing is reserved and what would run is refused with it; a known key still
+	// gets its answer. It is not asked for requests that are run later.
+	Busy func(retrysafe.Ref) *Problem
 	// StatusURL says where the outcome of a request in flight can be looked up,
 	// for the Location of a 202.
 	StatusURL func(r *http.Request, key string) string
@@ -110,6 +114,9 @@ type Options struct {
 	// Report is told of what the guard refused or warns of, and in observe mode
 	// of what it would have refused or replayed.
 	Report func(Finding)
+	// Fate is told what became of each guarded request, at its end. It must be
+	// quick.
+	Fate func(*http.Request, Fate)
 	// Logger gets warnings and panics. Default slog.Default().
 	Logger *slog.Logger
 }

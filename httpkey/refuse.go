@@ -87,6 +87,10 @@ func (c *counts) add(code string, enforced bool) uint64 {
 
 // explain turns the engine's refusal into the client's.
 func (g *Guard) explain(r *http.Request, key string, err error) refusal {
+	var busy *busyError
+	if errors.As(err, &busy) {
+		return busy.refusal()
+	}
 	var refused *retrysafe.RefusedError
 	var wait time.Duration
 	if errors.As(err, &refused) {

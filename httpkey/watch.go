@@ -23,22 +23,28 @@ func (g *guarded) watch(w http.ResponseWriter, r *http.Request) {
 		peeked.Body, r.Body = spool, spool.rewound()
 	}
 	c, _, re := g.call(peeked, s)
+	code := ""
 	if re != nil {
-		g.report(re.code, r, c.Key, false)
+		code = re.code
+		g.report(code, r, c.Key, false)
 	}
 	if re != nil || c.Key == "" {
 		g.next.ServeHTTP(w, r)
+		g.tell(r, c.Ref, code)
 		return
 	}
 	run, out, err := g.begin(r, &c, nil)
 	switch {
 	case out != nil:
-		g.report("replay", r, c.Key, false)
+		code = FateReplay
+		g.report(code, r, c.Key, false)
 	case err != nil:
-		g.report(g.explain(r, c.Key, err).code, r, c.Key, false)
+		code = g.explain(r, c.Key, err).code
+		g.report(code, r, c.Key, false)
 	}
 	if run == nil {
 		g.next.ServeHTTP(w, r)
+		g.tell(r, c.Ref, code)
 		return
 	}
 	defer run.Stop()
@@ -52,6 +58,7 @@ func (g *guarded) watch(w http.ResponseWriter, r *http.Request) {
 	g.next.ServeHTTP(tee, r)
 	back = true
 	g.record(r, run, tee)
+	g.tell(r, c.Ref, FateRan)
 }
 
 // spool keeps what was read of a body, so that it can be read again.

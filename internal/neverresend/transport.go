@@ -10,9 +10,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"net/http"
 	"net/http/httptrace"
+	"strings"
 	"sync/atomic"
 )
 
@@ -21,8 +22,7 @@ import (
 var ErrNotSent = errors.New("request was not sent")
 
 // Transport returns a transport that sends each request to next at most once. It
-// makes the body one that cannot be had again, so that a POST without one goes out
-// as an empty body in chunks.
+// sends one again only where not a byte of it was written.
 func Transport(next http.RoundTripper) http.RoundTripper { return &transport{next} }
 
 type transport struct{ next http.RoundTripper }
@@ -30,10 +30,9 @@ type transport struct{ next http.RoundTripper }
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	var connected atomic.Bool
 	once := r.WithContext(noting(r.Context(), &connected))
-	once.GetBody = nil
+	once.GetBody = nil // a body that cannot be had again is not sent again
 	if once.Body == nil || once.Body == http.NoBody {
-		once.Body = empty{http.NoBody}
-		once.ContentLength = 0
+		once.Header = unmarked(once.Header)
 	}
 	response, err := t.next.RoundTrip(once)
 	if err != nil && !connected.Load() {
@@ -50,5 +49,26 @@ func noting(ctx context.Context, connected *atomic.Bool) context.Context {
 	})
 }
 
-// empty is a body without bytes that the transport does not know to be one.
-type empty struct{ io.ReadCloser }
+// marks are the entries of a header map by which [http.Transport] takes a request
+// without a body for one that it may repeat.
+var marks = [...]string{"Idempotency-Key", "X-Idempotency-Key"}
+
+// unmarked returns h with these in lower case: to a server they are the same
+// headers, while the transport does not find them. A body that only pretends to be
+// one would do too, but goes out in chunks, which not every server takes.
+func unmarked(h http.Header) http.Header {
+	own := false
+	for _, name := range marks {
+		values, ok := h[name]
+		if !ok {
+			continue
+		}
+		if !own {
+			h, own = maps.Clone(h), true
+		}
+		delete(h, name)
+		lower := strings.ToLower(name)
+		h[lower] = append(h[lower][:len(h[lower]):len(h[lower])], values...)
+	}
+	return h
+}

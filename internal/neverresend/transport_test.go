@@ -176,3 +176,36 @@ func TestRequestIsLeftAsItWas(t *testing.T) {
 		t.Errorf("%q arrived, GetBody is there: %v", got, r.GetBody != nil)
 	}
 }
+
+// A request without a body stays one: no chunks, which some servers refuse.
+func TestEmptyBodyIsNotChunked(t *testing.T) {
+	t.Parallel()
+	type seen struct {
+		length  int64
+		chunked []string
+		key     []string
+	}
+	arrived := make(chan seen, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		arrived <- seen{r.ContentLength, r.TransferEncoding, r.Header["X-Idempotency-Key"]}
+	}))
+	t.Cleanup(server.Close)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-Idempotency-Key", "k")
+	inner := &http.Transport{}
+	t.Cleanup(inner.CloseIdleConnections)
+	response, err := neverresend.Transport(inner).RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if got := <-arrived; got.length != 0 || got.chunked != nil || len(got.key) != 1 || got.key[0] != "k" {
+		t.Errorf("%+v arrived", got)
+	}
+	if r.Header.Get("X-Idempotency-Key") != "k" {
+		t.Error("the caller's header was changed")
+	}
+}

@@ -1,0 +1,208 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httputil"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/neverresend"
+)
+
+// An attempt is one guarded request at the upstream. Like a [passing] it is its own
+// proxy's hooks, and used again.
+type attempt struct {
+	route *route
+	proxy httputil.ReverseProxy
+	in    *http.Request
+	run   *retrysafe.Execution
+	x     *exchange // nil if nobody asks
+	body  []byte    // of the response, held until it has ended
+	cut   error     // why the rest of a response that was not held did not come
+}
+
+func newAttempt(rt *route) *attempt {
+	a := &attempt{route: rt}
+	a.proxy = httputil.ReverseProxy{
+		Rewrite: a.rewrite, Transport: a, ErrorHandler: a.failed,
+		BufferPool: &copyBuffers, ErrorLog: slog.NewLogLogger(rt.g.logger.Handler(), slog.LevelDebug),
+	}
+	return a
+}
+
+// attempt sends a request to the upstream that has the right to run.
+func (rt *route) attempt(w http.ResponseWriter, r *http.Request, run *retrysafe.Execution) {
+	x := exchangeOf(r.Context())
+	later := x == nil && rt.set.Async
+	if later && rt.g.exchange != nil {
+		x = &exchange{ResponseWriter: w, began: time.Now(), told: Exchange{
+			Method: r.Method, Path: r.URL.EscapedPath(), Route: rt.name, Later: true,
+		}}
+		w = x
+	}
+	if x != nil {
+		x.told.Attempt, x.told.Outcome = run.Attempt(), Fresh
+		x.named(run.Ref())
+	}
+	if !rt.set.Async { // a worker has as many hands as the route has places
+		leave, full := rt.enter(run.Ref())
+		if full != nil {
+			if x != nil {
+				x.told.Attempt, x.told.Outcome, x.told.Code = 0, Refused, full.Code
+			}
+			_ = run.Release(r.Context(), errors.New(full.Title)) // the guard tells the client if that failed
+			rt.guard.Refuse(w, r, run.Ref().Key, full)
+			return
+		}
+		defer leave()
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), rt.timeout)
+	defer cancel()
+	a := rt.attempts.Get().(*attempt)
+	a.in, a.run, a.x, a.cut = r, run, x, nil
+	began := time.Now()
+	defer func() { // also when the proxy panics because the answer was cut off
+		took := time.Since(began)
+		rt.clocked(took)
+		if x != nil {
+			x.told.Upstream = took
+		}
+		if later && x != nil {
+			x.told.Took = took
+			rt.g.exchange(x.told)
+		}
+		a.in, a.run, a.x = nil, nil, nil
+		if cap(a.body) > mostReused {
+			a.body = nil
+		}
+		rt.attempts.Put(a)
+	}()
+	a.proxy.ServeHTTP(w, plain(r.WithContext(ctx)))
+	if a.cut != nil { // the proxy says so too, but only where it finds itself in a server
+		panic(http.ErrAbortHandler) //nolint:forbidigo // so the guard is told that the response did not end
+	}
+}
+
+const (
+	// leastHeld is the memory for a body whose length is not known.
+	leastHeld = 4 << 10
+	// mostReused bounds the memory that an attempt leaves to the next one.
+	mostReused = 64 << 10
+)
+
+// plain returns r without a wish to switch protocols, which no stored answer can grant.
+func plain(r *http.Request) *http.Request {
+	if _, ok := r.Header["Upgrade"]; ok {
+		r.Header = maps.Clone(r.Header)
+		delete(r.Header, "Upgrade")
+	}
+	return r
+}
+
+// rewrite makes the upstream's request of the client's.
+func (a *attempt) rewrite(p *httputil.ProxyRequest) {
+	a.route.g.readdress(p)
+	a.rekey(p.In.Header, p.Out.Header)
+	delete(p.Out.Header, "Expect") // the body is here already
+}
+
+// errSwitched: nothing of that can be answered again.
+var errSwitched = errors.New("the upstream switched protocols, and was not asked to")
+
+// RoundTrip sends the request, once, and returns an answer only when it has come to its
+// clean end: then an error is always the attempt's, and never half an answer. One
+// beyond what is kept of answers comes as far as it has; its outcome is stored without
+// a body before any of it goes on.
+func (a *attempt) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := a.route.g.upstream.once.RoundTrip(r)
+	switch {
+	case err != nil:
+		return nil, err
+	case res.StatusCode == http.StatusSwitchingProtocols:
+		res.Body.Close()
+		return nil, errSwitched
+	case a.route.set.Stream:
+		res.Body = &unheld{res.Body, res.Body, a}
+		return res, nil
+	}
+	if err := a.hold(res); err != nil {
+		res.Body.Close()
+		return nil, fmt.Errorf("read the answer %d: %w", res.StatusCode, err)
+	}
+	return res, nil
+}
+
+// hold reads the body of an answer to its end, or to the first byte that is too much.
+func (a *attempt) hold(res *http.Response) error {
+	if res.Body == http.NoBody {
+		return nil
+	}
+	body, most := a.body[:0], a.route.most
+	if n := max(res.ContentLength, leastHeld); n <= most && int64(cap(body)) <= n {
+		body = make([]byte, 0, n+1) // one more, so that the end is seen without growing
+	}
+	for {
+		if len(body) == cap(body) {
+			body = append(body, 0)[:len(body)]
+		}
+		n, err := res.Body.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		a.body = body
+		switch {
+		case int64(len(body)) > most:
+			res.Body = &unheld{io.MultiReader(bytes.NewReader(body), res.Body), res.Body, a}
+			return nil
+		case errors.Is(err, io.EOF):
+			res.Body.Close()
+			res.Body = io.NopCloser(bytes.NewReader(body))
+			res.ContentLength = int64(len(body)) // it is here, so there is nothing to flush
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// unheld is a body that goes on as it comes. It notes if it did not come to its end.
+type unheld struct {
+	io.Reader
+	io.Closer
+	of *attempt
+}
+
+func (u *unheld) Read(p []byte) (int, error) {
+	n, err := u.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		u.of.cut = err
+	}
+	return n, err
+}
+
+// failed settles an attempt that got no clean answer by what is proven, and tells the
+// client. If that cannot be stored the guard tells him instead.
+func (a *attempt) failed(w http.ResponseWriter, r *http.Request, err error) {
+	ctx := r.Context()
+	problem := &unreachable
+	if errors.Is(err, neverresend.ErrNotSent) {
+		_ = a.run.Release(ctx, err)
+	} else {
+		_ = a.run.Fail(ctx, err)
+		if problem = late(failed, err); a.run.State() == retrysafe.Unknown {
+			problem = late(unclear, err)
+		}
+	}
+	ref := a.run.Ref()
+	if a.x != nil {
+		a.x.told.Err, a.x.told.Code = err, problem.Code
+	}
+	a.route.g.logger.Warn("retrysafe: attempt failed", "route", a.route.name, "key", retrysafe.HashKey(ref.Key),
+		"attempt", a.run.Attempt(), "state", a.run.State().String(), "error", err)
+	a.route.guard.Refuse(w, a.in, ref.Key, problem)
+}

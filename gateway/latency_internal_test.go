@@ -1,0 +1,71 @@
+package gateway
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// Buckets follow each other without a gap, and each duration is in the one that ends
+// behind it.
+func TestBuckets(t *testing.T) {
+	t.Parallel()
+	for i := range latencyBuckets - 1 {
+		end := endOf(i)
+		if bucketOf(end-time.Microsecond) != i || bucketOf(end) != i+1 {
+			t.Errorf("bucket %d ends at %v, but around it are %d and %d", i, end, bucketOf(end-time.Microsecond), bucketOf(end))
+		}
+	}
+	for _, d := range []time.Duration{-1, 0, 1, time.Hour, 1 << 62} {
+		if i := bucketOf(d); i < 0 || i >= latencyBuckets {
+			t.Errorf("%v is in bucket %d", d, i)
+		}
+	}
+}
+
+func TestP99(t *testing.T) {
+	t.Parallel()
+	var l latency
+	for range enough - 1 {
+		l.note(time.Second)
+	}
+	if got := l.p99(); got != 0 {
+		t.Errorf("%v of too few", got)
+	}
+	for range 9_999 {
+		l.note(time.Millisecond)
+	}
+	// 99 of 10,098 took a second: the slowest hundredth is just behind them.
+	if got := l.p99(); got < time.Millisecond || got > 1300*time.Microsecond {
+		t.Errorf("p99 is %v, want about 1ms", got)
+	}
+	for range 10 {
+		l.note(time.Second)
+	}
+	if got := l.p99(); got < time.Second || got > 1300*time.Millisecond {
+		t.Errorf("p99 is %v, want about 1s", got)
+	}
+}
+
+// A lease that is short for what a route really takes is said once.
+func TestShortLeaseIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	g := &Gateway{logger: slog.New(slog.NewTextHandler(&log, nil))}
+	long := &route{g: g, name: "long", policy: retrysafe.Policy{Lease: 30 * time.Second}}
+	short := &route{g: g, name: "POST /slow", policy: retrysafe.Policy{Lease: 2 * time.Second}}
+	for range 1000 {
+		long.clocked(time.Second)
+		short.clocked(time.Second)
+	}
+	all := g.Warnings()
+	if len(all) != 1 || !strings.HasPrefix(all[0], "POST /slow: its lease of 2s is under 3 times") {
+		t.Errorf("warned of %q", all)
+	}
+	if n := strings.Count(log.String(), "lease is short"); n != 1 {
+		t.Errorf("logged %d times: %s", n, log.String())
+	}
+}

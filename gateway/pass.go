@@ -1,0 +1,116 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"sync"
+	"time"
+
+	"github.com/retrysafe/retrysafe/internal/neverresend"
+)
+
+// A passing is one request on its way to the upstream and back, untouched. Its proxy's
+// hooks are its own, so that they know which request they are about without a context
+// or a writer around it. It is used again.
+type passing struct {
+	g      *Gateway
+	proxy  httputil.ReverseProxy
+	status int
+	length int64
+	err    error
+}
+
+func newPassing(g *Gateway) *passing {
+	p := &passing{g: g}
+	p.proxy = httputil.ReverseProxy{
+		Rewrite: g.readdress, ModifyResponse: p.answered, ErrorHandler: p.failed,
+		BufferPool: &copyBuffers, ErrorLog: slog.NewLogLogger(g.logger.Handler(), slog.LevelDebug),
+	}
+	return p
+}
+
+// pass lets a request through. Route names the route that says so, if one does.
+func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, route string) {
+	p := g.passings.Get().(*passing)
+	if g.exchange == nil {
+		p.serve(w, r)
+		g.passings.Put(p)
+		return
+	}
+	began := time.Now()
+	defer func() { // also when the proxy panics because the answer was cut off
+		x := Exchange{
+			Method: r.Method, Path: r.URL.EscapedPath(), Route: route, Outcome: Passed,
+			Status: p.status, Bytes: p.length, Took: time.Since(began), Err: p.err,
+		}
+		x.Upstream = x.Took
+		g.passings.Put(p)
+		g.exchange(x)
+	}()
+	p.serve(w, r)
+}
+
+// forward lets a request of a guarded route through.
+func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
+	p := g.passings.Get().(*passing)
+	defer g.passings.Put(p)
+	p.serve(w, r)
+	if x := exchangeOf(r.Context()); x != nil {
+		x.told.Err = p.err
+	}
+}
+
+func (p *passing) serve(w http.ResponseWriter, r *http.Request) {
+	p.status, p.length, p.err = 0, 0, nil
+	p.proxy.Transport = p.g.upstream.transportFor(r.Method)
+	if p.g.upstream.isPlain(r) {
+		p.fetch(w, r)
+		return
+	}
+	p.proxy.ServeHTTP(w, r)
+}
+
+// answered notes what the upstream has answered.
+func (p *passing) answered(res *http.Response) error {
+	p.status, p.length = res.StatusCode, res.ContentLength
+	return nil
+}
+
+// failed answers for an upstream that did not.
+func (p *passing) failed(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, context.Canceled) && r.Context().Err() != nil { // nobody is there to be told
+		w.WriteHeader(http.StatusBadGateway)
+		return
+	}
+	p.err = err
+	problem := late(dropped, err)
+	var dial *net.OpError
+	if errors.Is(err, neverresend.ErrNotSent) || errors.As(err, &dial) && dial.Op == "dial" {
+		problem = &unreachable
+	}
+	p.status = problem.Status
+	p.g.logger.Warn("retrysafe: the upstream did not answer", "method", r.Method, "error", err)
+	p.g.guard.Refuse(w, r, "", problem)
+}
+
+// copyBuffers are memory for bodies on their way.
+var copyBuffers buffers
+
+type buffers struct{ pool sync.Pool }
+
+const copyBuffer = 32 << 10
+
+// Get implements [httputil.BufferPool].
+func (b *buffers) Get() []byte {
+	if kept, ok := b.pool.Get().(*[copyBuffer]byte); ok {
+		return kept[:]
+	}
+	return new([copyBuffer]byte)[:]
+}
+
+// Put implements [httputil.BufferPool].
+func (b *buffers) Put(buf []byte) { b.pool.Put((*[copyBuffer]byte)(buf)) }

@@ -1,0 +1,62 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/retrysafe/retrysafe/httpkey"
+)
+
+// How the gateway itself refuses a request, or says that an attempt has failed. Each
+// has a page in docs/problems.
+var (
+	unreachable = httpkey.Problem{
+		Code: "upstream-unreachable", Status: http.StatusServiceUnavailable, Retryable: true, RetryAfter: time.Second,
+		Title:  "The service cannot be reached",
+		Detail: "The request was not executed. Send it again with the same key after the time in Retry-After.",
+	}
+	busy = httpkey.Problem{
+		Code: "upstream-busy", Status: http.StatusServiceUnavailable, Retryable: true, RetryAfter: time.Second,
+		Title:  "The service has as many requests as it may have at once",
+		Detail: "The request was not executed. Send it again with the same key after the time in Retry-After. Retries under keys that have an answer are not limited.",
+	}
+	tooMany = httpkey.Problem{
+		Code: "too-many-in-flight", Status: http.StatusTooManyRequests, Retryable: true, RetryAfter: time.Second,
+		Title:  "Too many requests of this caller are being executed",
+		Detail: "The request was not executed. Wait for the time in Retry-After, then send it again with the same key. Retries under keys that have an answer are not limited.",
+	}
+	// dropped is for requests that no guard looks after: nothing is known of keys.
+	dropped = httpkey.Problem{
+		Code: "upstream-failed", Status: http.StatusBadGateway,
+		Title:  "The service gave no clean answer",
+		Detail: "The request may have been executed. Find out before you send it again, unless it may be repeated by its nature.",
+	}
+	nothingHere = httpkey.Problem{
+		Code: "key-unknown", Status: http.StatusNotFound,
+		Title:  "There is no request under this key",
+		Detail: "Nothing is stored at this address for this caller. Send the request itself with its key to find out.",
+	}
+
+	// These two are httpkey's own, with a status that says whose failure it is.
+	failed = httpkey.Problem{
+		Code: "attempt-failed", Status: http.StatusBadGateway, Retryable: true, RetryAfter: time.Second,
+		Title:  "The attempt failed and may be sent again",
+		Detail: "The service gave no clean answer. Send the same request with the same key: the service gets it under the same key as before, and repeats no effect of it.",
+	}
+	unclear = httpkey.Problem{
+		Code: "attempt-unknown", Status: http.StatusBadGateway, Retryable: true, RetryAfter: time.Second,
+		Title:  "The attempt failed and may have been executed",
+		Detail: "The service gave no clean answer. It is being looked into; ask again with the same key, and do not send it under another.",
+	}
+)
+
+// late returns p with the status for an upstream that took too long, if that is what
+// err says.
+func late(p httpkey.Problem, err error) *httpkey.Problem {
+	if errors.Is(err, context.DeadlineExceeded) {
+		p.Status = http.StatusGatewayTimeout
+	}
+	return &p
+}

@@ -1,0 +1,98 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+
+	"github.com/retrysafe/retrysafe/gateway/config"
+	"github.com/retrysafe/retrysafe/gateway/tenant"
+)
+
+// tenants say whose request it is.
+type tenants struct {
+	tenant    tenant.Func
+	principal tenant.Func // nil: nothing names one
+	ready     func() error
+	header    string   // canonical, where a header names the tenant
+	names     []string // all headers by which callers are told apart, canonical
+	trusted   []netip.Prefix
+	tokens    bool // callers are told apart by what they hold, which is not stored
+}
+
+// findTenants makes of the configuration how callers are told apart.
+func (g *Gateway) findTenants(c *config.Config, p *Parts) error {
+	t := &g.tenants
+	t.ready = func() error { return nil }
+	t.trusted = unmapped(c.Tenant.TrustedProxies)
+	switch from := c.Tenant.From; {
+	case p.Tenant != nil:
+	case from == "header":
+		if c.Tenant.Name == "" {
+			return errors.New("tenant: from header needs the header's name")
+		}
+		t.tenant = tenant.Header(c.Tenant.Name, c.Tenant.TrustedProxies)
+		t.header = http.CanonicalHeaderKey(c.Tenant.Name)
+		t.names = []string{t.header}
+		if c.Tenant.Principal != "" {
+			t.principal = tenant.Header(c.Tenant.Principal, c.Tenant.TrustedProxies)
+			t.names = append(t.names, http.CanonicalHeaderKey(c.Tenant.Principal))
+		}
+	case from == "bearer":
+		t.tenant, t.tokens = tenant.Bearer(), true
+	case from == "jwt":
+		jwt, err := tenant.NewJWT(tenant.Options{
+			Claim: c.Tenant.Claim, JWKS: c.Tenant.JWKS, Issuer: c.Tenant.Issuer, Audience: c.Tenant.Audience,
+			Algorithms: c.Tenant.Algorithms, Logger: g.logger,
+		})
+		if err != nil {
+			return fmt.Errorf("tenant: %w", err)
+		}
+		t.tenant, t.ready, t.tokens = jwt.Tenant, jwt.Ready, true
+		if c.Tenant.Principal != "" {
+			t.principal = jwt.Claim(c.Tenant.Principal)
+		}
+		g.duties = append(g.duties, func(ctx context.Context) error { return jwt.Run(ctx) })
+	case from == "none":
+		t.tenant = tenant.None()
+	default:
+		return errors.New("tenant: nothing says how callers are told apart; keys of two callers would meet")
+	}
+	if p.Tenant != nil {
+		t.tenant = p.Tenant
+	}
+	if p.Principal != nil {
+		t.principal = p.Principal
+	}
+	return nil
+}
+
+// trusts reports whether the peer of a connection may speak for others.
+func (t *tenants) trusts(peer string) bool {
+	at, err := netip.ParseAddrPort(peer)
+	if err != nil {
+		return false
+	}
+	addr := at.Addr().Unmap().WithZone("")
+	for _, p := range t.trusted {
+		if p.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// unmapped returns the prefixes with IPv4 addresses as such, as trusts compares them.
+func unmapped(prefixes []netip.Prefix) []netip.Prefix {
+	const mapped = 96 // bits before the IPv4 address
+	all := make([]netip.Prefix, 0, len(prefixes))
+	for _, p := range prefixes {
+		if p.Addr().Is4In6() && p.Bits() >= mapped {
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-mapped)
+		}
+		all = append(all, p)
+	}
+	return all
+}
