@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/http/httputil"
 	"time"
@@ -84,8 +83,8 @@ func (rt *route) attempt(w http.ResponseWriter, r *http.Request, run *retrysafe.
 		}
 		rt.attempts.Put(a)
 	}()
-	a.proxy.ServeHTTP(w, plain(r.WithContext(ctx)))
-	if a.cut != nil { // the proxy says so too, but only where it finds itself in a server
+	a.proxy.ServeHTTP(w, staying(r.WithContext(ctx))) // what has switched cannot be answered again
+	if a.cut != nil {                                 // the proxy says so too, but only where it finds itself in a server
 		panic(http.ErrAbortHandler) //nolint:forbidigo // so the guard is told that the response did not end
 	}
 }
@@ -96,15 +95,6 @@ const (
 	// mostReused bounds the memory that an attempt leaves to the next one.
 	mostReused = 64 << 10
 )
-
-// plain returns r without a wish to switch protocols, which no stored answer can grant.
-func plain(r *http.Request) *http.Request {
-	if _, ok := r.Header["Upgrade"]; ok {
-		r.Header = maps.Clone(r.Header)
-		delete(r.Header, "Upgrade")
-	}
-	return r
-}
 
 // rewrite makes the upstream's request of the client's.
 func (a *attempt) rewrite(p *httputil.ProxyRequest) {

@@ -71,6 +71,9 @@ func (p *passing) serve(w http.ResponseWriter, r *http.Request) {
 		p.fetch(w, r)
 		return
 	}
+	if !isWebSocket(r) {
+		r = staying(r)
+	}
 	p.proxy.ServeHTTP(w, r)
 }
 

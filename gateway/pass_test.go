@@ -177,7 +177,32 @@ func TestClientLeavesBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// A protocol that a client switches to passes.
+// Java's client offers HTTP/2 on every connection. It is answered as what it speaks,
+// and gets no line to the service that no guard looks at.
+func TestOfferOfHTTP2IsNotPassedOn(t *testing.T) {
+	t.Parallel()
+	arrived := make(chan http.Header, 1)
+	b := setup(t, answering(func(w http.ResponseWriter, r *http.Request) {
+		arrived <- r.Header
+		fmt.Fprint(w, "plain")
+	}))
+	for _, protocol := range []string{"h2c", "websocket, h2c", "TLS/1.0"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/things", http.NoBody)
+		must(t, err)
+		r.Header.Set("Connection", "Upgrade, HTTP2-Settings")
+		r.Header.Set("Upgrade", protocol)
+		r.Header.Set("HTTP2-Settings", "AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA")
+		res, err := b.client.Do(r)
+		must(t, err)
+		body, err := io.ReadAll(res.Body)
+		must(t, errors.Join(err, res.Body.Close()))
+		if h := <-arrived; res.StatusCode != http.StatusOK || string(body) != "plain" || h.Get("Upgrade")+h.Get("Http2-Settings")+h.Get("Connection") != "" {
+			t.Errorf("%s: %s %q, and the service got %v", protocol, res.Status, body, h)
+		}
+	}
+}
+
+// A WebSocket passes.
 func TestUpgradePasses(t *testing.T) {
 	t.Parallel()
 	b := setup(t, answering(func(w http.ResponseWriter, r *http.Request) {
@@ -196,7 +221,7 @@ func TestUpgradePasses(t *testing.T) {
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(b.url, "http://"))
 	must(t, err)
 	defer conn.Close()
-	fmt.Fprint(conn, "GET /socket HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	fmt.Fprint(conn, "GET /socket HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	in := bufio.NewReader(conn)
 	res, err := http.ReadResponse(in, nil)
 	if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
