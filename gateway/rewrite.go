@@ -43,7 +43,7 @@ func (g *Gateway) forwarded(in *http.Request, out http.Header) {
 	}
 	values := []string{peer, in.Host, proto} // one allocation for the three
 	for i, name := range forwardedHeaders {
-		if said := in.Header[name]; len(said) > 0 && g.tenants.trusts(in.RemoteAddr) {
+		if said := in.Header[name]; len(said) > 0 && g.tenants.trusted.Include(in.RemoteAddr) {
 			if i > 0 {
 				out[name] = said
 				continue
@@ -75,7 +75,7 @@ func (g *Gateway) nameTenant(in *http.Request, out http.Header) {
 		said, ok := in.Header[name]
 		switch {
 		case !ok:
-		case in.RemoteAddr == "" || g.tenants.trusts(in.RemoteAddr): // run later: it was checked when it came
+		case in.RemoteAddr == "" || g.tenants.trusted.Include(in.RemoteAddr): // run later: it was checked when it came
 			out[name] = said
 		default:
 			delete(out, name)

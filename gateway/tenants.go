@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 
 	"github.com/retrysafe/retrysafe/gateway/config"
 	"github.com/retrysafe/retrysafe/gateway/tenant"
@@ -18,7 +17,7 @@ type tenants struct {
 	ready     func() error
 	header    string   // canonical, where a header names the tenant
 	names     []string // all headers by which callers are told apart, canonical
-	trusted   []netip.Prefix
+	trusted   tenant.Proxies
 	tokens    bool // callers are told apart by what they hold, which is not stored
 }
 
@@ -26,7 +25,7 @@ type tenants struct {
 func (g *Gateway) findTenants(c *config.Config, p *Parts) error {
 	t := &g.tenants
 	t.ready = func() error { return nil }
-	t.trusted = unmapped(c.Tenant.TrustedProxies)
+	t.trusted = tenant.TrustedProxies(c.Tenant.TrustedProxies)
 	switch from := c.Tenant.From; {
 	case p.Tenant != nil:
 	case from == "header":
@@ -67,32 +66,4 @@ func (g *Gateway) findTenants(c *config.Config, p *Parts) error {
 		t.principal = p.Principal
 	}
 	return nil
-}
-
-// trusts reports whether the peer of a connection may speak for others.
-func (t *tenants) trusts(peer string) bool {
-	at, err := netip.ParseAddrPort(peer)
-	if err != nil {
-		return false
-	}
-	addr := at.Addr().Unmap().WithZone("")
-	for _, p := range t.trusted {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-	return false
-}
-
-// unmapped returns the prefixes with IPv4 addresses as such, as trusts compares them.
-func unmapped(prefixes []netip.Prefix) []netip.Prefix {
-	const mapped = 96 // bits before the IPv4 address
-	all := make([]netip.Prefix, 0, len(prefixes))
-	for _, p := range prefixes {
-		if p.Addr().Is4In6() && p.Bits() >= mapped {
-			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-mapped)
-		}
-		all = append(all, p)
-	}
-	return all
 }

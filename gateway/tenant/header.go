@@ -19,13 +19,13 @@ import (
 // because that is how proxies join two lines.
 func Header(name string, trusted []netip.Prefix) Func {
 	name = http.CanonicalHeaderKey(name)
-	trusted = plain(trusted)
+	proxies := TrustedProxies(trusted)
 	missing := fmt.Errorf("%w: the proxy in front must set %s", ErrMissing, name)
 	repeated := invalid(name + " must be set once")
 	malformed := invalid(name + " must have 1 to " + strconv.Itoa(maxName) + " visible ASCII characters, without spaces and commas")
 	scopes := newLabels("header:")
 	return func(r *http.Request) (string, error) {
-		if !comesFrom(r.RemoteAddr, trusted) {
+		if !proxies.Include(r.RemoteAddr) {
 			return "", ErrUntrusted
 		}
 		switch lines := r.Header[name]; {
@@ -44,36 +44,6 @@ func Header(name string, trusted []netip.Prefix) Func {
 // isName reports whether s is visible, not too long, and one value.
 func isName(s string) bool {
 	return s != "" && len(s) <= maxName && isVisible(s) && !strings.Contains(s, ",")
-}
-
-// comesFrom reports whether a peer's address is in one of the prefixes. A peer that
-// is not an IP address is in none. Prefixes have no zones, so they mean all of them.
-func comesFrom(peer string, prefixes []netip.Prefix) bool {
-	at, err := netip.ParseAddrPort(peer)
-	if err != nil {
-		return false
-	}
-	addr := at.Addr().Unmap().WithZone("")
-	for _, p := range prefixes {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-	return false
-}
-
-// plain returns the prefixes with IPv4 addresses as such, also where they were
-// written as IPv6, because that is how comesFrom compares them.
-func plain(prefixes []netip.Prefix) []netip.Prefix {
-	const mapped = 96 // bits before the IPv4 address
-	all := make([]netip.Prefix, 0, len(prefixes))
-	for _, p := range prefixes {
-		if p.Addr().Is4In6() && p.Bits() >= mapped {
-			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-mapped)
-		}
-		all = append(all, p)
-	}
-	return all
 }
 
 // labels are texts with one prefix. Those that were asked for lately are kept, so
