@@ -5,11 +5,14 @@ import (
 	"database/sql"
 	_ "embed"
 	"errors"
-	"strings"
+
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/outbox"
+	"github.com/retrysafe/retrysafe/store/pgstore"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
+	"github.com/retrysafe/retrysafe/store/storeurl"
 )
 
 // database is where keys, messages and the tables of the business live together,
@@ -32,22 +35,24 @@ type joined interface {
 var schema string
 
 func openDatabase(ctx context.Context, url string) (*database, error) {
-	kind, err := storeKind(url)
+	opened, err := storeurl.Open(ctx, url, nil)
 	if err != nil {
 		return nil, err
 	}
-	if kind != "sqlite" {
-		return openPostgres(ctx, url)
+	d := &database{keys: opened.Store, messages: opened.Outbox, close: opened.Close}
+	switch s := opened.Store.(type) {
+	case *sqlitestore.Store:
+		d.DB, d.join = s.DB(), func(tx *sql.Tx) joined { return s.Tx(tx) }
+	case *pgstore.Store: // by database/sql too, so that the business is written once for both
+		d.DB, d.join = stdlib.OpenDBFromPool(s.Pool()), func(tx *sql.Tx) joined { return s.SQLTx(tx) }
+		d.close = func() error { return errors.Join(d.Close(), opened.Close()) }
+	default:
+		return nil, errors.Join(errNoTables, opened.Close())
 	}
-	s, err := sqlitestore.Open(ctx, strings.TrimPrefix(url, "sqlite:"), nil)
-	if err != nil {
-		return nil, err
-	}
-	return &database{
-		keys: s, messages: s.Outbox(), DB: s.DB(), close: s.Close,
-		join: func(tx *sql.Tx) joined { return s.Tx(tx) },
-	}, nil
+	return d, nil
 }
+
+var errNoTables = errors.New("the business needs a store that shares its transactions: sqlite:PATH or postgres://…")
 
 // prepare makes the tables, those of the keys too.
 func prepare(ctx context.Context, url string) error {

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+
+	"github.com/retrysafe/retrysafe/store/storeurl"
 )
 
 // Options are what [Run] may be given. Zero values are the defaults.
@@ -20,7 +22,7 @@ type Options struct {
 	Listen string
 	// Provider is where the provider listens. Default: ten ports above Listen.
 	Provider string
-	// Store is sqlite:PATH or postgres://…. Default: a SQLite file in a temporary
+	// Store is a URL as package storeurl has it: sqlite:PATH or postgres://…. Default: a SQLite file in a temporary
 	// folder, which is gone at the end.
 	Store string
 	// Nodes is how many nodes of the API there are, at most 10. Several are
@@ -55,8 +57,13 @@ func (o Options) Check() error {
 	case o.Nodes > 1 && o.Node == nil:
 		return errors.New("several nodes need a command that starts one")
 	}
-	_, err := storeKind(o.Store)
-	return err
+	if o.Store == "" {
+		return nil
+	}
+	if strings.HasPrefix(o.Store, "memory:") {
+		return errNoTables
+	}
+	return storeurl.Check(o.Store)
 }
 
 func (o Options) withDefaults() Options {
@@ -88,14 +95,4 @@ func above(addr string, n int) (string, error) {
 		port += uint64(n)
 	}
 	return net.JoinHostPort(host, strconv.FormatUint(port, 10)), nil
-}
-
-// storeKind returns the part of a store's URL that says what it is.
-func storeKind(url string) (string, error) {
-	kind, rest, _ := strings.Cut(url, ":")
-	switch {
-	case url == "", kind == "sqlite" && rest != "", kind == "postgres", kind == "postgresql":
-		return kind, nil
-	}
-	return "", errors.New("the store is neither sqlite:PATH nor postgres://…")
 }

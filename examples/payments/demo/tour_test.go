@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,7 +36,7 @@ func TestPostgresHoldsItAll(t *testing.T) {
 // tour does what the program says one should try.
 func (p *program) tour() {
 	p.t.Helper()
-	const transfer = "2f1c0c5e-6b7a-4c0e-9d53-0a4f5b7c8d91"
+	keys := p.keys()
 	says, ran := "", 0
 	for _, line := range p.welcome {
 		switch {
@@ -53,11 +55,37 @@ func (p *program) tour() {
 	if ran != 13 {
 		p.t.Errorf("%d lines were printed", ran)
 	}
-	p.until("/transfers", transfer, http.StatusCreated)
-	p.once(transfer)
-	p.once("b7d7ad0e-51d9-4f0b-8a41-3c2f8e6d9a10")
-	if rows := p.rows(p.nodes[0], a, "8e03978e-40d5-43dd-bc93-6894a57f9324"); len(rows) != 1 {
+	p.until("/transfers", keys[1], http.StatusCreated)
+	p.once(keys[1])
+	p.once(keys[2])
+	if rows := p.rows(p.nodes[0], a, keys[0]); len(rows) != 1 {
 		p.t.Errorf("three requests made %+v, want one payment", rows)
+	}
+}
+
+// keys returns the keys of a payment, a transfer and a charge that the program has
+// drawn for whoever tries it.
+func (p *program) keys() []string {
+	p.t.Helper()
+	var keys []string
+	for _, m := range regexp.MustCompile(`Idempotency-Key: "([0-9a-f-]{36})"`).FindAllStringSubmatch(strings.Join(p.welcome, "\n"), -1) {
+		if !slices.Contains(keys, m[1]) {
+			keys = append(keys, m[1])
+		}
+	}
+	if len(keys) != 3 {
+		p.t.Fatalf("the lines have the keys %q, want three", keys)
+	}
+	return keys
+}
+
+func TestKeysAreFreshEachTime(t *testing.T) {
+	t.Parallel()
+	first, second := start(t, "", 1).keys(), start(t, "", 1).keys()
+	for _, key := range first {
+		if slices.Contains(second, key) {
+			t.Errorf("two programs have drawn the key %s", key)
+		}
 	}
 }
 
@@ -111,7 +139,9 @@ func TestReadmeHasEveryLine(t *testing.T) {
 	p := start(t, "", 1)
 	readme, err := os.ReadFile("../README.md")
 	must(t, err)
-	here := strings.NewReplacer(p.nodes[0], "http://127.0.0.1:8080", p.provider, "http://127.0.0.1:8090")
+	keys := p.keys()
+	here := strings.NewReplacer(p.nodes[0], "http://127.0.0.1:8080", p.provider, "http://127.0.0.1:8090",
+		keys[0], "8e03978e-40d5-43dd-bc93-6894a57f9324", keys[1], "2f1c0c5e-6b7a-4c0e-9d53-0a4f5b7c8d91", keys[2], "b7d7ad0e-51d9-4f0b-8a41-3c2f8e6d9a10")
 	for _, line := range p.welcome {
 		if line = here.Replace(line); !strings.Contains(string(readme), line) {
 			t.Errorf("the README does not have the line\n%s", line)

@@ -1,30 +1,46 @@
 package demo
 
-import "strings"
+import (
+	"crypto/rand"
+	"fmt"
+	"strings"
+)
 
-// welcome says what to try.
+// welcome says what to try, with keys that nobody has used.
 func welcome(api, provider string) string {
-	return strings.NewReplacer("API", api, "PROVIDER", provider, "CALLER", `-H 'Authorization: Bearer demo-a' -H 'Content-Type: application/json'`).Replace(tryThis)
+	return strings.NewReplacer(
+		"API", api, "PROVIDER", provider,
+		"CALLER", `-H 'Authorization: Bearer demo-a' -H 'Content-Type: application/json'`,
+		"PAYMENT", newKey(), "TRANSFER", newKey(), "CHARGE", newKey(),
+	).Replace(tryThis)
+}
+
+// newKey draws a key as clients do: a random UUID.
+func newKey() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 const tryThis = `
 Try these in another terminal, in this order (Ctrl-C stops it):
 
 # 201: a payment, which is a row in our own database
-curl -i API/payments CALLER -H 'Idempotency-Key: "8e03978e-40d5-43dd-bc93-6894a57f9324"' -d '{"amount": 1200, "currency": "EUR", "account_id": 1}'
+curl -i API/payments CALLER -H 'Idempotency-Key: "PAYMENT"' -d '{"amount": 1200, "currency": "EUR", "account_id": 1}'
 # 201 again, with Idempotent-Replayed: true: the stored answer; the order of members does not matter
-curl -i API/payments CALLER -H 'Idempotency-Key: "8e03978e-40d5-43dd-bc93-6894a57f9324"' -d '{"account_id": 1, "currency": "EUR", "amount": 1200}'
+curl -i API/payments CALLER -H 'Idempotency-Key: "PAYMENT"' -d '{"account_id": 1, "currency": "EUR", "amount": 1200}'
 # 422: another amount is another payment, and this key is taken
-curl -i API/payments CALLER -H 'Idempotency-Key: "8e03978e-40d5-43dd-bc93-6894a57f9324"' -d '{"amount": 9900, "currency": "EUR", "account_id": 1}'
+curl -i API/payments CALLER -H 'Idempotency-Key: "PAYMENT"' -d '{"amount": 9900, "currency": "EUR", "account_id": 1}'
 
 # 202: a transfer, which a worker takes to the provider; the same line again is 201 as soon as there is an answer
-curl -i API/transfers CALLER -H 'Idempotency-Key: "2f1c0c5e-6b7a-4c0e-9d53-0a4f5b7c8d91"' -d '{"amount": 1200, "currency": "EUR", "account_id": 1}'
+curl -i API/transfers CALLER -H 'Idempotency-Key: "TRANSFER"' -d '{"amount": 1200, "currency": "EUR", "account_id": 1}'
 # 201: a charge, for which the provider is called in line and without a key
-curl -i API/charges CALLER -H 'Idempotency-Key: "b7d7ad0e-51d9-4f0b-8a41-3c2f8e6d9a10"' -d '{"amount": 1200, "currency": "EUR", "account_id": 1}'
+curl -i API/charges CALLER -H 'Idempotency-Key: "CHARGE"' -d '{"amount": 1200, "currency": "EUR", "account_id": 1}'
 # 200: what our tables have under a key
-curl -i 'API/ledger?key=2f1c0c5e-6b7a-4c0e-9d53-0a4f5b7c8d91' CALLER
+curl -i 'API/ledger?key=TRANSFER' CALLER
 # 200: what the provider has really charged under it
-curl -i 'PROVIDER/ledger?key=2f1c0c5e-6b7a-4c0e-9d53-0a4f5b7c8d91'
+curl -i 'PROVIDER/ledger?key=TRANSFER'
 
 Let the provider fail, and send a transfer or a charge under a new key:
 

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+// The question and the verdicts that the documentation shows are those of the code.
+func TestDocsHaveTheResolversProtocol(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile(filepath.FromSlash("../../docs/recovery.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	questions, verdicts := 0, 0
+	for _, block := range regexp.MustCompile("(?ms)^```json\n(.*?)^```$").FindAllSubmatch(doc, -1) {
+		if bytes.Contains(block[1], []byte(`"verdict"`)) {
+			verdicts++
+			if _, err := parseVerdict(block[1]); err != nil {
+				t.Errorf("%v\n%s", err, block[1])
+			}
+			continue
+		}
+		questions++
+		var q inquiry
+		d := json.NewDecoder(bytes.NewReader(block[1]))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&q); err != nil {
+			t.Errorf("%v\n%s", err, block[1])
+		}
+		var shown, real map[string]any
+		all, _ := json.Marshal((&resolver{}).ask(&retrysafe.Record{Ref: retrysafe.Ref{Scope: "s", Key: "k"}, Operation: "o", ProviderRef: "p", Reason: "r"}))
+		if json.Unmarshal(block[1], &shown) != nil || json.Unmarshal(all, &real) != nil || len(shown) != len(real) {
+			t.Errorf("the question has the members %v, and the page %v", real, shown)
+		}
+		if q.KeyHash != retrysafe.HashKey(q.Key) {
+			t.Errorf("the hash of the key is %s", retrysafe.HashKey(q.Key))
+		}
+	}
+	if questions != 1 || verdicts < 2 {
+		t.Errorf("there are %d questions and %d verdicts on the page", questions, verdicts)
+	}
+}
+
+// A crash in the middle of one call of several is asked about by that call's key.
+func TestResolverNamesTheOpenCall(t *testing.T) {
+	t.Parallel()
+	r := &resolver{namespace: "n", call: "upstream"}
+	rec := retrysafe.Record{Ref: retrysafe.Ref{Scope: "s", Key: "k"}}
+	if got, want := r.ask(&rec).DownstreamKey, retrysafe.DownstreamKey("n", rec.Ref, "upstream"); got != want {
+		t.Errorf("the key is %s, want %s", got, want)
+	}
+	store := memstore.New(nil)
+	engine, err := retrysafe.New(store, &retrysafe.Options{Namespace: "n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent string
+	_, _ = engine.Do(t.Context(), retrysafe.Call{Ref: rec.Ref, Fingerprint: retrysafe.Fingerprint{Alg: 1}}, func(ctx context.Context, _ *retrysafe.Execution) (retrysafe.Result, error) {
+		_, err := retrysafe.Effect(ctx, "charge", nil, func(_ context.Context, a retrysafe.Attempt) (int, error) {
+			sent = a.Key
+			return 0, errors.New("the line was cut")
+		})
+		return retrysafe.Result{}, err
+	})
+	if rec, err = store.Load(t.Context(), rec.Ref); err != nil || rec.State != retrysafe.Unknown {
+		t.Fatalf("the outcome is %s, %v", rec.State, err)
+	}
+	if got := r.ask(&rec).DownstreamKey; got != sent {
+		t.Errorf("the key is %s, and the provider was sent %s", got, sent)
+	}
+}
+
+func FuzzParseVerdict(f *testing.F) {
+	f.Add([]byte(`{"verdict": "happened", "answer": {"status": 201, "headers": {"A": ["b"]}, "body": "c"}}`))
+	f.Add([]byte(`{"verdict": "tombstoned"}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		v, err := parseVerdict(text)
+		if err != nil {
+			return
+		}
+		answered := v.Finding == retrysafe.Happened || v.Finding == retrysafe.Declined
+		if answered != (v.Result.Status != 0) {
+			t.Errorf("%s comes with the status %d", v.Finding, v.Result.Status)
+		}
+	})
+}
