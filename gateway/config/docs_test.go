@@ -76,8 +76,8 @@ routes:
   - { match: "POST /{x}" }
   - { match: "POST /{y}" }
 `)
-	shown := regexp.MustCompile("(?m)^gw.yaml:.*$").FindAllString(page(t), -1)
-	if want := strings.Join(shown, "\n"); got != want {
+	shown := regexp.MustCompile("(?m)^retrysafe: gw.yaml:.*$").FindAllString(page(t), -1)
+	if want := strings.ReplaceAll(strings.Join(shown, "\n"), "retrysafe: ", ""); got != want {
 		t.Errorf("the page shows\n%s\nit is\n%s", want, got)
 	}
 }

@@ -83,5 +83,8 @@ func explain(text []byte, line int, err error) string {
 	if strings.Contains(what, "expected ',' or") && bytes.Contains(at, []byte("{")) {
 		what += "; between braces or brackets, a value that has some itself needs quotes: \"${NAME}\", \"POST /a/{id}\""
 	}
+	if bytes.HasSuffix(bytes.TrimRight(at, " \t\r"), []byte(":")) && strings.Contains(what, "mapping values") {
+		what = "a value that ends with a colon needs quotes: \"memory:\""
+	}
 	return what
 }

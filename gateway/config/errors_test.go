@@ -33,6 +33,7 @@ func TestWhatIsWrongIsSaidWithItsPlace(t *testing.T) {
 		{"+defaults:\n\tlease: 3s", "gw.yaml:4:2: this is not YAML: the line is indented by a tab; use spaces"},
 		{"+defaults:\n  lease: 3s\n retention: 3h\n", "gw.yaml:5:2: this is not YAML: did not find expected key"},
 		{"+routes: [\n  {match: POST /a}\nlisten: :80", "gw.yaml:3:1: this is not YAML: did not find expected ',' or ']'"},
+		{"store: memory:", "gw.yaml:1:1: this is not YAML: a value that ends with a colon needs quotes: \"memory:\""},
 		{"a: b: c", "gw.yaml:1:1: this is not YAML: mapping values are not allowed in this context"},
 		{"+listen: \"\x01\"", "gw.yaml:3:1: this is not YAML: control characters are not allowed"},
 		{"+listen: *x", "gw.yaml:3:1: this is not YAML: unknown anchor 'x' referenced"},
