@@ -63,7 +63,6 @@ type gateway struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
 	log   *lockedBuffer
-	state *os.ProcessState
 }
 
 // newGateway starts a gateway with a configuration, in which LISTEN stands for its
@@ -110,7 +109,7 @@ func (g *gateway) start() {
 
 // ready reports whether it takes requests.
 func (g *gateway) ready() bool {
-	answer, err := http.Get("http://" + g.addr + "/.retrysafe/readyz") //nolint:noctx // it answers at once, or not at all
+	answer, err := http.Get("http://" + g.addr + "/.retrysafe/readyz")
 	if err != nil {
 		return false
 	}
