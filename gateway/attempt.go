@@ -118,6 +118,9 @@ func (a *attempt) RoundTrip(r *http.Request) (*http.Response, error) {
 	case res.StatusCode == http.StatusSwitchingProtocols:
 		res.Body.Close()
 		return nil, errSwitched
+	case res.StatusCode < leastStatus:
+		res.Body.Close()
+		return nil, errStatus
 	case a.route.set.Stream:
 		res.Body = &unheld{res.Body, res.Body, a}
 		return res, nil
@@ -178,7 +181,7 @@ func (u *unheld) Read(p []byte) (int, error) {
 // failed settles an attempt that got no clean answer by what is proven, and tells the
 // client. If that cannot be stored the guard tells him instead.
 func (a *attempt) failed(w http.ResponseWriter, r *http.Request, err error) {
-	ctx := r.Context()
+	ctx, err := r.Context(), brief(err)
 	problem := &unreachable
 	if errors.Is(err, neverresend.ErrNotSent) {
 		_ = a.run.Release(ctx, err)

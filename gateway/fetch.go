@@ -50,16 +50,19 @@ func (p *passing) fetch(w http.ResponseWriter, r *http.Request) {
 	hints := &hints{w: w}
 	res, err := p.proxy.Transport.RoundTrip(p.g.plainRequest(r, hints))
 	hints.end()
-	if err == nil && res.StatusCode == http.StatusSwitchingProtocols {
-		res.Body.Close()
+	if err != nil {
+		p.failed(w, r, err)
+		return
+	}
+	defer res.Body.Close()
+	err = p.answered(res)
+	if res.StatusCode == http.StatusSwitchingProtocols {
 		err = errSwitched
 	}
 	if err != nil {
 		p.failed(w, r, err)
 		return
 	}
-	defer res.Body.Close()
-	_ = p.answered(res)
 	setHeader(w.Header(), res)
 	announced := len(res.Trailer)
 	w.WriteHeader(res.StatusCode)
@@ -91,7 +94,7 @@ func (g *Gateway) plainRequest(r *http.Request, h *hints) *http.Request {
 	}
 	out.Header = make(http.Header, len(r.Header)+len(forwardedHeaders)+1)
 	for name, values := range r.Header {
-		if name != "Connection" && name != "Forwarded" {
+		if name != "Connection" && name != "Forwarded" && !g.isAlias(name) {
 			out.Header[name] = values
 		}
 	}

@@ -54,6 +54,7 @@ type Gateway struct {
 	sweeper  *janitor.Sweeper
 	reaper   *janitor.Reaper
 	tenants  tenants
+	decided  map[string]bool // canonical names of headers; see isAlias
 	shares   shares
 	passings sync.Pool // of *passing
 	statuses map[string]http.Handler
@@ -76,7 +77,7 @@ func New(c *config.Config, p Parts) (*Gateway, error) {
 	}
 	g.passings.New = func() any { return newPassing(g) }
 	for _, step := range []func(*config.Config, *Parts) error{
-		g.findTenants, g.wrapStore, g.openUpstream, g.makeGuard, g.makeRoutes, g.makeWorkers, g.makeJanitor,
+		g.findTenants, g.wrapStore, g.openUpstream, g.makeGuard, g.makeRoutes, g.noteDecided, g.makeWorkers, g.makeJanitor,
 	} {
 		if err := step(c, &p); err != nil {
 			return nil, fmt.Errorf("gateway: %w", err)
@@ -132,22 +133,20 @@ const own = "/.retrysafe/"
 
 // ServeHTTP serves one request.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	method := r.Method
 	switch {
 	case strings.HasPrefix(r.URL.Path, own):
 		g.serveOwn(w, r)
 		return
-	case method == http.MethodConnect:
+	case r.Method == http.MethodConnect:
 		w.WriteHeader(http.StatusMethodNotAllowed) // a gateway is no tunnel
 		return
-	case !g.table.guards(method):
-		method = g.table.overridden(r)
+	case r.URL.Opaque != "":
+		w.WriteHeader(http.StatusBadRequest) // of "x:http://host/path" routes see no path, and the upstream one
+		return
 	}
-	if g.table.guards(method) {
-		if rt := g.table.find(r, method); rt != nil {
-			rt.serve(w, r)
-			return
-		}
+	if rt := g.table.find(r); rt != nil {
+		rt.serve(w, r)
+		return
 	}
 	g.pass(w, r, "")
 }

@@ -169,6 +169,19 @@ func TestDownstreamKeys(t *testing.T) {
 	}
 }
 
+// A retry under a key that is spelled in another way would come to the upstream under
+// another key, and be executed again.
+func TestForwardedKeyHasOneSpelling(t *testing.T) {
+	t.Parallel()
+	b := setup(t, answering(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
+	b.post(t, "/keyed", `"`+key+`"`, `{}`)
+	b.is(t, key, retrysafe.Retryable)
+	b.post(t, "/keyed", key, `{}`).refused(t, 422, "key-reused")
+	b.upstream.called(t, 1)
+	b.post(t, "/keyed", `"`+key+`"`, `{}`)
+	b.upstream.called(t, 2)
+}
+
 // The same key of two tenants is two keys.
 func TestW73_TenantsAreIsolated(t *testing.T) {
 	t.Parallel()

@@ -79,9 +79,18 @@ func (p *passing) serve(w http.ResponseWriter, r *http.Request) {
 
 // answered notes what the upstream has answered.
 func (p *passing) answered(res *http.Response) error {
+	if res.StatusCode < leastStatus {
+		return errStatus
+	}
 	p.status, p.length = res.StatusCode, res.ContentLength
 	return nil
 }
+
+// leastStatus is the first that can be written. A transport takes any three digits for
+// a status, also zeros; a server panics at them.
+const leastStatus = 100
+
+var errStatus = errors.New("the upstream answered with a status that is none")
 
 // failed answers for an upstream that did not.
 func (p *passing) failed(w http.ResponseWriter, r *http.Request, err error) {
@@ -89,6 +98,7 @@ func (p *passing) failed(w http.ResponseWriter, r *http.Request, err error) {
 		w.WriteHeader(http.StatusBadGateway)
 		return
 	}
+	err = brief(err)
 	p.err = err
 	problem := late(dropped, err)
 	var dial *net.OpError

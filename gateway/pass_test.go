@@ -318,6 +318,127 @@ func TestW9_OverriddenMethodIsRefused(t *testing.T) {
 	b.upstream.called(t, 2)
 }
 
+// A service may read a request in another way than the gateway does. What is guarded
+// in either reading does not pass.
+func TestW9_ReadingsOfARequest(t *testing.T) {
+	t.Parallel()
+	off := func(s *config.Settings) { s.Off = true }
+	b := setup(t, withRoutes(
+		route("POST /payments"), route("POST Shop.example/x"), route("DELETE /accounts/{id}"),
+		route("POST /accounts/{id}", off), route("POST /hooks/{rest...}", off),
+	), func(b *bundle) { b.config.Defaults.Off = true })
+	host := func(name string) func(*http.Request) { return func(r *http.Request) { r.Host = name } }
+	opaque := func(target string) func(*http.Request) { return func(r *http.Request) { r.URL.Opaque = target } }
+	for _, c := range []struct {
+		method, target string
+		change         func(*http.Request)
+		want           string // the problem; empty if it passes
+	}{
+		{"post", "/payments", nil, "method-override"},
+		{"pOST", "/hooks/a", nil, ""},
+		{"DELETE", "/payments", with("X-HTTP-Method-Override", "POST"), "method-override"},
+		{"POST", "/accounts/1", with("X-HTTP-Method-Override", "DELETE"), "method-override"},
+		{"GET", "/payments", func(r *http.Request) { r.Header["X-HTTP-Method"] = []string{"DELETE", "POST"} }, "method-override"},
+		{"POST", "/hooks/..%2Fpayments", nil, "key-missing"},
+		{"POST", "/a/%2e%2e/payments", nil, "key-missing"},
+		{"POST", "/%2Fpayments", nil, "key-missing"},
+		{"POST", "/hooks/a%2Fb", nil, ""},
+		{"POST", "/x", host("shop.example"), "key-missing"},
+		{"POST", "/x", host("SHOP.example.:80"), "key-missing"},
+		{"POST", "/x", host("shop.example.org"), ""},
+		{"POST", "/", opaque("x:http://h/payments"), "-"},
+		{"POST", "/", opaque("x:payments"), "-"},
+	} {
+		change := c.change
+		if change == nil {
+			change = func(*http.Request) {}
+		}
+		before := b.upstream.calls.Load()
+		got := b.do(t, b.request(t, c.method, c.target, `{}`, change))
+		switch {
+		case c.want == "" && got.status != http.StatusCreated:
+			t.Errorf("%s %s does not pass: %d %s", c.method, c.target, got.status, got.body)
+		case c.want == "-" && got.status != http.StatusBadRequest:
+			t.Errorf("%s %s is answered with %d", c.method, c.target, got.status)
+		case c.want != "" && c.want != "-" && !strings.Contains(got.body, `"code":"`+c.want+`"`):
+			t.Errorf("%s %s is answered with %d %s, want %s", c.method, c.target, got.status, got.body, c.want)
+		case c.want != "" && b.upstream.calls.Load() != before:
+			t.Errorf("%s %s has reached the upstream", c.method, c.target)
+		}
+	}
+}
+
+// Where underscores and hyphens are the same, a client could say by one what only the
+// gateway may say by the other.
+func TestAliasesDoNotPass(t *testing.T) {
+	t.Parallel()
+	seen := make(chan http.Header, 1)
+	b := setup(t, answering(func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header }))
+	aliases := func(r *http.Request) {
+		for _, name := range []string{"X_Tenant_Id", "x-tenant_id", "X_Forwarded_For", "Idempotency_Key", "X_HTTP_Method_Override", "Content_Encoding"} {
+			r.Header[name] = []string{"victim"}
+		}
+		r.Header["Api_Key"] = []string{"mine"}
+	}
+	for _, r := range []*http.Request{
+		b.request(t, http.MethodGet, "/", "", aliases),
+		b.request(t, http.MethodPut, "/", "{}", aliases),
+		b.request(t, http.MethodPost, "/keyed", "{}", aliases, with("Idempotency-Key", key)),
+	} {
+		b.do(t, r)
+		h := <-seen
+		for name, values := range h {
+			if slices.Contains(values, "victim") {
+				t.Errorf("%s %s: the upstream got %s", r.Method, r.URL.Path, name)
+			}
+		}
+		if h.Get("Api_Key") != "mine" {
+			t.Errorf("%s %s: the upstream got %v", r.Method, r.URL.Path, h)
+		}
+	}
+}
+
+// A transport takes any three digits for a status.
+func TestStatusThatIsNone(t *testing.T) {
+	t.Parallel()
+	b := setup(t, answering(func(w http.ResponseWriter, _ *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "HTTP/1.1 000 None\r\nContent-Length: 1\r\n\r\nx")
+	}))
+	b.get(t, "/").refused(t, http.StatusBadGateway, "upstream-failed")
+	b.do(t, b.request(t, http.MethodPut, "/", "{}")).refused(t, http.StatusBadGateway, "upstream-failed")
+	b.post(t, "/payments", key, "{}").refused(t, http.StatusBadGateway, "attempt-unknown")
+}
+
+// What an upstream sends instead of an answer is not what the log is for.
+func TestErrorsInTheLogAreBrief(t *testing.T) {
+	t.Parallel()
+	b := setup(t, answering(func(w http.ResponseWriter, _ *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, strings.Repeat("x", 100_000)+"\r\n\r\n")
+	}))
+	b.get(t, "/").refused(t, http.StatusBadGateway, "upstream-failed")
+	b.post(t, "/payments", key, "{}").refused(t, http.StatusBadGateway, "attempt-unknown")
+	for range 2 {
+		if x := b.last(t); x.Err == nil || len(x.Err.Error()) > 1000 {
+			t.Errorf("told of %v", x.Err)
+		}
+	}
+	if n := len(b.log.String()); n > 10_000 {
+		t.Errorf("%d bytes were logged", n)
+	}
+}
+
 func TestConnectIsRefused(t *testing.T) {
 	t.Parallel()
 	b := build(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/retrysafe/retrysafe/httpkey"
@@ -60,3 +61,23 @@ func late(p httpkey.Problem, err error) *httpkey.Problem {
 	}
 	return &p
 }
+
+// mostTold bounds what is logged of an error.
+const mostTold = 512
+
+// brief returns err with a text that is bounded: a transport quotes what it could not
+// read, which may be as long as the upstream likes, and somebody's data.
+func brief(err error) error {
+	if len(err.Error()) <= mostTold {
+		return err
+	}
+	return briefError{err}
+}
+
+type briefError struct{ error }
+
+func (e briefError) Error() string {
+	return strings.ToValidUTF8(e.error.Error()[:mostTold], "") + "…"
+}
+
+func (e briefError) Unwrap() error { return e.error }

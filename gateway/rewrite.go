@@ -4,6 +4,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"strings"
+
+	"github.com/retrysafe/retrysafe/gateway/config"
 )
 
 // readdress sends a request to the upstream: the same target, and the headers that
@@ -21,10 +24,38 @@ func (g *Gateway) readdress(p *httputil.ProxyRequest) {
 	if u.url.Scheme == "https" {
 		p.Out.Host = "" // the upstream's own
 	}
+	for name := range p.Out.Header {
+		if g.isAlias(name) {
+			delete(p.Out.Header, name)
+		}
+	}
 	g.forwarded(p.In, p.Out.Header)
 	if g.tenants.header != "" {
 		g.nameTenant(p.In, p.Out.Header)
 	}
+}
+
+// isAlias reports whether a header becomes one that the gateway decides by, or that the
+// upstream takes for the gateway's word, where underscores and hyphens are the same, as
+// in CGI and WSGI.
+func (g *Gateway) isAlias(name string) bool {
+	return strings.IndexByte(name, '_') >= 0 && g.decided[http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))]
+}
+
+// noteDecided notes these headers.
+func (g *Gateway) noteDecided(*config.Config, *Parts) error {
+	g.decided = map[string]bool{"Content-Length": true, "Transfer-Encoding": true, "Content-Encoding": true}
+	for _, names := range [][]string{forwardedHeaders[:], overrideHeaders[:], g.tenants.names} {
+		for _, name := range names {
+			g.decided[name] = true
+		}
+	}
+	for _, rt := range g.table.order {
+		for _, name := range [...]string{rt.keyHeader, rt.set.ForwardKey, rt.set.DeriveKey} {
+			g.decided[http.CanonicalHeaderKey(name)] = true
+		}
+	}
+	return nil
 }
 
 // forwarded sets the headers that say whose request it is that comes from a proxy's

@@ -114,6 +114,11 @@ func (rt *route) options(o *httpkey.Options) {
 	}
 	o.Include, o.Exclude = s.Include, s.Exclude
 	o.FingerprintHeaders, o.ReplayHeaders = s.FingerprintHeaders, s.ReplayHeaders
+	if s.Policy.Effects == retrysafe.Keyed && s.ForwardKey != "" {
+		// Quoted or not it is one key here, but maybe two to the upstream, to which a
+		// retry must come under the very same.
+		o.FingerprintHeaders = append(slices.Clone(s.FingerprintHeaders), rt.keyHeader)
+	}
 	o.KeepHeaders, o.KeepCredentials = rt.kept(), s.KeepCredentials
 	if rt.pattern == "" && s.Async {
 		o.Operation = func(r *http.Request) string { return r.Method + " /" } // a worker knows routes, not paths
@@ -161,6 +166,9 @@ func careOf(word string) httpkey.Care {
 		return httpkey.Warn
 	}
 }
+
+// guards reports whether there is a route, and it does not just let requests through.
+func (rt *route) guards() bool { return rt != nil && rt.handler != nil }
 
 // serve serves a request that takes this route.
 func (rt *route) serve(w http.ResponseWriter, r *http.Request) {

@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/gateway/config"
+	"github.com/retrysafe/retrysafe/internal/netfault"
 )
 
 // secure is an https upstream that speaks HTTP/2, and what a gateway needs for it.
@@ -93,6 +95,33 @@ func TestW51_StreamOfTheUpstreamIsReset(t *testing.T) {
 				t.Fatalf("called %d times, want 1", n)
 			}
 		}
+	}
+}
+
+// An HTTP/2 connection that is dead and does not say so is given up, also while requests
+// keep coming: each of them would be one more whose outcome is unknown.
+func TestDeadConnectionIsGivenUp(t *testing.T) {
+	t.Parallel()
+	var network *netfault.Proxy
+	b := setup(t, secure(t, created), func(b *bundle) {
+		var err error
+		network, err = netfault.New(strings.TrimPrefix(b.config.Upstream, "https://"))
+		must(t, err)
+		t.Cleanup(func() { must(t, network.Close()) })
+		b.config.Upstream = "https://" + network.Addr()
+		b.config.Server.DialTimeout = time.Second
+		b.config.Routes = []config.Route{route("POST /payments", func(s *config.Settings) { s.Timeout = time.Second })}
+	})
+	b.post(t, "/payments", key, `{}`).is(t, 201, `{"got":{}}`, false)
+	network.Strike(netfault.Discard)
+	began, lost := time.Now(), 0
+	for b.post(t, "/payments", fmt.Sprintf("%s-%d", key, lost), `{}`).status != 201 {
+		if lost++; time.Since(began) > 30*time.Second {
+			t.Fatalf("%d requests were lost on a dead connection, and it is still used", lost)
+		}
+	}
+	if lost == 0 {
+		t.Error("the connection was not dead")
 	}
 }
 

@@ -3,7 +3,9 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -13,7 +15,7 @@ import (
 // A table says which route a request takes.
 type table struct {
 	mux      *http.ServeMux    // it says which pattern matches; its handlers are never called
-	routes   map[string]*route // by pattern
+	routes   map[string]*route // by plain pattern
 	fallback *route            // for what no pattern matches
 	methods  []string          // that any route looks at; all others pass
 	order    []*route
@@ -31,12 +33,12 @@ func (g *Gateway) makeRoutes(c *config.Config, _ *Parts) error {
 		match := c.Routes[i].Match
 		rt, err := g.newRoute(match, &c.Routes[i].Settings)
 		if err == nil {
-			err = register(t.mux, match)
+			err = register(t.mux, plainPattern(match))
 		}
 		if err != nil {
 			return fmt.Errorf("route %q: %w", match, err)
 		}
-		t.routes[match] = rt
+		t.routes[plainPattern(match)] = rt
 		t.order = append(t.order, rt)
 		for _, method := range rt.methods {
 			if !slices.Contains(t.methods, method) {
@@ -71,32 +73,63 @@ func (t *table) guards(method string) bool {
 	return method == http.MethodPost || slices.Contains(t.methods, method)
 }
 
-// overridden returns the guarded method that a request asks to be taken for: were it let
-// through as what it is, a service that heeds the header would run it unguarded. The
-// route's guard refuses it.
-func (t *table) overridden(r *http.Request) string {
-	for _, name := range [...]string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {
+// find returns the route that a request takes, or nil if no route looks at it. A
+// service need not read a request as the gateway does: one that is guarded in any of
+// its readings is guarded.
+func (t *table) find(r *http.Request) *route {
+	rt := t.match(r, r.Method)
+	if rt.guards() {
+		return rt
+	}
+	if other := t.overridden(r); other != nil {
+		return other
+	}
+	return rt
+}
+
+// overridden returns the guarded route of a method that a request asks to be taken
+// for, by a header or by how its own is spelled, or nil. Were it let through as what
+// it is, a service that heeds that would run it unguarded. The route's guard refuses it.
+func (t *table) overridden(r *http.Request) *route {
+	if method := strings.ToUpper(r.Method); method != r.Method {
+		if rt := t.match(r, method); rt.guards() {
+			return rt
+		}
+	}
+	for _, name := range overrideHeaders {
 		for _, line := range r.Header[name] {
-			if method := strings.ToUpper(strings.TrimSpace(line)); t.guards(method) {
-				return method
+			if rt := t.match(r, strings.ToUpper(strings.TrimSpace(line))); rt.guards() {
+				return rt
 			}
 		}
 	}
-	return ""
+	return nil
 }
 
-// find returns the route that a request takes, for the method that it has or asks to
-// be taken for, or nil if no route looks at it. The mux cleans paths before it compares them, and so it should: a
-// service may do the same, and a guard must not be slipped past by a second slash.
-// What is sent on is the path as it came.
-func (t *table) find(r *http.Request, method string) *route {
-	if method != r.Method {
-		taken := *r
-		taken.Method = method
-		r = &taken
+var overrideHeaders = [...]string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
+
+// match returns the route for the method that a request has or asks to be taken for,
+// or nil. The mux cleans paths before it compares them, and so it should: a service
+// may do the same, and a guard must not be slipped past by a second slash, nor by one
+// that is escaped. What is sent on is the path as it came.
+func (t *table) match(r *http.Request, method string) *route {
+	if !t.guards(method) {
+		return nil
 	}
+	rt := t.lookup(method, r.Host, r.URL)
+	if rt.guards() || r.URL.RawPath == "" {
+		return rt
+	}
+	if decoded := t.lookup(method, r.Host, &url.URL{Path: r.URL.Path}); decoded.guards() {
+		return decoded
+	}
+	return rt
+}
+
+// lookup returns the route of the most specific pattern.
+func (t *table) lookup(method, host string, u *url.URL) *route {
 	if len(t.routes) > 0 {
-		_, pattern := t.mux.Handler(r)
+		_, pattern := t.mux.Handler(&http.Request{Method: method, Host: plainHost(host), URL: u})
 		if rt := t.routes[pattern]; rt != nil && slices.Contains(rt.methods, method) {
 			return rt
 		}
@@ -105,6 +138,25 @@ func (t *table) find(r *http.Request, method string) *route {
 		return t.fallback
 	}
 	return nil
+}
+
+// plainHost returns a host as patterns are registered with it: names have no case, a
+// dot at their end means nothing, and neither does the port.
+func plainHost(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+// plainPattern returns a pattern with its host as plainHost has it.
+func plainPattern(pattern string) string {
+	_, rest, _ := cutMethod(pattern)
+	if host, _, ok := strings.Cut(rest, "/"); ok && host != "" {
+		at := len(pattern) - len(rest)
+		return pattern[:at] + plainHost(host) + rest[len(host):]
+	}
+	return pattern
 }
 
 // names returns what routes and their operations are called.

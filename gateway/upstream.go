@@ -37,6 +37,11 @@ const (
 	// later, so the request does not meet its farewell on the way, which would leave
 	// the outcome unknown.
 	freshTimeout = time.Second
+	// lostAfter is how many dial time-outs an HTTP/2 connection, on which nothing has come
+	// for one, has to answer a ping. All requests share it, so that one that is dead and
+	// does not say so would leave the outcome of each unknown, for as long as they come;
+	// one whose upstream is only slow must not be given up.
+	lostAfter = 3
 	// maxResponseHead bounds the head of the upstream's answers.
 	maxResponseHead = 1 << 20
 )
@@ -51,12 +56,14 @@ func (g *Gateway) openUpstream(c *config.Config, _ *Parts) error {
 	if err != nil {
 		return fmt.Errorf("upstream: %w", err)
 	}
-	dial := (&net.Dialer{Timeout: cmp.Or(c.Server.DialTimeout, dialTimeout)}).DialContext
+	within := cmp.Or(c.Server.DialTimeout, dialTimeout)
+	dial := (&net.Dialer{Timeout: within}).DialContext
 	transport := func(idle time.Duration) *http.Transport {
 		kept := cmp.Or(c.Server.UpstreamConnections, keptConnections)
 		return &http.Transport{
 			DialContext: dial, TLSClientConfig: secure, ForceAttemptHTTP2: true,
-			TLSHandshakeTimeout: cmp.Or(c.Server.DialTimeout, dialTimeout),
+			HTTP2:               &http.HTTP2Config{SendPingTimeout: within, PingTimeout: lostAfter * within},
+			TLSHandshakeTimeout: within,
 			MaxIdleConns:        kept, MaxIdleConnsPerHost: kept, IdleConnTimeout: idle,
 			ExpectContinueTimeout:  time.Second,
 			DisableCompression:     true, // the client's own Accept-Encoding counts, and bytes stay as they are

@@ -272,8 +272,12 @@ func (g *Guard) refingerprint(r *http.Request, body []byte, scope string, s *scr
 }
 
 // overrides reports whether a request asks to be taken for a guarded method by
-// a header, which would let it slip past the guard or past its fingerprint.
+// a header, or by another case of its own, which would let it slip past the guard
+// or past its fingerprint.
 func (g *Guard) overrides(r *http.Request) bool {
+	if method := strings.ToUpper(r.Method); method != r.Method && slices.Contains(g.o.Methods, method) {
+		return true
+	}
 	for _, name := range [...]string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {
 		for _, method := range r.Header[name] {
 			if slices.Contains(g.o.Methods, r.Method) || slices.Contains(g.o.Methods, strings.ToUpper(strings.TrimSpace(method))) {

@@ -34,6 +34,7 @@ gw.yaml:3:72: defaults.lapse: an upstream behind a gateway has no checkpoints to
 		{least + "defaults: {on_expired: gone}", ""},
 		{least + "defaults: {on_expired: gone}\njanitor: {tombstone: 0s}", "gw.yaml:3:24: defaults.on_expired: gone lasts for as long as a key is remembered, and janitor.tombstone is 0: it is forgotten as soon as it expires"},
 		{least + "routes: [{match: POST /a, async: true}]", "gw.yaml:3:34: routes[0].async: requests are stored as they come, and there is no encryption"},
+		{least + "defaults: {off: true}\nroutes: [{match: POST /a, timeout: 5s}, {match: POST /b, off: false}, {match: POST /c, off: true}]", "gw.yaml:4:10: routes[0].off: it is off because the defaults are: its requests pass unguarded, unless it says off: false"},
 		{least + "routes: [{match: POST /a, keep_headers: [X]}]", "gw.yaml:3:27: routes[0].keep_headers: only requests of async routes are kept, and there is no such route"},
 	} {
 		if got := strings.Join(parse(t, c.text).Warnings(), "\n"); got != c.want {

@@ -13,10 +13,10 @@ import (
 type App interface {
 	// ServeHTTP is called for each request, until another App takes over.
 	http.Handler
-	// Run does the background work. Its context ends after the App's last request or,
-	// when the process is to end, with the last that is let in: then Run takes up
-	// nothing more, finishes what it has begun and returns nil. An error before that
-	// ends the server.
+	// Run does the background work. Its context ends with the last request that is let
+	// in, because another App takes over or the process is to end; requests may still
+	// be served. Then Run takes up nothing more, finishes what it has begun and returns
+	// nil. An error before that ends the server.
 	Run(ctx context.Context) error
 	// Drain is called once, when all requests and Run have ended, or should have. It
 	// records what is not recorded yet, and gives back what the App holds.

@@ -102,6 +102,9 @@ func (r *room) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if r.terms.readBody > 0 && req.Body != http.NoBody && req.ProtoMajor == 1 {
 		req = boundBody(w, req, r.terms.readBody)
 	}
+	if !req.ProtoAtLeast(1, 1) {
+		w = finalOnly{w}
+	}
 	r.handler.ServeHTTP(w, req)
 }
 

@@ -243,3 +243,29 @@ func TestPanicIsContained(t *testing.T) {
 		t.Errorf("want the panic in the log, harmless:\n%q", log)
 	}
 }
+
+// A client of HTTP/1.0 takes whatever comes first for the answer.
+func TestInformationalAnswersAreForThoseWhoKnowThem(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusEarlyHints)
+		w.WriteHeader(http.StatusCreated)
+		_ = http.NewResponseController(w).Flush()
+		_, _ = io.WriteString(w, "done")
+	})
+	for version, want := range map[string]int{"1.0": http.StatusCreated, "1.1": http.StatusEarlyHints} {
+		c := dial(t, s.host())
+		write(t, c, "POST / HTTP/"+version+"\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+		r := bufio.NewReader(c)
+		res, body := read(t, r)
+		if res.StatusCode != want {
+			t.Errorf("HTTP/%s: the first answer is %d, want %d", version, res.StatusCode, want)
+		}
+		if want == http.StatusEarlyHints {
+			res, body = read(t, r)
+		}
+		if res.StatusCode != http.StatusCreated || body != "done" {
+			t.Errorf("HTTP/%s: got %d %q", version, res.StatusCode, body)
+		}
+	}
+}

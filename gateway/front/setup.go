@@ -129,9 +129,11 @@ func (s *Server) backgroundFailed(g *generation, err error) {
 }
 
 // retire ends a generation that another one has taken over from, when its requests
-// have ended.
+// have ended. Its background work ends at once: one request that is open for hours
+// must not keep two configurations at work on what is stored.
 func (s *Server) retire(ending context.Context, g *generation, t terms) {
 	g.close()
+	g.stop()
 	wait(ending, g.empty)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ending), t.drain)
 	defer cancel()
