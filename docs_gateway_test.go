@@ -22,6 +22,9 @@ var gatewayProvocations = map[string]*provocation{
 	"upstream-busy": {act: func(w *provoked) *httptest.ResponseRecorder {
 		return overtaking(w, &config.Config{Defaults: config.Settings{Concurrency: 1}})
 	}},
+	"gateway-busy": {act: func(w *provoked) *httptest.ResponseRecorder {
+		return overtaking(w, &config.Config{Server: config.Server{MaxBodies: 20}})
+	}},
 	"too-many-in-flight": {act: func(w *provoked) *httptest.ResponseRecorder {
 		return overtaking(w, &config.Config{Limits: config.Limits{InFlight: 1}})
 	}},

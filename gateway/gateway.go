@@ -56,6 +56,7 @@ type Gateway struct {
 	tenants  tenants
 	decided  map[string]bool // canonical names of headers; see isAlias
 	shares   shares
+	bodies   slots     // bytes
 	passings sync.Pool // of *passing
 	statuses map[string]http.Handler
 	duties   []func(context.Context) error
@@ -71,7 +72,7 @@ func New(c *config.Config, p Parts) (*Gateway, error) {
 	if c == nil || p.Store == nil {
 		return nil, errors.New("gateway: New needs a configuration and a store")
 	}
-	g := &Gateway{exchange: p.Exchange, logger: p.Logger, shares: shares{most: c.Limits.InFlight}}
+	g := &Gateway{exchange: p.Exchange, logger: p.Logger, shares: shares{most: c.Limits.InFlight}, bodies: slots{most: c.Server.MaxBodies}}
 	if g.logger == nil {
 		g.logger = slog.Default()
 	}

@@ -196,3 +196,22 @@ func TestW78_NewKeysOfATenant(t *testing.T) {
 	b.post(t, "/payments", key, `{}`).is(t, 201, `{"got":{}}`, true)
 	b.post(t, "/payments", other, `{}`, with("X-Tenant-Id", "rival")).is(t, 201, `{"got":{}}`, false)
 }
+
+// The bodies of all guarded requests together have so much room. Who finds none is
+// turned away unread, and what passes through needs none.
+func TestW78_BodiesAreBounded(t *testing.T) {
+	t.Parallel()
+	b, release := occupied(t, func(b *bundle) { b.config.Server.MaxBodies = 20 }) // of which the slow one has two
+	long := `{"amount": 1234567}`
+	b.post(t, "/payments", other, long).refused(t, http.StatusServiceUnavailable, "gateway-busy")
+	if _, err := b.store.Load(t.Context(), retrysafe.Ref{Scope: "header:acme", Key: other}); err == nil {
+		t.Error("who was turned away has left a record")
+	}
+	chunked := func(r *http.Request) { r.ContentLength = -1 }
+	b.post(t, "/payments", other, `{}`, chunked).refused(t, http.StatusServiceUnavailable, "gateway-busy")
+	b.post(t, "/payments", other+"s", `{}`).is(t, 201, `{"got":{}}`, false)
+	b.do(t, b.request(t, http.MethodPut, "/payments", long)).is(t, 201, `{"got":`+long+`}`, false)
+	release()
+	b.post(t, "/payments", other, long).is(t, 201, `{"got":`+long+`}`, false)
+	b.post(t, "/payments", other+"c", long, chunked).is(t, 201, `{"got":`+long+`}`, false) // alone it may be as large as the route allows
+}

@@ -23,6 +23,11 @@ var (
 		Title:  "The service has as many requests as it may have at once",
 		Detail: "The request was not executed. Send it again with the same key after the time in Retry-After. Retries under keys that have an answer are not limited.",
 	}
+	crowded = httpkey.Problem{
+		Code: "gateway-busy", Status: http.StatusServiceUnavailable, Retryable: true, RetryAfter: time.Second,
+		Title:  "The gateway holds as many requests as it has room for",
+		Detail: "The request was not read and not executed. Send it again with the same key after the time in Retry-After.",
+	}
 	tooMany = httpkey.Problem{
 		Code: "too-many-in-flight", Status: http.StatusTooManyRequests, Retryable: true, RetryAfter: time.Second,
 		Title:  "Too many requests of this caller are being executed",

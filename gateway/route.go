@@ -37,7 +37,7 @@ type route struct {
 	attempts sync.Pool // of *attempt
 }
 
-const defaultResponse = 1 << 20 // as httpkey has it
+const defaultRequest, defaultResponse int64 = 1 << 20, 1 << 20 // as httpkey has them
 
 // newRoute makes a route of a pattern, or without one the default route.
 func (g *Gateway) newRoute(pattern string, s *config.Settings) (*route, error) {
@@ -178,7 +178,7 @@ func (rt *route) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Pattern = rt.pattern // as http.ServeMux would: it names the operation
 	if rt.g.exchange == nil {
-		rt.handler.ServeHTTP(w, r)
+		rt.hold(w, r)
 		return
 	}
 	x := &exchange{
@@ -189,7 +189,35 @@ func (rt *route) serve(w http.ResponseWriter, r *http.Request) {
 		x.told.Took = time.Since(x.began)
 		rt.g.exchange(x.told)
 	}()
-	rt.handler.ServeHTTP(x, r.WithContext(x))
+	rt.hold(x, r.WithContext(x))
+}
+
+// hold serves a request if there is room for its body, which is held until the request
+// has ended.
+func (rt *route) hold(w http.ResponseWriter, r *http.Request) {
+	size := rt.sizeOf(r)
+	if !rt.g.bodies.take(size) {
+		if x := exchangeOf(r.Context()); x != nil {
+			x.told.Code = crowded.Code
+		}
+		rt.guard.Refuse(w, r, "", &crowded)
+		return
+	}
+	defer rt.g.bodies.leave(size)
+	rt.handler.ServeHTTP(w, r)
+}
+
+// sizeOf is how much of a request may come to be held.
+func (rt *route) sizeOf(r *http.Request) int64 {
+	most := cmp.Or(rt.set.MaxRequest, defaultRequest)
+	switch _, encoded := r.Header["Content-Encoding"]; {
+	case r.ContentLength > most:
+		return 0 // it is refused unread
+	case r.ContentLength < 0 || encoded && rt.set.Decode:
+		return most
+	default:
+		return r.ContentLength
+	}
 }
 
 // run is what the guard calls: for a request that has the right to run, or for one that
@@ -201,13 +229,13 @@ func (rt *route) run(w http.ResponseWriter, r *http.Request) {
 		rt.attempt(w, r, run)
 	case rt.set.Observe:
 		rt.g.forward(w, r)
-	case !rt.slots.take():
+	case !rt.slots.take(1):
 		if x := exchangeOf(r.Context()); x != nil {
 			x.told.Code = busy.Code
 		}
 		rt.guard.Refuse(w, r, "", &busy)
 	default:
-		defer rt.slots.leave()
+		defer rt.slots.leave(1)
 		rt.g.forward(w, r)
 	}
 }

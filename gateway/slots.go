@@ -8,7 +8,8 @@ import (
 	"github.com/retrysafe/retrysafe/httpkey"
 )
 
-// slots are the places of a route at the upstream. Without a bound there is always one.
+// slots are places of which there are so many: of a route at the upstream, or of bytes in
+// memory. Without a bound there are always enough, and who is alone gets what he needs.
 type slots struct {
 	most int64 // zero: no bound
 	held atomic.Int64
@@ -16,16 +17,16 @@ type slots struct {
 
 func (s *slots) full() bool { return s.most > 0 && s.held.Load() >= s.most }
 
-// take takes a place, which is given back by leave.
-func (s *slots) take() bool {
-	if s.held.Add(1) > s.most && s.most > 0 {
-		s.held.Add(-1)
+// take takes n places, which are given back by leave.
+func (s *slots) take(n int64) bool {
+	if held := s.held.Add(n); s.most > 0 && held > s.most && held > n && n > 0 {
+		s.held.Add(-n)
 		return false
 	}
 	return true
 }
 
-func (s *slots) leave() { s.held.Add(-1) }
+func (s *slots) leave(n int64) { s.held.Add(-n) }
 
 // shares are the places of all tenants: each has as many. Tenants that have nothing at
 // the upstream take no memory.
@@ -91,19 +92,19 @@ func (rt *route) busy(ref retrysafe.Ref) *httpkey.Problem {
 
 // enter takes the places that an attempt needs, or says why it cannot.
 func (rt *route) enter(ref retrysafe.Ref) (leave func(), full *httpkey.Problem) {
-	if !rt.slots.take() {
+	if !rt.slots.take(1) {
 		return nil, &busy
 	}
 	if rt.g.shares.most == 0 {
-		return rt.slots.leave, nil
+		return func() { rt.slots.leave(1) }, nil
 	}
 	tenant := tenantOf(ref)
 	if !rt.g.shares.take(tenant) {
-		rt.slots.leave()
+		rt.slots.leave(1)
 		return nil, &tooMany
 	}
 	return func() {
 		rt.g.shares.leave(tenant)
-		rt.slots.leave()
+		rt.slots.leave(1)
 	}, nil
 }

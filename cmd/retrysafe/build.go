@@ -105,14 +105,13 @@ func (b *builder) over(ctx context.Context, c *config.Config, a *address, store 
 
 // exchange counts and logs a request that has ended.
 func (b *builder) exchange(x gateway.Exchange) {
-	b.metrics.Exchange(x.Route, string(x.Outcome), x.Status, x.Took)
-	b.access.Write(context.Background(), front.Line{
-		Method: x.Method, Path: x.Path, Route: x.Route, Status: x.Status, Bytes: x.Bytes, Took: x.Took,
-		Tenant: x.ScopeHash, Key: x.KeyHash, Outcome: string(x.Outcome), Guarded: x.Guarded(),
-	})
-	if x.Err != nil {
-		b.logger.Warn("retrysafe: the upstream did not answer", "route", visible(x.Route), "key", x.KeyHash, "error", visible(x.Err.Error()))
+	if !x.Later { // no client has waited for it
+		b.metrics.Exchange(x.Route, string(x.Outcome), x.Status, x.Took)
 	}
+	b.access.Write(context.Background(), front.Line{
+		Method: x.Method, Path: x.Path, Route: x.Route, Status: x.Status, Bytes: x.Bytes, Took: x.Took, Upstream: x.Upstream,
+		Tenant: x.ScopeHash, Key: x.KeyHash, Outcome: string(x.Outcome), Code: x.Code, Attempt: x.Attempt, Later: x.Later, Guarded: x.Guarded(),
+	})
 }
 
 // app is a gateway at work, and what has to be given back at its end.

@@ -122,7 +122,7 @@ func TestGatewayAndResolverNameTheSameKey(t *testing.T) {
 	if status, body := post(t, p.word("gateway on ")+"/lost", "a", "a-key-of-a-client", "{}"); status < 400 {
 		t.Errorf("got %d %s", status, body)
 	}
-	p.ends(0).says("the upstream did not answer")
+	p.ends(0).says("attempt failed")
 	ask.answer("a-key-of-a-client", `{"verdict": "happened", "answer": {"status": 201, "body": "found"}}`)
 	newShell(t, "").run("reconcile run --config", conf, "--resolver-url", ask.URL).exits(0).says("1 completed")
 	s.mu.Lock()

@@ -153,6 +153,7 @@ func (k *checker) numbers() {
 	}
 	k.positive("server.max_header", s.MaxHeader)
 	k.positive("server.max_connections", int64(s.MaxConnections))
+	k.positive("server.max_bodies", s.MaxBodies)
 	k.positive("server.upstream_connections", int64(s.UpstreamConnections))
 	k.lasting("server.read_header", s.ReadHeader)
 	k.lasting("server.read_body", s.ReadBody)

@@ -175,6 +175,9 @@ type Server struct {
 	MaxHeader int64
 	// MaxConnections is how many clients may be connected. Default 10,000.
 	MaxConnections int
+	// MaxBodies bounds the memory for the bodies of all guarded requests together.
+	// Default 256 MiB.
+	MaxBodies int64
 	// ReadHeader, ReadBody, Write and Idle bound a connection's phases. Write is how
 	// long a client may refuse to take a piece of an answer; a whole one may take
 	// longer. Default 10 s, 1, 2 and 2 minutes.

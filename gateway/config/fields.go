@@ -88,6 +88,7 @@ func (s *Server) fields() section {
 	return section{
 		{"max_header", size(&s.MaxHeader)},
 		{"max_connections", count(&s.MaxConnections)},
+		{"max_bodies", size(&s.MaxBodies)},
 		{"read_header", span(&s.ReadHeader)},
 		{"read_body", span(&s.ReadBody)},
 		{"write", span(&s.Write)},

@@ -63,7 +63,7 @@ func TestBadAddressesTeach(t *testing.T) {
 
 func TestRedactTellsNoPassword(t *testing.T) {
 	t.Parallel()
-	for _, address := range []string{"postgres://u:secret@h/db", "postgres://h/db?user=u&password=secret", "host=h password=secret"} {
+	for _, address := range []string{"postgres://u:secret@h/db", "postgres://h/db?user=u&password=secret", "postgres://h/db?sslpassword=secret", "host=h password=secret"} {
 		if got := storeurl.Redact(address); strings.Contains(got, "secret") {
 			t.Errorf("Redact = %s", got)
 		}
