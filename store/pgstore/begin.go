@@ -84,7 +84,7 @@ func (t *OwnTx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Recor
 		}})
 	switch {
 	case err != nil:
-		return retrysafe.Record{}, errors.Join(fmt.Errorf("reserve key: %w", explain(err)), t.Rollback(context.WithoutCancel(ctx)))
+		return retrysafe.Record{}, errors.Join(fmt.Errorf("reserve key: %w", explain(t.s.closedBy(err))), t.Rollback(context.WithoutCancel(ctx)))
 	case !free:
 		return retrysafe.Record{}, retrysafe.ErrBusy
 	case !found:

@@ -109,6 +109,7 @@ func (l *link) do(ctx context.Context, queries ...query) error {
 	}
 	if err != nil {
 		l.recover(ctx)
+		err = l.s.closedBy(err)
 	}
 	return err
 }

@@ -35,13 +35,16 @@ type Options struct {
 	Timeout time.Duration
 	// SkipMigrations leaves the schema to others.
 	SkipMigrations bool
+	// Moving opens the store also while a move keeps it closed, for package move to
+	// finish its work. Steps are refused all the same.
+	Moving bool
 }
 
 // Store keeps records in PostgreSQL. It is safe for concurrent use.
 type Store struct {
 	sql           statements
 	stepType      uint32 // its object id, of which arrays of steps are made
-	table         string
+	table, schema string
 	config        *pgx.ConnConfig
 	beforeConnect func(context.Context, *pgx.ConnConfig) error
 	pooled        bool
@@ -137,7 +140,7 @@ func (s *Store) start(ctx context.Context, o Options) (err error) {
 		err = migrateConn(ctx, s.pool, o.Schema)
 	}
 	if err == nil {
-		err = s.settleOn(ctx)
+		err = s.settleOn(ctx, o)
 	}
 	if errors.Is(err, context.DeadlineExceeded) && unreachable(err) == "" { // a pool says no more
 		err = &hintedError{err, noAnswer}
@@ -148,18 +151,24 @@ func (s *Store) start(ctx context.Context, o Options) (err error) {
 // settleOn finds out in which schema the table is, and names it from now on: a
 // search path that changes, or that another client of a pooler has left behind,
 // must not lead to another table of the same name.
-func (s *Store) settleOn(ctx context.Context) error {
+func (s *Store) settleOn(ctx context.Context, o Options) error {
+	err := s.locate(ctx, s.table)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return s.settleClosed(ctx, o)
+	}
+	return err
+}
+
+// locate finds the schema that a table of ours is in.
+func (s *Store) locate(ctx context.Context, table string) error {
 	var schema string
 	var steps uint32
 	err := s.pool.QueryRow(ctx, `SELECT n.nspname, t.oid, t.typarray FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		JOIN pg_type t ON t.typnamespace = n.oid AND t.typname = 'retrysafe_step' WHERE c.oid = to_regclass($1)`, s.table).Scan(&schema, &s.stepType, &steps)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return fmt.Errorf("table %s is not there; run the migrations", s.table)
-	}
+		JOIN pg_type t ON t.typnamespace = n.oid AND t.typname = 'retrysafe_step' WHERE c.oid = to_regclass($1)`, table).Scan(&schema, &s.stepType, &steps)
 	if err != nil {
 		return err
 	}
-	s.table = tableIn(schema)
+	s.table, s.schema = tableIn(schema), schema
 	s.sql = newStatements(s.table, qualified(schema, "retrysafe_step"), steps)
 	s.box.sql = newBoxStatements(schema)
 	return nil

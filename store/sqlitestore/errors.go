@@ -37,6 +37,9 @@ func (s *Store) explain(ctx context.Context, err error) error {
 		if newer := s.newer(ctx); newer != nil {
 			return fmt.Errorf("%w: %w", newer, err)
 		}
+		if closed := s.closed(ctx); closed != nil {
+			return closed
+		}
 		hint = "the schema is not there or not this program's; run the migrations"
 	case codeBusy:
 		hint = "another writer keeps the database for longer than the busy timeout"

@@ -30,6 +30,9 @@ type Options struct {
 	Timeout time.Duration
 	// SkipMigrations leaves the schema to others.
 	SkipMigrations bool
+	// Moving opens the store also while a move keeps it closed, for package move to
+	// finish its work. Steps are refused all the same.
+	Moving bool
 }
 
 func (o *Options) check() error {
@@ -83,9 +86,8 @@ func New(ctx context.Context, db *sql.DB, opts *Options) (*Store, error) {
 			return nil, err
 		}
 	}
-	var err error
-	if s.reads, err = db.PrepareContext(ctx, selectKey); err != nil {
-		return nil, fmt.Errorf("sqlitestore: prepare: %w", s.explain(ctx, err))
+	if err := s.prepare(ctx, o.Moving); err != nil {
+		return nil, err
 	}
 	return s, nil
 }

@@ -25,7 +25,7 @@ func (s *Store) Tx(tx *sql.Tx) *Tx { return &Tx{s, tx} }
 func (t *Tx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
 	// A write that changes nothing takes the write lock before the read.
 	if _, err := t.tx.ExecContext(ctx, `UPDATE retrysafe_fence SET revision = revision`); err != nil {
-		return retrysafe.Record{}, t.refuse(fmt.Errorf("reserve key: %w", err))
+		return retrysafe.Record{}, t.s.explain(ctx, t.refuse(fmt.Errorf("reserve key: %w", err)))
 	}
 	got, err := decode(t.tx.QueryRowContext(ctx, selectKey, idOf(ref)), t.s.now)
 	if err == nil && got.Ref != ref {

@@ -1,0 +1,90 @@
+package sqlitestore
+
+import "strconv"
+
+// The statements of a move. What they make is there only while a store takes part
+// in one; no migration knows of it.
+
+// The table of the note: what a move has made of this store.
+const (
+	noteTable = `CREATE TABLE IF NOT EXISTS retrysafe_move (
+		one INTEGER PRIMARY KEY CHECK (one = 1), state INTEGER NOT NULL,
+		run BLOB NOT NULL, source BLOB NOT NULL, peer TEXT NOT NULL, at INTEGER NOT NULL)`
+
+	existsNote = `SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'retrysafe_move')`
+	selectNote = `SELECT state, run, source, peer, at FROM retrysafe_move`
+	insertNote = `INSERT OR REPLACE INTO retrysafe_move VALUES (1, ?, ?, ?, ?, ?)`
+	dropNote   = `DROP TABLE retrysafe_move`
+)
+
+// follow notes the id of every key that is written, and of one that is deleted the
+// record too, in the transaction that does it. The log has no constraint: a writer's
+// OR FAIL would be that of the trigger as well.
+//
+// It ends by itself at a time, so that what a killed move leaves behind does not
+// fill the disk. A write that was not noted leaves one row without an id.
+func follow(until int64) []string {
+	end := strconv.FormatInt(until, 10)
+	trigger := func(event, values string) string {
+		return `CREATE TRIGGER retrysafe_written_` + event + ` AFTER ` + event + ` ON retrysafe_keys BEGIN
+			INSERT INTO retrysafe_written (id, rec) SELECT ` + values + ` WHERE unixepoch() < ` + end + `;
+			INSERT INTO retrysafe_written (id, rec) SELECT NULL, NULL
+				WHERE unixepoch() >= ` + end + ` AND NOT EXISTS (SELECT 1 FROM retrysafe_written INDEXED BY retrysafe_written_missed WHERE id IS NULL);
+		END`
+	}
+	return []string{
+		`CREATE TABLE retrysafe_written (n INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB, rec BLOB)`,
+		`CREATE INDEX retrysafe_written_missed ON retrysafe_written (id) WHERE id IS NULL`,
+		trigger("INSERT", "new.id, NULL"),
+		trigger("UPDATE", "new.id, NULL"),
+		trigger("DELETE", "old.id, old.rec"),
+	}
+}
+
+// unfollow takes away what follow made, if anything.
+var unfollow = []string{
+	`DROP TRIGGER IF EXISTS retrysafe_written_INSERT`,
+	`DROP TRIGGER IF EXISTS retrysafe_written_UPDATE`,
+	`DROP TRIGGER IF EXISTS retrysafe_written_DELETE`,
+	`DROP TABLE IF EXISTS retrysafe_written`,
+}
+
+const (
+	selectWritten = `SELECT w.n, w.id, w.rec, k.due, k.rec FROM (SELECT n, id, rec FROM retrysafe_written ORDER BY n LIMIT ?) AS w
+		LEFT JOIN retrysafe_keys AS k ON k.id = w.id ORDER BY w.n`
+
+	deleteWritten = `DELETE FROM retrysafe_written WHERE n <= ?`
+
+	countUndelivered = `SELECT (SELECT count(*) FROM retrysafe_outbox), (SELECT count(*) FROM retrysafe_dead)`
+)
+
+// retire takes every table away under the name by which steps know it.
+var retire = []string{
+	`ALTER TABLE retrysafe_keys RENAME TO retrysafe_keys_moved`,
+	`ALTER TABLE retrysafe_fence RENAME TO retrysafe_fence_moved`,
+	`ALTER TABLE retrysafe_outbox RENAME TO retrysafe_outbox_moved`,
+	`ALTER TABLE retrysafe_dead RENAME TO retrysafe_dead_moved`,
+	`ALTER TABLE retrysafe_shards RENAME TO retrysafe_shards_moved`,
+	`ALTER TABLE retrysafe_workers RENAME TO retrysafe_workers_moved`,
+}
+
+// selectClosed reads a key where a move has put its table.
+var selectClosed = map[part]string{
+	moved:   `SELECT rec FROM retrysafe_keys_moved WHERE id = ?`,
+	filling: `SELECT rec FROM retrysafe_keys_filling WHERE id = ?`,
+}
+
+const (
+	existsKeys = `SELECT EXISTS (SELECT 1 FROM retrysafe_keys)`
+
+	hideKeys = `ALTER TABLE retrysafe_keys RENAME TO retrysafe_keys_filling`
+	showKeys = `ALTER TABLE retrysafe_keys_filling RENAME TO retrysafe_keys`
+
+	emptyFilling = `DELETE FROM retrysafe_keys_filling`
+	forgetKey    = `DELETE FROM retrysafe_keys_filling WHERE id = ?`
+)
+
+var importKeys = bySize(func(n int) string {
+	return `INSERT INTO retrysafe_keys_filling (id, due, rec) VALUES ` + values(n, 3) +
+		` ON CONFLICT (id) DO UPDATE SET due = excluded.due, rec = excluded.rec`
+})
