@@ -9,12 +9,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/movenote"
 )
 
 // moving is a transaction of a move: it knows the note, and has its locks.
 type moving struct {
 	pgx.Tx
-	note note
+	note movenote.Note
 }
 
 const (
@@ -28,11 +29,11 @@ const (
 var errHeld = errors.New("transactions kept the tables for too long; try again when they have ended")
 
 func (m *moving) followedBy(run retrysafe.Owner) bool {
-	return m.note.part == followed && m.note.run == run
+	return m.note.IsBy(movenote.Followed, run)
 }
 
 func (m *moving) filledBy(run retrysafe.Owner) bool {
-	return m.note.part == filling && m.note.run == run
+	return m.note.IsBy(movenote.Filling, run)
 }
 
 // alone does a step of a move, in a transaction that has taken the locks that lock

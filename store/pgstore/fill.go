@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/movenote"
 )
 
 // What a store does that records move into, for package move.
@@ -15,15 +16,15 @@ import (
 // what is there is thrown away, and whoever filled it before does no longer. From is
 // how people call the source.
 func (s *Store) Fill(ctx context.Context, by, source retrysafe.Owner, from string) error {
-	next := note{part: filling, run: by, source: source, peer: from}
+	next := movenote.Note{Part: movenote.Filling, Run: by, Source: source, Peer: from}
 	err := s.alone(ctx, "fill", lockKeys, func(ctx context.Context, tx moving) error {
 		some := false
 		if err := tx.QueryRow(ctx, s.moveSQL(existsKeys)).Scan(&some); err != nil {
 			return err
 		}
 		switch {
-		case tx.note.part == followed:
-			return errLeaving
+		case tx.note.Part == movenote.Followed:
+			return movenote.ErrLeaving
 		case some:
 			return ErrNotEmpty
 		}
@@ -36,8 +37,8 @@ func (s *Store) Fill(ctx context.Context, by, source retrysafe.Owner, from strin
 		return err
 	}
 	return s.filling(ctx, "fill", lockFilling, func(ctx context.Context, tx moving) error {
-		if tx.note.source != source {
-			return tx.note.closed()
+		if tx.note.Source != source {
+			return tx.note.Closed()
 		}
 		if err := s.script(ctx, tx, s.moveSQL(emptyFilling)); err != nil {
 			return err
@@ -130,8 +131,8 @@ func (s *Store) reopen(ctx context.Context, verb string, by retrysafe.Owner, sta
 // Filling returns which run of a move fills the store; zero: none does.
 func (s *Store) Filling(ctx context.Context) (by retrysafe.Owner, err error) {
 	n, err := s.readNote(ctx, s.pool)
-	if err != nil || n.part != filling {
+	if err != nil || n.Part != movenote.Filling {
 		return retrysafe.Owner{}, explain(err)
 	}
-	return n.run, nil
+	return n.Run, nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/movenote"
 )
 
 // What a store does whose records move away, for package move. It takes the rights
@@ -24,8 +25,8 @@ func (s *Store) Follow(ctx context.Context, by retrysafe.Owner) (source retrysaf
 		if err := s.delivered(ctx, tx); err != nil {
 			return err
 		}
-		if source = tx.note.source; tx.note.part != stays && tx.note.part != followed {
-			source = newName()
+		if source = tx.note.Source; tx.note.Part != movenote.Stays && tx.note.Part != movenote.Followed {
+			source = movenote.NewName()
 		}
 		var now int64
 		if err := tx.QueryRow(ctx, `SELECT `+nowMicros).Scan(&now); err != nil {
@@ -35,7 +36,7 @@ func (s *Store) Follow(ctx context.Context, by retrysafe.Owner) (source retrysaf
 		if err := s.script(ctx, tx, s.moveSQL(unfollow)+";\n"+s.followSQL(until)); err != nil {
 			return err
 		}
-		return s.writeNote(ctx, tx, note{part: followed, run: by, source: source})
+		return s.writeNote(ctx, tx, movenote.Note{Part: movenote.Followed, Run: by, Source: source})
 	})
 	return source, err
 }
@@ -49,7 +50,7 @@ func (s *Store) Unfollow(ctx context.Context, by retrysafe.Owner) error {
 		if err := s.script(ctx, tx, s.moveSQL(unfollow)); err != nil {
 			return err
 		}
-		tx.note.part = stays
+		tx.note.Part = movenote.Stays
 		return s.writeNote(ctx, tx, tx.note)
 	})
 }
@@ -97,7 +98,7 @@ func (s *Store) Retire(ctx context.Context, by retrysafe.Owner, to string, rest 
 		if err := s.script(ctx, tx, s.moveSQL(unfollow+";\n"+retire)); err != nil {
 			return err
 		}
-		return s.writeNote(ctx, tx, note{part: moved, run: by, source: tx.note.source, peer: to})
+		return s.writeNote(ctx, tx, movenote.Note{Part: movenote.Moved, Run: by, Source: tx.note.Source, Peer: to})
 	})
 }
 
@@ -107,10 +108,10 @@ const retireBatch = 500
 // Retired returns by which run of a move the store was retired; zero: it was not.
 func (s *Store) Retired(ctx context.Context) (by retrysafe.Owner, err error) {
 	n, err := s.readNote(ctx, s.pool)
-	if err != nil || n.part != moved {
+	if err != nil || n.Part != movenote.Moved {
 		return retrysafe.Owner{}, explain(err)
 	}
-	return n.run, nil
+	return n.Run, nil
 }
 
 var errMissed = fmt.Errorf("the store was followed for more than %v, and writes were missed; copy again", followFor)

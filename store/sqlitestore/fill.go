@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/movenote"
 )
 
 // What a store does that records move into, for package move.
@@ -14,20 +15,20 @@ import (
 // what is there is thrown away, and whoever filled it before does no longer. From is
 // how people call the source.
 func (s *Store) Fill(ctx context.Context, by, source retrysafe.Owner, from string) error {
-	return s.alone(ctx, "fill", func(ctx context.Context, tx execer, n note) error {
+	return s.alone(ctx, "fill", func(ctx context.Context, tx execer, n movenote.Note) error {
 		var first []string
 		switch {
-		case n.part == filling && n.source == source:
+		case n.Part == movenote.Filling && n.Source == source:
 			first = []string{emptyFilling}
-		case n.closed() != nil:
-			return n.closed()
+		case n.Closed() != nil:
+			return n.Closed()
 		default:
 			some := false
 			if err := tx.QueryRowContext(ctx, existsKeys).Scan(&some); err != nil {
 				return err
 			}
-			if n.part == followed {
-				return errLeaving
+			if n.Part == movenote.Followed {
+				return movenote.ErrLeaving
 			}
 			if some {
 				return ErrNotEmpty
@@ -35,7 +36,7 @@ func (s *Store) Fill(ctx context.Context, by, source retrysafe.Owner, from strin
 			first = []string{hideKeys}
 		}
 		return run(ctx, tx, first, func() error {
-			return writeNote(ctx, tx, note{part: filling, run: by, source: source, peer: from, at: s.now()})
+			return writeNote(ctx, tx, movenote.Note{Part: movenote.Filling, Run: by, Source: source, Peer: from, At: s.now()})
 		})
 	})
 }
@@ -46,8 +47,8 @@ func (s *Store) Fill(ctx context.Context, by, source retrysafe.Owner, from strin
 // deadline as much is left as was when the record was read. [ErrOvertaken]: somebody
 // else fills the store, or nobody does.
 func (s *Store) Import(ctx context.Context, by retrysafe.Owner, records []retrysafe.Record, gone []retrysafe.Ref) error {
-	return s.alone(ctx, "import", func(ctx context.Context, tx execer, n note) error {
-		if n.part != filling || n.run != by {
+	return s.alone(ctx, "import", func(ctx context.Context, tx execer, n movenote.Note) error {
+		if !n.IsBy(movenote.Filling, by) {
 			return ErrOvertaken
 		}
 		for _, ref := range gone {
@@ -97,8 +98,8 @@ func (s *Store) Unfill(ctx context.Context, by retrysafe.Owner) error {
 }
 
 func (s *Store) reopen(ctx context.Context, verb string, by retrysafe.Owner, statements ...string) error {
-	return s.alone(ctx, verb, func(ctx context.Context, tx execer, n note) error {
-		if n.part != filling || n.run != by {
+	return s.alone(ctx, verb, func(ctx context.Context, tx execer, n movenote.Note) error {
+		if !n.IsBy(movenote.Filling, by) {
 			return ErrOvertaken
 		}
 		return run(ctx, tx, statements, func() error { return nil })
@@ -108,8 +109,8 @@ func (s *Store) reopen(ctx context.Context, verb string, by retrysafe.Owner, sta
 // Filling returns which run of a move fills the store; zero: none does.
 func (s *Store) Filling(ctx context.Context) (by retrysafe.Owner, err error) {
 	n, err := readNote(ctx, s.db)
-	if err != nil || n.part != filling {
+	if err != nil || n.Part != movenote.Filling {
 		return retrysafe.Owner{}, err
 	}
-	return n.run, nil
+	return n.Run, nil
 }

@@ -1,5 +1,7 @@
 package sqlitestore
 
+import "github.com/retrysafe/retrysafe/internal/movenote"
+
 import "strconv"
 
 // The statements of a move. What they make is there only while a store takes part
@@ -69,9 +71,9 @@ var retire = []string{
 }
 
 // selectClosed reads a key where a move has put its table.
-var selectClosed = map[part]string{
-	moved:   `SELECT rec FROM retrysafe_keys_moved WHERE id = ?`,
-	filling: `SELECT rec FROM retrysafe_keys_filling WHERE id = ?`,
+var selectClosed = map[movenote.Part]string{
+	movenote.Moved:   `SELECT rec FROM retrysafe_keys_moved WHERE id = ?`,
+	movenote.Filling: `SELECT rec FROM retrysafe_keys_filling WHERE id = ?`,
 }
 
 const (

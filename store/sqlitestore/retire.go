@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/movenote"
 )
 
 // What a store does whose records move away, for package move.
@@ -19,19 +20,19 @@ const followFor = 24 * time.Hour
 // before does no longer, and cannot retire it. It returns [ErrMoved] or [ErrFilling]
 // if the store is closed, and [ErrUndelivered] if its outbox is not empty.
 func (s *Store) Follow(ctx context.Context, by retrysafe.Owner) (source retrysafe.Owner, err error) {
-	err = s.alone(ctx, "follow", func(ctx context.Context, tx execer, n note) error {
-		if err := n.closed(); err != nil {
+	err = s.alone(ctx, "follow", func(ctx context.Context, tx execer, n movenote.Note) error {
+		if err := n.Closed(); err != nil {
 			return err
 		}
 		if err := delivered(ctx, tx); err != nil {
 			return err
 		}
-		if source = n.source; n.part != stays && n.part != followed {
-			source = newName()
+		if source = n.Source; n.Part != movenote.Stays && n.Part != movenote.Followed {
+			source = movenote.NewName()
 		}
 		now := s.now()
 		return run(ctx, tx, append(unfollow[:len(unfollow):len(unfollow)], follow(now.Add(followFor).Unix())...), func() error {
-			return writeNote(ctx, tx, note{part: followed, run: by, source: source, at: now})
+			return writeNote(ctx, tx, movenote.Note{Part: movenote.Followed, Run: by, Source: source, At: now})
 		})
 	})
 	return source, err
@@ -39,11 +40,11 @@ func (s *Store) Follow(ctx context.Context, by retrysafe.Owner) (source retrysaf
 
 // Unfollow ends what Follow began. The store serves on.
 func (s *Store) Unfollow(ctx context.Context, by retrysafe.Owner) error {
-	return s.alone(ctx, "unfollow", func(ctx context.Context, tx execer, n note) error {
-		if n.part != followed || n.run != by {
+	return s.alone(ctx, "unfollow", func(ctx context.Context, tx execer, n movenote.Note) error {
+		if !n.IsBy(movenote.Followed, by) {
 			return ErrOvertaken
 		}
-		n.part = stays
+		n.Part = movenote.Stays
 		return run(ctx, tx, unfollow, func() error { return writeNote(ctx, tx, n) })
 	})
 }
@@ -52,8 +53,8 @@ func (s *Store) Unfollow(ctx context.Context, by retrysafe.Owner) error {
 // returned before: the records as they are now, and the keys that are gone.
 // [ErrOvertaken]: somebody else follows the store.
 func (s *Store) Written(ctx context.Context, by retrysafe.Owner, limit int) (written []retrysafe.Record, gone []retrysafe.Ref, err error) {
-	err = s.alone(ctx, "read what was written", func(ctx context.Context, tx execer, n note) error {
-		if n.part != followed || n.run != by {
+	err = s.alone(ctx, "read what was written", func(ctx context.Context, tx execer, n movenote.Note) error {
+		if !n.IsBy(movenote.Followed, by) {
 			return ErrOvertaken
 		}
 		written, gone, err = s.written(ctx, tx, limit)
@@ -72,11 +73,11 @@ func (s *Store) Written(ctx context.Context, by retrysafe.Owner, limit int) (wri
 // serves on as before.
 func (s *Store) Retire(ctx context.Context, by retrysafe.Owner, to string, rest func(ctx context.Context, written []retrysafe.Record, gone []retrysafe.Ref) error) error {
 	caller := ctx
-	return s.alone(ctx, "retire", func(ctx context.Context, tx execer, n note) error {
-		if err := n.closed(); err != nil {
+	return s.alone(ctx, "retire", func(ctx context.Context, tx execer, n movenote.Note) error {
+		if err := n.Closed(); err != nil {
 			return err
 		}
-		if n.part != followed || n.run != by {
+		if !n.IsBy(movenote.Followed, by) {
 			return ErrOvertaken
 		}
 		if err := delivered(ctx, tx); err != nil {
@@ -93,7 +94,7 @@ func (s *Store) Retire(ctx context.Context, by retrysafe.Owner, to string, rest 
 			more = len(written)+len(gone) > 0
 		}
 		return run(ctx, tx, append(unfollow[:len(unfollow):len(unfollow)], retire...), func() error {
-			return writeNote(ctx, tx, note{part: moved, run: by, source: n.source, peer: to, at: s.now()})
+			return writeNote(ctx, tx, movenote.Note{Part: movenote.Moved, Run: by, Source: n.Source, Peer: to, At: s.now()})
 		})
 	})
 }
@@ -104,10 +105,10 @@ const retireBatch = 500
 // Retired returns by which run of a move the store was retired; zero: it was not.
 func (s *Store) Retired(ctx context.Context) (by retrysafe.Owner, err error) {
 	n, err := readNote(ctx, s.db)
-	if err != nil || n.part != moved {
+	if err != nil || n.Part != movenote.Moved {
 		return retrysafe.Owner{}, err
 	}
-	return n.run, nil
+	return n.Run, nil
 }
 
 var errMissed = fmt.Errorf("sqlitestore: the store was followed for more than %v, and writes were missed; copy again", followFor)
