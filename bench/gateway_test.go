@@ -40,6 +40,7 @@ func TestGateway(t *testing.T) {
 	if *gatewayQuick {
 		s = quick
 	}
+	s.rounds, s.run, s.warm = 5*s.rounds, s.run/4, s.warm/2 // many short ones: the machine's mood changes within seconds
 	l := &lab{TB: t, scale: s, report: &report{live: os.Stdout}}
 	l.report.conditions = proxyConditions(s)
 	gateways(l)
@@ -212,8 +213,12 @@ type process struct {
 // start starts a child and waits until it answers.
 func (l *lab) start(addr string, cmd *exec.Cmd) *process {
 	l.Helper()
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
+	log, err := os.Create(filepath.Join(l.TempDir(), "log")) // a file, as under a supervisor: nobody here has to read along
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() { _ = log.Close() })
+	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		l.Fatal(err)
@@ -233,7 +238,8 @@ func (l *lab) start(addr string, cmd *exec.Cmd) *process {
 		select {
 		case err := <-ended:
 			ended <- err
-			l.Fatalf("%s ended: %v\n%s", cmd.Path, err, log.String())
+			said, _ := os.ReadFile(log.Name())
+			l.Fatalf("%s ended: %v\n%s", cmd.Path, err, said)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -131,6 +131,7 @@ func (p *program) serve(ctx context.Context, path string, over []config.Flag, lo
 			}
 		}
 	})
+	all.Go(func() { p.paceCollector(background) })
 	if path != "" {
 		w = &watching{ctx: background, path: path, changed: again, logger: logger, all: &all}
 	}

@@ -194,7 +194,7 @@ type Server struct {
 
 // Cache is the memory for finished answers.
 type Cache struct {
-	// Bytes is its size. Default 64 MiB; negative is none.
+	// Bytes is its size. Default 32 MiB; negative is none.
 	Bytes int64
 	// MaxAge is how long an answer is taken from it without asking the store.
 	// Default 1 minute.

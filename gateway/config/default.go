@@ -33,7 +33,7 @@ func Default() Config {
 			ReadHeader: 10 * time.Second, ReadBody: time.Minute, Write: 2 * time.Minute, Idle: 2 * time.Minute,
 			Drain: 30 * time.Second, UpstreamConnections: 256, DialTimeout: 5 * time.Second,
 		},
-		Cache:   Cache{Bytes: 64 << 20, MaxAge: time.Minute},
+		Cache:   Cache{Bytes: 32 << 20, MaxAge: time.Minute},
 		Janitor: Janitor{Sweep: 2 * time.Second, Reap: time.Minute},
 	}
 }
