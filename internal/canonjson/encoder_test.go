@@ -317,7 +317,7 @@ func TestManyMembers(t *testing.T) {
 
 // Hostile texts: many members, alike for long, in the worst order, and nesting that would move nearly everything at every
 // level. If anything were quadratic this test would take minutes, not a second.
-func TestHostile(t *testing.T) {
+func TestW79_Hostile(t *testing.T) {
 	t.Parallel()
 	build := func(n int, name func(k int) string) string {
 		var b strings.Builder
