@@ -144,7 +144,7 @@ func TestNewRefuses(t *testing.T) {
 		"defaults: ":                       func(b *bundle) { b.config.Defaults.Policy.Lapse = retrysafe.Rerun },
 		"no certificate":                   func(b *bundle) { b.config.UpstreamTLS.CAFile = "doc.go" },
 		"upstream: open":                   func(b *bundle) { b.config.UpstreamTLS.CAFile = "nowhere.pem" },
-		"upstream: stat":                   func(b *bundle) { b.config.UpstreamTLS.CertFile = "nowhere.pem" },
+		"upstream: load certificate":       func(b *bundle) { b.config.UpstreamTLS.CertFile = "nowhere.pem" },
 		"ActiveKeys":                       func(b *bundle) { b.config.Limits.ActiveKeys, b.parts.Store = 1, faultstore.New(b.store) },
 	} {
 		b := build(t)

@@ -6,14 +6,15 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/retrysafe/retrysafe/gateway/config"
+	"github.com/retrysafe/retrysafe/internal/certfile"
 	"github.com/retrysafe/retrysafe/internal/neverresend"
 )
 
@@ -52,7 +53,7 @@ func (g *Gateway) openUpstream(c *config.Config, _ *Parts) error {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return errors.New("upstream: it is http:// or https://, a host, and perhaps a path")
 	}
-	secure, err := clientTLS(&c.UpstreamTLS)
+	secure, err := clientTLS(&c.UpstreamTLS, g.logger)
 	if err != nil {
 		return fmt.Errorf("upstream: %w", err)
 	}
@@ -93,7 +94,7 @@ func (u *upstream) transportFor(method string) http.RoundTripper {
 }
 
 // clientTLS is how an https upstream is checked, and what it is shown.
-func clientTLS(c *config.UpstreamTLS) (*tls.Config, error) {
+func clientTLS(c *config.UpstreamTLS, logger *slog.Logger) (*tls.Config, error) {
 	t := &tls.Config{ServerName: c.ServerName, MinVersion: tls.VersionTLS12}
 	if c.CAFile != "" {
 		pem, err := os.ReadFile(c.CAFile)
@@ -108,41 +109,10 @@ func clientTLS(c *config.UpstreamTLS) (*tls.Config, error) {
 	if c.CertFile == "" && c.KeyFile == "" {
 		return t, nil
 	}
-	pair := &certificate{certFile: c.CertFile, keyFile: c.KeyFile}
-	if _, err := pair.current(); err != nil {
+	pair, err := certfile.Load(c.CertFile, c.KeyFile, logger)
+	if err != nil {
 		return nil, err
 	}
-	t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair.current() }
+	t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair.Current(), nil }
 	return t, nil
-}
-
-// certificate is one that is read again when its file has changed.
-type certificate struct {
-	certFile, keyFile string
-
-	mu     sync.Mutex
-	loaded *tls.Certificate
-	stamp  time.Time
-}
-
-// current returns the certificate as it is on disk now, or the last one that could be
-// read.
-func (c *certificate) current() (*tls.Certificate, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	info, err := os.Stat(c.certFile)
-	if err == nil && c.loaded != nil && info.ModTime().Equal(c.stamp) {
-		return c.loaded, nil
-	}
-	var pair tls.Certificate
-	if err == nil {
-		pair, err = tls.LoadX509KeyPair(c.certFile, c.keyFile)
-	}
-	switch {
-	case err == nil:
-		c.loaded, c.stamp = &pair, info.ModTime()
-	case c.loaded == nil:
-		return nil, err
-	}
-	return c.loaded, nil
 }

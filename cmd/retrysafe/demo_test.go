@@ -18,9 +18,6 @@ var curlLines = regexp.MustCompile(`(?m)^# (\d+).*\n(curl .*)$`)
 // a shell, as they are.
 func TestDemoPrintsWhatToTry(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("curl is not there")
-	}
 	p := start(t, "demo", "--listen", "127.0.0.1:0")
 	p.until(`"none"`)
 	lines := curlLines.FindAllStringSubmatch(p.said.String(), -1)

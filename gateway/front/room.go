@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/retrysafe/retrysafe/internal/certfile"
 	"github.com/retrysafe/retrysafe/internal/rawhead"
 )
 
@@ -59,14 +60,14 @@ func newRoom(t terms, h http.Handler, logger *slog.Logger) (*room, error) {
 		r.refusals.log(logger, slog.LevelInfo, "front: request refused", slog.String("remote", remote.String()), slog.Any("error", why))
 	}
 	if t.tls.CertFile != "" || t.tls.KeyFile != "" {
-		c, err := loadCertificate(t.tls, logger)
+		pair, err := certfile.Load(t.tls.CertFile, t.tls.KeyFile, logger)
 		if err != nil {
 			return nil, err
 		}
 		r.tls = &tls.Config{
 			MinVersion:     tls.VersionTLS12,
 			NextProtos:     []string{"h2", "http/1.1"},
-			GetCertificate: c.get,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.Current(), nil },
 		}
 	}
 	r.http1, r.http2 = r.server(), r.server()
