@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -12,9 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/store/move"
-	"github.com/retrysafe/retrysafe/store/pgstore"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 	"github.com/retrysafe/retrysafe/store/storeurl"
 )
@@ -52,11 +49,12 @@ Both stores are arguments. --store, --config and --keys-file play no part.`,
 		ctx := cmd.Context()
 		from, to := &address{url: args[0]}, &address{url: args[1]}
 		for _, a := range []*address{from, to} {
-			if err := storeurl.Check(a.url); err != nil {
+			var err error
+			if a.at, err = storeurl.Parse(a.url); err != nil {
 				return misused("%v", err)
 			}
 		}
-		if from.place() == to.place() {
+		if from.at == to.at {
 			return misused("both are %s", from)
 		}
 		source, err := from.openMoving(ctx, false)
@@ -75,14 +73,14 @@ Both stores are arguments. --store, --config and --keys-file play no part.`,
 		}
 		defer destination.Close()
 		if abandon {
-			if err := move.Abandon(ctx, source, destination); err != nil {
+			if err := move.Abandon(ctx, source.Store, destination.Store); err != nil {
 				return moveTrouble(err)
 			}
 			fmt.Fprintf(p.stdout, "%s serves on, and %s is empty\n", from, to)
 			return nil
 		}
 		g := p.progress()
-		report, err := move.Records(ctx, source, destination, &move.Options{
+		report, err := move.Records(ctx, source.Store, destination.Store, &move.Options{
 			From: from.String(), To: to.String(), DryRun: dry,
 			Progress: func(at move.Progress) { g.show(int64(at.Records+at.Again), "copied, "+string(at.Stage)) },
 		})
@@ -99,33 +97,19 @@ Both stores are arguments. --store, --config and --keys-file play no part.`,
 	return cmd
 }
 
-// movable is a store as it is, below any seal, that may be closed by a move.
-type movable interface {
-	retrysafe.Store
-	io.Closer
-}
-
-// openMoving opens a store for a move. One that is to be filled is made, if it is
-// not there.
-func (a *address) openMoving(ctx context.Context, create bool) (s movable, err error) {
-	at := a.place()
-	if at.kind == "memory" {
+// openMoving opens a store as it is, below any seal, for a move. One that is to be
+// filled is made, if it is not there.
+func (a *address) openMoving(ctx context.Context, create bool) (*storeurl.Opened, error) {
+	switch {
+	case a.at.Kind == storeurl.Memory:
 		return nil, misused("what is in memory is in one process only, and cannot be moved by another")
-	}
-	if !create && at.kind == "sqlite" && isMissing(a) {
+	case !create && isMissing(a):
 		return nil, failed(exitStore, "there is no store at %s: no such file", a)
 	}
 	ctx, cancel := context.WithTimeout(ctx, answers)
 	defer cancel()
-	if at.kind == "sqlite" {
-		s, err = sqlitestore.Open(ctx, at.path, &sqlitestore.Options{SkipMigrations: !create, Moving: true})
-	} else {
-		s, err = pgstore.Open(ctx, at.url, &pgstore.Options{Schema: at.schema, PgBouncer: at.pooled, SkipMigrations: !create, Moving: true})
-	}
-	if err != nil {
-		return nil, a.trouble(err)
-	}
-	return s, nil
+	o, err := storeurl.Open(ctx, a.url, &storeurl.Options{SkipMigrations: !create, Moving: true})
+	return o, a.trouble(err)
 }
 
 // moveTrouble says why a move has come to nothing, or whether that is not known.
@@ -142,9 +126,8 @@ func moveTrouble(err error) error {
 
 // refusedMove reports whether a move is not to be, rather than failed.
 func refusedMove(err error) bool {
-	for _, reason := range []error{
+	for _, reason := range []error{ // of any store
 		move.ErrKind, sqlitestore.ErrMoved, sqlitestore.ErrNotEmpty, sqlitestore.ErrUndelivered, sqlitestore.ErrOvertaken, sqlitestore.ErrFilling,
-		pgstore.ErrMoved, pgstore.ErrNotEmpty, pgstore.ErrUndelivered, pgstore.ErrOvertaken, pgstore.ErrFilling,
 	} {
 		if errors.Is(err, reason) {
 			return true

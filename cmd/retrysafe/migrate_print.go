@@ -7,6 +7,7 @@ import (
 
 	"github.com/retrysafe/retrysafe/store/pgstore"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
+	"github.com/retrysafe/retrysafe/store/storeurl"
 )
 
 func (p *program) migratePrint(stores *storeFlags) *cobra.Command {
@@ -36,20 +37,20 @@ procedure, and a job of the extension pg_cron that calls it.`,
 	cmd.Flags().StringVar(&schema, "schema", "", "PostgreSQL: the schema that the tables are in")
 	cmd.Flags().BoolVar(&reaper, "reaper", false, "print the job that deletes what is due instead (PostgreSQL, pg_cron)")
 	cmd.RunE = runs(func(_ *cobra.Command, args []string) error {
-		var at place
+		var at storeurl.Address
 		if len(args) > 0 {
-			at.kind = args[0]
+			at.Kind = args[0]
 		} else {
 			a, err := stores.address(p)
 			if err != nil {
 				return misused("nobody said for which database").hinted("retrysafe migrate print postgres, or sqlite")
 			}
-			at = a.place()
+			at = a.at
 		}
 		if schema != "" {
-			at.schema = schema
+			at.Schema = schema
 		}
-		script, err := at.script(reaper)
+		script, err := scriptOf(at, reaper)
 		if err != nil {
 			return err
 		}
@@ -59,17 +60,17 @@ procedure, and a job of the extension pg_cron that calls it.`,
 	return cmd
 }
 
-func (at *place) script(reaper bool) (string, error) {
+func scriptOf(at storeurl.Address, reaper bool) (string, error) {
 	switch {
-	case at.kind == "postgres" && reaper:
-		return pgstore.PrintReaper(&pgstore.ReaperOptions{Schema: at.schema})
-	case at.kind == "postgres":
-		return pgstore.PrintMigrations(at.schema)
-	case at.kind == "sqlite" && (reaper || at.schema != ""):
+	case at.Kind == storeurl.Postgres && reaper:
+		return pgstore.PrintReaper(&pgstore.ReaperOptions{Schema: at.Schema})
+	case at.Kind == storeurl.Postgres:
+		return pgstore.PrintMigrations(at.Schema)
+	case at.Kind == storeurl.SQLite && (reaper || at.Schema != ""):
 		return "", misused("--reaper and --schema are for PostgreSQL")
-	case at.kind == "sqlite":
+	case at.Kind == storeurl.SQLite:
 		return sqlitestore.PrintMigrations()
 	default:
-		return "", misused("there is no schema for %q", at.kind).hinted("retrysafe migrate print postgres, or sqlite")
+		return "", misused("there is no schema for %q", at.Kind).hinted("retrysafe migrate print postgres, or sqlite")
 	}
 }

@@ -29,7 +29,7 @@ that is newer than this program is refused, and nothing is changed.`,
 				return err
 			}
 			before, err := a.status(ctx)
-			if err != nil && !(a.place().kind == "sqlite" && isMissing(a)) {
+			if err != nil && !isMissing(a) {
 				return err
 			}
 			if before.Version > before.Newest {
@@ -58,6 +58,9 @@ that is newer than this program is refused, and nothing is changed.`,
 
 // isMissing reports whether a SQLite file is not there.
 func isMissing(a *address) bool {
-	_, err := os.Stat(a.place().path)
+	if a.at.Kind != storeurl.SQLite {
+		return false
+	}
+	_, err := os.Stat(a.at.Path)
 	return errors.Is(err, fs.ErrNotExist)
 }

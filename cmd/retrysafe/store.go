@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,6 +50,7 @@ func (f *storeFlags) add(to *pflag.FlagSet) {
 // An address is where a store is, and how one says so again.
 type address struct {
 	url      string
+	at       storeurl.Address // the URL taken apart
 	keysFile string
 	// again are the flags with which another command finds the same store. They
 	// tell no password.
@@ -92,42 +90,11 @@ func (f *storeFlags) address(p *program) (*address, error) {
 	if a.url == "" {
 		return nil, misused("no store is named").hinted("use --store sqlite:FILE or --store postgres://user:password@host/database, --config FILE, or $%s", storeVariable)
 	}
-	if err := storeurl.Check(a.url); err != nil {
+	var err error
+	if a.at, err = storeurl.Parse(a.url); err != nil {
 		return nil, misused("%v", err)
 	}
 	return a, nil
-}
-
-// place is a store's URL taken apart, as far as more than opening it is asked for.
-type place struct {
-	kind   string // memory, sqlite or postgres
-	path   string
-	url    string
-	schema string
-	pooled bool
-}
-
-// place takes the URL apart, as package storeurl does. It has been checked.
-func (a *address) place() place {
-	kind, rest, _ := strings.Cut(a.url, ":")
-	switch kind {
-	case "memory":
-		return place{kind: kind}
-	case "sqlite":
-		return place{kind: kind, path: strings.TrimPrefix(rest, "//")}
-	}
-	u, err := url.Parse(a.url)
-	if err != nil {
-		return place{kind: "postgres", url: a.url} // whoever opens it says what is wrong
-	}
-	q := u.Query()
-	pl := place{kind: "postgres", schema: q.Get("schema")}
-	pl.pooled, _ = strconv.ParseBool(q.Get("pgbouncer"))
-	q.Del("schema")
-	q.Del("pgbouncer")
-	u.RawQuery = q.Encode()
-	pl.url = u.String()
-	return pl
 }
 
 // status says how far a store was migrated.
@@ -146,15 +113,15 @@ const answers = 10 * time.Second
 func (a *address) status(ctx context.Context) (status, error) {
 	ctx, cancel := context.WithTimeout(ctx, answers)
 	defer cancel()
-	switch pl := a.place(); pl.kind {
-	case "sqlite":
-		s, err := sqlitestore.ReadStatus(ctx, pl.path)
+	switch a.at.Kind {
+	case storeurl.SQLite:
+		s, err := sqlitestore.ReadStatus(ctx, a.at.Path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return status{}, failed(exitStore, "there is no store at %s: no such file", a).hinted("check the path, or make it with: retrysafe migrate up%s", a.again)
 		}
 		return status{s.Version, s.Newest, s.Pending, s.Keys, s.Estimated}, a.trouble(err)
-	case "postgres":
-		s, err := pgstore.ReadStatus(ctx, pl.url, &pgstore.Options{Schema: pl.schema, PgBouncer: pl.pooled})
+	case storeurl.Postgres:
+		s, err := pgstore.ReadStatus(ctx, a.at.URL, &pgstore.Options{Schema: a.at.Schema, PgBouncer: a.at.PgBouncer})
 		return status{s.Version, s.Newest, s.Pending, s.Keys, s.Estimated}, a.trouble(err)
 	default:
 		return status{}, misused("a memory: store is gone with its process, so there is nothing to see of it from here").hinted("name a sqlite: or postgres: store")

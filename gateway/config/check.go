@@ -59,7 +59,7 @@ func (k *checker) addresses() {
 	k.pair("admin.tls", k.Admin.TLS.CertFile, k.Admin.TLS.KeyFile)
 	k.pair("upstream_tls", k.UpstreamTLS.CertFile, k.UpstreamTLS.KeyFile)
 	k.upstream()
-	if err := storeurl.Check(k.Store); err != nil {
+	if _, err := storeurl.Parse(k.Store); err != nil {
 		k.refuse("store", "%w", err)
 	}
 	if k.Profile != "ietf" && k.Profile != "stripe" {

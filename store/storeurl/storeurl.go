@@ -29,6 +29,8 @@ import (
 type Options struct {
 	// SkipMigrations leaves the schema to others.
 	SkipMigrations bool
+	// Moving opens a store also while a move keeps it closed, for package move.
+	Moving bool
 }
 
 // Opened is a store that was opened. Close it when done.
@@ -38,7 +40,7 @@ type Opened struct {
 	Store retrysafe.Store
 	// Outbox keeps the messages that commit with them.
 	Outbox outbox.Store
-	// Kind is "memory", "sqlite" or "postgres".
+	// Kind is [Memory], [SQLite] or [Postgres].
 	Kind string
 	// Shared says that other processes may use it at the same time.
 	Shared bool
@@ -59,33 +61,27 @@ func Open(ctx context.Context, address string, opts *Options) (*Opened, error) {
 	if opts == nil {
 		opts = new(Options)
 	}
-	a, err := parse(address)
+	a, err := Parse(address)
 	if err != nil {
 		return nil, err
 	}
-	switch a.kind {
-	case memory:
+	switch a.Kind {
+	case Memory:
 		s := memstore.New(nil)
-		return &Opened{Store: s, Outbox: s.Outbox(), Kind: memory}, nil
-	case sqlite:
-		s, err := sqlitestore.Open(ctx, a.path, &sqlitestore.Options{SkipMigrations: opts.SkipMigrations})
+		return &Opened{Store: s, Outbox: s.Outbox(), Kind: Memory}, nil
+	case SQLite:
+		s, err := sqlitestore.Open(ctx, a.Path, &sqlitestore.Options{SkipMigrations: opts.SkipMigrations, Moving: opts.Moving})
 		if err != nil {
 			return nil, err
 		}
-		return &Opened{Store: s, Outbox: s.Outbox(), Kind: sqlite, Shared: true, closer: s}, nil
+		return &Opened{Store: s, Outbox: s.Outbox(), Kind: SQLite, Shared: true, closer: s}, nil
 	default:
-		s, err := pgstore.Open(ctx, a.url, &pgstore.Options{Schema: a.schema, PgBouncer: a.pgbouncer, SkipMigrations: opts.SkipMigrations})
+		s, err := pgstore.Open(ctx, a.URL, &pgstore.Options{Schema: a.Schema, PgBouncer: a.PgBouncer, SkipMigrations: opts.SkipMigrations, Moving: opts.Moving})
 		if err != nil {
 			return nil, err
 		}
-		return &Opened{Store: s, Outbox: s.Outbox(), Kind: postgres, Shared: true, closer: s}, nil
+		return &Opened{Store: s, Outbox: s.Outbox(), Kind: Postgres, Shared: true, closer: s}, nil
 	}
-}
-
-// Check reports what is wrong with an address, without opening anything.
-func Check(address string) error {
-	_, err := parse(address)
-	return err
 }
 
 // Redact returns an address without its password, for logs and messages.
@@ -106,63 +102,67 @@ func Redact(address string) string {
 
 // The kinds of stores.
 const (
-	memory   = "memory"
-	sqlite   = "sqlite"
-	postgres = "postgres"
+	Memory   = "memory"
+	SQLite   = "sqlite"
+	Postgres = "postgres"
 )
 
-// address is a store's URL taken apart.
-type address struct {
-	kind      string
-	path      string // of the SQLite file
-	url       string // as the driver wants it
-	schema    string
-	pgbouncer bool
+// An Address is a store's URL taken apart.
+type Address struct {
+	Kind string
+	// Path is that of the SQLite file.
+	Path string
+	// URL is PostgreSQL's, without our own parameters.
+	URL string
+	// Schema and PgBouncer are those parameters.
+	Schema    string
+	PgBouncer bool
 }
 
 var errKinds = errors.New(`a store is "memory:", "sqlite:FILE" or "postgres://user:password@host/database"`)
 
-func parse(text string) (address, error) {
+// Parse takes an address apart, or says what is wrong with it. It opens nothing.
+func Parse(text string) (Address, error) {
 	scheme, rest, ok := strings.Cut(text, ":")
 	if !ok {
-		return address{}, fmt.Errorf("%q is no store's URL: %w", Redact(text), errKinds)
+		return Address{}, fmt.Errorf("%q is no store's URL: %w", Redact(text), errKinds)
 	}
 	switch scheme {
-	case memory:
+	case Memory:
 		if rest != "" {
-			return address{}, fmt.Errorf(`"memory:" takes nothing behind the colon, but there is %q`, rest)
+			return Address{}, fmt.Errorf(`"memory:" takes nothing behind the colon, but there is %q`, rest)
 		}
-		return address{kind: memory}, nil
-	case sqlite:
+		return Address{Kind: Memory}, nil
+	case SQLite:
 		path := strings.TrimPrefix(rest, "//")
 		if path == "" {
-			return address{}, errors.New(`"sqlite:" needs a file: sqlite:retrysafe.db`)
+			return Address{}, errors.New(`"sqlite:" needs a file: sqlite:retrysafe.db`)
 		}
-		return address{kind: sqlite, path: path}, nil
-	case postgres, "postgresql":
+		return Address{Kind: SQLite, Path: path}, nil
+	case Postgres, "postgresql":
 		return parsePostgres(text)
 	case "mysql", "redis", "rediss", "redis+cluster", "dynamodb":
-		return address{}, fmt.Errorf("this version has no store for %s yet: %w", scheme, errKinds)
+		return Address{}, fmt.Errorf("this version has no store for %s yet: %w", scheme, errKinds)
 	}
-	return address{}, fmt.Errorf("nothing is known of stores of the kind %q: %w", scheme, errKinds)
+	return Address{}, fmt.Errorf("nothing is known of stores of the kind %q: %w", scheme, errKinds)
 }
 
-func parsePostgres(text string) (address, error) {
+func parsePostgres(text string) (Address, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		return address{}, fmt.Errorf("a PostgreSQL URL cannot be read; characters such as @ : / # %% in a password are written as %%40 and so on: %w", errKinds) // err quotes the password
+		return Address{}, fmt.Errorf("a PostgreSQL URL cannot be read; characters such as @ : / # %% in a password are written as %%40 and so on: %w", errKinds) // err quotes the password
 	}
-	a := address{kind: postgres}
+	a := Address{Kind: Postgres}
 	q := u.Query()
-	a.schema = q.Get("schema")
+	a.Schema = q.Get("schema")
 	if v := q.Get("pgbouncer"); v != "" {
-		if a.pgbouncer, err = strconv.ParseBool(v); err != nil {
-			return address{}, fmt.Errorf("pgbouncer=%s in a PostgreSQL URL: true or false", v)
+		if a.PgBouncer, err = strconv.ParseBool(v); err != nil {
+			return Address{}, fmt.Errorf("pgbouncer=%s in a PostgreSQL URL: true or false", v)
 		}
 	}
 	q.Del("schema")
 	q.Del("pgbouncer")
 	u.RawQuery = q.Encode()
-	a.url = u.String()
+	a.URL = u.String()
 	return a, nil
 }

@@ -51,9 +51,9 @@ func TestBadAddressesTeach(t *testing.T) {
 		"postgres://u:se cret@h/db":   "%40",
 		"postgres://h/db?pgbouncer=x": "true or false",
 	} {
-		err := storeurl.Check(address)
+		_, err := storeurl.Parse(address)
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("Check(%q) = %v, want %q in it", address, err, want)
+			t.Errorf("Parse(%q) = %v, want %q in it", address, err, want)
 		}
 		if err != nil && strings.Contains(err.Error(), "cret") {
 			t.Errorf("the error tells the password: %v", err)

@@ -63,7 +63,8 @@ func (o Options) Check() error {
 	if strings.HasPrefix(o.Store, "memory:") {
 		return errNoTables
 	}
-	return storeurl.Check(o.Store)
+	_, err := storeurl.Parse(o.Store)
+	return err
 }
 
 func (o Options) withDefaults() Options {
