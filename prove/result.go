@@ -38,6 +38,8 @@ type Result struct {
 	// Violations are the first of those found; Found counts them all.
 	Violations []Violation `json:"violations"`
 	Found      int         `json:"found"`
+	// Err is what Why says, as the check returned it.
+	Err error `json:"-"`
 
 	mu sync.Mutex
 }

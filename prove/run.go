@@ -23,7 +23,7 @@ func Run(ctx context.Context, c *Check, env Env) *Result {
 		r.Verdict = Passed
 	}
 	if err != nil {
-		r.Why = err.Error()
+		r.Why, r.Err = err.Error(), err
 	}
 	return r
 }

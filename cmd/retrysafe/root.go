@@ -27,11 +27,13 @@ Wherever a store is asked for:
 	root.AddGroup(
 		&cobra.Group{ID: "run", Title: "Run it:"},
 		&cobra.Group{ID: "operate", Title: "Operate it:"},
+		&cobra.Group{ID: "trust", Title: "See that it holds:"},
 		&cobra.Group{ID: "set up", Title: "Set it up:"},
 	)
 	for id, commands := range map[string][]*cobra.Command{
 		"run":     {p.demo(), p.gateway()},
 		"operate": {p.keys(), p.outbox(), p.reconcile()},
+		"trust":   {p.prove()},
 		"set up":  {p.config(), p.migrate(), p.version()},
 	} {
 		for _, cmd := range commands {

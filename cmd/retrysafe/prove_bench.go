@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/retrysafe/retrysafe/prove"
+	"github.com/retrysafe/retrysafe/prove/yard"
+	"github.com/retrysafe/retrysafe/store/pgstore"
+	"github.com/retrysafe/retrysafe/store/storeurl"
+)
+
+// bench is where checks are carried out.
+type bench struct {
+	*program
+	*proof
+	named bool // the checks were asked for by name
+	dir   string
+	out   io.Writer // where people see how it goes
+
+	mu   sync.Mutex // guards out
+	seen *progress
+}
+
+// A task is one check, on one store if it needs one.
+type task struct {
+	check prove.Check
+	store string
+	// skip is why it cannot be carried out.
+	skip   string
+	result *prove.Result
+}
+
+// run carries the checks out.
+func (b *bench) run(ctx context.Context, chosen []prove.Check) (*prove.Report, error) {
+	stores, skips, stop, err := b.stores(ctx, chosen)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	report := &prove.Report{
+		Program: thisBuild().String(), Machine: machine(), Size: "change", Seed: b.seed, Began: time.Now(),
+	}
+	if b.full {
+		report.Size = "release"
+	}
+	for _, s := range stores {
+		facts, err := factsOf(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		report.Stores = append(report.Stores, facts)
+	}
+	b.seen = b.progress()
+	b.say(report.Head())
+	tasks := b.tasks(chosen, stores, skips)
+	b.carryOut(ctx, tasks)
+	for _, t := range tasks {
+		if t.result != nil {
+			report.Results = append(report.Results, t.result)
+		}
+	}
+	report.End(time.Now())
+	return report, nil
+}
+
+// tasks puts each check with each store that it can be carried out on.
+func (b *bench) tasks(chosen []prove.Check, stores []string, skips map[string]string) (tasks []*task) {
+	for _, c := range chosen {
+		if !c.Needs.Has(prove.Store) {
+			tasks = append(tasks, &task{check: c, skip: b.unfit(&c)})
+			continue
+		}
+		for _, s := range stores {
+			t := &task{check: c, store: s}
+			if c.Needs.Has(prove.Processes) && strings.HasPrefix(s, storeurl.Memory) {
+				t.skip = "processes cannot share memory:"
+			}
+			tasks = append(tasks, t)
+		}
+		for name, why := range skips {
+			tasks = append(tasks, &task{check: c, store: name, skip: why})
+		}
+	}
+	return tasks
+}
+
+// unfit says why a check that needs no store is left out, if it is.
+func (b *bench) unfit(c *prove.Check) string {
+	switch {
+	case c.Needs.Has(prove.Source) && !b.named:
+		return "it takes long and works on the source tree; ask for it by name"
+	case c.Needs.Has(prove.Servers) && b.store != "" && !b.named:
+		return "it works on servers of its own, not on yours"
+	default:
+		return ""
+	}
+}
+
+// carryOut carries tasks out, as many at a time as was asked for.
+func (b *bench) carryOut(ctx context.Context, tasks []*task) {
+	turn := make(chan struct{}, max(b.jobs, 1))
+	var all sync.WaitGroup
+	defer all.Wait()
+	for _, t := range tasks {
+		select {
+		case turn <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		all.Go(func() {
+			defer func() { <-turn }()
+			t.result = b.one(ctx, t)
+			if ctx.Err() != nil {
+				t.result = nil // it was interrupted, and shows nothing
+				return
+			}
+			b.say(t.result.Line() + "\n")
+		})
+	}
+}
+
+// say writes for people, where the progress is not.
+func (b *bench) say(text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.seen.end()
+	_, _ = io.WriteString(b.out, text) // the report itself is written elsewhere, and checked
+}
+
+// one carries one check out, in a yard of its own.
+func (b *bench) one(ctx context.Context, t *task) (r *prove.Result) {
+	env := prove.Env{
+		Seed: b.seed, Full: b.full, N: b.n, For: b.limit, Dir: b.dir, Source: b.source, Log: slog.New(slog.DiscardHandler),
+		Progress: func(done, of int) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.seen.show(int64(done), fmt.Sprintf("of %s in %s", grouped(int64(of)), t.check.Name))
+		},
+	}
+	defer func() { r.Store = storeurl.Redact(t.store) }()
+	if t.skip != "" {
+		return b.cannot(&t.check, &env, t.skip)
+	}
+	if t.store != "" {
+		y, err := yard.Fence(ctx, t.store)
+		if err != nil {
+			return b.broken(&t.check, &env, err)
+		}
+		defer func() {
+			if err := y.Close(ctx); err != nil && r.Verdict == prove.Passed {
+				r.Verdict, r.Why = prove.Broken, "what was made for the check is still there: "+plainly(err)
+			}
+		}()
+		env.Store = y.URL
+	}
+	r = prove.Run(ctx, &t.check, env)
+	if errors.Is(r.Err, exec.ErrNotFound) || missing(r.Err) {
+		return b.cannot(&t.check, &env, plainly(r.Err))
+	}
+	return r
+}
+
+// cannot is the result of a check that is impossible here: no news, unless it was
+// asked for.
+func (b *bench) cannot(c *prove.Check, env *prove.Env, why string) *prove.Result {
+	r := prove.Skip(c, env, why)
+	if b.named {
+		r.Verdict = prove.Broken
+	}
+	return r
+}
+
+func (b *bench) broken(c *prove.Check, env *prove.Env, err error) *prove.Result {
+	r := prove.Skip(c, env, plainly(err))
+	r.Verdict, r.Err = prove.Broken, err
+	return r
+}
+
+// stores returns the stores to work on: the user's, or some of our own, until stop.
+// Those that cannot be had here are skips.
+func (b *bench) stores(ctx context.Context, chosen []prove.Check) (stores []string, skips map[string]string, stop func(), err error) {
+	stop = func() {}
+	if b.store != "" {
+		return []string{b.store}, nil, stop, nil
+	}
+	needed := false
+	for _, c := range chosen {
+		needed = needed || c.Needs.Has(prove.Store)
+	}
+	if !needed {
+		return nil, nil, stop, nil
+	}
+	stores = []string{storeurl.SQLite + ":" + filepath.Join(b.dir, "own.db")}
+	url, stopServer, err := ownPostgres(ctx)
+	switch {
+	case err == nil:
+		return append(stores, url), nil, stopServer, nil
+	case missing(err):
+		return stores, map[string]string{storeurl.Postgres: plainly(err)}, stop, nil
+	default:
+		return nil, nil, nil, failed(exitStore, "no PostgreSQL server of our own could be started: %v", err)
+	}
+}
+
+// factsOf asks a store what it promises.
+func factsOf(ctx context.Context, url string) (prove.StoreFacts, error) {
+	at, err := storeurl.Parse(url)
+	if err != nil {
+		return prove.StoreFacts{}, misused("%v", err)
+	}
+	facts := prove.StoreFacts{URL: storeurl.Redact(url), Kind: at.Kind}
+	switch at.Kind {
+	case storeurl.SQLite:
+		facts.Class = "class A on this machine: each commit is flushed to the disk"
+		if _, err := os.Stat(filepath.Dir(at.Path)); err != nil {
+			return facts, failed(exitStore, "%v", err)
+		}
+	case storeurl.Memory:
+		facts.Class = "class D: gone with the process"
+	default:
+		y, err := yard.Fence(ctx, url)
+		if err != nil {
+			return facts, failed(exitStore, "%v", err)
+		}
+		defer func() { _ = y.Close(ctx) }()
+		place, err := yard.Enter(ctx, y.URL)
+		if err != nil {
+			return facts, failed(exitStore, "%v", err)
+		}
+		defer func() { _ = place.Close() }()
+		if pg, ok := place.Store.(*pgstore.Store); ok {
+			d, err := pg.Durability(ctx)
+			if err != nil {
+				return facts, failed(exitStore, "%v", err)
+			}
+			facts.Class = d.String()
+		}
+	}
+	return facts, nil
+}

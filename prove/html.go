@@ -1,0 +1,20 @@
+package prove
+
+import (
+	_ "embed"
+	"html/template"
+	"io"
+	"time"
+)
+
+//go:embed report.html
+var page string
+
+var pages = template.Must(template.New("report").Funcs(template.FuncMap{
+	"short": short,
+	"day":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") },
+	"again": (*Result).Again,
+}).Parse(page))
+
+// HTML writes the report as one page that needs nothing else.
+func (r *Report) HTML(w io.Writer) error { return pages.Execute(w, r) }

@@ -1,0 +1,163 @@
+package prove
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// Text writes the report for people: its head, a line for each result, its tail.
+// Whoever shows results as they come writes the three by themselves.
+func (r *Report) Text(w io.Writer) error {
+	b := bufio.NewWriter(w)
+	b.WriteString(r.Head())
+	for _, one := range r.Results {
+		fmt.Fprintln(b, one.Line())
+	}
+	b.WriteString(r.Tail())
+	return b.Flush()
+}
+
+// Head says what is checked, and where.
+func (r *Report) Head() string {
+	head := fmt.Sprintf("%s, size of a %s, seed %d, %s\n", r.Program, r.Size, r.Seed, r.Machine)
+	for _, s := range r.Stores {
+		head += fmt.Sprintf("%s: %s\n", s.URL, s.Class)
+	}
+	return head + "\n"
+}
+
+// Tail says what went wrong, and sums up.
+func (r *Report) Tail() string {
+	var b strings.Builder
+	for _, one := range r.Results {
+		one.explain(&b)
+	}
+	fmt.Fprintf(&b, "\n%s\n", r.Summary())
+	return b.String()
+}
+
+// Summary is the report in one line.
+func (r *Report) Summary() string {
+	line := fmt.Sprintf("%d of %d checks passed in %s", r.Count(Passed), len(r.Results), short(r.Took))
+	for _, v := range []Verdict{Failed, Broken, Skipped} {
+		if n := r.Count(v); n > 0 {
+			line += fmt.Sprintf(", %d %s", n, v)
+		}
+	}
+	switch r.Verdict {
+	case Failed:
+		line += ". A promise was broken."
+	case Broken:
+		line += ". What was broken shows nothing."
+	case Passed, Skipped:
+		line += "."
+	}
+	return line
+}
+
+// Line is a result in one line.
+func (r *Result) Line() string {
+	name := r.Check
+	if r.Store != "" {
+		name += " on " + kindOf(r.Store)
+	}
+	line := fmt.Sprintf("%-8s %-4s %-22s %7s  ", r.Verdict, r.Goal, name, short(r.Took))
+	if r.Verdict == Skipped || r.Verdict == Broken {
+		return line + oneLine(r.Why)
+	}
+	figures := make([]string, len(r.Figures))
+	for i, f := range r.Figures {
+		figures[i] = f.String()
+	}
+	return line + strings.Join(figures, ", ")
+}
+
+// explain writes what a person needs who is told that a promise was broken.
+func (r *Result) explain(w io.Writer) {
+	if r.Found == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n%s: %d violations. It should show: %s\n", r.Check, r.Found, r.Shows)
+	for _, v := range r.Violations {
+		fmt.Fprintf(w, "  %s", v.Invariant)
+		if v.Key != "" {
+			fmt.Fprintf(w, " of %s", visible(v.Key))
+		}
+		fmt.Fprintf(w, ": %s\n", visible(v.What))
+		for _, step := range v.Trace {
+			fmt.Fprintf(w, "      %s\n", visible(step))
+		}
+	}
+	fmt.Fprintf(w, "  to see it again: %s\n", r.Again())
+}
+
+// Again is the command line that carries the check out once more. Where a seed
+// decides everything it is the first violation's.
+func (r *Result) Again() string {
+	seed, line := r.Seed, "retrysafe prove "+r.Check
+	if len(r.Violations) > 0 && r.Violations[0].Seed != 0 {
+		seed = r.Violations[0].Seed
+		line += " -n 1"
+	}
+	if r.Store != "" {
+		line += " --store " + r.Store
+	}
+	return line + " --seed " + strconv.FormatUint(seed, 10)
+}
+
+// String is the figure for people.
+func (f Figure) String() string {
+	number := strconv.FormatFloat(f.Value, 'g', 4, 64)
+	if f.Value == math.Trunc(f.Value) && math.Abs(f.Value) < 1e15 {
+		number = grouped(int64(f.Value))
+	}
+	if f.Unit != "" {
+		number += " " + f.Unit
+	}
+	return number + " " + f.Name
+}
+
+// grouped writes a number with its thousands apart.
+func grouped(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+func kindOf(store string) string {
+	kind, _, _ := strings.Cut(store, ":")
+	return kind
+}
+
+func short(d time.Duration) string {
+	if d < 10*time.Second {
+		return d.Round(10 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+func oneLine(text string) string {
+	line, rest, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	if rest != "" {
+		line += " …"
+	}
+	return visible(line)
+}
+
+// visible keeps what came from outside from commanding a terminal.
+func visible(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '�'
+	}, text)
+}
