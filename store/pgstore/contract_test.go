@@ -30,7 +30,7 @@ func inSchemas(t *testing.T) func(t *testing.T) (url, schema string) {
 func TestContractOfSQLTx(t *testing.T) {
 	t.Parallel()
 	next := inSchemas(t)
-	storetest.Run(t, func(t *testing.T) storetest.Harness {
+	storetest.RunTx(t, func(t *testing.T) storetest.Harness {
 		url, schema := next(t)
 		s := open(t, url, &pgstore.Options{Schema: schema})
 		db := stdlib.OpenDBFromPool(s.Pool())
@@ -55,7 +55,7 @@ func joinSQL(ctx context.Context, s *pgstore.Store, db *sql.DB) (retrysafe.Tx, e
 func TestContractOfOwnTx(t *testing.T) {
 	t.Parallel()
 	next := inSchemas(t)
-	storetest.Run(t, func(t *testing.T) storetest.Harness {
+	storetest.RunTx(t, func(t *testing.T) storetest.Harness {
 		url, schema := next(t)
 		s := open(t, url, &pgstore.Options{Schema: schema})
 		return storetest.Harness{

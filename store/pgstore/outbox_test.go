@@ -48,7 +48,7 @@ func TestOutboxContract(t *testing.T) {
 func TestOutboxContractOfSQLTx(t *testing.T) {
 	t.Parallel()
 	next := inSchemas(t)
-	storetest.RunOutbox(t, func(t *testing.T) storetest.OutboxHarness {
+	storetest.RunOutboxTx(t, func(t *testing.T) storetest.OutboxHarness {
 		url, schema := next(t)
 		return boxHarness(t, url, &pgstore.Options{Schema: schema}, func(ctx context.Context, s *pgstore.Store) (storetest.OutboxTx, error) {
 			db := stdlib.OpenDBFromPool(s.Pool())
@@ -65,7 +65,7 @@ func TestOutboxContractOfSQLTx(t *testing.T) {
 func TestOutboxContractOfOwnTx(t *testing.T) {
 	t.Parallel()
 	next := inSchemas(t)
-	storetest.RunOutbox(t, func(t *testing.T) storetest.OutboxHarness {
+	storetest.RunOutboxTx(t, func(t *testing.T) storetest.OutboxHarness {
 		url, schema := next(t)
 		return boxHarness(t, url, &pgstore.Options{Schema: schema}, func(ctx context.Context, s *pgstore.Store) (storetest.OutboxTx, error) {
 			_, tx, err := s.BeginTx(ctx)

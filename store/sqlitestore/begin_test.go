@@ -19,7 +19,7 @@ import (
 // A transaction that the store has begun keeps the contract of any other.
 func TestBegunTxContract(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T) storetest.Harness {
+	storetest.RunTx(t, func(t *testing.T) storetest.Harness {
 		s := open(t, filepath.Join(t.TempDir(), "keys.db"))
 		return storetest.Harness{
 			Store: s,

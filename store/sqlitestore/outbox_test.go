@@ -44,7 +44,7 @@ func TestOutboxContract(t *testing.T) {
 // A transaction that the store has begun enqueues as any other.
 func TestBegunTxOutboxContract(t *testing.T) {
 	t.Parallel()
-	storetest.RunOutbox(t, func(t *testing.T) storetest.OutboxHarness {
+	storetest.RunOutboxTx(t, func(t *testing.T) storetest.OutboxHarness {
 		return boxHarness(t, func(ctx context.Context, s *sqlitestore.Store) (storetest.OutboxTx, error) {
 			tx, _, err := s.BeginTx(ctx)
 			if err != nil {

@@ -43,8 +43,19 @@ type OutboxTx interface {
 // outbox of its own; RunOutbox returns when all are done.
 func RunOutbox(t *testing.T, open func(t *testing.T) OutboxHarness) {
 	t.Helper()
+	holdOutbox(t, outboxRules(), open)
+}
+
+// RunOutboxTx holds only the rules about what a transaction enqueues, as [RunTx].
+func RunOutboxTx(t *testing.T, open func(t *testing.T) OutboxHarness) {
+	t.Helper()
+	holdOutbox(t, enqueueRules, open)
+}
+
+func holdOutbox(t *testing.T, rules []outboxRule, open func(t *testing.T) OutboxHarness) {
+	t.Helper()
 	t.Run("outbox", func(t *testing.T) {
-		for _, r := range outboxRules() {
+		for _, r := range rules {
 			t.Run(r.name, func(t *testing.T) {
 				t.Parallel()
 				h := open(t)

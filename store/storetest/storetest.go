@@ -57,8 +57,20 @@ type Harness struct {
 // done.
 func Run(t *testing.T, open func(t *testing.T) Harness) {
 	t.Helper()
+	hold(t, rules(), open)
+}
+
+// RunTx holds only the rules about transactions, for a store that has several kinds
+// of them: with one kind it is held to every rule by [Run].
+func RunTx(t *testing.T, open func(t *testing.T) Harness) {
+	t.Helper()
+	hold(t, slices.Concat(txRules, besideRules), open)
+}
+
+func hold(t *testing.T, rules []rule, open func(t *testing.T) Harness) {
+	t.Helper()
 	t.Run("contract", func(t *testing.T) {
-		for _, r := range rules() {
+		for _, r := range rules {
 			t.Run(r.name, func(t *testing.T) {
 				t.Parallel()
 				h := open(t)
