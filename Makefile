@@ -56,6 +56,14 @@ lint: ## golangci-lint as pinned in tools/go.mod; the first run builds it
 race: ## all tests under the race detector, in random order, never from the cache
 	go test -race $(outside) -shuffle=on -count=1 -timeout=$(TEST_TIMEOUT) ./...
 
+.PHONY: windows
+windows: ## every failure window has a test that carries its number, or a reason (docs/windows.md)
+	go test -run='^TestDocs(Windows|Lists)' .
+
+.PHONY: checklist
+checklist: ## every line of checklist, threat model and guarantees has tests that exist
+	go test -run='^TestDocs(Checklist|ThreatModel|Guarantees|Lists)' .
+
 .PHONY: cover
 cover: ## coverage of the root package, with its floor (COVER_FLOOR=95)
 	@scripts/cover $(COVER_FLOOR)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
 // Accept stores the call for a worker instead of running it, with the request as
@@ -58,6 +60,7 @@ func (e *Engine) TakeUp(ctx context.Context, r Record) (*Execution, error) {
 	}
 	next := transition(again(&r), &c, &e.policy, r, b.owner)
 	next.Relaxed = false
+	failpoint.Hit("takeup.claiming")
 	var got Record
 	err := b.send(stepSwap, &next, &got)
 	switch {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
 // begin is one call on its way to an execution, an outcome or a refusal. It is
@@ -94,6 +96,7 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 		default:
 			next := transition(v.do, &b.c, &e.policy, got, Owner{})
 			if err = b.send(stepSwap, &next, &got); err == nil {
+				failpoint.Hit("begin.lapsed")
 				e.observe(EventLapsed, &got, 0, nil)
 			}
 		}
@@ -127,6 +130,7 @@ func (b *begin) claim(do action, mine, got *Record) error {
 	if err := b.newOwner(); err != nil {
 		return err
 	}
+	failpoint.Hit("begin.claiming")
 	mine.Owner = b.owner
 	next := transition(do, &b.c, &b.e.policy, *got, b.owner)
 	if b.accept {
@@ -230,6 +234,7 @@ func is(err, sentinel error) bool {
 // start turns a confirmed reservation into an execution.
 func (b *begin) start(r *Record) (*Execution, *Outcome, error) {
 	e := b.e
+	failpoint.Hit("begin.reserved")
 	x := e.execution(b.ctx, r)
 	kind := EventReserved
 	if r.Attempt > 1 {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
 // A TxStore is a [Store] that can begin a transaction that it shares with its
@@ -205,7 +207,9 @@ func (t *oneCommit) tryReserve(got *Record) error {
 	t.life = life
 	if err == nil {
 		t.tx, t.op = tx, op
+		failpoint.Hit("dotx.begun")
 		*got, err = tx.Reserve(life, b.c.Ref)
+		failpoint.Hit("dotx.reserved")
 	}
 	if !limit.Stop() && isAnswer(err) {
 		err = context.DeadlineExceeded // the answer came too late for the transaction
@@ -277,6 +281,7 @@ func (t *oneCommit) execute(do action, got *Record) (Outcome, error) {
 		t.released(&next, err)
 		return Outcome{}, err
 	}
+	failpoint.Hit("dotx.ran")
 	next.State, next.Result, next.Term, next.Relaxed = Completed, &result, next.Retain, false
 	return t.commit(&next)
 }

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+
+	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
 // An Attempt is one call of an [Effect].
@@ -85,9 +87,11 @@ func (x *Execution) takeEffect(ctx context.Context, s *Step, call func(Attempt) 
 	if err := x.intend(ctx, s); err != nil {
 		return err
 	}
+	failpoint.Hit("effect.intended")
 	err = call(Attempt{Key: x.DownstreamKey(s.Name), Request: s.Request, N: s.Calls, x: x})
 	switch {
 	case err == nil:
+		failpoint.Hit("effect.called")
 		s.Open, s.Request = false, nil
 		x.mu.Lock()
 		s.ProviderRef = x.walk.ref

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
+
+	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
 // An Execution is the right to run one operation. It must be settled, by
@@ -31,6 +33,7 @@ type Execution struct {
 	rec      Record    // as last stored
 	leaseEnd time.Time // on the engine's clock: when others may suspect us
 	last     Timer     // of the beat at the end of a run that is too long
+	beat     *detached // the step of a beat that is under way
 	prepared *Result   // what CompleteTx handed to a transaction that is not confirmed
 	fenced   bool      // CompleteTx or HandOver was called: the answer belongs to a transaction
 	handed   Owner     // whom HandOver gave the key in a transaction that is not confirmed
@@ -209,6 +212,7 @@ func (x *Execution) Outcome(ctx context.Context) (Outcome, error) {
 		// A renewal at the revision that the transaction started from waits for
 		// it to end, and then either succeeds, because it rolled back, or meets
 		// what it committed. A plain read would not wait.
+		failpoint.Hit("outcome.asking")
 		if err := x.renew(ctx, Checkpoint{}); err != nil && x.phase != settled {
 			return Outcome{}, err
 		}
@@ -279,6 +283,31 @@ func (x *Execution) gone() error {
 func (x *Execution) enter(ctx context.Context) {
 	for pause := 100 * time.Microsecond; !x.tryEnter(); pause = min(pause*2, 10*time.Millisecond) {
 		_ = x.e.clock.Sleep(context.WithoutCancel(ctx), pause)
+	}
+}
+
+// beatGrace is how long a transaction waits for a beat that is under way.
+const beatGrace = 100 * time.Millisecond
+
+// enterTx is enter for a step in a transaction of the caller's. A beat that is under
+// way may wait for that very transaction, where a store has one writer: it is given a
+// moment and then called off. If it is applied all the same, the step in the
+// transaction is refused, and the next transaction will do.
+func (x *Execution) enterTx(ctx context.Context) {
+	until := x.e.clock.Now().Add(beatGrace)
+	for pause := 100 * time.Microsecond; !x.tryEnter(); pause = min(pause*2, 10*time.Millisecond) {
+		if !x.e.clock.Now().Before(until) {
+			x.callOffBeat()
+		}
+		_ = x.e.clock.Sleep(context.WithoutCancel(ctx), pause)
+	}
+}
+
+func (x *Execution) callOffBeat() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.beat != nil {
+		x.beat.end(context.Canceled)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
 // A message that commits with the operation's own writes may be what gives the
@@ -41,7 +43,7 @@ func (x *Execution) HandOver(ctx context.Context, tx Tx, term time.Duration) (Re
 	if err != nil {
 		return Record{}, errors.Join(err, rollback(ctx, tx))
 	}
-	x.enter(ctx)
+	x.enterTx(ctx)
 	defer x.leave()
 	if x.phase != running {
 		return Record{}, errors.Join(x.gone(), rollback(ctx, tx))
@@ -66,6 +68,7 @@ func (x *Execution) HandOver(ctx context.Context, tx Tx, term time.Duration) (Re
 	got, err := tx.Swap(ctx, next)
 	switch {
 	case err == nil:
+		failpoint.Hit("handover.swapped")
 		x.mu.Lock()
 		x.handed = owner
 		x.mu.Unlock()

@@ -144,3 +144,27 @@ func TestHandOverIsRefused(t *testing.T) {
 		}
 	})
 }
+
+// The transaction that handed the key over has committed. That the message's receiver
+// knows nothing of it does not undo what else it wrote, so nobody runs it again.
+func TestHandOverIsNotRunAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, effects := range []retrysafe.Effects{retrysafe.Keyed, retrysafe.InTx} {
+			b := setup(t, retrysafe.Policy{Effects: effects, Lapse: retrysafe.Rerun})
+			_, err := b.handsOver(t, commit)
+			if !errors.Is(err, retrysafe.ErrAccepted) {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Hour)
+			b.refused(t, retrysafe.ErrUnknown)
+			for _, proof := range []retrysafe.Proof{retrysafe.NoProof, retrysafe.Tombstone, retrysafe.Attested} {
+				next, err := retrysafe.Concluded(b.state(t), retrysafe.Verdict{Finding: retrysafe.NotHappened, Proof: proof}, "me", time.Minute, 9)
+				must(t, err)
+				if want := proof == retrysafe.Attested; (next.State == retrysafe.Retryable) != want {
+					t.Errorf("%s, proof %d: it is %s", effects, proof, next.State)
+				}
+			}
+		}
+	})
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
 // beatsPerLease is how often a heartbeat renews one lease: two may be lost.
@@ -52,7 +54,9 @@ func (x *Execution) onBeat() {
 		x.setAside(x.ctx.parent)
 		return
 	}
-	err := x.renew(x.ctx.parent, Checkpoint{})
+	failpoint.Hit("beat.due")
+	err := x.renewByBeat()
+	failpoint.Hit("beat.renewed")
 	if x.phase != running {
 		return
 	}
@@ -61,6 +65,25 @@ func (x *Execution) onBeat() {
 		x.ctx.end(ErrLost)
 	}
 	x.keepAlive(now)
+}
+
+// renewByBeat takes a new lease, in a step that can be called off.
+func (x *Execution) renewByBeat() error {
+	start := x.e.clock.Now()
+	step := x.e.newStep(x.ctx.parent)
+	step.step = false // it ends by more than its deadline
+	x.mu.Lock()
+	x.beat = step
+	x.mu.Unlock()
+	got, err := x.swapIn(step, x.leased(Checkpoint{}), nil)
+	x.mu.Lock()
+	x.beat = nil
+	x.mu.Unlock()
+	step.done()
+	if err == nil {
+		x.renewed(&got, start)
+	}
+	return err
 }
 
 // renew takes a new lease, with a new checkpoint unless that is zero. If a

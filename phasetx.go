@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
 // PhaseTx is [Phase] for writes to the store's own database: they, the result and
@@ -91,9 +93,11 @@ func (x *Execution) takePhaseTx(ctx context.Context, s *Step, begin func(context
 	}
 	defer x.leaveTx()
 	defer t.drop(ctx)
+	failpoint.Hit("phasetx.open")
 	if err := t.run(); err != nil {
 		return err
 	}
+	failpoint.Hit("phasetx.ran")
 	return t.commit(ctx)
 }
 
@@ -172,6 +176,7 @@ func (t *phaseTx) lock(ctx context.Context) error {
 		return x.lose(&got, ErrConflict)
 	}
 	x.adopt(&got)
+	failpoint.Hit("phasetx.adopted")
 	if got, err = t.tx.Swap(step, x.leased(Checkpoint{})); err != nil {
 		return fmt.Errorf("lock in transaction: %w", err)
 	}
@@ -211,9 +216,11 @@ func (t *phaseTx) commit(ctx context.Context) error {
 	step := x.e.newStep(ctx)
 	defer step.done()
 	got, err := t.tx.Swap(step, r)
+	failpoint.Hit("phasetx.stored")
 	if err != nil {
 		err = fmt.Errorf("it did not take the result; the function must leave commit and rollback to PhaseTx, and return the errors of its statements: %w", err)
 	} else if err = t.tx.Commit(step); err == nil {
+		failpoint.Hit("phasetx.committed")
 		t.tx = nil
 		x.renewed(&got, start)
 		x.reach(t.s, next.Data)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
 // An ending is how a transaction with an answer in it ended, as far as is known.
@@ -41,6 +43,7 @@ func (t *oneCommit) finish(next *Record) (d ending) {
 	}
 	if d.err == nil {
 		d.took, d.sent = true, true
+		failpoint.Hit("dotx.stored")
 		d.err = t.tx.Commit(step)
 	}
 	return d
@@ -50,6 +53,7 @@ func (t *oneCommit) finish(next *Record) (d ending) {
 func (t *oneCommit) commit(next *Record) (Outcome, error) {
 	d := t.finish(next)
 	if d.err == nil {
+		failpoint.Hit("dotx.committed")
 		t.tx = nil // there is nothing to roll back
 		_ = t.drop()
 		return t.completed(&d.rec), nil

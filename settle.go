@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
 // A settlement is how an execution ends.
@@ -55,6 +57,7 @@ func (x *Execution) settle(ctx context.Context, s settlement) error {
 		return x.gone()
 	}
 	x.stopBeat()
+	failpoint.Hit("settle.beat_stopped")
 	done, err := x.trySettle(ctx, &s)
 	if done {
 		return err
@@ -80,6 +83,7 @@ func (x *Execution) trySettle(ctx context.Context, s *settlement) (done bool, er
 	got, err := x.swap(ctx, r, s)
 	switch {
 	case err == nil:
+		failpoint.Hit("settle.confirmed")
 		x.ended(&got)
 		return true, nil
 	case errors.Is(err, ErrSettled), errors.Is(err, ErrLost):
@@ -96,9 +100,14 @@ func (x *Execution) trySettle(ctx context.Context, s *settlement) (done bool, er
 // beat was lost or a sweeper gave it up too early, adopts it and goes on.
 // S, if not nil, is what r stands for: a record that is so already is r stored.
 func (x *Execution) swap(ctx context.Context, r Record, s *settlement) (Record, error) {
-	e := x.e
-	step := e.newStep(ctx)
+	step := x.e.newStep(ctx)
 	defer step.done()
+	return x.swapIn(step, r, s)
+}
+
+// swapIn is swap in the context of a step.
+func (x *Execution) swapIn(step *detached, r Record, s *settlement) (Record, error) {
+	e := x.e
 	pause := firstTick
 	for range maxSteps {
 		got, err := e.store.Swap(step, r)
@@ -138,6 +147,7 @@ func (x *Execution) swap(ctx context.Context, r Record, s *settlement) (Record, 
 func (x *Execution) ended(got *Record) {
 	e := x.e
 	x.store(got, settled)
+	failpoint.Hit("settle.ended")
 	x.ctx.rest()
 	kind := EventReleased
 	switch got.State {
@@ -217,7 +227,7 @@ func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
 	if err := x.held(); err != nil {
 		return errors.Join(err, rollback(ctx, tx))
 	}
-	x.enter(ctx)
+	x.enterTx(ctx)
 	defer x.leave()
 	if x.phase != running {
 		return errors.Join(x.gone(), rollback(ctx, tx))
@@ -234,6 +244,7 @@ func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
 	got, err := tx.Swap(ctx, next)
 	switch {
 	case err == nil:
+		failpoint.Hit("completetx.swapped")
 		x.prepare(&r)
 		x.keepAlive(x.e.clock.Now()) // the next beat asks whether the transaction has ended
 		return nil

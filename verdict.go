@@ -74,9 +74,11 @@ const never = 100 * 365 * 24 * time.Hour
 //
 // Not having happened makes a record Retryable only where a second attempt can do
 // no harm, because its effects are Keyed or InTx, or where the verdict brings a
-// proof; or Accepted, if it was a worker's. Otherwise it counts as one more try in vain: the first attempt may still
-// be on its way. After the most tries the record is dead: still Unknown, and left to
-// an operator. Again is when to ask the next time.
+// proof; or Accepted, if it was a worker's. One that was handed to a message has
+// committed all its other writes, so only who attests it lets it run again. Otherwise
+// it counts as one more try in vain: the first attempt may still be on its way. After
+// the most tries the record is dead: still Unknown, and left to an operator. Again is
+// when to ask the next time.
 //
 // Evidence that an operation has happened settles a Keyed one that is Retryable,
 // too: there that means no more than that it may be run again. For others it says
@@ -112,7 +114,7 @@ func Concluded(r Record, v Verdict, by string, again time.Duration, most int) (R
 		}
 		r.State, r.Result, r.Term = Completed, &v.Result, r.Retain
 		r.Inquiry.Dead, r.Inquiry.Disputed = false, false
-	case v.Finding == NotHappened && (r.Effects != Unprotected || v.Proof != NoProof):
+	case v.Finding == NotHappened && r.repeatable(v.Proof):
 		r.State, r.Term = Retryable, r.Retain
 		if r.Request != nil { // its client was told that it is under way: a worker takes it up again
 			r.State = Accepted
@@ -128,6 +130,16 @@ func Concluded(r Record, v Verdict, by string, again time.Duration, most int) (R
 		}
 	}
 	return r.Noted(by, v.text()), nil
+}
+
+// repeatable reports whether an operation that the other side knows nothing of may run
+// again. The transaction of one that was handed to a message has committed, whatever
+// became of the message: to run it again would repeat what it wrote.
+func (r *Record) repeatable(p Proof) bool {
+	if r.Owner.ofMessage() {
+		return p == Attested
+	}
+	return r.Effects != Unprotected || p != NoProof
 }
 
 // disputed returns the record as evidence leaves it that cannot be true together

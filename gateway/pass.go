@@ -3,11 +3,13 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/retrysafe/retrysafe/internal/neverresend"
@@ -22,6 +24,7 @@ type passing struct {
 	status int
 	length int64
 	err    error
+	sent   *sending // the body on its way, if there is one
 }
 
 func newPassing(g *Gateway) *passing {
@@ -65,7 +68,7 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *passing) serve(w http.ResponseWriter, r *http.Request) {
-	p.status, p.length, p.err = 0, 0, nil
+	p.status, p.length, p.err, p.sent = 0, 0, nil, nil
 	p.proxy.Transport = p.g.upstream.transportFor(r.Method)
 	if p.g.upstream.isPlain(r) {
 		p.fetch(w, r)
@@ -73,6 +76,11 @@ func (p *passing) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if !isWebSocket(r) {
 		r = staying(r)
+	}
+	if r.Body != nil && r.Body != http.NoBody {
+		p.sent = &sending{ReadCloser: r.Body}
+		r = r.WithContext(r.Context()) // a copy: net/http looks at the body of the request itself
+		r.Body = p.sent
 	}
 	p.proxy.ServeHTTP(w, r)
 }
@@ -92,8 +100,39 @@ const leastStatus = 100
 
 var errStatus = errors.New("the upstream answered with a status that is none")
 
-// failed answers for an upstream that did not.
+// A sending is the body of a client's request on its way to the upstream. A transport
+// may still read it when it has failed already.
+type sending struct {
+	io.ReadCloser
+	ended, broken, closed atomic.Bool
+}
+
+func (s *sending) Read(b []byte) (int, error) {
+	n, err := s.ReadCloser.Read(b)
+	switch {
+	case errors.Is(err, io.EOF):
+		s.ended.Store(true)
+	case err != nil && !s.closed.Load():
+		s.broken.Store(true)
+	}
+	return n, err
+}
+
+// Close is the transport's, which does not want the rest of a body whose upstream has
+// failed: what it still reads then is no fault of the client's.
+func (s *sending) Close() error {
+	s.closed.Store(true)
+	return s.ReadCloser.Close()
+}
+
+// failed answers for an upstream that did not, or for a client that did not send what
+// it began.
 func (p *passing) failed(w http.ResponseWriter, r *http.Request, err error) {
+	if s := p.sent; s != nil && !s.ended.Load() && (s.broken.Load() || r.Context().Err() != nil) {
+		p.err, p.status = brief(err), brokenOff.Status
+		p.g.guard.Refuse(w, r, "", &brokenOff)
+		return
+	}
 	if errors.Is(err, context.Canceled) && r.Context().Err() != nil { // nobody is there to be told
 		w.WriteHeader(http.StatusBadGateway)
 		return

@@ -39,6 +39,13 @@ var (
 		Title:  "The service gave no clean answer",
 		Detail: "The request may have been executed. Find out before you send it again, unless it may be repeated by its nature.",
 	}
+	// brokenOff is httpkey's own, for a body that nobody holds: what came of it is at
+	// the service.
+	brokenOff = httpkey.Problem{
+		Code: "body-unreadable", Status: http.StatusBadRequest,
+		Title:  "Request body could not be read",
+		Detail: "The body ended early or is not what its headers say. The service may have had a part of it.",
+	}
 	nothingHere = httpkey.Problem{
 		Code: "key-unknown", Status: http.StatusNotFound,
 		Title:  "There is no request under this key",

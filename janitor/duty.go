@@ -146,23 +146,28 @@ func (d *duty) found(ctx context.Context, unreadable int, whole bool) {
 // many were changed and how many were seen to, from the first on.
 func (d *duty) each(ctx context.Context, page []retrysafe.Record, failed *failures, do func(context.Context, retrysafe.Record) (bool, error)) (changed, seen int) {
 	var next, done atomic.Int64
-	var wg sync.WaitGroup
-	for range min(d.Workers, len(page)) {
-		wg.Go(func() {
-			for ctx.Err() == nil && !failed.tooMany() {
-				i := int(next.Add(1)) - 1
-				if i >= len(page) {
-					return
-				}
-				ok, err := safely(func() (bool, error) { return do(ctx, page[i]) })
-				if ok {
-					done.Add(1)
-				}
-				failed.add(err)
+	work := func() {
+		for ctx.Err() == nil && !failed.tooMany() {
+			i := int(next.Add(1)) - 1
+			if i >= len(page) {
+				return
 			}
-		})
+			ok, err := safely(func() (bool, error) { return do(ctx, page[i]) })
+			if ok {
+				done.Add(1)
+			}
+			failed.add(err)
+		}
 	}
-	wg.Wait()
+	if d.Workers == 1 { // on the caller's goroutine, as a simulator needs it
+		work()
+	} else {
+		var wg sync.WaitGroup
+		for range min(d.Workers, len(page)) {
+			wg.Go(work)
+		}
+		wg.Wait()
+	}
 	return int(done.Load()), min(int(next.Load()), len(page))
 }
 

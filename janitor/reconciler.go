@@ -240,7 +240,7 @@ func (c *Reconciler) concluded(ctx context.Context, r *retrysafe.Record, cause e
 		count = func(s *ReconcilerStats) { s.Contradicted++ }
 	case r.State == retrysafe.Completed:
 		count = func(s *ReconcilerStats) { s.Completed++ }
-	case r.State == retrysafe.Retryable:
+	case r.State == retrysafe.Retryable, r.State == retrysafe.Accepted:
 		count = func(s *ReconcilerStats) { s.Released++ }
 	case r.Inquiry.Dead:
 		level, what, kind = slog.LevelError, "an unknown outcome was given up; an operator has to look", retrysafe.EventDead

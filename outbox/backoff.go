@@ -1,9 +1,6 @@
 package outbox
 
-import (
-	"math/rand/v2"
-	"time"
-)
+import "time"
 
 // A Backoff says how long a message waits before it is sent again: twice as long
 // after each try, up to a longest time, and a random part of it, so that what
@@ -13,11 +10,11 @@ type Backoff struct {
 }
 
 // after returns the wait after so many tries, at least as long as the receiver
-// asked for.
-func (b Backoff) after(tries int, asked time.Duration) time.Duration {
+// asked for. At is where in its random part, from 0 to 1.
+func (b Backoff) after(tries int, asked time.Duration, at float64) time.Duration {
 	d := b.Longest
 	if shift := tries - 1; shift < 30 {
 		d = min(b.First<<max(shift, 0), b.Longest)
 	}
-	return max(d/2+rand.N(d/2+1), asked)
+	return max(d/2+time.Duration(at*float64(d/2)), asked)
 }

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"time"
+
+	"github.com/retrysafe/retrysafe"
 )
 
 // Options are what a [Worker] may be given. Nil and zero values are the defaults.
@@ -39,6 +42,10 @@ type Options struct {
 	Window time.Duration
 	// Logger gets what an operator should see. Default [slog.Default].
 	Logger *slog.Logger
+	// Clock and Rand replace time and randomness in [Worker.RunOnce], for simulation.
+	// Rand returns numbers from 0 to 1.
+	Clock retrysafe.Clock
+	Rand  func() float64
 }
 
 func (o Options) withDefaults() Options {
@@ -49,6 +56,12 @@ func (o Options) withDefaults() Options {
 	o.Horizon, o.Window = cmp.Or(o.Horizon, 20*time.Hour), cmp.Or(o.Window, 24*time.Hour)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
+	}
+	if o.Clock == nil {
+		o.Clock = wallClock{}
+	}
+	if o.Rand == nil {
+		o.Rand = rand.Float64
 	}
 	return o
 }

@@ -187,7 +187,7 @@ func (r *run) onEnd(got endsDone) (rest bool) {
 	}
 	r.failed("end", got.err)
 	for i := range got.outs {
-		if o := &got.outs[i]; r.desk.holds(o.d.Shard) && time.Now().Before(r.until) {
+		if o := &got.outs[i]; r.desk.holds(o.d.Shard) && r.opts.Clock.Now().Before(r.until) {
 			r.outs = append(r.outs, *o)
 		} else {
 			r.desk.leave(&o.d)
@@ -212,7 +212,7 @@ func (r *run) renew(ctx context.Context) {
 func (r *run) onLease(got leased) {
 	if got.err != nil {
 		r.failed("lease", got.err)
-		if time.Now().After(r.until) {
+		if r.opts.Clock.Now().After(r.until) {
 			r.desk.hold(nil)
 		}
 		return

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
 // A Worker delivers what is in an outbox. Any number may run over one store, in any
@@ -90,7 +91,7 @@ func (w *Worker) judge(d *Delivery, r *Receipt) Ending {
 		e.Fate, e.Why = Buried, r.Err.Error()
 	default:
 		e.Fate, e.Why = Again, r.Err.Error()
-		e.After = min(w.opts.Backoff.after(tries, r.After), w.opts.Horizon-d.Age) // if the receiver asks for more time than there is, the last try decides
+		e.After = min(w.opts.Backoff.after(tries, r.After, w.opts.Rand()), w.opts.Horizon-d.Age) // if the receiver asks for more time than there is, the last try decides
 	}
 	if d.Settles != nil && e.Fate != Again {
 		next := settled(*d.Settles, &e, r)
@@ -115,9 +116,11 @@ func (w *Worker) deliver(ctx context.Context, batch []Delivery) (s sent) {
 	if len(readable) == 0 {
 		return s
 	}
-	ctx, cancel := context.WithTimeout(ctx, w.opts.Timeout)
+	ctx, cancel := w.within(ctx, w.opts.Timeout)
 	defer cancel()
+	failpoint.Hit("outbox.delivering")
 	receipts, err := w.call(ctx, readable)
+	failpoint.Hit("outbox.delivered")
 	for i, n := range at {
 		switch {
 		case err != nil:
@@ -155,14 +158,14 @@ func (w *Worker) call(ctx context.Context, batch []Delivery) (receipts []Receipt
 
 // lease takes and renews shards, and reports how many are held.
 func (w *Worker) lease(ctx context.Context) (Holding, time.Time, error) {
-	began := time.Now()
+	began := w.opts.Clock.Now()
 	held, err := w.store.Lease(ctx, w.owner, w.opts.Lease)
 	return held, began.Add(w.opts.Lease), err
 }
 
 // may reports whether there is time to make a call before the shards may have
 // another worker.
-func (w *Worker) may() bool { return time.Until(w.until) > w.opts.Timeout }
+func (w *Worker) may() bool { return w.until.Sub(w.opts.Clock.Now()) > w.opts.Timeout }
 
 // confirm tells the desk what became of endings. It returns those that are to be
 // tried once more, and whether that can wait a moment: somebody has the key.
@@ -220,6 +223,7 @@ func (w *Worker) RunOnce(ctx context.Context) (delivered int, err error) {
 	}
 	w.desk.hold(held.Shards)
 	w.until = until
+	failpoint.Hit("outbox.leased")
 	for {
 		w.desk.reads()
 		list, err := w.store.Due(ctx, w.desk.shards(), w.opts.InFlight)
@@ -260,11 +264,11 @@ func (w *Worker) endAll(ctx context.Context, outs []out) error {
 		if len(again) == 0 {
 			return nil
 		}
-		if !time.Now().Before(w.until) {
+		if !w.opts.Clock.Now().Before(w.until) {
 			return errors.New("a transaction holds the key that a message settles for longer than the shard is held")
 		}
 		if busy {
-			time.Sleep(endRest)
+			_ = w.opts.Clock.Sleep(ctx, endRest) // it does not end before the lease does
 		}
 		outs = again
 	}
@@ -272,9 +276,10 @@ func (w *Worker) endAll(ctx context.Context, outs []out) error {
 
 // end hands endings to the store, bounded in time.
 func (w *Worker) end(ctx context.Context, outs []out) ([]Ended, error) {
-	ctx, cancel := context.WithTimeout(ctx, w.opts.Lease)
+	ctx, cancel := w.within(ctx, w.opts.Lease)
 	defer cancel()
 	ended, err := w.store.End(ctx, endings(outs))
+	failpoint.Hit("outbox.ended")
 	if err == nil && len(ended) != len(outs) {
 		err = fmt.Errorf("the store returned %d answers for %d endings", len(ended), len(outs))
 	}

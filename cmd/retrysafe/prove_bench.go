@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -41,13 +42,13 @@ type task struct {
 }
 
 // run carries the checks out.
-func (b *bench) run(ctx context.Context, chosen []prove.Check) (*prove.Report, error) {
-	stores, skips, stop, err := b.stores(ctx, chosen)
+func (b *bench) run(ctx context.Context, chosen []prove.Check) (report *prove.Report, err error) {
+	defer func() { err = errors.Join(err, stopServers()) }()
+	stores, skips, err := b.stores(ctx, chosen)
 	if err != nil {
 		return nil, err
 	}
-	defer stop()
-	report := &prove.Report{
+	report = &prove.Report{
 		Program: thisBuild().String(), Machine: machine(), Size: "change", Seed: b.seed, Began: time.Now(),
 	}
 	if b.full {
@@ -164,7 +165,7 @@ func (b *bench) one(ctx context.Context, t *task) (r *prove.Result) {
 		env.Store = y.URL
 	}
 	r = prove.Run(ctx, &t.check, env)
-	if errors.Is(r.Err, exec.ErrNotFound) || missing(r.Err) {
+	if errors.Is(r.Err, exec.ErrNotFound) || errors.Is(r.Err, errors.ErrUnsupported) || missing(r.Err) {
 		return b.cannot(&t.check, &env, plainly(r.Err))
 	}
 	return r
@@ -186,29 +187,24 @@ func (b *bench) broken(c *prove.Check, env *prove.Env, err error) *prove.Result 
 	return r
 }
 
-// stores returns the stores to work on: the user's, or some of our own, until stop.
-// Those that cannot be had here are skips.
-func (b *bench) stores(ctx context.Context, chosen []prove.Check) (stores []string, skips map[string]string, stop func(), err error) {
-	stop = func() {}
+// stores returns the stores to work on: the user's, or some of our own. Those that
+// cannot be had here are skips.
+func (b *bench) stores(ctx context.Context, chosen []prove.Check) (stores []string, skips map[string]string, err error) {
 	if b.store != "" {
-		return []string{b.store}, nil, stop, nil
+		return []string{b.store}, nil, nil
 	}
-	needed := false
-	for _, c := range chosen {
-		needed = needed || c.Needs.Has(prove.Store)
-	}
-	if !needed {
-		return nil, nil, stop, nil
+	if !slices.ContainsFunc(chosen, func(c prove.Check) bool { return c.Needs.Has(prove.Store) }) {
+		return nil, nil, nil
 	}
 	stores = []string{storeurl.SQLite + ":" + filepath.Join(b.dir, "own.db")}
-	url, stopServer, err := ownPostgres(ctx)
+	url, err := ownPostgres(ctx)
 	switch {
 	case err == nil:
-		return append(stores, url), nil, stopServer, nil
+		return append(stores, url), nil, nil
 	case missing(err):
-		return stores, map[string]string{storeurl.Postgres: plainly(err)}, stop, nil
+		return stores, map[string]string{storeurl.Postgres: plainly(err)}, nil
 	default:
-		return nil, nil, nil, failed(exitStore, "no PostgreSQL server of our own could be started: %v", err)
+		return nil, nil, failed(exitStore, "no PostgreSQL server of our own could be started: %v", err)
 	}
 }
 

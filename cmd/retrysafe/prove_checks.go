@@ -2,20 +2,30 @@ package main
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/retrysafe/retrysafe/prove"
 	"github.com/retrysafe/retrysafe/prove/child"
+	"github.com/retrysafe/retrysafe/prove/field"
+	"github.com/retrysafe/retrysafe/prove/linear"
+	"github.com/retrysafe/retrysafe/prove/model"
+	"github.com/retrysafe/retrysafe/prove/mutate"
+	"github.com/retrysafe/retrysafe/prove/servers"
+	"github.com/retrysafe/retrysafe/prove/sim"
+	"github.com/retrysafe/retrysafe/prove/sweep"
+	"github.com/retrysafe/retrysafe/prove/wire"
 )
 
 // checks are all that can be proven, in the order in which it is.
-func checks() (all []prove.Check) {
-	return append(all, serverChecks()...)
+func checks() []prove.Check {
+	return slices.Concat(model.Checks(), sim.Checks(), sweep.Checks(), field.Checks(), linear.Checks(),
+		servers.Checks(), wire.Checks(), mutate.Checks())
 }
 
 // proveRoles are what this program plays as a child of a check.
 func proveRoles() map[string]child.Role {
 	all := map[string]child.Role{}
-	for _, some := range []map[string]child.Role{} {
+	for _, some := range []map[string]child.Role{sweep.Roles(), field.Roles(), linear.Roles()} {
 		maps.Copy(all, some)
 	}
 	return all

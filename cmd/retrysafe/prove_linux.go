@@ -5,20 +5,19 @@ import (
 	"errors"
 
 	"github.com/retrysafe/retrysafe/internal/testservers"
-	"github.com/retrysafe/retrysafe/prove"
 )
 
-// serverChecks are those that start servers of their own.
-func serverChecks() []prove.Check { return nil }
-
-// ownPostgres starts a PostgreSQL server for the checks, until stop.
-func ownPostgres(ctx context.Context) (url string, stop func(), err error) {
+// ownPostgres starts a PostgreSQL server for the checks, until stopServers.
+func ownPostgres(ctx context.Context) (url string, err error) {
 	pg, err := testservers.StartPostgres(ctx, nil)
 	if err != nil {
-		return "", nil, err
+		return "", err
 	}
-	return pg.URL("postgres"), func() { _ = pg.Close() }, nil // its directory goes with the machine's temporary files
+	return pg.URL("postgres"), nil
 }
+
+// stopServers ends all servers that were started here.
+func stopServers() error { return testservers.Shutdown() }
 
 // missing reports whether a program is not installed.
 func missing(err error) bool { return errors.Is(err, testservers.ErrMissing) }

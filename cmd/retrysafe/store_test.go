@@ -46,7 +46,7 @@ func TestMigrate(t *testing.T) {
 func TestNewerStoreIsRefused(t *testing.T) {
 	t.Parallel()
 	url, s := sqlite(t)
-	_, err := s.Store.(*sqlitestore.Store).DB().ExecContext(t.Context(), `INSERT INTO retrysafe_schema VALUES (99)`)
+	_, err := s.Store.(*sqlitestore.Store).DB().ExecContext(t.Context(), `INSERT INTO retrysafe_schema (version) VALUES (99)`)
 	must(t, err)
 	here := newShell(t, url)
 	here.run("migrate status").exits(1).says("upgrade the program")

@@ -37,6 +37,10 @@ type Lane[Q, A any] struct {
 	Most, Queue int
 	// Timeout bounds a trip. Zero leaves that to Send.
 	Timeout time.Duration
+	// Punctual says that Send returns when the deadline of its context has passed, if
+	// that has one. Then a caller that finds the lane free and has nothing but a
+	// deadline makes its trip by itself.
+	Punctual bool
 
 	mu      sync.Mutex
 	busy    bool
@@ -74,10 +78,14 @@ func (l *Lane[Q, A]) Do(ctx context.Context, q Q) (A, error) {
 	if err := ctx.Err(); err != nil {
 		return none, err
 	}
+	values, lapses := lapsing(ctx)
+	if lapses && l.Punctual && l.enter() {
+		return l.alone(ctx, q)
+	}
 	t := l.ticket()
 	t.ctx, t.q = ctx, q
 	var done <-chan struct{}
-	if values, ok := lapsing(ctx); ok {
+	if lapses {
 		t.ctx = values // a trip may last longer than one of its callers
 		t.deadline, _ = ctx.Deadline()
 	} else {
@@ -114,6 +122,33 @@ func (l *Lane[Q, A]) ticket() *ticket[Q, A] {
 		return t
 	}
 	return &ticket[Q, A]{answer: make(chan Answer[A], 1)}
+}
+
+// enter takes the lane for a trip of the caller's own, if it is free.
+func (l *Lane[Q, A]) enter() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.busy {
+		return false
+	}
+	l.busy = true
+	l.trips.Add(1)
+	return true
+}
+
+// alone makes a trip with one member on the caller's goroutine: nobody is woken up
+// for it. Those who came meanwhile are taken along by another.
+func (l *Lane[Q, A]) alone(ctx context.Context, q Q) (A, error) {
+	defer l.trips.Done()
+	members := [1]Q{q}
+	got := Answer[A]{Err: errLost}
+	if answers := l.trip(ctx, members[:]); len(answers) > 0 {
+		got = answers[0] // before the next trip has it
+	}
+	if l.next() {
+		l.trips.Go(l.run)
+	}
+	return got.Value, got.Err
 }
 
 // join queues a caller, and starts the trips if none is under way.
@@ -192,7 +227,7 @@ func (l *Lane[Q, A]) run() {
 		for _, m := range l.under { // it changes in next alone
 			questions = append(questions, m.q)
 		}
-		l.deliver(l.trip(l.under[0].ctx, questions))
+		l.deliver(l.trip(context.WithoutCancel(l.under[0].ctx), questions))
 		clear(questions)
 	}
 }
@@ -216,7 +251,6 @@ func (l *Lane[Q, A]) deliver(answers []Answer[A]) {
 
 // trip makes one trip. One that ends in a panic is lost, and the lane goes on.
 func (l *Lane[Q, A]) trip(ctx context.Context, questions []Q) (answers []Answer[A]) {
-	ctx = context.WithoutCancel(ctx)
 	if l.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, l.Timeout)

@@ -3,6 +3,7 @@ package lane_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -222,4 +223,42 @@ func BenchmarkAlone(b *testing.B) {
 	for b.Loop() {
 		_, _ = l.Do(b.Context(), 1)
 	}
+}
+
+// Where Send keeps deadlines by itself, whoever finds the lane free travels on its
+// own goroutine, with its own deadline; those who come meanwhile travel together
+// afterwards.
+func TestPunctualCallerTravelsByItself(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var sizes []int
+		var deadlines []bool
+		go1 := make(chan struct{})
+		l := &lane.Lane[int, int]{Most: 10, Queue: 10, Punctual: true, Send: func(ctx context.Context, members []int) []lane.Answer[int] {
+			_, bounded := ctx.Deadline()
+			sizes, deadlines = append(sizes, len(members)), append(deadlines, bounded)
+			<-go1
+			out := make([]lane.Answer[int], len(members))
+			for i, m := range members {
+				out[i].Value = m * 10
+			}
+			return out
+		}}
+		var all sync.WaitGroup
+		for n := range 4 {
+			all.Go(func() {
+				got, err := l.Do(lapsing{t.Context(), time.Now().Add(time.Minute)}, n)
+				if err != nil || got != n*10 {
+					t.Errorf("%d: %d, %v", n, got, err)
+				}
+			})
+			synctest.Wait()
+		}
+		close(go1)
+		all.Wait()
+		l.Wait()
+		if fmt.Sprint(sizes, deadlines) != "[1 3] [true false]" {
+			t.Errorf("trips of %v, bounded by a caller %v", sizes, deadlines)
+		}
+	})
 }

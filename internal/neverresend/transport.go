@@ -8,9 +8,11 @@ package neverresend
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
@@ -28,25 +30,59 @@ func Transport(next http.RoundTripper) http.RoundTripper { return &transport{nex
 type transport struct{ next http.RoundTripper }
 
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	var connected atomic.Bool
-	once := r.WithContext(noting(r.Context(), &connected))
+	s := new(sending)
+	ctx, empty := r.Context(), r.Body == nil || r.Body == http.NoBody
+	if empty {
+		ctx, s.giveUp = context.WithCancel(ctx) // it ends with the caller's
+	}
+	once := r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: s.gotConn, WroteHeaders: func() { s.written.Store(true) },
+	}))
 	once.GetBody = nil // a body that cannot be had again is not sent again
-	if once.Body == nil || once.Body == http.NoBody {
+	if empty {
 		once.Header = unmarked(once.Header)
 	}
 	response, err := t.next.RoundTrip(once)
-	if err != nil && !connected.Load() {
+	switch {
+	case err == nil:
+	case !s.connected.Load():
 		err = fmt.Errorf("%w: %w", ErrNotSent, err)
+	case s.returned.Load():
+		err = errReturned
+	}
+	if err != nil && empty {
+		s.giveUp()
 	}
 	return response, err
 }
 
-// noting returns a context in which connected becomes true as soon as the request
-// has a connection.
-func noting(ctx context.Context, connected *atomic.Bool) context.Context {
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
-	})
+// errReturned: the server has reset the stream, or said farewell, in a way that
+// [http.Transport] takes for a promise that nothing was executed. Some of these are
+// none, and nobody can check the others.
+var errReturned = errors.New("the server gave the request back; it may have executed it, so it is not sent again")
+
+// A sending watches one request.
+type sending struct {
+	connected, written, returned atomic.Bool
+	giveUp                       context.CancelFunc // nil if there is a body
+}
+
+// gotConn notes that the request has a connection. If it was written to another
+// before, HTTP/2's transport is about to send it again: it does so without a look at
+// headers, but not when the request's context has ended. In HTTP/1 the headers that
+// were written need not have left, and it is for the marks to say whether they are
+// written again.
+func (s *sending) gotConn(c httptrace.GotConnInfo) {
+	s.connected.Store(true)
+	if s.giveUp != nil && s.written.Load() && isHTTP2(c.Conn) {
+		s.returned.Store(true)
+		s.giveUp()
+	}
+}
+
+func isHTTP2(c net.Conn) bool {
+	secure, ok := c.(*tls.Conn)
+	return ok && secure.ConnectionState().NegotiatedProtocol == "h2"
 }
 
 // marks are the entries of a header map by which [http.Transport] takes a request

@@ -60,3 +60,6 @@ func Command(ctx context.Context, role string, task any) (*exec.Cmd, error) {
 	dieWithParent(cmd)
 	return cmd, nil
 }
+
+// Tie lets another command end with this program, as those of [Command] do.
+func Tie(cmd *exec.Cmd) { dieWithParent(cmd) }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
 var (
@@ -126,6 +127,7 @@ func (t *OwnTx) send(ctx context.Context, conn *pgxpool.Conn, queries ...query) 
 	if err := p.Sync(); err != nil {
 		return errors.Join(err, p.Close())
 	}
+	failpoint.Hit("pg.tx.sent")
 	err := receive(p, queries, 0)
 	if closing := p.Close(); err == nil {
 		err = closing
@@ -204,9 +206,11 @@ func (t *OwnTx) Commit(ctx context.Context) error {
 // stay so.
 func (t *OwnTx) finish(ctx context.Context, last func(context.Context, *pgxpool.Conn) error) error {
 	heard := t.heard()
+	failpoint.Hit("pg.tx.ending")
 	if err := t.end(ctx, last); err != nil {
 		return err
 	}
+	failpoint.Hit("pg.tx.ended")
 	if t.replicated && !heard { // a warning would have reached nobody
 		t.s.doubts.raise()
 	}
@@ -227,17 +231,17 @@ func (t *OwnTx) end(ctx context.Context, last func(context.Context, *pgxpool.Con
 		defer conn.Release()
 		return t.s.commit(conn, func() error { return last(ctx, conn) })
 	}
-	if err := t.s.life.enter(); err != nil {
+	if !t.s.life.Enter() {
 		_ = conn.Conn().Close(context.WithoutCancel(ctx))
 		conn.Release()
-		return err
+		return ErrClosed
 	}
 	done := make(chan error, 1)
 	t.s.commits.Go(func() {
 		defer conn.Release()
 		done <- t.s.commit(conn, func() error { return last(context.WithoutCancel(ctx), conn) })
 	})
-	t.s.life.leave()
+	t.s.life.Leave()
 	select {
 	case err := <-done:
 		return err

@@ -3,37 +3,11 @@ package pgstore
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 )
 
 // ErrClosed says that the store was closed. The step was not sent.
 var ErrClosed = errors.New("pgstore: the store is closed")
-
-// life lets steps in until it is over.
-type life struct {
-	mu   sync.RWMutex
-	over bool
-}
-
-// enter begins a step, which leave must end.
-func (l *life) enter() error {
-	l.mu.RLock()
-	if l.over {
-		l.mu.RUnlock()
-		return ErrClosed
-	}
-	return nil
-}
-
-func (l *life) leave() { l.mu.RUnlock() }
-
-// end returns when no step is under way, and lets none in any more.
-func (l *life) end() {
-	l.mu.Lock()
-	l.over = true
-	l.mu.Unlock()
-}
 
 // awaitCommits waits for commits that nobody else waits for any more. On a pool of
 // the caller's they may take for ever: it must not be cancelled.
@@ -56,7 +30,7 @@ func (s *Store) awaitCommits() error {
 // Close ends the store's connections, and the pool if Open made it. Steps under
 // way end first; later ones get [ErrClosed].
 func (s *Store) Close() error {
-	s.life.end()
+	s.life.End()
 	errs := []error{s.awaitCommits()}
 	// A caller that has gone may have left its trip to end by itself.
 	s.reserves.lane.Wait()

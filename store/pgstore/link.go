@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
 // links are the connections of the store's own. There are as many as trips were
@@ -95,12 +97,18 @@ func (l *link) do(ctx context.Context, queries ...query) error {
 	if err := l.connect(ctx); err != nil {
 		return err
 	}
-	if err := l.conn.Conn().SetDeadline(time.Now().Add(l.s.timeout)); err != nil {
+	limit := time.Now().Add(l.s.timeout)
+	if mine, ok := ctx.Deadline(); ok && mine.Before(limit) {
+		limit = mine
+	}
+	if err := l.conn.Conn().SetDeadline(limit); err != nil {
 		l.drop()
 		return err
 	}
 	ctx = context.Background()
+	failpoint.Hit("pg.sending")
 	err := l.exchange(ctx, queries)
+	failpoint.Hit("pg.answered")
 	if !refuses(err) {
 		l.s.doubts.raise()
 	}

@@ -27,10 +27,10 @@ type backLane struct {
 
 // do runs queries in the background's turn.
 func (b *backLane) do(ctx context.Context, queries ...query) error {
-	if err := b.via.s.life.enter(); err != nil {
-		return err
+	if !b.via.s.life.Enter() {
+		return ErrClosed
 	}
-	defer b.via.s.life.leave()
+	defer b.via.s.life.Leave()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := ctx.Err(); err != nil {

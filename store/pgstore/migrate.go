@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -21,7 +22,7 @@ var embedded embed.FS
 var files fs.FS = embedded
 
 // ErrNewerSchema says that the database was migrated by a newer version of this
-// program.
+// program, which this one cannot work beside.
 var ErrNewerSchema = errors.New("the database has a newer schema than this program knows; upgrade the program")
 
 // A migration is one numbered file.
@@ -29,7 +30,15 @@ type migration struct {
 	version int
 	name    string
 	sql     string
+	// oldest is the oldest schema that a program may know to work on a database with
+	// this migration. Zero is this one: whoever does not know it is refused.
+	oldest int
 }
+
+// worksFrom is the line by which a migration says that programs which do not know
+// it go on as before, and may be started again: it only adds, what it adds they need
+// not fill, and what they write it understands.
+var worksFrom = regexp.MustCompile(`(?m)^-- works from (\d+)$`)
 
 func migrationsOf(files fs.FS, schema string) ([]migration, error) {
 	names, err := fs.Glob(files, "migrations/*.sql")
@@ -49,7 +58,13 @@ func migrationsOf(files fs.FS, schema string) ([]migration, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, migration{version, base, fill.Replace(string(text))})
+		m := migration{version: version, name: base, sql: fill.Replace(string(text))}
+		if from := worksFrom.FindStringSubmatch(m.sql); from != nil {
+			if m.oldest, err = strconv.Atoi(from[1]); err != nil {
+				return nil, fmt.Errorf("migration %s: %w", name, err)
+			}
+		}
+		all = append(all, m)
 	}
 	return all, nil
 }
@@ -76,23 +91,28 @@ func PrintMigrations(schema string) (string, error) {
 	}
 	b.WriteString(versionTable(schema) + ";\n\n")
 	for _, m := range all {
-		fmt.Fprintf(&b, "-- %s\n%s\n%s;\n\n", m.name, m.sql, insertVersion(schema, m.version))
+		fmt.Fprintf(&b, "-- %s\n%s\n%s;\n\n", m.name, m.sql, insertVersion(schema, &m))
 	}
 	return b.String(), nil
 }
 
 func versionTable(schema string) string {
-	return "CREATE TABLE IF NOT EXISTS " + qualified(schema, "retrysafe_schema") + " (version integer NOT NULL PRIMARY KEY)"
+	return "CREATE TABLE IF NOT EXISTS " + qualified(schema, "retrysafe_schema") + " (version integer NOT NULL PRIMARY KEY, oldest integer)"
 }
 
-func insertVersion(schema string, version int) string {
-	return "INSERT INTO " + qualified(schema, "retrysafe_schema") + " VALUES (" + strconv.Itoa(version) + ")"
+func insertVersion(schema string, m *migration) string {
+	oldest := "NULL"
+	if m.oldest > 0 {
+		oldest = strconv.Itoa(m.oldest)
+	}
+	return fmt.Sprintf("INSERT INTO %s (version, oldest) VALUES (%d, %s)", qualified(schema, "retrysafe_schema"), m.version, oldest)
 }
 
 // Migrate brings the database to this program's schema, in a transaction of its
 // own. It is safe when many processes start at once: one migrates, the others
-// wait and find it done. A database of a newer schema is refused, and nothing is
-// changed. Where nothing is to be done no right to change the schema is needed.
+// wait and find it done. A database of a newer schema is left as it is: it is refused,
+// unless it says that programs of this schema may work on it. Where nothing is to be
+// done no right to change the schema is needed.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	if err := migrateConn(ctx, pool, schema); err != nil {
 		return fmt.Errorf("pgstore: %w", explain(err))
@@ -103,7 +123,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 // migrateConn migrates unless the schema is current already.
 func migrateConn(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	newest, have, err := versions(ctx, pool, schema)
-	if err != nil || have == newest {
+	if err != nil || have >= newest {
 		return err
 	}
 	// Who has waited for the lock must see what its holder has done.
@@ -127,7 +147,7 @@ type querier interface {
 }
 
 // versions returns the newest version that this program knows, and the database's.
-// A newer one in the database is an error.
+// One that is newer, and does not say that this program may work on it, is an error.
 func versions(ctx context.Context, db querier, schema string) (newest, have int, err error) {
 	all, err := migrationsOf(files, schema)
 	if err != nil {
@@ -146,10 +166,14 @@ func versions(ctx context.Context, db querier, schema string) (newest, have int,
 	if !there {
 		return newest, 0, nil
 	}
-	if err := db.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM `+table).Scan(&have); err != nil {
+	// Needed is the newest schema that any of the migrations which this program does not
+	// know asks it to know. The first databases had no column for it.
+	var needed int
+	if err := db.QueryRow(ctx, `SELECT coalesce(max(version), 0), coalesce(max(coalesce((to_jsonb(s) ->> 'oldest')::int, version)) FILTER (WHERE version > `+strconv.Itoa(newest)+`), 0)
+		FROM `+table+` s`).Scan(&have, &needed); err != nil {
 		return newest, 0, fmt.Errorf("read schema version: %w", err)
 	}
-	if have > newest {
+	if needed > newest {
 		return newest, have, fmt.Errorf("%w (it has %d, this knows %d)", ErrNewerSchema, have, newest)
 	}
 	return newest, have, nil
@@ -185,10 +209,14 @@ func migrateTx(ctx context.Context, tx pgx.Tx, schema string) error {
 			}
 		}
 	}
-	if have == 0 {
-		if err := ddl(ctx, tx, schema, versionTable(schema)); err != nil {
-			return err
-		}
+	switch newest := all[len(all)-1].version; {
+	case have == 0:
+		err = ddl(ctx, tx, schema, versionTable(schema))
+	case have < newest:
+		err = ddl(ctx, tx, schema, "ALTER TABLE "+qualified(schema, "retrysafe_schema")+" ADD COLUMN IF NOT EXISTS oldest integer")
+	}
+	if err != nil {
+		return err
 	}
 	for _, m := range all {
 		if m.version <= have {
@@ -197,7 +225,7 @@ func migrateTx(ctx context.Context, tx pgx.Tx, schema string) error {
 		if err := ddl(ctx, tx, schema, m.sql); err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
-		if err := ddl(ctx, tx, schema, insertVersion(schema, m.version)); err != nil {
+		if err := ddl(ctx, tx, schema, insertVersion(schema, &m)); err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
 	}

@@ -39,10 +39,10 @@ func (s *Store) Outbox() *Outbox { return &s.box }
 
 // do runs queries in one round trip and one transaction.
 func (b *Outbox) do(ctx context.Context, verb string, queries ...query) error {
-	if err := b.s.life.enter(); err != nil {
-		return err
+	if !b.s.life.Enter() {
+		return ErrClosed
 	}
-	defer b.s.life.leave()
+	defer b.s.life.Leave()
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/failpoint"
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
@@ -23,6 +24,7 @@ func (b *Outbox) End(ctx context.Context, endings []outbox.Ending) ([]outbox.End
 	if err := e.send(ctx, e.todo); err != nil {
 		return nil, err
 	}
+	failpoint.Hit("pg.outbox.ended")
 	for i := range endings {
 		e.ended[i] = e.ended[e.first[endings[i].ID]]
 	}

@@ -95,6 +95,11 @@ RETURNING k.id, k.revision, k.deadline`
  WHERE k.id = u.id AND k.revision = u.revision AND k.owner = u.owner AND k.state = 2 AND k.keep = u.keep AND k.due <= c.now / 1000000 + u.late
 RETURNING u.n, k.revision, k.deadline, k.created, k.head, k.checkpoint, c.now`
 
+	// The same for one. A statement of one row without a FROM costs a fifth less.
+	settleOne = `UPDATE {keys} k SET revision = greatest(k.revision + 1, ` + micros + `), deadline = ` + micros + ` + $4::bigint, state = $7::smallint, tail = $8::bytea
+ WHERE k.id = $1::uuid AND k.revision = $3::bigint AND k.owner = $2::uuid AND k.state = 2 AND k.keep = $5::int AND k.due <= ` + micros + ` / 1000000 + $6::bigint
+RETURNING 1::bigint, k.revision, k.deadline, k.created, k.head, k.checkpoint, ` + micros
+
 	// The settlement. Members are told apart by their ordinal, never by id: of two
 	// on one row one is applied.
 	updateKeys = `UPDATE {keys} k SET
@@ -327,8 +332,7 @@ func newStatements(keys, step string, steps uint32) (s statements) {
 		{&s.update, "update", strings.Replace(updateKeys, "{free}", "", 1), swap},
 		{&s.settle, "settle", strings.Replace(settleKeys, "{members}", `unnest($1::{step}[])
        WITH ORDINALITY u (id, owner, lock, revision, term, keep, late, state, head, tail, checkpoint, n)`, 1), []uint32{steps}},
-		{&s.settleOne, "settle_one", strings.Replace(settleKeys, "{members}", `(VALUES ($1::uuid, $2::uuid, $3::bigint, $4::bigint, $5::int, $6::bigint, $7::smallint, $8::bytea, 1::bigint))
-       u (id, owner, revision, term, keep, late, state, tail, n)`, 1), elements(plain)},
+		{&s.settleOne, "settle_one", settleOne, elements(plain)},
 		{&s.updateFree, "update_free", strings.Replace(updateKeys, "{free}", free, 1), swap},
 		{&s.kinds, "kinds", selectKinds, nil},
 		{&s.list, "list", listKeys, []uint32{oidUUID, oidUUID, oidInt2s, oidInt8}},

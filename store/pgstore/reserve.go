@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/failpoint"
 	"github.com/retrysafe/retrysafe/internal/lane"
 )
 
@@ -92,6 +93,7 @@ func (l *reserveLane) try(ctx context.Context, members []reservation, some []int
 		return l.contend(ctx, members, some, answers)
 	}
 	if err == nil {
+		failpoint.Hit("pg.reserve.answered")
 		busy(unanswered(some, answers), answers)
 	}
 	return err

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/failpoint"
 	"github.com/retrysafe/retrysafe/internal/lane"
 )
 
@@ -68,11 +69,13 @@ func (l *settleLane) settle(ctx context.Context, members []settlement, some []in
 		return nil
 	}
 	stmt, params := l.fit(members, plain)
+	failpoint.Hit("pg.settle.plain")
 	return l.swap(ctx, stmt, params, members, plain, answers)
 }
 
 func (l *settleLane) update(ctx context.Context, stmt *statement, members []settlement, some []int, answers []answer) error {
 	l.fill(members, some)
+	failpoint.Hit("pg.settle.update")
 	return l.swap(ctx, stmt, l.all.params(), members, some, answers)
 }
 

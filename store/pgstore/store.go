@@ -60,7 +60,7 @@ type Store struct {
 	reads             readLane
 	back              backLane
 	commits           sync.WaitGroup // of transactions that nobody waits for any more
-	life              life
+	life              lane.Life
 	doubts            *doubts
 	box               Outbox
 }
@@ -118,15 +118,15 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, d *doubts, opts *Options)
 	most, queue := cmp.Or(o.MaxBatch, 256), cmp.Or(o.MaxQueue, 10_000)
 	for _, l := range []*reserveLane{&s.reserves, &s.relaxed} {
 		l.via = &s.links
-		l.lane = lane.Lane[reservation, retrysafe.Record]{Send: l.send, Most: most, Queue: queue}
+		l.lane = lane.Lane[reservation, retrysafe.Record]{Send: l.send, Most: most, Queue: queue, Punctual: true}
 	}
 	s.links.s = s
 	s.box.s, s.box.links.s, s.box.links.wait = s, s, "200ms"
 	s.soft.s, s.soft.relaxed = s, true
 	s.relaxed.via = &s.soft
 	s.settles.via, s.reads.via, s.back.via = &s.links, &s.links, &s.links
-	s.settles.lane = lane.Lane[settlement, retrysafe.Record]{Send: s.settles.send, Most: most, Queue: queue}
-	s.reads.lane = lane.Lane[retrysafe.Ref, retrysafe.Record]{Send: s.reads.send, Most: most, Queue: queue}
+	s.settles.lane = lane.Lane[settlement, retrysafe.Record]{Send: s.settles.send, Most: most, Queue: queue, Punctual: true}
+	s.reads.lane = lane.Lane[retrysafe.Ref, retrysafe.Record]{Send: s.reads.send, Most: most, Queue: queue, Punctual: true}
 	s.back.watermark = unfiled
 	if err := s.start(ctx, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("pgstore: %w", explain(err)), s.Close())
@@ -179,10 +179,10 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
 // Create implements [retrysafe.Store]. A key that exists costs no write.
 func (s *Store) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	if err := s.life.enter(); err != nil {
-		return retrysafe.Record{}, err
+	if !s.life.Enter() {
+		return retrysafe.Record{}, ErrClosed
 	}
-	defer s.life.leave()
+	defer s.life.Leave()
 	l := &s.reserves
 	if r.Relaxed {
 		l = &s.relaxed
@@ -194,20 +194,20 @@ func (s *Store) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Recor
 // Swap implements [retrysafe.Swapper]. A record that an open transaction has
 // locked is [retrysafe.ErrBusy].
 func (s *Store) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	if err := s.life.enter(); err != nil {
-		return retrysafe.Record{}, err
+	if !s.life.Enter() {
+		return retrysafe.Record{}, ErrClosed
 	}
-	defer s.life.leave()
+	defer s.life.Leave()
 	got, err := s.settles.lane.Do(ctx, settlement{id: idOf(r.Ref), r: &r})
 	return got, explain(err)
 }
 
 // Load implements [retrysafe.Store].
 func (s *Store) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
-	if err := s.life.enter(); err != nil {
-		return retrysafe.Record{}, err
+	if !s.life.Enter() {
+		return retrysafe.Record{}, ErrClosed
 	}
-	defer s.life.leave()
+	defer s.life.Leave()
 	got, err := s.reads.lane.Do(ctx, ref)
 	return got, explain(err)
 }

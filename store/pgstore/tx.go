@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
 var _ retrysafe.Tx = (*Tx)(nil)
@@ -188,6 +189,7 @@ func (t *Tx) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, er
 	}); err != nil {
 		return retrysafe.Record{}, t.refuse(fmt.Errorf("swap key: %w", explain(err)))
 	}
+	failpoint.Hit("pg.tx.swapped")
 	if swapped {
 		return got.of(r.Ref)
 	}

@@ -72,7 +72,8 @@ func (b *batch) changed() bool {
 
 // answer sets what a step gets: err, and the record as it is now if there is one.
 // Only one step of a batch can change a row, and whoever met it before, in vain,
-// may as well have met it after.
+// may as well have met it after. A Create that recognised itself was not in vain: it
+// gets what it met.
 func (b *batch) answer(step int, now time.Time, err error) {
 	b.answers[step] = answer{Err: err}
 	at, own := b.rowOf(step), &b.steps[step].row
@@ -80,8 +81,13 @@ func (b *batch) answer(step int, now time.Time, err error) {
 		return
 	}
 	at.rec.ReadAt = now
-	if own != at {
+	switch {
+	case own != at:
 		own.rec = at.rec
+	case err == nil && !at.changed:
+		met := at.rec
+		b.answers[step].Value = &met
+		return
 	}
 	b.answers[step].Value = &own.rec
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
 var _ retrysafe.TxStore[*sql.Tx] = (*Store)(nil)
@@ -40,10 +41,14 @@ type begunTx struct {
 
 // Reserve implements [retrysafe.Tx].
 func (t *begunTx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+	return t.reserve(ctx, ref, t.queue)
+}
+
+func (t *begunTx) reserve(ctx context.Context, ref retrysafe.Ref, queue func(context.Context) error) (retrysafe.Record, error) {
 	if !t.hold(ref) {
 		return retrysafe.Record{}, retrysafe.ErrBusy
 	}
-	if err := t.queue(ctx); err != nil {
+	if err := queue(ctx); err != nil {
 		return retrysafe.Record{}, errors.Join(err, t.Rollback(ctx))
 	}
 	got, err := t.Tx.Reserve(ctx, ref)
@@ -72,7 +77,7 @@ func (t *begunTx) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Recor
 // may find that it cannot write any more.
 func (t *begunTx) step(ctx context.Context, r retrysafe.Record, do func(context.Context, retrysafe.Record) (retrysafe.Record, error)) (retrysafe.Record, error) {
 	if !t.holds(r.Ref) {
-		if _, err := t.Reserve(ctx, r.Ref); !answered(err) {
+		if _, err := t.reserve(ctx, r.Ref, t.jump); !answered(err) {
 			return retrysafe.Record{}, errors.Join(err, t.Rollback(ctx))
 		}
 	}
@@ -86,7 +91,9 @@ func (t *begunTx) step(ctx context.Context, r retrysafe.Record, do func(context.
 // Commit implements [retrysafe.Tx].
 func (t *begunTx) Commit(ctx context.Context) error {
 	defer t.release()
-	return t.Tx.Commit(ctx)
+	err := t.Tx.Commit(ctx)
+	failpoint.Hit("sqlite.tx.committed")
+	return err
 }
 
 // Rollback implements [retrysafe.Tx].
@@ -128,6 +135,19 @@ func (t *begunTx) queue(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("wait for another transaction: %w", ctx.Err())
 	}
+}
+
+// jump takes the turn if it is free, and goes on without it otherwise. The caller's
+// own writes may have the write lock already, and whoever has the turn waits for it.
+func (t *begunTx) jump(context.Context) error {
+	if !t.turn {
+		select {
+		case t.s.held.turns() <- struct{}{}:
+			t.turn = true
+		default:
+		}
+	}
+	return nil
 }
 
 func (t *begunTx) release() {

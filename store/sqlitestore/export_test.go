@@ -18,8 +18,11 @@ func MigrateOn(ctx context.Context, db *sql.DB, more ...string) error {
 		return err
 	}
 	for _, script := range more {
-		last := all[len(all)-1].version
-		all = append(all, migration{last + 1, "a later one", script})
+		m, err := newMigration(all[len(all)-1].version+1, "a later one", script)
+		if err != nil {
+			return err
+		}
+		all = append(all, m)
 	}
 	return migrateTo(ctx, db, all)
 }

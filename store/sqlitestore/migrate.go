@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -15,7 +16,7 @@ import (
 var migrations embed.FS
 
 // ErrNewerSchema says that the database was migrated by a newer version of this
-// program.
+// program, which this one cannot work beside.
 var ErrNewerSchema = errors.New("sqlitestore: the database has a newer schema than this program knows; upgrade the program")
 
 // A migration is one numbered file.
@@ -23,6 +24,24 @@ type migration struct {
 	version int
 	name    string
 	sql     string
+	// oldest is the oldest schema that a program may know to work on a database with
+	// this migration. Zero is this one: whoever does not know it is refused.
+	oldest int
+}
+
+// worksFrom is the line by which a migration says that programs which do not know
+// it go on as before, and may be started again: it only adds, what it adds they need
+// not fill, and what they write it understands.
+var worksFrom = regexp.MustCompile(`(?m)^-- works from (\d+)$`)
+
+func newMigration(version int, name, script string) (m migration, err error) {
+	m = migration{version: version, name: name, sql: script}
+	if from := worksFrom.FindStringSubmatch(script); from != nil {
+		if m.oldest, err = strconv.Atoi(from[1]); err != nil {
+			return m, fmt.Errorf("migration %s: %w", name, err)
+		}
+	}
+	return m, nil
 }
 
 func allMigrations() ([]migration, error) {
@@ -42,15 +61,24 @@ func allMigrations() ([]migration, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, migration{version, base, string(text)})
+		m, err := newMigration(version, base, string(text))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
 	}
 	return all, nil
 }
 
-const (
-	versionTable  = `CREATE TABLE IF NOT EXISTS retrysafe_schema (version INTEGER NOT NULL PRIMARY KEY)`
-	insertVersion = `INSERT INTO retrysafe_schema VALUES (%d)`
-)
+const versionTable = `CREATE TABLE IF NOT EXISTS retrysafe_schema (version INTEGER NOT NULL PRIMARY KEY, oldest INTEGER)`
+
+func insertVersion(m *migration) string {
+	oldest := "NULL"
+	if m.oldest > 0 {
+		oldest = strconv.Itoa(m.oldest)
+	}
+	return fmt.Sprintf("INSERT INTO retrysafe_schema (version, oldest) VALUES (%d, %s)", m.version, oldest)
+}
 
 // PrintMigrations returns the schema as one script, for other tools. It leaves the
 // database as [Migrate] does.
@@ -62,7 +90,7 @@ func PrintMigrations() (string, error) {
 	var b strings.Builder
 	b.WriteString(versionTable + ";\n")
 	for _, m := range all {
-		fmt.Fprintf(&b, "\n-- %s\n%s"+insertVersion+";\n", m.name, m.sql, m.version)
+		fmt.Fprintf(&b, "\n-- %s\n%s%s;\n", m.name, m.sql, insertVersion(&m))
 	}
 	return b.String(), nil
 }
@@ -70,7 +98,8 @@ func PrintMigrations() (string, error) {
 // Migrate brings the database to this program's schema. It is safe when many
 // processes start at once, and while others work: each looks again once it has the
 // write lock. One that has nothing to do locks nothing. A database of a newer
-// schema is refused, and nothing is changed.
+// schema is left as it is: it is refused, unless it says that programs of this
+// schema may work on it.
 func Migrate(ctx context.Context, db *sql.DB) error {
 	all, err := allMigrations()
 	if err != nil {
@@ -99,7 +128,7 @@ func migrateTo(ctx context.Context, db *sql.DB, all []migration) error {
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	if have == all[len(all)-1].version {
+	if have >= all[len(all)-1].version {
 		return nil
 	}
 	own := session{db: db, lend: true}
@@ -117,30 +146,51 @@ type execer interface {
 }
 
 // version returns the version of the database's schema; zero is none. One that is
-// newer than all is an error.
+// newer than all, and does not say that this program may work on it, is an error.
 func version(ctx context.Context, db execer, all []migration) (have int, err error) {
-	there := false
-	if err := db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'retrysafe_schema')`).Scan(&there); err != nil || !there {
+	there, says, err := versionColumns(ctx, db)
+	if err != nil || !there {
 		return 0, err
 	}
-	if err := db.QueryRowContext(ctx, `SELECT coalesce(max(version), 0) FROM retrysafe_schema`).Scan(&have); err != nil {
+	oldest := "version"
+	if says {
+		oldest = "coalesce(oldest, version)"
+	}
+	// Needed is the newest schema that any of the migrations which this program does not
+	// know asks it to know.
+	var needed int
+	newest := all[len(all)-1].version
+	if err := db.QueryRowContext(ctx, `SELECT coalesce(max(version), 0), coalesce(max(`+oldest+`) FILTER (WHERE version > ?), 0) FROM retrysafe_schema`, newest).Scan(&have, &needed); err != nil {
 		return 0, err
 	}
-	if newest := all[len(all)-1].version; have > newest {
+	if needed > newest {
 		return have, fmt.Errorf("%w (it has %d, this knows %d)", ErrNewerSchema, have, newest)
 	}
 	return have, nil
 }
 
+// versionColumns reports whether there is a table of versions, and whether it has a
+// column for the oldest program. The first databases had none.
+func versionColumns(ctx context.Context, db execer) (there, oldest bool, err error) {
+	err = db.QueryRowContext(ctx, `SELECT count(*) > 0, coalesce(max(name = 'oldest'), 0) FROM pragma_table_info('retrysafe_schema')`).Scan(&there, &oldest)
+	return there, oldest, err
+}
+
 func migrate(ctx context.Context, db execer, all []migration) error {
 	have, err := version(ctx, db, all)
-	if err != nil {
+	if err != nil || have >= all[len(all)-1].version {
 		return err
 	}
-	if have == 0 {
-		if _, err := db.ExecContext(ctx, versionTable); err != nil {
-			return err
-		}
+	there, oldest, err := versionColumns(ctx, db)
+	switch {
+	case err != nil:
+	case !there:
+		_, err = db.ExecContext(ctx, versionTable)
+	case !oldest:
+		_, err = db.ExecContext(ctx, `ALTER TABLE retrysafe_schema ADD COLUMN oldest INTEGER`)
+	}
+	if err != nil {
+		return err
 	}
 	for _, m := range all {
 		if m.version <= have {
@@ -149,7 +199,7 @@ func migrate(ctx context.Context, db execer, all []migration) error {
 		if _, err := db.ExecContext(ctx, m.sql); err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
-		if _, err := db.ExecContext(ctx, fmt.Sprintf(insertVersion, m.version)); err != nil {
+		if _, err := db.ExecContext(ctx, insertVersion(&m)); err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
 	}

@@ -44,7 +44,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys.db")
 	s := open(t, path)
-	if _, err := s.DB().ExecContext(t.Context(), `INSERT INTO retrysafe_schema VALUES (99)`); err != nil {
+	if _, err := s.DB().ExecContext(t.Context(), `INSERT INTO retrysafe_schema (version) VALUES (99)`); err != nil {
 		t.Fatal(err)
 	}
 	_, err := sqlitestore.Open(t.Context(), path, nil)

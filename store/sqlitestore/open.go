@@ -80,9 +80,14 @@ func DSN(path string) string {
 // DB returns the database, for transactions that the store is to join.
 func (s *Store) DB() *sql.DB { return s.db }
 
+// ErrClosed says that the store was closed. The step was not sent.
+var ErrClosed = errors.New("sqlitestore: the store is closed")
+
 // Close waits for steps that are under way and closes what [Open] or [New] opened.
+// Later steps get [ErrClosed].
 func (s *Store) Close() error {
-	s.steps.Wait()
+	s.life.End()
+	s.steps.Wait() // a caller that has gone may have left its trip to end by itself
 	s.waits.Wait()
 	err := errors.Join(s.reads.Close(), s.writer.close(), s.waiter.close(), s.box.close())
 	if s.ownDB {

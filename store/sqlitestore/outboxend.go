@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/failpoint"
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
@@ -42,9 +43,11 @@ func (e *ends) run(ctx context.Context) error {
 	if err := e.admit(ctx); err != nil {
 		return err
 	}
+	failpoint.Hit("sqlite.outbox.admitted")
 	if err := e.settle(ctx); err != nil {
 		return err
 	}
+	failpoint.Hit("sqlite.outbox.settled")
 	if err := e.apply(ctx); err != nil {
 		return err
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
 // session is a connection that the store keeps for itself, with its statements
@@ -90,7 +92,9 @@ func patiently(ctx context.Context, patience time.Duration, try func() error) er
 func (s *session) finish(ctx context.Context, do func(context.Context, execer) error) error {
 	err := do(ctx, s)
 	if err == nil {
+		failpoint.Hit("sqlite.written")
 		if _, err = s.ExecContext(ctx, "COMMIT"); err == nil {
+			failpoint.Hit("sqlite.committed")
 			return nil
 		}
 		err = fmt.Errorf("commit: %w", err)

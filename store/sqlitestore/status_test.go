@@ -50,7 +50,7 @@ func TestStatusOfAFile(t *testing.T) {
 		t.Errorf("three keys: %+v", got)
 	}
 
-	exec(t, s.DB(), `INSERT INTO retrysafe_schema VALUES (99)`)
+	exec(t, s.DB(), `INSERT INTO retrysafe_schema (version) VALUES (99)`)
 	if got := status(); got.Version != 99 || got.Newest != newest || len(got.Pending) != 0 || got.Keys != 3 {
 		t.Errorf("a newer schema: %+v", got)
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/failpoint"
 	"github.com/retrysafe/retrysafe/internal/lane"
 )
 
@@ -49,6 +50,10 @@ func (s *Store) do(ctx context.Context, create bool, r *retrysafe.Record) (retry
 	if r.State == 0 {
 		return retrysafe.Record{}, errState // it would fail the whole trip
 	}
+	if !s.life.Enter() {
+		return retrysafe.Record{}, ErrClosed
+	}
+	defer s.life.Leave()
 	q := spare.Get().(*queued)
 	q.create, q.r = create, *r
 	q.row.id = id(idOf(r.Ref))
@@ -80,6 +85,7 @@ func (s *Store) send(ctx context.Context, steps []*queued) []answer {
 		if locked = s.turn.TryLock(); !locked {
 			return errLocked
 		}
+		failpoint.Hit("sqlite.decided")
 		return b.write(ctx, tx)
 	})
 	if locked {

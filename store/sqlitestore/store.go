@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/lane"
 )
 
 var (
@@ -55,6 +56,7 @@ type Store struct {
 	held   holds        // keys of open transactions
 	clock  atomic.Int64 // the latest time seen, in microseconds: time does not go back
 	box    Outbox
+	life   lane.Life
 }
 
 // New returns a store over db, which must be opened with the driver "sqlite" and
@@ -118,6 +120,10 @@ func (s *Store) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record,
 
 // Load implements [retrysafe.Store].
 func (s *Store) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+	if !s.life.Enter() {
+		return retrysafe.Record{}, ErrClosed
+	}
+	defer s.life.Leave()
 	r, err := decode(s.reads.QueryRowContext(ctx, idOf(ref)), s.now)
 	if err == nil && r.Ref != ref {
 		return retrysafe.Record{}, errOther

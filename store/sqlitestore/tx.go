@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
 // Tx is a transaction of the caller's that the store has joined. It is not safe
@@ -27,6 +28,7 @@ func (t *Tx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 	if _, err := t.tx.ExecContext(ctx, `UPDATE retrysafe_fence SET revision = revision`); err != nil {
 		return retrysafe.Record{}, t.s.explain(ctx, t.refuse(fmt.Errorf("reserve key: %w", err)))
 	}
+	failpoint.Hit("sqlite.tx.locked")
 	got, err := decode(t.tx.QueryRowContext(ctx, selectKey, idOf(ref)), t.s.now)
 	if err == nil && got.Ref != ref {
 		return retrysafe.Record{}, errOther

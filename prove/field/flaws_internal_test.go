@@ -1,0 +1,120 @@
+package field
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/httpkey"
+)
+
+func init() {
+	flaws = map[string]func(*node){
+		"without a store":            withoutStore,
+		"fails open":                 failsOpen,
+		"knows no tenants":           knowsNoTenants,
+		"repeats the unprotected":    repeatsTheUnprotected,
+		"a key per attempt":          keyPerAttempt,
+		"effect and answer apart":    effectApart,
+		"swaps without a look":       func(n *node) { n.store = uncompared{n.store} },
+		"answers before it is saved": answersFirst,
+	}
+}
+
+// withoutStore is no flaw: one of the nodes has lost its store, and says so.
+func withoutStore(n *node) {
+	if n.Name == "node 2" {
+		n.store = away{n.store}
+	}
+}
+
+// failsOpen runs what could not be reserved.
+func failsOpen(n *node) {
+	withoutStore(n)
+	n.guarded = func(_ mode, g *httpkey.Guard, next http.Handler) http.Handler {
+		h := g.Handler(next)
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			got := httptest.NewRecorder()
+			if h.ServeHTTP(got, r); got.Code == http.StatusServiceUnavailable {
+				next.ServeHTTP(w, r)
+				return
+			}
+			write(w, recorded(got))
+		})
+	}
+}
+
+func recorded(got *httptest.ResponseRecorder) retrysafe.Result {
+	return retrysafe.Result{Status: got.Code, Header: got.Header(), Body: got.Body.Bytes()}
+}
+
+func knowsNoTenants(n *node) {
+	n.scope = func(*http.Request) (string, error) { return "everybody", nil }
+}
+
+func repeatsTheUnprotected(n *node) { n.policies[unprotected] = n.policies[keyed] }
+
+func keyPerAttempt(n *node) {
+	n.downstream = func(x *retrysafe.Execution) string { return x.Record().Owner.String() }
+}
+
+// effectApart commits the effect, and leaves the answer to the guard.
+func effectApart(n *node) {
+	n.complete = func(context.Context, http.ResponseWriter, retrysafe.Tx) error { return nil }
+}
+
+// answersFirst stores answers when it has the time.
+func answersFirst(n *node) {
+	n.guarded = func(m mode, _ *httpkey.Guard, next http.Handler) http.Handler {
+		e, err := retrysafe.New(n.store, &retrysafe.Options{Policy: n.policies[m]})
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if err != nil {
+				refuse(w, err)
+				return
+			}
+			x, out, err := e.Begin(r.Context(), retrysafe.Call{Ref: retrysafe.Ref{Scope: tenantOf(r), Key: r.Header.Get("Idempotency-Key")}, Operation: r.Pattern})
+			switch {
+			case err != nil:
+				refuse(w, err)
+				return
+			case out != nil:
+				write(w, out.Result)
+				return
+			}
+			got := httptest.NewRecorder()
+			if next.ServeHTTP(got, r.WithContext(x.Context())); got.Code >= 500 {
+				_ = x.Fail(r.Context(), errors.New("it failed"))
+				write(w, recorded(got))
+				return
+			}
+			write(w, recorded(got))
+			time.AfterFunc(250*time.Millisecond, func() { _ = x.Complete(context.Background(), recorded(got)) })
+		})
+	}
+}
+
+// away is a store that cannot be reached.
+type away struct{ retrysafe.Store }
+
+func (away) Create(context.Context, retrysafe.Record) (retrysafe.Record, error) {
+	return retrysafe.Record{}, errors.New("the store is away")
+}
+
+// uncompared is a store that stores answers of keyed records whoever owns them, and
+// tells everybody that the lease is theirs.
+type uncompared struct{ retrysafe.Store }
+
+func (u uncompared) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+	stored, err := u.Store.Swap(ctx, r)
+	if !errors.Is(err, retrysafe.ErrConflict) || r.Effects != retrysafe.Keyed || !r.Claim.IsZero() {
+		return stored, err
+	}
+	if r.State != retrysafe.Completed {
+		return r, nil
+	}
+	r.Revision, r.Owner = stored.Revision, stored.Owner
+	return u.Store.Swap(ctx, r)
+}

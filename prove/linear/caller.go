@@ -1,0 +1,171 @@
+package linear
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+)
+
+// A caller asks one question after the other in the name of a tenant, and knows what
+// it must get: it is the only one to use its keys for that tenant. If it gets
+// anything else, that can only be because others use the same keys.
+type caller struct {
+	*town
+	*tenant
+	door  door
+	keys  []string
+	known map[string]*fate
+	rand  *rand.Rand
+	count int
+}
+
+// A fate is what a caller knows of one of its keys.
+type fate struct {
+	is     standing
+	answer string
+	runs   int
+}
+
+type standing uint8
+
+const (
+	fresh    standing = iota // never used
+	finished                 // answered
+	released                 // tried, and provably not done
+	doubtful                 // tried, and nobody knows
+	lost                     // the store did not answer, and the key is not used any more
+)
+
+// A door is a way to ask. It calls run if the operation is to be done.
+type door func(c *caller, ctx context.Context, q *question) reply
+
+// A question asks for an operation under a key.
+type question struct {
+	key string
+	// other: it is another request than all before under this key.
+	other bool
+	// look: it only asks how the request stands.
+	look bool
+	// wish is how the operation is to end, if it is done.
+	wish wish
+	run  func() string
+}
+
+type wish uint8
+
+const (
+	succeed wish = iota
+	// release: it provably does nothing.
+	release
+	// vanish: it may have done something.
+	vanish
+)
+
+// A reply is what came of a question.
+type reply struct {
+	is     verdict
+	answer string
+	// all is everything that the caller was shown.
+	all string
+}
+
+type verdict string
+
+const (
+	ran       verdict = "ran"
+	replayed  verdict = "replayed"
+	mismatch  verdict = "another request"
+	inFlight  verdict = "in flight"
+	uncertain verdict = "unknown outcome"
+	absent    verdict = "no such key"
+	failed    verdict = "failed"
+	nobody    verdict = "not identified"
+	mute      verdict = "no answer"
+	odd       verdict = "something else"
+)
+
+// ask draws a question, asks it, and looks at the reply.
+func (c *caller) ask(ctx context.Context) {
+	key := c.keys[c.rand.IntN(len(c.keys))]
+	f := c.known[key]
+	if f == nil {
+		f = new(fate)
+		c.known[key] = f
+	}
+	if f.is == lost {
+		return
+	}
+	q := &question{key: key, other: c.rand.IntN(8) == 0 && f.is != fresh, look: c.rand.IntN(5) == 0}
+	if n := c.rand.IntN(20); n < 2 {
+		q.wish = wish(1 + n)
+	}
+	nested := c.rand.IntN(10) == 0
+	q.run = func() string {
+		f.runs++
+		c.count++
+		if nested { // a retry that comes while the operation runs
+			again := *q
+			again.run = func() string { return "" }
+			again.look = false
+			c.meets(key, c.door(c, ctx, &again), inFlight, "")
+		}
+		return fmt.Sprintf("%s: answer %d of %q under %q", c.token, c.count, c.name, key)
+	}
+	runs := f.runs
+	got := c.door(c, ctx, q)
+	c.judge(q, f, &got, f.runs-runs)
+}
+
+// judge says what the caller must have got.
+func (c *caller) judge(q *question, f *fate, got *reply, runs int) {
+	if got.is == mute {
+		c.mute.Add(1)
+		f.is = lost
+		return
+	}
+	want, answer, again := ran, got.answer, 0
+	switch {
+	case q.look && f.is == fresh:
+		want = absent
+	case q.look && f.is == finished:
+		want, answer = replayed, f.answer
+	case q.other && f.is != fresh:
+		want = mismatch
+	case f.is == finished:
+		want, answer = replayed, f.answer
+	case f.is == doubtful:
+		want = uncertain
+	case q.wish != succeed:
+		want, again = failed, 1
+	default:
+		again = 1
+	}
+	if c.meets(q.key, *got, want, answer); runs != again {
+		c.r.Violatef("S1", q.key, "%q asked, and the operation ran %d times instead of %d", c.name, runs, again)
+	}
+	switch {
+	case want == ran:
+		f.is, f.answer = finished, got.answer
+	case want == failed && q.wish == release:
+		f.is = released
+	case want == failed:
+		f.is = doubtful
+	}
+}
+
+// meets compares a reply with what it must be.
+func (c *caller) meets(key string, got reply, want verdict, answer string) {
+	if got.is == mute {
+		return
+	}
+	if other := c.leaked(got.all); other != nil {
+		c.r.Violatef("S7", key, "%q was shown what belongs to %q: %q", c.name, other.name, got.all)
+	}
+	if got.is != want {
+		c.r.Violatef("S7", key, "%q must get: %s, as if it were alone, and got: %s %q", c.name, want, got.is, got.all)
+		return
+	}
+	if got.answer != answer && (want == ran || want == replayed) {
+		c.r.Violatef("S2", key, "%q has had the answer %q, and now got %q", c.name, answer, got.answer)
+	}
+}

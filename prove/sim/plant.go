@@ -1,0 +1,100 @@
+package sim
+
+import (
+	"github.com/retrysafe/retrysafe"
+)
+
+// A plant is a fault that we put into a world, to see that it is found.
+type plant uint8
+
+// The plants.
+const (
+	none              plant = iota
+	staleSwaps              // the store's Swap does not compare the revision
+	anyonesSwaps            // nor the owner
+	overwritingCreate       // the store's Create overwrites
+	reapsAnything           // the store's Purge takes what is in flight
+	forgetsAnswers          // the store forgets answers that it has acknowledged
+	forgetsClaims           // the store forgets reservations that it has acknowledged
+	liar                    // the resolver says that nothing has happened, whatever did
+	shortMemory             // answers are kept for less time than was promised
+	forgetfulProvider       // the provider does not honour keys that the policy relies on
+	dishonest               // the operation says that nothing has happened when it does not know
+	oneScope                // the store does not tell scopes apart
+	plants
+)
+
+var plantNames = [plants]string{"none", "stale swaps", "anyone's swaps", "create overwrites", "purge takes what is in flight",
+	"forgets answers", "forgets reservations", "resolver lies", "short memory", "provider ignores keys", "dishonest operation", "one scope for all"}
+
+// String names the plant.
+func (p plant) String() string { return plantNames[p] }
+
+// unfences reports whether the plant takes the fence away, so that what comes of it
+// is to be found and not the fault itself.
+func (p plant) unfences() bool { return p == staleSwaps || p == anyonesSwaps || p == overwritingCreate }
+
+// confuses returns the key as a store knows it that does not tell scopes apart.
+func (w *world) confuses(ref retrysafe.Ref) retrysafe.Ref {
+	if w.plant == oneScope {
+		ref.Scope = w.slots[0].ref.Scope
+	}
+	return ref
+}
+
+// overwrites reports whether a Create goes through although there is a record.
+func (s *store) overwrites(at *slot, r *retrysafe.Record) bool {
+	there := !at.gone && (at.hidden || s.w.plant == overwritingCreate) && s.w.holder(r.Ref) == nil
+	return there && at.rec.Owner != r.Owner
+}
+
+func (s *store) overwrite(at *slot, r *retrysafe.Record) (retrysafe.Record, error) {
+	next := *r
+	next.Revision, next.Owner, next.Claim = at.rec.Revision, at.rec.Owner, r.Owner
+	got, err := s.w.mem.Swap(outside, next)
+	if err != nil {
+		return got, err
+	}
+	at.hidden = false
+	at.wrote(s.w, &next, &got)
+	return got, nil
+}
+
+// unfenced returns the swap as a store without a fence understands it.
+func (s *store) unfenced(at *slot, r *retrysafe.Record) *retrysafe.Record {
+	if at.gone || s.w.plant != staleSwaps && s.w.plant != anyonesSwaps {
+		return r
+	}
+	next := *r
+	if next.Owner == at.rec.Owner || s.w.plant == anyonesSwaps {
+		next.Revision = at.rec.Revision
+		if next.Owner != at.rec.Owner && next.Claim.IsZero() {
+			next.Claim = next.Owner
+		}
+		next.Owner = at.rec.Owner
+	}
+	return &next
+}
+
+// forgets lets the store lose what it has just acknowledged, now and then.
+func (w *world) forgets(at *slot) {
+	switch w.plant {
+	case forgetsAnswers:
+		at.hidden = at.rec.State == retrysafe.Completed && w.hit(300)
+	case forgetsClaims:
+		at.hidden = at.rec.State == retrysafe.InProgress && w.hit(100)
+	default:
+	}
+}
+
+// reapAnything forgets whatever is due, in flight or not.
+func (s *store) reapAnything() (n int, err error) {
+	for i := range s.w.slots {
+		at := &s.w.slots[i]
+		if !at.gone && !at.hidden && !s.w.latest.Before(at.rec.Deadline) && s.w.holder(at.ref) == nil {
+			at.hidden = true
+			n++
+		}
+	}
+	return n, nil
+}

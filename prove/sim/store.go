@@ -1,0 +1,248 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+// store is a store on the other side of an unreliable network: a memstore, whose
+// steps are lost on the way there or back, or arrive when nobody expects them any
+// more. Whatever it writes is watched.
+type store struct{ w *world }
+
+var _ retrysafe.TxStore[*tx] = (*store)(nil)
+
+var outside = context.Background()
+
+// clock is the store's own. It may be set, forward and back.
+func (w *world) clock() time.Time {
+	t := began.Add(w.now + w.skew)
+	if t.After(w.latest) {
+		w.latest = t
+	}
+	return t
+}
+
+func (w *world) newStore() { w.mem = memstore.New(&memstore.Options{Now: w.clock}) }
+
+// Create implements [retrysafe.Store].
+func (s *store) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+	w := s.w
+	f := w.travels()
+	if w.traces {
+		w.tracef("create %s/%s, %s, owner %x%s", r.Scope, r.Key, r.State, r.Owner[12:], fateNames[f])
+	}
+	if err := ctx.Err(); err != nil {
+		return retrysafe.Record{}, err
+	}
+	switch f {
+	case losesRequest:
+		return retrysafe.Record{}, w.gives()
+	case comesLate:
+		late := r
+		w.later(w.soon(), func() { _, _ = s.create(&late) })
+		return retrysafe.Record{}, w.gives()
+	default:
+	}
+	got, err := s.create(&r)
+	if f == comesTwice {
+		got, err = s.create(&r)
+	}
+	if w.traces {
+		w.tracef("  → %s", said(&got, err))
+	}
+	if lost := w.returns(f); lost != nil {
+		return retrysafe.Record{}, lost
+	}
+	return got, err
+}
+
+// create is the step itself.
+func (s *store) create(r *retrysafe.Record) (retrysafe.Record, error) {
+	w := s.w
+	if w.plant != none {
+		r.Ref = w.confuses(r.Ref)
+		if at := w.slot(r.Ref); s.overwrites(at, r) {
+			return s.overwrite(at, r)
+		}
+	}
+	at := w.slot(r.Ref)
+	got, err := w.mem.Create(outside, *r)
+	if err == nil && (at.gone || got.Revision != at.rec.Revision) {
+		at.wrote(w, r, &got)
+		w.forgets(at)
+	}
+	return got, err
+}
+
+// Swap implements [retrysafe.Swapper].
+func (s *store) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+	w := s.w
+	f := w.travels()
+	if w.traces {
+		w.tracef("swap %s/%s at %d, to %s, owner %x, claim %x%s", r.Scope, r.Key, r.Revision, r.State, r.Owner[12:], r.Claim[12:], fateNames[f])
+	}
+	if err := ctx.Err(); err != nil {
+		return retrysafe.Record{}, err
+	}
+	switch f {
+	case losesRequest:
+		return retrysafe.Record{}, w.gives()
+	case comesLate:
+		late := r
+		w.later(w.soon(), func() { s.swapLate(&late) })
+		return retrysafe.Record{}, w.gives()
+	default:
+	}
+	for pause := 20 * time.Millisecond; w.holder(r.Ref) != nil; pause *= 2 { // as for the lock of a row
+		if !w.waits {
+			return retrysafe.Record{}, retrysafe.ErrBusy
+		}
+		w.pause(pause)
+		if err := ctx.Err(); err != nil || pause > 10*time.Second {
+			return retrysafe.Record{}, fmt.Errorf("%w: waiting for a lock", errTimeout)
+		}
+	}
+	got, err := s.swap(&r)
+	if f == comesTwice {
+		got, err = s.swap(&r)
+	}
+	if w.traces {
+		w.tracef("  → %s", said(&got, err))
+	}
+	if lost := w.returns(f); lost != nil {
+		return retrysafe.Record{}, lost
+	}
+	return got, err
+}
+
+// swapLate is the step of one who has given up. It waits for the lock of a row too.
+func (s *store) swapLate(r *retrysafe.Record) {
+	if s.w.holder(r.Ref) != nil {
+		s.w.later(time.Second, func() { s.swapLate(r) })
+		return
+	}
+	got, err := s.swap(r)
+	if s.w.traces {
+		s.w.tracef("late: swap %s/%s at %d, to %s → %s", r.Scope, r.Key, r.Revision, r.State, said(&got, err))
+	}
+}
+
+// swap is the step itself.
+func (s *store) swap(r *retrysafe.Record) (retrysafe.Record, error) {
+	w := s.w
+	at := w.slot(r.Ref)
+	if w.plant != none {
+		if at.hidden {
+			return retrysafe.Record{}, retrysafe.ErrNotFound
+		}
+		r = s.unfenced(at, r)
+	}
+	got, err := w.mem.Swap(outside, *r)
+	if err == nil {
+		at.wrote(w, r, &got)
+		w.forgets(at)
+	}
+	return got, err
+}
+
+// Load implements [retrysafe.Store].
+func (s *store) Load(ctx context.Context, ref retrysafe.Ref) (got retrysafe.Record, err error) {
+	f := s.w.travels()
+	if err := ctx.Err(); err != nil {
+		return got, err
+	}
+	if f == losesRequest || f == comesLate {
+		return got, s.w.gives()
+	}
+	ref = s.w.confuses(ref)
+	if s.w.slot(ref).hidden {
+		err = retrysafe.ErrNotFound
+	} else {
+		got, err = s.w.mem.Load(outside, ref)
+	}
+	if lost := s.w.returns(f); lost != nil {
+		return retrysafe.Record{}, lost
+	}
+	return got, err
+}
+
+// List implements [retrysafe.Store]. A world has few keys and knows them in their
+// order, so it reads them one by one instead of going through the memstore's shards.
+func (s *store) List(ctx context.Context, q retrysafe.Query) (list []retrysafe.Record, err error) {
+	w := s.w
+	f := w.travels()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if f == losesRequest || f == comesLate {
+		return nil, w.gives()
+	}
+	for i := range w.slots {
+		at := &w.slots[i]
+		if at.gone || at.hidden || q.After != (retrysafe.Ref{}) {
+			continue
+		}
+		if got, err := w.mem.Load(outside, at.ref); err == nil && q.Matches(&got) {
+			list = append(list, got)
+		}
+	}
+	if lost := w.returns(f); lost != nil {
+		return nil, lost
+	}
+	return list, nil
+}
+
+// Purge implements [retrysafe.Store].
+func (s *store) Purge(ctx context.Context, limit int) (n int, err error) {
+	w := s.w
+	f := w.travels()
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	switch f {
+	case losesRequest:
+		return 0, w.gives()
+	case comesLate:
+		w.later(w.soon(), func() { _, _ = s.purge(limit) })
+		return 0, w.gives()
+	default:
+	}
+	n, err = s.purge(limit)
+	if lost := w.returns(f); lost != nil {
+		return 0, lost
+	}
+	return n, err
+}
+
+func (s *store) purge(limit int) (n int, err error) {
+	w := s.w
+	if w.plant == reapsAnything {
+		return s.reapAnything()
+	}
+	if n, err = w.mem.Purge(outside, limit); n > 0 {
+		for i := range w.slots {
+			at := &w.slots[i]
+			if _, err := w.mem.Load(outside, at.ref); err != nil && !at.gone {
+				at.deleted(w)
+			}
+		}
+	}
+	return n, err
+}
+
+// said is what a store said, in words.
+func said(r *retrysafe.Record, err error) string {
+	is := "nothing"
+	if r.Version != 0 {
+		is = fmt.Sprintf("%s at %d, attempt %d, owner %x", r.State, r.Revision, r.Attempt, r.Owner[12:])
+	}
+	if err != nil {
+		return fmt.Sprintf("%v (%s)", err, is)
+	}
+	return is
+}

@@ -1,0 +1,157 @@
+package sweep
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/janitor"
+)
+
+// What the janitors find: keys of the same case beside the one that it is about.
+const (
+	keyUnknown = "left behind, unprotected"
+	keyKept    = "answered, and not due"
+	keyStuck   = "in flight for ever"
+)
+
+// messageTerm is how long a message may have the key that it settles.
+const messageTerm = time.Minute
+
+// put stores a record as somebody may have left it.
+func (n *node) put(ctx context.Context, key string, r retrysafe.Record) error {
+	r.Ref, r.Operation, r.Version, r.Attempt, r.Retain = n.ref(key), "pay", retrysafe.RecordVersion, 1, time.Hour
+	_, _ = rand.Read(r.Owner[:]) // it never fails
+	_, err := n.store.TxStore.Create(ctx, r)
+	return err
+}
+
+// past is a term that is over at once.
+const past = time.Microsecond
+
+// leaveBehind leaves two attempts whose leases are over: one that may run again, and
+// one that may not.
+func leaveBehind(ctx context.Context, n *node) error {
+	return errors.Join(
+		n.put(ctx, key, retrysafe.Record{State: retrysafe.InProgress, Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun, Term: past}),
+		n.put(ctx, keyUnknown, retrysafe.Record{State: retrysafe.InProgress, Term: past}),
+	)
+}
+
+// askAgain asks for both: the calls themselves find that the leases are over.
+func askAgain(ctx context.Context, n *node) (retrysafe.Outcome, error) {
+	if err := n.askUnknown(ctx); err != nil {
+		return retrysafe.Outcome{}, err
+	}
+	return payKeyed(ctx, n)
+}
+
+// askUnknown asks for the attempt that may not run again.
+func (n *node) askUnknown(ctx context.Context) error {
+	out, err := n.e.Do(ctx, retrysafe.Call{Ref: n.ref(keyUnknown), Operation: "pay"}, func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
+		_, err := n.charge(ctx, "", n.name) // shows as a second effect
+		return retrysafe.Result{Status: 500}, err
+	})
+	if errors.Is(err, retrysafe.ErrUnknown) {
+		return nil
+	}
+	if err == nil {
+		err = fmt.Errorf("what may have happened was answered with %d", out.Status)
+	}
+	return err
+}
+
+// sweepThenPay has a sweeper see to both.
+func sweepThenPay(ctx context.Context, n *node) (retrysafe.Outcome, error) {
+	o := n.duties()
+	if _, err := janitor.NewSweeper(n.store, &o).RunOnce(ctx); err != nil {
+		return retrysafe.Outcome{}, err
+	}
+	return payKeyed(ctx, n)
+}
+
+// leftUnknown makes sure that what may have happened still says so.
+func leftUnknown(ctx context.Context, n *node) error {
+	return n.is(ctx, keyUnknown, retrysafe.Unknown)
+}
+
+func (n *node) is(ctx context.Context, key string, want retrysafe.State) error {
+	r, err := n.store.TxStore.Load(ctx, n.ref(key))
+	if err == nil && r.State != want {
+		err = fmt.Errorf("it is %s, want %s", r.State, want)
+	}
+	if err != nil {
+		err = fmt.Errorf("%q: %w", key, err)
+	}
+	return err
+}
+
+var errLostAnswer = errors.New("the provider's answer was lost")
+
+// loseThenReconcile pays and does not hear of it. A reconciler asks the provider.
+func loseThenReconcile(ctx context.Context, n *node) (retrysafe.Outcome, error) {
+	ask := func() (retrysafe.Outcome, error) {
+		return n.e.Do(ctx, n.call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
+			n.seen.enters(x)
+			if _, err := n.charge(ctx, "", n.name); err != nil {
+				return retrysafe.Result{}, err
+			}
+			return retrysafe.Result{}, errLostAnswer
+		})
+	}
+	if out, err := ask(); err == nil {
+		return out, nil
+	}
+	wait(ctx, reconcileAfter)
+	o := janitor.ReconcilerOptions{Options: n.duties(), Timeout: n.limit, Pause: time.Millisecond, MaxPause: time.Millisecond, Tries: 1000}
+	if _, err := janitor.NewReconciler(n.store, janitor.ResolverFunc(n.resolve), &o).RunOnce(ctx); err != nil {
+		return retrysafe.Outcome{}, err
+	}
+	return ask()
+}
+
+func (n *node) resolve(ctx context.Context, r retrysafe.Record) (retrysafe.Verdict, error) {
+	id, err := n.at.find(ctx, r.Scope)
+	if err != nil || id == "" {
+		return janitor.StillUnknown("the provider does not know it"), err
+	}
+	return janitor.Happened(answerOf("the provider", id), "the provider knows it"), nil
+}
+
+// foundOut makes sure that what the provider knows is not left unknown.
+func foundOut(ctx context.Context, n *node) error {
+	if id, err := n.at.find(ctx, n.name); err != nil || id == "" {
+		return err
+	}
+	return n.is(ctx, key, retrysafe.Completed)
+}
+
+// leaveAnswers leaves an answer whose time is over, one whose time is not, and an
+// attempt that nobody may forget.
+func leaveAnswers(ctx context.Context, n *node) error {
+	old := answerOf("somebody, long ago", "")
+	return errors.Join(
+		n.put(ctx, key, retrysafe.Record{State: retrysafe.Completed, Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun, Result: &old, Term: past}),
+		n.put(ctx, keyKept, retrysafe.Record{State: retrysafe.Completed, Result: &old, Term: time.Hour}),
+		n.put(ctx, keyStuck, retrysafe.Record{State: retrysafe.InProgress, Term: past}),
+	)
+}
+
+// reapThenPay has a reaper bury and delete what is due. The key is free then.
+func reapThenPay(ctx context.Context, n *node) (retrysafe.Outcome, error) {
+	o := janitor.ReaperOptions{Options: n.duties(), Tombstone: time.Millisecond}
+	for range 2 { // what it has buried is due a moment later
+		if _, err := janitor.NewReaper(n.store, &o).RunOnce(ctx); err != nil {
+			return retrysafe.Outcome{}, err
+		}
+		wait(ctx, 2*time.Millisecond)
+	}
+	return payKeyed(ctx, n)
+}
+
+func keptWhatIsNotDue(ctx context.Context, n *node) error {
+	return errors.Join(n.is(ctx, keyKept, retrysafe.Completed), n.is(ctx, keyStuck, retrysafe.InProgress))
+}
