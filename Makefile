@@ -32,14 +32,17 @@ help: ## list the commands
 		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
 		/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: run
-run: ## start the demo: a payment API on 127.0.0.1:8080 and a provider that fails
+.PHONY: command
+command:
 	@mkdir -p out
 	go build -o out/retrysafe ./cmd/retrysafe
+
+.PHONY: run
+run: command ## start the demo: a payment API on 127.0.0.1:8080 and a provider that fails
 	@exec out/retrysafe demo
 
 .PHONY: test
-test: setup fmt vet lint race nested cover smoke ## everything a change must pass, set-up included
+test: setup fmt vet lint race nested cover smoke prove ## everything a change must pass, set-up included
 	@echo "test: all passed"
 
 .PHONY: check
@@ -55,6 +58,25 @@ lint: ## golangci-lint as pinned in tools/go.mod; the first run builds it
 .PHONY: race
 race: ## all tests under the race detector, in random order, never from the cache
 	go test -race $(outside) -shuffle=on -count=1 -timeout=$(TEST_TIMEOUT) ./...
+
+.PHONY: prove
+prove: command ## put the promises to the test, at the size of a change; the report is out/prove.json
+	out/retrysafe prove all --jobs=2 --format=json --output=out/prove.json
+
+.PHONY: prove-full
+prove-full: command ## the same at the size of a release, hours; docs/proof.md gets the report
+	out/retrysafe prove all --full --jobs=2 --format=json --output=out/prove-full.json
+	go test -tags=failpoint -count=1 -run=Failpoints -timeout=$(TEST_TIMEOUT) ./prove/sweep
+	scripts/fuzz 2m
+	go test -run='^TestDocsProof$$' . -proof=out/prove-full.json
+
+.PHONY: model
+model: command ## the protocol in every order of events, by Spin (docs/model.md)
+	out/retrysafe prove model
+
+.PHONY: mutants
+mutants: command ## plant every bug of mutants/, and see that its test finds it
+	out/retrysafe prove mutants --full
 
 .PHONY: windows
 windows: ## every failure window has a test that carries its number, or a reason (docs/windows.md)
@@ -109,6 +131,7 @@ fmt:
 .PHONY: vet
 vet:
 	go vet ./...
+	go vet -tags=failpoint ./internal/failpoint ./prove/sweep
 
 .PHONY: arch
 arch:

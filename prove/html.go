@@ -11,7 +11,7 @@ import (
 var page string
 
 var pages = template.Must(template.New("report").Funcs(template.FuncMap{
-	"short": short,
+	"short": Short,
 	"day":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") },
 	"again": (*Result).Again,
 }).Parse(page))

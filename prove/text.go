@@ -44,7 +44,7 @@ func (r *Report) Tail() string {
 
 // Summary is the report in one line.
 func (r *Report) Summary() string {
-	line := fmt.Sprintf("%d of %d checks passed in %s", r.Count(Passed), len(r.Results), short(r.Took))
+	line := fmt.Sprintf("%d of %d checks passed in %s", r.Count(Passed), len(r.Results), Short(r.Took))
 	for _, v := range []Verdict{Failed, Broken, Skipped} {
 		if n := r.Count(v); n > 0 {
 			line += fmt.Sprintf(", %d %s", n, v)
@@ -67,7 +67,7 @@ func (r *Result) Line() string {
 	if r.Store != "" {
 		name += " on " + kindOf(r.Store)
 	}
-	line := fmt.Sprintf("%-8s %-4s %-22s %7s  ", r.Verdict, r.Goal, name, short(r.Took))
+	line := fmt.Sprintf("%-8s %-4s %-22s %7s  ", r.Verdict, r.Goal, name, Short(r.Took))
 	if r.Verdict == Skipped || r.Verdict == Broken {
 		return line + oneLine(r.Why)
 	}
@@ -137,7 +137,8 @@ func kindOf(store string) string {
 	return kind
 }
 
-func short(d time.Duration) string {
+// Short is how long something took, for people.
+func Short(d time.Duration) string {
 	if d < 10*time.Second {
 		return d.Round(10 * time.Millisecond).String()
 	}

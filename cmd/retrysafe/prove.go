@@ -50,9 +50,9 @@ Without a store it takes SQLite in a temporary directory, and starts a PostgreSQ
 server of its own if one is installed; then it also kills servers, and promotes
 standbys.
 
-What is asked for by name must be possible; otherwise what cannot be done here is
-skipped, with a word why. The exit code is 0 if all promises held, 1 if one was
-broken, 5 if a check could not be carried out.`,
+What is asked for by name must be possible, and "all" asks for everything; otherwise
+what cannot be done here is skipped, with a word why. The exit code is 0 if all
+promises held, 1 if one was broken, 5 if a check could not be carried out.`,
 		Example: `  # all that can be shown here, in a few minutes
   retrysafe prove
   # on your own database, with a page to show around
@@ -61,7 +61,7 @@ broken, 5 if a check could not be carried out.`,
   retrysafe prove storm --store sqlite:retrysafe.db -n 50
   # what a violation told you to try
   retrysafe prove sim -n 1 --seed 42`,
-		ValidArgsFunction: cobra.FixedCompletions(checkNames(), cobra.ShellCompDirectiveNoFileComp),
+		ValidArgsFunction: cobra.FixedCompletions(append(checkNames(), "all"), cobra.ShellCompDirectiveNoFileComp),
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.store, "store", "", "`URL` of the store (default: SQLite, and PostgreSQL if it is installed)")
@@ -146,15 +146,15 @@ func (p *program) proves(ctx context.Context, f *proof, names []string) (err err
 	return nil
 }
 
-// choose returns the checks of these names, in their order, or all of them.
+// choose returns the checks of these names, in their order. None are all.
 func choose(names []string) ([]prove.Check, error) {
 	all := checks()
-	if len(names) == 0 {
+	if len(names) == 0 || slices.Contains(names, "all") {
 		return all, nil
 	}
 	for _, name := range names {
 		if !slices.ContainsFunc(all, func(c prove.Check) bool { return c.Name == name }) {
-			return nil, misused("there is no check %q", name).hinted("they are %s", strings.Join(checkNames(), ", "))
+			return nil, misused("there is no check %q", name).hinted("they are %s, and all", strings.Join(checkNames(), ", "))
 		}
 	}
 	return slices.DeleteFunc(all, func(c prove.Check) bool { return !slices.Contains(names, c.Name) }), nil

@@ -43,7 +43,9 @@ type task struct {
 
 // run carries the checks out.
 func (b *bench) run(ctx context.Context, chosen []prove.Check) (report *prove.Report, err error) {
-	defer func() { err = errors.Join(err, stopServers()) }()
+	if b.store == "" { // servers are ours to start, and to stop
+		defer func() { err = errors.Join(err, stopServers()) }()
+	}
 	stores, skips, err := b.stores(ctx, chosen)
 	if err != nil {
 		return nil, err

@@ -113,23 +113,52 @@ func (s *step) ended(as end, at, until int64) *step {
 	return &other
 }
 
-// judgement is how long one history may take to be judged: a hundred thousand times
-// what it does.
-const judgement = 20 * time.Second
+// A history is judged in a fraction of a millisecond as a rule. To refute one can take
+// any time, but most often it is wrong from early on, and then its beginning is
+// refuted soon.
+const (
+	glance    = time.Second
+	judgement = 20 * time.Second
+)
 
-func (h *history) check(within time.Duration) porcupine.CheckResult {
+// check judges at a glance, if it can.
+func (h *history) check() porcupine.CheckResult {
+	got := h.within(glance)
+	if got != porcupine.Unknown {
+		return got
+	}
+	if _, wrong := h.shortened(); wrong {
+		return porcupine.Illegal
+	}
+	return porcupine.Unknown
+}
+
+func (h *history) within(limit time.Duration) porcupine.CheckResult {
 	ops := make([]porcupine.Operation, len(h.steps))
 	for i, s := range h.steps {
 		ops[i] = porcupine.Operation{ClientId: int(s.Worker), Input: s, Call: s.Call, Return: s.Return}
 	}
-	return porcupine.CheckOperationsTimeout(model, ops, within)
+	return porcupine.CheckOperationsTimeout(model, ops, limit)
 }
 
 // judge says what is wrong with what the clients saw.
 func judge(ctx context.Context, steps []*step, r *prove.Result) error {
 	all := histories(steps)
 	r.Count("keys", len(all))
-	bad, undecided := checkAll(ctx, all)
+	bad, hard := checkAll(ctx, all)
+	undecided := 0
+	for i := range hard {
+		if len(bad) > 0 || ctx.Err() != nil {
+			break // it is decided without them
+		}
+		switch hard[i].within(judgement) {
+		case porcupine.Illegal:
+			bad = append(bad, hard[i])
+		case porcupine.Unknown:
+			undecided++
+		case porcupine.Ok:
+		}
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -139,7 +168,7 @@ func judge(ctx context.Context, steps []*step, r *prove.Result) error {
 			r.Violatef("S5", refOf(bad[i].key).Key, "no order of its %d steps explains what they saw", len(bad[i].steps))
 			continue
 		}
-		short := bad[i].shortened()
+		short, _ := bad[i].shortened()
 		r.Violate(prove.Violation{
 			Invariant: "S5", Key: refOf(short.key).Key, Trace: short.trace(),
 			What: fmt.Sprintf("no order of these %d steps explains what they saw", len(short.steps)),
@@ -154,20 +183,21 @@ func judge(ctx context.Context, steps []*step, r *prove.Result) error {
 	return nil
 }
 
-func checkAll(ctx context.Context, all []history) (bad []history, undecided int) {
+// checkAll returns the histories that are wrong, and those that are hard to tell.
+func checkAll(ctx context.Context, all []history) (bad, hard []history) {
 	var mu sync.Mutex
 	var judges sync.WaitGroup
 	next := make(chan history)
 	for range runtime.GOMAXPROCS(0) {
 		judges.Go(func() {
 			for h := range next {
-				result := h.check(judgement)
+				result := h.check()
 				mu.Lock()
 				switch result {
 				case porcupine.Illegal:
 					bad = append(bad, h)
 				case porcupine.Unknown:
-					undecided++
+					hard = append(hard, h)
 				case porcupine.Ok:
 				}
 				mu.Unlock()
@@ -182,27 +212,23 @@ func checkAll(ctx context.Context, all []history) (bad []history, undecided int)
 	}
 	close(next)
 	judges.Wait()
-	return bad, undecided
+	return bad, hard
 }
 
-// shortened is the shortest beginning of the history that is wrong already. Who had
-// not returned by then may have done what he was about to, or not.
-func (h *history) shortened() history {
+// shortened is the shortest beginning of the history that is found to be wrong, or all
+// of it. Who had not returned by then may have done what he was about to, or not.
+func (h *history) shortened() (short history, wrong bool) {
 	returns := make([]int64, len(h.steps))
 	for i, s := range h.steps {
 		returns[i] = s.Return
 	}
 	slices.Sort(returns)
-	n, _ := slices.BinarySearchFunc(returns, true, func(until int64, _ bool) int {
-		if some := h.before(until); some.check(judgement) == porcupine.Illegal {
-			return 0
+	for _, at := range slices.Compact(returns) {
+		if short = h.before(at); short.within(glance) == porcupine.Illegal {
+			return short, true
 		}
-		return -1
-	})
-	if n == len(returns) {
-		return *h
 	}
-	return h.before(returns[n])
+	return *h, false
 }
 
 // before is the history as it was at some time.

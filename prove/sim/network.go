@@ -27,6 +27,9 @@ var (
 // perils are what may happen to whoever runs, at any step: its node crashes or
 // freezes, or it is just slow.
 func (w *world) perils() {
+	if w.at.doomed {
+		panic(crashed{}) //nolint:forbidigo // a node crashes once; what unwinds goes on unwinding
+	}
 	if w.calm || w.at.node == nil {
 		return
 	}

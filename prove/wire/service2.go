@@ -24,7 +24,7 @@ func serveHTTP2(ctx context.Context, cert *certificate) (*service, error) {
 	}
 	server.Protocols.SetUnencryptedHTTP2(true)
 	err := s.listen(ctx, func(c net.Conn) {
-		r := &relay{tcp: c, client: tls.Server(c, cert.server("h2"))}
+		r := &relay{tcp: c, client: tls.Server(c, cert.server("h2")), greeted: make(chan struct{})}
 		r.run(inner)
 	})
 	if err != nil {
@@ -90,6 +90,9 @@ type relay struct {
 	served atomic.Int64
 	code   atomic.Uint32 // what streams are reset with, if it is not 0
 
+	greet   sync.Once
+	greeted chan struct{} // closed when the first frame, the server's settings, has gone out
+
 	mu sync.Mutex // one frame is written after the other
 }
 
@@ -98,6 +101,7 @@ func (r *relay) run(inner *pipes) {
 	defer r.client.Close()
 	near, far := net.Pipe()
 	defer near.Close()
+	defer r.greet.Do(func() { close(r.greeted) })
 	if !inner.give(&piped{far, r}) {
 		return
 	}
@@ -113,12 +117,19 @@ func (r *relay) run(inner *pipes) {
 		if code := r.code.Load(); code != 0 && f.kind == frameReset {
 			binary.BigEndian.PutUint32(f.payload, code)
 		}
-		r.say(f)
+		r.write(f)
+		r.greet.Do(func() { close(r.greeted) })
 	}
 }
 
-// say writes a frame. Who cannot be told has hung up.
+// say adds a frame to those of the server.
 func (r *relay) say(f frame) {
+	<-r.greeted
+	r.write(f)
+}
+
+// write writes a frame. Who cannot be told has hung up.
+func (r *relay) write(f frame) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, _ = r.client.Write(f.appendTo(nil))

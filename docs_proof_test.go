@@ -1,0 +1,64 @@
+package retrysafe_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/retrysafe/retrysafe/prove"
+)
+
+var proofReport = flag.String("proof", "", "the report of a run of retrysafe prove --full, whose figures docs/guarantees.md gets")
+
+const (
+	proofPage  = "docs/guarantees.md"
+	proofBegin = "<!-- prove: written by make prove-full -->\n"
+	proofEnd   = "<!-- prove: end -->\n"
+)
+
+// TestDocsProof writes the figures of a full run into the page about guarantees. In
+// every other run it makes sure that the place for them is there, and that no check
+// had failed in the run that is recorded.
+func TestDocsProof(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(proofPage)
+	must(t, err)
+	before, rest, ok := strings.Cut(string(page), proofBegin)
+	figures, behind, closed := strings.Cut(rest, proofEnd)
+	if !ok || !closed {
+		t.Fatalf("%s has no place for the figures of a full run", proofPage)
+	}
+	if strings.Contains(figures, string(prove.Failed)) {
+		t.Errorf("%s records a run in which a promise was broken", proofPage)
+	}
+	if *proofReport == "" {
+		return
+	}
+	file, err := os.Open(*proofReport)
+	must(t, err)
+	defer file.Close()
+	r, err := prove.ReadReport(file)
+	must(t, err)
+	must(t, os.WriteFile(proofPage, []byte(before+proofBegin+proofTable(r)+proofEnd+behind), 0o600))
+}
+
+func proofTable(r *prove.Report) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, size of a %s, seed %d, %s, begun on %s. %s\n\n", r.Program, r.Size, r.Seed, r.Machine, r.Began.Format("2006-01-02"), r.Summary())
+	b.WriteString("| check | goal | store | verdict | took | figures |\n|---|---|---|---|---|---|\n")
+	for _, one := range r.Results {
+		store, _, _ := strings.Cut(one.Store, ":")
+		figures := make([]string, len(one.Figures))
+		for i, f := range one.Figures {
+			figures[i] = f.String()
+		}
+		said := strings.Join(figures, ", ")
+		if one.Verdict == prove.Skipped {
+			said = one.Why
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", one.Check, one.Goal, store, one.Verdict, prove.Short(one.Took), said)
+	}
+	return b.String()
+}
