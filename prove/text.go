@@ -1,7 +1,6 @@
 package prove
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"math"
@@ -14,13 +13,12 @@ import (
 // Text writes the report for people: its head, a line for each result, its tail.
 // Whoever shows results as they come writes the three by themselves.
 func (r *Report) Text(w io.Writer) error {
-	b := bufio.NewWriter(w)
-	b.WriteString(r.Head())
-	for _, one := range r.Results {
-		fmt.Fprintln(b, one.Line())
+	lines := make([]string, len(r.Results))
+	for i, one := range r.Results {
+		lines[i] = one.Line() + "\n"
 	}
-	b.WriteString(r.Tail())
-	return b.Flush()
+	_, err := io.WriteString(w, r.Head()+strings.Join(lines, "")+r.Tail())
+	return err
 }
 
 // Head says what is checked, and where.

@@ -38,6 +38,7 @@ var by = map[string]string{
 	"retrysafe_purge":       "retrysafe_keys_filed",
 	"retrysafe_postpone":    "retrysafe_keys_filed",
 	"retrysafe_look":        "retrysafe_keys_pkey",
+	"retrysafe_reserve_new": "", // it inserts, and looks for nothing
 	"retrysafe_put":         "",
 	"retrysafe_put_held":    "",
 	"retrysafe_hold":        "",

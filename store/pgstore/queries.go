@@ -37,6 +37,11 @@ func filedAt(step string) string {
             ELSE least((c.now + CASE WHEN k.state IN (3, 4, 6) THEN 0 ELSE k.term END) / 1000000 - 1600000000, 2147483647)::int END`, "k.", step+".")
 }
 
+// filedParams is filedAt for a step of parameters.
+func filedParams(state, id, term string) string {
+	return strings.NewReplacer("u.state", state+"::smallint", "u.id", id+"::uuid", "u.term", term+"::bigint", "c.now", micros).Replace(filedAt("u"))
+}
+
 // place is the last four bytes of an id as a number: [id.place].
 const place = `(('x' || right(k.id::text, 8))::bit(32)::bigint - 2147483648)::int`
 
@@ -62,6 +67,15 @@ RETURNING k.id, k.revision, k.deadline)
 SELECT id, NULL::uuid, revision, deadline, NULL::bigint, NULL::smallint, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bigint FROM inserted
 UNION ALL
 SELECT id, k_owner, revision, deadline, created, k_state, k_head, k_tail, k_checkpoint, c.now FROM m, c WHERE there IS NOT NULL`
+
+	// The same for one key that is new. Of a key that is there it says nothing.
+	reserveNewKey = `INSERT INTO {keys} AS k (id, owner, revision, deadline, created, keep, due, state, head, tail, checkpoint)
+SELECT $1::uuid, $2::uuid, ` + micros + `, ` + micros + ` + $4::bigint, ` + micros + `, $5::int,
+       ` + filedParams("$6", "$1", "$4") + `,
+       $6::smallint, $7::bytea, $8::bytea, $9::bytea
+ WHERE pg_try_advisory_xact_lock_shared($3::bigint # {table})
+    ON CONFLICT DO NOTHING
+RETURNING k.revision, k.deadline`
 
 	// The same for keys that others reserve at the same time. Rows that exist are left out before the insert would wait
 	// for whoever has them locked; a key that an open transaction has reserved is
@@ -249,7 +263,7 @@ RETURNING ` + plainColumns
 	// without a FROM costs half as much to begin with.
 	putHeld = `INSERT INTO {keys} AS k (id, owner, revision, deadline, created, keep, due, state, head, tail, checkpoint)
 VALUES ($1::uuid, $2::uuid, ` + micros + `, ` + micros + ` + $3::bigint, ` + micros + `, $4::int,
-       ` + strings.NewReplacer("u.state", "$5::smallint", "u.id", "$1::uuid", "u.term", "$3::bigint", "c.now", micros).Replace(filedAt("u")) + `,
+       ` + filedParams("$5", "$1", "$3") + `,
        $5::smallint, $6::bytea, $7::bytea, $8::bytea)
 RETURNING k.revision, k.deadline`
 
@@ -289,7 +303,7 @@ type statement struct {
 
 // statements are the store's SQL, for one schema.
 type statements struct {
-	reserve, reserveOne                  statement
+	reserve, reserveOne, reserveNew      statement
 	insert, insertFree                   statement
 	others, read                         statement
 	settle, settleOne                    statement
@@ -325,6 +339,7 @@ func newStatements(keys, step string, steps uint32) (s statements) {
 		{&s.reserve, "reserve", strings.Replace(reserveKeys, "{members}", "unnest($1::{step}[]) u", 1), []uint32{steps}},
 		{&s.reserveOne, "reserve_one", strings.Replace(reserveKeys, "{members}", `(VALUES ($1::uuid, $2::uuid, $3::bigint, $4::bigint, $5::int, $6::smallint, $7::bytea, $8::bytea, $9::bytea))
        u (id, owner, lock, term, keep, state, head, tail, checkpoint)`, 1), elements(create)},
+		{&s.reserveNew, "reserve_new", reserveNewKey, elements(create)},
 		{&s.insert, "insert", insertKeys, create},
 		{&s.insertFree, "insert_free", strings.Replace(insertKeys, "xact_lock_shared", "xact_lock", 1), create},
 		{&s.others, "others", selectOthers, []uint32{oidUUIDs, oidUUIDs}},

@@ -23,6 +23,7 @@ type reserveLane struct {
 	via  *links
 
 	trip
+	wary int // for how many single reservations a key that is there is expected
 }
 
 // trip is what a lane uses for one trip after the other.
@@ -144,7 +145,39 @@ func unanswered(some []int, answers []answer) (left []int) {
 	return left
 }
 
+// wariness is how many single reservations are made with a statement that also
+// returns what is there, after one that has met something.
+const wariness = 8
+
+// reserveNew reserves for one member, most likely a key that is not there. It reports
+// whether it was new. The statement does nothing else, which takes a quarter less.
+func (l *reserveLane) reserveNew(ctx context.Context, members []reservation, some []int, answers []answer) (isNew bool, err error) {
+	l.fill(members, some)
+	i := some[0]
+	err = l.via.do(ctx, query{statement: &l.via.s.sql.reserveNew, params: l.all.scalars(), each: func(v [][]byte) error {
+		isNew, answers[i].Value = true, inserted(members[i].r, v[0], v[1])
+		return nil
+	}})
+	if err != nil {
+		reset(some, answers)
+		return false, err
+	}
+	if !isNew {
+		l.wary = wariness
+	}
+	return isNew, nil
+}
+
 func (l *reserveLane) reserve(ctx context.Context, members []reservation, some []int, answers []answer) error {
+	switch {
+	case len(some) > 1:
+	case l.wary > 0:
+		l.wary--
+	default:
+		if isNew, err := l.reserveNew(ctx, members, some, answers); isNew || err != nil {
+			return err
+		}
+	}
 	stmt, params := l.fit(members, some)
 	again := false
 	err := l.via.do(ctx, query{statement: stmt, params: params, each: func(v [][]byte) error {

@@ -24,7 +24,7 @@ func TestHeartbeatDoesNotHoldUpItsOwnTransaction(t *testing.T) {
 	var took time.Duration
 	out, err := e.Do(t.Context(), call, func(_ context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
 		r, ctx := retrysafe.Result{Status: 201}, t.Context() // the operation's own ends when its lease may have
-		tx, err := s.DB().BeginTx(ctx, nil) // it has the write lock
+		tx, err := s.DB().BeginTx(ctx, nil)                  // it has the write lock
 		if err != nil {
 			return r, err
 		}
