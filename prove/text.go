@@ -78,6 +78,9 @@ func (r *Result) Line() string {
 
 // explain writes what a person needs who is told that a promise was broken.
 func (r *Result) explain(w io.Writer) {
+	if r.Verdict == Broken || r.Verdict == Failed && r.Why != "" {
+		fmt.Fprintf(w, "\n%s could not be carried out: %s\n", r.Check, strings.TrimSpace(r.Why))
+	}
 	if r.Found == 0 {
 		return
 	}

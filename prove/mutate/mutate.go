@@ -50,6 +50,7 @@ func run(ctx context.Context, env *prove.Env, r *prove.Result) error {
 		some = all[:n]
 	}
 	slowest := time.Duration(0)
+	var broken []error
 	for i, m := range some {
 		took, err := m.hunt(ctx, env)
 		if ctx.Err() != nil {
@@ -59,15 +60,15 @@ func run(ctx context.Context, env *prove.Env, r *prove.Result) error {
 		case errors.Is(err, errSurvived):
 			r.Violatef("teeth", m.Name, "%s: %v by %s (%s)", m.Flaw, err, m.Layer, strings.Join(m.Kill, " "))
 		case err != nil:
-			return fmt.Errorf("%s: %w", m.Name, err)
+			broken = append(broken, fmt.Errorf("%s: %w", m.Name, err))
 		default:
 			r.Count("found", 1)
 		}
 		slowest = max(slowest, took)
 		env.Step(i+1, len(some))
 	}
-	r.Measure("for the slowest", slowest.Seconds(), "s")
-	return nil
+	r.Measure("for the slowest", slowest.Round(time.Millisecond).Seconds(), "s")
+	return errors.Join(broken...)
 }
 
 // errSurvived says that a bug was not found.
