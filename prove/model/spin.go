@@ -172,6 +172,9 @@ func (j job) tell(ctx context.Context, out *Outcome) error {
 	out.Steps, _ = strconv.Atoi(string(steps[1]))
 	for lines := bufio.NewScanner(bytes.NewReader(said)); lines.Scan(); {
 		line := strings.TrimSpace(lines.Text())
+		if strings.HasPrefix(line, "spin: warning") { // of files made within the same second
+			continue
+		}
 		if strings.HasPrefix(line, "spin:") {
 			break
 		}
