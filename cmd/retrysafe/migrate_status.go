@@ -39,7 +39,7 @@ pending, or if the store is newer than this program.`,
 		} else {
 			fmt.Fprint(p.stdout, s.text(a))
 		}
-		if s.Version != s.Newest {
+		if s.Version < s.Newest || s.Refused {
 			return quietly(exitNo)
 		}
 		return nil
@@ -52,8 +52,10 @@ func (s *status) text(a *address) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "store    %s\nversion  %d\nnewest   %d\n", a, s.Version, s.Newest)
 	switch {
-	case s.Version > s.Newest:
+	case s.Refused:
 		b.WriteString("pending  none; the store is newer than this program: upgrade the program\n")
+	case s.Version > s.Newest:
+		b.WriteString("pending  none; the store is newer than this program, which may work on it all the same\n")
 	case len(s.Pending) == 0:
 		b.WriteString("pending  none\n")
 	default:

@@ -32,7 +32,7 @@ that is newer than this program is refused, and nothing is changed.`,
 			if err != nil && !isMissing(a) {
 				return err
 			}
-			if before.Version > before.Newest {
+			if before.Refused {
 				return failed(exitStore, "the store %s has schema version %d, and this program knows only %d", a, before.Version, before.Newest).hinted("upgrade the program")
 			}
 			opened, err := storeurl.Open(ctx, a.url, nil)

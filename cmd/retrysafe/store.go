@@ -101,6 +101,7 @@ func (f *storeFlags) address(p *program) (*address, error) {
 type status struct {
 	Version   int      `json:"version"`
 	Newest    int      `json:"newest"`
+	Refused   bool     `json:"refused"`
 	Pending   []string `json:"pending"`
 	Keys      int64    `json:"keys"`
 	Estimated bool     `json:"estimated"`
@@ -119,10 +120,10 @@ func (a *address) status(ctx context.Context) (status, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			return status{}, failed(exitStore, "there is no store at %s: no such file", a).hinted("check the path, or make it with: retrysafe migrate up%s", a.again)
 		}
-		return status{s.Version, s.Newest, s.Pending, s.Keys, s.Estimated}, a.trouble(err)
+		return status{s.Version, s.Newest, s.Refused, s.Pending, s.Keys, s.Estimated}, a.trouble(err)
 	case storeurl.Postgres:
 		s, err := pgstore.ReadStatus(ctx, a.at.URL, &pgstore.Options{Schema: a.at.Schema, PgBouncer: a.at.PgBouncer})
-		return status{s.Version, s.Newest, s.Pending, s.Keys, s.Estimated}, a.trouble(err)
+		return status{s.Version, s.Newest, s.Refused, s.Pending, s.Keys, s.Estimated}, a.trouble(err)
 	default:
 		return status{}, misused("a memory: store is gone with its process, so there is nothing to see of it from here").hinted("name a sqlite: or postgres: store")
 	}
@@ -163,7 +164,7 @@ func (f *storeFlags) open(ctx context.Context, p *program) (*desk, error) {
 		return nil, failed(exitStore, "the store %s has no tables of retrysafe", a).hinted("make them with: retrysafe migrate up%s", a.again)
 	case s.Version < s.Newest:
 		return nil, failed(exitStore, "the store %s has schema version %d, and this program needs %d", a, s.Version, s.Newest).hinted("migrate it with: retrysafe migrate up%s", a.again)
-	case s.Version > s.Newest:
+	case s.Refused:
 		return nil, failed(exitStore, "the store %s has schema version %d, and this program knows only %d", a, s.Version, s.Newest).hinted("upgrade the program")
 	}
 	return a.open(ctx, p)

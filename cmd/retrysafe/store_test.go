@@ -54,6 +54,19 @@ func TestNewerStoreIsRefused(t *testing.T) {
 	here.run("keys list").exits(3).says("upgrade the program").inOneLine()
 }
 
+// A schema that was only added to says so, and the programs of the release before go
+// on working on it.
+func TestNewerStoreThatSaysSoIsWorkedOn(t *testing.T) {
+	t.Parallel()
+	url, s := sqlite(t)
+	_, err := s.Store.(*sqlitestore.Store).DB().ExecContext(t.Context(), `INSERT INTO retrysafe_schema (version, oldest) VALUES (99, 1)`)
+	must(t, err)
+	here := newShell(t, url)
+	here.run("migrate status").exits(0).says("may work on it")
+	here.run("migrate up").exits(0).says("nothing to do")
+	here.run("keys list").exits(0).says("no keys")
+}
+
 // Who looks at a store that is not there does not make one.
 func TestLookingMakesNothing(t *testing.T) {
 	t.Parallel()

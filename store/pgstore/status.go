@@ -13,6 +13,8 @@ type SchemaStatus struct {
 	// Version is that of the database's schema; zero is none. It may be above
 	// Newest, the newest that this program knows.
 	Version, Newest int
+	// Refused says that the schema is newer, and that this program must not work on it.
+	Refused bool
 	// Pending are the migrations that are still to be made, by their names.
 	Pending []string
 	// Keys is how many records there are. Beyond a hundred thousand they are not
@@ -49,7 +51,7 @@ func readStatus(ctx context.Context, url string, o Options) (s SchemaStatus, err
 	}
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
 	s.Newest, s.Version, err = versions(ctx, conn, o.Schema)
-	if err != nil && !errors.Is(err, ErrNewerSchema) {
+	if s.Refused = errors.Is(err, ErrNewerSchema); err != nil && !s.Refused {
 		return s, err
 	}
 	all, err := migrationsOf(files, o.Schema)

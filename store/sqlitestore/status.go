@@ -14,6 +14,8 @@ type SchemaStatus struct {
 	// Version is that of the database's schema; zero is none. It may be above
 	// Newest, the newest that this program knows.
 	Version, Newest int
+	// Refused says that the schema is newer, and that this program must not work on it.
+	Refused bool
 	// Pending are the migrations that are still to be made, by their names.
 	Pending []string
 	// Keys is how many records there are. Beyond a hundred thousand they are not
@@ -51,7 +53,8 @@ func (s *SchemaStatus) read(ctx context.Context, db *sql.DB) error {
 		return err
 	}
 	s.Newest = all[len(all)-1].version
-	if s.Version, err = version(ctx, db, all); err != nil && !errors.Is(err, ErrNewerSchema) {
+	s.Version, err = version(ctx, db, all)
+	if s.Refused = errors.Is(err, ErrNewerSchema); err != nil && !s.Refused {
 		return err
 	}
 	for _, m := range all {
