@@ -22,14 +22,20 @@ type Timer interface {
 	Stop() bool
 }
 
-// wallClock is the real one.
-type wallClock struct{}
+// WallClock is the real one.
+type WallClock struct{}
 
-func (wallClock) Now() time.Time { return time.Now() }
+// Now implements [Clock].
+func (WallClock) Now() time.Time { return time.Now() }
 
-func (wallClock) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
+// AfterFunc implements [Clock].
+func (WallClock) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
 
-func (wallClock) Sleep(ctx context.Context, d time.Duration) error {
+// Sleep implements [Clock].
+func (WallClock) Sleep(ctx context.Context, d time.Duration) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -37,5 +43,18 @@ func (wallClock) Sleep(ctx context.Context, d time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// Within returns ctx with a time limit by a clock. Call stop when done.
+func Within(ctx context.Context, c Clock, d time.Duration) (limited context.Context, stop func()) {
+	if _, wall := c.(WallClock); wall { // whoever asks for the deadline is told
+		return context.WithTimeout(ctx, d)
+	}
+	limited, cancel := context.WithCancelCause(ctx)
+	timer := c.AfterFunc(d, func() { cancel(context.DeadlineExceeded) })
+	return limited, func() {
+		timer.Stop()
+		cancel(nil)
 	}
 }

@@ -84,7 +84,7 @@ func New(s Store, opts *Options) (*Engine, error) {
 	}
 	sh.waits.most = cmp.Or(o.MaxWaiters, 10_000)
 	if sh.clock == nil {
-		sh.clock = wallClock{}
+		sh.clock = WallClock{}
 	}
 	return (&Engine{shared: sh}).With(o.Policy)
 }

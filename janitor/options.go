@@ -2,7 +2,6 @@ package janitor
 
 import (
 	"cmp"
-	"context"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -43,7 +42,7 @@ func (o Options) withDefaults(every time.Duration, batch int) Options {
 		o.Logger = slog.Default()
 	}
 	if o.Clock == nil {
-		o.Clock = wallClock{}
+		o.Clock = retrysafe.WallClock{}
 	}
 	if o.Rand == nil {
 		o.Rand = rand.Float64
@@ -57,35 +56,4 @@ func orDefault[T cmp.Ordered](v, def T) T {
 		return def
 	}
 	return v
-}
-
-// wallClock is the real one.
-type wallClock struct{}
-
-func (wallClock) Now() time.Time { return time.Now() }
-
-func (wallClock) AfterFunc(d time.Duration, f func()) retrysafe.Timer { return time.AfterFunc(d, f) }
-
-func (wallClock) Sleep(ctx context.Context, d time.Duration) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// within returns ctx with a time limit by the clock. Call stop when done.
-func within(ctx context.Context, clock retrysafe.Clock, d time.Duration) (limited context.Context, stop func()) {
-	limited, cancel := context.WithCancelCause(ctx)
-	timer := clock.AfterFunc(d, func() { cancel(context.DeadlineExceeded) })
-	return limited, func() {
-		timer.Stop()
-		cancel(nil)
-	}
 }

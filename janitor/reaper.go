@@ -104,7 +104,7 @@ func (r *Reaper) purge(ctx context.Context) (deleted int, err error) {
 }
 
 func (r *Reaper) purgeSome(ctx context.Context, limit int) (int, error) {
-	ctx, stop := within(ctx, r.Clock, r.StoreTimeout)
+	ctx, stop := retrysafe.Within(ctx, r.Clock, r.StoreTimeout)
 	defer stop()
 	n, err := r.store.Purge(ctx, limit)
 	r.mu.Lock()

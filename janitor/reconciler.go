@@ -140,13 +140,13 @@ func (c *Reconciler) inquire(ctx context.Context, listed retrysafe.Record) (bool
 }
 
 func (c *Reconciler) load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
-	ctx, stop := within(ctx, c.Clock, c.StoreTimeout)
+	ctx, stop := retrysafe.Within(ctx, c.Clock, c.StoreTimeout)
 	defer stop()
 	return c.store.Load(ctx, ref)
 }
 
 func (c *Reconciler) ask(ctx context.Context, r retrysafe.Record) (retrysafe.Verdict, error) {
-	ctx, stop := within(ctx, c.Clock, c.o.Timeout)
+	ctx, stop := retrysafe.Within(ctx, c.Clock, c.o.Timeout)
 	defer stop()
 	return safely(func() (retrysafe.Verdict, error) { return c.resolver.Resolve(ctx, r) })
 }

@@ -80,7 +80,7 @@ func repeat(ctx context.Context, d Duty) {
 		s.Logger = slog.Default()
 	}
 	if s.Clock == nil {
-		s.Clock = wallClock{}
+		s.Clock = retrysafe.WallClock{}
 	}
 	failures := 0
 	pause := time.Duration(rand.Float64() * float64(s.Every))

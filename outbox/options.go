@@ -58,7 +58,7 @@ func (o Options) withDefaults() Options {
 		o.Logger = slog.Default()
 	}
 	if o.Clock == nil {
-		o.Clock = wallClock{}
+		o.Clock = retrysafe.WallClock{}
 	}
 	if o.Rand == nil {
 		o.Rand = rand.Float64
