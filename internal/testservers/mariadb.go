@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
 )
 
 // MariaDBOptions are what may differ between servers. The zero value is a durable
@@ -151,7 +150,7 @@ func (m *MariaDB) Close() error {
 func (m *MariaDB) data() string { return filepath.Join(m.dir, "data") }
 
 // NewMariaDB starts a server that ends with the test.
-func NewMariaDB(t testing.TB, opts *MariaDBOptions) *MariaDB {
+func NewMariaDB(t TB, opts *MariaDBOptions) *MariaDB {
 	t.Helper()
 	m, err := StartMariaDB(t.Context(), opts)
 	return endWith(t, m, err)

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"testing"
 )
 
 // A RabbitMQ is a running broker, or one that was killed and can run again with the
@@ -115,7 +114,7 @@ func (r *RabbitMQ) mapNames(ctx context.Context) (port int, err error) {
 }
 
 // NewRabbitMQ starts a broker that ends with the test.
-func NewRabbitMQ(t testing.TB) *RabbitMQ {
+func NewRabbitMQ(t TB) *RabbitMQ {
 	t.Helper()
 	r, err := StartRabbitMQ(t.Context())
 	return endWith(t, r, err)

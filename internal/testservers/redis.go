@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"testing"
 )
 
 // A Redis is a running Redis server, or one that was killed and can run again with
@@ -50,7 +49,7 @@ func StartRedis(ctx context.Context) (*Redis, error) {
 }
 
 // NewRedis starts a server that ends with the test.
-func NewRedis(t testing.TB) *Redis {
+func NewRedis(t TB) *Redis {
 	t.Helper()
 	r, err := StartRedis(t.Context())
 	return endWith(t, r, err)

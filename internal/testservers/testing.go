@@ -5,8 +5,19 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"testing"
 )
+
+// A TB is what this package needs of a test or benchmark, a [testing.TB]. The program
+// that proves a store starts servers too, and has nothing of package testing in it.
+type TB interface {
+	Context() context.Context
+	Cleanup(do func())
+	Error(args ...any)
+	Failed() bool
+	Fatal(args ...any)
+	Helper()
+	Logf(format string, args ...any)
+}
 
 // shared is the server that the tests of one process have in common.
 var shared struct {
@@ -19,7 +30,7 @@ var shared struct {
 var sharedSettings = map[string]string{"max_wal_size": "128MB"}
 
 // Main is what TestMain calls: it runs the tests and then ends every server.
-func Main(m *testing.M) {
+func Main(m interface{ Run() int }) {
 	m.Run()
 	shared.mu.Lock()
 	shared.server = nil
@@ -33,7 +44,7 @@ func Main(m *testing.M) {
 // process share, in memory. The database goes away with the test, the server with
 // Main. A test must not kill, pause or reconfigure it, nor a benchmark measure
 // it: that takes a server of its own.
-func Shared(t testing.TB) string {
+func Shared(t TB) string {
 	t.Helper()
 	server, name, err := nextShared(t.Context())
 	if err != nil {
@@ -70,21 +81,21 @@ func nextShared(ctx context.Context) (*Postgres, string, error) {
 }
 
 // NewPostgres starts a server that ends with the test.
-func NewPostgres(t testing.TB, opts *PostgresOptions) *Postgres {
+func NewPostgres(t TB, opts *PostgresOptions) *Postgres {
 	t.Helper()
 	p, err := StartPostgres(t.Context(), opts)
 	return endWith(t, p, err)
 }
 
 // NewStandby starts a standby that ends with the test.
-func NewStandby(t testing.TB, primary *Postgres, opts *StandbyOptions) *Standby {
+func NewStandby(t TB, primary *Postgres, opts *StandbyOptions) *Standby {
 	t.Helper()
 	s, err := primary.Standby(t.Context(), opts)
 	return endWith(t, s, err)
 }
 
 // NewPgBouncer starts a pooler that ends with the test.
-func NewPgBouncer(t testing.TB, pg *Postgres, opts *PgBouncerOptions) *PgBouncer {
+func NewPgBouncer(t TB, pg *Postgres, opts *PgBouncerOptions) *PgBouncer {
 	t.Helper()
 	b, err := StartPgBouncer(t.Context(), pg, opts)
 	return endWith(t, b, err)
@@ -96,7 +107,7 @@ type server interface {
 }
 
 // endWith closes s when the test ends, and shows its log if the test has failed.
-func endWith[S server](t testing.TB, s S, err error) S {
+func endWith[S server](t TB, s S, err error) S {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -23,6 +23,8 @@ func TestReplayWaitsForNoWriter(t *testing.T) {
 	put(t, s, "old")
 	flying, err := s.Create(t.Context(), fresh("in flight"))
 	must(t, err)
+	beside, err := s.Create(t.Context(), fresh("in flight, too")) // a step behind one that waits, on the same key, waits with it
+	must(t, err)
 	tx, err := other.DB().BeginTx(t.Context(), nil) // it takes the lock
 	must(t, err)
 
@@ -41,7 +43,7 @@ func TestReplayWaitsForNoWriter(t *testing.T) {
 		if got, err := s.Create(t.Context(), retrysafe.Record{Ref: keyed("old").Ref, State: retrysafe.InProgress}); !errors.Is(err, retrysafe.ErrExists) || got.Result == nil {
 			t.Errorf("a replay got %v, %v", got.State, err)
 		}
-		late := done(flying, "late")
+		late := done(beside, "late")
 		late.Revision--
 		if _, err := s.Swap(t.Context(), late); !errors.Is(err, retrysafe.ErrConflict) {
 			t.Errorf("a late Swap got %v", err)
@@ -52,7 +54,7 @@ func TestReplayWaitsForNoWriter(t *testing.T) {
 	}
 	must(t, tx.Rollback())
 	writes.Wait()
-	if n := one[int](t, s.DB(), `SELECT count(*) FROM retrysafe_keys`); n != 22 {
+	if n := one[int](t, s.DB(), `SELECT count(*) FROM retrysafe_keys`); n != 23 {
 		t.Errorf("%d rows", n)
 	}
 }
