@@ -15,7 +15,7 @@ import (
 	"github.com/retrysafe/retrysafe/internal/testservers"
 )
 
-var kills = flag.Int("kills", 200, "how often a gateway is killed under load, for each store")
+var kills = flag.Int("kills", 60, "how often a gateway is killed under load, for each store; a release: 500")
 
 // A gateway is killed with -9 at random, again and again, while clients pay through
 // it. No answer that a client saw is ever contradicted; where the service honours
