@@ -67,6 +67,7 @@ prove: command ## put the promises to the test, at the size of a change; the rep
 prove-full: command ## the same at the size of a release, hours; docs/proof.md gets the report
 	out/retrysafe prove all --full --jobs=2 --format=json --output=out/prove-full.json
 	go test -tags=failpoint -count=1 -run=Failpoints -timeout=$(TEST_TIMEOUT) ./prove/sweep
+	for round in {1..10}; do scripts/hammer 400000; done
 	scripts/fuzz 2m
 	go test -run='^TestDocsProof$$' . -proof=out/prove-full.json
 
@@ -143,4 +144,5 @@ nested:
 
 .PHONY: smoke
 smoke:
-	@FUZZ_BUDGET=90 scripts/fuzz 2s
+	@scripts/hammer
+	@FUZZ_BUDGET=50 scripts/fuzz 2s

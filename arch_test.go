@@ -38,6 +38,7 @@ var arrows = []arrowRule{
 	{"internal/crashtest", []string{root}, "it crashes the clients of any store, for tests"},
 	{"internal/recoverytest", []string{root}, "it lets recovery race over any store, for tests"},
 	{"internal/netfault", nil, "it knows bytes, not keys"},
+	{"internal/hammer", nil, "it makes inputs, for the tests of any package"},
 	{"internal/testservers", nil, "it runs servers, and is for the tests of any package"},
 	{"internal/lane", nil, "it carries anything; what, it does not know"},
 	{"httpkey", []string{root, "internal/canonjson", "internal/fields"}, "the wire speaks to the engine and never to a store"},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/hammer"
 )
 
 func fullRecord() retrysafe.Record {
@@ -134,10 +135,10 @@ func TestQuery(t *testing.T) {
 // proportion, and what decodes encodes to the same bytes.
 func FuzzDecodeRecord(f *testing.F) {
 	r := fullRecord()
-	f.Add(retrysafe.AppendRecord(nil, &r))
-	f.Add(retrysafe.AppendRecord(nil, &retrysafe.Record{}))
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, b []byte) {
+	hammer.Add(f, retrysafe.AppendRecord(nil, &r))
+	hammer.Add(f, retrysafe.AppendRecord(nil, &retrysafe.Record{}))
+	hammer.Add(f, []byte{})
+	hammer.Fuzz(f, func(t *testing.T, b []byte) {
 		if r, err := retrysafe.DecodeRecord(b); err == nil {
 			again, err := retrysafe.DecodeRecord(retrysafe.AppendRecord(nil, &r))
 			if err != nil || !reflect.DeepEqual(again, r) {

@@ -3,6 +3,8 @@ package httpkey
 import (
 	"strings"
 	"testing"
+
+	"github.com/retrysafe/retrysafe/internal/hammer"
 )
 
 // quote writes a key as a structured-field string.
@@ -15,9 +17,9 @@ func FuzzKey(f *testing.F) {
 		"", " ", "k", `"k"`, `"k`, `k"`, `""`, `"`, `"\"`, `"\\"`, `"\""`, `"\n"`, `"a" "b"`, `"a","b"`, "a,b", "a b", `"a b"`, "\"\\\xff\"",
 		"\x00", "\xff", "\t k \t", `"k";a=1`, strings.Repeat("k", 255), strings.Repeat("k", 256), `"` + strings.Repeat(`\\`, 255) + `"`, "8e03978e-40d5-43dd-bc93-6894a57f9324",
 	} {
-		f.Add(line)
+		hammer.Add(f, line)
 	}
-	f.Fuzz(func(t *testing.T, line string) {
+	hammer.Fuzz(f, func(t *testing.T, line string) {
 		key, err := parseKey(line, false, false)
 		strict, strictErr := parseKey(line, false, true)
 		opaque, opaqueErr := parseKey(line, true, false)

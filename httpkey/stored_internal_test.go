@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/hammer"
 )
 
 var storedExamples = []storedRequest{
@@ -47,10 +48,10 @@ func TestStoredRequestComesBack(t *testing.T) {
 // Any bytes are refused or are a request, and that one is stored as it is read.
 func FuzzStoredRequest(f *testing.F) {
 	for _, s := range storedExamples {
-		f.Add(s.append(nil))
+		hammer.Add(f, s.append(nil))
 	}
-	f.Add([]byte{storedVersion, 1, 'G', 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
-	f.Fuzz(func(t *testing.T, text []byte) {
+	hammer.Add(f, []byte{storedVersion, 1, 'G', 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
+	hammer.Fuzz(f, func(t *testing.T, text []byte) {
 		s, err := parseStored(text)
 		if err != nil {
 			return

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/retrysafe/retrysafe/internal/hammer"
 	"github.com/retrysafe/retrysafe/ledger"
 )
 
@@ -29,10 +30,10 @@ func sane(t *testing.T, rows []ledger.Entry, err error) {
 
 func FuzzCSV(f *testing.F) {
 	for _, s := range []string{"id,n\na,1\nb,2\n", "\ufeffn,id\r\n1,\"a\n\"\"b\"\r\n", "id,n\n\na,\n", "id\na\n", "id,n\na,\"1", "id,n,n\n", "id,n\n,1\n"} {
-		f.Add(s)
+		hammer.Add(f, s)
 	}
 	c := ledger.Columns{ID: "id", Fields: map[string]string{"n": "n"}, MaxRow: 1 << 10}
-	f.Fuzz(func(t *testing.T, file string) {
+	hammer.Fuzz(f, func(t *testing.T, file string) {
 		got, err := collect(ledger.CSV(strings.NewReader(file), c))
 		sane(t, got, err)
 		if err != nil {
@@ -58,10 +59,10 @@ func FuzzJSONL(f *testing.F) {
 		`{"id":"a","n":1}`, "{\"n\":1.50,\"id\":\"a\"}\r\n\n{\"id\":2,\"n\":null}", `{"id":"\ud83d\ude00\\","n":"\u0000","x":[{"id":"}"}]}`,
 		`{"id":"a","n":1,"n":2}`, `{"id":"\ud800","n":1}`, `{"id":"a","n":{}}`, `{}`, `[]`, `{"id":"a" , "n" : true }`, "{\"id\":\"\xff\",\"n\":1}",
 	} {
-		f.Add(s)
+		hammer.Add(f, s)
 	}
 	c := ledger.Columns{ID: "id", Fields: map[string]string{"n": "n"}, MaxRow: 1 << 10}
-	f.Fuzz(func(t *testing.T, file string) {
+	hammer.Fuzz(f, func(t *testing.T, file string) {
 		got, err := collect(ledger.JSONL(strings.NewReader(file), c))
 		sane(t, got, err)
 		if err != nil {
@@ -102,9 +103,9 @@ func plain(v any) string {
 
 // Whatever is in a row, it comes back from the sorting unchanged, and has one line in each report.
 func FuzzRow(f *testing.F) {
-	f.Add("pay_1", "amount", "1.00", 3)
-	f.Add("\x1b[2J", "=1", "\xff", -1)
-	f.Fuzz(func(t *testing.T, id, name, text string, line int) {
+	hammer.Add(f, "pay_1", "amount", "1.00", 3)
+	hammer.Add(f, "\x1b[2J", "=1", "\xff", -1)
+	hammer.Fuzz(f, func(t *testing.T, id, name, text string, line int) {
 		if id == "" {
 			return
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/hammer"
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
@@ -100,9 +101,9 @@ func TestW67_EveryDamagedByteIsNoticed(t *testing.T) {
 }
 
 func FuzzMessage(f *testing.F) {
-	f.Add("topic", "group", "key", "name", "value", []byte("payload"))
-	f.Add("", "", "", "", "", []byte(nil))
-	f.Fuzz(func(t *testing.T, topic, group, key, name, value string, payload []byte) {
+	hammer.Add(f, "topic", "group", "key", "name", "value", []byte("payload"))
+	hammer.Add(f, "", "", "", "", "", []byte(nil))
+	hammer.Fuzz(f, func(t *testing.T, topic, group, key, name, value string, payload []byte) {
 		m := outbox.Message{Topic: topic, Group: group, Key: key, Header: map[string]string{name: value, name + "2": value}, Payload: payload}
 		b := outbox.AppendMessage([]byte("before"), &m)
 		got, err := outbox.DecodeMessage(b[len("before"):])
@@ -117,9 +118,9 @@ func FuzzMessage(f *testing.F) {
 
 // FuzzDecodeMessage: rubbish is refused, and what is not is encoded just so.
 func FuzzDecodeMessage(f *testing.F) {
-	f.Add(outbox.AppendMessage(nil, &outbox.Message{Topic: "t", Header: map[string]string{"a": "b"}}))
-	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 0, 0, 0})
-	f.Fuzz(func(t *testing.T, b []byte) {
+	hammer.Add(f, outbox.AppendMessage(nil, &outbox.Message{Topic: "t", Header: map[string]string{"a": "b"}}))
+	hammer.Add(f, []byte{1, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+	hammer.Fuzz(f, func(t *testing.T, b []byte) {
 		m, err := outbox.DecodeMessage(b)
 		if err != nil && !errors.Is(err, outbox.ErrUnreadable) {
 			t.Errorf("%v is not ErrUnreadable", err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/retrysafe/retrysafe/internal/hammer"
 	"github.com/retrysafe/retrysafe/webhook"
 )
 
@@ -207,11 +208,11 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 
 // No header and no body makes a scheme panic, or is taken for signed.
 func FuzzSchemes(f *testing.F) {
-	f.Add(vector.id, "1614265330", otherSignature, []byte(vector.body))
-	f.Add("", "t=1,v1=00", "v1, v1,=", []byte(stripeBody))
+	hammer.Add(f, vector.id, "1614265330", otherSignature, []byte(vector.body))
+	hammer.Add(f, "", "t=1,v1=00", "v1, v1,=", []byte(stripeBody))
 	v := webhook.Verifier{Secrets: []webhook.Secret{next}}
 	s := webhook.Stripe{Secrets: []webhook.Secret{next}}
-	f.Fuzz(func(t *testing.T, id, timestamp, signature string, body []byte) {
+	hammer.Fuzz(f, func(t *testing.T, id, timestamp, signature string, body []byte) {
 		h := http.Header{}
 		h.Set(webhook.HeaderID, id)
 		h.Set(webhook.HeaderTimestamp, timestamp)

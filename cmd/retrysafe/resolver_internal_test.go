@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/hammer"
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
@@ -81,9 +82,9 @@ func TestResolverNamesTheOpenCall(t *testing.T) {
 }
 
 func FuzzParseVerdict(f *testing.F) {
-	f.Add([]byte(`{"verdict": "happened", "answer": {"status": 201, "headers": {"A": ["b"]}, "body": "c"}}`))
-	f.Add([]byte(`{"verdict": "tombstoned"}`))
-	f.Fuzz(func(t *testing.T, text []byte) {
+	hammer.Add(f, []byte(`{"verdict": "happened", "answer": {"status": 201, "headers": {"A": ["b"]}, "body": "c"}}`))
+	hammer.Add(f, []byte(`{"verdict": "tombstoned"}`))
+	hammer.Fuzz(f, func(t *testing.T, text []byte) {
 		v, err := parseVerdict(text)
 		if err != nil {
 			return

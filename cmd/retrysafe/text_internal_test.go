@@ -10,14 +10,16 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/retrysafe/retrysafe/internal/hammer"
 )
 
 // What is shown of a name is that name's alone, and leads back to it.
 func FuzzNamed(f *testing.F) {
 	for _, text := range []string{"", "tenant-a", " ", `"`, `"a"`, `\`, "\x00", "\xff", "ü", "\u202e", "-x", "'", "a b"} {
-		f.Add(text)
+		hammer.Add(f, text)
 	}
-	f.Fuzz(func(t *testing.T, text string) {
+	hammer.Fuzz(f, func(t *testing.T, text string) {
 		shown := named(text)
 		if got := unnamed(shown); got != text {
 			t.Errorf("%q is shown as %s, which is %q", text, shown, got)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe/gateway/config"
+	"github.com/retrysafe/retrysafe/internal/hammer"
 )
 
 // Whatever a file says, it is refused or understood: then it can be printed, and
@@ -16,10 +17,10 @@ func FuzzParse(f *testing.F) {
 		least + "upstream_tls: {}\nlimits: {new_keys_per_second: 1e-7}\ncache: {bytes: 0, max_age: 1ns}",
 		"upstream: http://h\ntenant: {from: header, name: X, trusted_proxies: [10.0.0.0/8, '::1']}\ndefaults: {bind: principal, on_expired: gone, lease: 11m}",
 	} {
-		f.Add([]byte(text))
+		hammer.Add(f, []byte(text))
 	}
 	env := vars{"RETRYSAFE_ADMIN_TOKEN": token, "A": "x: {y}"}
-	f.Fuzz(func(t *testing.T, text []byte) {
+	hammer.Fuzz(f, func(t *testing.T, text []byte) {
 		c, err := config.Parse("gw.yaml", text, env.lookup)
 		if err != nil {
 			_ = err.Error()

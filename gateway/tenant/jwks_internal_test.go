@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/retrysafe/retrysafe/internal/hammer"
 )
 
 func enc(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
@@ -151,10 +153,10 @@ func TestFittingKeys(t *testing.T) {
 
 // Whatever an issuer publishes, what is taken from it can be used safely.
 func FuzzParseKeySet(f *testing.F) {
-	f.Add([]byte(`{"keys":[]}`))
-	f.Add([]byte(`{"keys":[{"kty":"RSA","kid":"1","e":"AQAB","n":"` + modulus(2048) + `"}]}`))
-	f.Add([]byte(`{"keys":[{"kty":"OKP","crv":"Ed25519","x":"` + enc(make([]byte, 32)) + `"},{"kty":"oct","k":"AA"}]}`))
-	f.Fuzz(func(t *testing.T, raw []byte) {
+	hammer.Add(f, []byte(`{"keys":[]}`))
+	hammer.Add(f, []byte(`{"keys":[{"kty":"RSA","kid":"1","e":"AQAB","n":"`+modulus(2048)+`"}]}`))
+	hammer.Add(f, []byte(`{"keys":[{"kty":"OKP","crv":"Ed25519","x":"`+enc(make([]byte, 32))+`"},{"kty":"oct","k":"AA"}]}`))
+	hammer.Fuzz(f, func(t *testing.T, raw []byte) {
 		set, _, err := parseKeySet(raw)
 		if err != nil {
 			return

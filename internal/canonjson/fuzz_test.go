@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe/internal/canonjson"
+	"github.com/retrysafe/retrysafe/internal/hammer"
 )
 
 var seeds = []string{
@@ -23,9 +24,9 @@ var seeds = []string{
 // Every text has the canonical form or the error that the reference gives it; the form is valid JSON and its own form.
 func FuzzAppend(f *testing.F) {
 	for _, s := range seeds {
-		f.Add([]byte(s))
+		hammer.Add(f, []byte(s))
 	}
-	f.Fuzz(func(t *testing.T, src []byte) {
+	hammer.Fuzz(f, func(t *testing.T, src []byte) {
 		var enc canonjson.Encoder
 		before := bytes.Clone(src)
 		out, err := enc.Append([]byte("kept"), src, nil)
@@ -52,9 +53,9 @@ func FuzzAppend(f *testing.F) {
 // A document written in another way, with members in another order, has the same form.
 func FuzzOrderFree(f *testing.F) {
 	for k, s := range seeds {
-		f.Add([]byte(s), uint64(k))
+		hammer.Add(f, []byte(s), uint64(k))
 	}
-	f.Fuzz(func(t *testing.T, src []byte, seed uint64) {
+	hammer.Fuzz(f, func(t *testing.T, src []byte, seed uint64) {
 		doc, err := parse(src)
 		if err != nil {
 			return
@@ -77,9 +78,9 @@ func FuzzNumbers(f *testing.F) {
 		{"0.000001", "1e-6"}, {"1e-7", "0.0000001"}, {"12345678", "1234567.8e1"}, {"12.50", "1.25e1"}, {"01", "1."}, {"-1.5", "1.5"},
 		{"1e999999999999999", "1e1000000000000000"}, {"0e99999999999999999999", "0.00"},
 	} {
-		f.Add(s[0], s[1])
+		hammer.Add(f, s[0], s[1])
 	}
-	f.Fuzz(func(t *testing.T, a, b string) {
+	hammer.Fuzz(f, func(t *testing.T, a, b string) {
 		small := true // enough for big.Rat
 		for _, n := range []string{a, b} {
 			m := number.FindStringSubmatch(n)

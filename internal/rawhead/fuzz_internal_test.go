@@ -12,15 +12,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/retrysafe/retrysafe/internal/hammer"
 )
 
 // Whatever comes, in whatever pieces: the verdict is the same, and what is let
 // through is read by net/http with the same boundaries.
 func FuzzSameVerdict(f *testing.F) {
 	for i, text := range seeds() {
-		f.Add([]byte(text), uint64(i), i%3 == 0)
+		hammer.Add(f, []byte(text), uint64(i), i%3 == 0)
 	}
-	f.Fuzz(sameVerdict)
+	hammer.Fuzz(f, sameVerdict)
 }
 
 // The same over streams that are put together from pieces of requests, so that

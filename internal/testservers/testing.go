@@ -9,7 +9,7 @@ import (
 
 // A TB is what this package needs of a test or benchmark, a [testing.TB]. The program
 // that proves a store starts servers too, and has nothing of package testing in it.
-type TB interface {
+type TB interface { //nolint:interfacebloat // a part of testing.TB
 	Context() context.Context
 	Cleanup(do func())
 	Error(args ...any)

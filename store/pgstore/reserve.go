@@ -23,7 +23,7 @@ type reserveLane struct {
 	via  *links
 
 	trip
-	wary int // for how many single reservations a key that is there is expected
+	calm int // how many came alone, one after the other, for keys that were not there
 }
 
 // trip is what a lane uses for one trip after the other.
@@ -145,9 +145,9 @@ func unanswered(some []int, answers []answer) (left []int) {
 	return left
 }
 
-// wariness is how many single reservations are made with a statement that also
-// returns what is there, after one that has met something.
-const wariness = 8
+// calmFrom is from when on the next reservation is expected to come alone and to be
+// for a key that is not there.
+const calmFrom = 8
 
 // reserveNew reserves for one member, most likely a key that is not there. It reports
 // whether it was new. The statement does nothing else, which takes a quarter less.
@@ -162,22 +162,19 @@ func (l *reserveLane) reserveNew(ctx context.Context, members []reservation, som
 		reset(some, answers)
 		return false, err
 	}
-	if !isNew {
-		l.wary = wariness
-	}
 	return isNew, nil
 }
 
 func (l *reserveLane) reserve(ctx context.Context, members []reservation, some []int, answers []answer) error {
-	switch {
-	case len(some) > 1:
-	case l.wary > 0:
-		l.wary--
-	default:
+	if len(some) > 1 {
+		l.calm = 0
+	}
+	if l.calm >= calmFrom {
 		if isNew, err := l.reserveNew(ctx, members, some, answers); isNew || err != nil {
 			return err
 		}
 	}
+	l.calm++
 	stmt, params := l.fit(members, some)
 	again := false
 	err := l.via.do(ctx, query{statement: stmt, params: params, each: func(v [][]byte) error {
@@ -185,6 +182,7 @@ func (l *reserveLane) reserve(ctx context.Context, members []reservation, some [
 		if v[1] == nil {
 			answers[i].Value = inserted(members[i].r, v[2], v[3])
 		} else {
+			l.calm = 0
 			answers[i] = existing(scanRow(v), members[i].r)
 			again = again || answers[i].Err == nil
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/hammer"
 )
 
 // randomRecord returns any record that could be stored, odd ones more often than
@@ -219,9 +220,9 @@ func FuzzRow(f *testing.F) {
 		if len(point) > 0 {
 			point = point[:len(point)-4]
 		}
-		f.Add(w.head[:len(w.head)-4], w.tail[:len(w.tail)-4], point, uint8(r.State))
+		hammer.Add(f, w.head[:len(w.head)-4], w.tail[:len(w.tail)-4], point, uint8(r.State))
 	}
-	f.Fuzz(func(t *testing.T, head, tail, point []byte, state uint8) {
+	hammer.Fuzz(f, func(t *testing.T, head, tail, point []byte, state uint8) {
 		w := row{state: int16(state)}
 		ours := func(part, with []byte) []byte { // a part of the layout that we read
 			part = append([]byte{0}, part...)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/retrysafe/retrysafe/internal/hammer"
 	"github.com/retrysafe/retrysafe/store/memstore"
 	"github.com/retrysafe/retrysafe/store/sealed"
 )
@@ -138,9 +139,9 @@ func TestDerivedSecrets(t *testing.T) {
 }
 
 func FuzzParseKeyring(f *testing.F) {
-	f.Add(sealed.GenerateKeys())
-	f.Add([]byte(`{"index": "", "current": 1, "keys": {"1": ""}}`))
-	f.Fuzz(func(t *testing.T, text []byte) {
+	hammer.Add(f, sealed.GenerateKeys())
+	hammer.Add(f, []byte(`{"index": "", "current": 1, "keys": {"1": ""}}`))
+	hammer.Fuzz(f, func(t *testing.T, text []byte) {
 		if _, err := sealed.ParseKeyring(text); err != nil {
 			return
 		}
