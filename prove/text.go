@@ -69,11 +69,15 @@ func (r *Result) Line() string {
 	if r.Verdict == Skipped || r.Verdict == Broken {
 		return line + oneLine(r.Why)
 	}
-	figures := make([]string, len(r.Figures))
-	for i, f := range r.Figures {
-		figures[i] = f.String()
+	return line + listed(r.Figures)
+}
+
+func listed(figures []Figure) string {
+	words := make([]string, len(figures))
+	for i, f := range figures {
+		words[i] = f.String()
 	}
-	return line + strings.Join(figures, ", ")
+	return strings.Join(words, ", ")
 }
 
 // explain writes what a person needs who is told that a promise was broken.
