@@ -19,7 +19,7 @@ import (
 const (
 	// lease is how long an attempt that was killed or cut off is believed to live. It
 	// is long enough that a heartbeat seldom comes while a transaction is open: on
-	// SQLite that would wait for the transaction, and the transaction for it.
+	// SQLite that waits for the transaction, and would count as a step that hangs.
 	lease = 600 * time.Millisecond
 	// patience is how long after its lease a key may take to become final.
 	patience = 5 * time.Second

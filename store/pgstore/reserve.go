@@ -166,15 +166,16 @@ func (l *reserveLane) reserveNew(ctx context.Context, members []reservation, som
 }
 
 func (l *reserveLane) reserve(ctx context.Context, members []reservation, some []int, answers []answer) error {
-	if len(some) > 1 {
+	switch {
+	case len(some) > 1:
 		l.calm = 0
-	}
-	if l.calm >= calmFrom {
+	case l.calm < calmFrom:
+		l.calm++
+	default:
 		if isNew, err := l.reserveNew(ctx, members, some, answers); isNew || err != nil {
 			return err
 		}
 	}
-	l.calm++
 	stmt, params := l.fit(members, some)
 	again := false
 	err := l.via.do(ctx, query{statement: stmt, params: params, each: func(v [][]byte) error {
