@@ -64,7 +64,7 @@ prove: command ## put the promises to the test, at the size of a change; the rep
 	out/retrysafe prove all --jobs=2 --format=json --output=out/prove.json
 
 .PHONY: prove-full
-prove-full: command ## the same at the size of a release, hours; docs/proof.md gets the report
+prove-full: command ## the same at the size of a release, hours; docs/guarantees.md gets the figures
 	out/retrysafe prove all --full --jobs=2 --format=json --output=out/prove-full.json
 	go test -tags=failpoint -count=1 -run=Failpoints -timeout=$(TEST_TIMEOUT) ./prove/sweep
 	for round in {1..10}; do scripts/hammer 400000; done
