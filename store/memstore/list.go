@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 )
@@ -16,12 +17,12 @@ const purgeBatch = 64
 // List looks at every record, one shard after the other: each record is
 // consistent in itself, and the page is not a snapshot of all.
 func (s *Store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
-	p := page{query: q, size: q.Size()}
+	p, now := page{query: q, size: q.Size()}, s.now()
 	for i := range s.shards {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		p.collect(s, &s.shards[i])
+		p.collect(&s.shards[i], now)
 	}
 	return p.records(), nil
 }
@@ -46,15 +47,15 @@ func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
 // forget deletes up to limit records that are due and forgettable, wherever
 // they are, and returns how many.
 func (s *Store) forget(limit int) int {
+	now := s.now()
 	deleted, first := 0, s.turn.Add(1)
 	for i := uint32(0); i < shardCount && deleted < limit; i++ {
-		deleted += s.forgetIn(&s.shards[(first+i)%shardCount], limit-deleted)
+		deleted += s.forgetIn(&s.shards[(first+i)%shardCount], now, limit-deleted)
 	}
 	return deleted
 }
 
-func (s *Store) forgetIn(sh *shard, limit int) int {
-	now := s.now()
+func (s *Store) forgetIn(sh *shard, now time.Time, limit int) int {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now = sh.tick(now)
@@ -90,8 +91,7 @@ type page struct {
 	last  retrysafe.Ref       // and nothing behind last is wanted
 }
 
-func (p *page) collect(s *Store, sh *shard) {
-	now := s.now()
+func (p *page) collect(sh *shard, now time.Time) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now = sh.tick(now)

@@ -101,6 +101,7 @@ func (b *Outbox) Lease(_ context.Context, worker retrysafe.Owner, term time.Dura
 	share := 0
 	if term > 0 {
 		share = (outbox.Shards + held.Workers - 1) / held.Workers
+		held.Shards = make([]outbox.Shard, 0, share)
 	}
 	renew := func(n int) {
 		h := &b.shards[n]
@@ -134,7 +135,7 @@ func (b *Outbox) Due(_ context.Context, shards []outbox.Shard, limit int) ([]out
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.s.now()
-	epochs := map[int]int64{}
+	var epochs [outbox.Shards]int64 // of those that are held; they count from 1
 	for _, s := range shards {
 		if b.holds(s) {
 			epochs[s.N] = s.Epoch
@@ -149,8 +150,8 @@ func (b *Outbox) Due(_ context.Context, shards []outbox.Shard, limit int) ([]out
 	for _, id := range slices.Sorted(maps.Keys(b.waiting)) {
 		l := b.waiting[id]
 		g := group{l.Delivery.Shard.N, l.Group}
-		epoch, mine := epochs[g.shard]
-		if !mine || blocked[g] {
+		epoch := epochs[g.shard]
+		if epoch == 0 || blocked[g] {
 			continue
 		}
 		if l.due.After(now) {

@@ -17,7 +17,7 @@ const shardCount = 64
 // them in the order of the shards.
 type shard struct {
 	mu sync.Mutex
-	// Guarded by mu:
+	// Guarded by mu, and made when they are needed:
 	entries map[retrysafe.Ref]*entry
 	due     dueHeap               // the forgettable entries, earliest deadline first
 	held    map[retrysafe.Ref]*Tx // keys that an open transaction holds
@@ -32,11 +32,6 @@ type entry struct {
 	rec   retrysafe.Record // as stored: Claim, Term and ReadAt are zero
 	size  int64            // what it was charged for
 	place int              // where it is in the shard's due heap, or noPlace
-}
-
-func (sh *shard) init() {
-	sh.entries = make(map[retrysafe.Ref]*entry)
-	sh.held = make(map[retrysafe.Ref]*Tx)
 }
 
 // shard returns the shard of a key.
@@ -66,7 +61,18 @@ func (sh *shard) holder(ref retrysafe.Ref) *Tx {
 	return sh.held[ref]
 }
 
+// hold notes that the transaction holds the key.
+func (sh *shard) hold(ref retrysafe.Ref, tx *Tx) {
+	if sh.held == nil {
+		sh.held = make(map[retrysafe.Ref]*Tx)
+	}
+	sh.held[ref] = tx
+}
+
 func (sh *shard) insert(e *entry) {
+	if sh.entries == nil {
+		sh.entries = make(map[retrysafe.Ref]*entry)
+	}
 	sh.entries[e.rec.Ref] = e
 	sh.file(e)
 }

@@ -81,9 +81,6 @@ func New(opts *Options) *Store {
 	if s.now == nil {
 		s.now = time.Now
 	}
-	for i := range s.shards {
-		s.shards[i].init()
-	}
 	return s
 }
 

@@ -225,7 +225,7 @@ func (tx *Tx) hold(sh *shard, ref retrysafe.Ref) bool {
 	switch sh.holder(ref) {
 	case tx:
 	case nil:
-		sh.held[ref] = tx
+		sh.hold(ref, tx)
 		tx.held[ref] = nil
 	default:
 		return false
