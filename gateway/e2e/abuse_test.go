@@ -136,10 +136,11 @@ func TestW51_ServiceThatHangsUp(t *testing.T) {
 			for _, fresh := range []bool{false, true} {
 				body := fmt.Sprintf(`{"round": "%d %d %v"}`, round, i, fresh)
 				key := fmt.Sprintf("hangs-up-%d-%d-%v", round, i, fresh)
+				// A connection that the service closed by itself might be used once
+				// more, and then it is not called at all: it says so instead.
 				hang.Store(false)
-				if fresh {
-					s.CloseClientConnections()
-				} else if got, err := g.post(t.Context(), "/payments", key+"-warm", "{}"); err != nil || got.status != http.StatusCreated {
+				s.parts.Store(fresh)
+				if got, err := g.post(t.Context(), "/payments", key+"-warm", "{}"); err != nil || got.status != http.StatusCreated {
 					t.Fatalf("%+v, %v", got, err)
 				}
 				hang.Store(true)

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -24,6 +25,8 @@ type service struct {
 
 	// before, if set, is run when a payment is made and not answered yet.
 	before func(body string)
+	// parts is whether each answer is the last on its connection.
+	parts atomic.Bool
 }
 
 func newService(t testing.TB) *service {
@@ -60,6 +63,9 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.before(body)
 	}
 	w.Header().Set("Content-Type", "application/json")
+	if s.parts.Load() {
+		w.Header().Set("Connection", "close")
+	}
 	w.WriteHeader(http.StatusCreated)
 	_, _ = io.WriteString(w, answer)
 }
