@@ -61,11 +61,7 @@ func (r *Report) Summary() string {
 
 // Line is a result in one line.
 func (r *Result) Line() string {
-	name := r.Check
-	if r.Store != "" {
-		name += " on " + kindOf(r.Store)
-	}
-	line := fmt.Sprintf("%-8s %-4s %-22s %7s  ", r.Verdict, r.Goal, name, Short(r.Took))
+	line := fmt.Sprintf("%-8s %-4s %-22s %7s  ", r.Verdict, r.Goal, Named(r.Check, r.Store), Short(r.Took))
 	if r.Verdict == Skipped || r.Verdict == Broken {
 		return line + oneLine(r.Why)
 	}
@@ -135,6 +131,14 @@ func grouped(n int64) string {
 		text = text[:i] + "," + text[i:]
 	}
 	return text
+}
+
+// Named is what a check is called on a store, or on none.
+func Named(check, store string) string {
+	if store == "" {
+		return check
+	}
+	return check + " on " + kindOf(store)
 }
 
 func kindOf(store string) string {

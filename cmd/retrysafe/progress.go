@@ -32,14 +32,31 @@ func (p *program) progress() *progress {
 // show says how many of something are done, if it is time to. What must be visible.
 func (g *progress) show(n int64, what string) {
 	now := g.now()
-	if now.Sub(g.last) < g.every {
-		return
-	}
-	g.last = now
 	line := grouped(n) + " " + what
 	if took := now.Sub(g.started); took >= time.Second {
 		line += fmt.Sprintf(" (%s/s)", grouped(int64(float64(n)/took.Seconds())))
 	}
+	g.print(now, line)
+}
+
+// showPart says how much of something that began at a moment is done, and how long
+// the rest takes at that pace.
+func (g *progress) showPart(done, of int, what string, began time.Time) {
+	now := g.now()
+	line := fmt.Sprintf("%s of %s in %s", grouped(int64(done)), grouped(int64(of)), what)
+	if took := now.Sub(began); done > 0 && done < of && took >= time.Second {
+		left := took.Seconds() / float64(done) * float64(of-done)
+		line += fmt.Sprintf(" (%v left)", time.Duration(left)*time.Second)
+	}
+	g.print(now, line)
+}
+
+// print shows a line, if it is time to.
+func (g *progress) print(now time.Time, line string) {
+	if now.Sub(g.last) < g.every {
+		return
+	}
+	g.last = now
 	if !g.live {
 		fmt.Fprintln(g.w, line)
 		return

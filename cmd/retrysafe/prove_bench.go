@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -142,12 +141,13 @@ func (b *bench) say(text string) {
 
 // one carries one check out, in a yard of its own.
 func (b *bench) one(ctx context.Context, t *task) (r *prove.Result) {
+	began, what := b.seen.now(), prove.Named(t.check.Name, t.store)
 	env := prove.Env{
 		Seed: b.seed, Full: b.full, N: b.n, For: b.limit, Dir: b.dir, Source: b.source, Log: slog.New(slog.DiscardHandler),
 		Progress: func(done, of int) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.seen.show(int64(done), fmt.Sprintf("of %s in %s", grouped(int64(of)), t.check.Name))
+			b.seen.showPart(done, of, what, began)
 		},
 	}
 	if t.store != "" {

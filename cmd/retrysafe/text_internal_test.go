@@ -152,6 +152,24 @@ func TestProgress(t *testing.T) {
 	}
 }
 
+// Of work whose end is known progress says how long it takes at the pace of the work,
+// whenever that began.
+func TestProgressOfAPart(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	p := &program{stderr: &b, person: func(any) bool { return false }}
+	g := p.progress()
+	now := g.started.Add(time.Hour)
+	g.now = func() time.Time { return now }
+	began := now.Add(-30 * time.Second)
+	g.showPart(1000, 5000, "sim", began)
+	now = now.Add(10 * time.Second)
+	g.showPart(5000, 5000, "sim", began)
+	if got := b.String(); got != "1,000 of 5,000 in sim (2m0s left)\n5,000 of 5,000 in sim\n" {
+		t.Error(got)
+	}
+}
+
 func TestBuildInfo(t *testing.T) {
 	t.Parallel()
 	b := buildOf(&debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{
