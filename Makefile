@@ -68,7 +68,7 @@ prove-full: command ## the same at the size of a release, hours; docs/guarantees
 	out/retrysafe prove all --full --jobs=2 --format=json --output=out/prove-full.json
 	go test -tags=failpoint -count=1 -run=Failpoints -timeout=$(TEST_TIMEOUT) ./prove/sweep
 	for round in {1..10}; do scripts/hammer 400000; done
-	scripts/fuzz 2m
+	scripts/fuzz 30s
 	go test -run='^TestDocsProof$$' . -proof=out/prove-full.json
 
 .PHONY: model
