@@ -1,5 +1,5 @@
 // Package hammer feeds a fuzz target inputs that are nearly right, many of them,
-// without the fuzzing engine: it learns nothing from them, and so takes microseconds
+// without the fuzzing engine: it learns nothing from them, and so takes a microsecond
 // for one where the engine takes a hundred. A change is tried with both.
 //
 //	func FuzzKey(f *testing.F) {
@@ -14,6 +14,7 @@ import (
 	"flag"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"sync"
 	"testing"
 )
@@ -42,7 +43,9 @@ func Add(f *testing.F, args ...any) {
 }
 
 // Fuzz is [testing.F.Fuzz], with as many inputs more as the command line asks for. A
-// test that fails says with what.
+// target that fails says with what. It is given a share of the inputs with each seed,
+// one after the other with one T, because a test of its own for each takes longer than
+// most targets do. So a target returns from what it does not care for, and never skips.
 func Fuzz(f *testing.F, target any) {
 	f.Helper()
 	seeds.mu.Lock()
@@ -54,31 +57,48 @@ func Fuzz(f *testing.F, target any) {
 		return
 	}
 	m := mutator{rand.New(rand.NewPCG(*begin, 0))}
-	for i := range *times {
-		f.Add(m.vary(all[i%len(all)], all)...)
-	}
+	share, left := (*times+len(all)-1)/len(all), *times
 	fn := reflect.ValueOf(target)
 	f.Fuzz(reflect.MakeFunc(fn.Type(), func(args []reflect.Value) []reflect.Value {
 		t := args[0].Interface().(*testing.T)
+		returned := true
 		defer func() {
-			if !t.Failed() {
+			if returned && !t.Failed() {
 				return
 			}
 			for _, a := range args[1:] {
 				t.Logf("given %#v", a.Interface())
 			}
+			if t.Skipped() {
+				t.Error("a target that skips an input skips those behind it: return instead")
+			}
 		}()
-		return fn.Call(args)
+		for n := min(share, left); ; n-- {
+			returned = false
+			fn.Call(args)
+			returned = true
+			if n == 0 || t.Failed() {
+				return nil
+			}
+			left--
+			for i, v := range m.vary(all[m.IntN(len(all))], all) {
+				args[i+1] = reflect.ValueOf(v)
+			}
+		}
 	}).Interface())
 }
 
 // A mutator makes inputs of seeds.
 type mutator struct{ *rand.Rand }
 
-// vary returns a seed's arguments with one or more of them changed.
+// vary returns a copy of a seed's arguments with one or more of them changed.
 func (m mutator) vary(seed []any, all [][]any) []any {
-	out := make([]any, len(seed))
-	copy(out, seed)
+	out := slices.Clone(seed)
+	for i, v := range out {
+		if b, is := v.([]byte); is {
+			out[i] = slices.Clone(b)
+		}
+	}
 	for n := 1 + m.IntN(2); n > 0; n-- {
 		i := m.IntN(len(out))
 		out[i] = m.value(out[i], all[m.IntN(len(all))][i])
@@ -127,7 +147,7 @@ const telling = "\x00\t\n\r \"'\\/{}[](),:;=%&?#<>+-.0123456789eEaAzZ\x7f\x80\xb
 
 // bytes returns b with up to a few changes.
 func (m mutator) bytes(b, other []byte) []byte {
-	b = append([]byte(nil), b...)
+	b = slices.Clone(b)
 	for n := 1 + m.IntN(4); n > 0; n-- {
 		b = m.change(b, other)
 	}
