@@ -11,6 +11,8 @@ const (
 	nodeFroze
 	actorSlowed
 	clockJumped
+	serverCrashed
+	reservationForgotten
 	requestLost
 	replyLost
 	appliedLate
@@ -62,6 +64,7 @@ const (
 
 var eventNames = [firstEngineEvent]string{
 	"nodes crashed", "nodes frozen", "actors slowed", "clocks jumped",
+	"servers crashed", "reservations forgotten",
 	"requests lost", "replies lost", "steps applied late", "steps applied twice", "commits that hung", "transactions broken",
 	"clients hung up", "clients cut off",
 	"attempts", "attempts failed", "attempts panicked", "attempts hung",

@@ -68,6 +68,15 @@ func (w *world) travels() fate {
 	return arrives
 }
 
+// reaches lets a request go to the store, which may be down.
+func (w *world) reaches() fate {
+	f := w.travels()
+	if !w.calm && w.now < w.down {
+		return losesRequest
+	}
+	return f
+}
+
 // returns lets a reply come back.
 func (w *world) returns(f fate) error {
 	if f == losesReply {

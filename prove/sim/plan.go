@@ -31,6 +31,7 @@ type rates struct {
 	late, twice               int
 	fails, panics, hangs      int
 	hangsUp, jumps, permanent int
+	restarts                  int
 }
 
 // A way is how an operation is run.
@@ -70,8 +71,8 @@ func (w *world) draws() {
 	p.heals = time.Duration(300+w.draw(180)) * time.Second
 	p.ends = p.heals + 10*time.Minute
 	p.term = time.Duration(20+w.draw(240)) * time.Second
-	w.tracef("%d nodes, %s, effects %s, lapse %s, on failure %d, in flight %d, expired %d, lease %v, at most %v, retention %v",
-		p.nodeCount, wayNames[p.way], p.policy.Effects, p.policy.Lapse, p.policy.OnFailure, p.policy.InFlight, p.policy.OnExpired,
+	w.tracef("%d nodes, %s, effects %s, lapse %s, on failure %d, in flight %d, expired %d, asynchronous %t, lease %v, at most %v, retention %v",
+		p.nodeCount, wayNames[p.way], p.policy.Effects, p.policy.Lapse, p.policy.OnFailure, p.policy.InFlight, p.policy.OnExpired, p.policy.AsyncReserve,
 		p.policy.Lease, p.policy.MaxRun, p.policy.Retention)
 	w.tracef("chances in 1,000: %+v", p.rates)
 }
@@ -97,6 +98,7 @@ func (p *plan) drawPolicy(w *world) {
 		if w.draw(3) == 2 {
 			p.policy.Retention = time.Duration(10+w.draw(120)) * time.Second
 		}
+		p.policy.AsyncReserve = p.policy.Effects != retrysafe.Unprotected && w.draw(3) == 2
 		p.remembers = p.policy.Retention
 		if p.policy.Check() == nil {
 			return
@@ -141,6 +143,6 @@ func (p *plan) drawRates(w *world) {
 		crash: some(40), freeze: some(15), slow: some(60),
 		lostRequest: some(120), lostReply: some(120), late: some(80), twice: some(40),
 		fails: some(300), panics: some(100), hangs: some(250),
-		hangsUp: some(200), jumps: some(1000), permanent: some(200),
+		hangsUp: some(200), jumps: some(1000), permanent: some(200), restarts: some(1000),
 	}
 }

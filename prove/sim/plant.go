@@ -16,6 +16,7 @@ const (
 	reapsAnything           // the store's Purge takes what is in flight
 	forgetsAnswers          // the store forgets answers that it has acknowledged
 	forgetsClaims           // the store forgets reservations that it has acknowledged
+	losesClaims             // a crash of its server does, whatever the policy says
 	liar                    // the resolver says that nothing has happened, whatever did
 	shortMemory             // answers are kept for less time than was promised
 	forgetfulProvider       // the provider does not honour keys that the policy relies on
@@ -25,7 +26,7 @@ const (
 )
 
 var plantNames = [plants]string{"none", "stale swaps", "anyone's swaps", "create overwrites", "purge takes what is in flight",
-	"forgets answers", "forgets reservations", "resolver lies", "short memory", "provider ignores keys", "dishonest operation", "one scope for all"}
+	"forgets answers", "forgets reservations", "a crash loses reservations", "resolver lies", "short memory", "provider ignores keys", "dishonest operation", "one scope for all"}
 
 // String names the plant.
 func (p plant) String() string { return plantNames[p] }

@@ -197,7 +197,7 @@ var _ outbox.Store = (*store)(nil)
 
 // Lease implements [outbox.Store].
 func (s *store) Lease(_ context.Context, worker retrysafe.Owner, term time.Duration) (outbox.Holding, error) {
-	f := s.w.travels()
+	f := s.w.reaches()
 	if f == losesRequest || f == comesLate {
 		return outbox.Holding{}, s.w.gives()
 	}
@@ -210,7 +210,7 @@ func (s *store) Lease(_ context.Context, worker retrysafe.Owner, term time.Durat
 
 // Due implements [outbox.Store].
 func (s *store) Due(_ context.Context, shards []outbox.Shard, limit int) ([]outbox.Delivery, error) {
-	f := s.w.travels()
+	f := s.w.reaches()
 	if f == losesRequest || f == comesLate {
 		return nil, s.w.gives()
 	}
@@ -224,7 +224,7 @@ func (s *store) Due(_ context.Context, shards []outbox.Shard, limit int) ([]outb
 // End implements [outbox.Store].
 func (s *store) End(_ context.Context, endings []outbox.Ending) ([]outbox.Ended, error) {
 	w := s.w
-	f := w.travels()
+	f := w.reaches()
 	switch f {
 	case losesRequest:
 		return nil, w.gives()

@@ -28,7 +28,7 @@ func (w *world) reset() {
 	w.pending, w.txs = w.pending[:0], w.txs[:0]
 	w.slots, w.messages = w.slots[:0], w.messages[:0]
 	w.calm, w.over, w.steps = false, false, 0
-	w.skew, w.latest = 0, time.Time{}
+	w.skew, w.latest, w.down = 0, time.Time{}, 0
 	w.owners, w.serial, w.delivered = 0, 0, 0
 	w.broken, w.hash, w.trace = nil, 0, nil
 	w.store.w = w
@@ -71,6 +71,9 @@ func (w *world) populate() {
 		if w.hit(w.rates.jumps) {
 			w.later(time.Duration(w.draw(300))*time.Second, w.jump)
 		}
+		if w.hit(w.rates.restarts) {
+			w.later(time.Duration(w.draw(300_000))*time.Millisecond, w.restart)
+		}
 	}
 }
 
@@ -102,6 +105,26 @@ func (w *world) jump() {
 	n := &w.nodes[w.draw(w.nodeCount)]
 	n.offset += time.Duration(w.draw(60)-15) * time.Second
 	w.tracef("the clock of %s is %v off", n.name, n.offset)
+}
+
+// restart is a crash of the store's server. Its transactions are gone at once, and so
+// are the reservations that were allowed to be lost; in a while it is back.
+func (w *world) restart() {
+	if w.calm || w.over {
+		return
+	}
+	w.happens(serverCrashed)
+	w.down = w.now + time.Duration(w.draw(20_000))*time.Millisecond
+	for len(w.txs) > 0 {
+		t := w.txs[0]
+		t.broken = true
+		_ = t.end(false)
+	}
+	forgotten := w.mem.Crash()
+	w.tracef("the store's server crashes, with %d steps that were not durable, and is back at %v", forgotten, w.down)
+	for i := range w.slots {
+		w.slots[i].crashed(w)
+	}
 }
 
 // heal ends all faults. What was on its way still arrives.

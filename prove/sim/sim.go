@@ -9,8 +9,9 @@
 // memstore, behind a network. Operations run in every way that the library has, under
 // every policy that it allows. At any step a request or its reply may be lost, come
 // late or twice; a commit may hang; a node may crash with all that it has open, freeze
-// for longer than a lease, or have its clock set, as may the store; an operation may
-// fail, panic or hang. Then nothing goes wrong any more, for ten minutes: each world
+// for longer than a lease, or have its clock set, as may the store, whose server may
+// crash and forget the reservations that it was allowed to; an operation may fail,
+// panic or hang. Then nothing goes wrong any more, for ten minutes: each world
 // lasts for at least fifteen.
 //
 // What is held, and how. Every write that the store applies is watched, and so is

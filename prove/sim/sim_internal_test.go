@@ -100,7 +100,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 	t.Parallel()
 	expected := map[plant][]string{
 		staleSwaps: {"S2"}, anyonesSwaps: {"S1", "S2"}, overwritingCreate: {"S1", "S2", "S9"},
-		reapsAnything: {"S9"}, forgetsAnswers: {"S2"}, forgetsClaims: {"S9"}, liar: {"S9"}, shortMemory: {"S4"},
+		reapsAnything: {"S9"}, forgetsAnswers: {"S2"}, forgetsClaims: {"S9"}, losesClaims: {"S1"}, liar: {"S9"}, shortMemory: {"S4"},
 		forgetfulProvider: {"S1"}, dishonest: {"S1"}, oneScope: {"S7"},
 	}
 	for p := none + 1; p < plants; p++ {

@@ -32,7 +32,7 @@ func (w *world) newStore() { w.mem = memstore.New(&memstore.Options{Now: w.clock
 // Create implements [retrysafe.Store].
 func (s *store) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
 	w := s.w
-	f := w.travels()
+	f := w.reaches()
 	if w.traces {
 		w.tracef("create %s/%s, %s, owner %x%s", r.Scope, r.Key, r.State, r.Owner[12:], fateNames[f])
 	}
@@ -65,6 +65,7 @@ func (s *store) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Recor
 func (s *store) create(r *retrysafe.Record) (retrysafe.Record, error) {
 	w := s.w
 	if w.plant != none {
+		r.Relaxed = r.Relaxed || w.plant == losesClaims
 		r.Ref = w.confuses(r.Ref)
 		if at := w.slot(r.Ref); s.overwrites(at, r) {
 			return s.overwrite(at, r)
@@ -82,7 +83,7 @@ func (s *store) create(r *retrysafe.Record) (retrysafe.Record, error) {
 // Swap implements [retrysafe.Swapper].
 func (s *store) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
 	w := s.w
-	f := w.travels()
+	f := w.reaches()
 	if w.traces {
 		w.tracef("swap %s/%s at %d, to %s, owner %x, claim %x%s", r.Scope, r.Key, r.Revision, r.State, r.Owner[12:], r.Claim[12:], fateNames[f])
 	}
@@ -140,6 +141,7 @@ func (s *store) swap(r *retrysafe.Record) (retrysafe.Record, error) {
 		if at.hidden {
 			return retrysafe.Record{}, retrysafe.ErrNotFound
 		}
+		r.Relaxed = r.Relaxed || w.plant == losesClaims && !r.Claim.IsZero()
 		r = s.unfenced(at, r)
 	}
 	got, err := w.mem.Swap(outside, *r)
@@ -152,7 +154,7 @@ func (s *store) swap(r *retrysafe.Record) (retrysafe.Record, error) {
 
 // Load implements [retrysafe.Store].
 func (s *store) Load(ctx context.Context, ref retrysafe.Ref) (got retrysafe.Record, err error) {
-	f := s.w.travels()
+	f := s.w.reaches()
 	if err := ctx.Err(); err != nil {
 		return got, err
 	}
@@ -175,7 +177,7 @@ func (s *store) Load(ctx context.Context, ref retrysafe.Ref) (got retrysafe.Reco
 // order, so it reads them one by one instead of going through the memstore's shards.
 func (s *store) List(ctx context.Context, q retrysafe.Query) (list []retrysafe.Record, err error) {
 	w := s.w
-	f := w.travels()
+	f := w.reaches()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -200,7 +202,7 @@ func (s *store) List(ctx context.Context, q retrysafe.Query) (list []retrysafe.R
 // Purge implements [retrysafe.Store].
 func (s *store) Purge(ctx context.Context, limit int) (n int, err error) {
 	w := s.w
-	f := w.travels()
+	f := w.reaches()
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -225,6 +227,7 @@ func (s *store) purge(limit int) (n int, err error) {
 		return s.reapAnything()
 	}
 	if n, err = w.mem.Purge(outside, limit); n > 0 {
+		w.flushed()
 		for i := range w.slots {
 			at := &w.slots[i]
 			if _, err := w.mem.Load(outside, at.ref); err != nil && !at.gone {

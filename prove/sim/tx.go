@@ -41,7 +41,7 @@ var errBroken = errors.New("sim: the transaction's connection is gone")
 // BeginTx implements [retrysafe.TxStore].
 func (s *store) BeginTx(ctx context.Context) (retrysafe.Tx, *tx, error) {
 	w := s.w
-	f := w.travels()
+	f := w.reaches()
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
@@ -107,7 +107,7 @@ func (t *tx) end(commit bool) (err error) {
 
 // step sends one statement. A statement that is lost breaks the connection.
 func (t *tx) step(ctx context.Context) (fate, error) {
-	f := t.w.travels()
+	f := t.w.reaches()
 	switch {
 	case t.broken:
 		return f, errBroken
@@ -212,7 +212,7 @@ func (t *tx) Enqueue(ctx context.Context, messages ...outbox.Message) error {
 // caller has given up.
 func (t *tx) Commit(ctx context.Context) error {
 	w := t.w
-	f := w.travels()
+	f := w.reaches()
 	if w.traces {
 		w.tracef("commit%s", fateNames[f])
 	}
@@ -241,7 +241,7 @@ func (t *tx) Commit(ctx context.Context) error {
 
 // Rollback implements [retrysafe.Tx].
 func (t *tx) Rollback(context.Context) error {
-	f := t.w.travels()
+	f := t.w.reaches()
 	switch {
 	case t.broken:
 		return errBroken
@@ -268,7 +268,7 @@ func (t *tx) abandon() {
 // CreateAndCommit implements [retrysafe.Finisher].
 func (t finishing) CreateAndCommit(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
 	w := t.w
-	f := w.travels()
+	f := w.reaches()
 	if w.traces {
 		w.tracef("create %s/%s as %s and commit%s", r.Scope, r.Key, r.State, fateNames[f])
 	}

@@ -17,6 +17,8 @@ type slot struct {
 	hidden   bool             // a planted fault: the store has lost it
 	highest  int64            // revision ever given
 	gen      int              // generation: how often the key was used afresh
+	soft     bool             // a crash of the server would forget its last steps,
+	firm     int              // and make this its generation
 	attempts []attempt
 	answers  []answer
 	effects  []effect
@@ -78,10 +80,47 @@ func (s *slot) made(gen int, booked bool) (n int) {
 	return n
 }
 
+// keeps notes whether a crash would forget a step, before it is applied.
+func (s *slot) keeps(w *world, asked *retrysafe.Record) {
+	if !asked.Relaxed {
+		w.flushed()
+		return
+	}
+	if !s.soft {
+		s.soft, s.firm = true, s.gen
+	}
+	if !w.calm && w.hit(w.rates.restarts/4) { // soon, or there would be nothing to forget
+		w.later(time.Duration(w.draw(1500))*time.Millisecond, w.restart)
+	}
+}
+
+// flushed: what was written so far is durable.
+func (w *world) flushed() {
+	for i := range w.slots {
+		w.slots[i].soft = false
+	}
+}
+
+// crashed: the store's server has crashed. An operation whose reservation is forgotten
+// may still run; whoever comes next is of its generation, and both have one effect.
+func (s *slot) crashed(w *world) {
+	if !s.soft {
+		return
+	}
+	w.happens(reservationForgotten)
+	got, err := w.mem.Load(outside, s.ref)
+	s.rec, s.gone = got, err != nil
+	s.gen, s.soft = s.firm, false
+	if a := s.of(s.rec.Owner); a != nil {
+		a.taken = false
+	}
+}
+
 // wrote is told of every write, with what was asked for and what is stored now. It
 // holds each against what a record may become, and who may do that.
 func (s *slot) wrote(w *world, asked, next *retrysafe.Record) {
 	old := &s.rec
+	s.keeps(w, asked)
 	switch {
 	case next.Revision <= s.highest:
 		w.violate("S5", s, "revision %d is given out after %d", next.Revision, s.highest)
@@ -297,6 +336,7 @@ func (s *slot) happened(w *world, owner retrysafe.Owner, booked bool) {
 
 // committed is told of every transaction that has committed.
 func (w *world) committed(t *tx) {
+	w.flushed()
 	var owner retrysafe.Owner
 	var s *slot
 	for i := range t.staged {

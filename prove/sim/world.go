@@ -29,6 +29,7 @@ type world struct {
 	mem       *memstore.Store
 	skew      time.Duration // of the store's clock
 	latest    time.Time     // that the store's clock has ever shown
+	down      time.Duration // until when the store's server is down
 	store     store
 	txs       []*tx // open, as far as the server knows
 	slots     []slot

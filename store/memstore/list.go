@@ -72,6 +72,7 @@ func (s *Store) forgetIn(sh *shard, now time.Time, limit int) int {
 			held = append(held, e)
 			continue
 		}
+		s.relaxed.durable()
 		sh.remove(e)
 		s.used.release(e.size)
 		deleted++

@@ -68,6 +68,8 @@ type Store struct {
 
 	shards [shardCount]shard
 
+	relaxed relaxed
+
 	boxOnce sync.Once
 	box     *Outbox
 }
@@ -120,6 +122,7 @@ func (s *Store) create(r, out *retrysafe.Record) error {
 	if !s.used.admit(size, &s.limits) {
 		return errNoRoom
 	}
+	s.relaxed.wrote(r, nil)
 	e := &entry{rec: *r, size: size, place: noPlace}
 	s.stampNew(&e.rec, now)
 	sh.insert(e)

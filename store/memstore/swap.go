@@ -58,6 +58,7 @@ func (s *Store) swap(r, out *retrysafe.Record) (*Tx, error) {
 	if !s.used.grow(size-e.size, r, &s.limits) {
 		return nil, errNoRoom
 	}
+	s.relaxed.wrote(r, e)
 	e.rec, e.size = next, size
 	s.stamp(&e.rec, now)
 	sh.file(e)

@@ -273,6 +273,7 @@ func (tx *Tx) end(commit bool) {
 			write()
 		}
 		applied = true
+		tx.s.relaxed.durable()
 	}
 }
 

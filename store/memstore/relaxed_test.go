@@ -1,0 +1,123 @@
+package memstore_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+// A crashing is a store of which a crash forgets something.
+type crashing struct {
+	*testing.T
+	*memstore.Store
+}
+
+func tenantKey(key string) retrysafe.Ref { return retrysafe.Ref{Scope: "tenant", Key: key} }
+
+func (c crashing) reserve(key string, relaxed bool) retrysafe.Record {
+	c.Helper()
+	got, err := c.Create(c.Context(), retrysafe.Record{
+		Ref: tenantKey(key), State: retrysafe.InProgress, Owner: retrysafe.Owner{1}, Attempt: 1, Term: time.Minute, Retain: time.Hour, Relaxed: relaxed,
+	})
+	if err != nil {
+		c.Fatal(err)
+	}
+	return got
+}
+
+func (c crashing) claim(r retrysafe.Record, relaxed bool) {
+	c.Helper()
+	r.Claim, r.Attempt, r.Relaxed, r.Term = retrysafe.Owner{2}, r.Attempt+1, relaxed, time.Minute
+	if _, err := c.Swap(c.Context(), r); err != nil {
+		c.Fatal(err)
+	}
+}
+
+func (c crashing) begin() *memstore.Tx {
+	c.Helper()
+	tx, err := c.Begin(c.Context())
+	if err != nil {
+		c.Fatal(err)
+	}
+	return tx
+}
+
+// attempt is the attempt that a key is at, or 0 if there is none.
+func (c crashing) attempt(key string) int {
+	c.Helper()
+	r, err := c.Load(c.Context(), tenantKey(key))
+	if err != nil && !errors.Is(err, retrysafe.ErrNotFound) {
+		c.Fatal(err)
+	}
+	return r.Attempt
+}
+
+// A crash undoes relaxed steps from the last to the first, and those only that no
+// durable step has followed.
+func TestCrashForgetsRelaxedSteps(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]struct {
+		do        func(c crashing)
+		forgotten int
+		attempts  [2]int // of the keys one and two
+	}{
+		"nothing":              {func(crashing) {}, 0, [2]int{0, 0}},
+		"a durable step":       {func(c crashing) { c.reserve("one", false) }, 0, [2]int{1, 0}},
+		"a reservation":        {func(c crashing) { c.reserve("one", true) }, 1, [2]int{0, 0}},
+		"a claim":              {func(c crashing) { c.claim(c.reserve("one", false), true) }, 1, [2]int{1, 0}},
+		"reservation, claim":   {func(c crashing) { c.claim(c.reserve("one", true), true) }, 2, [2]int{0, 0}},
+		"two keys":             {func(c crashing) { c.reserve("one", true); c.reserve("two", true) }, 2, [2]int{0, 0}},
+		"a durable step after": {func(c crashing) { c.reserve("one", true); c.reserve("two", false) }, 0, [2]int{1, 1}},
+		"and one before":       {func(c crashing) { c.reserve("two", false); c.reserve("one", true) }, 1, [2]int{0, 1}},
+		"a durable claim":      {func(c crashing) { c.claim(c.reserve("one", true), false) }, 0, [2]int{2, 0}},
+		"a commit after": {func(c crashing) {
+			c.reserve("one", true)
+			if err := c.begin().Commit(c.Context()); err != nil {
+				c.Fatal(err)
+			}
+		}, 0, [2]int{1, 0}},
+		"a rollback after": {func(c crashing) {
+			c.reserve("one", true)
+			if err := c.begin().Rollback(c.Context()); err != nil {
+				c.Fatal(err)
+			}
+		}, 1, [2]int{0, 0}},
+		"held by a transaction": {func(c crashing) {
+			c.reserve("one", true)
+			c.reserve("two", true)
+			if _, err := c.begin().Reserve(c.Context(), tenantKey("two")); err != nil {
+				c.Fatal(err)
+			}
+		}, 1, [2]int{0, 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := crashing{t, memstore.New(nil)}
+			want.do(c)
+			if got := c.Crash(); got != want.forgotten {
+				t.Errorf("%d steps are forgotten, want %d", got, want.forgotten)
+			}
+			if got := [2]int{c.attempt("one"), c.attempt("two")}; got != want.attempts {
+				t.Errorf("the keys are at attempts %v, want %v", got, want.attempts)
+			}
+			if got := c.Crash(); got != 0 {
+				t.Errorf("a second crash forgets %d steps", got)
+			}
+		})
+	}
+}
+
+// What a crash has forgotten takes no room.
+func TestCrashFreesRoom(t *testing.T) {
+	t.Parallel()
+	c := crashing{t, memstore.New(&memstore.Options{MaxRecords: 1})}
+	for range 3 {
+		c.reserve("one", true)
+		if got := c.Crash(); got != 1 {
+			t.Fatalf("%d steps are forgotten", got)
+		}
+	}
+}
