@@ -27,6 +27,10 @@ type Member struct {
 	db    *sql.DB
 }
 
+func paid(by string) retrysafe.Result {
+	return retrysafe.Result{Status: 201, Body: []byte("paid by " + by)}
+}
+
 // NewMember returns a member over a store and its own database. Exec runs a statement
 // in a transaction. Note, if it is not nil, is called with each key that was answered:
 // the next version has something to write to its row.

@@ -53,6 +53,9 @@ const (
 	deathAfterReply = "after the reply" // it knows, and has told nobody
 )
 
+// acknowledged begins the line in which a child says what its client has seen.
+const acknowledged = "acknowledged "
+
 // A ride is one program that books rides.
 type ride[X any] struct {
 	*Garage[X]
@@ -275,10 +278,13 @@ func (d *depot[X]) record(key string) (retrysafe.Record, []retrysafe.Step) {
 	return r, steps
 }
 
+// patience is how long after its lease a ride may take to become final.
+const patience = 20 * time.Second
+
 // settle retries until the ride is final, and returns its answer, or nil if nobody
 // knows whether it happened.
 func (d *depot[X]) settle(key string) *retrysafe.Outcome {
-	for deadline := time.Now().Add(Lease + 4*patience); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(Lease + patience); ; time.Sleep(20 * time.Millisecond) {
 		out, err := d.book(d.t.Context(), d.e, key)
 		switch {
 		case err == nil:

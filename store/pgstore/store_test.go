@@ -10,16 +10,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/crashtest"
 	"github.com/retrysafe/retrysafe/internal/testservers"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 	"github.com/retrysafe/retrysafe/store/storetest"
 )
 
 func TestMain(m *testing.M) {
-	if crashtest.IsChild() {
-		os.Exit(crashtest.RunChild(openPlace))
-	}
 	if where := os.Getenv(envPost); where != "" {
 		os.Exit(runPost(where))
 	}

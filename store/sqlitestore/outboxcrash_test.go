@@ -31,6 +31,13 @@ const (
 	envWhere = "RETRYSAFE_POST_WHERE"
 )
 
+func TestMain(m *testing.M) {
+	if role := os.Getenv(envRole); role != "" {
+		os.Exit(runPost(role))
+	}
+	m.Run()
+}
+
 // orders is how many transactions are to commit.
 const orders = 300
 

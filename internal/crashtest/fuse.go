@@ -1,22 +1,63 @@
+// Package crashtest crashes clients of a store, for the stores' own tests: a child
+// process books a ride in phases and is killed, with no warning, before and after each
+// step that it takes towards the database; and a fleet is upgraded while it works. The
+// parent then opens the same database, retries until each key is final, and counts
+// effects. What any store has to bear is in prove/sweep.
 package crashtest
 
 import (
 	"context"
+	"os"
+	"sync"
+	"syscall"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 )
 
-// OneCommit is what a [Place] needs to run the operation by [retrysafe.DoTx] over
-// s, with a fuse around each step of the transaction. Exec runs a statement in it.
-func OneCommit[T any](s retrysafe.TxStore[T], exec func(ctx context.Context, tx T, statement string) error) func(context.Context, *retrysafe.Engine, string, retrysafe.Result, *Fuse) (retrysafe.Outcome, error) {
-	return func(ctx context.Context, e *retrysafe.Engine, effect string, r retrysafe.Result, f *Fuse) (retrysafe.Outcome, error) {
-		return retrysafe.DoTx(ctx, e, minedTxStore[T]{s, f}, Call, func(ctx context.Context, tx T) (retrysafe.Result, error) {
-			f.Pass()
-			err := exec(ctx, tx, effect)
-			f.Pass()
-			return r, err
-		})
+// Lease is how long a killed attempt is believed to live.
+const Lease = 200 * time.Millisecond
+
+// A Fuse kills the process when it is passed for the n-th time, by whom ever:
+// a heartbeat passes it too.
+type Fuse struct {
+	mu   sync.Mutex
+	left int
+}
+
+// Pass is called before and after each step that may be the last.
+func (f *Fuse) Pass() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.left--; f.left == 0 {
+		die()
 	}
+}
+
+// die ends the process with no warning.
+func die() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
+}
+
+func around[T any](f *Fuse, do func() (T, error)) (T, error) {
+	f.Pass()
+	defer f.Pass()
+	return do()
+}
+
+// mined is a store with a fuse before and after each step.
+type mined struct {
+	retrysafe.Store
+	fuse *Fuse
+}
+
+func (m mined) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+	return around(m.fuse, func() (retrysafe.Record, error) { return m.Store.Create(ctx, r) })
+}
+
+func (m mined) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+	return around(m.fuse, func() (retrysafe.Record, error) { return m.Store.Swap(ctx, r) })
 }
 
 // minedTxStore begins transactions with a fuse before and after each step.
