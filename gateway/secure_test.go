@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -74,6 +75,20 @@ func TestSecureUpstream(t *testing.T) {
 	b = setup(t, to, func(b *bundle) { b.config.UpstreamTLS.ServerName = "example.org" })
 	b.post(t, "/payments", key, `{}`).refused(t, http.StatusServiceUnavailable, "upstream-unreachable")
 	b.is(t, key, retrysafe.Retryable) // nothing was sent to a stranger
+}
+
+// The first requests that may and that may not be sent twice go out at the same time:
+// their ways share nothing that the first use writes to. The race detector sees it.
+func TestFirstRequestsOverTLSMeet(t *testing.T) {
+	t.Parallel()
+	to := secure(t, created)
+	for range 5 {
+		b := setup(t, to)
+		var both sync.WaitGroup
+		both.Go(func() { b.get(t, "/") })
+		both.Go(func() { b.post(t, "/payments", "first-requests-1", "{}") })
+		both.Wait()
+	}
 }
 
 // Over HTTP/2 too an upstream that executes and resets the stream was called once.

@@ -62,7 +62,8 @@ func (g *Gateway) openUpstream(c *config.Config, _ *Parts) error {
 	transport := func(idle time.Duration) *http.Transport {
 		kept := cmp.Or(c.Server.UpstreamConnections, keptConnections)
 		return &http.Transport{
-			DialContext: dial, TLSClientConfig: secure, ForceAttemptHTTP2: true,
+			DialContext: dial, ForceAttemptHTTP2: true,
+			TLSClientConfig:     secure.Clone(), // net/http writes to it when it is first used
 			HTTP2:               &http.HTTP2Config{SendPingTimeout: within, PingTimeout: lostAfter * within},
 			TLSHandshakeTimeout: within,
 			MaxIdleConns:        kept, MaxIdleConnsPerHost: kept, IdleConnTimeout: idle,

@@ -65,7 +65,7 @@ func New(route Route, opts *Options) (*Sink, error) {
 	}
 	transport := &http.Transport{
 		DialContext:            dialer(o.Allow).DialContext, // and no Proxy: not even the environment's
-		TLSClientConfig:        o.TLS,
+		TLSClientConfig:        o.TLS.Clone(),               // net/http writes to it
 		ForceAttemptHTTP2:      true,
 		DisableCompression:     true, // what is read is what was sent, and no more than its bound
 		MaxIdleConnsPerHost:    o.PerHost,
