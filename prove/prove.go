@@ -16,6 +16,7 @@ package prove
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 )
@@ -31,9 +32,31 @@ type Check struct {
 	// Holds are the invariants that it watches, such as S1.
 	Holds []string
 	Needs Needs
+	Size  Size
 	// Run does it. What it finds goes into r; an error says that the check could
 	// not be carried out, and so shows nothing. It ends soon after ctx does.
 	Run func(ctx context.Context, env *Env, r *Result) error
+}
+
+// A Size is how often a check does what it repeats: for every change, and for a
+// release. Without numbers it is a sample for a change, and all for a release.
+type Size struct {
+	Of              string // what it repeats, such as "kills"
+	Change, Release int
+}
+
+// String says it for people.
+func (s Size) String() string {
+	many := func(n int, otherwise string) string {
+		if n == 0 {
+			return otherwise
+		}
+		return grouped(int64(n))
+	}
+	if s.Of == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s %s (--full: %s)", many(s.Change, "some"), s.Of, many(s.Release, "all"))
 }
 
 // Needs are what a check works with, apart from this program.
@@ -77,17 +100,19 @@ type Env struct {
 	// Progress, if it is not nil, is told how much of the work is done. It may be
 	// called from anywhere.
 	Progress func(done, of int)
+
+	size Size // of the check
 }
 
-// Times says how often to do something: as asked, or as the size has it.
-func (e *Env) Times(change, release int) int {
+// Times says how often to do what the check repeats: as asked, or as its size has it.
+func (e *Env) Times() int {
 	switch {
 	case e.N > 0:
 		return e.N
 	case e.Full:
-		return release
+		return e.size.Release
 	default:
-		return change
+		return e.size.Change
 	}
 }
 

@@ -134,3 +134,26 @@ func TestReportAsAPage(t *testing.T) {
 		}
 	}
 }
+
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	for want, size := range map[string]prove.Size{
+		"":                               {},
+		"1,000 kills (--full: 25,000)":   {Of: "kills", Change: 1000, Release: 25_000},
+		"4 planted bugs (--full: all)":   {Of: "planted bugs", Change: 4},
+		"some steps of it (--full: all)": {Of: "steps of it"},
+	} {
+		if got := size.String(); got != want {
+			t.Errorf("%+v is %q, want %q", size, got, want)
+		}
+	}
+	for want, e := range map[int]prove.Env{3: {}, 50: {Full: true}, 7: {N: 7, Full: true}} {
+		c := prove.Check{Size: prove.Size{Of: "times", Change: 3, Release: 50}, Run: func(_ context.Context, env *prove.Env, r *prove.Result) error {
+			r.Count("times", env.Times())
+			return nil
+		}}
+		if got := prove.Run(t.Context(), &c, e).Figure("times"); int(got) != want {
+			t.Errorf("%v times, want %d", got, want)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 // panics is broken, like one that returns an error.
 func Run(ctx context.Context, c *Check, env Env) *Result {
 	r := &Result{Check: c.Name, Goal: c.Goal, Shows: c.Shows, Holds: c.Holds, Seed: env.Seed, Began: time.Now()}
+	env.size = c.Size
 	err := inItsOwnDir(&env, func() error { return guarded(ctx, c, &env, r) })
 	r.Took = time.Since(r.Began)
 	switch {

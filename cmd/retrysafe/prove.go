@@ -40,7 +40,7 @@ func (p *program) prove() *cobra.Command {
 		Short: "Put the promises to the test, on your own database",
 		Long: `Tries to break what retrysafe promises, and reports what came of it: with a simulator,
 with processes that are killed and paused, with storms of duplicates, lost replies and
-hostile requests. --list says which checks there are.
+hostile requests. --list says which checks there are, and what each of them repeats.
 
 With --store, or $` + storeVariable + `, it works in your database: in a schema of its own
 in PostgreSQL, in a new file beside the one you name in SQLite. Both are taken away
@@ -66,7 +66,7 @@ promises held, 1 if one was broken, 5 if a check could not be carried out.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.store, "store", "", "`URL` of the store (default: SQLite, and PostgreSQL if it is installed)")
 	flags.BoolVar(&f.full, "full", false, "the size of a release: hours instead of minutes")
-	flags.IntVarP(&f.n, "times", "n", 0, "how often, for whatever a check repeats (default: by size)")
+	flags.IntVarP(&f.n, "times", "n", 0, "how often a check does what it repeats (see --list; default: by size)")
 	flags.Uint64Var(&f.seed, "seed", 0, "what decides all that is left to chance (default: another one each time)")
 	flags.DurationVar(&f.limit, "for", 0, "how long a check may take that could go on for ever")
 	flags.IntVar(&f.jobs, "jobs", 1, "how many checks run at the same time")
@@ -92,9 +92,9 @@ func checkNames() []string {
 }
 
 func (p *program) listChecks() error {
-	t := newTable(p.stdout, &choice{}, "CHECK", "GOAL", "INVARIANTS", "SHOWS")
+	t := newTable(p.stdout, &choice{}, "CHECK", "GOAL", "REPEATS (-n)", "INVARIANTS", "SHOWS")
 	for _, c := range checks() {
-		t.add(c.Name, c.Goal, strings.Join(c.Holds, " "), c.Shows)
+		t.add(c.Name, c.Goal, c.Size.String(), strings.Join(c.Holds, " "), c.Shows)
 	}
 	return t.flush()
 }

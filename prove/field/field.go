@@ -32,21 +32,24 @@ func Roles() map[string]child.Role { return map[string]child.Role{roleNode: serv
 func Checks() []prove.Check {
 	return []prove.Check{
 		{
-			Name: "storm", Goal: "G9", Needs: prove.Store | prove.Processes, Holds: []string{"S1", "S2", "S3", "S4", "S7", "L1", "L3"},
+			Name: "storm", Goal: "G9", Needs: prove.Store | prove.Processes, Size: prove.Size{Of: "rounds", Change: 10, Release: 100},
+			Holds: []string{"S1", "S2", "S3", "S4", "S7", "L1", "L3"},
 			Shows: "a thousand requests at once under one key, and thousands of keys sent twenty times, over three processes with four connections each: one effect per key, the same answer to everybody, and no server error.",
 			Run: func(ctx context.Context, env *prove.Env, r *prove.Result) error {
 				return sizedStorm(env).run(ctx, env, r)
 			},
 		},
 		{
-			Name: "zombie", Goal: "G10", Needs: prove.Store | prove.Processes, Holds: []string{"S1", "S2", "S4", "S5", "S9", "L1", "L3"},
+			Name: "zombie", Goal: "G10", Needs: prove.Store | prove.Processes, Size: prove.Size{Of: "rounds", Change: 15, Release: 200},
+			Holds: []string{"S1", "S2", "S4", "S5", "S9", "L1", "L3"},
 			Shows: "a process that is stopped for longer than its lease, while others take over, and then goes on: no second effect, none by itself where nothing protects it, and nobody sees its late answer.",
 			Run: func(ctx context.Context, env *prove.Env, r *prove.Result) error {
 				return sizedZombie(env).run(ctx, env, r)
 			},
 		},
 		{
-			Name: "kill", Goal: "G6", Needs: prove.Store | prove.Processes, Holds: []string{"S1", "S2", "S3", "S4", "S9", "L1", "L3"},
+			Name: "kill", Goal: "G6", Needs: prove.Store | prove.Processes, Size: prove.Size{Of: "kills", Change: 250, Release: 2500},
+			Holds: []string{"S1", "S2", "S3", "S4", "S9", "L1", "L3"},
 			Shows: "processes that are killed at any moment under load, before a provider that loses answers: no second effect, and each answer that was ever shown is still given.",
 			Run: func(ctx context.Context, env *prove.Env, r *prove.Result) error {
 				return sizedKill(env).run(ctx, env, r)

@@ -18,7 +18,7 @@ type killing struct {
 	flaw           string
 }
 
-func sizedKill(env *prove.Env) *killing { return &killing{kills: env.Times(250, 2500), clients: 24} }
+func sizedKill(env *prove.Env) *killing { return &killing{kills: env.Times(), clients: 24} }
 
 const killLease = 500 * time.Millisecond
 

@@ -18,7 +18,7 @@ type storm struct {
 }
 
 func sizedStorm(env *prove.Env) *storm {
-	return &storm{rounds: env.Times(5, 100), requests: 1000, keys: 200 * env.Times(5, 50), duplicates: 20}
+	return &storm{rounds: env.Times(), requests: 1000, keys: 100 * env.Times(), duplicates: 20}
 }
 
 // keysAtOnce is how many keys are in the storm at the same time.

@@ -19,7 +19,7 @@ type haunting struct {
 	flaw   string
 }
 
-func sizedZombie(env *prove.Env) *haunting { return &haunting{rounds: env.Times(15, 200)} }
+func sizedZombie(env *prove.Env) *haunting { return &haunting{rounds: env.Times()} }
 
 const zombieLease = 500 * time.Millisecond
 

@@ -24,7 +24,7 @@ func isolate(ctx context.Context, env *prove.Env, r *prove.Result, s retrysafe.S
 	if err != nil {
 		return err
 	}
-	questions := env.Times(50_000, 1_000_000)
+	questions := env.Times()
 	if err := t.live(ctx, questions, env.Step); err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ func Checks() []prove.Check {
 	return []prove.Check{{
 		Name:  "linear",
 		Goal:  "G8",
+		Size:  prove.Size{Of: "steps", Change: 100_000, Release: 1_000_000},
 		Shows: "Whatever is killed, cut off or out of time, the steps on a key happen one after the other, whole or not at all, and its revisions only grow.",
 		Holds: []string{"S1", "S4", "S5", "S10"},
 		Needs: prove.Store | prove.Processes,
@@ -24,6 +25,7 @@ func Checks() []prove.Check {
 	}, {
 		Name:  "isolation",
 		Goal:  "G14",
+		Size:  prove.Size{Of: "questions", Change: 50_000, Release: 1_000_000},
 		Shows: "Tenants that use the same keys never see each other's answers, nor that there are any.",
 		Holds: []string{"S1", "S2", "S7"},
 		Needs: prove.Store,

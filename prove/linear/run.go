@@ -48,7 +48,7 @@ func watch(ctx context.Context, env *prove.Env, r *prove.Result, store retrysafe
 	own := newClient(store, nil, env.Seed, 0)
 	own.turn.Store(1)
 	events := make(chan int, 1024)
-	g := newGround(env.Times(100_000, 1_000_000), func(n int) {
+	g := newGround(env.Times(), func(n int) {
 		select {
 		case events <- n:
 		default: // they come one by one, and the next will do

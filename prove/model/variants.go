@@ -32,11 +32,16 @@ func (v *Variant) Safe() bool { return v.Breaks == "" }
 // story needs no more than it has; and what is meant for checks that repeat something
 // a million times is none.
 func (v *Variant) size(env *prove.Env) int {
-	n := env.Times(v.Attempts, min(v.Attempts+1, modeAttempts))
-	if !v.Safe() || n > mostAttempts {
+	switch {
+	case !v.Safe() || env.N > mostAttempts:
+		return v.Attempts
+	case env.N > 0:
+		return env.N
+	case env.Full:
+		return min(v.Attempts+1, modeAttempts)
+	default:
 		return v.Attempts
 	}
-	return n
 }
 
 // How many requests come in: to the modes as they are, to those with something

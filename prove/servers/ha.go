@@ -36,7 +36,7 @@ func (f *failing) run(ctx context.Context, env *prove.Env, r *prove.Result) erro
 // failOver kills a primary under load and promotes its standby, which is the primary
 // of the next round. The nodes know both, and their clients go on.
 func (f *failing) failOver(ctx context.Context, env *prove.Env, r *prove.Result) (err error) {
-	times, rng := env.Times(50, 500), rand.New(rand.NewPCG(env.Seed, 0))
+	times, rng := env.Times(), rand.New(rand.NewPCG(env.Seed, 0))
 	primary, err := startPrimary(ctx)
 	if err != nil {
 		return err

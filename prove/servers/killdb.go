@@ -48,7 +48,7 @@ func startVictim(ctx context.Context) (*testservers.Postgres, error) {
 // killServer kills the server again and again, at any moment, and starts it again.
 // The nodes and their clients live on.
 func (k *killing) killServer(ctx context.Context, env *prove.Env, r *prove.Result, pg *testservers.Postgres) error {
-	times, rng := env.Times(50, 500), rand.New(rand.NewPCG(env.Seed, 0))
+	times, rng := env.Times(), rand.New(rand.NewPCG(env.Seed, 0))
 	url, outside, j := pg.URL("postgres"), newProvider(), newJournal(r.Violatef)
 	nodes, err := openNodes(ctx, 3, url, outside, k.kills)
 	if err != nil {

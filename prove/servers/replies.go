@@ -45,7 +45,7 @@ func (k *killing) loseReplies(ctx context.Context, env *prove.Env, r *prove.Resu
 
 // cutReplies cuts in all modes, side by side.
 func (k *killing) cutReplies(ctx context.Context, env *prove.Env, r *prove.Result, pg *testservers.Postgres, j *journal, outside *provider) error {
-	times := (env.Times(40, 2000) + len(modes) - 1) / len(modes)
+	times := (4*env.Times() + len(modes) - 1) / len(modes)
 	var lanes sync.WaitGroup
 	failed := make([]error, len(modes))
 	for i, m := range modes {

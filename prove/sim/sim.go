@@ -54,6 +54,7 @@ func Checks() []prove.Check {
 	return []prove.Check{{
 		Name:  "sim",
 		Goal:  "G2",
+		Size:  prove.Size{Of: "schedules", Change: 1_000_000, Release: 50_000_000},
 		Shows: "the engine, the janitor and the outbox keep their promises in every simulated world, whatever goes wrong in it",
 		Holds: []string{"S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S10", "S11", "S14", "L1"},
 		Run: func(ctx context.Context, env *prove.Env, r *prove.Result) error {
@@ -63,8 +64,6 @@ func Checks() []prove.Check {
 }
 
 const (
-	change  = 1_000_000
-	release = 50_000_000
 	// batch is how many seeds a worker takes at once.
 	batch = 250
 	// mostExplained is how many breaches are made short, which takes a while.
@@ -95,7 +94,7 @@ type campaign struct {
 
 // simulate runs worlds, with a fault planted in each if the campaign is to find it.
 func simulate(ctx context.Context, env *prove.Env, r *prove.Result, p plant) error {
-	c := &campaign{env: env, r: r, n: env.Times(change, release)}
+	c := &campaign{env: env, r: r, n: env.Times()}
 	c.every = uint64(c.n/mostHashes + 1)
 	// What is alive is small, so the collector would come a thousand times a second.
 	defer debug.SetGCPercent(debug.SetGCPercent(800))

@@ -99,7 +99,7 @@ func torture(ctx context.Context, env *prove.Env, r *prove.Result) error {
 // torment strikes as often as env says, and sees to it that the victims are well in
 // between.
 func (t *tormentor) torment(ctx context.Context, env *prove.Env, victims []*victim, strike func(ctx context.Context, n int) error) error {
-	all := env.Times(2_500, 10_000)
+	all := env.Times()
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	errs := make([]error, tormentors)

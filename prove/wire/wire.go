@@ -9,12 +9,12 @@ import "github.com/retrysafe/retrysafe/prove"
 func Checks() []prove.Check {
 	return []prove.Check{
 		{
-			Name: "resend", Goal: "G15", Holds: []string{"S1", "S9", "S11", "S16"},
+			Name: "resend", Goal: "G15", Size: prove.Size{Of: "deaths", Change: 200, Release: 1000}, Holds: []string{"S1", "S9", "S11", "S16"},
 			Shows: "a service that executes and then dies, in any way, is never called more often than attempts are recorded, by the gateway or by the outbox",
 			Needs: prove.Store | prove.Processes, Run: resend,
 		},
 		{
-			Name: "torture", Goal: "G11", Holds: []string{"S8", "S13", "S16"},
+			Name: "torture", Goal: "G11", Size: prove.Size{Of: "attacks", Change: 2500, Release: 10_000}, Holds: []string{"S8", "S13", "S16"},
 			Shows: "hostile requests neither bring the gateway down nor pass it: no panic, no 5xx, no leak, and nothing is passed on that a strict reader refuses",
 			Needs: prove.Store | prove.Processes, Run: torture,
 		},
