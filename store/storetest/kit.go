@@ -1,11 +1,9 @@
 package storetest
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -27,17 +25,8 @@ const (
 // A kit is what a rule works with: the store, and steps that must succeed.
 type kit struct {
 	Harness
-	rule rule
-	t    tb
-	ctx  context.Context
+	trial
 	open []retrysafe.Tx // to be rolled back when the rule ends
-}
-
-// failf reports the broken promise, with what was seen, and ends the rule.
-func (k *kit) failf(format string, args ...any) {
-	k.t.Helper()
-	k.t.Errorf("broken promise: %s\n\t%s", k.rule.reason, fmt.Sprintf(format, args...))
-	k.t.FailNow()
 }
 
 // node returns the i-th handle on the store, round and round.

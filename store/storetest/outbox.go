@@ -43,61 +43,23 @@ type OutboxTx interface {
 // outbox of its own; RunOutbox returns when all are done.
 func RunOutbox(t *testing.T, open func(t *testing.T) OutboxHarness) {
 	t.Helper()
-	holdOutbox(t, outboxRules(), open)
+	hold(t, "outbox", outboxRules(), open)
 }
 
 // RunOutboxTx holds only the rules about what a transaction enqueues, as [RunTx].
 func RunOutboxTx(t *testing.T, open func(t *testing.T) OutboxHarness) {
 	t.Helper()
-	holdOutbox(t, enqueueRules, open)
-}
-
-func holdOutbox(t *testing.T, rules []outboxRule, open func(t *testing.T) OutboxHarness) {
-	t.Helper()
-	t.Run("outbox", func(t *testing.T) {
-		for _, r := range rules {
-			t.Run(r.name, func(t *testing.T) {
-				t.Parallel()
-				h := open(t)
-				if lacks := r.lacks(h); lacks != "" {
-					t.Skip(lacks)
-				}
-				r.run(t.Context(), t, h, patience)
-			})
-		}
-	})
+	hold(t, "outbox", enqueueRules, open)
 }
 
 // An outboxRule is one promise of the contract.
-type outboxRule struct {
-	name string
-	// reason says in one sentence what is promised and why it matters.
-	reason string
-	// needs, if set, says what the harness lacks for this rule.
-	needs func(OutboxHarness) string
-	check func(*outboxKit)
-}
+type outboxRule = ruleFor[OutboxHarness, *outboxKit]
+
+func (h OutboxHarness) kit(t trial) *outboxKit { return &outboxKit{OutboxHarness: h, trial: t} }
 
 // outboxRules returns the whole contract.
 func outboxRules() []outboxRule {
 	return slices.Concat(enqueueRules, dueRules, leaseRules, endRules, letterRules)
-}
-
-func (r outboxRule) lacks(h OutboxHarness) string {
-	if r.needs == nil {
-		return ""
-	}
-	return r.needs(h)
-}
-
-// run holds h to the rule. It ends by t.FailNow if the promise is broken.
-func (r outboxRule) run(ctx context.Context, t tb, h OutboxHarness, patience time.Duration) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	k := &outboxKit{OutboxHarness: h, rule: r, t: t, ctx: ctx}
-	defer k.rollback()
-	r.check(k)
 }
 
 func needsOvertaking(h OutboxHarness) string {

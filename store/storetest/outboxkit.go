@@ -13,22 +13,13 @@ import (
 // An outboxKit is what a rule of the outbox works with: steps that must succeed.
 type outboxKit struct {
 	OutboxHarness
-	rule outboxRule
-	t    tb
-	ctx  context.Context
+	trial
 	open []OutboxTx // to be rolled back when the rule ends
-}
-
-// failf reports the broken promise, with what was seen, and ends the rule.
-func (k *outboxKit) failf(format string, args ...any) {
-	k.t.Helper()
-	k.t.Errorf("broken promise: %s\n\t%s", k.rule.reason, fmt.Sprintf(format, args...))
-	k.t.FailNow()
 }
 
 // keys is a kit for the store of records.
 func (k *outboxKit) keys() *kit {
-	return &kit{Harness: Harness{Store: k.Store}, rule: rule{reason: k.rule.reason}, t: k.t, ctx: k.ctx}
+	return Harness{Store: k.Store}.kit(k.trial)
 }
 
 // node returns the i-th handle on the outbox, round and round.

@@ -57,72 +57,22 @@ type Harness struct {
 // done.
 func Run(t *testing.T, open func(t *testing.T) Harness) {
 	t.Helper()
-	hold(t, rules(), open)
+	hold(t, "contract", rules(), open)
 }
 
 // RunTx holds only the rules about transactions, for a store that has several kinds
 // of them: with one kind it is held to every rule by [Run].
 func RunTx(t *testing.T, open func(t *testing.T) Harness) {
 	t.Helper()
-	hold(t, slices.Concat(txRules, besideRules), open)
+	hold(t, "contract", slices.Concat(txRules, besideRules), open)
 }
-
-func hold(t *testing.T, rules []rule, open func(t *testing.T) Harness) {
-	t.Helper()
-	t.Run("contract", func(t *testing.T) {
-		for _, r := range rules {
-			t.Run(r.name, func(t *testing.T) {
-				t.Parallel()
-				h := open(t)
-				if lacks := r.lacks(h); lacks != "" {
-					t.Skip(lacks)
-				}
-				r.run(t.Context(), t, h, patience)
-			})
-		}
-	})
-}
-
-// patience is how long a rule waits for a store before it says that the store
-// does not answer, or that its clock does not move.
-const patience = 30 * time.Second
 
 // A rule is one promise of the contract.
-type rule struct {
-	name string
-	// reason says in one sentence what is promised and why it matters.
-	reason string
-	// needs, if set, says what the harness lacks for this rule.
-	needs func(Harness) string
-	check func(*kit)
-}
+type rule = ruleFor[Harness, *kit]
+
+func (h Harness) kit(t trial) *kit { return &kit{Harness: h, trial: t} }
 
 // rules returns the whole contract.
 func rules() []rule {
 	return slices.Concat(createRules, swapRules, fenceRules, clockRules, fidelityRules, inquiryRules, acceptedRules, keyRules, purgeRules, listRules, callRules, txRules, besideRules, crashRules)
-}
-
-// lacks says what the harness lacks for the rule, or nothing.
-func (r rule) lacks(h Harness) string {
-	if r.needs == nil {
-		return ""
-	}
-	return r.needs(h)
-}
-
-// tb is what a rule needs of a [*testing.T].
-type tb interface {
-	Helper()
-	Errorf(format string, args ...any)
-	FailNow()
-}
-
-// run holds h to the rule. It ends by t.FailNow if the promise is broken.
-func (r rule) run(ctx context.Context, t tb, h Harness, patience time.Duration) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	k := &kit{Harness: h, rule: r, t: t, ctx: ctx}
-	defer k.rollback()
-	r.check(k)
 }
