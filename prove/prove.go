@@ -15,9 +15,11 @@
 package prove
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"time"
 )
 
@@ -95,6 +97,9 @@ type Env struct {
 	// Program is the retrysafe command, for checks that run it. Empty is this very
 	// program.
 	Program string
+	// Cores, if it is not zero, is how many processors a check may keep busy; else it
+	// is all that the program has.
+	Cores int
 	// Log hears how far it has come. It is never nil.
 	Log *slog.Logger
 	// Progress, if it is not nil, is told how much of the work is done. It may be
@@ -115,6 +120,9 @@ func (e *Env) Times() int {
 		return e.size.Change
 	}
 }
+
+// Workers is how many goroutines of a check may compute at the same time.
+func (e *Env) Workers() int { return cmp.Or(e.Cores, runtime.GOMAXPROCS(0)) }
 
 // Step tells whoever watches that done of the work is behind us.
 func (e *Env) Step(done, of int) {

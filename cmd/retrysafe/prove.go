@@ -4,11 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -201,6 +199,3 @@ func (p *program) reportTo(f *proof) (live io.Writer, finish func(*prove.Report)
 		return p.stderr, func(r *prove.Report) error { return write(p.stdout, r) }, nil
 	}
 }
-
-// machine says what this runs on, but for what the build says.
-func machine() string { return fmt.Sprintf("%d cores", runtime.GOMAXPROCS(0)) }

@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +27,7 @@ type bench struct {
 	*proof
 	named bool // the checks were asked for by name
 	dir   string
+	cores int       // that there are
 	out   io.Writer // where people see how it goes
 
 	mu   sync.Mutex // guards out
@@ -49,8 +52,9 @@ func (b *bench) run(ctx context.Context, chosen []prove.Check) (report *prove.Re
 	if err != nil {
 		return nil, err
 	}
+	b.cores = runtime.GOMAXPROCS(0)
 	report = &prove.Report{
-		Program: thisBuild().String(), Machine: machine(), Size: "change", Seed: b.seed, Began: time.Now(),
+		Program: thisBuild().String(), Machine: fmt.Sprintf("%d cores", b.cores), Size: "change", Seed: b.seed, Began: time.Now(),
 	}
 	if b.full {
 		report.Size = "release"
@@ -110,6 +114,12 @@ func (b *bench) unfit(c *prove.Check) string {
 
 // carryOut carries tasks out, as many at a time as was asked for.
 func (b *bench) carryOut(ctx context.Context, tasks []*task) {
+	if b.jobs > 1 {
+		// While a check keeps every processor busy, nobody looks at the network but once
+		// in 10 ms. So there are more of them than that check may use.
+		cores := runtime.GOMAXPROCS(2 * b.cores)
+		defer runtime.GOMAXPROCS(cores)
+	}
 	turn := make(chan struct{}, max(b.jobs, 1))
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -143,7 +153,7 @@ func (b *bench) say(text string) {
 func (b *bench) one(ctx context.Context, t *task) (r *prove.Result) {
 	began, what := b.seen.now(), prove.Named(t.check.Name, t.store)
 	env := prove.Env{
-		Seed: b.seed, Full: b.full, N: b.n, For: b.limit, Dir: b.dir, Source: b.source, Log: slog.New(slog.DiscardHandler),
+		Seed: b.seed, Full: b.full, N: b.n, For: b.limit, Dir: b.dir, Source: b.source, Cores: b.cores, Log: slog.New(slog.DiscardHandler),
 		Progress: func(done, of int) {
 			b.mu.Lock()
 			defer b.mu.Unlock()

@@ -8,7 +8,6 @@ package model
 import (
 	"context"
 	"errors"
-	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -41,7 +40,7 @@ func search(ctx context.Context, env *prove.Env, r *prove.Result, variants []Var
 		next    atomic.Int64
 		done    atomic.Int64
 		failed  = make([]error, len(variants))
-		workers = min(runtime.GOMAXPROCS(0), len(variants))
+		workers = min(env.Workers(), len(variants))
 	)
 	for range workers {
 		group.Go(func() {

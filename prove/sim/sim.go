@@ -39,7 +39,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -98,7 +97,7 @@ func simulate(ctx context.Context, env *prove.Env, r *prove.Result, p plant) err
 	c.every = uint64(c.n/mostHashes + 1)
 	// What is alive is small, so the collector would come a thousand times a second.
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
-	workers := runtime.GOMAXPROCS(0)
+	workers := env.Workers()
 	began := time.Now()
 	var wg sync.WaitGroup
 	for range workers {
