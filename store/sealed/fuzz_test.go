@@ -100,8 +100,8 @@ func FuzzSeal(f *testing.F) {
 		same(t, load(t, s, want.Ref), want)
 		walkText(reflect.ValueOf(only(t, below)), "Record", func(field, text string) {
 			for _, secret := range []string{scope, key, reason, value, string(request), string(data), string(body)} {
-				// What is short, or what operators see anyway, may be there by chance.
-				if len(secret) > 5 && strings.Contains(text, secret) && !strings.Contains("POST /payments charged ch_1", secret) {
+				// What is short, or zeros, or what operators see anyway, may be there by chance.
+				if len(strings.Trim(secret, "\x00")) > 5 && strings.Contains(text, secret) && !strings.Contains("POST /payments charged ch_1", secret) {
 					t.Errorf("the store below sees %q in %s", secret, field)
 				}
 			}
