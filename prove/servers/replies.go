@@ -43,9 +43,12 @@ func (k *killing) loseReplies(ctx context.Context, env *prove.Env, r *prove.Resu
 	return j.judge(ctx, []*node{other}, pg.URL("postgres"), time.Now(), true)
 }
 
+// cutsPerKill is how many replies are cut for each kill of the server.
+const cutsPerKill = 4
+
 // cutReplies cuts in all modes, side by side.
 func (k *killing) cutReplies(ctx context.Context, env *prove.Env, r *prove.Result, pg *testservers.Postgres, j *journal, outside *provider) error {
-	times := (4*env.Times() + len(modes) - 1) / len(modes)
+	times := (cutsPerKill*env.Times() + len(modes) - 1) / len(modes)
 	var lanes sync.WaitGroup
 	failed := make([]error, len(modes))
 	for i, m := range modes {

@@ -230,7 +230,7 @@ func (w *world) hands(ctx context.Context, s *slot, x *retrysafe.Execution) erro
 // inTx is the operation in one transaction with its answer.
 func (w *world) inTx(ctx context.Context, c *client, t *tx) (retrysafe.Result, error) {
 	w.happens(attemptBegun)
-	if w.holder(c.slot.ref) != t && !t.broken { // a server that has crashed holds nothing, and commits nothing
+	if w.holder(c.slot.ref) != t && !t.ended { // what a crash of the server has ended holds nothing, and commits nothing
 		w.violate("S8", c.slot, "an operation runs in a transaction that does not hold its key")
 	}
 	if err := w.works(ctx); err != nil {

@@ -14,7 +14,7 @@ func Checks() []prove.Check {
 			Needs: prove.Store | prove.Processes, Run: resend,
 		},
 		{
-			Name: "torture", Goal: "G11", Size: prove.Size{Of: "attacks", Change: 2500, Release: 10_000}, Holds: []string{"S8", "S13", "S16"},
+			Name: "torture", Goal: "G11", Size: prove.Size{Of: "attacks", Change: 3000, Release: 10_000}, Holds: []string{"S8", "S13", "S16"},
 			Shows: "hostile requests neither bring the gateway down nor pass it: no panic, no 5xx, no leak, and nothing is passed on that a strict reader refuses",
 			Needs: prove.Store | prove.Processes, Run: torture,
 		},
