@@ -17,6 +17,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/httpkey"
+	"github.com/retrysafe/retrysafe/internal/standstill"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
 
@@ -167,22 +168,13 @@ func (c *child) says(t *testing.T, want string) {
 func (c *child) stop(t *testing.T) {
 	t.Helper()
 	c.says(t, "paid")
-	must(t, c.Process.Signal(syscall.SIGSTOP))
-	var status syscall.WaitStatus
-	_, err := syscall.Wait4(c.Process.Pid, &status, syscall.WUNTRACED, nil)
-	for errors.Is(err, syscall.EINTR) {
-		_, err = syscall.Wait4(c.Process.Pid, &status, syscall.WUNTRACED, nil)
-	}
-	must(t, err)
-	if !status.Stopped() {
-		t.Fatalf("the child ended with %v", status)
-	}
+	must(t, standstill.Begin(c.Process))
 }
 
 // goOn lets it go on, and waits until it has come to its end.
 func (c *child) goOn(t *testing.T) {
 	t.Helper()
-	must(t, c.Process.Signal(syscall.SIGCONT))
+	must(t, standstill.End(c.Process))
 	_, err := io.WriteString(c.in, "go on\n")
 	must(t, err)
 	c.says(t, "ran 1 <nil>")

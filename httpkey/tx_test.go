@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
@@ -219,38 +220,40 @@ func TestTxSecondTransactionMaySucceed(t *testing.T) {
 
 func TestTxResponseIsSealed(t *testing.T) {
 	t.Parallel()
-	for _, stream := range []httpkey.StreamPolicy{httpkey.Hold, httpkey.Through} {
-		b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
-			h := w.Header()
-			b.created(w, r)
-			must(t, httpkey.CompleteTx(r.Context(), w, tx))
-			start := time.Now()
-			if _, err := fmt.Fprint(w, "more"); err == nil {
-				t.Error("a write after CompleteTx was taken")
+	synctest.Test(t, func(t *testing.T) {
+		for _, stream := range []httpkey.StreamPolicy{httpkey.Hold, httpkey.Through} {
+			b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
+				h := w.Header()
+				b.created(w, r)
+				must(t, httpkey.CompleteTx(r.Context(), w, tx))
+				start := time.Now()
+				if _, err := fmt.Fprint(w, "more"); err == nil {
+					t.Error("a write after CompleteTx was taken")
+				}
+				if _, err := w.Write(make([]byte, 2<<20)); err == nil {
+					t.Error("a large write after CompleteTx was taken")
+				}
+				h.Set("Location", "/elsewhere")
+				w.Header().Set("Etag", `"late"`)
+				w.WriteHeader(http.StatusTeapot)
+				w.(http.Flusher).Flush()
+				if took := time.Since(start); took != 0 {
+					t.Errorf("Flush waited %v for its own transaction", took)
+				}
+				must(t, tx.Commit(r.Context()))
+				w.(http.Flusher).Flush()
+			}, func(c *config) { c.Stream = stream })
+			got := b.post(t, key, `{}`)
+			got.ran(t, 1, false)
+			if got.header.Get("Location") != "/payments/1" || got.header.Get("Etag") != "" {
+				t.Errorf("the headers are %v", got.header)
 			}
-			if _, err := w.Write(make([]byte, 2<<20)); err == nil {
-				t.Error("a large write after CompleteTx was taken")
-			}
-			h.Set("Location", "/elsewhere")
-			w.Header().Set("Etag", `"late"`)
-			w.WriteHeader(http.StatusTeapot)
-			w.(http.Flusher).Flush()
-			if took := time.Since(start); took > time.Second {
-				t.Errorf("Flush waited %v for its own transaction", took)
-			}
-			must(t, tx.Commit(r.Context()))
-			w.(http.Flusher).Flush()
-		}, func(c *config) { c.Stream = stream })
-		got := b.post(t, key, `{}`)
-		got.ran(t, 1, false)
-		if got.header.Get("Location") != "/payments/1" || got.header.Get("Etag") != "" {
-			t.Errorf("the headers are %v", got.header)
+			again := b.post(t, key, `{}`)
+			again.ran(t, 1, true)
+			again.same(t, got)
+			l.has(t, 1)
 		}
-		again := b.post(t, key, `{}`)
-		again.ran(t, 1, true)
-		again.same(t, got)
-		l.has(t, 1)
-	}
+	})
 }
 
 // An answer that is stored before its transaction commits would outlive a

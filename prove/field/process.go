@@ -5,10 +5,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
 
+	"github.com/retrysafe/retrysafe/internal/standstill"
 	"github.com/retrysafe/retrysafe/prove/child"
 )
 
@@ -72,6 +74,22 @@ func (p *process) kill() {
 		_ = cmd.Process.Kill() // it may have ended already
 		<-gone
 	}
+}
+
+// pause stops the node until it is resumed. It does not notice.
+func (p *process) pause() error {
+	if err := standstill.Begin(p.child()); err != nil {
+		return fmt.Errorf("%s: %w: %s", p.task.Name, err, p.said)
+	}
+	return nil
+}
+
+func (p *process) resume() error { return standstill.End(p.child()) }
+
+func (p *process) child() *os.Process {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cmd.Process
 }
 
 // ended returns an error if the node has ended by itself.

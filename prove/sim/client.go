@@ -15,6 +15,7 @@ type client struct {
 	slot  *slot
 	print byte // of what it wants
 	tries int
+	steps int // of the store, in the present call
 }
 
 func (c *client) fingerprint() (f retrysafe.Fingerprint) {
@@ -78,7 +79,7 @@ func (c *client) asks(at int) (final bool) {
 // client is cut off.
 func (c *client) call(ctx context.Context, n *node) (out retrysafe.Outcome, err error) {
 	w, a := c.w, c.w.at
-	a.node, a.call = n, c
+	a.node, a.call, c.steps = n, c, 0
 	defer func() {
 		a.node, a.call = nil, nil
 		p := recover()

@@ -70,6 +70,7 @@ func (w *world) travels() fate {
 
 // reaches lets a request go to the store, which may be down.
 func (w *world) reaches() fate {
+	w.asked()
 	f := w.travels()
 	if !w.calm && w.now < w.down {
 		return losesRequest

@@ -19,6 +19,7 @@ type node struct {
 	alive  bool
 	frozen time.Duration // until when nothing runs here
 	offset time.Duration // of its clock
+	rests  bool          // its keeper does
 
 	engine     *retrysafe.Engine
 	sweeper    *janitor.Sweeper
@@ -37,7 +38,7 @@ func (n *node) boot() {
 	if w.over {
 		return
 	}
-	n.alive, n.frozen = true, 0
+	n.alive, n.frozen, n.rests = true, 0, false
 	e, err := retrysafe.New(&w.store, &retrysafe.Options{Policy: w.policy, Clock: n, Rand: w, Observer: n})
 	if err != nil {
 		w.violate("plan", nil, "the engine is refused: %v", err)
@@ -46,7 +47,7 @@ func (n *node) boot() {
 	n.engine = e
 	o := janitor.Options{Workers: 1, Logger: quiet, Clock: n, Rand: n.rand, Observer: n}
 	n.sweeper = janitor.NewSweeper(&w.store, &o)
-	n.reconciler = janitor.NewReconciler(&w.store, n, &janitor.ReconcilerOptions{Options: o, Pause: 20 * time.Second, Tries: 4, Settle: 20 * time.Second})
+	n.reconciler = janitor.NewReconciler(&w.store, n, &janitor.ReconcilerOptions{Options: o, Pause: 20 * time.Second, Tries: w.triesOf(mostTries, asksForEver), Settle: 20 * time.Second})
 	r := janitor.ReaperOptions{Options: o}
 	if w.policy.OnExpired == retrysafe.Gone {
 		r.Tombstone = time.Minute
@@ -54,7 +55,7 @@ func (n *node) boot() {
 	n.reaper = janitor.NewReaper(&w.store, &r)
 	if w.way == byMessage {
 		n.worker, err = outbox.NewWorker(&w.store, outbox.SinkFunc(w.deliver), &outbox.Options{
-			Logger: quiet, Clock: n, Rand: n.rand, MaxTries: 3 + w.draw(5), Batch: 1,
+			Logger: quiet, Clock: n, Rand: n.rand, MaxTries: w.triesOf(leastSends+w.draw(mostSends-leastSends+1), sendsForEver), Batch: 1,
 			Backoff: outbox.Backoff{First: time.Second, Longest: 20 * time.Second},
 		})
 		if err != nil {
@@ -108,7 +109,7 @@ func (n *node) keep() {
 			} else {
 				n.reap()
 			}
-			n.w.pause(2 * time.Minute)
+			n.rest(2 * time.Minute)
 			continue
 		}
 		switch n.w.draw(5) {
@@ -121,8 +122,14 @@ func (n *node) keep() {
 		default:
 			n.deliver()
 		}
-		n.w.pause(n.w.keeperRest)
+		n.rest(n.w.keeperRest)
 	}
+}
+
+func (n *node) rest(d time.Duration) {
+	n.rests = true
+	n.w.pause(d)
+	n.rests = false
 }
 
 func (n *node) sweep() {
@@ -207,8 +214,11 @@ func (n *node) AfterFunc(d time.Duration, f func()) retrysafe.Timer {
 	if n.w.at.doomed {
 		return (*timer)(nil)
 	}
-	return (*timer)(n.w.spawn("timer", n, d, f))
+	return (*timer)(n.w.spawn(timerName, n, d, f))
 }
+
+// timerName is the name of whatever a timer has started.
+const timerName = "timer"
 
 // A timer is an actor that has not begun.
 type timer actor

@@ -22,11 +22,14 @@ const (
 	forgetfulProvider       // the provider does not honour keys that the policy relies on
 	dishonest               // the operation says that nothing has happened when it does not know
 	oneScope                // the store does not tell scopes apart
+	asksForEver             // the reconciler never gives up
+	sendsForEver            // nor do the workers of the outbox, whom the provider refuses
 	plants
 )
 
 var plantNames = [plants]string{"none", "stale swaps", "anyone's swaps", "create overwrites", "purge takes what is in flight",
-	"forgets answers", "forgets reservations", "a crash loses reservations", "resolver lies", "short memory", "provider ignores keys", "dishonest operation", "one scope for all"}
+	"forgets answers", "forgets reservations", "a crash loses reservations", "resolver lies", "short memory", "provider ignores keys", "dishonest operation", "one scope for all",
+	"asks for ever", "sends for ever"}
 
 // String names the plant.
 func (p plant) String() string { return plantNames[p] }
@@ -34,6 +37,14 @@ func (p plant) String() string { return plantNames[p] }
 // unfences reports whether the plant takes the fence away, so that what comes of it
 // is to be found and not the fault itself.
 func (p plant) unfences() bool { return p == staleSwaps || p == anyonesSwaps || p == overwritingCreate }
+
+// triesOf returns how often something is tried, of which the promise is most.
+func (w *world) triesOf(most int, forEver plant) int {
+	if w.plant == forEver {
+		return 1000
+	}
+	return most
+}
 
 // confuses returns the key as a store knows it that does not tell scopes apart.
 func (w *world) confuses(ref retrysafe.Ref) retrysafe.Ref {

@@ -147,6 +147,9 @@ func (w *world) deliver(_ context.Context, d *outbox.Delivery) outbox.Receipt {
 	if !w.calm && w.hit(w.rates.permanent) {
 		return outbox.Receipt{Err: outbox.Permanent(errRefused)}
 	}
+	if w.plant == sendsForEver {
+		return outbox.Receipt{Err: errRefused}
+	}
 	var owner retrysafe.Owner
 	if d.Settles != nil {
 		owner = d.Settles.Owner
@@ -218,6 +221,7 @@ func (s *store) Due(_ context.Context, shards []outbox.Shard, limit int) ([]outb
 	if lost := s.w.returns(f); lost != nil {
 		return nil, lost
 	}
+	s.w.offered(list)
 	return list, err
 }
 

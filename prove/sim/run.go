@@ -6,7 +6,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// slowest is how long what is due may wait for a sweeper in a world that is calm.
+// slowest is how long what is due may wait for a janitor in a world that is calm.
 const slowest = 7 * time.Minute
 
 // schedule runs one schedule from beginning to end. What it leaves to chance is
@@ -149,10 +149,8 @@ func (w *world) judge() {
 		if s.gone || s.rec.Version > retrysafe.RecordVersion {
 			continue
 		}
-		open := s.rec.State == retrysafe.InProgress || s.rec.State == retrysafe.Accepted
-		if open && w.clock().Sub(s.rec.Deadline) > slowest {
-			w.violate("L1", s, "%v after the last fault it is %s, attempt %d, and was due %v ago",
-				w.ends-w.heals, s.rec.State, s.rec.Attempt, w.clock().Sub(s.rec.Deadline))
+		if late := w.clock().Sub(s.rec.Deadline); late > slowest {
+			w.overdue(s, late)
 		}
 		w.consistent(s)
 		c := &client{w: w, slot: s, print: s.rec.Fingerprint.Sum[0]}
@@ -160,6 +158,21 @@ func (w *world) judge() {
 	}
 	w.run(w.ends + 30*time.Second)
 	w.outboxKept()
+	w.still()
+}
+
+// overdue holds that somebody has seen to what was due so long ago: an attempt is swept
+// up, and who might know of an outcome is asked. How often, S13 bounds, so each is known
+// in the end or a dead letter.
+func (w *world) overdue(s *slot, late time.Duration) {
+	invariant := "L1"
+	switch r := &s.rec; {
+	case r.State == retrysafe.Unknown && !r.Inquiry.Dead:
+		invariant = "L2"
+	case r.State != retrysafe.InProgress && r.State != retrysafe.Accepted:
+		return
+	}
+	w.violate(invariant, s, "%v after the last fault it is %s, attempt %d, and was due %v ago", w.ends-w.heals, s.rec.State, s.rec.Attempt, late)
 }
 
 // last asks for a key in a world in which nothing goes wrong: whatever is stored is

@@ -28,11 +28,12 @@
 //	S9   what is unknown, lapsed or not yet due moves only by its owner or on evidence
 //	S10  what is deleted is final and due; retention counts from the answer
 //	S11  what is sent was committed, with the same key and bytes; nothing is dropped
+//	S13  records, retries and the steps of a call have a bound, and heartbeats an end
 //	S14  a record of a newer version is left alone
-//	L1   in the end nothing is due that nobody has seen to
+//	L1   in the end no attempt is due that nobody has swept up
+//	L2   in the end no outcome is unknown that is due, and nobody was asked
 //
-// S12, S15 and S16 are about the wire and about encryption, of which nothing is here;
-// S13 is not held.
+// S12, S15 and S16 are about the wire and about encryption, of which nothing is here.
 package sim
 
 import (
@@ -55,7 +56,7 @@ func Checks() []prove.Check {
 		Goal:  "G2",
 		Size:  prove.Size{Of: "schedules", Change: 1_000_000, Release: 50_000_000},
 		Shows: "the engine, the janitor and the outbox keep their promises in every simulated world, whatever goes wrong in it",
-		Holds: []string{"S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S10", "S11", "S14", "L1"},
+		Holds: []string{"S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S10", "S11", "S13", "S14", "L1", "L2"},
 		Run: func(ctx context.Context, env *prove.Env, r *prove.Result) error {
 			return simulate(ctx, env, r, none)
 		},

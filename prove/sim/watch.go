@@ -141,6 +141,7 @@ func (s *slot) wrote(w *world, asked, next *retrysafe.Record) {
 	if next.State == retrysafe.Completed && (s.gone || old.State != retrysafe.Completed || next.Owner != old.Owner) {
 		s.answered(w, next)
 	}
+	s.bounded(w, next)
 	s.rec, s.gone = *next, false
 	s.highest = max(s.highest, next.Revision)
 }

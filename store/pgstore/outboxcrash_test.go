@@ -19,7 +19,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -27,6 +26,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/retrysafe/retrysafe/inbox"
+	"github.com/retrysafe/retrysafe/internal/standstill"
 	"github.com/retrysafe/retrysafe/internal/testservers"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/pgstore"
@@ -35,8 +35,16 @@ import (
 // What a child is told, by its environment: where to deliver, and from which
 // database.
 const (
-	envPost   = "RETRYSAFE_POST_WHERE"
-	envPostDB = "RETRYSAFE_POST_DB"
+	envPost    = "RETRYSAFE_POST_WHERE"
+	envPostDB  = "RETRYSAFE_POST_DB"
+	envPatient = "RETRYSAFE_POST_PATIENT"
+)
+
+// How long a worker has its shards: a moment, or long enough for a test to do something
+// meanwhile on a busy machine. For a good third of that it waits for an answer.
+const (
+	shortLease = time.Second
+	longLease  = 6 * time.Second
 )
 
 // runPost is all that a child does: it delivers until it is killed, and says how many
@@ -46,7 +54,11 @@ func runPost(where string) int {
 	s, err := pgstore.Open(ctx, os.Getenv(envPostDB), nil)
 	if err == nil {
 		var w *outbox.Worker
-		if w, err = newPostman(s, where); err == nil {
+		lease := shortLease
+		if os.Getenv(envPatient) != "" {
+			lease = longLease
+		}
+		if w, err = newPostman(s, where, lease); err == nil {
 			go func() {
 				for ; ; time.Sleep(10 * time.Millisecond) {
 					if n := w.Stats().Fenced; n > 0 {
@@ -64,16 +76,16 @@ func runPost(where string) int {
 	return 0
 }
 
-// newPostman returns a worker that posts to where, and loses its shards soon.
-func newPostman(s *pgstore.Store, where string) (*outbox.Worker, error) {
-	return newWorker(s, outbox.SinkFunc(func(ctx context.Context, d *outbox.Delivery) outbox.Receipt {
+// newPostman returns a worker that posts to where.
+func newPostman(s *pgstore.Store, where string, lease time.Duration) (*outbox.Worker, error) {
+	return newWorker(s, lease, outbox.SinkFunc(func(ctx context.Context, d *outbox.Delivery) outbox.Receipt {
 		return outbox.Receipt{Err: post(ctx, where, d.Key, d.Payload)}
 	}))
 }
 
-func newWorker(s *pgstore.Store, sink outbox.Sink) (*outbox.Worker, error) {
+func newWorker(s *pgstore.Store, lease time.Duration, sink outbox.Sink) (*outbox.Worker, error) {
 	return outbox.NewWorker(s.Outbox(), sink, &outbox.Options{
-		Batch: 3, Timeout: 400 * time.Millisecond, Lease: time.Second, Poll: 10 * time.Millisecond, MaxTries: 1 << 20,
+		Batch: 3, Timeout: lease * 2 / 5, Lease: lease, Poll: 10 * time.Millisecond, MaxTries: 1 << 20,
 		Backoff: outbox.Backoff{First: 5 * time.Millisecond, Longest: 50 * time.Millisecond}, Logger: slog.New(slog.DiscardHandler),
 	})
 }
@@ -398,7 +410,7 @@ func TestOutboxOfAKilledServer(t *testing.T) {
 	defer stop()
 	var all sync.WaitGroup
 	for range 2 {
-		w, err := newWorker(s, outbox.SinkFunc(func(_ context.Context, m *outbox.Delivery) outbox.Receipt {
+		w, err := newWorker(s, shortLease, outbox.SinkFunc(func(_ context.Context, m *outbox.Delivery) outbox.Receipt {
 			if !d.take(base64.StdEncoding.EncodeToString(m.Payload), m.Key) {
 				return outbox.Receipt{Err: errors.New("not now")}
 			}
@@ -460,7 +472,7 @@ func TestW65_ZombieWorkerEndsNothing(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	zombie := osexec.CommandContext(t.Context(), os.Args[0])
-	zombie.Env = append(os.Environ(), envPost+"="+server.URL, envPostDB+"="+url)
+	zombie.Env = append(os.Environ(), envPost+"="+server.URL, envPostDB+"="+url, envPatient+"=1")
 	zombie.Stderr = t.Output()
 	must(t, zombie.Start())
 	t.Cleanup(func() { _ = zombie.Process.Kill(); _ = zombie.Wait() })
@@ -470,7 +482,7 @@ func TestW65_ZombieWorkerEndsNothing(t *testing.T) {
 	must(t, s.Tx(tx).Enqueue(t.Context(), outbox.Message{Topic: "t", Group: "g", Payload: []byte("m")}))
 	must(t, tx.Commit(t.Context()))
 	<-asked
-	must(t, zombie.Process.Signal(syscall.SIGSTOP))
+	must(t, standstill.Begin(zombie.Process))
 	close(answer) // it has arrived; nobody hears of it
 
 	heir, err := outbox.NewWorker(s.Outbox(), outbox.SinkFunc(func(context.Context, *outbox.Delivery) outbox.Receipt {
@@ -481,7 +493,7 @@ func TestW65_ZombieWorkerEndsNothing(t *testing.T) {
 		must(t, second(heir.RunOnce(t.Context())))
 		return heir.Stats().Again == 1
 	})
-	must(t, zombie.Process.Signal(syscall.SIGCONT))
+	must(t, standstill.End(zombie.Process))
 	eventually(t, "the zombie's word is refused", fenced.Load)
 	failing, err := s.Outbox().Failing(t.Context(), 0, 10)
 	if err != nil || len(failing) != 1 || failing[0].Tries != 1 || failing[0].Why != "not now" {
