@@ -3,6 +3,7 @@ package bench_test
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 )
@@ -13,8 +14,12 @@ type engineKeeper struct {
 	end    func() error
 }
 
+// patient is for a machine that does more than this: a call that takes long is counted,
+// not given up.
+var patient = retrysafe.Options{StoreTimeout: time.Minute, SettleTimeout: time.Minute}
+
 func newEngineKeeper(s retrysafe.Store, end func() error, policy ...retrysafe.Policy) (*engineKeeper, error) {
-	var opts retrysafe.Options
+	opts := patient
 	if len(policy) > 0 {
 		opts.Policy = policy[0]
 	}

@@ -85,7 +85,9 @@ func openOneCommit(ctx context.Context, url string) (keeper, error) {
 	if k.store, err = pgstore.New(ctx, k.pool, nil); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
-	if k.engine, err = retrysafe.New(k.store, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.InTx}}); err != nil {
+	opts := patient
+	opts.Policy.Effects = retrysafe.InTx
+	if k.engine, err = retrysafe.New(k.store, &opts); err != nil {
 		return nil, errors.Join(err, k.close())
 	}
 	return k, nil

@@ -95,7 +95,7 @@ type meddler struct {
 
 func (m *meddler) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
 	m.before(r)
-	return m.Store.Create(ctx, r)
+	return m.Store.Create(context.WithoutCancel(ctx), r) // who was at the door may have taken all of its time
 }
 
 // Who loses the race for the last place gives the key back; nothing of it runs.

@@ -3,8 +3,8 @@ package gateway_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/retrysafe/retrysafe/internal/leftover"
 )
 
 // Nothing that a gateway started may outlive the tests.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leftover.Main(m) }

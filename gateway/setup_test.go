@@ -84,6 +84,9 @@ func keyed(s *config.Settings) {
 	s.ForwardKey = "Idempotency-Key"
 }
 
+// waiting lets a retry wait for the first attempt, also on a busy machine.
+func waiting(s *config.Settings) { s.Policy.InFlight, s.Policy.Wait = retrysafe.Wait, time.Minute }
+
 func route(match string, change ...func(*config.Settings)) config.Route {
 	return config.Route{Match: match, Settings: settings(change...)}
 }
@@ -107,6 +110,7 @@ func build(t testing.TB, change ...func(*bundle)) *bundle {
 	b := &bundle{upstream: &upstream{handler: created}, log: new(journal), told: make(chan gateway.Exchange, 10_000)}
 	b.config = config.Config{
 		Tenant:   config.Tenant{From: "header", Name: "X-Tenant-Id", TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
+		Server:   config.Server{DialTimeout: time.Minute}, // on a busy machine a handshake takes long
 		Defaults: settings(),
 		Routes:   []config.Route{route("POST /payments"), route("POST /keyed", keyed)},
 	}

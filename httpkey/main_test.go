@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/retrysafe/retrysafe/internal/leftover"
 )
 
 // Nothing that a request started may outlive the tests.
@@ -12,5 +12,5 @@ func TestMain(m *testing.M) {
 	if file := os.Getenv(childFile); file != "" {
 		os.Exit(runChild(file, os.Getenv(childMode)))
 	}
-	goleak.VerifyTestMain(m)
+	leftover.Main(m)
 }

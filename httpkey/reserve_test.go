@@ -38,7 +38,7 @@ func TestW13_ThousandFirstRequestsRunOnce(t *testing.T) {
 			// Two nodes over one store: what one process knows, the other does not.
 			var nodes []*httptest.Server
 			for range 2 {
-				e, err := retrysafe.New(b.mem, &retrysafe.Options{Policy: c.policy})
+				e, err := retrysafe.New(b.mem, &retrysafe.Options{Policy: c.policy, StoreTimeout: time.Minute, SettleTimeout: time.Minute})
 				must(t, err)
 				g, err := httpkey.New(e, tenant, nil)
 				must(t, err)
@@ -358,7 +358,7 @@ func TestClientThatWaitsMayHangUp(t *testing.T) {
 // What one request was read into serves the next; nothing of it may show there.
 func TestRequestsAreNotMixedUp(t *testing.T) {
 	t.Parallel()
-	b := setup(t, withHandler(func(w http.ResponseWriter, r *http.Request) {
+	b := setup(t, patient, withHandler(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", "/"+r.Header.Get("Idempotency-Key"))
 		_, _ = io.Copy(w, r.Body)
 	}))

@@ -391,3 +391,7 @@ var discard = slog.New(slog.DiscardHandler)
 // quickSettle makes an answer that the store does not take an answer that is
 // pending at once, for tests that cannot turn the clock.
 func quickSettle(c *config) { c.engine.SettleTimeout = time.Nanosecond }
+
+// patient gives the store time enough under many requests at once, also on a busy
+// machine.
+func patient(c *config) { c.engine.StoreTimeout, c.engine.SettleTimeout = time.Minute, time.Minute }

@@ -3,18 +3,15 @@ package janitor_test
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/faultstore"
+	"github.com/retrysafe/retrysafe/internal/leftover"
 	"github.com/retrysafe/retrysafe/internal/testservers"
 	"github.com/retrysafe/retrysafe/janitor"
 	"github.com/retrysafe/retrysafe/store/memstore"
@@ -24,10 +21,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testservers.Main(m)
-	if err := goleak.Find(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	leftover.None()
 }
 
 func must(t *testing.T, err error) {

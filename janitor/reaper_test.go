@@ -53,7 +53,7 @@ func TestW54_TwoReapersAndALargeBacklog(t *testing.T) {
 		for _, r := range kept {
 			put(t, store, r)
 		}
-		engine, err := retrysafe.New(store, nil)
+		engine, err := retrysafe.New(store, &retrysafe.Options{StoreTimeout: time.Minute, SettleTimeout: time.Minute}) // the machine may be busy
 		must(t, err)
 
 		reapers := []*janitor.Reaper{

@@ -50,14 +50,15 @@ func New(s retrysafe.Store, opts *Options) (*Desk, error) {
 	}
 	// An action is Keyed: its one effect is a compare-and-swap at a revision, which
 	// cannot happen twice.
-	engine, err := retrysafe.New(s, &retrysafe.Options{Policy: retrysafe.Policy{
+	timeout := cmp.Or(opts.StoreTimeout, 3*time.Second)
+	engine, err := retrysafe.New(s, &retrysafe.Options{StoreTimeout: timeout, SettleTimeout: timeout, Policy: retrysafe.Policy{
 		Effects: retrysafe.Keyed, Lapse: retrysafe.Resume, InFlight: retrysafe.Wait, MaxRun: longest,
 		Retention: cmp.Or(opts.Retention, 365*24*time.Hour),
 	}})
 	if err != nil {
 		return nil, err
 	}
-	return &Desk{store: s, engine: engine, timeout: cmp.Or(opts.StoreTimeout, 3*time.Second), observer: opts.Observer}, nil
+	return &Desk{store: s, engine: engine, timeout: timeout, observer: opts.Observer}, nil
 }
 
 // Drain waits until every entry that the store did not confirm in time is stored

@@ -2,6 +2,7 @@ package operator_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -55,14 +56,19 @@ func postgres(t testing.TB) *pgstore.Store {
 
 func newDesk(t testing.TB, s retrysafe.Store, opts *operator.Options) *operator.Desk {
 	t.Helper()
-	d, err := operator.New(s, opts)
+	var o operator.Options
+	if opts != nil {
+		o = *opts
+	}
+	o.StoreTimeout = cmp.Or(o.StoreTimeout, time.Minute) // the machine may be busy
+	d, err := operator.New(s, &o)
 	must(t, err)
 	return d
 }
 
 func newEngine(t testing.TB, s retrysafe.Store, p retrysafe.Policy) *retrysafe.Engine {
 	t.Helper()
-	e, err := retrysafe.New(s, &retrysafe.Options{Policy: p})
+	e, err := retrysafe.New(s, &retrysafe.Options{Policy: p, StoreTimeout: time.Minute, SettleTimeout: time.Minute})
 	must(t, err)
 	return e
 }

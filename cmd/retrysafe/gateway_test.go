@@ -102,11 +102,10 @@ func TestGatewayByFlags(t *testing.T) {
 	if status, _ := post(t, at+"/payments", "a", "one-key-of-a-client", "[]"); status != http.StatusUnprocessableEntity {
 		t.Errorf("another request got %d", status)
 	}
-	p.says("outcome=replay", "key="+retrysafe.HashKey("one-key-of-a-client"))
+	p.ends(0).says("outcome=replay", "key="+retrysafe.HashKey("one-key-of-a-client"))
 	if strings.Contains(p.said.String(), "one-key-of-a-client") {
 		t.Error("a key is in the log")
 	}
-	p.ends(0)
 	newShell(t, store).run("keys list").exits(0).says("one-key-of-a-client", "POST /payments")
 }
 
@@ -164,14 +163,14 @@ func TestGatewayReloads(t *testing.T) {
 			t.Fatalf("got %d", status)
 		}
 	}
-	if n := strings.Count(p.said.String(), "in memory is gone when the process ends"); n < 3 {
-		t.Errorf("of the warning there are %d, want one for each configuration", n)
-	}
 	// What is in memory has outlived the reloads.
 	if _, body := post(t, at+"/a", "a", "before-the-reload", "{}"); body != "answer 1" {
 		t.Errorf("got %s after a reload", body)
 	}
 	p.ends(0)
+	if n := strings.Count(p.said.String(), "in memory is gone when the process ends"); n < 3 {
+		t.Errorf("of the warning there are %d, want one for each configuration", n)
+	}
 }
 
 // SIGTERM lets accepted requests end; a second one does not wait.
@@ -273,8 +272,7 @@ func TestW84_AdminShowsNoDebugging(t *testing.T) {
 			t.Errorf("%s is not the service's: %.100s", path, body)
 		}
 	}
-	p.says("in memory is gone when the process ends") // a warning
-	p.ends(0)
+	p.ends(0).says("in memory is gone when the process ends") // a warning
 }
 
 func TestGatewayCannotListen(t *testing.T) {

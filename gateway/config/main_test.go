@@ -8,11 +8,11 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe/gateway/config"
-	"go.uber.org/goleak"
+	"github.com/retrysafe/retrysafe/internal/leftover"
 )
 
 // What watches files must be gone when it was told to.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leftover.Main(m) }
 
 // least is the shortest file that can be read.
 const least = "upstream: http://127.0.0.1:9000\ntenant: bearer\n"

@@ -45,6 +45,7 @@ func blocksOf(t *testing.T, page string) (blocks []block) {
 // for what differs each time.
 func TestDocsTutorial(t *testing.T) {
 	t.Parallel()
+	command := built(t) // before there are addresses, which others may take meanwhile
 	ports := strings.NewReplacer("127.0.0.1:8080", free(t), "127.0.0.1:8081", free(t), "127.0.0.1:9000", free(t))
 	var script strings.Builder
 	script.WriteString("exec 2>&1\ntrap 'kill -9 $(jobs -p) 2>/dev/null' EXIT\n")
@@ -58,7 +59,7 @@ func TestDocsTutorial(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script.String())
 	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(built(t))+":"+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(command)+":"+os.Getenv("PATH"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	out, err := cmd.Output()

@@ -36,7 +36,7 @@ func TestKilledAtRandom(t *testing.T) {
 			}
 			gateways := make([]*gateway, nodes)
 			for i := range gateways {
-				gateways[i] = newGateway(t, conf(s, store))
+				gateways[i] = newGateway(t, conf(s, store, "defaults: { lease: 1s }", "janitor: { sweep: 200ms }"))
 			}
 			b := &books{service: s, gateways: gateways, seen: map[string]string{}}
 

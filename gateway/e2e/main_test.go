@@ -69,6 +69,7 @@ type gateway struct {
 // address.
 func newGateway(t testing.TB, conf string) *gateway {
 	t.Helper()
+	built(t) // before there is an address, which others may take meanwhile
 	g := &gateway{t: t, addr: free(t), conf: filepath.Join(t.TempDir(), "retrysafe.yaml"), log: new(lockedBuffer)}
 	if err := os.WriteFile(g.conf, []byte("listen: "+g.addr+"\n"+conf), 0o600); err != nil {
 		t.Fatal(err)

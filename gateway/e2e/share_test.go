@@ -30,7 +30,8 @@ func TestTwoGatewaysOneStore(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if got.status != http.StatusConflict {
+				// It is in flight, or the store is slow under so many.
+				if got.code() != "in-flight" && got.status != http.StatusServiceUnavailable {
 					answers[i] = got
 					return
 				}

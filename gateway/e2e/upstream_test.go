@@ -91,8 +91,6 @@ func conf(s *service, store string, more ...string) string {
 	return fmt.Sprintf(`upstream: %s
 store: %q
 tenant: { from: bearer }
-defaults: { lease: 1s }
-janitor: { sweep: 200ms }
 routes:
   - { match: "POST /payments" }
   - { match: "POST /keyed", effects: keyed, derive_key: X-Payment-Key, lapse: rerun }

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/retrysafe/retrysafe/internal/leftover"
 )
 
 // Nothing that a server started may outlive its Run.
@@ -12,5 +12,5 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		os.Exit(runChild())
 	}
-	goleak.VerifyTestMain(m)
+	leftover.Main(m)
 }

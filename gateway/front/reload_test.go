@@ -227,11 +227,15 @@ func TestAddressesChange(t *testing.T) {
 			return err != nil
 		})
 	}
-	// Who came by the old address is served, and asked to leave.
-	write(t, kept, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-	if res, body := read(t, r); body != "done" || !res.Close {
-		t.Errorf("a kept connection got %q, close %v", body, res.Close)
-	}
+	// Who came by the old address is served, and asked to leave a moment after it is closed.
+	eventually(t, "a kept connection is asked to leave", func() bool {
+		write(t, kept, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		res, body := read(t, r)
+		if body != "done" {
+			t.Fatalf("a kept connection got %q", body)
+		}
+		return res.Close
+	})
 	close(release)
 	if _, body := read(t, bufio.NewReader(slow)); body != "done" {
 		t.Errorf("the slow request got %q", body)

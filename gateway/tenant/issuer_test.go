@@ -1,6 +1,7 @@
 package tenant_test
 
 import (
+	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -9,6 +10,7 @@ import (
 	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"math/big"
 	"net/http"
@@ -83,6 +85,20 @@ func (is *issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(is.keySet())
 }
 
+// RoundTrip answers in this process, however long that takes: while a request waits there
+// are two seconds for it, which on a busy machine are too short for a network.
+func (is *issuer) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	is.ServeHTTP(w, r)
+	if err := r.Context().Err(); errors.Is(err, context.Canceled) {
+		return nil, err
+	}
+	return w.Result(), nil
+}
+
+// overTheNetwork asks the issuer as a gateway does.
+func overTheNetwork(o *tenant.Options) { o.Transport = nil }
+
 // publish replaces the keys.
 func (is *issuer) publish(keys ...signer) {
 	is.mu.Lock()
@@ -135,7 +151,7 @@ func (s *signer) jwk() map[string]any {
 // options are those of a JWT that believes the issuer.
 func (is *issuer) options() tenant.Options {
 	return tenant.Options{Claim: "org", JWKS: is.url, Issuer: issuerName, Audience: audienceName,
-		Logger: slog.New(slog.DiscardHandler)}
+		Transport: is, Logger: slog.New(slog.DiscardHandler)}
 }
 
 func (is *issuer) jwt(t testing.TB, change ...func(*tenant.Options)) *tenant.JWT {

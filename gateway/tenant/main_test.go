@@ -5,11 +5,11 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/retrysafe/retrysafe/internal/leftover"
 )
 
 // Nothing that a request or a Run started may outlive the tests.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leftover.Main(m) }
 
 const peer = "192.0.2.7:40000"
 

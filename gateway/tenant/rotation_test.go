@@ -91,20 +91,22 @@ func TestMadeUpKeysAreABoundedNuisance(t *testing.T) {
 func TestRequestsShareOneReading(t *testing.T) {
 	t.Parallel()
 	is := newIssuer(t)
-	entered, leave := make(chan struct{}), make(chan struct{})
-	is.answerWith(func(w http.ResponseWriter, _ *http.Request) {
-		close(entered) // a second one panics
-		<-leave
-		_, _ = w.Write(is.keySet())
+	synctest.Test(t, func(t *testing.T) { // nobody waits for too long
+		entered, leave := make(chan struct{}), make(chan struct{})
+		is.answerWith(func(w http.ResponseWriter, _ *http.Request) {
+			close(entered) // a second one panics
+			<-leave
+			_, _ = w.Write(is.keySet())
+		})
+		j := is.jwt(t)
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() { expect(t, j, "one of many", is.token(t, with("jti", fmt.Sprint(i))), nil) })
+		}
+		<-entered
+		close(leave)
+		wg.Wait()
 	})
-	j := is.jwt(t)
-	var wg sync.WaitGroup
-	for i := range 20 {
-		wg.Go(func() { expect(t, j, "one of many", is.token(t, with("jti", fmt.Sprint(i))), nil) })
-	}
-	<-entered
-	close(leave)
-	wg.Wait()
 	is.read(t, "for all of them", 1)
 }
 
@@ -215,43 +217,46 @@ func TestKeysStayWhenTheyCannotBeRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			is, clock, log := newIssuer(t), newClock(), new(logbook)
+			is := newIssuer(t)
 			is.url += "?key=secret"
-			j := is.jwt(t, logTo(log))
-			j.SetNow(clock.now)
-			stranger := edSigner("stranger")
-			is.answerWith(answer)
-			expect(t, j, "before there were keys", is.token(t), tenant.ErrUnavailable)
-			if err := j.Ready(); !errors.Is(err, tenant.ErrUnavailable) {
-				t.Errorf("ready = %v before there were keys", err)
-			}
-			is.answerWith(nil)
-			must(t, j.RunOnce(t.Context()))
-			must(t, j.Ready())
-			expect(t, j, "with keys", is.token(t), nil)
-
-			is.answerWith(answer)
-			if err := j.RunOnce(t.Context()); err == nil || strings.Contains(err.Error(), "secret") {
-				t.Errorf("RunOnce = %v", err)
-			}
-			clock.pass(tenant.AskPause)
-			expect(t, j, "a key that may be new", is.token(t, by(stranger)), tenant.ErrUnavailable)
-			expect(t, j, "and again, without asking", is.token(t, by(stranger)), tenant.ErrUnavailable)
-			expect(t, j, "a token that is remembered", is.token(t), nil)
-			expect(t, j, "a token that is not", is.token(t, with("jti", "2")), nil)
-			must(t, j.Ready())
-
-			is.answerWith(nil)
-			clock.pass(tenant.AskPause)
-			expect(t, j, "a key that is not new after all", is.token(t, by(stranger)), tenant.ErrInvalid)
-			for _, want := range []string{"no token can be accepted", "those of before stay in use"} {
-				if !strings.Contains(log.String(), want) {
-					t.Errorf("the log does not say %q:\n%s", want, log)
+			synctest.Test(t, func(t *testing.T) { // no time passes while the network is waited for
+				clock, log := newClock(), new(logbook)
+				j := is.jwt(t, logTo(log), overTheNetwork)
+				j.SetNow(clock.now)
+				stranger := edSigner("stranger")
+				is.answerWith(answer)
+				expect(t, j, "before there were keys", is.token(t), tenant.ErrUnavailable)
+				if err := j.Ready(); !errors.Is(err, tenant.ErrUnavailable) {
+					t.Errorf("ready = %v before there were keys", err)
 				}
-			}
-			if strings.Contains(log.String(), "secret") {
-				t.Errorf("the log shows a secret:\n%s", log)
-			}
+				is.answerWith(nil)
+				must(t, j.RunOnce(t.Context()))
+				must(t, j.Ready())
+				expect(t, j, "with keys", is.token(t), nil)
+
+				is.answerWith(answer)
+				if err := j.RunOnce(t.Context()); err == nil || strings.Contains(err.Error(), "secret") {
+					t.Errorf("RunOnce = %v", err)
+				}
+				clock.pass(tenant.AskPause)
+				expect(t, j, "a key that may be new", is.token(t, by(stranger)), tenant.ErrUnavailable)
+				expect(t, j, "and again, without asking", is.token(t, by(stranger)), tenant.ErrUnavailable)
+				expect(t, j, "a token that is remembered", is.token(t), nil)
+				expect(t, j, "a token that is not", is.token(t, with("jti", "2")), nil)
+				must(t, j.Ready())
+
+				is.answerWith(nil)
+				clock.pass(tenant.AskPause)
+				expect(t, j, "a key that is not new after all", is.token(t, by(stranger)), tenant.ErrInvalid)
+				for _, want := range []string{"no token can be accepted", "those of before stay in use"} {
+					if !strings.Contains(log.String(), want) {
+						t.Errorf("the log does not say %q:\n%s", want, log)
+					}
+				}
+				if strings.Contains(log.String(), "secret") {
+					t.Errorf("the log shows a secret:\n%s", log)
+				}
+			})
 		})
 	}
 }
@@ -444,7 +449,7 @@ func TestNoConnectionIsKept(t *testing.T) {
 		}
 		_, _ = w.Write(is.keySet())
 	})
-	must(t, is.jwt(t).RunOnce(t.Context()))
+	must(t, is.jwt(t, overTheNetwork).RunOnce(t.Context()))
 }
 
 // Over TLS, with the issuer's certificate checked.
@@ -456,7 +461,8 @@ func TestKeysOverTLS(t *testing.T) {
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	is.url = server.URL
-	expect(t, is.jwt(t), "an issuer that nobody knows", is.token(t), tenant.ErrUnavailable)
+	expect(t, is.jwt(t, overTheNetwork), "an issuer that nobody knows", is.token(t), tenant.ErrUnavailable)
 	known := is.jwt(t, func(o *tenant.Options) { o.Transport = server.Client().Transport })
+	must(t, known.RunOnce(t.Context()))
 	expect(t, known, "one that is known", is.token(t), nil)
 }

@@ -18,6 +18,11 @@ import (
 // Lease is how long a killed attempt is believed to live.
 const Lease = 200 * time.Millisecond
 
+// patience is for a machine with much else to do: nothing that works takes as long.
+// Nobody gives up a store before it has passed, so a program that stood still for a
+// while goes on with what it began.
+const patience = time.Minute
+
 // A Fuse kills the process when it is passed for the n-th time, by whom ever:
 // a heartbeat passes it too.
 type Fuse struct {

@@ -36,7 +36,7 @@ func paid(by string) retrysafe.Result {
 // the next version has something to write to its row.
 func NewMember[X any](s retrysafe.TxStore[X], db *sql.DB, exec func(ctx context.Context, tx X, statement string) error, note func(ctx context.Context, ref retrysafe.Ref) error) (*Member, error) {
 	policy := retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Rerun, Lease: 5 * Lease}
-	inTx, err := retrysafe.New(s, &retrysafe.Options{Policy: policy})
+	inTx, err := retrysafe.New(s, &retrysafe.Options{Policy: policy, StoreTimeout: patience, SettleTimeout: patience})
 	if err != nil {
 		return nil, err
 	}

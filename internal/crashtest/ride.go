@@ -72,7 +72,7 @@ var rideModes = map[string]retrysafe.Policy{
 func (r *ride[X]) engine(mode string) (*retrysafe.Engine, error) {
 	policy := rideModes[mode]
 	policy.Lease, policy.Reconcile = Lease, time.Second
-	return retrysafe.New(mined{r.Store, &r.fuse}, &retrysafe.Options{Policy: policy})
+	return retrysafe.New(mined{r.Store, &r.fuse}, &retrysafe.Options{Policy: policy, StoreTimeout: patience, SettleTimeout: patience})
 }
 
 // book is the operation.
@@ -277,9 +277,6 @@ func (d *depot[X]) record(key string) (retrysafe.Record, []retrysafe.Step) {
 	}
 	return r, steps
 }
-
-// patience is how long after its lease a ride may take to become final.
-const patience = 20 * time.Second
 
 // settle retries until the ride is final, and returns its answer, or nil if nobody
 // knows whether it happened.

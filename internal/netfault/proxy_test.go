@@ -3,7 +3,6 @@ package netfault_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -13,17 +12,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/retrysafe/retrysafe/internal/leftover"
 	"github.com/retrysafe/retrysafe/internal/netfault"
 	"github.com/retrysafe/retrysafe/internal/testservers"
-	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
 	testservers.Main(m)
-	if err := goleak.Find(); err != nil {
-		fmt.Fprintln(os.Stderr, "a proxy that is closed leaves a goroutine behind:", err)
-		os.Exit(1)
-	}
+	leftover.None()
 }
 
 func TestWithoutAPlanEverythingPasses(t *testing.T) {

@@ -33,7 +33,11 @@ func (n *node) step(ctx context.Context, do func(context.Context) (retrysafe.Rec
 		s.nap(ctx, s.lease/20)
 	}
 	n.under.Add(1)
-	defer n.under.Add(-1)
+	s.under.Add(1)
+	defer func() {
+		s.under.Add(-1)
+		n.under.Add(-1)
+	}()
 	if n.way.Load() != joined {
 		return retrysafe.Record{}, errCut
 	}

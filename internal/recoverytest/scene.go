@@ -57,6 +57,7 @@ type scene struct {
 	cast   cast
 	kinds  []kind
 	left   atomic.Int64 // customers that have not gone yet
+	under  atomic.Int64 // steps of nodes that are under way
 
 	mu   sync.Mutex
 	rng  *rand.Rand
@@ -115,7 +116,8 @@ func (s *scene) perform(ctx context.Context) {
 	s.settleDown(ctx)
 }
 
-// settleDown sweeps until nothing is in flight any more.
+// settleDown sweeps until nothing is in flight any more, and no step is under way: a
+// heartbeat may still be on its way to the store when its process has crashed.
 func (s *scene) settleDown(ctx context.Context) {
 	sweep := s.sweeper(ctx)
 	for range 10_000 {
@@ -125,7 +127,7 @@ func (s *scene) settleDown(ctx context.Context) {
 			s.accuse("list what is in flight: %w", err)
 			return
 		}
-		if len(left) == 0 {
+		if len(left) == 0 && s.under.Load() == 0 {
 			return
 		}
 		if s.stage.Sleep(ctx, s.lease/4) != nil {

@@ -266,10 +266,11 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// eventually fails the test if something does not come true.
+// eventually fails the test if something does not come true. A broker may have to start
+// meanwhile, which takes long on a busy machine.
 func eventually(t *testing.T, holds func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("a minute has passed"))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Minute, errors.New("three minutes have passed"))
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

@@ -66,7 +66,8 @@ func effectApart(n *node) {
 	n.complete = func(context.Context, http.ResponseWriter, retrysafe.Tx) error { return nil }
 }
 
-// answersFirst stores answers when it has the time.
+// answersFirst stores answers when it has the time: so late that a kill meets some of
+// them however slowly clients ask. Until then its heartbeat keeps the lease.
 func answersFirst(n *node) {
 	n.guarded = func(m mode, _ *httpkey.Guard, next http.Handler) http.Handler {
 		e, err := retrysafe.New(n.store, &retrysafe.Options{Policy: n.policies[m]})
@@ -91,7 +92,7 @@ func answersFirst(n *node) {
 				return
 			}
 			write(w, recorded(got))
-			time.AfterFunc(250*time.Millisecond, func() { _ = x.Complete(context.Background(), recorded(got)) })
+			time.AfterFunc(4*killLease, func() { _ = x.Complete(context.Background(), recorded(got)) })
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/prove/yard"
@@ -63,13 +64,8 @@ func (n *node) attempt(r *http.Request, m mode) (a report) {
 func (n *node) inTx(w http.ResponseWriter, r *http.Request) {
 	ctx, a := context.WithoutCancel(r.Context()), n.attempt(r, inTx)
 	n.hold(ctx, r, a, before)
-	tx, book, err := n.place.TxStore().BeginTx(ctx)
+	tx, err := n.booked(ctx, a)
 	if err != nil {
-		http.Error(w, "the database is not there", http.StatusServiceUnavailable)
-		return
-	}
-	if err := book(ctx, a.Job, a.By); err != nil {
-		_ = tx.Rollback(ctx)
 		http.Error(w, "the effect could not be booked", http.StatusServiceUnavailable)
 		return
 	}
@@ -80,6 +76,23 @@ func (n *node) inTx(w http.ResponseWriter, r *http.Request) {
 	n.hold(ctx, r, a, within)
 	_ = tx.Commit(ctx) // the guard finds out by itself whether it took place
 	n.hold(ctx, r, a, after)
+}
+
+// booked returns a transaction that has an effect. A database that is too busy for it is
+// asked again for as long as the store is: nothing has happened yet.
+func (n *node) booked(ctx context.Context, a report) (retrysafe.Tx, error) {
+	for began := time.Now(); ; {
+		tx, book, err := n.place.TxStore().BeginTx(ctx)
+		if err == nil {
+			if err = book(ctx, a.Job, a.By); err == nil {
+				return tx, nil
+			}
+			_ = tx.Rollback(ctx)
+		}
+		if time.Since(began) >= n.StoreTimeout {
+			return nil, err
+		}
+	}
 }
 
 func (n *node) oneCommit(w http.ResponseWriter, r *http.Request, e *retrysafe.Engine) {

@@ -132,7 +132,7 @@ func (f *field) stop(ctx context.Context, p *process, free bool) error {
 
 // writable reports whether somebody else can write to the store soon.
 func (f *field) writable(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, zombieLease/4)
+	ctx, cancel := context.WithTimeout(ctx, zombieLease)
 	defer cancel()
 	tx, _, err := f.place.TxStore().BeginTx(ctx)
 	if err != nil {

@@ -56,13 +56,13 @@ func playClient(ctx context.Context, told []byte) error {
 	return errors.Join(c.work(ctx), p.Close())
 }
 
-// enter opens the yard, again if its connection was cut.
+// enter opens the yard, again if its connection was cut: it may be more than once,
+// while others are quicker.
 func enter(ctx context.Context, url string) (p *yard.Place, err error) {
-	for range 10 {
+	for began := time.Now(); time.Since(began) < patience; time.Sleep(20 * time.Millisecond) {
 		if p, err = yard.Enter(ctx, url); err == nil {
 			break
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 	return p, err
 }

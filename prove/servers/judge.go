@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// grace is how long after its lease a key may take to come to an end.
-	grace = 5 * time.Second
+	// grace is how long after its lease a key may take to come to an end. It is
+	// generous: what is stuck stays so, and machines are slow.
+	grace = time.Minute
 	// judges is how many keys are asked for at the same time.
 	judges = 8
 )

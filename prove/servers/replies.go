@@ -20,10 +20,11 @@ import (
 
 // patient is how a node works whose network fails: a lost reply is not a matter of
 // time. Who meets its own reservation and does not see it waits in vain, and is
-// told that the key is in flight.
+// told that the key is in flight. The wait is far longer than a server takes to see that
+// the connection of a transaction is gone, which has the key until then.
 var patient = retrysafe.Options{
 	StoreTimeout: idle, SettleTimeout: idle,
-	Policy: retrysafe.Policy{InFlight: retrysafe.Wait, Wait: 3 * time.Second, Lease: idle},
+	Policy: retrysafe.Policy{InFlight: retrysafe.Wait, Wait: idle / 3, Lease: idle},
 }
 
 // loseReplies cuts the connection at some byte of what the server replies to an

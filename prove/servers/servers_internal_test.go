@@ -70,7 +70,7 @@ func TestW34W36_Failover(t *testing.T) {
 }
 
 // writeBehind acknowledges settlements before the server has them, and sends each
-// once.
+// once, so late that a kill meets some of them however slowly clients pay.
 type writeBehind struct {
 	retrysafe.Store
 	sending *sync.WaitGroup
@@ -81,9 +81,9 @@ func (w writeBehind) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Re
 		return w.Store.Swap(ctx, r)
 	}
 	w.sending.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond) // a step's own ends with it
+		<-time.After(lease / 2)
+		ctx, cancel := context.WithTimeout(context.Background(), lease/2) // a step's own ends with it
 		defer cancel()
-		<-time.After(20 * time.Millisecond)
 		_, _ = w.Store.Swap(ctx, r)
 	})
 	early := r

@@ -21,11 +21,12 @@ const (
 	// is long enough that a heartbeat seldom comes while a transaction is open: on
 	// SQLite that waits for the transaction, and would count as a step that hangs.
 	lease = 600 * time.Millisecond
-	// patience is how long after its lease a key may take to become final.
-	patience = 5 * time.Second
-	// budget is how long a step of the store may take. Where steps hang it is
-	// shortBudget.
-	budget, shortBudget = 400 * time.Millisecond, 120 * time.Millisecond
+	// patience is how long after its lease a key may take to become final. It is
+	// generous: what is stuck stays so, and machines are slow.
+	patience = time.Minute
+	// budget is how long a step of the store may take, generous as well: nobody is to
+	// give up who was only not given a processor. Where steps hang it is shortBudget.
+	budget, shortBudget = 10 * time.Second, 120 * time.Millisecond
 	// reconcileAfter is how long an unknown outcome rests before it is looked into.
 	reconcileAfter = 20 * time.Millisecond
 )

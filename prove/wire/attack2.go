@@ -289,17 +289,21 @@ func (t *tormentor) strike2(ctx context.Context, addr string, secure *tls.Config
 	g := &grammar{Rand: rand.New(rand.NewPCG(t.seed^0x32, uint64(n))), run: t.seed}
 	v := &volley{grammar: g, name: fmt.Sprintf("h2-%d", n), stream: ^uint32(0)}
 	volleys[n%len(volleys)](v)
-	for _, m := range slices.Concat(v.means, v.either) {
-		t.witness.allow(&m)
-	}
 	data := frame{kind: frameSettings, payload: []byte{0, 1, 0, 0, 0, 0}}.appendTo([]byte(preface)) // answers use no table
 	for _, f := range v.frames {
 		data = f.appendTo(data)
 	}
-	dialer := &tls.Dialer{Config: secure}
-	c, err := dialer.DialContext(ctx, "tcp", addr)
+	return t.persist(ctx, data, func() (bool, error) { return t.volley(ctx, addr, secure, v, data) })
+}
+
+// volley sends a volley once.
+func (t *tormentor) volley(ctx context.Context, addr string, secure *tls.Config, v *volley, data []byte) (busy bool, err error) {
+	for _, m := range slices.Concat(v.means, v.either) {
+		t.witness.allow(&m)
+	}
+	c, err := shakeHands(ctx, addr, secure)
 	if err != nil {
-		return fmt.Errorf("the gateway lets nobody in: %w", err)
+		return false, fmt.Errorf("the gateway lets nobody in: %w", err)
 	}
 	defer c.Close()
 	t.result.Count("requests", max(1, len(v.means)))
@@ -309,14 +313,26 @@ func (t *tormentor) strike2(ctx context.Context, addr string, secure *tls.Config
 		_ = c.SetWriteDeadline(time.Now().Add(endWithin))
 		_, _ = c.Write(data)
 	}()
-	t.listen2(c, len(v.means), data)
+	busy = t.listen2(c, len(v.means), data)
 	_ = c.Close()
 	<-sent
-	return nil
+	return busy, nil
 }
 
-// listen2 reads the answers to a volley, until nothing more comes.
-func (t *tormentor) listen2(c net.Conn, streams int, data []byte) {
+// shakeHands connects, again if it was too slow for the gateway the first time.
+func shakeHands(ctx context.Context, addr string, secure *tls.Config) (net.Conn, error) {
+	dialer := &tls.Dialer{Config: secure}
+	for began := time.Now(); ; pause(ctx, 50*time.Millisecond) {
+		c, err := dialer.DialContext(ctx, "tcp", addr)
+		if err == nil || ctx.Err() != nil || time.Since(began) > answerWithin {
+			return c, err
+		}
+	}
+}
+
+// listen2 reads the answers to a volley, until nothing more comes, and reports whether
+// one is that the gateway cannot now.
+func (t *tormentor) listen2(c net.Conn, streams int, data []byte) (busy bool) {
 	for ended := map[uint32]bool{}; ; {
 		within := quiet
 		if len(ended) < streams {
@@ -325,10 +341,10 @@ func (t *tormentor) listen2(c net.Conn, streams int, data []byte) {
 		_ = c.SetReadDeadline(time.Now().Add(within))
 		f, err := readFrame(c)
 		if err != nil {
-			return
+			return busy
 		}
 		if status := statusOf(f.payload); f.kind == frameHeaders && status > 0 {
-			t.judge(status, nil, data)
+			busy = t.judge(status, nil, data) || busy
 		}
 		if f.kind == frameReset || f.kind <= frameHeaders && f.flags&flagEndStream != 0 {
 			ended[f.stream] = true

@@ -112,8 +112,9 @@ func (g *gateway) stop() error {
 	return nil
 }
 
-// drain is what gateways are given to end.
-const drain = 5 * time.Second
+// drain is what gateways are given to end: more than a busy machine lets them stand
+// still for. Nothing is left to do for them then.
+const drain = 20 * time.Second
 
 // metrics returns the gateway's own figures, by name.
 func (g *gateway) metrics(ctx context.Context) (map[string]float64, error) {

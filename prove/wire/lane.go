@@ -43,8 +43,9 @@ type lane struct {
 const (
 	// mostTogether is how many operations die at once.
 	mostTogether = 3
-	// mostSent is how often an operation is sent before it is given up.
-	mostSent = 100
+	// mostSent is how often an operation is sent before it is given up, a minute at
+	// least: a lease may have to end first, if the store was too slow for its attempt.
+	mostSent = 1200
 )
 
 // run sends operations until the service has died so often under them.

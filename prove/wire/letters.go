@@ -113,7 +113,9 @@ func (p *letters) run(ctx context.Context, kills int) error {
 func (p *letters) deliver(ctx context.Context, letters int) (*noting, error) {
 	noted := &noting{Sink: p.sink, of: letters, tried: map[string]int{}, arrived: map[string]bool{}, all: make(chan struct{})}
 	worker, err := outbox.NewWorker(p.outbox, noted, &outbox.Options{
-		Timeout: 2 * sinkTimeout, Lease: 5 * sinkTimeout, Poll: 10 * time.Millisecond, Batch: 8,
+		// A worker that loses its lease tries again what it could not note, under the same
+		// number. So the lease is longer than a process stands still on a busy machine.
+		Timeout: 2 * sinkTimeout, Lease: patience, Poll: 10 * time.Millisecond, Batch: 8,
 		Backoff: outbox.Backoff{First: 10 * time.Millisecond, Longest: 100 * time.Millisecond}, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

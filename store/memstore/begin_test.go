@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/store/memstore"
@@ -39,7 +40,10 @@ func TestBeginTxSharesOneTransaction(t *testing.T) {
 func TestDoTxOverMemory(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(nil)
-	e, err := retrysafe.New(s, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.InTx, InFlight: retrysafe.Wait}})
+	e, err := retrysafe.New(s, &retrysafe.Options{
+		StoreTimeout: time.Minute, // on a machine that may be slow
+		Policy:       retrysafe.Policy{Effects: retrysafe.InTx, InFlight: retrysafe.Wait},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,8 @@ func TestW32_HangingRetirementIsNotLookedPast(t *testing.T) {
 	t.Parallel()
 	server := testservers.NewPostgres(t, &testservers.PostgresOptions{InMemory: true})
 	open := func() store {
-		s, err := pgstore.Open(t.Context(), server.URL("postgres"), &pgstore.Options{Timeout: time.Second, Moving: true})
+		// It gives up a commit that hangs, and nothing that a busy machine is slow at.
+		s, err := pgstore.Open(t.Context(), server.URL("postgres"), &pgstore.Options{Timeout: 10 * time.Second, Moving: true})
 		must(t, err)
 		t.Cleanup(func() { _ = s.Close() })
 		return s

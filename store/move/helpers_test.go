@@ -144,7 +144,7 @@ func call(key string) retrysafe.Call {
 
 func engine(t testing.TB, s retrysafe.Store, p retrysafe.Policy) *retrysafe.Engine {
 	t.Helper()
-	e, err := retrysafe.New(s, &retrysafe.Options{Policy: p})
+	e, err := retrysafe.New(s, &retrysafe.Options{Policy: p, StoreTimeout: time.Minute}) // on a machine that may be slow
 	must(t, err)
 	t.Cleanup(func() { // an answer is offered for as long as an attempt may run, also to a store that is closed
 		if err := e.Drain(context.Background()); err != nil {

@@ -214,7 +214,7 @@ func TestW61_SealedWithAMissingKeyIsRefused(t *testing.T) {
 		must(t, err)
 		store, err := sealed.New(s, ring)
 		must(t, err)
-		e, err := retrysafe.New(store, nil)
+		e, err := retrysafe.New(store, unhurried)
 		must(t, err)
 		return e
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/testservers"
+	"github.com/retrysafe/retrysafe/store/pgstore"
 )
 
 // limitFiles lets the store's server processes write no file that is larger than
@@ -51,8 +52,8 @@ func TestW40_FullDiskRefusesBeforeAnythingRuns(t *testing.T) {
 	t.Parallel()
 	url := testservers.Shared(t)
 	conn := connect(t, url)
-	s := open(t, url+"&application_name=full", nil)
-	e, err := retrysafe.New(s, &retrysafe.Options{SettleTimeout: 50 * time.Millisecond})
+	s := open(t, url+"&application_name=full", &pgstore.Options{Timeout: patience}) // a connection that is given up takes its limit along
+	e, err := retrysafe.New(s, &retrysafe.Options{StoreTimeout: patience, SettleTimeout: 50 * time.Millisecond})
 	must(t, err)
 	runs := 0
 	do := func(key string) (retrysafe.Outcome, error) {

@@ -82,6 +82,9 @@ var hasty = retrysafe.Options{StoreTimeout: 300 * time.Millisecond, SettleTimeou
 
 var hastyStore = &pgstore.Options{Timeout: 500 * time.Millisecond}
 
+// calmStore gives up too, but not before a busy machine has sent what it is asked for.
+var calmStore = &pgstore.Options{Timeout: 10 * time.Second}
+
 // A window is a step in which a commit of an operation waits for the standby.
 type window struct {
 	key, mode string
@@ -161,10 +164,13 @@ func (b *till) recover(t *testing.T, p *pair, w window) {
 	must(t, p.standby.Continue())
 	eventually(t, "no commit waits any more", func() bool { return len(p.waiting(t)) == 0 })
 	b.settled(t)
+	ran := false // by one of the tries, all but the last of which a busy machine may cut short
+	b.within = func() { ran = true }
 	out := b.finish(t, w.mode, w.key)
+	b.within = func() {}
 	b.audit(t, p.eye, w.mode, w.key, out)
-	if w.early == out.Replayed {
-		t.Errorf("%s: with the standby back, the answer is replayed: %v", w.key, out.Replayed)
+	if w.early != ran {
+		t.Errorf("%s: with the standby back, the operation runs: %v", w.key, ran)
 	}
 }
 
@@ -267,7 +273,10 @@ func TestW33_CancelledWaitForTheStandbyIsNoCommit(t *testing.T) {
 				s = open(t, p.primary.URL(c.database), hastyStore)
 			}
 			b := newTill(t, s, hasty)
-			must(t, b.relaxed(t.Context(), "warm up, "+c.name))
+			eventually(t, "a reservation that waits for nobody is there", func() bool {
+				err := b.relaxed(t.Context(), "warm up, "+c.name)
+				return err == nil || errors.Is(err, retrysafe.ErrExists) // a try before it
+			})
 			for _, w := range windows {
 				w.key += ", " + c.name
 				cancelled := 0
@@ -281,7 +290,7 @@ func TestW33_CancelledWaitForTheStandbyIsNoCommit(t *testing.T) {
 				w.check(t, b.stall(t, &p, w, func() { cancel() }))
 				eventually(t, "a wait is cancelled", cancel)
 				if w.mode != keyed { // else the server does not lie any more, or we do not look
-					eventually(t, "everybody sees the effect", func() bool { return len(receipts(t, p.eye, w.key)) == 1 })
+					eventually(t, "everybody sees the effect", func() bool { cancel(); return len(receipts(t, p.eye, w.key)) == 1 })
 				}
 				// Others in this process do not believe it either.
 				b.inDoubt(t, w.key)
@@ -346,7 +355,7 @@ func TestW33_BrokenConnectionDoesNotCancelTheCommit(t *testing.T) {
 func TestW33_StepRecognisesItselfOnTheStandbyOnly(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	first, second := open(t, p.primary.URL("postgres"), hastyStore), open(t, p.primary.URL("postgres"), hastyStore)
+	first, second := open(t, p.primary.URL("postgres"), calmStore), open(t, p.primary.URL("postgres"), hastyStore)
 	created := fresh("created")
 	swapped, err := first.Create(t.Context(), fresh("swapped"))
 	must(t, err)
@@ -388,7 +397,7 @@ func TestW33_StepRecognisesItselfOnTheStandbyOnly(t *testing.T) {
 func TestW33_AnotherProcessShowsWhatIsNotOnTheStandby(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	first, second := open(t, p.primary.URL("postgres"), hastyStore), open(t, p.primary.URL("postgres"), hastyStore)
+	first, second := open(t, p.primary.URL("postgres"), calmStore), open(t, p.primary.URL("postgres"), hastyStore)
 	rec, err := first.Create(t.Context(), fresh("key"))
 	must(t, err)
 	must(t, p.standby.Pause())
@@ -412,7 +421,7 @@ func TestW33_AnotherProcessShowsWhatIsNotOnTheStandby(t *testing.T) {
 func TestW33_ClientThatGoesAwayCancelsNothing(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	s := open(t, p.primary.URL("postgres"), nil)
+	s := open(t, p.primary.URL("postgres"), &pgstore.Options{Timeout: patience})
 	b := newTill(t, s, hasty)
 	b.finish(t, oneCommit, "warm up")
 	rec, err := s.Create(t.Context(), fresh("swapped"))
@@ -500,7 +509,7 @@ func TestW34_FailoverToAnAsynchronousStandbyLoses(t *testing.T) {
 	must(t, primary.Kill())
 	must(t, standby.Promote(t.Context()))
 
-	after := newTill(t, open(t, standby.URL("postgres"), nil), retrysafe.Options{})
+	after := newTill(t, open(t, standby.URL("postgres"), &pgstore.Options{Timeout: patience}), *unhurried)
 	if out := after.finish(t, oneCommit, "early"); !out.Replayed {
 		t.Error("what the standby had is lost too")
 	}

@@ -88,6 +88,17 @@ func insist(ctx context.Context, step func(context.Context) (retrysafe.Record, e
 	}
 }
 
+// unlessBusy takes a step as often as somebody else has its row locked: the store
+// waits for another's commit only briefly, and whoever is told so comes back.
+func unlessBusy(step func() error) error {
+	for {
+		if err := step(); !errors.Is(err, retrysafe.ErrBusy) {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // connect opens a connection that ends with the test.
 func connect(t testing.TB, url string) *pgx.Conn {
 	t.Helper()

@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/retrysafe/retrysafe/internal/leftover"
 	"github.com/retrysafe/retrysafe/internal/testservers"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 )
@@ -96,7 +97,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	if after := one[string](t, conn, `SELECT coalesce((`+catalogue+`), '')`); after != before {
 		t.Errorf("something was created:\n%s\n%s", before, after)
 	}
-	goleak.VerifyNone(t, leaks)
+	must(t, leftover.Goroutines(leaks))
 	if n := one[int](t, conn, `SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`); n > 0 {
 		eventually(t, "no connection is left", func() bool {
 			return one[int](t, conn, `SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`) == 0

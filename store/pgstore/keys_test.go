@@ -72,7 +72,7 @@ func TestKeysOfAnyBytes(t *testing.T) {
 		}
 	}
 	// In one commit too, where a driver sends them.
-	e, err := retrysafe.New(pg, &retrysafe.Options{Policy: txPolicy})
+	e, err := retrysafe.New(pg, unhurriedBy(txPolicy))
 	must(t, err)
 	for _, ref := range refs {
 		ref.Scope += " in one commit"

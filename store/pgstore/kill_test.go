@@ -98,7 +98,7 @@ func (b *till) load(t *testing.T, j *journal, name string) *load {
 // await returns when n answers more were given.
 func (l *load) await(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, "answers under load", func() bool { return l.acked.Load() >= l.before+int64(n) })
+	within(t, patience, "answers under load", func() bool { return l.acked.Load() >= l.before+int64(n) })
 }
 
 func (l *load) stop() {
@@ -174,7 +174,7 @@ func TestKilledServerLosesNothing(t *testing.T) {
 func TestW42_AnswerWaitsForAServerThatDied(t *testing.T) {
 	t.Parallel()
 	pg := testservers.NewPostgres(t, inMemory)
-	b := newTill(t, open(t, pg.URL("postgres"), nil), retrysafe.Options{SettleTimeout: 300 * time.Millisecond, Policy: retrysafe.Policy{Lease: patience}})
+	b := newTill(t, open(t, pg.URL("postgres"), nil), retrysafe.Options{StoreTimeout: patience, SettleTimeout: 300 * time.Millisecond, Policy: retrysafe.Policy{Lease: patience}})
 	b.within = func() { must(t, pg.Kill()) }
 	_, out, err := b.pay(t.Context(), keyed, "key")
 	if !errors.Is(err, retrysafe.ErrUnsettled) {

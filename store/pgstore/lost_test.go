@@ -172,7 +172,12 @@ var patient = retrysafe.Options{
 }
 
 // unhurried is for tests of what happens, on a machine that may be slow.
-var unhurried = &retrysafe.Options{StoreTimeout: patience, SettleTimeout: patience}
+var unhurried = unhurriedBy(retrysafe.Policy{})
+
+// unhurriedBy is unhurried by a policy.
+func unhurriedBy(p retrysafe.Policy) *retrysafe.Options {
+	return &retrysafe.Options{StoreTimeout: patience, SettleTimeout: patience, Policy: p}
+}
 
 var breaks = []netfault.Fault{netfault.Cut, netfault.Reset, netfault.HalfClose}
 
@@ -323,7 +328,11 @@ func TestW16_RepliesThatDoNotCome(t *testing.T) {
 			t.Run(fault.String()+"/"+w.key, func(t *testing.T) {
 				t.Parallel()
 				proxy, s, truth := behindProxy(t, &pgstore.Options{Timeout: time.Second})
-				b := newTill(t, s, retrysafe.Options{StoreTimeout: 2 * time.Second, SettleTimeout: patience, Policy: retrysafe.Policy{Lease: patience}})
+				b := newTill(t, s, retrysafe.Options{
+					StoreTimeout: 2 * time.Second, SettleTimeout: patience,
+					// As in patient: its own first try may be on its way still.
+					Policy: retrysafe.Policy{InFlight: retrysafe.Wait, Wait: patience / 2, Lease: patience},
+				})
 				b.hurry = time.Second
 				for _, mode := range modes {
 					b.finish(t, mode, "warm up "+mode)

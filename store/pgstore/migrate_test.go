@@ -101,7 +101,7 @@ func works(t *testing.T, s *pgstore.Store) {
 	if n, err := s.Count(ctx, "tenant"); n < 1 || err != nil {
 		t.Errorf("Count = %d, %v", n, err)
 	}
-	e, err := retrysafe.New(s, &retrysafe.Options{Policy: txPolicy})
+	e, err := retrysafe.New(s, unhurriedBy(txPolicy))
 	must(t, err)
 	must(t, second(retrysafe.DoTx(ctx, e, s, call("works in one commit"), func(context.Context, pgx.Tx) (retrysafe.Result, error) {
 		return retrysafe.Result{Status: 201}, nil
@@ -258,7 +258,7 @@ func TestW60_MigrationUnderLoad(t *testing.T) {
 	load.Wait()
 
 	// What one version has stored the other replays.
-	e, err := retrysafe.New(newer, &retrysafe.Options{Policy: txPolicy})
+	e, err := retrysafe.New(newer, unhurriedBy(txPolicy))
 	must(t, err)
 	for i := range next.Load() {
 		out, err := e.Do(t.Context(), call(fmt.Sprint(i+1)), func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {

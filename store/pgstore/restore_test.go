@@ -34,7 +34,7 @@ func TestW38W63_RestoredBackup(t *testing.T) {
 	var e *retrysafe.Engine
 	start := func() {
 		s = open(t, url, nil)
-		e, err = retrysafe.New(s, &retrysafe.Options{Policy: policy})
+		e, err = retrysafe.New(s, unhurriedBy(policy))
 		must(t, err)
 	}
 	runs := map[string]int{}

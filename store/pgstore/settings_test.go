@@ -21,7 +21,7 @@ var hostile = map[string]string{
 	"default_transaction_isolation": "serializable",
 	"default_transaction_read_only": "on",
 	"synchronous_commit":            "off",
-	"statement_timeout":             "1s",
+	"statement_timeout":             "10s",
 	"lock_timeout":                  "1ms",
 	"search_path":                   "elsewhere",
 	"plan_cache_mode":               "force_custom_plan",
@@ -46,7 +46,7 @@ func TestW20_LanesKeepTheirOwnSettings(t *testing.T) {
 				url = bouncer.URL(name)
 			}
 			s, conn := open(t, url, opts), connect(t, direct)
-			e, err := retrysafe.New(s, nil)
+			e, err := retrysafe.New(s, unhurried)
 			must(t, err)
 			do := func(key string) (retrysafe.Outcome, error) {
 				return e.Do(t.Context(), call(key), func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
@@ -65,7 +65,7 @@ func TestW20_LanesKeepTheirOwnSettings(t *testing.T) {
 			for setting, value := range hostile {
 				exec(t, conn, fmt.Sprintf("ALTER DATABASE %s SET %s = '%s'", name, setting, value))
 			}
-			exec(t, conn, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+			exec(t, conn, `SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
 
 			if out, err := do("before"); err != nil || !out.Replayed {
 				t.Errorf("what was there is not found: %+v, %v", out, err)

@@ -2,14 +2,11 @@ package pgstore_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"testing"
-	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/leftover"
 	"github.com/retrysafe/retrysafe/internal/testservers"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 	"github.com/retrysafe/retrysafe/store/storetest"
@@ -20,18 +17,7 @@ func TestMain(m *testing.M) {
 		os.Exit(runPost(where))
 	}
 	testservers.Main(m)
-	// Every store is closed, also those whose connections broke. The driver may
-	// take 15 s to give one up.
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		err := goleak.Find()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	}
+	leftover.None() // every store is closed, also those whose connections broke
 }
 
 func open(t testing.TB, url string, opts *pgstore.Options) *pgstore.Store {

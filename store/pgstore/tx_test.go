@@ -28,7 +28,7 @@ func newBank(t *testing.T, url string, p retrysafe.Policy) *bank {
 	t.Helper()
 	b := &bank{store: open(t, url, nil), conn: connect(t, url)}
 	var err error
-	b.Engine, err = retrysafe.New(b.store, &retrysafe.Options{Policy: p})
+	b.Engine, err = retrysafe.New(b.store, unhurriedBy(p))
 	must(t, err)
 	exec(t, b.conn, `CREATE TABLE IF NOT EXISTS effects (key text NOT NULL, by text NOT NULL DEFAULT '')`)
 	return b
@@ -373,7 +373,9 @@ func TestWaitersShareTwoConnections(t *testing.T) {
 	must(t, err)
 	defer s.Close()
 	pool.Reset() // what New has asked with is not the waiters'
-	e, err := retrysafe.New(s, &retrysafe.Options{Policy: retrysafe.Policy{InFlight: retrysafe.Wait, Wait: time.Minute}})
+	const mine = `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'waiters'`
+	eventually(t, "its connection is gone", func() bool { return one[int](t, owner.conn, mine) == 0 })
+	e, err := retrysafe.New(s, unhurriedBy(retrysafe.Policy{InFlight: retrysafe.Wait, Wait: patience}))
 	must(t, err)
 
 	release, ran := make(chan struct{}), make(chan error, 1)
@@ -398,7 +400,6 @@ func TestWaitersShareTwoConnections(t *testing.T) {
 			}
 		})
 	}
-	const mine = `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'waiters'`
 	eventually(t, "they look", func() bool { return one[int](t, owner.conn, mine) > 0 })
 	for range 100 {
 		if n := one[int](t, owner.conn, mine); n > 2 {

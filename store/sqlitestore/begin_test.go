@@ -46,7 +46,7 @@ func newLedger(t *testing.T, path string, p retrysafe.Policy) ledger {
 		t.Fatal(err)
 	}
 	p.Effects = retrysafe.InTx
-	e, err := retrysafe.New(s, &retrysafe.Options{Policy: p})
+	e, err := retrysafe.New(s, unhurriedBy(p))
 	if err != nil {
 		t.Fatal(err)
 	}

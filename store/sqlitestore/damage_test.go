@@ -39,7 +39,7 @@ func refusesUnreadable(t *testing.T, what string, s *sqlitestore.Store, key stri
 
 func neverRuns(t *testing.T, what string, s *sqlitestore.Store, key string) {
 	t.Helper()
-	e, err := retrysafe.New(s, nil)
+	e, err := retrysafe.New(s, unhurried)
 	must(t, err)
 	runs := 0
 	if _, err := pays(t, e, key, &runs); !errors.Is(err, retrysafe.ErrUnreadable) || runs != 0 {
@@ -207,7 +207,7 @@ func TestW59_RecordOfANewerVersionIsRefused(t *testing.T) {
 			t.Errorf("%s: its own version gets %+v, %v", r.Key, after, err)
 		}
 	}
-	e, err := retrysafe.New(s, nil)
+	e, err := retrysafe.New(s, unhurried)
 	must(t, err)
 	runs := 0
 	if out, err := pays(t, e, "of this version", &runs); err != nil || !out.Replayed {

@@ -3,6 +3,7 @@ package sqlitestore_test
 import (
 	"context"
 	"database/sql"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,4 +89,27 @@ func pages(t *testing.T, s *sqlitestore.Store, q retrysafe.Query) (all []retrysa
 }
 
 // unhurried is for tests of what happens, on a machine that may be slow.
-var unhurried = &retrysafe.Options{StoreTimeout: time.Minute, SettleTimeout: time.Minute}
+var unhurried = unhurriedBy(retrysafe.Policy{})
+
+// unhurriedBy is unhurried by a policy.
+func unhurriedBy(p retrysafe.Policy) *retrysafe.Options {
+	return &retrysafe.Options{StoreTimeout: time.Minute, SettleTimeout: time.Minute, Policy: p}
+}
+
+// patientDSN waits for the write lock for as long as a machine may need that is busy with
+// something else.
+func patientDSN(path string) string {
+	return strings.Replace(sqlitestore.DSN(path), "5000", "60000", 1)
+}
+
+// patient opens a store that does.
+func patient(t *testing.T, path string) *sqlitestore.Store {
+	t.Helper()
+	db, err := sql.Open("sqlite", patientDSN(path))
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	s, err := sqlitestore.New(t.Context(), db, nil)
+	must(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}

@@ -19,7 +19,7 @@ import (
 func TestReplayWaitsForNoWriter(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys.db")
-	s, other := open(t, path), open(t, path) // as another process has it
+	s, other := patient(t, path), open(t, path) // as another process has it
 	put(t, s, "old")
 	flying, err := s.Create(t.Context(), fresh("in flight"))
 	must(t, err)

@@ -293,7 +293,7 @@ func TestW40_FullDiskRefusesBeforeAnythingRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := retrysafe.New(store, &retrysafe.Options{SettleTimeout: 50 * time.Millisecond})
+	e, err := retrysafe.New(store, &retrysafe.Options{StoreTimeout: time.Minute, SettleTimeout: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

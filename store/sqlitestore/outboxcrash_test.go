@@ -182,7 +182,7 @@ func TestW64_KilledWorkersAndTransactions(t *testing.T) {
 	d := &depot{keys: map[string]string{}, kill: make(chan struct{}, 1)}
 	server := httptest.NewServer(d)
 	t.Cleanup(server.Close)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 
 	start := func(role string) *osexec.Cmd {

@@ -21,7 +21,7 @@ CREATE INDEX retrysafe_keys_note ON retrysafe_keys (note);
 
 // openMember opens the file as this version does, or as the next one would.
 func openMember(ctx context.Context, path string, next bool) (*crashtest.Member, error) {
-	db, err := sql.Open("sqlite", sqlitestore.DSN(path))
+	db, err := sql.Open("sqlite", patientDSN(path))
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func TestRollingUpgradeFindsASecondEffect(t *testing.T) {
 		if err != nil || !next {
 			return m, err
 		}
-		db, err := sql.Open("sqlite", sqlitestore.DSN(path))
+		db, err := sql.Open("sqlite", patientDSN(path))
 		if err != nil {
 			return nil, err
 		}

@@ -51,7 +51,9 @@ func (k *kit) takeUp(rec retrysafe.Record) retrysafe.Record {
 		claims[i] = in(retrysafe.InProgress, rec, later)
 		claims[i].Claim, claims[i].Attempt = newOwner(), 1
 	}
-	replies := race(len(claims), func(i int) (retrysafe.Record, error) { return k.node(i).Swap(k.ctx, claims[i]) })
+	replies := race(len(claims), func(i int) (retrysafe.Record, error) {
+		return k.heard(func() (retrysafe.Record, error) { return k.node(i).Swap(k.ctx, claims[i]) })
+	})
 	winner := k.winner(replies, retrysafe.ErrConflict)
 	got, want := replies[winner].rec, claims[winner]
 	want.Owner = want.Claim

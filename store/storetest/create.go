@@ -97,7 +97,9 @@ var createRules = []rule{{
 			for i := range records {
 				records[i] = k.record(key)
 			}
-			replies := race(crowd, func(i int) (retrysafe.Record, error) { return k.node(i).Create(k.ctx, records[i]) })
+			replies := race(crowd, func(i int) (retrysafe.Record, error) {
+				return k.heard(func() (retrysafe.Record, error) { return k.node(i).Create(k.ctx, records[i]) })
+			})
 			winner := records[k.winner(replies, retrysafe.ErrExists)].Owner
 			for _, r := range replies {
 				if r.rec.Owner != winner {
@@ -119,7 +121,9 @@ var createRules = []rule{{
 			records[i] = k.record(fmt.Sprintf("k%d", i%keys))
 			records[i].Operation = records[i].Key
 		}
-		replies := race(len(records), func(i int) (retrysafe.Record, error) { return k.node(i).Create(k.ctx, records[i]) })
+		replies := race(len(records), func(i int) (retrysafe.Record, error) {
+			return k.heard(func() (retrysafe.Record, error) { return k.node(i).Create(k.ctx, records[i]) })
+		})
 		for key := range keys {
 			var mine []reply
 			for i := key; i < len(records); i += keys {

@@ -185,6 +185,22 @@ func race(n int, step func(i int) (retrysafe.Record, error)) []reply {
 	return replies
 }
 
+// heard takes a step again for as long as it is busy. Another's commit may be on its
+// way, which no store need wait for; whoever is told so comes back.
+func (k *kit) heard(step func() (retrysafe.Record, error)) (retrysafe.Record, error) {
+	for {
+		got, err := step()
+		if !errors.Is(err, retrysafe.ErrBusy) {
+			return got, err
+		}
+		select {
+		case <-time.After(poll):
+		case <-k.ctx.Done():
+			return got, err
+		}
+	}
+}
+
 // winner returns the index of the only reply without an error; all others must
 // carry the sentinel.
 func (k *kit) winner(replies []reply, loses error) int {

@@ -97,7 +97,7 @@ var purgeRules = []rule{{
 			}
 			r := in(retrysafe.InProgress, records[i], later)
 			r.Claim, r.Attempt = newOwner(), 2
-			return k.node(i).Swap(k.ctx, r)
+			return k.heard(func() (retrysafe.Record, error) { return k.node(i).Swap(k.ctx, r) })
 		})
 		gone := 0
 		for i, r := range replies[:keys] {

@@ -146,7 +146,7 @@ var swapRules = []rule{{
 				if round%2 == 1 {
 					r.Claim, r.Attempt = newOwner(), round+1
 				}
-				return k.node(i).Swap(k.ctx, r)
+				return k.heard(func() (retrysafe.Record, error) { return k.node(i).Swap(k.ctx, r) })
 			})
 			rec = replies[k.winner(replies, retrysafe.ErrConflict)].rec
 			if rec.Revision <= before {

@@ -22,7 +22,7 @@ type engineBed struct {
 func newEngineBed(t *testing.T, p retrysafe.Policy, opts tiered.Options) *engineBed {
 	t.Helper()
 	b := &engineBed{bed: newBed(t, opts)}
-	engine, err := retrysafe.New(b.cache, &retrysafe.Options{Policy: p})
+	engine, err := retrysafe.New(b.cache, &retrysafe.Options{Policy: p, StoreTimeout: time.Minute}) // on a machine that may be slow
 	must(t, err)
 	b.engine = engine
 	return b

@@ -49,6 +49,9 @@ func (p *program) tour() {
 			if (fmt.Sprint(got.status) != says[:3] && !quick) || strings.Contains(says, "Idempotent-Replayed") != got.replayed {
 				p.t.Errorf("%s\n%s\ngot %+v", says, line, got)
 			}
+			if strings.HasPrefix(says, "202") { // or a fault of a later line would be this transfer's
+				p.until("/transfers", keys[1], http.StatusCreated)
+			}
 			ran++
 		}
 	}

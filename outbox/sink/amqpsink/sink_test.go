@@ -4,26 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/retrysafe/retrysafe/internal/leftover"
 	"github.com/retrysafe/retrysafe/internal/netfault"
 	"github.com/retrysafe/retrysafe/internal/sinktest"
 	"github.com/retrysafe/retrysafe/internal/testservers"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/outbox/sink/amqpsink"
-	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
 	testservers.Main(m)
-	if err := goleak.Find(); err != nil {
-		fmt.Fprintln(os.Stderr, "goroutines are left:", err)
-		os.Exit(1)
-	}
+	leftover.None()
 }
 
 func sink(t *testing.T, url string, opts *amqpsink.Options) *amqpsink.Sink {
