@@ -21,6 +21,9 @@ tool   := go tool -modfile=tools/go.mod
 # SQLite, which is C translated to Go, is not watched by the race detector: that
 # would take most of the time of the tests that use it. All of ours is.
 outside := -gcflags='modernc.org/...=-race=false'
+# Many tests wait, for a lease to end or a server to be back: more of them at a time
+# than there are cores.
+waiting := -parallel=6
 # Modules of their own beside the root one.
 nested := bench deploy
 
@@ -57,7 +60,7 @@ lint: ## golangci-lint as pinned in tools/go.mod; the first run builds it
 
 .PHONY: race
 race: ## all tests under the race detector, in random order, never from the cache
-	go test -race $(outside) -shuffle=on -count=1 -timeout=$(TEST_TIMEOUT) ./...
+	go test -race $(outside) $(waiting) -shuffle=on -count=1 -timeout=$(TEST_TIMEOUT) ./...
 
 .PHONY: prove
 prove: command ## put the promises to the test, at the size of a change; the report is out/prove.json

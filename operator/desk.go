@@ -51,7 +51,7 @@ func New(s retrysafe.Store, opts *Options) (*Desk, error) {
 	// An action is Keyed: its one effect is a compare-and-swap at a revision, which
 	// cannot happen twice.
 	timeout := cmp.Or(opts.StoreTimeout, 3*time.Second)
-	engine, err := retrysafe.New(s, &retrysafe.Options{StoreTimeout: timeout, SettleTimeout: timeout, Policy: retrysafe.Policy{
+	engine, err := retrysafe.New(s, &retrysafe.Options{StoreTimeout: timeout, Policy: retrysafe.Policy{
 		Effects: retrysafe.Keyed, Lapse: retrysafe.Resume, InFlight: retrysafe.Wait, MaxRun: longest,
 		Retention: cmp.Or(opts.Retention, 365*24*time.Hour),
 	}})

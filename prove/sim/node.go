@@ -19,7 +19,6 @@ type node struct {
 	alive  bool
 	frozen time.Duration // until when nothing runs here
 	offset time.Duration // of its clock
-	rests  bool          // its keeper does
 
 	engine     *retrysafe.Engine
 	sweeper    *janitor.Sweeper
@@ -38,7 +37,7 @@ func (n *node) boot() {
 	if w.over {
 		return
 	}
-	n.alive, n.frozen, n.rests = true, 0, false
+	n.alive, n.frozen = true, 0
 	e, err := retrysafe.New(&w.store, &retrysafe.Options{Policy: w.policy, Clock: n, Rand: w, Observer: n})
 	if err != nil {
 		w.violate("plan", nil, "the engine is refused: %v", err)
@@ -97,7 +96,7 @@ func (n *node) crash() {
 // keep does the node's duties, one at a time while things go wrong. Afterwards one
 // node does them all.
 func (n *node) keep() {
-	for round := 0; ; round++ {
+	for round := 0; !n.w.closes; round++ {
 		if n.w.calm {
 			if n != &n.w.nodes[0] {
 				return
@@ -109,7 +108,7 @@ func (n *node) keep() {
 			} else {
 				n.reap()
 			}
-			n.rest(2 * time.Minute)
+			n.w.pause(2 * time.Minute)
 			continue
 		}
 		switch n.w.draw(5) {
@@ -122,14 +121,8 @@ func (n *node) keep() {
 		default:
 			n.deliver()
 		}
-		n.rest(n.w.keeperRest)
+		n.w.pause(n.w.keeperRest)
 	}
-}
-
-func (n *node) rest(d time.Duration) {
-	n.rests = true
-	n.w.pause(d)
-	n.rests = false
 }
 
 func (n *node) sweep() {

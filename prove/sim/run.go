@@ -27,7 +27,7 @@ func (w *world) reset() {
 	w.now, w.at, w.used = 0, nil, 0
 	w.pending, w.txs = w.pending[:0], w.txs[:0]
 	w.slots, w.messages = w.slots[:0], w.messages[:0]
-	w.calm, w.over, w.steps = false, false, 0
+	w.calm, w.closes, w.over, w.steps = false, false, false, 0
 	w.skew, w.latest, w.down = 0, time.Time{}, 0
 	w.owners, w.serial, w.delivered = 0, 0, 0
 	w.broken, w.hash, w.trace = nil, 0, nil

@@ -21,10 +21,11 @@ type world struct {
 	idle    []*coroutine
 
 	plan
-	calm  bool // nothing goes wrong any more
-	over  bool // whoever is resumed goes home
-	steps int
-	nodes [maxNodes]node
+	calm   bool // nothing goes wrong any more
+	closes bool // and nothing new begins
+	over   bool // whoever is resumed goes home
+	steps  int
+	nodes  [maxNodes]node
 
 	mem       *memstore.Store
 	skew      time.Duration // of the store's clock
