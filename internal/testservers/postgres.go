@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // superuser owns everything in our servers, and needs no password.
@@ -237,7 +238,7 @@ func (p *Postgres) Close() error {
 
 // CreateDatabase makes an empty database and returns its URL.
 func (p *Postgres) CreateDatabase(ctx context.Context, name string) (string, error) {
-	if err := p.exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()); err != nil {
+	if err := p.execAlone(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()); err != nil {
 		return "", fmt.Errorf("create database %s: %w", name, err)
 	}
 	return p.URL(name), nil
@@ -245,10 +246,25 @@ func (p *Postgres) CreateDatabase(ctx context.Context, name string) (string, err
 
 // DropDatabase removes a database, whoever is still connected to it.
 func (p *Postgres) DropDatabase(ctx context.Context, name string) error {
-	if err := p.exec(ctx, "DROP DATABASE "+pgx.Identifier{name}.Sanitize()+" WITH (FORCE)"); err != nil {
+	if err := p.execAlone(ctx, "DROP DATABASE "+pgx.Identifier{name}.Sanitize()+" WITH (FORCE)"); err != nil {
 		return fmt.Errorf("drop database %s: %w", name, err)
 	}
 	return nil
+}
+
+// execAlone runs a statement that needs a database for itself. The server waits for five
+// seconds for those who are leaving it; on a busy machine they take longer.
+func (p *Postgres) execAlone(ctx context.Context, sql string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	return poll(ctx, func() (bool, error) {
+		err := p.exec(ctx, sql)
+		var refused *pgconn.PgError
+		if errors.As(err, &refused) && refused.Code == "55006" { // object_in_use
+			return false, nil
+		}
+		return true, err
+	})
 }
 
 func (p *Postgres) data() string { return filepath.Join(p.dir, "data") }
