@@ -48,9 +48,9 @@ func New(s retrysafe.Store, opts *Options) (*Desk, error) {
 	if opts.Retention < 0 || opts.StoreTimeout < 0 {
 		return nil, errors.New("operator: an option is negative")
 	}
+	timeout := cmp.Or(opts.StoreTimeout, 3*time.Second)
 	// An action is Keyed: its one effect is a compare-and-swap at a revision, which
 	// cannot happen twice.
-	timeout := cmp.Or(opts.StoreTimeout, 3*time.Second)
 	engine, err := retrysafe.New(s, &retrysafe.Options{StoreTimeout: timeout, Policy: retrysafe.Policy{
 		Effects: retrysafe.Keyed, Lapse: retrysafe.Resume, InFlight: retrysafe.Wait, MaxRun: longest,
 		Retention: cmp.Or(opts.Retention, 365*24*time.Hour),
