@@ -41,6 +41,7 @@ var arrows = []arrowRule{
 	{"internal/hammer", nil, "it makes inputs, for the tests of any package"},
 	{"internal/testservers", nil, "it runs servers, and is for the tests of any package"},
 	{"internal/standstill", nil, "it knows processes, not what they do"},
+	{"internal/seed", nil, "it knows numbers, not what they decide"},
 	{"internal/leftover", nil, "it knows goroutines, not whose they are"},
 	{"internal/lane", nil, "it carries anything; what, it does not know"},
 	{"httpkey", []string{root, "internal/canonjson", "internal/fields"}, "the wire speaks to the engine and never to a store"},

@@ -166,7 +166,7 @@ func TestUnprotectedEffectThatAnOperatorReleasesIsCalledAgain(t *testing.T) {
 		})
 	}
 	release := func() {
-		next, err := retrysafe.Concluded(s.state(t), retrysafe.Verdict{Finding: retrysafe.NotHappened, Proof: retrysafe.Attested}, "operator anna", time.Minute, 3)
+		next, err := retrysafe.Concluded(s.state(t), retrysafe.Verdict{Finding: retrysafe.NotHappened, Proof: retrysafe.Attested}, "operator anna", retrysafe.Recheck{After: time.Minute, Limit: 3})
 		must(t, err)
 		_, err = s.mem.Swap(t.Context(), next)
 		must(t, err)

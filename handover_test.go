@@ -159,7 +159,7 @@ func TestHandOverIsNotRunAgain(t *testing.T) {
 			time.Sleep(2 * time.Hour)
 			b.refused(t, retrysafe.ErrUnknown)
 			for _, proof := range []retrysafe.Proof{retrysafe.NoProof, retrysafe.Tombstone, retrysafe.Attested} {
-				next, err := retrysafe.Concluded(b.state(t), retrysafe.Verdict{Finding: retrysafe.NotHappened, Proof: proof}, "me", time.Minute, 9)
+				next, err := retrysafe.Concluded(b.state(t), retrysafe.Verdict{Finding: retrysafe.NotHappened, Proof: proof}, "me", retrysafe.Recheck{After: time.Minute, Limit: 9})
 				must(t, err)
 				if want := proof == retrysafe.Attested; (next.State == retrysafe.Retryable) != want {
 					t.Errorf("%s, proof %d: it is %s", effects, proof, next.State)

@@ -38,7 +38,8 @@ func (r Record) Noted(by, text string) Record {
 
 // An Inquiry is how far the search for an unknown outcome has come.
 type Inquiry struct {
-	// Tries is how often somebody was asked and did not know.
+	// Tries is how many questions of a reconciler left the outcome unknown. Evidence
+	// that came unasked, from a webhook or a message's delivery, is not counted.
 	Tries int
 	// Dead says that nobody will be asked again: it is left to an operator.
 	Dead bool

@@ -128,7 +128,7 @@ func TestLateOwnerSettlesItsOwnUnknown(t *testing.T) {
 		if n := b.sweep(t); n != 1 {
 			t.Fatalf("swept %d", n)
 		}
-		asked, err := retrysafe.Concluded(b.state(t), retrysafe.Verdict{Finding: retrysafe.NotHappened}, "resolver", time.Minute, 3)
+		asked, err := retrysafe.Concluded(b.state(t), retrysafe.Verdict{Finding: retrysafe.NotHappened}, "resolver", retrysafe.Recheck{After: time.Minute, Limit: 3})
 		must(t, err)
 		_, err = b.mem.Swap(t.Context(), asked)
 		must(t, err)

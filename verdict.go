@@ -41,6 +41,18 @@ const (
 	Attested
 )
 
+// A Recheck says what becomes of an outcome that the evidence leaves unknown.
+type Recheck struct {
+	// After is how long the record waits for the next question.
+	After time.Duration
+	// Limit is how many questions may be asked. The evidence answered one of them,
+	// so it counts as a try, and the record is dead at the last one. 0: the evidence
+	// came unasked, and no try is counted.
+	Limit int
+	// Final: there is no next question, the record is dead.
+	Final bool
+}
+
 // A Verdict is an answer to the question what became of an operation.
 type Verdict struct {
 	Finding Finding
@@ -76,9 +88,9 @@ const never = 100 * 365 * 24 * time.Hour
 // no harm, because its effects are Keyed or InTx, or where the verdict brings a
 // proof; or Accepted, if it was a worker's. One that was handed to a message has
 // committed all its other writes, so only who attests it lets it run again. Otherwise
-// it counts as one more try in vain: the first attempt may still be on its way. After
-// the most tries the record is dead: still Unknown, and left to an operator. Again is
-// when to ask the next time.
+// the outcome stays unknown, since the first attempt may still be on its way, and
+// recheck says when the next question is asked. A record without a next question is
+// dead: still Unknown, and an operator has to resolve it.
 //
 // Evidence that an operation has happened settles a Keyed one that is Retryable,
 // too: there that means no more than that it may be run again. For others it says
@@ -87,7 +99,7 @@ const never = 100 * 365 * 24 * time.Hour
 // swap it in all the same. A disputed record is settled by who attests what was,
 // and is [ErrDisputed] for all others. All else about a record that is not Unknown
 // changes nothing, and is [ErrNotUnknown].
-func Concluded(r Record, v Verdict, by string, again time.Duration, most int) (Record, error) {
+func Concluded(r Record, v Verdict, by string, recheck Recheck) (Record, error) {
 	if !r.Readable() {
 		return r, ErrUnreadable
 	}
@@ -124,8 +136,11 @@ func Concluded(r Record, v Verdict, by string, again time.Duration, most int) (R
 		if v.Finding == NotHappened {
 			v.Evidence += " (no proof: the first attempt may still be on its way)"
 		}
-		r.Term = again
-		if r.Inquiry.Tries++; r.Inquiry.Tries >= most {
+		r.Term = recheck.After
+		if recheck.Limit > 0 {
+			r.Inquiry.Tries++
+		}
+		if recheck.Final || recheck.Limit > 0 && r.Inquiry.Tries >= recheck.Limit {
 			r.Inquiry.Dead, r.Term = true, never
 		}
 	}

@@ -42,7 +42,7 @@ func TestW56_Concluded(t *testing.T) {
 		} {
 			was := unknown(effects)
 			line.v.Evidence, line.v.ProviderRef = "ch_1 at the provider", "ch_1"
-			got, err := retrysafe.Concluded(was, line.v, "resolver", time.Minute, 3)
+			got, err := retrysafe.Concluded(was, line.v, "resolver", retrysafe.Recheck{After: time.Minute, Limit: 3})
 			if err != nil || got.State != want {
 				t.Errorf("%v, %v: %v, %v; want %v", effects, line.v.Finding, got.State, err, want)
 				continue
@@ -76,7 +76,7 @@ func TestConcludedWorkIsTakenUpAgain(t *testing.T) {
 	t.Parallel()
 	r := unknown(retrysafe.Keyed)
 	r.Request = []byte{}
-	if got, err := retrysafe.Concluded(r, retrysafe.Verdict{Finding: retrysafe.NotHappened}, "resolver", time.Minute, 3); err != nil || got.State != retrysafe.Accepted {
+	if got, err := retrysafe.Concluded(r, retrysafe.Verdict{Finding: retrysafe.NotHappened}, "resolver", retrysafe.Recheck{After: time.Minute, Limit: 3}); err != nil || got.State != retrysafe.Accepted {
 		t.Errorf("it is %v, %v", got.State, err)
 	}
 }
@@ -91,15 +91,39 @@ func TestDeadLetter(t *testing.T) {
 			t.Fatalf("dead after %d of 3 tries", try-1)
 		}
 		var err error
-		r, err = retrysafe.Concluded(r, retrysafe.Verdict{Evidence: "timed out"}, "resolver", time.Minute, 3)
+		r, err = retrysafe.Concluded(r, retrysafe.Verdict{Evidence: "timed out"}, "resolver", retrysafe.Recheck{After: time.Minute, Limit: 3})
 		must(t, err)
 	}
 	if !r.Inquiry.Dead || r.State != retrysafe.Unknown || r.Term < 24*365*time.Hour || len(r.Inquiry.Notes) != 3 {
 		t.Fatalf("%+v, for %v", r.Inquiry, r.Term)
 	}
-	r, err := retrysafe.Concluded(r, retrysafe.Verdict{Finding: retrysafe.Happened, Result: answer("paid")}, "webhook", time.Minute, 3)
+	r, err := retrysafe.Concluded(r, retrysafe.Verdict{Finding: retrysafe.Happened, Result: answer("paid")}, "webhook", retrysafe.Recheck{After: time.Minute, Limit: 3})
 	if err != nil || r.State != retrysafe.Completed || r.Inquiry.Dead || len(r.Inquiry.Notes) != 4 {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// Evidence that came unasked is no question of the reconciler's: it counts no try, also
+// when it ends the search.
+func TestUnaskedEvidenceCountsNoTry(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		recheck retrysafe.Recheck
+		dead    bool
+	}{
+		"a webhook says nothing new":         {retrysafe.Recheck{After: time.Minute}, false},
+		"a message has become a dead letter": {retrysafe.Recheck{Final: true}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := unknown(retrysafe.Unprotected)
+			r.Inquiry.Tries = 4
+			r, err := retrysafe.Concluded(r, retrysafe.Verdict{Evidence: "timed out"}, "outbox", c.recheck)
+			must(t, err)
+			if r.Inquiry.Tries != 4 || r.Inquiry.Dead != c.dead || r.State != retrysafe.Unknown || len(r.Inquiry.Notes) != 1 {
+				t.Errorf("%+v, for %v", r.Inquiry, r.Term)
+			}
+		})
 	}
 }
 
@@ -134,7 +158,7 @@ func TestConcludedRefuses(t *testing.T) {
 		"its transaction was rolled back, and it has happened":    {r: in(retrysafe.Retryable, retrysafe.InTx), v: happened, want: retrysafe.ErrContradiction, becomes: retrysafe.Unknown},
 		"a record that this program cannot read is left as it is": {r: retrysafe.Record{State: retrysafe.Unknown, Version: 9}, v: happened, want: retrysafe.ErrUnreadable},
 	} {
-		got, err := retrysafe.Concluded(c.r, c.v, "webhook", time.Minute, 3)
+		got, err := retrysafe.Concluded(c.r, c.v, "webhook", retrysafe.Recheck{After: time.Minute, Limit: 3})
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
@@ -147,7 +171,7 @@ func TestConcludedRefuses(t *testing.T) {
 			t.Errorf("%s: it becomes %v, %+v", name, got.State, got.Inquiry)
 		}
 	}
-	if _, err := retrysafe.Concluded(unknown(0), retrysafe.Verdict{Finding: retrysafe.Happened}, "resolver", 0, 3); err == nil || !strings.Contains(err.Error(), "status") {
+	if _, err := retrysafe.Concluded(unknown(0), retrysafe.Verdict{Finding: retrysafe.Happened}, "resolver", retrysafe.Recheck{Limit: 3}); err == nil || !strings.Contains(err.Error(), "status") {
 		t.Errorf("an answer without a status: %v", err)
 	}
 }
@@ -179,18 +203,18 @@ func TestDisputedRecord(t *testing.T) {
 	}
 	r := unknown(retrysafe.Keyed)
 	r.ProviderRef = "ch_1"
-	r, err := retrysafe.Concluded(r, happened("ch_2"), "webhook", time.Minute, 3)
+	r, err := retrysafe.Concluded(r, happened("ch_2"), "webhook", retrysafe.Recheck{After: time.Minute, Limit: 3})
 	if !errors.Is(err, retrysafe.ErrContradiction) || r.State != retrysafe.Unknown || !r.Inquiry.Disputed || r.ProviderRef != "ch_1" {
 		t.Fatalf("another effect: %+v, %v", r, err)
 	}
 	for _, v := range []retrysafe.Verdict{happened("ch_1"), happened("ch_2"), {}, {Finding: retrysafe.NotHappened, Proof: retrysafe.Tombstone}} {
-		if got, err := retrysafe.Concluded(r, v, "webhook", time.Minute, 3); !errors.Is(err, retrysafe.ErrDisputed) || got.Revision != r.Revision || len(got.Inquiry.Notes) != 1 {
+		if got, err := retrysafe.Concluded(r, v, "webhook", retrysafe.Recheck{After: time.Minute, Limit: 3}); !errors.Is(err, retrysafe.ErrDisputed) || got.Revision != r.Revision || len(got.Inquiry.Notes) != 1 {
 			t.Errorf("%v settles it: %+v, %v", v.Finding, got, err)
 		}
 	}
 	attested := happened("ch_2")
 	attested.Proof = retrysafe.Attested
-	r, err = retrysafe.Concluded(r, attested, "operator", time.Minute, 3)
+	r, err = retrysafe.Concluded(r, attested, "operator", retrysafe.Recheck{After: time.Minute, Limit: 3})
 	if err != nil || r.State != retrysafe.Completed || r.Inquiry.Disputed || r.Inquiry.Dead || r.ProviderRef != "ch_2" {
 		t.Errorf("an operator settles it: %+v, %v", r, err)
 	}

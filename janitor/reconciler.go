@@ -186,7 +186,7 @@ func (c *Reconciler) conclude(ctx context.Context, asked *retrysafe.Record, v re
 	r := *asked
 	for range maxSteps {
 		again := jitter(doubled(c.o.Pause, r.Inquiry.Tries, c.o.MaxPause), c.Rand())
-		next, wrong := retrysafe.Concluded(r, v, c.o.By, again, c.o.Tries)
+		next, wrong := retrysafe.Concluded(r, v, c.o.By, retrysafe.Recheck{After: again, Limit: c.o.Tries})
 		switch {
 		case wrong == nil, errors.Is(wrong, retrysafe.ErrContradiction):
 		case errors.Is(wrong, retrysafe.ErrNotUnknown):

@@ -10,15 +10,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/retrysafe/retrysafe/internal/seed"
 	"github.com/retrysafe/retrysafe/ledger"
 )
 
 // Random small lists, compared with what maps find out.
 func TestCompareFindsWhatMapsFind(t *testing.T) {
 	t.Parallel()
-	for range 3000 {
-		seed := rand.Uint64()
-		r := rand.New(rand.NewPCG(seed, 0))
+	first := seed.For(t)
+	for n := range uint64(3000) {
+		r := rand.New(rand.NewPCG(first, n))
 		ours, theirs := randomList(r), randomList(r)
 		o := &ledger.Options{Amounts: []string{"amount"}}
 		if r.IntN(2) == 0 {
@@ -27,13 +28,13 @@ func TestCompareFindsWhatMapsFind(t *testing.T) {
 		got, sum := found(t, ledger.Of(ours...), ledger.Of(theirs...), o)
 		want := reference(ours, theirs, o)
 		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("seed %d:\nours   %v\ntheirs %v\nfound %q\nwant  %q", seed, ours, theirs, got, want)
+			t.Fatalf("list %d:\nours   %v\ntheirs %v\nfound %q\nwant  %q", n, ours, theirs, got, want)
 		}
 		if n := sum.Same + sum.Different + sum.OnlyOurs + sum.DuplicateOurs + sum.PendingOurs; n != sum.Ours || sum.Ours != int64(len(ours)) {
-			t.Fatalf("seed %d: rows of ours do not add up: %+v", seed, sum)
+			t.Fatalf("list %d: rows of ours do not add up: %+v", n, sum)
 		}
 		if n := sum.Same + sum.Different + sum.OnlyTheirs + sum.DuplicateTheirs + sum.PendingTheirs; n != sum.Theirs || sum.Theirs != int64(len(theirs)) {
-			t.Fatalf("seed %d: rows of theirs do not add up: %+v", seed, sum)
+			t.Fatalf("list %d: rows of theirs do not add up: %+v", n, sum)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func concluded(a *Action, r retrysafe.Record, v retrysafe.Verdict) (retrysafe.Re
 		r = r.Noted(a.author(), "lease lapsed")
 	}
 	v.Proof, v.Evidence = retrysafe.Attested, a.evidence()
-	next, err := retrysafe.Concluded(r, v, a.author(), time.Minute, 0)
+	next, err := retrysafe.Concluded(r, v, a.author(), retrysafe.Recheck{})
 	if errors.Is(err, retrysafe.ErrNotUnknown) {
 		return r, fmt.Errorf("%w: it is %s, and its outcome is known", ErrState, r.State)
 	}

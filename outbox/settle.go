@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"errors"
-	"time"
 
 	"github.com/retrysafe/retrysafe"
 )
@@ -25,13 +24,17 @@ func verdict(e *Ending, r *Receipt) retrysafe.Verdict {
 
 const by = "outbox"
 
+// final: a message that is a dead letter is not sent again, so its key is left to an
+// operator. The delivery is no question of a reconciler, and counts as none.
+var final = retrysafe.Recheck{Final: true}
+
 // settled returns the record of a key that was handed to a message, as the
 // message's end leaves it: answered, or unknown and an operator's.
 func settled(rec retrysafe.Record, e *Ending, r *Receipt) retrysafe.Record {
 	rec.State = retrysafe.Unknown // what became of it is asked, and this is the answer
-	next, err := retrysafe.Concluded(rec, verdict(e, r), by, time.Hour, 1)
+	next, err := retrysafe.Concluded(rec, verdict(e, r), by, final)
 	if err != nil { // an answer that is none
-		next, _ = retrysafe.Concluded(rec, retrysafe.Verdict{ProviderRef: r.ProviderRef, Evidence: err.Error()}, by, time.Hour, 1)
+		next, _ = retrysafe.Concluded(rec, retrysafe.Verdict{ProviderRef: r.ProviderRef, Evidence: err.Error()}, by, final)
 	}
 	return next
 }
@@ -46,7 +49,7 @@ func resettled(now retrysafe.Record, e *Ending, r *Receipt) *retrysafe.Record {
 	case now.State == retrysafe.InProgress && e.Settle.Owner == now.Owner:
 		next = settled(now, e, r)
 	default:
-		next, err = retrysafe.Concluded(now, verdict(e, r), by, time.Hour, 1)
+		next, err = retrysafe.Concluded(now, verdict(e, r), by, final)
 	}
 	if err != nil && !errors.Is(err, retrysafe.ErrContradiction) {
 		return nil

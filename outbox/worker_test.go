@@ -252,7 +252,7 @@ func TestMessageSettlesItsKey(t *testing.T) {
 			must(t, err)
 			got, err := s.Load(t.Context(), rec.Ref)
 			must(t, err)
-			if got.State != c.want || got.Result != nil && got.Result.Status != c.status || got.ProviderRef != c.receipt.ProviderRef || got.Inquiry.Dead != (c.want == retrysafe.Unknown) {
+			if got.State != c.want || got.Result != nil && got.Result.Status != c.status || got.ProviderRef != c.receipt.ProviderRef || got.Inquiry.Dead != (c.want == retrysafe.Unknown) || got.Inquiry.Tries != 0 {
 				t.Errorf("%s: %v %+v %q %+v", name, got.State, got.Result, got.ProviderRef, got.Inquiry)
 			}
 			if d, _ := s.Outbox().Depth(t.Context()); d.Waiting != 0 {

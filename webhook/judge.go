@@ -3,7 +3,6 @@ package webhook
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/retrysafe/retrysafe"
 )
@@ -18,10 +17,10 @@ type judgement struct {
 
 // judge says what evidence does to the record that it is about. It is pure. What an
 // unknown outcome becomes is for [retrysafe.Concluded] to say; the rest is when it may
-// be asked. When to look again is left as it was, and tries are not counted: nobody
-// has asked.
+// be asked. When to look again is left as it was, and no try is counted: a webhook
+// comes unasked.
 func judge(r retrysafe.Record, v *retrysafe.Verdict, by string) judgement {
-	next, err := retrysafe.Concluded(r, *v, by, max(r.Deadline.Sub(r.ReadAt), 0), math.MaxInt)
+	next, err := retrysafe.Concluded(r, *v, by, retrysafe.Recheck{After: max(r.Deadline.Sub(r.ReadAt), 0)})
 	switch {
 	case errors.Is(err, retrysafe.ErrContradiction):
 		return contradiction(&next, next.Reason)
@@ -38,7 +37,6 @@ func judge(r retrysafe.Record, v *retrysafe.Verdict, by string) judgement {
 	case v.Finding == retrysafe.StillUnknown && next.ProviderRef == r.ProviderRef:
 		return judgement{} // it brings nothing new
 	}
-	next.Inquiry.Tries = r.Inquiry.Tries
 	return judgement{outcome: noted, next: &next, kind: retrysafe.EventInquired}
 }
 

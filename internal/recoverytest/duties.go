@@ -102,7 +102,7 @@ func (s *scene) reconciler(ctx context.Context) func() {
 				continue
 			}
 			v := s.ask(&r)
-			next, err := retrysafe.Concluded(r, v, "reconciler", s.lease/2, 6)
+			next, err := retrysafe.Concluded(r, v, "reconciler", retrysafe.Recheck{After: s.lease / 2, Limit: 6})
 			if err != nil {
 				s.accuse("conclude %v: %w", r.Ref, err)
 				continue

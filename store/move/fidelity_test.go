@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/seed"
 	"github.com/retrysafe/retrysafe/store/move"
 )
 
@@ -98,9 +99,7 @@ var allStates = []retrysafe.State{retrysafe.Accepted, retrysafe.InProgress, retr
 func TestEveryFieldSurvives(t *testing.T) {
 	t.Parallel()
 	pairs(t, func(t *testing.T, newSource, newDestination maker) {
-		seed := rand.Uint64()
-		t.Logf("seed %d", seed)
-		d := dice{rand.New(rand.NewPCG(seed, 0))}
+		d := dice{rand.New(rand.NewPCG(seed.For(t), 0))}
 		from, to := served(t, newSource(t)), served(t, newDestination(t))
 		if due, err := to.List(t.Context(), retrysafe.Query{Due: true}); err != nil || len(due) > 0 { // it has looked before
 			t.Fatalf("List = %v, %v", due, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/seed"
 	"github.com/retrysafe/retrysafe/internal/testservers"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 )
@@ -358,13 +359,7 @@ func TestPurgesBesideALoad(t *testing.T) {
 func TestDueInRandomHistories(t *testing.T) {
 	t.Parallel()
 	const keys, steps = 24, 400
-	seed := mrand.Uint64()
-	rnd := mrand.New(mrand.NewPCG(seed, 0))
-	defer func() {
-		if t.Failed() {
-			t.Logf("seed %d", seed)
-		}
-	}()
+	rnd := mrand.New(mrand.NewPCG(seed.For(t), 0))
 	s := newShelf(t)
 	nodes := append(s.peers, s.Store)
 	terms := []time.Duration{2 * time.Second, 30 * time.Second, 4 * time.Minute, 3 * time.Hour}
