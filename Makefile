@@ -80,26 +80,26 @@ fresh: ## what a scheduled run does: the tests and the proof with new seeds, and
 .PHONY: prove-full
 prove-full: command ## the same at the size of a release, hours; docs/guarantees.md gets the figures
 	out/retrysafe prove all --full --jobs=2 --format=json --output=out/prove-full.json
-	go test -tags=failpoint -count=1 -run=Failpoints -timeout=$(TEST_TIMEOUT) ./prove/sweep
+	go test -tags=failpoint -count=1 -run=Failpoints -timeout=$(TEST_TIMEOUT) ./cmd/retrysafe/internal/prove/sweep
 	for round in {1..10}; do scripts/hammer 400000; done
 	scripts/fuzz 30s
-	go test -run='^TestDocsProof$$' . -proof=out/prove-full.json
+	go test -run='^TestDocsProof$$' ./cmd/retrysafe/internal/prove -proof=$(CURDIR)/out/prove-full.json
 
 .PHONY: model
 model: command ## the protocol in every order of events, by Spin (docs/model.md)
 	out/retrysafe prove model
 
 .PHONY: mutants
-mutants: command ## plant every bug of mutants/, and see that its test finds it
+mutants: command ## plant every known bug, and see that its test finds it
 	out/retrysafe prove mutants --full
 
 .PHONY: windows
 windows: ## every failure window has a test that carries its number, or a reason (docs/windows.md)
-	go test -run='^TestDocs(Windows|Lists)' .
+	go test -run='^TestDocs(Windows|Lists)' ./internal/test/tree
 
 .PHONY: checklist
 checklist: ## every line of checklist, threat model and guarantees has tests that exist
-	go test -run='^TestDocs(Checklist|ThreatModel|Guarantees|Lists)' .
+	go test -run='^TestDocs(Checklist|ThreatModel|Guarantees|Lists)' ./internal/test/tree
 
 .PHONY: cover
 cover: ## coverage of the root package, with its floor (COVER_FLOOR=95)
@@ -145,11 +145,11 @@ fmt:
 
 .PHONY: vet
 vet: # lint has the rest of it
-	go vet -tags=failpoint ./internal/failpoint ./prove/sweep
+	go vet -tags=failpoint ./internal/failpoint ./cmd/retrysafe/internal/prove/sweep
 
 .PHONY: arch
 arch:
-	go test -run='^TestArch' .
+	go test -run='^TestArch' ./internal/test/tree
 
 .PHONY: nested
 nested:

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/faultstore"
+	"github.com/retrysafe/retrysafe/internal/test/faultstore"
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 

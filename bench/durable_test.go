@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/retrysafe/retrysafe/internal/testservers"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
 var (

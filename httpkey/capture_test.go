@@ -15,7 +15,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/httpkey"
-	"github.com/retrysafe/retrysafe/internal/faultstore"
+	"github.com/retrysafe/retrysafe/internal/test/faultstore"
 )
 
 func through(c *config) { c.Stream = httpkey.Through }

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/retrysafe/retrysafe/internal/hammer"
+	"github.com/retrysafe/retrysafe/internal/test/hammer"
 )
 
 // quote writes a key as a structured-field string.

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/retrysafe/retrysafe/internal/leftover"
+	"github.com/retrysafe/retrysafe/internal/test/leftover"
 )
 
 // Nothing that a request started may outlive the tests.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/httpkey"
-	"github.com/retrysafe/retrysafe/internal/standstill"
+	"github.com/retrysafe/retrysafe/internal/test/standstill"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/retrysafe/retrysafe/inbox"
-	"github.com/retrysafe/retrysafe/internal/testservers"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/outbox/sink/redissink"
 )
 

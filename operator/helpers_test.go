@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/testservers"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/operator"
 	"github.com/retrysafe/retrysafe/store/memstore"
 	"github.com/retrysafe/retrysafe/store/pgstore"

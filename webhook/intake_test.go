@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/faultstore"
+	"github.com/retrysafe/retrysafe/internal/test/faultstore"
 	"github.com/retrysafe/retrysafe/store/memstore"
 	"github.com/retrysafe/retrysafe/webhook"
 )

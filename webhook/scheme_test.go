@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/retrysafe/retrysafe/internal/hammer"
+	"github.com/retrysafe/retrysafe/internal/test/hammer"
 	"github.com/retrysafe/retrysafe/webhook"
 )
 

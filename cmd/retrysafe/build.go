@@ -9,9 +9,9 @@ import (
 	"sync"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/gateway"
-	"github.com/retrysafe/retrysafe/gateway/config"
-	"github.com/retrysafe/retrysafe/gateway/front"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/listener"
 	"github.com/retrysafe/retrysafe/httpkey"
 	"github.com/retrysafe/retrysafe/store/sealed"
 	"github.com/retrysafe/retrysafe/telemetry"
@@ -22,7 +22,7 @@ type builder struct {
 	*program
 	logger  *slog.Logger
 	metrics *telemetry.Metrics
-	access  *front.AccessLog
+	access  *listener.AccessLog
 	shared  sharedStores
 
 	mu       sync.Mutex
@@ -32,7 +32,7 @@ type builder struct {
 
 // build makes a configuration work, over a store that is opened, or that another
 // configuration at work has open.
-func (b *builder) build(ctx context.Context, c *config.Config) (front.App, error) {
+func (b *builder) build(ctx context.Context, c *config.Config) (listener.App, error) {
 	a := &address{url: c.Store, keysFile: c.Encryption.KeysFile}
 	store, release, err := b.shared.open(ctx, a)
 	if err != nil {
@@ -108,7 +108,7 @@ func (b *builder) exchange(x gateway.Exchange) {
 	if !x.Later { // no client has waited for it
 		b.metrics.Exchange(x.Route, string(x.Outcome), x.Status, x.Took)
 	}
-	b.access.Write(context.Background(), front.Line{
+	b.access.Write(context.Background(), listener.Line{
 		Method: x.Method, Path: x.Path, Route: x.Route, Status: x.Status, Bytes: x.Bytes, Took: x.Took, Upstream: x.Upstream,
 		Tenant: x.ScopeHash, Key: x.KeyHash, Outcome: string(x.Outcome), Code: x.Code, Attempt: x.Attempt, Later: x.Later, Guarded: x.Guarded(),
 	})
@@ -127,7 +127,7 @@ func (a *app) shows(forget ...func()) {
 	}
 }
 
-// Drain implements [front.App].
+// Drain implements [listener.App].
 func (a *app) Drain(ctx context.Context) error {
 	err := a.Gateway.Drain(ctx)
 	for _, f := range a.release {

@@ -5,7 +5,7 @@ import (
 	"io/fs"
 	"strings"
 
-	"github.com/retrysafe/retrysafe/gateway/config"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 )
 
 // loadConfig returns what a configuration file says, with flags over it. Without a

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/retrysafe/retrysafe/gateway/config"
-	"github.com/retrysafe/retrysafe/gateway/front"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/listener"
 	"github.com/retrysafe/retrysafe/telemetry"
 )
 
@@ -137,9 +137,9 @@ func (p *program) serve(ctx context.Context, path string, over []config.Flag, lo
 	}
 	b := &builder{
 		program: p, logger: logger, metrics: telemetry.New(&telemetry.Options{Version: thisBuild().Version}),
-		access: &front.AccessLog{Logger: logger, All: logAll},
+		access: &listener.AccessLog{Logger: logger, All: logAll},
 	}
-	server, err := front.New(front.Options{
+	server, err := listener.New(listener.Options{
 		Load:     func() (*config.Config, error) { return w.load(read) },
 		Build:    b.build,
 		Metrics:  b.metrics.Handler(),
@@ -162,7 +162,7 @@ func (p *program) serve(ctx context.Context, path string, over []config.Flag, lo
 }
 
 // say tells a person what this gateway does.
-func (b *builder) say(at front.Addresses) {
+func (b *builder) say(at listener.Addresses) {
 	b.mu.Lock()
 	c, warnings := b.last, b.warnings
 	b.mu.Unlock()

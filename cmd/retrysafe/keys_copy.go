@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/retrysafe/retrysafe/store/move"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/move"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
-	"github.com/retrysafe/retrysafe/store/storeurl"
 )
 
 func (p *program) keysCopy() *cobra.Command {

@@ -8,7 +8,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/retrysafe/retrysafe/prove/child"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/child"
 )
 
 func main() {

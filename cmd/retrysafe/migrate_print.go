@@ -5,9 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
-	"github.com/retrysafe/retrysafe/store/storeurl"
 )
 
 func (p *program) migratePrint(stores *storeFlags) *cobra.Command {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/retrysafe/retrysafe/store/storeurl"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
 )
 
 func (p *program) migrateUp(stores *storeFlags) *cobra.Command {

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
 	"github.com/retrysafe/retrysafe/outbox"
-	"github.com/retrysafe/retrysafe/store/storeurl"
 )
 
 // letters puts a dead letter, message 1, and one that fails, message 2.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/retrysafe/retrysafe/prove"
-	"github.com/retrysafe/retrysafe/store/storeurl"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
 )
 
 // proof is what is to be proven, and how thoroughly.

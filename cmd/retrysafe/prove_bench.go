@@ -15,10 +15,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/retrysafe/retrysafe/prove"
-	"github.com/retrysafe/retrysafe/prove/yard"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/yard"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
 	"github.com/retrysafe/retrysafe/store/pgstore"
-	"github.com/retrysafe/retrysafe/store/storeurl"
 )
 
 // bench is where checks are carried out.

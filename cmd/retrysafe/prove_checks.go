@@ -4,16 +4,16 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/retrysafe/retrysafe/prove"
-	"github.com/retrysafe/retrysafe/prove/child"
-	"github.com/retrysafe/retrysafe/prove/field"
-	"github.com/retrysafe/retrysafe/prove/linear"
-	"github.com/retrysafe/retrysafe/prove/model"
-	"github.com/retrysafe/retrysafe/prove/mutate"
-	"github.com/retrysafe/retrysafe/prove/servers"
-	"github.com/retrysafe/retrysafe/prove/sim"
-	"github.com/retrysafe/retrysafe/prove/sweep"
-	"github.com/retrysafe/retrysafe/prove/wire"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/child"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/field"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/linear"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/model"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/mutate"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/servers"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sim"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sweep"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/wire"
 )
 
 // checks are all that can be proven, in the order in which it is.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/retrysafe/retrysafe/internal/testservers"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
 // ownPostgres starts a PostgreSQL server for the checks, until stopServers.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/retrysafe/retrysafe/prove"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
 )
 
 // A user proves the promises on a store of his own: in a place apart, which is gone

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/retrysafe/retrysafe/ledger"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/ledger"
 )
 
 // comparison is how two ledgers are compared.

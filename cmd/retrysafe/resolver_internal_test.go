@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/hammer"
+	"github.com/retrysafe/retrysafe/internal/test/hammer"
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/sealed"
-	"github.com/retrysafe/retrysafe/store/storeurl"
 )
 
 // sqlite returns the URL of a store that is there, and the store.

@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/store/storeurl"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
 )
 
 // sharedStores are the stores of configurations at work, by their URLs: a reload

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	main "github.com/retrysafe/retrysafe/cmd/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/testservers"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
 var update = flag.Bool("update", false, "write the golden files and docs/cli.md anew")

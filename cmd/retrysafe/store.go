@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
 	"github.com/retrysafe/retrysafe/operator"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 	"github.com/retrysafe/retrysafe/store/sealed"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
-	"github.com/retrysafe/retrysafe/store/storeurl"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/testservers"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/store/sealed"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )

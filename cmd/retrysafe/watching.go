@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/retrysafe/retrysafe/gateway/config"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 )
 
 // watching waits for changes of a configuration's files.

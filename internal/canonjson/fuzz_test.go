@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe/internal/canonjson"
-	"github.com/retrysafe/retrysafe/internal/hammer"
+	"github.com/retrysafe/retrysafe/internal/test/hammer"
 )
 
 var seeds = []string{

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe/internal/fields"
-	"github.com/retrysafe/retrysafe/internal/hammer"
+	"github.com/retrysafe/retrysafe/internal/test/hammer"
 )
 
 func FuzzNames(f *testing.F) {

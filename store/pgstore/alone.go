@@ -9,13 +9,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/movenote"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 )
 
 // moving is a transaction of a move: it knows the note, and has its locks.
 type moving struct {
 	pgx.Tx
-	note movenote.Note
+	note storemove.Note
 }
 
 const (
@@ -29,11 +29,11 @@ const (
 var errHeld = errors.New("transactions kept the tables for too long; try again when they have ended")
 
 func (m *moving) followedBy(run retrysafe.Owner) bool {
-	return m.note.IsBy(movenote.Followed, run)
+	return m.note.IsBy(storemove.Followed, run)
 }
 
 func (m *moving) filledBy(run retrysafe.Owner) bool {
-	return m.note.IsBy(movenote.Filling, run)
+	return m.note.IsBy(storemove.Filling, run)
 }
 
 // alone does a step of a move, in a transaction that has taken the locks that lock

@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/lane"
-	"github.com/retrysafe/retrysafe/internal/testservers"
+	"github.com/retrysafe/retrysafe/internal/groupcommit"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 )
 
@@ -360,7 +360,7 @@ func TestFullQueueIsUnavailable(t *testing.T) {
 		_, err := s.Create(ctx, fresh("2"))
 		return err
 	})
-	if err := pay(t.Context()); !errors.Is(err, retrysafe.ErrUnavailable) || !errors.Is(err, lane.ErrFull) || runs != 0 {
+	if err := pay(t.Context()); !errors.Is(err, retrysafe.ErrUnavailable) || !errors.Is(err, groupcommit.ErrFull) || runs != 0 {
 		t.Errorf("with a full queue: %v, %d runs; want it refused as unavailable, and not run", err, runs)
 	}
 	g.open(t)

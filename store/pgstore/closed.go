@@ -7,39 +7,39 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/retrysafe/retrysafe/internal/movenote"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 )
 
 // What a step says of a store that a move has closed, and a move of a store that it
 // cannot have. See package move. They are the same for all stores.
 var (
 	// ErrMoved says that the records are in another store, for good.
-	ErrMoved = movenote.ErrMoved
+	ErrMoved = storemove.ErrMoved
 	// ErrFilling says that records are being moved here, and not all may be there.
-	ErrFilling = movenote.ErrFilling
+	ErrFilling = storemove.ErrFilling
 	// ErrOvertaken says that another run of the move has begun since.
-	ErrOvertaken = movenote.ErrOvertaken
+	ErrOvertaken = storemove.ErrOvertaken
 	// ErrNotEmpty says that a store to be filled holds records of its own.
-	ErrNotEmpty = movenote.ErrNotEmpty
+	ErrNotEmpty = storemove.ErrNotEmpty
 	// ErrUndelivered says that the outbox is not empty; its messages do not move.
-	ErrUndelivered = movenote.ErrUndelivered
+	ErrUndelivered = storemove.ErrUndelivered
 )
 
-func (s *Store) readNote(ctx context.Context, db querier) (n movenote.Note, err error) {
+func (s *Store) readNote(ctx context.Context, db querier) (n storemove.Note, err error) {
 	there := false
 	if err := db.QueryRow(ctx, existsNote, s.schema).Scan(&there); err != nil || !there {
-		return movenote.Note{}, err
+		return storemove.Note{}, err
 	}
 	var at int64
 	err = db.QueryRow(ctx, s.moveSQL(selectNote)).Scan(&n.Part, (*[16]byte)(&n.Run), (*[16]byte)(&n.Source), &n.Peer, &at)
 	if err != nil {
-		return movenote.Note{}, fmt.Errorf("read the note of a move: %w", err)
+		return storemove.Note{}, fmt.Errorf("read the note of a move: %w", err)
 	}
 	n.At = fromMicros(at)
 	return n, nil
 }
 
-func (s *Store) writeNote(ctx context.Context, tx pgx.Tx, n movenote.Note) error {
+func (s *Store) writeNote(ctx context.Context, tx pgx.Tx, n storemove.Note) error {
 	if err := s.script(ctx, tx, s.moveSQL(noteTable)); err != nil {
 		return err
 	}

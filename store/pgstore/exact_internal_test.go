@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/retrysafe/retrysafe/internal/testservers"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
 // The clock in a statement goes through a floating-point number; no microsecond is

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/movenote"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 )
 
 // What a store does that records move into, for package move.
@@ -16,15 +16,15 @@ import (
 // what is there is thrown away, and whoever filled it before does no longer. From is
 // how people call the source.
 func (s *Store) Fill(ctx context.Context, by, source retrysafe.Owner, from string) error {
-	next := movenote.Note{Part: movenote.Filling, Run: by, Source: source, Peer: from}
+	next := storemove.Note{Part: storemove.Filling, Run: by, Source: source, Peer: from}
 	err := s.alone(ctx, "fill", lockKeys, func(ctx context.Context, tx moving) error {
 		some := false
 		if err := tx.QueryRow(ctx, s.moveSQL(existsKeys)).Scan(&some); err != nil {
 			return err
 		}
 		switch {
-		case tx.note.Part == movenote.Followed:
-			return movenote.ErrLeaving
+		case tx.note.Part == storemove.Followed:
+			return storemove.ErrLeaving
 		case some:
 			return ErrNotEmpty
 		}
@@ -131,7 +131,7 @@ func (s *Store) reopen(ctx context.Context, verb string, by retrysafe.Owner, sta
 // Filling returns which run of a move fills the store; zero: none does.
 func (s *Store) Filling(ctx context.Context) (by retrysafe.Owner, err error) {
 	n, err := s.readNote(ctx, s.pool)
-	if err != nil || n.Part != movenote.Filling {
+	if err != nil || n.Part != storemove.Filling {
 		return retrysafe.Owner{}, explain(err)
 	}
 	return n.Run, nil

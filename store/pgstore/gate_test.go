@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/lane"
+	"github.com/retrysafe/retrysafe/internal/groupcommit"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 )
 
@@ -73,7 +73,7 @@ func full(t *testing.T, ask func(context.Context) error) {
 	eventually(t, "the lane is full", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
 		defer cancel()
-		return errors.Is(ask(ctx), lane.ErrFull)
+		return errors.Is(ask(ctx), groupcommit.ErrFull)
 	})
 }
 
@@ -81,7 +81,7 @@ func full(t *testing.T, ask func(context.Context) error) {
 func insist(ctx context.Context, step func(context.Context) (retrysafe.Record, error)) (retrysafe.Record, error) {
 	for {
 		got, err := step(ctx)
-		if !errors.Is(err, lane.ErrFull) {
+		if !errors.Is(err, groupcommit.ErrFull) {
 			return got, err
 		}
 		time.Sleep(time.Millisecond)

@@ -26,8 +26,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/retrysafe/retrysafe/inbox"
-	"github.com/retrysafe/retrysafe/internal/standstill"
-	"github.com/retrysafe/retrysafe/internal/testservers"
+	"github.com/retrysafe/retrysafe/internal/test/standstill"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 )

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/netfault"
+	"github.com/retrysafe/retrysafe/internal/test/netfault"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 )
 

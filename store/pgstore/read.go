@@ -4,12 +4,12 @@ import (
 	"context"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/lane"
+	"github.com/retrysafe/retrysafe/internal/groupcommit"
 )
 
 // readLane carries loads, so that any number of waiters needs one connection.
 type readLane struct {
-	lane lane.Lane[retrysafe.Ref, retrysafe.Record]
+	lane groupcommit.Lane[retrysafe.Ref, retrysafe.Record]
 	via  *links
 	ids  arrays
 }

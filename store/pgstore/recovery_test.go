@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/recoverytest"
-	"github.com/retrysafe/retrysafe/internal/testservers"
+	"github.com/retrysafe/retrysafe/internal/test/recoverytest"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
 // recoveryPlace has two handles on one table, as two nodes have.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/testservers"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
 // A replay writes nothing, not even to the log, takes no number of a transaction

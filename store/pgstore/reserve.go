@@ -6,10 +6,10 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/failpoint"
-	"github.com/retrysafe/retrysafe/internal/lane"
+	"github.com/retrysafe/retrysafe/internal/groupcommit"
 )
 
-type answer = lane.Answer[retrysafe.Record]
+type answer = groupcommit.Answer[retrysafe.Record]
 
 // A reservation is a Create on its way.
 type reservation struct {
@@ -19,7 +19,7 @@ type reservation struct {
 
 // reserveLane carries reservations.
 type reserveLane struct {
-	lane lane.Lane[reservation, retrysafe.Record]
+	lane groupcommit.Lane[reservation, retrysafe.Record]
 	via  *links
 
 	trip

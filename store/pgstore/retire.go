@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/movenote"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 )
 
 // What a store does whose records move away, for package move. It takes the rights
@@ -25,8 +25,8 @@ func (s *Store) Follow(ctx context.Context, by retrysafe.Owner) (source retrysaf
 		if err := s.delivered(ctx, tx); err != nil {
 			return err
 		}
-		if source = tx.note.Source; tx.note.Part != movenote.Stays && tx.note.Part != movenote.Followed {
-			source = movenote.NewName()
+		if source = tx.note.Source; tx.note.Part != storemove.Stays && tx.note.Part != storemove.Followed {
+			source = storemove.NewName()
 		}
 		var now int64
 		if err := tx.QueryRow(ctx, `SELECT `+nowMicros).Scan(&now); err != nil {
@@ -36,7 +36,7 @@ func (s *Store) Follow(ctx context.Context, by retrysafe.Owner) (source retrysaf
 		if err := s.script(ctx, tx, s.moveSQL(unfollow)+";\n"+s.followSQL(until)); err != nil {
 			return err
 		}
-		return s.writeNote(ctx, tx, movenote.Note{Part: movenote.Followed, Run: by, Source: source})
+		return s.writeNote(ctx, tx, storemove.Note{Part: storemove.Followed, Run: by, Source: source})
 	})
 	return source, err
 }
@@ -50,7 +50,7 @@ func (s *Store) Unfollow(ctx context.Context, by retrysafe.Owner) error {
 		if err := s.script(ctx, tx, s.moveSQL(unfollow)); err != nil {
 			return err
 		}
-		tx.note.Part = movenote.Stays
+		tx.note.Part = storemove.Stays
 		return s.writeNote(ctx, tx, tx.note)
 	})
 }
@@ -98,7 +98,7 @@ func (s *Store) Retire(ctx context.Context, by retrysafe.Owner, to string, rest 
 		if err := s.script(ctx, tx, s.moveSQL(unfollow+";\n"+retire)); err != nil {
 			return err
 		}
-		return s.writeNote(ctx, tx, movenote.Note{Part: movenote.Moved, Run: by, Source: tx.note.Source, Peer: to})
+		return s.writeNote(ctx, tx, storemove.Note{Part: storemove.Moved, Run: by, Source: tx.note.Source, Peer: to})
 	})
 }
 
@@ -108,7 +108,7 @@ const retireBatch = 500
 // Retired returns by which run of a move the store was retired; zero: it was not.
 func (s *Store) Retired(ctx context.Context) (by retrysafe.Owner, err error) {
 	n, err := s.readNote(ctx, s.pool)
-	if err != nil || n.Part != movenote.Moved {
+	if err != nil || n.Part != storemove.Moved {
 		return retrysafe.Owner{}, explain(err)
 	}
 	return n.Run, nil

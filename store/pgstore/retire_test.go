@@ -12,14 +12,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/testservers"
-	"github.com/retrysafe/retrysafe/store/move"
+	"github.com/retrysafe/retrysafe/internal/storemove"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 )
 
 var (
-	_ move.Source      = (*pgstore.Store)(nil)
-	_ move.Destination = (*pgstore.Store)(nil)
+	_ storemove.Source      = (*pgstore.Store)(nil)
+	_ storemove.Destination = (*pgstore.Store)(nil)
 )
 
 var mover = retrysafe.Owner{7}
@@ -265,29 +265,5 @@ func TestRolesInAMove(t *testing.T) {
 	again := open(t, url, &pgstore.Options{Moving: true})
 	if by, err := again.Retired(t.Context()); err != nil || by != mover {
 		t.Errorf("Retired = %v, %v", by, err)
-	}
-}
-
-// A move goes through a pool of transactions too.
-func TestMoveThroughPgBouncer(t *testing.T) {
-	t.Parallel()
-	pg := testservers.NewPostgres(t, &testservers.PostgresOptions{InMemory: true})
-	url := testservers.NewPgBouncer(t, pg, nil).URL("postgres")
-	from := open(t, url, &pgstore.Options{PgBouncer: true, Schema: "old"})
-	to := open(t, url, &pgstore.Options{PgBouncer: true, Schema: "new"})
-	works(t, from)
-	report, err := move.Records(t.Context(), from, to, &move.Options{Progress: func(p move.Progress) {
-		if p.Stage == move.Cutting {
-			must(t, second(from.Create(t.Context(), fresh("meanwhile"))))
-		}
-	}})
-	if err != nil || report.Records != 2 || report.Again != 1 {
-		t.Errorf("Records = %+v, %v", report, err)
-	}
-	if _, err := from.Load(t.Context(), fresh("works").Ref); !errors.Is(err, pgstore.ErrMoved) {
-		t.Errorf("Load = %v", err)
-	}
-	for _, key := range []string{"works", "meanwhile"} {
-		must(t, second(to.Load(t.Context(), fresh(key).Ref)))
 	}
 }

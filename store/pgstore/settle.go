@@ -10,7 +10,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/failpoint"
-	"github.com/retrysafe/retrysafe/internal/lane"
+	"github.com/retrysafe/retrysafe/internal/groupcommit"
 )
 
 // A settlement is a Swap on its way.
@@ -21,7 +21,7 @@ type settlement struct {
 
 // settleLane carries swaps.
 type settleLane struct {
-	lane lane.Lane[settlement, retrysafe.Record]
+	lane groupcommit.Lane[settlement, retrysafe.Record]
 	via  *links
 
 	trip

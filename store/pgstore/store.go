@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/lane"
+	"github.com/retrysafe/retrysafe/internal/groupcommit"
 )
 
 var (
@@ -60,7 +60,7 @@ type Store struct {
 	reads             readLane
 	back              backLane
 	commits           sync.WaitGroup // of transactions that nobody waits for any more
-	life              lane.Life
+	life              groupcommit.Life
 	doubts            *doubts
 	box               Outbox
 }
@@ -118,15 +118,15 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, d *doubts, opts *Options)
 	most, queue := cmp.Or(o.MaxBatch, 256), cmp.Or(o.MaxQueue, 10_000)
 	for _, l := range []*reserveLane{&s.reserves, &s.relaxed} {
 		l.via = &s.links
-		l.lane = lane.Lane[reservation, retrysafe.Record]{Send: l.send, Most: most, Queue: queue, Punctual: true}
+		l.lane = groupcommit.Lane[reservation, retrysafe.Record]{Send: l.send, Most: most, Queue: queue, Punctual: true}
 	}
 	s.links.s = s
 	s.box.s, s.box.links.s, s.box.links.wait = s, s, "200ms"
 	s.soft.s, s.soft.relaxed = s, true
 	s.relaxed.via = &s.soft
 	s.settles.via, s.reads.via, s.back.via = &s.links, &s.links, &s.links
-	s.settles.lane = lane.Lane[settlement, retrysafe.Record]{Send: s.settles.send, Most: most, Queue: queue, Punctual: true}
-	s.reads.lane = lane.Lane[retrysafe.Ref, retrysafe.Record]{Send: s.reads.send, Most: most, Queue: queue, Punctual: true}
+	s.settles.lane = groupcommit.Lane[settlement, retrysafe.Record]{Send: s.settles.send, Most: most, Queue: queue, Punctual: true}
+	s.reads.lane = groupcommit.Lane[retrysafe.Ref, retrysafe.Record]{Send: s.reads.send, Most: most, Queue: queue, Punctual: true}
 	s.back.watermark = unfiled
 	if err := s.start(ctx, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("pgstore: %w", explain(err)), s.Close())

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/leftover"
-	"github.com/retrysafe/retrysafe/internal/testservers"
+	"github.com/retrysafe/retrysafe/internal/test/leftover"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 	"github.com/retrysafe/retrysafe/store/storetest"
 )

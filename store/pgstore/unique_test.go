@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/retrysafe/retrysafe/internal/testservers"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
 // "Keys have (tenant_id, idempotency_key) as the unique constraint": the database

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/hammer"
+	"github.com/retrysafe/retrysafe/internal/test/hammer"
 	"github.com/retrysafe/retrysafe/store/memstore"
 	"github.com/retrysafe/retrysafe/store/sealed"
 )

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/recoverytest"
+	"github.com/retrysafe/retrysafe/internal/test/recoverytest"
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 

@@ -5,33 +5,33 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/retrysafe/retrysafe/internal/movenote"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 )
 
 // What a step says of a store that a move has closed, and a move of a store that it
 // cannot have. See package move. They are the same for all stores.
 var (
 	// ErrMoved says that the records are in another store, for good.
-	ErrMoved = movenote.ErrMoved
+	ErrMoved = storemove.ErrMoved
 	// ErrFilling says that records are being moved here, and not all may be there.
-	ErrFilling = movenote.ErrFilling
+	ErrFilling = storemove.ErrFilling
 	// ErrOvertaken says that another run of the move has begun since.
-	ErrOvertaken = movenote.ErrOvertaken
+	ErrOvertaken = storemove.ErrOvertaken
 	// ErrNotEmpty says that a store to be filled holds records of its own.
-	ErrNotEmpty = movenote.ErrNotEmpty
+	ErrNotEmpty = storemove.ErrNotEmpty
 	// ErrUndelivered says that the outbox is not empty; its messages do not move.
-	ErrUndelivered = movenote.ErrUndelivered
+	ErrUndelivered = storemove.ErrUndelivered
 )
 
-func readNote(ctx context.Context, db execer) (n movenote.Note, err error) {
+func readNote(ctx context.Context, db execer) (n storemove.Note, err error) {
 	there := false
 	if err := db.QueryRowContext(ctx, existsNote).Scan(&there); err != nil || !there {
-		return movenote.Note{}, err
+		return storemove.Note{}, err
 	}
 	var run, source []byte
 	var at int64
 	if err := db.QueryRowContext(ctx, selectNote).Scan(&n.Part, &run, &source, &n.Peer, &at); err != nil {
-		return movenote.Note{}, fmt.Errorf("read the note of a move: %w", err)
+		return storemove.Note{}, fmt.Errorf("read the note of a move: %w", err)
 	}
 	copy(n.Run[:], run)
 	copy(n.Source[:], source)
@@ -39,7 +39,7 @@ func readNote(ctx context.Context, db execer) (n movenote.Note, err error) {
 	return n, nil
 }
 
-func writeNote(ctx context.Context, tx execer, n movenote.Note) error {
+func writeNote(ctx context.Context, tx execer, n storemove.Note) error {
 	return run(ctx, tx, []string{noteTable}, func() error {
 		_, err := tx.ExecContext(ctx, insertNote, int64(n.Part), n.Run[:], n.Source[:], n.Peer, n.At.UnixMicro())
 		return err
@@ -85,7 +85,7 @@ func (s *Store) prepare(ctx context.Context, moving bool) (err error) {
 }
 
 // alone does a step of a move: it has the write lock, and knows the note.
-func (s *Store) alone(ctx context.Context, verb string, do func(ctx context.Context, tx execer, n movenote.Note) error) error {
+func (s *Store) alone(ctx context.Context, verb string, do func(ctx context.Context, tx execer, n storemove.Note) error) error {
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	own := session{db: s.db, lend: true}

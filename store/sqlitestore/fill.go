@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/movenote"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 )
 
 // What a store does that records move into, for package move.
@@ -15,10 +15,10 @@ import (
 // what is there is thrown away, and whoever filled it before does no longer. From is
 // how people call the source.
 func (s *Store) Fill(ctx context.Context, by, source retrysafe.Owner, from string) error {
-	return s.alone(ctx, "fill", func(ctx context.Context, tx execer, n movenote.Note) error {
+	return s.alone(ctx, "fill", func(ctx context.Context, tx execer, n storemove.Note) error {
 		var first []string
 		switch {
-		case n.Part == movenote.Filling && n.Source == source:
+		case n.Part == storemove.Filling && n.Source == source:
 			first = []string{emptyFilling}
 		case n.Closed() != nil:
 			return n.Closed()
@@ -27,8 +27,8 @@ func (s *Store) Fill(ctx context.Context, by, source retrysafe.Owner, from strin
 			if err := tx.QueryRowContext(ctx, existsKeys).Scan(&some); err != nil {
 				return err
 			}
-			if n.Part == movenote.Followed {
-				return movenote.ErrLeaving
+			if n.Part == storemove.Followed {
+				return storemove.ErrLeaving
 			}
 			if some {
 				return ErrNotEmpty
@@ -36,7 +36,7 @@ func (s *Store) Fill(ctx context.Context, by, source retrysafe.Owner, from strin
 			first = []string{hideKeys}
 		}
 		return run(ctx, tx, first, func() error {
-			return writeNote(ctx, tx, movenote.Note{Part: movenote.Filling, Run: by, Source: source, Peer: from, At: s.now()})
+			return writeNote(ctx, tx, storemove.Note{Part: storemove.Filling, Run: by, Source: source, Peer: from, At: s.now()})
 		})
 	})
 }
@@ -47,8 +47,8 @@ func (s *Store) Fill(ctx context.Context, by, source retrysafe.Owner, from strin
 // deadline as much is left as was when the record was read. [ErrOvertaken]: somebody
 // else fills the store, or nobody does.
 func (s *Store) Import(ctx context.Context, by retrysafe.Owner, records []retrysafe.Record, gone []retrysafe.Ref) error {
-	return s.alone(ctx, "import", func(ctx context.Context, tx execer, n movenote.Note) error {
-		if !n.IsBy(movenote.Filling, by) {
+	return s.alone(ctx, "import", func(ctx context.Context, tx execer, n storemove.Note) error {
+		if !n.IsBy(storemove.Filling, by) {
 			return ErrOvertaken
 		}
 		for _, ref := range gone {
@@ -98,8 +98,8 @@ func (s *Store) Unfill(ctx context.Context, by retrysafe.Owner) error {
 }
 
 func (s *Store) reopen(ctx context.Context, verb string, by retrysafe.Owner, statements ...string) error {
-	return s.alone(ctx, verb, func(ctx context.Context, tx execer, n movenote.Note) error {
-		if !n.IsBy(movenote.Filling, by) {
+	return s.alone(ctx, verb, func(ctx context.Context, tx execer, n storemove.Note) error {
+		if !n.IsBy(storemove.Filling, by) {
 			return ErrOvertaken
 		}
 		return run(ctx, tx, statements, func() error { return nil })
@@ -109,7 +109,7 @@ func (s *Store) reopen(ctx context.Context, verb string, by retrysafe.Owner, sta
 // Filling returns which run of a move fills the store; zero: none does.
 func (s *Store) Filling(ctx context.Context) (by retrysafe.Owner, err error) {
 	n, err := readNote(ctx, s.db)
-	if err != nil || n.Part != movenote.Filling {
+	if err != nil || n.Part != storemove.Filling {
 		return retrysafe.Owner{}, err
 	}
 	return n.Run, nil

@@ -1,6 +1,6 @@
 package sqlitestore
 
-import "github.com/retrysafe/retrysafe/internal/movenote"
+import "github.com/retrysafe/retrysafe/internal/storemove"
 
 import "strconv"
 
@@ -71,9 +71,9 @@ var retire = []string{
 }
 
 // selectClosed reads a key where a move has put its table.
-var selectClosed = map[movenote.Part]string{
-	movenote.Moved:   `SELECT rec FROM retrysafe_keys_moved WHERE id = ?`,
-	movenote.Filling: `SELECT rec FROM retrysafe_keys_filling WHERE id = ?`,
+var selectClosed = map[storemove.Part]string{
+	storemove.Moved:   `SELECT rec FROM retrysafe_keys_moved WHERE id = ?`,
+	storemove.Filling: `SELECT rec FROM retrysafe_keys_filling WHERE id = ?`,
 }
 
 const (

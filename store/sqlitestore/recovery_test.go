@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/recoverytest"
+	"github.com/retrysafe/retrysafe/internal/test/recoverytest"
 )
 
 // recoveryPlace has two handles on one file, as two processes would have.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/movenote"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 )
 
 // What a store does whose records move away, for package move.
@@ -20,19 +20,19 @@ const followFor = 24 * time.Hour
 // before does no longer, and cannot retire it. It returns [ErrMoved] or [ErrFilling]
 // if the store is closed, and [ErrUndelivered] if its outbox is not empty.
 func (s *Store) Follow(ctx context.Context, by retrysafe.Owner) (source retrysafe.Owner, err error) {
-	err = s.alone(ctx, "follow", func(ctx context.Context, tx execer, n movenote.Note) error {
+	err = s.alone(ctx, "follow", func(ctx context.Context, tx execer, n storemove.Note) error {
 		if err := n.Closed(); err != nil {
 			return err
 		}
 		if err := delivered(ctx, tx); err != nil {
 			return err
 		}
-		if source = n.Source; n.Part != movenote.Stays && n.Part != movenote.Followed {
-			source = movenote.NewName()
+		if source = n.Source; n.Part != storemove.Stays && n.Part != storemove.Followed {
+			source = storemove.NewName()
 		}
 		now := s.now()
 		return run(ctx, tx, append(unfollow[:len(unfollow):len(unfollow)], follow(now.Add(followFor).Unix())...), func() error {
-			return writeNote(ctx, tx, movenote.Note{Part: movenote.Followed, Run: by, Source: source, At: now})
+			return writeNote(ctx, tx, storemove.Note{Part: storemove.Followed, Run: by, Source: source, At: now})
 		})
 	})
 	return source, err
@@ -40,11 +40,11 @@ func (s *Store) Follow(ctx context.Context, by retrysafe.Owner) (source retrysaf
 
 // Unfollow ends what Follow began. The store serves on.
 func (s *Store) Unfollow(ctx context.Context, by retrysafe.Owner) error {
-	return s.alone(ctx, "unfollow", func(ctx context.Context, tx execer, n movenote.Note) error {
-		if !n.IsBy(movenote.Followed, by) {
+	return s.alone(ctx, "unfollow", func(ctx context.Context, tx execer, n storemove.Note) error {
+		if !n.IsBy(storemove.Followed, by) {
 			return ErrOvertaken
 		}
-		n.Part = movenote.Stays
+		n.Part = storemove.Stays
 		return run(ctx, tx, unfollow, func() error { return writeNote(ctx, tx, n) })
 	})
 }
@@ -53,8 +53,8 @@ func (s *Store) Unfollow(ctx context.Context, by retrysafe.Owner) error {
 // returned before: the records as they are now, and the keys that are gone.
 // [ErrOvertaken]: somebody else follows the store.
 func (s *Store) Written(ctx context.Context, by retrysafe.Owner, limit int) (written []retrysafe.Record, gone []retrysafe.Ref, err error) {
-	err = s.alone(ctx, "read what was written", func(ctx context.Context, tx execer, n movenote.Note) error {
-		if !n.IsBy(movenote.Followed, by) {
+	err = s.alone(ctx, "read what was written", func(ctx context.Context, tx execer, n storemove.Note) error {
+		if !n.IsBy(storemove.Followed, by) {
 			return ErrOvertaken
 		}
 		written, gone, err = s.written(ctx, tx, limit)
@@ -73,11 +73,11 @@ func (s *Store) Written(ctx context.Context, by retrysafe.Owner, limit int) (wri
 // serves on as before.
 func (s *Store) Retire(ctx context.Context, by retrysafe.Owner, to string, rest func(ctx context.Context, written []retrysafe.Record, gone []retrysafe.Ref) error) error {
 	caller := ctx
-	return s.alone(ctx, "retire", func(ctx context.Context, tx execer, n movenote.Note) error {
+	return s.alone(ctx, "retire", func(ctx context.Context, tx execer, n storemove.Note) error {
 		if err := n.Closed(); err != nil {
 			return err
 		}
-		if !n.IsBy(movenote.Followed, by) {
+		if !n.IsBy(storemove.Followed, by) {
 			return ErrOvertaken
 		}
 		if err := delivered(ctx, tx); err != nil {
@@ -94,7 +94,7 @@ func (s *Store) Retire(ctx context.Context, by retrysafe.Owner, to string, rest 
 			more = len(written)+len(gone) > 0
 		}
 		return run(ctx, tx, append(unfollow[:len(unfollow):len(unfollow)], retire...), func() error {
-			return writeNote(ctx, tx, movenote.Note{Part: movenote.Moved, Run: by, Source: n.Source, Peer: to, At: s.now()})
+			return writeNote(ctx, tx, storemove.Note{Part: storemove.Moved, Run: by, Source: n.Source, Peer: to, At: s.now()})
 		})
 	})
 }
@@ -105,7 +105,7 @@ const retireBatch = 500
 // Retired returns by which run of a move the store was retired; zero: it was not.
 func (s *Store) Retired(ctx context.Context) (by retrysafe.Owner, err error) {
 	n, err := readNote(ctx, s.db)
-	if err != nil || n.Part != movenote.Moved {
+	if err != nil || n.Part != storemove.Moved {
 		return retrysafe.Owner{}, err
 	}
 	return n.Run, nil

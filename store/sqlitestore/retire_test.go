@@ -12,13 +12,13 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/store/move"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
 
 var (
-	_ move.Source      = (*sqlitestore.Store)(nil)
-	_ move.Destination = (*sqlitestore.Store)(nil)
+	_ storemove.Source      = (*sqlitestore.Store)(nil)
+	_ storemove.Destination = (*sqlitestore.Store)(nil)
 )
 
 var mover = retrysafe.Owner{7}

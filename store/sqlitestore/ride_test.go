@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/retrysafe/retrysafe/internal/crashtest"
+	"github.com/retrysafe/retrysafe/internal/test/crashtest"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
 

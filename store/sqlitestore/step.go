@@ -8,7 +8,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/failpoint"
-	"github.com/retrysafe/retrysafe/internal/lane"
+	"github.com/retrysafe/retrysafe/internal/groupcommit"
 )
 
 // Steps that come together travel together: one transaction reads all their rows,
@@ -33,8 +33,8 @@ type queued struct {
 }
 
 type (
-	trips  = lane.Lane[*queued, *retrysafe.Record]
-	answer = lane.Answer[*retrysafe.Record]
+	trips  = groupcommit.Lane[*queued, *retrysafe.Record]
+	answer = groupcommit.Answer[*retrysafe.Record]
 )
 
 var (
@@ -113,7 +113,7 @@ func (s *Store) sendLocked(ctx context.Context, steps []*queued) []answer {
 }
 
 // apply does steps inside a transaction of the caller's.
-func (s *Store) apply(ctx context.Context, tx execer, steps []step) ([]lane.Answer[retrysafe.Record], error) {
+func (s *Store) apply(ctx context.Context, tx execer, steps []step) ([]groupcommit.Answer[retrysafe.Record], error) {
 	all := make([]*queued, len(steps))
 	for i, st := range steps {
 		all[i] = &queued{step: st, row: row{id: id(idOf(st.r.Ref))}}
@@ -126,7 +126,7 @@ func (s *Store) apply(ctx context.Context, tx execer, steps []step) ([]lane.Answ
 	if err := b.write(ctx, tx); err != nil {
 		return nil, err
 	}
-	got := make([]lane.Answer[retrysafe.Record], len(steps))
+	got := make([]groupcommit.Answer[retrysafe.Record], len(steps))
 	for i, a := range b.answers {
 		if got[i].Err = a.Err; a.Value != nil {
 			got[i].Value = *a.Value

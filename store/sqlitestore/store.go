@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/lane"
+	"github.com/retrysafe/retrysafe/internal/groupcommit"
 )
 
 var (
@@ -56,7 +56,7 @@ type Store struct {
 	held   holds        // keys of open transactions
 	clock  atomic.Int64 // the latest time seen, in microseconds: time does not go back
 	box    Outbox
-	life   lane.Life
+	life   groupcommit.Life
 }
 
 // New returns a store over db, which must be opened with the driver "sqlite" and

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/crashtest"
+	"github.com/retrysafe/retrysafe/internal/test/crashtest"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
 

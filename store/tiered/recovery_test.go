@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/recoverytest"
+	"github.com/retrysafe/retrysafe/internal/test/recoverytest"
 	"github.com/retrysafe/retrysafe/store/memstore"
 	"github.com/retrysafe/retrysafe/store/tiered"
 )

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	_ "embed"
 	"errors"
+	"strings"
 
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
-	"github.com/retrysafe/retrysafe/store/storeurl"
 )
 
 // database is where keys, messages and the tables of the business live together,
@@ -35,21 +35,31 @@ type joined interface {
 var schema string
 
 func openDatabase(ctx context.Context, url string) (*database, error) {
-	opened, err := storeurl.Open(ctx, url, nil)
+	if path, ok := strings.CutPrefix(url, "sqlite:"); ok {
+		s, err := sqlitestore.Open(ctx, path, nil)
+		if err != nil {
+			return nil, err
+		}
+		join := func(tx *sql.Tx) joined { return s.Tx(tx) }
+		return &database{keys: s, messages: s.Outbox(), DB: s.DB(), join: join, close: s.Close}, nil
+	}
+	s, err := pgstore.Open(ctx, url, nil)
 	if err != nil {
 		return nil, err
 	}
-	d := &database{keys: opened.Store, messages: opened.Outbox, close: opened.Close}
-	switch s := opened.Store.(type) {
-	case *sqlitestore.Store:
-		d.DB, d.join = s.DB(), func(tx *sql.Tx) joined { return s.Tx(tx) }
-	case *pgstore.Store: // by database/sql too, so that the business is written once for both
-		d.DB, d.join = stdlib.OpenDBFromPool(s.Pool()), func(tx *sql.Tx) joined { return s.SQLTx(tx) }
-		d.close = func() error { return errors.Join(d.Close(), opened.Close()) }
-	default:
-		return nil, errors.Join(errNoTables, opened.Close())
+	// database/sql here too, so that the business is written once for both databases.
+	db, join := stdlib.OpenDBFromPool(s.Pool()), func(tx *sql.Tx) joined { return s.SQLTx(tx) }
+	closeBoth := func() error { return errors.Join(db.Close(), s.Close()) }
+	return &database{keys: s, messages: s.Outbox(), DB: db, join: join, close: closeBoth}, nil
+}
+
+// checkStore refuses what is not the URL of a database that shares its transactions.
+func checkStore(url string) error {
+	path, isSQLite := strings.CutPrefix(url, "sqlite:")
+	if isSQLite && path != "" || strings.HasPrefix(url, "postgres://") || strings.HasPrefix(url, "postgresql://") {
+		return nil
 	}
-	return d, nil
+	return errNoTables
 }
 
 var errNoTables = errors.New("the business needs a store that shares its transactions: sqlite:PATH or postgres://…")

@@ -10,9 +10,6 @@ import (
 	"net"
 	"os/exec"
 	"strconv"
-	"strings"
-
-	"github.com/retrysafe/retrysafe/store/storeurl"
 )
 
 // Options are what [Run] may be given. Zero values are the defaults.
@@ -22,7 +19,7 @@ type Options struct {
 	Listen string
 	// Provider is where the provider listens. Default: ten ports above Listen.
 	Provider string
-	// Store is a URL as package storeurl has it: sqlite:PATH or postgres://…. Default: a SQLite file in a temporary
+	// Store is a URL: sqlite:PATH or postgres://…. Default: a SQLite file in a temporary
 	// folder, which is gone at the end.
 	Store string
 	// Nodes is how many nodes of the API there are, at most 10. Several are
@@ -60,11 +57,7 @@ func (o Options) Check() error {
 	if o.Store == "" {
 		return nil
 	}
-	if strings.HasPrefix(o.Store, "memory:") {
-		return errNoTables
-	}
-	_, err := storeurl.Parse(o.Store)
-	return err
+	return checkStore(o.Store)
 }
 
 func (o Options) withDefaults() Options {

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe/examples/payments/demo"
-	"github.com/retrysafe/retrysafe/internal/testservers"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/retrysafe/retrysafe/internal/testservers"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
 // TestEveryLineThatItPrints also holds the numbers in the comments.

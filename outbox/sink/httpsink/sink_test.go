@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/leftover"
+	"github.com/retrysafe/retrysafe/internal/test/leftover"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/outbox/sink/httpsink"
 	"github.com/retrysafe/retrysafe/webhook"

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/retrysafe/retrysafe/internal/leftover"
-	"github.com/retrysafe/retrysafe/internal/netfault"
-	"github.com/retrysafe/retrysafe/internal/sinktest"
+	"github.com/retrysafe/retrysafe/internal/test/leftover"
+	"github.com/retrysafe/retrysafe/internal/test/netfault"
+	"github.com/retrysafe/retrysafe/internal/test/sinktest"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/outbox/sink/kafkasink"
 	"github.com/twmb/franz-go/pkg/kerr"

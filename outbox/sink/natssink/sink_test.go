@@ -10,9 +10,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/retrysafe/retrysafe/internal/leftover"
-	"github.com/retrysafe/retrysafe/internal/netfault"
-	"github.com/retrysafe/retrysafe/internal/sinktest"
+	"github.com/retrysafe/retrysafe/internal/test/leftover"
+	"github.com/retrysafe/retrysafe/internal/test/netfault"
+	"github.com/retrysafe/retrysafe/internal/test/sinktest"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/outbox/sink/natssink"
 )

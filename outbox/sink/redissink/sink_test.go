@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/retrysafe/retrysafe/internal/leftover"
-	"github.com/retrysafe/retrysafe/internal/netfault"
-	"github.com/retrysafe/retrysafe/internal/sinktest"
-	"github.com/retrysafe/retrysafe/internal/testservers"
+	"github.com/retrysafe/retrysafe/internal/test/leftover"
+	"github.com/retrysafe/retrysafe/internal/test/netfault"
+	"github.com/retrysafe/retrysafe/internal/test/sinktest"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/outbox/sink/redissink"
 )

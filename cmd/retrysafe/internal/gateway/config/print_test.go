@@ -1,0 +1,122 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+)
+
+// everything says each field once, and differently from its default.
+const everything = `listen: "[::1]:8443"
+upstream: https://api.internal:9000/v1
+store: postgres://u:s$$ecret@h/db?schema=x
+profile: stripe
+tenant: { from: jwt, claim: org.id, jwks: "https://login/jwks.json", issuer: me, audience: us, algorithms: [ES384], principal: email, trusted_proxies: [10.0.0.0/8, "fd00::/8"] }
+defaults:
+  { required: false, effects: keyed, derive_key: X-Key, lapse: rerun, on_5xx: retry, in_flight: wait, on_expired: gone,
+    async_reserve: true, lease: 10s, max_run: 5m, retention: 1d12h, wait: 1500ms, reconcile: 1m, patience: 2h, key_header: X-Idem, scope: operation,
+    bind: principal, timeout: 50s, max_request: 64KB, max_response: 2MiB, concurrency: 10, decode: true, stream: true, include: [/a, "/b/*/c"],
+    exclude: [/d], fingerprint_headers: [Accept], replay_headers: [X-A], keep_headers: [X-B], keep_credentials: [Authorization], strict: true,
+    min_key_length: 20, short_keys: refuse, personal_data: ignore, first_sent: true }
+routes:
+  - { match: "POST /{$}", off: true }
+  - { match: PUT /x, observe: true, include: [], forward_key: K }
+  - { match: "example.com/y/{z...}", async: true, stream: false }
+limits: { new_keys_per_second: 0.5, new_keys_burst: 3, lookups_per_second: 1000, active_keys: 5, in_flight: 6 }
+encryption: { keys_file: "my keys" }
+admin: { listen: ":8081", token: "#\"'$$$${PW}xxxxxxxxx", tls: { cert_file: a, key_file: b } }
+tls: { cert_file: "true", key_file: "5" }
+upstream_tls: { ca_file: ca, server_name: s, cert_file: c, key_file: k }
+server: { max_header: 1000, max_connections: 1, max_bodies: 2000000, read_header: 1s, read_body: 2s, write: 3s, idle: 4s, drain: 5s, upstream_connections: 6, dial_timeout: 7s }
+cache: { bytes: 0, max_age: 1s }
+janitor: { off: true, sweep: 1s, reap: 1s, tombstone: 90d }
+`
+
+func TestPrintSaysEverything(t *testing.T) {
+	t.Parallel()
+	c := parse(t, everything)
+	printed, err := c.PrintSecrets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := parse(t, string(printed))
+	if !again.Equal(c) {
+		t.Errorf("what is printed says something else:\n%s\n%+v\n%+v", printed, *again, *c)
+	}
+	if n := strings.Count(string(printed), "# default\n"); n != 3 { // off, observe and async, which exclude each other
+		t.Errorf("%d fields are marked as defaults:\n%s", n, printed)
+	}
+	for _, path := range config.Paths() {
+		name := path[strings.LastIndexByte(path, '.')+1:]
+		if !strings.Contains(string(printed), name+":") && !strings.HasSuffix(name, "_file") && name != "name" {
+			t.Errorf("%s is not printed", path)
+		}
+	}
+}
+
+func TestPrint(t *testing.T) {
+	t.Parallel()
+	env := vars{"TOKEN": token, "PW": "secret"}
+	c := parseIn(t, env, `
+upstream: http://127.0.0.1:9000
+store: postgres://u:${PW}@h/db
+tenant: header:X-Org
+defaults: { lease: 40s }
+routes:
+  - { match: POST /a, lease: 40s, timeout: 5s }
+admin: { listen: "127.0.0.1:8081", token: "${TOKEN}" }
+`)
+	printed, err := c.Print()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"listen: 127.0.0.1:8080 # default\nupstream: http://127.0.0.1:9000\nstore: postgres://u:xxxxx@h/db # hidden\n",
+		"\ntenant:\n  from: header\n  name: X-Org\n  trusted_proxies: [127.0.0.0/8, '::1/128'] # default\n",
+		"\n  lease: 40s\n  max_run: 10m # default\n",
+		"\nroutes:\n  - match: POST /a\n    timeout: 5s\n",
+		"\nadmin:\n  listen: 127.0.0.1:8081\n  token: ${TOKEN}\n",
+	} {
+		contains(t, string(printed), want)
+	}
+	if strings.Contains(string(printed), "secret") || strings.Contains(string(printed), token) {
+		t.Errorf("a secret shows:\n%s", printed)
+	}
+
+	// With no secret in the file itself, what is printed is the file.
+	store := write(t, "store", "postgres://u:secret@h/db")
+	c = parseIn(t, env, least+"store_file: "+store+"\nadmin: { listen: ':81', token: '${TOKEN}' }")
+	if printed, err = c.Print(); err != nil {
+		t.Fatal(err)
+	}
+	if again := parseIn(t, env, string(printed)); !again.Equal(c) || strings.Contains(string(printed), "secret@") {
+		t.Errorf("it says something else:\n%s", printed)
+	}
+
+	// A token that took the variable's place is hidden, not shown as the variable.
+	c.Admin.Token = "another-token-of-the-operators"
+	if printed, err = c.Print(); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, string(printed), "token: xxxxx # hidden\n")
+	refused(t, string(printed))
+
+	// What cannot be taken apart is hidden whole.
+	c.Store, c.StoreFile = "postgres://u:se cret@h/db", ""
+	if printed, err = c.Print(); err != nil || strings.Contains(string(printed), "cret") {
+		t.Errorf("%v, or a secret shows:\n%s", err, printed)
+	}
+}
+
+func TestEqual(t *testing.T) {
+	t.Parallel()
+	a, b := parse(t, least+"routes: [{match: POST /a}]"), parse(t, "# moved\n"+least+"\nroutes: [{match: POST /a}]")
+	if !a.Equal(b) {
+		t.Error("where it is written makes a difference")
+	}
+	b.Routes[0].Concurrency = 1
+	if a.Equal(b) || a.Routes[0].Line == 0 {
+		t.Error("another bound is no difference, or comparing changed something")
+	}
+}

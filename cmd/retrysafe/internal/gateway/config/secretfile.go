@@ -1,0 +1,120 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"unicode"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
+)
+
+// A secretFile is a secret that may be in a file of its own instead.
+type secretFile struct {
+	field, file string
+	of          func(*Config) (set func(string), file *string)
+}
+
+var secretFiles = []secretFile{
+	{"store", "store_file", func(c *Config) (func(string), *string) {
+		return func(s string) { c.Store = s }, &c.StoreFile
+	}},
+	{"admin.token", "admin.token_file", func(c *Config) (func(string), *string) {
+		return func(s string) { c.Admin.Token = Secret(s) }, &c.Admin.TokenFile
+	}},
+}
+
+// maxSecret bounds what is read of a secret.
+const maxSecret = 64 << 10
+
+// readSecrets reads the secrets that are in files of their own.
+func (r *reader) readSecrets(c *Config) {
+	for _, s := range secretFiles {
+		set, file := s.of(c)
+		refuse := func(format string, args ...any) {
+			m := r.src.find(s.file)
+			r.errs = append(r.errs, &FieldError{m.file, m.line, m.column, s.file, fmt.Errorf(format, args...)})
+			r.bad = append(r.bad, s.field, s.file)
+		}
+		switch {
+		case !r.src.said(s.file):
+			*file = ""
+			continue
+		case r.broken(s.file) || *file == "":
+			r.bad = append(r.bad, s.field)
+			continue
+		case r.src.said(s.field):
+			refuse("%s is there too; keep one of them", s.field)
+			continue
+		}
+		text, info, err := readSecret(*file)
+		if err != nil {
+			refuse("%w", err)
+			continue
+		}
+		set(text)
+		if public(info) {
+			r.src.notes = append(r.src.notes, note{s.file, quote(*file) + " can be read by everybody on this machine: chmod 600"})
+		}
+	}
+}
+
+// readSecret returns what a file says, without the line break at its end.
+func readSecret(name string) (string, fs.FileInfo, error) {
+	info, err := os.Stat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		return "", nil, fmt.Errorf("%s is not a plain file", quote(name))
+	}
+	if err == nil && info.Size() > maxSecret {
+		return "", nil, fmt.Errorf("%s is larger than %s, which no secret is", quote(name), printSize(maxSecret))
+	}
+	var data []byte
+	if err == nil {
+		data, err = os.ReadFile(name)
+	}
+	if err != nil {
+		if p := (*fs.PathError)(nil); errors.As(err, &p) {
+			err = p.Err
+		}
+		return "", nil, fmt.Errorf("%s cannot be read: %w", quote(name), err)
+	}
+	text := strings.TrimRight(string(data), "\r\n")
+	switch {
+	case strings.TrimFunc(text, unicode.IsSpace) == "":
+		return "", nil, fmt.Errorf("%s is empty", quote(name))
+	case wrongText(text) != "":
+		return "", nil, fmt.Errorf("what %s says %s", quote(name), wrongText(text))
+	}
+	return text, info, nil
+}
+
+// public reports whether everybody on this machine may read a file.
+func public(info fs.FileInfo) bool { return info.Mode().Perm()&0o004 != 0 }
+
+// noteLiteralSecrets notes the secrets that the file itself holds.
+func (c *Config) noteLiteralSecrets() {
+	for path, secret := range map[string]bool{
+		"admin.token": c.Admin.Token != "" && c.Admin.TokenFile == "",
+		"store":       c.StoreFile == "" && redactStore(c.Store) != c.Store,
+	} {
+		if _, ref := c.src.refs[path]; secret && !ref && c.src.find(path).line > 0 {
+			c.src.notes = append(c.src.notes, note{path, "this file can be read by everybody on this machine, and there is a secret in it: chmod 600, or use ${NAME} or " + path[strings.LastIndexByte(path, '.')+1:] + "_file"})
+		}
+	}
+}
+
+// redactStore returns a store's URL without its password.
+func redactStore(address string) string {
+	if strings.HasPrefix(address, "sqlite:") || strings.HasPrefix(address, "memory:") {
+		return address
+	}
+	shown := storeurl.Redact(address)
+	if strings.Contains(shown, "xxxxx") || strings.HasPrefix(shown, "(") {
+		return shown
+	}
+	return address // as it is written, not as it is put together again
+}
+
+func redactAll(string) string { return "xxxxx" }

@@ -1,0 +1,225 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/tenant"
+	"github.com/retrysafe/retrysafe/httpkey"
+	"github.com/retrysafe/retrysafe/janitor"
+	"github.com/retrysafe/retrysafe/store/sealed"
+	"github.com/retrysafe/retrysafe/store/tiered"
+)
+
+// Parts are what a [Gateway] is given besides its configuration. Store is required.
+type Parts struct {
+	// Store keeps the keys. It is opened and closed by the caller. The gateway puts
+	// encryption and a cache before it, where the configuration says so.
+	Store retrysafe.Store
+	// Keyring opens and seals records, where the configuration names keys.
+	Keyring *sealed.Keyring
+	// Secrets make fingerprints unguessable for who reads the store; see
+	// [httpkey.Options.Secrets].
+	Secrets []httpkey.Secret
+
+	// Tenant and Principal say whose request it is, instead of what the configuration
+	// names.
+	Tenant, Principal tenant.Func
+
+	// Observer is told what happens to keys.
+	Observer retrysafe.Observer
+	// Exchange is told of each request at its end, on the request's own path: it must
+	// be quick, and is called concurrently.
+	Exchange func(Exchange)
+	// Logger gets warnings and failures. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// A Gateway is one configuration at work. It never changes: another configuration is
+// another gateway, over the same store. It is safe for concurrent use.
+type Gateway struct {
+	table    table
+	upstream *upstream
+	engine   *retrysafe.Engine
+	guard    *httpkey.Guard // of no route: it speaks for the gateway itself
+	store    retrysafe.Store
+	cache    tiered.Store // nil if there is none
+	sweeper  *janitor.Sweeper
+	reaper   *janitor.Reaper
+	tenants  tenants
+	decided  map[string]bool // canonical names of headers; see isAlias
+	shares   shares
+	bodies   slots     // bytes
+	passings sync.Pool // of *passing
+	statuses map[string]http.Handler
+	duties   []func(context.Context) error
+	exchange func(Exchange)
+	logger   *slog.Logger
+	probing  sync.Mutex
+	warnings warnings
+}
+
+// New returns a gateway for a configuration that is complete and checked. It starts
+// nothing: what goes on in the background does so in [Gateway.Run].
+func New(c *config.Config, p Parts) (*Gateway, error) {
+	if c == nil || p.Store == nil {
+		return nil, errors.New("gateway: New needs a configuration and a store")
+	}
+	g := &Gateway{exchange: p.Exchange, logger: p.Logger, shares: shares{most: c.Limits.InFlight}, bodies: slots{most: c.Server.MaxBodies}}
+	if g.logger == nil {
+		g.logger = slog.Default()
+	}
+	g.passings.New = func() any { return newPassing(g) }
+	for _, step := range []func(*config.Config, *Parts) error{
+		g.findTenants, g.wrapStore, g.openUpstream, g.makeGuard, g.makeRoutes, g.noteDecided, g.makeWorkers, g.makeJanitor,
+	} {
+		if err := step(c, &p); err != nil {
+			return nil, fmt.Errorf("gateway: %w", err)
+		}
+	}
+	return g, nil
+}
+
+// makeGuard makes the guard that those of the routes are made from.
+func (g *Gateway) makeGuard(c *config.Config, p *Parts) (err error) {
+	g.engine, err = retrysafe.New(g.store, &retrysafe.Options{
+		Observer:  p.Observer,
+		Namespace: "retrysafe gateway", // part of every derived key: it must not change
+	})
+	if err != nil {
+		return err
+	}
+	profile := httpkey.IETF
+	switch c.Profile {
+	case "", httpkey.IETF.Name:
+	case httpkey.Stripe.Name:
+		profile = httpkey.Stripe
+	default:
+		return fmt.Errorf("profile: %q is neither ietf nor stripe", c.Profile)
+	}
+	g.guard, err = httpkey.New(g.engine, g.tenants.tenant, &httpkey.Options{
+		Profile: profile,
+		Secrets: p.Secrets,
+		Limits: httpkey.Limits{
+			NewKeys: c.Limits.NewKeysPerSecond, NewKeysBurst: c.Limits.NewKeysBurst,
+			Lookups: c.Limits.LookupsPerSecond, ActiveKeys: c.Limits.ActiveKeys,
+		},
+		Logger: g.logger,
+	})
+	return err
+}
+
+// makeJanitor has what others left behind settled, and what is forgotten deleted.
+func (g *Gateway) makeJanitor(c *config.Config, p *Parts) error {
+	if c.Janitor.Off {
+		return nil
+	}
+	o := janitor.Options{Observer: p.Observer, Logger: g.logger, Every: c.Janitor.Sweep}
+	g.sweeper = janitor.NewSweeper(g.store, &o)
+	o.Every = c.Janitor.Reap
+	g.reaper = janitor.NewReaper(g.store, &janitor.ReaperOptions{Options: o, Tombstone: c.Janitor.Tombstone})
+	g.duties = append(g.duties, func(ctx context.Context) error { return janitor.Run(ctx, g.sweeper, g.reaper) })
+	return nil
+}
+
+// own is the path below which everything is the gateway's own.
+const own = "/.retrysafe/"
+
+// ServeHTTP serves one request.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case strings.HasPrefix(r.URL.Path, own):
+		g.serveOwn(w, r)
+		return
+	case r.Method == http.MethodConnect:
+		w.WriteHeader(http.StatusMethodNotAllowed) // a gateway is no tunnel
+		return
+	case r.URL.Opaque != "":
+		w.WriteHeader(http.StatusBadRequest) // of "x:http://host/path" routes see no path, and the upstream one
+		return
+	}
+	if rt := g.table.find(r); rt != nil {
+		rt.serve(w, r)
+		return
+	}
+	g.pass(w, r, "")
+}
+
+// Run does what goes on in the background, until ctx ends: requests that are run later,
+// the janitor's duties, keys of tokens that are refreshed. Then it takes up nothing
+// more, waits for what is running and returns nil.
+func (g *Gateway) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	failures := make(chan error, len(g.duties))
+	var all sync.WaitGroup
+	for _, duty := range g.duties {
+		all.Go(func() {
+			if err := duty(ctx); err != nil {
+				failures <- err
+				cancel()
+			}
+		})
+	}
+	<-ctx.Done()
+	all.Wait()
+	g.upstream.rest()
+	select {
+	case err := <-failures:
+		return fmt.Errorf("gateway: %w", err)
+	default:
+		return nil
+	}
+}
+
+// Drain waits until every answer that exists is stored, or ctx ends. It is called when
+// the last request has ended.
+func (g *Gateway) Drain(ctx context.Context) error {
+	defer g.upstream.rest()
+	return g.engine.Drain(ctx)
+}
+
+var errStore = errors.New("the store does not answer")
+
+// Ready says what keeps the gateway from serving guarded requests. While the store does
+// not answer it is asked here: where no requests come in, because this gateway is not
+// ready, nobody else would notice that it is back.
+func (g *Gateway) Ready() error {
+	if !g.engine.Healthy() && g.probing.TryLock() {
+		nobody := retrysafe.Ref{Scope: "\x1f", Key: "\x1f"}
+		_, _ = g.engine.Peek(context.Background(), retrysafe.Call{Ref: nobody}) // the engine bounds it, and notes how it went
+		g.probing.Unlock()
+	}
+	if !g.engine.Healthy() {
+		return errStore
+	}
+	return g.tenants.ready()
+}
+
+// Warnings are what an operator should look at: settings that give up something, and
+// leases that are short for what their routes really take. They are logged too, once
+// each.
+func (g *Gateway) Warnings() []string { return g.warnings.list() }
+
+// Routes are the names of the routes, as [Exchange.Route] has them, and of their
+// operations, as events have them: all that is known before requests come.
+func (g *Gateway) Routes() []string { return g.table.names() }
+
+// Guard is what counts refusals, see [httpkey.Guard.Counts].
+func (g *Gateway) Guard() *httpkey.Guard { return g.guard }
+
+// Store is the store as the gateway uses it: sealed and cached where it is.
+func (g *Gateway) Store() retrysafe.Store { return g.store }
+
+// Cache is the memory for finished answers, or nil if there is none.
+func (g *Gateway) Cache() tiered.Store { return g.cache }
+
+// Janitor returns who sweeps and who reaps, both nil if others do.
+func (g *Gateway) Janitor() (*janitor.Sweeper, *janitor.Reaper) { return g.sweeper, g.reaper }

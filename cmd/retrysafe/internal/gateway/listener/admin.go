@@ -1,0 +1,132 @@
+package listener
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// adminBody bounds what operators may send.
+const adminBody = 1 << 20
+
+// adminHeaders are on every answer of the admin listener. A page may set its own.
+var adminHeaders = [][2]string{
+	{"Cache-Control", "no-store"},
+	{"Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"},
+	{"Cross-Origin-Opener-Policy", "same-origin"},
+	{"Cross-Origin-Resource-Policy", "same-origin"},
+	{"Referrer-Policy", "no-referrer"},
+	{"X-Content-Type-Options", "nosniff"},
+	{"X-Frame-Options", "DENY"},
+}
+
+// serveAdmin serves the operators. Only health is there for everybody.
+func (s *Server) serveAdmin(w http.ResponseWriter, r *http.Request) {
+	for _, h := range adminHeaders {
+		w.Header().Set(h[0], h[1])
+	}
+	who := s.admit(r, s.current.Load().token)
+	read := r.Method == http.MethodGet || r.Method == http.MethodHead
+	switch {
+	case read && r.URL.Path == "/livez":
+		answer(w, http.StatusOK, "ok")
+	case read && r.URL.Path == "/readyz":
+		s.serveReady(w, who == operator)
+	case who == slowed:
+		w.Header().Set("Retry-After", strconv.Itoa(int(refill/time.Second)))
+		answer(w, http.StatusTooManyRequests, "too many wrong tokens from this address")
+	case who != operator:
+		w.Header().Add("WWW-Authenticate", `Bearer realm="retrysafe"`)
+		w.Header().Add("WWW-Authenticate", `Basic realm="retrysafe", charset="UTF-8"`)
+		answer(w, http.StatusUnauthorized, "show the admin token, as a bearer or as the password of any user")
+	case s.origin.Check(r) != nil:
+		answer(w, http.StatusForbidden, "the request comes from another site")
+	case r.URL.Path == "/metrics":
+		serveOr404(s.o.Metrics, w, r)
+	default:
+		s.servePage(w, r)
+	}
+}
+
+// servePage keeps the App whose page it is at work.
+func (s *Server) servePage(w http.ResponseWriter, r *http.Request) {
+	g := s.enter()
+	if g == nil {
+		answer(w, http.StatusServiceUnavailable, "draining")
+		return
+	}
+	defer g.leave()
+	serveOr404(g.admin, w, withBody(r, http.MaxBytesReader(w, r.Body, adminBody)))
+}
+
+func serveOr404(h http.Handler, w http.ResponseWriter, r *http.Request) {
+	if h == nil {
+		answer(w, http.StatusNotFound, "there is nothing here")
+		return
+	}
+	h.ServeHTTP(w, r)
+}
+
+// A caller is who a request to the admin listener comes from.
+type caller uint8
+
+const (
+	stranger caller = iota // shows no token, or a wrong one
+	slowed                 // has shown too many wrong ones; this one was not looked at
+	operator
+)
+
+// A digest stands for a token. Digests have one length and are compared in constant
+// time, so that how long that takes tells nothing of the token.
+type digest [sha256.Size]byte
+
+func digestOf(token string) digest { return sha256.Sum256([]byte(token)) }
+
+// admit finds out who the caller is.
+func (s *Server) admit(r *http.Request, want digest) caller {
+	token := shown(r)
+	if token == "" {
+		return stranger
+	}
+	got := digestOf(token)
+	right := subtle.ConstantTimeCompare(got[:], want[:]) == 1
+	from := address(r.RemoteAddr)
+	who := s.attempts.judge(from, right)
+	if who == stranger {
+		s.o.Logger.Warn("front: wrong admin token", "remote", from.String())
+	}
+	return who
+}
+
+// shown returns the token that a request shows: as a bearer or, for browsers and
+// scrapers, as the password of whatever user.
+func shown(r *http.Request) string {
+	if _, password, ok := r.BasicAuth(); ok {
+		return password
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// address is what wrong tokens are counted by: a host, or the network of an IPv6
+// host, who has many.
+func address(remote string) netip.Addr {
+	at, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return netip.Addr{}
+	}
+	ip := at.Addr().Unmap().WithZone("")
+	if ip.Is6() {
+		if p, err := ip.Prefix(64); err == nil {
+			return p.Addr()
+		}
+	}
+	return ip
+}

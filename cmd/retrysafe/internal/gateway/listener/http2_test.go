@@ -1,0 +1,154 @@
+package listener_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// Frames of HTTP/2, as many as these tests need.
+const (
+	frameHeaders  = 1
+	frameReset    = 3
+	frameSettings = 4
+	frameGoAway   = 7
+
+	endStream, endHeaders = 1, 4
+)
+
+// An h2 is an HTTP/2 client that shows its frames.
+type h2 struct {
+	t *testing.T
+	*tls.Conn
+}
+
+func dialHTTP2(t *testing.T, host string) h2 {
+	t.Helper()
+	c := h2{t, dialTLS(t, host, "h2")}
+	write(t, c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+	c.send(frameSettings, 0, 0, "")
+	return c
+}
+
+func (c h2) send(kind, flags byte, stream uint32, payload string) {
+	c.t.Helper()
+	head := make([]byte, 9)
+	binary.BigEndian.PutUint32(head, uint32(len(payload))<<8)
+	head[3], head[4] = kind, flags
+	binary.BigEndian.PutUint32(head[5:], stream)
+	write(c.t, c, string(head)+payload)
+}
+
+// get sends GET / on a stream.
+func (c h2) get(stream uint32) {
+	c.t.Helper()
+	c.send(frameHeaders, endStream|endHeaders, stream, "\x82\x84\x87\x41\x01x") // by HPACK's static table
+}
+
+// next returns the next frame of that kind.
+func (c h2) next(kind byte) (stream uint32, payload []byte) {
+	c.t.Helper()
+	for {
+		head := make([]byte, 9)
+		if _, err := io.ReadFull(c, head); err != nil {
+			c.t.Fatalf("read frame: %v", err)
+		}
+		got := head[3]
+		stream = binary.BigEndian.Uint32(head[5:])
+		head[3] = 0
+		payload = make([]byte, binary.BigEndian.Uint32(head)>>8)
+		if _, err := io.ReadFull(c, payload); err != nil {
+			c.t.Fatalf("read frame: %v", err)
+		}
+		if got == kind {
+			return stream, payload
+		}
+	}
+}
+
+// To the App a stream that is reset is a client that has hung up; others of the same
+// connection go on.
+func TestW49_ResetStreamIsADisconnect(t *testing.T) {
+	t.Parallel()
+	began, cancelled := make(chan struct{}, 2), make(chan struct{}, 2)
+	release := make(chan struct{})
+	s := start(t, func(_ http.ResponseWriter, r *http.Request) {
+		began <- struct{}{}
+		select {
+		case <-r.Context().Done():
+			cancelled <- struct{}{}
+		case <-release:
+		}
+	}, withTLS(t))
+	c := dialHTTP2(t, s.host())
+	c.get(1)
+	c.get(3)
+	<-began
+	<-began
+	c.send(frameReset, 0, 1, "\x00\x00\x00\x08")
+	select {
+	case <-cancelled:
+	case <-time.After(enough):
+		t.Fatal("the app was not told")
+	}
+	close(release)
+	if stream, payload := c.next(frameHeaders); stream != 3 || payload[0] != 0x88 {
+		t.Errorf("got % x on stream %d, want 200 on stream 3", payload, stream)
+	}
+}
+
+// A drain tells HTTP/2 clients which of their requests were taken: those are answered,
+// and later ones may safely be sent elsewhere.
+func TestW49_DrainSaysGoAway(t *testing.T) {
+	t.Parallel()
+	began, release := make(chan struct{}), make(chan struct{})
+	s := start(t, func(http.ResponseWriter, *http.Request) {
+		close(began)
+		<-release
+	}, withTLS(t))
+	c := dialHTTP2(t, s.host())
+	idle := dialHTTP2(t, s.host())
+	idle.next(frameSettings)
+	c.get(1)
+	<-began
+	s.stop()
+	if _, payload := idle.next(frameGoAway); binary.BigEndian.Uint32(payload) != 0 || binary.BigEndian.Uint32(payload[4:]) != 0 {
+		t.Errorf("an idle client got GOAWAY % x, want no stream and no error", payload)
+	}
+	_, payload := c.next(frameGoAway)
+	if last, code := binary.BigEndian.Uint32(payload), binary.BigEndian.Uint32(payload[4:]); last != 1 || code != 0 {
+		t.Errorf("GOAWAY names stream %d and error %d, want 1 and none", last, code)
+	}
+	c.get(3) // too late
+	close(release)
+	if stream, payload := c.next(frameHeaders); stream != 1 || payload[0] != 0x88 {
+		t.Errorf("got % x on stream %d, want 200 on stream 1", payload, stream)
+	}
+	if err := s.end(); err != nil {
+		t.Error(err)
+	}
+	if n := s.app(0).served.Load(); n != 1 {
+		t.Errorf("the app was given %d requests, want the one that GOAWAY names", n)
+	}
+}
+
+// net/http's own client moves to a new connection when a reload asks it to.
+func TestHTTP2ClientsMoveOnReload(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil, withTLS(t))
+	c := s.client()
+	get(t, c, s.addresses().Main)
+	s.mu.Lock()
+	s.config.Server.MaxHeader = 32 << 10
+	s.mu.Unlock()
+	s.reloadNow()
+	for range 10 {
+		if _, _, err := try(context.WithoutCancel(t.Context()), c, http.MethodPost, s.addresses().Main); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package listener
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Server lets clients in. It is used once.
+type Server struct {
+	o        Options
+	started  atomic.Bool
+	draining atomic.Bool
+	current  atomic.Pointer[generation] // who is given requests now
+	attempts *attempts
+	origin   *http.CrossOriginProtection
+
+	failed chan error     // an App's background work ended by itself
+	rooms  sync.WaitGroup // rooms and doors on their way out
+	apps   sync.WaitGroup // generations on their way out
+}
+
+// New returns a server. It starts nothing.
+func New(o Options) (*Server, error) {
+	if o.Load == nil || o.Build == nil {
+		return nil, errors.New("front: New needs Load and Build")
+	}
+	if o.Delay < 0 {
+		return nil, errors.New("front: the delay is negative")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return &Server{
+		o: o, attempts: newAttempts(), origin: http.NewCrossOriginProtection(),
+		failed: make(chan error, 1),
+	}, nil
+}
+
+// Run serves until ctx is done or an App's background work fails. Then it drains:
+// /readyz says no at once; after the delay nobody is let in any more; requests that
+// an App was given are answered, for as long as the drain time allows; their Apps'
+// background work ends, and what they have not recorded is recorded. The admin
+// listener is the last to close.
+//
+// The error is nil if all of that went well.
+func (s *Server) Run(ctx context.Context) error {
+	if !s.started.CompareAndSwap(false, true) {
+		return errors.New("front: a server runs once")
+	}
+	defer context.AfterFunc(ctx, func() { s.draining.Store(true) })()
+	ending, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+
+	now, err := s.prepare(ctx, new(setup))
+	if err != nil {
+		return err
+	}
+	s.commit(ending, new(setup), now)
+	now, err = s.serve(ctx, ending, now)
+	return errors.Join(err, s.drain(ending, end, now))
+}
+
+// serve reloads when it is asked to, until ctx is done, and returns what is set up
+// then.
+func (s *Server) serve(ctx, ending context.Context, now *setup) (*setup, error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return now, nil
+		case err := <-s.failed:
+			return now, err
+		case _, ok := <-s.o.Reload:
+			if !ok {
+				s.o.Reload = nil
+				continue
+			}
+		}
+		next, err := s.prepare(ctx, now)
+		if err != nil {
+			s.o.Logger.Error("front: configuration not reloaded, the old one serves on", "error", err)
+			continue
+		}
+		s.commit(ending, now, next)
+		now = next
+		s.o.Logger.Info("front: configuration reloaded")
+	}
+}
+
+// serveMain serves the clients.
+func (s *Server) serveMain(w http.ResponseWriter, r *http.Request) {
+	if len(r.URL.Path) > 1 && r.URL.Path[1] == '.' && s.serveHealth(w, r) {
+		return
+	}
+	g := s.enter()
+	if g == nil {
+		answer(w, http.StatusServiceUnavailable, "draining")
+		return
+	}
+	defer g.leave()
+	g.app.ServeHTTP(w, r)
+}
+
+// enter gives a request to whoever serves now, who keeps it to its end. It returns
+// nil when the server is at its own.
+func (s *Server) enter() *generation {
+	g := s.current.Load()
+	for !g.enter() {
+		last := g
+		if g = s.current.Load(); g == last {
+			return nil
+		}
+	}
+	return g
+}
+
+// adminDrain is how long operators' requests may take to end.
+const adminDrain = 2 * time.Second
+
+// drain ends everything; see Run.
+func (s *Server) drain(ending context.Context, end context.CancelFunc, now *setup) error {
+	s.draining.Store(true)
+	began, within := time.Now(), now.main.room.terms.drain
+	s.o.Logger.Info("front: draining", "delay", s.o.Delay, "within", within)
+	now.main.room.leaving.Store(true)
+	if s.o.Delay > 0 {
+		<-time.After(s.o.Delay)
+	}
+	now.main.door.close()
+	now.gen.stop()
+	end()
+	ctx := context.WithoutCancel(ending)
+	until, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	wrong := []error{now.main.room.close(ctx, within)}
+	s.rooms.Wait()
+	now.gen.close()
+	wrong = append(wrong, now.gen.finish(until))
+	s.apps.Wait()
+	if now.admin.door != nil {
+		now.admin.door.close()
+		_ = now.admin.room.close(ctx, adminDrain)
+	}
+	if err := errors.Join(wrong...); err != nil {
+		return fmt.Errorf("front: drain: %w", err)
+	}
+	s.o.Logger.Info("front: drained", "took", time.Since(began))
+	return nil
+}

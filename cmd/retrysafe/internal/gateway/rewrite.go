@@ -1,0 +1,131 @@
+package gateway
+
+import (
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+)
+
+// readdress sends a request to the upstream: the same target, and the headers that
+// tell of the way that it came. The proxy has removed those that a client made up.
+func (g *Gateway) readdress(p *httputil.ProxyRequest) {
+	u := g.upstream
+	if u.prefix {
+		host := p.Out.Host
+		p.SetURL(u.url)
+		p.Out.Host = host
+	} else {
+		p.Out.URL.Scheme, p.Out.URL.Host = u.url.Scheme, u.url.Host
+	}
+	p.Out.URL.RawQuery = p.In.URL.RawQuery // as it came: nothing here is decided by it
+	if u.url.Scheme == "https" {
+		p.Out.Host = "" // the upstream's own
+	}
+	for name := range p.Out.Header {
+		if g.isAlias(name) {
+			delete(p.Out.Header, name)
+		}
+	}
+	g.forwarded(p.In, p.Out.Header)
+	if g.tenants.header != "" {
+		g.nameTenant(p.In, p.Out.Header)
+	}
+}
+
+// isAlias reports whether a header becomes one that the gateway decides by, or that the
+// upstream takes for the gateway's word, where underscores and hyphens are the same, as
+// in CGI and WSGI.
+func (g *Gateway) isAlias(name string) bool {
+	return strings.IndexByte(name, '_') >= 0 && g.decided[http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))]
+}
+
+// noteDecided notes these headers.
+func (g *Gateway) noteDecided(*config.Config, *Parts) error {
+	g.decided = map[string]bool{"Content-Length": true, "Transfer-Encoding": true, "Content-Encoding": true}
+	for _, names := range [][]string{forwardedHeaders[:], overrideHeaders[:], g.tenants.names} {
+		for _, name := range names {
+			g.decided[name] = true
+		}
+	}
+	for _, rt := range g.table.order {
+		for _, name := range [...]string{rt.keyHeader, rt.set.ForwardKey, rt.set.DeriveKey} {
+			g.decided[http.CanonicalHeaderKey(name)] = true
+		}
+	}
+	return nil
+}
+
+// forwarded sets the headers that say whose request it is that comes from a proxy's
+// address.
+func (g *Gateway) forwarded(in *http.Request, out http.Header) {
+	peer, _, err := net.SplitHostPort(in.RemoteAddr)
+	if err != nil { // a request that is run later comes from nowhere
+		for _, name := range forwardedHeaders {
+			delete(out, name)
+		}
+		return
+	}
+	proto := "http"
+	if in.TLS != nil {
+		proto = "https"
+	}
+	values := []string{peer, in.Host, proto} // one allocation for the three
+	for i, name := range forwardedHeaders {
+		if said := in.Header[name]; len(said) > 0 && g.tenants.trusted.Include(in.RemoteAddr) {
+			if i > 0 {
+				out[name] = said
+				continue
+			}
+			values[0] = joined(said, peer)
+		}
+		out[name] = values[i : i+1 : i+1]
+	}
+}
+
+var forwardedHeaders = [...]string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
+
+// joined returns the lines of a list header and one element more.
+func joined(lines []string, more string) string {
+	list := ""
+	for _, line := range lines {
+		if line != "" {
+			list += line + ", "
+		}
+	}
+	return list + more
+}
+
+// nameTenant passes the header that names the tenant on if it can be believed, also
+// where the client has declared it to be of one connection only, which would let it
+// come off on the way.
+func (g *Gateway) nameTenant(in *http.Request, out http.Header) {
+	for _, name := range g.tenants.names {
+		said, ok := in.Header[name]
+		switch {
+		case !ok:
+		case in.RemoteAddr == "" || g.tenants.trusted.Include(in.RemoteAddr): // run later: it was checked when it came
+			out[name] = said
+		default:
+			delete(out, name)
+		}
+	}
+}
+
+// rekey replaces the client's key by what the upstream is to have as one.
+func (a *attempt) rekey(in, out http.Header) {
+	s := &a.route.set
+	clients := in[a.route.keyHeader]
+	if len(clients) == 0 { // it was not stored with the request, because its name is that of a credential
+		clients = []string{a.run.Ref().Key}
+	}
+	delete(out, a.route.keyHeader)
+	switch {
+	case s.ForwardKey != "":
+		out[http.CanonicalHeaderKey(s.ForwardKey)] = clients[:1:1]
+	case s.DeriveKey != "":
+		out[http.CanonicalHeaderKey(s.DeriveKey)] = []string{a.run.DownstreamKey("upstream")}
+	}
+}

@@ -1,0 +1,241 @@
+package gateway
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/httpkey"
+)
+
+// A route is how the requests of one pattern are treated.
+type route struct {
+	g       *Gateway
+	name    string // the pattern, or DefaultRoute
+	pattern string // empty for the default route
+	methods []string
+	set     config.Settings
+	// keyHeader is the canonical name of the client's key.
+	keyHeader string
+	policy    retrysafe.Policy // with its defaults
+	timeout   time.Duration
+	most      int64 // of a response that is held
+
+	guard   *httpkey.Guard
+	handler http.Handler // what the guard makes of the route; nil if it is off
+
+	slots    slots
+	latency  latency
+	warned   atomic.Bool
+	attempts sync.Pool // of *attempt
+}
+
+const defaultRequest, defaultResponse int64 = 1 << 20, 1 << 20 // as httpkey has them
+
+// newRoute makes a route of a pattern, or without one the default route.
+func (g *Gateway) newRoute(pattern string, s *config.Settings) (*route, error) {
+	rt := &route{g: g, name: cmp.Or(pattern, DefaultRoute), pattern: pattern, methods: methodsOf(pattern), set: *s}
+	if s.Off {
+		return rt, nil
+	}
+	if err := rt.check(); err != nil {
+		return nil, err
+	}
+	rt.slots.most = int64(s.Concurrency)
+	rt.most = cmp.Or(s.MaxResponse, defaultResponse)
+	rt.keyHeader = http.CanonicalHeaderKey(cmp.Or(s.KeyHeader, "Idempotency-Key"))
+	rt.attempts.New = func() any { return newAttempt(rt) }
+	engine, err := g.engine.With(s.Policy)
+	if err != nil {
+		return nil, err
+	}
+	rt.policy = engine.Policy()
+	// The attempt's own time must not run out first: then it would be set aside by
+	// what its mode proves, while it may be certain that nothing was sent.
+	rt.timeout = min(cmp.Or(s.Timeout, rt.policy.MaxRun), rt.policy.MaxRun-rt.policy.MaxRun/10)
+	if rt.guard, err = g.guard.With(rt.options); err != nil {
+		return nil, err
+	}
+	rt.handler = rt.guard.Handler(http.HandlerFunc(rt.run))
+	for _, caveat := range s.Policy.Caveats() {
+		g.warnings.add(rt.name + ": " + caveat) // the guard has logged it
+	}
+	if rt.anonymous() {
+		g.warnings.add(rt.name + ": " + lostToken)
+		g.logger.Warn("retrysafe: "+lostToken, "route", rt.name)
+	}
+	return rt, nil
+}
+
+// check refuses what a gateway cannot do, whoever wrote the configuration.
+func (rt *route) check() error {
+	s := &rt.set
+	switch {
+	case s.Policy.Effects == retrysafe.InTx:
+		return errors.New("effects: a gateway shares no transaction with its upstream")
+	case s.Policy.Effects == retrysafe.Keyed && s.ForwardKey == "" && s.DeriveKey == "":
+		return errors.New("effects: keyed needs forward_key or derive_key: without a key the upstream cannot recognise a repetition")
+	case s.ForwardKey != "" && s.DeriveKey != "":
+		return errors.New("forward_key and derive_key exclude each other")
+	case s.BindPrincipal && rt.g.tenants.principal == nil:
+		return errors.New("bind: nothing names a principal")
+	case s.Timeout < 0 || s.Concurrency < 0 || s.MaxResponse < 0 || s.MaxRequest < 0:
+		return errors.New("a limit is negative")
+	}
+	return nil
+}
+
+// options turns the settings into those of the route's guard.
+func (rt *route) options(o *httpkey.Options) {
+	s := &rt.set
+	o.Policy = &s.Policy
+	o.Methods = rt.methods
+	o.Header = s.KeyHeader
+	o.Optional, o.Observe, o.Async = !s.Required, s.Observe, s.Async
+	o.Strict, o.MinKeyLength, o.FirstSent = s.Strict, s.MinKeyLength, s.FirstSent
+	o.ShortKeys, o.PersonalData = careOf(s.ShortKeys), careOf(s.PersonalData)
+	o.PerOperation = s.PerOperation
+	if s.BindPrincipal {
+		o.Bind = rt.g.tenants.principal
+	}
+	o.MaxRequest, o.MaxResponse = s.MaxRequest, s.MaxResponse
+	if s.Decode {
+		o.Encoded = httpkey.DecodeGzip
+	}
+	if s.Stream {
+		o.Stream = httpkey.Through
+	}
+	o.Include, o.Exclude = s.Include, s.Exclude
+	o.FingerprintHeaders, o.ReplayHeaders = s.FingerprintHeaders, s.ReplayHeaders
+	if s.Policy.Effects == retrysafe.Keyed && s.ForwardKey != "" {
+		// Quoted or not it is one key here, but maybe two to the upstream, to which a
+		// retry must come under the very same.
+		o.FingerprintHeaders = append(slices.Clone(s.FingerprintHeaders), rt.keyHeader)
+	}
+	o.KeepHeaders, o.KeepCredentials = rt.kept(), s.KeepCredentials
+	if rt.pattern == "" && s.Async {
+		o.Operation = func(r *http.Request) string { return r.Method + " /" } // a worker knows routes, not paths
+	}
+	if !s.Observe && (s.Concurrency > 0 || rt.g.shares.most > 0) {
+		o.Busy = rt.busy
+	}
+	o.StatusURL = rt.statusURL
+	o.Fate = judged
+	o.Logger = rt.g.logger.With("route", rt.name)
+}
+
+// kept returns the headers that are stored of a request that is run later. Those by
+// which callers are told apart are among them: the service wants to know too.
+func (rt *route) kept() []string {
+	if !rt.set.Async {
+		return rt.set.KeepHeaders
+	}
+	names := slices.Clone(rt.set.KeepHeaders)
+	for _, name := range rt.g.tenants.names {
+		has := func(other string) bool { return strings.EqualFold(name, other) }
+		if !slices.ContainsFunc(names, has) && !slices.ContainsFunc(rt.set.KeepCredentials, has) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+const lostToken = "requests are run later without the token that their callers are told apart by: name Authorization in keep_credentials if the service needs it"
+
+// anonymous reports whether the service gets requests that are run later without what
+// their callers are told apart by.
+func (rt *route) anonymous() bool {
+	isToken := func(name string) bool { return strings.EqualFold(name, "Authorization") }
+	return rt.set.Async && rt.g.tenants.tokens && !slices.ContainsFunc(rt.set.KeepCredentials, isToken)
+}
+
+func careOf(word string) httpkey.Care {
+	switch word {
+	case "refuse":
+		return httpkey.Refuse
+	case "ignore":
+		return httpkey.Ignore
+	default:
+		return httpkey.Warn
+	}
+}
+
+// guards reports whether there is a route, and it does not just let requests through.
+func (rt *route) guards() bool { return rt != nil && rt.handler != nil }
+
+// serve serves a request that takes this route.
+func (rt *route) serve(w http.ResponseWriter, r *http.Request) {
+	if rt.handler == nil {
+		rt.g.pass(w, r, rt.name)
+		return
+	}
+	r.Pattern = rt.pattern // as http.ServeMux would: it names the operation
+	if rt.g.exchange == nil {
+		rt.hold(w, r)
+		return
+	}
+	x := &exchange{
+		Context: r.Context(), ResponseWriter: w, began: time.Now(),
+		told: Exchange{Method: r.Method, Path: r.URL.EscapedPath(), Route: rt.name, Outcome: Refused},
+	}
+	defer func() {
+		x.told.Took = time.Since(x.began)
+		rt.g.exchange(x.told)
+	}()
+	rt.hold(x, r.WithContext(x))
+}
+
+// hold serves a request if there is room for its body, which is held until the request
+// has ended.
+func (rt *route) hold(w http.ResponseWriter, r *http.Request) {
+	size := rt.sizeOf(r)
+	if !rt.g.bodies.take(size) {
+		if x := exchangeOf(r.Context()); x != nil {
+			x.told.Code = crowded.Code
+		}
+		rt.guard.Refuse(w, r, "", &crowded)
+		return
+	}
+	defer rt.g.bodies.leave(size)
+	rt.handler.ServeHTTP(w, r)
+}
+
+// sizeOf is how much of a request may come to be held.
+func (rt *route) sizeOf(r *http.Request) int64 {
+	most := cmp.Or(rt.set.MaxRequest, defaultRequest)
+	switch _, encoded := r.Header["Content-Encoding"]; {
+	case r.ContentLength > most:
+		return 0 // it is refused unread
+	case r.ContentLength < 0 || encoded && rt.set.Decode:
+		return most
+	default:
+		return r.ContentLength
+	}
+}
+
+// run is what the guard calls: for a request that has the right to run, or for one that
+// it only watches or that has no key.
+func (rt *route) run(w http.ResponseWriter, r *http.Request) {
+	run, keyed := retrysafe.FromContext(r.Context())
+	switch {
+	case keyed:
+		rt.attempt(w, r, run)
+	case rt.set.Observe:
+		rt.g.forward(w, r)
+	case !rt.slots.take(1):
+		if x := exchangeOf(r.Context()); x != nil {
+			x.told.Code = busy.Code
+		}
+		rt.guard.Refuse(w, r, "", &busy)
+	default:
+		defer rt.slots.leave(1)
+		rt.g.forward(w, r)
+	}
+}

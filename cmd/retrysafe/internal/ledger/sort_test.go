@@ -1,0 +1,174 @@
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/ledger"
+)
+
+// tiny makes even short lists spill, and merges of several rounds out of a few thousand rows.
+func tiny(dir string) *ledger.SortOptions { return &ledger.SortOptions{Dir: dir, Memory: 1} }
+
+// shuffled is n rows in no order, with ids that come twice and times and fields of all kinds.
+func shuffled(n int) []ledger.Entry {
+	r := rand.New(rand.NewPCG(1, 2))
+	list := make([]ledger.Entry, n)
+	for i := range list {
+		list[i] = ledger.Entry{ID: fmt.Sprintf("pay_%08d", r.IntN(n)), Line: i + 2}
+		switch i % 3 {
+		case 0:
+			list[i].Fields = map[string]string{"amount": "1.00", "": "\x00", "note": ""}
+		case 1:
+			list[i].Time = time.Unix(r.Int64N(1e10)-5e9, r.Int64N(1e9)).UTC()
+		}
+	}
+	return list
+}
+
+func TestSorted(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{0, 1, 2, 1000, 20_000} {
+		for _, memory := range []int{1, 0} {
+			dir := t.TempDir()
+			list := shuffled(n)
+			got, err := collect(ledger.Sorted(t.Context(), ledger.Of(list...), &ledger.SortOptions{Dir: dir, Memory: memory}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			slices.SortStableFunc(list, byID)
+			if len(got) != n || n > 0 && !reflect.DeepEqual(got, list) {
+				t.Errorf("%d rows in %d bytes of memory are not the same rows in order", n, memory)
+			}
+			nothingLeft(t, dir)
+		}
+	}
+}
+
+func TestSortedTakesRowsOfAnySize(t *testing.T) {
+	t.Parallel()
+	var list []ledger.Entry
+	for _, id := range []string{"d", "b", "c", "a", "e"} {
+		list = append(list, row(id, "note", strings.Repeat(id, 300_000)), row(id, "note", "short"))
+	}
+	dir := t.TempDir()
+	got, err := collect(ledger.Sorted(t.Context(), ledger.Of(list...), tiny(dir)))
+	slices.SortStableFunc(list, byID)
+	if err != nil || !reflect.DeepEqual(got, list) {
+		t.Errorf("%d rows, %v", len(got), err)
+	}
+	nothingLeft(t, dir)
+}
+
+func TestSortedLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	lost := errors.New("connection lost")
+	list := shuffled(20_000)
+	for _, c := range []struct {
+		rule string
+		sort func(dir string) error
+		want error
+	}{
+		{"when its source fails", func(dir string) error {
+			_, err := collect(ledger.Sorted(t.Context(), broken(lost, list...), tiny(dir)))
+			return err
+		}, lost},
+		{"when nobody wants the rest", func(dir string) error {
+			for _, err := range ledger.Sorted(t.Context(), ledger.Of(list...), tiny(dir)) {
+				if !openIn(t, dir) {
+					return errors.New("nothing was on disk, so this shows nothing")
+				}
+				return err
+			}
+			return nil
+		}, nil},
+		{"when the comparison fails", func(dir string) error {
+			_, err := ledger.Compare(t.Context(), ledger.Sorted(t.Context(), ledger.Of(list...), tiny(dir)), broken(lost), nil, nil)
+			return err
+		}, lost},
+		{"when the disk has no room", func(dir string) error {
+			_, err := collect(ledger.Sorted(t.Context(), ledger.Of(list...), &ledger.SortOptions{Dir: dir, Memory: 1, Disk: 300_000}))
+			return err
+		}, ledger.ErrTooLarge},
+		{"when the context ends while it reads", func(dir string) error {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			_, err := collect(ledger.Sorted(ctx, func(yield func(ledger.Entry, error) bool) {
+				for i, e := range list {
+					if i == 15_000 {
+						cancel()
+					}
+					if !yield(e, nil) {
+						return
+					}
+				}
+			}, tiny(dir)))
+			return err
+		}, context.Canceled},
+		{"when the context ends while it merges", func(dir string) error {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			for _, err := range ledger.Sorted(ctx, ledger.Of(list...), tiny(dir)) {
+				if cancel(); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, context.Canceled},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := c.sort(dir); !errors.Is(err, c.want) {
+				t.Errorf("%v, want %v", err, c.want)
+			}
+			nothingLeft(t, dir)
+		})
+	}
+}
+
+func TestSortedNeedsItsDirectory(t *testing.T) {
+	t.Parallel()
+	_, err := collect(ledger.Sorted(t.Context(), ledger.Of(shuffled(5000)...), tiny(filepath.Join(t.TempDir(), "missing"))))
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+func nothingLeft(t *testing.T, dir string) {
+	t.Helper()
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+		t.Errorf("left in the directory: %v, %v", files, err)
+	}
+	if openIn(t, dir) {
+		t.Error("a file is open still")
+	}
+}
+
+// openIn reports whether this process has a file of dir open, with or without a name. Where it cannot be known it says
+// what the directory says.
+func openIn(t *testing.T, dir string) bool {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		files, err := os.ReadDir(dir)
+		return err != nil || len(files) > 0
+	}
+	open, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(open, func(fd string) bool {
+		to, err := os.Readlink(fd)
+		return err == nil && strings.HasPrefix(to, dir+"/")
+	})
+}

@@ -1,0 +1,35 @@
+package move_test
+
+import (
+	"errors"
+	"os"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/move"
+)
+
+// The statements of docs/moving.md open a destination by hand.
+func TestDocsStatementsOpenTheDestination(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../../docs/moving.md")
+	must(t, err)
+	block := regexp.MustCompile("(?ms)^```sql\n(.*?)^```$").FindSubmatch(text)
+	if block == nil {
+		t.Fatal("the page has no statements; this test looks in the wrong place")
+	}
+	pairs(t, func(t *testing.T, newSource, newDestination maker) {
+		b := newDestination(t)
+		from, to := served(t, newSource(t)), served(t, b)
+		stock(t, from)
+		want := everything(t, from)
+		if _, err := move.Records(t.Context(), from, deadEnd{to}, nil); !errors.Is(err, move.ErrNotOpened) {
+			t.Fatalf("Records = %v", err)
+		}
+		b.exec(t, string(block[1]))
+		same(t, everything(t, to), want, time.Hour)
+		serves(t, to)
+		_ = served(t, b)
+	})
+}

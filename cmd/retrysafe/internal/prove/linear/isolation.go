@@ -1,0 +1,40 @@
+package linear
+
+import (
+	"context"
+	"errors"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
+)
+
+func runIsolation(ctx context.Context, env *prove.Env, r *prove.Result) error {
+	opened, err := storeurl.Open(ctx, env.Store, nil)
+	if err != nil {
+		return err
+	}
+	return errors.Join(isolate(ctx, env, r, opened.Store), opened.Close())
+}
+
+// isolate lets tenants live over a store, and then looks for traces of one with
+// another.
+func isolate(ctx context.Context, env *prove.Env, r *prove.Result, s retrysafe.Store) error {
+	t, err := newTown(s, env.Seed, r)
+	if err != nil {
+		return err
+	}
+	questions := env.Times()
+	if err := t.live(ctx, questions, env.Step); err != nil {
+		return err
+	}
+	if err := t.census(ctx); err != nil {
+		return err
+	}
+	n := min(questions/25, 20_000)
+	err = suspect(ctx, "looks", t.clock(true), n, env.Full, r)
+	if err == nil && env.Full { // it takes its time: each is written
+		err = suspect(ctx, "requests", t.clock(false), n, true, r)
+	}
+	return err
+}

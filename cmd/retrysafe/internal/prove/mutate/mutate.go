@@ -1,0 +1,130 @@
+// Package mutate plants bugs into the source, one at a time, and looks whether the
+// tests find them. A harness that finds nothing may have no teeth; this one shows
+// its own.
+//
+// Nothing is changed in the source tree: the go command is given the changed file as
+// an overlay.
+package mutate
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
+)
+
+// budget is within what time a bug must be found, from compiled packages on.
+const budget = time.Minute
+
+// Checks returns the check of this package.
+func Checks() []prove.Check {
+	return []prove.Check{{
+		Name: "mutants", Goal: "G3", Needs: prove.Source, Run: run,
+		Size:  prove.Size{Of: "planted bugs", Change: 4}, // others each time
+		Shows: "Bugs that we plant, the flaw of every seed document among them, are found by the test that is named for them.",
+		Holds: []string{"S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S10", "S11", "S12", "S14", "S16"},
+	}}
+}
+
+func run(ctx context.Context, env *prove.Env, r *prove.Result) error {
+	all, err := Load(env.Source)
+	if err != nil {
+		return err
+	}
+	r.Count("planted bugs in all", len(all))
+	some := all
+	if n := env.Times(); 0 < n && n < len(all) {
+		rng := rand.New(rand.NewPCG(env.Seed, 0))
+		rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		some = all[:n]
+	}
+	slowest := time.Duration(0)
+	var broken []error
+	for i, m := range some {
+		took, err := m.hunt(ctx, env)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		switch {
+		case errors.Is(err, errSurvived):
+			r.Violatef("teeth", m.Name, "%s: %v by %s (%s)", m.Flaw, err, m.Layer, strings.Join(m.Kill, " "))
+		case err != nil:
+			broken = append(broken, fmt.Errorf("%s: %w", m.Name, err))
+		default:
+			r.Count("found", 1)
+		}
+		slowest = max(slowest, took)
+		env.Step(i+1, len(some))
+	}
+	r.Measure("for the slowest", slowest.Round(time.Millisecond).Seconds(), "s")
+	return errors.Join(broken...)
+}
+
+// errSurvived says that a bug was not found.
+var errSurvived = errors.New("not found")
+
+// hunt plants the bug and runs its test.
+func (m *Mutant) hunt(ctx context.Context, env *prove.Env) (took time.Duration, err error) {
+	overlay, err := m.overlay(env)
+	if err != nil {
+		return 0, err
+	}
+	// What is compiled before is not the test's time.
+	if out, err := m.goTest(ctx, env, "-overlay="+overlay, "-run=^$"); err != nil {
+		return 0, fmt.Errorf("with the bug in it the program cannot be compiled: %w\n%s", err, out)
+	}
+	began := time.Now()
+	limited, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+	out, err := m.goTest(limited, env, "-overlay="+overlay)
+	took = time.Since(began)
+	switch {
+	case limited.Err() != nil:
+		return took, fmt.Errorf("%w within %s", errSurvived, budget)
+	case err == nil:
+		return took, errSurvived
+	case !bytes.Contains(out, []byte("--- FAIL")) && !bytes.Contains(out, []byte("panic: ")):
+		return took, fmt.Errorf("its test did not run: %w\n%s", err, out)
+	}
+	return took, nil
+}
+
+// goTest runs the mutant's test with more flags; a -run among them wins.
+func (m *Mutant) goTest(ctx context.Context, env *prove.Env, more ...string) ([]byte, error) {
+	args := append([]string{"test", "-count=1"}, m.Kill[2:]...)
+	cmd := exec.CommandContext(ctx, "go", append(args, more...)...)
+	cmd.Dir = env.Source
+	cmd.WaitDelay = 5 * time.Second
+	return cmd.CombinedOutput()
+}
+
+// overlay writes the planted file, and says to the go command where it belongs.
+func (m *Mutant) overlay(env *prove.Env) (string, error) {
+	planted, err := m.Plant(env.Source)
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(env.Dir, m.Name+".go")
+	if err := os.WriteFile(file, []byte(planted), 0o600); err != nil {
+		return "", err
+	}
+	original, err := filepath.Abs(filepath.Join(env.Source, m.File))
+	if err != nil {
+		return "", err
+	}
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {original: file}})
+	if err != nil {
+		return "", err
+	}
+	overlay := filepath.Join(env.Dir, m.Name+".json")
+	return overlay, os.WriteFile(overlay, replace, 0o600)
+}

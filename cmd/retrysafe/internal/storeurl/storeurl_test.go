@@ -1,0 +1,71 @@
+package storeurl_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
+)
+
+func TestEachKindOpensAndKeepsARecord(t *testing.T) {
+	t.Parallel()
+	pg := testservers.NewPostgres(t, &testservers.PostgresOptions{InMemory: true})
+	for kind, address := range map[string]string{
+		"memory":   "memory:",
+		"sqlite":   "sqlite:" + filepath.Join(t.TempDir(), "a b?.db"),
+		"postgres": pg.URL("postgres") + "&schema=elsewhere",
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			o, err := storeurl.Open(t.Context(), address, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer o.Close()
+			if o.Kind != kind || o.Shared == (kind == "memory") || o.Outbox == nil {
+				t.Errorf("opened %+v", o)
+			}
+			ref := retrysafe.Ref{Scope: "s", Key: "k"}
+			if _, err := o.Store.Create(t.Context(), retrysafe.Record{Ref: ref, Owner: retrysafe.Owner{1}, State: retrysafe.InProgress, Version: retrysafe.RecordVersion, Attempt: 1}); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := o.Store.Load(t.Context(), ref); err != nil || r.State != retrysafe.InProgress {
+				t.Errorf("Load = %v, %v", r.State, err)
+			}
+		})
+	}
+}
+
+func TestBadAddressesTeach(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"":                            "a store is",
+		"keys.db":                     "sqlite:FILE",
+		"sqlite:":                     "needs a file",
+		"memory:keys":                 "nothing behind the colon",
+		"mysql://u:p@h/db":            "no store for mysql yet",
+		"oracle://h/db":               "nothing is known",
+		"postgres://u:se cret@h/db":   "%40",
+		"postgres://h/db?pgbouncer=x": "true or false",
+	} {
+		_, err := storeurl.Parse(address)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Parse(%q) = %v, want %q in it", address, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "cret") {
+			t.Errorf("the error tells the password: %v", err)
+		}
+	}
+}
+
+func TestRedactTellsNoPassword(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"postgres://u:secret@h/db", "postgres://h/db?user=u&password=secret", "postgres://h/db?sslpassword=secret", "host=h password=secret"} {
+		if got := storeurl.Redact(address); strings.Contains(got, "secret") {
+			t.Errorf("Redact = %s", got)
+		}
+	}
+}

@@ -1,0 +1,264 @@
+package groupcommit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/retrysafe/retrysafe/internal/groupcommit"
+)
+
+// trips counts what a lane sends, one second a trip. Odd members fail.
+type trips struct {
+	sizes     []int
+	cancelled int
+}
+
+var errOdd = errors.New("odd")
+
+func (s *trips) send(ctx context.Context, members []int) []groupcommit.Answer[int] {
+	s.sizes = append(s.sizes, len(members)) // one trip at a time: no lock needed, and -race would say so
+	answers := make([]groupcommit.Answer[int], len(members))
+	select {
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+		s.cancelled++
+	}
+	for i, m := range members {
+		switch {
+		case ctx.Err() != nil:
+			answers[i].Err = ctx.Err()
+		case m%2 == 1:
+			answers[i].Err = errOdd
+		default:
+			answers[i].Value = m * 10
+		}
+	}
+	return answers
+}
+
+func newLane(s *trips) *groupcommit.Lane[int, int] {
+	return &groupcommit.Lane[int, int]{Send: s.send, Most: 8, Queue: 16, Timeout: 10 * time.Second}
+}
+
+func TestThoseWhoComeMeanwhileTravelTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s trips
+		l := newLane(&s)
+		var wg sync.WaitGroup
+		start := time.Now()
+		for i := range 13 {
+			wg.Go(func() {
+				got, err := l.Do(t.Context(), i)
+				if i%2 == 1 && !errors.Is(err, errOdd) || i%2 == 0 && (err != nil || got != i*10) {
+					t.Errorf("member %d got %d, %v: a neighbour's answer or failure", i, got, err)
+				}
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		if len(s.sizes) != 3 || s.sizes[0] != 1 || s.sizes[1] != 8 || s.sizes[2] != 4 || time.Since(start) != 3*time.Second {
+			t.Errorf("trips of %v in %v, want 1, 8 and 4", s.sizes, time.Since(start))
+		}
+		// When nobody is under way a caller goes at once.
+		if got, err := l.Do(t.Context(), 2); got != 20 || err != nil || len(s.sizes) != 4 {
+			t.Errorf("alone: %d, %v", got, err)
+		}
+	})
+}
+
+func TestAMemberThatLeavesTakesNobodyWithIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s trips
+		l := newLane(&s)
+		first, cancelFirst := context.WithCancel(t.Context())
+		queued, cancelQueued := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := l.Do(first, 2); !errors.Is(err, context.Canceled) {
+				t.Errorf("cancelled on its way: %v; it waits on", err)
+			}
+		})
+		synctest.Wait()
+		cancelFirst()
+		wg.Go(func() {
+			if _, err := l.Do(queued, 4); !errors.Is(err, context.Canceled) {
+				t.Errorf("cancelled in the queue: %v", err)
+			}
+		})
+		synctest.Wait()
+		wg.Go(func() {
+			if got, err := l.Do(t.Context(), 6); got != 60 || err != nil {
+				t.Errorf("behind one that left: %d, %v", got, err)
+			}
+		})
+		synctest.Wait()
+		cancelQueued()
+		wg.Wait()
+		l.Wait()
+		if len(s.sizes) != 2 || s.cancelled > 0 {
+			t.Errorf("trips %v, %d of them cancelled; one that has begun is finished", s.sizes, s.cancelled)
+		}
+		if _, err := l.Do(queued, 8); !errors.Is(err, context.Canceled) || len(s.sizes) != 2 {
+			t.Errorf("a caller that has gone is sent: %v, trips %v", err, s.sizes)
+		}
+	})
+}
+
+// lapsing is a context that tells of no end but its deadline.
+type lapsing struct {
+	context.Context
+	at time.Time
+}
+
+func (c lapsing) Deadline() (time.Time, bool)                  { return c.at, true }
+func (c lapsing) EndsByDeadlineAlone() (context.Context, bool) { return c.Context, true }
+func (lapsing) Done() <-chan struct{}                          { panic("nobody asks for the channel") }
+
+func TestDeadlinesAreKeptWithoutAChannel(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s trips
+		l := newLane(&s)
+		start := time.Now()
+		in := func(d time.Duration) context.Context { return lapsing{t.Context(), start.Add(d)} }
+		var wg sync.WaitGroup
+		for i, c := range []struct {
+			within time.Duration
+			ends   time.Duration
+			err    error
+		}{
+			{500 * time.Millisecond, 500 * time.Millisecond, context.DeadlineExceeded}, // on its way
+			{700 * time.Millisecond, 700 * time.Millisecond, context.DeadlineExceeded}, // waiting
+			{5 * time.Second, 2 * time.Second, nil},
+			{600 * time.Millisecond, 600 * time.Millisecond, context.DeadlineExceeded},
+			{1500 * time.Millisecond, 1500 * time.Millisecond, context.DeadlineExceeded}, // on the second trip
+		} {
+			wg.Go(func() {
+				got, err := l.Do(in(c.within), i*2)
+				if !errors.Is(err, c.err) || err == nil && got != i*20 || time.Since(start) != c.ends {
+					t.Errorf("member %d: %d, %v after %v", i, got, err, time.Since(start))
+				}
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		l.Wait()
+		if len(s.sizes) != 2 || s.sizes[1] != 2 {
+			t.Errorf("trips of %v, want 1 and 2: who has gone is not sent", s.sizes)
+		}
+		if got, err := l.Do(in(time.Hour), 4); got != 40 || err != nil {
+			t.Errorf("afterwards: %d, %v", got, err)
+		}
+	})
+}
+
+func TestTheQueueIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s trips
+		l := newLane(&s)
+		var wg sync.WaitGroup
+		for i := range 17 {
+			wg.Go(func() { _, _ = l.Do(t.Context(), i*2) })
+		}
+		synctest.Wait()
+		if _, err := l.Do(t.Context(), 0); !errors.Is(err, groupcommit.ErrFull) {
+			t.Errorf("one too many: %v", err)
+		}
+		wg.Wait()
+	})
+}
+
+func TestATripEndsInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s trips
+		l := newLane(&s)
+		l.Timeout = time.Millisecond
+		if _, err := l.Do(t.Context(), 2); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a trip without end: %v", err)
+		}
+	})
+}
+
+func TestATripThatPanicsStrandsNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &groupcommit.Lane[int, int]{Most: 8, Queue: 8, Timeout: time.Minute}
+		l.Send = func(_ context.Context, members []int) []groupcommit.Answer[int] {
+			time.Sleep(time.Second)
+			if len(members) > 1 {
+				panic("driver")
+			}
+			return make([]groupcommit.Answer[int], len(members))
+		}
+		var wg sync.WaitGroup
+		for i := range 4 {
+			wg.Go(func() {
+				if _, err := l.Do(t.Context(), i); (err != nil) != (i > 0) {
+					t.Errorf("member %d: %v", i, err)
+				}
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		if _, err := l.Do(t.Context(), 9); err != nil {
+			t.Errorf("the lane is stuck: %v", err)
+		}
+	})
+}
+
+func BenchmarkAlone(b *testing.B) {
+	l := &groupcommit.Lane[int, int]{Most: 8, Queue: 8, Timeout: time.Second, Send: func(_ context.Context, m []int) []groupcommit.Answer[int] {
+		return make([]groupcommit.Answer[int], len(m))
+	}}
+	b.ReportAllocs()
+	for b.Loop() {
+		_, _ = l.Do(b.Context(), 1)
+	}
+}
+
+// Where Send keeps deadlines by itself, whoever finds the lane free travels on its
+// own goroutine, with its own deadline; those who come meanwhile travel together
+// afterwards.
+func TestPunctualCallerTravelsByItself(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var sizes []int
+		var deadlines []bool
+		go1 := make(chan struct{})
+		l := &groupcommit.Lane[int, int]{Most: 10, Queue: 10, Punctual: true, Send: func(ctx context.Context, members []int) []groupcommit.Answer[int] {
+			_, bounded := ctx.Deadline()
+			sizes, deadlines = append(sizes, len(members)), append(deadlines, bounded)
+			<-go1
+			out := make([]groupcommit.Answer[int], len(members))
+			for i, m := range members {
+				out[i].Value = m * 10
+			}
+			return out
+		}}
+		var all sync.WaitGroup
+		for n := range 4 {
+			all.Go(func() {
+				got, err := l.Do(lapsing{t.Context(), time.Now().Add(time.Minute)}, n)
+				if err != nil || got != n*10 {
+					t.Errorf("%d: %d, %v", n, got, err)
+				}
+			})
+			synctest.Wait()
+		}
+		close(go1)
+		all.Wait()
+		l.Wait()
+		if fmt.Sprint(sizes, deadlines) != "[1 3] [true false]" {
+			t.Errorf("trips of %v, bounded by a caller %v", sizes, deadlines)
+		}
+	})
+}

@@ -1,0 +1,286 @@
+package tree_test
+
+import (
+	"bytes"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const (
+	module = "github.com/retrysafe/retrysafe"
+	root   = "."
+	cli    = "cmd/retrysafe"
+	inner  = cli + "/internal/"
+)
+
+// An arrowRule lists the packages of ours that a package may import. Paths are
+// relative to the module; "dir/..." stands for dir and everything below it.
+type arrowRule struct {
+	from string
+	to   []string
+	why  string
+}
+
+// arrows has one rule for each package. What a package imports from outside this
+// module is not its matter, and test files are exempt.
+var arrows = []arrowRule{
+	{root, []string{"internal/..."}, "the domain stands on the standard library alone"},
+
+	{"httpkey", []string{root, "internal/canonjson", "internal/fields"}, "the wire speaks to the engine and never to a store"},
+	{"outbox", []string{root, "internal/fields", "internal/failpoint"}, "messages commit with records, in whatever store; how they travel is a sink's matter"},
+	{"outbox/sink/httpsink", []string{root, "outbox", "webhook", "internal/neverresend"}, "a sink carries messages; where they come from it does not know"},
+	{"outbox/sink/...", []string{"outbox"}, "a sink carries messages; where they come from it does not know"},
+	{"inbox", []string{"internal/fields"}, "it stands in the consumer's own database, whatever sent the message"},
+	{"janitor", []string{root}, "background duties over any store"},
+	{"webhook", []string{root}, "it takes evidence in; what it settles is any store's"},
+	{"operator", []string{root, "outbox"}, "what a person may do to a record of any store"},
+	{"telemetry", []string{root, "httpkey", "janitor", "outbox", "store/tiered"}, "it counts what others tell it"},
+	{"client", nil, "it talks to any API, also to one without retrysafe"},
+	{"conform", nil, "the verifier is a black box: it shares no code with what it judges"},
+
+	{"store/memstore", []string{root, "outbox"}, "a store keeps records; it knows no HTTP"},
+	{"store/sqlitestore", []string{root, "outbox", "internal/groupcommit", "internal/storemove", "internal/failpoint"}, "a store keeps records; it knows no HTTP"},
+	{"store/pgstore", []string{root, "outbox", "internal/groupcommit", "internal/fields", "internal/storemove", "internal/failpoint"}, "a store keeps records; it knows no HTTP"},
+	{"store/sealed", []string{root}, "it wraps any store, so it knows none"},
+	{"store/tiered", []string{root}, "it stands before any store, so it knows none"},
+	{"store/storetest", []string{root, "outbox"}, "the contract holds for every store, so it knows none"},
+
+	{"internal/canonjson", nil, "it knows JSON, not keys"},
+	{"internal/failpoint", nil, "places where a test may end or fail a program; nothing in a release"},
+	{"internal/fields", nil, "it knows bytes, not keys"},
+	{"internal/groupcommit", nil, "it batches steps; what a step does it does not know"},
+	{"internal/neverresend", nil, "it knows HTTP, not keys"},
+	{"internal/storemove", []string{root}, "what a store offers to the command that moves its records"},
+	{"internal/test/crashtest", []string{root}, "it crashes the clients of any store"},
+	{"internal/test/faultstore", []string{root}, "it lets any store fail"},
+	{"internal/test/recoverytest", []string{root}, "it lets recovery race over any store"},
+	{"internal/test/sinktest", []string{"outbox", "store/memstore", "internal/test/netfault"}, "it holds the sinks of brokers to their contract"},
+	{"internal/test/testservers", []string{"internal/test/porthold"}, "it runs servers, for the tests of any package"},
+	{"internal/test/netfault", []string{"internal/test/porthold"}, "it knows bytes, not keys"},
+	{"internal/test/...", nil, "a test kit knows nothing of what it is used for"},
+
+	{cli, []string{"..."}, "the place where everything meets"},
+	{inner + "gateway/config", []string{root, inner + "storeurl"}, "what a file says; what acts on it is not its matter"},
+	{inner + "gateway/tenant", nil, "it tells callers apart; what they may do is not its matter"},
+	{inner + "gateway/listener", []string{inner + "gateway/config", inner + "gateway/rawhead", inner + "gateway/certfile"}, "connections, and which configuration serves them; it knows no keys"},
+	{inner + "gateway/certfile", nil, "it knows files, not what they secure"},
+	{inner + "gateway/rawhead", nil, "it knows bytes, not keys"},
+	{inner + "gateway", []string{root, "httpkey", "janitor", inner + "gateway/config", inner + "gateway/tenant", inner + "gateway/certfile", "store/sealed", "store/tiered", "internal/neverresend"}, "one configuration at work, over a store that it is given"},
+	{inner + "ledger", nil, "it compares two lists, wherever they come from"},
+	{inner + "move", []string{root, "internal/storemove"}, "records move between any two stores"},
+	{inner + "storeurl", []string{root, "outbox", "store/..."}, "it opens any store by its URL"},
+	{inner + "prove", nil, "what a check is and what it has shown; what is checked it does not know"},
+	{inner + "prove/child", nil, "it starts this program again; as what, it does not know"},
+	{inner + "prove/spec", nil, "a model, not code"},
+	{inner + "prove/yard", []string{root, "outbox", "store/...", inner + "storeurl"}, "a store set apart, of any kind"},
+	{inner + "prove/model", []string{inner + "prove", inner + "prove/spec"}, "the model stands beside the code and shares none of it"},
+	{inner + "prove/sim", []string{root, "janitor", "outbox/...", "store/memstore", inner + "prove"}, "the engine and its helpers in a simulated world"},
+	{inner + "prove/...", []string{root, "httpkey", "janitor", "outbox/...", "operator", "store/...", inner + "gateway/...", inner + "storeurl", inner + "prove", inner + "prove/child", inner + "prove/yard", "internal/failpoint", "internal/test/..."}, "a check uses what a user would, and what breaks it"},
+
+	{"examples/...", []string{"..."}, "an example may show anything that users can import"},
+}
+
+// An arrowBan is an arrow that no rule may allow, whatever the table says.
+type arrowBan struct {
+	from, to, why string
+	but           []string // packages that it does not hold for
+}
+
+var never = []arrowBan{
+	{"...", "cmd/...", "a command is where arrows start", nil},
+	{"...", "internal/test/...", "test kits are for tests, and for the checks of retrysafe prove", []string{cli, inner + "prove/..."}},
+	{"...", "examples/...", "examples are for reading; the command shows one of them", []string{cli}},
+	{"store/...", "httpkey", "a store keeps records; it knows no HTTP", nil},
+	{"examples/...", "internal/...", "users cannot import it either", nil},
+}
+
+func TestArchRootIsStandardLibraryOnly(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps",
+		"-f", `{{if not .Standard}}{{.ImportPath}} {{join .Imports " "}}{{end}}`, ".")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+
+	importers := map[string][]string{}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		for _, dep := range fields[1:] {
+			importers[dep] = append(importers[dep], fields[0])
+		}
+	}
+	for line := range strings.Lines(string(out)) {
+		dep := strings.Fields(line)[0]
+		if dep == module || strings.HasPrefix(dep, module+"/internal/") {
+			continue // internal packages are listed here too, so what they import is held as well
+		}
+		t.Errorf("the root package stands on the standard library only, but it reaches %s, imported by %s",
+			dep, strings.Join(importers[dep], ", "))
+	}
+}
+
+func TestArchArrows(t *testing.T) {
+	t.Parallel()
+	for from, imports := range ourImports(t) {
+		row := slices.IndexFunc(arrows, func(r arrowRule) bool { return covers(r.from, from) })
+		if row < 0 {
+			t.Errorf("package %s is in the tree but not in the table: add it to the table in internal/test/tree/arch_test.go with its arrows", from)
+			continue
+		}
+		rule := arrows[row]
+		for to, file := range imports {
+			switch n := slices.IndexFunc(never, func(n arrowBan) bool {
+				return covers(n.from, from) && covers(n.to, to) && !covers(n.to, from) && !slices.ContainsFunc(n.but, func(p string) bool { return covers(p, from) })
+			}); {
+			case n >= 0:
+				t.Errorf("%s: the arrow %s → %s is never allowed (%s)", file, name(from), name(to), never[n].why)
+			case !slices.ContainsFunc(rule.to, func(p string) bool { return covers(p, to) }):
+				t.Errorf("%s: the arrow %s → %s turned: %s may import %s of ours (%s)",
+					file, name(from), name(to), name(from), names(rule.to), rule.why)
+			}
+		}
+	}
+}
+
+// A path of one machine, or a registry that one machine happens to use, works
+// for its owner only.
+func TestArchNoMachineInTheTree(t *testing.T) {
+	t.Parallel()
+	marks := []string{"/work/", "/root/", "proxy.golang.org", "sum.golang.org", "registry.npmjs.org", "registry.yarnpkg.com",
+		"deb.debian.org", "security.debian.org", "files.pythonhosted.org"}
+	inAName := regexp.MustCompile(`[\w.-]$`) // as in https://example.com/work/
+	walk(t, func(file string) {
+		if file == "internal/test/tree/arch_test.go" {
+			return
+		}
+		data, err := os.ReadFile(filepath.FromSlash(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, mark := range marks {
+			before, _, found := bytes.Cut(data, []byte(mark))
+			for rest := data; found; before, _, found = bytes.Cut(rest, []byte(mark)) {
+				if mark[0] != '/' || !inAName.Match(before) {
+					line := 1 + bytes.Count(data[:len(data)-len(rest)+len(before)], []byte("\n"))
+					t.Errorf("%s:%d: %q is true on one machine only", file, line, mark)
+					break
+				}
+				rest = rest[len(before)+len(mark):]
+			}
+		}
+	})
+}
+
+// ourImports reads the import clauses of every file of the module that is not a
+// test: package → imported package of ours → a file that does it. It reads files
+// rather than asking the go command, so that all build tags and systems count and
+// the test cache notices every edit.
+func ourImports(t *testing.T) map[string]map[string]string {
+	t.Helper()
+	unbuilt := regexp.MustCompile(`(^|/)([._]|testdata/)`) // the go command does not look there
+	found := map[string]map[string]string{}
+	walk(t, func(file string) {
+		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || unbuilt.MatchString(file) {
+			return
+		}
+		dir := path.Dir(file)
+		if inNestedModule(dir) {
+			return
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.FromSlash(file), nil, parser.ImportsOnly)
+		if err != nil {
+			t.Errorf("parse imports: %v", err)
+			return
+		}
+		if found[dir] == nil {
+			found[dir] = map[string]string{}
+		}
+		for _, spec := range parsed.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				t.Errorf("%s: import %s: %v", file, spec.Path.Value, err)
+				continue
+			}
+			if imported == module {
+				found[dir][root] = file
+			} else if ours, ok := strings.CutPrefix(imported, module+"/"); ok {
+				found[dir][ours] = file
+			}
+		}
+	})
+	return found
+}
+
+// walk visits every file that belongs to the repository, by its slash-separated path.
+func walk(t *testing.T, visit func(file string)) {
+	t.Helper()
+	skip := []string{".git", "out", ".idea", ".vscode"}
+	err := fs.WalkDir(os.DirFS("."), ".", func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains(skip, file):
+			return fs.SkipDir
+		case file == ".git": // a file in a worktree
+		case d.Type().IsRegular():
+			visit(file)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// inNestedModule reports whether dir belongs to a module below this one.
+func inNestedModule(dir string) bool {
+	for ; dir != root; dir = path.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(filepath.FromSlash(dir), "go.mod")); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// covers reports whether pattern names pkg, itself or with "...".
+func covers(pattern, pkg string) bool {
+	if pattern == "..." {
+		return true
+	}
+	if dir, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return pkg == dir || strings.HasPrefix(pkg, dir+"/")
+	}
+	return pattern == pkg
+}
+
+// name is how a package is called in messages.
+func name(pkg string) string {
+	if pkg == root {
+		return "retrysafe"
+	}
+	return pkg
+}
+
+func names(pkgs []string) string {
+	if len(pkgs) == 0 {
+		return "nothing"
+	}
+	var all []string
+	for _, p := range pkgs {
+		all = append(all, name(p))
+	}
+	return "only " + strings.Join(all, ", ")
+}
