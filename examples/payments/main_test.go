@@ -69,7 +69,7 @@ func TestCommandLine(t *testing.T) {
 		{"-listen 127.0.0.1:65530", 2, "the port is not between"},
 		{"-nodes 11", 2, "not between 1 and 10"},
 		{"-nodes -1", 2, "not between 1 and 10"},
-		{"-store redis://localhost", 2, "no store for redis yet"},
+		{"-store redis://localhost", 2, "shares its transactions"},
 		{"-store memory:", 2, "shares its transactions"},
 		{"-store sqlite:", 2, "needs a file"},
 		{"8080", 2, "too many"},

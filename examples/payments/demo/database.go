@@ -55,8 +55,10 @@ func openDatabase(ctx context.Context, url string) (*database, error) {
 
 // checkStore refuses what is not the URL of a database that shares its transactions.
 func checkStore(url string) error {
-	path, isSQLite := strings.CutPrefix(url, "sqlite:")
-	if isSQLite && path != "" || strings.HasPrefix(url, "postgres://") || strings.HasPrefix(url, "postgresql://") {
+	switch path, isSQLite := strings.CutPrefix(url, "sqlite:"); {
+	case isSQLite && path == "":
+		return errors.New("sqlite: needs a file: sqlite:PATH")
+	case isSQLite, strings.HasPrefix(url, "postgres://"), strings.HasPrefix(url, "postgresql://"):
 		return nil
 	}
 	return errNoTables

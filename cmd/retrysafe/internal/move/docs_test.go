@@ -2,21 +2,18 @@ package move_test
 
 import (
 	"errors"
-	"os"
-	"regexp"
 	"testing"
 	"time"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/move"
+	"github.com/retrysafe/retrysafe/internal/test/pages"
 )
 
 // The statements of docs/moving.md open a destination by hand.
 func TestDocsStatementsOpenTheDestination(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../../docs/moving.md")
-	must(t, err)
-	block := regexp.MustCompile("(?ms)^```sql\n(.*?)^```$").FindSubmatch(text)
-	if block == nil {
+	statements := pages.Blocks(pages.Read(t, "docs/moving.md"), "sql")
+	if len(statements) == 0 {
 		t.Fatal("the page has no statements; this test looks in the wrong place")
 	}
 	pairs(t, func(t *testing.T, newSource, newDestination maker) {
@@ -27,7 +24,7 @@ func TestDocsStatementsOpenTheDestination(t *testing.T) {
 		if _, err := move.Records(t.Context(), from, deadEnd{to}, nil); !errors.Is(err, move.ErrNotOpened) {
 			t.Fatalf("Records = %v", err)
 		}
-		b.exec(t, string(block[1]))
+		b.exec(t, statements[0])
 		same(t, everything(t, to), want, time.Hour)
 		serves(t, to)
 		_ = served(t, b)

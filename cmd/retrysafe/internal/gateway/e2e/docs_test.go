@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/retrysafe/retrysafe/internal/test/pages"
 )
 
 // A block is a fenced one of a page.
@@ -21,12 +23,9 @@ type block struct {
 
 func blocksOf(t *testing.T, page string) (blocks []block) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", page))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := pages.Read(t, "docs/"+page)
 	var open *block
-	for i, line := range strings.Split(string(text), "\n") {
+	for i, line := range strings.Split(text, "\n") {
 		kind, fence := strings.CutPrefix(line, "```")
 		switch {
 		case fence && open == nil:

@@ -11,11 +11,12 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/model"
+	"github.com/retrysafe/retrysafe/internal/test/pages"
 )
 
 var update = flag.Bool("update", false, "write the tables and stories of docs/model.md anew, from searches of full size")
 
-const page = "../../../../../docs/model.md"
+const page = "docs/model.md"
 
 // searched is what has come of every variant, in their order.
 type searched struct {
@@ -70,7 +71,7 @@ func TestEveryVariantIsAsThePageSays(t *testing.T) {
 		write(t, all)
 		return
 	}
-	doc, err := os.ReadFile(page)
+	doc, err := os.ReadFile(pages.Path(t, page))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +86,7 @@ func TestEveryVariantIsAsThePageSays(t *testing.T) {
 		}
 		for _, w := range want {
 			if !strings.Contains(text, w) {
-				t.Errorf("%s does not say of %s what came of it; run go test ./prove/model -update, and look at what changes:\n%s", page, s.Name, w)
+				t.Errorf("%s does not say of %s what came of it; run go test ./cmd/retrysafe/internal/prove/model -update, and look at what changes:\n%s", page, s.Name, w)
 			}
 		}
 	}
@@ -133,7 +134,7 @@ func grouped(n int) string {
 // write puts what was found between the page's marks.
 func write(t *testing.T, all []searched) {
 	t.Helper()
-	doc, err := os.ReadFile(page)
+	doc, err := os.ReadFile(pages.Path(t, page))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +164,7 @@ func write(t *testing.T, all []searched) {
 		}
 		text = before + from + part.text + to + after
 	}
-	if err := os.WriteFile(page, []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(pages.Path(t, page), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
