@@ -8,7 +8,7 @@ import (
 	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
-// Accept stores the call for a worker instead of running it, with the request as
+// InFlightAccept stores the call for a worker instead of running it, with the request as
 // the worker is to have it. Exactly one result is not nil: the outcome of an
 // earlier attempt, or an error. A [*RefusedError] with [ErrAccepted] says that the
 // call is stored, now or since an earlier one; the others mean what they mean for
@@ -32,7 +32,7 @@ func (e *Engine) Accept(ctx context.Context, c Call, request []byte) (*Outcome, 
 // queue turns the record of an attempt that would begin into one of work that
 // waits. Its attempt is yet to come.
 func (b *begin) queue(r *Record) {
-	r.State, r.Term, r.Relaxed = Accepted, b.e.policy.Patience, false
+	r.State, r.Term, r.Relaxed = StateAccepted, b.e.policy.Patience, false
 	r.Attempt--
 	if r.Request == nil {
 		r.Request = b.request
@@ -46,7 +46,7 @@ func (b *begin) queue(r *Record) {
 // [ErrLost]: somebody else has it, or it was settled or given up. The execution
 // must be settled, as that of [Engine.Begin].
 func (e *Engine) TakeUp(ctx context.Context, r Record) (*Execution, error) {
-	if r.State != Accepted {
+	if r.State != StateAccepted {
 		return nil, fmt.Errorf("take up: %w: it is %s", ErrLost, r.State)
 	}
 	if !r.Readable() {
@@ -58,13 +58,13 @@ func (e *Engine) TakeUp(ctx context.Context, r Record) (*Execution, error) {
 	if err := b.newOwner(); err != nil {
 		return nil, fmt.Errorf("take up: %w", err)
 	}
-	next := transition(again(&r), &c, &e.policy, r, b.owner)
+	next := transition(retryAction(&r), &c, &e.policy, r, b.owner)
 	next.Relaxed = false
 	failpoint.Hit("takeup.claiming")
 	var got Record
-	err := b.send(stepSwap, &next, &got)
+	err := b.send(opSwap, &next, &got)
 	switch {
-	case got.Owner == b.owner && got.State == InProgress && (err == nil || is(err, ErrConflict)):
+	case got.Owner == b.owner && got.State == StateInProgress && (err == nil || is(err, ErrConflict)):
 		x, _, err := b.start(&got)
 		return x, err
 	case err == nil, is(err, ErrConflict), is(err, ErrNotFound), is(err, ErrBusy):

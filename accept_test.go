@@ -28,7 +28,7 @@ func TestAcceptedWorkIsTakenUpOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, retrysafe.Policy{})
 		r := b.accepts(t)
-		if r.State != retrysafe.Accepted || r.Attempt != 0 || string(r.Request) != "POST /payments" || r.Deadline.Sub(r.ReadAt) != time.Hour {
+		if r.State != retrysafe.StateAccepted || r.Attempt != 0 || string(r.Request) != "POST /payments" || r.Deadline.Sub(r.ReadAt) != time.Hour {
 			t.Errorf("stored %+v", r)
 		}
 		if again := b.accepts(t); again.Revision != r.Revision || b.saw(retrysafe.EventAccepted) != 1 {
@@ -79,11 +79,11 @@ func TestAcceptedWorkIsTakenUpOnce(t *testing.T) {
 // for the next worker; otherwise nobody knows.
 func TestAcceptedWorkOutlivesItsWorker(t *testing.T) {
 	t.Parallel()
-	for effects, want := range map[retrysafe.Effects]retrysafe.State{retrysafe.Keyed: retrysafe.Accepted, retrysafe.Unprotected: retrysafe.Unknown} {
+	for effects, want := range map[retrysafe.Effects]retrysafe.State{retrysafe.EffectsKeyed: retrysafe.StateAccepted, retrysafe.EffectsUnprotected: retrysafe.StateUnknown} {
 		synctest.Test(t, func(t *testing.T) {
 			p := retrysafe.Policy{Effects: effects}
-			if effects == retrysafe.Keyed {
-				p.Lapse = retrysafe.Resume
+			if effects == retrysafe.EffectsKeyed {
+				p.Lapse = retrysafe.LapseResume
 			}
 			b := setup(t, p)
 			x, err := b.TakeUp(t.Context(), b.accepts(t))
@@ -93,7 +93,7 @@ func TestAcceptedWorkOutlivesItsWorker(t *testing.T) {
 			if n := b.sweep(t); n != 1 || b.state(t).State != want {
 				t.Fatalf("%v: swept %d, it is %v", effects, n, b.state(t).State)
 			}
-			if want == retrysafe.Unknown {
+			if want == retrysafe.StateUnknown {
 				must(t, x.Quarantine(t.Context(), nil)) // stop its heartbeat
 				return
 			}
@@ -128,7 +128,7 @@ func TestAcceptWhoseReplyIsLost(t *testing.T) {
 			t.Error("it runs, though the store has not confirmed it")
 		}
 		b.fault.Plan(nil)
-		if s := b.state(t).State; s != retrysafe.InProgress {
+		if s := b.state(t).State; s != retrysafe.StateInProgress {
 			t.Fatalf("it is %v", s)
 		}
 		time.Sleep(time.Minute)
@@ -147,7 +147,7 @@ func TestAcceptAgain(t *testing.T) {
 		x, err := b.TakeUp(t.Context(), b.accepts(t))
 		must(t, err)
 		must(t, x.Release(t.Context(), errors.New("not sent")))
-		if s := b.state(t); s.State != retrysafe.Accepted || x.State() != retrysafe.Accepted { // its client was told that it is under way
+		if s := b.state(t); s.State != retrysafe.StateAccepted || x.State() != retrysafe.StateAccepted { // its client was told that it is under way
 			t.Errorf("it is %v", s.State)
 		}
 		r := b.accepts(t)
@@ -169,7 +169,7 @@ func TestAcceptAgain(t *testing.T) {
 
 func TestSystemScopes(t *testing.T) {
 	t.Parallel()
-	if own := (retrysafe.Ref{Scope: retrysafe.SystemScope("operator"), Key: "k"}); !own.System() || ref.System() {
+	if own := (retrysafe.Ref{Scope: retrysafe.SystemScope("operator"), Key: "k"}); !own.IsSystem() || ref.IsSystem() {
 		t.Error("a scope of ours is taken for a tenant's, or the other way round")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
-var inTx = retrysafe.Policy{Effects: retrysafe.InTx}
+var inTx = retrysafe.Policy{Effects: retrysafe.EffectsInTx}
 
 // bank is a store whose transactions can be made to go wrong, and what is booked
 // in them.
@@ -154,7 +154,7 @@ func (tx *bankFinisher) CreateAndCommit(ctx context.Context, r retrysafe.Record)
 func (b *bank) with(t *testing.T, change func(*retrysafe.Record)) retrysafe.Record {
 	t.Helper()
 	r := retrysafe.Record{
-		Ref: ref, Operation: call().Operation, Fingerprint: call().Fingerprint, State: retrysafe.InProgress, Effects: retrysafe.InTx,
+		Ref: ref, Operation: call().Operation, Fingerprint: call().Fingerprint, State: retrysafe.StateInProgress, Effects: retrysafe.EffectsInTx,
 		Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{7}, Attempt: 1, Term: time.Hour, Retain: time.Hour,
 	}
 	change(&r)

@@ -19,13 +19,13 @@ type begin struct {
 	ctx context.Context
 	c   Call
 
-	accept    bool // it is to be stored for a worker, with this request
-	request   []byte
-	owner     Owner         // of the attempt that would begin
-	step      *detached     // the context of the store's steps
-	waitUntil time.Time     // set once the call waits for another attempt
-	paused    time.Duration // how long the last pause was
-	doubt     bool          // a try of the last step was not answered
+	accept     bool // it is to be stored for a worker, with this request
+	request    []byte
+	owner      Owner            // of the attempt that would begin
+	storeCtx   *detachedContext // the context of the store's steps
+	waitUntil  time.Time        // set once the call waits for another attempt
+	paused     time.Duration    // how long the last pause was
+	unanswered bool             // a try of the last step was not answered
 }
 
 var begins = sync.Pool{New: func() any { return new(begin) }}
@@ -33,13 +33,13 @@ var begins = sync.Pool{New: func() any { return new(begin) }}
 func (e *Engine) newBegin(ctx context.Context, c *Call) *begin {
 	b := begins.Get().(*begin)
 	b.e, b.ctx, b.c = e, ctx, *c
-	b.step = e.newStep(ctx)
+	b.storeCtx = e.newStoreContext(ctx)
 	return b
 }
 
 // done gives b back.
 func (b *begin) done() {
-	b.step.done()
+	b.storeCtx.done()
 	*b = begin{}
 	begins.Put(b)
 }
@@ -63,13 +63,13 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 	var got Record
 	err := b.create(&mine, &got)
 	for range maxSteps {
-		if err := b.meet(err, &mine, &got); err != nil {
+		if err := b.ensureRecord(err, &mine, &got); err != nil {
 			return nil, nil, err
 		}
-		if got.Owner == b.owner && got.State == InProgress && !got.Due() {
+		if got.Owner == b.owner && got.State == StateInProgress && !got.Due() {
 			return b.start(&got)
 		}
-		if b.accept && got.Owner == b.owner && got.State == Accepted {
+		if b.accept && got.Owner == b.owner && got.State == StateAccepted {
 			e.observe(EventAccepted, &got, 0, nil)
 			return nil, nil, e.refuse(ErrAccepted, &got)
 		}
@@ -95,7 +95,7 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 			err = b.claim(v.do, &mine, &got)
 		default:
 			next := transition(v.do, &b.c, &e.policy, got, Owner{})
-			if err = b.send(stepSwap, &next, &got); err == nil {
+			if err = b.send(opSwap, &next, &got); err == nil {
 				failpoint.Hit("begin.lapsed")
 				e.observe(EventLapsed, &got, 0, nil)
 			}
@@ -106,7 +106,7 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 
 // meet brings the call before a record: its own, or the one that was there. Err
 // is how the last step ended.
-func (b *begin) meet(err error, mine, got *Record) error {
+func (b *begin) ensureRecord(err error, mine, got *Record) error {
 	for {
 		switch {
 		case err == nil, is(err, ErrExists), is(err, ErrConflict):
@@ -136,7 +136,7 @@ func (b *begin) claim(do action, mine, got *Record) error {
 	if b.accept {
 		b.queue(&next)
 	}
-	err := b.send(stepSwap, &next, got)
+	err := b.send(opSwap, &next, got)
 	if b.unclear(err) {
 		b.e.orphans.add(b.owner)
 	}
@@ -145,7 +145,7 @@ func (b *begin) claim(do action, mine, got *Record) error {
 
 // unclear reports whether the last step, which ended with err, may yet turn out
 // to be applied. A key that is busy may be held by the step's own first try.
-func (b *begin) unclear(err error) bool { return !isAnswer(err) || b.doubt && is(err, ErrBusy) }
+func (b *begin) unclear(err error) bool { return !isAnswer(err) || b.unanswered && is(err, ErrBusy) }
 
 // adopt claims a reservation that this process made and never started, because
 // its reply was lost.
@@ -159,9 +159,9 @@ func (b *begin) adopt(mine, got *Record) error {
 }
 
 // budget gives the store's steps a new time limit.
-func (b *begin) budget() {
-	b.step.done()
-	b.step = b.e.newStep(b.ctx)
+func (b *begin) renewStoreContext() {
+	b.storeCtx.done()
+	b.storeCtx = b.e.newStoreContext(b.ctx)
 }
 
 // newOwner draws the nonce of an attempt.
@@ -178,7 +178,7 @@ func (b *begin) newOwner() error {
 
 // create reserves r. What cannot be confirmed is remembered as an orphan.
 func (b *begin) create(r, got *Record) error {
-	err := b.send(stepCreate, r, got)
+	err := b.send(opCreate, r, got)
 	if b.unclear(err) {
 		b.e.orphans.add(r.Owner)
 	}
@@ -187,32 +187,32 @@ func (b *begin) create(r, got *Record) error {
 
 // The steps of a store that begin sends.
 const (
-	stepCreate = iota
-	stepSwap
-	stepLoad
+	opCreate = iota
+	opSwap
+	opLoad
 )
 
 // send does one step of the store, again if the store cannot say how it ended.
 // Records are large, so they come and go by pointer.
 func (b *begin) send(step int, r, got *Record) (err error) {
 	e := b.e
-	b.doubt = false
+	b.unanswered = false
 	for try := 1; ; try++ {
 		switch step {
-		case stepCreate:
-			*got, err = e.store.Create(b.step, *r)
-		case stepSwap:
-			*got, err = e.store.Swap(b.step, *r)
+		case opCreate:
+			*got, err = e.store.Create(b.storeCtx, *r)
+		case opSwap:
+			*got, err = e.store.Swap(b.storeCtx, *r)
 		default:
-			*got, err = e.store.Load(b.step, r.Ref)
+			*got, err = e.store.Load(b.storeCtx, r.Ref)
 		}
 		if isAnswer(err) {
 			e.breaker.note(e.clock, true)
 			return err
 		}
-		b.doubt = true
+		b.unanswered = true
 		e.observe(EventStoreError, &Record{Ref: b.c.Ref, Operation: b.c.Operation}, 0, err)
-		if try == storeTries || e.clock.Sleep(b.step, time.Duration(try)*10*time.Millisecond) != nil {
+		if try == storeTries || e.clock.Sleep(b.storeCtx, time.Duration(try)*10*time.Millisecond) != nil {
 			e.breaker.note(e.clock, false)
 			return err
 		}
@@ -244,7 +244,7 @@ func (b *begin) start(r *Record) (*Execution, *Outcome, error) {
 	if err := b.ctx.Err(); err != nil { // gone before it started: provably not executed
 		return nil, nil, errors.Join(fmt.Errorf("begin: %w", err), x.Release(b.ctx, err))
 	}
-	x.keepAlive(x.began)
+	x.scheduleBeat(x.began)
 	return x, nil, nil
 }
 
@@ -266,7 +266,7 @@ func (e *Engine) refuse(why error, r *Record) error {
 	refused := &RefusedError{Err: why, Record: *r}
 	switch {
 	case errors.Is(why, ErrInFlight), errors.Is(why, ErrAccepted):
-		refused.RetryAfter = e.pace.retryAfter(r.Operation, e.policy.Lease)
+		refused.RetryAfter = e.durations.retryAfter(r.Operation, e.policy.Lease)
 	case errors.Is(why, ErrUnknown):
 		refused.RetryAfter = min(max(r.Deadline.Sub(r.ReadAt), time.Second), time.Minute)
 	case errors.Is(why, ErrUnreadable):

@@ -46,8 +46,8 @@ func (WallClock) Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Within returns ctx with a time limit by a clock. Call stop when done.
-func Within(ctx context.Context, c Clock, d time.Duration) (limited context.Context, stop func()) {
+// WithTimeout returns ctx with a time limit by a clock. Call stop when done.
+func WithTimeout(ctx context.Context, c Clock, d time.Duration) (limited context.Context, stop func()) {
 	if _, wall := c.(WallClock); wall { // whoever asks for the deadline is told
 		return context.WithTimeout(ctx, d)
 	}

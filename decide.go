@@ -35,8 +35,8 @@ const (
 // claims reports whether the action hands the record to the caller to run.
 func (a action) claims() bool { return a == actRerun || a == actResume || a == actRenew }
 
-// verdict is what decide says.
-type verdict struct {
+// decision is what decide says.
+type decision struct {
 	do  action
 	why error // for actRefuse
 }
@@ -44,8 +44,8 @@ type verdict struct {
 // decide says what a call gets from the record found under its key. It is the
 // only place where that is decided. It is pure: r.ReadAt is the only now, and
 // nothing but its arguments counts.
-func decide(c *Call, p *Policy, r *Record) verdict {
-	refuse := func(why error) verdict { return verdict{actRefuse, why} }
+func decide(c *Call, p *Policy, r *Record) decision {
+	refuse := func(why error) decision { return decision{actRefuse, why} }
 
 	if !r.Readable() {
 		return refuse(ErrUnreadable)
@@ -53,13 +53,13 @@ func decide(c *Call, p *Policy, r *Record) verdict {
 
 	// An expired key belongs to nobody: its fingerprint binds no longer.
 	switch {
-	case r.State == Retryable && r.Due():
-		return verdict{do: actRenew}
-	case r.State == Expired, r.State == Completed && r.Due():
-		if p.OnExpired == Gone {
+	case r.State == StateRetryable && r.Due():
+		return decision{do: actRenew}
+	case r.State == StateExpired, r.State == StateCompleted && r.Due():
+		if p.OnExpired == ExpiredGone {
 			return refuse(ErrGone)
 		}
-		return verdict{do: actRenew}
+		return decision{do: actRenew}
 	}
 
 	// A different request learns nothing of the first and changes nothing about
@@ -69,21 +69,21 @@ func decide(c *Call, p *Policy, r *Record) verdict {
 	}
 
 	switch r.State {
-	case Completed:
-		return verdict{do: actReplay}
-	case Retryable:
-		return verdict{do: again(r)}
-	case Unknown:
+	case StateCompleted:
+		return decision{do: actReplay}
+	case StateRetryable:
+		return decision{do: retryAction(r)}
+	case StateUnknown:
 		return refuse(ErrUnknown)
-	case Accepted:
+	case StateAccepted:
 		if r.Due() {
-			return verdict{do: abandoned(r)}
+			return decision{do: abandonedAction(r)}
 		}
 		return refuse(ErrAccepted)
 	default: // InProgress
 		switch {
 		case r.Due():
-			return verdict{do: lapsed(r)}
+			return decision{do: lapseAction(r)}
 		case r.Owner.ofMessage():
 			return refuse(ErrAccepted)
 		}
@@ -117,7 +117,7 @@ func match(c *Call, r *Record) error {
 // pure as decide: owner is the nonce of the attempt that would begin.
 func transition(a action, c *Call, p *Policy, r Record, owner Owner) Record {
 	if !a.claims() {
-		return laidAside(a, r, p.Reconcile).Noted("retry", lapsedReason(a))
+		return closeLapsed(a, r, p.Reconcile).Noted("retry", lapsedReason(a))
 	}
 	next := fresh(c, p, owner)
 	next.Ref, next.Owner, next.Revision = r.Ref, r.Owner, r.Revision
@@ -144,7 +144,7 @@ func fresh(c *Call, p *Policy, owner Owner) Record {
 		Ref:         c.Ref,
 		Operation:   c.Operation,
 		Fingerprint: c.Fingerprint,
-		State:       InProgress,
+		State:       StateInProgress,
 		Lapse:       p.Lapse,
 		Effects:     p.Effects,
 		Version:     RecordVersion,

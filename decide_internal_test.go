@@ -20,7 +20,7 @@ func found(s State, change ...func(*Record)) Record {
 		Retain: time.Hour, Revision: 7, CreatedAt: storeNow.Add(-time.Minute), UpdatedAt: storeNow.Add(-time.Minute),
 		ReadAt: storeNow, Deadline: storeNow.Add(time.Minute),
 	}
-	if s == Completed {
+	if s == StateCompleted {
 		r.Result = &Result{Status: 201, Body: []byte("done")}
 	}
 	for _, c := range change {
@@ -36,51 +36,51 @@ func print(f Fingerprint) func(*Record) { return func(r *Record) { r.Fingerprint
 func version(v uint8) func(*Record)     { return func(r *Record) { r.Version = v } }
 func untried(r *Record)                 { r.Attempt = 0 }
 func unanswered(r *Record)              { r.Result = nil }
-func refuse(why error) verdict          { return verdict{actRefuse, why} }
-func does(a action) verdict             { return verdict{do: a} }
+func refuse(why error) decision         { return decision{actRefuse, why} }
+func does(a action) decision            { return decision{do: a} }
 
 // TestDecide is the table of what a call gets from the record it finds: every
 // state, before and after its deadline, with the same and another request.
 func TestDecide(t *testing.T) {
 	t.Parallel()
-	gone := Policy{OnExpired: Gone}
+	gone := Policy{OnExpired: ExpiredGone}
 	for _, c := range []struct {
 		name string
 		r    Record
 		p    Policy
-		want verdict
+		want decision
 	}{
-		{"a completed key is replayed", found(Completed), Policy{}, does(actReplay)},
-		{"a completed key past its retention is free again", found(Completed, due), Policy{}, does(actRenew)},
-		{"a completed key past its retention is gone, by policy", found(Completed, due), gone, refuse(ErrGone)},
-		{"past its retention a key binds no request", found(Completed, due, print(other)), Policy{}, does(actRenew)},
-		{"a retryable key runs", found(Retryable), Policy{}, does(actResume)},
-		{"a retryable key runs from the start if it is to", found(Retryable, lapse(Rerun)), Policy{}, does(actRerun)},
-		{"a retryable key past its retention is a new operation", found(Retryable, due, print(other)), gone, does(actRenew)},
-		{"an unknown key does not run", found(Unknown), Policy{}, refuse(ErrUnknown)},
-		{"an unknown key does not run however late it is", found(Unknown, due), Policy{}, refuse(ErrUnknown)},
-		{"an unknown key of an in-transaction operation does not run either", found(Unknown, due, effects(InTx), lapse(Rerun)), Policy{Effects: InTx}, refuse(ErrUnknown)},
-		{"an expired key is free again", found(Expired, print(other)), Policy{}, does(actRenew)},
-		{"an expired key is gone, by policy", found(Expired), gone, refuse(ErrGone)},
-		{"accepted work is waited for", found(Accepted), Policy{}, refuse(ErrAccepted)},
-		{"accepted work that nobody took up is given up", found(Accepted, due, untried), Policy{}, does(actAbandon)},
-		{"accepted work that was tried and given up may have happened", found(Accepted, due), Policy{}, does(actQuarantine)},
-		{"an attempt in flight is not run again", found(InProgress), Policy{}, refuse(ErrInFlight)},
-		{"an attempt in flight is not run again, whatever its lapse policy", found(InProgress, effects(Keyed), lapse(Rerun)), Policy{}, refuse(ErrInFlight)},
-		{"a lapsed attempt is quarantined", found(InProgress, due), Policy{}, does(actQuarantine)},
-		{"a lapsed keyed attempt is quarantined unless it says otherwise", found(InProgress, due, effects(Keyed)), Policy{}, does(actQuarantine)},
-		{"a lapsed keyed attempt reruns, by its own policy", found(InProgress, due, effects(Keyed), lapse(Rerun)), Policy{}, does(actRerun)},
-		{"a lapsed in-transaction attempt reruns, by its own policy", found(InProgress, due, effects(InTx), lapse(Rerun)), Policy{}, does(actRerun)},
-		{"a lapsed keyed attempt resumes, by its own policy", found(InProgress, due, effects(Keyed), lapse(Resume)), Policy{}, does(actResume)},
-		{"a lapsed attempt fails, by its own policy", found(InProgress, due, lapse(Fail)), Policy{}, does(actFail)},
-		{"unprotected effects never rerun, whoever wrote the record", found(InProgress, due, lapse(Rerun)), Policy{}, does(actQuarantine)},
-		{"unprotected effects never resume, whoever wrote the record", found(InProgress, due, lapse(Resume)), Policy{}, does(actQuarantine)},
-		{"the record's policy counts, not the caller's", found(InProgress, due), Policy{Effects: InTx, Lapse: Rerun}, does(actQuarantine)},
-		{"a record of a newer version is refused", found(Retryable, version(RecordVersion+1)), Policy{}, refuse(ErrUnreadable)},
-		{"a record without a version is refused", found(Retryable, version(0)), Policy{}, refuse(ErrUnreadable)},
+		{"a completed key is replayed", found(StateCompleted), Policy{}, does(actReplay)},
+		{"a completed key past its retention is free again", found(StateCompleted, due), Policy{}, does(actRenew)},
+		{"a completed key past its retention is gone, by policy", found(StateCompleted, due), gone, refuse(ErrGone)},
+		{"past its retention a key binds no request", found(StateCompleted, due, print(other)), Policy{}, does(actRenew)},
+		{"a retryable key runs", found(StateRetryable), Policy{}, does(actResume)},
+		{"a retryable key runs from the start if it is to", found(StateRetryable, lapse(LapseRerun)), Policy{}, does(actRerun)},
+		{"a retryable key past its retention is a new operation", found(StateRetryable, due, print(other)), gone, does(actRenew)},
+		{"an unknown key does not run", found(StateUnknown), Policy{}, refuse(ErrUnknown)},
+		{"an unknown key does not run however late it is", found(StateUnknown, due), Policy{}, refuse(ErrUnknown)},
+		{"an unknown key of an in-transaction operation does not run either", found(StateUnknown, due, effects(EffectsInTx), lapse(LapseRerun)), Policy{Effects: EffectsInTx}, refuse(ErrUnknown)},
+		{"an expired key is free again", found(StateExpired, print(other)), Policy{}, does(actRenew)},
+		{"an expired key is gone, by policy", found(StateExpired), gone, refuse(ErrGone)},
+		{"accepted work is waited for", found(StateAccepted), Policy{}, refuse(ErrAccepted)},
+		{"accepted work that nobody took up is given up", found(StateAccepted, due, untried), Policy{}, does(actAbandon)},
+		{"accepted work that was tried and given up may have happened", found(StateAccepted, due), Policy{}, does(actQuarantine)},
+		{"an attempt in flight is not run again", found(StateInProgress), Policy{}, refuse(ErrInFlight)},
+		{"an attempt in flight is not run again, whatever its lapse policy", found(StateInProgress, effects(EffectsKeyed), lapse(LapseRerun)), Policy{}, refuse(ErrInFlight)},
+		{"a lapsed attempt is quarantined", found(StateInProgress, due), Policy{}, does(actQuarantine)},
+		{"a lapsed keyed attempt is quarantined unless it says otherwise", found(StateInProgress, due, effects(EffectsKeyed)), Policy{}, does(actQuarantine)},
+		{"a lapsed keyed attempt reruns, by its own policy", found(StateInProgress, due, effects(EffectsKeyed), lapse(LapseRerun)), Policy{}, does(actRerun)},
+		{"a lapsed in-transaction attempt reruns, by its own policy", found(StateInProgress, due, effects(EffectsInTx), lapse(LapseRerun)), Policy{}, does(actRerun)},
+		{"a lapsed keyed attempt resumes, by its own policy", found(StateInProgress, due, effects(EffectsKeyed), lapse(LapseResume)), Policy{}, does(actResume)},
+		{"a lapsed attempt fails, by its own policy", found(StateInProgress, due, lapse(LapseFail)), Policy{}, does(actFail)},
+		{"unprotected effects never rerun, whoever wrote the record", found(StateInProgress, due, lapse(LapseRerun)), Policy{}, does(actQuarantine)},
+		{"unprotected effects never resume, whoever wrote the record", found(StateInProgress, due, lapse(LapseResume)), Policy{}, does(actQuarantine)},
+		{"the record's policy counts, not the caller's", found(StateInProgress, due), Policy{Effects: EffectsInTx, Lapse: LapseRerun}, does(actQuarantine)},
+		{"a record of a newer version is refused", found(StateRetryable, version(RecordVersion+1)), Policy{}, refuse(ErrUnreadable)},
+		{"a record without a version is refused", found(StateRetryable, version(0)), Policy{}, refuse(ErrUnreadable)},
 		{"a state that does not exist is refused", found(State(99)), Policy{}, refuse(ErrUnreadable)},
-		{"a completed record without an answer is refused", found(Completed, unanswered), Policy{}, refuse(ErrUnreadable)},
-		{"an unfinished record with an answer is refused", found(InProgress, func(r *Record) { r.Result = new(Result) }), Policy{}, refuse(ErrUnreadable)},
+		{"a completed record without an answer is refused", found(StateCompleted, unanswered), Policy{}, refuse(ErrUnreadable)},
+		{"an unfinished record with an answer is refused", found(StateInProgress, func(r *Record) { r.Result = new(Result) }), Policy{}, refuse(ErrUnreadable)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -96,12 +96,12 @@ func TestDecide(t *testing.T) {
 // different one is told so, before anything else is.
 func TestW21_DecideMismatchOutranksEverything(t *testing.T) {
 	t.Parallel()
-	for _, s := range []State{Accepted, InProgress, Completed, Retryable, Unknown} {
+	for _, s := range []State{StateAccepted, StateInProgress, StateCompleted, StateRetryable, StateUnknown} {
 		for _, late := range []bool{false, true} {
 			if late && s.Forgettable() {
 				continue // past its retention the key is free
 			}
-			r := found(s, print(other), effects(Keyed), lapse(Rerun))
+			r := found(s, print(other), effects(EffectsKeyed), lapse(LapseRerun))
 			if late {
 				due(&r)
 			}
@@ -123,15 +123,15 @@ func TestDecideAlgorithms(t *testing.T) {
 		name string
 		call Call
 		r    Record
-		want verdict
+		want decision
 	}{
-		{"the stored algorithm is used to compare", Call{Fingerprint: newer, Refingerprint: as(intent, true)}, found(Completed), does(actReplay)},
-		{"and finds a different request", Call{Fingerprint: newer, Refingerprint: as(other, true)}, found(Completed), refuse(ErrMismatch)},
-		{"an algorithm that is not known is refused, never guessed", Call{Fingerprint: newer, Refingerprint: as(other, false)}, found(Completed), refuse(ErrUnreadable)},
-		{"nor without a way to compute it", Call{Fingerprint: newer}, found(Completed), refuse(ErrUnreadable)},
-		{"a call without a fingerprint does not match one with", Call{}, found(Completed), refuse(ErrMismatch)},
-		{"a call with a fingerprint does not match a record without", Call{Fingerprint: intent}, found(Completed, print(Fingerprint{})), refuse(ErrMismatch)},
-		{"no fingerprint on either side is a match", Call{}, found(Completed, print(Fingerprint{})), does(actReplay)},
+		{"the stored algorithm is used to compare", Call{Fingerprint: newer, Refingerprint: as(intent, true)}, found(StateCompleted), does(actReplay)},
+		{"and finds a different request", Call{Fingerprint: newer, Refingerprint: as(other, true)}, found(StateCompleted), refuse(ErrMismatch)},
+		{"an algorithm that is not known is refused, never guessed", Call{Fingerprint: newer, Refingerprint: as(other, false)}, found(StateCompleted), refuse(ErrUnreadable)},
+		{"nor without a way to compute it", Call{Fingerprint: newer}, found(StateCompleted), refuse(ErrUnreadable)},
+		{"a call without a fingerprint does not match one with", Call{}, found(StateCompleted), refuse(ErrMismatch)},
+		{"a call with a fingerprint does not match a record without", Call{Fingerprint: intent}, found(StateCompleted, print(Fingerprint{})), refuse(ErrMismatch)},
+		{"no fingerprint on either side is a match", Call{}, found(StateCompleted, print(Fingerprint{})), does(actReplay)},
 	} {
 		if got := decide(&c.call, &Policy{}, &c.r); got != c.want {
 			t.Errorf("%s: decide = %+v, want %+v", c.name, got, c.want)
@@ -142,16 +142,16 @@ func TestDecideAlgorithms(t *testing.T) {
 // TestTransition: what each writing action leaves behind.
 func TestTransition(t *testing.T) {
 	t.Parallel()
-	p := Policy{Effects: Keyed, Lapse: Resume}.withDefaults()
+	p := Policy{Effects: EffectsKeyed, Lapse: LapseResume}.withDefaults()
 	call := Call{Ref: Ref{"tenant", "key"}, Operation: "op", Fingerprint: other, Retention: time.Minute}
-	r := found(InProgress, due, func(r *Record) {
+	r := found(StateInProgress, due, func(r *Record) {
 		r.Attempt, r.Request, r.ProviderRef, r.KeyText = 3, []byte("request"), "ch_1", []byte("sealed")
 		r.Checkpoint = Checkpoint{"charged", []byte("ch_1")}
 	})
 	next := Owner{9}
 	for _, a := range []action{actRerun, actResume, actRenew} {
 		got := transition(a, &call, &p, r, next)
-		if got.State != InProgress || got.Claim != next || got.Owner != r.Owner || got.Revision != r.Revision || got.Term != p.Lease || got.Retain != time.Minute {
+		if got.State != StateInProgress || got.Claim != next || got.Owner != r.Owner || got.Revision != r.Revision || got.Term != p.Lease || got.Retain != time.Minute {
 			t.Errorf("action %d does not claim the record: %+v", a, got)
 		}
 		sameOperation := got.Attempt == 4 && string(got.Request) == "request" && got.ProviderRef == "ch_1" && got.Fingerprint == intent
@@ -164,9 +164,9 @@ func TestTransition(t *testing.T) {
 		}
 	}
 	for a, want := range map[action]Record{
-		actQuarantine: {State: Unknown, Term: p.Reconcile},
-		actFail:       {State: Completed, Term: r.Retain, Result: lapsedResult},
-		actAbandon:    {State: Completed, Term: r.Retain, Result: abandonedResult},
+		actQuarantine: {State: StateUnknown, Term: p.Reconcile},
+		actFail:       {State: StateCompleted, Term: r.Retain, Result: lapsedResult},
+		actAbandon:    {State: StateCompleted, Term: r.Retain, Result: abandonedResult},
 	} {
 		got := transition(a, &call, &p, r, Owner{})
 		if got.State != want.State || got.Term != want.Term || got.Result != want.Result || !got.Claim.IsZero() || got.Owner != r.Owner || got.Reason == "" {
@@ -181,15 +181,15 @@ func TestTransition(t *testing.T) {
 // TestPolicyCheck: a policy that its effect mode cannot carry is refused.
 func TestPolicyCheck(t *testing.T) {
 	t.Parallel()
-	for _, e := range []Effects{Unprotected, Keyed, InTx} {
-		for _, l := range []Lapse{Quarantine, Resume, Rerun, Fail} {
-			for _, f := range []FailurePolicy{ByProof, StoreFailure, RetryFailure} {
+	for _, e := range []Effects{EffectsUnprotected, EffectsKeyed, EffectsInTx} {
+		for _, l := range []Lapse{LapseQuarantine, LapseResume, LapseRerun, LapseFail} {
+			for _, f := range []FailurePolicy{FailureByProof, FailureStore, FailureRetry} {
 				p := Policy{Effects: e, Lapse: l, OnFailure: f}
-				wantErr := e == Unprotected && (l == Resume || l == Rerun)
+				wantErr := e == EffectsUnprotected && (l == LapseResume || l == LapseRerun)
 				if err := p.Check(); (err != nil) != wantErr || err != nil && !errors.Is(err, ErrPolicy) {
 					t.Errorf("%s, %s: Check = %v, want refused %v", e, l, err, wantErr)
 				}
-				if said := len(p.Caveats()) > 0; said != (e == Unprotected && f == RetryFailure) {
+				if said := len(p.Caveats()) > 0; said != (e == EffectsUnprotected && f == FailureRetry) {
 					t.Errorf("%s, failure policy %d: caveats %q", e, f, p.Caveats())
 				}
 			}
@@ -211,9 +211,9 @@ func TestPolicyCheck(t *testing.T) {
 func TestNames(t *testing.T) {
 	t.Parallel()
 	for got, want := range map[fmt.Stringer]string{
-		Accepted: "accepted", InProgress: "in_progress", Completed: "completed", Retryable: "retryable", Unknown: "unknown",
-		Expired: "expired", State(0): "invalid", State(77): "state(77)", Unprotected: "unprotected", Keyed: "keyed", InTx: "in_tx",
-		Effects(9): "invalid(9)", Quarantine: "quarantine", Resume: "resume", Rerun: "rerun", Fail: "fail",
+		StateAccepted: "accepted", StateInProgress: "in_progress", StateCompleted: "completed", StateRetryable: "retryable", StateUnknown: "unknown",
+		StateExpired: "expired", State(0): "invalid", State(77): "state(77)", EffectsUnprotected: "unprotected", EffectsKeyed: "keyed", EffectsInTx: "in_tx",
+		Effects(9): "invalid(9)", LapseQuarantine: "quarantine", LapseResume: "resume", LapseRerun: "rerun", LapseFail: "fail",
 		EventReserved: "reserved", EventUnfenced: "unfenced", Owner{0xab}: "ab000000000000000000000000000000",
 	} {
 		if got.String() != want {

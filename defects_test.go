@@ -15,7 +15,7 @@ import (
 func TestDoRolledBackTxIsNotCompleted(t *testing.T) {
 	t.Parallel()
 	for _, refused := range []bool{false, true} {
-		b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx})
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
 		var l ledger
 		out, err := b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
 			tx, err := b.mem.Begin(ctx)
@@ -33,7 +33,7 @@ func TestDoRolledBackTxIsNotCompleted(t *testing.T) {
 			}
 			return answer("paid"), nil
 		})
-		if err == nil || b.state(t).State == retrysafe.Completed {
+		if err == nil || b.state(t).State == retrysafe.StateCompleted {
 			t.Errorf("refused=%v: Do = %q, %v; record %s, %d effects: an answer without its effect", refused, out.Body, err, b.state(t).State, l.rows)
 		}
 	}
@@ -43,7 +43,7 @@ func TestDoRolledBackTxIsNotCompleted(t *testing.T) {
 func TestAdoptKeepsCheckpoint(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Resume})
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseResume})
 		x := b.begins(t)
 		must(t, x.Save(t.Context(), retrysafe.Checkpoint{Phase: "charged", Data: []byte("ch_1")}))
 		b.crash(t)
@@ -67,7 +67,7 @@ func TestAdoptKeepsCheckpoint(t *testing.T) {
 // Once a defect: a second CompleteTx after a commit that was told to have failed.
 func TestCompleteTxAfterAmbiguousCommit(t *testing.T) {
 	t.Parallel()
-	b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx})
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
 	var l ledger
 	out, err := b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
 		var err error
@@ -98,7 +98,7 @@ func TestOrphanSurvivesASweeper(t *testing.T) {
 		if s.Op == faultstore.Swap && !swept {
 			swept = true
 			r := b.state(t)
-			r.State, r.Reason, r.Term = retrysafe.Unknown, "lease lapsed", time.Second
+			r.State, r.Reason, r.Term = retrysafe.StateUnknown, "lease lapsed", time.Second
 			_, err := b.mem.Swap(context.Background(), r)
 			must(t, err)
 		}
@@ -142,7 +142,7 @@ func TestLateOwnerKeepsProviderRef(t *testing.T) {
 	b := setup(t, retrysafe.Policy{})
 	x := b.begins(t)
 	r := b.state(t)
-	r.State, r.ProviderRef, r.Term = retrysafe.Unknown, "ch_1", time.Minute
+	r.State, r.ProviderRef, r.Term = retrysafe.StateUnknown, "ch_1", time.Minute
 	_, err := b.mem.Swap(t.Context(), r)
 	must(t, err)
 	must(t, x.Complete(t.Context(), answer("late")))
@@ -172,7 +172,7 @@ func TestDoStoresALateAnswer(t *testing.T) {
 func TestDoSettlesWhenTheCommitCannotBeConfirmed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx})
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
 		_, err := b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
 			tx, err := b.mem.Begin(ctx)
 			must(t, err)
@@ -183,7 +183,7 @@ func TestDoSettlesWhenTheCommitCannotBeConfirmed(t *testing.T) {
 		})
 		t.Logf("Do = %v", err)
 		time.Sleep(5 * time.Minute)
-		if got := b.state(t); got.State != retrysafe.Retryable {
+		if got := b.state(t); got.State != retrysafe.StateRetryable {
 			t.Errorf("five minutes later the record is %s, lease until %v from now", got.State, time.Until(got.Deadline))
 		}
 	})
@@ -199,7 +199,7 @@ func TestFailAfterAside(t *testing.T) {
 			return retrysafe.Result{}, retrysafe.NotExecuted(context.DeadlineExceeded)
 		})
 		t.Logf("Do = %v", err)
-		if got := b.state(t); got.State != retrysafe.Retryable {
+		if got := b.state(t); got.State != retrysafe.StateRetryable {
 			t.Errorf("the record is %s", got.State)
 		}
 	})

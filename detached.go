@@ -6,56 +6,56 @@ import (
 	"time"
 )
 
-// detached is a context that carries its parent's values and nothing else of
+// detachedContext is a context that carries its parent's values and nothing else of
 // it: a client that hangs up cancels neither a reservation, nor a handler, nor
 // a completion. It has a deadline of its own on the engine's clock, which counts
 // from the moment it is first asked for.
 //
 // The channel and the timer behind Done are made when somebody first asks for
 // them: a store in memory never does, and most requests end long before.
-type detached struct {
-	parent context.Context
-	clock  Clock
-	limit  time.Duration
-	step   bool // of the store; otherwise of an operation
+type detachedContext struct {
+	parent       context.Context
+	clock        Clock
+	limit        time.Duration
+	deadlineOnly bool // of the store; otherwise of an operation
 
-	mu       sync.Mutex
-	asked    bool // by Err
-	deadline time.Time
-	cause    error  // why it ended; nil while it lives
-	inner    *inner // once Done was called
+	mu         sync.Mutex
+	errAsked   bool // by Err
+	deadline   time.Time
+	cause      error              // why it ended; nil while it lives
+	cancelable *cancelableContext // once Done was called
 }
 
-// inner is a cancel context of the context package and what ends it.
-type inner struct {
+// cancelableContext is a cancel context of the context package and what ends it.
+type cancelableContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
 	timer  Timer // nil if it had ended before
 }
 
-var steps = sync.Pool{New: func() any { return new(detached) }}
+var storeContexts = sync.Pool{New: func() any { return new(detachedContext) }}
 
 // newStep returns a context for steps of the store: the caller's values, a
 // deadline of the engine's, never the caller's cancellation.
-func (e *Engine) newStep(ctx context.Context) *detached {
-	d := steps.Get().(*detached)
+func (e *Engine) newStoreContext(ctx context.Context) *detachedContext {
+	d := storeContexts.Get().(*detachedContext)
 	d.init(ctx, e.clock, e.storeTimeout)
-	d.step = true
+	d.deadlineOnly = true
 	return d
 }
 
 // done ends the context of a step that has returned. If nobody has asked for its
 // channel, nobody waits for it or has derived another from it, and it is reused.
-func (d *detached) done() {
+func (d *detachedContext) done() {
 	d.end(context.Canceled)
-	if d.inner == nil {
-		*d = detached{}
-		steps.Put(d)
+	if d.cancelable == nil {
+		*d = detachedContext{}
+		storeContexts.Put(d)
 	}
 }
 
 // init prepares d in place.
-func (d *detached) init(parent context.Context, clock Clock, limit time.Duration) {
+func (d *detachedContext) init(parent context.Context, clock Clock, limit time.Duration) {
 	d.parent, d.clock, d.limit = parent, clock, limit
 }
 
@@ -63,9 +63,11 @@ func (d *detached) init(parent context.Context, clock Clock, limit time.Duration
 // given to, and ends it afterwards: who watches its deadline need not watch its
 // channel. The values are those of a context that may be kept, while this one is
 // another step's soon.
-func (d *detached) EndsByDeadlineAlone() (values context.Context, ok bool) { return d.parent, d.step }
+func (d *detachedContext) EndsByDeadlineAlone() (values context.Context, ok bool) {
+	return d.parent, d.deadlineOnly
+}
 
-func (d *detached) Deadline() (time.Time, bool) {
+func (d *detachedContext) Deadline() (time.Time, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.start()
@@ -73,33 +75,33 @@ func (d *detached) Deadline() (time.Time, bool) {
 }
 
 // start sets the deadline, once. The caller holds mu.
-func (d *detached) start() {
+func (d *detachedContext) start() {
 	if d.deadline.IsZero() {
 		d.deadline = d.clock.Now().Add(d.limit)
 	}
 }
 
-func (d *detached) Done() <-chan struct{} {
+func (d *detachedContext) Done() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.inner == nil {
-		d.inner = new(inner)
-		d.inner.Context, d.inner.cancel = context.WithCancelCause(context.WithoutCancel(d.parent))
+	if d.cancelable == nil {
+		d.cancelable = new(cancelableContext)
+		d.cancelable.Context, d.cancelable.cancel = context.WithCancelCause(context.WithoutCancel(d.parent))
 		if d.cause != nil {
-			d.inner.cancel(d.cause)
+			d.cancelable.cancel(d.cause)
 		} else {
 			d.start()
-			d.inner.timer = d.clock.AfterFunc(d.deadline.Sub(d.clock.Now()), func() { d.end(context.DeadlineExceeded) })
+			d.cancelable.timer = d.clock.AfterFunc(d.deadline.Sub(d.clock.Now()), func() { d.end(context.DeadlineExceeded) })
 		}
 	}
-	return d.inner.Done()
+	return d.cancelable.Done()
 }
 
-func (d *detached) Err() error {
+func (d *detachedContext) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.cause == nil && !d.asked && d.deadline.IsZero() { // nobody has waited yet, so nothing can have lasted too long
-		d.asked = true
+	if d.cause == nil && !d.errAsked && d.deadline.IsZero() { // nobody has waited yet, so nothing can have lasted too long
+		d.errAsked = true
 		return nil
 	}
 	d.start()
@@ -117,12 +119,12 @@ func (d *detached) Err() error {
 // d find the cancel context they can hang on to without a goroutine, and
 // context.Cause finds the cause. That package's own key is an *int: who asks for
 // one must not find the parent's cancellation, so the inner context is made.
-func (d *detached) Value(key any) any {
+func (d *detachedContext) Value(key any) any {
 	if _, ok := key.(*int); ok {
 		d.Done()
 	}
 	d.mu.Lock()
-	inner := d.inner
+	inner := d.cancelable
 	d.mu.Unlock()
 	if inner != nil {
 		return inner.Value(key)
@@ -131,25 +133,25 @@ func (d *detached) Value(key any) any {
 }
 
 // rest stops the clock of a context that has outlived its purpose without
-// ending it.
-func (d *detached) rest() {
+// commitAttempt it.
+func (d *detachedContext) stopTimer() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.inner != nil && d.inner.timer != nil {
-		d.inner.timer.Stop()
+	if d.cancelable != nil && d.cancelable.timer != nil {
+		d.cancelable.timer.Stop()
 	}
 }
 
 // end ends the context for the given reason; only the first one counts.
-func (d *detached) end(cause error) {
+func (d *detachedContext) end(cause error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.cause != nil {
 		return
 	}
 	d.cause = cause
-	if d.inner != nil {
-		d.inner.cancel(cause)
-		d.inner.timer.Stop()
+	if d.cancelable != nil {
+		d.cancelable.cancel(cause)
+		d.cancelable.timer.Stop()
 	}
 }

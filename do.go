@@ -40,7 +40,7 @@ func (e *Engine) Do(ctx context.Context, c Call, fn func(context.Context, *Execu
 	}
 	if err != nil {
 		end := x.Fail
-		if e.policy.OnFailure == RetryFailure {
+		if e.policy.OnFailure == FailureRetry {
 			end = x.Release
 		}
 		failed := end(ctx, err)

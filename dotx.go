@@ -20,9 +20,9 @@ type TxStore[T any] interface {
 	BeginTx(ctx context.Context) (Tx, T, error)
 }
 
-// A Finisher is a [Tx] that can insert a record and commit in one round trip. It
+// A CreateCommitter is a [Tx] that can insert a record and commit in one round trip. It
 // is optional; [DoTx] uses it.
-type Finisher interface {
+type CreateCommitter interface {
 	// CreateAndCommit is Create and then Commit. After ErrExists or ErrBusy
 	// nothing was committed, for certain; after any other error nobody can say.
 	// In a transaction that has ended before it stores nothing.
@@ -32,7 +32,7 @@ type Finisher interface {
 // DoTx runs fn once for the call's key and returns its answer, now and on every
 // retry, like [Engine.Do], for operations whose effects are all in the store's own
 // database: reservation, business writes and answer are one transaction and one
-// commit. The engine's effects must be [InTx], and s must keep the engine's
+// commit. The engine's effects must be [EffectsInTx], and s must keep the engine's
 // records: the engine's own store, as a rule.
 //
 // Fn writes in the transaction that it is given and neither commits it nor rolls
@@ -63,7 +63,7 @@ func DoTx[T any](ctx context.Context, e *Engine, s TxStore[T], c Call, fn func(c
 type operation func(context.Context) (Result, error)
 
 func (e *Engine) doTx(ctx context.Context, c *Call, begin func(context.Context) (Tx, operation, error)) (Outcome, error) {
-	if e.policy.Effects != InTx {
+	if e.policy.Effects != EffectsInTx {
 		return Outcome{}, fmt.Errorf("%w: DoTx commits effects and answer together, and the engine's effects are %s; give DoTx an engine.With(Policy{Effects: InTx}) if all effects are in the store's database, otherwise use Do",
 			ErrPolicy, e.policy.Effects)
 	}
@@ -75,20 +75,20 @@ func (e *Engine) doTx(ctx context.Context, c *Call, begin func(context.Context) 
 	}
 	b := e.newBegin(ctx, c)
 	defer b.done()
-	t := oneCommit{b: b, e: e, begin: begin}
-	defer func() { _ = t.drop() }() // what leaves it open has an error, or a panic, of its own
+	t := txCall{b: b, e: e, begin: begin}
+	defer func() { _ = t.rollback() }() // what leaves it open has an error, or a panic, of its own
 	return t.run()
 }
 
-// oneCommit is one call of DoTx on its way.
-type oneCommit struct {
+// txCall is one call of DoTx on its way.
+type txCall struct {
 	b     *begin
 	e     *Engine
 	begin func(context.Context) (Tx, operation, error)
 
 	tx     Tx                // the transaction that is open, if any
 	op     operation         // what may run in it
-	life   *executionContext // what both live in; its execution is nil: phases make no sense here
+	ctx    *executionContext // what both live in; its execution is nil: phases make no sense here
 	began  time.Time         // when the operation did
 	undone error             // it has run and was rolled back: this call does not run it again
 }
@@ -99,7 +99,7 @@ const actCreate = actAbandon + 1
 // errAgain: what ran was rolled back, and the record of somebody else decides.
 var errAgain = errors.New("decide again")
 
-func (t *oneCommit) run() (Outcome, error) {
+func (t *txCall) run() (Outcome, error) {
 	e, b := t.e, t.b
 	if !e.breaker.allow(e.clock) {
 		return Outcome{}, b.unavailable(errors.New("it has failed repeatedly and is given a rest"))
@@ -109,14 +109,14 @@ func (t *oneCommit) run() (Outcome, error) {
 	}
 	var got Record
 	for range maxSteps {
-		v, err := t.meet(&got)
+		v, err := t.reserveOrWait(&got)
 		if err != nil {
 			return Outcome{}, err
 		}
 		waits := is(v.why, ErrInFlight)
 		switch {
 		case v.do == actReplay:
-			_ = t.drop() // it has written nothing
+			_ = t.rollback() // it has written nothing
 			e.observe(EventReplayed, &got, 0, nil)
 			return outcomeOf(&got, true), nil
 		case (waits || is(v.why, ErrUnknown)) && t.tx != nil && e.orphans.take(got.Owner):
@@ -124,7 +124,7 @@ func (t *oneCommit) run() (Outcome, error) {
 				return out, err
 			}
 		case v.do == actRefuse:
-			_ = t.drop() // it has written nothing
+			_ = t.rollback() // it has written nothing
 			if !waits || !isAnswer(b.wait(&got)) {
 				return Outcome{}, e.refuse(v.why, &got)
 			}
@@ -133,9 +133,9 @@ func (t *oneCommit) run() (Outcome, error) {
 				return out, err
 			}
 		default:
-			_ = t.drop() // it has written nothing, and the swap would wait for it
+			_ = t.rollback() // it has written nothing, and the swap would wait for it
 			next := transition(v.do, &b.c, &e.policy, got, Owner{})
-			if err := b.send(stepSwap, &next, &got); err == nil {
+			if err := b.send(opSwap, &next, &got); err == nil {
 				e.observe(EventLapsed, &got, 0, nil)
 			} else if !isAnswer(err) {
 				return Outcome{}, b.unavailable(err)
@@ -149,13 +149,13 @@ func (t *oneCommit) run() (Outcome, error) {
 // there. When another transaction has the key, what is committed counts as far as
 // it needs no writing: two replays do not get into each other's way. Otherwise the
 // call waits, if the policy says so.
-func (t *oneCommit) meet(got *Record) (verdict, error) {
+func (t *txCall) reserveOrWait(got *Record) (decision, error) {
 	e, b := t.e, t.b
 	for {
 		err := t.reserve(got)
 		if is(err, ErrBusy) {
-			_ = t.drop() // it has written nothing
-			err = b.send(stepLoad, &Record{Ref: b.c.Ref}, got)
+			_ = t.rollback() // it has written nothing
+			err = b.send(opLoad, &Record{Ref: b.c.Ref}, got)
 		}
 		switch held := t.tx != nil; {
 		case err == nil:
@@ -163,21 +163,21 @@ func (t *oneCommit) meet(got *Record) (verdict, error) {
 				return v, nil
 			}
 		case is(err, ErrNotFound) && held:
-			return verdict{do: actCreate}, nil
+			return decision{do: actCreate}, nil
 		case is(err, ErrNotFound):
 		case is(err, ErrUnreadable):
-			return verdict{}, e.refuse(err, got)
+			return decision{}, e.refuse(err, got)
 		default:
-			return verdict{}, b.unavailable(err)
+			return decision{}, b.unavailable(err)
 		}
 		if b.pause() != nil {
-			return verdict{}, e.refuse(ErrInFlight, &Record{Ref: b.c.Ref, Operation: b.c.Operation})
+			return decision{}, e.refuse(ErrInFlight, &Record{Ref: b.c.Ref, Operation: b.c.Operation})
 		}
 	}
 }
 
 // reserve takes the key in a new transaction, again if the store does not answer.
-func (t *oneCommit) reserve(got *Record) error {
+func (t *txCall) reserve(got *Record) error {
 	e := t.e
 	for try := 1; ; try++ {
 		err := t.tryReserve(got)
@@ -185,7 +185,7 @@ func (t *oneCommit) reserve(got *Record) error {
 			e.breaker.note(e.clock, true)
 			return err
 		}
-		if try == storeTries || e.clock.Sleep(t.b.step, time.Duration(try)*10*time.Millisecond) != nil {
+		if try == storeTries || e.clock.Sleep(t.b.storeCtx, time.Duration(try)*10*time.Millisecond) != nil {
 			e.breaker.note(e.clock, false)
 			return err
 		}
@@ -195,16 +195,16 @@ func (t *oneCommit) reserve(got *Record) error {
 // tryReserve begins a transaction and takes the key in it. The transaction's
 // context lasts as long as an operation may run, because a driver may roll back
 // when it ends; until the key is taken the store's own time limit ends it.
-func (t *oneCommit) tryReserve(got *Record) error {
+func (t *txCall) tryReserve(got *Record) error {
 	e, b := t.e, t.b
 	now := e.clock.Now()
 	life := new(executionContext)
 	life.init(b.ctx, e.clock, e.policy.MaxRun)
 	life.deadline = now.Add(e.policy.MaxRun)
-	until, _ := b.step.Deadline()
+	until, _ := b.storeCtx.Deadline()
 	limit := e.clock.AfterFunc(until.Sub(now), func() { life.end(context.DeadlineExceeded) })
 	tx, op, err := t.begin(life)
-	t.life = life
+	t.ctx = life
 	if err == nil {
 		t.tx, t.op = tx, op
 		failpoint.Hit("dotx.begun")
@@ -215,23 +215,23 @@ func (t *oneCommit) tryReserve(got *Record) error {
 		err = context.DeadlineExceeded // the answer came too late for the transaction
 	}
 	if !isAnswer(err) {
-		err = errors.Join(fmt.Errorf("reserve in transaction: %w", err), t.drop())
+		err = errors.Join(fmt.Errorf("reserve in transaction: %w", err), t.rollback())
 		e.observe(EventStoreError, &Record{Ref: b.c.Ref, Operation: b.c.Operation}, 0, err)
 	}
 	return err
 }
 
 // drop rolls back the transaction that is open, if any.
-func (t *oneCommit) drop() error {
-	tx, life := t.tx, t.life
-	t.tx, t.life = nil, nil
+func (t *txCall) rollback() error {
+	tx, life := t.tx, t.ctx
+	t.tx, t.ctx = nil, nil
 	if life != nil {
 		defer life.end(context.Canceled)
 	}
 	if tx == nil {
 		return nil
 	}
-	step := t.e.newStep(t.b.ctx)
+	step := t.e.newStoreContext(t.b.ctx)
 	defer step.done()
 	if err := tx.Rollback(step); err != nil {
 		return fmt.Errorf("roll back: %w", err)
@@ -241,7 +241,7 @@ func (t *oneCommit) drop() error {
 
 // adopt runs the operation under a reservation that this process made and never
 // started, because its reply was lost.
-func (t *oneCommit) adopt(got *Record) (out Outcome, err error) {
+func (t *txCall) adopt(got *Record) (out Outcome, err error) {
 	orphan, adopted := got.Owner, false
 	defer func() {
 		if !adopted {
@@ -255,14 +255,14 @@ func (t *oneCommit) adopt(got *Record) (out Outcome, err error) {
 
 // execute runs the operation in the transaction that holds the key, and commits
 // it with its answer.
-func (t *oneCommit) execute(do action, got *Record) (Outcome, error) {
+func (t *txCall) execute(do action, got *Record) (Outcome, error) {
 	e, b := t.e, t.b
 	why := t.undone
 	if gone := b.ctx.Err(); why == nil && gone != nil {
 		why = fmt.Errorf("begin: %w", gone)
 	}
 	if why != nil {
-		_ = t.drop() // it has written nothing
+		_ = t.rollback() // it has written nothing
 		return Outcome{}, why
 	}
 	next := fresh(&b.c, &e.policy, b.owner)
@@ -277,12 +277,12 @@ func (t *oneCommit) execute(do action, got *Record) (Outcome, error) {
 	t.began = e.clock.Now()
 	result, err := t.call(&next)
 	if err != nil {
-		err = errors.Join(err, t.drop())
+		err = errors.Join(err, t.rollback())
 		t.released(&next, err)
 		return Outcome{}, err
 	}
 	failpoint.Hit("dotx.ran")
-	next.State, next.Result, next.Term, next.Relaxed = Completed, &result, next.Retain, false
+	next.State, next.Result, next.Term, next.Relaxed = StateCompleted, &result, next.Retain, false
 	return t.commit(&next)
 }
 
@@ -291,26 +291,26 @@ var errNoReturn = errors.New("the operation panicked or ended its goroutine")
 
 // call runs the operation. If it does not come back, the transaction is rolled
 // back on the way.
-func (t *oneCommit) call(next *Record) (Result, error) {
+func (t *txCall) call(next *Record) (Result, error) {
 	back := false
 	defer func() {
 		if !back {
-			t.released(next, errors.Join(errNoReturn, t.drop()))
+			t.released(next, errors.Join(errNoReturn, t.rollback()))
 		}
 	}()
-	result, err := t.op(t.life)
+	result, err := t.op(t.ctx)
 	back = true
-	if t.life.Err() != nil {
+	if t.ctx.Err() != nil {
 		err = errors.Join(ErrTooLong, err)
 	}
 	return result, err
 }
 
 // released tells that nothing of the operation is left.
-func (t *oneCommit) released(next *Record, why error) {
+func (t *txCall) released(next *Record, why error) {
 	r := *next
-	r.State = Retryable
+	r.State = StateRetryable
 	t.e.observe(EventReleased, &r, t.took(), why)
 }
 
-func (t *oneCommit) took() time.Duration { return t.e.clock.Now().Sub(t.began) }
+func (t *txCall) took() time.Duration { return t.e.clock.Now().Sub(t.began) }

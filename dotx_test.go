@@ -51,7 +51,7 @@ func TestDoTxIsOneCommit(t *testing.T) {
 		if _, err := b.do(t.Context(), other); !errors.Is(err, retrysafe.ErrMismatch) {
 			t.Errorf("%s: a different request got %v", name, err)
 		}
-		if r := b.state(t); r.Retain != 24*time.Hour || r.State != retrysafe.Completed || r.Effects != retrysafe.InTx || r.Operation != call().Operation {
+		if r := b.state(t); r.Retain != 24*time.Hour || r.State != retrysafe.StateCompleted || r.Effects != retrysafe.EffectsInTx || r.Operation != call().Operation {
 			t.Errorf("%s: the record is %+v", name, r)
 		}
 	}
@@ -71,7 +71,7 @@ func TestDoTxKeepsTheCallsRetention(t *testing.T) {
 
 func TestDoTxAnswersWithAnyStatus(t *testing.T) {
 	t.Parallel()
-	b := newBank(t, retrysafe.Policy{Effects: retrysafe.InTx, OnFailure: retrysafe.RetryFailure})
+	b := newBank(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, OnFailure: retrysafe.FailureRetry})
 	b.fn = func(context.Context, *memstore.Tx) (retrysafe.Result, error) {
 		return retrysafe.Result{Status: 500}, nil
 	}
@@ -151,8 +151,8 @@ func TestDoTxDuplicateBesideAnOpenTransaction(t *testing.T) {
 func TestDoTxDuplicateBesideAnOpenClaim(t *testing.T) {
 	t.Parallel()
 	for _, change := range []func(*retrysafe.Record){
-		func(r *retrysafe.Record) { r.State = retrysafe.Retryable },
-		func(r *retrysafe.Record) { r.Lapse, r.Term = retrysafe.Rerun, 0 },
+		func(r *retrysafe.Record) { r.State = retrysafe.StateRetryable },
+		func(r *retrysafe.Record) { r.Lapse, r.Term = retrysafe.LapseRerun, 0 },
 	} {
 		b := newBank(t, inTx)
 		b.with(t, change)
@@ -197,7 +197,7 @@ func TestDoTxReplaysBesideATransactionThatOnlyLooks(t *testing.T) {
 func TestDoTxWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBank(t, retrysafe.Policy{Effects: retrysafe.InTx, InFlight: retrysafe.Wait, Wait: 5 * time.Second})
+		b := newBank(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, InFlight: retrysafe.InFlightWait, Wait: 5 * time.Second})
 		took := 3 * time.Second
 		b.fn = func(context.Context, *memstore.Tx) (retrysafe.Result, error) {
 			time.Sleep(took)
@@ -253,7 +253,7 @@ func TestDoTxFailureLeavesNothing(t *testing.T) {
 		"panic":  func() error { panic(failure) },
 		"goexit": func() error { runtime.Goexit(); return nil },
 	} {
-		for _, p := range []retrysafe.Policy{inTx, {Effects: retrysafe.InTx, OnFailure: retrysafe.StoreFailure}} {
+		for _, p := range []retrysafe.Policy{inTx, {Effects: retrysafe.EffectsInTx, OnFailure: retrysafe.FailureStore}} {
 			b := newBank(t, p)
 			b.fn = func(context.Context, *memstore.Tx) (retrysafe.Result, error) {
 				return retrysafe.Result{Status: 500}, fail()
@@ -324,7 +324,7 @@ func TestDoTxCarelessFunctionIsTaught(t *testing.T) {
 
 func TestDoTxWantsInTx(t *testing.T) {
 	t.Parallel()
-	for _, effects := range []retrysafe.Effects{retrysafe.Unprotected, retrysafe.Keyed} {
+	for _, effects := range []retrysafe.Effects{retrysafe.EffectsUnprotected, retrysafe.EffectsKeyed} {
 		b := newBank(t, retrysafe.Policy{Effects: effects})
 		_, err := b.do(t.Context(), call())
 		if !errors.Is(err, retrysafe.ErrPolicy) || !strings.Contains(err.Error(), effects.String()) || !strings.Contains(err.Error(), "Effects: InTx") {
@@ -397,7 +397,7 @@ func TestDoTxOutlivesTheClient(t *testing.T) {
 func TestDoTxMaxRunRollsBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBank(t, retrysafe.Policy{Effects: retrysafe.InTx, MaxRun: time.Minute})
+		b := newBank(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, MaxRun: time.Minute})
 		for _, careful := range []bool{true, false} {
 			b.fn = func(ctx context.Context, _ *memstore.Tx) (retrysafe.Result, error) {
 				if careful {
@@ -500,7 +500,7 @@ func TestDoTxFullStoreRollsBack(t *testing.T) {
 // Reservation, business write and answer are one transaction.
 func ExampleDoTx() {
 	store := memstore.New(nil)
-	engine, _ := retrysafe.New(store, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.InTx}})
+	engine, _ := retrysafe.New(store, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx}})
 	call := retrysafe.Call{Ref: retrysafe.Ref{Scope: "tenant-1", Key: "order-42"}}
 	balance := 100
 	for range 2 {

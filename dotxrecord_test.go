@@ -19,7 +19,7 @@ func TestDoTxMeetsARecord(t *testing.T) {
 	in := func(s retrysafe.State, term time.Duration) func(*retrysafe.Record) {
 		return func(r *retrysafe.Record) {
 			r.State, r.Term = s, term
-			if s == retrysafe.Completed {
+			if s == retrysafe.StateCompleted {
 				old := answer("old")
 				r.Result = &old
 			}
@@ -32,23 +32,23 @@ func TestDoTxMeetsARecord(t *testing.T) {
 		status  int // of a replay, 0: it runs
 		attempt int
 	}{
-		"completed":            {change: in(retrysafe.Completed, time.Hour), status: 201, attempt: 1},
-		"retryable":            {change: in(retrysafe.Retryable, time.Hour), attempt: 2},
-		"retryable and due":    {change: in(retrysafe.Retryable, 0), attempt: 1},
-		"completed and due":    {change: in(retrysafe.Completed, 0), attempt: 1},
-		"expired":              {change: in(retrysafe.Expired, time.Hour), attempt: 1},
-		"expired, gone":        {change: in(retrysafe.Expired, time.Hour), policy: retrysafe.Policy{OnExpired: retrysafe.Gone}, refused: retrysafe.ErrGone},
-		"in flight":            {change: in(retrysafe.InProgress, time.Hour), refused: retrysafe.ErrInFlight},
-		"unknown":              {change: in(retrysafe.Unknown, time.Hour), refused: retrysafe.ErrUnknown},
-		"accepted":             {change: in(retrysafe.Accepted, time.Hour), refused: retrysafe.ErrAccepted},
-		"accepted, tried once": {change: in(retrysafe.Accepted, 0), refused: retrysafe.ErrUnknown},
-		"lapsed, rerun":        {change: lapsed(retrysafe.Rerun), attempt: 2},
-		"lapsed, resume":       {change: lapsed(retrysafe.Resume), attempt: 2},
-		"lapsed, quarantine":   {change: lapsed(retrysafe.Quarantine), refused: retrysafe.ErrUnknown},
-		"lapsed, fail":         {change: lapsed(retrysafe.Fail), status: 500, attempt: 1},
+		"completed":            {change: in(retrysafe.StateCompleted, time.Hour), status: 201, attempt: 1},
+		"retryable":            {change: in(retrysafe.StateRetryable, time.Hour), attempt: 2},
+		"retryable and due":    {change: in(retrysafe.StateRetryable, 0), attempt: 1},
+		"completed and due":    {change: in(retrysafe.StateCompleted, 0), attempt: 1},
+		"expired":              {change: in(retrysafe.StateExpired, time.Hour), attempt: 1},
+		"expired, gone":        {change: in(retrysafe.StateExpired, time.Hour), policy: retrysafe.Policy{OnExpired: retrysafe.ExpiredGone}, refused: retrysafe.ErrGone},
+		"in flight":            {change: in(retrysafe.StateInProgress, time.Hour), refused: retrysafe.ErrInFlight},
+		"unknown":              {change: in(retrysafe.StateUnknown, time.Hour), refused: retrysafe.ErrUnknown},
+		"accepted":             {change: in(retrysafe.StateAccepted, time.Hour), refused: retrysafe.ErrAccepted},
+		"accepted, tried once": {change: in(retrysafe.StateAccepted, 0), refused: retrysafe.ErrUnknown},
+		"lapsed, rerun":        {change: lapsed(retrysafe.LapseRerun), attempt: 2},
+		"lapsed, resume":       {change: lapsed(retrysafe.LapseResume), attempt: 2},
+		"lapsed, quarantine":   {change: lapsed(retrysafe.LapseQuarantine), refused: retrysafe.ErrUnknown},
+		"lapsed, fail":         {change: lapsed(retrysafe.LapseFail), status: 500, attempt: 1},
 		"of a newer version":   {change: func(r *retrysafe.Record) { r.Version++ }, refused: retrysafe.ErrUnreadable},
 	} {
-		c.policy.Effects = retrysafe.InTx
+		c.policy.Effects = retrysafe.EffectsInTx
 		b := newBank(t, c.policy)
 		was := b.with(t, c.change)
 		out, err := b.do(t.Context(), call())
@@ -69,7 +69,7 @@ func TestDoTxMeetsARecord(t *testing.T) {
 			if err != nil || out.Replayed || out.Attempt != c.attempt || string(out.Body) != "booked" {
 				t.Errorf("%s: DoTx = %+v, %v; want attempt %d", name, out, err, c.attempt)
 			}
-			if r.State != retrysafe.Completed || r.Owner == was.Owner || r.Revision <= was.Revision || r.Attempt != c.attempt || !r.Deadline.Equal(out.Expires) {
+			if r.State != retrysafe.StateCompleted || r.Owner == was.Owner || r.Revision <= was.Revision || r.Attempt != c.attempt || !r.Deadline.Equal(out.Expires) {
 				t.Errorf("%s: the record is %+v", name, r)
 			}
 			if kind := map[int]retrysafe.EventKind{1: retrysafe.EventReserved, 2: retrysafe.EventRetried}[c.attempt]; b.saw(kind) != 1 {
@@ -90,7 +90,7 @@ func TestDoTxMeetsARecord(t *testing.T) {
 func TestDoTxFailureLeavesARecordAsItWas(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, inTx)
-	was := b.with(t, func(r *retrysafe.Record) { r.State = retrysafe.Retryable })
+	was := b.with(t, func(r *retrysafe.Record) { r.State = retrysafe.StateRetryable })
 	b.fn = func(context.Context, *memstore.Tx) (retrysafe.Result, error) {
 		return retrysafe.Result{}, errors.New("no funds")
 	}

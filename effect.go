@@ -32,7 +32,7 @@ func (a Attempt) Provider(id string) {
 	}
 	a.x.mu.Lock()
 	defer a.x.mu.Unlock()
-	a.x.walk.ref = clean(id)
+	a.x.log.providerRef = clean(id)
 }
 
 // Effect runs fn, which makes one call to the outside, as one step of the operation
@@ -44,23 +44,23 @@ func (a Attempt) Provider(id string) {
 // What fn cannot tell is an error; what the other side has decided is a result, a
 // refusal too. An error that [NotExecuted] marks takes the intent back. Any other
 // leaves it: return it from the operation, and what is proven becomes of the
-// attempt. With [Keyed] effects the next attempt calls again. With [Unprotected]
+// attempt. With [EffectsKeyed] effects the next attempt calls again. With [EffectsUnprotected]
 // ones the outcome is Unknown, whatever else the operation says of itself: there is
 // no second call, unless somebody vouches that there was none, as an operator does
-// who releases the record. With [InTx] an effect is refused.
+// who releases the record. With [EffectsInTx] an effect is refused.
 //
 // Without an execution in ctx fn is just called, with a key that is drawn for it.
 func Effect[T any](ctx context.Context, name string, request []byte, fn func(context.Context, Attempt) (T, error)) (T, error) {
 	var out T
 	s := Step{Name: name, Effect: true, Open: true, Request: request}
-	x, err := walker(ctx, &s)
+	x, err := executionOf(ctx, &s)
 	if err != nil {
 		return out, err
 	}
 	if x == nil {
 		return fn(ctx, Attempt{Key: DownstreamKey(rand.Text(), Ref{}, name), Request: request, N: 1})
 	}
-	return passed(&s, &out, x.takeEffect(ctx, &s, func(a Attempt) error {
+	return stepResult(&s, &out, x.runEffect(ctx, &s, func(a Attempt) error {
 		v, err := fn(ctx, a)
 		if err != nil {
 			return err
@@ -70,21 +70,21 @@ func Effect[T any](ctx context.Context, name string, request []byte, fn func(con
 }
 
 // takeEffect makes the call unless it is finished.
-func (x *Execution) takeEffect(ctx context.Context, s *Step, call func(Attempt) error) error {
-	stored, err := x.arrive(ctx, s)
+func (x *Execution) runEffect(ctx context.Context, s *Step, call func(Attempt) error) error {
+	stored, err := x.beginStep(ctx, s)
 	if err != nil {
 		return err
 	}
 	if stored != nil && !stored.Open {
 		s.Result = stored.Result
-		return errPassed
+		return errAlreadyDone
 	}
-	defer x.depart()
+	defer x.endStep()
 	if stored != nil {
 		s.Calls, s.Request = stored.Calls, stored.Request
 	}
 	s.Calls++
-	if err := x.intend(ctx, s); err != nil {
+	if err := x.storeIntent(ctx, s); err != nil {
 		return err
 	}
 	failpoint.Hit("effect.intended")
@@ -94,11 +94,11 @@ func (x *Execution) takeEffect(ctx context.Context, s *Step, call func(Attempt) 
 		failpoint.Hit("effect.called")
 		s.Open, s.Request = false, nil
 		x.mu.Lock()
-		s.ProviderRef = x.walk.ref
+		s.ProviderRef = x.log.providerRef
 		x.mu.Unlock()
-		return x.finish(ctx, s)
+		return x.storeResult(ctx, s)
 	case IsNotExecuted(err):
-		return errors.Join(err, x.retract(ctx, s))
+		return errors.Join(err, x.withdrawIntent(ctx, s))
 	default:
 		return err
 	}
@@ -106,42 +106,42 @@ func (x *Execution) takeEffect(ctx context.Context, s *Step, call func(Attempt) 
 
 // intend stores that the effect is about to be called. The record's name at the
 // provider was an earlier effect's, and is no longer what to ask for.
-func (x *Execution) intend(ctx context.Context, s *Step) error {
+func (x *Execution) storeIntent(ctx context.Context, s *Step) error {
 	x.mu.Lock()
-	w := x.walk
-	next, err := w.with(s)
+	w := x.log
+	next, err := w.checkpointWith(s)
 	if err == nil && s.Calls == 1 {
-		w.ref = ""
+		w.providerRef = ""
 	}
 	x.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	if err := x.keep(ctx, next); err != nil {
+	if err := x.saveCheckpoint(ctx, next); err != nil {
 		return fmt.Errorf("%s was not called, because its intent is not stored: %w", s, err)
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	w.steps, w.called, w.doubt = append(w.steps[:w.at], *s), true, true
+	w.steps, w.called, w.uncertain = append(w.steps[:w.passed], *s), true, true
 	return nil
 }
 
 // retract notes that the call was not made. If it was the first, the intent is taken
 // back; otherwise an earlier one may have been made, with these bytes.
-func (x *Execution) retract(ctx context.Context, s *Step) error {
+func (x *Execution) withdrawIntent(ctx context.Context, s *Step) error {
 	x.mu.Lock()
-	w := x.walk
-	w.doubt = false
-	next := Checkpoint{Phase: w.last(), Data: w.done}
+	w := x.log
+	w.uncertain = false
+	next := Checkpoint{Phase: w.lastFinished(), Data: w.done}
 	x.mu.Unlock()
 	if s.Calls > 1 {
 		return nil
 	}
-	if err := x.keep(ctx, next); err != nil {
+	if err := x.saveCheckpoint(ctx, next); err != nil {
 		return fmt.Errorf("the intent of %s is not taken back: %w", s, err)
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	w.steps, w.called = w.steps[:w.at], false
+	w.steps, w.called = w.steps[:w.passed], false
 	return nil
 }

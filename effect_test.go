@@ -85,7 +85,7 @@ func TestW67_EveryAttemptSendsTheBytesOfTheFirst(t *testing.T) {
 		if err := s.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
 			_, err := p.charge(ctx, request)
 			return err
-		}); !errors.Is(err, p.err) || s.state(t).State != retrysafe.Retryable {
+		}); !errors.Is(err, p.err) || s.state(t).State != retrysafe.StateRetryable {
 			t.Fatalf("Do = %v, %s", err, s.state(t).State)
 		}
 	}
@@ -144,7 +144,7 @@ func TestW31_UnprotectedEffectThatNobodyKnowsIsUnknown(t *testing.T) {
 // nobody knows to be one.
 func TestUnprotectedEffectInDoubtOutranksRetryFailure(t *testing.T) {
 	t.Parallel()
-	s := newStory(t, retrysafe.Policy{OnFailure: retrysafe.RetryFailure})
+	s := newStory(t, retrysafe.Policy{OnFailure: retrysafe.FailureRetry})
 	p := provider{err: errors.New("connection lost")}
 	_ = s.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
 		_, err := p.charge(ctx, "12 EUR")
@@ -166,7 +166,7 @@ func TestUnprotectedEffectThatAnOperatorReleasesIsCalledAgain(t *testing.T) {
 		})
 	}
 	release := func() {
-		next, err := retrysafe.Concluded(s.state(t), retrysafe.Verdict{Finding: retrysafe.NotHappened, Proof: retrysafe.Attested}, "operator anna", retrysafe.Recheck{After: time.Minute, Limit: 3})
+		next, err := retrysafe.DecideEvidence(s.state(t), retrysafe.Evidence{Finding: retrysafe.FindingNotHappened, Proof: retrysafe.ProofAttested}, "operator anna", retrysafe.Recheck{After: time.Minute, Limit: 3})
 		must(t, err)
 		_, err = s.mem.Swap(t.Context(), next)
 		must(t, err)
@@ -197,7 +197,7 @@ func TestNotExecutedTakesTheIntentBack(t *testing.T) {
 		_, err := p.charge(ctx, "third")
 		return err
 	})
-	if !errors.Is(err, p.err) || s.state(t).State != retrysafe.Retryable || s.state(t).Checkpoint.Phase != "ride" {
+	if !errors.Is(err, p.err) || s.state(t).State != retrysafe.StateRetryable || s.state(t).Checkpoint.Phase != "ride" {
 		t.Fatalf("Do = %v, %+v", err, s.state(t))
 	}
 	p.err, p.calls = nil, nil
@@ -256,7 +256,7 @@ func TestEffectWhileTheStoreFails(t *testing.T) {
 			s.fault.Plan(nil)
 			return err
 		})
-		if !errors.Is(err, refused) || s.state(t).State != retrysafe.Retryable {
+		if !errors.Is(err, refused) || s.state(t).State != retrysafe.StateRetryable {
 			t.Errorf("Effect = %v, %s", err, s.state(t).State)
 		}
 
@@ -290,7 +290,7 @@ func TestIntentThatCannotBeTakenBackStays(t *testing.T) {
 			s.fault.Plan(nil)
 			return err
 		})
-		if !errors.Is(err, refused) || !errors.Is(err, faultstore.ErrInjected) || s.state(t).State != retrysafe.Retryable || !s.steps(t)[0].Open {
+		if !errors.Is(err, refused) || !errors.Is(err, faultstore.ErrInjected) || s.state(t).State != retrysafe.StateRetryable || !s.steps(t)[0].Open {
 			t.Errorf("Effect = %v, %s, %+v", err, s.state(t).State, s.steps(t))
 		}
 	})
@@ -335,7 +335,7 @@ func TestProviderRefIsTheLatestEffects(t *testing.T) {
 		must(t, call(ctx, "capture", "cap_1", nil))
 		return call(ctx, "notify", "", lost)
 	})
-	if r := s.state(t); r.State != retrysafe.Unknown || r.ProviderRef != "" {
+	if r := s.state(t); r.State != retrysafe.StateUnknown || r.ProviderRef != "" {
 		t.Errorf("the record is %s, %q", r.State, r.ProviderRef)
 	}
 	var refs []string
@@ -360,7 +360,7 @@ func TestProviderRefOfAnEffectThatFailed(t *testing.T) {
 			})
 			return err
 		})
-		if r := s.state(t); r.State != retrysafe.Unknown || r.ProviderRef != "ch_1" {
+		if r := s.state(t); r.State != retrysafe.StateUnknown || r.ProviderRef != "ch_1" {
 			t.Errorf("the record is %s, %q", r.State, r.ProviderRef)
 		}
 	})

@@ -16,21 +16,21 @@ func fullRecord() retrysafe.Record {
 	at := time.Date(2026, 11, 15, 12, 0, 0, 123456000, time.UTC)
 	return retrysafe.Record{
 		Ref: retrysafe.Ref{Scope: "tenant", Key: "k\xff\x00y"}, KeyText: []byte("sealed"), Operation: "POST /payments", Fingerprint: print(7),
-		State: retrysafe.Completed, Lapse: retrysafe.Resume, Effects: retrysafe.Keyed, Version: retrysafe.RecordVersion,
+		State: retrysafe.StateCompleted, Lapse: retrysafe.LapseResume, Effects: retrysafe.EffectsKeyed, Version: retrysafe.RecordVersion,
 		Owner: retrysafe.Owner{1, 2, 3}, Attempt: 4, Request: []byte{}, Checkpoint: retrysafe.Checkpoint{Phase: "charged", Data: []byte("ch_1")},
 		Result: &retrysafe.Result{
 			Status: 201, Header: map[string][]string{"Location": {"/p/1"}, "X-Two": {"a", ""}, "X-None": {}},
 			Body: []byte(`{"z":1.10,"a":1e2}`), Omitted: true,
 		},
 		ProviderRef: "ch_1", Reason: "because",
-		Inquiry: retrysafe.Inquiry{Tries: 3, Dead: true, Notes: []retrysafe.Note{{At: at, By: "resolver", State: retrysafe.Unknown, Text: "timed out"}, {}}},
+		Inquiry: retrysafe.Inquiry{Tries: 3, Dead: true, Notes: []retrysafe.Note{{At: at, By: "resolver", State: retrysafe.StateUnknown, Text: "timed out"}, {}}},
 		Retain:  24 * time.Hour, Revision: 1 << 50, Deadline: at.Add(time.Hour), CreatedAt: at, UpdatedAt: at,
 	}
 }
 
 func TestRecordsSurviveTheirEncoding(t *testing.T) {
 	t.Parallel()
-	plain := retrysafe.Record{Ref: ref, Version: 1, State: retrysafe.InProgress, Attempt: -1, Revision: -5}
+	plain := retrysafe.Record{Ref: ref, Version: 1, State: retrysafe.StateInProgress, Attempt: -1, Revision: -5}
 	for _, want := range []retrysafe.Record{fullRecord(), plain, {}} {
 		got, err := retrysafe.DecodeRecord(retrysafe.AppendRecord(nil, &want))
 		must(t, err)
@@ -118,8 +118,8 @@ func TestQuery(t *testing.T) {
 		want bool
 	}{
 		{retrysafe.Query{}, true}, {retrysafe.Query{Due: true}, true}, {retrysafe.Query{Scope: "tenant"}, true}, {retrysafe.Query{Scope: "t"}, false},
-		{retrysafe.Query{States: []retrysafe.State{retrysafe.Unknown, retrysafe.Completed}}, true},
-		{retrysafe.Query{States: []retrysafe.State{retrysafe.Unknown}}, false},
+		{retrysafe.Query{States: []retrysafe.State{retrysafe.StateUnknown, retrysafe.StateCompleted}}, true},
+		{retrysafe.Query{States: []retrysafe.State{retrysafe.StateUnknown}}, false},
 	} {
 		if got := c.q.Matches(&r); got != c.want {
 			t.Errorf("%+v matches: %v", c.q, got)

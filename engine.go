@@ -24,10 +24,10 @@ type Options struct {
 	StoreTimeout time.Duration
 	// SettleTimeout bounds how long a finished operation waits for its answer to
 	// become durable before it is told [ErrUnsettled]; the engine then goes on
-	// offering the answer by itself. Default 3 s.
+	// stageOffering the answer by itself. Default 3 s.
 	SettleTimeout time.Duration
 	// MaxWaiters bounds how many calls wait for attempts in flight at once;
-	// beyond it they are refused as under [Conflict]. Default 10,000.
+	// beyond it they are refused as under [InFlightConflict]. Default 10,000.
 	MaxWaiters int
 	// Clock and Rand replace time and randomness, for simulation. Rand must not
 	// repeat itself: owners are drawn from it.
@@ -39,8 +39,8 @@ type Options struct {
 // policy. It is safe for concurrent use and starts nothing by itself.
 type Engine struct {
 	*shared
-	policy Policy
-	rounds *rounds
+	policy     Policy
+	heartbeats *heartbeatQueue
 }
 
 // shared is what engines with different policies over one store have in common.
@@ -53,11 +53,11 @@ type shared struct {
 	clock         Clock
 	rand          io.Reader // nil: the system's
 
-	breaker breaker
-	pace    pace
-	orphans orphans
-	waits   waits
-	offers  offers
+	breaker   breaker
+	durations durations
+	orphans   orphans
+	waits     waiterSet
+	offers    offers
 }
 
 // New returns an engine over s. Opts may be nil. A policy that its effect mode
@@ -96,7 +96,7 @@ func (e *Engine) With(p Policy) (*Engine, error) {
 		return nil, err
 	}
 	p = p.withDefaults()
-	return &Engine{shared: e.shared, policy: p, rounds: &rounds{clock: e.clock, every: p.Lease / beatsPerLease}}, nil
+	return &Engine{shared: e.shared, policy: p, heartbeats: &heartbeatQueue{clock: e.clock, every: p.Lease / beatsPerLease}}, nil
 }
 
 // Policy returns the engine's policy with its defaults filled in.

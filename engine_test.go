@@ -137,7 +137,7 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 	}{
 		{nil, nil, "needs a store"},
 		{store, &retrysafe.Options{StoreTimeout: -1}, "negative"},
-		{store, &retrysafe.Options{Policy: retrysafe.Policy{Lapse: retrysafe.Rerun}}, "cannot rerun"},
+		{store, &retrysafe.Options{Policy: retrysafe.Policy{Lapse: retrysafe.LapseRerun}}, "cannot rerun"},
 	} {
 		if _, err := retrysafe.New(c.store, c.opts); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("New = %v, want an error with %q", err, c.want)
@@ -145,13 +145,13 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 	}
 	e, err := retrysafe.New(store, nil)
 	must(t, err)
-	if p := e.Policy(); p.Lease != 30*time.Second || p.Retention != 24*time.Hour || p.Effects != retrysafe.Unprotected {
+	if p := e.Policy(); p.Lease != 30*time.Second || p.Retention != 24*time.Hour || p.Effects != retrysafe.EffectsUnprotected {
 		t.Errorf("the default policy is %+v", p)
 	}
 	if e.Store() != retrysafe.Store(store) || !e.Healthy() {
 		t.Error("a new engine has its store and is healthy")
 	}
-	if _, err := e.With(retrysafe.Policy{Lapse: retrysafe.Resume}); !errors.Is(err, retrysafe.ErrPolicy) {
+	if _, err := e.With(retrysafe.Policy{Lapse: retrysafe.LapseResume}); !errors.Is(err, retrysafe.ErrPolicy) {
 		t.Errorf("With = %v, want ErrPolicy", err)
 	}
 }
@@ -197,11 +197,11 @@ func TestDoSettlesByProof(t *testing.T) {
 		err    error
 		want   retrysafe.State
 	}{
-		{retrysafe.Policy{}, failure, retrysafe.Unknown},
-		{retrysafe.Policy{}, retrysafe.NotExecuted(failure), retrysafe.Retryable},
-		{retrysafe.Policy{OnFailure: retrysafe.RetryFailure}, failure, retrysafe.Retryable},
-		{retrysafe.Policy{Effects: retrysafe.Keyed}, failure, retrysafe.Retryable},
-		{retrysafe.Policy{Effects: retrysafe.InTx}, failure, retrysafe.Retryable},
+		{retrysafe.Policy{}, failure, retrysafe.StateUnknown},
+		{retrysafe.Policy{}, retrysafe.NotExecuted(failure), retrysafe.StateRetryable},
+		{retrysafe.Policy{OnFailure: retrysafe.FailureRetry}, failure, retrysafe.StateRetryable},
+		{retrysafe.Policy{Effects: retrysafe.EffectsKeyed}, failure, retrysafe.StateRetryable},
+		{retrysafe.Policy{Effects: retrysafe.EffectsInTx}, failure, retrysafe.StateRetryable},
 	} {
 		b := setup(t, c.policy)
 		_, err := b.Do(t.Context(), call(), func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
@@ -219,9 +219,9 @@ func TestDoSettlesByProof(t *testing.T) {
 func TestDoLeavesTheLastWordToItsFunction(t *testing.T) {
 	t.Parallel()
 	for want, settle := range map[retrysafe.State]func(context.Context, *retrysafe.Execution) error{
-		retrysafe.Completed: func(ctx context.Context, x *retrysafe.Execution) error { return x.Complete(ctx, answer("own")) },
-		retrysafe.Retryable: func(ctx context.Context, x *retrysafe.Execution) error { return x.Release(ctx, errors.New("own")) },
-		retrysafe.Unknown:   func(ctx context.Context, x *retrysafe.Execution) error { return x.Quarantine(ctx, errors.New("own")) },
+		retrysafe.StateCompleted: func(ctx context.Context, x *retrysafe.Execution) error { return x.Complete(ctx, answer("own")) },
+		retrysafe.StateRetryable: func(ctx context.Context, x *retrysafe.Execution) error { return x.Release(ctx, errors.New("own")) },
+		retrysafe.StateUnknown:   func(ctx context.Context, x *retrysafe.Execution) error { return x.Quarantine(ctx, errors.New("own")) },
 	} {
 		b := setup(t, retrysafe.Policy{})
 		out, err := b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
@@ -232,7 +232,7 @@ func TestDoLeavesTheLastWordToItsFunction(t *testing.T) {
 			return answer("ignored"), nil
 		})
 		must(t, err)
-		if b.state(t).State != want || want == retrysafe.Completed && string(out.Body) != "own" {
+		if b.state(t).State != want || want == retrysafe.StateCompleted && string(out.Body) != "own" {
 			t.Errorf("Do = %+v; record %s, want %s", out, b.state(t).State, want)
 		}
 	}
@@ -242,7 +242,7 @@ func TestSettledOnceOnly(t *testing.T) {
 	t.Parallel()
 	b := setup(t, retrysafe.Policy{})
 	x := b.begins(t)
-	if x.State() != retrysafe.InProgress {
+	if x.State() != retrysafe.StateInProgress {
 		t.Errorf("an open execution is %s", x.State())
 	}
 	if _, err := x.Outcome(t.Context()); !errors.Is(err, retrysafe.ErrOpen) {

@@ -12,7 +12,7 @@ import (
 // A retry goes on where the attempt before it stopped.
 func ExamplePhase() {
 	engine, _ := retrysafe.New(memstore.New(nil), &retrysafe.Options{
-		Policy: retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Resume},
+		Policy: retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseResume},
 	})
 	call := retrysafe.Call{Ref: retrysafe.Ref{Scope: "tenant-1", Key: "order-42"}}
 	for attempt := 1; attempt <= 2; attempt++ {
@@ -38,7 +38,7 @@ func ExamplePhase() {
 func ExamplePhaseTx() {
 	store := memstore.New(nil)
 	engine, _ := retrysafe.New(store, &retrysafe.Options{
-		Policy: retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Resume},
+		Policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseResume},
 	})
 	rows := 0
 	call := retrysafe.Call{Ref: retrysafe.Ref{Scope: "tenant-1", Key: "order-42"}}
@@ -63,7 +63,7 @@ func ExamplePhaseTx() {
 // Under one key go the same bytes, whatever the next attempt would send.
 func ExampleEffect() {
 	engine, _ := retrysafe.New(memstore.New(nil), &retrysafe.Options{
-		Policy: retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Resume},
+		Policy: retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseResume},
 	})
 	call := retrysafe.Call{Ref: retrysafe.Ref{Scope: "tenant-1", Key: "order-42"}}
 	for attempt := 1; attempt <= 2; attempt++ {

@@ -65,7 +65,7 @@ func ExampleNotExecuted() {
 func ExampleExecution_CompleteTx() {
 	store := memstore.New(nil)
 	engine, _ := retrysafe.New(store, &retrysafe.Options{
-		Policy: retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Rerun},
+		Policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun},
 	})
 	rows := 0
 	call := retrysafe.Call{Ref: retrysafe.Ref{Scope: "tenant-1", Key: "order-42"}}
@@ -88,7 +88,7 @@ func ExampleExecution_CompleteTx() {
 // built, with what to do about it.
 func ExampleEngine_With() {
 	engine, _ := retrysafe.New(memstore.New(nil), nil)
-	_, err := engine.With(retrysafe.Policy{Lapse: retrysafe.Rerun})
+	_, err := engine.With(retrysafe.Policy{Lapse: retrysafe.LapseRerun})
 	fmt.Println(err)
 	// Output: retrysafe: policy refused: a lapsed attempt with unprotected effects may have happened, so it cannot rerun; use Quarantine or Fail, or make the effects Keyed or InTx
 }

@@ -28,30 +28,30 @@ type Execution struct {
 	began   time.Time
 
 	mu       sync.Mutex
-	busy     bool      // a step of the store is under way; see enter
-	phase    phase     // how far the execution has come
-	rec      Record    // as last stored
-	leaseEnd time.Time // on the engine's clock: when others may suspect us
-	last     Timer     // of the beat at the end of a run that is too long
-	beat     *detached // the step of a beat that is under way
-	prepared *Result   // what CompleteTx handed to a transaction that is not confirmed
-	fenced   bool      // CompleteTx or HandOver was called: the answer belongs to a transaction
-	handed   Owner     // whom HandOver gave the key in a transaction that is not confirmed
+	busy     bool             // a step of the store is under way; see enter
+	stage    stage            // how far the execution has come
+	rec      Record           // as last stored
+	leaseEnd time.Time        // on the engine's clock: when others may suspect us
+	last     Timer            // of the beat at the end of a run that is too long
+	beat     *detachedContext // the step of a beat that is under way
+	inTx     *Result          // what CompleteTx handed to a transaction that is not confirmed
+	fenced   bool             // CompleteTx or HandOver was called: the answer belongs to a transaction
+	handedTo Owner            // whom HandOver gave the key in a transaction that is not confirmed
 	retain   time.Duration
-	walk     *walk // its phases and effects, once there are any
+	log      *stepLog // its phases and effects, once there are any
 
-	place place // in the engine's rounds
+	heartbeat heartbeatEntry // in the engine's rounds
 }
 
-// phase is how far an execution has come.
-type phase uint8
+// stage is how far an execution has come.
+type stage uint8
 
 const (
-	running  phase = iota
-	aside          // it ran too long and was set aside; it may still be settled
-	offering       // an answer exists; the store has not confirmed it
-	settled        // the store has confirmed how it ended
-	lost           // the record is somebody else's, or was settled by somebody else
+	stageRunning  stage = iota
+	stageSetAside       // it ran too long and was set aside; it may still be settled
+	stageOffering       // an answer exists; the store has not confirmed it
+	stageSettled        // the store has confirmed how it ended
+	stageLost           // the record is somebody else's, or was settled by somebody else
 )
 
 // execution returns the execution of a record that this process holds.
@@ -72,7 +72,7 @@ func (e *Engine) execution(ctx context.Context, r *Record) *Execution {
 // connection, ends when the execution is lost or has run too long, and carries
 // the execution itself.
 type executionContext struct {
-	detached
+	detachedContext
 	x *Execution
 }
 
@@ -82,7 +82,7 @@ func (c *executionContext) Value(key any) any {
 	if key == (executionKey{}) {
 		return c.x
 	}
-	return c.detached.Value(key)
+	return c.detachedContext.Value(key)
 }
 
 // FromContext returns the execution that runs in ctx, if there is one.
@@ -122,11 +122,11 @@ func (x *Execution) Record() Record {
 // passed, and it is settled as [Execution.Fail] does. In none of these cases may
 // this answer be shown.
 func (x *Execution) Complete(ctx context.Context, r Result) error {
-	if err := x.through(); err != nil {
+	if err := x.checkAllStepsPassed(); err != nil {
 		return x.refuseAnswer(ctx, err)
 	}
-	err := x.settle(ctx, settlement{state: Completed, result: &r})
-	if err == nil && x.e.policy.Effects == InTx && r.Status < 300 {
+	err := x.settle(ctx, settlement{state: StateCompleted, result: &r})
+	if err == nil && x.e.policy.Effects == EffectsInTx && r.Status < 300 {
 		x.e.observe(EventUnfenced, &x.rec, x.took(), nil)
 	}
 	return err
@@ -136,22 +136,22 @@ func (x *Execution) Complete(ctx context.Context, r Result) error {
 // this key runs. Why is kept for operators. It is no proof of an unprotected
 // [Effect] whose own function could not tell: that is quarantined.
 func (x *Execution) Release(ctx context.Context, why error) error {
-	return x.settle(ctx, settlement{state: x.proven(Retryable), why: why})
+	return x.settle(ctx, settlement{state: x.proven(StateRetryable), why: why})
 }
 
-// Quarantine states that the operation may have happened: no retry runs it
+// LapseQuarantine states that the operation may have happened: no retry runs it
 // until a reconciler or an operator has found out. Why is kept for operators.
 func (x *Execution) Quarantine(ctx context.Context, why error) error {
-	return x.settle(ctx, settlement{state: Unknown, why: why})
+	return x.settle(ctx, settlement{state: StateUnknown, why: why})
 }
 
-// Fail settles an attempt that failed with err by what is proven: marked by
+// LapseFail settles an attempt that failed with err by what is proven: marked by
 // [NotExecuted] it is released; otherwise its effect mode decides between
-// Retryable and Unknown.
+// StateRetryable and Unknown.
 func (x *Execution) Fail(ctx context.Context, err error) error {
 	state := x.e.policy.Effects.proves()
 	if IsNotExecuted(err) {
-		state = x.proven(Retryable)
+		state = x.proven(StateRetryable)
 	}
 	return x.settle(ctx, settlement{state: state, why: err})
 }
@@ -159,8 +159,8 @@ func (x *Execution) Fail(ctx context.Context, err error) error {
 // proven returns the state that the attempt may be said to be in: not the given one
 // if an effect may have happened that nobody protects.
 func (x *Execution) proven(s State) State {
-	if x.doubtful() && x.e.policy.Effects == Unprotected {
-		return Unknown
+	if x.uncertain() && x.e.policy.Effects == EffectsUnprotected {
+		return StateUnknown
 	}
 	return s
 }
@@ -184,15 +184,15 @@ func (x *Execution) Checkpoint() Checkpoint {
 // Save stores a checkpoint and renews the lease with it. An operation that has
 // phases or effects has its checkpoints written by those.
 func (x *Execution) Save(ctx context.Context, c Checkpoint) error {
-	if err := x.held(); err != nil {
+	if err := x.checkNoOpenTx(); err != nil {
 		return err
 	}
-	x.enter(ctx)
-	defer x.leave()
+	x.enterGate(ctx)
+	defer x.leaveGate()
 	switch {
-	case x.phase != running:
-		return x.gone()
-	case x.walk != nil || x.rec.Checkpoint.isSteps():
+	case x.stage != stageRunning:
+		return x.closedReason()
+	case x.log != nil || x.rec.Checkpoint.isSteps():
 		return fmt.Errorf("%w: Save would overwrite the steps that are stored", ErrPhases)
 	}
 	return x.renew(ctx, c)
@@ -200,30 +200,30 @@ func (x *Execution) Save(ctx context.Context, c Checkpoint) error {
 
 // Outcome returns the answer of a completed execution. For one that was
 // completed in a transaction it asks the store whether that has committed, and
-// waits if it is committing. [ErrOpen]: the execution is not settled, or its
+// waiterSet if it is committing. [ErrOpen]: the execution is not settled, or its
 // transaction rolled back.
 func (x *Execution) Outcome(ctx context.Context) (Outcome, error) {
-	if x.held() != nil {
+	if x.checkNoOpenTx() != nil {
 		return Outcome{}, ErrOpen
 	}
-	x.enter(ctx)
-	defer x.leave()
-	if x.phase == running && (x.prepared != nil || !x.handed.IsZero()) {
+	x.enterGate(ctx)
+	defer x.leaveGate()
+	if x.stage == stageRunning && (x.inTx != nil || !x.handedTo.IsZero()) {
 		// A renewal at the revision that the transaction started from waits for
 		// it to end, and then either succeeds, because it rolled back, or meets
 		// what it committed. A plain read would not wait.
 		failpoint.Hit("outcome.asking")
-		if err := x.renew(ctx, Checkpoint{}); err != nil && x.phase != settled {
+		if err := x.renew(ctx, Checkpoint{}); err != nil && x.stage != stageSettled {
 			return Outcome{}, err
 		}
 	}
 	switch {
-	case x.phase == settled && x.rec.State == Completed:
+	case x.stage == stageSettled && x.rec.State == StateCompleted:
 		return outcomeOf(&x.rec, false), nil
-	case x.phase == running:
+	case x.stage == stageRunning:
 		return Outcome{}, ErrOpen
 	default:
-		return Outcome{}, x.gone()
+		return Outcome{}, x.closedReason()
 	}
 }
 
@@ -233,14 +233,14 @@ func (x *Execution) Outcome(ctx context.Context) (Outcome, error) {
 func (x *Execution) Expires() (time.Time, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.rec.Deadline, x.phase == settled && x.rec.State != Unknown
+	return x.rec.Deadline, x.stage == stageSettled && x.rec.State != StateUnknown
 }
 
 // Untouched reports whether nobody has tried to settle the execution so far.
 func (x *Execution) Untouched() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.phase == running && x.prepared == nil && x.handed.IsZero() && !x.busy
+	return x.stage == stageRunning && x.inTx == nil && x.handedTo.IsZero() && !x.busy
 }
 
 // Fenced reports whether the answer or the key was handed to a transaction,
@@ -256,20 +256,20 @@ func (x *Execution) Fenced() bool {
 func (x *Execution) State() State {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.phase == settled {
+	if x.stage == stageSettled {
 		return x.rec.State
 	}
-	return InProgress
+	return StateInProgress
 }
 
 // gone says why an execution that is no longer running takes no more steps.
-func (x *Execution) gone() error {
-	switch x.phase {
-	case settled:
+func (x *Execution) closedReason() error {
+	switch x.stage {
+	case stageSettled:
 		return ErrSettled
-	case offering:
+	case stageOffering:
 		return ErrUnsettled
-	case aside:
+	case stageSetAside:
 		return ErrTooLong
 	default:
 		return ErrLost
@@ -280,8 +280,8 @@ func (x *Execution) gone() error {
 // place. It waits on the engine's clock rather than on a lock, because a step
 // may take as long as the store does. It does not end with ctx: a settlement
 // must happen even when its caller has gone.
-func (x *Execution) enter(ctx context.Context) {
-	for pause := 100 * time.Microsecond; !x.tryEnter(); pause = min(pause*2, 10*time.Millisecond) {
+func (x *Execution) enterGate(ctx context.Context) {
+	for pause := 100 * time.Microsecond; !x.tryEnterGate(); pause = min(pause*2, 10*time.Millisecond) {
 		_ = x.e.clock.Sleep(context.WithoutCancel(ctx), pause)
 	}
 }
@@ -293,17 +293,17 @@ const beatGrace = 100 * time.Millisecond
 // way may wait for that very transaction, where a store has one writer: it is given a
 // moment and then called off. If it is applied all the same, the step in the
 // transaction is refused, and the next transaction will do.
-func (x *Execution) enterTx(ctx context.Context) {
+func (x *Execution) enterGateTx(ctx context.Context) {
 	until := x.e.clock.Now().Add(beatGrace)
-	for pause := 100 * time.Microsecond; !x.tryEnter(); pause = min(pause*2, 10*time.Millisecond) {
+	for pause := 100 * time.Microsecond; !x.tryEnterGate(); pause = min(pause*2, 10*time.Millisecond) {
 		if !x.e.clock.Now().Before(until) {
-			x.callOffBeat()
+			x.cancelBeat()
 		}
 		_ = x.e.clock.Sleep(context.WithoutCancel(ctx), pause)
 	}
 }
 
-func (x *Execution) callOffBeat() {
+func (x *Execution) cancelBeat() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.beat != nil {
@@ -311,7 +311,7 @@ func (x *Execution) callOffBeat() {
 	}
 }
 
-func (x *Execution) tryEnter() bool {
+func (x *Execution) tryEnterGate() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.busy {
@@ -321,24 +321,24 @@ func (x *Execution) tryEnter() bool {
 	return true
 }
 
-func (x *Execution) leave() {
+func (x *Execution) leaveGate() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.busy = false
 }
 
 // store notes what the store has confirmed.
-func (x *Execution) store(r *Record, p phase) {
+func (x *Execution) store(r *Record, p stage) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.rec, x.phase = *r, p
+	x.rec, x.stage = *r, p
 }
 
 // prepare notes what a transaction holds that is not confirmed, nil for nothing.
 func (x *Execution) prepare(r *Result) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.prepared, x.handed = r, Owner{}
+	x.inTx, x.handedTo = r, Owner{}
 }
 
 func (x *Execution) took() time.Duration { return x.e.clock.Now().Sub(x.began) }

@@ -32,10 +32,10 @@ func (o Owner) ofMessage() bool { return [8]byte(o[:8]) == [8]byte{} && !o.IsZer
 // The message is delivered at least once, so the effects must be Keyed, or InTx with
 // a receiver that honours the message's key.
 func (x *Execution) HandOver(ctx context.Context, tx Tx, term time.Duration) (Record, error) {
-	err := x.held()
+	err := x.checkNoOpenTx()
 	switch {
 	case err != nil:
-	case x.e.policy.Effects == Unprotected:
+	case x.e.policy.Effects == EffectsUnprotected:
 		err = fmt.Errorf("%w: a message is delivered at least once, which unprotected effects cannot bear; give it a key that its receiver honours, and make the effects Keyed", ErrPolicy)
 	case term <= 0:
 		err = errors.New("retrysafe: a key is handed over for a while; the term is not positive")
@@ -43,12 +43,12 @@ func (x *Execution) HandOver(ctx context.Context, tx Tx, term time.Duration) (Re
 	if err != nil {
 		return Record{}, errors.Join(err, rollback(ctx, tx))
 	}
-	x.enterTx(ctx)
-	defer x.leave()
-	if x.phase != running {
-		return Record{}, errors.Join(x.gone(), rollback(ctx, tx))
+	x.enterGateTx(ctx)
+	defer x.leaveGate()
+	if x.stage != stageRunning {
+		return Record{}, errors.Join(x.closedReason(), rollback(ctx, tx))
 	}
-	if err := x.through(); err != nil {
+	if err := x.checkAllStepsPassed(); err != nil {
 		return Record{}, errors.Join(err, rollback(ctx, tx))
 	}
 	owner, err := x.e.messageOwner()
@@ -58,29 +58,29 @@ func (x *Execution) HandOver(ctx context.Context, tx Tx, term time.Duration) (Re
 	x.stopBeat()
 	x.mu.Lock()
 	x.fenced = true
-	next := x.known()
+	next := x.current()
 	if x.retain > 0 {
 		next.Retain = x.retain
 	}
 	x.mu.Unlock()
-	next.State, next.Result, next.Lapse = InProgress, nil, Quarantine
+	next.State, next.Result, next.Lapse = StateInProgress, nil, LapseQuarantine
 	next.Claim, next.Term = owner, term
 	got, err := tx.Swap(ctx, next)
 	switch {
 	case err == nil:
 		failpoint.Hit("handover.swapped")
 		x.mu.Lock()
-		x.handed = owner
+		x.handedTo = owner
 		x.mu.Unlock()
-		x.keepAlive(x.e.clock.Now()) // the next beat asks whether the transaction has ended
+		x.scheduleBeat(x.e.clock.Now()) // the next beat asks whether the transaction has ended
 		return got, nil
-	case is(err, ErrConflict) && got.Owner == x.owner && (got.State == InProgress || got.State == Unknown):
-		x.store(&got, running) // a beat whose reply was lost; the next transaction will do
-		x.keepAlive(x.e.clock.Now())
+	case is(err, ErrConflict) && got.Owner == x.owner && (got.State == StateInProgress || got.State == StateUnknown):
+		x.store(&got, stageRunning) // a beat whose reply was lost; the next transaction will do
+		x.scheduleBeat(x.e.clock.Now())
 	case is(err, ErrConflict), is(err, ErrNotFound):
 		err = x.lose(&got, err)
 	default:
-		x.keepAlive(x.e.clock.Now())
+		x.scheduleBeat(x.e.clock.Now())
 	}
 	return Record{}, errors.Join(fmt.Errorf("hand over in transaction: %w", err), rollback(ctx, tx))
 }
@@ -90,7 +90,7 @@ func (x *Execution) HandOver(ctx context.Context, tx Tx, term time.Duration) (Re
 func (x *Execution) HandedOver() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.phase == settled && x.rec.Owner.ofMessage()
+	return x.stage == stageSettled && x.rec.Owner.ofMessage()
 }
 
 // messageOwner draws the nonce of a message.

@@ -11,7 +11,7 @@ import (
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
-var keyed = retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun}
+var keyed = retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun}
 
 // handsOver does an operation that hands its key to a message, by end, and returns
 // the record that the message has.
@@ -37,7 +37,7 @@ func TestHandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, keyed)
 		rec, err := b.handsOver(t, commit)
-		if !errors.Is(err, retrysafe.ErrAccepted) || rec.State != retrysafe.InProgress || rec.Lapse != retrysafe.Quarantine {
+		if !errors.Is(err, retrysafe.ErrAccepted) || rec.State != retrysafe.StateInProgress || rec.Lapse != retrysafe.LapseQuarantine {
 			t.Fatalf("Do = %v, the message has %+v", err, rec)
 		}
 		time.Sleep(50 * time.Minute) // no lease ends meanwhile, no heartbeat comes
@@ -48,7 +48,7 @@ func TestHandOver(t *testing.T) {
 			t.Error("no time to come back")
 		}
 		paid := answer("paid")
-		rec.State, rec.Result, rec.Term = retrysafe.Completed, &paid, rec.Retain
+		rec.State, rec.Result, rec.Term = retrysafe.StateCompleted, &paid, rec.Retain
 		_, err = b.mem.Swap(t.Context(), rec)
 		must(t, err)
 		b.replays(t, "paid")
@@ -150,18 +150,18 @@ func TestHandOverIsRefused(t *testing.T) {
 func TestHandOverIsNotRunAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		for _, effects := range []retrysafe.Effects{retrysafe.Keyed, retrysafe.InTx} {
-			b := setup(t, retrysafe.Policy{Effects: effects, Lapse: retrysafe.Rerun})
+		for _, effects := range []retrysafe.Effects{retrysafe.EffectsKeyed, retrysafe.EffectsInTx} {
+			b := setup(t, retrysafe.Policy{Effects: effects, Lapse: retrysafe.LapseRerun})
 			_, err := b.handsOver(t, commit)
 			if !errors.Is(err, retrysafe.ErrAccepted) {
 				t.Fatal(err)
 			}
 			time.Sleep(2 * time.Hour)
 			b.refused(t, retrysafe.ErrUnknown)
-			for _, proof := range []retrysafe.Proof{retrysafe.NoProof, retrysafe.Tombstone, retrysafe.Attested} {
-				next, err := retrysafe.Concluded(b.state(t), retrysafe.Verdict{Finding: retrysafe.NotHappened, Proof: proof}, "me", retrysafe.Recheck{After: time.Minute, Limit: 9})
+			for _, proof := range []retrysafe.Proof{retrysafe.ProofNone, retrysafe.ProofTombstone, retrysafe.ProofAttested} {
+				next, err := retrysafe.DecideEvidence(b.state(t), retrysafe.Evidence{Finding: retrysafe.FindingNotHappened, Proof: proof}, "me", retrysafe.Recheck{After: time.Minute, Limit: 9})
 				must(t, err)
-				if want := proof == retrysafe.Attested; (next.State == retrysafe.Retryable) != want {
+				if want := proof == retrysafe.ProofAttested; (next.State == retrysafe.StateRetryable) != want {
 					t.Errorf("%s, proof %d: it is %s", effects, proof, next.State)
 				}
 			}

@@ -13,15 +13,15 @@ const beatsPerLease = 3
 
 // keepAlive schedules the next heartbeat: after a third of the lease, or when
 // the attempt has run too long.
-func (x *Execution) keepAlive(now time.Time) {
+func (x *Execution) scheduleBeat(now time.Time) {
 	e := x.e
 	left := e.policy.MaxRun - now.Sub(x.began)
-	if left >= e.rounds.every {
-		e.rounds.join(x, now)
+	if left >= e.heartbeats.every {
+		e.heartbeats.add(x, now)
 		return
 	}
 	if left <= 0 { // it is to be set aside, and that failed
-		left = e.rounds.every
+		left = e.heartbeats.every
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -29,7 +29,7 @@ func (x *Execution) keepAlive(now time.Time) {
 }
 
 func (x *Execution) stopBeat() {
-	x.e.rounds.leave(x)
+	x.e.heartbeats.remove(x)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.last != nil {
@@ -41,12 +41,12 @@ func (x *Execution) stopBeat() {
 // the store has not confirmed a renewal by the end of the lease, others may
 // suspect this owner, and the operation is told to stop.
 func (x *Execution) onBeat() {
-	if !x.tryEnter() { // a checkpoint or a settlement is under way
-		x.keepAlive(x.e.clock.Now())
+	if !x.tryEnterGate() { // a checkpoint or a settlement is under way
+		x.scheduleBeat(x.e.clock.Now())
 		return
 	}
-	defer x.leave()
-	if x.phase != running {
+	defer x.leaveGate()
+	if x.stage != stageRunning {
 		return
 	}
 	e := x.e
@@ -57,31 +57,31 @@ func (x *Execution) onBeat() {
 	failpoint.Hit("beat.due")
 	err := x.renewByBeat()
 	failpoint.Hit("beat.renewed")
-	if x.phase != running {
+	if x.stage != stageRunning {
 		return
 	}
 	now := e.clock.Now()
 	if err != nil && !now.Before(x.leaseEnd) {
 		x.ctx.end(ErrLost)
 	}
-	x.keepAlive(now)
+	x.scheduleBeat(now)
 }
 
 // renewByBeat takes a new lease, in a step that can be called off.
 func (x *Execution) renewByBeat() error {
 	start := x.e.clock.Now()
-	step := x.e.newStep(x.ctx.parent)
-	step.step = false // it ends by more than its deadline
+	step := x.e.newStoreContext(x.ctx.parent)
+	step.deadlineOnly = false // it ends by more than its deadline
 	x.mu.Lock()
 	x.beat = step
 	x.mu.Unlock()
-	got, err := x.swapIn(step, x.leased(Checkpoint{}), nil)
+	got, err := x.swapWithin(step, x.renewal(Checkpoint{}), nil)
 	x.mu.Lock()
 	x.beat = nil
 	x.mu.Unlock()
 	step.done()
 	if err == nil {
-		x.renewed(&got, start)
+		x.leaseRenewed(&got, start)
 	}
 	return err
 }
@@ -91,11 +91,11 @@ func (x *Execution) renewByBeat() error {
 // that success means it rolled back.
 func (x *Execution) renew(ctx context.Context, c Checkpoint) error {
 	start := x.e.clock.Now()
-	got, err := x.swap(ctx, x.leased(c), nil)
+	got, err := x.swap(ctx, x.renewal(c), nil)
 	if err != nil {
 		return err
 	}
-	x.renewed(&got, start)
+	x.leaseRenewed(&got, start)
 	return nil
 }
 
@@ -107,16 +107,16 @@ func (x *Execution) setAside(ctx context.Context) {
 	x.ctx.end(ErrTooLong)
 	s := settlement{state: e.policy.Effects.proves(), why: ErrTooLong}
 	x.mu.Lock()
-	r := s.apply(x.known(), 0, &e.policy)
+	r := s.apply(x.current(), 0, &e.policy)
 	x.mu.Unlock()
 	got, err := x.swap(ctx, r, &s)
 	switch {
 	case err == nil:
-		x.store(&got, aside)
-		e.waits.tell(&got, e.clock)
+		x.store(&got, stageSetAside)
+		e.waits.notify(&got, e.clock)
 		e.observe(EventQuarantined, &got, x.took(), ErrTooLong)
 	case errors.Is(err, ErrSettled), errors.Is(err, ErrLost):
 	default:
-		x.keepAlive(e.clock.Now())
+		x.scheduleBeat(e.clock.Now())
 	}
 }

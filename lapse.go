@@ -2,47 +2,47 @@ package retrysafe
 
 import "time"
 
-// lapsed says what becomes of an attempt whose lease ran out, by the record's
+// lapseAction says what becomes of an attempt whose lease ran out, by the record's
 // own policy. A record that asks to repeat unprotected effects is quarantined,
 // whoever wrote it.
-func lapsed(r *Record) action {
+func lapseAction(r *Record) action {
 	switch {
-	case r.Lapse == Fail:
+	case r.Lapse == LapseFail:
 		return actFail
-	case r.Effects == Unprotected:
+	case r.Effects == EffectsUnprotected:
 		return actQuarantine
-	case r.Lapse == Rerun:
+	case r.Lapse == LapseRerun:
 		return actRerun
-	case r.Lapse == Resume:
+	case r.Lapse == LapseResume:
 		return actResume
 	default:
 		return actQuarantine
 	}
 }
 
-// again says how an operation that did not happen is run again: on from its last
+// retryAction says how an operation that did not happen is run again: on from its last
 // checkpoint, so that no phase that is finished is repeated, unless its author
 // wants each attempt to start anew.
-func again(r *Record) action {
-	if r.Lapse == Rerun {
+func retryAction(r *Record) action {
+	if r.Lapse == LapseRerun {
 		return actRerun
 	}
 	return actResume
 }
 
-// laidAside returns the record of an attempt that nobody works on any more, by one
+// closeLapsed returns the record of an attempt that nobody works on any more, by one
 // of the actions that settle it. An unknown outcome is looked into after reconcile.
-func laidAside(a action, r Record, reconcile time.Duration) Record {
+func closeLapsed(a action, r Record, reconcile time.Duration) Record {
 	r.Relaxed = false // what settles an attempt is durable
 	r.Reason = lapsedReason(a)
-	r.State, r.Term = Completed, r.Retain
+	r.State, r.Term = StateCompleted, r.Retain
 	switch a { //nolint:exhaustive // the others claim the record or leave it
 	case actFail:
 		r.Result = lapsedResult
 	case actAbandon:
 		r.Result = abandonedResult
 	case actQuarantine:
-		r.State, r.Term = Unknown, reconcile
+		r.State, r.Term = StateUnknown, reconcile
 	}
 	return r
 }
@@ -54,38 +54,38 @@ func lapsedReason(a action) string {
 	return "lease lapsed"
 }
 
-// Swept returns the record that a sweeper swaps in for one that it has found due,
+// DecideLapse returns the record that a sweeper swaps in for one that it has found due,
 // by the record's own policy: nothing else needs to be known. It is false for a
 // record that nobody needs to sweep. A step on a record that has moved since fails,
 // so an old copy overwrites nothing.
-func Swept(r Record) (Record, bool) {
+func DecideLapse(r Record) (Record, bool) {
 	if !r.Readable() || !r.Due() {
 		return r, false
 	}
 	r.Relaxed = false
 	by := "sweeper"
 	switch r.State {
-	case Accepted:
-		return laidAside(abandoned(&r), r, defaultReconcile).Noted(by, lapsedReason(actAbandon)), true
-	case InProgress:
+	case StateAccepted:
+		return closeLapsed(abandonedAction(&r), r, defaultReconcile).Noted(by, lapsedReason(actAbandon)), true
+	case StateInProgress:
 	default:
 		return r, false
 	}
-	a := lapsed(&r)
+	a := lapseAction(&r)
 	switch {
 	case !a.claims():
-		r = laidAside(a, r, defaultReconcile)
+		r = closeLapsed(a, r, defaultReconcile)
 	case r.Request != nil: // a worker has it, and can run it again
-		r.State, r.Reason, r.Term = Accepted, lapsedReason(a), r.Retain
+		r.State, r.Reason, r.Term = StateAccepted, lapsedReason(a), r.Retain
 	default:
-		r.State, r.Reason, r.Term = Retryable, lapsedReason(a), r.Retain
+		r.State, r.Reason, r.Term = StateRetryable, lapsedReason(a), r.Retain
 	}
 	return r.Noted(by, lapsedReason(a)), true
 }
 
-// abandoned says what becomes of work that nobody took up in time. If an attempt
+// abandonedAction says what becomes of work that nobody took up in time. If an attempt
 // was made before, it may have done something.
-func abandoned(r *Record) action {
+func abandonedAction(r *Record) action {
 	if r.Attempt > 0 {
 		return actQuarantine
 	}

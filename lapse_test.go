@@ -19,7 +19,7 @@ import (
 func (b *bundle) crash(t *testing.T) {
 	t.Helper()
 	b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
-		if s.Op == faultstore.Swap && s.Record.State == retrysafe.InProgress && s.Record.Claim.IsZero() {
+		if s.Op == faultstore.Swap && s.Record.State == retrysafe.StateInProgress && s.Record.Claim.IsZero() {
 			return faultstore.LoseRequest
 		}
 		return faultstore.None
@@ -52,23 +52,23 @@ func TestW24_LapsedAttemptGoesWhereItsOwnPolicySays(t *testing.T) {
 			}
 			b.refused(t, retrysafe.ErrUnknown)
 		}},
-		{"unprotected: failed", retrysafe.Policy{Lapse: retrysafe.Fail}, func(t *testing.T, b *bundle) {
+		{"unprotected: failed", retrysafe.Policy{Lapse: retrysafe.LapseFail}, func(t *testing.T, b *bundle) {
 			_, out, err := b.Begin(t.Context(), call())
 			if err != nil || out.Status != 500 || !out.Replayed {
 				t.Errorf("Begin = %+v, %v; want the stored error", out, err)
 			}
 		}},
-		{"keyed: rerun", retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun}, func(t *testing.T, b *bundle) {
+		{"keyed: rerun", retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun}, func(t *testing.T, b *bundle) {
 			x := b.begins(t)
 			if x.Attempt() != 2 || !x.Checkpoint().IsZero() {
 				t.Errorf("attempt %d from %v", x.Attempt(), x.Checkpoint())
 			}
 			must(t, x.Complete(t.Context(), answer("second")))
 		}},
-		{"in transaction: rerun", retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Rerun}, func(t *testing.T, b *bundle) {
+		{"in transaction: rerun", retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun}, func(t *testing.T, b *bundle) {
 			must(t, b.begins(t).Complete(t.Context(), answer("second")))
 		}},
-		{"keyed: resume", retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Resume}, func(t *testing.T, b *bundle) {
+		{"keyed: resume", retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseResume}, func(t *testing.T, b *bundle) {
 			x := b.begins(t)
 			if got := x.Checkpoint(); got.Phase != "charged" || string(got.Data) != "ch_1" {
 				t.Errorf("resumed from %+v", got)
@@ -96,7 +96,7 @@ func TestW24_LapsedAttemptGoesWhereItsOwnPolicySays(t *testing.T) {
 func TestW25_ZombieLosesItsRecordAndIsToldToStop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun})
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun})
 		zombie := b.begins(t)
 		b.crash(t)
 		if err := zombie.Context().Err(); err == nil {
@@ -179,7 +179,7 @@ func TestW26_OnlyTheStoresClockCounts(t *testing.T) {
 func TestW28_PanicIsSettledByProofAndGoesOn(t *testing.T) {
 	t.Parallel()
 	for effects, want := range map[retrysafe.Effects]retrysafe.State{
-		retrysafe.Unprotected: retrysafe.Unknown, retrysafe.Keyed: retrysafe.Retryable, retrysafe.InTx: retrysafe.Retryable,
+		retrysafe.EffectsUnprotected: retrysafe.StateUnknown, retrysafe.EffectsKeyed: retrysafe.StateRetryable, retrysafe.EffectsInTx: retrysafe.StateRetryable,
 	} {
 		b := setup(t, retrysafe.Policy{Effects: effects})
 		func() {
@@ -208,7 +208,7 @@ func TestW28_GoexitIsSettled(t *testing.T) {
 		})
 	}()
 	<-done
-	if got := b.state(t).State; got != retrysafe.Unknown {
+	if got := b.state(t).State; got != retrysafe.StateUnknown {
 		t.Errorf("it is %s, want unknown", got)
 	}
 }
@@ -232,13 +232,13 @@ func TestW29_ClientThatHangsUpLosesNothing(t *testing.T) {
 func TestW30_AttemptThatRunsTooLongIsSetAside(t *testing.T) {
 	t.Parallel()
 	for effects, want := range map[retrysafe.Effects]retrysafe.State{
-		retrysafe.Unprotected: retrysafe.Unknown, retrysafe.Keyed: retrysafe.Retryable, retrysafe.InTx: retrysafe.Retryable,
+		retrysafe.EffectsUnprotected: retrysafe.StateUnknown, retrysafe.EffectsKeyed: retrysafe.StateRetryable, retrysafe.EffectsInTx: retrysafe.StateRetryable,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := setup(t, retrysafe.Policy{Effects: effects, Lease: 10 * time.Second, MaxRun: time.Minute})
 			x := b.begins(t)
 			time.Sleep(59 * time.Second)
-			if x.Context().Err() != nil || b.state(t).State != retrysafe.InProgress {
+			if x.Context().Err() != nil || b.state(t).State != retrysafe.StateInProgress {
 				t.Error("set aside too early")
 			}
 			done := x.Context().Done()
@@ -269,7 +269,7 @@ func TestW30_SettingAsideIsTriedUntilItIsDone(t *testing.T) {
 		time.Sleep(15 * time.Second)
 		b.fault.Plan(nil)
 		time.Sleep(5 * time.Second)
-		if got := b.state(t).State; got != retrysafe.Unknown {
+		if got := b.state(t).State; got != retrysafe.StateUnknown {
 			t.Errorf("it is %s", got)
 		}
 		if err := x.Release(t.Context(), nil); err != nil {
@@ -283,7 +283,7 @@ func TestW31_CrashBetweenEffectAndAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := map[string]int{}
 		charge := func(x *retrysafe.Execution) { keys[x.DownstreamKey("charge")]++ }
-		keyed := setup(t, retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun})
+		keyed := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun})
 		dead := keyed.begins(t)
 		charge(dead)
 		keyed.crash(t)
@@ -330,7 +330,7 @@ func TestExpiredKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, retrysafe.Policy{Retention: time.Hour})
-		gone, err := b.With(retrysafe.Policy{Retention: time.Hour, OnExpired: retrysafe.Gone})
+		gone, err := b.With(retrysafe.Policy{Retention: time.Hour, OnExpired: retrysafe.ExpiredGone})
 		must(t, err)
 		x := b.begins(t)
 		x.Retain(2 * time.Hour)
@@ -355,7 +355,7 @@ func TestExpiredKeys(t *testing.T) {
 func TestW59_RecordOfANewerVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, retrysafe.Policy{})
-	r := retrysafe.Record{Ref: ref, Version: retrysafe.RecordVersion + 1, State: retrysafe.Retryable, Owner: retrysafe.Owner{1}, Term: time.Hour}
+	r := retrysafe.Record{Ref: ref, Version: retrysafe.RecordVersion + 1, State: retrysafe.StateRetryable, Owner: retrysafe.Owner{1}, Term: time.Hour}
 	_, err := b.mem.Create(t.Context(), r)
 	must(t, err)
 	b.refused(t, retrysafe.ErrUnreadable)
@@ -372,7 +372,7 @@ func TestAcceptedWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, retrysafe.Policy{})
 		_, err := b.mem.Create(t.Context(), retrysafe.Record{
-			Ref: ref, Version: retrysafe.RecordVersion, State: retrysafe.Accepted, Fingerprint: print(1), Owner: retrysafe.Owner{1},
+			Ref: ref, Version: retrysafe.RecordVersion, State: retrysafe.StateAccepted, Fingerprint: print(1), Owner: retrysafe.Owner{1},
 			Request: []byte("later"), Term: time.Minute, Retain: time.Hour,
 		})
 		must(t, err)

@@ -6,43 +6,43 @@ import (
 	"time"
 )
 
-// maxPaces bounds how many operations are remembered; beyond it all others
+// maxOperations bounds how many operations are remembered; beyond it all others
 // share one average.
-const maxPaces = 1024
+const maxOperations = 1024
 
-// pace knows how long each operation took lately, so that a retry is told to
+// durations knows how long each operation took lately, so that a retry is told to
 // come back when the answer is likely to be there.
-type pace struct {
+type durations struct {
 	byOperation sync.Map // string → *usual
 	known       atomic.Int32
-	others      usual
+	others      movingAverage
 }
 
-// usual is how long one operation takes: an average that forgets by an eighth.
-type usual struct {
+// movingAverage is how long one operation takes: an average that forgets by an eighth.
+type movingAverage struct {
 	count   atomic.Uint32
 	average atomic.Int64 // nanoseconds
 }
 
-func (p *pace) of(operation string, add bool) *usual {
+func (p *durations) average(operation string, add bool) *movingAverage {
 	if v, ok := p.byOperation.Load(operation); ok {
-		return v.(*usual)
+		return v.(*movingAverage)
 	}
-	if !add || p.known.Load() >= maxPaces {
+	if !add || p.known.Load() >= maxOperations {
 		return &p.others
 	}
-	v, loaded := p.byOperation.LoadOrStore(operation, new(usual))
+	v, loaded := p.byOperation.LoadOrStore(operation, new(movingAverage))
 	if !loaded {
 		p.known.Add(1)
 	}
-	return v.(*usual)
+	return v.(*movingAverage)
 }
 
 // note takes the time of one attempt of the operation that ends now. Of many it
 // takes one in eight: reading the clock is not free everywhere. Two notes at once
 // may lose one of them, which an average can bear.
-func (p *pace) note(operation string, took func() time.Duration) {
-	u := p.of(operation, true)
+func (p *durations) note(operation string, took func() time.Duration) {
+	u := p.average(operation, true)
 	if n := u.count.Add(1); n > 8 && n%8 != 0 {
 		return
 	}
@@ -55,7 +55,7 @@ func (p *pace) note(operation string, took func() time.Duration) {
 
 // retryAfter returns when to ask again about an attempt in flight: about as long
 // as the operation usually takes, and never the whole of a long lease.
-func (p *pace) retryAfter(operation string, lease time.Duration) time.Duration {
-	average := time.Duration(p.of(operation, false).average.Load())
+func (p *durations) retryAfter(operation string, lease time.Duration) time.Duration {
+	average := time.Duration(p.average(operation, false).average.Load())
 	return min(max(average, 100*time.Millisecond), lease, 30*time.Second)
 }

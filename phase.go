@@ -29,19 +29,19 @@ import (
 // one depends on returns a result that says so. The same phase may be tried again.
 //
 // An execution that is lost, settled or has run too long runs no further phase. The
-// policy's Lapse must not be [Rerun]. Without an execution in ctx, fn is just
+// policy's Lapse must not be [LapseRerun]. Without an execution in ctx, fn is just
 // called, so that handlers stay testable.
 func Phase[T any](ctx context.Context, name string, fn func(context.Context) (T, error)) (T, error) {
 	var out T
 	s := Step{Name: name}
-	x, err := walker(ctx, &s)
+	x, err := executionOf(ctx, &s)
 	if err != nil {
 		return out, err
 	}
 	if x == nil {
 		return fn(ctx)
 	}
-	return passed(&s, &out, x.takePhase(ctx, &s, func() error {
+	return stepResult(&s, &out, x.runPhase(ctx, &s, func() error {
 		v, err := fn(ctx)
 		if err != nil {
 			return err
@@ -51,44 +51,44 @@ func Phase[T any](ctx context.Context, name string, fn func(context.Context) (T,
 }
 
 // takePhase runs a phase unless it is finished.
-func (x *Execution) takePhase(ctx context.Context, s *Step, run func() error) error {
-	stored, err := x.arrive(ctx, s)
+func (x *Execution) runPhase(ctx context.Context, s *Step, run func() error) error {
+	stored, err := x.beginStep(ctx, s)
 	if err != nil {
 		return err
 	}
 	if stored != nil {
 		s.Result = stored.Result
-		return errPassed
+		return errAlreadyDone
 	}
-	defer x.depart()
+	defer x.endStep()
 	if err := run(); err != nil {
 		return err
 	}
-	return x.finish(ctx, s)
+	return x.storeResult(ctx, s)
 }
 
 // finish stores the result of the step that runs.
-func (x *Execution) finish(ctx context.Context, s *Step) error {
+func (x *Execution) storeResult(ctx context.Context, s *Step) error {
 	x.mu.Lock()
-	x.walk.doubt = true
-	next, err := x.walk.with(s)
+	x.log.uncertain = true
+	next, err := x.log.checkpointWith(s)
 	x.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	if err := x.keep(ctx, next); err != nil {
+	if err := x.saveCheckpoint(ctx, next); err != nil {
 		return fmt.Errorf("%s has run, and its result is not stored: %w", s, err)
 	}
-	x.reach(s, next.Data)
+	x.stepFinished(s, next.Data)
 	return nil
 }
 
-// errPassed: the step is finished, and its result is stored.
-var errPassed = errors.New("passed")
+// errAlreadyDone: the step is finished, and its result is stored.
+var errAlreadyDone = errors.New("passed")
 
-// passed returns the result of a step: the one in out, or the stored one.
-func passed[T any](s *Step, out *T, err error) (T, error) {
-	if err == errPassed { //nolint:errorlint // the very value
+// stepResult returns the result of a step: the one in out, or the stored one.
+func stepResult[T any](s *Step, out *T, err error) (T, error) {
+	if err == errAlreadyDone { //nolint:errorlint // the very value
 		err = s.decode(out)
 	}
 	if err != nil {

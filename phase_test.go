@@ -16,7 +16,7 @@ import (
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
-var resumes = retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Resume}
+var resumes = retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseResume}
 
 // story is an operation of several steps, and what has run of it.
 type story struct {
@@ -26,7 +26,7 @@ type story struct {
 
 func newStory(t *testing.T, p retrysafe.Policy) *story { return &story{bundle: setup(t, p)} }
 
-// phase is a step that returns its own name.
+// stage is a step that returns its own name.
 func (s *story) phase(ctx context.Context, name string) (string, error) {
 	return retrysafe.Phase(ctx, name, func(context.Context) (string, error) {
 		s.ran = append(s.ran, name)
@@ -63,7 +63,7 @@ func (s *story) phases(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// steps returns what is stored.
+// storeContexts returns what is stored.
 func (s *story) steps(t *testing.T) []retrysafe.Step {
 	t.Helper()
 	steps, err := s.state(t).Checkpoint.Steps()
@@ -116,7 +116,7 @@ func TestPhasesThatAreFinishedAreNotRunAgain(t *testing.T) {
 	s.replays(t, "done")
 }
 
-// A phase costs one write, passing it none.
+// A stage costs one write, passing it none.
 func TestPhaseIsOneWrite(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, resumes)
@@ -182,7 +182,7 @@ func TestPhasesThatChangedBetweenDeploysFailLoudly(t *testing.T) {
 				if !errors.Is(err, retrysafe.ErrPhases) || !careless && !strings.Contains(err.Error(), c.says) {
 					t.Errorf("Do = %v\nwant %s", err, c.says)
 				}
-				if r := s.state(t); r.State != retrysafe.Retryable || !strings.Contains(r.Reason, "steps do not fit") || len(s.ran) > 0 {
+				if r := s.state(t); r.State != retrysafe.StateRetryable || !strings.Contains(r.Reason, "steps do not fit") || len(s.ran) > 0 {
 					t.Errorf("the record is %s (%s), and %q ran", r.State, r.Reason, s.ran)
 				}
 				must(t, s.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error { return s.phases(ctx, "a", "b", "c") }))
@@ -208,7 +208,7 @@ func TestCompleteTxIsRefusedBeforeAllStepsArePassed(t *testing.T) {
 			t.Error("it committed all the same")
 		}
 		return nil // a careless caller goes on
-	}); !errors.Is(err, retrysafe.ErrPhases) || l.rows != 0 || s.state(t).State != retrysafe.Retryable {
+	}); !errors.Is(err, retrysafe.ErrPhases) || l.rows != 0 || s.state(t).State != retrysafe.StateRetryable {
 		t.Errorf("Do = %v, %d rows, %s", err, l.rows, s.state(t).State)
 	}
 }
@@ -289,7 +289,7 @@ func TestPhasesFollowEachOther(t *testing.T) {
 			if !errors.Is(err, retrysafe.ErrPhases) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("Do = %v, want %s", err, c.says)
 			}
-			if r := s.state(t); r.State != retrysafe.Retryable {
+			if r := s.state(t); r.State != retrysafe.StateRetryable {
 				t.Errorf("the record is %s", r.State)
 			}
 		})
@@ -370,12 +370,12 @@ func TestPhasePolicies(t *testing.T) {
 		effect bool
 		says   string
 	}{
-		{retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun}, false, "use Resume"},
-		{retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Resume}, true, "in no transaction"},
-		{retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Resume}, false, ""},
-		{retrysafe.Policy{Effects: retrysafe.Keyed}, true, ""},
+		{retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun}, false, "use Resume"},
+		{retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseResume}, true, "in no transaction"},
+		{retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseResume}, false, ""},
+		{retrysafe.Policy{Effects: retrysafe.EffectsKeyed}, true, ""},
 		{retrysafe.Policy{}, true, ""},
-		{retrysafe.Policy{Lapse: retrysafe.Fail}, false, ""},
+		{retrysafe.Policy{Lapse: retrysafe.LapseFail}, false, ""},
 	} {
 		s := newStory(t, c.policy)
 		err := s.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
@@ -512,7 +512,7 @@ func TestW28_PanicInAPhaseLeavesNothingHalf(t *testing.T) {
 		})
 		return nil
 	}
-	if p := panics(); p != "boom" || s.state(t).State != retrysafe.Retryable || len(s.steps(t)) != 1 {
+	if p := panics(); p != "boom" || s.state(t).State != retrysafe.StateRetryable || len(s.steps(t)) != 1 {
 		t.Fatalf("%v, %s, %d steps", p, s.state(t).State, len(s.steps(t)))
 	}
 	must(t, s.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error { return s.phases(ctx, "a", "b") }))

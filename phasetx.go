@@ -24,14 +24,14 @@ import (
 func PhaseTx[X, T any](ctx context.Context, s TxStore[X], name string, fn func(context.Context, X) (T, error)) (T, error) {
 	var out T
 	step := Step{Name: name}
-	x, err := walker(ctx, &step)
+	x, err := executionOf(ctx, &step)
 	if err != nil {
 		return out, err
 	}
 	if x == nil {
 		return plainTx(ctx, s, name, fn)
 	}
-	return passed(&step, &out, x.takePhaseTx(ctx, &step, func(ctx context.Context) (Tx, func() error, error) {
+	return stepResult(&step, &out, x.runPhaseTx(ctx, &step, func(ctx context.Context) (Tx, func() error, error) {
 		tx, own, err := s.BeginTx(ctx)
 		return tx, func() error {
 			v, err := fn(ctx, own)
@@ -77,22 +77,22 @@ type phaseTx struct {
 }
 
 // takePhaseTx runs a phase in a transaction unless it is finished.
-func (x *Execution) takePhaseTx(ctx context.Context, s *Step, begin func(context.Context) (Tx, func() error, error)) error {
-	stored, err := x.arrive(ctx, s)
+func (x *Execution) runPhaseTx(ctx context.Context, s *Step, begin func(context.Context) (Tx, func() error, error)) error {
+	stored, err := x.beginStep(ctx, s)
 	if err != nil {
 		return err
 	}
 	if stored != nil {
 		s.Result = stored.Result
-		return errPassed
+		return errAlreadyDone
 	}
-	defer x.depart()
+	defer x.endStep()
 	t := phaseTx{x: x, s: s, begin: begin}
 	if err := t.open(ctx); err != nil {
 		return fmt.Errorf("%s: %w", s, err)
 	}
-	defer x.leaveTx()
-	defer t.drop(ctx)
+	defer x.leaveGateTx()
+	defer t.rollback(ctx)
 	failpoint.Hit("phasetx.open")
 	if err := t.run(); err != nil {
 		return err
@@ -102,19 +102,19 @@ func (x *Execution) takePhaseTx(ctx context.Context, s *Step, begin func(context
 }
 
 // leaveTx gives the gate back that the transaction has held.
-func (x *Execution) leaveTx() {
+func (x *Execution) leaveGateTx() {
 	x.mu.Lock()
-	x.walk.inTx = false
+	x.log.inTx = false
 	x.mu.Unlock()
-	x.leave()
+	x.leaveGate()
 }
 
 // drop rolls back the transaction that is open, if any.
-func (t *phaseTx) drop(ctx context.Context) {
+func (t *phaseTx) rollback(ctx context.Context) {
 	if t.tx == nil {
 		return
 	}
-	step := t.x.e.newStep(ctx)
+	step := t.x.e.newStoreContext(ctx)
 	defer step.done()
 	_ = t.tx.Rollback(step) // what leaves it open has an error, or a panic, of its own
 	t.tx = nil
@@ -130,8 +130,8 @@ func (t *phaseTx) open(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		t.drop(ctx)
-		final := errors.Is(err, ErrPhases) || errors.Is(err, ErrUnreadable) || !x.runs()
+		t.rollback(ctx)
+		final := errors.Is(err, ErrPhases) || errors.Is(err, ErrUnreadable) || !x.isRunning()
 		if final || !x.e.clock.Now().Add(pause).Before(until) || x.e.clock.Sleep(ctx, pause) != nil {
 			return err
 		}
@@ -146,14 +146,14 @@ func (t *phaseTx) tryOpen(ctx context.Context) (err error) {
 		t.tx = nil
 		return fmt.Errorf("begin: %w", err)
 	}
-	x.enter(ctx)
+	x.enterGate(ctx)
 	if err := t.lock(ctx); err != nil {
-		x.leave()
+		x.leaveGate()
 		return err
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.walk.inTx = true
+	x.log.inTx = true
 	return nil
 }
 
@@ -161,13 +161,13 @@ func (t *phaseTx) tryOpen(ctx context.Context) (err error) {
 // locked from now on, and an execution that has lost it stops here.
 func (t *phaseTx) lock(ctx context.Context) error {
 	x := t.x
-	if x.phase != running {
-		return x.gone()
+	if x.stage != stageRunning {
+		return x.closedReason()
 	}
-	step := x.e.newStep(ctx)
+	step := x.e.newStoreContext(ctx)
 	defer step.done()
 	got, err := t.tx.Reserve(step, x.ref)
-	switch mine := got.Owner == x.owner && got.Attempt == x.attempt && (got.State == InProgress || got.State == Unknown); {
+	switch mine := got.Owner == x.owner && got.Attempt == x.attempt && (got.State == StateInProgress || got.State == StateUnknown); {
 	case is(err, ErrNotFound):
 		return fmt.Errorf("%w: its store has no record of this execution; it must be the engine's own", ErrPhases)
 	case err != nil:
@@ -177,7 +177,7 @@ func (t *phaseTx) lock(ctx context.Context) error {
 	}
 	x.adopt(&got)
 	failpoint.Hit("phasetx.adopted")
-	if got, err = t.tx.Swap(step, x.leased(Checkpoint{})); err != nil {
+	if got, err = t.tx.Swap(step, x.renewal(Checkpoint{})); err != nil {
 		return fmt.Errorf("lock in transaction: %w", err)
 	}
 	t.fence = got.Revision
@@ -189,31 +189,31 @@ func (x *Execution) adopt(got *Record) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.rec.Revision, x.rec.Inquiry = got.Revision, got.Inquiry
-	if x.walk.ref == "" {
-		x.walk.ref = got.ProviderRef
+	if x.log.providerRef == "" {
+		x.log.providerRef = got.ProviderRef
 	}
 }
 
 // runs reports whether the execution may take steps.
-func (x *Execution) runs() bool {
+func (x *Execution) isRunning() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.phase == running
+	return x.stage == stageRunning
 }
 
 // commit stores the result in the transaction and commits both.
 func (t *phaseTx) commit(ctx context.Context) error {
 	x := t.x
 	x.mu.Lock()
-	next, err := x.walk.with(t.s)
+	next, err := x.log.checkpointWith(t.s)
 	x.mu.Unlock()
 	if err != nil {
 		return err
 	}
 	start := x.e.clock.Now()
-	r := x.leased(next)
+	r := x.renewal(next)
 	r.Revision = t.fence
-	step := x.e.newStep(ctx)
+	step := x.e.newStoreContext(ctx)
 	defer step.done()
 	got, err := t.tx.Swap(step, r)
 	failpoint.Hit("phasetx.stored")
@@ -222,27 +222,27 @@ func (t *phaseTx) commit(ctx context.Context) error {
 	} else if err = t.tx.Commit(step); err == nil {
 		failpoint.Hit("phasetx.committed")
 		t.tx = nil
-		x.renewed(&got, start)
-		x.reach(t.s, next.Data)
+		x.leaseRenewed(&got, start)
+		x.stepFinished(t.s, next.Data)
 		return nil
 	}
-	return t.resolve(ctx, next, err)
+	return t.resolveCommit(ctx, next, err)
 }
 
 // resolve finds out how a transaction ended whose caller was told that it failed. A
 // renewal at the revision that the transaction started from waits for its end, and
 // comes back with the checkpoint that counts then.
-func (t *phaseTx) resolve(ctx context.Context, next Checkpoint, cause error) error {
+func (t *phaseTx) resolveCommit(ctx context.Context, next Checkpoint, cause error) error {
 	x := t.x
-	x.doubts(true)
-	t.drop(ctx)
-	if err := x.insist(ctx, Checkpoint{}); err != nil {
+	x.setUncertain(true)
+	t.rollback(ctx)
+	if err := x.renewUntilAnswered(ctx, Checkpoint{}); err != nil {
 		return fmt.Errorf("%s: nobody knows whether its transaction has committed: %w", t.s, errors.Join(cause, err))
 	}
 	if bytes.Equal(x.Checkpoint().Data, next.Data) {
-		x.reach(t.s, next.Data)
+		x.stepFinished(t.s, next.Data)
 		return nil
 	}
-	x.doubts(false)
+	x.setUncertain(false)
 	return fmt.Errorf("%s: its transaction was rolled back: %w", t.s, cause)
 }

@@ -50,10 +50,10 @@ func (b *bank) names(t *testing.T) (names []string) {
 
 func TestPhaseTxCommitsWritesAndResultTogether(t *testing.T) {
 	t.Parallel()
-	for _, policy := range []retrysafe.Policy{resumes, {Effects: retrysafe.InTx, Lapse: retrysafe.Resume}, {}} {
+	for _, policy := range []retrysafe.Policy{resumes, {Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseResume}, {}} {
 		b := newBank(t, policy)
 		b.store = func(r retrysafe.Record) error {
-			if r.State != retrysafe.InProgress || r.Term != b.Policy().Lease {
+			if r.State != retrysafe.StateInProgress || r.Term != b.Policy().Lease {
 				t.Errorf("a phase writes %+v", r)
 			}
 			return nil
@@ -94,7 +94,7 @@ func TestPhaseTxThatIsFinishedIsNotRunAgain(t *testing.T) {
 	b.booked(t, 1, 1)
 }
 
-// A phase that has moved into a transaction, or out of it, is the same phase.
+// A stage that has moved into a transaction, or out of it, is the same phase.
 func TestPhaseMayMoveIntoATransaction(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, resumes)
@@ -153,7 +153,7 @@ func TestPhaseTxThatFailsLeavesNothing(t *testing.T) {
 			}()
 			<-done
 			b.booked(t, 1, 0)
-			if r := b.state(t); r.State != retrysafe.Retryable || len(b.names(t)) != 0 {
+			if r := b.state(t); r.State != retrysafe.StateRetryable || len(b.names(t)) != 0 {
 				t.Errorf("the record is %s, %q", r.State, b.names(t))
 			}
 			b.fn = nil
@@ -235,7 +235,7 @@ func TestW32_PhaseTxAmbiguousCommitIsResolved(t *testing.T) {
 					b.replays(t, "done")
 					return
 				}
-				if b.state(t).State != retrysafe.Retryable {
+				if b.state(t).State != retrysafe.StateRetryable {
 					t.Errorf("the record is %s", b.state(t).State)
 				}
 				b.commit = nil
@@ -300,7 +300,7 @@ func TestW32_PhaseTxCommitThatHangsForLong(t *testing.T) {
 }
 
 // An execution that has lost its record, without knowing it yet, neither runs the
-// phase nor commits.
+// stage nor commits.
 func TestW44_ZombiesPhaseTxDoesNotRun(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, resumes)
@@ -367,7 +367,7 @@ func TestPhaseTxGoesOnFromItsOwnRecord(t *testing.T) {
 			_, err := b.book(ctx, "a")
 			must(t, err)
 			r := b.state(t)
-			r.State, r.ProviderRef, r.Term = retrysafe.Unknown, "ch_1", time.Hour
+			r.State, r.ProviderRef, r.Term = retrysafe.StateUnknown, "ch_1", time.Hour
 			_, err = b.mem.Swap(ctx, r)
 			must(t, err)
 			_, err = b.book(ctx, "b")

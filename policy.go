@@ -10,16 +10,16 @@ import (
 type Effects uint8
 
 const (
-	// Unprotected: anything at all. An attempt that may have happened is never
+	// EffectsUnprotected: anything at all. An attempt that may have happened is never
 	// run again by itself; it becomes Unknown. At most once, then explained.
-	Unprotected Effects = iota
-	// Keyed: every outside call carries [Execution.DownstreamKey] and the same
+	EffectsUnprotected Effects = iota
+	// EffectsKeyed: every outside call carries [Execution.DownstreamKey] and the same
 	// bytes on each attempt, and the other side honours it. Effectively once,
 	// within the provider's key window.
-	Keyed
-	// InTx: all effects are in the store's own database and commit together with
+	EffectsKeyed
+	// EffectsInTx: all effects are in the store's own database and commit together with
 	// the answer, through [Execution.CompleteTx] or [DoTx]. Exactly once.
-	InTx
+	EffectsInTx
 )
 
 // Lapse says what becomes of an attempt whose lease has run out. It is stored
@@ -27,14 +27,14 @@ const (
 type Lapse uint8
 
 const (
-	// Quarantine: it may have happened, so it becomes Unknown.
-	Quarantine Lapse = iota
-	// Resume: the next owner continues from the last checkpoint.
-	Resume
-	// Rerun: it becomes Retryable, and the next call runs it from the start.
-	Rerun
-	// Fail: it is completed with an error answer, and left to reconciliation.
-	Fail
+	// LapseQuarantine: it may have happened, so it becomes Unknown.
+	LapseQuarantine Lapse = iota
+	// LapseResume: the next owner continues from the last checkpoint.
+	LapseResume
+	// LapseRerun: it becomes Retryable, and the next call runs it from the start.
+	LapseRerun
+	// LapseFail: it is completed with an error answer, and left to reconciliation.
+	LapseFail
 )
 
 // FailurePolicy says what becomes of an attempt that a live handler answered
@@ -42,38 +42,38 @@ const (
 type FailurePolicy uint8
 
 const (
-	// DefaultFailure is ByProof, unless a wire profile has another default.
-	DefaultFailure FailurePolicy = iota
-	// ByProof: what the effect mode proves. InTx rolled back: Retryable. Keyed:
-	// Retryable under the same downstream key. Unprotected: Unknown.
-	ByProof
-	// StoreFailure: the error is the answer, and every retry gets it.
-	StoreFailure
-	// RetryFailure: the author states that a server error of this operation means
+	// FailureDefault is ByProof, unless a wire profile has another default.
+	FailureDefault FailurePolicy = iota
+	// FailureByProof: what the effect mode proves. InTx rolled back: Retryable. Keyed:
+	// StateRetryable under the same downstream key. Unprotected: Unknown.
+	FailureByProof
+	// FailureStore: the error is the answer, and every retry gets it.
+	FailureStore
+	// FailureRetry: the author states that a server error of this operation means
 	// that nothing happened. With Unprotected nobody can check that statement.
-	RetryFailure
+	FailureRetry
 )
 
 // InFlightPolicy says what a retry gets while the first attempt runs.
 type InFlightPolicy uint8
 
 const (
-	// Conflict: refused at once, with a time to come back.
-	Conflict InFlightPolicy = iota
-	// Wait: the retry waits up to [Policy.Wait] for the answer, then Conflict.
-	Wait
-	// Accept: told that the work is under way, with a place to look.
-	Accept
+	// InFlightConflict: refused at once, with a time to come back.
+	InFlightConflict InFlightPolicy = iota
+	// InFlightWait: the retry waits up to [Policy.Wait] for the answer, then Conflict.
+	InFlightWait
+	// InFlightAccept: told that the work is under way, with a place to look.
+	InFlightAccept
 )
 
 // ExpiredPolicy says what a call with an expired key gets.
 type ExpiredPolicy uint8
 
 const (
-	// RunAgain: the key is free again, and the call is a new operation.
-	RunAgain ExpiredPolicy = iota
-	// Gone: the key stays used for as long as the store remembers it.
-	Gone
+	// ExpiredRerun: the key is free again, and the call is a new operation.
+	ExpiredRerun ExpiredPolicy = iota
+	// ExpiredGone: the key stays used for as long as the store remembers it.
+	ExpiredGone
 )
 
 // A Policy is how one kind of operation behaves. The zero Policy is the safe
@@ -89,7 +89,7 @@ type Policy struct {
 	// operation starts; the completion makes it so. A store that can then flushes
 	// once for each operation instead of twice. A crash of the store's server may
 	// forget an attempt that is running, so a retry runs it again: effects must be
-	// Keyed or InTx.
+	// EffectsKeyed or InTx.
 	AsyncReserve bool
 
 	// Lease is how long an owner may be silent before it is suspected. A
@@ -101,7 +101,7 @@ type Policy struct {
 	// Retention is how long an answer is kept, counted from the moment it was
 	// stored. Default 24 h.
 	Retention time.Duration
-	// Wait bounds how long a retry waits under [Wait]. Default 5 s.
+	// InFlightWait bounds how long a retry waits under [InFlightWait]. Default 5 s.
 	Wait time.Duration
 	// Reconcile is when to look again at an unknown outcome. Default 30 s.
 	Reconcile time.Duration
@@ -140,11 +140,11 @@ func (p Policy) Check() error {
 		return fmt.Errorf("%w: %s", ErrPolicy, fmt.Sprintf(format, args...))
 	}
 	switch {
-	case p.Effects > InTx || p.Lapse > Fail || p.OnFailure > RetryFailure || p.InFlight > Accept || p.OnExpired > Gone:
+	case p.Effects > EffectsInTx || p.Lapse > LapseFail || p.OnFailure > FailureRetry || p.InFlight > InFlightAccept || p.OnExpired > ExpiredGone:
 		return refuse("it holds a value that is none of the constants")
-	case p.Effects == Unprotected && (p.Lapse == Rerun || p.Lapse == Resume):
+	case p.Effects == EffectsUnprotected && (p.Lapse == LapseRerun || p.Lapse == LapseResume):
 		return refuse("a lapsed attempt with unprotected effects may have happened, so it cannot %s; use Quarantine or Fail, or make the effects Keyed or InTx", p.Lapse)
-	case p.Effects == Unprotected && p.AsyncReserve:
+	case p.Effects == EffectsUnprotected && p.AsyncReserve:
 		return refuse("with AsyncReserve a crash of the store's server forgets an attempt that is running, and a retry runs it again, which unprotected effects cannot bear; leave it off, or make the effects Keyed or InTx")
 	case p.Lease < minLease:
 		return refuse("Lease %v is under %v", p.Lease, minLease)
@@ -161,7 +161,7 @@ func (p Policy) Check() error {
 func (p Policy) Caveats() []string {
 	p = p.withDefaults()
 	var c []string
-	if p.Effects == Unprotected && p.OnFailure == RetryFailure {
+	if p.Effects == EffectsUnprotected && p.OnFailure == FailureRetry {
 		c = append(c, "a server error of an unprotected operation is taken as proof that nothing happened: outside the at-most-once guarantee")
 	}
 	if p.AsyncReserve {
@@ -176,10 +176,10 @@ func (p Policy) Caveats() []string {
 // proves returns the state that a failed attempt under effects e can be proven
 // to be in, with nothing but its failure known.
 func (e Effects) proves() State {
-	if e == Unprotected {
-		return Unknown
+	if e == EffectsUnprotected {
+		return StateUnknown
 	}
-	return Retryable
+	return StateRetryable
 }
 
 var (

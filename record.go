@@ -23,7 +23,7 @@ func SystemScope(name string) string { return systemPrefix + name }
 const systemPrefix = "\x00retrysafe/"
 
 // System reports whether the key belongs to retrysafe itself.
-func (r Ref) System() bool { return strings.HasPrefix(r.Scope, "\x00") }
+func (r Ref) IsSystem() bool { return strings.HasPrefix(r.Scope, "\x00") }
 
 // Owner is the nonce of one attempt. It lets a step whose reply was lost
 // recognise itself, and no two attempts share one.
@@ -40,19 +40,19 @@ type State uint8
 
 // The states of a record. The zero State is none of them.
 const (
-	// Accepted: stored for a worker; nobody runs it yet.
-	Accepted State = iota + 1
-	// InProgress: one owner works under a lease.
-	InProgress
-	// Completed: the answer is stored, good or bad. It never changes.
-	Completed
-	// Retryable: proven not to have happened; the next call runs.
-	Retryable
-	// Unknown: it may have happened. Only its owner, a reconciler or an operator
+	// StateAccepted: stored for a worker; nobody runs it yet.
+	StateAccepted State = iota + 1
+	// StateInProgress: one owner works under a lease.
+	StateInProgress
+	// StateCompleted: the answer is stored, good or bad. It never changes.
+	StateCompleted
+	// StateRetryable: proven not to have happened; the next call runs.
+	StateRetryable
+	// StateUnknown: it may have happened. Only its owner, a reconciler or an operator
 	// moves it, with evidence.
-	Unknown
-	// Expired: the answer is forgotten, the key is kept for audit.
-	Expired
+	StateUnknown
+	// StateExpired: the answer is forgotten, the key is kept for audit.
+	StateExpired
 )
 
 var stateNames = [...]string{"invalid", "accepted", "in_progress", "completed", "retryable", "unknown", "expired"}
@@ -66,11 +66,13 @@ func (s State) String() string {
 }
 
 // Valid reports whether s is one of the states.
-func (s State) Valid() bool { return s >= Accepted && s <= Expired }
+func (s State) Valid() bool { return s >= StateAccepted && s <= StateExpired }
 
 // Forgettable reports whether a record in this state may be deleted once its
 // deadline has passed. What is in flight or unknown never is.
-func (s State) Forgettable() bool { return s == Completed || s == Retryable || s == Expired }
+func (s State) Forgettable() bool {
+	return s == StateCompleted || s == StateRetryable || s == StateExpired
+}
 
 // A Result is the answer of an operation, as it is stored and replayed. It is
 // never changed after it was handed to a store or returned by one.
@@ -106,7 +108,7 @@ func (r *Result) Equal(o *Result) bool {
 }
 
 // A Checkpoint is how far an execution has come: the name of the last finished
-// phase and what the next owner needs to go on from there.
+// stage and what the next owner needs to go on from there.
 type Checkpoint struct {
 	Phase string
 	Data  []byte
@@ -175,5 +177,5 @@ func (r *Record) Due() bool { return !r.ReadAt.Before(r.Deadline) }
 // Readable reports whether this code knows what the record means. What it does not
 // know, because a newer version wrote it or because it is damaged, is left alone.
 func (r *Record) Readable() bool {
-	return r.Version != 0 && r.Version <= RecordVersion && r.State.Valid() && (r.State == Completed) == (r.Result != nil)
+	return r.Version != 0 && r.Version <= RecordVersion && r.State.Valid() && (r.State == StateCompleted) == (r.Result != nil)
 }

@@ -17,7 +17,7 @@ import (
 
 func TestAsyncReserveNeedsProtectedEffects(t *testing.T) {
 	t.Parallel()
-	for effects, refused := range map[retrysafe.Effects]bool{retrysafe.Unprotected: true, retrysafe.Keyed: false, retrysafe.InTx: false} {
+	for effects, refused := range map[retrysafe.Effects]bool{retrysafe.EffectsUnprotected: true, retrysafe.EffectsKeyed: false, retrysafe.EffectsInTx: false} {
 		p := retrysafe.Policy{Effects: effects, AsyncReserve: true}
 		err := p.Check()
 		if errors.Is(err, retrysafe.ErrPolicy) != refused || refused && !strings.Contains(err.Error(), "Keyed or InTx") {
@@ -56,7 +56,7 @@ func TestAsyncReserveRelaxesReservationsOnly(t *testing.T) {
 		} {
 			synctest.Test(t, func(t *testing.T) {
 				fault := faultstore.New(memstore.New(nil))
-				e, err := retrysafe.New(wrap(fault), &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.Keyed, AsyncReserve: async}})
+				e, err := retrysafe.New(wrap(fault), &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsKeyed, AsyncReserve: async}})
 				must(t, err)
 				var seen []string
 				var lapse atomic.Bool
@@ -65,7 +65,7 @@ func TestAsyncReserveRelaxesReservationsOnly(t *testing.T) {
 					if want := async && claims; s.Record.Relaxed != want {
 						t.Errorf("%s to %s, claim %t: relaxed %t", s.Op, s.Record.State, claims, s.Record.Relaxed)
 					}
-					if lapse.Load() && s.Op == faultstore.Swap && s.Record.State == retrysafe.InProgress && !claims {
+					if lapse.Load() && s.Op == faultstore.Swap && s.Record.State == retrysafe.StateInProgress && !claims {
 						return faultstore.LoseRequest
 					}
 					what := string(s.Op) + " " + s.Record.State.String()
@@ -111,7 +111,7 @@ func TestAsyncReserveRelaxesReservationsOnly(t *testing.T) {
 // What one commit stores is durable, whatever the policy says of reservations.
 func TestAsyncReserveDoesNotRelaxOneCommit(t *testing.T) {
 	t.Parallel()
-	b := newBank(t, retrysafe.Policy{Effects: retrysafe.InTx, AsyncReserve: true})
+	b := newBank(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, AsyncReserve: true})
 	stored := 0
 	b.store = func(r retrysafe.Record) error {
 		if stored++; r.Relaxed {
@@ -123,7 +123,7 @@ func TestAsyncReserveDoesNotRelaxOneCommit(t *testing.T) {
 	must(t, err)
 	other := newBank(t, b.Policy())
 	other.store = b.store
-	other.with(t, func(r *retrysafe.Record) { r.State = retrysafe.Retryable })
+	other.with(t, func(r *retrysafe.Record) { r.State = retrysafe.StateRetryable })
 	_, err = other.do(t.Context(), call())
 	must(t, err)
 	if stored != 2 {

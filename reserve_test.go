@@ -91,7 +91,7 @@ func TestW14_ReservationThatCannotBeConfirmedNeverRuns(t *testing.T) {
 	if r := b.refused(t, retrysafe.ErrUnavailable); r.RetryAfter <= 0 {
 		t.Error("no time to come back")
 	}
-	if got := b.state(t); got.State != retrysafe.InProgress {
+	if got := b.state(t); got.State != retrysafe.StateInProgress {
 		t.Fatalf("the reservation is %s; the test wants it stored", got.State)
 	}
 	// The same process knows that it never started, so a retry need not wait for
@@ -260,7 +260,7 @@ func TestW22_ClientGoneBeforeTheStartIsReleased(t *testing.T) {
 		t.Error("ran for a client that had gone")
 		return answer(""), nil
 	})
-	if !errors.Is(err, context.Canceled) || b.state(t).State != retrysafe.Retryable {
+	if !errors.Is(err, context.Canceled) || b.state(t).State != retrysafe.StateRetryable {
 		t.Fatalf("Do = %v, record %s; want it released", err, b.state(t).State)
 	}
 	b.fault.Plan(nil)

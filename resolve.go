@@ -8,18 +8,18 @@ import (
 	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
-// An ending is how a transaction with an answer in it ended, as far as is known.
-type ending struct {
-	at   time.Time // when it began to end
-	rec  Record
-	err  error
-	took bool // the transaction took the answer, so it was open then
-	sent bool // the commit was sent, so an error does not say how it ended
+// A commitAttempt is how a transaction with an answer in it ended, as far as is known.
+type commitAttempt struct {
+	at     time.Time // when it began to end
+	rec    Record
+	err    error
+	stored bool // the transaction took the answer, so it was open then
+	sent   bool // the commit was sent, so an error does not say how it ended
 }
 
 // undone is the error of an operation of which nothing was committed.
-func (d *ending) undone() error {
-	if d.took || isAnswer(d.err) {
+func (d *commitAttempt) undone() error {
+	if d.stored || isAnswer(d.err) {
 		return NotExecuted(fmt.Errorf("%w: %w", errRolledBack, d.err))
 	}
 	// It is no proof that nothing happened while fn may have committed by itself.
@@ -27,12 +27,12 @@ func (d *ending) undone() error {
 }
 
 // finish stores the answer in the transaction and commits.
-func (t *oneCommit) finish(next *Record) (d ending) {
+func (t *txCall) sendCommit(next *Record) (d commitAttempt) {
 	d.at = t.e.clock.Now()
-	step := t.e.newStep(t.b.ctx)
+	step := t.e.newStoreContext(t.b.ctx)
 	defer step.done()
 	if next.Claim.IsZero() {
-		if f, ok := t.tx.(Finisher); ok {
+		if f, ok := t.tx.(CreateCommitter); ok {
 			d.rec, d.err = f.CreateAndCommit(step, *next)
 			d.sent = !is(d.err, ErrExists) && !is(d.err, ErrBusy)
 			return d
@@ -42,7 +42,7 @@ func (t *oneCommit) finish(next *Record) (d ending) {
 		d.rec, d.err = t.tx.Swap(step, *next)
 	}
 	if d.err == nil {
-		d.took, d.sent = true, true
+		d.stored, d.sent = true, true
 		failpoint.Hit("dotx.stored")
 		d.err = t.tx.Commit(step)
 	}
@@ -50,18 +50,18 @@ func (t *oneCommit) finish(next *Record) (d ending) {
 }
 
 // commit commits the transaction with the answer in it.
-func (t *oneCommit) commit(next *Record) (Outcome, error) {
-	d := t.finish(next)
+func (t *txCall) commit(next *Record) (Outcome, error) {
+	d := t.sendCommit(next)
 	if d.err == nil {
 		failpoint.Hit("dotx.committed")
 		t.tx = nil // there is nothing to roll back
-		_ = t.drop()
+		_ = t.rollback()
 		return t.completed(&d.rec), nil
 	}
 	if d.sent {
-		return t.resolve(next, &d)
+		return t.resolveCommit(next, &d)
 	}
-	_ = t.drop() // it has not committed, and the store rolls back what it has refused
+	_ = t.rollback() // it has not committed, and the store rolls back what it has refused
 	undone := d.undone()
 	t.released(next, undone)
 	switch {
@@ -70,25 +70,25 @@ func (t *oneCommit) commit(next *Record) (Outcome, error) {
 	case is(d.err, ErrFull):
 		return Outcome{}, t.b.unavailable(d.err)
 	case isAnswer(d.err):
-		return t.again(undone)
+		return t.decideAgain(undone)
 	default:
 		return Outcome{}, undone
 	}
 }
 
-// again lets the record of somebody else decide about a call whose own operation
+// retryAction lets the record of somebody else decide about a call whose own operation
 // was rolled back.
-func (t *oneCommit) again(undone error) (Outcome, error) {
+func (t *txCall) decideAgain(undone error) (Outcome, error) {
 	t.undone = undone
-	t.b.budget()
+	t.b.renewStoreContext()
 	return Outcome{}, errAgain
 }
 
 // completed notes that the answer is committed.
-func (t *oneCommit) completed(got *Record) Outcome {
+func (t *txCall) completed(got *Record) Outcome {
 	e := t.e
-	e.pace.note(got.Operation, t.took)
-	e.waits.tell(got, e.clock)
+	e.durations.note(got.Operation, t.took)
+	e.waits.notify(got, e.clock)
 	if e.observer != nil {
 		e.observe(EventCompleted, got, t.took(), nil)
 	}
@@ -105,24 +105,24 @@ func (t *oneCommit) completed(got *Record) Outcome {
 //   - there is none, or it is somebody else's: it rolled back.
 //
 // Should the answer have expired meanwhile, neither says anything.
-func (t *oneCommit) resolve(next *Record, d *ending) (Outcome, error) {
+func (t *txCall) resolveCommit(next *Record, d *commitAttempt) (Outcome, error) {
 	e, b := t.e, t.b
-	_ = t.drop() // it ends what is still open; what has committed it does not touch
+	_ = t.rollback() // it ends what is still open; what has committed it does not touch
 	until := e.clock.Now().Add(e.settleTimeout)
 	for pause := firstPause; ; pause = min(pause*2, longPause) {
 		var got Record
-		b.budget()
+		b.renewStoreContext()
 		err := t.tryReserve(&got)
 		held := t.tx != nil
-		_ = t.drop() // it has written nothing
+		_ = t.rollback() // it has written nothing
 		switch now := e.clock.Now(); {
 		case err == nil && got.Owner == b.owner:
-			return t.found(next, &got)
+			return t.committed(next, &got)
 		case held && (err == nil || is(err, ErrNotFound)) && now.Sub(d.at) < next.Retain:
 			undone := d.undone()
 			t.released(next, undone)
 			if err == nil && got.Revision != next.Revision {
-				return t.again(undone)
+				return t.decideAgain(undone)
 			}
 			return Outcome{}, undone
 		case !now.Add(pause).Before(until):
@@ -135,8 +135,8 @@ func (t *oneCommit) resolve(next *Record, d *ending) (Outcome, error) {
 
 // found returns the answer that was committed, unless the record has been changed
 // since.
-func (t *oneCommit) found(next, got *Record) (Outcome, error) {
-	if got.State == Completed && got.Result.Equal(next.Result) {
+func (t *txCall) committed(next, got *Record) (Outcome, error) {
+	if got.State == StateCompleted && got.Result.Equal(next.Result) {
 		return t.completed(got), nil
 	}
 	err := fmt.Errorf("%w: it was committed and is %s now", ErrLost, got.State)

@@ -25,7 +25,7 @@ func TestDoTxOvertaken(t *testing.T) {
 	leave := func(t *testing.T, b *bank, s retrysafe.State) {
 		b.with(t, func(r *retrysafe.Record) {
 			theirs := answer("theirs")
-			if r.State = s; s == retrysafe.Completed {
+			if r.State = s; s == retrysafe.StateCompleted {
 				r.Result = &theirs
 			}
 		})
@@ -35,13 +35,13 @@ func TestDoTxOvertaken(t *testing.T) {
 		want  func(retrysafe.Outcome, error) bool
 	}{
 		"an answer": {
-			func(t *testing.T, b *bank) { leave(t, b, retrysafe.Completed) },
+			func(t *testing.T, b *bank) { leave(t, b, retrysafe.StateCompleted) },
 			func(out retrysafe.Outcome, err error) bool {
 				return err == nil && string(out.Body) == "theirs" && out.Replayed
 			},
 		},
 		"an attempt": {
-			func(t *testing.T, b *bank) { leave(t, b, retrysafe.InProgress) },
+			func(t *testing.T, b *bank) { leave(t, b, retrysafe.StateInProgress) },
 			func(_ retrysafe.Outcome, err error) bool { return errors.Is(err, retrysafe.ErrInFlight) },
 		},
 		"an open transaction": {
@@ -53,7 +53,7 @@ func TestDoTxOvertaken(t *testing.T) {
 			func(_ retrysafe.Outcome, err error) bool { return errors.Is(err, retrysafe.ErrInFlight) },
 		},
 		"a failure": {
-			func(t *testing.T, b *bank) { leave(t, b, retrysafe.Retryable) },
+			func(t *testing.T, b *bank) { leave(t, b, retrysafe.StateRetryable) },
 			func(_ retrysafe.Outcome, err error) bool { return retrysafe.IsNotExecuted(err) }, // it runs once in a call
 		},
 		"nothing": {
@@ -130,7 +130,7 @@ func TestW32_DoTxAmbiguousCommitIsResolved(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					b := newBank(t, inTx)
 					if claims {
-						b.with(t, func(r *retrysafe.Record) { r.State = retrysafe.Retryable })
+						b.with(t, func(r *retrysafe.Record) { r.State = retrysafe.StateRetryable })
 					}
 					var committed bool
 					var lost *memstore.Tx
@@ -241,7 +241,7 @@ func TestW32_DoTxRecordChangedSince(t *testing.T) {
 	b.commit = func(_ context.Context, tx *memstore.Tx) error {
 		must(t, tx.Commit(t.Context()))
 		r := b.state(t)
-		r.State, r.Result, r.Term = retrysafe.Expired, nil, time.Hour
+		r.State, r.Result, r.Term = retrysafe.StateExpired, nil, time.Hour
 		_, err := b.mem.Swap(t.Context(), r)
 		must(t, err)
 		return errLine
@@ -255,7 +255,7 @@ func TestW32_DoTxRecordChangedSince(t *testing.T) {
 func TestW32_DoTxAbsenceOfAnExpiredAnswerProvesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBank(t, retrysafe.Policy{Effects: retrysafe.InTx, Retention: time.Millisecond})
+		b := newBank(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Retention: time.Millisecond})
 		b.commit = func(_ context.Context, tx *memstore.Tx) error {
 			must(t, tx.Commit(t.Context()))
 			time.Sleep(time.Second)
@@ -290,7 +290,7 @@ func randomSchedule(t *testing.T, seed uint64) {
 	}
 	nap := func() { time.Sleep(time.Duration(roll(1000)) * time.Millisecond) }
 	b := newBank(t, retrysafe.Policy{
-		Effects: retrysafe.InTx, Lapse: retrysafe.Rerun, Lease: 5 * time.Second, InFlight: retrysafe.InFlightPolicy(roll(2)), Wait: time.Second,
+		Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun, Lease: 5 * time.Second, InFlight: retrysafe.InFlightPolicy(roll(2)), Wait: time.Second,
 	})
 	var lost sync.Map // transactions whose connection is gone
 	b.begin = func(context.Context) error {

@@ -25,19 +25,19 @@ func (s *settlement) apply(r Record, retain time.Duration, p *Policy) Record {
 	}
 	r.Term = r.Retain
 	switch {
-	case s.state == Unknown:
+	case s.state == StateUnknown:
 		r.Term = p.Reconcile
-	case s.state == Retryable && r.Request != nil: // its client was told that it is under way: a worker takes it up again
-		r.State, r.Term = Accepted, p.Patience
+	case s.state == StateRetryable && r.Request != nil: // its client was told that it is under way: a worker takes it up again
+		r.State, r.Term = StateAccepted, p.Patience
 	}
 	return r
 }
 
 // met reports whether the stored record is already what the settlement asks
 // for: its own write, whose reply was lost.
-func (s *settlement) met(r *Record) bool {
-	again := s.state == Retryable && r.State == Accepted
-	return again || r.State == s.state && (s.state != Completed || r.Result.Equal(s.result))
+func (s *settlement) storedAlready(r *Record) bool {
+	again := s.state == StateRetryable && r.State == StateAccepted
+	return again || r.State == s.state && (s.state != StateCompleted || r.Result.Equal(s.result))
 }
 
 const (
@@ -48,13 +48,13 @@ const (
 // settle ends the execution by one swap. While the store does not answer it
 // tries again until SettleTimeout, and then hands the answer to the background.
 func (x *Execution) settle(ctx context.Context, s settlement) error {
-	if err := x.held(); err != nil {
+	if err := x.checkNoOpenTx(); err != nil {
 		return err
 	}
-	x.enter(ctx)
-	defer x.leave()
-	if x.phase != running && x.phase != aside {
-		return x.gone()
+	x.enterGate(ctx)
+	defer x.leaveGate()
+	if x.stage != stageRunning && x.stage != stageSetAside {
+		return x.closedReason()
 	}
 	x.stopBeat()
 	failpoint.Hit("settle.beat_stopped")
@@ -65,7 +65,7 @@ func (x *Execution) settle(ctx context.Context, s settlement) error {
 	until := x.e.clock.Now().Add(x.e.settleTimeout)
 	for pause := firstPause; ; pause = min(pause*2, longPause) {
 		if now := x.e.clock.Now(); !now.Add(pause).Before(until) {
-			return x.offer(ctx, s, now, err)
+			return x.settleInBackground(ctx, s, now, err)
 		}
 		_ = x.e.clock.Sleep(context.WithoutCancel(ctx), pause)
 		if done, err = x.trySettle(ctx, &s); done {
@@ -78,7 +78,7 @@ func (x *Execution) settle(ctx context.Context, s settlement) error {
 // matter is decided.
 func (x *Execution) trySettle(ctx context.Context, s *settlement) (done bool, err error) {
 	x.mu.Lock()
-	r := s.apply(x.known(), x.retain, &x.e.policy)
+	r := s.apply(x.current(), x.retain, &x.e.policy)
 	x.mu.Unlock()
 	got, err := x.swap(ctx, r, s)
 	switch {
@@ -100,13 +100,13 @@ func (x *Execution) trySettle(ctx context.Context, s *settlement) (done bool, er
 // beat was lost or a sweeper gave it up too early, adopts it and goes on.
 // S, if not nil, is what r stands for: a record that is so already is r stored.
 func (x *Execution) swap(ctx context.Context, r Record, s *settlement) (Record, error) {
-	step := x.e.newStep(ctx)
+	step := x.e.newStoreContext(ctx)
 	defer step.done()
-	return x.swapIn(step, r, s)
+	return x.swapWithin(step, r, s)
 }
 
 // swapIn is swap in the context of a step.
-func (x *Execution) swapIn(step *detached, r Record, s *settlement) (Record, error) {
+func (x *Execution) swapWithin(step *detachedContext, r Record, s *settlement) (Record, error) {
 	e := x.e
 	pause := firstTick
 	for range maxSteps {
@@ -119,18 +119,18 @@ func (x *Execution) swapIn(step *detached, r Record, s *settlement) (Record, err
 		switch mine := got.Owner == x.owner && got.Attempt == x.attempt; {
 		case err == nil:
 			return got, nil
-		case is(err, ErrConflict) && mine && s != nil && s.met(&got):
+		case is(err, ErrConflict) && mine && s != nil && s.storedAlready(&got):
 			return got, nil
-		case is(err, ErrConflict) && mine && x.prepared != nil && got.State == Completed && got.Result.Equal(x.prepared):
+		case is(err, ErrConflict) && mine && x.inTx != nil && got.State == StateCompleted && got.Result.Equal(x.inTx):
 			x.ended(&got)
 			return got, ErrSettled
-		case is(err, ErrConflict) && got.Owner == x.handed && !x.handed.IsZero():
+		case is(err, ErrConflict) && got.Owner == x.handedTo && !x.handedTo.IsZero():
 			x.ended(&got) // its transaction has committed, whatever its caller was told
 			return got, ErrSettled
-		case is(err, ErrConflict) && mine && (got.State == InProgress || got.State == Unknown):
+		case is(err, ErrConflict) && mine && (got.State == StateInProgress || got.State == StateUnknown):
 			r.Revision, r.Inquiry = got.Revision, got.Inquiry
-			r.Inquiry.Dead = false                           // its owner is back
-			if r.ProviderRef == "" && got.State == Unknown { // somebody has found it out
+			r.Inquiry.Dead = false                                // its owner is back
+			if r.ProviderRef == "" && got.State == StateUnknown { // somebody has found it out
 				r.ProviderRef = got.ProviderRef
 			}
 		case is(err, ErrConflict), is(err, ErrNotFound):
@@ -146,21 +146,21 @@ func (x *Execution) swapIn(step *detached, r Record, s *settlement) (Record, err
 // ended notes that the store has confirmed how the execution ended.
 func (x *Execution) ended(got *Record) {
 	e := x.e
-	x.store(got, settled)
+	x.store(got, stageSettled)
 	failpoint.Hit("settle.ended")
-	x.ctx.rest()
+	x.ctx.stopTimer()
 	kind := EventReleased
 	switch got.State {
-	case Completed:
+	case StateCompleted:
 		kind = EventCompleted
-		e.pace.note(got.Operation, x.took)
-	case Unknown:
+		e.durations.note(got.Operation, x.took)
+	case StateUnknown:
 		kind = EventQuarantined
-	case InProgress, Accepted: // a message's now, or a worker's again
+	case StateInProgress, StateAccepted: // a message's now, or a worker's again
 		kind = EventAccepted
 	default: // Retryable
 	}
-	e.waits.tell(got, e.clock)
+	e.waits.notify(got, e.clock)
 	if e.observer != nil {
 		e.observe(kind, got, x.took(), nil)
 	}
@@ -174,7 +174,7 @@ func (x *Execution) lose(got *Record, err error) error {
 		err = fmt.Errorf("%w: it is %s, attempt %d", ErrLost, got.State, got.Attempt)
 	}
 	x.mu.Lock()
-	x.phase = lost
+	x.stage = stageLost
 	x.mu.Unlock()
 	x.ctx.end(err)
 	x.e.observe(EventLost, &x.rec, x.took(), err)
@@ -183,10 +183,10 @@ func (x *Execution) lose(got *Record, err error) error {
 
 // offer goes on offering the settlement in the background, for as long as an
 // attempt may run. Who crashes before it is taken leaves a record that lapses.
-func (x *Execution) offer(ctx context.Context, s settlement, now time.Time, cause error) error {
+func (x *Execution) settleInBackground(ctx context.Context, s settlement, now time.Time, cause error) error {
 	e := x.e
 	x.mu.Lock()
-	x.phase = offering
+	x.stage = stageOffering
 	x.mu.Unlock()
 	e.offers.pending.Add(1)
 	e.observe(EventUnsettled, &x.rec, x.took(), cause)
@@ -195,14 +195,14 @@ func (x *Execution) offer(ctx context.Context, s settlement, now time.Time, caus
 	var again func(time.Duration)
 	again = func(pause time.Duration) {
 		e.clock.AfterFunc(pause, func() {
-			x.enter(ctx)
-			defer x.leave()
+			x.enterGate(ctx)
+			defer x.leaveGate()
 			done, err := x.trySettle(ctx, &s)
 			switch {
 			case done:
 			case e.clock.Now().After(until):
 				e.observe(EventForgone, &x.rec, x.took(), err)
-				x.ctx.rest()
+				x.ctx.stopTimer()
 			default:
 				again(min(pause*2, longPause))
 				return
@@ -224,40 +224,40 @@ func (x *Execution) offer(ctx context.Context, s settlement, now time.Time, caus
 // execution is open as before: complete it in another transaction, or settle it
 // otherwise. [Execution.Outcome] finds out which it was.
 func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
-	if err := x.held(); err != nil {
+	if err := x.checkNoOpenTx(); err != nil {
 		return errors.Join(err, rollback(ctx, tx))
 	}
-	x.enterTx(ctx)
-	defer x.leave()
-	if x.phase != running {
-		return errors.Join(x.gone(), rollback(ctx, tx))
+	x.enterGateTx(ctx)
+	defer x.leaveGate()
+	if x.stage != stageRunning {
+		return errors.Join(x.closedReason(), rollback(ctx, tx))
 	}
-	if err := x.through(); err != nil {
+	if err := x.checkAllStepsPassed(); err != nil {
 		return errors.Join(err, rollback(ctx, tx))
 	}
 	x.stopBeat()
-	s := settlement{state: Completed, result: &r}
+	s := settlement{state: StateCompleted, result: &r}
 	x.mu.Lock()
 	x.fenced = true
-	next := s.apply(x.known(), x.retain, &x.e.policy)
+	next := s.apply(x.current(), x.retain, &x.e.policy)
 	x.mu.Unlock()
 	got, err := tx.Swap(ctx, next)
 	switch {
 	case err == nil:
 		failpoint.Hit("completetx.swapped")
 		x.prepare(&r)
-		x.keepAlive(x.e.clock.Now()) // the next beat asks whether the transaction has ended
+		x.scheduleBeat(x.e.clock.Now()) // the next beat asks whether the transaction has ended
 		return nil
-	case is(err, ErrConflict) && got.Owner == x.owner && x.prepared != nil && got.State == Completed && got.Result.Equal(x.prepared):
+	case is(err, ErrConflict) && got.Owner == x.owner && x.inTx != nil && got.State == StateCompleted && got.Result.Equal(x.inTx):
 		x.ended(&got) // the transaction before this one had committed
 		err = ErrSettled
-	case is(err, ErrConflict) && got.Owner == x.owner && (got.State == InProgress || got.State == Unknown):
-		x.store(&got, running) // a beat whose reply was lost; the next transaction will do
-		x.keepAlive(x.e.clock.Now())
+	case is(err, ErrConflict) && got.Owner == x.owner && (got.State == StateInProgress || got.State == StateUnknown):
+		x.store(&got, stageRunning) // a beat whose reply was lost; the next transaction will do
+		x.scheduleBeat(x.e.clock.Now())
 	case is(err, ErrConflict), is(err, ErrNotFound):
 		err = x.lose(&got, err)
 	default:
-		x.keepAlive(x.e.clock.Now())
+		x.scheduleBeat(x.e.clock.Now())
 	}
 	return errors.Join(fmt.Errorf("complete in transaction: %w", err), rollback(ctx, tx))
 }

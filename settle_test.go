@@ -35,7 +35,7 @@ func TestW42_AnswerIsOfferedUntilItIsDurable(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // the lease has lapsed meanwhile, and a retry is quarantining the key
 		b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
-			if s.Record.State == retrysafe.Completed {
+			if s.Record.State == retrysafe.StateCompleted {
 				return faultstore.LoseRequest
 			}
 			return faultstore.None
@@ -84,9 +84,9 @@ func TestW42_CallerThatHasGoneStillGetsItsAnswerStored(t *testing.T) {
 func TestW43_SettlementWhoseReplyIsLostRecognisesItself(t *testing.T) {
 	t.Parallel()
 	for want, settle := range map[retrysafe.State]func(*retrysafe.Execution) error{
-		retrysafe.Completed: func(x *retrysafe.Execution) error { return x.Complete(t.Context(), answer("once")) },
-		retrysafe.Retryable: func(x *retrysafe.Execution) error { return x.Release(t.Context(), errors.New("why")) },
-		retrysafe.Unknown:   func(x *retrysafe.Execution) error { return x.Quarantine(t.Context(), errors.New("why")) },
+		retrysafe.StateCompleted: func(x *retrysafe.Execution) error { return x.Complete(t.Context(), answer("once")) },
+		retrysafe.StateRetryable: func(x *retrysafe.Execution) error { return x.Release(t.Context(), errors.New("why")) },
+		retrysafe.StateUnknown:   func(x *retrysafe.Execution) error { return x.Quarantine(t.Context(), errors.New("why")) },
 	} {
 		b := setup(t, retrysafe.Policy{})
 		x := b.begins(t)
@@ -104,14 +104,14 @@ func TestW44_ZombieNeverOverwrites(t *testing.T) {
 		t.Helper()
 		r := b.state(t)
 		r.State, r.Term = state, time.Hour
-		if state == retrysafe.Completed {
+		if state == retrysafe.StateCompleted {
 			other := answer("operator's")
 			r.Result = &other
 		}
 		_, err := b.mem.Swap(t.Context(), r)
 		must(t, err)
 	}
-	for _, state := range []retrysafe.State{retrysafe.Completed, retrysafe.Retryable, retrysafe.Expired} {
+	for _, state := range []retrysafe.State{retrysafe.StateCompleted, retrysafe.StateRetryable, retrysafe.StateExpired} {
 		b := setup(t, retrysafe.Policy{})
 		x := b.begins(t)
 		operator(b, t, state)
@@ -128,7 +128,7 @@ func TestW44_ZombieNeverOverwrites(t *testing.T) {
 	}
 	b := setup(t, retrysafe.Policy{Retention: time.Nanosecond})
 	x := b.begins(t)
-	operator(b, t, retrysafe.Expired)
+	operator(b, t, retrysafe.StateExpired)
 	r := b.state(t)
 	r.Term = 0
 	_, err := b.mem.Swap(t.Context(), r)
@@ -146,7 +146,7 @@ func TestW44_ZombieNeverOverwrites(t *testing.T) {
 func TestFenceNeverRepeats(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, retrysafe.Policy{Retention: time.Second, Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun})
+		b := setup(t, retrysafe.Policy{Retention: time.Second, Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun})
 		zombie := b.begins(t)
 		b.crash(t)
 		must(t, b.begins(t).Complete(t.Context(), answer("first")))
@@ -169,7 +169,7 @@ func TestHeartbeatRevivesWhatASweeperGaveUpTooEarly(t *testing.T) {
 		b := setup(t, retrysafe.Policy{Lease: 3 * time.Second})
 		x := b.begins(t)
 		r := b.state(t)
-		r.State, r.Term = retrysafe.Unknown, time.Minute
+		r.State, r.Term = retrysafe.StateUnknown, time.Minute
 		_, err := b.mem.Swap(t.Context(), r)
 		must(t, err)
 		time.Sleep(2 * time.Second)
@@ -186,7 +186,7 @@ func TestHeartbeatOfALostExecutionStops(t *testing.T) {
 		x := b.begins(t)
 		done := x.Context().Done()
 		r := b.state(t)
-		r.State, r.Term = retrysafe.Retryable, time.Minute
+		r.State, r.Term = retrysafe.StateRetryable, time.Minute
 		_, err := b.mem.Swap(t.Context(), r)
 		must(t, err)
 		<-done

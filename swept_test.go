@@ -21,17 +21,17 @@ func TestSwept(t *testing.T) {
 		return r
 	}
 	accepted := func(attempt int, e retrysafe.Effects) retrysafe.Record {
-		r := in(retrysafe.Accepted, e, 0)
+		r := in(retrysafe.StateAccepted, e, 0)
 		r.Attempt, r.Request = attempt, []byte("later")
 		return r
 	}
-	taken := in(retrysafe.InProgress, retrysafe.Keyed, retrysafe.Rerun)
+	taken := in(retrysafe.StateInProgress, retrysafe.EffectsKeyed, retrysafe.LapseRerun)
 	taken.Request = []byte("later")
-	early := in(retrysafe.InProgress, 0, 0)
+	early := in(retrysafe.StateInProgress, 0, 0)
 	early.Deadline = early.ReadAt.Add(time.Microsecond)
-	newer := in(retrysafe.InProgress, 0, 0)
+	newer := in(retrysafe.StateInProgress, 0, 0)
 	newer.Version++
-	done := in(retrysafe.Completed, 0, 0)
+	done := in(retrysafe.StateCompleted, 0, 0)
 	paid := answer("paid")
 	done.Result = &paid
 	for name, c := range map[string]struct {
@@ -39,24 +39,24 @@ func TestSwept(t *testing.T) {
 		want   retrysafe.State
 		status int
 	}{
-		"unprotected":                         {r: in(retrysafe.InProgress, 0, 0), want: retrysafe.Unknown},
-		"unprotected, whatever it says":       {r: in(retrysafe.InProgress, 0, retrysafe.Rerun), want: retrysafe.Unknown},
-		"unprotected, to be failed":           {r: in(retrysafe.InProgress, 0, retrysafe.Fail), want: retrysafe.Completed, status: 500},
-		"keyed, by default":                   {r: in(retrysafe.InProgress, retrysafe.Keyed, 0), want: retrysafe.Unknown},
-		"keyed, to be run again":              {r: in(retrysafe.InProgress, retrysafe.Keyed, retrysafe.Rerun), want: retrysafe.Retryable},
-		"keyed, to be resumed":                {r: in(retrysafe.InProgress, retrysafe.Keyed, retrysafe.Resume), want: retrysafe.Retryable},
-		"in a transaction, to be run again":   {r: in(retrysafe.InProgress, retrysafe.InTx, retrysafe.Rerun), want: retrysafe.Retryable},
-		"a worker's, to be run again":         {r: taken, want: retrysafe.Accepted},
-		"nobody took it up":                   {r: accepted(0, retrysafe.Keyed), want: retrysafe.Completed, status: 408},
-		"nobody took it up again":             {r: accepted(1, retrysafe.Keyed), want: retrysafe.Unknown},
+		"unprotected":                         {r: in(retrysafe.StateInProgress, 0, 0), want: retrysafe.StateUnknown},
+		"unprotected, whatever it says":       {r: in(retrysafe.StateInProgress, 0, retrysafe.LapseRerun), want: retrysafe.StateUnknown},
+		"unprotected, to be failed":           {r: in(retrysafe.StateInProgress, 0, retrysafe.LapseFail), want: retrysafe.StateCompleted, status: 500},
+		"keyed, by default":                   {r: in(retrysafe.StateInProgress, retrysafe.EffectsKeyed, 0), want: retrysafe.StateUnknown},
+		"keyed, to be run again":              {r: in(retrysafe.StateInProgress, retrysafe.EffectsKeyed, retrysafe.LapseRerun), want: retrysafe.StateRetryable},
+		"keyed, to be resumed":                {r: in(retrysafe.StateInProgress, retrysafe.EffectsKeyed, retrysafe.LapseResume), want: retrysafe.StateRetryable},
+		"in a transaction, to be run again":   {r: in(retrysafe.StateInProgress, retrysafe.EffectsInTx, retrysafe.LapseRerun), want: retrysafe.StateRetryable},
+		"a worker's, to be run again":         {r: taken, want: retrysafe.StateAccepted},
+		"nobody took it up":                   {r: accepted(0, retrysafe.EffectsKeyed), want: retrysafe.StateCompleted, status: 408},
+		"nobody took it up again":             {r: accepted(1, retrysafe.EffectsKeyed), want: retrysafe.StateUnknown},
 		"its lease has a microsecond to go":   {r: early, want: stays},
 		"it is of a newer version":            {r: newer, want: stays},
 		"it is completed":                     {r: done, want: stays},
-		"it may run again already":            {r: in(retrysafe.Retryable, 0, 0), want: stays},
-		"it is unknown: that is not ours":     {r: in(retrysafe.Unknown, 0, 0), want: stays},
-		"it is forgotten: that is the reaper": {r: in(retrysafe.Expired, 0, 0), want: stays},
+		"it may run again already":            {r: in(retrysafe.StateRetryable, 0, 0), want: stays},
+		"it is unknown: that is not ours":     {r: in(retrysafe.StateUnknown, 0, 0), want: stays},
+		"it is forgotten: that is the reaper": {r: in(retrysafe.StateExpired, 0, 0), want: stays},
 	} {
-		got, ok := retrysafe.Swept(c.r)
+		got, ok := retrysafe.DecideLapse(c.r)
 		if ok != (c.want != stays) {
 			t.Errorf("%s: swept %v", name, ok)
 		}
@@ -79,7 +79,7 @@ func (b *bundle) sweep(t *testing.T) int {
 	found, err := b.mem.List(t.Context(), retrysafe.Query{Due: true})
 	must(t, err)
 	for _, r := range found {
-		if next, ok := retrysafe.Swept(r); ok {
+		if next, ok := retrysafe.DecideLapse(r); ok {
 			_, err := b.mem.Swap(t.Context(), next)
 			must(t, err)
 			n++
@@ -92,11 +92,11 @@ func (b *bundle) sweep(t *testing.T) int {
 func TestSweptAttemptIsResumed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Resume})
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseResume})
 		old := b.begins(t)
 		must(t, old.Save(t.Context(), retrysafe.Checkpoint{Phase: "charged", Data: []byte("ch_1")}))
 		b.crash(t)
-		if n := b.sweep(t); n != 1 || b.state(t).State != retrysafe.Retryable {
+		if n := b.sweep(t); n != 1 || b.state(t).State != retrysafe.StateRetryable {
 			t.Fatalf("swept %d: %v", n, b.state(t).State)
 		}
 		x := b.begins(t)
@@ -120,7 +120,7 @@ func TestLateOwnerSettlesItsOwnUnknown(t *testing.T) {
 		x := b.begins(t)
 		b.crash(t)
 		b.fault.Plan(func(s faultstore.Step) faultstore.Fault { // it is not heard of until it completes
-			if s.Op == faultstore.Swap && s.Record.State == retrysafe.InProgress {
+			if s.Op == faultstore.Swap && s.Record.State == retrysafe.StateInProgress {
 				return faultstore.LoseRequest
 			}
 			return faultstore.None
@@ -128,7 +128,7 @@ func TestLateOwnerSettlesItsOwnUnknown(t *testing.T) {
 		if n := b.sweep(t); n != 1 {
 			t.Fatalf("swept %d", n)
 		}
-		asked, err := retrysafe.Concluded(b.state(t), retrysafe.Verdict{Finding: retrysafe.NotHappened}, "resolver", retrysafe.Recheck{After: time.Minute, Limit: 3})
+		asked, err := retrysafe.DecideEvidence(b.state(t), retrysafe.Evidence{Finding: retrysafe.FindingNotHappened}, "resolver", retrysafe.Recheck{After: time.Minute, Limit: 3})
 		must(t, err)
 		_, err = b.mem.Swap(t.Context(), asked)
 		must(t, err)

@@ -19,7 +19,7 @@ func (l *ledger) add() { l.rows++ }
 
 func TestCompleteTxCommitsWithTheEffect(t *testing.T) {
 	t.Parallel()
-	b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Rerun})
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun})
 	var l ledger
 	out, err := b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
 		tx, err := b.mem.Begin(ctx)
@@ -37,7 +37,7 @@ func TestCompleteTxCommitsWithTheEffect(t *testing.T) {
 
 func TestW32_CommitThatWasToldToHaveFailedIsFound(t *testing.T) {
 	t.Parallel()
-	b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx})
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
 	var l ledger
 	out, err := b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
 		tx, err := b.mem.Begin(ctx)
@@ -55,7 +55,7 @@ func TestW32_CommitThatWasToldToHaveFailedIsFound(t *testing.T) {
 
 func TestW32_RollbackIsFoundAndTheKeyRunsAgain(t *testing.T) {
 	t.Parallel()
-	b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx})
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
 	var l ledger
 	run := func(commit bool) error {
 		_, err := b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
@@ -71,7 +71,7 @@ func TestW32_RollbackIsFoundAndTheKeyRunsAgain(t *testing.T) {
 		})
 		return err
 	}
-	if err := run(false); err == nil || b.state(t).State != retrysafe.Retryable || l.rows != 0 {
+	if err := run(false); err == nil || b.state(t).State != retrysafe.StateRetryable || l.rows != 0 {
 		t.Fatalf("Do = %v, record %s, %d rows", err, b.state(t).State, l.rows)
 	}
 	must(t, run(true))
@@ -84,7 +84,7 @@ func TestW32_RollbackIsFoundAndTheKeyRunsAgain(t *testing.T) {
 func TestW32_AmbiguousCommitIsWaitedForNotReadAround(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx})
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
 		var l ledger
 		x := b.begins(t)
 		tx, err := b.mem.Begin(t.Context())
@@ -125,7 +125,7 @@ func TestW32_BusyRecordIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := memstore.New(nil)
 		s := &impatient{Store: mem}
-		e, err := retrysafe.New(s, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.InTx}})
+		e, err := retrysafe.New(s, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx}})
 		must(t, err)
 		x, _, err := e.Begin(t.Context(), call())
 		must(t, err)
@@ -143,7 +143,7 @@ func TestW32_BusyRecordIsWaitedFor(t *testing.T) {
 func TestCompleteTxRefusedCannotCommit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Rerun})
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun})
 		var l ledger
 		zombie := b.begins(t)
 		b.crash(t)
@@ -173,7 +173,7 @@ func TestCompleteTxRefusedCannotCommit(t *testing.T) {
 func TestHeartbeatRestsDuringATransactionAndResumesAfterARollback(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx, Lease: 30 * time.Second})
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lease: 30 * time.Second})
 		x := b.begins(t)
 		tx, err := b.mem.Begin(t.Context())
 		must(t, err)
@@ -194,7 +194,7 @@ func TestHeartbeatRestsDuringATransactionAndResumesAfterARollback(t *testing.T) 
 		must(t, x.CompleteTx(t.Context(), again, answer("second try")))
 		must(t, again.Commit(t.Context()))
 		time.Sleep(time.Minute) // the beat finds the commit by itself
-		if x.State() != retrysafe.Completed {
+		if x.State() != retrysafe.StateCompleted {
 			t.Errorf("the execution is %s", x.State())
 		}
 		b.replays(t, "second try")
@@ -204,7 +204,7 @@ func TestHeartbeatRestsDuringATransactionAndResumesAfterARollback(t *testing.T) 
 func TestCompleteTxAfterABeatWhoseReplyWasLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx, Lease: 30 * time.Second})
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lease: 30 * time.Second})
 		x := b.begins(t)
 		b.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.LoseReply))
 		time.Sleep(11 * time.Second)
@@ -236,7 +236,7 @@ func (brokenTx) Rollback(context.Context) error { return errors.New("connection 
 
 func TestCompleteTxOnABrokenTransaction(t *testing.T) {
 	t.Parallel()
-	b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx})
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
 	x := b.begins(t)
 	err := x.CompleteTx(t.Context(), brokenTx{}, answer("x"))
 	if !errors.Is(err, faultstore.ErrInjected) {
@@ -247,7 +247,7 @@ func TestCompleteTxOnABrokenTransaction(t *testing.T) {
 
 func TestUnfencedCompletionIsReported(t *testing.T) {
 	t.Parallel()
-	b := setup(t, retrysafe.Policy{Effects: retrysafe.InTx})
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
 	must(t, b.begins(t).Complete(t.Context(), answer("outside a transaction")))
 	if b.saw(retrysafe.EventUnfenced) != 1 {
 		t.Error("nobody was told that effect and answer were not one commit")
@@ -258,7 +258,7 @@ func TestKeyHeldByAnOpenTransactionIsInFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, retrysafe.Policy{})
-		patient, err := b.With(retrysafe.Policy{InFlight: retrysafe.Wait, Wait: 5 * time.Second})
+		patient, err := b.With(retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: 5 * time.Second})
 		must(t, err)
 		hold := func() *memstore.Tx {
 			tx, err := b.mem.Begin(t.Context())

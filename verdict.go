@@ -10,16 +10,16 @@ import (
 type Finding uint8
 
 const (
-	// StillUnknown: nobody can say yet.
-	StillUnknown Finding = iota
-	// Happened: it was done; the verdict has the answer that retries get.
-	Happened
-	// Declined: it was refused for good; the verdict has the answer that retries
+	// FindingUnknown: nobody can say yet.
+	FindingUnknown Finding = iota
+	// FindingHappened: it was done; the verdict has the answer that retries get.
+	FindingHappened
+	// FindingDeclined: it was refused for good; the verdict has the answer that retries
 	// get.
-	Declined
-	// NotHappened: the other side does not know of it. Whether that proves anything
-	// is for the effect mode and [Verdict.Proof] to say.
-	NotHappened
+	FindingDeclined
+	// FindingNotHappened: the other side does not know of it. Whether that proves anything
+	// is for the effect mode and [Evidence.Proof] to say.
+	FindingNotHappened
 )
 
 var findingNames = [...]string{"still_unknown", "happened", "declined", "not_happened"}
@@ -31,14 +31,14 @@ func (f Finding) String() string { return nameOf(findingNames[:], uint8(f)) }
 type Proof uint8
 
 const (
-	// NoProof: the other side does not know of it, now. The first attempt may
+	// ProofNone: the other side does not know of it, now. The first attempt may
 	// still be on its way there.
-	NoProof Proof = iota
-	// Tombstone: the other side was told to refuse it from now on, and confirmed
+	ProofNone Proof = iota
+	// ProofTombstone: the other side was told to refuse it from now on, and confirmed
 	// that it had not happened.
-	Tombstone
-	// Attested: an operator vouches for it.
-	Attested
+	ProofTombstone
+	// ProofAttested: an operator vouches for it.
+	ProofAttested
 )
 
 // A Recheck says what becomes of an outcome that the evidence leaves unknown.
@@ -53,15 +53,15 @@ type Recheck struct {
 	Final bool
 }
 
-// A Verdict is an answer to the question what became of an operation.
-type Verdict struct {
+// A Evidence is an answer to the question what became of an operation.
+type Evidence struct {
 	Finding Finding
 	// Result is what retries get, for Happened and Declined.
 	Result Result
 	// ProviderRef is the other side's own name for the effect, if it has one.
 	ProviderRef string
 	// Evidence is what the finding rests on, for people.
-	Evidence string
+	Text string
 	// Proof is for NotHappened.
 	Proof Proof
 }
@@ -81,7 +81,7 @@ var (
 // never is a term that does not end.
 const never = 100 * 365 * 24 * time.Hour
 
-// Concluded returns the record to swap in for an unknown outcome that v is about.
+// DecideEvidence returns the record to swap in for an unknown outcome that v is about.
 // It is the only place where that is decided, and it is pure.
 //
 // Not having happened makes a record Retryable only where a second attempt can do
@@ -99,42 +99,42 @@ const never = 100 * 365 * 24 * time.Hour
 // swap it in all the same. A disputed record is settled by who attests what was,
 // and is [ErrDisputed] for all others. All else about a record that is not Unknown
 // changes nothing, and is [ErrNotUnknown].
-func Concluded(r Record, v Verdict, by string, recheck Recheck) (Record, error) {
+func DecideEvidence(r Record, v Evidence, by string, recheck Recheck) (Record, error) {
 	if !r.Readable() {
 		return r, ErrUnreadable
 	}
-	happened := v.Finding == Happened
+	happened := v.Finding == FindingHappened
 	another := r.ProviderRef != "" && v.ProviderRef != "" && r.ProviderRef != v.ProviderRef
 	switch {
-	case r.Inquiry.Disputed && v.Proof != Attested:
+	case r.Inquiry.Disputed && v.Proof != ProofAttested:
 		return r, ErrDisputed
-	case r.State == Unknown && happened && another && v.Proof != Attested:
+	case r.State == StateUnknown && happened && another && v.Proof != ProofAttested:
 		return r.disputed("it happened under another of the provider's names: perhaps twice", v, by), ErrContradiction
-	case r.State == Unknown, r.State == Retryable && happened && r.Effects == Keyed:
-	case r.State == Retryable && happened:
+	case r.State == StateUnknown, r.State == StateRetryable && happened && r.Effects == EffectsKeyed:
+	case r.State == StateRetryable && happened:
 		return r.disputed("it was taken not to have happened, and has", v, by), ErrContradiction
 	default:
 		return r, fmt.Errorf("%w: it is %s", ErrNotUnknown, r.State)
 	}
-	if v.ProviderRef != "" && (r.ProviderRef == "" || v.Proof == Attested) {
+	if v.ProviderRef != "" && (r.ProviderRef == "" || v.Proof == ProofAttested) {
 		r.ProviderRef = v.ProviderRef
 	}
 	switch {
-	case v.Finding == Happened, v.Finding == Declined:
+	case v.Finding == FindingHappened, v.Finding == FindingDeclined:
 		if v.Result.Status < 100 || v.Result.Status > 999 {
 			return r, fmt.Errorf("retrysafe: a verdict that it %s needs the answer that retries get, with a status", v.Finding)
 		}
-		r.State, r.Result, r.Term = Completed, &v.Result, r.Retain
+		r.State, r.Result, r.Term = StateCompleted, &v.Result, r.Retain
 		r.Inquiry.Dead, r.Inquiry.Disputed = false, false
-	case v.Finding == NotHappened && r.repeatable(v.Proof):
-		r.State, r.Term = Retryable, r.Retain
+	case v.Finding == FindingNotHappened && r.repeatable(v.Proof):
+		r.State, r.Term = StateRetryable, r.Retain
 		if r.Request != nil { // its client was told that it is under way: a worker takes it up again
-			r.State = Accepted
+			r.State = StateAccepted
 		}
 		r.Inquiry.Dead, r.Inquiry.Disputed = false, false
 	default:
-		if v.Finding == NotHappened {
-			v.Evidence += " (no proof: the first attempt may still be on its way)"
+		if v.Finding == FindingNotHappened {
+			v.Text += " (no proof: the first attempt may still be on its way)"
 		}
 		r.Term = recheck.After
 		if recheck.Limit > 0 {
@@ -152,24 +152,24 @@ func Concluded(r Record, v Verdict, by string, recheck Recheck) (Record, error) 
 // became of the message: to run it again would repeat what it wrote.
 func (r *Record) repeatable(p Proof) bool {
 	if r.Owner.ofMessage() {
-		return p == Attested
+		return p == ProofAttested
 	}
-	return r.Effects != Unprotected || p != NoProof
+	return r.Effects != EffectsUnprotected || p != ProofNone
 }
 
 // disputed returns the record as evidence leaves it that cannot be true together
 // with it.
-func (r Record) disputed(why string, v Verdict, by string) Record {
-	r.State, r.Reason, r.Term = Unknown, why, never
+func (r Record) disputed(why string, v Evidence, by string) Record {
+	r.State, r.Reason, r.Term = StateUnknown, why, never
 	r.Inquiry.Dead, r.Inquiry.Disputed = true, true
 	return r.Noted(by, v.text())
 }
 
 // text is the verdict in words.
-func (v *Verdict) text() string {
-	s := v.Finding.String() + [...]string{"", ", tombstone placed", ", attested"}[min(v.Proof, Attested)]
-	if v.Evidence != "" {
-		s += ": " + v.Evidence
+func (v *Evidence) text() string {
+	s := v.Finding.String() + [...]string{"", ", tombstone placed", ", attested"}[min(v.Proof, ProofAttested)]
+	if v.Text != "" {
+		s += ": " + v.Text
 	}
 	return s
 }

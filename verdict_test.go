@@ -13,7 +13,7 @@ import (
 func unknown(e retrysafe.Effects) retrysafe.Record {
 	at := time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC)
 	return retrysafe.Record{
-		Ref: ref, Version: retrysafe.RecordVersion, State: retrysafe.Unknown, Effects: e, Owner: retrysafe.Owner{1}, Attempt: 1, Revision: 7,
+		Ref: ref, Version: retrysafe.RecordVersion, State: retrysafe.StateUnknown, Effects: e, Owner: retrysafe.Owner{1}, Attempt: 1, Revision: 7,
 		Retain: time.Hour, ReadAt: at, Deadline: at, Reason: "lease lapsed",
 	}
 }
@@ -23,26 +23,26 @@ func unknown(e retrysafe.Effects) retrysafe.Record {
 func TestW56_Concluded(t *testing.T) {
 	t.Parallel()
 	const (
-		c, r, u = retrysafe.Completed, retrysafe.Retryable, retrysafe.Unknown
+		c, r, u = retrysafe.StateCompleted, retrysafe.StateRetryable, retrysafe.StateUnknown
 	)
 	paid, declined := answer("paid"), answer("declined")
 	for _, line := range []struct {
-		v                       retrysafe.Verdict
+		v                       retrysafe.Evidence
 		unprotected, keyed, inx retrysafe.State
 	}{
-		{retrysafe.Verdict{}, u, u, u},
-		{retrysafe.Verdict{Finding: retrysafe.Happened, Result: paid}, c, c, c},
-		{retrysafe.Verdict{Finding: retrysafe.Declined, Result: declined}, c, c, c},
-		{retrysafe.Verdict{Finding: retrysafe.NotHappened}, u, r, r}, // "not found" is no proof
-		{retrysafe.Verdict{Finding: retrysafe.NotHappened, Proof: retrysafe.Tombstone}, r, r, r},
-		{retrysafe.Verdict{Finding: retrysafe.NotHappened, Proof: retrysafe.Attested}, r, r, r},
+		{retrysafe.Evidence{}, u, u, u},
+		{retrysafe.Evidence{Finding: retrysafe.FindingHappened, Result: paid}, c, c, c},
+		{retrysafe.Evidence{Finding: retrysafe.FindingDeclined, Result: declined}, c, c, c},
+		{retrysafe.Evidence{Finding: retrysafe.FindingNotHappened}, u, r, r}, // "not found" is no proof
+		{retrysafe.Evidence{Finding: retrysafe.FindingNotHappened, Proof: retrysafe.ProofTombstone}, r, r, r},
+		{retrysafe.Evidence{Finding: retrysafe.FindingNotHappened, Proof: retrysafe.ProofAttested}, r, r, r},
 	} {
 		for effects, want := range map[retrysafe.Effects]retrysafe.State{
-			retrysafe.Unprotected: line.unprotected, retrysafe.Keyed: line.keyed, retrysafe.InTx: line.inx,
+			retrysafe.EffectsUnprotected: line.unprotected, retrysafe.EffectsKeyed: line.keyed, retrysafe.EffectsInTx: line.inx,
 		} {
 			was := unknown(effects)
-			line.v.Evidence, line.v.ProviderRef = "ch_1 at the provider", "ch_1"
-			got, err := retrysafe.Concluded(was, line.v, "resolver", retrysafe.Recheck{After: time.Minute, Limit: 3})
+			line.v.Text, line.v.ProviderRef = "ch_1 at the provider", "ch_1"
+			got, err := retrysafe.DecideEvidence(was, line.v, "resolver", retrysafe.Recheck{After: time.Minute, Limit: 3})
 			if err != nil || got.State != want {
 				t.Errorf("%v, %v: %v, %v; want %v", effects, line.v.Finding, got.State, err, want)
 				continue
@@ -74,31 +74,31 @@ func TestW56_Concluded(t *testing.T) {
 // What a worker ran and did not happen waits for a worker again.
 func TestConcludedWorkIsTakenUpAgain(t *testing.T) {
 	t.Parallel()
-	r := unknown(retrysafe.Keyed)
+	r := unknown(retrysafe.EffectsKeyed)
 	r.Request = []byte{}
-	if got, err := retrysafe.Concluded(r, retrysafe.Verdict{Finding: retrysafe.NotHappened}, "resolver", retrysafe.Recheck{After: time.Minute, Limit: 3}); err != nil || got.State != retrysafe.Accepted {
+	if got, err := retrysafe.DecideEvidence(r, retrysafe.Evidence{Finding: retrysafe.FindingNotHappened}, "resolver", retrysafe.Recheck{After: time.Minute, Limit: 3}); err != nil || got.State != retrysafe.StateAccepted {
 		t.Errorf("it is %v, %v", got.State, err)
 	}
 }
 
 // After the last try a record is left to an operator: nobody asks again, and it is
-// Unknown all the same. What is found out later still settles it.
+// StateUnknown all the same. What is found out later still settles it.
 func TestDeadLetter(t *testing.T) {
 	t.Parallel()
-	r := unknown(retrysafe.Unprotected)
+	r := unknown(retrysafe.EffectsUnprotected)
 	for try := 1; try <= 3; try++ {
 		if r.Inquiry.Dead {
 			t.Fatalf("dead after %d of 3 tries", try-1)
 		}
 		var err error
-		r, err = retrysafe.Concluded(r, retrysafe.Verdict{Evidence: "timed out"}, "resolver", retrysafe.Recheck{After: time.Minute, Limit: 3})
+		r, err = retrysafe.DecideEvidence(r, retrysafe.Evidence{Text: "timed out"}, "resolver", retrysafe.Recheck{After: time.Minute, Limit: 3})
 		must(t, err)
 	}
-	if !r.Inquiry.Dead || r.State != retrysafe.Unknown || r.Term < 24*365*time.Hour || len(r.Inquiry.Notes) != 3 {
+	if !r.Inquiry.Dead || r.State != retrysafe.StateUnknown || r.Term < 24*365*time.Hour || len(r.Inquiry.Notes) != 3 {
 		t.Fatalf("%+v, for %v", r.Inquiry, r.Term)
 	}
-	r, err := retrysafe.Concluded(r, retrysafe.Verdict{Finding: retrysafe.Happened, Result: answer("paid")}, "webhook", retrysafe.Recheck{After: time.Minute, Limit: 3})
-	if err != nil || r.State != retrysafe.Completed || r.Inquiry.Dead || len(r.Inquiry.Notes) != 4 {
+	r, err := retrysafe.DecideEvidence(r, retrysafe.Evidence{Finding: retrysafe.FindingHappened, Result: answer("paid")}, "webhook", retrysafe.Recheck{After: time.Minute, Limit: 3})
+	if err != nil || r.State != retrysafe.StateCompleted || r.Inquiry.Dead || len(r.Inquiry.Notes) != 4 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -116,11 +116,11 @@ func TestUnaskedEvidenceCountsNoTry(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := unknown(retrysafe.Unprotected)
+			r := unknown(retrysafe.EffectsUnprotected)
 			r.Inquiry.Tries = 4
-			r, err := retrysafe.Concluded(r, retrysafe.Verdict{Evidence: "timed out"}, "outbox", c.recheck)
+			r, err := retrysafe.DecideEvidence(r, retrysafe.Evidence{Text: "timed out"}, "outbox", c.recheck)
 			must(t, err)
-			if r.Inquiry.Tries != 4 || r.Inquiry.Dead != c.dead || r.State != retrysafe.Unknown || len(r.Inquiry.Notes) != 1 {
+			if r.Inquiry.Tries != 4 || r.Inquiry.Dead != c.dead || r.State != retrysafe.StateUnknown || len(r.Inquiry.Notes) != 1 {
 				t.Errorf("%+v, for %v", r.Inquiry, r.Term)
 			}
 		})
@@ -129,11 +129,11 @@ func TestUnaskedEvidenceCountsNoTry(t *testing.T) {
 
 func TestConcludedRefuses(t *testing.T) {
 	t.Parallel()
-	happened := retrysafe.Verdict{Finding: retrysafe.Happened, Result: answer("paid")}
+	happened := retrysafe.Evidence{Finding: retrysafe.FindingHappened, Result: answer("paid")}
 	in := func(s retrysafe.State, e retrysafe.Effects) retrysafe.Record {
 		r := unknown(e)
 		r.State = s
-		if s == retrysafe.Completed {
+		if s == retrysafe.StateCompleted {
 			paid := answer("paid before")
 			r.Result = &paid
 		}
@@ -141,24 +141,24 @@ func TestConcludedRefuses(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		r       retrysafe.Record
-		v       retrysafe.Verdict
+		v       retrysafe.Evidence
 		want    error
 		becomes retrysafe.State // if it is to be swapped in
 	}{
-		"a completed record never changes": {r: in(retrysafe.Completed, 0), v: happened, want: retrysafe.ErrNotUnknown},
-		"its owner is at work":             {r: in(retrysafe.InProgress, 0), v: happened, want: retrysafe.ErrNotUnknown},
-		"nobody has started":               {r: in(retrysafe.Accepted, 0), v: happened, want: retrysafe.ErrNotUnknown},
-		"it is forgotten":                  {r: in(retrysafe.Expired, 0), v: happened, want: retrysafe.ErrNotUnknown},
-		"it may run again":                 {r: in(retrysafe.Retryable, retrysafe.Keyed), v: retrysafe.Verdict{Finding: retrysafe.NotHappened}, want: retrysafe.ErrNotUnknown},
+		"a completed record never changes": {r: in(retrysafe.StateCompleted, 0), v: happened, want: retrysafe.ErrNotUnknown},
+		"its owner is at work":             {r: in(retrysafe.StateInProgress, 0), v: happened, want: retrysafe.ErrNotUnknown},
+		"nobody has started":               {r: in(retrysafe.StateAccepted, 0), v: happened, want: retrysafe.ErrNotUnknown},
+		"it is forgotten":                  {r: in(retrysafe.StateExpired, 0), v: happened, want: retrysafe.ErrNotUnknown},
+		"it may run again":                 {r: in(retrysafe.StateRetryable, retrysafe.EffectsKeyed), v: retrysafe.Evidence{Finding: retrysafe.FindingNotHappened}, want: retrysafe.ErrNotUnknown},
 		"it may run again, and was refused": {
-			r: in(retrysafe.Retryable, retrysafe.Keyed), v: retrysafe.Verdict{Finding: retrysafe.Declined, Result: answer("no")}, want: retrysafe.ErrNotUnknown,
+			r: in(retrysafe.StateRetryable, retrysafe.EffectsKeyed), v: retrysafe.Evidence{Finding: retrysafe.FindingDeclined, Result: answer("no")}, want: retrysafe.ErrNotUnknown,
 		},
-		"keyed: it may run again, and has happened":               {r: in(retrysafe.Retryable, retrysafe.Keyed), v: happened, becomes: retrysafe.Completed},
-		"it was proven not to have happened, and has":             {r: in(retrysafe.Retryable, 0), v: happened, want: retrysafe.ErrContradiction, becomes: retrysafe.Unknown},
-		"its transaction was rolled back, and it has happened":    {r: in(retrysafe.Retryable, retrysafe.InTx), v: happened, want: retrysafe.ErrContradiction, becomes: retrysafe.Unknown},
-		"a record that this program cannot read is left as it is": {r: retrysafe.Record{State: retrysafe.Unknown, Version: 9}, v: happened, want: retrysafe.ErrUnreadable},
+		"keyed: it may run again, and has happened":               {r: in(retrysafe.StateRetryable, retrysafe.EffectsKeyed), v: happened, becomes: retrysafe.StateCompleted},
+		"it was proven not to have happened, and has":             {r: in(retrysafe.StateRetryable, 0), v: happened, want: retrysafe.ErrContradiction, becomes: retrysafe.StateUnknown},
+		"its transaction was rolled back, and it has happened":    {r: in(retrysafe.StateRetryable, retrysafe.EffectsInTx), v: happened, want: retrysafe.ErrContradiction, becomes: retrysafe.StateUnknown},
+		"a record that this program cannot read is left as it is": {r: retrysafe.Record{State: retrysafe.StateUnknown, Version: 9}, v: happened, want: retrysafe.ErrUnreadable},
 	} {
-		got, err := retrysafe.Concluded(c.r, c.v, "webhook", retrysafe.Recheck{After: time.Minute, Limit: 3})
+		got, err := retrysafe.DecideEvidence(c.r, c.v, "webhook", retrysafe.Recheck{After: time.Minute, Limit: 3})
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
@@ -167,11 +167,11 @@ func TestConcludedRefuses(t *testing.T) {
 		} else if len(got.Inquiry.Notes) != 1 {
 			t.Errorf("%s: noted %+v", name, got.Inquiry.Notes)
 		}
-		if got.State != c.becomes || got.Inquiry.Disputed != got.Inquiry.Dead || got.Inquiry.Dead != (c.becomes == retrysafe.Unknown && c.want == retrysafe.ErrContradiction) { //nolint:errorlint // it is the table's own
+		if got.State != c.becomes || got.Inquiry.Disputed != got.Inquiry.Dead || got.Inquiry.Dead != (c.becomes == retrysafe.StateUnknown && c.want == retrysafe.ErrContradiction) { //nolint:errorlint // it is the table's own
 			t.Errorf("%s: it becomes %v, %+v", name, got.State, got.Inquiry)
 		}
 	}
-	if _, err := retrysafe.Concluded(unknown(0), retrysafe.Verdict{Finding: retrysafe.Happened}, "resolver", retrysafe.Recheck{Limit: 3}); err == nil || !strings.Contains(err.Error(), "status") {
+	if _, err := retrysafe.DecideEvidence(unknown(0), retrysafe.Evidence{Finding: retrysafe.FindingHappened}, "resolver", retrysafe.Recheck{Limit: 3}); err == nil || !strings.Contains(err.Error(), "status") {
 		t.Errorf("an answer without a status: %v", err)
 	}
 }
@@ -198,24 +198,24 @@ func TestNotesAreBounded(t *testing.T) {
 // after it.
 func TestDisputedRecord(t *testing.T) {
 	t.Parallel()
-	happened := func(id string) retrysafe.Verdict {
-		return retrysafe.Verdict{Finding: retrysafe.Happened, Result: answer("paid"), ProviderRef: id}
+	happened := func(id string) retrysafe.Evidence {
+		return retrysafe.Evidence{Finding: retrysafe.FindingHappened, Result: answer("paid"), ProviderRef: id}
 	}
-	r := unknown(retrysafe.Keyed)
+	r := unknown(retrysafe.EffectsKeyed)
 	r.ProviderRef = "ch_1"
-	r, err := retrysafe.Concluded(r, happened("ch_2"), "webhook", retrysafe.Recheck{After: time.Minute, Limit: 3})
-	if !errors.Is(err, retrysafe.ErrContradiction) || r.State != retrysafe.Unknown || !r.Inquiry.Disputed || r.ProviderRef != "ch_1" {
+	r, err := retrysafe.DecideEvidence(r, happened("ch_2"), "webhook", retrysafe.Recheck{After: time.Minute, Limit: 3})
+	if !errors.Is(err, retrysafe.ErrContradiction) || r.State != retrysafe.StateUnknown || !r.Inquiry.Disputed || r.ProviderRef != "ch_1" {
 		t.Fatalf("another effect: %+v, %v", r, err)
 	}
-	for _, v := range []retrysafe.Verdict{happened("ch_1"), happened("ch_2"), {}, {Finding: retrysafe.NotHappened, Proof: retrysafe.Tombstone}} {
-		if got, err := retrysafe.Concluded(r, v, "webhook", retrysafe.Recheck{After: time.Minute, Limit: 3}); !errors.Is(err, retrysafe.ErrDisputed) || got.Revision != r.Revision || len(got.Inquiry.Notes) != 1 {
+	for _, v := range []retrysafe.Evidence{happened("ch_1"), happened("ch_2"), {}, {Finding: retrysafe.FindingNotHappened, Proof: retrysafe.ProofTombstone}} {
+		if got, err := retrysafe.DecideEvidence(r, v, "webhook", retrysafe.Recheck{After: time.Minute, Limit: 3}); !errors.Is(err, retrysafe.ErrDisputed) || got.Revision != r.Revision || len(got.Inquiry.Notes) != 1 {
 			t.Errorf("%v settles it: %+v, %v", v.Finding, got, err)
 		}
 	}
 	attested := happened("ch_2")
-	attested.Proof = retrysafe.Attested
-	r, err = retrysafe.Concluded(r, attested, "operator", retrysafe.Recheck{After: time.Minute, Limit: 3})
-	if err != nil || r.State != retrysafe.Completed || r.Inquiry.Disputed || r.Inquiry.Dead || r.ProviderRef != "ch_2" {
+	attested.Proof = retrysafe.ProofAttested
+	r, err = retrysafe.DecideEvidence(r, attested, "operator", retrysafe.Recheck{After: time.Minute, Limit: 3})
+	if err != nil || r.State != retrysafe.StateCompleted || r.Inquiry.Disputed || r.Inquiry.Dead || r.ProviderRef != "ch_2" {
 		t.Errorf("an operator settles it: %+v, %v", r, err)
 	}
 }

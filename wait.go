@@ -13,19 +13,19 @@ const (
 	longTick  = 250 * time.Millisecond
 )
 
-// waits are the calls that wait for an attempt in flight. A waiter holds no
+// waiterSet are the calls that wait for an attempt in flight. A waiter holds no
 // connection: it sleeps, and looks at the store now and then. Those who wait
 // for the same key share one look, and an attempt that is settled in this
 // process tells them without any.
-type waits struct {
+type waiterSet struct {
 	most  int
 	count atomic.Int64
 	mu    sync.Mutex
-	refs  map[Ref]*watch
+	refs  map[Ref]*waitedKey
 }
 
-// watch is what the waiters of one key know.
-type watch struct {
+// waitedKey is what the waiters of one key know.
+type waitedKey struct {
 	waiters int
 	looking bool      // one of them is asking the store
 	at      time.Time // when rec was learnt
@@ -34,7 +34,7 @@ type watch struct {
 }
 
 // join counts the caller in, or returns nil if too many wait already.
-func (w *waits) join(ref Ref) *watch {
+func (w *waiterSet) join(ref Ref) *waitedKey {
 	if w.count.Add(1) > int64(w.most) {
 		w.count.Add(-1)
 		return nil
@@ -42,18 +42,18 @@ func (w *waits) join(ref Ref) *watch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.refs == nil {
-		w.refs = make(map[Ref]*watch)
+		w.refs = make(map[Ref]*waitedKey)
 	}
 	on := w.refs[ref]
 	if on == nil {
-		on = new(watch)
+		on = new(waitedKey)
 		w.refs[ref] = on
 	}
 	on.waiters++
 	return on
 }
 
-func (w *waits) leave(ref Ref, on *watch) {
+func (w *waiterSet) leave(ref Ref, on *waitedKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.count.Add(-1)
@@ -63,7 +63,7 @@ func (w *waits) leave(ref Ref, on *watch) {
 }
 
 // tell hands a settled record to those who wait for it.
-func (w *waits) tell(r *Record, clock Clock) {
+func (w *waiterSet) notify(r *Record, clock Clock) {
 	if w.count.Load() == 0 {
 		return
 	}
@@ -79,12 +79,12 @@ func (w *waits) tell(r *Record, clock Clock) {
 // says what it is instead; ErrInFlight: waiting is not allowed, or was in vain.
 func (b *begin) wait(got *Record) error {
 	e := b.e
-	if e.policy.InFlight != Wait {
+	if e.policy.InFlight != InFlightWait {
 		return ErrInFlight
 	}
 	b.startWaiting()
 	next, err := e.await(b.ctx, got.Ref, got.Revision, b.waitUntil)
-	b.budget()
+	b.renewStoreContext()
 	if err == nil {
 		*got = next
 	}
@@ -95,7 +95,7 @@ func (b *begin) wait(got *Record) error {
 // record, if the policy says so.
 func (b *begin) pause() error {
 	e := b.e
-	if e.policy.InFlight != Wait {
+	if e.policy.InFlight != InFlightWait {
 		return ErrInFlight
 	}
 	b.startWaiting()
@@ -105,7 +105,7 @@ func (b *begin) pause() error {
 	}
 	b.paused = min(max(b.paused*3/2, firstTick), longTick)
 	err := e.clock.Sleep(b.ctx, min(b.paused, left))
-	b.budget()
+	b.renewStoreContext()
 	return err
 }
 
@@ -135,13 +135,13 @@ func (e *Engine) await(ctx context.Context, ref Ref, seen int64, until time.Time
 		if err := e.clock.Sleep(ctx, nap); err != nil {
 			return Record{}, err
 		}
-		got, err := e.look(ctx, on, ref, seen, tick)
+		got, err := e.refresh(ctx, on, ref, seen, tick)
 		switch {
 		case errors.Is(err, ErrNotFound), errors.Is(err, ErrUnreadable):
 			return Record{}, err
 		case err != nil, got.Revision <= seen && !got.Due():
 			continue // nobody knows better yet
-		case (got.State == InProgress || got.State == Accepted) && !got.Due():
+		case (got.State == StateInProgress || got.State == StateAccepted) && !got.Due():
 			seen = got.Revision
 		default:
 			return got, nil
@@ -154,7 +154,7 @@ var errLooking = errors.New("another waiter is looking")
 
 // look returns what is known of ref: from a fellow waiter or from the attempt
 // itself if that is recent, else from the store.
-func (e *Engine) look(ctx context.Context, on *watch, ref Ref, seen int64, tick time.Duration) (Record, error) {
+func (e *Engine) refresh(ctx context.Context, on *waitedKey, ref Ref, seen int64, tick time.Duration) (Record, error) {
 	w := &e.waits
 	now := e.clock.Now()
 	w.mu.Lock()
@@ -170,7 +170,7 @@ func (e *Engine) look(ctx context.Context, on *watch, ref Ref, seen int64, tick 
 	on.looking = true
 	w.mu.Unlock()
 
-	step := e.newStep(ctx)
+	step := e.newStoreContext(ctx)
 	defer step.done()
 	got, err := e.store.Load(step, ref)
 
@@ -187,21 +187,21 @@ func (e *Engine) look(ctx context.Context, on *watch, ref Ref, seen int64, tick 
 // done, and returns its answer. It starts nothing. [ErrNotFound]: there is no
 // such key, or its attempt did not happen; [ErrUnknown]: nobody knows yet.
 func (e *Engine) Attach(ctx context.Context, ref Ref) (Outcome, error) {
-	step := e.newStep(ctx)
+	step := e.newStoreContext(ctx)
 	got, err := e.store.Load(step, ref)
 	step.done()
-	if err == nil && (got.State == InProgress || got.State == Accepted) && !got.Due() {
+	if err == nil && (got.State == StateInProgress || got.State == StateAccepted) && !got.Due() {
 		got, err = e.await(ctx, ref, got.Revision, time.Time{})
 	}
 	if err != nil {
 		return Outcome{}, err
 	}
 	switch {
-	case got.State == Completed && got.Result != nil && !got.Due():
+	case got.State == StateCompleted && got.Result != nil && !got.Due():
 		return outcomeOf(&got, true), nil
-	case got.State == Unknown, got.State == InProgress:
+	case got.State == StateUnknown, got.State == StateInProgress:
 		return Outcome{}, e.refuse(ErrUnknown, &got)
-	case got.State == Accepted:
+	case got.State == StateAccepted:
 		return Outcome{}, e.refuse(ErrAccepted, &got)
 	default:
 		return Outcome{}, ErrNotFound
@@ -217,7 +217,7 @@ func (e *Engine) Peek(ctx context.Context, c Call) (*Outcome, error) {
 	b := e.newBegin(ctx, &c)
 	defer b.done()
 	var got Record
-	err := b.send(stepLoad, &Record{Ref: c.Ref}, &got)
+	err := b.send(opLoad, &Record{Ref: c.Ref}, &got)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil, ErrNotFound

@@ -17,7 +17,7 @@ import (
 func TestW17_WaitersShareOneLook(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, retrysafe.Policy{InFlight: retrysafe.Wait, Wait: time.Minute})
+		b := setup(t, retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: time.Minute})
 		x := b.begins(t)
 		var wg sync.WaitGroup
 		b.fault.Plan(nil)
@@ -36,7 +36,7 @@ func TestW17_WaitersShareOneLook(t *testing.T) {
 func TestWaitEndsInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, retrysafe.Policy{InFlight: retrysafe.Wait, Wait: 2 * time.Second})
+		b := setup(t, retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: 2 * time.Second})
 		x := b.begins(t)
 		start := time.Now()
 		b.refused(t, retrysafe.ErrInFlight)
@@ -71,7 +71,7 @@ func TestWaitersAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e, err := retrysafe.New(memstore.New(nil), &retrysafe.Options{
-			MaxWaiters: 1, Policy: retrysafe.Policy{InFlight: retrysafe.Wait, Wait: time.Second},
+			MaxWaiters: 1, Policy: retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: time.Second},
 		})
 		must(t, err)
 		x, _, err := e.Begin(t.Context(), call())
@@ -141,7 +141,7 @@ func TestPeekChangesNothing(t *testing.T) {
 			t.Errorf("Peek in flight = %v", err)
 		}
 		b.crash(t)
-		if _, err := b.Peek(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnknown) || b.state(t).State != retrysafe.InProgress {
+		if _, err := b.Peek(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnknown) || b.state(t).State != retrysafe.StateInProgress {
 			t.Errorf("Peek at a lapsed attempt = %v, record %s", err, b.state(t).State)
 		}
 		must(t, x.Release(t.Context(), nil))

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// A walk is the way of one attempt through the steps of its operation: those that
+// A stepLog is the way of one attempt through the steps of its operation: those that
 // earlier attempts have finished, which it passes, and those that it adds.
-type walk struct {
-	steps  []Step // as stored
-	done   []byte // the encoding of those that are finished
-	at     int    // how many this attempt has passed
-	now    string // the step that runs; empty between two
-	inTx   bool   // it runs in a transaction, and holds the gate of the execution
-	failed string // the step that has failed in this attempt
-	called bool   // the open step was called in this attempt
-	doubt  bool   // the step that runs or has failed may have happened, and that is not stored
-	ref    string // the provider's name for the latest effect
+type stepLog struct {
+	steps       []Step // as stored
+	done        []byte // the encoding of those that are finished
+	passed      int    // how many this attempt has passed
+	running     string // the step that runs; empty between two
+	inTx        bool   // it runs in a transaction, and holds the gate of the execution
+	failed      string // the step that has failed in this attempt
+	called      bool   // the open step was called in this attempt
+	uncertain   bool   // the step that runs or has failed may have happened, and that is not stored
+	providerRef string // the provider's name for the latest effect
 }
 
-// walker returns the execution whose steps run in ctx, or nil if there is none, so
+// executionOf returns the execution whose steps run in ctx, or nil if there is none, so
 // that they run plainly.
-func walker(ctx context.Context, s *Step) (*Execution, error) {
+func executionOf(ctx context.Context, s *Step) (*Execution, error) {
 	x, known := ctx.Value(executionKey{}).(*Execution)
 	if known && x == nil {
 		return nil, fmt.Errorf("%w: %s was asked for inside DoTx, where everything is one commit and nothing can be resumed; write in its transaction, or use Do",
@@ -33,11 +33,11 @@ func walker(ctx context.Context, s *Step) (*Execution, error) {
 }
 
 // start returns the walk of the attempt. The caller holds mu.
-func (x *Execution) start() (*walk, error) {
-	if x.walk != nil {
-		return x.walk, nil
+func (x *Execution) startLog() (*stepLog, error) {
+	if x.log != nil {
+		return x.log, nil
 	}
-	w := &walk{done: noSteps(), ref: x.rec.ProviderRef}
+	w := &stepLog{done: noSteps(), providerRef: x.rec.ProviderRef}
 	if c := &x.rec.Checkpoint; !c.IsZero() {
 		if !c.isSteps() {
 			return nil, fmt.Errorf("%w: the checkpoint is one of Execution.Save; an operation has either its own checkpoints or phases", ErrPhases)
@@ -53,67 +53,67 @@ func (x *Execution) start() (*walk, error) {
 		}
 		w.steps = steps
 	}
-	x.walk = w
+	x.log = w
 	return w, nil
 }
 
 // arrive brings the attempt to its next step, which must be s as far as its name
 // and kind go. It returns what is stored of it, if anything is: a finished step is
-// passed by that. Any other is begun, and must be left by [Execution.depart].
-func (x *Execution) arrive(ctx context.Context, s *Step) (stored *Step, err error) {
+// stepResult by that. Any other is begun, and must be left by [Execution.endStep].
+func (x *Execution) beginStep(ctx context.Context, s *Step) (stored *Step, err error) {
 	p := &x.e.policy
 	switch {
 	case s.Name == "" || len(s.Name) > maxName:
 		return nil, fmt.Errorf("%w: a name must have 1 to %d bytes", ErrPhases, maxName)
-	case p.Lapse == Rerun:
+	case p.Lapse == LapseRerun:
 		return nil, fmt.Errorf("%w: %s: with Lapse Rerun each attempt starts anew, and would repeat what is finished; use Resume", ErrPolicy, s)
-	case s.Effect && p.Effects == InTx:
+	case s.Effect && p.Effects == EffectsInTx:
 		return nil, fmt.Errorf("%w: %s: a call to the outside is in no transaction, and the engine's effects are in_tx; use Keyed if the other side honours Attempt.Key, otherwise Unprotected", ErrPolicy, s)
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.phase != running {
-		return nil, fmt.Errorf("%s: %w", s, x.gone())
+	if x.stage != stageRunning {
+		return nil, fmt.Errorf("%s: %w", s, x.closedReason())
 	}
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%s: %w", s, context.Cause(ctx))
 	}
-	w, err := x.start()
+	w, err := x.startLog()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s, err)
 	}
-	if err := w.admits(s, x.prepared != nil); err != nil {
+	if err := w.admit(s, x.inTx != nil); err != nil {
 		return nil, err
 	}
-	if w.at < len(w.steps) {
-		stored = &w.steps[w.at]
+	if w.passed < len(w.steps) {
+		stored = &w.steps[w.passed]
 		if !stored.Open {
-			w.at++
+			w.passed++
 			return stored, nil
 		}
 	}
-	w.now = s.Name
+	w.running = s.Name
 	return stored, nil
 }
 
 // admits reports why s cannot be the next step.
-func (w *walk) admits(s *Step, completed bool) error {
+func (w *stepLog) admit(s *Step, completed bool) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrPhases, fmt.Sprintf(format, args...))
 	}
 	switch {
-	case w.now != "":
-		return refuse("%s was asked for while %q runs; steps neither nest nor overlap", s, w.now)
+	case w.running != "":
+		return refuse("%s was asked for while %q runs; steps neither nest nor overlap", s, w.running)
 	case completed:
 		return refuse("%s was asked for after the answer was handed to a transaction", s)
-	case w.failed == s.Name && w.doubt:
+	case w.failed == s.Name && w.uncertain:
 		return refuse("%s has ended in this attempt with nobody knowing how; return its error, the next attempt goes on from here", s)
 	case w.failed != "" && w.failed != s.Name:
 		return refuse("%s was asked for after %q had failed; an error is not stored, so a resumed attempt could not follow: let the step return a result to go on from, or return its error", s, w.failed)
-	case w.at < len(w.steps):
-		if at := &w.steps[w.at]; at.Name != s.Name || at.Effect != s.Effect {
+	case w.passed < len(w.steps):
+		if at := &w.steps[w.passed]; at.Name != s.Name || at.Effect != s.Effect {
 			w.failed = s.Name
-			return refuse("step %d is stored as %s, and the program asks for %s; a program that is to resume this operation must ask for the stored steps in their order", w.at+1, at, s)
+			return refuse("step %d is stored as %s, and the program asks for %s; a program that is to resume this operation must ask for the stored steps in their order", w.passed+1, at, s)
 		}
 	default:
 		for i := range w.steps {
@@ -126,28 +126,28 @@ func (w *walk) admits(s *Step, completed bool) error {
 }
 
 // depart leaves a step that was begun. Unless it is finished it counts as failed.
-func (x *Execution) depart() {
+func (x *Execution) endStep() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	w := x.walk
-	if w.now != "" {
-		w.failed, w.now = w.now, ""
+	w := x.log
+	if w.running != "" {
+		w.failed, w.running = w.running, ""
 	}
 }
 
 // reach notes that s, the step that was begun, is stored as finished.
-func (x *Execution) reach(s *Step, done []byte) {
+func (x *Execution) stepFinished(s *Step, done []byte) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	w := x.walk
-	w.steps, w.done = append(w.steps[:w.at], *s), done
-	w.at++
-	w.now, w.failed, w.called, w.doubt = "", "", false, false
+	w := x.log
+	w.steps, w.done = append(w.steps[:w.passed], *s), done
+	w.passed++
+	w.running, w.failed, w.called, w.uncertain = "", "", false, false
 }
 
 // with returns the checkpoint that adds s to the finished steps.
-func (w *walk) with(s *Step) (Checkpoint, error) {
-	c := Checkpoint{Phase: w.last()}
+func (w *stepLog) checkpointWith(s *Step) (Checkpoint, error) {
+	c := Checkpoint{Phase: w.lastFinished()}
 	if !s.Open {
 		c.Phase = s.Name
 	}
@@ -160,31 +160,31 @@ func (w *walk) with(s *Step) (Checkpoint, error) {
 }
 
 // last returns the name of the last finished step.
-func (w *walk) last() string {
-	if w.at == 0 {
+func (w *stepLog) lastFinished() string {
+	if w.passed == 0 {
 		return ""
 	}
-	return w.steps[w.at-1].Name
+	return w.steps[w.passed-1].Name
 }
 
 // keep stores a checkpoint. It asks again while the store does not answer: a result
 // that is not stored is run for again.
-func (x *Execution) keep(ctx context.Context, c Checkpoint) error {
-	x.enter(ctx)
-	defer x.leave()
-	if x.phase != running {
-		return x.gone()
+func (x *Execution) saveCheckpoint(ctx context.Context, c Checkpoint) error {
+	x.enterGate(ctx)
+	defer x.leaveGate()
+	if x.stage != stageRunning {
+		return x.closedReason()
 	}
-	return x.insist(ctx, c)
+	return x.renewUntilAnswered(ctx, c)
 }
 
 // insist renews the lease until the store has answered, or for the time that a
 // settlement takes. The caller has entered.
-func (x *Execution) insist(ctx context.Context, c Checkpoint) error {
+func (x *Execution) renewUntilAnswered(ctx context.Context, c Checkpoint) error {
 	until := x.e.clock.Now().Add(x.e.settleTimeout)
 	for pause := firstPause; ; pause = min(pause*2, longPause) {
 		err := x.renew(ctx, c)
-		if err == nil || x.phase != running || !x.e.clock.Now().Add(pause).Before(until) {
+		if err == nil || x.stage != stageRunning || !x.e.clock.Now().Add(pause).Before(until) {
 			return err
 		}
 		_ = x.e.clock.Sleep(context.WithoutCancel(ctx), pause)
@@ -193,84 +193,84 @@ func (x *Execution) insist(ctx context.Context, c Checkpoint) error {
 
 // known returns the record as stored, and what the walk has learnt since. The
 // caller holds mu.
-func (x *Execution) known() Record {
+func (x *Execution) current() Record {
 	r := x.rec
-	if x.walk != nil {
-		r.ProviderRef = x.walk.ref
+	if x.log != nil {
+		r.ProviderRef = x.log.providerRef
 	}
 	return r
 }
 
 // leased returns the record that renews the lease, with a new checkpoint unless
 // that is zero.
-func (x *Execution) leased(c Checkpoint) Record {
+func (x *Execution) renewal(c Checkpoint) Record {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	r := x.known()
-	r.State, r.Result, r.Checkpoint, r.Term = InProgress, nil, c, x.e.policy.Lease
+	r := x.current()
+	r.State, r.Result, r.Checkpoint, r.Term = StateInProgress, nil, c, x.e.policy.Lease
 	return r
 }
 
 // renewed notes a lease that the store has confirmed, and that was asked for at start.
-func (x *Execution) renewed(got *Record, start time.Time) {
+func (x *Execution) leaseRenewed(got *Record, start time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.rec, x.phase, x.prepared = *got, running, nil
+	x.rec, x.stage, x.inTx = *got, stageRunning, nil
 	x.leaseEnd = start.Add(x.e.policy.Lease)
-	if w := x.walk; w != nil && w.ref == "" {
-		w.ref = got.ProviderRef
+	if w := x.log; w != nil && w.providerRef == "" {
+		w.providerRef = got.ProviderRef
 	}
 }
 
 // through reports why the attempt cannot have an answer yet: steps are stored that
 // it has not passed, so its program is not the one that they are of; or one runs.
-func (x *Execution) through() error {
+func (x *Execution) checkAllStepsPassed() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.walk == nil && !x.rec.Checkpoint.isSteps() {
+	if x.log == nil && !x.rec.Checkpoint.isSteps() {
 		return nil
 	}
-	w, err := x.start()
+	w, err := x.startLog()
 	if err != nil {
 		return err
 	}
-	if w.now != "" {
-		return fmt.Errorf("%w: the operation was completed while %q runs", ErrPhases, w.now)
+	if w.running != "" {
+		return fmt.Errorf("%w: the operation was completed while %q runs", ErrPhases, w.running)
 	}
-	rest := w.steps[w.at:]
+	rest := w.steps[w.passed:]
 	if w.called { // the operation was told its error, and answers all the same
 		rest = rest[1:]
 	}
 	if len(rest) > 0 {
-		return fmt.Errorf("%w: the operation was completed after %d steps, and %d are stored, the next is %s; a program that is to resume this operation must ask for all of them", ErrPhases, w.at, len(w.steps), &rest[0])
+		return fmt.Errorf("%w: the operation was completed after %d steps, and %d are stored, the next is %s; a program that is to resume this operation must ask for all of them", ErrPhases, w.passed, len(w.steps), &rest[0])
 	}
 	return nil
 }
 
 // doubts notes whether the step that runs may have happened without being stored.
-func (x *Execution) doubts(yes bool) {
+func (x *Execution) setUncertain(yes bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.walk.doubt = yes
+	x.log.uncertain = yes
 }
 
 // doubtful reports whether an effect of this attempt has ended, or runs, with
 // nobody knowing how.
-func (x *Execution) doubtful() bool {
+func (x *Execution) uncertain() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.walk != nil && x.walk.doubt
+	return x.log != nil && x.log.uncertain
 }
 
 // held reports that a step of this execution holds the gate for as long as its
 // transaction is open: who waits for the gate inside of it waits for himself.
-func (x *Execution) held() error {
+func (x *Execution) checkNoOpenTx() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.walk == nil || !x.walk.inTx {
+	if x.log == nil || !x.log.inTx {
 		return nil
 	}
-	return fmt.Errorf("%w: phase %q has a transaction open; settle the execution after it", ErrPhases, x.walk.now)
+	return fmt.Errorf("%w: phase %q has a transaction open; settle the execution after it", ErrPhases, x.log.running)
 }
 
 // refuseAnswer settles an attempt that cannot have an answer by what is proven.

@@ -29,7 +29,7 @@ var (
 
 	// oursAsync does not wait for the reservation to be durable.
 	oursAsync = system{"ours, asynchronous reserve", func(ctx context.Context, url string) (keeper, error) {
-		return openOurs(ctx, url, retrysafe.Policy{Effects: retrysafe.Keyed, AsyncReserve: true})
+		return openOurs(ctx, url, retrysafe.Policy{Effects: retrysafe.EffectsKeyed, AsyncReserve: true})
 	}}
 
 	oursExpiring  = system{"ours", openExpiring}
@@ -86,7 +86,7 @@ func openOneCommit(ctx context.Context, url string) (keeper, error) {
 		return nil, errors.Join(err, b.close())
 	}
 	opts := patient
-	opts.Policy.Effects = retrysafe.InTx
+	opts.Policy.Effects = retrysafe.EffectsInTx
 	if k.engine, err = retrysafe.New(k.store, &opts); err != nil {
 		return nil, errors.Join(err, k.close())
 	}

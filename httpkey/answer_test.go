@@ -145,7 +145,7 @@ func TestW43_CompletionWhoseReplyIsLost(t *testing.T) {
 		b.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.LoseReply))
 		b.post(t, key, `{}`).ran(t, 1, false)
 		b.post(t, key, `{}`).ran(t, 1, true)
-		if got := b.state(t).State; got != retrysafe.Completed {
+		if got := b.state(t).State; got != retrysafe.StateCompleted {
 			t.Errorf("the record is %s", got)
 		}
 	})
@@ -216,13 +216,13 @@ func TestW52_WhatAStatusMeans(t *testing.T) {
 		{retrysafe.Policy{}, []int{200, 201, 302, 400, 402, 404, 409, 410, 412, 418, 422}, stored},
 		{retrysafe.Policy{}, []int{401, 403, 408, 425, 429}, again},
 		{retrysafe.Policy{}, []int{500, 501, 502, 503, 504, 599}, unknown},
-		{retrysafe.Policy{Effects: retrysafe.Keyed}, []int{500, 502, 503, 504}, again},
-		{retrysafe.Policy{Effects: retrysafe.InTx}, []int{500, 502, 503, 504}, again},
-		{retrysafe.Policy{OnFailure: retrysafe.StoreFailure}, []int{500, 501, 503}, stored},
-		{retrysafe.Policy{OnFailure: retrysafe.StoreFailure}, []int{502, 504}, unknown},
-		{retrysafe.Policy{OnFailure: retrysafe.StoreFailure}, []int{401, 403, 408, 425, 429}, again},
-		{retrysafe.Policy{OnFailure: retrysafe.RetryFailure}, []int{500, 503}, again},
-		{retrysafe.Policy{OnFailure: retrysafe.RetryFailure}, []int{502, 504}, unknown},
+		{retrysafe.Policy{Effects: retrysafe.EffectsKeyed}, []int{500, 502, 503, 504}, again},
+		{retrysafe.Policy{Effects: retrysafe.EffectsInTx}, []int{500, 502, 503, 504}, again},
+		{retrysafe.Policy{OnFailure: retrysafe.FailureStore}, []int{500, 501, 503}, stored},
+		{retrysafe.Policy{OnFailure: retrysafe.FailureStore}, []int{502, 504}, unknown},
+		{retrysafe.Policy{OnFailure: retrysafe.FailureStore}, []int{401, 403, 408, 425, 429}, again},
+		{retrysafe.Policy{OnFailure: retrysafe.FailureRetry}, []int{500, 503}, again},
+		{retrysafe.Policy{OnFailure: retrysafe.FailureRetry}, []int{502, 504}, unknown},
 	}
 	for _, c := range cases {
 		for _, status := range c.statuses {

@@ -75,7 +75,7 @@ func isCredential(name string) bool {
 }
 
 // accepts reports whether a retry is told 202 while an attempt runs.
-func (g *Guard) accepts() bool { return g.o.Async || g.policy.InFlight == retrysafe.Accept }
+func (g *Guard) accepts() bool { return g.o.Async || g.policy.InFlight == retrysafe.InFlightAccept }
 
 // underWay reports whether a call was refused because it waits for a worker or
 // has one.

@@ -77,7 +77,7 @@ func TestAsyncIsStoredThenRun(t *testing.T) {
 	}
 	b.post(t, key, `{"a":2}`).refused(t, 422, "key-reused")
 	b.ranTimes(t, 0)
-	b.is(t, retrysafe.Accepted)
+	b.is(t, retrysafe.StateAccepted)
 	if got := b.state(t).Attempt; got != 0 {
 		t.Errorf("attempt %d of what was never run", got)
 	}
@@ -191,30 +191,30 @@ func TestAsyncHandlerSeesTheRequest(t *testing.T) {
 // A request is settled as an ordinary one is, whatever its handler does.
 func TestAsyncSettlesAsEver(t *testing.T) {
 	t.Parallel()
-	keyed := retrysafe.Policy{Effects: retrysafe.Keyed}
+	keyed := retrysafe.Policy{Effects: retrysafe.EffectsKeyed}
 	for name, c := range map[string]struct {
 		policy  retrysafe.Policy
 		change  func(*config)
 		handler http.HandlerFunc
 		state   retrysafe.State
 	}{
-		"a client error":            {handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(400) }, state: retrysafe.Completed},
-		"a server error":            {handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, state: retrysafe.Unknown},
-		"a server error, keyed":     {policy: keyed, handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, state: retrysafe.Accepted},
-		"too many requests":         {handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(429) }, state: retrysafe.Accepted},
-		"nothing":                   {handler: func(http.ResponseWriter, *http.Request) {}, state: retrysafe.Completed},
-		"a panic":                   {handler: func(http.ResponseWriter, *http.Request) { panic("out of coffee") }, state: retrysafe.Unknown},
-		"a panic, keyed":            {policy: keyed, handler: func(http.ResponseWriter, *http.Request) { panic("out of coffee") }, state: retrysafe.Accepted},
-		"a panic that goes on":      {change: func(c *config) { c.Repanic = true }, handler: func(http.ResponseWriter, *http.Request) { panic("out of coffee") }, state: retrysafe.Unknown},
-		"an abort":                  {handler: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, state: retrysafe.Unknown},
-		"the end of its goroutine":  {handler: func(http.ResponseWriter, *http.Request) { runtime.Goexit() }, state: retrysafe.Unknown},
-		"a hijack":                  {handler: hijack, state: retrysafe.Completed},
-		"an answer over the limit":  {change: func(c *config) { c.MaxResponse = 2 }, handler: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "long") }, state: retrysafe.Completed},
-		"a server error, is stored": {policy: retrysafe.Policy{OnFailure: retrysafe.StoreFailure}, handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, state: retrysafe.Completed},
+		"a client error":            {handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(400) }, state: retrysafe.StateCompleted},
+		"a server error":            {handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, state: retrysafe.StateUnknown},
+		"a server error, keyed":     {policy: keyed, handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, state: retrysafe.StateAccepted},
+		"too many requests":         {handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(429) }, state: retrysafe.StateAccepted},
+		"nothing":                   {handler: func(http.ResponseWriter, *http.Request) {}, state: retrysafe.StateCompleted},
+		"a panic":                   {handler: func(http.ResponseWriter, *http.Request) { panic("out of coffee") }, state: retrysafe.StateUnknown},
+		"a panic, keyed":            {policy: keyed, handler: func(http.ResponseWriter, *http.Request) { panic("out of coffee") }, state: retrysafe.StateAccepted},
+		"a panic that goes on":      {change: func(c *config) { c.Repanic = true }, handler: func(http.ResponseWriter, *http.Request) { panic("out of coffee") }, state: retrysafe.StateUnknown},
+		"an abort":                  {handler: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, state: retrysafe.StateUnknown},
+		"the end of its goroutine":  {handler: func(http.ResponseWriter, *http.Request) { runtime.Goexit() }, state: retrysafe.StateUnknown},
+		"a hijack":                  {handler: hijack, state: retrysafe.StateCompleted},
+		"an answer over the limit":  {change: func(c *config) { c.MaxResponse = 2 }, handler: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "long") }, state: retrysafe.StateCompleted},
+		"a server error, is stored": {policy: retrysafe.Policy{OnFailure: retrysafe.FailureStore}, handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, state: retrysafe.StateCompleted},
 		"its own word": {handler: func(_ http.ResponseWriter, r *http.Request) {
 			x, _ := retrysafe.FromContext(r.Context())
 			_ = x.Quarantine(r.Context(), errors.New("no idea"))
-		}, state: retrysafe.Unknown},
+		}, state: retrysafe.StateUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -227,10 +227,10 @@ func TestAsyncSettlesAsEver(t *testing.T) {
 			b.work(t, 1)
 			b.is(t, c.state)
 			switch got := b.post(t, key, `{}`); c.state {
-			case retrysafe.Unknown:
+			case retrysafe.StateUnknown:
 				got.refused(t, 409, "outcome-unknown")
 				b.work(t, 0)
-			case retrysafe.Accepted: // it waits for another attempt, whether its client asks or not
+			case retrysafe.StateAccepted: // it waits for another attempt, whether its client asks or not
 				got.accepted(t)
 				b.work(t, 1)
 				b.ranTimes(t, 2)
@@ -264,7 +264,7 @@ func TestAsyncEffectAndAnswerCommitTogether(t *testing.T) {
 	}, async)
 	b.post(t, key, `{}`).accepted(t)
 	b.work(t, 1)
-	b.is(t, retrysafe.Accepted)
+	b.is(t, retrysafe.StateAccepted)
 	l.has(t, 0)
 	fail = false
 	b.post(t, key, `{}`).accepted(t)
@@ -278,7 +278,7 @@ func TestAsyncGivesUpAfterItsPatience(t *testing.T) {
 	for name, giveUp := range map[string]func(*testing.T, *bundle){
 		"by a retry": func(*testing.T, *bundle) {},
 		"by a sweeper": func(t *testing.T, b *bundle) {
-			next, ok := retrysafe.Swept(b.state(t))
+			next, ok := retrysafe.DecideLapse(b.state(t))
 			if !ok {
 				t.Fatal("there is nothing to sweep")
 			}
@@ -335,7 +335,7 @@ func TestAsyncThatOnlyObservesRunsAtOnce(t *testing.T) {
 	b := setup(t, async, func(c *config) { c.Observe = true })
 	b.post(t, key, `{}`).ran(t, 1, false)
 	b.post(t, key, `{}`).ran(t, 2, false)
-	b.is(t, retrysafe.Completed)
+	b.is(t, retrysafe.StateCompleted)
 }
 
 func TestAsyncOptionsAreChecked(t *testing.T) {

@@ -144,12 +144,12 @@ func bodyAllowed(status int) bool {
 
 // goDirect stores the outcome without a body and starts to send.
 func (x *exchange) goDirect() error {
-	if x.rolledBack || x.g.policy.Effects == retrysafe.InTx && x.status < 300 {
+	if x.rolledBack || x.g.policy.Effects == retrysafe.EffectsInTx && x.status < 300 {
 		x.fault = errUnfenced
 		return x.fault
 	}
 	err := x.settle(bodyAllowed(x.status))
-	if errors.Is(err, retrysafe.ErrSettled) && x.run.State() != retrysafe.Completed {
+	if errors.Is(err, retrysafe.ErrSettled) && x.run.State() != retrysafe.StateCompleted {
 		err = nil // the handler has released or quarantined it: there is nothing to store
 	}
 	if err != nil {

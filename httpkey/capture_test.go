@@ -75,7 +75,7 @@ func TestW46_LargeAnswerIsDurableBeforeItIsSent(t *testing.T) {
 		b := setup(t, quickSettle, func(c *config) { c.MaxResponse = 10 })
 		b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, _ *http.Request) {
 			if lose {
-				b.take(t, retrysafe.InProgress)
+				b.take(t, retrysafe.StateInProgress)
 			} else {
 				b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
 			}
@@ -103,7 +103,7 @@ func TestW46_LargeAnswerIsDurableBeforeItIsSent(t *testing.T) {
 // A large failure is settled by what it proves, as a small one is.
 func TestW46_LargeFailureIsAFailure(t *testing.T) {
 	t.Parallel()
-	for status, want := range map[int]retrysafe.State{500: retrysafe.Unknown, 429: retrysafe.Retryable, 404: retrysafe.Completed} {
+	for status, want := range map[int]retrysafe.State{500: retrysafe.StateUnknown, 429: retrysafe.StateRetryable, 404: retrysafe.StateCompleted} {
 		b := setup(t, func(c *config) { c.MaxResponse = 10 }, withHandler(func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "much more than ten bytes", status)
 		}))
@@ -126,7 +126,7 @@ func TestW46_HeldFlushDoesNothing(t *testing.T) {
 		if err := http.NewResponseController(w).Flush(); err != nil {
 			t.Errorf("Flush = %v", err)
 		}
-		if got := b.state(t).State; got != retrysafe.InProgress {
+		if got := b.state(t).State; got != retrysafe.StateInProgress {
 			t.Errorf("the record is %s in the middle", got)
 		}
 		fmt.Fprint(w, "second")
@@ -147,7 +147,7 @@ func TestW46_StreamGoesThrough(t *testing.T) {
 		w.Header().Set("Location", "/streams/1")
 		fmt.Fprint(w, "data: 1\n\n")
 		w.(http.Flusher).Flush()
-		if got := b.state(t).State; got != retrysafe.Completed {
+		if got := b.state(t).State; got != retrysafe.StateCompleted {
 			t.Errorf("the stream began while the record is %s", got)
 		}
 		<-seen // the client has the first event before there is a second

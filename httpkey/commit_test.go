@@ -80,7 +80,7 @@ func TestW32_CommitThatNobodyKnowsOf(t *testing.T) {
 			continue
 		}
 		l.has(t, 0)
-		if got := b.state(t).State; got != retrysafe.Retryable {
+		if got := b.state(t).State; got != retrysafe.StateRetryable {
 			t.Errorf("the record is %s", got)
 		}
 	}

@@ -19,7 +19,7 @@ type userKey struct{}
 // answer, by the same request again or at the place they were told.
 func ExampleWorker() {
 	engine, err := retrysafe.New(memstore.New(nil), &retrysafe.Options{
-		Policy: retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun},
+		Policy: retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun},
 	})
 	if err != nil {
 		panic(err)

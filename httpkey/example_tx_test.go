@@ -13,7 +13,7 @@ import (
 // there or neither is, whenever the process dies.
 func ExampleCompleteTx() {
 	store := memstore.New(nil)
-	engine, err := retrysafe.New(store, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Rerun}})
+	engine, err := retrysafe.New(store, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun}})
 	if err != nil {
 		panic(err)
 	}

@@ -15,7 +15,7 @@ import (
 // its answer instead of being told to come back.
 func ExampleNew_wait() {
 	engine, err := retrysafe.New(memstore.New(nil), &retrysafe.Options{
-		Policy: retrysafe.Policy{InFlight: retrysafe.Wait, Wait: time.Minute},
+		Policy: retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: time.Minute},
 	})
 	if err != nil {
 		panic(err)

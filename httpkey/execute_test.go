@@ -42,9 +42,9 @@ func TestW28_BrokenHandlerIsSettledByProof(t *testing.T) {
 			state   retrysafe.State
 			code    string
 		}{
-			{retrysafe.Unprotected, retrysafe.Unknown, "attempt-unknown"},
-			{retrysafe.Keyed, retrysafe.Retryable, "attempt-failed"},
-			{retrysafe.InTx, retrysafe.Retryable, "attempt-failed"},
+			{retrysafe.EffectsUnprotected, retrysafe.StateUnknown, "attempt-unknown"},
+			{retrysafe.EffectsKeyed, retrysafe.StateRetryable, "attempt-failed"},
+			{retrysafe.EffectsInTx, retrysafe.StateRetryable, "attempt-failed"},
 		} {
 			for _, p := range []*httpkey.Profile{httpkey.IETF, httpkey.Stripe} {
 				t.Run(fmt.Sprint(name, c.effects, p.Name), func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestW28_BrokenHandlerIsSettledByProof(t *testing.T) {
 					if got := b.state(t).State; got != c.state {
 						t.Fatalf("the record is %s, want %s", got, c.state)
 					}
-					if c.state == retrysafe.Unknown {
+					if c.state == retrysafe.StateUnknown {
 						b.post(t, key, `{}`).refused(t, 409, "outcome-unknown")
 						b.ranTimes(t, 1)
 						return
@@ -116,7 +116,7 @@ func TestW28_RepanicGoesOnAfterItIsSettled(t *testing.T) {
 		b.do(request(t, key, `{}`))
 		t.Error("the panic did not go on")
 	}()
-	if got := b.state(t).State; got != retrysafe.Unknown {
+	if got := b.state(t).State; got != retrysafe.StateUnknown {
 		t.Errorf("the record is %s, want unknown", got)
 	}
 	if !strings.Contains(b.state(t).Reason, "out of coffee") {
@@ -155,7 +155,7 @@ func TestW28_PanicAfterTheHandlerSettled(t *testing.T) {
 // A panic whose record cannot be settled is answered with what is known.
 func TestW28_PanicWhileTheStoreIsDown(t *testing.T) {
 	t.Parallel()
-	b := setup(t, quickSettle, withPolicy(retrysafe.Policy{Effects: retrysafe.Keyed}))
+	b := setup(t, quickSettle, withPolicy(retrysafe.Policy{Effects: retrysafe.EffectsKeyed}))
 	b.Handler = b.guard.Handler(b.counted(func(http.ResponseWriter, *http.Request) {
 		b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
 		panic("out of coffee")
@@ -163,7 +163,7 @@ func TestW28_PanicWhileTheStoreIsDown(t *testing.T) {
 	b.post(t, key, `{}`).refused(t, 503, "outcome-pending")
 	b.fault.Plan(nil)
 	must(t, b.engine.Drain(t.Context()))
-	if got := b.state(t).State; got != retrysafe.Retryable {
+	if got := b.state(t).State; got != retrysafe.StateRetryable {
 		t.Errorf("the record is %s", got)
 	}
 }
@@ -199,7 +199,7 @@ func TestW29_ClientThatHangsUpLosesNothing(t *testing.T) {
 	<-started
 	must(t, c.Close())
 	<-finished
-	if got := b.state(t).State; got != retrysafe.Completed {
+	if got := b.state(t).State; got != retrysafe.StateCompleted {
 		t.Fatalf("the record is %s, want completed", got)
 	}
 	send(t, s, key, `{}`).ran(t, 1, true)
@@ -216,18 +216,18 @@ func TestHandlerSettlesByItself(t *testing.T) {
 			x, _ := retrysafe.FromContext(r.Context())
 			must(t, x.Release(r.Context(), io.EOF))
 			w.WriteHeader(http.StatusServiceUnavailable)
-		}, 503, retrysafe.Retryable},
+		}, 503, retrysafe.StateRetryable},
 		"quarantine": {func(w http.ResponseWriter, r *http.Request) {
 			x, _ := retrysafe.FromContext(r.Context())
 			must(t, x.Quarantine(r.Context(), io.EOF))
 			w.WriteHeader(http.StatusAccepted)
-		}, 202, retrysafe.Unknown},
+		}, 202, retrysafe.StateUnknown},
 		"complete": {func(w http.ResponseWriter, r *http.Request) {
 			x, _ := retrysafe.FromContext(r.Context())
 			must(t, x.Complete(r.Context(), retrysafe.Result{Status: 203, Header: map[string][]string{"Etag": {`"1"`}}, Body: []byte("mine")}))
 			w.WriteHeader(http.StatusTeapot)
 			fmt.Fprint(w, "not this")
-		}, 203, retrysafe.Completed},
+		}, 203, retrysafe.StateCompleted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -237,12 +237,12 @@ func TestHandlerSettlesByItself(t *testing.T) {
 				t.Fatalf("got %d %s, record %s", got.status, got.body, b.state(t).State)
 			}
 			switch c.state {
-			case retrysafe.Completed:
+			case retrysafe.StateCompleted:
 				if got.body != "mine" || got.header.Get("Etag") != `"1"` || got.header.Get("Idempotent-Replayed") != "" {
 					t.Errorf("got %v %s", got.header, got.body)
 				}
 				b.post(t, key, `{}`).same(t, got)
-			case retrysafe.Unknown:
+			case retrysafe.StateUnknown:
 				// Nobody knows when such a key is forgotten; a date would send clients away.
 				if got.header.Get("Idempotency-Expires") != "" {
 					t.Errorf("an unknown outcome expires %s", got.header.Get("Idempotency-Expires"))

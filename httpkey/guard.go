@@ -76,11 +76,11 @@ func (g *Guard) with(o Options) (*Guard, error) {
 	if o.Policy != nil {
 		p = *o.Policy
 	}
-	if p.OnFailure == retrysafe.DefaultFailure {
+	if p.OnFailure == retrysafe.FailureDefault {
 		p.OnFailure = o.Profile.OnFailure
 	}
 	if o.Observe {
-		p.InFlight = retrysafe.Conflict // nobody waits for what is only watched
+		p.InFlight = retrysafe.InFlightConflict // nobody waits for what is only watched
 	}
 	var err error
 	if n.engine, err = g.base.With(p); err != nil {

@@ -66,7 +66,7 @@ func TestW49_StreamResetLosesNothing(t *testing.T) {
 		t.Errorf("got %d", res.StatusCode)
 	}
 	<-finished
-	if got := b.state(t).State; got != retrysafe.Completed {
+	if got := b.state(t).State; got != retrysafe.StateCompleted {
 		t.Fatalf("the record is %s, want completed", got)
 	}
 	send(t, s, key, `{}`).ran(t, 1, true)

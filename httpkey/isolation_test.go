@@ -27,11 +27,13 @@ func (b *bundle) steps() (taken func() []string) {
 func TestW74_ForeignKeyIsAnAbsentKey(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*retrysafe.Record){
-		"completed": func(r *retrysafe.Record) { r.State, r.Result = retrysafe.Completed, &retrysafe.Result{Status: 201} },
+		"completed": func(r *retrysafe.Record) {
+			r.State, r.Result = retrysafe.StateCompleted, &retrysafe.Result{Status: 201}
+		},
 		"in flight": func(*retrysafe.Record) {},
 		"lapsed":    func(r *retrysafe.Record) { r.Term = 0 },
-		"unknown":   func(r *retrysafe.Record) { r.State = retrysafe.Unknown },
-		"retryable": func(r *retrysafe.Record) { r.State = retrysafe.Retryable },
+		"unknown":   func(r *retrysafe.Record) { r.State = retrysafe.StateUnknown },
+		"retryable": func(r *retrysafe.Record) { r.State = retrysafe.StateRetryable },
 		"newer":     func(r *retrysafe.Record) { r.Version++ },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -31,14 +31,14 @@ func TestW24_CrashIsExplainedByEffectMode(t *testing.T) {
 			b.post(t, key, `{"a":1}`).refused(t, 409, "outcome-unknown")
 			b.ranTimes(t, 0)
 		}},
-		"keyed": {retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun}, func(t *testing.T, b *bundle) {
+		"keyed": {retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun}, func(t *testing.T, b *bundle) {
 			b.post(t, key, `{"a":1}`).ran(t, 1, false)
 			b.post(t, key, `{"a":1}`).ran(t, 1, true)
 		}},
-		"in a transaction": {retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Rerun}, func(t *testing.T, b *bundle) {
+		"in a transaction": {retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun}, func(t *testing.T, b *bundle) {
 			b.post(t, key, `{"a":1}`).ran(t, 1, false)
 		}},
-		"failed": {retrysafe.Policy{Lapse: retrysafe.Fail}, func(t *testing.T, b *bundle) {
+		"failed": {retrysafe.Policy{Lapse: retrysafe.LapseFail}, func(t *testing.T, b *bundle) {
 			for range 2 {
 				if got := b.post(t, key, `{"a":1}`); got.status != 500 || got.header.Get("Idempotent-Replayed") != "true" {
 					t.Errorf("got %d %s, want the stored 500", got.status, got.body)
@@ -64,7 +64,7 @@ func TestW24_EveryAttemptCallsWithTheSameDownstreamKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var keys []string
-		b := setup(t, withPolicy(retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun}))
+		b := setup(t, withPolicy(retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun}))
 		b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
 			x, ok := retrysafe.FromContext(r.Context())
 			if !ok {
@@ -94,11 +94,11 @@ func TestW24_EveryAttemptCallsWithTheSameDownstreamKey(t *testing.T) {
 // the retry.
 func TestW31_CrashAfterTheEffect(t *testing.T) {
 	t.Parallel()
-	for _, effects := range []retrysafe.Effects{retrysafe.Unprotected, retrysafe.Keyed} {
+	for _, effects := range []retrysafe.Effects{retrysafe.EffectsUnprotected, retrysafe.EffectsKeyed} {
 		synctest.Test(t, func(t *testing.T) {
 			policy := retrysafe.Policy{Effects: effects}
-			if effects == retrysafe.Keyed {
-				policy.Lapse = retrysafe.Rerun
+			if effects == retrysafe.EffectsKeyed {
+				policy.Lapse = retrysafe.LapseRerun
 			}
 			calls, charged := 0, map[string]int{} // what the provider did, by the key that it honours
 			pay := func(w http.ResponseWriter, r *http.Request) {
@@ -122,7 +122,7 @@ func TestW31_CrashAfterTheEffect(t *testing.T) {
 			living.post(t, key, `{}`).refused(t, 409, "in-flight")
 			time.Sleep(31 * time.Second)
 			got := living.post(t, key, `{}`)
-			if effects == retrysafe.Unprotected {
+			if effects == retrysafe.EffectsUnprotected {
 				got.refused(t, 409, "outcome-unknown")
 				if calls != 1 {
 					t.Errorf("the provider was called %d times", calls)
@@ -221,7 +221,7 @@ func TestW30_HandlerThatRunsTooLongIsSetAside(t *testing.T) {
 func TestW30_LateAnswerOfARerunIsNotShown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, withPolicy(retrysafe.Policy{Effects: retrysafe.Keyed, MaxRun: time.Minute}))
+		b := setup(t, withPolicy(retrysafe.Policy{Effects: retrysafe.EffectsKeyed, MaxRun: time.Minute}))
 		b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
 			n := b.runs.Load()
 			if n == 1 {
@@ -241,7 +241,7 @@ func TestW30_LateAnswerOfARerunIsNotShown(t *testing.T) {
 func TestW44_ZombieGetsTheStoredAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, withPolicy(retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun, Lease: 10 * time.Second}))
+		b := setup(t, withPolicy(retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun, Lease: 10 * time.Second}))
 		b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
 			n := b.runs.Load()
 			if n == 1 {
@@ -251,7 +251,7 @@ func TestW44_ZombieGetsTheStoredAnswer(t *testing.T) {
 			fmt.Fprintf(w, `{"run":%d}`, n)
 		}))
 		b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
-			if s.Op == faultstore.Swap && s.Record.Attempt == 1 && s.Record.State == retrysafe.InProgress && s.Record.Claim.IsZero() {
+			if s.Op == faultstore.Swap && s.Record.Attempt == 1 && s.Record.State == retrysafe.StateInProgress && s.Record.Claim.IsZero() {
 				return faultstore.LoseRequest // its heartbeats do not get through
 			}
 			return faultstore.None
@@ -273,16 +273,16 @@ func TestW44_ZombieWhoseRecordIsUnknownOrGone(t *testing.T) {
 		status int
 		code   string
 	}{
-		"taken over": {func(t *testing.T, b *bundle) { b.take(t, retrysafe.InProgress) }, 409, "in-flight"},
+		"taken over": {func(t *testing.T, b *bundle) { b.take(t, retrysafe.StateInProgress) }, 409, "in-flight"},
 		"forgotten": {func(t *testing.T, b *bundle) {
-			b.take(t, retrysafe.Retryable)
+			b.take(t, retrysafe.StateRetryable)
 			time.Sleep(48 * time.Hour)
 			_, err := b.mem.Purge(t.Context(), 10)
 			must(t, err)
 		}, 409, "outcome-unknown"},
-		"released by an operator": {func(t *testing.T, b *bundle) { b.take(t, retrysafe.Retryable) }, 409, "outcome-unknown"},
+		"released by an operator": {func(t *testing.T, b *bundle) { b.take(t, retrysafe.StateRetryable) }, 409, "outcome-unknown"},
 		"store down": {func(t *testing.T, b *bundle) {
-			b.take(t, retrysafe.InProgress)
+			b.take(t, retrysafe.StateInProgress)
 			b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
 				if s.Op == faultstore.Load {
 					return faultstore.LoseRequest

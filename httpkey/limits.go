@@ -125,9 +125,9 @@ func (g *Guard) continues(ctx context.Context, ref retrysafe.Ref) bool {
 		return false
 	}
 	switch rec.State {
-	case retrysafe.Retryable:
+	case retrysafe.StateRetryable:
 		return !rec.Due()
-	case retrysafe.InProgress, retrysafe.Accepted:
+	case retrysafe.StateInProgress, retrysafe.StateAccepted:
 		return true
 	default:
 		return false

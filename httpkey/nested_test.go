@@ -46,7 +46,7 @@ func TestExpiredKeyMayBeNotFound(t *testing.T) {
 	profile.Gone = http.StatusNotFound
 	b := setup(t, func(c *config) {
 		c.Profile = &profile
-		c.Policy = &retrysafe.Policy{OnExpired: retrysafe.Gone, Retention: 1}
+		c.Policy = &retrysafe.Policy{OnExpired: retrysafe.ExpiredGone, Retention: 1}
 	})
 	b.post(t, key, `{}`)
 	b.post(t, key, `{}`).refused(t, http.StatusNotFound, "key-expired")
@@ -61,7 +61,7 @@ func TestExpiredKeyMayBeNotFound(t *testing.T) {
 func TestStripeStoresFailuresUnlessThePolicySaysOtherwise(t *testing.T) {
 	t.Parallel()
 	for onFailure, want := range map[retrysafe.FailurePolicy]retrysafe.State{
-		retrysafe.DefaultFailure: retrysafe.Completed, retrysafe.ByProof: retrysafe.Unknown, retrysafe.RetryFailure: retrysafe.Retryable,
+		retrysafe.FailureDefault: retrysafe.StateCompleted, retrysafe.FailureByProof: retrysafe.StateUnknown, retrysafe.FailureRetry: retrysafe.StateRetryable,
 	} {
 		b := setup(t, func(c *config) {
 			c.Profile = httpkey.Stripe

@@ -65,7 +65,7 @@ func TestObserveEnforcesNothing(t *testing.T) {
 			b.plant(t, func(*retrysafe.Record) {})
 		}},
 		"outcome-unknown": {key: key, body: `{"a":1}`, before: func(t *testing.T, b *bundle) {
-			b.plant(t, func(r *retrysafe.Record) { r.State = retrysafe.Unknown })
+			b.plant(t, func(r *retrysafe.Record) { r.State = retrysafe.StateUnknown })
 		}},
 		"store-unavailable": {key: key, before: func(_ *testing.T, b *bundle) { b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest)) }},
 		"too-many-new-keys": {key: key, change: func(c *config) { c.Limits.NewKeys = 0.0001 },
@@ -172,7 +172,7 @@ func TestObserveOptionalKey(t *testing.T) {
 func TestObserveNeverWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := observing(t, withPolicy(retrysafe.Policy{InFlight: retrysafe.Wait, Wait: time.Minute}))
+		b := observing(t, withPolicy(retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: time.Minute}))
 		b.Handler = b.guard.Handler(b.counted(func(http.ResponseWriter, *http.Request) { time.Sleep(7 * time.Second) })) // no tie with a heartbeat
 		var wg sync.WaitGroup
 		for range 2 {
@@ -194,7 +194,7 @@ func TestObserveNeverWaits(t *testing.T) {
 
 func TestObserveReleasesWhatWouldNotBeStored(t *testing.T) {
 	t.Parallel()
-	for status, want := range map[int]retrysafe.State{201: retrysafe.Completed, 404: retrysafe.Completed, 429: retrysafe.Retryable} {
+	for status, want := range map[int]retrysafe.State{201: retrysafe.StateCompleted, 404: retrysafe.StateCompleted, 429: retrysafe.StateRetryable} {
 		b := observing(t, withHandler(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusEarlyHints)
 			w.WriteHeader(status)
@@ -219,7 +219,7 @@ func TestObservePanicGoesOn(t *testing.T) {
 		}()
 		b.post(t, key, `{}`)
 	}()
-	if got := b.state(t).State; got != retrysafe.Retryable {
+	if got := b.state(t).State; got != retrysafe.StateRetryable {
 		t.Errorf("the record is %s; an observed failure leaves nothing behind", got)
 	}
 }

@@ -104,7 +104,7 @@ func TestOpenAPITellsTheTruth(t *testing.T) {
 			t.Errorf("%s: published %+v, sent %d %+v", row.situation, published, got.status, said)
 		}
 	}
-	b := setup(t, withPolicy(retrysafe.Policy{InFlight: retrysafe.Accept}))
+	b := setup(t, withPolicy(retrysafe.Policy{InFlight: retrysafe.InFlightAccept}))
 	b.plant(t, func(*retrysafe.Record) {})
 	got := b.post(t, key, `{"a":1}`)
 	if published := describe(t, b.guard).Components.Responses["in-flight"]; published.Status != float64(got.status) {

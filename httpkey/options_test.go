@@ -36,7 +36,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"Include":       func(o *httpkey.Options) { o.Include = []string{"no slash"} },
 		"Exclude":       func(o *httpkey.Options) { o.Exclude = []string{""} },
 		"Policy": func(o *httpkey.Options) {
-			o.Policy = &retrysafe.Policy{Effects: retrysafe.Unprotected, Lapse: retrysafe.Rerun}
+			o.Policy = &retrysafe.Policy{Effects: retrysafe.EffectsUnprotected, Lapse: retrysafe.LapseRerun}
 		},
 		"no mismatch": func(o *httpkey.Options) { o.Profile = &httpkey.Profile{Name: "mine"} },
 		"envelope":    func(o *httpkey.Options) { o.Profile = &httpkey.Profile{Name: "mine", Mismatch: 422, Envelope: 9} },
@@ -77,7 +77,7 @@ func TestPolicyOfTheGuardOverridesTheEngines(t *testing.T) {
 
 func TestCaveatsAreSaidAloud(t *testing.T) {
 	t.Parallel()
-	b := setup(t, withPolicy(retrysafe.Policy{OnFailure: retrysafe.RetryFailure}))
+	b := setup(t, withPolicy(retrysafe.Policy{OnFailure: retrysafe.FailureRetry}))
 	if !strings.Contains(b.log.String(), "outside the at-most-once guarantee") {
 		t.Errorf("the log says %s", b.log)
 	}

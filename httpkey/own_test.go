@@ -32,7 +32,7 @@ func TestHandlerRefusesInTheGuardsWords(t *testing.T) {
 		if profile == httpkey.IETF && (p.Code != "elsewhere" || !p.Retryable || p.SafeNewKey) || profile == httpkey.Stripe && p.Error.Type != "api_error" {
 			t.Errorf("%s: got %+v", profile.Name, p)
 		}
-		if b.state(t).State != retrysafe.Retryable || b.guard.Counts()["elsewhere"] != 1 {
+		if b.state(t).State != retrysafe.StateRetryable || b.guard.Counts()["elsewhere"] != 1 {
 			t.Errorf("%s: %s, counted %v", profile.Name, b.state(t).State, b.guard.Counts())
 		}
 		if enforced, _ := b.found("elsewhere"); enforced != 1 {
@@ -76,7 +76,7 @@ func TestBusyRefusesOnlyWhatWouldRun(t *testing.T) {
 func TestBusyHoldsFurtherAttemptsTo(t *testing.T) {
 	t.Parallel()
 	busy := false
-	b := setup(t, withPolicy(retrysafe.Policy{OnFailure: retrysafe.RetryFailure}), func(c *config) {
+	b := setup(t, withPolicy(retrysafe.Policy{OnFailure: retrysafe.FailureRetry}), func(c *config) {
 		c.Limits.NewKeys = 100
 		c.Busy = func(retrysafe.Ref) *httpkey.Problem {
 			if busy {

@@ -32,7 +32,7 @@ const (
 const silence = time.Second
 
 var processPolicies = map[string]retrysafe.Policy{
-	"keyed":       {Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun, Lease: silence},
+	"keyed":       {Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun, Lease: silence},
 	"unprotected": {Lease: silence},
 }
 
@@ -78,7 +78,7 @@ func openPlace(ctx context.Context, file, mode, name string, pause func(*gate)) 
 	p.Handler = p.guard.Handler(p.counted(func(w http.ResponseWriter, r *http.Request) {
 		x, _ := retrysafe.FromContext(r.Context())
 		by := x.DownstreamKey("charge")
-		if policy.Effects == retrysafe.Unprotected {
+		if policy.Effects == retrysafe.EffectsUnprotected {
 			by = x.Record().Owner.String()
 		}
 		_, err := s.DB().ExecContext(context.WithoutCancel(r.Context()), `INSERT INTO effects (by) VALUES (?) ON CONFLICT DO NOTHING`, by)
@@ -195,14 +195,14 @@ func (p *place) sweep(t *testing.T) {
 	t.Helper()
 	for {
 		r := p.record(t)
-		if next, ok := retrysafe.Swept(r); ok {
+		if next, ok := retrysafe.DecideLapse(r); ok {
 			_, err := p.store.Swap(t.Context(), next)
 			must(t, err)
 			return
 		}
 		switch r.State {
-		case retrysafe.InProgress:
-		case retrysafe.Accepted:
+		case retrysafe.StateInProgress:
+		case retrysafe.StateAccepted:
 			return
 		default:
 			t.Fatalf("the record is %s", r.State)
@@ -260,7 +260,7 @@ func TestZombieWorkerOfAKeyedRequestIsRefused(t *testing.T) {
 	p.effects(t, 1)
 	p.post(t, key, `{}`).accepted(t)
 	p.sweep(t)
-	if got := p.record(t).State; got != retrysafe.Accepted {
+	if got := p.record(t).State; got != retrysafe.StateAccepted {
 		t.Errorf("the swept record is %s", got)
 	}
 	p.work(t, 1)
@@ -268,7 +268,7 @@ func TestZombieWorkerOfAKeyedRequestIsRefused(t *testing.T) {
 	settled := p.record(t)
 
 	zombie.goOn(t)
-	if got := p.record(t); got.Revision != settled.Revision || got.State != retrysafe.Completed {
+	if got := p.record(t); got.Revision != settled.Revision || got.State != retrysafe.StateCompleted {
 		t.Errorf("the zombie has moved the record to %s", got.State)
 	}
 	if first.body != "paid by the parent" {

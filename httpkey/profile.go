@@ -37,5 +37,5 @@ var (
 	IETF = &Profile{Name: "ietf", Mismatch: 422, Envelope: ProblemJSON}
 	// Stripe follows Stripe's API v1: opaque keys, 400 for a mismatch, server
 	// errors are answers like any other.
-	Stripe = &Profile{Name: "stripe", Opaque: true, Mismatch: 400, Envelope: StripeJSON, OnFailure: retrysafe.StoreFailure}
+	Stripe = &Profile{Name: "stripe", Opaque: true, Mismatch: 400, Envelope: StripeJSON, OnFailure: retrysafe.FailureStore}
 )

@@ -25,7 +25,7 @@ func TestW13_ThousandFirstRequestsRunOnce(t *testing.T) {
 		status int
 	}{
 		"conflict": {retrysafe.Policy{}, http.StatusConflict},
-		"accept":   {retrysafe.Policy{InFlight: retrysafe.Accept}, http.StatusAccepted},
+		"accept":   {retrysafe.Policy{InFlight: retrysafe.InFlightAccept}, http.StatusAccepted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -194,7 +194,7 @@ func TestW17_WaitersGetTheAnswerAndHoldNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		b := setup(t, withPolicy(retrysafe.Policy{InFlight: retrysafe.Wait, Wait: time.Minute}))
+		b := setup(t, withPolicy(retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: time.Minute}))
 		b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
 			<-release
 			b.created(w, r)
@@ -219,7 +219,7 @@ func TestWaitEndsWithAConflict(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		b := setup(t, withPolicy(retrysafe.Policy{InFlight: retrysafe.Wait, Wait: 2 * time.Second}))
+		b := setup(t, withPolicy(retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: 2 * time.Second}))
 		b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
 			<-release
 			b.created(w, r)
@@ -279,7 +279,7 @@ func TestW19_RecordThatVanishesIsReservedAgain(t *testing.T) {
 
 func TestW21_MismatchOutranksInFlight(t *testing.T) {
 	t.Parallel()
-	for _, policy := range []retrysafe.Policy{{}, {InFlight: retrysafe.Accept}, {InFlight: retrysafe.Wait}} {
+	for _, policy := range []retrysafe.Policy{{}, {InFlight: retrysafe.InFlightAccept}, {InFlight: retrysafe.InFlightWait}} {
 		started, release := make(chan struct{}), make(chan struct{})
 		b := setup(t, withPolicy(policy))
 		b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
@@ -320,7 +320,7 @@ func TestW22_ClientGoneBeforeTheStartReleasesTheKey(t *testing.T) {
 	})
 	b.do(request(t, key, `{}`).WithContext(ctx))
 	b.ranTimes(t, 0)
-	if got := b.state(t).State; got != retrysafe.Retryable {
+	if got := b.state(t).State; got != retrysafe.StateRetryable {
 		t.Errorf("the record is %s, want retryable: it provably never started", got)
 	}
 	b.post(t, key, `{}`).ran(t, 1, false)
@@ -336,7 +336,7 @@ func TestW22_ClientGoneBeforeTheStartReleasesTheKey(t *testing.T) {
 func TestClientThatWaitsMayHangUp(t *testing.T) {
 	t.Parallel()
 	started, release := make(chan struct{}), make(chan struct{})
-	b := setup(t, withPolicy(retrysafe.Policy{InFlight: retrysafe.Wait, Wait: time.Minute}))
+	b := setup(t, withPolicy(retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: time.Minute}))
 	b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
 		close(started)
 		<-release

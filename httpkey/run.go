@@ -159,9 +159,9 @@ func meaning(status int, onFailure retrysafe.FailurePolicy) int {
 		return stored
 	case status == http.StatusBadGateway, status == http.StatusGatewayTimeout:
 		return failed
-	case onFailure == retrysafe.StoreFailure:
+	case onFailure == retrysafe.FailureStore:
 		return stored
-	case onFailure == retrysafe.RetryFailure:
+	case onFailure == retrysafe.FailureRetry:
 		return notExecuted
 	default:
 		return failed
@@ -208,7 +208,7 @@ func (x *exchange) finishBroken(cause error) {
 
 // broken is the problem that tells how a failed attempt was settled.
 func (x *exchange) broken() *problem {
-	if x.run.State() == retrysafe.Unknown {
+	if x.run.State() == retrysafe.StateUnknown {
 		return attemptUnknown
 	}
 	return attemptFailed

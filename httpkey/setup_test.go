@@ -311,7 +311,7 @@ func (b *bundle) plant(t *testing.T, change func(*retrysafe.Record)) {
 		t.Fatalf("cannot plant: %d %s", got.status, got.body)
 	}
 	r := b.state(t)
-	r.State, r.Result, r.Term = retrysafe.InProgress, nil, time.Minute
+	r.State, r.Result, r.Term = retrysafe.StateInProgress, nil, time.Minute
 	change(&r)
 	_, err := b.mem.Swap(t.Context(), r)
 	must(t, err)

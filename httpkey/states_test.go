@@ -22,7 +22,9 @@ func TestStateAccepted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, statusURL)
-		b.plant(t, func(r *retrysafe.Record) { r.State, r.Attempt, r.Claim = retrysafe.Accepted, 0, retrysafe.Owner{1} })
+		b.plant(t, func(r *retrysafe.Record) {
+			r.State, r.Attempt, r.Claim = retrysafe.StateAccepted, 0, retrysafe.Owner{1}
+		})
 		got := b.post(t, key, `{"a":1}`)
 		p := got.refused(t, 202, "in-flight")
 		if got.header.Get("Location") != "/status/"+key || got.header.Get("Retry-After") == "" || !p.Retryable || p.SafeNewKey {
@@ -45,7 +47,7 @@ func TestStateInProgress(t *testing.T) {
 		policy retrysafe.InFlightPolicy
 		status int
 	}{
-		"conflict": {retrysafe.Conflict, 409}, "accept": {retrysafe.Accept, 202}, "wait": {retrysafe.Wait, 409},
+		"conflict": {retrysafe.InFlightConflict, 409}, "accept": {retrysafe.InFlightAccept, 202}, "wait": {retrysafe.InFlightWait, 409},
 	} {
 		for _, profile := range []*httpkey.Profile{httpkey.IETF, httpkey.Stripe} {
 			t.Run(name+profile.Name, func(t *testing.T) {
@@ -94,7 +96,7 @@ func TestStateCompletedAndForgotten(t *testing.T) {
 		b.post(t, key, `{"a":2}`).ran(t, 2, false) // the key is free, for any request
 		b.post(t, key, `{"a":1}`).refused(t, 422, "key-reused")
 
-		gone := setup(t, withPolicy(retrysafe.Policy{OnExpired: retrysafe.Gone}))
+		gone := setup(t, withPolicy(retrysafe.Policy{OnExpired: retrysafe.ExpiredGone}))
 		gone.post(t, key, `{"a":1}`).ran(t, 1, false)
 		time.Sleep(25 * time.Hour)
 		p := gone.post(t, key, `{"a":1}`).refused(t, 410, "key-expired")
@@ -108,7 +110,7 @@ func TestStateCompletedAndForgotten(t *testing.T) {
 func TestStateRetryable(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.plant(t, func(r *retrysafe.Record) { r.State = retrysafe.Retryable })
+	b.plant(t, func(r *retrysafe.Record) { r.State = retrysafe.StateRetryable })
 	b.post(t, key, `{"a":2}`).refused(t, 422, "key-reused")
 	b.post(t, key, `{"a":1}`).ran(t, 1, false)
 	b.post(t, key, `{"a":1}`).ran(t, 1, true)
@@ -121,7 +123,7 @@ func TestStateUnknown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t)
-		b.plant(t, func(r *retrysafe.Record) { r.State, r.Term = retrysafe.Unknown, 30*time.Second })
+		b.plant(t, func(r *retrysafe.Record) { r.State, r.Term = retrysafe.StateUnknown, 30*time.Second })
 		got := b.post(t, key, `{"a":1}`)
 		p := got.refused(t, 409, "outcome-unknown")
 		if p.SafeNewKey || !p.Retryable || got.header.Get("Retry-After") != "30" || got.header.Get("Idempotency-Expires") != "" {
@@ -135,7 +137,7 @@ func TestStateUnknown(t *testing.T) {
 
 		// An operator finds out that it happened.
 		r := b.state(t)
-		r.State, r.Result, r.Term = retrysafe.Completed, &retrysafe.Result{Status: 201, Body: []byte(`{"run":1}`)}, time.Hour
+		r.State, r.Result, r.Term = retrysafe.StateCompleted, &retrysafe.Result{Status: 201, Body: []byte(`{"run":1}`)}, time.Hour
 		_, err = b.mem.Swap(t.Context(), r)
 		must(t, err)
 		b.post(t, key, `{"a":1}`).ran(t, 1, true)
@@ -146,7 +148,7 @@ func TestStateUnknown(t *testing.T) {
 func TestStateExpired(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.plant(t, func(r *retrysafe.Record) { r.State = retrysafe.Expired })
+	b.plant(t, func(r *retrysafe.Record) { r.State = retrysafe.StateExpired })
 	b.post(t, key, `{"a":2}`).ran(t, 1, false)
 }
 
@@ -155,7 +157,7 @@ func TestStateThatNobodyKnows(t *testing.T) {
 	for name, change := range map[string]func(*retrysafe.Record){
 		"newer version":           func(r *retrysafe.Record) { r.Version = 9 },
 		"no state":                func(r *retrysafe.Record) { r.State = 99 },
-		"completed, no answer":    func(r *retrysafe.Record) { r.State = retrysafe.Completed },
+		"completed, no answer":    func(r *retrysafe.Record) { r.State = retrysafe.StateCompleted },
 		"answer before it is due": func(r *retrysafe.Record) { r.Result = &retrysafe.Result{Status: 200} },
 	} {
 		b := setup(t)
@@ -173,7 +175,7 @@ func TestStateThatNobodyKnows(t *testing.T) {
 func TestWaiterTakesOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, withPolicy(retrysafe.Policy{InFlight: retrysafe.Wait, Wait: time.Minute}))
+		b := setup(t, withPolicy(retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: time.Minute}))
 		b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
 			if b.runs.Load() == 1 {
 				time.Sleep(10 * time.Second)

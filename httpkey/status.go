@@ -82,21 +82,21 @@ func (g *Guard) status(w http.ResponseWriter, r *http.Request, ref retrysafe.Ref
 		refuse(recordUnreadable, time.Minute)
 		return
 	}
-	if swept, ok := retrysafe.Swept(rec); ok && swept.State == retrysafe.Unknown {
-		rec.State = retrysafe.Unknown // its owner has fallen silent, though nobody has noted it yet
+	if swept, ok := retrysafe.DecideLapse(rec); ok && swept.State == retrysafe.StateUnknown {
+		rec.State = retrysafe.StateUnknown // its owner has fallen silent, though nobody has noted it yet
 	}
 	switch rec.State {
-	case retrysafe.Accepted, retrysafe.InProgress:
+	case retrysafe.StateAccepted, retrysafe.StateInProgress:
 		g.write(w, refusal{problem: stillRunning, retryAfter: time.Second})
-	case retrysafe.Unknown:
+	case retrysafe.StateUnknown:
 		refuse(outcomeUnknown, min(max(rec.Deadline.Sub(rec.ReadAt), time.Second), time.Minute))
-	case retrysafe.Completed:
+	case retrysafe.StateCompleted:
 		if rec.Due() {
 			refuse(keyGone, 0)
 			return
 		}
 		g.replay(w, r, &retrysafe.Outcome{Result: *rec.Result, Replayed: true, Attempt: rec.Attempt, Expires: rec.Deadline})
-	case retrysafe.Retryable:
+	case retrysafe.StateRetryable:
 		if rec.Due() {
 			refuse(keyGone, 0)
 			return

@@ -39,14 +39,16 @@ func TestStatusOfEachState(t *testing.T) {
 		code   string
 		after  string
 	}{
-		"unknown":                       {func(r *retrysafe.Record) { r.State, r.Term = retrysafe.Unknown, 30*time.Second }, 409, "outcome-unknown", "30"},
-		"lapsed":                        {func(r *retrysafe.Record) { r.Term = 0 }, 409, "outcome-unknown", "1"},
-		"lapsed, and will be run again": {func(r *retrysafe.Record) { r.Effects, r.Lapse, r.Term = retrysafe.Keyed, retrysafe.Rerun, 0 }, 202, "in-flight", "1"},
-		"retryable":                     {func(r *retrysafe.Record) { r.State = retrysafe.Retryable }, 500, "attempt-failed", "1"},
-		"forgotten":                     {func(r *retrysafe.Record) { r.State, r.Term = retrysafe.Retryable, 0 }, 410, "key-expired", ""},
-		"expired":                       {func(r *retrysafe.Record) { r.State = retrysafe.Expired }, 410, "key-expired", ""},
+		"unknown": {func(r *retrysafe.Record) { r.State, r.Term = retrysafe.StateUnknown, 30*time.Second }, 409, "outcome-unknown", "30"},
+		"lapsed":  {func(r *retrysafe.Record) { r.Term = 0 }, 409, "outcome-unknown", "1"},
+		"lapsed, and will be run again": {func(r *retrysafe.Record) {
+			r.Effects, r.Lapse, r.Term = retrysafe.EffectsKeyed, retrysafe.LapseRerun, 0
+		}, 202, "in-flight", "1"},
+		"retryable": {func(r *retrysafe.Record) { r.State = retrysafe.StateRetryable }, 500, "attempt-failed", "1"},
+		"forgotten": {func(r *retrysafe.Record) { r.State, r.Term = retrysafe.StateRetryable, 0 }, 410, "key-expired", ""},
+		"expired":   {func(r *retrysafe.Record) { r.State = retrysafe.StateExpired }, 410, "key-expired", ""},
 		"completed, expired": {func(r *retrysafe.Record) {
-			r.State, r.Result, r.Term = retrysafe.Completed, &retrysafe.Result{Status: 200}, 0
+			r.State, r.Result, r.Term = retrysafe.StateCompleted, &retrysafe.Result{Status: 200}, 0
 		}, 410, "key-expired", ""},
 		"of a newer version": {func(r *retrysafe.Record) { r.Version = retrysafe.RecordVersion + 1 }, 503, "record-unreadable", "60"},
 	} {
@@ -107,7 +109,7 @@ func TestStatusIsReadOnly(t *testing.T) {
 		}
 	}
 	b.look(t, key, method(http.MethodHead)).accepted(t)
-	b.is(t, retrysafe.Accepted)
+	b.is(t, retrysafe.StateAccepted)
 	b.ranTimes(t, 0)
 }
 

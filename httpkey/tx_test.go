@@ -21,7 +21,7 @@ type ledger struct{ entries int }
 func inTx(t *testing.T, handler func(*bundle, *ledger, *memstore.Tx, http.ResponseWriter, *http.Request), change ...func(*config)) (*bundle, *ledger) {
 	t.Helper()
 	l := new(ledger)
-	b := setup(t, append([]func(*config){withPolicy(retrysafe.Policy{Effects: retrysafe.InTx})}, change...)...)
+	b := setup(t, append([]func(*config){withPolicy(retrysafe.Policy{Effects: retrysafe.EffectsInTx})}, change...)...)
 	b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
 		tx, err := b.mem.Begin(r.Context())
 		must(t, err)
@@ -43,14 +43,14 @@ func TestTxEffectAndAnswerCommitTogether(t *testing.T) {
 	b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
 		b.created(w, r)
 		must(t, httpkey.CompleteTx(r.Context(), w, tx))
-		if got := b.state(t).State; got != retrysafe.InProgress {
+		if got := b.state(t).State; got != retrysafe.StateInProgress {
 			t.Errorf("the record is %s before the commit", got)
 		}
 		must(t, tx.Commit(r.Context()))
 	})
 	got := b.post(t, key, `{}`)
 	got.ran(t, 1, false)
-	if b.state(t).State != retrysafe.Completed {
+	if b.state(t).State != retrysafe.StateCompleted {
 		t.Errorf("the record is %s", b.state(t).State)
 	}
 	again := b.post(t, key, `{}`)
@@ -137,7 +137,7 @@ func TestTxRefusedCompletionCannotCommit(t *testing.T) {
 			t.Parallel()
 			b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
 				b.created(w, r)
-				b.take(t, retrysafe.InProgress) // somebody else has it now
+				b.take(t, retrysafe.StateInProgress) // somebody else has it now
 				if err := httpkey.CompleteTx(r.Context(), w, tx); !errors.Is(err, retrysafe.ErrLost) {
 					t.Errorf("CompleteTx = %v, want ErrLost", err)
 				}
@@ -189,7 +189,7 @@ func TestTxCompletionThatFailsIsNotAnswered(t *testing.T) {
 					t.Fatalf("got %d %s for an effect that was rolled back", got.status, got.body)
 				}
 				l.has(t, 0)
-				if got := b.state(t).State; got != retrysafe.Retryable {
+				if got := b.state(t).State; got != retrysafe.StateRetryable {
 					t.Fatalf("the record is %s, want retryable", got)
 				}
 				b.post(t, key, `{}`)
@@ -275,7 +275,7 @@ func TestTxNeedsAResponseThatCanBeHeld(t *testing.T) {
 		for _, ignored := range []bool{true, false} {
 			b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
 				write(w)
-				if got := b.state(t).State; got != retrysafe.InProgress {
+				if got := b.state(t).State; got != retrysafe.StateInProgress {
 					t.Errorf("%s: the record is %s before the commit", name, got)
 				}
 				if ignored {
@@ -291,7 +291,7 @@ func TestTxNeedsAResponseThatCanBeHeld(t *testing.T) {
 			}, func(c *config) { c.MaxResponse, c.Stream = 5, httpkey.Through })
 			b.post(t, key, `{}`).refused(t, 500, "attempt-failed")
 			l.has(t, 0)
-			if got := b.state(t).State; got != retrysafe.Retryable {
+			if got := b.state(t).State; got != retrysafe.StateRetryable {
 				t.Errorf("%s: the record is %s, want retryable", name, got)
 			}
 		}
@@ -323,7 +323,7 @@ func TestTxRefusedResponseIsNotStreamed(t *testing.T) {
 		if err := http.NewResponseController(w).Flush(); err == nil {
 			t.Error("it is streamed all the same")
 		}
-	}, func(c *config) { c.Stream = httpkey.Through }, withPolicy(retrysafe.Policy{Effects: retrysafe.Keyed}))
+	}, func(c *config) { c.Stream = httpkey.Through }, withPolicy(retrysafe.Policy{Effects: retrysafe.EffectsKeyed}))
 	b.post(t, key, `{}`).refused(t, 503, "attempt-failed")
 	l.has(t, 0)
 }

@@ -76,7 +76,7 @@ var rows = []row{
 	{
 		situation: "unknown", code: "outcome-unknown", ietf: 409, stripe: 409, stripeType: "idempotency_error", stripeCode: "idempotency_outcome_unknown", comeBack: true, retryable: true,
 		bring: func(t *testing.T, b *bundle) *response {
-			b.plant(t, func(r *retrysafe.Record) { r.State = retrysafe.Unknown })
+			b.plant(t, func(r *retrysafe.Record) { r.State = retrysafe.StateUnknown })
 			return b.post(t, key, `{"a":1}`)
 		},
 	},
@@ -128,9 +128,9 @@ var rows = []row{
 	},
 	{
 		situation: "expired, and the policy says gone", code: "key-expired", ietf: 410, stripe: 410, stripeType: "idempotency_error",
-		change: withPolicy(retrysafe.Policy{OnExpired: retrysafe.Gone}),
+		change: withPolicy(retrysafe.Policy{OnExpired: retrysafe.ExpiredGone}),
 		bring: func(t *testing.T, b *bundle) *response {
-			b.plant(t, func(r *retrysafe.Record) { r.State = retrysafe.Expired })
+			b.plant(t, func(r *retrysafe.Record) { r.State = retrysafe.StateExpired })
 			return b.post(t, key, `{"a":1}`)
 		},
 	},
@@ -217,11 +217,11 @@ func TestStripeStoresServerErrors(t *testing.T) {
 	b = setup(t, isProfile(httpkey.IETF), failing)
 	b.post(t, key, `{}`)
 	b.post(t, key, `{}`).refused(t, 409, "outcome-unknown")
-	b = setup(t, isProfile(httpkey.Stripe), failing, withPolicy(retrysafe.Policy{OnFailure: retrysafe.RetryFailure}))
+	b = setup(t, isProfile(httpkey.Stripe), failing, withPolicy(retrysafe.Policy{OnFailure: retrysafe.FailureRetry}))
 	b.post(t, key, `{}`)
 	b.post(t, key, `{}`)
 	b.ranTimes(t, 2)
-	b = setup(t, isProfile(httpkey.Stripe), failing, func(c *config) { c.Policy = &retrysafe.Policy{OnFailure: retrysafe.ByProof} })
+	b = setup(t, isProfile(httpkey.Stripe), failing, func(c *config) { c.Policy = &retrysafe.Policy{OnFailure: retrysafe.FailureByProof} })
 	b.post(t, key, `{}`)
 	b.post(t, key, `{}`).refused(t, 409, "outcome-unknown")
 }
@@ -230,7 +230,7 @@ func TestStripeStoresServerErrors(t *testing.T) {
 // object that was asked for.
 func TestStripeTellsGoodNewsAsSuch(t *testing.T) {
 	t.Parallel()
-	accepting := setup(t, isProfile(httpkey.Stripe), withPolicy(retrysafe.Policy{InFlight: retrysafe.Accept}))
+	accepting := setup(t, isProfile(httpkey.Stripe), withPolicy(retrysafe.Policy{InFlight: retrysafe.InFlightAccept}))
 	accepting.plant(t, func(*retrysafe.Record) {})
 	large := setup(t, isProfile(httpkey.Stripe), func(c *config) { c.MaxResponse = 1 })
 	large.post(t, key, `{"a":1}`)

@@ -149,7 +149,7 @@ const mostListed = 64
 // own as soon as there is a slot.
 func (p *pass) over(ctx context.Context, w *Worker) error {
 	w.hands.tidy(time.Now())
-	q := retrysafe.Query{States: []retrysafe.State{retrysafe.Accepted}, Limit: min(2*cap(w.slots), mostListed)}
+	q := retrysafe.Query{States: []retrysafe.State{retrysafe.StateAccepted}, Limit: min(2*cap(w.slots), mostListed)}
 	for whole := false; !whole && ctx.Err() == nil; {
 		page, err := w.store.List(ctx, q)
 		if err != nil {
@@ -178,7 +178,7 @@ func (p *pass) over(ctx context.Context, w *Worker) error {
 // wants reports whether a record is this worker's to run, now. What has waited for
 // too long is not: the next retry or a sweeper gives it up.
 func (w *Worker) wants(r *retrysafe.Record) bool {
-	mine := w.routes[r.Operation] != nil && !r.System() && r.Readable() && !r.Due()
+	mine := w.routes[r.Operation] != nil && !r.IsSystem() && r.Readable() && !r.Due()
 	return mine && (r.Attempt == 0 || r.Attempt < w.most && r.ReadAt.Sub(r.UpdatedAt) >= w.restAfter(r.Attempt))
 }
 

@@ -120,7 +120,7 @@ func TestWorkersRunEachRequestOnce(t *testing.T) {
 		t.Errorf("%d runs of %d requests", ran.Load(), requests)
 	}
 	for _, r := range front.records(t) {
-		if r.State != retrysafe.Completed || r.Attempt != 1 {
+		if r.State != retrysafe.StateCompleted || r.Attempt != 1 {
 			t.Errorf("%s is %s after %d attempts", r.Key, r.State, r.Attempt)
 		}
 	}
@@ -189,7 +189,7 @@ func TestWorkerFinishesWhatItHasTakenUp(t *testing.T) {
 		b.post(t, other, `{}`).accepted(t) // finds no slot
 		synctest.Wait()
 		stop()
-		b.is(t, retrysafe.Completed)
+		b.is(t, retrysafe.StateCompleted)
 		b.post(t, key, `{}`).ran(t, 1, true)
 		b.post(t, other, `{}`).accepted(t) // it waits for another worker
 		b.ranTimes(t, 1)
@@ -201,7 +201,7 @@ func TestWorkerLeavesOthersWorkAlone(t *testing.T) {
 	b := setup(t, async)
 	b.post(t, key, `{}`, to("/refunds")).accepted(t)
 	_, err := b.mem.Create(t.Context(), retrysafe.Record{
-		Ref: retrysafe.Ref{Scope: retrysafe.SystemScope("test"), Key: "k"}, Operation: payments, State: retrysafe.Accepted,
+		Ref: retrysafe.Ref{Scope: retrysafe.SystemScope("test"), Key: "k"}, Operation: payments, State: retrysafe.StateAccepted,
 		Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{1}, Term: time.Hour, Request: []byte("?"),
 	})
 	must(t, err)
@@ -209,7 +209,7 @@ func TestWorkerLeavesOthersWorkAlone(t *testing.T) {
 	b.work(t, 0)
 	b.ranTimes(t, 0)
 	for _, r := range b.records(t) {
-		if r.State != retrysafe.Accepted {
+		if r.State != retrysafe.StateAccepted {
 			t.Errorf("%q is %s", r.Ref, r.State)
 		}
 	}
@@ -235,11 +235,11 @@ func TestWorkerAnswersForAPoisonedRequest(t *testing.T) {
 		change func(*retrysafe.Record)
 		state  retrysafe.State
 	}{
-		"cut short":        {func(r *retrysafe.Record) { r.Request = r.Request[:len(r.Request)-1] }, retrysafe.Completed},
-		"longer":           {func(r *retrysafe.Record) { r.Request = append(bytes.Clone(r.Request), 0) }, retrysafe.Completed},
-		"empty":            {func(r *retrysafe.Record) { r.Request = []byte{} }, retrysafe.Completed},
-		"run before":       {func(r *retrysafe.Record) { r.Request, r.Attempt = []byte{1}, 2 }, retrysafe.Unknown},
-		"of a newer guard": {func(r *retrysafe.Record) { r.Request = []byte{2} }, retrysafe.Accepted},
+		"cut short":        {func(r *retrysafe.Record) { r.Request = r.Request[:len(r.Request)-1] }, retrysafe.StateCompleted},
+		"longer":           {func(r *retrysafe.Record) { r.Request = append(bytes.Clone(r.Request), 0) }, retrysafe.StateCompleted},
+		"empty":            {func(r *retrysafe.Record) { r.Request = []byte{} }, retrysafe.StateCompleted},
+		"run before":       {func(r *retrysafe.Record) { r.Request, r.Attempt = []byte{1}, 2 }, retrysafe.StateUnknown},
+		"of a newer guard": {func(r *retrysafe.Record) { r.Request = []byte{2} }, retrysafe.StateAccepted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -247,17 +247,17 @@ func TestWorkerAnswersForAPoisonedRequest(t *testing.T) {
 			b.plantAccepted(t, key, c.change)
 			b.post(t, other, `{}`).accepted(t)
 			n, err := b.worker(t, nil).RunOnce(t.Context())
-			if want := map[bool]int{true: 1, false: 2}[c.state == retrysafe.Accepted]; n != want || (err != nil) != (want == 1) {
+			if want := map[bool]int{true: 1, false: 2}[c.state == retrysafe.StateAccepted]; n != want || (err != nil) != (want == 1) {
 				t.Errorf("RunOnce = %d, %v", n, err)
 			}
 			b.post(t, other, `{}`).ran(t, 1, true)
 			b.is(t, c.state)
 			switch got := b.post(t, key, `{"a":1}`); c.state {
-			case retrysafe.Completed:
+			case retrysafe.StateCompleted:
 				if p := got.refused(t, 500, "request-unreadable"); p.Retryable || !p.SafeNewKey || got.header.Get("Idempotent-Replayed") != "true" {
 					t.Errorf("got %v %s", got.header, got.body)
 				}
-			case retrysafe.Unknown:
+			case retrysafe.StateUnknown:
 				got.refused(t, 409, "outcome-unknown")
 			default: // a newer worker may come
 				got.accepted(t)
@@ -427,7 +427,7 @@ func TestCredentialsAreKeptOnlySealed(t *testing.T) {
 func TestWorkerRunsAgainWhatFailed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, async, withPolicy(retrysafe.Policy{Effects: retrysafe.Keyed}), withHandler(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }))
+		b := setup(t, async, withPolicy(retrysafe.Policy{Effects: retrysafe.EffectsKeyed}), withHandler(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }))
 		w := b.worker(t, &httpkey.WorkerOptions{Attempts: 3})
 		b.post(t, key, `{}`).accepted(t)
 		var at []time.Duration
@@ -437,7 +437,7 @@ func TestWorkerRunsAgainWhatFailed(t *testing.T) {
 			must(t, err)
 			if n > 0 {
 				at = append(at, time.Since(start))
-				b.is(t, retrysafe.Accepted)
+				b.is(t, retrysafe.StateAccepted)
 			}
 			time.Sleep(time.Second / 2)
 		}

@@ -21,10 +21,10 @@ func TestSeed001_StuckKeyIsResolvedInTime(t *testing.T) {
 		w.fault.Plan(failAll)
 		lease := w.Policy().Lease
 		runFor(t, lease-time.Millisecond, janitor.NewSweeper(w.mem, nil))
-		w.is(t, retrysafe.InProgress)
+		w.is(t, retrysafe.StateInProgress)
 		s := janitor.NewSweeper(w.mem, nil)
 		runFor(t, time.Millisecond+s.Schedule().Every*5/4, s)
-		w.is(t, retrysafe.Unknown)
+		w.is(t, retrysafe.StateUnknown)
 	})
 }
 

@@ -203,7 +203,7 @@ func (f *failures) err(name string) error {
 }
 
 func (d *duty) list(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
-	ctx, stop := retrysafe.Within(ctx, d.Clock, d.StoreTimeout)
+	ctx, stop := retrysafe.WithTimeout(ctx, d.Clock, d.StoreTimeout)
 	defer stop()
 	return d.store.List(ctx, q)
 }
@@ -215,7 +215,7 @@ const swapTries = 3
 // swap swaps next in. It does not end with ctx, so that what was found out is not
 // lost because the node stops.
 func (d *duty) swap(ctx context.Context, next retrysafe.Record) (got retrysafe.Record, err error) {
-	ctx, stop := retrysafe.Within(context.WithoutCancel(ctx), d.Clock, d.StoreTimeout)
+	ctx, stop := retrysafe.WithTimeout(context.WithoutCancel(ctx), d.Clock, d.StoreTimeout)
 	defer stop()
 	for try := 1; ; try++ {
 		got, err = d.store.Swap(ctx, next)

@@ -32,11 +32,11 @@ func TestJitterIsAQuarterEitherWay(t *testing.T) {
 func TestUnknownSince(t *testing.T) {
 	t.Parallel()
 	at := func(minute int) time.Time { return time.Date(2030, 1, 1, 0, minute, 0, 0, time.UTC) }
-	earlier := retrysafe.Note{At: at(1), By: "sweeper", State: retrysafe.Unknown} // of an attempt before
+	earlier := retrysafe.Note{At: at(1), By: "sweeper", State: retrysafe.StateUnknown} // of an attempt before
 	asked := func(minutes ...int) []retrysafe.Note {
 		notes := []retrysafe.Note{earlier}
 		for _, m := range minutes {
-			notes = append(notes, retrysafe.Note{At: at(m), By: "resolver", State: retrysafe.Unknown})
+			notes = append(notes, retrysafe.Note{At: at(m), By: "resolver", State: retrysafe.StateUnknown})
 		}
 		return notes
 	}
@@ -62,7 +62,7 @@ func TestUnknownSince(t *testing.T) {
 func TestWrote(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	r := retrysafe.Record{State: retrysafe.Unknown, ReadAt: now}
+	r := retrysafe.Record{State: retrysafe.StateUnknown, ReadAt: now}
 	mine := r.Noted("sweeper", "lease lapsed")
 	stored := mine
 	stored.Inquiry.Notes = []retrysafe.Note{mine.Inquiry.Notes[0]}
@@ -75,7 +75,7 @@ func TestWrote(t *testing.T) {
 	for name, o := range map[string]retrysafe.Record{
 		"another's":     other.Noted("sweeper", "lease lapsed"),
 		"no note":       r,
-		"a later state": func() retrysafe.Record { o := mine; o.State = retrysafe.Completed; return o }(),
+		"a later state": func() retrysafe.Record { o := mine; o.State = retrysafe.StateCompleted; return o }(),
 		"noted since":   mine.Noted("operator anna", "hm"),
 	} {
 		if wrote(&o, &mine) {

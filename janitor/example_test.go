@@ -27,13 +27,13 @@ func (s *Stripe) FindCharge(_ context.Context, reference string) (id, status str
 
 // Resolve finds out what became of a payment. The handler has sent the key as the
 // charge's reference.
-func (s *Stripe) Resolve(ctx context.Context, r retrysafe.Record) (retrysafe.Verdict, error) {
+func (s *Stripe) Resolve(ctx context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
 	id, status, err := s.FindCharge(ctx, r.Key)
 	switch {
 	case errors.Is(err, errNoSuchCharge):
 		return janitor.NotHappened("no charge with this reference"), nil
 	case err != nil:
-		return retrysafe.Verdict{}, err // one try in vain
+		return retrysafe.Evidence{}, err // one try in vain
 	case status == "succeeded":
 		return janitor.Happened(retrysafe.Result{Status: 201, Body: []byte(`{"charge":"` + id + `"}`)}, id), nil
 	case status == "failed":
@@ -77,13 +77,13 @@ func ExampleReconciler() {
 func ExampleResolvers() {
 	resolvers := janitor.Resolvers{
 		"POST /payments": &Stripe{},
-		"POST /mails": janitor.ResolverFunc(func(context.Context, retrysafe.Record) (retrysafe.Verdict, error) {
+		"POST /mails": janitor.ResolverFunc(func(context.Context, retrysafe.Record) (retrysafe.Evidence, error) {
 			return janitor.StillUnknown("nobody keeps count of mails"), nil
 		}),
 	}
 	for _, operation := range []string{"POST /payments", "POST /mails", "POST /refunds"} {
 		v, _ := resolvers.Resolve(context.Background(), retrysafe.Record{Operation: operation})
-		fmt.Printf("%s: %s\n", v.Finding, v.Evidence)
+		fmt.Printf("%s: %s\n", v.Finding, v.Text)
 	}
 	// Output:
 	// not_happened: no charge with this reference
@@ -115,7 +115,7 @@ func ExampleRun() {
 func ExampleSweeper() {
 	ctx, store := context.Background(), memstore.New(nil)
 	dead := retrysafe.Record{
-		Ref: retrysafe.Ref{Scope: "acme", Key: "order-4711"}, State: retrysafe.InProgress,
+		Ref: retrysafe.Ref{Scope: "acme", Key: "order-4711"}, State: retrysafe.StateInProgress,
 		Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{1}, Attempt: 1, // Term is zero: its lease is over
 	}
 	_, _ = store.Create(ctx, dead)
@@ -133,7 +133,7 @@ func ExampleSweeper() {
 // An answer that is forgotten leaves a tombstone for a month.
 func ExampleReaper() {
 	ctx, store := context.Background(), memstore.New(nil)
-	engine, _ := retrysafe.New(store, &retrysafe.Options{Policy: retrysafe.Policy{OnExpired: retrysafe.Gone, Retention: time.Nanosecond}})
+	engine, _ := retrysafe.New(store, &retrysafe.Options{Policy: retrysafe.Policy{OnExpired: retrysafe.ExpiredGone, Retention: time.Nanosecond}})
 	call := retrysafe.Call{Ref: retrysafe.Ref{Scope: "acme", Key: "order-4711"}}
 	_, _ = engine.Do(ctx, call, func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
 		return retrysafe.Result{Status: 201}, nil

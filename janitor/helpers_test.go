@@ -164,7 +164,7 @@ func record(key string, state retrysafe.State, term time.Duration) retrysafe.Rec
 		State: state, Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{1}, Attempt: 1,
 		Term: term, Retain: 24 * time.Hour,
 	}
-	if state == retrysafe.Completed {
+	if state == retrysafe.StateCompleted {
 		a := answer("answer of " + key)
 		r.Result = &a
 	}

@@ -37,8 +37,8 @@ func TestReconcilerLetsALateOwnerSettleItsOwn(t *testing.T) {
 }
 
 // meanwhile is a resolver during whose work something else happens.
-func meanwhile(v retrysafe.Verdict, do func()) janitor.Resolver {
-	return janitor.ResolverFunc(func(context.Context, retrysafe.Record) (retrysafe.Verdict, error) {
+func meanwhile(v retrysafe.Evidence, do func()) janitor.Resolver {
+	return janitor.ResolverFunc(func(context.Context, retrysafe.Record) (retrysafe.Evidence, error) {
 		do()
 		return v, nil
 	})
@@ -88,7 +88,7 @@ func TestReconcilerMeetsAContradiction(t *testing.T) {
 // somebody is told.
 func TestReconcilerMeetsAContradictionTooLate(t *testing.T) {
 	t.Parallel()
-	for _, effects := range []retrysafe.Effects{retrysafe.Unprotected, retrysafe.Keyed} {
+	for _, effects := range []retrysafe.Effects{retrysafe.EffectsUnprotected, retrysafe.EffectsKeyed} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, retrysafe.Policy{Effects: effects})
 			x, wake := w.falls(t)
@@ -101,7 +101,7 @@ func TestReconcilerMeetsAContradictionTooLate(t *testing.T) {
 			}), janitor.ReconcilerOptions{})
 			once(t, c, 0)
 			want := 1
-			if effects == retrysafe.Keyed { // it is the same effect
+			if effects == retrysafe.EffectsKeyed { // it is the same effect
 				want = 0
 			}
 			if got := w.saw(retrysafe.EventContradicted); got != want || int(c.Stats().Contradicted) != want {
@@ -116,9 +116,9 @@ func TestReconcilerMeetsAContradictionTooLate(t *testing.T) {
 // question in vain is not worth a second try.
 func TestReconcilerTriesEvidenceAgainOnWhatHasMoved(t *testing.T) {
 	t.Parallel()
-	for _, v := range []retrysafe.Verdict{janitor.Happened(answer("paid"), "ch_1"), janitor.StillUnknown("ask later")} {
+	for _, v := range []retrysafe.Evidence{janitor.Happened(answer("paid"), "ch_1"), janitor.StillUnknown("ask later")} {
 		w := newWorld(t, retrysafe.Policy{})
-		w.unknown(t, retrysafe.Unprotected)
+		w.unknown(t, retrysafe.EffectsUnprotected)
 		c := w.reconciler(meanwhile(v, func() {
 			r := w.record(t).Noted("operator anna", "asked them by telephone")
 			r.Term = time.Hour
@@ -128,10 +128,10 @@ func TestReconcilerTriesEvidenceAgainOnWhatHasMoved(t *testing.T) {
 		_, err := c.RunOnce(t.Context())
 		must(t, err)
 		r := w.record(t)
-		if v.Finding == retrysafe.Happened && (r.State != retrysafe.Completed || len(r.Inquiry.Notes) != 2) {
+		if v.Finding == retrysafe.FindingHappened && (r.State != retrysafe.StateCompleted || len(r.Inquiry.Notes) != 2) {
 			t.Errorf("it is %s, %+v", r.State, r.Inquiry)
 		}
-		if v.Finding == retrysafe.StillUnknown && (r.Inquiry.Tries != 0 || c.Stats().Overtaken != 1) {
+		if v.Finding == retrysafe.FindingUnknown && (r.Inquiry.Tries != 0 || c.Stats().Overtaken != 1) {
 			t.Errorf("%+v, counted %+v", r.Inquiry, c.Stats())
 		}
 	}
@@ -143,7 +143,7 @@ func TestReconcilersOfManyNodes(t *testing.T) {
 	eachStore(t, func(t *testing.T, store retrysafe.Store) {
 		const keys, nodes = 60, 4
 		for i := range keys {
-			put(t, store, record(key(i), retrysafe.Unknown, 0))
+			put(t, store, record(key(i), retrysafe.StateUnknown, 0))
 		}
 		w := &world{}
 		resolver := &says{verdict: janitor.Happened(answer("paid"), "ch_1")}
@@ -164,7 +164,7 @@ func TestReconcilersOfManyNodes(t *testing.T) {
 			t.Errorf("%d were settled and %d told of, want %d", changed.Load(), w.saw(retrysafe.EventResolved), keys)
 		}
 		for i := range keys {
-			if got := load(t, store, key(i)); got.State != retrysafe.Completed {
+			if got := load(t, store, key(i)); got.State != retrysafe.StateCompleted {
 				t.Errorf("%s is %s", key(i), got.State)
 			}
 		}
@@ -176,11 +176,11 @@ func TestReconcilersOfManyNodes(t *testing.T) {
 func TestReconcilerAsksOnlyAboutWhatIsStillUnknown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, retrysafe.Policy{})
-	w.unknown(t, retrysafe.Unprotected)
+	w.unknown(t, retrysafe.EffectsUnprotected)
 	w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
 		if s.Op == faultstore.Load {
 			r, a := w.record(t), answer("the owner's")
-			r.State, r.Result, r.Term = retrysafe.Completed, &a, time.Hour
+			r.State, r.Result, r.Term = retrysafe.StateCompleted, &a, time.Hour
 			_, err := w.mem.Swap(t.Context(), r)
 			must(t, err)
 		}
@@ -199,7 +199,7 @@ func TestReconcilerAsksOnlyAboutWhatIsStillUnknown(t *testing.T) {
 func TestReconcilerRecognisesItsOwnStep(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, retrysafe.Policy{})
-	w.unknown(t, retrysafe.Unprotected)
+	w.unknown(t, retrysafe.EffectsUnprotected)
 	w.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.LoseReply))
 	c := janitor.NewReconciler(w.fault, &says{}, &janitor.ReconcilerOptions{Options: w.opts(), Tries: 1})
 	once(t, c, 1)

@@ -27,21 +27,21 @@ func TestRacesOfDutiesOwnersAndRetries(t *testing.T) {
 	eachStore(t, func(t *testing.T, store retrysafe.Store) {
 		const keys = 150
 		engines := map[retrysafe.Effects]*retrysafe.Engine{}
-		for effects, lapse := range map[retrysafe.Effects]retrysafe.Lapse{retrysafe.Unprotected: retrysafe.Quarantine, retrysafe.Keyed: retrysafe.Rerun} {
+		for effects, lapse := range map[retrysafe.Effects]retrysafe.Lapse{retrysafe.EffectsUnprotected: retrysafe.LapseQuarantine, retrysafe.EffectsKeyed: retrysafe.LapseRerun} {
 			e, err := retrysafe.New(store, &retrysafe.Options{Policy: retrysafe.Policy{Effects: effects, Lapse: lapse}})
 			must(t, err)
 			engines[effects] = e
 		}
 		records := make([]retrysafe.Record, keys)
 		for i := range records {
-			r := record(key(i), retrysafe.InProgress, 0) // its lease has run out
+			r := record(key(i), retrysafe.StateInProgress, 0) // its lease has run out
 			r.Owner = retrysafe.Owner{byte(i), byte(i >> 8), 7}
 			if i%2 == 0 {
-				r.Effects, r.Lapse = retrysafe.Keyed, retrysafe.Rerun
+				r.Effects, r.Lapse = retrysafe.EffectsKeyed, retrysafe.LapseRerun
 			}
 			records[i] = put(t, store, r)
 		}
-		resolver := janitor.ResolverFunc(func(_ context.Context, r retrysafe.Record) (retrysafe.Verdict, error) {
+		resolver := janitor.ResolverFunc(func(_ context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
 			return janitor.Happened(answer("resolved "+r.Key), "found"), nil
 		})
 		o := janitor.Options{Logger: quiet, Batch: 20}
@@ -82,7 +82,7 @@ func TestRacesOfDutiesOwnersAndRetries(t *testing.T) {
 						}
 						continue
 					}
-					if records[i].Effects == retrysafe.Unprotected {
+					if records[i].Effects == retrysafe.EffectsUnprotected {
 						t.Errorf("%s: what nothing protects was run again", key(i))
 					}
 					if body := fmt.Sprintf("retry of %d", i); x.Complete(t.Context(), answer(body)) == nil {
@@ -104,11 +104,11 @@ func TestRacesOfDutiesOwnersAndRetries(t *testing.T) {
 			switch {
 			case won[i] && ran[i] != "":
 				t.Errorf("%s: both its first owner and a retry were told that their answer is stored", key(i))
-			case won[i] && (got.State != retrysafe.Completed || string(got.Result.Body) != "the owner's"):
+			case won[i] && (got.State != retrysafe.StateCompleted || string(got.Result.Body) != "the owner's"):
 				t.Errorf("%s: its owner's answer was stored, and it is %s %+v", key(i), got.State, got.Result)
-			case ran[i] != "" && (got.State != retrysafe.Completed || string(got.Result.Body) != ran[i]):
+			case ran[i] != "" && (got.State != retrysafe.StateCompleted || string(got.Result.Body) != ran[i]):
 				t.Errorf("%s: the retry's answer was stored, and it is %s %+v", key(i), got.State, got.Result)
-			case got.State == retrysafe.InProgress:
+			case got.State == retrysafe.StateInProgress:
 				t.Errorf("%s is stuck", key(i))
 			}
 		}
@@ -122,13 +122,13 @@ func settles(t *testing.T, store retrysafe.Store, r retrysafe.Record) bool {
 	mine := r
 	for {
 		next := mine
-		next.State, next.Result, next.Term = retrysafe.Completed, &a, time.Hour
+		next.State, next.Result, next.Term = retrysafe.StateCompleted, &a, time.Hour
 		got, err := store.Swap(t.Context(), next)
 		switch {
 		case err == nil:
 			return true
 		case errors.Is(err, retrysafe.ErrBusy):
-		case errors.Is(err, retrysafe.ErrConflict) && got.Owner == r.Owner && (got.State == retrysafe.InProgress || got.State == retrysafe.Unknown):
+		case errors.Is(err, retrysafe.ErrConflict) && got.Owner == r.Owner && (got.State == retrysafe.StateInProgress || got.State == retrysafe.StateUnknown):
 			mine = got
 		case errors.Is(err, retrysafe.ErrConflict), errors.Is(err, retrysafe.ErrNotFound):
 			return false
@@ -146,12 +146,12 @@ func TestW55_OpenTransactionIsProofOfLife(t *testing.T) {
 	// A store may wait for the transaction, or say that it is there.
 	test := func(t *testing.T, store retrysafe.Store, waits bool, begin func() (retrysafe.Tx, error)) {
 		t.Helper()
-		r := put(t, store, record("key", retrysafe.InProgress, 0))
+		r := put(t, store, record("key", retrysafe.StateInProgress, 0))
 		tx, err := begin()
 		must(t, err)
 		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }) // when the test has failed half-way
 		a := answer("the owner's")
-		r.State, r.Result, r.Term = retrysafe.Completed, &a, time.Hour
+		r.State, r.Result, r.Term = retrysafe.StateCompleted, &a, time.Hour
 		_, err = tx.Swap(t.Context(), r)
 		must(t, err)
 		s := janitor.NewSweeper(store, &janitor.Options{Logger: quiet})
@@ -170,7 +170,7 @@ func TestW55_OpenTransactionIsProofOfLife(t *testing.T) {
 			must(t, <-swept)
 			must(t, tx.Commit(t.Context()))
 		}
-		if got := load(t, store, "key"); got.State != retrysafe.Completed || s.Stats().Failures != 0 {
+		if got := load(t, store, "key"); got.State != retrysafe.StateCompleted || s.Stats().Failures != 0 {
 			t.Errorf("it is %s, counted %+v", got.State, s.Stats())
 		}
 		if !waits && s.Stats().Overtaken != 1 {

@@ -27,7 +27,7 @@ type ReaperOptions struct {
 	Options
 	// Tombstone, if not zero, is how long a key is remembered after its answer was
 	// forgotten. The record becomes Expired: answer, request and checkpoint are
-	// gone, the key, its fingerprint and its notes stay. Under [retrysafe.Gone] a
+	// gone, the key, its fingerprint and its notes stay. Under [retrysafe.ExpiredGone] a
 	// retry is told so for that long.
 	//
 	// All who delete must agree on it: a reaper of another node, or SQL in the
@@ -104,7 +104,7 @@ func (r *Reaper) purge(ctx context.Context) (deleted int, err error) {
 }
 
 func (r *Reaper) purgeSome(ctx context.Context, limit int) (int, error) {
-	ctx, stop := retrysafe.Within(ctx, r.Clock, r.StoreTimeout)
+	ctx, stop := retrysafe.WithTimeout(ctx, r.Clock, r.StoreTimeout)
 	defer stop()
 	n, err := r.store.Purge(ctx, limit)
 	r.mu.Lock()
@@ -121,12 +121,12 @@ func (r *Reaper) rest(ctx context.Context, began time.Time) error {
 // bury turns answers that are due into tombstones, and then deletes as many records
 // as there are that need none. It does not delete when it could not bury.
 func (r *Reaper) bury(ctx context.Context) (changed int, err error) {
-	if changed, err = r.walk(ctx, r.expire, retrysafe.Completed); err != nil {
+	if changed, err = r.walk(ctx, r.expire, retrysafe.StateCompleted); err != nil {
 		return changed, err
 	}
 	for {
 		began := r.Clock.Now()
-		past, err := r.list(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.Retryable, retrysafe.Expired}, Due: true, Limit: r.page})
+		past, err := r.list(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.StateRetryable, retrysafe.StateExpired}, Due: true, Limit: r.page})
 		if err != nil {
 			return changed, fmt.Errorf("reaper: list what is due: %w", err)
 		}
@@ -160,7 +160,7 @@ func (r *Reaper) expire(ctx context.Context, rec retrysafe.Record) (bool, error)
 
 // tombstoneOf returns what is left of an answer that is due.
 func tombstoneOf(r retrysafe.Record, term time.Duration) retrysafe.Record {
-	r.State, r.Result, r.Term = retrysafe.Expired, nil, term
+	r.State, r.Result, r.Term = retrysafe.StateExpired, nil, term
 	r.Relaxed = false
 	r.Checkpoint = retrysafe.Checkpoint{Data: []byte{}} // a zero one would keep what is stored
 	if r.Request != nil {

@@ -16,15 +16,15 @@ import (
 
 // kept are records that no reaper may touch.
 var kept = []retrysafe.Record{
-	record("running", retrysafe.InProgress, time.Hour),
-	record("lapsed", retrysafe.InProgress, 0),
-	record("waiting", retrysafe.Accepted, time.Hour),
-	record("abandoned", retrysafe.Accepted, 0),
-	record("unknown", retrysafe.Unknown, time.Hour),
-	record("unknown for long", retrysafe.Unknown, 0),
-	record("answered", retrysafe.Completed, time.Hour),
-	record("may run again", retrysafe.Retryable, time.Hour),
-	record("tombstone", retrysafe.Expired, time.Hour),
+	record("running", retrysafe.StateInProgress, time.Hour),
+	record("lapsed", retrysafe.StateInProgress, 0),
+	record("waiting", retrysafe.StateAccepted, time.Hour),
+	record("abandoned", retrysafe.StateAccepted, 0),
+	record("unknown", retrysafe.StateUnknown, time.Hour),
+	record("unknown for long", retrysafe.StateUnknown, 0),
+	record("answered", retrysafe.StateCompleted, time.Hour),
+	record("may run again", retrysafe.StateRetryable, time.Hour),
+	record("tombstone", retrysafe.StateExpired, time.Hour),
 }
 
 func reaper(s retrysafe.Store, o janitor.ReaperOptions) *janitor.Reaper {
@@ -42,7 +42,7 @@ func TestW54_TwoReapersAndALargeBacklog(t *testing.T) {
 		for at := range 8 {
 			wg.Go(func() {
 				for i := at; i < keys; i += 8 {
-					state := []retrysafe.State{retrysafe.Completed, retrysafe.Retryable, retrysafe.Expired}[i%3]
+					state := []retrysafe.State{retrysafe.StateCompleted, retrysafe.StateRetryable, retrysafe.StateExpired}[i%3]
 					if _, err := store.Create(t.Context(), record(key(i), state, 0)); err != nil {
 						t.Error(err)
 					}
@@ -81,7 +81,7 @@ func TestW54_TwoReapersAndALargeBacklog(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if due, err := store.List(t.Context(), retrysafe.Query{Due: true, States: []retrysafe.State{retrysafe.Completed, retrysafe.Retryable, retrysafe.Expired}}); err != nil || len(due) != 0 {
+		if due, err := store.List(t.Context(), retrysafe.Query{Due: true, States: []retrysafe.State{retrysafe.StateCompleted, retrysafe.StateRetryable, retrysafe.StateExpired}}); err != nil || len(due) != 0 {
 			t.Errorf("%d records are left that are forgotten, %v", len(due), err)
 		}
 		for _, r := range kept {
@@ -90,7 +90,7 @@ func TestW54_TwoReapersAndALargeBacklog(t *testing.T) {
 			}
 		}
 		for i := range again {
-			if got := load(t, store, key(i)); got.State != retrysafe.Completed || string(got.Result.Body) != "new" {
+			if got := load(t, store, key(i)); got.State != retrysafe.StateCompleted || string(got.Result.Body) != "new" {
 				t.Errorf("%s is %s", key(i), got.State)
 			}
 		}
@@ -109,21 +109,21 @@ func TestReaperLeavesTombstones(t *testing.T) {
 		}
 		const keys = 250
 		for i := range keys {
-			r := record(key(i), retrysafe.Completed, 0)
+			r := record(key(i), retrysafe.StateCompleted, 0)
 			r.Checkpoint = retrysafe.Checkpoint{Phase: "charged", Data: []byte("secret")}
 			if i%2 == 0 {
 				r.Request = []byte("secret")
 			}
 			put(t, store, r)
 		}
-		put(t, store, record("retryable", retrysafe.Retryable, 0))
-		put(t, store, record("old tombstone", retrysafe.Expired, 0))
+		put(t, store, record("retryable", retrysafe.StateRetryable, 0))
+		put(t, store, record("old tombstone", retrysafe.StateExpired, 0))
 
 		r := reaper(store, janitor.ReaperOptions{Tombstone: 30 * 24 * time.Hour})
 		once(t, r, keys+2)
 		for i := range keys {
 			got := load(t, store, key(i))
-			if got.State != retrysafe.Expired || got.Result != nil || got.Checkpoint.Phase != "" || len(got.Checkpoint.Data) != 0 || got.Request != nil {
+			if got.State != retrysafe.StateExpired || got.Result != nil || got.Checkpoint.Phase != "" || len(got.Checkpoint.Data) != 0 || got.Request != nil {
 				t.Fatalf("%s is %s with answer %v, checkpoint %v, request %q", key(i), got.State, got.Result, got.Checkpoint, got.Request)
 			}
 			if left := got.Deadline.Sub(got.ReadAt); left < 29*24*time.Hour || len(got.Inquiry.Notes) != 1 || got.Operation == "" {
@@ -152,7 +152,7 @@ func TestReaperLeavesTombstones(t *testing.T) {
 func TestReaperTombstoneEndsTheKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, retrysafe.Policy{OnExpired: retrysafe.Gone, Retention: time.Hour})
+		w := newWorld(t, retrysafe.Policy{OnExpired: retrysafe.ExpiredGone, Retention: time.Hour})
 		must(t, w.begins(t).Complete(t.Context(), answer("paid")))
 		r := reaper(w.mem, janitor.ReaperOptions{Tombstone: 48 * time.Hour})
 		once(t, r, 0)
@@ -173,7 +173,7 @@ func TestReaperTombstoneEndsTheKey(t *testing.T) {
 func TestReaperOnAStaleSnapshotNeverOverwrites(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, retrysafe.Policy{})
-	put(t, w.mem, record("key", retrysafe.Completed, 0))
+	put(t, w.mem, record("key", retrysafe.StateCompleted, 0))
 	var x *retrysafe.Execution
 	w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
 		if s.Op == faultstore.Swap {
@@ -183,7 +183,7 @@ func TestReaperOnAStaleSnapshotNeverOverwrites(t *testing.T) {
 	})
 	r := reaper(w.fault, janitor.ReaperOptions{Tombstone: time.Hour})
 	once(t, r, 0)
-	w.is(t, retrysafe.InProgress)
+	w.is(t, retrysafe.StateInProgress)
 	must(t, x.Complete(t.Context(), answer("anew")))
 	w.replays(t, 201, "anew")
 	if r.Stats().Overtaken != 1 {
@@ -197,8 +197,8 @@ func TestReaperThatCannotBuryDeletesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, retrysafe.Policy{})
-		put(t, w.mem, record("key", retrysafe.Completed, 0))
-		put(t, w.mem, record("old tombstone", retrysafe.Expired, 0))
+		put(t, w.mem, record("key", retrysafe.StateCompleted, 0))
+		put(t, w.mem, record("old tombstone", retrysafe.StateExpired, 0))
 		r := reaper(w.fault, janitor.ReaperOptions{Tombstone: time.Hour})
 		for _, op := range []faultstore.Op{faultstore.Swap, faultstore.List} {
 			w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
@@ -214,10 +214,10 @@ func TestReaperThatCannotBuryDeletesNothing(t *testing.T) {
 				t.Error("it deletes what it could not bury")
 			}
 		}
-		w.is(t, retrysafe.Completed)
+		w.is(t, retrysafe.StateCompleted)
 		w.fault.Plan(nil)
 		once(t, r, 2)
-		w.is(t, retrysafe.Expired)
+		w.is(t, retrysafe.StateExpired)
 	})
 }
 
@@ -226,7 +226,7 @@ func TestReaperTellsWhatItDeletedBeforeItFailed(t *testing.T) {
 	mem := memstore.New(nil)
 	fault := faultstore.New(mem)
 	for i := range 30 {
-		put(t, mem, record(key(i), retrysafe.Completed, 0))
+		put(t, mem, record(key(i), retrysafe.StateCompleted, 0))
 	}
 	fault.Plan(faultstore.FailOnce(faultstore.Purge, 3, faultstore.LoseRequest))
 	r := reaper(fault, janitor.ReaperOptions{Options: janitor.Options{Batch: 10}})
@@ -245,7 +245,7 @@ func TestReaperStops(t *testing.T) {
 	mem := memstore.New(nil)
 	fault := faultstore.New(mem)
 	for i := range 30 {
-		put(t, mem, record(key(i), retrysafe.Completed, 0))
+		put(t, mem, record(key(i), retrysafe.StateCompleted, 0))
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	fault.Plan(func(s faultstore.Step) faultstore.Fault {

@@ -13,7 +13,7 @@ import (
 )
 
 // A Reconciler asks a [Resolver] what became of operations whose outcome is unknown
-// and settles them by what it says, as [retrysafe.Concluded] has it: what happened
+// and settles them by what it says, as [retrysafe.DecideEvidence] has it: what happened
 // or was declined is answered, what did not happen may run again where that is
 // proven, and what stays unknown is asked about again, later each time, and in the
 // end left to an operator.
@@ -96,7 +96,7 @@ func (c *Reconciler) RunOnce(ctx context.Context) (int, error) {
 	if err := c.check(); err != nil {
 		return 0, err
 	}
-	return c.pass(ctx, func() (int, error) { return c.walk(ctx, c.inquire, retrysafe.Unknown) })
+	return c.pass(ctx, func() (int, error) { return c.walk(ctx, c.inquire, retrysafe.StateUnknown) })
 }
 
 // Stats returns what was done so far. It may be called at any time.
@@ -134,28 +134,28 @@ func (c *Reconciler) inquire(ctx context.Context, listed retrysafe.Record) (bool
 		}
 	})
 	if cause != nil {
-		v = retrysafe.Verdict{ProviderRef: v.ProviderRef, Evidence: cause.Error()}
+		v = retrysafe.Evidence{ProviderRef: v.ProviderRef, Text: cause.Error()}
 	}
 	return c.conclude(ctx, &r, c.believed(&r, v), cause)
 }
 
 func (c *Reconciler) load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
-	ctx, stop := retrysafe.Within(ctx, c.Clock, c.StoreTimeout)
+	ctx, stop := retrysafe.WithTimeout(ctx, c.Clock, c.StoreTimeout)
 	defer stop()
 	return c.store.Load(ctx, ref)
 }
 
-func (c *Reconciler) ask(ctx context.Context, r retrysafe.Record) (retrysafe.Verdict, error) {
-	ctx, stop := retrysafe.Within(ctx, c.Clock, c.o.Timeout)
+func (c *Reconciler) ask(ctx context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
+	ctx, stop := retrysafe.WithTimeout(ctx, c.Clock, c.o.Timeout)
 	defer stop()
-	return safely(func() (retrysafe.Verdict, error) { return c.resolver.Resolve(ctx, r) })
+	return safely(func() (retrysafe.Evidence, error) { return c.resolver.Resolve(ctx, r) })
 }
 
 // believed returns v, or that it is still unknown if v comes too soon to be true.
-func (c *Reconciler) believed(r *retrysafe.Record, v retrysafe.Verdict) retrysafe.Verdict {
-	if v.Finding == retrysafe.NotHappened && v.Proof == retrysafe.NoProof && r.ReadAt.Sub(unknownSince(r)) < c.o.Settle {
-		v.Finding = retrysafe.StillUnknown
-		v.Evidence = strings.TrimSpace(v.Evidence + " (not known there, which is too soon to be believed)")
+func (c *Reconciler) believed(r *retrysafe.Record, v retrysafe.Evidence) retrysafe.Evidence {
+	if v.Finding == retrysafe.FindingNotHappened && v.Proof == retrysafe.ProofNone && r.ReadAt.Sub(unknownSince(r)) < c.o.Settle {
+		v.Finding = retrysafe.FindingUnknown
+		v.Text = strings.TrimSpace(v.Text + " (not known there, which is too soon to be believed)")
 	}
 	return v
 }
@@ -182,11 +182,11 @@ const maxSteps = 8
 // conclude settles the record by the verdict. If it has moved meanwhile, what is
 // known for certain still holds and is tried again on what is stored now; the rest
 // is asked again some other time.
-func (c *Reconciler) conclude(ctx context.Context, asked *retrysafe.Record, v retrysafe.Verdict, cause error) (bool, error) {
+func (c *Reconciler) conclude(ctx context.Context, asked *retrysafe.Record, v retrysafe.Evidence, cause error) (bool, error) {
 	r := *asked
 	for range maxSteps {
 		again := jitter(doubled(c.o.Pause, r.Inquiry.Tries, c.o.MaxPause), c.Rand())
-		next, wrong := retrysafe.Concluded(r, v, c.o.By, retrysafe.Recheck{After: again, Limit: c.o.Tries})
+		next, wrong := retrysafe.DecideEvidence(r, v, c.o.By, retrysafe.Recheck{After: again, Limit: c.o.Tries})
 		switch {
 		case wrong == nil, errors.Is(wrong, retrysafe.ErrContradiction):
 		case errors.Is(wrong, retrysafe.ErrNotUnknown):
@@ -205,7 +205,7 @@ func (c *Reconciler) conclude(ctx context.Context, asked *retrysafe.Record, v re
 			return true, nil
 		case !late(err):
 			return false, err
-		case !errors.Is(err, retrysafe.ErrConflict), v.Finding == retrysafe.StillUnknown, v.Finding == retrysafe.NotHappened && v.Proof == retrysafe.NoProof:
+		case !errors.Is(err, retrysafe.ErrConflict), v.Finding == retrysafe.FindingUnknown, v.Finding == retrysafe.FindingNotHappened && v.Proof == retrysafe.ProofNone:
 			c.overtaken()
 			return false, nil
 		case got.Attempt != asked.Attempt || got.Owner != asked.Owner:
@@ -220,14 +220,14 @@ func (c *Reconciler) conclude(ctx context.Context, asked *retrysafe.Record, v re
 
 // anotherAttempt is for a verdict on an attempt that is not the last one any more.
 // That it has happened is bad news if the next one repeats unprotected effects.
-func (c *Reconciler) anotherAttempt(ctx context.Context, asked, got *retrysafe.Record, v retrysafe.Verdict) {
+func (c *Reconciler) anotherAttempt(ctx context.Context, asked, got *retrysafe.Record, v retrysafe.Evidence) {
 	c.overtaken()
-	if v.Finding != retrysafe.Happened || asked.Effects != retrysafe.Unprotected {
+	if v.Finding != retrysafe.FindingHappened || asked.Effects != retrysafe.EffectsUnprotected {
 		return
 	}
 	c.count(func(s *ReconcilerStats) { s.Contradicted++ })
 	c.tell(ctx, slog.LevelError, "an attempt has happened that was run again", retrysafe.EventContradicted, got,
-		fmt.Errorf("%w: attempt %d has happened: %s", retrysafe.ErrContradiction, asked.Attempt, v.Evidence))
+		fmt.Errorf("%w: attempt %d has happened: %s", retrysafe.ErrContradiction, asked.Attempt, v.Text))
 }
 
 // concluded counts and tells what became of a record.
@@ -238,9 +238,9 @@ func (c *Reconciler) concluded(ctx context.Context, r *retrysafe.Record, cause e
 	case errors.Is(cause, retrysafe.ErrContradiction):
 		level, what, kind = slog.LevelError, "something has happened that was taken not to have", retrysafe.EventContradicted
 		count = func(s *ReconcilerStats) { s.Contradicted++ }
-	case r.State == retrysafe.Completed:
+	case r.State == retrysafe.StateCompleted:
 		count = func(s *ReconcilerStats) { s.Completed++ }
-	case r.State == retrysafe.Retryable, r.State == retrysafe.Accepted:
+	case r.State == retrysafe.StateRetryable, r.State == retrysafe.StateAccepted:
 		count = func(s *ReconcilerStats) { s.Released++ }
 	case r.Inquiry.Dead:
 		level, what, kind = slog.LevelError, "an unknown outcome was given up; an operator has to look", retrysafe.EventDead

@@ -16,19 +16,19 @@ import (
 
 // says is a resolver that always says the same, and counts how often.
 type says struct {
-	verdict retrysafe.Verdict
+	verdict retrysafe.Evidence
 	err     error
 	n       atomic.Int64
 }
 
-func (s *says) Resolve(context.Context, retrysafe.Record) (retrysafe.Verdict, error) {
+func (s *says) Resolve(context.Context, retrysafe.Record) (retrysafe.Evidence, error) {
 	s.n.Add(1)
 	return s.verdict, s.err
 }
 
 func (w *world) unknown(t *testing.T, effects retrysafe.Effects) {
 	t.Helper()
-	r := record(ref.Key, retrysafe.Unknown, 0)
+	r := record(ref.Key, retrysafe.StateUnknown, 0)
 	r.Effects = effects
 	put(t, w.mem, r)
 }
@@ -44,9 +44,9 @@ func TestReconcilerAsksLessAndLessOften(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, retrysafe.Policy{})
-		w.unknown(t, retrysafe.Unprotected)
+		w.unknown(t, retrysafe.EffectsUnprotected)
 		var at []time.Time
-		resolver := janitor.ResolverFunc(func(context.Context, retrysafe.Record) (retrysafe.Verdict, error) {
+		resolver := janitor.ResolverFunc(func(context.Context, retrysafe.Record) (retrysafe.Evidence, error) {
 			at = append(at, time.Now())
 			return janitor.StillUnknown("they are closed"), nil
 		})
@@ -80,28 +80,28 @@ func TestReconcilerSettlesByTheVerdict(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		effects retrysafe.Effects
-		verdict retrysafe.Verdict
+		verdict retrysafe.Evidence
 		err     error
 		state   retrysafe.State
 		stats   janitor.ReconcilerStats
 		kind    retrysafe.EventKind
 		note    string
 	}{
-		"happened": {verdict: janitor.Happened(answer("paid"), "ch_1"), state: retrysafe.Completed,
+		"happened": {verdict: janitor.Happened(answer("paid"), "ch_1"), state: retrysafe.StateCompleted,
 			stats: janitor.ReconcilerStats{Asked: 1, Completed: 1}, kind: retrysafe.EventResolved, note: "happened: ch_1"},
-		"declined": {verdict: janitor.Declined(retrysafe.Result{Status: 402}, "no money"), state: retrysafe.Completed,
+		"declined": {verdict: janitor.Declined(retrysafe.Result{Status: 402}, "no money"), state: retrysafe.StateCompleted,
 			stats: janitor.ReconcilerStats{Asked: 1, Completed: 1}, kind: retrysafe.EventResolved, note: "declined: no money"},
-		"not happened, in tx": {effects: retrysafe.InTx, verdict: janitor.NotHappened("no row"), state: retrysafe.Retryable,
+		"not happened, in tx": {effects: retrysafe.EffectsInTx, verdict: janitor.NotHappened("no row"), state: retrysafe.StateRetryable,
 			stats: janitor.ReconcilerStats{Asked: 1, Released: 1}, kind: retrysafe.EventResolved, note: "not_happened: no row"},
-		"not happened, unprotected": {verdict: janitor.NotHappened("no such charge"), state: retrysafe.Unknown,
+		"not happened, unprotected": {verdict: janitor.NotHappened("no such charge"), state: retrysafe.StateUnknown,
 			stats: janitor.ReconcilerStats{Asked: 1, StillUnknown: 1}, kind: retrysafe.EventInquired, note: "no proof"},
-		"tombstoned": {verdict: janitor.Tombstoned("cancelled"), state: retrysafe.Retryable,
+		"tombstoned": {verdict: janitor.Tombstoned("cancelled"), state: retrysafe.StateRetryable,
 			stats: janitor.ReconcilerStats{Asked: 1, Released: 1}, kind: retrysafe.EventResolved, note: "tombstone placed: cancelled"},
-		"still unknown": {verdict: janitor.StillUnknown("ask later"), state: retrysafe.Unknown,
+		"still unknown": {verdict: janitor.StillUnknown("ask later"), state: retrysafe.StateUnknown,
 			stats: janitor.ReconcilerStats{Asked: 1, StillUnknown: 1}, kind: retrysafe.EventInquired, note: "ask later"},
-		"error": {verdict: janitor.Happened(answer("never mind"), ""), err: errors.New("502 from the provider"), state: retrysafe.Unknown,
+		"error": {verdict: janitor.Happened(answer("never mind"), ""), err: errors.New("502 from the provider"), state: retrysafe.StateUnknown,
 			stats: janitor.ReconcilerStats{Asked: 1, ResolverErrors: 1, StillUnknown: 1}, kind: retrysafe.EventInquired, note: "502 from the provider"},
-		"an answer that is none": {verdict: janitor.Happened(retrysafe.Result{}, "ch_1"), state: retrysafe.Unknown,
+		"an answer that is none": {verdict: janitor.Happened(retrysafe.Result{}, "ch_1"), state: retrysafe.StateUnknown,
 			stats: janitor.ReconcilerStats{Asked: 1, StillUnknown: 1}, kind: retrysafe.EventInquired, note: "needs the answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -134,21 +134,21 @@ func TestReconcilerSettlesByTheVerdict(t *testing.T) {
 func TestReconcilerOutlivesAPanic(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, retrysafe.Policy{})
-	put(t, w.mem, record("bad", retrysafe.Unknown, 0))
-	put(t, w.mem, record("good", retrysafe.Unknown, 0))
+	put(t, w.mem, record("bad", retrysafe.StateUnknown, 0))
+	put(t, w.mem, record("good", retrysafe.StateUnknown, 0))
 	out := &logs{}
-	c := w.reconciler(janitor.ResolverFunc(func(_ context.Context, r retrysafe.Record) (retrysafe.Verdict, error) {
+	c := w.reconciler(janitor.ResolverFunc(func(_ context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
 		if r.Key == "bad" {
 			panic("boom")
 		}
 		return janitor.Happened(answer("paid"), ""), nil
 	}), janitor.ReconcilerOptions{Options: janitor.Options{Logger: out.logger()}})
 	once(t, c, 2)
-	if got := load(t, w.mem, "good").State; got != retrysafe.Completed {
+	if got := load(t, w.mem, "good").State; got != retrysafe.StateCompleted {
 		t.Errorf("the other is %s", got)
 	}
 	bad := load(t, w.mem, "bad")
-	if bad.State != retrysafe.Unknown || bad.Inquiry.Tries != 1 || !strings.Contains(bad.Inquiry.Notes[0].Text, "panic: boom") {
+	if bad.State != retrysafe.StateUnknown || bad.Inquiry.Tries != 1 || !strings.Contains(bad.Inquiry.Notes[0].Text, "panic: boom") {
 		t.Errorf("it is %s, %+v", bad.State, bad.Inquiry)
 	}
 	if !strings.Contains(out.String(), "reconciler_test.go") {
@@ -163,14 +163,14 @@ func TestReconcilerAsksWithinBounds(t *testing.T) {
 		w := newWorld(t, retrysafe.Policy{})
 		const keys, workers = 20, 4
 		for i := range keys {
-			put(t, w.mem, record(key(i), retrysafe.Unknown, 0))
+			put(t, w.mem, record(key(i), retrysafe.StateUnknown, 0))
 		}
 		var open, most atomic.Int64
-		c := w.reconciler(janitor.ResolverFunc(func(ctx context.Context, _ retrysafe.Record) (retrysafe.Verdict, error) {
+		c := w.reconciler(janitor.ResolverFunc(func(ctx context.Context, _ retrysafe.Record) (retrysafe.Evidence, error) {
 			most.Store(max(most.Load(), open.Add(1)))
 			defer open.Add(-1)
 			<-ctx.Done()
-			return retrysafe.Verdict{}, context.Cause(ctx)
+			return retrysafe.Evidence{}, context.Cause(ctx)
 		}), janitor.ReconcilerOptions{Timeout: 5 * time.Second, Options: janitor.Options{Workers: workers}})
 		began := time.Now()
 		once(t, c, keys)
@@ -188,24 +188,24 @@ func TestReconcilerAsksWithinBounds(t *testing.T) {
 func TestReconcilerThatStopsForgetsNoAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, retrysafe.Policy{})
-	put(t, w.mem, record("broken off", retrysafe.Unknown, 0))
-	put(t, w.mem, record("found", retrysafe.Unknown, 0))
+	put(t, w.mem, record("broken off", retrysafe.StateUnknown, 0))
+	put(t, w.mem, record("found", retrysafe.StateUnknown, 0))
 	ctx, stop := context.WithCancel(t.Context())
-	c := w.reconciler(janitor.ResolverFunc(func(ctx context.Context, r retrysafe.Record) (retrysafe.Verdict, error) {
+	c := w.reconciler(janitor.ResolverFunc(func(ctx context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
 		if r.Key == "found" {
 			stop()
 			return janitor.Happened(answer("paid"), ""), nil
 		}
 		<-ctx.Done()
-		return retrysafe.Verdict{}, ctx.Err()
+		return retrysafe.Evidence{}, ctx.Err()
 	}), janitor.ReconcilerOptions{})
 	if _, err := c.RunOnce(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("RunOnce = %v", err)
 	}
-	if got := load(t, w.mem, "broken off"); got.State != retrysafe.Unknown || got.Inquiry.Tries != 0 {
+	if got := load(t, w.mem, "broken off"); got.State != retrysafe.StateUnknown || got.Inquiry.Tries != 0 {
 		t.Errorf("it is %s after %d tries", got.State, got.Inquiry.Tries)
 	}
-	if got := load(t, w.mem, "found").State; got != retrysafe.Completed {
+	if got := load(t, w.mem, "found").State; got != retrysafe.StateCompleted {
 		t.Errorf("what was found out is lost: it is %s", got)
 	}
 }
@@ -214,7 +214,7 @@ func TestReconcilerTellsAStoreThatFails(t *testing.T) {
 	t.Parallel()
 	for _, op := range []faultstore.Op{faultstore.List, faultstore.Load, faultstore.Swap} {
 		w := newWorld(t, retrysafe.Policy{})
-		w.unknown(t, retrysafe.Unprotected)
+		w.unknown(t, retrysafe.EffectsUnprotected)
 		w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
 			if s.Op == op {
 				return faultstore.LoseRequest
@@ -229,7 +229,7 @@ func TestReconcilerTellsAStoreThatFails(t *testing.T) {
 		if op != faultstore.Swap && resolver.n.Load() != 0 {
 			t.Errorf("%s fails, and yet somebody was asked", op)
 		}
-		w.is(t, retrysafe.Unknown)
+		w.is(t, retrysafe.StateUnknown)
 	}
 }
 
@@ -237,7 +237,7 @@ func TestReconcilerTellsAStoreThatFails(t *testing.T) {
 func TestReconcilerLeavesTheDead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, retrysafe.Policy{})
-	r := record(ref.Key, retrysafe.Unknown, 0)
+	r := record(ref.Key, retrysafe.StateUnknown, 0)
 	r.Inquiry.Dead = true
 	put(t, w.mem, r)
 	resolver := &says{verdict: janitor.Happened(answer("paid"), "ch_1")}
@@ -250,20 +250,20 @@ func TestReconcilerLeavesTheDead(t *testing.T) {
 func TestResolversByOperation(t *testing.T) {
 	t.Parallel()
 	payments, others := &says{verdict: janitor.Happened(answer("paid"), "")}, &says{verdict: janitor.StillUnknown("later")}
-	ask := func(m janitor.Resolvers, operation string) retrysafe.Verdict {
+	ask := func(m janitor.Resolvers, operation string) retrysafe.Evidence {
 		v, err := m.Resolve(t.Context(), retrysafe.Record{Operation: operation})
 		must(t, err)
 		return v
 	}
 	m := janitor.Resolvers{"POST /payments": payments, "": others}
-	if got := ask(m, "POST /payments"); got.Finding != retrysafe.Happened {
+	if got := ask(m, "POST /payments"); got.Finding != retrysafe.FindingHappened {
 		t.Errorf("payments: %+v", got)
 	}
-	if got := ask(m, "POST /refunds"); got.Evidence != "later" {
+	if got := ask(m, "POST /refunds"); got.Text != "later" {
 		t.Errorf("refunds: %+v", got)
 	}
 	delete(m, "")
-	if got := ask(m, "POST /refunds"); got.Finding != retrysafe.StillUnknown || !strings.Contains(got.Evidence, "POST /refunds") {
+	if got := ask(m, "POST /refunds"); got.Finding != retrysafe.FindingUnknown || !strings.Contains(got.Text, "POST /refunds") {
 		t.Errorf("refunds, with nobody to ask: %+v", got)
 	}
 }

@@ -20,14 +20,14 @@ type Resolver interface {
 	// That the other side knows nothing of it is [NotHappened]. It does not prove
 	// much: the first attempt may still be on its way there. Whoever can make the
 	// other side refuse it from now on does that first, and returns [Tombstoned].
-	Resolve(ctx context.Context, r retrysafe.Record) (retrysafe.Verdict, error)
+	Resolve(ctx context.Context, r retrysafe.Record) (retrysafe.Evidence, error)
 }
 
 // A ResolverFunc is a [Resolver].
-type ResolverFunc func(ctx context.Context, r retrysafe.Record) (retrysafe.Verdict, error)
+type ResolverFunc func(ctx context.Context, r retrysafe.Record) (retrysafe.Evidence, error)
 
 // Resolve implements [Resolver].
-func (f ResolverFunc) Resolve(ctx context.Context, r retrysafe.Record) (retrysafe.Verdict, error) {
+func (f ResolverFunc) Resolve(ctx context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
 	return f(ctx, r)
 }
 
@@ -37,7 +37,7 @@ func (f ResolverFunc) Resolve(ctx context.Context, r retrysafe.Record) (retrysaf
 type Resolvers map[string]Resolver
 
 // Resolve implements [Resolver].
-func (m Resolvers) Resolve(ctx context.Context, r retrysafe.Record) (retrysafe.Verdict, error) {
+func (m Resolvers) Resolve(ctx context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
 	one := m[r.Operation]
 	if one == nil {
 		one = m[""]
@@ -49,27 +49,27 @@ func (m Resolvers) Resolve(ctx context.Context, r retrysafe.Record) (retrysafe.V
 }
 
 // Happened says that it was done, and that retries get this answer.
-func Happened(answer retrysafe.Result, evidence string) retrysafe.Verdict {
-	return retrysafe.Verdict{Finding: retrysafe.Happened, Result: answer, Evidence: evidence}
+func Happened(answer retrysafe.Result, evidence string) retrysafe.Evidence {
+	return retrysafe.Evidence{Finding: retrysafe.FindingHappened, Result: answer, Text: evidence}
 }
 
 // Declined says that it was refused for good, and that retries get this answer.
-func Declined(answer retrysafe.Result, evidence string) retrysafe.Verdict {
-	return retrysafe.Verdict{Finding: retrysafe.Declined, Result: answer, Evidence: evidence}
+func Declined(answer retrysafe.Result, evidence string) retrysafe.Evidence {
+	return retrysafe.Evidence{Finding: retrysafe.FindingDeclined, Result: answer, Text: evidence}
 }
 
 // NotHappened says that the other side does not know of it.
-func NotHappened(evidence string) retrysafe.Verdict {
-	return retrysafe.Verdict{Finding: retrysafe.NotHappened, Evidence: evidence}
+func NotHappened(evidence string) retrysafe.Evidence {
+	return retrysafe.Evidence{Finding: retrysafe.FindingNotHappened, Text: evidence}
 }
 
 // Tombstoned says that the other side did not know of it, and will refuse it from
 // now on.
-func Tombstoned(evidence string) retrysafe.Verdict {
-	return retrysafe.Verdict{Finding: retrysafe.NotHappened, Proof: retrysafe.Tombstone, Evidence: evidence}
+func Tombstoned(evidence string) retrysafe.Evidence {
+	return retrysafe.Evidence{Finding: retrysafe.FindingNotHappened, Proof: retrysafe.ProofTombstone, Text: evidence}
 }
 
 // StillUnknown says that it cannot be told yet.
-func StillUnknown(evidence string) retrysafe.Verdict {
-	return retrysafe.Verdict{Finding: retrysafe.StillUnknown, Evidence: evidence}
+func StillUnknown(evidence string) retrysafe.Evidence {
+	return retrysafe.Evidence{Finding: retrysafe.FindingUnknown, Text: evidence}
 }

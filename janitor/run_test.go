@@ -167,12 +167,12 @@ func TestRunOnEveryNode(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, retrysafe.Policy{})
-		resolver := janitor.ResolverFunc(func(_ context.Context, r retrysafe.Record) (retrysafe.Verdict, error) {
+		resolver := janitor.ResolverFunc(func(_ context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
 			return janitor.Happened(answer("found "+r.Key), "in the books"), nil
 		})
 		const keys = 300
 		for i := range keys {
-			r := record(key(i), retrysafe.InProgress, time.Duration(i)*time.Second)
+			r := record(key(i), retrysafe.StateInProgress, time.Duration(i)*time.Second)
 			r.Retain = 15 * time.Minute
 			put(t, w.mem, r)
 		}
@@ -189,7 +189,7 @@ func TestRunOnEveryNode(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		for i := range keys {
-			if r := load(t, w.mem, key(i)); r.State != retrysafe.Completed || string(r.Result.Body) != "found "+key(i) {
+			if r := load(t, w.mem, key(i)); r.State != retrysafe.StateCompleted || string(r.Result.Body) != "found "+key(i) {
 				t.Fatalf("%s is %s", key(i), r.State)
 			}
 		}

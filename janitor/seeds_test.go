@@ -31,7 +31,7 @@ func (w *world) accepts(t *testing.T) {
 func TestSeed000_ZombieIsPickedUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun})
+		w := newWorld(t, retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun})
 		w.accepts(t)
 		zombie, err := w.zombie.TakeUp(t.Context(), w.record(t))
 		must(t, err)
@@ -40,16 +40,16 @@ func TestSeed000_ZombieIsPickedUp(t *testing.T) {
 		s := w.sweeper()
 		w.fault.Plan(nil)
 		runFor(t, 5*time.Minute, janitor.NewSweeper(w.mem, nil)) // it is slow, and beats
-		w.is(t, retrysafe.InProgress)
+		w.is(t, retrysafe.StateInProgress)
 		once(t, s, 0)
 
 		w.fault.Plan(failAll) // it is stopped
 		time.Sleep(w.Policy().Lease + time.Second)
-		w.is(t, retrysafe.InProgress)
+		w.is(t, retrysafe.StateInProgress)
 		o := w.opts()
 		pending := janitor.NewSweeper(w.mem, &o)
 		once(t, pending, 1)
-		w.is(t, retrysafe.Accepted)
+		w.is(t, retrysafe.StateAccepted)
 		if pending.Stats().Requeued != 1 || w.saw(retrysafe.EventLapsed) != 1 {
 			t.Errorf("each reset is a signal, but counted was %+v", pending.Stats())
 		}
@@ -73,8 +73,8 @@ func TestSeed000_OnlyTerminalRowsPastTheirTTLAreDeleted(t *testing.T) {
 		for _, r := range kept {
 			put(t, store, r)
 		}
-		put(t, store, record("complete", retrysafe.Completed, 0))
-		put(t, store, record("failed", retrysafe.Retryable, 0))
+		put(t, store, record("complete", retrysafe.StateCompleted, 0))
+		put(t, store, record("failed", retrysafe.StateRetryable, 0))
 		once(t, reaper(store, janitor.ReaperOptions{}), 2)
 		for _, r := range kept {
 			if got := load(t, store, r.Key); got.State != r.State {
@@ -139,7 +139,7 @@ func TestSeed002_RetryableFailureRunsAgainOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, retrysafe.Policy{})
 	must(t, w.begins(t).Release(t.Context(), errors.New("connection refused")))
-	w.is(t, retrysafe.Retryable)
+	w.is(t, retrysafe.StateRetryable)
 	var wg sync.WaitGroup
 	var runs atomic.Int32
 	for range 50 {
@@ -174,10 +174,10 @@ func TestSeed002_ExpiredInProgressBecomesUnknown(t *testing.T) {
 			if scan {
 				o := w.opts()
 				once(t, janitor.NewSweeper(w.mem, &o), 1)
-				w.is(t, retrysafe.Unknown)
+				w.is(t, retrysafe.StateUnknown)
 			}
 			w.refused(t, retrysafe.ErrUnknown)
-			w.is(t, retrysafe.Unknown)
+			w.is(t, retrysafe.StateUnknown)
 			if w.record(t).Reason == "" || w.saw(retrysafe.EventLapsed) != 1 {
 				t.Errorf("scan %v: nobody knows why", scan)
 			}
@@ -192,14 +192,14 @@ func TestSeed002_UnknownIsReconciled(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		effects retrysafe.Effects
-		verdict retrysafe.Verdict
+		verdict retrysafe.Evidence
 		then    func(t *testing.T, w *world)
 	}{
 		"it happened": {verdict: janitor.Happened(answer("paid"), "pay_1"),
 			then: func(t *testing.T, w *world) { w.replays(t, 201, "paid") }},
 		"it was declined": {verdict: janitor.Declined(retrysafe.Result{Status: 402, Body: []byte("no money")}, "pay_1"),
 			then: func(t *testing.T, w *world) { w.replays(t, 402, "no money") }},
-		"no payment object was created": {effects: retrysafe.Keyed, verdict: janitor.NotHappened("no such payment"),
+		"no payment object was created": {effects: retrysafe.EffectsKeyed, verdict: janitor.NotHappened("no such payment"),
 			then: func(t *testing.T, w *world) {
 				x := w.begins(t)
 				if x.Attempt() != 2 {

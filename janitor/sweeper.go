@@ -10,7 +10,7 @@ import (
 
 // A Sweeper settles what its owner has left behind: an attempt whose lease ran out
 // goes where the record's own policy says, and accepted work that no worker took up
-// in time gets a stored 408. Nothing else needs to be known; see [retrysafe.Swept].
+// in time gets a stored 408. Nothing else needs to be known; see [retrysafe.DecideLapse].
 //
 // A retry that meets such a record settles it too. The sweeper is for those that
 // nobody asks about any more. Each one it finds is the sign of a crash.
@@ -53,7 +53,7 @@ func NewSweeper(s retrysafe.Store, opts *Options) *Sweeper {
 
 // RunOnce implements [Duty]: it sweeps all that is due.
 func (s *Sweeper) RunOnce(ctx context.Context) (int, error) {
-	return s.pass(ctx, func() (int, error) { return s.walk(ctx, s.sweep, retrysafe.InProgress, retrysafe.Accepted) })
+	return s.pass(ctx, func() (int, error) { return s.walk(ctx, s.sweep, retrysafe.StateInProgress, retrysafe.StateAccepted) })
 }
 
 // Stats returns what was done so far. It may be called at any time.
@@ -66,7 +66,7 @@ func (s *Sweeper) Stats() SweeperStats {
 }
 
 func (s *Sweeper) sweep(ctx context.Context, r retrysafe.Record) (bool, error) {
-	next, ok := retrysafe.Swept(r)
+	next, ok := retrysafe.DecideLapse(r)
 	if !ok {
 		return false, nil
 	}
@@ -82,14 +82,14 @@ func (s *Sweeper) swept(ctx context.Context, was, is *retrysafe.Record) {
 	s.mu.Lock()
 	what := "an attempt stopped without a word"
 	switch is.State {
-	case retrysafe.Unknown:
+	case retrysafe.StateUnknown:
 		s.stats.Quarantined++
-	case retrysafe.Retryable:
+	case retrysafe.StateRetryable:
 		s.stats.Released++
-	case retrysafe.Accepted:
+	case retrysafe.StateAccepted:
 		s.stats.Requeued++
 	default: // Completed
-		if was.State == retrysafe.Accepted {
+		if was.State == retrysafe.StateAccepted {
 			s.stats.Abandoned++
 			what = "accepted work was given up"
 		} else {

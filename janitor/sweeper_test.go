@@ -26,22 +26,24 @@ func TestSweeperGoesByTheRecordsOwnPolicy(t *testing.T) {
 		status int
 		stats  janitor.SweeperStats
 	}{
-		"quarantine":         {func(*retrysafe.Record) {}, retrysafe.Unknown, 0, janitor.SweeperStats{Quarantined: 1}},
-		"fail":               {func(r *retrysafe.Record) { r.Lapse = retrysafe.Fail }, retrysafe.Completed, 500, janitor.SweeperStats{Failed: 1}},
-		"rerun, keyed":       {func(r *retrysafe.Record) { r.Lapse, r.Effects = retrysafe.Rerun, retrysafe.Keyed }, retrysafe.Retryable, 0, janitor.SweeperStats{Released: 1}},
-		"resume, in tx":      {func(r *retrysafe.Record) { r.Lapse, r.Effects = retrysafe.Resume, retrysafe.InTx }, retrysafe.Retryable, 0, janitor.SweeperStats{Released: 1}},
-		"rerun, unprotected": {func(r *retrysafe.Record) { r.Lapse = retrysafe.Rerun }, retrysafe.Unknown, 0, janitor.SweeperStats{Quarantined: 1}},
-		"worker's, keyed": {func(r *retrysafe.Record) { r.Lapse, r.Effects, r.Request = retrysafe.Rerun, retrysafe.Keyed, request },
-			retrysafe.Accepted, 0, janitor.SweeperStats{Requeued: 1}},
-		"never taken up": {func(r *retrysafe.Record) { r.State, r.Request, r.Attempt = retrysafe.Accepted, request, 0 },
-			retrysafe.Completed, 408, janitor.SweeperStats{Abandoned: 1}},
-		"requeued and never taken up again": {func(r *retrysafe.Record) { r.State, r.Request = retrysafe.Accepted, request },
-			retrysafe.Unknown, 0, janitor.SweeperStats{Quarantined: 1}},
+		"quarantine":         {func(*retrysafe.Record) {}, retrysafe.StateUnknown, 0, janitor.SweeperStats{Quarantined: 1}},
+		"fail":               {func(r *retrysafe.Record) { r.Lapse = retrysafe.LapseFail }, retrysafe.StateCompleted, 500, janitor.SweeperStats{Failed: 1}},
+		"rerun, keyed":       {func(r *retrysafe.Record) { r.Lapse, r.Effects = retrysafe.LapseRerun, retrysafe.EffectsKeyed }, retrysafe.StateRetryable, 0, janitor.SweeperStats{Released: 1}},
+		"resume, in tx":      {func(r *retrysafe.Record) { r.Lapse, r.Effects = retrysafe.LapseResume, retrysafe.EffectsInTx }, retrysafe.StateRetryable, 0, janitor.SweeperStats{Released: 1}},
+		"rerun, unprotected": {func(r *retrysafe.Record) { r.Lapse = retrysafe.LapseRerun }, retrysafe.StateUnknown, 0, janitor.SweeperStats{Quarantined: 1}},
+		"worker's, keyed": {func(r *retrysafe.Record) {
+			r.Lapse, r.Effects, r.Request = retrysafe.LapseRerun, retrysafe.EffectsKeyed, request
+		},
+			retrysafe.StateAccepted, 0, janitor.SweeperStats{Requeued: 1}},
+		"never taken up": {func(r *retrysafe.Record) { r.State, r.Request, r.Attempt = retrysafe.StateAccepted, request, 0 },
+			retrysafe.StateCompleted, 408, janitor.SweeperStats{Abandoned: 1}},
+		"requeued and never taken up again": {func(r *retrysafe.Record) { r.State, r.Request = retrysafe.StateAccepted, request },
+			retrysafe.StateUnknown, 0, janitor.SweeperStats{Quarantined: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, retrysafe.Policy{})
-			r := record("key", retrysafe.InProgress, 0)
+			r := record("key", retrysafe.StateInProgress, 0)
 			c.change(&r)
 			put(t, w.mem, r)
 			s := w.sweeper()
@@ -73,9 +75,9 @@ func TestSweeperGoesByTheRecordsOwnPolicy(t *testing.T) {
 func TestSweeperLeavesEverythingElse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, retrysafe.Policy{})
-	put(t, w.mem, record("running", retrysafe.InProgress, time.Hour))
-	put(t, w.mem, record("waiting", retrysafe.Accepted, time.Hour))
-	for _, s := range []retrysafe.State{retrysafe.Completed, retrysafe.Retryable, retrysafe.Unknown, retrysafe.Expired} {
+	put(t, w.mem, record("running", retrysafe.StateInProgress, time.Hour))
+	put(t, w.mem, record("waiting", retrysafe.StateAccepted, time.Hour))
+	for _, s := range []retrysafe.State{retrysafe.StateCompleted, retrysafe.StateRetryable, retrysafe.StateUnknown, retrysafe.StateExpired} {
 		put(t, w.mem, record(s.String(), s, 0))
 	}
 	once(t, w.sweeper(), 0)
@@ -88,7 +90,7 @@ func TestW55_SweeperOnAStaleSnapshotNeverOverwrites(t *testing.T) {
 	for name, meanwhile := range map[string]func(t *testing.T, s *memstore.Store, r retrysafe.Record) retrysafe.Record{
 		"completed": func(t *testing.T, s *memstore.Store, r retrysafe.Record) retrysafe.Record {
 			a := answer("the owner's")
-			r.State, r.Result, r.Term = retrysafe.Completed, &a, time.Hour
+			r.State, r.Result, r.Term = retrysafe.StateCompleted, &a, time.Hour
 			got, err := s.Swap(t.Context(), r)
 			must(t, err)
 			return got
@@ -109,7 +111,7 @@ func TestW55_SweeperOnAStaleSnapshotNeverOverwrites(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, retrysafe.Policy{})
-			r := put(t, w.mem, record("key", retrysafe.InProgress, 0))
+			r := put(t, w.mem, record("key", retrysafe.StateInProgress, 0))
 			w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
 				if s.Op == faultstore.Swap {
 					r = meanwhile(t, w.mem, r)
@@ -129,20 +131,20 @@ func TestW55_SweeperOnAStaleSnapshotNeverOverwrites(t *testing.T) {
 	t.Run("purged and created again", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, retrysafe.Policy{})
-		r := put(t, w.mem, record("key", retrysafe.InProgress, 0))
+		r := put(t, w.mem, record("key", retrysafe.StateInProgress, 0))
 		w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
 			if s.Op == faultstore.Swap {
-				r.State, r.Term = retrysafe.Retryable, 0
+				r.State, r.Term = retrysafe.StateRetryable, 0
 				_, err := w.mem.Swap(t.Context(), r)
 				must(t, err)
 				_, err = w.mem.Purge(t.Context(), 1)
 				must(t, err)
-				put(t, w.mem, record("key", retrysafe.InProgress, time.Hour))
+				put(t, w.mem, record("key", retrysafe.StateInProgress, time.Hour))
 			}
 			return faultstore.None
 		})
 		once(t, w.sweeper(), 0)
-		w.is(t, retrysafe.InProgress)
+		w.is(t, retrysafe.StateInProgress)
 	})
 }
 
@@ -153,7 +155,7 @@ func TestW55_ManySweepersSettleEachRecordOnce(t *testing.T) {
 		w := &world{}
 		const keys, sweepers = 200, 6
 		for i := range keys {
-			put(t, store, record(key(i), retrysafe.InProgress, 0))
+			put(t, store, record(key(i), retrysafe.StateInProgress, 0))
 		}
 		var wg sync.WaitGroup
 		var all [sweepers]*janitor.Sweeper
@@ -188,7 +190,7 @@ func TestSweeperIsNotHeldUpByRecordsThatFail(t *testing.T) {
 		w := newWorld(t, retrysafe.Policy{})
 		const keys, bad = 60, 25
 		for i := range keys {
-			put(t, w.mem, record(key(i), retrysafe.InProgress, 0))
+			put(t, w.mem, record(key(i), retrysafe.StateInProgress, 0))
 		}
 		w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
 			if s.Op == faultstore.Swap && s.Record.Key < key(bad) {
@@ -222,15 +224,15 @@ func TestSweeperIsNotHeldUpByRecordsThatFail(t *testing.T) {
 func TestSweeperLeavesWhatItCannotRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, retrysafe.Policy{})
-	r := record("newer", retrysafe.InProgress, 0)
+	r := record("newer", retrysafe.StateInProgress, 0)
 	r.Version = retrysafe.RecordVersion + 1
 	put(t, w.mem, r)
-	put(t, w.mem, record("ours", retrysafe.InProgress, 0))
+	put(t, w.mem, record("ours", retrysafe.StateInProgress, 0))
 	out := &logs{}
 	s := janitor.NewSweeper(w.fault, &janitor.Options{Logger: out.logger(), Batch: 1})
 	once(t, s, 1)
 	once(t, s, 0)
-	if load(t, w.mem, "newer").State != retrysafe.InProgress || s.Stats().Unreadable != 1 {
+	if load(t, w.mem, "newer").State != retrysafe.StateInProgress || s.Stats().Unreadable != 1 {
 		t.Errorf("counted %+v", s.Stats())
 	}
 	if strings.Count(out.String(), "cannot read") != 1 {
@@ -242,7 +244,7 @@ func TestSweeperLeavesWhatItCannotRead(t *testing.T) {
 func TestSweeperRecognisesItsOwnStep(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, retrysafe.Policy{})
-	put(t, w.mem, record("key", retrysafe.InProgress, 0))
+	put(t, w.mem, record("key", retrysafe.StateInProgress, 0))
 	w.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.LoseReply))
 	s := w.sweeper()
 	once(t, s, 1)
@@ -256,7 +258,7 @@ func TestSweeperIsNotHeldUpByAStoreThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, retrysafe.Policy{})
-		put(t, w.mem, record("key", retrysafe.InProgress, 0))
+		put(t, w.mem, record("key", retrysafe.StateInProgress, 0))
 		s := w.sweeper()
 		for _, op := range []faultstore.Op{faultstore.List, faultstore.Swap} {
 			w.fault.Plan(faultstore.FailOnce(op, 1, faultstore.Hang))
@@ -272,7 +274,7 @@ func TestSweeperIsNotHeldUpByAStoreThatHangs(t *testing.T) {
 func TestSweeperLogsKeysHashed(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(nil)
-	put(t, store, record("secret-key", retrysafe.InProgress, 0))
+	put(t, store, record("secret-key", retrysafe.StateInProgress, 0))
 	out := &logs{}
 	once(t, janitor.NewSweeper(store, &janitor.Options{Logger: out.logger()}), 1)
 	text := out.String()

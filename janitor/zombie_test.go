@@ -81,7 +81,7 @@ func TestW56_NotFoundWithALiveZombieUnprotected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, p := newWorld(t, retrysafe.Policy{}), &provider{}
 		zombie, wake := w.falls(t)
-		c := w.reconciler(janitor.ResolverFunc(func(_ context.Context, r retrysafe.Record) (retrysafe.Verdict, error) {
+		c := w.reconciler(janitor.ResolverFunc(func(_ context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
 			if p.find(r.Key) {
 				return janitor.Happened(answer("charged"), "found"), nil
 			}
@@ -91,7 +91,7 @@ func TestW56_NotFoundWithALiveZombieUnprotected(t *testing.T) {
 
 		w.refused(t, retrysafe.ErrUnknown)
 		r := w.record(t)
-		if r.State != retrysafe.Unknown || !r.Inquiry.Dead || r.Inquiry.Tries != 12 {
+		if r.State != retrysafe.StateUnknown || !r.Inquiry.Dead || r.Inquiry.Tries != 12 {
 			t.Errorf("it is %s after %d tries, dead %v", r.State, r.Inquiry.Tries, r.Inquiry.Dead)
 		}
 		if got := c.Stats(); got.Dead != 1 || got.Asked != 12 || got.StillUnknown != 11 || got.Released != 0 {
@@ -113,9 +113,9 @@ func TestW56_NotFoundWithALiveZombieUnprotected(t *testing.T) {
 func TestW56_NotFoundWithALiveZombieKeyed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, p := newWorld(t, retrysafe.Policy{Effects: retrysafe.Keyed}), &provider{}
+		w, p := newWorld(t, retrysafe.Policy{Effects: retrysafe.EffectsKeyed}), &provider{}
 		zombie, wake := w.falls(t)
-		w.is(t, retrysafe.Unknown)
+		w.is(t, retrysafe.StateUnknown)
 		c := w.reconciler(&says{verdict: janitor.NotHappened("no such charge")}, janitor.ReconcilerOptions{})
 		asked(t, c)
 		if got := c.Stats(); got.Released != 1 || got.Dead != 0 || w.saw(retrysafe.EventResolved) != 1 {
@@ -141,7 +141,7 @@ func TestW56_TombstoneAtTheProvider(t *testing.T) {
 		w, p := newWorld(t, retrysafe.Policy{}), &provider{}
 		reference := func(r retrysafe.Ref, attempt int) string { return r.Key + "/" + string(rune('0'+attempt)) }
 		zombie, wake := w.falls(t)
-		c := w.reconciler(janitor.ResolverFunc(func(_ context.Context, r retrysafe.Record) (retrysafe.Verdict, error) {
+		c := w.reconciler(janitor.ResolverFunc(func(_ context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
 			if !p.cancel(reference(r.Ref, r.Attempt)) {
 				return janitor.Happened(answer("charged"), "found"), nil
 			}
@@ -167,12 +167,12 @@ func TestW56_TombstoneAtTheProvider(t *testing.T) {
 // A provider that shows a charge only after a while is not believed before.
 func TestW57_NotFoundIsNotBelievedBeforeItHasSettled(t *testing.T) {
 	t.Parallel()
-	for _, effects := range []retrysafe.Effects{retrysafe.Keyed, retrysafe.InTx} {
+	for _, effects := range []retrysafe.Effects{retrysafe.EffectsKeyed, retrysafe.EffectsInTx} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, retrysafe.Policy{Effects: effects})
 			charged := time.Now()
 			must(t, w.begins(t).Quarantine(t.Context(), errors.New("no answer in time")))
-			resolver := janitor.ResolverFunc(func(context.Context, retrysafe.Record) (retrysafe.Verdict, error) {
+			resolver := janitor.ResolverFunc(func(context.Context, retrysafe.Record) (retrysafe.Evidence, error) {
 				if time.Since(charged) < 9*time.Minute {
 					return janitor.NotHappened("no such charge"), nil
 				}
@@ -191,13 +191,13 @@ func TestW57_NotFoundIsNotBelievedBeforeItHasSettled(t *testing.T) {
 func TestW57_NotFoundIsBelievedAfterItHasSettled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, retrysafe.Policy{Effects: retrysafe.Keyed})
+		w := newWorld(t, retrysafe.Policy{Effects: retrysafe.EffectsKeyed})
 		must(t, w.begins(t).Quarantine(t.Context(), errors.New("no answer in time")))
 		resolver := &says{verdict: janitor.NotHappened("no such charge")}
 		c := w.reconciler(resolver, janitor.ReconcilerOptions{Settle: 10 * time.Minute})
 		runFor(t, 9*time.Minute, c)
-		w.is(t, retrysafe.Unknown)
+		w.is(t, retrysafe.StateUnknown)
 		runFor(t, time.Hour, c)
-		w.is(t, retrysafe.Retryable)
+		w.is(t, retrysafe.StateRetryable)
 	})
 }

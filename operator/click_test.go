@@ -18,7 +18,7 @@ func TestW58_DoubleClickGetsTheFirstOutcome(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDesk(t, s, nil)
-		r := put(t, s, in(retrysafe.Unknown, "k"))
+		r := put(t, s, in(retrysafe.StateUnknown, "k"))
 		a := seen(r)
 		a.ID = "one-click"
 		first, err := d.Release(t.Context(), a)
@@ -49,7 +49,7 @@ func TestW58_DoubleClickGetsTheFirstOutcome(t *testing.T) {
 			t.Errorf("another verb under the same ID: %v", err)
 		}
 
-		other := seen(put(t, s, in(retrysafe.Unknown, "other")))
+		other := seen(put(t, s, in(retrysafe.StateUnknown, "other")))
 		other.ID = "third-click"
 		_, err = d.Resolve(t.Context(), other, paid)
 		must(t, err)
@@ -66,7 +66,7 @@ func TestW58_DoubleClickGetsTheFirstOutcome(t *testing.T) {
 func TestW58_ManyClicksActOnce(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, s retrysafe.Store) {
-		r := put(t, s, in(retrysafe.Unknown, "k"))
+		r := put(t, s, in(retrysafe.StateUnknown, "k"))
 		a := seen(r)
 		a.ID = "one-click"
 		var wg sync.WaitGroup
@@ -99,7 +99,7 @@ func TestW58_OneOfManyOperatorsWins(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDesk(t, s, nil)
-		r := put(t, s, in(retrysafe.Unknown, "k"))
+		r := put(t, s, in(retrysafe.StateUnknown, "k"))
 		people := []string{"anna", "bela", "cleo", "dora", "emil", "fritz", "gabi", "hugo"}
 		type reply struct {
 			entry operator.Entry
@@ -160,7 +160,7 @@ func TestW58_StalePageLosesAgainstTheClient(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(nil)
 	d, e := newDesk(t, s, nil), newEngine(t, s, retrysafe.Policy{})
-	r := put(t, s, in(retrysafe.Unknown, "k"))
+	r := put(t, s, in(retrysafe.StateUnknown, "k"))
 	_, err := d.Release(t.Context(), seen(r))
 	must(t, err)
 	page := load(t, s, r.Ref) // retryable, as somebody sees it
@@ -168,7 +168,7 @@ func TestW58_StalePageLosesAgainstTheClient(t *testing.T) {
 	must(t, err)
 	entry, err := d.Forget(t.Context(), seen(page))
 	refused(t, d, entry, err, operator.ErrStale)
-	if now := load(t, s, r.Ref); now.State != retrysafe.Completed || string(now.Result.Body) != "paid meanwhile" {
+	if now := load(t, s, r.Ref); now.State != retrysafe.StateCompleted || string(now.Result.Body) != "paid meanwhile" {
 		t.Errorf("%+v", now)
 	}
 }
@@ -197,9 +197,9 @@ func testLoss(t *testing.T, name string, do verb, op faultstore.Op, fault faults
 	below := memstore.New(nil)
 	s := faultstore.New(below)
 	d := newDesk(t, s, nil)
-	state := retrysafe.Unknown
+	state := retrysafe.StateUnknown
 	if name == "forget" || name == "erase" {
-		state = retrysafe.Completed
+		state = retrysafe.StateCompleted
 	}
 	r := put(t, s, in(state, "k"))
 	a := seen(r)
@@ -232,7 +232,7 @@ func TestW58_DeathBetweenActAndEntry(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, below retrysafe.Store) {
 		s := faultstore.New(below)
-		r := put(t, s, in(retrysafe.Unknown, "k"))
+		r := put(t, s, in(retrysafe.StateUnknown, "k"))
 		a := seen(r)
 		a.ID = "one-click"
 		acted := false
@@ -254,7 +254,7 @@ func TestW58_DeathBetweenActAndEntry(t *testing.T) {
 		if e, err := dead.Release(t.Context(), a); err == nil || e.Outcome != operator.Open || e.ID != a.ID {
 			t.Fatalf("%+v, %v", e, err)
 		}
-		if now := load(t, below, r.Ref); now.State != retrysafe.Retryable {
+		if now := load(t, below, r.Ref); now.State != retrysafe.StateRetryable {
 			t.Fatalf("it is %s", now.State)
 		}
 		d := newDesk(t, below, nil) // another process
@@ -264,12 +264,12 @@ func TestW58_DeathBetweenActAndEntry(t *testing.T) {
 		}
 		own := load(t, below, retrysafe.Ref{Scope: retrysafe.SystemScope("operator"), Key: a.ID})
 		own.Term = 0
-		if own.State == retrysafe.InProgress { // its lease ends
+		if own.State == retrysafe.StateInProgress { // its lease ends
 			_, err := below.Swap(t.Context(), own)
 			must(t, err)
 		}
 		e, err := d.Release(t.Context(), a)
-		if err != nil || e.Outcome != operator.Done || e.Attempt != 2 || e.To.State != retrysafe.Retryable {
+		if err != nil || e.Outcome != operator.Done || e.Attempt != 2 || e.To.State != retrysafe.StateRetryable {
 			t.Errorf("%+v, %v", e, err)
 		}
 		if now := load(t, below, r.Ref); len(now.Inquiry.Notes) != 1 {
@@ -299,7 +299,7 @@ func (h *held) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, 
 func TestHeldRecordIsLive(t *testing.T) {
 	t.Parallel()
 	s := &held{Store: memstore.New(nil)}
-	r := put(t, s, in(retrysafe.Unknown, "k"))
+	r := put(t, s, in(retrysafe.StateUnknown, "k"))
 	d := newDesk(t, s, nil)
 	s.ref, s.replies = r.Ref, []error{retrysafe.ErrBusy}
 	e, err := d.Release(t.Context(), seen(r))

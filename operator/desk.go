@@ -52,7 +52,7 @@ func New(s retrysafe.Store, opts *Options) (*Desk, error) {
 	// An action is Keyed: its one effect is a compare-and-swap at a revision, which
 	// cannot happen twice.
 	engine, err := retrysafe.New(s, &retrysafe.Options{StoreTimeout: timeout, Policy: retrysafe.Policy{
-		Effects: retrysafe.Keyed, Lapse: retrysafe.Resume, InFlight: retrysafe.Wait, MaxRun: longest,
+		Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseResume, InFlight: retrysafe.InFlightWait, MaxRun: longest,
 		Retention: cmp.Or(opts.Retention, 365*24*time.Hour),
 	}})
 	if err != nil {
@@ -148,7 +148,7 @@ const tries = 3
 // where the record was and what it is now. Doubt says that an earlier try may have
 // done it, or may yet.
 func (d *Desk) apply(ctx context.Context, a *Action, c change, doubt bool) (from Point, now retrysafe.Record, err error) {
-	if a.Ref.System() {
+	if a.Ref.IsSystem() {
 		return from, now, fmt.Errorf("%w: it is retrysafe's own", ErrState)
 	}
 	for try := range tries {
@@ -236,9 +236,9 @@ func (d *Desk) tell(from retrysafe.State, r *retrysafe.Record, why error) {
 		return
 	case why != nil:
 		kind = retrysafe.EventContradicted
-	case r.State == retrysafe.Unknown && from != retrysafe.Unknown:
+	case r.State == retrysafe.StateUnknown && from != retrysafe.StateUnknown:
 		kind = retrysafe.EventQuarantined
-	case from.Forgettable() || r.State == retrysafe.Unknown: // forgotten, erased or asked about again
+	case from.Forgettable() || r.State == retrysafe.StateUnknown: // forgotten, erased or asked about again
 		return
 	}
 	d.observer.Observe(retrysafe.Event{

@@ -37,7 +37,7 @@ func TestDocsRunbookIsComplete(t *testing.T) {
 	b, err := os.ReadFile(runbook)
 	must(t, err)
 	text := string(b)
-	for s := retrysafe.Accepted; s.Valid(); s++ {
+	for s := retrysafe.StateAccepted; s.Valid(); s++ {
 		if !strings.Contains(text, "| `"+s.String()+"`") {
 			t.Errorf("the runbook does not say what to do about %s", s)
 		}

@@ -89,7 +89,7 @@ func (p *Point) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	*p = Point{Revision: w.Revision}
-	for s := retrysafe.Accepted; s.Valid(); s++ {
+	for s := retrysafe.StateAccepted; s.Valid(); s++ {
 		if s.String() == w.State {
 			p.State = s
 		}

@@ -31,7 +31,7 @@ func (d *Desk) Erase(ctx context.Context, a Action) (Entry, error) {
 		if err := settled(&r); err != nil {
 			return r, err
 		}
-		if r.State == retrysafe.Retryable && !r.Due() && !r.Checkpoint.IsZero() {
+		if r.State == retrysafe.StateRetryable && !r.Due() && !r.Checkpoint.IsZero() {
 			return r, fmt.Errorf("%w: it may run on from phase %q; forget it first, or wait until %s",
 				ErrState, r.Checkpoint.Phase, r.Deadline.Format(time.RFC3339))
 		}

@@ -29,7 +29,7 @@ func full(state retrysafe.State, key string) retrysafe.Record {
 	r.Checkpoint = retrysafe.Checkpoint{Phase: "phase of " + secret, Data: []byte("data of " + secret)}
 	r.Reason, r.ProviderRef = "reason of "+secret, "ref of "+secret
 	r.Inquiry.Notes = []retrysafe.Note{{At: time.Now(), By: "resolver", State: state, Text: "note of " + secret}}
-	if state == retrysafe.Completed {
+	if state == retrysafe.StateCompleted {
 		r.Result = &retrysafe.Result{Status: 201, Header: map[string][]string{"Location": {"/" + secret}}, Body: []byte("body of " + secret)}
 	}
 	return r
@@ -86,7 +86,7 @@ func TestW62_ErasedBytesAreGoneAndTheKeyStaysUsed(t *testing.T) {
 			{"no checkpoint", func(r *retrysafe.Record) { r.Checkpoint = retrysafe.Checkpoint{} }},
 			{"the second attempt", func(r *retrysafe.Record) { r.Attempt = 2 }},
 		} {
-			r := full(retrysafe.Completed, part.name)
+			r := full(retrysafe.StateCompleted, part.name)
 			part.strip(&r)
 			r = put(t, s, r)
 			if !bytes.Contains(stored(t, s), []byte(secret)) {
@@ -98,7 +98,7 @@ func TestW62_ErasedBytesAreGoneAndTheKeyStaysUsed(t *testing.T) {
 				t.Errorf("%s: it is still stored: %q", part.name, all)
 			}
 			now := load(t, s, r.Ref)
-			if now.State != retrysafe.Completed || !now.Result.Equal(&retrysafe.Result{Status: 201, Omitted: true}) ||
+			if now.State != retrysafe.StateCompleted || !now.Result.Equal(&retrysafe.Result{Status: 201, Omitted: true}) ||
 				now.Fingerprint != r.Fingerprint || now.Operation != r.Operation || now.Attempt != r.Attempt || len(now.Checkpoint.Data) > 0 || now.Request != nil {
 				t.Errorf("%s: the tombstone is %+v", part.name, now)
 			}
@@ -126,7 +126,7 @@ func TestW62_ErasedBytesLeaveTheFile(t *testing.T) {
 	s := sqlite(t, path)
 	d := newDesk(t, s, nil)
 	for i := range 20 {
-		r := full(retrysafe.Completed, key(i))
+		r := full(retrysafe.StateCompleted, key(i))
 		r.Request = []byte(strings.Repeat(secret+" ", 2000))
 		r = put(t, s, r)
 		_, err := d.Erase(t.Context(), seen(r))
@@ -154,10 +154,10 @@ func TestW62_WhatIsStillNeededIsNotErased(t *testing.T) {
 	s := memstore.New(nil)
 	d := newDesk(t, s, nil)
 	for state, why := range map[retrysafe.State]error{
-		retrysafe.InProgress: operator.ErrLive,
-		retrysafe.Accepted:   operator.ErrLive,
-		retrysafe.Unknown:    operator.ErrState,
-		retrysafe.Retryable:  operator.ErrState,
+		retrysafe.StateInProgress: operator.ErrLive,
+		retrysafe.StateAccepted:   operator.ErrLive,
+		retrysafe.StateUnknown:    operator.ErrState,
+		retrysafe.StateRetryable:  operator.ErrState,
 	} {
 		r := put(t, s, full(state, state.String()))
 		e, err := d.Erase(t.Context(), seen(r))
@@ -166,7 +166,7 @@ func TestW62_WhatIsStillNeededIsNotErased(t *testing.T) {
 			t.Errorf("%s has changed", state)
 		}
 	}
-	r := load(t, s, retrysafe.Ref{Scope: "acct_1", Key: retrysafe.Retryable.String()})
+	r := load(t, s, retrysafe.Ref{Scope: "acct_1", Key: retrysafe.StateRetryable.String()})
 	_, err := d.Forget(t.Context(), seen(r)) // it will not run on any more
 	must(t, err)
 	_, err = d.Erase(t.Context(), seen(load(t, s, r.Ref)))

@@ -17,7 +17,7 @@ var ctx = context.Background()
 // oneOf returns a store with a single payment in it.
 func oneOf(state retrysafe.State) (retrysafe.Store, retrysafe.Ref) {
 	s, r := memstore.New(nil), in(state, "order-4711")
-	r.Inquiry.Dead = state == retrysafe.Unknown
+	r.Inquiry.Dead = state == retrysafe.StateUnknown
 	if _, err := s.Create(ctx, r); err != nil {
 		log.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func ExampleNew() {
 
 // What is stuck: dead letters, and attempts whose lease has lapsed.
 func ExampleDesk_List() {
-	store, _ := oneOf(retrysafe.Unknown)
+	store, _ := oneOf(retrysafe.StateUnknown)
 	desk, err := operator.New(store, nil)
 	if err != nil {
 		log.Fatal(err)
@@ -48,8 +48,8 @@ func ExampleDesk_List() {
 
 	for _, stuck := range []operator.Filter{
 		{Dead: true},
-		{States: []retrysafe.State{retrysafe.InProgress, retrysafe.Accepted}, Due: true},
-		{States: []retrysafe.State{retrysafe.Unknown}},
+		{States: []retrysafe.State{retrysafe.StateInProgress, retrysafe.StateAccepted}, Due: true},
+		{States: []retrysafe.State{retrysafe.StateUnknown}},
 	} {
 		for more := true; more; {
 			page, err := desk.List(ctx, stuck)
@@ -69,7 +69,7 @@ func ExampleDesk_List() {
 
 // It has happened: the provider has it.
 func ExampleDesk_Resolve() {
-	store, ref := oneOf(retrysafe.Unknown)
+	store, ref := oneOf(retrysafe.StateUnknown)
 	desk, err := operator.New(store, nil)
 	if err != nil {
 		log.Fatal(err)
@@ -94,7 +94,7 @@ func ExampleDesk_Resolve() {
 
 // It was refused for good.
 func ExampleDesk_Decline() {
-	store, ref := oneOf(retrysafe.Unknown)
+	store, ref := oneOf(retrysafe.StateUnknown)
 	desk, err := operator.New(store, nil)
 	if err != nil {
 		log.Fatal(err)
@@ -113,7 +113,7 @@ func ExampleDesk_Decline() {
 
 // It has not happened, and whoever ran it is dead.
 func ExampleDesk_Release() {
-	store, ref := oneOf(retrysafe.Unknown)
+	store, ref := oneOf(retrysafe.StateUnknown)
 	desk, err := operator.New(store, nil)
 	if err != nil {
 		log.Fatal(err)
@@ -139,7 +139,7 @@ func ExampleDesk_Release() {
 
 // The stored answer is wrong, and a new run is wanted.
 func ExampleDesk_Forget() {
-	store, ref := oneOf(retrysafe.Completed)
+	store, ref := oneOf(retrysafe.StateCompleted)
 	desk, err := operator.New(store, nil)
 	if err != nil {
 		log.Fatal(err)
@@ -159,7 +159,7 @@ func ExampleDesk_Forget() {
 
 // A person's data must go, and the operation must not run again.
 func ExampleDesk_Erase() {
-	store, ref := oneOf(retrysafe.Completed)
+	store, ref := oneOf(retrysafe.StateCompleted)
 	desk, err := operator.New(store, nil)
 	if err != nil {
 		log.Fatal(err)
@@ -184,7 +184,7 @@ func ExampleDesk_Erase() {
 
 // The provider answers again: let the resolvers try.
 func ExampleDesk_Redrive() {
-	store, ref := oneOf(retrysafe.Unknown)
+	store, ref := oneOf(retrysafe.StateUnknown)
 	desk, err := operator.New(store, nil)
 	if err != nil {
 		log.Fatal(err)
@@ -204,7 +204,7 @@ func ExampleDesk_Redrive() {
 
 // A backup was restored.
 func ExampleDesk_Quarantine() {
-	store, _ := oneOf(retrysafe.Retryable)
+	store, _ := oneOf(retrysafe.StateRetryable)
 	desk, err := operator.New(store, nil)
 	if err != nil {
 		log.Fatal(err)
@@ -226,7 +226,7 @@ func ExampleDesk_Quarantine() {
 
 // Who did what tonight, and what was refused.
 func ExampleDesk_Audit() {
-	store, ref := oneOf(retrysafe.Unknown)
+	store, ref := oneOf(retrysafe.StateUnknown)
 	desk, err := operator.New(store, nil)
 	if err != nil {
 		log.Fatal(err)

@@ -86,7 +86,7 @@ func in(state retrysafe.State, key string) retrysafe.Record {
 		Ref: retrysafe.Ref{Scope: "acct_1", Key: key}, Operation: "POST /payments", Fingerprint: print1,
 		State: state, Version: retrysafe.RecordVersion, Owner: owner(), Attempt: 1, Retain: 24 * time.Hour, Term: time.Hour,
 	}
-	if state == retrysafe.Completed {
+	if state == retrysafe.StateCompleted {
 		r.Result = &paid
 	}
 	return r

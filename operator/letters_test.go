@@ -220,7 +220,7 @@ func TestW68_SkippedHeadLetsItsGroupGo(t *testing.T) {
 			return outbox.Receipt{}
 		}
 		rec, err := p.Create(t.Context(), retrysafe.Record{
-			Ref: retrysafe.Ref{Scope: "s", Key: "k"}, Version: retrysafe.RecordVersion, State: retrysafe.InProgress, Effects: retrysafe.Keyed,
+			Ref: retrysafe.Ref{Scope: "s", Key: "k"}, Version: retrysafe.RecordVersion, State: retrysafe.StateInProgress, Effects: retrysafe.EffectsKeyed,
 			Owner: retrysafe.Owner{1}, Attempt: 1, Term: time.Hour, Retain: time.Hour,
 		})
 		must(t, err)
@@ -253,7 +253,7 @@ func TestW68_SkippedHeadLetsItsGroupGo(t *testing.T) {
 		if len(list) != 1 || !strings.Contains(list[0].Why, "no answer; skipped by anna") || list[0].ProviderRef != "ch_2" {
 			t.Errorf("%+v", list)
 		}
-		if got, err := p.Load(t.Context(), rec.Ref); err != nil || got.State != retrysafe.Unknown || !got.Inquiry.Dead {
+		if got, err := p.Load(t.Context(), rec.Ref); err != nil || got.State != retrysafe.StateUnknown || !got.Inquiry.Dead {
 			t.Errorf("the key is %v, %+v, %v", got.State, got.Inquiry, err)
 		}
 	})

@@ -56,10 +56,10 @@ func (d *Desk) List(ctx context.Context, f Filter) (Page, error) {
 	size := q.Size()
 	q.Limit = max(size, pageSize)
 	if f.Dead {
-		if len(f.States) > 0 && !slices.Contains(f.States, retrysafe.Unknown) {
+		if len(f.States) > 0 && !slices.Contains(f.States, retrysafe.StateUnknown) {
 			return Page{}, nil
 		}
-		q.States = []retrysafe.State{retrysafe.Unknown}
+		q.States = []retrysafe.State{retrysafe.StateUnknown}
 	}
 	page := Page{More: true, Next: f.After}
 	for range maxLooks {
@@ -88,11 +88,11 @@ func (d *Desk) List(ctx context.Context, f Filter) (Page, error) {
 func (f *Filter) selects(r *retrysafe.Record) bool {
 	switch {
 	case f.Dead:
-		return r.State == retrysafe.Unknown && r.Inquiry.Dead
+		return r.State == retrysafe.StateUnknown && r.Inquiry.Dead
 	case r.Version == 0: // its name may be the store's own, but it is somebody's
 		return true
 	default:
-		return f.System || !r.System()
+		return f.System || !r.IsSystem()
 	}
 }
 

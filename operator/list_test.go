@@ -20,7 +20,7 @@ func TestListPages(t *testing.T) {
 		d := newDesk(t, s, nil)
 		const n = 90
 		for i := range n {
-			r := in(retrysafe.Unknown, key(i))
+			r := in(retrysafe.StateUnknown, key(i))
 			r.Inquiry.Dead = i%3 == 0
 			if i%2 == 0 {
 				r.Scope = "acct_2"
@@ -30,7 +30,7 @@ func TestListPages(t *testing.T) {
 			}
 			put(t, s, r)
 		}
-		put(t, s, in(retrysafe.Completed, "answered"))
+		put(t, s, in(retrysafe.StateCompleted, "answered"))
 		_, err := d.Redrive(t.Context(), operator.Action{By: anna, Why: "why", Ref: retrysafe.Ref{Scope: "acct_1", Key: "none"}, Revision: 1})
 		if !errors.Is(err, retrysafe.ErrNotFound) {
 			t.Fatal(err)
@@ -41,9 +41,9 @@ func TestListPages(t *testing.T) {
 		}{
 			"all":             {operator.Filter{}, n + 1},
 			"with our own":    {operator.Filter{System: true}, n + 2},
-			"a state":         {operator.Filter{States: []retrysafe.State{retrysafe.Completed}}, 1},
+			"a state":         {operator.Filter{States: []retrysafe.State{retrysafe.StateCompleted}}, 1},
 			"dead":            {operator.Filter{Dead: true}, n / 3},
-			"dead, completed": {operator.Filter{Dead: true, States: []retrysafe.State{retrysafe.Completed}}, 0},
+			"dead, completed": {operator.Filter{Dead: true, States: []retrysafe.State{retrysafe.StateCompleted}}, 0},
 			"a scope":         {operator.Filter{Scope: "acct_2"}, n / 2},
 			"dead in a scope": {operator.Filter{Scope: "acct_2", Dead: true}, n / 6},
 			"due":             {operator.Filter{Due: true}, n / 5},
@@ -78,7 +78,7 @@ func TestListShowsWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	s := sqlite(t, t.TempDir()+"/keys.db")
 	d := newDesk(t, s, nil)
-	r := put(t, s, in(retrysafe.Unknown, "k"))
+	r := put(t, s, in(retrysafe.StateUnknown, "k"))
 	_, err := s.DB().ExecContext(t.Context(), `UPDATE retrysafe_keys SET rec = substr(rec, 1, 20)`)
 	must(t, err)
 	page, err := d.List(t.Context(), operator.Filter{})
@@ -103,7 +103,7 @@ func TestAuditIsNewestFirst(t *testing.T) {
 	began := clock.Now()
 	for i := range 30 {
 		clock.Advance(time.Minute)
-		r := put(t, s, in(retrysafe.Unknown, key(i)))
+		r := put(t, s, in(retrysafe.StateUnknown, key(i)))
 		a := seen(r)
 		if i%3 == 0 {
 			a.By = "bela"
@@ -146,7 +146,7 @@ func TestAuditIsKept(t *testing.T) {
 		clock := newClock()
 		s := memstore.New(&memstore.Options{Now: clock.Now})
 		d := newDesk(t, s, &operator.Options{Retention: retention})
-		_, err := d.Redrive(t.Context(), seen(put(t, s, in(retrysafe.Unknown, "k"))))
+		_, err := d.Redrive(t.Context(), seen(put(t, s, in(retrysafe.StateUnknown, "k"))))
 		must(t, err)
 		for _, step := range []time.Duration{want - time.Second, time.Second} {
 			clock.Advance(step)
@@ -164,7 +164,7 @@ func TestEntryInJSON(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(nil)
 	d := newDesk(t, s, nil)
-	r := in(retrysafe.Unknown, "\xff\x00key")
+	r := in(retrysafe.StateUnknown, "\xff\x00key")
 	r.Scope = "sc\xfeope"
 	r = put(t, s, r)
 	e, err := d.Release(t.Context(), seen(r))

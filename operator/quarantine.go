@@ -156,13 +156,13 @@ const margin = 5 * time.Minute
 // doubtful reports whether the record is one of those.
 func (s *Suspects) doubtful(r *retrysafe.Record) bool {
 	switch {
-	case r.System(),
+	case r.IsSystem(),
 		!s.Since.IsZero() && r.UpdatedAt.Before(s.Since.Add(-margin)),
 		!s.Until.IsZero() && !r.UpdatedAt.Before(s.Until),
-		s.SpareInTx && r.Effects == retrysafe.InTx:
+		s.SpareInTx && r.Effects == retrysafe.EffectsInTx:
 		return false
 	}
-	return r.State == retrysafe.Accepted || r.State == retrysafe.InProgress || r.State == retrysafe.Retryable
+	return r.State == retrysafe.StateAccepted || r.State == retrysafe.StateInProgress || r.State == retrysafe.StateRetryable
 }
 
 // pageSize is how many records are listed at once.
@@ -173,7 +173,7 @@ const pageSize = 500
 func (d *Desk) page(ctx context.Context, s *Suspects, r *Report, do func(context.Context, *Suspects, []retrysafe.Record, *Report) error) (bool, error) {
 	list, err := d.list(ctx, retrysafe.Query{
 		Scope:  s.Scope,
-		States: []retrysafe.State{retrysafe.Accepted, retrysafe.InProgress, retrysafe.Retryable},
+		States: []retrysafe.State{retrysafe.StateAccepted, retrysafe.StateInProgress, retrysafe.StateRetryable},
 		After:  r.after,
 		Limit:  pageSize,
 	})
@@ -188,7 +188,7 @@ func (d *Desk) page(ctx context.Context, s *Suspects, r *Report, do func(context
 		case s.doubtful(&list[i]):
 			found = append(found, list[i])
 		}
-		if !list[i].System() {
+		if !list[i].IsSystem() {
 			next.Looked++
 		}
 	}
@@ -238,7 +238,7 @@ func (d *Desk) setAsideOne(ctx context.Context, s *Suspects, r retrysafe.Record)
 	var err error
 	for range tries {
 		next := r
-		next.State, next.Relaxed, next.Term = retrysafe.Unknown, false, lookAgain
+		next.State, next.Relaxed, next.Term = retrysafe.StateUnknown, false, lookAgain
 		next.Inquiry.Tries, next.Inquiry.Dead = 0, false
 		next.Reason = "quarantined, because the store is in doubt"
 		next.Checkpoint = retrysafe.Checkpoint{} // as it is stored

@@ -23,10 +23,10 @@ var restored = operator.Suspects{By: anna, Why: "restored the backup of 3 a.m."}
 func TestW38_RestoredBackupIsQuarantined(t *testing.T) {
 	t.Parallel()
 	path, backup := filepath.Join(t.TempDir(), "keys.db"), filepath.Join(t.TempDir(), "backup.db")
-	policy := retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun, Lease: time.Minute}
+	policy := retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun, Lease: time.Minute}
 	s := sqlite(t, path)
 	e := newEngine(t, s, policy)
-	call := func(key string) retrysafe.Call { return callOf(in(retrysafe.InProgress, key)) }
+	call := func(key string) retrysafe.Call { return callOf(in(retrysafe.StateInProgress, key)) }
 	begin := func(e *retrysafe.Engine, key string) *retrysafe.Execution {
 		t.Helper()
 		x, _, err := e.Begin(t.Context(), call(key))
@@ -37,10 +37,10 @@ func TestW38_RestoredBackupIsQuarantined(t *testing.T) {
 	must(t, err)
 	flying, survivor := begin(e, "in flight"), begin(e, "lives through it")
 	must(t, begin(e, "retryable").Release(t.Context(), errors.New("nothing happened yet")))
-	accepted := in(retrysafe.Accepted, "accepted")
+	accepted := in(retrysafe.StateAccepted, "accepted")
 	accepted.Attempt, accepted.Request = 0, []byte("do it")
 	put(t, s, accepted)
-	put(t, s, in(retrysafe.Unknown, "unknown"))
+	put(t, s, in(retrysafe.StateUnknown, "unknown"))
 
 	_, err = s.DB().ExecContext(t.Context(), `VACUUM INTO ?`, backup)
 	must(t, err)
@@ -69,7 +69,7 @@ func TestW38_RestoredBackupIsQuarantined(t *testing.T) {
 	if survey.Quarantined != 4 || survey.Looked != 4 {
 		t.Errorf("the survey has %+v", survey)
 	}
-	if r := load(t, s, call("retryable").Ref); r.State != retrysafe.Retryable {
+	if r := load(t, s, call("retryable").Ref); r.State != retrysafe.StateRetryable {
 		t.Error("a survey has changed something")
 	}
 	entry, err := d.Quarantine(t.Context(), restored)
@@ -93,7 +93,7 @@ func TestW38_RestoredBackupIsQuarantined(t *testing.T) {
 	// An owner that lived through it settles its own, for it knows.
 	mine := survivor.Record()
 	mine.Revision = load(t, s, mine.Ref).Revision
-	mine.State, mine.Result, mine.Term = retrysafe.Completed, &paid, time.Hour
+	mine.State, mine.Result, mine.Term = retrysafe.StateCompleted, &paid, time.Hour
 	_, err = s.Swap(t.Context(), mine)
 	must(t, err)
 
@@ -110,17 +110,17 @@ func TestW38_LiveOwnerSettlesWhatWasQuarantined(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, s retrysafe.Store) {
 		d, e := newDesk(t, s, nil), newEngine(t, s, retrysafe.Policy{})
-		x, _, err := e.Begin(t.Context(), callOf(in(retrysafe.InProgress, "k")))
+		x, _, err := e.Begin(t.Context(), callOf(in(retrysafe.StateInProgress, "k")))
 		must(t, err)
 		defer x.Stop()
 		_, err = d.Quarantine(t.Context(), restored)
 		must(t, err)
-		if now := load(t, s, x.Ref()); now.State != retrysafe.Unknown {
+		if now := load(t, s, x.Ref()); now.State != retrysafe.StateUnknown {
 			t.Fatalf("it is %s", now.State)
 		}
 		must(t, x.Complete(t.Context(), paid))
 		now := load(t, s, x.Ref())
-		if now.State != retrysafe.Completed || len(now.Inquiry.Notes) != 1 {
+		if now.State != retrysafe.StateCompleted || len(now.Inquiry.Notes) != 1 {
 			t.Errorf("%+v", now)
 		}
 	})
@@ -132,24 +132,24 @@ func TestSuspectsAreChosen(t *testing.T) {
 	clock := &clock{now: began.Add(-48 * time.Hour)}
 	s := memstore.New(&memstore.Options{Now: clock.Now})
 	d := newDesk(t, s, nil)
-	put(t, s, in(retrysafe.Retryable, "old"))
+	put(t, s, in(retrysafe.StateRetryable, "old"))
 	clock.Advance(48 * time.Hour)
-	put(t, s, in(retrysafe.Retryable, "new"))
-	inTx := in(retrysafe.InProgress, "in tx")
-	inTx.Effects = retrysafe.InTx
+	put(t, s, in(retrysafe.StateRetryable, "new"))
+	inTx := in(retrysafe.StateInProgress, "in tx")
+	inTx.Effects = retrysafe.EffectsInTx
 	put(t, s, inTx)
-	other := in(retrysafe.Retryable, "other")
+	other := in(retrysafe.StateRetryable, "other")
 	other.Scope = "acct_2"
 	put(t, s, other)
-	newer := in(retrysafe.Retryable, "newer version")
+	newer := in(retrysafe.StateRetryable, "newer version")
 	newer.Version++
 	put(t, s, newer)
-	put(t, s, in(retrysafe.Completed, "answered"))
-	own := in(retrysafe.InProgress, "own")
+	put(t, s, in(retrysafe.StateCompleted, "answered"))
+	own := in(retrysafe.StateInProgress, "own")
 	own.Scope = retrysafe.SystemScope("operator")
 	put(t, s, own)
 	clock.Advance(time.Hour)
-	put(t, s, in(retrysafe.Retryable, "traffic"))
+	put(t, s, in(retrysafe.StateRetryable, "traffic"))
 
 	for name, c := range map[string]struct {
 		with func(*operator.Suspects)
@@ -174,7 +174,7 @@ func TestSuspectsAreChosen(t *testing.T) {
 	_, err := d.Quarantine(t.Context(), restored)
 	must(t, err)
 	for _, ref := range []retrysafe.Ref{newer.Ref, own.Ref} {
-		if r := load(t, s, ref); r.State == retrysafe.Unknown {
+		if r := load(t, s, ref); r.State == retrysafe.StateUnknown {
 			t.Errorf("%q was set aside", ref)
 		}
 	}
@@ -193,7 +193,7 @@ func TestQuarantineGoesOnWhereItStopped(t *testing.T) {
 		s := faultstore.New(below)
 		const n = 1200
 		for i := range n {
-			put(t, below, in(retrysafe.Retryable, key(i)))
+			put(t, below, in(retrysafe.StateRetryable, key(i)))
 		}
 		d := newDesk(t, s, nil)
 		who := restored
@@ -229,7 +229,7 @@ func TestQuarantineGoesOnWhereItStopped(t *testing.T) {
 		if e.Report.Quarantined != n || e.Report.Looked != n || e.Attempt != 2 || listed != 2 {
 			t.Errorf("%+v after %d attempts and %d lists", e.Report, e.Attempt, listed)
 		}
-		left, err := below.List(t.Context(), retrysafe.Query{States: []retrysafe.State{retrysafe.Retryable}})
+		left, err := below.List(t.Context(), retrysafe.Query{States: []retrysafe.State{retrysafe.StateRetryable}})
 		if err != nil || len(left) != 0 {
 			t.Errorf("%d are left, %v", len(left), err)
 		}
@@ -243,17 +243,17 @@ func TestQuarantineMeetsLossAndTraffic(t *testing.T) {
 	below := memstore.New(nil)
 	s := faultstore.New(below)
 	for i := range 40 {
-		put(t, below, in(retrysafe.Retryable, key(i)))
+		put(t, below, in(retrysafe.StateRetryable, key(i)))
 	}
 	d := newDesk(t, s, nil)
 	s.Plan(func(step faultstore.Step) faultstore.Fault {
-		if step.Op != faultstore.Swap || step.Record.System() {
+		if step.Op != faultstore.Swap || step.Record.IsSystem() {
 			return faultstore.None
 		}
 		if step.Record.Key == key(7) { // a client is quicker
 			r, err := below.Load(context.Background(), step.Record.Ref)
-			if err == nil && r.State == retrysafe.Retryable {
-				r.State, r.Result, r.Term = retrysafe.Completed, &paid, time.Hour
+			if err == nil && r.State == retrysafe.StateRetryable {
+				r.State, r.Result, r.Term = retrysafe.StateCompleted, &paid, time.Hour
 				_, _ = below.Swap(context.Background(), r)
 			}
 			return faultstore.None
@@ -280,9 +280,9 @@ func TestQuarantineMeetsLossAndTraffic(t *testing.T) {
 	for i := range 40 {
 		r := load(t, below, retrysafe.Ref{Scope: "acct_1", Key: key(i)})
 		switch {
-		case i == 7 && r.State != retrysafe.Completed:
+		case i == 7 && r.State != retrysafe.StateCompleted:
 			t.Errorf("the client's answer is %s", r.State)
-		case i != 7 && (r.State != retrysafe.Unknown || len(r.Inquiry.Notes) != 1):
+		case i != 7 && (r.State != retrysafe.StateUnknown || len(r.Inquiry.Notes) != 1):
 			t.Errorf("%s is %s with %d notes", r.Key, r.State, len(r.Inquiry.Notes))
 		}
 	}

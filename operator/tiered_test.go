@@ -20,7 +20,7 @@ func TestCacheOfThisNodeForgetsToo(t *testing.T) {
 			t.Parallel()
 			cache := tiered.New(memstore.New(nil), &tiered.Options{MaxAge: time.Hour})
 			d, e := newDesk(t, cache, nil), newEngine(t, cache, retrysafe.Policy{})
-			c := callOf(in(retrysafe.InProgress, "k"))
+			c := callOf(in(retrysafe.StateInProgress, "k"))
 			_, _, err := asks(t, e, c, "first")
 			must(t, err)
 			if out, _, err := asks(t, e, c, "second"); err != nil || !out.Replayed || cache.Stats().Hits == 0 {
@@ -51,7 +51,7 @@ func TestDeskLooksPastTheCache(t *testing.T) {
 	below := memstore.New(nil)
 	here := tiered.New(below, &tiered.Options{MaxAge: time.Hour})
 	e := newEngine(t, here, retrysafe.Policy{})
-	c := callOf(in(retrysafe.InProgress, "k"))
+	c := callOf(in(retrysafe.StateInProgress, "k"))
 	_, _, err := asks(t, e, c, "first")
 	must(t, err)
 	stale, err := here.Load(t.Context(), c.Ref)
@@ -82,7 +82,7 @@ func TestDeskOverSealedRecords(t *testing.T) {
 	s, err := sealed.New(below, keys)
 	must(t, err)
 	d := newDesk(t, s, nil)
-	r := put(t, s, full(retrysafe.Completed, "k"))
+	r := put(t, s, full(retrysafe.StateCompleted, "k"))
 	entry, err := d.Erase(t.Context(), seen(r))
 	must(t, err)
 	now := load(t, s, r.Ref)
@@ -100,7 +100,7 @@ func TestDeskOverSealedRecords(t *testing.T) {
 	raw, err := below.List(t.Context(), retrysafe.Query{})
 	must(t, err)
 	for i := range raw {
-		if raw[i].System() {
+		if raw[i].IsSystem() {
 			t.Error("the store below sees that a key is an operator's")
 		}
 	}

@@ -18,13 +18,13 @@ import (
 // record becomes Unknown and dead: perhaps it has happened twice. The error wraps
 // [retrysafe.ErrContradiction]; find out, and resolve it again.
 func (d *Desk) Resolve(ctx context.Context, a Action, answer retrysafe.Result) (Entry, error) {
-	return d.answer(ctx, "resolve", retrysafe.Happened, a, answer)
+	return d.answer(ctx, "resolve", retrysafe.FindingHappened, a, answer)
 }
 
 // Decline states that an operation whose outcome is unknown was refused for good,
 // and what retries get from now on. Otherwise it is as Resolve.
 func (d *Desk) Decline(ctx context.Context, a Action, answer retrysafe.Result) (Entry, error) {
-	return d.answer(ctx, "decline", retrysafe.Declined, a, answer)
+	return d.answer(ctx, "decline", retrysafe.FindingDeclined, a, answer)
 }
 
 func (d *Desk) answer(ctx context.Context, verb string, f retrysafe.Finding, a Action, answer retrysafe.Result) (Entry, error) {
@@ -32,7 +32,7 @@ func (d *Desk) answer(ctx context.Context, verb string, f retrysafe.Finding, a A
 		return Entry{}, fmt.Errorf("%s: %w: the answer that retries get has a status between 200 and 599", verb, ErrInvalid)
 	}
 	return d.act(ctx, verb, a, retrysafe.AppendResult(nil, &answer), func(a *Action, r retrysafe.Record) (retrysafe.Record, error) {
-		return concluded(a, r, retrysafe.Verdict{Finding: f, Result: answer, ProviderRef: a.ProviderRef})
+		return concluded(a, r, retrysafe.Evidence{Finding: f, Result: answer, ProviderRef: a.ProviderRef})
 	})
 }
 
@@ -47,23 +47,23 @@ func (d *Desk) answer(ctx context.Context, verb string, f retrysafe.Finding, a A
 // happen at any moment.
 func (d *Desk) Release(ctx context.Context, a Action) (Entry, error) {
 	return d.act(ctx, "release", a, nil, func(a *Action, r retrysafe.Record) (retrysafe.Record, error) {
-		return concluded(a, r, retrysafe.Verdict{Finding: retrysafe.NotHappened})
+		return concluded(a, r, retrysafe.Evidence{Finding: retrysafe.FindingNotHappened})
 	})
 }
 
 // concluded is what a person's word makes of an unknown outcome.
-func concluded(a *Action, r retrysafe.Record, v retrysafe.Verdict) (retrysafe.Record, error) {
-	if r.State == retrysafe.InProgress || r.State == retrysafe.Accepted {
+func concluded(a *Action, r retrysafe.Record, v retrysafe.Evidence) (retrysafe.Record, error) {
+	if r.State == retrysafe.StateInProgress || r.State == retrysafe.StateAccepted {
 		if !r.Due() {
 			return r, live(&r)
 		}
 		// Its own policy would give it up now. A person who knows more than that
 		// spares it the detour: whoever ran it is fenced by this very step.
-		r.State = retrysafe.Unknown
+		r.State = retrysafe.StateUnknown
 		r = r.Noted(a.author(), "lease lapsed")
 	}
-	v.Proof, v.Evidence = retrysafe.Attested, a.evidence()
-	next, err := retrysafe.Concluded(r, v, a.author(), retrysafe.Recheck{})
+	v.Proof, v.Text = retrysafe.ProofAttested, a.evidence()
+	next, err := retrysafe.DecideEvidence(r, v, a.author(), retrysafe.Recheck{})
 	if errors.Is(err, retrysafe.ErrNotUnknown) {
 		return r, fmt.Errorf("%w: it is %s, and its outcome is known", ErrState, r.State)
 	}
@@ -73,11 +73,11 @@ func concluded(a *Action, r retrysafe.Record, v retrysafe.Verdict) (retrysafe.Re
 // contradicts reports whether a note of an operator is that of an operation that
 // has happened although its record said otherwise.
 func contradicts(n *retrysafe.Note) bool {
-	return n.State == retrysafe.Unknown && strings.HasPrefix(n.Text, retrysafe.Happened.String())
+	return n.State == retrysafe.StateUnknown && strings.HasPrefix(n.Text, retrysafe.FindingHappened.String())
 }
 
 func live(r *retrysafe.Record) error {
-	if r.State == retrysafe.Accepted {
+	if r.State == retrysafe.StateAccepted {
 		return fmt.Errorf("%w: it waits for a worker until %s", ErrLive, r.Deadline.Format(time.RFC3339))
 	}
 	return fmt.Errorf("%w: attempt %d has a lease until %s", ErrLive, r.Attempt, r.Deadline.Format(time.RFC3339))
@@ -98,7 +98,7 @@ func (d *Desk) Forget(ctx context.Context, a Action) (Entry, error) {
 		}
 		// Retryable and due is the one state that belongs to nobody, whatever
 		// the policy says of expired keys.
-		r.State, r.Result, r.Term, r.Reason = retrysafe.Retryable, nil, 0, "forgotten"
+		r.State, r.Result, r.Term, r.Reason = retrysafe.StateRetryable, nil, 0, "forgotten"
 		return a.noted(r, "forgotten"), nil
 	})
 }
@@ -106,9 +106,9 @@ func (d *Desk) Forget(ctx context.Context, a Action) (Entry, error) {
 // settled returns why a record whose operation is not over cannot be disposed of.
 func settled(r *retrysafe.Record) error {
 	switch r.State {
-	case retrysafe.InProgress, retrysafe.Accepted:
+	case retrysafe.StateInProgress, retrysafe.StateAccepted:
 		return live(r)
-	case retrysafe.Unknown:
+	case retrysafe.StateUnknown:
 		return fmt.Errorf("%w: its outcome is unknown; resolve, decline or release it first", ErrState)
 	default:
 		return nil
@@ -119,7 +119,7 @@ func settled(r *retrysafe.Record) error {
 // from the first try, also if it was given up.
 func (d *Desk) Redrive(ctx context.Context, a Action) (Entry, error) {
 	return d.act(ctx, "redrive", a, nil, func(a *Action, r retrysafe.Record) (retrysafe.Record, error) {
-		if r.State != retrysafe.Unknown {
+		if r.State != retrysafe.StateUnknown {
 			return r, fmt.Errorf("%w: it is %s, and nobody is asked about it", ErrState, r.State)
 		}
 		r.Inquiry.Tries, r.Inquiry.Dead, r.Term = 0, false, 0

@@ -43,24 +43,24 @@ func TestWhatEachVerbDoesToEachState(t *testing.T) {
 		becomes[v][from] = to
 	}
 	for _, due := range []bool{false, true} {
-		allow("resolve", row{retrysafe.Unknown, due}, retrysafe.Completed)
-		allow("decline", row{retrysafe.Unknown, due}, retrysafe.Completed)
-		allow("release", row{retrysafe.Unknown, due}, retrysafe.Retryable)
-		allow("redrive", row{retrysafe.Unknown, due}, retrysafe.Unknown)
-		for _, s := range []retrysafe.State{retrysafe.Completed, retrysafe.Retryable, retrysafe.Expired} {
-			allow("forget", row{s, due}, retrysafe.Retryable)
+		allow("resolve", row{retrysafe.StateUnknown, due}, retrysafe.StateCompleted)
+		allow("decline", row{retrysafe.StateUnknown, due}, retrysafe.StateCompleted)
+		allow("release", row{retrysafe.StateUnknown, due}, retrysafe.StateRetryable)
+		allow("redrive", row{retrysafe.StateUnknown, due}, retrysafe.StateUnknown)
+		for _, s := range []retrysafe.State{retrysafe.StateCompleted, retrysafe.StateRetryable, retrysafe.StateExpired} {
+			allow("forget", row{s, due}, retrysafe.StateRetryable)
 			allow("erase", row{s, due}, s)
 		}
 	}
-	for _, s := range []retrysafe.State{retrysafe.InProgress, retrysafe.Accepted} {
-		allow("resolve", row{s, true}, retrysafe.Completed)
-		allow("decline", row{s, true}, retrysafe.Completed)
-		allow("release", row{s, true}, retrysafe.Retryable)
+	for _, s := range []retrysafe.State{retrysafe.StateInProgress, retrysafe.StateAccepted} {
+		allow("resolve", row{s, true}, retrysafe.StateCompleted)
+		allow("decline", row{s, true}, retrysafe.StateCompleted)
+		allow("release", row{s, true}, retrysafe.StateRetryable)
 	}
-	inFlight := func(s retrysafe.State) bool { return s == retrysafe.InProgress || s == retrysafe.Accepted }
+	inFlight := func(s retrysafe.State) bool { return s == retrysafe.StateInProgress || s == retrysafe.StateAccepted }
 
 	for name, do := range verbs {
-		for state := retrysafe.Accepted; state.Valid(); state++ {
+		for state := retrysafe.StateAccepted; state.Valid(); state++ {
 			for _, due := range []bool{false, true} {
 				at := "live"
 				if due {
@@ -90,8 +90,8 @@ func TestWhatEachVerbDoesToEachState(t *testing.T) {
 						}
 						lastNote(t, now, anna, e.ID)
 						return
-					case name == "resolve" && state == retrysafe.Retryable:
-						if !errors.Is(err, retrysafe.ErrContradiction) || now.State != retrysafe.Unknown || !now.Inquiry.Dead {
+					case name == "resolve" && state == retrysafe.StateRetryable:
+						if !errors.Is(err, retrysafe.ErrContradiction) || now.State != retrysafe.StateUnknown || !now.Inquiry.Dead {
 							t.Errorf("%v, and it is %s, dead %v", err, now.State, now.Inquiry.Dead)
 						}
 						return
@@ -114,7 +114,7 @@ func TestResolveAnswersRetries(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, s retrysafe.Store) {
 		d, e := newDesk(t, s, nil), newEngine(t, s, retrysafe.Policy{})
-		r := in(retrysafe.Unknown, "k")
+		r := in(retrysafe.StateUnknown, "k")
 		r.Inquiry.Dead, r.Inquiry.Tries, r.Reason = true, 9, "timed out"
 		r = put(t, s, r)
 		if _, _, err := asks(t, e, callOf(r), "again"); !errors.Is(err, retrysafe.ErrUnknown) {
@@ -147,7 +147,7 @@ func TestReleaseLetsTheNextRequestRunOn(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, s retrysafe.Store) {
 		d, e := newDesk(t, s, nil), newEngine(t, s, retrysafe.Policy{})
-		r := in(retrysafe.Unknown, "k")
+		r := in(retrysafe.StateUnknown, "k")
 		r.Checkpoint = retrysafe.Checkpoint{Phase: "authorised", Data: []byte("auth_1")}
 		r = put(t, s, r)
 		_, err := d.Release(t.Context(), seen(r))
@@ -172,7 +172,7 @@ func TestLateOwnerLosesAgainstTheOperator(t *testing.T) {
 			clock := newClock()
 			s := memstore.New(&memstore.Options{Now: clock.Now})
 			d, e := newDesk(t, s, nil), newEngine(t, s, retrysafe.Policy{})
-			x, _, err := e.Begin(t.Context(), callOf(in(retrysafe.InProgress, "k")))
+			x, _, err := e.Begin(t.Context(), callOf(in(retrysafe.StateInProgress, "k")))
 			must(t, err)
 			defer x.Stop()
 			entry, err := verbs[name](d, t.Context(), seen(x.Record()))
@@ -193,16 +193,16 @@ func TestForgetFreesTheKeyUnderEveryPolicy(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDesk(t, s, nil)
 		i := 0
-		for _, effects := range []retrysafe.Effects{retrysafe.Unprotected, retrysafe.Keyed, retrysafe.InTx} {
-			for _, lapse := range []retrysafe.Lapse{retrysafe.Quarantine, retrysafe.Resume, retrysafe.Rerun, retrysafe.Fail} {
-				for _, expired := range []retrysafe.ExpiredPolicy{retrysafe.RunAgain, retrysafe.Gone} {
+		for _, effects := range []retrysafe.Effects{retrysafe.EffectsUnprotected, retrysafe.EffectsKeyed, retrysafe.EffectsInTx} {
+			for _, lapse := range []retrysafe.Lapse{retrysafe.LapseQuarantine, retrysafe.LapseResume, retrysafe.LapseRerun, retrysafe.LapseFail} {
+				for _, expired := range []retrysafe.ExpiredPolicy{retrysafe.ExpiredRerun, retrysafe.ExpiredGone} {
 					p := retrysafe.Policy{Effects: effects, Lapse: lapse, OnExpired: expired}
 					if p.Check() != nil {
 						continue
 					}
 					e := newEngine(t, s, p)
 					i++
-					r := in(retrysafe.Completed, key(i))
+					r := in(retrysafe.StateCompleted, key(i))
 					r.Effects, r.Lapse, r.Attempt = effects, lapse, 3
 					r.Checkpoint = retrysafe.Checkpoint{Phase: "old", Data: []byte("old")}
 					r = put(t, s, r)
@@ -227,8 +227,8 @@ func TestForgetFreesTheKeyUnderEveryPolicy(t *testing.T) {
 func TestForgottenKeyMayBePurged(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, s retrysafe.Store) {
-		d, e := newDesk(t, s, nil), newEngine(t, s, retrysafe.Policy{OnExpired: retrysafe.Gone})
-		r := put(t, s, in(retrysafe.Completed, "k"))
+		d, e := newDesk(t, s, nil), newEngine(t, s, retrysafe.Policy{OnExpired: retrysafe.ExpiredGone})
+		r := put(t, s, in(retrysafe.StateCompleted, "k"))
 		_, err := d.Forget(t.Context(), seen(r))
 		must(t, err)
 		_, err = s.Purge(t.Context(), 10)
@@ -246,16 +246,16 @@ func TestRedriveAsksAgain(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDesk(t, s, nil)
-		r := in(retrysafe.Unknown, "k")
+		r := in(retrysafe.StateUnknown, "k")
 		r.Inquiry.Dead, r.Inquiry.Tries, r.Term = true, 12, 100*365*24*time.Hour
 		r = put(t, s, r)
 		_, err := d.Redrive(t.Context(), seen(r))
 		must(t, err)
 		now := load(t, s, r.Ref)
-		if now.Inquiry.Dead || now.Inquiry.Tries != 0 || !now.Due() || now.State != retrysafe.Unknown {
+		if now.Inquiry.Dead || now.Inquiry.Tries != 0 || !now.Due() || now.State != retrysafe.StateUnknown {
 			t.Errorf("%+v", now)
 		}
-		due, err := s.List(t.Context(), retrysafe.Query{States: []retrysafe.State{retrysafe.Unknown}, Due: true})
+		due, err := s.List(t.Context(), retrysafe.Query{States: []retrysafe.State{retrysafe.StateUnknown}, Due: true})
 		if err != nil || len(due) != 1 {
 			t.Errorf("%d are due, %v", len(due), err)
 		}
@@ -268,14 +268,14 @@ func TestContradictionIsLeftToPeople(t *testing.T) {
 	s := memstore.New(nil)
 	told := make(events, 10)
 	d := newDesk(t, s, &operator.Options{Observer: told})
-	r := put(t, s, in(retrysafe.Unknown, "k"))
+	r := put(t, s, in(retrysafe.StateUnknown, "k"))
 	_, err := d.Release(t.Context(), seen(r))
 	must(t, err)
 	a := seen(load(t, s, r.Ref))
 	a.ID = "one-click"
 	for _, replayed := range []bool{false, true} {
 		e, err := d.Resolve(t.Context(), a, paid)
-		if !errors.Is(err, retrysafe.ErrContradiction) || e.Outcome != operator.Done || e.To.State != retrysafe.Unknown || e.Replayed != replayed {
+		if !errors.Is(err, retrysafe.ErrContradiction) || e.Outcome != operator.Done || e.To.State != retrysafe.StateUnknown || e.Replayed != replayed {
 			t.Errorf("%+v, %v", e, err)
 		}
 	}
@@ -300,7 +300,7 @@ func TestIncompleteActionsAreInvalid(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(nil)
 	d := newDesk(t, s, nil)
-	r := put(t, s, in(retrysafe.Unknown, "k"))
+	r := put(t, s, in(retrysafe.StateUnknown, "k"))
 	long := string(make([]byte, 500))
 	for name, spoil := range map[string]func(*operator.Action){
 		"nobody":              func(a *operator.Action) { a.By = " " },
@@ -343,12 +343,12 @@ func TestWhatIsNobodysIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(nil)
 	d := newDesk(t, s, nil)
-	r := put(t, s, in(retrysafe.Unknown, "k"))
+	r := put(t, s, in(retrysafe.StateUnknown, "k"))
 	_, err := d.Redrive(t.Context(), seen(r))
 	must(t, err)
 	own, err := d.List(t.Context(), operator.Filter{Scope: retrysafe.SystemScope("operator"), System: true})
 	must(t, err)
-	newer := in(retrysafe.Unknown, "newer")
+	newer := in(retrysafe.StateUnknown, "newer")
 	newer.Version = retrysafe.RecordVersion + 1
 	newer = put(t, s, newer)
 	for name, do := range verbs {
@@ -356,7 +356,7 @@ func TestWhatIsNobodysIsLeftAlone(t *testing.T) {
 		refused(t, d, e, err, operator.ErrState)
 		e, err = do(d, t.Context(), seen(newer))
 		refused(t, d, e, err, retrysafe.ErrUnreadable)
-		gone := seen(in(retrysafe.Unknown, "gone"))
+		gone := seen(in(retrysafe.StateUnknown, "gone"))
 		gone.Revision = 1
 		e, err = do(d, t.Context(), gone)
 		refused(t, d, e, err, retrysafe.ErrNotFound)

@@ -31,7 +31,7 @@ func Example() {
 	if _, err := store.DB().ExecContext(ctx, `CREATE TABLE transfers (amount INTEGER)`); err != nil {
 		panic(err)
 	}
-	engine, err := retrysafe.New(store, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.Keyed}})
+	engine, err := retrysafe.New(store, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsKeyed}})
 	if err != nil {
 		panic(err)
 	}

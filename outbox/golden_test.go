@@ -83,7 +83,7 @@ type shop struct {
 
 func newShop(t *testing.T) *shop {
 	s := &shop{store: memstore.New(nil)}
-	engine, err := retrysafe.New(s.store, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.Keyed}})
+	engine, err := retrysafe.New(s.store, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsKeyed}})
 	must(t, err)
 	guard, err := httpkey.New(engine, func(*http.Request) (string, error) { return "tenant", nil }, &httpkey.Options{
 		StatusURL: func(_ *http.Request, key string) string { return "/transfers/" + key },

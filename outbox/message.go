@@ -77,7 +77,7 @@ func (m *Message) Check() error {
 		return refuse("Wait is negative")
 	case m.Wait > 0 && m.Group != "":
 		return refuse("it has both a Group and a Wait; what is kept back would hold up all that follow")
-	case m.Settles != nil && (m.Settles.State != retrysafe.InProgress || m.Settles.Owner.IsZero()):
+	case m.Settles != nil && (m.Settles.State != retrysafe.StateInProgress || m.Settles.Owner.IsZero()):
 		return refuse("the record that it settles was not handed over")
 	}
 	return nil

@@ -30,8 +30,8 @@ func TestMessagesAreChecked(t *testing.T) {
 		"65 headers":          {Topic: "t", Header: headers},
 		"Wait is negative":    {Topic: "t", Wait: -1},
 		"a Group and a Wait":  {Topic: "t", Group: "g", Wait: 1},
-		"was not handed over": {Topic: "t", Settles: &retrysafe.Record{State: retrysafe.Completed, Owner: retrysafe.Owner{1}}},
-		"not handed over":     {Topic: "t", Settles: &retrysafe.Record{State: retrysafe.InProgress}},
+		"was not handed over": {Topic: "t", Settles: &retrysafe.Record{State: retrysafe.StateCompleted, Owner: retrysafe.Owner{1}}},
+		"not handed over":     {Topic: "t", Settles: &retrysafe.Record{State: retrysafe.StateInProgress}},
 	} {
 		err := m.Check()
 		if (err == nil) != (want == "") || err != nil && (!errors.Is(err, outbox.ErrMessage) || !strings.Contains(err.Error(), want)) {
@@ -72,7 +72,7 @@ func same(a, b *outbox.Message) bool {
 func TestW67_EveryDamagedByteIsNoticed(t *testing.T) {
 	t.Parallel()
 	rec := retrysafe.Record{
-		Ref: retrysafe.Ref{Scope: "s", Key: "k"}, Version: retrysafe.RecordVersion, State: retrysafe.InProgress,
+		Ref: retrysafe.Ref{Scope: "s", Key: "k"}, Version: retrysafe.RecordVersion, State: retrysafe.StateInProgress,
 		Owner: retrysafe.Owner{1}, Attempt: 1, Retain: time.Hour, Revision: 7,
 	}
 	m := outbox.Message{Topic: "t", Group: "g", Key: "k", Header: map[string]string{"A": "1", "B": "2"}, Payload: []byte("payload"), Settles: &rec}

@@ -11,15 +11,15 @@ var done = retrysafe.Result{Status: 204}
 
 // verdict is what a delivery says about the key that it settles. One that was
 // given up may have arrived all the same.
-func verdict(e *Ending, r *Receipt) retrysafe.Verdict {
+func verdict(e *Ending, r *Receipt) retrysafe.Evidence {
 	if e.Fate != Delivered {
-		return retrysafe.Verdict{ProviderRef: r.ProviderRef, Evidence: "its message is a dead letter: " + e.Why}
+		return retrysafe.Evidence{ProviderRef: r.ProviderRef, Text: "its message is a dead letter: " + e.Why}
 	}
 	answer := &done
 	if r.Answer != nil {
 		answer = r.Answer
 	}
-	return retrysafe.Verdict{Finding: retrysafe.Happened, Result: *answer, ProviderRef: r.ProviderRef, Evidence: "its message was delivered"}
+	return retrysafe.Evidence{Finding: retrysafe.FindingHappened, Result: *answer, ProviderRef: r.ProviderRef, Text: "its message was delivered"}
 }
 
 const by = "outbox"
@@ -31,10 +31,10 @@ var final = retrysafe.Recheck{Final: true}
 // settled returns the record of a key that was handed to a message, as the
 // message's end leaves it: answered, or unknown and an operator's.
 func settled(rec retrysafe.Record, e *Ending, r *Receipt) retrysafe.Record {
-	rec.State = retrysafe.Unknown // what became of it is asked, and this is the answer
-	next, err := retrysafe.Concluded(rec, verdict(e, r), by, final)
+	rec.State = retrysafe.StateUnknown // what became of it is asked, and this is the answer
+	next, err := retrysafe.DecideEvidence(rec, verdict(e, r), by, final)
 	if err != nil { // an answer that is none
-		next, _ = retrysafe.Concluded(rec, retrysafe.Verdict{ProviderRef: r.ProviderRef, Evidence: err.Error()}, by, final)
+		next, _ = retrysafe.DecideEvidence(rec, retrysafe.Evidence{ProviderRef: r.ProviderRef, Text: err.Error()}, by, final)
 	}
 	return next
 }
@@ -46,10 +46,10 @@ func resettled(now retrysafe.Record, e *Ending, r *Receipt) *retrysafe.Record {
 	var next retrysafe.Record
 	var err error
 	switch {
-	case now.State == retrysafe.InProgress && e.Settle.Owner == now.Owner:
+	case now.State == retrysafe.StateInProgress && e.Settle.Owner == now.Owner:
 		next = settled(now, e, r)
 	default:
-		next, err = retrysafe.Concluded(now, verdict(e, r), by, final)
+		next, err = retrysafe.DecideEvidence(now, verdict(e, r), by, final)
 	}
 	if err != nil && !errors.Is(err, retrysafe.ErrContradiction) {
 		return nil

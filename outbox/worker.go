@@ -116,7 +116,7 @@ func (w *Worker) deliver(ctx context.Context, batch []Delivery) (s sent) {
 	if len(readable) == 0 {
 		return s
 	}
-	ctx, cancel := retrysafe.Within(ctx, w.opts.Clock, w.opts.Timeout)
+	ctx, cancel := retrysafe.WithTimeout(ctx, w.opts.Clock, w.opts.Timeout)
 	defer cancel()
 	failpoint.Hit("outbox.delivering")
 	receipts, err := w.call(ctx, readable)
@@ -276,7 +276,7 @@ func (w *Worker) endAll(ctx context.Context, outs []out) error {
 
 // end hands endings to the store, bounded in time.
 func (w *Worker) end(ctx context.Context, outs []out) ([]Ended, error) {
-	ctx, cancel := retrysafe.Within(ctx, w.opts.Clock, w.opts.Lease)
+	ctx, cancel := retrysafe.WithTimeout(ctx, w.opts.Clock, w.opts.Lease)
 	defer cancel()
 	ended, err := w.store.End(ctx, endings(outs))
 	failpoint.Hit("outbox.ended")

@@ -227,10 +227,10 @@ func TestMessageSettlesItsKey(t *testing.T) {
 		want    retrysafe.State
 		status  int
 	}{
-		"delivered":             {outbox.Receipt{Answer: &retrysafe.Result{Status: 201, Body: []byte("paid")}, ProviderRef: "ch_1"}, retrysafe.Completed, 201},
-		"delivered, no answer":  {outbox.Receipt{}, retrysafe.Completed, 204},
-		"given up":              {outbox.Receipt{Err: outbox.Permanent(errors.New("gone")), ProviderRef: "ch_1"}, retrysafe.Unknown, 0},
-		"answered with rubbish": {outbox.Receipt{Answer: &retrysafe.Result{}, ProviderRef: "ch_1"}, retrysafe.Unknown, 0},
+		"delivered":             {outbox.Receipt{Answer: &retrysafe.Result{Status: 201, Body: []byte("paid")}, ProviderRef: "ch_1"}, retrysafe.StateCompleted, 201},
+		"delivered, no answer":  {outbox.Receipt{}, retrysafe.StateCompleted, 204},
+		"given up":              {outbox.Receipt{Err: outbox.Permanent(errors.New("gone")), ProviderRef: "ch_1"}, retrysafe.StateUnknown, 0},
+		"answered with rubbish": {outbox.Receipt{Answer: &retrysafe.Result{}, ProviderRef: "ch_1"}, retrysafe.StateUnknown, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := memstore.New(nil)
@@ -238,7 +238,7 @@ func TestMessageSettlesItsKey(t *testing.T) {
 			w, err := outbox.NewWorker(s.Outbox(), r, nil)
 			must(t, err)
 			rec, err := s.Create(t.Context(), retrysafe.Record{
-				Ref: retrysafe.Ref{Scope: "s", Key: "k"}, Version: retrysafe.RecordVersion, State: retrysafe.InProgress, Effects: retrysafe.Keyed,
+				Ref: retrysafe.Ref{Scope: "s", Key: "k"}, Version: retrysafe.RecordVersion, State: retrysafe.StateInProgress, Effects: retrysafe.EffectsKeyed,
 				Owner: retrysafe.Owner{1}, Attempt: 1, Term: time.Hour, Retain: time.Hour,
 			})
 			must(t, err)
@@ -252,7 +252,7 @@ func TestMessageSettlesItsKey(t *testing.T) {
 			must(t, err)
 			got, err := s.Load(t.Context(), rec.Ref)
 			must(t, err)
-			if got.State != c.want || got.Result != nil && got.Result.Status != c.status || got.ProviderRef != c.receipt.ProviderRef || got.Inquiry.Dead != (c.want == retrysafe.Unknown) || got.Inquiry.Tries != 0 {
+			if got.State != c.want || got.Result != nil && got.Result.Status != c.status || got.ProviderRef != c.receipt.ProviderRef || got.Inquiry.Dead != (c.want == retrysafe.StateUnknown) || got.Inquiry.Tries != 0 {
 				t.Errorf("%s: %v %+v %q %+v", name, got.State, got.Result, got.ProviderRef, got.Inquiry)
 			}
 			if d, _ := s.Outbox().Depth(t.Context()); d.Waiting != 0 {

@@ -15,7 +15,7 @@ func BenchmarkObserve(b *testing.B) {
 				m := telemetry.New(opts)
 				m.Routes("POST /payments", "POST /transfers", "POST /charges")
 				o := m.Observer()
-				e := retrysafe.Event{Kind: kind, Ref: retrysafe.Ref{Scope: "tenant-4711", Key: "k"}, Operation: "POST /payments", State: retrysafe.Unknown}
+				e := retrysafe.Event{Kind: kind, Ref: retrysafe.Ref{Scope: "tenant-4711", Key: "k"}, Operation: "POST /payments", State: retrysafe.StateUnknown}
 				if kind == retrysafe.EventCompleted {
 					e.Took = 12 * time.Millisecond
 				}

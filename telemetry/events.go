@@ -138,7 +138,7 @@ func (e *events) Observe(ev retrysafe.Event) {
 	}
 	s := &e.slots[kind]
 	s.counter.Inc()
-	if s.unknown != nil && ev.State == retrysafe.Unknown {
+	if s.unknown != nil && ev.State == retrysafe.StateUnknown {
 		s.unknown.Inc()
 	}
 	if s.ends && ev.Took > 0 {

@@ -64,7 +64,7 @@ func TestEachEventMovesItsCounters(t *testing.T) {
 			t.Errorf("there is a new kind of event, %s: give it a row in the table of events.go, one here, and one in docs/metrics.md", kind)
 			continue
 		}
-		for _, state := range []retrysafe.State{retrysafe.Completed, retrysafe.Unknown} {
+		for _, state := range []retrysafe.State{retrysafe.StateCompleted, retrysafe.StateUnknown} {
 			m := telemetry.New(nil)
 			m.Routes("POST /payments")
 			got := moved(t, m, func() {
@@ -74,7 +74,7 @@ func TestEachEventMovesItsCounters(t *testing.T) {
 			for _, name := range want.always {
 				expected[name] = 1
 			}
-			if state == retrysafe.Unknown {
+			if state == retrysafe.StateUnknown {
 				for _, name := range want.unknown {
 					expected[name] = 1
 				}
@@ -99,7 +99,7 @@ func TestEventWithoutDurationIsNoAttempt(t *testing.T) {
 	t.Parallel()
 	m := telemetry.New(nil)
 	got := moved(t, m, func() {
-		m.Observer().Observe(retrysafe.Event{Kind: retrysafe.EventQuarantined, State: retrysafe.Unknown})
+		m.Observer().Observe(retrysafe.Event{Kind: retrysafe.EventQuarantined, State: retrysafe.StateUnknown})
 	})
 	if want := map[string]float64{event("quarantined"): 1, "api_idempotency_reconcile_scheduled_total": 1}; !maps.Equal(got, want) {
 		t.Errorf("it moves %v, want %v", got, want)

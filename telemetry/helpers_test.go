@@ -122,7 +122,7 @@ func newWorld(t *testing.T, o retrysafe.Observer) *world {
 	duty := janitor.Options{Observer: o, Logger: quiet}
 	w.sweeper = janitor.NewSweeper(w.store, &duty)
 	w.reaper = janitor.NewReaper(w.store, &janitor.ReaperOptions{Options: duty})
-	w.reconciler = janitor.NewReconciler(w.store, janitor.ResolverFunc(func(context.Context, retrysafe.Record) (retrysafe.Verdict, error) {
+	w.reconciler = janitor.NewReconciler(w.store, janitor.ResolverFunc(func(context.Context, retrysafe.Record) (retrysafe.Evidence, error) {
 		return janitor.Happened(retrysafe.Result{Status: http.StatusCreated}, "the provider has it"), nil
 	}), &janitor.ReconcilerOptions{Options: duty})
 	sink := outbox.SinkFunc(func(context.Context, *outbox.Delivery) outbox.Receipt { return outbox.Receipt{} })

@@ -6,7 +6,7 @@
 //
 // An event is verified, remembered by its id, read by a function of yours that says
 // which key it is about and what it proves, and then an unknown outcome becomes what
-// [retrysafe.Concluded] says. A redelivery gets the first answer. What is not the
+// [retrysafe.DecideEvidence] says. A redelivery gets the first answer. What is not the
 // provider's own, or not from now, stores nothing.
 //
 // An event never overwrites an answer and never overtakes an owner at work. Evidence

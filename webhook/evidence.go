@@ -14,7 +14,7 @@ type Evidence struct {
 	Ref retrysafe.Ref
 	// Verdict is what became of the operation. With Happened and Declined it has
 	// the answer that retries get.
-	Verdict retrysafe.Verdict
+	Verdict retrysafe.Evidence
 }
 
 // ErrIgnore is what a [Reader] returns for an event that is about no key. It is
@@ -25,15 +25,15 @@ var ErrIgnore = errors.New("webhook: event is about no key")
 func (e *Evidence) check() error {
 	v := &e.Verdict
 	switch {
-	case e.Ref.System():
+	case e.Ref.IsSystem():
 		return errors.New("its key belongs to retrysafe itself")
 	case e.Ref.Key != "" && e.Ref.Scope == "":
 		return errors.New("its key has no scope")
 	case e.Ref.Key == "" && v.ProviderRef == "":
 		return errors.New("it has neither a key nor a provider's id; return ErrIgnore for what is about no key")
-	case v.Finding > retrysafe.NotHappened || v.Proof > retrysafe.Attested:
+	case v.Finding > retrysafe.FindingNotHappened || v.Proof > retrysafe.ProofAttested:
 		return errors.New("its verdict holds a value that is none of the constants")
-	case (v.Finding == retrysafe.Happened || v.Finding == retrysafe.Declined) && (v.Result.Status < 100 || v.Result.Status > 999):
+	case (v.Finding == retrysafe.FindingHappened || v.Finding == retrysafe.FindingDeclined) && (v.Result.Status < 100 || v.Result.Status > 999):
 		return fmt.Errorf("that it %s needs the answer that retries get, with a status", v.Finding)
 	}
 	return nil

@@ -35,16 +35,16 @@ func readPayment(_ context.Context, ev webhook.Event) (webhook.Evidence, error) 
 		return webhook.Evidence{}, errors.New("the event is not JSON of the form that is known here")
 	}
 	payment := event.Data.Object
-	verdict := retrysafe.Verdict{ProviderRef: payment.ID, Evidence: event.Type}
+	verdict := retrysafe.Evidence{ProviderRef: payment.ID, Text: event.Type}
 	switch event.Type {
 	case "payment_intent.succeeded":
-		verdict.Finding = retrysafe.Happened
+		verdict.Finding = retrysafe.FindingHappened
 		verdict.Result = retrysafe.Result{Status: 201, Body: []byte(`{"payment":"` + payment.ID + `"}`)}
 	case "payment_intent.canceled": // it will never be charged
-		verdict.Finding = retrysafe.Declined
+		verdict.Finding = retrysafe.FindingDeclined
 		verdict.Result = retrysafe.Result{Status: 402, Body: []byte(`{"error":"declined"}`)}
 	case "payment_intent.processing", "payment_intent.payment_failed": // another may follow
-		verdict.Finding = retrysafe.StillUnknown
+		verdict.Finding = retrysafe.FindingUnknown
 	default:
 		return webhook.Evidence{}, webhook.ErrIgnore
 	}
@@ -134,12 +134,12 @@ func readNotification(_ context.Context, ev webhook.Event) (webhook.Evidence, er
 	if n.EventCode != "AUTHORISATION" {
 		return webhook.Evidence{}, webhook.ErrIgnore
 	}
-	verdict := retrysafe.Verdict{
-		Finding: retrysafe.Declined, ProviderRef: n.PspReference, Evidence: n.EventCode,
+	verdict := retrysafe.Evidence{
+		Finding: retrysafe.FindingDeclined, ProviderRef: n.PspReference, Text: n.EventCode,
 		Result: retrysafe.Result{Status: 402, Body: []byte(`{"error":"refused"}`)},
 	}
 	if n.Success == "true" {
-		verdict.Finding = retrysafe.Happened
+		verdict.Finding = retrysafe.FindingHappened
 		verdict.Result = retrysafe.Result{Status: 201, Body: []byte(`{"payment":"` + n.PspReference + `"}`)}
 	}
 	tenant, key, ok := strings.Cut(n.MerchantReference, "/")

@@ -25,7 +25,7 @@ func (in *Intake) locate(ctx context.Context, e *Evidence) (retrysafe.Ref, error
 		return ref, refuse(noSuchKey, nil)
 	case err != nil:
 		return ref, refuse(storeUnavailable, fmt.Errorf("find: %w", err))
-	case ref.Scope == "" || ref.Key == "" || ref.System() || e.Ref.Scope != "" && e.Ref.Scope != ref.Scope:
+	case ref.Scope == "" || ref.Key == "" || ref.IsSystem() || e.Ref.Scope != "" && e.Ref.Scope != ref.Scope:
 		return ref, refuse(notRead, errors.New("find: it returned no key, or one outside of the evidence's scope"))
 	}
 	return ref, nil
@@ -35,9 +35,9 @@ func (in *Intake) locate(ctx context.Context, e *Evidence) (retrysafe.Ref, error
 // change. Two records with the same id are no evidence about either: they may be two
 // tenants'. So it looks to the end, and when it may not it says so rather than guess.
 func (in *Intake) search(ctx context.Context, e *Evidence) (found retrysafe.Ref, err error) {
-	states := []retrysafe.State{retrysafe.Unknown}
-	if e.Verdict.Finding == retrysafe.Happened {
-		states = append(states, retrysafe.Retryable)
+	states := []retrysafe.State{retrysafe.StateUnknown}
+	if e.Verdict.Finding == retrysafe.FindingHappened {
+		states = append(states, retrysafe.StateRetryable)
 	}
 	for _, state := range states {
 		matches, seen := 0, 0
@@ -49,7 +49,7 @@ func (in *Intake) search(ctx context.Context, e *Evidence) (found retrysafe.Ref,
 			}
 			for i := range page {
 				r := &page[i]
-				if r.ProviderRef == e.Verdict.ProviderRef && r.Version != 0 && !r.System() {
+				if r.ProviderRef == e.Verdict.ProviderRef && r.Version != 0 && !r.IsSystem() {
 					found = r.Ref
 					matches++
 				}

@@ -16,11 +16,11 @@ import (
 
 // paid reports on a provider's id.
 func paid(id string) report {
-	return report{ProviderRef: id, Finding: retrysafe.Happened, Status: 201}
+	return report{ProviderRef: id, Finding: retrysafe.FindingHappened, Status: 201}
 }
 
 func refused(id string) report {
-	return report{ProviderRef: id, Finding: retrysafe.Declined, Status: 402}
+	return report{ProviderRef: id, Finding: retrysafe.FindingDeclined, Status: 402}
 }
 
 // crowd stores unknown outcomes that nobody asks for.
@@ -30,7 +30,7 @@ func (d *desk) crowd(n int) {
 		all.Go(func() {
 			_, err := d.store.Create(d.t.Context(), retrysafe.Record{
 				Ref:   retrysafe.Ref{Scope: "tenant-9", Key: fmt.Sprint(i)},
-				State: retrysafe.Unknown, Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{1, byte(i), byte(i >> 8)},
+				State: retrysafe.StateUnknown, Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{1, byte(i), byte(i >> 8)},
 				Attempt: 1, ProviderRef: fmt.Sprint("other-", i), Term: time.Hour, Retain: time.Hour,
 			})
 			if err != nil {
@@ -47,9 +47,9 @@ func TestKeyIsFoundByTheProvidersID(t *testing.T) {
 		d := newDesk(t, s, nil, nil)
 		d.crowd(1100) // several pages
 		d.deliver("evt-1", paid("pay-1"), 404, "no-such-key")
-		d.put(retrysafe.Record{State: retrysafe.Unknown, ProviderRef: "pay-1"})
+		d.put(retrysafe.Record{State: retrysafe.StateUnknown, ProviderRef: "pay-1"})
 		d.deliver("evt-1", paid("pay-1"), 200, "settled")
-		d.want(retrysafe.Completed, "as reported by evt-1")
+		d.want(retrysafe.StateCompleted, "as reported by evt-1")
 	})
 }
 
@@ -58,10 +58,10 @@ func TestW57_RetryableIsFoundByTheProvidersID(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDesk(t, s, nil, nil)
-		d.put(retrysafe.Record{State: retrysafe.Retryable, ProviderRef: "pay-1"})
+		d.put(retrysafe.Record{State: retrysafe.StateRetryable, ProviderRef: "pay-1"})
 		d.deliver("evt-1", refused("pay-1"), 404, "no-such-key")
 		d.deliver("evt-2", paid("pay-1"), 200, "contradicted")
-		d.want(retrysafe.Unknown, "")
+		d.want(retrysafe.StateUnknown, "")
 		d.saw(retrysafe.EventContradicted)
 	})
 }
@@ -72,16 +72,16 @@ func TestW73_ProvidersIDOfTwoTenants(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDesk(t, s, nil, nil)
-		d.put(retrysafe.Record{State: retrysafe.Unknown, ProviderRef: "pay-1"})
+		d.put(retrysafe.Record{State: retrysafe.StateUnknown, ProviderRef: "pay-1"})
 		theirs := retrysafe.Ref{Scope: "tenant-2", Key: key}
-		d.put(retrysafe.Record{Ref: theirs, State: retrysafe.Unknown, ProviderRef: "pay-1"})
+		d.put(retrysafe.Record{Ref: theirs, State: retrysafe.StateUnknown, ProviderRef: "pay-1"})
 		d.deliver("evt-1", paid("pay-1"), 409, "key-ambiguous")
-		d.want(retrysafe.Unknown, "")
+		d.want(retrysafe.StateUnknown, "")
 		event := paid("pay-1")
 		event.Scope = scope
 		d.deliver("evt-1", event, 200, "settled")
-		d.want(retrysafe.Completed, "as reported by evt-1")
-		if r, err := s.Load(t.Context(), theirs); err != nil || r.State != retrysafe.Unknown {
+		d.want(retrysafe.StateCompleted, "as reported by evt-1")
+		if r, err := s.Load(t.Context(), theirs); err != nil || r.State != retrysafe.StateUnknown {
 			t.Errorf("the other tenant's key is %s, %v", r.State, err)
 		}
 	})
@@ -93,7 +93,7 @@ func TestSearchIsBounded(t *testing.T) {
 	d := newDesk(t, memstore.New(nil), nil, &webhook.Options{MaxSearch: 1000})
 	d.crowd(1100)
 	d.deliver("evt-1", paid("pay-1"), 503, "search-incomplete")
-	d.put(retrysafe.Record{State: retrysafe.Unknown, ProviderRef: "pay-1"})
+	d.put(retrysafe.Record{State: retrysafe.StateUnknown, ProviderRef: "pay-1"})
 	event := paid("pay-1")
 	event.Scope = scope
 	d.deliver("evt-1", event, 200, "settled") // one tenant's are few enough
@@ -118,7 +118,7 @@ func TestKeyIsFoundByATableOfYours(t *testing.T) {
 			return ref, nil
 		},
 	})
-	d.put(retrysafe.Record{State: retrysafe.Unknown})
+	d.put(retrysafe.Record{State: retrysafe.StateUnknown})
 	d.deliver("evt-0", paid("pay-0"), 404, "no-such-key")
 	d.deliver("evt-1", paid("down"), 503, "store-unavailable")
 	d.deliver("evt-2", paid("pay-2"), 500, "event-not-read")
@@ -126,9 +126,9 @@ func TestKeyIsFoundByATableOfYours(t *testing.T) {
 	event := paid("pay-1")
 	event.Scope = "tenant-2"
 	d.deliver("evt-4", event, 500, "event-not-read")
-	d.want(retrysafe.Unknown, "")
+	d.want(retrysafe.StateUnknown, "")
 	d.deliver("evt-5", paid("pay-1"), 200, "settled")
-	if r := d.want(retrysafe.Completed, "as reported by evt-5"); r.ProviderRef != "pay-1" {
+	if r := d.want(retrysafe.StateCompleted, "as reported by evt-5"); r.ProviderRef != "pay-1" {
 		t.Errorf("the provider's id is %q", r.ProviderRef)
 	}
 	if n := d.fault.Count(faultstore.List); n != 0 {
@@ -139,7 +139,7 @@ func TestKeyIsFoundByATableOfYours(t *testing.T) {
 func TestSearchSurvivesTheStore(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, memstore.New(nil), nil, nil)
-	d.put(retrysafe.Record{State: retrysafe.Unknown, ProviderRef: "pay-1"})
+	d.put(retrysafe.Record{State: retrysafe.StateUnknown, ProviderRef: "pay-1"})
 	d.fault.Plan(faultstore.FailOnce(faultstore.List, 1, faultstore.LoseRequest))
 	d.deliver("evt-1", paid("pay-1"), 503, "store-unavailable")
 	d.deliver("evt-1", paid("pay-1"), 200, "settled")

@@ -22,7 +22,7 @@ import (
 //
 // It may run more than once for an event, never after the event is done with, and
 // must change nothing itself. An event says what was true when it was made: one that
-// may yet be followed by another is [retrysafe.StillUnknown].
+// may yet be followed by another is [retrysafe.FindingUnknown].
 type Reader func(context.Context, Event) (Evidence, error)
 
 // MissingPolicy says what an event gets that is about a key which is not there.
@@ -121,7 +121,7 @@ func New(name string, e *retrysafe.Engine, s Scheme, read Reader, opts *Options)
 	// Settling is compare-and-swap, which a second run finds done: that is Keyed.
 	var err error
 	if in.engine, err = e.With(retrysafe.Policy{
-		Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun, InFlight: retrysafe.Wait,
+		Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun, InFlight: retrysafe.InFlightWait,
 		MaxRun: maxRun, Retention: cmp.Or(o.Retention, defaultRetention),
 	}); err != nil {
 		return nil, fmt.Errorf("webhook: %w", err)

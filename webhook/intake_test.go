@@ -24,7 +24,7 @@ func TestW57_ForgedAndLateEventsStoreNothing(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDesk(t, s, nil, nil)
-		before := d.put(retrysafe.Record{State: retrysafe.Unknown})
+		before := d.put(retrysafe.Record{State: retrysafe.StateUnknown})
 		body, now := happened().body(), time.Now()
 		unsigned := signed(t, secret, "evt-1", now, body)
 		unsigned.Header.Del(webhook.HeaderSignature)
@@ -72,9 +72,9 @@ func TestW57_DuplicateGetsTheFirstAnswer(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDesk(t, s, nil, nil)
-		d.put(retrysafe.Record{State: retrysafe.Unknown})
+		d.put(retrysafe.Record{State: retrysafe.StateUnknown})
 		first := d.deliver("evt-1", happened(), 200, "settled")
-		r := d.want(retrysafe.Completed, "as reported by evt-1")
+		r := d.want(retrysafe.StateCompleted, "as reported by evt-1")
 		notes := r.Inquiry.Notes
 		if len(notes) != 1 || notes[0].By != "webhook test" || !strings.Contains(notes[0].Text, "event evt-1") {
 			t.Errorf("the notes are %+v", notes)
@@ -117,7 +117,7 @@ func TestW57_ConcurrentDuplicatesSettleOnce(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDesk(t, s, nil, nil)
-		d.put(retrysafe.Record{State: retrysafe.Unknown})
+		d.put(retrysafe.Record{State: retrysafe.StateUnknown})
 		var all sync.WaitGroup
 		for range 16 {
 			r := signed(t, secret, "evt-1", time.Now(), happened().body())
@@ -129,7 +129,7 @@ func TestW57_ConcurrentDuplicatesSettleOnce(t *testing.T) {
 		}
 		all.Wait()
 		d.deliver("evt-1", happened(), 200, "settled")
-		d.want(retrysafe.Completed, "as reported by evt-1")
+		d.want(retrysafe.StateCompleted, "as reported by evt-1")
 		d.saw(retrysafe.EventResolved)
 	})
 }
@@ -139,7 +139,7 @@ func TestW57_ConcurrentEventsAgree(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDesk(t, s, nil, nil)
-		d.put(retrysafe.Record{State: retrysafe.Unknown})
+		d.put(retrysafe.Record{State: retrysafe.StateUnknown})
 		var all sync.WaitGroup
 		for i := range 8 {
 			r := signed(t, secret, "evt-"+string(rune('a'+i)), time.Now(), happened().body())
@@ -150,7 +150,7 @@ func TestW57_ConcurrentEventsAgree(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if r := d.load(); r.State != retrysafe.Completed || len(r.Inquiry.Notes) != 1 {
+		if r := d.load(); r.State != retrysafe.StateCompleted || len(r.Inquiry.Notes) != 1 {
 			t.Errorf("the key is %s with %+v", r.State, r.Inquiry.Notes)
 		}
 		d.saw(retrysafe.EventResolved)
@@ -162,7 +162,7 @@ func TestW57_ReorderedEventsChangeNothing(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDesk(t, s, nil, nil)
-		d.put(retrysafe.Record{State: retrysafe.Unknown})
+		d.put(retrysafe.Record{State: retrysafe.StateUnknown})
 		d.deliver("evt-2", happened(), 200, "settled")
 		before := d.load()
 		d.deliver("evt-1", pending(), 200, "unchanged")
@@ -187,18 +187,18 @@ func TestW57_SuccessAfterDeclineIsAnAlarm(t *testing.T) {
 			"success after decline":        {402, happened(), true},
 			"decline after success":        {201, declined(), true},
 			"success after a stored error": {500, happened(), true},
-			"nothing after success":        {201, report{Finding: retrysafe.NotHappened}, true},
-			"success under another id":     {201, report{Finding: retrysafe.Happened, Status: 201, ProviderRef: "pay-2"}, true},
-			"decline under another id":     {201, report{Finding: retrysafe.Declined, Status: 402, ProviderRef: "pay-2"}, false},
-			"success after success":        {201, report{Finding: retrysafe.Happened, Status: 200, ProviderRef: "pay-1"}, false},
+			"nothing after success":        {201, report{Finding: retrysafe.FindingNotHappened}, true},
+			"success under another id":     {201, report{Finding: retrysafe.FindingHappened, Status: 201, ProviderRef: "pay-2"}, true},
+			"decline under another id":     {201, report{Finding: retrysafe.FindingDeclined, Status: 402, ProviderRef: "pay-2"}, false},
+			"success after success":        {201, report{Finding: retrysafe.FindingHappened, Status: 200, ProviderRef: "pay-1"}, false},
 			"decline after decline":        {402, declined(), false},
-			"nothing after decline":        {402, report{Finding: retrysafe.NotHappened}, false},
+			"nothing after decline":        {402, report{Finding: retrysafe.FindingNotHappened}, false},
 			"pending after decline":        {402, pending(), false},
 		} {
 			d := newDesk(t, s, nil, nil)
 			ref := retrysafe.Ref{Scope: scope, Key: name}
 			before := d.put(retrysafe.Record{
-				Ref: ref, State: retrysafe.Completed, ProviderRef: "pay-1", Result: &retrysafe.Result{Status: c.stored},
+				Ref: ref, State: retrysafe.StateCompleted, ProviderRef: "pay-1", Result: &retrysafe.Result{Status: c.stored},
 			})
 			c.event.Scope, c.event.Key = ref.Scope, ref.Key
 			id, word := "evt-"+name, "unchanged"
@@ -219,7 +219,7 @@ func TestW57_SuccessAfterDeclineIsAnAlarm(t *testing.T) {
 			if log := d.log.String(); !strings.Contains(log, "level=ERROR") || !strings.Contains(log, "contradicts") {
 				t.Errorf("%s: the log has %q", name, log)
 			}
-			if state, ok := d.remembered(id); !ok || state != retrysafe.Completed {
+			if state, ok := d.remembered(id); !ok || state != retrysafe.StateCompleted {
 				t.Errorf("%s: the event is remembered as %s, %v", name, state, ok)
 			}
 		}
@@ -232,16 +232,16 @@ func TestW57_SuccessAfterRetryableIsAnOperators(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDesk(t, s, nil, nil)
-		d.put(retrysafe.Record{State: retrysafe.Retryable})
+		d.put(retrysafe.Record{State: retrysafe.StateRetryable})
 		d.deliver("evt-0", declined(), 200, "unchanged")
-		d.want(retrysafe.Retryable, "")
+		d.want(retrysafe.StateRetryable, "")
 		d.deliver("evt-1", happened(), 200, "contradicted")
-		if r := d.want(retrysafe.Unknown, ""); !r.Inquiry.Dead {
+		if r := d.want(retrysafe.StateUnknown, ""); !r.Inquiry.Dead {
 			t.Errorf("nobody has to look: %+v", r.Inquiry)
 		}
 		d.saw(retrysafe.EventContradicted)
 		d.deliver("evt-2", happened(), 200, "unchanged")
-		if r := d.want(retrysafe.Unknown, ""); !r.Inquiry.Dead {
+		if r := d.want(retrysafe.StateUnknown, ""); !r.Inquiry.Dead {
 			t.Errorf("a second event has settled it: %+v", r.Inquiry)
 		}
 		if _, _, err := d.engine.Begin(t.Context(), retrysafe.Call{Ref: retrysafe.Ref{Scope: scope, Key: key}}); !errors.Is(err, retrysafe.ErrUnknown) {
@@ -256,7 +256,7 @@ func TestW57_AlarmDoesNotWaitForTheStore(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDesk(t, s, nil, nil)
-		d.put(retrysafe.Record{State: retrysafe.Retryable})
+		d.put(retrysafe.Record{State: retrysafe.StateRetryable})
 		d.fault.Plan(func(st faultstore.Step) faultstore.Fault {
 			if st.Op == faultstore.Swap && st.Record.Key == key {
 				return faultstore.LoseReply
@@ -267,7 +267,7 @@ func TestW57_AlarmDoesNotWaitForTheStore(t *testing.T) {
 		d.saw(retrysafe.EventContradicted)
 		d.fault.Plan(nil)
 		d.deliver("evt-1", happened(), 200, "unchanged")
-		d.want(retrysafe.Unknown, "")
+		d.want(retrysafe.StateUnknown, "")
 	})
 }
 
@@ -276,18 +276,18 @@ func TestW57_SuccessUnderAnotherIDIsAnOperators(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDesk(t, s, nil, nil)
-		d.put(retrysafe.Record{State: retrysafe.Unknown, ProviderRef: "pay-1"})
+		d.put(retrysafe.Record{State: retrysafe.StateUnknown, ProviderRef: "pay-1"})
 		other := declined()
 		other.ProviderRef = "pay-2"
 		d.deliver("evt-1", other, 200, "unchanged") // it is about something else
-		d.want(retrysafe.Unknown, "")
+		d.want(retrysafe.StateUnknown, "")
 		other = happened()
 		other.ProviderRef = "pay-2"
 		d.deliver("evt-2", other, 200, "contradicted")
 		own := happened()
 		own.ProviderRef = "pay-1"
 		d.deliver("evt-3", own, 200, "unchanged")
-		if r := d.want(retrysafe.Unknown, ""); !r.Inquiry.Dead || r.ProviderRef != "pay-1" {
+		if r := d.want(retrysafe.StateUnknown, ""); !r.Inquiry.Dead || r.ProviderRef != "pay-1" {
 			t.Errorf("the key is about %s, %+v", r.ProviderRef, r.Inquiry)
 		}
 		d.saw(retrysafe.EventContradicted)
@@ -299,7 +299,7 @@ func TestW57_SuccessUnderAnotherIDIsAnOperators(t *testing.T) {
 func TestW57_OwnerAtWorkIsNotOvertaken(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, s retrysafe.Store) {
-		for _, state := range []retrysafe.State{retrysafe.InProgress, retrysafe.Accepted} {
+		for _, state := range []retrysafe.State{retrysafe.StateInProgress, retrysafe.StateAccepted} {
 			d := newDesk(t, s, nil, nil)
 			ref := retrysafe.Ref{Scope: scope, Key: state.String()}
 			r := d.put(retrysafe.Record{Ref: ref, State: state, Term: 10 * time.Second})
@@ -309,10 +309,10 @@ func TestW57_OwnerAtWorkIsNotOvertaken(t *testing.T) {
 			if w := d.deliver(id, event, 503, "key-in-flight"); w.Header().Get("Retry-After") == "" {
 				t.Error("nobody says when to come again")
 			}
-			if state, _ := d.remembered(id); state == retrysafe.Completed {
+			if state, _ := d.remembered(id); state == retrysafe.StateCompleted {
 				t.Error("the event is remembered as done")
 			}
-			r.State, r.Term = retrysafe.Unknown, time.Hour
+			r.State, r.Term = retrysafe.StateUnknown, time.Hour
 			_, err := s.Swap(t.Context(), r)
 			must(t, err)
 			d.deliver(id, event, 200, "settled")
@@ -329,9 +329,9 @@ func TestW57_LapsedOwnerIsSweptFirst(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDesk(t, s, nil, nil)
-		d.put(retrysafe.Record{State: retrysafe.InProgress, Term: time.Nanosecond})
+		d.put(retrysafe.Record{State: retrysafe.StateInProgress, Term: time.Nanosecond})
 		d.deliver("evt-1", happened(), 200, "settled")
-		r := d.want(retrysafe.Completed, "as reported by evt-1")
+		r := d.want(retrysafe.StateCompleted, "as reported by evt-1")
 		if len(r.Inquiry.Notes) != 2 {
 			t.Errorf("the notes are %+v", r.Inquiry.Notes)
 		}
@@ -345,9 +345,9 @@ func TestW57_LapsedRerunIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDesk(t, s, nil, nil)
-		d.put(retrysafe.Record{State: retrysafe.InProgress, Term: time.Nanosecond, Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun})
+		d.put(retrysafe.Record{State: retrysafe.StateInProgress, Term: time.Nanosecond, Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun})
 		d.deliver("evt-1", happened(), 503, "key-in-flight")
-		d.want(retrysafe.InProgress, "")
+		d.want(retrysafe.StateInProgress, "")
 	})
 }
 
@@ -357,10 +357,10 @@ func TestW57_EventBeforeItsKeyComesAgain(t *testing.T) {
 	overStores(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDesk(t, s, nil, nil)
 		d.deliver("evt-1", happened(), 404, "no-such-key")
-		if state, _ := d.remembered("evt-1"); state == retrysafe.Completed {
+		if state, _ := d.remembered("evt-1"); state == retrysafe.StateCompleted {
 			t.Error("the event is remembered as done")
 		}
-		d.put(retrysafe.Record{State: retrysafe.Unknown})
+		d.put(retrysafe.Record{State: retrysafe.StateUnknown})
 		d.deliver("evt-1", happened(), 200, "settled")
 	})
 }
@@ -369,8 +369,8 @@ func TestMissingKeyIsAcknowledgedOnDemand(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, memstore.New(nil), nil, &webhook.Options{Missing: webhook.Acknowledge})
 	d.deliver("evt-1", happened(), 200, "acknowledged")
-	d.deliver("evt-2", report{ProviderRef: "pay-1", Finding: retrysafe.Happened, Status: 200}, 200, "acknowledged")
-	if state, _ := d.remembered("evt-1"); state != retrysafe.Completed {
+	d.deliver("evt-2", report{ProviderRef: "pay-1", Finding: retrysafe.FindingHappened, Status: 200}, 200, "acknowledged")
+	if state, _ := d.remembered("evt-1"); state != retrysafe.StateCompleted {
 		t.Errorf("the event is remembered as %s", state)
 	}
 }
@@ -380,19 +380,19 @@ func TestW56_NotHappenedNeedsProof(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDesk(t, s, nil, nil)
-		before := d.put(retrysafe.Record{State: retrysafe.Unknown, Inquiry: retrysafe.Inquiry{Tries: 3}})
-		event := report{Scope: scope, Key: key, Finding: retrysafe.NotHappened}
+		before := d.put(retrysafe.Record{State: retrysafe.StateUnknown, Inquiry: retrysafe.Inquiry{Tries: 3}})
+		event := report{Scope: scope, Key: key, Finding: retrysafe.FindingNotHappened}
 		d.deliver("evt-1", event, 200, "noted")
-		r := d.want(retrysafe.Unknown, "")
+		r := d.want(retrysafe.StateUnknown, "")
 		if r.Inquiry.Tries != 3 || r.Inquiry.Dead || len(r.Inquiry.Notes) != 1 {
 			t.Errorf("the inquiry is %+v", r.Inquiry)
 		}
 		if r.Deadline.After(before.Deadline.Add(time.Minute)) {
 			t.Errorf("the next look was put off from %v to %v", before.Deadline, r.Deadline)
 		}
-		event.Proof = retrysafe.Tombstone
+		event.Proof = retrysafe.ProofTombstone
 		d.deliver("evt-2", event, 200, "settled")
-		d.want(retrysafe.Retryable, "")
+		d.want(retrysafe.StateRetryable, "")
 		d.saw(retrysafe.EventInquired, retrysafe.EventResolved)
 	})
 }
@@ -402,13 +402,13 @@ func TestW56_NotHappenedNeedsProof(t *testing.T) {
 func TestPendingEventsBringTheProvidersID(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, memstore.New(nil), nil, nil)
-	d.put(retrysafe.Record{State: retrysafe.Unknown})
+	d.put(retrysafe.Record{State: retrysafe.StateUnknown})
 	d.deliver("evt-1", pending(), 200, "unchanged")
 	event := pending()
 	event.ProviderRef = "pay-1"
 	d.deliver("evt-2", event, 200, "noted")
 	d.deliver("evt-3", event, 200, "unchanged")
-	if r := d.load(); r.State != retrysafe.Unknown || r.ProviderRef != "pay-1" || len(r.Inquiry.Notes) != 1 || r.Inquiry.Tries != 0 {
+	if r := d.load(); r.State != retrysafe.StateUnknown || r.ProviderRef != "pay-1" || len(r.Inquiry.Notes) != 1 || r.Inquiry.Tries != 0 {
 		t.Errorf("the key is %s about %q, %+v", r.State, r.ProviderRef, r.Inquiry)
 	}
 }
@@ -417,9 +417,9 @@ func TestPendingEventsBringTheProvidersID(t *testing.T) {
 func TestDeadLetterIsSettled(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, memstore.New(nil), nil, nil)
-	d.put(retrysafe.Record{State: retrysafe.Unknown, Reason: "lease lapsed", Inquiry: retrysafe.Inquiry{Tries: 20, Dead: true}})
+	d.put(retrysafe.Record{State: retrysafe.StateUnknown, Reason: "lease lapsed", Inquiry: retrysafe.Inquiry{Tries: 20, Dead: true}})
 	d.deliver("evt-1", declined(), 200, "settled")
-	if r := d.want(retrysafe.Completed, "as reported by evt-1"); r.Inquiry.Dead {
+	if r := d.want(retrysafe.StateCompleted, "as reported by evt-1"); r.Inquiry.Dead {
 		t.Error("it is still dead")
 	}
 }
@@ -436,8 +436,8 @@ func TestReaderFaultsAreNotRemembered(t *testing.T) {
 			}
 			return read(ctx, ev)
 		}, nil)
-		d.put(retrysafe.Record{State: retrysafe.Unknown})
-		verdict := retrysafe.Verdict{Finding: retrysafe.Happened, Result: retrysafe.Result{Status: 201}}
+		d.put(retrysafe.Record{State: retrysafe.StateUnknown})
+		verdict := retrysafe.Evidence{Finding: retrysafe.FindingHappened, Result: retrysafe.Result{Status: 201}}
 		for name, f := range map[string]func() (webhook.Evidence, error){
 			"a panic":         func() (webhook.Evidence, error) { panic("about " + key) },
 			"a runtime error": func() (webhook.Evidence, error) { return webhook.Evidence{}, []error{}[len(key)] },
@@ -447,10 +447,10 @@ func TestReaderFaultsAreNotRemembered(t *testing.T) {
 				return webhook.Evidence{Ref: retrysafe.Ref{Key: key}, Verdict: verdict}, nil
 			},
 			"no answer": func() (webhook.Evidence, error) {
-				return webhook.Evidence{Ref: retrysafe.Ref{Scope: scope, Key: key}, Verdict: retrysafe.Verdict{Finding: retrysafe.Happened}}, nil
+				return webhook.Evidence{Ref: retrysafe.Ref{Scope: scope, Key: key}, Verdict: retrysafe.Evidence{Finding: retrysafe.FindingHappened}}, nil
 			},
 			"no finding": func() (webhook.Evidence, error) {
-				return webhook.Evidence{Ref: retrysafe.Ref{Scope: scope, Key: key}, Verdict: retrysafe.Verdict{Finding: 99}}, nil
+				return webhook.Evidence{Ref: retrysafe.Ref{Scope: scope, Key: key}, Verdict: retrysafe.Evidence{Finding: 99}}, nil
 			},
 			"a key of ours": func() (webhook.Evidence, error) {
 				return webhook.Evidence{Ref: retrysafe.Ref{Scope: retrysafe.SystemScope("webhook/test"), Key: "evt-0"}, Verdict: verdict}, nil
@@ -458,10 +458,10 @@ func TestReaderFaultsAreNotRemembered(t *testing.T) {
 		} {
 			fault = f
 			d.deliver("evt-1", happened(), 500, "event-not-read")
-			if state, _ := d.remembered("evt-1"); state == retrysafe.Completed {
+			if state, _ := d.remembered("evt-1"); state == retrysafe.StateCompleted {
 				t.Errorf("%s: the event is remembered as done", name)
 			}
-			d.want(retrysafe.Unknown, "")
+			d.want(retrysafe.StateUnknown, "")
 		}
 		broken = false
 		d.deliver("evt-1", happened(), 200, "settled")
@@ -493,7 +493,7 @@ func TestW57_StoreFailuresAreMadeGoodByTheNextDelivery(t *testing.T) {
 				d := newDesk(t, s, nil, nil)
 				id := string(op) + string(rune('0'+fault))
 				ref := retrysafe.Ref{Scope: scope, Key: id}
-				d.put(retrysafe.Record{Ref: ref, State: retrysafe.Unknown})
+				d.put(retrysafe.Record{Ref: ref, State: retrysafe.StateUnknown})
 				event := happened()
 				event.Key = id
 				d.fault.Plan(faultstore.FailOnce(op, 1, fault))
@@ -503,7 +503,7 @@ func TestW57_StoreFailuresAreMadeGoodByTheNextDelivery(t *testing.T) {
 					t.Errorf("%s: the next delivery gets %d %s", id, w.Code, w.Body)
 				}
 				r, err := s.Load(t.Context(), ref)
-				if err != nil || r.State != retrysafe.Completed || len(r.Inquiry.Notes) != 1 {
+				if err != nil || r.State != retrysafe.StateCompleted || len(r.Inquiry.Notes) != 1 {
 					t.Errorf("%s: the key is %+v, %v", id, r, err)
 				}
 			}
@@ -516,7 +516,7 @@ func TestW59_RecordOfANewerVersionIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(nil)
 	d := newDesk(t, s, nil, nil)
-	r := d.put(retrysafe.Record{State: retrysafe.Unknown})
+	r := d.put(retrysafe.Record{State: retrysafe.StateUnknown})
 	r.Version, r.Term = retrysafe.RecordVersion+1, time.Hour
 	_, err := s.Swap(t.Context(), r)
 	must(t, err)
@@ -532,7 +532,7 @@ func TestW81_LogsTellNoKeyAndNoBody(t *testing.T) {
 		return r
 	}
 	d.deliver("evt-1", private(happened()), 404, "no-such-key")
-	d.put(retrysafe.Record{State: retrysafe.Retryable})
+	d.put(retrysafe.Record{State: retrysafe.StateRetryable})
 	d.deliver("evt-1", private(happened()), 200, "contradicted")
 	d.fault.Plan(faultstore.FailOnce(faultstore.Load, 1, faultstore.LoseRequest))
 	d.deliver("evt-2", private(happened()), 503, "store-unavailable")
@@ -554,7 +554,7 @@ func TestIntakesShareNothingButTheStore(t *testing.T) {
 	d := newDesk(t, s, nil, nil)
 	other, err := webhook.New("other", d.engine, webhook.Verifier{Secrets: []webhook.Secret{secret}}, read, nil)
 	must(t, err)
-	d.put(retrysafe.Record{State: retrysafe.Unknown})
+	d.put(retrysafe.Record{State: retrysafe.StateUnknown})
 	d.deliver("evt-1", happened(), 200, "settled")
 	w := httptest.NewRecorder()
 	other.ServeHTTP(w, signed(t, secret, "evt-1", time.Now(), happened().body()))
@@ -571,7 +571,7 @@ func TestEventsAreRemembered(t *testing.T) {
 		30 * 24 * time.Hour: {Retention: 30 * 24 * time.Hour},
 	} {
 		d := newDesk(t, memstore.New(nil), nil, o)
-		d.put(retrysafe.Record{State: retrysafe.Unknown})
+		d.put(retrysafe.Record{State: retrysafe.StateUnknown})
 		d.deliver("evt-1", happened(), 200, "settled")
 		r, err := d.store.Load(t.Context(), retrysafe.Ref{Scope: retrysafe.SystemScope("webhook/test"), Key: "evt-1"})
 		must(t, err)
@@ -620,7 +620,7 @@ func TestW57_TransactionIsNotOvertaken(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(nil)
 	d := newDesk(t, s, nil, &webhook.Options{StoreTimeout: 50 * time.Millisecond})
-	r := d.put(retrysafe.Record{State: retrysafe.Unknown})
+	r := d.put(retrysafe.Record{State: retrysafe.StateUnknown})
 	tx, err := s.Begin(t.Context())
 	must(t, err)
 	_, err = tx.Reserve(t.Context(), r.Ref)

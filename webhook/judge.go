@@ -16,11 +16,11 @@ type judgement struct {
 }
 
 // judge says what evidence does to the record that it is about. It is pure. What an
-// unknown outcome becomes is for [retrysafe.Concluded] to say; the rest is when it may
+// unknown outcome becomes is for [retrysafe.DecideEvidence] to say; the rest is when it may
 // be asked. When to look again is left as it was, and no try is counted: a webhook
 // comes unasked.
-func judge(r retrysafe.Record, v *retrysafe.Verdict, by string) judgement {
-	next, err := retrysafe.Concluded(r, *v, by, retrysafe.Recheck{After: max(r.Deadline.Sub(r.ReadAt), 0)})
+func judge(r retrysafe.Record, v *retrysafe.Evidence, by string) judgement {
+	next, err := retrysafe.DecideEvidence(r, *v, by, retrysafe.Recheck{After: max(r.Deadline.Sub(r.ReadAt), 0)})
 	switch {
 	case errors.Is(err, retrysafe.ErrContradiction):
 		return contradiction(&next, next.Reason)
@@ -32,27 +32,27 @@ func judge(r retrysafe.Record, v *retrysafe.Verdict, by string) judgement {
 		return judgement{err: err}
 	case another(&r, v):
 		return judgement{} // it is about another effect than the one that nobody knows of
-	case next.State != retrysafe.Unknown:
+	case next.State != retrysafe.StateUnknown:
 		return judgement{outcome: settled, next: &next, kind: retrysafe.EventResolved}
-	case v.Finding == retrysafe.StillUnknown && next.ProviderRef == r.ProviderRef:
+	case v.Finding == retrysafe.FindingUnknown && next.ProviderRef == r.ProviderRef:
 		return judgement{} // it brings nothing new
 	}
 	return judgement{outcome: noted, next: &next, kind: retrysafe.EventInquired}
 }
 
 // judgeKnown judges what is about a record whose outcome is not unknown.
-func judgeKnown(r *retrysafe.Record, v *retrysafe.Verdict) judgement {
+func judgeKnown(r *retrysafe.Record, v *retrysafe.Evidence) judgement {
 	switch r.State { //nolint:exhaustive // Unknown is not known; Retryable and Expired have nothing that could disagree
-	case retrysafe.Accepted, retrysafe.InProgress:
-		if next, ok := retrysafe.Swept(*r); ok && next.State == retrysafe.Unknown {
+	case retrysafe.StateAccepted, retrysafe.StateInProgress:
+		if next, ok := retrysafe.DecideLapse(*r); ok && next.State == retrysafe.StateUnknown {
 			return judgement{outcome: swept, next: &next, kind: retrysafe.EventLapsed}
 		}
 		return judgement{err: errAtWork}
-	case retrysafe.Completed:
+	case retrysafe.StateCompleted:
 		switch good := r.Result.Status < 400; {
-		case good && another(r, v) && v.Finding == retrysafe.Happened:
+		case good && another(r, v) && v.Finding == retrysafe.FindingHappened:
 			return contradiction(nil, twice)
-		case another(r, v), v.Finding == retrysafe.StillUnknown, good == (v.Finding == retrysafe.Happened):
+		case another(r, v), v.Finding == retrysafe.FindingUnknown, good == (v.Finding == retrysafe.FindingHappened):
 		default:
 			return contradiction(nil, fmt.Sprintf("it %s, and the stored answer is a %d", v.Finding, r.Result.Status))
 		}
@@ -74,6 +74,6 @@ func contradiction(next *retrysafe.Record, how string) judgement {
 
 // another reports whether the verdict is about another effect than the record's, as
 // far as the provider's ids tell.
-func another(r *retrysafe.Record, v *retrysafe.Verdict) bool {
+func another(r *retrysafe.Record, v *retrysafe.Evidence) bool {
 	return r.ProviderRef != "" && v.ProviderRef != "" && r.ProviderRef != v.ProviderRef
 }

@@ -23,10 +23,10 @@ func (in *Intake) handle(ctx context.Context, ev *Event) (outcome, error) {
 	if err != nil {
 		return "", refuse(notRead, fmt.Errorf("read: %w", err))
 	}
-	evidence := e.Verdict.Evidence
-	e.Verdict.Evidence = "event " + ev.ID
+	evidence := e.Verdict.Text
+	e.Verdict.Text = "event " + ev.ID
 	if evidence != "" {
-		e.Verdict.Evidence += ": " + evidence
+		e.Verdict.Text += ": " + evidence
 	}
 	ref, err := in.locate(ctx, &e)
 	var done outcome
@@ -43,7 +43,7 @@ func (in *Intake) handle(ctx context.Context, ev *Event) (outcome, error) {
 const maxSwaps = 8
 
 // conclude swaps in what the evidence makes of the record.
-func (in *Intake) conclude(ctx context.Context, ref retrysafe.Ref, ev *Event, v *retrysafe.Verdict) (outcome, error) {
+func (in *Intake) conclude(ctx context.Context, ref retrysafe.Ref, ev *Event, v *retrysafe.Evidence) (outcome, error) {
 	store := in.engine.Store()
 	r, err := step(ctx, in.o.StoreTimeout, func(ctx context.Context) (retrysafe.Record, error) { return store.Load(ctx, ref) })
 	alarmed := false

@@ -52,11 +52,11 @@ func (r report) body() []byte {
 
 // happened and declined report on the key of the tests.
 func happened() report {
-	return report{Scope: scope, Key: key, Finding: retrysafe.Happened, Status: 201}
+	return report{Scope: scope, Key: key, Finding: retrysafe.FindingHappened, Status: 201}
 }
 
 func declined() report {
-	return report{Scope: scope, Key: key, Finding: retrysafe.Declined, Status: 402}
+	return report{Scope: scope, Key: key, Finding: retrysafe.FindingDeclined, Status: 402}
 }
 
 func pending() report { return report{Scope: scope, Key: key} }
@@ -74,7 +74,7 @@ func read(_ context.Context, ev webhook.Event) (webhook.Evidence, error) {
 	}
 	return webhook.Evidence{
 		Ref: retrysafe.Ref{Scope: r.Scope, Key: r.Key},
-		Verdict: retrysafe.Verdict{
+		Verdict: retrysafe.Evidence{
 			Finding: r.Finding, ProviderRef: r.ProviderRef, Proof: r.Proof,
 			Result: retrysafe.Result{Status: r.Status, Body: []byte("as reported by " + ev.ID)},
 		},

@@ -46,13 +46,13 @@ func TestStoresAnswersAreHeard(t *testing.T) {
 		{swap: context.DeadlineExceeded, status: 503, code: "store-unavailable"},
 	} {
 		d := newDesk(t, stubborn{memstore.New(nil), c.load, c.swap}, nil, nil)
-		before := d.put(retrysafe.Record{State: retrysafe.Unknown})
+		before := d.put(retrysafe.Record{State: retrysafe.StateUnknown})
 		d.deliver("evt-1", happened(), c.status, c.code)
 		after, err := d.store.(stubborn).Store.Load(t.Context(), before.Ref)
 		if err != nil || after.Revision != before.Revision {
 			t.Errorf("%s: the key was written, %v", c.code, err)
 		}
-		if state, _ := d.remembered("evt-1"); state == retrysafe.Completed {
+		if state, _ := d.remembered("evt-1"); state == retrysafe.StateCompleted {
 			t.Errorf("%s: the event is remembered as done", c.code)
 		}
 		d.saw()
@@ -64,13 +64,13 @@ func TestStoresAnswersAreHeard(t *testing.T) {
 func TestEventIsReservedFirst(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, memstore.New(nil), nil, nil)
-	d.put(retrysafe.Record{State: retrysafe.Unknown})
+	d.put(retrysafe.Record{State: retrysafe.StateUnknown})
 	d.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
 	d.deliver("evt-1", happened(), 503, "store-unavailable")
 	if d.reads.Load() != 0 {
 		t.Error("it was read")
 	}
-	d.want(retrysafe.Unknown, "")
+	d.want(retrysafe.StateUnknown, "")
 }
 
 // Another delivery of the event is at work, or its record cannot be read.
@@ -78,7 +78,7 @@ func TestEventOfAnotherDelivery(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, memstore.New(nil), nil, nil)
 	ref := retrysafe.Ref{Scope: retrysafe.SystemScope("webhook/test"), Key: "evt-1"}
-	r := d.put(retrysafe.Record{Ref: ref, State: retrysafe.InProgress})
+	r := d.put(retrysafe.Record{Ref: ref, State: retrysafe.StateInProgress})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // the provider does not wait for longer
 	defer cancel()
 	w := d.send(signed(t, secret, "evt-1", time.Now(), happened().body()).WithContext(ctx))
@@ -98,7 +98,7 @@ func TestEventOfAnotherDelivery(t *testing.T) {
 func TestStepsOfAnEvent(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, memstore.New(nil), nil, nil)
-	d.put(retrysafe.Record{State: retrysafe.Unknown})
+	d.put(retrysafe.Record{State: retrysafe.StateUnknown})
 	count := func() (n [4]int) {
 		for i, op := range []faultstore.Op{faultstore.Create, faultstore.Load, faultstore.Swap, faultstore.List} {
 			n[i] = d.fault.Count(op)

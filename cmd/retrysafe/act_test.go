@@ -25,12 +25,12 @@ func TestEveryVerb(t *testing.T) {
 		says    string
 		confirm bool
 	}{
-		{dead("t", "resolve"), "resolve t resolve --status 201 --header 'content-type: text/plain' --header 'X-A: 1' --header 'X-A: 2' --body paid --provider-ref ch_17", retrysafe.Completed, "every retry gets its 201", true},
-		{dead("t", "decline"), "decline t decline --status 402", retrysafe.Completed, "every retry gets its 402", true},
-		{dead("t", "release"), "release t release", retrysafe.Retryable, "released; it is retryable", true},
-		{dead("t", "redrive"), "redrive t redrive", retrysafe.Unknown, "to be asked about again", false},
-		{record("t", "forget", retrysafe.Completed), "forget t forget", retrysafe.Retryable, "forgotten", true},
-		{record("t", "erase", retrysafe.Completed), "erase t erase", retrysafe.Completed, "erased", true},
+		{dead("t", "resolve"), "resolve t resolve --status 201 --header 'content-type: text/plain' --header 'X-A: 1' --header 'X-A: 2' --body paid --provider-ref ch_17", retrysafe.StateCompleted, "every retry gets its 201", true},
+		{dead("t", "decline"), "decline t decline --status 402", retrysafe.StateCompleted, "every retry gets its 402", true},
+		{dead("t", "release"), "release t release", retrysafe.StateRetryable, "released; it is retryable", true},
+		{dead("t", "redrive"), "redrive t redrive", retrysafe.StateUnknown, "to be asked about again", false},
+		{record("t", "forget", retrysafe.StateCompleted), "forget t forget", retrysafe.StateRetryable, "forgotten", true},
+		{record("t", "erase", retrysafe.StateCompleted), "erase t erase", retrysafe.StateCompleted, "erased", true},
 	} {
 		put(t, s.Store, c.from)
 		line := "keys " + c.line + " --why 'case 42'"
@@ -102,7 +102,7 @@ func TestDoubleClickReplays(t *testing.T) {
 	// Another reason is another action, and comes too late.
 	here.run(strings.Replace(line, "node 3", "node 4", 1)).exits(1).says("refused: the record has changed since it was shown", "keys show t k")
 	// It replays also when the key is gone.
-	forget := put(t, s.Store, record("t", "gone", retrysafe.Completed))
+	forget := put(t, s.Store, record("t", "gone", retrysafe.StateCompleted))
 	line = fmt.Sprintf("keys forget t gone --why x --yes --revision %d", forget.Revision)
 	here.run(line).exits(0)
 	if _, err := s.Store.Purge(t.Context(), 100); err != nil {
@@ -116,9 +116,9 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	url, s := sqlite(t)
 	here := newShell(t, url)
-	put(t, s.Store, record("t", "running", retrysafe.InProgress))
-	put(t, s.Store, record("t", "done", retrysafe.Completed))
-	put(t, s.Store, record("t", "retryable", retrysafe.Retryable))
+	put(t, s.Store, record("t", "running", retrysafe.StateInProgress))
+	put(t, s.Store, record("t", "done", retrysafe.StateCompleted))
+	put(t, s.Store, record("t", "retryable", retrysafe.StateRetryable))
 	put(t, s.Store, dead("t", "dead"))
 	for line, says := range map[string]string{
 		"release t running":              "wait for the end of its lease",

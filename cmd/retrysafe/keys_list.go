@@ -68,7 +68,7 @@ by --state in_progress --due (its owner fell silent; a sweeper is missing).`,
 }
 
 func stateNames() (names []string) {
-	for s := retrysafe.Accepted; s.Valid(); s++ {
+	for s := retrysafe.StateAccepted; s.Valid(); s++ {
 		names = append(names, s.String())
 	}
 	return names
@@ -79,7 +79,7 @@ func (l *listing) parse() error {
 	l.filter.Scope = unnamed(l.filter.Scope)
 	for _, name := range l.states {
 		var found bool
-		for s := retrysafe.Accepted; s.Valid(); s++ {
+		for s := retrysafe.StateAccepted; s.Valid(); s++ {
 			if s.String() == name {
 				l.filter.States, found = append(l.filter.States, s), true
 			}

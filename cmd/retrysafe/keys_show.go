@@ -118,17 +118,17 @@ func showRecord(w io.Writer, r *retrysafe.Record, again string, body, long bool)
 
 // deadlineMeans says what a deadline is for.
 func deadlineMeans(r *retrysafe.Record) string {
-	if r.State == retrysafe.Unknown && r.Inquiry.Dead {
+	if r.State == retrysafe.StateUnknown && r.Inquiry.Dead {
 		return "nobody is asked again"
 	}
 	switch r.State {
-	case retrysafe.Accepted:
+	case retrysafe.StateAccepted:
 		return "then it is given up"
-	case retrysafe.InProgress:
+	case retrysafe.StateInProgress:
 		return "of its lease"
-	case retrysafe.Unknown:
+	case retrysafe.StateUnknown:
 		return "then resolvers are asked again"
-	case retrysafe.Expired:
+	case retrysafe.StateExpired:
 		return "then it is deleted"
 	default:
 		return "then it is forgotten"

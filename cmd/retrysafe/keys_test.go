@@ -17,20 +17,20 @@ import (
 // everyState puts a record of each kind.
 func everyState(t *testing.T, s retrysafe.Store) {
 	t.Helper()
-	for state := retrysafe.Accepted; state.Valid(); state++ {
+	for state := retrysafe.StateAccepted; state.Valid(); state++ {
 		put(t, s, record("tenant-a", state.String(), state))
 	}
 	put(t, s, dead("tenant-a", "dead"))
 	disputed := dead("tenant-a", "disputed")
 	disputed.Inquiry.Disputed = true
 	put(t, s, disputed)
-	lapsed := record("tenant-a", "lapsed", retrysafe.InProgress)
+	lapsed := record("tenant-a", "lapsed", retrysafe.StateInProgress)
 	lapsed.Term = 0
 	put(t, s, lapsed)
-	late := record("tenant-b", "late", retrysafe.Accepted)
+	late := record("tenant-b", "late", retrysafe.StateAccepted)
 	late.Term = 0
 	put(t, s, late)
-	omitted := record("tenant-b", "omitted", retrysafe.Completed)
+	omitted := record("tenant-b", "omitted", retrysafe.StateCompleted)
 	omitted.Result = &retrysafe.Result{Status: 200, Omitted: true}
 	omitted.ProviderRef = "ch_17"
 	put(t, s, omitted)
@@ -65,7 +65,7 @@ func TestListGoesOn(t *testing.T) {
 	t.Parallel()
 	url, s := sqlite(t)
 	for i := range 25 {
-		put(t, s.Store, record("tenant\n"+fmt.Sprint(i%2), fmt.Sprintf("key %d", i), retrysafe.Completed))
+		put(t, s.Store, record("tenant\n"+fmt.Sprint(i%2), fmt.Sprintf("key %d", i), retrysafe.StateCompleted))
 	}
 	here, seen, line := newShell(t, url), map[string]bool{}, "keys list --format json --limit 4"
 	for page := 0; line != ""; page++ {
@@ -106,7 +106,7 @@ func TestShowExplainsEveryState(t *testing.T) {
 func TestShowHasTheSteps(t *testing.T) {
 	t.Parallel()
 	url, s := sqlite(t)
-	engine, err := retrysafe.New(s.Store, &retrysafe.Options{Policy: retrysafe.Policy{Lapse: retrysafe.Resume, Effects: retrysafe.Keyed}})
+	engine, err := retrysafe.New(s.Store, &retrysafe.Options{Policy: retrysafe.Policy{Lapse: retrysafe.LapseResume, Effects: retrysafe.EffectsKeyed}})
 	must(t, err)
 	call := retrysafe.Call{Ref: retrysafe.Ref{Scope: "t", Key: "k"}, Fingerprint: retrysafe.Fingerprint{Alg: 1}}
 	_, err = engine.Do(t.Context(), call, func(ctx context.Context, _ *retrysafe.Execution) (retrysafe.Result, error) {
@@ -138,12 +138,12 @@ func TestShownCommandsWork(t *testing.T) {
 		}
 		here.runs(append(shellWords(line[1]), "--yes")...).exits(0)
 	}
-	put(t, s.Store, record("tenant-a", "done", retrysafe.Completed))
+	put(t, s.Store, record("tenant-a", "done", retrysafe.StateCompleted))
 	shown := here.runs("keys", "show", "--store", url, "tenant-a", "done").exits(0)
 	for _, line := range regexp.MustCompile(`(?m)^  retrysafe (keys .*)$`).FindAllStringSubmatch(shown.out, -1) {
 		here.runs(append(shellWords(line[1]), "--yes")...)
 	}
-	if r := load(t, s.Store, "tenant-a", "done"); r.State != retrysafe.Retryable {
+	if r := load(t, s.Store, "tenant-a", "done"); r.State != retrysafe.StateRetryable {
 		t.Errorf("the key is %s", r.State)
 	}
 }
@@ -180,7 +180,7 @@ func TestW81_NothingCommandsATerminal(t *testing.T) {
 	r.Operation, r.Reason, r.ProviderRef = hostile, hostile, hostile
 	r = r.Noted(hostile, hostile)
 	put(t, s.Store, r)
-	done := record(hostile, hostile+"2", retrysafe.Completed)
+	done := record(hostile, hostile+"2", retrysafe.StateCompleted)
 	done.Result = &retrysafe.Result{Status: 200, Header: map[string][]string{"X-" + hostile: {hostile}}, Body: []byte(hostile)}
 	put(t, s.Store, done)
 	letters(t, s, hostile)
@@ -270,7 +270,7 @@ func TestOnPostgres(t *testing.T) {
 	here.run(line).exits(0).says("done before")
 	here.run("keys audit").exits(0).says("resolve", "done", "found")
 	here.run("reconcile run").exits(0)
-	if r := load(t, s.Store, "tenant-a", "dead"); r.State != retrysafe.Completed || string(r.Result.Body) != "paid" {
+	if r := load(t, s.Store, "tenant-a", "dead"); r.State != retrysafe.StateCompleted || string(r.Result.Body) != "paid" {
 		t.Errorf("the record is %s", r.State)
 	}
 }

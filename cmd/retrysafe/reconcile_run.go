@@ -161,7 +161,7 @@ func (p *program) reconcileNow(ctx context.Context, c *reconciling) error {
 // mustHaveNoTombstones reports that others keep expired keys in the store. A reaper
 // that does not would free keys that they have promised to remember.
 func (d *desk) mustHaveNoTombstones(ctx context.Context) error {
-	kept, err := d.store.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.Expired}, Limit: 1})
+	kept, err := d.store.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.StateExpired}, Limit: 1})
 	if err != nil {
 		return d.trouble(err)
 	}

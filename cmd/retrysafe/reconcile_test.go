@@ -71,7 +71,7 @@ func (r *resolver) questions() ([]map[string]any, http.Header) {
 // unknownFor puts an unknown outcome that is due, and long enough unknown.
 func unknownFor(t *testing.T, s retrysafe.Store, key string, effects retrysafe.Effects) {
 	t.Helper()
-	r := record("tenant-a", key, retrysafe.Unknown)
+	r := record("tenant-a", key, retrysafe.StateUnknown)
 	r.Term, r.Effects = 0, effects
 	put(t, s, r)
 }
@@ -89,17 +89,17 @@ func TestReconcileAsksAResolver(t *testing.T) {
 		"tombstone": `{"verdict": "tombstoned"}`,
 		"still":     `{"verdict": "still_unknown", "evidence": "pending"}`,
 	} {
-		effects := retrysafe.Unprotected
+		effects := retrysafe.EffectsUnprotected
 		if key == "keyed" {
-			effects = retrysafe.Keyed
+			effects = retrysafe.EffectsKeyed
 		}
 		unknownFor(t, s.Store, key, effects)
 		ask.answer(key, says)
 	}
-	lapsed := record("tenant-a", "lapsed", retrysafe.InProgress)
+	lapsed := record("tenant-a", "lapsed", retrysafe.StateInProgress)
 	lapsed.Term = 0
 	put(t, s.Store, lapsed)
-	forgotten := record("tenant-a", "forgotten", retrysafe.Completed)
+	forgotten := record("tenant-a", "forgotten", retrysafe.StateCompleted)
 	forgotten.Term = 0
 	put(t, s.Store, forgotten)
 	ask.answer("lapsed", `{"verdict": "still_unknown"}`)
@@ -107,8 +107,8 @@ func TestReconcileAsksAResolver(t *testing.T) {
 	here := newShell(t, url).with("RETRYSAFE_RESOLVER_TOKEN", "a-token")
 	here.run("reconcile run --settle 1ns --resolver-url", ask.URL).exits(0).golden("reconcile.txt")
 	for key, want := range map[string]retrysafe.State{
-		"happened": retrysafe.Completed, "bytes": retrysafe.Completed, "declined": retrysafe.Completed, "keyed": retrysafe.Retryable,
-		"bare": retrysafe.Unknown, "tombstone": retrysafe.Retryable, "still": retrysafe.Unknown, "lapsed": retrysafe.Unknown,
+		"happened": retrysafe.StateCompleted, "bytes": retrysafe.StateCompleted, "declined": retrysafe.StateCompleted, "keyed": retrysafe.StateRetryable,
+		"bare": retrysafe.StateUnknown, "tombstone": retrysafe.StateRetryable, "still": retrysafe.StateUnknown, "lapsed": retrysafe.StateUnknown,
 	} {
 		if r := load(t, s.Store, "tenant-a", key); r.State != want {
 			t.Errorf("%s is %s, want %s", key, r.State, want)
@@ -164,29 +164,29 @@ func TestReconcileBelievesNothingElse(t *testing.T) {
 		"smuggling":      `{"verdict": "happened", "answer": {"status": 200, "headers": {"X-A": ["b\r\nX-C: d"]}}}`,
 	}
 	for key, says := range cases {
-		unknownFor(t, s.Store, key, retrysafe.Keyed)
+		unknownFor(t, s.Store, key, retrysafe.EffectsKeyed)
 		ask.answer(key, says)
 	}
 	here := newShell(t, url)
 	here.run("reconcile run --settle 1ns --resolver-url", ask.URL).exits(5).says("the resolver could not answer any question; --verbose says why")
 	for key := range cases {
-		if r := load(t, s.Store, "tenant-a", key); r.State != retrysafe.Unknown || r.Inquiry.Tries != 1 {
+		if r := load(t, s.Store, "tenant-a", key); r.State != retrysafe.StateUnknown || r.Inquiry.Tries != 1 {
 			t.Errorf("%s: the outcome is %s after %d tries", key, r.State, r.Inquiry.Tries)
 		}
 	}
 	for i, status := range []int{201, 301, 404, 500} {
 		key := fmt.Sprint("status ", status)
-		unknownFor(t, s.Store, key, retrysafe.Keyed)
+		unknownFor(t, s.Store, key, retrysafe.EffectsKeyed)
 		ask.answer(key, `{"verdict": "not_happened"}`)
 		ask.answers(status)
 		here.run("reconcile run --settle 1ns --resolver-url", ask.URL).exits(5)
-		if r := load(t, s.Store, "tenant-a", key); r.State != retrysafe.Unknown {
+		if r := load(t, s.Store, "tenant-a", key); r.State != retrysafe.StateUnknown {
 			t.Errorf("%d: a %d made it %s", i, status, r.State)
 		}
 	}
 	gone := ask.URL
 	ask.Close()
-	unknownFor(t, s.Store, "nobody there", retrysafe.Keyed)
+	unknownFor(t, s.Store, "nobody there", retrysafe.EffectsKeyed)
 	here.run("reconcile run --settle 1ns --verbose --resolver-url", gone+"/?secret=hunter2").exits(5).says("connection refused").hides("hunter2")
 }
 
@@ -196,7 +196,7 @@ func TestReconcileTokenFile(t *testing.T) {
 	ask := newResolver(t)
 	file := filepath.Join(t.TempDir(), "token")
 	must(t, os.WriteFile(file, []byte("from-a-file\n"), 0o600))
-	unknownFor(t, s.Store, "k", retrysafe.Keyed)
+	unknownFor(t, s.Store, "k", retrysafe.EffectsKeyed)
 	ask.answer("k", `{"verdict": "still_unknown"}`)
 	newShell(t, url).run("reconcile run --resolver-token-file", file, "--resolver-url", ask.URL).exits(0)
 	if _, header := ask.questions(); header.Get("Authorization") != "Bearer from-a-file" {
@@ -211,12 +211,12 @@ func TestReconcileTokenFile(t *testing.T) {
 func TestReconcileWithoutAResolver(t *testing.T) {
 	t.Parallel()
 	url, s := sqlite(t)
-	unknownFor(t, s.Store, "unknown", retrysafe.Keyed)
-	forgotten := record("tenant-a", "forgotten", retrysafe.Completed)
+	unknownFor(t, s.Store, "unknown", retrysafe.EffectsKeyed)
+	forgotten := record("tenant-a", "forgotten", retrysafe.StateCompleted)
 	forgotten.Term = 0
 	put(t, s.Store, forgotten)
 	newShell(t, url).run("reconcile run --tombstone 1h").exits(0).says("reap       1 expired").hides("reconcile ")
-	if r := load(t, s.Store, "tenant-a", "forgotten"); r.State != retrysafe.Expired {
+	if r := load(t, s.Store, "tenant-a", "forgotten"); r.State != retrysafe.StateExpired {
 		t.Errorf("it is %s", r.State)
 	}
 	newShell(t, url).run("reconcile run").exits(2).says("a reaper has to know for how long").inOneLine()
@@ -258,9 +258,9 @@ func TestReconcileWatchEndsInOrder(t *testing.T) {
 	url, s := sqlite(t)
 	ask := newResolver(t)
 	ask.answer("k", `{"verdict": "declined", "answer": {"status": 402}}`)
-	unknownFor(t, s.Store, "k", retrysafe.Unprotected)
+	unknownFor(t, s.Store, "k", retrysafe.EffectsUnprotected)
 	p := start(t, "reconcile", "run", "--store", url, "--watch", "--every", "10ms", "--resolver-url", ask.URL)
-	for load(t, s.Store, "tenant-a", "k").State != retrysafe.Completed {
+	for load(t, s.Store, "tenant-a", "k").State != retrysafe.StateCompleted {
 		time.Sleep(10 * time.Millisecond)
 	}
 	p.ends(0).says("reconcile  1 asked, 1 completed")

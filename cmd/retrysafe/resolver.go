@@ -97,14 +97,14 @@ func loopback(host string) bool {
 
 // Resolve implements [janitor.Resolver]. Only a well-formed verdict is one: an
 // endpoint that is not there must not pass for a provider that knows nothing.
-func (r *resolver) Resolve(ctx context.Context, rec retrysafe.Record) (retrysafe.Verdict, error) {
+func (r *resolver) Resolve(ctx context.Context, rec retrysafe.Record) (retrysafe.Evidence, error) {
 	body, err := json.Marshal(r.ask(&rec))
 	if err != nil {
-		return retrysafe.Verdict{}, err
+		return retrysafe.Evidence{}, err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, bytes.NewReader(body))
 	if err != nil {
-		return retrysafe.Verdict{}, err
+		return retrysafe.Evidence{}, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
@@ -113,17 +113,17 @@ func (r *resolver) Resolve(ctx context.Context, rec retrysafe.Record) (retrysafe
 	}
 	res, err := r.http.Do(req)
 	if err != nil {
-		return retrysafe.Verdict{}, bare(err)
+		return retrysafe.Evidence{}, bare(err)
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxVerdict+1))
 	switch {
 	case err != nil:
-		return retrysafe.Verdict{}, fmt.Errorf("read the resolver's answer: %w", err)
+		return retrysafe.Evidence{}, fmt.Errorf("read the resolver's answer: %w", err)
 	case len(text) > maxVerdict:
-		return retrysafe.Verdict{}, fmt.Errorf("the resolver's answer is over %d bytes", maxVerdict)
+		return retrysafe.Evidence{}, fmt.Errorf("the resolver's answer is over %d bytes", maxVerdict)
 	case res.StatusCode != http.StatusOK:
-		return retrysafe.Verdict{}, fmt.Errorf("the resolver answered %d; a verdict comes with 200", res.StatusCode)
+		return retrysafe.Evidence{}, fmt.Errorf("the resolver answered %d; a verdict comes with 200", res.StatusCode)
 	}
 	return parseVerdict(text)
 }
@@ -155,7 +155,7 @@ func (r *resolver) ask(rec *retrysafe.Record) inquiry {
 
 // parseVerdict reads a verdict, strictly: what is only almost one could let
 // something run again.
-func parseVerdict(text []byte) (out retrysafe.Verdict, err error) {
+func parseVerdict(text []byte) (out retrysafe.Evidence, err error) {
 	var v verdict
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()

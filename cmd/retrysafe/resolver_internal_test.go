@@ -73,7 +73,7 @@ func TestResolverNamesTheOpenCall(t *testing.T) {
 		})
 		return retrysafe.Result{}, err
 	})
-	if rec, err = store.Load(t.Context(), rec.Ref); err != nil || rec.State != retrysafe.Unknown {
+	if rec, err = store.Load(t.Context(), rec.Ref); err != nil || rec.State != retrysafe.StateUnknown {
 		t.Fatalf("the outcome is %s, %v", rec.State, err)
 	}
 	if got := r.ask(&rec).DownstreamKey; got != sent {
@@ -89,7 +89,7 @@ func FuzzParseVerdict(f *testing.F) {
 		if err != nil {
 			return
 		}
-		answered := v.Finding == retrysafe.Happened || v.Finding == retrysafe.Declined
+		answered := v.Finding == retrysafe.FindingHappened || v.Finding == retrysafe.FindingDeclined
 		if answered != (v.Result.Status != 0) {
 			t.Errorf("%s comes with the status %d", v.Finding, v.Result.Status)
 		}

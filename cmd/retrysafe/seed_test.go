@@ -37,13 +37,13 @@ func must(t *testing.T, err error) {
 func put(t *testing.T, s retrysafe.Store, r retrysafe.Record) retrysafe.Record {
 	t.Helper()
 	first := r
-	first.State, first.Result, first.Reason, first.Inquiry, first.ProviderRef = retrysafe.InProgress, nil, "", retrysafe.Inquiry{}, ""
-	if r.State == retrysafe.Accepted {
-		first.State = retrysafe.Accepted
+	first.State, first.Result, first.Reason, first.Inquiry, first.ProviderRef = retrysafe.StateInProgress, nil, "", retrysafe.Inquiry{}, ""
+	if r.State == retrysafe.StateAccepted {
+		first.State = retrysafe.StateAccepted
 	}
 	got, err := s.Create(t.Context(), first)
 	must(t, err)
-	if r.State == retrysafe.InProgress || r.State == retrysafe.Accepted {
+	if r.State == retrysafe.StateInProgress || r.State == retrysafe.StateAccepted {
 		return got
 	}
 	r.Revision = got.Revision
@@ -60,13 +60,13 @@ func record(scope, key string, state retrysafe.State) retrysafe.Record {
 		Term: 24 * time.Hour, Retain: 24 * time.Hour,
 	}
 	switch state {
-	case retrysafe.Completed:
+	case retrysafe.StateCompleted:
 		r.Result = &retrysafe.Result{Status: 201, Header: map[string][]string{"Content-Type": {"application/json"}}, Body: []byte(`{"id":"pay_1"}`)}
-	case retrysafe.Unknown:
+	case retrysafe.StateUnknown:
 		r.Term, r.Reason = time.Hour, "the provider answered 502"
-	case retrysafe.InProgress:
+	case retrysafe.StateInProgress:
 		r.Term = time.Hour
-	case retrysafe.Accepted:
+	case retrysafe.StateAccepted:
 		r.Term, r.Request = time.Hour, []byte("request")
 	default:
 	}
@@ -75,7 +75,7 @@ func record(scope, key string, state retrysafe.State) retrysafe.Record {
 
 // dead returns the record of an outcome that needs a person.
 func dead(scope, key string) retrysafe.Record {
-	r := record(scope, key, retrysafe.Unknown)
+	r := record(scope, key, retrysafe.StateUnknown)
 	r.Inquiry = retrysafe.Inquiry{Tries: 12, Dead: true}
 	r.Term = 100 * 365 * 24 * time.Hour
 	return r.Noted("resolver stripe", "the provider does not answer")

@@ -12,11 +12,11 @@ func stateOf(r *retrysafe.Record) string {
 	switch {
 	case !readable(r):
 		return "unreadable"
-	case r.State == retrysafe.Unknown && r.Inquiry.Disputed:
+	case r.State == retrysafe.StateUnknown && r.Inquiry.Disputed:
 		return "unknown, disputed"
-	case r.State == retrysafe.Unknown && r.Inquiry.Dead:
+	case r.State == retrysafe.StateUnknown && r.Inquiry.Dead:
 		return "unknown, dead"
-	case (r.State == retrysafe.InProgress || r.State == retrysafe.Accepted) && r.Due():
+	case (r.State == retrysafe.StateInProgress || r.State == retrysafe.StateAccepted) && r.Due():
 		return r.State.String() + ", due"
 	default:
 		return r.State.String()
@@ -50,38 +50,38 @@ func advise(r *retrysafe.Record, again string) advice {
 	switch {
 	case !readable(r):
 		return advice{means: "It cannot be read: damaged, newer than this program, or sealed with a key that is missing. It is refused to everybody (503) until it can be. Upgrade the program, or give it the key; nothing else touches it."}
-	case r.State == retrysafe.Accepted && !r.Due():
+	case r.State == retrysafe.StateAccepted && !r.Due():
 		return advice{means: fmt.Sprintf("It is stored and waits for a worker, for another %s at most. Retries are told so (202). See that a worker runs.", span(r.Deadline.Sub(r.ReadAt)))}
-	case r.State == retrysafe.Accepted:
+	case r.State == retrysafe.StateAccepted:
 		return advice{means: "No worker took it up in time. A sweeper answers it with a 408. See that workers and a sweeper run.", next: []option{sweep}}
-	case r.State == retrysafe.InProgress && !r.Due():
+	case r.State == retrysafe.StateInProgress && !r.Due():
 		return advice{means: fmt.Sprintf("Somebody works on it: attempt %d has a lease for another %s, which it renews. Retries get 409. It ends, or its lease does; there is nothing to do.", r.Attempt, span(r.Deadline.Sub(r.ReadAt)))}
-	case r.State == retrysafe.InProgress:
+	case r.State == retrysafe.StateInProgress:
 		return advice{
 			means: fmt.Sprintf("Attempt %d has fallen silent, and nobody has swept it yet. A sweeper, or the next retry, makes of it what its policy says: %s. If you know better how it ended, say so.", r.Attempt, lapsesTo(r)),
 			next:  append([]option{sweep}, found...),
 		}
-	case r.State == retrysafe.Unknown && r.Inquiry.Disputed:
+	case r.State == retrysafe.StateUnknown && r.Inquiry.Disputed:
 		return advice{
 			means: "Two pieces of evidence contradict each other: it was taken not to have happened, and has. Perhaps it has happened twice. Retries get 409. Look for two effects at the other side, undo one there, and then resolve it.",
 			next:  found[:1],
 		}
-	case r.State == retrysafe.Unknown && r.Inquiry.Dead:
+	case r.State == retrysafe.StateUnknown && r.Inquiry.Dead:
 		return advice{
 			means: "It may have happened, and nobody will be asked again: a person has to look. Retries get 409 and do not run it, for as long as it takes. If you know nothing for certain, do nothing: unknown is safe.",
 			next:  append(found, option{"you know nothing, but the other side answers again", "retrysafe keys redrive" + seen + " --why '...'"}),
 		}
-	case r.State == retrysafe.Unknown:
+	case r.State == retrysafe.StateUnknown:
 		return advice{
 			means: fmt.Sprintf("It may have happened. Retries get 409 and do not run it. Resolvers, if any are at work, are asked about it %s; %s", soon(r.Deadline, r.ReadAt), asked(r.Inquiry.Tries)),
 			next:  found,
 		}
-	case r.State == retrysafe.Retryable:
+	case r.State == retrysafe.StateRetryable:
 		return advice{
 			means: "It is proven not to have happened. The next request with this key runs it; there is nothing to do.",
 			next:  []option{{"it has happened after all (the record becomes disputed: look for two effects)", found[0].command}},
 		}
-	case r.State == retrysafe.Expired:
+	case r.State == retrysafe.StateExpired:
 		return advice{means: fmt.Sprintf("Its answer is forgotten; the key is remembered for audit and goes %s.", soon(r.Deadline, r.ReadAt))}
 	default: // completed
 		means := fmt.Sprintf("It is answered: every retry gets this %d. It is forgotten %s.", statusOf(r), soon(r.Deadline, r.ReadAt))
@@ -119,16 +119,16 @@ func soon(t, now time.Time) string {
 
 // lapsesTo says what a lapsed attempt becomes.
 func lapsesTo(r *retrysafe.Record) string {
-	next, ok := retrysafe.Swept(*r)
+	next, ok := retrysafe.DecideLapse(*r)
 	if !ok {
 		return "nothing"
 	}
 	switch next.State {
-	case retrysafe.Completed:
+	case retrysafe.StateCompleted:
 		return fmt.Sprintf("an answer, %d", statusOf(&next))
-	case retrysafe.Retryable:
+	case retrysafe.StateRetryable:
 		return "retryable, so that the next request runs it"
-	case retrysafe.Accepted:
+	case retrysafe.StateAccepted:
 		return "accepted again, for a worker"
 	default:
 		return "unknown, because it may have happened"

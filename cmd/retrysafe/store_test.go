@@ -102,7 +102,7 @@ func TestSealedStores(t *testing.T) {
 	must(t, os.WriteFile(config, fmt.Appendf(nil, "upstream: http://127.0.0.1:9000\ntenant: bearer\nstore: %q\nencryption: {keys_file: %q}\n", url, keys), 0o600))
 	newShell(t, "").run("keys list --config", config).exits(0).says("tenant-a")
 	here.run(fmt.Sprintf("keys resolve tenant-a k --status 201 --body paid --why found --yes --revision %d", r.Revision)).exits(0)
-	if r := load(t, store, "tenant-a", "k"); r.State != retrysafe.Completed || string(r.Result.Body) != "paid" {
+	if r := load(t, store, "tenant-a", "k"); r.State != retrysafe.StateCompleted || string(r.Result.Body) != "paid" {
 		t.Errorf("it is %s", r.State)
 	}
 	list, err := s.Store.List(t.Context(), retrysafe.Query{})
@@ -193,8 +193,8 @@ func TestQuarantine(t *testing.T) {
 	t.Parallel()
 	url, s := sqlite(t)
 	everyState(t, s.Store)
-	inTx := record("tenant-b", "in tx", retrysafe.Retryable)
-	inTx.Effects = retrysafe.InTx
+	inTx := record("tenant-b", "in tx", retrysafe.StateRetryable)
+	inTx.Effects = retrysafe.EffectsInTx
 	put(t, s.Store, inTx)
 	here := newShell(t, url)
 	here.run("keys quarantine --dry-run").exits(0).says("would set aside 6 of 6")
@@ -207,7 +207,7 @@ func TestQuarantine(t *testing.T) {
 	here.run("keys quarantine --why restored --id night --yes").exits(0).says("this was done before")
 	here.run("keys quarantine --why restored --yes --format json").exits(0).says(`"quarantined":0`)
 	here.run("keys quarantine --why otherwise --id night --yes").exits(2).says("that of another action").inOneLine()
-	if r := load(t, s.Store, "tenant-a", "retryable"); r.State != retrysafe.Unknown {
+	if r := load(t, s.Store, "tenant-a", "retryable"); r.State != retrysafe.StateUnknown {
 		t.Errorf("it is %s", r.State)
 	}
 }

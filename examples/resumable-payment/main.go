@@ -48,7 +48,7 @@ func run(ctx context.Context, out io.Writer) error {
 	// The provider honours our key, so the charge may be sent again: Keyed. And what
 	// is finished stays so, whoever goes on with it: Resume.
 	engine, err := retrysafe.New(store, &retrysafe.Options{
-		Policy: retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Resume},
+		Policy: retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseResume},
 	})
 	if err != nil {
 		return err

@@ -42,7 +42,7 @@ func TestDoTxOverMemory(t *testing.T) {
 	s := memstore.New(nil)
 	e, err := retrysafe.New(s, &retrysafe.Options{
 		StoreTimeout: time.Minute, // on a machine that may be slow
-		Policy:       retrysafe.Policy{Effects: retrysafe.InTx, InFlight: retrysafe.Wait},
+		Policy:       retrysafe.Policy{Effects: retrysafe.EffectsInTx, InFlight: retrysafe.InFlightWait},
 	})
 	if err != nil {
 		t.Fatal(err)

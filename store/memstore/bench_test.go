@@ -23,7 +23,7 @@ func benchRecord(key string) retrysafe.Record {
 		Ref:         retrysafe.Ref{Scope: "acct_1", Key: key},
 		Operation:   "POST /payments",
 		Fingerprint: retrysafe.Fingerprint{Alg: 1},
-		State:       retrysafe.InProgress,
+		State:       retrysafe.StateInProgress,
 		Version:     retrysafe.RecordVersion,
 		Owner:       retrysafe.Owner{1},
 		Attempt:     1,
@@ -128,7 +128,7 @@ func BenchmarkSwap(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				r.State, r.Result, r.Term = retrysafe.Completed, result, 24*time.Hour
+				r.State, r.Result, r.Term = retrysafe.StateCompleted, result, 24*time.Hour
 				reserved[i] = r
 			}
 		}
@@ -167,7 +167,7 @@ func BenchmarkLife(b *testing.B) {
 				b.Error(err)
 				return
 			}
-			r.State, r.Result, r.Term = retrysafe.Completed, result, time.Millisecond
+			r.State, r.Result, r.Term = retrysafe.StateCompleted, result, time.Millisecond
 			if _, err := s.Swap(ctx, r); err != nil {
 				b.Error(err)
 				return
@@ -188,7 +188,7 @@ func complete(tb testing.TB, s *memstore.Store, key string) retrysafe.Record {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r.State, r.Result, r.Term = retrysafe.Completed, benchResult(), 24*time.Hour
+	r.State, r.Result, r.Term = retrysafe.StateCompleted, benchResult(), 24*time.Hour
 	if r, err = s.Swap(tb.Context(), r); err != nil {
 		tb.Fatal(err)
 	}

@@ -14,13 +14,13 @@ func ExampleNew() {
 	ctx, s := context.Background(), memstore.New(nil)
 	payment := retrysafe.Record{
 		Ref:   retrysafe.Ref{Scope: "acct_1", Key: "8e03978e"},
-		State: retrysafe.InProgress, Owner: retrysafe.Owner{1}, Attempt: 1,
+		State: retrysafe.StateInProgress, Owner: retrysafe.Owner{1}, Attempt: 1,
 		Version: retrysafe.RecordVersion, Term: 30 * time.Second,
 	}
 	stored, err := s.Create(ctx, payment)
 	fmt.Println("first:", stored.State, err)
 
-	stored.State, stored.Result, stored.Term = retrysafe.Completed, &retrysafe.Result{Status: 201}, 24*time.Hour
+	stored.State, stored.Result, stored.Term = retrysafe.StateCompleted, &retrysafe.Result{Status: 201}, 24*time.Hour
 	_, err = s.Swap(ctx, stored)
 	fmt.Println("settled:", err)
 
@@ -52,7 +52,7 @@ func ExampleStore_Begin() {
 	}
 	tx.OnCommit(func() { balance -= 30 })
 	if _, err := tx.Create(ctx, retrysafe.Record{
-		Ref: ref, State: retrysafe.Completed, Owner: retrysafe.Owner{1}, Attempt: 1,
+		Ref: ref, State: retrysafe.StateCompleted, Owner: retrysafe.Owner{1}, Attempt: 1,
 		Version: retrysafe.RecordVersion, Result: &retrysafe.Result{Status: 201}, Term: 24 * time.Hour,
 	}); err != nil {
 		fmt.Println(err)

@@ -83,7 +83,7 @@ func TestPurgeAgreesWithALookAtEveryRecord(t *testing.T) {
 	for range 20_000 {
 		r := reservation(fmt.Sprint(random.IntN(2000)))
 		term := time.Duration(random.IntN(1000)) * time.Second
-		state := retrysafe.Accepted + retrysafe.State(random.IntN(6))
+		state := retrysafe.StateAccepted + retrysafe.State(random.IntN(6))
 		if old, ok := all[r.Ref]; ok {
 			all[r.Ref] = mustSwap(t, s, moved(old, state, term))
 		} else {

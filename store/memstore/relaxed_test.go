@@ -20,7 +20,7 @@ func tenantKey(key string) retrysafe.Ref { return retrysafe.Ref{Scope: "tenant",
 func (c crashing) reserve(key string, relaxed bool) retrysafe.Record {
 	c.Helper()
 	got, err := c.Create(c.Context(), retrysafe.Record{
-		Ref: tenantKey(key), State: retrysafe.InProgress, Owner: retrysafe.Owner{1}, Attempt: 1, Term: time.Minute, Retain: time.Hour, Relaxed: relaxed,
+		Ref: tenantKey(key), State: retrysafe.StateInProgress, Owner: retrysafe.Owner{1}, Attempt: 1, Term: time.Minute, Retain: time.Hour, Relaxed: relaxed,
 	})
 	if err != nil {
 		c.Fatal(err)

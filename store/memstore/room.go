@@ -67,7 +67,7 @@ func (u *usage) grow(growth int64, r *retrysafe.Record, l *limits) bool {
 		// A heartbeat or a shrinking swap is welcome in a full store.
 	case !r.Claim.IsZero():
 		return take(&u.bytes, growth, l.newBytes)
-	case r.State == retrysafe.InProgress:
+	case r.State == retrysafe.StateInProgress:
 		return take(&u.bytes, growth, l.maxBytes)
 	}
 	u.bytes.Add(growth)

@@ -25,7 +25,7 @@ func reservation(key string) retrysafe.Record {
 // moved returns r in another state, for term.
 func moved(r retrysafe.Record, state retrysafe.State, term time.Duration) retrysafe.Record {
 	r.State, r.Term, r.Result = state, term, nil
-	if state == retrysafe.Completed {
+	if state == retrysafe.StateCompleted {
 		r.Result = &retrysafe.Result{Status: 201}
 	}
 	return r
@@ -74,14 +74,14 @@ func TestFullStoreRefusesNewKeys(t *testing.T) {
 	other.Owner[0]++
 	_, err = s.Create(t.Context(), other)
 	wantErr(t, "retry", err, retrysafe.ErrExists)
-	mustSwap(t, s, moved(first, retrysafe.Completed, time.Hour))
+	mustSwap(t, s, moved(first, retrysafe.StateCompleted, time.Hour))
 }
 
 func TestFullStoreForgetsOnlyWhatIsDueAndForgettable(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	s := memstore.New(&memstore.Options{MaxRecords: 6, Now: c.Now})
-	for state := retrysafe.Accepted; state <= retrysafe.Expired; state++ {
+	for state := retrysafe.StateAccepted; state <= retrysafe.StateExpired; state++ {
 		mustCreate(t, s, moved(reservation(state.String()), state, time.Minute))
 	}
 	_, err := s.Create(t.Context(), reservation("early"))
@@ -93,7 +93,7 @@ func TestFullStoreForgetsOnlyWhatIsDueAndForgettable(t *testing.T) {
 	}
 	_, err = s.Create(t.Context(), reservation("late"))
 	wantErr(t, "Create when only what must stay is left", err, retrysafe.ErrFull)
-	for _, state := range []retrysafe.State{retrysafe.Accepted, retrysafe.InProgress, retrysafe.Unknown} {
+	for _, state := range []retrysafe.State{retrysafe.StateAccepted, retrysafe.StateInProgress, retrysafe.StateUnknown} {
 		if _, err := s.Load(t.Context(), reservation(state.String()).Ref); err != nil {
 			t.Errorf("the record in state %v: %v", state, err)
 		}
@@ -130,7 +130,7 @@ func TestReserveIsForAnswers(t *testing.T) {
 	s := memstore.New(&memstore.Options{MaxBytes: maxBytes})
 	running := mustCreate(t, s, reservation("running"))
 	answered := mustCreate(t, s, reservation("answered"))
-	retryable := mustSwap(t, s, moved(mustCreate(t, s, reservation("retryable")), retrysafe.Retryable, time.Hour))
+	retryable := mustSwap(t, s, moved(mustCreate(t, s, reservation("retryable")), retrysafe.StateRetryable, time.Hour))
 
 	// New work is refused while an eighth is still free.
 	large := reservation("large")
@@ -139,7 +139,7 @@ func TestReserveIsForAnswers(t *testing.T) {
 	wantErr(t, "Create into the reserve", err, retrysafe.ErrFull)
 	large.Request = make([]byte, maxBytes*7/8-4000)
 	mustCreate(t, s, large)
-	claim := moved(retryable, retrysafe.InProgress, time.Hour)
+	claim := moved(retryable, retrysafe.StateInProgress, time.Hour)
 	claim.Claim, claim.Attempt, claim.Request = retrysafe.Owner{9}, 2, make([]byte, 4000)
 	_, err = s.Swap(t.Context(), claim)
 	wantErr(t, "claim that grows into the reserve", err, retrysafe.ErrFull)
@@ -157,7 +157,7 @@ func TestReserveIsForAnswers(t *testing.T) {
 	wantErr(t, "checkpoint over the limit", err, retrysafe.ErrFull)
 
 	// An answer is kept, whatever its size.
-	done := moved(answered, retrysafe.Completed, time.Hour)
+	done := moved(answered, retrysafe.StateCompleted, time.Hour)
 	done.Result = &retrysafe.Result{Status: 200, Header: map[string][]string{"A": {"b", "c"}}, Body: make([]byte, 2*maxBytes)}
 	done = mustSwap(t, s, done)
 
@@ -167,11 +167,11 @@ func TestReserveIsForAnswers(t *testing.T) {
 	running.Checkpoint, running.Term = retrysafe.Checkpoint{Phase: "small"}, time.Hour
 	running = mustSwap(t, s, running)
 	running.Reason = "may have happened"
-	mustSwap(t, s, moved(running, retrysafe.Unknown, time.Hour))
+	mustSwap(t, s, moved(running, retrysafe.StateUnknown, time.Hour))
 	_, err = s.Create(t.Context(), reservation("new"))
 	wantErr(t, "Create over the limit", err, retrysafe.ErrFull)
 
-	mustSwap(t, s, moved(done, retrysafe.Expired, time.Hour))
+	mustSwap(t, s, moved(done, retrysafe.StateExpired, time.Hour))
 	mustCreate(t, s, reservation("new"))
 }
 
@@ -191,7 +191,7 @@ func TestNotesAreChargedAndNeverRefused(t *testing.T) {
 	_, err := s.Create(t.Context(), other)
 	wantErr(t, "Create with notes that do not fit", err, retrysafe.ErrFull)
 
-	for _, state := range []retrysafe.State{retrysafe.Unknown, retrysafe.Unknown, retrysafe.Accepted, retrysafe.Retryable} {
+	for _, state := range []retrysafe.State{retrysafe.StateUnknown, retrysafe.StateUnknown, retrysafe.StateAccepted, retrysafe.StateRetryable} {
 		next := moved(first, state, time.Hour)
 		next.Inquiry.Notes = append(next.Inquiry.Notes, retrysafe.Note{By: "sweeper", Text: strings.Repeat("x", 40<<10)})
 		first = mustSwap(t, s, next)
@@ -207,7 +207,7 @@ func TestStepForgetsToMakeRoom(t *testing.T) {
 	s := memstore.New(&memstore.Options{MaxBytes: 100_000, Now: c.Now})
 	old := reservation("old")
 	old.Request = make([]byte, 80_000)
-	mustCreate(t, s, moved(old, retrysafe.Retryable, time.Minute))
+	mustCreate(t, s, moved(old, retrysafe.StateRetryable, time.Minute))
 	running := mustCreate(t, s, reservation("running"))
 	running.Checkpoint, running.Term = retrysafe.Checkpoint{Phase: "p", Data: make([]byte, 50_000)}, time.Hour
 	_, err := s.Swap(t.Context(), running)
@@ -230,7 +230,7 @@ func TestRoomComesBack(t *testing.T) {
 			}
 			r.Checkpoint, r.Term = retrysafe.Checkpoint{Phase: "p", Data: make([]byte, 9)}, time.Minute
 			if r, err = s.Swap(t.Context(), r); err == nil {
-				mustSwap(t, s, moved(r, retrysafe.Completed, time.Minute))
+				mustSwap(t, s, moved(r, retrysafe.StateCompleted, time.Minute))
 			}
 			n++
 		}
@@ -273,7 +273,7 @@ func TestNothingIsChargedForAnEmptyStore(t *testing.T) {
 		t.Errorf("charged for %d records, there are %d", records, len(all))
 	}
 	for _, r := range all {
-		mustSwap(t, s, moved(r, retrysafe.Expired, 0))
+		mustSwap(t, s, moved(r, retrysafe.StateExpired, 0))
 	}
 	if n, err := s.Purge(t.Context(), 1000); n != len(all) || err != nil {
 		t.Errorf("Purge: got %d, %v, want %d", n, err, len(all))
@@ -315,7 +315,7 @@ func chaos(t *testing.T, s *memstore.Store, random *rand.Rand) {
 			return
 		}
 		for range random.IntN(3) {
-			r = moved(r, retrysafe.Accepted+retrysafe.State(random.IntN(6)), time.Minute)
+			r = moved(r, retrysafe.StateAccepted+retrysafe.State(random.IntN(6)), time.Minute)
 			r.Checkpoint = retrysafe.Checkpoint{Phase: "p", Data: make([]byte, random.IntN(3000))}
 			if random.IntN(3) == 0 {
 				r.Claim, r.Attempt, r.Request = retrysafe.Owner{byte(random.Uint32())}, 2, make([]byte, random.IntN(2000))

@@ -23,7 +23,7 @@ import (
 func fresh(key string) retrysafe.Record {
 	r := retrysafe.Record{
 		Ref: retrysafe.Ref{Scope: "tenant", Key: key}, Operation: "POST /payments", Version: retrysafe.RecordVersion,
-		State: retrysafe.InProgress, Attempt: 1, Term: time.Minute, Retain: 24 * time.Hour,
+		State: retrysafe.StateInProgress, Attempt: 1, Term: time.Minute, Retain: 24 * time.Hour,
 	}
 	_, _ = rand.Read(r.Owner[:])
 	return r
@@ -31,7 +31,7 @@ func fresh(key string) retrysafe.Record {
 
 // done returns r as its owner completes it.
 func done(r retrysafe.Record, body string) retrysafe.Record {
-	r.State, r.Term, r.Result = retrysafe.Completed, r.Retain, &retrysafe.Result{Status: 201, Body: []byte(body)}
+	r.State, r.Term, r.Result = retrysafe.StateCompleted, r.Retain, &retrysafe.Result{Status: 201, Body: []byte(body)}
 	return r
 }
 
@@ -284,7 +284,7 @@ func TestOrdinarySettlementIsFenced(t *testing.T) {
 	for name, step := range map[string]func(retrysafe.Record) retrysafe.Record{
 		"settlement": func(r retrysafe.Record) retrysafe.Record { return done(r, "forged") },
 		"release": func(r retrysafe.Record) retrysafe.Record {
-			r.State, r.Term = retrysafe.Retryable, r.Retain
+			r.State, r.Term = retrysafe.StateRetryable, r.Retain
 			return r
 		},
 		"heartbeat": func(r retrysafe.Record) retrysafe.Record {
@@ -322,7 +322,7 @@ func TestOrdinarySettlementIsFenced(t *testing.T) {
 			if !errors.Is(r.err, retrysafe.ErrConflict) && !errors.Is(r.err, retrysafe.ErrNotFound) {
 				t.Errorf("%s among others: %v", stored[i].Key, r.err)
 			}
-			if got, err := s.Load(t.Context(), stored[i].Ref); err != nil || got.Revision != stored[i].Revision || got.State != retrysafe.InProgress || got.Owner != stored[i].Owner || got.Reason != "" {
+			if got, err := s.Load(t.Context(), stored[i].Ref); err != nil || got.Revision != stored[i].Revision || got.State != retrysafe.StateInProgress || got.Owner != stored[i].Owner || got.Reason != "" {
 				t.Errorf("%s is now %+v, %v", stored[i].Key, got, err)
 			}
 		}

@@ -31,7 +31,7 @@ func BenchmarkFresh(b *testing.B) {
 				if err != nil {
 					return err
 				}
-				r.State, r.Term = retrysafe.Completed, r.Retain
+				r.State, r.Term = retrysafe.StateCompleted, r.Retain
 				r.Result = &retrysafe.Result{Status: 201, Header: map[string][]string{"Content-Type": {"application/json"}, "Location": {"/payments/1"}}, Body: body}
 				_, err = s.Swap(b.Context(), r)
 				return err
@@ -60,7 +60,7 @@ func BenchmarkReplay(b *testing.B) {
 	const keys = 1000
 	for i := range int64(keys) {
 		r := reservation(i)
-		r.State, r.Term = retrysafe.Completed, r.Retain
+		r.State, r.Term = retrysafe.StateCompleted, r.Retain
 		r.Result = &retrysafe.Result{Status: 201, Header: map[string][]string{"Content-Type": {"application/json"}, "Location": {"/payments/1"}}, Body: make([]byte, 200)}
 		if _, err := s.Create(b.Context(), r); err != nil {
 			b.Fatal(err)
@@ -83,7 +83,7 @@ func BenchmarkReplay(b *testing.B) {
 func reservation(i int64) retrysafe.Record {
 	return retrysafe.Record{
 		Ref: retrysafe.Ref{Scope: "tenant", Key: fmt.Sprintf("8e03978e-40d5-43dd-bc93-%012d", i)}, Operation: "POST /payments",
-		Version: retrysafe.RecordVersion, State: retrysafe.InProgress, Owner: retrysafe.Owner{byte(i), byte(i >> 8), byte(i >> 16), 1},
+		Version: retrysafe.RecordVersion, State: retrysafe.StateInProgress, Owner: retrysafe.Owner{byte(i), byte(i >> 8), byte(i >> 16), 1},
 		Fingerprint: retrysafe.Fingerprint{Alg: 1, Sum: [32]byte{byte(i)}},
 		Attempt:     1, Term: 30 * time.Second, Retain: 24 * time.Hour,
 	}

@@ -124,7 +124,7 @@ func TestListGoesOnBehindUnreadableRows(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	for i := range 30 {
-		s.put(t, fmt.Sprint(i), retrysafe.Completed, 1)
+		s.put(t, fmt.Sprint(i), retrysafe.StateCompleted, 1)
 	}
 	exec(t, s.conn, `UPDATE retrysafe_keys SET head = '' WHERE get_byte(uuid_send(id), 15) % 2 = 0`)
 	bad := one[int](t, s.conn, `SELECT count(*) FROM retrysafe_keys WHERE head = ''`)
@@ -175,10 +175,10 @@ func TestW59_RowOfANewerVersionIsRefused(t *testing.T) {
 	}
 
 	// The store keeps a record of a newer version as it is; the engine refuses it.
-	for state := retrysafe.Accepted; state <= retrysafe.Expired; state++ {
+	for state := retrysafe.StateAccepted; state <= retrysafe.StateExpired; state++ {
 		r := fresh("a newer record, " + state.String())
 		r.State, r.Version = state, retrysafe.RecordVersion+1
-		if state == retrysafe.Completed {
+		if state == retrysafe.StateCompleted {
 			r.Result = &retrysafe.Result{Status: 299}
 		}
 		stored, err := b.store.Create(t.Context(), r)

@@ -64,7 +64,7 @@ func ExamplePrintReaper() {
 // One commit for everything: the key, what the operation books, and its answer.
 func ExampleStore_BeginTx() {
 	ctx := context.Background()
-	store, engine := openBank(ctx, retrysafe.Policy{Effects: retrysafe.InTx})
+	store, engine := openBank(ctx, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
 	defer store.Close()
 
 	call := retrysafe.Call{Ref: retrysafe.Ref{Scope: "acme", Key: "order-4711"}, Operation: "POST /payments"}
@@ -86,7 +86,7 @@ func ExampleStore_BeginTx() {
 // commits with the effects, in a transaction of pgx.
 func ExampleStore_Tx() {
 	ctx := context.Background()
-	store, engine := openBank(ctx, retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Rerun})
+	store, engine := openBank(ctx, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun})
 	defer store.Close()
 
 	call := retrysafe.Call{Ref: retrysafe.Ref{Scope: "acme", Key: "order-4711"}, Operation: "POST /payments"}
@@ -118,7 +118,7 @@ func ExampleStore_Tx() {
 // The same for programs that use database/sql, under any driver for PostgreSQL.
 func ExampleStore_SQLTx() {
 	ctx := context.Background()
-	store, engine := openBank(ctx, retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Rerun})
+	store, engine := openBank(ctx, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun})
 	defer store.Close()
 	db := stdlib.OpenDBFromPool(store.Pool()) // or sql.Open, over the same database
 	defer db.Close()

@@ -412,7 +412,7 @@ func TestW33_AnotherProcessShowsWhatIsNotOnTheStandby(t *testing.T) {
 	}
 	eventually(t, "another process shows it", func() bool {
 		got, err := second.Create(t.Context(), fresh("key"))
-		return errors.Is(err, retrysafe.ErrExists) && got.State == retrysafe.Completed
+		return errors.Is(err, retrysafe.ErrExists) && got.State == retrysafe.StateCompleted
 	})
 	must(t, p.standby.Continue())
 }
@@ -435,7 +435,7 @@ func TestW33_ClientThatGoesAwayCancelsNothing(t *testing.T) {
 		func() error {
 			tx, _, err := s.BeginTx(t.Context())
 			must(t, err)
-			_, err = tx.(retrysafe.Finisher).CreateAndCommit(ctx, fresh("do_tx"))
+			_, err = tx.(retrysafe.CreateCommitter).CreateAndCommit(ctx, fresh("do_tx"))
 			return err
 		},
 	} {

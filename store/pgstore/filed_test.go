@@ -20,9 +20,9 @@ import (
 )
 
 var (
-	isAccepted = []retrysafe.State{retrysafe.Accepted}
-	isUnknown  = []retrysafe.State{retrysafe.Unknown}
-	isEither   = []retrysafe.State{retrysafe.Unknown, retrysafe.Accepted}
+	isAccepted = []retrysafe.State{retrysafe.StateAccepted}
+	isUnknown  = []retrysafe.State{retrysafe.StateUnknown}
+	isEither   = []retrysafe.State{retrysafe.StateUnknown, retrysafe.StateAccepted}
 )
 
 // A worker that looks for work, and an operator that looks for unknown outcomes,
@@ -42,9 +42,9 @@ func TestFiledRowsAreFoundAmongMany(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range waiting + unknown {
 		r := fresh(fmt.Sprint(i))
-		r.State, r.Term = retrysafe.Accepted, time.Hour
+		r.State, r.Term = retrysafe.StateAccepted, time.Hour
 		if i >= waiting {
-			r.State = retrysafe.Unknown
+			r.State = retrysafe.StateUnknown
 		}
 		if i%10 == 0 {
 			r.Term = -time.Second
@@ -136,7 +136,7 @@ func TestRowIsFiledByItsState(t *testing.T) {
 	const file = `SELECT CASE keep WHEN 2147483646 THEN 'accepted' WHEN 2147483647 THEN 'unknown' ELSE 'retention' END FROM retrysafe_keys WHERE id = $1`
 	filed := func(r retrysafe.Record) string {
 		t.Helper()
-		want := map[retrysafe.State]string{retrysafe.Accepted: "accepted", retrysafe.Unknown: "unknown"}[r.State]
+		want := map[retrysafe.State]string{retrysafe.StateAccepted: "accepted", retrysafe.StateUnknown: "unknown"}[r.State]
 		if want == "" {
 			want = "retention"
 		}
@@ -145,13 +145,13 @@ func TestRowIsFiledByItsState(t *testing.T) {
 		}
 		return want
 	}
-	for from := retrysafe.Accepted; from <= retrysafe.Expired; from++ {
-		for to := retrysafe.Accepted; to <= retrysafe.Expired; to++ {
+	for from := retrysafe.StateAccepted; from <= retrysafe.StateExpired; from++ {
+		for to := retrysafe.StateAccepted; to <= retrysafe.StateExpired; to++ {
 			for _, how := range []string{"a step", "a claim", "a step in a transaction"} {
 				r := s.put(t, fmt.Sprintf("%s to %s by %s", from, to, how), from, time.Minute)
 				filed(r)
 				r.State, r.Term, r.Result = to, time.Minute, nil
-				if to == retrysafe.Completed {
+				if to == retrysafe.StateCompleted {
 					r.Result = &retrysafe.Result{Status: 201}
 				}
 				if how == "a claim" {
@@ -193,7 +193,7 @@ func TestWorkersTakeUpAllWork(t *testing.T) {
 		accept.Go(func() {
 			for i := n; i < work; i += len(nodes) {
 				r := fresh([]string{"put back", "unknown", "short", "kept"}[i%4] + fmt.Sprint(" ", i))
-				r.State, r.Attempt, r.Request, r.Term = retrysafe.Accepted, 0, []byte("request"), time.Millisecond // a worker may come after its deadline
+				r.State, r.Attempt, r.Request, r.Term = retrysafe.StateAccepted, 0, []byte("request"), time.Millisecond // a worker may come after its deadline
 				if _, err := node.Create(t.Context(), r); err != nil {
 					t.Error(err)
 				}
@@ -221,7 +221,7 @@ func TestWorkersTakeUpAllWork(t *testing.T) {
 				}
 				for _, r := range page {
 					next := r
-					next.State, next.Term, next.Attempt, next.Claim = retrysafe.InProgress, time.Minute, r.Attempt+1, fresh("").Owner
+					next.State, next.Term, next.Attempt, next.Claim = retrysafe.StateInProgress, time.Minute, r.Attempt+1, fresh("").Owner
 					got, err := node.Swap(t.Context(), next)
 					if errors.Is(err, retrysafe.ErrConflict) || errors.Is(err, retrysafe.ErrNotFound) || errors.Is(err, retrysafe.ErrBusy) {
 						continue // another has it, or is about to
@@ -234,14 +234,14 @@ func TestWorkersTakeUpAllWork(t *testing.T) {
 					end := done(got, kind)
 					switch {
 					case kind == "put" && got.Attempt < 3:
-						end.State, end.Result, end.Term = retrysafe.Accepted, nil, time.Hour
+						end.State, end.Result, end.Term = retrysafe.StateAccepted, nil, time.Hour
 					case kind == "unknown":
-						end.State, end.Result, end.Term = retrysafe.Unknown, nil, time.Millisecond
+						end.State, end.Result, end.Term = retrysafe.StateUnknown, nil, time.Millisecond
 					case kind == "short":
 						end.Term = time.Millisecond
 					default:
 					}
-					if end.State != retrysafe.Accepted {
+					if end.State != retrysafe.StateAccepted {
 						settled.Add(1)
 					}
 					if err := unlessBusy(func() error { return second(node.Swap(t.Context(), end)) }); err != nil {
@@ -277,7 +277,7 @@ func TestWorkersTakeUpAllWork(t *testing.T) {
 func TestPurgeWaitsForTheClock(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
-	r := s.put(t, "ahead", retrysafe.Completed, time.Second)
+	r := s.put(t, "ahead", retrysafe.StateCompleted, time.Second)
 	s.age(t, 10*time.Minute)
 	exec(t, s.conn, `UPDATE retrysafe_keys SET revision = revision + 3600000000`)
 	if n, err := s.Purge(t.Context(), 10); n != 0 || err != nil {

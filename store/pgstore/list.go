@@ -146,7 +146,7 @@ func (s *Store) listing(ctx context.Context, q *retrysafe.Query) (next func(afte
 // filed reports whether rows in these states have files of their own.
 func filed(states []retrysafe.State) bool {
 	for _, state := range states {
-		if state != retrysafe.Accepted && state != retrysafe.Unknown {
+		if state != retrysafe.StateAccepted && state != retrysafe.StateUnknown {
 			return false
 		}
 	}

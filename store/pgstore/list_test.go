@@ -49,7 +49,7 @@ func (s *shelf) put(t *testing.T, key string, state retrysafe.State, term time.D
 	t.Helper()
 	r := fresh(key)
 	r.State, r.Term = state, term
-	if state == retrysafe.Completed {
+	if state == retrysafe.StateCompleted {
 		r.Result = &retrysafe.Result{Status: 201}
 	}
 	got, err := s.Create(t.Context(), r)
@@ -95,11 +95,11 @@ func (s *shelf) due(t *testing.T, when, want string) {
 func TestDueIsListedUntilItIsSettled(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
-	lapsed := s.put(t, "lapsed", retrysafe.InProgress, time.Minute)
-	unknown := s.put(t, "unknown", retrysafe.Unknown, 2*time.Minute)
-	alive := s.put(t, "alive", retrysafe.InProgress, 3*time.Minute)
-	s.put(t, "accepted", retrysafe.Accepted, 4*time.Minute)
-	s.put(t, "answer", retrysafe.Completed, time.Hour)
+	lapsed := s.put(t, "lapsed", retrysafe.StateInProgress, time.Minute)
+	unknown := s.put(t, "unknown", retrysafe.StateUnknown, 2*time.Minute)
+	alive := s.put(t, "alive", retrysafe.StateInProgress, 3*time.Minute)
+	s.put(t, "accepted", retrysafe.StateAccepted, 4*time.Minute)
+	s.put(t, "answer", retrysafe.StateCompleted, time.Hour)
 	s.due(t, "at first", "")
 	s.age(t, 90*time.Second)
 	s.due(t, "after 90 s", "lapsed")
@@ -122,17 +122,17 @@ func TestDueIsListedUntilItIsSettled(t *testing.T) {
 	s.age(t, 210*time.Second)
 	s.due(t, "after its death", "accepted, alive, lapsed, unknown")
 	must(t, second(s.Swap(t.Context(), done(lapsed, "late"))))
-	unknown.State, unknown.Term = retrysafe.Unknown, time.Minute // a reconciler will look again
+	unknown.State, unknown.Term = retrysafe.StateUnknown, time.Minute // a reconciler will look again
 	must(t, second(s.Swap(t.Context(), unknown)))
 	s.due(t, "once settled", "accepted, alive")
 	s.age(t, time.Minute)
 	s.due(t, "when it is time to look again", "accepted, alive, unknown")
 	for range 10 {
 		s.age(t, 10*time.Minute)
-		s.due(t, "much later", map[bool]string{true: "accepted, alive, answer, unknown", false: "accepted, alive, unknown"}[listed(t, s.Store, retrysafe.Query{Due: true, States: []retrysafe.State{retrysafe.Completed}}) != ""])
+		s.due(t, "much later", map[bool]string{true: "accepted, alive, answer, unknown", false: "accepted, alive, unknown"}[listed(t, s.Store, retrysafe.Query{Due: true, States: []retrysafe.State{retrysafe.StateCompleted}}) != ""])
 	}
 	s.due(t, "in the end", "accepted, alive, answer, unknown")
-	if got := listed(t, s.Store, retrysafe.Query{Due: true, States: []retrysafe.State{retrysafe.Unknown}}); got != "unknown" {
+	if got := listed(t, s.Store, retrysafe.Query{Due: true, States: []retrysafe.State{retrysafe.StateUnknown}}); got != "unknown" {
 		t.Errorf("of the unknown ones it lists %q", got)
 	}
 }
@@ -141,7 +141,7 @@ func TestDueIsListedUntilItIsSettled(t *testing.T) {
 func TestLeaseThatIsCutShortIsListed(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
-	r := s.put(t, "short", retrysafe.InProgress, time.Hour)
+	r := s.put(t, "short", retrysafe.StateInProgress, time.Hour)
 	r.Term = time.Minute
 	must(t, second(s.Swap(t.Context(), r)))
 	s.due(t, "at first", "")
@@ -186,7 +186,7 @@ func TestLateCommitIsFound(t *testing.T) {
 func TestWhatWasPassedByIsFound(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
-	s.put(t, "passed", retrysafe.InProgress, time.Second)
+	s.put(t, "passed", retrysafe.StateInProgress, time.Second)
 	s.age(t, 10*time.Second)
 	s.due(t, "at first", "passed")
 	s.Pass()
@@ -224,9 +224,9 @@ func TestPurgeByRetention(t *testing.T) {
 		})))
 	}
 	// One that took longer than its answer is kept, and one that settled at once.
-	late := s.put(t, "an hour, late", retrysafe.InProgress, time.Minute)
-	s.put(t, "in flight", retrysafe.InProgress, time.Minute)
-	s.put(t, "unknown", retrysafe.Unknown, time.Minute)
+	late := s.put(t, "an hour, late", retrysafe.StateInProgress, time.Minute)
+	s.put(t, "in flight", retrysafe.StateInProgress, time.Minute)
+	s.put(t, "unknown", retrysafe.StateUnknown, time.Minute)
 	purge := func(when string, left ...string) {
 		t.Helper()
 		for {
@@ -269,8 +269,8 @@ func TestPurgeByRetention(t *testing.T) {
 func TestPurgeLeavesLockedRows(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
-	s.put(t, "free", retrysafe.Completed, time.Second)
-	locked := s.put(t, "locked", retrysafe.Completed, time.Second)
+	s.put(t, "free", retrysafe.StateCompleted, time.Second)
+	locked := s.put(t, "locked", retrysafe.StateCompleted, time.Second)
 	s.age(t, 10*time.Minute)
 	tx, err := s.Pool().Begin(t.Context())
 	must(t, err)
@@ -316,7 +316,7 @@ func TestPurgesBesideALoad(t *testing.T) {
 				got, err := s.Create(t.Context(), r)
 				switch i % 4 {
 				case 1:
-					got.State, got.Term = retrysafe.Unknown, time.Millisecond
+					got.State, got.Term = retrysafe.StateUnknown, time.Millisecond
 				case 2:
 					got = done(got, "kept")
 				case 3:
@@ -370,10 +370,10 @@ func TestDueInRandomHistories(t *testing.T) {
 		key := fmt.Sprint(rnd.IntN(keys))
 		node := nodes[rnd.IntN(len(nodes))]
 		if i%20 == 0 { // a sweeper settles what is due, so that the watermark moves on
-			lapsed, err := node.List(t.Context(), retrysafe.Query{Due: true, States: []retrysafe.State{retrysafe.Accepted, retrysafe.InProgress, retrysafe.Unknown}})
+			lapsed, err := node.List(t.Context(), retrysafe.Query{Due: true, States: []retrysafe.State{retrysafe.StateAccepted, retrysafe.StateInProgress, retrysafe.StateUnknown}})
 			must(t, err)
 			for _, r := range lapsed {
-				r.State, r.Term = retrysafe.Retryable, r.Retain
+				r.State, r.Term = retrysafe.StateRetryable, r.Retain
 				must(t, second(node.Swap(t.Context(), r)))
 			}
 		}
@@ -381,9 +381,9 @@ func TestDueInRandomHistories(t *testing.T) {
 		switch n := rnd.IntN(10); {
 		case errors.Is(err, retrysafe.ErrNotFound):
 			r := fresh(key)
-			r.State, r.Term, r.Retain = retrysafe.InProgress, pick(terms), pick(retains)
+			r.State, r.Term, r.Retain = retrysafe.StateInProgress, pick(terms), pick(retains)
 			if n == 0 {
-				r.State = retrysafe.Accepted
+				r.State = retrysafe.StateAccepted
 			}
 			must(t, second(node.Create(t.Context(), r)))
 			first[key] = r.Term
@@ -400,11 +400,11 @@ func TestDueInRandomHistories(t *testing.T) {
 			must(t, second(node.Swap(t.Context(), next)))
 			first[key] = next.Term
 		case n < 6: // a heartbeat, also of an owner that was given up, or comes back
-			got.State, got.Term = retrysafe.InProgress, pick(terms)
+			got.State, got.Term = retrysafe.StateInProgress, pick(terms)
 			must(t, second(node.Swap(t.Context(), got)))
 			first[key] = max(first[key], got.Term)
 		case n < 7:
-			got.State, got.Result, got.Term = retrysafe.Unknown, nil, pick(terms)
+			got.State, got.Result, got.Term = retrysafe.StateUnknown, nil, pick(terms)
 			must(t, second(node.Swap(t.Context(), got)))
 			first[key] = got.Term
 		default:

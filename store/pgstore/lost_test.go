@@ -49,10 +49,10 @@ var modes = []string{keyed, inTx, oneCommit}
 // newTill opens a till over the store. Opts may hold all but effects and lapse.
 func newTill(t testing.TB, s *pgstore.Store, opts retrysafe.Options) *till {
 	t.Helper()
-	opts.Policy.Effects, opts.Policy.Lapse = retrysafe.InTx, retrysafe.Rerun
+	opts.Policy.Effects, opts.Policy.Lapse = retrysafe.EffectsInTx, retrysafe.LapseRerun
 	tx, err := retrysafe.New(s, &opts)
 	must(t, err)
-	opts.Policy.Effects = retrysafe.Keyed
+	opts.Policy.Effects = retrysafe.EffectsKeyed
 	plain, err := retrysafe.New(s, &opts)
 	must(t, err)
 	_, err = s.Pool().Exec(t.Context(), `CREATE TABLE IF NOT EXISTS ledger (key TEXT NOT NULL, receipt TEXT NOT NULL)`)
@@ -168,7 +168,7 @@ func behindProxy(t *testing.T, opts *pgstore.Options) (*netfault.Proxy, *pgstore
 // itself and does not see it waits in vain.
 var patient = retrysafe.Options{
 	StoreTimeout: patience, SettleTimeout: patience,
-	Policy: retrysafe.Policy{InFlight: retrysafe.Wait, Wait: patience / 2, Lease: 10 * patience},
+	Policy: retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: patience / 2, Lease: 10 * patience},
 }
 
 // unhurried is for tests of what happens, on a machine that may be slow.
@@ -331,7 +331,7 @@ func TestW16_RepliesThatDoNotCome(t *testing.T) {
 				b := newTill(t, s, retrysafe.Options{
 					StoreTimeout: 2 * time.Second, SettleTimeout: patience,
 					// As in patient: its own first try may be on its way still.
-					Policy: retrysafe.Policy{InFlight: retrysafe.Wait, Wait: patience / 2, Lease: patience},
+					Policy: retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: patience / 2, Lease: patience},
 				})
 				b.hurry = time.Second
 				for _, mode := range modes {

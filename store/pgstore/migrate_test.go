@@ -93,7 +93,7 @@ func works(t *testing.T, s *pgstore.Store) {
 		r, err = s.Load(ctx, r.Ref)
 	}
 	must(t, err)
-	if r.State == retrysafe.InProgress {
+	if r.State == retrysafe.StateInProgress {
 		must(t, second(s.Swap(ctx, done(r, "answer"))))
 	}
 	must(t, second(s.List(ctx, retrysafe.Query{Due: true})))

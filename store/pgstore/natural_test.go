@@ -228,7 +228,7 @@ func TestLockNaturalIsApartFromTheStoresLocks(t *testing.T) {
 	url := testservers.Shared(t)
 	s := open(t, url, nil)
 	watch := connect(t, url)
-	engine, err := retrysafe.New(s, unhurriedBy(retrysafe.Policy{Effects: retrysafe.InTx}))
+	engine, err := retrysafe.New(s, unhurriedBy(retrysafe.Policy{Effects: retrysafe.EffectsInTx}))
 	must(t, err)
 	ref := retrysafe.Ref{Scope: "acme", Key: "k"}
 	_, err = retrysafe.DoTx(t.Context(), engine, s, retrysafe.Call{Ref: ref, Operation: "o"}, func(ctx context.Context, tx pgx.Tx) (retrysafe.Result, error) {

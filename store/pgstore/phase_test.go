@@ -43,7 +43,7 @@ func TestW32_PhasesOverAConnectionThatBreaksAtAnyByte(t *testing.T) {
 			proxy, s, truth := behindProxy(t, nil)
 			newTill(t, s, patient)
 			opts := patient
-			opts.Policy.Effects, opts.Policy.Lapse = retrysafe.Keyed, retrysafe.Resume
+			opts.Policy.Effects, opts.Policy.Lapse = retrysafe.EffectsKeyed, retrysafe.LapseResume
 			e, err := retrysafe.New(s, &opts)
 			must(t, err)
 			finish := func(key string) {
@@ -89,7 +89,7 @@ func TestPhaseOutlivesItsLease(t *testing.T) {
 	t.Parallel()
 	_, s, truth := behindProxy(t, nil)
 	newTill(t, s, patient)
-	policy := retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Resume, Lease: 20 * time.Millisecond, MaxRun: patience}
+	policy := retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseResume, Lease: 20 * time.Millisecond, MaxRun: patience}
 	e, err := retrysafe.New(s, &retrysafe.Options{Policy: policy, StoreTimeout: patience})
 	must(t, err)
 	call := retrysafe.Call{Ref: refOf("slow"), Operation: "slow"}
@@ -102,7 +102,7 @@ func TestPhaseOutlivesItsLease(t *testing.T) {
 			}
 			r, err := s.Load(ctx, call.Ref)
 			must(t, err)
-			swept, ok := retrysafe.Swept(r)
+			swept, ok := retrysafe.DecideLapse(r)
 			if !ok {
 				t.Error("it is not due")
 			}

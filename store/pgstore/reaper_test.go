@@ -22,16 +22,16 @@ func stocked(t *testing.T, url, schema string, round int) (s *shelf, kept string
 	if schema != "" {
 		exec(t, conn, `SET search_path TO `+pgx.Identifier{schema}.Sanitize())
 	}
-	for _, state := range []retrysafe.State{retrysafe.Completed, retrysafe.Retryable, retrysafe.Expired} {
+	for _, state := range []retrysafe.State{retrysafe.StateCompleted, retrysafe.StateRetryable, retrysafe.StateExpired} {
 		for i := range 35 {
 			s.put(t, fmt.Sprint(state, " ", i, " of round ", round), state, time.Second*time.Duration(1+i%2))
 		}
 		s.put(t, fmt.Sprint(state, ", not yet"), state, 24*time.Hour)
 	}
-	for _, state := range []retrysafe.State{retrysafe.Accepted, retrysafe.InProgress, retrysafe.Unknown} {
+	for _, state := range []retrysafe.State{retrysafe.StateAccepted, retrysafe.StateInProgress, retrysafe.StateUnknown} {
 		s.put(t, state.String(), state, time.Second)
 	}
-	s.put(t, "ahead of the clock", retrysafe.Completed, time.Second)
+	s.put(t, "ahead of the clock", retrysafe.StateCompleted, time.Second)
 	s.age(t, 10*time.Minute)
 	exec(t, conn, `UPDATE retrysafe_keys SET revision = revision + 3600000000 WHERE id = $1`, pgstore.ID(call("ahead of the clock").Ref))
 	return s, "accepted, ahead of the clock, completed, not yet, expired, not yet, in_progress, retryable, not yet, unknown"

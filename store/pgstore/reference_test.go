@@ -20,7 +20,7 @@ func TestTableOfTheCallersMayReferenceAKey(t *testing.T) {
 		key_id uuid REFERENCES retrysafe_keys (id) ON DELETE SET NULL DEFERRABLE INITIALLY DEFERRED)`); err != nil {
 		t.Fatal(err)
 	}
-	e, err := retrysafe.New(s, unhurriedBy(retrysafe.Policy{Effects: retrysafe.InTx, Retention: time.Millisecond}))
+	e, err := retrysafe.New(s, unhurriedBy(retrysafe.Policy{Effects: retrysafe.EffectsInTx, Retention: time.Millisecond}))
 	if err != nil {
 		t.Fatal(err)
 	}

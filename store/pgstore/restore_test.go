@@ -29,7 +29,7 @@ func TestW38W63_RestoredBackup(t *testing.T) {
 	admin := connect(t, pg.URL("postgres"))
 	url, err := pg.CreateDatabase(t.Context(), "live")
 	must(t, err)
-	policy := retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun}
+	policy := retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun}
 	var s *pgstore.Store
 	var e *retrysafe.Engine
 	start := func() {

@@ -118,9 +118,9 @@ const (
 func keepOf(r *retrysafe.Record) int32 {
 	d := r.Retain
 	switch {
-	case r.State == retrysafe.Accepted:
+	case r.State == retrysafe.StateAccepted:
 		return keepAccepted
-	case r.State == retrysafe.Unknown:
+	case r.State == retrysafe.StateUnknown:
 		return keepUnknown
 	case r.State.Forgettable():
 		d = r.Term

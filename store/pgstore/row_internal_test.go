@@ -131,7 +131,7 @@ func TestUsualRowIsShort(t *testing.T) {
 	t.Parallel()
 	r := retrysafe.Record{
 		Ref: retrysafe.Ref{Scope: "tenant", Key: "8e03978e-40d5-43dd-bc93-6894a57f9324"}, Operation: "POST /payments",
-		Fingerprint: retrysafe.Fingerprint{Alg: 1}, State: retrysafe.InProgress, Version: retrysafe.RecordVersion, Attempt: 1, Retain: 24 * time.Hour,
+		Fingerprint: retrysafe.Fingerprint{Alg: 1}, State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion, Attempt: 1, Retain: 24 * time.Hour,
 	}
 	w := rowOf(&r)
 	const sum = 4
@@ -142,11 +142,11 @@ func TestUsualRowIsShort(t *testing.T) {
 		t.Errorf("the tail takes %d bytes, want %d", got, want)
 	}
 	result := &retrysafe.Result{Status: 201, Body: []byte("{}")}
-	r.State, r.Result = retrysafe.Completed, result
+	r.State, r.Result = retrysafe.StateCompleted, result
 	if got, want := len(appendTail(nil, &r)), 3+len(retrysafe.AppendResult(nil, result))+sum; got != want {
 		t.Errorf("the tail of an answer takes %d bytes, want %d", got, want)
 	}
-	r.Result, r.State = nil, retrysafe.Unknown
+	r.Result, r.State = nil, retrysafe.StateUnknown
 	if asked := r.Noted("sweeper", "lease lapsed"); len(appendTail(nil, &asked)) <= 3+sum {
 		t.Error("a note is not stored")
 	}

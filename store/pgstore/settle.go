@@ -61,7 +61,7 @@ func (l *settleLane) try(ctx context.Context, members []settlement, some []int, 
 func (l *settleLane) settle(ctx context.Context, members []settlement, some []int, answers []answer) error {
 	plain := l.plain[:0]
 	for _, i := range some {
-		if r := members[i].r; r.Claim.IsZero() && r.Checkpoint.IsZero() && (r.State == retrysafe.InProgress || r.State.Forgettable()) {
+		if r := members[i].r; r.Claim.IsZero() && r.Checkpoint.IsZero() && (r.State == retrysafe.StateInProgress || r.State.Forgettable()) {
 			plain = append(plain, i)
 		}
 	}
@@ -238,7 +238,7 @@ func (l *settleLane) fillPlain(members []settlement, some []int) {
 // lateOf is how late from now, in seconds, the row may be filed for the swap to
 // leave it there. A heartbeat leaves it where it is unless it cuts the lease short.
 func lateOf(r *retrysafe.Record) int64 {
-	if r.State == retrysafe.InProgress {
+	if r.State == retrysafe.StateInProgress {
 		return int64(r.Term/time.Second) - epoch
 	}
 	return slack - epoch

@@ -34,7 +34,7 @@ func newBank(t *testing.T, url string, p retrysafe.Policy) *bank {
 	return b
 }
 
-var txPolicy = retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Rerun}
+var txPolicy = retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun}
 
 func call(key string) retrysafe.Call {
 	return retrysafe.Call{Ref: retrysafe.Ref{Scope: "tenant", Key: key}, Operation: "POST /payments"}
@@ -253,7 +253,7 @@ func TestTransactionThatWasEndedTakesNoAnswer(t *testing.T) {
 	if _, err := b.store.Tx(tx).Swap(t.Context(), done(stored, "answer")); err == nil {
 		t.Error("a transaction of the caller's that has ended takes the answer")
 	}
-	if got, err := b.store.Load(t.Context(), stored.Ref); err != nil || got.State != retrysafe.InProgress {
+	if got, err := b.store.Load(t.Context(), stored.Ref); err != nil || got.State != retrysafe.StateInProgress {
 		t.Errorf("stored is %s, %v", got.State, err)
 	}
 }
@@ -375,7 +375,7 @@ func TestWaitersShareTwoConnections(t *testing.T) {
 	pool.Reset() // what New has asked with is not the waiters'
 	const mine = `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'waiters'`
 	eventually(t, "its connection is gone", func() bool { return one[int](t, owner.conn, mine) == 0 })
-	e, err := retrysafe.New(s, unhurriedBy(retrysafe.Policy{InFlight: retrysafe.Wait, Wait: patience}))
+	e, err := retrysafe.New(s, unhurriedBy(retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: patience}))
 	must(t, err)
 
 	release, ran := make(chan struct{}), make(chan error, 1)

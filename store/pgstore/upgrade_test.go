@@ -93,7 +93,7 @@ func TestW59W60_RollingUpgrade(t *testing.T) {
 	}
 	// What the next version writes once nothing of this one is left is refused by it.
 	r := fresh("of the next version")
-	r.State, r.Version = retrysafe.Retryable, retrysafe.RecordVersion+1
+	r.State, r.Version = retrysafe.StateRetryable, retrysafe.RecordVersion+1
 	must(t, second(b.store.Create(t.Context(), r)))
 	neverRuns(t, "a record of the next version", b.Engine, b.store, r.Key)
 }

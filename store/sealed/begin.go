@@ -37,7 +37,7 @@ func (s beginner[T]) BeginTx(ctx context.Context) (retrysafe.Tx, T, error) {
 	if err != nil {
 		return nil, own, err
 	}
-	if f, ok := below.(retrysafe.Finisher); ok {
+	if f, ok := below.(retrysafe.CreateCommitter); ok {
 		return &finisher{tx{Tx: below, keys: s.keys}, f}, own, nil
 	}
 	return s.keys.Tx(below), own, nil
@@ -52,7 +52,7 @@ type countingBeginner[T any] struct {
 // finisher is a tx over one that creates and commits in one round trip.
 type finisher struct {
 	tx
-	below retrysafe.Finisher
+	below retrysafe.CreateCommitter
 }
 
 // CreateAndCommit refuses if a step of the transaction could not be read back. An
@@ -65,7 +65,7 @@ func (t *finisher) CreateAndCommit(ctx context.Context, r retrysafe.Record) (ret
 }
 
 // oneTrip is a creator that commits as well.
-type oneTrip struct{ retrysafe.Finisher }
+type oneTrip struct{ retrysafe.CreateCommitter }
 
 func (o oneTrip) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
 	return o.CreateAndCommit(ctx, r)

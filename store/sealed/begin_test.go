@@ -62,11 +62,11 @@ func TestDoTxSealed(t *testing.T) {
 		}
 		if name == "both in one" {
 			tx, _, err := s.BeginTx(t.Context())
-			if _, ok := tx.(retrysafe.Finisher); !ok || err != nil {
+			if _, ok := tx.(retrysafe.CreateCommitter); !ok || err != nil {
 				t.Errorf("%s: the transaction is %T, %v", name, tx, err)
 			}
 		}
-		e, err := retrysafe.New(s, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.InTx}})
+		e, err := retrysafe.New(s, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +114,7 @@ func TestFinisherThatCannotReadDoesNotCommit(t *testing.T) {
 	r.Revision = only(t, below).Revision
 	_, err = tx.Swap(t.Context(), r)
 	refused(t, "swap", err)
-	_, err = tx.(retrysafe.Finisher).CreateAndCommit(t.Context(), full("tenant-a", "order-2"))
+	_, err = tx.(retrysafe.CreateCommitter).CreateAndCommit(t.Context(), full("tenant-a", "order-2"))
 	refused(t, "create and commit", err)
 	only(t, below)
 }

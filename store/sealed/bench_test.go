@@ -30,13 +30,13 @@ func each(b *testing.B, run func(b *testing.B, open func() retrysafe.Store)) {
 
 func reservation(i int) retrysafe.Record {
 	r := full("acct_1", "8e03978e-40d5-43e8-bc93-"+strconv.Itoa(1e11+i))
-	r.State, r.Result, r.Request, r.Checkpoint, r.Reason = retrysafe.InProgress, nil, nil, retrysafe.Checkpoint{}, ""
+	r.State, r.Result, r.Request, r.Checkpoint, r.Reason = retrysafe.StateInProgress, nil, nil, retrysafe.Checkpoint{}, ""
 	r.Inquiry = retrysafe.Inquiry{}
 	return r
 }
 
 func completed(r retrysafe.Record, body int) retrysafe.Record {
-	r.State, r.Term = retrysafe.Completed, 24*time.Hour
+	r.State, r.Term = retrysafe.StateCompleted, 24*time.Hour
 	r.Result = &retrysafe.Result{
 		Status: 201,
 		Header: map[string][]string{"Content-Type": {"application/json"}, "Location": {"/payments/1"}},
@@ -107,7 +107,7 @@ func BenchmarkComplete(b *testing.B) {
 						b.StartTimer()
 					}
 					r := all[i]
-					r.State, r.Result, r.Term = retrysafe.Completed, done, time.Hour
+					r.State, r.Result, r.Term = retrysafe.StateCompleted, done, time.Hour
 					if _, err := s.Swap(ctx, r); err != nil {
 						b.Fatal(err)
 					}

@@ -80,7 +80,7 @@ func ExampleNewKeyring_rotation() {
 	}
 
 	ref := retrysafe.Ref{Scope: "acme", Key: "order-4711"}
-	record := retrysafe.Record{Ref: ref, State: retrysafe.Retryable, Version: retrysafe.RecordVersion, Reason: "no funds", Term: time.Hour}
+	record := retrysafe.Record{Ref: ref, State: retrysafe.StateRetryable, Version: retrysafe.RecordVersion, Reason: "no funds", Term: time.Hour}
 	if _, err := under(1, map[uint32][]byte{1: one}).Create(ctx, record); err != nil {
 		log.Fatal(err)
 	}

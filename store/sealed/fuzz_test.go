@@ -94,7 +94,7 @@ func FuzzSeal(f *testing.F) {
 		s := over(t, below, keys)
 		want := full(scope, key)
 		want.Reason, want.Request, want.Checkpoint.Data = reason, request, data
-		want.Inquiry.Notes = []retrysafe.Note{{By: key, State: retrysafe.Unknown, Text: reason}}
+		want.Inquiry.Notes = []retrysafe.Note{{By: key, State: retrysafe.StateUnknown, Text: reason}}
 		want.Result = &retrysafe.Result{Status: len(body), Header: map[string][]string{header: {value, value}}, Body: body}
 		same(t, create(t, s, want), want)
 		same(t, load(t, s, want.Ref), want)

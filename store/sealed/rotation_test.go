@@ -42,7 +42,7 @@ func TestW59KeyRotation(t *testing.T) {
 	after := over(t, below, ring(t, 2, 2))
 
 	old := full("tenant-a", "order-old")
-	old.State, old.Result = retrysafe.InProgress, nil
+	old.State, old.Result = retrysafe.StateInProgress, nil
 	create(t, before, old)
 	fresh := full("tenant-a", "order-new")
 	fresh.Owner = owner(2)
@@ -58,7 +58,7 @@ func TestW59KeyRotation(t *testing.T) {
 	// The owner of an old attempt settles it on a node that has turned: what it
 	// writes is under the new key, what it keeps stays under the old one.
 	r := load(t, turned, old.Ref)
-	r.State, r.Result, r.Term = retrysafe.Completed, &retrysafe.Result{Status: 201, Body: []byte("done")}, r.Retain
+	r.State, r.Result, r.Term = retrysafe.StateCompleted, &retrysafe.Result{Status: 201, Body: []byte("done")}, r.Retain
 	if _, err := turned.Swap(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestW61MissingKey(t *testing.T) {
 	without := over(t, below, ring(t, 2, 2))
 
 	retryable := full("tenant-a", "order-1")
-	retryable.State, retryable.Result = retrysafe.Retryable, nil
+	retryable.State, retryable.Result = retrysafe.StateRetryable, nil
 	completed := full("tenant-a", "order-2")
 	completed.Owner = owner(2)
 	for _, r := range []retrysafe.Record{retryable, completed} {

@@ -86,7 +86,7 @@ func TestStepKeepsWhatBelongsToTheAttempt(t *testing.T) {
 	var sent retrysafe.Record
 	s := over(t, &tap{Store: below, see: func(r retrysafe.Record) { sent = r }}, ring(t, 1, 1))
 	want := full("tenant-a", "order-1")
-	want.State, want.Result, want.Reason, want.Inquiry = retrysafe.InProgress, nil, "", retrysafe.Inquiry{}
+	want.State, want.Result, want.Reason, want.Inquiry = retrysafe.StateInProgress, nil, "", retrysafe.Inquiry{}
 	beat := create(t, s, want)
 	before := only(t, below)
 
@@ -156,7 +156,7 @@ func TestClaimSealsAnew(t *testing.T) {
 
 	next := full("tenant-a", "order-1")
 	next.Revision, next.Claim, next.Attempt = r.Revision, owner(2), 2
-	next.State, next.Result, next.Reason, next.Checkpoint = retrysafe.InProgress, nil, "", retrysafe.Checkpoint{}
+	next.State, next.Result, next.Reason, next.Checkpoint = retrysafe.StateInProgress, nil, "", retrysafe.Checkpoint{}
 	next.Inquiry = retrysafe.Inquiry{}
 	next.Request = []byte("the next request")
 	got, err := s.Swap(t.Context(), next)

@@ -68,7 +68,7 @@ func TestTxThatCannotReadDoesNotCommit(t *testing.T) {
 	below, keys := memstore.New(nil), ring(t, 1, 1)
 	s := over(t, below, keys)
 	r := full("tenant-a", "order-1")
-	r.State, r.Result = retrysafe.InProgress, nil
+	r.State, r.Result = retrysafe.StateInProgress, nil
 	create(t, s, r)
 	raw := only(t, below)
 	raw.Request = slices.Clone(raw.Request)
@@ -79,11 +79,11 @@ func TestTxThatCannotReadDoesNotCommit(t *testing.T) {
 	tx := begin(t, below, keys)
 	_, err := tx.Reserve(t.Context(), r.Ref)
 	refused(t, "reserve", err)
-	r.State, r.Result, r.Revision = retrysafe.Completed, &retrysafe.Result{Status: 201}, raw.Revision
+	r.State, r.Result, r.Revision = retrysafe.StateCompleted, &retrysafe.Result{Status: 201}, raw.Revision
 	_, err = tx.Swap(t.Context(), r)
 	refused(t, "swap", err)
 	refused(t, "commit", tx.Commit(t.Context()))
-	if got := only(t, below); got.State != retrysafe.InProgress || got.Revision != raw.Revision {
+	if got := only(t, below); got.State != retrysafe.StateInProgress || got.Revision != raw.Revision {
 		t.Errorf("a transaction that could not be read back has committed: %+v", got)
 	}
 
@@ -105,7 +105,7 @@ func TestTxThatCannotReadDoesNotCommit(t *testing.T) {
 func TestEngineCompletesInASealedTransaction(t *testing.T) {
 	t.Parallel()
 	below, keys := memstore.New(nil), ring(t, 1, 1)
-	engine, err := retrysafe.New(over(t, below, keys), &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.InTx}})
+	engine, err := retrysafe.New(over(t, below, keys), &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx}})
 	if err != nil {
 		t.Fatal(err)
 	}

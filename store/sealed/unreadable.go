@@ -110,9 +110,9 @@ func (s *store) move(ctx context.Context, r retrysafe.Record, below retrysafe.Re
 	switch {
 	case !r.Claim.IsZero():
 		return refuse("is not claimed")
-	case stored.State == retrysafe.Unknown && r.State != retrysafe.Unknown && r.State != retrysafe.Completed:
+	case stored.State == retrysafe.StateUnknown && r.State != retrysafe.StateUnknown && r.State != retrysafe.StateCompleted:
 		return refuse("stays unknown until it can be read or is completed")
-	case stored.Result != nil && !keeps && r.State != retrysafe.Expired:
+	case stored.Result != nil && !keeps && r.State != retrysafe.StateExpired:
 		return refuse("keeps its answer until it is expired")
 	}
 

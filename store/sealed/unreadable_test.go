@@ -24,7 +24,7 @@ func stranded(t testing.TB, r retrysafe.Record) (without, with retrysafe.Store, 
 // lapsed is an attempt whose owner has gone silent.
 func lapsed(scope, key string) retrysafe.Record {
 	r := full(scope, key)
-	r.State, r.Result, r.Reason, r.Term = retrysafe.InProgress, nil, "", 0
+	r.State, r.Result, r.Reason, r.Term = retrysafe.StateInProgress, nil, "", 0
 	return r
 }
 
@@ -62,7 +62,7 @@ func TestListShowsWhatCannotBeRead(t *testing.T) {
 			if !strings.Contains(r.Reason, "sealed with key 1, which is not in the keyring") {
 				t.Errorf("its Reason is %q, want words for the operator", r.Reason)
 			}
-			if r.State != retrysafe.Completed || r.Operation != "POST /payments" || r.ProviderRef != "ch_1" || r.Revision == 0 ||
+			if r.State != retrysafe.StateCompleted || r.Operation != "POST /payments" || r.ProviderRef != "ch_1" || r.Revision == 0 ||
 				r.Inquiry.Tries != 2 || !r.Inquiry.Dead {
 				t.Errorf("its plain fields are lost: %+v", r)
 			}
@@ -111,26 +111,26 @@ func TestSweeperMovesWhatItCannotRead(t *testing.T) {
 	t.Parallel()
 	want := lapsed("tenant-a", "order-1")
 	without, with, _ := stranded(t, want)
-	due := list(t, without, retrysafe.Query{Due: true, States: []retrysafe.State{retrysafe.InProgress}})
+	due := list(t, without, retrysafe.Query{Due: true, States: []retrysafe.State{retrysafe.StateInProgress}})
 	if len(due) != 1 {
 		t.Fatalf("%d records are due, want 1", len(due))
 	}
 	r := due[0]
-	r.State, r.Reason, r.Term = retrysafe.Unknown, "lease lapsed", time.Minute
+	r.State, r.Reason, r.Term = retrysafe.StateUnknown, "lease lapsed", time.Minute
 	r.Checkpoint.Phase = "by one who has not seen the stored one"
 	got, err := without.Swap(t.Context(), r)
 	if err != nil {
 		t.Fatalf("a sweeper cannot move a lapsed record that it cannot read: %v", err)
 	}
-	if got.Ref != r.Ref || got.State != retrysafe.Unknown || got.Version != 0 || got.Revision == r.Revision {
+	if got.Ref != r.Ref || got.State != retrysafe.StateUnknown || got.Version != 0 || got.Revision == r.Revision {
 		t.Errorf("moved, it is %+v, want it unknown under the same handle", got)
 	}
 
-	want.State, want.Reason = retrysafe.Unknown, "lease lapsed"
+	want.State, want.Reason = retrysafe.StateUnknown, "lease lapsed"
 	same(t, load(t, with, want.Ref), want)
 
-	r.State = retrysafe.Retryable
-	if got, err = without.Swap(t.Context(), r); !errors.Is(err, retrysafe.ErrConflict) || got.State != retrysafe.Unknown {
+	r.State = retrysafe.StateRetryable
+	if got, err = without.Swap(t.Context(), r); !errors.Is(err, retrysafe.ErrConflict) || got.State != retrysafe.StateUnknown {
 		t.Errorf("a second move by the same revision = %+v, %v, want ErrConflict and what is stored", got, err)
 	}
 }
@@ -143,7 +143,7 @@ func TestMoveWritesAnAnswerAndKeepsTheReason(t *testing.T) {
 	want.Reason = "the reason of before"
 	without, with, _ := stranded(t, want)
 	r := list(t, without, retrysafe.Query{})[0]
-	r.State, r.Term = retrysafe.Completed, time.Hour
+	r.State, r.Term = retrysafe.StateCompleted, time.Hour
 	r.Result = &retrysafe.Result{Status: 500, Body: []byte("stopped without an answer")}
 	if _, err := without.Swap(t.Context(), r); err != nil {
 		t.Fatal(err)
@@ -166,18 +166,18 @@ func TestMoveWritesAnAnswerAndKeepsTheReason(t *testing.T) {
 func TestMoveRefuses(t *testing.T) {
 	t.Parallel()
 	unknown := lapsed("tenant-a", "order-1")
-	unknown.State = retrysafe.Unknown
+	unknown.State = retrysafe.StateUnknown
 	accepted := lapsed("tenant-a", "order-1")
-	accepted.State = retrysafe.Accepted
+	accepted.State = retrysafe.StateAccepted
 	cases := map[string]struct {
 		stored retrysafe.Record
 		move   func(*retrysafe.Record)
 	}{
 		"a worker's claim": {accepted, func(r *retrysafe.Record) {
-			r.State, r.Claim, r.Attempt = retrysafe.InProgress, owner(9), 1
+			r.State, r.Claim, r.Attempt = retrysafe.StateInProgress, owner(9), 1
 		}},
-		"not found at the provider":  {unknown, func(r *retrysafe.Record) { r.State = retrysafe.Retryable }},
-		"an unknown outcome expired": {unknown, func(r *retrysafe.Record) { r.State = retrysafe.Expired }},
+		"not found at the provider":  {unknown, func(r *retrysafe.Record) { r.State = retrysafe.StateRetryable }},
+		"an unknown outcome expired": {unknown, func(r *retrysafe.Record) { r.State = retrysafe.StateExpired }},
 		"another answer": {full("tenant-a", "order-1"), func(r *retrysafe.Record) {
 			r.Result = &retrysafe.Result{Status: 200}
 		}},
@@ -203,14 +203,14 @@ func TestW62ErasureWithoutTheKey(t *testing.T) {
 	want := full("tenant-a", "order-1")
 	without, with, below := stranded(t, want)
 	r := list(t, without, retrysafe.Query{})[0]
-	r.State, r.Result, r.Reason, r.Term = retrysafe.Expired, nil, "erased", time.Hour
+	r.State, r.Result, r.Reason, r.Term = retrysafe.StateExpired, nil, "erased", time.Hour
 	if _, err := without.Swap(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	if raw := only(t, below); raw.Result != nil {
 		t.Error("the erased answer is still below")
 	}
-	want.State, want.Result, want.Reason = retrysafe.Expired, nil, "erased"
+	want.State, want.Result, want.Reason = retrysafe.StateExpired, nil, "erased"
 	same(t, load(t, with, want.Ref), want)
 }
 
@@ -290,8 +290,8 @@ func TestUnsealedRecordIsShown(t *testing.T) {
 	if r.Version != 0 || !strings.Contains(r.Reason, "is not sealed") {
 		t.Errorf("listed as %+v, want Version 0 and a reason that says it is not sealed", r)
 	}
-	r.State, r.Reason, r.Term = retrysafe.Unknown, "lease lapsed", time.Minute
-	if got, err := s.Swap(t.Context(), r); err != nil || got.State != retrysafe.Unknown {
+	r.State, r.Reason, r.Term = retrysafe.StateUnknown, "lease lapsed", time.Minute
+	if got, err := s.Swap(t.Context(), r); err != nil || got.State != retrysafe.StateUnknown {
 		t.Errorf("swap = %+v, %v, want it unknown", got, err)
 	}
 }
@@ -303,7 +303,7 @@ func TestMoveKeepsTheNotesOrReplacesThem(t *testing.T) {
 	want := lapsed("tenant-a", "order-1")
 	without, with, _ := stranded(t, want)
 	r := list(t, without, retrysafe.Query{})[0]
-	r.State, r.Reason, r.Term = retrysafe.Unknown, "lease lapsed", time.Minute
+	r.State, r.Reason, r.Term = retrysafe.StateUnknown, "lease lapsed", time.Minute
 	if _, err := without.Swap(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ func TestHeartbeatDoesNotHoldUpItsOwnTransaction(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "keys.db"))
 	const limit = 30 * time.Second
 	e, err := retrysafe.New(s, &retrysafe.Options{StoreTimeout: limit, Policy: retrysafe.Policy{
-		Effects: retrysafe.InTx, Lapse: retrysafe.Rerun, Lease: 90 * time.Millisecond,
+		Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun, Lease: 90 * time.Millisecond,
 	}})
 	must(t, err)
 	call := retrysafe.Call{Ref: retrysafe.Ref{Scope: "t", Key: "k"}, Operation: "pay"}

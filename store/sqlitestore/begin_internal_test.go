@@ -29,7 +29,7 @@ func TestWriterDoesNotWaitForTheTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.held.turns() <- struct{}{} // another transaction has the turn, and waits for the write lock
-	got.State, got.Result = retrysafe.Completed, &retrysafe.Result{Status: 201}
+	got.State, got.Result = retrysafe.StateCompleted, &retrysafe.Result{Status: 201}
 	if _, err := tx.Swap(t.Context(), got); err != nil {
 		t.Fatal(err)
 	}

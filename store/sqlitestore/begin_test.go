@@ -45,7 +45,7 @@ func newLedger(t *testing.T, path string, p retrysafe.Policy) ledger {
 	if _, err := s.DB().ExecContext(t.Context(), `CREATE TABLE IF NOT EXISTS ledger (entry TEXT)`); err != nil {
 		t.Fatal(err)
 	}
-	p.Effects = retrysafe.InTx
+	p.Effects = retrysafe.EffectsInTx
 	e, err := retrysafe.New(s, unhurriedBy(p))
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func (l ledger) entries(t *testing.T, want int) {
 
 func TestDoTxBooksOnce(t *testing.T) {
 	t.Parallel()
-	l := newLedger(t, filepath.Join(t.TempDir(), "keys.db"), retrysafe.Policy{InFlight: retrysafe.Wait})
+	l := newLedger(t, filepath.Join(t.TempDir(), "keys.db"), retrysafe.Policy{InFlight: retrysafe.InFlightWait})
 	var answers atomic.Int32
 	var wg sync.WaitGroup
 	for i := range 40 {

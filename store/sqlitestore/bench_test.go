@@ -35,7 +35,7 @@ func benchStore(b *testing.B, maxBatch int) *sqlitestore.Store {
 func benchRecord(i int64) retrysafe.Record {
 	return retrysafe.Record{
 		Ref: retrysafe.Ref{Scope: "tenant", Key: fmt.Sprintf("8e03978e-40d5-43dd-bc93-%012d", i)}, Operation: "POST /payments",
-		Version: retrysafe.RecordVersion, State: retrysafe.InProgress, Owner: retrysafe.Owner{byte(i), byte(i >> 8), 1},
+		Version: retrysafe.RecordVersion, State: retrysafe.StateInProgress, Owner: retrysafe.Owner{byte(i), byte(i >> 8), 1},
 		Attempt: 1, Term: 30 * time.Second, Retain: 24 * time.Hour,
 	}
 }
@@ -44,7 +44,7 @@ var benchBody = fmt.Appendf(nil, `{"id":"pay_%0180d"}`, 1)
 
 // completed is r with its answer: 200 bytes and two headers.
 func completed(r retrysafe.Record, term time.Duration) retrysafe.Record {
-	r.State, r.Term = retrysafe.Completed, term
+	r.State, r.Term = retrysafe.StateCompleted, term
 	r.Result = &retrysafe.Result{Status: 201, Header: map[string][]string{"Content-Type": {"application/json"}, "Location": {"/payments/1"}}, Body: benchBody}
 	return r
 }

@@ -25,7 +25,7 @@ func TestStepsMayComeWhileTheStoreCloses(t *testing.T) {
 				for j := range 20 {
 					ref := retrysafe.Ref{Scope: "t", Key: string([]byte{'a' + byte(i), 'a' + byte(j)})}
 					_, err := s.Create(context.Background(), retrysafe.Record{
-						Ref: ref, State: retrysafe.InProgress, Version: retrysafe.RecordVersion, Attempt: 1,
+						Ref: ref, State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion, Attempt: 1,
 						Owner: retrysafe.Owner{1, byte(i), byte(j)}, Term: time.Minute, Retain: time.Hour,
 					})
 					if err != nil && !errors.Is(err, sqlitestore.ErrClosed) {

@@ -134,12 +134,12 @@ func TestW41_DamagedColumnsForgetNothing(t *testing.T) {
 		if all := pages(t, s, retrysafe.Query{}); len(all) != 1 || all[0].Version != 0 {
 			t.Errorf("%s: it is listed as %+v", what, all)
 		}
-		if got, err := s.Create(t.Context(), retrysafe.Record{Ref: flying.Ref, State: retrysafe.InProgress}); !errors.Is(err, retrysafe.ErrExists) || got.State != retrysafe.InProgress {
+		if got, err := s.Create(t.Context(), retrysafe.Record{Ref: flying.Ref, State: retrysafe.StateInProgress}); !errors.Is(err, retrysafe.ErrExists) || got.State != retrysafe.StateInProgress {
 			t.Errorf("%s: Create = %v, %v", what, got.State, err)
 		}
 		// The next step of its owner puts it right.
 		must(t, second(s.Swap(t.Context(), done(flying, "landed"))))
-		if all := pages(t, s, retrysafe.Query{}); len(all) != 1 || all[0].State != retrysafe.Completed {
+		if all := pages(t, s, retrysafe.Query{}); len(all) != 1 || all[0].State != retrysafe.StateCompleted {
 			t.Errorf("%s: it is listed as %+v afterwards", what, all)
 		}
 		exec(t, s.DB(), `DELETE FROM retrysafe_keys`)
@@ -192,10 +192,10 @@ func TestW59_RecordOfANewerVersionIsRefused(t *testing.T) {
 	}
 
 	// The store keeps a record of a newer version as it is; the engine refuses it.
-	for state := retrysafe.Accepted; state <= retrysafe.Expired; state++ {
+	for state := retrysafe.StateAccepted; state <= retrysafe.StateExpired; state++ {
 		r := fresh("a newer record, " + state.String())
 		r.State, r.Version = state, retrysafe.RecordVersion+1
-		if state == retrysafe.Completed {
+		if state == retrysafe.StateCompleted {
 			r.Result = &retrysafe.Result{Status: 299}
 		}
 		stored, err := s.Create(t.Context(), r)

@@ -60,7 +60,7 @@ func ExampleStore_Tx() {
 	if _, err := store.DB().ExecContext(ctx, `CREATE TABLE bookings (account TEXT, amount INTEGER)`); err != nil {
 		log.Fatal(err)
 	}
-	engine, err := retrysafe.New(store, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Rerun}})
+	engine, err := retrysafe.New(store, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func ExampleStore_BeginTx() {
 	if _, err := store.DB().ExecContext(ctx, `CREATE TABLE bookings (account TEXT, amount INTEGER)`); err != nil {
 		log.Fatal(err)
 	}
-	engine, err := retrysafe.New(store, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.InTx}})
+	engine, err := retrysafe.New(store, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -40,14 +40,14 @@ func exec(t *testing.T, db *sql.DB, query string, args ...any) {
 func fresh(key string) retrysafe.Record {
 	c := keyed(key)
 	return retrysafe.Record{
-		Ref: c.Ref, Operation: c.Operation, Fingerprint: c.Fingerprint, State: retrysafe.InProgress, Version: retrysafe.RecordVersion,
+		Ref: c.Ref, Operation: c.Operation, Fingerprint: c.Fingerprint, State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion,
 		Owner: retrysafe.Owner{1}, Attempt: 1, Term: time.Minute, Retain: time.Hour,
 	}
 }
 
 // done is r with an answer.
 func done(r retrysafe.Record, answer string) retrysafe.Record {
-	r.State, r.Term, r.Result = retrysafe.Completed, time.Hour, &retrysafe.Result{Status: 201, Body: []byte(answer)}
+	r.State, r.Term, r.Result = retrysafe.StateCompleted, time.Hour, &retrysafe.Result{Status: 201, Body: []byte(answer)}
 	return r
 }
 

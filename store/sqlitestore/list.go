@@ -76,7 +76,7 @@ func listed(rows *sql.Rows) (r retrysafe.Record, key []byte, err error) {
 	return r, key, nil
 }
 
-var allStates = []retrysafe.State{retrysafe.Accepted, retrysafe.InProgress, retrysafe.Completed, retrysafe.Retryable, retrysafe.Unknown, retrysafe.Expired}
+var allStates = []retrysafe.State{retrysafe.StateAccepted, retrysafe.StateInProgress, retrysafe.StateCompleted, retrysafe.StateRetryable, retrysafe.StateUnknown, retrysafe.StateExpired}
 
 // forever is later than any deadline.
 var forever = time.UnixMicro(maxDeadline)

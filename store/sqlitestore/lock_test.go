@@ -40,7 +40,7 @@ func TestReplayWaitsForNoWriter(t *testing.T) {
 				t.Errorf("a Create that waited: %v", err)
 			}
 		})
-		if got, err := s.Create(t.Context(), retrysafe.Record{Ref: keyed("old").Ref, State: retrysafe.InProgress}); !errors.Is(err, retrysafe.ErrExists) || got.Result == nil {
+		if got, err := s.Create(t.Context(), retrysafe.Record{Ref: keyed("old").Ref, State: retrysafe.StateInProgress}); !errors.Is(err, retrysafe.ErrExists) || got.Result == nil {
 			t.Errorf("a replay got %v, %v", got.State, err)
 		}
 		late := done(beside, "late")
@@ -76,7 +76,7 @@ func TestReplayWritesNothing(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 50 {
 		wg.Go(func() {
-			if _, err := s.Create(t.Context(), retrysafe.Record{Ref: keyed("k").Ref, State: retrysafe.InProgress}); !errors.Is(err, retrysafe.ErrExists) {
+			if _, err := s.Create(t.Context(), retrysafe.Record{Ref: keyed("k").Ref, State: retrysafe.StateInProgress}); !errors.Is(err, retrysafe.ErrExists) {
 				t.Error(err)
 			}
 		})

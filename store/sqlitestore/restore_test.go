@@ -51,7 +51,7 @@ func testRestore(t *testing.T, backup func(t *testing.T, s *sqlitestore.Store, p
 	start := func() {
 		s = open(t, path)
 		var err error
-		e, err = retrysafe.New(s, unhurriedBy(retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun}))
+		e, err = retrysafe.New(s, unhurriedBy(retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun}))
 		must(t, err)
 	}
 	begin := func(key string) *retrysafe.Execution {

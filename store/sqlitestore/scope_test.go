@@ -40,7 +40,7 @@ func TestNeighboursDoNotMix(t *testing.T) {
 	}
 	for _, scope := range []string{one, two} {
 		for _, limit := range []int{1, 3, 10, 100} {
-			for _, states := range [][]retrysafe.State{nil, {retrysafe.InProgress}, {retrysafe.InProgress, retrysafe.Completed}} {
+			for _, states := range [][]retrysafe.State{nil, {retrysafe.StateInProgress}, {retrysafe.StateInProgress, retrysafe.StateCompleted}} {
 				all := pages(t, s, retrysafe.Query{Scope: scope, States: states, Limit: limit})
 				if len(all) != 10 {
 					t.Errorf("%s has %d keys in pages of %d", scope, len(all), limit)

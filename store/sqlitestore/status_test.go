@@ -41,7 +41,7 @@ func TestStatusOfAFile(t *testing.T) {
 
 	s := open(t, path)
 	for i := range 3 {
-		r := retrysafe.Record{Ref: retrysafe.Ref{Scope: "s", Key: fmt.Sprint(i)}, Owner: retrysafe.Owner{1}, State: retrysafe.InProgress, Version: retrysafe.RecordVersion, Attempt: 1}
+		r := retrysafe.Record{Ref: retrysafe.Ref{Scope: "s", Key: fmt.Sprint(i)}, Owner: retrysafe.Owner{1}, State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion, Attempt: 1}
 		if _, err := s.Create(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}

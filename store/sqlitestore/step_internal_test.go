@@ -18,7 +18,7 @@ func trip(steps ...step) (q []*queued) {
 
 func record(key string, owner byte) retrysafe.Record {
 	return retrysafe.Record{
-		Ref: retrysafe.Ref{Scope: "s", Key: key}, State: retrysafe.InProgress, Version: retrysafe.RecordVersion,
+		Ref: retrysafe.Ref{Scope: "s", Key: key}, State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion,
 		Owner: retrysafe.Owner{owner}, Attempt: 1, Term: time.Minute, Retain: time.Hour,
 	}
 }

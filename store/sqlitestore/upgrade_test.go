@@ -67,7 +67,7 @@ func TestW59W60_RollingUpgrade(t *testing.T) {
 	}
 	// What the next version writes once nothing of this one is left is refused by it.
 	r := fresh("of the next version")
-	r.State, r.Version = retrysafe.Retryable, retrysafe.RecordVersion+1
+	r.State, r.Version = retrysafe.StateRetryable, retrysafe.RecordVersion+1
 	must(t, second(s.Create(t.Context(), r)))
 	e, err := retrysafe.New(s, unhurried)
 	must(t, err)
@@ -158,7 +158,7 @@ func TestVersionTableOfTheFirstFiles(t *testing.T) {
 	if got := one[int](t, s.DB(), `SELECT oldest FROM retrysafe_schema WHERE version = 3`); got != 2 {
 		t.Errorf("it works from %d", got)
 	}
-	if r, err := open(t, path).Load(t.Context(), keyed("k").Ref); err != nil || r.State != retrysafe.Completed {
+	if r, err := open(t, path).Load(t.Context(), keyed("k").Ref); err != nil || r.State != retrysafe.StateCompleted {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -19,8 +19,8 @@ var acceptedRules = []rule{{
 		if n, err := k.Store.Purge(k.ctx, 10); n != 0 || err != nil {
 			k.failf("Purge of accepted work: got %d, %v", n, err)
 		}
-		k.lists(retrysafe.Query{States: []retrysafe.State{retrysafe.Accepted}}, waiting, bare, abandoned)
-		k.lists(retrysafe.Query{States: []retrysafe.State{retrysafe.Accepted}, Due: true}, abandoned)
+		k.lists(retrysafe.Query{States: []retrysafe.State{retrysafe.StateAccepted}}, waiting, bare, abandoned)
+		k.lists(retrysafe.Query{States: []retrysafe.State{retrysafe.StateAccepted}, Due: true}, abandoned)
 
 		for _, rec := range []retrysafe.Record{waiting, bare, abandoned} {
 			if got := k.load(rec.Ref); got.Request == nil || got.Attempt != 0 {
@@ -30,15 +30,15 @@ var acceptedRules = []rule{{
 			if taken.Request == nil {
 				k.failf("%q has no request after it was claimed", rec.Key)
 			}
-			k.swap(in(retrysafe.Completed, taken, later))
+			k.swap(in(retrysafe.StateCompleted, taken, later))
 		}
-		k.lists(retrysafe.Query{States: []retrysafe.State{retrysafe.Accepted}})
+		k.lists(retrysafe.Query{States: []retrysafe.State{retrysafe.StateAccepted}})
 	},
 }}
 
 // accepted returns r as an engine stores it for a worker: nobody has tried it.
 func accepted(r retrysafe.Record) retrysafe.Record {
-	r.State, r.Attempt = retrysafe.Accepted, 0
+	r.State, r.Attempt = retrysafe.StateAccepted, 0
 	return r
 }
 
@@ -48,7 +48,7 @@ func (k *kit) takeUp(rec retrysafe.Record) retrysafe.Record {
 	k.t.Helper()
 	claims := make([]retrysafe.Record, 8)
 	for i := range claims {
-		claims[i] = in(retrysafe.InProgress, rec, later)
+		claims[i] = in(retrysafe.StateInProgress, rec, later)
 		claims[i].Claim, claims[i].Attempt = newOwner(), 1
 	}
 	replies := race(len(claims), func(i int) (retrysafe.Record, error) {

@@ -27,7 +27,7 @@ var clockRules = []rule{{
 	name:   "ordinary terms hold",
 	reason: "An attempt under a lease of 30 s that is settled for as long as its answer is to be kept has each deadline in turn and all that its settlement brought, because that is what nearly every operation does, and a store may have a short way for it.",
 	check: func(k *kit) {
-		for _, state := range []retrysafe.State{retrysafe.Completed, retrysafe.Retryable, retrysafe.Unknown} {
+		for _, state := range []retrysafe.State{retrysafe.StateCompleted, retrysafe.StateRetryable, retrysafe.StateUnknown} {
 			bare := k.record("bare " + state.String())
 			bare.KeyText, bare.Request = nil, nil
 			k.ordinary(bare, state, retrysafe.Record{})
@@ -114,7 +114,7 @@ var clockRules = []rule{{
 func (k *kit) ordinary(r retrysafe.Record, state retrysafe.State, brings retrysafe.Record) {
 	k.t.Helper()
 	const lease, retain = 30 * time.Second, 24 * time.Hour
-	r.Lapse, r.Effects, r.Term, r.Retain = retrysafe.Resume, retrysafe.Keyed, lease, retain
+	r.Lapse, r.Effects, r.Term, r.Retain = retrysafe.LapseResume, retrysafe.EffectsKeyed, lease, retain
 	rec := k.create(r)
 	k.lasts("reserved", rec, lease)
 	k.until(rec.Ref, rec.UpdatedAt.Add(5*tick))
@@ -124,7 +124,7 @@ func (k *kit) ordinary(r retrysafe.Record, state retrysafe.State, brings retrysa
 	k.until(rec.Ref, rec.UpdatedAt.Add(5*tick))
 
 	term := retain
-	if state == retrysafe.Unknown {
+	if state == retrysafe.StateUnknown {
 		term = lease
 	}
 	next := in(state, rec, term)

@@ -13,7 +13,7 @@ var crashRules = []rule{{
 	needs:  needsReopen,
 	check: func(k *kit) {
 		var records []retrysafe.Record
-		for state := retrysafe.Accepted; state <= retrysafe.Expired; state++ {
+		for state := retrysafe.StateAccepted; state <= retrysafe.StateExpired; state++ {
 			created := k.create(k.record(fmt.Sprintf("swapped %v", state)))
 			records = append(records,
 				k.swap(in(state, created, later)),
@@ -26,7 +26,7 @@ var crashRules = []rule{{
 			k.same("after the crash", got, r)
 		}
 		for i, r := range records {
-			records[i] = k.swap(in(retrysafe.Completed, r, later))
+			records[i] = k.swap(in(retrysafe.StateCompleted, r, later))
 		}
 		k.Store = k.Reopen()
 		for _, r := range records {
@@ -39,7 +39,7 @@ var crashRules = []rule{{
 	needs:  needsReopen,
 	check: func(k *kit) {
 		old := k.create(k.record("k"))
-		gone := k.swap(in(retrysafe.Retryable, k.create(k.record("gone")), soon))
+		gone := k.swap(in(retrysafe.StateRetryable, k.create(k.record("gone")), soon))
 		k.purgeOne(gone)
 		k.Store = k.Reopen()
 		beat := old
@@ -63,7 +63,7 @@ var crashRules = []rule{{
 	check: func(k *kit) {
 		rec := k.create(k.record("old"))
 		tx := k.begin()
-		_, err := tx.Swap(k.ctx, in(retrysafe.Completed, rec, later))
+		_, err := tx.Swap(k.ctx, in(retrysafe.StateCompleted, rec, later))
 		k.want("Swap in the transaction", err, nil)
 		created := k.record("new")
 		_, err = tx.Create(k.ctx, created)

@@ -66,7 +66,7 @@ var createRules = []rule{{
 		}
 		k.unchanged("second Create", first)
 
-		done := k.swap(in(retrysafe.Completed, first, later))
+		done := k.swap(in(retrysafe.StateCompleted, first, later))
 		got, err = k.Store.Create(k.ctx, k.record("k"))
 		k.want("Create of a completed key", err, retrysafe.ErrExists)
 		k.same("the answer returned with ErrExists", got, done)
@@ -152,7 +152,7 @@ var createRules = []rule{{
 		r.Checkpoint = retrysafe.Checkpoint{Phase: "one", Data: []byte("first")}
 		r = r.Noted("first", "first")
 		created := k.create(r)
-		done := k.swap(in(retrysafe.Completed, created, later))
+		done := k.swap(in(retrysafe.StateCompleted, created, later))
 		loaded := k.load(r.Ref)
 		listed, err := k.Store.List(k.ctx, retrysafe.Query{})
 		if err != nil || len(listed) != 1 {
@@ -165,7 +165,7 @@ var createRules = []rule{{
 		next.Checkpoint = retrysafe.Checkpoint{Phase: "two", Data: []byte("other")}
 		next.Request = []byte(`{"amount":9999}`)
 		next = next.Noted("other", "other")
-		next = in(retrysafe.Completed, next, later)
+		next = in(retrysafe.StateCompleted, next, later)
 		next.Result.Body = []byte(`{"id":2}`)
 		next.Result.Header = map[string][]string{"Content-Type": {"text/html"}, "Location": {"/other/22"}}
 		k.swap(next)
@@ -175,7 +175,7 @@ var createRules = []rule{{
 		}
 		k.same("the record that Create returned", created, func() retrysafe.Record {
 			want := snapshot
-			want.State, want.Result, want.Revision = retrysafe.InProgress, nil, created.Revision
+			want.State, want.Result, want.Revision = retrysafe.StateInProgress, nil, created.Revision
 			want.Deadline, want.UpdatedAt = created.Deadline, created.UpdatedAt
 			return want
 		}())

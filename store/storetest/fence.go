@@ -18,7 +18,7 @@ var fenceRules = []rule{{
 			if revision == second.Revision {
 				continue
 			}
-			r := in(retrysafe.Completed, second, later)
+			r := in(retrysafe.StateCompleted, second, later)
 			r.Revision = revision
 			got, err := k.Store.Swap(k.ctx, r)
 			k.want("Swap at another revision", err, retrysafe.ErrConflict)
@@ -32,7 +32,7 @@ var fenceRules = []rule{{
 	check: func(k *kit) {
 		first := k.create(k.record("k"))
 		for _, owner := range []retrysafe.Owner{newOwner(), {}} {
-			r := in(retrysafe.Completed, first, later)
+			r := in(retrysafe.StateCompleted, first, later)
 			r.Owner = owner
 			got, err := k.Store.Swap(k.ctx, r)
 			k.want("Swap by a stranger", err, retrysafe.ErrConflict)
@@ -48,8 +48,8 @@ var fenceRules = []rule{{
 	reason: "A Swap that loses gets the record as it is stored now, ReadAt included, because the loser decides on it what to tell its client.",
 	check: func(k *kit) {
 		first := k.create(k.record("k"))
-		done := k.swap(in(retrysafe.Completed, first, later))
-		got, err := k.Store.Swap(k.ctx, in(retrysafe.Unknown, first, later))
+		done := k.swap(in(retrysafe.StateCompleted, first, later))
+		got, err := k.Store.Swap(k.ctx, in(retrysafe.StateUnknown, first, later))
 		k.want("late Swap", err, retrysafe.ErrConflict)
 		k.same("the record returned with ErrConflict", got, done)
 		if got.ReadAt.IsZero() {
@@ -61,7 +61,7 @@ var fenceRules = []rule{{
 	reason: "Each write raises the revision and a refused one does not, because a revision that stays or falls lets an older step win.",
 	check: func(k *kit) {
 		rec := k.create(k.record("k"))
-		states := []retrysafe.State{retrysafe.InProgress, retrysafe.InProgress, retrysafe.Unknown, retrysafe.Retryable, retrysafe.InProgress, retrysafe.Completed, retrysafe.Expired}
+		states := []retrysafe.State{retrysafe.StateInProgress, retrysafe.StateInProgress, retrysafe.StateUnknown, retrysafe.StateRetryable, retrysafe.StateInProgress, retrysafe.StateCompleted, retrysafe.StateExpired}
 		for i, state := range states {
 			next := in(state, rec, later)
 			if i == 4 {
@@ -93,7 +93,7 @@ var fenceRules = []rule{{
 				rec.Term = later
 				rec = k.swap(rec)
 			}
-			rec = k.swap(in(retrysafe.Completed, rec, soon))
+			rec = k.swap(in(retrysafe.StateCompleted, rec, soon))
 			last = rec.Revision
 			k.purgeOne(rec)
 		}
@@ -103,10 +103,10 @@ var fenceRules = []rule{{
 	reason: "An owner from before a purge cannot write to the record created after it, at whatever revision, because its operation belongs to a key that was forgotten.",
 	check: func(k *kit) {
 		zombie := k.create(k.record("k"))
-		k.purgeOne(k.swap(in(retrysafe.Retryable, zombie, soon)))
+		k.purgeOne(k.swap(in(retrysafe.StateRetryable, zombie, soon)))
 		second := k.create(k.record("k"))
 		for _, revision := range []int64{zombie.Revision, zombie.Revision + 1, second.Revision, second.Revision + 1, 0, 1, 2} {
-			late := in(retrysafe.Completed, zombie, later)
+			late := in(retrysafe.StateCompleted, zombie, later)
 			late.Revision = revision
 			_, err := k.Store.Swap(k.ctx, late)
 			k.want("Swap by the zombie", err, retrysafe.ErrConflict)
@@ -115,11 +115,11 @@ var fenceRules = []rule{{
 			k.want("claim by the zombie", err, retrysafe.ErrConflict)
 			k.unchanged("the zombie's Swap", second)
 		}
-		stale := in(retrysafe.Completed, second, later)
+		stale := in(retrysafe.StateCompleted, second, later)
 		stale.Revision = zombie.Revision
 		_, err := k.Store.Swap(k.ctx, stale)
 		k.want("Swap by the new owner at the old revision", err, retrysafe.ErrConflict)
-		k.swap(in(retrysafe.Completed, second, later))
+		k.swap(in(retrysafe.StateCompleted, second, later))
 	},
 }}
 

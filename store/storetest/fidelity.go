@@ -56,13 +56,13 @@ var fidelityRules = []rule{{
 			change(&r)
 			k.survives(r)
 		}
-		for state := retrysafe.Accepted; state <= retrysafe.Expired; state++ {
+		for state := retrysafe.StateAccepted; state <= retrysafe.StateExpired; state++ {
 			keeps(func(r *retrysafe.Record) { *r = in(state, *r, later) })
 		}
-		for _, lapse := range []retrysafe.Lapse{retrysafe.Quarantine, retrysafe.Resume, retrysafe.Rerun, retrysafe.Fail, retrysafe.Fail + 1, 255} {
+		for _, lapse := range []retrysafe.Lapse{retrysafe.LapseQuarantine, retrysafe.LapseResume, retrysafe.LapseRerun, retrysafe.LapseFail, retrysafe.LapseFail + 1, 255} {
 			keeps(func(r *retrysafe.Record) { r.Lapse = lapse })
 		}
-		for _, effects := range []retrysafe.Effects{retrysafe.Unprotected, retrysafe.Keyed, retrysafe.InTx, retrysafe.InTx + 1, 255} {
+		for _, effects := range []retrysafe.Effects{retrysafe.EffectsUnprotected, retrysafe.EffectsKeyed, retrysafe.EffectsInTx, retrysafe.EffectsInTx + 1, 255} {
 			keeps(func(r *retrysafe.Record) { r.Effects = effects })
 		}
 		for _, version := range []uint8{0, 1, retrysafe.RecordVersion + 1, 7, 8, 14, 15, 16, 127, 128, 255} {
@@ -91,7 +91,7 @@ var fidelityRules = []rule{{
 			r.Checkpoint = retrysafe.Checkpoint{Phase: "p" + text, Data: []byte(text)}
 			stored := k.survives(r)
 
-			settled := in(retrysafe.Unknown, stored, later)
+			settled := in(retrysafe.StateUnknown, stored, later)
 			settled.Reason, settled.ProviderRef = text+"!", text+"?"
 			settled.Checkpoint = retrysafe.Checkpoint{Phase: text + "q", Data: []byte(text + "q")}
 			got := k.swap(settled)
@@ -108,7 +108,7 @@ var fidelityRules = []rule{{
 func (k *kit) answerSurvives(key string, want retrysafe.Result) {
 	k.t.Helper()
 	rec := k.create(k.record(key))
-	rec.State, rec.Result, rec.Term = retrysafe.Completed, &want, later
+	rec.State, rec.Result, rec.Term = retrysafe.StateCompleted, &want, later
 	swapped := k.swap(rec)
 	retried, err := k.Store.Create(k.ctx, k.record(key))
 	k.want("Create of a completed key", err, retrysafe.ErrExists)

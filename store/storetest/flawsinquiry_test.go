@@ -104,7 +104,7 @@ var inquiryFlaws = []flaw{{
 	only:   true,
 	bend: func(b *bent) {
 		b.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			if r.Term == r.Retain && r.State == retrysafe.Completed {
+			if r.Term == r.Retain && r.State == retrysafe.StateCompleted {
 				r.Inquiry.Notes = nil
 			}
 			return b.Store.Swap(ctx, r)
@@ -128,7 +128,7 @@ var inquiryFlaws = []flaw{{
 		b.list = func(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
 			got, err := b.Store.List(ctx, q)
 			return slices.DeleteFunc(got, func(r retrysafe.Record) bool {
-				return r.State == retrysafe.Accepted && !r.Due()
+				return r.State == retrysafe.StateAccepted && !r.Due()
 			}), err
 		}
 	},

@@ -14,7 +14,7 @@ var listFlaws = []flaw{{
 	only:   true,
 	bend: func(b *bent) {
 		b.purge = func(ctx context.Context, limit int) (int, error) {
-			b.makeDue(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.Unknown}, Due: true}, nil)
+			b.makeDue(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.StateUnknown}, Due: true}, nil)
 			return b.Store.Purge(ctx, limit)
 		}
 	},
@@ -23,7 +23,7 @@ var listFlaws = []flaw{{
 	breaks: []string{"purge takes only what is due and final", "retention counts from the swap"},
 	bend: func(b *bent) {
 		b.purge = func(ctx context.Context, limit int) (int, error) {
-			b.makeDue(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.InProgress}, Due: true}, nil)
+			b.makeDue(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.StateInProgress}, Due: true}, nil)
 			return b.Store.Purge(ctx, limit)
 		}
 	},
@@ -33,7 +33,7 @@ var listFlaws = []flaw{{
 	only:   true,
 	bend: func(b *bent) {
 		b.purge = func(ctx context.Context, limit int) (int, error) {
-			b.makeDue(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.Completed}}, func(r retrysafe.Record) bool {
+			b.makeDue(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.StateCompleted}}, func(r retrysafe.Record) bool {
 				return !r.ReadAt.Before(r.CreatedAt.Add(r.Retain))
 			})
 			return b.Store.Purge(ctx, limit)
@@ -64,7 +64,7 @@ var listFlaws = []flaw{{
 		looked, claimed := make(chan struct{}), make(chan struct{})
 		var look, claim sync.Once
 		b.purge = func(ctx context.Context, limit int) (int, error) {
-			due, _ := b.Store.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.Retryable}, Due: true})
+			due, _ := b.Store.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.StateRetryable}, Due: true})
 			look.Do(func() { close(looked) })
 			<-claimed
 			n := 0
@@ -231,7 +231,7 @@ func (b *bent) makeDue(ctx context.Context, q retrysafe.Query, filter func(retry
 	found, _ := b.Store.List(ctx, q)
 	for _, r := range found {
 		if filter == nil || filter(r) {
-			r.State, r.Result, r.Term = retrysafe.Expired, nil, 0
+			r.State, r.Result, r.Term = retrysafe.StateExpired, nil, 0
 			b.Store.Swap(ctx, r)
 		}
 	}

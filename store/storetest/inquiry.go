@@ -18,7 +18,7 @@ var inquiryRules = []rule{{
 			k.everywhere(k.survives(r))
 		}
 		for i, q := range inquiries() {
-			r := in(retrysafe.Unknown, k.create(k.record(fmt.Sprintf("swapped %d", i))), later)
+			r := in(retrysafe.StateUnknown, k.create(k.record(fmt.Sprintf("swapped %d", i))), later)
 			r.Inquiry = q
 			got := k.swap(r)
 			r.Revision, r.Deadline, r.UpdatedAt = got.Revision, got.Deadline, got.UpdatedAt
@@ -34,7 +34,7 @@ var inquiryRules = []rule{{
 		for _, claims := range []bool{false, true} {
 			rec := k.create(k.record(fmt.Sprintf("claims %t", claims)))
 			for i, q := range append(all, retrysafe.Inquiry{}, all[0], retrysafe.Inquiry{}) {
-				next := in(retrysafe.Unknown, rec, later)
+				next := in(retrysafe.StateUnknown, rec, later)
 				next.Inquiry = q
 				if claims {
 					next.Claim, next.Attempt = newOwner(), i+2
@@ -58,16 +58,16 @@ func inquiries() []retrysafe.Inquiry {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678_901_000, time.UTC)
 	var full []retrysafe.Note
 	for i := range 32 {
-		full = append(full, retrysafe.Note{At: at.Add(time.Duration(i) * time.Hour), By: "resolver", State: retrysafe.Unknown, Text: strings.Repeat(string(rune('a'+i%26)), 500)})
+		full = append(full, retrysafe.Note{At: at.Add(time.Duration(i) * time.Hour), By: "resolver", State: retrysafe.StateUnknown, Text: strings.Repeat(string(rune('a'+i%26)), 500)})
 	}
 	var odd []retrysafe.Note
 	for _, text := range []string{"", "it's", "Straße ключ 鍵 🔑", "a\x00b", "\xff\xfe\x80", "line\r\nline", `{"a":1}`, `\x00`} {
-		odd = append(odd, retrysafe.Note{At: at, By: text, State: retrysafe.Completed, Text: "é" + text})
+		odd = append(odd, retrysafe.Note{At: at, By: text, State: retrysafe.StateCompleted, Text: "é" + text})
 	}
 	return []retrysafe.Inquiry{
 		{Tries: 1},
 		{Dead: true},
-		{Tries: 1_000_000, Dead: true, Notes: []retrysafe.Note{{At: at, By: "operator anna", State: retrysafe.Retryable, Text: "attested"}}},
+		{Tries: 1_000_000, Dead: true, Notes: []retrysafe.Note{{At: at, By: "operator anna", State: retrysafe.StateRetryable, Text: "attested"}}},
 		{Notes: odd},
 		{Tries: 31, Notes: full},
 		{Notes: []retrysafe.Note{{Text: strings.Repeat("sealed", 4<<10)}}},

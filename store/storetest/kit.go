@@ -44,9 +44,9 @@ func (k *kit) record(key string) retrysafe.Record {
 		KeyText:     []byte("sealed " + key),
 		Operation:   "POST /payments",
 		Fingerprint: retrysafe.Fingerprint{Alg: 1, Sum: sha256.Sum256([]byte(key))},
-		State:       retrysafe.InProgress,
-		Lapse:       retrysafe.Quarantine,
-		Effects:     retrysafe.Unprotected,
+		State:       retrysafe.StateInProgress,
+		Lapse:       retrysafe.LapseQuarantine,
+		Effects:     retrysafe.EffectsUnprotected,
 		Version:     retrysafe.RecordVersion,
 		Owner:       newOwner(),
 		Attempt:     1,
@@ -59,7 +59,7 @@ func (k *kit) record(key string) retrysafe.Record {
 // in returns r moved to a state, with an answer exactly if that is Completed.
 func in(state retrysafe.State, r retrysafe.Record, term time.Duration) retrysafe.Record {
 	r.State, r.Result, r.Term = state, nil, term
-	if state == retrysafe.Completed {
+	if state == retrysafe.StateCompleted {
 		r.Result = answer()
 	}
 	return r

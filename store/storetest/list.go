@@ -15,7 +15,7 @@ var listRules = []rule{{
 		var all []retrysafe.Record
 		var last retrysafe.Record
 		for _, scope := range []string{"acct_1", "acct_10", "acctX1", "ACCT_1", "acct%1"} {
-			for state := retrysafe.Accepted; state <= retrysafe.Expired; state++ {
+			for state := retrysafe.StateAccepted; state <= retrysafe.StateExpired; state++ {
 				due := in(state, k.record("due "+state.String()), soon)
 				rest := in(state, k.record("rest "+state.String()), later)
 				due.Scope, rest.Scope = scope, scope
@@ -33,9 +33,9 @@ var listRules = []rule{{
 			{Scope: "acct%"},
 			{Due: true},
 			{Scope: "acct_1", Due: true},
-			{States: []retrysafe.State{retrysafe.InProgress}},
-			{States: []retrysafe.State{retrysafe.Unknown, retrysafe.Accepted}, Due: true},
-			{Scope: "acct_10", States: []retrysafe.State{retrysafe.Completed, retrysafe.Expired}, Due: true},
+			{States: []retrysafe.State{retrysafe.StateInProgress}},
+			{States: []retrysafe.State{retrysafe.StateUnknown, retrysafe.StateAccepted}, Due: true},
+			{Scope: "acct_10", States: []retrysafe.State{retrysafe.StateCompleted, retrysafe.StateExpired}, Due: true},
 		} {
 			want := make(map[retrysafe.Ref]retrysafe.Record)
 			for _, r := range all {
@@ -94,7 +94,7 @@ var listRules = []rule{{
 			last = k.create(r)
 		}
 		k.untilDue(last)
-		q := retrysafe.Query{States: []retrysafe.State{retrysafe.InProgress}, Due: true, Limit: 3}
+		q := retrysafe.Query{States: []retrysafe.State{retrysafe.StateInProgress}, Due: true, Limit: 3}
 		swept := make(map[retrysafe.Ref]bool)
 		for {
 			got, err := k.Store.List(k.ctx, q)
@@ -111,7 +111,7 @@ var listRules = []rule{{
 				if len(swept)%2 == 0 {
 					term = soon
 				}
-				last = k.swap(in(retrysafe.Retryable, r, term))
+				last = k.swap(in(retrysafe.StateRetryable, r, term))
 			}
 			k.until(last.Ref, last.UpdatedAt.Add(soon))
 			if _, err := k.Store.Purge(k.ctx, 100); err != nil {

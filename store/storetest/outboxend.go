@@ -42,13 +42,13 @@ var endRules = []outboxRule{{
 		m := text("a", "m")
 		m.Settles = &rec
 		k.enqueue(m, text("a", "next"))
-		done := in(retrysafe.Completed, rec, later)
+		done := in(retrysafe.StateCompleted, rec, later)
 		e := ending(k.one(held, "m"), outbox.Delivered)
 		e.Settle = &done
 		ended := k.end(e)[0]
 		k.want("End", ended.Err, nil)
 		got := k.keys().load(rec.Ref)
-		if got.State != retrysafe.Completed || got.Result == nil || got.Revision <= rec.Revision {
+		if got.State != retrysafe.StateCompleted || got.Result == nil || got.Revision <= rec.Revision {
 			k.failf("the record is %v at revision %d", got.State, got.Revision)
 		}
 		k.keys().same("the record that End returned", ended.Record, got)
@@ -68,7 +68,7 @@ var endRules = []outboxRule{{
 		k.enqueue(text("a", "stale"), text("b", "gone"), text("c", "buried"), text("", "other"))
 		stale, missing := ending(k.one(held, "stale"), outbox.Delivered), ending(k.one(held, "gone"), outbox.Delivered)
 		buried, other := ending(k.one(held, "buried"), outbox.Buried), ending(k.one(held, "other"), outbox.Delivered)
-		old, absent := in(retrysafe.Completed, rec, later), in(retrysafe.Completed, gone, later)
+		old, absent := in(retrysafe.StateCompleted, rec, later), in(retrysafe.StateCompleted, gone, later)
 		stale.Settle, missing.Settle, buried.Settle = &old, &absent, &old
 		ended := k.end(stale, missing, buried, other)
 		k.want("end with a stale record", ended[0].Err, retrysafe.ErrConflict)
@@ -85,7 +85,7 @@ var endRules = []outboxRule{{
 			k.failf("a refused ending buried a message")
 		}
 		k.keys().unchanged("a refused settlement", now)
-		fresh := in(retrysafe.Completed, now, later)
+		fresh := in(retrysafe.StateCompleted, now, later)
 		stale.Settle = &fresh
 		k.ends(stale)
 	},

@@ -160,11 +160,11 @@ var letterRules = []outboxRule{{
 		if len(list) != 1 || string(list[0].Payload) != "a1" || list[0].Tries != 1 || list[0].Revision != 1 || list[0].Why != first.Why || list[0].ProviderRef != "ch_1" {
 			k.failf("failing are %+v", list)
 		}
-		done := in(retrysafe.Unknown, rec, later)
+		done := in(retrysafe.StateUnknown, rec, later)
 		ended, err := skipper.Skip(k.ctx, outbox.Skipped{ID: list[0].ID, Tries: 1, Why: "skipped", Settle: &done})
 		k.want("Skip", errors.Join(err, ended.Err), nil)
 		k.finds("after it was skipped", held, "a2", "b1")
-		if got := k.keys().load(rec.Ref); got.State != retrysafe.Unknown {
+		if got := k.keys().load(rec.Ref); got.State != retrysafe.StateUnknown {
 			k.failf("the record that it settles is %v", got.State)
 		}
 		letters := k.dead()
@@ -196,7 +196,7 @@ var letterRules = []outboxRule{{
 			_, err := skipper.Skip(k.ctx, c.skip)
 			k.want("Skip "+what, err, c.want)
 		}
-		stale := in(retrysafe.Unknown, rec, later)
+		stale := in(retrysafe.StateUnknown, rec, later)
 		stale.Revision--
 		ended, err := skipper.Skip(k.ctx, outbox.Skipped{ID: waits.ID, Tries: 1, Settle: &stale})
 		k.want("Skip with a stale record", err, nil)

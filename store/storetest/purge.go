@@ -13,7 +13,7 @@ var purgeRules = []rule{{
 	check: func(k *kit) {
 		var due, rest, last retrysafe.Record
 		var gone, kept []retrysafe.Record
-		for state := retrysafe.Accepted; state <= retrysafe.Expired; state++ {
+		for state := retrysafe.StateAccepted; state <= retrysafe.StateExpired; state++ {
 			due = k.create(in(state, k.record("due "+state.String()), soon))
 			rest = k.create(in(state, k.record("kept "+state.String()), later))
 			if last = due; state.Forgettable() {
@@ -48,7 +48,7 @@ var purgeRules = []rule{{
 	check: func(k *kit) {
 		var last retrysafe.Record
 		for i := range 7 {
-			last = k.create(in(retrysafe.Completed, k.record(fmt.Sprintf("k%d", i)), soon))
+			last = k.create(in(retrysafe.StateCompleted, k.record(fmt.Sprintf("k%d", i)), soon))
 		}
 		k.untilDue(last)
 		for _, left := range []int{7, 4, 1, 0} {
@@ -72,7 +72,7 @@ var purgeRules = []rule{{
 		if n, err := k.Store.Purge(k.ctx, 10); n != 0 || err != nil {
 			k.failf("Purge of a lapsed attempt in flight: got %d, %v", n, err)
 		}
-		rec = k.swap(in(retrysafe.Completed, rec, later))
+		rec = k.swap(in(retrysafe.StateCompleted, rec, later))
 		if n, err := k.Store.Purge(k.ctx, 10); n != 0 || err != nil {
 			k.failf("Purge of an answer that was just stored: got %d, %v", n, err)
 		}
@@ -85,7 +85,7 @@ var purgeRules = []rule{{
 		const keys = 40
 		var records []retrysafe.Record
 		for i := range keys {
-			records = append(records, k.create(in(retrysafe.Retryable, k.record(fmt.Sprintf("k%d", i)), soon)))
+			records = append(records, k.create(in(retrysafe.StateRetryable, k.record(fmt.Sprintf("k%d", i)), soon)))
 		}
 		k.untilDue(records[keys-1])
 		purged := make([]int, 4)
@@ -95,7 +95,7 @@ var purgeRules = []rule{{
 				purged[i-keys] = n
 				return retrysafe.Record{}, err
 			}
-			r := in(retrysafe.InProgress, records[i], later)
+			r := in(retrysafe.StateInProgress, records[i], later)
 			r.Claim, r.Attempt = newOwner(), 2
 			return k.heard(func() (retrysafe.Record, error) { return k.node(i).Swap(k.ctx, r) })
 		})

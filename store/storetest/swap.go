@@ -12,7 +12,7 @@ var swapRules = []rule{{
 	reason: "Swap stores the new state and returns the record as it is stored, because the next step compares with what was returned.",
 	check: func(k *kit) {
 		first := k.create(k.record("k"))
-		next := in(retrysafe.Completed, first, later)
+		next := in(retrysafe.StateCompleted, first, later)
 		next.ProviderRef, next.Retain = "ch_1", 48*time.Hour
 		got := k.swap(next)
 		k.same("returned and stored differ", k.load(first.Ref), got)
@@ -45,7 +45,7 @@ var swapRules = []rule{{
 		first := k.create(k.record("k"))
 		bare := retrysafe.Record{
 			Ref: first.Ref, Owner: first.Owner, Revision: first.Revision,
-			State: retrysafe.Unknown, Version: first.Version, Retain: first.Retain, Reason: "lease lapsed", Term: later,
+			State: retrysafe.StateUnknown, Version: first.Version, Retain: first.Retain, Reason: "lease lapsed", Term: later,
 		}
 		got := k.swap(bare)
 		want := first
@@ -56,7 +56,7 @@ var swapRules = []rule{{
 		other := k.record("other")
 		other.Ref, other.Owner, other.Revision = first.Ref, first.Owner, got.Revision
 		other.Operation, other.Attempt, other.CreatedAt, other.Reason = "POST /refunds", 9, time.Unix(1, 0), "again"
-		other.State = retrysafe.Unknown
+		other.State = retrysafe.StateUnknown
 		got = k.swap(other)
 		want.Reason, want.Revision, want.Deadline, want.UpdatedAt = "again", got.Revision, got.Deadline, got.UpdatedAt
 		k.same("after a Swap with other values", got, want)
@@ -85,8 +85,8 @@ var swapRules = []rule{{
 	name:   "zero result clears the stored one",
 	reason: "Swap replaces the Result with what it is given, nothing included, because an expired answer is forgotten and a new attempt has none yet.",
 	check: func(k *kit) {
-		rec := k.swap(in(retrysafe.Completed, k.create(k.record("k")), later))
-		rec = k.swap(in(retrysafe.Expired, rec, later))
+		rec := k.swap(in(retrysafe.StateCompleted, k.create(k.record("k")), later))
+		rec = k.swap(in(retrysafe.StateExpired, rec, later))
 		if got := k.load(rec.Ref); rec.Result != nil || got.Result != nil {
 			k.failf("the result is still there after a Swap without one")
 		}
@@ -104,7 +104,7 @@ var swapRules = []rule{{
 		claim.Ref, claim.Owner, claim.Revision = first.Ref, first.Owner, first.Revision
 		claim.Claim, claim.Attempt = newOwner(), 2
 		claim.Operation, claim.Request, claim.ProviderRef, claim.Reason = "POST /refunds", []byte("two"), "ch_2", "resumed"
-		claim.Lapse, claim.Effects, claim.Retain = retrysafe.Resume, retrysafe.Keyed, 3*time.Hour
+		claim.Lapse, claim.Effects, claim.Retain = retrysafe.LapseResume, retrysafe.EffectsKeyed, 3*time.Hour
 		got := k.swap(claim)
 		want := claim
 		want.Owner, want.CreatedAt = claim.Claim, first.CreatedAt
@@ -112,12 +112,12 @@ var swapRules = []rule{{
 		k.same("after the claim", got, want)
 		k.same("stored after the claim", k.load(first.Ref), want)
 
-		late := in(retrysafe.Completed, got, later)
+		late := in(retrysafe.StateCompleted, got, later)
 		late.Owner = first.Owner
 		_, err := k.Store.Swap(k.ctx, late)
 		k.want("Swap by the former owner", err, retrysafe.ErrConflict)
 		k.unchanged("Swap by the former owner", got)
-		k.swap(in(retrysafe.Completed, got, later))
+		k.swap(in(retrysafe.StateCompleted, got, later))
 	},
 }, {
 	name:   "first attempt starts a new generation",

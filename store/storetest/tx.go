@@ -16,9 +16,9 @@ var txRules = []rule{{
 	check: func(k *kit) {
 		rec := k.create(k.record("old"))
 		tx := k.begin()
-		swapped, err := tx.Swap(k.ctx, in(retrysafe.Completed, rec, later))
+		swapped, err := tx.Swap(k.ctx, in(retrysafe.StateCompleted, rec, later))
 		k.want("Swap in the transaction", err, nil)
-		created, err := tx.Create(k.ctx, in(retrysafe.Completed, k.record("new"), later))
+		created, err := tx.Create(k.ctx, in(retrysafe.StateCompleted, k.record("new"), later))
 		k.want("Create in the transaction", err, nil)
 
 		k.unchanged("a Swap in an open transaction", rec)
@@ -32,7 +32,7 @@ var txRules = []rule{{
 		if swapped.Revision <= rec.Revision {
 			k.failf("revision: got %d, want more than %d", swapped.Revision, rec.Revision)
 		}
-		_, err = k.Store.Swap(k.ctx, in(retrysafe.Unknown, rec, later))
+		_, err = k.Store.Swap(k.ctx, in(retrysafe.StateUnknown, rec, later))
 		k.want("Swap at the revision before the transaction", err, retrysafe.ErrConflict)
 	},
 }, {
@@ -42,18 +42,18 @@ var txRules = []rule{{
 	check: func(k *kit) {
 		rec := k.create(k.record("old"))
 		tx := k.begin()
-		_, err := tx.Swap(k.ctx, in(retrysafe.Completed, rec, later))
+		_, err := tx.Swap(k.ctx, in(retrysafe.StateCompleted, rec, later))
 		k.want("Swap in the transaction", err, nil)
 		r := k.record("new")
 		_, err = tx.Reserve(k.ctx, r.Ref)
 		k.want("Reserve of a free key", err, retrysafe.ErrNotFound)
-		_, err = tx.Create(k.ctx, in(retrysafe.Completed, r, later))
+		_, err = tx.Create(k.ctx, in(retrysafe.StateCompleted, r, later))
 		k.want("Create in the transaction", err, nil)
 		k.want("Rollback", tx.Rollback(k.ctx), nil)
 
 		k.unchanged("a transaction that was rolled back", rec)
 		k.absent(r.Ref)
-		k.swap(in(retrysafe.Completed, rec, later))
+		k.swap(in(retrysafe.StateCompleted, rec, later))
 		k.create(r)
 	},
 }, {
@@ -65,7 +65,7 @@ var txRules = []rule{{
 		beat := stale
 		beat.Term = later
 		now := k.swap(beat)
-		stranger := in(retrysafe.Completed, now, later)
+		stranger := in(retrysafe.StateCompleted, now, later)
 		stranger.Owner = newOwner()
 		absent := k.record("absent")
 		absent.Revision = now.Revision
@@ -73,7 +73,7 @@ var txRules = []rule{{
 			swap retrysafe.Record
 			want error
 		}{
-			{in(retrysafe.Completed, stale, later), retrysafe.ErrConflict},
+			{in(retrysafe.StateCompleted, stale, later), retrysafe.ErrConflict},
 			{stranger, retrysafe.ErrConflict},
 			{absent, retrysafe.ErrNotFound},
 		} {
@@ -94,7 +94,7 @@ var txRules = []rule{{
 	check: func(k *kit) {
 		rec := k.create(k.record("k"))
 		k.poisoned("Create of a key that exists", func(tx retrysafe.Tx) {
-			if _, err := tx.Create(k.ctx, in(retrysafe.Completed, k.record("k"), later)); err == nil {
+			if _, err := tx.Create(k.ctx, in(retrysafe.StateCompleted, k.record("k"), later)); err == nil {
 				k.failf("Create of a key that exists succeeded in a transaction")
 			}
 		})
@@ -105,7 +105,7 @@ var txRules = []rule{{
 	reason: "Reserve returns the committed record, or ErrNotFound for a free key, and its transaction can then write it, because the decision to run is made on what Reserve saw.",
 	needs:  needsTx,
 	check: func(k *kit) {
-		rec := k.create(in(retrysafe.Retryable, k.record("old"), later))
+		rec := k.create(in(retrysafe.StateRetryable, k.record("old"), later))
 		tx := k.begin()
 		got, err := tx.Reserve(k.ctx, rec.Ref)
 		k.want("Reserve of a key that exists", err, nil)
@@ -113,12 +113,12 @@ var txRules = []rule{{
 		if got.ReadAt.IsZero() {
 			k.failf("ReadAt is not set by Reserve")
 		}
-		claim := in(retrysafe.Completed, got, later)
+		claim := in(retrysafe.StateCompleted, got, later)
 		claim.Claim, claim.Attempt = newOwner(), 2
 		swapped, err := tx.Swap(k.ctx, claim)
 		k.want("claim of the reserved record", err, nil)
 
-		r := in(retrysafe.Completed, k.record("new"), later)
+		r := in(retrysafe.StateCompleted, k.record("new"), later)
 		_, err = tx.Reserve(k.ctx, r.Ref)
 		k.want("Reserve of a free key", err, retrysafe.ErrNotFound)
 		created, err := tx.Create(k.ctx, r)
@@ -138,7 +138,7 @@ var txRules = []rule{{
 		k.want("Reserve", err, nil)
 		at := k.load(rec.Ref).ReadAt.Add(20 * tick)
 		k.until(rec.Ref, at)
-		got, err := tx.Swap(k.ctx, in(retrysafe.Completed, rec, later))
+		got, err := tx.Swap(k.ctx, in(retrysafe.StateCompleted, rec, later))
 		k.want("Swap in the transaction", err, nil)
 		for _, t := range []time.Time{got.UpdatedAt, got.ReadAt, got.Deadline.Add(-later)} {
 			if t.Before(at.Add(-tick)) {
@@ -165,7 +165,7 @@ var txRules = []rule{{
 			if _, err := tx.Reserve(k.ctx, rec.Ref); err == nil {
 				k.failf("Reserve succeeded in a finished transaction")
 			}
-			if _, err := tx.Swap(k.ctx, in(retrysafe.Completed, rec, later)); err == nil {
+			if _, err := tx.Swap(k.ctx, in(retrysafe.StateCompleted, rec, later)); err == nil {
 				k.failf("Swap succeeded in a finished transaction")
 			}
 			if _, err := tx.Create(k.ctx, k.record("new")); err == nil {

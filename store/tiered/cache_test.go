@@ -89,8 +89,8 @@ func TestOnlyAnswersAreCached(t *testing.T) {
 	t.Parallel()
 	answer := with("paid", reservation(ref, 1))
 	records := map[string]retrysafe.Record{}
-	for state := retrysafe.Accepted; state <= retrysafe.Expired; state++ {
-		if r := answer; state != retrysafe.Completed {
+	for state := retrysafe.StateAccepted; state <= retrysafe.StateExpired; state++ {
+		if r := answer; state != retrysafe.StateCompleted {
 			r.State = state
 			records[state.String()] = r
 		}
@@ -277,9 +277,9 @@ func TestSwapIsSeenAtOnce(t *testing.T) {
 		t.Parallel()
 		b := newBed(t, tiered.Options{})
 		gone := complete(t, b.cache, ref, "paid")
-		gone.State, gone.Result, gone.Term = retrysafe.Expired, nil, time.Hour
+		gone.State, gone.Result, gone.Term = retrysafe.StateExpired, nil, time.Hour
 		swap(t, b.cache, gone)
-		if got, err := retry(t.Context(), b.cache, ref); got.State != retrysafe.Expired || !errors.Is(err, retrysafe.ErrExists) {
+		if got, err := retry(t.Context(), b.cache, ref); got.State != retrysafe.StateExpired || !errors.Is(err, retrysafe.ErrExists) {
 			t.Errorf("got %v and %v", got.State, err)
 		}
 	})

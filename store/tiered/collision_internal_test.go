@@ -21,7 +21,7 @@ func TestOneHashIsNotOneKey(t *testing.T) {
 		e, ticket := at.look(now)
 		if e == nil {
 			got := retrysafe.Record{
-				Ref: at.ref, State: retrysafe.Completed, Version: retrysafe.RecordVersion, Result: &retrysafe.Result{},
+				Ref: at.ref, State: retrysafe.StateCompleted, Version: retrysafe.RecordVersion, Result: &retrysafe.Result{},
 				Revision: 1, Deadline: time.Unix(60, 0), ReadAt: time.Unix(0, 0),
 			}
 			s.learn(at, ticket, now, &got, nil)

@@ -92,7 +92,7 @@ func TestExpiryIsRespected(t *testing.T) {
 	})
 	t.Run("gone", func(t *testing.T) {
 		t.Parallel()
-		b := newEngineBed(t, retrysafe.Policy{Retention: time.Hour, OnExpired: retrysafe.Gone}, long)
+		b := newEngineBed(t, retrysafe.Policy{Retention: time.Hour, OnExpired: retrysafe.ExpiredGone}, long)
 		b.gets("the first time", "run 1", 2)
 		b.Advance(time.Hour)
 		if _, err := b.do(call); !errors.Is(err, retrysafe.ErrGone) {
@@ -131,7 +131,7 @@ func TestOperatorIsObeyedAtOnce(t *testing.T) {
 			r.Term = time.Hour
 		}, "", 0},
 		"forget": {func(r *retrysafe.Record) {
-			r.State, r.Result, r.Term = retrysafe.Expired, nil, time.Hour
+			r.State, r.Result, r.Term = retrysafe.StateExpired, nil, time.Hour
 		}, "run 2", 3},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestOperatorIsObeyedAtOnce(t *testing.T) {
 // the next retry by nobody.
 func TestWaiterLearnsTheAnswer(t *testing.T) {
 	t.Parallel()
-	b := newEngineBed(t, retrysafe.Policy{InFlight: retrysafe.Wait, Wait: 30 * time.Second}, tiered.Options{})
+	b := newEngineBed(t, retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: 30 * time.Second}, tiered.Options{})
 	elsewhere, err := retrysafe.New(b.mem, nil)
 	must(t, err)
 	run, _, err := elsewhere.Begin(t.Context(), call)
@@ -182,7 +182,7 @@ func TestWaiterLearnsTheAnswer(t *testing.T) {
 // it may change is never answered from the cache.
 func TestTransactionsNeedNoCache(t *testing.T) {
 	t.Parallel()
-	b := newEngineBed(t, retrysafe.Policy{Effects: retrysafe.InTx, Retention: time.Hour}, tiered.Options{MaxAge: 1000 * time.Hour})
+	b := newEngineBed(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Retention: time.Hour}, tiered.Options{MaxAge: 1000 * time.Hour})
 	for _, answer := range []string{"one", "two"} { // the second under the expired key
 		run, out, err := b.engine.Begin(t.Context(), call)
 		if err != nil || out != nil {

@@ -46,7 +46,7 @@ func answered(err error) bool {
 // keepable reports whether a record is an answer that stays as it is: what
 // cannot be read, or only by newer code, is for the store to show each time.
 func keepable(r *retrysafe.Record) bool {
-	return r.State == retrysafe.Completed && r.Readable()
+	return r.State == retrysafe.StateCompleted && r.Readable()
 }
 
 // trusted reports whether the record may be handed out: it is not due, and the

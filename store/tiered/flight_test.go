@@ -118,7 +118,7 @@ func (b *bed) heldSwap(g *gate, s side, r retrysafe.Record) func() error {
 // remove lets another node forget a record before its time.
 func (b *bed) remove(r retrysafe.Record) {
 	b.t.Helper()
-	r.State, r.Result, r.Term = retrysafe.Expired, nil, 0
+	r.State, r.Result, r.Term = retrysafe.StateExpired, nil, 0
 	swap(b.t, b.mem, r)
 	if n, err := b.mem.Purge(b.t.Context(), 1); n != 1 || err != nil {
 		b.t.Fatal(n, err)
@@ -207,12 +207,12 @@ func TestLateReadDoesNotBringBackWhatIsGone(t *testing.T) {
 		claim := reservation(ref, 1)
 		claim.Revision, claim.Claim = old.Revision, owner(2)
 		swap(t, b.mem, claim) // by another node
-		if got, err := retry(t.Context(), b.cache, ref); got.State != retrysafe.InProgress || !errors.Is(err, retrysafe.ErrExists) {
+		if got, err := retry(t.Context(), b.cache, ref); got.State != retrysafe.StateInProgress || !errors.Is(err, retrysafe.ErrExists) {
 			t.Fatalf("got %v and %v", got.State, err)
 		}
 		must(t, arrive())
 		must(t, arriveToo())
-		if got, err := retry(t.Context(), b.cache, ref); got.State != retrysafe.InProgress || !errors.Is(err, retrysafe.ErrExists) {
+		if got, err := retry(t.Context(), b.cache, ref); got.State != retrysafe.StateInProgress || !errors.Is(err, retrysafe.ErrExists) {
 			t.Errorf("after the late reads: got %v and %v", got.State, err)
 		}
 	})

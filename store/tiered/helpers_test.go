@@ -71,14 +71,14 @@ func owner(n byte) retrysafe.Owner { return retrysafe.Owner{'o', 15: n} }
 func reservation(ref retrysafe.Ref, n byte) retrysafe.Record {
 	return retrysafe.Record{
 		Ref: ref, Operation: "POST /payments", Fingerprint: retrysafe.Fingerprint{Alg: 1},
-		State: retrysafe.InProgress, Version: retrysafe.RecordVersion,
+		State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion,
 		Owner: owner(n), Attempt: 1, Term: time.Minute, Retain: time.Hour,
 	}
 }
 
 // with returns r as a completed record that holds body for an hour.
 func with(body string, r retrysafe.Record) retrysafe.Record {
-	r.State, r.Term = retrysafe.Completed, time.Hour
+	r.State, r.Term = retrysafe.StateCompleted, time.Hour
 	r.Result = &retrysafe.Result{Status: 201, Header: map[string][]string{"Content-Type": {"text/plain"}}, Body: []byte(body)}
 	return r
 }
@@ -116,7 +116,7 @@ func (b *bed) replays(when, body string, asks int) retrysafe.Record {
 	switch {
 	case !errors.Is(err, retrysafe.ErrExists):
 		b.t.Fatalf("%s: a retry got %v, want ErrExists", when, err)
-	case got.State != retrysafe.Completed || got.Result == nil || string(got.Result.Body) != body:
+	case got.State != retrysafe.StateCompleted || got.Result == nil || string(got.Result.Body) != body:
 		b.t.Fatalf("%s: a retry got %v %+v, want %q", when, got.State, got.Result, body)
 	}
 	if n := b.count(); n != asks {

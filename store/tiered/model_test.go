@@ -137,9 +137,9 @@ func changed(random *rand.Rand, r retrysafe.Record) retrysafe.Record {
 	r.Term = time.Duration(random.IntN(int(time.Second)))
 	switch random.IntN(6) {
 	case 0:
-		r.State, r.Result = retrysafe.Retryable, nil
+		r.State, r.Result = retrysafe.StateRetryable, nil
 	case 1:
-		r.State, r.Result, r.Claim = retrysafe.InProgress, nil, owner(byte(random.IntN(250)+1))
+		r.State, r.Result, r.Claim = retrysafe.StateInProgress, nil, owner(byte(random.IntN(250)+1))
 	}
 	return r
 }

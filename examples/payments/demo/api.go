@@ -27,9 +27,9 @@ func (a *api) handler(engine *retrysafe.Engine, logger *slog.Logger) (http.Handl
 		policy    retrysafe.Policy
 		handle    http.HandlerFunc
 	}{
-		{"POST /payments", retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Rerun}, a.pay},
-		{"POST /transfers", retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun, InFlight: retrysafe.Accept}, a.transfer},
-		{"POST /charges", retrysafe.Policy{Effects: retrysafe.Unprotected, Reconcile: askEvery}, a.charge},
+		{"POST /payments", retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun}, a.pay},
+		{"POST /transfers", retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun, InFlight: retrysafe.InFlightAccept}, a.transfer},
+		{"POST /charges", retrysafe.Policy{Effects: retrysafe.EffectsUnprotected, Reconcile: askEvery}, a.charge},
 	} {
 		route.policy.Lease = lease
 		guard, err := httpkey.New(engine, tenantOf, &httpkey.Options{Policy: &route.policy, StatusURL: statusURL, Logger: logger})
@@ -37,7 +37,7 @@ func (a *api) handler(engine *retrysafe.Engine, logger *slog.Logger) (http.Handl
 			return nil, err
 		}
 		mux.Handle(route.operation, guard.Handler(route.handle))
-		if route.policy.InFlight == retrysafe.Accept {
+		if route.policy.InFlight == retrysafe.InFlightAccept {
 			mux.Handle("GET /transfers/status", keyFromQuery(guard.Status(route.operation)))
 		}
 	}

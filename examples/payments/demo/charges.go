@@ -60,21 +60,21 @@ func (a *api) charged(ctx context.Context, under retrysafe.Ref, made *charged) (
 // resolveCharge finds out what became of a charge whose answer was lost. That the
 // ledger has none proves little: the call may still be on its way. Then it stays
 // unknown, and in the end an operator decides.
-func (a *api) resolveCharge(ctx context.Context, r retrysafe.Record) (retrysafe.Verdict, error) {
+func (a *api) resolveCharge(ctx context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
 	found, err := a.bank.ledger(ctx, r.Ref)
 	switch {
 	case err != nil:
-		return retrysafe.Verdict{}, err
+		return retrysafe.Evidence{}, err
 	case len(found) == 0:
 		return janitor.NotHappened("the provider's ledger has no such reference"), nil
 	case len(found) > 1:
 		return janitor.StillUnknown(fmt.Sprintf("the provider's ledger has %d charges with this reference", len(found))), nil
 	case found[0].Merchant != r.Scope || found[0].Reference != r.Key:
-		return retrysafe.Verdict{}, errors.New("the provider's ledger answers for somebody else")
+		return retrysafe.Evidence{}, errors.New("the provider's ledger answers for somebody else")
 	}
 	row, err := a.charged(ctx, r.Ref, &found[0])
 	if err != nil {
-		return retrysafe.Verdict{}, err
+		return retrysafe.Evidence{}, err
 	}
 	verdict := janitor.Happened(row.created(), "it is in the provider's ledger")
 	verdict.ProviderRef = row.Charge

@@ -118,7 +118,7 @@ func byTheLedger(t *testing.T, file, key string) bool {
 	r, err := s.Load(t.Context(), retrysafe.Ref{Scope: "tenant-a", Key: key})
 	must(t, err)
 	notes := r.Inquiry.Notes
-	return r.State == retrysafe.Completed && len(notes) > 0 && notes[len(notes)-1].By == "the provider's ledger"
+	return r.State == retrysafe.StateCompleted && len(notes) > 0 && notes[len(notes)-1].By == "the provider's ledger"
 }
 
 func TestProviderHonoursKeys(t *testing.T) {

@@ -76,7 +76,7 @@ func (m minedTxStore[T]) BeginTx(ctx context.Context) (retrysafe.Tx, T, error) {
 	if err != nil {
 		return nil, own, err
 	}
-	if f, ok := tx.(retrysafe.Finisher); ok {
+	if f, ok := tx.(retrysafe.CreateCommitter); ok {
 		return minedFinisher{minedTx{tx, m.fuse}, f}, own, nil
 	}
 	return minedTx{tx, m.fuse}, own, nil
@@ -108,7 +108,7 @@ func (m minedTx) Commit(ctx context.Context) error {
 // minedFinisher is the transaction of a store that stores and commits in one.
 type minedFinisher struct {
 	minedTx
-	f retrysafe.Finisher
+	f retrysafe.CreateCommitter
 }
 
 func (m minedFinisher) CreateAndCommit(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {

@@ -35,12 +35,12 @@ func paid(by string) retrysafe.Result {
 // in a transaction. Note, if it is not nil, is called with each key that was answered:
 // the next version has something to write to its row.
 func NewMember[X any](s retrysafe.TxStore[X], db *sql.DB, exec func(ctx context.Context, tx X, statement string) error, note func(ctx context.Context, ref retrysafe.Ref) error) (*Member, error) {
-	policy := retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Rerun, Lease: 5 * Lease}
+	policy := retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun, Lease: 5 * Lease}
 	inTx, err := retrysafe.New(s, &retrysafe.Options{Policy: policy, StoreTimeout: patience, SettleTimeout: patience})
 	if err != nil {
 		return nil, err
 	}
-	policy.Effects = retrysafe.Keyed
+	policy.Effects = retrysafe.EffectsKeyed
 	keyed, err := inTx.With(policy)
 	if err != nil {
 		return nil, err

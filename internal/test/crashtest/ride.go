@@ -65,7 +65,7 @@ type ride[X any] struct {
 }
 
 var rideModes = map[string]retrysafe.Policy{
-	"keyed":       {Effects: retrysafe.Keyed, Lapse: retrysafe.Resume},
+	"keyed":       {Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseResume},
 	"unprotected": {},
 }
 
@@ -405,7 +405,7 @@ func KillAroundTheCharge[X any](t *testing.T, open OpenGarage[X], where func(t *
 					t.Errorf("%s was answered: %s", key, final.Body)
 				}
 			}
-			if r, _ := d.record(key); r.State != retrysafe.Unknown || d.at.of(key) != 1 {
+			if r, _ := d.record(key); r.State != retrysafe.StateUnknown || d.at.of(key) != 1 {
 				t.Errorf("%s is %s, and the provider was called %d times", key, r.State, d.at.of(key))
 			}
 		}

@@ -32,7 +32,7 @@ func (c *copies) mix(s *scene, found []retrysafe.Record) []retrysafe.Record {
 func (s *scene) worker(ctx context.Context) func() {
 	var old copies
 	return func() {
-		found, _ := s.handle("worker").List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.Accepted}, Limit: 10})
+		found, _ := s.handle("worker").List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.StateAccepted}, Limit: 10})
 		for _, r := range old.mix(s, found) {
 			i := slices.IndexFunc(s.kinds, func(k kind) bool { return k.name == r.Scope })
 			n := s.node("worker")
@@ -52,9 +52,9 @@ func (s *scene) sweeper(ctx context.Context) func() {
 	var old copies
 	return func() {
 		h := s.handle("sweeper")
-		found, _ := h.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.InProgress, retrysafe.Accepted}, Due: true})
+		found, _ := h.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.StateInProgress, retrysafe.StateAccepted}, Due: true})
 		for _, r := range old.mix(s, found) {
-			next, ok := retrysafe.Swept(r)
+			next, ok := retrysafe.DecideLapse(r)
 			if !ok {
 				s.accuse("%v is %v and due, and nobody sweeps it", r.Ref, r.State)
 				continue
@@ -96,13 +96,13 @@ func (s *scene) reconciler(ctx context.Context) func() {
 	var old copies
 	return func() {
 		h := s.handle("reconciler")
-		found, _ := h.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.Unknown}, Due: s.chance(50)})
+		found, _ := h.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.StateUnknown}, Due: s.chance(50)})
 		for _, r := range old.mix(s, found) {
 			if r.Inquiry.Dead {
 				continue
 			}
 			v := s.ask(&r)
-			next, err := retrysafe.Concluded(r, v, "reconciler", retrysafe.Recheck{After: s.lease / 2, Limit: 6})
+			next, err := retrysafe.DecideEvidence(r, v, "reconciler", retrysafe.Recheck{After: s.lease / 2, Limit: 6})
 			if err != nil {
 				s.accuse("conclude %v: %w", r.Ref, err)
 				continue
@@ -120,13 +120,13 @@ func (s *scene) reconciler(ctx context.Context) func() {
 }
 
 // ask asks the provider what became of an operation.
-func (s *scene) ask(r *retrysafe.Record) retrysafe.Verdict {
+func (s *scene) ask(r *retrysafe.Record) retrysafe.Evidence {
 	receipt, happened := s.ledger.found(r)
 	switch {
 	case s.chance(20):
-		return retrysafe.Verdict{Finding: retrysafe.StillUnknown}
+		return retrysafe.Evidence{Finding: retrysafe.FindingUnknown}
 	case happened:
-		return retrysafe.Verdict{Finding: retrysafe.Happened, Result: paid(receipt), Evidence: receipt}
+		return retrysafe.Evidence{Finding: retrysafe.FindingHappened, Result: paid(receipt), Text: receipt}
 	default:
 		return s.absent(r)
 	}
@@ -134,15 +134,15 @@ func (s *scene) ask(r *retrysafe.Record) retrysafe.Verdict {
 
 // tombstoned is what to say of an operation that the provider does not know. Where
 // nothing protects a second one, it is told to refuse the first from now on.
-func (s *scene) tombstoned(r *retrysafe.Record) retrysafe.Verdict {
-	v := retrysafe.Verdict{Finding: retrysafe.NotHappened}
-	if r.Effects != retrysafe.Unprotected || s.chance(30) {
+func (s *scene) tombstoned(r *retrysafe.Record) retrysafe.Evidence {
+	v := retrysafe.Evidence{Finding: retrysafe.FindingNotHappened}
+	if r.Effects != retrysafe.EffectsUnprotected || s.chance(30) {
 		return v
 	}
 	if receipt, happened := s.ledger.tombstone(r); happened {
-		return retrysafe.Verdict{Finding: retrysafe.Happened, Result: paid(receipt), Evidence: receipt}
+		return retrysafe.Evidence{Finding: retrysafe.FindingHappened, Result: paid(receipt), Text: receipt}
 	}
-	v.Proof = retrysafe.Tombstone
+	v.Proof = retrysafe.ProofTombstone
 	return v
 }
 

@@ -77,7 +77,7 @@ func (l *ledger) found(r *retrysafe.Record) (string, bool) {
 }
 
 func (l *ledger) find(r *retrysafe.Record) (string, bool) {
-	if r.Effects != retrysafe.Unprotected {
+	if r.Effects != retrysafe.EffectsUnprotected {
 		receipt, ok := l.keyed[retrysafe.DownstreamKey("", r.Ref, charge)]
 		return receipt, ok
 	}

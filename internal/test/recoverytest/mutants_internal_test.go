@@ -91,7 +91,7 @@ func deleteWhatIsDue(ctx context.Context, s retrysafe.Store) (int, error) {
 
 // deleteWhatIsFinal is a reaper that does not look at the time.
 func deleteWhatIsFinal(ctx context.Context, s retrysafe.Store) (int, error) {
-	return deleteAll(ctx, s, retrysafe.Query{States: []retrysafe.State{retrysafe.Completed, retrysafe.Retryable}})
+	return deleteAll(ctx, s, retrysafe.Query{States: []retrysafe.State{retrysafe.StateCompleted, retrysafe.StateRetryable}})
 }
 
 // deleteAll makes the records purgeable behind the witness's back.
@@ -99,7 +99,7 @@ func deleteAll(ctx context.Context, s retrysafe.Store, q retrysafe.Query) (int, 
 	below := s.(watched).Store
 	found, err := below.List(ctx, q)
 	for _, r := range found {
-		r.State, r.Result, r.Term = retrysafe.Expired, nil, 0
+		r.State, r.Result, r.Term = retrysafe.StateExpired, nil, 0
 		if r.Scope != books {
 			_, _ = below.Swap(ctx, r)
 		}
@@ -111,8 +111,8 @@ func deleteAll(ctx context.Context, s retrysafe.Store, q retrysafe.Query) (int, 
 }
 
 // attested vouches for what nobody can know.
-func attested(*retrysafe.Record) retrysafe.Verdict {
-	return retrysafe.Verdict{Finding: retrysafe.NotHappened, Proof: retrysafe.Attested}
+func attested(*retrysafe.Record) retrysafe.Evidence {
+	return retrysafe.Evidence{Finding: retrysafe.FindingNotHappened, Proof: retrysafe.ProofAttested}
 }
 
 // uncompared is a store that takes every swap.

@@ -116,7 +116,7 @@ func (s *scene) own(ctx context.Context, k *kind, n *node, x *retrysafe.Executio
 // effect does what the operation is for and returns the receipt.
 func (s *scene) effect(ctx context.Context, x *retrysafe.Execution) (string, error) {
 	r := x.Record()
-	if r.Effects == retrysafe.Unprotected {
+	if r.Effects == retrysafe.EffectsUnprotected {
 		return s.ledger.effect(generationOf(&r), x.Attempt())
 	}
 	if c := x.Checkpoint(); c.Phase == charge {
@@ -124,7 +124,7 @@ func (s *scene) effect(ctx context.Context, x *retrysafe.Execution) (string, err
 		return string(c.Data), nil
 	}
 	receipt := s.ledger.charge(x.Ref(), x.DownstreamKey(charge))
-	if r.Lapse == retrysafe.Resume {
+	if r.Lapse == retrysafe.LapseResume {
 		s.ended(x.Save(ctx, retrysafe.Checkpoint{Phase: charge, Data: []byte(receipt)}))
 	}
 	return receipt, nil
@@ -147,7 +147,7 @@ func (s *scene) commit(ctx context.Context, n *node, x *retrysafe.Execution, f f
 		}
 		result := paid(receipt)
 		_, err = tx.Create(ctx, retrysafe.Record{
-			Ref: retrysafe.Ref{Scope: books, Key: receipt}, State: retrysafe.Completed, Version: retrysafe.RecordVersion,
+			Ref: retrysafe.Ref{Scope: books, Key: receipt}, State: retrysafe.StateCompleted, Version: retrysafe.RecordVersion,
 			Owner: r.Owner, Attempt: 1, Result: &result, Term: 10_000 * time.Hour, Retain: 10_000 * time.Hour,
 		})
 		if err != nil {

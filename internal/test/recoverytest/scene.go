@@ -23,12 +23,12 @@ type kind struct {
 }
 
 var kinds = []kind{
-	{name: "keyed, rerun", policy: retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun}},
-	{name: "keyed, resume", policy: retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Resume}},
-	{name: "keyed, accepted", policy: retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Resume}, accepted: true},
-	{name: inTxScope, policy: retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Rerun}, inTx: true},
+	{name: "keyed, rerun", policy: retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun}},
+	{name: "keyed, resume", policy: retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseResume}},
+	{name: "keyed, accepted", policy: retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseResume}, accepted: true},
+	{name: inTxScope, policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun}, inTx: true},
 	{name: "unprotected", policy: retrysafe.Policy{}},
-	{name: "unprotected, failing", policy: retrysafe.Policy{Lapse: retrysafe.Fail}},
+	{name: "unprotected, failing", policy: retrysafe.Policy{Lapse: retrysafe.LapseFail}},
 	{name: "unprotected, accepted", policy: retrysafe.Policy{}, accepted: true},
 }
 
@@ -66,7 +66,7 @@ type scene struct {
 	// How duties are done, which tests spoil.
 	sweepOne func(ctx context.Context, s retrysafe.Store, found, next retrysafe.Record) error
 	purge    func(ctx context.Context, s retrysafe.Store) (int, error)
-	absent   func(r *retrysafe.Record) retrysafe.Verdict
+	absent   func(r *retrysafe.Record) retrysafe.Evidence
 }
 
 func newScene(p Place, on stage, seed uint64, lease time.Duration, c cast) *scene {
@@ -122,7 +122,7 @@ func (s *scene) settleDown(ctx context.Context) {
 	sweep := s.sweeper(ctx)
 	for range 10_000 {
 		sweep()
-		left, err := s.handle("end").List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.InProgress, retrysafe.Accepted}, Limit: 1})
+		left, err := s.handle("end").List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.StateInProgress, retrysafe.StateAccepted}, Limit: 1})
 		if err != nil {
 			s.accuse("list what is in flight: %w", err)
 			return

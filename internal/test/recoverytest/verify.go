@@ -86,33 +86,33 @@ func after(last, e *write) string {
 	}
 	renews := e.claims && now.Attempt <= 1 && due
 	switch was.State {
-	case retrysafe.Completed:
+	case retrysafe.StateCompleted:
 		if !renews {
 			return fmt.Sprintf("W55, S2: an answer that is due in %v was overwritten: it is %v now, attempt %d", was.Deadline.Sub(now.UpdatedAt), now.State, now.Attempt)
 		}
-	case retrysafe.Unknown:
+	case retrysafe.StateUnknown:
 		if e.claims {
 			return "S9: an unknown outcome was run again"
 		}
 		if e.by == "sweeper" {
 			return "S9: a sweeper moved an unknown outcome"
 		}
-	case retrysafe.InProgress:
+	case retrysafe.StateInProgress:
 		if (e.claims || e.by == "sweeper") && !due {
 			return fmt.Sprintf("an attempt whose lease had %v left was taken away", was.Deadline.Sub(now.UpdatedAt))
 		}
-	case retrysafe.Accepted:
+	case retrysafe.StateAccepted:
 		if e.by == "sweeper" && !due {
 			return "accepted work was given up before its time"
 		}
-	case retrysafe.Expired:
+	case retrysafe.StateExpired:
 		return "nobody here expires a record"
-	case retrysafe.Retryable:
+	case retrysafe.StateRetryable:
 		if !e.claims && e.by != "caller" && e.by != "worker" { // an owner that was set aside may still say how it ended
 			return fmt.Sprintf("S5: it was released and is %v now, and nobody has claimed it", now.State)
 		}
 	}
-	if e.claims && !renews && now.Lapse != retrysafe.Rerun && now.Checkpoint.Phase != was.Checkpoint.Phase {
+	if e.claims && !renews && now.Lapse != retrysafe.LapseRerun && now.Checkpoint.Phase != was.Checkpoint.Phase {
 		return fmt.Sprintf("the next attempt does not go on from %q", was.Checkpoint.Phase)
 	}
 	return ""
@@ -131,7 +131,7 @@ func (s *scene) last(ctx context.Context, e *write) {
 		s.accuse("W54, S10: %v was deleted while it was %v", e.record.Ref, e.record.State)
 	case err != nil && !errors.Is(err, retrysafe.ErrNotFound):
 		s.accuse("load %v: %w", e.record.Ref, err)
-	case err == nil && (got.State == retrysafe.InProgress || got.State == retrysafe.Accepted):
+	case err == nil && (got.State == retrysafe.StateInProgress || got.State == retrysafe.StateAccepted):
 		s.accuse("L1: %v is still %v", e.record.Ref, got.State)
 	}
 }
@@ -142,7 +142,7 @@ func (s *scene) last(ctx context.Context, e *write) {
 func (s *scene) stands(a *shown) {
 	for _, e := range s.writes[a.ref] {
 		r := &e.record
-		if r.State == retrysafe.Completed && r.Deadline.Equal(a.out.Expires) && r.Result.Equal(&a.out.Result) {
+		if r.State == retrysafe.StateCompleted && r.Deadline.Equal(a.out.Expires) && r.Result.Equal(&a.out.Result) {
 			return
 		}
 	}
@@ -173,7 +173,7 @@ func (s *scene) balance(ctx context.Context) {
 		paid := make(map[generation]string)
 		for _, e := range writes {
 			r := &e.record
-			if r.State != retrysafe.Completed {
+			if r.State != retrysafe.StateCompleted {
 				continue
 			}
 			receipt, g := string(r.Result.Body), generationOf(r)

@@ -105,7 +105,7 @@ func TestAsyncFailures(t *testing.T) {
 	b.run(t)
 	place := b.post(t, "/dies", key, `{}`, with("X-Request-Id", "1")).header.Get("Location")
 	b.await(t, place).refused(t, http.StatusConflict, "outcome-unknown")
-	b.is(t, key, retrysafe.Unknown)
+	b.is(t, key, retrysafe.StateUnknown)
 	place = b.post(t, "/keyed", other, `{}`).header.Get("Location")
 	b.await(t, place).is(t, 201, "done", true)
 	done := m.executed("")
@@ -198,7 +198,7 @@ func TestOwnPaths(t *testing.T) {
 // Routes that tell a retry that the first attempt is under way say where to look.
 func TestInFlightIsAccepted(t *testing.T) {
 	t.Parallel()
-	b, release := occupied(t, withRoutes(route("POST /payments", func(s *config.Settings) { s.Policy.InFlight = retrysafe.Accept })))
+	b, release := occupied(t, withRoutes(route("POST /payments", func(s *config.Settings) { s.Policy.InFlight = retrysafe.InFlightAccept })))
 	got := b.post(t, "/payments", key+"slow", `{}`)
 	got.refused(t, http.StatusAccepted, "in-flight")
 	place := got.header.Get("Location")

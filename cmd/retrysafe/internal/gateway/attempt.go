@@ -187,7 +187,7 @@ func (a *attempt) failed(w http.ResponseWriter, r *http.Request, err error) {
 		_ = a.run.Release(ctx, err)
 	} else {
 		_ = a.run.Fail(ctx, err)
-		if problem = late(failed, err); a.run.State() == retrysafe.Unknown {
+		if problem = late(failed, err); a.run.State() == retrysafe.StateUnknown {
 			problem = late(unclear, err)
 		}
 	}

@@ -48,7 +48,7 @@ func TestW50_CutStreamIsNotStored(t *testing.T) {
 		}()
 		b.ServeHTTP(httptest.NewRecorder(), r)
 	}()
-	b.is(t, key, retrysafe.Unknown)
+	b.is(t, key, retrysafe.StateUnknown)
 }
 
 // A key whose header has the name of a credential is not stored with a request, and

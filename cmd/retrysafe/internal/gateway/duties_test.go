@@ -76,7 +76,7 @@ func TestJanitor(t *testing.T) {
 		b.config.Janitor = config.Janitor{Sweep: 5 * time.Millisecond, Reap: 5 * time.Millisecond}
 	}, withRoutes(route("POST /payments", func(s *config.Settings) { s.Policy.Retention = lease })))
 	_, err := b.store.Create(t.Context(), retrysafe.Record{
-		Ref: retrysafe.Ref{Scope: "header:acme", Key: other}, State: retrysafe.InProgress, Version: retrysafe.RecordVersion,
+		Ref: retrysafe.Ref{Scope: "header:acme", Key: other}, State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion,
 		Owner: retrysafe.Owner{1}, Attempt: 1, Term: lease, Retain: time.Hour,
 	})
 	must(t, err)
@@ -85,7 +85,7 @@ func TestJanitor(t *testing.T) {
 	sweeper, reaper := b.Janitor()
 	for {
 		all := b.records(t)
-		settled := len(all) == 1 && all[0].Key == other && all[0].State == retrysafe.Unknown
+		settled := len(all) == 1 && all[0].Key == other && all[0].State == retrysafe.StateUnknown
 		// A pass counts when it is over, a moment after its records show it.
 		if settled && sweeper.Stats().Quarantined == 1 && reaper.Stats().Deleted == 1 {
 			break
@@ -130,9 +130,9 @@ func TestNewRefuses(t *testing.T) {
 		"needs the header's name":           func(b *bundle) { b.config.Tenant.Name = "" },
 		"tenant: ":                          func(b *bundle) { b.config.Tenant = config.Tenant{From: "jwt"} },
 		"neither ietf nor stripe":           func(b *bundle) { b.config.Profile = "paypal" },
-		`route "POST /a": effects: keyed`:   withRoutes(route("POST /a", func(s *config.Settings) { s.Policy.Effects = retrysafe.Keyed })),
+		`route "POST /a": effects: keyed`:   withRoutes(route("POST /a", func(s *config.Settings) { s.Policy.Effects = retrysafe.EffectsKeyed })),
 		`route "POST /b": effects: a gateway`: withRoutes(route("POST /b", func(s *config.Settings) {
-			s.Policy.Effects = retrysafe.InTx
+			s.Policy.Effects = retrysafe.EffectsInTx
 		})),
 		`route "POST /c": forward_key and`: withRoutes(route("POST /c", func(s *config.Settings) { s.ForwardKey, s.DeriveKey = "A", "B" })),
 		`route "POST /d": bind`:            withRoutes(route("POST /d", func(s *config.Settings) { s.BindPrincipal = true })),
@@ -141,7 +141,7 @@ func TestNewRefuses(t *testing.T) {
 		`route "POST /g/{a}": `:            withRoutes(route("POST /g/{b}"), route("POST /g/{a}")),
 		`route "POST /h": httpkey`:         withRoutes(route("POST /h", func(s *config.Settings) { s.ReplayHeaders = []string{"Set-Cookie"} })),
 		"own":                              withRoutes(route("POST /.retrysafe/requests/x")),
-		"defaults: ":                       func(b *bundle) { b.config.Defaults.Policy.Lapse = retrysafe.Rerun },
+		"defaults: ":                       func(b *bundle) { b.config.Defaults.Policy.Lapse = retrysafe.LapseRerun },
 		"no certificate":                   func(b *bundle) { b.config.UpstreamTLS.CAFile = "doc.go" },
 		"upstream: open":                   func(b *bundle) { b.config.UpstreamTLS.CAFile = "nowhere.pem" },
 		"upstream: load certificate":       func(b *bundle) { b.config.UpstreamTLS.CertFile = "nowhere.pem" },

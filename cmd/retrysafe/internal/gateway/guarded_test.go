@@ -136,7 +136,7 @@ func TestDownstreamKeys(t *testing.T) {
 		route("POST /forward", func(s *config.Settings) { s.ForwardKey = "Idempotency-Key" }),
 		route("POST /rename", func(s *config.Settings) { s.KeyHeader, s.ForwardKey = "X-Request-Key", "idempotency-key" }),
 		route("POST /derive", func(s *config.Settings) {
-			s.Policy.Effects = retrysafe.Keyed
+			s.Policy.Effects = retrysafe.EffectsKeyed
 			s.DeriveKey = "X-Idempotency-Key"
 		}),
 	), answering(func(w http.ResponseWriter, r *http.Request) {
@@ -176,7 +176,7 @@ func TestForwardedKeyHasOneSpelling(t *testing.T) {
 	t.Parallel()
 	b := setup(t, answering(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
 	b.post(t, "/keyed", `"`+key+`"`, `{}`)
-	b.is(t, key, retrysafe.Retryable)
+	b.is(t, key, retrysafe.StateRetryable)
 	b.post(t, "/keyed", key, `{}`).refused(t, 422, "key-reused")
 	b.upstream.called(t, 1)
 	b.post(t, "/keyed", `"`+key+`"`, `{}`)
@@ -293,7 +293,7 @@ func TestW49_StreamResetLosesNothing(t *testing.T) {
 	if x := b.last(t); x.Outcome != gateway.Fresh {
 		t.Errorf("told of %+v", x)
 	}
-	b.is(t, key, retrysafe.Completed)
+	b.is(t, key, retrysafe.StateCompleted)
 	b.post(t, "/payments", key, `{}`).is(t, 201, `{"got":{}}`, true)
 	b.upstream.called(t, 1)
 }

@@ -137,7 +137,7 @@ func TestLastPlaceIsLost(t *testing.T) {
 			t.Errorf("told of %+v", x)
 		}
 		got.refused(t, map[string]int{"upstream-busy": 503, "too-many-in-flight": 429}[name], name)
-		b.is(t, key, retrysafe.Retryable)
+		b.is(t, key, retrysafe.StateRetryable)
 		b.upstream.called(t, 1)
 		b.post(t, "/payments", key, `{}`).is(t, 201, `{"got":{}}`, false)
 	}

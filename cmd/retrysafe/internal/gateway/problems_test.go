@@ -244,7 +244,7 @@ var provocations = map[string]*provocation{
 		handler: func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusBadGateway) },
 		act:     sending(1),
 	},
-	"key-expired": {policy: retrysafe.Policy{OnExpired: retrysafe.Gone}, act: func(w *provoked) *httptest.ResponseRecorder {
+	"key-expired": {policy: retrysafe.Policy{OnExpired: retrysafe.ExpiredGone}, act: func(w *provoked) *httptest.ResponseRecorder {
 		w.send()
 		w.now = w.now.Add(25 * time.Hour)
 		return w.send()
@@ -276,7 +276,7 @@ var provocations = map[string]*provocation{
 	"too-many-active-keys": {options: httpkey.Options{Limits: httpkey.Limits{ActiveKeys: 1}},
 		act: sending(1, "Idempotency-Key", "3a5a1c1c-9d7e-4f0e-8a53-57a2e7a5f0b1")},
 	"too-many-lookups": {options: httpkey.Options{Limits: httpkey.Limits{Lookups: 0.5}}, act: sending(1)},
-	"attempt-failed":   {policy: retrysafe.Policy{Effects: retrysafe.Keyed}, handler: broken, act: sending(0)},
+	"attempt-failed":   {policy: retrysafe.Policy{Effects: retrysafe.EffectsKeyed}, handler: broken, act: sending(0)},
 	"attempt-unknown":  {handler: broken, act: sending(0)},
 	"store-unavailable": {act: func(w *provoked) *httptest.ResponseRecorder {
 		w.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
@@ -284,7 +284,7 @@ var provocations = map[string]*provocation{
 	}},
 	"record-unreadable": {act: func(w *provoked) *httptest.ResponseRecorder {
 		_, err := w.mem.Create(w.t.Context(), retrysafe.Record{
-			Ref: retrysafe.Ref{Scope: "tenant-a", Key: docsKey}, State: retrysafe.InProgress,
+			Ref: retrysafe.Ref{Scope: "tenant-a", Key: docsKey}, State: retrysafe.StateInProgress,
 			Version: retrysafe.RecordVersion + 1, Owner: retrysafe.Owner{1}, Term: time.Hour,
 		})
 		must(w.t, err)

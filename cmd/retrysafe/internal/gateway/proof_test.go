@@ -87,7 +87,7 @@ func (b *bundle) dies(t *testing.T, m *mortal, body string, warm bool, name stri
 		}
 		if path == "/unprotected" {
 			got.refused(t, http.StatusBadGateway, "attempt-unknown")
-			b.is(t, key, retrysafe.Unknown)
+			b.is(t, key, retrysafe.StateUnknown)
 			send().refused(t, http.StatusConflict, "outcome-unknown")
 			if n := len(m.executed(order)); n != 1 {
 				t.Fatalf("%s: executed %d times, want 1", order, n)
@@ -95,7 +95,7 @@ func (b *bundle) dies(t *testing.T, m *mortal, body string, warm bool, name stri
 			continue
 		}
 		got.refused(t, http.StatusBadGateway, "attempt-failed")
-		b.is(t, key, retrysafe.Retryable)
+		b.is(t, key, retrysafe.StateRetryable)
 		send().is(t, 201, "done", false)
 		send().is(t, 201, "done", true)
 		done = m.executed(order)
@@ -127,7 +127,7 @@ func TestW50_NoConnectionIsNotExecuted(t *testing.T) {
 				if got.header.Get("Retry-After") == "" || !strings.Contains(got.body, `"retryable":true`) {
 					t.Errorf("%v %s does not say when to come back", got.header, got.body)
 				}
-				b.is(t, key+path[1:], retrysafe.Retryable)
+				b.is(t, key+path[1:], retrysafe.StateRetryable)
 			}
 			b.get(t, "/").refused(t, http.StatusServiceUnavailable, "upstream-unreachable")
 
@@ -188,7 +188,7 @@ func TestW50_CutAnswersProveNothing(t *testing.T) {
 			if path == "/payments" {
 				got.refused(t, http.StatusBadGateway, "attempt-unknown")
 				send().refused(t, http.StatusConflict, "outcome-unknown")
-				b.is(t, key, retrysafe.Unknown)
+				b.is(t, key, retrysafe.StateUnknown)
 			} else {
 				got.refused(t, http.StatusBadGateway, "attempt-failed")
 				send().is(t, 201, "done", false)
@@ -230,7 +230,7 @@ func TestW50_TimeoutProvesNothing(t *testing.T) {
 	for path, is := range map[string]struct {
 		code  string
 		state retrysafe.State
-	}{"/head": {"attempt-unknown", retrysafe.Unknown}, "/body": {"attempt-unknown", retrysafe.Unknown}, "/keyed": {"attempt-failed", retrysafe.Retryable}} {
+	}{"/head": {"attempt-unknown", retrysafe.StateUnknown}, "/body": {"attempt-unknown", retrysafe.StateUnknown}, "/keyed": {"attempt-failed", retrysafe.StateRetryable}} {
 		for i := range 100 {
 			name := fmt.Sprint(key, path[1:], i)
 			got := b.post(t, path, name, `{}`)
@@ -252,7 +252,7 @@ func TestW50_TimeoutBeforeAConnectionIsNotExecuted(t *testing.T) {
 	t.Cleanup(func() { l.Close() }) // nobody accepts, so the TLS handshake has no answer
 	b := setup(t, at("https://"+l.Addr().String()), withRoutes(route("POST /payments", func(s *config.Settings) { s.Timeout = 50 * time.Millisecond })))
 	b.post(t, "/payments", key, `{}`).refused(t, http.StatusServiceUnavailable, "upstream-unreachable")
-	b.is(t, key, retrysafe.Retryable)
+	b.is(t, key, retrysafe.StateRetryable)
 }
 
 // What an upstream answers counts by its status. A bad gateway behind ours does not know
@@ -263,8 +263,8 @@ func TestW50_StatusOfTheUpstream(t *testing.T) {
 		return func(s *config.Settings) { s.Policy.OnFailure = f }
 	}
 	b := setup(t, withRoutes(
-		route("POST /by_proof"), route("POST /retry", policy(retrysafe.RetryFailure)),
-		route("POST /store", policy(retrysafe.StoreFailure)), route("POST /keyed", keyed),
+		route("POST /by_proof"), route("POST /retry", policy(retrysafe.FailureRetry)),
+		route("POST /store", policy(retrysafe.FailureStore)), route("POST /keyed", keyed),
 	), answering(func(w http.ResponseWriter, r *http.Request) {
 		var status int
 		fmt.Sscan(r.Header.Get("X-Status"), &status)
@@ -274,15 +274,15 @@ func TestW50_StatusOfTheUpstream(t *testing.T) {
 		status                        int
 		byProof, retry, stored, keyed retrysafe.State
 	}{
-		{200, retrysafe.Completed, retrysafe.Completed, retrysafe.Completed, retrysafe.Completed},
-		{301, retrysafe.Completed, retrysafe.Completed, retrysafe.Completed, retrysafe.Completed},
-		{400, retrysafe.Completed, retrysafe.Completed, retrysafe.Completed, retrysafe.Completed},
-		{401, retrysafe.Retryable, retrysafe.Retryable, retrysafe.Retryable, retrysafe.Retryable},
-		{429, retrysafe.Retryable, retrysafe.Retryable, retrysafe.Retryable, retrysafe.Retryable},
-		{500, retrysafe.Unknown, retrysafe.Retryable, retrysafe.Completed, retrysafe.Retryable},
-		{502, retrysafe.Unknown, retrysafe.Unknown, retrysafe.Unknown, retrysafe.Retryable},
-		{503, retrysafe.Unknown, retrysafe.Retryable, retrysafe.Completed, retrysafe.Retryable},
-		{504, retrysafe.Unknown, retrysafe.Unknown, retrysafe.Unknown, retrysafe.Retryable},
+		{200, retrysafe.StateCompleted, retrysafe.StateCompleted, retrysafe.StateCompleted, retrysafe.StateCompleted},
+		{301, retrysafe.StateCompleted, retrysafe.StateCompleted, retrysafe.StateCompleted, retrysafe.StateCompleted},
+		{400, retrysafe.StateCompleted, retrysafe.StateCompleted, retrysafe.StateCompleted, retrysafe.StateCompleted},
+		{401, retrysafe.StateRetryable, retrysafe.StateRetryable, retrysafe.StateRetryable, retrysafe.StateRetryable},
+		{429, retrysafe.StateRetryable, retrysafe.StateRetryable, retrysafe.StateRetryable, retrysafe.StateRetryable},
+		{500, retrysafe.StateUnknown, retrysafe.StateRetryable, retrysafe.StateCompleted, retrysafe.StateRetryable},
+		{502, retrysafe.StateUnknown, retrysafe.StateUnknown, retrysafe.StateUnknown, retrysafe.StateRetryable},
+		{503, retrysafe.StateUnknown, retrysafe.StateRetryable, retrysafe.StateCompleted, retrysafe.StateRetryable},
+		{504, retrysafe.StateUnknown, retrysafe.StateUnknown, retrysafe.StateUnknown, retrysafe.StateRetryable},
 	} {
 		for path, want := range map[string]retrysafe.State{"/by_proof": c.byProof, "/retry": c.retry, "/store": c.stored, "/keyed": c.keyed} {
 			k := fmt.Sprint(key, path[1:], c.status)

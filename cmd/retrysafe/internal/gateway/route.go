@@ -78,9 +78,9 @@ func (g *Gateway) newRoute(pattern string, s *config.Settings) (*route, error) {
 func (rt *route) check() error {
 	s := &rt.set
 	switch {
-	case s.Policy.Effects == retrysafe.InTx:
+	case s.Policy.Effects == retrysafe.EffectsInTx:
 		return errors.New("effects: a gateway shares no transaction with its upstream")
-	case s.Policy.Effects == retrysafe.Keyed && s.ForwardKey == "" && s.DeriveKey == "":
+	case s.Policy.Effects == retrysafe.EffectsKeyed && s.ForwardKey == "" && s.DeriveKey == "":
 		return errors.New("effects: keyed needs forward_key or derive_key: without a key the upstream cannot recognise a repetition")
 	case s.ForwardKey != "" && s.DeriveKey != "":
 		return errors.New("forward_key and derive_key exclude each other")
@@ -114,7 +114,7 @@ func (rt *route) options(o *httpkey.Options) {
 	}
 	o.Include, o.Exclude = s.Include, s.Exclude
 	o.FingerprintHeaders, o.ReplayHeaders = s.FingerprintHeaders, s.ReplayHeaders
-	if s.Policy.Effects == retrysafe.Keyed && s.ForwardKey != "" {
+	if s.Policy.Effects == retrysafe.EffectsKeyed && s.ForwardKey != "" {
 		// Quoted or not it is one key here, but maybe two to the upstream, to which a
 		// retry must come under the very same.
 		o.FingerprintHeaders = append(slices.Clone(s.FingerprintHeaders), rt.keyHeader)

@@ -74,7 +74,7 @@ func TestSecureUpstream(t *testing.T) {
 
 	b = setup(t, to, func(b *bundle) { b.config.UpstreamTLS.ServerName = "example.org" })
 	b.post(t, "/payments", key, `{}`).refused(t, http.StatusServiceUnavailable, "upstream-unreachable")
-	b.is(t, key, retrysafe.Retryable) // nothing was sent to a stranger
+	b.is(t, key, retrysafe.StateRetryable) // nothing was sent to a stranger
 }
 
 // The first requests that may and that may not be sent twice go out at the same time:
@@ -105,7 +105,7 @@ func TestW51_StreamOfTheUpstreamIsReset(t *testing.T) {
 			k := fmt.Sprintf("%s-%d-%d", key, len(body), round)
 			b.post(t, "/payments", k, body).refused(t, http.StatusBadGateway, "attempt-unknown")
 			b.post(t, "/payments", k, body).refused(t, http.StatusConflict, "outcome-unknown")
-			b.is(t, k, retrysafe.Unknown)
+			b.is(t, k, retrysafe.StateUnknown)
 			if n := calls.Load(); n != 1 {
 				t.Fatalf("called %d times, want 1", n)
 			}

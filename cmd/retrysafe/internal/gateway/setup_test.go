@@ -80,12 +80,14 @@ func settings(change ...func(*config.Settings)) config.Settings {
 }
 
 func keyed(s *config.Settings) {
-	s.Policy.Effects = retrysafe.Keyed
+	s.Policy.Effects = retrysafe.EffectsKeyed
 	s.ForwardKey = "Idempotency-Key"
 }
 
 // waiting lets a retry wait for the first attempt, also on a busy machine.
-func waiting(s *config.Settings) { s.Policy.InFlight, s.Policy.Wait = retrysafe.Wait, time.Minute }
+func waiting(s *config.Settings) {
+	s.Policy.InFlight, s.Policy.Wait = retrysafe.InFlightWait, time.Minute
+}
 
 func route(match string, change ...func(*config.Settings)) config.Route {
 	return config.Route{Match: match, Settings: settings(change...)}

@@ -131,12 +131,12 @@ func runMover(ctx context.Context) error {
 // churn writes to a store as a server, a sweeper and a reaper do: a key is new, one
 // that was in flight is settled, and what is forgotten goes.
 func churn(ctx context.Context, s retrysafe.Store, name string) error {
-	open, err := s.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.InProgress}, Limit: 1})
+	open, err := s.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.StateInProgress}, Limit: 1})
 	if err != nil {
 		return err
 	}
 	for _, r := range open {
-		r.State, r.Result, r.Term = retrysafe.Completed, &retrysafe.Result{Status: 201, Body: []byte("settled by " + name)}, r.Retain
+		r.State, r.Result, r.Term = retrysafe.StateCompleted, &retrysafe.Result{Status: 201, Body: []byte("settled by " + name)}, r.Retain
 		if _, err := s.Swap(ctx, r); err != nil {
 			return err
 		}

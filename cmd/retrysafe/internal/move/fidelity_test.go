@@ -86,13 +86,13 @@ func (d dice) record(n int, state retrysafe.State) retrysafe.Record {
 	if d.IntN(2) == 0 {
 		r.Checkpoint = retrysafe.Checkpoint{Phase: "charged", Data: d.bytes(50)}
 	}
-	if state == retrysafe.Completed {
+	if state == retrysafe.StateCompleted {
 		r.Result = d.result()
 	}
 	return r
 }
 
-var allStates = []retrysafe.State{retrysafe.Accepted, retrysafe.InProgress, retrysafe.Completed, retrysafe.Retryable, retrysafe.Unknown, retrysafe.Expired}
+var allStates = []retrysafe.State{retrysafe.StateAccepted, retrysafe.StateInProgress, retrysafe.StateCompleted, retrysafe.StateRetryable, retrysafe.StateUnknown, retrysafe.StateExpired}
 
 // Every field of every record comes as it went, between all kinds of stores, and what
 // was due is found by a process that had the destination open before.

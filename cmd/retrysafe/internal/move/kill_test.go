@@ -18,7 +18,7 @@ import (
 func reserved(key string) retrysafe.Record {
 	c := call(key)
 	r := retrysafe.Record{
-		Ref: c.Ref, Operation: c.Operation, Fingerprint: c.Fingerprint, State: retrysafe.InProgress, Version: retrysafe.RecordVersion,
+		Ref: c.Ref, Operation: c.Operation, Fingerprint: c.Fingerprint, State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion,
 		Attempt: 1, Term: time.Hour, Retain: 24 * time.Hour,
 	}
 	_, _ = rand.Read(r.Owner[:])
@@ -28,7 +28,7 @@ func reserved(key string) retrysafe.Record {
 // answered is a key that has its answer.
 func answered(key string) retrysafe.Record {
 	r := reserved(key)
-	r.State, r.Result = retrysafe.Completed, &retrysafe.Result{Status: 201, Body: []byte("the answer of " + key)}
+	r.State, r.Result = retrysafe.StateCompleted, &retrysafe.Result{Status: 201, Body: []byte("the answer of " + key)}
 	return r
 }
 

@@ -27,14 +27,14 @@ func TestMoveThroughPgBouncer(t *testing.T) {
 	}
 	key := func(name string) retrysafe.Record {
 		return retrysafe.Record{
-			Ref: retrysafe.Ref{Scope: "s", Key: name}, Version: retrysafe.RecordVersion, State: retrysafe.InProgress,
+			Ref: retrysafe.Ref{Scope: "s", Key: name}, Version: retrysafe.RecordVersion, State: retrysafe.StateInProgress,
 			Owner: retrysafe.Owner{1}, Attempt: 1, Term: time.Hour, Retain: time.Hour,
 		}
 	}
 	from, to := open("old"), open("new")
 	_, err := from.Create(t.Context(), key("works"))
 	must(t, err)
-	e, err := retrysafe.New(from, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Rerun}, StoreTimeout: time.Minute})
+	e, err := retrysafe.New(from, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun}, StoreTimeout: time.Minute})
 	must(t, err)
 	_, err = retrysafe.DoTx(t.Context(), e, from, retrysafe.Call{Ref: key("works in one commit").Ref}, func(context.Context, pgx.Tx) (retrysafe.Result, error) {
 		return retrysafe.Result{Status: 201}, nil

@@ -55,7 +55,7 @@ func TestMovedStoreSaysWhere(t *testing.T) {
 // doTx runs a key in a transaction of its own, which must not commit.
 func doTx(ctx context.Context, t *testing.T, s retrysafe.Store) error {
 	t.Helper()
-	e := engine(t, s, retrysafe.Policy{Effects: retrysafe.InTx})
+	e := engine(t, s, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
 	switch s := s.(type) {
 	case *sqlitestore.Store:
 		return run(ctx, t, e, s)
@@ -164,7 +164,7 @@ func TestDryRun(t *testing.T) {
 		calls := 0
 		report, err := move.Records(t.Context(), from, to, &move.Options{DryRun: true, Batch: 20, Progress: func(move.Progress) { calls++ }})
 		must(t, err)
-		if report.Records != 36 || report.States[retrysafe.InProgress] != 12 || report.States[retrysafe.Completed] != 24 || calls < 2 {
+		if report.Records != 36 || report.States[retrysafe.StateInProgress] != 12 || report.States[retrysafe.StateCompleted] != 24 || calls < 2 {
 			t.Errorf("%+v, told %d times", report, calls)
 		}
 		unmoved(t, from, to, want)
@@ -191,7 +191,7 @@ func TestWhatIsInFlightMoves(t *testing.T) {
 		})
 		<-began
 		accepted := reserved("accepted")
-		accepted.State, accepted.Attempt, accepted.Request = retrysafe.Accepted, 0, []byte("do this")
+		accepted.State, accepted.Attempt, accepted.Request = retrysafe.StateAccepted, 0, []byte("do this")
 		_, err := from.Create(t.Context(), accepted)
 		must(t, err)
 		_, err = move.Records(t.Context(), from, to, nil)
@@ -212,7 +212,7 @@ func TestWhatIsInFlightMoves(t *testing.T) {
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
-		if r, err := to.Load(t.Context(), accepted.Ref); err != nil || r.State != retrysafe.Accepted || string(r.Request) != "do this" {
+		if r, err := to.Load(t.Context(), accepted.Ref); err != nil || r.State != retrysafe.StateAccepted || string(r.Request) != "do this" {
 			t.Errorf("what was accepted is %+v, %v", r, err)
 		}
 	})

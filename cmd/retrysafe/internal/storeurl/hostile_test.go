@@ -42,14 +42,14 @@ func TestW85_TextIsNeverCode(t *testing.T) {
 						continue
 					}
 					r := retrysafe.Record{
-						Ref: retrysafe.Ref{Scope: scope, Key: key}, Owner: retrysafe.Owner{byte(i), byte(j), 1}, State: retrysafe.InProgress,
+						Ref: retrysafe.Ref{Scope: scope, Key: key}, Owner: retrysafe.Owner{byte(i), byte(j), 1}, State: retrysafe.StateInProgress,
 						Version: retrysafe.RecordVersion, Attempt: 1, Operation: key + scope, Term: 1 << 40,
 					}
 					got, err := o.Store.Create(t.Context(), r)
 					if err != nil {
 						t.Fatalf("create %q, %q: %v", scope, key, err)
 					}
-					got.State, got.Reason, got.ProviderRef, got.Term = retrysafe.Unknown, scope, key, 1<<40
+					got.State, got.Reason, got.ProviderRef, got.Term = retrysafe.StateUnknown, scope, key, 1<<40
 					if got, err = o.Store.Swap(t.Context(), got); err != nil {
 						t.Fatalf("swap %q, %q: %v", scope, key, err)
 					}

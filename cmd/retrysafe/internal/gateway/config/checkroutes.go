@@ -120,9 +120,9 @@ func (k *checker) problemsOf(s *Settings) []wrong {
 // policyField returns the field that a policy is most likely refused for.
 func policyField(p *retrysafe.Policy) string {
 	switch {
-	case p.Effects == retrysafe.Unprotected && (p.Lapse == retrysafe.Rerun || p.Lapse == retrysafe.Resume):
+	case p.Effects == retrysafe.EffectsUnprotected && (p.Lapse == retrysafe.LapseRerun || p.Lapse == retrysafe.LapseResume):
 		return "lapse"
-	case p.Effects == retrysafe.Unprotected && p.AsyncReserve:
+	case p.Effects == retrysafe.EffectsUnprotected && p.AsyncReserve:
 		return "async_reserve"
 	case p.MaxRun < p.Lease:
 		return "max_run"
@@ -168,11 +168,11 @@ func boundsOf(s *Settings) []wrong {
 // keys belong to.
 func (k *checker) keysOf(s *Settings) []wrong {
 	switch {
-	case s.Policy.Effects == retrysafe.InTx:
+	case s.Policy.Effects == retrysafe.EffectsInTx:
 		return []wrong{{"effects", errors.New("in_tx " + noTx), true}}
 	case s.ForwardKey != "" && s.DeriveKey != "":
 		return []wrong{{"derive_key", errors.New("forward_key is there too; the upstream gets the client's key or one derived from it, not both"), true}}
-	case s.Policy.Effects == retrysafe.Keyed && s.ForwardKey == "" && s.DeriveKey == "":
+	case s.Policy.Effects == retrysafe.EffectsKeyed && s.ForwardKey == "" && s.DeriveKey == "":
 		return []wrong{{"effects", errors.New("keyed says that the upstream runs nothing twice under one key, but it gets no key; add forward_key: Idempotency-Key, or derive_key"), true}}
 	case s.BindPrincipal && k.Tenant.From == "bearer":
 		return []wrong{{"bind", errors.New("with tenant from: bearer each token has keys of its own already"), true}}

@@ -66,7 +66,7 @@ type Settings struct {
 	// Async stores requests and runs them later.
 	Async bool
 	// Policy is what the engine is given. Its OnFailure may be
-	// [retrysafe.DefaultFailure]: then the profile decides.
+	// [retrysafe.FailureDefault]: then the profile decides.
 	Policy retrysafe.Policy
 
 	// KeyHeader is where the client's key is. Default Idempotency-Key.

@@ -48,11 +48,11 @@ const (
 func (c *Config) complete() {
 	said := c.src.said
 	c.Defaults.complete(said("defaults.max_run"), said("defaults.timeout"))
-	gone, bound := c.Defaults.Policy.OnExpired == retrysafe.Gone, c.Defaults.BindPrincipal
+	gone, bound := c.Defaults.Policy.OnExpired == retrysafe.ExpiredGone, c.Defaults.BindPrincipal
 	for i := range c.Routes {
 		r, path := &c.Routes[i], element("routes", i)
 		r.Settings.complete(said("defaults.max_run") || said(path+".max_run"), said("defaults.timeout") || said(path+".timeout"))
-		gone, bound = gone || r.Policy.OnExpired == retrysafe.Gone, bound || r.BindPrincipal
+		gone, bound = gone || r.Policy.OnExpired == retrysafe.ExpiredGone, bound || r.BindPrincipal
 	}
 	if gone && !said("janitor.tombstone") {
 		c.Janitor.Tombstone = defaultTombstone

@@ -204,7 +204,7 @@ func TestCheckAfterChanges(t *testing.T) {
 	t.Parallel()
 	c := parse(t, least+"defaults:\n  lease: 40s\nroutes:\n- match: POST /a\n")
 	c.Listen, c.Profile, c.Defaults.Policy.Lease = "nowhere", "x", -1
-	c.Routes[0].Policy.Effects = retrysafe.InTx
+	c.Routes[0].Policy.Effects = retrysafe.EffectsInTx
 	c.Routes[0].ShortKeys = "never"
 	c.Tenant.From = "cookie"
 	if printed, err := c.Print(); err != nil {

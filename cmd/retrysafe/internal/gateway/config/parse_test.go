@@ -40,25 +40,25 @@ func TestTheAgreedExample(t *testing.T) {
 		From: "header", Name: "X-Tenant-Id", Principal: "X-Principal-Id",
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	}
-	want.Defaults.Policy.OnFailure = retrysafe.ByProof
+	want.Defaults.Policy.OnFailure = retrysafe.FailureByProof
 	route := func(match string, change func(*config.Settings)) {
 		r := config.Route{Match: match, Settings: want.Defaults}
 		change(&r.Settings)
 		want.Routes = append(want.Routes, r)
 	}
 	route("POST /payments", func(s *config.Settings) {
-		s.Policy.Effects, s.ForwardKey = retrysafe.Keyed, "Idempotency-Key"
+		s.Policy.Effects, s.ForwardKey = retrysafe.EffectsKeyed, "Idempotency-Key"
 	})
 	route("POST /reports", func(s *config.Settings) {
-		s.Policy.InFlight, s.Policy.Wait = retrysafe.Wait, 2*time.Second
+		s.Policy.InFlight, s.Policy.Wait = retrysafe.InFlightWait, 2*time.Second
 	})
 	route("POST /exports", func(s *config.Settings) {
-		s.Policy.InFlight, s.Async = retrysafe.Accept, true
+		s.Policy.InFlight, s.Async = retrysafe.InFlightAccept, true
 	})
 	route("POST /hooks/{rest...}", func(s *config.Settings) { s.Off = true })
 	route("POST /legacy/{rest...}", func(s *config.Settings) {
 		s.Observe, s.PerOperation, s.BindPrincipal = true, true, true
-		s.Policy.OnExpired, s.Policy.Retention = retrysafe.Gone, 72*time.Hour
+		s.Policy.OnExpired, s.Policy.Retention = retrysafe.ExpiredGone, 72*time.Hour
 	})
 	want.Limits = config.Limits{NewKeysPerSecond: 100, ActiveKeys: 100000}
 	want.Encryption.KeysFile = "keys.yaml"
@@ -116,7 +116,7 @@ routes:
 		t.Errorf("off does not take the place of observe: %+v", r)
 	}
 	r := c.Routes[3]
-	if r.Include != nil || !r.Required || r.Policy.Effects != retrysafe.Unprotected || r.Policy.Retention != 48*time.Hour || r.Timeout != 20*time.Second {
+	if r.Include != nil || !r.Required || r.Policy.Effects != retrysafe.EffectsUnprotected || r.Policy.Retention != 48*time.Hour || r.Timeout != 20*time.Second {
 		t.Errorf("a route's own words do not count: %+v", r)
 	}
 }
@@ -147,7 +147,7 @@ routes:
 func TestStripeDecidesAboutFailuresItself(t *testing.T) {
 	t.Parallel()
 	c := parse(t, least+"profile: stripe\nroutes: [{match: POST /a}, {match: POST /b, on_5xx: retry}]")
-	if c.Routes[0].Policy.OnFailure != retrysafe.DefaultFailure || c.Routes[1].Policy.OnFailure != retrysafe.RetryFailure {
+	if c.Routes[0].Policy.OnFailure != retrysafe.FailureDefault || c.Routes[1].Policy.OnFailure != retrysafe.FailureRetry {
 		t.Errorf("on_5xx is %v and %v", c.Routes[0].Policy.OnFailure, c.Routes[1].Policy.OnFailure)
 	}
 }
@@ -242,7 +242,7 @@ routes: [{ match: POST /a }, { match: POST /b, on_5xx: store }]
 	if c.Upstream != "http://127.0.0.1:9000" || c.Store != "sqlite:$x.db" || c.StoreFile != "" {
 		t.Errorf("upstream %s, store %s", c.Upstream, c.Store)
 	}
-	if c.Routes[0].Policy.OnFailure != retrysafe.RetryFailure || c.Routes[1].Policy.OnFailure != retrysafe.StoreFailure {
+	if c.Routes[0].Policy.OnFailure != retrysafe.FailureRetry || c.Routes[1].Policy.OnFailure != retrysafe.FailureStore {
 		t.Errorf("the flag is for what no route says itself; got %v and %v", c.Routes[0].Policy.OnFailure, c.Routes[1].Policy.OnFailure)
 	}
 	if tn := c.Tenant; tn.Claim != "org.id" || tn.Issuer != "me" {

@@ -117,7 +117,7 @@ func (w *warner) notesOf(s *Settings) []note {
 	if p.Lease < 3*time.Second {
 		add("lease", "%s is short: a pause of the process or of the store makes an attempt look abandoned", printSpan(p.Lease))
 	}
-	if p.Lapse == retrysafe.Resume {
+	if p.Lapse == retrysafe.LapseResume {
 		add("lapse", "an upstream behind a gateway has no checkpoints to resume from: this is the same as rerun")
 	}
 	if s.Timeout > p.MaxRun {
@@ -126,7 +126,7 @@ func (w *warner) notesOf(s *Settings) []note {
 	if s.Timeout > w.Server.Drain {
 		add("timeout", "%s is longer than server.drain %s: a request that is slow when the gateway stops does not get its answer", printSpan(s.Timeout), printSpan(w.Server.Drain))
 	}
-	if p.OnExpired == retrysafe.Gone && (w.Janitor.Tombstone == 0 && !w.Janitor.Off) {
+	if p.OnExpired == retrysafe.ExpiredGone && (w.Janitor.Tombstone == 0 && !w.Janitor.Off) {
 		add("on_expired", "gone lasts for as long as a key is remembered, and janitor.tombstone is 0: it is forgotten as soon as it expires")
 	}
 	if s.Async && w.Encryption.KeysFile == "" {

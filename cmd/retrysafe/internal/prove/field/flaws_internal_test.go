@@ -110,10 +110,10 @@ type uncompared struct{ retrysafe.Store }
 
 func (u uncompared) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
 	stored, err := u.Store.Swap(ctx, r)
-	if !errors.Is(err, retrysafe.ErrConflict) || r.Effects != retrysafe.Keyed || !r.Claim.IsZero() {
+	if !errors.Is(err, retrysafe.ErrConflict) || r.Effects != retrysafe.EffectsKeyed || !r.Claim.IsZero() {
 		return stored, err
 	}
-	if r.State != retrysafe.Completed {
+	if r.State != retrysafe.StateCompleted {
 		return r, nil
 	}
 	r.Revision, r.Owner = stored.Revision, stored.Owner

@@ -33,7 +33,7 @@ func (f *field) atRest(ctx context.Context) error {
 	var left []retrysafe.Record
 	for until := time.Now().Add(bound); time.Now().Before(until); pause(ctx, shortRest) {
 		var err error
-		left, err = f.place.Store.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.InProgress, retrysafe.Accepted}})
+		left, err = f.place.Store.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.StateInProgress, retrysafe.StateAccepted}})
 		if err != nil {
 			return fmt.Errorf("list what is in flight: %w", err)
 		}

@@ -25,13 +25,13 @@ func (m mode) local() bool { return m == inTx || m == oneCommit }
 func (m mode) policy(lease, wait time.Duration) retrysafe.Policy {
 	p := retrysafe.Policy{Lease: lease, Reconcile: lease / 2, Wait: wait}
 	if wait > 0 {
-		p.InFlight = retrysafe.Wait
+		p.InFlight = retrysafe.InFlightWait
 	}
 	switch m {
 	case inTx, oneCommit:
-		p.Effects, p.Lapse = retrysafe.InTx, retrysafe.Rerun
+		p.Effects, p.Lapse = retrysafe.EffectsInTx, retrysafe.LapseRerun
 	case keyed:
-		p.Effects, p.Lapse = retrysafe.Keyed, retrysafe.Rerun
+		p.Effects, p.Lapse = retrysafe.EffectsKeyed, retrysafe.LapseRerun
 	case unprotected:
 	}
 	return p

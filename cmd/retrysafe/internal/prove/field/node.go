@@ -142,13 +142,13 @@ func (n *node) duties() []janitor.Duty {
 }
 
 // resolve asks the provider what became of an operation.
-func (n *node) resolve(ctx context.Context, r retrysafe.Record) (retrysafe.Verdict, error) {
+func (n *node) resolve(ctx context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
 	tenant, _ := httpkey.Caller(r.Ref)
 	id := jobID(tenant, mode(strings.TrimPrefix(r.Operation, "POST /")), r.Key)
 	receipt, err := n.lookUp(ctx, id)
 	switch {
 	case err != nil:
-		return retrysafe.Verdict{}, err
+		return retrysafe.Evidence{}, err
 	case receipt == "":
 		return janitor.NotHappened("the provider does not know of it"), nil
 	}

@@ -81,8 +81,8 @@ func (w *worker) drawSwap(seen [2]sight) ask {
 }
 
 var states = []retrysafe.State{
-	retrysafe.InProgress, retrysafe.InProgress, retrysafe.InProgress, retrysafe.Completed, retrysafe.Completed, retrysafe.Completed,
-	retrysafe.Retryable, retrysafe.Retryable, retrysafe.Expired, retrysafe.Unknown, retrysafe.Accepted,
+	retrysafe.StateInProgress, retrysafe.StateInProgress, retrysafe.StateInProgress, retrysafe.StateCompleted, retrysafe.StateCompleted, retrysafe.StateCompleted,
+	retrysafe.StateRetryable, retrysafe.StateRetryable, retrysafe.StateExpired, retrysafe.StateUnknown, retrysafe.StateAccepted,
 }
 
 // long is a term that does not pass while anybody looks, in microseconds.

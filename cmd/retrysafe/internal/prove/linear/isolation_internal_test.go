@@ -45,7 +45,7 @@ func (m *mixing) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record,
 type telling struct{ retrysafe.Store }
 
 func (s *telling) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	mark := retrysafe.Record{Ref: retrysafe.Ref{Scope: "seen", Key: r.Key}, State: retrysafe.InProgress, Version: 1, Attempt: 1, Owner: retrysafe.Owner{1}, Reason: r.Scope}
+	mark := retrysafe.Record{Ref: retrysafe.Ref{Scope: "seen", Key: r.Key}, State: retrysafe.StateInProgress, Version: 1, Attempt: 1, Owner: retrysafe.Owner{1}, Reason: r.Scope}
 	if first, err := s.Store.Create(ctx, mark); err == nil && first.Reason != r.Scope {
 		return retrysafe.Record{}, retrysafe.ErrUnreadable
 	}

@@ -57,8 +57,8 @@ func (t *tale) during(s *step) *step {
 }
 
 const (
-	inProgress = retrysafe.InProgress
-	completed  = retrysafe.Completed
+	inProgress = retrysafe.StateInProgress
+	completed  = retrysafe.StateCompleted
 )
 
 func TestPoisonedHistoriesAreRejected(t *testing.T) {

@@ -62,7 +62,7 @@ func (a *ask) record(key uint32) retrysafe.Record {
 	}
 	r.Fingerprint.Alg = 1
 	copy(r.Fingerprint.Sum[:], text)
-	if a.State == retrysafe.Completed {
+	if a.State == retrysafe.StateCompleted {
 		r.Result = &retrysafe.Result{Status: 201, Header: map[string][]string{"Mark": {text}}, Body: []byte(text)}
 	}
 	if a.Point {
@@ -96,7 +96,7 @@ func sightOf(r *retrysafe.Record, key uint32) sight {
 }
 
 func tornResult(r *retrysafe.Record, text string) bool {
-	if r.State != retrysafe.Completed {
+	if r.State != retrysafe.StateCompleted {
 		return r.Result != nil
 	}
 	return !r.Result.Equal(&retrysafe.Result{Status: 201, Header: map[string][]string{"Mark": {text}}, Body: []byte(text)})

@@ -82,9 +82,9 @@ func openNode(ctx context.Context, url string, outside *provider, opts retrysafe
 		opts := opts
 		switch m {
 		case inTx, oneCommit:
-			opts.Policy.Effects, opts.Policy.Lapse = retrysafe.InTx, retrysafe.Rerun
+			opts.Policy.Effects, opts.Policy.Lapse = retrysafe.EffectsInTx, retrysafe.LapseRerun
 		case keyed:
-			opts.Policy.Effects, opts.Policy.Lapse = retrysafe.Keyed, retrysafe.Rerun
+			opts.Policy.Effects, opts.Policy.Lapse = retrysafe.EffectsKeyed, retrysafe.LapseRerun
 		default:
 			opts.Policy.AsyncReserve = false
 		}

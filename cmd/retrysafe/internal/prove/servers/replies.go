@@ -24,7 +24,7 @@ import (
 // the connection of a transaction is gone, which has the key until then.
 var patient = retrysafe.Options{
 	StoreTimeout: idle, SettleTimeout: idle,
-	Policy: retrysafe.Policy{InFlight: retrysafe.Wait, Wait: idle / 3, Lease: idle},
+	Policy: retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: idle / 3, Lease: idle},
 }
 
 // loseReplies cuts the connection at some byte of what the server replies to an

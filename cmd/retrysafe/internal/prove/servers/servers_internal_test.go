@@ -77,7 +77,7 @@ type writeBehind struct {
 }
 
 func (w writeBehind) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	if r.State != retrysafe.Completed {
+	if r.State != retrysafe.StateCompleted {
 		return w.Store.Swap(ctx, r)
 	}
 	w.sending.Go(func() {
@@ -146,7 +146,7 @@ type blind struct{ retrysafe.Store }
 
 func (b blind) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
 	got, err := b.Store.Swap(ctx, r)
-	if err == nil || r.Effects != retrysafe.InTx || strings.Contains(r.Key, "whole") {
+	if err == nil || r.Effects != retrysafe.EffectsInTx || strings.Contains(r.Key, "whole") {
 		return got, err
 	}
 	r.Revision++

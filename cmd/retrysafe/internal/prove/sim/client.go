@@ -50,7 +50,7 @@ func (c *client) asks(at int) (final bool) {
 		ctx = &hangUp{outside, w, w.now + time.Duration(w.draw(3000))*time.Millisecond}
 	}
 	s := c.slot
-	before, stored := s.gen, !s.gone && s.rec.State == retrysafe.Completed && !s.hidden
+	before, stored := s.gen, !s.gone && s.rec.State == retrysafe.StateCompleted && !s.hidden
 	if w.traces {
 		w.tracef("asks %s for %s, request %d", n.name, s.name, c.print)
 	}

@@ -48,7 +48,7 @@ func (n *node) boot() {
 	n.sweeper = janitor.NewSweeper(&w.store, &o)
 	n.reconciler = janitor.NewReconciler(&w.store, n, &janitor.ReconcilerOptions{Options: o, Pause: 20 * time.Second, Tries: w.triesOf(mostTries, asksForEver), Settle: 20 * time.Second})
 	r := janitor.ReaperOptions{Options: o}
-	if w.policy.OnExpired == retrysafe.Gone {
+	if w.policy.OnExpired == retrysafe.ExpiredGone {
 		r.Tombstone = time.Minute
 	}
 	n.reaper = janitor.NewReaper(&w.store, &r)
@@ -165,7 +165,7 @@ func (w *world) did(e event, n int, err error) {
 
 // takeUp runs accepted work.
 func (n *node) takeUp(ctx context.Context) {
-	list, err := n.w.store.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.Accepted}})
+	list, err := n.w.store.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.StateAccepted}})
 	if err != nil {
 		return
 	}

@@ -54,7 +54,7 @@ func (w *world) operate(ctx context.Context, x *retrysafe.Execution) (retrysafe.
 	case byMessage:
 		return retrysafe.Result{}, w.hands(ctx, s, x)
 	case byWorker:
-		if w.policy.Effects == retrysafe.InTx {
+		if w.policy.Effects == retrysafe.EffectsInTx {
 			return w.completes(ctx, s, x)
 		}
 		err = w.charge(s, r.Owner, x.DownstreamKey("charge"))
@@ -120,7 +120,7 @@ func (w *world) lingers() {
 // doubts returns the error of an effect that may have happened. Where an error counts
 // as a promise that nothing has, it says so first.
 func (w *world) doubts(ctx context.Context, x *retrysafe.Execution, err error) error {
-	if w.policy.OnFailure == retrysafe.RetryFailure && !retrysafe.IsNotExecuted(err) && w.policy.Effects == retrysafe.Unprotected {
+	if w.policy.OnFailure == retrysafe.FailureRetry && !retrysafe.IsNotExecuted(err) && w.policy.Effects == retrysafe.EffectsUnprotected {
 		return errors.Join(err, x.Quarantine(ctx, err))
 	}
 	return err
@@ -148,7 +148,7 @@ func (w *world) settle(x *retrysafe.Execution) (out retrysafe.Outcome, err error
 		err = x.Complete(outside, result)
 	case retrysafe.IsNotExecuted(err):
 		return out, errors.Join(err, x.Fail(outside, err))
-	case w.policy.OnFailure == retrysafe.StoreFailure && w.policy.Effects != retrysafe.InTx:
+	case w.policy.OnFailure == retrysafe.FailureStore && w.policy.Effects != retrysafe.EffectsInTx:
 		failure := w.result(w.slot(x.Ref()), x.Record().Fingerprint.Sum[0])
 		failure.Status = 500
 		err = x.Complete(outside, failure)
@@ -212,7 +212,7 @@ func (w *world) hands(ctx context.Context, s *slot, x *retrysafe.Execution) erro
 		return err
 	}
 	defer t.abandon()
-	t.effect = w.policy.Effects == retrysafe.InTx
+	t.effect = w.policy.Effects == retrysafe.EffectsInTx
 	r, err := x.HandOver(ctx, shared, w.term)
 	if err != nil {
 		return err

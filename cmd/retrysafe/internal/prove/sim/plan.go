@@ -98,7 +98,7 @@ func (p *plan) drawPolicy(w *world) {
 		if w.draw(3) == 2 {
 			p.policy.Retention = time.Duration(10+w.draw(120)) * time.Second
 		}
-		p.policy.AsyncReserve = p.policy.Effects != retrysafe.Unprotected && w.draw(3) == 2
+		p.policy.AsyncReserve = p.policy.Effects != retrysafe.EffectsUnprotected && w.draw(3) == 2
 		p.remembers = p.policy.Retention
 		if p.policy.Check() == nil {
 			return
@@ -108,11 +108,11 @@ func (p *plan) drawPolicy(w *world) {
 
 // drawWay draws a way that the policy allows.
 func (p *plan) drawWay(w *world) {
-	inTx, phases := p.policy.Effects == retrysafe.InTx, p.policy.Lapse != retrysafe.Rerun
+	inTx, phases := p.policy.Effects == retrysafe.EffectsInTx, p.policy.Lapse != retrysafe.LapseRerun
 	allowed := [ways]bool{
 		byDo: !inTx, byBegin: !inTx, byEffect: !inTx && phases,
 		byDoTx: inTx, byCompleteTx: inTx, byPhaseTx: inTx && phases,
-		byMessage: p.policy.Effects != retrysafe.Unprotected, byWorker: true,
+		byMessage: p.policy.Effects != retrysafe.EffectsUnprotected, byWorker: true,
 	}
 	n := 0
 	for _, yes := range allowed {

@@ -92,9 +92,9 @@ func (s *store) unfenced(at *slot, r *retrysafe.Record) *retrysafe.Record {
 func (w *world) forgets(at *slot) {
 	switch w.plant {
 	case forgetsAnswers:
-		at.hidden = at.rec.State == retrysafe.Completed && w.hit(300)
+		at.hidden = at.rec.State == retrysafe.StateCompleted && w.hit(300)
 	case forgetsClaims:
-		at.hidden = at.rec.State == retrysafe.InProgress && w.hit(100)
+		at.hidden = at.rec.State == retrysafe.StateInProgress && w.hit(100)
 	default:
 	}
 }

@@ -49,7 +49,7 @@ func (w *world) charge(s *slot, owner retrysafe.Owner, key string) error {
 
 // charged is what the provider does.
 func (w *world) charged(s *slot, owner retrysafe.Owner, key string) error {
-	if w.policy.Effects != retrysafe.Unprotected && w.plant != forgetfulProvider {
+	if w.policy.Effects != retrysafe.EffectsUnprotected && w.plant != forgetfulProvider {
 		switch s.key {
 		case key:
 			w.happens(effectRepeated)
@@ -71,38 +71,38 @@ var _ janitor.Resolver = (*node)(nil)
 
 // Resolve implements [janitor.Resolver]: it asks the provider, which shows what it
 // did only after a while, but refuses what it is told to at once.
-func (n *node) Resolve(_ context.Context, r retrysafe.Record) (retrysafe.Verdict, error) {
+func (n *node) Resolve(_ context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
 	w := n.w
 	f := w.travels()
 	if f == losesRequest || f == comesLate {
-		return retrysafe.Verdict{}, w.gives()
+		return retrysafe.Evidence{}, w.gives()
 	}
 	v := w.finding(&r)
 	if w.traces {
 		w.tracef("is told: %s, proof %d", v.Finding, v.Proof)
 	}
 	if err := w.returns(f); err != nil {
-		return retrysafe.Verdict{}, err
+		return retrysafe.Evidence{}, err
 	}
 	return v, nil
 }
 
-func (w *world) finding(r *retrysafe.Record) retrysafe.Verdict {
+func (w *world) finding(r *retrysafe.Record) retrysafe.Evidence {
 	s := w.slot(r.Ref)
 	a := s.of(r.Owner)
 	if w.plant == liar {
 		return janitor.Tombstoned("so it says")
 	}
-	keyed := r.Effects == retrysafe.Keyed || w.way == byMessage
+	keyed := r.Effects == retrysafe.EffectsKeyed || w.way == byMessage
 	for i := range s.effects {
 		e := &s.effects[i]
-		mine := (keyed || a != nil && e.gen == a.gen) && e.booked == (r.Effects == retrysafe.InTx && w.way != byMessage)
-		shows := e.at+w.lag <= w.now || w.tombstones || r.Effects == retrysafe.InTx
+		mine := (keyed || a != nil && e.gen == a.gen) && e.booked == (r.Effects == retrysafe.EffectsInTx && w.way != byMessage)
+		shows := e.at+w.lag <= w.now || w.tombstones || r.Effects == retrysafe.EffectsInTx
 		if mine && shows {
 			return janitor.Happened(w.result(s, r.Fingerprint.Sum[0]), "it is there")
 		}
 	}
-	if w.tombstones && r.Effects == retrysafe.Unprotected && a != nil {
+	if w.tombstones && r.Effects == retrysafe.EffectsUnprotected && a != nil {
 		a.tombstoned = true
 		w.happens(tombstonePlaced)
 		return janitor.Tombstoned("it was not there, and will not be")

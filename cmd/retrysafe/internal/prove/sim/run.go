@@ -82,9 +82,9 @@ var clientNames = [maxClients + 1]string{"client 1", "client 2", "client 3", "cl
 // alien is a record that a newer version has written. Nobody may touch it.
 func (w *world) alien(s *slot) {
 	got, err := w.mem.Create(outside, retrysafe.Record{
-		Ref: s.ref, State: retrysafe.InProgress, Version: retrysafe.RecordVersion + 1,
+		Ref: s.ref, State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion + 1,
 		Owner: retrysafe.Owner{2}, Attempt: 1, Term: 10 * time.Second, Retain: time.Hour,
-		Lapse: retrysafe.Rerun, Effects: retrysafe.Keyed, Fingerprint: (&client{print: 1}).fingerprint(),
+		Lapse: retrysafe.LapseRerun, Effects: retrysafe.EffectsKeyed, Fingerprint: (&client{print: 1}).fingerprint(),
 	})
 	if err == nil {
 		s.rec, s.gone, s.highest = got, false, got.Revision
@@ -167,9 +167,9 @@ func (w *world) judge() {
 func (w *world) overdue(s *slot, late time.Duration) {
 	invariant := "L1"
 	switch r := &s.rec; {
-	case r.State == retrysafe.Unknown && !r.Inquiry.Dead:
+	case r.State == retrysafe.StateUnknown && !r.Inquiry.Dead:
 		invariant = "L2"
-	case r.State != retrysafe.InProgress && r.State != retrysafe.Accepted:
+	case r.State != retrysafe.StateInProgress && r.State != retrysafe.StateAccepted:
 		return
 	}
 	w.violate(invariant, s, "%v after the last fault it is %s, attempt %d, and was due %v ago", w.ends-w.heals, s.rec.State, s.rec.Attempt, late)
@@ -181,7 +181,7 @@ func (c *client) last() {
 	w, s := c.w, c.slot
 	was := s.rec
 	w.clock() // so that latest is
-	answered := was.State == retrysafe.Completed && w.latest.Add(time.Minute).Before(was.Deadline)
+	answered := was.State == retrysafe.StateCompleted && w.latest.Add(time.Minute).Before(was.Deadline)
 	n := &w.nodes[0]
 	out, err := c.call(outside, n)
 	if w.over {
@@ -200,14 +200,14 @@ func (c *client) last() {
 // consistent holds the record against what has really happened.
 func (w *world) consistent(s *slot) {
 	made := s.made(s.gen, true)
-	if w.policy.Effects != retrysafe.InTx || w.way == byMessage || w.plant != none {
+	if w.policy.Effects != retrysafe.EffectsInTx || w.way == byMessage || w.plant != none {
 		return
 	}
-	ours := s.rec.State == retrysafe.Completed && s.rec.Result.Status == 201
+	ours := s.rec.State == retrysafe.StateCompleted && s.rec.Result.Status == 201
 	switch {
 	case ours && made != 1:
 		w.violate("S1", s, "the answer says that it was done, and %d effects are committed", made)
-	case !ours && made != 0 && w.way != byPhaseTx && s.rec.State != retrysafe.Expired:
+	case !ours && made != 0 && w.way != byPhaseTx && s.rec.State != retrysafe.StateExpired:
 		w.violate("S1", s, "it is %s, and %d effects are committed", s.rec.State, made)
 	}
 }

@@ -28,9 +28,9 @@ type tx struct {
 type stagedRecord struct{ asked, got retrysafe.Record }
 
 var (
-	_ retrysafe.Tx       = (*tx)(nil)
-	_ outbox.Enqueuer    = (*tx)(nil)
-	_ retrysafe.Finisher = finishing{}
+	_ retrysafe.Tx              = (*tx)(nil)
+	_ outbox.Enqueuer           = (*tx)(nil)
+	_ retrysafe.CreateCommitter = finishing{}
 )
 
 // finishing is a transaction that inserts and commits in one round trip.
@@ -265,7 +265,7 @@ func (t *tx) abandon() {
 	}
 }
 
-// CreateAndCommit implements [retrysafe.Finisher].
+// CreateAndCommit implements [retrysafe.CreateCommitter].
 func (t finishing) CreateAndCommit(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
 	w := t.w
 	f := w.reaches()

@@ -138,7 +138,7 @@ func (s *slot) wrote(w *world, asked, next *retrysafe.Record) {
 	if c := w.at.call; c != nil && c.slot == s && next.Fingerprint.Sum[0] != c.print && w.plant == none {
 		w.violate("S6", s, "request %d has changed the record of request %d, which is %s", c.print, next.Fingerprint.Sum[0], next.State)
 	}
-	if next.State == retrysafe.Completed && (s.gone || old.State != retrysafe.Completed || next.Owner != old.Owner) {
+	if next.State == retrysafe.StateCompleted && (s.gone || old.State != retrysafe.StateCompleted || next.Owner != old.Owner) {
 		s.answered(w, next)
 	}
 	s.bounded(w, next)
@@ -149,7 +149,7 @@ func (s *slot) wrote(w *world, asked, next *retrysafe.Record) {
 // created: there was no record.
 func (s *slot) created(w *world, next *retrysafe.Record) {
 	s.begins(w, next)
-	if next.Attempt > 1 || next.State != retrysafe.InProgress && next.State != retrysafe.Accepted && next.State != retrysafe.Completed {
+	if next.Attempt > 1 || next.State != retrysafe.StateInProgress && next.State != retrysafe.StateAccepted && next.State != retrysafe.StateCompleted {
 		w.violate("S5", s, "a key begins as %s, attempt %d", next.State, next.Attempt)
 	}
 }
@@ -182,28 +182,28 @@ func ofMessage(o retrysafe.Owner) bool { return [8]byte(o[:8]) == [8]byte{} }
 func (s *slot) claimed(w *world, old, next *retrysafe.Record) {
 	message := ofMessage(next.Owner)
 	past := due(old, next)
-	repeats := old.Effects != retrysafe.Unprotected && (old.Lapse == retrysafe.Rerun || old.Lapse == retrysafe.Resume)
+	repeats := old.Effects != retrysafe.EffectsUnprotected && (old.Lapse == retrysafe.LapseRerun || old.Lapse == retrysafe.LapseResume)
 	orphan := s.of(old.Owner)
 	switch {
-	case old.State == retrysafe.Expired, old.State == retrysafe.Completed && past:
-		if w.policy.OnExpired == retrysafe.Gone {
+	case old.State == retrysafe.StateExpired, old.State == retrysafe.StateCompleted && past:
+		if w.policy.OnExpired == retrysafe.ExpiredGone {
 			w.violate("S4", s, "a key that was to stay used was used again")
 		}
 		s.begins(w, next)
 		return
-	case old.State == retrysafe.Retryable && past:
+	case old.State == retrysafe.StateRetryable && past:
 		s.begins(w, next)
 		return
 	case next.Fingerprint != old.Fingerprint:
 		w.violate("S6", s, "a claim has changed the fingerprint of a key that is %s", old.State)
 	case ofMessage(old.Owner) && w.plant == none:
 		w.violate("S1", s, "an operation runs again whose transaction has committed, with a message in it; it was %s", old.State)
-	case old.State == retrysafe.Retryable, old.State == retrysafe.Accepted:
-	case old.State == retrysafe.InProgress && message:
+	case old.State == retrysafe.StateRetryable, old.State == retrysafe.StateAccepted:
+	case old.State == retrysafe.StateInProgress && message:
 		w.happens(handedOver)
-	case old.State == retrysafe.InProgress && past && repeats:
+	case old.State == retrysafe.StateInProgress && past && repeats:
 		w.happens(takenOver)
-	case old.State == retrysafe.InProgress || old.State == retrysafe.Unknown:
+	case old.State == retrysafe.StateInProgress || old.State == retrysafe.StateUnknown:
 		// Only a reservation whose owner never heard of it is anybody's.
 		if orphan == nil || orphan.begun {
 			w.violate("S9", s, "an attempt that is %s and has begun was given to another; effects %s, lapse %s, due %t",
@@ -228,26 +228,26 @@ func (s *slot) moved(w *world, old, next *retrysafe.Record) {
 	if next.Fingerprint != old.Fingerprint || next.Attempt != old.Attempt {
 		w.violate("S5", s, "a step has changed what only a claim may change")
 	}
-	set := old.State == retrysafe.Retryable || old.State == retrysafe.Accepted && old.Attempt > 0
-	if by == "" && set && old.Effects != retrysafe.Unprotected {
+	set := old.State == retrysafe.StateRetryable || old.State == retrysafe.StateAccepted && old.Attempt > 0
+	if by == "" && set && old.Effects != retrysafe.EffectsUnprotected {
 		return // it ran too long and was set aside; nobody has it yet, so its owner may still say how it ended
 	}
 	switch old.State {
-	case retrysafe.InProgress:
+	case retrysafe.StateInProgress:
 		s.left(w, old, next, by)
-	case retrysafe.Unknown:
+	case retrysafe.StateUnknown:
 		s.resolved(w, old, next, by)
-	case retrysafe.Accepted:
+	case retrysafe.StateAccepted:
 		if by == "" || !due(old, next) {
 			w.violate("S9", s, "accepted work became %s without being claimed or due", next.State)
 		}
-	case retrysafe.Retryable:
-		happened := by != "" && (next.State == retrysafe.Unknown && next.Inquiry.Disputed || next.State == retrysafe.Completed && old.Effects == retrysafe.Keyed)
+	case retrysafe.StateRetryable:
+		happened := by != "" && (next.State == retrysafe.StateUnknown && next.Inquiry.Disputed || next.State == retrysafe.StateCompleted && old.Effects == retrysafe.EffectsKeyed)
 		if !happened {
 			w.violate("S9", s, "what was proven not to have happened became %s, by %q", next.State, by)
 		}
-	case retrysafe.Completed:
-		if next.State != retrysafe.Expired || by != "reaper" || !due(old, next) {
+	case retrysafe.StateCompleted:
+		if next.State != retrysafe.StateExpired || by != "reaper" || !due(old, next) {
 			w.violate("S2", s, "an answer became %s, by %q, due %t", next.State, by, due(old, next))
 		}
 	default:
@@ -257,16 +257,16 @@ func (s *slot) moved(w *world, old, next *retrysafe.Record) {
 
 // left: an attempt in progress is something else now, by its owner or by another.
 func (s *slot) left(w *world, old, next *retrysafe.Record, by string) {
-	repeats := old.Effects != retrysafe.Unprotected && (old.Lapse == retrysafe.Rerun || old.Lapse == retrysafe.Resume)
+	repeats := old.Effects != retrysafe.EffectsUnprotected && (old.Lapse == retrysafe.LapseRerun || old.Lapse == retrysafe.LapseResume)
 	switch {
 	case by == "" || by == "outbox":
 	case !due(old, next):
 		w.violate("S9", s, "an attempt whose lease had not run out became %s, by %q", next.State, by)
-	case next.State == retrysafe.Retryable || next.State == retrysafe.Accepted:
+	case next.State == retrysafe.StateRetryable || next.State == retrysafe.StateAccepted:
 		if !repeats {
 			w.violate("S9", s, "a lapsed attempt became %s; effects %s, lapse %s", next.State, old.Effects, old.Lapse)
 		}
-	case next.State == retrysafe.Completed && old.Lapse != retrysafe.Fail:
+	case next.State == retrysafe.StateCompleted && old.Lapse != retrysafe.LapseFail:
 		w.violate("S9", s, "a lapsed attempt was answered by %q under lapse %s", by, old.Lapse)
 	}
 }
@@ -279,11 +279,11 @@ func (s *slot) resolved(w *world, old, next *retrysafe.Record, by string) {
 		if a != nil && a.begun {
 			w.happens(ownerCameBack)
 		}
-	case next.State == retrysafe.Retryable || next.State == retrysafe.Accepted:
-		if old.Effects == retrysafe.Unprotected && (a == nil || !a.tombstoned) {
+	case next.State == retrysafe.StateRetryable || next.State == retrysafe.StateAccepted:
+		if old.Effects == retrysafe.EffectsUnprotected && (a == nil || !a.tombstoned) {
 			w.violate("S9", s, "an unknown outcome became %s by %q without a proof", next.State, by)
 		}
-	case next.State == retrysafe.Completed && by == "resolver":
+	case next.State == retrysafe.StateCompleted && by == "resolver":
 		if w.plant == none && len(s.effects) == 0 {
 			w.violate("S9", s, "an unknown outcome was answered as if it had happened, and it has not")
 		}

@@ -75,7 +75,7 @@ func BentRoles() map[string]child.Role {
 type hasty struct{ retrysafe.Store }
 
 func (s hasty) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	if r.State != retrysafe.Completed {
+	if r.State != retrysafe.StateCompleted {
 		return s.Store.Swap(ctx, r)
 	}
 	time.AfterFunc(lease/4, func() { _, _ = s.Store.Swap(context.Background(), r) })

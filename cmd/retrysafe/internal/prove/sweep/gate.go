@@ -100,7 +100,7 @@ func (s *gated) BeginTx(ctx context.Context) (retrysafe.Tx, yard.Book, error) {
 		_, _, err := through(ctx, s.gate, "book", func() (struct{}, error) { return struct{}{}, got.book(ctx, key, by) })
 		return err
 	}
-	if f, ok := got.tx.(retrysafe.Finisher); ok {
+	if f, ok := got.tx.(retrysafe.CreateCommitter); ok {
 		return gatedFinisher{tx, f}, book, nil
 	}
 	return tx, book, nil
@@ -166,7 +166,7 @@ func (t gatedTx) Rollback(ctx context.Context) error {
 // gatedFinisher is the transaction of a store that stores and commits in one.
 type gatedFinisher struct {
 	gatedTx
-	f retrysafe.Finisher
+	f retrysafe.CreateCommitter
 }
 
 func (t gatedFinisher) CreateAndCommit(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {

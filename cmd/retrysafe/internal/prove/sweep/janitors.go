@@ -36,8 +36,8 @@ const past = time.Microsecond
 // one that may not.
 func leaveBehind(ctx context.Context, n *node) error {
 	return errors.Join(
-		n.put(ctx, key, retrysafe.Record{State: retrysafe.InProgress, Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun, Term: past}),
-		n.put(ctx, keyUnknown, retrysafe.Record{State: retrysafe.InProgress, Term: past}),
+		n.put(ctx, key, retrysafe.Record{State: retrysafe.StateInProgress, Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun, Term: past}),
+		n.put(ctx, keyUnknown, retrysafe.Record{State: retrysafe.StateInProgress, Term: past}),
 	)
 }
 
@@ -75,7 +75,7 @@ func sweepThenPay(ctx context.Context, n *node) (retrysafe.Outcome, error) {
 
 // leftUnknown makes sure that what may have happened still says so.
 func leftUnknown(ctx context.Context, n *node) error {
-	return n.is(ctx, keyUnknown, retrysafe.Unknown)
+	return n.is(ctx, keyUnknown, retrysafe.StateUnknown)
 }
 
 func (n *node) is(ctx context.Context, key string, want retrysafe.State) error {
@@ -113,7 +113,7 @@ func loseThenReconcile(ctx context.Context, n *node) (retrysafe.Outcome, error) 
 	return ask()
 }
 
-func (n *node) resolve(ctx context.Context, r retrysafe.Record) (retrysafe.Verdict, error) {
+func (n *node) resolve(ctx context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
 	id, err := n.at.find(ctx, r.Scope)
 	if err != nil || id == "" {
 		return janitor.StillUnknown("the provider does not know it"), err
@@ -126,7 +126,7 @@ func foundOut(ctx context.Context, n *node) error {
 	if id, err := n.at.find(ctx, n.name); err != nil || id == "" {
 		return err
 	}
-	return n.is(ctx, key, retrysafe.Completed)
+	return n.is(ctx, key, retrysafe.StateCompleted)
 }
 
 // leaveAnswers leaves an answer whose time is over, one whose time is not, and an
@@ -134,9 +134,9 @@ func foundOut(ctx context.Context, n *node) error {
 func leaveAnswers(ctx context.Context, n *node) error {
 	old := answerOf("somebody, long ago", "")
 	return errors.Join(
-		n.put(ctx, key, retrysafe.Record{State: retrysafe.Completed, Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun, Result: &old, Term: past}),
-		n.put(ctx, keyKept, retrysafe.Record{State: retrysafe.Completed, Result: &old, Term: time.Hour}),
-		n.put(ctx, keyStuck, retrysafe.Record{State: retrysafe.InProgress, Term: past}),
+		n.put(ctx, key, retrysafe.Record{State: retrysafe.StateCompleted, Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun, Result: &old, Term: past}),
+		n.put(ctx, keyKept, retrysafe.Record{State: retrysafe.StateCompleted, Result: &old, Term: time.Hour}),
+		n.put(ctx, keyStuck, retrysafe.Record{State: retrysafe.StateInProgress, Term: past}),
 	)
 }
 
@@ -153,5 +153,5 @@ func reapThenPay(ctx context.Context, n *node) (retrysafe.Outcome, error) {
 }
 
 func keptWhatIsNotDue(ctx context.Context, n *node) error {
-	return errors.Join(n.is(ctx, keyKept, retrysafe.Completed), n.is(ctx, keyStuck, retrysafe.InProgress))
+	return errors.Join(n.is(ctx, keyKept, retrysafe.StateCompleted), n.is(ctx, keyStuck, retrysafe.StateInProgress))
 }

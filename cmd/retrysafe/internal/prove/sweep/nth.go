@@ -104,7 +104,7 @@ func (f *field) comesBack(ctx context.Context, a *account, n *node, g *faults) e
 		f.violate(a, "L1", "%v after its store is back: %v", patience, err)
 	}
 	f.wrongs(a, n)
-	if before.State != retrysafe.Completed {
+	if before.State != retrysafe.StateCompleted {
 		return ctx.Err()
 	}
 	after, err := f.place.Store.Load(ctx, n.ref(key))

@@ -28,12 +28,12 @@ type scenario struct {
 }
 
 // unsure reports whether its outcome may stay unknown.
-func (s *scenario) unsure() bool { return s.policy.Effects == retrysafe.Unprotected }
+func (s *scenario) unsure() bool { return s.policy.Effects == retrysafe.EffectsUnprotected }
 
 var (
-	inTx    = retrysafe.Policy{Effects: retrysafe.InTx, Lapse: retrysafe.Rerun}
-	keyed   = retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Rerun}
-	resumed = retrysafe.Policy{Effects: retrysafe.Keyed, Lapse: retrysafe.Resume}
+	inTx    = retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun}
+	keyed   = retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun}
+	resumed = retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseResume}
 )
 
 var scenarios = []scenario{
@@ -188,7 +188,7 @@ func payByWorker(ctx context.Context, n *node) (retrysafe.Outcome, error) {
 }
 
 func (n *node) work(ctx context.Context) error {
-	list, err := n.store.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.Accepted}})
+	list, err := n.store.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.StateAccepted}})
 	if err != nil {
 		return err
 	}

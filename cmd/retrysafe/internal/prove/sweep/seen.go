@@ -21,7 +21,7 @@ func newSeen() *seen { return &seen{owners: map[retrysafe.Owner]bool{}} }
 
 // record takes in a record that the node was shown.
 func (s *seen) record(r *retrysafe.Record) {
-	if r.State != retrysafe.InProgress {
+	if r.State != retrysafe.StateInProgress {
 		return
 	}
 	s.mu.Lock()

@@ -161,7 +161,7 @@ func (l *lane) judge(ctx context.Context, route, op string, sent int, deaths []d
 			return fmt.Errorf("load the record of %s: %w", op, err)
 		}
 		attempts = record.Attempt // without a record there is none
-		if known := record.State == retrysafe.Completed || record.State == retrysafe.Retryable; route == unprotected && calls > 0 && known {
+		if known := record.State == retrysafe.StateCompleted || record.State == retrysafe.StateRetryable; route == unprotected && calls > 0 && known {
 			l.result.Violatef("S9", op, "%s: after %q it is %s, and nobody knows what became of it", l.name, deaths, record.State)
 		}
 	}

@@ -30,7 +30,7 @@ func TestYardLeavesNothingBehind(t *testing.T) {
 		other, err := yard.Enter(ctx, y.URL) // a second process would
 		must(t, err)
 		must(t, other.Close())
-		e, err := retrysafe.New(p.Store, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.InTx}})
+		e, err := retrysafe.New(p.Store, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx}})
 		must(t, err)
 		call := retrysafe.Call{Ref: retrysafe.Ref{Scope: "t", Key: "k"}, Operation: "pay"}
 		for range 2 {
