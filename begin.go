@@ -12,6 +12,25 @@ import (
 	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
+// Begin asks for the right to run the call. Exactly one of its results is not
+// nil: an execution that must be settled, the outcome of an earlier attempt, or
+// an error. A [*RefusedError] says why the call does not run; nothing runs
+// unless the store has confirmed the reservation.
+//
+// The store's steps do not end with ctx: a client that hangs up leaves no
+// reservation behind. If ctx is done before the operation starts, it is released.
+func (e *Engine) Begin(ctx context.Context, c Call) (*Execution, *Outcome, error) {
+	if err := c.check(); err != nil {
+		return nil, nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, nil, fmt.Errorf("begin: %w", err)
+	}
+	b := e.newBegin(ctx, &c)
+	defer b.done()
+	return b.run()
+}
+
 // begin is one call on its way to an execution, an outcome or a refusal. It is
 // reused between calls: nothing of it outlives its own.
 type begin struct {
@@ -283,3 +302,41 @@ func (b *begin) unavailable(cause error) error {
 		Record:     Record{Ref: b.c.Ref, Operation: b.c.Operation},
 	}
 }
+
+// maxOrphans bounds how many lost reservations are remembered.
+const maxOrphans = 10_000
+
+// orphans are owners of reservations that this process sent and got no reply
+// for. They may be stored, and provably never started. A retry that meets one
+// here may take it up at once instead of waiting for a lease that nobody holds.
+type orphans struct {
+	mu    sync.Mutex
+	known map[Owner]struct{}
+}
+
+func (o *orphans) add(owner Owner) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.known == nil {
+		o.known = make(map[Owner]struct{})
+	}
+	if len(o.known) >= maxOrphans {
+		for one := range o.known { // most were never stored: any will do
+			delete(o.known, one)
+			break
+		}
+	}
+	o.known[owner] = struct{}{}
+}
+
+// take removes owner and reports whether it was there: one caller gets it.
+func (o *orphans) take(owner Owner) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, ok := o.known[owner]
+	delete(o.known, owner)
+	return ok
+}
+
+// maxSteps bounds how often one call meets a record that moves under its hands.
+const maxSteps = 16

@@ -1,23 +1,5 @@
 package retrysafe
 
-import "time"
-
-// A Call asks for one operation under one key.
-type Call struct {
-	Ref
-	// Operation names what is asked for, e.g. "POST /payments". It is for
-	// people, metrics and Retry-After; the fingerprint decides what matches.
-	Operation string
-	// Fingerprint is the hash of the intent.
-	Fingerprint Fingerprint
-	// Refingerprint computes the fingerprint under another algorithm, that of a
-	// record stored before the algorithm or its secret changed. Without it, or
-	// when it cannot, such a record is refused rather than guessed at.
-	Refingerprint func(alg uint8) (Fingerprint, bool)
-	// Retention overrides the policy's for this key, if not zero.
-	Retention time.Duration
-}
-
 // action is what to do about a record that a call has found.
 type action uint8
 

@@ -124,44 +124,79 @@ func outcomeOf(r *Record, replayed bool) Outcome {
 	return Outcome{Result: *r.Result, Replayed: replayed, Attempt: r.Attempt, Expires: r.Deadline}
 }
 
-// maxSteps bounds how often one call meets a record that moves under its hands.
-const maxSteps = 16
-
-// Begin asks for the right to run the call. Exactly one of its results is not
-// nil: an execution that must be settled, the outcome of an earlier attempt, or
-// an error. A [*RefusedError] says why the call does not run; nothing runs
-// unless the store has confirmed the reservation.
+// Do runs fn once for the call's key and returns its answer, now and on every
+// retry. When fn returns an error the attempt is settled by [Execution.Fail] and
+// Do returns that error; when fn panics likewise, and the panic goes on. An fn
+// that settles its execution itself has the last word.
 //
-// The store's steps do not end with ctx: a client that hangs up leaves no
-// reservation behind. If ctx is done before the operation starts, it is released.
-func (e *Engine) Begin(ctx context.Context, c Call) (*Execution, *Outcome, error) {
-	if err := c.check(); err != nil {
-		return nil, nil, err
+// Fn runs in [Execution.Context], on the caller's goroutine.
+func (e *Engine) Do(ctx context.Context, c Call, fn func(context.Context, *Execution) (Result, error)) (Outcome, error) {
+	x, replay, err := e.Begin(ctx, c)
+	if err != nil {
+		return Outcome{}, err
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, nil, fmt.Errorf("begin: %w", err)
+	if replay != nil {
+		return *replay, nil
 	}
-	b := e.newBegin(ctx, &c)
-	defer b.done()
-	return b.run()
+	defer x.Stop()
+	result, err := x.run(fn)
+	out, settled := x.Outcome(ctx)
+	switch {
+	case settled == nil: // fn completed it, or its transaction did
+		return out, nil
+	case x.HandedOver():
+		rec := x.Record()
+		return Outcome{}, errors.Join(err, e.refuse(ErrAccepted, &rec))
+	case errors.Is(settled, ErrSettled): // released or quarantined by fn
+		return Outcome{}, err
+	case errors.Is(settled, ErrLost), errors.Is(settled, ErrUnsettled):
+		return Outcome{}, errors.Join(err, settled)
+	case err == nil && x.Fenced() && errors.Is(settled, ErrOpen):
+		err = errRolledBack
+	case err == nil && x.Fenced(): // nobody can say yet; the settlement below waits and finds out
+		err = settled
+	}
+	if err != nil {
+		end := x.Fail
+		if e.policy.OnFailure == FailureRetry {
+			end = x.Release
+		}
+		failed := end(ctx, err)
+		if errors.Is(failed, ErrSettled) { // its transaction had committed after all
+			return x.Outcome(ctx)
+		}
+		return Outcome{}, errors.Join(err, failed)
+	}
+	if err := x.Complete(ctx, result); err != nil {
+		return Outcome{}, err
+	}
+	return x.Outcome(ctx)
 }
 
-const (
-	maxScope = 1024
-	maxKey   = 1024
-)
+// errRolledBack: the transaction that was to hold the answer did not commit.
+var errRolledBack = errors.New("retrysafe: the transaction that held the answer rolled back")
 
-// check reports what is wrong with the call itself.
-func (c *Call) check() error {
-	switch {
-	case c.Scope == "":
-		return fmt.Errorf("%w: Scope is empty; it names whose key this is", ErrInvalidCall)
-	case c.Key == "":
-		return fmt.Errorf("%w: Key is empty", ErrInvalidCall)
-	case len(c.Scope) > maxScope || len(c.Key) > maxKey:
-		return fmt.Errorf("%w: Scope or Key is over %d bytes", ErrInvalidCall, maxKey)
-	case c.Retention < 0:
-		return fmt.Errorf("%w: Retention is negative", ErrInvalidCall)
-	}
-	return nil
+// errGoexit stands for a function that ended its goroutine.
+var errGoexit = errors.New("the operation ended its goroutine")
+
+// run calls fn and settles the execution if fn does not come back.
+func (x *Execution) run(fn func(context.Context, *Execution) (Result, error)) (result Result, err error) {
+	back := false
+	defer func() {
+		if back {
+			return
+		}
+		p := recover()
+		why := errGoexit
+		if p != nil {
+			why = fmt.Errorf("panic: %v", p)
+		}
+		_ = x.Fail(x.ctx.parent, why) // the panic is the caller's to hear of; the record says why
+		if p != nil {
+			panic(p) //nolint:forbidigo // not ours: the operation's own panic goes on
+		}
+	}()
+	result, err = fn(x.Context(), x)
+	back = true
+	return result, err
 }

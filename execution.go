@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -68,29 +67,6 @@ func (e *Engine) execution(ctx context.Context, r *Record) *Execution {
 	return x
 }
 
-// executionContext is the context an operation runs in. It outlives the client's
-// connection, ends when the execution is lost or has run too long, and carries
-// the execution itself.
-type executionContext struct {
-	detachedContext
-	x *Execution
-}
-
-type executionKey struct{}
-
-func (c *executionContext) Value(key any) any {
-	if key == (executionKey{}) {
-		return c.x
-	}
-	return c.detachedContext.Value(key)
-}
-
-// FromContext returns the execution that runs in ctx, if there is one.
-func FromContext(ctx context.Context) (*Execution, bool) {
-	x, _ := ctx.Value(executionKey{}).(*Execution)
-	return x, x != nil
-}
-
 // Context returns the context to run the operation in. It carries the values of
 // the one that Begin was given but not its cancellation: it ends when the
 // operation has run too long or the record was lost to somebody else, and
@@ -112,57 +88,6 @@ func (x *Execution) Record() Record {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.rec
-}
-
-// Complete stores the answer. When it returns nil the answer is durable and may
-// be shown; every retry gets it from now on.
-//
-// On [ErrUnsettled] the engine goes on offering the answer; on [ErrLost] the
-// record says otherwise; on [ErrPhases] steps are stored that this attempt has not
-// passed, and it is settled as [Execution.Fail] does. In none of these cases may
-// this answer be shown.
-func (x *Execution) Complete(ctx context.Context, r Result) error {
-	if err := x.checkAllStepsPassed(); err != nil {
-		return x.refuseAnswer(ctx, err)
-	}
-	err := x.settle(ctx, settlement{state: StateCompleted, result: &r})
-	if err == nil && x.e.policy.Effects == EffectsInTx && r.Status < 300 {
-		x.e.observe(EventUnfenced, &x.rec, x.took(), nil)
-	}
-	return err
-}
-
-// Release states that the operation provably did not happen: the next call with
-// this key runs. Why is kept for operators. It is no proof of an unprotected
-// [Effect] whose own function could not tell: that is quarantined.
-func (x *Execution) Release(ctx context.Context, why error) error {
-	return x.settle(ctx, settlement{state: x.proven(StateRetryable), why: why})
-}
-
-// LapseQuarantine states that the operation may have happened: no retry runs it
-// until a reconciler or an operator has found out. Why is kept for operators.
-func (x *Execution) Quarantine(ctx context.Context, why error) error {
-	return x.settle(ctx, settlement{state: StateUnknown, why: why})
-}
-
-// LapseFail settles an attempt that failed with err by what is proven: marked by
-// [NotExecuted] it is released; otherwise its effect mode decides between
-// StateRetryable and Unknown.
-func (x *Execution) Fail(ctx context.Context, err error) error {
-	state := x.e.policy.Effects.proves()
-	if IsNotExecuted(err) {
-		state = x.proven(StateRetryable)
-	}
-	return x.settle(ctx, settlement{state: state, why: err})
-}
-
-// proven returns the state that the attempt may be said to be in: not the given one
-// if an effect may have happened that nobody protects.
-func (x *Execution) proven(s State) State {
-	if x.uncertain() && x.e.policy.Effects == EffectsUnprotected {
-		return StateUnknown
-	}
-	return s
 }
 
 // Retain sets how long the final answer is kept, instead of the policy's
@@ -368,17 +293,12 @@ func clean(s string) string {
 	return s[:cut]
 }
 
-// offers counts answers that are offered to the store in the background.
-type offers struct{ pending atomic.Int64 }
-
-// Drain waits until every answer that was not confirmed in time is stored or
-// given up, or ctx is done. A server calls it after its last request, so that
-// nothing stays ambiguous that could have been stored.
-func (e *Engine) Drain(ctx context.Context) error {
-	for e.offers.pending.Load() > 0 {
-		if err := e.clock.Sleep(ctx, firstTick); err != nil {
-			return fmt.Errorf("drain: %d answers are not durable yet: %w", e.offers.pending.Load(), err)
-		}
+// known returns the record as stored, and what the walk has learnt since. The
+// caller holds mu.
+func (x *Execution) current() Record {
+	r := x.rec
+	if x.log != nil {
+		r.ProviderRef = x.log.providerRef
 	}
-	return nil
+	return r
 }

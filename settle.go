@@ -4,10 +4,62 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
+
+// Complete stores the answer. When it returns nil the answer is durable and may
+// be shown; every retry gets it from now on.
+//
+// On [ErrUnsettled] the engine goes on offering the answer; on [ErrLost] the
+// record says otherwise; on [ErrPhases] steps are stored that this attempt has not
+// passed, and it is settled as [Execution.Fail] does. In none of these cases may
+// this answer be shown.
+func (x *Execution) Complete(ctx context.Context, r Result) error {
+	if err := x.checkAllStepsPassed(); err != nil {
+		return x.refuseAnswer(ctx, err)
+	}
+	err := x.settle(ctx, settlement{state: StateCompleted, result: &r})
+	if err == nil && x.e.policy.Effects == EffectsInTx && r.Status < 300 {
+		x.e.observe(EventUnfenced, &x.rec, x.took(), nil)
+	}
+	return err
+}
+
+// Release states that the operation provably did not happen: the next call with
+// this key runs. Why is kept for operators. It is no proof of an unprotected
+// [Effect] whose own function could not tell: that is quarantined.
+func (x *Execution) Release(ctx context.Context, why error) error {
+	return x.settle(ctx, settlement{state: x.proven(StateRetryable), why: why})
+}
+
+// LapseQuarantine states that the operation may have happened: no retry runs it
+// until a reconciler or an operator has found out. Why is kept for operators.
+func (x *Execution) Quarantine(ctx context.Context, why error) error {
+	return x.settle(ctx, settlement{state: StateUnknown, why: why})
+}
+
+// LapseFail settles an attempt that failed with err by what is proven: marked by
+// [NotExecuted] it is released; otherwise its effect mode decides between
+// StateRetryable and Unknown.
+func (x *Execution) Fail(ctx context.Context, err error) error {
+	state := x.e.policy.Effects.proves()
+	if IsNotExecuted(err) {
+		state = x.proven(StateRetryable)
+	}
+	return x.settle(ctx, settlement{state: state, why: err})
+}
+
+// proven returns the state that the attempt may be said to be in: not the given one
+// if an effect may have happened that nobody protects.
+func (x *Execution) proven(s State) State {
+	if x.uncertain() && x.e.policy.Effects == EffectsUnprotected {
+		return StateUnknown
+	}
+	return s
+}
 
 // A settlement is how an execution ends.
 type settlement struct {
@@ -214,59 +266,25 @@ func (x *Execution) settleInBackground(ctx context.Context, s settlement, now ti
 	return fmt.Errorf("%w: %w", ErrUnsettled, cause)
 }
 
-// CompleteTx stores the answer in the caller's transaction, so that effects and
-// answer commit together or not at all. It must be the last step before the
-// commit. If the record is not this attempt's any more the transaction is rolled
-// back, so that a caller who ignores the error cannot commit a second effect; and
-// so it is if steps are stored that this attempt has not passed ([ErrPhases]).
-//
-// The heartbeat rests while the transaction is open. After a rollback the
-// execution is open as before: complete it in another transaction, or settle it
-// otherwise. [Execution.Outcome] finds out which it was.
-func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
-	if err := x.checkNoOpenTx(); err != nil {
-		return errors.Join(err, rollback(ctx, tx))
+// refuseAnswer settles an attempt that cannot have an answer by what is proven.
+func (x *Execution) refuseAnswer(ctx context.Context, why error) error {
+	if err := x.Fail(ctx, why); err != nil {
+		return errors.Join(why, err)
 	}
-	x.enterGateTx(ctx)
-	defer x.leaveGate()
-	if x.stage != stageRunning {
-		return errors.Join(x.closedReason(), rollback(ctx, tx))
-	}
-	if err := x.checkAllStepsPassed(); err != nil {
-		return errors.Join(err, rollback(ctx, tx))
-	}
-	x.stopBeat()
-	s := settlement{state: StateCompleted, result: &r}
-	x.mu.Lock()
-	x.fenced = true
-	next := s.apply(x.current(), x.retain, &x.e.policy)
-	x.mu.Unlock()
-	got, err := tx.Swap(ctx, next)
-	switch {
-	case err == nil:
-		failpoint.Hit("completetx.swapped")
-		x.prepare(&r)
-		x.scheduleBeat(x.e.clock.Now()) // the next beat asks whether the transaction has ended
-		return nil
-	case is(err, ErrConflict) && got.Owner == x.owner && x.inTx != nil && got.State == StateCompleted && got.Result.Equal(x.inTx):
-		x.ended(&got) // the transaction before this one had committed
-		err = ErrSettled
-	case is(err, ErrConflict) && got.Owner == x.owner && (got.State == StateInProgress || got.State == StateUnknown):
-		x.store(&got, stageRunning) // a beat whose reply was lost; the next transaction will do
-		x.scheduleBeat(x.e.clock.Now())
-	case is(err, ErrConflict), is(err, ErrNotFound):
-		err = x.lose(&got, err)
-	default:
-		x.scheduleBeat(x.e.clock.Now())
-	}
-	return errors.Join(fmt.Errorf("complete in transaction: %w", err), rollback(ctx, tx))
+	return why
 }
 
-// rollback ends a transaction that must not commit, also when its caller's
-// context has ended.
-func rollback(ctx context.Context, tx Tx) error {
-	if err := tx.Rollback(context.WithoutCancel(ctx)); err != nil {
-		return fmt.Errorf("roll back: %w", err)
+// offers counts answers that are offered to the store in the background.
+type offers struct{ pending atomic.Int64 }
+
+// Drain waits until every answer that was not confirmed in time is stored or
+// given up, or ctx is done. A server calls it after its last request, so that
+// nothing stays ambiguous that could have been stored.
+func (e *Engine) Drain(ctx context.Context) error {
+	for e.offers.pending.Load() > 0 {
+		if err := e.clock.Sleep(ctx, firstTick); err != nil {
+			return fmt.Errorf("drain: %d answers are not durable yet: %w", e.offers.pending.Load(), err)
+		}
 	}
 	return nil
 }

@@ -155,3 +155,26 @@ func (d *detachedContext) end(cause error) {
 		d.cancelable.timer.Stop()
 	}
 }
+
+// executionContext is the context an operation runs in. It outlives the client's
+// connection, ends when the execution is lost or has run too long, and carries
+// the execution itself.
+type executionContext struct {
+	detachedContext
+	x *Execution
+}
+
+type executionKey struct{}
+
+func (c *executionContext) Value(key any) any {
+	if key == (executionKey{}) {
+		return c.x
+	}
+	return c.detachedContext.Value(key)
+}
+
+// FromContext returns the execution that runs in ctx, if there is one.
+func FromContext(ctx context.Context) (*Execution, bool) {
+	x, _ := ctx.Value(executionKey{}).(*Execution)
+	return x, x != nil
+}

@@ -38,3 +38,28 @@ func DownstreamKey(namespace string, ref Ref, call string) string {
 	}
 	return string(out)
 }
+
+// A Fingerprint is a hash of what the caller intends. A key whose fingerprint
+// differs from the stored one is a different request: it never gets the stored
+// answer and never touches the record.
+//
+// Alg names the algorithm and, for keyed hashes, the secret. It travels with
+// the record, so that a new algorithm does not turn an old retry into a
+// mismatch: see [Call.Refingerprint]. Alg 0 is no fingerprint at all.
+type Fingerprint struct {
+	Alg uint8
+	Sum [32]byte
+}
+
+// IsZero reports whether there is no fingerprint.
+func (f Fingerprint) IsZero() bool { return f.Alg == 0 }
+
+// HashKey is how a key is named in logs and on pages: the same everywhere, and not
+// the key, which whoever has it could use. No key has no name.
+func HashKey(key string) string {
+	if key == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte("retrysafe key\x00" + key))
+	return hex.EncodeToString(sum[:8])
+}

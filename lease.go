@@ -1,0 +1,239 @@
+package retrysafe
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/retrysafe/retrysafe/internal/failpoint"
+)
+
+// beatsPerLease is how often a heartbeat renews one lease: two may be lost.
+const beatsPerLease = 3
+
+// keepAlive schedules the next heartbeat: after a third of the lease, or when
+// the attempt has run too long.
+func (x *Execution) scheduleBeat(now time.Time) {
+	e := x.e
+	left := e.policy.MaxRun - now.Sub(x.began)
+	if left >= e.heartbeats.every {
+		e.heartbeats.add(x, now)
+		return
+	}
+	if left <= 0 { // it is to be set aside, and that failed
+		left = e.heartbeats.every
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.last = e.clock.AfterFunc(left, x.onBeat)
+}
+
+func (x *Execution) stopBeat() {
+	x.e.heartbeats.remove(x)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.last != nil {
+		x.last.Stop()
+	}
+}
+
+// onBeat renews the lease, or sets aside an attempt that has run too long. When
+// the store has not confirmed a renewal by the end of the lease, others may
+// suspect this owner, and the operation is told to stop.
+func (x *Execution) onBeat() {
+	if !x.tryEnterGate() { // a checkpoint or a settlement is under way
+		x.scheduleBeat(x.e.clock.Now())
+		return
+	}
+	defer x.leaveGate()
+	if x.stage != stageRunning {
+		return
+	}
+	e := x.e
+	if x.took() >= e.policy.MaxRun {
+		x.setAside(x.ctx.parent)
+		return
+	}
+	failpoint.Hit("beat.due")
+	err := x.renewByBeat()
+	failpoint.Hit("beat.renewed")
+	if x.stage != stageRunning {
+		return
+	}
+	now := e.clock.Now()
+	if err != nil && !now.Before(x.leaseEnd) {
+		x.ctx.end(ErrLost)
+	}
+	x.scheduleBeat(now)
+}
+
+// renewByBeat takes a new lease, in a step that can be called off.
+func (x *Execution) renewByBeat() error {
+	start := x.e.clock.Now()
+	step := x.e.newStoreContext(x.ctx.parent)
+	step.deadlineOnly = false // it ends by more than its deadline
+	x.mu.Lock()
+	x.beat = step
+	x.mu.Unlock()
+	got, err := x.swapWithin(step, x.renewal(Checkpoint{}), nil)
+	x.mu.Lock()
+	x.beat = nil
+	x.mu.Unlock()
+	step.done()
+	if err == nil {
+		x.leaseRenewed(&got, start)
+	}
+	return err
+}
+
+// renew takes a new lease, with a new checkpoint unless that is zero. If a
+// transaction of CompleteTx is open, the store makes it wait for that to end, so
+// that success means it rolled back.
+func (x *Execution) renew(ctx context.Context, c Checkpoint) error {
+	start := x.e.clock.Now()
+	got, err := x.swap(ctx, x.renewal(c), nil)
+	if err != nil {
+		return err
+	}
+	x.leaseRenewed(&got, start)
+	return nil
+}
+
+// setAside ends an attempt that has run too long as far as others are
+// concerned: what its effect mode proves becomes of it. Should it come to an
+// answer after all while its record is still Unknown, it may store it.
+func (x *Execution) setAside(ctx context.Context) {
+	e := x.e
+	x.ctx.end(ErrTooLong)
+	s := settlement{state: e.policy.Effects.proves(), why: ErrTooLong}
+	x.mu.Lock()
+	r := s.apply(x.current(), 0, &e.policy)
+	x.mu.Unlock()
+	got, err := x.swap(ctx, r, &s)
+	switch {
+	case err == nil:
+		x.store(&got, stageSetAside)
+		e.waits.notify(&got, e.clock)
+		e.observe(EventQuarantined, &got, x.took(), ErrTooLong)
+	case errors.Is(err, ErrSettled), errors.Is(err, ErrLost):
+	default:
+		x.scheduleBeat(e.clock.Now())
+	}
+}
+
+// heartbeatQueue calls the executions of one engine to their heartbeats. All of them
+// wait for the same time, so they are due in the order in which they came, and
+// one timer serves them all: an operation that is over before its first beat
+// costs two moves in a list and no timer.
+type heartbeatQueue struct {
+	clock Clock
+	every time.Duration
+
+	mu          sync.Mutex
+	first, last *Execution
+	armed       bool
+}
+
+// heartbeatEntry is where an execution waits for its beat. The mutex of rounds guards it.
+type heartbeatEntry struct {
+	due        time.Time
+	prev, next *Execution
+	queued     bool
+}
+
+// join lets x wait for its next beat, counted from now.
+func (r *heartbeatQueue) add(x *Execution, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if x.heartbeat.queued {
+		r.unlink(x)
+	}
+	x.heartbeat = heartbeatEntry{due: now.Add(r.every), prev: r.last, queued: true}
+	if r.last == nil {
+		r.first = x
+	} else {
+		r.last.heartbeat.next = x
+	}
+	r.last = x
+	if !r.armed {
+		r.armed = true
+		r.clock.AfterFunc(r.every, r.fire)
+	}
+}
+
+// leave takes x out, if it waits.
+func (r *heartbeatQueue) remove(x *Execution) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if x.heartbeat.queued {
+		r.unlink(x)
+	}
+}
+
+func (r *heartbeatQueue) unlink(x *Execution) {
+	p := x.heartbeat
+	if p.prev == nil {
+		r.first = p.next
+	} else {
+		p.prev.heartbeat.next = p.next
+	}
+	if p.next == nil {
+		r.last = p.prev
+	} else {
+		p.next.heartbeat.prev = p.prev
+	}
+	x.heartbeat = heartbeatEntry{}
+}
+
+// call starts the beats that are due, each on a goroutine of its own because
+// each is a step of the store, and comes back when the next one is.
+func (r *heartbeatQueue) fire() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.clock.Now()
+	for r.first != nil && !r.first.heartbeat.due.After(now) {
+		x := r.first
+		r.unlink(x)
+		r.clock.AfterFunc(0, x.onBeat)
+	}
+	if r.first == nil {
+		r.armed = false // the next to join starts it again
+		return
+	}
+	r.clock.AfterFunc(r.first.heartbeat.due.Sub(now), r.fire)
+}
+
+// leased returns the record that renews the lease, with a new checkpoint unless
+// that is zero.
+func (x *Execution) renewal(c Checkpoint) Record {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	r := x.current()
+	r.State, r.Result, r.Checkpoint, r.Term = StateInProgress, nil, c, x.e.policy.Lease
+	return r
+}
+
+// renewed notes a lease that the store has confirmed, and that was asked for at start.
+func (x *Execution) leaseRenewed(got *Record, start time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.rec, x.stage, x.inTx = *got, stageRunning, nil
+	x.leaseEnd = start.Add(x.e.policy.Lease)
+	if w := x.log; w != nil && w.providerRef == "" {
+		w.providerRef = got.ProviderRef
+	}
+}
+
+// insist renews the lease until the store has answered, or for the time that a
+// settlement takes. The caller has entered.
+func (x *Execution) renewUntilAnswered(ctx context.Context, c Checkpoint) error {
+	until := x.e.clock.Now().Add(x.e.settleTimeout)
+	for pause := firstPause; ; pause = min(pause*2, longPause) {
+		err := x.renew(ctx, c)
+		if err == nil || x.stage != stageRunning || !x.e.clock.Now().Add(pause).Before(until) {
+			return err
+		}
+		_ = x.e.clock.Sleep(context.WithoutCancel(ctx), pause)
+	}
+}
