@@ -8,7 +8,7 @@ import (
 	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
-// InFlightAccept stores the call for a worker instead of running it, with the request as
+// Accept stores the call for a worker instead of running it, with the request as
 // the worker is to have it. Exactly one result is not nil: the outcome of an
 // earlier attempt, or an error. A [*RefusedError] with [ErrAccepted] says that the
 // call is stored, now or since an earlier one; the others mean what they mean for
@@ -29,16 +29,16 @@ func (e *Engine) Accept(ctx context.Context, c Call, request []byte) (*Outcome, 
 	return out, err
 }
 
-// queue turns the record of an attempt that would begin into one of work that
-// waits. Its attempt is yet to come.
-func (b *begin) queue(r *Record) {
-	r.State, r.Term, r.Relaxed = StateAccepted, b.e.policy.Patience, false
-	r.Attempt--
-	if r.Request == nil {
-		r.Request = b.request
+// queue turns the write that would begin an attempt into one that stores the work for
+// a worker. Its attempt is yet to come.
+func (b *begin) queue(w *Write) {
+	w.State, w.Term, w.Relaxed = StateAccepted, b.e.policy.Patience, false
+	w.Attempt--
+	if w.Request == nil {
+		w.Request = b.request
 	}
-	if r.Request == nil {
-		r.Request = []byte{}
+	if w.Request == nil {
+		w.Request = []byte{}
 	}
 }
 

@@ -123,9 +123,9 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 	return nil, nil, e.refuse(ErrInFlight, &got)
 }
 
-// meet brings the call before a record: its own, or the one that was there. Err
+// ensureRecord brings the call before a record: its own, or the one that was there. Err
 // is how the last step ended.
-func (b *begin) ensureRecord(err error, mine, got *Record) error {
+func (b *begin) ensureRecord(err error, mine *Write, got *Record) error {
 	for {
 		switch {
 		case err == nil, is(err, ErrExists), is(err, ErrConflict):
@@ -145,7 +145,7 @@ func (b *begin) ensureRecord(err error, mine, got *Record) error {
 }
 
 // claim asks for the next attempt at the record it has met.
-func (b *begin) claim(do action, mine, got *Record) error {
+func (b *begin) claim(do action, mine *Write, got *Record) error {
 	if err := b.newOwner(); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (b *begin) unclear(err error) bool { return !isAnswer(err) || b.unanswered 
 
 // adopt claims a reservation that this process made and never started, because
 // its reply was lost.
-func (b *begin) adopt(mine, got *Record) error {
+func (b *begin) adopt(mine *Write, got *Record) error {
 	orphan := got.Owner
 	err := b.claim(actResume, mine, got)
 	if !isAnswer(err) || err != nil && got.Owner == orphan {
@@ -177,7 +177,7 @@ func (b *begin) adopt(mine, got *Record) error {
 	return err
 }
 
-// budget gives the store's steps a new time limit.
+// renewStoreContext gives the store's steps a new time limit.
 func (b *begin) renewStoreContext() {
 	b.storeCtx.done()
 	b.storeCtx = b.e.newStoreContext(b.ctx)
@@ -195,11 +195,11 @@ func (b *begin) newOwner() error {
 	return nil
 }
 
-// create reserves r. What cannot be confirmed is remembered as an orphan.
-func (b *begin) create(r, got *Record) error {
-	err := b.send(opCreate, r, got)
+// create reserves the key. What cannot be confirmed is remembered as an orphan.
+func (b *begin) create(w *Write, got *Record) error {
+	err := b.send(opCreate, w, got)
 	if b.unclear(err) {
-		b.e.orphans.add(r.Owner)
+		b.e.orphans.add(w.Owner)
 	}
 	return err
 }
@@ -213,17 +213,17 @@ const (
 
 // send does one step of the store, again if the store cannot say how it ended.
 // Records are large, so they come and go by pointer.
-func (b *begin) send(step int, r, got *Record) (err error) {
+func (b *begin) send(op int, w *Write, got *Record) (err error) {
 	e := b.e
 	b.unanswered = false
 	for try := 1; ; try++ {
-		switch step {
+		switch op {
 		case opCreate:
-			*got, err = e.store.Create(b.storeCtx, *r)
+			*got, err = e.store.Create(b.storeCtx, *w)
 		case opSwap:
-			*got, err = e.store.Swap(b.storeCtx, *r)
+			*got, err = e.store.Swap(b.storeCtx, *w)
 		default:
-			*got, err = e.store.Load(b.storeCtx, r.Ref)
+			*got, err = e.store.Load(b.storeCtx, w.Ref)
 		}
 		if isAnswer(err) {
 			e.breaker.note(e.clock, true)

@@ -45,16 +45,3 @@ func (WallClock) Sleep(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 }
-
-// WithTimeout returns ctx with a time limit by a clock. Call stop when done.
-func WithTimeout(ctx context.Context, c Clock, d time.Duration) (limited context.Context, stop func()) {
-	if _, wall := c.(WallClock); wall { // whoever asks for the deadline is told
-		return context.WithTimeout(ctx, d)
-	}
-	limited, cancel := context.WithCancelCause(ctx)
-	timer := c.AfterFunc(d, func() { cancel(context.DeadlineExceeded) })
-	return limited, func() {
-		timer.Stop()
-		cancel(nil)
-	}
-}

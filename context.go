@@ -11,13 +11,13 @@ import (
 // a completion. It has a deadline of its own on the engine's clock, which counts
 // from the moment it is first asked for.
 //
-// The channel and the timer behind Done are made when somebody first asks for
-// them: a store in memory never does, and most requests end long before.
+// The channel and the timer behind Done are made when Done is first called: a store
+// in memory never calls it, and most requests end long before the deadline.
 type detachedContext struct {
 	parent       context.Context
 	clock        Clock
 	limit        time.Duration
-	deadlineOnly bool // of the store; otherwise of an operation
+	deadlineOnly bool // it is for a step of the store; see [DeadlineOnly]
 
 	mu         sync.Mutex
 	errAsked   bool // by Err
@@ -35,7 +35,7 @@ type cancelableContext struct {
 
 var storeContexts = sync.Pool{New: func() any { return new(detachedContext) }}
 
-// newStep returns a context for steps of the store: the caller's values, a
+// newStoreContext returns a context for steps of the store: the caller's values, a
 // deadline of the engine's, never the caller's cancellation.
 func (e *Engine) newStoreContext(ctx context.Context) *detachedContext {
 	d := storeContexts.Get().(*detachedContext)
@@ -44,14 +44,19 @@ func (e *Engine) newStoreContext(ctx context.Context) *detachedContext {
 	return d
 }
 
-// done ends the context of a step that has returned. If nobody has asked for its
-// channel, nobody waits for it or has derived another from it, and it is reused.
+// done ends the context of a store's step that has returned. If its channel was never
+// asked for, no goroutine waits for it and no context is derived from it, and it is
+// reused.
 func (d *detachedContext) done() {
-	d.end(context.Canceled)
-	if d.cancelable == nil {
-		*d = detachedContext{}
-		storeContexts.Put(d)
+	d.mu.Lock()
+	shared := d.cancelable != nil
+	d.mu.Unlock()
+	if shared {
+		d.end(context.Canceled)
+		return
 	}
+	*d = detachedContext{}
+	storeContexts.Put(d)
 }
 
 // init prepares d in place.
@@ -59,12 +64,17 @@ func (d *detachedContext) init(parent context.Context, clock Clock, limit time.D
 	d.parent, d.clock, d.limit = parent, clock, limit
 }
 
-// EndsByDeadlineAlone reports whether the owner waits for what the context was
-// given to, and ends it afterwards: who watches its deadline need not watch its
-// channel. The values are those of a context that may be kept, while this one is
-// another step's soon.
-func (d *detachedContext) EndsByDeadlineAlone() (values context.Context, ok bool) {
-	return d.parent, d.deadlineOnly
+// DeadlineOnly reports whether ctx is one that the engine gave to a store for one
+// step, and that ends by its deadline alone while the engine waits for the step.
+// A store that watches the deadline need not watch the channel, which costs a channel
+// and a timer. Such a context is reused when the step has returned; values is one with
+// the same values that may be kept longer.
+func DeadlineOnly(ctx context.Context) (values context.Context, ok bool) {
+	d, ok := ctx.(*detachedContext)
+	if !ok || !d.deadlineOnly {
+		return nil, false
+	}
+	return d.parent, true
 }
 
 func (d *detachedContext) Deadline() (time.Time, bool) {
@@ -85,16 +95,22 @@ func (d *detachedContext) Done() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.cancelable == nil {
-		d.cancelable = new(cancelableContext)
-		d.cancelable.Context, d.cancelable.cancel = context.WithCancelCause(context.WithoutCancel(d.parent))
-		if d.cause != nil {
-			d.cancelable.cancel(d.cause)
-		} else {
-			d.start()
-			d.cancelable.timer = d.clock.AfterFunc(d.deadline.Sub(d.clock.Now()), func() { d.end(context.DeadlineExceeded) })
-		}
+		d.cancelable = d.newCancelable()
 	}
 	return d.cancelable.Done()
+}
+
+// newCancelable returns the context behind Done. The caller holds mu.
+func (d *detachedContext) newCancelable() *cancelableContext {
+	c := new(cancelableContext)
+	c.Context, c.cancel = context.WithCancelCause(context.WithoutCancel(d.parent))
+	if d.cause != nil {
+		c.cancel(d.cause)
+		return c
+	}
+	d.start()
+	c.timer = d.clock.AfterFunc(d.deadline.Sub(d.clock.Now()), func() { d.end(context.DeadlineExceeded) })
+	return c
 }
 
 func (d *detachedContext) Err() error {
@@ -115,25 +131,22 @@ func (d *detachedContext) Err() error {
 	}
 }
 
-// Value asks the inner context once there is one, so that contexts derived from
-// d find the cancel context they can hang on to without a goroutine, and
-// context.Cause finds the cause. That package's own key is an *int: who asks for
-// one must not find the parent's cancellation, so the inner context is made.
+// Value returns the parent's value. Package context looks for cancellation by a key of
+// its own: it must find that of d, never the parent's. So once there is a cancelable
+// context d asks that one, which contexts derived from d then attach to without a
+// goroutine; before, d asks the parent without its cancellation.
 func (d *detachedContext) Value(key any) any {
-	if _, ok := key.(*int); ok {
-		d.Done()
-	}
 	d.mu.Lock()
-	inner := d.cancelable
+	own := d.cancelable
 	d.mu.Unlock()
-	if inner != nil {
-		return inner.Value(key)
+	if own != nil {
+		return own.Value(key)
 	}
-	return d.parent.Value(key)
+	return context.WithoutCancel(d.parent).Value(key)
 }
 
-// rest stops the clock of a context that has outlived its purpose without
-// commitAttempt it.
+// stopTimer stops the timer of a context that has outlived its purpose without ending
+// it.
 func (d *detachedContext) stopTimer() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -150,9 +163,12 @@ func (d *detachedContext) end(cause error) {
 		return
 	}
 	d.cause = cause
-	if d.cancelable != nil {
+	switch {
+	case d.cancelable != nil:
 		d.cancelable.cancel(cause)
 		d.cancelable.timer.Stop()
+	case cause != context.Canceled && cause != context.DeadlineExceeded: //nolint:errorlint // the very values
+		d.cancelable = d.newCancelable() // Err does not tell the cause: context.Cause finds it here
 	}
 }
 

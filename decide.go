@@ -95,15 +95,17 @@ func match(c *Call, r *Record) error {
 	return nil
 }
 
-// transition returns the record to swap in for an action that writes. It is as
-// pure as decide: owner is the nonce of the attempt that would begin.
-func transition(a action, c *Call, p *Policy, r Record, owner Owner) Record {
+// transition returns the write for an action that writes. It is as pure as decide:
+// owner is the nonce of the attempt that would begin.
+func transition(a action, c *Call, p *Policy, r Record, owner Owner) Write {
 	if !a.claims() {
-		return closeLapsed(a, r, p.Reconcile).Noted("retry", lapsedReason(a))
+		next := closeLapsed(a, r, p.Reconcile)
+		next.AddNote(Note{By: "retry", Text: lapsedReason(a)})
+		return next
 	}
 	next := fresh(c, p, owner)
-	next.Ref, next.Owner, next.Revision = r.Ref, r.Owner, r.Revision
-	next.Claim, next.Inquiry.Notes = owner, r.Inquiry.Notes
+	next.Ref, next.Expect, next.Overwrite = r.Ref, r.Fence(), true
+	next.Inquiry.Notes = r.Inquiry.Notes
 	if a == actRenew {
 		return next
 	}
@@ -116,24 +118,26 @@ func transition(a action, c *Call, p *Policy, r Record, owner Owner) Record {
 	return next
 }
 
-// fresh returns the record of a first attempt.
-func fresh(c *Call, p *Policy, owner Owner) Record {
+// fresh returns the write that reserves a key for a first attempt.
+func fresh(c *Call, p *Policy, owner Owner) Write {
 	retain := p.Retention
 	if c.Retention != 0 {
 		retain = c.Retention
 	}
-	return Record{
-		Ref:         c.Ref,
-		Operation:   c.Operation,
-		Fingerprint: c.Fingerprint,
-		State:       StateInProgress,
-		Lapse:       p.Lapse,
-		Effects:     p.Effects,
-		Version:     RecordVersion,
-		Owner:       owner,
-		Relaxed:     p.AsyncReserve,
-		Attempt:     1,
-		Term:        p.Lease,
-		Retain:      retain,
+	return Write{
+		Record: Record{
+			Ref:         c.Ref,
+			Operation:   c.Operation,
+			Fingerprint: c.Fingerprint,
+			State:       StateInProgress,
+			Lapse:       p.Lapse,
+			Effects:     p.Effects,
+			Version:     RecordVersion,
+			Owner:       owner,
+			Attempt:     1,
+			Retain:      retain,
+		},
+		Term:    p.Lease,
+		Relaxed: p.AsyncReserve,
 	}
 }

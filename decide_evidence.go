@@ -60,10 +60,14 @@ type Evidence struct {
 	Result Result
 	// ProviderRef is the other side's own name for the effect, if it has one.
 	ProviderRef string
-	// Evidence is what the finding rests on, for people.
+	// Text is what the finding rests on, for people.
 	Text string
 	// Proof is for NotHappened.
 	Proof Proof
+	// By names the source in the record's notes: "resolver stripe", "operator anna".
+	By string
+	// ID identifies the action that brings the evidence, for programs. It is noted.
+	ID string
 }
 
 // What a verdict may come to instead of settling a record.
@@ -81,7 +85,7 @@ var (
 // never is a term that does not end.
 const never = 100 * 365 * 24 * time.Hour
 
-// DecideEvidence returns the record to swap in for an unknown outcome that v is about.
+// DecideEvidence returns the write that settles an unknown outcome by the evidence.
 // It is the only place where that is decided, and it is pure.
 //
 // Not having happened makes a record Retryable only where a second attempt can do
@@ -99,52 +103,54 @@ const never = 100 * 365 * 24 * time.Hour
 // swap it in all the same. A disputed record is settled by who attests what was,
 // and is [ErrDisputed] for all others. All else about a record that is not Unknown
 // changes nothing, and is [ErrNotUnknown].
-func DecideEvidence(r Record, v Evidence, by string, recheck Recheck) (Record, error) {
+func DecideEvidence(r Record, v Evidence, recheck Recheck) (Write, error) {
 	if !r.Readable() {
-		return r, ErrUnreadable
+		return Write{}, ErrUnreadable
 	}
 	happened := v.Finding == FindingHappened
 	another := r.ProviderRef != "" && v.ProviderRef != "" && r.ProviderRef != v.ProviderRef
 	switch {
 	case r.Inquiry.Disputed && v.Proof != ProofAttested:
-		return r, ErrDisputed
+		return Write{}, ErrDisputed
 	case r.State == StateUnknown && happened && another && v.Proof != ProofAttested:
-		return r.disputed("it happened under another of the provider's names: perhaps twice", v, by), ErrContradiction
+		return r.disputed("it happened under another of the provider's names: perhaps twice", v), ErrContradiction
 	case r.State == StateUnknown, r.State == StateRetryable && happened && r.Effects == EffectsKeyed:
 	case r.State == StateRetryable && happened:
-		return r.disputed("it was taken not to have happened, and has", v, by), ErrContradiction
+		return r.disputed("it was taken not to have happened, and has", v), ErrContradiction
 	default:
-		return r, fmt.Errorf("%w: it is %s", ErrNotUnknown, r.State)
+		return Write{}, fmt.Errorf("%w: it is %s", ErrNotUnknown, r.State)
 	}
+	w := r.Update()
 	if v.ProviderRef != "" && (r.ProviderRef == "" || v.Proof == ProofAttested) {
-		r.ProviderRef = v.ProviderRef
+		w.ProviderRef = v.ProviderRef
 	}
 	switch {
 	case v.Finding == FindingHappened, v.Finding == FindingDeclined:
 		if v.Result.Status < 100 || v.Result.Status > 999 {
-			return r, fmt.Errorf("retrysafe: a verdict that it %s needs the answer that retries get, with a status", v.Finding)
+			return Write{}, fmt.Errorf("retrysafe: evidence that it %s needs the answer that retries get, with a status", v.Finding)
 		}
-		r.State, r.Result, r.Term = StateCompleted, &v.Result, r.Retain
-		r.Inquiry.Dead, r.Inquiry.Disputed = false, false
+		w.State, w.Result, w.Term = StateCompleted, &v.Result, r.Retain
+		w.Inquiry.Dead, w.Inquiry.Disputed = false, false
 	case v.Finding == FindingNotHappened && r.repeatable(v.Proof):
-		r.State, r.Term = StateRetryable, r.Retain
-		if r.Request != nil { // its client was told that it is under way: a worker takes it up again
-			r.State = StateAccepted
+		w.State, w.Term = StateRetryable, r.Retain
+		if r.Request != nil { // its client was told that it is under way: a worker runs it again
+			w.State = StateAccepted
 		}
-		r.Inquiry.Dead, r.Inquiry.Disputed = false, false
+		w.Inquiry.Dead, w.Inquiry.Disputed = false, false
 	default:
 		if v.Finding == FindingNotHappened {
 			v.Text += " (no proof: the first attempt may still be on its way)"
 		}
-		r.Term = recheck.After
+		w.Term = recheck.After
 		if recheck.Limit > 0 {
-			r.Inquiry.Tries++
+			w.Inquiry.Tries++
 		}
-		if recheck.Final || recheck.Limit > 0 && r.Inquiry.Tries >= recheck.Limit {
-			r.Inquiry.Dead, r.Term = true, never
+		if recheck.Final || recheck.Limit > 0 && w.Inquiry.Tries >= recheck.Limit {
+			w.Inquiry.Dead, w.Term = true, never
 		}
 	}
-	return r.Noted(by, v.text()), nil
+	w.AddNote(v.note())
+	return w, nil
 }
 
 // repeatable reports whether an operation that the other side knows nothing of may run
@@ -157,15 +163,19 @@ func (r *Record) repeatable(p Proof) bool {
 	return r.Effects != EffectsUnprotected || p != ProofNone
 }
 
-// disputed returns the record as evidence leaves it that cannot be true together
-// with it.
-func (r Record) disputed(why string, v Evidence, by string) Record {
-	r.State, r.Reason, r.Term = StateUnknown, why, never
-	r.Inquiry.Dead, r.Inquiry.Disputed = true, true
-	return r.Noted(by, v.text())
+// disputed returns the write for a record that evidence contradicts.
+func (r Record) disputed(why string, v Evidence) Write {
+	w := r.Update()
+	w.State, w.Reason, w.Term = StateUnknown, why, never
+	w.Inquiry.Dead, w.Inquiry.Disputed = true, true
+	w.AddNote(v.note())
+	return w
 }
 
-// text is the verdict in words.
+// note is what the record keeps of the evidence.
+func (v *Evidence) note() Note { return Note{By: v.By, Text: v.text(), ID: v.ID} }
+
+// text is the evidence in words.
 func (v *Evidence) text() string {
 	s := v.Finding.String() + [...]string{"", ", tombstone placed", ", attested"}[min(v.Proof, ProofAttested)]
 	if v.Text != "" {

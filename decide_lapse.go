@@ -30,21 +30,21 @@ func retryAction(r *Record) action {
 	return actResume
 }
 
-// closeLapsed returns the record of an attempt that nobody works on any more, by one
-// of the actions that settle it. An unknown outcome is looked into after reconcile.
-func closeLapsed(a action, r Record, reconcile time.Duration) Record {
-	r.Relaxed = false // what settles an attempt is durable
-	r.Reason = lapsedReason(a)
-	r.State, r.Term = StateCompleted, r.Retain
+// closeLapsed returns the write that ends an attempt whose owner is gone, by one of
+// the actions that settle it. An unknown outcome is looked into after reconcile.
+func closeLapsed(a action, r Record, reconcile time.Duration) Write {
+	w := r.Update()
+	w.Reason = lapsedReason(a)
+	w.State, w.Term = StateCompleted, r.Retain
 	switch a { //nolint:exhaustive // the others claim the record or leave it
 	case actFail:
-		r.Result = lapsedResult
+		w.Result = lapsedResult
 	case actAbandon:
-		r.Result = abandonedResult
+		w.Result = abandonedResult
 	case actQuarantine:
-		r.State, r.Term = StateUnknown, reconcile
+		w.State, w.Term = StateUnknown, reconcile
 	}
-	return r
+	return w
 }
 
 func lapsedReason(a action) string {
@@ -54,33 +54,34 @@ func lapsedReason(a action) string {
 	return "lease lapsed"
 }
 
-// DecideLapse returns the record that a sweeper swaps in for one that it has found due,
-// by the record's own policy: nothing else needs to be known. It is false for a
-// record that nobody needs to sweep. A step on a record that has moved since fails,
-// so an old copy overwrites nothing.
-func DecideLapse(r Record) (Record, bool) {
+// DecideLapse returns the write that a sweeper swaps in for a record that it has
+// found due, by the record's own policy: nothing else needs to be known. It is false
+// for a record that needs no sweeping. A write to a record that has moved since
+// fails, so an old copy overwrites nothing.
+func DecideLapse(r Record) (Write, bool) {
 	if !r.Readable() || !r.Due() {
-		return r, false
+		return Write{}, false
 	}
-	r.Relaxed = false
-	by := "sweeper"
+	const by = "sweeper"
 	switch r.State {
 	case StateAccepted:
-		return closeLapsed(abandonedAction(&r), r, defaultReconcile).Noted(by, lapsedReason(actAbandon)), true
+		w := closeLapsed(abandonedAction(&r), r, defaultReconcile)
+		w.AddNote(Note{By: by, Text: lapsedReason(actAbandon)})
+		return w, true
 	case StateInProgress:
 	default:
-		return r, false
+		return Write{}, false
 	}
 	a := lapseAction(&r)
-	switch {
-	case !a.claims():
-		r = closeLapsed(a, r, defaultReconcile)
-	case r.Request != nil: // a worker has it, and can run it again
-		r.State, r.Reason, r.Term = StateAccepted, lapsedReason(a), r.Retain
-	default:
-		r.State, r.Reason, r.Term = StateRetryable, lapsedReason(a), r.Retain
+	w := closeLapsed(a, r, defaultReconcile)
+	if a.claims() { // the next attempt runs it again: a worker's, or that of the next call
+		w.State = StateRetryable
+		if r.Request != nil {
+			w.State = StateAccepted
+		}
 	}
-	return r.Noted(by, lapsedReason(a)), true
+	w.AddNote(Note{By: by, Text: lapsedReason(a)})
+	return w, true
 }
 
 // abandonedAction says what becomes of work that nobody took up in time. If an attempt

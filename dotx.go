@@ -9,26 +9,6 @@ import (
 	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
-// A TxStore is a [Store] that can begin a transaction that it shares with its
-// caller. T is the driver's own: pgx.Tx, *sql.Tx.
-type TxStore[T any] interface {
-	Store
-	// BeginTx begins a transaction and returns it as the store knows it and as
-	// the driver does. It may be called concurrently, and does not wait for any
-	// key. Ctx lives until the transaction has ended; should it end before, the
-	// transaction may be rolled back.
-	BeginTx(ctx context.Context) (Tx, T, error)
-}
-
-// A CreateCommitter is a [Tx] that can insert a record and commit in one round trip. It
-// is optional; [DoTx] uses it.
-type CreateCommitter interface {
-	// CreateAndCommit is Create and then Commit. After ErrExists or ErrBusy
-	// nothing was committed, for certain; after any other error nobody can say.
-	// In a transaction that has ended before it stores nothing.
-	CreateAndCommit(ctx context.Context, r Record) (Record, error)
-}
-
 // DoTx runs fn once for the call's key and returns its answer, now and on every
 // retry, like [Engine.Do], for operations whose effects are all in the store's own
 // database: reservation, business writes and answer are one transaction and one
@@ -145,7 +125,7 @@ func (t *txCall) run() (Outcome, error) {
 	return Outcome{}, e.refuse(ErrInFlight, &got)
 }
 
-// meet takes the key in a new transaction and says what to do about what is
+// reserveOrWait takes the key in a new transaction and says what to do about what is
 // there. When another transaction has the key, what is committed counts as far as
 // it needs no writing: two replays do not get into each other's way. Otherwise the
 // call waits, if the policy says so.
@@ -155,7 +135,7 @@ func (t *txCall) reserveOrWait(got *Record) (decision, error) {
 		err := t.reserve(got)
 		if is(err, ErrBusy) {
 			_ = t.rollback() // it has written nothing
-			err = b.send(opLoad, &Record{Ref: b.c.Ref}, got)
+			err = b.send(opLoad, &Write{Record: Record{Ref: b.c.Ref}}, got)
 		}
 		switch held := t.tx != nil; {
 		case err == nil:
@@ -221,7 +201,7 @@ func (t *txCall) tryReserve(got *Record) error {
 	return err
 }
 
-// drop rolls back the transaction that is open, if any.
+// rollback rolls back the transaction that is open, if any.
 func (t *txCall) rollback() error {
 	tx, life := t.tx, t.ctx
 	t.tx, t.ctx = nil, nil
@@ -273,12 +253,12 @@ func (t *txCall) execute(do action, got *Record) (Outcome, error) {
 	if next.Attempt > 1 {
 		kind = EventRetried
 	}
-	e.observe(kind, &next, 0, nil)
+	e.observe(kind, &next.Record, 0, nil)
 	t.began = e.clock.Now()
-	result, err := t.call(&next)
+	result, err := t.call(&next.Record)
 	if err != nil {
 		err = errors.Join(err, t.rollback())
-		t.released(&next, err)
+		t.released(&next.Record, err)
 		return Outcome{}, err
 	}
 	failpoint.Hit("dotx.ran")

@@ -26,12 +26,12 @@ func (d *commitAttempt) undone() error {
 	return fmt.Errorf("%w: it did not take the answer; the function must leave commit and rollback to DoTx, and return the errors of its statements: %w", errRolledBack, d.err)
 }
 
-// finish stores the answer in the transaction and commits.
-func (t *txCall) sendCommit(next *Record) (d commitAttempt) {
+// sendCommit stores the answer in the transaction and commits.
+func (t *txCall) sendCommit(next *Write) (d commitAttempt) {
 	d.at = t.e.clock.Now()
 	step := t.e.newStoreContext(t.b.ctx)
 	defer step.done()
-	if next.Claim.IsZero() {
+	if next.Expect == (Fence{}) {
 		if f, ok := t.tx.(CreateCommitter); ok {
 			d.rec, d.err = f.CreateAndCommit(step, *next)
 			d.sent = !is(d.err, ErrExists) && !is(d.err, ErrBusy)
@@ -50,7 +50,7 @@ func (t *txCall) sendCommit(next *Record) (d commitAttempt) {
 }
 
 // commit commits the transaction with the answer in it.
-func (t *txCall) commit(next *Record) (Outcome, error) {
+func (t *txCall) commit(next *Write) (Outcome, error) {
 	d := t.sendCommit(next)
 	if d.err == nil {
 		failpoint.Hit("dotx.committed")
@@ -63,7 +63,7 @@ func (t *txCall) commit(next *Record) (Outcome, error) {
 	}
 	_ = t.rollback() // it has not committed, and the store rolls back what it has refused
 	undone := d.undone()
-	t.released(next, undone)
+	t.released(&next.Record, undone)
 	switch {
 	case is(d.err, ErrUnreadable):
 		return Outcome{}, t.e.refuse(d.err, &d.rec)
@@ -76,8 +76,8 @@ func (t *txCall) commit(next *Record) (Outcome, error) {
 	}
 }
 
-// retryAction lets the record of somebody else decide about a call whose own operation
-// was rolled back.
+// decideAgain lets the record that another call has stored decide about a call whose
+// own operation was rolled back.
 func (t *txCall) decideAgain(undone error) (Outcome, error) {
 	t.undone = undone
 	t.b.renewStoreContext()
@@ -95,7 +95,7 @@ func (t *txCall) completed(got *Record) Outcome {
 	return outcomeOf(got, false)
 }
 
-// resolve finds out how a commit ended whose reply does not tell. It never
+// resolveCommit finds out how a commit ended whose reply does not tell. It never
 // guesses: a commit that hangs is not visible yet and may still take place. It
 // asks for the key in a new transaction. The one that hangs has the key until it
 // ends, whether it has inserted the record or swapped it, so who gets the key
@@ -105,7 +105,7 @@ func (t *txCall) completed(got *Record) Outcome {
 //   - there is none, or it is somebody else's: it rolled back.
 //
 // Should the answer have expired meanwhile, neither says anything.
-func (t *txCall) resolveCommit(next *Record, d *commitAttempt) (Outcome, error) {
+func (t *txCall) resolveCommit(next *Write, d *commitAttempt) (Outcome, error) {
 	e, b := t.e, t.b
 	_ = t.rollback() // it ends what is still open; what has committed it does not touch
 	until := e.clock.Now().Add(e.settleTimeout)
@@ -117,23 +117,23 @@ func (t *txCall) resolveCommit(next *Record, d *commitAttempt) (Outcome, error) 
 		_ = t.rollback() // it has written nothing
 		switch now := e.clock.Now(); {
 		case err == nil && got.Owner == b.owner:
-			return t.committed(next, &got)
+			return t.committed(&next.Record, &got)
 		case held && (err == nil || is(err, ErrNotFound)) && now.Sub(d.at) < next.Retain:
 			undone := d.undone()
-			t.released(next, undone)
-			if err == nil && got.Revision != next.Revision {
+			t.released(&next.Record, undone)
+			if err == nil && got.Revision != next.Expect.Revision {
 				return t.decideAgain(undone)
 			}
 			return Outcome{}, undone
 		case !now.Add(pause).Before(until):
-			e.observe(EventUnsettled, next, t.took(), d.err)
+			e.observe(EventUnsettled, &next.Record, t.took(), d.err)
 			return Outcome{}, fmt.Errorf("%w: commit: %w", ErrUnsettled, d.err)
 		}
 		_ = e.clock.Sleep(context.WithoutCancel(b.ctx), pause)
 	}
 }
 
-// found returns the answer that was committed, unless the record has been changed
+// committed returns the answer that was committed, unless the record has been changed
 // since.
 func (t *txCall) committed(next, got *Record) (Outcome, error) {
 	if got.State == StateCompleted && got.Result.Equal(next.Result) {

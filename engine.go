@@ -24,7 +24,7 @@ type Options struct {
 	StoreTimeout time.Duration
 	// SettleTimeout bounds how long a finished operation waits for its answer to
 	// become durable before it is told [ErrUnsettled]; the engine then goes on
-	// stageOffering the answer by itself. Default 3 s.
+	// offering the answer by itself. Default 3 s.
 	SettleTimeout time.Duration
 	// MaxWaiters bounds how many calls wait for attempts in flight at once;
 	// beyond it they are refused as under [InFlightConflict]. Default 10,000.

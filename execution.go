@@ -60,7 +60,6 @@ func (e *Engine) execution(ctx context.Context, r *Record) *Execution {
 		e: e, ref: r.Ref, owner: r.Owner, attempt: r.Attempt, began: now,
 		rec: *r, leaseEnd: now.Add(r.Deadline.Sub(r.ReadAt)), // what is left of it by the store's own word
 	}
-	x.rec.Relaxed = false // beats and settlements are durable, whatever the store echoes
 	x.ctx.init(ctx, e.clock, e.policy.MaxRun)
 	x.ctx.deadline = now.Add(e.policy.MaxRun)
 	x.ctx.x = x
@@ -125,7 +124,7 @@ func (x *Execution) Save(ctx context.Context, c Checkpoint) error {
 
 // Outcome returns the answer of a completed execution. For one that was
 // completed in a transaction it asks the store whether that has committed, and
-// waiterSet if it is committing. [ErrOpen]: the execution is not settled, or its
+// waits if it is committing. [ErrOpen]: the execution is not settled, or its
 // transaction rolled back.
 func (x *Execution) Outcome(ctx context.Context) (Outcome, error) {
 	if x.checkNoOpenTx() != nil {
@@ -187,7 +186,7 @@ func (x *Execution) State() State {
 	return StateInProgress
 }
 
-// gone says why an execution that is no longer running takes no more steps.
+// closedReason says why an execution that is no longer running takes no more steps.
 func (x *Execution) closedReason() error {
 	switch x.stage {
 	case stageSettled:
@@ -201,7 +200,7 @@ func (x *Execution) closedReason() error {
 	}
 }
 
-// enter waits until no other step of this execution is under way and takes its
+// enterGate waits until no other step of this execution is under way and takes its
 // place. It waits on the engine's clock rather than on a lock, because a step
 // may take as long as the store does. It does not end with ctx: a settlement
 // must happen even when its caller has gone.
@@ -214,7 +213,7 @@ func (x *Execution) enterGate(ctx context.Context) {
 // beatGrace is how long a transaction waits for a beat that is under way.
 const beatGrace = 100 * time.Millisecond
 
-// enterTx is enter for a step in a transaction of the caller's. A beat that is under
+// enterGateTx is enter for a step in a transaction of the caller's. A beat that is under
 // way may wait for that very transaction, where a store has one writer: it is given a
 // moment and then called off. If it is applied all the same, the step in the
 // transaction is refused, and the next transaction will do.
@@ -293,12 +292,12 @@ func clean(s string) string {
 	return s[:cut]
 }
 
-// known returns the record as stored, and what the walk has learnt since. The
-// caller holds mu.
-func (x *Execution) current() Record {
-	r := x.rec
+// update returns a write that replaces the record as it is known to be stored, with
+// what the attempt's steps have learnt since. The caller holds mu.
+func (x *Execution) update() Write {
+	w := x.rec.Update()
 	if x.log != nil {
-		r.ProviderRef = x.log.providerRef
+		w.ProviderRef = x.log.providerRef
 	}
-	return r
+	return w
 }

@@ -58,13 +58,13 @@ func (x *Execution) HandOver(ctx context.Context, tx Tx, term time.Duration) (Re
 	x.stopBeat()
 	x.mu.Lock()
 	x.fenced = true
-	next := x.current()
+	next := x.update()
 	if x.retain > 0 {
 		next.Retain = x.retain
 	}
 	x.mu.Unlock()
 	next.State, next.Result, next.Lapse = StateInProgress, nil, LapseQuarantine
-	next.Claim, next.Term = owner, term
+	next.Owner, next.Overwrite, next.Term = owner, true, term
 	got, err := tx.Swap(ctx, next)
 	switch {
 	case err == nil:

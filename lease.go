@@ -12,7 +12,7 @@ import (
 // beatsPerLease is how often a heartbeat renews one lease: two may be lost.
 const beatsPerLease = 3
 
-// keepAlive schedules the next heartbeat: after a third of the lease, or when
+// scheduleBeat schedules the next heartbeat: after a third of the lease, or when
 // the attempt has run too long.
 func (x *Execution) scheduleBeat(now time.Time) {
 	e := x.e
@@ -108,9 +108,10 @@ func (x *Execution) setAside(ctx context.Context) {
 	x.ctx.end(ErrTooLong)
 	s := settlement{state: e.policy.Effects.proves(), why: ErrTooLong}
 	x.mu.Lock()
-	r := s.apply(x.current(), 0, &e.policy)
+	w := x.update()
 	x.mu.Unlock()
-	got, err := x.swap(ctx, r, &s)
+	s.apply(&w, 0, &e.policy)
+	got, err := x.swap(ctx, w, &s)
 	switch {
 	case err == nil:
 		x.store(&got, stageSetAside)
@@ -142,7 +143,7 @@ type heartbeatEntry struct {
 	queued     bool
 }
 
-// join lets x wait for its next beat, counted from now.
+// add lets x wait for its next beat, counted from now.
 func (r *heartbeatQueue) add(x *Execution, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,7 +163,7 @@ func (r *heartbeatQueue) add(x *Execution, now time.Time) {
 	}
 }
 
-// leave takes x out, if it waits.
+// remove takes x out, if it waits.
 func (r *heartbeatQueue) remove(x *Execution) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,7 +187,7 @@ func (r *heartbeatQueue) unlink(x *Execution) {
 	x.heartbeat = heartbeatEntry{}
 }
 
-// call starts the beats that are due, each on a goroutine of its own because
+// fire starts the beats that are due, each on a goroutine of its own because
 // each is a step of the store, and comes back when the next one is.
 func (r *heartbeatQueue) fire() {
 	r.mu.Lock()
@@ -204,17 +205,20 @@ func (r *heartbeatQueue) fire() {
 	r.clock.AfterFunc(r.first.heartbeat.due.Sub(now), r.fire)
 }
 
-// leased returns the record that renews the lease, with a new checkpoint unless
+// renewal returns the write that renews the lease, with a new checkpoint unless
 // that is zero.
-func (x *Execution) renewal(c Checkpoint) Record {
+func (x *Execution) renewal(c Checkpoint) Write {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	r := x.current()
-	r.State, r.Result, r.Checkpoint, r.Term = StateInProgress, nil, c, x.e.policy.Lease
-	return r
+	w := x.update()
+	w.State, w.Result, w.Term = StateInProgress, nil, x.e.policy.Lease
+	if !c.IsZero() {
+		w.Checkpoint, w.SetCheckpoint = c, true
+	}
+	return w
 }
 
-// renewed notes a lease that the store has confirmed, and that was asked for at start.
+// leaseRenewed notes a lease that the store has confirmed, and that was asked for at start.
 func (x *Execution) leaseRenewed(got *Record, start time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -225,7 +229,7 @@ func (x *Execution) leaseRenewed(got *Record, start time.Time) {
 	}
 }
 
-// insist renews the lease until the store has answered, or for the time that a
+// renewUntilAnswered renews the lease until the store has answered, or for the time that a
 // settlement takes. The caller has entered.
 func (x *Execution) renewUntilAnswered(ctx context.Context, c Checkpoint) error {
 	until := x.e.clock.Now().Add(x.e.settleTimeout)

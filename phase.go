@@ -50,7 +50,7 @@ func Phase[T any](ctx context.Context, name string, fn func(context.Context) (T,
 	}))
 }
 
-// takePhase runs a phase unless it is finished.
+// runPhase runs a phase unless it is finished.
 func (x *Execution) runPhase(ctx context.Context, s *Step, run func() error) error {
 	stored, err := x.beginStep(ctx, s)
 	if err != nil {
@@ -67,7 +67,7 @@ func (x *Execution) runPhase(ctx context.Context, s *Step, run func() error) err
 	return x.storeResult(ctx, s)
 }
 
-// finish stores the result of the step that runs.
+// storeResult stores the result of the step that runs.
 func (x *Execution) storeResult(ctx context.Context, s *Step) error {
 	x.mu.Lock()
 	x.log.uncertain = true

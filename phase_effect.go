@@ -69,7 +69,7 @@ func Effect[T any](ctx context.Context, name string, request []byte, fn func(con
 	}))
 }
 
-// takeEffect makes the call unless it is finished.
+// runEffect makes the call unless it is finished.
 func (x *Execution) runEffect(ctx context.Context, s *Step, call func(Attempt) error) error {
 	stored, err := x.beginStep(ctx, s)
 	if err != nil {
@@ -104,7 +104,7 @@ func (x *Execution) runEffect(ctx context.Context, s *Step, call func(Attempt) e
 	}
 }
 
-// intend stores that the effect is about to be called. The record's name at the
+// storeIntent stores that the effect is about to be called. The record's name at the
 // provider was an earlier effect's, and is no longer what to ask for.
 func (x *Execution) storeIntent(ctx context.Context, s *Step) error {
 	x.mu.Lock()
@@ -126,7 +126,7 @@ func (x *Execution) storeIntent(ctx context.Context, s *Step) error {
 	return nil
 }
 
-// retract notes that the call was not made. If it was the first, the intent is taken
+// withdrawIntent notes that the call was not made. If it was the first, the intent is taken
 // back; otherwise an earlier one may have been made, with these bytes.
 func (x *Execution) withdrawIntent(ctx context.Context, s *Step) error {
 	x.mu.Lock()

@@ -34,7 +34,7 @@ func executionOf(ctx context.Context, s *Step) (*Execution, error) {
 	return x, nil
 }
 
-// start returns the walk of the attempt. The caller holds mu.
+// startLog returns the walk of the attempt. The caller holds mu.
 func (x *Execution) startLog() (*stepLog, error) {
 	if x.log != nil {
 		return x.log, nil
@@ -59,9 +59,9 @@ func (x *Execution) startLog() (*stepLog, error) {
 	return w, nil
 }
 
-// arrive brings the attempt to its next step, which must be s as far as its name
+// beginStep brings the attempt to its next step, which must be s as far as its name
 // and kind go. It returns what is stored of it, if anything is: a finished step is
-// stepResult by that. Any other is begun, and must be left by [Execution.endStep].
+// passed by that. Any other is begun, and must be left by [Execution.endStep].
 func (x *Execution) beginStep(ctx context.Context, s *Step) (stored *Step, err error) {
 	p := &x.e.policy
 	switch {
@@ -98,7 +98,7 @@ func (x *Execution) beginStep(ctx context.Context, s *Step) (stored *Step, err e
 	return stored, nil
 }
 
-// admits reports why s cannot be the next step.
+// admit reports why s cannot be the next step.
 func (w *stepLog) admit(s *Step, completed bool) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrPhases, fmt.Sprintf(format, args...))
@@ -127,7 +127,7 @@ func (w *stepLog) admit(s *Step, completed bool) error {
 	return nil
 }
 
-// depart leaves a step that was begun. Unless it is finished it counts as failed.
+// endStep leaves a step that was begun. Unless it is finished it counts as failed.
 func (x *Execution) endStep() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -137,7 +137,7 @@ func (x *Execution) endStep() {
 	}
 }
 
-// reach notes that s, the step that was begun, is stored as finished.
+// stepFinished notes that s, the step that was begun, is stored as finished.
 func (x *Execution) stepFinished(s *Step, done []byte) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -147,7 +147,7 @@ func (x *Execution) stepFinished(s *Step, done []byte) {
 	w.running, w.failed, w.called, w.uncertain = "", "", false, false
 }
 
-// with returns the checkpoint that adds s to the finished steps.
+// checkpointWith returns the checkpoint that adds s to the finished steps.
 func (w *stepLog) checkpointWith(s *Step) (Checkpoint, error) {
 	c := Checkpoint{Phase: w.lastFinished()}
 	if !s.Open {
@@ -161,7 +161,7 @@ func (w *stepLog) checkpointWith(s *Step) (Checkpoint, error) {
 	return c, nil
 }
 
-// last returns the name of the last finished step.
+// lastFinished returns the name of the last finished step.
 func (w *stepLog) lastFinished() string {
 	if w.passed == 0 {
 		return ""
@@ -169,7 +169,7 @@ func (w *stepLog) lastFinished() string {
 	return w.steps[w.passed-1].Name
 }
 
-// keep stores a checkpoint. It asks again while the store does not answer: a result
+// saveCheckpoint stores a checkpoint. It asks again while the store does not answer: a result
 // that is not stored is run for again.
 func (x *Execution) saveCheckpoint(ctx context.Context, c Checkpoint) error {
 	x.enterGate(ctx)
@@ -180,7 +180,7 @@ func (x *Execution) saveCheckpoint(ctx context.Context, c Checkpoint) error {
 	return x.renewUntilAnswered(ctx, c)
 }
 
-// through reports why the attempt cannot have an answer yet: steps are stored that
+// checkAllStepsPassed reports why the attempt cannot have an answer yet: steps are stored that
 // it has not passed, so its program is not the one that they are of; or one runs.
 func (x *Execution) checkAllStepsPassed() error {
 	x.mu.Lock()
@@ -205,14 +205,14 @@ func (x *Execution) checkAllStepsPassed() error {
 	return nil
 }
 
-// doubts notes whether the step that runs may have happened without being stored.
+// setUncertain notes whether the step that runs may have happened without being stored.
 func (x *Execution) setUncertain(yes bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.log.uncertain = yes
 }
 
-// doubtful reports whether an effect of this attempt has ended, or runs, with
+// uncertain reports whether an effect of this attempt has ended, or runs, with
 // nobody knowing how.
 func (x *Execution) uncertain() bool {
 	x.mu.Lock()
@@ -220,7 +220,7 @@ func (x *Execution) uncertain() bool {
 	return x.log != nil && x.log.uncertain
 }
 
-// held reports that a step of this execution holds the gate for as long as its
+// checkNoOpenTx reports that a step of this execution holds the gate for as long as its
 // transaction is open: who waits for the gate inside of it waits for himself.
 func (x *Execution) checkNoOpenTx() error {
 	x.mu.Lock()

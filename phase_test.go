@@ -26,7 +26,7 @@ type story struct {
 
 func newStory(t *testing.T, p retrysafe.Policy) *story { return &story{bundle: setup(t, p)} }
 
-// stage is a step that returns its own name.
+// phase is a step that returns its own name.
 func (s *story) phase(ctx context.Context, name string) (string, error) {
 	return retrysafe.Phase(ctx, name, func(context.Context) (string, error) {
 		s.ran = append(s.ran, name)
@@ -63,7 +63,7 @@ func (s *story) phases(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// storeContexts returns what is stored.
+// steps returns what is stored.
 func (s *story) steps(t *testing.T) []retrysafe.Step {
 	t.Helper()
 	steps, err := s.state(t).Checkpoint.Steps()
@@ -116,7 +116,7 @@ func TestPhasesThatAreFinishedAreNotRunAgain(t *testing.T) {
 	s.replays(t, "done")
 }
 
-// A stage costs one write, passing it none.
+// A phase costs one write, passing it none.
 func TestPhaseIsOneWrite(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, resumes)

@@ -76,7 +76,7 @@ type phaseTx struct {
 	fence int64 // the record's revision inside of it
 }
 
-// takePhaseTx runs a phase in a transaction unless it is finished.
+// runPhaseTx runs a phase in a transaction unless it is finished.
 func (x *Execution) runPhaseTx(ctx context.Context, s *Step, begin func(context.Context) (Tx, func() error, error)) error {
 	stored, err := x.beginStep(ctx, s)
 	if err != nil {
@@ -101,7 +101,7 @@ func (x *Execution) runPhaseTx(ctx context.Context, s *Step, begin func(context.
 	return t.commit(ctx)
 }
 
-// leaveTx gives the gate back that the transaction has held.
+// leaveGateTx gives the gate back that the transaction has held.
 func (x *Execution) leaveGateTx() {
 	x.mu.Lock()
 	x.log.inTx = false
@@ -109,7 +109,7 @@ func (x *Execution) leaveGateTx() {
 	x.leaveGate()
 }
 
-// drop rolls back the transaction that is open, if any.
+// rollback rolls back the transaction that is open, if any.
 func (t *phaseTx) rollback(ctx context.Context) {
 	if t.tx == nil {
 		return
@@ -194,7 +194,7 @@ func (x *Execution) adopt(got *Record) {
 	}
 }
 
-// runs reports whether the execution may take steps.
+// isRunning reports whether the execution may take steps.
 func (x *Execution) isRunning() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -211,11 +211,11 @@ func (t *phaseTx) commit(ctx context.Context) error {
 		return err
 	}
 	start := x.e.clock.Now()
-	r := x.renewal(next)
-	r.Revision = t.fence
+	w := x.renewal(next)
+	w.Expect.Revision = t.fence
 	step := x.e.newStoreContext(ctx)
 	defer step.done()
-	got, err := t.tx.Swap(step, r)
+	got, err := t.tx.Swap(step, w)
 	failpoint.Hit("phasetx.stored")
 	if err != nil {
 		err = fmt.Errorf("it did not take the result; the function must leave commit and rollback to PhaseTx, and return the errors of its statements: %w", err)
@@ -229,7 +229,7 @@ func (t *phaseTx) commit(ctx context.Context) error {
 	return t.resolveCommit(ctx, next, err)
 }
 
-// resolve finds out how a transaction ended whose caller was told that it failed. A
+// resolveCommit finds out how a transaction ended whose caller was told that it failed. A
 // renewal at the revision that the transaction started from waits for its end, and
 // comes back with the checkpoint that counts then.
 func (t *phaseTx) resolveCommit(ctx context.Context, next Checkpoint, cause error) error {

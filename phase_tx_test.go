@@ -94,7 +94,7 @@ func TestPhaseTxThatIsFinishedIsNotRunAgain(t *testing.T) {
 	b.booked(t, 1, 1)
 }
 
-// A stage that has moved into a transaction, or out of it, is the same phase.
+// A phase that has moved into a transaction, or out of it, is the same phase.
 func TestPhaseMayMoveIntoATransaction(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, resumes)
@@ -300,7 +300,7 @@ func TestW32_PhaseTxCommitThatHangsForLong(t *testing.T) {
 }
 
 // An execution that has lost its record, without knowing it yet, neither runs the
-// stage nor commits.
+// phase nor commits.
 func TestW44_ZombiesPhaseTxDoesNotRun(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, resumes)

@@ -45,7 +45,7 @@ const (
 	// FailureDefault is ByProof, unless a wire profile has another default.
 	FailureDefault FailurePolicy = iota
 	// FailureByProof: what the effect mode proves. InTx rolled back: Retryable. Keyed:
-	// StateRetryable under the same downstream key. Unprotected: Unknown.
+	// Retryable under the same downstream key. Unprotected: Unknown.
 	FailureByProof
 	// FailureStore: the error is the answer, and every retry gets it.
 	FailureStore
@@ -89,7 +89,7 @@ type Policy struct {
 	// operation starts; the completion makes it so. A store that can then flushes
 	// once for each operation instead of twice. A crash of the store's server may
 	// forget an attempt that is running, so a retry runs it again: effects must be
-	// EffectsKeyed or InTx.
+	// Keyed or InTx.
 	AsyncReserve bool
 
 	// Lease is how long an owner may be silent before it is suspected. A
@@ -101,7 +101,7 @@ type Policy struct {
 	// Retention is how long an answer is kept, counted from the moment it was
 	// stored. Default 24 h.
 	Retention time.Duration
-	// InFlightWait bounds how long a retry waits under [InFlightWait]. Default 5 s.
+	// Wait bounds how long a retry waits under [InFlightWait]. Default 5 s.
 	Wait time.Duration
 	// Reconcile is when to look again at an unknown outcome. Default 30 s.
 	Reconcile time.Duration

@@ -22,7 +22,7 @@ func SystemScope(name string) string { return systemPrefix + name }
 
 const systemPrefix = "\x00retrysafe/"
 
-// System reports whether the key belongs to retrysafe itself.
+// IsSystem reports whether the key belongs to retrysafe itself.
 func (r Ref) IsSystem() bool { return strings.HasPrefix(r.Scope, "\x00") }
 
 // Owner is the nonce of one attempt. It lets a step whose reply was lost
@@ -108,21 +108,20 @@ func (r *Result) Equal(o *Result) bool {
 }
 
 // A Checkpoint is how far an execution has come: the name of the last finished
-// stage and what the next owner needs to go on from there.
+// phase and what the next owner needs to go on from there.
 type Checkpoint struct {
 	Phase string
 	Data  []byte
 }
 
-// IsZero reports whether nothing was checkpointed. A Swap with a zero
-// Checkpoint keeps the stored one, so that a heartbeat rewrites nothing large.
+// IsZero reports whether nothing was checkpointed.
 func (c Checkpoint) IsZero() bool { return c.Phase == "" && c.Data == nil }
 
 // A Record is all that is known of one key.
 //
-// The engine says how long ([Record.Term], [Record.Retain]); the store says
-// until when and what time it is. Fields marked "out" are the store's: it
-// ignores what a caller puts there, except Revision, which Swap compares.
+// A store returns records and is given a [Write] to change one. Revision, Deadline,
+// CreatedAt, UpdatedAt and ReadAt are the store's: it sets them, and ignores what a
+// write holds there.
 //
 // Slices and maps in a record are shared, never changed.
 type Record struct {
@@ -136,16 +135,9 @@ type Record struct {
 	Lapse       Lapse
 	Effects     Effects
 	Version     uint8
-	// Owner is who holds the record. Swap compares it, and a sweeper keeps it,
-	// so that a late owner can recognise its own attempt.
-	Owner Owner
-	// Claim, in only: when set, Swap starts a new attempt and hands the record
-	// to this owner. See [Swapper].
-	Claim Owner
-	// Relaxed, in only: this step may be lost by a crash of the store's server; a
-	// later step that is not relaxed makes it durable. A store may ignore it. See
-	// [Policy.AsyncReserve].
-	Relaxed    bool
+	// Owner is the attempt that holds the record. A sweeper keeps it, so that a late
+	// owner can recognise its own attempt.
+	Owner      Owner
 	Attempt    int
 	Request    []byte
 	Checkpoint Checkpoint
@@ -156,16 +148,14 @@ type Record struct {
 	Reason string
 	// Inquiry is what others than its owners did to the record and found out.
 	Inquiry Inquiry
-	// Term, in only: the deadline becomes the store's clock plus Term.
-	Term time.Duration
 	// Retain is how long a final answer is kept. It is stored so that a sweeper,
 	// a worker or an operator settles without configuration.
 	Retain time.Duration
-	// Revision, out: the fence. It starts at the store's clock in microseconds,
-	// grows with each write and never repeats, not even after a purge.
+	// Revision is the fence. It starts at the store's clock in microseconds, grows
+	// with each write and never repeats, not even after a purge.
 	Revision int64
-	// Out, by the store's clock. ReadAt is its "now" in the very step that
-	// returned the record; it is not stored.
+	// Deadline and the other times are by the store's clock. ReadAt is its "now" in
+	// the very step that returned the record; it is not stored.
 	Deadline, CreatedAt, UpdatedAt, ReadAt time.Time
 }
 
@@ -179,3 +169,11 @@ func (r *Record) Due() bool { return !r.ReadAt.Before(r.Deadline) }
 func (r *Record) Readable() bool {
 	return r.Version != 0 && r.Version <= RecordVersion && r.State.Valid() && (r.State == StateCompleted) == (r.Result != nil)
 }
+
+// Update returns the write that replaces r: set what is to change, and swap it in.
+func (r Record) Update() Write {
+	return Write{Record: r, Expect: r.Fence()}
+}
+
+// Fence returns what a write of this record expects to find stored.
+func (r *Record) Fence() Fence { return Fence{Revision: r.Revision, Owner: r.Owner} }

@@ -35,15 +35,15 @@ func (x *Execution) Release(ctx context.Context, why error) error {
 	return x.settle(ctx, settlement{state: x.proven(StateRetryable), why: why})
 }
 
-// LapseQuarantine states that the operation may have happened: no retry runs it
+// Quarantine states that the operation may have happened: no retry runs it
 // until a reconciler or an operator has found out. Why is kept for operators.
 func (x *Execution) Quarantine(ctx context.Context, why error) error {
 	return x.settle(ctx, settlement{state: StateUnknown, why: why})
 }
 
-// LapseFail settles an attempt that failed with err by what is proven: marked by
+// Fail settles an attempt that failed with err by what is proven: marked by
 // [NotExecuted] it is released; otherwise its effect mode decides between
-// StateRetryable and Unknown.
+// Retryable and Unknown.
 func (x *Execution) Fail(ctx context.Context, err error) error {
 	state := x.e.policy.Effects.proves()
 	if IsNotExecuted(err) {
@@ -68,24 +68,22 @@ type settlement struct {
 	why    error
 }
 
-// apply returns r as the settlement leaves it. Its checkpoint is kept as it is
-// stored, not written again.
-func (s *settlement) apply(r Record, retain time.Duration, p *Policy) Record {
-	r.State, r.Result, r.Reason, r.Checkpoint = s.state, s.result, reasonOf(s.why), Checkpoint{}
+// apply makes w the write of the settlement. The checkpoint stays as it is stored.
+func (s *settlement) apply(w *Write, retain time.Duration, p *Policy) {
+	w.State, w.Result, w.Reason = s.state, s.result, reasonOf(s.why)
 	if retain > 0 {
-		r.Retain = retain
+		w.Retain = retain
 	}
-	r.Term = r.Retain
+	w.Term = w.Retain
 	switch {
 	case s.state == StateUnknown:
-		r.Term = p.Reconcile
-	case s.state == StateRetryable && r.Request != nil: // its client was told that it is under way: a worker takes it up again
-		r.State, r.Term = StateAccepted, p.Patience
+		w.Term = p.Reconcile
+	case s.state == StateRetryable && w.Request != nil: // its client was told that it is under way: a worker runs it again
+		w.State, w.Term = StateAccepted, p.Patience
 	}
-	return r
 }
 
-// met reports whether the stored record is already what the settlement asks
+// storedAlready reports whether the stored record is already what the settlement asks
 // for: its own write, whose reply was lost.
 func (s *settlement) storedAlready(r *Record) bool {
 	again := s.state == StateRetryable && r.State == StateAccepted
@@ -130,9 +128,10 @@ func (x *Execution) settle(ctx context.Context, s settlement) error {
 // matter is decided.
 func (x *Execution) trySettle(ctx context.Context, s *settlement) (done bool, err error) {
 	x.mu.Lock()
-	r := s.apply(x.current(), x.retain, &x.e.policy)
+	w := x.update()
+	s.apply(&w, x.retain, &x.e.policy)
 	x.mu.Unlock()
-	got, err := x.swap(ctx, r, s)
+	got, err := x.swap(ctx, w, s)
 	switch {
 	case err == nil:
 		failpoint.Hit("settle.confirmed")
@@ -145,28 +144,28 @@ func (x *Execution) trySettle(ctx context.Context, s *settlement) (done bool, er
 	}
 }
 
-// swap offers r to the store until it is clear what became of the record: r is
+// swap offers w to the store until it is clear what became of the record: w is
 // stored; or [ErrSettled], the transaction of a CompleteTx has committed,
 // whatever its caller was told; or [ErrLost]; or an error of the store's. An
 // owner that meets its own attempt at another revision, because the reply to a
 // beat was lost or a sweeper gave it up too early, adopts it and goes on.
-// S, if not nil, is what r stands for: a record that is so already is r stored.
-func (x *Execution) swap(ctx context.Context, r Record, s *settlement) (Record, error) {
+// S, if not nil, is what w stands for: a record that is so already is w stored.
+func (x *Execution) swap(ctx context.Context, w Write, s *settlement) (Record, error) {
 	step := x.e.newStoreContext(ctx)
 	defer step.done()
-	return x.swapWithin(step, r, s)
+	return x.swapWithin(step, w, s)
 }
 
-// swapIn is swap in the context of a step.
-func (x *Execution) swapWithin(step *detachedContext, r Record, s *settlement) (Record, error) {
+// swapWithin is swap in the context of a step.
+func (x *Execution) swapWithin(step *detachedContext, w Write, s *settlement) (Record, error) {
 	e := x.e
 	pause := firstTick
 	for range maxSteps {
-		got, err := e.store.Swap(step, r)
+		got, err := e.store.Swap(step, w)
 		for is(err, ErrBusy) && e.clock.Sleep(step, pause) == nil {
 			// A transaction has the record: most likely our own, on its way to the end.
 			pause = min(pause*2, longTick)
-			got, err = e.store.Swap(step, r)
+			got, err = e.store.Swap(step, w)
 		}
 		switch mine := got.Owner == x.owner && got.Attempt == x.attempt; {
 		case err == nil:
@@ -180,10 +179,10 @@ func (x *Execution) swapWithin(step *detachedContext, r Record, s *settlement) (
 			x.ended(&got) // its transaction has committed, whatever its caller was told
 			return got, ErrSettled
 		case is(err, ErrConflict) && mine && (got.State == StateInProgress || got.State == StateUnknown):
-			r.Revision, r.Inquiry = got.Revision, got.Inquiry
-			r.Inquiry.Dead = false                                // its owner is back
-			if r.ProviderRef == "" && got.State == StateUnknown { // somebody has found it out
-				r.ProviderRef = got.ProviderRef
+			w.Expect.Revision, w.Inquiry = got.Revision, got.Inquiry
+			w.Inquiry.Dead = false                                // its owner is back
+			if w.ProviderRef == "" && got.State == StateUnknown { // a resolver has found it out
+				w.ProviderRef = got.ProviderRef
 			}
 		case is(err, ErrConflict), is(err, ErrNotFound):
 			return got, x.lose(&got, err)
@@ -233,7 +232,7 @@ func (x *Execution) lose(got *Record, err error) error {
 	return err
 }
 
-// offer goes on offering the settlement in the background, for as long as an
+// settleInBackground goes on offering the settlement in the background, for as long as an
 // attempt may run. Who crashes before it is taken leaves a record that lapses.
 func (x *Execution) settleInBackground(ctx context.Context, s settlement, now time.Time, cause error) error {
 	e := x.e

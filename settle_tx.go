@@ -33,7 +33,8 @@ func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
 	s := settlement{state: StateCompleted, result: &r}
 	x.mu.Lock()
 	x.fenced = true
-	next := s.apply(x.current(), x.retain, &x.e.policy)
+	next := x.update()
+	s.apply(&next, x.retain, &x.e.policy)
 	x.mu.Unlock()
 	got, err := tx.Swap(ctx, next)
 	switch {

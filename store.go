@@ -5,67 +5,77 @@ import (
 	"time"
 )
 
+// A Write is one change of a store: the record to be stored, what it replaces, and
+// until when it holds.
+//
+// The engine says how long, the store says until when and what time it is: the
+// record's Deadline becomes the store's clock plus Term.
+type Write struct {
+	// Record is what is to be stored. Its Owner is the owner from then on.
+	Record
+	// Expect is what must be stored for a swap to happen. Create does not look at it.
+	Expect Fence
+	// Term is how long after this write the record is due.
+	Term time.Duration
+	// Overwrite says that a swap replaces the whole record, the owner included, as one
+	// that starts a new attempt does. Without it the swap continues the present attempt
+	// and leaves alone what belongs to that; see [Swapper].
+	Overwrite bool
+	// SetCheckpoint says that the record's Checkpoint replaces the stored one. Without
+	// it a write of the same attempt keeps the stored one, so that a heartbeat
+	// rewrites nothing large.
+	SetCheckpoint bool
+	// Relaxed says that a crash of the store's server may lose this write; a later one
+	// that is not relaxed makes it durable. A store may ignore it. See
+	// [Policy.AsyncReserve].
+	Relaxed bool
+}
+
+// A Fence identifies one version of a record. No two versions of any record have
+// the same one.
+type Fence struct {
+	Revision int64
+	Owner    Owner
+}
+
 // A Swapper replaces a record by compare-and-swap. A [Store] is one, and so is
 // a transaction of the caller's.
 type Swapper interface {
-	// Swap replaces the stored record if both its Revision and its Owner are
-	// still r's, and returns the record as stored. Otherwise nothing changes, and
-	// it returns the stored record and ErrConflict, or ErrNotFound if there is
-	// none.
+	// Swap replaces the stored record if its revision and owner are w.Expect, and
+	// returns the record as stored. Otherwise nothing changes, and it returns the
+	// stored record and ErrConflict, or ErrNotFound if there is none.
 	//
-	// Without a Claim it is a step of the present attempt: Operation,
-	// Fingerprint, KeyText, Request, Attempt and CreatedAt stay as stored,
-	// whatever r holds, and a zero Checkpoint keeps the stored one. All else is
-	// r's, Version included.
+	// Without w.Overwrite the write continues the present attempt: Owner, Operation,
+	// Fingerprint, KeyText, Request, Attempt and CreatedAt stay as stored, whatever w
+	// holds, and so does the Checkpoint unless w.SetCheckpoint. All else is w's,
+	// Version included.
 	//
-	// With a Claim it starts a new attempt: everything but Ref is r's, the Owner
-	// becomes r.Claim, and when r.Attempt is 1 a new generation begins, with
-	// CreatedAt the store's now.
+	// With w.Overwrite everything but Ref is w's. When w.Attempt is 1 a new generation
+	// begins, with CreatedAt the store's now.
 	//
-	// In both cases Deadline is the store's clock plus r.Term and Revision grows.
+	// In both cases Deadline is the store's clock plus w.Term and Revision grows.
 	// [ErrUnreadable] says that what is stored cannot be read, not whether the
-	// step was applied.
-	Swap(ctx context.Context, r Record) (Record, error)
-}
-
-// Swapped returns the record that a Swap of r leaves behind where it meets
-// stored, at the store's now, for stores that read before they write. It is what
-// [Swapper] promises, but for Revision, Deadline and UpdatedAt: those are the
-// store's to set.
-func Swapped(stored, r *Record, now time.Time) Record {
-	next := *r
-	next.Ref, next.CreatedAt = stored.Ref, stored.CreatedAt
-	if !r.Claim.IsZero() {
-		next.Owner = r.Claim
-		if r.Attempt == 1 {
-			next.CreatedAt = now
-		}
-		return next
-	}
-	next.Operation, next.Fingerprint, next.KeyText = stored.Operation, stored.Fingerprint, stored.KeyText
-	next.Request, next.Attempt = stored.Request, stored.Attempt
-	if r.Checkpoint.IsZero() {
-		next.Checkpoint = stored.Checkpoint
-	}
-	return next
+	// write was applied.
+	Swap(ctx context.Context, w Write) (Record, error)
 }
 
 // A Store keeps records. It stores, the engine decides.
 //
 // All methods may be called concurrently. Each is one atomic step: it happens
 // whole or not at all, and once it has returned nil it survives whatever the
-// store's guarantee class says; one whose record is [Record.Relaxed] may be lost
-// by a crash of the store's server until a later step that is not relaxed returns.
-// A store may ignore that. An error other than the sentinels means "cannot
+// store's guarantee class says. An error other than the sentinels means "cannot
 // say": the step may have been applied. A store may keep the slices it is given;
 // what it returns must not be changed by the caller. It honours ctx's deadline, and
-// uses ctx no longer than the step lasts.
+// uses ctx no longer than the step lasts; [DeadlineOnly] tells what it may rely on.
+//
+// What else a store can do it says by implementing [Counter], [Sealer], [Forgetter]
+// or [TxStore].
 type Store interface {
-	// Create inserts r if its Ref is not there, and returns the record as stored.
-	// Otherwise nothing is written, and it returns the stored record with
-	// ErrExists, or with nil if the stored record's Owner is r's: the same step
+	// Create inserts w's record if its Ref is not there, and returns the record as
+	// stored. Otherwise nothing is written, and it returns the stored record with
+	// ErrExists, or with nil if the stored record's Owner is w's: the same step
 	// was sent twice. ErrBusy: an open transaction holds the key. ErrFull: no room.
-	Create(ctx context.Context, r Record) (Record, error)
+	Create(ctx context.Context, w Write) (Record, error)
 	Swapper
 	// Load returns the record, or ErrNotFound.
 	Load(ctx context.Context, ref Ref) (Record, error)
@@ -104,38 +114,59 @@ func (q Query) Size() int {
 	return min(q.Limit, MaxList)
 }
 
-// Matches reports whether the query selects r, paging aside, judged by r.ReadAt.
-func (q Query) Matches(r *Record) bool {
-	if q.Scope != "" && q.Scope != r.Scope || q.Due && !r.Due() {
-		return false
-	}
-	for _, s := range q.States {
-		if s == r.State {
-			return true
-		}
-	}
-	return len(q.States) == 0
-}
-
 // A Tx is one transaction of the caller's, joined by a store that shares its
 // database. It is not safe for concurrent use.
 type Tx interface {
 	// Reserve takes the key for the length of the transaction without waiting
 	// and returns the record if there is one. ErrNotFound: the key is free and
-	// held now. ErrBusy: another transaction holds it. Who gets the key sees
-	// everything that the transactions which held it before have committed, and
-	// none of them commits any more: [DoTx] finds out by it how a commit ended.
+	// held now. ErrBusy: another transaction holds it. A transaction that gets the
+	// key sees everything that the transactions which held it before have committed,
+	// and none of them commits any more: [DoTx] finds out by it how a commit ended.
 	Reserve(ctx context.Context, ref Ref) (Record, error)
-	// Create inserts r. If the key exists the transaction is poisoned and cannot
-	// commit.
-	Create(ctx context.Context, r Record) (Record, error)
+	// Create inserts w's record. If the key exists the transaction is poisoned and
+	// cannot commit.
+	Create(ctx context.Context, w Write) (Record, error)
 	Swapper
 	Commit(ctx context.Context) error
 	Rollback(ctx context.Context) error
+}
+
+// A TxStore is a [Store] that can begin a transaction that it shares with its
+// caller. T is the driver's own: pgx.Tx, *sql.Tx.
+type TxStore[T any] interface {
+	Store
+	// BeginTx begins a transaction and returns it as the store knows it and as
+	// the driver does. It may be called concurrently, and does not wait for any
+	// key. Ctx lives until the transaction has ended; should it end before, the
+	// transaction may be rolled back.
+	BeginTx(ctx context.Context) (Tx, T, error)
+}
+
+// A CreateCommitter is a [Tx] that can insert a record and commit in one round trip.
+// It is optional; [DoTx] uses it.
+type CreateCommitter interface {
+	// CreateAndCommit is Create and then Commit. After ErrExists or ErrBusy nothing
+	// was committed, for certain; after any other error the outcome is unknown. In a
+	// transaction that has ended before it stores nothing.
+	CreateAndCommit(ctx context.Context, w Write) (Record, error)
 }
 
 // A Counter is a store that can say how many records a scope holds. It is
 // optional; a cap on a tenant's keys needs it.
 type Counter interface {
 	Count(ctx context.Context, scope string) (int, error)
+}
+
+// A Sealer is a store that may keep what it is given encrypted. It is optional; a
+// store without it keeps plaintext.
+type Sealer interface {
+	// Sealed reports whether what the store keeps is encrypted.
+	Sealed() bool
+}
+
+// A Forgetter is a store that keeps copies of records in memory. It is optional; an
+// operator's action calls it, so that a change is seen at once.
+type Forgetter interface {
+	// Forget drops the copy of one record.
+	Forget(ref Ref)
 }

@@ -62,7 +62,7 @@ func (w *waiterSet) leave(ref Ref, on *waitedKey) {
 	}
 }
 
-// tell hands a settled record to those who wait for it.
+// notify hands a settled record to those who wait for it.
 func (w *waiterSet) notify(r *Record, clock Clock) {
 	if w.count.Load() == 0 {
 		return
@@ -152,7 +152,7 @@ func (e *Engine) await(ctx context.Context, ref Ref, seen int64, until time.Time
 // errLooking: another waiter is asking the store at this moment.
 var errLooking = errors.New("another waiter is looking")
 
-// look returns what is known of ref: from a fellow waiter or from the attempt
+// refresh returns what is known of ref: from a fellow waiter or from the attempt
 // itself if that is recent, else from the store.
 func (e *Engine) refresh(ctx context.Context, on *waitedKey, ref Ref, seen int64, tick time.Duration) (Record, error) {
 	w := &e.waits
@@ -217,7 +217,7 @@ func (e *Engine) Peek(ctx context.Context, c Call) (*Outcome, error) {
 	b := e.newBegin(ctx, &c)
 	defer b.done()
 	var got Record
-	err := b.send(opLoad, &Record{Ref: c.Ref}, &got)
+	err := b.send(opLoad, &Write{Record: Record{Ref: c.Ref}}, &got)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil, ErrNotFound

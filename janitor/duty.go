@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/deadline"
 )
 
 // Passes counts how often a duty was done.
@@ -203,7 +204,7 @@ func (f *failures) err(name string) error {
 }
 
 func (d *duty) list(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
-	ctx, stop := retrysafe.WithTimeout(ctx, d.Clock, d.StoreTimeout)
+	ctx, stop := deadline.After(ctx, d.Clock, d.StoreTimeout)
 	defer stop()
 	return d.store.List(ctx, q)
 }
@@ -214,12 +215,12 @@ const swapTries = 3
 
 // swap swaps next in. It does not end with ctx, so that what was found out is not
 // lost because the node stops.
-func (d *duty) swap(ctx context.Context, next retrysafe.Record) (got retrysafe.Record, err error) {
-	ctx, stop := retrysafe.WithTimeout(context.WithoutCancel(ctx), d.Clock, d.StoreTimeout)
+func (d *duty) swap(ctx context.Context, next retrysafe.Write) (got retrysafe.Record, err error) {
+	ctx, stop := deadline.After(context.WithoutCancel(ctx), d.Clock, d.StoreTimeout)
 	defer stop()
 	for try := 1; ; try++ {
 		got, err = d.store.Swap(ctx, next)
-		if try > 1 && errors.Is(err, retrysafe.ErrConflict) && wrote(&got, &next) {
+		if try > 1 && errors.Is(err, retrysafe.ErrConflict) && wrote(&got, &next.Record) {
 			return got, nil // an earlier try was applied, and its reply was lost
 		}
 		if err == nil || late(err) || try == swapTries || d.Clock.Sleep(ctx, time.Duration(try)*10*time.Millisecond) != nil {
@@ -230,7 +231,7 @@ func (d *duty) swap(ctx context.Context, next retrysafe.Record) (got retrysafe.R
 
 // replace swaps next in and reports whether it did. Somebody else may have been
 // quicker.
-func (d *duty) replace(ctx context.Context, next retrysafe.Record) (got retrysafe.Record, ok bool, err error) {
+func (d *duty) replace(ctx context.Context, next retrysafe.Write) (got retrysafe.Record, ok bool, err error) {
 	got, err = d.swap(ctx, next)
 	if late(err) {
 		d.overtaken()

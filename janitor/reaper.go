@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/deadline"
 )
 
 // A Reaper deletes what is final and past its retention, by the store's clock.
@@ -104,7 +105,7 @@ func (r *Reaper) purge(ctx context.Context) (deleted int, err error) {
 }
 
 func (r *Reaper) purgeSome(ctx context.Context, limit int) (int, error) {
-	ctx, stop := retrysafe.WithTimeout(ctx, r.Clock, r.StoreTimeout)
+	ctx, stop := deadline.After(ctx, r.Clock, r.StoreTimeout)
 	defer stop()
 	n, err := r.store.Purge(ctx, limit)
 	r.mu.Lock()
@@ -158,13 +159,14 @@ func (r *Reaper) expire(ctx context.Context, rec retrysafe.Record) (bool, error)
 	return ok, err
 }
 
-// tombstoneOf returns what is left of an answer that is due.
-func tombstoneOf(r retrysafe.Record, term time.Duration) retrysafe.Record {
-	r.State, r.Result, r.Term = retrysafe.StateExpired, nil, term
-	r.Relaxed = false
-	r.Checkpoint = retrysafe.Checkpoint{Data: []byte{}} // a zero one would keep what is stored
+// tombstoneOf returns the write that leaves of an answer what is kept for audit.
+func tombstoneOf(r retrysafe.Record, term time.Duration) retrysafe.Write {
+	w := r.Update()
+	w.State, w.Result, w.Term = retrysafe.StateExpired, nil, term
+	w.Checkpoint, w.SetCheckpoint = retrysafe.Checkpoint{}, true
 	if r.Request != nil {
-		r.Request, r.Claim = nil, r.Owner // only a claim drops a request
+		w.Request, w.Overwrite = nil, true // only an overwrite drops a request
 	}
-	return r.Noted("reaper", "its retention is over")
+	w.AddNote(retrysafe.Note{By: "reaper", Text: "its retention is over"})
+	return w
 }

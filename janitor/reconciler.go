@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/deadline"
 )
 
 // A Reconciler asks a [Resolver] what became of operations whose outcome is unknown
@@ -140,13 +141,13 @@ func (c *Reconciler) inquire(ctx context.Context, listed retrysafe.Record) (bool
 }
 
 func (c *Reconciler) load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
-	ctx, stop := retrysafe.WithTimeout(ctx, c.Clock, c.StoreTimeout)
+	ctx, stop := deadline.After(ctx, c.Clock, c.StoreTimeout)
 	defer stop()
 	return c.store.Load(ctx, ref)
 }
 
 func (c *Reconciler) ask(ctx context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
-	ctx, stop := retrysafe.WithTimeout(ctx, c.Clock, c.o.Timeout)
+	ctx, stop := deadline.After(ctx, c.Clock, c.o.Timeout)
 	defer stop()
 	return safely(func() (retrysafe.Evidence, error) { return c.resolver.Resolve(ctx, r) })
 }
@@ -184,9 +185,10 @@ const maxSteps = 8
 // is asked again some other time.
 func (c *Reconciler) conclude(ctx context.Context, asked *retrysafe.Record, v retrysafe.Evidence, cause error) (bool, error) {
 	r := *asked
+	v.By = c.o.By
 	for range maxSteps {
 		again := jitter(doubled(c.o.Pause, r.Inquiry.Tries, c.o.MaxPause), c.Rand())
-		next, wrong := retrysafe.DecideEvidence(r, v, c.o.By, retrysafe.Recheck{After: again, Limit: c.o.Tries})
+		next, wrong := retrysafe.DecideEvidence(r, v, retrysafe.Recheck{After: again, Limit: c.o.Tries})
 		switch {
 		case wrong == nil, errors.Is(wrong, retrysafe.ErrContradiction):
 		case errors.Is(wrong, retrysafe.ErrNotUnknown):
@@ -196,6 +198,7 @@ func (c *Reconciler) conclude(ctx context.Context, asked *retrysafe.Record, v re
 			return false, wrong
 		default: // a verdict that cannot be one
 			v, cause = StillUnknown(wrong.Error()), wrong
+			v.By = c.o.By
 			continue
 		}
 		got, err := c.swap(ctx, next)

@@ -30,6 +30,8 @@ type Action struct {
 	// ProviderRef is the other side's own name for the effect, if it was found.
 	// Resolve and Decline keep it in the record.
 	ProviderRef string
+
+	verb string // what is done; the method that was called sets it
 }
 
 // Bounds of what a person may write, so that a note holds all of it.
@@ -79,22 +81,17 @@ func plain(s string) bool { return utf8.ValidString(s) && !strings.ContainsFunc(
 // author is who notes are by.
 func (a *Action) author() string { return "operator " + a.By }
 
-// mark ends every note of the action, so that it recognises its own.
-func mark(id string) string { return " [action " + id + "]" }
-
-// evidence is what the action's note says.
-func (a *Action) evidence() string { return a.Why + mark(a.ID) }
-
-// noted returns r with the action's note.
-func (a *Action) noted(r retrysafe.Record, what string) retrysafe.Record {
-	return r.Noted(a.author(), what+": "+a.evidence())
+// note adds the action's note to what it writes. The note carries the action's ID, so
+// that the action recognises its own write.
+func (a *Action) note(w *retrysafe.Write, what string) {
+	w.AddNote(retrysafe.Note{By: a.author(), Text: what + ": " + a.Why, ID: a.ID})
 }
 
 // done returns the note of the action in r, if it is there: then an earlier try
 // has done it, whatever its caller was told.
 func done(r *retrysafe.Record, by, id string) (retrysafe.Note, bool) {
 	for i := len(r.Inquiry.Notes) - 1; i >= 0; i-- {
-		if n := r.Inquiry.Notes[i]; n.By == by && strings.HasSuffix(n.Text, mark(id)) {
+		if n := r.Inquiry.Notes[i]; n.By == by && n.ID == id {
 			return n, true
 		}
 	}

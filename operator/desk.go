@@ -111,7 +111,7 @@ func save(ctx context.Context, x *retrysafe.Execution, e *Entry) error {
 
 // A change says what a record becomes by an action, or why not. It is pure. With
 // ErrContradiction it says both.
-type change func(a *Action, r retrysafe.Record) (retrysafe.Record, error)
+type change func(a *Action, r retrysafe.Record) (retrysafe.Write, error)
 
 // act does one verb to one record. More is what belongs to the verb beside the
 // action itself.
@@ -119,6 +119,7 @@ func (d *Desk) act(ctx context.Context, verb string, a Action, more []byte, c ch
 	if err := a.check(); err != nil {
 		return Entry{}, fmt.Errorf("%s: %w", verb, err)
 	}
+	a.verb = verb
 	e := Entry{ID: a.ID, By: a.By, Verb: verb, Why: a.Why, Ref: a.Ref, KeyHash: retrysafe.HashKey(a.Ref.Key), Seen: a.Revision}
 	return d.record(ctx, e, a.fingerprint(verb, more), func(ctx context.Context, x *retrysafe.Execution, e *Entry) error {
 		from, to, err := d.apply(ctx, &a, c, x.Attempt() > 1)
@@ -172,7 +173,6 @@ func (d *Desk) apply(ctx context.Context, a *Action, c change, doubt bool) (from
 		if why != nil && !errors.Is(why, retrysafe.ErrContradiction) {
 			return from, now, why
 		}
-		next.Relaxed = false
 		var got retrysafe.Record
 		got, err = d.swap(ctx, next)
 		switch {
@@ -196,7 +196,7 @@ func (d *Desk) apply(ctx context.Context, a *Action, c change, doubt bool) (from
 func (a *Action) moved(r *retrysafe.Record) (from Point, now retrysafe.Record, err error) {
 	n, ok := done(r, a.author(), a.ID)
 	switch {
-	case ok && contradicts(&n):
+	case ok && a.contradicted(&n):
 		return Point{Revision: a.Revision}, *r, retrysafe.ErrContradiction
 	case ok:
 		return Point{Revision: a.Revision}, *r, nil
@@ -248,7 +248,7 @@ func (d *Desk) tell(from retrysafe.State, r *retrysafe.Record, why error) {
 
 // fresh loads what is stored this very moment, past any cache.
 func (d *Desk) fresh(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
-	if cache, ok := d.store.(interface{ Forget(ref retrysafe.Ref) }); ok {
+	if cache, ok := d.store.(retrysafe.Forgetter); ok {
 		cache.Forget(ref)
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
@@ -256,10 +256,10 @@ func (d *Desk) fresh(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 	return d.store.Load(ctx, ref)
 }
 
-func (d *Desk) swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+func (d *Desk) swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
-	return d.store.Swap(ctx, r)
+	return d.store.Swap(ctx, w)
 }
 
 // pause waits for t, or until ctx ends.

@@ -27,37 +27,38 @@ import (
 // Refused is what is needed still: an operation in flight or unknown, and one that
 // may run on from its checkpoint, for without it finished phases would be repeated.
 func (d *Desk) Erase(ctx context.Context, a Action) (Entry, error) {
-	return d.act(ctx, "erase", a, nil, func(a *Action, r retrysafe.Record) (retrysafe.Record, error) {
+	return d.act(ctx, "erase", a, nil, func(a *Action, r retrysafe.Record) (retrysafe.Write, error) {
 		if err := settled(&r); err != nil {
-			return r, err
+			return retrysafe.Write{}, err
 		}
 		if r.State == retrysafe.StateRetryable && !r.Due() && !r.Checkpoint.IsZero() {
-			return r, fmt.Errorf("%w: it may run on from phase %q; forget it first, or wait until %s",
+			return retrysafe.Write{}, fmt.Errorf("%w: it may run on from phase %q; forget it first, or wait until %s",
 				ErrState, r.Checkpoint.Phase, r.Deadline.Format(time.RFC3339))
 		}
-		return a.noted(erased(r), "erased"), nil
+		w := erased(r)
+		a.note(&w, "erased")
+		return w, nil
 	})
 }
 
-// erased returns r without its content, to be swapped in for it.
-func erased(r retrysafe.Record) retrysafe.Record {
+// erased returns the write that leaves the record without its content.
+func erased(r retrysafe.Record) retrysafe.Write {
+	w := r.Update()
 	if r.Result != nil {
-		r.Result = &retrysafe.Result{Status: r.Result.Status, Omitted: true}
+		w.Result = &retrysafe.Result{Status: r.Result.Status, Omitted: true}
 	}
-	r.Reason, r.ProviderRef = "", ""
-	r.Inquiry.Notes = slices.Clone(r.Inquiry.Notes)
-	for i := range r.Inquiry.Notes {
-		r.Inquiry.Notes[i].Text = "erased"
+	w.Reason, w.ProviderRef = "", ""
+	w.Inquiry.Notes = slices.Clone(r.Inquiry.Notes)
+	for i := range w.Inquiry.Notes {
+		w.Inquiry.Notes[i].Text = "erased"
 	}
-	if !r.Checkpoint.IsZero() {
-		r.Checkpoint = retrysafe.Checkpoint{Data: []byte{}} // a zero one would keep what is stored
+	w.Checkpoint, w.SetCheckpoint = retrysafe.Checkpoint{}, true
+	if r.Request != nil { // only an overwrite replaces it; no attempt runs under the new owner
+		_, _ = rand.Read(w.Owner[:]) // it never fails
+		w.Request, w.Overwrite = nil, true
 	}
-	if r.Request != nil { // only a claim replaces it; nobody runs by it
-		_, _ = rand.Read(r.Claim[:]) // it never fails
-		r.Request, r.Checkpoint = nil, retrysafe.Checkpoint{}
-	}
-	r.Term = left(&r)
-	return r
+	w.Term = left(&r)
+	return w
 }
 
 // left is how long the record has yet to live, in 24ths of its retention: stores

@@ -186,3 +186,7 @@ func (l *Letters) act(ctx context.Context, verb string, a LetterAction, do func(
 		return err
 	})
 }
+
+// mark ends the reason that an action gives a letter, so that the action recognises
+// its own: a letter has no other place for the ID.
+func mark(id string) string { return " [action " + id + "]" }

@@ -237,12 +237,11 @@ func (d *Desk) setAsideOne(ctx context.Context, s *Suspects, r retrysafe.Record)
 	by := (&Action{By: s.By}).author()
 	var err error
 	for range tries {
-		next := r
-		next.State, next.Relaxed, next.Term = retrysafe.StateUnknown, false, lookAgain
+		next := r.Update()
+		next.State, next.Term = retrysafe.StateUnknown, lookAgain
 		next.Inquiry.Tries, next.Inquiry.Dead = 0, false
 		next.Reason = "quarantined, because the store is in doubt"
-		next.Checkpoint = retrysafe.Checkpoint{} // as it is stored
-		next = next.Noted(by, "quarantined: "+s.Why+mark(s.ID))
+		next.AddNote(retrysafe.Note{By: by, Text: "quarantined: " + s.Why, ID: s.ID})
 		var got retrysafe.Record
 		got, err = d.swap(ctx, next)
 		switch {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
 // Resolve states that an operation whose outcome is unknown has happened, and what
@@ -18,8 +18,10 @@ import (
 // record becomes Unknown and dead: perhaps it has happened twice. The error wraps
 // [retrysafe.ErrContradiction]; find out, and resolve it again.
 func (d *Desk) Resolve(ctx context.Context, a Action, answer retrysafe.Result) (Entry, error) {
-	return d.answer(ctx, "resolve", retrysafe.FindingHappened, a, answer)
+	return d.answer(ctx, verbResolve, retrysafe.FindingHappened, a, answer)
 }
+
+const verbResolve = "resolve"
 
 // Decline states that an operation whose outcome is unknown was refused for good,
 // and what retries get from now on. Otherwise it is as Resolve.
@@ -31,7 +33,7 @@ func (d *Desk) answer(ctx context.Context, verb string, f retrysafe.Finding, a A
 	if answer.Status < 200 || answer.Status > 599 {
 		return Entry{}, fmt.Errorf("%s: %w: the answer that retries get has a status between 200 and 599", verb, ErrInvalid)
 	}
-	return d.act(ctx, verb, a, retrysafe.AppendResult(nil, &answer), func(a *Action, r retrysafe.Record) (retrysafe.Record, error) {
+	return d.act(ctx, verb, a, storekit.AppendResult(nil, &answer), func(a *Action, r retrysafe.Record) (retrysafe.Write, error) {
 		return concluded(a, r, retrysafe.Evidence{Finding: f, Result: answer, ProviderRef: a.ProviderRef})
 	})
 }
@@ -46,34 +48,34 @@ func (d *Desk) answer(ctx context.Context, verb string, f retrysafe.Finding, a A
 // An attempt whose lease has lapsed is released too. One in flight is not: it may
 // happen at any moment.
 func (d *Desk) Release(ctx context.Context, a Action) (Entry, error) {
-	return d.act(ctx, "release", a, nil, func(a *Action, r retrysafe.Record) (retrysafe.Record, error) {
+	return d.act(ctx, "release", a, nil, func(a *Action, r retrysafe.Record) (retrysafe.Write, error) {
 		return concluded(a, r, retrysafe.Evidence{Finding: retrysafe.FindingNotHappened})
 	})
 }
 
 // concluded is what a person's word makes of an unknown outcome.
-func concluded(a *Action, r retrysafe.Record, v retrysafe.Evidence) (retrysafe.Record, error) {
+func concluded(a *Action, r retrysafe.Record, v retrysafe.Evidence) (retrysafe.Write, error) {
 	if r.State == retrysafe.StateInProgress || r.State == retrysafe.StateAccepted {
 		if !r.Due() {
-			return r, live(&r)
+			return retrysafe.Write{}, live(&r)
 		}
 		// Its own policy would give it up now. A person who knows more than that
 		// spares it the detour: whoever ran it is fenced by this very step.
 		r.State = retrysafe.StateUnknown
-		r = r.Noted(a.author(), "lease lapsed")
+		r.AddNote(retrysafe.Note{By: a.author(), Text: "lease lapsed"})
 	}
-	v.Proof, v.Text = retrysafe.ProofAttested, a.evidence()
-	next, err := retrysafe.DecideEvidence(r, v, a.author(), retrysafe.Recheck{})
+	v.Proof, v.Text, v.By, v.ID = retrysafe.ProofAttested, a.Why, a.author(), a.ID
+	next, err := retrysafe.DecideEvidence(r, v, retrysafe.Recheck{})
 	if errors.Is(err, retrysafe.ErrNotUnknown) {
-		return r, fmt.Errorf("%w: it is %s, and its outcome is known", ErrState, r.State)
+		return retrysafe.Write{}, fmt.Errorf("%w: it is %s, and its outcome is known", ErrState, r.State)
 	}
 	return next, err
 }
 
-// contradicts reports whether a note of an operator is that of an operation that
-// has happened although its record said otherwise.
-func contradicts(n *retrysafe.Note) bool {
-	return n.State == retrysafe.StateUnknown && strings.HasPrefix(n.Text, retrysafe.FindingHappened.String())
+// contradicted reports whether n, the action's own note, says that the operation has
+// happened although its record said otherwise: a resolution that left it unknown.
+func (a *Action) contradicted(n *retrysafe.Note) bool {
+	return a.verb == verbResolve && n.State == retrysafe.StateUnknown
 }
 
 func live(r *retrysafe.Record) error {
@@ -92,14 +94,16 @@ func live(r *retrysafe.Record) error {
 //
 // What is in flight or unknown is not forgotten: settle it first.
 func (d *Desk) Forget(ctx context.Context, a Action) (Entry, error) {
-	return d.act(ctx, "forget", a, nil, func(a *Action, r retrysafe.Record) (retrysafe.Record, error) {
+	return d.act(ctx, "forget", a, nil, func(a *Action, r retrysafe.Record) (retrysafe.Write, error) {
 		if err := settled(&r); err != nil {
-			return r, err
+			return retrysafe.Write{}, err
 		}
 		// Retryable and due is the one state that belongs to nobody, whatever
 		// the policy says of expired keys.
-		r.State, r.Result, r.Term, r.Reason = retrysafe.StateRetryable, nil, 0, "forgotten"
-		return a.noted(r, "forgotten"), nil
+		w := r.Update()
+		w.State, w.Result, w.Term, w.Reason = retrysafe.StateRetryable, nil, 0, "forgotten"
+		a.note(&w, "forgotten")
+		return w, nil
 	})
 }
 
@@ -118,11 +122,13 @@ func settled(r *retrysafe.Record) error {
 // Redrive lets the resolvers be asked again about an unknown outcome, at once and
 // from the first try, also if it was given up.
 func (d *Desk) Redrive(ctx context.Context, a Action) (Entry, error) {
-	return d.act(ctx, "redrive", a, nil, func(a *Action, r retrysafe.Record) (retrysafe.Record, error) {
+	return d.act(ctx, "redrive", a, nil, func(a *Action, r retrysafe.Record) (retrysafe.Write, error) {
 		if r.State != retrysafe.StateUnknown {
-			return r, fmt.Errorf("%w: it is %s, and nobody is asked about it", ErrState, r.State)
+			return retrysafe.Write{}, fmt.Errorf("%w: it is %s, and no resolver is asked about it", ErrState, r.State)
 		}
-		r.Inquiry.Tries, r.Inquiry.Dead, r.Term = 0, false, 0
-		return a.noted(r, "to be asked about again"), nil
+		w := r.Update()
+		w.Inquiry.Tries, w.Inquiry.Dead, w.Term = 0, false, 0
+		a.note(&w, "to be asked about again")
+		return w, nil
 	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/fields"
+	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
 // A Message is an effect that is to happen if, and only if, the transaction that
@@ -128,7 +129,7 @@ func AppendMessage(b []byte, m *Message) []byte {
 	}
 	b = fields.Append(b, m.Payload)
 	if m.Settles != nil {
-		b = retrysafe.AppendRecord(b, m.Settles)
+		b = storekit.AppendRecord(b, m.Settles)
 	}
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[start:], checksums))
 }
@@ -162,7 +163,7 @@ func DecodeMessage(b []byte) (m Message, err error) {
 	}
 	m.Payload = d.Bytes()
 	if !d.Bad && len(d.Rest) > 0 {
-		r, err := retrysafe.DecodeRecord(d.Rest)
+		r, err := storekit.DecodeRecord(d.Rest)
 		if err != nil {
 			return m, fmt.Errorf("%w: the record that it settles: %w", ErrUnreadable, err)
 		}

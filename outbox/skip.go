@@ -31,7 +31,7 @@ type Skipped struct {
 	// ProviderRef, if not empty, replaces what the message has.
 	ProviderRef string
 	// Settle, if not nil, is swapped in the same step.
-	Settle *retrysafe.Record
+	Settle *retrysafe.Write
 }
 
 // moves is how often a record is followed that others change meanwhile.

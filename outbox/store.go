@@ -64,7 +64,7 @@ type Ending struct {
 	Why         string
 	ProviderRef string
 	// Settle, if not nil, is swapped in the same step, as [retrysafe.Swapper] does.
-	Settle *retrysafe.Record
+	Settle *retrysafe.Write
 }
 
 // An Ended says what became of an ending.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/deadline"
 	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
@@ -116,7 +117,7 @@ func (w *Worker) deliver(ctx context.Context, batch []Delivery) (s sent) {
 	if len(readable) == 0 {
 		return s
 	}
-	ctx, cancel := retrysafe.WithTimeout(ctx, w.opts.Clock, w.opts.Timeout)
+	ctx, cancel := deadline.After(ctx, w.opts.Clock, w.opts.Timeout)
 	defer cancel()
 	failpoint.Hit("outbox.delivering")
 	receipts, err := w.call(ctx, readable)
@@ -276,7 +277,7 @@ func (w *Worker) endAll(ctx context.Context, outs []out) error {
 
 // end hands endings to the store, bounded in time.
 func (w *Worker) end(ctx context.Context, outs []out) ([]Ended, error) {
-	ctx, cancel := retrysafe.WithTimeout(ctx, w.opts.Clock, w.opts.Lease)
+	ctx, cancel := deadline.After(ctx, w.opts.Clock, w.opts.Lease)
 	defer cancel()
 	ended, err := w.store.End(ctx, endings(outs))
 	failpoint.Hit("outbox.ended")

@@ -10,7 +10,7 @@ import (
 // A judgement is what evidence does to a record.
 type judgement struct {
 	outcome outcome
-	next    *retrysafe.Record // to be swapped in; nil: the record stays as it is
+	next    *retrysafe.Write // to be swapped in; nil: the record stays as it is
 	kind    retrysafe.EventKind
 	err     error // for an alarm; or the reason why there is no judgement yet
 }
@@ -20,7 +20,9 @@ type judgement struct {
 // be asked. When to look again is left as it was, and no try is counted: a webhook
 // comes unasked.
 func judge(r retrysafe.Record, v *retrysafe.Evidence, by string) judgement {
-	next, err := retrysafe.DecideEvidence(r, *v, by, retrysafe.Recheck{After: max(r.Deadline.Sub(r.ReadAt), 0)})
+	e := *v
+	e.By = by
+	next, err := retrysafe.DecideEvidence(r, e, retrysafe.Recheck{After: max(r.Deadline.Sub(r.ReadAt), 0)})
 	switch {
 	case errors.Is(err, retrysafe.ErrContradiction):
 		return contradiction(&next, next.Reason)
@@ -65,7 +67,7 @@ var errAtWork = errors.New("its owner is at work")
 
 const twice = "it happened under another of the provider's ids than the record's: perhaps twice"
 
-func contradiction(next *retrysafe.Record, how string) judgement {
+func contradiction(next *retrysafe.Write, how string) judgement {
 	return judgement{
 		outcome: contradicted, next: next, kind: retrysafe.EventContradicted,
 		err: fmt.Errorf("%w: %s", retrysafe.ErrContradiction, how),

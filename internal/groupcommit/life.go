@@ -2,13 +2,14 @@ package groupcommit
 
 import "sync"
 
-// A Life lets steps in until it is over. The zero Life has begun.
+// A Life admits steps until it has ended, so that a store can close when its last step
+// has. The zero Life has begun.
 type Life struct {
 	mu   sync.RWMutex
 	over bool
 }
 
-// Enter begins a step, which Leave must end. It reports false when life is over.
+// Enter begins a step, which Leave must end. It reports false when the life has ended.
 func (l *Life) Enter() bool {
 	l.mu.RLock()
 	if l.over {
@@ -21,7 +22,7 @@ func (l *Life) Enter() bool {
 // Leave ends a step.
 func (l *Life) Leave() { l.mu.RUnlock() }
 
-// End returns when no step is under way, and lets none in any more.
+// End admits no further step, and returns when none is under way.
 func (l *Life) End() {
 	l.mu.Lock()
 	l.over = true

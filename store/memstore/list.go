@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
 // purgeBatch is how many records are deleted under one hold of a shard's lock.
@@ -99,7 +100,7 @@ func (p *page) collect(sh *shard, now time.Time) {
 
 	for ref, e := range sh.entries {
 		e.rec.ReadAt = now // for Matches; it means nothing in an entry at rest
-		if !p.query.Matches(&e.rec) || compare(ref, p.query.After) <= 0 || p.full && compare(ref, p.last) > 0 {
+		if !storekit.Matches(&p.query, &e.rec) || compare(ref, p.query.After) <= 0 || p.full && compare(ref, p.last) > 0 {
 			continue
 		}
 		r := e.rec

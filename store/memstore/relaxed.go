@@ -8,7 +8,7 @@ import (
 )
 
 // relaxed are the steps that a crash would undo: those that were marked as
-// [retrysafe.Record.Relaxed], until one follows that was not.
+// [retrysafe.Write.Relaxed], until one follows that was not.
 type relaxed struct {
 	some  atomic.Bool // so that others need no lock to see that there are none
 	mu    sync.Mutex
@@ -33,12 +33,12 @@ func (l *relaxed) durable() {
 
 // wrote is told of each step before it is applied, with what it replaces: e is nil if
 // it creates. Its shard is locked.
-func (l *relaxed) wrote(r *retrysafe.Record, e *entry) {
-	if !r.Relaxed {
+func (l *relaxed) wrote(w *retrysafe.Write, e *entry) {
+	if !w.Relaxed {
 		l.durable()
 		return
 	}
-	step := relaxedStep{ref: r.Ref}
+	step := relaxedStep{ref: w.Ref}
 	if e != nil {
 		was := e.rec
 		step.was = &was

@@ -61,13 +61,13 @@ func (u *usage) admit(size int64, l *limits) bool {
 
 // grow takes room for a record that a swap makes larger, or nothing if there is
 // none for this kind of swap.
-func (u *usage) grow(growth int64, r *retrysafe.Record, l *limits) bool {
+func (u *usage) grow(growth int64, w *retrysafe.Write, l *limits) bool {
 	switch {
 	case growth <= 0:
 		// A heartbeat or a shrinking swap is welcome in a full store.
-	case !r.Claim.IsZero():
+	case w.Overwrite:
 		return take(&u.bytes, growth, l.newBytes)
-	case r.State == retrysafe.StateInProgress:
+	case w.State == retrysafe.StateInProgress:
 		return take(&u.bytes, growth, l.maxBytes)
 	}
 	u.bytes.Add(growth)

@@ -29,7 +29,7 @@ type shard struct {
 // An entry is a record in place. Writes change it under the shard's lock;
 // readers get a copy.
 type entry struct {
-	rec   retrysafe.Record // as stored: Claim, Term and ReadAt are zero
+	rec   retrysafe.Record // as stored: ReadAt is zero
 	size  int64            // what it was charged for
 	place int              // where it is in the shard's due heap, or noPlace
 }

@@ -33,7 +33,7 @@ type Options struct {
 	// overhead for each. Default 256 MiB.
 	//
 	// The bound is met in order of what a refusal costs. New work (Create, or a
-	// Swap with a Claim that grows the record) stops first, while an eighth of
+	// Swap that claims and grows the record) stops first, while an eighth of
 	// MaxBytes is still free. A running attempt's checkpoints may use that
 	// reserve up to MaxBytes. An attempt's end, in whatever state, is never refused
 	// for room: its effect may have happened, and refusing would lose the answer or
@@ -88,43 +88,43 @@ func New(opts *Options) *Store {
 
 // Create implements [retrysafe.Store]. It neither waits nor, when the key
 // exists, writes or allocates.
-func (s *Store) Create(ctx context.Context, r retrysafe.Record) (out retrysafe.Record, err error) {
+func (s *Store) Create(ctx context.Context, w retrysafe.Write) (out retrysafe.Record, err error) {
 	if err := ctx.Err(); err != nil {
 		return out, err
 	}
-	if err = s.create(&r, &out); err == errNoRoom { //nolint:errorlint // it is never wrapped, and this is the path of every replay
-		err = s.forgetAndRetry("create", func() error { return s.create(&r, &out) })
+	if err = s.create(&w, &out); err == errNoRoom { //nolint:errorlint // it is never wrapped, and this is the path of every replay
+		err = s.forgetAndRetry("create", func() error { return s.create(&w, &out) })
 	}
 	return out, err
 }
 
 // create is one try of Create. Results leave through out: a record is large
 // enough that returning it through each layer would show.
-func (s *Store) create(r, out *retrysafe.Record) error {
+func (s *Store) create(w *retrysafe.Write, out *retrysafe.Record) error {
 	now := s.now()
-	sh := s.shard(r.Ref)
+	sh := s.shard(w.Ref)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now = sh.tick(now)
 
-	if e := sh.entries[r.Ref]; e != nil {
+	if e := sh.entries[w.Ref]; e != nil {
 		e.read(out, now)
-		// A zero owner names nobody, so it cannot recognise its own step.
-		if e.rec.Owner == r.Owner && !r.Owner.IsZero() {
+		// A zero owner is no attempt's, so it cannot recognise its own step.
+		if e.rec.Owner == w.Owner && !w.Owner.IsZero() {
 			return nil
 		}
 		return retrysafe.ErrExists
 	}
-	if sh.holder(r.Ref) != nil {
+	if sh.holder(w.Ref) != nil {
 		return retrysafe.ErrBusy
 	}
-	size := sizeOf(r)
+	size := sizeOf(&w.Record)
 	if !s.used.admit(size, &s.limits) {
 		return errNoRoom
 	}
-	s.relaxed.wrote(r, nil)
-	e := &entry{rec: *r, size: size, place: noPlace}
-	s.stampNew(&e.rec, now)
+	s.relaxed.wrote(w, nil)
+	e := &entry{rec: w.Record, size: size, place: noPlace}
+	s.stampNew(&e.rec, w.Term, now)
 	sh.insert(e)
 	e.read(out, now)
 	return nil
@@ -181,16 +181,16 @@ func (s *Store) nextRevision(now time.Time) int64 {
 }
 
 // stampNew completes a record that a create stores.
-func (s *Store) stampNew(r *retrysafe.Record, now time.Time) {
+func (s *Store) stampNew(r *retrysafe.Record, term time.Duration, now time.Time) {
 	r.CreatedAt = now
-	s.stamp(r, now)
+	s.stamp(r, term, now)
 }
 
 // stamp completes a record that is about to be stored: it sets the fields that
 // every write moves and clears the in-only ones.
-func (s *Store) stamp(r *retrysafe.Record, now time.Time) {
+func (s *Store) stamp(r *retrysafe.Record, term time.Duration, now time.Time) {
 	r.UpdatedAt = now
-	r.Deadline = now.Add(r.Term)
+	r.Deadline = now.Add(term)
 	r.Revision = s.nextRevision(now)
-	r.Claim, r.Relaxed, r.Term, r.ReadAt = retrysafe.Owner{}, false, 0, time.Time{}
+	r.ReadAt = time.Time{}
 }

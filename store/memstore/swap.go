@@ -6,20 +6,21 @@ import (
 	"fmt"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
 // Swap implements [retrysafe.Swapper]. If an open transaction holds the key it
 // waits for the transaction's end, as for a row lock, or for ctx.
-func (s *Store) Swap(ctx context.Context, r retrysafe.Record) (out retrysafe.Record, err error) {
+func (s *Store) Swap(ctx context.Context, w retrysafe.Write) (out retrysafe.Record, err error) {
 	if err := ctx.Err(); err != nil {
 		return out, err
 	}
 	for {
 		var holder *Tx
-		holder, err = s.swap(&r, &out)
+		holder, err = s.swap(&w, &out)
 		if errors.Is(err, errNoRoom) {
 			err = s.forgetAndRetry("swap", func() (err error) {
-				holder, err = s.swap(&r, &out)
+				holder, err = s.swap(&w, &out)
 				return err
 			})
 		}
@@ -35,39 +36,33 @@ func (s *Store) Swap(ctx context.Context, r retrysafe.Record) (out retrysafe.Rec
 }
 
 // swap is one try of Swap. It returns the transaction to wait for, if any.
-func (s *Store) swap(r, out *retrysafe.Record) (*Tx, error) {
+func (s *Store) swap(w *retrysafe.Write, out *retrysafe.Record) (*Tx, error) {
 	now := s.now()
-	sh := s.shard(r.Ref)
+	sh := s.shard(w.Ref)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now = sh.tick(now)
 
-	e := sh.entries[r.Ref]
+	e := sh.entries[w.Ref]
 	if e == nil {
 		return nil, retrysafe.ErrNotFound
 	}
-	if tx := sh.holder(r.Ref); tx != nil {
+	if tx := sh.holder(w.Ref); tx != nil {
 		return tx, nil
 	}
-	if stale(&e.rec, r) {
+	if e.rec.Fence() != w.Expect {
 		e.read(out, now)
 		return nil, retrysafe.ErrConflict
 	}
-	next := retrysafe.Swapped(&e.rec, r, now)
+	next := storekit.Apply(&e.rec, w, now)
 	size := sizeOf(&next)
-	if !s.used.grow(size-e.size, r, &s.limits) {
+	if !s.used.grow(size-e.size, w, &s.limits) {
 		return nil, errNoRoom
 	}
-	s.relaxed.wrote(r, e)
+	s.relaxed.wrote(w, e)
 	e.rec, e.size = next, size
-	s.stamp(&e.rec, now)
+	s.stamp(&e.rec, w.Term, now)
 	sh.file(e)
 	e.read(out, now)
 	return nil, nil
-}
-
-// stale reports whether the swap r was made for another revision or owner than
-// the stored record has.
-func stale(stored, r *retrysafe.Record) bool {
-	return stored.Revision != r.Revision || stored.Owner != r.Owner
 }

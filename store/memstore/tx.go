@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
 var _ retrysafe.Tx = (*Tx)(nil)
@@ -72,15 +73,15 @@ func (tx *Tx) Reserve(ctx context.Context, ref retrysafe.Ref) (out retrysafe.Rec
 
 // Create implements [retrysafe.Tx]. If the key exists it returns the record and
 // ErrExists, whoever owns it.
-func (tx *Tx) Create(ctx context.Context, r retrysafe.Record) (out retrysafe.Record, err error) {
-	err = tx.step(ctx, "create", func() error { return tx.create(&r, &out) })
+func (tx *Tx) Create(ctx context.Context, w retrysafe.Write) (out retrysafe.Record, err error) {
+	err = tx.step(ctx, "create", func() error { return tx.create(&w, &out) })
 	return out, err
 }
 
 // Swap implements [retrysafe.Swapper]. The record changes for others when the
 // transaction commits, with the times and the revision that Swap returned.
-func (tx *Tx) Swap(ctx context.Context, r retrysafe.Record) (out retrysafe.Record, err error) {
-	err = tx.step(ctx, "swap", func() error { return tx.swap(&r, &out) })
+func (tx *Tx) Swap(ctx context.Context, w retrysafe.Write) (out retrysafe.Record, err error) {
+	err = tx.step(ctx, "swap", func() error { return tx.swap(&w, &out) })
 	return out, err
 }
 
@@ -150,71 +151,71 @@ func (tx *Tx) step(ctx context.Context, verb string, try func() error) error {
 	return err
 }
 
-func (tx *Tx) create(r, out *retrysafe.Record) error {
-	sh := tx.s.shard(r.Ref)
+func (tx *Tx) create(w *retrysafe.Write, out *retrysafe.Record) error {
+	sh := tx.s.shard(w.Ref)
 	now := tx.s.now()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now = sh.tick(now)
 
-	if !tx.hold(sh, r.Ref) {
+	if !tx.hold(sh, w.Ref) {
 		return retrysafe.ErrBusy
 	}
-	if seen := tx.seen(sh, r.Ref); seen != nil {
+	if seen := tx.seen(sh, w.Ref); seen != nil {
 		*out = *seen
 		out.ReadAt = now
 		return retrysafe.ErrExists
 	}
-	size := sizeOf(r)
+	size := sizeOf(&w.Record)
 	if !tx.s.used.admit(size, &tx.s.limits) {
 		return errNoRoom
 	}
-	st := &staged{rec: *r, size: size, taken: size}
-	tx.s.stampNew(&st.rec, now)
-	tx.held[r.Ref] = st
+	st := &staged{rec: w.Record, size: size, taken: size}
+	tx.s.stampNew(&st.rec, w.Term, now)
+	tx.held[w.Ref] = st
 	*out = st.rec
 	out.ReadAt = now
 	return nil
 }
 
-func (tx *Tx) swap(r, out *retrysafe.Record) error {
-	sh := tx.s.shard(r.Ref)
+func (tx *Tx) swap(w *retrysafe.Write, out *retrysafe.Record) error {
+	sh := tx.s.shard(w.Ref)
 	now := tx.s.now()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now = sh.tick(now)
 
-	if !tx.hold(sh, r.Ref) {
+	if !tx.hold(sh, w.Ref) {
 		return retrysafe.ErrBusy
 	}
-	seen := tx.seen(sh, r.Ref)
+	seen := tx.seen(sh, w.Ref)
 	if seen == nil {
 		return retrysafe.ErrNotFound
 	}
-	if stale(seen, r) {
+	if seen.Fence() != w.Expect {
 		*out = *seen
 		out.ReadAt = now
 		return retrysafe.ErrConflict
 	}
-	next := retrysafe.Swapped(seen, r, now)
+	next := storekit.Apply(seen, w, now)
 
 	// Room for a larger record is taken now, so that Commit cannot fail for it;
 	// room that a smaller one frees is given back at Commit.
-	st := tx.held[r.Ref]
+	st := tx.held[w.Ref]
 	if st == nil {
 		st = &staged{}
 	}
 	size := sizeOf(&next)
 	taken := size
-	if e := sh.entries[r.Ref]; e != nil {
+	if e := sh.entries[w.Ref]; e != nil {
 		taken = max(0, size-e.size)
 	}
-	if !tx.s.used.grow(taken-st.taken, r, &tx.s.limits) {
+	if !tx.s.used.grow(taken-st.taken, w, &tx.s.limits) {
 		return errNoRoom
 	}
 	*st = staged{rec: next, size: size, taken: taken}
-	tx.s.stamp(&st.rec, now)
-	tx.held[r.Ref] = st
+	tx.s.stamp(&st.rec, w.Term, now)
+	tx.held[w.Ref] = st
 	*out = st.rec
 	out.ReadAt = now
 	return nil

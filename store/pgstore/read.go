@@ -9,7 +9,7 @@ import (
 
 // readLane carries loads, so that any number of waiters needs one connection.
 type readLane struct {
-	lane groupcommit.Lane[retrysafe.Ref, retrysafe.Record]
+	lane groupcommit.Batcher[retrysafe.Ref, retrysafe.Record]
 	via  *links
 	ids  arrays
 }

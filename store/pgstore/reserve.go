@@ -19,7 +19,7 @@ type reservation struct {
 
 // reserveLane carries reservations.
 type reserveLane struct {
-	lane groupcommit.Lane[reservation, retrysafe.Record]
+	lane groupcommit.Batcher[reservation, retrysafe.Record]
 	via  *links
 
 	trip

@@ -21,7 +21,7 @@ type settlement struct {
 
 // settleLane carries swaps.
 type settleLane struct {
-	lane groupcommit.Lane[settlement, retrysafe.Record]
+	lane groupcommit.Batcher[settlement, retrysafe.Record]
 	via  *links
 
 	trip

@@ -118,15 +118,15 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, d *doubts, opts *Options)
 	most, queue := cmp.Or(o.MaxBatch, 256), cmp.Or(o.MaxQueue, 10_000)
 	for _, l := range []*reserveLane{&s.reserves, &s.relaxed} {
 		l.via = &s.links
-		l.lane = groupcommit.Lane[reservation, retrysafe.Record]{Send: l.send, Most: most, Queue: queue, Punctual: true}
+		l.lane = groupcommit.Batcher[reservation, retrysafe.Record]{Send: l.send, MaxBatch: most, MaxQueue: queue, HonoursDeadline: true, DeadlineOnly: retrysafe.DeadlineOnly}
 	}
 	s.links.s = s
 	s.box.s, s.box.links.s, s.box.links.wait = s, s, "200ms"
 	s.soft.s, s.soft.relaxed = s, true
 	s.relaxed.via = &s.soft
 	s.settles.via, s.reads.via, s.back.via = &s.links, &s.links, &s.links
-	s.settles.lane = groupcommit.Lane[settlement, retrysafe.Record]{Send: s.settles.send, Most: most, Queue: queue, Punctual: true}
-	s.reads.lane = groupcommit.Lane[retrysafe.Ref, retrysafe.Record]{Send: s.reads.send, Most: most, Queue: queue, Punctual: true}
+	s.settles.lane = groupcommit.Batcher[settlement, retrysafe.Record]{Send: s.settles.send, MaxBatch: most, MaxQueue: queue, HonoursDeadline: true, DeadlineOnly: retrysafe.DeadlineOnly}
+	s.reads.lane = groupcommit.Batcher[retrysafe.Ref, retrysafe.Record]{Send: s.reads.send, MaxBatch: most, MaxQueue: queue, HonoursDeadline: true, DeadlineOnly: retrysafe.DeadlineOnly}
 	s.back.watermark = unfiled
 	if err := s.start(ctx, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("pgstore: %w", explain(err)), s.Close())

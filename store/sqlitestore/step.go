@@ -33,7 +33,7 @@ type queued struct {
 }
 
 type (
-	trips  = groupcommit.Lane[*queued, *retrysafe.Record]
+	trips  = groupcommit.Batcher[*queued, *retrysafe.Record]
 	answer = groupcommit.Answer[*retrysafe.Record]
 )
 

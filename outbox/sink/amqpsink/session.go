@@ -9,6 +9,7 @@ import (
 	"net"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/retrysafe/retrysafe/outbox"
 )
 

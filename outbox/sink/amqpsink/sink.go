@@ -21,6 +21,7 @@ import (
 	"sync"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/retrysafe/retrysafe/outbox"
 )
 

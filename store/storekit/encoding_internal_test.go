@@ -1,8 +1,10 @@
-package retrysafe
+package storekit
 
 import (
 	"slices"
 	"testing"
+
+	"github.com/retrysafe/retrysafe"
 )
 
 // A number once given to a word is in stored answers, so it stands for that word
@@ -23,7 +25,7 @@ func TestWordsKeepTheirNumbers(t *testing.T) {
 			t.Errorf("%q is there twice", w)
 		}
 	}
-	res := &Result{Status: 201, Header: map[string][]string{"Content-Type": {"application/json"}, "Etag": {"1", "no-store"}}}
+	res := &retrysafe.Result{Status: 201, Header: map[string][]string{"Content-Type": {"application/json"}, "Etag": {"1", "no-store"}}}
 	if got, err := DecodeResult(AppendResult(nil, res)); err != nil || !got.Equal(res) {
 		t.Errorf("DecodeResult = %+v, %v", got, err)
 	}

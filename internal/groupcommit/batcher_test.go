@@ -12,16 +12,16 @@ import (
 	"github.com/retrysafe/retrysafe/internal/groupcommit"
 )
 
-// trips counts what a lane sends, one second a trip. Odd members fail.
-type trips struct {
+// batches counts what a batcher sends, one second a batch. Odd requests fail.
+type batches struct {
 	sizes     []int
 	cancelled int
 }
 
 var errOdd = errors.New("odd")
 
-func (s *trips) send(ctx context.Context, members []int) []groupcommit.Answer[int] {
-	s.sizes = append(s.sizes, len(members)) // one trip at a time: no lock needed, and -race would say so
+func (s *batches) send(ctx context.Context, members []int) []groupcommit.Answer[int] {
+	s.sizes = append(s.sizes, len(members)) // one batch at a time: no lock needed, and -race would say so
 	answers := make([]groupcommit.Answer[int], len(members))
 	select {
 	case <-time.After(time.Second):
@@ -41,15 +41,15 @@ func (s *trips) send(ctx context.Context, members []int) []groupcommit.Answer[in
 	return answers
 }
 
-func newLane(s *trips) *groupcommit.Lane[int, int] {
-	return &groupcommit.Lane[int, int]{Send: s.send, Most: 8, Queue: 16, Timeout: 10 * time.Second}
+func newBatcher(s *batches) *groupcommit.Batcher[int, int] {
+	return &groupcommit.Batcher[int, int]{Send: s.send, MaxBatch: 8, MaxQueue: 16, Timeout: 10 * time.Second, DeadlineOnly: deadlineOnly}
 }
 
 func TestThoseWhoComeMeanwhileTravelTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var s trips
-		l := newLane(&s)
+		var s batches
+		l := newBatcher(&s)
 		var wg sync.WaitGroup
 		start := time.Now()
 		for i := range 13 {
@@ -63,7 +63,7 @@ func TestThoseWhoComeMeanwhileTravelTogether(t *testing.T) {
 		}
 		wg.Wait()
 		if len(s.sizes) != 3 || s.sizes[0] != 1 || s.sizes[1] != 8 || s.sizes[2] != 4 || time.Since(start) != 3*time.Second {
-			t.Errorf("trips of %v in %v, want 1, 8 and 4", s.sizes, time.Since(start))
+			t.Errorf("batches of %v in %v, want 1, 8 and 4", s.sizes, time.Since(start))
 		}
 		// When nobody is under way a caller goes at once.
 		if got, err := l.Do(t.Context(), 2); got != 20 || err != nil || len(s.sizes) != 4 {
@@ -75,8 +75,8 @@ func TestThoseWhoComeMeanwhileTravelTogether(t *testing.T) {
 func TestAMemberThatLeavesTakesNobodyWithIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var s trips
-		l := newLane(&s)
+		var s batches
+		l := newBatcher(&s)
 		first, cancelFirst := context.WithCancel(t.Context())
 		queued, cancelQueued := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -103,12 +103,18 @@ func TestAMemberThatLeavesTakesNobodyWithIt(t *testing.T) {
 		wg.Wait()
 		l.Wait()
 		if len(s.sizes) != 2 || s.cancelled > 0 {
-			t.Errorf("trips %v, %d of them cancelled; one that has begun is finished", s.sizes, s.cancelled)
+			t.Errorf("batches %v, %d of them cancelled; one that has begun is finished", s.sizes, s.cancelled)
 		}
 		if _, err := l.Do(queued, 8); !errors.Is(err, context.Canceled) || len(s.sizes) != 2 {
-			t.Errorf("a caller that has gone is sent: %v, trips %v", err, s.sizes)
+			t.Errorf("a caller that has gone is sent: %v, batches %v", err, s.sizes)
 		}
 	})
+}
+
+// deadlineOnly knows the contexts of type lapsing.
+func deadlineOnly(ctx context.Context) (context.Context, bool) {
+	c, ok := ctx.(lapsing)
+	return c.Context, ok
 }
 
 // lapsing is a context that tells of no end but its deadline.
@@ -117,15 +123,14 @@ type lapsing struct {
 	at time.Time
 }
 
-func (c lapsing) Deadline() (time.Time, bool)                  { return c.at, true }
-func (c lapsing) EndsByDeadlineAlone() (context.Context, bool) { return c.Context, true }
-func (lapsing) Done() <-chan struct{}                          { panic("nobody asks for the channel") }
+func (c lapsing) Deadline() (time.Time, bool) { return c.at, true }
+func (lapsing) Done() <-chan struct{}         { panic("the channel is not asked for") }
 
 func TestDeadlinesAreKeptWithoutAChannel(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var s trips
-		l := newLane(&s)
+		var s batches
+		l := newBatcher(&s)
 		start := time.Now()
 		in := func(d time.Duration) context.Context { return lapsing{t.Context(), start.Add(d)} }
 		var wg sync.WaitGroup
@@ -138,7 +143,7 @@ func TestDeadlinesAreKeptWithoutAChannel(t *testing.T) {
 			{700 * time.Millisecond, 700 * time.Millisecond, context.DeadlineExceeded}, // waiting
 			{5 * time.Second, 2 * time.Second, nil},
 			{600 * time.Millisecond, 600 * time.Millisecond, context.DeadlineExceeded},
-			{1500 * time.Millisecond, 1500 * time.Millisecond, context.DeadlineExceeded}, // on the second trip
+			{1500 * time.Millisecond, 1500 * time.Millisecond, context.DeadlineExceeded}, // in the second batch
 		} {
 			wg.Go(func() {
 				got, err := l.Do(in(c.within), i*2)
@@ -151,7 +156,7 @@ func TestDeadlinesAreKeptWithoutAChannel(t *testing.T) {
 		wg.Wait()
 		l.Wait()
 		if len(s.sizes) != 2 || s.sizes[1] != 2 {
-			t.Errorf("trips of %v, want 1 and 2: who has gone is not sent", s.sizes)
+			t.Errorf("batches of %v, want 1 and 2: who has gone is not sent", s.sizes)
 		}
 		if got, err := l.Do(in(time.Hour), 4); got != 40 || err != nil {
 			t.Errorf("afterwards: %d, %v", got, err)
@@ -162,8 +167,8 @@ func TestDeadlinesAreKeptWithoutAChannel(t *testing.T) {
 func TestTheQueueIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var s trips
-		l := newLane(&s)
+		var s batches
+		l := newBatcher(&s)
 		var wg sync.WaitGroup
 		for i := range 17 {
 			wg.Go(func() { _, _ = l.Do(t.Context(), i*2) })
@@ -179,11 +184,11 @@ func TestTheQueueIsBounded(t *testing.T) {
 func TestATripEndsInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var s trips
-		l := newLane(&s)
+		var s batches
+		l := newBatcher(&s)
 		l.Timeout = time.Millisecond
 		if _, err := l.Do(t.Context(), 2); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a trip without end: %v", err)
+			t.Errorf("a batch without end: %v", err)
 		}
 	})
 }
@@ -191,7 +196,7 @@ func TestATripEndsInTime(t *testing.T) {
 func TestATripThatPanicsStrandsNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := &groupcommit.Lane[int, int]{Most: 8, Queue: 8, Timeout: time.Minute}
+		l := &groupcommit.Batcher[int, int]{MaxBatch: 8, MaxQueue: 8, Timeout: time.Minute}
 		l.Send = func(_ context.Context, members []int) []groupcommit.Answer[int] {
 			time.Sleep(time.Second)
 			if len(members) > 1 {
@@ -210,13 +215,13 @@ func TestATripThatPanicsStrandsNobody(t *testing.T) {
 		}
 		wg.Wait()
 		if _, err := l.Do(t.Context(), 9); err != nil {
-			t.Errorf("the lane is stuck: %v", err)
+			t.Errorf("the batcher is stuck: %v", err)
 		}
 	})
 }
 
 func BenchmarkAlone(b *testing.B) {
-	l := &groupcommit.Lane[int, int]{Most: 8, Queue: 8, Timeout: time.Second, Send: func(_ context.Context, m []int) []groupcommit.Answer[int] {
+	l := &groupcommit.Batcher[int, int]{MaxBatch: 8, MaxQueue: 8, Timeout: time.Second, Send: func(_ context.Context, m []int) []groupcommit.Answer[int] {
 		return make([]groupcommit.Answer[int], len(m))
 	}}
 	b.ReportAllocs()
@@ -234,7 +239,7 @@ func TestPunctualCallerTravelsByItself(t *testing.T) {
 		var sizes []int
 		var deadlines []bool
 		go1 := make(chan struct{})
-		l := &groupcommit.Lane[int, int]{Most: 10, Queue: 10, Punctual: true, Send: func(ctx context.Context, members []int) []groupcommit.Answer[int] {
+		l := &groupcommit.Batcher[int, int]{MaxBatch: 10, MaxQueue: 10, HonoursDeadline: true, DeadlineOnly: deadlineOnly, Send: func(ctx context.Context, members []int) []groupcommit.Answer[int] {
 			_, bounded := ctx.Deadline()
 			sizes, deadlines = append(sizes, len(members)), append(deadlines, bounded)
 			<-go1
@@ -258,7 +263,7 @@ func TestPunctualCallerTravelsByItself(t *testing.T) {
 		all.Wait()
 		l.Wait()
 		if fmt.Sprint(sizes, deadlines) != "[1 3] [true false]" {
-			t.Errorf("trips of %v, bounded by a caller %v", sizes, deadlines)
+			t.Errorf("batches of %v, bounded by a caller %v", sizes, deadlines)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package retrysafe_test
+package storekit_test
 
 import (
 	"bytes"
@@ -10,12 +10,26 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/hammer"
+	"github.com/retrysafe/retrysafe/store/storekit"
 )
+
+var ref = retrysafe.Ref{Scope: "tenant", Key: "key"}
+
+func fingerprint(n byte) retrysafe.Fingerprint {
+	return retrysafe.Fingerprint{Alg: 1, Sum: [32]byte{n}}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 func fullRecord() retrysafe.Record {
 	at := time.Date(2026, 11, 15, 12, 0, 0, 123456000, time.UTC)
 	return retrysafe.Record{
-		Ref: retrysafe.Ref{Scope: "tenant", Key: "k\xff\x00y"}, KeyText: []byte("sealed"), Operation: "POST /payments", Fingerprint: print(7),
+		Ref: retrysafe.Ref{Scope: "tenant", Key: "k\xff\x00y"}, KeyText: []byte("sealed"), Operation: "POST /payments", Fingerprint: fingerprint(7),
 		State: retrysafe.StateCompleted, Lapse: retrysafe.LapseResume, Effects: retrysafe.EffectsKeyed, Version: retrysafe.RecordVersion,
 		Owner: retrysafe.Owner{1, 2, 3}, Attempt: 4, Request: []byte{}, Checkpoint: retrysafe.Checkpoint{Phase: "charged", Data: []byte("ch_1")},
 		Result: &retrysafe.Result{
@@ -23,7 +37,7 @@ func fullRecord() retrysafe.Record {
 			Body: []byte(`{"z":1.10,"a":1e2}`), Omitted: true,
 		},
 		ProviderRef: "ch_1", Reason: "because",
-		Inquiry: retrysafe.Inquiry{Tries: 3, Dead: true, Notes: []retrysafe.Note{{At: at, By: "resolver", State: retrysafe.StateUnknown, Text: "timed out"}, {}}},
+		Inquiry: retrysafe.Inquiry{Tries: 3, Dead: true, Notes: []retrysafe.Note{{At: at, By: "resolver", State: retrysafe.StateUnknown, Text: "timed out"}, {By: "operator anna", Text: "released", ID: "a-1"}, {}}},
 		Retain:  24 * time.Hour, Revision: 1 << 50, Deadline: at.Add(time.Hour), CreatedAt: at, UpdatedAt: at,
 	}
 }
@@ -32,7 +46,7 @@ func TestRecordsSurviveTheirEncoding(t *testing.T) {
 	t.Parallel()
 	plain := retrysafe.Record{Ref: ref, Version: 1, State: retrysafe.StateInProgress, Attempt: -1, Revision: -5}
 	for _, want := range []retrysafe.Record{fullRecord(), plain, {}} {
-		got, err := retrysafe.DecodeRecord(retrysafe.AppendRecord(nil, &want))
+		got, err := storekit.DecodeRecord(storekit.AppendRecord(nil, &want))
 		must(t, err)
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("decoded %+v\nwant    %+v", got, want)
@@ -43,20 +57,20 @@ func TestRecordsSurviveTheirEncoding(t *testing.T) {
 func TestW41_DamagedRecordIsUnreadable(t *testing.T) {
 	t.Parallel()
 	r := fullRecord()
-	good := retrysafe.AppendRecord(nil, &r)
+	good := storekit.AppendRecord(nil, &r)
 	for i := range good {
 		bad := bytes.Clone(good)
 		bad[i] ^= 0x40
-		if _, err := retrysafe.DecodeRecord(bad); !errors.Is(err, retrysafe.ErrUnreadable) {
+		if _, err := storekit.DecodeRecord(bad); !errors.Is(err, retrysafe.ErrUnreadable) {
 			t.Fatalf("byte %d flipped: DecodeRecord = %v", i, err)
 		}
-		if _, err := retrysafe.DecodeRecord(good[:i]); !errors.Is(err, retrysafe.ErrUnreadable) {
+		if _, err := storekit.DecodeRecord(good[:i]); !errors.Is(err, retrysafe.ErrUnreadable) {
 			t.Fatalf("cut at %d: DecodeRecord = %v", i, err)
 		}
 	}
 	newer := bytes.Clone(good)
 	newer[0] = 2
-	if _, err := retrysafe.DecodeRecord(newer); err == nil || !strings.Contains(err.Error(), "upgrade") {
+	if _, err := storekit.DecodeRecord(newer); err == nil || !strings.Contains(err.Error(), "upgrade") {
 		t.Errorf("a newer encoding: %v", err)
 	}
 }
@@ -64,17 +78,17 @@ func TestW41_DamagedRecordIsUnreadable(t *testing.T) {
 func TestResultsSurviveTheirEncoding(t *testing.T) {
 	t.Parallel()
 	want := fullRecord().Result
-	coded := retrysafe.AppendResult(nil, want)
-	got, err := retrysafe.DecodeResult(coded)
+	coded := storekit.AppendResult(nil, want)
+	got, err := storekit.DecodeResult(coded)
 	if err != nil || !got.Equal(want) {
 		t.Errorf("DecodeResult = %+v, %v", got, err)
 	}
-	if _, err := retrysafe.DecodeResult(append(coded, 0)); !errors.Is(err, retrysafe.ErrUnreadable) {
+	if _, err := storekit.DecodeResult(append(coded, 0)); !errors.Is(err, retrysafe.ErrUnreadable) {
 		t.Errorf("trailing bytes: %v", err)
 	}
 	// A header named twice would come back as one.
 	twice := []byte{0, 0, 2, 1, 'A', 0, 1, 'A', 0, 0}
-	if _, err := retrysafe.DecodeResult(twice); !errors.Is(err, retrysafe.ErrUnreadable) {
+	if _, err := storekit.DecodeResult(twice); !errors.Is(err, retrysafe.ErrUnreadable) {
 		t.Errorf("a header twice: %v", err)
 	}
 }
@@ -135,20 +149,20 @@ func TestQuery(t *testing.T) {
 // proportion, and what decodes encodes to the same bytes.
 func FuzzDecodeRecord(f *testing.F) {
 	r := fullRecord()
-	hammer.Add(f, retrysafe.AppendRecord(nil, &r))
-	hammer.Add(f, retrysafe.AppendRecord(nil, &retrysafe.Record{}))
+	hammer.Add(f, storekit.AppendRecord(nil, &r))
+	hammer.Add(f, storekit.AppendRecord(nil, &retrysafe.Record{}))
 	hammer.Add(f, []byte{})
 	hammer.Fuzz(f, func(t *testing.T, b []byte) {
-		if r, err := retrysafe.DecodeRecord(b); err == nil {
-			again, err := retrysafe.DecodeRecord(retrysafe.AppendRecord(nil, &r))
+		if r, err := storekit.DecodeRecord(b); err == nil {
+			again, err := storekit.DecodeRecord(storekit.AppendRecord(nil, &r))
 			if err != nil || !reflect.DeepEqual(again, r) {
 				t.Errorf("decoded %+v, again %+v, %v", r, again, err)
 			}
 		} else if !errors.Is(err, retrysafe.ErrUnreadable) {
 			t.Errorf("DecodeRecord = %v", err)
 		}
-		if res, err := retrysafe.DecodeResult(b); err == nil {
-			again, err := retrysafe.DecodeResult(retrysafe.AppendResult(nil, res))
+		if res, err := storekit.DecodeResult(b); err == nil {
+			again, err := storekit.DecodeResult(storekit.AppendResult(nil, res))
 			if err != nil || !again.Equal(res) {
 				t.Errorf("decoded %+v, again %+v, %v", res, again, err)
 			}

@@ -1,29 +1,31 @@
-package retrysafe
+package storekit
 
 import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/fields"
 )
 
 // The encoding of a record, for stores that keep it as bytes: a version, the
 // fields in a fixed order (numbers as varints, texts and bytes behind their
 // length), and a checksum over all of it. What does not decode is
-// [ErrUnreadable]: refused, never run again.
+// [retrysafe.ErrUnreadable]: refused, never run again.
 
 // encodingVersion is the version of the byte layout. It differs from
-// [RecordVersion], which says what the fields mean.
+// [retrysafe.RecordVersion], which says what the fields mean.
 const encodingVersion = 1
 
 var checksums = crc32.MakeTable(crc32.Castagnoli)
 
-// AppendRecord appends the encoding of every stored field of r to b. Fields
-// that are in-only or belong to one read (Claim, Term, ReadAt) are left out.
-func AppendRecord(b []byte, r *Record) []byte {
+// AppendRecord appends the encoding of every stored field of r to b. ReadAt belongs to
+// one read and is left out.
+func AppendRecord(b []byte, r *retrysafe.Record) []byte {
 	start := len(b)
 	b = append(b, encodingVersion, r.Version, byte(r.State), byte(r.Lapse), byte(r.Effects), r.Fingerprint.Alg)
 	b = append(b, r.Fingerprint.Sum[:]...)
@@ -47,21 +49,21 @@ func AppendRecord(b []byte, r *Record) []byte {
 }
 
 // DecodeRecord is the inverse of [AppendRecord]. It shares memory with b.
-func DecodeRecord(b []byte) (Record, error) {
+func DecodeRecord(b []byte) (retrysafe.Record, error) {
 	if len(b) < 5 {
-		return Record{}, fmt.Errorf("%w: %d bytes are too few", ErrUnreadable, len(b))
+		return retrysafe.Record{}, fmt.Errorf("%w: %d bytes are too few", retrysafe.ErrUnreadable, len(b))
 	}
 	if b[0] != encodingVersion {
-		return Record{}, fmt.Errorf("%w: it is encoded as version %d, this program reads %d; upgrade the program", ErrUnreadable, b[0], encodingVersion)
+		return retrysafe.Record{}, fmt.Errorf("%w: it is encoded as version %d, this program reads %d; upgrade the program", retrysafe.ErrUnreadable, b[0], encodingVersion)
 	}
 	body, sum := b[:len(b)-4], binary.BigEndian.Uint32(b[len(b)-4:])
 	if crc32.Checksum(body, checksums) != sum {
-		return Record{}, fmt.Errorf("%w: its checksum does not match; it is damaged", ErrUnreadable)
+		return retrysafe.Record{}, fmt.Errorf("%w: its checksum does not match; it is damaged", retrysafe.ErrUnreadable)
 	}
 	d := fields.Reader{Rest: body[1:]}
-	var r Record
+	var r retrysafe.Record
 	r.Version = d.Byte()
-	r.State, r.Lapse, r.Effects = State(d.Byte()), Lapse(d.Byte()), Effects(d.Byte())
+	r.State, r.Lapse, r.Effects = retrysafe.State(d.Byte()), retrysafe.Lapse(d.Byte()), retrysafe.Effects(d.Byte())
 	r.Fingerprint.Alg = d.Byte()
 	copy(r.Fingerprint.Sum[:], d.Take(32))
 	copy(r.Owner[:], d.Take(16))
@@ -73,7 +75,7 @@ func DecodeRecord(b []byte) (Record, error) {
 	}
 	inquiry, err := DecodeInquiry(d.Bytes())
 	if err != nil {
-		return Record{}, err
+		return retrysafe.Record{}, err
 	}
 	r.Inquiry = inquiry
 	r.Attempt, r.Retain, r.Revision = int(d.Varint()), time.Duration(d.Varint()), d.Varint()
@@ -84,14 +86,14 @@ func DecodeRecord(b []byte) (Record, error) {
 		r.Result = readResult(&d)
 	}
 	if d.Bad || len(d.Rest) != 0 {
-		return Record{}, fmt.Errorf("%w: its fields do not add up", ErrUnreadable)
+		return retrysafe.Record{}, fmt.Errorf("%w: its fields do not add up", retrysafe.ErrUnreadable)
 	}
 	return r, nil
 }
 
 // AppendResult appends the encoding of res to b. Equal results have equal
 // encodings.
-func AppendResult(b []byte, res *Result) []byte {
+func AppendResult(b []byte, res *retrysafe.Result) []byte {
 	b = binary.AppendVarint(b, int64(res.Status))
 	omitted := byte(0)
 	if res.Omitted {
@@ -154,11 +156,11 @@ func readWord(d *fields.Reader) string {
 }
 
 // DecodeResult is the inverse of [AppendResult]. It shares memory with b.
-func DecodeResult(b []byte) (*Result, error) {
+func DecodeResult(b []byte) (*retrysafe.Result, error) {
 	d := fields.Reader{Rest: b}
 	res := readResult(&d)
 	if d.Bad || len(d.Rest) != 0 {
-		return nil, fmt.Errorf("%w: its result does not add up", ErrUnreadable)
+		return nil, fmt.Errorf("%w: its result does not add up", retrysafe.ErrUnreadable)
 	}
 	return res, nil
 }
@@ -177,8 +179,8 @@ func fromMicros(us int64) time.Time {
 	return time.UnixMicro(us).UTC()
 }
 
-func readResult(d *fields.Reader) *Result {
-	res := &Result{Status: int(d.Varint()), Omitted: d.Byte() == 1}
+func readResult(d *fields.Reader) *retrysafe.Result {
+	res := &retrysafe.Result{Status: int(d.Varint()), Omitted: d.Byte() == 1}
 	if names := d.Count(); names > 0 {
 		res.Header = make(map[string][]string, names)
 		for range names {
@@ -196,4 +198,57 @@ func readResult(d *fields.Reader) *Result {
 	}
 	res.Body = d.Bytes()
 	return res
+}
+
+// idMark separates the text of a note from its ID. A text has no control character of
+// this kind, and a program that knows no IDs shows it as part of the text.
+const idMark = "\x1f"
+
+// AppendInquiry appends the encoding of q to b: nothing if it is zero.
+func AppendInquiry(b []byte, q *retrysafe.Inquiry) []byte {
+	if q.IsZero() {
+		return b
+	}
+	tries := uint64(max(q.Tries, 0)) << 2
+	if q.Dead {
+		tries |= 1
+	}
+	if q.Disputed {
+		tries |= 2
+	}
+	b = binary.AppendUvarint(b, tries)
+	b = binary.AppendUvarint(b, uint64(len(q.Notes)))
+	for i := range q.Notes {
+		n := &q.Notes[i]
+		b = append(binary.AppendVarint(b, micros(n.At)), byte(n.State))
+		text := n.Text
+		if n.ID != "" {
+			text += idMark + n.ID
+		}
+		b = fields.Append(fields.Append(b, n.By), text)
+	}
+	return b
+}
+
+// DecodeInquiry is the inverse of [AppendInquiry].
+func DecodeInquiry(b []byte) (q retrysafe.Inquiry, err error) {
+	if len(b) == 0 {
+		return q, nil
+	}
+	d := fields.Reader{Rest: b}
+	tries := d.Uvarint()
+	q.Tries, q.Dead, q.Disputed = int(tries>>2), tries&1 != 0, tries&2 != 0
+	if n := d.Count(); n > 0 {
+		q.Notes = make([]retrysafe.Note, n)
+	}
+	for i := range q.Notes {
+		at, state := fromMicros(d.Varint()), retrysafe.State(d.Byte())
+		by, text := string(d.Bytes()), string(d.Bytes())
+		text, id, _ := strings.Cut(text, idMark)
+		q.Notes[i] = retrysafe.Note{At: at, State: state, By: by, Text: text, ID: id}
+	}
+	if d.Bad || len(d.Rest) != 0 {
+		return retrysafe.Inquiry{}, fmt.Errorf("%w: its notes do not add up", retrysafe.ErrUnreadable)
+	}
+	return q, nil
 }

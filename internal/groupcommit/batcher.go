@@ -1,0 +1,283 @@
+// Package groupcommit lets callers that arrive at the same time share one batch, and
+// so one commit. The first caller's batch goes at once; callers that arrive while it
+// is under way share the next one. A lone caller pays next to nothing; under load the
+// number of batches stops growing with the number of callers.
+package groupcommit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// ErrFull says that too many callers wait already. Nothing was sent.
+var ErrFull = errors.New("groupcommit: too many callers wait")
+
+// errLost is for the requests of a batch whose Send panicked or answered too few.
+var errLost = errors.New("groupcommit: the batch did not come back")
+
+// An Answer is what one request of a batch gets.
+type Answer[A any] struct {
+	Value A
+	Err   error
+}
+
+// A Batcher hands requests to Send, one batch at a time. A goroutine sends batches
+// while requests wait, and ends with the last of them.
+type Batcher[Q, A any] struct {
+	// Send sends one batch. It returns an answer for each request, in their order.
+	// Its context carries the values of one of the callers, never their cancellation:
+	// a caller that goes away does not take the others with it. Send may reuse what it
+	// returns when it is called the next time.
+	Send func(ctx context.Context, batch []Q) []Answer[A]
+	// MaxBatch is the largest batch, MaxQueue how many callers may wait for the next.
+	MaxBatch, MaxQueue int
+	// Timeout bounds a batch. Zero leaves that to Send.
+	Timeout time.Duration
+	// DeadlineOnly reports whether a context ends by its deadline alone while its owner
+	// waits, and returns one with the same values that may be kept longer. Such a
+	// caller costs no channel and no timer of its own: one timer serves all. Nil: every
+	// context is watched.
+	DeadlineOnly func(ctx context.Context) (values context.Context, ok bool)
+	// HonoursDeadline says that Send returns when the deadline of its context has
+	// passed. Then a caller that finds no batch under way, and whose context is
+	// DeadlineOnly, sends its request on its own goroutine.
+	HonoursDeadline bool
+
+	mu       sync.Mutex
+	busy     bool // a batch is under way
+	waiting  []*request[Q, A]
+	underWay []*request[Q, A]
+	batches  sync.WaitGroup
+	spare    sync.Pool // of requests
+
+	timer  *time.Timer // for the first of the deadlines
+	fireAt time.Time   // zero if the timer is not set
+}
+
+// request is one caller that waits for its answer.
+type request[Q, A any] struct {
+	ctx      context.Context
+	q        Q
+	deadline time.Time      // zero if the caller watches ctx
+	gone     bool           // the caller waits no longer; the batcher's mu guards it
+	answer   chan Answer[A] // has room for one: the caller may be gone
+}
+
+// Do sends q in a batch and returns its answer. If ctx ends before the batch begins, q
+// was not sent. If it ends later, Do returns ctx's error while the batch goes on: q may
+// have been applied.
+func (b *Batcher[Q, A]) Do(ctx context.Context, q Q) (A, error) {
+	var none A
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	values, deadlineOnly := b.deadlineOnly(ctx)
+	if deadlineOnly && b.HonoursDeadline && b.tryStart() {
+		return b.doAlone(ctx, q)
+	}
+	r := b.newRequest()
+	r.ctx, r.q = ctx, q
+	var done <-chan struct{}
+	if deadlineOnly {
+		r.ctx = values // a batch may last longer than one of its callers
+		r.deadline, _ = ctx.Deadline()
+	} else {
+		done = ctx.Done()
+	}
+	if !b.enqueue(r) {
+		return none, ErrFull
+	}
+	select {
+	case got := <-r.answer:
+		if !r.gone {
+			*r = request[Q, A]{answer: r.answer}
+			b.spare.Put(r)
+		}
+		return got.Value, got.Err
+	case <-done:
+		b.abandon(r)
+		return none, ctx.Err()
+	}
+}
+
+func (b *Batcher[Q, A]) deadlineOnly(ctx context.Context) (values context.Context, ok bool) {
+	if b.DeadlineOnly == nil {
+		return nil, false
+	}
+	return b.DeadlineOnly(ctx)
+}
+
+// Wait returns when no batch is under way any more.
+func (b *Batcher[Q, A]) Wait() { b.batches.Wait() }
+
+func (b *Batcher[Q, A]) newRequest() *request[Q, A] {
+	if r, ok := b.spare.Get().(*request[Q, A]); ok {
+		return r
+	}
+	return &request[Q, A]{answer: make(chan Answer[A], 1)}
+}
+
+// tryStart reserves the batcher for a batch of the caller's own, if none is under way.
+func (b *Batcher[Q, A]) tryStart() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.busy {
+		return false
+	}
+	b.busy = true
+	b.batches.Add(1)
+	return true
+}
+
+// doAlone sends a batch of one on the caller's goroutine, so that no other has to wake
+// up for it. A new goroutine sends the requests that arrived meanwhile.
+func (b *Batcher[Q, A]) doAlone(ctx context.Context, q Q) (A, error) {
+	defer b.batches.Done()
+	batch := [1]Q{q}
+	got := Answer[A]{Err: errLost}
+	if answers := b.send(ctx, batch[:]); len(answers) > 0 {
+		got = answers[0] // copied before the next batch reuses it
+	}
+	if b.takeNext() {
+		b.batches.Go(b.run)
+	}
+	return got.Value, got.Err
+}
+
+// enqueue queues a request, and starts sending if no batch is under way.
+func (b *Batcher[Q, A]) enqueue(r *request[Q, A]) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.busy && len(b.waiting) >= b.MaxQueue {
+		return false
+	}
+	if !r.deadline.IsZero() {
+		b.wakeAt(r.deadline)
+	}
+	if !b.busy {
+		b.busy = true
+		b.underWay = append(b.underWay, r)
+		b.batches.Go(b.run)
+		return true
+	}
+	b.waiting = append(b.waiting, r)
+	return true
+}
+
+// wakeAt sets the timer, unless it fires before. The caller holds mu.
+func (b *Batcher[Q, A]) wakeAt(at time.Time) {
+	if !b.fireAt.IsZero() && !at.Before(b.fireAt) {
+		return
+	}
+	b.fireAt = at
+	if b.timer == nil {
+		b.timer = time.AfterFunc(time.Until(at), b.expire)
+	} else {
+		b.timer.Reset(time.Until(at))
+	}
+}
+
+// expire answers the requests whose deadline has passed, and sets the timer again for
+// the next deadline.
+func (b *Batcher[Q, A]) expire() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	b.fireAt = time.Time{}
+	expired := func(r *request[Q, A]) bool {
+		if r.gone || r.deadline.IsZero() {
+			return false
+		}
+		if now.Before(r.deadline) {
+			b.wakeAt(r.deadline)
+			return false
+		}
+		r.gone = true
+		r.answer <- Answer[A]{Err: context.DeadlineExceeded}
+		return true
+	}
+	for _, r := range b.underWay {
+		expired(r)
+	}
+	b.waiting = slices.DeleteFunc(b.waiting, expired)
+}
+
+// abandon takes a request out of the queue, unless its batch has begun.
+func (b *Batcher[Q, A]) abandon(r *request[Q, A]) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r.gone = true
+	if i := slices.Index(b.waiting, r); i >= 0 {
+		b.waiting = slices.Delete(b.waiting, i, i+1)
+	}
+}
+
+// run sends batches until no request waits.
+func (b *Batcher[Q, A]) run() {
+	var batch []Q
+	for more := true; more; more = b.takeNext() {
+		batch = batch[:0]
+		for _, r := range b.underWay { // only takeNext and deliver change it
+			batch = append(batch, r.q)
+		}
+		b.deliver(b.send(context.WithoutCancel(b.underWay[0].ctx), batch))
+		clear(batch)
+	}
+}
+
+// deliver gives each request its answer, if its caller still waits.
+func (b *Batcher[Q, A]) deliver(answers []Answer[A]) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, r := range b.underWay {
+		switch {
+		case r.gone:
+		case i < len(answers):
+			r.answer <- answers[i]
+		default:
+			r.answer <- Answer[A]{Err: errLost}
+		}
+	}
+	clear(b.underWay) // a request that was answered is soon reused by another caller
+	b.underWay = b.underWay[:0]
+}
+
+// send sends one batch. If Send panics, each request gets an error, and the batcher
+// goes on.
+func (b *Batcher[Q, A]) send(ctx context.Context, batch []Q) (answers []Answer[A]) {
+	if b.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, b.Timeout)
+		defer cancel()
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			answers = make([]Answer[A], len(batch))
+			for i := range answers {
+				answers[i].Err = fmt.Errorf("%w: panic: %v", errLost, p)
+			}
+		}
+	}()
+	return b.Send(ctx, batch)
+}
+
+// takeNext makes the waiting requests the next batch. If none waits the batcher is
+// free, and takeNext is false.
+func (b *Batcher[Q, A]) takeNext() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := min(len(b.waiting), b.MaxBatch)
+	if n == 0 {
+		b.busy = false
+		return false
+	}
+	b.underWay = append(b.underWay, b.waiting[:n]...)
+	left := copy(b.waiting, b.waiting[n:])
+	clear(b.waiting[left:])
+	b.waiting = b.waiting[:left]
+	return true
+}
