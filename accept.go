@@ -43,7 +43,7 @@ func (b *begin) queue(w *Write) {
 }
 
 // TakeUp asks for the right to run accepted work, which r is the record of.
-// [ErrLost]: somebody else has it, or it was settled or given up. The execution
+// [ErrLost]: another worker has it, or it was settled or given up. The execution
 // must be settled, as that of [Engine.Begin].
 func (e *Engine) TakeUp(ctx context.Context, r Record) (*Execution, error) {
 	if r.State != StateAccepted {

@@ -22,9 +22,9 @@ type bank struct {
 
 	begin    func(context.Context) error                                   // before a transaction begins
 	reserve  func(context.Context) error                                   // before a key is taken
-	store    func(retrysafe.Record) error                                  // instead of an answer that is taken
+	store    func(retrysafe.Write) error                                   // instead of an answer that is taken
 	commit   func(context.Context, *memstore.Tx) error                     // instead of a commit
-	finish   func(context.Context, *memstore.Tx, retrysafe.Record) error   // instead of both in one
+	finish   func(context.Context, *memstore.Tx, retrysafe.Write) error    // instead of both in one
 	rollback func(*memstore.Tx) error                                      // instead of a rollback
 	fn       func(context.Context, *memstore.Tx) (retrysafe.Result, error) // what runs
 }
@@ -102,22 +102,22 @@ func (tx *bankTx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Rec
 	return tx.Tx.Reserve(ctx, ref)
 }
 
-func (tx *bankTx) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return tx.take(ctx, r, tx.Tx.Create)
+func (tx *bankTx) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return tx.take(ctx, w, tx.Tx.Create)
 }
 
-func (tx *bankTx) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return tx.take(ctx, r, tx.Tx.Swap)
+func (tx *bankTx) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return tx.take(ctx, w, tx.Tx.Swap)
 }
 
-func (tx *bankTx) take(ctx context.Context, r retrysafe.Record, step func(context.Context, retrysafe.Record) (retrysafe.Record, error)) (retrysafe.Record, error) {
+func (tx *bankTx) take(ctx context.Context, w retrysafe.Write, step func(context.Context, retrysafe.Write) (retrysafe.Record, error)) (retrysafe.Record, error) {
 	tx.b.steps.Add(1)
 	if tx.b.store != nil {
-		if err := tx.b.store(r); err != nil {
+		if err := tx.b.store(w); err != nil {
 			return retrysafe.Record{}, err
 		}
 	}
-	return step(ctx, r)
+	return step(ctx, w)
 }
 
 func (tx *bankTx) Commit(ctx context.Context) error {
@@ -138,12 +138,12 @@ func (tx *bankTx) Rollback(ctx context.Context) error {
 
 type bankFinisher struct{ *bankTx }
 
-func (tx *bankFinisher) CreateAndCommit(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+func (tx *bankFinisher) CreateAndCommit(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	tx.b.steps.Add(1)
-	if err := tx.b.finish(ctx, tx.Tx, r); err != nil {
+	if err := tx.b.finish(ctx, tx.Tx, w); err != nil {
 		return retrysafe.Record{}, err
 	}
-	got, err := tx.Tx.Create(ctx, r)
+	got, err := tx.Tx.Create(ctx, w)
 	if err != nil {
 		return got, err
 	}
@@ -151,14 +151,14 @@ func (tx *bankFinisher) CreateAndCommit(ctx context.Context, r retrysafe.Record)
 }
 
 // with stores a record as somebody else left it.
-func (b *bank) with(t *testing.T, change func(*retrysafe.Record)) retrysafe.Record {
+func (b *bank) with(t *testing.T, change func(*retrysafe.Write)) retrysafe.Record {
 	t.Helper()
-	r := retrysafe.Record{
+	w := retrysafe.Write{Record: retrysafe.Record{
 		Ref: ref, Operation: call().Operation, Fingerprint: call().Fingerprint, State: retrysafe.StateInProgress, Effects: retrysafe.EffectsInTx,
-		Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{7}, Attempt: 1, Term: time.Hour, Retain: time.Hour,
-	}
-	change(&r)
-	got, err := b.mem.Create(t.Context(), r)
+		Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{7}, Attempt: 1, Retain: time.Hour,
+	}, Term: time.Hour}
+	change(&w)
+	got, err := b.mem.Create(t.Context(), w)
 	must(t, err)
 	return got
 }

@@ -308,7 +308,7 @@ const maxOrphans = 10_000
 
 // orphans are owners of reservations that this process sent and got no reply
 // for. They may be stored, and provably never started. A retry that meets one
-// here may take it up at once instead of waiting for a lease that nobody holds.
+// here may take it up at once instead of waiting for a lease without a holder.
 type orphans struct {
 	mu    sync.Mutex
 	known map[Owner]struct{}

@@ -1,7 +1,6 @@
 package retrysafe_test
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -29,82 +28,62 @@ func TestAsyncReserveNeedsProtectedEffects(t *testing.T) {
 	}
 }
 
-// echoing is a store that returns in-only fields as it was given them.
-type echoing struct{ retrysafe.Store }
-
-func (s echoing) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	got, err := s.Store.Create(ctx, r)
-	got.Relaxed = r.Relaxed
-	return got, err
-}
-
-func (s echoing) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	got, err := s.Store.Swap(ctx, r)
-	got.Relaxed = r.Relaxed
-	return got, err
-}
-
 // TestAsyncReserveRelaxesReservationsOnly: reservations and claims may be lost by
 // a crash of the store's server; beats, checkpoints, settlements and what a lapse
 // becomes never.
 func TestAsyncReserveRelaxesReservationsOnly(t *testing.T) {
 	t.Parallel()
 	for _, async := range []bool{false, true} {
-		for _, wrap := range []func(retrysafe.Store) retrysafe.Store{
-			func(s retrysafe.Store) retrysafe.Store { return s },
-			func(s retrysafe.Store) retrysafe.Store { return echoing{s} },
-		} {
-			synctest.Test(t, func(t *testing.T) {
-				fault := faultstore.New(memstore.New(nil))
-				e, err := retrysafe.New(wrap(fault), &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsKeyed, AsyncReserve: async}})
-				must(t, err)
-				var seen []string
-				var lapse atomic.Bool
-				fault.Plan(func(s faultstore.Step) faultstore.Fault {
-					claims := s.Op == faultstore.Create || !s.Record.Claim.IsZero()
-					if want := async && claims; s.Record.Relaxed != want {
-						t.Errorf("%s to %s, claim %t: relaxed %t", s.Op, s.Record.State, claims, s.Record.Relaxed)
-					}
-					if lapse.Load() && s.Op == faultstore.Swap && s.Record.State == retrysafe.StateInProgress && !claims {
-						return faultstore.LoseRequest
-					}
-					what := string(s.Op) + " " + s.Record.State.String()
-					if claims {
-						what += " claim"
-					}
-					if !slices.Contains(seen, what) {
-						seen = append(seen, what)
-					}
-					return faultstore.None
-				})
-				begin := func() *retrysafe.Execution {
-					x, _, err := e.Begin(t.Context(), call())
-					must(t, err)
-					return x
+		synctest.Test(t, func(t *testing.T) {
+			fault := faultstore.New(memstore.New(nil))
+			e, err := retrysafe.New(fault, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsKeyed, AsyncReserve: async}})
+			must(t, err)
+			var seen []string
+			var lapse atomic.Bool
+			fault.Plan(func(s faultstore.Step) faultstore.Fault {
+				claims := s.Op == faultstore.Create || s.Write.Overwrite
+				if want := async && claims; s.Write.Relaxed != want {
+					t.Errorf("%s to %s, claim %t: relaxed %t", s.Op, s.Write.State, claims, s.Write.Relaxed)
 				}
-				x := begin()
-				time.Sleep(15 * time.Second) // a beat
-				must(t, x.Save(t.Context(), retrysafe.Checkpoint{Phase: "charged"}))
-				must(t, x.Release(t.Context(), nil))
-				must(t, begin().Complete(t.Context(), answer("x"))) // a claim
-				time.Sleep(25 * time.Hour)
-				begin() // an expired key
-				lapse.Store(true)
-				time.Sleep(time.Minute)
-				lapse.Store(false)
-				if _, _, err := e.Begin(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnknown) {
-					t.Errorf("Begin = %v, want unknown", err)
+				if lapse.Load() && s.Op == faultstore.Swap && s.Write.State == retrysafe.StateInProgress && !claims {
+					return faultstore.LoseRequest
 				}
-				want := []string{
-					"create in_progress claim", "swap in_progress", "swap retryable", "swap in_progress claim", "swap completed", "swap unknown",
+				what := string(s.Op) + " " + s.Write.State.String()
+				if claims {
+					what += " claim"
 				}
-				for _, w := range want {
-					if !slices.Contains(seen, w) {
-						t.Errorf("no %q among %q: this test looks at too little", w, seen)
-					}
+				if !slices.Contains(seen, what) {
+					seen = append(seen, what)
 				}
+				return faultstore.None
 			})
-		}
+			begin := func() *retrysafe.Execution {
+				x, _, err := e.Begin(t.Context(), call())
+				must(t, err)
+				return x
+			}
+			x := begin()
+			time.Sleep(15 * time.Second) // a beat
+			must(t, x.Save(t.Context(), retrysafe.Checkpoint{Phase: "charged"}))
+			must(t, x.Release(t.Context(), nil))
+			must(t, begin().Complete(t.Context(), answer("x"))) // a claim
+			time.Sleep(25 * time.Hour)
+			begin() // an expired key
+			lapse.Store(true)
+			time.Sleep(time.Minute)
+			lapse.Store(false)
+			if _, _, err := e.Begin(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnknown) {
+				t.Errorf("Begin = %v, want unknown", err)
+			}
+			want := []string{
+				"create in_progress claim", "swap in_progress", "swap retryable", "swap in_progress claim", "swap completed", "swap unknown",
+			}
+			for _, w := range want {
+				if !slices.Contains(seen, w) {
+					t.Errorf("no %q among %q: this test looks at too little", w, seen)
+				}
+			}
+		})
 	}
 }
 
@@ -113,9 +92,9 @@ func TestAsyncReserveDoesNotRelaxOneCommit(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, AsyncReserve: true})
 	stored := 0
-	b.store = func(r retrysafe.Record) error {
-		if stored++; r.Relaxed {
-			t.Errorf("the answer is relaxed, claim %t", !r.Claim.IsZero())
+	b.store = func(w retrysafe.Write) error {
+		if stored++; w.Relaxed {
+			t.Errorf("the answer is relaxed, claim %t", w.Overwrite)
 		}
 		return nil
 	}
@@ -123,7 +102,7 @@ func TestAsyncReserveDoesNotRelaxOneCommit(t *testing.T) {
 	must(t, err)
 	other := newBank(t, b.Policy())
 	other.store = b.store
-	other.with(t, func(r *retrysafe.Record) { r.State = retrysafe.StateRetryable })
+	other.with(t, func(r *retrysafe.Write) { r.State = retrysafe.StateRetryable })
 	_, err = other.do(t.Context(), call())
 	must(t, err)
 	if stored != 2 {

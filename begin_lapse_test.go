@@ -19,7 +19,7 @@ import (
 func (b *bundle) crash(t *testing.T) {
 	t.Helper()
 	b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
-		if s.Op == faultstore.Swap && s.Record.State == retrysafe.StateInProgress && s.Record.Claim.IsZero() {
+		if s.Op == faultstore.Swap && s.Write.State == retrysafe.StateInProgress && !s.Write.Overwrite {
 			return faultstore.LoseRequest
 		}
 		return faultstore.None
@@ -355,8 +355,8 @@ func TestExpiredKeys(t *testing.T) {
 func TestW59_RecordOfANewerVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, retrysafe.Policy{})
-	r := retrysafe.Record{Ref: ref, Version: retrysafe.RecordVersion + 1, State: retrysafe.StateRetryable, Owner: retrysafe.Owner{1}, Term: time.Hour}
-	_, err := b.mem.Create(t.Context(), r)
+	w := retrysafe.Write{Record: retrysafe.Record{Ref: ref, Version: retrysafe.RecordVersion + 1, State: retrysafe.StateRetryable, Owner: retrysafe.Owner{1}}, Term: time.Hour}
+	_, err := b.mem.Create(t.Context(), w)
 	must(t, err)
 	b.refused(t, retrysafe.ErrUnreadable)
 	if _, err := b.Peek(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnreadable) {
@@ -371,10 +371,10 @@ func TestAcceptedWork(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, retrysafe.Policy{})
-		_, err := b.mem.Create(t.Context(), retrysafe.Record{
+		_, err := b.mem.Create(t.Context(), retrysafe.Write{Record: retrysafe.Record{
 			Ref: ref, Version: retrysafe.RecordVersion, State: retrysafe.StateAccepted, Fingerprint: print(1), Owner: retrysafe.Owner{1},
-			Request: []byte("later"), Term: time.Minute, Retain: time.Hour,
-		})
+			Request: []byte("later"), Retain: time.Hour,
+		}, Term: time.Minute})
 		must(t, err)
 		if r := b.refused(t, retrysafe.ErrAccepted); r.RetryAfter <= 0 {
 			t.Error("no time to come back")

@@ -116,7 +116,7 @@ func (d *detachedContext) newCancelable() *cancelableContext {
 func (d *detachedContext) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.cause == nil && !d.errAsked && d.deadline.IsZero() { // nobody has waited yet, so nothing can have lasted too long
+	if d.cause == nil && !d.errAsked && d.deadline.IsZero() { // the first question: no step can have lasted too long yet
 		d.errAsked = true
 		return nil
 	}

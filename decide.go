@@ -11,7 +11,7 @@ const (
 	actRenew                    // claim it: a new operation under an expired key
 	actQuarantine               // settle the lapsed attempt as Unknown, then decide again
 	actFail                     // settle the lapsed attempt with an error answer, then decide again
-	actAbandon                  // settle the work nobody took up with a time-out answer, then decide again
+	actAbandon                  // settle work that no worker took up with a time-out answer, then decide again
 )
 
 // claims reports whether the action hands the record to the caller to run.
@@ -33,7 +33,7 @@ func decide(c *Call, p *Policy, r *Record) decision {
 		return refuse(ErrUnreadable)
 	}
 
-	// An expired key belongs to nobody: its fingerprint binds no longer.
+	// An expired key is free again: its fingerprint binds no longer.
 	switch {
 	case r.State == StateRetryable && r.Due():
 		return decision{do: actRenew}

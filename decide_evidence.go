@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// A Finding is what an inquiry into an unknown outcome has come to.
+// A Finding is what a source says about an unknown outcome.
 type Finding uint8
 
 const (
-	// FindingUnknown: nobody can say yet.
+	// FindingUnknown: the source cannot say yet.
 	FindingUnknown Finding = iota
-	// FindingHappened: it was done; the verdict has the answer that retries get.
+	// FindingHappened: it was done; the evidence has the answer that retries get.
 	FindingHappened
-	// FindingDeclined: it was refused for good; the verdict has the answer that retries
+	// FindingDeclined: it was refused for good; the evidence has the answer that retries
 	// get.
 	FindingDeclined
 	// FindingNotHappened: the other side does not know of it. Whether that proves anything
@@ -53,7 +53,7 @@ type Recheck struct {
 	Final bool
 }
 
-// A Evidence is an answer to the question what became of an operation.
+// Evidence says what became of an operation whose outcome is unknown.
 type Evidence struct {
 	Finding Finding
 	// Result is what retries get, for Happened and Declined.
@@ -70,16 +70,16 @@ type Evidence struct {
 	ID string
 }
 
-// What a verdict may come to instead of settling a record.
+// Why evidence does not settle a record.
 var (
 	// ErrNotUnknown: the record's outcome is not unknown, so nothing is to be found
 	// out about it.
 	ErrNotUnknown = errors.New("retrysafe: the outcome is not unknown")
-	// ErrContradiction: somebody knows for certain what the record says cannot be.
-	// The record is Unknown again, and an operator's.
+	// ErrContradiction: the evidence and the record cannot both be true. The record
+	// becomes Unknown again, and an operator has to resolve it.
 	ErrContradiction = errors.New("retrysafe: the evidence contradicts the record")
-	// ErrDisputed: evidence contradicts the record, and only an operator settles it.
-	ErrDisputed = errors.New("retrysafe: the outcome is disputed, and an operator's to settle")
+	// ErrDisputed: earlier evidence contradicts the record. Only an operator settles it.
+	ErrDisputed = errors.New("retrysafe: the outcome is disputed; an operator has to settle it")
 )
 
 // never is a term that does not end.
@@ -89,9 +89,10 @@ const never = 100 * 365 * 24 * time.Hour
 // It is the only place where that is decided, and it is pure.
 //
 // Not having happened makes a record Retryable only where a second attempt can do
-// no harm, because its effects are Keyed or InTx, or where the verdict brings a
+// no harm, because its effects are Keyed or InTx, or where the evidence brings a
 // proof; or Accepted, if it was a worker's. One that was handed to a message has
-// committed all its other writes, so only who attests it lets it run again. Otherwise
+// committed all its other writes, so it runs again only if an operator attests that
+// it may. Otherwise
 // the outcome stays unknown, since the first attempt may still be on its way, and
 // recheck says when the next question is asked. A record without a next question is
 // dead: still Unknown, and an operator has to resolve it.
@@ -100,9 +101,9 @@ const never = 100 * 365 * 24 * time.Hour
 // too: there that means no more than that it may be run again. For others it says
 // what cannot be, as does evidence of another effect than the one that the record
 // names: the record becomes Unknown, dead and disputed, with [ErrContradiction]:
-// swap it in all the same. A disputed record is settled by who attests what was,
-// and is [ErrDisputed] for all others. All else about a record that is not Unknown
-// changes nothing, and is [ErrNotUnknown].
+// swap it in all the same. Only attested evidence settles a disputed record; any other
+// is [ErrDisputed]. All other evidence about a record that is not Unknown changes
+// nothing, and is [ErrNotUnknown].
 func DecideEvidence(r Record, v Evidence, recheck Recheck) (Write, error) {
 	if !r.Readable() {
 		return Write{}, ErrUnreadable

@@ -151,7 +151,7 @@ func TestTransition(t *testing.T) {
 	next := Owner{9}
 	for _, a := range []action{actRerun, actResume, actRenew} {
 		got := transition(a, &call, &p, r, next)
-		if got.State != StateInProgress || got.Claim != next || got.Owner != r.Owner || got.Revision != r.Revision || got.Term != p.Lease || got.Retain != time.Minute {
+		if got.State != StateInProgress || !got.Overwrite || got.Owner != next || got.Expect != r.Fence() || got.Term != p.Lease || got.Retain != time.Minute {
 			t.Errorf("action %d does not claim the record: %+v", a, got)
 		}
 		sameOperation := got.Attempt == 4 && string(got.Request) == "request" && got.ProviderRef == "ch_1" && got.Fingerprint == intent
@@ -163,13 +163,13 @@ func TestTransition(t *testing.T) {
 			t.Errorf("action %d: checkpoint kept %v, want %v", a, !want, want)
 		}
 	}
-	for a, want := range map[action]Record{
-		actQuarantine: {State: StateUnknown, Term: p.Reconcile},
-		actFail:       {State: StateCompleted, Term: r.Retain, Result: lapsedResult},
-		actAbandon:    {State: StateCompleted, Term: r.Retain, Result: abandonedResult},
+	for a, want := range map[action]Write{
+		actQuarantine: {Record: Record{State: StateUnknown}, Term: p.Reconcile},
+		actFail:       {Record: Record{State: StateCompleted, Result: lapsedResult}, Term: r.Retain},
+		actAbandon:    {Record: Record{State: StateCompleted, Result: abandonedResult}, Term: r.Retain},
 	} {
 		got := transition(a, &call, &p, r, Owner{})
-		if got.State != want.State || got.Term != want.Term || got.Result != want.Result || !got.Claim.IsZero() || got.Owner != r.Owner || got.Reason == "" {
+		if got.State != want.State || got.Term != want.Term || got.Result != want.Result || got.Overwrite || got.Owner != r.Owner || got.Expect != r.Fence() || got.Reason == "" {
 			t.Errorf("action %d leaves %+v", a, got)
 		}
 	}

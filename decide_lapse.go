@@ -4,7 +4,7 @@ import "time"
 
 // lapseAction says what becomes of an attempt whose lease ran out, by the record's
 // own policy. A record that asks to repeat unprotected effects is quarantined,
-// whoever wrote it.
+// whatever program wrote it.
 func lapseAction(r *Record) action {
 	switch {
 	case r.Lapse == LapseFail:
@@ -84,7 +84,7 @@ func DecideLapse(r Record) (Write, bool) {
 	return w, true
 }
 
-// abandonedAction says what becomes of work that nobody took up in time. If an attempt
+// abandonedAction says what becomes of work that no worker took up in time. If an attempt
 // was made before, it may have done something.
 func abandonedAction(r *Record) action {
 	if r.Attempt > 0 {

@@ -66,7 +66,7 @@ func TestSwept(t *testing.T) {
 		if got.State != c.want || (got.Result != nil) != (c.status != 0) || got.Result != nil && got.Result.Status != c.status {
 			t.Errorf("%s: it becomes %v, %+v", name, got.State, got.Result)
 		}
-		if got.Revision != c.r.Revision || got.Owner != c.r.Owner || !got.Claim.IsZero() || got.Term <= 0 || got.Reason == "" || len(got.Inquiry.Notes) != 1 {
+		if got.Expect != c.r.Fence() || got.Owner != c.r.Owner || got.Overwrite || got.Term <= 0 || got.Reason == "" || len(got.Inquiry.Notes) != 1 {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -120,7 +120,7 @@ func TestLateOwnerSettlesItsOwnUnknown(t *testing.T) {
 		x := b.begins(t)
 		b.crash(t)
 		b.fault.Plan(func(s faultstore.Step) faultstore.Fault { // it is not heard of until it completes
-			if s.Op == faultstore.Swap && s.Record.State == retrysafe.StateInProgress {
+			if s.Op == faultstore.Swap && s.Write.State == retrysafe.StateInProgress {
 				return faultstore.LoseRequest
 			}
 			return faultstore.None
@@ -128,7 +128,7 @@ func TestLateOwnerSettlesItsOwnUnknown(t *testing.T) {
 		if n := b.sweep(t); n != 1 {
 			t.Fatalf("swept %d", n)
 		}
-		asked, err := retrysafe.DecideEvidence(b.state(t), retrysafe.Evidence{Finding: retrysafe.FindingNotHappened}, "resolver", retrysafe.Recheck{After: time.Minute, Limit: 3})
+		asked, err := retrysafe.DecideEvidence(b.state(t), retrysafe.Evidence{Finding: retrysafe.FindingNotHappened, By: "resolver"}, retrysafe.Recheck{After: time.Minute, Limit: 3})
 		must(t, err)
 		_, err = b.mem.Swap(t.Context(), asked)
 		must(t, err)

@@ -97,7 +97,7 @@ func TestOrphanSurvivesASweeper(t *testing.T) {
 	b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
 		if s.Op == faultstore.Swap && !swept {
 			swept = true
-			r := b.state(t)
+			r := b.state(t).Update()
 			r.State, r.Reason, r.Term = retrysafe.StateUnknown, "lease lapsed", time.Second
 			_, err := b.mem.Swap(context.Background(), r)
 			must(t, err)
@@ -125,7 +125,7 @@ func TestReservationThatHangsIsFoundToBeOurs(t *testing.T) {
 			return faultstore.None
 		}
 		first = false
-		_, err := tx.Create(t.Context(), s.Record)
+		_, err := tx.Create(t.Context(), s.Write)
 		must(t, err)
 		return faultstore.LoseRequest
 	})
@@ -141,7 +141,7 @@ func TestLateOwnerKeepsProviderRef(t *testing.T) {
 	t.Parallel()
 	b := setup(t, retrysafe.Policy{})
 	x := b.begins(t)
-	r := b.state(t)
+	r := b.state(t).Update()
 	r.State, r.ProviderRef, r.Term = retrysafe.StateUnknown, "ch_1", time.Minute
 	_, err := b.mem.Swap(t.Context(), r)
 	must(t, err)

@@ -2,7 +2,7 @@
 //
 // A client that sends a request and loses the answer cannot know whether it
 // happened. With retrysafe the first attempt under a key runs, every retry gets
-// its answer byte for byte, and what nobody can know is set aside for
+// its answer byte for byte, and an outcome that cannot be known is set aside for
 // reconciliation, never guessed.
 //
 // There are only a few ideas:

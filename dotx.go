@@ -30,7 +30,7 @@ import (
 // An answer is returned only when it is committed. A commit whose reply was lost
 // is looked into: it ends with the answer; with an error if it was rolled back,
 // marked by [NotExecuted] where fn cannot have committed by itself; or with
-// [ErrUnsettled] if nobody knows yet. A retry with the same key is safe in every
+// [ErrUnsettled] if it cannot be known yet. A retry with the same key is safe in every
 // case: it runs only what was not committed.
 func DoTx[T any](ctx context.Context, e *Engine, s TxStore[T], c Call, fn func(context.Context, T) (Result, error)) (Outcome, error) {
 	return e.doTx(ctx, &c, func(ctx context.Context) (Tx, operation, error) {
@@ -76,7 +76,7 @@ type txCall struct {
 // actCreate is what to do about a key that is free, and held by the call.
 const actCreate = actAbandon + 1
 
-// errAgain: what ran was rolled back, and the record of somebody else decides.
+// errAgain: what ran was rolled back, and the record of another call decides.
 var errAgain = errors.New("decide again")
 
 func (t *txCall) run() (Outcome, error) {

@@ -98,11 +98,11 @@ func (t *txCall) completed(got *Record) Outcome {
 // resolveCommit finds out how a commit ended whose reply does not tell. It never
 // guesses: a commit that hangs is not visible yet and may still take place. It
 // asks for the key in a new transaction. The one that hangs has the key until it
-// ends, whether it has inserted the record or swapped it, so who gets the key
-// meets what was committed, and nothing will be committed after it:
+// ends, whether it has inserted the record or swapped it. So the transaction that gets
+// the key meets what was committed, and nothing will be committed after it:
 //
 //   - the record is this call's: it committed;
-//   - there is none, or it is somebody else's: it rolled back.
+//   - there is none, or it is another call's: it rolled back.
 //
 // Should the answer have expired meanwhile, neither says anything.
 func (t *txCall) resolveCommit(next *Write, d *commitAttempt) (Outcome, error) {

@@ -23,10 +23,10 @@ var errLine = errors.New("connection lost during COMMIT")
 func TestDoTxOvertaken(t *testing.T) {
 	t.Parallel()
 	leave := func(t *testing.T, b *bank, s retrysafe.State) {
-		b.with(t, func(r *retrysafe.Record) {
+		b.with(t, func(w *retrysafe.Write) {
 			theirs := answer("theirs")
-			if r.State = s; s == retrysafe.StateCompleted {
-				r.Result = &theirs
+			if w.State = s; s == retrysafe.StateCompleted {
+				w.Result = &theirs
 			}
 		})
 	}
@@ -72,9 +72,9 @@ func TestDoTxOvertaken(t *testing.T) {
 						return why
 					}
 					if finisher {
-						b.finish = func(context.Context, *memstore.Tx, retrysafe.Record) error { return overtake() }
+						b.finish = func(context.Context, *memstore.Tx, retrysafe.Write) error { return overtake() }
 					} else {
-						b.store = func(retrysafe.Record) error { return overtake() }
+						b.store = func(retrysafe.Write) error { return overtake() }
 					}
 					b.fn = func(_ context.Context, tx *memstore.Tx) (retrysafe.Result, error) {
 						mine = tx
@@ -130,7 +130,7 @@ func TestW32_DoTxAmbiguousCommitIsResolved(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					b := newBank(t, inTx)
 					if claims {
-						b.with(t, func(r *retrysafe.Record) { r.State = retrysafe.StateRetryable })
+						b.with(t, func(w *retrysafe.Write) { w.State = retrysafe.StateRetryable })
 					}
 					var committed bool
 					var lost *memstore.Tx
@@ -140,8 +140,8 @@ func TestW32_DoTxAmbiguousCommitIsResolved(t *testing.T) {
 						return errLine
 					}
 					if finisher {
-						b.finish = func(ctx context.Context, tx *memstore.Tx, r retrysafe.Record) error {
-							_, err := tx.Create(ctx, r)
+						b.finish = func(ctx context.Context, tx *memstore.Tx, w retrysafe.Write) error {
+							_, err := tx.Create(ctx, w)
 							must(t, err)
 							return lose(ctx, tx)
 						}
@@ -240,7 +240,7 @@ func TestW32_DoTxRecordChangedSince(t *testing.T) {
 	b := newBank(t, inTx)
 	b.commit = func(_ context.Context, tx *memstore.Tx) error {
 		must(t, tx.Commit(t.Context()))
-		r := b.state(t)
+		r := b.state(t).Update()
 		r.State, r.Result, r.Term = retrysafe.StateExpired, nil, time.Hour
 		_, err := b.mem.Swap(t.Context(), r)
 		must(t, err)
@@ -299,7 +299,7 @@ func randomSchedule(t *testing.T, seed uint64) {
 		}
 		return nil
 	}
-	b.store = func(retrysafe.Record) error { return b.begin(t.Context()) }
+	b.store = func(retrysafe.Write) error { return b.begin(t.Context()) }
 	b.commit = func(ctx context.Context, tx *memstore.Tx) error {
 		end := tx.Commit
 		how := roll(8)

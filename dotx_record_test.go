@@ -13,20 +13,20 @@ import (
 
 func TestDoTxMeetsARecord(t *testing.T) {
 	t.Parallel()
-	lapsed := func(l retrysafe.Lapse) func(*retrysafe.Record) {
-		return func(r *retrysafe.Record) { r.Lapse, r.Term = l, 0 }
+	lapsed := func(l retrysafe.Lapse) func(*retrysafe.Write) {
+		return func(w *retrysafe.Write) { w.Lapse, w.Term = l, 0 }
 	}
-	in := func(s retrysafe.State, term time.Duration) func(*retrysafe.Record) {
-		return func(r *retrysafe.Record) {
-			r.State, r.Term = s, term
+	in := func(s retrysafe.State, term time.Duration) func(*retrysafe.Write) {
+		return func(w *retrysafe.Write) {
+			w.State, w.Term = s, term
 			if s == retrysafe.StateCompleted {
 				old := answer("old")
-				r.Result = &old
+				w.Result = &old
 			}
 		}
 	}
 	for name, c := range map[string]struct {
-		change  func(*retrysafe.Record)
+		change  func(*retrysafe.Write)
 		policy  retrysafe.Policy
 		refused error
 		status  int // of a replay, 0: it runs
@@ -46,7 +46,7 @@ func TestDoTxMeetsARecord(t *testing.T) {
 		"lapsed, resume":       {change: lapsed(retrysafe.LapseResume), attempt: 2},
 		"lapsed, quarantine":   {change: lapsed(retrysafe.LapseQuarantine), refused: retrysafe.ErrUnknown},
 		"lapsed, fail":         {change: lapsed(retrysafe.LapseFail), status: 500, attempt: 1},
-		"of a newer version":   {change: func(r *retrysafe.Record) { r.Version++ }, refused: retrysafe.ErrUnreadable},
+		"of a newer version":   {change: func(w *retrysafe.Write) { w.Version++ }, refused: retrysafe.ErrUnreadable},
 	} {
 		c.policy.Effects = retrysafe.EffectsInTx
 		b := newBank(t, c.policy)
@@ -90,7 +90,7 @@ func TestDoTxMeetsARecord(t *testing.T) {
 func TestDoTxFailureLeavesARecordAsItWas(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, inTx)
-	was := b.with(t, func(r *retrysafe.Record) { r.State = retrysafe.StateRetryable })
+	was := b.with(t, func(w *retrysafe.Write) { w.State = retrysafe.StateRetryable })
 	b.fn = func(context.Context, *memstore.Tx) (retrysafe.Result, error) {
 		return retrysafe.Result{}, errors.New("no funds")
 	}
@@ -106,7 +106,7 @@ func TestDoTxFailureLeavesARecordAsItWas(t *testing.T) {
 func TestDoTxLapseThatTheStoreDoesNotTakeIsUnavailable(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, inTx)
-	b.with(t, func(r *retrysafe.Record) { r.Term = 0 })
+	b.with(t, func(w *retrysafe.Write) { w.Term = 0 })
 	b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
 	if _, err := b.do(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnavailable) {
 		t.Errorf("DoTx = %v", err)
@@ -122,10 +122,10 @@ func TestDoTxLapseThatTheStoreDoesNotTakeIsUnavailable(t *testing.T) {
 func TestDoTxGivesUpOnARecordThatMoves(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, inTx)
-	b.with(t, func(r *retrysafe.Record) { r.Term = 0 })
+	b.with(t, func(w *retrysafe.Write) { w.Term = 0 })
 	b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
 		if s.Op == faultstore.Swap {
-			r := b.state(t)
+			r := b.state(t).Update()
 			r.Term = 0
 			_, err := b.mem.Swap(t.Context(), r)
 			must(t, err)
@@ -146,7 +146,7 @@ func TestDoTxUnreadableIsRefused(t *testing.T) {
 		t.Errorf("DoTx = %v", err)
 	}
 	b.reserve = nil
-	b.store = func(retrysafe.Record) error { return retrysafe.ErrUnreadable }
+	b.store = func(retrysafe.Write) error { return retrysafe.ErrUnreadable }
 	if _, err := b.do(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnreadable) {
 		t.Errorf("DoTx = %v", err)
 	}

@@ -23,7 +23,7 @@ func TestDoTxIsOneCommit(t *testing.T) {
 		b := newBank(t, inTx)
 		want := int32(4) // begin, reserve, create, commit
 		if finisher {
-			b.finish = func(context.Context, *memstore.Tx, retrysafe.Record) error { return nil }
+			b.finish = func(context.Context, *memstore.Tx, retrysafe.Write) error { return nil }
 			want = 3
 		}
 		first, err := b.do(t.Context(), call())
@@ -150,9 +150,9 @@ func TestDoTxDuplicateBesideAnOpenTransaction(t *testing.T) {
 // else is told so, and nobody else claims it.
 func TestDoTxDuplicateBesideAnOpenClaim(t *testing.T) {
 	t.Parallel()
-	for _, change := range []func(*retrysafe.Record){
-		func(r *retrysafe.Record) { r.State = retrysafe.StateRetryable },
-		func(r *retrysafe.Record) { r.Lapse, r.Term = retrysafe.LapseRerun, 0 },
+	for _, change := range []func(*retrysafe.Write){
+		func(w *retrysafe.Write) { w.State = retrysafe.StateRetryable },
+		func(w *retrysafe.Write) { w.Lapse, w.Term = retrysafe.LapseRerun, 0 },
 	} {
 		b := newBank(t, inTx)
 		b.with(t, change)
@@ -304,7 +304,7 @@ func TestDoTxCarelessFunctionIsTaught(t *testing.T) {
 		for _, finisher := range []bool{false, true} {
 			b := newBank(t, inTx)
 			if finisher {
-				b.finish = func(context.Context, *memstore.Tx, retrysafe.Record) error { return nil }
+				b.finish = func(context.Context, *memstore.Tx, retrysafe.Write) error { return nil }
 			}
 			b.fn = func(_ context.Context, tx *memstore.Tx) (retrysafe.Result, error) { return answer("booked"), end(tx) }
 			out, err := b.do(t.Context(), call())
@@ -489,7 +489,7 @@ func TestDoTxWithoutRandomnessRunsNothing(t *testing.T) {
 func TestDoTxFullStoreRollsBack(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, inTx)
-	b.store = func(retrysafe.Record) error { return retrysafe.ErrFull }
+	b.store = func(retrysafe.Write) error { return retrysafe.ErrFull }
 	if _, err := b.do(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnavailable) || !errors.Is(err, retrysafe.ErrFull) {
 		t.Errorf("DoTx = %v", err)
 	}

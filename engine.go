@@ -153,7 +153,7 @@ func (e *Engine) Do(ctx context.Context, c Call, fn func(context.Context, *Execu
 		return Outcome{}, errors.Join(err, settled)
 	case err == nil && x.Fenced() && errors.Is(settled, ErrOpen):
 		err = errRolledBack
-	case err == nil && x.Fenced(): // nobody can say yet; the settlement below waits and finds out
+	case err == nil && x.Fenced(): // not known yet; the settlement below waits and finds out
 		err = settled
 	}
 	if err != nil {

@@ -44,8 +44,8 @@ var (
 
 // What can happen to an execution.
 var (
-	// ErrLost: the record belongs to somebody else now, or was settled by
-	// somebody else. The attempt's own answer must not be shown.
+	// ErrLost: the record belongs to another attempt now, or was settled by another
+	// process. The attempt's own answer must not be shown.
 	ErrLost = errors.New("retrysafe: execution lost its record")
 	// ErrSettled: this execution was settled before.
 	ErrSettled = errors.New("retrysafe: execution is already settled")

@@ -35,7 +35,7 @@ type Execution struct {
 	beat     *detachedContext // the step of a beat that is under way
 	inTx     *Result          // what CompleteTx handed to a transaction that is not confirmed
 	fenced   bool             // CompleteTx or HandOver was called: the answer belongs to a transaction
-	handedTo Owner            // whom HandOver gave the key in a transaction that is not confirmed
+	handedTo Owner            // the message that HandOver gave the key, in a transaction that is not confirmed
 	retain   time.Duration
 	log      *stepLog // its phases and effects, once there are any
 
@@ -50,7 +50,7 @@ const (
 	stageSetAside       // it ran too long and was set aside; it may still be settled
 	stageOffering       // an answer exists; the store has not confirmed it
 	stageSettled        // the store has confirmed how it ended
-	stageLost           // the record is somebody else's, or was settled by somebody else
+	stageLost           // the record belongs to another attempt, or another process settled it
 )
 
 // execution returns the execution of a record that this process holds.
@@ -68,12 +68,12 @@ func (e *Engine) execution(ctx context.Context, r *Record) *Execution {
 
 // Context returns the context to run the operation in. It carries the values of
 // the one that Begin was given but not its cancellation: it ends when the
-// operation has run too long or the record was lost to somebody else, and
+// operation has run too long or the record was lost to another attempt, and
 // context.Cause says which.
 func (x *Execution) Context() context.Context { return &x.ctx }
 
-// Stop ends the execution's context. Whoever runs the operation calls it when
-// the operation's code has returned; it settles nothing.
+// Stop ends the execution's context. The caller of the operation's code calls it when
+// that has returned; it settles nothing.
 func (x *Execution) Stop() { x.ctx.end(context.Canceled) }
 
 // Ref returns the key that the execution is for.
@@ -160,7 +160,7 @@ func (x *Execution) Expires() (time.Time, bool) {
 	return x.rec.Deadline, x.stage == stageSettled && x.rec.State != StateUnknown
 }
 
-// Untouched reports whether nobody has tried to settle the execution so far.
+// Untouched reports whether no settlement of the execution was tried so far.
 func (x *Execution) Untouched() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -281,7 +281,12 @@ func reasonOf(err error) string {
 // clean returns a text fit to be stored anywhere.
 func clean(s string) string {
 	s = strings.ToValidUTF8(s, "�")
-	s = strings.ReplaceAll(s, "\x00", "�")
+	s = strings.Map(func(r rune) rune {
+		if r == 0 || r == '\x1f' { // neither in a text of PostgreSQL, nor in that of a note
+			return '�'
+		}
+		return r
+	}, s)
 	if len(s) <= maxReason {
 		return s
 	}

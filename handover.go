@@ -12,8 +12,8 @@ import (
 )
 
 // A message that commits with the operation's own writes may be what gives the
-// answer, later. From that commit on the key is the message's: nobody runs the
-// operation again, retries are told that it is accepted, and whoever ends the message
+// answer, later. From that commit on the key is the message's: the operation does not
+// run again, retries are told that it is accepted, and the worker that ends the message
 // settles the key in the same step.
 
 // ofMessage reports whether the owner is a message. Eight zero bytes say so; no
@@ -75,7 +75,7 @@ func (x *Execution) HandOver(ctx context.Context, tx Tx, term time.Duration) (Re
 		x.scheduleBeat(x.e.clock.Now()) // the next beat asks whether the transaction has ended
 		return got, nil
 	case is(err, ErrConflict) && got.Owner == x.owner && (got.State == StateInProgress || got.State == StateUnknown):
-		x.store(&got, stageRunning) // a beat whose reply was lost; the next transaction will do
+		x.store(&got, stageRunning) // the reply to a beat was lost; the next transaction will do
 		x.scheduleBeat(x.e.clock.Now())
 	case is(err, ErrConflict), is(err, ErrNotFound):
 		err = x.lose(&got, err)

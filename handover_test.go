@@ -48,8 +48,9 @@ func TestHandOver(t *testing.T) {
 			t.Error("no time to come back")
 		}
 		paid := answer("paid")
-		rec.State, rec.Result, rec.Term = retrysafe.StateCompleted, &paid, rec.Retain
-		_, err = b.mem.Swap(t.Context(), rec)
+		w := rec.Update()
+		w.State, w.Result, w.Term = retrysafe.StateCompleted, &paid, rec.Retain
+		_, err = b.mem.Swap(t.Context(), w)
 		must(t, err)
 		b.replays(t, "paid")
 	})
@@ -159,7 +160,7 @@ func TestHandOverIsNotRunAgain(t *testing.T) {
 			time.Sleep(2 * time.Hour)
 			b.refused(t, retrysafe.ErrUnknown)
 			for _, proof := range []retrysafe.Proof{retrysafe.ProofNone, retrysafe.ProofTombstone, retrysafe.ProofAttested} {
-				next, err := retrysafe.DecideEvidence(b.state(t), retrysafe.Evidence{Finding: retrysafe.FindingNotHappened, Proof: proof}, "me", retrysafe.Recheck{After: time.Minute, Limit: 9})
+				next, err := retrysafe.DecideEvidence(b.state(t), retrysafe.Evidence{Finding: retrysafe.FindingNotHappened, Proof: proof}, retrysafe.Recheck{After: time.Minute, Limit: 9})
 				must(t, err)
 				if want := proof == retrysafe.ProofAttested; (next.State == retrysafe.StateRetryable) != want {
 					t.Errorf("%s, proof %d: it is %s", effects, proof, next.State)

@@ -17,8 +17,8 @@ func (x *Execution) DownstreamKey(call string) string {
 	return DownstreamKey(x.e.namespace, x.ref, call)
 }
 
-// DownstreamKey is [Execution.DownstreamKey] for one who holds only the ref,
-// such as a worker that calls the provider later.
+// DownstreamKey is [Execution.DownstreamKey] for a program that has only the ref, such
+// as a worker that calls the provider later.
 func DownstreamKey(namespace string, ref Ref, call string) string {
 	b := make([]byte, 0, 256)
 	for _, part := range [...]string{"retrysafe downstream key 1", namespace, ref.Scope, ref.Key, call} {
@@ -54,8 +54,8 @@ type Fingerprint struct {
 // IsZero reports whether there is no fingerprint.
 func (f Fingerprint) IsZero() bool { return f.Alg == 0 }
 
-// HashKey is how a key is named in logs and on pages: the same everywhere, and not
-// the key, which whoever has it could use. No key has no name.
+// HashKey is how a key is named in logs and on pages: the same everywhere, and not the
+// key itself, which a reader of the logs could use. The empty key has no name.
 func HashKey(key string) string {
 	if key == "" {
 		return ""

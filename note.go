@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// A Note says what was done to a record outside its own attempts, by whom and on
-// what evidence. It is written in the very step that did it.
+// A Note says what was done to a record outside its own attempts, its author and the
+// evidence. It is written in the very step that did it.
 type Note struct {
 	// At is when the record was read that the note is about, by the store's clock.
 	At time.Time
-	// By is who did it: "sweeper", "resolver stripe", "operator anna".
+	// By is the author: "sweeper", "resolver stripe", "operator anna".
 	By string
 	// State is what the record became.
 	State State
 	// Text is the evidence, for people.
 	Text string
 	// ID identifies the action that wrote the note, for programs. A sweeper's or a
-	// resolver's note has none.
+	// resolver's note has none. It has no control characters.
 	ID string
 }
 
@@ -40,7 +40,7 @@ type Inquiry struct {
 	// Tries is how many questions of a reconciler left the outcome unknown. Evidence
 	// that came unasked, from a webhook or a message's delivery, is not counted.
 	Tries int
-	// Dead says that nobody will be asked again: it is left to an operator.
+	// Dead says that no resolver is asked again: an operator has to resolve it.
 	Dead bool
 	// Disputed says that evidence contradicts the record: no other evidence settles
 	// it, only an operator does.
@@ -49,5 +49,5 @@ type Inquiry struct {
 	Notes []Note
 }
 
-// IsZero reports whether nobody has looked into the record.
+// IsZero reports whether the record was never looked into.
 func (q *Inquiry) IsZero() bool { return q.Tries == 0 && !q.Dead && !q.Disputed && len(q.Notes) == 0 }

@@ -40,8 +40,8 @@ const (
 	EventReleased
 	// EventQuarantined: an attempt was set aside as Unknown.
 	EventQuarantined
-	// EventLost: an owner found its record taken or settled by somebody else. If
-	// its effect happened, somebody should look.
+	// EventLost: an owner found its record taken or settled by another process. If
+	// its effect happened, an operator should look.
 	EventLost
 	// EventUnsettled: an answer exists that the store has not confirmed yet.
 	EventUnsettled
@@ -55,7 +55,7 @@ const (
 	EventAccepted
 	// EventResolved: an unknown outcome was settled by evidence.
 	EventResolved
-	// EventInquired: somebody was asked about an unknown outcome, and did not know.
+	// EventInquired: a resolver was asked about an unknown outcome, and did not know.
 	EventInquired
 	// EventDead: an unknown outcome was given up; an operator has to look.
 	EventDead

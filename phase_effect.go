@@ -46,8 +46,8 @@ func (a Attempt) Provider(id string) {
 // leaves it: return it from the operation, and what is proven becomes of the
 // attempt. With [EffectsKeyed] effects the next attempt calls again. With [EffectsUnprotected]
 // ones the outcome is Unknown, whatever else the operation says of itself: there is
-// no second call, unless somebody vouches that there was none, as an operator does
-// who releases the record. With [EffectsInTx] an effect is refused.
+// no second call, unless an operator attests that there was none by releasing the
+// record. With [EffectsInTx] an effect is refused.
 //
 // Without an execution in ctx fn is just called, with a key that is drawn for it.
 func Effect[T any](ctx context.Context, name string, request []byte, fn func(context.Context, Attempt) (T, error)) (T, error) {

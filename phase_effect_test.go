@@ -166,7 +166,7 @@ func TestUnprotectedEffectThatAnOperatorReleasesIsCalledAgain(t *testing.T) {
 		})
 	}
 	release := func() {
-		next, err := retrysafe.DecideEvidence(s.state(t), retrysafe.Evidence{Finding: retrysafe.FindingNotHappened, Proof: retrysafe.ProofAttested}, "operator anna", retrysafe.Recheck{After: time.Minute, Limit: 3})
+		next, err := retrysafe.DecideEvidence(s.state(t), retrysafe.Evidence{Finding: retrysafe.FindingNotHappened, Proof: retrysafe.ProofAttested}, retrysafe.Recheck{After: time.Minute, Limit: 3})
 		must(t, err)
 		_, err = s.mem.Swap(t.Context(), next)
 		must(t, err)

@@ -212,16 +212,16 @@ func (x *Execution) setUncertain(yes bool) {
 	x.log.uncertain = yes
 }
 
-// uncertain reports whether an effect of this attempt has ended, or runs, with
-// nobody knowing how.
+// uncertain reports whether an effect of this attempt runs, or has ended with an
+// unknown result.
 func (x *Execution) uncertain() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.log != nil && x.log.uncertain
 }
 
-// checkNoOpenTx reports that a step of this execution holds the gate for as long as its
-// transaction is open: who waits for the gate inside of it waits for himself.
+// checkNoOpenTx reports that a phase of this execution has a transaction open. The
+// phase holds the gate as long, so settling the execution inside of it would deadlock.
 func (x *Execution) checkNoOpenTx() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -236,8 +236,8 @@ type Step struct {
 	Name string
 	// Effect says that it is an outside call. Otherwise it is a phase.
 	Effect bool
-	// Open says that an effect was about to be called, and that nobody has stored
-	// how that ended. Only the last step is ever open.
+	// Open says that an effect was about to be called, and that its end is not stored.
+	// Only the last step is ever open.
 	Open bool
 	// Calls is how often an effect was called, or was about to be.
 	Calls int
@@ -257,9 +257,8 @@ func (s *Step) String() string {
 	return fmt.Sprintf("phase %q", s.Name)
 }
 
-// Steps returns the phases and effects that the checkpoint holds, in their order,
-// for those who look into a record: a resolver finds the call that nobody knows the
-// outcome of. There are none in a checkpoint that [Execution.Save] was given.
+// Steps returns the phases and effects that the checkpoint holds, in their order. A
+// resolver finds in them the call whose outcome is unknown. There are none in a checkpoint that [Execution.Save] was given.
 func (c Checkpoint) Steps() ([]Step, error) {
 	if !c.isSteps() {
 		return nil, nil
@@ -274,8 +273,8 @@ const MaxStepBytes = 256 << 10
 // maxName bounds the name of one step.
 const maxName = 200
 
-// Steps are stored behind a mark, so that nobody takes them for another's
-// checkpoint, and a version.
+// Steps are stored behind a mark, so that they are not taken for a checkpoint of
+// [Execution.Save], and a version.
 const (
 	stepsMark    = "\x00retrysafe steps"
 	stepsVersion = 1

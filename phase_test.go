@@ -624,8 +624,8 @@ func TestStepsThatCannotBeReadAreRefused(t *testing.T) {
 	damaged["more behind an open one"] = append(slices.Clone(data), 1, 1, 'c', 1, '1')
 	damaged["an unknown kind"] = append(slices.Clone(data[:mark+1]), 9, 0)
 	for name, data := range damaged {
-		r := s.state(t)
-		r.Checkpoint.Data, r.Term = data, time.Hour
+		r := s.state(t).Update()
+		r.Checkpoint.Data, r.SetCheckpoint, r.Term = data, true, time.Hour
 		_, err := s.mem.Swap(t.Context(), r)
 		must(t, err)
 		if err := s.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error { return s.phases(ctx, "a") }); !errors.Is(err, retrysafe.ErrUnreadable) {

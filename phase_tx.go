@@ -43,7 +43,7 @@ func PhaseTx[X, T any](ctx context.Context, s TxStore[X], name string, fn func(c
 	}))
 }
 
-// plainTx runs fn in a transaction that nobody else takes part in.
+// plainTx runs fn in a transaction of its own, without an execution.
 func plainTx[X, T any](ctx context.Context, s TxStore[X], name string, fn func(context.Context, X) (T, error)) (out T, err error) {
 	tx, own, err := s.BeginTx(ctx)
 	if err != nil {
@@ -229,7 +229,7 @@ func (t *phaseTx) commit(ctx context.Context) error {
 	return t.resolveCommit(ctx, next, err)
 }
 
-// resolveCommit finds out how a transaction ended whose caller was told that it failed. A
+// resolveCommit finds out how a transaction ended although its commit failed. A
 // renewal at the revision that the transaction started from waits for its end, and
 // comes back with the checkpoint that counts then.
 func (t *phaseTx) resolveCommit(ctx context.Context, next Checkpoint, cause error) error {

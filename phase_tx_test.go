@@ -52,7 +52,7 @@ func TestPhaseTxCommitsWritesAndResultTogether(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []retrysafe.Policy{resumes, {Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseResume}, {}} {
 		b := newBank(t, policy)
-		b.store = func(r retrysafe.Record) error {
+		b.store = func(r retrysafe.Write) error {
 			if r.State != retrysafe.StateInProgress || r.Term != b.Policy().Lease {
 				t.Errorf("a phase writes %+v", r)
 			}
@@ -122,7 +122,7 @@ func TestPhaseTxThatFailsLeavesNothing(t *testing.T) {
 		"a panic":  func(context.Context, *memstore.Tx) (retrysafe.Result, error) { panic(no) },
 		"a Goexit": nil,
 		"an ignored error of its own": func(ctx context.Context, tx *memstore.Tx) (retrysafe.Result, error) {
-			_, _ = tx.Create(ctx, retrysafe.Record{Ref: ref})
+			_, _ = tx.Create(ctx, retrysafe.Write{Record: retrysafe.Record{Ref: ref}})
 			return retrysafe.Result{}, nil
 		},
 		"its own rollback": func(ctx context.Context, tx *memstore.Tx) (retrysafe.Result, error) {
@@ -305,8 +305,8 @@ func TestW44_ZombiesPhaseTxDoesNotRun(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, resumes)
 	x := b.begins(t)
-	heir := b.state(t)
-	heir.Claim, heir.Attempt, heir.Term = retrysafe.Owner{7}, 2, time.Hour
+	heir := b.state(t).Update()
+	heir.Owner, heir.Overwrite, heir.Attempt, heir.Term = retrysafe.Owner{7}, true, 2, time.Hour
 	_, err := b.mem.Swap(t.Context(), heir)
 	must(t, err)
 	if _, err := b.book(x.Context(), "a"); !errors.Is(err, retrysafe.ErrLost) || context.Cause(x.Context()) == nil {
@@ -366,7 +366,7 @@ func TestPhaseTxGoesOnFromItsOwnRecord(t *testing.T) {
 			time.Sleep(11 * time.Second)
 			_, err := b.book(ctx, "a")
 			must(t, err)
-			r := b.state(t)
+			r := b.state(t).Update()
 			r.State, r.ProviderRef, r.Term = retrysafe.StateUnknown, "ch_1", time.Hour
 			_, err = b.mem.Swap(ctx, r)
 			must(t, err)
@@ -389,7 +389,7 @@ func TestPhaseTxWaitsForAStoreThatFailsOrIsBusy(t *testing.T) {
 		"busy": func(b *bank, n int) {
 			b.reserve = func(context.Context) error { return failing(&n, retrysafe.ErrBusy) }
 		},
-		"lock": func(b *bank, n int) { b.store = func(retrysafe.Record) error { return failing(&n, broken) } },
+		"lock": func(b *bank, n int) { b.store = func(retrysafe.Write) error { return failing(&n, broken) } },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

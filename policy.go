@@ -50,7 +50,7 @@ const (
 	// FailureStore: the error is the answer, and every retry gets it.
 	FailureStore
 	// FailureRetry: the author states that a server error of this operation means
-	// that nothing happened. With Unprotected nobody can check that statement.
+	// that nothing happened. With Unprotected that statement cannot be checked.
 	FailureRetry
 )
 

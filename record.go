@@ -29,7 +29,7 @@ func (r Ref) IsSystem() bool { return strings.HasPrefix(r.Scope, "\x00") }
 // recognise itself, and no two attempts share one.
 type Owner [16]byte
 
-// IsZero reports whether o names nobody.
+// IsZero reports whether o is no attempt's.
 func (o Owner) IsZero() bool { return o == Owner{} }
 
 // String returns o in hexadecimal.
@@ -40,7 +40,7 @@ type State uint8
 
 // The states of a record. The zero State is none of them.
 const (
-	// StateAccepted: stored for a worker; nobody runs it yet.
+	// StateAccepted: stored for a worker; it does not run yet.
 	StateAccepted State = iota + 1
 	// StateInProgress: one owner works under a lease.
 	StateInProgress

@@ -53,7 +53,7 @@ func (x *Execution) Fail(ctx context.Context, err error) error {
 }
 
 // proven returns the state that the attempt may be said to be in: not the given one
-// if an effect may have happened that nobody protects.
+// if an unprotected effect may have happened.
 func (x *Execution) proven(s State) State {
 	if x.uncertain() && x.e.policy.Effects == EffectsUnprotected {
 		return StateUnknown
@@ -233,7 +233,7 @@ func (x *Execution) lose(got *Record, err error) error {
 }
 
 // settleInBackground goes on offering the settlement in the background, for as long as an
-// attempt may run. Who crashes before it is taken leaves a record that lapses.
+// attempt may run. If the process crashes before the store takes it, the record lapses.
 func (x *Execution) settleInBackground(ctx context.Context, s settlement, now time.Time, cause error) error {
 	e := x.e
 	x.mu.Lock()

@@ -35,7 +35,7 @@ func TestW42_AnswerIsOfferedUntilItIsDurable(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // the lease has lapsed meanwhile, and a retry is quarantining the key
 		b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
-			if s.Record.State == retrysafe.StateCompleted {
+			if s.Write.State == retrysafe.StateCompleted {
 				return faultstore.LoseRequest
 			}
 			return faultstore.None
@@ -102,7 +102,7 @@ func TestW44_ZombieNeverOverwrites(t *testing.T) {
 	t.Parallel()
 	operator := func(b *bundle, t *testing.T, state retrysafe.State) {
 		t.Helper()
-		r := b.state(t)
+		r := b.state(t).Update()
 		r.State, r.Term = state, time.Hour
 		if state == retrysafe.StateCompleted {
 			other := answer("operator's")
@@ -129,7 +129,7 @@ func TestW44_ZombieNeverOverwrites(t *testing.T) {
 	b := setup(t, retrysafe.Policy{Retention: time.Nanosecond})
 	x := b.begins(t)
 	operator(b, t, retrysafe.StateExpired)
-	r := b.state(t)
+	r := b.state(t).Update()
 	r.Term = 0
 	_, err := b.mem.Swap(t.Context(), r)
 	must(t, err)
@@ -168,7 +168,7 @@ func TestHeartbeatRevivesWhatASweeperGaveUpTooEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, retrysafe.Policy{Lease: 3 * time.Second})
 		x := b.begins(t)
-		r := b.state(t)
+		r := b.state(t).Update()
 		r.State, r.Term = retrysafe.StateUnknown, time.Minute
 		_, err := b.mem.Swap(t.Context(), r)
 		must(t, err)
@@ -185,7 +185,7 @@ func TestHeartbeatOfALostExecutionStops(t *testing.T) {
 		b := setup(t, retrysafe.Policy{Lease: 3 * time.Second})
 		x := b.begins(t)
 		done := x.Context().Done()
-		r := b.state(t)
+		r := b.state(t).Update()
 		r.State, r.Term = retrysafe.StateRetryable, time.Minute
 		_, err := b.mem.Swap(t.Context(), r)
 		must(t, err)
@@ -232,7 +232,7 @@ func TestCheckpointsAreKept(t *testing.T) {
 		x := b.begins(t)
 		must(t, x.Save(t.Context(), retrysafe.Checkpoint{Phase: "one", Data: []byte("1")}))
 		b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
-			if !s.Record.Checkpoint.IsZero() && s.Record.Checkpoint.Phase != "two" {
+			if s.Write.SetCheckpoint && s.Write.Checkpoint.Phase != "two" {
 				t.Error("a heartbeat or a settlement writes the checkpoint again")
 			}
 			return faultstore.None

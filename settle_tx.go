@@ -11,7 +11,7 @@ import (
 // CompleteTx stores the answer in the caller's transaction, so that effects and
 // answer commit together or not at all. It must be the last step before the
 // commit. If the record is not this attempt's any more the transaction is rolled
-// back, so that a caller who ignores the error cannot commit a second effect; and
+// back, so that a caller that ignores the error cannot commit a second effect; and
 // so it is if steps are stored that this attempt has not passed ([ErrPhases]).
 //
 // The heartbeat rests while the transaction is open. After a rollback the
@@ -47,7 +47,7 @@ func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
 		x.ended(&got) // the transaction before this one had committed
 		err = ErrSettled
 	case is(err, ErrConflict) && got.Owner == x.owner && (got.State == StateInProgress || got.State == StateUnknown):
-		x.store(&got, stageRunning) // a beat whose reply was lost; the next transaction will do
+		x.store(&got, stageRunning) // the reply to a beat was lost; the next transaction will do
 		x.scheduleBeat(x.e.clock.Now())
 	case is(err, ErrConflict), is(err, ErrNotFound):
 		err = x.lose(&got, err)

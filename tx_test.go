@@ -112,12 +112,12 @@ type impatient struct {
 	busy int
 }
 
-func (s *impatient) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+func (s *impatient) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	if s.busy > 0 {
 		s.busy--
 		return retrysafe.Record{}, retrysafe.ErrBusy
 	}
-	return s.Store.Swap(ctx, r)
+	return s.Store.Swap(ctx, w)
 }
 
 func TestW32_BusyRecordIsWaitedFor(t *testing.T) {
@@ -229,7 +229,7 @@ func TestCompleteTxAfterABeatWhoseReplyWasLost(t *testing.T) {
 // brokenTx fails in every step.
 type brokenTx struct{ retrysafe.Tx }
 
-func (brokenTx) Swap(context.Context, retrysafe.Record) (retrysafe.Record, error) {
+func (brokenTx) Swap(context.Context, retrysafe.Write) (retrysafe.Record, error) {
 	return retrysafe.Record{}, faultstore.ErrInjected
 }
 func (brokenTx) Rollback(context.Context) error { return errors.New("connection is gone") }

@@ -13,10 +13,10 @@ const (
 	longTick  = 250 * time.Millisecond
 )
 
-// waiterSet are the calls that wait for an attempt in flight. A waiter holds no
-// connection: it sleeps, and looks at the store now and then. Those who wait
-// for the same key share one look, and an attempt that is settled in this
-// process tells them without any.
+// waiterSet is the set of calls that wait for an attempt in flight. A waiter holds no
+// connection: it sleeps, and loads the record now and then. The waiters of one key
+// share each load, and an attempt that is settled in this process notifies them
+// without any.
 type waiterSet struct {
 	most  int
 	count atomic.Int64
@@ -62,7 +62,7 @@ func (w *waiterSet) leave(ref Ref, on *waitedKey) {
 	}
 }
 
-// notify hands a settled record to those who wait for it.
+// notify hands a settled record to the calls that wait for it.
 func (w *waiterSet) notify(r *Record, clock Clock) {
 	if w.count.Load() == 0 {
 		return
@@ -140,7 +140,7 @@ func (e *Engine) await(ctx context.Context, ref Ref, seen int64, until time.Time
 		case errors.Is(err, ErrNotFound), errors.Is(err, ErrUnreadable):
 			return Record{}, err
 		case err != nil, got.Revision <= seen && !got.Due():
-			continue // nobody knows better yet
+			continue // nothing newer is known yet
 		case (got.State == StateInProgress || got.State == StateAccepted) && !got.Due():
 			seen = got.Revision
 		default:
@@ -185,7 +185,7 @@ func (e *Engine) refresh(ctx context.Context, on *waitedKey, ref Ref, seen int64
 
 // Attach waits until the attempt under ref is no longer in flight, or ctx is
 // done, and returns its answer. It starts nothing. [ErrNotFound]: there is no
-// such key, or its attempt did not happen; [ErrUnknown]: nobody knows yet.
+// such key, or its attempt did not happen; [ErrUnknown]: it is not known.
 func (e *Engine) Attach(ctx context.Context, ref Ref) (Outcome, error) {
 	step := e.newStoreContext(ctx)
 	got, err := e.store.Load(step, ref)

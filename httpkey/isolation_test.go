@@ -15,7 +15,7 @@ import (
 func (b *bundle) steps() (taken func() []string) {
 	var all []string
 	b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
-		all = append(all, fmt.Sprint(s.Op, " of attempt ", s.Record.Attempt, ", ", s.Record.State))
+		all = append(all, fmt.Sprint(s.Op, " of attempt ", s.Write.Attempt, ", ", s.Write.State))
 		return faultstore.None
 	})
 	return func() []string { b.fault.Plan(nil); return all }
@@ -26,15 +26,15 @@ func (b *bundle) steps() (taken func() []string) {
 // foreign key is, and gets the same answer. How long it takes is `prove isolation`.
 func TestW74_ForeignKeyIsAnAbsentKey(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(*retrysafe.Record){
-		"completed": func(r *retrysafe.Record) {
+	for name, change := range map[string]func(*retrysafe.Write){
+		"completed": func(r *retrysafe.Write) {
 			r.State, r.Result = retrysafe.StateCompleted, &retrysafe.Result{Status: 201}
 		},
-		"in flight": func(*retrysafe.Record) {},
-		"lapsed":    func(r *retrysafe.Record) { r.Term = 0 },
-		"unknown":   func(r *retrysafe.Record) { r.State = retrysafe.StateUnknown },
-		"retryable": func(r *retrysafe.Record) { r.State = retrysafe.StateRetryable },
-		"newer":     func(r *retrysafe.Record) { r.Version++ },
+		"in flight": func(*retrysafe.Write) {},
+		"lapsed":    func(r *retrysafe.Write) { r.Term = 0 },
+		"unknown":   func(r *retrysafe.Write) { r.State = retrysafe.StateUnknown },
+		"retryable": func(r *retrysafe.Write) { r.State = retrysafe.StateRetryable },
+		"newer":     func(r *retrysafe.Write) { r.Version++ },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -51,7 +51,7 @@ func TestW24_CrashIsExplainedByEffectMode(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				b := setup(t, withPolicy(c.policy))
-				b.plant(t, func(r *retrysafe.Record) { r.Term = 30 * time.Second })
+				b.plant(t, func(r *retrysafe.Write) { r.Term = 30 * time.Second })
 				b.post(t, key, `{"a":1}`).refused(t, 409, "in-flight")
 				time.Sleep(31 * time.Second)
 				c.check(t, b)
@@ -251,7 +251,7 @@ func TestW44_ZombieGetsTheStoredAnswer(t *testing.T) {
 			fmt.Fprintf(w, `{"run":%d}`, n)
 		}))
 		b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
-			if s.Op == faultstore.Swap && s.Record.Attempt == 1 && s.Record.State == retrysafe.StateInProgress && s.Record.Claim.IsZero() {
+			if s.Op == faultstore.Swap && s.Write.Attempt == 1 && s.Write.State == retrysafe.StateInProgress && !s.Write.Overwrite {
 				return faultstore.LoseRequest // its heartbeats do not get through
 			}
 			return faultstore.None
@@ -309,11 +309,11 @@ func TestW44_ZombieWhoseRecordIsUnknownOrGone(t *testing.T) {
 	}
 }
 
-// take hands the record to somebody else, as an operator or another node would.
+// take hands the record to another owner, as an operator or another node would.
 func (b *bundle) take(t *testing.T, s retrysafe.State) {
 	t.Helper()
-	r := b.state(t)
-	r.State, r.Claim, r.Attempt, r.Term = s, retrysafe.Owner{0xff}, 2, time.Hour
+	r := b.state(t).Update()
+	r.State, r.Owner, r.Overwrite, r.Attempt, r.Term = s, retrysafe.Owner{0xff}, true, 2, time.Hour
 	_, err := b.mem.Swap(t.Context(), r)
 	must(t, err)
 }

@@ -102,7 +102,7 @@ func TestLapsedAttemptIsNoNewKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, limited(httpkey.Limits{NewKeys: 0.0001, NewKeysBurst: 1}),
 			withPolicy(retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun}))
-		b.plant(t, func(r *retrysafe.Record) { r.Term = time.Minute })
+		b.plant(t, func(r *retrysafe.Write) { r.Term = time.Minute })
 		b.post(t, other, `{}`).refused(t, 429, "too-many-new-keys")
 		b.post(t, key, `{"a":1}`).refused(t, 409, "in-flight")
 		time.Sleep(2 * time.Minute)

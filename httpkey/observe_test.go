@@ -62,10 +62,10 @@ func TestObserveEnforcesNothing(t *testing.T) {
 		"key-reused": {key: key, body: `{"n":2}`, before: func(t *testing.T, b *bundle) { b.post(t, key, `{"n":1}`) }},
 		"replay":     {key: key, body: `{"n":1}`, before: func(t *testing.T, b *bundle) { b.post(t, key, `{ "n":1 }`) }},
 		"in-flight": {key: key, body: `{"a":1}`, before: func(t *testing.T, b *bundle) {
-			b.plant(t, func(*retrysafe.Record) {})
+			b.plant(t, func(*retrysafe.Write) {})
 		}},
 		"outcome-unknown": {key: key, body: `{"a":1}`, before: func(t *testing.T, b *bundle) {
-			b.plant(t, func(r *retrysafe.Record) { r.State = retrysafe.StateUnknown })
+			b.plant(t, func(r *retrysafe.Write) { r.State = retrysafe.StateUnknown })
 		}},
 		"store-unavailable": {key: key, before: func(_ *testing.T, b *bundle) { b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest)) }},
 		"too-many-new-keys": {key: key, change: func(c *config) { c.Limits.NewKeys = 0.0001 },

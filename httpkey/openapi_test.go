@@ -105,7 +105,7 @@ func TestOpenAPITellsTheTruth(t *testing.T) {
 		}
 	}
 	b := setup(t, withPolicy(retrysafe.Policy{InFlight: retrysafe.InFlightAccept}))
-	b.plant(t, func(*retrysafe.Record) {})
+	b.plant(t, func(*retrysafe.Write) {})
 	got := b.post(t, key, `{"a":1}`)
 	if published := describe(t, b.guard).Components.Responses["in-flight"]; published.Status != float64(got.status) {
 		t.Errorf("in flight: published %v, sent %d", published.Status, got.status)

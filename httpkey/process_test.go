@@ -42,10 +42,10 @@ type gate struct {
 	mu sync.RWMutex
 }
 
-func (g *gate) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+func (g *gate) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	return g.Store.Swap(ctx, r)
+	return g.Store.Swap(ctx, w)
 }
 
 // place is a process's view of the file: its own store, guard and worker.

@@ -61,8 +61,8 @@ func TestFingerprintOfAnotherVersionIsNotGuessedAt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withSecrets(secret(1, "a")))
 	b.post(t, key, `{"n":1}`).ran(t, 1, false)
-	r := b.state(t)
-	r.Fingerprint.Alg, r.Claim, r.Attempt, r.Term = 2, retrysafe.Owner{1}, 2, r.Retain // as a later version would write it
+	r := b.state(t).Update()
+	r.Fingerprint.Alg, r.Owner, r.Overwrite, r.Attempt, r.Term = 2, retrysafe.Owner{1}, true, 2, r.Retain // as a later version would write it
 	_, err := b.mem.Swap(t.Context(), r)
 	must(t, err)
 	b.post(t, key, `{"n":1}`).refused(t, 503, "record-unreadable")

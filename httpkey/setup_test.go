@@ -305,12 +305,12 @@ func (b *bundle) state(t *testing.T) retrysafe.Record {
 
 // plant stores a record that some earlier process left behind: it is made by a
 // request, so that its fingerprint is right, and then changed.
-func (b *bundle) plant(t *testing.T, change func(*retrysafe.Record)) {
+func (b *bundle) plant(t *testing.T, change func(*retrysafe.Write)) {
 	t.Helper()
 	if got := b.post(t, key, `{"a":1}`); got.status != http.StatusCreated {
 		t.Fatalf("cannot plant: %d %s", got.status, got.body)
 	}
-	r := b.state(t)
+	r := b.state(t).Update()
 	r.State, r.Result, r.Term = retrysafe.StateInProgress, nil, time.Minute
 	change(&r)
 	_, err := b.mem.Swap(t.Context(), r)

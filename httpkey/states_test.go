@@ -22,8 +22,8 @@ func TestStateAccepted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, statusURL)
-		b.plant(t, func(r *retrysafe.Record) {
-			r.State, r.Attempt, r.Claim = retrysafe.StateAccepted, 0, retrysafe.Owner{1}
+		b.plant(t, func(r *retrysafe.Write) {
+			r.State, r.Attempt, r.Owner, r.Overwrite = retrysafe.StateAccepted, 0, retrysafe.Owner{1}, true
 		})
 		got := b.post(t, key, `{"a":1}`)
 		p := got.refused(t, 202, "in-flight")
@@ -54,7 +54,7 @@ func TestStateInProgress(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					b := setup(t, withPolicy(retrysafe.Policy{InFlight: c.policy}), statusURL, isProfile(profile))
-					b.plant(t, func(*retrysafe.Record) {})
+					b.plant(t, func(*retrysafe.Write) {})
 					got := b.post(t, key, `{"a":1}`)
 					got.refused(t, c.status, "in-flight")
 					if got.header.Get("Retry-After") == "" || (got.header.Get("Location") != "") != (c.status == 202) {
@@ -110,7 +110,7 @@ func TestStateCompletedAndForgotten(t *testing.T) {
 func TestStateRetryable(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.plant(t, func(r *retrysafe.Record) { r.State = retrysafe.StateRetryable })
+	b.plant(t, func(r *retrysafe.Write) { r.State = retrysafe.StateRetryable })
 	b.post(t, key, `{"a":2}`).refused(t, 422, "key-reused")
 	b.post(t, key, `{"a":1}`).ran(t, 1, false)
 	b.post(t, key, `{"a":1}`).ran(t, 1, true)
@@ -123,7 +123,7 @@ func TestStateUnknown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t)
-		b.plant(t, func(r *retrysafe.Record) { r.State, r.Term = retrysafe.StateUnknown, 30*time.Second })
+		b.plant(t, func(r *retrysafe.Write) { r.State, r.Term = retrysafe.StateUnknown, 30*time.Second })
 		got := b.post(t, key, `{"a":1}`)
 		p := got.refused(t, 409, "outcome-unknown")
 		if p.SafeNewKey || !p.Retryable || got.header.Get("Retry-After") != "30" || got.header.Get("Idempotency-Expires") != "" {
@@ -136,7 +136,7 @@ func TestStateUnknown(t *testing.T) {
 		b.post(t, key, `{"a":1}`).refused(t, 409, "outcome-unknown") // sticky
 
 		// An operator finds out that it happened.
-		r := b.state(t)
+		r := b.state(t).Update()
 		r.State, r.Result, r.Term = retrysafe.StateCompleted, &retrysafe.Result{Status: 201, Body: []byte(`{"run":1}`)}, time.Hour
 		_, err = b.mem.Swap(t.Context(), r)
 		must(t, err)
@@ -148,17 +148,17 @@ func TestStateUnknown(t *testing.T) {
 func TestStateExpired(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.plant(t, func(r *retrysafe.Record) { r.State = retrysafe.StateExpired })
+	b.plant(t, func(r *retrysafe.Write) { r.State = retrysafe.StateExpired })
 	b.post(t, key, `{"a":2}`).ran(t, 1, false)
 }
 
 func TestStateThatNobodyKnows(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(*retrysafe.Record){
-		"newer version":           func(r *retrysafe.Record) { r.Version = 9 },
-		"no state":                func(r *retrysafe.Record) { r.State = 99 },
-		"completed, no answer":    func(r *retrysafe.Record) { r.State = retrysafe.StateCompleted },
-		"answer before it is due": func(r *retrysafe.Record) { r.Result = &retrysafe.Result{Status: 200} },
+	for name, change := range map[string]func(*retrysafe.Write){
+		"newer version":           func(r *retrysafe.Write) { r.Version = 9 },
+		"no state":                func(r *retrysafe.Write) { r.State = 99 },
+		"completed, no answer":    func(r *retrysafe.Write) { r.State = retrysafe.StateCompleted },
+		"answer before it is due": func(r *retrysafe.Write) { r.Result = &retrysafe.Result{Status: 200} },
 	} {
 		b := setup(t)
 		b.plant(t, change)

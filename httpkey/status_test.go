@@ -34,23 +34,23 @@ func TestStatusFollowsTheRequest(t *testing.T) {
 func TestStatusOfEachState(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		change func(*retrysafe.Record)
+		change func(*retrysafe.Write)
 		status int
 		code   string
 		after  string
 	}{
-		"unknown": {func(r *retrysafe.Record) { r.State, r.Term = retrysafe.StateUnknown, 30*time.Second }, 409, "outcome-unknown", "30"},
-		"lapsed":  {func(r *retrysafe.Record) { r.Term = 0 }, 409, "outcome-unknown", "1"},
-		"lapsed, and will be run again": {func(r *retrysafe.Record) {
+		"unknown": {func(r *retrysafe.Write) { r.State, r.Term = retrysafe.StateUnknown, 30*time.Second }, 409, "outcome-unknown", "30"},
+		"lapsed":  {func(r *retrysafe.Write) { r.Term = 0 }, 409, "outcome-unknown", "1"},
+		"lapsed, and will be run again": {func(r *retrysafe.Write) {
 			r.Effects, r.Lapse, r.Term = retrysafe.EffectsKeyed, retrysafe.LapseRerun, 0
 		}, 202, "in-flight", "1"},
-		"retryable": {func(r *retrysafe.Record) { r.State = retrysafe.StateRetryable }, 500, "attempt-failed", "1"},
-		"forgotten": {func(r *retrysafe.Record) { r.State, r.Term = retrysafe.StateRetryable, 0 }, 410, "key-expired", ""},
-		"expired":   {func(r *retrysafe.Record) { r.State = retrysafe.StateExpired }, 410, "key-expired", ""},
-		"completed, expired": {func(r *retrysafe.Record) {
+		"retryable": {func(r *retrysafe.Write) { r.State = retrysafe.StateRetryable }, 500, "attempt-failed", "1"},
+		"forgotten": {func(r *retrysafe.Write) { r.State, r.Term = retrysafe.StateRetryable, 0 }, 410, "key-expired", ""},
+		"expired":   {func(r *retrysafe.Write) { r.State = retrysafe.StateExpired }, 410, "key-expired", ""},
+		"completed, expired": {func(r *retrysafe.Write) {
 			r.State, r.Result, r.Term = retrysafe.StateCompleted, &retrysafe.Result{Status: 200}, 0
 		}, 410, "key-expired", ""},
-		"of a newer version": {func(r *retrysafe.Record) { r.Version = retrysafe.RecordVersion + 1 }, 503, "record-unreadable", "60"},
+		"of a newer version": {func(r *retrysafe.Write) { r.Version = retrysafe.RecordVersion + 1 }, 503, "record-unreadable", "60"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

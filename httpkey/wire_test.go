@@ -62,21 +62,21 @@ var rows = []row{
 	{
 		situation: "same key, other fingerprint, in flight", code: "key-reused", ietf: 422, stripe: 400, stripeType: "idempotency_error",
 		bring: func(t *testing.T, b *bundle) *response {
-			b.plant(t, func(*retrysafe.Record) {})
+			b.plant(t, func(*retrysafe.Write) {})
 			return b.post(t, key, `{"a":2}`)
 		},
 	},
 	{
 		situation: "in flight", code: "in-flight", ietf: 409, stripe: 409, stripeType: "idempotency_error", stripeCode: "idempotency_key_in_use", comeBack: true, retryable: true,
 		bring: func(t *testing.T, b *bundle) *response {
-			b.plant(t, func(*retrysafe.Record) {})
+			b.plant(t, func(*retrysafe.Write) {})
 			return b.post(t, key, `{"a":1}`)
 		},
 	},
 	{
 		situation: "unknown", code: "outcome-unknown", ietf: 409, stripe: 409, stripeType: "idempotency_error", stripeCode: "idempotency_outcome_unknown", comeBack: true, retryable: true,
 		bring: func(t *testing.T, b *bundle) *response {
-			b.plant(t, func(r *retrysafe.Record) { r.State = retrysafe.StateUnknown })
+			b.plant(t, func(r *retrysafe.Write) { r.State = retrysafe.StateUnknown })
 			return b.post(t, key, `{"a":1}`)
 		},
 	},
@@ -95,7 +95,7 @@ var rows = []row{
 	{
 		situation: "record of a newer version", code: "record-unreadable", ietf: 503, stripe: 503, stripeType: "api_error", comeBack: true, retryable: true,
 		bring: func(t *testing.T, b *bundle) *response {
-			b.plant(t, func(r *retrysafe.Record) { r.Version = retrysafe.RecordVersion + 1 })
+			b.plant(t, func(r *retrysafe.Write) { r.Version = retrysafe.RecordVersion + 1 })
 			return b.post(t, key, `{"a":1}`)
 		},
 	},
@@ -130,7 +130,7 @@ var rows = []row{
 		situation: "expired, and the policy says gone", code: "key-expired", ietf: 410, stripe: 410, stripeType: "idempotency_error",
 		change: withPolicy(retrysafe.Policy{OnExpired: retrysafe.ExpiredGone}),
 		bring: func(t *testing.T, b *bundle) *response {
-			b.plant(t, func(r *retrysafe.Record) { r.State = retrysafe.StateExpired })
+			b.plant(t, func(r *retrysafe.Write) { r.State = retrysafe.StateExpired })
 			return b.post(t, key, `{"a":1}`)
 		},
 	},
@@ -231,7 +231,7 @@ func TestStripeStoresServerErrors(t *testing.T) {
 func TestStripeTellsGoodNewsAsSuch(t *testing.T) {
 	t.Parallel()
 	accepting := setup(t, isProfile(httpkey.Stripe), withPolicy(retrysafe.Policy{InFlight: retrysafe.InFlightAccept}))
-	accepting.plant(t, func(*retrysafe.Record) {})
+	accepting.plant(t, func(*retrysafe.Write) {})
 	large := setup(t, isProfile(httpkey.Stripe), func(c *config) { c.MaxResponse = 1 })
 	large.post(t, key, `{"a":1}`)
 	for code, got := range map[string]*response{"in-flight": accepting.post(t, key, `{"a":1}`), "response-not-stored": large.post(t, key, `{"a":1}`)} {

@@ -200,12 +200,12 @@ func TestWorkerLeavesOthersWorkAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, async)
 	b.post(t, key, `{}`, to("/refunds")).accepted(t)
-	_, err := b.mem.Create(t.Context(), retrysafe.Record{
+	_, err := b.mem.Create(t.Context(), retrysafe.Write{Term: time.Hour, Record: retrysafe.Record{
 		Ref: retrysafe.Ref{Scope: retrysafe.SystemScope("test"), Key: "k"}, Operation: payments, State: retrysafe.StateAccepted,
-		Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{1}, Term: time.Hour, Request: []byte("?"),
-	})
+		Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{1}, Request: []byte("?"),
+	}})
 	must(t, err)
-	b.plantAccepted(t, other, func(r *retrysafe.Record) { r.Version = retrysafe.RecordVersion + 1 })
+	b.plantAccepted(t, other, func(r *retrysafe.Write) { r.Version = retrysafe.RecordVersion + 1 })
 	b.work(t, 0)
 	b.ranTimes(t, 0)
 	for _, r := range b.records(t) {
@@ -216,12 +216,13 @@ func TestWorkerLeavesOthersWorkAlone(t *testing.T) {
 }
 
 // plantAccepted stores a request under k and changes its record.
-func (b *bundle) plantAccepted(t *testing.T, k string, change func(*retrysafe.Record)) {
+func (b *bundle) plantAccepted(t *testing.T, k string, change func(*retrysafe.Write)) {
 	t.Helper()
 	b.post(t, k, `{"a":1}`).accepted(t)
-	r, err := b.mem.Load(t.Context(), retrysafe.Ref{Scope: "acme", Key: k})
+	stored, err := b.mem.Load(t.Context(), retrysafe.Ref{Scope: "acme", Key: k})
 	must(t, err)
-	r.Claim, r.Term = retrysafe.Owner{7}, time.Hour // so that the request can change
+	r := stored.Update()
+	r.Owner, r.Overwrite, r.Term = retrysafe.Owner{7}, true, time.Hour // so that the request can change
 	change(&r)
 	_, err = b.mem.Swap(t.Context(), r)
 	must(t, err)
@@ -232,14 +233,14 @@ func (b *bundle) plantAccepted(t *testing.T, k string, change func(*retrysafe.Re
 func TestWorkerAnswersForAPoisonedRequest(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		change func(*retrysafe.Record)
+		change func(*retrysafe.Write)
 		state  retrysafe.State
 	}{
-		"cut short":        {func(r *retrysafe.Record) { r.Request = r.Request[:len(r.Request)-1] }, retrysafe.StateCompleted},
-		"longer":           {func(r *retrysafe.Record) { r.Request = append(bytes.Clone(r.Request), 0) }, retrysafe.StateCompleted},
-		"empty":            {func(r *retrysafe.Record) { r.Request = []byte{} }, retrysafe.StateCompleted},
-		"run before":       {func(r *retrysafe.Record) { r.Request, r.Attempt = []byte{1}, 2 }, retrysafe.StateUnknown},
-		"of a newer guard": {func(r *retrysafe.Record) { r.Request = []byte{2} }, retrysafe.StateAccepted},
+		"cut short":        {func(r *retrysafe.Write) { r.Request = r.Request[:len(r.Request)-1] }, retrysafe.StateCompleted},
+		"longer":           {func(r *retrysafe.Write) { r.Request = append(bytes.Clone(r.Request), 0) }, retrysafe.StateCompleted},
+		"empty":            {func(r *retrysafe.Write) { r.Request = []byte{} }, retrysafe.StateCompleted},
+		"run before":       {func(r *retrysafe.Write) { r.Request, r.Attempt = []byte{1}, 2 }, retrysafe.StateUnknown},
+		"of a newer guard": {func(r *retrysafe.Write) { r.Request = []byte{2} }, retrysafe.StateAccepted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

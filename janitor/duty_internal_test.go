@@ -63,7 +63,11 @@ func TestWrote(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	r := retrysafe.Record{State: retrysafe.StateUnknown, ReadAt: now}
-	mine := r.Noted("sweeper", "lease lapsed")
+	noted := func(r retrysafe.Record, by, text string) retrysafe.Record {
+		r.AddNote(retrysafe.Note{By: by, Text: text})
+		return r
+	}
+	mine := noted(r, "sweeper", "lease lapsed")
 	stored := mine
 	stored.Inquiry.Notes = []retrysafe.Note{mine.Inquiry.Notes[0]}
 	stored.Inquiry.Notes[0].At = now.Truncate(time.Microsecond) // as a store keeps it
@@ -73,10 +77,10 @@ func TestWrote(t *testing.T) {
 	other := r
 	other.ReadAt = now.Add(time.Millisecond)
 	for name, o := range map[string]retrysafe.Record{
-		"another's":     other.Noted("sweeper", "lease lapsed"),
+		"another's":     noted(other, "sweeper", "lease lapsed"),
 		"no note":       r,
 		"a later state": func() retrysafe.Record { o := mine; o.State = retrysafe.StateCompleted; return o }(),
-		"noted since":   mine.Noted("operator anna", "hm"),
+		"noted since":   noted(mine, "operator anna", "hm"),
 	} {
 		if wrote(&o, &mine) {
 			t.Errorf("%s is taken for its own", name)

@@ -114,10 +114,10 @@ func ExampleRun() {
 // An attempt whose process died is set aside, though nobody asks for it any more.
 func ExampleSweeper() {
 	ctx, store := context.Background(), memstore.New(nil)
-	dead := retrysafe.Record{
+	dead := retrysafe.Write{Record: retrysafe.Record{ // Term is zero: its lease is over
 		Ref: retrysafe.Ref{Scope: "acme", Key: "order-4711"}, State: retrysafe.StateInProgress,
-		Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{1}, Attempt: 1, // Term is zero: its lease is over
-	}
+		Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{1}, Attempt: 1,
+	}}
 	_, _ = store.Create(ctx, dead)
 
 	sweeper := janitor.NewSweeper(store, &janitor.Options{Logger: slog.New(slog.DiscardHandler)})

@@ -158,12 +158,12 @@ func (w *world) falls(t *testing.T) (x *retrysafe.Execution, wake func()) {
 }
 
 // record returns the record of an attempt under a key. With no term it is due.
-func record(key string, state retrysafe.State, term time.Duration) retrysafe.Record {
-	r := retrysafe.Record{
+func record(key string, state retrysafe.State, term time.Duration) retrysafe.Write {
+	r := retrysafe.Write{Term: term, Record: retrysafe.Record{
 		Ref: retrysafe.Ref{Scope: "tenant", Key: key}, Operation: "POST /payments",
 		State: state, Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{1}, Attempt: 1,
-		Term: term, Retain: 24 * time.Hour,
-	}
+		Retain: 24 * time.Hour,
+	}}
 	if state == retrysafe.StateCompleted {
 		a := answer("answer of " + key)
 		r.Result = &a
@@ -171,7 +171,7 @@ func record(key string, state retrysafe.State, term time.Duration) retrysafe.Rec
 	return r
 }
 
-func put(t *testing.T, s retrysafe.Store, r retrysafe.Record) retrysafe.Record {
+func put(t *testing.T, s retrysafe.Store, r retrysafe.Write) retrysafe.Record {
 	t.Helper()
 	got, err := s.Create(t.Context(), r)
 	must(t, err)

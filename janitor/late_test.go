@@ -120,7 +120,8 @@ func TestReconcilerTriesEvidenceAgainOnWhatHasMoved(t *testing.T) {
 		w := newWorld(t, retrysafe.Policy{})
 		w.unknown(t, retrysafe.EffectsUnprotected)
 		c := w.reconciler(meanwhile(v, func() {
-			r := w.record(t).Noted("operator anna", "asked them by telephone")
+			r := w.record(t).Update()
+			r.AddNote(retrysafe.Note{By: "operator anna", Text: "asked them by telephone"})
 			r.Term = time.Hour
 			_, err := w.mem.Swap(t.Context(), r)
 			must(t, err)
@@ -179,7 +180,7 @@ func TestReconcilerAsksOnlyAboutWhatIsStillUnknown(t *testing.T) {
 	w.unknown(t, retrysafe.EffectsUnprotected)
 	w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
 		if s.Op == faultstore.Load {
-			r, a := w.record(t), answer("the owner's")
+			r, a := w.record(t).Update(), answer("the owner's")
 			r.State, r.Result, r.Term = retrysafe.StateCompleted, &a, time.Hour
 			_, err := w.mem.Swap(t.Context(), r)
 			must(t, err)

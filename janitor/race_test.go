@@ -121,7 +121,7 @@ func settles(t *testing.T, store retrysafe.Store, r retrysafe.Record) bool {
 	a := answer("the owner's")
 	mine := r
 	for {
-		next := mine
+		next := mine.Update()
 		next.State, next.Result, next.Term = retrysafe.StateCompleted, &a, time.Hour
 		got, err := store.Swap(t.Context(), next)
 		switch {
@@ -146,7 +146,7 @@ func TestW55_OpenTransactionIsProofOfLife(t *testing.T) {
 	// A store may wait for the transaction, or say that it is there.
 	test := func(t *testing.T, store retrysafe.Store, waits bool, begin func() (retrysafe.Tx, error)) {
 		t.Helper()
-		r := put(t, store, record("key", retrysafe.StateInProgress, 0))
+		r := put(t, store, record("key", retrysafe.StateInProgress, 0)).Update()
 		tx, err := begin()
 		must(t, err)
 		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }) // when the test has failed half-way

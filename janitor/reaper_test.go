@@ -15,7 +15,7 @@ import (
 )
 
 // kept are records that no reaper may touch.
-var kept = []retrysafe.Record{
+var kept = []retrysafe.Write{
 	record("running", retrysafe.StateInProgress, time.Hour),
 	record("lapsed", retrysafe.StateInProgress, 0),
 	record("waiting", retrysafe.StateAccepted, time.Hour),

@@ -21,23 +21,23 @@ func TestSweeperGoesByTheRecordsOwnPolicy(t *testing.T) {
 	t.Parallel()
 	request := []byte("{}")
 	for name, c := range map[string]struct {
-		change func(r *retrysafe.Record)
+		change func(r *retrysafe.Write)
 		state  retrysafe.State
 		status int
 		stats  janitor.SweeperStats
 	}{
-		"quarantine":         {func(*retrysafe.Record) {}, retrysafe.StateUnknown, 0, janitor.SweeperStats{Quarantined: 1}},
-		"fail":               {func(r *retrysafe.Record) { r.Lapse = retrysafe.LapseFail }, retrysafe.StateCompleted, 500, janitor.SweeperStats{Failed: 1}},
-		"rerun, keyed":       {func(r *retrysafe.Record) { r.Lapse, r.Effects = retrysafe.LapseRerun, retrysafe.EffectsKeyed }, retrysafe.StateRetryable, 0, janitor.SweeperStats{Released: 1}},
-		"resume, in tx":      {func(r *retrysafe.Record) { r.Lapse, r.Effects = retrysafe.LapseResume, retrysafe.EffectsInTx }, retrysafe.StateRetryable, 0, janitor.SweeperStats{Released: 1}},
-		"rerun, unprotected": {func(r *retrysafe.Record) { r.Lapse = retrysafe.LapseRerun }, retrysafe.StateUnknown, 0, janitor.SweeperStats{Quarantined: 1}},
-		"worker's, keyed": {func(r *retrysafe.Record) {
+		"quarantine":         {func(*retrysafe.Write) {}, retrysafe.StateUnknown, 0, janitor.SweeperStats{Quarantined: 1}},
+		"fail":               {func(r *retrysafe.Write) { r.Lapse = retrysafe.LapseFail }, retrysafe.StateCompleted, 500, janitor.SweeperStats{Failed: 1}},
+		"rerun, keyed":       {func(r *retrysafe.Write) { r.Lapse, r.Effects = retrysafe.LapseRerun, retrysafe.EffectsKeyed }, retrysafe.StateRetryable, 0, janitor.SweeperStats{Released: 1}},
+		"resume, in tx":      {func(r *retrysafe.Write) { r.Lapse, r.Effects = retrysafe.LapseResume, retrysafe.EffectsInTx }, retrysafe.StateRetryable, 0, janitor.SweeperStats{Released: 1}},
+		"rerun, unprotected": {func(r *retrysafe.Write) { r.Lapse = retrysafe.LapseRerun }, retrysafe.StateUnknown, 0, janitor.SweeperStats{Quarantined: 1}},
+		"worker's, keyed": {func(r *retrysafe.Write) {
 			r.Lapse, r.Effects, r.Request = retrysafe.LapseRerun, retrysafe.EffectsKeyed, request
 		},
 			retrysafe.StateAccepted, 0, janitor.SweeperStats{Requeued: 1}},
-		"never taken up": {func(r *retrysafe.Record) { r.State, r.Request, r.Attempt = retrysafe.StateAccepted, request, 0 },
+		"never taken up": {func(r *retrysafe.Write) { r.State, r.Request, r.Attempt = retrysafe.StateAccepted, request, 0 },
 			retrysafe.StateCompleted, 408, janitor.SweeperStats{Abandoned: 1}},
-		"requeued and never taken up again": {func(r *retrysafe.Record) { r.State, r.Request = retrysafe.StateAccepted, request },
+		"requeued and never taken up again": {func(r *retrysafe.Write) { r.State, r.Request = retrysafe.StateAccepted, request },
 			retrysafe.StateUnknown, 0, janitor.SweeperStats{Quarantined: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,20 +90,23 @@ func TestW55_SweeperOnAStaleSnapshotNeverOverwrites(t *testing.T) {
 	for name, meanwhile := range map[string]func(t *testing.T, s *memstore.Store, r retrysafe.Record) retrysafe.Record{
 		"completed": func(t *testing.T, s *memstore.Store, r retrysafe.Record) retrysafe.Record {
 			a := answer("the owner's")
-			r.State, r.Result, r.Term = retrysafe.StateCompleted, &a, time.Hour
-			got, err := s.Swap(t.Context(), r)
+			w := r.Update()
+			w.State, w.Result, w.Term = retrysafe.StateCompleted, &a, time.Hour
+			got, err := s.Swap(t.Context(), w)
 			must(t, err)
 			return got
 		},
 		"renewed": func(t *testing.T, s *memstore.Store, r retrysafe.Record) retrysafe.Record {
-			r.Term = time.Hour
-			got, err := s.Swap(t.Context(), r)
+			w := r.Update()
+			w.Term = time.Hour
+			got, err := s.Swap(t.Context(), w)
 			must(t, err)
 			return got
 		},
 		"claimed": func(t *testing.T, s *memstore.Store, r retrysafe.Record) retrysafe.Record {
-			r.Claim, r.Attempt, r.Term = retrysafe.Owner{2}, 2, time.Hour
-			got, err := s.Swap(t.Context(), r)
+			w := r.Update()
+			w.Owner, w.Overwrite, w.Attempt, w.Term = retrysafe.Owner{2}, true, 2, time.Hour
+			got, err := s.Swap(t.Context(), w)
 			must(t, err)
 			return got
 		},
@@ -131,7 +134,7 @@ func TestW55_SweeperOnAStaleSnapshotNeverOverwrites(t *testing.T) {
 	t.Run("purged and created again", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, retrysafe.Policy{})
-		r := put(t, w.mem, record("key", retrysafe.StateInProgress, 0))
+		r := put(t, w.mem, record("key", retrysafe.StateInProgress, 0)).Update()
 		w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
 			if s.Op == faultstore.Swap {
 				r.State, r.Term = retrysafe.StateRetryable, 0
@@ -193,7 +196,7 @@ func TestSweeperIsNotHeldUpByRecordsThatFail(t *testing.T) {
 			put(t, w.mem, record(key(i), retrysafe.StateInProgress, 0))
 		}
 		w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
-			if s.Op == faultstore.Swap && s.Record.Key < key(bad) {
+			if s.Op == faultstore.Swap && s.Write.Key < key(bad) {
 				return faultstore.LoseRequest
 			}
 			return faultstore.None

@@ -237,7 +237,7 @@ func TestW58_DeathBetweenActAndEntry(t *testing.T) {
 		a.ID = "one-click"
 		acted := false
 		s.Plan(func(step faultstore.Step) faultstore.Fault {
-			if step.Op == faultstore.Swap && step.Record.Ref == r.Ref {
+			if step.Op == faultstore.Swap && step.Write.Ref == r.Ref {
 				acted = true
 				return faultstore.None
 			}
@@ -262,7 +262,7 @@ func TestW58_DeathBetweenActAndEntry(t *testing.T) {
 		if len(all) != 1 || all[0].Outcome != operator.Open || all[0].By != anna || all[0].Why != a.Why || all[0].Ref != r.Ref {
 			t.Fatalf("the audit has %+v", all)
 		}
-		own := load(t, below, retrysafe.Ref{Scope: retrysafe.SystemScope("operator"), Key: a.ID})
+		own := load(t, below, retrysafe.Ref{Scope: retrysafe.SystemScope("operator"), Key: a.ID}).Update()
 		own.Term = 0
 		if own.State == retrysafe.StateInProgress { // its lease ends
 			_, err := below.Swap(t.Context(), own)
@@ -285,9 +285,9 @@ type held struct {
 	replies []error // to swaps of ref, before it is let through
 }
 
-func (h *held) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	if r.Ref != h.ref || len(h.replies) == 0 {
-		return h.Store.Swap(ctx, r)
+func (h *held) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	if w.Ref != h.ref || len(h.replies) == 0 {
+		return h.Store.Swap(ctx, w)
 	}
 	err := h.replies[0]
 	h.replies = h.replies[1:]

@@ -18,12 +18,13 @@ import (
 	"github.com/retrysafe/retrysafe/store/memstore"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
+	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
 // secret is in every part of a record that Erase is to empty.
 const secret = "jane@example.com"
 
-func full(state retrysafe.State, key string) retrysafe.Record {
+func full(state retrysafe.State, key string) retrysafe.Write {
 	r := in(state, key)
 	r.Request = []byte("request of " + secret)
 	r.Checkpoint = retrysafe.Checkpoint{Phase: "phase of " + secret, Data: []byte("data of " + secret)}
@@ -65,7 +66,7 @@ func stored(t *testing.T, s retrysafe.Store) []byte {
 		list, err := s.List(t.Context(), retrysafe.Query{})
 		must(t, err)
 		for i := range list {
-			all = retrysafe.AppendRecord(all, &list[i])
+			all = storekit.AppendRecord(all, &list[i])
 		}
 	}
 	return all
@@ -79,16 +80,16 @@ func TestW62_ErasedBytesAreGoneAndTheKeyStaysUsed(t *testing.T) {
 		d := newDesk(t, s, nil)
 		for _, part := range []struct {
 			name  string
-			strip func(*retrysafe.Record)
+			strip func(*retrysafe.Write)
 		}{
-			{"everything", func(*retrysafe.Record) {}},
-			{"no request", func(r *retrysafe.Record) { r.Request = nil }},
-			{"no checkpoint", func(r *retrysafe.Record) { r.Checkpoint = retrysafe.Checkpoint{} }},
-			{"the second attempt", func(r *retrysafe.Record) { r.Attempt = 2 }},
+			{"everything", func(*retrysafe.Write) {}},
+			{"no request", func(r *retrysafe.Write) { r.Request = nil }},
+			{"no checkpoint", func(r *retrysafe.Write) { r.Checkpoint = retrysafe.Checkpoint{} }},
+			{"the second attempt", func(r *retrysafe.Write) { r.Attempt = 2 }},
 		} {
-			r := full(retrysafe.StateCompleted, part.name)
-			part.strip(&r)
-			r = put(t, s, r)
+			w := full(retrysafe.StateCompleted, part.name)
+			part.strip(&w)
+			r := put(t, s, w)
 			if !bytes.Contains(stored(t, s), []byte(secret)) {
 				t.Fatal("this test looks in the wrong place")
 			}
@@ -126,9 +127,9 @@ func TestW62_ErasedBytesLeaveTheFile(t *testing.T) {
 	s := sqlite(t, path)
 	d := newDesk(t, s, nil)
 	for i := range 20 {
-		r := full(retrysafe.StateCompleted, key(i))
-		r.Request = []byte(strings.Repeat(secret+" ", 2000))
-		r = put(t, s, r)
+		w := full(retrysafe.StateCompleted, key(i))
+		w.Request = []byte(strings.Repeat(secret+" ", 2000))
+		r := put(t, s, w)
 		_, err := d.Erase(t.Context(), seen(r))
 		must(t, err)
 	}

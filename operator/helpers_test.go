@@ -1,7 +1,6 @@
 package operator_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -81,15 +80,15 @@ var (
 )
 
 // in returns a record of acct_1's payment in a state, which lasts for an hour.
-func in(state retrysafe.State, key string) retrysafe.Record {
-	r := retrysafe.Record{
+func in(state retrysafe.State, key string) retrysafe.Write {
+	w := retrysafe.Write{Term: time.Hour, Record: retrysafe.Record{
 		Ref: retrysafe.Ref{Scope: "acct_1", Key: key}, Operation: "POST /payments", Fingerprint: print1,
-		State: state, Version: retrysafe.RecordVersion, Owner: owner(), Attempt: 1, Retain: 24 * time.Hour, Term: time.Hour,
-	}
+		State: state, Version: retrysafe.RecordVersion, Owner: owner(), Attempt: 1, Retain: 24 * time.Hour,
+	}}
 	if state == retrysafe.StateCompleted {
-		r.Result = &paid
+		w.Result = &paid
 	}
-	return r
+	return w
 }
 
 func owner() (o retrysafe.Owner) {
@@ -98,9 +97,9 @@ func owner() (o retrysafe.Owner) {
 }
 
 // put stores a record as it is.
-func put(t testing.TB, s retrysafe.Store, r retrysafe.Record) retrysafe.Record {
+func put(t testing.TB, s retrysafe.Store, w retrysafe.Write) retrysafe.Record {
 	t.Helper()
-	got, err := s.Create(t.Context(), r)
+	got, err := s.Create(t.Context(), w)
 	must(t, err)
 	return got
 }
@@ -174,7 +173,7 @@ func lastNote(t testing.TB, r retrysafe.Record, by, id string) {
 		t.Fatalf("%s has no note", r.Key)
 	}
 	note := r.Inquiry.Notes[n-1]
-	if note.By != "operator "+by || note.State != r.State || !bytes.Contains([]byte(note.Text), []byte(id)) || note.At.IsZero() {
+	if note.By != "operator "+by || note.State != r.State || note.ID != id || note.At.IsZero() {
 		t.Errorf("the last note is %+v", note)
 	}
 }

@@ -219,15 +219,15 @@ func TestW68_SkippedHeadLetsItsGroupGo(t *testing.T) {
 			}
 			return outbox.Receipt{}
 		}
-		rec, err := p.Create(t.Context(), retrysafe.Record{
+		rec, err := p.Create(t.Context(), retrysafe.Write{Term: time.Hour, Record: retrysafe.Record{
 			Ref: retrysafe.Ref{Scope: "s", Key: "k"}, Version: retrysafe.RecordVersion, State: retrysafe.StateInProgress, Effects: retrysafe.EffectsKeyed,
-			Owner: retrysafe.Owner{1}, Attempt: 1, Term: time.Hour, Retain: time.Hour,
-		})
+			Owner: retrysafe.Owner{1}, Attempt: 1, Retain: time.Hour,
+		}})
 		must(t, err)
 		head := message("a", "head")
 		head.Settles = &rec
 		enqueue(t, p.Store, head, message("a", "behind"))
-		must(t, second(p.Swap(t.Context(), rec))) // somebody touches the key meanwhile
+		must(t, second(p.Swap(t.Context(), rec.Update()))) // somebody touches the key meanwhile
 		p.work(t)
 		failing, err := p.Failing(t.Context(), 0, 10)
 		must(t, err)

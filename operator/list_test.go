@@ -164,9 +164,9 @@ func TestEntryInJSON(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(nil)
 	d := newDesk(t, s, nil)
-	r := in(retrysafe.StateUnknown, "\xff\x00key")
-	r.Scope = "sc\xfeope"
-	r = put(t, s, r)
+	w := in(retrysafe.StateUnknown, "\xff\x00key")
+	w.Scope = "sc\xfeope"
+	r := put(t, s, w)
 	e, err := d.Release(t.Context(), seen(r))
 	must(t, err)
 	if e.Ref != r.Ref {

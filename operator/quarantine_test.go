@@ -26,7 +26,7 @@ func TestW38_RestoredBackupIsQuarantined(t *testing.T) {
 	policy := retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun, Lease: time.Minute}
 	s := sqlite(t, path)
 	e := newEngine(t, s, policy)
-	call := func(key string) retrysafe.Call { return callOf(in(retrysafe.StateInProgress, key)) }
+	call := func(key string) retrysafe.Call { return callOf(in(retrysafe.StateInProgress, key).Record) }
 	begin := func(e *retrysafe.Engine, key string) *retrysafe.Execution {
 		t.Helper()
 		x, _, err := e.Begin(t.Context(), call(key))
@@ -91,8 +91,8 @@ func TestW38_RestoredBackupIsQuarantined(t *testing.T) {
 	}
 
 	// An owner that lived through it settles its own, for it knows.
-	mine := survivor.Record()
-	mine.Revision = load(t, s, mine.Ref).Revision
+	mine := survivor.Record().Update()
+	mine.Expect.Revision = load(t, s, mine.Ref).Revision
 	mine.State, mine.Result, mine.Term = retrysafe.StateCompleted, &paid, time.Hour
 	_, err = s.Swap(t.Context(), mine)
 	must(t, err)
@@ -110,7 +110,7 @@ func TestW38_LiveOwnerSettlesWhatWasQuarantined(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, s retrysafe.Store) {
 		d, e := newDesk(t, s, nil), newEngine(t, s, retrysafe.Policy{})
-		x, _, err := e.Begin(t.Context(), callOf(in(retrysafe.StateInProgress, "k")))
+		x, _, err := e.Begin(t.Context(), callOf(in(retrysafe.StateInProgress, "k").Record))
 		must(t, err)
 		defer x.Stop()
 		_, err = d.Quarantine(t.Context(), restored)
@@ -247,14 +247,15 @@ func TestQuarantineMeetsLossAndTraffic(t *testing.T) {
 	}
 	d := newDesk(t, s, nil)
 	s.Plan(func(step faultstore.Step) faultstore.Fault {
-		if step.Op != faultstore.Swap || step.Record.IsSystem() {
+		if step.Op != faultstore.Swap || step.Write.IsSystem() {
 			return faultstore.None
 		}
-		if step.Record.Key == key(7) { // a client is quicker
-			r, err := below.Load(context.Background(), step.Record.Ref)
+		if step.Write.Key == key(7) { // a client is quicker
+			r, err := below.Load(context.Background(), step.Write.Ref)
 			if err == nil && r.State == retrysafe.StateRetryable {
-				r.State, r.Result, r.Term = retrysafe.StateCompleted, &paid, time.Hour
-				_, _ = below.Swap(context.Background(), r)
+				w := r.Update()
+				w.State, w.Result, w.Term = retrysafe.StateCompleted, &paid, time.Hour
+				_, _ = below.Swap(context.Background(), w)
 			}
 			return faultstore.None
 		}

@@ -20,7 +20,7 @@ func TestCacheOfThisNodeForgetsToo(t *testing.T) {
 			t.Parallel()
 			cache := tiered.New(memstore.New(nil), &tiered.Options{MaxAge: time.Hour})
 			d, e := newDesk(t, cache, nil), newEngine(t, cache, retrysafe.Policy{})
-			c := callOf(in(retrysafe.StateInProgress, "k"))
+			c := callOf(in(retrysafe.StateInProgress, "k").Record)
 			_, _, err := asks(t, e, c, "first")
 			must(t, err)
 			if out, _, err := asks(t, e, c, "second"); err != nil || !out.Replayed || cache.Stats().Hits == 0 {
@@ -51,7 +51,7 @@ func TestDeskLooksPastTheCache(t *testing.T) {
 	below := memstore.New(nil)
 	here := tiered.New(below, &tiered.Options{MaxAge: time.Hour})
 	e := newEngine(t, here, retrysafe.Policy{})
-	c := callOf(in(retrysafe.StateInProgress, "k"))
+	c := callOf(in(retrysafe.StateInProgress, "k").Record)
 	_, _, err := asks(t, e, c, "first")
 	must(t, err)
 	stale, err := here.Load(t.Context(), c.Ref)

@@ -70,11 +70,11 @@ func TestWhatEachVerbDoesToEachState(t *testing.T) {
 					t.Parallel()
 					s := memstore.New(nil)
 					d := newDesk(t, s, nil)
-					r := in(state, "k")
+					w := in(state, "k")
 					if due {
-						r.Term = 0
+						w.Term = 0
 					}
-					r = put(t, s, r)
+					r := put(t, s, w)
 					e, err := do(d, t.Context(), seen(r))
 					now := load(t, s, r.Ref)
 					want, ok := becomes[name][row{state, due}]
@@ -114,9 +114,9 @@ func TestResolveAnswersRetries(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, s retrysafe.Store) {
 		d, e := newDesk(t, s, nil), newEngine(t, s, retrysafe.Policy{})
-		r := in(retrysafe.StateUnknown, "k")
-		r.Inquiry.Dead, r.Inquiry.Tries, r.Reason = true, 9, "timed out"
-		r = put(t, s, r)
+		w := in(retrysafe.StateUnknown, "k")
+		w.Inquiry.Dead, w.Inquiry.Tries, w.Reason = true, 9, "timed out"
+		r := put(t, s, w)
 		if _, _, err := asks(t, e, callOf(r), "again"); !errors.Is(err, retrysafe.ErrUnknown) {
 			t.Fatal(err)
 		}
@@ -147,9 +147,9 @@ func TestReleaseLetsTheNextRequestRunOn(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, s retrysafe.Store) {
 		d, e := newDesk(t, s, nil), newEngine(t, s, retrysafe.Policy{})
-		r := in(retrysafe.StateUnknown, "k")
-		r.Checkpoint = retrysafe.Checkpoint{Phase: "authorised", Data: []byte("auth_1")}
-		r = put(t, s, r)
+		w := in(retrysafe.StateUnknown, "k")
+		w.Checkpoint = retrysafe.Checkpoint{Phase: "authorised", Data: []byte("auth_1")}
+		r := put(t, s, w)
 		_, err := d.Release(t.Context(), seen(r))
 		must(t, err)
 		_, err = e.Do(t.Context(), callOf(r), func(_ context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
@@ -172,7 +172,7 @@ func TestLateOwnerLosesAgainstTheOperator(t *testing.T) {
 			clock := newClock()
 			s := memstore.New(&memstore.Options{Now: clock.Now})
 			d, e := newDesk(t, s, nil), newEngine(t, s, retrysafe.Policy{})
-			x, _, err := e.Begin(t.Context(), callOf(in(retrysafe.StateInProgress, "k")))
+			x, _, err := e.Begin(t.Context(), callOf(in(retrysafe.StateInProgress, "k").Record))
 			must(t, err)
 			defer x.Stop()
 			entry, err := verbs[name](d, t.Context(), seen(x.Record()))
@@ -202,10 +202,10 @@ func TestForgetFreesTheKeyUnderEveryPolicy(t *testing.T) {
 					}
 					e := newEngine(t, s, p)
 					i++
-					r := in(retrysafe.StateCompleted, key(i))
-					r.Effects, r.Lapse, r.Attempt = effects, lapse, 3
-					r.Checkpoint = retrysafe.Checkpoint{Phase: "old", Data: []byte("old")}
-					r = put(t, s, r)
+					w := in(retrysafe.StateCompleted, key(i))
+					w.Effects, w.Lapse, w.Attempt = effects, lapse, 3
+					w.Checkpoint = retrysafe.Checkpoint{Phase: "old", Data: []byte("old")}
+					r := put(t, s, w)
 					_, err := d.Forget(t.Context(), seen(r))
 					must(t, err)
 					other := callOf(r)
@@ -246,9 +246,9 @@ func TestRedriveAsksAgain(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDesk(t, s, nil)
-		r := in(retrysafe.StateUnknown, "k")
-		r.Inquiry.Dead, r.Inquiry.Tries, r.Term = true, 12, 100*365*24*time.Hour
-		r = put(t, s, r)
+		w := in(retrysafe.StateUnknown, "k")
+		w.Inquiry.Dead, w.Inquiry.Tries, w.Term = true, 12, 100*365*24*time.Hour
+		r := put(t, s, w)
 		_, err := d.Redrive(t.Context(), seen(r))
 		must(t, err)
 		now := load(t, s, r.Ref)
@@ -348,15 +348,15 @@ func TestWhatIsNobodysIsLeftAlone(t *testing.T) {
 	must(t, err)
 	own, err := d.List(t.Context(), operator.Filter{Scope: retrysafe.SystemScope("operator"), System: true})
 	must(t, err)
-	newer := in(retrysafe.StateUnknown, "newer")
-	newer.Version = retrysafe.RecordVersion + 1
-	newer = put(t, s, newer)
+	w := in(retrysafe.StateUnknown, "newer")
+	w.Version = retrysafe.RecordVersion + 1
+	newer := put(t, s, w)
 	for name, do := range verbs {
 		e, err := do(d, t.Context(), seen(own.Records[0]))
 		refused(t, d, e, err, operator.ErrState)
 		e, err = do(d, t.Context(), seen(newer))
 		refused(t, d, e, err, retrysafe.ErrUnreadable)
-		gone := seen(in(retrysafe.StateUnknown, "gone"))
+		gone := seen(in(retrysafe.StateUnknown, "gone").Record)
 		gone.Revision = 1
 		e, err = do(d, t.Context(), gone)
 		refused(t, d, e, err, retrysafe.ErrNotFound)

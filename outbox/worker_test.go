@@ -237,15 +237,15 @@ func TestMessageSettlesItsKey(t *testing.T) {
 			r := &receiver{fail: func(*outbox.Delivery, int) outbox.Receipt { return c.receipt }}
 			w, err := outbox.NewWorker(s.Outbox(), r, nil)
 			must(t, err)
-			rec, err := s.Create(t.Context(), retrysafe.Record{
+			rec, err := s.Create(t.Context(), retrysafe.Write{Term: time.Hour, Record: retrysafe.Record{
 				Ref: retrysafe.Ref{Scope: "s", Key: "k"}, Version: retrysafe.RecordVersion, State: retrysafe.StateInProgress, Effects: retrysafe.EffectsKeyed,
-				Owner: retrysafe.Owner{1}, Attempt: 1, Term: time.Hour, Retain: time.Hour,
-			})
+				Owner: retrysafe.Owner{1}, Attempt: 1, Retain: time.Hour,
+			}})
 			must(t, err)
 			m := message("", "charge")
 			m.Settles = &rec
 			enqueue(t, s, m)
-			if _, err := s.Swap(t.Context(), rec); err != nil { // somebody touches it meanwhile
+			if _, err := s.Swap(t.Context(), rec.Update()); err != nil { // somebody touches it meanwhile
 				t.Fatal(err)
 			}
 			_, err = w.RunOnce(t.Context())

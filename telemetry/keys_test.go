@@ -62,10 +62,10 @@ func (w *world) everything(t *testing.T, m *telemetry.Metrics, key string) {
 	}
 	w.post(key+","+key, "a private matter")
 	crashed := retrysafe.Call{Ref: retrysafe.Ref{Scope: "tenant", Key: "crashed " + key}, Operation: "POST /payments"}
-	must(w.store.Create(t.Context(), retrysafe.Record{ // by an owner that will never beat
+	must(w.store.Create(t.Context(), retrysafe.Write{Term: time.Minute, Record: retrysafe.Record{ // by an owner that will never beat
 		Ref: crashed.Ref, Operation: crashed.Operation, State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion,
-		Owner: retrysafe.Owner{1}, Attempt: 1, Term: time.Minute, Retain: time.Hour,
-	}))(t)
+		Owner: retrysafe.Owner{1}, Attempt: 1, Retain: time.Hour,
+	}}))(t)
 	if _, err := w.engine.Do(t.Context(), crashed, func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
 		return retrysafe.Result{Status: http.StatusCreated}, nil
 	}); err == nil {

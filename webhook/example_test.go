@@ -21,7 +21,7 @@ import (
 
 // readPayment reads the events of a provider like Stripe. Tenant and key were given
 // to it as metadata of the payment, and come back in each event.
-func readPayment(_ context.Context, ev webhook.Event) (webhook.Evidence, error) {
+func readPayment(_ context.Context, ev webhook.Event) (webhook.Statement, error) {
 	var event struct {
 		Type string
 		Data struct {
@@ -32,24 +32,24 @@ func readPayment(_ context.Context, ev webhook.Event) (webhook.Evidence, error) 
 		}
 	}
 	if err := json.Unmarshal(ev.Body, &event); err != nil {
-		return webhook.Evidence{}, errors.New("the event is not JSON of the form that is known here")
+		return webhook.Statement{}, errors.New("the event is not JSON of the form that is known here")
 	}
 	payment := event.Data.Object
-	verdict := retrysafe.Evidence{ProviderRef: payment.ID, Text: event.Type}
+	evidence := retrysafe.Evidence{ProviderRef: payment.ID, Text: event.Type}
 	switch event.Type {
 	case "payment_intent.succeeded":
-		verdict.Finding = retrysafe.FindingHappened
-		verdict.Result = retrysafe.Result{Status: 201, Body: []byte(`{"payment":"` + payment.ID + `"}`)}
+		evidence.Finding = retrysafe.FindingHappened
+		evidence.Result = retrysafe.Result{Status: 201, Body: []byte(`{"payment":"` + payment.ID + `"}`)}
 	case "payment_intent.canceled": // it will never be charged
-		verdict.Finding = retrysafe.FindingDeclined
-		verdict.Result = retrysafe.Result{Status: 402, Body: []byte(`{"error":"declined"}`)}
+		evidence.Finding = retrysafe.FindingDeclined
+		evidence.Result = retrysafe.Result{Status: 402, Body: []byte(`{"error":"declined"}`)}
 	case "payment_intent.processing", "payment_intent.payment_failed": // another may follow
-		verdict.Finding = retrysafe.FindingUnknown
+		evidence.Finding = retrysafe.FindingUnknown
 	default:
-		return webhook.Evidence{}, webhook.ErrIgnore
+		return webhook.Statement{}, webhook.ErrIgnore
 	}
 	ref := retrysafe.Ref{Scope: payment.Metadata.Tenant, Key: payment.Metadata.Key}
-	return webhook.Evidence{Ref: ref, Verdict: verdict}, nil
+	return webhook.Statement{Ref: ref, Evidence: evidence}, nil
 }
 
 // An outcome that nobody knows is settled by what the provider reports, and the
@@ -126,27 +126,27 @@ func (s fieldScheme) sign(n *notification) []byte {
 }
 
 // readNotification reads such events. Nothing but what is signed is believed.
-func readNotification(_ context.Context, ev webhook.Event) (webhook.Evidence, error) {
+func readNotification(_ context.Context, ev webhook.Event) (webhook.Statement, error) {
 	var n notification
 	if err := json.Unmarshal(ev.Body, &n); err != nil {
-		return webhook.Evidence{}, err
+		return webhook.Statement{}, err
 	}
 	if n.EventCode != "AUTHORISATION" {
-		return webhook.Evidence{}, webhook.ErrIgnore
+		return webhook.Statement{}, webhook.ErrIgnore
 	}
-	verdict := retrysafe.Evidence{
+	evidence := retrysafe.Evidence{
 		Finding: retrysafe.FindingDeclined, ProviderRef: n.PspReference, Text: n.EventCode,
 		Result: retrysafe.Result{Status: 402, Body: []byte(`{"error":"refused"}`)},
 	}
 	if n.Success == "true" {
-		verdict.Finding = retrysafe.FindingHappened
-		verdict.Result = retrysafe.Result{Status: 201, Body: []byte(`{"payment":"` + n.PspReference + `"}`)}
+		evidence.Finding = retrysafe.FindingHappened
+		evidence.Result = retrysafe.Result{Status: 201, Body: []byte(`{"payment":"` + n.PspReference + `"}`)}
 	}
 	tenant, key, ok := strings.Cut(n.MerchantReference, "/")
 	if !ok {
-		return webhook.Evidence{}, webhook.ErrIgnore // it was not sent by us
+		return webhook.Statement{}, webhook.ErrIgnore // it was not sent by us
 	}
-	return webhook.Evidence{Ref: retrysafe.Ref{Scope: tenant, Key: key}, Verdict: verdict}, nil
+	return webhook.Statement{Ref: retrysafe.Ref{Scope: tenant, Key: key}, Evidence: evidence}, nil
 }
 
 // A provider that signs in its own way needs a scheme of its own.

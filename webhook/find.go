@@ -12,14 +12,14 @@ import (
 const pageSize = 500
 
 // locate returns the key that the evidence is about.
-func (in *Intake) locate(ctx context.Context, e *Evidence) (retrysafe.Ref, error) {
+func (in *Intake) locate(ctx context.Context, e *Statement) (retrysafe.Ref, error) {
 	if e.Ref.Key != "" {
 		return e.Ref, nil
 	}
 	if in.o.Find == nil {
 		return in.search(ctx, e)
 	}
-	ref, err := in.o.Find(ctx, e.Verdict.ProviderRef)
+	ref, err := in.o.Find(ctx, e.Evidence.ProviderRef)
 	switch {
 	case errors.Is(err, retrysafe.ErrNotFound):
 		return ref, refuse(noSuchKey, nil)
@@ -34,9 +34,9 @@ func (in *Intake) locate(ctx context.Context, e *Evidence) (retrysafe.Ref, error
 // search looks for a provider's id through the records that the evidence could
 // change. Two records with the same id are no evidence about either: they may be two
 // tenants'. So it looks to the end, and when it may not it says so rather than guess.
-func (in *Intake) search(ctx context.Context, e *Evidence) (found retrysafe.Ref, err error) {
+func (in *Intake) search(ctx context.Context, e *Statement) (found retrysafe.Ref, err error) {
 	states := []retrysafe.State{retrysafe.StateUnknown}
-	if e.Verdict.Finding == retrysafe.FindingHappened {
+	if e.Evidence.Finding == retrysafe.FindingHappened {
 		states = append(states, retrysafe.StateRetryable)
 	}
 	for _, state := range states {
@@ -49,7 +49,7 @@ func (in *Intake) search(ctx context.Context, e *Evidence) (found retrysafe.Ref,
 			}
 			for i := range page {
 				r := &page[i]
-				if r.ProviderRef == e.Verdict.ProviderRef && r.Version != 0 && !r.IsSystem() {
+				if r.ProviderRef == e.Evidence.ProviderRef && r.Version != 0 && !r.IsSystem() {
 					found = r.Ref
 					matches++
 				}

@@ -28,11 +28,11 @@ func (d *desk) crowd(n int) {
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
-			_, err := d.store.Create(d.t.Context(), retrysafe.Record{
+			_, err := d.store.Create(d.t.Context(), retrysafe.Write{Term: time.Hour, Record: retrysafe.Record{
 				Ref:   retrysafe.Ref{Scope: "tenant-9", Key: fmt.Sprint(i)},
 				State: retrysafe.StateUnknown, Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{1, byte(i), byte(i >> 8)},
-				Attempt: 1, ProviderRef: fmt.Sprint("other-", i), Term: time.Hour, Retain: time.Hour,
-			})
+				Attempt: 1, ProviderRef: fmt.Sprint("other-", i), Retain: time.Hour,
+			}})
 			if err != nil {
 				d.t.Error(err)
 			}

@@ -23,7 +23,7 @@ import (
 // It may run more than once for an event, never after the event is done with, and
 // must change nothing itself. An event says what was true when it was made: one that
 // may yet be followed by another is [retrysafe.FindingUnknown].
-type Reader func(context.Context, Event) (Evidence, error)
+type Reader func(context.Context, Event) (Statement, error)
 
 // MissingPolicy says what an event gets that is about a key which is not there.
 type MissingPolicy uint8

@@ -258,7 +258,7 @@ func TestW57_AlarmDoesNotWaitForTheStore(t *testing.T) {
 		d := newDesk(t, s, nil, nil)
 		d.put(retrysafe.Record{State: retrysafe.StateRetryable})
 		d.fault.Plan(func(st faultstore.Step) faultstore.Fault {
-			if st.Op == faultstore.Swap && st.Record.Key == key {
+			if st.Op == faultstore.Swap && st.Write.Key == key {
 				return faultstore.LoseReply
 			}
 			return faultstore.None
@@ -302,7 +302,7 @@ func TestW57_OwnerAtWorkIsNotOvertaken(t *testing.T) {
 		for _, state := range []retrysafe.State{retrysafe.StateInProgress, retrysafe.StateAccepted} {
 			d := newDesk(t, s, nil, nil)
 			ref := retrysafe.Ref{Scope: scope, Key: state.String()}
-			r := d.put(retrysafe.Record{Ref: ref, State: state, Term: 10 * time.Second})
+			r := d.put(retrysafe.Record{Ref: ref, State: state}, 10*time.Second).Update()
 			event := happened()
 			event.Key = ref.Key
 			id := "evt-" + ref.Key
@@ -329,7 +329,7 @@ func TestW57_LapsedOwnerIsSweptFirst(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDesk(t, s, nil, nil)
-		d.put(retrysafe.Record{State: retrysafe.StateInProgress, Term: time.Nanosecond})
+		d.put(retrysafe.Record{State: retrysafe.StateInProgress}, time.Nanosecond)
 		d.deliver("evt-1", happened(), 200, "settled")
 		r := d.want(retrysafe.StateCompleted, "as reported by evt-1")
 		if len(r.Inquiry.Notes) != 2 {
@@ -345,7 +345,7 @@ func TestW57_LapsedRerunIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDesk(t, s, nil, nil)
-		d.put(retrysafe.Record{State: retrysafe.StateInProgress, Term: time.Nanosecond, Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun})
+		d.put(retrysafe.Record{State: retrysafe.StateInProgress, Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun}, time.Nanosecond)
 		d.deliver("evt-1", happened(), 503, "key-in-flight")
 		d.want(retrysafe.StateInProgress, "")
 	})
@@ -429,8 +429,8 @@ func TestReaderFaultsAreNotRemembered(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, s retrysafe.Store) {
 		broken := true
-		var fault func() (webhook.Evidence, error)
-		d := newDesk(t, s, func(ctx context.Context, ev webhook.Event) (webhook.Evidence, error) {
+		var fault func() (webhook.Statement, error)
+		d := newDesk(t, s, func(ctx context.Context, ev webhook.Event) (webhook.Statement, error) {
 			if broken {
 				return fault()
 			}
@@ -438,22 +438,22 @@ func TestReaderFaultsAreNotRemembered(t *testing.T) {
 		}, nil)
 		d.put(retrysafe.Record{State: retrysafe.StateUnknown})
 		verdict := retrysafe.Evidence{Finding: retrysafe.FindingHappened, Result: retrysafe.Result{Status: 201}}
-		for name, f := range map[string]func() (webhook.Evidence, error){
-			"a panic":         func() (webhook.Evidence, error) { panic("about " + key) },
-			"a runtime error": func() (webhook.Evidence, error) { return webhook.Evidence{}, []error{}[len(key)] },
-			"an error":        func() (webhook.Evidence, error) { return webhook.Evidence{}, errors.New("no such type") },
-			"no evidence":     func() (webhook.Evidence, error) { return webhook.Evidence{}, nil },
-			"no scope": func() (webhook.Evidence, error) {
-				return webhook.Evidence{Ref: retrysafe.Ref{Key: key}, Verdict: verdict}, nil
+		for name, f := range map[string]func() (webhook.Statement, error){
+			"a panic":         func() (webhook.Statement, error) { panic("about " + key) },
+			"a runtime error": func() (webhook.Statement, error) { return webhook.Statement{}, []error{}[len(key)] },
+			"an error":        func() (webhook.Statement, error) { return webhook.Statement{}, errors.New("no such type") },
+			"no evidence":     func() (webhook.Statement, error) { return webhook.Statement{}, nil },
+			"no scope": func() (webhook.Statement, error) {
+				return webhook.Statement{Ref: retrysafe.Ref{Key: key}, Evidence: verdict}, nil
 			},
-			"no answer": func() (webhook.Evidence, error) {
-				return webhook.Evidence{Ref: retrysafe.Ref{Scope: scope, Key: key}, Verdict: retrysafe.Evidence{Finding: retrysafe.FindingHappened}}, nil
+			"no answer": func() (webhook.Statement, error) {
+				return webhook.Statement{Ref: retrysafe.Ref{Scope: scope, Key: key}, Evidence: retrysafe.Evidence{Finding: retrysafe.FindingHappened}}, nil
 			},
-			"no finding": func() (webhook.Evidence, error) {
-				return webhook.Evidence{Ref: retrysafe.Ref{Scope: scope, Key: key}, Verdict: retrysafe.Evidence{Finding: 99}}, nil
+			"no finding": func() (webhook.Statement, error) {
+				return webhook.Statement{Ref: retrysafe.Ref{Scope: scope, Key: key}, Evidence: retrysafe.Evidence{Finding: 99}}, nil
 			},
-			"a key of ours": func() (webhook.Evidence, error) {
-				return webhook.Evidence{Ref: retrysafe.Ref{Scope: retrysafe.SystemScope("webhook/test"), Key: "evt-0"}, Verdict: verdict}, nil
+			"a key of ours": func() (webhook.Statement, error) {
+				return webhook.Statement{Ref: retrysafe.Ref{Scope: retrysafe.SystemScope("webhook/test"), Key: "evt-0"}, Evidence: verdict}, nil
 			},
 		} {
 			fault = f
@@ -473,8 +473,8 @@ func TestReaderFaultsAreNotRemembered(t *testing.T) {
 
 func TestEventsAboutNoKeyAreIgnored(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, memstore.New(nil), func(context.Context, webhook.Event) (webhook.Evidence, error) {
-		return webhook.Evidence{}, webhook.ErrIgnore
+	d := newDesk(t, memstore.New(nil), func(context.Context, webhook.Event) (webhook.Statement, error) {
+		return webhook.Statement{}, webhook.ErrIgnore
 	}, nil)
 	d.deliver("evt-1", pending(), 200, "ignored")
 	d.deliver("evt-1", pending(), 200, "ignored")
@@ -516,7 +516,7 @@ func TestW59_RecordOfANewerVersionIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(nil)
 	d := newDesk(t, s, nil, nil)
-	r := d.put(retrysafe.Record{State: retrysafe.StateUnknown})
+	r := d.put(retrysafe.Record{State: retrysafe.StateUnknown}).Update()
 	r.Version, r.Term = retrysafe.RecordVersion+1, time.Hour
 	_, err := s.Swap(t.Context(), r)
 	must(t, err)

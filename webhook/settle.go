@@ -23,15 +23,15 @@ func (in *Intake) handle(ctx context.Context, ev *Event) (outcome, error) {
 	if err != nil {
 		return "", refuse(notRead, fmt.Errorf("read: %w", err))
 	}
-	evidence := e.Verdict.Text
-	e.Verdict.Text = "event " + ev.ID
+	evidence := e.Evidence.Text
+	e.Evidence.Text = "event " + ev.ID
 	if evidence != "" {
-		e.Verdict.Text += ": " + evidence
+		e.Evidence.Text += ": " + evidence
 	}
 	ref, err := in.locate(ctx, &e)
 	var done outcome
 	if err == nil {
-		done, err = in.conclude(ctx, ref, ev, &e.Verdict)
+		done, err = in.conclude(ctx, ref, ev, &e.Evidence)
 	}
 	if re := new(refusal); in.o.Missing == Acknowledge && errors.As(err, &re) && re.problem == noSuchKey {
 		return acknowledged, nil

@@ -67,14 +67,14 @@ const (
 )
 
 // read is the reader of the tests.
-func read(_ context.Context, ev webhook.Event) (webhook.Evidence, error) {
+func read(_ context.Context, ev webhook.Event) (webhook.Statement, error) {
 	var r report
 	if err := json.Unmarshal(ev.Body, &r); err != nil {
-		return webhook.Evidence{}, err
+		return webhook.Statement{}, err
 	}
-	return webhook.Evidence{
+	return webhook.Statement{
 		Ref: retrysafe.Ref{Scope: r.Scope, Key: r.Key},
-		Verdict: retrysafe.Evidence{
+		Evidence: retrysafe.Evidence{
 			Finding: r.Finding, ProviderRef: r.ProviderRef, Proof: r.Proof,
 			Result: retrysafe.Result{Status: r.Status, Body: []byte("as reported by " + ev.ID)},
 		},
@@ -109,7 +109,7 @@ func newDesk(t testing.TB, store retrysafe.Store, reader webhook.Reader, opts *w
 	o.StoreTimeout = cmp.Or(o.StoreTimeout, time.Minute)
 	o.Logger, o.Observer = slog.New(slog.NewTextHandler(&d.log, nil)), &d.seen
 	d.Intake, err = webhook.New("test", d.engine, webhook.Verifier{Secrets: []webhook.Secret{secret}},
-		func(ctx context.Context, ev webhook.Event) (webhook.Evidence, error) {
+		func(ctx context.Context, ev webhook.Event) (webhook.Statement, error) {
 			d.reads.Add(1)
 			return reader(ctx, ev)
 		}, &o)
@@ -162,8 +162,9 @@ func (d *desk) deliver(id string, r report, status int, word string) *httptest.R
 	return w
 }
 
-// put stores a record as some attempt or janitor has left it.
-func (d *desk) put(r retrysafe.Record) retrysafe.Record {
+// put stores a record as some attempt or janitor has left it, for an hour or as long as
+// it is told.
+func (d *desk) put(r retrysafe.Record, term ...time.Duration) retrysafe.Record {
 	d.t.Helper()
 	if r.Ref == (retrysafe.Ref{}) {
 		r.Ref = retrysafe.Ref{Scope: scope, Key: key}
@@ -173,10 +174,7 @@ func (d *desk) put(r retrysafe.Record) retrysafe.Record {
 	if r.Retain == 0 {
 		r.Retain = time.Hour
 	}
-	if r.Term == 0 {
-		r.Term = time.Hour
-	}
-	got, err := d.store.Create(d.t.Context(), r)
+	got, err := d.store.Create(d.t.Context(), retrysafe.Write{Record: r, Term: append(term, time.Hour)[0]})
 	must(d.t, err)
 	return got
 }

@@ -23,12 +23,12 @@ func (s stubborn) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record
 	return s.Store.Load(ctx, ref)
 }
 
-func (s stubborn) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	if r.Key == key && s.swap != nil {
-		stored, _ := s.Store.Load(ctx, r.Ref)
+func (s stubborn) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	if w.Key == key && s.swap != nil {
+		stored, _ := s.Store.Load(ctx, w.Ref)
 		return stored, s.swap
 	}
-	return s.Store.Swap(ctx, r)
+	return s.Store.Swap(ctx, w)
 }
 
 // Whatever the store says, the key stays as it is and the event comes again.
@@ -78,7 +78,7 @@ func TestEventOfAnotherDelivery(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, memstore.New(nil), nil, nil)
 	ref := retrysafe.Ref{Scope: retrysafe.SystemScope("webhook/test"), Key: "evt-1"}
-	r := d.put(retrysafe.Record{Ref: ref, State: retrysafe.StateInProgress})
+	r := d.put(retrysafe.Record{Ref: ref, State: retrysafe.StateInProgress}).Update()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // the provider does not wait for longer
 	defer cancel()
 	w := d.send(signed(t, secret, "evt-1", time.Now(), happened().body()).WithContext(ctx))

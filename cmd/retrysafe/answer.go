@@ -14,6 +14,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/operator"
+	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
 // answerFlags are the answer that retries get from now on.
@@ -130,7 +131,7 @@ func (p *program) answering(stores *storeFlags, do func(*operator.Desk, context.
 			return err
 		}
 		return p.act(cmd, stores, flags, args, verb{
-			name: name, will: will + "\n" + preview(&result), provider: answer.provider, more: []string{string(retrysafe.AppendResult(nil, &result))},
+			name: name, will: will + "\n" + preview(&result), provider: answer.provider, more: []string{string(storekit.AppendResult(nil, &result))},
 			do: func(ctx context.Context, d *desk, a operator.Action) (operator.Entry, error) {
 				return do(d.Desk, ctx, a, result)
 			},

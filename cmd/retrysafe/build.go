@@ -106,11 +106,11 @@ func (b *builder) over(ctx context.Context, c *config.Config, a *address, store 
 // exchange counts and logs a request that has ended.
 func (b *builder) exchange(x gateway.Exchange) {
 	if !x.Later { // no client has waited for it
-		b.metrics.Exchange(x.Route, string(x.Outcome), x.Status, x.Took)
+		b.metrics.Exchange(x.Route, string(x.Handling), x.Status, x.Took)
 	}
 	b.access.Write(context.Background(), listener.Line{
 		Method: x.Method, Path: x.Path, Route: x.Route, Status: x.Status, Bytes: x.Bytes, Took: x.Took, Upstream: x.Upstream,
-		Tenant: x.ScopeHash, Key: x.KeyHash, Outcome: string(x.Outcome), Code: x.Code, Attempt: x.Attempt, Later: x.Later, Guarded: x.Guarded(),
+		Tenant: x.ScopeHash, Key: x.KeyHash, Outcome: string(x.Handling), Code: x.Code, Attempt: x.Attempt, Later: x.Later, Guarded: x.Guarded(),
 	})
 }
 

@@ -110,7 +110,7 @@ func runs(do func(cmd *cobra.Command, args []string) error) func(*cobra.Command,
 }
 
 // packages are what our errors begin with, to say which package they are of.
-var packages = regexp.MustCompile(`(^|: |\()(?:retrysafe|operator|outbox|pgstore|sqlitestore|sealed|storeurl|gateway|front|config): `)
+var packages = regexp.MustCompile(`(^|: |\()(?:retrysafe|operator|outbox|pgstore|sqlitestore|sealed|storeurl|gateway|listener|config): `)
 
 // plainly returns an error's text for people: in one line, without the names of
 // packages, and nothing twice in a row, as chains of errors have it.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/move"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
-	"github.com/retrysafe/retrysafe/store/sqlitestore"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 )
 
 func (p *program) keysCopy() *cobra.Command {
@@ -127,7 +127,7 @@ func moveTrouble(err error) error {
 // refusedMove reports whether a move is not to be, rather than failed.
 func refusedMove(err error) bool {
 	for _, reason := range []error{ // of any store
-		move.ErrKind, sqlitestore.ErrMoved, sqlitestore.ErrNotEmpty, sqlitestore.ErrUndelivered, sqlitestore.ErrOvertaken, sqlitestore.ErrFilling,
+		move.ErrKind, storemove.ErrMoved, storemove.ErrNotEmpty, storemove.ErrUndelivered, storemove.ErrOvertaken, storemove.ErrFilling,
 	} {
 		if errors.Is(err, reason) {
 			return true

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/yard"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 )
@@ -167,7 +167,7 @@ func (b *bench) one(ctx context.Context, t *task) (r *prove.Result) {
 		return b.cannot(&t.check, &env, t.skip)
 	}
 	if t.store != "" {
-		y, err := yard.Fence(ctx, t.store)
+		y, err := sandbox.New(ctx, t.store)
 		if err != nil {
 			return b.broken(&t.check, &env, err)
 		}
@@ -238,12 +238,12 @@ func factsOf(ctx context.Context, url string) (prove.StoreFacts, error) {
 	case storeurl.Memory:
 		facts.Class = "class D: gone with the process"
 	default:
-		y, err := yard.Fence(ctx, url)
+		y, err := sandbox.New(ctx, url)
 		if err != nil {
 			return facts, failed(exitStore, "%v", err)
 		}
 		defer func() { _ = y.Close(ctx) }()
-		place, err := yard.Enter(ctx, y.URL)
+		place, err := sandbox.Open(ctx, y.URL)
 		if err != nil {
 			return facts, failed(exitStore, "%v", err)
 		}

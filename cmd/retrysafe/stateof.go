@@ -125,7 +125,7 @@ func lapsesTo(r *retrysafe.Record) string {
 	}
 	switch next.State {
 	case retrysafe.StateCompleted:
-		return fmt.Sprintf("an answer, %d", statusOf(&next))
+		return fmt.Sprintf("an answer, %d", statusOf(&next.Record))
 	case retrysafe.StateRetryable:
 		return "retryable, so that the next request runs it"
 	case retrysafe.StateAccepted:

@@ -6,46 +6,56 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A Source is a store whose records can move away. Each step is atomic, durable when
-// it returns, and holds for every process that uses the store. A run is named by a
-// nonce; a step of one that was overtaken fails and changes nothing.
+// A Store is a store that records can be moved out of and into. A store returns it
+// from a method Mover, so that what only the move needs is not among the store's own
+// methods.
+type Store interface {
+	Source
+	Destination
+}
+
+// A Source is a store whose records can be moved away. Each method is atomic, its
+// effect is durable when it returns, and holds for every process that uses the store.
+//
+// A run of the move is identified by a nonce. A method called for a run that another
+// run has replaced returns [ErrOvertaken] and changes nothing.
 type Source interface {
-	// Follow makes the store note every key that is written from now on, after it has
-	// waited for those who are writing, and returns a name of the store's own that
-	// never changes. Whoever followed it before does no longer. It fails if the store
-	// is closed, or has messages that would be left behind.
+	// Follow waits for the transactions that are writing, and makes the store log every
+	// key that is written from then on. It returns the store's identity, which never
+	// changes. A run that followed the store before is replaced. Follow fails if the
+	// store is closed, or if its outbox holds messages.
 	Follow(ctx context.Context, run retrysafe.Owner) (source retrysafe.Owner, err error)
-	// Written returns at most limit keys that were written since and not returned
-	// before: the records as they are when they are read, and the keys that are gone.
-	// It fails with [retrysafe.ErrUnreadable] if one of them cannot be read.
+	// Written takes at most limit keys from the log. It returns their records as they
+	// are now, and the keys whose records are deleted. It returns
+	// [retrysafe.ErrUnreadable] if one of the records cannot be read.
 	Written(ctx context.Context, run retrysafe.Owner, limit int) (written []retrysafe.Record, gone []retrysafe.Ref, err error)
-	// Unfollow ends what Follow began.
+	// Unfollow ends the log that Follow began.
 	Unfollow(ctx context.Context, run retrysafe.Owner) error
-	// Retire lets nobody write, and calls rest with what Written would return, until
-	// that is nothing and rest was called with none. Only if all calls returned nil it
-	// closes the store for good, and says to whoever asks that it was moved to to. An
-	// error before rest was called, or from rest, means that the store serves on;
-	// after another nobody can say.
+	// Retire locks out all writers, and calls rest with what Written would return until
+	// the log is empty and rest was called with nothing. If every call returned nil, it
+	// closes the store for good: each later step is told that the store was moved to
+	// to. If Retire fails before it called rest, or because rest returned an error, the
+	// store stays open. After any other error the outcome is unknown.
 	Retire(ctx context.Context, run retrysafe.Owner, to string, rest func(ctx context.Context, written []retrysafe.Record, gone []retrysafe.Ref) error) error
-	// Retired returns which run has retired the store; zero: none.
+	// Retired returns the run that has retired the store, or the zero Owner.
 	Retired(ctx context.Context) (run retrysafe.Owner, err error)
 }
 
-// A Destination is a store that records can move into. What is said of a [Source]
-// holds for it too.
+// A Destination is a store that records can be moved into. Its methods keep the same
+// promises as those of a [Source].
 type Destination interface {
-	// Fill closes the store until Filled. It fails unless the store holds no record,
-	// or is being filled from the same source: then what is there is thrown away, and
-	// whoever filled it before does no longer.
+	// Fill closes the store until Filled or Unfill. It fails unless the store holds no
+	// record, or is already being filled from the same source. In the latter case it
+	// deletes what was imported, and the run that filled the store before is replaced.
 	Fill(ctx context.Context, run, source retrysafe.Owner, from string) error
-	// Import stores records as they are, in place of what is there of the same keys,
-	// with what was left of the time until their deadlines, and forgets those that are
-	// gone.
+	// Import stores records unchanged, over any that the store has of the same keys, and
+	// deletes the keys in gone. Each deadline is as far away by the store's clock as it
+	// was by the source's when the record was read.
 	Import(ctx context.Context, run retrysafe.Owner, records []retrysafe.Record, gone []retrysafe.Ref) error
-	// Filled opens the store.
+	// Filled opens the store with the records that were imported.
 	Filled(ctx context.Context, run retrysafe.Owner) error
-	// Unfill opens it too, with nothing in it.
+	// Unfill deletes what was imported, and opens the store.
 	Unfill(ctx context.Context, run retrysafe.Owner) error
-	// Filling returns which run fills the store; zero: none.
+	// Filling returns the run that fills the store, or the zero Owner.
 	Filling(ctx context.Context) (run retrysafe.Owner, err error)
 }

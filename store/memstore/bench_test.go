@@ -18,8 +18,8 @@ const goroutinesPerCPU = 500
 // store again, so that memory stays flat for any b.N.
 const fresh = 1 << 15
 
-func benchRecord(key string) retrysafe.Record {
-	return retrysafe.Record{
+func benchRecord(key string) retrysafe.Write {
+	return retrysafe.Write{Term: 30 * time.Second, Record: retrysafe.Record{
 		Ref:         retrysafe.Ref{Scope: "acct_1", Key: key},
 		Operation:   "POST /payments",
 		Fingerprint: retrysafe.Fingerprint{Alg: 1},
@@ -27,9 +27,8 @@ func benchRecord(key string) retrysafe.Record {
 		Version:     retrysafe.RecordVersion,
 		Owner:       retrysafe.Owner{1},
 		Attempt:     1,
-		Term:        30 * time.Second,
 		Retain:      24 * time.Hour,
-	}
+	}}
 }
 
 func benchResult() *retrysafe.Result {
@@ -110,8 +109,9 @@ func BenchmarkSwap(b *testing.B) {
 		r, err := s.Create(ctx, benchRecord("key"))
 		b.ReportAllocs()
 		for b.Loop() && err == nil {
-			r.Term = time.Minute
-			r, err = s.Swap(ctx, r)
+			w := r.Update()
+			w.Term = time.Minute
+			r, err = s.Swap(ctx, w)
 		}
 		if err != nil {
 			b.Fatal(err)
@@ -120,7 +120,7 @@ func BenchmarkSwap(b *testing.B) {
 	b.Run("complete", func(b *testing.B) {
 		ctx, keys, result := b.Context(), benchKeys(fresh), benchResult()
 		var s *memstore.Store
-		reserved := make([]retrysafe.Record, fresh)
+		reserved := make([]retrysafe.Write, fresh)
 		refill := func() {
 			s = memstore.New(nil)
 			for i, key := range keys {
@@ -128,8 +128,9 @@ func BenchmarkSwap(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				r.State, r.Result, r.Term = retrysafe.StateCompleted, result, 24*time.Hour
-				reserved[i] = r
+				w := r.Update()
+				w.State, w.Result, w.Term = retrysafe.StateCompleted, result, 24*time.Hour
+				reserved[i] = w
 			}
 		}
 		refill()
@@ -160,15 +161,16 @@ func BenchmarkLife(b *testing.B) {
 	b.RunParallel(func(pb *testing.PB) {
 		scope := "acct_" + strconv.FormatInt(goroutine.Add(1), 10)
 		for i := 0; pb.Next(); i++ {
-			r := benchRecord(strconv.Itoa(i))
-			r.Scope = scope
-			r, err := s.Create(ctx, r)
+			w := benchRecord(strconv.Itoa(i))
+			w.Scope = scope
+			r, err := s.Create(ctx, w)
 			if err != nil {
 				b.Error(err)
 				return
 			}
-			r.State, r.Result, r.Term = retrysafe.StateCompleted, result, time.Millisecond
-			if _, err := s.Swap(ctx, r); err != nil {
+			w = r.Update()
+			w.State, w.Result, w.Term = retrysafe.StateCompleted, result, time.Millisecond
+			if _, err := s.Swap(ctx, w); err != nil {
 				b.Error(err)
 				return
 			}
@@ -188,8 +190,9 @@ func complete(tb testing.TB, s *memstore.Store, key string) retrysafe.Record {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r.State, r.Result, r.Term = retrysafe.StateCompleted, benchResult(), 24*time.Hour
-	if r, err = s.Swap(tb.Context(), r); err != nil {
+	w := r.Update()
+	w.State, w.Result, w.Term = retrysafe.StateCompleted, benchResult(), 24*time.Hour
+	if r, err = s.Swap(tb.Context(), w); err != nil {
 		tb.Fatal(err)
 	}
 	return r

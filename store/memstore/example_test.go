@@ -12,16 +12,17 @@ import (
 
 func ExampleNew() {
 	ctx, s := context.Background(), memstore.New(nil)
-	payment := retrysafe.Record{
+	payment := retrysafe.Write{Term: 30 * time.Second, Record: retrysafe.Record{
 		Ref:   retrysafe.Ref{Scope: "acct_1", Key: "8e03978e"},
 		State: retrysafe.StateInProgress, Owner: retrysafe.Owner{1}, Attempt: 1,
-		Version: retrysafe.RecordVersion, Term: 30 * time.Second,
-	}
+		Version: retrysafe.RecordVersion,
+	}}
 	stored, err := s.Create(ctx, payment)
 	fmt.Println("first:", stored.State, err)
 
-	stored.State, stored.Result, stored.Term = retrysafe.StateCompleted, &retrysafe.Result{Status: 201}, 24*time.Hour
-	_, err = s.Swap(ctx, stored)
+	settled := stored.Update()
+	settled.State, settled.Result, settled.Term = retrysafe.StateCompleted, &retrysafe.Result{Status: 201}, 24*time.Hour
+	_, err = s.Swap(ctx, settled)
 	fmt.Println("settled:", err)
 
 	payment.Owner = retrysafe.Owner{2}
@@ -51,10 +52,10 @@ func ExampleStore_Begin() {
 		return
 	}
 	tx.OnCommit(func() { balance -= 30 })
-	if _, err := tx.Create(ctx, retrysafe.Record{
+	if _, err := tx.Create(ctx, retrysafe.Write{Term: 24 * time.Hour, Record: retrysafe.Record{
 		Ref: ref, State: retrysafe.StateCompleted, Owner: retrysafe.Owner{1}, Attempt: 1,
-		Version: retrysafe.RecordVersion, Result: &retrysafe.Result{Status: 201}, Term: 24 * time.Hour,
-	}); err != nil {
+		Version: retrysafe.RecordVersion, Result: &retrysafe.Result{Status: 201},
+	}}); err != nil {
 		fmt.Println(err)
 		return
 	}

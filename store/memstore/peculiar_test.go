@@ -18,8 +18,9 @@ func TestClockThatStepsBack(t *testing.T) {
 	s := memstore.New(&memstore.Options{Now: c.Now})
 	before := mustCreate(t, s, reservation("k"))
 	c.Advance(-time.Hour)
-	before.Term = time.Minute
-	after := mustSwap(t, s, before)
+	w := before.Update()
+	w.Term = time.Minute
+	after := mustSwap(t, s, w)
 	if after.ReadAt.Before(before.ReadAt) || after.UpdatedAt.Before(before.UpdatedAt) {
 		t.Errorf("time went back from %v to %v", before.ReadAt, after.ReadAt)
 	}
@@ -54,7 +55,7 @@ func TestNobodyIsNotRecognised(t *testing.T) {
 func TestCancelledContextIsReturned(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(nil)
-	r := mustCreate(t, s, reservation("k"))
+	r := mustCreate(t, s, reservation("k")).Update()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for step, call := range map[string]func() error{
@@ -85,7 +86,7 @@ func TestPurgeAgreesWithALookAtEveryRecord(t *testing.T) {
 		term := time.Duration(random.IntN(1000)) * time.Second
 		state := retrysafe.StateAccepted + retrysafe.State(random.IntN(6))
 		if old, ok := all[r.Ref]; ok {
-			all[r.Ref] = mustSwap(t, s, moved(old, state, term))
+			all[r.Ref] = mustSwap(t, s, moved(old.Update(), state, term))
 		} else {
 			all[r.Ref] = mustCreate(t, s, moved(r, state, term))
 		}
@@ -134,7 +135,7 @@ func TestAllocations(t *testing.T) {
 		"replay":    {0, func() error { s.Create(ctx, retry); return nil }},
 		"load":      {0, func() error { _, err := s.Load(ctx, done.Ref); return err }},
 		"conflict":  {0, func() error { s.Swap(ctx, benchRecord("done")); return nil }},
-		"heartbeat": {0, func() (err error) { beat.Term = time.Hour; beat, err = s.Swap(ctx, beat); return err }},
+		"heartbeat": {0, func() (err error) { w := beat.Update(); w.Term = time.Hour; beat, err = s.Swap(ctx, w); return err }},
 		"fresh":     {2, func() error { fresh.Key = keys[n]; n++; _, err := s.Create(ctx, fresh); return err }},
 	} {
 		var err error

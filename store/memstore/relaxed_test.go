@@ -19,9 +19,9 @@ func tenantKey(key string) retrysafe.Ref { return retrysafe.Ref{Scope: "tenant",
 
 func (c crashing) reserve(key string, relaxed bool) retrysafe.Record {
 	c.Helper()
-	got, err := c.Create(c.Context(), retrysafe.Record{
-		Ref: tenantKey(key), State: retrysafe.StateInProgress, Owner: retrysafe.Owner{1}, Attempt: 1, Term: time.Minute, Retain: time.Hour, Relaxed: relaxed,
-	})
+	got, err := c.Create(c.Context(), retrysafe.Write{Term: time.Minute, Relaxed: relaxed, Record: retrysafe.Record{
+		Ref: tenantKey(key), State: retrysafe.StateInProgress, Owner: retrysafe.Owner{1}, Attempt: 1, Retain: time.Hour,
+	}})
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -30,8 +30,9 @@ func (c crashing) reserve(key string, relaxed bool) retrysafe.Record {
 
 func (c crashing) claim(r retrysafe.Record, relaxed bool) {
 	c.Helper()
-	r.Claim, r.Attempt, r.Relaxed, r.Term = retrysafe.Owner{2}, r.Attempt+1, relaxed, time.Minute
-	if _, err := c.Swap(c.Context(), r); err != nil {
+	w := r.Update()
+	w.Owner, w.Overwrite, w.Attempt, w.Relaxed, w.Term = retrysafe.Owner{2}, true, r.Attempt+1, relaxed, time.Minute
+	if _, err := c.Swap(c.Context(), w); err != nil {
 		c.Fatal(err)
 	}
 }

@@ -18,7 +18,7 @@ const (
 	// stringOverhead is what one string of an answer's header costs beside its bytes.
 	stringOverhead = 16
 	// noteOverhead is what one note costs beside its texts.
-	noteOverhead = 64
+	noteOverhead = 80
 )
 
 // errNoRoom is how a try tells its caller to forget what is due and to try
@@ -123,7 +123,7 @@ func sizeOf(r *retrysafe.Record) int64 {
 	}
 	n += noteOverhead * cap(r.Inquiry.Notes)
 	for i := range r.Inquiry.Notes {
-		n += len(r.Inquiry.Notes[i].By) + len(r.Inquiry.Notes[i].Text)
+		n += len(r.Inquiry.Notes[i].By) + len(r.Inquiry.Notes[i].Text) + len(r.Inquiry.Notes[i].ID)
 	}
 	return int64(n)
 }

@@ -16,14 +16,14 @@ import (
 )
 
 // reservation returns a record of an attempt that has just begun.
-func reservation(key string) retrysafe.Record {
+func reservation(key string) retrysafe.Write {
 	r := benchRecord(key)
 	copy(r.Owner[:], key)
 	return r
 }
 
 // moved returns r in another state, for term.
-func moved(r retrysafe.Record, state retrysafe.State, term time.Duration) retrysafe.Record {
+func moved(r retrysafe.Write, state retrysafe.State, term time.Duration) retrysafe.Write {
 	r.State, r.Term, r.Result = state, term, nil
 	if state == retrysafe.StateCompleted {
 		r.Result = &retrysafe.Result{Status: 201}
@@ -31,7 +31,14 @@ func moved(r retrysafe.Record, state retrysafe.State, term time.Duration) retrys
 	return r
 }
 
-func mustCreate(t *testing.T, s retrysafe.Store, r retrysafe.Record) retrysafe.Record {
+// saved returns the write that stores a checkpoint of a running attempt.
+func saved(r retrysafe.Record, c retrysafe.Checkpoint) retrysafe.Write {
+	w := r.Update()
+	w.Checkpoint, w.SetCheckpoint, w.Term = c, true, time.Hour
+	return w
+}
+
+func mustCreate(t *testing.T, s retrysafe.Store, r retrysafe.Write) retrysafe.Record {
 	t.Helper()
 	got, err := s.Create(t.Context(), r)
 	if err != nil {
@@ -40,7 +47,7 @@ func mustCreate(t *testing.T, s retrysafe.Store, r retrysafe.Record) retrysafe.R
 	return got
 }
 
-func mustSwap(t *testing.T, s retrysafe.Swapper, r retrysafe.Record) retrysafe.Record {
+func mustSwap(t *testing.T, s retrysafe.Swapper, r retrysafe.Write) retrysafe.Record {
 	t.Helper()
 	got, err := s.Swap(t.Context(), r)
 	if err != nil {
@@ -74,7 +81,7 @@ func TestFullStoreRefusesNewKeys(t *testing.T) {
 	other.Owner[0]++
 	_, err = s.Create(t.Context(), other)
 	wantErr(t, "retry", err, retrysafe.ErrExists)
-	mustSwap(t, s, moved(first, retrysafe.StateCompleted, time.Hour))
+	mustSwap(t, s, moved(first.Update(), retrysafe.StateCompleted, time.Hour))
 }
 
 func TestFullStoreForgetsOnlyWhatIsDueAndForgettable(t *testing.T) {
@@ -130,7 +137,7 @@ func TestReserveIsForAnswers(t *testing.T) {
 	s := memstore.New(&memstore.Options{MaxBytes: maxBytes})
 	running := mustCreate(t, s, reservation("running"))
 	answered := mustCreate(t, s, reservation("answered"))
-	retryable := mustSwap(t, s, moved(mustCreate(t, s, reservation("retryable")), retrysafe.StateRetryable, time.Hour))
+	retryable := mustSwap(t, s, moved(mustCreate(t, s, reservation("retryable")).Update(), retrysafe.StateRetryable, time.Hour))
 
 	// New work is refused while an eighth is still free.
 	large := reservation("large")
@@ -139,8 +146,8 @@ func TestReserveIsForAnswers(t *testing.T) {
 	wantErr(t, "Create into the reserve", err, retrysafe.ErrFull)
 	large.Request = make([]byte, maxBytes*7/8-4000)
 	mustCreate(t, s, large)
-	claim := moved(retryable, retrysafe.StateInProgress, time.Hour)
-	claim.Claim, claim.Attempt, claim.Request = retrysafe.Owner{9}, 2, make([]byte, 4000)
+	claim := moved(retryable.Update(), retrysafe.StateInProgress, time.Hour)
+	claim.Owner, claim.Overwrite, claim.Attempt, claim.Request = retrysafe.Owner{9}, true, 2, make([]byte, 4000)
 	_, err = s.Swap(t.Context(), claim)
 	wantErr(t, "claim that grows into the reserve", err, retrysafe.ErrFull)
 	if got, _ := s.Load(t.Context(), retryable.Ref); got.Revision != retryable.Revision {
@@ -150,28 +157,26 @@ func TestReserveIsForAnswers(t *testing.T) {
 	mustSwap(t, s, claim)
 
 	// A running attempt's checkpoint may use the reserve, and no more.
-	running.Checkpoint, running.Term = retrysafe.Checkpoint{Phase: "p", Data: make([]byte, maxBytes/8-4000)}, time.Hour
-	running = mustSwap(t, s, running)
-	running.Checkpoint, running.Term = retrysafe.Checkpoint{Phase: "p", Data: make([]byte, maxBytes/8+4000)}, time.Hour
-	_, err = s.Swap(t.Context(), running)
+	running = mustSwap(t, s, saved(running, retrysafe.Checkpoint{Phase: "p", Data: make([]byte, maxBytes/8-4000)}))
+	_, err = s.Swap(t.Context(), saved(running, retrysafe.Checkpoint{Phase: "p", Data: make([]byte, maxBytes/8+4000)}))
 	wantErr(t, "checkpoint over the limit", err, retrysafe.ErrFull)
 
 	// An answer is kept, whatever its size.
-	done := moved(answered, retrysafe.StateCompleted, time.Hour)
+	done := moved(answered.Update(), retrysafe.StateCompleted, time.Hour)
 	done.Result = &retrysafe.Result{Status: 200, Header: map[string][]string{"A": {"b", "c"}}, Body: make([]byte, 2*maxBytes)}
-	done = mustSwap(t, s, done)
+	stored := mustSwap(t, s, done)
 
 	// Over the limit a heartbeat and what shrinks are welcome, and every end is.
-	running.Checkpoint, running.Term = retrysafe.Checkpoint{}, time.Hour
-	running = mustSwap(t, s, running)
-	running.Checkpoint, running.Term = retrysafe.Checkpoint{Phase: "small"}, time.Hour
-	running = mustSwap(t, s, running)
+	beat := running.Update()
+	beat.Term = time.Hour
+	running = mustSwap(t, s, beat)
+	running = mustSwap(t, s, saved(running, retrysafe.Checkpoint{Phase: "small"}))
 	running.Reason = "may have happened"
-	mustSwap(t, s, moved(running, retrysafe.StateUnknown, time.Hour))
+	mustSwap(t, s, moved(running.Update(), retrysafe.StateUnknown, time.Hour))
 	_, err = s.Create(t.Context(), reservation("new"))
 	wantErr(t, "Create over the limit", err, retrysafe.ErrFull)
 
-	mustSwap(t, s, moved(done, retrysafe.StateExpired, time.Hour))
+	mustSwap(t, s, moved(stored.Update(), retrysafe.StateExpired, time.Hour))
 	mustCreate(t, s, reservation("new"))
 }
 
@@ -182,7 +187,7 @@ func TestNotesAreChargedAndNeverRefused(t *testing.T) {
 	s := memstore.New(&memstore.Options{MaxBytes: 64 << 10})
 	noted := reservation("noted")
 	for range 20 {
-		noted = noted.Noted("somebody", strings.Repeat("x", 500))
+		noted.AddNote(retrysafe.Note{By: "resolver", Text: strings.Repeat("x", 500)})
 	}
 	noted.Inquiry.Notes = append(noted.Inquiry.Notes, retrysafe.Note{Text: strings.Repeat("x", 40<<10)})
 	first := mustCreate(t, s, noted)
@@ -192,12 +197,13 @@ func TestNotesAreChargedAndNeverRefused(t *testing.T) {
 	wantErr(t, "Create with notes that do not fit", err, retrysafe.ErrFull)
 
 	for _, state := range []retrysafe.State{retrysafe.StateUnknown, retrysafe.StateUnknown, retrysafe.StateAccepted, retrysafe.StateRetryable} {
-		next := moved(first, state, time.Hour)
+		next := moved(first.Update(), state, time.Hour)
 		next.Inquiry.Notes = append(next.Inquiry.Notes, retrysafe.Note{By: "sweeper", Text: strings.Repeat("x", 40<<10)})
 		first = mustSwap(t, s, next)
 	}
-	first.Inquiry, first.Term = retrysafe.Inquiry{}, time.Hour
-	mustSwap(t, s, first)
+	last := first.Update()
+	last.Inquiry, last.Term = retrysafe.Inquiry{}, time.Hour
+	mustSwap(t, s, last)
 	mustCreate(t, s, other)
 }
 
@@ -208,8 +214,7 @@ func TestStepForgetsToMakeRoom(t *testing.T) {
 	old := reservation("old")
 	old.Request = make([]byte, 80_000)
 	mustCreate(t, s, moved(old, retrysafe.StateRetryable, time.Minute))
-	running := mustCreate(t, s, reservation("running"))
-	running.Checkpoint, running.Term = retrysafe.Checkpoint{Phase: "p", Data: make([]byte, 50_000)}, time.Hour
+	running := saved(mustCreate(t, s, reservation("running")), retrysafe.Checkpoint{Phase: "p", Data: make([]byte, 50_000)})
 	_, err := s.Swap(t.Context(), running)
 	wantErr(t, "Swap into a full store", err, retrysafe.ErrFull)
 	c.Advance(time.Minute)
@@ -228,9 +233,8 @@ func TestRoomComesBack(t *testing.T) {
 				wantErr(t, "Create", err, retrysafe.ErrFull)
 				return n
 			}
-			r.Checkpoint, r.Term = retrysafe.Checkpoint{Phase: "p", Data: make([]byte, 9)}, time.Minute
-			if r, err = s.Swap(t.Context(), r); err == nil {
-				mustSwap(t, s, moved(r, retrysafe.StateCompleted, time.Minute))
+			if r, err = s.Swap(t.Context(), saved(r, retrysafe.Checkpoint{Phase: "p", Data: make([]byte, 9)})); err == nil {
+				mustSwap(t, s, moved(r.Update(), retrysafe.StateCompleted, time.Minute))
 			}
 			n++
 		}
@@ -273,7 +277,7 @@ func TestNothingIsChargedForAnEmptyStore(t *testing.T) {
 		t.Errorf("charged for %d records, there are %d", records, len(all))
 	}
 	for _, r := range all {
-		mustSwap(t, s, moved(r, retrysafe.StateExpired, 0))
+		mustSwap(t, s, moved(r.Update(), retrysafe.StateExpired, 0))
 	}
 	if n, err := s.Purge(t.Context(), 1000); n != len(all) || err != nil {
 		t.Errorf("Purge: got %d, %v, want %d", n, err, len(all))
@@ -288,7 +292,7 @@ func TestNothingIsChargedForAnEmptyStore(t *testing.T) {
 func chaos(t *testing.T, s *memstore.Store, random *rand.Rand) {
 	var steps interface {
 		retrysafe.Swapper
-		Create(context.Context, retrysafe.Record) (retrysafe.Record, error)
+		Create(context.Context, retrysafe.Write) (retrysafe.Record, error)
 	} = s
 	end := func() {}
 	if random.IntN(2) == 0 {
@@ -308,19 +312,19 @@ func chaos(t *testing.T, s *memstore.Store, random *rand.Rand) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	for range 1 + random.IntN(4) {
-		r := reservation(fmt.Sprint(random.IntN(40)))
-		r.Request = make([]byte, random.IntN(2000))
-		r, err := steps.Create(ctx, r)
+		fresh := reservation(fmt.Sprint(random.IntN(40)))
+		fresh.Request = make([]byte, random.IntN(2000))
+		r, err := steps.Create(ctx, fresh)
 		if err != nil && !errors.Is(err, retrysafe.ErrExists) {
 			return
 		}
 		for range random.IntN(3) {
-			r = moved(r, retrysafe.StateAccepted+retrysafe.State(random.IntN(6)), time.Minute)
-			r.Checkpoint = retrysafe.Checkpoint{Phase: "p", Data: make([]byte, random.IntN(3000))}
+			w := moved(r.Update(), retrysafe.StateAccepted+retrysafe.State(random.IntN(6)), time.Minute)
+			w.Checkpoint, w.SetCheckpoint = retrysafe.Checkpoint{Phase: "p", Data: make([]byte, random.IntN(3000))}, true
 			if random.IntN(3) == 0 {
-				r.Claim, r.Attempt, r.Request = retrysafe.Owner{byte(random.Uint32())}, 2, make([]byte, random.IntN(2000))
+				w.Owner, w.Overwrite, w.Attempt, w.Request = retrysafe.Owner{byte(random.Uint32())}, true, 2, make([]byte, random.IntN(2000))
 			}
-			if r, err = steps.Swap(ctx, r); err != nil {
+			if r, err = steps.Swap(ctx, w); err != nil {
 				return
 			}
 		}

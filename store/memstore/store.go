@@ -187,7 +187,7 @@ func (s *Store) stampNew(r *retrysafe.Record, term time.Duration, now time.Time)
 }
 
 // stamp completes a record that is about to be stored: it sets the fields that
-// every write moves and clears the in-only ones.
+// every write moves.
 func (s *Store) stamp(r *retrysafe.Record, term time.Duration, now time.Time) {
 	r.UpdatedAt = now
 	r.Deadline = now.Add(term)

@@ -29,7 +29,7 @@ func TestBusinessWritesCommitWithTheAnswer(t *testing.T) {
 	var ledger []string
 	tx := begin(t, s)
 	tx.OnCommit(func() { ledger = append(ledger, "debit") })
-	mustSwap(t, tx, moved(r, retrysafe.StateCompleted, time.Hour))
+	mustSwap(t, tx, moved(r.Update(), retrysafe.StateCompleted, time.Hour))
 	tx.OnCommit(func() { ledger = append(ledger, "credit") })
 	if len(ledger) > 0 {
 		t.Fatalf("written before the commit: %q", ledger)
@@ -56,13 +56,13 @@ func TestBusinessWritesAreDroppedWithoutACommit(t *testing.T) {
 		r := mustCreate(t, s, reservation("k"))
 		tx := begin(t, s)
 		tx.OnCommit(func() { t.Errorf("%s: written", name) })
-		mustSwap(t, tx, moved(r, retrysafe.StateCompleted, time.Hour))
+		mustSwap(t, tx, moved(r.Update(), retrysafe.StateCompleted, time.Hour))
 		end(t, tx)
 		if got, _ := s.Load(t.Context(), r.Ref); got.Revision != r.Revision {
 			t.Errorf("%s: the record changed", name)
 		}
 		wantErr(t, "Rollback after the end", tx.Rollback(t.Context()), memstore.ErrTxDone)
-		mustSwap(t, s, moved(r, retrysafe.StateCompleted, time.Hour)) // its key is free
+		mustSwap(t, s, moved(r.Update(), retrysafe.StateCompleted, time.Hour)) // its key is free
 	}
 }
 
@@ -71,7 +71,7 @@ func TestPanicOfABusinessWriteRollsBack(t *testing.T) {
 	s := memstore.New(nil)
 	r := mustCreate(t, s, reservation("k"))
 	tx := begin(t, s)
-	mustSwap(t, tx, moved(r, retrysafe.StateCompleted, time.Hour))
+	mustSwap(t, tx, moved(r.Update(), retrysafe.StateCompleted, time.Hour))
 	if _, err := tx.Create(t.Context(), reservation("new")); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestPanicOfABusinessWriteRollsBack(t *testing.T) {
 		t.Error("the record changed")
 	}
 	mustCreate(t, s, reservation("new"))
-	mustSwap(t, s, moved(r, retrysafe.StateCompleted, time.Hour))
+	mustSwap(t, s, moved(r.Update(), retrysafe.StateCompleted, time.Hour))
 }
 
 // Whoever sees the answer sees the business write, and the other way round.
@@ -104,7 +104,7 @@ func TestAnswerAndBusinessWriteAppearTogether(t *testing.T) {
 			defer mu.Unlock()
 			return paid
 		}
-		stored := func(r retrysafe.Record) bool {
+		stored := func(r retrysafe.Write) bool {
 			_, err := s.Load(t.Context(), r.Ref)
 			return err == nil
 		}
@@ -123,7 +123,7 @@ func TestAnswerAndBusinessWriteAppearTogether(t *testing.T) {
 			})
 		}
 		tx := begin(t, s)
-		for _, r := range []retrysafe.Record{a, b} {
+		for _, r := range []retrysafe.Write{a, b} {
 			if _, err := tx.Create(t.Context(), moved(r, retrysafe.StateCompleted, -time.Second)); err != nil {
 				t.Fatal(err)
 			}
@@ -147,13 +147,13 @@ func TestSwapWaitsForTheTransactionThatHoldsTheKey(t *testing.T) {
 		s := memstore.New(nil)
 		r := mustCreate(t, s, reservation("k"))
 		tx := begin(t, s)
-		mustSwap(t, tx, moved(r, retrysafe.StateCompleted, time.Hour))
+		mustSwap(t, tx, moved(r.Update(), retrysafe.StateCompleted, time.Hour))
 
 		// It waits as long as its context allows,
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		start := time.Now()
-		_, err := s.Swap(ctx, moved(r, retrysafe.StateUnknown, time.Hour))
+		_, err := s.Swap(ctx, moved(r.Update(), retrysafe.StateUnknown, time.Hour))
 		wantErr(t, "Swap beside an open transaction", err, context.DeadlineExceeded)
 		if waited := time.Since(start); waited != time.Minute {
 			t.Errorf("Swap waited %v, want a minute", waited)
@@ -162,7 +162,7 @@ func TestSwapWaitsForTheTransactionThatHoldsTheKey(t *testing.T) {
 		// and no longer than the transaction.
 		replies := make(chan error)
 		go func() {
-			_, err := s.Swap(t.Context(), moved(r, retrysafe.StateUnknown, time.Hour))
+			_, err := s.Swap(t.Context(), moved(r.Update(), retrysafe.StateUnknown, time.Hour))
 			replies <- err
 		}()
 		synctest.Wait()
@@ -184,7 +184,7 @@ func TestSwapWaitsForTheTransactionThatHoldsTheKey(t *testing.T) {
 func TestTransactionsNeverWait(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(nil)
-	r := mustCreate(t, s, reservation("k"))
+	r := mustCreate(t, s, reservation("k")).Update()
 	one := begin(t, s)
 	if _, err := one.Reserve(t.Context(), r.Ref); err != nil {
 		t.Fatal(err)
@@ -218,8 +218,8 @@ func TestTransactionSeesItsOwnSteps(t *testing.T) {
 	if err != nil || seen.Revision != created.Revision {
 		t.Fatalf("Reserve: got revision %d, %v, want %d", seen.Revision, err, created.Revision)
 	}
-	swapped := mustSwap(t, tx, moved(created, retrysafe.StateUnknown, time.Hour))
-	swapped = mustSwap(t, tx, moved(swapped, retrysafe.StateCompleted, time.Hour))
+	swapped := mustSwap(t, tx, moved(created.Update(), retrysafe.StateUnknown, time.Hour))
+	swapped = mustSwap(t, tx, moved(swapped.Update(), retrysafe.StateCompleted, time.Hour))
 	wantErr(t, "Commit", tx.Commit(t.Context()), nil)
 	got, err := s.Load(t.Context(), created.Ref)
 	if err != nil || got.Revision != swapped.Revision || got.State != retrysafe.StateCompleted {
@@ -238,7 +238,7 @@ func TestTransactionAndContexts(t *testing.T) {
 	cancel()
 
 	tx := begin(t, s)
-	mustSwap(t, tx, moved(r, retrysafe.StateCompleted, time.Hour))
+	mustSwap(t, tx, moved(r.Update(), retrysafe.StateCompleted, time.Hour))
 	wantErr(t, "cancelled Commit", tx.Commit(ctx), context.Canceled)
 	if got, _ := s.Load(t.Context(), r.Ref); got.Revision != r.Revision {
 		t.Error("a cancelled Commit committed")
@@ -249,10 +249,10 @@ func TestTransactionAndContexts(t *testing.T) {
 
 	// A step that was not taken poisons, whatever kept it from being taken.
 	tx = begin(t, s)
-	_, err = tx.Swap(ctx, moved(r, retrysafe.StateCompleted, time.Hour))
+	_, err = tx.Swap(ctx, moved(r.Update(), retrysafe.StateCompleted, time.Hour))
 	wantErr(t, "cancelled Swap", err, context.Canceled)
 	wantErr(t, "Commit after it", tx.Commit(t.Context()), context.Canceled)
-	mustSwap(t, s, moved(r, retrysafe.StateCompleted, time.Hour))
+	mustSwap(t, s, moved(r.Update(), retrysafe.StateCompleted, time.Hour))
 }
 
 func TestPurgeLeavesWhatATransactionHolds(t *testing.T) {
@@ -268,8 +268,8 @@ func TestPurgeLeavesWhatATransactionHolds(t *testing.T) {
 	if n, err := s.Purge(t.Context(), 10); n != 0 || err != nil {
 		t.Fatalf("Purge of a held record: got %d, %v", n, err)
 	}
-	claim := moved(r, retrysafe.StateCompleted, time.Minute)
-	claim.Claim, claim.Attempt = retrysafe.Owner{9}, 2
+	claim := moved(r.Update(), retrysafe.StateCompleted, time.Minute)
+	claim.Owner, claim.Overwrite, claim.Attempt = retrysafe.Owner{9}, true, 2
 	mustSwap(t, tx, claim)
 	wantErr(t, "Commit", tx.Commit(t.Context()), nil)
 	if n, err := s.Purge(t.Context(), 10); n != 0 || err != nil {
@@ -287,9 +287,8 @@ func TestTransactionTakesRoom(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(&memstore.Options{MaxRecords: 3, MaxBytes: 100_000})
 	running := mustCreate(t, s, reservation("running"))
-	large := func(r retrysafe.Record, n int) retrysafe.Record {
-		r.Checkpoint, r.Term = retrysafe.Checkpoint{Phase: "p", Data: make([]byte, n)}, time.Hour
-		return r
+	large := func(r retrysafe.Record, n int) retrysafe.Write {
+		return saved(r, retrysafe.Checkpoint{Phase: "p", Data: make([]byte, n)})
 	}
 	for range 3 {
 		tx := begin(t, s)

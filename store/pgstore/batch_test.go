@@ -20,19 +20,27 @@ import (
 )
 
 // fresh returns a reservation of a key by an owner of its own.
-func fresh(key string) retrysafe.Record {
-	r := retrysafe.Record{
+func fresh(key string) retrysafe.Write {
+	w := retrysafe.Write{Term: time.Minute, Record: retrysafe.Record{
 		Ref: retrysafe.Ref{Scope: "tenant", Key: key}, Operation: "POST /payments", Version: retrysafe.RecordVersion,
-		State: retrysafe.StateInProgress, Attempt: 1, Term: time.Minute, Retain: 24 * time.Hour,
-	}
-	_, _ = rand.Read(r.Owner[:])
-	return r
+		State: retrysafe.StateInProgress, Attempt: 1, Retain: 24 * time.Hour,
+	}}
+	_, _ = rand.Read(w.Owner[:])
+	return w
 }
 
-// done returns r as its owner completes it.
-func done(r retrysafe.Record, body string) retrysafe.Record {
-	r.State, r.Term, r.Result = retrysafe.StateCompleted, r.Retain, &retrysafe.Result{Status: 201, Body: []byte(body)}
-	return r
+// done returns the write by which r's owner completes it.
+func done(r retrysafe.Record, body string) retrysafe.Write {
+	w := r.Update()
+	w.State, w.Term, w.Result = retrysafe.StateCompleted, r.Retain, &retrysafe.Result{Status: 201, Body: []byte(body)}
+	return w
+}
+
+// beat returns the write by which r's owner renews its lease.
+func beat(r retrysafe.Record, term time.Duration) retrysafe.Write {
+	w := r.Update()
+	w.Term = term
+	return w
 }
 
 // reply is what one step returned.
@@ -66,14 +74,14 @@ func together(t *testing.T, g *gate, lead func(context.Context) error, steps ...
 	return replies
 }
 
-func creates(s *pgstore.Store, records []retrysafe.Record) (steps []func(context.Context) (retrysafe.Record, error)) {
+func creates(s *pgstore.Store, records []retrysafe.Write) (steps []func(context.Context) (retrysafe.Record, error)) {
 	for _, r := range records {
 		steps = append(steps, func(ctx context.Context) (retrysafe.Record, error) { return s.Create(ctx, r) })
 	}
 	return steps
 }
 
-func swaps(s *pgstore.Store, records []retrysafe.Record) (steps []func(context.Context) (retrysafe.Record, error)) {
+func swaps(s *pgstore.Store, records []retrysafe.Write) (steps []func(context.Context) (retrysafe.Record, error)) {
 	for _, r := range records {
 		steps = append(steps, func(ctx context.Context) (retrysafe.Record, error) { return s.Swap(ctx, r) })
 	}
@@ -96,7 +104,7 @@ func TestStepsThatWaitTravelTogether(t *testing.T) {
 	const members = 40
 	url := testservers.Shared(t)
 	s := open(t, url, &pgstore.Options{MaxQueue: members, Timeout: patience})
-	var records []retrysafe.Record
+	var records []retrysafe.Write
 	for i := range members {
 		records = append(records, fresh(fmt.Sprint(i)))
 	}
@@ -126,7 +134,7 @@ func TestMemberThatIsRefusedFailsAlone(t *testing.T) {
 	t.Parallel()
 	const members = 40
 	refused := func(i int) bool { return i == 7 || i == 23 }
-	check := func(t *testing.T, s *pgstore.Store, want []retrysafe.Record, replies []reply) {
+	check := func(t *testing.T, s *pgstore.Store, want []retrysafe.Write, replies []reply) {
 		t.Helper()
 		for i, r := range replies {
 			var server *pgconn.PgError
@@ -147,7 +155,7 @@ func TestMemberThatIsRefusedFailsAlone(t *testing.T) {
 		url := testservers.Shared(t)
 		s := open(t, url, &pgstore.Options{MaxQueue: members, Timeout: patience})
 		sane(t, url)
-		var records []retrysafe.Record
+		var records []retrysafe.Write
 		for i := range members {
 			r := fresh(fmt.Sprint(i))
 			if refused(i) {
@@ -165,14 +173,15 @@ func TestMemberThatIsRefusedFailsAlone(t *testing.T) {
 		sane(t, url)
 		first, err := s.Create(t.Context(), fresh("first"))
 		must(t, err)
-		var records []retrysafe.Record
+		var records []retrysafe.Write
 		for i := range members {
 			r, err := s.Create(t.Context(), fresh(fmt.Sprint(i)))
 			must(t, err)
-			if r = done(r, "answer"); refused(i) {
-				r.State = 0
+			w := done(r, "answer")
+			if refused(i) {
+				w.State = 0
 			}
-			records = append(records, r)
+			records = append(records, w)
 		}
 		g := closeGate(t, url, beforeWrite, "first")
 		check(t, s, records, together(t, g, func(ctx context.Context) error {
@@ -192,7 +201,7 @@ func TestDuplicatesInOneTrip(t *testing.T) {
 		t.Parallel()
 		url := testservers.Shared(t)
 		s := open(t, url, &pgstore.Options{MaxQueue: members, Timeout: patience})
-		var records []retrysafe.Record
+		var records []retrysafe.Write
 		for i := range members / 2 {
 			r := fresh(fmt.Sprint("key ", i%4))
 			records = append(records, r, r) // each is sent twice
@@ -232,7 +241,7 @@ func TestDuplicatesInOneTrip(t *testing.T) {
 		s := open(t, url, &pgstore.Options{MaxQueue: members, Timeout: patience})
 		first, err := s.Create(t.Context(), fresh("first"))
 		must(t, err)
-		var records []retrysafe.Record
+		var records []retrysafe.Write
 		for i := range members / 4 {
 			r, err := s.Create(t.Context(), fresh(fmt.Sprint(i)))
 			must(t, err)
@@ -272,29 +281,32 @@ func TestOrdinarySettlementIsFenced(t *testing.T) {
 	t.Parallel()
 	const good = 6
 	url := testservers.Shared(t)
-	forge := map[string]func(*retrysafe.Record){
-		"another owner":       func(r *retrysafe.Record) { r.Owner[3]++ },
-		"no owner":            func(r *retrysafe.Record) { r.Owner = retrysafe.Owner{} },
-		"an older revision":   func(r *retrysafe.Record) { r.Revision-- },
-		"a later revision":    func(r *retrysafe.Record) { r.Revision++ },
-		"another key":         func(r *retrysafe.Record) { r.Key += "x" },
-		"the same in another": func(r *retrysafe.Record) { r.Scope += "x" },
+	forge := map[string]func(*retrysafe.Write){
+		"another owner":       func(w *retrysafe.Write) { w.Expect.Owner[3]++ },
+		"no owner":            func(w *retrysafe.Write) { w.Expect.Owner = retrysafe.Owner{} },
+		"an older revision":   func(w *retrysafe.Write) { w.Expect.Revision-- },
+		"a later revision":    func(w *retrysafe.Write) { w.Expect.Revision++ },
+		"another key":         func(w *retrysafe.Write) { w.Key += "x" },
+		"the same in another": func(w *retrysafe.Write) { w.Scope += "x" },
 	}
 	s := open(t, url, &pgstore.Options{MaxQueue: len(forge) + good, Timeout: patience})
-	for name, step := range map[string]func(retrysafe.Record) retrysafe.Record{
-		"settlement": func(r retrysafe.Record) retrysafe.Record { return done(r, "forged") },
-		"release": func(r retrysafe.Record) retrysafe.Record {
-			r.State, r.Term = retrysafe.StateRetryable, r.Retain
-			return r
+	for name, step := range map[string]func(retrysafe.Record) retrysafe.Write{
+		"settlement": func(r retrysafe.Record) retrysafe.Write { return done(r, "forged") },
+		"release": func(r retrysafe.Record) retrysafe.Write {
+			w := r.Update()
+			w.State, w.Term = retrysafe.StateRetryable, r.Retain
+			return w
 		},
-		"heartbeat": func(r retrysafe.Record) retrysafe.Record {
-			r.Term, r.Reason = time.Minute, "forged"
-			return r
+		"heartbeat": func(r retrysafe.Record) retrysafe.Write {
+			w := beat(r, time.Minute)
+			w.Reason = "forged"
+			return w
 		},
 	} {
 		first, err := s.Create(t.Context(), fresh("first "+name))
 		must(t, err)
-		var stored, sent []retrysafe.Record
+		var stored []retrysafe.Record
+		var sent []retrysafe.Write
 		for what, do := range forge {
 			r, err := s.Create(t.Context(), fresh(name+" by "+what))
 			must(t, err)
@@ -349,7 +361,7 @@ func TestFullQueueIsUnavailable(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = plug(s, g)(t.Context()) })
 	g.held(t)
-	for _, step := range creates(s, []retrysafe.Record{fresh("0"), fresh("1")}) {
+	for _, step := range creates(s, []retrysafe.Write{fresh("0"), fresh("1")}) {
 		wg.Go(func() {
 			if _, err := insist(t.Context(), step); err != nil {
 				t.Errorf("one that waits: %v", err)
@@ -387,7 +399,7 @@ func TestCallerThatGoesEndsNoTrip(t *testing.T) {
 		})
 	}
 	r := fresh("sent")
-	steps := creates(s, []retrysafe.Record{r, fresh("queued"), fresh("stays")})
+	steps := creates(s, []retrysafe.Write{r, fresh("queued"), fresh("stays")})
 	goes(steps[0])
 	g.held(t)
 	goes(steps[1])

@@ -31,9 +31,10 @@ func BenchmarkFresh(b *testing.B) {
 				if err != nil {
 					return err
 				}
-				r.State, r.Term = retrysafe.StateCompleted, r.Retain
-				r.Result = &retrysafe.Result{Status: 201, Header: map[string][]string{"Content-Type": {"application/json"}, "Location": {"/payments/1"}}, Body: body}
-				_, err = s.Swap(b.Context(), r)
+				w := r.Update()
+				w.State, w.Term = retrysafe.StateCompleted, r.Retain
+				w.Result = &retrysafe.Result{Status: 201, Header: map[string][]string{"Content-Type": {"application/json"}, "Location": {"/payments/1"}}, Body: body}
+				_, err = s.Swap(b.Context(), w)
 				return err
 			})
 			var hot, size float64
@@ -80,13 +81,13 @@ func BenchmarkReplay(b *testing.B) {
 	}
 }
 
-func reservation(i int64) retrysafe.Record {
-	return retrysafe.Record{
+func reservation(i int64) retrysafe.Write {
+	return retrysafe.Write{Term: 30 * time.Second, Record: retrysafe.Record{
 		Ref: retrysafe.Ref{Scope: "tenant", Key: fmt.Sprintf("8e03978e-40d5-43dd-bc93-%012d", i)}, Operation: "POST /payments",
 		Version: retrysafe.RecordVersion, State: retrysafe.StateInProgress, Owner: retrysafe.Owner{byte(i), byte(i >> 8), byte(i >> 16), 1},
 		Fingerprint: retrysafe.Fingerprint{Alg: 1, Sum: [32]byte{byte(i)}},
-		Attempt:     1, Term: 30 * time.Second, Retain: 24 * time.Hour,
-	}
+		Attempt:     1, Retain: 24 * time.Hour,
+	}}
 }
 
 // each runs do b.N times from a number of clients.

@@ -6,44 +6,45 @@ import (
 	"time"
 )
 
-// ErrClosed says that the store was closed. The step was not sent.
+// ErrClosed says that the store is closed. The step was not sent.
 var ErrClosed = errors.New("pgstore: the store is closed")
 
-// awaitCommits waits for commits that nobody else waits for any more. On a pool of
-// the caller's they may take for ever: it must not be cancelled.
-func (s *Store) awaitCommits() error {
-	ended := make(chan struct{})
-	go func() {
-		s.commits.Wait()
-		close(ended)
-	}()
-	limit := time.NewTimer(2 * s.timeout)
-	defer limit.Stop()
-	select {
-	case <-ended:
-		return nil
-	case <-limit.C:
-		return errors.New("pgstore: close: a commit is still under way on the caller's pool")
-	}
-}
-
-// Close ends the store's connections, and the pool if Open made it. Steps under
-// way end first; later ones get [ErrClosed].
+// Close closes the store's connections, and the pool if Open made it. It waits for steps
+// that are under way; later steps get [ErrClosed].
 func (s *Store) Close() error {
 	s.life.End()
 	errs := []error{s.awaitCommits()}
-	// A caller that has gone may have left its trip to end by itself.
-	s.reserves.lane.Wait()
-	s.relaxed.lane.Wait()
-	s.settles.lane.Wait()
-	s.reads.lane.Wait()
+	// A batch goes on when its callers have stopped waiting.
+	s.reserves.batcher.Wait()
+	s.relaxed.batcher.Wait()
+	s.settles.batcher.Wait()
+	s.reads.batcher.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
-	for _, l := range []*links{&s.links, &s.soft, &s.box.links} {
-		errs = append(errs, l.close(ctx))
+	for _, p := range []*connPool{&s.conns, &s.relaxedConns, &s.outbox.conns} {
+		errs = append(errs, p.close(ctx))
 	}
 	if s.ownPool {
 		s.pool.Close()
 	}
 	return errors.Join(errs...)
+}
+
+// awaitCommits waits for commits whose caller has stopped waiting. On a pool of the
+// caller's a commit has no time limit, because it must not be cancelled, so the wait has
+// one.
+func (s *Store) awaitCommits() error {
+	done := make(chan struct{})
+	go func() {
+		s.commits.Wait()
+		close(done)
+	}()
+	limit := time.NewTimer(2 * s.timeout)
+	defer limit.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-limit.C:
+		return errors.New("pgstore: close: a commit is still under way on the caller's pool")
+	}
 }

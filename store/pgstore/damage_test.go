@@ -185,8 +185,9 @@ func TestW59_RowOfANewerVersionIsRefused(t *testing.T) {
 		must(t, err)
 		neverRuns(t, r.Key, b.Engine, b.store, r.Key)
 		// Whoever wrote it goes on beside us.
-		stored.Reason, stored.Term = "by the newer version", stored.Retain
-		after, err := b.store.Swap(t.Context(), stored)
+		w := beat(stored, stored.Retain)
+		w.Reason = "by the newer version"
+		after, err := b.store.Swap(t.Context(), w)
 		if err != nil || after.Version != retrysafe.RecordVersion+1 {
 			t.Errorf("%s: its own version gets %+v, %v", r.Key, after, err)
 		}

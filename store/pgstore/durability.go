@@ -6,24 +6,24 @@ import (
 	"strings"
 )
 
-// A Durability is what the server does with a commit before it confirms it.
+// A Durability says what the server does with a commit before it confirms it.
 type Durability struct {
-	// Class is the guarantee class that the server's settings carry: A, or D
-	// where an acknowledged answer can be lost.
+	// Class is the guarantee class that the server's settings allow: A, or D if an
+	// acknowledged answer can be lost.
 	Class string
-	// Fsync, FullPageWrites, SynchronousCommit and SynchronousStandbys are settings,
-	// as a connection of the caller's gets them.
+	// Fsync, FullPageWrites, SynchronousCommit and SynchronousStandbys are the settings of
+	// a new session of the caller's.
 	Fsync, FullPageWrites bool
 	SynchronousCommit     string
 	SynchronousStandbys   string
-	// Followers is how many standbys follow at present, and Synchronous how many
-	// of them commits wait for.
+	// Followers is how many standbys follow at present. Synchronous is how many of them
+	// commits wait for.
 	Followers, Synchronous int
 	// Caveats say, one line each, how an acknowledged answer can be lost.
 	Caveats []string
 }
 
-// String is one line for a start-up log.
+// String returns one line for the log at startup.
 func (d Durability) String() string {
 	s := fmt.Sprintf("class %s: fsync %t, synchronous_commit %s, %d standbys, %d of them synchronous", d.Class, d.Fsync, d.SynchronousCommit, d.Followers, d.Synchronous)
 	if len(d.Caveats) > 0 {
@@ -32,7 +32,7 @@ func (d Durability) String() string {
 	return s
 }
 
-// Durability asks the server. A program says it aloud when it starts.
+// Durability asks the server. A program should log the result at startup.
 func (s *Store) Durability(ctx context.Context) (d Durability, err error) {
 	err = s.pool.QueryRow(ctx, `SELECT current_setting('fsync') = 'on', current_setting('full_page_writes') = 'on',
        (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'), current_setting('synchronous_standby_names'),

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// isLocked reports whether the server gave up waiting for a lock.
+// isLocked reports whether the server has given up waiting for a lock.
 func isLocked(err error) bool { return isCode(err, "55P03") }
 
 func isCode(err error, codes ...string) bool {
@@ -29,7 +29,7 @@ func isCode(err error, codes ...string) bool {
 	return false
 }
 
-// explain adds what to do to errors that a user can do something about.
+// explain adds a hint to errors that the user can do something about.
 func explain(err error) error {
 	var hint string
 	switch {
@@ -55,7 +55,7 @@ func explain(err error) error {
 	return &hintedError{err, hint}
 }
 
-// unreachable says what to do about a server that cannot be connected to.
+// unreachable returns a hint for a server that cannot be connected to.
 func unreachable(err error) string {
 	var connect *pgconn.ConnectError
 	var name *net.DNSError
@@ -75,7 +75,7 @@ func unreachable(err error) string {
 
 const noAnswer = "the server did not answer in time; is this its address?"
 
-// hintedError is an error of the driver's in one line, with what to do about it.
+// hintedError is an error of the driver's in one line, with a hint.
 type hintedError struct {
 	err  error
 	hint string

@@ -16,7 +16,7 @@ func TestClockIsExact(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	clock := strings.Replace(nowMicros, "statement_timestamp()", "t", 1)
+	clock := strings.Replace(expand("{now}"), "statement_timestamp()", "t", 1)
 	var wrong int
 	if err := s.Pool().QueryRow(t.Context(), `SELECT count(*) FROM generate_series(0, 300000) n,
 		LATERAL (SELECT timestamptz '2026-01-01' + n * interval '2 hours 7 minutes 13.123457 seconds' AS t) x

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// Settings returns what a lane sets before its statements: for the session, or
-// behind a pooler for each transaction.
+// Settings returns the statement that a connection sends before the others: for the
+// session, or behind a pooler for each transaction.
 func (s *Store) Settings() string {
-	if s.pooled {
-		return (&link{s: s}).settings("true")
+	if s.pgBouncer {
+		return (&conn{s: s}).settings("true")
 	}
-	return (&link{s: s}).settings("false")
+	return (&conn{s: s}).settings("false")
 }
 
-// A Statement is what a lane sends, and the types of its parameters.
+// A Statement is the SQL of a statement, and the types of its parameters.
 type Statement struct {
 	SQL  string
 	OIDs []uint32
@@ -33,10 +33,20 @@ func (b *Outbox) Statements() map[string]Statement { return statementsOf(&b.sql)
 
 func statementsOf(of any) map[string]Statement {
 	all := map[string]Statement{}
+	for _, st := range fieldsOf(of) {
+		if !strings.HasPrefix(st.sql, "BEGIN") && st.sql != "COMMIT" {
+			all[st.name] = Statement{st.sql, st.oids}
+		}
+	}
+	return all
+}
+
+// fieldsOf returns the fields of a struct that are statements, in their order.
+func fieldsOf(of any) (all []*statement) {
 	fields := reflect.ValueOf(of).Elem()
 	for i := range fields.NumField() {
-		if st, ok := reflect.NewAt(fields.Field(i).Type(), fields.Field(i).Addr().UnsafePointer()).Interface().(*statement); ok && !strings.HasPrefix(st.sql, "BEGIN") && st.sql != "COMMIT" {
-			all[st.name] = Statement{st.sql, st.oids}
+		if st, ok := reflect.NewAt(fields.Field(i).Type(), fields.Field(i).Addr().UnsafePointer()).Interface().(*statement); ok {
+			all = append(all, st)
 		}
 	}
 	return all
@@ -45,23 +55,23 @@ func statementsOf(of any) map[string]Statement {
 // Age lets time pass for what this handle remembers of the table. The rows are
 // the caller's to age.
 func (s *Store) Age(d time.Duration) {
-	b := &s.back
+	b := &s.background
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.moved, b.whole = b.moved.Add(-d), b.whole.Add(-d)
-	if b.watermark != unfiled {
+	b.moved, b.rewound = b.moved.Add(-d), b.rewound.Add(-d)
+	if b.watermark != noWatermark {
 		b.watermark -= int32(d / time.Second)
 	}
 }
 
 // Pass lets the watermark pass everything that is due by now.
 func (s *Store) Pass() {
-	s.back.mu.Lock()
-	defer s.back.mu.Unlock()
-	s.back.watermark = int32(time.Now().Unix() - epoch + 60)
+	s.background.mu.Lock()
+	defer s.background.mu.Unlock()
+	s.background.watermark = int32(time.Now().Unix() - slotEpoch + 60)
 }
 
-// Rewind is how often the whole table is looked at.
+// Rewind is how often all slots are looked at.
 const Rewind = rewind
 
 // SetMigrations replaces the program's migrations, as an upgrade does, and returns

@@ -357,9 +357,9 @@ func TestW33_StepRecognisesItselfOnTheStandbyOnly(t *testing.T) {
 	p := newPair(t)
 	first, second := open(t, p.primary.URL("postgres"), calmStore), open(t, p.primary.URL("postgres"), hastyStore)
 	created := fresh("created")
-	swapped, err := first.Create(t.Context(), fresh("swapped"))
+	stored, err := first.Create(t.Context(), fresh("swapped"))
 	must(t, err)
-	swapped = done(swapped, "answer")
+	swapped := done(stored, "answer")
 	must(t, p.standby.Pause())
 	for _, c := range []struct {
 		step func(s *pgstore.Store) (retrysafe.Record, error)

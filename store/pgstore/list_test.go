@@ -19,6 +19,7 @@ import (
 	"github.com/retrysafe/retrysafe/internal/test/seed"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/store/pgstore"
+	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
 // shelf is a store whose time a test can move: the rows grow older.
@@ -105,13 +106,11 @@ func TestDueIsListedUntilItIsSettled(t *testing.T) {
 	s.due(t, "after 90 s", "lapsed")
 	s.age(t, time.Minute)
 	s.due(t, "after 150 s", "lapsed, unknown")
-	alive.Term = 3 * time.Minute
-	alive, err := s.Swap(t.Context(), alive)
+	alive, err := s.Swap(t.Context(), beat(alive, 3*time.Minute))
 	must(t, err)
 	for range 5 { // its lease is renewed again and again, and the watermark passes
 		s.age(t, 2*time.Minute)
-		alive.Term = 3 * time.Minute
-		alive, err = s.Swap(t.Context(), alive)
+		alive, err = s.Swap(t.Context(), beat(alive, 3*time.Minute))
 		must(t, err)
 		s.due(t, "while it is alive", "accepted, lapsed, unknown")
 	}
@@ -122,8 +121,7 @@ func TestDueIsListedUntilItIsSettled(t *testing.T) {
 	s.age(t, 210*time.Second)
 	s.due(t, "after its death", "accepted, alive, lapsed, unknown")
 	must(t, second(s.Swap(t.Context(), done(lapsed, "late"))))
-	unknown.State, unknown.Term = retrysafe.StateUnknown, time.Minute // a reconciler will look again
-	must(t, second(s.Swap(t.Context(), unknown)))
+	must(t, second(s.Swap(t.Context(), beat(unknown, time.Minute)))) // a reconciler will look again
 	s.due(t, "once settled", "accepted, alive")
 	s.age(t, time.Minute)
 	s.due(t, "when it is time to look again", "accepted, alive, unknown")
@@ -142,8 +140,7 @@ func TestLeaseThatIsCutShortIsListed(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	r := s.put(t, "short", retrysafe.StateInProgress, time.Hour)
-	r.Term = time.Minute
-	must(t, second(s.Swap(t.Context(), r)))
+	must(t, second(s.Swap(t.Context(), beat(r, time.Minute))))
 	s.due(t, "at first", "")
 	s.age(t, 2*time.Minute)
 	s.due(t, "after two minutes", "short")
@@ -314,18 +311,20 @@ func TestPurgesBesideALoad(t *testing.T) {
 				r := fresh(fmt.Sprint([]string{"flight ", "unknown ", "kept ", "short "}[i%4], c, " ", i))
 				r.Term = time.Millisecond // its lease is over before it is settled
 				got, err := s.Create(t.Context(), r)
+				var next retrysafe.Write
 				switch i % 4 {
 				case 1:
-					got.State, got.Term = retrysafe.StateUnknown, time.Millisecond
+					next = beat(got, time.Millisecond)
+					next.State = retrysafe.StateUnknown
 				case 2:
-					got = done(got, "kept")
+					next = done(got, "kept")
 				case 3:
 					got.Retain = time.Millisecond
-					got = done(got, "short")
+					next = done(got, "short")
 				default:
 				}
 				if err == nil && i%4 > 0 { // a purge may look at the row this moment
-					err = unlessBusy(func() error { return second(s.Swap(t.Context(), got)) })
+					err = unlessBusy(func() error { return second(s.Swap(t.Context(), next)) })
 				}
 				if err != nil {
 					t.Error(err)
@@ -373,8 +372,9 @@ func TestDueInRandomHistories(t *testing.T) {
 			lapsed, err := node.List(t.Context(), retrysafe.Query{Due: true, States: []retrysafe.State{retrysafe.StateAccepted, retrysafe.StateInProgress, retrysafe.StateUnknown}})
 			must(t, err)
 			for _, r := range lapsed {
-				r.State, r.Term = retrysafe.StateRetryable, r.Retain
-				must(t, second(node.Swap(t.Context(), r)))
+				w := beat(r, r.Retain)
+				w.State = retrysafe.StateRetryable
+				must(t, second(node.Swap(t.Context(), w)))
 			}
 		}
 		got, err := node.Load(t.Context(), call(key).Ref)
@@ -395,18 +395,20 @@ func TestDueInRandomHistories(t *testing.T) {
 			purgeAndCheck(t, s, node, first)
 		case got.State.Forgettable() && n != 5 || n == 4: // a new attempt
 			next := fresh(key)
-			next.Claim, next.Owner, next.Revision = next.Owner, got.Owner, got.Revision
+			next.Overwrite, next.Expect = true, got.Fence()
 			next.Term, next.Retain, next.Attempt = pick(terms), pick(retains), 1+rnd.IntN(2)
 			must(t, second(node.Swap(t.Context(), next)))
 			first[key] = next.Term
 		case n < 6: // a heartbeat, also of an owner that was given up, or comes back
-			got.State, got.Term = retrysafe.StateInProgress, pick(terms)
-			must(t, second(node.Swap(t.Context(), got)))
-			first[key] = max(first[key], got.Term)
+			w := beat(got, pick(terms))
+			w.State = retrysafe.StateInProgress
+			must(t, second(node.Swap(t.Context(), w)))
+			first[key] = max(first[key], w.Term)
 		case n < 7:
-			got.State, got.Result, got.Term = retrysafe.StateUnknown, nil, pick(terms)
-			must(t, second(node.Swap(t.Context(), got)))
-			first[key] = got.Term
+			w := beat(got, pick(terms))
+			w.State, w.Result = retrysafe.StateUnknown, nil
+			must(t, second(node.Swap(t.Context(), w)))
+			first[key] = w.Term
 		default:
 			if n == 9 {
 				got.Retain = pick(retains)
@@ -420,7 +422,7 @@ func TestDueInRandomHistories(t *testing.T) {
 // keysOf are the keys of the records that the query selects, all of them if it is nil.
 func keysOf(records []retrysafe.Record, q *retrysafe.Query) (keys []string) {
 	for i := range records {
-		if q == nil || q.Matches(&records[i]) {
+		if q == nil || storekit.Matches(q, &records[i]) {
 			keys = append(keys, records[i].Key)
 		}
 	}

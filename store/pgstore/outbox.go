@@ -22,20 +22,20 @@ var (
 	_ outbox.Skipper     = (*Outbox)(nil)
 )
 
-// An Outbox keeps messages in the store's own database, so that they commit with
-// whatever else a transaction writes. Any number of workers may share it, in any
-// number of processes. It is safe for concurrent use.
+// An Outbox keeps messages in the store's own database, so that they commit together with
+// the other writes of a transaction. Any number of workers may share it, in any number of
+// processes. It is safe for concurrent use.
 type Outbox struct {
-	s     *Store
-	sql   boxStatements
-	links links
-	quiet sync.Mutex   // the turn of what people ask for
-	found atomic.Int64 // messages, by the last read
+	s        *Store
+	sql      outboxStatements
+	conns    connPool
+	operator sync.Mutex   // operators' requests take turns
+	found    atomic.Int64 // how many messages the last read has found
 }
 
-// Outbox returns the store's outbox. A worker has three connections of its own at
-// most, beside the store's, and what people ask for has one.
-func (s *Store) Outbox() *Outbox { return &s.box }
+// Outbox returns the store's outbox. Beside the store's connections a worker has up to
+// three of its own, and operators' requests have one.
+func (s *Store) Outbox() *Outbox { return &s.outbox }
 
 // do runs queries in one round trip and one transaction.
 func (b *Outbox) do(ctx context.Context, verb string, queries ...query) error {
@@ -46,7 +46,7 @@ func (b *Outbox) do(ctx context.Context, verb string, queries ...query) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := b.links.do(context.WithoutCancel(ctx), queries...); err != nil {
+	if err := b.conns.do(context.WithoutCancel(ctx), queries...); err != nil {
 		return fmt.Errorf("%s: %w", verb, explain(err))
 	}
 	return nil
@@ -57,13 +57,13 @@ func (t *Tx) Enqueue(ctx context.Context, messages ...outbox.Message) error {
 	if len(messages) == 0 {
 		return nil
 	}
-	rows, err := parcels(messages)
+	rows, err := enqueueRowsOf(messages)
 	if err == nil {
 		args := []any{rows.shards, rows.lines, rows.waits, rows.bodies}
-		if _, any := t.db.(standard); any {
+		if _, ok := t.db.(standard); ok {
 			args = rows.text()
 		}
-		err = t.db.query(ctx, t.s.box.sql.enqueue, args, func(func(...any) error) error { return nil })
+		err = t.db.query(ctx, t.s.outbox.sql.tx.enqueue.sql, args, func(func(...any) error) error { return nil })
 	}
 	if err != nil {
 		return t.refuse(fmt.Errorf("enqueue: %w", explain(err)))
@@ -76,15 +76,15 @@ func (t *OwnTx) Enqueue(ctx context.Context, messages ...outbox.Message) error {
 	return t.joined().Enqueue(ctx, messages...)
 }
 
-// rows are messages on their way into the table, column by column.
-type rows struct {
+// enqueueRows are the rows of new messages: a slice for each column.
+type enqueueRows struct {
 	shards []int16
 	lines  []int64
 	waits  []int64
 	bodies [][]byte
 }
 
-func parcels(messages []outbox.Message) (r rows, err error) {
+func enqueueRowsOf(messages []outbox.Message) (r enqueueRows, err error) {
 	for i := range messages {
 		if err := messages[i].Check(); err != nil {
 			return r, err
@@ -98,8 +98,8 @@ func parcels(messages []outbox.Message) (r rows, err error) {
 	return r, nil
 }
 
-// text is the arrays as every driver can send them.
-func (r rows) text() []any {
+// text is the arrays in a form that every driver can send.
+func (r enqueueRows) text() []any {
 	list := func(n int, element func(i int) string) string {
 		var b strings.Builder
 		b.WriteByte('{')
@@ -121,15 +121,15 @@ func (r rows) text() []any {
 	}
 }
 
-// lineOf is a group as the table has it: a hash that nobody can aim at, so that no
-// tenant can hold up another's group. Two groups of one hash would wait for each
-// other, and nothing worse.
+// lineOf is the value of column line for a group: a hash that no tenant can aim at, so
+// that none can hold up another's group. If two groups have the same hash their messages
+// wait for each other, and nothing worse.
 func lineOf(group string) int64 {
 	if group == "" {
 		return 0
 	}
 	sum := sha256.Sum256([]byte(group))
-	line := int64(binary.BigEndian.Uint64(sum[:])) / 2 // far from where numbers end
+	line := int64(binary.BigEndian.Uint64(sum[:])) / 2 // far from the largest numbers: see lowest and highest
 	if line == 0 {
 		return 1
 	}

@@ -18,32 +18,31 @@ import (
 // by says by which index each statement finds its rows. What is not here needs
 // none.
 var by = map[string]string{
-	"retrysafe_reserve":     "retrysafe_keys_pkey",
-	"retrysafe_reserve_one": "retrysafe_keys_pkey",
-	"retrysafe_insert":      "retrysafe_keys_pkey",
-	"retrysafe_insert_free": "retrysafe_keys_pkey",
-	"retrysafe_others":      "retrysafe_keys_pkey",
-	"retrysafe_read":        "retrysafe_keys_pkey",
-	"retrysafe_update":      "retrysafe_keys_pkey",
-	"retrysafe_settle":      "retrysafe_keys_pkey",
-	"retrysafe_settle_one":  "retrysafe_keys_pkey",
-	"retrysafe_update_free": "retrysafe_keys_pkey",
-	"retrysafe_list":        "retrysafe_keys_pkey",
-	"retrysafe_count":       "retrysafe_keys_pkey",
-	"retrysafe_kinds":       "retrysafe_keys_filed",
-	"retrysafe_list_due":    "retrysafe_keys_filed",
-	"retrysafe_list_filed":  "retrysafe_keys_filed",
-	"retrysafe_oldest":      "retrysafe_keys_filed",
-	"retrysafe_refile":      "retrysafe_keys_filed",
-	"retrysafe_purge":       "retrysafe_keys_filed",
-	"retrysafe_postpone":    "retrysafe_keys_filed",
-	"retrysafe_look":        "retrysafe_keys_pkey",
-	"retrysafe_reserve_new": "", // it inserts, and looks for nothing
-	"retrysafe_put":         "",
-	"retrysafe_put_held":    "",
-	"retrysafe_hold":        "",
-	"retrysafe_hold_own":    "",
-	"retrysafe_confirm":     "",
+	"retrysafe_reserve":          "retrysafe_keys_pkey",
+	"retrysafe_reserve_one":      "retrysafe_keys_pkey",
+	"retrysafe_insert":           "retrysafe_keys_pkey",
+	"retrysafe_insert_unlocked":  "retrysafe_keys_pkey",
+	"retrysafe_others":           "retrysafe_keys_pkey",
+	"retrysafe_read":             "retrysafe_keys_pkey",
+	"retrysafe_update":           "retrysafe_keys_pkey",
+	"retrysafe_settle":           "retrysafe_keys_pkey",
+	"retrysafe_settle_one":       "retrysafe_keys_pkey",
+	"retrysafe_update_unlocked":  "retrysafe_keys_pkey",
+	"retrysafe_list":             "retrysafe_keys_pkey",
+	"retrysafe_count":            "retrysafe_keys_pkey",
+	"retrysafe_retentions":       "retrysafe_keys_filed",
+	"retrysafe_list_due":         "retrysafe_keys_filed",
+	"retrysafe_list_buckets":     "retrysafe_keys_filed",
+	"retrysafe_watermark":        "retrysafe_keys_filed",
+	"retrysafe_rebucket_renewed": "retrysafe_keys_filed",
+	"retrysafe_purge":            "retrysafe_keys_filed",
+	"retrysafe_rebucket_settled": "retrysafe_keys_filed",
+	"retrysafe_read_one":         "retrysafe_keys_pkey",
+	"retrysafe_reserve_new":      "", // it inserts, and looks for nothing
+	"retrysafe_put":              "",
+	"retrysafe_put_held":         "",
+	"retrysafe_lock_own":         "",
+	"retrysafe_confirm":          "",
 }
 
 // The very statements of the store find their rows by an index and never read the
@@ -75,7 +74,7 @@ func TestPlansUseTheIndexes(t *testing.T) {
 	// up all the same, and never by the other index.
 	exec(t, conn, `TRUNCATE retrysafe_keys`)
 	exec(t, conn, `VACUUM ANALYZE retrysafe_keys`)
-	check(t, "emptied and vacuumed", prepared(t, url, s), "retrysafe_reserve_one", "retrysafe_settle_one", "retrysafe_look")
+	check(t, "emptied and vacuumed", prepared(t, url, s), "retrysafe_reserve_one", "retrysafe_settle_one", "retrysafe_read_one")
 }
 
 // Of a table that was vacuumed when it was empty the server believes that it has no
@@ -156,7 +155,7 @@ func prepared(t *testing.T, url string, s *pgstore.Store, more ...map[string]pgs
 				"bytea":            `'\x00'`, "smallint": "3", "integer": "3600", "bigint": "100", "boolean": "false",
 			}[typ])
 		}
-		if name == "retrysafe_list_filed" {
+		if name == "retrysafe_list_buckets" {
 			values[2] = `'{1,5}'`
 		}
 		list := ""
@@ -215,8 +214,7 @@ func TestSettlesAreHeapOnly(t *testing.T) {
 			for i := c; i < keys; i += clients {
 				got, err := s.Create(t.Context(), fresh(fmt.Sprint(i)))
 				if err == nil && i%10 == 0 {
-					got.Term = got.Deadline.Sub(got.ReadAt)
-					got, err = s.Swap(t.Context(), got) // a heartbeat
+					got, err = s.Swap(t.Context(), beat(got, got.Deadline.Sub(got.ReadAt)))
 				}
 				if err == nil {
 					_, err = s.Swap(t.Context(), done(got, body))

@@ -60,9 +60,9 @@ func TestW38W63_RestoredBackup(t *testing.T) {
 
 	start()
 	must(t, second(do("after")))
-	zombie := begin("retried after").Record()       // the second attempt of an old key
-	newcomer := begin("begun after").Record()       // the first of a new one
-	flown, err := s.Swap(t.Context(), beat(flying)) // it is alive
+	zombie := begin("retried after").Record()                             // the second attempt of an old key
+	newcomer := begin("begun after").Record()                             // the first of a new one
+	flown, err := s.Swap(t.Context(), beat(flying.Record(), time.Minute)) // it is alive
 	must(t, err)
 	flown, err = s.Swap(t.Context(), done(flown, "landed")) // and is answered
 	must(t, err)
@@ -103,11 +103,4 @@ func TestW38W63_RestoredBackup(t *testing.T) {
 	if got, err := s.Swap(t.Context(), done(stays.Record(), "late")); err != nil || got.Revision <= stays.Record().Revision {
 		t.Errorf("an attempt that lasted over the restore: %+v, %v", got, err)
 	}
-}
-
-// beat returns the record of an execution as its heartbeat sends it.
-func beat(x *retrysafe.Execution) retrysafe.Record {
-	r := x.Record()
-	r.Term = time.Minute
-	return r
 }

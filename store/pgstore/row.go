@@ -13,10 +13,10 @@ import (
 	"github.com/retrysafe/retrysafe/internal/fields"
 )
 
-// id is the primary key of a ref. Its first four bytes are of the scope alone, so
-// that the keys of one scope are neighbours; the rest is of scope and key, each
-// behind its length. Of two refs with one id the second is refused, never mixed
-// up: the row holds the texts.
+// id is the primary key of a ref: a hash. Its first four bytes are of the scope alone, so
+// that the keys of one scope are neighbours; the rest is of scope and key, each behind
+// its length. If two refs have the same id the second is refused: the row holds the
+// texts, and they are compared.
 type id [16]byte
 
 func idOf(ref retrysafe.Ref) (out id) {
@@ -30,23 +30,19 @@ func idOf(ref retrysafe.Ref) (out id) {
 	return out
 }
 
-// ID is the identity of a key in the table: its primary key, a uuid, and the same
-// for ever. A table of the caller's may refer to a key by it.
+// ID returns the primary key of a ref's row, a uuid. It never changes. A table of the
+// caller's may refer to a key by it.
 func ID(ref retrysafe.Ref) [16]byte { return idOf(ref) }
 
-// lock is the id as the key of an advisory lock.
+// lock is the number of the key's advisory lock.
 func (i id) lock() int64 { return int64(binary.BigEndian.Uint64(i[8:])) }
 
-// place is where in its file a row is that waits for a worker: anywhere, by its
-// hash, so that no tenant's work is together and a page is read alone.
-func (i id) place() int32 { return int32(int64(binary.BigEndian.Uint32(i[12:])) + math.MinInt32) }
-
-// text is the id as every driver can send it.
+// text is the id in a form that every driver can send.
 func (i id) text() string { return hex.EncodeToString(i[:]) }
 
 func (i id) compare(o id) int { return bytes.Compare(i[:], o[:]) }
 
-// A row is what is stored of a key, as the database returned it.
+// A row is one row of the table of keys, as the database returned it.
 type row struct {
 	id                          id
 	owner                       retrysafe.Owner
@@ -56,8 +52,8 @@ type row struct {
 	now                         int64
 }
 
-// record decodes a row. What does not decode is ErrUnreadable: refused, never
-// run again.
+// record decodes a row. If it cannot be decoded the error is ErrUnreadable: the key is
+// refused, and its operation never run again.
 func (w *row) record() (retrysafe.Record, error) {
 	r := retrysafe.Record{
 		State: retrysafe.State(w.state), Owner: w.owner, Revision: w.revision,
@@ -91,7 +87,7 @@ func (w *row) record() (retrysafe.Record, error) {
 	return r, nil
 }
 
-// of is the row's record if it is ref's.
+// of decodes a row that must be ref's.
 func (w *row) of(ref retrysafe.Ref) (retrysafe.Record, error) {
 	r, err := w.record()
 	if err == nil && r.Ref != ref {
@@ -102,28 +98,5 @@ func (w *row) of(ref retrysafe.Ref) (retrysafe.Record, error) {
 
 func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }
 
-// termOf is how long r is to last from now, in microseconds.
-func termOf(r *retrysafe.Record) int64 { return r.Term.Microseconds() }
-
-// The files of rows that are found by their state, beside those of every retention.
-// A row that enters or leaves one is moved, which is rare; a settlement moves none.
-const (
-	keepAccepted = math.MaxInt32 - 1
-	keepUnknown  = math.MaxInt32
-	keepLongest  = keepAccepted - 1
-)
-
-// keepOf is the file that r belongs in: for how many seconds its answer will be
-// kept, or is, unless it waits for a worker or is unknown.
-func keepOf(r *retrysafe.Record) int32 {
-	d := r.Retain
-	switch {
-	case r.State == retrysafe.StateAccepted:
-		return keepAccepted
-	case r.State == retrysafe.StateUnknown:
-		return keepUnknown
-	case r.State.Forgettable():
-		d = r.Term
-	}
-	return int32(min(max(d, 0)/time.Second, keepLongest))
-}
+// termOf is how long after the write the record is due, in microseconds.
+func termOf(w *retrysafe.Write) int64 { return w.Term.Microseconds() }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/hammer"
+	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
 // randomRecord returns any record that could be stored, odd ones more often than
@@ -70,7 +71,7 @@ func randomRecord(rnd *rand.Rand) retrysafe.Record {
 		r.Inquiry = retrysafe.Inquiry{Tries: []int{0, 1, 1000}[rnd.IntN(3)], Dead: rnd.IntN(2) == 0, Disputed: rnd.IntN(2) == 0}
 		for range []int{0, 1, 32}[rnd.IntN(3)] {
 			at := time.UnixMicro(rnd.Int64N(math.MaxInt64 / 2)).UTC()
-			r.Inquiry.Notes = append(r.Inquiry.Notes, retrysafe.Note{At: at, By: text(), State: retrysafe.State(rnd.Uint32()), Text: text()})
+			r.Inquiry.Notes = append(r.Inquiry.Notes, retrysafe.Note{At: at, By: text(), State: retrysafe.State(rnd.Uint32()), Text: text(), ID: []string{"", "action-1"}[rnd.IntN(2)]})
 		}
 	}
 	if rnd.IntN(3) > 0 {
@@ -143,11 +144,11 @@ func TestUsualRowIsShort(t *testing.T) {
 	}
 	result := &retrysafe.Result{Status: 201, Body: []byte("{}")}
 	r.State, r.Result = retrysafe.StateCompleted, result
-	if got, want := len(appendTail(nil, &r)), 3+len(retrysafe.AppendResult(nil, result))+sum; got != want {
+	if got, want := len(appendTail(nil, &r)), 3+len(storekit.AppendResult(nil, result))+sum; got != want {
 		t.Errorf("the tail of an answer takes %d bytes, want %d", got, want)
 	}
 	r.Result, r.State = nil, retrysafe.StateUnknown
-	if asked := r.Noted("sweeper", "lease lapsed"); len(appendTail(nil, &asked)) <= 3+sum {
+	if r.AddNote(retrysafe.Note{By: "sweeper", Text: "lease lapsed"}); len(appendTail(nil, &r)) <= 3+sum {
 		t.Error("a note is not stored")
 	}
 }

@@ -20,49 +20,51 @@ var (
 	_ retrysafe.Counter = (*Store)(nil)
 )
 
-// Options are what a [Store] may be given. Nil and zero values are the defaults.
+// Options configure a [Store]. Nil and zero values are the defaults.
 type Options struct {
-	// Schema is where the tables are. Default: the first of the search path.
+	// Schema is the schema of the tables. Default: the first of the search path.
 	Schema string
-	// PgBouncer says that connections go through a pooler in transaction mode:
-	// nothing is prepared, and every setting is made for one transaction.
+	// PgBouncer says that connections go through a pooler in transaction mode. Then no
+	// statement is prepared, and every setting is made for one transaction.
 	PgBouncer bool
-	// MaxBatch is how many steps travel together at most. Default 256.
+	// MaxBatch is how many steps share a batch at most. Default 256.
 	MaxBatch int
-	// MaxQueue is how many steps may wait for the next trip. Default 10,000.
+	// MaxQueue is how many steps may wait for the next batch. Default 10,000.
 	MaxQueue int
-	// Timeout bounds one trip. Default 5 s.
+	// Timeout bounds one batch. Default 5 s.
 	Timeout time.Duration
-	// SkipMigrations leaves the schema to others.
+	// SkipMigrations says that the schema is migrated by other means.
 	SkipMigrations bool
-	// Moving opens the store also while a move keeps it closed, for package move to
-	// finish its work. Steps are refused all the same.
+	// Moving opens the store also while a move has it closed, so that "retrysafe keys copy"
+	// can finish. Steps are refused all the same.
 	Moving bool
 }
 
 // Store keeps records in PostgreSQL. It is safe for concurrent use.
 type Store struct {
 	sql           statements
-	stepType      uint32 // its object id, of which arrays of steps are made
+	moveSQL       moveStatements
+	stepType      uint32 // the object id of the type retrysafe_step
 	table, schema string
 	config        *pgx.ConnConfig
 	beforeConnect func(context.Context, *pgx.ConnConfig) error
-	pooled        bool
+	pgBouncer     bool
 	lockTimeout   string
 	timeout       time.Duration
 
-	pool    *pgxpool.Pool
-	ownPool bool
+	pool    *pgxpool.Pool // for transactions
+	ownPool bool          // Open made it
 
-	links, soft       links // soft: commits need not be flushed
-	reserves, relaxed reserveLane
-	settles           settleLane
-	reads             readLane
-	back              backLane
-	commits           sync.WaitGroup // of transactions that nobody waits for any more
-	life              groupcommit.Life
-	doubts            *doubts
-	box               Outbox
+	conns, relaxedConns connPool // of relaxedConns commits need not be flushed
+	reserves, relaxed   reserveBatcher
+	settles             settleBatcher
+	reads               readBatcher
+	background          background
+	outbox              Outbox
+
+	life    groupcommit.Life
+	commits sync.WaitGroup // commits whose caller has stopped waiting
+	doubt   *replicationDoubt
 }
 
 // Open connects to the database that url names and migrates its schema unless
@@ -76,7 +78,7 @@ func Open(ctx context.Context, url string, opts *Options) (*Store, error) {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 		config.ConnConfig.StatementCacheCapacity, config.ConnConfig.DescriptionCacheCapacity = 0, 0
 	}
-	d := new(doubts)
+	d := new(replicationDoubt)
 	d.watch(config)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
@@ -91,17 +93,18 @@ func Open(ctx context.Context, url string, opts *Options) (*Store, error) {
 	return s, nil
 }
 
-// New returns a store over the database of pool. Transactions come from the
-// pool; the store's own steps have connections of their own, four at most, made
-// like the pool's. Closing pool is the caller's, after the store.
+// New returns a store over the database of pool. Transactions use the pool; the store's
+// own steps have up to four connections of their own, and a fifth for relaxed
+// reservations, made like the pool's. The caller closes pool, after the store.
 //
-// The store cannot hear the warnings of a pool that it did not make. Where commits
-// wait for a standby, a second one vouches for each commit of [retrysafe.DoTx].
+// The store does not get the warnings of a pool that it did not make. Where commits wait
+// for a standby, each commit of [retrysafe.DoTx] is therefore followed by a second one
+// that confirms it.
 func New(ctx context.Context, pool *pgxpool.Pool, opts *Options) (*Store, error) {
-	return newStore(ctx, pool, new(doubts), opts)
+	return newStore(ctx, pool, new(replicationDoubt), opts)
 }
 
-func newStore(ctx context.Context, pool *pgxpool.Pool, d *doubts, opts *Options) (*Store, error) {
+func newStore(ctx context.Context, pool *pgxpool.Pool, d *replicationDoubt, opts *Options) (*Store, error) {
 	var o Options
 	if opts != nil {
 		o = *opts
@@ -112,54 +115,57 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, d *doubts, opts *Options)
 	config := pool.Config()
 	s := &Store{
 		pool: pool, config: config.ConnConfig, beforeConnect: config.BeforeConnect,
-		pooled: o.PgBouncer, lockTimeout: "20ms", timeout: cmp.Or(o.Timeout, 5*time.Second),
-		table: tableIn(o.Schema), doubts: d,
+		pgBouncer: o.PgBouncer, lockTimeout: "20ms", timeout: cmp.Or(o.Timeout, 5*time.Second),
+		table: tableIn(o.Schema), doubt: d,
 	}
-	most, queue := cmp.Or(o.MaxBatch, 256), cmp.Or(o.MaxQueue, 10_000)
-	for _, l := range []*reserveLane{&s.reserves, &s.relaxed} {
-		l.via = &s.links
-		l.lane = groupcommit.Batcher[reservation, retrysafe.Record]{Send: l.send, MaxBatch: most, MaxQueue: queue, HonoursDeadline: true, DeadlineOnly: retrysafe.DeadlineOnly}
-	}
-	s.links.s = s
-	s.box.s, s.box.links.s, s.box.links.wait = s, s, "200ms"
-	s.soft.s, s.soft.relaxed = s, true
-	s.relaxed.via = &s.soft
-	s.settles.via, s.reads.via, s.back.via = &s.links, &s.links, &s.links
-	s.settles.lane = groupcommit.Batcher[settlement, retrysafe.Record]{Send: s.settles.send, MaxBatch: most, MaxQueue: queue, HonoursDeadline: true, DeadlineOnly: retrysafe.DeadlineOnly}
-	s.reads.lane = groupcommit.Batcher[retrysafe.Ref, retrysafe.Record]{Send: s.reads.send, MaxBatch: most, MaxQueue: queue, HonoursDeadline: true, DeadlineOnly: retrysafe.DeadlineOnly}
-	s.back.watermark = unfiled
+	s.conns.s = s
+	s.relaxedConns.s, s.relaxedConns.relaxed = s, true
+	s.outbox.s, s.outbox.conns.s, s.outbox.conns.lockTimeout = s, s, "200ms"
+
+	s.reserves.conns, s.reserves.batcher = &s.conns, newBatcher(o, s.reserves.send)
+	s.relaxed.conns, s.relaxed.batcher = &s.relaxedConns, newBatcher(o, s.relaxed.send)
+	s.settles.conns, s.settles.batcher = &s.conns, newBatcher(o, s.settles.send)
+	s.reads.conns, s.reads.batcher = &s.conns, newBatcher(o, s.reads.send)
+	s.background.conns, s.background.watermark = &s.conns, noWatermark
 	if err := s.start(ctx, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("pgstore: %w", explain(err)), s.Close())
 	}
 	return s, nil
 }
 
-// start finds out whether the database is there and its schema is this program's.
+func newBatcher[Q any](o Options, send func(context.Context, []Q) []answer) groupcommit.Batcher[Q, retrysafe.Record] {
+	return groupcommit.Batcher[Q, retrysafe.Record]{
+		Send: send, MaxBatch: cmp.Or(o.MaxBatch, 256), MaxQueue: cmp.Or(o.MaxQueue, 10_000),
+		HonoursDeadline: true, DeadlineOnly: retrysafe.DeadlineOnly,
+	}
+}
+
+// start migrates the schema, unless told otherwise, and finds the tables.
 func (s *Store) start(ctx context.Context, o Options) (err error) {
 	if !o.SkipMigrations {
 		err = migrateConn(ctx, s.pool, o.Schema)
 	}
 	if err == nil {
-		err = s.settleOn(ctx, o)
+		err = s.locateTables(ctx, o)
 	}
-	if errors.Is(err, context.DeadlineExceeded) && unreachable(err) == "" { // a pool says no more
+	if errors.Is(err, context.DeadlineExceeded) && unreachable(err) == "" { // the pool gives no other reason
 		err = &hintedError{err, noAnswer}
 	}
 	return err
 }
 
-// settleOn finds out in which schema the table is, and names it from now on: a
-// search path that changes, or that another client of a pooler has left behind,
-// must not lead to another table of the same name.
-func (s *Store) settleOn(ctx context.Context, o Options) error {
+// locateTables finds the schema of the tables. All statements name it: a search path that
+// changes, or that another client of a pooler has left behind, must not lead to another
+// table of the same name.
+func (s *Store) locateTables(ctx context.Context, o Options) error {
 	err := s.locate(ctx, s.table)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return s.settleClosed(ctx, o)
+		return s.locateClosed(ctx, o)
 	}
 	return err
 }
 
-// locate finds the schema that a table of ours is in.
+// locate finds the schema of a table, and makes the statements for it.
 func (s *Store) locate(ctx context.Context, table string) error {
 	var schema string
 	var steps uint32
@@ -169,36 +175,35 @@ func (s *Store) locate(ctx context.Context, table string) error {
 		return err
 	}
 	s.table, s.schema = tableIn(schema), schema
-	s.sql = newStatements(s.table, qualified(schema, "retrysafe_step"), steps)
-	s.box.sql = newBoxStatements(schema)
+	s.sql, s.moveSQL, s.outbox.sql = newStatements(schema, steps), newMoveStatements(schema), newOutboxStatements(schema)
 	return nil
 }
 
-// Pool returns the pool that transactions come from.
+// Pool returns the pool that transactions use.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
-// Create implements [retrysafe.Store]. A key that exists costs no write.
-func (s *Store) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+// Create implements [retrysafe.Store]. If the key exists nothing is written.
+func (s *Store) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	if !s.life.Enter() {
 		return retrysafe.Record{}, ErrClosed
 	}
 	defer s.life.Leave()
-	l := &s.reserves
-	if r.Relaxed {
-		l = &s.relaxed
+	b := &s.reserves
+	if w.Relaxed {
+		b = &s.relaxed
 	}
-	got, err := l.lane.Do(ctx, reservation{id: idOf(r.Ref), r: &r})
+	got, err := b.batcher.Do(ctx, reservation{id: idOf(w.Ref), w: &w})
 	return got, explain(err)
 }
 
-// Swap implements [retrysafe.Swapper]. A record that an open transaction has
-// locked is [retrysafe.ErrBusy].
-func (s *Store) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+// Swap implements [retrysafe.Swapper]. If an open transaction has locked the record the
+// error is [retrysafe.ErrBusy].
+func (s *Store) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	if !s.life.Enter() {
 		return retrysafe.Record{}, ErrClosed
 	}
 	defer s.life.Leave()
-	got, err := s.settles.lane.Do(ctx, settlement{id: idOf(r.Ref), r: &r})
+	got, err := s.settles.batcher.Do(ctx, settlement{id: idOf(w.Ref), w: &w})
 	return got, explain(err)
 }
 
@@ -208,6 +213,6 @@ func (s *Store) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 		return retrysafe.Record{}, ErrClosed
 	}
 	defer s.life.Leave()
-	got, err := s.reads.lane.Do(ctx, ref)
+	got, err := s.reads.batcher.Do(ctx, ref)
 	return got, explain(err)
 }

@@ -14,33 +14,33 @@ import (
 
 var _ retrysafe.Tx = (*Tx)(nil)
 
-// Tx is a transaction of the caller's that the store has joined. It is not safe
-// for concurrent use. A step that is refused rolls the transaction back, so that
-// a caller who ignores it cannot commit. Join the outermost transaction: of a
-// savepoint only the savepoint would be rolled back.
+// Tx is a transaction of the caller's that the store has joined. It is not safe for
+// concurrent use. A step that is refused rolls the transaction back, so that a caller
+// that ignores the error cannot commit. Join the outermost transaction: in a nested one
+// only the savepoint would be rolled back.
 type Tx struct {
 	s  *Store
 	db joined
 }
 
-// joined is a transaction of either kind.
+// joined is a transaction of pgx or of database/sql.
 type joined interface {
 	query(ctx context.Context, sql string, args []any, each func(scan func(...any) error) error) error
 	commit(ctx context.Context) error
 	rollback(ctx context.Context) error
 }
 
-// Tx joins a transaction over the store's own database.
+// Tx joins a transaction on the store's own database.
 func (s *Store) Tx(tx pgx.Tx) *Tx { return &Tx{s, native{tx}} }
 
-// SQLTx joins a transaction of database/sql over the store's own database, under
-// any driver for PostgreSQL.
+// SQLTx joins a transaction of database/sql on the store's own database, with any driver
+// for PostgreSQL.
 func (s *Store) SQLTx(tx *sql.Tx) *Tx { return &Tx{s, standard{tx}} }
 
 type native struct{ tx pgx.Tx }
 
 func (n native) query(ctx context.Context, sql string, args []any, each func(func(...any) error) error) error {
-	// One that was ended by a statement of its own would commit each step by itself.
+	// If the caller has ended it by a statement, each step would commit by itself.
 	if _, own := n.tx.(*OwnTx); !own && n.tx.Conn().PgConn().TxStatus() == 'I' {
 		return pgx.ErrTxClosed
 	}
@@ -57,7 +57,7 @@ func (n native) query(ctx context.Context, sql string, args []any, each func(fun
 	return rows.Err()
 }
 
-// commit does not end with ctx: the driver would cancel it at the server.
+// commit does not end with ctx: the driver would send a cancel request.
 func (n native) commit(ctx context.Context) error { return n.tx.Commit(context.WithoutCancel(ctx)) }
 
 func (n native) rollback(ctx context.Context) error {
@@ -92,22 +92,22 @@ func (n standard) rollback(context.Context) error {
 	return nil
 }
 
-// Reserve implements [retrysafe.Tx]. The key is locked for the length of the
-// transaction, without waiting; the look-up comes in a later statement, so that
-// it sees what was committed before.
+// Reserve implements [retrysafe.Tx]. It takes the advisory lock of the key for the length
+// of the transaction, without waiting. It reads the row by a later statement, which sees
+// what the last holder of the lock has committed.
 func (t *Tx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
 	k := idOf(ref)
 	free := false
-	err := t.db.query(ctx, t.s.sql.hold, []any{k.lock()}, func(scan func(...any) error) error { return scan(&free) })
+	err := t.db.query(ctx, t.s.sql.tx.lock.sql, []any{k.lock()}, func(scan func(...any) error) error { return scan(&free) })
 	if err != nil {
 		return retrysafe.Record{}, t.refuse(fmt.Errorf("reserve key: %w", explain(err)))
 	}
 	if !free {
 		return retrysafe.Record{}, retrysafe.ErrBusy
 	}
-	w, err := t.look(ctx, k)
+	w, err := t.read(ctx, k)
 	if err == nil {
-		err = t.s.certain(ctx)
+		err = t.s.resolveDoubt(ctx)
 	}
 	if err != nil {
 		return retrysafe.Record{}, err
@@ -115,9 +115,9 @@ func (t *Tx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 	return w.of(ref)
 }
 
-func (t *Tx) look(ctx context.Context, k id) (w row, err error) {
+func (t *Tx) read(ctx context.Context, k id) (w row, err error) {
 	found := false
-	if err := t.db.query(ctx, t.s.sql.look, []any{k.text()}, func(scan func(...any) error) error {
+	if err := t.db.query(ctx, t.s.sql.tx.read.sql, []any{k.text()}, func(scan func(...any) error) error {
 		found = true
 		return w.scan(scan)
 	}); err != nil {
@@ -129,7 +129,7 @@ func (t *Tx) look(ctx context.Context, k id) (w row, err error) {
 	return w, nil
 }
 
-// scan reads a row that was selected for database/sql.
+// scan reads a row that was selected with {plain columns}.
 func (w *row) scan(scan func(...any) error) error {
 	var k, owner []byte
 	if err := scan(&k, &owner, &w.revision, &w.deadline, &w.created, &w.state, &w.head, &w.tail, &w.checkpoint, &w.now); err != nil {
@@ -140,18 +140,18 @@ func (w *row) scan(scan func(...any) error) error {
 	return nil
 }
 
-// Create implements [retrysafe.Tx]. A key that exists, or that another
-// transaction holds, refuses it.
-func (t *Tx) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	k := idOf(r.Ref)
+// Create implements [retrysafe.Tx]. If the key exists, or if another transaction holds
+// it, Create is refused.
+func (t *Tx) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	k := idOf(w.Ref)
 	var got row
 	stored := false
-	err := t.db.query(ctx, t.s.sql.put, putArgs(k, &r), func(scan func(...any) error) error {
+	err := t.db.query(ctx, t.s.sql.tx.insert.sql, insertArgs(k, &w), func(scan func(...any) error) error {
 		stored = true
 		return got.scan(scan)
 	})
 	if err == nil && stored {
-		return got.of(r.Ref)
+		return got.of(w.Ref)
 	}
 	if err != nil && !isCode(err, "23505") {
 		return retrysafe.Record{}, t.refuse(fmt.Errorf("create key: %w", explain(err)))
@@ -162,28 +162,25 @@ func (t *Tx) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, 
 	return retrysafe.Record{}, t.refuse(retrysafe.ErrBusy)
 }
 
-func putArgs(k id, r *retrysafe.Record) []any {
-	return []any{k.text(), id(r.Owner).text(), k.lock(), termOf(r), keepOf(r), int16(r.State), appendHead(nil, k, r), appendTail(nil, r), checkpointArg(r)}
+func insertArgs(k id, w *retrysafe.Write) []any {
+	r := &w.Record
+	return []any{
+		k.text(), id(w.Owner).text(), k.lock(), termOf(w), bucketOf(w), int16(w.State), appendHead(nil, k, r), appendTail(nil, r),
+		appendCheckpoint([]byte{}, w.Checkpoint), // never nil: that would be NULL
+	}
 }
 
-// checkpointArg is never nil: that would be NULL.
-func checkpointArg(r *retrysafe.Record) []byte { return appendCheckpoint([]byte{}, r.Checkpoint) }
-
-// Swap implements [retrysafe.Swapper]. It waits for another transaction that has
-// written the record.
-func (t *Tx) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	k := idOf(r.Ref)
-	head := []byte{}
-	if !r.Claim.IsZero() {
-		head = appendHead(head, k, &r)
-	}
+// Swap implements [retrysafe.Swapper]. It waits for a transaction that has written the
+// record.
+func (t *Tx) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	k := idOf(w.Ref)
 	args := []any{
-		k.text(), id(r.Owner).text(), r.Revision, id(ownerAfter(&r)).text(), termOf(&r), keepOf(&r),
-		int16(r.State), flagsOf(&r), head, appendTail(nil, &r), checkpointArg(&r),
+		k.text(), id(w.Expect.Owner).text(), w.Expect.Revision, id(ownerAfter(&w)).text(), termOf(&w), bucketOf(&w),
+		int16(w.State), flagsOf(&w), appendNewHead([]byte{}, k, &w), appendTail(nil, &w.Record), appendNewCheckpoint([]byte{}, &w),
 	}
 	var got row
 	swapped := false
-	if err := t.db.query(ctx, t.s.sql.move, args, func(scan func(...any) error) error {
+	if err := t.db.query(ctx, t.s.sql.tx.swap.sql, args, func(scan func(...any) error) error {
 		swapped = true
 		return got.scan(scan)
 	}); err != nil {
@@ -191,16 +188,16 @@ func (t *Tx) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, er
 	}
 	failpoint.Hit("pg.tx.swapped")
 	if swapped {
-		return got.of(r.Ref)
+		return got.of(w.Ref)
 	}
-	w, err := t.look(ctx, k)
+	found, err := t.read(ctx, k)
 	if err != nil {
 		return retrysafe.Record{}, t.refuse(err)
 	}
-	why := refused(w, &r)
-	if why.Value.Owner == r.Owner && !r.Owner.IsZero() { // its own write takes nobody's word but the standby's
-		t.s.doubts.raise()
-		if err := t.s.certain(ctx); err != nil {
+	why := refused(found, &w)
+	if why.Value.Owner == w.Expect.Owner && !w.Expect.Owner.IsZero() { // its own write, which may not have reached the standby
+		t.s.doubt.raise()
+		if err := t.s.resolveDoubt(ctx); err != nil {
 			return retrysafe.Record{}, t.refuse(err)
 		}
 	}
@@ -218,5 +215,5 @@ func (t *Tx) refuse(err error) error {
 // Commit commits the caller's transaction.
 func (t *Tx) Commit(ctx context.Context) error { return t.db.commit(ctx) }
 
-// Rollback rolls the caller's transaction back. One that has ended is no error.
+// Rollback rolls the caller's transaction back. If it has ended already nothing happens.
 func (t *Tx) Rollback(ctx context.Context) error { return t.db.rollback(ctx) }

@@ -301,9 +301,7 @@ func TestW20_TransactionOfAnyIsolationLosesSafely(t *testing.T) {
 		stored, err := b.store.Create(t.Context(), fresh(key+" swap"))
 		must(t, err)
 		tx := begin(key + " swap")
-		beat := stored
-		beat.Term = time.Minute
-		must(t, second(b.store.Swap(t.Context(), beat)))
+		must(t, second(b.store.Swap(t.Context(), beat(stored, time.Minute))))
 		joined := b.store.Tx(tx)
 		_, err = joined.Swap(t.Context(), done(stored, "late"))
 		settled("Swap", key+" swap", joined, err)
@@ -314,8 +312,8 @@ func TestW20_TransactionOfAnyIsolationLosesSafely(t *testing.T) {
 		if _, err := joined.Reserve(t.Context(), fresh(key+" looked").Ref); !errors.Is(err, retrysafe.ErrNotFound) {
 			t.Errorf("%s, Reserve of a free key: %v", level, err)
 		}
-		must(t, second(b.store.Create(t.Context(), done(fresh(key+" create"), "the first"))))
-		_, err = joined.Create(t.Context(), done(fresh(key+" create"), "late"))
+		must(t, second(b.store.Create(t.Context(), done(fresh(key+" create").Record, "the first"))))
+		_, err = joined.Create(t.Context(), done(fresh(key+" create").Record, "late"))
 		settled("Create", key+" create", joined, err)
 		if got, err := b.store.Load(t.Context(), call(key+" create").Ref); err != nil || string(got.Result.Body) != "the first" {
 			t.Errorf("%s: stored is %+v, %v", level, got, err)

@@ -1,11 +1,9 @@
 package pgstore
 
-import (
-	"encoding/binary"
-)
+import "encoding/binary"
 
-// Parameters go to the server as arrays in its own binary form, written here by
-// hand: one allocation for a whole batch, and no reflection.
+// The wire format of parameters and results: PostgreSQL's binary format. Arrays are
+// written by hand, with one allocation for a whole batch and no reflection.
 
 // The object ids of the types that our statements use.
 const (
@@ -77,11 +75,11 @@ func (a *arrays) scalars() [][]byte {
 	return params
 }
 
-// A step is one row of an array of steps: the type retrysafe_step.
+// A step is one element of an array of the composite type retrysafe_step.
 type step struct {
 	id, owner                  [16]byte
 	lock, revision, term, late int64
-	keep                       int32
+	bucket                     int32
 	state                      int16
 	head, tail, checkpoint     func(b []byte) []byte
 }
@@ -99,7 +97,7 @@ func (a *arrays) steps(stepType uint32, n int, at func(i int) step) [][]byte {
 			a.of(oidInt8).int8(s.lock)
 			a.of(oidInt8).int8(s.revision)
 			a.of(oidInt8).int8(s.term)
-			a.of(oidInt4).int4(s.keep)
+			a.of(oidInt4).int4(s.bucket)
 			a.of(oidInt8).int8(s.late)
 			a.of(oidInt2).int2(s.state)
 			for _, write := range [...]func([]byte) []byte{s.head, s.tail, s.checkpoint} {
@@ -125,7 +123,7 @@ func (a *arrays) of(oid uint32) *arrays {
 
 func int8Param(v int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(v)) }
 func int4Param(v int32) []byte { return binary.BigEndian.AppendUint32(nil, uint32(v)) }
-func boolParam(v bool) []byte  { return []byte{flag(1, v)} }
+func boolParam(v bool) []byte  { return []byte{bitIf(1, v)} }
 
 // The columns of a result, in binary.
 
@@ -134,8 +132,8 @@ func int4At(b []byte) int32 { return int32(binary.BigEndian.Uint32(b)) }
 func boolAt(b []byte) bool  { return len(b) == 1 && b[0] == 1 }
 func int2At(b []byte) int16 { return int16(binary.BigEndian.Uint16(b)) }
 
-// scanRow takes a row that was selected with [columns], in their order. It copies
-// what it keeps: the values are valid until the next row is read.
+// scanRow reads a row that was selected with {columns}. It copies what it keeps: the
+// values are valid only until the next row is read.
 func scanRow(v [][]byte) (w row) {
 	copy(w.id[:], v[0])
 	copy(w.owner[:], v[1])

@@ -57,16 +57,16 @@ type finisher struct {
 
 // CreateAndCommit refuses if a step of the transaction could not be read back. An
 // answer that cannot be read back has been committed, perhaps.
-func (t *finisher) CreateAndCommit(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+func (t *finisher) CreateAndCommit(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	if t.poison != nil {
 		return retrysafe.Record{}, t.Commit(ctx)
 	}
-	return t.keys.create(ctx, oneTrip{t.below}, &r)
+	return t.keys.create(ctx, oneTrip{t.below}, &w)
 }
 
 // oneTrip is a creator that commits as well.
 type oneTrip struct{ retrysafe.CreateCommitter }
 
-func (o oneTrip) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return o.CreateAndCommit(ctx, r)
+func (o oneTrip) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return o.CreateAndCommit(ctx, w)
 }

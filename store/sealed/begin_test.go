@@ -25,8 +25,8 @@ func (s quick) BeginTx(ctx context.Context) (retrysafe.Tx, *memstore.Tx, error) 
 
 type quickTx struct{ *memstore.Tx }
 
-func (tx quickTx) CreateAndCommit(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	got, err := tx.Create(ctx, r)
+func (tx quickTx) CreateAndCommit(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	got, err := tx.Create(ctx, w)
 	if err != nil {
 		return got, err
 	}
@@ -111,7 +111,7 @@ func TestFinisherThatCannotReadDoesNotCommit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Revision = only(t, below).Revision
+	r.Expect = retrysafe.Fence{Revision: only(t, below).Revision, Owner: r.Owner}
 	_, err = tx.Swap(t.Context(), r)
 	refused(t, "swap", err)
 	_, err = tx.(retrysafe.CreateCommitter).CreateAndCommit(t.Context(), full("tenant-a", "order-2"))

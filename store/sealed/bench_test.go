@@ -28,21 +28,22 @@ func each(b *testing.B, run func(b *testing.B, open func() retrysafe.Store)) {
 	})
 }
 
-func reservation(i int) retrysafe.Record {
+func reservation(i int) retrysafe.Write {
 	r := full("acct_1", "8e03978e-40d5-43e8-bc93-"+strconv.Itoa(1e11+i))
 	r.State, r.Result, r.Request, r.Checkpoint, r.Reason = retrysafe.StateInProgress, nil, nil, retrysafe.Checkpoint{}, ""
 	r.Inquiry = retrysafe.Inquiry{}
 	return r
 }
 
-func completed(r retrysafe.Record, body int) retrysafe.Record {
-	r.State, r.Term = retrysafe.StateCompleted, 24*time.Hour
-	r.Result = &retrysafe.Result{
+func completed(r retrysafe.Record, body int) retrysafe.Write {
+	w := r.Update()
+	w.State, w.Term = retrysafe.StateCompleted, 24*time.Hour
+	w.Result = &retrysafe.Result{
 		Status: 201,
 		Header: map[string][]string{"Content-Type": {"application/json"}, "Location": {"/payments/1"}},
 		Body:   make([]byte, body),
 	}
-	return r
+	return w
 }
 
 func reserve(b *testing.B, s retrysafe.Store) []retrysafe.Record {
@@ -56,7 +57,7 @@ func reserve(b *testing.B, s retrysafe.Store) []retrysafe.Record {
 func BenchmarkCreate(b *testing.B) {
 	each(b, func(b *testing.B, open func() retrysafe.Store) {
 		ctx, s, i := b.Context(), open(), 0
-		all := make([]retrysafe.Record, benchKeys)
+		all := make([]retrysafe.Write, benchKeys)
 		for i := range all {
 			all[i] = reservation(i)
 		}
@@ -79,8 +80,9 @@ func BenchmarkHeartbeat(b *testing.B) {
 		ctx, s := b.Context(), open()
 		r, err := s.Create(ctx, reservation(0))
 		for b.Loop() && err == nil {
-			r.Term = time.Minute
-			r, err = s.Swap(ctx, r)
+			w := r.Update()
+			w.Term = time.Minute
+			r, err = s.Swap(ctx, w)
 		}
 		if err != nil {
 			b.Fatal(err)
@@ -106,9 +108,9 @@ func BenchmarkComplete(b *testing.B) {
 						all, i = reserve(b, s), 0
 						b.StartTimer()
 					}
-					r := all[i]
-					r.State, r.Result, r.Term = retrysafe.StateCompleted, done, time.Hour
-					if _, err := s.Swap(ctx, r); err != nil {
+					w := all[i].Update()
+					w.State, w.Result, w.Term = retrysafe.StateCompleted, done, time.Hour
+					if _, err := s.Swap(ctx, w); err != nil {
 						b.Fatal(err)
 					}
 					i++

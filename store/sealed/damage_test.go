@@ -44,7 +44,7 @@ func unreadableEverywhere(t *testing.T, s retrysafe.Store, r retrysafe.Record) {
 	_, err := s.Load(t.Context(), r.Ref)
 	refused(t, "load", err)
 
-	again := r
+	again := retrysafe.Write{Record: r}
 	again.Owner = owner(99)
 	got, err := s.Create(t.Context(), again)
 	refused(t, "create", err)
@@ -52,7 +52,7 @@ func unreadableEverywhere(t *testing.T, s retrysafe.Store, r retrysafe.Record) {
 		t.Errorf("create returns %+v of a record that cannot be read", got)
 	}
 
-	again.Owner, again.Revision = r.Owner, 1
+	again.Owner, again.Expect = r.Owner, retrysafe.Fence{Revision: 1, Owner: r.Owner}
 	_, err = s.Swap(t.Context(), again)
 	refused(t, "swap", err)
 }
@@ -125,7 +125,7 @@ func TestW82EnvelopeIsBoundToItsPlace(t *testing.T) {
 				from.set(&raw, from.get(&foreign))
 				overwrite(t, below, raw)
 				unreadableEverywhere(t, s, r)
-				same(t, load(t, s, theirs.Ref), theirs)
+				same(t, load(t, s, theirs.Ref), theirs.Record)
 			})
 		}
 	}
@@ -165,8 +165,8 @@ func TestRowInAnotherScope(t *testing.T) {
 	theirs.Owner = owner(2)
 	create(t, s, theirs)
 	moved, foreign := lowered(t, below, owner(1)), lowered(t, below, owner(2))
-	moved.Scope, moved.Owner, moved.Term = foreign.Scope, owner(3), 1
-	create(t, below, moved)
+	moved.Scope, moved.Owner = foreign.Scope, owner(3)
+	create(t, below, retrysafe.Write{Record: moved, Term: 1})
 	for _, r := range list(t, s, retrysafe.Query{Scope: "tenant-b"}) {
 		if r.Owner == owner(3) && (r.Version != 0 || r.Request != nil) {
 			t.Errorf("a tenant is shown the record of another: %+v", r)
@@ -222,6 +222,9 @@ func TestPlainFieldsAreBound(t *testing.T) {
 		"no notes":     func(r *retrysafe.Record) { r.Inquiry.Notes = nil },
 		"plain note":   func(r *retrysafe.Record) { r.Inquiry.Notes = []retrysafe.Note{{Text: "written by hand!"}} },
 		"second note":  func(r *retrysafe.Record) { r.Inquiry.Notes = append(slices.Clip(r.Inquiry.Notes), retrysafe.Note{}) },
+		"note's ID": func(r *retrysafe.Record) {
+			r.Inquiry.Notes = []retrysafe.Note{{ID: "a-1", Text: r.Inquiry.Notes[0].Text}}
+		},
 		"note's author": func(r *retrysafe.Record) {
 			r.Inquiry.Notes = []retrysafe.Note{{By: "anna", Text: r.Inquiry.Notes[0].Text}}
 		},

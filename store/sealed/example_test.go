@@ -80,8 +80,8 @@ func ExampleNewKeyring_rotation() {
 	}
 
 	ref := retrysafe.Ref{Scope: "acme", Key: "order-4711"}
-	record := retrysafe.Record{Ref: ref, State: retrysafe.StateRetryable, Version: retrysafe.RecordVersion, Reason: "no funds", Term: time.Hour}
-	if _, err := under(1, map[uint32][]byte{1: one}).Create(ctx, record); err != nil {
+	record := retrysafe.Record{Ref: ref, State: retrysafe.StateRetryable, Version: retrysafe.RecordVersion, Reason: "no funds"}
+	if _, err := under(1, map[uint32][]byte{1: one}).Create(ctx, retrysafe.Write{Record: record, Term: time.Hour}); err != nil {
 		log.Fatal(err)
 	}
 	r, err := under(2, map[uint32][]byte{1: one, 2: two}).Load(ctx, ref)

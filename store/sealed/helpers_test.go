@@ -61,9 +61,9 @@ func owner(n byte) (o retrysafe.Owner) {
 	return o
 }
 
-// full returns a record with every field that is sealed.
-func full(scope, key string) retrysafe.Record {
-	return retrysafe.Record{
+// full returns the write that creates a record with every field that is sealed.
+func full(scope, key string) retrysafe.Write {
+	return retrysafe.Write{Record: retrysafe.Record{
 		Ref:         retrysafe.Ref{Scope: scope, Key: key},
 		Operation:   "POST /payments",
 		Fingerprint: retrysafe.Fingerprint{Alg: 1, Sum: sha256.Sum256([]byte("intent"))},
@@ -83,18 +83,17 @@ func full(scope, key string) retrysafe.Record {
 		},
 		ProviderRef: "ch_1",
 		Reason:      "the reason of " + key,
-		Inquiry: retrysafe.Inquiry{Tries: 2, Dead: true, Notes: []retrysafe.Note{
-			{At: time.UnixMicro(1).UTC(), By: "operator of " + key, State: retrysafe.StateUnknown, Text: "the evidence of " + key},
+		Inquiry: retrysafe.Inquiry{Tries: 2, Dead: true, Disputed: true, Notes: []retrysafe.Note{
+			{At: time.UnixMicro(1).UTC(), By: "operator of " + key, State: retrysafe.StateUnknown, Text: "the evidence of " + key, ID: "the action of " + key},
 			{By: "resolver", State: retrysafe.StateUnknown},
 		}},
-		Term:   time.Hour,
 		Retain: 24 * time.Hour,
-	}
+	}, Term: time.Hour}
 }
 
-func create(t testing.TB, s retrysafe.Store, r retrysafe.Record) retrysafe.Record {
+func create(t testing.TB, s retrysafe.Store, w retrysafe.Write) retrysafe.Record {
 	t.Helper()
-	got, err := s.Create(t.Context(), r)
+	got, err := s.Create(t.Context(), w)
 	if err != nil {
 		t.Fatalf("create: %v", err)
 	}
@@ -146,35 +145,36 @@ func lowered(t testing.TB, below retrysafe.Store, who retrysafe.Owner) retrysafe
 // returns.
 type tap struct {
 	retrysafe.Store
-	see  func(retrysafe.Record)
+	see  func(retrysafe.Write)
 	bend func(*retrysafe.Record)
 }
 
-func (s *tap) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return s.pass(ctx, r, s.Store.Create)
+func (s *tap) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return s.pass(ctx, w, s.Store.Create)
 }
 
-func (s *tap) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return s.pass(ctx, r, s.Store.Swap)
+func (s *tap) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return s.pass(ctx, w, s.Store.Swap)
 }
 
-func (s *tap) pass(ctx context.Context, r retrysafe.Record, step func(context.Context, retrysafe.Record) (retrysafe.Record, error)) (retrysafe.Record, error) {
+func (s *tap) pass(ctx context.Context, w retrysafe.Write, step func(context.Context, retrysafe.Write) (retrysafe.Record, error)) (retrysafe.Record, error) {
 	if s.see != nil {
-		s.see(r)
+		s.see(w)
 	}
-	got, err := step(ctx, r)
+	got, err := step(ctx, w)
 	if s.bend != nil {
 		s.bend(&got)
 	}
 	return got, err
 }
 
-// overwrite puts r in the place of what the store below holds, whole, as one
-// does who has the database in his hands.
+// overwrite puts r in the place of what the store below holds, whole, as a person
+// with access to the database can.
 func overwrite(t testing.TB, below retrysafe.Store, r retrysafe.Record) {
 	t.Helper()
-	r.Claim, r.Term = r.Owner, time.Hour
-	if _, err := below.Swap(t.Context(), r); err != nil {
+	w := r.Update()
+	w.Overwrite, w.Term = true, time.Hour
+	if _, err := below.Swap(t.Context(), w); err != nil {
 		t.Fatalf("overwrite: %v", err)
 	}
 }
@@ -192,7 +192,7 @@ func same(t testing.TB, got, want retrysafe.Record) {
 	if got.Checkpoint.Phase != want.Checkpoint.Phase || got.Reason != want.Reason {
 		t.Errorf("Phase, Reason = %q, %q, want %q, %q", got.Checkpoint.Phase, got.Reason, want.Checkpoint.Phase, want.Reason)
 	}
-	if got.Inquiry.Tries != want.Inquiry.Tries || got.Inquiry.Dead != want.Inquiry.Dead || !slices.Equal(got.Inquiry.Notes, want.Inquiry.Notes) {
+	if got.Inquiry.Tries != want.Inquiry.Tries || got.Inquiry.Dead != want.Inquiry.Dead || got.Inquiry.Disputed != want.Inquiry.Disputed || !slices.Equal(got.Inquiry.Notes, want.Inquiry.Notes) {
 		t.Errorf("Inquiry = %+v, want %+v", got.Inquiry, want.Inquiry)
 	}
 	if !got.Result.Equal(want.Result) {
@@ -224,7 +224,7 @@ func refused(t testing.TB, what string, err error) {
 			t.Errorf("%s: error %q is also %q, so that somebody would decide by a record that nobody can read", what, err, other)
 		}
 	}
-	for _, told := range []string{"the request of", "the reason of", "the evidence of", "order-", "tenant-", string(secret("key 1"))} {
+	for _, told := range []string{"the request of", "the reason of", "the evidence of", "the action of", "order-", "tenant-", string(secret("key 1"))} {
 		if strings.Contains(err.Error(), told) {
 			t.Errorf("%s: error %q tells of the record", what, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
 // The notes of a record go down as one: its Text is the envelope of the whole
@@ -13,7 +14,7 @@ import (
 // sealInquiry returns the inquiry that the record below gets for q, which is not
 // zero.
 func (w *work) sealInquiry(q *retrysafe.Inquiry, below *retrysafe.Record) retrysafe.Inquiry {
-	w.plain = retrysafe.AppendInquiry(w.plain[:0], q)
+	w.plain = storekit.AppendInquiry(w.plain[:0], q)
 	w.bindVersion(inquiry, below)
 	text := base64.RawURLEncoding.EncodeToString(w.seal(inquiry, below.Ref, w.plain))
 	return retrysafe.Inquiry{Tries: max(q.Tries, 0), Dead: q.Dead, Notes: []retrysafe.Note{{Text: text}}}
@@ -21,7 +22,7 @@ func (w *work) sealInquiry(q *retrysafe.Inquiry, below *retrysafe.Record) retrys
 
 func (w *work) openInquiry(below *retrysafe.Record) (none retrysafe.Inquiry, err error) {
 	notes := below.Inquiry.Notes
-	if len(notes) != 1 || !notes[0].At.IsZero() || notes[0].By != "" || notes[0].State != 0 {
+	if len(notes) != 1 || !notes[0].At.IsZero() || notes[0].By != "" || notes[0].ID != "" || notes[0].State != 0 {
 		return none, unreadable(inquiry, "is not sealed")
 	}
 	envelope, err := base64.RawURLEncoding.DecodeString(notes[0].Text)
@@ -33,7 +34,7 @@ func (w *work) openInquiry(below *retrysafe.Record) (none retrysafe.Inquiry, err
 	if err != nil {
 		return none, err
 	}
-	up, err := retrysafe.DecodeInquiry(plain)
+	up, err := storekit.DecodeInquiry(plain)
 	switch {
 	case err != nil:
 		return none, misread(inquiry)

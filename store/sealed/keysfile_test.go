@@ -45,7 +45,7 @@ func TestKeysFileRotates(t *testing.T) {
 	if got := parsed(t, two).String(); got != "keyring(writes 2, reads 1, 2)" {
 		t.Errorf("a key that is used: %s", got)
 	}
-	same(t, load(t, over(t, below, parsed(t, two)), r.Ref), full("tenant-a", "order-1"))
+	same(t, load(t, over(t, below, parsed(t, two)), r.Ref), full("tenant-a", "order-1").Record)
 	if _, err := sealed.UseKey(both, 3); err == nil || !strings.Contains(err.Error(), "key 3 is to be current") {
 		t.Errorf("UseKey of a key that is not there: %v", err)
 	}

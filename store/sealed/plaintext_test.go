@@ -27,6 +27,7 @@ func secretsOf(r *retrysafe.Record) map[string]string {
 		"caller's key text": string(r.KeyText),
 		"note's author":     r.Inquiry.Notes[0].By,
 		"note's evidence":   r.Inquiry.Notes[0].Text,
+		"note's ID":         r.Inquiry.Notes[0].ID,
 	}
 }
 
@@ -37,12 +38,12 @@ func TestW82NoPlaintextBelow(t *testing.T) {
 	t.Parallel()
 	r := full("tenant-alpha", "order-4711")
 	r.KeyText = []byte("key text of a caller")
-	secrets := secretsOf(&r)
+	secrets := secretsOf(&r.Record)
 	writes := 0
-	look := func(below retrysafe.Record) {
+	look := func(below retrysafe.Write) {
 		writes++
 		seen := 0
-		walkText(reflect.ValueOf(below), "Record", func(field, text string) {
+		walkText(reflect.ValueOf(below), "Write", func(field, text string) {
 			seen++
 			for what, secret := range secrets {
 				for _, form := range forms(secret) {
@@ -60,19 +61,21 @@ func TestW82NoPlaintextBelow(t *testing.T) {
 	s := over(t, &tap{Store: below, see: look}, ring(t, 1, 1))
 
 	got := create(t, s, r)
-	r.Revision = got.Revision
-	got, err := s.Swap(t.Context(), r)
-	if err != nil {
+	for _, set := range []bool{true, false} {
+		r.Expect, r.SetCheckpoint = got.Fence(), set
+		var err error
+		if got, err = s.Swap(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Expect, r.Overwrite, r.Owner = got.Fence(), true, owner(2)
+	if _, err := s.Swap(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	r.Revision, r.Claim = got.Revision, owner(2)
-	if _, err = s.Swap(t.Context(), r); err != nil {
-		t.Fatal(err)
+	if writes != 4 {
+		t.Errorf("%d writes were looked at, want 4", writes)
 	}
-	if writes != 3 {
-		t.Errorf("%d writes were looked at, want 3", writes)
-	}
-	look(only(t, below))
+	look(retrysafe.Write{Record: only(t, below)})
 
 	// The walk finds what it is there to find: operators need these plain.
 	plain := map[string]bool{"POST /payments": false, "charged": false, "ch_1": false}
@@ -141,8 +144,9 @@ func TestEqualTextsAreSealedDifferently(t *testing.T) {
 	s, below := pair(t)
 	r := create(t, s, full("tenant-a", "order-1"))
 	first := only(t, below)
-	r.Term = r.Retain
-	if _, err := s.Swap(t.Context(), r); err != nil {
+	w := r.Update()
+	w.Term = r.Retain
+	if _, err := s.Swap(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
 	second := only(t, below)

@@ -7,49 +7,53 @@ import (
 	"slices"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
-// sealAll returns r as Create and a Swap with a Claim hand it to the store
-// below: all of it is r's, so all of it is sealed anew.
-func (w *work) sealAll(r *retrysafe.Record, below retrysafe.Ref) retrysafe.Record {
-	down := w.sealStep(r, below)
-	w.plain = appendNames(w.plain[:0], r)
+// sealAll returns the write as Create and a Swap with Overwrite hand it to the store
+// below: it replaces the whole record, so all of it is sealed anew.
+func (w *work) sealAll(up *retrysafe.Write, below retrysafe.Ref) retrysafe.Write {
+	down := w.sealStep(up, below, true)
+	w.plain = appendNames(w.plain[:0], &up.Record)
 	w.bind(keyText, below)
 	down.KeyText = w.seal(keyText, below, w.plain)
-	if r.Request != nil {
+	if up.Request != nil {
 		w.bind(request, below)
-		down.Request = w.seal(request, below, r.Request)
+		down.Request = w.seal(request, below, up.Request)
 	}
 	return down
 }
 
-// sealStep returns r as a Swap without a Claim hands it to the store below. It
-// holds no KeyText or Request: these stay as stored, whatever r holds. What is
-// zero stays zero, for that is how a heartbeat says "keep it".
-func (w *work) sealStep(r *retrysafe.Record, below retrysafe.Ref) retrysafe.Record {
-	down := *r
+// sealStep returns the write as a Swap without Overwrite hands it to the store below.
+// It holds no KeyText or Request: these stay as stored, whatever up holds. The same
+// goes for the Checkpoint if the write does not set one. What is zero stays zero.
+func (w *work) sealStep(up *retrysafe.Write, below retrysafe.Ref, setsCheckpoint bool) retrysafe.Write {
+	down := *up
 	down.Ref, down.KeyText, down.Request = below, nil, nil
-	if !r.Checkpoint.IsZero() {
-		w.plain = appendOptional(w.plain[:0], r.Checkpoint.Data)
-		w.bindCheckpoint(&down)
+	switch {
+	case !setsCheckpoint:
+		down.Checkpoint = retrysafe.Checkpoint{}
+	case !up.Checkpoint.IsZero():
+		w.plain = appendOptional(w.plain[:0], up.Checkpoint.Data)
+		w.bindCheckpoint(&down.Record)
 		down.Checkpoint.Data = w.seal(checkpoint, below, w.plain)
 	}
-	if r.Result != nil {
-		w.plain = retrysafe.AppendResult(slices.Grow(w.plain[:0], len(r.Result.Body)+1024), r.Result)
-		w.bindVersion(result, &down)
+	if up.Result != nil {
+		w.plain = storekit.AppendResult(slices.Grow(w.plain[:0], len(up.Result.Body)+1024), up.Result)
+		w.bindVersion(result, &down.Record)
 		down.Result = &retrysafe.Result{
-			Status:  r.Result.Status,
-			Omitted: r.Result.Omitted,
+			Status:  up.Result.Status,
+			Omitted: up.Result.Omitted,
 			Body:    w.seal(result, below, w.plain),
 		}
 	}
-	if r.Reason != "" {
-		w.plain = append(w.plain[:0], r.Reason...)
-		w.bindVersion(reason, &down)
+	if up.Reason != "" {
+		w.plain = append(w.plain[:0], up.Reason...)
+		w.bindVersion(reason, &down.Record)
 		down.Reason = base64.RawURLEncoding.EncodeToString(w.seal(reason, below, w.plain))
 	}
-	if !r.Inquiry.IsZero() {
-		down.Inquiry = w.sealInquiry(&r.Inquiry, &down)
+	if !up.Inquiry.IsZero() {
+		down.Inquiry = w.sealInquiry(&up.Inquiry, &down.Record)
 	}
 	return down
 }
@@ -143,7 +147,7 @@ func (w *work) openResult(below *retrysafe.Record) (*retrysafe.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	up, err := retrysafe.DecodeResult(plain)
+	up, err := storekit.DecodeResult(plain)
 	switch {
 	case err != nil:
 		return nil, misread(result)

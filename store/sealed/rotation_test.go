@@ -51,30 +51,30 @@ func TestW59KeyRotation(t *testing.T) {
 		t.Errorf("a new record is sealed with key %d, want the current 2", got)
 	}
 
-	same(t, load(t, turned, old.Ref), old)
-	same(t, load(t, learnt, fresh.Ref), fresh)
-	same(t, load(t, after, fresh.Ref), fresh)
+	same(t, load(t, turned, old.Ref), old.Record)
+	same(t, load(t, learnt, fresh.Ref), fresh.Record)
+	same(t, load(t, after, fresh.Ref), fresh.Record)
 
 	// The owner of an old attempt settles it on a node that has turned: what it
 	// writes is under the new key, what it keeps stays under the old one.
-	r := load(t, turned, old.Ref)
-	r.State, r.Result, r.Term = retrysafe.StateCompleted, &retrysafe.Result{Status: 201, Body: []byte("done")}, r.Retain
-	if _, err := turned.Swap(t.Context(), r); err != nil {
+	w := load(t, turned, old.Ref).Update()
+	w.State, w.Result, w.Term = retrysafe.StateCompleted, &retrysafe.Result{Status: 201, Body: []byte("done")}, w.Retain
+	if _, err := turned.Swap(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
 	raw := lowered(t, below, owner(1))
 	if got := []uint32{sealedWith(raw.KeyText), sealedWith(raw.Request), sealedWith(raw.Result.Body)}; got[0] != 1 || got[1] != 1 || got[2] != 2 {
 		t.Errorf("after a step key text, request and result are under keys %v, want 1, 1, 2", got)
 	}
-	same(t, load(t, learnt, old.Ref), r)
+	same(t, load(t, learnt, old.Ref), w.Record)
 
 	// A claim leaves nothing under the old key.
-	r = load(t, turned, old.Ref)
-	r.Claim, r.Attempt = owner(3), 1
-	if _, err := turned.Swap(t.Context(), r); err != nil {
+	w = load(t, turned, old.Ref).Update()
+	w.Overwrite, w.Owner, w.Attempt = true, owner(3), 1
+	if _, err := turned.Swap(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
-	same(t, load(t, after, old.Ref), r)
+	same(t, load(t, after, old.Ref), w.Record)
 }
 
 // With its key gone a record is refused, in words that name the key, and its
@@ -90,15 +90,15 @@ func TestW61MissingKey(t *testing.T) {
 	retryable.State, retryable.Result = retrysafe.StateRetryable, nil
 	completed := full("tenant-a", "order-2")
 	completed.Owner = owner(2)
-	for _, r := range []retrysafe.Record{retryable, completed} {
+	for _, r := range []retrysafe.Write{retryable, completed} {
 		create(t, over(t, below, ring(t, 1, 1)), r)
 	}
 	fresh := full("tenant-a", "order-3")
 	fresh.Owner = owner(3)
 	create(t, both, fresh)
 
-	for _, r := range []retrysafe.Record{retryable, completed} {
-		unreadableEverywhere(t, without, r)
+	for _, r := range []retrysafe.Write{retryable, completed} {
+		unreadableEverywhere(t, without, r.Record)
 		_, err := without.Load(t.Context(), r.Ref)
 		if !strings.Contains(err.Error(), "sealed with key 1, which is not in the keyring") {
 			t.Errorf("error %q does not tell the operator which key is missing", err)
@@ -118,9 +118,9 @@ func TestW61MissingKey(t *testing.T) {
 		})
 		refused(t, "do", err)
 	}
-	same(t, load(t, without, fresh.Ref), fresh)
-	same(t, load(t, both, retryable.Ref), retryable)
-	same(t, load(t, both, completed.Ref), completed)
+	same(t, load(t, without, fresh.Ref), fresh.Record)
+	same(t, load(t, both, retryable.Ref), retryable.Record)
+	same(t, load(t, both, completed.Ref), completed.Record)
 }
 
 // Another secret under the same number does not open what the first has sealed.

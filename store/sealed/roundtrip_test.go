@@ -15,10 +15,10 @@ func TestRecordComesBackAsItWas(t *testing.T) {
 	s, _ := pair(t)
 	want := full("tenant-a", "order-1")
 
-	same(t, create(t, s, want), want)
-	same(t, create(t, s, want), want) // the same step twice recognises itself
-	same(t, load(t, s, want.Ref), want)
-	same(t, list(t, s, retrysafe.Query{})[0], want)
+	same(t, create(t, s, want), want.Record)
+	same(t, create(t, s, want), want.Record) // the same step twice recognises itself
+	same(t, load(t, s, want.Ref), want.Record)
+	same(t, list(t, s, retrysafe.Query{})[0], want.Record)
 
 	other := want
 	other.Owner, other.Request = owner(2), []byte("another request")
@@ -26,15 +26,15 @@ func TestRecordComesBackAsItWas(t *testing.T) {
 	if !errors.Is(err, retrysafe.ErrExists) {
 		t.Errorf("create of a stored key: error = %v, want ErrExists", err)
 	}
-	same(t, got, want)
+	same(t, got, want.Record)
 
 	other.Owner = owner(1)
-	other.Revision = got.Revision - 1
+	other.Expect = retrysafe.Fence{Revision: got.Revision - 1, Owner: owner(1)}
 	got, err = s.Swap(t.Context(), other)
 	if !errors.Is(err, retrysafe.ErrConflict) {
 		t.Errorf("swap of another revision: error = %v, want ErrConflict", err)
 	}
-	same(t, got, want)
+	same(t, got, want.Record)
 }
 
 // Nil and empty are different in a request and a checkpoint, also for stores
@@ -45,7 +45,7 @@ func TestNilAndEmptyStayApart(t *testing.T) {
 	r := full("tenant-a", "order-1")
 	r.Request, r.Checkpoint, r.Reason, r.Inquiry = nil, retrysafe.Checkpoint{Phase: "begun"}, "", retrysafe.Inquiry{}
 	r.Result = &retrysafe.Result{Status: 204, Omitted: true}
-	same(t, create(t, s, r), r)
+	same(t, create(t, s, r), r.Record)
 	if raw := only(t, below); raw.Request != nil || raw.Reason != "" || !raw.Inquiry.IsZero() || raw.Result.Header != nil {
 		t.Errorf("the store below holds %+v, want what is nil to stay nil", raw)
 	}
@@ -53,14 +53,14 @@ func TestNilAndEmptyStayApart(t *testing.T) {
 	s, below = pair(t)
 	r.Request, r.Checkpoint, r.KeyText = []byte{}, retrysafe.Checkpoint{Data: []byte{}}, []byte{}
 	r.Result = &retrysafe.Result{Header: map[string][]string{"X-Empty": {""}, "X-None": {}}, Body: []byte{}}
-	same(t, create(t, s, r), r)
+	same(t, create(t, s, r), r.Record)
 	if raw := only(t, below); len(raw.Request) == 0 || len(raw.Checkpoint.Data) == 0 || len(raw.Result.Body) == 0 {
 		t.Errorf("the store below holds %+v, want what is empty to be sealed", raw)
 	}
 
 	s, below = pair(t)
 	r.Request, r.Checkpoint, r.Result = nil, retrysafe.Checkpoint{}, nil
-	same(t, create(t, s, r), r)
+	same(t, create(t, s, r), r.Record)
 	if raw := only(t, below); !raw.Checkpoint.IsZero() || raw.Result != nil {
 		t.Errorf("the store below holds %+v, want a zero Checkpoint and no Result", raw)
 	}
@@ -74,8 +74,8 @@ func TestSealingTwice(t *testing.T) {
 	s := over(t, over(t, below, ring(t, 1, 1)), ring(t, 2, 2))
 	want := full("tenant-\x00\xff", "order-\n\"")
 	want.KeyText = []byte("of the caller")
-	same(t, create(t, s, want), want)
-	same(t, load(t, s, want.Ref), want)
+	same(t, create(t, s, want), want.Record)
+	same(t, load(t, s, want.Ref), want.Record)
 }
 
 // A heartbeat sends nothing that is large, and what it does not send stays as
@@ -83,27 +83,31 @@ func TestSealingTwice(t *testing.T) {
 func TestStepKeepsWhatBelongsToTheAttempt(t *testing.T) {
 	t.Parallel()
 	below := memstore.New(nil)
-	var sent retrysafe.Record
-	s := over(t, &tap{Store: below, see: func(r retrysafe.Record) { sent = r }}, ring(t, 1, 1))
+	var sent retrysafe.Write
+	s := over(t, &tap{Store: below, see: func(w retrysafe.Write) { sent = w }}, ring(t, 1, 1))
 	want := full("tenant-a", "order-1")
 	want.State, want.Result, want.Reason, want.Inquiry = retrysafe.StateInProgress, nil, "", retrysafe.Inquiry{}
-	beat := create(t, s, want)
+	stored := create(t, s, want)
 	before := only(t, below)
 
-	beat.Checkpoint, beat.Request, beat.KeyText = retrysafe.Checkpoint{}, []byte("not this one"), []byte("nor this")
-	beat.Operation, beat.Term = "another", want.Term
-	got, err := s.Swap(t.Context(), beat)
-	if err != nil {
-		t.Fatal(err)
+	for _, checkpoint := range []retrysafe.Checkpoint{{}, stored.Checkpoint, {Phase: "not set", Data: []byte("not set")}} {
+		beat := stored.Update()
+		beat.Checkpoint, beat.Request, beat.KeyText = checkpoint, []byte("not this one"), []byte("nor this")
+		beat.Operation, beat.Term = "another", want.Term
+		got, err := s.Swap(t.Context(), beat)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, got, want.Record)
+		if sent.KeyText != nil || sent.Request != nil || !sent.Checkpoint.IsZero() || sent.Result != nil || sent.Reason != "" || !sent.Inquiry.IsZero() {
+			t.Errorf("a heartbeat sends %+v, want nothing that is sealed", sent)
+		}
+		after := only(t, below)
+		sameBytes(t, "KeyText below", after.KeyText, before.KeyText)
+		sameBytes(t, "Request below", after.Request, before.Request)
+		sameBytes(t, "Checkpoint below", after.Checkpoint.Data, before.Checkpoint.Data)
+		stored = got
 	}
-	same(t, got, want)
-	if sent.KeyText != nil || sent.Request != nil || !sent.Checkpoint.IsZero() || sent.Result != nil || sent.Reason != "" || !sent.Inquiry.IsZero() {
-		t.Errorf("a heartbeat sends %+v, want nothing that is sealed", sent)
-	}
-	after := only(t, below)
-	sameBytes(t, "KeyText below", after.KeyText, before.KeyText)
-	sameBytes(t, "Request below", after.Request, before.Request)
-	sameBytes(t, "Checkpoint below", after.Checkpoint.Data, before.Checkpoint.Data)
 }
 
 // The version of a record may move on with a step while the envelopes that the
@@ -111,14 +115,14 @@ func TestStepKeepsWhatBelongsToTheAttempt(t *testing.T) {
 func TestStepMayRaiseTheVersion(t *testing.T) {
 	t.Parallel()
 	s, _ := pair(t)
-	want := create(t, s, full("tenant-a", "order-1"))
+	want := create(t, s, full("tenant-a", "order-1")).Update()
 	want.Version++
 	want.Checkpoint = retrysafe.Checkpoint{}
 	if _, err := s.Swap(t.Context(), want); err != nil {
 		t.Fatal(err)
 	}
 	want.Checkpoint = full("tenant-a", "order-1").Checkpoint
-	same(t, load(t, s, want.Ref), want)
+	same(t, load(t, s, want.Ref), want.Record)
 }
 
 // A record that was loaded may be swapped back as it is: it is sealed once more
@@ -130,13 +134,13 @@ func TestSwapBackWhatWasLoaded(t *testing.T) {
 	create(t, s, want)
 	size := len(only(t, below).Result.Body)
 	for range 3 {
-		r := load(t, s, want.Ref)
-		r.Term = want.Term
-		got, err := s.Swap(t.Context(), r)
+		w := load(t, s, want.Ref).Update()
+		w.Term, w.SetCheckpoint = want.Term, true
+		got, err := s.Swap(t.Context(), w)
 		if err != nil {
 			t.Fatal(err)
 		}
-		same(t, got, want)
+		same(t, got, want.Record)
 		if !got.Result.Equal(want.Result) {
 			t.Error("an owner does not recognise its own answer after a round trip")
 		}
@@ -155,7 +159,7 @@ func TestClaimSealsAnew(t *testing.T) {
 	before := only(t, below)
 
 	next := full("tenant-a", "order-1")
-	next.Revision, next.Claim, next.Attempt = r.Revision, owner(2), 2
+	next.Expect, next.Overwrite, next.Owner, next.Attempt = r.Fence(), true, owner(2), 2
 	next.State, next.Result, next.Reason, next.Checkpoint = retrysafe.StateInProgress, nil, "", retrysafe.Checkpoint{}
 	next.Inquiry = retrysafe.Inquiry{}
 	next.Request = []byte("the next request")
@@ -163,7 +167,7 @@ func TestClaimSealsAnew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, got, next)
+	same(t, got, next.Record)
 	if got.Owner != owner(2) {
 		t.Errorf("Owner = %s, want the claim's", got.Owner)
 	}

@@ -18,8 +18,8 @@ func TestW73SameKeyInAnotherScope(t *testing.T) {
 	b.Request = []byte("the request of another tenant")
 	create(t, s, a)
 	create(t, s, b)
-	same(t, load(t, s, a.Ref), a)
-	same(t, load(t, s, b.Ref), b)
+	same(t, load(t, s, a.Ref), a.Record)
+	same(t, load(t, s, b.Ref), b.Record)
 	rawA, rawB := lowered(t, below, owner(1)), lowered(t, below, owner(2))
 	if rawA.Key == rawB.Key || rawA.Scope == rawB.Scope {
 		t.Error("the store below sees that two tenants use the same key")

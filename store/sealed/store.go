@@ -9,6 +9,7 @@ import (
 
 var (
 	_ retrysafe.Store   = (*store)(nil)
+	_ retrysafe.Sealer  = (*store)(nil)
 	_ retrysafe.Counter = counting{}
 )
 
@@ -34,15 +35,15 @@ func New(below retrysafe.Store, keys *Keyring) (retrysafe.Store, error) {
 	return s, nil
 }
 
-func (s *store) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return s.keys.create(ctx, s.below, &r)
+func (s *store) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return s.keys.create(ctx, s.below, &w)
 }
 
-func (s *store) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	if below, ok := s.keys.parseHandle(r.Ref); ok {
-		return s.move(ctx, r, below)
+func (s *store) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	if below, ok := s.keys.parseHandle(w.Ref); ok {
+		return s.move(ctx, w, below)
 	}
-	return s.keys.swap(ctx, s.below, &r)
+	return s.keys.swap(ctx, s.below, &w)
 }
 
 func (s *store) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
@@ -82,8 +83,7 @@ func (s *store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record
 // Purge needs no secret: what is due and forgettable goes, read or not.
 func (s *store) Purge(ctx context.Context, limit int) (int, error) { return s.below.Purge(ctx, limit) }
 
-// Sealed says that what is stored is encrypted, to those who keep a secret only
-// then.
+// Sealed implements [retrysafe.Sealer].
 func (s *store) Sealed() bool { return true }
 
 // counting is a sealing store over one that counts.
@@ -97,35 +97,35 @@ func (c counting) Count(ctx context.Context, scope string) (int, error) {
 }
 
 type creator interface {
-	Create(context.Context, retrysafe.Record) (retrysafe.Record, error)
+	Create(context.Context, retrysafe.Write) (retrysafe.Record, error)
 }
 
 // create is Create of a store and of a transaction.
-func (k *Keyring) create(ctx context.Context, to creator, r *retrysafe.Record) (retrysafe.Record, error) {
-	if _, ok := k.parseHandle(r.Ref); ok {
+func (k *Keyring) create(ctx context.Context, to creator, w *retrysafe.Write) (retrysafe.Record, error) {
+	if _, ok := k.parseHandle(w.Ref); ok {
 		return retrysafe.Record{}, errHandle
 	}
-	down := k.seal(r, true)
+	down := k.seal(w, true)
 	got, err := to.Create(ctx, down)
-	return k.raise(&got, err, r.Ref, &echo{r, &down})
+	return k.raise(&got, err, w.Ref, &echo{&w.Record, &down.Record})
 }
 
 // swap is Swap of a store and of a transaction.
-func (k *Keyring) swap(ctx context.Context, to retrysafe.Swapper, r *retrysafe.Record) (retrysafe.Record, error) {
-	down := k.seal(r, !r.Claim.IsZero())
+func (k *Keyring) swap(ctx context.Context, to retrysafe.Swapper, w *retrysafe.Write) (retrysafe.Record, error) {
+	down := k.seal(w, w.Overwrite)
 	got, err := to.Swap(ctx, down)
-	return k.raise(&got, err, r.Ref, &echo{r, &down})
+	return k.raise(&got, err, w.Ref, &echo{&w.Record, &down.Record})
 }
 
-// seal returns r as the store below gets it: all of it if it begins an attempt.
-func (k *Keyring) seal(r *retrysafe.Record, begins bool) retrysafe.Record {
+// seal returns the write as the store below gets it: all of it if it begins an attempt.
+func (k *Keyring) seal(up *retrysafe.Write, begins bool) retrysafe.Write {
 	w := k.work()
 	defer w.done()
-	below := w.lower(r.Ref)
+	below := w.lower(up.Ref)
 	if begins {
-		return w.sealAll(r, below)
+		return w.sealAll(up, below)
 	}
-	return w.sealStep(r, below)
+	return w.sealStep(up, below, up.SetCheckpoint)
 }
 
 // raise returns what a step of the store below returned: the record opened, and

@@ -29,16 +29,16 @@ func (t *tx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 	return t.keys.raise(&got, err, ref, nil)
 }
 
-func (t *tx) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	got, err := t.keys.create(ctx, t.Tx, &r)
+func (t *tx) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	got, err := t.keys.create(ctx, t.Tx, &w)
 	return got, t.note(err)
 }
 
-func (t *tx) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	if _, ok := t.keys.parseHandle(r.Ref); ok {
+func (t *tx) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	if _, ok := t.keys.parseHandle(w.Ref); ok {
 		return retrysafe.Record{}, t.note(errHandle)
 	}
-	got, err := t.keys.swap(ctx, t.Tx, &r)
+	got, err := t.keys.swap(ctx, t.Tx, &w)
 	return got, t.note(err)
 }
 

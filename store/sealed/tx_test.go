@@ -37,28 +37,28 @@ func TestTxSealsAsItsStoreDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, got, want)
+	same(t, got, want.Record)
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	same(t, load(t, s, want.Ref), want)
+	same(t, load(t, s, want.Ref), want.Record)
 
 	tx = begin(t, below, keys)
 	got, err = tx.Reserve(t.Context(), want.Ref)
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, got, want)
-	want.Reason, want.Revision = "settled in a transaction", got.Revision
+	same(t, got, want.Record)
+	want.Reason, want.Expect, want.SetCheckpoint = "settled in a transaction", got.Fence(), true
 	got, err = tx.Swap(t.Context(), want)
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, got, want)
+	same(t, got, want.Record)
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	same(t, load(t, s, want.Ref), want)
+	same(t, load(t, s, want.Ref), want.Record)
 }
 
 // A step that cannot be read back poisons the transaction: who ignores the error
@@ -79,7 +79,7 @@ func TestTxThatCannotReadDoesNotCommit(t *testing.T) {
 	tx := begin(t, below, keys)
 	_, err := tx.Reserve(t.Context(), r.Ref)
 	refused(t, "reserve", err)
-	r.State, r.Result, r.Revision = retrysafe.StateCompleted, &retrysafe.Result{Status: 201}, raw.Revision
+	r.State, r.Result, r.Expect = retrysafe.StateCompleted, &retrysafe.Result{Status: 201}, raw.Fence()
 	_, err = tx.Swap(t.Context(), r)
 	refused(t, "swap", err)
 	refused(t, "commit", tx.Commit(t.Context()))
@@ -92,9 +92,9 @@ func TestTxThatCannotReadDoesNotCommit(t *testing.T) {
 	tx = begin(t, below, keys)
 	_, err = tx.Reserve(t.Context(), face.Ref)
 	refused(t, "reserve by handle", err)
-	_, err = tx.Create(t.Context(), face)
+	_, err = tx.Create(t.Context(), face.Update())
 	refused(t, "create by handle", err)
-	_, err = tx.Swap(t.Context(), face)
+	_, err = tx.Swap(t.Context(), face.Update())
 	refused(t, "swap by handle", err)
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Errorf("rollback: %v", err)

@@ -91,49 +91,49 @@ func (k *Keyring) tag(scope string, payload []byte) []byte {
 	return h.Sum(nil)[:tagSize]
 }
 
-// move is a Swap by handle: a step of somebody who cannot read the record. It
-// reads first what the step must leave alone. That is still one atomic step, for
+// move is a Swap by handle: a write of a caller that cannot read the record. It
+// reads first what the write must leave alone. That is still one atomic step, for
 // the swap below holds only for the revision that was read.
-func (s *store) move(ctx context.Context, r retrysafe.Record, below retrysafe.Ref) (retrysafe.Record, error) {
+func (s *store) move(ctx context.Context, up retrysafe.Write, below retrysafe.Ref) (retrysafe.Record, error) {
 	stored, err := s.below.Load(ctx, below)
 	if err != nil {
 		return retrysafe.Record{}, err
 	}
-	shown, bad := s.keys.show(&stored, nil, r.Scope)
-	if bad == nil || stored.Revision != r.Revision || stored.Owner != r.Owner {
+	shown, bad := s.keys.show(&stored, nil, up.Scope)
+	if bad == nil || stored.Fence() != up.Expect {
 		return shown, retrysafe.ErrConflict // also if it opens here: the caller decided by a face
 	}
 	refuse := func(why string) (retrysafe.Record, error) {
 		return shown, fmt.Errorf("sealed: a record that cannot be read %s: %w", why, retrysafe.ErrUnreadable)
 	}
-	keeps := stored.Result != nil && r.Result.Equal(shown.Result)
+	keeps := stored.Result != nil && up.Result.Equal(shown.Result)
 	switch {
-	case !r.Claim.IsZero():
+	case up.Overwrite:
 		return refuse("is not claimed")
-	case stored.State == retrysafe.StateUnknown && r.State != retrysafe.StateUnknown && r.State != retrysafe.StateCompleted:
+	case stored.State == retrysafe.StateUnknown && up.State != retrysafe.StateUnknown && up.State != retrysafe.StateCompleted:
 		return refuse("stays unknown until it can be read or is completed")
-	case stored.Result != nil && !keeps && r.State != retrysafe.StateExpired:
+	case stored.Result != nil && !keeps && up.State != retrysafe.StateExpired:
 		return refuse("keeps its answer until it is expired")
 	}
 
-	r.Version = stored.Version // the face hides it, and what is sealed is bound to it
-	r.Checkpoint = retrysafe.Checkpoint{}
+	up.Version = stored.Version // the face hides it, and what is sealed is bound to it
+	up.SetCheckpoint = false
 	w := s.keys.work()
-	down := w.sealStep(&r, below)
+	down := w.sealStep(&up, below, false)
 	w.done()
 	if keeps {
 		down.Result = stored.Result
 	}
-	if r.Reason == shown.Reason {
+	if up.Reason == shown.Reason {
 		down.Reason = stored.Reason
 	}
-	if len(r.Inquiry.Notes) == 0 && sameCounts(&r.Inquiry, &shown.Inquiry) {
+	if len(up.Inquiry.Notes) == 0 && sameCounts(&up.Inquiry, &shown.Inquiry) {
 		down.Inquiry = stored.Inquiry
 	}
 	got, err := s.below.Swap(ctx, down)
 	if err != nil && !errors.Is(err, retrysafe.ErrConflict) {
 		return retrysafe.Record{}, err
 	}
-	shown, _ = s.keys.show(&got, nil, r.Scope)
+	shown, _ = s.keys.show(&got, nil, up.Scope)
 	return shown, err
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
-// stranded returns a store that cannot read r, which another has sealed with
+// stranded returns a store that cannot read w's record, which another has sealed with
 // key 1, and one that can. Both can read what is sealed with key 2.
-func stranded(t testing.TB, r retrysafe.Record) (without, with retrysafe.Store, below *memstore.Store) {
+func stranded(t testing.TB, w retrysafe.Write) (without, with retrysafe.Store, below *memstore.Store) {
 	t.Helper()
 	below = memstore.New(nil)
-	create(t, over(t, below, ring(t, 1, 1)), r)
+	create(t, over(t, below, ring(t, 1, 1)), w)
 	return over(t, below, ring(t, 2, 2)), over(t, below, ring(t, 2, 1, 2)), below
 }
 
 // lapsed is an attempt whose owner has gone silent.
-func lapsed(scope, key string) retrysafe.Record {
+func lapsed(scope, key string) retrysafe.Write {
 	r := full(scope, key)
 	r.State, r.Result, r.Reason, r.Term = retrysafe.StateInProgress, nil, "", 0
 	return r
@@ -115,9 +115,9 @@ func TestSweeperMovesWhatItCannotRead(t *testing.T) {
 	if len(due) != 1 {
 		t.Fatalf("%d records are due, want 1", len(due))
 	}
-	r := due[0]
+	r := due[0].Update()
 	r.State, r.Reason, r.Term = retrysafe.StateUnknown, "lease lapsed", time.Minute
-	r.Checkpoint.Phase = "by one who has not seen the stored one"
+	r.Checkpoint.Phase, r.SetCheckpoint = "by a sweeper that has not seen the stored one", true
 	got, err := without.Swap(t.Context(), r)
 	if err != nil {
 		t.Fatalf("a sweeper cannot move a lapsed record that it cannot read: %v", err)
@@ -127,7 +127,7 @@ func TestSweeperMovesWhatItCannotRead(t *testing.T) {
 	}
 
 	want.State, want.Reason = retrysafe.StateUnknown, "lease lapsed"
-	same(t, load(t, with, want.Ref), want)
+	same(t, load(t, with, want.Ref), want.Record)
 
 	r.State = retrysafe.StateRetryable
 	if got, err = without.Swap(t.Context(), r); !errors.Is(err, retrysafe.ErrConflict) || got.State != retrysafe.StateUnknown {
@@ -142,23 +142,23 @@ func TestMoveWritesAnAnswerAndKeepsTheReason(t *testing.T) {
 	want := lapsed("tenant-a", "order-1")
 	want.Reason = "the reason of before"
 	without, with, _ := stranded(t, want)
-	r := list(t, without, retrysafe.Query{})[0]
+	r := list(t, without, retrysafe.Query{})[0].Update()
 	r.State, r.Term = retrysafe.StateCompleted, time.Hour
 	r.Result = &retrysafe.Result{Status: 500, Body: []byte("stopped without an answer")}
 	if _, err := without.Swap(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	want.State, want.Result = r.State, r.Result
-	same(t, load(t, with, want.Ref), want)
+	same(t, load(t, with, want.Ref), want.Record)
 
 	// From now on the answer stands, also for one who touches other fields.
-	r = list(t, without, retrysafe.Query{})[0]
+	r = list(t, without, retrysafe.Query{})[0].Update()
 	r.ProviderRef, r.Term = "ch_2", time.Hour
 	if _, err := without.Swap(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	want.ProviderRef = "ch_2"
-	same(t, load(t, with, want.Ref), want)
+	same(t, load(t, with, want.Ref), want.Record)
 }
 
 // Who cannot read a record neither runs it, nor replaces its answer, nor states
@@ -170,29 +170,29 @@ func TestMoveRefuses(t *testing.T) {
 	accepted := lapsed("tenant-a", "order-1")
 	accepted.State = retrysafe.StateAccepted
 	cases := map[string]struct {
-		stored retrysafe.Record
-		move   func(*retrysafe.Record)
+		stored retrysafe.Write
+		move   func(*retrysafe.Write)
 	}{
-		"a worker's claim": {accepted, func(r *retrysafe.Record) {
-			r.State, r.Claim, r.Attempt = retrysafe.StateInProgress, owner(9), 1
+		"a worker's claim": {accepted, func(r *retrysafe.Write) {
+			r.State, r.Overwrite, r.Owner, r.Attempt = retrysafe.StateInProgress, true, owner(9), 1
 		}},
-		"not found at the provider":  {unknown, func(r *retrysafe.Record) { r.State = retrysafe.StateRetryable }},
-		"an unknown outcome expired": {unknown, func(r *retrysafe.Record) { r.State = retrysafe.StateExpired }},
-		"another answer": {full("tenant-a", "order-1"), func(r *retrysafe.Record) {
+		"not found at the provider":  {unknown, func(r *retrysafe.Write) { r.State = retrysafe.StateRetryable }},
+		"an unknown outcome expired": {unknown, func(r *retrysafe.Write) { r.State = retrysafe.StateExpired }},
+		"another answer": {full("tenant-a", "order-1"), func(r *retrysafe.Write) {
 			r.Result = &retrysafe.Result{Status: 200}
 		}},
-		"no answer": {full("tenant-a", "order-1"), func(r *retrysafe.Record) { r.Result = nil }},
+		"no answer": {full("tenant-a", "order-1"), func(r *retrysafe.Write) { r.Result = nil }},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			without, with, _ := stranded(t, c.stored)
-			r := list(t, without, retrysafe.Query{})[0]
+			r := list(t, without, retrysafe.Query{})[0].Update()
 			r.Term = time.Hour
 			c.move(&r)
 			_, err := without.Swap(t.Context(), r)
 			refused(t, "swap", err)
-			same(t, load(t, with, c.stored.Ref), c.stored)
+			same(t, load(t, with, c.stored.Ref), c.stored.Record)
 		})
 	}
 }
@@ -202,7 +202,7 @@ func TestW62ErasureWithoutTheKey(t *testing.T) {
 	t.Parallel()
 	want := full("tenant-a", "order-1")
 	without, with, below := stranded(t, want)
-	r := list(t, without, retrysafe.Query{})[0]
+	r := list(t, without, retrysafe.Query{})[0].Update()
 	r.State, r.Result, r.Reason, r.Term = retrysafe.StateExpired, nil, "erased", time.Hour
 	if _, err := without.Swap(t.Context(), r); err != nil {
 		t.Fatal(err)
@@ -211,7 +211,7 @@ func TestW62ErasureWithoutTheKey(t *testing.T) {
 		t.Error("the erased answer is still below")
 	}
 	want.State, want.Result, want.Reason = retrysafe.StateExpired, nil, "erased"
-	same(t, load(t, with, want.Ref), want)
+	same(t, load(t, with, want.Ref), want.Record)
 }
 
 // A handle serves the one who holds the key too: it leads to the true record,
@@ -221,12 +221,12 @@ func TestHandleWithTheKeyBack(t *testing.T) {
 	want := full("tenant-a", "order-1")
 	without, with, _ := stranded(t, want)
 	face := list(t, without, retrysafe.Query{})[0]
-	same(t, load(t, with, face.Ref), want)
-	got, err := with.Swap(t.Context(), face)
+	same(t, load(t, with, face.Ref), want.Record)
+	got, err := with.Swap(t.Context(), face.Update())
 	if !errors.Is(err, retrysafe.ErrConflict) {
 		t.Errorf("swap of a face by one who can read it: error = %v, want ErrConflict", err)
 	}
-	same(t, got, want)
+	same(t, got, want.Record)
 
 	got, err = without.Load(t.Context(), face.Ref)
 	refused(t, "load by handle", err)
@@ -255,7 +255,7 @@ func TestHandleCannotBeForged(t *testing.T) {
 		r := full("tenant-b", key)
 		r.Owner = owner(byte(10 + i))
 		create(t, with, r)
-		same(t, load(t, with, r.Ref), r)
+		same(t, load(t, with, r.Ref), r.Record)
 	}
 	if got := len(list(t, below, retrysafe.Query{})); got != 7 {
 		t.Errorf("the store below holds %d records, want 7", got)
@@ -275,7 +275,7 @@ func TestHandleOfAPurgedRecord(t *testing.T) {
 	if _, err := without.Load(t.Context(), face.Ref); !errors.Is(err, retrysafe.ErrNotFound) {
 		t.Errorf("load: error = %v, want ErrNotFound", err)
 	}
-	if _, err := without.Swap(t.Context(), face); !errors.Is(err, retrysafe.ErrNotFound) {
+	if _, err := without.Swap(t.Context(), face.Update()); !errors.Is(err, retrysafe.ErrNotFound) {
 		t.Errorf("swap: error = %v, want ErrNotFound", err)
 	}
 }
@@ -286,7 +286,7 @@ func TestUnsealedRecordIsShown(t *testing.T) {
 	t.Parallel()
 	s, below := pair(t)
 	create(t, below, lapsed("tenant-a", "order-1"))
-	r := list(t, s, retrysafe.Query{})[0]
+	r := list(t, s, retrysafe.Query{})[0].Update()
 	if r.Version != 0 || !strings.Contains(r.Reason, "is not sealed") {
 		t.Errorf("listed as %+v, want Version 0 and a reason that says it is not sealed", r)
 	}
@@ -302,21 +302,22 @@ func TestMoveKeepsTheNotesOrReplacesThem(t *testing.T) {
 	t.Parallel()
 	want := lapsed("tenant-a", "order-1")
 	without, with, _ := stranded(t, want)
-	r := list(t, without, retrysafe.Query{})[0]
+	r := list(t, without, retrysafe.Query{})[0].Update()
 	r.State, r.Reason, r.Term = retrysafe.StateUnknown, "lease lapsed", time.Minute
 	if _, err := without.Swap(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	want.State, want.Reason = r.State, r.Reason
-	same(t, load(t, with, want.Ref), want)
+	same(t, load(t, with, want.Ref), want.Record)
 
-	r = list(t, without, retrysafe.Query{})[0].Noted("operator anna", "the key is lost")
+	r = list(t, without, retrysafe.Query{})[0].Update()
+	r.AddNote(retrysafe.Note{By: "operator anna", Text: "the key is lost", ID: "a-1"})
 	r.Inquiry.Tries, r.Term = 3, time.Minute
 	if _, err := without.Swap(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	got := load(t, with, want.Ref).Inquiry
-	if len(got.Notes) != 1 || got.Notes[0].By != "operator anna" || got.Notes[0].Text != "the key is lost" || got.Tries != 3 || !got.Dead {
+	if len(got.Notes) != 1 || got.Notes[0].By != "operator anna" || got.Notes[0].Text != "the key is lost" || got.Notes[0].ID != "a-1" || got.Tries != 3 || !got.Dead {
 		t.Errorf("the inquiry is %+v, want the one of the operator", got)
 	}
 }

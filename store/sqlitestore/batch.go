@@ -9,16 +9,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
-// batch is some steps and the rows that they are about, each row once.
+// batch is requests and their rows, each row once.
 type batch struct {
-	steps   []*queued
-	answers []answer
-	rows    []*row
-	of      []int // for each step, which row
-	known   map[id]int
+	requests []*queued
+	answers  []answer
+	rows     []*row
+	of       []int // for each request, the index of its row
+	known    map[id]int
 
 	keys, inserts, updates []any
 	buf                    []byte // encoded records; a driver copies what it is given
@@ -26,12 +26,12 @@ type batch struct {
 
 var batches = sync.Pool{New: func() any { return &batch{known: make(map[id]int)} }}
 
-// newBatch returns a batch of steps. Those who share a key share the row of the
+// newBatch returns a batch of requests. Requests for one key share the row of the
 // first of them.
-func newBatch(steps []*queued) *batch {
+func newBatch(requests []*queued) *batch {
 	b := batches.Get().(*batch)
-	b.steps, b.answers = steps, make([]answer, len(steps))
-	for _, q := range steps {
+	b.requests, b.answers = requests, make([]answer, len(requests))
+	for _, q := range requests {
 		n, known := b.known[q.row.id]
 		if !known {
 			n = len(b.rows)
@@ -45,7 +45,7 @@ func newBatch(steps []*queued) *batch {
 
 func (b *batch) release() {
 	b.drop()
-	b.steps, b.answers, b.keys = nil, nil, emptied(b.keys)
+	b.requests, b.answers, b.keys = nil, nil, emptied(b.keys)
 	b.rows, b.of = emptied(b.rows), b.of[:0]
 	clear(b.known)
 	if cap(b.buf) <= 2*maxEncoded {
@@ -53,7 +53,7 @@ func (b *batch) release() {
 	}
 }
 
-// drop forgets what is to be written.
+// drop discards what is encoded to be written.
 func (b *batch) drop() {
 	b.inserts, b.updates, b.buf = emptied(b.inserts), emptied(b.updates), b.buf[:0]
 }
@@ -63,20 +63,21 @@ func emptied[T any](s []T) []T {
 	return s[:0]
 }
 
-func (b *batch) rowOf(step int) *row { return b.rows[b.of[step]] }
+func (b *batch) rowOf(i int) *row { return b.rows[b.of[i]] }
 
 // changed reports whether there is anything to write.
 func (b *batch) changed() bool {
 	return slices.ContainsFunc(b.rows, func(at *row) bool { return at.changed })
 }
 
-// answer sets what a step gets: err, and the record as it is now if there is one.
-// Only one step of a batch can change a row, and whoever met it before, in vain,
-// may as well have met it after. A Create that recognised itself was not in vain: it
-// gets what it met.
-func (b *batch) answer(step int, now time.Time, err error) {
-	b.answers[step] = answer{Err: err}
-	at, own := b.rowOf(step), &b.steps[step].row
+// answer sets the answer to request i: err, and the record as it is now if there is
+// one. Only one request of a batch can change a row. A request that the row refused
+// before that change may just as well have come after it, so it may be shown the
+// changed record. A Create that recognised itself was not refused: it gets a copy of
+// the record that it found.
+func (b *batch) answer(i int, now time.Time, err error) {
+	b.answers[i] = answer{Err: err}
+	at, own := b.rowOf(i), &b.requests[i].row
 	if !at.exists || at.err != nil {
 		return
 	}
@@ -85,15 +86,15 @@ func (b *batch) answer(step int, now time.Time, err error) {
 	case own != at:
 		own.rec = at.rec
 	case err == nil && !at.changed:
-		met := at.rec
-		b.answers[step].Value = &met
+		found := at.rec
+		b.answers[i].Value = &found
 		return
 	}
-	b.answers[step].Value = &own.rec
+	b.answers[i].Value = &own.rec
 }
 
-// answered returns the answers. If there is an err, it is what all get whose rows
-// were to change, or who have no answer yet.
+// answered returns the answers. If err is not nil, it replaces the answers of the
+// requests whose rows were to change, and of those that have no answer yet.
 func (b *batch) answered(err error) []answer {
 	if err == nil {
 		return b.answers
@@ -115,7 +116,7 @@ func (b *batch) read(ctx context.Context, tx execer) error {
 			b.keys = append(b.keys, at.id[:])
 		}
 		for len(b.keys) < size(len(some)) {
-			b.keys = append(b.keys, nil) // finds nothing
+			b.keys = append(b.keys, nil) // matches no row
 		}
 		if err := b.scan(ctx, tx); err != nil {
 			return err
@@ -142,23 +143,23 @@ func (b *batch) scan(ctx context.Context, tx execer) error {
 		}
 		at := b.rows[b.known[id(key)]]
 		at.number, at.exists = number, true
-		at.rec, at.err = retrysafe.DecodeRecord(rec)
+		at.rec, at.err = storekit.DecodeRecord(rec)
 	}
 	return rows.Err()
 }
 
-// maxEncoded is how many bytes of encoded records are held before they are
-// written. One record may be larger.
+// maxEncoded is how many bytes of encoded records are collected before they are
+// written. A single record may be larger.
 const maxEncoded = 1 << 20
 
-// write stores what has changed.
+// write stores the rows that have changed.
 func (b *batch) write(ctx context.Context, tx execer) error {
 	for _, at := range b.rows {
 		if !at.changed {
 			continue
 		}
 		start := len(b.buf)
-		b.buf = retrysafe.AppendRecord(b.buf, &at.rec)
+		b.buf = storekit.AppendRecord(b.buf, &at.rec)
 		rec := b.buf[start:len(b.buf):len(b.buf)]
 		due := dueOf(&at.rec)
 		if at.number == 0 {
@@ -183,8 +184,8 @@ func (b *batch) flush(ctx context.Context, tx execer) error {
 	return execMany(ctx, tx, updateKeys, 3, b.updates)
 }
 
-// execMany runs a statement that writes rows of so many columns, as often as it
-// takes.
+// execMany runs a statement that writes rows of so many columns, in chunks, until all
+// of args are written.
 func execMany(ctx context.Context, tx execer, statement sized, columns int, args []any) error {
 	for len(args) > 0 {
 		rows := len(args) / columns

@@ -32,21 +32,22 @@ func benchStore(b *testing.B, maxBatch int) *sqlitestore.Store {
 }
 
 // benchRecord is the reservation of the i-th key.
-func benchRecord(i int64) retrysafe.Record {
-	return retrysafe.Record{
+func benchRecord(i int64) retrysafe.Write {
+	return retrysafe.Write{Term: 30 * time.Second, Record: retrysafe.Record{
 		Ref: retrysafe.Ref{Scope: "tenant", Key: fmt.Sprintf("8e03978e-40d5-43dd-bc93-%012d", i)}, Operation: "POST /payments",
 		Version: retrysafe.RecordVersion, State: retrysafe.StateInProgress, Owner: retrysafe.Owner{byte(i), byte(i >> 8), 1},
-		Attempt: 1, Term: 30 * time.Second, Retain: 24 * time.Hour,
-	}
+		Attempt: 1, Retain: 24 * time.Hour,
+	}}
 }
 
 var benchBody = fmt.Appendf(nil, `{"id":"pay_%0180d"}`, 1)
 
-// completed is r with its answer: 200 bytes and two headers.
-func completed(r retrysafe.Record, term time.Duration) retrysafe.Record {
-	r.State, r.Term = retrysafe.StateCompleted, term
-	r.Result = &retrysafe.Result{Status: 201, Header: map[string][]string{"Content-Type": {"application/json"}, "Location": {"/payments/1"}}, Body: benchBody}
-	return r
+// completed is the write that gives r its answer: 200 bytes and two headers.
+func completed(r retrysafe.Record, term time.Duration) retrysafe.Write {
+	w := r.Update()
+	w.State, w.Term = retrysafe.StateCompleted, term
+	w.Result = &retrysafe.Result{Status: 201, Header: map[string][]string{"Content-Type": {"application/json"}, "Location": {"/payments/1"}}, Body: benchBody}
+	return w
 }
 
 // diskPerKey reports how much of the file each of so many keys takes.
@@ -139,7 +140,7 @@ func fill(b *testing.B, s *sqlitestore.Store, keys int, term time.Duration) {
 	for range 256 {
 		wg.Go(func() {
 			for i := next.Add(1) - 1; i < int64(keys); i = next.Add(1) - 1 {
-				if _, err := s.Create(b.Context(), completed(benchRecord(i), term)); err != nil {
+				if _, err := s.Create(b.Context(), completed(benchRecord(i).Record, term)); err != nil {
 					b.Error(err)
 					return
 				}

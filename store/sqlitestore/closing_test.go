@@ -24,10 +24,10 @@ func TestStepsMayComeWhileTheStoreCloses(t *testing.T) {
 			all.Go(func() {
 				for j := range 20 {
 					ref := retrysafe.Ref{Scope: "t", Key: string([]byte{'a' + byte(i), 'a' + byte(j)})}
-					_, err := s.Create(context.Background(), retrysafe.Record{
+					_, err := s.Create(context.Background(), retrysafe.Write{Term: time.Minute, Record: retrysafe.Record{
 						Ref: ref, State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion, Attempt: 1,
-						Owner: retrysafe.Owner{1, byte(i), byte(j)}, Term: time.Minute, Retain: time.Hour,
-					})
+						Owner: retrysafe.Owner{1, byte(i), byte(j)}, Retain: time.Hour,
+					}})
 					if err != nil && !errors.Is(err, sqlitestore.ErrClosed) {
 						t.Errorf("create %s: %v", ref.Key, err)
 					}

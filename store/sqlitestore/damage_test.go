@@ -54,7 +54,7 @@ func TestW41_DamagedRowIsRefused(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "keys.db"))
 	put(t, s, "neighbour")
-	due := done(fresh("due"), "an answer")
+	due := done(fresh("due").Record, "an answer")
 	due.Term = time.Microsecond
 	must(t, second(s.Create(t.Context(), due)))
 	rec := func(key string) []byte {
@@ -81,7 +81,7 @@ func TestW41_DamagedRowIsRefused(t *testing.T) {
 	}
 	for what, change := range damage {
 		// Its time has come, so that only the damage keeps it from being purged.
-		r := done(fresh(what), "the answer")
+		r := done(fresh(what).Record, "the answer")
 		r.Term = time.Microsecond
 		must(t, second(s.Create(t.Context(), r)))
 		whole := rec(what)
@@ -134,7 +134,7 @@ func TestW41_DamagedColumnsForgetNothing(t *testing.T) {
 		if all := pages(t, s, retrysafe.Query{}); len(all) != 1 || all[0].Version != 0 {
 			t.Errorf("%s: it is listed as %+v", what, all)
 		}
-		if got, err := s.Create(t.Context(), retrysafe.Record{Ref: flying.Ref, State: retrysafe.StateInProgress}); !errors.Is(err, retrysafe.ErrExists) || got.State != retrysafe.StateInProgress {
+		if got, err := s.Create(t.Context(), another(what)); !errors.Is(err, retrysafe.ErrExists) || got.State != retrysafe.StateInProgress {
 			t.Errorf("%s: Create = %v, %v", what, got.State, err)
 		}
 		// The next step of its owner puts it right.
@@ -152,7 +152,7 @@ func TestListAndPurgeGoOnBehindUnreadableRows(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "keys.db"))
 	for i := range 30 {
-		r := done(fresh(fmt.Sprint(i)), "an answer")
+		r := done(fresh(fmt.Sprint(i)).Record, "an answer")
 		r.Term = time.Microsecond
 		must(t, second(s.Create(t.Context(), r)))
 	}
@@ -202,8 +202,9 @@ func TestW59_RecordOfANewerVersionIsRefused(t *testing.T) {
 		must(t, err)
 		neverRuns(t, r.Key, s, r.Key)
 		// Whoever wrote it goes on beside us.
-		stored.Reason, stored.Term = "by the newer version", stored.Retain
-		if after, err := s.Swap(t.Context(), stored); err != nil || after.Version != retrysafe.RecordVersion+1 {
+		update := stored.Update()
+		update.Reason, update.Term = "by the newer version", stored.Retain
+		if after, err := s.Swap(t.Context(), update); err != nil || after.Version != retrysafe.RecordVersion+1 {
 			t.Errorf("%s: its own version gets %+v, %v", r.Key, after, err)
 		}
 	}

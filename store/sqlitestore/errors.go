@@ -8,9 +8,9 @@ import (
 	"modernc.org/sqlite"
 )
 
-// SQLite's result codes that mean something here.
+// SQLite's result codes that the store tells apart.
 const (
-	codeError    = 1 // of the statement: a table or a column is not there
+	codeError    = 1 // a table or a column of the statement does not exist
 	codeBusy     = 5
 	codeReadOnly = 8
 	codeDamaged  = 11
@@ -18,7 +18,7 @@ const (
 	codeNoDB     = 26
 )
 
-// codeOf returns SQLite's result code, without what it adds to say why, or zero.
+// codeOf returns SQLite's primary result code, or zero.
 func codeOf(err error) int {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		return e.Code() & 0xff
@@ -26,10 +26,11 @@ func codeOf(err error) int {
 	return 0
 }
 
-// isBusy reports whether somebody else has the write lock, or has written since.
+// isBusy reports whether another connection has the write lock, or has written since
+// this one began to read.
 func isBusy(err error) bool { return codeOf(err) == codeBusy }
 
-// explain adds what to do to errors that a user can do something about.
+// explain adds a hint to errors that a user can fix.
 func (s *Store) explain(ctx context.Context, err error) error {
 	var hint string
 	switch codeOf(err) {
@@ -55,11 +56,12 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%w (%s)", err, hint)
 }
 
-// newer returns ErrNewerSchema if somebody has migrated the database since.
+// newer returns ErrNewerSchema if a newer program has migrated the database since the
+// store was opened.
 func (s *Store) newer(ctx context.Context) error {
 	all, err := allMigrations()
 	if err != nil {
-		return nil //nolint:nilerr // it is the first error that counts
+		return nil //nolint:nilerr // the caller reports the error that it explains
 	}
 	if _, err := version(ctx, s.db, all); errors.Is(err, ErrNewerSchema) {
 		return err

@@ -37,18 +37,24 @@ func exec(t *testing.T, db *sql.DB, query string, args ...any) {
 }
 
 // fresh is the reservation of a key that keyed calls for.
-func fresh(key string) retrysafe.Record {
+func fresh(key string) retrysafe.Write {
 	c := keyed(key)
-	return retrysafe.Record{
+	return retrysafe.Write{Term: time.Minute, Record: retrysafe.Record{
 		Ref: c.Ref, Operation: c.Operation, Fingerprint: c.Fingerprint, State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion,
-		Owner: retrysafe.Owner{1}, Attempt: 1, Term: time.Minute, Retain: time.Hour,
-	}
+		Owner: retrysafe.Owner{1}, Attempt: 1, Retain: time.Hour,
+	}}
 }
 
-// done is r with an answer.
-func done(r retrysafe.Record, answer string) retrysafe.Record {
-	r.State, r.Term, r.Result = retrysafe.StateCompleted, time.Hour, &retrysafe.Result{Status: 201, Body: []byte(answer)}
-	return r
+// another is a reservation of the same key by an owner without a name.
+func another(key string) retrysafe.Write {
+	return retrysafe.Write{Record: retrysafe.Record{Ref: keyed(key).Ref, State: retrysafe.StateInProgress}}
+}
+
+// done is the write that gives r an answer.
+func done(r retrysafe.Record, answer string) retrysafe.Write {
+	w := r.Update()
+	w.State, w.Term, w.Result = retrysafe.StateCompleted, time.Hour, &retrysafe.Result{Status: 201, Body: []byte(answer)}
+	return w
 }
 
 // put stores a key that is completed.

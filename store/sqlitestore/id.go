@@ -9,10 +9,10 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// id is what a row is found by. Its first four bytes are of the scope alone, so
-// that the keys of one scope are neighbours; the rest is of scope and key, the
-// scope behind its length. Of two refs with one id the second is refused, never
-// mixed up: the record holds the texts.
+// id identifies a row. Its first four bytes are a hash of the scope alone, so that the
+// keys of one scope are neighbours in the index. The rest is a hash of the scope's
+// length, the scope and the key. If two refs have the same id, the second is refused and
+// never mixed up with the first: the record holds the texts.
 type id [16]byte
 
 func idOf(ref retrysafe.Ref) []byte {
@@ -26,22 +26,23 @@ func idOf(ref retrysafe.Ref) []byte {
 
 var lastID = bytes.Repeat([]byte{0xff}, len(id{}))
 
-// scopeRange is where the ids of a scope are, among few of others.
+// scopeRange returns the range of the ids of a scope. It may hold a few ids of other
+// scopes.
 func scopeRange(scope string) (low, high []byte) {
 	low, high = idOf(retrysafe.Ref{Scope: scope}), bytes.Clone(lastID)
 	copy(high, low[:4])
-	return low[:4], high // whatever begins with it is behind it
+	return low[:4], high // a prefix sorts before every id that begins with it
 }
 
-// unreadableScope marks the Ref of a row that cannot be read: its key is the id,
-// so that a list goes on behind it. It names no record to any other step.
+// unreadableScope marks the Ref of a row that cannot be read. Its key is the id, so that
+// a list can continue behind it. For any other step there is no record of that Ref.
 const unreadableScope = "\x00retrysafe: unreadable"
 
 func unreadable(row []byte) retrysafe.Ref {
 	return retrysafe.Ref{Scope: unreadableScope, Key: hex.EncodeToString(row)}
 }
 
-// afterOf is the id behind which a list goes on.
+// afterOf returns the id behind which a list continues.
 func afterOf(ref retrysafe.Ref) []byte {
 	if b, err := hex.DecodeString(ref.Key); err == nil && len(b) == len(id{}) && ref.Scope == unreadableScope {
 		return b

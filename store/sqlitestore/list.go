@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
-// List implements [retrysafe.Store]. Records come in the order of their ids, which
-// are hashes. What is due, and what is not final, is found by an index, whatever
-// else there is.
+// List implements [retrysafe.Store]. Records come in the order of their ids, which are
+// hashes. Records that are due, or not final, are found by an index, however many others
+// there are.
 func (s *Store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
 	now := s.now()
 	var after []byte
@@ -28,7 +29,7 @@ func (s *Store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record
 			return nil, fmt.Errorf("list keys: %w", s.explain(ctx, err))
 		}
 		for _, r := range page {
-			if q.Scope == "" || q.Scope == r.Scope { // not of another scope with the same hash
+			if q.Scope == "" || q.Scope == r.Scope { // another scope may have the same hash
 				found = append(found, r)
 			}
 		}
@@ -39,7 +40,7 @@ func (s *Store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record
 	}
 }
 
-// page lists at most limit records behind an id, and returns the last id.
+// page lists at most limit records behind an id, and returns the last id that it read.
 func (s *Store) page(ctx context.Context, q *retrysafe.Query, now time.Time, after []byte, limit int) (page []retrysafe.Record, last []byte, err error) {
 	query, args := listQuery(q, now, after, limit)
 	rows, err := s.db.QueryContext(ctx, query, args...)
@@ -58,15 +59,15 @@ func (s *Store) page(ctx context.Context, q *retrysafe.Query, now time.Time, aft
 	return page, last, rows.Err()
 }
 
-// listed returns the record of a row, and its id. One that cannot be read, or is
-// not what its row says that it is, is listed with Version 0.
+// listed returns the record of a row, and the row's id. A record that cannot be read, or
+// does not match its row, is listed with Version 0.
 func listed(rows *sql.Rows) (r retrysafe.Record, key []byte, err error) {
 	var rec []byte
 	var due int64
 	if err := rows.Scan(&key, &due, &rec); err != nil {
 		return retrysafe.Record{}, nil, err
 	}
-	r, err = retrysafe.DecodeRecord(rec)
+	r, err = storekit.DecodeRecord(rec)
 	if err == nil && (dueOf(&r) != due || string(idOf(r.Ref)) != string(key)) {
 		err = fmt.Errorf("%w: it is not what its row says that it is", retrysafe.ErrUnreadable)
 	}
@@ -116,8 +117,8 @@ func listQuery(q *retrysafe.Query, now time.Time, after []byte, limit int) (quer
 	return query + ` ORDER BY id LIMIT ?`, append(args, limit)
 }
 
-// Count implements [retrysafe.Counter]. It counts what is stored under a hash of
-// the scope; that another scope shares it is unlikely.
+// Count implements [retrysafe.Counter]. It counts the rows under a hash of the scope;
+// another scope with the same hash is unlikely.
 func (s *Store) Count(ctx context.Context, scope string) (n int, err error) {
 	low, high := scopeRange(scope)
 	if err := s.db.QueryRowContext(ctx, countScope, low, high).Scan(&n); err != nil {

@@ -40,11 +40,11 @@ func TestReplayWaitsForNoWriter(t *testing.T) {
 				t.Errorf("a Create that waited: %v", err)
 			}
 		})
-		if got, err := s.Create(t.Context(), retrysafe.Record{Ref: keyed("old").Ref, State: retrysafe.StateInProgress}); !errors.Is(err, retrysafe.ErrExists) || got.Result == nil {
+		if got, err := s.Create(t.Context(), another("old")); !errors.Is(err, retrysafe.ErrExists) || got.Result == nil {
 			t.Errorf("a replay got %v, %v", got.State, err)
 		}
 		late := done(beside, "late")
-		late.Revision--
+		late.Expect.Revision--
 		if _, err := s.Swap(t.Context(), late); !errors.Is(err, retrysafe.ErrConflict) {
 			t.Errorf("a late Swap got %v", err)
 		}
@@ -76,7 +76,7 @@ func TestReplayWritesNothing(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 50 {
 		wg.Go(func() {
-			if _, err := s.Create(t.Context(), retrysafe.Record{Ref: keyed("k").Ref, State: retrysafe.StateInProgress}); !errors.Is(err, retrysafe.ErrExists) {
+			if _, err := s.Create(t.Context(), another("k")); !errors.Is(err, retrysafe.ErrExists) {
 				t.Error(err)
 			}
 		})
@@ -213,9 +213,10 @@ func TestProcessesContend(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					r.Reason += "x"
-					r.Term = time.Minute
-					_, err = s.Swap(t.Context(), r)
+					w := r.Update()
+					w.Reason += "x"
+					w.Term = time.Minute
+					_, err = s.Swap(t.Context(), w)
 					switch {
 					case err == nil:
 						n++
@@ -273,7 +274,7 @@ func TestStepThatFailsLeavesNothing(t *testing.T) {
 func TestRevisionsStartAboveThePurged(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "keys.db"))
-	r := done(fresh("k"), "an answer")
+	r := done(fresh("k").Record, "an answer")
 	r.Term = time.Microsecond
 	first, err := s.Create(t.Context(), r)
 	must(t, err)

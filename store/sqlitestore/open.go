@@ -18,8 +18,9 @@ const (
 	busyTimeout = 5 * time.Second
 )
 
-// Open opens the database file at path and returns a store over it. A file that is
-// not there is created, for this user alone. Opts may be nil. Close it when done.
+// Open opens the database file at path and returns a store over it. If the file does not
+// exist, Open creates it with access for this user only. Opts may be nil. The caller
+// closes the store.
 func Open(ctx context.Context, path string, opts *Options) (*Store, error) {
 	if path == "" {
 		return nil, errors.New("sqlitestore: the path of the database file is empty")
@@ -32,7 +33,7 @@ func Open(ctx context.Context, path string, opts *Options) (*Store, error) {
 			return nil, fmt.Errorf("sqlitestore: %s is no folder that a database file can be made in", dir)
 		}
 	}
-	// SQLite would let everybody read it. What it puts beside it gets the same mode.
+	// SQLite would create it readable for all users. The files beside it get its mode.
 	if f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600); err == nil {
 		_ = f.Close()
 	}
@@ -40,8 +41,8 @@ func Open(ctx context.Context, path string, opts *Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	// Connections are costly to open, and the default would close all but two of
-	// them after each burst. More than this many do not read any faster.
+	// Connections are costly to open, and by default the pool would close all but two
+	// after each burst. More connections than these do not read any faster.
 	db.SetMaxOpenConns(maxConns)
 	db.SetMaxIdleConns(maxConns)
 	s, err := New(ctx, db, opts)
@@ -57,18 +58,18 @@ func Open(ctx context.Context, path string, opts *Options) (*Store, error) {
 //
 //   - journal_mode=WAL: readers and the writer do not wait for each other, and a
 //     commit is one sequential write.
-//   - synchronous=FULL: the log is flushed by each commit, so what was confirmed
-//     survives a power failure. NORMAL would lose it.
-//   - busy_timeout=5000: whoever meets another writer waits up to five seconds.
+//   - synchronous=FULL: each commit flushes the log, so a confirmed step survives a
+//     power failure. NORMAL could lose it.
+//   - busy_timeout=5000: a writer waits up to five seconds for another one.
 //   - wal_autocheckpoint=4000: the log is copied into the file when it has 4,000
 //     pages, 16 MB, instead of 1,000. A page that many transactions have written is
-//     copied once, which saves a sixth of the processor time.
+//     copied once, which saves a sixth of the CPU time.
 //   - foreign_keys=ON: for the caller's own tables.
-//   - _txlock=immediate: a transaction takes the write lock when it begins. One
-//     that reads first may find that it cannot write any more.
+//   - _txlock=immediate: a transaction takes the write lock when it begins. A
+//     transaction that reads first may be refused the lock later.
 //
-// All else is SQLite's default: other page sizes, larger caches and memory maps
-// were measured and gain nothing.
+// Everything else is SQLite's default: other page sizes, larger caches and memory maps
+// were measured and are no faster.
 func DSN(path string) string {
 	q := url.Values{
 		"_pragma": {"journal_mode(WAL)", "synchronous(FULL)", fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()), "wal_autocheckpoint(4000)", "foreign_keys(ON)"},
@@ -80,16 +81,16 @@ func DSN(path string) string {
 // DB returns the database, for transactions that the store is to join.
 func (s *Store) DB() *sql.DB { return s.db }
 
-// ErrClosed says that the store was closed. The step was not sent.
+// ErrClosed says that the store was closed before the step. Nothing was sent.
 var ErrClosed = errors.New("sqlitestore: the store is closed")
 
-// Close waits for steps that are under way and closes what [Open] or [New] opened.
-// Later steps get [ErrClosed].
+// Close waits for the steps that are under way and closes what [Open] or [New] opened.
+// Later steps return [ErrClosed].
 func (s *Store) Close() error {
 	s.life.End()
-	s.steps.Wait() // a caller that has gone may have left its trip to end by itself
-	s.waits.Wait()
-	err := errors.Join(s.reads.Close(), s.writer.close(), s.waiter.close(), s.box.close())
+	s.deferred.Wait() // a batch may last longer than the call that it was sent for
+	s.immediate.Wait()
+	err := errors.Join(s.reads.Close(), s.deferredConn.close(), s.immediateConn.close(), s.box.close())
 	if s.ownDB {
 		err = errors.Join(err, s.db.Close())
 	}

@@ -11,31 +11,32 @@ import (
 
 var (
 	_ outbox.Enqueuer = (*Tx)(nil)
-	_ outbox.Enqueuer = (*begunTx)(nil)
+	_ outbox.Enqueuer = (*ownTx)(nil)
 	_ outbox.Store    = (*Outbox)(nil)
 	_ outbox.Gauge    = (*Outbox)(nil)
 	_ outbox.Skipper  = (*Outbox)(nil)
 )
 
-// An Outbox keeps messages in the store's own database, so that they commit with
-// whatever else a transaction writes. Workers in several processes may share it.
+// An Outbox keeps messages in the store's own database, so that they commit together
+// with everything else that a transaction writes. Workers in several processes may share
+// it.
 //
-// SQLite has one writer at a time, and ids are given under its lock: messages
-// become visible in the order of their ids.
+// SQLite has one writer at a time and assigns ids under its lock, so messages become
+// visible in the order of their ids.
 type Outbox struct {
 	s   *Store
-	mu  sync.Mutex // of own
-	own session    // so that it takes its turn with the steps of keys
+	mu  sync.Mutex // guards own
+	own session    // its transactions alternate with those of keys
 }
 
-// Outbox returns the store's outbox. Once a worker uses it, it keeps one connection
-// more if there are enough.
+// Outbox returns the store's outbox. Once a worker uses it, it keeps one more
+// connection, if the pool is large enough; see [New].
 func (s *Store) Outbox() *Outbox { return &s.box }
 
 // Enqueue implements [outbox.Enqueuer].
 func (t *Tx) Enqueue(ctx context.Context, messages ...outbox.Message) error {
 	if err := t.enqueue(ctx, messages); err != nil {
-		err = t.refuse(err) // first: to explain may need its connection
+		err = t.refuse(err) // before explain, which may need its connection
 		return fmt.Errorf("enqueue: %w", t.s.explain(ctx, err))
 	}
 	return nil
@@ -65,23 +66,23 @@ func (t *Tx) enqueue(ctx context.Context, messages []outbox.Message) error {
 }
 
 // Enqueue implements [outbox.Enqueuer].
-func (t *begunTx) Enqueue(ctx context.Context, messages ...outbox.Message) error {
-	if err := t.queue(ctx); err != nil {
+func (t *ownTx) Enqueue(ctx context.Context, messages ...outbox.Message) error {
+	if err := t.awaitTurn(ctx); err != nil {
 		return errors.Join(err, t.Rollback(ctx))
 	}
 	err := t.Tx.Enqueue(ctx, messages...)
 	if err != nil {
-		t.release() // it was rolled back
+		t.release() // the transaction was rolled back
 	}
 	return err
 }
 
-// write does a step in a transaction that has the write lock.
+// write runs do in a transaction that has the write lock.
 func (b *Outbox) write(ctx context.Context, verb string, do func(context.Context, execer) error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.s.turn.Lock()
-	defer b.s.turn.Unlock()
+	b.s.writing.Lock()
+	defer b.s.writing.Unlock()
 	if err := b.own.tx(ctx, "BEGIN IMMEDIATE", do); err != nil {
 		return fmt.Errorf("%s: %w", verb, b.s.explain(ctx, err))
 	}

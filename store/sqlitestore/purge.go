@@ -7,25 +7,24 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
-// purgeBatch is how many rows one transaction of a purge looks at. Other writers
-// wait no longer than that.
+// purgeBatch is how many rows one transaction of a purge reads. It bounds how long other
+// writers wait.
 const purgeBatch = 2000
 
-// purge goes through the rows of one state whose time has come, from the oldest
-// on.
+// purge is a walk through the due rows of one state, from the oldest on.
 type purge struct {
 	now      time.Time
-	due, row int64 // where it is
-	last     int64 // where it ends
+	due, row int64 // the row that was read last
+	last     int64 // the highest value of the column due
 }
 
-// Purge implements [retrysafe.Store]. It reads each record before it deletes it:
-// one that cannot be read stays. When nothing is due, nothing is locked.
+// Purge implements [retrysafe.Store]. It reads each record before it deletes it, and
+// keeps those that cannot be read. If nothing is due, nothing is locked.
 func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
-	own := session{db: s.db, lend: s.writer.lend} // so that it takes its turn with the steps, batch by batch
+	own := session{db: s.db, lend: s.deferredConn.lend} // its transactions alternate with those of other steps
 	now, deleted := s.now(), 0
 	for _, state := range allStates {
 		if !state.Forgettable() {
@@ -56,10 +55,10 @@ func (s *Store) purge(ctx context.Context, own *session, p *purge, limit int) (d
 	return deleted, nil
 }
 
-// purgeSome looks at the next rows and deletes those that are final and due.
+// purgeSome reads the next rows and deletes those that are final and due.
 func (s *Store) purgeSome(ctx context.Context, own *session, p *purge, limit int) (deleted int, err error) {
-	s.turn.Lock()
-	defer s.turn.Unlock()
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	err = own.tx(ctx, "BEGIN IMMEDIATE", func(ctx context.Context, tx execer) error {
 		due, fence, err := p.past(ctx, tx, limit)
 		if deleted = len(due); err != nil || deleted == 0 {
@@ -73,8 +72,8 @@ func (s *Store) purgeSome(ctx context.Context, own *session, p *purge, limit int
 	return deleted, err
 }
 
-// past reads the next rows whose time has come. It returns the numbers of those
-// that are to be deleted, and their highest revision.
+// past reads the next due rows. It returns the numbers of those to delete, and their
+// highest revision.
 func (p *purge) past(ctx context.Context, tx execer, limit int) (due []any, fence int64, err error) {
 	rows, err := tx.QueryContext(ctx, selectPast, p.last, p.due, p.row, limit)
 	if err != nil {
@@ -86,7 +85,7 @@ func (p *purge) past(ctx context.Context, tx execer, limit int) (due []any, fenc
 		if err := rows.Scan(&p.row, &key, &p.due, &rec); err != nil {
 			return nil, 0, err
 		}
-		r, err := retrysafe.DecodeRecord(rec)
+		r, err := storekit.DecodeRecord(rec)
 		if err == nil && string(idOf(r.Ref)) == string(key) && r.State.Forgettable() && !r.Deadline.After(p.now) {
 			due, fence = append(due, p.row), max(fence, r.Revision)
 		}

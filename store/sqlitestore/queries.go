@@ -2,13 +2,13 @@ package sqlitestore
 
 import "strings"
 
-// All statements. Those that write run in a transaction that has the write lock
-// and has read nothing older than it, so what it has read is still so when it
-// writes.
+// All statements of keys. Those that write run in a transaction that has the write lock.
+// It has read nothing from before it had the lock that was changed since, so what it
+// has read still holds when it writes.
 //
-// OR FAIL spares SQLite a journal of its own for each statement that writes
-// several rows: one that breaks a constraint keeps what it has done until then,
-// and the transaction is rolled back.
+// OR FAIL spares SQLite a statement journal for each statement that writes several rows:
+// a statement that breaks a constraint keeps the rows that it has written, and the store
+// rolls the transaction back.
 const (
 	selectKey = `SELECT rec FROM retrysafe_keys WHERE id = ?`
 
@@ -16,7 +16,7 @@ const (
 
 	raiseFence = `UPDATE retrysafe_fence SET revision = max(revision, ?)`
 
-	// What a purge looks at, behind the row where it is.
+	// The rows of a purge, behind the row that it has read last.
 	past = ` FROM retrysafe_keys INDEXED BY retrysafe_keys_due WHERE due <= ? AND (due, row) > (?, ?)`
 
 	existsPast = `SELECT EXISTS (SELECT 1` + past + `)`
@@ -25,20 +25,20 @@ const (
 
 	countScope = `SELECT count(*) FROM retrysafe_keys WHERE id BETWEEN ? AND ?`
 
-	// The rest is listQuery's to choose.
+	// listQuery adds the rest of the statement.
 	listByID  = `SELECT id, due, rec FROM retrysafe_keys INDEXED BY retrysafe_keys_id WHERE id > ? AND id <= ?`
 	listByDue = `SELECT id, due, rec FROM retrysafe_keys INDEXED BY retrysafe_keys_due WHERE id > ? AND id <= ? AND due BETWEEN ? AND ?`
 )
 
-// sized is a statement for several rows at once, by their number. There is one for
-// each power of two up to chunk, so that few are ever prepared.
+// sized is a statement for several rows at once, by the number of rows. There is one for
+// each power of two up to chunk, so that a connection prepares only a few.
 type sized map[int]string
 
 // chunk is how many rows one statement reads or writes at most.
 const chunk = 64
 
-// size is the number of rows of the smallest statement that takes n, or the
-// largest there is.
+// size returns the number of rows of the smallest statement that has room for n, or of
+// the largest.
 func size(n int) int {
 	s := 1
 	for s < n && s < chunk {
@@ -55,7 +55,7 @@ func bySize(statement func(n int) string) sized {
 	return all
 }
 
-// values is a list of n rows of parameters.
+// values returns a list of n rows of parameters.
 func values(n, columns int) string {
 	row := "(?" + strings.Repeat(", ?", columns-1) + ")"
 	return row + strings.Repeat(", "+row, n-1)

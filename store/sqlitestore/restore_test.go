@@ -70,7 +70,7 @@ func testRestore(t *testing.T, backup func(t *testing.T, s *sqlitestore.Store, p
 	must(t, second(pays(t, e, "after", &runs)))
 	zombie := begin("retried after").Record() // the second attempt of an old key
 	newcomer := begin("begun after").Record() // the first of a new one
-	beat := flying.Record()
+	beat := flying.Record().Update()
 	beat.Term = time.Minute
 	flown, err := s.Swap(t.Context(), beat) // it is alive
 	must(t, err)

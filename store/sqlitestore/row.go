@@ -4,52 +4,51 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
-// row is what is known of one key: as it was read, and as steps have left it
-// since.
+// row is one key: as it was read, and as the requests of a batch have changed it.
 type row struct {
 	id      id
-	number  int64 // zero if it was not there when it was read
+	number  int64 // zero if the key did not exist when it was read
 	exists  bool
 	changed bool
 	rec     retrysafe.Record
 	err     error // the record cannot be read
 }
 
-// take does a step on the row, or says why not.
-func (at *row) take(st *step, now time.Time, fence int64) error {
+// apply applies a request to the row, or returns why it is refused.
+func (at *row) apply(q *request, now time.Time, fence int64) error {
 	revision := now.UnixMicro()
 	switch {
 	case at.err != nil:
 		return at.err
-	case !at.exists && st.create:
-		at.rec = st.r
+	case !at.exists && q.create:
+		at.rec = q.w.Record
 		at.rec.CreatedAt = now
 		revision = max(revision, fence+1)
 	case !at.exists:
 		return retrysafe.ErrNotFound
-	case at.rec.Ref != st.r.Ref:
+	case at.rec.Ref != q.w.Ref:
 		at.err = errOther
 		return at.err
-	case st.create && at.rec.Owner == st.r.Owner && !st.r.Owner.IsZero():
+	case q.create && at.rec.Owner == q.w.Owner && !q.w.Owner.IsZero():
 		return nil
-	case st.create:
+	case q.create:
 		return retrysafe.ErrExists
-	case at.rec.Revision != st.r.Revision || at.rec.Owner != st.r.Owner:
+	case at.rec.Fence() != q.w.Expect:
 		return retrysafe.ErrConflict
 	default:
 		revision = max(revision, at.rec.Revision+1)
-		at.rec = retrysafe.Swapped(&at.rec, &st.r, now)
+		at.rec = storekit.Apply(&at.rec, &q.w, now)
 	}
 	r := &at.rec
-	r.UpdatedAt, r.Deadline, r.Revision = now, now.Add(r.Term).Truncate(time.Microsecond), revision
-	r.Claim, r.Term, r.Relaxed = retrysafe.Owner{}, 0, false
+	r.UpdatedAt, r.Deadline, r.Revision = now, now.Add(q.w.Term).Truncate(time.Microsecond), revision
 	at.exists, at.changed = true, true
 	return nil
 }
 
-// A row is filed by its state, and then by its deadline in microseconds.
+// The column due orders rows by state, and then by deadline in microseconds.
 const (
 	stateShift  = 56
 	maxDeadline = 1<<stateShift - 1
@@ -59,7 +58,8 @@ func dueOf(r *retrysafe.Record) int64 {
 	return int64(r.State)<<stateShift | min(max(r.Deadline.UnixMicro(), 0), maxDeadline)
 }
 
-// dueRange is where the rows of a state are filed that are due at a time.
+// dueRange returns the range of the column due for rows of a state that are due at a
+// time.
 func dueRange(state retrysafe.State, at time.Time) (first, last int64) {
 	r := retrysafe.Record{State: state, Deadline: at}
 	return int64(state) << stateShift, dueOf(&r)

@@ -11,23 +11,24 @@ import (
 	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
-// session is a connection that the store keeps for itself, with its statements
-// prepared. It is used by one at a time.
+// session is a connection that the store keeps for itself, with its prepared statements.
+// It is not safe for concurrent use.
 type session struct {
 	db *sql.DB
-	// lend gives the connection back after each transaction: others need it too.
+	// lend returns the connection to the pool after each transaction, because the pool is
+	// small.
 	lend bool
 
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt
-	// patience is how long the connection's busy timeout told it to wait for the
-	// write lock. The session does the waiting itself.
-	patience time.Duration
+	// busyTimeout is how long the connection was configured to wait for the write lock.
+	// The session sets the connection's own timeout to zero and waits itself.
+	busyTimeout time.Duration
 }
 
-// tx runs do in a transaction. What has begun does not end with ctx: its
-// statements are short, and nobody is to wonder how far they came. A connection on
-// which anything went wrong is not used again.
+// tx runs do in a transaction. Once begun, the transaction does not end with ctx: its
+// statements are short, and a cancelled one would leave its outcome unknown. A
+// connection on which anything failed is not used again.
 func (s *session) tx(ctx context.Context, begin string, do func(context.Context, execer) error) error {
 	if err := s.connect(ctx); err != nil {
 		return fmt.Errorf("connect: %w", err)
@@ -37,7 +38,7 @@ func (s *session) tx(ctx context.Context, begin string, do func(context.Context,
 		err = s.finish(context.WithoutCancel(ctx), do)
 	}
 	if s.lend || err != nil && !isBusy(err) && !errors.Is(err, errLocked) {
-		_ = s.close() // what is committed stays committed
+		_ = s.close() // its error does not undo a commit
 	}
 	return err
 }
@@ -57,13 +58,13 @@ func (s *session) connect(ctx context.Context) error {
 	if _, err := conn.ExecContext(ctx, `PRAGMA busy_timeout = 0`); err != nil {
 		return errors.Join(err, conn.Close())
 	}
-	s.conn, s.stmts, s.patience = conn, make(map[string]*sql.Stmt), time.Duration(ms)*time.Millisecond
+	s.conn, s.stmts, s.busyTimeout = conn, make(map[string]*sql.Stmt), time.Duration(ms)*time.Millisecond
 	return nil
 }
 
 // begin begins a transaction, and waits for the write lock if it asks for it.
 func (s *session) begin(ctx context.Context, begin string) error {
-	return patiently(ctx, s.patience, func() error {
+	return retryBusy(ctx, s.busyTimeout, func() error {
 		if _, err := s.ExecContext(context.WithoutCancel(ctx), begin); err != nil {
 			return fmt.Errorf("begin: %w", err)
 		}
@@ -71,13 +72,14 @@ func (s *session) begin(ctx context.Context, begin string) error {
 	})
 }
 
-// patiently tries again while somebody else has the lock. SQLite itself would ask
-// ever more rarely, down to ten times a second, and never meet the moment in which
-// another process that writes all the time has let go.
-func patiently(ctx context.Context, patience time.Duration, try func() error) error {
+// retryBusy tries again, for as long as the timeout, while another connection has the
+// lock. SQLite's own busy handler backs off to ten tries a second. At that rate it
+// rarely hits a moment in which a process that writes all the time has released the
+// lock.
+func retryBusy(ctx context.Context, timeout time.Duration, try func() error) error {
 	for start := time.Now(); ; {
 		err := try()
-		if err == nil || !isBusy(err) || time.Since(start) >= patience {
+		if err == nil || !isBusy(err) || time.Since(start) >= timeout {
 			return err
 		}
 		select {
@@ -88,7 +90,7 @@ func patiently(ctx context.Context, patience time.Duration, try func() error) er
 	}
 }
 
-// finish does what the transaction is for, and commits it or rolls it back.
+// finish runs do in the transaction, and commits it or rolls it back.
 func (s *session) finish(ctx context.Context, do func(context.Context, execer) error) error {
 	err := do(ctx, s)
 	if err == nil {
@@ -101,7 +103,7 @@ func (s *session) finish(ctx context.Context, do func(context.Context, execer) e
 	}
 	if _, rollback := s.conn.ExecContext(ctx, "ROLLBACK"); rollback != nil {
 		_ = s.close()
-		return fmt.Errorf("%v; roll back: %w", err, rollback) //nolint:errorlint // nobody can say how it ended, whatever err is
+		return fmt.Errorf("%v; roll back: %w", err, rollback) //nolint:errorlint // the outcome is unknown, so err must not be found in the chain
 	}
 	return err
 }
@@ -114,7 +116,7 @@ func (s *session) close() error {
 	for _, stmt := range s.stmts {
 		errs = append(errs, stmt.Close())
 	}
-	_, err := s.conn.ExecContext(context.Background(), fmt.Sprintf(`PRAGMA busy_timeout = %d`, s.patience.Milliseconds()))
+	_, err := s.conn.ExecContext(context.Background(), fmt.Sprintf(`PRAGMA busy_timeout = %d`, s.busyTimeout.Milliseconds()))
 	errs = append(errs, err, s.conn.Close())
 	s.conn, s.stmts = nil, nil
 	return errors.Join(errs...)
@@ -154,7 +156,7 @@ func (s *session) QueryContext(ctx context.Context, query string, args ...any) (
 func (s *session) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	stmt, err := s.prepared(ctx, query) //nolint:sqlclosecheck // it stays prepared until the session closes
 	if err != nil {
-		return s.conn.QueryRowContext(ctx, query, args...) // it fails the same way, and the row says so
+		return s.conn.QueryRowContext(ctx, query, args...) // it fails in the same way, and the row has the error
 	}
 	return stmt.QueryRowContext(ctx, args...)
 }

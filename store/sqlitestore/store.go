@@ -12,6 +12,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/groupcommit"
+	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
 var (
@@ -20,19 +21,19 @@ var (
 	_ retrysafe.Tx      = (*Tx)(nil)
 )
 
-// Options are what a [Store] may be given. Nil and zero values are the defaults.
+// Options configure a [Store]. Nil and zero values are the defaults.
 type Options struct {
 	// MaxBatch is how many steps share one transaction at most. Default 256.
 	MaxBatch int
 	// MaxQueue is how many steps may wait for the next transaction. Default 10,000.
 	MaxQueue int
-	// Timeout bounds how long a transaction waits for a connection. For the write
-	// lock it waits as long as the connection's busy timeout says. Default 10 s.
+	// Timeout bounds how long a transaction waits for a connection. It waits for the
+	// write lock as long as the connection's busy timeout says. Default 10 s.
 	Timeout time.Duration
-	// SkipMigrations leaves the schema to others.
+	// SkipMigrations leaves the schema as it is.
 	SkipMigrations bool
-	// Moving opens the store also while a move keeps it closed, for package move to
-	// finish its work. Steps are refused all the same.
+	// Moving opens the store even if a move has closed it, for "retrysafe keys copy". The
+	// steps of a closed store other than Load still return [ErrMoved] or [ErrFilling].
 	Moving bool
 }
 
@@ -45,25 +46,26 @@ func (o *Options) check() error {
 
 // Store keeps records in a SQLite database. It is safe for concurrent use.
 type Store struct {
-	db     *sql.DB
-	ownDB  bool
-	steps  trips
-	writer session    // of steps
-	waits  trips      // of steps that have to wait for the write lock
-	waiter session    // of waits
-	turn   sync.Mutex // of the writers in this process; others are SQLite's to keep apart
-	reads  *sql.Stmt
-	held   holds        // keys of open transactions
-	clock  atomic.Int64 // the latest time seen, in microseconds: time does not go back
-	box    Outbox
-	life   groupcommit.Life
+	db    *sql.DB
+	ownDB bool
+
+	deferred      batcher // takes the write lock only to write
+	deferredConn  session
+	immediate     batcher // waits for the write lock first
+	immediateConn session
+
+	writing sync.Mutex // one writer of this process at a time; SQLite keeps processes apart
+	reads   *sql.Stmt
+	held    heldKeys     // keys of open transactions
+	clock   atomic.Int64 // the latest time seen, in microseconds: time does not go back
+	box     Outbox
+	life    groupcommit.Life
 }
 
 // New returns a store over db, which must be opened with the driver "sqlite" and
-// configured as [DSN] does. It migrates the schema unless told otherwise. Opts may
-// be nil. The store keeps up to two connections for itself if there are enough, and
-// one more for its outbox.
-// Closing db is the caller's, after the store.
+// configured as [DSN] does. It migrates the schema unless opts.SkipMigrations is set.
+// Opts may be nil. If the pool has at least four connections, the store keeps up to two
+// of them, and one more for its outbox. The caller closes db, after the store.
 func New(ctx context.Context, db *sql.DB, opts *Options) (*Store, error) {
 	var o Options
 	if opts != nil {
@@ -74,14 +76,15 @@ func New(ctx context.Context, db *sql.DB, opts *Options) (*Store, error) {
 	}
 	s := &Store{db: db}
 	most := db.Stats().MaxOpenConnections
-	s.writer = session{db: db, lend: most > 0 && most < fewConns}
-	s.waiter = s.writer
-	s.box.s, s.box.own = s, session{db: db, lend: s.writer.lend}
-	s.steps.Send, s.waits.Send = s.send, s.sendLocked
-	for _, l := range []*trips{&s.steps, &s.waits} {
-		l.Most = cmp.Or(o.MaxBatch, 256)
-		l.Queue = cmp.Or(o.MaxQueue, 10_000)
-		l.Timeout = cmp.Or(o.Timeout, 10*time.Second)
+	s.deferredConn = session{db: db, lend: most > 0 && most < fewConns}
+	s.immediateConn = s.deferredConn
+	s.box.s, s.box.own = s, session{db: db, lend: s.deferredConn.lend}
+	s.deferred.Send, s.immediate.Send = s.sendDeferred, s.sendImmediate
+	for _, b := range []*batcher{&s.deferred, &s.immediate} {
+		b.MaxBatch = cmp.Or(o.MaxBatch, 256)
+		b.MaxQueue = cmp.Or(o.MaxQueue, 10_000)
+		b.Timeout = cmp.Or(o.Timeout, 10*time.Second)
+		b.DeadlineOnly = retrysafe.DeadlineOnly
 	}
 	if !o.SkipMigrations {
 		if err := Migrate(ctx, db); err != nil {
@@ -94,7 +97,7 @@ func New(ctx context.Context, db *sql.DB, opts *Options) (*Store, error) {
 	return s, nil
 }
 
-// now returns the machine's clock, which never goes back for this process.
+// now returns the machine's time. Within this process it never goes back.
 func (s *Store) now() time.Time {
 	for {
 		last, now := s.clock.Load(), time.Now().UnixMicro()
@@ -107,15 +110,15 @@ func (s *Store) now() time.Time {
 	}
 }
 
-// Create implements [retrysafe.Store]. A key that exists costs one read, which
-// those that come together share, and waits for no writer.
-func (s *Store) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return s.do(ctx, true, &r)
+// Create implements [retrysafe.Store]. For a key that exists it is one read, which
+// concurrent calls share, and it waits for no writer.
+func (s *Store) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return s.do(ctx, true, &w)
 }
 
 // Swap implements [retrysafe.Swapper].
-func (s *Store) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return s.do(ctx, false, &r)
+func (s *Store) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return s.do(ctx, false, &w)
 }
 
 // Load implements [retrysafe.Store].
@@ -131,10 +134,10 @@ func (s *Store) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 	return r, s.explain(ctx, err)
 }
 
-// fewConns is how many connections are too few to keep any.
+// fewConns is the size of the smallest pool that the store keeps connections of.
 const fewConns = 4
 
-// errOther is for the second of two keys with one id.
+// errOther refuses the second of two keys that have the same id.
 var errOther = fmt.Errorf("%w: another key has the same hash", retrysafe.ErrUnreadable)
 
 func decode(row *sql.Row, now func() time.Time) (retrysafe.Record, error) {
@@ -146,7 +149,7 @@ func decode(row *sql.Row, now func() time.Time) (retrysafe.Record, error) {
 	if err != nil {
 		return retrysafe.Record{}, fmt.Errorf("load key: %w", err)
 	}
-	r, err := retrysafe.DecodeRecord(b)
+	r, err := storekit.DecodeRecord(b)
 	r.ReadAt = now()
 	return r, err
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
-// Tx is a transaction of the caller's that the store has joined. It is not safe
-// for concurrent use. A step that is refused rolls the transaction back, so that
-// a caller who ignores it cannot commit.
+// Tx is a transaction of the caller's that the store has joined. It is not safe for
+// concurrent use. A step that is refused rolls the transaction back, so that a caller
+// that ignores the error cannot commit.
 type Tx struct {
 	s  *Store
 	tx *sql.Tx
@@ -21,8 +21,8 @@ type Tx struct {
 // Tx joins a transaction over the store's own database.
 func (s *Store) Tx(tx *sql.Tx) *Tx { return &Tx{s, tx} }
 
-// Reserve implements [retrysafe.Tx]. SQLite has one writer at a time: a
-// transaction that has come this far is alone.
+// Reserve implements [retrysafe.Tx]. It takes SQLite's write lock, which only one
+// transaction has at a time.
 func (t *Tx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
 	// A write that changes nothing takes the write lock before the read.
 	if _, err := t.tx.ExecContext(ctx, `UPDATE retrysafe_fence SET revision = revision`); err != nil {
@@ -37,23 +37,23 @@ func (t *Tx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 }
 
 // Create implements [retrysafe.Tx].
-func (t *Tx) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return t.do(ctx, step{create: true, r: r})
+func (t *Tx) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return t.do(ctx, request{create: true, w: w})
 }
 
 // Swap implements [retrysafe.Swapper].
-func (t *Tx) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return t.do(ctx, step{r: r})
+func (t *Tx) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return t.do(ctx, request{w: w})
 }
 
-func (t *Tx) do(ctx context.Context, st step) (retrysafe.Record, error) {
-	answers, err := t.s.apply(ctx, t.tx, []step{st})
+func (t *Tx) do(ctx context.Context, q request) (retrysafe.Record, error) {
+	answers, err := t.s.apply(ctx, t.tx, []request{q})
 	if err != nil {
 		return retrysafe.Record{}, t.refuse(err)
 	}
 	got, err := answers[0].Value, answers[0].Err
-	if err == nil && st.create && !got.ReadAt.Equal(got.UpdatedAt) {
-		err = retrysafe.ErrExists // its own step sent twice; in one transaction that is a mistake
+	if err == nil && q.create && !got.ReadAt.Equal(got.UpdatedAt) {
+		err = retrysafe.ErrExists // the same Create was sent twice, which one transaction does only by mistake
 	}
 	if err != nil {
 		return got, t.refuse(err)
@@ -72,7 +72,8 @@ func (t *Tx) refuse(err error) error {
 // Commit commits the caller's transaction.
 func (t *Tx) Commit(context.Context) error { return t.tx.Commit() }
 
-// Rollback rolls the caller's transaction back. One that has ended is no error.
+// Rollback rolls the caller's transaction back. It returns nil if the transaction has
+// ended before.
 func (t *Tx) Rollback(context.Context) error {
 	if err := t.tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
 		return err

@@ -200,8 +200,8 @@ func readResult(d *fields.Reader) *retrysafe.Result {
 	return res
 }
 
-// idMark separates the text of a note from its ID. A text has no control character of
-// this kind, and a program that knows no IDs shows it as part of the text.
+// idMark separates the text of a note from its ID, at its last occurrence. A program
+// that knows no IDs shows the ID as part of the text.
 const idMark = "\x1f"
 
 // AppendInquiry appends the encoding of q to b: nothing if it is zero.
@@ -222,7 +222,7 @@ func AppendInquiry(b []byte, q *retrysafe.Inquiry) []byte {
 		n := &q.Notes[i]
 		b = append(binary.AppendVarint(b, micros(n.At)), byte(n.State))
 		text := n.Text
-		if n.ID != "" {
+		if n.ID != "" || strings.Contains(text, idMark) { // a text that has the mark ends with one of its own
 			text += idMark + n.ID
 		}
 		b = fields.Append(fields.Append(b, n.By), text)
@@ -244,7 +244,10 @@ func DecodeInquiry(b []byte) (q retrysafe.Inquiry, err error) {
 	for i := range q.Notes {
 		at, state := fromMicros(d.Varint()), retrysafe.State(d.Byte())
 		by, text := string(d.Bytes()), string(d.Bytes())
-		text, id, _ := strings.Cut(text, idMark)
+		id := ""
+		if cut := strings.LastIndex(text, idMark); cut >= 0 {
+			text, id = text[:cut], text[cut+len(idMark):]
+		}
 		q.Notes[i] = retrysafe.Note{At: at, State: state, By: by, Text: text, ID: id}
 	}
 	if d.Bad || len(d.Rest) != 0 {

@@ -135,12 +135,12 @@ func TestQuery(t *testing.T) {
 		{retrysafe.Query{States: []retrysafe.State{retrysafe.StateUnknown, retrysafe.StateCompleted}}, true},
 		{retrysafe.Query{States: []retrysafe.State{retrysafe.StateUnknown}}, false},
 	} {
-		if got := c.q.Matches(&r); got != c.want {
+		if got := storekit.Matches(&c.q, &r); got != c.want {
 			t.Errorf("%+v matches: %v", c.q, got)
 		}
 	}
 	r.ReadAt = r.Deadline.Add(-1)
-	if (retrysafe.Query{Due: true}).Matches(&r) {
+	if storekit.Matches(&retrysafe.Query{Due: true}, &r) {
 		t.Error("what is not due matches")
 	}
 }

@@ -30,34 +30,32 @@ var acceptedRules = []rule{{
 			if taken.Request == nil {
 				k.failf("%q has no request after it was claimed", rec.Key)
 			}
-			k.swap(in(retrysafe.StateCompleted, taken, later))
+			k.swap(to(retrysafe.StateCompleted, taken, later))
 		}
 		k.lists(retrysafe.Query{States: []retrysafe.State{retrysafe.StateAccepted}})
 	},
 }}
 
-// accepted returns r as an engine stores it for a worker: nobody has tried it.
-func accepted(r retrysafe.Record) retrysafe.Record {
-	r.State, r.Attempt = retrysafe.StateAccepted, 0
-	return r
+// accepted returns w as an engine stores it for a worker: no attempt was made.
+func accepted(w retrysafe.Write) retrysafe.Write {
+	w.State, w.Attempt = retrysafe.StateAccepted, 0
+	return w
 }
 
 // takeUp lets several workers claim accepted work at the same time and returns
 // the record of the one that has it.
 func (k *kit) takeUp(rec retrysafe.Record) retrysafe.Record {
 	k.t.Helper()
-	claims := make([]retrysafe.Record, 8)
+	claims := make([]retrysafe.Write, 8)
 	for i := range claims {
-		claims[i] = in(retrysafe.StateInProgress, rec, later)
-		claims[i].Claim, claims[i].Attempt = newOwner(), 1
+		claims[i] = claim(to(retrysafe.StateInProgress, rec, later), 1)
 	}
 	replies := race(len(claims), func(i int) (retrysafe.Record, error) {
 		return k.heard(func() (retrysafe.Record, error) { return k.node(i).Swap(k.ctx, claims[i]) })
 	})
 	winner := k.winner(replies, retrysafe.ErrConflict)
-	got, want := replies[winner].rec, claims[winner]
-	want.Owner = want.Claim
-	want.Revision, want.Deadline, want.CreatedAt, want.UpdatedAt = got.Revision, got.Deadline, got.CreatedAt, got.UpdatedAt
+	got := replies[winner].rec
+	want := left(claims[winner], got)
 	k.same("claimed by a worker", got, want)
 	k.same("stored", k.load(rec.Ref), want)
 	return got

@@ -14,8 +14,8 @@ import (
 // promise and keep the others.
 type bent struct {
 	*memstore.Store
-	create func(context.Context, retrysafe.Record) (retrysafe.Record, error)
-	swap   func(context.Context, retrysafe.Record) (retrysafe.Record, error)
+	create func(context.Context, retrysafe.Write) (retrysafe.Record, error)
+	swap   func(context.Context, retrysafe.Write) (retrysafe.Record, error)
 	load   func(context.Context, retrysafe.Ref) (retrysafe.Record, error)
 	list   func(context.Context, retrysafe.Query) ([]retrysafe.Record, error)
 	purge  func(context.Context, int) (int, error)
@@ -73,14 +73,14 @@ func (b *bent) advance(d time.Duration) {
 	b.now = b.now.Add(d)
 }
 
-func (b *bent) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	got, err := b.create(ctx, r)
+func (b *bent) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	got, err := b.create(ctx, w)
 	b.see("create", &got)
 	return got, err
 }
 
-func (b *bent) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	got, err := b.swap(ctx, r)
+func (b *bent) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	got, err := b.swap(ctx, w)
 	b.see("swap", &got)
 	return got, err
 }
@@ -106,8 +106,8 @@ func (b *bent) Count(ctx context.Context, scope string) (int, error) { return b.
 type bentTx struct {
 	retrysafe.Tx
 	reserve  func(context.Context, retrysafe.Ref) (retrysafe.Record, error)
-	create   func(context.Context, retrysafe.Record) (retrysafe.Record, error)
-	swap     func(context.Context, retrysafe.Record) (retrysafe.Record, error)
+	create   func(context.Context, retrysafe.Write) (retrysafe.Record, error)
+	swap     func(context.Context, retrysafe.Write) (retrysafe.Record, error)
 	commit   func(context.Context) error
 	rollback func(context.Context) error
 }
@@ -124,11 +124,11 @@ func (b *bent) bendTx(bend func(*bentTx)) {
 func (t *bentTx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
 	return t.reserve(ctx, ref)
 }
-func (t *bentTx) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return t.create(ctx, r)
+func (t *bentTx) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return t.create(ctx, w)
 }
-func (t *bentTx) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return t.swap(ctx, r)
+func (t *bentTx) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return t.swap(ctx, w)
 }
 func (t *bentTx) Commit(ctx context.Context) error   { return t.commit(ctx) }
 func (t *bentTx) Rollback(ctx context.Context) error { return t.rollback(ctx) }

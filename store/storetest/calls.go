@@ -21,7 +21,7 @@ var callRules = []rule{{
 		_, err := k.Store.Create(ctx, k.record("new"))
 		k.noAnswer("Create", err)
 		k.absent(retrysafe.Ref{Scope: "acct_1", Key: "new"})
-		_, err = k.Store.Swap(ctx, in(retrysafe.StateCompleted, rec, later))
+		_, err = k.Store.Swap(ctx, to(retrysafe.StateCompleted, rec, later))
 		k.noAnswer("Swap", err)
 		k.unchanged("a cancelled Swap", rec)
 		n, err := k.Store.Purge(ctx, 10)
@@ -66,7 +66,7 @@ var callRules = []rule{{
 			}
 		}
 		counts("created", map[string]int{"a": 3, "b": 2, "A": 1, "c": 0, "": 0})
-		rec = k.swap(in(retrysafe.StateCompleted, rec, soon))
+		rec = k.swap(to(retrysafe.StateCompleted, rec, soon))
 		counts("completed", map[string]int{"a": 3, "b": 2, "A": 1})
 		k.purgeOne(rec)
 		counts("purged", map[string]int{"a": 3, "b": 2, "A": 0})

@@ -14,8 +14,9 @@ var clockRules = []rule{{
 		for _, term := range []time.Duration{later, 3 * later, soon, 2 * later} {
 			at := rec.UpdatedAt.Add(5 * tick)
 			k.until(rec.Ref, at)
-			rec.Term = term
-			rec = k.swap(rec)
+			w := rec.Update()
+			w.Term = term
+			rec = k.swap(w)
 			if rec.UpdatedAt.Before(at.Add(-tick)) {
 				k.failf("UpdatedAt: got %v, want the time of the Swap, %v or later", rec.UpdatedAt, at)
 			}
@@ -45,16 +46,16 @@ var clockRules = []rule{{
 		first := k.create(k.record("k"))
 		k.Advance(48 * time.Hour)
 		second := k.create(k.record("k2"))
-		beat := first
-		beat.Term = soon
-		beat = k.swap(beat)
-		for _, got := range []time.Time{second.CreatedAt, second.ReadAt, beat.UpdatedAt, beat.ReadAt, k.load(first.Ref).ReadAt, second.Deadline.Add(-later), beat.Deadline.Add(-soon)} {
+		w := first.Update()
+		w.Term = soon
+		renewed := k.swap(w)
+		for _, got := range []time.Time{second.CreatedAt, second.ReadAt, renewed.UpdatedAt, renewed.ReadAt, k.load(first.Ref).ReadAt, second.Deadline.Add(-later), renewed.Deadline.Add(-soon)} {
 			if got.Before(first.CreatedAt.Add(48*time.Hour - tick)) {
 				k.failf("the clock went 48 h on from %v, and the store says %v", first.CreatedAt, got)
 			}
 		}
-		if !beat.CreatedAt.Equal(first.CreatedAt) {
-			k.failf("CreatedAt moved from %v to %v", first.CreatedAt, beat.CreatedAt)
+		if !renewed.CreatedAt.Equal(first.CreatedAt) {
+			k.failf("CreatedAt moved from %v to %v", first.CreatedAt, renewed.CreatedAt)
 		}
 	},
 }, {
@@ -89,8 +90,7 @@ var clockRules = []rule{{
 		see("Create", rec.ReadAt)
 		for i := range 30 {
 			node := k.node(i)
-			rec.Term = later
-			next, err := node.Swap(k.ctx, rec)
+			next, err := node.Swap(k.ctx, beat(rec))
 			k.want("Swap", err, nil)
 			rec = next
 			see("Swap", rec.ReadAt)
@@ -109,17 +109,18 @@ var clockRules = []rule{{
 	},
 }}
 
-// ordinary takes r through an operation with ordinary terms: reserved and renewed
-// under a lease, and settled in a state, with what it brings.
-func (k *kit) ordinary(r retrysafe.Record, state retrysafe.State, brings retrysafe.Record) {
+// ordinary performs an operation with ordinary terms: w reserves the key under a lease,
+// which is renewed, and the attempt is settled in a state, with what it brings.
+func (k *kit) ordinary(w retrysafe.Write, state retrysafe.State, brings retrysafe.Record) {
 	k.t.Helper()
 	const lease, retain = 30 * time.Second, 24 * time.Hour
-	r.Lapse, r.Effects, r.Term, r.Retain = retrysafe.LapseResume, retrysafe.EffectsKeyed, lease, retain
-	rec := k.create(r)
+	w.Lapse, w.Effects, w.Term, w.Retain = retrysafe.LapseResume, retrysafe.EffectsKeyed, lease, retain
+	rec := k.create(w)
 	k.lasts("reserved", rec, lease)
 	k.until(rec.Ref, rec.UpdatedAt.Add(5*tick))
-	rec.Checkpoint, rec.Term = brings.Checkpoint, lease
-	rec = k.swap(rec)
+	renewal := rec.Update()
+	renewal.Checkpoint, renewal.SetCheckpoint, renewal.Term = brings.Checkpoint, !brings.Checkpoint.IsZero(), lease
+	rec = k.swap(renewal)
 	k.lasts("renewed", rec, lease)
 	k.until(rec.Ref, rec.UpdatedAt.Add(5*tick))
 
@@ -127,14 +128,13 @@ func (k *kit) ordinary(r retrysafe.Record, state retrysafe.State, brings retrysa
 	if state == retrysafe.StateUnknown {
 		term = lease
 	}
-	next := in(state, rec, term)
+	next := to(state, rec, term)
 	next.Checkpoint = retrysafe.Checkpoint{}
 	next.ProviderRef, next.Reason, next.Inquiry = brings.ProviderRef, brings.Reason, brings.Inquiry
 	got := k.swap(next)
 	k.lasts("settled", got, term)
-	want := next
-	want.Checkpoint = brings.Checkpoint
-	want.Revision, want.Deadline, want.UpdatedAt = got.Revision, got.Deadline, got.UpdatedAt
+	want := left(next, got)
+	want.Checkpoint, want.CreatedAt = brings.Checkpoint, rec.CreatedAt
 	k.same("settled", got, want)
 	k.everywhere(want)
 	if n, err := k.Store.Purge(k.ctx, 10); n != 0 || err != nil {

@@ -16,7 +16,7 @@ var crashRules = []rule{{
 		for state := retrysafe.StateAccepted; state <= retrysafe.StateExpired; state++ {
 			created := k.create(k.record(fmt.Sprintf("swapped %v", state)))
 			records = append(records,
-				k.swap(in(state, created, later)),
+				k.swap(to(state, created, later)),
 				k.create(in(state, k.record(fmt.Sprintf("created %v", state)), later)))
 		}
 		k.Store = k.Reopen()
@@ -26,7 +26,7 @@ var crashRules = []rule{{
 			k.same("after the crash", got, r)
 		}
 		for i, r := range records {
-			records[i] = k.swap(in(retrysafe.StateCompleted, r, later))
+			records[i] = k.swap(to(retrysafe.StateCompleted, r, later))
 		}
 		k.Store = k.Reopen()
 		for _, r := range records {
@@ -39,12 +39,10 @@ var crashRules = []rule{{
 	needs:  needsReopen,
 	check: func(k *kit) {
 		old := k.create(k.record("k"))
-		gone := k.swap(in(retrysafe.StateRetryable, k.create(k.record("gone")), soon))
+		gone := k.swap(to(retrysafe.StateRetryable, k.create(k.record("gone")), soon))
 		k.purgeOne(gone)
 		k.Store = k.Reopen()
-		beat := old
-		beat.Term = later
-		if got := k.swap(beat); got.Revision <= old.Revision {
+		if got := k.swap(beat(old)); got.Revision <= old.Revision {
 			k.failf("revision after the crash: got %d, want more than %d", got.Revision, old.Revision)
 		}
 		if got := k.create(k.record("gone")); got.Revision <= gone.Revision {
@@ -63,7 +61,7 @@ var crashRules = []rule{{
 	check: func(k *kit) {
 		rec := k.create(k.record("old"))
 		tx := k.begin()
-		_, err := tx.Swap(k.ctx, in(retrysafe.StateCompleted, rec, later))
+		_, err := tx.Swap(k.ctx, to(retrysafe.StateCompleted, rec, later))
 		k.want("Swap in the transaction", err, nil)
 		created := k.record("new")
 		_, err = tx.Create(k.ctx, created)

@@ -12,44 +12,41 @@ var createRules = []rule{{
 	name:   "create stores the record",
 	reason: "Create stores what it is given, sets the fields that are the store's, and returns the record as stored, because the engine works on with what it returned.",
 	check: func(k *kit) {
-		r := k.record("k")
-		// A claim means nothing to Create, and neither does what is the store's.
+		w := k.record("k")
+		// What a swap expects means nothing to Create, and neither does what is the store's.
 		past := time.Unix(1, 0)
-		r.Claim, r.Revision = newOwner(), 7
-		r.Deadline, r.CreatedAt, r.UpdatedAt, r.ReadAt = past, past, past, past
-		got := k.create(r)
+		w.Expect, w.Revision = retrysafe.Fence{Revision: 9, Owner: newOwner()}, 7
+		w.Deadline, w.CreatedAt, w.UpdatedAt, w.ReadAt = past, past, past, past
+		w.Checkpoint = retrysafe.Checkpoint{Phase: "handed over", Data: []byte("one")}
+		got := k.create(w)
 		if got.Revision <= 0 || got.CreatedAt.IsZero() || got.CreatedAt.Equal(past) || got.ReadAt.IsZero() || got.ReadAt.Equal(past) {
 			k.failf("out fields are not the store's: Revision %d, CreatedAt %v, ReadAt %v", got.Revision, got.CreatedAt, got.ReadAt)
 		}
 		if !got.UpdatedAt.Equal(got.CreatedAt) {
 			k.failf("UpdatedAt: got %v, want CreatedAt, %v", got.UpdatedAt, got.CreatedAt)
 		}
-		if d := got.Deadline.Sub(got.CreatedAt) - r.Term; d.Abs() > tick {
+		if d := got.Deadline.Sub(got.CreatedAt) - w.Term; d.Abs() > tick {
 			k.failf("Deadline is %v away from CreatedAt plus Term", d)
 		}
 		if got.ReadAt.Before(got.UpdatedAt.Add(-tick)) {
 			k.failf("ReadAt %v is before UpdatedAt %v", got.ReadAt, got.UpdatedAt)
 		}
-		want := r
-		want.Revision, want.Deadline, want.CreatedAt, want.UpdatedAt = got.Revision, got.Deadline, got.CreatedAt, got.UpdatedAt
+		want := left(w, got)
 		k.same("returned", got, want)
-		k.same("stored", k.load(r.Ref), want)
+		k.same("stored", k.load(w.Ref), want)
 	},
 }, {
 	name:   "in-only fields are not returned",
-	reason: "Claim and Term come back zero, because a caller that swaps what it got must not claim or extend by accident.",
+	reason: "Term, Overwrite and SetCheckpoint hold for the one write that brings them, because a caller that swaps what it got must not claim, extend or rewrite by accident.",
 	check: func(k *kit) {
-		r := k.record("k")
-		r.Claim = newOwner()
-		created := k.create(r)
-		next := created
-		next.Claim, next.Attempt, next.Term = newOwner(), 2, later
-		swapped := k.swap(next)
-		for _, got := range []retrysafe.Record{created, swapped, k.load(r.Ref)} {
-			if !got.Claim.IsZero() || got.Term != 0 {
-				k.failf("got Claim %v and Term %v, want zero", got.Claim, got.Term)
-			}
-		}
+		w := k.record("k")
+		w.Overwrite, w.SetCheckpoint = true, true
+		w.Checkpoint = retrysafe.Checkpoint{Phase: "one", Data: []byte("one")}
+		rec := k.create(w)
+		k.writesPlainly("Create", rec)
+		again := claim(k.load(w.Ref).Update(), 2)
+		again.SetCheckpoint, again.Term = true, later
+		k.writesPlainly("Swap that overwrites", k.swap(again))
 	},
 }, {
 	name:   "second create gets the stored record",
@@ -66,7 +63,7 @@ var createRules = []rule{{
 		}
 		k.unchanged("second Create", first)
 
-		done := k.swap(in(retrysafe.StateCompleted, first, later))
+		done := k.swap(to(retrysafe.StateCompleted, first, later))
 		got, err = k.Store.Create(k.ctx, k.record("k"))
 		k.want("Create of a completed key", err, retrysafe.ErrExists)
 		k.same("the answer returned with ErrExists", got, done)
@@ -93,7 +90,7 @@ var createRules = []rule{{
 	check: func(k *kit) {
 		for round := range 4 {
 			key := fmt.Sprintf("k%d", round)
-			records := make([]retrysafe.Record, crowd)
+			records := make([]retrysafe.Write, crowd)
 			for i := range records {
 				records[i] = k.record(key)
 			}
@@ -116,7 +113,7 @@ var createRules = []rule{{
 	reason: "Creates of many keys at the same time, each sent by several, have one winner for each key and never another key's record, because a batch that mixes its members gives a client somebody else's answer.",
 	check: func(k *kit) {
 		const keys, senders = 32, 6
-		records := make([]retrysafe.Record, keys*senders)
+		records := make([]retrysafe.Write, keys*senders)
 		for i := range records {
 			records[i] = k.record(fmt.Sprintf("k%d", i%keys))
 			records[i].Operation = records[i].Key
@@ -150,9 +147,9 @@ var createRules = []rule{{
 	check: func(k *kit) {
 		r := k.record("k")
 		r.Checkpoint = retrysafe.Checkpoint{Phase: "one", Data: []byte("first")}
-		r = r.Noted("first", "first")
+		r.AddNote(retrysafe.Note{By: "first", Text: "first", ID: "first"})
 		created := k.create(r)
-		done := k.swap(in(retrysafe.StateCompleted, created, later))
+		done := k.swap(to(retrysafe.StateCompleted, created, later))
 		loaded := k.load(r.Ref)
 		listed, err := k.Store.List(k.ctx, retrysafe.Query{})
 		if err != nil || len(listed) != 1 {
@@ -160,11 +157,11 @@ var createRules = []rule{{
 		}
 		snapshot := clone(done)
 
-		next := k.record("k")
-		next.Revision, next.Owner, next.Claim = done.Revision, done.Owner, newOwner()
+		next := claim(k.record("k"), 1)
+		next.Expect = done.Fence()
 		next.Checkpoint = retrysafe.Checkpoint{Phase: "two", Data: []byte("other")}
 		next.Request = []byte(`{"amount":9999}`)
-		next = next.Noted("other", "other")
+		next.AddNote(retrysafe.Note{By: "other", Text: "other", ID: "other"})
 		next = in(retrysafe.StateCompleted, next, later)
 		next.Result.Body = []byte(`{"id":2}`)
 		next.Result.Header = map[string][]string{"Content-Type": {"text/html"}, "Location": {"/other/22"}}
@@ -181,6 +178,20 @@ var createRules = []rule{{
 		}())
 	},
 }}
+
+// writesPlainly makes sure that the next write of a record is none of a new attempt and
+// lasts for no longer than it says.
+func (k *kit) writesPlainly(after string, rec retrysafe.Record) {
+	k.t.Helper()
+	w := rec.Update()
+	w.Operation, w.Checkpoint = "POST /refunds", retrysafe.Checkpoint{Phase: "not set"}
+	got := k.swap(w)
+	k.lasts("the write after a "+after, got, 0)
+	want := rec
+	want.Revision, want.Deadline, want.UpdatedAt = got.Revision, got.Deadline, got.UpdatedAt
+	k.same("the write after a "+after, got, want)
+	k.same("stored", k.load(rec.Ref), want)
+}
 
 // clone returns a copy of r that shares nothing with it.
 func clone(r retrysafe.Record) retrysafe.Record {

@@ -10,8 +10,8 @@ import (
 )
 
 // diff says in words in which stored fields two records differ, or nothing. A
-// nil and an empty slice are the same, and so are two times of one instant. The
-// in-only fields and ReadAt are not stored, so they do not count.
+// nil and an empty slice are the same, and so are two times of one instant. ReadAt is
+// not stored, so it does not count.
 func diff(got, want retrysafe.Record) string {
 	var d differ
 	d.value("Scope", got.Scope, want.Scope)
@@ -81,6 +81,7 @@ func (d *differ) result(got, want *retrysafe.Result) {
 func (d *differ) inquiry(got, want *retrysafe.Inquiry) {
 	d.value("Inquiry.Tries", got.Tries, want.Tries)
 	d.value("Inquiry.Dead", got.Dead, want.Dead)
+	d.value("Inquiry.Disputed", got.Disputed, want.Disputed)
 	if len(got.Notes) != len(want.Notes) {
 		d.addf("Inquiry has %d notes, want %d", len(got.Notes), len(want.Notes))
 		return
@@ -91,6 +92,7 @@ func (d *differ) inquiry(got, want *retrysafe.Inquiry) {
 		d.value(field+".By", g.By, w.By)
 		d.value(field+".State", g.State, w.State)
 		d.value(field+".Text", g.Text, w.Text)
+		d.value(field+".ID", g.ID, w.ID)
 	}
 }
 

@@ -8,19 +8,17 @@ import (
 
 var fenceRules = []rule{{
 	name:   "swap needs the revision",
-	reason: "Swap at any revision but the stored one changes nothing and returns the stored record with ErrConflict, because the revision is the fence that safety rests on.",
+	reason: "Swap that expects any revision but the stored one changes nothing and returns the stored record with ErrConflict, because the revision is the fence that safety rests on.",
 	check: func(k *kit) {
 		first := k.create(k.record("k"))
-		beat := first
-		beat.Term = later
-		second := k.swap(beat)
+		second := k.swap(beat(first))
 		for _, revision := range []int64{first.Revision, second.Revision - 1, second.Revision + 1, 0, 1, -1, math.MaxInt64} {
 			if revision == second.Revision {
 				continue
 			}
-			r := in(retrysafe.StateCompleted, second, later)
-			r.Revision = revision
-			got, err := k.Store.Swap(k.ctx, r)
+			w := to(retrysafe.StateCompleted, second, later)
+			w.Expect.Revision = revision
+			got, err := k.Store.Swap(k.ctx, w)
 			k.want("Swap at another revision", err, retrysafe.ErrConflict)
 			k.same("the record returned with ErrConflict", got, second)
 			k.unchanged("Swap at another revision", second)
@@ -28,18 +26,17 @@ var fenceRules = []rule{{
 	},
 }, {
 	name:   "swap needs the owner",
-	reason: "Swap by anybody but the stored owner changes nothing and returns the stored record with ErrConflict, because whoever guesses or reuses a revision must still not write for another attempt.",
+	reason: "Swap that expects any owner but the stored one changes nothing and returns the stored record with ErrConflict, because a caller that guesses or reuses a revision must still not write for another attempt.",
 	check: func(k *kit) {
 		first := k.create(k.record("k"))
 		for _, owner := range []retrysafe.Owner{newOwner(), {}} {
-			r := in(retrysafe.StateCompleted, first, later)
-			r.Owner = owner
-			got, err := k.Store.Swap(k.ctx, r)
+			w := to(retrysafe.StateCompleted, first, later)
+			w.Expect.Owner = owner
+			got, err := k.Store.Swap(k.ctx, w)
 			k.want("Swap by a stranger", err, retrysafe.ErrConflict)
 			k.same("the record returned with ErrConflict", got, first)
-			r.Claim = newOwner()
-			_, err = k.Store.Swap(k.ctx, r)
-			k.want("claim by one who does not know the owner", err, retrysafe.ErrConflict)
+			_, err = k.Store.Swap(k.ctx, claim(w, 2))
+			k.want("claim by a caller that does not know the owner", err, retrysafe.ErrConflict)
 			k.unchanged("Swap by a stranger", first)
 		}
 	},
@@ -48,8 +45,8 @@ var fenceRules = []rule{{
 	reason: "A Swap that loses gets the record as it is stored now, ReadAt included, because the loser decides on it what to tell its client.",
 	check: func(k *kit) {
 		first := k.create(k.record("k"))
-		done := k.swap(in(retrysafe.StateCompleted, first, later))
-		got, err := k.Store.Swap(k.ctx, in(retrysafe.StateUnknown, first, later))
+		done := k.swap(to(retrysafe.StateCompleted, first, later))
+		got, err := k.Store.Swap(k.ctx, to(retrysafe.StateUnknown, first, later))
 		k.want("late Swap", err, retrysafe.ErrConflict)
 		k.same("the record returned with ErrConflict", got, done)
 		if got.ReadAt.IsZero() {
@@ -63,9 +60,9 @@ var fenceRules = []rule{{
 		rec := k.create(k.record("k"))
 		states := []retrysafe.State{retrysafe.StateInProgress, retrysafe.StateInProgress, retrysafe.StateUnknown, retrysafe.StateRetryable, retrysafe.StateInProgress, retrysafe.StateCompleted, retrysafe.StateExpired}
 		for i, state := range states {
-			next := in(state, rec, later)
+			next := to(state, rec, later)
 			if i == 4 {
-				next.Claim, next.Attempt = newOwner(), 2
+				next = claim(next, 2)
 			}
 			got := k.swap(next)
 			if got.Revision <= rec.Revision {
@@ -90,10 +87,9 @@ var fenceRules = []rule{{
 			}
 			rec := created
 			for range 5 {
-				rec.Term = later
-				rec = k.swap(rec)
+				rec = k.swap(beat(rec))
 			}
-			rec = k.swap(in(retrysafe.StateCompleted, rec, soon))
+			rec = k.swap(to(retrysafe.StateCompleted, rec, soon))
 			last = rec.Revision
 			k.purgeOne(rec)
 		}
@@ -103,23 +99,22 @@ var fenceRules = []rule{{
 	reason: "An owner from before a purge cannot write to the record created after it, at whatever revision, because its operation belongs to a key that was forgotten.",
 	check: func(k *kit) {
 		zombie := k.create(k.record("k"))
-		k.purgeOne(k.swap(in(retrysafe.StateRetryable, zombie, soon)))
+		k.purgeOne(k.swap(to(retrysafe.StateRetryable, zombie, soon)))
 		second := k.create(k.record("k"))
 		for _, revision := range []int64{zombie.Revision, zombie.Revision + 1, second.Revision, second.Revision + 1, 0, 1, 2} {
-			late := in(retrysafe.StateCompleted, zombie, later)
-			late.Revision = revision
+			late := to(retrysafe.StateCompleted, zombie, later)
+			late.Expect.Revision = revision
 			_, err := k.Store.Swap(k.ctx, late)
 			k.want("Swap by the zombie", err, retrysafe.ErrConflict)
-			late.Claim = newOwner()
-			_, err = k.Store.Swap(k.ctx, late)
+			_, err = k.Store.Swap(k.ctx, claim(late, 1))
 			k.want("claim by the zombie", err, retrysafe.ErrConflict)
 			k.unchanged("the zombie's Swap", second)
 		}
-		stale := in(retrysafe.StateCompleted, second, later)
-		stale.Revision = zombie.Revision
+		stale := to(retrysafe.StateCompleted, second, later)
+		stale.Expect.Revision = zombie.Revision
 		_, err := k.Store.Swap(k.ctx, stale)
 		k.want("Swap by the new owner at the old revision", err, retrysafe.ErrConflict)
-		k.swap(in(retrysafe.StateCompleted, second, later))
+		k.swap(to(retrysafe.StateCompleted, second, later))
 	},
 }}
 

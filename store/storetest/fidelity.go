@@ -50,35 +50,35 @@ var fidelityRules = []rule{{
 	reason: "All states, lapse policies, effect modes, versions and durations come back as stored, those that this code does not know included, because the store keeps and the engine judges.",
 	check: func(k *kit) {
 		n := 0
-		keeps := func(change func(*retrysafe.Record)) {
+		keeps := func(change func(*retrysafe.Write)) {
 			n++
-			r := k.record(fmt.Sprintf("k%d", n))
-			change(&r)
-			k.survives(r)
+			w := k.record(fmt.Sprintf("k%d", n))
+			change(&w)
+			k.survives(w)
 		}
 		for state := retrysafe.StateAccepted; state <= retrysafe.StateExpired; state++ {
-			keeps(func(r *retrysafe.Record) { *r = in(state, *r, later) })
+			keeps(func(r *retrysafe.Write) { *r = in(state, *r, later) })
 		}
 		for _, lapse := range []retrysafe.Lapse{retrysafe.LapseQuarantine, retrysafe.LapseResume, retrysafe.LapseRerun, retrysafe.LapseFail, retrysafe.LapseFail + 1, 255} {
-			keeps(func(r *retrysafe.Record) { r.Lapse = lapse })
+			keeps(func(r *retrysafe.Write) { r.Lapse = lapse })
 		}
 		for _, effects := range []retrysafe.Effects{retrysafe.EffectsUnprotected, retrysafe.EffectsKeyed, retrysafe.EffectsInTx, retrysafe.EffectsInTx + 1, 255} {
-			keeps(func(r *retrysafe.Record) { r.Effects = effects })
+			keeps(func(r *retrysafe.Write) { r.Effects = effects })
 		}
 		for _, version := range []uint8{0, 1, retrysafe.RecordVersion + 1, 7, 8, 14, 15, 16, 127, 128, 255} {
-			keeps(func(r *retrysafe.Record) { r.Version = version })
+			keeps(func(r *retrysafe.Write) { r.Version = version })
 		}
 		for _, retain := range []time.Duration{0, 1, time.Millisecond, 59 * time.Second, 61 * time.Minute, 49*time.Hour + 250*time.Millisecond, 10 * 365 * 24 * time.Hour} {
-			keeps(func(r *retrysafe.Record) { r.Retain = retain })
+			keeps(func(r *retrysafe.Write) { r.Retain = retain })
 		}
 		for _, attempt := range []int{0, 1, 2, 1_000_000} {
-			keeps(func(r *retrysafe.Record) { r.Attempt = attempt })
+			keeps(func(r *retrysafe.Write) { r.Attempt = attempt })
 		}
 		for _, alg := range []uint8{0, 1, 255} {
-			keeps(func(r *retrysafe.Record) { r.Fingerprint.Alg = alg })
+			keeps(func(r *retrysafe.Write) { r.Fingerprint.Alg = alg })
 		}
-		keeps(func(r *retrysafe.Record) { r.Fingerprint = retrysafe.Fingerprint{} })
-		keeps(func(r *retrysafe.Record) { r.KeyText, r.Request, r.Operation = nil, nil, "" })
+		keeps(func(r *retrysafe.Write) { r.Fingerprint = retrysafe.Fingerprint{} })
+		keeps(func(r *retrysafe.Write) { r.KeyText, r.Request, r.Operation = nil, nil, "" })
 	},
 }, {
 	name:   "texts and bytes survive",
@@ -91,12 +91,13 @@ var fidelityRules = []rule{{
 			r.Checkpoint = retrysafe.Checkpoint{Phase: "p" + text, Data: []byte(text)}
 			stored := k.survives(r)
 
-			settled := in(retrysafe.StateUnknown, stored, later)
+			settled := to(retrysafe.StateUnknown, stored, later)
 			settled.Reason, settled.ProviderRef = text+"!", text+"?"
 			settled.Checkpoint = retrysafe.Checkpoint{Phase: text + "q", Data: []byte(text + "q")}
+			settled.SetCheckpoint = true
 			got := k.swap(settled)
-			want := settled
-			want.Revision, want.Deadline, want.UpdatedAt = got.Revision, got.Deadline, got.UpdatedAt
+			want := left(settled, got)
+			want.CreatedAt = stored.CreatedAt
 			k.same("returned by Swap", got, want)
 			k.same("stored by Swap", k.load(r.Ref), want)
 		}
@@ -108,8 +109,9 @@ var fidelityRules = []rule{{
 func (k *kit) answerSurvives(key string, want retrysafe.Result) {
 	k.t.Helper()
 	rec := k.create(k.record(key))
-	rec.State, rec.Result, rec.Term = retrysafe.StateCompleted, &want, later
-	swapped := k.swap(rec)
+	w := to(retrysafe.StateCompleted, rec, later)
+	w.Result = &want
+	swapped := k.swap(w)
 	retried, err := k.Store.Create(k.ctx, k.record(key))
 	k.want("Create of a completed key", err, retrysafe.ErrExists)
 	listed, err := k.Store.List(k.ctx, retrysafe.Query{})
@@ -128,13 +130,12 @@ func (k *kit) answerSurvives(key string, want retrysafe.Result) {
 	}
 }
 
-// survives creates r, makes sure that it comes back, and returns it as stored.
-func (k *kit) survives(r retrysafe.Record) retrysafe.Record {
+// survives creates w's record, makes sure that it comes back, and returns it as stored.
+func (k *kit) survives(w retrysafe.Write) retrysafe.Record {
 	k.t.Helper()
-	got := k.create(r)
-	want := r
-	want.Revision, want.Deadline, want.CreatedAt, want.UpdatedAt = got.Revision, got.Deadline, got.CreatedAt, got.UpdatedAt
+	got := k.create(w)
+	want := left(w, got)
 	k.same("returned", got, want)
-	k.same("stored", k.load(r.Ref), want)
+	k.same("stored", k.load(w.Ref), want)
 	return got
 }

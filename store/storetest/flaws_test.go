@@ -16,30 +16,19 @@ var createFlaws = []flaw{{
 	name:   "create loses the operation",
 	breaks: []string{"create stores the record"},
 	bend: func(b *bent) {
-		b.create = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			r.Operation = ""
-			return b.Store.Create(ctx, r)
-		}
-	},
-}, {
-	name:   "create echoes what it was given",
-	breaks: []string{"in-only fields are not returned"},
-	only:   true,
-	bend: func(b *bent) {
-		b.create = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			got, err := b.Store.Create(ctx, r)
-			got.Term, got.Claim = r.Term, r.Claim
-			return got, err
+		b.create = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			w.Operation = ""
+			return b.Store.Create(ctx, w)
 		}
 	},
 }, {
 	name:   "second create gets its own record",
 	breaks: []string{"second create gets the stored record"},
 	bend: func(b *bent) {
-		b.create = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			got, err := b.Store.Create(ctx, r)
+		b.create = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			got, err := b.Store.Create(ctx, w)
 			if errors.Is(err, retrysafe.ErrExists) {
-				return r, err
+				return w.Record, err
 			}
 			return got, err
 		}
@@ -50,9 +39,9 @@ var createFlaws = []flaw{{
 	only:   true,
 	bend: func(b *bent) {
 		var seen sync.Map
-		b.create = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			got, err := b.Store.Create(ctx, r)
-			if _, again := seen.LoadOrStore(r.Owner, true); again {
+		b.create = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			got, err := b.Store.Create(ctx, w)
+			if _, again := seen.LoadOrStore(w.Owner, true); again {
 				return retrysafe.Record{}, retrysafe.ErrExists
 			}
 			return got, err
@@ -62,8 +51,8 @@ var createFlaws = []flaw{{
 	name:   "every create wins",
 	breaks: []string{"one of many creates wins", "second create gets the stored record", "creates of many keys do not mix"},
 	bend: func(b *bent) {
-		b.create = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			got, err := b.Store.Create(ctx, r)
+		b.create = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			got, err := b.Store.Create(ctx, w)
 			if errors.Is(err, retrysafe.ErrExists) {
 				return got, nil
 			}
@@ -76,8 +65,8 @@ var createFlaws = []flaw{{
 	bend: func(b *bent) {
 		var mu sync.Mutex
 		var last retrysafe.Record
-		b.create = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			got, err := b.Store.Create(ctx, r)
+		b.create = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			got, err := b.Store.Create(ctx, w)
 			mu.Lock()
 			defer mu.Unlock()
 			if errors.Is(err, retrysafe.ErrExists) {
@@ -103,11 +92,11 @@ var createFlaws = []flaw{{
 	breaks: []string{"returned records do not change"},
 	only:   true,
 	bend: func(b *bent) {
-		b.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			old, _ := b.Store.Load(ctx, r.Ref)
-			got, err := b.Store.Swap(ctx, r)
-			if err == nil && old.Result != nil && r.Result != nil {
-				copy(old.Result.Body, r.Result.Body)
+		b.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			old, _ := b.Store.Load(ctx, w.Ref)
+			got, err := b.Store.Swap(ctx, w)
+			if err == nil && old.Result != nil && w.Result != nil {
+				copy(old.Result.Body, w.Result.Body)
 			}
 			return got, err
 		}
@@ -118,19 +107,19 @@ var swapFlaws = []flaw{{
 	name:   "swap loses the provider's reference",
 	breaks: []string{"swap returns the record as stored"},
 	bend: func(b *bent) {
-		b.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			r.ProviderRef = ""
-			return b.Store.Swap(ctx, r)
+		b.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			w.ProviderRef = ""
+			return b.Store.Swap(ctx, w)
 		}
 	},
 }, {
 	name:   "swap inserts what is absent",
 	breaks: []string{"swap of an absent key is not found"},
 	bend: func(b *bent) {
-		b.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			got, err := b.Store.Swap(ctx, r)
+		b.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			got, err := b.Store.Swap(ctx, w)
 			if errors.Is(err, retrysafe.ErrNotFound) {
-				return b.Store.Create(ctx, r)
+				return b.Store.Create(ctx, w)
 			}
 			return got, err
 		}
@@ -139,11 +128,9 @@ var swapFlaws = []flaw{{
 	name:   "swap writes every field",
 	breaks: []string{"swap keeps what belongs to the attempt", "zero checkpoint keeps the stored one"},
 	bend: func(b *bent) {
-		b.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			if r.Claim.IsZero() {
-				r.Claim = r.Owner
-			}
-			return b.Store.Swap(ctx, r)
+		b.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			w.Overwrite = true
+			return b.Store.Swap(ctx, w)
 		}
 	},
 }, {
@@ -151,11 +138,11 @@ var swapFlaws = []flaw{{
 	breaks: []string{"zero checkpoint keeps the stored one", "ordinary terms hold"},
 	only:   true,
 	bend: func(b *bent) {
-		b.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			if r.Checkpoint.IsZero() {
-				r.Checkpoint.Data = []byte{}
+		b.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			if w.Checkpoint.IsZero() {
+				w.SetCheckpoint = true
 			}
-			return b.Store.Swap(ctx, r)
+			return b.Store.Swap(ctx, w)
 		}
 	},
 }, {
@@ -163,23 +150,23 @@ var swapFlaws = []flaw{{
 	breaks: []string{"zero result clears the stored one"},
 	only:   true,
 	bend: func(b *bent) {
-		b.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			if old, _ := b.Store.Load(ctx, r.Ref); r.Result == nil {
-				r.Result = old.Result
+		b.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			if old, _ := b.Store.Load(ctx, w.Ref); w.Result == nil {
+				w.Result = old.Result
 			}
-			return b.Store.Swap(ctx, r)
+			return b.Store.Swap(ctx, w)
 		}
 	},
 }, {
 	name:   "claim keeps the old request",
-	breaks: []string{"claim starts another attempt"},
+	breaks: []string{"claim starts another attempt", "overwrite by the same owner replaces the request"},
 	only:   true,
 	bend: func(b *bent) {
-		b.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			if old, _ := b.Store.Load(ctx, r.Ref); !r.Claim.IsZero() {
-				r.Request = old.Request
+		b.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			if old, _ := b.Store.Load(ctx, w.Ref); w.Overwrite {
+				w.Request = old.Request
 			}
-			return b.Store.Swap(ctx, r)
+			return b.Store.Swap(ctx, w)
 		}
 	},
 }, {
@@ -197,13 +184,13 @@ var swapFlaws = []flaw{{
 	name:   "swap ignores the revision",
 	breaks: []string{"swap needs the revision", "one of many swaps wins", "refused swap returns the stored record"},
 	bend: func(b *bent) {
-		b.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+		b.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 			for {
-				got, err := b.Store.Swap(ctx, r)
-				if !errors.Is(err, retrysafe.ErrConflict) || got.Owner != r.Owner {
+				got, err := b.Store.Swap(ctx, w)
+				if !errors.Is(err, retrysafe.ErrConflict) || got.Owner != w.Expect.Owner {
 					return got, err
 				}
-				r.Revision = got.Revision
+				w.Expect.Revision = got.Revision
 			}
 		}
 	},
@@ -211,11 +198,11 @@ var swapFlaws = []flaw{{
 	name:   "swap ignores the owner",
 	breaks: []string{"swap needs the owner", "zombie of a purged key loses"},
 	bend: func(b *bent) {
-		b.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			got, err := b.Store.Swap(ctx, r)
-			if errors.Is(err, retrysafe.ErrConflict) && got.Revision == r.Revision {
-				r.Owner = got.Owner
-				return b.Store.Swap(ctx, r)
+		b.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			got, err := b.Store.Swap(ctx, w)
+			if errors.Is(err, retrysafe.ErrConflict) && got.Revision == w.Expect.Revision {
+				w.Expect.Owner = got.Owner
+				return b.Store.Swap(ctx, w)
 			}
 			return got, err
 		}
@@ -224,8 +211,8 @@ var swapFlaws = []flaw{{
 	name:   "refused swap returns nothing",
 	breaks: []string{"refused swap returns the stored record", "swap needs the revision", "swap needs the owner", "one of many swaps wins"},
 	bend: func(b *bent) {
-		b.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			got, err := b.Store.Swap(ctx, r)
+		b.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			got, err := b.Store.Swap(ctx, w)
 			if err != nil {
 				return retrysafe.Record{}, err
 			}
@@ -257,20 +244,20 @@ func renumber(b *bent, next func(before, now retrysafe.Record) int64) {
 	var mu sync.Mutex
 	shown := make(map[retrysafe.Ref]retrysafe.Record)
 	real := make(map[retrysafe.Ref]int64)
-	write := func(step func(context.Context, retrysafe.Record) (retrysafe.Record, error)) func(context.Context, retrysafe.Record) (retrysafe.Record, error) {
-		return func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+	write := func(step func(context.Context, retrysafe.Write) (retrysafe.Record, error)) func(context.Context, retrysafe.Write) (retrysafe.Record, error) {
+		return func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 			mu.Lock()
 			defer mu.Unlock()
-			if r.Revision == shown[r.Ref].Revision {
-				r.Revision = real[r.Ref]
+			if w.Expect.Revision == shown[w.Ref].Revision {
+				w.Expect.Revision = real[w.Ref]
 			} else {
-				r.Revision = math.MinInt64
+				w.Expect.Revision = math.MinInt64
 			}
-			got, err := step(ctx, r)
-			if real[r.Ref] != got.Revision && err == nil {
-				real[r.Ref] = got.Revision
-				got.Revision = next(shown[r.Ref], got)
-				shown[r.Ref] = got
+			got, err := step(ctx, w)
+			if real[w.Ref] != got.Revision && err == nil {
+				real[w.Ref] = got.Revision
+				got.Revision = next(shown[w.Ref], got)
+				shown[w.Ref] = got
 			}
 			return got, err
 		}

@@ -165,11 +165,11 @@ func onResult(change func(*retrysafe.Result)) func(string, *retrysafe.Record) {
 
 // rename makes the store keep each key under another name.
 func rename(b *bent, name func(retrysafe.Ref) retrysafe.Ref) {
-	write := func(step func(context.Context, retrysafe.Record) (retrysafe.Record, error)) func(context.Context, retrysafe.Record) (retrysafe.Record, error) {
-		return func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			ref := r.Ref
-			r.Ref = name(ref)
-			got, err := step(ctx, r)
+	write := func(step func(context.Context, retrysafe.Write) (retrysafe.Record, error)) func(context.Context, retrysafe.Write) (retrysafe.Record, error) {
+		return func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			ref := w.Ref
+			w.Ref = name(ref)
+			got, err := step(ctx, w)
 			got.Ref = ref
 			return got, err
 		}

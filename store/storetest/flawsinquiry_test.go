@@ -16,6 +16,19 @@ var inquiryFlaws = []flaw{{
 		b.see = onNotes(func(n *retrysafe.Note) { n.Text = strings.ToValidUTF8(n.Text, "?") })
 	},
 }, {
+	name:   "the ID of a note is lost",
+	breaks: []string{"notes are kept", "swap takes the notes it is given"},
+	bend: func(b *bent) {
+		b.see = onNotes(func(n *retrysafe.Note) { n.ID = "" })
+	},
+}, {
+	name:   "dispute is forgotten",
+	breaks: []string{"notes are kept", "swap takes the notes it is given"},
+	only:   true,
+	bend: func(b *bent) {
+		b.see = func(_ string, r *retrysafe.Record) { r.Inquiry.Disputed = false }
+	},
+}, {
 	name:   "who noted it is cut at a zero byte",
 	breaks: []string{"notes are kept", "swap takes the notes it is given"},
 	only:   true,
@@ -41,9 +54,9 @@ var inquiryFlaws = []flaw{{
 	name:   "create starts without an inquiry",
 	breaks: []string{"notes are kept"},
 	bend: func(b *bent) {
-		b.create = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			r.Inquiry = retrysafe.Inquiry{}
-			return b.Store.Create(ctx, r)
+		b.create = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			w.Inquiry = retrysafe.Inquiry{}
+			return b.Store.Create(ctx, w)
 		}
 	},
 }, {
@@ -68,22 +81,22 @@ var inquiryFlaws = []flaw{{
 	breaks: []string{"swap takes the notes it is given"},
 	only:   true,
 	bend: func(b *bent) {
-		b.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			if old, _ := b.Store.Load(ctx, r.Ref); r.Inquiry.IsZero() {
-				r.Inquiry = old.Inquiry
+		b.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			if old, _ := b.Store.Load(ctx, w.Ref); w.Inquiry.IsZero() {
+				w.Inquiry = old.Inquiry
 			}
-			return b.Store.Swap(ctx, r)
+			return b.Store.Swap(ctx, w)
 		}
 	},
 }, {
 	name:   "claim drops the notes",
 	breaks: []string{"swap takes the notes it is given"},
 	bend: func(b *bent) {
-		b.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			if !r.Claim.IsZero() {
-				r.Inquiry = retrysafe.Inquiry{}
+		b.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			if w.Overwrite {
+				w.Inquiry = retrysafe.Inquiry{}
 			}
-			return b.Store.Swap(ctx, r)
+			return b.Store.Swap(ctx, w)
 		}
 	},
 }, {
@@ -91,11 +104,11 @@ var inquiryFlaws = []flaw{{
 	breaks: []string{"ordinary terms hold"},
 	only:   true,
 	bend: func(b *bent) {
-		b.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			if old, _ := b.Store.Load(ctx, r.Ref); r.Term == r.Retain {
-				r.Term = old.Deadline.Sub(old.ReadAt)
+		b.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			if old, _ := b.Store.Load(ctx, w.Ref); w.Term == w.Retain {
+				w.Term = old.Deadline.Sub(old.ReadAt)
 			}
-			return b.Store.Swap(ctx, r)
+			return b.Store.Swap(ctx, w)
 		}
 	},
 }, {
@@ -103,11 +116,11 @@ var inquiryFlaws = []flaw{{
 	breaks: []string{"ordinary terms hold"},
 	only:   true,
 	bend: func(b *bent) {
-		b.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			if r.Term == r.Retain && r.State == retrysafe.StateCompleted {
-				r.Inquiry.Notes = nil
+		b.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			if w.Term == w.Retain && w.State == retrysafe.StateCompleted {
+				w.Inquiry.Notes = nil
 			}
-			return b.Store.Swap(ctx, r)
+			return b.Store.Swap(ctx, w)
 		}
 	},
 }, {

@@ -81,13 +81,13 @@ var listFlaws = []flaw{{
 			}
 			return b.Store.Load(ctx, ref)
 		}
-		b.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			if _, gone := deleted.Load(r.Ref); gone {
+		b.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			if _, gone := deleted.Load(w.Ref); gone {
 				return retrysafe.Record{}, retrysafe.ErrNotFound
 			}
 			<-looked
 			defer claim.Do(func() { close(claimed) })
-			return b.Store.Swap(ctx, r)
+			return b.Store.Swap(ctx, w)
 		}
 	},
 }, {
@@ -191,8 +191,8 @@ var listFlaws = []flaw{{
 	breaks: []string{"cancelled call changes nothing"},
 	only:   true,
 	bend: func(b *bent) {
-		b.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			got, err := b.Store.Swap(context.WithoutCancel(ctx), r)
+		b.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			got, err := b.Store.Swap(context.WithoutCancel(ctx), w)
 			if ctx.Err() != nil {
 				err = ctx.Err()
 			}
@@ -204,11 +204,11 @@ var listFlaws = []flaw{{
 	breaks: []string{"cancelled call changes nothing"},
 	only:   true,
 	bend: func(b *bent) {
-		b.create = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+		b.create = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 			if ctx.Err() != nil {
 				return retrysafe.Record{}, retrysafe.ErrExists
 			}
-			return b.Store.Create(ctx, r)
+			return b.Store.Create(ctx, w)
 		}
 	},
 }, {
@@ -231,8 +231,9 @@ func (b *bent) makeDue(ctx context.Context, q retrysafe.Query, filter func(retry
 	found, _ := b.Store.List(ctx, q)
 	for _, r := range found {
 		if filter == nil || filter(r) {
-			r.State, r.Result, r.Term = retrysafe.StateExpired, nil, 0
-			b.Store.Swap(ctx, r)
+			w := r.Update()
+			w.State, w.Result = retrysafe.StateExpired, nil
+			b.Store.Swap(ctx, w)
 		}
 	}
 }

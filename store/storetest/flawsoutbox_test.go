@@ -317,6 +317,18 @@ var endingFlaws = []boxFlaw{{
 	breaks: []string{"message settles its key as it ends"},
 	bend:   func(b *bentBox) { b.bendEnd(func(e *outbox.Ending) { e.Settle = nil }) },
 }, {
+	name:   "settlement compares the record's own revision",
+	breaks: []string{"message settles its key as it ends"},
+	bend: func(b *bentBox) {
+		b.bendEnd(func(e *outbox.Ending) {
+			if e.Settle != nil {
+				w := *e.Settle
+				w.Expect = w.Fence()
+				e.Settle = &w
+			}
+		})
+	},
+}, {
 	name:   "refused settlement ends the message",
 	breaks: []string{"refused settlement leaves the message"},
 	bend: func(b *bentBox) {
@@ -340,7 +352,7 @@ var endingFlaws = []boxFlaw{{
 				if e.Settle == nil {
 					continue
 				}
-				if now, err := b.store.Load(ctx, e.Settle.Ref); err != nil || now.Revision != e.Settle.Revision {
+				if now, err := b.store.Load(ctx, e.Settle.Ref); err != nil || now.Revision != e.Settle.Expect.Revision {
 					all := make([]outbox.Ended, len(endings))
 					for i := range all {
 						all[i] = outbox.Ended{Err: retrysafe.ErrConflict, Record: now}

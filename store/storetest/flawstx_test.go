@@ -32,13 +32,13 @@ var txFlaws = []flaw{{
 	breaks: []string{"refused swap poisons the transaction"},
 	bend: func(b *bent) {
 		b.bendTx(func(tx *bentTx) {
-			tx.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-				if got, err := tx.Tx.Reserve(ctx, r.Ref); err != nil {
+			tx.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+				if got, err := tx.Tx.Reserve(ctx, w.Ref); err != nil {
 					return got, err
-				} else if got.Revision != r.Revision || got.Owner != r.Owner {
+				} else if got.Fence() != w.Expect {
 					return got, retrysafe.ErrConflict
 				}
-				return tx.Tx.Swap(ctx, r)
+				return tx.Tx.Swap(ctx, w)
 			}
 		})
 	},
@@ -48,11 +48,11 @@ var txFlaws = []flaw{{
 	only:   true,
 	bend: func(b *bent) {
 		b.bendTx(func(tx *bentTx) {
-			tx.create = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-				if got, err := tx.Tx.Reserve(ctx, r.Ref); err == nil {
+			tx.create = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+				if got, err := tx.Tx.Reserve(ctx, w.Ref); err == nil {
 					return got, retrysafe.ErrExists
 				}
-				return tx.Tx.Create(ctx, r)
+				return tx.Tx.Create(ctx, w)
 			}
 		})
 	},
@@ -97,8 +97,8 @@ var txFlaws = []flaw{{
 	breaks: []string{"create of a reserved key is busy"},
 	only:   true,
 	bend: func(b *bent) {
-		b.create = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			got, err := b.Store.Create(ctx, r)
+		b.create = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			got, err := b.Store.Create(ctx, w)
 			if errors.Is(err, retrysafe.ErrBusy) {
 				<-ctx.Done()
 				return got, ctx.Err()
@@ -128,24 +128,24 @@ var txFlaws = []flaw{{
 				}
 				inside = false
 			}
-			tx.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+			tx.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 				if !inside {
 					if err := enter(ctx); err != nil {
 						return retrysafe.Record{}, err
 					}
 					inside = true
 				}
-				return tx.Tx.Swap(ctx, r)
+				return tx.Tx.Swap(ctx, w)
 			}
 			tx.commit = func(ctx context.Context) error { defer leave(); return tx.Tx.Commit(ctx) }
 			tx.rollback = func(ctx context.Context) error { defer leave(); return tx.Tx.Rollback(ctx) }
 		})
-		b.create = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+		b.create = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 			if err := enter(ctx); err != nil {
 				return retrysafe.Record{}, err
 			}
 			defer func() { <-writer }()
-			return b.Store.Create(ctx, r)
+			return b.Store.Create(ctx, w)
 		}
 	},
 }, {
@@ -153,16 +153,16 @@ var txFlaws = []flaw{{
 	breaks: []string{"swap does not overtake a transaction", "one of two transactions commits"},
 	bend: func(b *bent) {
 		b.bendTx(func(tx *bentTx) {
-			var swaps []retrysafe.Record
-			tx.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-				swaps = append(swaps, r)
-				return r, nil
+			var swaps []retrysafe.Write
+			tx.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+				swaps = append(swaps, w)
+				return w.Record, nil
 			}
 			tx.commit = func(ctx context.Context) error {
-				for _, r := range swaps { // at whatever revision there is by then
-					now, _ := b.Store.Load(ctx, r.Ref)
-					r.Revision, r.Owner = now.Revision, now.Owner
-					b.Store.Swap(ctx, r)
+				for _, w := range swaps { // at whatever revision there is by then
+					now, _ := b.Store.Load(ctx, w.Ref)
+					w.Expect = now.Fence()
+					b.Store.Swap(ctx, w)
 				}
 				return tx.Tx.Commit(ctx)
 			}
@@ -175,9 +175,9 @@ var txFlaws = []flaw{{
 	bend: func(b *bent) {
 		b.bendTx(func(tx *bentTx) {
 			begin := b.clock()
-			tx.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-				got, err := tx.Tx.Swap(ctx, r)
-				got.UpdatedAt, got.Deadline = begin, begin.Add(r.Term)
+			tx.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+				got, err := tx.Tx.Swap(ctx, w)
+				got.UpdatedAt, got.Deadline = begin, begin.Add(w.Term)
 				return got, err
 			}
 		})
@@ -187,10 +187,10 @@ var txFlaws = []flaw{{
 	breaks: []string{"finished transaction is refused"},
 	bend: func(b *bent) {
 		b.bendTx(func(tx *bentTx) {
-			tx.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-				got, err := tx.Tx.Swap(ctx, r)
+			tx.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+				got, err := tx.Tx.Swap(ctx, w)
 				if err != nil && !errors.Is(err, retrysafe.ErrConflict) {
-					return r, nil
+					return w.Record, nil
 				}
 				return got, err
 			}
@@ -212,17 +212,17 @@ var crashFlaws = []flaw{{
 	breaks: []string{"what was confirmed survives a crash"},
 	bend: func(b *bent) {
 		var before sync.Map
-		b.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			old, _ := b.Store.Load(ctx, r.Ref)
-			before.Store(r.Ref, old)
-			return b.Store.Swap(ctx, r)
+		b.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			old, _ := b.Store.Load(ctx, w.Ref)
+			before.Store(w.Ref, old)
+			return b.Store.Swap(ctx, w)
 		}
 		b.reopen = func() {
 			for ref, old := range before.Range {
 				now, _ := b.Store.Load(context.Background(), ref.(retrysafe.Ref))
-				old := old.(retrysafe.Record)
-				old.Revision, old.Term = now.Revision, time.Hour
-				b.Store.Swap(context.Background(), old)
+				w := old.(retrysafe.Record).Update()
+				w.Expect.Revision, w.Term = now.Revision, time.Hour
+				b.Store.Swap(context.Background(), w)
 			}
 		}
 	},

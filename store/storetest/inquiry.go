@@ -18,26 +18,28 @@ var inquiryRules = []rule{{
 			k.everywhere(k.survives(r))
 		}
 		for i, q := range inquiries() {
-			r := in(retrysafe.StateUnknown, k.create(k.record(fmt.Sprintf("swapped %d", i))), later)
-			r.Inquiry = q
-			got := k.swap(r)
-			r.Revision, r.Deadline, r.UpdatedAt = got.Revision, got.Deadline, got.UpdatedAt
-			k.same("returned by Swap", got, r)
+			rec := k.create(k.record(fmt.Sprintf("swapped %d", i)))
+			w := to(retrysafe.StateUnknown, rec, later)
+			w.Inquiry = q
+			got := k.swap(w)
+			want := left(w, got)
+			want.CreatedAt = rec.CreatedAt
+			k.same("returned by Swap", got, want)
 			k.everywhere(got)
 		}
 	},
 }, {
 	name:   "swap takes the notes it is given",
-	reason: "Inquiry is the caller's in every Swap, with a Claim and without, none included, because a note is written in the very step that it is about and a new operation begins with none.",
+	reason: "Inquiry is the caller's in every Swap, with Overwrite and without, none included, because a note is written in the very step that it is about and a new operation begins with none.",
 	check: func(k *kit) {
 		all := inquiries()
 		for _, claims := range []bool{false, true} {
 			rec := k.create(k.record(fmt.Sprintf("claims %t", claims)))
 			for i, q := range append(all, retrysafe.Inquiry{}, all[0], retrysafe.Inquiry{}) {
-				next := in(retrysafe.StateUnknown, rec, later)
+				next := to(retrysafe.StateUnknown, rec, later)
 				next.Inquiry = q
 				if claims {
-					next.Claim, next.Attempt = newOwner(), i+2
+					next = claim(next, i+2)
 				}
 				rec = k.swap(next)
 				for step, got := range map[string]retrysafe.Record{"Swap": rec, "Load": k.load(rec.Ref)} {
@@ -62,13 +64,15 @@ func inquiries() []retrysafe.Inquiry {
 	}
 	var odd []retrysafe.Note
 	for _, text := range []string{"", "it's", "Straße ключ 鍵 🔑", "a\x00b", "\xff\xfe\x80", "line\r\nline", `{"a":1}`, `\x00`} {
-		odd = append(odd, retrysafe.Note{At: at, By: text, State: retrysafe.StateCompleted, Text: "é" + text})
+		odd = append(odd, retrysafe.Note{At: at, By: text, State: retrysafe.StateCompleted, Text: "é" + text, ID: "action " + text})
 	}
 	return []retrysafe.Inquiry{
 		{Tries: 1},
 		{Dead: true},
-		{Tries: 1_000_000, Dead: true, Notes: []retrysafe.Note{{At: at, By: "operator anna", State: retrysafe.StateRetryable, Text: "attested"}}},
+		{Disputed: true},
+		{Tries: 1_000_000, Dead: true, Notes: []retrysafe.Note{{At: at, By: "operator anna", State: retrysafe.StateRetryable, Text: "attested", ID: "a-1"}}},
 		{Notes: odd},
+		{Notes: []retrysafe.Note{{At: at, By: "resolver", State: retrysafe.StateUnknown, Text: "a\x1fb"}, {At: at, By: "operator anna", State: retrysafe.StateUnknown, Text: "c\x1f", ID: "a-1"}}},
 		{Tries: 31, Notes: full},
 		{Notes: []retrysafe.Note{{Text: strings.Repeat("sealed", 4<<10)}}},
 		{Notes: []retrysafe.Note{{}}},

@@ -57,7 +57,7 @@ func (k *kit) distinct(refs []retrysafe.Ref) {
 	}
 	for i, ref := range refs {
 		k.same("a key came back with another record", k.load(ref), stored[i])
-		stored[i] = k.swap(in(retrysafe.StateCompleted, stored[i], later))
+		stored[i] = k.swap(to(retrysafe.StateCompleted, stored[i], later))
 	}
 	for _, was := range stored {
 		k.unchanged("another key's Swap", was)

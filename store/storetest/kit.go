@@ -37,9 +37,9 @@ func (k *kit) node(i int) retrysafe.Store {
 	return k.Store
 }
 
-// record returns a reservation of key in scope acct_1 by an owner of its own.
-func (k *kit) record(key string) retrysafe.Record {
-	return retrysafe.Record{
+// record returns the write that reserves key in scope acct_1 for an owner of its own.
+func (k *kit) record(key string) retrysafe.Write {
+	return retrysafe.Write{Record: retrysafe.Record{
 		Ref:         retrysafe.Ref{Scope: "acct_1", Key: key},
 		KeyText:     []byte("sealed " + key),
 		Operation:   "POST /payments",
@@ -51,18 +51,43 @@ func (k *kit) record(key string) retrysafe.Record {
 		Owner:       newOwner(),
 		Attempt:     1,
 		Request:     []byte(`{"amount":1200}`),
-		Term:        later,
 		Retain:      24 * time.Hour,
-	}
+	}, Term: later}
 }
 
-// in returns r moved to a state, with an answer exactly if that is Completed.
-func in(state retrysafe.State, r retrysafe.Record, term time.Duration) retrysafe.Record {
-	r.State, r.Result, r.Term = state, nil, term
+// in returns w with another state, and with an answer exactly if that is Completed.
+func in(state retrysafe.State, w retrysafe.Write, term time.Duration) retrysafe.Write {
+	w.State, w.Result, w.Term = state, nil, term
 	if state == retrysafe.StateCompleted {
-		r.Result = answer()
+		w.Result = answer()
 	}
-	return r
+	return w
+}
+
+// to returns the write that moves the stored record r to a state.
+func to(state retrysafe.State, r retrysafe.Record, term time.Duration) retrysafe.Write {
+	return in(state, r.Update(), term)
+}
+
+// beat returns a heartbeat: the write that renews the lease of r and changes nothing else.
+func beat(r retrysafe.Record) retrysafe.Write {
+	w := r.Update()
+	w.Term = later
+	return w
+}
+
+// claim returns w as the write of a new owner that starts an attempt.
+func claim(w retrysafe.Write, attempt int) retrysafe.Write {
+	w.Overwrite, w.Owner, w.Attempt = true, newOwner(), attempt
+	return w
+}
+
+// left returns the record that w leaves behind if all of it is stored: got, which the
+// store returned, contributes only what is the store's.
+func left(w retrysafe.Write, got retrysafe.Record) retrysafe.Record {
+	want := w.Record
+	want.Revision, want.Deadline, want.CreatedAt, want.UpdatedAt = got.Revision, got.Deadline, got.CreatedAt, got.UpdatedAt
+	return want
 }
 
 func answer() *retrysafe.Result {
@@ -79,21 +104,21 @@ func newOwner() (o retrysafe.Owner) {
 }
 
 // create stores a new record, which must succeed.
-func (k *kit) create(r retrysafe.Record) retrysafe.Record {
+func (k *kit) create(w retrysafe.Write) retrysafe.Record {
 	k.t.Helper()
-	got, err := k.Store.Create(k.ctx, r)
+	got, err := k.Store.Create(k.ctx, w)
 	if err != nil {
-		k.failf("Create(%q): got %v, want a new record", r.Ref, err)
+		k.failf("Create(%q): got %v, want a new record", w.Ref, err)
 	}
 	return got
 }
 
 // swap replaces a record, which must succeed.
-func (k *kit) swap(r retrysafe.Record) retrysafe.Record {
+func (k *kit) swap(w retrysafe.Write) retrysafe.Record {
 	k.t.Helper()
-	got, err := k.Store.Swap(k.ctx, r)
+	got, err := k.Store.Swap(k.ctx, w)
 	if err != nil {
-		k.failf("Swap(%q, revision %d): got %v, want it replaced", r.Ref, r.Revision, err)
+		k.failf("Swap(%q, revision %d): got %v, want it replaced", w.Ref, w.Expect.Revision, err)
 	}
 	return got
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
 var listRules = []rule{{
@@ -39,7 +40,7 @@ var listRules = []rule{{
 		} {
 			want := make(map[retrysafe.Ref]retrysafe.Record)
 			for _, r := range all {
-				if q.Matches(&r) {
+				if storekit.Matches(&q, &r) {
 					want[r.Ref] = r
 				}
 			}
@@ -111,7 +112,7 @@ var listRules = []rule{{
 				if len(swept)%2 == 0 {
 					term = soon
 				}
-				last = k.swap(in(retrysafe.StateRetryable, r, term))
+				last = k.swap(to(retrysafe.StateRetryable, r, term))
 			}
 			k.until(last.Ref, last.UpdatedAt.Add(soon))
 			if _, err := k.Store.Purge(k.ctx, 100); err != nil {

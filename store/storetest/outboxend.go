@@ -42,7 +42,8 @@ var endRules = []outboxRule{{
 		m := text("a", "m")
 		m.Settles = &rec
 		k.enqueue(m, text("a", "next"))
-		done := in(retrysafe.StateCompleted, rec, later)
+		done := to(retrysafe.StateCompleted, rec, later)
+		done.Revision = 0 // what it expects is in Expect
 		e := ending(k.one(held, "m"), outbox.Delivered)
 		e.Settle = &done
 		ended := k.end(e)[0]
@@ -62,13 +63,13 @@ var endRules = []outboxRule{{
 	check: func(k *outboxKit) {
 		held := k.all()
 		rec := k.keys().create(k.keys().record("handed over"))
-		now := k.keys().swap(rec) // somebody touches it
-		gone := k.keys().record("gone")
+		now := k.keys().swap(rec.Update()) // its owner renews the lease
+		gone := k.keys().record("gone").Record
 		gone.Revision = rec.Revision
 		k.enqueue(text("a", "stale"), text("b", "gone"), text("c", "buried"), text("", "other"))
 		stale, missing := ending(k.one(held, "stale"), outbox.Delivered), ending(k.one(held, "gone"), outbox.Delivered)
 		buried, other := ending(k.one(held, "buried"), outbox.Buried), ending(k.one(held, "other"), outbox.Delivered)
-		old, absent := in(retrysafe.StateCompleted, rec, later), in(retrysafe.StateCompleted, gone, later)
+		old, absent := to(retrysafe.StateCompleted, rec, later), to(retrysafe.StateCompleted, gone, later)
 		stale.Settle, missing.Settle, buried.Settle = &old, &absent, &old
 		ended := k.end(stale, missing, buried, other)
 		k.want("end with a stale record", ended[0].Err, retrysafe.ErrConflict)
@@ -85,7 +86,7 @@ var endRules = []outboxRule{{
 			k.failf("a refused ending buried a message")
 		}
 		k.keys().unchanged("a refused settlement", now)
-		fresh := in(retrysafe.StateCompleted, now, later)
+		fresh := to(retrysafe.StateCompleted, now, later)
 		stale.Settle = &fresh
 		k.ends(stale)
 	},

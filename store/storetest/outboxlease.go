@@ -121,7 +121,7 @@ var leaseRules = []outboxRule{{
 			stale[string(d.Payload)] = d
 		}
 		zombie := ending(stale["settles"], outbox.Delivered)
-		done := in(retrysafe.StateCompleted, rec, later)
+		done := to(retrysafe.StateCompleted, rec, later)
 		zombie.Settle = &done
 		ended := k.end(ending(stale["1"], outbox.Delivered), again(stale["2"], later), ending(stale["3"], outbox.Buried), zombie,
 			ending(k.one(held, "other"), outbox.Delivered))

@@ -160,7 +160,7 @@ var letterRules = []outboxRule{{
 		if len(list) != 1 || string(list[0].Payload) != "a1" || list[0].Tries != 1 || list[0].Revision != 1 || list[0].Why != first.Why || list[0].ProviderRef != "ch_1" {
 			k.failf("failing are %+v", list)
 		}
-		done := in(retrysafe.StateUnknown, rec, later)
+		done := to(retrysafe.StateUnknown, rec, later)
 		ended, err := skipper.Skip(k.ctx, outbox.Skipped{ID: list[0].ID, Tries: 1, Why: "skipped", Settle: &done})
 		k.want("Skip", errors.Join(err, ended.Err), nil)
 		k.finds("after it was skipped", held, "a2", "b1")
@@ -196,8 +196,8 @@ var letterRules = []outboxRule{{
 			_, err := skipper.Skip(k.ctx, c.skip)
 			k.want("Skip "+what, err, c.want)
 		}
-		stale := in(retrysafe.StateUnknown, rec, later)
-		stale.Revision--
+		stale := to(retrysafe.StateUnknown, rec, later)
+		stale.Expect.Revision--
 		ended, err := skipper.Skip(k.ctx, outbox.Skipped{ID: waits.ID, Tries: 1, Settle: &stale})
 		k.want("Skip with a stale record", err, nil)
 		k.want("Skip with a stale record", ended.Err, retrysafe.ErrConflict)

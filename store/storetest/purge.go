@@ -72,7 +72,7 @@ var purgeRules = []rule{{
 		if n, err := k.Store.Purge(k.ctx, 10); n != 0 || err != nil {
 			k.failf("Purge of a lapsed attempt in flight: got %d, %v", n, err)
 		}
-		rec = k.swap(in(retrysafe.StateCompleted, rec, later))
+		rec = k.swap(to(retrysafe.StateCompleted, rec, later))
 		if n, err := k.Store.Purge(k.ctx, 10); n != 0 || err != nil {
 			k.failf("Purge of an answer that was just stored: got %d, %v", n, err)
 		}
@@ -95,9 +95,8 @@ var purgeRules = []rule{{
 				purged[i-keys] = n
 				return retrysafe.Record{}, err
 			}
-			r := in(retrysafe.StateInProgress, records[i], later)
-			r.Claim, r.Attempt = newOwner(), 2
-			return k.heard(func() (retrysafe.Record, error) { return k.node(i).Swap(k.ctx, r) })
+			w := claim(to(retrysafe.StateInProgress, records[i], later), 2)
+			return k.heard(func() (retrysafe.Record, error) { return k.node(i).Swap(k.ctx, w) })
 		})
 		gone := 0
 		for i, r := range replies[:keys] {

@@ -64,7 +64,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 // of them: with one kind it is held to every rule by [Run].
 func RunTx(t *testing.T, open func(t *testing.T) Harness) {
 	t.Helper()
-	hold(t, "contract", slices.Concat(txRules, besideRules), open)
+	hold(t, "contract", slices.Concat(txRules, txWriteRules, besideRules), open)
 }
 
 // A rule is one promise of the contract.
@@ -74,5 +74,5 @@ func (h Harness) kit(t trial) *kit { return &kit{Harness: h, trial: t} }
 
 // rules returns the whole contract.
 func rules() []rule {
-	return slices.Concat(createRules, swapRules, fenceRules, clockRules, fidelityRules, inquiryRules, acceptedRules, keyRules, purgeRules, listRules, callRules, txRules, besideRules, crashRules)
+	return slices.Concat(createRules, swapRules, writeRules, fenceRules, clockRules, fidelityRules, inquiryRules, acceptedRules, keyRules, purgeRules, listRules, callRules, txRules, txWriteRules, besideRules, crashRules)
 }

@@ -16,7 +16,7 @@ var txRules = []rule{{
 	check: func(k *kit) {
 		rec := k.create(k.record("old"))
 		tx := k.begin()
-		swapped, err := tx.Swap(k.ctx, in(retrysafe.StateCompleted, rec, later))
+		swapped, err := tx.Swap(k.ctx, to(retrysafe.StateCompleted, rec, later))
 		k.want("Swap in the transaction", err, nil)
 		created, err := tx.Create(k.ctx, in(retrysafe.StateCompleted, k.record("new"), later))
 		k.want("Create in the transaction", err, nil)
@@ -32,7 +32,7 @@ var txRules = []rule{{
 		if swapped.Revision <= rec.Revision {
 			k.failf("revision: got %d, want more than %d", swapped.Revision, rec.Revision)
 		}
-		_, err = k.Store.Swap(k.ctx, in(retrysafe.StateUnknown, rec, later))
+		_, err = k.Store.Swap(k.ctx, to(retrysafe.StateUnknown, rec, later))
 		k.want("Swap at the revision before the transaction", err, retrysafe.ErrConflict)
 	},
 }, {
@@ -42,7 +42,7 @@ var txRules = []rule{{
 	check: func(k *kit) {
 		rec := k.create(k.record("old"))
 		tx := k.begin()
-		_, err := tx.Swap(k.ctx, in(retrysafe.StateCompleted, rec, later))
+		_, err := tx.Swap(k.ctx, to(retrysafe.StateCompleted, rec, later))
 		k.want("Swap in the transaction", err, nil)
 		r := k.record("new")
 		_, err = tx.Reserve(k.ctx, r.Ref)
@@ -53,7 +53,7 @@ var txRules = []rule{{
 
 		k.unchanged("a transaction that was rolled back", rec)
 		k.absent(r.Ref)
-		k.swap(in(retrysafe.StateCompleted, rec, later))
+		k.swap(to(retrysafe.StateCompleted, rec, later))
 		k.create(r)
 	},
 }, {
@@ -62,18 +62,16 @@ var txRules = []rule{{
 	needs:  needsTx,
 	check: func(k *kit) {
 		stale := k.create(k.record("k"))
-		beat := stale
-		beat.Term = later
-		now := k.swap(beat)
-		stranger := in(retrysafe.StateCompleted, now, later)
-		stranger.Owner = newOwner()
+		now := k.swap(beat(stale))
+		stranger := to(retrysafe.StateCompleted, now, later)
+		stranger.Expect.Owner = newOwner()
 		absent := k.record("absent")
-		absent.Revision = now.Revision
+		absent.Expect = retrysafe.Fence{Revision: now.Revision, Owner: absent.Owner}
 		for _, c := range []struct {
-			swap retrysafe.Record
+			swap retrysafe.Write
 			want error
 		}{
-			{in(retrysafe.StateCompleted, stale, later), retrysafe.ErrConflict},
+			{to(retrysafe.StateCompleted, stale, later), retrysafe.ErrConflict},
 			{stranger, retrysafe.ErrConflict},
 			{absent, retrysafe.ErrNotFound},
 		} {
@@ -113,9 +111,7 @@ var txRules = []rule{{
 		if got.ReadAt.IsZero() {
 			k.failf("ReadAt is not set by Reserve")
 		}
-		claim := in(retrysafe.StateCompleted, got, later)
-		claim.Claim, claim.Attempt = newOwner(), 2
-		swapped, err := tx.Swap(k.ctx, claim)
+		swapped, err := tx.Swap(k.ctx, claim(to(retrysafe.StateCompleted, got, later), 2))
 		k.want("claim of the reserved record", err, nil)
 
 		r := in(retrysafe.StateCompleted, k.record("new"), later)
@@ -138,7 +134,7 @@ var txRules = []rule{{
 		k.want("Reserve", err, nil)
 		at := k.load(rec.Ref).ReadAt.Add(20 * tick)
 		k.until(rec.Ref, at)
-		got, err := tx.Swap(k.ctx, in(retrysafe.StateCompleted, rec, later))
+		got, err := tx.Swap(k.ctx, to(retrysafe.StateCompleted, rec, later))
 		k.want("Swap in the transaction", err, nil)
 		for _, t := range []time.Time{got.UpdatedAt, got.ReadAt, got.Deadline.Add(-later)} {
 			if t.Before(at.Add(-tick)) {
@@ -165,7 +161,7 @@ var txRules = []rule{{
 			if _, err := tx.Reserve(k.ctx, rec.Ref); err == nil {
 				k.failf("Reserve succeeded in a finished transaction")
 			}
-			if _, err := tx.Swap(k.ctx, in(retrysafe.StateCompleted, rec, later)); err == nil {
+			if _, err := tx.Swap(k.ctx, to(retrysafe.StateCompleted, rec, later)); err == nil {
 				k.failf("Swap succeeded in a finished transaction")
 			}
 			if _, err := tx.Create(k.ctx, k.record("new")); err == nil {

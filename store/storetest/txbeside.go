@@ -71,7 +71,7 @@ var besideRules = []rule{{
 	check: func(k *kit) {
 		held := k.create(k.record("held"))
 		tx := k.begin()
-		_, err := tx.Swap(k.ctx, in(retrysafe.StateCompleted, held, later))
+		_, err := tx.Swap(k.ctx, to(retrysafe.StateCompleted, held, later))
 		k.want("Swap in the transaction", err, nil)
 		_, err = tx.Reserve(k.ctx, retrysafe.Ref{Scope: "acct_1", Key: "reserved"})
 		k.want("Reserve of a free key", err, retrysafe.ErrNotFound)
@@ -85,7 +85,7 @@ var besideRules = []rule{{
 			if err != nil {
 				return rec, err
 			}
-			return k.node(i).Swap(ctx, in(retrysafe.StateCompleted, rec, soon))
+			return k.node(i).Swap(ctx, to(retrysafe.StateCompleted, rec, soon))
 		})
 		for _, r := range replies {
 			k.want("Create and Swap of another key", r.err, nil)
@@ -110,12 +110,12 @@ var besideRules = []rule{{
 		for _, commit := range []bool{true, false} {
 			rec := k.create(k.record(fmt.Sprintf("commit %t", commit)))
 			tx := k.begin()
-			swapped, err := tx.Swap(k.ctx, in(retrysafe.StateCompleted, rec, later))
+			swapped, err := tx.Swap(k.ctx, to(retrysafe.StateCompleted, rec, later))
 			k.want("Swap in the transaction", err, nil)
 
 			plain := make(chan reply, 1)
 			go func() {
-				got, err := k.Store.Swap(k.ctx, in(retrysafe.StateUnknown, rec, later))
+				got, err := k.Store.Swap(k.ctx, to(retrysafe.StateUnknown, rec, later))
 				plain <- reply{got, err}
 			}()
 			// Most often the plain Swap is on its way now; the rule holds either way.
@@ -136,7 +136,7 @@ var besideRules = []rule{{
 			case errors.Is(r.err, retrysafe.ErrConflict), errors.Is(r.err, retrysafe.ErrNotFound):
 				k.failf("a plain Swap lost against a transaction that was rolled back: %v", r.err)
 			default: // it gave up waiting, so it is sent again
-				k.swap(in(retrysafe.StateUnknown, rec, later))
+				k.swap(to(retrysafe.StateUnknown, rec, later))
 			}
 		}
 	},
@@ -149,12 +149,12 @@ var besideRules = []rule{{
 		one := k.begin()
 		two, err := k.Begin(k.ctx)
 		k.want("Begin", err, nil)
-		swapped, err := one.Swap(k.ctx, in(retrysafe.StateCompleted, rec, later))
+		swapped, err := one.Swap(k.ctx, to(retrysafe.StateCompleted, rec, later))
 		k.want("Swap in the first transaction", err, nil)
 		second := make(chan reply, 1)
 		go func() {
 			defer func() { _ = two.Rollback(k.ctx) }() // not safe to end from outside
-			got, err := two.Swap(k.ctx, in(retrysafe.StateUnknown, rec, later))
+			got, err := two.Swap(k.ctx, to(retrysafe.StateUnknown, rec, later))
 			if err != nil {
 				err = two.Commit(k.ctx)
 			}

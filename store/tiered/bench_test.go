@@ -118,8 +118,9 @@ func BenchmarkHeartbeat(b *testing.B) {
 			r, err := c.s.Create(b.Context(), reservation(retrysafe.Ref{Key: strconv.Itoa(b.N)}, 1))
 			b.ReportAllocs()
 			for b.Loop() && err == nil {
-				r.Term = time.Minute
-				r, err = c.s.Swap(b.Context(), r)
+				w := r.Update()
+				w.Term = time.Minute
+				r, err = c.s.Swap(b.Context(), w)
 			}
 			if err != nil {
 				b.Fatal(err)

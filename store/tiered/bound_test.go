@@ -35,7 +35,7 @@ func TestMemoryIsBounded(t *testing.T) {
 					}
 				case 3, 4, 5:
 					if r, err := b.mem.Load(t.Context(), key); err == nil {
-						swap(t, b.cache, with(body(random, maxBytes), r))
+						swap(t, b.cache, settled(body(random, maxBytes), r))
 					}
 				default:
 					r := with(body(random, maxBytes), reservation(key, 1))
@@ -43,7 +43,7 @@ func TestMemoryIsBounded(t *testing.T) {
 						r.Result.Header[strconv.Itoa(n)] = []string{"one", "two"}
 					}
 					for range random.IntN(3) {
-						r = r.Noted("somebody", body(random, maxBytes))
+						r.AddNote(retrysafe.Note{By: "somebody", Text: body(random, maxBytes), ID: "a-1"})
 					}
 					if _, err := b.cache.Create(t.Context(), r); err != nil {
 						t.Fatal(err)
@@ -87,16 +87,16 @@ func TestNotesAreCharged(t *testing.T) {
 	b := newBed(t, tiered.Options{MaxBytes: 1 << 20})
 	r := with("paid", reservation(ref, 1))
 	for range 8 {
-		r = r.Noted("somebody", strings.Repeat("x", 500))
+		r.AddNote(retrysafe.Note{By: "somebody", Text: strings.Repeat("x", 500), ID: strings.Repeat("i", 50)})
 	}
 	if _, err := b.cache.Create(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	if s := b.cache.Stats(); s.Entries != 1 || s.Bytes < 8*500 {
+	if s := b.cache.Stats(); s.Entries != 1 || s.Bytes < 8*550 {
 		t.Errorf("got %+v, want one entry with its notes", s)
 	}
 	for range 24 {
-		r = r.Noted("somebody", strings.Repeat("x", 500))
+		r.AddNote(retrysafe.Note{By: "somebody", Text: strings.Repeat("x", 500), ID: strings.Repeat("i", 50)})
 	}
 	r.Key = "too large"
 	if _, err := b.cache.Create(t.Context(), r); err != nil {

@@ -33,9 +33,9 @@ func TestAnswersAreLearntFromEveryStep(t *testing.T) {
 			}
 		},
 		"a refused swap": func(b *bed) {
-			done := complete(b.t, b.mem, ref, "paid")
-			done.Revision--
-			if _, err := b.cache.Swap(b.t.Context(), done); !errors.Is(err, retrysafe.ErrConflict) {
+			w := complete(b.t, b.mem, ref, "paid").Update()
+			w.Expect.Revision--
+			if _, err := b.cache.Swap(b.t.Context(), w); !errors.Is(err, retrysafe.ErrConflict) {
 				b.t.Fatal(err)
 			}
 		},
@@ -88,7 +88,7 @@ func TestCreateRecognisesItsOwnStep(t *testing.T) {
 func TestOnlyAnswersAreCached(t *testing.T) {
 	t.Parallel()
 	answer := with("paid", reservation(ref, 1))
-	records := map[string]retrysafe.Record{}
+	records := map[string]retrysafe.Write{}
 	for state := retrysafe.StateAccepted; state <= retrysafe.StateExpired; state++ {
 		if r := answer; state != retrysafe.StateCompleted {
 			r.State = state
@@ -222,7 +222,7 @@ func TestChangeByAnotherNodeIsSeen(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, tiered.Options{MaxAge: 10 * time.Second})
 			done := complete(t, b.cache, ref, "paid")
-			swap(t, b.mem, with("erased", done))
+			swap(t, b.mem, settled("erased", done))
 			b.replays("at first", "paid", 0)
 			look(b)
 			b.replays(name, "erased", 1)
@@ -266,7 +266,7 @@ func TestSwapIsSeenAtOnce(t *testing.T) {
 			b := newBed(t, tiered.Options{})
 			done := complete(t, b.cache, ref, "paid")
 			b.steps.Plan(faultstore.FailAll(c.fault))
-			if _, err := b.cache.Swap(t.Context(), with("erased", done)); errors.Is(err, faultstore.ErrInjected) != (c.fault != faultstore.None) {
+			if _, err := b.cache.Swap(t.Context(), settled("erased", done)); errors.Is(err, faultstore.ErrInjected) != (c.fault != faultstore.None) {
 				t.Fatal(err)
 			}
 			b.replays("after the swap", c.want, c.asks)
@@ -276,7 +276,7 @@ func TestSwapIsSeenAtOnce(t *testing.T) {
 	t.Run("to a state without an answer", func(t *testing.T) {
 		t.Parallel()
 		b := newBed(t, tiered.Options{})
-		gone := complete(t, b.cache, ref, "paid")
+		gone := complete(t, b.cache, ref, "paid").Update()
 		gone.State, gone.Result, gone.Term = retrysafe.StateExpired, nil, time.Hour
 		swap(t, b.cache, gone)
 		if got, err := retry(t.Context(), b.cache, ref); got.State != retrysafe.StateExpired || !errors.Is(err, retrysafe.ErrExists) {
@@ -300,7 +300,7 @@ func TestPanicBelow(t *testing.T) {
 			return err
 		},
 		"Swap": func(s tiered.Store, r retrysafe.Record) error {
-			_, err := s.Swap(t.Context(), with("erased", r))
+			_, err := s.Swap(t.Context(), settled("erased", r))
 			return err
 		},
 	} {
@@ -323,9 +323,9 @@ func TestPanicBelow(t *testing.T) {
 // panicking is a store whose driver gives up.
 type panicking struct{ retrysafe.Store }
 
-func (panicking) Create(context.Context, retrysafe.Record) (retrysafe.Record, error) { panic("create") }
-func (panicking) Swap(context.Context, retrysafe.Record) (retrysafe.Record, error)   { panic("swap") }
-func (panicking) Load(context.Context, retrysafe.Ref) (retrysafe.Record, error)      { panic("load") }
+func (panicking) Create(context.Context, retrysafe.Write) (retrysafe.Record, error) { panic("create") }
+func (panicking) Swap(context.Context, retrysafe.Write) (retrysafe.Record, error)   { panic("swap") }
+func (panicking) Load(context.Context, retrysafe.Ref) (retrysafe.Record, error)     { panic("load") }
 
 // A call that fails tells nothing, and leaves nothing.
 func TestFailureIsNotCached(t *testing.T) {

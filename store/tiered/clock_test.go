@@ -18,9 +18,9 @@ func (b *bed) left(d time.Duration) retrysafe.Record {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	r = with("paid", r)
-	r.Term = d
-	return swap(b.t, b.mem, r)
+	w := settled("paid", r)
+	w.Term = d
+	return swap(b.t, b.mem, w)
 }
 
 // The store's time goes on in the cache, and only by the time that passes.
@@ -207,8 +207,8 @@ type lagging struct {
 	before, after time.Duration
 }
 
-func (l *lagging) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+func (l *lagging) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	l.clock.Advance(l.before)
 	defer func() { l.clock.Advance(l.after) }()
-	return l.Store.Create(ctx, r)
+	return l.Store.Create(ctx, w)
 }

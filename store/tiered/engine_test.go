@@ -122,15 +122,15 @@ func TestExpiryIsRespected(t *testing.T) {
 func TestOperatorIsObeyedAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		do   func(*retrysafe.Record)
+		do   func(*retrysafe.Write)
 		want string
 		asks int
 	}{
-		"erase": {func(r *retrysafe.Record) {
+		"erase": {func(r *retrysafe.Write) {
 			r.Result = &retrysafe.Result{Status: r.Result.Status, Omitted: true}
 			r.Term = time.Hour
 		}, "", 0},
-		"forget": {func(r *retrysafe.Record) {
+		"forget": {func(r *retrysafe.Write) {
 			r.State, r.Result, r.Term = retrysafe.StateExpired, nil, time.Hour
 		}, "run 2", 3},
 	} {
@@ -141,8 +141,9 @@ func TestOperatorIsObeyedAtOnce(t *testing.T) {
 			b.gets("a retry", "run 1", 0)
 			r, err := b.cache.Load(t.Context(), ref)
 			must(t, err)
-			c.do(&r)
-			swap(t, b.cache, r)
+			w := r.Update()
+			c.do(&w)
+			swap(t, b.cache, w)
 			b.gets("after it", c.want, c.asks)
 		})
 	}
@@ -203,8 +204,8 @@ func TestTransactionsNeedNoCache(t *testing.T) {
 	defer tx.Rollback(t.Context())
 	r, err := tx.Reserve(t.Context(), ref)
 	must(t, err)
-	next := with("three", r)
-	next.Claim, next.Attempt = owner(3), 1
+	next := settled("three", r)
+	next.Overwrite, next.Owner, next.Attempt = true, owner(3), 1
 	_, err = tx.Swap(t.Context(), next)
 	must(t, err)
 	if got, err := b.cache.Load(t.Context(), ref); err != nil || string(got.Result.Body) != "two" || !got.Due() {

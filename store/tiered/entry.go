@@ -64,7 +64,7 @@ const (
 	overhead       = 608 // the entry, the result and a place in the map of entries
 	headerOverhead = 400 // a header's map, up to eight names
 	valueOverhead  = 16  // one string in a header
-	noteOverhead   = 64  // one note
+	noteOverhead   = 80  // one note
 )
 
 // sizeOf returns what a record is charged for.
@@ -82,7 +82,7 @@ func sizeOf(r *retrysafe.Record) int64 {
 	}
 	n += noteOverhead * cap(r.Inquiry.Notes)
 	for i := range r.Inquiry.Notes {
-		n += len(r.Inquiry.Notes[i].By) + len(r.Inquiry.Notes[i].Text)
+		n += len(r.Inquiry.Notes[i].By) + len(r.Inquiry.Notes[i].Text) + len(r.Inquiry.Notes[i].ID)
 	}
 	return int64(n)
 }

@@ -55,16 +55,16 @@ func (g *gate) pass(op faultstore.Op, s side) {
 	}
 }
 
-func (g *gate) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+func (g *gate) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	g.pass(faultstore.Create, before)
 	defer g.pass(faultstore.Create, after)
-	return g.Store.Create(ctx, r)
+	return g.Store.Create(ctx, w)
 }
 
-func (g *gate) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+func (g *gate) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	g.pass(faultstore.Swap, before)
 	defer g.pass(faultstore.Swap, after)
-	return g.Store.Swap(ctx, r)
+	return g.Store.Swap(ctx, w)
 }
 
 func (g *gate) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
@@ -107,10 +107,10 @@ func (b *bed) heldLoad(g *gate, s side) func() error {
 	})
 }
 
-func (b *bed) heldSwap(g *gate, s side, r retrysafe.Record) func() error {
+func (b *bed) heldSwap(g *gate, s side, w retrysafe.Write) func() error {
 	b.t.Helper()
 	return b.held(g, faultstore.Swap, s, func(ctx context.Context) error {
-		_, err := b.cache.Swap(ctx, r)
+		_, err := b.cache.Swap(ctx, w)
 		return err
 	})
 }
@@ -118,8 +118,9 @@ func (b *bed) heldSwap(g *gate, s side, r retrysafe.Record) func() error {
 // remove lets another node forget a record before its time.
 func (b *bed) remove(r retrysafe.Record) {
 	b.t.Helper()
-	r.State, r.Result, r.Term = retrysafe.StateExpired, nil, 0
-	swap(b.t, b.mem, r)
+	w := r.Update()
+	w.State, w.Result = retrysafe.StateExpired, nil
+	swap(b.t, b.mem, w)
 	if n, err := b.mem.Purge(b.t.Context(), 1); n != 1 || err != nil {
 		b.t.Fatal(n, err)
 	}
@@ -143,43 +144,43 @@ func TestLateReadIsNotCached(t *testing.T) {
 	}{
 		"nothing else happens": {func(*bed, retrysafe.Record) {}, "old", 0},
 		"swap": {func(b *bed, old retrysafe.Record) {
-			swap(b.t, b.cache, with("new", old))
+			swap(b.t, b.cache, settled("new", old))
 		}, "new", 0},
 		"swap, then evicted": {func(b *bed, old retrysafe.Record) {
-			swap(b.t, b.cache, with("new", old))
+			swap(b.t, b.cache, settled("new", old))
 			for i := range 1000 {
 				complete(b.t, b.cache, retrysafe.Ref{Scope: "others", Key: strconv.Itoa(i)}, "other")
 			}
 		}, "new", 1},
 		"swap whose reply is lost": {func(b *bed, old retrysafe.Record) {
 			b.steps.Plan(faultstore.FailAll(faultstore.LoseReply))
-			if _, err := b.cache.Swap(b.t.Context(), with("new", old)); !errors.Is(err, faultstore.ErrInjected) {
+			if _, err := b.cache.Swap(b.t.Context(), settled("new", old)); !errors.Is(err, faultstore.ErrInjected) {
 				b.t.Error(err)
 			}
 			b.steps.Plan(nil)
 		}, "new", 1},
 		"refused swap": {func(b *bed, old retrysafe.Record) {
-			swap(b.t, b.mem, with("new", old))
-			if _, err := b.cache.Swap(b.t.Context(), with("mine", old)); !errors.Is(err, retrysafe.ErrConflict) {
+			swap(b.t, b.mem, settled("new", old))
+			if _, err := b.cache.Swap(b.t.Context(), settled("mine", old)); !errors.Is(err, retrysafe.ErrConflict) {
 				b.t.Error(err)
 			}
 		}, "new", 0},
 		"another node's swap, which a retry sees": {func(b *bed, old retrysafe.Record) {
-			swap(b.t, b.mem, with("new", old))
+			swap(b.t, b.mem, settled("new", old))
 			b.replays("another node's swap", "new", 1)
 		}, "new", 0},
 		"another node's swap, which List shows": {func(b *bed, old retrysafe.Record) {
-			swap(b.t, b.mem, with("new", old))
+			swap(b.t, b.mem, settled("new", old))
 			if list, err := b.cache.List(b.t.Context(), retrysafe.Query{}); len(list) != 1 || err != nil {
 				b.t.Error(len(list), err)
 			}
 		}, "new", 1},
 		"another node's swap, and Forget": {func(b *bed, old retrysafe.Record) {
-			swap(b.t, b.mem, with("new", old))
+			swap(b.t, b.mem, settled("new", old))
 			b.cache.Forget(ref)
 		}, "new", 1},
 		"another node's swap, and Flush": {func(b *bed, old retrysafe.Record) {
-			swap(b.t, b.mem, with("new", old))
+			swap(b.t, b.mem, settled("new", old))
 			b.cache.Flush()
 		}, "new", 1},
 	} {
@@ -204,8 +205,8 @@ func TestLateReadDoesNotBringBackWhatIsGone(t *testing.T) {
 		b, g := gated(t)
 		old := complete(t, b.mem, ref, "old")
 		arrive, arriveToo := b.heldLoad(g, after), b.heldLoad(g, after)
-		claim := reservation(ref, 1)
-		claim.Revision, claim.Claim = old.Revision, owner(2)
+		claim := reservation(ref, 2)
+		claim.Expect, claim.Overwrite = old.Fence(), true
 		swap(t, b.mem, claim) // by another node
 		if got, err := retry(t.Context(), b.cache, ref); got.State != retrysafe.StateInProgress || !errors.Is(err, retrysafe.ErrExists) {
 			t.Fatalf("got %v and %v", got.State, err)
@@ -240,7 +241,7 @@ func TestNothingIsCachedWhileASwapIsOnItsWay(t *testing.T) {
 		t.Parallel()
 		b, g := gated(t)
 		old := complete(t, b.cache, ref, "old")
-		end := b.heldSwap(g, after, with("new", old))
+		end := b.heldSwap(g, after, settled("new", old))
 		b.replays("applied, not returned", "new", 1)
 		b.replays("applied, not returned", "new", 1)
 		must(t, end())
@@ -250,7 +251,7 @@ func TestNothingIsCachedWhileASwapIsOnItsWay(t *testing.T) {
 		t.Parallel()
 		b, g := gated(t)
 		old := complete(t, b.cache, ref, "old")
-		end := b.heldSwap(g, before, with("new", old))
+		end := b.heldSwap(g, before, settled("new", old))
 		b.replays("not applied yet", "old", 1)
 		b.replays("not applied yet", "old", 1)
 		must(t, end())
@@ -261,7 +262,7 @@ func TestNothingIsCachedWhileASwapIsOnItsWay(t *testing.T) {
 		for _, fault := range []faultstore.Fault{faultstore.None, faultstore.LoseReply} {
 			b, g := gated(t)
 			old := complete(t, b.cache, ref, "old")
-			end := b.heldSwap(g, before, with("new", old))
+			end := b.heldSwap(g, before, settled("new", old))
 			arrive := b.heldLoad(g, after)
 			b.steps.Plan(faultstore.FailAll(fault))
 			if err := end(); (err != nil) != (fault != faultstore.None) {
@@ -283,10 +284,10 @@ func TestCrossingSwaps(t *testing.T) {
 	t.Parallel()
 	b, g := gated(t)
 	old := complete(t, b.cache, ref, "old")
-	end := b.heldSwap(g, after, with("first", old))
+	end := b.heldSwap(g, after, settled("first", old))
 	between, err := b.mem.Load(t.Context(), ref)
 	must(t, err)
-	swap(t, b.cache, with("second", between))
+	swap(t, b.cache, settled("second", between))
 	b.replays("the second has returned", "second", 1)
 	must(t, end())
 	b.replays("both have returned", "second", 1)
@@ -302,7 +303,7 @@ func TestStormOfRetriesDoesNotKeepTheAnswerOut(t *testing.T) {
 	must(t, err)
 	late := b.heldLoad(g, after)
 	later := b.heldLoad(g, before)
-	swap(t, b.cache, with("paid", r))
+	swap(t, b.cache, settled("paid", r))
 	b.replays("while reads are on their way", "paid", 0)
 	must(t, late())
 	b.replays("after one that has seen it in flight", "paid", 0)
@@ -317,7 +318,7 @@ func TestNewerThanTheCachedOneDropsIt(t *testing.T) {
 	b, g := gated(t)
 	old := complete(t, b.mem, ref, "old")
 	stale := b.heldLoad(g, after)
-	swap(t, b.mem, with("new", old)) // by another node
+	swap(t, b.mem, settled("new", old)) // by another node
 	fresh := b.heldLoad(g, after)
 	must(t, stale()) // served before, and nothing newer was told here
 	b.replays("cached", "old", 0)

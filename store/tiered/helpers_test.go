@@ -67,21 +67,24 @@ var ref = retrysafe.Ref{Scope: "acct_1", Key: "8e03978e"}
 
 func owner(n byte) retrysafe.Owner { return retrysafe.Owner{'o', 15: n} }
 
-// reservation returns a record in flight of the n-th owner.
-func reservation(ref retrysafe.Ref, n byte) retrysafe.Record {
-	return retrysafe.Record{
+// reservation returns the write that reserves ref for the n-th owner.
+func reservation(ref retrysafe.Ref, n byte) retrysafe.Write {
+	return retrysafe.Write{Record: retrysafe.Record{
 		Ref: ref, Operation: "POST /payments", Fingerprint: retrysafe.Fingerprint{Alg: 1},
 		State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion,
-		Owner: owner(n), Attempt: 1, Term: time.Minute, Retain: time.Hour,
-	}
+		Owner: owner(n), Attempt: 1, Retain: time.Hour,
+	}, Term: time.Minute}
 }
 
-// with returns r as a completed record that holds body for an hour.
-func with(body string, r retrysafe.Record) retrysafe.Record {
-	r.State, r.Term = retrysafe.StateCompleted, time.Hour
-	r.Result = &retrysafe.Result{Status: 201, Header: map[string][]string{"Content-Type": {"text/plain"}}, Body: []byte(body)}
-	return r
+// with returns w as a write of a completed record that holds body for an hour.
+func with(body string, w retrysafe.Write) retrysafe.Write {
+	w.State, w.Term = retrysafe.StateCompleted, time.Hour
+	w.Result = &retrysafe.Result{Status: 201, Header: map[string][]string{"Content-Type": {"text/plain"}}, Body: []byte(body)}
+	return w
 }
+
+// settled returns the write that completes the stored record r with body.
+func settled(body string, r retrysafe.Record) retrysafe.Write { return with(body, r.Update()) }
 
 // complete stores an answer under ref in s.
 func complete(tb testing.TB, s retrysafe.Store, ref retrysafe.Ref, body string) retrysafe.Record {
@@ -90,19 +93,19 @@ func complete(tb testing.TB, s retrysafe.Store, ref retrysafe.Ref, body string) 
 	if err != nil {
 		tb.Fatalf("create: %v", err)
 	}
-	return swap(tb, s, with(body, r))
+	return swap(tb, s, settled(body, r))
 }
 
-func swap(tb testing.TB, s retrysafe.Store, r retrysafe.Record) retrysafe.Record {
+func swap(tb testing.TB, s retrysafe.Store, w retrysafe.Write) retrysafe.Record {
 	tb.Helper()
-	got, err := s.Swap(tb.Context(), r)
+	got, err := s.Swap(tb.Context(), w)
 	if err != nil {
 		tb.Fatalf("swap: %v", err)
 	}
 	return got
 }
 
-// retry is the Create of somebody who retries.
+// retry is the Create of a client that retries.
 func retry(ctx context.Context, s retrysafe.Store, ref retrysafe.Ref) (retrysafe.Record, error) {
 	return s.Create(ctx, reservation(ref, 99))
 }

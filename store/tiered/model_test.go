@@ -109,7 +109,7 @@ func (m *model) step(random *rand.Rand) {
 			m.see("Swap", key, low, got, err)
 		}
 	case 7: // whoever has an old one
-		got, err := m.cache.Swap(ctx, retrysafe.Record{Ref: ref, Revision: low - 1})
+		got, err := m.cache.Swap(ctx, retrysafe.Write{Record: retrysafe.Record{Ref: ref}, Expect: retrysafe.Fence{Revision: low - 1}})
 		m.see("refused Swap", key, low, got, err)
 	case 8:
 		lows := make([]int64, len(m.keys))
@@ -130,18 +130,18 @@ func (m *model) step(random *rand.Rand) {
 	}
 }
 
-// changed returns r with something else in it: mostly an answer, which is due
-// soon or not so soon.
-func changed(random *rand.Rand, r retrysafe.Record) retrysafe.Record {
-	r = with(strconv.Itoa(random.Int()), r)
-	r.Term = time.Duration(random.IntN(int(time.Second)))
+// changed returns a write that changes r: mostly to an answer, which is due soon or
+// not so soon.
+func changed(random *rand.Rand, r retrysafe.Record) retrysafe.Write {
+	w := settled(strconv.Itoa(random.Int()), r)
+	w.Term = time.Duration(random.IntN(int(time.Second)))
 	switch random.IntN(6) {
 	case 0:
-		r.State, r.Result = retrysafe.StateRetryable, nil
+		w.State, w.Result = retrysafe.StateRetryable, nil
 	case 1:
-		r.State, r.Result, r.Claim = retrysafe.StateInProgress, nil, owner(byte(random.IntN(250)+1))
+		w.State, w.Result, w.Overwrite, w.Owner = retrysafe.StateInProgress, nil, true, owner(byte(random.IntN(250)+1))
 	}
-	return r
+	return w
 }
 
 // see holds what a call returned that began when low was the floor against it.
@@ -161,14 +161,14 @@ func (m *model) see(step string, key *keyModel, low int64, got retrysafe.Record,
 // swaying is a store whose requests and replies overtake each other.
 type swaying struct{ retrysafe.Store }
 
-func (s swaying) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+func (s swaying) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	defer sway()()
-	return s.Store.Create(ctx, r)
+	return s.Store.Create(ctx, w)
 }
 
-func (s swaying) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+func (s swaying) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	defer sway()()
-	return s.Store.Swap(ctx, r)
+	return s.Store.Swap(ctx, w)
 }
 
 func (s swaying) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {

@@ -9,9 +9,11 @@ import (
 )
 
 var (
-	_ Store             = (*store)(nil)
-	_ Store             = (*counting)(nil)
-	_ retrysafe.Counter = (*counting)(nil)
+	_ Store               = (*store)(nil)
+	_ Store               = (*counting)(nil)
+	_ retrysafe.Counter   = (*counting)(nil)
+	_ retrysafe.Sealer    = (*store)(nil)
+	_ retrysafe.Forgetter = (*store)(nil)
 )
 
 // A Store is a store with a cache before it. All methods may be called
@@ -110,19 +112,19 @@ func (s *store) init(below retrysafe.Store, o *Options) {
 
 // Create answers from the cache if the key is known to be completed: that is all
 // a replay costs. Otherwise the store below reserves the key, or says who has.
-func (s *store) Create(ctx context.Context, r retrysafe.Record) (got retrysafe.Record, err error) {
-	at, now := s.place(r.Ref), s.now()
+func (s *store) Create(ctx context.Context, w retrysafe.Write) (got retrysafe.Record, err error) {
+	at, now := s.place(w.Ref), s.now()
 	e, ticket := at.look(now)
 	if e == nil {
 		defer func() { s.learn(at, ticket, now, &got, err) }() // also when the store below panics
-		return s.below.Create(ctx, r)
+		return s.below.Create(ctx, w)
 	}
 	if err = ctx.Err(); err != nil {
 		return got, err
 	}
 	e.read(&got, now)
-	// A zero owner names nobody, so it cannot recognise its own step.
-	if got.Owner == r.Owner && !r.Owner.IsZero() {
+	// A zero owner is no attempt's, so it cannot recognise its own step.
+	if got.Owner == w.Owner && !w.Owner.IsZero() {
 		return got, nil
 	}
 	return got, retrysafe.ErrExists
@@ -145,11 +147,11 @@ func (s *store) Load(ctx context.Context, ref retrysafe.Ref) (got retrysafe.Reco
 
 // Swap goes below. While it is on its way nothing is cached of its key: nobody
 // knows whether it has been applied.
-func (s *store) Swap(ctx context.Context, r retrysafe.Record) (got retrysafe.Record, err error) {
-	at, now := s.place(r.Ref), s.now()
+func (s *store) Swap(ctx context.Context, w retrysafe.Write) (got retrysafe.Record, err error) {
+	at, now := s.place(w.Ref), s.now()
 	ticket := at.openSwap()
 	defer func() { s.learn(at, ticket, now, &got, err) }()
-	return s.below.Swap(ctx, r)
+	return s.below.Swap(ctx, w)
 }
 
 // List goes below. What is cached and older than what it shows is dropped.
@@ -169,7 +171,7 @@ func (s *store) Purge(ctx context.Context, limit int) (int, error) { return s.be
 // Sealed says whether what is stored below is encrypted. What is cached is not,
 // and in memory only.
 func (s *store) Sealed() bool {
-	below, ok := s.below.(interface{ Sealed() bool })
+	below, ok := s.below.(retrysafe.Sealer)
 	return ok && below.Sealed()
 }
 

@@ -57,12 +57,12 @@ type mined struct {
 	fuse *Fuse
 }
 
-func (m mined) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return around(m.fuse, func() (retrysafe.Record, error) { return m.Store.Create(ctx, r) })
+func (m mined) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return around(m.fuse, func() (retrysafe.Record, error) { return m.Store.Create(ctx, w) })
 }
 
-func (m mined) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return around(m.fuse, func() (retrysafe.Record, error) { return m.Store.Swap(ctx, r) })
+func (m mined) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return around(m.fuse, func() (retrysafe.Record, error) { return m.Store.Swap(ctx, w) })
 }
 
 // minedTxStore begins transactions with a fuse before and after each step.
@@ -91,12 +91,12 @@ func (m minedTx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Reco
 	return around(m.fuse, func() (retrysafe.Record, error) { return m.Tx.Reserve(ctx, ref) })
 }
 
-func (m minedTx) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return around(m.fuse, func() (retrysafe.Record, error) { return m.Tx.Create(ctx, r) })
+func (m minedTx) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return around(m.fuse, func() (retrysafe.Record, error) { return m.Tx.Create(ctx, w) })
 }
 
-func (m minedTx) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return around(m.fuse, func() (retrysafe.Record, error) { return m.Tx.Swap(ctx, r) })
+func (m minedTx) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return around(m.fuse, func() (retrysafe.Record, error) { return m.Tx.Swap(ctx, w) })
 }
 
 func (m minedTx) Commit(ctx context.Context) error {
@@ -111,6 +111,6 @@ type minedFinisher struct {
 	f retrysafe.CreateCommitter
 }
 
-func (m minedFinisher) CreateAndCommit(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return around(m.fuse, func() (retrysafe.Record, error) { return m.f.CreateAndCommit(ctx, r) })
+func (m minedFinisher) CreateAndCommit(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return around(m.fuse, func() (retrysafe.Record, error) { return m.f.CreateAndCommit(ctx, w) })
 }

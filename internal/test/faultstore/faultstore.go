@@ -44,8 +44,8 @@ type Step struct {
 	Op Op
 	// N counts the steps of this Op, from 1.
 	N int
-	// Record is what Create or Swap was given.
-	Record retrysafe.Record
+	// Write is what Create or Swap was given. Load has its Ref there.
+	Write retrysafe.Write
 }
 
 // Store passes every step on to the store below, as Plan says.
@@ -93,14 +93,14 @@ func (s *Store) Count(op Op) int {
 	return s.count[op]
 }
 
-func (s *Store) next(op Op, r retrysafe.Record) Fault {
+func (s *Store) next(op Op, w retrysafe.Write) Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.count[op]++
 	if s.plan == nil {
 		return None
 	}
-	return s.plan(Step{Op: op, N: s.count[op], Record: r})
+	return s.plan(Step{Op: op, N: s.count[op], Write: w})
 }
 
 // pass does one step under its fault.
@@ -121,26 +121,26 @@ func pass[T any](ctx context.Context, f Fault, do func() (T, error)) (T, error) 
 }
 
 // Create implements [retrysafe.Store].
-func (s *Store) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return pass(ctx, s.next(Create, r), func() (retrysafe.Record, error) { return s.below.Create(ctx, r) })
+func (s *Store) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return pass(ctx, s.next(Create, w), func() (retrysafe.Record, error) { return s.below.Create(ctx, w) })
 }
 
 // Swap implements [retrysafe.Store].
-func (s *Store) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return pass(ctx, s.next(Swap, r), func() (retrysafe.Record, error) { return s.below.Swap(ctx, r) })
+func (s *Store) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return pass(ctx, s.next(Swap, w), func() (retrysafe.Record, error) { return s.below.Swap(ctx, w) })
 }
 
 // Load implements [retrysafe.Store].
 func (s *Store) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
-	return pass(ctx, s.next(Load, retrysafe.Record{Ref: ref}), func() (retrysafe.Record, error) { return s.below.Load(ctx, ref) })
+	return pass(ctx, s.next(Load, retrysafe.Write{Record: retrysafe.Record{Ref: ref}}), func() (retrysafe.Record, error) { return s.below.Load(ctx, ref) })
 }
 
 // List implements [retrysafe.Store].
 func (s *Store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
-	return pass(ctx, s.next(List, retrysafe.Record{}), func() ([]retrysafe.Record, error) { return s.below.List(ctx, q) })
+	return pass(ctx, s.next(List, retrysafe.Write{}), func() ([]retrysafe.Record, error) { return s.below.List(ctx, q) })
 }
 
 // Purge implements [retrysafe.Store].
 func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
-	return pass(ctx, s.next(Purge, retrysafe.Record{}), func() (int, error) { return s.below.Purge(ctx, limit) })
+	return pass(ctx, s.next(Purge, retrysafe.Write{}), func() (int, error) { return s.below.Purge(ctx, limit) })
 }

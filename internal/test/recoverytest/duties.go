@@ -72,7 +72,7 @@ func (s *scene) sweeper(ctx context.Context) func() {
 }
 
 // swapIn is how a sweeper swaps.
-func swapIn(ctx context.Context, s retrysafe.Store, _, next retrysafe.Record) error {
+func swapIn(ctx context.Context, s retrysafe.Store, _ retrysafe.Record, next retrysafe.Write) error {
 	_, err := s.Swap(ctx, next)
 	return err
 }
@@ -101,8 +101,9 @@ func (s *scene) reconciler(ctx context.Context) func() {
 			if r.Inquiry.Dead {
 				continue
 			}
-			v := s.ask(&r)
-			next, err := retrysafe.DecideEvidence(r, v, "reconciler", retrysafe.Recheck{After: s.lease / 2, Limit: 6})
+			e := s.ask(&r)
+			e.By = "reconciler"
+			next, err := retrysafe.DecideEvidence(r, e, retrysafe.Recheck{After: s.lease / 2, Limit: 6})
 			if err != nil {
 				s.accuse("conclude %v: %w", r.Ref, err)
 				continue
@@ -110,7 +111,7 @@ func (s *scene) reconciler(ctx context.Context) func() {
 			s.dawdle(ctx)
 			_, err = h.Swap(ctx, next)
 			if err == nil {
-				s.tally("concluded " + v.Finding.String())
+				s.tally("concluded " + e.Finding.String())
 			}
 			if !answers(err) {
 				s.accuse("conclude %v: %w", r.Ref, err)

@@ -74,12 +74,12 @@ func TestPlantedBugsAreFound(t *testing.T) {
 }
 
 // overwrite is a sweeper that makes sure that its swap succeeds.
-func overwrite(ctx context.Context, s retrysafe.Store, found, next retrysafe.Record) error {
+func overwrite(ctx context.Context, s retrysafe.Store, found retrysafe.Record, next retrysafe.Write) error {
 	stored, err := s.Load(ctx, found.Ref)
 	if err != nil {
 		return err
 	}
-	next.Revision, next.Owner = stored.Revision, stored.Owner
+	next.Expect = stored.Fence()
 	_, err = s.Swap(ctx, next)
 	return err
 }
@@ -99,9 +99,10 @@ func deleteAll(ctx context.Context, s retrysafe.Store, q retrysafe.Query) (int, 
 	below := s.(watched).Store
 	found, err := below.List(ctx, q)
 	for _, r := range found {
-		r.State, r.Result, r.Term = retrysafe.StateExpired, nil, 0
+		w := r.Update()
+		w.State, w.Result = retrysafe.StateExpired, nil
 		if r.Scope != books {
-			_, _ = below.Swap(ctx, r)
+			_, _ = below.Swap(ctx, w)
 		}
 	}
 	if err != nil {
@@ -118,11 +119,11 @@ func attested(*retrysafe.Record) retrysafe.Evidence {
 // uncompared is a store that takes every swap.
 type uncompared struct{ retrysafe.Store }
 
-func (u uncompared) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	stored, err := u.Load(ctx, r.Ref)
+func (u uncompared) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	stored, err := u.Load(ctx, w.Ref)
 	if err != nil {
 		return stored, err
 	}
-	r.Revision, r.Owner = stored.Revision, stored.Owner
-	return u.Store.Swap(ctx, r)
+	w.Expect = stored.Fence()
+	return u.Store.Swap(ctx, w)
 }

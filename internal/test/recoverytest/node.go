@@ -44,17 +44,17 @@ func (n *node) step(ctx context.Context, do func(context.Context) (retrysafe.Rec
 	return do(context.WithoutCancel(ctx))
 }
 
-func (n *node) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return n.step(ctx, func(ctx context.Context) (retrysafe.Record, error) { return n.Store.Create(ctx, r) })
+func (n *node) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return n.step(ctx, func(ctx context.Context) (retrysafe.Record, error) { return n.Store.Create(ctx, w) })
 }
 
-func (n *node) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+func (n *node) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	if n.way.Load() == dead {
 		// A process that is gone asks nothing any more. Here its heartbeat has to be
 		// told, and what it is told changes nothing.
 		return retrysafe.Record{}, retrysafe.ErrNotFound
 	}
-	return n.step(ctx, func(ctx context.Context) (retrysafe.Record, error) { return n.Store.Swap(ctx, r) })
+	return n.step(ctx, func(ctx context.Context) (retrysafe.Record, error) { return n.Store.Swap(ctx, w) })
 }
 
 func (n *node) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {

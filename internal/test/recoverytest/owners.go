@@ -146,10 +146,10 @@ func (s *scene) commit(ctx context.Context, n *node, x *retrysafe.Execution, f f
 			return
 		}
 		result := paid(receipt)
-		_, err = tx.Create(ctx, retrysafe.Record{
+		_, err = tx.Create(ctx, retrysafe.Write{Record: retrysafe.Record{
 			Ref: retrysafe.Ref{Scope: books, Key: receipt}, State: retrysafe.StateCompleted, Version: retrysafe.RecordVersion,
-			Owner: r.Owner, Attempt: 1, Result: &result, Term: 10_000 * time.Hour, Retain: 10_000 * time.Hour,
-		})
+			Owner: r.Owner, Attempt: 1, Result: &result, Retain: 10_000 * time.Hour,
+		}, Term: 10_000 * time.Hour})
 		if err != nil {
 			s.accuse("write in a transaction: %w", err)
 		}

@@ -64,7 +64,7 @@ type scene struct {
 	next int // the handle of the next node
 
 	// How duties are done, which tests spoil.
-	sweepOne func(ctx context.Context, s retrysafe.Store, found, next retrysafe.Record) error
+	sweepOne func(ctx context.Context, s retrysafe.Store, found retrysafe.Record, next retrysafe.Write) error
 	purge    func(ctx context.Context, s retrysafe.Store) (int, error)
 	absent   func(r *retrysafe.Record) retrysafe.Evidence
 }

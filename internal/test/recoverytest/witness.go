@@ -96,8 +96,8 @@ type watched struct {
 	by string
 }
 
-func (s watched) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	got, err := s.Store.Create(ctx, r)
+func (s watched) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	got, err := s.Store.Create(ctx, w)
 	switch {
 	case err == nil:
 		s.w.wrote(write{by: s.by, record: got})
@@ -109,11 +109,11 @@ func (s watched) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Reco
 	return got, err
 }
 
-func (s watched) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	got, err := s.Store.Swap(ctx, r)
+func (s watched) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	got, err := s.Store.Swap(ctx, w)
 	switch {
 	case err == nil:
-		s.w.wrote(write{by: s.by, record: got, from: r.Revision, claims: !r.Claim.IsZero()})
+		s.w.wrote(write{by: s.by, record: got, from: w.Expect.Revision, claims: w.Overwrite})
 	case errors.Is(err, retrysafe.ErrConflict):
 		s.w.saw(&got)
 	default:
@@ -154,10 +154,10 @@ type watchedTx struct {
 	writes []write
 }
 
-func (t *watchedTx) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	got, err := t.Tx.Swap(ctx, r)
+func (t *watchedTx) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	got, err := t.Tx.Swap(ctx, w)
 	if err == nil {
-		t.writes = append(t.writes, write{by: "transaction", record: got, from: r.Revision, claims: !r.Claim.IsZero()})
+		t.writes = append(t.writes, write{by: "transaction", record: got, from: w.Expect.Revision, claims: w.Overwrite})
 	}
 	return got, err
 }

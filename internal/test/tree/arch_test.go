@@ -49,7 +49,7 @@ var arrows = []arrowRule{
 	{"conform", nil, "the verifier is a black box: it shares no code with what it judges"},
 
 	{"store/memstore", []string{root, "outbox"}, "a store keeps records; it knows no HTTP"},
-	{"store/sqlitestore", []string{root, "outbox", "internal/groupcommit", "internal/storemove", "internal/failpoint"}, "a store keeps records; it knows no HTTP"},
+	{"store/sqlitestore", []string{root, "outbox", "store/storekit", "internal/groupcommit", "internal/storemove", "internal/failpoint"}, "a store keeps records; it knows no HTTP"},
 	{"store/pgstore", []string{root, "outbox", "internal/groupcommit", "internal/fields", "internal/storemove", "internal/failpoint"}, "a store keeps records; it knows no HTTP"},
 	{"store/sealed", []string{root}, "it wraps any store, so it knows none"},
 	{"store/tiered", []string{root}, "it stands before any store, so it knows none"},
@@ -63,6 +63,7 @@ var arrows = []arrowRule{
 	{"internal/storemove", []string{root}, "what a store offers to the command that moves its records"},
 	{"internal/test/crashtest", []string{root}, "it crashes the clients of any store"},
 	{"internal/test/faultstore", []string{root}, "it lets any store fail"},
+	{"internal/test/movetest", []string{root, "internal/storemove"}, "it holds any store to the contract of a move"},
 	{"internal/test/recoverytest", []string{root}, "it lets recovery race over any store"},
 	{"internal/test/sinktest", []string{"outbox", "store/memstore", "internal/test/netfault"}, "it holds the sinks of brokers to their contract"},
 	{"internal/test/testservers", []string{"internal/test/porthold"}, "it runs servers, for the tests of any package"},

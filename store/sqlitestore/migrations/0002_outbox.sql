@@ -34,7 +34,7 @@ CREATE TABLE retrysafe_dead (
     revision     INTEGER NOT NULL
 );
 
--- Who may deliver the messages of a shard. Each holder has an epoch of its own.
+-- The worker that may deliver the messages of a shard. Each new lease has a new epoch.
 CREATE TABLE retrysafe_shards (
     n      INTEGER PRIMARY KEY,
     epoch  INTEGER NOT NULL DEFAULT 0,
@@ -44,5 +44,5 @@ CREATE TABLE retrysafe_shards (
 WITH RECURSIVE shards (n) AS (VALUES (0) UNION ALL SELECT n + 1 FROM shards WHERE n < 63)
 INSERT INTO retrysafe_shards (n) SELECT n FROM shards;
 
--- Who wants shards, so that each takes its share.
+-- The workers that lease shards, so that each of them takes its share.
 CREATE TABLE retrysafe_workers (worker BLOB PRIMARY KEY, until INTEGER NOT NULL) WITHOUT ROWID;

@@ -13,10 +13,10 @@ import (
 	"github.com/retrysafe/retrysafe/httpkey"
 )
 
-// mostAttempts is how often a request that is run later is run, where it may be: an
+// maxAttempts is how often a request that is run later is run, where it may be: an
 // upstream that is down for long costs an attempt every few minutes, so that patience
 // ends first.
-const mostAttempts = 1000
+const maxAttempts = 1000
 
 // makeWorkers makes workers for the routes whose requests are run later. A route that
 // bounds its concurrency has one of its own, with so many hands; the others share one.
@@ -54,7 +54,7 @@ func (g *Gateway) makeWorkers(_ *config.Config, _ *Parts) error {
 }
 
 func (g *Gateway) makeWorker(routes map[string]http.Handler, hands int) error {
-	w, err := httpkey.NewWorker(g.guard, routes, &httpkey.WorkerOptions{Concurrency: hands, Attempts: mostAttempts, Logger: g.logger})
+	w, err := httpkey.NewWorker(g.guard, routes, &httpkey.WorkerOptions{Concurrency: hands, Attempts: maxAttempts, Logger: g.logger})
 	if err != nil {
 		return err
 	}
@@ -79,8 +79,8 @@ func (rt *route) operations() []string {
 	return all
 }
 
-// statuses is where clients look how their requests stand.
-const statuses = own + "requests/"
+// statusPrefix is where clients look how their requests stand.
+const statusPrefix = ownPrefix + "requests/"
 
 // label names an operation in a URL. It stays the same from one configuration to the
 // next.
@@ -101,12 +101,12 @@ func (rt *route) statusURL(r *http.Request, key string) string {
 	case !strings.HasPrefix(operation, r.Method):
 		operation = r.Method + " " + operation
 	}
-	return statuses + label(operation) + "/" + url.PathEscape(key)
+	return statusPrefix + label(operation) + "/" + url.PathEscape(key)
 }
 
 // serveOwn serves what is the gateway's own.
 func (g *Gateway) serveOwn(w http.ResponseWriter, r *http.Request) {
-	rest, ok := strings.CutPrefix(r.URL.EscapedPath(), statuses)
+	rest, ok := strings.CutPrefix(r.URL.EscapedPath(), statusPrefix)
 	name, escaped, _ := strings.Cut(rest, "/")
 	key, err := url.PathUnescape(escaped)
 	status := g.statuses[name]

@@ -71,10 +71,10 @@ func TestAsync(t *testing.T) {
 				if accepted.Later { // the worker was quicker than the word of it
 					accepted, ran = ran, accepted
 				}
-				if x := accepted; x.Outcome != gateway.Accepted || x.Status != 202 || x.KeyHash != retrysafe.HashKey(odd) {
+				if x := accepted; x.Handling != gateway.HandlingAccepted || x.Status != 202 || x.KeyHash != retrysafe.HashKey(odd) {
 					t.Errorf("told of %+v", x)
 				}
-				if x := ran; !x.Later || x.Outcome != gateway.Fresh || x.Status != 201 || x.Attempt != 1 || x.Path != target || x.KeyHash != retrysafe.HashKey(odd) {
+				if x := ran; !x.Later || x.Handling != gateway.HandlingFresh || x.Status != 201 || x.Attempt != 1 || x.Path != target || x.KeyHash != retrysafe.HashKey(odd) {
 					t.Errorf("told of %+v", x)
 				}
 				b.post(t, target, odd, `{"n":1}`).is(t, 201, `{"got":{"n":1}}`, true)

@@ -19,7 +19,7 @@
 //   - Anything else (a reset, a time-out, an answer that cannot be read or is cut off):
 //     it may have been executed. Where the upstream honours the key that it was sent
 //     (keyed) the next request with this key sends the same bytes under the same key;
-//     otherwise the outcome is unknown, and nobody sends it again.
+//     otherwise the outcome is unknown, and it is not sent again.
 //
 // The gateway itself never sends a request twice. A client's retry does, where it may.
 //
@@ -34,11 +34,11 @@
 //
 // # Limits
 //
-// How many requests are at the upstream, for a route and for a tenant, is looked at
-// before a key is reserved, so that who is turned away leaves no record; replays are
-// never turned away. The place itself is taken behind the reservation: retries that
-// wait for the first attempt take none. Who loses it in between gives the key back.
-// Requests that are run later wait for a worker instead.
+// The number of requests at the upstream, per route and per tenant, is checked before a
+// key is reserved, so that a refused request leaves no record. Replays are never
+// refused. The slot itself is acquired after the reservation, so that retries that wait
+// for the first attempt hold none. If no slot is left by then, the reservation is
+// released. Requests that are run later wait for a worker instead.
 //
 // Everything below /.retrysafe/ is the gateway's own.
 package gateway

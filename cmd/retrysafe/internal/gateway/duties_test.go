@@ -75,10 +75,10 @@ func TestJanitor(t *testing.T) {
 	b := setup(t, func(b *bundle) {
 		b.config.Janitor = config.Janitor{Sweep: 5 * time.Millisecond, Reap: 5 * time.Millisecond}
 	}, withRoutes(route("POST /payments", func(s *config.Settings) { s.Policy.Retention = lease })))
-	_, err := b.store.Create(t.Context(), retrysafe.Record{
+	_, err := b.store.Create(t.Context(), retrysafe.Write{Term: lease, Record: retrysafe.Record{
 		Ref: retrysafe.Ref{Scope: "header:acme", Key: other}, State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion,
-		Owner: retrysafe.Owner{1}, Attempt: 1, Term: lease, Retain: time.Hour,
-	})
+		Owner: retrysafe.Owner{1}, Attempt: 1, Retain: time.Hour,
+	}})
 	must(t, err)
 	b.post(t, "/payments", key, `{}`).is(t, 201, `{"got":{}}`, false)
 	b.run(t)

@@ -12,13 +12,13 @@ import (
 // An Exchange is one request that has ended, for the access log and for metrics.
 type Exchange struct {
 	Method string
-	// Path is what the client asked for, without its query. It is the client's own
-	// text: who logs it has to make it harmless.
+	// Path is what the client asked for, without its query. It is the client's own text
+	// and has to be escaped before it is logged.
 	Path string
 	// Route is the configured pattern, with its method, or [DefaultRoute]. It is
 	// empty for a request that no route is about.
-	Route   string
-	Outcome Outcome
+	Route    string
+	Handling Handling
 	// Code is that of the problem that the client was told of, if there was one, and
 	// for an observed request what it would have been told.
 	Code string
@@ -41,110 +41,110 @@ type Exchange struct {
 }
 
 // Guarded reports whether the request was more than let through.
-func (x *Exchange) Guarded() bool { return x.Outcome != Passed }
+func (x *Exchange) Guarded() bool { return x.Handling != HandlingPassed }
 
 // DefaultRoute is the name of the route of guarded requests that no pattern matches.
 const DefaultRoute = "default"
 
-// An Outcome is what became of a request.
-type Outcome string
+// A Handling is what became of a request.
+type Handling string
 
 const (
-	// Passed: it went to the upstream, and no guard looked at it.
-	Passed Outcome = "passed"
-	// Observed: it went to the upstream, and a guard noted what it would have done.
-	Observed Outcome = "observed"
-	// Fresh: it was an attempt, whatever came of that.
-	Fresh Outcome = "fresh"
-	// Replayed: it got the stored answer.
-	Replayed Outcome = "replay"
-	// Accepted: it is run later, or being run.
-	Accepted Outcome = "accepted"
-	// Refused: it did not run.
-	Refused Outcome = "refused"
+	// HandlingPassed: it went to the upstream, and no guard looked at it.
+	HandlingPassed Handling = "passed"
+	// HandlingObserved: it went to the upstream, and a guard noted what it would have done.
+	HandlingObserved Handling = "observed"
+	// HandlingFresh: it was an attempt, whatever came of that.
+	HandlingFresh Handling = "fresh"
+	// HandlingReplayed: it got the stored answer.
+	HandlingReplayed Handling = "replay"
+	// HandlingAccepted: it is run later, or being run.
+	HandlingAccepted Handling = "accepted"
+	// HandlingRefused: it did not run.
+	HandlingRefused Handling = "refused"
 )
 
-// exchange is one guarded request under way. It is the request's context and the
-// response's writer, so that whoever serves it finds it by either.
-type exchange struct {
+// proxied is one guarded request under way. It is the request's context and the
+// response's writer, so that the guard and the proxy find it by either.
+type proxied struct {
 	context.Context
 	http.ResponseWriter
-	told  Exchange // what is known of it so far
+	event Exchange // what is known of it so far
 	began time.Time
 }
 
-type exchangeKey struct{}
+type proxiedKey struct{}
 
 // Value finds the exchange itself.
-func (x *exchange) Value(key any) any {
-	if key == (exchangeKey{}) {
+func (x *proxied) Value(key any) any {
+	if key == (proxiedKey{}) {
 		return x
 	}
 	return x.Context.Value(key)
 }
 
-// exchangeOf returns the exchange that a request belongs to, or nil.
-func exchangeOf(ctx context.Context) *exchange {
-	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+// proxiedOf returns the exchange that a request belongs to, or nil.
+func proxiedOf(ctx context.Context) *proxied {
+	x, _ := ctx.Value(proxiedKey{}).(*proxied)
 	return x
 }
 
 // WriteHeader notes the final status.
-func (x *exchange) WriteHeader(status int) {
-	if x.told.Status == 0 && status >= 200 {
-		x.told.Status = status
+func (x *proxied) WriteHeader(status int) {
+	if x.event.Status == 0 && status >= 200 {
+		x.event.Status = status
 	}
 	x.ResponseWriter.WriteHeader(status)
 }
 
 // Write counts.
-func (x *exchange) Write(p []byte) (int, error) {
-	if x.told.Status == 0 {
-		x.told.Status = http.StatusOK
+func (x *proxied) Write(p []byte) (int, error) {
+	if x.event.Status == 0 {
+		x.event.Status = http.StatusOK
 	}
 	n, err := x.ResponseWriter.Write(p)
-	x.told.Bytes += int64(n)
+	x.event.Bytes += int64(n)
 	return n, err
 }
 
 // Unwrap lets http.ResponseController reach the connection.
-func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+func (x *proxied) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
-// judged takes the guard's word for what became of the request.
-func judged(r *http.Request, f httpkey.Fate) {
-	x := exchangeOf(r.Context())
+// noteFate takes the guard's word for what became of the request.
+func noteFate(r *http.Request, f httpkey.Fate) {
+	x := proxiedOf(r.Context())
 	if x == nil {
 		return
 	}
-	x.named(f.Ref)
-	if x.told.Code == "" && f.Code != httpkey.FateRan && f.Code != httpkey.FateReplay {
-		x.told.Code = f.Code
+	x.noteRef(f.Ref)
+	if x.event.Code == "" && f.Code != httpkey.FateRan && f.Code != httpkey.FateReplay {
+		x.event.Code = f.Code
 	}
 	switch {
 	case !f.Enforced:
-		x.told.Outcome = Observed
+		x.event.Handling = HandlingObserved
 		if f.Code == httpkey.FateReplay {
-			x.told.Code = f.Code
+			x.event.Code = f.Code
 		}
-	case f.Code == "" && x.told.Code == "":
-		x.told.Outcome = Passed
+	case f.Code == "" && x.event.Code == "":
+		x.event.Handling = HandlingPassed
 	case f.Code == httpkey.FateReplay:
-		x.told.Outcome = Replayed
-	case x.told.Attempt > 0:
-		x.told.Outcome = Fresh
-	case x.told.Status == http.StatusAccepted:
-		x.told.Outcome = Accepted
+		x.event.Handling = HandlingReplayed
+	case x.event.Attempt > 0:
+		x.event.Handling = HandlingFresh
+	case x.event.Status == http.StatusAccepted:
+		x.event.Handling = HandlingAccepted
 	default:
-		x.told.Outcome = Refused
+		x.event.Handling = HandlingRefused
 	}
 }
 
 // named notes whose request it is.
-func (x *exchange) named(ref retrysafe.Ref) {
-	if ref.Key == "" || x.told.KeyHash != "" {
+func (x *proxied) noteRef(ref retrysafe.Ref) {
+	if ref.Key == "" || x.event.KeyHash != "" {
 		return
 	}
-	x.told.KeyHash = retrysafe.HashKey(ref.Key)
+	x.event.KeyHash = retrysafe.HashKey(ref.Key)
 	tenant, _ := httpkey.Caller(ref)
-	x.told.ScopeHash = retrysafe.HashKey(tenant)
+	x.event.ScopeHash = retrysafe.HashKey(tenant)
 }

@@ -1,4 +1,4 @@
 package gateway
 
 // Rest closes the idle connections to the upstream.
-func (g *Gateway) Rest() { g.upstream.rest() }
+func (g *Gateway) Rest() { g.upstream.closeIdle() }

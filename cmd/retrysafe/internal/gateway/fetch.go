@@ -46,8 +46,8 @@ func isHop(name string) bool {
 }
 
 // fetch passes a plain request on and its answer back.
-func (p *passing) fetch(w http.ResponseWriter, r *http.Request) {
-	hints := &hints{w: w}
+func (p *passthrough) fetch(w http.ResponseWriter, r *http.Request) {
+	hints := &earlyHints{w: w}
 	res, err := p.proxy.Transport.RoundTrip(p.g.plainRequest(r, hints))
 	hints.end()
 	if err != nil {
@@ -82,7 +82,7 @@ func (p *passing) fetch(w http.ResponseWriter, r *http.Request) {
 }
 
 // plainRequest returns the upstream's request for a client's plain one.
-func (g *Gateway) plainRequest(r *http.Request, h *hints) *http.Request {
+func (g *Gateway) plainRequest(r *http.Request, h *earlyHints) *http.Request {
 	u := g.upstream.url
 	out := r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{Got1xxResponse: h.got}))
 	out.Body, out.Close = nil, false
@@ -101,9 +101,9 @@ func (g *Gateway) plainRequest(r *http.Request, h *hints) *http.Request {
 	if _, ok := out.Header["User-Agent"]; !ok {
 		out.Header["User-Agent"] = noAgent
 	}
-	g.forwarded(r, out.Header)
+	g.setForwarded(r, out.Header)
 	if g.tenants.header != "" {
-		g.nameTenant(r, out.Header)
+		g.forwardTenant(r, out.Header)
 	}
 	return out
 }
@@ -165,14 +165,14 @@ func copyBody(w http.ResponseWriter, res *http.Response) error {
 	}
 }
 
-// hints sends informational answers on until there is another.
-type hints struct {
+// earlyHints sends informational answers on until there is another.
+type earlyHints struct {
 	w     http.ResponseWriter
 	mu    sync.Mutex
 	ended bool
 }
 
-func (h *hints) got(status int, header textproto.MIMEHeader) error {
+func (h *earlyHints) got(status int, header textproto.MIMEHeader) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ended {
@@ -187,7 +187,7 @@ func (h *hints) got(status int, header textproto.MIMEHeader) error {
 	return nil
 }
 
-func (h *hints) end() {
+func (h *earlyHints) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ended = true

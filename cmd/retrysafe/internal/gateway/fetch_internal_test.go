@@ -43,7 +43,7 @@ func TestPlainWayIsTheProxys(t *testing.T) {
 		if peer := r.Header.Get("X-Peer"); peer != "" {
 			r.RemoteAddr = peer
 		}
-		p := newPassing(g)
+		p := newPassthrough(g)
 		p.proxy.Transport = g.upstream.transportFor(r.Method)
 		if !g.upstream.isPlain(r) {
 			t.Errorf("%s %v is not plain", r.Method, r.Header)

@@ -25,7 +25,7 @@ type Parts struct {
 	Store retrysafe.Store
 	// Keyring opens and seals records, where the configuration names keys.
 	Keyring *sealed.Keyring
-	// Secrets make fingerprints unguessable for who reads the store; see
+	// Secrets key the fingerprints, so that a reader of the store cannot guess requests; see
 	// [httpkey.Options.Secrets].
 	Secrets []httpkey.Secret
 
@@ -45,25 +45,25 @@ type Parts struct {
 // A Gateway is one configuration at work. It never changes: another configuration is
 // another gateway, over the same store. It is safe for concurrent use.
 type Gateway struct {
-	table    table
-	upstream *upstream
-	engine   *retrysafe.Engine
-	guard    *httpkey.Guard // of no route: it speaks for the gateway itself
-	store    retrysafe.Store
-	cache    tiered.Store // nil if there is none
-	sweeper  *janitor.Sweeper
-	reaper   *janitor.Reaper
-	tenants  tenants
-	decided  map[string]bool // canonical names of headers; see isAlias
-	shares   shares
-	bodies   slots     // bytes
-	passings sync.Pool // of *passing
-	statuses map[string]http.Handler
-	duties   []func(context.Context) error
-	exchange func(Exchange)
-	logger   *slog.Logger
-	probing  sync.Mutex
-	warnings warnings
+	table          table
+	upstream       *upstream
+	engine         *retrysafe.Engine
+	guard          *httpkey.Guard // of no route: it speaks for the gateway itself
+	store          retrysafe.Store
+	cache          tiered.Store // nil if there is none
+	sweeper        *janitor.Sweeper
+	reaper         *janitor.Reaper
+	tenants        tenants
+	trustedHeaders map[string]bool // canonical names of headers; see isAlias
+	tenantSlots    tenantSlots
+	bodies         slots     // bytes
+	passthroughs   sync.Pool // of *passing
+	statuses       map[string]http.Handler
+	duties         []func(context.Context) error
+	exchange       func(Exchange)
+	logger         *slog.Logger
+	probing        sync.Mutex
+	warnings       warnings
 }
 
 // New returns a gateway for a configuration that is complete and checked. It starts
@@ -72,13 +72,13 @@ func New(c *config.Config, p Parts) (*Gateway, error) {
 	if c == nil || p.Store == nil {
 		return nil, errors.New("gateway: New needs a configuration and a store")
 	}
-	g := &Gateway{exchange: p.Exchange, logger: p.Logger, shares: shares{most: c.Limits.InFlight}, bodies: slots{most: c.Server.MaxBodies}}
+	g := &Gateway{exchange: p.Exchange, logger: p.Logger, tenantSlots: tenantSlots{max: c.Limits.InFlight}, bodies: slots{max: c.Server.MaxBodies}}
 	if g.logger == nil {
 		g.logger = slog.Default()
 	}
-	g.passings.New = func() any { return newPassing(g) }
+	g.passthroughs.New = func() any { return newPassthrough(g) }
 	for _, step := range []func(*config.Config, *Parts) error{
-		g.findTenants, g.wrapStore, g.openUpstream, g.makeGuard, g.makeRoutes, g.noteDecided, g.makeWorkers, g.makeJanitor,
+		g.makeTenants, g.wrapStore, g.openUpstream, g.makeGuard, g.makeRoutes, g.noteTrustedHeaders, g.makeWorkers, g.makeJanitor,
 	} {
 		if err := step(c, &p); err != nil {
 			return nil, fmt.Errorf("gateway: %w", err)
@@ -129,13 +129,13 @@ func (g *Gateway) makeJanitor(c *config.Config, p *Parts) error {
 	return nil
 }
 
-// own is the path below which everything is the gateway's own.
-const own = "/.retrysafe/"
+// ownPrefix is the path below which everything is the gateway's own.
+const ownPrefix = "/.retrysafe/"
 
 // ServeHTTP serves one request.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
-	case strings.HasPrefix(r.URL.Path, own):
+	case strings.HasPrefix(r.URL.Path, ownPrefix):
 		g.serveOwn(w, r)
 		return
 	case r.Method == http.MethodConnect:
@@ -170,7 +170,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	all.Wait()
-	g.upstream.rest()
+	g.upstream.closeIdle()
 	select {
 	case err := <-failures:
 		return fmt.Errorf("gateway: %w", err)
@@ -182,15 +182,15 @@ func (g *Gateway) Run(ctx context.Context) error {
 // Drain waits until every answer that exists is stored, or ctx ends. It is called when
 // the last request has ended.
 func (g *Gateway) Drain(ctx context.Context) error {
-	defer g.upstream.rest()
+	defer g.upstream.closeIdle()
 	return g.engine.Drain(ctx)
 }
 
 var errStore = errors.New("the store does not answer")
 
 // Ready says what keeps the gateway from serving guarded requests. While the store does
-// not answer it is asked here: where no requests come in, because this gateway is not
-// ready, nobody else would notice that it is back.
+// not answer, Ready probes it: a gateway that is not ready gets no requests that would
+// notice when the store is back.
 func (g *Gateway) Ready() error {
 	if !g.engine.Healthy() && g.probing.TryLock() {
 		nobody := retrysafe.Ref{Scope: "\x1f", Key: "\x1f"}
@@ -204,7 +204,7 @@ func (g *Gateway) Ready() error {
 }
 
 // Warnings are what an operator should look at: settings that give up something, and
-// leases that are short for what their routes really take. They are logged too, once
+// leaseFactor that are short for what their routes really take. They are logged too, once
 // each.
 func (g *Gateway) Warnings() []string { return g.warnings.list() }
 
@@ -221,5 +221,6 @@ func (g *Gateway) Store() retrysafe.Store { return g.store }
 // Cache is the memory for finished answers, or nil if there is none.
 func (g *Gateway) Cache() tiered.Store { return g.cache }
 
-// Janitor returns who sweeps and who reaps, both nil if others do.
+// Janitor returns the sweeper and the reaper; both are nil if the configuration turns
+// them off.
 func (g *Gateway) Janitor() (*janitor.Sweeper, *janitor.Reaper) { return g.sweeper, g.reaper }

@@ -40,20 +40,20 @@ func TestRunsOnceAndReplays(t *testing.T) {
 	b.upstream.called(t, 1)
 
 	for _, want := range []gateway.Exchange{
-		{Outcome: gateway.Fresh, Status: 201, Attempt: 1, Bytes: 21},
-		{Outcome: gateway.Replayed, Status: 201, Bytes: 21},
-		{Outcome: gateway.Refused, Status: 422, Code: "key-reused"},
-		{Outcome: gateway.Refused, Status: 400, Code: "key-missing"},
+		{Handling: gateway.HandlingFresh, Status: 201, Attempt: 1, Bytes: 21},
+		{Handling: gateway.HandlingReplayed, Status: 201, Bytes: 21},
+		{Handling: gateway.HandlingRefused, Status: 422, Code: "key-reused"},
+		{Handling: gateway.HandlingRefused, Status: 400, Code: "key-missing"},
 	} {
 		got := b.last(t)
-		if got.Outcome != want.Outcome || got.Status != want.Status || got.Attempt != want.Attempt || got.Code != want.Code ||
+		if got.Handling != want.Handling || got.Status != want.Status || got.Attempt != want.Attempt || got.Code != want.Code ||
 			want.Bytes != 0 && got.Bytes != want.Bytes || got.Route != "POST /payments" || got.Method != "POST" || got.Path != "/payments" {
 			t.Errorf("told of %+v, want %+v", got, want)
 		}
 		if hasKey := want.Code != "key-missing"; (got.KeyHash == retrysafe.HashKey(key)) != hasKey || (got.ScopeHash == retrysafe.HashKey("header:acme")) != hasKey {
 			t.Errorf("told of key %q and scope %q", got.KeyHash, got.ScopeHash)
 		}
-		if (got.Upstream > 0) != (want.Outcome == gateway.Fresh) || got.Took <= 0 {
+		if (got.Upstream > 0) != (want.Handling == gateway.HandlingFresh) || got.Took <= 0 {
 			t.Errorf("told that it took %v, %v of it upstream", got.Took, got.Upstream)
 		}
 	}
@@ -290,7 +290,7 @@ func TestW49_StreamResetLosesNothing(t *testing.T) {
 	if res, err := b.client.Do(r.WithContext(ctx)); err == nil {
 		t.Errorf("got %d", res.StatusCode)
 	}
-	if x := b.last(t); x.Outcome != gateway.Fresh {
+	if x := b.last(t); x.Handling != gateway.HandlingFresh {
 		t.Errorf("told of %+v", x)
 	}
 	b.is(t, key, retrysafe.StateCompleted)
@@ -470,7 +470,7 @@ func TestLargeAnswerThatIsCutOff(t *testing.T) {
 	if got.err == nil {
 		t.Errorf("got %d, %d bytes, as if that were all", got.status, len(got.body))
 	}
-	if x := b.last(t); x.Outcome != gateway.Fresh || x.Status != 201 {
+	if x := b.last(t); x.Handling != gateway.HandlingFresh || x.Status != 201 {
 		t.Errorf("told of %+v", x)
 	}
 	b.post(t, "/payments", key, `{}`, with("X-Order", "1")).refused(t, 201, "response-not-stored")
@@ -512,7 +512,7 @@ func TestOptionalKeys(t *testing.T) {
 	b := setup(t, withRoutes(route("POST /payments", func(s *config.Settings) { s.Required = false })))
 	for range 2 {
 		b.do(t, b.request(t, http.MethodPost, "/payments", `{}`)).is(t, 201, `{"got":{}}`, false)
-		if x := b.last(t); x.Outcome != gateway.Passed || x.Route != "POST /payments" || x.Status != 201 {
+		if x := b.last(t); x.Handling != gateway.HandlingPassed || x.Route != "POST /payments" || x.Status != 201 {
 			t.Errorf("told of %+v", x)
 		}
 	}
@@ -544,7 +544,7 @@ func TestObserve(t *testing.T) {
 		if got := <-keys; got != c.key {
 			t.Errorf("the upstream got the key %q, want %q", got, c.key)
 		}
-		if x := b.last(t); x.Outcome != gateway.Observed || x.Code != c.code || x.Status != 201 {
+		if x := b.last(t); x.Handling != gateway.HandlingObserved || x.Code != c.code || x.Status != 201 {
 			t.Errorf("told of %+v, want %q", x, c.code)
 		}
 	}

@@ -15,10 +15,10 @@ type latency struct {
 
 const (
 	latencyBuckets = 4 * 36
-	// enough is how many attempts it takes to speak of their slowest hundredth.
-	enough = 100
-	// lookEvery is after how many attempts their slowest hundredth is looked at.
-	lookEvery = 64
+	// minSamples is how many attempts it takes to speak of their slowest hundredth.
+	minSamples = 100
+	// checkEvery is after how many attempts their slowest hundredth is looked at.
+	checkEvery = 64
 )
 
 // note adds one and reports how many there are.
@@ -31,7 +31,7 @@ func (l *latency) note(d time.Duration) uint64 {
 // is zero while there are too few.
 func (l *latency) p99() time.Duration {
 	total := l.count.Load()
-	if total < enough {
+	if total < minSamples {
 		return 0
 	}
 	above := total / 100

@@ -29,7 +29,7 @@ func TestBuckets(t *testing.T) {
 func TestP99(t *testing.T) {
 	t.Parallel()
 	var l latency
-	for range enough - 1 {
+	for range minSamples - 1 {
 		l.note(time.Second)
 	}
 	if got := l.p99(); got != 0 {
@@ -58,8 +58,8 @@ func TestShortLeaseIsSaidOnce(t *testing.T) {
 	long := &route{g: g, name: "long", policy: retrysafe.Policy{Lease: 30 * time.Second}}
 	short := &route{g: g, name: "POST /slow", policy: retrysafe.Policy{Lease: 2 * time.Second}}
 	for range 1000 {
-		long.clocked(time.Second)
-		short.clocked(time.Second)
+		long.noteLatency(time.Second)
+		short.noteLatency(time.Second)
 	}
 	all := g.Warnings()
 	if len(all) != 1 || !strings.HasPrefix(all[0], "POST /slow: its lease of 2s is under 3 times") {

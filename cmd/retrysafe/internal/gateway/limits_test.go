@@ -90,12 +90,12 @@ func TestW78_InFlightOfATenant(t *testing.T) {
 // meddler is a store with somebody at its door.
 type meddler struct {
 	retrysafe.Store
-	before func(retrysafe.Record) // each Create
+	before func(retrysafe.Write) // each Create
 }
 
-func (m *meddler) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	m.before(r)
-	return m.Store.Create(context.WithoutCancel(ctx), r) // who was at the door may have taken all of its time
+func (m *meddler) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	m.before(w)
+	return m.Store.Create(context.WithoutCancel(ctx), w) // who was at the door may have taken all of its time
 }
 
 // Who loses the race for the last place gives the key back; nothing of it runs.
@@ -124,7 +124,7 @@ func TestLastPlaceIsLost(t *testing.T) {
 			}()
 			<-started
 		})
-		m.before = func(r retrysafe.Record) {
+		m.before = func(r retrysafe.Write) {
 			if r.Key == key {
 				overtake()
 			}
@@ -133,7 +133,7 @@ func TestLastPlaceIsLost(t *testing.T) {
 		x := b.last(t)
 		close(hold)
 		<-done
-		if x.Outcome != gateway.Refused || x.Code != name || x.Attempt != 0 {
+		if x.Handling != gateway.HandlingRefused || x.Code != name || x.Attempt != 0 {
 			t.Errorf("told of %+v", x)
 		}
 		got.refused(t, map[string]int{"upstream-busy": 503, "too-many-in-flight": 429}[name], name)

@@ -70,7 +70,7 @@ func TestPassesUntouched(t *testing.T) {
 			}
 		}
 		x := b.last(t)
-		if x.Outcome != gateway.Passed || x.Status != http.StatusTeapot || x.Method != method || x.Route != "" || x.KeyHash != "" || x.Guarded() {
+		if x.Handling != gateway.HandlingPassed || x.Status != http.StatusTeapot || x.Method != method || x.Route != "" || x.KeyHash != "" || x.Guarded() {
 			t.Errorf("%s: told of %+v", method, x)
 		}
 	}
@@ -88,7 +88,7 @@ func TestOffPassesUntouched(t *testing.T) {
 	}
 	b.do(t, b.request(t, http.MethodPost, "/hooks/b", `{}`)).is(t, 201, `{"got":{}}`, false)
 	b.upstream.called(t, 3)
-	if x := b.last(t); x.Outcome != gateway.Passed || x.Route != "POST /hooks/{rest...}" {
+	if x := b.last(t); x.Handling != gateway.HandlingPassed || x.Route != "POST /hooks/{rest...}" {
 		t.Errorf("told of %+v", x)
 	}
 }
@@ -146,7 +146,7 @@ func TestClientLeavesAStream(t *testing.T) {
 	_, _ = io.ReadFull(res.Body, make([]byte, 4))
 	cancel()
 	<-gone
-	if x := b.last(t); x.Outcome != gateway.Passed || x.Status != http.StatusOK {
+	if x := b.last(t); x.Handling != gateway.HandlingPassed || x.Status != http.StatusOK {
 		t.Errorf("told of %+v", x)
 	}
 }
@@ -169,7 +169,7 @@ func TestClientLeavesBeforeTheAnswer(t *testing.T) {
 		if res, err := b.client.Do(r.WithContext(ctx)); err == nil {
 			t.Errorf("got %d", res.StatusCode)
 		}
-		if x := b.last(t); x.Outcome != gateway.Passed || x.Status != 0 || x.Err != nil {
+		if x := b.last(t); x.Handling != gateway.HandlingPassed || x.Status != 0 || x.Err != nil {
 			t.Errorf("told of %+v", x)
 		}
 	}
@@ -504,7 +504,7 @@ func TestPassedAnswerThatIsCutOff(t *testing.T) {
 	if got.err == nil || !bytes.HasPrefix([]byte(strings.Repeat("a", 50_000)), []byte(got.body)) {
 		t.Errorf("got %d, %d bytes, %v", got.status, len(got.body), got.err)
 	}
-	if x := b.last(t); x.Outcome != gateway.Passed || x.Status != 200 || x.Bytes != 100_000 {
+	if x := b.last(t); x.Handling != gateway.HandlingPassed || x.Status != 200 || x.Bytes != 100_000 {
 		t.Errorf("told of %+v", x)
 	}
 }

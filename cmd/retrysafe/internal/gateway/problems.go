@@ -39,8 +39,8 @@ var (
 		Title:  "The service gave no clean answer",
 		Detail: "The request may have been executed. Find out before you send it again, unless it may be repeated by its nature.",
 	}
-	// brokenOff is httpkey's own, for a body that nobody holds: what came of it is at
-	// the service.
+	// brokenOff is httpkey's own, for a body that is not held in memory: the service has
+	// got what came of it.
 	brokenOff = httpkey.Problem{
 		Code: "body-unreadable", Status: http.StatusBadRequest,
 		Title:  "Request body could not be read",
@@ -65,22 +65,22 @@ var (
 	}
 )
 
-// late returns p with the status for an upstream that took too long, if that is what
-// err says.
-func late(p httpkey.Problem, err error) *httpkey.Problem {
+// withTimeoutStatus returns p with the status for an upstream that took too long, if
+// that is what err says.
+func withTimeoutStatus(p httpkey.Problem, err error) *httpkey.Problem {
 	if errors.Is(err, context.DeadlineExceeded) {
 		p.Status = http.StatusGatewayTimeout
 	}
 	return &p
 }
 
-// mostTold bounds what is logged of an error.
-const mostTold = 512
+// maxErrorText bounds what is logged of an error.
+const maxErrorText = 512
 
 // brief returns err with a text that is bounded: a transport quotes what it could not
-// read, which may be as long as the upstream likes, and somebody's data.
+// read, which may be long and may hold personal data.
 func brief(err error) error {
-	if len(err.Error()) <= mostTold {
+	if len(err.Error()) <= maxErrorText {
 		return err
 	}
 	return briefError{err}
@@ -89,7 +89,7 @@ func brief(err error) error {
 type briefError struct{ error }
 
 func (e briefError) Error() string {
-	return strings.ToValidUTF8(e.error.Error()[:mostTold], "") + "…"
+	return strings.ToValidUTF8(e.error.Error()[:maxErrorText], "") + "…"
 }
 
 func (e briefError) Unwrap() error { return e.error }

@@ -208,7 +208,7 @@ func (w *provoked) do(r *http.Request) *httptest.ResponseRecorder {
 	return rec
 }
 
-// sending is send as an act, after the same request was sent some times before.
+// requestBody is send as an act, after the same request was sent some times before.
 func sending(before int, header ...string) func(*provoked) *httptest.ResponseRecorder {
 	return func(w *provoked) *httptest.ResponseRecorder {
 		for range before {
@@ -258,8 +258,9 @@ var provocations = map[string]*provocation{
 		w.send()
 		r, err := w.mem.Load(w.t.Context(), retrysafe.Ref{Scope: "tenant-a", Key: docsKey})
 		must(w.t, err)
-		r.Request, r.Claim, r.Term = r.Request[:10], retrysafe.Owner{1}, time.Hour
-		_, err = w.mem.Swap(w.t.Context(), r)
+		cut := r.Update()
+		cut.Request, cut.Owner, cut.Overwrite, cut.Term = r.Request[:10], retrysafe.Owner{1}, true, time.Hour
+		_, err = w.mem.Swap(w.t.Context(), cut)
 		must(w.t, err)
 		worker, err := httpkey.NewWorker(w.guard, map[string]http.Handler{"POST /payments": w.serve}, nil)
 		must(w.t, err)
@@ -283,10 +284,10 @@ var provocations = map[string]*provocation{
 		return w.send()
 	}},
 	"record-unreadable": {act: func(w *provoked) *httptest.ResponseRecorder {
-		_, err := w.mem.Create(w.t.Context(), retrysafe.Record{
+		_, err := w.mem.Create(w.t.Context(), retrysafe.Write{Term: time.Hour, Record: retrysafe.Record{
 			Ref: retrysafe.Ref{Scope: "tenant-a", Key: docsKey}, State: retrysafe.StateInProgress,
-			Version: retrysafe.RecordVersion + 1, Owner: retrysafe.Owner{1}, Term: time.Hour,
-		})
+			Version: retrysafe.RecordVersion + 1, Owner: retrysafe.Owner{1},
+		}})
 		must(w.t, err)
 		return w.send()
 	}},

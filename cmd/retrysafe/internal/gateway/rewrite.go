@@ -11,7 +11,7 @@ import (
 
 // readdress sends a request to the upstream: the same target, and the headers that
 // tell of the way that it came. The proxy has removed those that a client made up.
-func (g *Gateway) readdress(p *httputil.ProxyRequest) {
+func (g *Gateway) rewriteTarget(p *httputil.ProxyRequest) {
 	u := g.upstream
 	if u.prefix {
 		host := p.Out.Host
@@ -29,9 +29,9 @@ func (g *Gateway) readdress(p *httputil.ProxyRequest) {
 			delete(p.Out.Header, name)
 		}
 	}
-	g.forwarded(p.In, p.Out.Header)
+	g.setForwarded(p.In, p.Out.Header)
 	if g.tenants.header != "" {
-		g.nameTenant(p.In, p.Out.Header)
+		g.forwardTenant(p.In, p.Out.Header)
 	}
 }
 
@@ -39,20 +39,20 @@ func (g *Gateway) readdress(p *httputil.ProxyRequest) {
 // upstream takes for the gateway's word, where underscores and hyphens are the same, as
 // in CGI and WSGI.
 func (g *Gateway) isAlias(name string) bool {
-	return strings.IndexByte(name, '_') >= 0 && g.decided[http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))]
+	return strings.IndexByte(name, '_') >= 0 && g.trustedHeaders[http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))]
 }
 
 // noteDecided notes these headers.
-func (g *Gateway) noteDecided(*config.Config, *Parts) error {
-	g.decided = map[string]bool{"Content-Length": true, "Transfer-Encoding": true, "Content-Encoding": true}
+func (g *Gateway) noteTrustedHeaders(*config.Config, *Parts) error {
+	g.trustedHeaders = map[string]bool{"Content-Length": true, "Transfer-Encoding": true, "Content-Encoding": true}
 	for _, names := range [][]string{forwardedHeaders[:], overrideHeaders[:], g.tenants.names} {
 		for _, name := range names {
-			g.decided[name] = true
+			g.trustedHeaders[name] = true
 		}
 	}
 	for _, rt := range g.table.order {
 		for _, name := range [...]string{rt.keyHeader, rt.set.ForwardKey, rt.set.DeriveKey} {
-			g.decided[http.CanonicalHeaderKey(name)] = true
+			g.trustedHeaders[http.CanonicalHeaderKey(name)] = true
 		}
 	}
 	return nil
@@ -60,7 +60,7 @@ func (g *Gateway) noteDecided(*config.Config, *Parts) error {
 
 // forwarded sets the headers that say whose request it is that comes from a proxy's
 // address.
-func (g *Gateway) forwarded(in *http.Request, out http.Header) {
+func (g *Gateway) setForwarded(in *http.Request, out http.Header) {
 	peer, _, err := net.SplitHostPort(in.RemoteAddr)
 	if err != nil { // a request that is run later comes from nowhere
 		for _, name := range forwardedHeaders {
@@ -101,7 +101,7 @@ func joined(lines []string, more string) string {
 // nameTenant passes the header that names the tenant on if it can be believed, also
 // where the client has declared it to be of one connection only, which would let it
 // come off on the way.
-func (g *Gateway) nameTenant(in *http.Request, out http.Header) {
+func (g *Gateway) forwardTenant(in *http.Request, out http.Header) {
 	for _, name := range g.tenants.names {
 		said, ok := in.Header[name]
 		switch {
@@ -115,7 +115,7 @@ func (g *Gateway) nameTenant(in *http.Request, out http.Header) {
 }
 
 // rekey replaces the client's key by what the upstream is to have as one.
-func (a *attempt) rekey(in, out http.Header) {
+func (a *upstreamCall) replaceKey(in, out http.Header) {
 	s := &a.route.set
 	clients := in[a.route.keyHeader]
 	if len(clients) == 0 { // it was not stored with the request, because its name is that of a credential

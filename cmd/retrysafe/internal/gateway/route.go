@@ -23,18 +23,18 @@ type route struct {
 	methods []string
 	set     config.Settings
 	// keyHeader is the canonical name of the client's key.
-	keyHeader string
-	policy    retrysafe.Policy // with its defaults
-	timeout   time.Duration
-	most      int64 // of a response that is held
+	keyHeader   string
+	policy      retrysafe.Policy // with its defaults
+	timeout     time.Duration
+	maxResponse int64 // of a response that is held
 
 	guard   *httpkey.Guard
 	handler http.Handler // what the guard makes of the route; nil if it is off
 
-	slots    slots
-	latency  latency
-	warned   atomic.Bool
-	attempts sync.Pool // of *attempt
+	slots   slots
+	latency latency
+	warned  atomic.Bool
+	calls   sync.Pool // of *attempt
 }
 
 const defaultRequest, defaultResponse int64 = 1 << 20, 1 << 20 // as httpkey has them
@@ -48,10 +48,10 @@ func (g *Gateway) newRoute(pattern string, s *config.Settings) (*route, error) {
 	if err := rt.check(); err != nil {
 		return nil, err
 	}
-	rt.slots.most = int64(s.Concurrency)
-	rt.most = cmp.Or(s.MaxResponse, defaultResponse)
+	rt.slots.max = int64(s.Concurrency)
+	rt.maxResponse = cmp.Or(s.MaxResponse, defaultResponse)
 	rt.keyHeader = http.CanonicalHeaderKey(cmp.Or(s.KeyHeader, "Idempotency-Key"))
-	rt.attempts.New = func() any { return newAttempt(rt) }
+	rt.calls.New = func() any { return newUpstreamCall(rt) }
 	engine, err := g.engine.With(s.Policy)
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (g *Gateway) newRoute(pattern string, s *config.Settings) (*route, error) {
 	return rt, nil
 }
 
-// check refuses what a gateway cannot do, whoever wrote the configuration.
+// check refuses what a gateway cannot do, wherever the configuration comes from.
 func (rt *route) check() error {
 	s := &rt.set
 	switch {
@@ -123,11 +123,11 @@ func (rt *route) options(o *httpkey.Options) {
 	if rt.pattern == "" && s.Async {
 		o.Operation = func(r *http.Request) string { return r.Method + " /" } // a worker knows routes, not paths
 	}
-	if !s.Observe && (s.Concurrency > 0 || rt.g.shares.most > 0) {
+	if !s.Observe && (s.Concurrency > 0 || rt.g.tenantSlots.max > 0) {
 		o.Busy = rt.busy
 	}
 	o.StatusURL = rt.statusURL
-	o.Fate = judged
+	o.Fate = noteFate
 	o.Logger = rt.g.logger.With("route", rt.name)
 }
 
@@ -181,13 +181,13 @@ func (rt *route) serve(w http.ResponseWriter, r *http.Request) {
 		rt.hold(w, r)
 		return
 	}
-	x := &exchange{
+	x := &proxied{
 		Context: r.Context(), ResponseWriter: w, began: time.Now(),
-		told: Exchange{Method: r.Method, Path: r.URL.EscapedPath(), Route: rt.name, Outcome: Refused},
+		event: Exchange{Method: r.Method, Path: r.URL.EscapedPath(), Route: rt.name, Handling: HandlingRefused},
 	}
 	defer func() {
-		x.told.Took = time.Since(x.began)
-		rt.g.exchange(x.told)
+		x.event.Took = time.Since(x.began)
+		rt.g.exchange(x.event)
 	}()
 	rt.hold(x, r.WithContext(x))
 }
@@ -196,14 +196,14 @@ func (rt *route) serve(w http.ResponseWriter, r *http.Request) {
 // has ended.
 func (rt *route) hold(w http.ResponseWriter, r *http.Request) {
 	size := rt.sizeOf(r)
-	if !rt.g.bodies.take(size) {
-		if x := exchangeOf(r.Context()); x != nil {
-			x.told.Code = crowded.Code
+	if !rt.g.bodies.acquire(size) {
+		if x := proxiedOf(r.Context()); x != nil {
+			x.event.Code = crowded.Code
 		}
 		rt.guard.Refuse(w, r, "", &crowded)
 		return
 	}
-	defer rt.g.bodies.leave(size)
+	defer rt.g.bodies.release(size)
 	rt.handler.ServeHTTP(w, r)
 }
 
@@ -226,16 +226,16 @@ func (rt *route) run(w http.ResponseWriter, r *http.Request) {
 	run, keyed := retrysafe.FromContext(r.Context())
 	switch {
 	case keyed:
-		rt.attempt(w, r, run)
+		rt.callUpstream(w, r, run)
 	case rt.set.Observe:
 		rt.g.forward(w, r)
-	case !rt.slots.take(1):
-		if x := exchangeOf(r.Context()); x != nil {
-			x.told.Code = busy.Code
+	case !rt.slots.acquire(1):
+		if x := proxiedOf(r.Context()); x != nil {
+			x.event.Code = busy.Code
 		}
 		rt.guard.Refuse(w, r, "", &busy)
 	default:
-		defer rt.slots.leave(1)
+		defer rt.slots.release(1)
 		rt.g.forward(w, r)
 	}
 }

@@ -8,51 +8,51 @@ import (
 	"github.com/retrysafe/retrysafe/httpkey"
 )
 
-// slots are places of which there are so many: of a route at the upstream, or of bytes in
-// memory. Without a bound there are always enough, and who is alone gets what he needs.
+// slots are a counting semaphore: requests of a route at the upstream, or bytes in
+// memory. One oversized request is admitted when nothing else is held.
 type slots struct {
-	most int64 // zero: no bound
+	max  int64 // zero: unlimited
 	held atomic.Int64
 }
 
-func (s *slots) full() bool { return s.most > 0 && s.held.Load() >= s.most }
+func (s *slots) full() bool { return s.max > 0 && s.held.Load() >= s.max }
 
-// take takes n places, which are given back by leave.
-func (s *slots) take(n int64) bool {
-	if held := s.held.Add(n); s.most > 0 && held > s.most && held > n && n > 0 {
+// acquire takes n slots, which release gives back.
+func (s *slots) acquire(n int64) bool {
+	if held := s.held.Add(n); s.max > 0 && held > s.max && held > n && n > 0 {
 		s.held.Add(-n)
 		return false
 	}
 	return true
 }
 
-func (s *slots) leave(n int64) { s.held.Add(-n) }
+func (s *slots) release(n int64) { s.held.Add(-n) }
 
-// shares are the places of all tenants: each has as many. Tenants that have nothing at
-// the upstream take no memory.
-type shares struct {
-	most int // zero: no bound
+// tenantSlots are a semaphore of the same size for each tenant. A tenant that has
+// nothing at the upstream takes no memory.
+type tenantSlots struct {
+	max int // zero: unlimited
 
 	mu   sync.Mutex
 	held map[string]int
 }
 
-func (s *shares) full(tenant string) bool {
-	if s.most == 0 {
+func (s *tenantSlots) full(tenant string) bool {
+	if s.max == 0 {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.held[tenant] >= s.most
+	return s.held[tenant] >= s.max
 }
 
-func (s *shares) take(tenant string) bool {
-	if s.most == 0 {
+func (s *tenantSlots) acquire(tenant string) bool {
+	if s.max == 0 {
 		return true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.held[tenant] >= s.most {
+	if s.held[tenant] >= s.max {
 		return false
 	}
 	if s.held == nil {
@@ -62,8 +62,8 @@ func (s *shares) take(tenant string) bool {
 	return true
 }
 
-func (s *shares) leave(tenant string) {
-	if s.most == 0 {
+func (s *tenantSlots) release(tenant string) {
+	if s.max == 0 {
 		return
 	}
 	s.mu.Lock()
@@ -84,27 +84,28 @@ func (rt *route) busy(ref retrysafe.Ref) *httpkey.Problem {
 	switch {
 	case rt.slots.full():
 		return &busy
-	case rt.g.shares.most > 0 && rt.g.shares.full(tenantOf(ref)):
+	case rt.g.tenantSlots.max > 0 && rt.g.tenantSlots.full(tenantOf(ref)):
 		return &tooMany
 	}
 	return nil
 }
 
-// enter takes the places that an attempt needs, or says why it cannot.
-func (rt *route) enter(ref retrysafe.Ref) (leave func(), full *httpkey.Problem) {
-	if !rt.slots.take(1) {
+// acquireSlots takes the slots that an attempt needs, or returns the problem that says
+// why it cannot.
+func (rt *route) acquireSlots(ref retrysafe.Ref) (leave func(), full *httpkey.Problem) {
+	if !rt.slots.acquire(1) {
 		return nil, &busy
 	}
-	if rt.g.shares.most == 0 {
-		return func() { rt.slots.leave(1) }, nil
+	if rt.g.tenantSlots.max == 0 {
+		return func() { rt.slots.release(1) }, nil
 	}
 	tenant := tenantOf(ref)
-	if !rt.g.shares.take(tenant) {
-		rt.slots.leave(1)
+	if !rt.g.tenantSlots.acquire(tenant) {
+		rt.slots.release(1)
 		return nil, &tooMany
 	}
 	return func() {
-		rt.g.shares.leave(tenant)
-		rt.slots.leave(1)
+		rt.g.tenantSlots.release(tenant)
+		rt.slots.release(1)
 	}, nil
 }

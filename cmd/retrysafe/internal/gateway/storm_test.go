@@ -143,7 +143,7 @@ func (b *bundle) attempts() map[string]int {
 	defer b.mu.Unlock()
 	all := make(map[string]int)
 	for _, x := range b.ended {
-		if x.Outcome == gateway.Fresh {
+		if x.Handling == gateway.HandlingFresh {
 			all[x.KeyHash]++
 		}
 	}

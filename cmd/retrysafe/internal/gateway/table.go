@@ -61,8 +61,8 @@ func register(mux *http.ServeMux, pattern string) (err error) {
 			err = fmt.Errorf("%v", p)
 		}
 	}()
-	if strings.HasPrefix(patternPath(pattern), own) {
-		return errors.New("paths below " + own + " are the gateway's own")
+	if strings.HasPrefix(patternPath(pattern), ownPrefix) {
+		return errors.New("paths below " + ownPrefix + " are the gateway's own")
 	}
 	mux.Handle(pattern, http.NotFoundHandler())
 	return nil

@@ -22,7 +22,7 @@ type tenants struct {
 }
 
 // findTenants makes of the configuration how callers are told apart.
-func (g *Gateway) findTenants(c *config.Config, p *Parts) error {
+func (g *Gateway) makeTenants(c *config.Config, p *Parts) error {
 	t := &g.tenants
 	t.ready = func() error { return nil }
 	t.trusted = tenant.TrustedProxies(c.Tenant.TrustedProxies)

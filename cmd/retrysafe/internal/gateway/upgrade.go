@@ -12,11 +12,11 @@ func isWebSocket(r *http.Request) bool {
 	return r.Method == http.MethodGet && len(lines) == 1 && strings.EqualFold(lines[0], "websocket")
 }
 
-// staying returns r without a wish to switch protocols. Whoever answers it as what it
-// is does what HTTP asks of him. A client that offers HTTP/2 on each connection, as
-// Java's does, notices nothing; and nobody gets a line to the upstream on which
-// requests are seen by no guard.
-func staying(r *http.Request) *http.Request {
+// withoutUpgrade returns r without its Upgrade header. A server may always answer
+// without switching protocols, so a client that offers HTTP/2 on each connection, as
+// Java's does, is served as before; and no client gets a connection to the upstream on
+// which requests pass no guard.
+func withoutUpgrade(r *http.Request) *http.Request {
 	if _, ok := r.Header["Upgrade"]; !ok {
 		return r
 	}

@@ -26,7 +26,7 @@ type upstream struct {
 	// does so when a kept-alive connection turns out to be dead. Once is for all
 	// others.
 	plain, once http.RoundTripper
-	rest        func() // closes idle connections
+	closeIdle   func() // closes idle connections
 }
 
 const (
@@ -76,7 +76,7 @@ func (g *Gateway) openUpstream(c *config.Config, _ *Parts) error {
 	g.upstream = &upstream{
 		url: u, prefix: u.Path != "" && u.Path != "/",
 		plain: plain, once: neverresend.Transport(once),
-		rest: func() {
+		closeIdle: func() {
 			plain.CloseIdleConnections()
 			once.CloseIdleConnections()
 		},

@@ -25,20 +25,20 @@ func (w *warnings) list() []string {
 	return slices.Clone(w.all)
 }
 
-// leases is how many of a route's slow attempts its lease should last for.
-const leases = 3
+// leaseFactor is how many of a route's slow attempts its lease should last for.
+const leaseFactor = 3
 
-// clocked notes how long an attempt took, and warns once if the lease is short for
-// that: whoever is silent for so long may just be slow.
-func (rt *route) clocked(took time.Duration) {
-	if rt.latency.note(took)%lookEvery != 0 || rt.warned.Load() {
+// noteLatency notes how long an attempt took, and warns once if the lease is short for
+// that: an attempt whose lease lapses may just be slow.
+func (rt *route) noteLatency(took time.Duration) {
+	if rt.latency.note(took)%checkEvery != 0 || rt.warned.Load() {
 		return
 	}
 	p99 := rt.latency.p99()
-	if rt.policy.Lease >= leases*p99 || rt.warned.Swap(true) {
+	if rt.policy.Lease >= leaseFactor*p99 || rt.warned.Swap(true) {
 		return
 	}
 	rt.g.warnings.add(fmt.Sprintf("%s: its lease of %v is under %d times what its slow attempts take (p99 is %v); make it at least %v",
-		rt.name, rt.policy.Lease, leases, p99, leases*p99))
-	rt.g.logger.Warn("retrysafe: lease is short for its route", "route", rt.name, "lease", rt.policy.Lease, "p99", p99, "advised", leases*p99)
+		rt.name, rt.policy.Lease, leaseFactor, p99, leaseFactor*p99))
+	rt.g.logger.Warn("retrysafe: lease is short for its route", "route", rt.name, "lease", rt.policy.Lease, "p99", p99, "advised", leaseFactor*p99)
 }

@@ -56,19 +56,19 @@ func BenchmarkRecords(b *testing.B) {
 // load puts n answered keys into a store, by way of a move.
 func load(b *testing.B, s store, n int) {
 	b.Helper()
-	run, now := retrysafe.Owner{1}, time.Now().UTC()
-	must(b, s.Fill(b.Context(), run, run, "nowhere"))
+	m, run, now := s.Mover(), retrysafe.Owner{1}, time.Now().UTC()
+	must(b, m.Fill(b.Context(), run, run, "nowhere"))
 	for at := 0; at < n; at += 2000 {
 		records := make([]retrysafe.Record, min(2000, n-at))
 		for i := range records {
-			r := answered(fmt.Sprintf("4f9a1c2e-7b1d-4c55-9f0e-%012d", at+i))
+			r := answered(fmt.Sprintf("4f9a1c2e-7b1d-4c55-9f0e-%012d", at+i)).Record
 			r.Scope, r.Result.Body = fmt.Sprint("acct_", i%100), make([]byte, 200)
 			copy(r.Result.Body, fmt.Sprintf("%x", sha256.Sum256([]byte(r.Key))))
 			r.CreatedAt, r.UpdatedAt, r.Revision = now, now, now.UnixMicro()
 			r.ReadAt, r.Deadline = now, now.Add(24*time.Hour)
 			records[i] = r
 		}
-		must(b, s.Import(b.Context(), run, records, nil))
+		must(b, m.Import(b.Context(), run, records, nil))
 	}
-	must(b, s.Filled(b.Context(), run))
+	must(b, m.Filled(b.Context(), run))
 }

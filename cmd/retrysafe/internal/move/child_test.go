@@ -12,6 +12,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/move"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 )
 
 // What a child process of these tests is told, by its environment.
@@ -63,45 +64,52 @@ func around[T any](f *fuse, do func() (T, error)) (T, error) {
 	return do()
 }
 
-func (m mined) step(do func() error) error {
-	_, err := around(m.fuse, func() (struct{}, error) { return struct{}{}, do() })
-	return err
-}
-
 func (m mined) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
 	return around(m.fuse, func() ([]retrysafe.Record, error) { return m.store.List(ctx, q) })
 }
 
-func (m mined) Follow(ctx context.Context, run retrysafe.Owner) (retrysafe.Owner, error) {
-	return around(m.fuse, func() (retrysafe.Owner, error) { return m.store.Follow(ctx, run) })
+func (m mined) Mover() storemove.Store { return minedMover{m.store.Mover(), m.fuse} }
+
+type minedMover struct {
+	storemove.Store
+	fuse *fuse
 }
 
-func (m mined) Written(ctx context.Context, run retrysafe.Owner, limit int) (written []retrysafe.Record, gone []retrysafe.Ref, err error) {
+func (m minedMover) step(do func() error) error {
+	_, err := around(m.fuse, func() (struct{}, error) { return struct{}{}, do() })
+	return err
+}
+
+func (m minedMover) Follow(ctx context.Context, run retrysafe.Owner) (retrysafe.Owner, error) {
+	return around(m.fuse, func() (retrysafe.Owner, error) { return m.Store.Follow(ctx, run) })
+}
+
+func (m minedMover) Written(ctx context.Context, run retrysafe.Owner, limit int) (written []retrysafe.Record, gone []retrysafe.Ref, err error) {
 	err = m.step(func() error {
-		written, gone, err = m.store.Written(ctx, run, limit)
+		written, gone, err = m.Store.Written(ctx, run, limit)
 		return err
 	})
 	return written, gone, err
 }
 
-func (m mined) Retire(ctx context.Context, run retrysafe.Owner, to string, rest func(context.Context, []retrysafe.Record, []retrysafe.Ref) error) error {
+func (m minedMover) Retire(ctx context.Context, run retrysafe.Owner, to string, rest func(context.Context, []retrysafe.Record, []retrysafe.Ref) error) error {
 	return m.step(func() error {
-		return m.store.Retire(ctx, run, to, func(ctx context.Context, written []retrysafe.Record, gone []retrysafe.Ref) error {
+		return m.Store.Retire(ctx, run, to, func(ctx context.Context, written []retrysafe.Record, gone []retrysafe.Ref) error {
 			return m.step(func() error { return rest(ctx, written, gone) })
 		})
 	})
 }
 
-func (m mined) Fill(ctx context.Context, run, source retrysafe.Owner, from string) error {
-	return m.step(func() error { return m.store.Fill(ctx, run, source, from) })
+func (m minedMover) Fill(ctx context.Context, run, source retrysafe.Owner, from string) error {
+	return m.step(func() error { return m.Store.Fill(ctx, run, source, from) })
 }
 
-func (m mined) Import(ctx context.Context, run retrysafe.Owner, records []retrysafe.Record, gone []retrysafe.Ref) error {
-	return m.step(func() error { return m.store.Import(ctx, run, records, gone) })
+func (m minedMover) Import(ctx context.Context, run retrysafe.Owner, records []retrysafe.Record, gone []retrysafe.Ref) error {
+	return m.step(func() error { return m.Store.Import(ctx, run, records, gone) })
 }
 
-func (m mined) Filled(ctx context.Context, run retrysafe.Owner) error {
-	return m.step(func() error { return m.store.Filled(ctx, run) })
+func (m minedMover) Filled(ctx context.Context, run retrysafe.Owner) error {
+	return m.step(func() error { return m.Store.Filled(ctx, run) })
 }
 
 // runMover moves, and dies at a point. When all is copied it writes to the source
@@ -136,14 +144,14 @@ func churn(ctx context.Context, s retrysafe.Store, name string) error {
 		return err
 	}
 	for _, r := range open {
-		r.State, r.Result, r.Term = retrysafe.StateCompleted, &retrysafe.Result{Status: 201, Body: []byte("settled by " + name)}, r.Retain
-		if _, err := s.Swap(ctx, r); err != nil {
+		w := r.Update()
+		w.State, w.Result, w.Term = retrysafe.StateCompleted, &retrysafe.Result{Status: 201, Body: []byte("settled by " + name)}, r.Retain
+		if _, err := s.Swap(ctx, w); err != nil {
 			return err
 		}
 	}
-	fresh := reserved(name)
-	for _, r := range []retrysafe.Record{fresh, forgotten(name)} {
-		if _, err := s.Create(ctx, r); err != nil {
+	for _, w := range []retrysafe.Write{reserved(name), forgotten(name)} {
+		if _, err := s.Create(ctx, w); err != nil {
 			return err
 		}
 	}

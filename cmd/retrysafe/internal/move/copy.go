@@ -9,20 +9,21 @@ import (
 )
 
 const (
-	// pageBytes is how large a page should be, about.
+	// pageBytes is the approximate size of a page in bytes.
 	pageBytes = 8 << 20
-	// firstPage is the size of a page when nothing is known of the records.
+	// firstPage is the number of records of the first page, when their size is unknown.
 	firstPage = 200
-	// few is how many written keys are left to the cut.
+	// few is how many written keys may be left to the cut.
 	few = 100
-	// maxRounds is after how many batches of written keys the rest is left to the cut
-	// anyhow: a source that is written faster than it can be read never ends.
+	// maxRounds bounds the batches of written keys before the cut. A source that is
+	// written faster than it can be read would never have few of them.
 	maxRounds = 1000
 	// cutTimeout bounds the cut. A source that cannot be closed in this time serves on.
 	cutTimeout = time.Minute
 )
 
-// copy copies every record, and then what was written meanwhile until it is little.
+// copy copies every record, and then those that were written meanwhile, until few are
+// left.
 func (m *move) copy(ctx context.Context) error {
 	m.enter(Copying)
 	err := m.pages(ctx, func(page []retrysafe.Record) error {
@@ -41,7 +42,7 @@ func (m *move) copy(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("source: %w", err)
 		}
-		if err := m.again(ctx, written, gone); err != nil {
+		if err := m.putAgain(ctx, written, gone); err != nil {
 			return err
 		}
 		if len(written)+len(gone) < min(few, m.page) {
@@ -70,7 +71,7 @@ func (m *move) pages(ctx context.Context, each func([]retrysafe.Record) error) e
 	}
 }
 
-// fit is how many records like these make a page.
+// fit returns how many records of this size make a page.
 func fit(page []retrysafe.Record) int {
 	bytes := 0
 	for i := range page {
@@ -89,15 +90,15 @@ func (m *move) cut(ctx context.Context) error {
 	m.enter(Cutting)
 	ctx, cancel := context.WithTimeout(ctx, cutTimeout)
 	defer cancel()
-	start, confirmed := time.Now(), false
+	start, copied := time.Now(), false
 	err := m.source.Retire(ctx, m.run, m.To, func(ctx context.Context, written []retrysafe.Record, gone []retrysafe.Ref) error {
-		err := m.again(ctx, written, gone)
-		confirmed = err == nil
+		err := m.putAgain(ctx, written, gone)
+		copied = err == nil
 		return err
 	})
 	m.report.Cut = time.Since(start)
 	switch {
-	case err != nil && confirmed:
+	case err != nil && copied:
 		return fmt.Errorf("%w: %w", ErrUnsure, err)
 	case err != nil:
 		return fmt.Errorf("source: %w", err)
@@ -105,13 +106,14 @@ func (m *move) cut(ctx context.Context) error {
 	return nil
 }
 
-// again puts what was written since it was copied.
-func (m *move) again(ctx context.Context, written []retrysafe.Record, gone []retrysafe.Ref) error {
+// putAgain stores records that were written after they were copied.
+func (m *move) putAgain(ctx context.Context, written []retrysafe.Record, gone []retrysafe.Ref) error {
 	m.report.Again += len(written)
 	return m.put(ctx, written, gone)
 }
 
-// put stores records at the destination, and makes sure that it is still this run's.
+// put stores records at the destination. Import fails if another run has replaced this
+// one.
 func (m *move) put(ctx context.Context, records []retrysafe.Record, gone []retrysafe.Ref) error {
 	for i := range records {
 		if r := &records[i]; r.Version == 0 {
@@ -121,8 +123,8 @@ func (m *move) put(ctx context.Context, records []retrysafe.Record, gone []retry
 	if err := m.destination.Import(ctx, m.run, records, gone); err != nil {
 		return fmt.Errorf("destination: %w", err)
 	}
-	if m.stage != Cutting { // nobody is to wait for whoever listens
-		m.tell()
+	if m.stage != Cutting { // Progress may be slow, and during the cut writers wait
+		m.notify()
 	}
 	return nil
 }

@@ -1,68 +1,66 @@
-// Package move moves the records of one store into another, for those who outgrow
-// one machine, while the first one serves: there is no moment in which a key could
-// run in both or be unknown to both.
+// Package move moves all records of one store into another while the first one serves.
+// There is no moment in which a key could run in both stores, or is unknown to both.
 //
 //	report, err := move.Records(ctx, from, to, &move.Options{From: "sqlite:keys.db", To: "postgres://db/keys"})
 //
-// The two are stores as they are, below any seal or cache, whose bytes are opaque
-// here. Whoever uses them, in whatever process, needs to know nothing of this.
+// Both stores are the ones below any seal or cache: a move copies sealed bytes as they
+// are. The processes that use the stores take no part in the move.
 //
-// # How
+// # Steps
 //
-//  1. Follow: the source notes every key that is written from now on, in the
-//     transaction that writes it.
+//  1. Follow: the source logs every key that is written from now on, in the transaction
+//     that writes it.
 //  2. Fill: the destination, which must be empty, is closed.
-//  3. Copy: every record, page by page; then those that were written meanwhile, until
-//     they are few. Until here nobody notices anything.
-//  4. Retire, the cut: the source lets nobody write. The last few are copied. Then the
-//     source is closed for good, in the same transaction.
+//  3. Copy: all records are copied page by page, then those that were written meanwhile,
+//     until few are left. Up to here clients notice nothing.
+//  4. Retire, the cut: the source locks out all writers, and the remaining records are
+//     copied. In the same transaction the source is closed for good.
 //  5. Filled: the destination is opened.
 //
-// A store is closed by taking its tables away under the names that every process
-// knows: no step finds them, whoever takes it, with whatever statement it prepared
-// when; so the engine refuses with a 503, and nothing runs. A note beside them says
-// where the records are, and every error repeats it.
+// A store is closed by renaming its tables. No statement finds them then, not even one
+// that a process has prepared before. So the engine refuses with a 503, and nothing runs.
+// A note in the store says where the records are, and every error repeats it.
 //
 // # Why no key runs twice
 //
-// A key runs where its record is written, so it is enough that never two stores are
-// open, and that the one that is open holds all that was ever confirmed.
+// A key runs where its record is written. So it is enough that the two stores are never
+// open at the same time, and that the open one holds every record that was confirmed.
 //
-//   - Never two: the destination is closed before the first record is in it, and
-//     opened only after the transaction that closed the source has committed. Between
-//     the two both are closed.
-//   - All that was confirmed: Follow waits for every open transaction of a writer, so
-//     what was written before it is seen by the pages, and what is written after it is
-//     noted. A key that is noted is read again later than it was noted. In the cut no
-//     writer is left, so the notes are complete; the source closes only if the
-//     destination has confirmed all of them. What a transaction had not committed
-//     before the cut it cannot commit after it.
+//   - Never both open: the destination is closed before it gets its first record, and
+//     opened only after the transaction that closed the source has committed. In between
+//     both are closed.
+//   - Every confirmed record: Follow waits for all open transactions that write, so the
+//     pages show what was written before it, and the log has what is written after it. A
+//     logged key is read after it was logged. During the cut there is no writer, so the
+//     log is complete. The source closes only if the destination has confirmed all of
+//     it. A transaction that had not committed before the cut cannot commit after it.
 //
-// What was in flight at the cut moves as it was. Its owner cannot settle it any more,
-// in either store; at the destination its lease lapses, and then its own policy says
-// what becomes of it, as if its process had been killed. Work that was accepted moves
-// with its request. Messages of an outbox do not move: a source whose outbox is not
-// empty is not retired.
+// A record that was in flight at the cut moves as it was. Its owner can settle it in
+// neither store. At the destination its lease lapses, and its own policy says what
+// becomes of it, as if its process had been killed. Accepted work moves with its request.
+// Messages of an outbox do not move: a source whose outbox is not empty is not retired.
 //
-// # Why it may be killed at any time, and run again
+// # Why a run may be killed at any time, and repeated
 //
-//   - Before the cut has committed, the source serves on, and the destination is
-//     closed. The next run empties it and begins anew, so that no stale copy is left.
-//   - After it, the source names the run that retired it, and the destination the run
-//     that fills it. If they are the same all is there, and the next run opens it.
-//   - One run at a time: Follow and Fill take over from whoever did before, and each
-//     further step names its run. So a run that was believed dead and is not retires
-//     and imports nothing.
-//   - What fills a destination cannot be thrown away by mistake, though nobody else
-//     has it once its source is retired: only the same source, which is not retired if
-//     it could just be followed, may begin anew.
-//   - If nobody can say whether the cut has committed, nothing is undone.
+//   - Killed before the cut has committed: the source serves on, and the destination is
+//     closed. The next run empties the destination and starts over, so no stale copy
+//     remains.
+//   - Killed after it: the source has the run that retired it, and the destination the
+//     run that fills it. If they are the same run, all records are there, and the next
+//     run opens the destination.
+//   - One run at a time: Follow and Fill replace the previous run, and every later step
+//     names its run. So a run that was believed dead neither retires nor imports
+//     anything.
+//   - The records in a destination may be the only ones, once the source is retired. They
+//     are deleted only for a run of the same source, and a source that could be followed
+//     is not retired.
+//   - If it is unknown whether the cut has committed, nothing is undone.
 //
-// # What it keeps
+// # What is kept
 //
-// Everything of a record, and the time that is left until its deadline, by whatever
-// clock the destination has. Only a revision or UpdatedAt that lies in the
-// destination's future becomes its now. Records of retrysafe itself, such as the
-// operators' audit, move too. A record that cannot be read cannot move: its key would
-// be free at the destination. It stops the move.
+// Every field of a record, and the time until its deadline by the destination's clock. A
+// revision or an UpdatedAt that lies in the destination's future becomes the
+// destination's now. The records of retrysafe itself, such as the audit of operators'
+// actions, move too. A record that cannot be read stops the move, because its key would
+// be free at the destination.
 package move

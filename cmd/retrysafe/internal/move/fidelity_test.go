@@ -11,6 +11,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/move"
 	"github.com/retrysafe/retrysafe/internal/test/seed"
+	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
 // dice make records that nothing but chance has thought of.
@@ -60,8 +61,8 @@ func (d dice) result() *retrysafe.Result {
 }
 
 // record is any record in a state, with whatever term; a negative one is over.
-func (d dice) record(n int, state retrysafe.State) retrysafe.Record {
-	r := retrysafe.Record{
+func (d dice) record(n int, state retrysafe.State) retrysafe.Write {
+	r := retrysafe.Write{Record: retrysafe.Record{
 		Ref:         retrysafe.Ref{Scope: []string{"acct_1", "", "ünï", string(d.bytes(30)), retrysafe.SystemScope("audit")}[d.IntN(5)], Key: fmt.Sprint(n, ":") + string(d.bytes(20))},
 		KeyText:     d.bytes(40),
 		Operation:   []string{"POST /payments", "", "DELETE /x", "\x00"}[d.IntN(4)],
@@ -77,8 +78,7 @@ func (d dice) record(n int, state retrysafe.State) retrysafe.Record {
 		Reason:      string(d.bytes(50)),
 		Inquiry:     d.inquiry(),
 		Retain:      d.duration(),
-		Term:        d.duration(),
-	}
+	}, Term: d.duration()}
 	copy(r.Fingerprint.Sum[:], d.bytes(32))
 	if d.IntN(4) == 0 {
 		r.Term = -r.Term
@@ -111,10 +111,8 @@ func TestEveryFieldSurvives(t *testing.T) {
 				continue
 			}
 			next := d.record(n, allStates[d.IntN(len(allStates))])
-			next.Ref, next.Owner, next.Revision = r.Ref, r.Owner, r.Revision
-			if d.IntN(2) == 0 {
-				next.Claim = d.owner()
-			}
+			next.Ref, next.Expect, next.SetCheckpoint = r.Ref, r.Fence(), !next.Checkpoint.IsZero()
+			next.Overwrite = d.IntN(2) == 0
 			_, err = from.Swap(t.Context(), next)
 			must(t, err)
 		}
@@ -156,7 +154,7 @@ func same(t *testing.T, got, want map[retrysafe.Ref]retrysafe.Record, took time.
 			t.Errorf("%q: the deadline came %v late, in a move of %v", ref, late, took)
 		}
 		g.Deadline = w.Deadline
-		if !bytes.Equal(retrysafe.AppendRecord(nil, &g), retrysafe.AppendRecord(nil, &w)) { // every field that is stored
+		if !bytes.Equal(storekit.AppendRecord(nil, &g), storekit.AppendRecord(nil, &w)) { // every field that is stored
 			t.Errorf("%q\n came as %+v\nwent as %+v", ref, g, w)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/move"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 )
@@ -19,8 +20,15 @@ type hanging struct {
 	server *testservers.Postgres
 }
 
-func (h hanging) Retire(ctx context.Context, run retrysafe.Owner, to string, rest func(context.Context, []retrysafe.Record, []retrysafe.Ref) error) error {
-	return h.store.Retire(ctx, run, to, func(ctx context.Context, written []retrysafe.Record, gone []retrysafe.Ref) error {
+func (h hanging) Mover() storemove.Store { return hangingMover{h.store.Mover(), h.server} }
+
+type hangingMover struct {
+	storemove.Store
+	server *testservers.Postgres
+}
+
+func (h hangingMover) Retire(ctx context.Context, run retrysafe.Owner, to string, rest func(context.Context, []retrysafe.Record, []retrysafe.Ref) error) error {
+	return h.Store.Retire(ctx, run, to, func(ctx context.Context, written []retrysafe.Record, gone []retrysafe.Ref) error {
 		if err := rest(ctx, written, gone); err != nil || len(written)+len(gone) > 0 {
 			return err
 		}
@@ -47,7 +55,7 @@ func TestW32_HangingRetirementIsNotLookedPast(t *testing.T) {
 	if !errors.Is(err, move.ErrUnsure) {
 		t.Fatalf("Records = %v", err)
 	}
-	run, err := to.Filling(t.Context())
+	run, err := to.Mover().Filling(t.Context())
 	must(t, err)
 	for name, again := range map[string]func(context.Context, store) error{
 		"the same move": func(ctx context.Context, from store) error {
@@ -61,7 +69,7 @@ func TestW32_HangingRetirementIsNotLookedPast(t *testing.T) {
 			t.Errorf("%s succeeds while the commit hangs", name)
 		}
 		cancel()
-		if by, err := to.Filling(t.Context()); err != nil || by != run {
+		if by, err := to.Mover().Filling(t.Context()); err != nil || by != run {
 			t.Fatalf("%s has taken the destination over: %v, %v", name, by, err)
 		}
 	}

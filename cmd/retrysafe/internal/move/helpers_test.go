@@ -45,8 +45,7 @@ func (p place) openWith(ctx context.Context, moving bool) (store, error) {
 // A store can be moved from and to.
 type store interface {
 	retrysafe.Store
-	storemove.Source
-	storemove.Destination
+	Mover() storemove.Store
 	Close() error
 }
 

@@ -15,36 +15,36 @@ import (
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
 
-func reserved(key string) retrysafe.Record {
+func reserved(key string) retrysafe.Write {
 	c := call(key)
-	r := retrysafe.Record{
+	w := retrysafe.Write{Term: time.Hour, Record: retrysafe.Record{
 		Ref: c.Ref, Operation: c.Operation, Fingerprint: c.Fingerprint, State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion,
-		Attempt: 1, Term: time.Hour, Retain: 24 * time.Hour,
-	}
-	_, _ = rand.Read(r.Owner[:])
-	return r
+		Attempt: 1, Retain: 24 * time.Hour,
+	}}
+	_, _ = rand.Read(w.Owner[:])
+	return w
 }
 
 // answered is a key that has its answer.
-func answered(key string) retrysafe.Record {
-	r := reserved(key)
-	r.State, r.Result = retrysafe.StateCompleted, &retrysafe.Result{Status: 201, Body: []byte("the answer of " + key)}
-	return r
+func answered(key string) retrysafe.Write {
+	w := reserved(key)
+	w.State, w.Result = retrysafe.StateCompleted, &retrysafe.Result{Status: 201, Body: []byte("the answer of " + key)}
+	return w
 }
 
 // forgotten is a key that the next purge may take.
-func forgotten(name string) retrysafe.Record {
-	r := answered("forgotten " + name)
-	r.Term = -time.Second
-	return r
+func forgotten(name string) retrysafe.Write {
+	w := answered("forgotten " + name)
+	w.Term = -time.Second
+	return w
 }
 
 // stock puts keys in several states into a store.
 func stock(t testing.TB, s retrysafe.Store) {
 	t.Helper()
 	for n := range 12 {
-		for _, r := range []retrysafe.Record{reserved(fmt.Sprint("open ", n)), answered(fmt.Sprint("done ", n)), forgotten(fmt.Sprint(n))} {
-			_, err := s.Create(t.Context(), r)
+		for _, w := range []retrysafe.Write{reserved(fmt.Sprint("open ", n)), answered(fmt.Sprint("done ", n)), forgotten(fmt.Sprint(n))} {
+			_, err := s.Create(t.Context(), w)
 			must(t, err)
 		}
 	}

@@ -16,70 +16,78 @@ import (
 )
 
 var (
-	// ErrKind says that records of this kind of store cannot be moved.
+	// ErrKind says that one of the stores is of a kind that records cannot be moved from
+	// or to.
 	ErrKind = errors.New("move: records move from and to SQLite and PostgreSQL, below any seal or cache; what is in memory alone does not move")
 	// ErrUnsure says that the source did not confirm whether it is closed.
-	ErrUnsure = errors.New("move: nobody can say whether the source is closed, and the destination is not open; run the same move again, which finishes it or begins anew")
-	// ErrNotOpened says that the source is closed, and the destination not open yet.
+	ErrUnsure = errors.New("move: it is unknown whether the source is closed, and the destination is not open; run the same move again, which finishes it or starts over")
+	// ErrNotOpened says that the source is closed, and the destination is not open yet.
 	ErrNotOpened = errors.New("move: the source is closed and all records are at the destination, but it is not open yet; run the same move again, which opens it")
 )
 
-// Options are what [Records] may be given. Nil and zero values are the defaults.
+// Options configure a move. Nil and zero values are the defaults.
 type Options struct {
-	// From and To are how people call the two stores, without a password. Whoever
-	// still uses one of them is told the other. Default: "another store".
+	// From and To are how people call the two stores, without a password. The errors of
+	// a closed store name the other one. Default: "another store".
 	From, To string
-	// Batch is how many records travel together at most; there are fewer where they
-	// are large. Default 2,000.
+	// Batch is how many records are copied at a time at most. Batches of large records
+	// are smaller. Default 2,000.
 	Batch int
-	// DryRun changes nothing: it counts the records, and finds out whether all can be
-	// read and the destination is empty.
+	// DryRun changes nothing: it counts the records, and checks whether all of them can
+	// be read and the destination is empty.
 	DryRun bool
-	// Progress, if set, is told how far it is, when a stage begins and after each
-	// batch but those of the cut. The move waits for it to return.
+	// Progress, if set, is called when a stage begins, and after each batch except during
+	// the cut. The move waits for it to return.
 	Progress func(Progress)
 }
 
-// A Progress is how far a move has come.
+// A Progress says how far a move has come.
 type Progress struct {
 	Stage Stage
 	Report
 }
 
-// A Stage is what a move is about.
+// A Stage is one part of a move.
 type Stage string
 
 // The stages of a move, in their order.
 const (
-	Copying  Stage = "copying"  // every record
-	Catching Stage = "catching" // what was written meanwhile
-	Cutting  Stage = "cutting"  // nobody can write
-	Opening  Stage = "opening"  // the destination
+	Copying  Stage = "copying"  // copy all records
+	Catching Stage = "catching" // copy those that were written meanwhile
+	Cutting  Stage = "cutting"  // lock out all writers, and close the source
+	Opening  Stage = "opening"  // open the destination
 )
 
-// A Report is what a move did.
+// A Report says what a move did.
 type Report struct {
-	// Records is how many were copied, and States how many in which state, as they
-	// were when they were first read.
+	// Records is how many records were copied, and States how many of them in each
+	// state, as they were when they were first read.
 	Records int
 	States  map[retrysafe.State]int
-	// Again is how many were copied once more, because they were written meanwhile.
+	// Again is how many were copied again, because they were written meanwhile.
 	Again int
-	// Cut is how long the source let nobody write, with the wait for its writers.
+	// Cut is how long the source locked out writers, including the wait for those that
+	// were writing.
 	Cut time.Duration
-	// Took is how long all of it took.
+	// Took is how long the whole move took.
 	Took time.Duration
 	// Finished says that an earlier run had done all but the last step.
 	Finished bool
 }
 
+// A movable store is one that records can be moved from and to.
+type movable interface {
+	retrysafe.Store
+	Mover() storemove.Store
+}
+
 // Records moves all records of one store into another and closes the first for good.
-// Both must be a [Source] and a [Destination]; open them in a way that takes a closed
-// store too (the option Moving), or a move that was killed cannot be finished. Opts
-// may be nil.
+// Both must be of a kind that can be moved, or the error is [ErrKind]. Open them with the
+// option Moving, which accepts a closed store, or a move that was killed cannot be
+// finished. Opts may be nil.
 //
-// After an error the source serves on as if nothing had happened, unless it is
-// [ErrUnsure] or [ErrNotOpened]: then run it again. See the package comment.
+// After an error the source serves on as if nothing had happened, unless the error is
+// [ErrUnsure] or [ErrNotOpened]: then run the same move again. See the package comment.
 func Records(ctx context.Context, from, to retrysafe.Store, opts *Options) (Report, error) {
 	m, err := newMove(from, to, opts)
 	if err != nil {
@@ -87,7 +95,7 @@ func Records(ctx context.Context, from, to retrysafe.Store, opts *Options) (Repo
 	}
 	start := time.Now()
 	if m.DryRun {
-		err = m.look(ctx)
+		err = m.dryRun(ctx)
 	} else {
 		err = m.do(ctx)
 	}
@@ -95,9 +103,8 @@ func Records(ctx context.Context, from, to retrysafe.Store, opts *Options) (Repo
 	return m.report, err
 }
 
-// Abandon undoes what a run has begun that was killed before the cut: the source is
-// not followed any more, and the destination is open and empty. It fails if the
-// source is retired.
+// Abandon undoes a run that was killed before the cut: the source logs no writes any
+// more, and the destination is open and empty. It fails if the source is retired.
 func Abandon(ctx context.Context, from, to retrysafe.Store) error {
 	m, err := newMove(from, to, nil)
 	if err != nil {
@@ -107,7 +114,7 @@ func Abandon(ctx context.Context, from, to retrysafe.Store) error {
 	if err != nil {
 		return err
 	}
-	name, err := m.source.Follow(ctx, m.run) // so it is not retired, and nobody else can retire it
+	name, err := m.source.Follow(ctx, m.run) // so the source is not retired, and no other run can retire it
 	if err != nil {
 		return err
 	}
@@ -119,14 +126,14 @@ func Abandon(ctx context.Context, from, to retrysafe.Store) error {
 	return errors.Join(err, m.source.Unfollow(ctx, m.run))
 }
 
-// A move is one run.
+// move is one run.
 type move struct {
 	Options
 	from, to    retrysafe.Store
 	source      storemove.Source
 	destination storemove.Destination
 	run         retrysafe.Owner
-	page        int // how many records travel together at present
+	page        int // how many records the next page has
 	stage       Stage
 	report      Report
 }
@@ -141,17 +148,17 @@ func newMove(from, to retrysafe.Store, opts *Options) (*move, error) {
 	}
 	m.Batch = min(cmp.Or(m.Batch, 2000), retrysafe.MaxList)
 	m.From, m.To = plain(m.From), plain(m.To)
-	var leaves, comes bool
-	m.source, leaves = from.(storemove.Source)
-	m.destination, comes = to.(storemove.Destination)
-	if !leaves || !comes {
+	source, leaves := from.(movable)
+	destination, enters := to.(movable)
+	if !leaves || !enters {
 		return nil, fmt.Errorf("%w (from %T to %T)", ErrKind, from, to)
 	}
+	m.source, m.destination = source.Mover(), destination.Mover()
 	_, _ = rand.Read(m.run[:]) // it never fails
 	return m, nil
 }
 
-// plain is a name that any store can keep and any terminal can show.
+// plain returns a name that every store can keep and every terminal can show.
 func plain(name string) string {
 	return cmp.Or(strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -167,7 +174,7 @@ func (m *move) do(ctx context.Context) error {
 	}
 	name, err := m.source.Follow(ctx, m.run)
 	if err != nil {
-		// A retirement that was hanging may have ended while Follow waited for it.
+		// While Follow waited, a cut of an earlier run whose commit was pending may have committed.
 		if done, again := m.finish(ctx); done || again != nil {
 			return again
 		}
@@ -185,42 +192,42 @@ func (m *move) do(ctx context.Context) error {
 	return m.open(ctx, m.run)
 }
 
-// finish does the last step of an earlier run that did all others.
+// finish does the last step of an earlier run, if that has done all others.
 func (m *move) finish(ctx context.Context) (done bool, err error) {
-	by, err := m.source.Retired(ctx)
-	if err != nil || by.IsZero() {
+	run, err := m.source.Retired(ctx)
+	if err != nil || run.IsZero() {
 		return false, err
 	}
 	filling, err := m.destination.Filling(ctx)
-	if err != nil || filling != by {
+	if err != nil || filling != run {
 		return false, err
 	}
 	m.report.Finished = true
-	return true, m.open(ctx, by)
+	return true, m.open(ctx, run)
 }
 
-// undo leaves both stores as they were before, if it can; what it cannot the next run
-// does. If the source may be retired it undoes nothing.
+// undo restores both stores, as far as it can; the next run does the rest. If the source
+// may be retired, undo does nothing.
 func (m *move) undo(ctx context.Context, err error) error {
 	if errors.Is(err, ErrUnsure) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	_ = m.destination.Unfill(ctx, m.run) // else it stays closed
-	_ = m.source.Unfollow(ctx, m.run)    // else it ends by itself
+	_ = m.destination.Unfill(ctx, m.run) // if it fails, the destination stays closed
+	_ = m.source.Unfollow(ctx, m.run)    // if it fails, the log ends after a day
 	return err
 }
 
 const undoTimeout = 10 * time.Second
 
-// open is the last step. Until it is done no store is open, so it is tried also if
+// open is the last step. Until it is done neither store is open, so it is tried even if
 // ctx has ended.
-func (m *move) open(ctx context.Context, by retrysafe.Owner) error {
+func (m *move) open(ctx context.Context, run retrysafe.Owner) error {
 	m.enter(Opening)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cutTimeout)
 	defer cancel()
-	if err := m.destination.Filled(ctx, by); err != nil {
+	if err := m.destination.Filled(ctx, run); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotOpened, err)
 	}
 	return nil
@@ -228,10 +235,10 @@ func (m *move) open(ctx context.Context, by retrysafe.Owner) error {
 
 func (m *move) enter(s Stage) {
 	m.stage = s
-	m.tell()
+	m.notify()
 }
 
-func (m *move) tell() {
+func (m *move) notify() {
 	if m.Progress != nil {
 		p := Progress{m.stage, m.report}
 		p.States = maps.Clone(p.States)

@@ -25,11 +25,11 @@ func TestMoveThroughPgBouncer(t *testing.T) {
 		t.Cleanup(func() { must(t, s.Close()) })
 		return s
 	}
-	key := func(name string) retrysafe.Record {
-		return retrysafe.Record{
+	key := func(name string) retrysafe.Write {
+		return retrysafe.Write{Term: time.Hour, Record: retrysafe.Record{
 			Ref: retrysafe.Ref{Scope: "s", Key: name}, Version: retrysafe.RecordVersion, State: retrysafe.StateInProgress,
-			Owner: retrysafe.Owner{1}, Attempt: 1, Term: time.Hour, Retain: time.Hour,
-		}
+			Owner: retrysafe.Owner{1}, Attempt: 1, Retain: time.Hour,
+		}}
 	}
 	from, to := open("old"), open("new")
 	_, err := from.Create(t.Context(), key("works"))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/move"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
@@ -161,9 +162,16 @@ type failing struct {
 	left int
 }
 
-func (f *failing) Import(ctx context.Context, run retrysafe.Owner, records []retrysafe.Record, gone []retrysafe.Ref) error {
-	if f.left--; f.left == 0 {
+func (f *failing) Mover() storemove.Store { return failingMover{f.store.Mover(), f} }
+
+type failingMover struct {
+	storemove.Store
+	of *failing
+}
+
+func (m failingMover) Import(ctx context.Context, run retrysafe.Owner, records []retrysafe.Record, gone []retrysafe.Ref) error {
+	if m.of.left--; m.of.left == 0 {
 		return errBroken
 	}
-	return f.store.Import(ctx, run, records, gone)
+	return m.Store.Import(ctx, run, records, gone)
 }

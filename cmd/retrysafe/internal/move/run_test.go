@@ -12,6 +12,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/move"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 	"github.com/retrysafe/retrysafe/store/sealed"
@@ -38,7 +39,7 @@ func TestMovedStoreSaysWhere(t *testing.T) {
 		_, again := move.Records(ctx, from, served(t, newDestination(t)), nil)
 		_, same := move.Records(ctx, opened(t, a), opened(t, b), nil)
 		busy := served(t, newDestination(t))
-		must(t, busy.Fill(ctx, retrysafe.Owner{1}, retrysafe.Owner{2}, "a third"))
+		must(t, busy.Mover().Fill(ctx, retrysafe.Owner{1}, retrysafe.Owner{2}, "a third"))
 		_, third := move.Records(ctx, from, busy, nil)
 		_, dry := move.Records(ctx, from, served(t, newDestination(t)), &move.Options{DryRun: true})
 		for step, err := range map[string]error{
@@ -320,7 +321,11 @@ func TestFillingDestinationIsKept(t *testing.T) {
 // deadEnd is a destination that cannot be opened.
 type deadEnd struct{ store }
 
-func (deadEnd) Filled(context.Context, retrysafe.Owner) error { return errBroken }
+func (d deadEnd) Mover() storemove.Store { return deadEndMover{d.store.Mover()} }
+
+type deadEndMover struct{ storemove.Store }
+
+func (deadEndMover) Filled(context.Context, retrysafe.Owner) error { return errBroken }
 
 // A move that was killed can be given up.
 func TestAbandon(t *testing.T) {

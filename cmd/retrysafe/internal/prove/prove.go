@@ -1,6 +1,6 @@
-// Package prove puts what retrysafe promises to the test, on the machine and the
-// database of whoever asks. A [Check] tries to break one promise; [Run] makes a
-// [Report] of what came of it. The checks themselves are in the packages below:
+// Package prove puts what retrysafe promises to the test, on the user's machine and
+// database. A [Check] tries to break one promise; [Run] makes a [Report] of what came
+// of it. The checks themselves are in the packages below:
 //
 //	prove/model   the protocol, in every order of events (Spin)
 //	prove/sim     the engine in simulated worlds that a seed decides
@@ -124,7 +124,7 @@ func (e *Env) Times() int {
 // Workers is how many goroutines of a check may compute at the same time.
 func (e *Env) Workers() int { return cmp.Or(e.Cores, runtime.GOMAXPROCS(0)) }
 
-// Step tells whoever watches that done of the work is behind us.
+// Step reports progress: done of the work is finished.
 func (e *Env) Step(done, of int) {
 	if e.Progress != nil {
 		e.Progress(done, of)

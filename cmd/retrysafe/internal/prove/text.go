@@ -11,7 +11,7 @@ import (
 )
 
 // Text writes the report for people: its head, a line for each result, its tail.
-// Whoever shows results as they come writes the three by themselves.
+// A caller that shows results as they come writes the three by themselves.
 func (r *Report) Text(w io.Writer) error {
 	lines := make([]string, len(r.Results))
 	for i, one := range r.Results {
@@ -76,7 +76,7 @@ func listed(figures []Figure) string {
 	return strings.Join(words, ", ")
 }
 
-// explain writes what a person needs who is told that a promise was broken.
+// explain writes what a person needs to look into a broken promise.
 func (r *Result) explain(w io.Writer) {
 	if r.Verdict == Broken || r.Verdict == Failed && r.Why != "" {
 		fmt.Fprintf(w, "\n%s could not be carried out: %s\n", r.Check, strings.TrimSpace(r.Why))

@@ -41,19 +41,20 @@ func TestW85_TextIsNeverCode(t *testing.T) {
 					if scope == "" || key == "" || (i+j)%3 != 0 && i != j {
 						continue
 					}
-					r := retrysafe.Record{
+					w := retrysafe.Write{Term: 1 << 40, Record: retrysafe.Record{
 						Ref: retrysafe.Ref{Scope: scope, Key: key}, Owner: retrysafe.Owner{byte(i), byte(j), 1}, State: retrysafe.StateInProgress,
-						Version: retrysafe.RecordVersion, Attempt: 1, Operation: key + scope, Term: 1 << 40,
-					}
-					got, err := o.Store.Create(t.Context(), r)
+						Version: retrysafe.RecordVersion, Attempt: 1, Operation: key + scope,
+					}}
+					got, err := o.Store.Create(t.Context(), w)
 					if err != nil {
 						t.Fatalf("create %q, %q: %v", scope, key, err)
 					}
-					got.State, got.Reason, got.ProviderRef, got.Term = retrysafe.StateUnknown, scope, key, 1<<40
-					if got, err = o.Store.Swap(t.Context(), got); err != nil {
+					next := got.Update()
+					next.State, next.Reason, next.ProviderRef, next.Term = retrysafe.StateUnknown, scope, key, 1<<40
+					if got, err = o.Store.Swap(t.Context(), next); err != nil {
 						t.Fatalf("swap %q, %q: %v", scope, key, err)
 					}
-					want[r.Ref] = got
+					want[w.Ref] = got
 				}
 			}
 			for ref, r := range want {

@@ -1,12 +1,12 @@
-// Package storeurl opens stores by URL, the same everywhere: on the command line,
-// in configuration files and in tests.
+// Package storeurl opens stores by URL. The command line, configuration files and tests
+// all use the same URLs.
 //
-//	memory:                                  in this process, gone with it
+//	memory:                                  in this process only
 //	sqlite:retrysafe.db                      one file, durable, one machine
 //	postgres://user:password@host/database   PostgreSQL; any number of nodes
 //
-// A PostgreSQL URL may carry two parameters of ours: schema=NAME, where the tables
-// are, and pgbouncer=true, for a pooler in transaction mode.
+// A PostgreSQL URL may have two parameters that are not PostgreSQL's: schema=NAME, the
+// schema of the tables, and pgbouncer=true, for a pooler in transaction mode.
 package storeurl
 
 import (
@@ -25,24 +25,24 @@ import (
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
 
-// Options are what [Open] may be given. Nil and zero values are the defaults.
+// Options configure [Open]. Nil and zero values are the defaults.
 type Options struct {
-	// SkipMigrations leaves the schema to others.
+	// SkipMigrations leaves the schema as it is.
 	SkipMigrations bool
-	// Moving opens a store also while a move keeps it closed, for package move.
+	// Moving opens a store even if a move has closed it, for package move.
 	Moving bool
 }
 
-// Opened is a store that was opened. Close it when done.
+// Opened is an open store. The caller closes it.
 type Opened struct {
-	// Store keeps the keys. It is the store's own type, so that what else it can
-	// do is found by asking.
+	// Store keeps the keys. Its dynamic type is the store's own, so that a type assertion
+	// tells what else it can do.
 	Store retrysafe.Store
-	// Outbox keeps the messages that commit with them.
+	// Outbox keeps the messages that commit with the keys.
 	Outbox outbox.Store
 	// Kind is [Memory], [SQLite] or [Postgres].
 	Kind string
-	// Shared says that other processes may use it at the same time.
+	// Shared says that other processes may use the store at the same time.
 	Shared bool
 
 	closer io.Closer
@@ -107,21 +107,21 @@ const (
 	Postgres = "postgres"
 )
 
-// An Address is a store's URL taken apart.
+// An Address is the parsed URL of a store.
 type Address struct {
 	Kind string
-	// Path is that of the SQLite file.
+	// Path is the path of the SQLite file.
 	Path string
-	// URL is PostgreSQL's, without our own parameters.
+	// URL is the URL for PostgreSQL, without the parameters of this package.
 	URL string
-	// Schema and PgBouncer are those parameters.
+	// Schema and PgBouncer are these parameters.
 	Schema    string
 	PgBouncer bool
 }
 
 var errKinds = errors.New(`a store is "memory:", "sqlite:FILE" or "postgres://user:password@host/database"`)
 
-// Parse takes an address apart, or says what is wrong with it. It opens nothing.
+// Parse parses an address. Its error says what is wrong with it. It opens nothing.
 func Parse(text string) (Address, error) {
 	scheme, rest, ok := strings.Cut(text, ":")
 	if !ok {
@@ -150,7 +150,7 @@ func Parse(text string) (Address, error) {
 func parsePostgres(text string) (Address, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		return Address{}, fmt.Errorf("a PostgreSQL URL cannot be read; characters such as @ : / # %% in a password are written as %%40 and so on: %w", errKinds) // err quotes the password
+		return Address{}, fmt.Errorf("a PostgreSQL URL cannot be read; characters such as @ : / # %% in a password are written as %%40 and so on: %w", errKinds) // without err, which quotes the password
 	}
 	a := Address{Kind: Postgres}
 	q := u.Query()

@@ -29,7 +29,7 @@ func TestEachKindOpensAndKeepsARecord(t *testing.T) {
 				t.Errorf("opened %+v", o)
 			}
 			ref := retrysafe.Ref{Scope: "s", Key: "k"}
-			if _, err := o.Store.Create(t.Context(), retrysafe.Record{Ref: ref, Owner: retrysafe.Owner{1}, State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion, Attempt: 1}); err != nil {
+			if _, err := o.Store.Create(t.Context(), retrysafe.Write{Record: retrysafe.Record{Ref: ref, Owner: retrysafe.Owner{1}, State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion, Attempt: 1}}); err != nil {
 				t.Fatal(err)
 			}
 			if r, err := o.Store.Load(t.Context(), ref); err != nil || r.State != retrysafe.StateInProgress {

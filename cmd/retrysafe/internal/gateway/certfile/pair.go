@@ -1,5 +1,5 @@
-// Package certfile keeps a certificate as its files have it, for whoever shows one: a
-// server to its clients, a client to its server.
+// Package certfile loads a certificate and its key from files and loads them again when
+// the files change. A server presents it to its clients, or a client to its server.
 package certfile
 
 import (
@@ -19,10 +19,10 @@ type Pair struct {
 	usable atomic.Pointer[tls.Certificate]
 	next   atomic.Int64 // since epoch: when to look at the files again
 
-	seen [2]os.FileInfo // guarded by whoever has moved next
+	seen [2]os.FileInfo // guarded by the caller that advanced next
 }
 
-// epoch is what durations are measured from, by the clock that nobody sets.
+// epoch is what durations are measured from, by the monotonic clock.
 var epoch = time.Now()
 
 // look is how often handshakes look at the files.

@@ -164,8 +164,8 @@ func boundsOf(s *Settings) []wrong {
 	return all
 }
 
-// keysOf returns what is wrong with the key that the upstream gets, and with whom
-// keys belong to.
+// keysOf returns what is wrong with the key that the upstream gets, and with the caller
+// that keys are bound to.
 func (k *checker) keysOf(s *Settings) []wrong {
 	switch {
 	case s.Policy.Effects == retrysafe.EffectsInTx:
@@ -247,7 +247,8 @@ func (k *checker) header(path, name, missing string) {
 	}
 }
 
-// taken are headers that mean something else to everybody on the way.
+// taken are headers that have a meaning of their own in HTTP, so that no key may be in
+// them.
 var taken = []string{
 	"Host", "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length",
 	"Content-Type", "Content-Encoding", "Expect", "Date", "Cookie", "Authorization", "Proxy-Authorization",

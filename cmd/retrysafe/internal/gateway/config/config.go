@@ -117,7 +117,8 @@ type Tenant struct {
 	From string
 	// Name is the header (from: header).
 	Name string
-	// TrustedProxies are who may set it (from: header). Default: this machine.
+	// TrustedProxies are the addresses that may set it (from: header). Default: this
+	// machine.
 	TrustedProxies []netip.Prefix
 	// Principal is the header, or the claim, that names a principal of the tenant,
 	// for routes that bind keys to it. Default X-Principal-Id, or sub,

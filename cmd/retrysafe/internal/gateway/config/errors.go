@@ -11,7 +11,7 @@ import (
 // A FieldError is one thing that is wrong, and where. Errors of this package
 // join as many of them as there are, in the order of the file.
 type FieldError struct {
-	// File is the file, or the flag, that says it. It is empty if nobody did.
+	// File is the file, or the flag, that says it. It is empty for a default.
 	File string
 	// Line and Column are where, from 1; zero in a flag.
 	Line, Column int

@@ -71,7 +71,7 @@ func (t *Tenant) fields() section {
 	}
 }
 
-// algorithms are the signatures that anybody with a public key can check.
+// algorithms are the asymmetric signature algorithms: the public key alone verifies them.
 var algorithms = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 
 func (l *Limits) fields() section {

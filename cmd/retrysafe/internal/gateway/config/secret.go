@@ -6,8 +6,8 @@ import (
 	"log/slog"
 )
 
-// A Secret does not show itself when it is printed, logged or marshalled. Who
-// needs it says string(s).
+// A Secret does not show itself when it is printed, logged or marshalled. string(s)
+// returns it.
 type Secret string
 
 const hidden = "(hidden)"

@@ -90,7 +90,7 @@ func readSecret(name string) (string, fs.FileInfo, error) {
 	return text, info, nil
 }
 
-// public reports whether everybody on this machine may read a file.
+// public reports whether every user of this machine may read the file.
 func public(info fs.FileInfo) bool { return info.Mode().Perm()&0o004 != 0 }
 
 // noteLiteralSecrets notes the secrets that the file itself holds.

@@ -14,8 +14,7 @@ func didYouMean(written string, candidates []string) string {
 	return ""
 }
 
-// nearest returns the candidate that somebody who wrote this probably meant, or
-// "".
+// nearest returns the candidate that was probably meant by what was written, or "".
 func nearest(written string, candidates []string) string {
 	best, least := "", 1+max(1, min(len(written)/3, 3))
 	for _, c := range candidates {

@@ -91,7 +91,7 @@ func (w *warner) settings() {
 	for i := range w.Routes {
 		s := &w.Routes[i].Settings
 		if s.Off {
-			// Who lists routes under defaults that are off means these to be guarded.
+			// A route that is listed under defaults that are off is probably meant to be guarded.
 			if off := child(element("routes", i), "off"); w.Defaults.Off && !w.src.said(off) {
 				w.warn(off, "it is off because the defaults are: its requests pass unguarded, unless it says off: false")
 			}

@@ -46,7 +46,7 @@ func (c *Config) Files() []string {
 }
 
 const (
-	// settle is how long files must stay as they are before they count: whoever
+	// settle is how long files must stay as they are before they count: the program that
 	// writes them may not be done.
 	settle = 100 * time.Millisecond
 	// poll is how often they are looked at, whatever the system tells.

@@ -15,12 +15,12 @@ type Line struct {
 	Route string
 	// Status is zero if there was no answer.
 	Status int
-	// Bytes is the size of the answer's body, negative if nobody knows it.
+	// Bytes is the size of the answer's body, negative if it is not known.
 	Bytes int64
 	// Took is how long it took, Upstream how much of that the upstream had it.
 	Took, Upstream time.Duration
-	// Tenant and Key are hashes, in hexadecimal digits. Whatever is not is left out:
-	// who has a key could use it.
+	// Tenant and Key are hashes, in hexadecimal digits. A value that is not a hash is left
+	// out: a key in the log could be misused.
 	Tenant, Key string
 	// Outcome is what became of the request: run, replayed, refused … Code is that of
 	// the problem that the client was told of.
@@ -34,8 +34,8 @@ type Line struct {
 }
 
 // An AccessLog writes a line for each request that is guarded or was answered with a
-// 5xx or not at all. Nothing that a client has sent does anything to whoever reads it. It is safe
-// for concurrent use.
+// 5xx or not at all. What a client has sent is escaped, so that it cannot affect a
+// terminal. It is safe for concurrent use.
 type AccessLog struct {
 	// Logger gets the lines. Default slog.Default().
 	Logger *slog.Logger

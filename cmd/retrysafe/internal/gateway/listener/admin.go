@@ -24,7 +24,7 @@ var adminHeaders = [][2]string{
 	{"X-Frame-Options", "DENY"},
 }
 
-// serveAdmin serves the operators. Only health is there for everybody.
+// serveAdmin serves the operators. Only the health checks need no token.
 func (s *Server) serveAdmin(w http.ResponseWriter, r *http.Request) {
 	for _, h := range adminHeaders {
 		w.Header().Set(h[0], h[1])
@@ -71,7 +71,7 @@ func serveOr404(h http.Handler, w http.ResponseWriter, r *http.Request) {
 	h.ServeHTTP(w, r)
 }
 
-// A caller is who a request to the admin listener comes from.
+// A caller is what the token of a request to the admin listener says of its sender.
 type caller uint8
 
 const (
@@ -86,7 +86,7 @@ type digest [sha256.Size]byte
 
 func digestOf(token string) digest { return sha256.Sum256([]byte(token)) }
 
-// admit finds out who the caller is.
+// admit classifies the caller by its token.
 func (s *Server) admit(r *http.Request, want digest) caller {
 	token := shown(r)
 	if token == "" {
@@ -95,9 +95,9 @@ func (s *Server) admit(r *http.Request, want digest) caller {
 	got := digestOf(token)
 	right := subtle.ConstantTimeCompare(got[:], want[:]) == 1
 	from := address(r.RemoteAddr)
-	who := s.attempts.judge(from, right)
+	who := s.tokenLimit.check(from, right)
 	if who == stranger {
-		s.o.Logger.Warn("front: wrong admin token", "remote", from.String())
+		s.o.Logger.Warn("listener: wrong admin token", "remote", from.String())
 	}
 	return who
 }
@@ -115,8 +115,8 @@ func shown(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// address is what wrong tokens are counted by: a host, or the network of an IPv6
-// host, who has many.
+// address is what wrong tokens are counted by: an IPv4 address, or the /64 network of
+// an IPv6 address, because one host has many of those.
 func address(remote string) netip.Addr {
 	at, err := netip.ParseAddrPort(remote)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package front is where clients of the gateway come in: listeners, TLS, HTTP/1.1 and
-// HTTP/2, and which configuration serves whom.
+// Package listener accepts the gateway's connections: it has the listeners, TLS,
+// HTTP/1.1 and HTTP/2, reloads the configuration and shuts down gracefully.
 //
-//	server, err := front.New(front.Options{Load: load, Build: build, Reload: reload})
+//	server, err := listener.New(listener.Options{Load: load, Build: build, Reload: reload})
 //	err = server.Run(ctx) // serves until ctx ends, then drains
 //
 // It knows no keys. What it promises is about requests and connections:
@@ -16,7 +16,8 @@
 //   - Everything that a client may take up is bounded: connections, heads, the time to
 //     send a head and a body, the time to take an answer.
 //
-// A door is one address. It leads to a room, which has the terms that connections are
-// served on; a door gets another room when the terms change, and a connection stays in
-// the room it came to.
+// A listener has one address and hands each connection that it accepts to a connServer,
+// which has the limits that connections are served with. When the limits change the
+// listener gets another connServer; a connection stays with the one that it was handed
+// to.
 package listener

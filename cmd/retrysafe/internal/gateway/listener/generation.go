@@ -63,14 +63,14 @@ func (g *generation) run(ctx context.Context, failed func(error)) {
 	}()
 }
 
-// settle is what there is at least, also when the time to drain is over, for requests
+// settleGrace is what there is at least, also when the time to drain is over, for requests
 // that were cut off to notice it, and again to record what has become of them.
-const settle = 5 * time.Second
+const settleGrace = 5 * time.Second
 
 // finish ends a closed generation.
 func (g *generation) finish(ctx context.Context) error {
 	g.stop()
-	end, cancel := atLeast(ctx, settle)
+	end, cancel := atLeast(ctx, settleGrace)
 	defer cancel()
 	var wrong []error
 	if !wait(end, g.empty) {
@@ -79,7 +79,7 @@ func (g *generation) finish(ctx context.Context) error {
 	if !wait(end, g.ran) {
 		wrong = append(wrong, errors.New("background work does not end"))
 	}
-	end, cancel = atLeast(ctx, settle)
+	end, cancel = atLeast(ctx, settleGrace)
 	defer cancel()
 	return errors.Join(append(wrong, g.app.Drain(end))...)
 }

@@ -81,7 +81,7 @@ func TestFinishIsBounded(t *testing.T) {
 		g := newGeneration(t,
 			func(context.Context) error { <-release; return nil },
 			func(ctx context.Context) error {
-				if end, ok := ctx.Deadline(); !ok || time.Until(end) != settle {
+				if end, ok := ctx.Deadline(); !ok || time.Until(end) != settleGrace {
 					t.Errorf("there are %v to record", time.Until(end))
 				}
 				return broken
@@ -92,8 +92,8 @@ func TestFinishIsBounded(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		err := g.finish(ctx)
-		if took := time.Since(began); took != settle {
-			t.Errorf("it took %v, want %v", took, settle)
+		if took := time.Since(began); took != settleGrace {
+			t.Errorf("it took %v, want %v", took, settleGrace)
 		}
 		for _, want := range []string{"requests that do not end: 1", "background work does not end"} {
 			if err == nil || !strings.Contains(err.Error(), want) {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// A handoff is a listener that is given its connections.
+// A handoff is a net.Listener whose connections come from give.
 type handoff struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -18,7 +18,7 @@ func newHandoff() *handoff {
 	return &handoff{conns: make(chan net.Conn), done: make(chan struct{})}
 }
 
-// give hands a connection over, or closes it if nobody takes it any more.
+// give hands a connection to Accept, or closes it if the handoff is closed.
 func (h *handoff) give(c net.Conn) {
 	select {
 	case h.conns <- c:

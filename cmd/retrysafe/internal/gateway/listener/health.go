@@ -23,8 +23,8 @@ func (s *Server) ready() error {
 	return s.current.Load().app.Ready()
 }
 
-// serveHealth answers for the server, if that is what is asked for. The clients are
-// not told why it is not ready.
+// serveHealth answers for the server, if that is what is asked for. Clients do not get
+// the reason why it is not ready.
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
@@ -40,7 +40,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// serveReady answers with the reason for those who may know it.
+// serveReady answers with the reason if the caller is trusted with it.
 func (s *Server) serveReady(w http.ResponseWriter, trusted bool) {
 	err := s.ready()
 	switch {

@@ -8,32 +8,32 @@ import (
 	"time"
 )
 
-// complaints writes what net/http logs. Clients have a hand in it, in the words and in
-// how many there are: only a handler that panics is an error.
-type complaints struct{ slog.Handler }
+// serverLog writes what net/http logs. Clients can cause these lines, so only a panic
+// of a handler is logged as an error.
+type serverLog struct{ slog.Handler }
 
-// maxComplaint has room for the stack of a panic.
-const maxComplaint = 8 << 10
+// maxServerLog is long enough for the stack of a panic.
+const maxServerLog = 8 << 10
 
-func (c complaints) Handle(ctx context.Context, r slog.Record) error {
+func (c serverLog) Handle(ctx context.Context, r slog.Record) error {
 	if !strings.Contains(r.Message, "panic") {
 		r.Level = slog.LevelDebug
 		if !c.Enabled(ctx, r.Level) {
 			return nil
 		}
 	}
-	r.Message = "front: " + printable(r.Message, maxComplaint)
+	r.Message = "listener: " + printable(r.Message, maxServerLog)
 	return c.Handler.Handle(ctx, r)
 }
 
-// A pace lets one line a second through where clients decide how many there are.
-type pace struct {
+// A logPace lets one line a second through, for lines that clients can cause.
+type logPace struct {
 	next    atomic.Int64 // since epoch
 	skipped atomic.Int64
 }
 
 // log writes a line, with how many like it were not written.
-func (p *pace) log(logger *slog.Logger, level slog.Level, msg string, attrs ...slog.Attr) {
+func (p *logPace) log(logger *slog.Logger, level slog.Level, msg string, attrs ...slog.Attr) {
 	now, next := int64(time.Since(epoch)), p.next.Load()
 	if now < next || !p.next.CompareAndSwap(next, now+int64(time.Second)) {
 		p.skipped.Add(1)

@@ -32,10 +32,10 @@ type Options struct {
 	Load func() (*config.Config, error)
 	// Build makes a configuration work. What it has opened when it fails, it closes.
 	Build func(ctx context.Context, c *config.Config) (App, error)
-	// Admin has the pages of the admin listener, for those who have shown the token.
-	// It is asked once after each Build. Nil, or a nil handler, is none.
+	// Admin returns the handler of the admin listener's pages, which need the admin token.
+	// It is called once after each Build. Nil, or a nil handler, is none.
 	Admin func(c *config.Config) http.Handler
-	// Metrics is /metrics of the admin listener, for those who have shown the token.
+	// Metrics is /metrics of the admin listener, which needs the admin token.
 	Metrics http.Handler
 	// Reload asks for the configuration to be read again. Nil never does.
 	Reload <-chan struct{}
@@ -43,10 +43,10 @@ type Options struct {
 	// /readyz says no, so that balancers can notice. Default none.
 	Delay time.Duration
 	// Upgrades lets requests through that ask for another protocol, such as WebSocket.
-	// What an App switches to is looked at by nobody. Default: they are refused.
+	// What is sent after the switch is not inspected. Default: they are refused.
 	Upgrades bool
-	// Ready is told the addresses when clients can come in, and again when a reload
-	// has changed them.
+	// Ready is called with the addresses when connections are accepted, and again when a
+	// reload has changed them.
 	Ready func(Addresses)
 	// Logger gets what happens to the server, not single requests; see [AccessLog] for
 	// those. Default slog.Default().

@@ -9,9 +9,9 @@ import (
 // maxText bounds what a client may put into a line of the log.
 const maxText = 512
 
-// printable returns a text that does nothing to whoever reads it: control bytes, ANSI
-// escapes, marks that turn the direction of writing and bytes that are no UTF-8 are
-// spelled out, and it is cut at most bytes.
+// printable returns s so that it can be printed safely: control bytes, ANSI escapes,
+// marks that change the direction of text and bytes that are not UTF-8 are escaped, and
+// it is cut at most bytes.
 func printable(s string, most int) string {
 	if len(s) > most {
 		for most > 0 && !utf8.RuneStart(s[most]) {

@@ -11,47 +11,47 @@ import (
 	"time"
 )
 
-// A Server lets clients in. It is used once.
+// A Server accepts and serves connections. It is used once.
 type Server struct {
-	o        Options
-	started  atomic.Bool
-	draining atomic.Bool
-	current  atomic.Pointer[generation] // who is given requests now
-	attempts *attempts
-	origin   *http.CrossOriginProtection
+	o          Options
+	started    atomic.Bool
+	draining   atomic.Bool
+	current    atomic.Pointer[generation] // the App that gets new requests
+	tokenLimit *tokenLimit
+	origin     *http.CrossOriginProtection
 
-	failed chan error     // an App's background work ended by itself
-	rooms  sync.WaitGroup // rooms and doors on their way out
-	apps   sync.WaitGroup // generations on their way out
+	failed  chan error     // an App's background work ended by itself
+	closing sync.WaitGroup // listeners and servers that are shutting down
+	apps    sync.WaitGroup // generations that are shutting down
 }
 
 // New returns a server. It starts nothing.
 func New(o Options) (*Server, error) {
 	if o.Load == nil || o.Build == nil {
-		return nil, errors.New("front: New needs Load and Build")
+		return nil, errors.New("listener: New needs Load and Build")
 	}
 	if o.Delay < 0 {
-		return nil, errors.New("front: the delay is negative")
+		return nil, errors.New("listener: the delay is negative")
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
 	return &Server{
-		o: o, attempts: newAttempts(), origin: http.NewCrossOriginProtection(),
+		o: o, tokenLimit: newTokenLimit(), origin: http.NewCrossOriginProtection(),
 		failed: make(chan error, 1),
 	}, nil
 }
 
 // Run serves until ctx is done or an App's background work fails. Then it drains:
-// /readyz says no at once; after the delay nobody is let in any more; requests that
-// an App was given are answered, for as long as the drain time allows; their Apps'
-// background work ends, and what they have not recorded is recorded. The admin
-// listener is the last to close.
+// /readyz says no at once; after the delay no connection is accepted any more; requests
+// that an App was given are answered, for as long as the drain time allows; their Apps'
+// background work ends, and what they have not recorded is recorded. The admin listener
+// is the last to close.
 //
 // The error is nil if all of that went well.
 func (s *Server) Run(ctx context.Context) error {
 	if !s.started.CompareAndSwap(false, true) {
-		return errors.New("front: a server runs once")
+		return errors.New("listener: a server runs once")
 	}
 	defer context.AfterFunc(ctx, func() { s.draining.Store(true) })()
 	ending, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -83,12 +83,12 @@ func (s *Server) serve(ctx, ending context.Context, now *setup) (*setup, error) 
 		}
 		next, err := s.prepare(ctx, now)
 		if err != nil {
-			s.o.Logger.Error("front: configuration not reloaded, the old one serves on", "error", err)
+			s.o.Logger.Error("listener: configuration not reloaded, the old one serves on", "error", err)
 			continue
 		}
 		s.commit(ending, now, next)
 		now = next
-		s.o.Logger.Info("front: configuration reloaded")
+		s.o.Logger.Info("listener: configuration reloaded")
 	}
 }
 
@@ -106,8 +106,8 @@ func (s *Server) serveMain(w http.ResponseWriter, r *http.Request) {
 	g.app.ServeHTTP(w, r)
 }
 
-// enter gives a request to whoever serves now, who keeps it to its end. It returns
-// nil when the server is at its own.
+// enter returns the generation that serves a new request until its end, or nil when the
+// server is shut down.
 func (s *Server) enter() *generation {
 	g := s.current.Load()
 	for !g.enter() {
@@ -125,30 +125,30 @@ const adminDrain = 2 * time.Second
 // drain ends everything; see Run.
 func (s *Server) drain(ending context.Context, end context.CancelFunc, now *setup) error {
 	s.draining.Store(true)
-	began, within := time.Now(), now.main.room.terms.drain
-	s.o.Logger.Info("front: draining", "delay", s.o.Delay, "within", within)
-	now.main.room.leaving.Store(true)
+	began, within := time.Now(), now.main.server.limits.drain
+	s.o.Logger.Info("listener: draining", "delay", s.o.Delay, "within", within)
+	now.main.server.closing.Store(true)
 	if s.o.Delay > 0 {
 		<-time.After(s.o.Delay)
 	}
-	now.main.door.close()
+	now.main.listener.close()
 	now.gen.stop()
 	end()
 	ctx := context.WithoutCancel(ending)
 	until, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	wrong := []error{now.main.room.close(ctx, within)}
-	s.rooms.Wait()
+	wrong := []error{now.main.server.close(ctx, within)}
+	s.closing.Wait()
 	now.gen.close()
 	wrong = append(wrong, now.gen.finish(until))
 	s.apps.Wait()
-	if now.admin.door != nil {
-		now.admin.door.close()
-		_ = now.admin.room.close(ctx, adminDrain)
+	if now.admin.listener != nil {
+		now.admin.listener.close()
+		_ = now.admin.server.close(ctx, adminDrain)
 	}
 	if err := errors.Join(wrong...); err != nil {
-		return fmt.Errorf("front: drain: %w", err)
+		return fmt.Errorf("listener: drain: %w", err)
 	}
-	s.o.Logger.Info("front: drained", "took", time.Since(began))
+	s.o.Logger.Info("listener: drained", "took", time.Since(began))
 	return nil
 }

@@ -14,18 +14,18 @@ import (
 // A setup is all that serves one configuration.
 type setup struct {
 	gen         *generation
-	main, admin place
+	main, admin endpoint
 }
 
-// A place is a door and the room that it leads to.
-type place struct {
-	door *door
-	room *room
-	most int // connections
+// An endpoint is a listener and the server that it hands connections to.
+type endpoint struct {
+	listener *listener
+	server   *connServer
+	maxConns int // connections
 }
 
-// prepare reads the configuration and gets everything ready for it, without anybody
-// noticing: what of old can stay stays. Whatever fails, old is as it was.
+// prepare reads the configuration and makes what it needs, while old serves on: what
+// old has and next can use is kept. If anything fails, old is unchanged.
 func (s *Server) prepare(ctx context.Context, old *setup) (*setup, error) {
 	c, err := s.o.Load()
 	if err != nil {
@@ -35,18 +35,18 @@ func (s *Server) prepare(ctx context.Context, old *setup) (*setup, error) {
 		return nil, errors.New("load configuration: there is none")
 	}
 	next := new(setup)
-	if err := s.furnish(ctx, c, old, next); err != nil {
-		next.main.abandon(old.main)
-		next.admin.abandon(old.admin)
+	if err := s.buildSetup(ctx, c, old, next); err != nil {
+		next.main.closeUnused(old.main)
+		next.admin.closeUnused(old.admin)
 		return nil, err
 	}
 	return next, nil
 }
 
-// furnish builds the App last: nothing can fail after it, so that none is built and
-// then not used.
-func (s *Server) furnish(ctx context.Context, c *config.Config, old, next *setup) (err error) {
-	next.main, err = s.place(ctx, old.main, c.Listen, termsOf(c.Server, c.TLS, s.o.Upgrades), maxConnections(c.Server), http.HandlerFunc(s.serveMain))
+// buildSetup builds the App last: nothing can fail after it, so that no App is built
+// and then not used.
+func (s *Server) buildSetup(ctx context.Context, c *config.Config, old, next *setup) (err error) {
+	next.main, err = s.endpoint(ctx, old.main, c.Listen, limitsOf(c.Server, c.TLS, s.o.Upgrades), maxConnections(c.Server), http.HandlerFunc(s.serveMain))
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
@@ -54,41 +54,41 @@ func (s *Server) furnish(ctx context.Context, c *config.Config, old, next *setup
 		if c.Admin.Token == "" {
 			return errors.New("admin listener: it needs a token")
 		}
-		next.admin, err = s.place(ctx, old.admin, c.Admin.Listen, termsOf(c.Server, c.Admin.TLS, false), adminConnections, http.HandlerFunc(s.serveAdmin))
+		next.admin, err = s.endpoint(ctx, old.admin, c.Admin.Listen, limitsOf(c.Server, c.Admin.TLS, false), adminConnections, http.HandlerFunc(s.serveAdmin))
 		if err != nil {
 			return fmt.Errorf("admin listener: %w", err)
 		}
 	}
-	next.gen, err = s.build(ctx, c)
+	next.gen, err = s.buildApp(ctx, c)
 	return err
 }
 
-// place returns old with what has changed made anew. Another address has a room of
-// its own, so that those who came by the old one are asked to leave.
-func (s *Server) place(ctx context.Context, old place, address string, t terms, most int, h http.Handler) (next place, err error) {
-	next = place{old.door, old.room, most}
-	moved := old.door == nil || old.door.address != address
-	if moved || old.room.terms != t {
-		if next.room, err = newRoom(t, h, s.o.Logger); err != nil {
+// endpoint returns old with what has changed replaced. Another address gets a server of
+// its own, so that the connections of the old address are asked to close.
+func (s *Server) endpoint(ctx context.Context, old endpoint, address string, t limits, most int, h http.Handler) (next endpoint, err error) {
+	next = endpoint{old.listener, old.server, most}
+	moved := old.listener == nil || old.listener.address != address
+	if moved || old.server.limits != t {
+		if next.server, err = newConnServer(t, h, s.o.Logger); err != nil {
 			return old, err
 		}
 	}
 	if moved {
-		if next.door, err = openDoor(ctx, address, most, s.o.Logger); err != nil {
+		if next.listener, err = listen(ctx, address, most, s.o.Logger); err != nil {
 			return old, err
 		}
 	}
 	return next, nil
 }
 
-// abandon gives back what was opened beside old, and was never used.
-func (p place) abandon(old place) {
-	if p.door != nil && p.door != old.door {
-		_ = p.door.ln.Close()
+// closeUnused closes the listener if it was opened beside old and never used.
+func (p endpoint) closeUnused(old endpoint) {
+	if p.listener != nil && p.listener != old.listener {
+		_ = p.listener.ln.Close()
 	}
 }
 
-func (s *Server) build(ctx context.Context, c *config.Config) (*generation, error) {
+func (s *Server) buildApp(ctx context.Context, c *config.Config) (*generation, error) {
 	app, err := s.o.Build(ctx, c)
 	if err != nil {
 		return nil, err
@@ -107,10 +107,10 @@ func (s *Server) build(ctx context.Context, c *config.Config) (*generation, erro
 func (s *Server) commit(ending context.Context, old, next *setup) {
 	next.gen.run(ending, func(err error) { s.backgroundFailed(next.gen, err) })
 	if last := s.current.Swap(next.gen); last != nil {
-		s.apps.Go(func() { s.retire(ending, last, old.main.room.terms) })
+		s.apps.Go(func() { s.retire(ending, last, old.main.server.limits) })
 	}
-	s.move(ending, old.main, next.main)
-	s.move(ending, old.admin, next.admin)
+	s.switchEndpoint(ending, old.main, next.main)
+	s.switchEndpoint(ending, old.admin, next.admin)
 	if told := addresses(next); s.o.Ready != nil && told != addresses(old) {
 		s.o.Ready(told)
 	}
@@ -119,7 +119,7 @@ func (s *Server) commit(ending context.Context, old, next *setup) {
 // backgroundFailed ends the server if it has no other App.
 func (s *Server) backgroundFailed(g *generation, err error) {
 	if s.current.Load() != g {
-		s.o.Logger.Error("front: an earlier configuration", "error", err)
+		s.o.Logger.Error("listener: an earlier configuration", "error", err)
 		return
 	}
 	select {
@@ -131,37 +131,37 @@ func (s *Server) backgroundFailed(g *generation, err error) {
 // retire ends a generation that another one has taken over from, when its requests
 // have ended. Its background work ends at once: one request that is open for hours
 // must not keep two configurations at work on what is stored.
-func (s *Server) retire(ending context.Context, g *generation, t terms) {
+func (s *Server) retire(ending context.Context, g *generation, t limits) {
 	g.close()
 	g.stop()
 	wait(ending, g.empty)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ending), t.drain)
 	defer cancel()
 	if err := g.finish(ctx); err != nil {
-		s.o.Logger.Error("front: an earlier configuration did not end well", "error", err)
+		s.o.Logger.Error("listener: an earlier configuration did not end well", "error", err)
 	}
 }
 
-// move takes clients from one place to another. The new one is open before the old
-// one closes.
-func (s *Server) move(ending context.Context, old, next place) {
-	if next.room != nil && next.room != old.room {
-		next.room.open()
+// switchEndpoint starts next and then shuts old down: the new address is open before
+// the old one closes.
+func (s *Server) switchEndpoint(ending context.Context, old, next endpoint) {
+	if next.server != nil && next.server != old.server {
+		next.server.start()
 	}
-	if next.door != nil {
-		next.door.limit.set(next.most)
-		next.door.room.Store(next.room)
-		if next.door != old.door {
-			go next.door.serve()
+	if next.listener != nil {
+		next.listener.limit.set(next.maxConns)
+		next.listener.server.Store(next.server)
+		if next.listener != old.listener {
+			go next.listener.serve()
 		}
 	}
-	s.rooms.Go(func() {
-		if old.door != nil && old.door != next.door {
-			old.door.close()
+	s.closing.Go(func() {
+		if old.listener != nil && old.listener != next.listener {
+			old.listener.close()
 		}
-		if old.room != nil && old.room != next.room {
-			if err := old.room.retire(ending); err != nil {
-				s.o.Logger.Warn("front: connections of an earlier configuration", "error", err)
+		if old.server != nil && old.server != next.server {
+			if err := old.server.retire(ending); err != nil {
+				s.o.Logger.Warn("listener: connections of an earlier configuration", "error", err)
 			}
 		}
 	})
@@ -169,17 +169,17 @@ func (s *Server) move(ending context.Context, old, next place) {
 
 func addresses(s *setup) Addresses { return Addresses{Main: s.main.url(), Admin: s.admin.url()} }
 
-func (p place) url() string {
-	if p.door == nil {
+func (p endpoint) url() string {
+	if p.listener == nil {
 		return ""
 	}
 	scheme := "http://"
-	if p.room.tls != nil {
+	if p.server.tls != nil {
 		scheme = "https://"
 	}
-	host, _, err := net.SplitHostPort(p.door.address)
+	host, _, err := net.SplitHostPort(p.listener.address)
 	if err != nil || host == "" {
 		host = "localhost"
 	}
-	return scheme + net.JoinHostPort(host, strconv.Itoa(p.door.ln.Addr().(*net.TCPAddr).Port))
+	return scheme + net.JoinHostPort(host, strconv.Itoa(p.listener.ln.Addr().(*net.TCPAddr).Port))
 }

@@ -6,7 +6,7 @@ func (s *scanner) beginChunk() {
 }
 
 // chunkSize takes the line before a chunk: its size in hexadecimal digits, and
-// extensions, which mean nothing to anybody here and are only bounded.
+// extensions, which are ignored and only bounded.
 func (s *scanner) chunkSize(line []byte) offence {
 	size, n := int64(0), 0
 	for ; n < len(line) && hexValue[line[n]] >= 0; n++ {

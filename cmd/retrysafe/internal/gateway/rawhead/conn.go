@@ -64,7 +64,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return c.refuse(p)
 }
 
-// refuse ends the reading, and answers the offence if nobody else is to be
+// refuse ends the reading, and answers the offence if no earlier request is to be
 // answered first.
 //
 // A server reads a head when it has answered the requests before it, so that a
@@ -92,7 +92,7 @@ const answerWithin = time.Second
 
 func (c *conn) answer() {
 	_ = c.Conn.SetWriteDeadline(time.Now().Add(answerWithin))
-	_, _ = c.Conn.Write(c.why.answer()) // who cannot be told is cut off all the same
+	_, _ = c.Conn.Write(c.why.answer()) // the connection is closed also if this fails
 }
 
 // Write writes p, unless an offence was answered: that is the last answer. A head

@@ -12,8 +12,8 @@ type head struct {
 	lines    int
 }
 
-// requestLine takes the first line. What the target says is net/http's matter; no
-// byte of it may look like a space or a line end to anybody.
+// requestLine takes the first line. What the target says is net/http's matter; no byte
+// of it may be a space or a line end to any parser.
 func (h *head) requestLine(line []byte) offence {
 	method := tokenLength(line)
 	if method == 0 || method == len(line) || line[method] != ' ' {

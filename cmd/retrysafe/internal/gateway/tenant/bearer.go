@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Bearer returns a Func for which a tenant is whoever holds the same token
+// Bearer returns a Func for which each token is a tenant
 // ("Authorization: Bearer TOKEN"). The scope has a hash of the token, never itself.
 //
 // A refreshed token is a new scope: a retry under it is a new request. So this suits

@@ -38,8 +38,8 @@ func pathOf(name string) ([]string, error) {
 	return path, nil
 }
 
-// text returns what the claim says, or "" if it says nothing that names somebody: an
-// integer as its digits, or a string as it is, if it is printable from end to end.
+// text returns what the claim says, or "" if that cannot be a name: an integer as its
+// digits, or a string as it is, if it is printable from end to end.
 func (c *claim) text(claims map[string]any) string {
 	if len(c.path) == 0 {
 		return ""
@@ -61,8 +61,9 @@ func (c *claim) text(claims map[string]any) string {
 	return ""
 }
 
-// isText reports whether s can name somebody. The character that JSON decoders put
-// in place of what they cannot read must not be in it: it would make one of many.
+// isText reports whether s can be a name. The replacement character, which JSON
+// decoders put for what they cannot read, must not be in it: different names would
+// become the same.
 func isText(s string) bool {
 	if s == "" || len(s) > maxName || s != strings.TrimSpace(s) {
 		return false

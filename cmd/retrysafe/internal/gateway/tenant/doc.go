@@ -1,18 +1,18 @@
 // Package tenant says whose request it is.
 //
 //	scope := tenant.Header("X-Tenant-Id", trusted)   // a proxy in front knows
-//	scope := tenant.Bearer()                         // whoever holds the same token
+//	scope := tenant.Bearer()                         // each token is a tenant
 //	scope := jwt.Tenant                              // a claim of a token that is verified here
 //	scope := tenant.None()                           // one tenant for all
 //
 // There are no fall-backs: a request whose tenant is not certain is refused.
 //
 // A scope begins with its kind: "header:acme", "jwt:acme", "bearer:" and a hash, or
-// just "none". So two kinds never meet, whatever callers are named; and whoever
-// changes the kind changes all scopes: keys of before are not found under the new
-// ones, and a retry that spans the change runs again. Change it when no client
-// retries. Another header, claim or issuer of the same kind keeps the scopes, so the
-// same value must go on to mean the same tenant.
+// just "none". So two kinds never share a scope, whatever the names are. A change of
+// the kind changes all scopes: keys of before are not found under the new ones, and a
+// retry that spans the change runs again. Change it when no client retries. Another
+// header, claim or issuer of the same kind keeps the scopes, so the same value must go
+// on to mean the same tenant.
 package tenant
 
 import "net/http"
@@ -23,8 +23,8 @@ import "net/http"
 type Func = func(*http.Request) (string, error)
 
 // None returns a Func for which all requests are of one tenant: every caller can get
-// the answer of every key that he knows or guesses. It suits a service with one
-// client, or one whose clients trust each other.
+// the answer of every key that it knows or guesses. It suits a service with one client,
+// or one whose clients trust each other.
 func None() Func { return func(*http.Request) (string, error) { return "none", nil } }
 
 // maxName bounds the name of a tenant or principal, in bytes. Two of them and an

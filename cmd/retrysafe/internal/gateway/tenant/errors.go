@@ -11,7 +11,7 @@ import (
 var (
 	// ErrMissing says that the request does not name its caller.
 	ErrMissing = errors.New("the request does not say whose it is")
-	// ErrUntrusted says that the tenant was named by somebody who may not.
+	// ErrUntrusted says that the tenant was named by an address that is not trusted.
 	ErrUntrusted = errors.New("the request comes from an address that may not name a tenant")
 	// ErrInvalid says that the caller's name or token cannot be accepted, now or
 	// later.

@@ -10,10 +10,10 @@ import (
 	"sync/atomic"
 )
 
-// Header returns a Func that takes the tenant from a header. It believes only peers
-// of the TCP connection in one of the trusted prefixes, and refuses all others, also
-// those who send no such header; with no prefix it refuses everybody. What a proxy
-// says of addresses further away, as X-Forwarded-For does, is not looked at.
+// Header returns a Func that takes the tenant from a header. It believes only peers of
+// the TCP connection in one of the trusted prefixes, and refuses all others, also those
+// that send no such header; with no prefix it refuses every request. Headers about
+// earlier hops, such as X-Forwarded-For, are ignored.
 //
 // The header is one line of 1 to 256 visible ASCII characters without a comma,
 // because that is how proxies join two lines.

@@ -30,8 +30,8 @@ type key struct {
 	public     jwt.VerificationKey
 }
 
-// Which algorithms there are for which keys. None of them is symmetric: with public
-// keys everybody could sign.
+// Which algorithms there are for which keys. None of them is symmetric: with a
+// symmetric one, the published keys could sign.
 var (
 	rsaAlgorithms = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}
 	ecCurves      = map[string]elliptic.Curve{"P-256": elliptic.P256(), "P-384": elliptic.P384(), "P-521": elliptic.P521()}

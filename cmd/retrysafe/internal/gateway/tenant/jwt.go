@@ -16,8 +16,8 @@ import (
 )
 
 // A JWT takes names from the claims of bearer tokens, which it verifies: a token that
-// has expired, or whose key its issuer has taken back, names nobody any more, also
-// for what it did before.
+// has expired, or whose key its issuer has taken back, is refused, also for replays of
+// what it did before.
 //
 // A verified token is remembered for a minute, or until it expires, so that the next
 // requests with it cost a hash. A JWT may be used concurrently.

@@ -38,9 +38,9 @@ const (
 
 var errSlow = errors.New("it takes too long")
 
-// ask reads the keys because of a token that none of them fits. Whoever sends made-up
-// tokens must not send us to the issuer with each: requests share one reading, and
-// rest before the next. An error says that the keys may be out of date.
+// ask reads the keys because of a token that none of them fits. Made-up tokens must not
+// cause a request to the issuer each: requests share one fetch, with a pause before the
+// next. An error says that the keys may be out of date.
 func (k *keyring) ask(ctx context.Context) error {
 	k.mu.Lock()
 	if other := k.reading; other != nil {
@@ -62,7 +62,7 @@ func (k *keyring) ask(ctx context.Context) error {
 	return k.finish(ctx, mine)
 }
 
-// refresh reads the keys, after whoever reads them just now.
+// refresh reads the keys, after a fetch that is under way.
 func (k *keyring) refresh(ctx context.Context) error {
 	for {
 		k.mu.Lock()
@@ -111,7 +111,7 @@ func (k *keyring) finish(ctx context.Context, r *reading) error {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.reading = nil
-		if !errors.Is(r.err, context.Canceled) { // who stops has not failed
+		if !errors.Is(r.err, context.Canceled) { // a cancelled fetch is no failure
 			k.failure = r.err
 		}
 		close(r.done)

@@ -27,7 +27,8 @@ const (
 )
 
 // newSource returns the source that text names: an https URL, an http one of this
-// machine, or a file. Whoever can change what is read decides who everybody is.
+// machine, or a file. The source has to be trusted: its keys decide which tokens are
+// valid.
 func newSource(text string, transport http.RoundTripper) (*source, error) {
 	if !strings.Contains(text, "://") {
 		return &source{text, everyFile, fileReader(text)}, nil

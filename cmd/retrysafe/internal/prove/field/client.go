@@ -31,7 +31,7 @@ type answer struct {
 	contentType, location, body string
 }
 
-// shown is an answer, and who gave it.
+// shown is an answer, and the node that gave it.
 type shown struct {
 	answer
 	from string
@@ -74,8 +74,8 @@ func (f *field) accusef(j *job, invariant, format string, args ...any) {
 	f.accuse(j, invariant, fmt.Sprintf(format, args...))
 }
 
-// accuse notes that a promise about a job was broken. Of each promise it notes one
-// breach, so that a thousand clients who see the same do not hide what else there is.
+// accuse notes that a promise about a job was broken. It reports one breach of each
+// promise, so that a thousand clients that see the same breach do not hide others.
 func (f *field) accuse(j *job, invariant, what string, trace ...string) {
 	j.mu.Lock()
 	known := j.accused[invariant]
@@ -89,14 +89,14 @@ func (f *field) accuse(j *job, invariant, what string, trace ...string) {
 	}
 }
 
-// A fate is what a request has come to.
-type fate uint8
+// A replyClass is what a request has come to.
+type replyClass uint8
 
 const (
-	later   fate = iota // no answer yet: ask again
-	final               // the answer
-	unknown             // nobody knows whether it happened
-	refused             // an answer that this request must not get
+	later   replyClass = iota // no answer yet: ask again
+	final                     // the answer
+	unknown                   // it may have happened
+	refused                   // an answer that this request must not get
 )
 
 // Codes of a guard's problems that a client understands.
@@ -112,7 +112,7 @@ type problem struct {
 
 // reply is what came back.
 type reply struct {
-	fate   fate
+	class  replyClass
 	status int // 0: nothing came back
 	code   string
 }
@@ -177,18 +177,18 @@ const (
 	longRest  = 80 * time.Millisecond
 )
 
-// settle asks for a job until there is an answer, or nobody knows; from nodes that
-// pick chooses, each time anew. Patience is how long it waits for one of them. A
-// client that comes to nothing is a broken promise. (L3)
-func (f *field) settle(ctx context.Context, j *job, patience time.Duration, pick func(try int) *process) fate {
+// settle asks for a job until there is an answer or its outcome is unknown; each time
+// it asks the node that pick chooses. Patience is how long it waits for one of them. A
+// client that gets neither is a broken promise. (L3)
+func (f *field) settle(ctx context.Context, j *job, patience time.Duration, pick func(try int) *process) replyClass {
 	limited, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	for try, rest := 0, shortRest; limited.Err() == nil; try, rest = try+1, min(rest*2, longRest) {
 		one, cancel := context.WithTimeout(limited, patience)
 		got := f.ask(one, j, pick(try), "")
 		cancel()
-		if got.fate == final || got.fate == refused || got.fate == unknown && j.mode == unprotected {
-			return got.fate
+		if got.class == final || got.class == refused || got.class == unknown && j.mode == unprotected {
+			return got.class
 		}
 		pause(limited, rest/2+rand.N(rest))
 	}
@@ -199,4 +199,4 @@ func (f *field) settle(ctx context.Context, j *job, patience time.Duration, pick
 }
 
 // anyNode picks a node at random.
-func (f *field) anyNode(int) *process { return f.fleet[rand.N(len(f.fleet))] }
+func (f *field) anyNode(int) *process { return f.nodes[rand.N(len(f.nodes))] }

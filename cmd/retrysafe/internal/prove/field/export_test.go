@@ -7,7 +7,7 @@ import (
 )
 
 // Small returns the check of that name at a size for tests, and smaller still over
-// nodes with a flaw, if that is not empty.
+// nodeCount with a flaw, if that is not empty.
 func Small(name, flaw string) prove.Check {
 	s, h, k := &storm{rounds: 4, requests: 60, keys: 24, duplicates: 6}, &haunting{rounds: 2}, &killing{kills: 6, clients: 8}
 	if flaw != "" {

@@ -20,7 +20,7 @@ import (
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/child"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/yard"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 )
 
 const roleNode = "field.node"
@@ -59,7 +59,7 @@ func Checks() []prove.Check {
 }
 
 const (
-	nodes = 3
+	nodeCount = 3
 	// bound is how long a client may be kept waiting once nothing goes wrong any
 	// more. It is generous: what is broken for ever stays so, and machines are slow.
 	bound = 60 * time.Second
@@ -68,9 +68,9 @@ const (
 // A field is where one check takes place.
 type field struct {
 	r        *prove.Result
-	place    *yard.Place
+	db       *sandbox.DB
 	provider *provider
-	fleet    []*process
+	nodes    []*process
 	http     *http.Client
 	// noErrors says that a server error breaks a promise.
 	noErrors bool
@@ -79,10 +79,10 @@ type field struct {
 	jobs []*job
 }
 
-// enter opens a field with nodes that do as they are told. Name and provider of
+// openField opens a field with nodes that do as they are told. Name and provider of
 // the task are the field's to say.
-func enter(ctx context.Context, env *prove.Env, r *prove.Result, tell func(i int) task) (*field, error) {
-	place, err := yard.Enter(ctx, env.Store)
+func openField(ctx context.Context, env *prove.Env, r *prove.Result, tell func(i int) task) (*field, error) {
+	place, err := sandbox.Open(ctx, env.Store)
 	if err != nil {
 		return nil, err
 	}
@@ -91,14 +91,14 @@ func enter(ctx context.Context, env *prove.Env, r *prove.Result, tell func(i int
 		return nil, errors.Join(err, place.Close())
 	}
 	f := &field{
-		r: r, place: place, provider: provider,
+		r: r, db: place, provider: provider,
 		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2000, DisableCompression: true}},
 	}
-	for i := range nodes {
+	for i := range nodeCount {
 		t := tell(i)
 		t.Name, t.Store, t.Provider = fmt.Sprint("node ", i+1), frugal(env.Store), provider.url
 		p := &process{task: t}
-		f.fleet = append(f.fleet, p)
+		f.nodes = append(f.nodes, p)
 		if err := p.start(ctx); err != nil {
 			return nil, errors.Join(err, f.close())
 		}
@@ -120,12 +120,12 @@ func frugal(store string) string {
 }
 
 func (f *field) close() error {
-	for _, p := range f.fleet {
+	for _, p := range f.nodes {
 		p.kill()
 	}
 	f.http.CloseIdleConnections()
 	f.provider.close()
-	return f.place.Close()
+	return f.db.Close()
 }
 
 // job returns a new job.
@@ -137,10 +137,10 @@ func (f *field) job(m mode, tenant, key string) *job {
 	return j
 }
 
-// alive returns an error if a node has ended that nobody killed: then the check
-// shows nothing.
+// alive returns an error if a node has ended that was not killed: then the check shows
+// nothing.
 func (f *field) alive() error {
-	for _, p := range f.fleet {
+	for _, p := range f.nodes {
 		if err := p.ended(); err != nil {
 			return err
 		}

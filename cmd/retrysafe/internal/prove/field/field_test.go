@@ -12,7 +12,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/child"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/field"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/yard"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
@@ -31,7 +31,7 @@ var stores = map[string]func(*testing.T) string{
 
 func run(t *testing.T, c prove.Check, address string) *prove.Result {
 	t.Helper()
-	y, err := yard.Fence(t.Context(), address)
+	y, err := sandbox.New(t.Context(), address)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -100,7 +100,7 @@ func answersFirst(n *node) {
 // away is a store that cannot be reached.
 type away struct{ retrysafe.Store }
 
-func (away) Create(context.Context, retrysafe.Record) (retrysafe.Record, error) {
+func (away) Create(context.Context, retrysafe.Write) (retrysafe.Record, error) {
 	return retrysafe.Record{}, errors.New("the store is away")
 }
 
@@ -108,14 +108,15 @@ func (away) Create(context.Context, retrysafe.Record) (retrysafe.Record, error) 
 // tells everybody that the lease is theirs.
 type uncompared struct{ retrysafe.Store }
 
-func (u uncompared) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	stored, err := u.Store.Swap(ctx, r)
-	if !errors.Is(err, retrysafe.ErrConflict) || r.Effects != retrysafe.EffectsKeyed || !r.Claim.IsZero() {
+func (u uncompared) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	stored, err := u.Store.Swap(ctx, w)
+	if !errors.Is(err, retrysafe.ErrConflict) || w.Effects != retrysafe.EffectsKeyed || w.Overwrite {
 		return stored, err
 	}
-	if r.State != retrysafe.StateCompleted {
-		return r, nil
+	if w.State != retrysafe.StateCompleted {
+		w.Revision = w.Expect.Revision
+		return w.Record, nil
 	}
-	r.Revision, r.Owner = stored.Revision, stored.Owner
-	return u.Store.Swap(ctx, r)
+	w.Expect = stored.Fence()
+	return u.Store.Swap(ctx, w)
 }

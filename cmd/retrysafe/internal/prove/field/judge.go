@@ -33,7 +33,7 @@ func (f *field) atRest(ctx context.Context) error {
 	var left []retrysafe.Record
 	for until := time.Now().Add(bound); time.Now().Before(until); pause(ctx, shortRest) {
 		var err error
-		left, err = f.place.Store.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.StateInProgress, retrysafe.StateAccepted}})
+		left, err = f.db.Store.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.StateInProgress, retrysafe.StateAccepted}})
 		if err != nil {
 			return fmt.Errorf("list what is in flight: %w", err)
 		}
@@ -47,21 +47,21 @@ func (f *field) atRest(ctx context.Context) error {
 	return nil
 }
 
-// replays asks each node for each job again. Who was shown an answer once gets it
-// everywhere; who was not is told why. (S2, S3, S4, S9)
+// replays asks each node for each job again. An answer that a client was shown once is
+// given by every node; without one the client is told why. (S2, S3, S4, S9)
 func (f *field) replays(ctx context.Context) error {
 	each(len(f.jobs), 32, func(i int) {
 		j := f.jobs[i]
-		for _, p := range f.fleet {
+		for _, p := range f.nodes {
 			_, answered := j.answered()
 			got := f.askPatiently(ctx, j, p)
 			switch {
 			case ctx.Err() != nil:
 				return
-			case got.fate == final, got.fate == refused, f.noErrors && got.status >= 500: // shown, or told already
+			case got.class == final, got.class == refused, f.noErrors && got.status >= 500: // shown, or told already
 			case answered:
 				f.accusef(j, "S4", "an answer was shown, and now %s says %d %s", p.task.Name, got.status, got.code)
-			case got.fate == unknown && j.mode == unprotected:
+			case got.class == unknown && j.mode == unprotected:
 			default:
 				f.accusef(j, "L3", "there is no answer, and %s says %d %s", p.task.Name, got.status, got.code)
 			}
@@ -88,7 +88,7 @@ func (f *field) askPatiently(ctx context.Context, j *job, at *process) (got repl
 
 // effects counts what has really happened for each job. (S1)
 func (f *field) effects(ctx context.Context) error {
-	booked, err := f.place.Effects(ctx)
+	booked, err := f.db.Effects(ctx)
 	if err != nil {
 		return fmt.Errorf("read the effects: %w", err)
 	}

@@ -23,7 +23,7 @@ func sizedKill(env *prove.Env) *killing { return &killing{kills: env.Times(), cl
 const killLease = 500 * time.Millisecond
 
 func (k *killing) run(ctx context.Context, env *prove.Env, r *prove.Result) (err error) {
-	f, err := enter(ctx, env, r, func(int) task {
+	f, err := openField(ctx, env, r, func(int) task {
 		return task{Lease: killLease, Patience: killLease / 2, Flaw: k.flaw}
 	})
 	if err != nil {
@@ -51,13 +51,13 @@ func (k *killing) run(ctx context.Context, env *prove.Env, r *prove.Result) (err
 func (k *killing) killAll(ctx context.Context, env *prove.Env, f *field) error {
 	var left, done atomic.Int64
 	left.Store(int64(k.kills))
-	wrong := make([]error, len(f.fleet))
-	each(len(f.fleet), len(f.fleet), func(i int) {
+	wrong := make([]error, len(f.nodes))
+	each(len(f.nodes), len(f.nodes), func(i int) {
 		chance := rand.New(rand.NewPCG(env.Seed, uint64(i))) //nolint:gosec // it says when, and is to be the same again
 		for wrong[i] == nil && ctx.Err() == nil && left.Add(-1) >= 0 {
 			pause(ctx, 50*time.Millisecond+time.Duration(chance.Int64N(int64(600*time.Millisecond))))
-			f.fleet[i].kill()
-			wrong[i] = f.fleet[i].start(ctx)
+			f.nodes[i].kill()
+			wrong[i] = f.nodes[i].start(ctx)
 			f.r.Count("kills", 1)
 			env.Step(int(done.Add(1)), k.kills)
 		}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/yard"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 	"github.com/retrysafe/retrysafe/httpkey"
 	"github.com/retrysafe/retrysafe/janitor"
 )
@@ -41,9 +41,9 @@ var flaws map[string]func(*node)
 // A node is a server as a user would write it.
 type node struct {
 	task
-	place *yard.Place
-	http  *http.Client
-	log   *slog.Logger
+	db   *sandbox.DB
+	http *http.Client
+	log  *slog.Logger
 
 	// What flaws change.
 	store      retrysafe.Store
@@ -60,7 +60,7 @@ func serve(ctx context.Context, told []byte) error {
 	if err := json.Unmarshal(told, &n.task); err != nil {
 		return fmt.Errorf("read the node's task: %w", err)
 	}
-	place, err := yard.Enter(ctx, n.Store)
+	place, err := sandbox.Open(ctx, n.Store)
 	if err != nil {
 		return err
 	}
@@ -88,8 +88,8 @@ func serve(ctx context.Context, told []byte) error {
 	return server.Serve(l)
 }
 
-func (n *node) build(place *yard.Place) {
-	n.place, n.store = place, place.Store
+func (n *node) build(place *sandbox.DB) {
+	n.db, n.store = place, place.Store
 	n.scope = func(r *http.Request) (string, error) { return tenantOf(r), nil }
 	n.downstream = func(x *retrysafe.Execution) string { return x.DownstreamKey("charge") }
 	n.complete = httpkey.CompleteTx

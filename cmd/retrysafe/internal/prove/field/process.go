@@ -44,7 +44,7 @@ func (p *process) start(ctx context.Context) error {
 	address, err := bufio.NewReader(out).ReadString('\n')
 	gone := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // how it ended is seen by who asks
+		_ = cmd.Wait() // ended reports how
 		close(gone)
 	}()
 	if err != nil {

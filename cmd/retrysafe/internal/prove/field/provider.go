@@ -52,7 +52,7 @@ type mood struct {
 // A gate holds one attempt.
 type gate struct {
 	arrived, opened chan struct{}
-	missed          chan struct{} // closed when nobody will come any more
+	missed          chan struct{} // closed when no attempt will come any more
 }
 
 func openProvider(ctx context.Context) (*provider, error) {
@@ -91,7 +91,7 @@ func (p *provider) charge(w http.ResponseWriter, r *http.Request) {
 	if m.slow > 0 {
 		time.Sleep(rand.N(m.slow))
 	}
-	if rand.N(100) < m.hangs { // it is done all the same, when nobody waits for it any more
+	if rand.N(100) < m.hangs { // it takes effect after the caller has given up
 		time.Sleep(m.hang)
 	}
 	receipt := p.book(booking{job: r.Header.Get(jobHeader), key: r.Header.Get(keyHeader), by: r.Header.Get(byHeader), request: string(request)})
@@ -117,8 +117,8 @@ func (p *provider) leave() {
 	p.open--
 }
 
-// idle reports whether all that was asked for is done, also for those who have
-// given up waiting.
+// idle reports whether all that was asked for is done, also for callers that have given
+// up waiting.
 func (p *provider) idle() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -25,7 +25,7 @@ func sizedStorm(env *prove.Env) *storm {
 const keysAtOnce = 16
 
 func (s *storm) run(ctx context.Context, env *prove.Env, r *prove.Result) (err error) {
-	f, err := enter(ctx, env, r, func(i int) task {
+	f, err := openField(ctx, env, r, func(i int) task {
 		// Nothing goes wrong here but the number of requests, so no lease may lapse.
 		t := task{Lease: bound, StoreTimeout: 20 * time.Second, Patience: bound, Flaw: s.flaw}
 		if i > 0 { // there the others wait, at the first one they are sent away
@@ -60,7 +60,7 @@ func (s *storm) run(ctx context.Context, env *prove.Env, r *prove.Result) (err e
 // answer.
 func (f *field) crowd(ctx context.Context, j *job, size int) {
 	each(size, size, func(i int) {
-		if f.settle(ctx, j, bound, func(try int) *process { return f.fleet[(i+try)%len(f.fleet)] }) == unknown {
+		if f.settle(ctx, j, bound, func(try int) *process { return f.nodes[(i+try)%len(f.nodes)] }) == unknown {
 			f.accusef(j, "L3", "its outcome is unknown, and nothing has gone wrong")
 		}
 	})

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/yard"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 )
 
 // Handlers here do not stop when their context ends: a promise must not rest on a
@@ -82,7 +82,7 @@ func (n *node) inTx(w http.ResponseWriter, r *http.Request) {
 // asked again for as long as the store is: nothing has happened yet.
 func (n *node) booked(ctx context.Context, a report) (retrysafe.Tx, error) {
 	for began := time.Now(); ; {
-		tx, book, err := n.place.TxStore().BeginTx(ctx)
+		tx, book, err := n.db.TxStore().BeginTx(ctx)
 		if err == nil {
 			if err = book(ctx, a.Job, a.By); err == nil {
 				return tx, nil
@@ -107,7 +107,7 @@ func (n *node) oneCommit(w http.ResponseWriter, r *http.Request, e *retrysafe.En
 		Operation:   r.Pattern,
 		Fingerprint: retrysafe.Fingerprint{Alg: 1, Sum: sha256.Sum256(body)},
 	}
-	out, err := retrysafe.DoTx(r.Context(), e, n.place.TxStore(), call, func(ctx context.Context, book yard.Book) (retrysafe.Result, error) {
+	out, err := retrysafe.DoTx(r.Context(), e, n.db.TxStore(), call, func(ctx context.Context, book sandbox.AddEffect) (retrysafe.Result, error) {
 		ctx, a := context.WithoutCancel(ctx), n.attempt(r, oneCommit)
 		if err := book(ctx, a.Job, a.By); err != nil {
 			return retrysafe.Result{}, err
@@ -169,7 +169,7 @@ func (n *node) charge(w http.ResponseWriter, r *http.Request, a report, key stri
 // hold waits for the parent at the point where it has asked for that.
 func (n *node) hold(ctx context.Context, r *http.Request, a report, at point) {
 	if r.Header.Get(holdHeader) == string(at) {
-		_, _ = n.send(ctx, http.MethodPost, "/gate", a, "", nil) // if it is not there any more, nobody judges
+		_, _ = n.send(ctx, http.MethodPost, "/gate", a, "", nil) // without the parent there is no judgement
 	}
 }
 

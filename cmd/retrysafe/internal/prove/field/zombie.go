@@ -29,9 +29,9 @@ type hold struct {
 	at   point
 }
 
-// free are held where nothing is locked, so that others can take over. The others
-// are held in an open transaction: its lock proves that its owner lives, and in
-// SQLite it locks out everybody. So these come one at a time.
+// free are held where nothing is locked, so that others can take over. The others are
+// held in an open transaction: its lock proves that its owner lives, and in SQLite it
+// locks out every other writer. So these come one at a time.
 var (
 	free   = []hold{{inTx, before}, {inTx, after}, {keyed, before}, {keyed, after}, {unprotected, before}, {unprotected, after}}
 	locked = []hold{{oneCommit, within}, {inTx, within}}
@@ -47,7 +47,7 @@ func lot(round int) []hold {
 }
 
 func (h *haunting) run(ctx context.Context, env *prove.Env, r *prove.Result) (err error) {
-	f, err := enter(ctx, env, r, func(int) task {
+	f, err := openField(ctx, env, r, func(int) task {
 		return task{Lease: zombieLease, Patience: bound, Flaw: h.flaw}
 	})
 	if err != nil {
@@ -69,12 +69,12 @@ func (h *haunting) run(ctx context.Context, env *prove.Env, r *prove.Result) (er
 // haunt is one round: a node is stopped when all of its attempts are where they are
 // to be held, and goes on when others have settled them, or cannot.
 func (f *field) haunt(ctx context.Context, round int) error {
-	zombie := f.fleet[round%len(f.fleet)]
-	others := []*process{f.fleet[(round+1)%len(f.fleet)], f.fleet[(round+2)%len(f.fleet)]}
+	zombie := f.nodes[round%len(f.nodes)]
+	others := []*process{f.nodes[(round+1)%len(f.nodes)], f.nodes[(round+2)%len(f.nodes)]}
 
 	holds := lot(round)
 	jobs, gates := make([]*job, len(holds)), make([]*gate, len(holds))
-	var first sync.WaitGroup // the zombie's own clients, who wait for as long as it takes
+	var first sync.WaitGroup // the zombie's own clients, which wait for as long as it takes
 	for i, h := range holds {
 		jobs[i] = f.job(h.mode, "acme", fmt.Sprintf("zombie-%06d-%s-%s", round, h.mode, h.at))
 		gates[i] = f.provider.gate(jobs[i].id())
@@ -109,7 +109,7 @@ func (f *field) first(ctx context.Context, j *job, zombie *process, at point, g 
 	ctx, cancel := context.WithTimeout(ctx, 2*bound)
 	defer cancel()
 	for ctx.Err() == nil {
-		if got := f.ask(ctx, j, zombie, at); got.fate != later || g.passed() {
+		if got := f.ask(ctx, j, zombie, at); got.class != later || g.passed() {
 			return
 		}
 		pause(ctx, longRest)
@@ -130,11 +130,11 @@ func (f *field) stop(ctx context.Context, p *process, free bool) error {
 	}
 }
 
-// writable reports whether somebody else can write to the store soon.
+// writable reports whether another process can write to the store soon.
 func (f *field) writable(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, zombieLease)
 	defer cancel()
-	tx, _, err := f.place.TxStore().BeginTx(ctx)
+	tx, _, err := f.db.TxStore().BeginTx(ctx)
 	if err != nil {
 		return false
 	}
@@ -168,7 +168,7 @@ func (f *field) takeOver(ctx context.Context, jobs []*job, others []*process) *s
 	}()
 	wait := bound / 2
 	if len(jobs) == 1 {
-		wait = 3 * zombieLease / 2 // its lock keeps everybody waiting, however long that takes
+		wait = 3 * zombieLease / 2 // its lock keeps other writers waiting, however long that takes
 	}
 	select {
 	case <-done:

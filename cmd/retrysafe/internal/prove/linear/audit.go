@@ -15,7 +15,7 @@ import (
 func fences(all []history, r *prove.Result) {
 	for _, h := range all {
 		var writes []*step
-		by := map[int64]uint64{} // revision → the mark of who wrote it
+		by := map[int64]uint64{} // revision → the mark of the step that wrote it
 		for _, s := range h.steps {
 			if s.Got.isZero() || s.Do == purge {
 				continue
@@ -23,7 +23,7 @@ func fences(all []history, r *prove.Result) {
 			if s.End == done && s.writes() && s.Got.Tail == s.Ask.Mark {
 				writes = append(writes, s)
 			}
-			if s.End == withdrawn { // nobody else has seen it
+			if s.End == withdrawn { // notIdentified else has seen it
 				continue
 			}
 			if mark, known := by[s.Got.Revision]; known && mark != s.Got.Tail {
@@ -70,8 +70,8 @@ func backwards(steps []*step, value func(*step) int64, slack int64) (a, b *step)
 	return nil, nil
 }
 
-// oddities: what no step may ever see.
-func oddities(steps []*step, r *prove.Result) {
+// impossible: what no step may ever see.
+func impossible(steps []*step, r *prove.Result) {
 	for _, s := range steps {
 		switch {
 		case s.Got.Torn:

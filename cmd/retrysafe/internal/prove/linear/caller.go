@@ -6,38 +6,39 @@ import (
 	"math/rand/v2"
 )
 
-// A caller asks one question after the other in the name of a tenant, and knows what
-// it must get: it is the only one to use its keys for that tenant. If it gets
-// anything else, that can only be because others use the same keys.
+// A caller asks one question after the other for a tenant, and knows what it must get:
+// no other caller uses its keys for that tenant. If it gets anything else, that can
+// only be because other tenants use the same keys.
 type caller struct {
-	*town
+	*tenants
 	*tenant
-	door  door
-	keys  []string
-	known map[string]*fate
-	rand  *rand.Rand
-	count int
+	transport transport
+	keys      []string
+	known     map[string]*keyState
+	rand      *rand.Rand
+	count     int
 }
 
-// A fate is what a caller knows of one of its keys.
-type fate struct {
-	is     standing
+// A keyState is what a caller knows of one of its keys.
+type keyState struct {
+	is     keyStatus
 	answer string
 	runs   int
 }
 
-type standing uint8
+type keyStatus uint8
 
 const (
-	fresh    standing = iota // never used
-	finished                 // answered
-	released                 // tried, and provably not done
-	doubtful                 // tried, and nobody knows
-	lost                     // the store did not answer, and the key is not used any more
+	fresh    keyStatus = iota // never used
+	finished                  // answered
+	released                  // tried, and provably not done
+	doubtful                  // tried, with an unknown outcome
+	lost                      // the store did not answer, and the key is not used any more
 )
 
-// A door is a way to ask. It calls run if the operation is to be done.
-type door func(c *caller, ctx context.Context, q *question) reply
+// A transport is how a question is asked: by the engine or by HTTP. It calls run if the
+// operation is to be done.
+type transport func(c *caller, ctx context.Context, q *question) reply
 
 // A question asks for an operation under a key.
 type question struct {
@@ -46,15 +47,15 @@ type question struct {
 	other bool
 	// look: it only asks how the request stands.
 	look bool
-	// wish is how the operation is to end, if it is done.
-	wish wish
-	run  func() string
+	// ending is how the operation is to end, if it is done.
+	ending ending
+	run    func() string
 }
 
-type wish uint8
+type ending uint8
 
 const (
-	succeed wish = iota
+	succeed ending = iota
 	// release: it provably does nothing.
 	release
 	// vanish: it may have done something.
@@ -63,25 +64,25 @@ const (
 
 // A reply is what came of a question.
 type reply struct {
-	is     verdict
+	is     replyKind
 	answer string
 	// all is everything that the caller was shown.
 	all string
 }
 
-type verdict string
+type replyKind string
 
 const (
-	ran       verdict = "ran"
-	replayed  verdict = "replayed"
-	mismatch  verdict = "another request"
-	inFlight  verdict = "in flight"
-	uncertain verdict = "unknown outcome"
-	absent    verdict = "no such key"
-	failed    verdict = "failed"
-	nobody    verdict = "not identified"
-	mute      verdict = "no answer"
-	odd       verdict = "something else"
+	ran           replyKind = "ran"
+	replayed      replyKind = "replayed"
+	mismatch      replyKind = "another request"
+	inFlight      replyKind = "in flight"
+	uncertain     replyKind = "unknown outcome"
+	absent        replyKind = "no such key"
+	failed        replyKind = "failed"
+	notIdentified replyKind = "not identified"
+	noAnswer      replyKind = "no answer"
+	unexpected    replyKind = "something else"
 )
 
 // ask draws a question, asks it, and looks at the reply.
@@ -89,7 +90,7 @@ func (c *caller) ask(ctx context.Context) {
 	key := c.keys[c.rand.IntN(len(c.keys))]
 	f := c.known[key]
 	if f == nil {
-		f = new(fate)
+		f = new(keyState)
 		c.known[key] = f
 	}
 	if f.is == lost {
@@ -97,7 +98,7 @@ func (c *caller) ask(ctx context.Context) {
 	}
 	q := &question{key: key, other: c.rand.IntN(8) == 0 && f.is != fresh, look: c.rand.IntN(5) == 0}
 	if n := c.rand.IntN(20); n < 2 {
-		q.wish = wish(1 + n)
+		q.ending = ending(1 + n)
 	}
 	nested := c.rand.IntN(10) == 0
 	q.run = func() string {
@@ -107,19 +108,19 @@ func (c *caller) ask(ctx context.Context) {
 			again := *q
 			again.run = func() string { return "" }
 			again.look = false
-			c.meets(key, c.door(c, ctx, &again), inFlight, "")
+			c.expect(key, c.transport(c, ctx, &again), inFlight, "")
 		}
 		return fmt.Sprintf("%s: answer %d of %q under %q", c.token, c.count, c.name, key)
 	}
 	runs := f.runs
-	got := c.door(c, ctx, q)
+	got := c.transport(c, ctx, q)
 	c.judge(q, f, &got, f.runs-runs)
 }
 
 // judge says what the caller must have got.
-func (c *caller) judge(q *question, f *fate, got *reply, runs int) {
-	if got.is == mute {
-		c.mute.Add(1)
+func (c *caller) judge(q *question, f *keyState, got *reply, runs int) {
+	if got.is == noAnswer {
+		c.unanswered.Add(1)
 		f.is = lost
 		return
 	}
@@ -135,18 +136,18 @@ func (c *caller) judge(q *question, f *fate, got *reply, runs int) {
 		want, answer = replayed, f.answer
 	case f.is == doubtful:
 		want = uncertain
-	case q.wish != succeed:
+	case q.ending != succeed:
 		want, again = failed, 1
 	default:
 		again = 1
 	}
-	if c.meets(q.key, *got, want, answer); runs != again {
+	if c.expect(q.key, *got, want, answer); runs != again {
 		c.r.Violatef("S1", q.key, "%q asked, and the operation ran %d times instead of %d", c.name, runs, again)
 	}
 	switch {
 	case want == ran:
 		f.is, f.answer = finished, got.answer
-	case want == failed && q.wish == release:
+	case want == failed && q.ending == release:
 		f.is = released
 	case want == failed:
 		f.is = doubtful
@@ -154,8 +155,8 @@ func (c *caller) judge(q *question, f *fate, got *reply, runs int) {
 }
 
 // meets compares a reply with what it must be.
-func (c *caller) meets(key string, got reply, want verdict, answer string) {
-	if got.is == mute {
+func (c *caller) expect(key string, got reply, want replyKind, answer string) {
+	if got.is == noAnswer {
 		return
 	}
 	if other := c.leaked(got.all); other != nil {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/yard"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 )
 
 const roleClient = "linear.client"
@@ -39,14 +39,14 @@ const (
 	patience = 30 * time.Second
 )
 
-// playClient is a client in a process of its own. What it did goes to its standard
+// runClient is a client in a process of its own. What it did goes to its standard
 // output; the turn of keys comes by its standard input, whose end is its own.
-func playClient(ctx context.Context, told []byte) error {
+func runClient(ctx context.Context, told []byte) error {
 	var t task
 	if err := json.Unmarshal(told, &t); err != nil {
 		return fmt.Errorf("read the task: %w", err)
 	}
-	p, err := enter(ctx, t.Store)
+	p, err := openDB(ctx, t.Store)
 	if err != nil {
 		return err
 	}
@@ -56,11 +56,11 @@ func playClient(ctx context.Context, told []byte) error {
 	return errors.Join(c.work(ctx), p.Close())
 }
 
-// enter opens the yard, again if its connection was cut: it may be more than once,
+// openDB opens the yard, again if its connection was cut: it may be more than once,
 // while others are quicker.
-func enter(ctx context.Context, url string) (p *yard.Place, err error) {
+func openDB(ctx context.Context, url string) (p *sandbox.DB, err error) {
 	for began := time.Now(); time.Since(began) < patience; time.Sleep(20 * time.Millisecond) {
-		if p, err = yard.Enter(ctx, url); err == nil {
+		if p, err = sandbox.Open(ctx, url); err == nil {
 			break
 		}
 	}
@@ -69,7 +69,7 @@ func enter(ctx context.Context, url string) (p *yard.Place, err error) {
 
 // A client does random steps until it is stopped.
 type client struct {
-	store retrysafe.TxStore[yard.Book]
+	store retrysafe.TxStore[sandbox.AddEffect]
 	log   journal
 	seed  uint64
 	first uint32
@@ -77,11 +77,11 @@ type client struct {
 	stop  atomic.Bool
 
 	mu   sync.Mutex
-	seen map[uint32][2]sight // the last two different sights of a key
+	seen map[uint32][2]observation // the last two different sights of a key
 }
 
-func newClient(s retrysafe.TxStore[yard.Book], log journal, seed uint64, first uint32) *client {
-	return &client{store: s, log: log, seed: seed, first: first, seen: map[uint32][2]sight{}}
+func newClient(s retrysafe.TxStore[sandbox.AddEffect], log journal, seed uint64, first uint32) *client {
+	return &client{store: s, log: log, seed: seed, first: first, seen: map[uint32][2]observation{}}
 }
 
 // follow takes over the turn of keys as r says, and stops with it.
@@ -114,7 +114,7 @@ func (c *client) work(ctx context.Context) error {
 }
 
 // remember keeps what was seen of a key, for steps to come.
-func (c *client) remember(key uint32, s sight) {
+func (c *client) remember(key uint32, s observation) {
 	if s.isZero() {
 		return
 	}
@@ -131,7 +131,7 @@ func (c *client) remember(key uint32, s sight) {
 	c.seen[key] = two
 }
 
-func (c *client) recall(key uint32) [2]sight {
+func (c *client) recall(key uint32) [2]observation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.seen[key]
@@ -155,8 +155,8 @@ func (w *worker) work(ctx context.Context) error {
 	return w.tell()
 }
 
-// tell lets the journal know what came of the last step, and what comes next. Only
-// then may other workers know: nobody uses what nobody would find in the journal.
+// tell lets the journal know what came of the last step, and what comes next. Only then
+// may other workers know: no worker uses what is not in the journal.
 func (w *worker) tell(next ...*step) error {
 	last := w.last
 	if last == nil && len(next) == 0 {
@@ -208,7 +208,7 @@ func (w *worker) one(ctx context.Context) error {
 	return nil
 }
 
-// again sends a step once more, as whoever does not know whether it was applied does.
+// again sends a step once more, as a caller does that cannot say whether it was applied.
 func (w *worker) again(ctx context.Context, s *step) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -223,9 +223,9 @@ func (w *worker) act(ctx context.Context, s *step) {
 	var err error
 	switch s.Do {
 	case create:
-		r, err = w.store.Create(ctx, s.Ask.record(s.Key))
+		r, err = w.store.Create(ctx, s.Ask.create(s.Key))
 	case swap:
-		r, err = w.store.Swap(ctx, s.Ask.record(s.Key))
+		r, err = w.store.Swap(ctx, s.Ask.swap(s.Key))
 	default:
 		r, err = w.store.Load(ctx, refOf(s.Key))
 	}
@@ -235,7 +235,7 @@ func (w *worker) act(ctx context.Context, s *step) {
 // saw notes what a step returned.
 func (s *step) saw(r *retrysafe.Record, err error) {
 	if s.End = endOf(err); s.End != unclear {
-		s.Got = sightOf(r, s.Key)
+		s.Got = observe(r, s.Key)
 	}
 }
 

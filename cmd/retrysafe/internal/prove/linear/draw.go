@@ -11,7 +11,7 @@ import (
 
 func (w *worker) chance(n, of int) bool { return w.rand.IntN(of) < n }
 
-// mark returns a mark that nobody else has.
+// mark returns a mark that no other step has.
 func (w *worker) mark() uint64 {
 	w.marks++
 	return uint64(w.number)<<32 | uint64(w.marks)
@@ -35,7 +35,7 @@ func (w *worker) deadline(ctx context.Context) (context.Context, context.CancelF
 }
 
 // draw draws a step for a key of which so much is known.
-func (w *worker) draw(key uint32, seen [2]sight) *step {
+func (w *worker) draw(key uint32, seen [2]observation) *step {
 	s := &step{frame: frame{Key: key, Do: load}}
 	known := !seen[0].isZero()
 	switch n := w.rand.IntN(100); {
@@ -49,10 +49,10 @@ func (w *worker) draw(key uint32, seen [2]sight) *step {
 	return s
 }
 
-// drawCreate is mostly a new owner's; else it is of one who was here already, as a
+// drawCreate mostly draws a new owner, otherwise one that was seen before, as for a
 // step that is sent twice.
-func (w *worker) drawCreate(seen [2]sight) ask {
-	a := ask{Mark: w.mark(), Point: w.chance(1, 4)}
+func (w *worker) drawCreate(seen [2]observation) ask {
+	a := ask{Mark: w.mark(), Point: w.chance(1, 4), SetPoint: w.chance(1, 2)}
 	a.Owner = a.Mark
 	if was := seen[w.rand.IntN(2)]; !was.isZero() && w.chance(1, 4) {
 		a.Owner = was.Owner
@@ -63,7 +63,7 @@ func (w *worker) drawCreate(seen [2]sight) ask {
 
 // drawSwap mostly expects what was seen last; else it expects what was there before,
 // or what never was.
-func (w *worker) drawSwap(seen [2]sight) ask {
+func (w *worker) drawSwap(seen [2]observation) ask {
 	expect := seen[0]
 	switch n := w.rand.IntN(20); {
 	case n < 3 && !seen[1].isZero():
@@ -75,7 +75,7 @@ func (w *worker) drawSwap(seen [2]sight) ask {
 	case n < 6:
 		expect.Revision += int64(w.rand.IntN(3)) - 1
 	}
-	a := ask{Mark: w.mark(), Owner: expect.Owner, Revision: expect.Revision, Claim: w.chance(1, 4), Point: w.chance(1, 4)}
+	a := ask{Mark: w.mark(), Owner: expect.Owner, Revision: expect.Revision, Overwrite: w.chance(1, 4), Point: w.chance(1, 2), SetPoint: w.chance(1, 2)}
 	w.drawState(&a)
 	return a
 }
@@ -85,7 +85,7 @@ var states = []retrysafe.State{
 	retrysafe.StateRetryable, retrysafe.StateRetryable, retrysafe.StateExpired, retrysafe.StateUnknown, retrysafe.StateAccepted,
 }
 
-// long is a term that does not pass while anybody looks, in microseconds.
+// long is a term that does not pass during the check, in microseconds.
 const long = int64(time.Hour / time.Microsecond)
 
 // drawState also says for how long. Half of what can be forgotten is so soon.

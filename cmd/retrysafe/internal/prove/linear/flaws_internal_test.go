@@ -6,17 +6,19 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/yard"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
+	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
 // A flawed store breaks one rule now and then.
 type flawed struct {
-	retrysafe.TxStore[yard.Book]
-	create func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error)
-	swap   func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error)
+	retrysafe.TxStore[sandbox.AddEffect]
+	create func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error)
+	swap   func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error)
 	load   func(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error)
 	end    func(tx retrysafe.Tx, commit bool) error
 
@@ -47,18 +49,18 @@ func (f *flawed) remembered(r retrysafe.Record, err error) (retrysafe.Record, bo
 	return was, known
 }
 
-func (f *flawed) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+func (f *flawed) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	if f.create != nil {
-		return f.create(ctx, r)
+		return f.create(ctx, w)
 	}
-	return f.TxStore.Create(ctx, r)
+	return f.TxStore.Create(ctx, w)
 }
 
-func (f *flawed) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+func (f *flawed) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	if f.swap != nil {
-		return f.swap(ctx, r)
+		return f.swap(ctx, w)
 	}
-	return f.TxStore.Swap(ctx, r)
+	return f.TxStore.Swap(ctx, w)
 }
 
 func (f *flawed) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
@@ -68,7 +70,7 @@ func (f *flawed) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record,
 	return f.TxStore.Load(ctx, ref)
 }
 
-func (f *flawed) BeginTx(ctx context.Context) (retrysafe.Tx, yard.Book, error) {
+func (f *flawed) BeginTx(ctx context.Context) (retrysafe.Tx, sandbox.AddEffect, error) {
 	tx, book, err := f.TxStore.BeginTx(ctx)
 	if f.end != nil && err == nil {
 		tx = &flawedTx{tx, f}
@@ -84,47 +86,77 @@ type flawedTx struct {
 func (t *flawedTx) Commit(context.Context) error   { return t.f.end(t.Tx, true) }
 func (t *flawedTx) Rollback(context.Context) error { return t.f.end(t.Tx, false) }
 
-// as returns r as a store would that has stored it.
-func as(r, like retrysafe.Record) retrysafe.Record {
-	r.Revision, r.Deadline, r.ReadAt = like.Revision+1, like.ReadAt.Add(r.Term), like.ReadAt
-	r.CreatedAt, r.UpdatedAt, r.Claim, r.Term = like.CreatedAt, like.ReadAt, retrysafe.Owner{}, 0
+// as returns r as a store would that has stored it for a term.
+func as(r, like retrysafe.Record, term time.Duration) retrysafe.Record {
+	r.Revision, r.Deadline, r.ReadAt = like.Revision+1, like.ReadAt.Add(term), like.ReadAt
+	r.CreatedAt, r.UpdatedAt = like.CreatedAt, like.ReadAt
 	return r
 }
 
 var flaws = map[string]func(f *flawed){
 	"none": func(*flawed) {},
 	"a create is granted although the key exists": func(f *flawed) {
-		f.create = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			got, err := f.TxStore.Create(ctx, r)
+		f.create = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			got, err := f.TxStore.Create(ctx, w)
 			if errors.Is(err, retrysafe.ErrExists) && f.turn() {
-				return as(r, got), nil
+				return as(w.Record, got, w.Term), nil
 			}
 			return got, err
 		}
 	},
 	"a swap does not look at the revision": func(f *flawed) {
-		f.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			if is, err := f.TxStore.Load(ctx, r.Ref); err == nil && is.Owner == r.Owner {
-				r.Revision = is.Revision
+		f.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			if is, err := f.TxStore.Load(ctx, w.Ref); err == nil && is.Owner == w.Expect.Owner {
+				w.Expect.Revision = is.Revision
 			}
-			return f.TxStore.Swap(ctx, r)
+			return f.TxStore.Swap(ctx, w)
 		}
 	},
 	"a swap does not look at the owner": func(f *flawed) {
-		f.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			if is, err := f.TxStore.Load(ctx, r.Ref); err == nil && is.Revision == r.Revision {
-				r.Owner = is.Owner
+		f.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			if is, err := f.TxStore.Load(ctx, w.Ref); err == nil && is.Revision == w.Expect.Revision {
+				w.Expect.Owner = is.Owner
 			}
-			return f.TxStore.Swap(ctx, r)
+			return f.TxStore.Swap(ctx, w)
+		}
+	},
+	"a swap stores a checkpoint that it is not to set": func(f *flawed) {
+		f.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			w.SetCheckpoint = w.SetCheckpoint || !w.Checkpoint.IsZero()
+			return f.TxStore.Swap(ctx, w)
+		}
+	},
+	"a swap does not clear the checkpoint": func(f *flawed) {
+		f.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			w.SetCheckpoint = w.SetCheckpoint && !w.Checkpoint.IsZero()
+			return f.TxStore.Swap(ctx, w)
+		}
+	},
+	"a swap changes the owner without overwriting": func(f *flawed) {
+		f.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			is, err := f.TxStore.Load(ctx, w.Ref)
+			if err == nil && is.Fence() == w.Expect && !w.Overwrite && f.turn() {
+				next := is.Update()
+				next.Record, next.Term, next.Overwrite = storekit.Apply(&is, &w, is.ReadAt), w.Term, true
+				next.Owner = w.Owner
+				return f.TxStore.Swap(ctx, next)
+			}
+			return f.TxStore.Swap(ctx, w)
+		}
+	},
+	"a swap keeps what it is to overwrite": func(f *flawed) {
+		f.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			w.Overwrite = false
+			return f.TxStore.Swap(ctx, w)
 		}
 	},
 	"a swap is confirmed and lost": func(f *flawed) {
-		f.swap = func(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-			is, err := f.TxStore.Load(ctx, r.Ref)
-			if err == nil && is.Revision == r.Revision && is.Owner == r.Owner && f.turn() {
-				return as(retrysafe.Swapped(&is, &r, is.ReadAt), is), nil
+		f.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			is, err := f.TxStore.Load(ctx, w.Ref)
+			if err == nil && is.Fence() == w.Expect && f.turn() {
+				return as(storekit.Apply(&is, &w, is.ReadAt), is, w.Term), nil
 			}
-			return f.TxStore.Swap(ctx, r)
+			return f.TxStore.Swap(ctx, w)
 		}
 	},
 	"a load shows what was there before": func(f *flawed) {
@@ -159,7 +191,7 @@ func TestFlawedStoresAreFound(t *testing.T) {
 	for name, bend := range flaws {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			place, err := yard.Enter(t.Context(), "memory:")
+			place, err := sandbox.Open(t.Context(), "memory:")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -182,10 +214,10 @@ func TestFlawedStoresAreFound(t *testing.T) {
 }
 
 // hunt lets two clients do steps on a store, and returns what they saw.
-func hunt(t *testing.T, s retrysafe.TxStore[yard.Book], n int) []*step {
+func hunt(t *testing.T, s retrysafe.TxStore[sandbox.AddEffect], n int) []*step {
 	t.Helper()
 	clients := []*client{newClient(s, nil, 1, 0), newClient(s, nil, 2, workers)}
-	g := newGround(n, func(n int) {
+	g := newSharedJournal(n, func(n int) {
 		for _, c := range clients {
 			c.turn.Store(uint32(1 + n/turnSteps))
 		}
@@ -209,13 +241,13 @@ func hunt(t *testing.T, s retrysafe.TxStore[yard.Book], n int) []*step {
 
 // until is a journal that stops its client in the end.
 type until struct {
-	*ground
+	*sharedJournal
 	most int
 	c    *client
 }
 
 func (u until) note(steps ...*step) error {
-	err := u.ground.note(steps...)
+	err := u.sharedJournal.note(steps...)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.c.stop.Store(u.n >= u.most)
@@ -226,12 +258,12 @@ func (u until) note(steps ...*step) error {
 func TestKilledClientIsHeard(t *testing.T) {
 	t.Parallel()
 	var said strings.Builder
-	first, second := &step{frame: frame{Worker: 1, Key: 16, Do: load, End: done, Got: sight{Revision: 5}}}, &step{frame: frame{Worker: 1, Key: 17, Do: swap}}
+	first, second := &step{frame: frame{Worker: 1, Key: 16, Do: load, End: done, Got: observation{Revision: 5}}}, &step{frame: frame{Worker: 1, Key: 17, Do: swap}}
 	if err := (pipe{&said}).note(first, second); err != nil {
 		t.Fatal(err)
 	}
 	for cut, want := range map[int]int{0: 2, 1: 1, frameSize: 1, frameSize + 1: 0} {
-		g := newGround(2, func(int) {})
+		g := newSharedJournal(2, func(int) {})
 		if err := readSteps(strings.NewReader(said.String()[:said.Len()-cut]), g); err != nil {
 			t.Fatal(err)
 		}

@@ -20,21 +20,21 @@ func runIsolation(ctx context.Context, env *prove.Env, r *prove.Result) error {
 // isolate lets tenants live over a store, and then looks for traces of one with
 // another.
 func isolate(ctx context.Context, env *prove.Env, r *prove.Result, s retrysafe.Store) error {
-	t, err := newTown(s, env.Seed, r)
+	t, err := newTenants(s, env.Seed, r)
 	if err != nil {
 		return err
 	}
 	questions := env.Times()
-	if err := t.live(ctx, questions, env.Step); err != nil {
+	if err := t.askAll(ctx, questions, env.Step); err != nil {
 		return err
 	}
-	if err := t.census(ctx); err != nil {
+	if err := t.checkLists(ctx); err != nil {
 		return err
 	}
 	n := min(questions/25, 20_000)
-	err = suspect(ctx, "looks", t.clock(true), n, env.Full, r)
+	err = compareTimes(ctx, "looks", t.timing(true), n, env.Full, r)
 	if err == nil && env.Full { // it takes its time: each is written
-		err = suspect(ctx, "requests", t.clock(false), n, true, r)
+		err = compareTimes(ctx, "requests", t.timing(false), n, true, r)
 	}
 	return err
 }

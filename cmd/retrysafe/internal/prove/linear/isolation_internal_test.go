@@ -19,18 +19,18 @@ type mixing struct {
 	as func(ref retrysafe.Ref) retrysafe.Ref
 }
 
-func (m *mixing) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return m.do(ctx, r, m.Store.Create)
+func (m *mixing) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return m.do(ctx, w, m.Store.Create)
 }
 
-func (m *mixing) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return m.do(ctx, r, m.Store.Swap)
+func (m *mixing) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return m.do(ctx, w, m.Store.Swap)
 }
 
-func (m *mixing) do(ctx context.Context, r retrysafe.Record, step func(context.Context, retrysafe.Record) (retrysafe.Record, error)) (retrysafe.Record, error) {
-	asked := r.Ref
-	r.Ref = m.as(asked)
-	got, err := step(ctx, r)
+func (m *mixing) do(ctx context.Context, w retrysafe.Write, step func(context.Context, retrysafe.Write) (retrysafe.Record, error)) (retrysafe.Record, error) {
+	asked := w.Ref
+	w.Ref = m.as(asked)
+	got, err := step(ctx, w)
 	got.Ref = asked
 	return got, err
 }
@@ -44,12 +44,12 @@ func (m *mixing) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record,
 // telling refuses a key that another tenant has.
 type telling struct{ retrysafe.Store }
 
-func (s *telling) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	mark := retrysafe.Record{Ref: retrysafe.Ref{Scope: "seen", Key: r.Key}, State: retrysafe.StateInProgress, Version: 1, Attempt: 1, Owner: retrysafe.Owner{1}, Reason: r.Scope}
-	if first, err := s.Store.Create(ctx, mark); err == nil && first.Reason != r.Scope {
+func (s *telling) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	mark := retrysafe.Record{Ref: retrysafe.Ref{Scope: "seen", Key: w.Key}, State: retrysafe.StateInProgress, Version: 1, Attempt: 1, Owner: retrysafe.Owner{1}, Reason: w.Scope}
+	if first, err := s.Store.Create(ctx, retrysafe.Write{Record: mark}); err == nil && first.Reason != w.Scope {
 		return retrysafe.Record{}, retrysafe.ErrUnreadable
 	}
-	return s.Store.Create(ctx, r)
+	return s.Store.Create(ctx, w)
 }
 
 func TestW73_W75_TenantsThatAreMixedUpAreFound(t *testing.T) {
@@ -95,7 +95,7 @@ func TestW74_TimesThatDifferAreFound(t *testing.T) {
 		return s
 	}
 	calls := 0
-	differing := func(guilty ...float64) clocking {
+	differing := func(guilty ...float64) sampler {
 		calls = 0
 		return func(context.Context, int) ([]float64, []float64, error) {
 			calls++
@@ -103,7 +103,7 @@ func TestW74_TimesThatDifferAreFound(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		take         clocking
+		take         sampler
 		strict       bool
 		found, taken int
 	}{
@@ -114,12 +114,12 @@ func TestW74_TimesThatDifferAreFound(t *testing.T) {
 	} {
 		calls = 0
 		r := new(prove.Result)
-		if err := suspect(t.Context(), "looks", c.take, 2000, c.strict, r); err != nil || r.Found != c.found || calls != c.taken {
+		if err := compareTimes(t.Context(), "looks", c.take, 2000, c.strict, r); err != nil || r.Found != c.found || calls != c.taken {
 			t.Errorf("found %d of %d after %d of %d samples: %v, %v", r.Found, c.found, calls, c.taken, r.Figures, err)
 		}
 	}
 	broken := errors.New("no time")
-	if err := suspect(t.Context(), "looks", func(context.Context, int) ([]float64, []float64, error) { return nil, nil, broken }, 1, true, new(prove.Result)); !errors.Is(err, broken) {
+	if err := compareTimes(t.Context(), "looks", func(context.Context, int) ([]float64, []float64, error) { return nil, nil, broken }, 1, true, new(prove.Result)); !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -68,14 +68,14 @@ func times(steps []*step) {
 	}
 }
 
-// resolved settles what it can of steps whose end nobody knows.
+// resolved decides what it can of steps whose end is unknown.
 //
-// A mark belongs to one step, so who has seen it proves that the step was applied by
-// then. If nobody has, a step that leaves a record which stays is as good as one that
-// was not applied: whoever came after it would have met the record. Only a record
-// that could have been purged unseen leaves both open.
+// A mark belongs to one step, so a step that has seen it proves that the first was
+// applied by then. If no step has, one that leaves a record which stays is as good as
+// one that was not applied: the next step would have met the record. Only a record that
+// could have been purged unseen leaves both open.
 func resolved(steps []*step) []*step {
-	seen := map[uint64]*step{} // mark → who was the first to have seen it
+	seen := map[uint64]*step{} // mark → the first step that has seen it
 	for _, s := range steps {
 		if s.Got.isZero() {
 			continue
@@ -176,7 +176,7 @@ func judge(ctx context.Context, steps []*step, r *prove.Result) error {
 	}
 	fences(all, r)
 	clocks(steps, r)
-	oddities(steps, r)
+	impossible(steps, r)
 	if undecided > 0 {
 		return fmt.Errorf("%d histories could not be judged within %v each", undecided, judgement)
 	}
@@ -216,7 +216,7 @@ func checkAll(ctx context.Context, all []history) (bad, hard []history) {
 }
 
 // shortened is the shortest beginning of the history that is found to be wrong, or all
-// of it. Who had not returned by then may have done what he was about to, or not.
+// of it. A step that had not returned by then may have been applied or not.
 func (h *history) shortened() (short history, wrong bool) {
 	returns := make([]int64, len(h.steps))
 	for i, s := range h.steps {

@@ -15,10 +15,10 @@ type tale struct {
 }
 
 // wrote adds a create or a swap of a record with a mark, by an owner of that name.
-func (t *tale) wrote(do deed, mark, owner uint64, at, revision int64, state retrysafe.State) *step {
+func (t *tale) wrote(do operation, mark, owner uint64, at, revision int64, state retrysafe.State) *step {
 	s := t.add(do, done)
 	s.Ask = ask{Mark: mark, Owner: owner, Revision: at, State: state, Term: long}
-	s.Got = sight{Revision: revision, Owner: owner, Head: mark, Tail: mark, State: state, Deadline: revision + long, ReadAt: revision}
+	s.Got = observation{Revision: revision, Owner: owner, Head: mark, Tail: mark, State: state, Deadline: revision + long, ReadAt: revision}
 	return s
 }
 
@@ -30,7 +30,7 @@ func (t *tale) saw(what *step) *step {
 	return s
 }
 
-func (t *tale) add(do deed, as end) *step {
+func (t *tale) add(do operation, as end) *step {
 	t.time += 10
 	s := &step{frame: frame{Worker: uint32(len(t.steps)), Key: 16, Do: do, End: as, Call: t.time, Return: t.time + 5}}
 	t.steps = append(t.steps, s)
@@ -146,7 +146,7 @@ func TestPoisonedHistoriesAreRejected(t *testing.T) {
 			a := t.wrote(create, 1, 1, 0, 10, inProgress)
 			u := t.swapped(2, a, 0, completed)
 			seen := u.Got
-			u.End, u.Got = unclear, sight{}
+			u.End, u.Got = unclear, observation{}
 			t.saw(a)
 			b := t.add(load, done)
 			b.Got = seen
@@ -156,14 +156,14 @@ func TestPoisonedHistoriesAreRejected(t *testing.T) {
 			a := t.wrote(create, 1, 1, 0, 10, inProgress)
 			u := t.swapped(2, a, 20, completed)
 			seen := t.saw(u)
-			u.End, u.Got = unclear, sight{}
+			u.End, u.Got = unclear, observation{}
 			seen.Got.Deadline = 20 + long
 			t.saw(a)
 		}, "no order"},
 		"killed": {func(t *tale) {
 			a := t.wrote(create, 1, 1, 0, 10, inProgress)
 			u := t.swapped(2, a, 20, completed)
-			u.End, u.Got, u.Return = open, sight{}, never
+			u.End, u.Got, u.Return = open, observation{}, never
 			t.saw(a)
 		}, ""},
 		"rolled back": {func(t *tale) {
@@ -207,7 +207,7 @@ func TestPoisonedHistoriesAreRejected(t *testing.T) {
 		}, "cannot be read"},
 		"held, and gone": {func(t *tale) {
 			s := t.wrote(create, 1, 1, 0, 10, inProgress)
-			s.How, s.End, s.Got = holding, busy, sight{}
+			s.How, s.End, s.Got = holding, busy, observation{}
 		}, "held the key free"},
 	} {
 		var told tale

@@ -35,5 +35,5 @@ func Checks() []prove.Check {
 
 // Roles returns what a process may be that the checks have started.
 func Roles() map[string]child.Role {
-	return map[string]child.Role{roleClient: playClient}
+	return map[string]child.Role{roleClient: runClient}
 }

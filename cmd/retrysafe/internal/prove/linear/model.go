@@ -12,7 +12,7 @@ type state struct {
 	// Fence is a revision that the record is known to have had.
 	Fence int64
 	// Of the record, if there is one. A Revision or Deadline of zero is one that
-	// nobody has seen yet.
+	// notIdentified has seen yet.
 	Revision          int64
 	Owner             uint64
 	Head, Tail, Point uint64
@@ -99,7 +99,7 @@ func (s state) read(at *step) []state {
 }
 
 // shown is what is known of each state after it has shown itself as got.
-func shown(states []state, got *sight) (agree []state) {
+func shown(states []state, got *observation) (agree []state) {
 	for _, s := range states {
 		if !s.There || s.Owner != got.Owner || s.Head != got.Head || s.Tail != got.Tail || s.Point != got.Point || s.State != got.State ||
 			s.Deadline != 0 && s.Deadline != got.Deadline ||
@@ -126,11 +126,11 @@ func (s state) written(at *step) []state {
 		return nil
 	}
 	next.Fence = a.Revision
-	if a.Claim {
+	if a.Overwrite {
 		next.Owner = a.Mark
 		return []state{next}
 	}
-	if next.Head = s.Head; !a.Point {
+	if next.Head = s.Head; !a.SetPoint {
 		next.Point = s.Point
 	}
 	return []state{next}

@@ -11,27 +11,27 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
 )
 
-// Whoever asks for a key gets the same answer whether it is another's or nobody's.
-// Here it is asked how long that takes.
+// A tenant that asks for a key gets the same answer whether another tenant uses the key
+// or not. Here the time that this takes is compared, as a timing oracle would.
 //
 // Time is never the same twice, so two samples are compared, taken in turn, and what
 // counts is how likely it is that they differ as much by chance. One such test says
 // "unlikely" now and then: once in a thousand, and more often on a machine that does
 // something else meanwhile, because what disturbs one sample need not disturb the
-// other. A store that gives keys away does it every time. So only who is found out
-// three times in a row is guilty, and only where the samples are large.
+// other. A store that gives keys away does it every time. So only a difference that
+// shows three times in a row counts, and only where the samples are large.
 const (
 	unlikely = 0.001
 	tries    = 3
 )
 
-// A clocking takes two samples of how long a question takes, in seconds: for keys of
-// another tenant's, and for keys of nobody's.
-type clocking func(ctx context.Context, n int) (others, nobodys []float64, err error)
+// A sampler takes two samples of how long a question takes, in seconds: for keys that
+// another tenant uses, and for unused keys.
+type sampler func(ctx context.Context, n int) (others, nobodys []float64, err error)
 
-// suspect reports how the samples differ, for what is asked. It is strict only where
+// compareTimes reports how the samples differ, for what is asked. It is strict only where
 // told to be.
-func suspect(ctx context.Context, what string, take clocking, n int, strict bool, r *prove.Result) error {
+func compareTimes(ctx context.Context, what string, take sampler, n int, strict bool, r *prove.Result) error {
 	p := 1.0
 	for range tries {
 		others, nobodys, err := take(ctx, n)
@@ -50,10 +50,10 @@ func suspect(ctx context.Context, what string, take clocking, n int, strict bool
 	return nil
 }
 
-// clock times one visitor who asks for keys of another's: only looks, or sends
-// requests.
-func (t *town) clock(look bool) clocking {
-	owner, asker := &caller{town: t, tenant: t.visitors[0]}, &caller{town: t, tenant: t.visitors[1]}
+// timing samples the time that one tenant's questions about keys of another take:
+// look-ups only, or requests.
+func (t *tenants) timing(look bool) sampler {
+	owner, asker := &caller{tenants: t, tenant: t.overHTTP[0]}, &caller{tenants: t, tenant: t.overHTTP[1]}
 	want := ran
 	if look {
 		want = absent
@@ -77,9 +77,9 @@ func (t *town) clock(look bool) clocking {
 					key, sample = used, &others
 				}
 				start := time.Now()
-				got := asker.visit(ctx, asker.name, &question{key: key, look: look, run: func() string { return asker.token }})
+				got := asker.request(ctx, asker.name, &question{key: key, look: look, run: func() string { return asker.token }})
 				*sample = append(*sample, time.Since(start).Seconds())
-				asker.meets(key, got, want, asker.token)
+				asker.expect(key, got, want, asker.token)
 			}
 			if err := ctx.Err(); err != nil {
 				return nil, nil, err
@@ -96,7 +96,7 @@ func (c *caller) use(ctx context.Context, keys []string) error {
 	for n := range errs {
 		all.Go(func() {
 			for i := n; i < len(keys) && errs[n] == nil; i += len(errs) {
-				got := c.visit(ctx, c.name, &question{key: keys[i], run: func() string { return c.token }})
+				got := c.request(ctx, c.name, &question{key: keys[i], run: func() string { return c.token }})
 				if got.is != ran {
 					errs[n] = fmt.Errorf("a first request got: %s: %s", got.is, got.all)
 				}

@@ -18,7 +18,7 @@ func refOf(key uint32) retrysafe.Ref {
 
 func ownerOf(mark uint64) (o retrysafe.Owner) {
 	binary.BigEndian.PutUint64(o[:], mark)
-	o[15] = 1 // an owner that is zero names nobody
+	o[15] = 1 // the zero owner is not a valid one
 	return o
 }
 
@@ -51,35 +51,49 @@ func readMark(texts ...string) uint64 {
 // attemptOf is a number of an attempt that belongs to a mark.
 func attemptOf(mark uint64) int { return 2 + int(mark%1000) }
 
-// record is what the step gives to the store.
-func (a *ask) record(key uint32) retrysafe.Record {
-	text := textOf(a.Mark)
-	r := retrysafe.Record{
-		Ref: refOf(key), State: a.State, Version: retrysafe.RecordVersion, Owner: ownerOf(a.Owner),
-		Revision: a.Revision, Term: time.Duration(a.Term) * time.Microsecond,
-		Operation: text, Request: []byte(text), Attempt: attemptOf(a.Mark), // the head
-		Reason: text, ProviderRef: text, // the tail
-	}
-	r.Fingerprint.Alg = 1
-	copy(r.Fingerprint.Sum[:], text)
-	if a.State == retrysafe.StateCompleted {
-		r.Result = &retrysafe.Result{Status: 201, Header: map[string][]string{"Mark": {text}}, Body: []byte(text)}
-	}
-	if a.Point {
-		r.Checkpoint = retrysafe.Checkpoint{Phase: text, Data: []byte(text)}
-	}
-	if a.Claim {
-		r.Claim = ownerOf(a.Mark)
-	}
-	return r
+// create is the write that a create gives to the store.
+func (a *ask) create(key uint32) retrysafe.Write {
+	w := a.write(key)
+	w.Owner = ownerOf(a.Owner)
+	return w
 }
 
-// sightOf is what a record shows.
-func sightOf(r *retrysafe.Record, key uint32) sight {
-	if r.Revision == 0 {
-		return sight{}
+// swap is the write that a swap gives to the store. Its owner counts only if it
+// overwrites: otherwise the stored owner stays.
+func (a *ask) swap(key uint32) retrysafe.Write {
+	w := a.write(key)
+	w.Owner, w.Overwrite = ownerOf(a.Mark), a.Overwrite
+	w.Expect = retrysafe.Fence{Revision: a.Revision, Owner: ownerOf(a.Owner)}
+	return w
+}
+
+func (a *ask) write(key uint32) retrysafe.Write {
+	text := textOf(a.Mark)
+	w := retrysafe.Write{
+		Record: retrysafe.Record{
+			Ref: refOf(key), State: a.State, Version: retrysafe.RecordVersion,
+			Operation: text, Request: []byte(text), Attempt: attemptOf(a.Mark), // the head
+			Reason: text, ProviderRef: text, // the tail
+		},
+		Term: time.Duration(a.Term) * time.Microsecond, SetCheckpoint: a.SetPoint,
 	}
-	s := sight{
+	w.Fingerprint.Alg = 1
+	copy(w.Fingerprint.Sum[:], text)
+	if a.State == retrysafe.StateCompleted {
+		w.Result = &retrysafe.Result{Status: 201, Header: map[string][]string{"Mark": {text}}, Body: []byte(text)}
+	}
+	if a.Point {
+		w.Checkpoint = retrysafe.Checkpoint{Phase: text, Data: []byte(text)}
+	}
+	return w
+}
+
+// observe is what a record shows.
+func observe(r *retrysafe.Record, key uint32) observation {
+	if r.Revision == 0 {
+		return observation{}
+	}
+	s := observation{
 		Revision: r.Revision, Owner: markOf(r.Owner), State: r.State,
 		Deadline: r.Deadline.UnixMicro(), ReadAt: r.ReadAt.UnixMicro(),
 		Head: readMark(r.Operation, string(r.Request)),

@@ -10,7 +10,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/yard"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 	"github.com/retrysafe/retrysafe/internal/test/netfault"
 )
 
@@ -22,11 +22,11 @@ const (
 )
 
 func runLinear(ctx context.Context, env *prove.Env, r *prove.Result) error {
-	place, err := yard.Enter(ctx, env.Store)
+	place, err := sandbox.Open(ctx, env.Store)
 	if err != nil {
 		return err
 	}
-	steps, err := watch(ctx, env, r, place.TxStore())
+	steps, err := runClients(ctx, env, r, place.TxStore())
 	if err = errors.Join(err, place.Close()); err != nil {
 		return err
 	}
@@ -36,27 +36,27 @@ func runLinear(ctx context.Context, env *prove.Env, r *prove.Result) error {
 	return err
 }
 
-// watch lets the clients do their steps, and disturbs them. One of them is this very
+// runClients lets the clients do their steps, and disturbs them. One of them is this very
 // process, so that something goes on while others are killed.
-func watch(ctx context.Context, env *prove.Env, r *prove.Result, store retrysafe.TxStore[yard.Book]) (steps []*step, err error) {
+func runClients(ctx context.Context, env *prove.Env, r *prove.Result, store retrysafe.TxStore[sandbox.AddEffect]) (steps []*step, err error) {
 	if err := empty(ctx, store, scope); err != nil {
 		return nil, err
 	}
-	f := &fleet{store: env.Store, seed: env.Seed}
+	f := &processes{store: env.Store, seed: env.Seed}
 	f.next.Store(workers)
 	f.turn.Store(1)
 	own := newClient(store, nil, env.Seed, 0)
 	own.turn.Store(1)
 	events := make(chan int, 1024)
-	g := newGround(env.Times(), func(n int) {
+	g := newSharedJournal(env.Times(), func(n int) {
 		select {
 		case events <- n:
 		default: // they come one by one, and the next will do
 		}
 	})
 	own.log, f.log = g, g
-	if err := f.sail(ctx); err != nil {
-		return nil, errors.Join(err, f.end())
+	if err := f.startAll(ctx); err != nil {
+		return nil, errors.Join(err, f.stopAll())
 	}
 
 	var alone sync.WaitGroup
@@ -64,7 +64,7 @@ func watch(ctx context.Context, env *prove.Env, r *prove.Result, store retrysafe
 	alone.Go(func() { failed = own.work(ctx) })
 	disturb(ctx, env, r, f, own, g.of, events)
 	own.stop.Store(true)
-	err = f.end()
+	err = f.stopAll()
 	alone.Wait()
 	if err = errors.Join(err, failed); err != nil {
 		return nil, err
@@ -77,8 +77,8 @@ func watch(ctx context.Context, env *prove.Env, r *prove.Result, store retrysafe
 	return steps, nil
 }
 
-// empty makes sure that nobody has used a scope before: what he left would be taken
-// for what nobody did.
+// empty makes sure that a scope is unused: records from before would look like writes
+// that no step did.
 func empty(ctx context.Context, s retrysafe.Store, scope string) error {
 	found, err := s.List(ctx, retrysafe.Query{Scope: scope, Limit: 1})
 	if err == nil && len(found) > 0 {
@@ -87,26 +87,26 @@ func empty(ctx context.Context, s retrysafe.Store, scope string) error {
 	return err
 }
 
-// sail starts the clients.
-func (f *fleet) sail(ctx context.Context) error {
+// startAll starts the clients.
+func (f *processes) startAll(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for range children {
-		proxy, by, err := detour(f.store)
+		proxy, by, err := proxied(f.store)
 		if err != nil {
 			return err
 		}
-		s := &ship{store: by, proxy: proxy}
-		if err := f.launch(ctx, s); err != nil {
+		s := &process{store: by, proxy: proxy}
+		if err := f.start(ctx, s); err != nil {
 			return err
 		}
-		f.ships = append(f.ships, s)
+		f.all = append(f.all, s)
 	}
 	return nil
 }
 
 // disturb passes the turn on, kills and cuts until all steps are done, or time is up.
-func disturb(ctx context.Context, env *prove.Env, r *prove.Result, f *fleet, own *client, of int, events <-chan int) {
+func disturb(ctx context.Context, env *prove.Env, r *prove.Result, f *processes, own *client, of int, events <-chan int) {
 	if env.For > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, env.For)
@@ -122,7 +122,7 @@ func disturb(ctx context.Context, env *prove.Env, r *prove.Result, f *fleet, own
 		}
 		if turn := uint32(1 + n/turnSteps); turn > f.turn.Load() {
 			own.turn.Store(turn)
-			f.take(turn)
+			f.setTurn(turn)
 			env.Step(n, of)
 		}
 		if n/killEvery > kills {
@@ -161,7 +161,7 @@ func last(ctx context.Context, c *client, turn uint32) error {
 
 // count says what there was to judge.
 func count(steps []*step, r *prove.Result) {
-	did := map[deed]int{}
+	did := map[operation]int{}
 	doubts, commits := 0, 0
 	for _, s := range steps {
 		did[s.Do]++

@@ -7,7 +7,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A step is one step of the store's contract, as whoever did it saw it.
+// A step is one call of the store's contract, as its caller saw it.
 type step struct {
 	frame
 	// until is what the store's clock had not passed when the step returned. Judges
@@ -21,34 +21,34 @@ type frame struct {
 	Worker uint32
 	// Key is the number of the key. A purge has none.
 	Key  uint32
-	Do   deed
-	How  manner
+	Do   operation
+	How  txMode
 	End  end
 	Ask  ask
-	Got  sight
+	Got  observation
 	Call int64
-	// Return is [never] for a step of which nobody knows when it ended.
+	// Return is [never] for a step whose end was not seen.
 	Return int64
 }
 
 const never = math.MaxInt64
 
-// A deed is what a step does.
-type deed uint8
+// An operation is what a step does.
+type operation uint8
 
 const (
-	load deed = iota + 1
+	load operation = iota + 1
 	create
 	swap
 	purge
 )
 
-// A manner is how a step is done.
-type manner uint8
+// A txMode is how a step is done.
+type txMode uint8
 
 const (
 	// alone: it is a step of the store itself.
-	alone manner = iota
+	alone txMode = iota
 	// inTx: it is a step in a transaction, and lasts until that has ended. A load
 	// in a transaction reserves the key.
 	inTx
@@ -60,7 +60,7 @@ const (
 type end uint8
 
 const (
-	// open: it has not, or nobody has heard of it.
+	// open: it has not ended, or its client was killed before it could report.
 	open end = iota
 	// done: it was applied, or has found what it looked for.
 	done
@@ -77,7 +77,7 @@ const (
 	withdrawn
 	// void: it was not applied, and has seen nothing.
 	void
-	// applied: unclear, but somebody has seen what it wrote. Only judges say so.
+	// applied: unclear, but another step has seen what it wrote. Only the judge sets it.
 	applied
 )
 
@@ -110,24 +110,25 @@ func (s *step) writes() bool { return s.Do == create || s.Do == swap }
 
 // An ask is what a create or a swap wants.
 type ask struct {
-	// Mark is the step's own, and nobody else's. It is in everything that the step
-	// writes, so that who sees it knows that the step was applied.
+	// Mark is unique to the step. It is in everything that the step writes, so that a step
+	// that reads it proves that this one was applied.
 	Mark uint64
-	// Owner is whose record a swap expects, and whose a create makes.
+	// Owner is the owner that a swap expects, or the owner that a create stores.
 	Owner uint64
-	// Revision is what a swap expects.
+	// Revision is the revision that a swap expects.
 	Revision int64
 	// Term is in microseconds.
 	Term  int64
 	State retrysafe.State
-	// Claim: the swap hands the record to the owner Mark.
-	Claim bool
-	// Point: it brings a checkpoint.
-	Point bool
+	// Overwrite: the swap replaces the whole record, and its owner becomes Mark.
+	Overwrite bool
+	// Point: the write holds a checkpoint. SetPoint: it is to be stored, whether there
+	// is one or not, also by a swap that does not overwrite.
+	Point, SetPoint bool
 }
 
-// A sight is a record as it was seen. The zero sight is none.
-type sight struct {
+// A observation is a record as it was seen. The zero sight is none.
+type observation struct {
 	Revision int64
 	Owner    uint64
 	// Head, Tail and Point are the marks of the steps that wrote what stays through
@@ -140,4 +141,4 @@ type sight struct {
 	Torn bool
 }
 
-func (s *sight) isZero() bool { return *s == sight{} }
+func (s *observation) isZero() bool { return *s == observation{} }

@@ -8,22 +8,22 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A tenant is somebody who must not know of the others.
+// A tenant must not find out anything about the others.
 type tenant struct {
 	name string
 	// token is in every answer that is the tenant's, and in no other.
 	token string
 }
 
-// The tenants' names are such that who joins them with a key, folds, trims, cuts or
-// decodes them, or looks for those that begin alike, takes one for another.
+// The tenants' names are such that a store which joins them with a key, folds, trims,
+// cuts or decodes them, or compares prefixes, takes one for another.
 var (
 	// asScopes are names as programs may choose them.
 	asScopes = []string{"a", "a:b", "a:b:c", "ab", "A", "a\x00", "a\xff", retrysafe.SystemScope("a")}
 	// asPrincipals are names as authentication may find them. No program has one.
 	asPrincipals = []string{"w", "w:b", "w:b:c", "wb", "W", "w ", "w\xff", "w\ufffd"}
-	// nobodies are what a guard must take for no tenant at all.
-	nobodies = []string{"", "\x00", retrysafe.SystemScope("a"), "a\x00", "a\n", "a\x1fby\x1fb", "a\x7f", strings.Repeat("a", 2000)}
+	// invalidPrincipals are what a guard must take for no tenant at all.
+	invalidPrincipals = []string{"", "\x00", retrysafe.SystemScope("a"), "a\x00", "a\n", "a\x1fby\x1fb", "a\x7f", strings.Repeat("a", 2000)}
 )
 
 func tenantsOf(names []string) (all []*tenant) {

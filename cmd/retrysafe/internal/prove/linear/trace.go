@@ -33,8 +33,13 @@ func (s *step) since(start int64) string {
 		if s.Do == swap {
 			fmt.Fprintf(&b, " at %d", s.Ask.Revision)
 		}
-		if s.Ask.Claim {
-			b.WriteString(", claims it")
+		for _, flag := range []struct {
+			set  bool
+			name string
+		}{{s.Ask.Overwrite, "overwrites"}, {s.Ask.Point, "has a checkpoint"}, {s.Ask.SetPoint, "sets the checkpoint"}} {
+			if flag.set {
+				b.WriteString(", " + flag.name)
+			}
 		}
 		fmt.Fprintf(&b, ", for %v", time.Duration(s.Ask.Term)*time.Microsecond)
 	}

@@ -8,7 +8,7 @@ import (
 
 // transaction does steps on a key in a transaction: it may reserve the key first, and
 // it may be rolled back in the end.
-func (w *worker) transaction(ctx context.Context, key uint32, seen [2]sight) error {
+func (w *worker) transaction(ctx context.Context, key uint32, seen [2]observation) error {
 	tx, _, err := w.store.BeginTx(ctx)
 	if err != nil {
 		return nil // nothing was asked, and so nothing was seen
@@ -25,7 +25,7 @@ func (w *worker) transaction(ctx context.Context, key uint32, seen [2]sight) err
 }
 
 // reserve takes the key for a transaction, and returns what to do with what was found.
-func (w *worker) reserve(ctx context.Context, tx retrysafe.Tx, key uint32, seen [2]sight) (next *step, err error) {
+func (w *worker) reserve(ctx context.Context, tx retrysafe.Tx, key uint32, seen [2]observation) (next *step, err error) {
 	s := &step{frame: frame{Key: key, Do: load, How: inTx}}
 	if err := w.do(s, func(s *step) {
 		r, err := tx.Reserve(ctx, refOf(key))
@@ -35,9 +35,9 @@ func (w *worker) reserve(ctx context.Context, tx retrysafe.Tx, key uint32, seen 
 	}
 	switch s.End {
 	case missing:
-		return &step{frame: frame{Key: key, Do: create, How: holding, Ask: w.drawCreate([2]sight{})}}, nil
+		return &step{frame: frame{Key: key, Do: create, How: holding, Ask: w.drawCreate([2]observation{})}}, nil
 	case done:
-		return &step{frame: frame{Key: key, Do: swap, How: inTx, Ask: w.drawSwap([2]sight{s.Got, seen[0]})}}, nil
+		return &step{frame: frame{Key: key, Do: swap, How: inTx, Ask: w.drawSwap([2]observation{s.Got, seen[0]})}}, nil
 	default:
 		return nil, nil
 	}
@@ -45,20 +45,19 @@ func (w *worker) reserve(ctx context.Context, tx retrysafe.Tx, key uint32, seen 
 
 // write does a step in a transaction, and ends it.
 func (w *worker) write(ctx context.Context, tx retrysafe.Tx, s *step) {
-	r := s.Ask.record(s.Key)
-	// What DoTx uses where it can.
-	if both, can := tx.(interface {
-		CreateAndCommit(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error)
-	}); can && s.Do == create && w.chance(1, 2) {
-		got, err := both.CreateAndCommit(ctx, r)
+	// DoTx inserts and commits in one round trip where the store can.
+	if one, can := tx.(retrysafe.CreateCommitter); can && s.Do == create && w.chance(1, 2) {
+		got, err := one.CreateAndCommit(ctx, s.Ask.create(s.Key))
 		s.saw(&got, err)
 		return
 	}
-	act := tx.Swap
+	var got retrysafe.Record
+	var err error
 	if s.Do == create {
-		act = tx.Create
+		got, err = tx.Create(ctx, s.Ask.create(s.Key))
+	} else {
+		got, err = tx.Swap(ctx, s.Ask.swap(s.Key))
 	}
-	got, err := act(ctx, r)
 	if s.saw(&got, err); s.End == unclear {
 		s.End = void // it was not committed
 	}
@@ -71,6 +70,6 @@ func (w *worker) write(ctx context.Context, tx retrysafe.Tx, s *step) {
 		return
 	}
 	if err := tx.Commit(ctx); err != nil {
-		s.End, s.Got = unclear, sight{}
+		s.End, s.Got = unclear, observation{}
 	}
 }

@@ -76,7 +76,7 @@ func first(failed []error) error {
 }
 
 // judge compares what a search has found with what the variant must be.
-func judge(env *prove.Env, r *prove.Result, v *Variant, out Outcome) {
+func judge(env *prove.Env, r *prove.Result, v *Variant, out SearchReport) {
 	env.Log.Info("searched", "variant", v.Name, "states", out.States, "breaks", out.Breaks, "steps", out.Steps)
 	switch {
 	case v.Safe() && out.Breaks == "":

@@ -21,7 +21,7 @@ const page = "docs/model.md"
 // searched is what has come of every variant, in their order.
 type searched struct {
 	model.Variant
-	model.Outcome
+	model.SearchReport
 }
 
 func searchAll(t *testing.T, full bool) []searched {
@@ -60,8 +60,8 @@ func TestEveryVariantIsAsThePageSays(t *testing.T) {
 	t.Parallel()
 	all := searchAll(t, *update)
 	for _, s := range all {
-		if s.Outcome.Breaks != s.Variant.Breaks {
-			t.Errorf("%s must break %q, and breaks %q:\n%s", s.Name, s.Variant.Breaks, s.Outcome.Breaks, strings.Join(s.Trace, "\n"))
+		if s.SearchReport.Breaks != s.Variant.Breaks {
+			t.Errorf("%s must break %q, and breaks %q:\n%s", s.Name, s.Variant.Breaks, s.SearchReport.Breaks, strings.Join(s.Trace, "\n"))
 		}
 	}
 	if t.Failed() {
@@ -99,9 +99,9 @@ func TestEveryVariantIsAsThePageSays(t *testing.T) {
 func row(s *searched) string {
 	verdict, steps := "safe", ""
 	if !s.Safe() {
-		verdict, steps = "breaks "+s.Outcome.Breaks, strconv.Itoa(s.Steps)
+		verdict, steps = "breaks "+s.SearchReport.Breaks, strconv.Itoa(s.Steps)
 	}
-	if s.Outcome.Breaks == model.Goal {
+	if s.SearchReport.Breaks == model.Goal {
 		verdict = "reached"
 	}
 	return strings.TrimRight(fmt.Sprintf("| `%s` | %s | %s | %d | %s | %s", s.Name, s.What, verdict, s.Variant.Attempts, grouped(s.States), steps), " ") + " |\n"

@@ -33,8 +33,8 @@ func findSpin(dir string, look func(string) (string, error)) (*Spin, error) {
 	return &Spin{dir: dir}, nil
 }
 
-// An Outcome is what a search has found.
-type Outcome struct {
+// A SearchReport is what a search has found.
+type SearchReport struct {
 	// States are the different ones that were seen.
 	States int
 	// Depth is how many steps the longest run had that the search went down.
@@ -53,7 +53,7 @@ const maxDepth = 100_000
 // Search searches the variant to its end: all that so many requests can do, without
 // any reduction; or, in one that is to break, until the shortest way is known for
 // certain. A search that did not come to its end is an error.
-func (s *Spin) Search(ctx context.Context, v *Variant, attempts int) (out Outcome, err error) {
+func (s *Spin) Search(ctx context.Context, v *Variant, attempts int) (out SearchReport, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("search %s: %w", v.Name, err)
@@ -135,7 +135,7 @@ var (
 // read takes a searching program's report apart. It is clean if nothing can be
 // broken; that, or that there is no shorter way to break it, is known only at the
 // end of a search.
-func read(report []byte) (out Outcome, clean bool, err error) {
+func read(report []byte) (out SearchReport, clean bool, err error) {
 	sum, states := summary.FindSubmatch(report), stored.FindSubmatch(report)
 	if sum == nil || states == nil {
 		return out, false, fmt.Errorf("its report cannot be read:\n%s", report)
@@ -160,7 +160,7 @@ var (
 )
 
 // tell reads the trail that a search has left as the story that it is.
-func (j job) tell(ctx context.Context, out *Outcome) error {
+func (j job) tell(ctx context.Context, out *SearchReport) error {
 	said, err := j.run(ctx, "spin", append(append([]string{"-t", "-T"}, j.defines...), file)...)
 	if err != nil {
 		return err

@@ -28,7 +28,7 @@ type sent struct {
 	mode mode
 
 	mu     sync.Mutex
-	shown  *retrysafe.Result // the first answer that anybody was shown
+	shown  *retrysafe.Result // the first answer that a client was shown
 	denied []string          // receipts of calls that were told that nothing had happened
 	judged bool
 }
@@ -43,8 +43,7 @@ func (j *journal) open(key string, m mode) *sent {
 	return s
 }
 
-// pending returns the keys that were not judged, or all; first those that nobody
-// was shown an answer for.
+// pending returns the keys that were not judged, or all; first those without an answer.
 func (j *journal) pending(all bool) []*sent {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -19,8 +19,8 @@ type mode string
 const (
 	inTx        mode = "in_tx"       // in the database, by a transaction of the caller's
 	oneCommit   mode = "one_commit"  // in the database, by DoTx
-	keyed       mode = "keyed"       // at the provider, who honours keys
-	unprotected mode = "unprotected" // at the provider, who does not
+	keyed       mode = "keyed"       // at the provider, which honours keys
+	unprotected mode = "unprotected" // at the provider, without a key
 )
 
 var modes = []mode{inTx, oneCommit, keyed, unprotected}
@@ -41,8 +41,8 @@ END $do$`
 // lease is short, so that what dies with a server is given up soon.
 const lease = 500 * time.Millisecond
 
-// underLoad is how nodes work while servers die: nobody waits long for one that is
-// dead.
+// underLoad are the options of nodes while servers are killed: they do not wait long
+// for a dead one.
 var underLoad = retrysafe.Options{
 	StoreTimeout: 500 * time.Millisecond, SettleTimeout: 100 * time.Millisecond,
 	// A node that is closed gives up soon what it could not store.

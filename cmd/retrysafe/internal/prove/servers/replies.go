@@ -18,10 +18,10 @@ import (
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
-// patient is how a node works whose network fails: a lost reply is not a matter of
-// time. Who meets its own reservation and does not see it waits in vain, and is
-// told that the key is in flight. The wait is far longer than a server takes to see that
-// the connection of a transaction is gone, which has the key until then.
+// patient are the options of a node whose network fails: no time-out may hide a lost
+// reply. A call that meets its own reservation and does not recognise it waits in vain,
+// and is told that the key is in flight. The wait is far longer than a server takes to
+// see that the connection of a transaction is gone, which has the key until then.
 var patient = retrysafe.Options{
 	StoreTimeout: idle, SettleTimeout: idle,
 	Policy: retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: idle / 3, Lease: idle},
@@ -130,7 +130,7 @@ func (w *wire) cut(ctx context.Context, key string, late bool, rng *rand.Rand, r
 	w.plan(plan, late)
 	s := j.open(key, w.mode)
 	mine, out, err := w.pay(ctx, w.mode, key)
-	w.plan(nil, false) // whoever reads struck comes after the last call of the plan
+	w.plan(nil, false) // after this, the plan does not write struck any more
 	if ctx.Err() != nil {
 		return struck, ctx.Err()
 	}

@@ -76,19 +76,19 @@ type writeBehind struct {
 	sending *sync.WaitGroup
 }
 
-func (w writeBehind) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	if r.State != retrysafe.StateCompleted {
-		return w.Store.Swap(ctx, r)
+func (b writeBehind) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	if w.State != retrysafe.StateCompleted {
+		return b.Store.Swap(ctx, w)
 	}
-	w.sending.Go(func() {
+	b.sending.Go(func() {
 		<-time.After(lease / 2)
 		ctx, cancel := context.WithTimeout(context.Background(), lease/2) // a step's own ends with it
 		defer cancel()
-		_, _ = w.Store.Swap(ctx, r)
+		_, _ = b.Store.Swap(ctx, w)
 	})
-	early := r
-	early.Revision++
-	early.Deadline = time.Now().Add(r.Term)
+	early := w.Record
+	early.Revision = w.Expect.Revision + 1
+	early.Deadline = time.Now().Add(w.Term)
 	return early, nil
 }
 
@@ -114,12 +114,12 @@ func alone(part func(context.Context, *prove.Env, *prove.Result, *testservers.Po
 // forgetful takes its own reservation, whose reply was lost, for somebody else's.
 type forgetful struct{ retrysafe.Store }
 
-func (f forgetful) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	got, err := f.Store.Create(ctx, r)
+func (f forgetful) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	got, err := f.Store.Create(ctx, w)
 	if err == nil || errors.Is(err, retrysafe.ErrExists) {
 		return got, err
 	}
-	if got, lost := f.Load(ctx, r.Ref); lost == nil && got.Owner == r.Owner {
+	if got, lost := f.Load(ctx, w.Ref); lost == nil && got.Owner == w.Owner {
 		got.Owner[0]++
 		return got, retrysafe.ErrExists
 	}
@@ -144,13 +144,13 @@ func cutsBefore(wrap wrapper) func(context.Context, *prove.Env, *prove.Result, *
 // record is as it was before. It sees well as long as no reply is cut.
 type blind struct{ retrysafe.Store }
 
-func (b blind) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	got, err := b.Store.Swap(ctx, r)
-	if err == nil || r.Effects != retrysafe.EffectsInTx || strings.Contains(r.Key, "whole") {
+func (b blind) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	got, err := b.Store.Swap(ctx, w)
+	if err == nil || w.Effects != retrysafe.EffectsInTx || strings.Contains(w.Key, "whole") {
 		return got, err
 	}
-	r.Revision++
-	return r, nil
+	w.Revision = w.Expect.Revision + 1
+	return w.Record, nil
 }
 
 func TestW32_WrongWordOfARollbackIsFound(t *testing.T) {

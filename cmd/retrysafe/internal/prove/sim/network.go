@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// A fate is what becomes of a request to somebody else and of the reply to it.
-type fate uint8
+// A transit is what becomes of a request on the network, and of the reply to it.
+type transit uint8
 
 const (
-	arrives fate = iota
+	arrives transit = iota
 	losesRequest
 	losesReply
 	comesLate // it is applied when its sender has given up
 	comesTwice
 )
 
-var fateNames = [...]string{"", ", and the request is lost", ", and the reply is lost", ", and it comes late", ", and it comes twice"}
+var transitNames = [...]string{"", ", and the request is lost", ", and the reply is lost", ", and it comes late", ", and it comes twice"}
 
 var (
 	errLost    = errors.New("sim: connection lost")
 	errTimeout = errors.New("sim: no answer in time")
 )
 
-// perils are what may happen to whoever runs, at any step: its node crashes or
-// freezes, or it is just slow.
+// perils lets the running actor's node crash or freeze, or the actor be slow, as may
+// happen at any step.
 func (w *world) perils() {
 	if w.at.doomed {
 		panic(crashed{}) //nolint:forbidigo // a node crashes once; what unwinds goes on unwinding
@@ -51,7 +51,7 @@ func (w *world) perils() {
 }
 
 // travels lets a request go on its way and says what becomes of it.
-func (w *world) travels() fate {
+func (w *world) travels() transit {
 	w.perils()
 	w.pause(time.Duration(1+w.draw(40)) * time.Millisecond)
 	if w.calm {
@@ -62,14 +62,14 @@ func (w *world) travels() fate {
 	for i, rate := range [...]int{r.lostRequest, r.lostReply, r.late, r.twice} {
 		if f -= rate; f < 0 {
 			w.happens(requestLost + event(i))
-			return losesRequest + fate(i)
+			return losesRequest + transit(i)
 		}
 	}
 	return arrives
 }
 
 // reaches lets a request go to the store, which may be down.
-func (w *world) reaches() fate {
+func (w *world) reaches() transit {
 	w.asked()
 	f := w.travels()
 	if !w.calm && w.now < w.down {
@@ -79,11 +79,11 @@ func (w *world) reaches() fate {
 }
 
 // returns lets a reply come back.
-func (w *world) returns(f fate) error {
+func (w *world) returns(f transit) error {
 	if f == losesReply {
 		return w.gives()
 	}
-	if !w.calm && w.draw(4) == 3 { // the moment between what was done and who knows of it
+	if !w.calm && w.draw(4) == 3 { // the moment between the step and its reply
 		w.perils()
 		w.pause(time.Duration(w.draw(40)) * time.Millisecond)
 	}

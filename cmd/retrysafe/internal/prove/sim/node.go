@@ -11,7 +11,7 @@ import (
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
-// A node is a process: an engine, and the duties that it does beside. When it
+// A node is a process: an engine, and the janitor's duties beside it. When it
 // crashes, all of that is gone at once, and another one starts in its place.
 type node struct {
 	w      *world
@@ -186,7 +186,7 @@ func (n *node) work(x *retrysafe.Execution) {
 			panic(p) //nolint:forbidigo // not the operation's
 		}
 	}()
-	_, _ = n.w.settle(x) // who asked for it gets what is stored
+	_, _ = n.w.settle(x) // its client gets what is stored
 }
 
 // The node is its engine's clock. It may be wrong.

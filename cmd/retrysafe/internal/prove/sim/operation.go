@@ -9,7 +9,7 @@ import (
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
-// The operation is what a user's code would be: it charges somebody, once. It is
+// The operation is what a user's code would be: it charges a customer, once. It is
 // honest: what it says of itself is true.
 
 var (
@@ -17,7 +17,7 @@ var (
 	errPanic  = errors.New("sim: the operation panics")
 )
 
-// enters holds that nobody runs an operation who was not given it.
+// enters checks that an operation runs only under a reservation of its own (S8).
 func (w *world) enters(x *retrysafe.Execution) *slot {
 	r := x.Record()
 	s := w.slot(r.Ref)
@@ -197,7 +197,7 @@ func (w *world) completes(ctx context.Context, s *slot, x *retrysafe.Execution) 
 	defer t.abandon()
 	t.effect = !phased
 	if err := x.CompleteTx(ctx, shared, result); err != nil {
-		_ = t.Commit(ctx) // a caller who does not look at errors cannot do harm
+		_ = t.Commit(ctx) // a caller that ignores the error cannot do harm
 		return result, err
 	}
 	w.perils()

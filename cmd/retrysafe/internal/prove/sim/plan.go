@@ -6,8 +6,8 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A plan is what is drawn for one schedule as a whole: who takes part, under which
-// policy, and how often what goes wrong. Most schedules have only some kinds of
+// A plan is what is drawn for one schedule as a whole: how many nodes, under which
+// policy, and the rate of each kind of fault. Most schedules have only some kinds of
 // faults, so that each kind also meets the others' absence.
 type plan struct {
 	nodeCount   int

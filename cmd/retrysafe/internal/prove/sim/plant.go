@@ -23,7 +23,7 @@ const (
 	dishonest               // the operation says that nothing has happened when it does not know
 	oneScope                // the store does not tell scopes apart
 	asksForEver             // the reconciler never gives up
-	sendsForEver            // nor do the workers of the outbox, whom the provider refuses
+	sendsForEver            // nor do the workers of the outbox, though the provider refuses each message
 	plants
 )
 
@@ -55,14 +55,14 @@ func (w *world) confuses(ref retrysafe.Ref) retrysafe.Ref {
 }
 
 // overwrites reports whether a Create goes through although there is a record.
-func (s *store) overwrites(at *slot, r *retrysafe.Record) bool {
+func (s *store) overwrites(at *slot, r *retrysafe.Write) bool {
 	there := !at.gone && (at.hidden || s.w.plant == overwritingCreate) && s.w.holder(r.Ref) == nil
 	return there && at.rec.Owner != r.Owner
 }
 
-func (s *store) overwrite(at *slot, r *retrysafe.Record) (retrysafe.Record, error) {
+func (s *store) overwrite(at *slot, r *retrysafe.Write) (retrysafe.Record, error) {
 	next := *r
-	next.Revision, next.Owner, next.Claim = at.rec.Revision, at.rec.Owner, r.Owner
+	next.Expect, next.Overwrite = at.rec.Fence(), true
 	got, err := s.w.mem.Swap(outside, next)
 	if err != nil {
 		return got, err
@@ -73,17 +73,16 @@ func (s *store) overwrite(at *slot, r *retrysafe.Record) (retrysafe.Record, erro
 }
 
 // unfenced returns the swap as a store without a fence understands it.
-func (s *store) unfenced(at *slot, r *retrysafe.Record) *retrysafe.Record {
+func (s *store) unfenced(at *slot, r *retrysafe.Write) *retrysafe.Write {
 	if at.gone || s.w.plant != staleSwaps && s.w.plant != anyonesSwaps {
 		return r
 	}
 	next := *r
-	if next.Owner == at.rec.Owner || s.w.plant == anyonesSwaps {
-		next.Revision = at.rec.Revision
-		if next.Owner != at.rec.Owner && next.Claim.IsZero() {
-			next.Claim = next.Owner
+	if next.Expect.Owner == at.rec.Owner || s.w.plant == anyonesSwaps {
+		if next.Expect.Owner != at.rec.Owner && !next.Overwrite {
+			next.Owner, next.Overwrite = next.Expect.Owner, true
 		}
-		next.Owner = at.rec.Owner
+		next.Expect = at.rec.Fence()
 	}
 	return &next
 }

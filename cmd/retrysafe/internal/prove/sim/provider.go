@@ -24,7 +24,7 @@ var (
 func (w *world) charge(s *slot, owner retrysafe.Owner, key string) error {
 	f := w.travels()
 	if w.traces {
-		w.tracef("calls the provider, owner %x%s", owner[12:], fateNames[f])
+		w.tracef("calls the provider, owner %x%s", owner[12:], transitNames[f])
 	}
 	switch f {
 	case losesRequest:
@@ -129,7 +129,7 @@ func messageOf(m *outbox.Message) message {
 func (w *world) deliver(_ context.Context, d *outbox.Delivery) outbox.Receipt {
 	f := w.travels()
 	if w.traces {
-		w.tracef("sends message %d%s", d.ID, fateNames[f])
+		w.tracef("sends message %d%s", d.ID, transitNames[f])
 	}
 	w.happens(messageSent)
 	known := false
@@ -253,7 +253,7 @@ func (s *store) end(endings []outbox.Ending) []outbox.Ended {
 	box := w.mem.Outbox()
 	for i := range endings {
 		e := &endings[i]
-		if e.Settle != nil && w.holder(e.Settle.Ref) != nil { // the memstore would wait, and nobody else would run
+		if e.Settle != nil && w.holder(e.Settle.Ref) != nil { // the memstore would block, and no other actor would run
 			all[i].Err = retrysafe.ErrBusy
 			continue
 		}

@@ -38,7 +38,7 @@ func (w *world) reset() {
 // keyNames are the keys of a world. The first two differ by their scope only.
 var keyNames = [...]retrysafe.Ref{{Scope: "a", Key: "1"}, {Scope: "b", Key: "1"}, {Scope: "b", Key: "2"}}
 
-// populate brings everybody into the world.
+// populate makes the world's keys, nodes and clients, and schedules its faults.
 func (w *world) populate() {
 	if w.plant == shortMemory {
 		w.policy.Retention, w.remembers = 20*time.Second, 24*time.Hour
@@ -79,13 +79,13 @@ func (w *world) populate() {
 
 var clientNames = [maxClients + 1]string{"client 1", "client 2", "client 3", "client 4", "client 5", "last client"}
 
-// alien is a record that a newer version has written. Nobody may touch it.
+// alien stores a record that a newer version has written. It must never be changed.
 func (w *world) alien(s *slot) {
-	got, err := w.mem.Create(outside, retrysafe.Record{
+	got, err := w.mem.Create(outside, retrysafe.Write{Term: 10 * time.Second, Record: retrysafe.Record{
 		Ref: s.ref, State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion + 1,
-		Owner: retrysafe.Owner{2}, Attempt: 1, Term: 10 * time.Second, Retain: time.Hour,
+		Owner: retrysafe.Owner{2}, Attempt: 1, Retain: time.Hour,
 		Lapse: retrysafe.LapseRerun, Effects: retrysafe.EffectsKeyed, Fingerprint: (&client{print: 1}).fingerprint(),
-	})
+	}})
 	if err == nil {
 		s.rec, s.gone, s.highest = got, false, got.Revision
 	}
@@ -161,9 +161,9 @@ func (w *world) judge() {
 	w.still()
 }
 
-// overdue holds that somebody has seen to what was due so long ago: an attempt is swept
-// up, and who might know of an outcome is asked. How often, S13 bounds, so each is known
-// in the end or a dead letter.
+// overdue checks that a janitor has handled what was due so long ago: a lapsed attempt
+// is swept, and the resolver is asked about an unknown outcome. S13 bounds how often,
+// so each outcome is known in the end or a dead letter.
 func (w *world) overdue(s *slot, late time.Duration) {
 	invariant := "L1"
 	switch r := &s.rec; {

@@ -1,7 +1,7 @@
 // Package sim runs the real engine, janitor and outbox worker in simulated worlds. In a
-// world one goroutine runs everybody, as coroutines, and one seed decides everything:
-// who takes part and under which policy, who runs next, what time it is, and what goes
-// wrong. What a seed has shown it shows again, bit by bit.
+// world one goroutine runs all actors, as coroutines, and one seed decides everything:
+// the nodes and clients, the policy, which actor runs next, what time it is, and what
+// goes wrong. What a seed has shown it shows again, bit by bit.
 //
 // A world has one to three nodes, each with an engine, a sweeper, a reconciler, a
 // reaper and, where there is work for them, workers; two to five clients that retry
@@ -22,16 +22,16 @@
 //	S3   what a client is shown was stored before
 //	S4   what is stored is what a retry gets, until it is due; it is not forgotten before
 //	S5   a write meets the revision and the owner that it was made for; none repeats
-//	S6   nobody is shown the answer to another request, or changes what it is about
-//	S7   nobody is shown the answer of another scope
+//	S6   no client is shown the answer to another request, or changes its record
+//	S7   no client is shown the answer of another scope
 //	S8   an operation runs only under a reservation that is stored, once, and its own
 //	S9   what is unknown, lapsed or not yet due moves only by its owner or on evidence
 //	S10  what is deleted is final and due; retention counts from the answer
 //	S11  what is sent was committed, with the same key and bytes; nothing is dropped
 //	S13  records, retries and the steps of a call have a bound, and heartbeats an end
 //	S14  a record of a newer version is left alone
-//	L1   in the end no attempt is due that nobody has swept up
-//	L2   in the end no outcome is unknown that is due, and nobody was asked
+//	L1   in the end no attempt is due that was not swept
+//	L2   in the end no outcome is unknown and due without the resolver having been asked
 //
 // S12, S15 and S16 are about the wire and about encryption, of which nothing is here.
 package sim

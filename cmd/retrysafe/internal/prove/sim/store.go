@@ -7,11 +7,12 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/store/memstore"
+	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
-// store is a store on the other side of an unreliable network: a memstore, whose
-// steps are lost on the way there or back, or arrive when nobody expects them any
-// more. Whatever it writes is watched.
+// store is a store on the other side of an unreliable network: a memstore, whose steps
+// are lost on the way there or back, or arrive after their caller has given up. Every
+// write is watched.
 type store struct{ w *world }
 
 var _ retrysafe.TxStore[*tx] = (*store)(nil)
@@ -30,11 +31,11 @@ func (w *world) clock() time.Time {
 func (w *world) newStore() { w.mem = memstore.New(&memstore.Options{Now: w.clock}) }
 
 // Create implements [retrysafe.Store].
-func (s *store) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+func (s *store) Create(ctx context.Context, r retrysafe.Write) (retrysafe.Record, error) {
 	w := s.w
 	f := w.reaches()
 	if w.traces {
-		w.tracef("create %s/%s, %s, owner %x%s", r.Scope, r.Key, r.State, r.Owner[12:], fateNames[f])
+		w.tracef("create %s/%s, %s, owner %x%s", r.Scope, r.Key, r.State, r.Owner[12:], transitNames[f])
 	}
 	if err := ctx.Err(); err != nil {
 		return retrysafe.Record{}, err
@@ -62,7 +63,7 @@ func (s *store) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Recor
 }
 
 // create is the step itself.
-func (s *store) create(r *retrysafe.Record) (retrysafe.Record, error) {
+func (s *store) create(r *retrysafe.Write) (retrysafe.Record, error) {
 	w := s.w
 	if w.plant != none {
 		r.Relaxed = r.Relaxed || w.plant == losesClaims
@@ -81,11 +82,11 @@ func (s *store) create(r *retrysafe.Record) (retrysafe.Record, error) {
 }
 
 // Swap implements [retrysafe.Swapper].
-func (s *store) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+func (s *store) Swap(ctx context.Context, r retrysafe.Write) (retrysafe.Record, error) {
 	w := s.w
 	f := w.reaches()
 	if w.traces {
-		w.tracef("swap %s/%s at %d, to %s, owner %x, claim %x%s", r.Scope, r.Key, r.Revision, r.State, r.Owner[12:], r.Claim[12:], fateNames[f])
+		w.tracef("swap %s/%s at %d, owner %x, to %s, owner %x, overwrite %t%s", r.Scope, r.Key, r.Expect.Revision, r.Expect.Owner[12:], r.State, r.Owner[12:], r.Overwrite, transitNames[f])
 	}
 	if err := ctx.Err(); err != nil {
 		return retrysafe.Record{}, err
@@ -121,27 +122,28 @@ func (s *store) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record,
 	return got, err
 }
 
-// swapLate is the step of one who has given up. It waits for the lock of a row too.
-func (s *store) swapLate(r *retrysafe.Record) {
+// swapLate is a swap that arrives after its caller has given up. It waits for the row's
+// lock too.
+func (s *store) swapLate(r *retrysafe.Write) {
 	if s.w.holder(r.Ref) != nil {
 		s.w.later(time.Second, func() { s.swapLate(r) })
 		return
 	}
 	got, err := s.swap(r)
 	if s.w.traces {
-		s.w.tracef("late: swap %s/%s at %d, to %s → %s", r.Scope, r.Key, r.Revision, r.State, said(&got, err))
+		s.w.tracef("late: swap %s/%s at %d, to %s → %s", r.Scope, r.Key, r.Expect.Revision, r.State, said(&got, err))
 	}
 }
 
 // swap is the step itself.
-func (s *store) swap(r *retrysafe.Record) (retrysafe.Record, error) {
+func (s *store) swap(r *retrysafe.Write) (retrysafe.Record, error) {
 	w := s.w
 	at := w.slot(r.Ref)
 	if w.plant != none {
 		if at.hidden {
 			return retrysafe.Record{}, retrysafe.ErrNotFound
 		}
-		r.Relaxed = r.Relaxed || w.plant == losesClaims && !r.Claim.IsZero()
+		r.Relaxed = r.Relaxed || w.plant == losesClaims && r.Overwrite
 		r = s.unfenced(at, r)
 	}
 	got, err := w.mem.Swap(outside, *r)
@@ -189,7 +191,7 @@ func (s *store) List(ctx context.Context, q retrysafe.Query) (list []retrysafe.R
 		if at.gone || at.hidden || q.After != (retrysafe.Ref{}) {
 			continue
 		}
-		if got, err := w.mem.Load(outside, at.ref); err == nil && q.Matches(&got) {
+		if got, err := w.mem.Load(outside, at.ref); err == nil && storekit.Matches(&q, &got) {
 			list = append(list, got)
 		}
 	}

@@ -25,7 +25,10 @@ type tx struct {
 	effect   bool // it writes what the operation is about
 }
 
-type stagedRecord struct{ asked, got retrysafe.Record }
+type stagedRecord struct {
+	asked retrysafe.Write
+	got   retrysafe.Record
+}
 
 var (
 	_ retrysafe.Tx              = (*tx)(nil)
@@ -106,7 +109,7 @@ func (t *tx) end(commit bool) (err error) {
 }
 
 // step sends one statement. A statement that is lost breaks the connection.
-func (t *tx) step(ctx context.Context) (fate, error) {
+func (t *tx) step(ctx context.Context) (transit, error) {
 	f := t.w.reaches()
 	switch {
 	case t.broken:
@@ -121,7 +124,7 @@ func (t *tx) step(ctx context.Context) (fate, error) {
 }
 
 // back lets the reply to a statement come back.
-func (t *tx) back(f fate) error {
+func (t *tx) back(f transit) error {
 	err := t.w.returns(f)
 	if err != nil {
 		t.breaks()
@@ -154,7 +157,7 @@ func (t *tx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 		t.holds(ref)
 	}
 	if t.w.traces {
-		t.w.tracef("reserve %s/%s in a transaction%s → %s", ref.Scope, ref.Key, fateNames[f], said(&got, err))
+		t.w.tracef("reserve %s/%s in a transaction%s → %s", ref.Scope, ref.Key, transitNames[f], said(&got, err))
 	}
 	if lost := t.back(f); lost != nil {
 		return retrysafe.Record{}, lost
@@ -163,23 +166,23 @@ func (t *tx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 }
 
 // Create implements [retrysafe.Tx].
-func (t *tx) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+func (t *tx) Create(ctx context.Context, r retrysafe.Write) (retrysafe.Record, error) {
 	return t.write(ctx, &r, "create", t.below.Create)
 }
 
 // Swap implements [retrysafe.Swapper].
-func (t *tx) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+func (t *tx) Swap(ctx context.Context, r retrysafe.Write) (retrysafe.Record, error) {
 	return t.write(ctx, &r, "swap", t.below.Swap)
 }
 
-func (t *tx) write(ctx context.Context, r *retrysafe.Record, verb string, do func(context.Context, retrysafe.Record) (retrysafe.Record, error)) (retrysafe.Record, error) {
+func (t *tx) write(ctx context.Context, r *retrysafe.Write, verb string, do func(context.Context, retrysafe.Write) (retrysafe.Record, error)) (retrysafe.Record, error) {
 	f, err := t.step(ctx)
 	if err != nil {
 		return retrysafe.Record{}, err
 	}
 	got, err := do(outside, *r)
 	if t.w.traces {
-		t.w.tracef("%s %s/%s at %d to %s in a transaction%s → %s", verb, r.Scope, r.Key, r.Revision, r.State, fateNames[f], said(&got, err))
+		t.w.tracef("%s %s/%s at %d to %s in a transaction%s → %s", verb, r.Scope, r.Key, r.Expect.Revision, r.State, transitNames[f], said(&got, err))
 	}
 	if !errors.Is(err, retrysafe.ErrBusy) {
 		t.holds(r.Ref)
@@ -214,7 +217,7 @@ func (t *tx) Commit(ctx context.Context) error {
 	w := t.w
 	f := w.reaches()
 	if w.traces {
-		w.tracef("commit%s", fateNames[f])
+		w.tracef("commit%s", transitNames[f])
 	}
 	switch {
 	case t.broken:
@@ -266,11 +269,11 @@ func (t *tx) abandon() {
 }
 
 // CreateAndCommit implements [retrysafe.CreateCommitter].
-func (t finishing) CreateAndCommit(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
+func (t finishing) CreateAndCommit(ctx context.Context, r retrysafe.Write) (retrysafe.Record, error) {
 	w := t.w
 	f := w.reaches()
 	if w.traces {
-		w.tracef("create %s/%s as %s and commit%s", r.Scope, r.Key, r.State, fateNames[f])
+		w.tracef("create %s/%s as %s and commit%s", r.Scope, r.Key, r.State, transitNames[f])
 	}
 	switch {
 	case t.broken:
@@ -296,7 +299,7 @@ func (t finishing) CreateAndCommit(ctx context.Context, r retrysafe.Record) (ret
 	return got, err
 }
 
-func (t finishing) push(r *retrysafe.Record) (retrysafe.Record, error) {
+func (t finishing) push(r *retrysafe.Write) (retrysafe.Record, error) {
 	if t.ended {
 		return retrysafe.Record{}, memstore.ErrTxDone
 	}

@@ -81,7 +81,7 @@ func (s *slot) made(gen int, booked bool) (n int) {
 }
 
 // keeps notes whether a crash would forget a step, before it is applied.
-func (s *slot) keeps(w *world, asked *retrysafe.Record) {
+func (s *slot) keeps(w *world, asked *retrysafe.Write) {
 	if !asked.Relaxed {
 		w.flushed()
 		return
@@ -102,7 +102,7 @@ func (w *world) flushed() {
 }
 
 // crashed: the store's server has crashed. An operation whose reservation is forgotten
-// may still run; whoever comes next is of its generation, and both have one effect.
+// may still run; the next attempt is of its generation, and both have one effect.
 func (s *slot) crashed(w *world) {
 	if !s.soft {
 		return
@@ -116,9 +116,9 @@ func (s *slot) crashed(w *world) {
 	}
 }
 
-// wrote is told of every write, with what was asked for and what is stored now. It
-// holds each against what a record may become, and who may do that.
-func (s *slot) wrote(w *world, asked, next *retrysafe.Record) {
+// wrote is called for every write, with what was asked for and what is stored now. It
+// checks which transitions are allowed, and by which owner.
+func (s *slot) wrote(w *world, asked *retrysafe.Write, next *retrysafe.Record) {
 	old := &s.rec
 	s.keeps(w, asked)
 	switch {
@@ -128,8 +128,8 @@ func (s *slot) wrote(w *world, asked, next *retrysafe.Record) {
 		s.created(w, next)
 	case old.Version > retrysafe.RecordVersion:
 		w.violate("S14", s, "a record of version %d was overwritten with %s", old.Version, next.State)
-	case !w.plant.unfences() && (asked.Revision != old.Revision || asked.Owner != old.Owner):
-		w.violate("S5", s, "a write at revision %d was taken at %d", asked.Revision, old.Revision)
+	case !w.plant.unfences() && asked.Expect != old.Fence():
+		w.violate("S5", s, "a write at revision %d was taken at %d", asked.Expect.Revision, old.Revision)
 	case next.Owner != old.Owner:
 		s.claimed(w, old, next)
 	default:
@@ -204,7 +204,7 @@ func (s *slot) claimed(w *world, old, next *retrysafe.Record) {
 	case old.State == retrysafe.StateInProgress && past && repeats:
 		w.happens(takenOver)
 	case old.State == retrysafe.StateInProgress || old.State == retrysafe.StateUnknown:
-		// Only a reservation whose owner never heard of it is anybody's.
+		// Only a reservation whose owner never got it may be taken by another attempt.
 		if orphan == nil || orphan.begun {
 			w.violate("S9", s, "an attempt that is %s and has begun was given to another; effects %s, lapse %s, due %t",
 				old.State, old.Effects, old.Lapse, past)
@@ -230,7 +230,7 @@ func (s *slot) moved(w *world, old, next *retrysafe.Record) {
 	}
 	set := old.State == retrysafe.StateRetryable || old.State == retrysafe.StateAccepted && old.Attempt > 0
 	if by == "" && set && old.Effects != retrysafe.EffectsUnprotected {
-		return // it ran too long and was set aside; nobody has it yet, so its owner may still say how it ended
+		return // it ran too long and was set aside; no other attempt has begun, so its owner may still say how it ended
 	}
 	switch old.State {
 	case retrysafe.StateInProgress:
@@ -370,7 +370,7 @@ func (w *world) committed(t *tx) {
 func (s *slot) staged(w *world, all []stagedRecord) {
 	first, last := &all[0], &all[len(all)-1]
 	asked := last.asked
-	asked.Revision, asked.Owner = first.asked.Revision, first.asked.Owner
+	asked.Expect = first.asked.Expect
 	s.wrote(w, &asked, &last.got)
 	if a := s.of(last.got.Owner); a != nil && w.way == byDoTx {
 		a.begun = true

@@ -14,8 +14,8 @@ import (
 type world struct {
 	chance
 	now     time.Duration // since the world began
-	at      *actor        // who runs
-	pending []*actor      // who waits for a moment, in no order
+	at      *actor        // the running actor
+	pending []*actor      // actors that wait for a moment, in no order
 	actors  []*actor      // all that were ever needed; the first used are this schedule's
 	used    int
 	idle    []*coroutine
@@ -23,7 +23,7 @@ type world struct {
 	plan
 	calm   bool // nothing goes wrong any more
 	closes bool // and nothing new begins
-	over   bool // whoever is resumed goes home
+	over   bool // an actor that is resumed unwinds
 	steps  int
 	nodes  [maxNodes]node
 
@@ -98,7 +98,7 @@ func (w *world) spawn(name string, n *node, after time.Duration, do func()) *act
 	return a
 }
 
-// later does something that does not wait, whoever lives then.
+// later does something that does not wait, whichever nodes are alive then.
 func (w *world) later(after time.Duration, do func()) {
 	w.spawn("", nil, after, do).inline = true
 }
@@ -116,7 +116,7 @@ func (w *world) dequeue(a *actor) {
 	a.place = -1
 }
 
-// pause gives way to others for d. Whoever is doomed does not come back.
+// pause gives way to other actors for d. A doomed actor does not return from it.
 func (w *world) pause(d time.Duration) {
 	a := w.at
 	if a.doomed {
@@ -153,7 +153,7 @@ func (w *world) run(until time.Duration) {
 	}
 }
 
-// choose returns who runs next, and sets the time to when.
+// choose returns the actor that runs next, and advances the time to its moment.
 func (w *world) choose(until time.Duration) *actor {
 	var first *actor
 	ready := 0
@@ -208,7 +208,7 @@ func (w *world) resume(a *actor) {
 	w.at = nil
 }
 
-// finish sends everybody home.
+// finish unwinds all actors.
 func (w *world) finish() {
 	w.over = true
 	for len(w.pending) > 0 {
@@ -269,7 +269,7 @@ func (w *world) close() {
 	w.idle = nil
 }
 
-// tracef notes what happens, if anybody wants to read it.
+// tracef adds a line to the trace, if there is one.
 func (w *world) tracef(format string, args ...any) {
 	if !w.traces || w.over || w.broken != nil {
 		return

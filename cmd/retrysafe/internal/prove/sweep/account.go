@@ -11,27 +11,27 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/yard"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 )
 
 // A field is one store on which cases are played, and what is known of them.
 type field struct {
 	*rig
-	env   *prove.Env
-	r     *prove.Result
-	place *yard.Place
-	at    *ledger
+	env *prove.Env
+	r   *prove.Result
+	db  *sandbox.DB
+	at  *ledger
 
 	mu       sync.Mutex
 	accounts []*account
 }
 
 func (g *rig) enter(ctx context.Context, env *prove.Env, r *prove.Result) (*field, error) {
-	place, err := yard.Enter(ctx, env.Store)
+	place, err := sandbox.Open(ctx, env.Store)
 	if err != nil {
 		return nil, err
 	}
-	return &field{rig: g, env: env, r: r, place: place, at: newLedger()}, nil
+	return &field{rig: g, env: env, r: r, db: place, at: newLedger()}, nil
 }
 
 // An account is what happened to one case.
@@ -59,7 +59,7 @@ func (f *field) opens(ctx context.Context, s *scenario, name string) (*account, 
 
 // clean returns a node for which nothing goes wrong.
 func (f *field) clean(s *scenario, name string) (*node, error) {
-	return f.node(f.place, f.at, open{}, budget, s, name)
+	return f.node(f.db, f.at, open{}, budget, s, name)
 }
 
 // tries lets a client try once, and notes what it was shown.
@@ -139,7 +139,7 @@ func (f *field) wrongs(a *account, n *node) {
 
 // audit counts effects, when all is over.
 func (f *field) audit(ctx context.Context) error {
-	effects, err := f.place.Effects(ctx)
+	effects, err := f.db.Effects(ctx)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/child"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/yard"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 )
 
 // A task is what a child is told.
@@ -38,7 +38,7 @@ func (g rig) child(ctx context.Context, told []byte) error {
 	if err := json.Unmarshal(told, &t); err != nil {
 		return err
 	}
-	place, err := yard.Enter(ctx, t.Store)
+	place, err := sandbox.Open(ctx, t.Store)
 	if err != nil {
 		return err
 	}
@@ -117,12 +117,12 @@ func (g *rig) crashes(ctx context.Context, env *prove.Env, r *prove.Result) (*cr
 	}
 	at, err := f.at.open()
 	if err != nil {
-		return nil, errors.Join(err, f.place.Close())
+		return nil, errors.Join(err, f.db.Close())
 	}
 	return &crashes{field: f, counter: at, running: make(chan struct{}, runtime.NumCPU()+1), points: map[string]bool{}}, nil
 }
 
-func (c *crashes) close() error { return errors.Join(c.counter.close(), c.place.Close()) }
+func (c *crashes) close() error { return errors.Join(c.counter.close(), c.db.Close()) }
 
 // last is what is known of a child that has ended.
 type last struct {

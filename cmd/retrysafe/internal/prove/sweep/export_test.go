@@ -9,7 +9,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/child"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/yard"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
@@ -74,25 +74,26 @@ func BentRoles() map[string]child.Role {
 // is shown it is shown it before, and well within its lease.
 type hasty struct{ retrysafe.Store }
 
-func (s hasty) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	if r.State != retrysafe.StateCompleted {
-		return s.Store.Swap(ctx, r)
+func (s hasty) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	if w.State != retrysafe.StateCompleted {
+		return s.Store.Swap(ctx, w)
 	}
-	time.AfterFunc(lease/4, func() { _, _ = s.Store.Swap(context.Background(), r) })
-	stored := r
-	stored.Revision++
+	time.AfterFunc(lease/4, func() { _, _ = s.Store.Swap(context.Background(), w) })
+	stored := w.Record
+	stored.Revision = w.Expect.Revision + 1
 	return stored, nil
 }
 
 // failOpen takes a store that does not answer for one that has nothing to object.
 type failOpen struct{ retrysafe.Store }
 
-func (s failOpen) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	got, err := s.Store.Create(ctx, r)
+func (s failOpen) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	got, err := s.Store.Create(ctx, w)
 	if errors.Is(err, errInjected) {
-		r.ReadAt = time.Now()
-		r.Revision, r.Deadline = r.ReadAt.UnixMicro(), r.ReadAt.Add(r.Term)
-		return r, nil
+		granted := w.Record
+		granted.ReadAt = time.Now()
+		granted.Revision, granted.Deadline = granted.ReadAt.UnixMicro(), granted.ReadAt.Add(w.Term)
+		return granted, nil
 	}
 	return got, err
 }
@@ -100,11 +101,11 @@ func (s failOpen) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Rec
 // unfenced writes over whatever is there.
 type unfenced struct{ retrysafe.Store }
 
-func (s unfenced) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	got, err := s.Store.Swap(ctx, r)
+func (s unfenced) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	got, err := s.Store.Swap(ctx, w)
 	if errors.Is(err, retrysafe.ErrConflict) {
-		r.Revision, r.Owner = got.Revision, got.Owner
-		return s.Store.Swap(ctx, r)
+		w.Expect = got.Fence()
+		return s.Store.Swap(ctx, w)
 	}
 	return got, err
 }
@@ -126,7 +127,7 @@ func payApart(ctx context.Context, n *node) (retrysafe.Outcome, error) {
 	return n.e.Do(ctx, n.call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
 		n.seen.enters(x)
 		by := n.by()
-		return answerOf(by, ""), n.inTx(ctx, func(ctx context.Context, tx retrysafe.Tx, book yard.Book) error {
+		return answerOf(by, ""), n.inTx(ctx, func(ctx context.Context, tx retrysafe.Tx, book sandbox.AddEffect) error {
 			return errors.Join(book(ctx, n.name, by), tx.Commit(ctx))
 		})
 	})
@@ -137,14 +138,14 @@ func sendApart(ctx context.Context, n *node) (retrysafe.Outcome, error) {
 	_, err := n.e.Do(ctx, n.call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
 		n.seen.enters(x)
 		by := n.by()
-		if err := n.inTx(ctx, func(ctx context.Context, tx retrysafe.Tx, _ yard.Book) error {
+		if err := n.inTx(ctx, func(ctx context.Context, tx retrysafe.Tx, _ sandbox.AddEffect) error {
 			m := outbox.Message{Topic: n.name, Key: x.DownstreamKey("charge"), Payload: []byte(by)}
 			return errors.Join(tx.(outbox.Enqueuer).Enqueue(ctx, m), tx.Commit(ctx))
 		}); err != nil {
 			return retrysafe.Result{}, err
 		}
 		answer := answerOf(by, "")
-		return answer, n.inTx(ctx, func(ctx context.Context, tx retrysafe.Tx, book yard.Book) error {
+		return answer, n.inTx(ctx, func(ctx context.Context, tx retrysafe.Tx, book sandbox.AddEffect) error {
 			return errors.Join(book(ctx, n.name, by), x.CompleteTx(ctx, tx, answer), tx.Commit(ctx))
 		})
 	})

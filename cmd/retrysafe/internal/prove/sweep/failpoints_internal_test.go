@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/yard"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 	"github.com/retrysafe/retrysafe/internal/failpoint"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
@@ -23,7 +23,7 @@ import (
 // testCrashes returns a field on which children play, in a yard at an address.
 func testCrashes(t *testing.T, address string) *crashes {
 	t.Helper()
-	y, err := yard.Fence(t.Context(), address)
+	y, err := sandbox.New(t.Context(), address)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func (f fault) String() string { return fmt.Sprintf("step %d %s", f.n, f.kind) }
 
 var errInjected = errors.New("sweep: injected failure")
 
-// longest bounds how long a step hangs that nobody bounds.
+// longest bounds how long a step hangs whose context has no deadline.
 const longest = 2 * shortBudget
 
 // faults is a gate at which the steps of a plan go wrong.

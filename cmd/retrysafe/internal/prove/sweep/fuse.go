@@ -34,5 +34,5 @@ func (f *fuse) point(name string) {
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = self.Kill()
 	}
-	select {} // nobody does another thing
+	select {} // until the kill arrives
 }

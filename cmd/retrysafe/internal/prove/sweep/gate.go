@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/yard"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
@@ -38,13 +38,13 @@ func through[T any](ctx context.Context, g gate, name string, do func() (T, erro
 // gated is a store behind a gate. Of the records it lists only those of its scope,
 // so that duties leave alone what others have in the same store.
 type gated struct {
-	retrysafe.TxStore[yard.Book]
+	retrysafe.TxStore[sandbox.AddEffect]
 	gate  gate
 	scope string
 	seen  *seen
 }
 
-var _ retrysafe.TxStore[yard.Book] = (*gated)(nil)
+var _ retrysafe.TxStore[sandbox.AddEffect] = (*gated)(nil)
 
 func (s *gated) step(ctx context.Context, name string, do func() (retrysafe.Record, error)) (retrysafe.Record, error) {
 	got, _, err := through(ctx, s.gate, name, do)
@@ -52,12 +52,12 @@ func (s *gated) step(ctx context.Context, name string, do func() (retrysafe.Reco
 	return got, err
 }
 
-func (s *gated) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return s.step(ctx, "create", func() (retrysafe.Record, error) { return s.TxStore.Create(ctx, r) })
+func (s *gated) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return s.step(ctx, "create", func() (retrysafe.Record, error) { return s.TxStore.Create(ctx, w) })
 }
 
-func (s *gated) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return s.step(ctx, "swap", func() (retrysafe.Record, error) { return s.TxStore.Swap(ctx, r) })
+func (s *gated) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return s.step(ctx, "swap", func() (retrysafe.Record, error) { return s.TxStore.Swap(ctx, w) })
 }
 
 func (s *gated) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
@@ -78,10 +78,10 @@ func (s *gated) Purge(ctx context.Context, limit int) (int, error) {
 // begun is what BeginTx returns.
 type begun struct {
 	tx   retrysafe.Tx
-	book yard.Book
+	book sandbox.AddEffect
 }
 
-func (s *gated) BeginTx(ctx context.Context) (retrysafe.Tx, yard.Book, error) {
+func (s *gated) BeginTx(ctx context.Context) (retrysafe.Tx, sandbox.AddEffect, error) {
 	var below retrysafe.Tx
 	got, _, err := through(ctx, s.gate, "begin", func() (begun, error) {
 		tx, book, err := s.TxStore.BeginTx(ctx)
@@ -90,7 +90,7 @@ func (s *gated) BeginTx(ctx context.Context) (retrysafe.Tx, yard.Book, error) {
 	})
 	if err != nil {
 		if below != nil {
-			end(ctx, below) // nobody has heard of it
+			end(ctx, below) // its caller never gets it
 		}
 		return nil, nil, err
 	}
@@ -132,12 +132,12 @@ func (t gatedTx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Reco
 	return got, err
 }
 
-func (t gatedTx) Create(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return t.step(ctx, "create", func() (retrysafe.Record, error) { return t.Tx.Create(ctx, r) })
+func (t gatedTx) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return t.step(ctx, "create", func() (retrysafe.Record, error) { return t.Tx.Create(ctx, w) })
 }
 
-func (t gatedTx) Swap(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	return t.step(ctx, "swap", func() (retrysafe.Record, error) { return t.Tx.Swap(ctx, r) })
+func (t gatedTx) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return t.step(ctx, "swap", func() (retrysafe.Record, error) { return t.Tx.Swap(ctx, w) })
 }
 
 func (t gatedTx) Enqueue(ctx context.Context, messages ...outbox.Message) error {
@@ -169,8 +169,8 @@ type gatedFinisher struct {
 	f retrysafe.CreateCommitter
 }
 
-func (t gatedFinisher) CreateAndCommit(ctx context.Context, r retrysafe.Record) (retrysafe.Record, error) {
-	got, done, err := through(ctx, t.gate, "tx.create_and_commit", func() (retrysafe.Record, error) { return t.f.CreateAndCommit(ctx, r) })
+func (t gatedFinisher) CreateAndCommit(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	got, done, err := through(ctx, t.gate, "tx.create_and_commit", func() (retrysafe.Record, error) { return t.f.CreateAndCommit(ctx, w) })
 	if !done {
 		end(ctx, t.Tx)
 	}

@@ -21,11 +21,11 @@ const (
 // messageTerm is how long a message may have the key that it settles.
 const messageTerm = time.Minute
 
-// put stores a record as somebody may have left it.
-func (n *node) put(ctx context.Context, key string, r retrysafe.Record) error {
+// put stores a record as an earlier process may have left it.
+func (n *node) put(ctx context.Context, key string, r retrysafe.Record, term time.Duration) error {
 	r.Ref, r.Operation, r.Version, r.Attempt, r.Retain = n.ref(key), "pay", retrysafe.RecordVersion, 1, time.Hour
 	_, _ = rand.Read(r.Owner[:]) // it never fails
-	_, err := n.store.TxStore.Create(ctx, r)
+	_, err := n.store.TxStore.Create(ctx, retrysafe.Write{Record: r, Term: term})
 	return err
 }
 
@@ -36,8 +36,8 @@ const past = time.Microsecond
 // one that may not.
 func leaveBehind(ctx context.Context, n *node) error {
 	return errors.Join(
-		n.put(ctx, key, retrysafe.Record{State: retrysafe.StateInProgress, Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun, Term: past}),
-		n.put(ctx, keyUnknown, retrysafe.Record{State: retrysafe.StateInProgress, Term: past}),
+		n.put(ctx, key, retrysafe.Record{State: retrysafe.StateInProgress, Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun}, past),
+		n.put(ctx, keyUnknown, retrysafe.Record{State: retrysafe.StateInProgress}, past),
 	)
 }
 
@@ -130,13 +130,13 @@ func foundOut(ctx context.Context, n *node) error {
 }
 
 // leaveAnswers leaves an answer whose time is over, one whose time is not, and an
-// attempt that nobody may forget.
+// attempt that must not be deleted.
 func leaveAnswers(ctx context.Context, n *node) error {
 	old := answerOf("somebody, long ago", "")
 	return errors.Join(
-		n.put(ctx, key, retrysafe.Record{State: retrysafe.StateCompleted, Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun, Result: &old, Term: past}),
-		n.put(ctx, keyKept, retrysafe.Record{State: retrysafe.StateCompleted, Result: &old, Term: time.Hour}),
-		n.put(ctx, keyStuck, retrysafe.Record{State: retrysafe.StateInProgress, Term: past}),
+		n.put(ctx, key, retrysafe.Record{State: retrysafe.StateCompleted, Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun, Result: &old}, past),
+		n.put(ctx, keyKept, retrysafe.Record{State: retrysafe.StateCompleted, Result: &old}, time.Hour),
+		n.put(ctx, keyStuck, retrysafe.Record{State: retrysafe.StateInProgress}, past),
 	)
 }
 

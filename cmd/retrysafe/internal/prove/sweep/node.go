@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/yard"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 	"github.com/retrysafe/retrysafe/janitor"
 	"github.com/retrysafe/retrysafe/outbox"
 )
@@ -43,7 +43,7 @@ type node struct {
 var nodes atomic.Int64
 
 // node returns a node over a place, behind a gate. Its steps have as long as limit.
-func (g *rig) node(p *yard.Place, at provider, through gate, limit time.Duration, s *scenario, name string) (*node, error) {
+func (g *rig) node(p *sandbox.DB, at provider, through gate, limit time.Duration, s *scenario, name string) (*node, error) {
 	n := &node{
 		s: s, name: name, gate: through, limit: limit, at: at, seen: newSeen(), box: gatedBox{p.Outbox, through},
 		id: fmt.Sprintf("%d.%d", os.Getpid(), nodes.Add(1)),
@@ -82,7 +82,7 @@ func (n *node) charge(ctx context.Context, key, request string) (string, error) 
 }
 
 // inTx does something in a transaction, which it leaves to it to commit.
-func (n *node) inTx(ctx context.Context, do func(context.Context, retrysafe.Tx, yard.Book) error) error {
+func (n *node) inTx(ctx context.Context, do func(context.Context, retrysafe.Tx, sandbox.AddEffect) error) error {
 	ctx, cancel := context.WithTimeout(ctx, n.limit)
 	defer cancel()
 	tx, book, err := n.store.BeginTx(ctx)
@@ -138,7 +138,7 @@ func (n *node) deliver(ctx context.Context) error {
 	return err
 }
 
-// answerOf is what a client is shown: who did it, and the provider's name for it.
+// answerOf is the answer to a client: the run that did it, and the provider's ID for it.
 func answerOf(by, id string) retrysafe.Result {
 	return retrysafe.Result{Status: 201, Header: map[string][]string{"Content-Type": {"text/plain"}}, Body: []byte(by + " " + id)}
 }

@@ -26,7 +26,7 @@ func (g rig) nth(ctx context.Context, env *prove.Env, r *prove.Result) (err erro
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.place.Close()) }()
+	defer func() { err = errors.Join(err, f.db.Close()) }()
 	var lanes []lane
 	for i := range g.scenarios {
 		s := &g.scenarios[i]
@@ -43,7 +43,7 @@ func (g rig) nth(ctx context.Context, env *prove.Env, r *prove.Result) (err erro
 		}
 	}
 	atOnce := 12
-	if f.place.Kind == storeurl.SQLite {
+	if f.db.Kind == storeurl.SQLite {
 		atOnce = 4 // it has one writer, and a step that hangs may be that
 	}
 	if err := sweep(ctx, env, atOnce, lanes); err != nil {
@@ -66,7 +66,7 @@ func (f *field) fail(ctx context.Context, s *scenario, plan []fault) (bool, erro
 		return false, err
 	}
 	g := &faults{plan: plan}
-	n, err := f.node(f.place, f.at, g, shortBudget, s, name)
+	n, err := f.node(f.db, f.at, g, shortBudget, s, name)
 	if err != nil {
 		return false, err
 	}
@@ -93,7 +93,7 @@ func (f *field) fail(ctx context.Context, s *scenario, plan []fault) (bool, erro
 // comesBack lets a node that was cut off have its store back: what it still wants to
 // write is too late.
 func (f *field) comesBack(ctx context.Context, a *account, n *node, g *faults) error {
-	before, err := f.place.Store.Load(ctx, n.ref(key))
+	before, err := f.db.Store.Load(ctx, n.ref(key))
 	if err != nil && !errors.Is(err, retrysafe.ErrNotFound) {
 		return fmt.Errorf("look at %s: %w", a.name, err)
 	}
@@ -107,7 +107,7 @@ func (f *field) comesBack(ctx context.Context, a *account, n *node, g *faults) e
 	if before.State != retrysafe.StateCompleted {
 		return ctx.Err()
 	}
-	after, err := f.place.Store.Load(ctx, n.ref(key))
+	after, err := f.db.Store.Load(ctx, n.ref(key))
 	switch {
 	case err != nil:
 		return fmt.Errorf("look at %s: %w", a.name, err)

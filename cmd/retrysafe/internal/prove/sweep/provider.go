@@ -122,7 +122,7 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	_, _ = io.WriteString(w, id) // who has gone asks again
+	_, _ = io.WriteString(w, id) // a caller that has gone asks again
 }
 
 // remote is a provider in another process. It makes a connection for each call, so

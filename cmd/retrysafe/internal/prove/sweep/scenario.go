@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/yard"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
@@ -59,7 +59,7 @@ func payInTx(ctx context.Context, n *node) (retrysafe.Outcome, error) {
 		n.seen.enters(x)
 		by := n.by()
 		answer := answerOf(by, "")
-		return answer, n.inTx(ctx, func(ctx context.Context, tx retrysafe.Tx, book yard.Book) error {
+		return answer, n.inTx(ctx, func(ctx context.Context, tx retrysafe.Tx, book sandbox.AddEffect) error {
 			if err := book(ctx, n.name, by); err != nil {
 				return err
 			}
@@ -73,7 +73,7 @@ func payInTx(ctx context.Context, n *node) (retrysafe.Outcome, error) {
 
 // payOneCommit reserves, books and answers in one transaction.
 func payOneCommit(ctx context.Context, n *node) (retrysafe.Outcome, error) {
-	return retrysafe.DoTx(ctx, n.e, n.store, n.call(), func(ctx context.Context, book yard.Book) (retrysafe.Result, error) {
+	return retrysafe.DoTx(ctx, n.e, n.store, n.call(), func(ctx context.Context, book sandbox.AddEffect) (retrysafe.Result, error) {
 		n.seen.entersTx()
 		by := n.by()
 		return answerOf(by, ""), book(ctx, n.name, by)
@@ -114,7 +114,7 @@ func payForLong(ctx context.Context, n *node) (retrysafe.Outcome, error) {
 // payInPhases books an order, pays for it and books the receipt.
 func payInPhases(ctx context.Context, n *node) (retrysafe.Outcome, error) {
 	book := func(ctx context.Context, phase string) (string, error) {
-		return retrysafe.PhaseTx(ctx, n.store, phase, func(ctx context.Context, book yard.Book) (string, error) {
+		return retrysafe.PhaseTx(ctx, n.store, phase, func(ctx context.Context, book sandbox.AddEffect) (string, error) {
 			by := n.by()
 			return by, book(ctx, n.name+"/"+phase, by)
 		})
@@ -145,7 +145,7 @@ func payByMessage(ctx context.Context, n *node) (retrysafe.Outcome, error) {
 		return n.e.Do(ctx, n.call(), func(ctx context.Context, x *retrysafe.Execution) (none retrysafe.Result, err error) {
 			n.seen.enters(x)
 			by := n.by()
-			return none, n.inTx(ctx, func(ctx context.Context, tx retrysafe.Tx, book yard.Book) error {
+			return none, n.inTx(ctx, func(ctx context.Context, tx retrysafe.Tx, book sandbox.AddEffect) error {
 				if err := book(ctx, n.name, by); err != nil {
 					return err
 				}

@@ -4,9 +4,9 @@
 // A scenario is what a client, a worker or a janitor does with one key, over a store
 // whose every step passes a gate. Check crash starts it in a child that ends with no
 // warning before or after the n-th step; check nth lets the n-th step fail in one of
-// several ways. n is 1, 2, 3 and so on, until the scenario comes to its end by
-// itself. Each time somebody else goes on until the key is final, and then effects,
-// answers and messages are counted.
+// several ways. n is 1, 2, 3 and so on, until the scenario comes to its end by itself.
+// Each time another node goes on until the key is final, and then effects, answers and
+// messages are counted.
 package sweep
 
 import (
@@ -24,8 +24,8 @@ const (
 	// patience is how long after its lease a key may take to become final. It is
 	// generous: what is stuck stays so, and machines are slow.
 	patience = time.Minute
-	// budget is how long a step of the store may take, generous as well: nobody is to
-	// give up who was only not given a processor. Where steps hang it is shortBudget.
+	// budget is how long a step of the store may take, generous as well: a step that only
+	// waits for a processor must not time out. Where steps hang it is shortBudget.
 	budget, shortBudget = 10 * time.Second, 120 * time.Millisecond
 	// reconcileAfter is how long an unknown outcome rests before it is looked into.
 	reconcileAfter = 20 * time.Millisecond

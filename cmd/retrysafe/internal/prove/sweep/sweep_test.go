@@ -10,8 +10,8 @@ import (
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/child"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sweep"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/yard"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 // run carries a check out in a yard of its own.
 func run(t *testing.T, c *prove.Check, address string) *prove.Result {
 	t.Helper()
-	y, err := yard.Fence(t.Context(), address)
+	y, err := sandbox.New(t.Context(), address)
 	if err != nil {
 		t.Fatal(err)
 	}

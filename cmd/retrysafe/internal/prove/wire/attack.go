@@ -163,8 +163,8 @@ func (t *tormentor) violate(invariant string, data []byte, format string, args .
 	t.result.Violate(prove.Violation{Invariant: invariant, What: fmt.Sprintf(format, args...) + " to " + quoted(data), Seed: t.seed})
 }
 
-// isWell sends a good request, which must be served. Again says that who sends it once
-// more may have it served: he was too slow, or the store was.
+// isWell sends a good request, which must be served. Again says that the same request
+// may succeed when it is sent once more: the sender or the store was too slow.
 func (t *tormentor) isWell(ctx context.Context, client *http.Client, base, name string, n int) (again bool, err error) {
 	m := message{method: http.MethodPost, target: fmt.Sprintf("/good/%s/%d", name, n), body: []byte(`{"amount":1200}`)}
 	t.witness.allow(&m)

@@ -253,7 +253,7 @@ func (v *volley) wildFrames() {
 	for range 1 + v.IntN(3) {
 		v.request(v.one(bodies()), func(f []field) []field { return instead(":path", wild+v.name)(f) })
 	}
-	v.means = nil // nobody can tell
+	v.means = nil // what it means is not known
 	f := &v.frames[v.IntN(len(v.frames))]
 	switch v.IntN(4) {
 	case 0:

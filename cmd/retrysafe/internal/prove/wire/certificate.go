@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A certificate is one for this machine, for one check, signed by nobody else.
+// A certificate is a self-signed one for this machine and one check.
 type certificate struct {
 	pair              tls.Certificate
 	pool              *x509.CertPool

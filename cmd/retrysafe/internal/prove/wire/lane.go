@@ -68,7 +68,7 @@ func (l *lane) run(ctx context.Context, kills int) error {
 func (l *lane) round(ctx context.Context, n, most int) (died int, err error) {
 	deaths := []death{l.deaths[n%len(l.deaths)]}
 	route := l.routes[l.random.IntN(len(l.routes))]
-	if deaths[0] == hang && route == passed { // nobody bounds that
+	if deaths[0] == hang && route == passed { // nothing bounds its time
 		route = l.routes[0]
 	}
 	path := route

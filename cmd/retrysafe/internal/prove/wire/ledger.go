@@ -24,7 +24,7 @@ type operation struct {
 	keys   map[string]bool // that they came under
 	bodies map[string]bool
 	deaths []death // of the calls to come
-	party  *party  // with whom it dies, if with anybody
+	party  *party  // the group that it dies with, or nil
 }
 
 // A party are operations that die together, when the service has executed all of them.
@@ -33,7 +33,7 @@ type party struct {
 	all     chan struct{}
 }
 
-// together is how long a party waits for those who do not come.
+// together is how long a party waits for members that do not come.
 const together = 2 * time.Second
 
 // doom says how the next calls of operations die, all at once.

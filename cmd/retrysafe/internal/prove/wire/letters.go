@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/yard"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/outbox/sink/httpsink"
 )
@@ -44,7 +44,7 @@ func httpSink(services map[string]*service, cert *certificate) (outbox.Sink, err
 }
 
 // enqueueIn returns what enqueues messages in a transaction.
-func enqueueIn(p *yard.Place) func(ctx context.Context, messages []outbox.Message) error {
+func enqueueIn(p *sandbox.DB) func(ctx context.Context, messages []outbox.Message) error {
 	return func(ctx context.Context, messages []outbox.Message) error {
 		tx, _, err := p.TxStore().BeginTx(ctx)
 		if err != nil {

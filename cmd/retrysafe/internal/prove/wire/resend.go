@@ -11,7 +11,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/yard"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 )
 
 // resendConf is the gateway's configuration before a dying service. The downstream
@@ -36,7 +36,7 @@ func resend(ctx context.Context, env *prove.Env, r *prove.Result) (err error) {
 	if err != nil {
 		return err
 	}
-	place, err := yard.Enter(ctx, env.Store)
+	place, err := sandbox.Open(ctx, env.Store)
 	if err != nil {
 		return err
 	}

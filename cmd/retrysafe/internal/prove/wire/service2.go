@@ -128,7 +128,7 @@ func (r *relay) say(f frame) {
 	r.write(f)
 }
 
-// write writes a frame. Who cannot be told has hung up.
+// write writes a frame. It fails only if the client has closed the connection.
 func (r *relay) write(f frame) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 )
 
 // A message is a request as a strict reader reads it. This reader shares nothing with
-// the gateway's own; it takes what HTTP allows and nobody reads in two ways.
+// the gateway's own; it accepts what HTTP allows and every parser reads the same way.
 type message struct {
 	method, target string
 	body           []byte

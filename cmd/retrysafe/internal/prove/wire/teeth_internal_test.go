@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/yard"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
@@ -71,7 +71,7 @@ func TestPlainProxyIsFound(t *testing.T) {
 // So does a sink over one.
 func TestPlainSinkIsFound(t *testing.T) {
 	t.Parallel()
-	place, err := yard.Enter(t.Context(), "memory:")
+	place, err := sandbox.Open(t.Context(), "memory:")
 	must(t, err)
 	s, err := serveHTTP1(t.Context())
 	must(t, err)

@@ -16,8 +16,8 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
 )
 
-// tortureConf is the configuration of a gateway with a route of each kind. Who sends
-// slowly is cut off soon.
+// tortureConf is the configuration of a gateway with a route of each kind. A slow
+// sender is cut off soon.
 const tortureConf = `upstream: %s
 server: { drain: %s, read_header: 2s, read_body: 2s }
 routes:
@@ -40,7 +40,7 @@ const (
 	mostLeft = 5
 )
 
-// torture sends what nobody should have to read, in clear text and by HTTP/2.
+// torture sends hostile and malformed requests, in clear text and by HTTP/2.
 func torture(ctx context.Context, env *prove.Env, r *prove.Result) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -128,7 +128,7 @@ func (t *tormentor) torment(ctx context.Context, env *prove.Env, victims []*vict
 type victim struct {
 	*gateway
 	client *http.Client
-	before float64 // goroutines, when nobody did anything
+	before float64 // goroutines while it is idle
 }
 
 func newVictim(ctx context.Context, env *prove.Env, name, conf string, transport *http.Transport) (*victim, error) {
@@ -159,7 +159,7 @@ func (v *victim) isWell(ctx context.Context, t *tormentor, n int) error {
 	return nil
 }
 
-// goroutines counts those of a victim that nobody asks for anything.
+// goroutines counts those of an idle victim.
 func (v *victim) goroutines(ctx context.Context, w *witness) (float64, error) {
 	w.hangUp() // connections that it keeps have goroutines
 	m, err := v.metrics(ctx)

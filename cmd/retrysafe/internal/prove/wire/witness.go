@@ -38,8 +38,8 @@ func testify(ctx context.Context, r *prove.Result, seed uint64) (*witness, error
 	return w, nil
 }
 
-// Where what arrives differs from what was sent, or nobody can tell: behind decoded,
-// bodies are not those that came; behind wild, frames were changed at random.
+// Routes where what arrives differs from what was sent, or cannot be compared: behind
+// decoded, bodies are not those that came; behind wild, frames were changed at random.
 const (
 	decoded = "/decoded/"
 	wild    = "/wild/"

@@ -1,0 +1,79 @@
+package listener
+
+import (
+	"errors"
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+// A connection is an accepted TCP connection, below TLS.
+//
+// It bounds how long the client may accept no data while a response is written.
+// [http.Server.WriteTimeout] cannot: that one also counts the time that the handler
+// takes, and would cut off slow responses.
+type connection struct {
+	net.Conn
+	stall   time.Duration
+	onClose func(*connection) // called once, when it is closed
+	closed  atomic.Bool
+
+	until    atomic.Int64 // since epoch: the deadline of writes is not before it
+	explicit atomic.Bool  // net/http or a handler has set a write deadline
+}
+
+// epoch is what durations are measured from, by the monotonic clock.
+var epoch = time.Now()
+
+// Write moves the deadline on once in a while rather than each time: a piece has
+// between one and two stalls.
+func (s *connection) Write(p []byte) (int, error) {
+	if s.stall > 0 && !s.explicit.Load() {
+		if now := time.Since(epoch); int64(now+s.stall) > s.until.Load() {
+			until := now + 2*s.stall
+			if err := s.Conn.SetWriteDeadline(epoch.Add(until)); err != nil {
+				return 0, err
+			}
+			s.until.Store(int64(until))
+		}
+	}
+	return s.Conn.Write(p)
+}
+
+// SetWriteDeadline takes the zero time, with which net/http ends each request, for
+// what it means: the stall is the only bound again.
+func (s *connection) SetWriteDeadline(t time.Time) error {
+	if s.stall > 0 && t.IsZero() {
+		if !s.explicit.CompareAndSwap(true, false) {
+			return nil
+		}
+		s.until.Store(0)
+		return nil
+	}
+	s.explicit.Store(!t.IsZero())
+	return s.Conn.SetWriteDeadline(t)
+}
+
+func (s *connection) SetDeadline(t time.Time) error {
+	if err := s.SetWriteDeadline(t); err != nil {
+		return err
+	}
+	return s.SetReadDeadline(t)
+}
+
+// CloseWrite ends what is sent, so that the other side can read it to its end before
+// the connection is closed.
+func (s *connection) CloseWrite() error {
+	if half, ok := s.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+func (s *connection) Close() error {
+	err := s.Conn.Close()
+	if s.closed.CompareAndSwap(false, true) {
+		s.onClose(s)
+	}
+	return err
+}

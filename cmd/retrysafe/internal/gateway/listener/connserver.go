@@ -1,0 +1,211 @@
+package listener
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/certfile"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/rawhead"
+)
+
+// A connServer serves connections, all with the same limits and certificate.
+//
+// It has a server for each protocol, because net/http speaks HTTP/2 on a *tls.Conn
+// only, while HTTP/1 connections are looked at by package rawhead in between.
+type connServer struct {
+	limits  limits
+	handler http.Handler
+	tls     *tls.Config // nil: clear text
+	logger  *slog.Logger
+	heads   *rawhead.Options
+	closing atomic.Bool // each response asks the client to reconnect
+
+	refusals logPace
+
+	http1, http2 *http.Server
+	to1, to2     *handoff
+	serving      sync.WaitGroup
+
+	handshakes       sync.WaitGroup // TLS handshakes
+	handshakeCtx     context.Context
+	cancelHandshakes context.CancelFunc // ends handshakes
+
+	connClosed chan struct{} // signalled when a connection was closed
+
+	mu     sync.Mutex
+	closed bool
+	conns  map[*connection]struct{}
+}
+
+// streams is how many requests an HTTP/2 client may have open on one connection.
+const streams = 100
+
+// newConnServer starts nothing. It fails if there is no certificate where one should be.
+func newConnServer(t limits, h http.Handler, logger *slog.Logger) (*connServer, error) {
+	r := &connServer{
+		limits: t, handler: h, logger: logger, heads: &rawhead.Options{MaxHead: int(t.maxHeader), Upgrades: t.upgrades},
+		to1: newHandoff(), to2: newHandoff(),
+		connClosed: make(chan struct{}, 1), conns: make(map[*connection]struct{}),
+	}
+	r.heads.Refused = func(remote net.Addr, why error) {
+		r.refusals.log(logger, slog.LevelInfo, "listener: request refused", slog.String("remote", remote.String()), slog.Any("error", why))
+	}
+	if t.tls.CertFile != "" || t.tls.KeyFile != "" {
+		pair, err := certfile.Load(t.tls.CertFile, t.tls.KeyFile, logger)
+		if err != nil {
+			return nil, err
+		}
+		r.tls = &tls.Config{
+			MinVersion:     tls.VersionTLS12,
+			NextProtos:     []string{"h2", "http/1.1"},
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.Current(), nil },
+		}
+	}
+	r.http1, r.http2 = r.newServer(), r.newServer()
+	r.http1.Protocols.SetHTTP1(true)
+	r.http2.Protocols.SetHTTP2(true)
+	r.http2.ReadTimeout = t.readBody // of a stream; HTTP/1 has body.go, because there it would be of the connection
+	r.http2.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams, SendPingTimeout: t.idle}
+	return r, nil
+}
+
+func (r *connServer) newServer() *http.Server {
+	return &http.Server{
+		Handler:           r,
+		ReadHeaderTimeout: r.limits.readHeader,
+		IdleTimeout:       r.limits.idle,
+		MaxHeaderBytes:    int(r.limits.maxHeader),
+		ErrorLog:          slog.NewLogLogger(serverLog{r.logger.Handler()}, slog.LevelError),
+		Protocols:         new(http.Protocols),
+	}
+}
+
+// open starts the servers.
+func (r *connServer) start() {
+	r.handshakeCtx, r.cancelHandshakes = context.WithCancel(context.Background())
+	r.serving.Go(func() { _ = r.http1.Serve(r.to1) })
+	r.serving.Go(func() { _ = r.http2.Serve(r.to2) })
+}
+
+func (r *connServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if r.closing.Load() {
+		w.Header().Set("Connection", "close") // HTTP/2: GOAWAY
+	}
+	if r.limits.readBody > 0 && req.Body != http.NoBody && req.ProtoMajor == 1 {
+		req = boundBody(w, req, r.limits.readBody)
+	}
+	if !req.ProtoAtLeast(1, 1) {
+		w = finalOnly{w}
+	}
+	r.handler.ServeHTTP(w, req)
+}
+
+// serveConn serves a connection, and calls gone when it is closed. It reports false if
+// the server is closed.
+func (r *connServer) serveConn(c net.Conn, gone func()) bool {
+	s := &connection{Conn: c, stall: r.limits.stall, onClose: func(s *connection) {
+		r.forget(s)
+		gone()
+	}}
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return false
+	}
+	r.conns[s] = struct{}{}
+	if r.tls != nil {
+		r.handshakes.Go(func() { r.handshake(s) })
+	}
+	r.mu.Unlock()
+	if r.tls == nil {
+		r.to1.give(rawhead.Conn(s, r.heads))
+	}
+	return true
+}
+
+func (r *connServer) forget(s *connection) {
+	r.mu.Lock()
+	delete(r.conns, s)
+	r.mu.Unlock()
+	select {
+	case r.connClosed <- struct{}{}:
+	default:
+	}
+}
+
+func (r *connServer) isEmpty() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.conns) == 0
+}
+
+// waitEmpty returns when no connection is open, or ctx is done. One goroutine may wait.
+func (r *connServer) waitEmpty(ctx context.Context) {
+	for !r.isEmpty() {
+		select {
+		case <-r.connClosed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// retire shuts the server down gracefully, once it gets no new connections. Each
+// response asks its client to close the connection; connections that are still idle
+// after the drain time are closed.
+func (r *connServer) retire(ending context.Context) error {
+	r.closing.Store(true)
+	ctx, cancel := context.WithTimeout(ending, r.limits.drain)
+	defer cancel()
+	r.waitEmpty(ctx)
+	return r.close(context.WithoutCancel(ending), r.limits.drain)
+}
+
+// close waits for the requests that handlers have begun, for at most within, and then
+// closes the connections that are left. A request that has not reached a handler does
+// not reach one any more.
+func (r *connServer) close(ctx context.Context, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	r.closing.Store(true)
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.cancelHandshakes()
+	r.handshakes.Wait()
+
+	var closing sync.WaitGroup
+	for _, s := range []*http.Server{r.http1, r.http2} {
+		closing.Go(func() { _ = s.Shutdown(ctx) })
+	}
+	closing.Wait()
+	r.waitEmpty(ctx) // Shutdown does not wait for hijacked connections
+	n := r.closeAll()
+	_ = r.http1.Close()
+	_ = r.http2.Close()
+	r.serving.Wait()
+	if n > 0 {
+		return fmt.Errorf("connections cut off after %v: %d", within, n)
+	}
+	return nil
+}
+
+// closeAll closes the connections that are left, and returns how many there were.
+func (r *connServer) closeAll() int {
+	r.mu.Lock()
+	left := slices.Collect(maps.Keys(r.conns))
+	r.mu.Unlock()
+	for _, s := range left {
+		_ = s.Close()
+	}
+	return len(left)
+}

@@ -1,0 +1,43 @@
+package listener
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"time"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/rawhead"
+)
+
+// handshake does the TLS handshake, and hands the connection to the server of its
+// protocol.
+func (r *connServer) handshake(s *connection) {
+	ctx, cancel := context.WithTimeout(r.handshakeCtx, r.limits.readHeader)
+	defer cancel()
+	c := tls.Server(s, r.tls)
+	if err := c.HandshakeContext(ctx); err != nil {
+		r.logger.Debug("listener: TLS handshake", "remote", s.RemoteAddr().String(), "error", printable(err.Error(), maxText))
+		answerPlaintext(err)
+		_ = s.Close()
+		return
+	}
+	if c.ConnectionState().NegotiatedProtocol == "h2" {
+		r.to2.give(c)
+		return
+	}
+	r.to1.give(rawhead.Conn(c, r.heads))
+}
+
+// answerPlaintext answers a client that sends plain HTTP to a TLS address.
+func answerPlaintext(err error) {
+	var record tls.RecordHeaderError
+	if !errors.As(err, &record) || record.Conn == nil {
+		return
+	}
+	switch string(record.RecordHeader[:]) {
+	case "GET /", "HEAD ", "POST ", "PUT /", "PATCH", "DELET", "OPTIO":
+		_ = record.Conn.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = record.Conn.Write([]byte("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n" +
+			"This is an HTTPS address, and the request came in clear text.\n"))
+	}
+}

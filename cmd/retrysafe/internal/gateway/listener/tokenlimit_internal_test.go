@@ -1,0 +1,82 @@
+package listener
+
+import (
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestAttempts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newTokenLimit()
+		from := netip.MustParseAddr("192.0.2.1")
+		for i := range burst {
+			if got := a.check(from, false); got != stranger {
+				t.Fatalf("try %d: got %v", i, got)
+			}
+		}
+		if got := a.check(from, false); got != slowed {
+			t.Errorf("one more: got %v", got)
+		}
+		if got := a.check(from, true); got != slowed {
+			t.Errorf("the right one among too many wrong ones: got %v", got)
+		}
+		time.Sleep(refill)
+		if got := a.check(from, true); got != operator {
+			t.Errorf("after a while: got %v", got)
+		}
+		time.Sleep(burst * refill)
+		for range burst {
+			if got := a.check(from, false); got != stranger {
+				t.Errorf("after a long while: got %v", got)
+			}
+		}
+	})
+}
+
+// Any number of addresses fit, and a stranger with many of them wins nothing.
+func TestAttemptsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newTokenLimit()
+		ip := netip.MustParseAddr("198.51.0.0")
+		known := ip.Next()
+		heard := 0
+		for range 4 * maxAddresses {
+			ip = ip.Next()
+			if a.check(ip, false) == stranger {
+				heard++
+			}
+		}
+		if len(a.all) > maxAddresses+1 {
+			t.Errorf("%d addresses are kept", len(a.all))
+		}
+		if heard > maxAddresses+burst {
+			t.Errorf("%d tries were heard", heard)
+		}
+		if got := a.check(known, true); got != operator {
+			t.Errorf("an address that is known got %v", got)
+		}
+		time.Sleep(burst * refill)
+		if got := a.check(ip, true); got != operator {
+			t.Errorf("after a while a new address got %v", got)
+		}
+	})
+}
+
+func TestAddress(t *testing.T) {
+	t.Parallel()
+	for remote, want := range map[string]string{
+		"192.0.2.1:5000":              "192.0.2.1",
+		"[::ffff:192.0.2.1]:5000":     "192.0.2.1",
+		"[2001:db8:1:2:3:4:5:6]:5000": "2001:db8:1:2::",
+		"[fe80::1%eth0]:5000":         "fe80::",
+		"handoff":                     "invalid IP",
+	} {
+		if got := address(remote).String(); got != want {
+			t.Errorf("%s: got %s, want %s", remote, got, want)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/retrysafe/retrysafe/internal/neverresend"
+)
+
+// A passthrough is one request that is proxied without a guard. Its proxy's hooks are
+// methods of its own, so that they know their request without another context or
+// writer. It is pooled.
+type passthrough struct {
+	g      *Gateway
+	proxy  httputil.ReverseProxy
+	status int
+	length int64
+	err    error
+	body   *requestBody // the body on its way, if there is one
+}
+
+func newPassthrough(g *Gateway) *passthrough {
+	p := &passthrough{g: g}
+	p.proxy = httputil.ReverseProxy{
+		Rewrite: g.rewriteTarget, ModifyResponse: p.answered, ErrorHandler: p.failed,
+		BufferPool: &copyBuffers, ErrorLog: slog.NewLogLogger(g.logger.Handler(), slog.LevelDebug),
+	}
+	return p
+}
+
+// pass lets a request through. Route names the route that says so, if one does.
+func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, route string) {
+	p := g.passthroughs.Get().(*passthrough)
+	if g.exchange == nil {
+		p.serve(w, r)
+		g.passthroughs.Put(p)
+		return
+	}
+	began := time.Now()
+	defer func() { // also when the proxy panics because the answer was cut off
+		x := Exchange{
+			Method: r.Method, Path: r.URL.EscapedPath(), Route: route, Handling: HandlingPassed,
+			Status: p.status, Bytes: p.length, Took: time.Since(began), Err: p.err,
+		}
+		x.Upstream = x.Took
+		g.passthroughs.Put(p)
+		g.exchange(x)
+	}()
+	p.serve(w, r)
+}
+
+// forward lets a request of a guarded route through.
+func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
+	p := g.passthroughs.Get().(*passthrough)
+	defer g.passthroughs.Put(p)
+	p.serve(w, r)
+	if x := proxiedOf(r.Context()); x != nil {
+		x.event.Err = p.err
+	}
+}
+
+func (p *passthrough) serve(w http.ResponseWriter, r *http.Request) {
+	p.status, p.length, p.err, p.body = 0, 0, nil, nil
+	p.proxy.Transport = p.g.upstream.transportFor(r.Method)
+	if p.g.upstream.isPlain(r) {
+		p.fetch(w, r)
+		return
+	}
+	if !isWebSocket(r) {
+		r = withoutUpgrade(r)
+	}
+	if r.Body != nil && r.Body != http.NoBody {
+		p.body = &requestBody{ReadCloser: r.Body}
+		r = r.WithContext(r.Context()) // a copy: net/http looks at the body of the request itself
+		r.Body = p.body
+	}
+	p.proxy.ServeHTTP(w, r)
+}
+
+// answered notes what the upstream has answered.
+func (p *passthrough) answered(res *http.Response) error {
+	if res.StatusCode < minStatus {
+		return errStatus
+	}
+	p.status, p.length = res.StatusCode, res.ContentLength
+	return nil
+}
+
+// minStatus is the first that can be written. A transport takes any three digits for
+// a status, also zeros; a server panics at them.
+const minStatus = 100
+
+var errStatus = errors.New("the upstream answered with a status that is none")
+
+// A requestBody is the body of a client's request while it is sent. A transport may
+// still read it after it has failed.
+type requestBody struct {
+	io.ReadCloser
+	ended, broken, closed atomic.Bool
+}
+
+func (s *requestBody) Read(b []byte) (int, error) {
+	n, err := s.ReadCloser.Read(b)
+	switch {
+	case errors.Is(err, io.EOF):
+		s.ended.Store(true)
+	case err != nil && !s.closed.Load():
+		s.broken.Store(true)
+	}
+	return n, err
+}
+
+// Close is the transport's, which does not want the rest of a body whose upstream has
+// failed: what it still reads then is no fault of the client's.
+func (s *requestBody) Close() error {
+	s.closed.Store(true)
+	return s.ReadCloser.Close()
+}
+
+// failed answers for an upstream that did not, or for a client that did not send what
+// it began.
+func (p *passthrough) failed(w http.ResponseWriter, r *http.Request, err error) {
+	if s := p.body; s != nil && !s.ended.Load() && (s.broken.Load() || r.Context().Err() != nil) {
+		p.err, p.status = brief(err), brokenOff.Status
+		p.g.guard.Refuse(w, r, "", &brokenOff)
+		return
+	}
+	if errors.Is(err, context.Canceled) && r.Context().Err() != nil { // the client has gone
+		w.WriteHeader(http.StatusBadGateway)
+		return
+	}
+	err = brief(err)
+	p.err = err
+	problem := withTimeoutStatus(dropped, err)
+	var dial *net.OpError
+	if errors.Is(err, neverresend.ErrNotSent) || errors.As(err, &dial) && dial.Op == "dial" {
+		problem = &unreachable
+	}
+	p.status = problem.Status
+	p.g.logger.Warn("retrysafe: the upstream did not answer", "method", r.Method, "error", err)
+	p.g.guard.Refuse(w, r, "", problem)
+}
+
+// copyBuffers are memory for bodies on their way.
+var copyBuffers buffers
+
+type buffers struct{ pool sync.Pool }
+
+const copyBuffer = 32 << 10
+
+// Get implements [httputil.BufferPool].
+func (b *buffers) Get() []byte {
+	if kept, ok := b.pool.Get().(*[copyBuffer]byte); ok {
+		return kept[:]
+	}
+	return new([copyBuffer]byte)[:]
+}
+
+// Put implements [httputil.BufferPool].
+func (b *buffers) Put(buf []byte) { b.pool.Put((*[copyBuffer]byte)(buf)) }

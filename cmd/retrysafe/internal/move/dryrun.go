@@ -1,0 +1,53 @@
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+var errNotEmpty = errors.New("move: the destination holds records already; move into an empty store")
+
+// dryRun checks whether a move could begin, and counts the records.
+func (m *move) dryRun(ctx context.Context) error {
+	run, err := m.source.Retired(ctx)
+	if err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	filling, err := m.destination.Filling(ctx)
+	if err != nil {
+		return fmt.Errorf("destination: %w", err)
+	}
+	if m.report.Finished = !run.IsZero() && run == filling; m.report.Finished {
+		return nil // only the destination has to be opened
+	}
+	if filling.IsZero() {
+		some, err := m.to.List(ctx, retrysafe.Query{Limit: 1})
+		if err != nil {
+			return fmt.Errorf("destination: %w", err)
+		}
+		if len(some) > 0 {
+			return errNotEmpty
+		}
+	}
+	m.enter(Copying)
+	unreadable := 0
+	err = m.pages(ctx, func(page []retrysafe.Record) error {
+		for i := range page {
+			if page[i].Version == 0 {
+				unreadable++
+				continue
+			}
+			m.report.Records++
+			m.report.States[page[i].State]++
+		}
+		m.notify()
+		return nil
+	})
+	if err == nil && unreadable > 0 {
+		err = fmt.Errorf("source: %w: %d records; their keys would be free at the destination, so nothing would move", retrysafe.ErrUnreadable, unreadable)
+	}
+	return err
+}

@@ -1,0 +1,84 @@
+package pgstore
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/groupcommit"
+)
+
+// answer is what one request of a batch gets.
+type answer = groupcommit.Answer[retrysafe.Record]
+
+// batchMemory is what a batcher uses for one batch after the other.
+type batchMemory struct {
+	all, ids arrays
+	order    []int
+	answers  []answer
+}
+
+// blank returns n empty answers.
+func (m *batchMemory) blank(n int) []answer {
+	m.answers = slices.Grow(m.answers[:0], n)[:n]
+	clear(m.answers)
+	return m.answers
+}
+
+// sorted returns the numbers below n in the order that compare gives them.
+func (m *batchMemory) sorted(n int, compare func(a, b int) int) []int {
+	m.order = m.order[:0]
+	for i := range n {
+		m.order = append(m.order, i)
+	}
+	slices.SortStableFunc(m.order, compare)
+	return m.order
+}
+
+// split calls try with all of some. If the server refuses that, it calls try with each
+// alone, so that one request that the server cannot take does not fail the others. A
+// batch that was refused was not applied.
+func split(some []int, try func([]int) error, fail func(i int, err error)) {
+	err := try(some)
+	if err == nil {
+		return
+	}
+	var refused *pgconn.PgError
+	if len(some) == 1 || !errors.As(err, &refused) || refused.SeverityUnlocalized != "ERROR" {
+		for _, i := range some {
+			fail(i, err)
+		}
+		return
+	}
+	for i := range some {
+		if err := try(some[i : i+1]); err != nil {
+			fail(some[i], err)
+		}
+	}
+}
+
+// unanswered returns those of some that have no answer yet.
+func unanswered(some []int, answers []answer) (left []int) {
+	for _, i := range some {
+		if answers[i].Err == nil && answers[i].Value.Revision == 0 {
+			left = append(left, i)
+		}
+	}
+	return left
+}
+
+// reset takes back the answers of an exchange that failed.
+func reset(some []int, answers []answer) {
+	for _, i := range some {
+		answers[i] = answer{}
+	}
+}
+
+// answerBusy is for requests whose key an open transaction holds.
+func answerBusy(some []int, answers []answer) {
+	for _, i := range some {
+		answers[i].Err = retrysafe.ErrBusy
+	}
+}

@@ -1,0 +1,156 @@
+package pgstore
+
+import (
+	"context"
+	"slices"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/failpoint"
+	"github.com/retrysafe/retrysafe/internal/groupcommit"
+)
+
+// A reservation is the request of one Create.
+type reservation struct {
+	id id
+	w  *retrysafe.Write
+}
+
+// reserveBatcher sends reservations in batches.
+type reserveBatcher struct {
+	batcher groupcommit.Batcher[reservation, retrysafe.Record]
+	conns   *connPool
+
+	batchMemory
+	calm int // how many reservations in a row came alone and met no row
+}
+
+// send reserves one batch. A request that the server cannot take fails alone: the others
+// are sent again, each by itself.
+func (b *reserveBatcher) send(ctx context.Context, requests []reservation) []answer {
+	answers := b.blank(len(requests))
+	// In the order of their ids, so that two batches never wait for each other in a
+	// circle. Of requests with the same id only the first is sent.
+	order := b.sorted(len(requests), func(a, b int) int { return requests[a].id.compare(requests[b].id) })
+	first := slices.CompactFunc(slices.Clone(order), func(a, b int) bool { return requests[a].id == requests[b].id })
+
+	split(first, func(some []int) error { return b.try(ctx, requests, some, answers) }, func(i int, err error) { answers[i].Err = err })
+
+	for at, i := 0, 0; at < len(order); at++ {
+		if requests[order[at]].id != requests[first[i]].id {
+			i++
+		}
+		if m, f := order[at], first[i]; m != f {
+			answers[m] = answerExisting(requests[m].w, answers[f])
+		}
+	}
+	return answers
+}
+
+// answerExisting is what a Create gets whose key has a record: the one that was found
+// there, or that another request of the batch has left.
+func answerExisting(w *retrysafe.Write, found answer) answer {
+	switch {
+	case found.Err != nil && found.Err != retrysafe.ErrExists: //nolint:errorlint // our own, never wrapped
+		return found
+	case found.Value.Ref != w.Ref:
+		return answer{Err: retrysafe.ErrUnreadable}
+	case found.Value.Owner == w.Owner && !w.Owner.IsZero():
+		return answer{Value: found.Value}
+	default:
+		return answer{Value: found.Value, Err: retrysafe.ErrExists}
+	}
+}
+
+// try reserves the requests that some names, in one round trip, and reads the rows that
+// are there instead.
+func (b *reserveBatcher) try(ctx context.Context, requests []reservation, some []int, answers []answer) error {
+	err := b.reserve(ctx, requests, some, answers)
+	if isLocked(err) || isCode(err, "23505") {
+		return b.contend(ctx, requests, some, answers)
+	}
+	if err == nil {
+		failpoint.Hit("pg.reserve.answered")
+		answerBusy(unanswered(some, answers), answers)
+	}
+	return err
+}
+
+// calmFrom is how many calm reservations in a row make the next one go by the plain
+// insert.
+const calmFrom = 8
+
+// reserve sends one statement that inserts the keys that are not there and returns the
+// rows that are. A lone reservation in a calm time goes by the plain insert, and by that
+// statement only if its key was not new.
+func (b *reserveBatcher) reserve(ctx context.Context, requests []reservation, some []int, answers []answer) error {
+	switch {
+	case len(some) > 1:
+		b.calm = 0
+	case b.calm < calmFrom:
+		b.calm++
+	default:
+		if isNew, err := b.reserveNew(ctx, requests, some, answers); isNew || err != nil {
+			return err
+		}
+	}
+	stmt, params := b.statement(requests, some)
+	ownRow := false
+	err := b.conns.do(ctx, query{statement: stmt, params: params, each: func(v [][]byte) error {
+		i := requestOf(v[0], requests, some)
+		if v[1] == nil {
+			answers[i].Value = inserted(requests[i].w, v[2], v[3])
+		} else {
+			b.calm = 0
+			answers[i] = existing(scanRow(v), requests[i].w)
+			ownRow = ownRow || answers[i].Err == nil
+		}
+		return nil
+	}})
+	if err == nil && ownRow { // the row may not have reached the standby yet
+		err = b.conns.do(ctx, query{statement: &b.conns.s.sql.confirm})
+	}
+	if err != nil {
+		reset(some, answers)
+	}
+	return err
+}
+
+// reserveNew reserves one key that is most likely new, by a statement that does nothing
+// else, which costs a quarter less. It reports whether the key was new.
+func (b *reserveBatcher) reserveNew(ctx context.Context, requests []reservation, some []int, answers []answer) (isNew bool, err error) {
+	b.all.reserve(requests, some)
+	i := some[0]
+	err = b.conns.do(ctx, query{statement: &b.conns.s.sql.reserveNew, params: b.all.scalars(), each: func(v [][]byte) error {
+		isNew, answers[i].Value = true, inserted(requests[i].w, v[0], v[1])
+		return nil
+	}})
+	if err != nil {
+		reset(some, answers)
+		return false, err
+	}
+	return isNew, nil
+}
+
+// requestOf finds the request with an id; some is in the order of ids.
+func requestOf(k []byte, requests []reservation, some []int) int {
+	n, _ := slices.BinarySearchFunc(some, id(k), func(i int, k id) int { return requests[i].id.compare(k) })
+	return some[n]
+}
+
+// inserted is the record of w as it was stored.
+func inserted(w *retrysafe.Write, revision, deadline []byte) retrysafe.Record {
+	stored := w.Record
+	stored.Revision = int8At(revision)
+	at := fromMicros(stored.Revision)
+	stored.CreatedAt, stored.UpdatedAt, stored.ReadAt, stored.Deadline = at, at, at, fromMicros(int8At(deadline))
+	return stored
+}
+
+// existing is what a Create gets that meets a row.
+func existing(found row, w *retrysafe.Write) answer {
+	got, err := found.of(w.Ref)
+	if err != nil {
+		return answer{Err: err}
+	}
+	return answerExisting(w, answer{Value: got})
+}

@@ -1,0 +1,283 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/failpoint"
+	"github.com/retrysafe/retrysafe/outbox"
+)
+
+var errFate = errors.New("pgstore: an ending without a fate")
+
+// End implements [outbox.Store]: one statement for all endings. If an open transaction
+// has locked a key, End waits for it briefly; then the error is [retrysafe.ErrBusy].
+func (b *Outbox) End(ctx context.Context, endings []outbox.Ending) ([]outbox.Ended, error) {
+	e := endBatch{b: b, endings: endings, ended: make([]outbox.Ended, len(endings)), first: make(map[int64]int, len(endings))}
+	e.admit()
+	if err := e.send(ctx, e.todo); err != nil {
+		return nil, err
+	}
+	failpoint.Hit("pg.outbox.ended")
+	for i := range endings {
+		e.ended[i] = e.ended[e.first[endings[i].ID]]
+	}
+	return e.ended, nil
+}
+
+// An endBatch is the endings of one call of End.
+type endBatch struct {
+	b       *Outbox
+	endings []outbox.Ending
+	ended   []outbox.Ended
+	first   map[int64]int // the index of each message's first ending, which is the one that counts
+	todo    []int
+	shards  []outbox.Shard
+}
+
+// admit answers the endings that need not be sent. If a shard comes with two epochs the
+// lower one has ended.
+func (e *endBatch) admit() {
+	epochs := make(map[int]int64)
+	for i := range e.endings {
+		s := e.endings[i].Shard
+		if epoch, ok := epochs[s.N]; !ok || s.Epoch > epoch {
+			epochs[s.N] = s.Epoch
+		}
+	}
+	for n, epoch := range epochs {
+		if n >= 0 && n < outbox.Shards {
+			e.shards = append(e.shards, outbox.Shard{N: n, Epoch: epoch})
+		}
+	}
+	for i := range e.endings {
+		it := &e.endings[i]
+		if _, again := e.first[it.ID]; again {
+			continue
+		}
+		e.first[it.ID] = i
+		switch {
+		case it.Shard.N < 0 || it.Shard.N >= outbox.Shards, epochs[it.Shard.N] != it.Shard.Epoch:
+			e.ended[i].Err = outbox.ErrFenced
+		case it.Fate < outbox.Delivered || it.Fate > outbox.Buried:
+			e.ended[i].Err = errFate
+		default:
+			e.todo = append(e.todo, i)
+		}
+	}
+}
+
+// send ends the messages that some names. If the server cannot take the values of one,
+// each is sent alone, so that it does not fail the others.
+func (e *endBatch) send(ctx context.Context, some []int) error {
+	if len(some) == 0 {
+		return nil
+	}
+	err := e.try(ctx, some)
+	if err == nil || !isValueError(err) {
+		return err
+	}
+	if len(some) == 1 {
+		e.ended[some[0]].Err = err
+		return nil
+	}
+	for i := range some {
+		if err := e.send(ctx, some[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isValueError reports whether the server has refused a statement for its parameters.
+func isValueError(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.SeverityUnlocalized == "ERROR" &&
+		(strings.HasPrefix(e.Code, "22") || strings.HasPrefix(e.Code, "23") || strings.HasPrefix(e.Code, "54"))
+}
+
+func (e *endBatch) try(ctx context.Context, some []int) error {
+	if e.allDelivered(some) {
+		return e.delete(ctx, some)
+	}
+	some = e.settlersFirst(some)
+	t := newEndStatement(len(some), func(n int) *outbox.Ending { return &e.endings[some[n]] })
+	params := t.params(func(a *arrays) {
+		a.reset(len(e.shards))
+		fillShards(a, e.shards)
+	})
+	err := t.send(ctx, e.b, &e.b.sql.end, params)
+	if isLocked(err) {
+		err = t.send(ctx, e.b, &e.b.sql.endUnlocked, params)
+	}
+	if err != nil {
+		return err
+	}
+	for n, i := range some {
+		if e.fenced(t.held, i) {
+			continue
+		}
+		if n < len(t.keys) {
+			e.ended[i] = t.keys[n]
+		}
+	}
+	return nil
+}
+
+// allDelivered reports whether all messages were delivered and none settles a key.
+func (e *endBatch) allDelivered(some []int) bool {
+	for _, i := range some {
+		if it := &e.endings[i]; it.Fate != outbox.Delivered || it.Settle != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// delete ends messages that were delivered.
+func (e *endBatch) delete(ctx context.Context, some []int) error {
+	var shards, a arrays
+	shards.reset(len(e.shards))
+	fillShards(&shards, e.shards)
+	a.reset(len(some))
+	a.column(oidInt8)
+	for _, i := range some {
+		a.int8(e.endings[i].ID)
+	}
+	a.end()
+	a.column(oidInt2)
+	for _, i := range some {
+		a.int2(int16(e.endings[i].Shard.N))
+	}
+	a.end()
+	held := int64(0)
+	err := e.b.do(ctx, "end messages", query{statement: &e.b.sql.ended, params: append(shards.params(), a.params()...), each: func(v [][]byte) error {
+		held = int8At(v[0])
+		return nil
+	}})
+	if err != nil {
+		return err
+	}
+	for _, i := range some {
+		e.fenced(held, i)
+	}
+	return nil
+}
+
+// fenced reports whether the worker does not hold the shard of an ending.
+func (e *endBatch) fenced(held int64, i int) bool {
+	if held>>e.endings[i].Shard.N&1 == 1 {
+		return false
+	}
+	e.ended[i].Err = outbox.ErrFenced
+	return true
+}
+
+func (e *endBatch) settlersFirst(some []int) []int {
+	order := make([]int, 0, len(some))
+	for _, settles := range []bool{true, false} {
+		for _, i := range some {
+			if (e.endings[i].Settle != nil) == settles {
+				order = append(order, i)
+			}
+		}
+	}
+	return order
+}
+
+// An endStatement ends messages in any way, by one statement. The endings that settle a
+// key come first.
+type endStatement struct {
+	n       int
+	at      func(n int) *outbox.Ending
+	swap    []settlement
+	decoder swapDecoder
+
+	held int64          // a bit for each shard that the worker holds; for a skip, whether it was admitted
+	keys []outbox.Ended // what became of the keys
+}
+
+func newEndStatement(n int, at func(int) *outbox.Ending) *endStatement {
+	t := &endStatement{n: n, at: at}
+	for i := range n {
+		if w := at(i).Settle; w != nil {
+			t.swap = append(t.swap, settlement{id: idOf(w.Ref), w: w})
+		}
+	}
+	return t
+}
+
+// params are those of [endMessages]. Shards writes $12 and $13.
+func (t *endStatement) params(shards func(*arrays)) [][]byte {
+	all := make([]int, len(t.swap))
+	for i := range all {
+		all[i] = i
+	}
+	var swaps, s, a arrays
+	swaps.update(t.swap, all)
+	shards(&s)
+	a.reset(t.n)
+	column := func(elem uint32, add func(e *outbox.Ending)) {
+		a.column(elem)
+		for i := range t.n {
+			add(t.at(i))
+		}
+		a.end()
+	}
+	text := func(s string) func([]byte) []byte { return func(b []byte) []byte { return append(b, s...) } }
+	column(oidInt8, func(e *outbox.Ending) { a.int8(e.ID) })
+	column(oidInt2, func(e *outbox.Ending) { a.int2(int16(e.Shard.N)) })
+	column(oidInt2, func(e *outbox.Ending) { a.int2(int16(e.Fate)) })
+	column(oidInt8, func(e *outbox.Ending) { a.int8(max(e.After, 0).Microseconds()) })
+	column(oidBytea, func(e *outbox.Ending) { a.bytes(text(e.Why)) })
+	column(oidBytea, func(e *outbox.Ending) { a.bytes(text(e.ProviderRef)) })
+	params := append(swaps.params(), s.params()...)
+	return append(append(params, a.params()...), int8Param(int64(len(t.swap))))
+}
+
+func (t *endStatement) send(ctx context.Context, b *Outbox, stmt *statement, params [][]byte) error {
+	var refused []int
+	t.keys = make([]outbox.Ended, len(t.swap))
+	err := b.do(ctx, "end messages", query{statement: stmt, params: params, each: func(v [][]byte) error {
+		n := int8At(v[0])
+		switch {
+		case n == 0:
+			t.held = int8At(v[1])
+			return nil
+		case v[1] == nil:
+			refused = append(refused, int(n-1))
+		default:
+			a := t.decoder.swapped(&t.swap[n-1], v)
+			t.keys[n-1] = outbox.Ended{Err: a.Err, Record: a.Value}
+		}
+		return nil
+	}})
+	if err == nil && len(refused) > 0 {
+		err = t.find(ctx, b, refused)
+	}
+	return err
+}
+
+// find says why keys were not settled.
+func (t *endStatement) find(ctx context.Context, b *Outbox, refused []int) error {
+	for _, n := range refused {
+		w := t.swap[n].w
+		got, err := b.s.Load(ctx, w.Ref)
+		switch {
+		case err == nil && got.Fence() == w.Expect: // it was locked
+			t.keys[n] = outbox.Ended{Err: retrysafe.ErrBusy}
+		case err == nil:
+			t.keys[n] = outbox.Ended{Err: retrysafe.ErrConflict, Record: got}
+		case errors.Is(err, retrysafe.ErrNotFound), errors.Is(err, retrysafe.ErrUnreadable):
+			t.keys[n] = outbox.Ended{Err: err}
+		default: // the other messages have ended
+			t.keys[n] = outbox.Ended{Err: fmt.Errorf("%w: %w", retrysafe.ErrBusy, err)}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,284 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/failpoint"
+)
+
+var (
+	_ retrysafe.TxStore[pgx.Tx] = (*Store)(nil)
+	_ retrysafe.CreateCommitter = (*OwnTx)(nil)
+)
+
+// BeginTx implements [retrysafe.TxStore]. The connection is one of the pool's. BEGIN is
+// sent together with the first statement, in one round trip.
+func (s *Store) BeginTx(ctx context.Context) (retrysafe.Tx, pgx.Tx, error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("pgstore: begin: %w", explain(err))
+	}
+	tx := &OwnTx{s: s, conn: conn}
+	return tx, tx, nil
+}
+
+// OwnTx is a transaction that the store has begun for [retrysafe.DoTx]: a [pgx.Tx] for the
+// business writes and a [retrysafe.Tx] for the key. Reserve sends BEGIN along, and
+// CreateAndCommit sends COMMIT along, so the key costs two round trips. It is not safe
+// for concurrent use.
+type OwnTx struct {
+	s     *Store
+	conn  *pgxpool.Conn // nil once it has ended
+	begun bool
+	held  *id // the key that it has locked and found free
+	// replicated says that commits wait for a standby.
+	replicated bool
+	inner      pgx.Tx // the same transaction as the driver's own type
+}
+
+// start begins the transaction, unless it has begun.
+func (t *OwnTx) start(ctx context.Context) error {
+	if t.conn == nil || t.endedByCaller() {
+		return pgx.ErrTxClosed
+	}
+	if t.begun {
+		return nil
+	}
+	t.begun = true
+	_, err := t.conn.Exec(ctx, t.s.sql.begin.sql)
+	return err
+}
+
+// endedByCaller reports whether the caller has ended the transaction by a statement.
+// What follows would be committed by itself: the answer without its effects.
+func (t *OwnTx) endedByCaller() bool { return t.begun && t.conn.Conn().PgConn().TxStatus() == 'I' }
+
+// joined returns the transaction as one that the store has joined.
+func (t *OwnTx) joined() *Tx { return t.s.Tx(t) }
+
+// Reserve implements [retrysafe.Tx].
+func (t *OwnTx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+	if t.begun || t.conn == nil {
+		return t.joined().Reserve(ctx, ref)
+	}
+	t.begun = true
+	k := idOf(ref)
+	sql := &t.s.sql
+	free, found := false, false
+	var w row
+	err := t.send(ctx, t.conn, query{statement: &sql.begin},
+		query{statement: &sql.lockOwn, params: [][]byte{int8Param(k.lock())}, each: func(v [][]byte) error {
+			free, t.replicated = boolAt(v[0]), boolAt(v[1])
+			return nil
+		}},
+		query{statement: &sql.readOne, params: [][]byte{k[:]}, each: func(v [][]byte) error {
+			found, w = true, scanRow(v)
+			return nil
+		}})
+	switch {
+	case err != nil:
+		return retrysafe.Record{}, errors.Join(fmt.Errorf("reserve key: %w", explain(t.s.closedBy(err))), t.Rollback(context.WithoutCancel(ctx)))
+	case !free:
+		return retrysafe.Record{}, retrysafe.ErrBusy
+	case !found:
+		t.held = &k
+		return retrysafe.Record{}, retrysafe.ErrNotFound
+	}
+	if err := t.s.resolveDoubt(ctx); err != nil {
+		return retrysafe.Record{}, err
+	}
+	return w.of(ref)
+}
+
+// getsWarnings reports whether the connection's warnings raise a doubt.
+func (t *OwnTx) getsWarnings() bool {
+	_, ok := t.conn.Conn().PgConn().CustomData()[cancelBlocked]
+	return ok
+}
+
+// send sends queries in one round trip.
+func (t *OwnTx) send(ctx context.Context, conn *pgxpool.Conn, queries ...query) error {
+	described := make([]*pgconn.StatementDescription, len(queries))
+	if !t.s.pgBouncer {
+		for i := range queries {
+			var err error
+			if described[i], err = conn.Conn().Prepare(ctx, queries[i].name, queries[i].sql); err != nil { // once for a connection
+				return err
+			}
+		}
+	}
+	p := conn.Conn().PgConn().StartPipeline(ctx)
+	for i := range queries {
+		q := &queries[i]
+		if t.s.pgBouncer {
+			p.SendQueryParams(q.sql, q.params, q.oids, binaryFormat, binaryFormat)
+		} else {
+			p.SendQueryStatement(described[i], q.params, binaryFormat, binaryFormat)
+		}
+	}
+	if err := p.Sync(); err != nil {
+		return errors.Join(err, p.Close())
+	}
+	failpoint.Hit("pg.tx.sent")
+	err := receive(p, queries, 0)
+	if closing := p.Close(); err == nil {
+		err = closing
+	}
+	return err
+}
+
+// Create implements [retrysafe.Tx].
+func (t *OwnTx) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return t.joined().Create(ctx, w)
+}
+
+// Swap implements [retrysafe.Swapper].
+func (t *OwnTx) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return t.joined().Swap(ctx, w)
+}
+
+// CreateAndCommit implements [retrysafe.CreateCommitter]: one round trip. If the error is
+// [retrysafe.ErrExists] or [retrysafe.ErrBusy] the transaction was not committed. After
+// any other error the outcome is unknown.
+func (t *OwnTx) CreateAndCommit(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	if err := t.start(ctx); err != nil {
+		return retrysafe.Record{}, err
+	}
+	k := idOf(w.Ref)
+	var got retrysafe.Record
+	stored := false
+	// If another transaction holds the key the statement fails, so that the COMMIT behind it
+	// commits nothing.
+	var params arrays
+	params.reserve([]reservation{{k, &w}}, []int{0})
+	put := query{statement: &t.s.sql.putOne, params: params.scalars(), each: func(v [][]byte) error {
+		got, stored = inserted(&w, v[0], v[1]), true
+		return nil
+	}}
+	if t.held != nil && *t.held == k {
+		put.statement, put.params = &t.s.sql.putHeld, slices.Delete(put.params, lockParam, lockParam+1)
+	}
+	err := t.finish(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		return t.send(ctx, conn, put, query{statement: &t.s.sql.commit})
+	})
+	switch {
+	case isCode(err, "23505") && !stored: // once it is stored, a constraint of the caller's has failed
+		return retrysafe.Record{}, retrysafe.ErrExists
+	case isCode(err, "22012") && !stored:
+		return retrysafe.Record{}, retrysafe.ErrBusy
+	case err != nil:
+		return retrysafe.Record{}, fmt.Errorf("create and commit: %w", explain(err))
+	case !stored:
+		return retrysafe.Record{}, errors.New("create and commit: the server did not return the record")
+	}
+	return got, nil
+}
+
+// Commit commits. Ctx ends the wait for it, never the commit itself: one that was
+// cancelled while it waits for a standby would look like one that was confirmed.
+func (t *OwnTx) Commit(ctx context.Context) error {
+	if t.conn == nil {
+		return pgx.ErrTxClosed
+	}
+	if !t.begun {
+		t.release()
+		return nil
+	}
+	if t.endedByCaller() {
+		t.release()
+		return pgx.ErrTxClosed
+	}
+	return t.finish(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		tag, err := conn.Exec(ctx, "COMMIT")
+		if err == nil && tag.String() == "ROLLBACK" {
+			err = pgx.ErrTxCommitRollback
+		}
+		return err
+	})
+}
+
+// finish runs last, which commits, and returns when the commit has reached the standby,
+// if there is one.
+func (t *OwnTx) finish(ctx context.Context, last func(context.Context, *pgxpool.Conn) error) error {
+	warned := t.getsWarnings()
+	failpoint.Hit("pg.tx.ending")
+	if err := t.end(ctx, last); err != nil {
+		return err
+	}
+	failpoint.Hit("pg.tx.ended")
+	if t.replicated && !warned { // a warning would have been lost
+		t.s.doubt.raise()
+	}
+	return t.s.resolveDoubt(ctx)
+}
+
+// end runs last and releases the connection. If ctx ends first, last goes on in another
+// goroutine, and the caller gets an error: the outcome is unknown.
+func (t *OwnTx) end(ctx context.Context, last func(context.Context, *pgxpool.Conn) error) error {
+	conn := t.conn
+	t.conn = nil
+	if err := ctx.Err(); err != nil { // nothing was sent, and nothing will be
+		_ = conn.Conn().Close(context.WithoutCancel(ctx))
+		conn.Release()
+		return err
+	}
+	if ctx.Done() == nil {
+		defer conn.Release()
+		return t.s.commit(conn, func() error { return last(ctx, conn) })
+	}
+	if !t.s.life.Enter() {
+		_ = conn.Conn().Close(context.WithoutCancel(ctx))
+		conn.Release()
+		return ErrClosed
+	}
+	done := make(chan error, 1)
+	t.s.commits.Go(func() {
+		defer conn.Release()
+		done <- t.s.commit(conn, func() error { return last(context.WithoutCancel(ctx), conn) })
+	})
+	t.s.life.Leave()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("the commit goes on unseen: %w", ctx.Err())
+	}
+}
+
+// endTx makes sure that no transaction is left open on a connection that goes back to
+// the pool.
+func endTx(conn *pgxpool.Conn, err error) error {
+	if pg := conn.Conn().PgConn(); !pg.IsClosed() && pg.TxStatus() != 'I' {
+		_, rollback := conn.Exec(context.Background(), "ROLLBACK")
+		return errors.Join(err, rollback)
+	}
+	return err
+}
+
+// Rollback rolls back. If the transaction has ended already it does nothing.
+func (t *OwnTx) Rollback(ctx context.Context) error {
+	if t.conn == nil {
+		return nil
+	}
+	defer t.release()
+	if !t.begun || t.endedByCaller() || t.conn.Conn().IsClosed() {
+		return nil
+	}
+	if _, err := t.conn.Exec(ctx, "ROLLBACK"); err != nil {
+		_ = t.conn.Conn().Close(context.WithoutCancel(ctx)) // then the server rolls back
+	}
+	return nil
+}
+
+func (t *OwnTx) release() {
+	t.conn.Release()
+	t.conn = nil
+}
