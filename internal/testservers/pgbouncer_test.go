@@ -37,6 +37,7 @@ func TestPgBouncerPoolsTransactions(t *testing.T) {
 	if err := pool.Kill(); err != nil {
 		t.Fatal(err)
 	}
+	portIsKept(t, pool.Addr())
 	if err := pool.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -46,6 +47,7 @@ func TestPgBouncerPoolsTransactions(t *testing.T) {
 	if err := pg.Kill(); err != nil {
 		t.Fatal(err)
 	}
+	portIsKept(t, pg.Addr())
 	if err := pg.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}

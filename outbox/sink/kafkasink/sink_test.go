@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"net"
 	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/retrysafe/retrysafe/internal/leftover"
 	"github.com/retrysafe/retrysafe/internal/netfault"
+	"github.com/retrysafe/retrysafe/internal/porthold"
 	"github.com/retrysafe/retrysafe/internal/sinktest"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/outbox/sink/kafkasink"
@@ -34,7 +34,11 @@ type broker struct {
 
 func newBroker(t *testing.T) *broker {
 	t.Helper()
-	b := &broker{opts: []kfake.Opt{kfake.NumBrokers(1), kfake.DataDir(t.TempDir()), kfake.SyncWrites(), kfake.SeedTopics(partitions, sinktest.Topic)}}
+	port := porthold.New(t)
+	b := &broker{addr: port.Addr(), opts: []kfake.Opt{
+		kfake.Ports(port.Number()), kfake.ListenFn(func(string, string) (net.Listener, error) { return port.Listen(context.Background()) }),
+		kfake.DataDir(t.TempDir()), kfake.SyncWrites(), kfake.SeedTopics(partitions, sinktest.Topic),
+	}}
 	if err := b.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -43,13 +47,7 @@ func newBroker(t *testing.T) *broker {
 }
 
 func (b *broker) start(context.Context) (err error) {
-	if b.Cluster, err = kfake.NewCluster(b.opts...); err != nil || b.addr != "" {
-		return err
-	}
-	b.addr = b.ListenAddrs()[0]
-	_, port, _ := net.SplitHostPort(b.addr)
-	n, err := strconv.Atoi(port)
-	b.opts = append(b.opts, kfake.Ports(n))
+	b.Cluster, err = kfake.NewCluster(b.opts...)
 	return err
 }
 
