@@ -22,6 +22,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/retrysafe/retrysafe/internal/test/porthold"
 )
 
 var (
@@ -260,16 +262,6 @@ func (p *process) peak(l *lab) float64 {
 	return float64(kb) * 1024
 }
 
-func (l *lab) free() string {
-	l.Helper()
-	listener, err := new(net.ListenConfig).Listen(l.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		l.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
-}
-
 // command returns the gateway's binary.
 var command = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "retrysafe-bench-")
@@ -291,7 +283,7 @@ func (l *lab) gateway(upstream string) *process {
 	if err != nil {
 		l.Fatal(err)
 	}
-	dir, addr := l.TempDir(), l.free()
+	dir, addr := l.TempDir(), porthold.Lent(l)
 	conf := filepath.Join(dir, "retrysafe.yaml")
 	text := fmt.Sprintf("listen: %s\nupstream: http://%s\nstore: sqlite:%s\ntenant: { from: bearer }\nroutes:\n  - { match: \"POST /payments\" }\n", addr, upstream, filepath.Join(dir, "keys.db"))
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
@@ -302,7 +294,7 @@ func (l *lab) gateway(upstream string) *process {
 
 func (l *lab) nginx(path, upstream string) *process {
 	l.Helper()
-	dir, addr := l.TempDir(), l.free()
+	dir, addr := l.TempDir(), porthold.Lent(l)
 	conf := filepath.Join(dir, "nginx.conf")
 	text := fmt.Sprintf(`daemon off; worker_processes auto; pid %[1]s/pid; error_log %[1]s/error.log;
 events { worker_connections 4096; }
@@ -328,7 +320,7 @@ const (
 // role starts this very program in another role.
 func (l *lab) role(name, upstream string) *process {
 	l.Helper()
-	addr := l.free()
+	addr := porthold.Lent(l)
 	cmd := exec.CommandContext(context.WithoutCancel(l.Context()), os.Args[0])
 	cmd.Env = append(os.Environ(), roleEnv+"="+name, listenEnv+"="+addr, upstreamEnv+"="+upstream)
 	return l.start(addr, cmd)

@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -127,20 +126,26 @@ func TestImageRunsInABareChroot(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "etc/retrysafe/retrysafe.yaml"), conf, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	listen := free(t)
 	gateway := exec.CommandContext(t.Context(), "/retrysafe", "gateway", "--config", "/etc/retrysafe/retrysafe.yaml")
 	gateway.Err = nil // it is looked up in the chroot, not here
 	gateway.SysProcAttr, gateway.Dir = jail, "/data"
-	gateway.Env = []string{"RETRYSAFE_LISTEN=" + listen, "RETRYSAFE_UPSTREAM=" + upstream.URL, "RETRYSAFE_ADMIN=127.0.0.1:0", "RETRYSAFE_ADMIN_TOKEN=" + token}
-	var log bytes.Buffer
+	gateway.Env = []string{"RETRYSAFE_LISTEN=127.0.0.1:0", "RETRYSAFE_UPSTREAM=" + upstream.URL, "RETRYSAFE_ADMIN=127.0.0.1:0", "RETRYSAFE_ADMIN_TOKEN=" + token}
+	var log transcript
 	gateway.Stdout, gateway.Stderr = &log, &log
 	if err := gateway.Start(); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- gateway.Wait() }()
+	var at string
 	until(t, ended, &log, func() bool {
-		answer, err := http.Get("http://" + listen + "/.retrysafe/readyz")
+		_, rest, _ := strings.Cut(log.String(), "gateway on ")
+		line, _, whole := strings.Cut(rest, "\n")
+		at = line
+		return whole
+	})
+	until(t, ended, &log, func() bool {
+		answer, err := http.Get(at + "/.retrysafe/readyz")
 		if err != nil {
 			return false
 		}
@@ -149,7 +154,7 @@ func TestImageRunsInABareChroot(t *testing.T) {
 	})
 
 	for replay := range 2 {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+listen+"/payments", strings.NewReader(`{"amount": 1}`))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at+"/payments", strings.NewReader(`{"amount": 1}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +185,7 @@ func TestImageRunsInABareChroot(t *testing.T) {
 }
 
 // until waits for what must come while the program runs.
-func until(t *testing.T, ended <-chan error, log *bytes.Buffer, done func() bool) {
+func until(t *testing.T, ended <-chan error, log *transcript, done func() bool) {
 	t.Helper()
 	for !done() {
 		select {
@@ -193,14 +198,22 @@ func until(t *testing.T, ended <-chan error, log *bytes.Buffer, done func() bool
 	}
 }
 
-func free(t *testing.T) string {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
+// A transcript is what a program has printed so far.
+type transcript struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (s *transcript) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.Write(p)
+}
+
+func (s *transcript) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.String()
 }
 
 // TestImageIsStatic: whoever linked something dynamic would have a binary that runs

@@ -101,14 +101,14 @@ func TestSealedStores(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "gateway.yaml")
 	must(t, os.WriteFile(config, fmt.Appendf(nil, "upstream: http://127.0.0.1:9000\ntenant: bearer\nstore: %q\nencryption: {keys_file: %q}\n", url, keys), 0o600))
 	newShell(t, "").run("keys list --config", config).exits(0).says("tenant-a")
-	here.run(fmt.Sprintf("keys resolve tenant-a k --status 201 --body paid --why found --yes --revision %d", r.Revision)).exits(0)
+	here.run(fmt.Sprintf("keys resolve tenant-a k --status 201 --body paid --why 'found at the provider' --yes --revision %d", r.Revision)).exits(0)
 	if r := load(t, store, "tenant-a", "k"); r.State != retrysafe.StateCompleted || string(r.Result.Body) != "paid" {
 		t.Errorf("it is %s", r.State)
 	}
 	list, err := s.Store.List(t.Context(), retrysafe.Query{})
 	must(t, err)
 	for i := range list {
-		if len(list[i].KeyText) == 0 || strings.Contains(string(retrysafe.AppendRecord(nil, &list[i])), "found") {
+		if len(list[i].KeyText) == 0 || strings.Contains(string(retrysafe.AppendRecord(nil, &list[i])), "found at the provider") {
 			t.Errorf("there is plain text below: %+v", list[i])
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe/internal/neverresend"
+	"github.com/retrysafe/retrysafe/internal/test/porthold"
 )
 
 // A killer is a server that executes requests. It answers the first on each
@@ -126,13 +127,7 @@ func TestW51_TransportNeverResends(t *testing.T) {
 
 func TestNotSentIsSaidOnlyWhenThereWasNoConnection(t *testing.T) {
 	t.Parallel()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	url := "http://" + l.Addr().String()
-	l.Close()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+porthold.New(t).Addr(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/retrysafe/retrysafe/internal/test/leftover"
+	"github.com/retrysafe/retrysafe/internal/test/porthold"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 )
@@ -42,9 +43,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	silent, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // it accepts and never answers
 	must(t, err)
 	defer silent.Close()
-	nothing, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	must(t, err)
-	must(t, nothing.Close())
+	nothing := porthold.New(t).Addr() // it refuses connections
 
 	before := one[string](t, conn, `SELECT coalesce((`+catalogue+`), '')`)
 	leaks := goleak.IgnoreCurrent()
@@ -64,8 +63,8 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		{what: "a wrong password", url: change(t, address, func(u *url.URL) { u.User = url.UserPassword("clerk", "secret") }), want: []string{"check user and password"}},
 		{what: "no password", url: change(t, address, func(u *url.URL) { u.User = url.User("clerk") }), want: []string{"check user and password"}},
 		{what: "a role that may not log in", url: change(t, address, func(u *url.URL) { u.User = url.UserPassword("nobody", "secret") }), want: []string{"check user and password"}},
-		{what: "nothing listens", url: change(t, address, func(u *url.URL) { u.Host = nothing.Addr().String() }), want: []string{"connection refused", "is the server running"}},
-		{what: "nothing listens at several addresses", url: change(t, address, func(u *url.URL) { u.Host = nothing.Addr().String() + "," + nothing.Addr().String() }), want: []string{"connection refused", "is the server running"}},
+		{what: "nothing listens", url: change(t, address, func(u *url.URL) { u.Host = nothing }), want: []string{"connection refused", "is the server running"}},
+		{what: "nothing listens at several addresses", url: change(t, address, func(u *url.URL) { u.Host = nothing + "," + nothing }), want: []string{"connection refused", "is the server running"}},
 		{what: "no such host", url: change(t, address, func(u *url.URL) { u.Host = "no..where:5432" }), want: []string{"no..where", "check the host"}},
 		{what: "no such socket", url: "postgres:///postgres?user=postgres&host=" + filepath.Join(t.TempDir(), "none"), want: []string{"no such file", "is the server running"}},
 		{what: "a server that does not answer", url: change(t, address, func(u *url.URL) { u.Host = silent.Addr().String() }), want: []string{"did not answer in time"}},

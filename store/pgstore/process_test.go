@@ -31,6 +31,7 @@ func TestDoTxAndDoInTwoProcessesRunOnce(t *testing.T) {
 		b := newBank(t, url, txPolicy)
 		fmt.Println("ready")
 		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+		fmt.Println("begun")
 		fmt.Println("ran", b.all(t, keys, func(ctx context.Context, key string) (retrysafe.Outcome, error) { return b.doTx(ctx, key, nil) }))
 		return
 	}
@@ -56,6 +57,7 @@ func TestDoTxAndDoInTwoProcessesRunOnce(t *testing.T) {
 	}
 	hear("ready")
 	must(t, second(fmt.Fprintln(in)))
+	hear("begun") // on a busy machine this process could have done everything before
 	mine := b.all(t, keys, b.do)
 	theirs, err := strconv.Atoi(hear("ran"))
 	must(t, err)

@@ -54,19 +54,20 @@ func TestReaperOfPgCron(t *testing.T) {
 	}
 	var kept string
 	for _, schema := range schemas {
-		var s *shelf
-		s, kept = stocked(t, pg.URL("postgres"), schema, 1)
+		open(t, pg.URL("postgres"), &pgstore.Options{Schema: schema}) // the reaper needs its tables
 		print(pgstore.ReaperOptions{Schema: schema, Batch: 10})
 		print(pgstore.ReaperOptions{Schema: schema, Batch: 10}) // the second time it replaces the first
 		var schedule, command string
 		job := strings.TrimSuffix("retrysafe reaper of "+schema, " of ")
-		must(t, s.conn.QueryRow(t.Context(), `SELECT schedule, command FROM cron.job WHERE jobname = $1`, job).Scan(&schedule, &command))
+		must(t, connect(t, pg.URL("postgres")).QueryRow(t.Context(), `SELECT schedule, command FROM cron.job WHERE jobname = $1`, job).Scan(&schedule, &command))
 		if schedule != "* * * * *" {
 			t.Errorf("it is scheduled at %q", schedule)
 		}
 		// A minute is the least that this pg_cron waits, but for a start of the server.
-		// Until then nobody reaps but this test.
+		// Until then only this test reaps. A minute that ends before finds nothing to reap.
 		print(pgstore.ReaperOptions{Schema: schema, Batch: 10, Schedule: "@reboot"})
+		var s *shelf
+		s, kept = stocked(t, pg.URL("postgres"), schema, 1)
 		tx, err := s.Pool().Begin(t.Context())
 		must(t, err)
 		locked := call("completed 7 of round 1").Ref

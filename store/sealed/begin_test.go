@@ -85,7 +85,7 @@ func TestDoTxSealed(t *testing.T) {
 		if rows != 1 {
 			t.Errorf("%s: %d rows, want 1", name, rows)
 		}
-		if raw := only(t, below); raw.Key == "order-1" || bytes.Contains(raw.Result.Body, []byte("4242")) {
+		if raw := only(t, below); raw.Key == "order-1" || bytes.Contains(raw.Result.Body, []byte("card 4242")) {
 			t.Errorf("%s: what is stored below tells: %+v", name, raw)
 		}
 		if counter, ok := s.(retrysafe.Counter); ok {

@@ -51,7 +51,7 @@ func ExampleNew() {
 		log.Fatal(err)
 	}
 	for _, r := range stored {
-		fmt.Println(len(r.Scope), len(r.Key), r.State, r.Result.Status, bytes.Contains(r.Result.Body, []byte("4242")))
+		fmt.Println(len(r.Scope), len(r.Key), r.State, r.Result.Status, bytes.Contains(r.Result.Body, []byte("card 4242")))
 	}
 	// Output:
 	// 201 paid by card 4242 replayed: false <nil>

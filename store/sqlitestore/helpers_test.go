@@ -3,6 +3,7 @@ package sqlitestore_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -104,8 +105,12 @@ func unhurriedBy(p retrysafe.Policy) *retrysafe.Options {
 
 // patientDSN waits for the write lock for as long as a machine may need that is busy with
 // something else.
-func patientDSN(path string) string {
-	return strings.Replace(sqlitestore.DSN(path), "5000", "60000", 1)
+func patientDSN(path string) string { return waitingDSN(path, time.Minute) }
+
+// waitingDSN waits for the write lock for so long. The digits alone may be in the name
+// of the folder too, which is drawn.
+func waitingDSN(path string, d time.Duration) string {
+	return strings.Replace(sqlitestore.DSN(path), "busy_timeout%285000%29", fmt.Sprintf("busy_timeout%%28%d%%29", d.Milliseconds()), 1)
 }
 
 // patient opens a store that does.

@@ -97,7 +97,7 @@ func TestSmallPools(t *testing.T) {
 	for conns := 1; conns <= 4; conns++ {
 		t.Run(fmt.Sprint(conns), func(t *testing.T) {
 			t.Parallel()
-			db, err := sql.Open("sqlite", sqlitestore.DSN(filepath.Join(t.TempDir(), "keys.db")))
+			db, err := sql.Open("sqlite", patientDSN(filepath.Join(t.TempDir(), "keys.db")))
 			must(t, err)
 			defer db.Close()
 			db.SetMaxOpenConns(conns)

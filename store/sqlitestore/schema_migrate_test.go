@@ -157,7 +157,7 @@ func TestW60_MigrationUnderLoad(t *testing.T) {
 	progress()
 	const next = `ALTER TABLE retrysafe_keys ADD COLUMN note TEXT; ALTER TABLE retrysafe_keys ADD COLUMN counted INTEGER NOT NULL DEFAULT 7;
 		CREATE INDEX retrysafe_keys_note ON retrysafe_keys (note);`
-	newer, err := sql.Open("sqlite", sqlitestore.DSN(path))
+	newer, err := sql.Open("sqlite", patientDSN(path))
 	must(t, err)
 	defer newer.Close()
 	must(t, sqlitestore.MigrateOn(t.Context(), newer, next))
@@ -262,7 +262,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	if _, err := s.Create(t.Context(), fresh("new")); err == nil || !strings.Contains(err.Error(), "run the migrations") {
 		t.Errorf("without one of its tables: %v", err)
 	}
-	impatient, err := sql.Open("sqlite", strings.Replace(sqlitestore.DSN(path), "5000", "1", 1))
+	impatient, err := sql.Open("sqlite", waitingDSN(path, time.Millisecond))
 	must(t, err)
 	defer impatient.Close()
 	hasty, err := sqlitestore.New(t.Context(), impatient, nil)

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/retrysafe/retrysafe/internal/test/porthold"
 )
 
 // dialTimeout bounds the way to the target; both ends are on this machine.
@@ -17,7 +18,7 @@ const dialTimeout = 5 * time.Second
 // concurrently and at any time.
 type Proxy struct {
 	target string
-	addr   string
+	port   *porthold.Port  // held until Close, also while connections are refused
 	ctx    context.Context // ends with Close
 	stop   context.CancelFunc
 	work   sync.WaitGroup
@@ -35,29 +36,31 @@ type Proxy struct {
 // target, a host and port. The target need not be there yet: a client that
 // comes while it is not is reset, since the proxy has taken its connection.
 func New(target string) (*Proxy, error) {
-	listener, err := listen()
+	port, err := porthold.Hold()
 	if err != nil {
 		return nil, fmt.Errorf("listen for %s: %w", target, err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	p := &Proxy{
-		target:   target,
-		addr:     listener.Addr().String(),
-		ctx:      ctx,
-		stop:     stop,
-		listener: listener,
-		changed:  make(chan struct{}),
-		conns:    make(map[*conn]struct{}),
+		target:  target,
+		port:    port,
+		ctx:     ctx,
+		stop:    stop,
+		changed: make(chan struct{}),
+		conns:   make(map[*conn]struct{}),
 	}
-	p.work.Add(1)
-	go p.serve(listener)
+	if err := p.listen(); err != nil {
+		stop()
+		return nil, errors.Join(fmt.Errorf("listen for %s: %w", target, err), port.Release())
+	}
 	return p, nil
 }
 
 // Addr is the host and port that clients connect to; it never changes.
-func (p *Proxy) Addr() string { return p.addr }
+func (p *Proxy) Addr() string { return p.port.Addr() }
 
-// Close ends all connections and returns when nothing of the proxy runs any more.
+// Close ends all connections, gives the port up and returns when nothing of the proxy
+// runs any more.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
 	p.stop()
@@ -67,7 +70,7 @@ func (p *Proxy) Close() error {
 	}
 	p.mu.Unlock()
 	p.work.Wait()
-	return nil
+	return p.port.Release()
 }
 
 // Plan sets what goes wrong from now on, on open connections and new ones; nil
@@ -103,7 +106,7 @@ func (p *Proxy) Strike(f Fault, dirs ...Direction) {
 }
 
 // Refuse lets new connections fail with "connection refused" until Heal. Open
-// ones go on.
+// ones go on, and the port stays the proxy's.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,13 +126,9 @@ func (p *Proxy) Heal() error {
 	if p.listener != nil || p.ctx.Err() != nil {
 		return nil
 	}
-	listener, err := new(net.ListenConfig).Listen(p.ctx, "tcp", p.addr)
-	if err != nil {
-		return fmt.Errorf("listen again on %s: %w", p.addr, err)
+	if err := p.listen(); err != nil {
+		return fmt.Errorf("listen again on %s: %w", p.Addr(), err)
 	}
-	p.listener = listener
-	p.work.Add(1)
-	go p.serve(listener)
 	return nil
 }
 
@@ -167,6 +166,18 @@ func (p *Proxy) setPlan(plan Plan) {
 func (p *Proxy) wake() {
 	close(p.changed)
 	p.changed = make(chan struct{})
+}
+
+// listen accepts connections until closeListener. The caller holds p.mu, or is New.
+func (p *Proxy) listen() error {
+	listener, err := p.port.Listen(p.ctx)
+	if err != nil {
+		return err
+	}
+	p.listener = listener
+	p.work.Add(1)
+	go p.serve(listener)
+	return nil
 }
 
 func (p *Proxy) closeListener() {
@@ -229,18 +240,4 @@ func (p *Proxy) handle(client *net.TCPConn) {
 	p.mu.Lock()
 	delete(p.conns, c)
 	p.mu.Unlock()
-}
-
-// listen takes a port below those that the kernel gives to outgoing
-// connections, so that nobody takes it while Refuse has it closed.
-func listen() (net.Listener, error) {
-	var err error
-	for range 100 {
-		var l net.Listener
-		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000))
-		if l, err = new(net.ListenConfig).Listen(context.Background(), "tcp", addr); err == nil {
-			return l, nil
-		}
-	}
-	return nil, err
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/retrysafe/retrysafe/internal/test/leftover"
 	"github.com/retrysafe/retrysafe/internal/test/netfault"
+	"github.com/retrysafe/retrysafe/internal/test/porthold"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
@@ -233,6 +234,9 @@ func TestRefusedAndHealed(t *testing.T) {
 	if _, err := net.Dial("tcp", proxy.Addr()); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a new connection gets %v, want connection refused", err)
 	}
+	if _, err := net.Listen("tcp", proxy.Addr()); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("another program that listens on the proxy's port gets %v, want address already in use", err)
+	}
 	say(t, client, "an open one goes on")
 	hear(t, server, "an open one goes on")
 	for range 2 { // once too often does no harm
@@ -307,12 +311,7 @@ func TestAPlanSeesEveryByte(t *testing.T) {
 
 func TestAnAbsentTargetIsAReset(t *testing.T) {
 	t.Parallel()
-	absent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = absent.Close()
-	proxy := newProxy(t, absent.Addr().String())
+	proxy := newProxy(t, porthold.New(t).Addr())
 	conn, err := net.Dial("tcp", proxy.Addr())
 	if err == nil { // the reset may come while it dials or later
 		_, err = conn.Read(make([]byte, 1))

@@ -33,6 +33,7 @@ func comesBack(t *testing.T, s interface {
 	if err := s.Kill(); err != nil {
 		t.Fatal(err)
 	}
+	portIsKept(t, addr)
 	if err := s.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}

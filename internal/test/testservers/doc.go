@@ -3,8 +3,8 @@
 // pg_cron, PgBouncer in front of it, MariaDB, Redis and RabbitMQ. They can be killed,
 // paused, restarted and promoted.
 //
-// Every server has a directory and a port of its own, never runs as root, and
-// never outlives this process, however it ends. A missing program is an error
+// Every server has a directory and a port of its own, also while it is down, never
+// runs as root, and never outlives this process, however it ends. A missing program is an error
 // that names the Debian package, never a reason to skip a test.
 //
 // In tests:

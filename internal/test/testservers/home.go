@@ -1,11 +1,8 @@
 package testservers
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -18,12 +15,11 @@ const (
 )
 
 // home is what this process has: on disk, and in memory, one directory under
-// which each server has its own, and the ports that they use.
+// which each server has its own.
 var home struct {
 	mu      sync.Mutex
 	dirs    map[string]homeDir // by the directory that they are in
 	count   int
-	ports   map[int]bool
 	servers map[closer]bool
 }
 
@@ -82,7 +78,7 @@ func newDir(base, name string) (string, error) {
 			return "", fmt.Errorf("make a directory for servers: %w", err)
 		}
 		if home.dirs == nil {
-			home.dirs, home.ports, home.servers = map[string]homeDir{}, map[int]bool{}, map[closer]bool{}
+			home.dirs, home.servers = map[string]homeDir{}, map[closer]bool{}
 		}
 		home.dirs[base] = house
 	}
@@ -137,34 +133,9 @@ func remember(s closer) {
 	home.servers[s] = true
 }
 
-// forget is called when s is closed; its port may be used again.
-func forget(s closer, port int) {
+// forget is called when s is closed.
+func forget(s closer) {
 	home.mu.Lock()
 	defer home.mu.Unlock()
 	delete(home.servers, s)
-	delete(home.ports, port)
-}
-
-// newPort finds a port of 127.0.0.1 that is free. It is below those that the
-// kernel gives to outgoing connections, so that none of them takes it while the
-// server is down between a kill and its restart.
-func newPort(ctx context.Context) (int, error) {
-	home.mu.Lock()
-	defer home.mu.Unlock()
-	var lastErr error
-	for range 100 {
-		port := 10_000 + rand.IntN(22_000)
-		if home.ports[port] {
-			continue
-		}
-		l, err := new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			lastErr = err
-			continue
-		}
-		_ = l.Close()
-		home.ports[port] = true
-		return port, nil
-	}
-	return 0, fmt.Errorf("find a free port: %w", lastErr)
 }

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 )
@@ -72,18 +71,14 @@ func StartMariaDB(ctx context.Context, opts *MariaDBOptions) (*MariaDB, error) {
 	if err != nil {
 		return nil, errors.Join(m.errorf("create", err), m.Close())
 	}
-	for attempt := 1; ; attempt++ {
-		if m.port, err = newPort(ctx); err != nil {
-			return nil, errors.Join(err, m.Close())
-		}
-		m.argv = m.command(path, opts.Settings)
-		if err = m.launch(ctx); err == nil {
-			return m, nil
-		}
-		if attempt == 5 || !strings.Contains(m.Logs(), "Address already in use") {
-			return nil, errors.Join(err, m.Close())
-		}
+	if m.port, err = m.newPort(); err != nil {
+		return nil, errors.Join(err, m.Close())
 	}
+	m.argv = m.command(path, opts.Settings)
+	if err := m.launch(ctx); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
 }
 
 func (m *MariaDB) command(path string, wanted map[string]string) []string {
@@ -139,8 +134,8 @@ func (m *MariaDB) greets(ctx context.Context) bool {
 
 // Close ends the server without care for its data and removes its directory.
 func (m *MariaDB) Close() error {
-	err := errors.Join(m.Kill(), os.RemoveAll(m.dir))
-	forget(m, m.port)
+	err := errors.Join(m.Kill(), m.releasePorts(), os.RemoveAll(m.dir))
+	forget(m)
 	if err != nil {
 		return m.errorf("close", err)
 	}

@@ -71,21 +71,16 @@ func StartPgBouncer(ctx context.Context, pg *Postgres, opts *PgBouncerOptions) (
 		orphaned: syscall.SIGKILL, // it has no children and leaves nothing behind
 	}}
 	remember(b)
-	for attempt := 1; ; attempt++ {
-		if b.port, err = newPort(ctx); err != nil {
-			return nil, errors.Join(err, b.Close())
-		}
-		if err := b.writeFiles(host, port, *opts); err != nil {
-			return nil, errors.Join(b.errorf("configure", err), b.Close())
-		}
-		err := b.Restart(ctx)
-		if err == nil {
-			return b, nil
-		}
-		if attempt == 5 || !strings.Contains(b.Logs(), "Address already in use") {
-			return nil, errors.Join(err, b.Close())
-		}
+	if b.port, err = b.newPort(); err != nil {
+		return nil, errors.Join(err, b.Close())
 	}
+	if err := b.writeFiles(host, port, *opts); err != nil {
+		return nil, errors.Join(b.errorf("configure", err), b.Close())
+	}
+	if err := b.Restart(ctx); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
 }
 
 // writeFiles writes the configuration and the list of users.
@@ -141,8 +136,8 @@ func (b *PgBouncer) Restart(ctx context.Context) error {
 
 // Close ends the pooler and removes its directory.
 func (b *PgBouncer) Close() error {
-	err := errors.Join(b.Kill(), os.RemoveAll(b.dir))
-	forget(b, b.port)
+	err := errors.Join(b.Kill(), b.releasePorts(), os.RemoveAll(b.dir))
+	forget(b)
 	if err != nil {
 		return b.errorf("close", err)
 	}

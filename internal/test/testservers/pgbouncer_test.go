@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
@@ -37,6 +38,7 @@ func TestPgBouncerPoolsTransactions(t *testing.T) {
 	if err := pool.Kill(); err != nil {
 		t.Fatal(err)
 	}
+	portIsKept(t, pool.Addr())
 	if err := pool.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -46,6 +48,7 @@ func TestPgBouncerPoolsTransactions(t *testing.T) {
 	if err := pg.Kill(); err != nil {
 		t.Fatal(err)
 	}
+	portIsKept(t, pg.Addr())
 	if err := pg.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -122,29 +122,22 @@ func createPostgres(ctx context.Context, name string, opts PostgresOptions,
 	return p, nil
 }
 
-// firstStart finds a port on which the server starts. Somebody else may take it
-// between our look and the server's.
-func (p *Postgres) firstStart(ctx context.Context) error {
-	for attempt := 1; ; attempt++ {
-		var err error
-		if p.port, err = newPort(ctx); err != nil {
-			return err
-		}
-		settings := maps.Clone(postgresDefaults)
-		maps.Copy(settings, p.options.Settings)
-		maps.Copy(settings, map[string]string{
-			"listen_addresses":        "127.0.0.1",
-			"port":                    strconv.Itoa(p.port),
-			"unix_socket_directories": p.dir,
-		})
-		if err := p.writeConf(settings); err != nil {
-			return p.errorf("configure", err)
-		}
-		err = p.launch(ctx)
-		if err == nil || attempt == 5 || !strings.Contains(p.Logs(), "Address already in use") {
-			return err
-		}
+// firstStart gives the server a port and its settings, and starts it.
+func (p *Postgres) firstStart(ctx context.Context) (err error) {
+	if p.port, err = p.newPort(); err != nil {
+		return err
 	}
+	settings := maps.Clone(postgresDefaults)
+	maps.Copy(settings, p.options.Settings)
+	maps.Copy(settings, map[string]string{
+		"listen_addresses":        "127.0.0.1",
+		"port":                    strconv.Itoa(p.port),
+		"unix_socket_directories": p.dir,
+	})
+	if err := p.writeConf(settings); err != nil {
+		return p.errorf("configure", err)
+	}
+	return p.launch(ctx)
 }
 
 // launch runs the server and returns when it accepts connections.
@@ -228,8 +221,8 @@ func (p *Postgres) Close() error {
 			_ = exec.CommandContext(context.Background(), "ipcrm", "-m", key[1]).Run()
 		}
 	}
-	err = errors.Join(err, os.RemoveAll(p.dir))
-	forget(p, p.port)
+	err = errors.Join(err, p.releasePorts(), os.RemoveAll(p.dir))
+	forget(p)
 	if err != nil {
 		return p.errorf("close", err)
 	}

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/retrysafe/retrysafe/internal/test/porthold"
 )
 
 const (
@@ -38,8 +40,9 @@ type process struct {
 	orphaned syscall.Signal
 
 	mu     sync.Mutex
-	child  *os.Process   // nil before the first start
-	exited chan struct{} // closed when child has been waited for
+	ports  []*porthold.Port // held until Close, and lent to the server while it lives
+	child  *os.Process      // nil before the first start
+	exited chan struct{}    // closed when child has been waited for
 }
 
 // Logs returns the end of what the server has written.
@@ -100,9 +103,13 @@ func (p *process) start() error {
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = p.dir, append(plainEnv(), p.env...), log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who, Setpgid: true, Pdeathsig: p.orphaned}
 
+	if err := p.lendPorts(); err != nil {
+		return err
+	}
 	started, exited := make(chan error, 1), make(chan struct{})
-	go runChild(cmd, started, exited)
+	go runChild(cmd, started, exited, slices.Clone(p.ports))
 	if err := <-started; err != nil {
+		takeBack(p.ports)
 		return err
 	}
 	p.child, p.exited = cmd.Process, exited
@@ -111,14 +118,15 @@ func (p *process) start() error {
 
 // runChild starts a server and waits for it. The signal at a parent's death is
 // really one at the death of the thread that forked, so this goroutine keeps
-// its thread for as long as the child lives.
-func runChild(cmd *exec.Cmd, started chan<- error, exited chan<- struct{}) {
+// its thread for as long as the child lives. Ports are those that were lent to it.
+func runChild(cmd *exec.Cmd, started chan<- error, exited chan<- struct{}, ports []*porthold.Port) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := cmd.Start()
 	started <- err
 	if err == nil {
 		_ = cmd.Wait() // how it ended is in its log
+		takeBack(ports)
 		close(exited)
 	}
 }

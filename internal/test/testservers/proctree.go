@@ -11,7 +11,8 @@ import (
 // process with the same number.
 type task struct {
 	pid, parent int
-	state       byte
+	state       byte // of its first thread
+	threads     int
 	start       string
 }
 
@@ -27,8 +28,9 @@ func readTask(pid int) (task, bool) {
 	if len(fields) < 20 {
 		return task{}, false
 	}
-	parent, err := strconv.Atoi(fields[1])
-	return task{pid: pid, parent: parent, state: fields[0][0], start: fields[19]}, err == nil
+	parent, parentErr := strconv.Atoi(fields[1])
+	threads, threadsErr := strconv.Atoi(fields[17])
+	return task{pid, parent, fields[0][0], threads, fields[19]}, parentErr == nil && threadsErr == nil
 }
 
 // descendants returns all processes below pid. It is complete if pid cannot
@@ -55,11 +57,12 @@ func descendants(pid int) ([]task, error) {
 	return below, nil
 }
 
-// gone reports whether the process has ended. One that nobody has waited for
-// yet has ended too: it holds no memory and no lock.
+// gone reports whether the process has ended. One that has not been waited for has
+// ended too, with its last thread: it holds no memory, no lock and no port. The first
+// thread may end before others, which have all of that until they end.
 func (t task) gone() bool {
 	now, ok := readTask(t.pid)
-	return !ok || now.start != t.start || now.state == 'Z' || now.state == 'X'
+	return !ok || now.start != t.start || (now.state == 'Z' || now.state == 'X') && now.threads <= 1
 }
 
 // stopped reports whether the process stands still, or has ended.

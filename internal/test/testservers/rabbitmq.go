@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 )
 
@@ -52,57 +51,49 @@ func StartRabbitMQ(ctx context.Context) (*RabbitMQ, error) {
 	return r, nil
 }
 
-// firstStart finds ports on which the broker starts: its own, and those that Erlang
-// would talk to other nodes on.
+// firstStart gives the broker its ports and settings, and starts it. Besides its own
+// port there are those that Erlang would talk to other nodes on.
 func (r *RabbitMQ) firstStart(ctx context.Context) error {
-	for attempt := 1; ; attempt++ {
-		distribution, err := newPort(ctx)
-		if err != nil {
-			return err
-		}
-		mapper, err := r.mapNames(ctx)
-		if err != nil {
-			return err
-		}
-		if r.port, err = newPort(ctx); err != nil {
-			return err
-		}
-		r.env = []string{
-			"HOME=" + r.dir,
-			"RABBITMQ_NODENAME=test" + strconv.Itoa(r.port) + "@localhost",
-			"RABBITMQ_NODE_IP_ADDRESS=127.0.0.1",
-			"RABBITMQ_NODE_PORT=" + strconv.Itoa(r.port),
-			"RABBITMQ_DIST_PORT=" + strconv.Itoa(distribution),
-			"RABBITMQ_MNESIA_BASE=" + filepath.Join(r.dir, "mnesia"),
-			"RABBITMQ_LOGS=-",
-			"RABBITMQ_LOG_BASE=" + r.dir,
-			"RABBITMQ_CONF_ENV_FILE=" + filepath.Join(r.dir, "none"),
-			"RABBITMQ_CONFIG_FILE=" + filepath.Join(r.dir, "rabbitmq"),
-			"RABBITMQ_ADVANCED_CONFIG_FILE=" + filepath.Join(r.dir, "none"),
-			"RABBITMQ_ENABLED_PLUGINS_FILE=" + filepath.Join(r.dir, "plugins"),
-			"RABBITMQ_GENERATED_CONFIG_DIR=" + filepath.Join(r.dir, "generated"),
-			"RABBITMQ_PID_FILE=" + filepath.Join(r.dir, "pid"),
-			"ERL_EPMD_PORT=" + strconv.Itoa(mapper),
-			"ERL_AFLAGS=-start_epmd false",
-			"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+sbwt none +S 1:1",
-		}
-		conf := "loopback_users = none\nvm_memory_high_watermark.absolute = 512MB\ndisk_free_limit.absolute = 1MB\n"
-		if err := os.WriteFile(filepath.Join(r.dir, "rabbitmq.conf"), []byte(conf), 0o644); err != nil {
-			return r.errorf("configure", err)
-		}
-		err = r.Restart(ctx)
-		if err == nil || attempt == 5 || !strings.Contains(r.Logs(), "eaddrinuse") {
-			return err
-		}
+	mapper, err := r.mapNames(ctx)
+	if err != nil {
+		return err
 	}
+	distribution, err := r.newPort()
+	if err != nil {
+		return err
+	}
+	if r.port, err = r.newPort(); err != nil {
+		return err
+	}
+	r.env = []string{
+		"HOME=" + r.dir,
+		"RABBITMQ_NODENAME=test" + strconv.Itoa(r.port) + "@localhost",
+		"RABBITMQ_NODE_IP_ADDRESS=127.0.0.1",
+		"RABBITMQ_NODE_PORT=" + strconv.Itoa(r.port),
+		"RABBITMQ_DIST_PORT=" + strconv.Itoa(distribution),
+		"RABBITMQ_MNESIA_BASE=" + filepath.Join(r.dir, "mnesia"),
+		"RABBITMQ_LOGS=-",
+		"RABBITMQ_LOG_BASE=" + r.dir,
+		"RABBITMQ_CONF_ENV_FILE=" + filepath.Join(r.dir, "none"),
+		"RABBITMQ_CONFIG_FILE=" + filepath.Join(r.dir, "rabbitmq"),
+		"RABBITMQ_ADVANCED_CONFIG_FILE=" + filepath.Join(r.dir, "none"),
+		"RABBITMQ_ENABLED_PLUGINS_FILE=" + filepath.Join(r.dir, "plugins"),
+		"RABBITMQ_GENERATED_CONFIG_DIR=" + filepath.Join(r.dir, "generated"),
+		"RABBITMQ_PID_FILE=" + filepath.Join(r.dir, "pid"),
+		"ERL_EPMD_PORT=" + strconv.Itoa(mapper),
+		"ERL_AFLAGS=-start_epmd false",
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+sbwt none +S 1:1",
+	}
+	conf := "loopback_users = none\nvm_memory_high_watermark.absolute = 512MB\ndisk_free_limit.absolute = 1MB\n"
+	if err := os.WriteFile(filepath.Join(r.dir, "rabbitmq.conf"), []byte(conf), 0o644); err != nil {
+		return r.errorf("configure", err)
+	}
+	return r.Restart(ctx)
 }
 
 // mapNames starts what maps names to ports, and returns its own.
 func (r *RabbitMQ) mapNames(ctx context.Context) (port int, err error) {
-	if err := r.names.Kill(); err != nil {
-		return 0, err
-	}
-	if port, err = newPort(ctx); err != nil {
+	if port, err = r.names.newPort(); err != nil {
 		return 0, err
 	}
 	r.names.env = []string{"ERL_EPMD_PORT=" + strconv.Itoa(port)}
@@ -144,8 +135,8 @@ func (r *RabbitMQ) Restart(ctx context.Context) error {
 
 // Close ends the broker and removes its directory.
 func (r *RabbitMQ) Close() error {
-	err := errors.Join(r.Kill(), r.names.Kill(), os.RemoveAll(r.dir))
-	forget(r, r.port)
+	err := errors.Join(r.Kill(), r.names.Kill(), r.releasePorts(), r.names.releasePorts(), os.RemoveAll(r.dir))
+	forget(r)
 	if err != nil {
 		return r.errorf("close", err)
 	}

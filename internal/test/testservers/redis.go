@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 )
 
@@ -30,22 +29,17 @@ func StartRedis(ctx context.Context) (*Redis, error) {
 	}
 	r := &Redis{process: &process{name: filepath.Base(dir), dir: dir, orphaned: syscall.SIGKILL}}
 	remember(r)
-	for attempt := 1; ; attempt++ {
-		if r.port, err = newPort(ctx); err != nil {
-			return nil, errors.Join(err, r.Close())
-		}
-		r.argv = []string{
-			path, "--port", strconv.Itoa(r.port), "--bind", "127.0.0.1", "--dir", dir,
-			"--appendonly", "yes", "--appendfsync", "always", "--save", "", "--daemonize", "no",
-		}
-		err := r.Restart(ctx)
-		if err == nil {
-			return r, nil
-		}
-		if attempt == 5 || !strings.Contains(r.Logs(), "Address already in use") {
-			return nil, errors.Join(err, r.Close())
-		}
+	if r.port, err = r.newPort(); err != nil {
+		return nil, errors.Join(err, r.Close())
 	}
+	r.argv = []string{
+		path, "--port", strconv.Itoa(r.port), "--bind", "127.0.0.1", "--dir", dir,
+		"--appendonly", "yes", "--appendfsync", "always", "--save", "", "--daemonize", "no",
+	}
+	if err := r.Restart(ctx); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
 }
 
 // NewRedis starts a server that ends with the test.
@@ -75,8 +69,8 @@ func (r *Redis) Restart(ctx context.Context) error {
 
 // Close ends the server and removes its directory.
 func (r *Redis) Close() error {
-	err := errors.Join(r.Kill(), os.RemoveAll(r.dir))
-	forget(r, r.port)
+	err := errors.Join(r.Kill(), r.releasePorts(), os.RemoveAll(r.dir))
+	forget(r)
 	if err != nil {
 		return r.errorf("close", err)
 	}

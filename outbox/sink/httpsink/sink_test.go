@@ -19,6 +19,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/leftover"
+	"github.com/retrysafe/retrysafe/internal/test/porthold"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/outbox/sink/httpsink"
 	"github.com/retrysafe/retrysafe/webhook"
@@ -341,9 +342,8 @@ func TestW51_EndpointThatDiesIsNotAskedAgain(t *testing.T) {
 
 func TestNotSentIsSaid(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(nil)
-	server.Close()
-	if r := one(t, newSink(t, to(server.URL), local()), message("k", "")); !errors.Is(r.Err, httpsink.ErrNotSent) || outbox.IsPermanent(r.Err) {
+	refusing := "http://" + porthold.New(t).Addr()
+	if r := one(t, newSink(t, to(refusing), local()), message("k", "")); !errors.Is(r.Err, httpsink.ErrNotSent) || outbox.IsPermanent(r.Err) {
 		t.Errorf("%v", r.Err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/retrysafe/retrysafe/internal/test/leftover"
 	"github.com/retrysafe/retrysafe/internal/test/netfault"
+	"github.com/retrysafe/retrysafe/internal/test/porthold"
 	"github.com/retrysafe/retrysafe/internal/test/sinktest"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/outbox/sink/kafkasink"
@@ -35,7 +35,11 @@ type broker struct {
 
 func newBroker(t *testing.T) *broker {
 	t.Helper()
-	b := &broker{opts: []kfake.Opt{kfake.NumBrokers(1), kfake.DataDir(t.TempDir()), kfake.SyncWrites(), kfake.SeedTopics(partitions, sinktest.Topic)}}
+	port := porthold.New(t)
+	b := &broker{addr: port.Addr(), opts: []kfake.Opt{
+		kfake.Ports(port.Number()), kfake.ListenFn(func(string, string) (net.Listener, error) { return port.Listen(context.Background()) }),
+		kfake.DataDir(t.TempDir()), kfake.SyncWrites(), kfake.SeedTopics(partitions, sinktest.Topic),
+	}}
 	if err := b.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -44,13 +48,7 @@ func newBroker(t *testing.T) *broker {
 }
 
 func (b *broker) start(context.Context) (err error) {
-	if b.Cluster, err = kfake.NewCluster(b.opts...); err != nil || b.addr != "" {
-		return err
-	}
-	b.addr = b.ListenAddrs()[0]
-	_, port, _ := net.SplitHostPort(b.addr)
-	n, err := strconv.Atoi(port)
-	b.opts = append(b.opts, kfake.Ports(n))
+	b.Cluster, err = kfake.NewCluster(b.opts...)
 	return err
 }
 

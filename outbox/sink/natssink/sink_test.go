@@ -3,7 +3,6 @@ package natssink_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/retrysafe/retrysafe/internal/test/leftover"
 	"github.com/retrysafe/retrysafe/internal/test/netfault"
+	"github.com/retrysafe/retrysafe/internal/test/porthold"
 	"github.com/retrysafe/retrysafe/internal/test/sinktest"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/outbox/sink/natssink"
@@ -24,11 +24,16 @@ func TestMain(m *testing.M) { leftover.Main(m) }
 type broker struct {
 	*server.Server
 	opts server.Options
+	addr string
 }
 
 func newBroker(t *testing.T) *broker {
 	t.Helper()
-	b := &broker{opts: server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}}
+	port := porthold.New(t)
+	if err := port.Lend(); err != nil {
+		t.Fatal(err)
+	}
+	b := &broker{addr: port.Addr(), opts: server.Options{Host: "127.0.0.1", Port: port.Number(), JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}}
 	if err := b.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -45,9 +50,7 @@ func (b *broker) start(context.Context) (err error) {
 	if !b.ReadyForConnections(20 * time.Second) {
 		return fmt.Errorf("the server is not ready")
 	}
-	at, _, _ := strings.Cut(strings.TrimPrefix(b.ClientURL(), "nats://"), "/")
-	_, err = fmt.Sscanf(at[strings.LastIndex(at, ":")+1:], "%d", &b.opts.Port)
-	return err
+	return nil
 }
 
 func (b *broker) kill() error {
@@ -83,13 +86,12 @@ func addStream(t *testing.T, js jetstream.JetStream, c jetstream.StreamConfig) j
 func TestJetStream(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
-	addr := fmt.Sprintf("127.0.0.1:%d", b.opts.Port)
-	proxy, err := netfault.New(addr)
+	proxy, err := netfault.New(b.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { proxy.Close() })
-	stream := addStream(t, connect(t, addr), jetstream.StreamConfig{Name: "S", Subjects: []string{sinktest.Topic}})
+	stream := addStream(t, connect(t, b.addr), jetstream.StreamConfig{Name: "S", Subjects: []string{sinktest.Topic}})
 	sink, err := natssink.New(connect(t, proxy.Addr()), &natssink.Options{Stream: "S"})
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +125,7 @@ func TestJetStream(t *testing.T) {
 func TestReceiptsAreOfEachMessage(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
-	js := connect(t, fmt.Sprintf("127.0.0.1:%d", b.opts.Port))
+	js := connect(t, b.addr)
 	stream := addStream(t, js, jetstream.StreamConfig{Name: "S", Subjects: []string{"a", "b"}, MaxMsgSize: 1000})
 	sink, err := natssink.New(js, nil)
 	if err != nil {
@@ -162,7 +164,7 @@ func TestReceiptsAreOfEachMessage(t *testing.T) {
 func TestOnlyAStreamConfirms(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
-	js := connect(t, fmt.Sprintf("127.0.0.1:%d", b.opts.Port))
+	js := connect(t, b.addr)
 	if _, err := js.Conn().Subscribe("a", func(m *nats.Msg) { _ = m.Respond([]byte("ok")) }); err != nil {
 		t.Fatal(err)
 	}

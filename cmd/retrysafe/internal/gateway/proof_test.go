@@ -11,6 +11,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/internal/test/porthold"
 	"github.com/retrysafe/retrysafe/store/memstore"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
@@ -116,11 +117,8 @@ func TestW50_NoConnectionIsNotExecuted(t *testing.T) {
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-			must(t, err)
-			address := l.Addr().String()
-			l.Close()
-			b := setup(t, over(open(t)), at("http://"+address))
+			port := porthold.New(t)
+			b := setup(t, over(open(t)), at("http://"+port.Addr()))
 			for _, path := range []string{"/payments", "/keyed"} {
 				got := b.post(t, path, key+path[1:], `{}`)
 				got.refused(t, http.StatusServiceUnavailable, "upstream-unreachable")
@@ -131,7 +129,7 @@ func TestW50_NoConnectionIsNotExecuted(t *testing.T) {
 			}
 			b.get(t, "/").refused(t, http.StatusServiceUnavailable, "upstream-unreachable")
 
-			l, err = new(net.ListenConfig).Listen(t.Context(), "tcp", address)
+			l, err := port.Listen(t.Context())
 			must(t, err)
 			server := &http.Server{Handler: http.HandlerFunc(created), ReadHeaderTimeout: time.Minute}
 			served := make(chan struct{})

@@ -10,14 +10,13 @@ import (
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/internal/test/porthold"
 )
 
 // gatewayProvocations has one for each problem that only a gateway has.
 var gatewayProvocations = map[string]*provocation{
 	"upstream-unreachable": {act: func(w *provoked) *httptest.ResponseRecorder {
-		server := httptest.NewServer(http.NotFoundHandler())
-		server.Close()
-		return through(w, &config.Config{Upstream: server.URL}, docsKey)
+		return through(w, &config.Config{Upstream: "http://" + porthold.New(w.t).Addr()}, docsKey)
 	}},
 	"upstream-busy": {act: func(w *provoked) *httptest.ResponseRecorder {
 		return overtaking(w, &config.Config{Defaults: config.Settings{Concurrency: 1}})

@@ -17,11 +17,6 @@ import (
 	"time"
 )
 
-func listen(t testing.TB, addr string) (net.Listener, error) {
-	t.Helper()
-	return new(net.ListenConfig).Listen(t.Context(), "tcp", addr)
-}
-
 // What is ambiguous or huge is refused, is never passed on, and costs no memory to
 // speak of.
 func TestW8_AbuseIsRefused(t *testing.T) {

@@ -46,6 +46,9 @@ func TestKilledAtRandom(t *testing.T) {
 				clients.Go(func() { b.pay(ctx, t) })
 			}
 			for n := range *kills {
+				if n == *kills-1 { // on a busy machine the kills may have come too soon for any answer
+					eventually(t, "a client is answered", b.answered)
+				}
 				time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond)
 				victim := gateways[n%nodes]
 				victim.kill()
@@ -67,6 +70,13 @@ type books struct {
 	mu   sync.Mutex
 	sent []operation
 	seen map[string]string // key: the answer that a client saw
+}
+
+// answered reports whether a client has seen an answer.
+func (b *books) answered() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.seen) > 0
 }
 
 // An operation is one payment of a client's.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/retrysafe/retrysafe/internal/test/porthold"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
@@ -69,8 +69,7 @@ type gateway struct {
 // address.
 func newGateway(t testing.TB, conf string) *gateway {
 	t.Helper()
-	built(t) // before there is an address, which others may take meanwhile
-	g := &gateway{t: t, addr: free(t), conf: filepath.Join(t.TempDir(), "retrysafe.yaml"), log: new(lockedBuffer)}
+	g := &gateway{t: t, addr: porthold.Lent(t), conf: filepath.Join(t.TempDir(), "retrysafe.yaml"), log: new(lockedBuffer)}
 	if err := os.WriteFile(g.conf, []byte("listen: "+g.addr+"\n"+conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -173,16 +172,6 @@ func send(r *http.Request) (answer, error) {
 	defer got.Body.Close()
 	body, err := io.ReadAll(got.Body)
 	return answer{got.StatusCode, got.Header, string(body)}, err
-}
-
-func free(t testing.TB) string {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // eventually waits for what must come.

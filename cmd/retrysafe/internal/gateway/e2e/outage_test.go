@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -68,7 +67,6 @@ func TestStoreDown(t *testing.T) {
 func TestUpstreamDown(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	addr := s.Listener.Addr().String()
 	g := newGateway(t, conf(s, "sqlite:"+filepath.Join(t.TempDir(), "keys.db")))
 	s.CloseClientConnections()
 	s.Close()
@@ -78,15 +76,7 @@ func TestUpstreamDown(t *testing.T) {
 			t.Fatalf("%+v, %v", got, err)
 		}
 	}
-	back := httptest.NewUnstartedServer(s)
-	_ = back.Listener.Close()
-	eventually(t, "the address is free again", func() bool {
-		l, err := listen(t, addr)
-		back.Listener = l
-		return err == nil
-	})
-	back.Start()
-	t.Cleanup(back.Close)
+	s.start(t)
 	got, err := g.post(t.Context(), "/payments", "while-it-is-down-1", `{"amount": 1}`)
 	if err != nil || got.status != http.StatusCreated {
 		t.Fatalf("%+v, %v", got, err)

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/retrysafe/retrysafe/internal/test/porthold"
 )
 
 // A service is what the gateway guards: each call of /payments is a payment, told
@@ -16,6 +18,7 @@ import (
 // provider does.
 type service struct {
 	*httptest.Server
+	port *porthold.Port
 
 	mu       sync.Mutex
 	calls    map[string]int    // by body
@@ -31,10 +34,21 @@ type service struct {
 
 func newService(t testing.TB) *service {
 	t.Helper()
-	s := &service{calls: map[string]int{}, payments: map[string]string{}, keys: map[string]map[string]bool{}}
-	s.Server = httptest.NewServer(s)
-	t.Cleanup(s.Close)
+	s := &service{port: porthold.New(t), calls: map[string]int{}, payments: map[string]string{}, keys: map[string]map[string]bool{}}
+	s.start(t)
 	return s
+}
+
+// start lets the service listen, also again after Close.
+func (s *service) start(t testing.TB) {
+	t.Helper()
+	l, err := s.port.Listen(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Server = &httptest.Server{Listener: l, Config: &http.Server{Handler: s}}
+	s.Start()
+	t.Cleanup(s.Close)
 }
 
 func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -20,7 +20,9 @@ import (
 // Every request that the App was given when the end came is answered.
 func TestDrainAnswersWhatWasAccepted(t *testing.T) {
 	t.Parallel()
-	for name, changes := range map[string][]func(*site, *listener.Options){"HTTP/1": {withAdmin}, "HTTP/2": {withAdmin, withTLS(t)}} {
+	for name, changes := range map[string][]func(*site, *listener.Options){
+		"HTTP/1": {withAdmin, withKeptPorts}, "HTTP/2": {withAdmin, withKeptPorts, withTLS(t)},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const requests = 200

@@ -196,7 +196,7 @@ func TestAddressesChange(t *testing.T) {
 			<-release
 		}
 		_, _ = io.WriteString(w, "done")
-	}, withAdmin)
+	}, withAdmin, withKeptPorts)
 	before := s.addresses()
 
 	kept := dial(t, s.host())

@@ -27,6 +27,7 @@ import (
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/listener"
+	"github.com/retrysafe/retrysafe/internal/test/porthold"
 )
 
 // enough is how long a test waits for what must come.
@@ -201,6 +202,15 @@ func start(t *testing.T, h http.HandlerFunc, change ...func(*site, *listener.Opt
 
 func withAdmin(s *site, _ *listener.Options) {
 	s.config.Admin = config.Admin{Listen: "127.0.0.1:0", Token: token}
+}
+
+// withKeptPorts lets the server listen on ports that are kept for it until the test
+// ends: when it has closed them, the kernel gives them to no other program.
+func withKeptPorts(s *site, _ *listener.Options) {
+	s.config.Listen = porthold.Lent(s.t)
+	if s.config.Admin.Listen != "" {
+		s.config.Admin.Listen = porthold.Lent(s.t)
+	}
 }
 
 // end waits for Run and returns its error.
