@@ -22,9 +22,10 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/retrysafe/retrysafe/outbox"
 )
 
 // HeaderKey is the header of a record that has the message's key.
