@@ -1,6 +1,7 @@
 package httpkey
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -16,7 +17,8 @@ import (
 type Limits struct {
 	// NewKeys is how many new keys per second a tenant may bring, on average.
 	NewKeys float64
-	// NewKeysBurst is how many it may bring at once. Default: twice NewKeys.
+	// NewKeysBurst is how many it may bring at once. Default: twice NewKeys, rounded
+	// up.
 	NewKeysBurst int
 	// Lookups is how many requests per second it may send under any keys. It is
 	// meant to be generous: it protects the store, not the business.
@@ -28,8 +30,8 @@ type Limits struct {
 }
 
 func (l *Limits) check() error {
-	if l.NewKeys < 0 || l.NewKeysBurst < 0 || l.Lookups < 0 || l.ActiveKeys < 0 {
-		return errors.New("httpkey: Limits: a limit is negative")
+	if !(l.NewKeys >= 0) || l.NewKeysBurst < 0 || !(l.Lookups >= 0) || l.ActiveKeys < 0 { // so that NaN is none either
+		return errors.New("httpkey: Limits: a limit is negative, or no number")
 	}
 	if l.NewKeysBurst > 0 && l.NewKeys == 0 {
 		return errors.New("httpkey: Limits: NewKeysBurst without NewKeys limits nothing")
@@ -142,11 +144,10 @@ type limiter struct {
 }
 
 func newLimiter(l Limits, s retrysafe.Store) (*limiter, error) {
-	burst := float64(l.NewKeysBurst)
-	if burst == 0 {
-		burst = max(1, 2*l.NewKeys)
+	lim := &limiter{
+		newKeys: newBuckets(l.NewKeys, cmp.Or(l.NewKeysBurst, twice(l.NewKeys))),
+		lookups: newBuckets(l.Lookups, twice(l.Lookups)),
 	}
-	lim := &limiter{newKeys: newBuckets(l.NewKeys, burst), lookups: newBuckets(l.Lookups, max(1, 2*l.Lookups))}
 	if l.ActiveKeys > 0 {
 		counter, ok := s.(retrysafe.Counter)
 		if !ok {
@@ -170,83 +171,6 @@ func (l *limiter) admit(ctx context.Context, tenant, scope string) error {
 		return &retrysafe.RefusedError{Err: errTooManyKeys, RetryAfter: wait}
 	}
 	return nil
-}
-
-// maxScopes bounds how many scopes are remembered; a full bucket is the same as
-// none, so those are forgotten first.
-const maxScopes = 100_000
-
-// buckets are token buckets, one for each scope. Nil limits nothing.
-type buckets struct {
-	rate, burst float64
-
-	mu     sync.Mutex
-	scopes map[string]*bucket
-}
-
-type bucket struct {
-	tokens float64
-	at     time.Time
-}
-
-func newBuckets(rate, burst float64) *buckets {
-	if rate == 0 {
-		return nil
-	}
-	return &buckets{rate: rate, burst: burst, scopes: make(map[string]*bucket)}
-}
-
-// take takes a token, or says when there will be one.
-func (b *buckets) take(scope string) (wait time.Duration, ok bool) {
-	if b == nil {
-		return 0, true
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	k := b.at(scope, time.Now())
-	if k.tokens < 1 {
-		return time.Duration((1 - k.tokens) / b.rate * float64(time.Second)), false
-	}
-	k.tokens--
-	return 0, true
-}
-
-func (b *buckets) giveBack(scope string) {
-	if b == nil {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	k := b.at(scope, time.Now())
-	k.tokens = min(k.tokens+1, b.burst)
-}
-
-// at returns the scope's bucket, filled up to now.
-func (b *buckets) at(scope string, now time.Time) *bucket {
-	k := b.scopes[scope]
-	if k == nil {
-		if len(b.scopes) >= maxScopes {
-			b.forget(now)
-		}
-		k = &bucket{tokens: b.burst, at: now}
-		b.scopes[scope] = k
-		return k
-	}
-	k.tokens = min(b.burst, k.tokens+b.rate*now.Sub(k.at).Seconds())
-	k.at = now
-	return k
-}
-
-// forget drops the buckets that are full by now, or all if none is.
-func (b *buckets) forget(now time.Time) {
-	for scope, k := range b.scopes {
-		if k.tokens+b.rate*now.Sub(k.at).Seconds() >= b.burst {
-			delete(b.scopes, scope)
-		}
-	}
-	if len(b.scopes) >= maxScopes {
-		clear(b.scopes)
-	}
 }
 
 // activeKeys caps how many keys each scope keeps. It asks the store at most once

@@ -2,6 +2,7 @@ package httpkey_test
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -202,7 +203,7 @@ func TestLimitsAreSharedUnlessChanged(t *testing.T) {
 func TestLimitsAreChecked(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for _, l := range []httpkey.Limits{{NewKeys: -1}, {NewKeysBurst: -1}, {Lookups: -1}, {ActiveKeys: -1}, {NewKeysBurst: 5}} {
+	for _, l := range []httpkey.Limits{{NewKeys: -1}, {NewKeysBurst: -1}, {Lookups: -1}, {ActiveKeys: -1}, {NewKeysBurst: 5}, {NewKeys: math.NaN()}, {Lookups: math.NaN()}} {
 		if _, err := b.guard.With(func(o *httpkey.Options) { o.Limits = l }); err == nil {
 			t.Errorf("%+v is accepted", l)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/headerkind"
 	"github.com/retrysafe/retrysafe/operator"
 	"github.com/retrysafe/retrysafe/store/storekit"
 )
@@ -97,9 +98,7 @@ func badHeader(name, value string) string {
 	if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
 		return "control characters are not allowed in it"
 	}
-	switch name {
-	case "Set-Cookie", "Authorization", "Proxy-Authenticate", "Proxy-Authorization", "Www-Authenticate", "Authentication-Info",
-		"Date", "Age", "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Transfer-Encoding", "Upgrade", "Content-Length", "Trailer":
+	if headerkind.IsPerExchange(name) {
 		return "it belongs to one exchange and is never replayed"
 	}
 	return ""

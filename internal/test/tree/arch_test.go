@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/retrysafe/retrysafe/internal/test/pages"
 )
 
 const (
@@ -36,9 +38,9 @@ type arrowRule struct {
 var arrows = []arrowRule{
 	{root, []string{"internal/..."}, "the domain stands on the standard library alone"},
 
-	{"httpkey", []string{root, "internal/canonjson", "internal/fields"}, "the wire speaks to the engine and never to a store"},
+	{"httpkey", []string{root, "internal/canonjson", "internal/fields", "internal/headerkind"}, "the wire speaks to the engine and never to a store"},
 	{"outbox", []string{root, "internal/fields", "internal/failpoint"}, "messages commit with records, in whatever store; how they travel is a sink's matter"},
-	{"outbox/sink/httpsink", []string{root, "outbox", "webhook", "internal/neverresend"}, "a sink carries messages; where they come from it does not know"},
+	{"outbox/sink/httpsink", []string{root, "outbox", "webhook", "internal/headerkind", "internal/neverresend"}, "a sink carries messages; where they come from it does not know"},
 	{"outbox/sink/...", []string{"outbox"}, "a sink carries messages; where they come from it does not know"},
 	{"inbox", []string{"internal/fields"}, "it stands in the consumer's own database, whatever sent the message"},
 	{"janitor", []string{root}, "background duties over any store"},
@@ -58,6 +60,7 @@ var arrows = []arrowRule{
 	{"internal/canonjson", nil, "it knows JSON, not keys"},
 	{"internal/failpoint", nil, "places where a test may end or fail a program; nothing in a release"},
 	{"internal/fields", nil, "it knows bytes, not keys"},
+	{"internal/headerkind", nil, "it knows names of headers, not what is done with them"},
 	{"internal/groupcommit", nil, "it batches steps; what a step does it does not know"},
 	{"internal/neverresend", nil, "it knows HTTP, not keys"},
 	{"internal/storemove", []string{root}, "what a store offers to the command that moves its records"},
@@ -71,12 +74,12 @@ var arrows = []arrowRule{
 	{"internal/test/...", nil, "a test kit knows nothing of what it is used for"},
 
 	{cli, []string{"..."}, "the place where everything meets"},
-	{inner + "gateway/config", []string{root, inner + "storeurl"}, "what a file says; what acts on it is not its matter"},
+	{inner + "gateway/config", []string{root, inner + "storeurl", "internal/headerkind"}, "what a file says; what acts on it is not its matter"},
 	{inner + "gateway/tenant", nil, "it tells callers apart; what they may do is not its matter"},
 	{inner + "gateway/listener", []string{inner + "gateway/config", inner + "gateway/rawhead", inner + "gateway/certfile"}, "connections, and which configuration serves them; it knows no keys"},
 	{inner + "gateway/certfile", nil, "it knows files, not what they secure"},
 	{inner + "gateway/rawhead", nil, "it knows bytes, not keys"},
-	{inner + "gateway", []string{root, "httpkey", "janitor", inner + "gateway/config", inner + "gateway/tenant", inner + "gateway/certfile", "store/sealed", "store/tiered", "internal/neverresend"}, "one configuration at work, over a store that it is given"},
+	{inner + "gateway", []string{root, "httpkey", "janitor", inner + "gateway/config", inner + "gateway/tenant", inner + "gateway/certfile", "store/sealed", "store/tiered", "internal/headerkind", "internal/neverresend"}, "one configuration at work, over a store that it is given"},
 	{inner + "ledger", nil, "it compares two lists, wherever they come from"},
 	{inner + "move", []string{root, "internal/storemove"}, "records move between any two stores"},
 	{inner + "storeurl", []string{root, "outbox", "store/..."}, "it opens any store by its URL"},
@@ -130,6 +133,46 @@ func TestArchRootIsStandardLibraryOnly(t *testing.T) {
 		}
 		t.Errorf("the root package stands on the standard library only, but it reaches %s, imported by %s",
 			dep, strings.Join(importers[dep], ", "))
+	}
+}
+
+// A user sees what the library brings into a program before trying it, so the README
+// says it: how many modules, and which.
+func TestArchLinkedModules(t *testing.T) {
+	t.Parallel()
+	sentence := regexp.MustCompile("A\\s+program\\s+with\\s+`httpkey`\\s+and\\s+`store/pgstore`\\s+links\\s+(\\d+)\\s+modules:([^.]+)\\.").
+		FindStringSubmatch(pages.Read(t, "README.md"))
+	if sentence == nil {
+		t.Fatal("README.md does not say how many modules a program with `httpkey` and `store/pgstore` links")
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", `{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}`, "./httpkey", "./store/pgstore")
+	cmd.Stderr = t.Output()
+	out, err := cmd.Output()
+	must(t, err)
+	version := regexp.MustCompile(`/v\d+$`)
+	var linked []string
+	for path := range strings.FieldsSeq(string(out)) {
+		linked = append(linked, version.ReplaceAllString(path, ""))
+	}
+	slices.Sort(linked)
+	linked = slices.Compact(linked)
+	if len(linked) == 0 {
+		t.Fatal("no module is linked; this test looks in the wrong place")
+	}
+	if got := strconv.Itoa(len(linked)); sentence[1] != got {
+		t.Errorf("README.md says that %s modules are linked, but it is %s: %s", sentence[1], got, strings.Join(linked, ", "))
+	}
+	var named []string // by the end of its path, as pgx or x/time
+	for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(sentence[2], -1) {
+		named = append(named, m[1])
+		if !slices.ContainsFunc(linked, func(path string) bool { return strings.HasSuffix(path, "/"+m[1]) }) {
+			t.Errorf("README.md says that %s is linked, but it is not", m[1])
+		}
+	}
+	for _, path := range linked {
+		if !slices.ContainsFunc(named, func(name string) bool { return strings.HasSuffix(path, "/"+name) }) {
+			t.Errorf("README.md does not say that %s is linked", path)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/retrysafe/retrysafe/internal/headerkind"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/webhook"
 )
@@ -22,11 +23,10 @@ import (
 // keyHeader carries the message's key.
 const keyHeader = "Idempotency-Key"
 
-// ours are headers that a message cannot set: they say how it travels, or who sent
-// it.
+// ours are headers that a message cannot set, beside those of a connection: they say
+// how it travels, or sign it.
 var ours = map[string]bool{
-	"Host": true, "Content-Length": true, "Transfer-Encoding": true, "Connection": true, "Keep-Alive": true, "Te": true,
-	"Trailer": true, "Upgrade": true, "Expect": true, "Proxy-Authorization": true, "Proxy-Connection": true, keyHeader: true,
+	"Host": true, "Content-Length": true, "Expect": true, keyHeader: true,
 	"Webhook-Id": true, "Webhook-Timestamp": true, "Webhook-Signature": true,
 }
 
@@ -40,7 +40,7 @@ func request(ctx context.Context, d *outbox.Delivery, e *Endpoint, to *url.URL, 
 	for _, name := range slices.Sorted(maps.Keys(d.Header)) {
 		canonical := http.CanonicalHeaderKey(name)
 		switch {
-		case ours[canonical]:
+		case ours[canonical], headerkind.IsHop(canonical):
 			return nil, outbox.Permanent(fmt.Errorf("httpsink: a message cannot set the header %s", canonical))
 		case !token(name) || !text(d.Header[name]):
 			return nil, outbox.Permanent(fmt.Errorf("httpsink: the header %q of the message cannot be sent", name))

@@ -111,6 +111,7 @@ func TestMessagesThatCannotBeSentAreBuried(t *testing.T) {
 	for name, change := range map[string]func(d *outbox.Delivery){
 		"key":       func(d *outbox.Delivery) { d.Key = "a\r\nX: y" },
 		"host":      func(d *outbox.Delivery) { d.Header = map[string]string{"host": "elsewhere"} },
+		"hop":       func(d *outbox.Delivery) { d.Header = map[string]string{"transfer-encoding": "chunked"} },
 		"signature": func(d *outbox.Delivery) { d.Header = map[string]string{"Webhook-Signature": "v1,x"} },
 		"name":      func(d *outbox.Delivery) { d.Header = map[string]string{"a b": "c"} },
 		"value":     func(d *outbox.Delivery) { d.Header = map[string]string{"a": "b\nc"} },

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/retrysafe/retrysafe/internal/headerkind"
 )
 
 // Most requests that pass are a GET without a body and with nothing odd about it. They
@@ -22,27 +24,13 @@ func (u *upstream) isPlain(r *http.Request) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.ContentLength != 0 || u.prefix {
 		return false
 	}
-	for _, name := range oddHeaders {
-		if _, ok := r.Header[name]; ok {
+	for name := range r.Header {
+		if name == "Expect" || name != "Connection" && headerkind.IsHop(name) { // it wants more than an answer
 			return false
 		}
 	}
 	lines := r.Header["Connection"]
 	return len(lines) == 0 || len(lines) == 1 && strings.EqualFold(lines[0], "keep-alive")
-}
-
-// oddHeaders say that a request wants more than an answer, or are about its connection.
-var oddHeaders = [...]string{
-	"Upgrade", "Te", "Trailer", "Transfer-Encoding", "Expect", "Proxy-Authorization", "Proxy-Authenticate", "Proxy-Connection", "Keep-Alive",
-}
-
-// isHop reports whether a header is about one connection only.
-func isHop(name string) bool {
-	switch name {
-	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
-		return true
-	}
-	return false
 }
 
 // fetch passes a plain request on and its answer back.
@@ -119,7 +107,7 @@ func setHeader(h http.Header, res *http.Response) {
 		}
 	}
 	for name, values := range res.Header {
-		if isHop(name) {
+		if headerkind.IsHop(name) {
 			continue
 		}
 		if before := h[name]; len(before) > 0 {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/headerkind"
 )
 
 // reserved is where the gateway's own pages are.
@@ -247,18 +248,17 @@ func (k *checker) header(path, name, missing string) {
 	}
 }
 
-// taken are headers that have a meaning of their own in HTTP, so that no key may be in
-// them.
+// taken are headers that mean something else to clients, proxies and services, beside
+// those of a connection.
 var taken = []string{
-	"Host", "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length",
-	"Content-Type", "Content-Encoding", "Expect", "Date", "Cookie", "Authorization", "Proxy-Authorization",
+	"Host", "Content-Length", "Content-Type", "Content-Encoding", "Expect", "Date", "Cookie", "Authorization",
 }
 
 func wrongHeader(name string) error {
-	switch {
+	switch canonical := http.CanonicalHeaderKey(name); {
 	case !isToken(name):
 		return errNoHeader(name)
-	case slices.Contains(taken, http.CanonicalHeaderKey(name)):
+	case slices.Contains(taken, canonical), headerkind.IsHop(canonical):
 		return fmt.Errorf("%s means something else already; use a header of its own", quote(name))
 	}
 	return nil

@@ -105,6 +105,7 @@ func TestWhatIsWrongIsSaidWithItsPlace(t *testing.T) {
 		{"upstream: http://h\ntenant: {from: header}", "gw.yaml:2:1: tenant.name: it is missing; it is the header that names the tenant, such as X-Tenant-Id"},
 		{"upstream: http://h\ntenant: {from: header, name: 'X Y'}", `gw.yaml:2:30: tenant.name: "X Y" is not the name of a header`},
 		{"upstream: http://h\ntenant: header:Host", `gw.yaml:2:9: tenant.name: "Host" means something else already; use a header of its own`},
+		{"upstream: http://h\ntenant: header:TE", `gw.yaml:2:9: tenant.name: "TE" means something else already; use a header of its own`},
 		{"upstream: http://h\ntenant: {from: header, name: X, trusted_proxies: []}", "gw.yaml:2:33: tenant.trusted_proxies: there are none, so nobody could say which tenant a request is from; name the proxy's addresses"},
 		{"upstream: http://h\ntenant: {from: none, trusted_proxies: [10.0.0.1, 10.1.2.3/8, all, '::ffff:10.0.0.0/104']}", `gw.yaml:2:50: tenant.trusted_proxies[1]: "10.1.2.3/8" has bits behind its mask; did you mean 10.0.0.0/8?
 gw.yaml:2:62: tenant.trusted_proxies[2]: "all" is not a range of addresses such as 10.0.0.0/8 or fd00::/8, nor an address

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // A tokenLimit is a rate limit of wrong tokens per address: burst at once, and one more
@@ -11,7 +13,7 @@ import (
 // token cannot be guessed; other addresses are not affected.
 type tokenLimit struct {
 	mu  sync.Mutex
-	all map[netip.Addr]time.Time // when the address has all its attempts back
+	all map[netip.Addr]*rate.Limiter // none: the address has all its attempts
 }
 
 const (
@@ -21,28 +23,28 @@ const (
 	maxAddresses = 1024
 )
 
-func newTokenLimit() *tokenLimit { return &tokenLimit{all: make(map[netip.Addr]time.Time)} }
+func newTokenLimit() *tokenLimit { return &tokenLimit{all: make(map[netip.Addr]*rate.Limiter)} }
 
 // check classifies the sender of a right or wrong token, and counts a wrong one.
 func (a *tokenLimit) check(from netip.Addr, right bool) caller {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	now := time.Now()
 	if len(a.all) >= maxAddresses {
-		a.forget()
+		a.forget(now)
 	}
 	from = a.account(from)
-	now := time.Now()
-	back := a.all[from]
+	left := a.all[from]
 	switch {
-	case back.Sub(now) > (burst-1)*refill:
+	case left != nil && left.TokensAt(now) < 1:
 		return slowed
 	case right:
 		return operator
+	case left == nil:
+		left = rate.NewLimiter(rate.Every(refill), burst)
+		a.all[from] = left
 	}
-	if back.Before(now) {
-		back = now
-	}
-	a.all[from] = back.Add(refill)
+	left.AllowN(now, 1)
 	return stranger
 }
 
@@ -55,10 +57,9 @@ func (a *tokenLimit) account(from netip.Addr) netip.Addr {
 }
 
 // forget drops addresses that have all their attempts back.
-func (a *tokenLimit) forget() {
-	now := time.Now()
-	for from, back := range a.all {
-		if !back.After(now) {
+func (a *tokenLimit) forget(now time.Time) {
+	for from, left := range a.all {
+		if left.TokensAt(now) >= burst {
 			delete(a.all, from)
 		}
 	}
