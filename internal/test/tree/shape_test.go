@@ -1,0 +1,133 @@
+package tree_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	maxRootFiles = 30
+	maxExported  = 650
+)
+
+// The listing of the root directory reads as the architecture: few files, and none
+// that is about the tree.
+func TestArchRootListing(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("*.go")
+	must(t, err)
+	code := 0
+	for _, file := range files {
+		if !strings.HasSuffix(file, "_test.go") {
+			code++
+		} else if strings.HasPrefix(file, "arch") || strings.HasPrefix(file, "docs") {
+			t.Errorf("%s tests the tree; its place is internal/test/tree", file)
+		}
+	}
+	if code > maxRootFiles {
+		t.Errorf("the root package has %d files, want %d at most", code, maxRootFiles)
+	}
+}
+
+// An identifier that a program can use is a promise. Names, and methods of exported
+// types, count; fields do not.
+func TestArchExported(t *testing.T) {
+	t.Parallel()
+	total, by := 0, map[string]int{}
+	walk(t, func(file string) {
+		dir := path.Dir(file)
+		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || !importable(dir) {
+			return
+		}
+		n := exportedIn(t, file)
+		total += n
+		by[dir] += n
+	})
+	if total > maxExported {
+		t.Errorf("%d exported identifiers, want %d at most: %v", total, maxExported, by)
+	}
+	t.Logf("%d exported identifiers: %v", total, by)
+}
+
+// importable reports whether a program outside this module can import the package.
+func importable(dir string) bool {
+	first, _, _ := strings.Cut(dir, "/")
+	return !slices.Contains([]string{"cmd", "internal", "examples", "docs", "scripts", "tools"}, first) && !inNestedModule(dir)
+}
+
+func exportedIn(t *testing.T, file string) (n int) {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), filepath.FromSlash(file), nil, parser.SkipObjectResolution)
+	must(t, err)
+	for _, d := range parsed.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Name.IsExported() && (d.Recv == nil || ast.IsExported(receiver(d))) {
+				n++
+			}
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				switch s := s.(type) {
+				case *ast.TypeSpec:
+					if s.Name.IsExported() {
+						n++
+					}
+				case *ast.ValueSpec:
+					for _, name := range s.Names {
+						if name.IsExported() {
+							n++
+						}
+					}
+				}
+			}
+		}
+	}
+	return n
+}
+
+// A package that only the command imports has its place under the command.
+func TestArchNothingIsOnlyForTheCommand(t *testing.T) {
+	t.Parallel()
+	importers := map[string][]string{}
+	for from, imports := range ourImports(t) {
+		for to := range imports {
+			importers[to] = append(importers[to], from)
+		}
+	}
+	for pkg, from := range importers {
+		if !strings.HasPrefix(pkg, "internal/") || strings.HasPrefix(pkg, "internal/test/") {
+			continue
+		}
+		if !slices.ContainsFunc(from, func(p string) bool { return !covers(cli+"/...", p) }) {
+			t.Errorf("only the command imports %s; its place is %s", pkg, inner)
+		}
+	}
+}
+
+// The subject of a sentence is a thing with a name. See CONTRIBUTING.md.
+func TestArchCommentsNameTheirSubject(t *testing.T) {
+	t.Parallel()
+	unnamed := regexp.MustCompile(`(?i)\b(nobody|somebody|anybody|whoever|who|whom)\b`)
+	walk(t, func(file string) {
+		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+			return
+		}
+		set := token.NewFileSet()
+		parsed, err := parser.ParseFile(set, filepath.FromSlash(file), nil, parser.ParseComments|parser.SkipObjectResolution)
+		must(t, err)
+		for _, group := range parsed.Comments {
+			for _, c := range group.List {
+				if word := unnamed.FindString(c.Text); word != "" {
+					t.Errorf("%s: %q: name the thing instead of %q", set.Position(c.Pos()), strings.TrimSpace(c.Text), word)
+				}
+			}
+		}
+	})
+}
