@@ -40,10 +40,7 @@ func (r *release) pack(files []file) ([]byte, error) {
 }
 
 func (r *release) packTar(b *bytes.Buffer, files []file) error {
-	compressed, err := gzip.NewWriterLevel(b, gzip.BestCompression)
-	if err != nil {
-		return err
-	}
+	compressed := gzip.NewWriter(b)
 	archive := tar.NewWriter(compressed)
 	for _, f := range files {
 		header := &tar.Header{

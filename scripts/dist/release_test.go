@@ -43,6 +43,9 @@ func newClone(t *testing.T, name string) *clone {
 		"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com", "GIT_COMMITTER_DATE="+date)
 	root := pages.Root(t)
 	must(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // another test's, and gone
+		}
 		if err != nil {
 			return err
 		}
@@ -61,12 +64,15 @@ func newClone(t *testing.T, name string) *clone {
 			return nil
 		}
 		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
 		text, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // another test's, and gone
+			return nil
 		}
 		return errors.Join(err, os.WriteFile(filepath.Join(c.dir, rest), text, info.Mode().Perm()))
 	}))
@@ -79,6 +85,14 @@ func newClone(t *testing.T, name string) *clone {
 	c.git("commit", "-q", "-m", "a release")
 	c.git("tag", version)
 	return c
+}
+
+// again returns a clone of the clone, in another directory.
+func (c *clone) again(name string) *clone {
+	c.t.Helper()
+	other := &clone{t: c.t, dir: filepath.Join(c.t.TempDir(), name), env: slices.Clone(c.env)}
+	c.git("clone", "-q", ".", other.dir)
+	return other
 }
 
 func (c *clone) git(args ...string) {
@@ -118,7 +132,8 @@ func (c *clone) released() map[string]string {
 func TestW86_ReleaseIsReproducible(t *testing.T) {
 	t.Parallel()
 	platform := runtime.GOOS + "/" + runtime.GOARCH
-	here, there := newClone(t, "here"), newClone(t, "some where else")
+	here := newClone(t, "here")
+	there := here.again("some where else")
 	here.env = append(here.env, "TZ=UTC")
 	there.env = append(there.env, "TZ=Asia/Tokyo", "TMPDIR="+t.TempDir(), "GOFLAGS=-tags=unused")
 	for _, c := range []*clone{here, there} {
