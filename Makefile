@@ -13,6 +13,7 @@ BENCH        ?= .
 COUNT        ?= 6
 QUICK        ?=
 ONLY         ?=
+VERSION      ?=
 # A change is tested with the same draws everywhere, so that a newcomer's first
 # `make test` is not the run that finds a rare defect. `make fresh` draws anew.
 SEED         ?= 1
@@ -131,6 +132,14 @@ bench-gateway: ## the gateway beside a bare reverse proxy, and nginx if there is
 	@mkdir -p out
 	cd bench && go test -run='^TestGateway$$' -count=1 -v -timeout=30m . -gateway $(if $(QUICK),-gateway.quick,-gateway.docs=../docs) \
 		| grep -v '^=== ' | tee ../out/bench-gateway.txt
+
+.PHONY: release
+release: ## archives, checksums and SBOMs of a tagged version (VERSION=v1.2.3); docs/releasing.md is the checklist
+	@scripts/release '$(VERSION)'
+
+.PHONY: reproduce
+reproduce: ## build the release of this tree in two directories, and compare every byte
+	go test -count=1 -run='^TestW86' ./scripts/dist
 
 .PHONY: tidy
 tidy: ## format the code and tidy every go.mod

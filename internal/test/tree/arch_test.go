@@ -93,6 +93,7 @@ var arrows = []arrowRule{
 	{inner + "prove/sim", []string{root, "janitor", "outbox/...", "store/memstore", "store/storekit", inner + "prove"}, "the engine and its helpers in a simulated world"},
 	{inner + "prove/...", []string{root, "httpkey", "janitor", "outbox/...", "operator", "store/...", inner + "gateway/...", inner + "storeurl", inner + "prove", inner + "prove/child", inner + "prove/sandbox", "internal/failpoint", "internal/test/..."}, "a check uses what a user would, and what breaks it"},
 
+	{"scripts/dist", nil, "it builds a release, and is no part of one"},
 	{"examples/...", []string{"..."}, "an example may show anything that users can import"},
 }
 
