@@ -15,7 +15,7 @@ func (r *room) greet(s *socket) {
 	defer cancel()
 	c := tls.Server(s, r.tls)
 	if err := c.HandshakeContext(ctx); err != nil {
-		r.logger.Debug("front: TLS handshake", "remote", s.RemoteAddr().String(), "error", printable(err.Error(), maxText))
+		r.logger.Debug("front: TLS handshake", "remote", s.RemoteAddr().String(), "error", logged(err.Error(), maxText))
 		sayPlain(err)
 		_ = s.Close()
 		return

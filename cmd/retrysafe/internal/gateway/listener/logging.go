@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 )
 
 // complaints writes what net/http logs. Clients have a hand in it, in the words and in
@@ -22,9 +24,15 @@ func (c complaints) Handle(ctx context.Context, r slog.Record) error {
 			return nil
 		}
 	}
-	r.Message = "front: " + printable(r.Message, maxComplaint)
+	r.Message = "front: " + logged(r.Message, maxComplaint)
 	return c.Handler.Handle(ctx, r)
 }
+
+// maxText bounds what a client may put into a line of the log.
+const maxText = 512
+
+// logged returns foreign text for a line of the log: escaped, and cut at most bytes.
+func logged(text string, most int) string { return printable.Value(printable.Cut(text, most)) }
 
 // A pace lets one line a second through where clients decide how many there are.
 type pace struct {
