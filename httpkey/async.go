@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/replayheader"
 )
 
 // Async mode: a request is read, checked and fingerprinted as ever, and then
@@ -31,7 +32,7 @@ func (o *Options) checkAsync() error {
 		switch {
 		case isCredential(name):
 			return fmt.Errorf("httpkey: KeepHeaders: %s looks like a credential; name it in KeepCredentials", name)
-		case perExchange[http.CanonicalHeaderKey(name)]:
+		case replayheader.Never(http.CanonicalHeaderKey(name)):
 			return fmt.Errorf("httpkey: KeepHeaders: %s belongs to one exchange and is never stored", name)
 		}
 	}

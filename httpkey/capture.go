@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/replayheader"
 )
 
 // errHijack: a hijacked connection cannot be answered again.
@@ -250,7 +251,7 @@ func (x *exchange) trailers() map[string][]string {
 	}
 	var found map[string][]string
 	add := func(name string, values []string) {
-		if len(values) == 0 || perExchange[name] {
+		if len(values) == 0 || replayheader.Never(name) {
 			return
 		}
 		if found == nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/canonjson"
+	"github.com/retrysafe/retrysafe/internal/replayheader"
 )
 
 // A ScopeFunc says whose key a request carries: the tenant of the authenticated
@@ -164,22 +165,6 @@ type Secret struct {
 
 const defaultBody = 1 << 20
 
-// neverStored are response headers that belong to one exchange, one session or
-// one caller, whatever the allow-list says.
-var neverStored = []string{
-	"Set-Cookie", "Authorization", "Proxy-Authenticate", "Proxy-Authorization", "WWW-Authenticate", "Authentication-Info",
-	"Date", "Age", "Connection", "Keep-Alive", "Proxy-Connection", "TE", "Transfer-Encoding", "Upgrade", "Content-Length", "Trailer",
-}
-
-// perExchange are the canonical names of neverStored.
-var perExchange = func() map[string]bool {
-	names := make(map[string]bool)
-	for _, name := range neverStored {
-		names[http.CanonicalHeaderKey(name)] = true
-	}
-	return names
-}()
-
 // replayed are the response headers that are stored by default.
 var replayed = []string{
 	"Content-Type", "Content-Encoding", "Content-Language", "Content-Disposition", "Content-Location", "Content-Range",
@@ -223,7 +208,7 @@ func (o *Options) complete() error {
 		return errors.New("httpkey: an option holds a value that is none of its constants")
 	}
 	for _, name := range o.ReplayHeaders {
-		if perExchange[http.CanonicalHeaderKey(name)] {
+		if replayheader.Never(http.CanonicalHeaderKey(name)) {
 			return fmt.Errorf("httpkey: ReplayHeaders: %s belongs to one exchange and is never stored", name)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/replayheader"
 )
 
 // replay answers with a stored outcome: its status, headers and exact bytes.
@@ -80,7 +81,7 @@ func mergeStored(to http.Header, from map[string][]string, copies *copier) (trai
 		name = http.CanonicalHeaderKey(name)
 		plain, trailer := strings.CutPrefix(name, http.TrailerPrefix)
 		switch {
-		case perExchange[plain]:
+		case replayheader.Never(plain):
 		case name == "Vary":
 			to[name] = append(to[name][:len(to[name]):len(to[name])], values...)
 		default:

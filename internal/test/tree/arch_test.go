@@ -36,7 +36,7 @@ type arrowRule struct {
 var arrows = []arrowRule{
 	{root, []string{"internal/..."}, "the domain stands on the standard library alone"},
 
-	{"httpkey", []string{root, "internal/canonjson", "internal/fields"}, "the wire speaks to the engine and never to a store"},
+	{"httpkey", []string{root, "internal/canonjson", "internal/fields", "internal/replayheader"}, "the wire speaks to the engine and never to a store"},
 	{"outbox", []string{root, "internal/fields", "internal/failpoint"}, "messages commit with records, in whatever store; how they travel is a sink's matter"},
 	{"outbox/sink/httpsink", []string{root, "outbox", "webhook", "internal/neverresend"}, "a sink carries messages; where they come from it does not know"},
 	{"outbox/sink/...", []string{"outbox"}, "a sink carries messages; where they come from it does not know"},
@@ -60,6 +60,7 @@ var arrows = []arrowRule{
 	{"internal/fields", nil, "it knows bytes, not keys"},
 	{"internal/groupcommit", nil, "it batches steps; what a step does it does not know"},
 	{"internal/neverresend", nil, "it knows HTTP, not keys"},
+	{"internal/replayheader", nil, "it knows HTTP, not keys"},
 	{"internal/storemove", []string{root}, "what a store offers to the command that moves its records"},
 	{"internal/test/crashtest", []string{root}, "it crashes the clients of any store"},
 	{"internal/test/faultstore", []string{root}, "it lets any store fail"},
