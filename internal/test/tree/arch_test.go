@@ -19,10 +19,11 @@ import (
 )
 
 const (
-	module = "github.com/retrysafe/retrysafe"
-	root   = "."
-	cli    = "cmd/retrysafe"
-	inner  = cli + "/internal/"
+	module  = "github.com/retrysafe/retrysafe"
+	root    = "."
+	program = "cmd/retrysafe"
+	inner   = program + "/internal/"
+	cli     = inner + "cli"
 )
 
 // An arrowRule lists the packages of ours that a package may import. Paths are
@@ -32,6 +33,9 @@ type arrowRule struct {
 	to   []string
 	why  string
 }
+
+// everyGroup are the packages that every group of commands may import.
+var everyGroup = []string{cli + "/command", cli + "/configfile", cli + "/exit", inner + "printable", inner + "terminal"}
 
 // arrows has one rule for each package. What a package imports from outside this
 // module is not its matter, and test files are exempt.
@@ -75,17 +79,37 @@ var arrows = []arrowRule{
 	{"internal/test/netfault", []string{"internal/test/porthold"}, "it knows bytes, not keys"},
 	{"internal/test/...", nil, "a test kit knows nothing of what it is used for"},
 
-	{cli, []string{"..."}, "the place where everything meets"},
-	{inner + "gateway/config", []string{root, inner + "storeurl", "internal/headerkind"}, "what a file says; what acts on it is not its matter"},
-	{inner + "gateway/tenant", nil, "it tells callers apart; what they may do is not its matter"},
-	{inner + "gateway/listener", []string{inner + "gateway/config", inner + "gateway/rawhead", inner + "gateway/certfile"}, "connections, and which configuration serves them; it knows no keys"},
+	{program, []string{cli}, "a process around the command line"},
+	{cli, []string{cli + "/build", cli + "/command", cli + "/config", cli + "/demo", cli + "/exit", cli + "/gateway", cli + "/keys", cli + "/migrate", cli + "/outbox", cli + "/prove", cli + "/reconcile", inner + "terminal"}, "the place where all groups of commands meet"},
+	{cli + "/config", slices.Concat(everyGroup, []string{"store/sealed"}), "a group of commands; it knows no other group"},
+	{cli + "/demo", slices.Concat(everyGroup, []string{"examples/payments/demo"}), "a group of commands; it knows no other group"},
+	{cli + "/gateway", slices.Concat(everyGroup, []string{root, "httpkey", "telemetry", "store/sealed", cli + "/build", cli + "/stores", inner + "gateway", inner + "gateway/config", inner + "gateway/listener", inner + "storeurl"}), "a group of commands; it knows no other group"},
+	{cli + "/keys", slices.Concat(everyGroup, []string{root, "operator", "store/storekit", "internal/headerkind", "internal/storemove", cli + "/action", cli + "/keyref", cli + "/stores", inner + "move", inner + "storeurl"}), "a group of commands; it knows no other group"},
+	{cli + "/migrate", slices.Concat(everyGroup, []string{"store/pgstore", "store/sqlitestore", cli + "/stores", inner + "storeurl"}), "a group of commands; it knows no other group"},
+	{cli + "/outbox", slices.Concat(everyGroup, []string{root, "operator", "outbox", cli + "/action", cli + "/keyref", cli + "/stores"}), "a group of commands; it knows no other group"},
+	{cli + "/prove", slices.Concat(everyGroup, []string{"store/pgstore", "internal/test/testservers", cli + "/build", cli + "/stores", inner + "prove/...", inner + "storeurl"}), "a group of commands; it knows no other group"},
+	{cli + "/reconcile", slices.Concat(everyGroup, []string{root, "janitor", cli + "/reconcile/resolver", cli + "/stores", inner + "ledger"}), "a group of commands; it knows no other group"},
+	{cli + "/reconcile/resolver", []string{root, "janitor", "internal/headerkind"}, "it asks an endpoint; that a command wants to know is not its matter"},
+	{cli + "/action", []string{root, "operator", cli + "/command", cli + "/exit", inner + "printable", inner + "terminal"}, "what commands have in common that change something"},
+	{cli + "/build", nil, "it knows what the program was built from"},
+	{cli + "/clitest", []string{root, "outbox", "store/sealed", cli, cli + "/command", inner + "storeurl", inner + "terminal"}, "it runs command lines, for the tests of every group"},
+	{cli + "/command", []string{cli + "/exit", inner + "terminal"}, "what a command is made of; what it does is not its matter"},
+	{cli + "/configfile", []string{cli + "/command", cli + "/exit", inner + "gateway/config"}, "it loads a configuration for any group"},
+	{cli + "/exit", []string{inner + "printable"}, "how a command ends; which one is not its matter"},
+	{cli + "/keyref", []string{root, inner + "printable", inner + "terminal"}, "the name of a record on a command line"},
+	{cli + "/stores", []string{root, "operator", "store/pgstore", "store/sealed", "store/sqlitestore", cli + "/command", cli + "/configfile", cli + "/exit", inner + "printable", inner + "storeurl", inner + "terminal"}, "it opens the store of any group"},
+	{inner + "terminal", []string{inner + "printable"}, "what a terminal shows; of what, it does not know"},
+	{inner + "printable", nil, "it knows text, not what it says"},
+	{inner + "gateway/config", []string{root, inner + "storeurl", inner + "printable", "internal/headerkind"}, "what a file says; what acts on it is not its matter"},
+	{inner + "gateway/tenant", []string{inner + "printable"}, "it tells callers apart; what they may do is not its matter"},
+	{inner + "gateway/listener", []string{inner + "gateway/config", inner + "gateway/rawhead", inner + "gateway/certfile", inner + "printable"}, "connections, and which configuration serves them; it knows no keys"},
 	{inner + "gateway/certfile", nil, "it knows files, not what they secure"},
 	{inner + "gateway/rawhead", nil, "it knows bytes, not keys"},
 	{inner + "gateway", []string{root, "httpkey", "janitor", inner + "gateway/config", inner + "gateway/tenant", inner + "gateway/certfile", "store/sealed", "store/tiered", "internal/headerkind", "internal/neverresend"}, "one configuration at work, over a store that it is given"},
-	{inner + "ledger", nil, "it compares two lists, wherever they come from"},
-	{inner + "move", []string{root, "internal/storemove"}, "records move between any two stores"},
+	{inner + "ledger", []string{inner + "printable"}, "it compares two lists, wherever they come from"},
+	{inner + "move", []string{root, "internal/storemove", inner + "printable"}, "records move between any two stores"},
 	{inner + "storeurl", []string{root, "outbox", "store/..."}, "it opens any store by its URL"},
-	{inner + "prove", nil, "what a check is and what it has shown; what is checked it does not know"},
+	{inner + "prove", []string{inner + "printable"}, "what a check is and what it has shown; what is checked it does not know"},
 	{inner + "prove/child", nil, "it starts this program again; as what, it does not know"},
 	{inner + "prove/spec", nil, "a model, not code"},
 	{inner + "prove/sandbox", []string{root, "outbox", "store/...", inner + "storeurl"}, "a store set apart, of any kind"},
@@ -105,8 +129,9 @@ type arrowBan struct {
 
 var never = []arrowBan{
 	{"...", "cmd/...", "a command is where arrows start", nil},
-	{"...", "internal/test/...", "test kits are for tests, and for the checks of retrysafe prove", []string{cli, inner + "prove/..."}},
-	{"...", "examples/...", "examples are for reading; the command shows one of them", []string{cli}},
+	{"...", cli + "/clitest", "test kits are for tests", nil},
+	{"...", "internal/test/...", "test kits are for tests, and for the checks of retrysafe prove", []string{cli + "/prove", inner + "prove/..."}},
+	{"...", "examples/...", "examples are for reading; retrysafe demo runs one of them", []string{cli + "/demo"}},
 	{"store/...", "httpkey", "a store keeps records; it knows no HTTP", nil},
 	{"examples/...", "internal/...", "users cannot import it either", nil},
 }

@@ -3,12 +3,10 @@ package ledger
 import (
 	"bufio"
 	"encoding/json"
-	"fmt"
 	"io"
 	"time"
-	"unicode"
-	"unicode/utf16"
-	"unicode/utf8"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 )
 
 // JSONLReport returns a report that writes a JSON object for each difference, in a line of its own:
@@ -66,25 +64,12 @@ func asJSON(e *Entry) *jsonEntry {
 	return out
 }
 
-// line writes v. Beyond what JSON needs it escapes what could command a terminal; outside strings there is nothing of
-// that.
+// line writes v in a line of its own.
 func (j *jsonlReport) line(v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	for len(text) > 0 {
-		r, size := utf8.DecodeRune(text)
-		switch {
-		case unicode.IsPrint(r):
-			_, _ = j.w.Write(text[:size]) // the newline's write returns the first error
-		case r > 0xffff:
-			first, second := utf16.EncodeRune(r)
-			fmt.Fprintf(j.w, `\u%04x\u%04x`, first, second)
-		default:
-			fmt.Fprintf(j.w, `\u%04x`, r)
-		}
-		text = text[size:]
-	}
+	_, _ = j.w.Write(printable.JSON(text)) // the newline's write returns the first error
 	return j.w.WriteByte('\n')
 }

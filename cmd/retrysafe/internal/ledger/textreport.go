@@ -6,10 +6,10 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 )
 
 // TextReport returns a report that writes a table for people: a line for each difference, and the summary as the last.
@@ -61,7 +61,7 @@ func (t *textReport) End(s Summary, err error) error {
 	}
 	end := s.String() + "\n"
 	if err != nil {
-		end += "stopped: " + printable(err.Error()) + "\n"
+		end += "stopped: " + printable.Text(err.Error()) + "\n"
 	}
 	_, err = io.WriteString(t.w, end)
 	return err
@@ -115,18 +115,14 @@ func cell(e *Entry, d *Difference) string {
 	return strings.Join(parts, " ")
 }
 
-const (
-	special = " \"\\=`,;|" // what could end a word, or a cell
-	formula = "=+-@'＝＋－＠"  // what a formula begins with, and the apostrophe that makes it a text
-)
+// special are the characters that could end a word, or a cell.
+const special = " \"\\=`,;|"
 
-// word is s as one word that has no power. Different texts have different words.
+// word returns s as one word of the report that neither a terminal nor a spreadsheet takes for more. Different texts
+// have different words.
 func word(s string) string {
-	plain := s != ""
-	for _, r := range s {
-		plain = plain && unicode.IsPrint(r) && !strings.ContainsRune(special, r) && r != utf8.RuneError
-	}
-	if first, _ := utf8.DecodeRuneInString(s); strings.ContainsRune(formula, first) {
+	plain := s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !printable.Is(r) || strings.ContainsRune(special, r) })
+	if printable.IsFormula(s) || strings.HasPrefix(s, "'") { // an apostrophe makes a formula a text, and is not part of it
 		if _, number := parseDecimal(s); !number {
 			s = "'" + s
 		}
@@ -134,11 +130,5 @@ func word(s string) string {
 	if plain {
 		return s
 	}
-	return strconv.Quote(s)
-}
-
-// printable is s with everything escaped that is not for reading.
-func printable(s string) string {
-	quoted := strconv.Quote(s)
-	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+	return printable.Quote(s)
 }

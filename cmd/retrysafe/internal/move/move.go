@@ -7,11 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/internal/storemove"
 )
 
@@ -147,7 +146,7 @@ func newMove(from, to retrysafe.Store, opts *Options) (*move, error) {
 		return nil, errors.New("move: an option is negative")
 	}
 	m.Batch = min(cmp.Or(m.Batch, 2000), retrysafe.MaxList)
-	m.From, m.To = plain(m.From), plain(m.To)
+	m.From, m.To = cmp.Or(printable.Text(m.From), "another store"), cmp.Or(printable.Text(m.To), "another store")
 	source, leaves := from.(movable)
 	destination, enters := to.(movable)
 	if !leaves || !enters {
@@ -156,16 +155,6 @@ func newMove(from, to retrysafe.Store, opts *Options) (*move, error) {
 	m.source, m.destination = source.Mover(), destination.Mover()
 	_, _ = rand.Read(m.run[:]) // it never fails
 	return m, nil
-}
-
-// plain returns a name that every store can keep and every terminal can show.
-func plain(name string) string {
-	return cmp.Or(strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, strings.ToValidUTF8(name, "?")), "another store")
 }
 
 func (m *move) do(ctx context.Context) error {

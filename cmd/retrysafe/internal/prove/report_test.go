@@ -90,7 +90,7 @@ func TestReportForPeople(t *testing.T) {
 		"passed   G9   storm on sqlite           1.5s  1,234,568 requests, 12.25 per second\n",
 		"skipped  G9   storm                     1.5s  no spin here\n",
 		"storm: 30 violations. It should show: one key, one effect.\n",
-		"  S1 of k<b>�[31m: 2 effects\n      A reserves\n      B reserves\n",
+		"  S1 of k<b>\\x1b[31m: 2 effects\n      A reserves\n      B reserves\n",
 		"to see it again: retrysafe prove storm -n 1 --store sqlite:x.db --seed 99\n",
 		"1 of 3 checks passed in 3s, 1 failed, 1 skipped. A promise was broken.\n",
 	} {

@@ -7,7 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 )
 
 // Text writes the report for people: its head, a line for each result, its tail.
@@ -88,11 +89,11 @@ func (r *Result) explain(w io.Writer) {
 	for _, v := range r.Violations {
 		fmt.Fprintf(w, "  %s", v.Invariant)
 		if v.Key != "" {
-			fmt.Fprintf(w, " of %s", visible(v.Key))
+			fmt.Fprintf(w, " of %s", printable.Text(v.Key))
 		}
-		fmt.Fprintf(w, ": %s\n", visible(v.What))
+		fmt.Fprintf(w, ": %s\n", printable.Text(v.What))
 		for _, step := range v.Trace {
-			fmt.Fprintf(w, "      %s\n", visible(step))
+			fmt.Fprintf(w, "      %s\n", printable.Text(step))
 		}
 	}
 	fmt.Fprintf(w, "  to see it again: %s\n", r.Again())
@@ -159,15 +160,5 @@ func oneLine(text string) string {
 	if rest != "" {
 		line += " …"
 	}
-	return visible(line)
-}
-
-// visible keeps what came from outside from commanding a terminal.
-func visible(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '�'
-	}, text)
+	return printable.Text(line)
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 )
 
 // A FieldError is one thing that is wrong, and where. Errors of this package
@@ -31,7 +33,7 @@ func (e *FieldError) Unwrap() error { return e.Err }
 func at(file string, line, column int, path string) string {
 	var b strings.Builder
 	if file != "" {
-		b.WriteString(printable(file))
+		b.WriteString(printable.Quoted(file))
 		if line > 0 {
 			fmt.Fprintf(&b, ":%d:%d", line, column)
 		}
@@ -62,15 +64,6 @@ func compareLines(a, b int) int {
 		return cmp.Compare(b, a)
 	}
 	return cmp.Compare(a, b)
-}
-
-// printable returns text from outside such that a terminal cannot be harmed by
-// it: as it is, or quoted if there is anything in it that needs to be.
-func printable(text string) string {
-	if quoted := fmt.Sprintf("%q", text); quoted[1:len(quoted)-1] != text {
-		return quoted
-	}
-	return text
 }
 
 // quote returns a value that a file has, for a message: quoted and not too long.

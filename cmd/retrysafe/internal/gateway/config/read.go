@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 )
 
 // A reader fills a Config from a tree of YAML and collects all that is wrong on
@@ -118,7 +120,7 @@ type section []field
 
 func (s section) read(r *reader, path string, n *yaml.Node) {
 	for _, p := range r.pairs(path, n) {
-		at := child(path, printable(p.key.Value))
+		at := child(path, printable.Quoted(p.key.Value))
 		f := s.find(p.key.Value)
 		if f == nil {
 			r.unknown(s, path, p.key)
@@ -152,7 +154,7 @@ func (s section) names() []string {
 // unknown refuses a field that is not in the section, and says which is or where
 // it would be.
 func (r *reader) unknown(s section, path string, key *yaml.Node) {
-	at := child(path, printable(key.Value))
+	at := child(path, printable.Quoted(key.Value))
 	if meant := nearest(key.Value, s.names()); meant != "" {
 		r.refuse(at, key, "there is no such field; did you mean %s?", meant)
 		r.bad = append(r.bad, child(path, meant)) // it was meant to be there
@@ -213,7 +215,7 @@ func (r *reader) split(path string, n *yaml.Node, depth int) (own, merged []pair
 				merged = append(append(merged, a...), b...)
 			}
 		case first[key.Value] != nil:
-			r.refuse(child(path, printable(key.Value)), key, "it is there twice; the first is on line %d", first[key.Value].Line)
+			r.refuse(child(path, printable.Quoted(key.Value)), key, "it is there twice; the first is on line %d", first[key.Value].Line)
 		default:
 			own, first[key.Value] = append(own, pair{key, value}), key
 		}

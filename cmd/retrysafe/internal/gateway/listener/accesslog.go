@@ -65,7 +65,7 @@ func (l *AccessLog) Write(ctx context.Context, x Line) {
 func (x *Line) attrs(to []slog.Attr) []slog.Attr {
 	say := func(name, text string) {
 		if text != "" {
-			to = append(to, slog.String(name, printable(text, maxText)))
+			to = append(to, slog.String(name, logged(text, maxText)))
 		}
 	}
 	say("method", x.Method)

@@ -16,7 +16,7 @@ func (r *connServer) handshake(s *connection) {
 	defer cancel()
 	c := tls.Server(s, r.tls)
 	if err := c.HandshakeContext(ctx); err != nil {
-		r.logger.Debug("listener: TLS handshake", "remote", s.RemoteAddr().String(), "error", printable(err.Error(), maxText))
+		r.logger.Debug("listener: TLS handshake", "remote", s.RemoteAddr().String(), "error", logged(err.Error(), maxText))
 		answerPlaintext(err)
 		_ = s.Close()
 		return

@@ -47,7 +47,7 @@ func (s *Server) serveReady(w http.ResponseWriter, trusted bool) {
 	case err == nil:
 		answer(w, http.StatusOK, "ok")
 	case trusted || errors.Is(err, errDraining):
-		answer(w, http.StatusServiceUnavailable, printable(err.Error(), maxText))
+		answer(w, http.StatusServiceUnavailable, logged(err.Error(), maxText))
 	default:
 		answer(w, http.StatusServiceUnavailable, "not ready")
 	}

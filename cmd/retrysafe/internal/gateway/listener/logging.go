@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 )
 
 // serverLog writes what net/http logs. Clients can cause these lines, so only a panic
@@ -22,9 +24,15 @@ func (c serverLog) Handle(ctx context.Context, r slog.Record) error {
 			return nil
 		}
 	}
-	r.Message = "listener: " + printable(r.Message, maxServerLog)
+	r.Message = "listener: " + logged(r.Message, maxServerLog)
 	return c.Handler.Handle(ctx, r)
 }
+
+// maxText bounds what a client may put into a line of the log.
+const maxText = 512
+
+// logged returns foreign text for a line of the log: escaped, and cut at most bytes.
+func logged(text string, most int) string { return printable.Value(printable.Cut(text, most)) }
 
 // A logPace lets one line a second through, for lines that clients can cause.
 type logPace struct {

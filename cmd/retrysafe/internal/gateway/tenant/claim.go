@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 )
 
 // A claim is where in a token a name is.
@@ -69,7 +69,7 @@ func isText(s string) bool {
 		return false
 	}
 	for _, c := range s {
-		if c == utf8.RuneError || !unicode.IsPrint(c) {
+		if !printable.Is(c) {
 			return false
 		}
 	}

@@ -1,0 +1,91 @@
+package main_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
+)
+
+func TestMain(m *testing.M) { clitest.Main(m) }
+
+// What is in the program was put there on purpose: nothing that lets a stranger look
+// into a process, or make it fail.
+func TestW84_NoDebuggingInTheProgram(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", `{{.ImportPath}} {{.Standard}} {{join .Imports " "}}`, ".").Output()
+	clitest.Must(t, err)
+	// Prove starts servers and cuts connections, its own. Of failpoints there is but a
+	// function that does nothing; the symbols below are those of one that does.
+	banned := regexp.MustCompile(`^(net/http/pprof|runtime/trace|testing(/.*)?|.*/gofail.*|.*/internal/test/(faultstore|crashtest))$`)
+	for line := range strings.Lines(string(out)) {
+		words := strings.Fields(line)
+		if banned.MatchString(words[0]) && words[0] != "runtime/trace" {
+			t.Errorf("the program has %s in it", words[0])
+		}
+		for _, imported := range words[2:] {
+			// Prometheus brings it along. It hangs itself on a mux that nobody serves.
+			if imported == "expvar" && words[0] != "github.com/prometheus/client_golang/prometheus" {
+				t.Errorf("%s imports expvar", words[0])
+			}
+		}
+	}
+	path := clitest.Binary(t)
+	symbols, err := exec.CommandContext(t.Context(), "go", "tool", "nm", path).Output()
+	clitest.Must(t, err)
+	if found := regexp.MustCompile(`(?m)^.* (net/http/pprof|.*failpoint)\..*$`).Find(symbols); found != nil {
+		t.Errorf("the program has the symbol %s", found)
+	}
+}
+
+// Nobody serves what packages hang on the default mux.
+func TestW84_NobodyServesTheDefaultMux(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", `{{if not .Standard}}{{$d := .Dir}}{{if .Module}}{{if .Module.Main}}{{range .GoFiles}}{{$d}}/{{.}}
+{{end}}{{end}}{{end}}{{end}}`, ".").Output()
+	clitest.Must(t, err)
+	defaults := regexp.MustCompile(`http\.(DefaultServeMux|Handle\(|HandleFunc\(|ListenAndServe|Serve\()`)
+	files := 0
+	for _, file := range strings.Fields(string(out)) {
+		text, err := os.ReadFile(file)
+		clitest.Must(t, err)
+		files++
+		if found := defaults.Find(text); found != nil {
+			t.Errorf("%s: %s", file, found)
+		}
+	}
+	if files < 100 {
+		t.Errorf("only %d files were looked at", files)
+	}
+}
+
+// Two builds of the same source are the same program, wherever they are made.
+func TestW86_BuildsAreReproducible(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it links the program twice")
+	}
+	built := func() string {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), "retrysafe")
+		cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-o", path, ".")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "TMPDIR="+t.TempDir())
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		text, err := os.ReadFile(path)
+		clitest.Must(t, err)
+		return string(text)
+	}
+	one, two := built(), built()
+	if one != two {
+		t.Error("two builds differ")
+	}
+	if here, err := os.Getwd(); err != nil || strings.Contains(two, here) {
+		t.Errorf("the program names the folder that it was built in: %v", err)
+	}
+}

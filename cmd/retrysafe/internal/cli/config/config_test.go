@@ -1,0 +1,57 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
+)
+
+func TestGenkeys(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "keys.json")
+	s := clitest.NewShell(t, "")
+	s.Run("config genkeys", path).Exits(0).Says("key 1 encrypts")
+	first, err := os.ReadFile(path)
+	clitest.Must(t, err)
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the mode is %v, %v", info.Mode(), err)
+	}
+	s.Run("config genkeys", path).Exits(1).Says("--add adds a key").InOneLine()
+	s.Run("config genkeys --add", path).Exits(0).Says("key 2 was added and only decrypts")
+	s.Run("config genkeys --use 2", path).Exits(0).Says("key 2 encrypts now")
+	s.Run("config genkeys --use 7", path).Exits(2).Says("key 7 is to be current").InOneLine()
+	second, err := os.ReadFile(path)
+	clitest.Must(t, err)
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 || string(first) == string(second) {
+		t.Errorf("the mode is %v, %v", info.Mode(), err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 {
+		t.Errorf("there is %v, %v", left, err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.yaml")
+	write := func(text string) { clitest.Must(t, os.WriteFile(path, []byte(text), 0o600)) }
+	s := clitest.NewShell(t, "")
+	write("upstream: http://127.0.0.1:9000\ntenant: bearer\nstore: postgres://app:hunter2@db/app\nroutes:\n  - {match: POST /payments, on_5xx: store}\n")
+	s.Run("config validate", path).Exits(0).Says("good, 1 route besides the defaults")
+	s.Run("config print", path).Exits(0).Says("upstream: http://127.0.0.1:9000", "POST /payments").Hides("hunter2")
+	s.Run("config print --secrets", path).Exits(0).Says("hunter2")
+	write("upstream: http://127.0.0.1:9000\ntenant: none\n")
+	s.Run("config validate", path).Exits(0).Says("warning: ", "all callers are one tenant")
+	s.Run("config validate --strict", path).Exits(1).Says("warning: ").Hides("good")
+	write("upstrem: http://127.0.0.1:9000\ntenant: bearer\nroutes:\n  - {match: POST /payments, on_5xx: sometimes}\n")
+	got := s.Run("config validate", path).Exits(2).Says(path+":1:1: ", "upstrem", path+":4:", "routes[0].on_5xx")
+	for line := range strings.Lines(got.Err) {
+		if !strings.HasPrefix(line, "retrysafe: "+path+":") {
+			t.Errorf("a line does not begin with its place: %q", line)
+		}
+	}
+	write("upstream: http://127.0.0.1:9000\ntenant: bearer\nencryption: {keys_file: none.json}\n")
+	s.Run("config validate", path).Exits(2).Says("keys")
+}

@@ -1,0 +1,52 @@
+package config
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/configfile"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
+	"github.com/retrysafe/retrysafe/store/sealed"
+)
+
+func validateCommand(env *command.Env) *cobra.Command {
+	var strict bool
+	cmd := &cobra.Command{
+		Use:   "validate FILE",
+		Short: "Check a gateway's configuration, without starting one",
+		Long: `Checks a configuration file: everything that can be checked without connecting to
+anything. It names the line and the field of every error, and of every setting that
+works but may not be intended. The exit code is 2 if there are errors; with --strict it
+is 1 if there are warnings.`,
+		Example: `  retrysafe config validate gateway.yaml
+  # in a pipeline: fail on warnings
+  retrysafe config validate --strict gateway.yaml`,
+		Args: command.Args("FILE"),
+	}
+	cmd.Flags().BoolVar(&strict, "strict", false, "fail on warnings")
+	cmd.RunE = command.Run(func(_ *cobra.Command, args []string) error {
+		c, err := configfile.Load(env, args[0])
+		if err != nil {
+			return err
+		}
+		if c.Encryption.KeysFile != "" {
+			if _, err := sealed.LoadKeyring(c.Encryption.KeysFile); err != nil {
+				return exit.Usagef("%s: encryption.keys_file: %v", args[0], err)
+			}
+		}
+		warnings := c.Warnings()
+		for _, w := range warnings {
+			fmt.Fprintln(env.Err, "warning: "+printable.Text(w))
+		}
+		if len(warnings) > 0 && strict {
+			return exit.Silent(exit.No)
+		}
+		fmt.Fprintf(env.Out, "%s: good, %s besides the defaults\n", printable.Text(args[0]), terminal.Count(len(c.Routes), "route", "routes"))
+		return nil
+	})
+	return cmd
+}

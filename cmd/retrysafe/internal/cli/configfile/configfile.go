@@ -1,0 +1,42 @@
+// Package configfile loads the configuration of a gateway for commands: its problems
+// become an error of the command line, one line for each.
+package configfile
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+)
+
+// Load returns the configuration that a file and flags make. Flags override the file.
+// Without a path the flags are the whole configuration.
+func Load(env *command.Env, path string, flags ...config.Flag) (c *config.Config, err error) {
+	if path == "" {
+		c, err = config.Parse("", nil, env.LookupEnv, flags...)
+	} else {
+		c, err = config.Load(path, env.LookupEnv, flags...)
+	}
+	if err != nil {
+		return nil, problems(path, err)
+	}
+	return c, nil
+}
+
+// problems returns everything that is wrong with a configuration.
+func problems(path string, err error) *exit.Error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return exit.Usagef("there is no configuration file %s", path)
+	}
+	if _, ok := errors.AsType[*config.FieldError](err); !ok {
+		return exit.Usagef("%v", err)
+	}
+	e := exit.Problems(err, strings.Split(err.Error(), "\n"))
+	if path == "" {
+		return e.Hintf("see retrysafe gateway --help")
+	}
+	return e
+}

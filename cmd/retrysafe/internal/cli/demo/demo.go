@@ -1,0 +1,70 @@
+// Package demo is the command "retrysafe demo": it runs the example payments. In its
+// files the name demo refers to the package of the example.
+package demo
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/exec"
+
+	"github.com/spf13/cobra"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
+	"github.com/retrysafe/retrysafe/examples/payments/demo"
+)
+
+// nodeFlag makes the process one node of several. The demo itself sets it.
+const nodeFlag = "node"
+
+// Command returns the command.
+func Command(env *command.Env) *cobra.Command {
+	var o demo.Options
+	var node bool
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Run a payment API with a provider that fails on demand",
+		Long: `Runs a payment API that is safe to retry in every way that retrysafe offers, and a
+provider that fails on demand. It prints lines to copy: run, replay, 422, and what to
+try next. The tenant is in the token: Authorization: Bearer demo-a, or demo-b.
+
+It keeps its data in a temporary SQLite file, or in --store. With several nodes each is
+a process of its own, on consecutive ports over one store, so that you can kill one. The
+provider listens ten ports above the first node.`,
+		Example: `  retrysafe demo
+  # two nodes over PostgreSQL
+  retrysafe demo --nodes 2 --store postgres://app@db/app
+  # keep the data, and look at the keys from another terminal
+  retrysafe demo --store sqlite:demo.db`,
+		Args: command.Args(),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.Listen, "listen", "127.0.0.1:8080", "address of the first node; others follow")
+	flags.IntVar(&o.Nodes, "nodes", 1, "number of nodes, at most 10")
+	flags.StringVar(&o.Store, "store", "", "sqlite:FILE or postgres://… (default a temporary file)")
+	flags.StringVar(&o.Provider, "provider", "", "address of the provider (default ten ports above the first node)")
+	flags.BoolVar(&node, nodeFlag, false, "")
+	_ = flags.MarkHidden(nodeFlag) // the flag exists
+	cmd.RunE = command.Run(func(cmd *cobra.Command, _ []string) error {
+		ctx := cmd.Context()
+		o.Out, o.Logger, o.Node = env.Out, slog.New(slog.NewTextHandler(env.Err, nil)), newNode
+		if node {
+			return demo.RunNode(ctx, env.In, env.Out, o.Logger)
+		}
+		if err := o.Check(); err != nil {
+			return exit.Usagef("%v", err)
+		}
+		return demo.Run(ctx, o)
+	})
+	return cmd
+}
+
+// newNode returns this program, to be started as one node of several.
+func newNode(ctx context.Context) (*exec.Cmd, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return exec.CommandContext(ctx, path, "demo", "--"+nodeFlag), nil
+}

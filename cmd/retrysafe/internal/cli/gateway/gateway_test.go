@@ -1,0 +1,321 @@
+package gateway_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
+)
+
+// service is one that is guarded. It numbers its answers.
+type service struct {
+	*httptest.Server
+	calls atomic.Int64
+	hold  chan struct{} // if not nil, it answers when this is closed
+	mu    sync.Mutex
+	last  http.Header
+}
+
+func newService(t *testing.T) *service {
+	t.Helper()
+	s := new(service)
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		n := s.calls.Add(1)
+		s.mu.Lock()
+		s.last = r.Header.Clone()
+		s.mu.Unlock()
+		if s.hold != nil {
+			<-s.hold
+		}
+		if r.URL.Path == "/lost" {
+			panic(http.ErrAbortHandler)
+		}
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintf(w, "answer %d", n)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// Flags alone are enough, and it says what it does.
+func TestGatewayByFlags(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	store := "sqlite:" + filepath.Join(t.TempDir(), "keys.db")
+	p := clitest.Start(t, "gateway", "--upstream", s.URL, "--tenant", "bearer", "--store", store, "--listen", "127.0.0.1:0")
+	at := p.Word("gateway on ")
+	p.Until("tenant: ")
+	p.Says("retrysafe: upstream "+s.URL, "retrysafe: store "+store, "a hash of the bearer token")
+	for range 3 {
+		if status, body := clitest.Post(t, at+"/payments", "a", "one-key-of-a-client", "{}"); status != http.StatusCreated || body != "answer 1" {
+			t.Errorf("got %d %s", status, body)
+		}
+	}
+	if _, body := clitest.Post(t, at+"/payments", "b", "one-key-of-a-client", "{}"); body != "answer 2" {
+		t.Errorf("another tenant got %s", body)
+	}
+	if status, _ := clitest.Post(t, at+"/payments", "a", "one-key-of-a-client", "[]"); status != http.StatusUnprocessableEntity {
+		t.Errorf("another request got %d", status)
+	}
+	p.Stop(0).Says("outcome=replay", "key="+retrysafe.HashKey("one-key-of-a-client"))
+	if strings.Contains(p.Output.String(), "one-key-of-a-client") {
+		t.Error("a key is in the log")
+	}
+	clitest.NewShell(t, store).Run("keys list").Exits(0).Says("one-key-of-a-client", "POST /payments")
+}
+
+// What the service gets as a derived key is what a resolver is asked by.
+func TestGatewayAndResolverNameTheSameKey(t *testing.T) {
+	t.Parallel()
+	s, ask := newService(t), clitest.NewResolver(t)
+	dir := t.TempDir()
+	store := "sqlite:" + filepath.Join(dir, "keys.db")
+	conf := filepath.Join(dir, "gateway.yaml")
+	clitest.Must(t, os.WriteFile(conf, fmt.Appendf(nil, "upstream: %s\ntenant: bearer\nstore: %s\ndefaults: {derive_key: X-Key, reconcile: 1ms}\njanitor: {off: true}\nlisten: 127.0.0.1:0\n", s.URL, store), 0o600))
+	p := clitest.Start(t, "gateway", "--config", conf)
+	if status, body := clitest.Post(t, p.Word("gateway on ")+"/lost", "a", "a-key-of-a-client", "{}"); status < 400 {
+		t.Errorf("got %d %s", status, body)
+	}
+	p.Stop(0).Says("attempt failed")
+	ask.Reply("a-key-of-a-client", `{"verdict": "happened", "answer": {"status": 201, "body": "found"}}`)
+	clitest.NewShell(t, "").Run("reconcile run --config", conf, "--resolver-url", ask.URL).Exits(0).Says("1 completed")
+	s.mu.Lock()
+	sent := s.last.Get("X-Key")
+	s.mu.Unlock()
+	if asked, _ := ask.Questions(); len(asked) != 1 || asked[0]["downstream_key"] != sent || sent == "" {
+		t.Errorf("the service had %q, and the resolver was asked %v", sent, asked)
+	}
+}
+
+// SIGHUP and a change of the file are noticed; what is wrong is not taken.
+func TestGatewayReloads(t *testing.T) {
+	t.Parallel()
+	one, two := newService(t), newService(t)
+	dir := t.TempDir()
+	conf := filepath.Join(dir, "gateway.yaml")
+	write := func(upstream string) {
+		t.Helper()
+		next := filepath.Join(dir, "next")
+		clitest.Must(t, os.WriteFile(next, fmt.Appendf(nil, "upstream: %s\ntenant: bearer\nstore: 'memory:'\nlisten: 127.0.0.1:0\n", upstream), 0o600))
+		clitest.Must(t, os.Rename(next, conf))
+	}
+	write(one.URL)
+	p := clitest.Start(t, "gateway", "--config", conf)
+	at := p.Word("gateway on ")
+	if _, body := clitest.Post(t, at+"/a", "a", "before-the-reload", "{}"); body != "answer 1" {
+		t.Errorf("got %s", body)
+	}
+	p.Signal(syscall.SIGHUP)
+	p.Until("configuration reloaded")
+	write("nonsense")
+	p.Until("configuration not reloaded, the old one serves on")
+	if status, _ := clitest.Get(t, at+"/b", ""); status != http.StatusCreated || one.calls.Load() != 2 {
+		t.Errorf("got %d after %d calls", status, one.calls.Load())
+	}
+	write(two.URL)
+	for two.calls.Load() == 0 {
+		if status, _ := clitest.Get(t, at+"/b", ""); status != http.StatusCreated {
+			t.Fatalf("got %d", status)
+		}
+	}
+	// What is in memory has outlived the reloads.
+	if _, body := clitest.Post(t, at+"/a", "a", "before-the-reload", "{}"); body != "answer 1" {
+		t.Errorf("got %s after a reload", body)
+	}
+	p.Stop(0)
+	if n := strings.Count(p.Output.String(), "in memory is gone when the process ends"); n < 3 {
+		t.Errorf("of the warning there are %d, want one for each configuration", n)
+	}
+}
+
+// SIGTERM lets accepted requests end; a second one does not wait.
+func TestGatewayDrainsUnlessToldTwice(t *testing.T) {
+	t.Parallel()
+	for _, twice := range []bool{false, true} {
+		t.Run(fmt.Sprint(twice), func(t *testing.T) {
+			t.Parallel()
+			s := newService(t)
+			s.hold = make(chan struct{})
+			letGo := sync.OnceFunc(func() { close(s.hold) })
+			t.Cleanup(letGo)
+			store := "sqlite:" + filepath.Join(t.TempDir(), "keys.db")
+			p := clitest.Start(t, "gateway", "--upstream", s.URL, "--tenant", "bearer", "--store", store, "--listen", "127.0.0.1:0")
+			at := p.Word("gateway on ")
+			answered := make(chan string, 1)
+			go func() {
+				r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, at+"/slow", strings.NewReader("{}"))
+				r.Header.Set("Authorization", "Bearer a")
+				r.Header.Set("Idempotency-Key", "a-slow-request-12")
+				got, err := http.DefaultClient.Do(r)
+				if err != nil {
+					answered <- "cut"
+					return
+				}
+				defer got.Body.Close()
+				body, _ := io.ReadAll(got.Body)
+				answered <- string(body)
+			}()
+			for s.calls.Load() == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			p.Signal(syscall.SIGTERM)
+			p.Until("draining")
+			if twice {
+				p.Signal(syscall.SIGTERM)
+				<-p.Ended
+				if p.Cmd.ProcessState.Success() || <-answered != "cut" {
+					t.Errorf("it ended with %v", p.Cmd.ProcessState)
+				}
+				return
+			}
+			letGo()
+			p.Exits(0)
+			if got := <-answered; got != "answer 1" {
+				t.Errorf("the client got %q", got)
+			}
+			clitest.NewShell(t, store).Run("keys list").Exits(0).Says("completed")
+		})
+	}
+}
+
+// Records are encrypted; a gateway that does not know of it does not start over them.
+func TestGatewaySeals(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	dir := t.TempDir()
+	store, keys := "sqlite:"+filepath.Join(dir, "keys.db"), filepath.Join(dir, "keys.json")
+	clitest.NewShell(t, "").Run("config genkeys", keys).Exits(0)
+	args := []string{"gateway", "--upstream", s.URL, "--tenant", "bearer", "--store", store, "--listen", "127.0.0.1:0"}
+	p := clitest.Start(t, append(args, "--keys-file", keys)...)
+	at := p.Word("gateway on ")
+	for range 2 {
+		if _, body := clitest.Post(t, at+"/a", "secret-tenant", "a-secret-key-of-a", "{}"); body != "answer 1" {
+			t.Errorf("got %s", body)
+		}
+	}
+	p.Stop(0).Says("records are encrypted")
+	for _, file := range []string{"keys.db", "keys.db-wal"} {
+		if text, err := os.ReadFile(filepath.Join(dir, file)); err == nil && strings.Contains(string(text), "a-secret-key-of-a") {
+			t.Errorf("%s has the key", file)
+		}
+	}
+	clitest.NewShell(t, store).With("RETRYSAFE_KEYS_FILE", keys).Run("keys list").Exits(0).Says("a-secret-key-of-a")
+	clitest.Start(t, args...).Exits(2).Says("are encrypted")
+	clitest.NewShell(t, "").Run("config genkeys", filepath.Join(dir, "others.json")).Exits(0)
+	clitest.Start(t, append(args, "--keys-file", filepath.Join(dir, "others.json"))...).Exits(2).Says("are not those of")
+}
+
+// Operators have their own listener, for those who know the token. It shows nothing
+// of the program's inside.
+func TestW84_AdminShowsNoDebugging(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	p := clitest.StartIn(t, []string{"RETRYSAFE_ADMIN_TOKEN=a-token-of-operators"}, "gateway", "--upstream", s.URL, "--tenant", "bearer", "--store", "memory:", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	at, admin := p.Word("gateway on "), p.Word("operators on ")
+	clitest.Post(t, at+"/a", "a", "a-key-for-metrics-1", "{}")
+	if status, _ := clitest.Get(t, admin+"/metrics", ""); status != http.StatusUnauthorized {
+		t.Errorf("without a token: %d", status)
+	}
+	if status, body := clitest.Get(t, admin+"/metrics", "a-token-of-operators"); status != http.StatusOK || !strings.Contains(body, "api_idempotency_reserve_created_total") {
+		t.Errorf("metrics: %d %.300s", status, body)
+	}
+	for _, path := range []string{"/debug/pprof/", "/debug/vars", "/debug/pprof/cmdline"} {
+		if status, body := clitest.Get(t, admin+path, "a-token-of-operators"); status != http.StatusNotFound {
+			t.Errorf("%s: %d %.100s", path, status, body)
+		}
+		if _, body := clitest.Get(t, at+path, ""); !strings.HasPrefix(body, "answer ") {
+			t.Errorf("%s is not the service's: %.100s", path, body)
+		}
+	}
+	p.Stop(0).Says("in memory is gone when the process ends") // a warning
+}
+
+func TestGatewayCannotListen(t *testing.T) {
+	t.Parallel()
+	busy, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	clitest.Must(t, err)
+	defer busy.Close()
+	clitest.NewShell(t, "memory:").Run("gateway --upstream http://127.0.0.1:1 --tenant none --listen", busy.Addr().String()).Exits(5).Says("address already in use")
+}
+
+// In this process, so that the race detector looks on: every kind of reload, and an
+// orderly end.
+func TestGatewayReloadsInThisProcess(t *testing.T) {
+	t.Parallel()
+	one, two := newService(t), newService(t)
+	dir := t.TempDir()
+	conf, keys, hidden := filepath.Join(dir, "gateway.yaml"), filepath.Join(dir, "keys.json"), filepath.Join(dir, "url")
+	clitest.NewShell(t, "").Run("config genkeys", keys).Exits(0)
+	clitest.Must(t, os.WriteFile(hidden, []byte("sqlite:"+filepath.Join(dir, "keys.db")+"\n"), 0o600))
+	write := func(upstream string) {
+		t.Helper()
+		clitest.Must(t, os.WriteFile(conf, fmt.Appendf(nil, "upstream: %s\ntenant: {from: header, name: X-Tenant}\nstore_file: %s\nlisten: 127.0.0.1:0\nencryption: {keys_file: %s}\n", upstream, hidden, keys), 0o600))
+	}
+	write(one.URL)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var said clitest.Buffer
+	hangup, ended := make(chan os.Signal, 1), make(chan int, 1)
+	go func() {
+		env := clitest.NewEnv()
+		env.Out, env.Err, env.Hangups = &said, &said, func(context.Context) <-chan os.Signal { return hangup }
+		ended <- cli.Run(ctx, []string{"gateway", "--config", conf, "--log-format", "json", "--log-all"}, env)
+	}()
+	until := func(text string, n int) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); strings.Count(said.String(), text) < n; time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("it did not say %q:\n%s", text, &said)
+			}
+		}
+	}
+	until("tenant: ", 1)
+	_, rest, _ := strings.Cut(said.String(), "gateway on ")
+	at := strings.Fields(rest)[0]
+	pay := func(want string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at+"/a", strings.NewReader("{}"))
+		clitest.Must(t, err)
+		r.Header.Set("X-Tenant", "a")
+		r.Header.Set("Idempotency-Key", "one-key-for-all-of-it")
+		if _, body := clitest.Send(t, r); body != want {
+			t.Errorf("got %s, want %s", body, want)
+		}
+	}
+	pay("answer 1")
+	hangup <- syscall.SIGHUP
+	until("configuration reloaded", 1)
+	pay("answer 1")
+	clitest.NewShell(t, "").Run("config genkeys --add", keys).Exits(0) // a file that the configuration names
+	until("configuration reloaded", 2)
+	pay("answer 1")
+	write(two.URL)
+	until("configuration reloaded", 3)
+	pay("answer 1")
+	if status, _ := clitest.Get(t, at+"/b", ""); status != http.StatusCreated || two.calls.Load() != 1 {
+		t.Errorf("got %d after %d calls", status, two.calls.Load())
+	}
+	stop()
+	if code := <-ended; code != 0 {
+		t.Errorf("exit code %d\n%s", code, &said)
+	}
+	until(`"outcome":"passed"`, 1)
+	if !strings.Contains(said.String(), "the header X-Tenant, from 127.0.0.0/8, ::1/128 only") {
+		t.Errorf("it said\n%s", &said)
+	}
+}

@@ -1,0 +1,183 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/listener"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
+	"github.com/retrysafe/retrysafe/httpkey"
+	"github.com/retrysafe/retrysafe/store/sealed"
+	"github.com/retrysafe/retrysafe/telemetry"
+)
+
+// An instance is a gateway that serves one configuration, and what has to be released
+// when it has ended.
+type instance struct {
+	*gateway.Gateway
+	release []func() error
+}
+
+// Drain implements [listener.App].
+func (i *instance) Drain(ctx context.Context) error {
+	err := i.Gateway.Drain(ctx)
+	for _, f := range i.release {
+		err = errors.Join(err, f())
+	}
+	return err
+}
+
+// onRelease adds functions that unregister sources of metrics.
+func (i *instance) onRelease(unregister ...func()) {
+	for _, f := range unregister {
+		i.release = append(i.release, func() error { f(); return nil })
+	}
+}
+
+// A builder builds an instance for each configuration that is loaded.
+type builder struct {
+	out     io.Writer
+	logger  *slog.Logger
+	metrics *telemetry.Metrics
+	access  *listener.AccessLog
+	stores  storePool
+
+	mu       sync.Mutex
+	last     *config.Config // that was built
+	warnings []string
+}
+
+// build returns an instance for a configuration. Its store is opened, or shared with
+// the instance before it.
+func (b *builder) build(ctx context.Context, c *config.Config) (listener.App, error) {
+	l := &stores.Location{URL: c.Store, KeysFile: c.Encryption.KeysFile}
+	store, release, err := b.stores.open(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	i, err := b.newInstance(ctx, c, l, store)
+	if err != nil {
+		return nil, errors.Join(err, release())
+	}
+	i.release = append(i.release, release)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	reloaded := b.last != nil
+	b.last, b.warnings = c, warnings(c, i.Gateway)
+	if reloaded { // those of the first configuration are announced with the addresses
+		for _, w := range b.warnings {
+			b.logger.Warn("retrysafe: " + printable.Text(w))
+		}
+	}
+	return i, nil
+}
+
+// newInstance returns an instance over an open store. Without their keys the records of
+// an encrypted store would not be found and each operation would run again, so that is
+// refused.
+func (b *builder) newInstance(ctx context.Context, c *config.Config, l *stores.Location, store retrysafe.Store) (*instance, error) {
+	parts := gateway.Parts{Store: store, Observer: b.metrics.Observer(), Exchange: b.exchange, Logger: b.logger}
+	if l.KeysFile == "" {
+		if err := l.CheckNotEncrypted(ctx, store); err != nil {
+			return nil, err
+		}
+	} else {
+		ring, err := sealed.LoadKeyring(l.KeysFile)
+		if err != nil {
+			return nil, exit.Usagef("encryption: %v", err).Hintf("create a new one with: retrysafe config genkeys FILE")
+		}
+		parts.Keyring = ring
+		parts.Secrets = []httpkey.Secret{{ID: 1, Key: ring.Derive("fingerprints")}}
+	}
+	g, err := gateway.New(c, parts)
+	if errors.Is(err, retrysafe.ErrUnreadable) {
+		return nil, l.WrongKeys(err)
+	}
+	if err != nil {
+		return nil, exit.Usagef("%v", err)
+	}
+	i := &instance{Gateway: g}
+	b.metrics.Routes(g.Routes()...)
+	i.onRelease(b.metrics.Store(func() bool { return g.Ready() == nil }), b.metrics.Guard(g.Guard()))
+	if cache := g.Cache(); cache != nil {
+		i.onRelease(b.metrics.Cache(cache))
+	}
+	if sweeper, reaper := g.Janitor(); sweeper != nil {
+		i.onRelease(b.metrics.Janitor(sweeper, reaper))
+	}
+	return i, nil
+}
+
+// exchange counts and logs a request that has ended.
+func (b *builder) exchange(x gateway.Exchange) {
+	if !x.Later { // a worker's attempt has no client whose latency could be measured
+		b.metrics.Exchange(x.Route, string(x.Handling), x.Status, x.Took)
+	}
+	b.access.Write(context.Background(), listener.Line{
+		Method: x.Method, Path: x.Path, Route: x.Route, Status: x.Status, Bytes: x.Bytes, Took: x.Took, Upstream: x.Upstream,
+		Tenant: x.ScopeHash, Key: x.KeyHash, Outcome: string(x.Handling), Code: x.Code, Attempt: x.Attempt, Later: x.Later, Guarded: x.Guarded(),
+	})
+}
+
+// announce prints the addresses of the gateway and its most important settings.
+func (b *builder) announce(at listener.Addresses) {
+	b.mu.Lock()
+	c, warnings := b.last, b.warnings
+	b.mu.Unlock()
+	say := func(format string, args ...any) { fmt.Fprintf(b.out, "retrysafe: "+format+"\n", args...) }
+	say("gateway on %s", printable.Text(at.Main))
+	say("upstream %s", printable.Text(c.Upstream))
+	say("store %s", &stores.Location{URL: c.Store})
+	if c.Encryption.KeysFile != "" {
+		say("records are encrypted with the keys in %s", printable.Text(c.Encryption.KeysFile))
+	}
+	say("tenant: %s", printable.Text(tenantText(&c.Tenant)))
+	if at.Admin != "" {
+		say("operators on %s", printable.Text(at.Admin))
+	}
+	for _, w := range warnings {
+		say("warning: %s", printable.Text(w))
+	}
+}
+
+// warnings returns the warnings of a configuration and of its gateway. One that both
+// have is returned once, with the line of the file.
+func warnings(c *config.Config, g *gateway.Gateway) []string {
+	all := c.Warnings()
+	for _, w := range g.Warnings() {
+		_, text, _ := strings.Cut(w, ": ")
+		if !slices.ContainsFunc(all, func(other string) bool { return strings.HasSuffix(other, text) }) {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+// tenantText returns how callers are told apart.
+func tenantText(t *config.Tenant) string {
+	switch t.From {
+	case "header":
+		var from []string
+		for _, p := range t.TrustedProxies {
+			from = append(from, p.String())
+		}
+		return fmt.Sprintf("the header %s, from %s only", t.Name, strings.Join(from, ", "))
+	case "bearer":
+		return "a hash of the bearer token"
+	case "jwt":
+		return fmt.Sprintf("the claim %s of tokens of %s", t.Claim, t.Issuer)
+	default:
+		return "none: all callers are one"
+	}
+}

@@ -1,0 +1,111 @@
+package keys
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/action"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/keyref"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
+	"github.com/retrysafe/retrysafe/operator"
+)
+
+// An operation is one change that an operator may make to a record.
+type operation struct {
+	verb string
+	// consequence is shown before the change is confirmed.
+	consequence string
+	// providerRef is the other side's own name for the effect.
+	providerRef string
+	// arguments are what the operation consists of besides its action. They are part of
+	// the ID of the action.
+	arguments []string
+	do        func(context.Context, *operator.Desk, operator.Action) (operator.Entry, error)
+}
+
+// run makes the change to the record that args name.
+func (o *operation) run(ctx context.Context, env *command.Env, target *stores.Flags, flags *action.Flags, args []string) error {
+	if err := flags.Complete(env); err != nil {
+		return err
+	}
+	s, err := target.Open(ctx, env)
+	if err != nil {
+		return err
+	}
+	defer s.Close(ctx)
+	ref := keyref.Parse(args)
+	r, err := s.Show(ctx, ref)
+	if err != nil && flags.Revision == 0 { // with a revision it may repeat an action whose key is gone
+		return cannotLoad(s, ref, err)
+	}
+	if flags.Revision == 0 {
+		flags.Revision = r.Revision
+	}
+	if flags.Ask && !flags.Yes {
+		if err := env.Confirm(ctx, question(o.consequence, ref, &r, flags.Revision)); err != nil {
+			return err
+		}
+	}
+	a := operator.Action{ID: flags.ID, By: flags.By, Why: flags.Why, Ref: ref, Revision: flags.Revision, ProviderRef: o.providerRef}
+	if a.ID == "" {
+		a.ID = action.ID(append([]string{o.verb, a.By, a.Why, ref.Scope, ref.Key, strconv.FormatInt(a.Revision, 10), a.ProviderRef}, o.arguments...)...)
+	}
+	e, err := o.do(ctx, s.Desk, a)
+	on := action.Target{Name: keyref.Text(ref), ID: a.ID, Show: "retrysafe keys show" + s.Repeat + " " + keyref.ShellWords(ref)}
+	return action.Report(env, flags, on, e, err)
+}
+
+// A simpleVerb is an operation that takes no arguments of its own.
+type simpleVerb func(*operator.Desk, context.Context, operator.Action) (operator.Entry, error)
+
+// simpleCommand completes a command whose operation takes no arguments of its own. It
+// asks for a confirmation if there is a consequence.
+func simpleCommand(env *command.Env, target *stores.Flags, do simpleVerb, verb, consequence string, cmd *cobra.Command) *cobra.Command {
+	cmd.Use = verb + " SCOPE KEY"
+	cmd.Args = command.Args("SCOPE", "KEY")
+	flags := action.AddFlags(cmd, consequence != "")
+	cmd.RunE = command.Run(func(cmd *cobra.Command, args []string) error {
+		o := operation{verb: verb, consequence: consequence, do: func(ctx context.Context, d *operator.Desk, a operator.Action) (operator.Entry, error) {
+			return do(d, ctx, a)
+		}}
+		return o.run(cmd.Context(), env, target, flags, args)
+	})
+	return cmd
+}
+
+// question returns the record that is about to be changed, and the consequence.
+func question(consequence string, ref retrysafe.Ref, r *retrysafe.Record, revision int64) string {
+	now := "it is not there any more"
+	if r.Ref == ref {
+		now = fmt.Sprintf("%s, attempt %d of %s, last changed %s", stateText(r), r.Attempt,
+			cmp.Or(printable.Text(r.Operation), "an operation without a name"), terminal.Ago(r.UpdatedAt, r.ReadAt))
+		if r.Revision != revision {
+			now += fmt.Sprintf("; it is at revision %d now", r.Revision)
+		}
+	}
+	return fmt.Sprintf("%s\n  %s\n  revision %d\n%s", keyref.Text(ref), now, revision, consequence)
+}
+
+// cannotLoad returns the error for a record that cannot be loaded.
+func cannotLoad(s *stores.Session, ref retrysafe.Ref, err error) error {
+	switch {
+	case errors.Is(err, retrysafe.ErrNotFound):
+		return exit.Errorf(exit.No, "there is no key %s in the scope %s: it was forgotten, or never existed", printable.Name(ref.Key), printable.Name(ref.Scope)).
+			Hintf("see what is there: retrysafe keys list%s --scope %s", s.Repeat, terminal.ShellWord(printable.Name(ref.Scope)))
+	case errors.Is(err, retrysafe.ErrUnreadable):
+		return exit.Errorf(exit.No, "the record cannot be read: %v", err).
+			Hintf("upgrade this program, or name the key with --keys-file; until then it cannot run and cannot be changed")
+	default:
+		return s.StoreError(err)
+	}
+}

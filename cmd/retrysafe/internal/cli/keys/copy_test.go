@@ -1,0 +1,38 @@
+package keys_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
+)
+
+func TestCopy(t *testing.T) {
+	t.Parallel()
+	from, s := clitest.SQLite(t)
+	everyState(t, s.Store)
+	to := testservers.Shared(t)
+	here := clitest.NewShell(t, "")
+	line := []string{"keys", "copy", from, to}
+	here.RunArgs(append(line, "--dry-run")...).Exits(3).Says("migrations") // nobody has made tables there, and a look does not
+	here.Run("migrate up --store", to).Exits(0)
+	here.RunArgs(append(line, "--dry-run")...).Exits(0).Says("11 keys could move")
+	here.RunArgs(line...).Exits(2).Says("--yes").InOneLine()
+	here.Typing("no\n").RunArgs(line...).Exits(1).Says("closed for good")
+	here.Run("keys list --store", from).Exits(0)
+	here.RunArgs(append(line, "--yes", "--format", "json")...).Exits(0).Says(`"records":11`)
+	here.Run("keys list --store", to).Exits(0).Says("unknown, dead")
+	here.Run("keys list --store", from).Exits(3).Says("this store was moved to", "point the configuration there").InOneLine()
+	here.RunArgs(append(line, "--yes")...).Exits(1).Says("moved").InOneLine()
+	here.Run("keys copy --yes", from, from).Exits(2).Says("both are").InOneLine()
+	here.Run("keys copy --yes memory:", to).Exits(2).InOneLine()
+	here.Run("keys copy --yes", to, "nonsense").Exits(2).InOneLine()
+	back := "sqlite:" + filepath.Join(t.TempDir(), "back.db")
+	here.Run("keys copy --abandon", to, back).Exits(0).Says("stays in service")
+	here.Run("keys copy --yes", to, back).Exits(0).Says("11 keys moved", "point every configuration to "+back)
+	if got := here.Run("keys list --format json --store", back).Exits(0); strings.Count(got.Out, "\n") != 11 {
+		t.Errorf("%s", got.Out)
+	}
+}

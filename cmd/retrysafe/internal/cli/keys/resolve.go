@@ -1,0 +1,68 @@
+package keys
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/action"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
+	"github.com/retrysafe/retrysafe/operator"
+	"github.com/retrysafe/retrysafe/store/storekit"
+)
+
+func resolveCommand(env *command.Env, target *stores.Flags) *cobra.Command {
+	return answerCommand(env, target, (*operator.Desk).Resolve, "resolve", "It happened: every retry gets this answer from now on, and it never changes.", &cobra.Command{
+		Short: "State that an operation has happened, and the answer for retries",
+		Long: `States that an operation whose outcome is unknown has happened. Every retry gets the
+answer that you give, from now on and for the whole retention. It has to be what your
+API would have answered, because the client's program reads it.
+
+Look the operation up at the other side first: by the key that was sent there, or by
+amount, account and time. If the record says that it did not happen, because an
+operator had released it, it becomes disputed instead: perhaps it has happened twice.
+
+` + action.Help,
+		Example: `  retrysafe keys resolve tenant-a 8e03978e-40d5-43dd-bc93-6894a57f9324 --status 201 --header 'Content-Type: application/json' --body '{"id":"ch_17","status":"paid"}' --provider-ref ch_17 --why "ch_17 is in the provider's dashboard"
+  # in a script: at the revision that was seen, with the answer from a file
+  retrysafe keys resolve tenant-a 8e03978e-40d5-43dd-bc93-6894a57f9324 --revision 1767225600000001 --status 201 --body-file answer.json --why "case 42" --by anna --yes`,
+	})
+}
+
+func declineCommand(env *command.Env, target *stores.Flags) *cobra.Command {
+	return answerCommand(env, target, (*operator.Desk).Decline, "decline", "It was refused for good: every retry gets this answer from now on, and it never changes.", &cobra.Command{
+		Short: "State that an operation was refused for good, and the answer for retries",
+		Long: `States that an operation whose outcome is unknown was refused for good: the other
+side knows of it, and has declined. Every retry gets the answer that you give.
+
+` + action.Help,
+		Example: `  retrysafe keys decline tenant-a 8e03978e-40d5-43dd-bc93-6894a57f9324 --status 402 --header 'Content-Type: application/json' --body '{"error":"declined"}' --why "the provider's dashboard says declined"`,
+	})
+}
+
+// An answerVerb is an operation that gives an unknown outcome its answer.
+type answerVerb func(*operator.Desk, context.Context, operator.Action, retrysafe.Result) (operator.Entry, error)
+
+// answerCommand completes a command whose operation takes the answer for retries.
+func answerCommand(env *command.Env, target *stores.Flags, do answerVerb, verb, consequence string, cmd *cobra.Command) *cobra.Command {
+	cmd.Use = verb + " SCOPE KEY"
+	cmd.Args = command.Args("SCOPE", "KEY")
+	flags, answer := action.AddFlags(cmd, true), addAnswerFlags(cmd)
+	cmd.RunE = command.Run(func(cmd *cobra.Command, args []string) error {
+		result, err := answer.result(env)
+		if err != nil {
+			return err
+		}
+		o := operation{
+			verb: verb, consequence: consequence + "\n" + preview(&result), providerRef: answer.providerRef,
+			arguments: []string{string(storekit.AppendResult(nil, &result))},
+			do: func(ctx context.Context, d *operator.Desk, a operator.Action) (operator.Entry, error) {
+				return do(d, ctx, a, result)
+			},
+		}
+		return o.run(cmd.Context(), env, target, flags, args)
+	})
+	return cmd
+}

@@ -1,0 +1,147 @@
+package keys
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/keyref"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
+)
+
+func showCommand(env *command.Env, target *stores.Flags) *cobra.Command {
+	var body, long bool
+	cmd := &cobra.Command{
+		Use:   "show SCOPE KEY",
+		Short: "Show the record of a key, what its state means and what you may do",
+		Long: `Shows everything that is stored about one key, explains its state, and prints the
+exact command for each thing that you may do about it.
+
+A scope or key with special characters is shown in double quotes and escaped, and may
+be given so: '"a\tb"'.`,
+		Example: `  retrysafe keys show tenant-a 8e03978e-40d5-43dd-bc93-6894a57f9324
+  # with the body of the stored answer
+  retrysafe keys show tenant-a 8e03978e-40d5-43dd-bc93-6894a57f9324 --body
+  # for a script
+  retrysafe keys show tenant-a 8e03978e-40d5-43dd-bc93-6894a57f9324 --format json`,
+		Args: command.Args("SCOPE", "KEY"),
+	}
+	cmd.Flags().BoolVar(&body, "body", false, "include the body of the stored answer")
+	cmd.Flags().BoolVar(&long, "long", false, "exact times")
+	format := command.NewFormat(cmd, "text", "json")
+	cmd.RunE = command.Run(func(cmd *cobra.Command, args []string) error {
+		ctx, ref := cmd.Context(), keyref.Parse(args)
+		s, err := target.Open(ctx, env)
+		if err != nil {
+			return err
+		}
+		defer s.Close(ctx)
+		r, err := s.Show(ctx, ref)
+		if err != nil && (!errors.Is(err, retrysafe.ErrUnreadable) || r.Revision == 0) {
+			return cannotLoad(s, ref, err)
+		}
+		if err != nil {
+			r.Version = 0 // shown as unreadable: parts of it may be wrong
+		}
+		if format.Is("json") {
+			return terminal.WriteJSON(env.Out, newRecordJSON(&r, false, body))
+		}
+		writeRecord(env.Out, &r, s.Repeat, body, long)
+		return nil
+	})
+	return cmd
+}
+
+// writeRecord writes everything about a record, for people.
+func writeRecord(w io.Writer, r *retrysafe.Record, repeat string, body, long bool) {
+	d := terminal.NewDetails(w)
+	d.Add("scope", "%s", printable.Name(r.Scope))
+	d.Add("key", "%s", printable.Name(r.Key))
+	d.Add("hash", "%s (as logs show it)", retrysafe.HashKey(r.Key))
+	d.Add("operation", "%s", terminal.OrDash(printable.Text(r.Operation)))
+	d.Add("state", "%s", stateText(r))
+	d.Add("attempt", "%d, effects %s, a lapsed attempt: %s", r.Attempt, r.Effects, r.Lapse)
+	d.Add("created", "%s", terminal.Time(r.CreatedAt, r.ReadAt, long))
+	d.Add("changed", "%s", terminal.Time(r.UpdatedAt, r.ReadAt, long))
+	d.Add("deadline", "%s (%s)", terminal.Time(r.Deadline, r.ReadAt, long), deadlineMeaning(r))
+	d.Add("revision", "%d", r.Revision)
+	if r.ProviderRef != "" {
+		d.Add("provider ref", "%s", printable.Text(r.ProviderRef))
+	}
+	if r.Reason != "" {
+		d.Add("reason", "%s", printable.Text(r.Reason))
+	}
+	if len(r.Request) > 0 {
+		d.Add("request", "%s, stored for a worker", terminal.Count(len(r.Request), "byte", "bytes"))
+	}
+	if !r.Checkpoint.IsZero() {
+		d.Add("checkpoint", "%s", checkpointText(r))
+	}
+	if r.Result != nil {
+		d.Add("answer", "%d, body of %s", r.Result.Status, terminal.Count(len(r.Result.Body), "byte", "bytes"))
+		for _, name := range slices.Sorted(maps.Keys(r.Result.Header)) {
+			for _, value := range r.Result.Header[name] {
+				d.Add("", "%s: %s", printable.Text(name), printable.Text(value))
+			}
+		}
+	}
+	for i, n := range r.Inquiry.Notes {
+		name := ""
+		if i == 0 {
+			name = "notes"
+		}
+		d.Add(name, "%s, by %s, %s: %s", terminal.Time(n.At, r.ReadAt, long), printable.Text(n.By), n.State, printable.Text(n.Text))
+	}
+	_ = d.Flush() // an error of standard output is not reported
+	if body && r.Result != nil {
+		fmt.Fprintf(w, "\n%s\n", strings.TrimRight(printable.Lines(string(r.Result.Body)), "\n"))
+	}
+	a := advise(r, repeat)
+	terminal.WriteOptions(w, a.meaning, a.options)
+}
+
+// deadlineMeaning returns what happens at the deadline of a record.
+func deadlineMeaning(r *retrysafe.Record) string {
+	if r.State == retrysafe.StateUnknown && r.Inquiry.Dead {
+		return "no resolver is asked again"
+	}
+	switch r.State {
+	case retrysafe.StateAccepted:
+		return "then it is given up"
+	case retrysafe.StateInProgress:
+		return "of its lease"
+	case retrysafe.StateUnknown:
+		return "then resolvers are asked again"
+	case retrysafe.StateExpired:
+		return "then it is deleted"
+	default:
+		return "then it is forgotten"
+	}
+}
+
+// checkpointText returns the steps that an operation has made.
+func checkpointText(r *retrysafe.Record) string {
+	steps, err := r.Checkpoint.Steps()
+	if err != nil || len(steps) == 0 {
+		return fmt.Sprintf("after %s, %s", terminal.OrDash(printable.Text(r.Checkpoint.Phase)), terminal.Count(len(r.Checkpoint.Data), "byte", "bytes"))
+	}
+	var parts []string
+	for i := range steps {
+		s := &steps[i]
+		text := printable.Text(s.Name)
+		if s.Open {
+			text += fmt.Sprintf(" (called %s, outcome unknown)", terminal.Count(s.Calls, "time", "times"))
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ", then ")
+}

@@ -1,0 +1,227 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/configfile"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/reconcile/resolver"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
+	"github.com/retrysafe/retrysafe/janitor"
+)
+
+// tokenVariable has the bearer token for the resolver.
+const tokenVariable = "RETRYSAFE_RESOLVER_TOKEN"
+
+// A gateway derives its downstream keys from these.
+const (
+	gatewayNamespace = "retrysafe gateway"
+	gatewayCall      = "upstream"
+)
+
+// runFlags are what the flags of reconcile run ask for.
+type runFlags struct {
+	target                   stores.Flags
+	url, tokenFile           string
+	plainHTTP                bool
+	namespace, call          string
+	only                     []string
+	watch, verbose           bool
+	every, settle, tombstone time.Duration
+	tombstoneGiven           bool
+	tries, workers           int
+	format                   *command.Choice
+}
+
+func runCommand(env *command.Env) *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Sweep, ask a resolver, and reap: one pass, or until stopped",
+		Long: `Performs the background duties: settles attempts whose lease has ended (sweep), asks a
+resolver about unknown outcomes (reconcile), and deletes expired records (reap). It makes
+one pass, or repeats them with --watch. It may run beside gateways and programs that do
+the same: each change is one compare-and-swap.
+
+The resolver is an HTTP endpoint of yours that can look operations up at the other side.
+It gets a POST with the names of the operation and replies with a verdict; see
+docs/recovery.md. Without --resolver-url unknown outcomes are left as they are.
+$` + tokenVariable + `, or the file of --resolver-token-file, has a bearer token for it.
+
+If expired keys are kept as tombstones (janitor.tombstone of a gateway's configuration),
+say so here too, by --config or --tombstone: all programs that delete records must agree
+on it. If there are tombstones in the store and neither is given, nothing is done.
+
+` + stores.Help,
+		Example: `  # one pass, with a resolver on this machine
+  retrysafe reconcile run --store sqlite:retrysafe.db --resolver-url http://127.0.0.1:9001/resolve
+  # only sweep, until stopped
+  retrysafe reconcile run --store postgres://app@db/app --only sweep --watch
+  # from a scheduled job
+  retrysafe reconcile run --config gateway.yaml --resolver-url https://payments.internal/resolve --resolver-token-file token --format json`,
+		Args: command.Args(),
+	}
+	flags := cmd.Flags()
+	f.target.Add(flags)
+	flags.StringVar(&f.url, "resolver-url", "", "endpoint that can say what became of operations")
+	flags.StringVar(&f.tokenFile, "resolver-token-file", "", "`FILE` with a bearer token for it")
+	flags.BoolVar(&f.plainHTTP, "plain-http", false, "ask it over http on another machine: an attacker on the network could answer instead")
+	flags.StringVar(&f.namespace, "namespace", gatewayNamespace, "Options.Namespace of the engine, for downstream keys")
+	flags.StringVar(&f.call, "call", gatewayCall, "name of the outside call whose downstream key is sent")
+	flags.StringSliceVar(&f.only, "only", nil, "some of sweep, reconcile, reap (default all)")
+	flags.BoolVar(&f.watch, "watch", false, "repeat until stopped")
+	flags.DurationVar(&f.every, "every", 0, "with --watch: how often resolvers are asked (default 30s)")
+	flags.DurationVar(&f.settle, "settle", 0, "how long an outcome must have been unknown before not_happened is believed (default 1m)")
+	flags.IntVar(&f.tries, "tries", 0, "how often a resolver is asked before an operator has to look (default 12)")
+	flags.IntVar(&f.workers, "workers", 0, "questions at the same time (default 8)")
+	flags.DurationVar(&f.tombstone, "tombstone", 0, "how long a key is kept after its answer has expired")
+	flags.BoolVar(&f.verbose, "verbose", false, "log what is done to each record")
+	f.format = command.NewFormat(cmd, "text", "json")
+	command.Complete(cmd, "only", dutyNames...)
+	cmd.RunE = command.Run(func(cmd *cobra.Command, _ []string) error {
+		f.tombstoneGiven = cmd.Flags().Changed("tombstone")
+		return f.run(cmd.Context(), env)
+	})
+	return cmd
+}
+
+func (f *runFlags) run(ctx context.Context, env *command.Env) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	ask, err := f.resolver(env)
+	if err != nil {
+		return err
+	}
+	if f.target.Config != "" && !f.tombstoneGiven {
+		c, err := configfile.Load(env, f.target.Config)
+		if err != nil {
+			return err
+		}
+		f.tombstone = c.Janitor.Tombstone
+	}
+	s, err := f.target.Open(ctx, env)
+	if err != nil {
+		return err
+	}
+	defer s.Close(ctx)
+	if f.includes("reap") && f.tombstone == 0 {
+		if err := checkNoTombstones(ctx, s); err != nil {
+			return err
+		}
+	}
+	all := f.duties(env, s.Store, ask)
+	if f.watch {
+		fmt.Fprintf(env.Err, "working on %s, until stopped\n", s)
+		err = janitor.Run(ctx, all.list()...)
+	} else {
+		err = all.runOnce(ctx, env)
+	}
+	if err := all.report(env.Out, f.format.Is("json")); err != nil {
+		return err
+	}
+	if err != nil {
+		return s.StoreError(err)
+	}
+	if all.resolverFailed() {
+		return exit.Errorf(exit.Failed, "the resolver could not answer any question").Hintf("--verbose says why")
+	}
+	return nil
+}
+
+// duties returns the duties that the flags ask for. Ask is nil for no resolver.
+func (f *runFlags) duties(env *command.Env, store retrysafe.Store, ask *resolver.Resolver) *duties {
+	level := slog.LevelError // the report has the numbers of one pass
+	if f.watch || f.verbose {
+		level = slog.LevelInfo
+	}
+	opts := janitor.Options{Logger: slog.New(slog.NewTextHandler(env.Err, &slog.HandlerOptions{Level: level})), Workers: f.workers}
+	all := new(duties)
+	if f.includes("sweep") {
+		all.sweeper = janitor.NewSweeper(store, &opts)
+	}
+	if ask != nil {
+		asking := opts
+		asking.Every = f.every
+		all.reconciler = janitor.NewReconciler(store, ask, &janitor.ReconcilerOptions{Options: asking, By: "resolver " + printable.Text(ask.Host()), Tries: f.tries, Settle: f.settle})
+	}
+	if f.includes("reap") {
+		all.reaper = janitor.NewReaper(store, &janitor.ReaperOptions{Options: opts, Tombstone: f.tombstone})
+	}
+	return all
+}
+
+// checkNoTombstones returns an error if the store has tombstones. A reaper that does not
+// know for how long they are kept would free keys that other programs promised to keep.
+func checkNoTombstones(ctx context.Context, s *stores.Session) error {
+	kept, err := s.Store.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.StateExpired}, Limit: 1})
+	if err != nil {
+		return s.StoreError(err)
+	}
+	if len(kept) > 0 {
+		return exit.Usagef("expired keys are kept in %s, and a reaper has to know for how long", s).
+			Hintf("--config FILE or --tombstone says so, and --only sweep,reconcile leaves reaping to other programs")
+	}
+	return nil
+}
+
+func (f *runFlags) check() error {
+	for _, name := range f.only {
+		if !slices.Contains(dutyNames, name) {
+			return exit.Usagef("--only %s: there is no such duty", name).Hintf("they are %s", strings.Join(dutyNames, ", "))
+		}
+	}
+	switch {
+	case slices.Contains(f.only, "reconcile") && f.url == "":
+		return exit.Usagef("there is no resolver to ask: --resolver-url is missing")
+	case f.every < 0 || f.settle < 0 || f.tombstone < 0 || f.tries < 0 || f.workers < 0:
+		return exit.Usagef("a flag is negative")
+	}
+	return nil
+}
+
+// includes reports whether a duty is to be performed.
+func (f *runFlags) includes(duty string) bool {
+	return len(f.only) == 0 || slices.Contains(f.only, duty)
+}
+
+// resolver returns the resolver to ask, or nil for none.
+func (f *runFlags) resolver(env *command.Env) (*resolver.Resolver, error) {
+	if f.url == "" || !f.includes("reconcile") {
+		return nil, nil
+	}
+	opts := &resolver.Options{Token: env.Getenv(tokenVariable), Namespace: f.namespace, Call: f.call, PlainHTTP: f.plainHTTP}
+	if f.tokenFile != "" {
+		text, err := os.ReadFile(f.tokenFile)
+		if err != nil {
+			return nil, exit.Usagef("--resolver-token-file: %v", err)
+		}
+		opts.Token = strings.TrimSpace(string(text))
+	}
+	if strings.ContainsFunc(opts.Token, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return nil, exit.Usagef("the resolver's token contains characters that no token has")
+	}
+	r, err := resolver.New(f.url, opts)
+	switch {
+	case errors.Is(err, resolver.ErrPassword):
+		return nil, exit.Usagef("--resolver-url: %v", err).Hintf("give a token with --resolver-token-file")
+	case errors.Is(err, resolver.ErrPlainHTTP):
+		return nil, exit.Usagef("--resolver-url: %v: an attacker on the network could answer instead, and make an operation run twice", err).
+			Hintf("--plain-http trusts the network")
+	case err != nil:
+		return nil, exit.Usagef("--resolver-url: %v", err)
+	}
+	return r, nil
+}

@@ -1,0 +1,185 @@
+package reconcile_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
+	"github.com/retrysafe/retrysafe/internal/test/porthold"
+)
+
+// unknownFor puts an unknown outcome that is due, and long enough unknown.
+func unknownFor(t *testing.T, s retrysafe.Store, key string, effects retrysafe.Effects) {
+	t.Helper()
+	r := clitest.Record("tenant-a", key, retrysafe.StateUnknown)
+	r.Term, r.Effects = 0, effects
+	clitest.Put(t, s, r)
+}
+
+func TestReconcileAsksAResolver(t *testing.T) {
+	t.Parallel()
+	url, s := clitest.SQLite(t)
+	ask := clitest.NewResolver(t)
+	for key, says := range map[string]string{
+		"happened":  `{"verdict": "happened", "evidence": "ch_17", "provider_ref": "ch_17", "answer": {"status": 201, "headers": {"content-type": ["text/plain"]}, "body": "paid"}}`,
+		"bytes":     `{"verdict": "happened", "answer": {"status": 200, "body_base64": "AAH/"}}`,
+		"declined":  `{"verdict": "declined", "answer": {"status": 402}}`,
+		"keyed":     `{"verdict": "not_happened", "evidence": "no such reference"}`,
+		"bare":      `{"verdict": "not_happened"}`,
+		"tombstone": `{"verdict": "tombstoned"}`,
+		"still":     `{"verdict": "still_unknown", "evidence": "pending"}`,
+	} {
+		effects := retrysafe.EffectsUnprotected
+		if key == "keyed" {
+			effects = retrysafe.EffectsKeyed
+		}
+		unknownFor(t, s.Store, key, effects)
+		ask.Reply(key, says)
+	}
+	lapsed := clitest.Record("tenant-a", "lapsed", retrysafe.StateInProgress)
+	lapsed.Term = 0
+	clitest.Put(t, s.Store, lapsed)
+	forgotten := clitest.Record("tenant-a", "forgotten", retrysafe.StateCompleted)
+	forgotten.Term = 0
+	clitest.Put(t, s.Store, forgotten)
+	ask.Reply("lapsed", `{"verdict": "still_unknown"}`)
+
+	here := clitest.NewShell(t, url).With("RETRYSAFE_RESOLVER_TOKEN", "a-token")
+	here.Run("reconcile run --settle 1ns --resolver-url", ask.URL).Exits(0).Golden("reconcile.txt")
+	for key, want := range map[string]retrysafe.State{
+		"happened": retrysafe.StateCompleted, "bytes": retrysafe.StateCompleted, "declined": retrysafe.StateCompleted, "keyed": retrysafe.StateRetryable,
+		"bare": retrysafe.StateUnknown, "tombstone": retrysafe.StateRetryable, "still": retrysafe.StateUnknown, "lapsed": retrysafe.StateUnknown,
+	} {
+		if r := clitest.Load(t, s.Store, "tenant-a", key); r.State != want {
+			t.Errorf("%s is %s, want %s", key, r.State, want)
+		}
+	}
+	if _, err := s.Store.Load(t.Context(), retrysafe.Ref{Scope: "tenant-a", Key: "forgotten"}); !errors.Is(err, retrysafe.ErrNotFound) {
+		t.Errorf("what is forgotten is still there: %v", err)
+	}
+	r := clitest.Load(t, s.Store, "tenant-a", "happened")
+	if want := (&retrysafe.Result{Status: 201, Header: map[string][]string{"Content-Type": {"text/plain"}}, Body: []byte("paid")}); !r.Result.Equal(want) || r.ProviderRef != "ch_17" {
+		t.Errorf("the answer is %+v, by %s", r.Result, r.ProviderRef)
+	}
+	if r := clitest.Load(t, s.Store, "tenant-a", "bytes"); string(r.Result.Body) != "\x00\x01\xff" {
+		t.Errorf("the body is %q", r.Result.Body)
+	}
+	asked, header := ask.Questions()
+	if got := header.Get("Authorization"); got != "Bearer a-token" {
+		t.Errorf("the token is %q", got)
+	}
+	for _, q := range asked {
+		key := fmt.Sprint(q["key"])
+		want := retrysafe.DownstreamKey("retrysafe gateway", retrysafe.Ref{Scope: "tenant-a", Key: key}, "upstream")
+		if q["scope"] != "tenant-a" || q["operation"] != "POST /charges" || q["key_hash"] != retrysafe.HashKey(key) || q["downstream_key"] != want {
+			t.Errorf("asked %v", q)
+		}
+	}
+
+	// Nothing is left that is due, so nobody is asked.
+	here.Run("reconcile run --only reconcile --format json --resolver-url", ask.URL).Exits(0).Golden("reconcile.json")
+	if again, _ := ask.Questions(); len(again) != len(asked) {
+		t.Error("somebody was asked about what is not due")
+	}
+}
+
+// What is not a verdict, whole and strict, changes nothing: least of all a page that
+// says "not found".
+func TestReconcileBelievesNothingElse(t *testing.T) {
+	t.Parallel()
+	url, s := clitest.SQLite(t)
+	ask := clitest.NewResolver(t)
+	cases := map[string]string{
+		"no JSON":        `not found`,
+		"empty":          ``,
+		"two":            `{"verdict": "not_happened"} {"verdict": "happened"}`,
+		"unknown member": `{"verdict": "not_happened", "proof": true}`,
+		"no verdict":     `{}`,
+		"other verdict":  `{"verdict": "released"}`,
+		"no answer":      `{"verdict": "happened"}`,
+		"answer":         `{"verdict": "not_happened", "answer": {"status": 200}}`,
+		"status":         `{"verdict": "happened", "answer": {"status": 99}}`,
+		"two bodies":     `{"verdict": "happened", "answer": {"status": 200, "body": "a", "body_base64": "Yg=="}}`,
+		"cookie":         `{"verdict": "happened", "answer": {"status": 200, "headers": {"Set-Cookie": ["a=b"]}}}`,
+		"smuggling":      `{"verdict": "happened", "answer": {"status": 200, "headers": {"X-A": ["b\r\nX-C: d"]}}}`,
+	}
+	for key, says := range cases {
+		unknownFor(t, s.Store, key, retrysafe.EffectsKeyed)
+		ask.Reply(key, says)
+	}
+	here := clitest.NewShell(t, url)
+	here.Run("reconcile run --settle 1ns --resolver-url", ask.URL).Exits(5).Says("the resolver could not answer any question; --verbose says why")
+	for key := range cases {
+		if r := clitest.Load(t, s.Store, "tenant-a", key); r.State != retrysafe.StateUnknown || r.Inquiry.Tries != 1 {
+			t.Errorf("%s: the outcome is %s after %d tries", key, r.State, r.Inquiry.Tries)
+		}
+	}
+	for i, status := range []int{201, 301, 404, 500} {
+		key := fmt.Sprint("status ", status)
+		unknownFor(t, s.Store, key, retrysafe.EffectsKeyed)
+		ask.Reply(key, `{"verdict": "not_happened"}`)
+		ask.ReplyStatus(status)
+		here.Run("reconcile run --settle 1ns --resolver-url", ask.URL).Exits(5)
+		if r := clitest.Load(t, s.Store, "tenant-a", key); r.State != retrysafe.StateUnknown {
+			t.Errorf("%d: a %d made it %s", i, status, r.State)
+		}
+	}
+	gone := "http://" + porthold.New(t).Addr()
+	unknownFor(t, s.Store, "nobody there", retrysafe.EffectsKeyed)
+	here.Run("reconcile run --settle 1ns --verbose --resolver-url", gone+"/?secret=hunter2").Exits(5).Says("connection refused").Hides("hunter2")
+}
+
+func TestReconcileTokenFile(t *testing.T) {
+	t.Parallel()
+	url, s := clitest.SQLite(t)
+	ask := clitest.NewResolver(t)
+	file := filepath.Join(t.TempDir(), "token")
+	clitest.Must(t, os.WriteFile(file, []byte("from-a-file\n"), 0o600))
+	unknownFor(t, s.Store, "k", retrysafe.EffectsKeyed)
+	ask.Reply("k", `{"verdict": "still_unknown"}`)
+	clitest.NewShell(t, url).Run("reconcile run --resolver-token-file", file, "--resolver-url", ask.URL).Exits(0)
+	if _, header := ask.Questions(); header.Get("Authorization") != "Bearer from-a-file" {
+		t.Errorf("the token is %q", header.Get("Authorization"))
+	}
+	clitest.Must(t, os.WriteFile(file, []byte("two words"), 0o600))
+	clitest.NewShell(t, url).Run("reconcile run --resolver-token-file", file, "--resolver-url", ask.URL).Exits(2).Says("no token has").InOneLine()
+}
+
+// Without a resolver unknown outcomes are left alone; tombstones are made where they
+// are wanted.
+func TestReconcileWithoutAResolver(t *testing.T) {
+	t.Parallel()
+	url, s := clitest.SQLite(t)
+	unknownFor(t, s.Store, "unknown", retrysafe.EffectsKeyed)
+	forgotten := clitest.Record("tenant-a", "forgotten", retrysafe.StateCompleted)
+	forgotten.Term = 0
+	clitest.Put(t, s.Store, forgotten)
+	clitest.NewShell(t, url).Run("reconcile run --tombstone 1h").Exits(0).Says("reap       1 expired").Hides("reconcile ")
+	if r := clitest.Load(t, s.Store, "tenant-a", "forgotten"); r.State != retrysafe.StateExpired {
+		t.Errorf("it is %s", r.State)
+	}
+	clitest.NewShell(t, url).Run("reconcile run").Exits(2).Says("a reaper has to know for how long").InOneLine()
+	clitest.NewShell(t, url).Run("reconcile run --only sweep").Exits(0)
+	if r := clitest.Load(t, s.Store, "tenant-a", "unknown"); r.Inquiry.Tries != 0 {
+		t.Errorf("somebody was asked %d times", r.Inquiry.Tries)
+	}
+}
+
+func TestReconcileWatchEndsInOrder(t *testing.T) {
+	t.Parallel()
+	url, s := clitest.SQLite(t)
+	ask := clitest.NewResolver(t)
+	ask.Reply("k", `{"verdict": "declined", "answer": {"status": 402}}`)
+	unknownFor(t, s.Store, "k", retrysafe.EffectsUnprotected)
+	p := clitest.Start(t, "reconcile", "run", "--store", url, "--watch", "--every", "10ms", "--resolver-url", ask.URL)
+	for clitest.Load(t, s.Store, "tenant-a", "k").State != retrysafe.StateCompleted {
+		time.Sleep(10 * time.Millisecond)
+	}
+	p.Until("an unknown outcome was settled") // the step is counted by then
+	p.Stop(0).Says("reconcile  1 asked, 1 completed")
+}

@@ -1,0 +1,57 @@
+package stores
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"time"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
+	"github.com/retrysafe/retrysafe/store/pgstore"
+	"github.com/retrysafe/retrysafe/store/sqlitestore"
+)
+
+// Timeout is how long a store may take to be opened, and to answer for the first time.
+const Timeout = 10 * time.Second
+
+// A Status is which migrations a store has.
+type Status struct {
+	// Version is that of the store's schema, zero for none. Newest is the newest that
+	// this program knows.
+	Version int `json:"version"`
+	Newest  int `json:"newest"`
+	// Refused says that the schema is too new for this program.
+	Refused bool     `json:"refused"`
+	Pending []string `json:"pending"`
+	// Keys is the number of records.
+	Keys      int64 `json:"keys"`
+	Estimated bool  `json:"estimated"`
+}
+
+// Status reads the status of the store. It changes nothing.
+func (l *Location) Status(ctx context.Context) (Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	switch l.Address.Kind {
+	case storeurl.SQLite:
+		s, err := sqlitestore.ReadStatus(ctx, l.Address.Path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return Status{}, exit.Errorf(exit.Store, "there is no store at %s: no such file", l).
+				Hintf("check the path, or create it with: retrysafe migrate up%s", l.Repeat)
+		}
+		return Status{s.Version, s.Newest, s.Refused, s.Pending, s.Keys, s.Estimated}, l.StoreError(err)
+	case storeurl.Postgres:
+		s, err := pgstore.ReadStatus(ctx, l.Address.URL, &pgstore.Options{Schema: l.Address.Schema, PgBouncer: l.Address.PgBouncer})
+		return Status{s.Version, s.Newest, s.Refused, s.Pending, s.Keys, s.Estimated}, l.StoreError(err)
+	default:
+		return Status{}, exit.Usagef("a memory: store exists in its own process only, and cannot be read by another").
+			Hintf("name a sqlite: or postgres: store")
+	}
+}
+
+// TooNew returns the error for a store whose schema this program does not know.
+func (l *Location) TooNew(s Status) error {
+	return exit.Errorf(exit.Store, "the store %s has schema version %d, and this program knows only %d", l, s.Version, s.Newest).
+		Hintf("upgrade the program")
+}

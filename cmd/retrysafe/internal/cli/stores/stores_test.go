@@ -1,0 +1,70 @@
+package stores_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
+	"github.com/retrysafe/retrysafe/store/storekit"
+)
+
+// Who looks at a store that is not there does not make one.
+func TestLookingMakesNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	here := clitest.NewShell(t, "sqlite:"+filepath.Join(dir, "none.db"))
+	for _, line := range []string{"keys list", "keys show a b", "keys audit", "keys release a b --why x --yes", "outbox list", "migrate status", "reconcile run", "keys quarantine --dry-run"} {
+		here.Run(line).Exits(3).InOneLine()
+	}
+	here.Run("keys copy --yes", "sqlite:"+filepath.Join(dir, "none.db"), "sqlite:"+filepath.Join(dir, "other.db")).Exits(3).InOneLine()
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("there is %v, %v", left, err)
+	}
+}
+
+// Operators see through the seal with its keys, and without them nothing is shown or
+// written.
+func TestSealedStores(t *testing.T) {
+	t.Parallel()
+	url, s := clitest.SQLite(t)
+	store, keys := clitest.Seal(t, s.Store)
+	r := clitest.Put(t, store, clitest.Dead("tenant-a", "k"))
+	bare, here := clitest.NewShell(t, url), clitest.NewShell(t, url).With("RETRYSAFE_KEYS_FILE", keys)
+	for _, line := range []string{"keys list", "keys show tenant-a k", "keys audit", "keys release tenant-a k --why x --yes", "reconcile run", "keys quarantine --why x --yes"} {
+		bare.Run(line).Exits(2).Says("are encrypted; name their keys").InOneLine().Hides("tenant-a")
+	}
+	here.Run("keys list").Exits(0).Says("tenant-a", "unknown, dead")
+	bare.Run("keys list --keys-file", keys).Exits(0).Says("tenant-a")
+	shown := bare.Run("keys show tenant-a k --keys-file", keys).Exits(0).Says("--keys-file " + keys)
+	if !strings.Contains(shown.Out, "keys resolve --keys-file") {
+		t.Errorf("the command to copy lacks the keys\n%s", shown.Out)
+	}
+	config := filepath.Join(t.TempDir(), "gateway.yaml")
+	clitest.Must(t, os.WriteFile(config, fmt.Appendf(nil, "upstream: http://127.0.0.1:9000\ntenant: bearer\nstore: %q\nencryption: {keys_file: %q}\n", url, keys), 0o600))
+	clitest.NewShell(t, "").Run("keys list --config", config).Exits(0).Says("tenant-a")
+	here.Run(fmt.Sprintf("keys resolve tenant-a k --status 201 --body paid --why 'found at the provider' --yes --revision %d", r.Revision)).Exits(0)
+	if r := clitest.Load(t, store, "tenant-a", "k"); r.State != retrysafe.StateCompleted || string(r.Result.Body) != "paid" {
+		t.Errorf("it is %s", r.State)
+	}
+	list, err := s.Store.List(t.Context(), retrysafe.Query{})
+	clitest.Must(t, err)
+	for i := range list {
+		if len(list[i].KeyText) == 0 || strings.Contains(string(storekit.AppendRecord(nil, &list[i])), "found at the provider") {
+			t.Errorf("there is plain text below: %+v", list[i])
+		}
+	}
+
+	_, others := clitest.Seal(t, s.Store)
+	bare.Run("keys list --keys-file", others).Exits(2).Says("are not those of").InOneLine()
+	plainURL, plain := clitest.SQLite(t)
+	clitest.Put(t, plain.Store, clitest.Dead("tenant-a", "k"))
+	clitest.NewShell(t, plainURL).Run("keys list --keys-file", keys).Exits(2).Says("are not those of").InOneLine()
+	clitest.Must(t, os.Chmod(keys, 0o644))
+	here.Run("keys list").Exits(0).Says("warning: every user of this machine may read")
+	clitest.Must(t, os.WriteFile(keys, []byte("{}"), 0o600))
+	here.Run("keys list").Exits(2).Says("config genkeys").InOneLine()
+}

@@ -1,0 +1,110 @@
+package cli_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
+)
+
+// What is wrong with a command line is said in one line, with what to do about it.
+func TestWrongCommandLines(t *testing.T) {
+	t.Parallel()
+	here := clitest.NewShell(t, "")
+	notThere := "sqlite:" + filepath.Join(t.TempDir(), "none.db")
+	empty := filepath.Join(t.TempDir(), "empty.db")
+	clitest.Must(t, os.WriteFile(empty, nil, 0o600))
+	text := filepath.Join(t.TempDir(), "notes.txt")
+	clitest.Must(t, os.WriteFile(text, []byte(strings.Repeat("no database ", 100)), 0o600))
+	for _, c := range []struct {
+		line string
+		code int
+		says string
+	}{
+		{"nonsense", 2, `there is no command "nonsense" in retrysafe; see retrysafe --help`},
+		{"demmo", 2, "did you mean retrysafe demo?"},
+		{"keys lst", 2, "did you mean retrysafe keys list?"},
+		{"keys list --nonsense", 2, "unknown flag: --nonsense; see retrysafe keys list --help"},
+		{"keys list tenant-a", 2, `"tenant-a" is one argument too many`},
+		{"keys show tenant-a", 2, "KEY is missing"},
+		{"keys show", 2, "SCOPE is missing"},
+		{"keys audit tenant-a", 2, "KEY is missing"},
+		{"keys list", 2, "no store is named"},
+		{"keys list --store keys.db", 2, "sqlite:FILE"},
+		{"keys list --store memory:", 2, "exists in its own process only"},
+		{"keys list --store postgres://u:hunter2@h:x/db", 2, "PostgreSQL URL cannot be read"},
+		{"keys list --store " + notThere, 3, "retrysafe migrate up --store " + notThere},
+		{"keys list --store sqlite:" + empty, 3, "has no tables of retrysafe; create them with: retrysafe migrate up"},
+		{"keys list --store sqlite:" + text, 3, "no SQLite database"},
+		{"keys list --store postgres://127.0.0.1:1/x", 3, "is the server running"},
+		{"keys list --config none.yaml", 2, "there is no configuration file none.yaml"},
+		{"keys list --format xml --store " + notThere, 2, "it is one of table, json, csv"},
+		{"keys list --limit 0 --store " + notThere, 2, "--all lists everything"},
+		{"keys list --state gone --store " + notThere, 2, "they are accepted, in_progress"},
+		{"keys list --after x --store " + notThere, 2, "not a value that a list prints at its end"},
+		{"keys audit --since yesterday", 2, "nor how long ago it was"},
+		{"keys audit --limit -1", 2, "not above zero"},
+		{"keys resolve tenant-a k --why x", 2, "--status is missing"},
+		{"keys resolve tenant-a k --status 201", 2, "--why is missing"},
+		{"keys resolve tenant-a k --status 201 --why x --header nonsense", 2, "it has no colon"},
+		{"keys resolve tenant-a k --status 201 --why x --header 'Set-Cookie: a=b'", 2, "never replayed"},
+		{"keys resolve tenant-a k --status 201 --why x --header 'A B: c'", 2, "not the name of a header"},
+		{"keys resolve tenant-a k --status 201 --why x --body-file none.json", 2, "none.json"},
+		{"keys resolve tenant-a k --status 201 --why x --body a --body-file b", 2, "none of the others can be"},
+		{"keys release tenant-a k --why x --store " + notThere, 3, "no such file"},
+		{"prove strom", 2, `there is no check "strom"; they are model, sim`},
+		{"prove storm --store keys.db", 2, "sqlite:FILE"},
+		{"prove storm --output " + filepath.Join(notThere, "x", "y.html"), 2, "no such file"},
+		{"outbox show x", 2, "not the ID of a message"},
+		{"outbox list --limit 0", 2, "--all lists everything"},
+		{"reconcile run --only sleep", 2, "they are sweep, reconcile, reap"},
+		{"reconcile run --only reconcile", 2, "--resolver-url is missing"},
+		{"reconcile run --tries -1", 2, "negative"},
+		{"reconcile run --resolver-url nonsense", 2, "not a URL of http or https"},
+		{"reconcile run --resolver-url http://resolver/x", 2, "--plain-http trusts the network"},
+		{"reconcile run --resolver-url https://u:hunter2@resolver/x", 2, "--resolver-url: it contains a password"},
+		{"reconcile run --resolver-url https://resolver/x --resolver-token-file none", 2, "none: no such file"},
+		{"reconcile ledger a.csv", 2, "THEIRS is missing"},
+		{"reconcile ledger - -", 2, "only one of the lists"},
+		{"reconcile ledger none.csv none.csv", 2, "no such file"},
+		{"reconcile ledger a b --comma ab", 2, "not one character"},
+		{"reconcile ledger a b --ours amount", 2, "NAME=COLUMN"},
+		{"reconcile ledger a b --compare time", 2, "--compare x"},
+		{"migrate status", 2, "no store is named"},
+		{"migrate status --store " + notThere, 3, "no such file"},
+		{"migrate print", 2, "retrysafe migrate print postgres, or sqlite"},
+		{"migrate print mysql", 2, `no schema for "mysql"`},
+		{"migrate print sqlite --reaper", 2, "are for PostgreSQL"},
+		{"config validate none.yaml", 2, "there is no configuration file none.yaml"},
+		{"config print none.yaml", 2, "there is no configuration file none.yaml"},
+		{"config genkeys none/keys.json", 5, "no such file"},
+		{"config genkeys none.json --add", 2, "no such file"},
+		{"config genkeys a.json --add --use 2", 2, "none of the others can be"},
+		{"demo --nodes 11", 2, "not between 1 and 10"},
+		{"demo --store memory:", 2, "shares its transactions"},
+		{"demo --store sqlite:/there/is/no/such/folder/demo.db", 5, "no folder"},
+		{"demo --node", 5, "not by hand"},
+		{"gateway --tenant bearer", 2, "upstream: it is missing"},
+		{"gateway --upstream http://127.0.0.1:1 --tenant nonsense", 2, "header:NAME, bearer, jwt:CLAIM, none"},
+		{"gateway --upstream http://127.0.0.1:1 --tenant none --on-5xx x", 2, "by_proof"},
+		{"gateway --upstream http://127.0.0.1:1 --tenant none --admin 127.0.0.1:0", 2, "token"},
+		{"gateway --upstream http://127.0.0.1:1 --tenant none --listen 127.0.0.1:0 --store postgres://127.0.0.1:1/x", 3, "is the server running"},
+		{"version --format xml", 2, "text, json"},
+	} {
+		here.Run(c.line).Exits(c.code).Says(c.says).InOneLine().Hides("hunter2")
+	}
+}
+
+// A store's password is in no message, and in no command to copy.
+func TestPasswordsAreNotSaid(t *testing.T) {
+	t.Parallel()
+	s := clitest.NewShell(t, "")
+	for _, url := range []string{"postgres://app:hunter2@127.0.0.1:1/x", "postgres://127.0.0.1:1/x?user=app&password=hunter2"} {
+		for _, line := range []string{"keys list --store", "migrate status --store", "migrate up --store", "gateway --upstream http://127.0.0.1:1 --tenant none --listen 127.0.0.1:0 --store"} {
+			s.Run(line, url).Exits(3).Hides("hunter2")
+		}
+		s.Run("keys copy --yes", url, url+"&schema=other").Exits(3).Hides("hunter2")
+	}
+}
