@@ -11,19 +11,19 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// Limits bound what one tenant may do. Zero means no limit. A replay is never
-// charged to the limits of new keys, nor is a further attempt under a known key.
+// Limits bound what one tenant may do. Zero means no limit. Neither a replay nor a
+// further attempt under a known key counts against the limits of new keys.
 type Limits struct {
-	// NewKeys is how many new keys per second a tenant may bring, on average.
+	// NewKeys is how many new keys per second a tenant may use, on average.
 	NewKeys float64
-	// NewKeysBurst is how many it may bring at once. Default: twice NewKeys.
+	// NewKeysBurst is how many it may use at once. Default: twice NewKeys.
 	NewKeysBurst int
-	// Lookups is how many requests per second it may send under any keys. It is
-	// meant to be generous: it protects the store, not the business.
+	// Lookups is how many requests per second it may send under any keys. It protects
+	// the store, so it should be generous.
 	Lookups float64
-	// ActiveKeys is how many keys are kept for a tenant at most, and where
-	// PerOperation or Bind narrow the scope, for each such scope. The store must
-	// be able to count them; the count may lag by a second.
+	// ActiveKeys is how many keys are kept for a tenant at most. Where PerOperation or
+	// Bind narrow the scope, it holds for each such scope. The store must be able to
+	// count them; the count may lag by a second.
 	ActiveKeys int
 }
 
@@ -43,18 +43,18 @@ var (
 	errTooManyLookups = errors.New("too many look-ups")
 )
 
-// begin asks the engine for the call within the tenant's limits: to run it, or
-// with a request to store it for a worker.
+// begin begins the call in the engine, within the tenant's limits. If there is a
+// request, it is stored for a worker instead of run.
 //
-// Whether a key is new is known only after the store was asked. So a token is
-// taken first and given back if the key was known; with no token left the store
-// is only read, and a known key still gets its answer, or its next attempt.
+// Whether a key is new is known only after the store was asked. So a token is taken
+// first, and returned if the key was known. Without a token the store is only read, and
+// a known key still gets its answer or its next attempt.
 func (g *Guard) begin(r *http.Request, c *retrysafe.Call, request []byte) (*retrysafe.Execution, *retrysafe.Outcome, error) {
 	ctx := r.Context()
-	if g.limits.off() && g.o.Busy == nil || !g.engine.Healthy() { // while the store does not answer the engine itself refuses
+	if g.limits.off() && g.o.Busy == nil || !g.engine.Healthy() { // while the store does not answer, the engine refuses the call
 		return g.start(ctx, c, request)
 	}
-	tenant, _, _ := strings.Cut(c.Scope, scopePart) // a limit for each operation would be none
+	tenant, _, _ := strings.Cut(c.Scope, scopePart) // the limits hold for the tenant, not for each operation
 	if wait, ok := g.limits.lookups.take(tenant); !ok {
 		return nil, nil, &retrysafe.RefusedError{Err: errTooManyLookups, RetryAfter: wait}
 	}
@@ -77,7 +77,7 @@ func (g *Guard) begin(r *http.Request, c *retrysafe.Call, request []byte) (*retr
 		}
 		return nil, out, nil
 	}
-	known := request != nil && g.knows(ctx, c.Ref) // what Accept returns does not tell
+	known := request != nil && g.knows(ctx, c.Ref) // the result of Accept does not say so
 	run, out, err := g.start(ctx, c, request)
 	if run != nil && run.Attempt() == 1 || !known && errors.Is(err, retrysafe.ErrAccepted) {
 		g.limits.active.grew(c.Scope)
@@ -87,7 +87,7 @@ func (g *Guard) begin(r *http.Request, c *retrysafe.Call, request []byte) (*retr
 	return run, out, err
 }
 
-// busy says why a call cannot run now, if it is to run now.
+// busy returns an error if [Options.Busy] refuses a call that would run now.
 func (g *Guard) busy(ref retrysafe.Ref, request []byte) error {
 	if g.o.Busy == nil || request != nil {
 		return nil
@@ -98,7 +98,7 @@ func (g *Guard) busy(ref retrysafe.Ref, request []byte) error {
 	return nil
 }
 
-// start asks the engine for the call.
+// start begins the call in the engine.
 func (g *Guard) start(ctx context.Context, c *retrysafe.Call, request []byte) (*retrysafe.Execution, *retrysafe.Outcome, error) {
 	if request == nil {
 		return g.engine.Begin(ctx, *c)
@@ -115,8 +115,8 @@ func (g *Guard) knows(ctx context.Context, ref retrysafe.Ref) bool {
 	return err == nil
 }
 
-// continues reports whether a call that would run is a further attempt of an
-// operation that is known, rather than a new one under a new or expired key.
+// continues reports whether a call that would run is a further attempt of a known
+// operation, rather than a new one under a new or expired key.
 func (g *Guard) continues(ctx context.Context, ref retrysafe.Ref) bool {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
@@ -159,7 +159,8 @@ func newLimiter(l Limits, s retrysafe.Store) (*limiter, error) {
 
 func (l *limiter) off() bool { return l.newKeys == nil && l.lookups == nil && l.active == nil }
 
-// admit takes what a new key in the tenant's scope costs, or says why it cannot.
+// admit charges a new key to the tenant's limits, or returns the error of the limit
+// that is reached.
 func (l *limiter) admit(ctx context.Context, tenant, scope string) error {
 	if full, err := l.active.full(ctx, scope); err != nil {
 		return &retrysafe.RefusedError{Err: retrysafe.ErrUnavailable, RetryAfter: time.Second}
@@ -172,8 +173,8 @@ func (l *limiter) admit(ctx context.Context, tenant, scope string) error {
 	return nil
 }
 
-// maxScopes bounds how many scopes are remembered; a full bucket is the same as
-// none, so those are forgotten first.
+// maxScopes bounds the number of buckets. A full bucket is the same as none, so full
+// ones are evicted first.
 const maxScopes = 100_000
 
 // buckets are token buckets, one for each scope. Nil limits nothing.
@@ -196,7 +197,7 @@ func newBuckets(rate, burst float64) *buckets {
 	return &buckets{rate: rate, burst: burst, scopes: make(map[string]*bucket)}
 }
 
-// take takes a token, or says when there will be one.
+// take takes a token, or returns when there will be one.
 func (b *buckets) take(scope string) (wait time.Duration, ok bool) {
 	if b == nil {
 		return 0, true
@@ -237,7 +238,7 @@ func (b *buckets) at(scope string, now time.Time) *bucket {
 	return k
 }
 
-// forget drops the buckets that are full by now, or all if none is.
+// forget evicts the buckets that are full by now, or all if none is.
 func (b *buckets) forget(now time.Time) {
 	for scope, k := range b.scopes {
 		if k.tokens+b.rate*now.Sub(k.at).Seconds() >= b.burst {
@@ -249,8 +250,8 @@ func (b *buckets) forget(now time.Time) {
 	}
 }
 
-// activeKeys caps how many keys each scope keeps. It asks the store at most once
-// a second for each scope and counts its own in between. Nil caps nothing.
+// activeKeys caps how many keys each scope keeps. It asks the store at most once a
+// second for each scope and counts new keys itself in between. Nil caps nothing.
 type activeKeys struct {
 	most    int
 	counter retrysafe.Counter
@@ -266,8 +267,8 @@ type activeCount struct {
 
 const (
 	recount = time.Second
-	// countTimeout leaves the engine's own steps their time: all together must
-	// refuse within two seconds when the store hangs.
+	// countTimeout leaves time for the engine's own steps: when the store hangs, the
+	// request must be refused within two seconds.
 	countTimeout = 300 * time.Millisecond
 )
 

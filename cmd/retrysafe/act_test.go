@@ -125,7 +125,7 @@ func TestRefusals(t *testing.T) {
 		"forget t running":               "wait for the end of its lease",
 		"forget t dead":                  "resolve, decline or release it first",
 		"release t done":                 "its outcome is known; see what may be done: retrysafe keys show t done",
-		"redrive t done":                 "nobody is asked about it",
+		"redrive t done":                 "no resolver is asked about it",
 		"release t dead --revision 7":    "look again, somebody else may have done it",
 		"release t nothing":              "there is no key nothing",
 		"release t nothing --revision 7": "it was forgotten, or never was",
@@ -142,10 +142,10 @@ func TestRefusals(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.out), &e); err != nil || e.Code != "live" || e.Outcome != operator.Refused {
 		t.Errorf("the entry is %+v, %v", e, err)
 	}
-	here.run("keys release t dead --why", strings.Repeat("x", 400), "--yes").exits(2).says("Why says why").inOneLine()
-	here.run("keys release t dead --why x --yes --id 'a b'").exits(2).says("ID is over").inOneLine()
+	here.run("keys release t dead --why", strings.Repeat("x", 400), "--yes").exits(2).says("Why must give the reason").inOneLine()
+	here.run("keys release t dead --why x --yes --id 'a b'").exits(2).says("ID must be printable ASCII").inOneLine()
 	here.run("keys redrive t dead --why x --id 1").exits(0)
-	here.run("keys redrive t dead --why y --id 1").exits(2).says("that of another action").inOneLine()
+	here.run("keys redrive t dead --why y --id 1").exits(2).says("belongs to another action").inOneLine()
 }
 
 func TestWhoItIs(t *testing.T) {

@@ -149,7 +149,7 @@ func (b *bench) say(text string) {
 	_, _ = io.WriteString(b.out, text) // the report itself is written elsewhere, and checked
 }
 
-// one carries one check out, in a yard of its own.
+// one carries one check out, in a sandbox of its own.
 func (b *bench) one(ctx context.Context, t *task) (r *prove.Result) {
 	began, what := b.seen.now(), prove.Named(t.check.Name, t.store)
 	env := prove.Env{

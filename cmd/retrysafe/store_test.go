@@ -206,7 +206,7 @@ func TestQuarantine(t *testing.T) {
 	here.typing("yes\n").run("keys quarantine --why restored --id night").exits(0).says("set aside 6 of 6", "action night by anna@")
 	here.run("keys quarantine --why restored --id night --yes").exits(0).says("this was done before")
 	here.run("keys quarantine --why restored --yes --format json").exits(0).says(`"quarantined":0`)
-	here.run("keys quarantine --why otherwise --id night --yes").exits(2).says("that of another action").inOneLine()
+	here.run("keys quarantine --why otherwise --id night --yes").exits(2).says("belongs to another action").inOneLine()
 	if r := load(t, s.Store, "tenant-a", "retryable"); r.State != retrysafe.StateUnknown {
 		t.Errorf("it is %s", r.State)
 	}
