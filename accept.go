@@ -8,13 +8,12 @@ import (
 	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
-// Accept stores the call for a worker instead of running it, with the request as
-// the worker is to have it. Exactly one result is not nil: the outcome of an
-// earlier attempt, or an error. A [*RefusedError] with [ErrAccepted] says that the
-// call is stored, now or since an earlier one; the others mean what they mean for
-// [Engine.Begin].
+// Accept stores the call for a worker instead of running it, with the request that the
+// worker will get. Exactly one result is not nil: the outcome of an earlier attempt, or
+// an error. A [*RefusedError] with [ErrAccepted] says that the call is stored, by this
+// call or an earlier one; the other errors are those of [Engine.Begin].
 //
-// Work that no worker takes up within [Policy.Patience] is given up.
+// Work that no worker takes within [Policy.Patience] is given up.
 func (e *Engine) Accept(ctx context.Context, c Call, request []byte) (*Outcome, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -29,8 +28,8 @@ func (e *Engine) Accept(ctx context.Context, c Call, request []byte) (*Outcome, 
 	return out, err
 }
 
-// queue turns the write that would begin an attempt into one that stores the work for
-// a worker. Its attempt is yet to come.
+// queue turns the write of a new attempt into one that stores the work for a worker.
+// The attempt is not counted: the worker's will be.
 func (b *begin) queue(w *Write) {
 	w.State, w.Term, w.Relaxed = StateAccepted, b.e.policy.Patience, false
 	w.Attempt--
@@ -42,9 +41,9 @@ func (b *begin) queue(w *Write) {
 	}
 }
 
-// TakeUp asks for the right to run accepted work, which r is the record of.
-// [ErrLost]: another worker has it, or it was settled or given up. The execution
-// must be settled, as that of [Engine.Begin].
+// TakeUp asks for the right to run accepted work; r is its record. [ErrLost]: another
+// worker runs it, or it was settled or given up. The execution must be settled, like
+// one of [Engine.Begin].
 func (e *Engine) TakeUp(ctx context.Context, r Record) (*Execution, error) {
 	if r.State != StateAccepted {
 		return nil, fmt.Errorf("take up: %w: it is %s", ErrLost, r.State)
@@ -69,7 +68,7 @@ func (e *Engine) TakeUp(ctx context.Context, r Record) (*Execution, error) {
 		return x, err
 	case err == nil, is(err, ErrConflict), is(err, ErrNotFound), is(err, ErrBusy):
 		return nil, fmt.Errorf("take up: %w", errors.Join(ErrLost, err))
-	default: // should it have been applied, the next call may have it: it never started
+	default: // the swap may have been applied; the operation never started, so a retry may claim it
 		e.orphans.add(b.owner)
 		return nil, fmt.Errorf("take up: %w", err)
 	}

@@ -12,13 +12,14 @@ import (
 	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
-// Begin asks for the right to run the call. Exactly one of its results is not
-// nil: an execution that must be settled, the outcome of an earlier attempt, or
-// an error. A [*RefusedError] says why the call does not run; nothing runs
-// unless the store has confirmed the reservation.
+// Begin asks for the right to run the call. Exactly one of its results is not nil: an
+// execution that must be settled, the outcome of an earlier attempt, or an error. A
+// [*RefusedError] says why the call does not run; nothing runs unless the store has
+// confirmed the reservation.
 //
-// The store's steps do not end with ctx: a client that hangs up leaves no
-// reservation behind. If ctx is done before the operation starts, it is released.
+// The context of the store's steps does not end with ctx, so a client that hangs up
+// leaves no reservation behind. If ctx is done before the operation starts, the
+// reservation is released.
 func (e *Engine) Begin(ctx context.Context, c Call) (*Execution, *Outcome, error) {
 	if err := c.check(); err != nil {
 		return nil, nil, err
@@ -31,20 +32,20 @@ func (e *Engine) Begin(ctx context.Context, c Call) (*Execution, *Outcome, error
 	return b.run()
 }
 
-// begin is one call on its way to an execution, an outcome or a refusal. It is
-// reused between calls: nothing of it outlives its own.
+// begin is the state of one call of Begin, Accept, Peek or DoTx. Objects are pooled:
+// done resets one, and nothing refers to it afterwards.
 type begin struct {
 	e   *Engine
 	ctx context.Context
 	c   Call
 
-	accept     bool // it is to be stored for a worker, with this request
+	accept     bool // Accept: the call is stored for a worker, with request
 	request    []byte
-	owner      Owner            // of the attempt that would begin
+	owner      Owner            // the owner of the attempt that would begin
 	storeCtx   *detachedContext // the context of the store's steps
 	waitUntil  time.Time        // set once the call waits for another attempt
 	paused     time.Duration    // how long the last pause was
-	unanswered bool             // a try of the last step was not answered
+	unanswered bool             // the store did not answer a try of the last step
 }
 
 var begins = sync.Pool{New: func() any { return new(begin) }}
@@ -56,21 +57,22 @@ func (e *Engine) newBegin(ctx context.Context, c *Call) *begin {
 	return b
 }
 
-// done gives b back.
+// done resets b and returns it to the pool.
 func (b *begin) done() {
 	b.storeCtx.done()
 	*b = begin{}
 	begins.Put(b)
 }
 
-// storeTries is how often one step is sent when the store cannot say whether it
-// was applied. Sending it again is safe: the step recognises its own owner.
+// storeTries is how often one step is sent while the store does not say whether it was
+// applied. Sending a step again is safe: Create and Swap recognise the owner that the
+// first try has stored.
 const storeTries = 3
 
 func (b *begin) run() (*Execution, *Outcome, error) {
 	e := b.e
 	if !e.breaker.allow(e.clock) {
-		return nil, nil, b.unavailable(errors.New("it has failed repeatedly and is given a rest"))
+		return nil, nil, b.unavailable(errors.New("it has failed repeatedly; the circuit breaker is open"))
 	}
 	if err := b.newOwner(); err != nil {
 		return nil, nil, b.unavailable(err)
@@ -123,14 +125,15 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 	return nil, nil, e.refuse(ErrInFlight, &got)
 }
 
-// ensureRecord brings the call before a record: its own, or the one that was there. Err
-// is how the last step ended.
+// ensureRecord returns nil once got is a record under the call's key: the one that the
+// call created, or the one that was stored before. Err is the result of the last step.
+// If the record has vanished, or a transaction holds the key, Create is sent again.
 func (b *begin) ensureRecord(err error, mine *Write, got *Record) error {
 	for {
 		switch {
 		case err == nil, is(err, ErrExists), is(err, ErrConflict):
 			return nil
-		case is(err, ErrNotFound): // it was there and is gone: that reserved nothing
+		case is(err, ErrNotFound): // the record was deleted meanwhile; create it
 		case is(err, ErrBusy):
 			if b.pause() != nil {
 				return b.e.refuse(ErrInFlight, &Record{Ref: b.c.Ref, Operation: b.c.Operation})
@@ -144,7 +147,7 @@ func (b *begin) ensureRecord(err error, mine *Write, got *Record) error {
 	}
 }
 
-// claim asks for the next attempt at the record it has met.
+// claim swaps the next attempt of the call into got, the record that was found.
 func (b *begin) claim(do action, mine *Write, got *Record) error {
 	if err := b.newOwner(); err != nil {
 		return err
@@ -162,22 +165,23 @@ func (b *begin) claim(do action, mine *Write, got *Record) error {
 	return err
 }
 
-// unclear reports whether the last step, which ended with err, may yet turn out
-// to be applied. A key that is busy may be held by the step's own first try.
+// unclear reports whether the last step, which ended with err, may have been applied.
+// ErrBusy after an unanswered try is not clear either: that try may hold the key.
 func (b *begin) unclear(err error) bool { return !isAnswer(err) || b.unanswered && is(err, ErrBusy) }
 
-// adopt claims a reservation that this process made and never started, because
-// its reply was lost.
+// adopt claims a reservation that this process sent and never started, because the
+// store's reply was lost.
 func (b *begin) adopt(mine *Write, got *Record) error {
 	orphan := got.Owner
 	err := b.claim(actResume, mine, got)
 	if !isAnswer(err) || err != nil && got.Owner == orphan {
-		b.e.orphans.add(orphan) // it may be there still
+		b.e.orphans.add(orphan) // the reservation may still be stored
 	}
 	return err
 }
 
-// renewStoreContext gives the store's steps a new time limit.
+// renewStoreContext replaces the context of the store's steps by one with a new
+// deadline.
 func (b *begin) renewStoreContext() {
 	b.storeCtx.done()
 	b.storeCtx = b.e.newStoreContext(b.ctx)
@@ -186,7 +190,7 @@ func (b *begin) renewStoreContext() {
 // newOwner draws the nonce of an attempt.
 func (b *begin) newOwner() error {
 	if b.e.rand == nil {
-		_, _ = rand.Read(b.owner[:]) // it never fails; a machine without randomness crashes
+		_, _ = rand.Read(b.owner[:]) // it never fails: without randomness the runtime crashes
 		return nil
 	}
 	if _, err := io.ReadFull(b.e.rand, b.owner[:]); err != nil {
@@ -195,7 +199,8 @@ func (b *begin) newOwner() error {
 	return nil
 }
 
-// create reserves the key. What cannot be confirmed is remembered as an orphan.
+// create sends the reservation of the key. If the store does not confirm it, its owner
+// becomes an orphan.
 func (b *begin) create(w *Write, got *Record) error {
 	err := b.send(opCreate, w, got)
 	if b.unclear(err) {
@@ -204,15 +209,15 @@ func (b *begin) create(w *Write, got *Record) error {
 	return err
 }
 
-// The steps of a store that begin sends.
+// The steps that [begin.send] sends.
 const (
 	opCreate = iota
 	opSwap
 	opLoad
 )
 
-// send does one step of the store, again if the store cannot say how it ended.
-// Records are large, so they come and go by pointer.
+// send sends one step to the store, and sends it again while the store does not answer.
+// Records are large, so they are passed by pointer.
 func (b *begin) send(op int, w *Write, got *Record) (err error) {
 	e := b.e
 	b.unanswered = false
@@ -238,14 +243,15 @@ func (b *begin) send(op int, w *Write, got *Record) (err error) {
 	}
 }
 
-// isAnswer reports whether err is an answer of the store, success included,
-// rather than a failure to give one.
+// isAnswer reports whether err is an answer of the store, success included, rather than
+// a failure to give one.
 func isAnswer(err error) bool {
 	return err == nil || is(err, ErrExists) || is(err, ErrConflict) || is(err, ErrNotFound) ||
 		is(err, ErrBusy) || is(err, ErrFull) || is(err, ErrUnreadable)
 }
 
-// is is errors.Is, quick for the bare sentinel that a store most likely returns.
+// is is errors.Is with a shortcut for a bare sentinel, which is what stores mostly
+// return.
 func is(err, sentinel error) bool {
 	return err == sentinel || errors.Is(err, sentinel) //nolint:errorlint // errors.Is is what it falls back on
 }
@@ -260,7 +266,7 @@ func (b *begin) start(r *Record) (*Execution, *Outcome, error) {
 		kind = EventRetried
 	}
 	e.observe(kind, r, 0, nil)
-	if err := b.ctx.Err(); err != nil { // gone before it started: provably not executed
+	if err := b.ctx.Err(); err != nil { // the operation has not started: provably not executed
 		return nil, nil, errors.Join(fmt.Errorf("begin: %w", err), x.Release(b.ctx, err))
 	}
 	x.scheduleBeat(x.began)
@@ -275,7 +281,7 @@ var refusedKinds = []struct {
 	{ErrUnknown, EventUnknown}, {ErrGone, EventGone}, {ErrUnreadable, EventUnreadable},
 }
 
-// refuse says why a call does not run, and when it may learn more.
+// refuse returns the error that says why a call does not run and when to retry it.
 func (e *Engine) refuse(why error, r *Record) error {
 	for _, k := range refusedKinds {
 		if errors.Is(why, k.why) {
@@ -294,7 +300,8 @@ func (e *Engine) refuse(why error, r *Record) error {
 	return refused
 }
 
-// unavailable says that the store did not confirm anything, so nothing runs.
+// unavailable returns the refusal of a call whose reservation the store did not
+// confirm.
 func (b *begin) unavailable(cause error) error {
 	return &RefusedError{
 		Err:        fmt.Errorf("%w: %w", ErrUnavailable, cause),
@@ -303,40 +310,6 @@ func (b *begin) unavailable(cause error) error {
 	}
 }
 
-// maxOrphans bounds how many lost reservations are remembered.
-const maxOrphans = 10_000
-
-// orphans are owners of reservations that this process sent and got no reply
-// for. They may be stored, and provably never started. A retry that meets one
-// here may take it up at once instead of waiting for a lease without a holder.
-type orphans struct {
-	mu    sync.Mutex
-	known map[Owner]struct{}
-}
-
-func (o *orphans) add(owner Owner) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.known == nil {
-		o.known = make(map[Owner]struct{})
-	}
-	if len(o.known) >= maxOrphans {
-		for one := range o.known { // most were never stored: any will do
-			delete(o.known, one)
-			break
-		}
-	}
-	o.known[owner] = struct{}{}
-}
-
-// take removes owner and reports whether it was there: one caller gets it.
-func (o *orphans) take(owner Owner) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	_, ok := o.known[owner]
-	delete(o.known, owner)
-	return ok
-}
-
-// maxSteps bounds how often one call meets a record that moves under its hands.
+// maxSteps bounds how many steps one call makes on a record that other calls keep
+// changing.
 const maxSteps = 16

@@ -19,7 +19,7 @@ func TestAsyncReserveNeedsProtectedEffects(t *testing.T) {
 	for effects, refused := range map[retrysafe.Effects]bool{retrysafe.EffectsUnprotected: true, retrysafe.EffectsKeyed: false, retrysafe.EffectsInTx: false} {
 		p := retrysafe.Policy{Effects: effects, AsyncReserve: true}
 		err := p.Check()
-		if errors.Is(err, retrysafe.ErrPolicy) != refused || refused && !strings.Contains(err.Error(), "Keyed or InTx") {
+		if errors.Is(err, retrysafe.ErrPolicy) != refused || refused && !strings.Contains(err.Error(), "EffectsKeyed or EffectsInTx") {
 			t.Errorf("%s: Check = %v", effects, err)
 		}
 		if c := p.Caveats(); len(c) != 1 || !strings.Contains(c[0], "crash") {

@@ -6,37 +6,38 @@ import (
 	"time"
 )
 
-// detachedContext is a context that carries its parent's values and nothing else of
-// it: a client that hangs up cancels neither a reservation, nor a handler, nor
-// a completion. It has a deadline of its own on the engine's clock, which counts
-// from the moment it is first asked for.
+// detachedContext is a context that carries its parent's values, but neither its
+// cancellation nor its deadline: a client that hangs up cancels neither a reservation,
+// nor a handler, nor a completion. It has a deadline of its own on the engine's clock.
+// That is set when a method first needs it.
 //
-// The channel and the timer behind Done are made when Done is first called: a store
-// in memory never calls it, and most requests end long before the deadline.
+// The channel and the timer behind Done are made when Done is first called. A store in
+// memory never calls it, and most requests end long before the deadline.
 type detachedContext struct {
 	parent       context.Context
 	clock        Clock
 	limit        time.Duration
-	deadlineOnly bool // it is for a step of the store; see [DeadlineOnly]
+	deadlineOnly bool // it was made for a step of the store; see [DeadlineOnly]
 
 	mu         sync.Mutex
-	errAsked   bool // by Err
+	errAsked   bool // Err was called
 	deadline   time.Time
-	cause      error              // why it ended; nil while it lives
-	cancelable *cancelableContext // once Done was called
+	cause      error              // why it ended; nil before
+	cancelable *cancelableContext // nil before the first call of Done
 }
 
-// cancelableContext is a cancel context of the context package and what ends it.
+// cancelableContext is a cancel context of the context package, and the timer that ends
+// it.
 type cancelableContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
-	timer  Timer // nil if it had ended before
+	timer  Timer // nil if the context had ended before Done was called
 }
 
 var storeContexts = sync.Pool{New: func() any { return new(detachedContext) }}
 
-// newStoreContext returns a context for steps of the store: the caller's values, a
-// deadline of the engine's, never the caller's cancellation.
+// newStoreContext returns a context for steps of the store: with the caller's values
+// and the engine's deadline, without the caller's cancellation.
 func (e *Engine) newStoreContext(ctx context.Context) *detachedContext {
 	d := storeContexts.Get().(*detachedContext)
 	d.init(ctx, e.clock, e.storeTimeout)
@@ -44,9 +45,9 @@ func (e *Engine) newStoreContext(ctx context.Context) *detachedContext {
 	return d
 }
 
-// done ends the context of a store's step that has returned. If its channel was never
-// asked for, no goroutine waits for it and no context is derived from it, and it is
-// reused.
+// done ends the context after the store's step has returned. If Done was never called,
+// no goroutine waits for the context and no context is derived from it, so it goes back
+// to the pool.
 func (d *detachedContext) done() {
 	d.mu.Lock()
 	shared := d.cancelable != nil
@@ -64,11 +65,11 @@ func (d *detachedContext) init(parent context.Context, clock Clock, limit time.D
 	d.parent, d.clock, d.limit = parent, clock, limit
 }
 
-// DeadlineOnly reports whether ctx is one that the engine gave to a store for one
-// step, and that ends by its deadline alone while the engine waits for the step.
-// A store that watches the deadline need not watch the channel, which costs a channel
-// and a timer. Such a context is reused when the step has returned; values is one with
-// the same values that may be kept longer.
+// DeadlineOnly reports whether the engine made ctx for one step of a store. Such a
+// context ends only by its deadline while the engine waits for the step, so a store
+// that watches the deadline need not call Done, which costs a channel and a timer. The
+// context is reused after the step; values is a context with the same values that may
+// be kept longer.
 func DeadlineOnly(ctx context.Context) (values context.Context, ok bool) {
 	d, ok := ctx.(*detachedContext)
 	if !ok || !d.deadlineOnly {
@@ -116,7 +117,7 @@ func (d *detachedContext) newCancelable() *cancelableContext {
 func (d *detachedContext) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.cause == nil && !d.errAsked && d.deadline.IsZero() { // the first question: no step can have lasted too long yet
+	if d.cause == nil && !d.errAsked && d.deadline.IsZero() { // the first call: no step has taken any time yet
 		d.errAsked = true
 		return nil
 	}
@@ -131,10 +132,10 @@ func (d *detachedContext) Err() error {
 	}
 }
 
-// Value returns the parent's value. Package context looks for cancellation by a key of
-// its own: it must find that of d, never the parent's. So once there is a cancelable
-// context d asks that one, which contexts derived from d then attach to without a
-// goroutine; before, d asks the parent without its cancellation.
+// Value returns the parent's value. Package context looks for cancellation by a private
+// key: it must find that of d, never the parent's. Once there is a cancelable context,
+// Value asks it, so that contexts derived from d attach to it without a goroutine.
+// Before that, Value asks the parent without its cancellation.
 func (d *detachedContext) Value(key any) any {
 	d.mu.Lock()
 	own := d.cancelable
@@ -145,8 +146,8 @@ func (d *detachedContext) Value(key any) any {
 	return context.WithoutCancel(d.parent).Value(key)
 }
 
-// stopTimer stops the timer of a context that has outlived its purpose without ending
-// it.
+// stopTimer stops the timer of a context that is no longer needed, without ending the
+// context.
 func (d *detachedContext) stopTimer() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -155,7 +156,7 @@ func (d *detachedContext) stopTimer() {
 	}
 }
 
-// end ends the context for the given reason; only the first one counts.
+// end ends the context with the given cause. The first cause stays.
 func (d *detachedContext) end(cause error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -172,9 +173,9 @@ func (d *detachedContext) end(cause error) {
 	}
 }
 
-// executionContext is the context an operation runs in. It outlives the client's
-// connection, ends when the execution is lost or has run too long, and carries
-// the execution itself.
+// executionContext is the context that an operation runs in. It carries the execution.
+// It outlives the client's connection, and ends when the execution has lost its record
+// or has run too long.
 type executionContext struct {
 	detachedContext
 	x *Execution

@@ -5,13 +5,13 @@ type action uint8
 
 const (
 	actReplay     action = iota // answer with the stored result
-	actRefuse                   // do not run; verdict.why says why
+	actRefuse                   // do not run; decision.why says why
 	actRerun                    // claim it: the next attempt of this operation, from the start
 	actResume                   // claim it: the next attempt, from the last checkpoint
 	actRenew                    // claim it: a new operation under an expired key
 	actQuarantine               // settle the lapsed attempt as Unknown, then decide again
 	actFail                     // settle the lapsed attempt with an error answer, then decide again
-	actAbandon                  // settle work that no worker took up with a time-out answer, then decide again
+	actAbandon                  // settle work that no worker took with a 408 answer, then decide again
 )
 
 // claims reports whether the action hands the record to the caller to run.

@@ -34,7 +34,7 @@ const (
 	// ProofNone: the other side does not know of it, now. The first attempt may
 	// still be on its way there.
 	ProofNone Proof = iota
-	// ProofTombstone: the other side was told to refuse it from now on, and confirmed
+	// ProofTombstone: the other side refuses it from now on, and has confirmed
 	// that it had not happened.
 	ProofTombstone
 	// ProofAttested: an operator vouches for it.
@@ -134,7 +134,7 @@ func DecideEvidence(r Record, v Evidence, recheck Recheck) (Write, error) {
 		w.Inquiry.Dead, w.Inquiry.Disputed = false, false
 	case v.Finding == FindingNotHappened && r.repeatable(v.Proof):
 		w.State, w.Term = StateRetryable, r.Retain
-		if r.Request != nil { // its client was told that it is under way: a worker runs it again
+		if r.Request != nil { // its client got a 202: a worker runs it again
 			w.State = StateAccepted
 		}
 		w.Inquiry.Dead, w.Inquiry.Disputed = false, false

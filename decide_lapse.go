@@ -2,9 +2,8 @@ package retrysafe
 
 import "time"
 
-// lapseAction says what becomes of an attempt whose lease ran out, by the record's
-// own policy. A record that asks to repeat unprotected effects is quarantined,
-// whatever program wrote it.
+// lapseAction returns what to do about an attempt whose lease ran out, by the policy in
+// the record. Unprotected effects are never repeated, whatever Lapse the record holds.
 func lapseAction(r *Record) action {
 	switch {
 	case r.Lapse == LapseFail:
@@ -20,9 +19,8 @@ func lapseAction(r *Record) action {
 	}
 }
 
-// retryAction says how an operation that did not happen is run again: on from its last
-// checkpoint, so that no phase that is finished is repeated, unless its author
-// wants each attempt to start anew.
+// retryAction returns how an operation that did not happen is run again: from its last
+// checkpoint, so that no finished phase is repeated, unless the policy is LapseRerun.
 func retryAction(r *Record) action {
 	if r.Lapse == LapseRerun {
 		return actRerun
@@ -74,7 +72,7 @@ func DecideLapse(r Record) (Write, bool) {
 	}
 	a := lapseAction(&r)
 	w := closeLapsed(a, r, defaultReconcile)
-	if a.claims() { // the next attempt runs it again: a worker's, or that of the next call
+	if a.claims() { // a worker or the next call runs it again
 		w.State = StateRetryable
 		if r.Request != nil {
 			w.State = StateAccepted
@@ -84,8 +82,8 @@ func DecideLapse(r Record) (Write, bool) {
 	return w, true
 }
 
-// abandonedAction says what becomes of work that no worker took up in time. If an attempt
-// was made before, it may have done something.
+// abandonedAction returns what to do about accepted work that no worker took in time.
+// If an attempt was made before, it may have had effects.
 func abandonedAction(r *Record) action {
 	if r.Attempt > 0 {
 		return actQuarantine
@@ -95,14 +93,14 @@ func abandonedAction(r *Record) action {
 
 var problemHeader = map[string][]string{"Content-Type": {"application/problem+json"}}
 
-// abandonedResult answers work that was accepted and never taken up.
+// abandonedResult is the answer of accepted work that no worker took in time.
 var abandonedResult = &Result{
 	Status: 408,
 	Header: problemHeader,
-	Body:   []byte(`{"type":"about:blank","title":"Request Timeout","status":408,"detail":"The request was accepted, but nobody took it up in time. It was not executed."}`),
+	Body:   []byte(`{"type":"about:blank","title":"Request Timeout","status":408,"detail":"The request was accepted, but no worker took it up in time. It was not executed."}`),
 }
 
-// lapsedResult answers an attempt that stopped without a word, under Fail.
+// lapsedResult is the answer of a lapsed attempt under LapseFail.
 var lapsedResult = &Result{
 	Status: 500,
 	Header: problemHeader,

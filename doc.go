@@ -9,7 +9,7 @@
 //
 //   - A [Record] is all that is known of one key.
 //   - A [Store] keeps records: insert, compare-and-swap, read, list what is due,
-//     delete what is forgotten. Each is one atomic step; a store decides nothing.
+//     delete what has expired. Each is one atomic step; a store decides nothing.
 //   - Every rule (replay, conflict, mismatch, quarantine, resume) is one pure
 //     function, decide, tested without a database.
 //   - An [Engine] is a store and a [Policy]. [Engine.Begin] answers a call with
@@ -27,5 +27,5 @@
 // the operation's effects are ([Effects]), and a policy that could repeat an
 // unprotected effect is refused when the engine is built.
 //
-// Package httpkey speaks the Idempotency-Key header of HTTP on top of this one.
+// Package httpkey implements the Idempotency-Key header of HTTP on top of this one.
 package retrysafe

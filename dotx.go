@@ -9,29 +9,29 @@ import (
 	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
-// DoTx runs fn once for the call's key and returns its answer, now and on every
-// retry, like [Engine.Do], for operations whose effects are all in the store's own
-// database: reservation, business writes and answer are one transaction and one
-// commit. The engine's effects must be [EffectsInTx], and s must keep the engine's
-// records: the engine's own store, as a rule.
+// DoTx runs fn once for the call's key and returns its answer, now and on every retry,
+// like [Engine.Do], for operations whose effects are all in the store's own database:
+// reservation, business writes and answer are one transaction and one commit. The
+// engine's effects must be [EffectsInTx], and s must keep the engine's records: as a
+// rule it is the engine's own store.
 //
-// Fn writes in the transaction that it is given and neither commits it nor rolls
-// it back. When it returns an error, panics or ends its goroutine, the
-// transaction is rolled back, nothing is stored, the key is free, and DoTx returns
-// that error; so [Policy.OnFailure] and [Policy.Lapse] have no say here. Otherwise
-// its result is the answer, whatever its status. Fn runs on the caller's
-// goroutine, at most once, in a context that carries ctx's values but not its
-// cancellation and ends after [Policy.MaxRun]; what lasts longer is rolled back.
+// Fn writes in the transaction that it is given and neither commits it nor rolls it
+// back. When it returns an error, panics or ends its goroutine, the transaction is
+// rolled back, nothing is stored, the key is free, and DoTx returns that error; so
+// [Policy.OnFailure] and [Policy.Lapse] do not apply. Otherwise its result is the
+// answer, whatever its status. Fn runs on the caller's goroutine, at most once, in a
+// context that carries ctx's values but not its cancellation and ends after
+// [Policy.MaxRun]. A transaction that lasts longer is rolled back.
 //
-// While the transaction is open the key has no visible record: another call with
-// this key is refused with [ErrInFlight], whatever it asks for, or waits, by
-// [Policy.InFlight].
+// While the transaction is open the key has no visible record. Another call with this
+// key is refused with [ErrInFlight], whatever its fingerprint, or waits if
+// [Policy.InFlight] says so.
 //
-// An answer is returned only when it is committed. A commit whose reply was lost
-// is looked into: it ends with the answer; with an error if it was rolled back,
-// marked by [NotExecuted] where fn cannot have committed by itself; or with
-// [ErrUnsettled] if it cannot be known yet. A retry with the same key is safe in every
-// case: it runs only what was not committed.
+// An answer is returned only when it is committed. If the reply to the commit is lost,
+// DoTx finds out how the commit ended. It then returns the answer; or an error if the
+// transaction was rolled back, marked by [NotExecuted] where fn cannot have committed
+// by itself; or [ErrUnsettled] if that cannot be known yet. A retry with the same key
+// is safe in every case: it runs only what was not committed.
 func DoTx[T any](ctx context.Context, e *Engine, s TxStore[T], c Call, fn func(context.Context, T) (Result, error)) (Outcome, error) {
 	return e.doTx(ctx, &c, func(ctx context.Context) (Tx, operation, error) {
 		tx, own, err := s.BeginTx(ctx)
@@ -39,12 +39,12 @@ func DoTx[T any](ctx context.Context, e *Engine, s TxStore[T], c Call, fn func(c
 	})
 }
 
-// operation is what runs in one transaction, which it knows.
+// operation runs fn in the transaction that begin has opened.
 type operation func(context.Context) (Result, error)
 
 func (e *Engine) doTx(ctx context.Context, c *Call, begin func(context.Context) (Tx, operation, error)) (Outcome, error) {
 	if e.policy.Effects != EffectsInTx {
-		return Outcome{}, fmt.Errorf("%w: DoTx commits effects and answer together, and the engine's effects are %s; give DoTx an engine.With(Policy{Effects: InTx}) if all effects are in the store's database, otherwise use Do",
+		return Outcome{}, fmt.Errorf("%w: DoTx commits effects and answer together, and the engine's effects are %s; give DoTx an engine.With(Policy{Effects: EffectsInTx}) if all effects are in the store's database, otherwise use Do",
 			ErrPolicy, e.policy.Effects)
 	}
 	if err := c.check(); err != nil {
@@ -56,33 +56,33 @@ func (e *Engine) doTx(ctx context.Context, c *Call, begin func(context.Context) 
 	b := e.newBegin(ctx, c)
 	defer b.done()
 	t := txCall{b: b, e: e, begin: begin}
-	defer func() { _ = t.rollback() }() // what leaves it open has an error, or a panic, of its own
+	defer func() { _ = t.rollback() }() // it is open only after an error or a panic, which the caller gets
 	return t.run()
 }
 
-// txCall is one call of DoTx on its way.
+// txCall is the state of one call of DoTx.
 type txCall struct {
 	b     *begin
 	e     *Engine
 	begin func(context.Context) (Tx, operation, error)
 
 	tx     Tx                // the transaction that is open, if any
-	op     operation         // what may run in it
-	ctx    *executionContext // what both live in; its execution is nil: phases make no sense here
-	began  time.Time         // when the operation did
-	undone error             // it has run and was rolled back: this call does not run it again
+	op     operation         // runs in it
+	ctx    *executionContext // of both; its execution is nil, since phases cannot run in one transaction
+	began  time.Time         // when the operation began
+	undone error             // set after a rollback: the call does not run the operation again
 }
 
-// actCreate is what to do about a key that is free, and held by the call.
+// actCreate: the key is free and the call's transaction holds it.
 const actCreate = actAbandon + 1
 
-// errAgain: what ran was rolled back, and the record of another call decides.
+// errAgain: the operation was rolled back, and the record of another call decides.
 var errAgain = errors.New("decide again")
 
 func (t *txCall) run() (Outcome, error) {
 	e, b := t.e, t.b
 	if !e.breaker.allow(e.clock) {
-		return Outcome{}, b.unavailable(errors.New("it has failed repeatedly and is given a rest"))
+		return Outcome{}, b.unavailable(errors.New("it has failed repeatedly; the circuit breaker is open"))
 	}
 	if err := b.newOwner(); err != nil {
 		return Outcome{}, b.unavailable(err)
@@ -125,10 +125,10 @@ func (t *txCall) run() (Outcome, error) {
 	return Outcome{}, e.refuse(ErrInFlight, &got)
 }
 
-// reserveOrWait takes the key in a new transaction and says what to do about what is
-// there. When another transaction has the key, what is committed counts as far as
-// it needs no writing: two replays do not get into each other's way. Otherwise the
-// call waits, if the policy says so.
+// reserveOrWait takes the key in a new transaction and decides about the record that is
+// stored. When another transaction holds the key, the committed record is used if the
+// decision needs no write, so that concurrent replays do not block each other.
+// Otherwise the call waits, if the policy says so.
 func (t *txCall) reserveOrWait(got *Record) (decision, error) {
 	e, b := t.e, t.b
 	for {
@@ -156,7 +156,8 @@ func (t *txCall) reserveOrWait(got *Record) (decision, error) {
 	}
 }
 
-// reserve takes the key in a new transaction, again if the store does not answer.
+// reserve takes the key in a new transaction, and tries again while the store does not
+// answer.
 func (t *txCall) reserve(got *Record) error {
 	e := t.e
 	for try := 1; ; try++ {
@@ -172,9 +173,9 @@ func (t *txCall) reserve(got *Record) error {
 	}
 }
 
-// tryReserve begins a transaction and takes the key in it. The transaction's
-// context lasts as long as an operation may run, because a driver may roll back
-// when it ends; until the key is taken the store's own time limit ends it.
+// tryReserve begins a transaction and takes the key in it. The transaction's context
+// lasts as long as an operation may run, because some drivers roll back when the
+// context ends. Until the key is taken, the store's timeout ends it.
 func (t *txCall) tryReserve(got *Record) error {
 	e, b := t.e, t.b
 	now := e.clock.Now()
@@ -192,7 +193,7 @@ func (t *txCall) tryReserve(got *Record) error {
 		failpoint.Hit("dotx.reserved")
 	}
 	if !limit.Stop() && isAnswer(err) {
-		err = context.DeadlineExceeded // the answer came too late for the transaction
+		err = context.DeadlineExceeded // the timeout has already ended the transaction's context
 	}
 	if !isAnswer(err) {
 		err = errors.Join(fmt.Errorf("reserve in transaction: %w", err), t.rollback())
@@ -219,13 +220,13 @@ func (t *txCall) rollback() error {
 	return nil
 }
 
-// adopt runs the operation under a reservation that this process made and never
-// started, because its reply was lost.
+// adopt runs the operation under a reservation that this process sent and never
+// started, because the store's reply was lost.
 func (t *txCall) adopt(got *Record) (out Outcome, err error) {
 	orphan, adopted := got.Owner, false
 	defer func() {
 		if !adopted {
-			t.e.orphans.add(orphan) // it may be there still
+			t.e.orphans.add(orphan) // the reservation may still be stored
 		}
 	}()
 	out, err = t.execute(actResume, got)
@@ -233,8 +234,8 @@ func (t *txCall) adopt(got *Record) (out Outcome, err error) {
 	return out, err
 }
 
-// execute runs the operation in the transaction that holds the key, and commits
-// it with its answer.
+// execute runs the operation in the transaction that holds the key, and commits it with
+// its answer.
 func (t *txCall) execute(do action, got *Record) (Outcome, error) {
 	e, b := t.e, t.b
 	why := t.undone
@@ -266,11 +267,11 @@ func (t *txCall) execute(do action, got *Record) (Outcome, error) {
 	return t.commit(&next)
 }
 
-// errNoReturn stands for a function that did not come back.
+// errNoReturn is the error of a function that did not return.
 var errNoReturn = errors.New("the operation panicked or ended its goroutine")
 
-// call runs the operation. If it does not come back, the transaction is rolled
-// back on the way.
+// call runs the operation. If it panics or ends its goroutine, the deferred rollback of
+// DoTx still runs.
 func (t *txCall) call(next *Record) (Result, error) {
 	back := false
 	defer func() {
@@ -286,7 +287,7 @@ func (t *txCall) call(next *Record) (Result, error) {
 	return result, err
 }
 
-// released tells that nothing of the operation is left.
+// released reports to the observer that the operation was rolled back.
 func (t *txCall) released(next *Record, why error) {
 	r := *next
 	r.State = StateRetryable

@@ -8,21 +8,23 @@ import (
 	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
-// A commitAttempt is how a transaction with an answer in it ended, as far as is known.
+// A commitAttempt is the result of storing the answer and committing, as far as it is
+// known.
 type commitAttempt struct {
-	at     time.Time // when it began to end
+	at     time.Time // when the answer was sent
 	rec    Record
 	err    error
-	stored bool // the transaction took the answer, so it was open then
-	sent   bool // the commit was sent, so an error does not say how it ended
+	stored bool // the answer is stored in the transaction, so fn had left that open
+	sent   bool // the commit was sent, so an error leaves its result open
 }
 
-// undone is the error of an operation of which nothing was committed.
+// undone returns the error of an operation that was not committed.
 func (d *commitAttempt) undone() error {
 	if d.stored || isAnswer(d.err) {
 		return NotExecuted(fmt.Errorf("%w: %w", errRolledBack, d.err))
 	}
-	// It is no proof that nothing happened while fn may have committed by itself.
+	// If fn has committed by itself, its writes are stored: this error is no proof that
+	// nothing happened.
 	return fmt.Errorf("%w: it did not take the answer; the function must leave commit and rollback to DoTx, and return the errors of its statements: %w", errRolledBack, d.err)
 }
 
@@ -61,7 +63,7 @@ func (t *txCall) commit(next *Write) (Outcome, error) {
 	if d.sent {
 		return t.resolveCommit(next, &d)
 	}
-	_ = t.rollback() // it has not committed, and the store rolls back what it has refused
+	_ = t.rollback() // nothing was committed, so its error does not matter
 	undone := d.undone()
 	t.released(&next.Record, undone)
 	switch {
@@ -76,15 +78,15 @@ func (t *txCall) commit(next *Write) (Outcome, error) {
 	}
 }
 
-// decideAgain lets the record that another call has stored decide about a call whose
-// own operation was rolled back.
+// decideAgain makes run decide anew by the record that another call has stored. The
+// call's own operation was rolled back.
 func (t *txCall) decideAgain(undone error) (Outcome, error) {
 	t.undone = undone
 	t.b.renewStoreContext()
 	return Outcome{}, errAgain
 }
 
-// completed notes that the answer is committed.
+// completed reports that the answer is committed.
 func (t *txCall) completed(got *Record) Outcome {
 	e := t.e
 	e.durations.note(got.Operation, t.took)
@@ -95,19 +97,19 @@ func (t *txCall) completed(got *Record) Outcome {
 	return outcomeOf(got, false)
 }
 
-// resolveCommit finds out how a commit ended whose reply does not tell. It never
-// guesses: a commit that hangs is not visible yet and may still take place. It
-// asks for the key in a new transaction. The one that hangs has the key until it
-// ends, whether it has inserted the record or swapped it. So the transaction that gets
-// the key meets what was committed, and nothing will be committed after it:
+// resolveCommit finds out how a commit ended after its reply was lost. It never
+// guesses: a commit that hangs is not visible yet and may still take place. It reserves
+// the key in a new transaction. The transaction that hangs holds the key until it ends,
+// whether it has inserted the record or swapped it. So once the new transaction holds
+// the key, it sees what was committed, and nothing is committed any more:
 //
-//   - the record is this call's: it committed;
-//   - there is none, or it is another call's: it rolled back.
+//   - the record is this call's: the transaction committed;
+//   - there is no record, or it is another call's: the transaction rolled back.
 //
-// Should the answer have expired meanwhile, neither says anything.
+// If the answer's retention may have run out meanwhile, neither proves anything.
 func (t *txCall) resolveCommit(next *Write, d *commitAttempt) (Outcome, error) {
 	e, b := t.e, t.b
-	_ = t.rollback() // it ends what is still open; what has committed it does not touch
+	_ = t.rollback() // ends the transaction if it is still open; one that has committed stays so
 	until := e.clock.Now().Add(e.settleTimeout)
 	for pause := firstPause; ; pause = min(pause*2, longPause) {
 		var got Record
@@ -133,8 +135,7 @@ func (t *txCall) resolveCommit(next *Write, d *commitAttempt) (Outcome, error) {
 	}
 }
 
-// committed returns the answer that was committed, unless the record has been changed
-// since.
+// committed returns the answer that was committed, unless the record has changed since.
 func (t *txCall) committed(next, got *Record) (Outcome, error) {
 	if got.State == StateCompleted && got.Result.Equal(next.Result) {
 		return t.completed(got), nil

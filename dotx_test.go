@@ -327,7 +327,7 @@ func TestDoTxWantsInTx(t *testing.T) {
 	for _, effects := range []retrysafe.Effects{retrysafe.EffectsUnprotected, retrysafe.EffectsKeyed} {
 		b := newBank(t, retrysafe.Policy{Effects: effects})
 		_, err := b.do(t.Context(), call())
-		if !errors.Is(err, retrysafe.ErrPolicy) || !strings.Contains(err.Error(), effects.String()) || !strings.Contains(err.Error(), "Effects: InTx") {
+		if !errors.Is(err, retrysafe.ErrPolicy) || !strings.Contains(err.Error(), effects.String()) || !strings.Contains(err.Error(), "Effects: EffectsInTx") {
 			t.Errorf("DoTx = %v", err)
 		}
 		b.booked(t, 0, 0)

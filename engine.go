@@ -14,7 +14,7 @@ import (
 type Options struct {
 	// Policy is how operations behave; the zero Policy is the safe one.
 	Policy Policy
-	// Observer is told what happens.
+	// Observer receives the engine's events.
 	Observer Observer
 	// Namespace sets the downstream keys of this service apart from those of
 	// others that call the same provider on behalf of the same callers.
@@ -22,12 +22,12 @@ type Options struct {
 	// StoreTimeout bounds how long a call waits for the store before it is
 	// refused. Default 1.5 s.
 	StoreTimeout time.Duration
-	// SettleTimeout bounds how long a finished operation waits for its answer to
-	// become durable before it is told [ErrUnsettled]; the engine then goes on
-	// offering the answer by itself. Default 3 s.
+	// SettleTimeout bounds how long a finished operation waits for its answer to become
+	// durable. Then its caller gets [ErrUnsettled], and the engine goes on offering the
+	// answer to the store in the background. Default 3 s.
 	SettleTimeout time.Duration
-	// MaxWaiters bounds how many calls wait for attempts in flight at once;
-	// beyond it they are refused as under [InFlightConflict]. Default 10,000.
+	// MaxWaiters bounds how many calls wait for attempts in flight at once. Further
+	// calls are refused as under [InFlightConflict]. Default 10,000.
 	MaxWaiters int
 	// Clock and Rand replace time and randomness, for simulation. Rand must not
 	// repeat itself: owners are drawn from it.
@@ -43,7 +43,8 @@ type Engine struct {
 	heartbeats *heartbeatQueue
 }
 
-// shared is what engines with different policies over one store have in common.
+// shared is the state that engines with different policies over one store have in
+// common.
 type shared struct {
 	store         Store
 	observer      Observer
@@ -60,8 +61,8 @@ type shared struct {
 	offers    offers
 }
 
-// New returns an engine over s. Opts may be nil. A policy that its effect mode
-// cannot carry is refused with an error that wraps [ErrPolicy].
+// New returns an engine over s. Opts may be nil. A policy that its effect mode does not
+// allow is refused with an error that wraps [ErrPolicy].
 func New(s Store, opts *Options) (*Engine, error) {
 	if s == nil {
 		return nil, errors.New("retrysafe: New needs a store")
@@ -89,8 +90,8 @@ func New(s Store, opts *Options) (*Engine, error) {
 	return (&Engine{shared: sh}).With(o.Policy)
 }
 
-// With returns an engine over the same store under another policy. The two
-// share all that is learnt of the store: breaker, durations, waiters.
+// With returns an engine over the same store under another policy. Both share the
+// circuit breaker, the durations and the waiters.
 func (e *Engine) With(p Policy) (*Engine, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
@@ -105,8 +106,8 @@ func (e *Engine) Policy() Policy { return e.policy }
 // Store returns the engine's store.
 func (e *Engine) Store() Store { return e.store }
 
-// Healthy reports whether the store answers: false while the breaker refuses
-// reservations.
+// Healthy reports whether the store answers. It is false while the circuit breaker
+// refuses reservations.
 func (e *Engine) Healthy() bool { return !e.breaker.open() }
 
 // An Outcome is an answer and where it comes from.
@@ -124,10 +125,10 @@ func outcomeOf(r *Record, replayed bool) Outcome {
 	return Outcome{Result: *r.Result, Replayed: replayed, Attempt: r.Attempt, Expires: r.Deadline}
 }
 
-// Do runs fn once for the call's key and returns its answer, now and on every
-// retry. When fn returns an error the attempt is settled by [Execution.Fail] and
-// Do returns that error; when fn panics likewise, and the panic goes on. An fn
-// that settles its execution itself has the last word.
+// Do runs fn once for the call's key and returns its answer, now and on every retry.
+// When fn returns an error, [Execution.Fail] settles the attempt and Do returns that
+// error. When fn panics, Fail settles the attempt and the panic goes on. If fn settles
+// its execution itself, that settlement counts.
 //
 // Fn runs in [Execution.Context], on the caller's goroutine.
 func (e *Engine) Do(ctx context.Context, c Call, fn func(context.Context, *Execution) (Result, error)) (Outcome, error) {
@@ -176,10 +177,10 @@ func (e *Engine) Do(ctx context.Context, c Call, fn func(context.Context, *Execu
 // errRolledBack: the transaction that was to hold the answer did not commit.
 var errRolledBack = errors.New("retrysafe: the transaction that held the answer rolled back")
 
-// errGoexit stands for a function that ended its goroutine.
+// errGoexit is the error of a function that ended its goroutine.
 var errGoexit = errors.New("the operation ended its goroutine")
 
-// run calls fn and settles the execution if fn does not come back.
+// run calls fn and settles the execution if fn does not return.
 func (x *Execution) run(fn func(context.Context, *Execution) (Result, error)) (result Result, err error) {
 	back := false
 	defer func() {
@@ -191,9 +192,9 @@ func (x *Execution) run(fn func(context.Context, *Execution) (Result, error)) (r
 		if p != nil {
 			why = fmt.Errorf("panic: %v", p)
 		}
-		_ = x.Fail(x.ctx.parent, why) // the panic is the caller's to hear of; the record says why
+		_ = x.Fail(x.ctx.parent, why) // the caller gets the panic; the record keeps the reason
 		if p != nil {
-			panic(p) //nolint:forbidigo // not ours: the operation's own panic goes on
+			panic(p) //nolint:forbidigo // the operation's own panic goes on
 		}
 	}()
 	result, err = fn(x.Context(), x)

@@ -90,5 +90,5 @@ func ExampleEngine_With() {
 	engine, _ := retrysafe.New(memstore.New(nil), nil)
 	_, err := engine.With(retrysafe.Policy{Lapse: retrysafe.LapseRerun})
 	fmt.Println(err)
-	// Output: retrysafe: policy refused: a lapsed attempt with unprotected effects may have happened, so it cannot rerun; use Quarantine or Fail, or make the effects Keyed or InTx
+	// Output: retrysafe: policy refused: a lapsed attempt with unprotected effects may have happened, so it cannot rerun; use LapseQuarantine or LapseFail, or make the effects EffectsKeyed or EffectsInTx
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
-// An Execution is the right to run one operation. It must be settled, by
-// exactly one of [Execution.Complete], [Execution.CompleteTx],
-// [Execution.Release] or [Execution.Quarantine]; until then a heartbeat keeps
-// its lease. An execution that is forgotten lapses, by its policy.
+// An Execution is the right to run one operation. It must be settled, by exactly one of
+// [Execution.Complete], [Execution.CompleteTx], [Execution.Release] or
+// [Execution.Quarantine]; until then a heartbeat keeps its lease. If it is not settled,
+// it lapses, and its policy says what becomes of it.
 //
 // It is safe for concurrent use. Its heartbeat, checkpoints and settlement never
 // overlap.
@@ -27,19 +27,19 @@ type Execution struct {
 	began   time.Time
 
 	mu       sync.Mutex
-	busy     bool             // a step of the store is under way; see enter
+	busy     bool             // a step of the store is under way; see enterGate
 	stage    stage            // how far the execution has come
 	rec      Record           // as last stored
-	leaseEnd time.Time        // on the engine's clock: when others may suspect us
-	last     Timer            // of the beat at the end of a run that is too long
-	beat     *detachedContext // the step of a beat that is under way
-	inTx     *Result          // what CompleteTx handed to a transaction that is not confirmed
-	fenced   bool             // CompleteTx or HandOver was called: the answer belongs to a transaction
-	handedTo Owner            // the message that HandOver gave the key, in a transaction that is not confirmed
+	leaseEnd time.Time        // on the engine's clock: from then on other processes may claim the record
+	last     Timer            // fires at the end of MaxRun
+	beat     *detachedContext // the context of a heartbeat that is under way
+	inTx     *Result          // the answer in a transaction of CompleteTx that is not confirmed
+	fenced   bool             // CompleteTx or HandOver was called
+	handedTo Owner            // the message that owns the key once the transaction of HandOver has committed
 	retain   time.Duration
-	log      *stepLog // its phases and effects, once there are any
+	log      *stepLog // its phases and effects; nil before the first
 
-	heartbeat heartbeatEntry // in the engine's rounds
+	heartbeat heartbeatEntry // in the engine's heartbeat queue
 }
 
 // stage is how far an execution has come.
@@ -58,7 +58,7 @@ func (e *Engine) execution(ctx context.Context, r *Record) *Execution {
 	now := e.clock.Now()
 	x := &Execution{
 		e: e, ref: r.Ref, owner: r.Owner, attempt: r.Attempt, began: now,
-		rec: *r, leaseEnd: now.Add(r.Deadline.Sub(r.ReadAt)), // what is left of it by the store's own word
+		rec: *r, leaseEnd: now.Add(r.Deadline.Sub(r.ReadAt)), // what is left of the lease by the store's clock
 	}
 	x.ctx.init(ctx, e.clock, e.policy.MaxRun)
 	x.ctx.deadline = now.Add(e.policy.MaxRun)
@@ -66,14 +66,13 @@ func (e *Engine) execution(ctx context.Context, r *Record) *Execution {
 	return x
 }
 
-// Context returns the context to run the operation in. It carries the values of
-// the one that Begin was given but not its cancellation: it ends when the
-// operation has run too long or the record was lost to another attempt, and
-// context.Cause says which.
+// Context returns the context to run the operation in. It carries the values of the
+// context that Begin was given but not its cancellation. It ends when the operation has
+// run too long or the record was lost to another attempt, and context.Cause says which.
 func (x *Execution) Context() context.Context { return &x.ctx }
 
 // Stop ends the execution's context. The caller of the operation's code calls it when
-// that has returned; it settles nothing.
+// that code has returned; it settles nothing.
 func (x *Execution) Stop() { x.ctx.end(context.Canceled) }
 
 // Ref returns the key that the execution is for.
@@ -82,7 +81,7 @@ func (x *Execution) Ref() Ref { return x.ref }
 // Attempt returns the number of this attempt, from 1.
 func (x *Execution) Attempt() int { return x.attempt }
 
-// Record returns what is stored of the execution, as far as this process knows.
+// Record returns the record as this process last saw it stored.
 func (x *Execution) Record() Record {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -97,16 +96,16 @@ func (x *Execution) Retain(d time.Duration) {
 	x.retain = max(d, 0)
 }
 
-// Checkpoint returns the last checkpoint of this operation, also one of an
-// earlier attempt that is being resumed.
+// Checkpoint returns the last checkpoint of this operation. If the attempt resumes an
+// earlier one, that is the earlier attempt's at first.
 func (x *Execution) Checkpoint() Checkpoint {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.rec.Checkpoint
 }
 
-// Save stores a checkpoint and renews the lease with it. An operation that has
-// phases or effects has its checkpoints written by those.
+// Save stores a checkpoint and renews the lease with it. It is refused in an operation
+// with phases or effects: those write the checkpoints.
 func (x *Execution) Save(ctx context.Context, c Checkpoint) error {
 	if err := x.checkNoOpenTx(); err != nil {
 		return err
@@ -122,10 +121,10 @@ func (x *Execution) Save(ctx context.Context, c Checkpoint) error {
 	return x.renew(ctx, c)
 }
 
-// Outcome returns the answer of a completed execution. For one that was
-// completed in a transaction it asks the store whether that has committed, and
-// waits if it is committing. [ErrOpen]: the execution is not settled, or its
-// transaction rolled back.
+// Outcome returns the answer of a completed execution. For one that was completed in a
+// transaction it asks the store whether the transaction has committed, and waits for a
+// commit that is under way. [ErrOpen]: the execution is not settled, or its transaction
+// rolled back.
 func (x *Execution) Outcome(ctx context.Context) (Outcome, error) {
 	if x.checkNoOpenTx() != nil {
 		return Outcome{}, ErrOpen
@@ -133,9 +132,9 @@ func (x *Execution) Outcome(ctx context.Context) (Outcome, error) {
 	x.enterGate(ctx)
 	defer x.leaveGate()
 	if x.stage == stageRunning && (x.inTx != nil || !x.handedTo.IsZero()) {
-		// A renewal at the revision that the transaction started from waits for
-		// it to end, and then either succeeds, because it rolled back, or meets
-		// what it committed. A plain read would not wait.
+		// A renewal at the revision that the transaction started from waits for the
+		// transaction to end. Then it either succeeds, because the transaction rolled
+		// back, or finds what was committed. A plain read would not wait.
 		failpoint.Hit("outcome.asking")
 		if err := x.renew(ctx, Checkpoint{}); err != nil && x.stage != stageSettled {
 			return Outcome{}, err
@@ -151,9 +150,9 @@ func (x *Execution) Outcome(ctx context.Context) (Outcome, error) {
 	}
 }
 
-// Expires returns when the answer of a settled execution is forgotten, by the
-// store's clock. It is false while the execution is open and for an unknown
-// outcome, which is never forgotten.
+// Expires returns when the answer of a settled execution is forgotten, by the store's
+// clock. It is false while the execution is open and for an unknown outcome, which is
+// never forgotten.
 func (x *Execution) Expires() (time.Time, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -167,16 +166,16 @@ func (x *Execution) Untouched() bool {
 	return x.stage == stageRunning && x.inTx == nil && x.handedTo.IsZero() && !x.busy
 }
 
-// Fenced reports whether the answer or the key was handed to a transaction,
-// whatever became of that.
+// Fenced reports whether the answer or the key was handed to a transaction, whether or
+// not that has committed.
 func (x *Execution) Fenced() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.fenced
 }
 
-// State returns how the execution stands: InProgress while it is open, and the
-// state that it was settled in afterwards.
+// State returns InProgress while the execution is open, and the state that it was
+// settled in afterwards.
 func (x *Execution) State() State {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -186,7 +185,7 @@ func (x *Execution) State() State {
 	return StateInProgress
 }
 
-// closedReason says why an execution that is no longer running takes no more steps.
+// closedReason returns the error of a step on an execution that is no longer running.
 func (x *Execution) closedReason() error {
 	switch x.stage {
 	case stageSettled:
@@ -200,23 +199,24 @@ func (x *Execution) closedReason() error {
 	}
 }
 
-// enterGate waits until no other step of this execution is under way and takes its
-// place. It waits on the engine's clock rather than on a lock, because a step
-// may take as long as the store does. It does not end with ctx: a settlement
-// must happen even when its caller has gone.
+// enterGate waits until no other step of this execution is under way, and then blocks
+// other steps until leaveGate. It sleeps on the engine's clock rather than on a lock,
+// because a step may take as long as the store does. It does not end with ctx: a
+// settlement must happen even if its caller's context has ended.
 func (x *Execution) enterGate(ctx context.Context) {
 	for pause := 100 * time.Microsecond; !x.tryEnterGate(); pause = min(pause*2, 10*time.Millisecond) {
 		_ = x.e.clock.Sleep(context.WithoutCancel(ctx), pause)
 	}
 }
 
-// beatGrace is how long a transaction waits for a beat that is under way.
+// beatGrace is how long a step in a transaction waits for a heartbeat that is under
+// way.
 const beatGrace = 100 * time.Millisecond
 
-// enterGateTx is enter for a step in a transaction of the caller's. A beat that is under
-// way may wait for that very transaction, where a store has one writer: it is given a
-// moment and then called off. If it is applied all the same, the step in the
-// transaction is refused, and the next transaction will do.
+// enterGateTx is enterGate for a step in the caller's transaction. If the store has one
+// writer, a heartbeat that is under way may wait for that very transaction, so after
+// beatGrace it is cancelled. If it was applied all the same, the store refuses the step
+// in the transaction; the caller succeeds with its next transaction.
 func (x *Execution) enterGateTx(ctx context.Context) {
 	until := x.e.clock.Now().Add(beatGrace)
 	for pause := 100 * time.Microsecond; !x.tryEnterGate(); pause = min(pause*2, 10*time.Millisecond) {
@@ -251,14 +251,14 @@ func (x *Execution) leaveGate() {
 	x.busy = false
 }
 
-// store notes what the store has confirmed.
+// store sets the record and the stage after the store has confirmed a write.
 func (x *Execution) store(r *Record, p stage) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.rec, x.stage = *r, p
 }
 
-// prepare notes what a transaction holds that is not confirmed, nil for nothing.
+// prepare sets the result that an unconfirmed transaction holds; nil if there is none.
 func (x *Execution) prepare(r *Result) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -270,7 +270,7 @@ func (x *Execution) took() time.Duration { return x.e.clock.Now().Sub(x.began) }
 // maxReason bounds what is kept of an error's text.
 const maxReason = 500
 
-// reasonOf returns an error's text fit to be stored anywhere.
+// reasonOf returns the text of err in a form that every store can keep.
 func reasonOf(err error) string {
 	if err == nil {
 		return ""
@@ -278,11 +278,11 @@ func reasonOf(err error) string {
 	return clean(err.Error())
 }
 
-// clean returns a text fit to be stored anywhere.
+// clean returns s in a form that every store can keep.
 func clean(s string) string {
 	s = strings.ToValidUTF8(s, "�")
 	s = strings.Map(func(r rune) rune {
-		if r == 0 || r == '\x1f' { // neither in a text of PostgreSQL, nor in that of a note
+		if r == 0 || r == '\x1f' { // PostgreSQL stores no zero byte; notes are separated by 0x1f
 			return '�'
 		}
 		return r
@@ -297,8 +297,8 @@ func clean(s string) string {
 	return s[:cut]
 }
 
-// update returns a write that replaces the record as it is known to be stored, with
-// what the attempt's steps have learnt since. The caller holds mu.
+// update returns a write that replaces the record as it is known to be stored, with the
+// provider's name that the attempt's steps have learnt since. The caller holds mu.
 func (x *Execution) update() Write {
 	w := x.rec.Update()
 	if x.log != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
-// A message that commits with the operation's own writes may be what gives the
-// answer, later. From that commit on the key is the message's: the operation does not
-// run again, retries are told that it is accepted, and the worker that ends the message
-// settles the key in the same step.
+// A message that commits with the operation's own writes may give the answer later.
+// From that commit on the message owns the key: the operation does not run again,
+// retries get [ErrAccepted], and the worker that ends the message settles the key in
+// the same step.
 
 // ofMessage reports whether the owner is a message. Eight zero bytes say so; no
 // attempt draws them.
@@ -23,7 +23,7 @@ func (o Owner) ofMessage() bool { return [8]byte(o[:8]) == [8]byte{} && !o.IsZer
 // HandOver hands the operation's key to a message, in the caller's transaction, and
 // returns the record for the message to carry. It must be the last step on the key
 // before the commit; the message is enqueued in the same transaction. If the record
-// is not this attempt's any more the transaction is rolled back.
+// no longer belongs to this attempt, the transaction is rolled back.
 //
 // Term is how long the message may take, retries included. A message that has not
 // ended by then leaves the outcome Unknown, whatever the policy says of lapsed
@@ -36,9 +36,9 @@ func (x *Execution) HandOver(ctx context.Context, tx Tx, term time.Duration) (Re
 	switch {
 	case err != nil:
 	case x.e.policy.Effects == EffectsUnprotected:
-		err = fmt.Errorf("%w: a message is delivered at least once, which unprotected effects cannot bear; give it a key that its receiver honours, and make the effects Keyed", ErrPolicy)
+		err = fmt.Errorf("%w: a message is delivered at least once, which is not allowed with unprotected effects; give it a key that its receiver honours, and make the effects EffectsKeyed", ErrPolicy)
 	case term <= 0:
-		err = errors.New("retrysafe: a key is handed over for a while; the term is not positive")
+		err = errors.New("retrysafe: hand over: the term is not positive")
 	}
 	if err != nil {
 		return Record{}, errors.Join(err, rollback(ctx, tx))
@@ -72,10 +72,10 @@ func (x *Execution) HandOver(ctx context.Context, tx Tx, term time.Duration) (Re
 		x.mu.Lock()
 		x.handedTo = owner
 		x.mu.Unlock()
-		x.scheduleBeat(x.e.clock.Now()) // the next beat asks whether the transaction has ended
+		x.scheduleBeat(x.e.clock.Now()) // the next heartbeat finds out whether the transaction has committed
 		return got, nil
 	case is(err, ErrConflict) && got.Owner == x.owner && (got.State == StateInProgress || got.State == StateUnknown):
-		x.store(&got, stageRunning) // the reply to a beat was lost; the next transaction will do
+		x.store(&got, stageRunning) // the reply to a heartbeat was lost; the next transaction succeeds
 		x.scheduleBeat(x.e.clock.Now())
 	case is(err, ErrConflict), is(err, ErrNotFound):
 		err = x.lose(&got, err)

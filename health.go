@@ -11,13 +11,13 @@ const (
 	breakerRests = 1 * time.Second // how long it stays open before it lets one call try
 )
 
-// breaker stops calls from queueing up behind a store that does not answer. It
-// guards reservations only: an answer that exists is always offered to the
-// store. While all is well it costs one atomic read.
+// breaker is a circuit breaker in front of a store that does not answer, so that calls
+// do not queue up behind it. It guards reservations only: an answer that exists is
+// always offered to the store. While the store answers, it costs one atomic read.
 type breaker struct {
 	failures atomic.Int32 // in a row
 	mu       sync.Mutex
-	retryAt  time.Time // when open: the next moment one call may try
+	retryAt  time.Time // when open: from then on one call may try
 }
 
 // allow reports whether a call may go to the store now.
@@ -35,7 +35,7 @@ func (b *breaker) allow(clock Clock) bool {
 	return true
 }
 
-// note records how a step ended.
+// note records whether the store has answered a step.
 func (b *breaker) note(clock Clock, ok bool) {
 	if ok {
 		if b.failures.Load() != 0 {
@@ -52,19 +52,20 @@ func (b *breaker) note(clock Clock, ok bool) {
 // open reports whether reservations are refused at present.
 func (b *breaker) open() bool { return b.failures.Load() >= breakerTrips }
 
-// maxOperations bounds how many operations are remembered; beyond it all others
-// share one average.
+// maxOperations bounds how many operations have an average of their own. All others
+// share one.
 const maxOperations = 1024
 
-// durations knows how long each operation took lately, so that a retry is told to
-// come back when the answer is likely to be there.
+// durations keeps how long each operation took lately. The refusal of a retry computes
+// its Retry-After from it.
 type durations struct {
-	byOperation sync.Map // string → *usual
+	byOperation sync.Map // string → *movingAverage
 	known       atomic.Int32
 	others      movingAverage
 }
 
-// movingAverage is how long one operation takes: an average that forgets by an eighth.
+// movingAverage is the exponential moving average of one operation's durations; a new
+// value weighs one eighth.
 type movingAverage struct {
 	count   atomic.Uint32
 	average atomic.Int64 // nanoseconds
@@ -84,9 +85,9 @@ func (p *durations) average(operation string, add bool) *movingAverage {
 	return v.(*movingAverage)
 }
 
-// note takes the time of one attempt of the operation that ends now. Of many it
-// takes one in eight: reading the clock is not free everywhere. Two notes at once
-// may lose one of them, which an average can bear.
+// note records the duration of one attempt of the operation that ends now. After the
+// first eight it records one in eight, because reading the clock is not free everywhere.
+// Two concurrent notes may lose one of them, which an average tolerates.
 func (p *durations) note(operation string, took func() time.Duration) {
 	u := p.average(operation, true)
 	if n := u.count.Add(1); n > 8 && n%8 != 0 {

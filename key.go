@@ -12,7 +12,7 @@ import (
 // own key.
 //
 // It outlives the record on purpose: a client that retries after the record was
-// forgotten still meets the provider's own memory of the call.
+// forgotten still gets the same key at the provider, which may remember the call.
 func (x *Execution) DownstreamKey(call string) string {
 	return DownstreamKey(x.e.namespace, x.ref, call)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
-// beatsPerLease is how often a heartbeat renews one lease: two may be lost.
+// beatsPerLease is how many heartbeats there are in one lease, so that two may fail.
 const beatsPerLease = 3
 
 // scheduleBeat schedules the next heartbeat: after a third of the lease, or when
@@ -21,7 +21,7 @@ func (x *Execution) scheduleBeat(now time.Time) {
 		e.heartbeats.add(x, now)
 		return
 	}
-	if left <= 0 { // it is to be set aside, and that failed
+	if left <= 0 { // setting it aside has failed: try again
 		left = e.heartbeats.every
 	}
 	x.mu.Lock()
@@ -38,9 +38,9 @@ func (x *Execution) stopBeat() {
 	}
 }
 
-// onBeat renews the lease, or sets aside an attempt that has run too long. When
-// the store has not confirmed a renewal by the end of the lease, others may
-// suspect this owner, and the operation is told to stop.
+// onBeat renews the lease, or sets aside an attempt that has run too long. When the
+// store has not confirmed a renewal by the end of the lease, other processes may claim
+// the record, so the operation's context is ended.
 func (x *Execution) onBeat() {
 	if !x.tryEnterGate() { // a checkpoint or a settlement is under way
 		x.scheduleBeat(x.e.clock.Now())
@@ -68,11 +68,11 @@ func (x *Execution) onBeat() {
 	x.scheduleBeat(now)
 }
 
-// renewByBeat takes a new lease, in a step that can be called off.
+// renewByBeat renews the lease in a step that [Execution.cancelBeat] can cancel.
 func (x *Execution) renewByBeat() error {
 	start := x.e.clock.Now()
 	step := x.e.newStoreContext(x.ctx.parent)
-	step.deadlineOnly = false // it ends by more than its deadline
+	step.deadlineOnly = false // cancelBeat may end it before its deadline
 	x.mu.Lock()
 	x.beat = step
 	x.mu.Unlock()
@@ -87,9 +87,9 @@ func (x *Execution) renewByBeat() error {
 	return err
 }
 
-// renew takes a new lease, with a new checkpoint unless that is zero. If a
-// transaction of CompleteTx is open, the store makes it wait for that to end, so
-// that success means it rolled back.
+// renew renews the lease, with a new checkpoint unless that is zero. If a transaction
+// of CompleteTx is open, the store makes the renewal wait for its end, so that success
+// means that the transaction rolled back.
 func (x *Execution) renew(ctx context.Context, c Checkpoint) error {
 	start := x.e.clock.Now()
 	got, err := x.swap(ctx, x.renewal(c), nil)
@@ -100,9 +100,8 @@ func (x *Execution) renew(ctx context.Context, c Checkpoint) error {
 	return nil
 }
 
-// setAside ends an attempt that has run too long as far as others are
-// concerned: what its effect mode proves becomes of it. Should it come to an
-// answer after all while its record is still Unknown, it may store it.
+// setAside stores the state that the effect mode proves for an attempt that has run too
+// long. While its record is still Unknown, the attempt may store an answer after all.
 func (x *Execution) setAside(ctx context.Context) {
 	e := x.e
 	x.ctx.end(ErrTooLong)
@@ -123,10 +122,10 @@ func (x *Execution) setAside(ctx context.Context) {
 	}
 }
 
-// heartbeatQueue calls the executions of one engine to their heartbeats. All of them
-// wait for the same time, so they are due in the order in which they came, and
-// one timer serves them all: an operation that is over before its first beat
-// costs two moves in a list and no timer.
+// heartbeatQueue schedules the heartbeats of one engine's executions. All of them wait
+// for the same duration, so they are due in the order of their arrival, and one timer
+// serves them all. An operation that is over before its first heartbeat costs two list
+// operations and no timer.
 type heartbeatQueue struct {
 	clock Clock
 	every time.Duration
@@ -136,14 +135,15 @@ type heartbeatQueue struct {
 	armed       bool
 }
 
-// heartbeatEntry is where an execution waits for its beat. The mutex of rounds guards it.
+// heartbeatEntry is the place of one execution in the heartbeatQueue, guarded by the
+// queue's mutex.
 type heartbeatEntry struct {
 	due        time.Time
 	prev, next *Execution
 	queued     bool
 }
 
-// add lets x wait for its next beat, counted from now.
+// add queues x for its next heartbeat, counted from now.
 func (r *heartbeatQueue) add(x *Execution, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,7 +163,7 @@ func (r *heartbeatQueue) add(x *Execution, now time.Time) {
 	}
 }
 
-// remove takes x out, if it waits.
+// remove takes x out of the queue, if it is there.
 func (r *heartbeatQueue) remove(x *Execution) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,8 +187,8 @@ func (r *heartbeatQueue) unlink(x *Execution) {
 	x.heartbeat = heartbeatEntry{}
 }
 
-// fire starts the beats that are due, each on a goroutine of its own because
-// each is a step of the store, and comes back when the next one is.
+// fire starts the heartbeats that are due, each on a goroutine of its own because each
+// is a step of the store. Then it arms the timer for the next one.
 func (r *heartbeatQueue) fire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,7 +199,7 @@ func (r *heartbeatQueue) fire() {
 		r.clock.AfterFunc(0, x.onBeat)
 	}
 	if r.first == nil {
-		r.armed = false // the next to join starts it again
+		r.armed = false // the next add arms the timer again
 		return
 	}
 	r.clock.AfterFunc(r.first.heartbeat.due.Sub(now), r.fire)
@@ -218,7 +218,8 @@ func (x *Execution) renewal(c Checkpoint) Write {
 	return w
 }
 
-// leaseRenewed notes a lease that the store has confirmed, and that was asked for at start.
+// leaseRenewed records a lease that was requested at start and that the store has
+// confirmed.
 func (x *Execution) leaseRenewed(got *Record, start time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -229,8 +230,8 @@ func (x *Execution) leaseRenewed(got *Record, start time.Time) {
 	}
 }
 
-// renewUntilAnswered renews the lease until the store has answered, or for the time that a
-// settlement takes. The caller has entered.
+// renewUntilAnswered renews the lease until the store has answered, or until
+// SettleTimeout. The caller holds the gate.
 func (x *Execution) renewUntilAnswered(ctx context.Context, c Checkpoint) error {
 	until := x.e.clock.Now().Add(x.e.settleTimeout)
 	for pause := firstPause; ; pause = min(pause*2, longPause) {

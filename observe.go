@@ -2,9 +2,9 @@ package retrysafe
 
 import "time"
 
-// An Observer is told what happens. It is called on the path of requests, from
-// many goroutines: it must be quick and must not block. It must never use a key
-// as a metric's label.
+// An Observer receives events. Observe is called on the path of requests, from many
+// goroutines: it must be quick and must not block. It must never use a key as a
+// metric's label.
 type Observer interface {
 	Observe(Event)
 }
@@ -59,8 +59,8 @@ const (
 	EventInquired
 	// EventDead: an unknown outcome was given up; an operator has to look.
 	EventDead
-	// EventContradicted: something has happened that was taken not to have. An
-	// operator has to look, soon.
+	// EventContradicted: evidence says that something has happened that the record says
+	// has not. An operator has to look, soon.
 	EventContradicted
 )
 
@@ -85,7 +85,7 @@ type Event struct {
 	Err error
 }
 
-// observe tells the observer, if there is one, about a record.
+// observe sends an event about a record to the observer, if there is one.
 func (e *Engine) observe(kind EventKind, r *Record, took time.Duration, err error) {
 	if e.observer == nil {
 		return

@@ -8,29 +8,29 @@ import (
 	"fmt"
 )
 
-// Phase runs fn as one step of the operation that runs in ctx, stores its result,
-// and returns it. An attempt that resumes the operation does not run it again: it
-// gets the stored result, at no cost. The checkpoint is one write for each phase,
-// and renews the lease.
+// Phase runs fn as one step of the operation that runs in ctx, stores its result, and
+// returns it. An attempt that resumes the operation does not run fn again: it gets the
+// stored result, at no cost. Each phase costs one write, the checkpoint, which also
+// renews the lease.
 //
-// A crash between fn and that write runs fn again, so what it does must bear
-// repeating. Writes to the store's own database belong into [PhaseTx], outside
-// calls into [Effect].
+// A crash between fn and that write runs fn again, so repeating fn must do no harm.
+// Writes to the store's own database belong into [PhaseTx], outside calls into
+// [Effect].
 //
-// Results go through JSON, on the first run too. One that does not decode into T
-// any more, or that has members which T does not, fails: it is of another program.
-// All steps of an operation together may take [MaxStepBytes].
+// Results go through JSON, on the first run too. A stored result that no longer decodes
+// into T, or that has members which T has not, is an error: another version of the
+// program wrote it. All steps of an operation together may take [MaxStepBytes].
 //
-// Steps have names that are unique in their operation. They follow each other,
-// without nesting or overlapping, and in the same order on each attempt: a
-// [Phase] that does not fit what is stored fails with [ErrPhases] and does not run,
-// and an operation that has not passed all stored steps cannot be completed. An
-// error of fn is not stored, so no other step can follow it: a step that the next
-// one depends on returns a result that says so. The same phase may be tried again.
+// The names of steps are unique in their operation. Steps do not nest or overlap, and
+// run in the same order on each attempt. A [Phase] that does not fit what is stored
+// fails with [ErrPhases] and does not run, and an operation that has not passed all
+// stored steps cannot be completed. An error of fn is not stored, so no other step can
+// follow it: if the next step depends on a failure, return the failure as a result. The
+// same phase may be tried again.
 //
 // An execution that is lost, settled or has run too long runs no further phase. The
-// policy's Lapse must not be [LapseRerun]. Without an execution in ctx, fn is just
-// called, so that handlers stay testable.
+// policy's Lapse must not be [LapseRerun]. Without an execution in ctx, Phase just
+// calls fn, so that handlers stay testable.
 func Phase[T any](ctx context.Context, name string, fn func(context.Context) (T, error)) (T, error) {
 	var out T
 	s := Step{Name: name}
@@ -50,7 +50,7 @@ func Phase[T any](ctx context.Context, name string, fn func(context.Context) (T,
 	}))
 }
 
-// runPhase runs a phase unless it is finished.
+// runPhase runs a phase unless its result is stored.
 func (x *Execution) runPhase(ctx context.Context, s *Step, run func() error) error {
 	stored, err := x.beginStep(ctx, s)
 	if err != nil {
@@ -67,7 +67,7 @@ func (x *Execution) runPhase(ctx context.Context, s *Step, run func() error) err
 	return x.storeResult(ctx, s)
 }
 
-// storeResult stores the result of the step that runs.
+// storeResult stores the result of the running step.
 func (x *Execution) storeResult(ctx context.Context, s *Step) error {
 	x.mu.Lock()
 	x.log.uncertain = true
@@ -83,7 +83,8 @@ func (x *Execution) storeResult(ctx context.Context, s *Step) error {
 	return nil
 }
 
-// errAlreadyDone: the step is finished, and its result is stored.
+// errAlreadyDone: the step was finished by an earlier attempt, and its result is
+// stored.
 var errAlreadyDone = errors.New("passed")
 
 // stepResult returns the result of a step: the one in out, or the stored one.
@@ -97,8 +98,8 @@ func stepResult[T any](s *Step, out *T, err error) (T, error) {
 	return *out, nil
 }
 
-// returns sets the result of the step, and out to what a resumed attempt will get
-// for it.
+// returns sets the step's result to v, and out to what a resumed attempt will get for
+// it.
 func (s *Step) returns(v, out any) (err error) {
 	if s.Result, err = json.Marshal(v); err != nil {
 		return fmt.Errorf("%w: the result of %s cannot be stored: %w", ErrPhases, s, err)

@@ -14,18 +14,19 @@ type Attempt struct {
 	// Key is the idempotency key for the other side: [Execution.DownstreamKey] of
 	// the effect's name, the same on each attempt.
 	Key string
-	// Request is what to send: the bytes that the first attempt was given, whatever
-	// this one was. Under the same key they must be the same.
+	// Request is what to send: the bytes that the first attempt was given, even if this
+	// attempt was given others. Under the same key they must be the same.
 	Request []byte
-	// N is the number of this call, from 1. An earlier one may have arrived.
+	// N is the number of this call, from 1. If it is greater, an earlier call may have
+	// arrived.
 	N int
 
 	x *Execution
 }
 
-// Provider notes the other side's own name for the effect. It is stored as
-// [Record.ProviderRef] together with the result, or with whatever else becomes of
-// the attempt, so that the other side can be asked about it by that name.
+// Provider sets the other side's own name for the effect. It is stored as
+// [Record.ProviderRef] together with the result or the failure of the attempt, so that
+// a resolver can ask the other side by that name.
 func (a Attempt) Provider(id string) {
 	if a.x == nil {
 		return
@@ -37,19 +38,19 @@ func (a Attempt) Provider(id string) {
 
 // Effect runs fn, which makes one call to the outside, as one step of the operation
 // that runs in ctx. Before the call its intent is stored, with the request; after it
-// the result. So a crash in between leaves a record that says what may have
-// happened, and a resumed attempt makes the call again under the same key, with the
-// same bytes. It is two writes for each effect, and in all else it is as [Phase].
+// the result. So a crash in between leaves a record that says what may have happened,
+// and a resumed attempt makes the call again under the same key, with the same bytes.
+// Each effect costs two writes. In all else it is like [Phase].
 //
-// What fn cannot tell is an error; what the other side has decided is a result, a
-// refusal too. An error that [NotExecuted] marks takes the intent back. Any other
-// leaves it: return it from the operation, and what is proven becomes of the
-// attempt. With [EffectsKeyed] effects the next attempt calls again. With [EffectsUnprotected]
-// ones the outcome is Unknown, whatever else the operation says of itself: there is
-// no second call, unless an operator attests that there was none by releasing the
-// record. With [EffectsInTx] an effect is refused.
+// If the other side has decided, return that as a result, also if it is a refusal. If
+// fn does not know what the other side did, return an error. An error that
+// [NotExecuted] marks withdraws the intent. Any other error leaves it: return it from
+// the operation, and the effect mode decides. With [EffectsKeyed] the next attempt
+// calls again. With [EffectsUnprotected] the outcome is Unknown, even if the operation
+// returns something else: there is no second call, unless an operator attests that
+// there was none by releasing the record. With [EffectsInTx] an effect is refused.
 //
-// Without an execution in ctx fn is just called, with a key that is drawn for it.
+// Without an execution in ctx, Effect just calls fn, with a random key.
 func Effect[T any](ctx context.Context, name string, request []byte, fn func(context.Context, Attempt) (T, error)) (T, error) {
 	var out T
 	s := Step{Name: name, Effect: true, Open: true, Request: request}
@@ -69,7 +70,7 @@ func Effect[T any](ctx context.Context, name string, request []byte, fn func(con
 	}))
 }
 
-// runEffect makes the call unless it is finished.
+// runEffect makes the call unless its result is stored.
 func (x *Execution) runEffect(ctx context.Context, s *Step, call func(Attempt) error) error {
 	stored, err := x.beginStep(ctx, s)
 	if err != nil {
@@ -104,8 +105,8 @@ func (x *Execution) runEffect(ctx context.Context, s *Step, call func(Attempt) e
 	}
 }
 
-// storeIntent stores that the effect is about to be called. The record's name at the
-// provider was an earlier effect's, and is no longer what to ask for.
+// storeIntent stores that the effect is about to be called. It clears the record's
+// ProviderRef, which named an earlier effect.
 func (x *Execution) storeIntent(ctx context.Context, s *Step) error {
 	x.mu.Lock()
 	w := x.log
@@ -126,8 +127,9 @@ func (x *Execution) storeIntent(ctx context.Context, s *Step) error {
 	return nil
 }
 
-// withdrawIntent notes that the call was not made. If it was the first, the intent is taken
-// back; otherwise an earlier one may have been made, with these bytes.
+// withdrawIntent records that the call was not made. If it was the first call of the
+// effect, the intent is deleted. Otherwise it stays: an earlier call may have been
+// made, with these bytes.
 func (x *Execution) withdrawIntent(ctx context.Context, s *Step) error {
 	x.mu.Lock()
 	w := x.log
@@ -138,7 +140,7 @@ func (x *Execution) withdrawIntent(ctx context.Context, s *Step) error {
 		return nil
 	}
 	if err := x.saveCheckpoint(ctx, next); err != nil {
-		return fmt.Errorf("the intent of %s is not taken back: %w", s, err)
+		return fmt.Errorf("the intent of %s is not withdrawn: %w", s, err)
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -9,22 +9,22 @@ import (
 	"github.com/retrysafe/retrysafe/internal/fields"
 )
 
-// A stepLog is the way of one attempt through the steps of its operation: those that
-// earlier attempts have finished, which it passes, and those that it adds.
+// A stepLog is one attempt's position in the steps of its operation: the steps that
+// earlier attempts have finished, which this attempt passes, and those that it adds.
 type stepLog struct {
 	steps       []Step // as stored
-	done        []byte // the encoding of those that are finished
+	done        []byte // the encoding of the finished steps
 	passed      int    // how many this attempt has passed
-	running     string // the step that runs; empty between two
-	inTx        bool   // it runs in a transaction, and holds the gate of the execution
+	running     string // the running step; empty between two
+	inTx        bool   // the running step has a transaction open and holds the execution's gate
 	failed      string // the step that has failed in this attempt
 	called      bool   // the open step was called in this attempt
-	uncertain   bool   // the step that runs or has failed may have happened, and that is not stored
+	uncertain   bool   // the running or failed step may have happened, and that is not stored
 	providerRef string // the provider's name for the latest effect
 }
 
-// executionOf returns the execution whose steps run in ctx, or nil if there is none, so
-// that they run plainly.
+// executionOf returns the execution that runs in ctx. It is nil if there is none: then
+// steps run without being stored.
 func executionOf(ctx context.Context, s *Step) (*Execution, error) {
 	x, known := ctx.Value(executionKey{}).(*Execution)
 	if known && x == nil {
@@ -34,7 +34,7 @@ func executionOf(ctx context.Context, s *Step) (*Execution, error) {
 	return x, nil
 }
 
-// startLog returns the walk of the attempt. The caller holds mu.
+// startLog returns the step log of the attempt. The caller holds mu.
 func (x *Execution) startLog() (*stepLog, error) {
 	if x.log != nil {
 		return x.log, nil
@@ -59,18 +59,18 @@ func (x *Execution) startLog() (*stepLog, error) {
 	return w, nil
 }
 
-// beginStep brings the attempt to its next step, which must be s as far as its name
-// and kind go. It returns what is stored of it, if anything is: a finished step is
-// passed by that. Any other is begun, and must be left by [Execution.endStep].
+// beginStep advances the attempt to its next step. If a step is stored at this
+// position, s must have the same name and kind, and stored is that step. A finished
+// step is passed with it. Any other is begun, and [Execution.endStep] must end it.
 func (x *Execution) beginStep(ctx context.Context, s *Step) (stored *Step, err error) {
 	p := &x.e.policy
 	switch {
 	case s.Name == "" || len(s.Name) > maxName:
 		return nil, fmt.Errorf("%w: a name must have 1 to %d bytes", ErrPhases, maxName)
 	case p.Lapse == LapseRerun:
-		return nil, fmt.Errorf("%w: %s: with Lapse Rerun each attempt starts anew, and would repeat what is finished; use Resume", ErrPolicy, s)
+		return nil, fmt.Errorf("%w: %s: with LapseRerun each attempt starts anew, and would repeat finished steps; use LapseResume", ErrPolicy, s)
 	case s.Effect && p.Effects == EffectsInTx:
-		return nil, fmt.Errorf("%w: %s: a call to the outside is in no transaction, and the engine's effects are in_tx; use Keyed if the other side honours Attempt.Key, otherwise Unprotected", ErrPolicy, s)
+		return nil, fmt.Errorf("%w: %s: a call to the outside is in no transaction, and the engine's effects are in_tx; use EffectsKeyed if the other side honours Attempt.Key, otherwise EffectsUnprotected", ErrPolicy, s)
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -98,7 +98,7 @@ func (x *Execution) beginStep(ctx context.Context, s *Step) (stored *Step, err e
 	return stored, nil
 }
 
-// admit reports why s cannot be the next step.
+// admit returns an error if s cannot be the next step.
 func (w *stepLog) admit(s *Step, completed bool) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrPhases, fmt.Sprintf(format, args...))
@@ -109,7 +109,7 @@ func (w *stepLog) admit(s *Step, completed bool) error {
 	case completed:
 		return refuse("%s was asked for after the answer was handed to a transaction", s)
 	case w.failed == s.Name && w.uncertain:
-		return refuse("%s has ended in this attempt with nobody knowing how; return its error, the next attempt goes on from here", s)
+		return refuse("%s has ended in this attempt with an unknown result; return its error, the next attempt goes on from here", s)
 	case w.failed != "" && w.failed != s.Name:
 		return refuse("%s was asked for after %q had failed; an error is not stored, so a resumed attempt could not follow: let the step return a result to go on from, or return its error", s, w.failed)
 	case w.passed < len(w.steps):
@@ -127,7 +127,7 @@ func (w *stepLog) admit(s *Step, completed bool) error {
 	return nil
 }
 
-// endStep leaves a step that was begun. Unless it is finished it counts as failed.
+// endStep ends a step that was begun. Unless it is finished it counts as failed.
 func (x *Execution) endStep() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -137,7 +137,7 @@ func (x *Execution) endStep() {
 	}
 }
 
-// stepFinished notes that s, the step that was begun, is stored as finished.
+// stepFinished records that s, the step that was begun, is stored as finished.
 func (x *Execution) stepFinished(s *Step, done []byte) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -157,7 +157,7 @@ func (w *stepLog) checkpointWith(s *Step) (Checkpoint, error) {
 	if size > MaxStepBytes {
 		return Checkpoint{}, fmt.Errorf("%w: with %s the steps of this operation would take more than %d bytes; keep large things elsewhere and return where they are", ErrPhases, s, MaxStepBytes)
 	}
-	c.Data = appendStep(append(make([]byte, 0, size), w.done...), s) // a store may keep what it was given: always a copy
+	c.Data = appendStep(append(make([]byte, 0, size), w.done...), s) // always a copy: a store may keep what it was given
 	return c, nil
 }
 
@@ -169,8 +169,8 @@ func (w *stepLog) lastFinished() string {
 	return w.steps[w.passed-1].Name
 }
 
-// saveCheckpoint stores a checkpoint. It asks again while the store does not answer: a result
-// that is not stored is run for again.
+// saveCheckpoint stores a checkpoint. It retries while the store does not answer: if
+// the result of a step were not stored, the step would run again.
 func (x *Execution) saveCheckpoint(ctx context.Context, c Checkpoint) error {
 	x.enterGate(ctx)
 	defer x.leaveGate()
@@ -180,8 +180,8 @@ func (x *Execution) saveCheckpoint(ctx context.Context, c Checkpoint) error {
 	return x.renewUntilAnswered(ctx, c)
 }
 
-// checkAllStepsPassed reports why the attempt cannot have an answer yet: steps are stored that
-// it has not passed, so its program is not the one that they are of; or one runs.
+// checkAllStepsPassed returns an error if the attempt cannot be completed yet: a step
+// runs, or steps are stored that it has not passed, so they are another program's.
 func (x *Execution) checkAllStepsPassed() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -196,7 +196,7 @@ func (x *Execution) checkAllStepsPassed() error {
 		return fmt.Errorf("%w: the operation was completed while %q runs", ErrPhases, w.running)
 	}
 	rest := w.steps[w.passed:]
-	if w.called { // the operation was told its error, and answers all the same
+	if w.called { // the operation got the effect's error, and answers all the same
 		rest = rest[1:]
 	}
 	if len(rest) > 0 {
@@ -205,7 +205,7 @@ func (x *Execution) checkAllStepsPassed() error {
 	return nil
 }
 
-// setUncertain notes whether the step that runs may have happened without being stored.
+// setUncertain sets whether the running step may have happened without being stored.
 func (x *Execution) setUncertain(yes bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -220,8 +220,9 @@ func (x *Execution) uncertain() bool {
 	return x.log != nil && x.log.uncertain
 }
 
-// checkNoOpenTx reports that a phase of this execution has a transaction open. The
-// phase holds the gate as long, so settling the execution inside of it would deadlock.
+// checkNoOpenTx returns an error if a phase of this execution has a transaction open.
+// The phase holds the gate until it ends, so settling the execution inside of it would
+// deadlock.
 func (x *Execution) checkNoOpenTx() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -234,12 +235,12 @@ func (x *Execution) checkNoOpenTx() error {
 // A Step is what is stored of one [Phase] or [Effect] of an operation.
 type Step struct {
 	Name string
-	// Effect says that it is an outside call. Otherwise it is a phase.
+	// Effect says that the step is an outside call. Otherwise it is a phase.
 	Effect bool
-	// Open says that an effect was about to be called, and that its end is not stored.
-	// Only the last step is ever open.
+	// Open says that an effect was about to be called and that its result is not
+	// stored. Only the last step is ever open.
 	Open bool
-	// Calls is how often an effect was called, or was about to be.
+	// Calls counts the calls of an effect, including one that was about to be made.
 	Calls int
 	// Request is what an open effect is called with, on each attempt.
 	Request []byte
@@ -249,7 +250,7 @@ type Step struct {
 	ProviderRef string
 }
 
-// String names the step as errors do.
+// String names the step for error messages.
 func (s *Step) String() string {
 	if s.Effect {
 		return fmt.Sprintf("effect %q", s.Name)
@@ -258,7 +259,8 @@ func (s *Step) String() string {
 }
 
 // Steps returns the phases and effects that the checkpoint holds, in their order. A
-// resolver finds in them the call whose outcome is unknown. There are none in a checkpoint that [Execution.Save] was given.
+// resolver finds in them the call whose outcome is unknown. A checkpoint of
+// [Execution.Save] has none.
 func (c Checkpoint) Steps() ([]Step, error) {
 	if !c.isSteps() {
 		return nil, nil
@@ -273,8 +275,8 @@ const MaxStepBytes = 256 << 10
 // maxName bounds the name of one step.
 const maxName = 200
 
-// Steps are stored behind a mark, so that they are not taken for a checkpoint of
-// [Execution.Save], and a version.
+// Steps are stored after a mark and a version. The mark distinguishes them from a
+// checkpoint of [Execution.Save].
 const (
 	stepsMark    = "\x00retrysafe steps"
 	stepsVersion = 1

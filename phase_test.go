@@ -370,7 +370,7 @@ func TestPhasePolicies(t *testing.T) {
 		effect bool
 		says   string
 	}{
-		{retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun}, false, "use Resume"},
+		{retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun}, false, "use LapseResume"},
 		{retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseResume}, true, "in no transaction"},
 		{retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseResume}, false, ""},
 		{retrysafe.Policy{Effects: retrysafe.EffectsKeyed}, true, ""},

@@ -9,16 +9,17 @@ import (
 	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
-// PhaseTx is [Phase] for writes to the store's own database: they, the result and
-// the checkpoint commit together, or not at all, so that fn's writes are made once,
-// whenever the program crashes. S must keep the engine's records: the engine's own
-// store, as a rule.
+// PhaseTx is [Phase] for writes to the store's own database: fn's writes, the result
+// and the checkpoint commit together or not at all. So the writes are made once, even
+// if the program crashes. S must keep the engine's records: as a rule it is the
+// engine's own store.
 //
 // Fn writes in the transaction that it is given and neither commits it nor rolls it
-// back. When it returns an error or panics, the transaction is rolled back. The
-// record is locked while the transaction is open, which proves that its owner
-// lives; the heartbeat rests. A commit whose reply was lost is looked into, as by
-// [Execution.Outcome]. An execution that has lost its record cannot commit.
+// back. When it returns an error or panics, the transaction is rolled back. The record
+// is locked while the transaction is open, so no other process can claim it, and no
+// heartbeat is sent. If the reply to the commit is lost, PhaseTx finds out how the
+// commit ended, like [Execution.Outcome]. An execution that has lost its record cannot
+// commit.
 //
 // Without an execution in ctx, fn runs in a transaction of its own.
 func PhaseTx[X, T any](ctx context.Context, s TxStore[X], name string, fn func(context.Context, X) (T, error)) (T, error) {
@@ -52,7 +53,7 @@ func plainTx[X, T any](ctx context.Context, s TxStore[X], name string, fn func(c
 	back := false
 	defer func() {
 		if !back {
-			_ = rollback(ctx, tx) // the panic is what the caller hears of
+			_ = rollback(ctx, tx) // the caller gets the panic
 		}
 	}()
 	out, err = fn(ctx, own)
@@ -66,17 +67,17 @@ func plainTx[X, T any](ctx context.Context, s TxStore[X], name string, fn func(c
 	return out, nil
 }
 
-// phaseTx is one call of PhaseTx on its way.
+// phaseTx is the state of one call of PhaseTx.
 type phaseTx struct {
 	x     *Execution
 	s     *Step
 	begin func(context.Context) (Tx, func() error, error)
 	tx    Tx // the transaction that is open, if any
 	run   func() error
-	fence int64 // the record's revision inside of it
+	fence int64 // the record's revision in the transaction
 }
 
-// runPhaseTx runs a phase in a transaction unless it is finished.
+// runPhaseTx runs a phase in a transaction unless its result is stored.
 func (x *Execution) runPhaseTx(ctx context.Context, s *Step, begin func(context.Context) (Tx, func() error, error)) error {
 	stored, err := x.beginStep(ctx, s)
 	if err != nil {
@@ -101,7 +102,7 @@ func (x *Execution) runPhaseTx(ctx context.Context, s *Step, begin func(context.
 	return t.commit(ctx)
 }
 
-// leaveGateTx gives the gate back that the transaction has held.
+// leaveGateTx releases the gate that the transaction has held.
 func (x *Execution) leaveGateTx() {
 	x.mu.Lock()
 	x.log.inTx = false
@@ -116,12 +117,12 @@ func (t *phaseTx) rollback(ctx context.Context) {
 	}
 	step := t.x.e.newStoreContext(ctx)
 	defer step.done()
-	_ = t.tx.Rollback(step) // what leaves it open has an error, or a panic, of its own
+	_ = t.tx.Rollback(step) // it is open only after an error or a panic, which the caller gets
 	t.tx = nil
 }
 
-// open begins a transaction and locks the record in it, again if the store does
-// not answer or another transaction has the record. It leaves with the gate held.
+// open begins a transaction and locks the record in it. It tries again while the store
+// does not answer or another transaction holds the record. On success the gate is held.
 func (t *phaseTx) open(ctx context.Context) error {
 	x := t.x
 	until := x.e.clock.Now().Add(x.e.settleTimeout)
@@ -138,8 +139,8 @@ func (t *phaseTx) open(ctx context.Context) error {
 	}
 }
 
-// tryOpen begins before it enters the gate: to wait for a connection is not a
-// reason to miss a beat.
+// tryOpen begins the transaction before it enters the gate, so that no heartbeat is
+// missed while it waits for a connection.
 func (t *phaseTx) tryOpen(ctx context.Context) (err error) {
 	x := t.x
 	if t.tx, t.run, err = t.begin(ctx); err != nil {
@@ -157,8 +158,8 @@ func (t *phaseTx) tryOpen(ctx context.Context) (err error) {
 	return nil
 }
 
-// lock takes the key and renews the lease in the transaction, so that the record is
-// locked from now on, and an execution that has lost it stops here.
+// lock reserves the key and renews the lease in the transaction. From then on the
+// record is locked. An execution that has lost its record fails here.
 func (t *phaseTx) lock(ctx context.Context) error {
 	x := t.x
 	if x.stage != stageRunning {
@@ -184,7 +185,7 @@ func (t *phaseTx) lock(ctx context.Context) error {
 	return nil
 }
 
-// adopt goes on from the execution's own record as it was found.
+// adopt continues from got, the execution's own record as it is stored.
 func (x *Execution) adopt(got *Record) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -229,15 +230,15 @@ func (t *phaseTx) commit(ctx context.Context) error {
 	return t.resolveCommit(ctx, next, err)
 }
 
-// resolveCommit finds out how a transaction ended although its commit failed. A
-// renewal at the revision that the transaction started from waits for its end, and
-// comes back with the checkpoint that counts then.
+// resolveCommit finds out how the transaction ended after its commit has failed. A
+// renewal at the revision that the transaction started from waits for the transaction's
+// end. Then the record's checkpoint says whether it committed.
 func (t *phaseTx) resolveCommit(ctx context.Context, next Checkpoint, cause error) error {
 	x := t.x
 	x.setUncertain(true)
 	t.rollback(ctx)
 	if err := x.renewUntilAnswered(ctx, Checkpoint{}); err != nil {
-		return fmt.Errorf("%s: nobody knows whether its transaction has committed: %w", t.s, errors.Join(cause, err))
+		return fmt.Errorf("%s: it is unknown whether its transaction has committed: %w", t.s, errors.Join(cause, err))
 	}
 	if bytes.Equal(x.Checkpoint().Data, next.Data) {
 		x.stepFinished(t.s, next.Data)

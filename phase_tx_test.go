@@ -276,7 +276,7 @@ func TestW32_PhaseTxCommitThatHangsForLong(t *testing.T) {
 		}
 		err := b.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
 			_, err := b.book(ctx, "a")
-			if !errors.Is(err, lost) || !strings.Contains(err.Error(), "nobody knows") {
+			if !errors.Is(err, lost) || !strings.Contains(err.Error(), "it is unknown whether") {
 				t.Errorf("PhaseTx = %v", err)
 			}
 			for _, next := range []string{"a", "b"} {

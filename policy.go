@@ -11,7 +11,7 @@ type Effects uint8
 
 const (
 	// EffectsUnprotected: anything at all. An attempt that may have happened is never
-	// run again by itself; it becomes Unknown. At most once, then explained.
+	// run again automatically; it becomes Unknown. At most once, then explained.
 	EffectsUnprotected Effects = iota
 	// EffectsKeyed: every outside call carries [Execution.DownstreamKey] and the same
 	// bytes on each attempt, and the other side honours it. Effectively once,
@@ -42,7 +42,7 @@ const (
 type FailurePolicy uint8
 
 const (
-	// FailureDefault is ByProof, unless a wire profile has another default.
+	// FailureDefault is FailureByProof, unless a wire profile has another default.
 	FailureDefault FailurePolicy = iota
 	// FailureByProof: what the effect mode proves. InTx rolled back: Retryable. Keyed:
 	// Retryable under the same downstream key. Unprotected: Unknown.
@@ -58,11 +58,12 @@ const (
 type InFlightPolicy uint8
 
 const (
-	// InFlightConflict: refused at once, with a time to come back.
+	// InFlightConflict: the retry is refused at once, with a Retry-After.
 	InFlightConflict InFlightPolicy = iota
-	// InFlightWait: the retry waits up to [Policy.Wait] for the answer, then Conflict.
+	// InFlightWait: the retry waits up to [Policy.Wait] for the answer; then it is
+	// refused.
 	InFlightWait
-	// InFlightAccept: told that the work is under way, with a place to look.
+	// InFlightAccept: the retry gets a 202 with the address of the status.
 	InFlightAccept
 )
 
@@ -76,27 +77,27 @@ const (
 	ExpiredGone
 )
 
-// A Policy is how one kind of operation behaves. The zero Policy is the safe
-// one: unprotected effects, a lapsed attempt is quarantined, a failure counts
-// as what it proves.
+// A Policy is how one kind of operation behaves. The zero Policy is the safe one: the
+// effects are unprotected, a lapsed attempt is quarantined, and a failed attempt gets
+// the state that its effect mode proves.
 type Policy struct {
 	Effects   Effects
 	Lapse     Lapse
 	OnFailure FailurePolicy
 	InFlight  InFlightPolicy
 	OnExpired ExpiredPolicy
-	// AsyncReserve says that a reservation need not be durable before the
-	// operation starts; the completion makes it so. A store that can then flushes
-	// once for each operation instead of twice. A crash of the store's server may
-	// forget an attempt that is running, so a retry runs it again: effects must be
-	// Keyed or InTx.
+	// AsyncReserve says that a reservation need not be durable before the operation
+	// starts; the completion makes it so. A store that supports it then flushes once
+	// for each operation instead of twice. A crash of the store's server may forget an
+	// attempt that is running, so a retry runs it again: effects must be [EffectsKeyed]
+	// or [EffectsInTx].
 	AsyncReserve bool
 
-	// Lease is how long an owner may be silent before it is suspected. A
-	// heartbeat renews it three times as often. Default 30 s.
+	// Lease is how long an owner may go without a heartbeat before other processes may
+	// claim its record. Heartbeats come three times in a lease. Default 30 s.
 	Lease time.Duration
-	// MaxRun bounds one attempt; beyond it the attempt is set aside by what its
-	// effect mode proves and its context is cancelled. Default 10 minutes.
+	// MaxRun bounds one attempt. Beyond it the attempt's context is cancelled, and the
+	// record gets the state that the effect mode proves. Default 10 minutes.
 	MaxRun time.Duration
 	// Retention is how long an answer is kept, counted from the moment it was
 	// stored. Default 24 h.
@@ -132,8 +133,8 @@ func (p Policy) withDefaults() Policy {
 // ordinary store.
 const minLease = 10 * time.Millisecond
 
-// Check reports, as an error that wraps [ErrPolicy], what this policy asks for
-// that its effect mode cannot carry.
+// Check returns an error that wraps [ErrPolicy] if the policy asks for something that
+// its effect mode does not allow.
 func (p Policy) Check() error {
 	p = p.withDefaults()
 	refuse := func(format string, args ...any) error {
@@ -141,11 +142,11 @@ func (p Policy) Check() error {
 	}
 	switch {
 	case p.Effects > EffectsInTx || p.Lapse > LapseFail || p.OnFailure > FailureRetry || p.InFlight > InFlightAccept || p.OnExpired > ExpiredGone:
-		return refuse("it holds a value that is none of the constants")
+		return refuse("a field holds a value that is none of its constants")
 	case p.Effects == EffectsUnprotected && (p.Lapse == LapseRerun || p.Lapse == LapseResume):
-		return refuse("a lapsed attempt with unprotected effects may have happened, so it cannot %s; use Quarantine or Fail, or make the effects Keyed or InTx", p.Lapse)
+		return refuse("a lapsed attempt with unprotected effects may have happened, so it cannot %s; use LapseQuarantine or LapseFail, or make the effects EffectsKeyed or EffectsInTx", p.Lapse)
 	case p.Effects == EffectsUnprotected && p.AsyncReserve:
-		return refuse("with AsyncReserve a crash of the store's server forgets an attempt that is running, and a retry runs it again, which unprotected effects cannot bear; leave it off, or make the effects Keyed or InTx")
+		return refuse("with AsyncReserve a crash of the store's server forgets an attempt that is running, and a retry runs it again, which is not allowed with unprotected effects; leave it off, or make the effects EffectsKeyed or EffectsInTx")
 	case p.Lease < minLease:
 		return refuse("Lease %v is under %v", p.Lease, minLease)
 	case p.MaxRun < p.Lease:
@@ -156,8 +157,8 @@ func (p Policy) Check() error {
 	return nil
 }
 
-// Caveats lists, in words for a start-up log, what this policy gives up that a
-// reader of its effect mode would expect.
+// Caveats lists, as messages for a startup log, the guarantees of the effect mode that
+// this policy gives up.
 func (p Policy) Caveats() []string {
 	p = p.withDefaults()
 	var c []string
@@ -173,8 +174,8 @@ func (p Policy) Caveats() []string {
 	return c
 }
 
-// proves returns the state that a failed attempt under effects e can be proven
-// to be in, with nothing but its failure known.
+// proves returns the state that a failed attempt under effects e is proven to be in, if
+// only its failure is known.
 func (e Effects) proves() State {
 	if e == EffectsUnprotected {
 		return StateUnknown

@@ -10,13 +10,13 @@ import (
 	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
-// Complete stores the answer. When it returns nil the answer is durable and may
-// be shown; every retry gets it from now on.
+// Complete stores the answer. When it returns nil the answer is durable and may be
+// shown; every retry gets it from now on.
 //
-// On [ErrUnsettled] the engine goes on offering the answer; on [ErrLost] the
-// record says otherwise; on [ErrPhases] steps are stored that this attempt has not
-// passed, and it is settled as [Execution.Fail] does. In none of these cases may
-// this answer be shown.
+// On [ErrUnsettled] the engine goes on offering the answer to the store. On [ErrLost]
+// the record belongs to another attempt or is settled otherwise. On [ErrPhases] steps
+// are stored that this attempt has not passed, and it is settled as [Execution.Fail]
+// does. In none of these cases may this answer be shown.
 func (x *Execution) Complete(ctx context.Context, r Result) error {
 	if err := x.checkAllStepsPassed(); err != nil {
 		return x.refuseAnswer(ctx, err)
@@ -28,9 +28,9 @@ func (x *Execution) Complete(ctx context.Context, r Result) error {
 	return err
 }
 
-// Release states that the operation provably did not happen: the next call with
-// this key runs. Why is kept for operators. It is no proof of an unprotected
-// [Effect] whose own function could not tell: that is quarantined.
+// Release states that the operation provably did not happen: the next call with this
+// key runs. Why is kept for operators. If the function of an unprotected [Effect] could
+// not tell what the other side did, Release is no proof: the attempt is quarantined.
 func (x *Execution) Release(ctx context.Context, why error) error {
 	return x.settle(ctx, settlement{state: x.proven(StateRetryable), why: why})
 }
@@ -52,8 +52,8 @@ func (x *Execution) Fail(ctx context.Context, err error) error {
 	return x.settle(ctx, settlement{state: state, why: err})
 }
 
-// proven returns the state that the attempt may be said to be in: not the given one
-// if an unprotected effect may have happened.
+// proven returns s, or Unknown if an unprotected effect of the attempt may have
+// happened.
 func (x *Execution) proven(s State) State {
 	if x.uncertain() && x.e.policy.Effects == EffectsUnprotected {
 		return StateUnknown
@@ -68,7 +68,7 @@ type settlement struct {
 	why    error
 }
 
-// apply makes w the write of the settlement. The checkpoint stays as it is stored.
+// apply turns w into the write of the settlement. The checkpoint stays as it is stored.
 func (s *settlement) apply(w *Write, retain time.Duration, p *Policy) {
 	w.State, w.Result, w.Reason = s.state, s.result, reasonOf(s.why)
 	if retain > 0 {
@@ -78,13 +78,13 @@ func (s *settlement) apply(w *Write, retain time.Duration, p *Policy) {
 	switch {
 	case s.state == StateUnknown:
 		w.Term = p.Reconcile
-	case s.state == StateRetryable && w.Request != nil: // its client was told that it is under way: a worker runs it again
+	case s.state == StateRetryable && w.Request != nil: // its client got a 202: a worker runs it again
 		w.State, w.Term = StateAccepted, p.Patience
 	}
 }
 
-// storedAlready reports whether the stored record is already what the settlement asks
-// for: its own write, whose reply was lost.
+// storedAlready reports whether r is already what the settlement asks for. Then an
+// earlier try was applied and its reply was lost.
 func (s *settlement) storedAlready(r *Record) bool {
 	again := s.state == StateRetryable && r.State == StateAccepted
 	return again || r.State == s.state && (s.state != StateCompleted || r.Result.Equal(s.result))
@@ -95,8 +95,8 @@ const (
 	longPause  = 2 * time.Second
 )
 
-// settle ends the execution by one swap. While the store does not answer it
-// tries again until SettleTimeout, and then hands the answer to the background.
+// settle ends the execution by one swap. It tries again until SettleTimeout while the
+// store does not answer, and then goes on in the background.
 func (x *Execution) settle(ctx context.Context, s settlement) error {
 	if err := x.checkNoOpenTx(); err != nil {
 		return err
@@ -124,8 +124,8 @@ func (x *Execution) settle(ctx context.Context, s settlement) error {
 	}
 }
 
-// trySettle offers the settlement to the store once. It reports whether the
-// matter is decided.
+// trySettle sends the settlement to the store once. Done is false if the store did not
+// answer.
 func (x *Execution) trySettle(ctx context.Context, s *settlement) (done bool, err error) {
 	x.mu.Lock()
 	w := x.update()
@@ -144,26 +144,28 @@ func (x *Execution) trySettle(ctx context.Context, s *settlement) (done bool, er
 	}
 }
 
-// swap offers w to the store until it is clear what became of the record: w is
-// stored; or [ErrSettled], the transaction of a CompleteTx has committed,
-// whatever its caller was told; or [ErrLost]; or an error of the store's. An
-// owner that meets its own attempt at another revision, because the reply to a
-// beat was lost or a sweeper gave it up too early, adopts it and goes on.
-// S, if not nil, is what w stands for: a record that is so already is w stored.
+// swap sends w to the store until it is known what became of the record. Nil: w is
+// stored. [ErrSettled]: a transaction of CompleteTx or HandOver has committed, even if
+// its caller got an error. [ErrLost]: the record is another attempt's, or gone. Any
+// other error is the store's. If the record is this attempt's own at another revision,
+// because the reply to a heartbeat was lost or a sweeper settled it as Unknown too
+// early, swap continues from that revision. S is the settlement that w writes, or nil;
+// if the record already is in that state, w is stored.
 func (x *Execution) swap(ctx context.Context, w Write, s *settlement) (Record, error) {
 	step := x.e.newStoreContext(ctx)
 	defer step.done()
 	return x.swapWithin(step, w, s)
 }
 
-// swapWithin is swap in the context of a step.
+// swapWithin is swap in the given context.
 func (x *Execution) swapWithin(step *detachedContext, w Write, s *settlement) (Record, error) {
 	e := x.e
 	pause := firstTick
 	for range maxSteps {
 		got, err := e.store.Swap(step, w)
 		for is(err, ErrBusy) && e.clock.Sleep(step, pause) == nil {
-			// A transaction has the record: most likely our own, on its way to the end.
+			// A transaction holds the record, most likely one of this execution that is
+			// about to end.
 			pause = min(pause*2, longTick)
 			got, err = e.store.Swap(step, w)
 		}
@@ -176,12 +178,12 @@ func (x *Execution) swapWithin(step *detachedContext, w Write, s *settlement) (R
 			x.ended(&got)
 			return got, ErrSettled
 		case is(err, ErrConflict) && got.Owner == x.handedTo && !x.handedTo.IsZero():
-			x.ended(&got) // its transaction has committed, whatever its caller was told
+			x.ended(&got) // the transaction of HandOver has committed, even if its caller got an error
 			return got, ErrSettled
 		case is(err, ErrConflict) && mine && (got.State == StateInProgress || got.State == StateUnknown):
 			w.Expect.Revision, w.Inquiry = got.Revision, got.Inquiry
-			w.Inquiry.Dead = false                                // its owner is back
-			if w.ProviderRef == "" && got.State == StateUnknown { // a resolver has found it out
+			w.Inquiry.Dead = false                                // its owner is alive
+			if w.ProviderRef == "" && got.State == StateUnknown { // a resolver may have found it
 				w.ProviderRef = got.ProviderRef
 			}
 		case is(err, ErrConflict), is(err, ErrNotFound):
@@ -194,7 +196,7 @@ func (x *Execution) swapWithin(step *detachedContext, w Write, s *settlement) (R
 	return Record{}, ErrConflict
 }
 
-// ended notes that the store has confirmed how the execution ended.
+// ended records and reports how the execution ended, as the store has confirmed it.
 func (x *Execution) ended(got *Record) {
 	e := x.e
 	x.store(got, stageSettled)
@@ -207,7 +209,7 @@ func (x *Execution) ended(got *Record) {
 		e.durations.note(got.Operation, x.took)
 	case StateUnknown:
 		kind = EventQuarantined
-	case StateInProgress, StateAccepted: // a message's now, or a worker's again
+	case StateInProgress, StateAccepted: // a message owns it now, or it waits for a worker again
 		kind = EventAccepted
 	default: // Retryable
 	}
@@ -217,7 +219,7 @@ func (x *Execution) ended(got *Record) {
 	}
 }
 
-// lose notes that the record is not this attempt's any more.
+// lose records that the record no longer belongs to this attempt.
 func (x *Execution) lose(got *Record, err error) error {
 	if is(err, ErrNotFound) {
 		err = fmt.Errorf("%w: it is no longer stored", ErrLost)
@@ -232,8 +234,9 @@ func (x *Execution) lose(got *Record, err error) error {
 	return err
 }
 
-// settleInBackground goes on offering the settlement in the background, for as long as an
-// attempt may run. If the process crashes before the store takes it, the record lapses.
+// settleInBackground sends the settlement again and again in the background, for as
+// long as an attempt may run. If the process crashes before the store has confirmed it,
+// the record lapses.
 func (x *Execution) settleInBackground(ctx context.Context, s settlement, now time.Time, cause error) error {
 	e := x.e
 	x.mu.Lock()
@@ -265,7 +268,7 @@ func (x *Execution) settleInBackground(ctx context.Context, s settlement, now ti
 	return fmt.Errorf("%w: %w", ErrUnsettled, cause)
 }
 
-// refuseAnswer settles an attempt that cannot have an answer by what is proven.
+// refuseAnswer settles an attempt that cannot be completed by the state that is proven.
 func (x *Execution) refuseAnswer(ctx context.Context, why error) error {
 	if err := x.Fail(ctx, why); err != nil {
 		return errors.Join(why, err)
@@ -273,7 +276,7 @@ func (x *Execution) refuseAnswer(ctx context.Context, why error) error {
 	return why
 }
 
-// offers counts answers that are offered to the store in the background.
+// offers counts the settlements that are sent in the background.
 type offers struct{ pending atomic.Int64 }
 
 // Drain waits until every answer that was not confirmed in time is stored or

@@ -8,15 +8,15 @@ import (
 	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
 
-// CompleteTx stores the answer in the caller's transaction, so that effects and
-// answer commit together or not at all. It must be the last step before the
-// commit. If the record is not this attempt's any more the transaction is rolled
-// back, so that a caller that ignores the error cannot commit a second effect; and
-// so it is if steps are stored that this attempt has not passed ([ErrPhases]).
+// CompleteTx stores the answer in the caller's transaction, so that effects and answer
+// commit together or not at all. It must be the last step before the commit. If the
+// record no longer belongs to this attempt, or steps are stored that this attempt has
+// not passed ([ErrPhases]), CompleteTx rolls the transaction back, so that a caller
+// that ignores the error cannot commit a second effect.
 //
-// The heartbeat rests while the transaction is open. After a rollback the
-// execution is open as before: complete it in another transaction, or settle it
-// otherwise. [Execution.Outcome] finds out which it was.
+// No heartbeat is sent while CompleteTx runs. After a rollback the execution is open as
+// before: complete it in another transaction, or settle it otherwise.
+// [Execution.Outcome] finds out whether the transaction committed.
 func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
 	if err := x.checkNoOpenTx(); err != nil {
 		return errors.Join(err, rollback(ctx, tx))
@@ -41,13 +41,13 @@ func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
 	case err == nil:
 		failpoint.Hit("completetx.swapped")
 		x.prepare(&r)
-		x.scheduleBeat(x.e.clock.Now()) // the next beat asks whether the transaction has ended
+		x.scheduleBeat(x.e.clock.Now()) // the next heartbeat finds out whether the transaction has committed
 		return nil
 	case is(err, ErrConflict) && got.Owner == x.owner && x.inTx != nil && got.State == StateCompleted && got.Result.Equal(x.inTx):
-		x.ended(&got) // the transaction before this one had committed
+		x.ended(&got) // an earlier transaction of CompleteTx had committed
 		err = ErrSettled
 	case is(err, ErrConflict) && got.Owner == x.owner && (got.State == StateInProgress || got.State == StateUnknown):
-		x.store(&got, stageRunning) // the reply to a beat was lost; the next transaction will do
+		x.store(&got, stageRunning) // the reply to a heartbeat was lost; the next transaction succeeds
 		x.scheduleBeat(x.e.clock.Now())
 	case is(err, ErrConflict), is(err, ErrNotFound):
 		err = x.lose(&got, err)
@@ -57,8 +57,8 @@ func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
 	return errors.Join(fmt.Errorf("complete in transaction: %w", err), rollback(ctx, tx))
 }
 
-// rollback ends a transaction that must not commit, also when its caller's
-// context has ended.
+// rollback ends a transaction that must not commit, also when the caller's context has
+// ended.
 func rollback(ctx context.Context, tx Tx) error {
 	if err := tx.Rollback(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("roll back: %w", err)

@@ -15,8 +15,8 @@ const (
 
 // waiterSet is the set of calls that wait for an attempt in flight. A waiter holds no
 // connection: it sleeps, and loads the record now and then. The waiters of one key
-// share each load, and an attempt that is settled in this process notifies them
-// without any.
+// share each load. An attempt that is settled in this process notifies them without any
+// load.
 type waiterSet struct {
 	most  int
 	count atomic.Int64
@@ -24,16 +24,16 @@ type waiterSet struct {
 	refs  map[Ref]*waitedKey
 }
 
-// waitedKey is what the waiters of one key know.
+// waitedKey is what the waiters of one key share.
 type waitedKey struct {
 	waiters int
-	looking bool      // one of them is asking the store
-	at      time.Time // when rec was learnt
+	looking bool      // one of them is loading the record
+	at      time.Time // when rec was loaded
 	rec     Record
 	err     error
 }
 
-// join counts the caller in, or returns nil if too many wait already.
+// join adds a waiter for ref, or returns nil if the set is full.
 func (w *waiterSet) join(ref Ref) *waitedKey {
 	if w.count.Add(1) > int64(w.most) {
 		w.count.Add(-1)
@@ -62,7 +62,7 @@ func (w *waiterSet) leave(ref Ref, on *waitedKey) {
 	}
 }
 
-// notify hands a settled record to the calls that wait for it.
+// notify passes a settled record to the calls that wait for it.
 func (w *waiterSet) notify(r *Record, clock Clock) {
 	if w.count.Load() == 0 {
 		return
@@ -74,9 +74,9 @@ func (w *waiterSet) notify(r *Record, clock Clock) {
 	}
 }
 
-// wait waits for the attempt that holds the record it has met, if the policy
-// says so. Then got is the record once it is no longer in flight, or the store
-// says what it is instead; ErrInFlight: waiting is not allowed, or was in vain.
+// wait waits for the attempt that holds got, if the policy says so. On success got is
+// the record that is no longer in flight. [ErrInFlight]: the policy does not wait, or
+// the time is over.
 func (b *begin) wait(got *Record) error {
 	e := b.e
 	if e.policy.InFlight != InFlightWait {
@@ -91,8 +91,8 @@ func (b *begin) wait(got *Record) error {
 	return err
 }
 
-// pause waits a moment for a transaction that holds the key without a visible
-// record, if the policy says so.
+// pause sleeps while a transaction holds the key without a visible record, if the
+// policy says so.
 func (b *begin) pause() error {
 	e := b.e
 	if e.policy.InFlight != InFlightWait {
@@ -115,8 +115,8 @@ func (b *begin) startWaiting() {
 	}
 }
 
-// await returns the record of ref once it is newer than seen and not in flight.
-// A zero until waits as long as ctx does.
+// await returns the record of ref once it is newer than seen and not in flight. A zero
+// until waits until ctx is done.
 func (e *Engine) await(ctx context.Context, ref Ref, seen int64, until time.Time) (Record, error) {
 	on := e.waits.join(ref)
 	if on == nil {
@@ -149,11 +149,11 @@ func (e *Engine) await(ctx context.Context, ref Ref, seen int64, until time.Time
 	}
 }
 
-// errLooking: another waiter is asking the store at this moment.
+// errLooking: another waiter is loading the record at this moment.
 var errLooking = errors.New("another waiter is looking")
 
-// refresh returns what is known of ref: from a fellow waiter or from the attempt
-// itself if that is recent, else from the store.
+// refresh returns what is known of ref: a recent load of another waiter, or the record
+// of a settled attempt. Otherwise it loads the record from the store.
 func (e *Engine) refresh(ctx context.Context, on *waitedKey, ref Ref, seen int64, tick time.Duration) (Record, error) {
 	w := &e.waits
 	now := e.clock.Now()
@@ -177,15 +177,15 @@ func (e *Engine) refresh(ctx context.Context, on *waitedKey, ref Ref, seen int64
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	on.looking = false
-	if got.Revision >= on.rec.Revision || err != nil { // an attempt settled meanwhile knows better
+	if got.Revision >= on.rec.Revision || err != nil { // an attempt that was settled meanwhile has a newer one
 		on.rec, on.err, on.at = got, err, now
 	}
 	return on.rec, on.err
 }
 
-// Attach waits until the attempt under ref is no longer in flight, or ctx is
-// done, and returns its answer. It starts nothing. [ErrNotFound]: there is no
-// such key, or its attempt did not happen; [ErrUnknown]: it is not known.
+// Attach waits until the attempt under ref is no longer in flight, or ctx is done, and
+// returns its answer. It starts nothing. [ErrNotFound]: there is no such key, or its
+// attempt did not happen. [ErrUnknown]: whether it happened is not known.
 func (e *Engine) Attach(ctx context.Context, ref Ref) (Outcome, error) {
 	step := e.newStoreContext(ctx)
 	got, err := e.store.Load(step, ref)
@@ -208,7 +208,7 @@ func (e *Engine) Attach(ctx context.Context, ref Ref) (Outcome, error) {
 	}
 }
 
-// Peek says what the call would get, without reserving or changing anything: an
+// Peek returns what the call would get, without reserving or changing anything: an
 // outcome to replay, a [*RefusedError], or [ErrNotFound] if Begin would run it.
 func (e *Engine) Peek(ctx context.Context, c Call) (*Outcome, error) {
 	if err := c.check(); err != nil {

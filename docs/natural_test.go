@@ -1,4 +1,4 @@
-// Package docs_test runs what the pages say that no single package is about.
+// Package docs_test runs the code of pages that belong to no single package.
 package docs_test
 
 import (
@@ -29,7 +29,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// blocks returns the blocks of code of the page whose first line is the given one.
+// blocks returns the code blocks of the page that begin with the given line.
 func blocks(t *testing.T, info string) (found []string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -45,16 +45,16 @@ func blocks(t *testing.T, info string) (found []string) {
 	return found
 }
 
-// A statement is one of the page's, with what the page says that it does.
+// A statement is a statement of the page, with its documented result.
 type statement struct {
-	session string // "" is one apart from A and B
+	session string // "" is a third session beside A and B
 	sql     string
 	waits   bool
-	want    string // "" is nothing to tell
+	want    string // "" if the page documents no result
 }
 
-// statements parses a block: a statement ends with a line's last ";", behind which
-// the page says "-- → what: why" or "-- waits → what: why".
+// statements parses a block. A statement ends with the last ";" of a line, followed by
+// "-- → what: why" or "-- waits → what: why".
 func statements(t *testing.T, block string) (all []statement) {
 	t.Helper()
 	_, block, _ = strings.Cut(block, "\n")
@@ -92,14 +92,14 @@ func statements(t *testing.T, block string) (all []statement) {
 	return all
 }
 
-// A session runs statements and says what came of each, in the page's words.
+// A session runs statements and returns the result of each in the page's words.
 type session interface {
 	run(ctx context.Context, sql string) string
 	// waiting reports whether the statement under way waits for another session.
 	waiting(ctx context.Context) bool
 }
 
-// counted is what need not be told.
+// counted matches results that the page leaves out.
 var counted = regexp.MustCompile(`^\d+ rows?$`)
 
 // play runs a block in three sessions.
@@ -191,7 +191,7 @@ func (s *postgresSession) run(ctx context.Context, sql string) (said string) {
 			}
 			rows = append(rows, strings.Join(values, ", "))
 		}
-		tag, _ := reader.Close() // the error comes again
+		tag, _ := reader.Close() // results.Close returns the error again, below
 		if said = rowsOf(tag.RowsAffected()); returns {
 			said = valuesOf(rows)
 		}
@@ -292,7 +292,7 @@ func (s *mariadbSession) waiting(ctx context.Context) bool {
 	return err == nil && n > 0
 }
 
-// The page's Go is part of an example, and so compiles and does what it says.
+// The Go code of the page is part of an example, so that it compiles and is tested.
 func TestNaturalSnippetsAreExamples(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("../store/pgstore/natural_example_test.go")

@@ -12,21 +12,22 @@ import (
 	"github.com/retrysafe/retrysafe/internal/headerkind"
 )
 
-// Async mode: a request is read, checked and fingerprinted as ever, and then
+// In async mode a request is read, checked and fingerprinted as usual. Then it is
 // stored for a worker instead of run.
 
-// keptAlways are the request headers that are stored by default: what the body is,
-// what answer is wanted, under which condition, and what ties logs together.
+// keptAlways are the request headers that are stored by default: those that describe
+// the body, the wanted answer and its conditions, and those that correlate logs.
 var keptAlways = []string{
 	"Content-Type", "Content-Language", "Content-Disposition", "Accept", "Accept-Language", "Prefer",
 	"If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since",
 	"Traceparent", "Tracestate", "X-Request-Id", "X-Correlation-Id",
 }
 
-// checkAsync reports what the options ask for that cannot be had of stored requests.
+// checkAsync returns an error if the options ask for something that stored requests
+// cannot have.
 func (o *Options) checkAsync() error {
 	if o.Async && o.Stream == Through {
-		return errors.New("httpkey: Async: Stream is Through, but nobody listens when the request runs")
+		return errors.New("httpkey: Async: Stream is Through, but no client is connected when a worker runs the request")
 	}
 	for _, name := range o.KeepHeaders {
 		switch {
@@ -47,7 +48,7 @@ func keptHeaders(o *Options, s retrysafe.Store) ([]string, error) {
 	}
 	if len(o.KeepCredentials) > 0 {
 		if sealing, ok := s.(interface{ Sealed() bool }); !ok || !sealing.Sealed() {
-			return nil, errors.New("httpkey: KeepCredentials: this store would keep them as they are; put store/sealed before it")
+			return nil, errors.New("httpkey: KeepCredentials: this store would keep them in plaintext; wrap it in store/sealed")
 		}
 	}
 	var names []string
@@ -63,8 +64,8 @@ func keptHeaders(o *Options, s retrysafe.Store) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// isCredential reports whether a header is, or by its name may be, what proves who
-// the caller is.
+// isCredential reports whether a header authenticates the caller, or by its name may do
+// so.
 func isCredential(name string) bool {
 	name = strings.ToLower(name)
 	for _, part := range [...]string{"authorization", "authentication", "auth-", "cookie", "token", "secret", "password", "credential", "api-key", "apikey", "session"} {
@@ -75,17 +76,17 @@ func isCredential(name string) bool {
 	return strings.HasSuffix(name, "-auth")
 }
 
-// accepts reports whether a retry is told 202 while an attempt runs.
+// accepts reports whether a retry gets a 202 while an attempt runs.
 func (g *Guard) accepts() bool { return g.o.Async || g.policy.InFlight == retrysafe.InFlightAccept }
 
-// underWay reports whether a call was refused because it waits for a worker or
-// has one.
+// underWay reports whether a call was refused because the request waits for a worker or
+// runs.
 func underWay(err error) bool {
 	return errors.Is(err, retrysafe.ErrAccepted) || errors.Is(err, retrysafe.ErrInFlight)
 }
 
-// Caller returns whose key a guard has stored: the tenant, and the principal
-// where [Options.Bind] names one.
+// Caller returns the owner of a key that a guard has stored: the tenant, and the
+// principal where [Options.Bind] names one.
 func Caller(ref retrysafe.Ref) (tenant, principal string) {
 	parts := strings.Split(ref.Scope, scopePart)
 	for i := 1; i+1 < len(parts); i += 2 {
@@ -96,37 +97,38 @@ func Caller(ref retrysafe.Ref) (tenant, principal string) {
 	return parts[0], principal
 }
 
-// bells wake the workers of this process when a request was stored.
-type bells struct {
+// wakeups notify the workers of this process that a request was stored.
+type wakeups struct {
 	mu  sync.Mutex
 	all map[chan struct{}]bool
 }
 
-// hang returns a new bell. One ring is remembered until it is heard.
-func (b *bells) hang() chan struct{} {
-	bell := make(chan struct{}, 1)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.all == nil {
-		b.all = make(map[chan struct{}]bool)
+// subscribe returns a new channel. It holds one notification until the worker receives
+// it.
+func (w *wakeups) subscribe() chan struct{} {
+	c := make(chan struct{}, 1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.all == nil {
+		w.all = make(map[chan struct{}]bool)
 	}
-	b.all[bell] = true
-	return bell
+	w.all[c] = true
+	return c
 }
 
-func (b *bells) take(bell chan struct{}) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.all, bell)
+func (w *wakeups) unsubscribe(c chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.all, c)
 }
 
-func (b *bells) ring() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for bell := range b.all {
+func (w *wakeups) notify() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.all {
 		select {
-		case bell <- struct{}{}:
-		default: // it rings already
+		case c <- struct{}{}:
+		default: // it is notified already
 		}
 	}
 }

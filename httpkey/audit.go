@@ -22,14 +22,14 @@ type Route struct {
 // Unguarded is a state-changing route that no guard protects.
 type Unguarded struct {
 	Method, Pattern string
-	// Why says how that was found out.
+	// Why says what the probe found.
 	Why string
 }
 
-// Audit returns the state-changing routes that are not guarded, so that a test
-// fails when somebody adds one: a flow is as safe as its least guarded step. A
-// route counts as guarded for a method that its guard guards and does not only
-// observe. No handler is run. Methods default to POST and PATCH.
+// Audit returns the state-changing routes that are not guarded, so that a test fails
+// when one is added: a flow is as safe as its least guarded step. A route counts as
+// guarded for a method that its guard guards and does not only observe. No handler is
+// run. Methods default to POST and PATCH.
 func Audit(routes []Route, methods ...string) []Unguarded {
 	if len(methods) == 0 {
 		methods = []string{http.MethodPost, http.MethodPatch}
@@ -48,9 +48,9 @@ func Audit(routes []Route, methods ...string) []Unguarded {
 	return open
 }
 
-// MuxRoutes returns the routes of mux for the given patterns, which are those it
-// was given: http.ServeMux does not list its own. A guard around the mux itself,
-// and middleware around a handler, are found if wrap, outermost first, names them.
+// MuxRoutes returns the routes of mux for the given patterns. They are those that mux
+// was given: http.ServeMux does not list its own. Wrap names the guard around the mux
+// itself and middleware around a handler, outermost first.
 func MuxRoutes(mux *http.ServeMux, patterns []string, wrap ...func(http.Handler) http.Handler) []Route {
 	routes := make([]Route, 0, len(patterns))
 	for _, pattern := range patterns {
@@ -61,7 +61,7 @@ func MuxRoutes(mux *http.ServeMux, patterns []string, wrap ...func(http.Handler)
 		host, path, _ := strings.Cut(path, "/")
 		probe := &http.Request{Method: cmp.Or(method, http.MethodPost), URL: &url.URL{Path: "/" + probePath(path)}, Host: host}
 		h, found := mux.Handler(probe)
-		if found != pattern { // it is not there, or another is before it: whose guard is no guard of this one
+		if found != pattern { // the pattern is missing, or another one takes its requests: that one's guard does not guard this route
 			h = nil
 		}
 		routes = append(routes, Route{Method: method, Pattern: pattern, Handler: h, Middleware: wrap})
@@ -72,13 +72,13 @@ func MuxRoutes(mux *http.ServeMux, patterns []string, wrap ...func(http.Handler)
 // auditKey marks a probe of Audit. Its value is a *auditAnswer.
 type auditKey struct{}
 
-// auditAnswer is what a probe meets.
+// auditAnswer collects what a probe finds on its way.
 type auditAnswer struct {
 	guard   *Guard
 	reached bool // the end of the chain
 }
 
-// unguarded says why the route is not guarded for method, or nothing.
+// unguarded returns why the route is not guarded for method; empty if it is guarded.
 func (route *Route) unguarded(method string) string {
 	answer := new(auditAnswer)
 	var chain http.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { answer.reached = true })
@@ -90,7 +90,7 @@ func (route *Route) unguarded(method string) string {
 	}
 	ctx := context.WithValue(context.Background(), auditKey{}, answer)
 	probe := &http.Request{Method: method, URL: &url.URL{Path: "/"}, Header: make(http.Header), Body: http.NoBody}
-	chain.ServeHTTP(blackHole{}, probe.WithContext(ctx))
+	chain.ServeHTTP(discardWriter{}, probe.WithContext(ctx))
 	switch {
 	case answer.guard == nil && answer.reached:
 		return "no guard on the way to its handler"
@@ -106,19 +106,19 @@ func (route *Route) unguarded(method string) string {
 	return ""
 }
 
-// answerAudit tells a probe that it has met a guard.
+// answerAudit records in the probe that it has reached a guard.
 func (g *guarded) answerAudit(_ http.ResponseWriter, r *http.Request) {
 	if answer, ok := r.Context().Value(auditKey{}).(*auditAnswer); ok {
 		answer.guard = g.Guard
 	}
 }
 
-// probePath turns the wildcards of a pattern into a path that it matches.
+// probePath replaces the wildcards of a pattern, and so returns a path that it matches.
 func probePath(path string) string {
 	segments := strings.Split(path, "/")
 	for i, s := range segments {
 		if strings.HasPrefix(s, "{") {
-			segments[i] = "httpkey-audit-probe" // what no other pattern is likely to spell out
+			segments[i] = "httpkey-audit-probe" // no other pattern is likely to contain it
 		}
 		if s == "{$}" {
 			segments[i] = ""
@@ -127,9 +127,9 @@ func probePath(path string) string {
 	return strings.Join(segments, "/")
 }
 
-// blackHole is a response that nobody reads.
-type blackHole struct{}
+// discardWriter is a response that is thrown away.
+type discardWriter struct{}
 
-func (blackHole) Header() http.Header         { return make(http.Header) }
-func (blackHole) Write(p []byte) (int, error) { return len(p), nil }
-func (blackHole) WriteHeader(int)             {}
+func (discardWriter) Header() http.Header         { return make(http.Header) }
+func (discardWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (discardWriter) WriteHeader(int)             {}

@@ -22,8 +22,8 @@ var (
 	errEncoding = errors.New("content encoding is not supported")
 )
 
-// readBody reads the whole body of a request into buf, before anything is
-// reserved: a client that dies half-way leaves no record.
+// readBody reads the whole body of a request into buf, before anything is reserved. If
+// the client disconnects half-way, no record is left.
 func (g *Guard) readBody(r *http.Request, buf []byte) ([]byte, error) {
 	limit := g.o.MaxRequest
 	lines := r.Header["Content-Encoding"]
@@ -34,11 +34,11 @@ func (g *Guard) readBody(r *http.Request, buf []byte) ([]byte, error) {
 	if r.ContentLength > limit {
 		return nil, errTooLarge
 	}
-	if r.Body == nil || r.Body == http.NoBody { // not by its length, which outer middleware may have left behind
+	if r.Body == nil || r.Body == http.NoBody { // ContentLength may be wrong: outer middleware may have replaced the body
 		return buf[:0], nil
 	}
 	if n := r.ContentLength; n > 0 && int64(cap(buf)) < n+1 {
-		buf = make([]byte, 0, n+1) // one more, so that the end is seen without growing
+		buf = make([]byte, 0, n+1) // one more byte, so that the read that returns EOF needs no larger buffer
 	}
 	body, err := readAll(r.Body, buf[:0], limit)
 	if err != nil || !encoded || len(body) == 0 {
@@ -47,7 +47,7 @@ func (g *Guard) readBody(r *http.Request, buf []byte) ([]byte, error) {
 	return g.gunzip(body, limit)
 }
 
-// isEncoding reports whether a line of Content-Encoding says that there is one.
+// isEncoding reports whether a line of Content-Encoding names an encoding.
 func isEncoding(line string) bool { return line != "" && !strings.EqualFold(line, "identity") }
 
 // readAll is io.ReadAll into buf with a limit.
@@ -83,8 +83,8 @@ type heldBody struct{ bytes.Reader }
 
 func (*heldBody) Close() error { return nil }
 
-// withBody returns the request that the handler sees: in the execution's
-// context, with the body that was read.
+// withBody returns the request that the handler gets: in the execution's context, with
+// the body that was read.
 func (x *exchange) withBody(r *http.Request, body []byte) *http.Request {
 	r = r.WithContext(x.run.Context())
 	x.body.Reset(body)

@@ -14,10 +14,10 @@ import (
 	"github.com/retrysafe/retrysafe/internal/headerkind"
 )
 
-// errHijack: a hijacked connection cannot be answered again.
+// errHijack: the answer of a hijacked connection cannot be stored.
 var errHijack = fmt.Errorf("httpkey: Hijack on a guarded route: %w", http.ErrNotSupported)
 
-// errSealed: the response belongs to a transaction already.
+// errSealed: CompleteTx has stored the response in a transaction already.
 var errSealed = errors.New("httpkey: the response was handed to a transaction and cannot change any more")
 
 // errUnfenced: the outcome would be stored before the effects are committed.
@@ -28,7 +28,7 @@ var errUnfenced = errors.New("httpkey: a response that is streamed or over the l
 type exchange struct {
 	g    *Guard
 	w    http.ResponseWriter
-	r    *http.Request // as it came
+	r    *http.Request // as the server passed it
 	run  *retrysafe.Execution
 	body heldBody
 
@@ -36,18 +36,18 @@ type exchange struct {
 	sent   http.Header // the header as it was when the status was written, if it changed since
 	status int         // zero until the handler writes it
 	buf    []byte
-	sealed bool             // CompleteTx has taken the response
-	taken  retrysafe.Result // as CompleteTx took it
-	// rolledBack: CompleteTx has refused a transaction, and taken none since, so
-	// that the response tells of effects that are undone.
+	sealed bool             // CompleteTx has stored the response in a transaction
+	taken  retrysafe.Result // as CompleteTx stored it
+	// rolledBack: the last transaction that CompleteTx was given was rolled back, so
+	// the response describes effects that are undone.
 	rolledBack bool
 	plain      bool  // all its headers are stored ones, so none is a trailer
 	direct     bool  // the outcome is stored; writes go straight to the client
 	fault      error // why the response cannot be finished
 }
 
-// Header returns the handler's own header map. What outer middleware has set on
-// the connection's own is kept apart, so that it is not stored.
+// Header returns the handler's own header map. Headers that outer middleware has set
+// are in another map, so they are not stored.
 func (x *exchange) Header() http.Header {
 	if x.header == nil {
 		x.header = make(http.Header)
@@ -56,12 +56,12 @@ func (x *exchange) Header() http.Header {
 		return x.header.Clone()
 	}
 	if x.status != 0 && x.sent == nil {
-		x.sent = x.header.Clone() // what is set from now on comes too late, or is a trailer
+		x.sent = x.header.Clone() // a header that is set from now on is too late, or is a trailer
 	}
 	return x.header
 }
 
-// WriteHeader notes the status. Informational ones go out at once; of the final
+// WriteHeader sets the status. Informational responses are sent at once. Of the final
 // ones only the first counts, as with net/http.
 func (x *exchange) WriteHeader(status int) {
 	switch {
@@ -76,7 +76,7 @@ func (x *exchange) WriteHeader(status int) {
 		x.inform(status)
 	default:
 		x.status = status
-		if len(x.header["Trailer"]) > 0 && x.sent == nil { // the handler may have kept the map, and set them in it
+		if len(x.header["Trailer"]) > 0 && x.sent == nil { // the handler may have kept the map, and set trailers in it
 			x.sent = x.header.Clone()
 		}
 	}
@@ -120,8 +120,8 @@ func (x *exchange) WriteString(s string) (int, error) {
 	return len(s), nil
 }
 
-// writable prepares for n more bytes of body: beyond the limit the outcome is
-// stored without the body, and the response goes on to the client directly.
+// writable prepares for n more bytes of body. Beyond the limit the outcome is stored
+// without the body, and the response is sent to the client directly.
 func (x *exchange) writable(n int) error {
 	if x.status == 0 {
 		x.WriteHeader(http.StatusOK)
@@ -143,7 +143,7 @@ func bodyAllowed(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }
 
-// goDirect stores the outcome without a body and starts to send.
+// goDirect stores the outcome without a body and starts to send the response.
 func (x *exchange) goDirect() error {
 	if x.rolledBack || x.g.policy.Effects == retrysafe.EffectsInTx && x.status < 300 {
 		x.fault = errUnfenced
@@ -151,7 +151,7 @@ func (x *exchange) goDirect() error {
 	}
 	err := x.settle(bodyAllowed(x.status))
 	if errors.Is(err, retrysafe.ErrSettled) && x.run.State() != retrysafe.StateCompleted {
-		err = nil // the handler has released or quarantined it: there is nothing to store
+		err = nil // the handler has released or quarantined the execution: there is nothing to store
 	}
 	if err != nil {
 		x.fault = err
@@ -182,14 +182,14 @@ func (x *exchange) FlushError() error {
 	return http.NewResponseController(x.w).Flush()
 }
 
-// Flush is FlushError for those who know only http.Flusher.
+// Flush is FlushError for handlers that use http.Flusher.
 func (x *exchange) Flush() { _ = x.FlushError() }
 
 // Hijack is refused.
 func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, errHijack }
 
-// Deadlines and full duplex concern the connection, not the response, so they
-// reach it. There is no Unwrap: through it a handler could write past the guard.
+// Deadlines and full duplex concern the connection, not the response, so they are
+// passed on to it. There is no Unwrap: with it a handler could bypass the guard.
 
 // SetReadDeadline sets the connection's read deadline.
 func (x *exchange) SetReadDeadline(t time.Time) error {
@@ -222,19 +222,19 @@ func (x *exchange) send() {
 	if expires, ok := x.run.Expires(); ok {
 		h[expiresHeader] = []string{x.g.dates.format(expires)}
 	}
-	// Net/http looks for trailers before it writes the header, and counts short
-	// bodies by itself.
+	// Net/http looks for trailers before it writes the header, and sets the length of
+	// short bodies by itself.
 	if !x.direct && !x.sendTrailers() && len(x.buf) > countedBody {
 		h["Content-Length"] = []string{strconv.Itoa(len(x.buf))}
 	}
 	x.w.WriteHeader(x.status)
 	if len(x.buf) > 0 {
-		_, _ = x.w.Write(x.buf) // a client that has gone asks again
+		_, _ = x.w.Write(x.buf) // a client that has disconnected retries
 	}
 }
 
-// sendTrailers hands over what the handler set to come behind the body, and
-// reports whether there was anything.
+// sendTrailers passes the handler's trailers on to net/http, and reports whether there
+// were any.
 func (x *exchange) sendTrailers() bool {
 	trailers := x.trailers()
 	for name, values := range trailers {
@@ -243,8 +243,8 @@ func (x *exchange) sendTrailers() bool {
 	return len(trailers) > 0
 }
 
-// trailers returns what the handler has set to come behind the body: names with
-// http.TrailerPrefix, and those it announced in the Trailer header.
+// trailers returns the handler's trailers: names with http.TrailerPrefix, and those
+// that it announced in the Trailer header.
 func (x *exchange) trailers() map[string][]string {
 	if x.plain {
 		return nil
@@ -267,7 +267,7 @@ func (x *exchange) trailers() map[string][]string {
 	for _, list := range x.final()["Trailer"] {
 		for name := range strings.SplitSeq(list, ",") {
 			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
-			if x.sent != nil { // only what was set behind the status is a trailer
+			if x.sent != nil { // only a header that was set after the status is a trailer
 				add(name, x.header[name])
 			}
 		}
@@ -275,8 +275,8 @@ func (x *exchange) trailers() map[string][]string {
 	return found
 }
 
-// result returns the response as it is stored. Its header is a copy: whoever
-// keeps the handler's own map cannot reach what is stored.
+// result returns the response as it is stored. Its header is a copy: a handler that
+// keeps its own map cannot change the stored one.
 func (x *exchange) result(omitted bool) retrysafe.Result {
 	res := retrysafe.Result{Status: x.status, Omitted: omitted}
 	header := x.final()
@@ -289,7 +289,7 @@ func (x *exchange) result(omitted bool) retrysafe.Result {
 			res.Header[name] = copies.of(values)
 		}
 	}
-	x.plain = !omitted && len(res.Header) == len(header) && x.sent == nil // a stream may still set trailers
+	x.plain = !omitted && len(res.Header) == len(header) && x.sent == nil // a streaming handler may still set trailers
 	if omitted {
 		return res
 	}
@@ -303,8 +303,8 @@ func (x *exchange) result(omitted bool) retrysafe.Result {
 	return res
 }
 
-// mergeHeader sets what from holds in to. Vary is added to, because outer
-// middleware has its own reasons to vary. Trailers are not headers.
+// mergeHeader copies the headers of from into to. Vary is appended, because outer
+// middleware may vary on other headers. Trailers are left out.
 func mergeHeader(to, from http.Header) {
 	for name, values := range from {
 		switch {

@@ -14,7 +14,7 @@
 //
 //   - Write and io.Copy: the body is held until it is durable, up to
 //     [Options.MaxResponse]. Beyond it the outcome is stored without the body,
-//     then the body streams to the first client; a retry is told that the request
+//     then the body streams to the first client; a retry learns that the request
 //     was executed, with the stored status and Location, and never runs it again.
 //     Where the effects are in a transaction a success must be held: one that is
 //     over the limit or streamed fails the attempt, before anything is committed.
@@ -36,8 +36,8 @@
 //
 // With [Options.Async] a request is stored, and a [Worker] runs the same handler,
 // in this process or in another, and settles it the same way. [Guard.Status] is
-// where a client looks meanwhile. Nobody listens while the handler runs: what is
-// not stored of a response is gone, and what was not stored of the request (other
-// headers, trailers, the remote address, values in its context) is not there.
-// [Options.Restore] puts back who the caller is.
+// where a client looks meanwhile. No client is connected while the handler runs: what is
+// not stored of a response is lost, and what was not stored of the request (other
+// headers, trailers, the remote address, values in its context) is missing.
+// [Options.Restore] restores the authenticated caller.
 package httpkey

@@ -19,8 +19,8 @@ import (
 	"github.com/retrysafe/retrysafe/internal/canonjson"
 )
 
-// fingerprintVersion is the algorithm below. It is stored in the low four bits
-// of [retrysafe.Fingerprint.Alg]; the high four name the secret, zero for none.
+// fingerprintVersion is the algorithm below. It is stored in the low four bits of
+// [retrysafe.Fingerprint.Alg]; the high four are the secret's ID, zero for none.
 const fingerprintVersion = 1
 
 // How a body entered the fingerprint. The tag is hashed before it, so that a
@@ -32,7 +32,7 @@ const (
 	bodyMultipart = 'm'
 )
 
-// fingerprinter computes fingerprints. Its memory is reused between requests.
+// fingerprinter computes fingerprints. Its buffers are reused between requests.
 type fingerprinter struct {
 	buf []byte
 	enc canonjson.Encoder
@@ -47,8 +47,8 @@ type fields struct {
 	secrets []Secret
 }
 
-// sum returns the fingerprint of a request with the given body. Everything is
-// framed by its length, so that no two requests read the same.
+// sum returns the fingerprint of a request with the given body. Every part is preceded
+// by its length, so that two different requests never have the same encoding.
 func (f *fingerprinter) sum(r *http.Request, body []byte, scope string, fs *fields) retrysafe.Fingerprint {
 	f.frame(r, body, fs)
 	var secret *Secret
@@ -58,7 +58,7 @@ func (f *fingerprinter) sum(r *http.Request, body []byte, scope string, fs *fiel
 	return f.seal(scope, secret)
 }
 
-// sumAs is sum under a stored algorithm, if this guard knows its secret.
+// sumAs is sum under a stored algorithm, if this guard has its secret.
 func (f *fingerprinter) sumAs(alg uint8, r *http.Request, body []byte, scope string, fs *fields) (retrysafe.Fingerprint, bool) {
 	if alg&0x0f != fingerprintVersion {
 		return retrysafe.Fingerprint{}, false
@@ -75,9 +75,8 @@ func (f *fingerprinter) sumAs(alg uint8, r *http.Request, body []byte, scope str
 	return retrysafe.Fingerprint{}, false
 }
 
-// seal hashes what frame has laid out. With a secret it is an HMAC under a key
-// of the scope's own, so that neither the store's reader nor another tenant can
-// test a guess.
+// seal hashes f.buf. With a secret it computes an HMAC under a key that is derived for
+// the scope, so that neither a reader of the store nor another tenant can test a guess.
 func (f *fingerprinter) seal(scope string, secret *Secret) retrysafe.Fingerprint {
 	if secret == nil {
 		return retrysafe.Fingerprint{Alg: fingerprintVersion, Sum: sha256.Sum256(f.buf)}
@@ -91,7 +90,7 @@ func (f *fingerprinter) seal(scope string, secret *Secret) retrysafe.Fingerprint
 	return out
 }
 
-// frame lays out all that counts of a request in f.buf.
+// frame encodes the parts of a request that count into f.buf.
 func (f *fingerprinter) frame(r *http.Request, body []byte, fs *fields) {
 	contentType := first(r.Header["Content-Type"])
 	essence := mediaType(contentType)
@@ -109,9 +108,8 @@ func (f *fingerprinter) frame(r *http.Request, body []byte, fs *fields) {
 	f.buf = f.appendBody(b, essence, contentType, body, fs)
 }
 
-// mount returns what stood before path when the request came, and was cut off by
-// http.StripPrefix or the like: the same path under another prefix is another
-// endpoint.
+// mount returns the prefix of the request's path that http.StripPrefix or the like has
+// cut off: the same path under another prefix is another endpoint.
 func mount(requestURI, path string) string {
 	if !strings.HasPrefix(requestURI, "/") {
 		return ""
@@ -120,9 +118,9 @@ func mount(requestURI, path string) string {
 	return strings.TrimSuffix(whole, path)
 }
 
-// patternHost returns the host of a pattern that has one: the same path on
-// another such host is another endpoint. Otherwise the host does not count, so
-// that a retry may come through another name of the same service.
+// patternHost returns the host of a pattern that has one: the same path on another such
+// host is another endpoint. Otherwise the host does not count, so that a retry may use
+// another name of the same service.
 func patternHost(pattern string) string {
 	if _, rest, ok := strings.Cut(pattern, " "); ok {
 		pattern = strings.TrimLeft(rest, " \t")
@@ -131,7 +129,7 @@ func patternHost(pattern string) string {
 	return host
 }
 
-// appendBody appends the body behind the tag of how it was read.
+// appendBody appends the body after the tag of its kind.
 func (f *fingerprinter) appendBody(b []byte, essence, contentType string, body []byte, fs *fields) []byte {
 	start := len(b)
 	var err error
@@ -152,11 +150,11 @@ func (f *fingerprinter) appendBody(b []byte, essence, contentType string, body [
 	return append(append(b[:start], bodyRaw), sum[:]...)
 }
 
-// errRaw: the body is hashed as it is.
+// errRaw: the body has no canonical form; its bytes are hashed as they are.
 var errRaw = errors.New("no canonical form")
 
-// appendQuery appends a query in the order of its names; the values of one name
-// keep theirs. A query that cannot be parsed counts as it is.
+// appendQuery appends a query, sorted by name. The values of one name keep their order.
+// A query that cannot be parsed is appended as it is.
 func appendQuery(b []byte, raw string) []byte {
 	if raw == "" {
 		return append(b, 0)
@@ -176,7 +174,7 @@ func appendValues(b []byte, values map[string][]string) []byte {
 	return b
 }
 
-// appendForm appends a form in the order of its names.
+// appendForm appends a form, sorted by name.
 func appendForm(b, body []byte, fs *fields) ([]byte, error) {
 	values, err := url.ParseQuery(string(body))
 	if err != nil {
@@ -190,8 +188,8 @@ func appendForm(b, body []byte, fs *fields) ([]byte, error) {
 	return appendValues(b, values), nil
 }
 
-// appendMultipart appends a multipart form part by part: the boundary, which
-// clients draw anew for each attempt, does not count.
+// appendMultipart appends a multipart form part by part. The boundary does not count,
+// because clients draw a new one for each attempt.
 func appendMultipart(b []byte, contentType string, body []byte) ([]byte, error) {
 	_, params, err := mime.ParseMediaType(contentType)
 	if err != nil || params["boundary"] == "" || !wholeMultipart(body, "--"+params["boundary"]) {
@@ -215,9 +213,9 @@ func appendMultipart(b []byte, contentType string, body []byte) ([]byte, error) 
 	}
 }
 
-// wholeMultipart reports whether body has nothing before its first boundary and
-// ends with the last one. The reader skips what is outside, and takes a body
-// that is cut off for one that ends, so that different bodies would be the same.
+// wholeMultipart reports whether body has nothing before its first boundary and ends
+// with the last one. The reader skips what is outside and takes a truncated body for a
+// complete one, so different bodies would have the same fingerprint.
 func wholeMultipart(body []byte, boundary string) bool {
 	inside, ok := bytes.CutSuffix(bytes.TrimRight(body, "\r\n"), []byte(boundary+"--"))
 	return ok && (len(inside) == 0 || inside[len(inside)-1] == '\n' && bytes.HasPrefix(inside, []byte(boundary)))

@@ -8,7 +8,7 @@ import (
 // maxKey is the longest key, in characters.
 const maxKey = 255
 
-// What can be wrong with a key, in words for the client.
+// Why a key is not accepted, for the client.
 var (
 	errEmptyKey    = errors.New("it is empty")
 	errLongKey     = errors.New("it is longer than 255 characters")
@@ -91,8 +91,8 @@ func parseQuoted(line string) (string, error) {
 	return inside, nil
 }
 
-// looksPersonal reports whether a key looks like an e-mail address or a
-// telephone number. It guesses; a random key never looks like either.
+// looksPersonal reports whether a key looks like an e-mail address or a telephone
+// number. It is a heuristic; a random key never looks like either.
 func looksPersonal(key string) bool {
 	if at := strings.IndexByte(key, '@'); at > 0 && strings.IndexByte(key[at:], '.') > 1 {
 		return true

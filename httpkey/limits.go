@@ -12,20 +12,20 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// Limits bound what one tenant may do. Zero means no limit. A replay is never
-// charged to the limits of new keys, nor is a further attempt under a known key.
+// Limits bound what one tenant may do. Zero means no limit. Neither a replay nor a
+// further attempt under a known key counts against the limits of new keys.
 type Limits struct {
-	// NewKeys is how many new keys per second a tenant may bring, on average.
+	// NewKeys is how many new keys per second a tenant may use, on average.
 	NewKeys float64
 	// NewKeysBurst is how many it may bring at once. Default: twice NewKeys, rounded
 	// up.
 	NewKeysBurst int
-	// Lookups is how many requests per second it may send under any keys. It is
-	// meant to be generous: it protects the store, not the business.
+	// Lookups is how many requests per second it may send under any keys. It protects
+	// the store, so it should be generous.
 	Lookups float64
-	// ActiveKeys is how many keys are kept for a tenant at most, and where
-	// PerOperation or Bind narrow the scope, for each such scope. The store must
-	// be able to count them; the count may lag by a second.
+	// ActiveKeys is how many keys are kept for a tenant at most. Where PerOperation or
+	// Bind narrow the scope, it holds for each such scope. The store must be able to
+	// count them; the count may lag by a second.
 	ActiveKeys int
 }
 
@@ -45,18 +45,18 @@ var (
 	errTooManyLookups = errors.New("too many look-ups")
 )
 
-// begin asks the engine for the call within the tenant's limits: to run it, or
-// with a request to store it for a worker.
+// begin begins the call in the engine, within the tenant's limits. If there is a
+// request, it is stored for a worker instead of run.
 //
-// Whether a key is new is known only after the store was asked. So a token is
-// taken first and given back if the key was known; with no token left the store
-// is only read, and a known key still gets its answer, or its next attempt.
+// Whether a key is new is known only after the store was asked. So a token is taken
+// first, and returned if the key was known. Without a token the store is only read, and
+// a known key still gets its answer or its next attempt.
 func (g *Guard) begin(r *http.Request, c *retrysafe.Call, request []byte) (*retrysafe.Execution, *retrysafe.Outcome, error) {
 	ctx := r.Context()
-	if g.limits.off() && g.o.Busy == nil || !g.engine.Healthy() { // while the store does not answer the engine itself refuses
+	if g.limits.off() && g.o.Busy == nil || !g.engine.Healthy() { // while the store does not answer, the engine refuses the call
 		return g.start(ctx, c, request)
 	}
-	tenant, _, _ := strings.Cut(c.Scope, scopePart) // a limit for each operation would be none
+	tenant, _, _ := strings.Cut(c.Scope, scopePart) // the limits hold for the tenant, not for each operation
 	if wait, ok := g.limits.lookups.take(tenant); !ok {
 		return nil, nil, &retrysafe.RefusedError{Err: errTooManyLookups, RetryAfter: wait}
 	}
@@ -79,7 +79,7 @@ func (g *Guard) begin(r *http.Request, c *retrysafe.Call, request []byte) (*retr
 		}
 		return nil, out, nil
 	}
-	known := request != nil && g.knows(ctx, c.Ref) // what Accept returns does not tell
+	known := request != nil && g.knows(ctx, c.Ref) // the result of Accept does not say so
 	run, out, err := g.start(ctx, c, request)
 	if run != nil && run.Attempt() == 1 || !known && errors.Is(err, retrysafe.ErrAccepted) {
 		g.limits.active.grew(c.Scope)
@@ -89,7 +89,7 @@ func (g *Guard) begin(r *http.Request, c *retrysafe.Call, request []byte) (*retr
 	return run, out, err
 }
 
-// busy says why a call cannot run now, if it is to run now.
+// busy returns an error if [Options.Busy] refuses a call that would run now.
 func (g *Guard) busy(ref retrysafe.Ref, request []byte) error {
 	if g.o.Busy == nil || request != nil {
 		return nil
@@ -100,7 +100,7 @@ func (g *Guard) busy(ref retrysafe.Ref, request []byte) error {
 	return nil
 }
 
-// start asks the engine for the call.
+// start begins the call in the engine.
 func (g *Guard) start(ctx context.Context, c *retrysafe.Call, request []byte) (*retrysafe.Execution, *retrysafe.Outcome, error) {
 	if request == nil {
 		return g.engine.Begin(ctx, *c)
@@ -117,8 +117,8 @@ func (g *Guard) knows(ctx context.Context, ref retrysafe.Ref) bool {
 	return err == nil
 }
 
-// continues reports whether a call that would run is a further attempt of an
-// operation that is known, rather than a new one under a new or expired key.
+// continues reports whether a call that would run is a further attempt of a known
+// operation, rather than a new one under a new or expired key.
 func (g *Guard) continues(ctx context.Context, ref retrysafe.Ref) bool {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
@@ -160,7 +160,8 @@ func newLimiter(l Limits, s retrysafe.Store) (*limiter, error) {
 
 func (l *limiter) off() bool { return l.newKeys == nil && l.lookups == nil && l.active == nil }
 
-// admit takes what a new key in the tenant's scope costs, or says why it cannot.
+// admit charges a new key to the tenant's limits, or returns the error of the limit
+// that is reached.
 func (l *limiter) admit(ctx context.Context, tenant, scope string) error {
 	if full, err := l.active.full(ctx, scope); err != nil {
 		return &retrysafe.RefusedError{Err: retrysafe.ErrUnavailable, RetryAfter: time.Second}
@@ -190,8 +191,8 @@ type activeCount struct {
 
 const (
 	recount = time.Second
-	// countTimeout leaves the engine's own steps their time: all together must
-	// refuse within two seconds when the store hangs.
+	// countTimeout leaves time for the engine's own steps: when the store hangs, the
+	// request must be refused within two seconds.
 	countTimeout = 300 * time.Millisecond
 )
 

@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// OpenAPI returns an OpenAPI 3.1 fragment, as JSON, that describes this guard:
-// its header, its refusals and how long answers are kept. Merge its components
-// into an API's own description, so that the API publishes its policy.
+// OpenAPI returns an OpenAPI 3.1 fragment, as JSON, that describes this guard: its
+// header, its refusals and how long answers are kept. Merge its components into the
+// API's own description.
 func (g *Guard) OpenAPI() ([]byte, error) {
 	schema, media := problemSchema(), "application/problem+json"
 	if g.o.Profile.Envelope == StripeJSON {

@@ -15,9 +15,9 @@ import (
 	"github.com/retrysafe/retrysafe/internal/headerkind"
 )
 
-// A ScopeFunc says whose key a request carries: the tenant of the authenticated
-// caller. It must never come from the body. An empty scope or an error refuses
-// the request. It runs behind the user's own authentication.
+// A ScopeFunc returns the tenant that owns a request's key: that of the authenticated
+// caller. It must never be taken from the body. An empty scope or an error refuses the
+// request. It runs after the application's own authentication.
 type ScopeFunc func(*http.Request) (string, error)
 
 // Options are what a [Guard] may be given. Nil and zero values are the safe
@@ -36,22 +36,22 @@ type Options struct {
 	// Optional lets requests without a key pass unguarded instead of refusing
 	// them.
 	Optional bool
-	// Observe enforces nothing: requests run as if there were no guard, and what
-	// would have been refused or replayed is counted and reported. For rolling out.
+	// Observe enforces nothing: requests run as if there were no guard, and those that
+	// would have been refused or replayed are counted and reported. For rolling out.
 	Observe bool
 
 	// Strict refuses keys that are not quoted, where the profile quotes them.
 	Strict bool
 	// MinKeyLength is the length below which [Options.ShortKeys] applies. Default 16.
 	MinKeyLength int
-	// ShortKeys and PersonalData say what becomes of keys that are easy to guess
-	// or look like an e-mail address or a telephone number. Default [Warn].
+	// ShortKeys and PersonalData say how to treat keys that are easy to guess or look
+	// like an e-mail address or a telephone number. Default [Warn].
 	ShortKeys, PersonalData Care
 
 	// Bind narrows the scope to one principal of the tenant.
 	Bind ScopeFunc
-	// PerOperation narrows the scope to one operation, so that one key may be
-	// used on several. By default such a reuse is a mismatch.
+	// PerOperation narrows the scope to one operation, so that one key may be used on
+	// several. By default such a reuse is a mismatch.
 	PerOperation bool
 	// Operation names what a request asks for. Default: the pattern of
 	// http.ServeMux that matched, or method and path.
@@ -59,7 +59,7 @@ type Options struct {
 
 	// MaxRequest and MaxResponse bound bodies, in bytes. Default 1 MiB each.
 	MaxRequest, MaxResponse int64
-	// Encoded says what becomes of requests with a Content-Encoding. Default
+	// Encoded says how to treat requests with a Content-Encoding. Default
 	// [RefuseEncoded].
 	Encoded EncodedPolicy
 	// Stream says what Flush does. Default [Hold].
@@ -82,28 +82,30 @@ type Options struct {
 	FirstSent bool
 	// Limits bound what one tenant may do.
 	Limits Limits
-	// Busy, if set, is asked before a key is reserved. While it returns a problem
-	// nothing is reserved and what would run is refused with it; a known key still
-	// gets its answer. It is not asked for requests that are run later.
+	// Busy, if set, is called before a key is reserved. If it returns a problem,
+	// nothing is reserved, and a request that would run is refused with the problem; a
+	// known key still gets its answer. It is not called for requests that are run
+	// later.
 	Busy func(retrysafe.Ref) *Problem
-	// StatusURL says where the outcome of a request in flight can be looked up,
-	// for the Location of a 202.
+	// StatusURL returns where the outcome of a request in flight can be looked up, for
+	// the Location of a 202.
 	StatusURL func(r *http.Request, key string) string
 
 	// Async stores requests for a [Worker] instead of running them. A client gets a
-	// 202, also on each retry, until there is an answer, and then that. URL and body
-	// are stored as they came: seal the store if there may be secrets in them.
+	// 202, also on each retry, until there is an answer. Then it gets the answer. URL
+	// and body are stored as they came: seal the store if there may be secrets in them.
 	Async bool
-	// KeepHeaders are request headers to store with such a request, besides the
-	// default ones and FingerprintHeaders. The handler sees no others.
+	// KeepHeaders are request headers to store with such a request, besides the default
+	// ones and FingerprintHeaders. The handler gets no others.
 	KeepHeaders []string
-	// KeepCredentials are request headers to store although they are credentials,
-	// such as Authorization. The store must encrypt what it keeps (store/sealed):
-	// otherwise there is no such guard.
+	// KeepCredentials are request headers to store although they are credentials, such
+	// as Authorization. The store must encrypt its content (store/sealed): otherwise
+	// [New] fails.
 	KeepCredentials []string
-	// Restore returns ctx with what authentication had put there when the request
-	// came, for the handler that runs it later. Ref says whose it is; see [Caller].
-	// After an error the request waits for another try, until its patience ends.
+	// Restore returns ctx with the values that authentication had put there when the
+	// request came, for the handler that runs it later. Ref says whose request it is;
+	// see [Caller]. After an error the request is tried again, until
+	// [retrysafe.Policy.Patience] ends.
 	Restore func(ctx context.Context, r *http.Request, ref retrysafe.Ref) (context.Context, error)
 
 	// Repanic lets a handler's panic go on after it was settled, instead of
@@ -112,17 +114,17 @@ type Options struct {
 	// ProblemBase is put before a problem's code to make its type. Default: the
 	// pages of this project.
 	ProblemBase string
-	// Report is told of what the guard refused or warns of, and in observe mode
-	// of what it would have refused or replayed.
+	// Report is called for everything that the guard refused or warns of, and in
+	// observe mode for everything that it would have refused or replayed.
 	Report func(Finding)
-	// Fate is told what became of each guarded request, at its end. It must be
-	// quick.
+	// Fate is called at the end of each guarded request, with what became of it. It
+	// must be quick.
 	Fate func(*http.Request, Fate)
 	// Logger gets warnings and panics. Default slog.Default().
 	Logger *slog.Logger
 }
 
-// Care is how seriously a guard takes a doubtful key.
+// Care is how a guard treats a doubtful key.
 type Care uint8
 
 const (
@@ -130,11 +132,11 @@ const (
 	Warn Care = iota
 	// Refuse answers 400.
 	Refuse
-	// Ignore lets it pass.
+	// Ignore lets it pass without a report.
 	Ignore
 )
 
-// EncodedPolicy says what becomes of requests with a Content-Encoding.
+// EncodedPolicy says how to treat requests with a Content-Encoding.
 type EncodedPolicy uint8
 
 const (
@@ -169,7 +171,7 @@ const defaultBody = 1 << 20
 var replayed = []string{
 	"Content-Type", "Content-Encoding", "Content-Language", "Content-Disposition", "Content-Location", "Content-Range",
 	"Location", "Link", "ETag", "Last-Modified", "Retry-After", "Deprecation", "Sunset", "Allow",
-	"X-Content-Type-Options", "Content-Security-Policy", // a replay is no less careful; http.Error sets the first
+	"X-Content-Type-Options", "Content-Security-Policy", // a replay needs the same protection; http.Error sets the first
 }
 
 // complete checks o and fills in its defaults.
@@ -186,7 +188,7 @@ func (o *Options) complete() error {
 	}
 	o.Methods = slices.Clone(o.Methods)
 	for i, m := range o.Methods {
-		o.Methods[i] = strings.ToUpper(m) // "post" would guard nothing, in silence
+		o.Methods[i] = strings.ToUpper(m) // "post" would match no request
 	}
 	o.MinKeyLength = cmp.Or(o.MinKeyLength, 16)
 	o.MaxRequest = cmp.Or(o.MaxRequest, defaultBody)
@@ -230,7 +232,7 @@ func (o *Options) complete() error {
 	return o.Limits.check()
 }
 
-// filters compiles the choice of fields.
+// filters compiles Include and Exclude.
 func (o *Options) filters() (*canonjson.Filter, error) {
 	if o.Include == nil && o.Exclude == nil {
 		return nil, nil

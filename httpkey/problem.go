@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// problemPages is where the pages of docs/problems are read.
+// problemPages is where the pages of docs/problems are published.
 const problemPages = "https://github.com/retrysafe/retrysafe/blob/main/docs/problems/"
 
 // A problem is one way in which a guard refuses a request. Each has a page in
@@ -19,14 +19,14 @@ type problem struct {
 	detail string // what to do; may be extended by what was found
 	// retryable: the same request with the same key may get another answer later.
 	retryable bool
-	// safeNewKey: the request under this key has certainly not run, so that it
-	// may be sent under another. What may befall a retry and not the attempt
-	// before it (a broken line, an expired login) proves no such thing.
+	// safeNewKey: the request under this key has certainly not run, so it may be sent
+	// under another. An error that a retry may get although the attempt before it ran
+	// (a broken connection, an expired login) is no such proof.
 	safeNewKey bool
 	stripe     stripeError
 }
 
-// stripeError is how Stripe's own API would put it.
+// stripeError is the type and code that Stripe's own API would use.
 type stripeError struct{ kind, code string }
 
 var (
@@ -35,18 +35,18 @@ var (
 	apiError       = stripeError{"api_error", ""}
 )
 
-// The problems. Titles of the first, the mismatch and the one in flight are the
-// IETF draft's.
+// The problems. The titles of key-missing, key-reused and in-flight are those of the
+// IETF draft.
 var (
 	keyMissing         = &problem{"key-missing", 400, "Idempotency-Key is missing", "Send an Idempotency-Key header: one new random value (such as a UUID) for each operation, the same value on each retry of it.", false, true, invalidRequest}
 	keyMalformed       = &problem{"key-malformed", 400, "Idempotency-Key is malformed", "Send exactly one Idempotency-Key header of 1 to 255 printable ASCII characters.", false, true, invalidRequest}
-	keyTooShort        = &problem{"key-too-short", 400, "Idempotency-Key is too short", "Use a random value that nobody can guess, such as a UUID.", false, false, invalidRequest}
+	keyTooShort        = &problem{"key-too-short", 400, "Idempotency-Key is too short", "Use a random value that cannot be guessed, such as a UUID.", false, false, invalidRequest}
 	keyPersonal        = &problem{"key-personal-data", 400, "Idempotency-Key looks like personal data", "Keys end up in stores and logs. Use a random value such as a UUID.", false, false, invalidRequest}
 	methodOverride     = &problem{"method-override", 400, "Method override is not allowed here", "Send the request with the method you mean.", false, false, invalidRequest}
 	bodyUnreadable     = &problem{"body-unreadable", 400, "Request body could not be read", "The body ended early or is not what its headers say. Nothing was reserved; send it again.", true, false, invalidRequest}
 	firstSentMalformed = &problem{"first-sent-malformed", 400, "Idempotency-First-Sent is malformed", "Send an HTTP date: when the first attempt of this request was sent.", false, false, invalidRequest}
 	callerUnidentified = &problem{"caller-unidentified", 403, "Caller is not identified", "A keyed request needs an authenticated caller, whose key it is.", false, false, stripeError{"invalid_request_error", "account_invalid"}}
-	keyUnknown         = &problem{"key-unknown", 404, "There is no request under this key", "Nothing is stored under this key for this caller: it was never sent, was forgotten, or is somebody else's. Send the request itself with its key to find out.", false, false, invalidRequest}
+	keyUnknown         = &problem{"key-unknown", 404, "There is no request under this key", "Nothing is stored under this key for this caller: it was never sent, has expired, or belongs to another caller. Send the request itself with its key to find out.", false, false, invalidRequest}
 	answerEncoded      = &problem{"answer-encoded", 406, "Stored answer has another encoding", "The stored answer cannot be decoded here. Send an Accept-Encoding that allows its Content-Encoding.", false, false, invalidRequest}
 	inFlight           = &problem{"in-flight", 409, "A request is outstanding for this Idempotency-Key", "The first request is still running. Send the same request with the same key again after the time in Retry-After.", true, false, stripeError{"idempotency_error", "idempotency_key_in_use"}}
 	outcomeUnknown     = &problem{"outcome-unknown", 409, "Outcome of the first request is unknown", "The first request may have been executed. It is being looked into; ask again with the same key, and do not send it under another.", true, false, stripeError{"idempotency_error", "idempotency_outcome_unknown"}}
@@ -64,9 +64,9 @@ var (
 	storeUnavailable   = &problem{"store-unavailable", 503, "Idempotency store is unavailable", "The request was not executed. Send it again with the same key after the time in Retry-After.", true, false, apiError}
 	recordUnreadable   = &problem{"record-unreadable", 503, "Stored outcome cannot be read", "The request was not executed again. Ask again with the same key, and do not send it under another.", true, false, apiError}
 	outcomePending     = &problem{"outcome-pending", 503, "Outcome is not durable yet", "The request ran, and its outcome is being recorded. Send the same request with the same key to get it, and do not send it under another.", true, false, apiError}
-	// responseNotStored comes with the status of the first answer.
+	// responseNotStored is sent with the status of the first answer.
 	responseNotStored = &problem{"response-not-stored", 200, "The request was executed; its response body was not stored", "The first response was streamed or too large to keep. Look the result up at its Location; do not send the request under another key.", false, false, apiError}
-	// stillRunning comes as a 202.
+	// stillRunning is sent as a 202.
 	stillRunning = &problem{"in-flight", 202, "The request is being processed", "Ask again with the same key, or look at the Location, after the time in Retry-After.", true, false, apiError}
 )
 
@@ -77,10 +77,10 @@ var problems = []*problem{
 	tooManyActive, tooManyLookups, attemptFailed, attemptUnknown, requestUnreadable, storeUnavailable, recordUnreadable, outcomePending, responseNotStored,
 }
 
-// A refusal is a problem on its way to a client.
+// A refusal is a problem with the details of one request.
 type refusal struct {
 	*problem
-	found      string // what was found, in words that tell nothing internal
+	found      string // what was found; nothing internal
 	retryAfter time.Duration
 	location   string
 	status     int // instead of the problem's own
@@ -114,7 +114,7 @@ type stripeBodyError struct {
 	DocURL  string `json:"doc_url"`
 }
 
-// write answers with the refusal in the profile's own envelope.
+// write sends the refusal in the profile's envelope.
 func (g *Guard) write(w http.ResponseWriter, re refusal) {
 	status := re.problem.status
 	switch {
@@ -147,7 +147,7 @@ func (g *Guard) write(w http.ResponseWriter, re refusal) {
 	case g.o.Profile.Envelope == ProblemJSON:
 		h["Content-Type"] = []string{"application/problem+json"}
 		body = problemBody{page, re.title, status, detail, re.code, re.retryable, re.safeNewKey}
-	case status < 400: // good news is no error
+	case status < 400: // a 202 is no error
 		h["Content-Type"] = []string{"application/json"}
 		body = stripeNotice{"idempotency_notice", re.code, re.title + ". " + detail, page}
 	default:
@@ -174,3 +174,44 @@ func (g *Guard) page(code string) string {
 func seconds(d time.Duration) string {
 	return strconv.FormatInt(max(1, int64((d+time.Second-1)/time.Second)), 10)
 }
+
+// A Problem is a refusal by code around a guard, such as a proxy behind it. It is sent
+// in the guard's own envelope.
+type Problem struct {
+	// Code is stable. It is the end of the problem's type; see [Options.ProblemBase].
+	Code string
+	// Status is that of the response.
+	Status int
+	// Title says what is wrong and Detail what to do. Neither may contain anything
+	// internal.
+	Title, Detail string
+	// Retryable: the same request with the same key may get another answer, after
+	// RetryAfter, at least a second.
+	Retryable  bool
+	RetryAfter time.Duration
+	// SafeNewKey: the request has certainly not run under this key.
+	SafeNewKey bool
+}
+
+// Refuse answers with a problem, counts and reports it. Key is the client's key if
+// it is known. A handler that refuses a request has to settle its execution first:
+// otherwise the status decides, as for any answer of a handler.
+func (g *Guard) Refuse(w http.ResponseWriter, r *http.Request, key string, p *Problem) {
+	g.refuse(w, r, key, p.refusal())
+}
+
+func (p *Problem) refusal() refusal {
+	kind := apiError
+	if p.Status == http.StatusTooManyRequests {
+		kind = stripeError{"invalid_request_error", "rate_limit"}
+	}
+	return refusal{
+		problem:    &problem{p.Code, p.Status, p.Title, p.Detail, p.Retryable, p.SafeNewKey, kind},
+		retryAfter: p.RetryAfter,
+	}
+}
+
+// busyError is a problem that [Options.Busy] has returned.
+type busyError struct{ *Problem }
+
+func (e *busyError) Error() string { return e.Title }

@@ -4,7 +4,7 @@ import "github.com/retrysafe/retrysafe"
 
 // A Profile is a wire contract, as data.
 type Profile struct {
-	// Name is how configuration files call it.
+	// Name is the profile's name in configuration files.
 	Name string
 	// Opaque keys are taken as they are; otherwise a key is a structured-field
 	// string, whose quotes are optional unless [Options.Strict].
@@ -13,10 +13,10 @@ type Profile struct {
 	Mismatch int
 	// Envelope is the form of refusals.
 	Envelope Envelope
-	// Gone is the status for a key that has expired, where the policy forbids a
-	// new run: 410, or 404 for an API that does not tell. Default 410.
+	// Gone is the status for a key that has expired, where the policy forbids a new
+	// run: 410, or 404 for an API that does not distinguish. Default 410.
 	Gone int
-	// OnFailure is the failure policy where the guard's policy leaves it open.
+	// OnFailure is the failure policy for guards with [retrysafe.FailureDefault].
 	OnFailure retrysafe.FailurePolicy
 }
 
@@ -26,8 +26,8 @@ type Envelope uint8
 const (
 	// ProblemJSON is RFC 9457, application/problem+json.
 	ProblemJSON Envelope = iota
-	// StripeJSON is {"error": {...}}, from which Stripe's own libraries raise
-	// their own errors.
+	// StripeJSON is {"error": {...}}, which Stripe's own libraries turn into their own
+	// errors.
 	StripeJSON
 )
 

@@ -10,24 +10,24 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A Finding is something a guard refused, doubted or, in observe mode, would
+// A Finding is a request that a guard refused or doubted or, in observe mode, would
 // have refused or replayed.
 type Finding struct {
 	// Code is the problem's code, or "replay".
 	Code string
-	// Operation is what was asked for.
+	// Operation is that of the request.
 	Operation string
-	// KeyHash identifies the key without telling it. Empty if there was none.
+	// KeyHash identifies the key without revealing it. Empty if there was none.
 	KeyHash string
-	// Enforced is false in observe mode and for warnings: the request went on.
+	// Enforced is false in observe mode and for warnings: the handler ran all the same.
 	Enforced bool
 }
 
 // HashKey returns a short hash of a key, for logs: it identifies the key without
-// telling it.
+// revealing it.
 func HashKey(key string) string { return retrysafe.HashKey(key) }
 
-// refuse answers with a refusal, counts and reports it.
+// refuse sends a refusal, counts and reports it.
 func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, key string, re refusal) {
 	g.report(re.code, r, key, true)
 	g.write(w, re)
@@ -41,7 +41,7 @@ func (g *Guard) report(code string, r *http.Request, key string, enforced bool) 
 	return n
 }
 
-// warn reports a doubtful key that is let pass, and logs it now and then.
+// warn reports a doubtful key that is let pass, and logs it at most once a second.
 func (g *Guard) warn(r *http.Request, key string, p *problem) {
 	if g.report(p.code, r, key, false)%1000 == 1 {
 		g.o.Logger.Warn("retrysafe: "+p.title, "code", p.code, "advice", p.detail)
@@ -59,14 +59,14 @@ func (g *Guard) Counts() map[string]uint64 {
 	return all
 }
 
-// counts are few: one for each problem.
+// counts are the counters of the problems, one for each.
 type counts struct {
 	each   sync.Map
-	logged atomic.Int64 // the second in which occasionally last said something
+	logged atomic.Int64 // the second in which occasionally last called its function
 }
 
-// occasionally calls say at most once a second, for warnings that come with
-// every request while something is wrong.
+// occasionally calls log at most once a second, for warnings that each request would
+// repeat while something is wrong.
 func (c *counts) occasionally(say func()) {
 	now := time.Now().Unix()
 	if last := c.logged.Load(); last != now && c.logged.CompareAndSwap(last, now) {
@@ -85,7 +85,7 @@ func (c *counts) add(code string, enforced bool) uint64 {
 	return n.(*atomic.Uint64).Add(1)
 }
 
-// explain turns the engine's refusal into the client's.
+// explain turns the engine's error into a refusal.
 func (g *Guard) explain(r *http.Request, key string, err error) refusal {
 	var busy *busyError
 	if errors.As(err, &busy) {
@@ -119,7 +119,7 @@ func (g *Guard) explain(r *http.Request, key string, err error) refusal {
 		re.problem = tooManyActive
 	case errors.Is(err, errTooManyLookups):
 		re.problem = tooManyLookups
-	default: // the store cannot answer, or the client has gone
+	default: // the store does not answer, or the client has disconnected
 		re.problem = storeUnavailable
 		g.counts.occasionally(func() {
 			g.o.Logger.Warn("retrysafe: request was not executed", "operation", g.operation(r), "key", HashKey(key), "error", err)

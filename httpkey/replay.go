@@ -14,7 +14,7 @@ import (
 	"github.com/retrysafe/retrysafe/internal/headerkind"
 )
 
-// replay answers with a stored outcome: its status, headers and exact bytes.
+// replay sends a stored outcome: its status, headers and exact bytes.
 func (g *Guard) replay(w http.ResponseWriter, r *http.Request, out *retrysafe.Outcome) {
 	var values copier
 	h := w.Header()
@@ -23,12 +23,12 @@ func (g *Guard) replay(w http.ResponseWriter, r *http.Request, out *retrysafe.Ou
 	g.answer(w, r, out, values)
 }
 
-// replayFirst is replay without the marks of one.
+// replayFirst is replay without the headers that mark a replay.
 func (g *Guard) replayFirst(w http.ResponseWriter, r *http.Request, out *retrysafe.Outcome) {
 	g.answer(w, r, out, copier{})
 }
 
-// answer sends a stored outcome. Values is where the response's header values go.
+// answer sends a stored outcome. Values allocates the response's header values.
 func (g *Guard) answer(w http.ResponseWriter, r *http.Request, out *retrysafe.Outcome, values copier) {
 	h := w.Header()
 	h[expiresHeader] = values.one(g.dates.format(out.Expires))
@@ -42,7 +42,7 @@ func (g *Guard) answer(w http.ResponseWriter, r *http.Request, out *retrysafe.Ou
 		switch {
 		case ok:
 			body, decoded = plain, true
-		case len(r.Header["Accept-Encoding"]) > 0: // who says nothing takes any (RFC 9110, 12.5.3)
+		case len(r.Header["Accept-Encoding"]) > 0: // without the header any encoding is acceptable (RFC 9110, 12.5.3)
 			g.refuse(w, r, "", refusal{problem: answerEncoded, found: "It is encoded as " + encoding + "."})
 			return
 		}
@@ -50,31 +50,30 @@ func (g *Guard) answer(w http.ResponseWriter, r *http.Request, out *retrysafe.Ou
 	trailers := mergeStored(h, out.Header, &values)
 	if decoded {
 		delete(h, "Content-Encoding")
-		delete(h, "Etag") // it names the encoded bytes
+		delete(h, "Etag") // it identifies the encoded bytes
 	}
 	if len(body) > countedBody && !trailers {
 		h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	}
 	status := out.Status
-	if status < 200 || status > 999 { // a worker's or an operator's: it was executed
+	if status < 200 || status > 999 { // a worker or an operator has stored it: the request was executed
 		status = http.StatusOK
 	}
 	w.WriteHeader(status)
 	if len(body) > 0 {
-		_, _ = w.Write(body) // a client that has gone asks again
+		_, _ = w.Write(body) // a client that has disconnected retries
 	}
 }
 
-// countedBody is the length up to which net/http finds out by itself how long a
-// body is.
+// countedBody is the length up to which net/http sets the Content-Length by itself.
 const countedBody = 2048
 
-// mergeStored sets the headers of a stored answer and reports whether some come
-// behind the body. Guards store none that belongs to one exchange, but a
-// handler, a worker or an operator may have.
+// mergeStored sets the headers of a stored answer and reports whether some are
+// trailers. Guards store no header that belongs to one exchange, but a handler, a
+// worker or an operator may have.
 func mergeStored(to http.Header, from map[string][]string, copies *copier) (trailers bool) {
 	for name, values := range from {
-		if name == "Content-Type" || name == "Location" { // nearly every answer's, and always welcome
+		if name == "Content-Type" || name == "Location" { // nearly every answer has them, and they are always sent
 			to[name] = copies.of(values)
 			continue
 		}
@@ -92,9 +91,9 @@ func mergeStored(to http.Header, from map[string][]string, copies *copier) (trai
 	return trailers
 }
 
-// copier copies header values for a response: middleware around a guard may
-// write to what it finds there, and must not reach what is stored. Most answers
-// need one allocation.
+// copier copies header values for a response: middleware around a guard may change the
+// values that it finds there, and must not change the stored ones. Most answers need
+// one allocation.
 type copier struct{ room []string }
 
 func (c *copier) of(values []string) []string {
@@ -118,8 +117,8 @@ func (c *copier) grow(n int) {
 	}
 }
 
-// accepts reports whether the request takes an answer in this encoding, or in
-// these where several were applied.
+// accepts reports whether the request accepts an answer in this encoding, or in these
+// where several were applied.
 func accepts(h http.Header, encodings string) bool {
 	for encoding := range strings.SplitSeq(encodings, ",") {
 		encoding = strings.TrimSpace(encoding)
@@ -153,10 +152,11 @@ func weighs(q string) bool {
 	return err != nil || weight != 0
 }
 
-// maxDecoded bounds the answer that is decoded for a client that cannot.
+// maxDecoded bounds an answer that is decoded for a client that does not accept its
+// encoding.
 const maxDecoded = 64 << 20
 
-// decode returns a stored body without its encoding, if we know it.
+// decode returns a stored body without its encoding, if that is a known one.
 func decode(body []byte, encoding string) ([]byte, bool) {
 	if !strings.EqualFold(encoding, "gzip") {
 		return nil, false
@@ -169,8 +169,8 @@ func decode(body []byte, encoding string) ([]byte, bool) {
 	return plain, err == nil && len(plain) <= maxDecoded
 }
 
-// dates formats times as HTTP dates. Answers that are stored in the same second
-// expire in the same second, so the last one is worth keeping.
+// dates formats times as HTTP dates. Answers that are stored in the same second expire
+// in the same second, so the last result is cached.
 type dates struct{ last atomic.Pointer[date] }
 
 type date struct {

@@ -12,13 +12,13 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// execute runs the handler, settles what came of it, and only then answers.
+// execute runs the handler, settles the execution, and only then sends the answer.
 func (g *Guard) execute(w http.ResponseWriter, r *http.Request, run *retrysafe.Execution, body []byte, next http.Handler) {
 	x := &exchange{g: g, w: w, r: r, run: run}
 	defer run.Stop()
 	seen := x.withBody(r, body)
 	err := x.serve(next, seen)
-	if seen.MultipartForm != nil { // the server cleans up after the request it knows, not after this copy
+	if seen.MultipartForm != nil { // the server removes the files of its own request, not of this copy
 		_ = seen.MultipartForm.RemoveAll()
 	}
 	if err != nil {
@@ -48,7 +48,7 @@ func (x *exchange) serve(next http.Handler, r *http.Request) (err error) {
 		case p != nil:
 			err = &panicError{p, debug.Stack()}
 		default:
-			x.finishBroken(errGoexit)                   // the goroutine goes on ending behind this,
+			x.finishBroken(errGoexit)                   // the goroutine ends after this,
 			_ = http.NewResponseController(x.w).Flush() // and the server drops what it has not sent
 		}
 	}()
@@ -72,17 +72,17 @@ func (x *exchange) finish() {
 		out, err = x.run.Outcome(ctx)
 	}
 	switch {
-	case err == nil && !(x.sealed && out.Result.Equal(&x.taken)): // the handler completed it with a result of its own
+	case err == nil && !(x.sealed && out.Result.Equal(&x.taken)): // the handler completed the execution with another result
 		x.g.replayFirst(x.w, x.r, &out)
-	case err == nil: // its transaction committed
+	case err == nil: // the transaction of CompleteTx has committed
 		x.send()
 	case errors.Is(err, retrysafe.ErrLost), errors.Is(err, retrysafe.ErrUnsettled):
 		x.refuseUnsettled(err)
 	case x.sealed, x.rolledBack, errors.Is(err, retrysafe.ErrOpen) && x.run.Fenced():
 		x.finishUncommitted(err)
-	case x.run.HandedOver() && x.status != http.StatusAccepted: // retries are told the same
+	case x.run.HandedOver() && x.status != http.StatusAccepted: // the first client gets the 202 that retries get
 		x.g.refuse(x.w, x.r, x.run.Ref().Key, x.g.explain(x.r, x.run.Ref().Key, retrysafe.ErrAccepted))
-	case errors.Is(err, retrysafe.ErrSettled): // the handler released or quarantined it, or handed it over
+	case errors.Is(err, retrysafe.ErrSettled): // the handler released, quarantined or handed over the execution
 		x.send()
 	case x.fault != nil:
 		x.finishBroken(x.fault)
@@ -95,9 +95,9 @@ func (x *exchange) finish() {
 	}
 }
 
-// finishUncommitted settles a response whose transaction has not committed, as
-// far as the store can say. Settling it as failed waits for a commit that is
-// under way, and meets the answer if it took place.
+// finishUncommitted settles a response whose transaction has not committed, as far as
+// the store can say. Settling it as failed waits for a commit that is under way, and
+// finds the answer if it took place.
 func (x *exchange) finishUncommitted(cause error) {
 	ctx := x.r.Context()
 	err := x.run.Fail(ctx, fmt.Errorf("%w: %w", errRolledBack, cause))
@@ -114,7 +114,7 @@ func (x *exchange) finishUncommitted(cause error) {
 		x.send()
 	case err != nil && !settled:
 		x.refuseUnsettled(err)
-	default: // nothing was committed, also if the handler itself has settled that
+	default: // nothing was committed, also if the handler has settled the execution itself
 		x.g.refuse(x.w, x.r, x.run.Ref().Key, refusal{problem: x.broken(), status: http.StatusServiceUnavailable, retryAfter: time.Second})
 	}
 }
@@ -135,21 +135,21 @@ func (x *exchange) settle(omitted bool) error {
 	}
 }
 
-// statusError is a status as a reason.
+// statusError is the reason of an attempt that failed with a status.
 type statusError int
 
 func (s statusError) Error() string { return fmt.Sprintf("the handler answered %d", int(s)) }
 
-// What a status says about the operation.
+// What a status means for the operation.
 const (
 	stored      = iota // it is the answer
-	notExecuted        // it was turned away before anything happened
-	failed             // it failed; the effect mode says what that proves
+	notExecuted        // the request was refused before anything happened
+	failed             // the attempt failed; the effect mode says what that proves
 )
 
-// meaning says what a final status means. Caller errors that a later attempt
-// may overcome without changing the request are not answers; a bad gateway or a
-// time-out never is, because the handler itself does not know.
+// meaning returns what a final status means. A client error that a later attempt may
+// overcome with the same request is not stored. A bad gateway or a timeout never is,
+// because the handler itself does not know the outcome.
 func meaning(status int, onFailure retrysafe.FailurePolicy) int {
 	switch {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusRequestTimeout,
@@ -168,7 +168,8 @@ func meaning(status int, onFailure retrysafe.FailurePolicy) int {
 	}
 }
 
-// finishBroken settles a handler that did not come back, by what is proven.
+// finishBroken settles the execution of a handler that did not return, by what is
+// proven.
 func (x *exchange) finishBroken(cause error) {
 	ctx := x.r.Context()
 	var p *panicError
@@ -182,7 +183,7 @@ func (x *exchange) finishBroken(cause error) {
 		x.g.o.Logger.Error("retrysafe: handler did not finish", args...)
 	}
 	var err error
-	if !x.direct { // otherwise its outcome is stored already
+	if !x.direct { // otherwise the outcome is stored already
 		err = x.run.Fail(ctx, cause)
 	}
 	if abort || x.direct || panicked && x.g.o.Repanic {
@@ -190,10 +191,10 @@ func (x *exchange) finishBroken(cause error) {
 		if panicked && !x.direct {
 			value = p.value
 		}
-		panic(value) //nolint:forbidigo // not ours: the handler's own panic goes on, or a half-sent response is cut
+		panic(value) //nolint:forbidigo // the handler's own panic goes on, or a half-sent response is cut
 	}
 	switch {
-	case errors.Is(err, retrysafe.ErrSettled): // the answer was durable before the handler broke
+	case errors.Is(err, retrysafe.ErrSettled): // the answer was durable before the handler failed
 		if out, err := x.run.Outcome(ctx); err == nil {
 			x.g.replayFirst(x.w, x.r, &out)
 			return
@@ -206,7 +207,7 @@ func (x *exchange) finishBroken(cause error) {
 	}
 }
 
-// broken is the problem that tells how a failed attempt was settled.
+// broken returns the problem that says how a failed attempt was settled.
 func (x *exchange) broken() *problem {
 	if x.run.State() == retrysafe.StateUnknown {
 		return attemptUnknown
@@ -214,17 +215,18 @@ func (x *exchange) broken() *problem {
 	return attemptFailed
 }
 
-// refuseUnsettled answers for an attempt whose own answer must not be shown:
-// with the stored one if somebody else settled it, else with what is known.
+// refuseUnsettled answers for an attempt whose own answer must not be shown. If another
+// process has settled the record, the client gets the stored answer, else what is
+// known.
 func (x *exchange) refuseUnsettled(err error) {
 	key := x.run.Ref().Key
-	if errors.Is(err, retrysafe.ErrSettled) { // by a transaction that committed, whatever its caller was told
+	if errors.Is(err, retrysafe.ErrSettled) { // by a transaction that committed, even if its caller got an error
 		if out, err := x.run.Outcome(x.r.Context()); err == nil {
 			x.g.replayFirst(x.w, x.r, &out)
 			return
 		}
 	}
-	if errors.Is(err, retrysafe.ErrPhases) && !errors.Is(err, retrysafe.ErrLost) { // it was settled by proof, and has no answer
+	if errors.Is(err, retrysafe.ErrPhases) && !errors.Is(err, retrysafe.ErrLost) { // it was settled by what is proven, and has no answer
 		x.g.refuse(x.w, x.r, key, refusal{problem: x.broken()})
 		return
 	}
@@ -243,21 +245,21 @@ func (x *exchange) refuseUnsettled(err error) {
 	switch {
 	case errors.Is(err, retrysafe.ErrNotFound), errors.Is(err, retrysafe.ErrMismatch):
 		err = &retrysafe.RefusedError{Err: retrysafe.ErrUnknown}
-	case errors.Is(err, retrysafe.ErrUnavailable): // to say that it was not executed would be wrong
+	case errors.Is(err, retrysafe.ErrUnavailable): // the request was executed, so its text would be wrong
 		x.g.refuse(x.w, x.r, key, refusal{problem: outcomePending, retryAfter: time.Second})
 		return
 	}
 	x.g.refuse(x.w, x.r, key, x.g.explain(x.r, key, err))
 }
 
-// CompleteTx hands the response that the handler has written so far to w over
-// to its transaction, so that effects and answer commit together. Call it as the
-// last step before the commit; the response cannot change afterwards. On an
-// error the transaction is rolled back already; unless another one takes the
-// response, the client is told that the attempt failed, whatever was written.
+// CompleteTx stores the response that the handler has written so far to w in the
+// handler's transaction, so that effects and answer commit together. Call it as the
+// last step before the commit; the response cannot change afterwards. On an error the
+// transaction is rolled back already. Unless the response is stored in another one, the
+// client gets a response that says that the attempt failed, whatever the handler wrote.
 //
-// W is the handler's ResponseWriter or one that unwraps to it. Outside a guard
-// it does nothing, so that handlers stay testable.
+// W is the handler's ResponseWriter or one that unwraps to it. Outside a guard it does
+// nothing, so that handlers stay testable.
 func CompleteTx(ctx context.Context, w http.ResponseWriter, tx retrysafe.Tx) error {
 	for {
 		switch t := w.(type) {

@@ -10,17 +10,17 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// statusTimeout is how long the store may take to say how a request stands.
+// statusTimeout bounds how long a status request waits for the store.
 const statusTimeout = 1500 * time.Millisecond
 
-// Status returns the resource where a client looks how a request stands, for GET
-// and HEAD: what [Options.StatusURL] points to. It belongs behind the same
-// authentication as the route, because the same scope function says whose request
-// it is. Operation is that of the route; others' requests are not found there. The
-// key is the path's wildcard {key}, or comes in the key's header.
+// Status returns the resource that reports the state of a request, for GET and HEAD:
+// the target of [Options.StatusURL]. It belongs behind the same authentication as the
+// route, because the same scope function says whose request it is. Operation is that of
+// the route; requests of other operations are not found there. The key is the path's
+// wildcard {key}, or comes in the key's header.
 //
-// It answers 202 while the request waits or runs, then with the stored answer
-// itself, marked as a replay. It runs nothing and writes nothing.
+// It answers 202 while the request waits or runs, then with the stored answer itself,
+// marked as a replay. It runs nothing and writes nothing.
 func (g *Guard) Status(operation string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -28,7 +28,7 @@ func (g *Guard) Status(operation string) http.Handler {
 			w.WriteHeader(http.StatusMethodNotAllowed)
 			return
 		}
-		ref, re := g.asked(r, operation)
+		ref, re := g.statusRef(r, operation)
 		if re != nil {
 			g.refuse(w, r, ref.Key, *re)
 			return
@@ -37,8 +37,8 @@ func (g *Guard) Status(operation string) http.Handler {
 	})
 }
 
-// asked returns which request is asked about.
-func (g *Guard) asked(r *http.Request, operation string) (ref retrysafe.Ref, re *refusal) {
+// statusRef returns the key that a status request asks about.
+func (g *Guard) statusRef(r *http.Request, operation string) (ref retrysafe.Ref, re *refusal) {
 	var err error
 	lines := r.Header[g.o.Header]
 	switch ref.Key = r.PathValue("key"); {
@@ -63,7 +63,7 @@ func (g *Guard) asked(r *http.Request, operation string) (ref retrysafe.Ref, re 
 	return ref, nil
 }
 
-// status answers how a request stands.
+// status sends the state of a request.
 func (g *Guard) status(w http.ResponseWriter, r *http.Request, ref retrysafe.Ref, operation string) {
 	ctx, cancel := context.WithTimeout(r.Context(), statusTimeout)
 	defer cancel()
@@ -75,7 +75,7 @@ func (g *Guard) status(w http.ResponseWriter, r *http.Request, ref retrysafe.Ref
 	case errors.Is(err, retrysafe.ErrNotFound), err == nil && rec.Operation != operation:
 		refuse(keyUnknown, 0)
 		return
-	case err != nil: // to say that the request was not executed would be wrong
+	case err != nil: // the request may have been executed, so explain's text would be wrong
 		refuse(recordUnreadable, time.Second)
 		return
 	case !rec.Readable():
@@ -83,7 +83,7 @@ func (g *Guard) status(w http.ResponseWriter, r *http.Request, ref retrysafe.Ref
 		return
 	}
 	if swept, ok := retrysafe.DecideLapse(rec); ok && swept.State == retrysafe.StateUnknown {
-		rec.State = retrysafe.StateUnknown // its owner has fallen silent, though nobody has noted it yet
+		rec.State = retrysafe.StateUnknown // its lease has run out, and the record does not say so yet
 	}
 	switch rec.State {
 	case retrysafe.StateAccepted, retrysafe.StateInProgress:

@@ -13,16 +13,18 @@ import (
 	frame "github.com/retrysafe/retrysafe/internal/fields"
 )
 
-// storedVersion is the encoding below. It is the first byte of a stored request.
+// storedVersion is the version of the encoding below. It is the first byte of a stored
+// request.
 const storedVersion = 1
 
 var (
-	// errNewerRequest: another version of this program has stored it, and can run it.
+	// errNewerRequest: a newer version of this program has stored the request, and can
+	// run it.
 	errNewerRequest = errors.New("the request is stored in an encoding that is not known here")
 	errBadRequest   = errors.New("the stored request is damaged")
 )
 
-// storedRequest is what a worker needs of a request.
+// storedRequest is what is stored of a request for a worker.
 type storedRequest struct {
 	method, host, uri    string
 	path, rawPath, query string
@@ -34,8 +36,8 @@ type storedRequest struct {
 
 type pathValue struct{ name, value string }
 
-// keep returns a request as it is stored.
-func (g *Guard) keep(r *http.Request, body []byte) []byte {
+// encodeRequest returns the encoding of a request.
+func (g *Guard) encodeRequest(r *http.Request, body []byte) []byte {
 	s := storedRequest{
 		method: r.Method, host: r.Host, uri: r.RequestURI,
 		path: r.URL.Path, rawPath: r.URL.RawPath, query: r.URL.RawQuery,
@@ -109,8 +111,8 @@ func parseStored(b []byte) (s storedRequest, err error) {
 	return s, nil
 }
 
-// request returns the request again, but for its body. It comes from no
-// connection: it has no remote address, and nothing of TLS.
+// request returns the request without its body. It has no connection, so it has neither
+// a remote address nor a TLS state.
 func (s *storedRequest) request(ctx context.Context) *http.Request {
 	r := (&http.Request{
 		Method: s.method, Host: s.host, RequestURI: s.uri, Pattern: s.pattern,

@@ -93,27 +93,27 @@ func TestCredentialsAreKnownByTheirNames(t *testing.T) {
 
 func TestHandsAreBounded(t *testing.T) {
 	t.Parallel()
-	var h hands
+	var s skips
 	now := time.Now()
 	ref := func(i int) retrysafe.Ref { return retrysafe.Ref{Scope: "acme", Key: strconv.Itoa(i)} }
-	for i := range maxHands + 100 {
-		if !h.take(ref(i), now) || h.take(ref(i), now) {
+	for i := range maxSkips + 100 {
+		if !s.start(ref(i), now) || s.start(ref(i), now) {
 			t.Fatal("what is in hand is taken once")
 		}
-		h.rest(ref(i), now)
+		s.failed(ref(i), now)
 	}
-	if len(h.all) > maxHands {
-		t.Errorf("%d are remembered", len(h.all))
+	if len(s.all) > maxSkips {
+		t.Errorf("%d are remembered", len(s.all))
 	}
-	if h.take(ref(0), now) || !h.take(ref(0), now.Add(firstRest)) {
+	if s.start(ref(0), now) || !s.start(ref(0), now.Add(firstDelay)) {
 		t.Error("what failed rests, and then does not")
 	}
-	h.tidy(now.Add(time.Hour))
-	if len(h.all) != 1 {
-		t.Errorf("%d are remembered an hour later, want the one in hand", len(h.all))
+	s.evict(now.Add(time.Hour))
+	if len(s.all) != 1 {
+		t.Errorf("%d are remembered an hour later, want the one in hand", len(s.all))
 	}
-	h.drop(ref(0))
-	if len(h.all) != 0 {
+	s.done(ref(0))
+	if len(s.all) != 0 {
 		t.Error("what is done is remembered")
 	}
 }

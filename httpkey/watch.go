@@ -11,9 +11,9 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// watch serves a request in observe mode: the handler always runs, on the
-// client's own connection and context, as if there were no guard. Keys are
-// recorded, so that what a guard would have refused or replayed is found.
+// watch serves a request in observe mode: the handler always runs, on the client's own
+// connection and context, as if there were no guard. Keys are recorded, so that
+// requests are found that a guard would have refused or replayed.
 func (g *guarded) watch(w http.ResponseWriter, r *http.Request) {
 	s := g.pool.Get().(*scratch)
 	defer g.pool.Put(s)
@@ -30,7 +30,7 @@ func (g *guarded) watch(w http.ResponseWriter, r *http.Request) {
 	}
 	if re != nil || c.Key == "" {
 		g.next.ServeHTTP(w, r)
-		g.tell(r, c.Ref, code)
+		g.reportDisposition(r, c.Ref, code)
 		return
 	}
 	run, out, err := g.begin(r, &c, nil)
@@ -44,13 +44,13 @@ func (g *guarded) watch(w http.ResponseWriter, r *http.Request) {
 	}
 	if run == nil {
 		g.next.ServeHTTP(w, r)
-		g.tell(r, c.Ref, code)
+		g.reportDisposition(r, c.Ref, code)
 		return
 	}
 	defer run.Stop()
 	tee := &tee{ResponseWriter: w}
 	back := false
-	defer func() { // a panic goes on untouched; the key is free again, as after any failure
+	defer func() { // a panic goes on; the key is free again, as after any failure
 		if !back {
 			_ = run.Release(r.Context(), errGoexit)
 		}
@@ -58,10 +58,10 @@ func (g *guarded) watch(w http.ResponseWriter, r *http.Request) {
 	g.next.ServeHTTP(tee, r)
 	back = true
 	g.record(r, run, tee)
-	g.tell(r, c.Ref, FateRan)
+	g.reportDisposition(r, c.Ref, FateRan)
 }
 
-// spool keeps what was read of a body, so that it can be read again.
+// spool keeps the part of a body that was read, so that it can be read again.
 type spool struct {
 	from io.ReadCloser
 	kept bytes.Buffer
@@ -83,7 +83,7 @@ func (s *spool) rewound() io.ReadCloser {
 	}{io.MultiReader(&s.kept, s.from), s.from}
 }
 
-// record notes what came of an observed request.
+// record settles the execution of an observed request.
 func (g *Guard) record(r *http.Request, run *retrysafe.Execution, t *tee) {
 	status := max(t.status, http.StatusOK)
 	var err error
@@ -97,7 +97,7 @@ func (g *Guard) record(r *http.Request, run *retrysafe.Execution, t *tee) {
 	}
 }
 
-// tee notes the status of a response that goes straight to the client.
+// tee records the status of a response that goes straight to the client.
 type tee struct {
 	http.ResponseWriter
 	status int
@@ -113,10 +113,10 @@ func (t *tee) WriteHeader(status int) {
 // Unwrap lets http.ResponseController reach the connection.
 func (t *tee) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
-// Flush is for handlers that ask for http.Flusher.
+// Flush is for handlers that use http.Flusher.
 func (t *tee) Flush() { _ = http.NewResponseController(t.ResponseWriter).Flush() }
 
-// Hijack is for handlers that ask for http.Hijacker.
+// Hijack is for handlers that use http.Hijacker.
 func (t *tee) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return http.NewResponseController(t.ResponseWriter).Hijack()
 }

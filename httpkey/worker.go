@@ -16,45 +16,44 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// WorkerOptions are what a [Worker] may be given. Nil and zero values are the
-// defaults.
+// WorkerOptions are the options of a [Worker]. Nil and zero values are the defaults.
 type WorkerOptions struct {
 	// Concurrency is how many requests run at once. Default 8.
 	Concurrency int
-	// Poll is how often the store is asked for requests that another process has
-	// stored, give or take a quarter. Those stored in this process are taken up at
-	// once. Default 500 ms.
+	// Poll is how often the store is polled for requests that another process has
+	// stored, give or take a quarter. Those stored in this process are run at once.
+	// Default 500 ms.
 	Poll time.Duration
-	// Attempts is how often a request is run whose attempts fail and may be run
-	// again. Beyond it the request waits until its patience ends, and its outcome is
-	// unknown then. Default 10.
+	// Attempts is how often a request is run if its attempts fail and may be repeated.
+	// Beyond it the request waits until [retrysafe.Policy.Patience] ends; then its
+	// outcome is unknown. Default 10.
 	Attempts int
-	// Rest is how long a request rests after its first attempt; it is twice as long
-	// after each other one, up to 5 min. Default 1 s.
+	// Rest is the delay before the second attempt of a request. It doubles with each
+	// further one, up to 5 min. Default 1 s.
 	Rest time.Duration
 	// Logger gets warnings. Default: the guard's.
 	Logger *slog.Logger
 }
 
-// A Worker runs requests that guards have stored; see [Options.Async]. There may
-// be any number of them, in any number of processes: a request is run by the one
-// whose claim the store confirms. It is safe for concurrent use.
+// A Worker runs requests that guards have stored; see [Options.Async]. There may be any
+// number of workers, in any number of processes: a request is run by the one whose
+// claim the store confirms. It is safe for concurrent use.
 type Worker struct {
-	store  retrysafe.Store
-	routes map[string]*guarded
-	bells  *bells
-	poll   time.Duration
-	most   int // attempts
-	rest   time.Duration
-	logger *slog.Logger
-	slots  chan struct{} // one for each request that runs
-	hands  hands
+	store   retrysafe.Store
+	routes  map[string]*guarded
+	wakeups *wakeups
+	poll    time.Duration
+	most    int // attempts of one request
+	rest    time.Duration
+	logger  *slog.Logger
+	slots   chan struct{} // one for each running request
+	skips   skips
 }
 
 // NewWorker returns a worker for routes of g and of guards made from it by
 // [Guard.With]. Routes has the handlers, as [Guard.Handler] returned them, by their
-// operations: for http.ServeMux the pattern with its method, "POST /exports".
-// Requests of other operations are left to other workers. Opts may be nil.
+// operations: for http.ServeMux the pattern with its method, "POST /exports". Requests
+// of other operations are left to other workers. Opts may be nil.
 func NewWorker(g *Guard, routes map[string]http.Handler, opts *WorkerOptions) (*Worker, error) {
 	if g == nil || len(routes) == 0 {
 		return nil, errors.New("httpkey: NewWorker needs a guard and the routes to run")
@@ -70,7 +69,7 @@ func NewWorker(g *Guard, routes map[string]http.Handler, opts *WorkerOptions) (*
 		o.Logger = g.o.Logger
 	}
 	w := &Worker{
-		store: g.base.Store(), bells: g.bells, routes: make(map[string]*guarded), logger: o.Logger,
+		store: g.base.Store(), wakeups: g.wakeups, routes: make(map[string]*guarded), logger: o.Logger,
 		poll:  cmp.Or(o.Poll, 500*time.Millisecond),
 		most:  cmp.Or(o.Attempts, 10),
 		rest:  cmp.Or(o.Rest, time.Second),
@@ -81,8 +80,8 @@ func NewWorker(g *Guard, routes map[string]http.Handler, opts *WorkerOptions) (*
 		switch {
 		case !ok:
 			return nil, fmt.Errorf("httpkey: NewWorker: the handler of %q is not what Guard.Handler returned", operation)
-		case route.bells != g.bells:
-			return nil, fmt.Errorf("httpkey: NewWorker: the guard of %q is no relative of this one", operation)
+		case route.wakeups != g.wakeups:
+			return nil, fmt.Errorf("httpkey: NewWorker: the guard of %q was not made from this one by Guard.With", operation)
 		case !route.o.Async || route.o.Observe:
 			return nil, fmt.Errorf("httpkey: NewWorker: the guard of %q stores no requests", operation)
 		case operation == "" || len(operation) > maxOperation:
@@ -93,22 +92,22 @@ func NewWorker(g *Guard, routes map[string]http.Handler, opts *WorkerOptions) (*
 	return w, nil
 }
 
-// Run runs requests until ctx is done. Then it takes up no more, waits for those
-// that are running, which ctx does not stop, and returns nil. Who cannot wait so
-// long ends the process: their leases lapse.
+// Run runs requests until ctx is done. Then it starts no more, waits for those that are
+// running, which ctx does not stop, and returns nil. If the process ends before, their
+// leases lapse.
 func (w *Worker) Run(ctx context.Context) error {
-	bell := w.bells.hang()
-	defer w.bells.take(bell)
+	wake := w.wakeups.subscribe()
+	defer w.wakeups.unsubscribe(wake)
 	var p pass
 	defer p.running.Wait()
 	for ctx.Err() == nil {
-		if err := p.over(ctx, w); err != nil && ctx.Err() == nil {
+		if err := p.poll(ctx, w); err != nil && ctx.Err() == nil {
 			w.logger.Warn("retrysafe: worker cannot look for requests", "error", err)
 		}
 		pause := time.NewTimer(w.poll*3/4 + rand.N(w.poll/2+1))
 		select {
 		case <-ctx.Done():
-		case <-bell:
+		case <-wake:
 		case <-pause.C:
 		}
 		pause.Stop()
@@ -116,11 +115,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// RunOnce runs the requests that are waiting, and returns how many it has run when
-// they are settled.
+// RunOnce runs the requests that are waiting, and returns how many it has run after all
+// are settled.
 func (w *Worker) RunOnce(ctx context.Context) (int, error) {
 	var p pass
-	err := p.over(ctx, w)
+	err := p.poll(ctx, w)
 	p.running.Wait()
 	if err == nil {
 		err = p.failure()
@@ -128,7 +127,7 @@ func (w *Worker) RunOnce(ctx context.Context) (int, error) {
 	return int(p.ran.Load()), err
 }
 
-// pass is one or more walks over the requests that wait, and what came of them.
+// pass is one or more polls of the store, and the requests that they started.
 type pass struct {
 	running sync.WaitGroup
 	ran     atomic.Int64
@@ -145,10 +144,10 @@ func (p *pass) failure() error {
 // mostListed bounds a page: each of its records holds a whole request.
 const mostListed = 64
 
-// over walks over all requests that wait, and hands each to a goroutine of its
-// own as soon as there is a slot.
-func (p *pass) over(ctx context.Context, w *Worker) error {
-	w.hands.tidy(time.Now())
+// poll lists all requests that wait, and starts each on a goroutine of its own as soon
+// as there is a slot.
+func (p *pass) poll(ctx context.Context, w *Worker) error {
+	w.skips.evict(time.Now())
 	q := retrysafe.Query{States: []retrysafe.State{retrysafe.StateAccepted}, Limit: min(2*cap(w.slots), mostListed)}
 	for whole := false; !whole && ctx.Err() == nil; {
 		page, err := w.store.List(ctx, q)
@@ -158,15 +157,15 @@ func (p *pass) over(ctx context.Context, w *Worker) error {
 		if whole = len(page) < q.Limit; !whole {
 			q.After = page[len(page)-1].Ref
 		}
-		rand.Shuffle(len(page), func(i, j int) { page[i], page[j] = page[j], page[i] }) // workers that read the same page seldom meet
+		rand.Shuffle(len(page), func(i, j int) { page[i], page[j] = page[j], page[i] }) // workers that list the same page claim different records
 		for _, r := range page {
-			if !w.wants(&r) || !w.hands.take(r.Ref, time.Now()) {
+			if !w.eligible(&r) || !w.skips.start(r.Ref, time.Now()) {
 				continue
 			}
 			select {
 			case w.slots <- struct{}{}:
 			case <-ctx.Done():
-				w.hands.drop(r.Ref)
+				w.skips.done(r.Ref)
 				return nil
 			}
 			p.running.Go(func() { p.work(ctx, w, r) })
@@ -175,19 +174,19 @@ func (p *pass) over(ctx context.Context, w *Worker) error {
 	return nil
 }
 
-// wants reports whether a record is this worker's to run, now. What has waited for
-// too long is not: the next retry or a sweeper gives it up.
-func (w *Worker) wants(r *retrysafe.Record) bool {
+// eligible reports whether this worker may run a record now. It may not after the
+// record's deadline: the next retry or a sweeper gives the request up.
+func (w *Worker) eligible(r *retrysafe.Record) bool {
 	mine := w.routes[r.Operation] != nil && !r.IsSystem() && r.Readable() && !r.Due()
 	return mine && (r.Attempt == 0 || r.Attempt < w.most && r.ReadAt.Sub(r.UpdatedAt) >= w.restAfter(r.Attempt))
 }
 
-// restAfter is how long a request rests after so many attempts, by the store's clock.
+// restAfter is the delay after so many attempts, by the store's clock.
 func (w *Worker) restAfter(attempts int) time.Duration {
 	return min(w.rest<<min(attempts-1, 20), 5*time.Minute)
 }
 
-// work runs one request. It holds a slot, and the record is in its hands.
+// work runs one request. It holds a slot, and the record is in w.skips.
 func (p *pass) work(ctx context.Context, w *Worker, r retrysafe.Record) {
 	var err error
 	defer func() {
@@ -196,16 +195,16 @@ func (p *pass) work(ctx context.Context, w *Worker, r retrysafe.Record) {
 			err = errors.New("panic")
 		}
 		if err != nil {
-			w.hands.rest(r.Ref, time.Now())
+			w.skips.failed(r.Ref, time.Now())
 		} else {
-			w.hands.drop(r.Ref)
+			w.skips.done(r.Ref)
 		}
 		<-w.slots
 	}()
 	err = w.run(ctx, w.routes[r.Operation], r, &p.ran)
 	switch {
 	case err == nil, ctx.Err() != nil:
-	case errors.Is(err, retrysafe.ErrLost): // another worker has it
+	case errors.Is(err, retrysafe.ErrLost): // another worker runs it
 		err = nil
 	default:
 		p.failed.CompareAndSwap(nil, &err)
@@ -213,8 +212,8 @@ func (p *pass) work(ctx context.Context, w *Worker, r retrysafe.Record) {
 	}
 }
 
-// run takes a request up and runs it as the guard runs any other. An error says
-// that it was not taken up.
+// run claims a request and runs it as the guard runs any other. An error means that it
+// was not claimed.
 func (w *Worker) run(ctx context.Context, route *guarded, r retrysafe.Record, ran *atomic.Int64) error {
 	stored, bad := parseStored(r.Request)
 	if errors.Is(bad, errNewerRequest) {
@@ -232,23 +231,23 @@ func (w *Worker) run(ctx context.Context, route *guarded, r retrysafe.Record, ra
 		}
 		ctx = restored
 	}
-	ctx = context.WithoutCancel(ctx) // what is taken up is run, also when the worker is to stop
+	ctx = context.WithoutCancel(ctx) // a claimed request is run to its end, also when the worker is to stop
 	run, err := route.engine.TakeUp(ctx, r)
 	if err != nil {
 		return err
 	}
 	ran.Add(1)
 	if bad != nil {
-		return route.spoilt(ctx, run, bad)
+		return route.settleUnreadable(ctx, run, bad)
 	}
-	route.execute(nobody{}, stored.request(ctx), run, stored.body, route.next)
+	route.execute(detachedResponse{}, stored.request(ctx), run, stored.body, route.next)
 	return nil
 }
 
-// spoilt settles a request that cannot be read: it cannot be run, ever. The
-// answer says so, unless an earlier attempt could read it and may have done
-// something.
-func (g *guarded) spoilt(ctx context.Context, run *retrysafe.Execution, cause error) error {
+// settleUnreadable settles a request that can never be run, because it cannot be read.
+// The stored answer says so, unless an earlier attempt could read it and may have had
+// effects.
+func (g *guarded) settleUnreadable(ctx context.Context, run *retrysafe.Execution, cause error) error {
 	defer run.Stop()
 	g.o.Logger.Error("retrysafe: accepted request cannot be read", "operation", run.Record().Operation, "key", HashKey(run.Ref().Key), "error", cause)
 	if run.Attempt() > 1 {
@@ -259,10 +258,10 @@ func (g *guarded) spoilt(ctx context.Context, run *retrysafe.Execution, cause er
 	return run.Complete(ctx, x.result(false))
 }
 
-// nobody is whom a worker's response goes to once it is stored.
-type nobody struct{ blackHole }
+// detachedResponse is the client side of a response that is only stored.
+type detachedResponse struct{ discardWriter }
 
-func (nobody) FlushError() error                  { return nil }
-func (nobody) SetReadDeadline(_ time.Time) error  { return nil }
-func (nobody) SetWriteDeadline(_ time.Time) error { return nil }
-func (nobody) EnableFullDuplex() error            { return nil }
+func (detachedResponse) FlushError() error                  { return nil }
+func (detachedResponse) SetReadDeadline(_ time.Time) error  { return nil }
+func (detachedResponse) SetWriteDeadline(_ time.Time) error { return nil }
+func (detachedResponse) EnableFullDuplex() error            { return nil }

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A dialect is the statements of one database. {inbox} stands for the table and
-// {schema} for that of versions.
+// A dialect holds the statements for one database. {inbox} stands for the inbox table
+// and {schema} for the table of schema versions.
 type dialect struct {
 	name   string // of the directory with its migrations
 	schema string
@@ -23,9 +23,9 @@ type dialect struct {
 //go:embed migrations
 var files embed.FS
 
-// ON CONFLICT waits for a transaction that has written the same key and has not
-// ended. The commit is durable, whatever the session is used to: who is told that a
-// message is applied forgets it.
+// ON CONFLICT waits for a transaction that has written the same key and has not ended.
+// The commit is durable, whatever synchronous_commit the session has: a sender that
+// gets the acknowledgement forgets the message.
 var postgres = dialect{
 	name: "postgres",
 	insert: `INSERT INTO {inbox} (id, consumer, print, due)
@@ -36,8 +36,8 @@ SELECT encode($1::bytea, 'hex')::uuid, $2::text, nullif($3::bytea, ''), statemen
 	print: `SELECT coalesce(print, '') FROM {inbox} WHERE id = encode($1::bytea, 'hex')::uuid`,
 	purge: `DELETE FROM {inbox} WHERE id = ANY (ARRAY(
        SELECT id FROM {inbox} WHERE due <= statement_timestamp() ORDER BY due LIMIT $1::int FOR UPDATE SKIP LOCKED))`,
-	// The catalogue itself: to_regclass may answer from memory, and who has waited
-	// must see what the other has done.
+	// The query reads the catalogue itself: to_regclass may answer from a cache, and a
+	// process that waited for a migration must see its tables.
 	tables: `SELECT count(*) FROM pg_class WHERE relname = 'retrysafe_inbox_schema'
    AND CASE WHEN $1::text = '' THEN pg_table_is_visible(oid) ELSE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1::text) END`,
 }
@@ -66,7 +66,7 @@ func (d *dialect) fill(sql string) string {
 	return strings.NewReplacer("{inbox}", d.prefix+"retrysafe_inbox", "{schema}", d.prefix+"retrysafe_inbox_schema").Replace(sql)
 }
 
-// createSchema is for PostgreSQL, where alone there are any.
+// createSchema is for PostgreSQL; SQLite has no schemas.
 func (d *dialect) createSchema() string {
 	return "CREATE SCHEMA IF NOT EXISTS " + pgx.Identifier{d.schema}.Sanitize()
 }

@@ -1,5 +1,4 @@
-// Package inbox lets a consumer apply each message once, however often it is
-// delivered.
+// Package inbox lets a consumer apply each message once, however often it is delivered.
 //
 // A broker, a webhook and an outbox deliver at least once. An [Inbox] writes the
 // message's key into a table of the consumer's own database, in the transaction
@@ -12,17 +11,17 @@
 //		return err
 //	})
 //	if err == nil {
-//		// Tell the broker that it is done, whether it was fresh or not.
+//		// Acknowledge the message to the broker, whether it was fresh or not.
 //	}
 //
-// The key is the message's own: the id of the payment, the key that the outbox
-// gave it. An offset or a delivery's number is none; the same message may come
-// again under another.
+// The key belongs to the message: the id of the payment, or the key that the outbox
+// gave it. An offset or a delivery number is not a key: the same message may be
+// delivered again under another one.
 //
-// What is not in the transaction, such as an e-mail or a call of another service,
-// is not done once by this. Enqueue it in the same transaction with an outbox.
+// Effects outside the transaction, such as an e-mail or a call of another service, may
+// happen more than once. Enqueue them in the same transaction with an outbox.
 //
-// A key is remembered for [Options.Keep] at least. That must be longer than a
-// message can take to come again: the broker's retention, the sender's retries, and
-// the time until somebody sends dead letters again.
+// A key is remembered for at least [Options.Keep]. That must be longer than a
+// redelivery can take: the broker's retention, the sender's retries, and the time until
+// an operator redrives dead letters.
 package inbox

@@ -9,12 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// Options are what may differ between inboxes.
+// Options configure an [Inbox]. Nil and zero values select the defaults.
 type Options struct {
-	// Keep is how long a key is remembered, 30 days unless set. It is stored with
-	// the key.
+	// Keep is how long a key is remembered. It is stored with the key. Default 30 days.
 	Keep time.Duration
-	// Schema is where the tables are in PostgreSQL, unless the search path says so.
+	// Schema is the schema of the tables in PostgreSQL. If it is empty, the search path
+	// decides.
 	Schema string
 }
 
@@ -29,12 +29,12 @@ type Inbox[T any] struct {
 	sql      *dialect
 }
 
-// database is what differs between drivers.
+// database is the part that differs between drivers.
 type database[T any] interface {
 	begin(ctx context.Context) (T, error)
 	join(tx T) transaction
-	// alone runs do in a transaction that can change the schema, and that no other
-	// one of its kind runs beside. It begins after the last one's commit.
+	// alone runs do in a transaction that can change the schema. Such transactions run
+	// one at a time: each begins after the commit of the one before.
 	alone(ctx context.Context, do func(session) error) error
 	// outside runs each statement in a transaction of its own.
 	outside() session
@@ -54,8 +54,8 @@ type transaction interface {
 	rollback(ctx context.Context) error
 }
 
-// newInbox checks what every constructor is given. The consumer's name is part of
-// every key: another name applies all messages anew.
+// newInbox checks the arguments of all constructors. The consumer's name is part of
+// every key: under another name all messages are applied again.
 func newInbox[T any](consumer string, opts *Options, db database[T], sql *dialect) (*Inbox[T], error) {
 	var o Options
 	if opts != nil {
@@ -63,13 +63,13 @@ func newInbox[T any](consumer string, opts *Options, db database[T], sql *dialec
 	}
 	switch {
 	case consumer == "":
-		return nil, errors.New("inbox: the consumer has no name; two consumers of one message must not take it from each other")
+		return nil, errors.New("inbox: the consumer has no name; without names, two consumers would share their keys, and each message would be applied by only one of them")
 	case len(consumer) > maxName || !utf8.ValidString(consumer):
-		return nil, fmt.Errorf("inbox: the consumer's name is over %d bytes, or no text", maxName)
+		return nil, fmt.Errorf("inbox: the consumer's name is over %d bytes, or not UTF-8", maxName)
 	case o.Keep < 0:
 		return nil, errors.New("inbox: Keep is negative")
 	case o.Keep > 0 && o.Keep < time.Second:
-		return nil, errors.New("inbox: Keep is under a second; no message comes again so soon")
+		return nil, errors.New("inbox: Keep is under a second, which is shorter than any redelivery")
 	case o.Keep == 0:
 		o.Keep = defaultKeep
 	}
@@ -77,14 +77,15 @@ func newInbox[T any](consumer string, opts *Options, db database[T], sql *dialec
 }
 
 // Once runs fn in a transaction of its own and commits it, unless the message was
-// applied before. It reports whether fn has run. Either way the message is done
-// when the error is nil. An error of fn's, or a panic, rolls everything back, the
-// key too: the message is fresh when it comes again. After an error of the commit
-// nobody can say; let the message come again, and the inbox will know.
+// applied before. It reports whether fn has run. If the error is nil the message is
+// done, in both cases. If fn returns an error or panics, everything is rolled back,
+// the key too, and the message is fresh at its next delivery. If the commit returns an
+// error, the outcome is unknown: let the message be delivered again, and the inbox
+// finds out.
 //
-// Of several deliveries of one message at once the first to write its key runs.
-// The others wait until its transaction ends: if it commits they report false, and
-// if it does not one of them runs.
+// If one message is delivered several times at once, the delivery that writes its key
+// first runs fn. The others wait until its transaction ends. If it commits, they return
+// false; if it does not, one of them runs fn.
 func (b *Inbox[T]) Once(ctx context.Context, m Message, fn func(ctx context.Context, tx T) error) (bool, error) {
 	tx, err := b.db.begin(ctx)
 	if err != nil {
@@ -92,11 +93,11 @@ func (b *Inbox[T]) Once(ctx context.Context, m Message, fn func(ctx context.Cont
 	}
 	fresh, err := b.OnceTx(ctx, tx, m, fn)
 	if err != nil {
-		return false, err // it is rolled back
+		return false, err // OnceTx has rolled it back
 	}
 	joined := b.db.join(tx)
 	if !fresh {
-		return false, joined.rollback(context.WithoutCancel(ctx)) // it has written nothing
+		return false, joined.rollback(context.WithoutCancel(ctx)) // the transaction has written nothing
 	}
 	if err := joined.commit(context.WithoutCancel(ctx)); err != nil {
 		return false, fmt.Errorf("inbox: commit: %w", err)
@@ -104,14 +105,14 @@ func (b *Inbox[T]) Once(ctx context.Context, m Message, fn func(ctx context.Cont
 	return true, nil
 }
 
-// OnceTx is [Inbox.Once] in a transaction of the caller's, over the inbox's own
-// database: fn must write in that transaction, and the caller commits it, also when
-// fn has not run. An error rolls it back, so that a caller who ignores it cannot
-// commit; of a savepoint, only the savepoint.
+// OnceTx is [Inbox.Once] in the caller's transaction, which must be on the inbox's own
+// database. Fn must write in that transaction, and the caller commits it, also when fn
+// has not run. An error rolls the transaction back, so that a caller that ignores the
+// error cannot commit; in a savepoint it rolls back only the savepoint.
 //
-// In a transaction stricter than READ COMMITTED who has waited for another gets the
-// database's serialization failure instead of false, and gets false when the
-// message comes again.
+// In a transaction stricter than READ COMMITTED, a delivery that had to wait for
+// another one gets the database's serialization failure instead of false. The next
+// delivery of the message returns false.
 func (b *Inbox[T]) OnceTx(ctx context.Context, tx T, m Message, fn func(ctx context.Context, tx T) error) (fresh bool, err error) {
 	joined := b.db.join(tx)
 	sound := false
@@ -149,7 +150,7 @@ func (b *Inbox[T]) claim(ctx context.Context, tx session, m *Message) (fresh boo
 		if n == 1 || len(seen) == 0 {
 			return n == 1, nil
 		}
-		// A later statement, which sees what the other has committed meanwhile.
+		// A second statement sees what the other transaction has committed meanwhile.
 		var before []byte
 		found, err := tx.read(ctx, &before, b.sql.print, id[:])
 		switch {
@@ -160,14 +161,14 @@ func (b *Inbox[T]) claim(ctx context.Context, tx session, m *Message) (fresh boo
 		case found:
 			return false, nil
 		}
-		// It was purged in between.
+		// The key was purged in between.
 	}
-	return false, errors.New("inbox: the key comes and goes; is it purged while it is new?")
+	return false, errors.New("inbox: the key was purged three times while the message was checked; are new keys purged?")
 }
 
-// Purge forgets keys whose time is over, at most limit, whichever consumer's they
-// are, and returns how many. Call it now and then until it returns less than limit.
-// What another transaction is working on is left for later.
+// Purge deletes at most limit keys whose time is over, of all consumers, and returns
+// how many. Call it periodically, and each time repeat it until it returns less than
+// limit. Rows that another transaction has locked are left for later.
 func (b *Inbox[T]) Purge(ctx context.Context, limit int) (int, error) {
 	if limit < 1 {
 		return 0, errors.New("inbox: purge: the limit is not positive")

@@ -9,11 +9,13 @@ import (
 // changed.
 const migrationLock = 0x7265747279696e62 // "retryinb"
 
-// lockAndDo changes PostgreSQL's tables in a transaction that has just begun.
+// lockAndDo runs do under the migration lock, in a PostgreSQL transaction that has just
+// begun, and commits it.
 func lockAndDo(ctx context.Context, tx transaction, do func(session) error) error {
 	_, err := tx.exec(ctx, `SELECT pg_advisory_xact_lock($1::bigint)`, int64(migrationLock))
 	if err == nil {
-		// A table under load is waited for, and others behind us, no longer than this.
+		// If a table is in use, the migration waits no longer than this, and so do the
+		// statements that queue behind it.
 		_, err = tx.exec(ctx, `SET LOCAL lock_timeout = '5s'`)
 	}
 	if err == nil {

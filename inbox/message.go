@@ -8,26 +8,26 @@ import (
 	"github.com/retrysafe/retrysafe/internal/fields"
 )
 
-// A Message is what an inbox needs to know of one.
+// A Message is the part of a message that the inbox needs.
 type Message struct {
-	// Scope names whose key this is: the tenant, or the sender. Two scopes may have
-	// the same key.
+	// Scope is the owner of the key: the tenant, or the sender. The same key in two
+	// scopes means two messages.
 	Scope string
-	// Key names the effect, and is the same whenever the message is delivered.
+	// Key names the effect. It is the same on every delivery of the message.
 	Key string
-	// Payload, if not nil, is what must be the same then. A hash of it is stored,
-	// and a message with the key but another payload is [ErrMismatch]. A payload
-	// that a sender renders anew, with the time or its fields in another order, is
-	// better left out, or reduced to what counts.
+	// Payload, if not nil, must be the same on every delivery. A hash of it is stored,
+	// and a message with the same key and another payload returns [ErrMismatch]. If the
+	// sender renders the payload again for each delivery, with a new time or another
+	// order of fields, leave it out or reduce it to the fields that matter.
 	Payload []byte
 }
 
-// Errors that a delivery cannot cure by coming again. Nothing was applied.
+// Errors that a redelivery does not cure. Nothing was applied.
 var (
-	// ErrMessage says that the message has no key, no scope, or too long ones.
+	// ErrMessage says that the key or the scope is empty or too long.
 	ErrMessage = errors.New("inbox: message refused")
-	// ErrMismatch says that the key is known with another payload: two effects have
-	// one key, or somebody has changed the message. It is for a human to look at.
+	// ErrMismatch says that the key is known with another payload: two effects have one
+	// key, or the message was changed on its way. A person has to find out.
 	ErrMismatch = errors.New("inbox: the key was seen with another payload")
 )
 
@@ -36,9 +36,9 @@ const maxName = 1024
 func (m *Message) check() error {
 	switch {
 	case m.Scope == "":
-		return fmt.Errorf("%w: Scope is empty; it names whose key this is", ErrMessage)
+		return fmt.Errorf("%w: Scope is empty; it names the owner of the key", ErrMessage)
 	case m.Key == "":
-		return fmt.Errorf("%w: Key is empty; without it each delivery is another effect", ErrMessage)
+		return fmt.Errorf("%w: Key is empty; without it each delivery would be a new effect", ErrMessage)
 	case len(m.Scope) > maxName || len(m.Key) > maxName:
 		return fmt.Errorf("%w: Scope or Key is over %d bytes", ErrMessage, maxName)
 	default:
@@ -46,8 +46,8 @@ func (m *Message) check() error {
 	}
 }
 
-// identity is what is stored of a consumer, scope and key, each behind its length:
-// any bytes will do, whatever the database thinks of letters.
+// identity is the stored hash of consumer, scope and key, each with its length before
+// it. So names may hold any bytes, and the collation of the database does not matter.
 type identity [16]byte
 
 func (m *Message) identity(consumer string) (id identity) {
@@ -57,8 +57,9 @@ func (m *Message) identity(consumer string) (id identity) {
 	return id
 }
 
-// print is what is stored of the payload, empty without one. The identity is in it:
-// who reads the table cannot tell which messages are alike.
+// print is the stored hash of the payload; it is empty without a payload. The identity
+// is hashed with it, so that the table does not show which messages have equal
+// payloads.
 func (m *Message) print(id identity) []byte {
 	if m.Payload == nil {
 		return []byte{}

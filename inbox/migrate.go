@@ -48,8 +48,8 @@ const (
 	insertVersion  = `INSERT INTO {schema} VALUES (%d)`
 )
 
-// PrintMigrations returns the inbox's tables as one script, for other tools. It
-// leaves a database without them as [Inbox.Migrate] does.
+// PrintMigrations returns the migrations as one script, for other tools. On a database
+// without the inbox's tables it has the same result as [Inbox.Migrate].
 func (b *Inbox[T]) PrintMigrations() (string, error) {
 	all, err := b.sql.migrations()
 	if err != nil {
@@ -66,10 +66,10 @@ func (b *Inbox[T]) PrintMigrations() (string, error) {
 	return script.String(), nil
 }
 
-// Migrate brings the inbox's tables to this program's version, in a transaction of
-// its own. It is safe when many processes start at once: one migrates, the others
-// wait and find it done. A newer database is refused, and nothing is changed. Where
-// nothing is to be done no right to change the schema is needed.
+// Migrate brings the inbox's tables to this program's version, in its own transaction.
+// If many processes start at once, one migrates and the others wait for it. If the
+// database has a newer schema, Migrate returns [ErrNewerSchema] and changes nothing. If
+// the schema is current, the role needs no right to change it.
 func (b *Inbox[T]) Migrate(ctx context.Context) error {
 	all, err := b.sql.migrations()
 	if err != nil {

@@ -22,7 +22,7 @@ func PGX(pool *pgxpool.Pool, consumer string, opts *Options) (*Inbox[pgx.Tx], er
 type native struct{ pool *pgxpool.Pool }
 
 func (n native) begin(ctx context.Context) (pgx.Tx, error) {
-	// Who has waited for another delivery must see what it has committed.
+	// A delivery that waited for another one must see what it has committed.
 	return n.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
 }
 
@@ -65,8 +65,8 @@ type nativeTx struct {
 }
 
 func (t nativeTx) exec(ctx context.Context, sql string, args ...any) (int64, error) {
-	// One that was ended by a statement of its own would commit the key by itself:
-	// the message would be done, and its effects missing.
+	// If a statement of fn's has ended the transaction, the insert would commit on its
+	// own: the message would count as applied without its effects.
 	if t.tx.Conn().PgConn().TxStatus() == 'I' {
 		return 0, pgx.ErrTxClosed
 	}

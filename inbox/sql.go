@@ -15,10 +15,10 @@ func Postgres(db *sql.DB, consumer string, opts *Options) (*Inbox[*sql.Tx], erro
 	return newInbox[*sql.Tx](consumer, opts, standard{db}, &postgres)
 }
 
-// SQLite returns the inbox of a consumer in SQLite, which has one writer at a time.
-// The connections need a busy_timeout, and a transaction of the caller's for
-// [Inbox.OnceTx] takes the write lock when it begins (BEGIN IMMEDIATE, or
-// _txlock=immediate): one that reads first may find that it cannot write any more.
+// SQLite returns the inbox of a consumer in SQLite, which has one writer at a time. The
+// connections need a busy_timeout. A caller's transaction for [Inbox.OnceTx] must take
+// the write lock when it begins (BEGIN IMMEDIATE, or _txlock=immediate): a transaction
+// that reads first may not get the write lock any more.
 func SQLite(db *sql.DB, consumer string, opts *Options) (*Inbox[*sql.Tx], error) {
 	switch {
 	case db == nil:

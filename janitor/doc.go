@@ -1,7 +1,7 @@
-// Package janitor does what must be done while nobody asks for it, so that nothing
-// stays stuck: a [Sweeper] settles attempts whose owners fell silent, a
-// [Reconciler] finds out what became of those that nobody knows, and a [Reaper]
-// deletes what is forgotten.
+// Package janitor settles and deletes records in the background, so that no key stays
+// stuck when its client does not retry. A [Sweeper] settles attempts whose lease ran
+// out, a [Reconciler] asks about unknown outcomes, and a [Reaper] deletes records whose
+// retention is over.
 //
 //	err := janitor.Run(ctx,
 //		janitor.NewSweeper(store, nil),
@@ -9,11 +9,11 @@
 //		janitor.NewReaper(store, nil),
 //	)
 //
-// Every node may run all of it, over any store. There is no leader: each change is
-// one compare-and-swap of the record that was found due, so of two who come at the
-// same time one is too late and leaves it, and an old copy overwrites nothing. What
-// is decided is decided by pure functions of the root package, from the record alone.
+// Every node may run all three, over any store. There is no leader. Each change is one
+// compare-and-swap of the record that was found due: if two nodes pick the same record,
+// one swap wins and the other node skips the record. The decisions are pure functions
+// of the root package and depend on the record alone.
 //
-// Constructors start nothing. [Run] starts a goroutine for each duty and has ended
-// them all when it returns.
+// Constructors start nothing. [Run] starts one goroutine for each duty and returns when
+// all of them have ended.
 package janitor

@@ -13,33 +13,34 @@ import (
 	"github.com/retrysafe/retrysafe/internal/deadline"
 )
 
-// Passes counts how often a duty was done.
+// Passes counts the passes of a duty.
 type Passes struct {
-	// Passes are those that have ended, Failures those of them that ended with an
-	// error.
+	// Passes is how many passes have ended, and Failures how many of those ended with
+	// an error.
 	Passes, Failures uint64
-	// Finished is when the last one ended that did not fail, by this node's clock.
+	// Finished is when the last successful pass ended, by this node's clock.
 	Finished time.Time
-	// Overtaken are the records that somebody else had moved in the meantime, or
-	// whose owner turned out to be alive. That is normal.
+	// Overtaken counts records that another process had changed since they were listed,
+	// or whose owner turned out to be alive. That is normal.
 	Overtaken uint64
-	// Unreadable are the records of the last pass that this program cannot read.
-	// They are left as they are.
+	// Unreadable is how many records of the last pass this program cannot read. They
+	// are left unchanged.
 	Unreadable int
 }
 
-// duty is what all duties have in common: a walk over records that are due, and
-// steps of the store that cannot hang.
+// duty is the part that all duties share: a walk over the records that are due, and
+// store operations with a timeout.
 type duty struct {
 	Options
 	name  string
 	store retrysafe.Store
-	page  int // how many records a walk reads at once
+	page  int // records that a walk reads in one page
 
 	mu     sync.Mutex
 	passes Passes
-	// after is where the next walk begins: behind what the last one failed at, so
-	// that records which cannot be moved do not keep others from it.
+	// after is where the next walk begins. After a walk that was broken off it is the
+	// last record that the walk reached, so that records which fail every time do not
+	// block those behind them.
 	after retrysafe.Ref
 }
 
@@ -55,7 +56,8 @@ func (d *duty) check() error {
 	return nil
 }
 
-// pass does one pass of the duty and counts it. That it was stopped is no failure.
+// pass runs one pass of the duty and counts it. A pass that ctx has stopped does not
+// count as a failure.
 func (d *duty) pass(ctx context.Context, do func() (int, error)) (n int, err error) {
 	if err := d.check(); err != nil {
 		return 0, err
@@ -79,12 +81,12 @@ func (d *duty) overtaken() {
 	d.passes.Overtaken++
 }
 
-// maxFailures is how many records may fail before a walk is broken off: then it is
-// the store that fails.
+// maxFailures is how many records may fail before a walk is broken off. So many
+// failures point to the store, not to the records.
 const maxFailures = 10
 
-// walk sees to every record in these states that is due, page by page, several at
-// once. One that fails does not keep the others waiting. Do reports whether it
+// walk calls do for every due record in these states, page by page and several at once.
+// A record that fails does not stop the walk before maxFailures. Do reports whether it
 // changed the record.
 func (d *duty) walk(ctx context.Context, do func(context.Context, retrysafe.Record) (bool, error), states ...retrysafe.State) (changed int, err error) {
 	d.mu.Lock()
@@ -128,8 +130,8 @@ func (d *duty) goOnBehind(ref retrysafe.Ref) {
 	d.after = ref
 }
 
-// found notes how many records a whole walk could not read, and says so when that
-// has changed.
+// found stores how many records a whole walk could not read, and logs the number when
+// it has changed.
 func (d *duty) found(ctx context.Context, unreadable int, whole bool) {
 	if !whole {
 		return
@@ -143,8 +145,8 @@ func (d *duty) found(ctx context.Context, unreadable int, whole bool) {
 	}
 }
 
-// each sees to the records of one page, until too many have failed. It returns how
-// many were changed and how many were seen to, from the first on.
+// each calls do for the records of one page until too many have failed. It returns how
+// many records were changed, and how many were started, counted from the first.
 func (d *duty) each(ctx context.Context, page []retrysafe.Record, failed *failures, do func(context.Context, retrysafe.Record) (bool, error)) (changed, seen int) {
 	var next, done atomic.Int64
 	work := func() {
@@ -160,7 +162,7 @@ func (d *duty) each(ctx context.Context, page []retrysafe.Record, failed *failur
 			failed.add(err)
 		}
 	}
-	if d.Workers == 1 { // on the caller's goroutine, as a simulator needs it
+	if d.Workers == 1 { // on the caller's goroutine: the simulator schedules goroutines itself
 		work()
 	} else {
 		var wg sync.WaitGroup
@@ -172,7 +174,7 @@ func (d *duty) each(ctx context.Context, page []retrysafe.Record, failed *failur
 	return int(done.Load()), min(int(next.Load()), len(page))
 }
 
-// failures are the records of a walk that failed.
+// failures counts the records of a walk that failed, and keeps the first error.
 type failures struct {
 	mu    sync.Mutex
 	n     int
@@ -209,12 +211,11 @@ func (d *duty) list(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record,
 	return d.store.List(ctx, q)
 }
 
-// swapTries is how often a swap is sent when the store cannot say whether it was
-// applied.
+// swapTries is how often a swap is sent while its outcome is unknown.
 const swapTries = 3
 
-// swap swaps next in. It does not end with ctx, so that what was found out is not
-// lost because the node stops.
+// swap swaps next in. It does not end with ctx: evidence that was found is stored even
+// if the node is stopping.
 func (d *duty) swap(ctx context.Context, next retrysafe.Write) (got retrysafe.Record, err error) {
 	ctx, stop := deadline.After(context.WithoutCancel(ctx), d.Clock, d.StoreTimeout)
 	defer stop()
@@ -229,8 +230,8 @@ func (d *duty) swap(ctx context.Context, next retrysafe.Write) (got retrysafe.Re
 	}
 }
 
-// replace swaps next in and reports whether it did. Somebody else may have been
-// quicker.
+// replace swaps next in and reports whether it did. It did not if another process has
+// changed the record first.
 func (d *duty) replace(ctx context.Context, next retrysafe.Write) (got retrysafe.Record, ok bool, err error) {
 	got, err = d.swap(ctx, next)
 	if late(err) {
@@ -240,13 +241,14 @@ func (d *duty) replace(ctx context.Context, next retrysafe.Write) (got retrysafe
 	return got, err == nil, err
 }
 
-// late reports whether somebody else was quicker, or is alive.
+// late reports whether err says that another process has changed the record first, or
+// holds it.
 func late(err error) bool {
 	return errors.Is(err, retrysafe.ErrConflict) || errors.Is(err, retrysafe.ErrNotFound) || errors.Is(err, retrysafe.ErrBusy)
 }
 
-// wrote reports whether the stored record is what a swap of next leaves behind. Its
-// last note says so: it has the time of the very read that next was made from.
+// wrote reports whether the stored record is the result of a swap of next. The last
+// note identifies the write: it carries the time of the read that next was made from.
 func wrote(got, next *retrysafe.Record) bool {
 	a, b := got.Inquiry.Notes, next.Inquiry.Notes
 	if got.State != next.State || len(a) != len(b) || len(a) == 0 {
@@ -256,7 +258,7 @@ func wrote(got, next *retrysafe.Record) bool {
 	return x.At.UnixMicro() == y.At.UnixMicro() && x.By == y.By && x.State == y.State && x.Text == y.Text
 }
 
-// tell logs what became of a record and tells the observer.
+// tell logs a change of a record and reports it to the observer.
 func (d *duty) tell(ctx context.Context, level slog.Level, what string, kind retrysafe.EventKind, r *retrysafe.Record, cause error) {
 	attrs := []slog.Attr{
 		slog.String("scope", r.Scope), slog.String("key", retrysafe.HashKey(r.Key)), slog.String("operation", r.Operation),

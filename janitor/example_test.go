@@ -78,7 +78,7 @@ func ExampleResolvers() {
 	resolvers := janitor.Resolvers{
 		"POST /payments": &Stripe{},
 		"POST /mails": janitor.ResolverFunc(func(context.Context, retrysafe.Record) (retrysafe.Evidence, error) {
-			return janitor.StillUnknown("nobody keeps count of mails"), nil
+			return janitor.StillUnknown("mails are not counted"), nil
 		}),
 	}
 	for _, operation := range []string{"POST /payments", "POST /mails", "POST /refunds"} {
@@ -87,8 +87,8 @@ func ExampleResolvers() {
 	}
 	// Output:
 	// not_happened: no charge with this reference
-	// still_unknown: nobody keeps count of mails
-	// still_unknown: nobody is there to be asked about "POST /refunds"
+	// still_unknown: mails are not counted
+	// still_unknown: no resolver for operation "POST /refunds"
 }
 
 // What a server runs beside its listener, until it stops.

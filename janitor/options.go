@@ -9,22 +9,22 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// Options are what all duties have in common. Nil and zero values are the defaults.
+// Options are the options that all duties share. Nil and zero values select the
+// defaults.
 type Options struct {
-	// Every is how long the duty rests between two passes. The default is the
-	// duty's own.
+	// Every is the pause between two passes. The default depends on the duty.
 	Every time.Duration
-	// Batch is how many records are read, or deleted, in one step of the store.
-	// The default is the duty's own.
+	// Batch is how many records one store operation reads or deletes. The default
+	// depends on the duty.
 	Batch int
-	// Workers is how many records are seen to at once. Default 8.
+	// Workers is how many records are processed at once. Default 8.
 	Workers int
-	// StoreTimeout bounds one step of the store. Default 10 s.
+	// StoreTimeout bounds one store operation. Default 10 s.
 	StoreTimeout time.Duration
-	// Observer is told what becomes of records.
+	// Observer gets an event for each record that is changed.
 	Observer retrysafe.Observer
-	// Logger gets what is done to records, with their keys hashed, and what goes
-	// wrong. Default slog.Default().
+	// Logger gets changes of records, with their keys hashed, and errors. Default
+	// slog.Default().
 	Logger *slog.Logger
 	// Clock and Rand replace time and randomness, for simulation. Rand returns
 	// numbers from 0 to 1.

@@ -9,40 +9,40 @@ import (
 	"github.com/retrysafe/retrysafe/internal/deadline"
 )
 
-// A Reaper deletes what is final and past its retention, by the store's clock.
-// Nothing in flight or unknown is ever deleted, however old: a [Sweeper] and a
-// [Reconciler] have to settle it first, and accepted work that nobody took up has a
-// stored 408 before its time begins to run.
+// A Reaper deletes final records whose retention is over, by the store's clock. It
+// never deletes a record that is in flight or unknown, however old: a [Sweeper] or a
+// [Reconciler] has to settle it first. Accepted work that no worker took up gets a
+// stored 408, and its retention begins then.
 //
-// It deletes in small batches and rests after each for as long as that took, so
-// that half of the time is the requests' own.
+// The reaper deletes in small batches. After each batch it sleeps for as long as the
+// batch took, so that half of the time is left to requests.
 type Reaper struct {
 	duty
 	tombstone time.Duration
 	stats     ReaperStats // under duty.mu
 }
 
-// ReaperOptions configure a [Reaper]. Nil and zero values are the defaults.
+// ReaperOptions configure a [Reaper]. Nil and zero values select the defaults.
 type ReaperOptions struct {
-	// Options: it comes every 60 s and deletes 1,000 records at a time.
+	// Options: by default a pass every 60 s, in batches of 1,000 records.
 	Options
-	// Tombstone, if not zero, is how long a key is remembered after its answer was
-	// forgotten. The record becomes Expired: answer, request and checkpoint are
-	// gone, the key, its fingerprint and its notes stay. Under [retrysafe.ExpiredGone] a
-	// retry is told so for that long.
+	// Tombstone, if not zero, is how long a key is kept after its answer has expired.
+	// The record becomes Expired: answer, request and checkpoint are deleted; the key,
+	// its fingerprint and its notes stay. Under [retrysafe.ExpiredGone] a retry gets a
+	// 410 for that long.
 	//
-	// All who delete must agree on it: a reaper of another node, or SQL in the
-	// database, that knows of no tombstones deletes answers as soon as they are
-	// due. So may this one, in the moment between its last look and its purge. What
-	// is lost is the memory of a key whose retention is over, never an answer that
-	// is still promised.
+	// All processes that delete records must use the same value. A reaper on another
+	// node without tombstones, or SQL in the database, deletes answers as soon as they
+	// are due. This reaper may do so too, in the moment between its last walk and its
+	// purge. In both cases only the tombstone of a key whose retention is over is lost,
+	// never an answer within its retention.
 	Tombstone time.Duration
 }
 
 // ReaperStats are counts since the reaper was made.
 type ReaperStats struct {
 	Passes
-	// Deleted records are gone, Expired ones have become tombstones.
+	// Deleted records were deleted, Expired ones became tombstones.
 	Deleted, Expired uint64
 }
 
@@ -51,7 +51,7 @@ var _ Duty = (*Reaper)(nil)
 const (
 	reapEvery  = 60 * time.Second
 	purgeBatch = 1000
-	// longestRest bounds how long the reaper rests after a batch.
+	// longestRest bounds the pause after a batch.
 	longestRest = time.Second
 )
 
@@ -67,7 +67,7 @@ func NewReaper(s retrysafe.Store, opts *ReaperOptions) *Reaper {
 	}
 }
 
-// RunOnce implements [Duty]: it deletes all that is due.
+// RunOnce implements [Duty]: it deletes all final records that are due.
 func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
 	return r.pass(ctx, func() (int, error) {
 		if r.tombstone == 0 {
@@ -77,7 +77,7 @@ func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
 	})
 }
 
-// Stats returns what was done so far. It may be called at any time.
+// Stats returns the counts so far. It may be called at any time.
 func (r *Reaper) Stats() ReaperStats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,7 +86,7 @@ func (r *Reaper) Stats() ReaperStats {
 	return stats
 }
 
-// purge deletes what is due, in batches, until one is not full.
+// purge deletes due records in batches until a batch is not full.
 func (r *Reaper) purge(ctx context.Context) (deleted int, err error) {
 	for {
 		began := r.Clock.Now()
@@ -114,13 +114,13 @@ func (r *Reaper) purgeSome(ctx context.Context, limit int) (int, error) {
 	return n, err
 }
 
-// rest leaves the store to others for as long as the reaper had it.
+// rest sleeps for as long as the last batch took, up to longestRest.
 func (r *Reaper) rest(ctx context.Context, began time.Time) error {
 	return r.Clock.Sleep(ctx, min(r.Clock.Now().Sub(began), longestRest))
 }
 
-// bury turns answers that are due into tombstones, and then deletes as many records
-// as there are that need none. It does not delete when it could not bury.
+// bury turns due answers into tombstones. Then it purges as many records as there are
+// due records that need no tombstone. If the first part fails, it deletes nothing.
 func (r *Reaper) bury(ctx context.Context) (changed int, err error) {
 	if changed, err = r.walk(ctx, r.expire, retrysafe.StateCompleted); err != nil {
 		return changed, err
@@ -148,7 +148,7 @@ func (r *Reaper) bury(ctx context.Context) (changed int, err error) {
 	}
 }
 
-// expire makes a tombstone of one record.
+// expire turns one record into a tombstone.
 func (r *Reaper) expire(ctx context.Context, rec retrysafe.Record) (bool, error) {
 	_, ok, err := r.replace(ctx, tombstoneOf(rec, r.tombstone))
 	if ok {
@@ -159,7 +159,7 @@ func (r *Reaper) expire(ctx context.Context, rec retrysafe.Record) (bool, error)
 	return ok, err
 }
 
-// tombstoneOf returns the write that leaves of an answer what is kept for audit.
+// tombstoneOf returns the write that turns an answer into its tombstone.
 func tombstoneOf(r retrysafe.Record, term time.Duration) retrysafe.Write {
 	w := r.Update()
 	w.State, w.Result, w.Term = retrysafe.StateExpired, nil, term

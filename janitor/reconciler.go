@@ -13,11 +13,12 @@ import (
 	"github.com/retrysafe/retrysafe/internal/deadline"
 )
 
-// A Reconciler asks a [Resolver] what became of operations whose outcome is unknown
-// and settles them by what it says, as [retrysafe.DecideEvidence] has it: what happened
-// or was declined is answered, what did not happen may run again where that is
-// proven, and what stays unknown is asked about again, later each time, and in the
-// end left to an operator.
+// A Reconciler asks a [Resolver] about operations whose outcome is unknown and settles
+// them by its evidence, as [retrysafe.DecideEvidence] decides: an operation that
+// happened or was declined gets its answer, and one that provably did not happen may
+// run again. If the outcome stays unknown, the reconciler asks again after growing
+// pauses. After the last try the record is a dead letter, and an operator has to
+// resolve it.
 type Reconciler struct {
 	duty
 	resolver Resolver
@@ -25,43 +26,45 @@ type Reconciler struct {
 	stats    ReconcilerStats // under duty.mu
 }
 
-// ReconcilerOptions configure a [Reconciler]. Nil and zero values are the defaults.
+// ReconcilerOptions configure a [Reconciler]. Nil and zero values select the defaults.
 //
-// With the defaults a record is asked about 12 times in about a day: the pauses are
-// 1, 2, 4, … 256 minutes, which is 511 together, and twice 8 hours: 24 h 31 min.
+// With the defaults the resolver is asked 12 times about a record, within about a day:
+// the pauses are 1, 2, 4, … 256 minutes, which is 511 together, and twice 8 hours: 24 h
+// 31 min.
 type ReconcilerOptions struct {
-	// Options: it comes every 30 s and reads 100 records at a time. Workers is how
-	// many questions are open at once.
+	// Options: by default a pass every 30 s, in pages of 100 records. Workers is how
+	// many calls of the resolver run at once.
 	Options
-	// By is who the records' notes say it was, e.g. "resolver stripe". Default
+	// By is the author in the records' notes, e.g. "resolver stripe". Default
 	// "resolver".
 	By string
-	// Timeout bounds one question. Default 10 s.
+	// Timeout bounds one call of the resolver. Default 10 s.
 	Timeout time.Duration
-	// Pause is how long to wait after the first question in vain. It doubles with
-	// each, up to MaxPause, give or take a quarter. Defaults 1 minute, 8 h.
+	// Pause is how long to wait after the first call that found nothing. It doubles
+	// with each call, up to MaxPause, give or take a quarter. Defaults 1 minute, 8 h.
 	Pause, MaxPause time.Duration
-	// Tries is how often a record is asked about before it is a dead letter.
-	// Default 12.
+	// Tries is how often the resolver is asked about a record before it becomes a dead
+	// letter. Default 12.
 	Tries int
-	// Settle is how long a record must have been unknown before it is believed
-	// that the other side knows nothing of it, unless that comes with a proof:
-	// what was done a moment ago may not be found yet. Default 1 minute.
+	// Settle is how long a record must have been unknown before [NotHappened] is
+	// accepted without a proof: the other side may not find yet what happened a moment
+	// ago. Default 1 minute.
 	Settle time.Duration
 }
 
 // ReconcilerStats are counts since the reconciler was made.
 type ReconcilerStats struct {
 	Passes
-	// Asked are questions, ResolverErrors those that ended with an error or panic.
+	// Asked counts calls of the resolver, ResolverErrors those that ended with an error
+	// or a panic.
 	Asked, ResolverErrors uint64
-	// Completed records have an answer now, Released ones may run again.
+	// Completed records got an answer, Released ones may run again.
 	Completed, Released uint64
-	// StillUnknown are questions in vain after which another one follows.
+	// StillUnknown counts calls that found nothing and will be repeated.
 	StillUnknown uint64
-	// Dead records are left to an operator.
+	// Dead records are dead letters: an operator has to resolve them.
 	Dead uint64
-	// Contradicted are records that were taken not to have happened, and have.
+	// Contradicted records were released as not happened, and have happened.
 	Contradicted uint64
 }
 
@@ -92,7 +95,7 @@ func (c *Reconciler) check() error {
 	return c.duty.check()
 }
 
-// RunOnce implements [Duty]: it asks about all that is due.
+// RunOnce implements [Duty]: it asks about all unknown outcomes that are due.
 func (c *Reconciler) RunOnce(ctx context.Context) (int, error) {
 	if err := c.check(); err != nil {
 		return 0, err
@@ -100,7 +103,7 @@ func (c *Reconciler) RunOnce(ctx context.Context) (int, error) {
 	return c.pass(ctx, func() (int, error) { return c.walk(ctx, c.inquire, retrysafe.StateUnknown) })
 }
 
-// Stats returns what was done so far. It may be called at any time.
+// Stats returns the counts so far. It may be called at any time.
 func (c *Reconciler) Stats() ReconcilerStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,9 +112,8 @@ func (c *Reconciler) Stats() ReconcilerStats {
 	return stats
 }
 
-// inquire asks about one record and acts upon the answer. Since it was listed
-// others may have had it, so it is read again first: who was settled meanwhile
-// needs no questions.
+// inquire asks about one record and settles it by the evidence. It reads the record
+// again first: another process may have settled it since it was listed.
 func (c *Reconciler) inquire(ctx context.Context, listed retrysafe.Record) (bool, error) {
 	if listed.Inquiry.Dead {
 		return false, nil
@@ -126,7 +128,7 @@ func (c *Reconciler) inquire(ctx context.Context, listed retrysafe.Record) (bool
 	}
 	v, cause := c.ask(ctx, r)
 	if cause != nil && ctx.Err() != nil {
-		return false, nil //nolint:nilerr // we stop: it was not the other side that gave up, and so no try
+		return false, nil //nolint:nilerr // this node is stopping; the other side has not failed, so it counts as no try
 	}
 	c.count(func(s *ReconcilerStats) {
 		s.Asked++
@@ -152,24 +154,25 @@ func (c *Reconciler) ask(ctx context.Context, r retrysafe.Record) (retrysafe.Evi
 	return safely(func() (retrysafe.Evidence, error) { return c.resolver.Resolve(ctx, r) })
 }
 
-// believed returns v, or that it is still unknown if v comes too soon to be true.
+// believed returns v. If v is an unproven NotHappened within the settling time, it
+// returns "still unknown" instead.
 func (c *Reconciler) believed(r *retrysafe.Record, v retrysafe.Evidence) retrysafe.Evidence {
 	if v.Finding == retrysafe.FindingNotHappened && v.Proof == retrysafe.ProofNone && r.ReadAt.Sub(unknownSince(r)) < c.o.Settle {
 		v.Finding = retrysafe.FindingUnknown
-		v.Text = strings.TrimSpace(v.Text + " (not known there, which is too soon to be believed)")
+		v.Text = strings.TrimSpace(v.Text + " (not found there, but too soon to rely on it)")
 	}
 	return v
 }
 
-// unknownSince returns a time at which the record was unknown already, by the
-// store's clock: the first question that was asked about it, or when it was last
-// written. Each question in vain has left a note; those of others among them only
-// make it later.
+// unknownSince returns a time at which the record was already unknown, by the store's
+// clock: that of the first call of a resolver about it, or that of the record's last
+// write. Each call that found nothing has left a note. Notes by other authors among
+// them only make the result later.
 func unknownSince(r *retrysafe.Record) time.Time {
 	q := &r.Inquiry
 	first := len(q.Notes) - q.Tries
 	if first < 0 {
-		first = 1 // not all are kept, and the oldest may be of an earlier attempt
+		first = 1 // the oldest notes were dropped, and the first one kept may belong to an earlier attempt
 	}
 	if q.Tries == 0 || first >= len(q.Notes) {
 		return r.UpdatedAt
@@ -177,12 +180,13 @@ func unknownSince(r *retrysafe.Record) time.Time {
 	return q.Notes[first].At
 }
 
-// maxSteps bounds how often one verdict meets a record that moves.
+// maxSteps bounds how often one piece of evidence is tried on a record that keeps
+// changing.
 const maxSteps = 8
 
-// conclude settles the record by the verdict. If it has moved meanwhile, what is
-// known for certain still holds and is tried again on what is stored now; the rest
-// is asked again some other time.
+// conclude settles the record by the evidence. If the record has changed meanwhile,
+// evidence that is certain still holds and is applied to the record as it is stored
+// now. Uncertain evidence is dropped; a later pass asks again.
 func (c *Reconciler) conclude(ctx context.Context, asked *retrysafe.Record, v retrysafe.Evidence, cause error) (bool, error) {
 	r := *asked
 	v.By = c.o.By
@@ -196,7 +200,7 @@ func (c *Reconciler) conclude(ctx context.Context, asked *retrysafe.Record, v re
 			return false, nil
 		case errors.Is(wrong, retrysafe.ErrUnreadable):
 			return false, wrong
-		default: // a verdict that cannot be one
+		default: // the evidence is not valid
 			v, cause = StillUnknown(wrong.Error()), wrong
 			v.By = c.o.By
 			continue
@@ -221,32 +225,33 @@ func (c *Reconciler) conclude(ctx context.Context, asked *retrysafe.Record, v re
 	return false, nil
 }
 
-// anotherAttempt is for a verdict on an attempt that is not the last one any more.
-// That it has happened is bad news if the next one repeats unprotected effects.
+// anotherAttempt handles evidence about an attempt that is no longer the last one. If
+// that attempt has happened and the effects are unprotected, the next attempt repeats
+// them: that is a contradiction.
 func (c *Reconciler) anotherAttempt(ctx context.Context, asked, got *retrysafe.Record, v retrysafe.Evidence) {
 	c.overtaken()
 	if v.Finding != retrysafe.FindingHappened || asked.Effects != retrysafe.EffectsUnprotected {
 		return
 	}
 	c.count(func(s *ReconcilerStats) { s.Contradicted++ })
-	c.tell(ctx, slog.LevelError, "an attempt has happened that was run again", retrysafe.EventContradicted, got,
+	c.tell(ctx, slog.LevelError, "an attempt has happened although the operation was run again", retrysafe.EventContradicted, got,
 		fmt.Errorf("%w: attempt %d has happened: %s", retrysafe.ErrContradiction, asked.Attempt, v.Text))
 }
 
-// concluded counts and tells what became of a record.
+// concluded counts, logs and reports how a record was settled.
 func (c *Reconciler) concluded(ctx context.Context, r *retrysafe.Record, cause error) {
 	level, what, kind := slog.LevelInfo, "an unknown outcome was settled", retrysafe.EventResolved
 	var count func(*ReconcilerStats)
 	switch {
 	case errors.Is(cause, retrysafe.ErrContradiction):
-		level, what, kind = slog.LevelError, "something has happened that was taken not to have", retrysafe.EventContradicted
+		level, what, kind = slog.LevelError, "an operation has happened that was released as not happened", retrysafe.EventContradicted
 		count = func(s *ReconcilerStats) { s.Contradicted++ }
 	case r.State == retrysafe.StateCompleted:
 		count = func(s *ReconcilerStats) { s.Completed++ }
 	case r.State == retrysafe.StateRetryable, r.State == retrysafe.StateAccepted:
 		count = func(s *ReconcilerStats) { s.Released++ }
 	case r.Inquiry.Dead:
-		level, what, kind = slog.LevelError, "an unknown outcome was given up; an operator has to look", retrysafe.EventDead
+		level, what, kind = slog.LevelError, "an unknown outcome became a dead letter; an operator has to resolve it", retrysafe.EventDead
 		count = func(s *ReconcilerStats) { s.Dead++ }
 	default:
 		level, what, kind = slog.LevelDebug, "an outcome is still unknown", retrysafe.EventInquired

@@ -7,23 +7,24 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A Resolver knows somebody who knows what became of an operation, for example
-// the provider that it called.
+// A Resolver finds out whether an operation has happened, for example by asking the
+// provider that the operation called.
 type Resolver interface {
-	// Resolve finds out what became of the operation that r is the record of. It
-	// may be called concurrently, again and again, and for the same record by two
-	// nodes at once, so it must do no harm. It returns when ctx ends.
+	// Resolve finds out what became of the operation of record r. It may be called
+	// concurrently, repeatedly, and for the same record by two nodes at once, so it
+	// must have no effects of its own. It returns when ctx ends.
 	//
-	// An error says that it could not find out this time. So does
-	// [StillUnknown], which is no failure.
+	// An error says that the outcome could not be determined this time. So does
+	// [StillUnknown], which does not count as a failure.
 	//
-	// That the other side knows nothing of it is [NotHappened]. It does not prove
-	// much: the first attempt may still be on its way there. Whoever can make the
-	// other side refuse it from now on does that first, and returns [Tombstoned].
+	// If the other side knows no such operation, Resolve returns [NotHappened]. That is
+	// weak evidence: the request of the first attempt may still be on its way. A
+	// resolver that can make the other side refuse the operation from now on does that
+	// first and returns [Tombstoned].
 	Resolve(ctx context.Context, r retrysafe.Record) (retrysafe.Evidence, error)
 }
 
-// A ResolverFunc is a [Resolver].
+// A ResolverFunc is a function as a [Resolver].
 type ResolverFunc func(ctx context.Context, r retrysafe.Record) (retrysafe.Evidence, error)
 
 // Resolve implements [Resolver].
@@ -31,9 +32,9 @@ func (f ResolverFunc) Resolve(ctx context.Context, r retrysafe.Record) (retrysaf
 	return f(ctx, r)
 }
 
-// Resolvers is a [Resolver] for each operation, by [retrysafe.Record.Operation]. The
-// one under "" is for all others. An operation without one stays unknown, and ends
-// as a dead letter like any other.
+// Resolvers holds a [Resolver] for each operation, by [retrysafe.Record.Operation]. The
+// one under "" is for all other operations. An operation without a resolver stays
+// unknown and ends as a dead letter.
 type Resolvers map[string]Resolver
 
 // Resolve implements [Resolver].
@@ -43,33 +44,34 @@ func (m Resolvers) Resolve(ctx context.Context, r retrysafe.Record) (retrysafe.E
 		one = m[""]
 	}
 	if one == nil {
-		return StillUnknown(fmt.Sprintf("nobody is there to be asked about %q", r.Operation)), nil
+		return StillUnknown(fmt.Sprintf("no resolver for operation %q", r.Operation)), nil
 	}
 	return one.Resolve(ctx, r)
 }
 
-// Happened says that it was done, and that retries get this answer.
+// Happened says that the operation has happened. Retries get this answer.
 func Happened(answer retrysafe.Result, evidence string) retrysafe.Evidence {
 	return retrysafe.Evidence{Finding: retrysafe.FindingHappened, Result: answer, Text: evidence}
 }
 
-// Declined says that it was refused for good, and that retries get this answer.
+// Declined says that the other side has refused the operation for good. Retries get
+// this answer.
 func Declined(answer retrysafe.Result, evidence string) retrysafe.Evidence {
 	return retrysafe.Evidence{Finding: retrysafe.FindingDeclined, Result: answer, Text: evidence}
 }
 
-// NotHappened says that the other side does not know of it.
+// NotHappened says that the other side knows no such operation.
 func NotHappened(evidence string) retrysafe.Evidence {
 	return retrysafe.Evidence{Finding: retrysafe.FindingNotHappened, Text: evidence}
 }
 
-// Tombstoned says that the other side did not know of it, and will refuse it from
+// Tombstoned says that the other side knew no such operation and will refuse it from
 // now on.
 func Tombstoned(evidence string) retrysafe.Evidence {
 	return retrysafe.Evidence{Finding: retrysafe.FindingNotHappened, Proof: retrysafe.ProofTombstone, Text: evidence}
 }
 
-// StillUnknown says that it cannot be told yet.
+// StillUnknown says that the outcome cannot be determined yet.
 func StillUnknown(evidence string) retrysafe.Evidence {
 	return retrysafe.Evidence{Finding: retrysafe.FindingUnknown, Text: evidence}
 }

@@ -13,36 +13,36 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A Duty is work that comes up again and again.
+// A Duty is work that [Run] repeats.
 type Duty interface {
-	// RunOnce does all that is to be done now, in batches until nothing is left,
-	// and returns how many records it changed. It returns soon after ctx ends.
+	// RunOnce does one pass, in batches until nothing is due, and returns how many
+	// records it changed. It returns soon after ctx ends.
 	RunOnce(ctx context.Context) (n int, err error)
-	// Schedule says how [Run] treats the duty.
+	// Schedule says how often [Run] runs the duty, and where it logs.
 	Schedule() Schedule
 }
 
-// A Schedule is when a duty is done, and who hears of it when it fails.
+// A Schedule says when a duty runs and where its failures are logged.
 type Schedule struct {
-	// Name is the duty's, for logs.
+	// Name is the duty's name in logs.
 	Name string
-	// Every is how long it rests between two passes, give or take a quarter.
+	// Every is the pause between two passes, give or take a quarter.
 	Every time.Duration
 	// Logger gets failures. Default slog.Default().
 	Logger *slog.Logger
-	// Clock is where Run waits. Default the system's.
+	// Clock is the clock that Run sleeps on. Default: the system's.
 	Clock retrysafe.Clock
 }
 
-// maxRest bounds how long a duty that fails is left alone, unless it is rarer.
+// maxRest bounds the pause after failures, unless Every is longer.
 const maxRest = time.Minute
 
-// Run does the duties, each at its own pace, until ctx ends, and returns when all
-// have stopped. One that fails or panics is logged and tried again, after a rest
-// that doubles up to a minute; the others do not notice.
+// Run runs the duties, each on its own schedule, until ctx ends, and returns when all
+// have stopped. If a pass fails or panics, the failure is logged and the duty runs
+// again after a pause that doubles up to a minute. The other duties are not affected.
 //
-// The error is nil when ctx has ended: that is how Run ends. Otherwise it says
-// what is wrong with a duty, and nothing was started.
+// Run returns nil when ctx has ended. Any other result says which duty is not
+// configured correctly; nothing was started then.
 func Run(ctx context.Context, duties ...Duty) error {
 	var wrong []error
 	for _, d := range duties {
@@ -61,19 +61,19 @@ func Run(ctx context.Context, duties ...Duty) error {
 
 func check(d Duty) error {
 	if d == nil {
-		return errors.New("janitor: Run was given no duty where one should be")
+		return errors.New("janitor: Run got a nil duty")
 	}
 	if c, ok := d.(interface{ check() error }); ok {
 		return c.check()
 	}
 	if s := d.Schedule(); s.Every <= 0 {
-		return fmt.Errorf("janitor: the schedule of %q has no pace", s.Name)
+		return fmt.Errorf("janitor: the schedule of %q has no pause (Every is not positive)", s.Name)
 	}
 	return nil
 }
 
-// repeat does one duty until ctx ends. It begins after a part of the duty's rest,
-// so that nodes which start together do not all look at the same records.
+// repeat runs one duty until ctx ends. It begins after a random part of the duty's
+// pause, so that nodes which start together do not all list the same records.
 func repeat(ctx context.Context, d Duty) {
 	s := d.Schedule()
 	if s.Logger == nil {
@@ -87,7 +87,7 @@ func repeat(ctx context.Context, d Duty) {
 	for s.Clock.Sleep(ctx, pause) == nil {
 		_, err := safely(func() (int, error) { return d.RunOnce(ctx) })
 		if ctx.Err() != nil {
-			return // what it left, another node or the next start does
+			return // another node, or this one after a restart, does the rest
 		}
 		failures++
 		if err == nil {
@@ -101,7 +101,7 @@ func repeat(ctx context.Context, d Duty) {
 	}
 }
 
-// rest is how long a duty is left alone after so many failures in a row.
+// rest is the pause after so many failures in a row.
 func rest(every time.Duration, failures int) time.Duration {
 	return doubled(every, failures, max(every, maxRest))
 }
@@ -114,7 +114,8 @@ func doubled(d time.Duration, times int, most time.Duration) time.Duration {
 	return min(d, most)
 }
 
-// jitter returns d, give or take a quarter: at is where in between, from 0 to 1.
+// jitter returns d, give or take a quarter: at, from 0 to 1, is the point within that
+// range.
 func jitter(d time.Duration, at float64) time.Duration {
 	return time.Duration((0.75 + at/2) * float64(d))
 }
@@ -137,7 +138,7 @@ type panicError struct {
 
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
-// causeOf returns what a log says of an error; of a panic, also where it was.
+// causeOf returns the log attributes of an error; for a panic, also its stack.
 func causeOf(err error) []slog.Attr {
 	attrs := []slog.Attr{slog.String("error", err.Error())}
 	if p, ok := errors.AsType[*panicError](err); ok {

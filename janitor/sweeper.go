@@ -8,12 +8,13 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A Sweeper settles what its owner has left behind: an attempt whose lease ran out
-// goes where the record's own policy says, and accepted work that no worker took up
-// in time gets a stored 408. Nothing else needs to be known; see [retrysafe.DecideLapse].
+// A Sweeper settles records that their owner has abandoned. An attempt whose lease ran
+// out is settled by the record's own policy. Accepted work that no worker took up in
+// time gets a stored 408. The sweeper needs no configuration for that; see
+// [retrysafe.DecideLapse].
 //
-// A retry that meets such a record settles it too. The sweeper is for those that
-// nobody asks about any more. Each one it finds is the sign of a crash.
+// A retry that finds such a record settles it too. The sweeper is for keys without
+// retries. Each record that it settles points to a crash.
 type Sweeper struct {
 	duty
 	stats SweeperStats // under duty.mu
@@ -22,13 +23,13 @@ type Sweeper struct {
 // SweeperStats are counts since the sweeper was made.
 type SweeperStats struct {
 	Passes
-	// Quarantined attempts became Unknown.
+	// Quarantined attempts became unknown.
 	Quarantined uint64
 	// Failed attempts were completed with an error answer.
 	Failed uint64
-	// Released attempts became Retryable, Requeued ones Accepted again.
+	// Released attempts became retryable, Requeued ones accepted again.
 	Released, Requeued uint64
-	// Abandoned work was never taken up, and has a 408.
+	// Abandoned work was never taken up and got a 408.
 	Abandoned uint64
 }
 
@@ -36,13 +37,13 @@ var _ Duty = (*Sweeper)(nil)
 
 const (
 	sweepEvery = 2 * time.Second
-	// pageSize is how many records are read at once. Each may hold a request and
-	// an answer.
+	// pageSize is how many records one page holds. Each may hold a request and an
+	// answer.
 	pageSize = 100
 )
 
-// NewSweeper returns a sweeper of the store. Opts may be nil; it comes every 2 s
-// and reads 100 records at a time.
+// NewSweeper returns a sweeper of the store. Opts may be nil; by default there is a
+// pass every 2 s, in pages of 100 records.
 func NewSweeper(s retrysafe.Store, opts *Options) *Sweeper {
 	if opts == nil {
 		opts = &Options{}
@@ -51,12 +52,12 @@ func NewSweeper(s retrysafe.Store, opts *Options) *Sweeper {
 	return &Sweeper{duty: duty{name: "sweeper", store: s, page: o.Batch, Options: o}}
 }
 
-// RunOnce implements [Duty]: it sweeps all that is due.
+// RunOnce implements [Duty]: it settles all abandoned records that are due.
 func (s *Sweeper) RunOnce(ctx context.Context) (int, error) {
 	return s.pass(ctx, func() (int, error) { return s.walk(ctx, s.sweep, retrysafe.StateInProgress, retrysafe.StateAccepted) })
 }
 
-// Stats returns what was done so far. It may be called at any time.
+// Stats returns the counts so far. It may be called at any time.
 func (s *Sweeper) Stats() SweeperStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,10 +78,10 @@ func (s *Sweeper) sweep(ctx context.Context, r retrysafe.Record) (bool, error) {
 	return ok, err
 }
 
-// swept counts and tells what became of a record.
+// swept counts, logs and reports how a record was settled.
 func (s *Sweeper) swept(ctx context.Context, was, is *retrysafe.Record) {
 	s.mu.Lock()
-	what := "an attempt stopped without a word"
+	what := "the lease of an attempt ran out; the attempt was settled"
 	switch is.State {
 	case retrysafe.StateUnknown:
 		s.stats.Quarantined++
@@ -91,7 +92,7 @@ func (s *Sweeper) swept(ctx context.Context, was, is *retrysafe.Record) {
 	default: // Completed
 		if was.State == retrysafe.StateAccepted {
 			s.stats.Abandoned++
-			what = "accepted work was given up"
+			what = "accepted work was not taken up in time; it was completed with a 408"
 		} else {
 			s.stats.Failed++
 		}

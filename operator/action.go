@@ -13,28 +13,30 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// An Action is one click: who does what to which record, as they saw it, and why.
+// An Action is one action of an operator on one record: its author, its reason, and the
+// revision of the record that the author saw.
 type Action struct {
-	// ID is the key of this click: the page draws it once, and sends it with every
-	// repetition. Without one the desk draws it, and [Entry.ID] has it.
+	// ID is the idempotency key of this action. The page generates it once and sends it
+	// with every repetition. If it is empty the desk generates one, which [Entry.ID]
+	// returns.
 	ID string
-	// By is who does it. Required.
+	// By is the operator's name. Required.
 	By string
-	// Why is the reason, for whoever reads the audit. Required. It is kept when
-	// the record is erased, so it should name nobody.
+	// Why is the reason that the audit shows. Required. It is kept when the record is
+	// erased, so it should contain no personal data.
 	Why string
 	// Ref is the record. Required.
 	Ref retrysafe.Ref
-	// Revision is the record's as the person saw it. Required.
+	// Revision is the revision of the record that the operator saw. Required.
 	Revision int64
-	// ProviderRef is the other side's own name for the effect, if it was found.
-	// Resolve and Decline keep it in the record.
+	// ProviderRef is the provider's own id of the effect, if it was found. Resolve and
+	// Decline store it in the record.
 	ProviderRef string
 
-	verb string // what is done; the method that was called sets it
+	verb string // set by the method that was called
 }
 
-// Bounds of what a person may write, so that a note holds all of it.
+// Bounds of an operator's texts, so that a note holds all of them.
 const (
 	maxID          = 64
 	maxBy          = 100
@@ -42,23 +44,23 @@ const (
 	maxProviderRef = 255
 )
 
-// check fills in the ID and reports what is missing.
+// check generates a missing ID and reports an invalid field.
 func (a *Action) check() error {
 	if err := who(&a.ID, a.By, a.Why); err != nil {
 		return err
 	}
 	switch {
 	case a.Ref.Scope == "" || a.Ref.Key == "":
-		return fmt.Errorf("%w: Ref names no record", ErrInvalid)
+		return fmt.Errorf("%w: Ref has no scope or no key", ErrInvalid)
 	case a.Revision <= 0:
-		return fmt.Errorf("%w: Revision is that of the record as it was shown", ErrInvalid)
+		return fmt.Errorf("%w: Revision must be the revision of the record as it was shown", ErrInvalid)
 	case len(a.ProviderRef) > maxProviderRef || !plain(a.ProviderRef):
-		return fmt.Errorf("%w: ProviderRef is over %d bytes, or no text", ErrInvalid, maxProviderRef)
+		return fmt.Errorf("%w: ProviderRef must be one line of text of up to %d bytes", ErrInvalid, maxProviderRef)
 	}
 	return nil
 }
 
-// who checks what every action has, and draws an ID if there is none.
+// who checks the fields that every action has, and generates a missing ID.
 func who(id *string, by, why string) error {
 	if *id == "" {
 		*id = rand.Text()
@@ -66,11 +68,11 @@ func who(id *string, by, why string) error {
 	bare := func(r rune) bool { return r <= ' ' || r > '~' }
 	switch {
 	case len(*id) > maxID || strings.ContainsFunc(*id, bare):
-		return fmt.Errorf("%w: ID is over %d characters, or not of letters, digits and signs", ErrInvalid, maxID)
+		return fmt.Errorf("%w: ID must be printable ASCII without spaces, up to %d characters", ErrInvalid, maxID)
 	case strings.TrimSpace(by) == "" || len(by) > maxBy || !plain(by):
-		return fmt.Errorf("%w: By says who it is, in up to %d bytes", ErrInvalid, maxBy)
+		return fmt.Errorf("%w: By must name the operator, in one line of up to %d bytes", ErrInvalid, maxBy)
 	case strings.TrimSpace(why) == "" || len(why) > maxWhy || !plain(why):
-		return fmt.Errorf("%w: Why says why, in up to %d bytes", ErrInvalid, maxWhy)
+		return fmt.Errorf("%w: Why must give the reason, in one line of up to %d bytes", ErrInvalid, maxWhy)
 	}
 	return nil
 }
@@ -78,17 +80,17 @@ func who(id *string, by, why string) error {
 // plain reports whether s is one line of text.
 func plain(s string) bool { return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl) }
 
-// author is who notes are by.
+// author is the author of the action's notes.
 func (a *Action) author() string { return "operator " + a.By }
 
-// note adds the action's note to what it writes. The note carries the action's ID, so
-// that the action recognises its own write.
+// note adds the action's note to its write. The note carries the action's ID, so that a
+// repetition recognises the write as its own.
 func (a *Action) note(w *retrysafe.Write, what string) {
 	w.AddNote(retrysafe.Note{By: a.author(), Text: what + ": " + a.Why, ID: a.ID})
 }
 
-// done returns the note of the action in r, if it is there: then an earlier try
-// has done it, whatever its caller was told.
+// done returns the note of the action in r, if there is one. Then an earlier try has
+// changed the record, even if its caller got an error.
 func done(r *retrysafe.Record, by, id string) (retrysafe.Note, bool) {
 	for i := len(r.Inquiry.Notes) - 1; i >= 0; i-- {
 		if n := r.Inquiry.Notes[i]; n.By == by && n.ID == id {
@@ -98,12 +100,13 @@ func done(r *retrysafe.Record, by, id string) (retrysafe.Note, bool) {
 	return retrysafe.Note{}, false
 }
 
-// fingerprint is over all that the action says, and what belongs to its verb.
+// fingerprint covers all fields of the action and the arguments of its verb.
 func (a *Action) fingerprint(verb string, more []byte) retrysafe.Fingerprint {
 	return fingerprint(verb, a.By, a.Why, a.Ref.Scope, a.Ref.Key, strconv.FormatInt(a.Revision, 10), a.ProviderRef, string(more))
 }
 
-// fingerprint hashes parts behind their lengths: no two lists read the same.
+// fingerprint hashes each part with its length before it, so that two different lists
+// never give the same bytes.
 func fingerprint(parts ...string) retrysafe.Fingerprint {
 	var b []byte
 	for _, p := range parts {

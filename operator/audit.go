@@ -13,19 +13,20 @@ import (
 
 // An AuditFilter selects entries of the audit. The zero filter selects all.
 type AuditFilter struct {
-	// By and Verb, if not empty, select the actions of one person and of one kind.
+	// By and Verb, if not empty, select the actions of one operator and of one verb.
 	By, Verb string
 	// Ref, if not zero, selects the actions on one record.
 	Ref retrysafe.Ref
-	// Since and Before, if not zero, select by when an action was first asked for.
-	// Before is how to go on: with the At of the last entry.
+	// Since and Before, if not zero, select by the time of an action's first try. To
+	// get the next page, set Before to the At of the last entry.
 	Since, Before time.Time
 	// Limit bounds how many are returned; zero means 100.
 	Limit int
 }
 
-// Audit returns what operators did and were refused, the newest first. It looks at
-// the whole audit, and keeps no more of it in memory than it returns twice.
+// Audit returns the actions of operators, refused ones included, the newest first. It
+// reads the whole audit and holds at most twice as many entries in memory as it
+// returns.
 func (d *Desk) Audit(ctx context.Context, f AuditFilter) ([]Entry, error) {
 	size := retrysafe.Query{Limit: f.Limit}.Size()
 	q := retrysafe.Query{Scope: auditScope, Limit: pageSize}
@@ -62,15 +63,15 @@ func (f *AuditFilter) selects(e *Entry) bool {
 		(f.Since.IsZero() || !e.At.Before(f.Since)) && (f.Before.IsZero() || e.At.Before(f.Before))
 }
 
-// entryOf returns what a record of the audit says. Of an action that has no end
-// yet it is what was asked for.
+// entryOf returns the entry in a record of the audit. For an action whose end is not
+// stored yet it is the request.
 func entryOf(r *retrysafe.Record) Entry {
 	var e Entry
 	data := r.Checkpoint.Data
 	if r.Result != nil {
 		data = r.Result.Body
 	}
-	if err := json.Unmarshal(data, &e); err != nil { // not even begun, or it cannot be read
+	if err := json.Unmarshal(data, &e); err != nil { // the action has stored nothing yet, or the entry cannot be read
 		e = Entry{Outcome: Open}
 	}
 	if r.Result == nil {

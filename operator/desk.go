@@ -11,18 +11,19 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// Options are what a [Desk] may be given besides its store. Nil and zero values
-// are the defaults.
+// Options configure a [Desk]. Nil and zero values select the defaults.
 type Options struct {
 	// Retention is how long the audit is kept. Default one year.
 	Retention time.Duration
-	// StoreTimeout bounds one step of the store. Default 3 s.
+	// StoreTimeout bounds one store operation. Default 3 s.
 	StoreTimeout time.Duration
-	// Observer is told of outcomes that were settled, contradicted or set aside.
+	// Observer gets an event for each outcome that is settled, contradicted or
+	// quarantined.
 	Observer retrysafe.Observer
 }
 
-// A Desk is where operators act. It is safe for concurrent use and starts nothing.
+// A Desk carries out the actions of operators and keeps their audit. It is safe for
+// concurrent use and starts no goroutine.
 type Desk struct {
 	store    retrysafe.Store
 	engine   *retrysafe.Engine
@@ -30,14 +31,14 @@ type Desk struct {
 	observer retrysafe.Observer
 }
 
-// auditScope is where the keys of actions are. No tenant has it.
+// auditScope is the scope of the actions' keys. No tenant has it.
 var auditScope = retrysafe.SystemScope("operator")
 
-// longest is how long one action may run: a quarantine looks at all there is.
+// longest is how long one action may run: a quarantine reads the whole store.
 const longest = 24 * time.Hour
 
-// New returns a desk over s: the store that the engines have, caches and seals
-// included. Opts may be nil.
+// New returns a desk over s, which must be the same store that the engines use, cache
+// and encryption layers included. Opts may be nil.
 func New(s retrysafe.Store, opts *Options) (*Desk, error) {
 	if s == nil {
 		return nil, errors.New("operator: New needs a store")
@@ -49,7 +50,7 @@ func New(s retrysafe.Store, opts *Options) (*Desk, error) {
 		return nil, errors.New("operator: an option is negative")
 	}
 	timeout := cmp.Or(opts.StoreTimeout, 3*time.Second)
-	// An action is Keyed: its one effect is a compare-and-swap at a revision, which
+	// An action is keyed: its only effect is a compare-and-swap at a revision, which
 	// cannot happen twice.
 	engine, err := retrysafe.New(s, &retrysafe.Options{StoreTimeout: timeout, Policy: retrysafe.Policy{
 		Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseResume, InFlight: retrysafe.InFlightWait, MaxRun: longest,
@@ -61,19 +62,20 @@ func New(s retrysafe.Store, opts *Options) (*Desk, error) {
 	return &Desk{store: s, engine: engine, timeout: timeout, observer: opts.Observer}, nil
 }
 
-// Drain waits until every entry that the store did not confirm in time is stored
-// or given up, or ctx is done. A program calls it before it ends.
+// Drain waits until every audit entry that the store did not confirm in time is stored
+// or given up, or until ctx is done. Call it before the program exits.
 func (d *Desk) Drain(ctx context.Context) error { return d.engine.Drain(ctx) }
 
-// record runs an action under its ID: the entry is its answer, whatever it says.
-// Do settles the entry, or returns an error if nobody can say how it ended.
+// record runs an action under its ID and stores the entry as its answer, also if the
+// action was refused. Do fills in the outcome of the entry. It returns an error only if
+// the outcome is unknown.
 func (d *Desk) record(ctx context.Context, e Entry, f retrysafe.Fingerprint, do func(context.Context, *retrysafe.Execution, *Entry) error) (Entry, error) {
 	call := retrysafe.Call{Ref: retrysafe.Ref{Scope: auditScope, Key: e.ID}, Operation: "operator " + e.Verb, Fingerprint: f}
 	e.Outcome = Open
 	out, err := d.engine.Do(ctx, call, func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
-		e := e // an entry counts when it is stored
+		e := e // a copy: the caller gets the entry that is stored
 		e.At, e.Attempt = x.Record().CreatedAt, x.Attempt()
-		if x.Checkpoint().IsZero() { // who, what and why are known before anything is done
+		if x.Checkpoint().IsZero() { // author, verb and reason are stored before the record is changed
 			if err := save(ctx, x, &e); err != nil {
 				return retrysafe.Result{}, err
 			}
@@ -86,7 +88,7 @@ func (d *Desk) record(ctx context.Context, e Entry, f retrysafe.Fingerprint, do 
 	})
 	switch {
 	case errors.Is(err, retrysafe.ErrMismatch):
-		return e, fmt.Errorf("%s: the ID %q is that of another action: %w", e.Verb, e.ID, err)
+		return e, fmt.Errorf("%s: the ID %q belongs to another action: %w", e.Verb, e.ID, err)
 	case err != nil:
 		return e, fmt.Errorf("%s: repeat it under the ID %q to find out how it ended: %w", e.Verb, e.ID, err)
 	}
@@ -100,7 +102,7 @@ func (d *Desk) record(ctx context.Context, e Entry, f retrysafe.Fingerprint, do 
 	return e, nil
 }
 
-// save stores how far an action has come.
+// save stores the progress of an action as a checkpoint.
 func save(ctx context.Context, x *retrysafe.Execution, e *Entry) error {
 	data, err := json.Marshal(e)
 	if err != nil {
@@ -109,12 +111,12 @@ func save(ctx context.Context, x *retrysafe.Execution, e *Entry) error {
 	return x.Save(ctx, retrysafe.Checkpoint{Phase: e.Verb, Data: data})
 }
 
-// A change says what a record becomes by an action, or why not. It is pure. With
-// ErrContradiction it says both.
+// A change returns the write that an action makes of a record, or the reason to refuse
+// it. It is pure. With ErrContradiction it returns both.
 type change func(a *Action, r retrysafe.Record) (retrysafe.Write, error)
 
-// act does one verb to one record. More is what belongs to the verb beside the
-// action itself.
+// act applies one verb to one record. More holds the verb's own arguments, for the
+// fingerprint.
 func (d *Desk) act(ctx context.Context, verb string, a Action, more []byte, c change) (Entry, error) {
 	if err := a.check(); err != nil {
 		return Entry{}, fmt.Errorf("%s: %w", verb, err)
@@ -141,16 +143,16 @@ func (d *Desk) act(ctx context.Context, verb string, a Action, more []byte, c ch
 	})
 }
 
-// tries is how often a record is looked at when the store cannot say whether a
-// swap was applied. Its note says so.
+// tries is how often a record is read again after a swap with an unknown outcome. The
+// note in the record shows whether the swap was applied.
 const tries = 3
 
-// apply changes the record in one swap at the revision that was seen. It returns
-// where the record was and what it is now. Doubt says that an earlier try may have
-// done it, or may yet.
+// apply changes the record in one swap at the revision that the operator saw. It
+// returns where the record was and what it is now. Doubt says that an earlier try may
+// have been applied, or may still be.
 func (d *Desk) apply(ctx context.Context, a *Action, c change, doubt bool) (from Point, now retrysafe.Record, err error) {
 	if a.Ref.IsSystem() {
-		return from, now, fmt.Errorf("%w: it is retrysafe's own", ErrState)
+		return from, now, fmt.Errorf("%w: the record belongs to retrysafe itself", ErrState)
 	}
 	for try := range tries {
 		if try > 0 {
@@ -183,16 +185,16 @@ func (d *Desk) apply(ctx context.Context, a *Action, c change, doubt bool) (from
 			return a.moved(&got)
 		case errors.Is(err, retrysafe.ErrNotFound):
 			return from, now, gone(err)
-		case errors.Is(err, retrysafe.ErrBusy) && !doubt: // otherwise it may be held by our own first try
-			return from, now, fmt.Errorf("%w: a transaction holds it", ErrLive)
+		case errors.Is(err, retrysafe.ErrBusy) && !doubt: // with doubt, the transaction may be that of an earlier try
+			return from, now, fmt.Errorf("%w: a transaction holds the record", ErrLive)
 		}
 		doubt = true
 	}
 	return from, now, err
 }
 
-// moved says what became of the action where the record is not as it was shown:
-// an earlier try of its own did that, or somebody else.
+// moved returns the result for a record that is not at the revision that was shown: an
+// earlier try of this action has changed it, or another process has.
 func (a *Action) moved(r *retrysafe.Record) (from Point, now retrysafe.Record, err error) {
 	n, ok := done(r, a.author(), a.ID)
 	switch {
@@ -205,12 +207,12 @@ func (a *Action) moved(r *retrysafe.Record) (from Point, now retrysafe.Record, e
 	}
 }
 
-// answered reports whether a look at the store says how things are.
+// answered reports whether a read has determined the state of the record.
 func answered(err error) bool {
 	return err == nil || errors.Is(err, retrysafe.ErrNotFound) || errors.Is(err, retrysafe.ErrUnreadable)
 }
 
-// gone says that there is nothing to act on.
+// gone explains a record that is not there.
 func gone(err error) error {
 	if errors.Is(err, retrysafe.ErrNotFound) {
 		return fmt.Errorf("%w: it was forgotten, or never was", retrysafe.ErrNotFound)
@@ -218,7 +220,8 @@ func gone(err error) error {
 	return err
 }
 
-// stale says what the record is instead of what the person saw, and by whom.
+// stale returns the error for a record that has changed since it was shown: its state
+// now, and the last note with its author.
 func stale(a *Action, r *retrysafe.Record) error {
 	err := fmt.Errorf("%w: revision %d was shown, and it is %s", ErrStale, a.Revision, pointOf(r))
 	if n := len(r.Inquiry.Notes); n > 0 {
@@ -228,7 +231,8 @@ func stale(a *Action, r *retrysafe.Record) error {
 	return err
 }
 
-// tell tells the observer of an outcome that was settled, or taken to be wrong.
+// tell reports an outcome that was settled, contradicted or quarantined to the
+// observer.
 func (d *Desk) tell(from retrysafe.State, r *retrysafe.Record, why error) {
 	kind := retrysafe.EventResolved
 	switch {
@@ -238,7 +242,7 @@ func (d *Desk) tell(from retrysafe.State, r *retrysafe.Record, why error) {
 		kind = retrysafe.EventContradicted
 	case r.State == retrysafe.StateUnknown && from != retrysafe.StateUnknown:
 		kind = retrysafe.EventQuarantined
-	case from.Forgettable() || r.State == retrysafe.StateUnknown: // forgotten, erased or asked about again
+	case from.Forgettable() || r.State == retrysafe.StateUnknown: // forgotten, erased or redriven: no outcome has changed
 		return
 	}
 	d.observer.Observe(retrysafe.Event{
@@ -246,7 +250,7 @@ func (d *Desk) tell(from retrysafe.State, r *retrysafe.Record, why error) {
 	})
 }
 
-// fresh loads what is stored this very moment, past any cache.
+// fresh loads the record from the store itself, past any cache.
 func (d *Desk) fresh(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
 	if cache, ok := d.store.(retrysafe.Forgetter); ok {
 		cache.Forget(ref)

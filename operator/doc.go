@@ -1,5 +1,5 @@
-// Package operator is what a person may do to a record, safely: the verbs behind
-// the command line and the console.
+// Package operator holds the actions of a person on a record: the verbs behind the
+// command line and the console.
 //
 //	desk, err := operator.New(store, nil)
 //	page, err := desk.List(ctx, operator.Filter{Dead: true})
@@ -10,24 +10,24 @@
 //
 // # What holds for every verb
 //
-// It is one compare-and-swap on the revision that the person saw. Who acts on an
-// old page is refused with [ErrStale], and told what the record is now. Of two
-// operators one wins.
+// A verb is one compare-and-swap on the revision that the operator saw. If the record
+// has changed since then, the action is refused with [ErrStale], and the error says
+// what the record is now. Of two operators one wins.
 //
-// It is an operation under a key itself, [Action.ID], in a scope of retrysafe's
-// own, over the same store. So a second click gets the outcome of the first, an
-// action whose reply was lost is repeated under the same ID without harm, and its
-// answer is the entry in the audit. What was refused is in the audit too. Who
-// asked, for what and why is stored before the record is touched.
+// A verb is itself an operation under an idempotency key, [Action.ID], in a scope of
+// retrysafe's own, over the same store. So a double click gets the outcome of the first
+// click, an action whose reply was lost can be repeated under the same ID, and its
+// answer is the entry in the audit. Refused actions are in the audit too. Author, verb
+// and reason are stored before the record is changed.
 //
-// It leaves a note in the record, written in the same step.
+// A verb leaves a note in the record, written in the same swap.
 //
-// Who may do what is not decided here: the caller has authenticated the person in
-// [Action.By]. Nothing here is for clients, whose answers it shows.
+// This package does not authorise: the caller has authenticated the person in
+// [Action.By]. Do not expose it to clients: it shows stored answers.
 //
 // # Caches
 //
-// A caching store before the records, as store/tiered is, is asked to drop what
-// it holds of a key before the key is looked at, and sees the change itself. On
-// other nodes an answer may be cached for as long as their MaxAge says.
+// If the store is a cache, as store/tiered is, the desk drops the cached record of a
+// key before it reads the key, and the change passes through the cache. On other nodes
+// an answer may stay cached for up to their MaxAge.
 package operator

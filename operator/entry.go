@@ -17,51 +17,51 @@ const (
 	Done Outcome = "done"
 	// Refused: it was not; the entry says why.
 	Refused Outcome = "refused"
-	// Gone: there is nothing left to act on, and an earlier try of this action may
-	// have done that, or somebody else.
+	// Gone: the record or letter is no longer there. An earlier try of this action may
+	// have removed it, or another actor.
 	Gone Outcome = "gone"
-	// Open: nobody knows yet. The action was begun and its end is not stored: it
-	// is running, or was cut short. Whoever repeats it under its ID finds out.
+	// Open: not known yet. The action was begun and its end is not stored: it is
+	// running, or was interrupted. Repeating it under its ID tells.
 	Open Outcome = "open"
 )
 
-// An Entry is what the audit says of one action.
+// An Entry is the record of one action in the audit.
 type Entry struct {
-	// ID is the action's.
+	// ID is the action's ID.
 	ID string `json:"id"`
-	// At is when it was first asked for, by the store's clock.
+	// At is the time of the action's first try, by the store's clock.
 	At   time.Time `json:"at"`
 	By   string    `json:"by"`
 	Verb string    `json:"verb"`
 	Why  string    `json:"why"`
-	// Ref is the record that it is about, if it is about one; of a letter it is the
+	// Ref is the record of the action, if it has one. For a dead letter its key is the
 	// letter's ID, in a scope of retrysafe's own.
 	Ref retrysafe.Ref `json:"ref"`
-	// KeyHash is how logs name the key.
+	// KeyHash is the hash of the key, as in logs.
 	KeyHash string `json:"key_hash,omitempty"`
-	// Seen is the revision that the person saw.
+	// Seen is the revision that the operator saw.
 	Seen int64 `json:"seen,omitempty"`
-	// Force says that a warning was overruled.
+	// Force says that the operator overruled a warning.
 	Force bool `json:"force,omitempty"`
-	// From and To are the record before and after. If it was refused, To is what
-	// the record is instead.
+	// From and To are the record before and after. If the action was refused, To is the
+	// record as it is.
 	From Point `json:"from,omitzero"`
 	To   Point `json:"to,omitzero"`
-	// Status is that of the answer which retries get from now on, if there is one.
+	// Status is the status of the answer that retries get from now on, if there is one.
 	Status  int     `json:"status,omitempty"`
 	Outcome Outcome `json:"outcome"`
-	// Code and Text say why it was refused.
+	// Code and Text say why the action was refused.
 	Code string `json:"code,omitempty"`
 	Text string `json:"text,omitempty"`
-	// Attempt is how often it was begun.
+	// Attempt is how often the action was begun.
 	Attempt int `json:"attempt,omitempty"`
-	// Report is what a quarantine has come to.
+	// Report is the result of a quarantine.
 	Report *Report `json:"report,omitempty"`
-	// Replayed says that this is the outcome of an earlier click.
+	// Replayed says that this is the stored outcome of an earlier try.
 	Replayed bool `json:"-"`
 }
 
-// A Point is where a record stood.
+// A Point is the state and revision of a record at one moment.
 type Point struct {
 	State    retrysafe.State
 	Revision int64
@@ -69,7 +69,7 @@ type Point struct {
 
 func pointOf(r *retrysafe.Record) Point { return Point{r.State, r.Revision} }
 
-// String returns the point as people read it.
+// String returns the point as text.
 func (p Point) String() string { return fmt.Sprintf("%s at revision %d", p.State, p.Revision) }
 
 type pointJSON struct {
@@ -97,8 +97,8 @@ func (p *Point) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// refJSON is a Ref in JSON. Scope and key are bytes, and JSON has only text: where
-// they are none, Bytes has them.
+// refJSON is a Ref in JSON. Scope and key are arbitrary bytes. If one of them is not
+// UTF-8, Bytes holds both.
 type refJSON struct {
 	Scope string     `json:"scope"`
 	Key   string     `json:"key"`
@@ -134,7 +134,7 @@ type entryJSON struct {
 	Ref *refJSON `json:"ref,omitempty"` // instead of the one within
 }
 
-// MarshalJSON keeps scopes and keys that are no text.
+// MarshalJSON keeps scopes and keys that are not UTF-8.
 func (e Entry) MarshalJSON() ([]byte, error) {
 	return json.Marshal(entryJSON{plainEntry(e), wire(e.Ref)})
 }

@@ -10,22 +10,23 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// Erase takes all content out of a record whose operation is over and leaves a
-// tombstone: a retry is told that the operation was executed and its answer not
-// kept, and nothing runs again. It is for data that must go before it expires.
+// Erase deletes all content of a record whose operation is over and leaves a tombstone:
+// a retry gets the answer that the operation was executed and its response was not
+// kept, and nothing runs again. It is for data that must be deleted before it expires.
 //
-// Gone are the body and headers of the answer, the request, the checkpoint, the
-// reason, the provider's name for the effect and the texts of earlier notes. What
-// stays is the key, the operation's name, the fingerprint, the state and the
-// status, until the key expires, which may be later by a twenty-fourth of its
-// retention. A fingerprint without a secret can be guessed at by whoever knows
-// almost all of the request. The audit keeps its entries.
+// Erased are the body and headers of the answer, the request, the checkpoint, the
+// reason, the provider's id of the effect and the texts of earlier notes. The key, the
+// operation's name, the fingerprint, the state and the status stay until the key
+// expires, which may be later by a twenty-fourth of its retention. A fingerprint
+// without a secret can be guessed by a reader of the database that knows almost all of
+// the request. The audit keeps its entries.
 //
-// The bytes are gone from the record. Copies that the database keeps on its own,
-// such as dead rows, logs and backups, go as it goes about them.
+// The bytes are deleted from the record. Copies that the database keeps, such as dead
+// rows, logs and backups, disappear when the database removes them.
 //
-// Refused is what is needed still: an operation in flight or unknown, and one that
-// may run on from its checkpoint, for without it finished phases would be repeated.
+// Erase refuses a record that is still needed: an operation in flight or unknown, and a
+// retryable one with a checkpoint, because without the checkpoint finished phases would
+// be repeated.
 func (d *Desk) Erase(ctx context.Context, a Action) (Entry, error) {
 	return d.act(ctx, "erase", a, nil, func(a *Action, r retrysafe.Record) (retrysafe.Write, error) {
 		if err := settled(&r); err != nil {
@@ -61,8 +62,8 @@ func erased(r retrysafe.Record) retrysafe.Write {
 	return w
 }
 
-// left is how long the record has yet to live, in 24ths of its retention: stores
-// that file records by their term have few files then.
+// left is the rest of the record's retention, rounded up to a 24th of it: stores that
+// keep records in buckets by term need few buckets then.
 func left(r *retrysafe.Record) time.Duration {
 	d, part := max(r.Deadline.Sub(r.ReadAt), 0), r.Retain/24
 	if part < time.Second {

@@ -8,29 +8,29 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// Why an action is not done. But for ErrInvalid each comes in a [*RefusedError].
+// Reasons to refuse an action. All but ErrInvalid come in a [*RefusedError].
 var (
-	// ErrInvalid: the action lacks something. It is not in the audit, and nothing
-	// was looked at.
+	// ErrInvalid: a field of the action is missing or invalid. The action is not in the
+	// audit, and nothing was read.
 	ErrInvalid = errors.New("operator: the action is not complete")
-	// ErrStale: the record has changed since the person saw it.
+	// ErrStale: the record has changed since the operator saw it.
 	ErrStale = errors.New("operator: the record has changed since it was shown")
-	// ErrLive: somebody works on the operation, or will.
+	// ErrLive: an owner runs the operation, or a worker will.
 	ErrLive = errors.New("operator: the operation is in flight")
-	// ErrState: what is asked for cannot be done to a record in this state.
-	ErrState = errors.New("operator: the record is not in a state for that")
+	// ErrState: the verb does not apply to a record in this state.
+	ErrState = errors.New("operator: the record is in the wrong state for this action")
 	// ErrWindow: a letter's receiver may have forgotten its key.
-	ErrWindow = errors.New("operator: the receiver may have forgotten the letter's key, and take it for a new effect; find out whether it happened")
+	ErrWindow = errors.New("operator: the receiver may have forgotten the letter's key and would repeat the effect; find out whether it has happened")
 )
 
-// A RefusedError says that an action was not done, or not as it was meant to be,
-// and why. It is in the audit, and every repetition of the action gets it.
+// A RefusedError says why an action was not carried out, or not as intended. It is in
+// the audit, and every repetition of the action gets it.
 //
 // It wraps [ErrStale], [ErrLive], [ErrState], [ErrWindow], [retrysafe.ErrNotFound],
 // [retrysafe.ErrUnreadable], or [retrysafe.ErrContradiction]: only with the last
-// has the record changed, and is Unknown.
+// has the record changed, and is unknown.
 type RefusedError struct {
-	// Entry is what the audit says.
+	// Entry is the action's entry in the audit.
 	Entry Entry
 }
 
@@ -54,8 +54,8 @@ var codes = map[string]error{
 	contradiction: retrysafe.ErrContradiction,
 }
 
-// codeOf returns how the audit spells a reason, and false for an error that is
-// none: then nobody can say whether the action was done.
+// codeOf returns the audit's code for a reason to refuse. For any other error it
+// returns false: the action may have been carried out.
 func codeOf(err error) (string, bool) {
 	for code, reason := range codes {
 		if errors.Is(err, reason) {

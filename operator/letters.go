@@ -13,41 +13,39 @@ import (
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
-// Letters are the dead letters of an outbox, for the people who decide what becomes
-// of them. Nobody and nothing else takes one away. Their actions are in the same
-// audit as all others.
+// Letters are the dead letters of an outbox. Only an operator removes one, by redriving
+// or dropping it; these actions are in the same audit as all others.
 type Letters struct {
 	desk   *Desk
 	box    outbox.Store
 	window time.Duration
 }
 
-// Letters returns the dead letters of box. Window is how long its receiver remembers
-// a key, as [outbox.Options] has it: a letter that has been on its way for longer,
-// or almost, is a new effect to the receiver. Zero is 24 h; negative: the receiver
-// needs no key.
+// Letters returns the dead letters of box. Window is how long its receiver remembers a
+// key, as in [outbox.Options]: to the receiver an older letter is a new effect. Zero
+// selects 24 h. A negative window says that the receiver needs no key.
 func (d *Desk) Letters(box outbox.Store, window time.Duration) *Letters {
 	return &Letters{d, box, cmp.Or(window, 24*time.Hour)}
 }
 
-// A LetterAction is one click on a letter.
+// A LetterAction is one action of an operator on a dead letter.
 type LetterAction struct {
-	// ID, By and Why are those of an [Action].
+	// ID, By and Why are as in [Action].
 	ID, By, Why string
-	// Letter is the ID of the letter, and Revision its revision as the person saw
-	// it. Required.
+	// Letter is the ID of the letter, and Revision the revision that the operator saw.
+	// Required.
 	Letter, Revision int64
 	// Force redrives a letter although its receiver may have forgotten its key.
 	Force bool
 }
 
-// check fills in the ID and reports what is missing.
+// check generates a missing ID and reports an invalid field.
 func (a *LetterAction) check() error {
 	if err := who(&a.ID, a.By, a.Why); err != nil {
 		return err
 	}
 	if a.Letter <= 0 || a.Revision <= 0 {
-		return fmt.Errorf("%w: Letter and Revision are those of the letter as it was shown", ErrInvalid)
+		return fmt.Errorf("%w: Letter and Revision must be those of the letter as it was shown", ErrInvalid)
 	}
 	return nil
 }
@@ -63,9 +61,8 @@ func (l *Letters) Show(ctx context.Context, id int64) (outbox.Letter, error) {
 }
 
 // Failing returns messages with ids above after that have failed and wait to be sent
-// again. One that has a group holds up the others of it. Revision is what
-// [Letters.Skip] wants to see. A store that cannot tell returns
-// [errors.ErrUnsupported].
+// again. A failing message blocks the later ones of its group. [Letters.Skip] needs its
+// Revision. If the store cannot list them, Failing returns [errors.ErrUnsupported].
 func (l *Letters) Failing(ctx context.Context, after int64, limit int) ([]outbox.Letter, error) {
 	s, err := l.skipper()
 	if err != nil {
@@ -78,7 +75,7 @@ func (l *Letters) skipper() (outbox.Skipper, error) {
 	if s, ok := l.box.(outbox.Skipper); ok {
 		return s, nil
 	}
-	return nil, fmt.Errorf("operator: messages of %T that fail: %w", l.box, errors.ErrUnsupported)
+	return nil, fmt.Errorf("operator: list failing messages of %T: %w", l.box, errors.ErrUnsupported)
 }
 
 // only returns the letter of a list that has the id.
@@ -93,13 +90,13 @@ func only(ctx context.Context, list func(context.Context, int64, int) ([]outbox.
 	return found[0], nil
 }
 
-// Redrive sends a dead letter again, behind all others of its group and under the
-// key that it had. It is as old as it was, so one beyond the worker's horizon is
-// sent once; by force its age counts anew.
+// Redrive sends a dead letter again, behind all others of its group and under its old
+// key. Its age is kept, so a letter beyond the worker's horizon is sent once. With
+// Force its age starts again.
 //
-// Whoever redrives a letter that its receiver may have forgotten the key of makes a
-// second effect if the first has happened. It is refused with [ErrWindow] unless
-// [LetterAction.Force] says that somebody has found out.
+// If the receiver may have forgotten the letter's key and the first delivery has
+// happened, a redrive repeats the effect. Such a letter is refused with [ErrWindow].
+// [LetterAction.Force] says that the operator has checked that it did not happen.
 func (l *Letters) Redrive(ctx context.Context, a LetterAction) (Entry, error) {
 	return l.act(ctx, "redrive letter", a, func(ctx context.Context, a *LetterAction) error {
 		letter, err := l.Show(ctx, a.Letter)
@@ -117,15 +114,15 @@ func (l *Letters) Redrive(ctx context.Context, a LetterAction) (Entry, error) {
 	})
 }
 
-// Drop forgets a dead letter for good. The audit is what is left of it.
+// Drop deletes a dead letter for good. Only its audit entry is left.
 func (l *Letters) Drop(ctx context.Context, a LetterAction) (Entry, error) {
 	return l.act(ctx, "drop letter", a, func(ctx context.Context, a *LetterAction) error {
 		return l.box.Dispose(ctx, outbox.Disposal{ID: a.Letter, Revision: a.Revision})
 	})
 }
 
-// Skip buries a message that has failed and waits to be sent again, so that its
-// group goes on without it. It is a dead letter then like any other.
+// Skip turns a message that has failed and waits to be sent again into a dead letter,
+// so that its group goes on without it.
 func (l *Letters) Skip(ctx context.Context, a LetterAction) (Entry, error) {
 	s, err := l.skipper()
 	if err != nil {
@@ -145,7 +142,7 @@ func (l *Letters) Skip(ctx context.Context, a LetterAction) (Entry, error) {
 	})
 }
 
-// skipped reports whether an earlier try of this very action has done it.
+// skipped reports whether an earlier try of this action has skipped the message.
 func (l *Letters) skipped(ctx context.Context, a *LetterAction) bool {
 	letter, err := l.Show(ctx, a.Letter)
 	return err == nil && strings.HasSuffix(letter.Why, mark(a.ID))
@@ -153,7 +150,7 @@ func (l *Letters) skipped(ctx context.Context, a *LetterAction) bool {
 
 var letterScope = retrysafe.SystemScope("outbox")
 
-// act does one verb to one letter, and notes in the entry how it ended.
+// act applies one verb to one letter and stores the outcome in the entry.
 func (l *Letters) act(ctx context.Context, verb string, a LetterAction, do func(context.Context, *LetterAction) error) (Entry, error) {
 	if err := a.check(); err != nil {
 		return Entry{}, fmt.Errorf("%s: %w", verb, err)
@@ -175,7 +172,7 @@ func (l *Letters) act(ctx context.Context, verb string, a LetterAction, do func(
 				e.Outcome = Done
 				return nil
 			case doubt && errors.Is(err, retrysafe.ErrNotFound):
-				e.Outcome, e.Text = Gone, "an earlier try of this action did it, or somebody else has"
+				e.Outcome, e.Text = Gone, "an earlier try of this action removed it, or another action did"
 				return nil
 			case known:
 				e.Outcome, e.Code, e.Text = Refused, code, err.Error()
@@ -187,6 +184,6 @@ func (l *Letters) act(ctx context.Context, verb string, a LetterAction, do func(
 	})
 }
 
-// mark ends the reason that an action gives a letter, so that the action recognises
-// its own: a letter has no other place for the ID.
+// mark is the suffix of the reason that Skip stores with a letter. A repetition of the
+// action recognises the letter by it: a letter has no other field for the ID.
 func mark(id string) string { return " [action " + id + "]" }

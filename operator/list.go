@@ -8,8 +8,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A Filter selects records. The zero Filter selects all that are not retrysafe's
-// own.
+// A Filter selects records. The zero Filter selects all but retrysafe's own.
 type Filter struct {
 	// Scope, if not empty, selects the records of one scope.
 	Scope string
@@ -17,27 +16,27 @@ type Filter struct {
 	States []retrysafe.State
 	// Due selects records whose deadline has passed by the store's clock.
 	Due bool
-	// Dead selects unknown outcomes that nobody will be asked about again.
+	// Dead selects dead letters: unknown outcomes that the reconciler has given up.
 	Dead bool
-	// System shows retrysafe's own records too.
+	// System includes retrysafe's own records.
 	System bool
-	// After continues behind a page: its Next.
+	// After is the Next of the page before.
 	After retrysafe.Ref
 	// Limit bounds how many are returned; zero means 100.
 	Limit int
 }
 
 // A Page is a part of a list, in the store's order. It may be short, even empty,
-// where there is more to look at.
+// although there is more.
 type Page struct {
 	Records []retrysafe.Record
-	// Next is where to go on, if there is More.
+	// Next is the After of the next page, if there is More.
 	Next retrysafe.Ref
 	More bool
 }
 
-// Show returns a record as it is stored this very moment. One that cannot be read
-// comes as far as it can be, with [retrysafe.ErrUnreadable].
+// Show returns a record as it is stored now. If it cannot be read, Show returns the
+// readable part of it and [retrysafe.ErrUnreadable].
 func (d *Desk) Show(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
 	r, err := d.fresh(ctx, ref)
 	if err != nil {
@@ -46,11 +45,11 @@ func (d *Desk) Show(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, e
 	return r, nil
 }
 
-// maxLooks bounds how many pages of the store one page here is made of.
+// maxLooks bounds how many pages of the store are read for one Page.
 const maxLooks = 20
 
-// List returns a page of records. Those that cannot be read are shown with Version
-// 0, whatever their states, unless only dead ones are asked for.
+// List returns a page of records. Unreadable records are included with Version 0,
+// whatever States says, unless Dead is set.
 func (d *Desk) List(ctx context.Context, f Filter) (Page, error) {
 	q := retrysafe.Query{Scope: f.Scope, States: f.States, Due: f.Due, After: f.After, Limit: f.Limit}
 	size := q.Size()
@@ -89,7 +88,7 @@ func (f *Filter) selects(r *retrysafe.Record) bool {
 	switch {
 	case f.Dead:
 		return r.State == retrysafe.StateUnknown && r.Inquiry.Dead
-	case r.Version == 0: // its name may be the store's own, but it is somebody's
+	case r.Version == 0: // unreadable: its scope may not be the real one, so it is always shown
 		return true
 	default:
 		return f.System || !r.IsSystem()
@@ -102,6 +101,6 @@ func (d *Desk) list(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record,
 	return d.store.List(ctx, q)
 }
 
-// listFactor is how much longer than a step a page may take: it may have to look
-// at everything.
+// listFactor is how much longer than one store operation a list may take: it may have
+// to read the whole table.
 const listFactor = 20

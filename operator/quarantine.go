@@ -12,44 +12,46 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// Suspects are the records that a restored backup, or a second primary, has made
+// Suspects selects the records that a restored backup or a split brain has made
 // doubtful.
 type Suspects struct {
-	// ID, By and Why are as those of an [Action]. Who repeats a quarantine that
-	// was cut short under its ID goes on where it stopped.
+	// ID, By and Why are as in [Action]. A quarantine that was interrupted and is
+	// repeated under its ID goes on where it stopped.
 	ID, By, Why string
-	// Since leaves out what was last written well before it. Zero leaves out
-	// nothing, which is right after a restored backup: also a key that was made
-	// retryable long before the backup may have run in the time that is lost.
-	// After a split brain it is when that began.
+	// Since excludes records last written well before it. Zero excludes none, which is
+	// right after a restored backup: even a key that became retryable long before the
+	// backup may have run in the lost time. After a split brain, Since is when the
+	// split began.
 	Since time.Time
-	// Until leaves out what was written at it or later, by traffic that was let in
-	// too early. Zero leaves out nothing.
+	// Until excludes records written at it or later, by traffic that was let in too
+	// early. Zero excludes none.
 	Until time.Time
-	// Scope, if not empty, is the only one to look at.
+	// Scope, if not empty, selects the records of one scope.
 	Scope string
-	// SpareInTx leaves out operations whose effects are all in the store's own
-	// database: they were restored together, so that running them again is right.
-	// It is wrong if only the keys were restored.
+	// SpareInTx excludes operations whose effects are all in the store's own database:
+	// keys and effects were restored together, so running them again is right. Do not
+	// set it if only the keys were restored.
 	SpareInTx bool
-	// Progress, if not nil, is called now and then.
+	// Progress, if not nil, is called after each page.
 	Progress func(Report)
 }
 
-// A Report is what a quarantine has come to.
+// A Report is the result of a quarantine, so far.
 type Report struct {
-	// Looked is how many records that are not final were looked at.
+	// Looked is how many records that are not final were read.
 	Looked int `json:"looked"`
-	// Quarantined is how many were set aside; for a survey, how many would be. One
-	// that was cut short may have set a page more aside than it had time to count.
+	// Quarantined is how many were quarantined; for a survey, how many would be. A
+	// quarantine that was interrupted may have quarantined one page more than it has
+	// counted.
 	Quarantined int `json:"quarantined"`
-	// Moved is how many changed under its hands and were left to whoever works on
-	// them.
+	// Moved is how many records another process changed during the quarantine. They
+	// were left to that process.
 	Moved int `json:"moved"`
-	// Unreadable is how many could not be read. They are refused to everybody.
+	// Unreadable is how many could not be read. Every request under such a key is
+	// refused.
 	Unreadable int `json:"unreadable"`
 
-	after retrysafe.Ref // where it stands
+	after retrysafe.Ref // the last record that was read
 }
 
 type plainReport Report
@@ -59,7 +61,7 @@ type reportJSON struct {
 	After *refJSON `json:"after,omitempty"`
 }
 
-// MarshalJSON keeps where the quarantine stands.
+// MarshalJSON keeps the position of the quarantine.
 func (r Report) MarshalJSON() ([]byte, error) {
 	return json.Marshal(reportJSON{plainReport(r), wire(r.after)})
 }
@@ -75,20 +77,20 @@ func (r *Report) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Quarantine sets aside as Unknown what the store says has not happened yet,
-// where the store itself is in doubt: accepted, in progress and retryable keys as a
-// restored backup shows them may have run in the time that is lost. From then on
-// no retry runs them; resolvers and operators find out, and an owner that has lived
-// through it may still settle its own.
+// Quarantine makes records unknown that are not final, where the store itself is in
+// doubt: accepted, in progress and retryable keys as a restored backup shows them may
+// have run in the lost time. From then on no retry runs them; resolvers and operators
+// find out their outcomes, and an owner that is still running may settle its own
+// attempt.
 //
-// Completed answers stay: they were given, and are true. What it cannot do is bring
-// back the keys that were created in the lost time. They are free, and a retry runs
-// them again; only the other side's ledger, or clients that say when they first
-// sent a request, can tell.
+// Completed answers stay: they were given and are true. Quarantine cannot bring back
+// keys that were created in the lost time. A retry under such a key runs the operation
+// again. Only the provider's ledger, or clients that say when they first sent a
+// request, can reveal that.
 //
-// Run it before traffic is let in, and [Desk.Survey] before it. It is one
-// compare-and-swap for each record, and may be run again at any time: what it has
-// set aside it does not find a second time. When ctx ends it stops after a page.
+// Run [Desk.Survey] first, then Quarantine, and only then let traffic in. It is one
+// compare-and-swap for each record and may be run again at any time: a quarantined
+// record is not found a second time. When ctx ends it stops after the current page.
 func (d *Desk) Quarantine(ctx context.Context, s Suspects) (Entry, error) {
 	const verb = "quarantine"
 	if err := who(&s.ID, s.By, s.Why); err != nil {
@@ -127,7 +129,7 @@ func (d *Desk) Quarantine(ctx context.Context, s Suspects) (Entry, error) {
 	})
 }
 
-// Survey says what [Desk.Quarantine] would do, and does nothing.
+// Survey counts what [Desk.Quarantine] would do, and changes nothing.
 func (d *Desk) Survey(ctx context.Context, s Suspects) (Report, error) {
 	var report Report
 	for more := true; more; {
@@ -150,10 +152,10 @@ func (d *Desk) Survey(ctx context.Context, s Suspects) (Report, error) {
 	return report, nil
 }
 
-// margin is by how much the clocks of two servers may differ.
+// margin is the clock difference between two servers that Since allows for.
 const margin = 5 * time.Minute
 
-// doubtful reports whether the record is one of those.
+// doubtful reports whether s selects the record.
 func (s *Suspects) doubtful(r *retrysafe.Record) bool {
 	switch {
 	case r.IsSystem(),
@@ -168,8 +170,8 @@ func (s *Suspects) doubtful(r *retrysafe.Record) bool {
 // pageSize is how many records are listed at once.
 const pageSize = 500
 
-// page looks at the next records and does something about the doubtful ones. It
-// reports whether there may be more, and counts nothing if it fails.
+// page reads the next records and calls do with the doubtful ones. It reports whether
+// there may be more, and counts nothing if it fails.
 func (d *Desk) page(ctx context.Context, s *Suspects, r *Report, do func(context.Context, *Suspects, []retrysafe.Record, *Report) error) (bool, error) {
 	list, err := d.list(ctx, retrysafe.Query{
 		Scope:  s.Scope,
@@ -200,8 +202,8 @@ func (d *Desk) page(ctx context.Context, s *Suspects, r *Report, do func(context
 	return len(list) == pageSize, nil
 }
 
-// hands is how many records are set aside at once, so that a store which commits
-// them together can.
+// hands is how many records are quarantined at once, so that a store with group commit
+// can batch them.
 const hands = 32
 
 func (d *Desk) setAside(ctx context.Context, s *Suspects, found []retrysafe.Record, r *Report) error {
@@ -232,7 +234,8 @@ func (d *Desk) setAside(ctx context.Context, s *Suspects, found []retrysafe.Reco
 	return failed
 }
 
-// setAsideOne sets one record aside. It is false for one that somebody works on.
+// setAsideOne quarantines one record. It returns false for a record that another
+// process holds or has changed.
 func (d *Desk) setAsideOne(ctx context.Context, s *Suspects, r retrysafe.Record) (bool, error) {
 	by := (&Action{By: s.By}).author()
 	var err error
@@ -263,5 +266,5 @@ func (d *Desk) setAsideOne(ctx context.Context, s *Suspects, r retrysafe.Record)
 	return false, err
 }
 
-// lookAgain is when an unknown outcome is first asked about.
+// lookAgain is how long a quarantined record waits for the first call of a resolver.
 const lookAgain = 30 * time.Second

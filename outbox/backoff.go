@@ -2,15 +2,15 @@ package outbox
 
 import "time"
 
-// A Backoff says how long a message waits before it is sent again: twice as long
-// after each try, up to a longest time, and a random part of it, so that what
-// failed together does not come back together.
+// A Backoff is how long a message waits before it is sent again. The wait doubles with
+// each try, from First up to Longest. Half of it is random, so that messages that failed
+// together are not sent again together.
 type Backoff struct {
 	First, Longest time.Duration
 }
 
-// after returns the wait after so many tries, at least as long as the receiver
-// asked for. At is where in its random part, from 0 to 1.
+// after returns the wait after this number of tries. It is at least as long as the
+// receiver asked for. At is the random number for the random half, from 0 to 1.
 func (b Backoff) after(tries int, asked time.Duration, at float64) time.Duration {
 	d := b.Longest
 	if shift := tries - 1; shift < 30 {

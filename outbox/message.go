@@ -19,13 +19,12 @@ import (
 )
 
 // A Message is an effect that is to happen if, and only if, the transaction that
-// enqueued it commits. What is enqueued is what is delivered, byte for byte, on
-// every try.
+// enqueued it commits. It is delivered as it was enqueued, byte for byte, on every try.
 type Message struct {
 	// Topic says what the message is, and where it goes.
 	Topic string
-	// Group orders messages: those of one group are delivered one after the other,
-	// as they were enqueued. Without a group there is no order.
+	// Group orders messages: those of one group are delivered one after the other, in
+	// the order in which they were enqueued. Messages without a group have no order.
 	Group string
 	// Key is the idempotency key that the receiver gets, the same on every try.
 	// [retrysafe.Execution.DownstreamKey] makes one; without it a random one is
@@ -33,24 +32,25 @@ type Message struct {
 	Key     string
 	Header  map[string]string
 	Payload []byte
-	// Wait keeps the message back for so long. It has no place in an order, so a
-	// message with a Group cannot have it.
+	// Wait delays the message. A delayed message has no place in an order, so one with
+	// a Group cannot have it.
 	Wait time.Duration
-	// Settles is the record of a key that this message's delivery gives the answer
-	// of, as [retrysafe.Execution.HandOver] left it. It is settled in the very step
-	// that ends the message.
+	// Settles is the record of a key whose answer this message's delivery gives, as
+	// [retrysafe.Execution.HandOver] left it. The key is settled in the same step that
+	// acknowledges the message.
 	Settles *retrysafe.Record
 }
 
-// An Enqueuer is a transaction of the caller's that messages can join.
+// An Enqueuer is a transaction of the caller that messages can join.
 type Enqueuer interface {
-	// Enqueue adds messages to the transaction. They exist when it commits. If it
-	// fails the transaction is rolled back, so that a caller who ignores the error
-	// cannot commit without its messages.
+	// Enqueue adds messages to the transaction. They exist when it commits. If Enqueue
+	// fails the transaction is rolled back, so that a caller that ignores the error
+	// cannot commit without the messages.
 	Enqueue(ctx context.Context, messages ...Message) error
 }
 
-// What a message may hold.
+// The limits of a message: the bytes of Topic, Group and Key each and of the payload, and
+// the number of headers.
 const (
 	maxName    = 255
 	maxPayload = 1 << 20
@@ -60,14 +60,15 @@ const (
 // ErrMessage says that the message itself cannot be enqueued.
 var ErrMessage = errors.New("outbox: message refused")
 
-// Check reports what is wrong with a message. Stores call it before they write.
+// Check returns what is wrong with a message, as an [ErrMessage]. Stores call it before
+// they write.
 func (m *Message) Check() error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrMessage, fmt.Sprintf(format, args...))
 	}
 	switch {
 	case m.Topic == "":
-		return refuse("it has no Topic; that says what it is and where it goes")
+		return refuse("it has no Topic, which says what it is and where it goes")
 	case len(m.Topic) > maxName || len(m.Group) > maxName || len(m.Key) > maxName:
 		return refuse("Topic, Group and Key have at most %d bytes", maxName)
 	case len(m.Payload) > maxPayload:
@@ -77,19 +78,19 @@ func (m *Message) Check() error {
 	case m.Wait < 0:
 		return refuse("Wait is negative")
 	case m.Wait > 0 && m.Group != "":
-		return refuse("it has both a Group and a Wait; what is kept back would hold up all that follow")
+		return refuse("it has both a Group and a Wait; the delay would hold up the rest of the group")
 	case m.Settles != nil && (m.Settles.State != retrysafe.StateInProgress || m.Settles.Owner.IsZero()):
 		return refuse("the record that it settles was not handed over")
 	}
 	return nil
 }
 
-// Shards is into how many parts messages are divided, by their group. Each part has
-// one worker at a time.
+// Shards is the number of parts that messages are divided into by their groups. Each
+// shard has one worker at a time.
 const Shards = 64
 
-// Shard returns the part that the message belongs to. Messages of one group share
-// theirs; those without a group are spread by their keys.
+// Shard returns the number of the message's shard. The messages of one group have the
+// same; those without a group are spread by their keys.
 func (m *Message) Shard() int {
 	h := fnv.New32a()
 	if m.Group != "" {
@@ -115,8 +116,8 @@ const encodingVersion = 1
 
 var checksums = crc32.MakeTable(crc32.Castagnoli)
 
-// AppendMessage appends the encoding of m to b, for stores that keep it as bytes.
-// Wait is the store's to keep.
+// AppendMessage appends the encoding of m to b, for stores that keep it as bytes. The
+// encoding leaves out Wait.
 func AppendMessage(b []byte, m *Message) []byte {
 	start := len(b)
 	b = append(b, encodingVersion)
@@ -134,8 +135,8 @@ func AppendMessage(b []byte, m *Message) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[start:], checksums))
 }
 
-// ErrUnreadable says that a message is stored but cannot be read. It is buried, never
-// dropped, and holds nobody up but its group.
+// ErrUnreadable says that a message is stored but cannot be read. It becomes a dead
+// letter; it is never dropped, and holds up only its own group.
 var ErrUnreadable = errors.New("outbox: message cannot be read")
 
 // DecodeMessage is the inverse of [AppendMessage]. It shares memory with b.

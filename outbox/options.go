@@ -17,33 +17,33 @@ type Options struct {
 	Concurrency int
 	// Batch is how many messages one call of the sink gets at most. Default 100.
 	Batch int
-	// InFlight is how many messages are read at once; at most three times as many
-	// are held here, those that are being ended included. Default 5,000.
+	// InFlight is how many messages are read at once. At most three times as many are
+	// in memory, those whose acknowledgements are being stored included. Default 5,000.
 	InFlight int
 	// Timeout bounds one call of the sink. Default 10 s.
 	Timeout time.Duration
-	// Lease is how long a worker holds its shards without a word. It must be longer
-	// than twice the Timeout, so that a call ends before the shard has another
-	// worker. Default 30 s.
+	// Lease is how long a worker holds its shards after the last renewal. It must be
+	// longer than twice the Timeout, so that a call ends before another worker can
+	// lease the shard. Default 30 s.
 	Lease time.Duration
-	// Poll is how long a worker that has nothing to do waits before it looks again.
-	// Default 500 ms. While there is something to do it looks much more often.
+	// Poll is how long an idle worker waits between two reads. Default 500 ms. While
+	// messages are found it reads much more often.
 	Poll time.Duration
-	// MaxTries is after how many tries a message is buried. Default 20.
+	// MaxTries is after how many tries a message becomes a dead letter. Default 20.
 	MaxTries int
-	// Backoff is between tries. Default 1 s, doubled up to 30 min.
+	// Backoff is the wait between tries. Default 1 s, doubled up to 30 min.
 	Backoff Backoff
-	// Horizon is how long a message is tried, counted from when it was enqueued.
+	// Horizon is for how long a message is tried, counted from when it was enqueued.
 	// Default 20 h.
 	Horizon time.Duration
-	// Window is how long the receiver remembers a key. Beyond it a message that was
-	// sent before would be a new one, so the horizon must end before it does.
-	// Default 24 h; negative: the receiver needs no key.
+	// Window is how long the receiver remembers a key. After it the receiver would
+	// take a message that was sent before for a new one, so the horizon must end
+	// before the window does. Default 24 h; negative: the receiver needs no key.
 	Window time.Duration
-	// Logger gets what an operator should see. Default [slog.Default].
+	// Logger gets dead letters and failures of the store. Default [slog.Default].
 	Logger *slog.Logger
-	// Clock and Rand replace time and randomness in [Worker.RunOnce], for simulation.
-	// Rand returns numbers from 0 to 1.
+	// Clock and Rand replace time and randomness, for simulation. Rand returns numbers
+	// from 0 to 1.
 	Clock retrysafe.Clock
 	Rand  func() float64
 }
@@ -73,9 +73,9 @@ func (o *Options) check() error {
 	case o.Backoff.Longest < o.Backoff.First:
 		return fmt.Errorf("outbox: the longest back-off %v is under the first %v", o.Backoff.Longest, o.Backoff.First)
 	case o.Lease <= 2*o.Timeout:
-		return fmt.Errorf("outbox: Lease %v is not longer than twice the Timeout %v: a call could outlive the right to make it", o.Lease, o.Timeout)
+		return fmt.Errorf("outbox: Lease %v is not longer than twice the Timeout %v: a call could outlive the lease", o.Lease, o.Timeout)
 	case o.Window > 0 && o.Horizon+o.Backoff.Longest+o.Lease+o.Timeout >= o.Window:
-		return fmt.Errorf("outbox: a message may be sent %v after it was enqueued (Horizon + longest back-off + Lease + Timeout), but its receiver remembers keys for %v; shorten the Horizon",
+		return fmt.Errorf("outbox: a message may be sent until %v after it was enqueued (Horizon + longest back-off + Lease + Timeout), but its receiver remembers keys for %v; shorten the Horizon",
 			o.Horizon+o.Backoff.Longest+o.Lease+o.Timeout, o.Window)
 	}
 	return nil

@@ -6,16 +6,16 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// done is what retries get when the receiver gave no answer of its own.
-var done = retrysafe.Result{Status: 204}
+// noContent is the answer that retries get if the receiver gave none.
+var noContent = retrysafe.Result{Status: 204}
 
-// evidence is what a delivery says about the key that it settles. One that was
-// given up may have arrived all the same.
+// evidence is what a delivery says about the key that it settles. A message that became
+// a dead letter may have arrived all the same.
 func evidence(e *Ending, r *Receipt) retrysafe.Evidence {
 	if e.Fate != Delivered {
 		return retrysafe.Evidence{By: by, ProviderRef: r.ProviderRef, Text: "its message is a dead letter: " + e.Why}
 	}
-	answer := &done
+	answer := &noContent
 	if r.Answer != nil {
 		answer = r.Answer
 	}
@@ -24,23 +24,24 @@ func evidence(e *Ending, r *Receipt) retrysafe.Evidence {
 
 const by = "outbox"
 
-// final: a message that is a dead letter is not sent again, so its key is left to an
-// operator. The delivery is no question of a reconciler, and counts as none.
+// final: a dead letter is not sent again by itself, so an operator has to resolve its
+// key. The delivery is no question of a reconciler, and does not count as one.
 var final = retrysafe.Recheck{Final: true}
 
-// settled returns the write for a key that was handed to a message, as the message's
-// end leaves it: answered, or unknown until an operator resolves it.
+// settled returns the write that settles a key that was handed to a message: completed,
+// or unknown until an operator resolves it.
 func settled(rec retrysafe.Record, e *Ending, r *Receipt) retrysafe.Write {
-	rec.State = retrysafe.StateUnknown // what became of it is asked, and this is the answer
+	rec.State = retrysafe.StateUnknown // evidence is for unknown outcomes
 	next, err := retrysafe.DecideEvidence(rec, evidence(e, r), final)
-	if err != nil { // an answer that is none
+	if err != nil { // the receiver's answer is not a valid result
 		next, _ = retrysafe.DecideEvidence(rec, retrysafe.Evidence{By: by, ProviderRef: r.ProviderRef, Text: err.Error()}, final)
 	}
 	return next
 }
 
-// resettled returns the write for a key that has moved meanwhile, or nil if it is to
-// be left as it is. Its owner is still the message, or it is settled.
+// resettled returns the write for a key whose record, now, has changed meanwhile, or nil
+// if the record is to be left as it is. Either the message still owns the key, or the key
+// is settled.
 func resettled(now retrysafe.Record, e *Ending, r *Receipt) *retrysafe.Write {
 	var next retrysafe.Write
 	var err error

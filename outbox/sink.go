@@ -8,27 +8,27 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A Sink delivers messages. It is called by many goroutines at once, never with two
-// messages of one group at a time.
+// A Sink delivers messages. Many goroutines call it at once, never with two messages of
+// one group at a time.
 type Sink interface {
-	// Deliver sends a batch and returns a receipt for each of its messages, in
-	// their order. It returns when all are sent or ctx ends, and never sends a
-	// message twice by itself.
+	// Deliver sends a batch and returns one receipt for each of its messages, in the
+	// order of the batch. It returns when all are sent or ctx ends. It never sends a
+	// message twice by itself: the worker does, and counts.
 	Deliver(ctx context.Context, batch []Delivery) []Receipt
 }
 
-// A Receipt is what a receiver said to one message.
+// A Receipt is the outcome of sending one message.
 type Receipt struct {
-	// Err is nil if the receiver has it. [Permanent] marks one that will not go
-	// away by itself.
+	// Err is nil if the receiver has the message. [Permanent] marks an error that
+	// sending again cannot cure.
 	Err error
-	// After is when the receiver wants to be asked again, if it said so.
+	// After is the least time before the next try, if the receiver asked for one.
 	After time.Duration
 	// ProviderRef is the receiver's own name for the effect, if it gave one. It is
-	// kept also when the delivery failed after it was seen.
+	// kept also if the delivery failed after the name was read.
 	ProviderRef string
-	// Answer is what retries of a key get that the message settles. Without one
-	// they get 204 No Content.
+	// Answer is the answer that retries of the settled key get, for a message that
+	// settles one. Nil: 204 No Content.
 	Answer *retrysafe.Result
 }
 
@@ -44,8 +44,8 @@ func (f SinkFunc) Deliver(ctx context.Context, batch []Delivery) []Receipt {
 	return receipts
 }
 
-// Permanent marks an error that sending again cannot cure: the message is buried at
-// once.
+// Permanent marks an error that sending again cannot cure: the message becomes a dead
+// letter at once.
 func Permanent(err error) error {
 	if err == nil {
 		return nil

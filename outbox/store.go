@@ -10,49 +10,51 @@ import (
 
 // A Delivery is a message on its way.
 type Delivery struct {
-	// ID is the store's number of the message. Within a group they grow.
+	// ID is the store's number of the message. Ids grow within a group.
 	ID int64
 	Message
-	// Shard is the part of the outbox that it was read from.
+	// Shard is the part of the outbox that the message was read from.
 	Shard Shard
-	// Tries is how often it was sent before.
+	// Tries is how often the message was sent before.
 	Tries int
-	// Enqueued is when, by the store's clock, and Age how long before it was read.
+	// Enqueued is when the message was enqueued, by the store's clock, and Age how
+	// long ago that was when it was read.
 	Enqueued time.Time
 	Age      time.Duration
-	// Err says that the message cannot be read; then all else but ID, Shard and,
-	// where the store has it, Group is missing.
+	// Err says that the message cannot be read. Then only ID, Shard and, where the
+	// store has it, Group are set.
 	Err error
 }
 
-// A Shard is a part of the outbox that a worker holds. The epoch is the fence:
-// each worker that takes the shard has another, and only with the present one can
-// a message of it be ended.
+// A Shard is a part of the outbox that a worker has leased. The epoch is the fence: it
+// grows each time the shard changes hands, and only with the latest one can a message of
+// the shard be acknowledged.
 type Shard struct {
 	N     int
 	Epoch int64
 }
 
-// A Holding is what a worker holds.
+// A Holding is the set of shards that a worker has leased.
 type Holding struct {
 	Shards []Shard
-	// Workers is how many hold or want any, this one included.
+	// Workers is how many workers share the outbox, this one included.
 	Workers int
 }
 
-// A Fate is what became of a delivery.
+// A Fate is the kind of an acknowledgement.
 type Fate uint8
 
 const (
-	// Delivered: the receiver has it, and the message is forgotten.
+	// Delivered: the receiver has the message, and the store deletes it.
 	Delivered Fate = iota + 1
-	// Again: it is to be sent again after [Ending.After]. Its group waits for it.
+	// Again: the message is to be sent again after [Ending.After]. Its group waits
+	// for it.
 	Again
-	// Buried: it is a dead letter, and its group goes on.
+	// Buried: the message becomes a dead letter, and its group goes on.
 	Buried
 )
 
-// An Ending is what a worker says of one delivery.
+// An Ending acknowledges one delivery.
 type Ending struct {
 	ID    int64
 	Shard Shard
@@ -67,43 +69,43 @@ type Ending struct {
 	Settle *retrysafe.Write
 }
 
-// An Ended says what became of an ending.
+// An Ended is the result of one acknowledgement.
 type Ended struct {
-	// Err is nil, ErrFenced, or what the swap of the record came to; if it is not
-	// nil the message is as it was.
+	// Err is nil, [ErrFenced], or the error of the record's swap. If it is not nil the
+	// message is unchanged.
 	Err error
 	// Record is the key's record as it is now, if there was one to settle.
 	Record retrysafe.Record
 }
 
-// ErrFenced says that the shard has another worker now. Nothing was changed.
+// ErrFenced says that another worker has leased the shard. Nothing was changed.
 var ErrFenced = errors.New("outbox: the shard has another worker now")
 
 // A Store keeps messages. All methods may be called concurrently. Each is one
 // atomic step, by the store's clock alone.
 type Store interface {
-	// Lease takes shards for a worker, for as long as term, and renews those that
-	// it holds. It never takes one whose holder's term has not ended. It takes its
-	// fair share at most, and gives up what is beyond it: with three workers that
-	// is a third of [Shards], rounded up. A term of zero gives all back.
+	// Lease leases shards to a worker for term, and renews those that the worker
+	// holds. It never takes a shard from another worker before that worker's term has
+	// ended. The worker gets its fair share at most, and loses what is beyond it: with
+	// three workers that is a third of [Shards], rounded up. A term of zero gives all
+	// shards back.
 	Lease(ctx context.Context, worker retrysafe.Owner, term time.Duration) (Holding, error)
-	// Due returns messages of the shards whose time has come, at most limit, in
-	// the order of their ids within each group, and none of a group whose first
-	// message waits to be sent again. It finds every message that is committed,
-	// however late that was.
+	// Due returns messages of the shards that are due, at most limit, in the order of
+	// their ids within each group, and none of a group whose first message waits to be
+	// sent again. It finds every message that is committed, however late that was.
 	Due(ctx context.Context, shards []Shard, limit int) ([]Delivery, error)
-	// End ends deliveries, all in one step but each by itself: one that is refused
-	// does not touch the others. An error other than those in Ended means "cannot
-	// say": the step may have been applied.
+	// End stores acknowledgements, all in one step but each by itself: one that is
+	// refused does not touch the others. An error other than those in Ended means
+	// "cannot say": the step may have been applied.
 	End(ctx context.Context, endings []Ending) ([]Ended, error)
 	// Dead returns dead letters with ids above after, in the order of their ids.
 	Dead(ctx context.Context, after int64, limit int) ([]Letter, error)
-	// Dispose does with a dead letter what an operator has decided, if it is still
-	// as it was then, and else returns [retrysafe.ErrConflict].
+	// Dispose redrives or drops a dead letter, if its revision is still the given one,
+	// and else returns [retrysafe.ErrConflict].
 	Dispose(ctx context.Context, d Disposal) error
 }
 
-// A Letter is a dead letter: a message that was given up. It is kept until an
+// A Letter is a dead letter: a message that is not sent any more. It is kept until an
 // operator disposes of it.
 type Letter struct {
 	Delivery
@@ -119,26 +121,26 @@ type Letter struct {
 type Disposal struct {
 	ID       int64
 	Revision int64 // of the letter that the operator saw
-	// Redrive sends it again, behind all others of its group. Otherwise it is
+	// Redrive sends the message again, behind all others of its group. Otherwise it is
 	// dropped.
 	Redrive bool
-	// Anew counts the age of a letter that is sent again from now: somebody vouches
-	// that its receiver has not had it, or will recognise it. Otherwise it is as old
-	// as it was.
+	// Anew counts the age of a message that is sent again from now: the operator
+	// vouches that the receiver has not had it, or will recognise it. Otherwise the
+	// message keeps its age.
 	Anew bool
 }
 
-// A Depth is how much waits in an outbox.
+// A Depth is how many messages an outbox has, and for how long.
 type Depth struct {
 	Waiting, Dead int
-	// Oldest is how long the oldest message that could be sent has waited.
+	// Oldest is for how long the oldest message that is due has waited.
 	Oldest time.Duration
-	// OldestDead is how long the oldest dead letter has been one.
+	// OldestDead is for how long the oldest dead letter has been one.
 	OldestDead time.Duration
 }
 
-// A Gauge is a store that can say how much waits in it. Counting may cost; it is
-// for metrics and consoles.
+// A Gauge is a store that reports its depth. Counting may be expensive; it is for
+// metrics, consoles and back-pressure.
 type Gauge interface {
 	Depth(ctx context.Context) (Depth, error)
 }

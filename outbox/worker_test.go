@@ -310,8 +310,6 @@ func TestW66W72_DangerousSettingsAreRefused(t *testing.T) {
 	}
 }
 
-// Random transactions commit, late or not at all, while workers come and go and
-// receivers fail: what committed arrives, in the order of its group, under one key.
 // held is an outbox whose keys a transaction holds and never lets go of.
 type held struct{ outbox.Store }
 
@@ -323,8 +321,8 @@ func (held) End(_ context.Context, endings []outbox.Ending) ([]outbox.Ended, err
 	return ended, nil
 }
 
-// One pass ends, whoever holds the keys that messages settle, and what could not be
-// ended is there for the next.
+// One pass ends, however long transactions hold the keys that messages settle, and what
+// could not be acknowledged is there for the next pass.
 func TestPassDoesNotWaitForever(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -344,6 +342,126 @@ func TestPassDoesNotWaitForever(t *testing.T) {
 	})
 }
 
+// A worker that is told to stop does so, however long a transaction holds a key: when
+// its lease has ended the message is another worker's.
+func TestRunStopsBesideAHeldKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(nil)
+		enqueue(t, s, message("a", "1"))
+		w, err := outbox.NewWorker(held{s.Outbox()}, new(receiver), nil)
+		must(t, err)
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		began := time.Now()
+		must(t, w.Run(ctx))
+		if took := time.Since(began); took > time.Minute+30*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		other, err := outbox.NewWorker(s.Outbox(), new(receiver), nil)
+		must(t, err)
+		if n, err := other.RunOnce(t.Context()); n != 1 || err != nil {
+			t.Fatalf("another worker delivered %d, %v", n, err)
+		}
+	})
+}
+
+// losing is an outbox that loses its replies to acknowledgements, as often as it is
+// told.
+type losing struct {
+	outbox.Store
+	times int
+}
+
+func (l *losing) End(ctx context.Context, acks []outbox.Ending) ([]outbox.Ended, error) {
+	ended, err := l.Store.End(ctx, acks)
+	if l.times--; l.times >= 0 {
+		return nil, errors.New("the reply is lost")
+	}
+	return ended, err
+}
+
+// A reply of the store that is lost makes the worker acknowledge again. It does not send
+// the message again.
+func TestLostReplyIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	for name, run := range map[string]func(t *testing.T, w *outbox.Worker){
+		"RunOnce": func(t *testing.T, w *outbox.Worker) {
+			t.Helper()
+			if n, err := w.RunOnce(t.Context()); n != 3 || err != nil {
+				t.Errorf("RunOnce = %d, %v", n, err)
+			}
+		},
+		"Run": func(t *testing.T, w *outbox.Worker) {
+			t.Helper()
+			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+			defer stop()
+			must(t, w.Run(ctx))
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, r := memstore.New(nil), &receiver{}
+			enqueue(t, s, message("a", "1"), message("a", "2"), message("", "3"))
+			w, err := outbox.NewWorker(&losing{s.Outbox(), 5}, r, nil)
+			must(t, err)
+			run(t, w)
+			if got := r.received(); len(got) != 3 || w.Stats().Delivered != 3 {
+				t.Errorf("%s sent %v, %+v", name, got, w.Stats())
+			}
+		})
+	}
+}
+
+// slow is an outbox whose reads take a while.
+type slow struct{ outbox.Store }
+
+func (s slow) Due(ctx context.Context, shards []outbox.Shard, limit int) ([]outbox.Delivery, error) {
+	list, err := s.Store.Due(ctx, shards, limit)
+	time.Sleep(100 * time.Millisecond)
+	return list, err
+}
+
+// What commits while the worker reads, and so is not seen, is read soon afterwards if
+// the worker is woken.
+func TestWakeDuringARead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, r := memstore.New(nil), &receiver{}
+		w := running(t, slow{s.Outbox()}, r, &outbox.Options{Poll: time.Minute})
+		time.Sleep(10 * time.Minute) // it polls as rarely as it does
+		w.Wake()
+		time.Sleep(50 * time.Millisecond)
+		enqueue(t, s, message("a", "1"))
+		w.Wake()
+		time.Sleep(250 * time.Millisecond)
+		if got := r.received(); len(got) != 1 {
+			t.Errorf("delivered %v", got)
+		}
+	})
+}
+
+// A pass whose context ends stores what was delivered, and sends nothing more.
+func TestPassEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(nil)
+		enqueue(t, s, message("a", "1"), message("a", "2"))
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		sink := outbox.SinkFunc(func(context.Context, *outbox.Delivery) outbox.Receipt { stop(); return outbox.Receipt{} })
+		w, err := outbox.NewWorker(s.Outbox(), sink, nil)
+		must(t, err)
+		if n, err := w.RunOnce(ctx); n != 1 || !errors.Is(err, context.Canceled) {
+			t.Errorf("RunOnce = %d, %v", n, err)
+		}
+		if n, err := w.RunOnce(t.Context()); n != 1 || err != nil {
+			t.Errorf("the next pass = %d, %v", n, err)
+		}
+	})
+}
+
+// Random transactions commit, late or not at all, while workers come and go and
+// receivers fail: what committed arrives, in the order of its group, under one key.
 func TestRandomSchedules(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {

@@ -1,4 +1,4 @@
-// Package telemetry shows what retrysafe does as metrics of Prometheus.
+// Package telemetry exports what retrysafe does as Prometheus metrics.
 //
 //	metrics := telemetry.New(nil)
 //	metrics.Routes("POST /payments")
@@ -8,21 +8,21 @@
 //	metrics.Store(engine.Healthy)
 //	admin.Handle("GET /metrics", metrics.Handler())
 //
-// Events of the engine, the janitor, webhooks and operators are counted as they come,
-// by the [Metrics.Observer] that all of them are given.
+// [Metrics.Observer] counts the events of engines, janitors, webhooks and operators as
+// they occur. Give it to all of them.
 //
-// What others count themselves is read when somebody scrapes: [Metrics.Janitor],
+// Counters that other packages keep are read at each scrape: [Metrics.Janitor],
 // [Metrics.Outbox], [Metrics.Cache], [Metrics.Guard] and [Metrics.Store] each add a
-// source, and may be called for as many as there are, which are shown as one. Each
-// returns a function that forgets the source, for when a configuration is replaced by
-// another: its counts stay counted. Who never forgets need not.
+// source. Each may be called several times; sources of one kind are merged. Each
+// returns a function that removes the source when a configuration is replaced; its
+// counts are kept. The function need not be called.
 //
 // # What can become a label
 //
-// Nothing that a client sends. Keys are in no metric. Routes are those that were
-// declared; all else is "other". Tenants are hashed, only where [Options.Tenants]
-// asks for them, and only so many. So there is a bound to the number of series,
-// whatever is sent.
+// Nothing that a client sends becomes a label. Keys are in no metric. Only declared
+// routes have a label of their own; all others are "other". Tenants are labels only if
+// [Options.Tenants] says so; they are hashed, and their number is bounded. So the
+// number of series is bounded, whatever clients send.
 //
-// The page docs/metrics.md has all of them, and which of them to be woken by.
+// The page docs/metrics.md lists all metrics, and the alerts to set.
 package telemetry

@@ -6,8 +6,9 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// The counters of events that have a name of their own. The twelfth of these names,
-// api_idempotency_ttl_pruned_total, is counted by reapers; see [Metrics.Janitor].
+// The counters of events that have their own metric. The twelfth metric with this
+// prefix, api_idempotency_ttl_pruned_total, is counted by reapers; see
+// [Metrics.Janitor].
 const (
 	created     = "api_idempotency_reserve_created_total"
 	replay      = "api_idempotency_reserve_replay_total"
@@ -25,59 +26,60 @@ const (
 var help = map[string]string{
 	created:     "New keys that were reserved; their operations run.",
 	replay:      "Stored answers that were given.",
-	inProgress:  "Requests that met an attempt that runs or waits to be run.",
+	inProgress:  "Requests for a key whose operation runs or waits for a worker.",
 	keyMisuse:   "Requests under a key that belongs to a different request.",
 	failedRetry: "Keys that run again: retryable, lapsed or expired ones.",
-	unknown:     "Requests that met an outcome that nobody knows.",
-	storeError:  "Steps of the store that failed; each try counts.",
-	zombieKey:   "Leases that ran out: an owner fell silent.",
-	scheduled:   "Outcomes that became unknown and have to be found out.",
+	unknown:     "Requests for a key whose outcome is unknown.",
+	storeError:  "Store operations that failed; each try counts.",
+	zombieKey:   "Leases that ran out: an owner stopped renewing.",
+	scheduled:   "Outcomes that became unknown and have to be reconciled.",
 	resolved:    "Unknown outcomes that were settled by evidence.",
-	failed:      "Unknown outcomes that were given up and are left to an operator.",
+	failed:      "Unknown outcomes that became dead letters; an operator has to resolve them.",
 }
 
-// A row says what an event of one kind moves.
+// A row says which counters an event of one kind increments.
 type row struct {
-	// counter is moved by each; without one it is retrysafe_events_total.
+	// counter is incremented by each event; if empty, it is retrysafe_events_total.
 	counter string
-	// unknown is moved too if the record is Unknown now.
+	// unknown is incremented too if the record is unknown after the event.
 	unknown string
-	// ends says that the event ends an attempt, and Took is how long that was.
+	// ends says that the event ends an attempt; its Took is the attempt's duration.
 	ends bool
 }
 
-// table has a row for each kind.
+// table has a row for each kind of event.
 var table = [...]row{
-	// Who sends these is newer than this package.
+	// Kinds that are newer than this package.
 	0: {},
 
 	// The reservation was made: the first attempt runs.
 	retrysafe.EventReserved: {counter: created},
-	// The right to run again was won. Most such keys are retryable; a lapsed or
-	// expired one that may run is the same to its client.
+	// The key was claimed for another run. Most such keys are retryable; to the client
+	// a lapsed or expired key that may run is the same.
 	retrysafe.EventRetried: {counter: failedRetry},
-	// It was done before, and the client has its answer.
+	// The client got the stored answer.
 	retrysafe.EventReplayed: {counter: replay},
-	// The client was told to come back; also one that waited in vain.
+	// The client was told to retry later; also after a wait without a result.
 	retrysafe.EventInFlight: {counter: inProgress},
-	// A client's bug, or somebody who tries another body under a key that he knows.
+	// A client's bug, or a caller that probes a known key with another body.
 	retrysafe.EventMismatched: {counter: keyMisuse},
-	// The client was told that it may have happened.
+	// The client was told that the operation may have happened.
 	retrysafe.EventUnknown: {counter: unknown},
 	retrysafe.EventGone:    {},
-	// Also damage, or a key of encryption that is missing.
+	// The record is of a newer version, damaged, or its encryption key is missing.
 	retrysafe.EventUnreadable: {},
-	// One failed step may be three of these, and no client notices if the next try
-	// succeeds.
+	// One store operation may fail up to three times; if a later try succeeds, the
+	// client does not notice.
 	retrysafe.EventStoreError: {counter: storeError},
-	// The lock ran out under somebody who holds it: that is what a zombie is. It is
-	// counted when it is found, once. That it comes back one day is EventLost.
+	// The lease ran out while its owner was running: the owner is a zombie. It is
+	// counted once, when the lapsed lease is found. If the zombie writes later, that is
+	// EventLost.
 	retrysafe.EventLapsed: {counter: zombieKey, unknown: scheduled},
 
 	retrysafe.EventCompleted: {ends: true},
 	retrysafe.EventReleased:  {ends: true},
-	// Where effects are protected, one that is set aside may be retryable at once,
-	// and nobody has to look into it.
+	// Where effects are protected, a quarantined attempt may be retryable at once and
+	// needs no operator.
 	retrysafe.EventQuarantined: {unknown: scheduled, ends: true},
 	retrysafe.EventLost:        {ends: true},
 	retrysafe.EventUnsettled:   {},
@@ -87,9 +89,9 @@ var table = [...]row{
 
 	// By resolvers, webhooks and operators alike.
 	retrysafe.EventResolved: {counter: resolved},
-	// A question in vain is no failure yet: another follows.
+	// The resolver found nothing; it is asked again later.
 	retrysafe.EventInquired: {},
-	// The last question was in vain.
+	// The resolver found nothing at the last try.
 	retrysafe.EventDead:         {counter: failed},
 	retrysafe.EventContradicted: {},
 }
@@ -103,7 +105,8 @@ type events struct {
 	tenants tenants
 }
 
-// A slot is a row with its counters at hand, so that an event looks nothing up.
+// A slot is a row with its counters resolved, so that counting an event needs no map
+// lookup.
 type slot struct {
 	counter, unknown prometheus.Counter
 	ends             bool
@@ -129,8 +132,8 @@ func (e *events) init(r *routes, maxTenants int) {
 	}
 }
 
-// Observe implements [retrysafe.Observer]. It takes no lock, but for a tenant that
-// it has not seen before.
+// Observe implements [retrysafe.Observer]. It takes a lock only for the first event of
+// a tenant.
 func (e *events) Observe(ev retrysafe.Event) {
 	kind := ev.Kind
 	if int(kind) >= len(e.slots) {

@@ -7,15 +7,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A histogram counts durations. It is added to by each request and each attempt, so
-// that costs two atomic additions; the library's own takes several times as long.
+// A histogram counts durations. Every request and every attempt adds to it, so an
+// addition is only two atomic operations; the Prometheus library's histogram takes
+// several times as long.
 type histogram struct {
 	counts [len(buckets) + 1]atomic.Uint64
 	nanos  atomic.Int64
 }
 
-// buckets are the upper bounds of what is counted together. Replays from memory take
-// less than a millisecond, and an attempt as long as its lease is renewed.
+// buckets are the upper bounds of the buckets. A replay from memory takes less than a
+// millisecond; an attempt may take minutes, for as long as its lease is renewed.
 var buckets = [...]time.Duration{
 	500 * time.Microsecond, time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond,
 	10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond,
@@ -23,7 +24,8 @@ var buckets = [...]time.Duration{
 	5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute,
 }
 
-// add counts one. A clock that was set back has measured nothing.
+// add counts one duration. A negative one, from a clock that was set back, counts as
+// zero.
 func (h *histogram) add(d time.Duration) {
 	d = max(d, 0)
 	i := 0
@@ -34,8 +36,8 @@ func (h *histogram) add(d time.Duration) {
 	h.nanos.Add(int64(d))
 }
 
-// collect shows the histogram, if there is something in it. Its sum may be that of one
-// more or less than are counted, while somebody adds one.
+// collect exports the histogram if it is not empty. While a duration is being added,
+// sum and count may differ by that one.
 func (h *histogram) collect(out chan<- prometheus.Metric, desc *prometheus.Desc, labels ...string) {
 	upTo := make(map[float64]uint64, len(buckets))
 	var n uint64

@@ -6,8 +6,8 @@ import (
 	"github.com/retrysafe/retrysafe/janitor"
 )
 
-// Janitor shows what duties do: sweepers, reapers and reconcilers, as they are given
-// to [janitor.Run]. Other duties keep no counts and are left out.
+// Janitor adds duties as a source: the sweepers, reapers and reconcilers that
+// [janitor.Run] gets. Other duties keep no counts and are ignored.
 func (m *Metrics) Janitor(duties ...janitor.Duty) (forget func()) {
 	since := time.Now()
 	return m.pull.watch(
@@ -60,8 +60,8 @@ func countDuty(r reading, d janitor.Duty) {
 	}
 }
 
-// passesOf returns the name of a duty and how often it was done, if it is one of ours
-// and there is one.
+// passesOf returns the name and the passes of a sweeper, reaper or reconciler. For nil
+// and for any other duty it returns false.
 func passesOf(d janitor.Duty) (name string, p janitor.Passes, ok bool) {
 	switch d := d.(type) {
 	case *janitor.Sweeper:
@@ -80,7 +80,7 @@ func passesOf(d janitor.Duty) (name string, p janitor.Passes, ok bool) {
 	return "", janitor.Passes{}, false
 }
 
-// timestamp returns a time as metrics have it, or the other one if there is none.
+// timestamp returns t in seconds since 1970, or otherwise if t is zero.
 func timestamp(t, otherwise time.Time) float64 {
 	if t.IsZero() {
 		t = otherwise

@@ -14,21 +14,22 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// Options configure [Metrics]. Nil and zero values are the defaults.
+// Options configure [Metrics]. Nil and zero values select the defaults.
 type Options struct {
-	// Tenants is how many tenants are counted each by itself: the first that are
-	// seen, under a hash of their scope, which is [retrysafe.HashKey]'s. All others
-	// are counted together as "other". Default none; at most 1,000.
+	// Tenants is how many tenants have a label of their own: the first that are seen.
+	// The label is [retrysafe.HashKey] of the scope. All other tenants are counted as
+	// "other". Default 0; at most 1,000.
 	Tenants int
-	// Version is what retrysafe_build_info says. Default: the main module's.
+	// Version is the version label of retrysafe_build_info. Default: the main module's
+	// version.
 	Version string
 }
 
 // Metrics are the metrics of one process. All methods may be called concurrently, at
 // any time.
 //
-// They are a [prometheus.Collector] too: a program with a registry of its own
-// registers them there, and needs no [Metrics.Handler].
+// Metrics is also a [prometheus.Collector]: a program with its own registry can
+// register it there and needs no [Metrics.Handler].
 type Metrics struct {
 	events  events
 	routes  routes
@@ -56,27 +57,26 @@ func New(opts *Options) *Metrics {
 	m.pull.watch(nil, func(r reading) { r.add(buildInfo, 1, version, runtime.Version()) })
 
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m, collectors.NewGoCollector(), // nobody else is in it, so nothing is in their way
+	registry.MustRegister(m, collectors.NewGoCollector(), // a new registry, so no name conflicts
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		Registry:            registry,
-		ErrorHandling:       promhttp.ContinueOnError, // in need, half of the numbers help more than none
+		ErrorHandling:       promhttp.ContinueOnError, // during an incident, some metrics are better than none
 		CoalesceGather:      true,
 		MaxRequestsInFlight: maxScrapes,
 	})
 	return m
 }
 
-// maxScrapes is how many may scrape at once. They share one reading.
+// maxScrapes is how many scrapes may run at once. They share one reading.
 const maxScrapes = 16
 
-// Observer returns who counts events. Give it to all that take one: engines,
-// janitors, webhooks, operators.
+// Observer returns an observer that counts events. Give it to engines, janitors,
+// webhooks and operators.
 func (m *Metrics) Observer() retrysafe.Observer { return &m.events }
 
-// Handler answers scrapes: these metrics, and those of the Go runtime and the
-// process. It tells no secrets, but it is not for everybody: serve it where
-// operators come in.
+// Handler serves these metrics and those of the Go runtime and the process. They hold
+// no secrets, but are not for the public: serve them on the operators' listener.
 func (m *Metrics) Handler() http.Handler { return m.handler }
 
 // Describe implements [prometheus.Collector].
@@ -93,11 +93,11 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	m.pull.Collect(out)
 }
 
-// other is the label of all that have none of their own.
+// other is the label value of routes and tenants without a label of their own.
 const other = "other"
 
-// label returns text as a label's value. One that is not UTF-8 would spoil the
-// whole scrape; what else is in it, the exposition format quotes.
+// label returns text as a label value. A value that is not UTF-8 would fail the whole
+// scrape. The exposition format quotes all other characters.
 func label(text string) string { return strings.ToValidUTF8(text, "�") }
 
 func mainVersion() string {

@@ -10,9 +10,9 @@ import (
 // depthTimeout bounds how long a scrape waits for an outbox to be counted.
 const depthTimeout = 2 * time.Second
 
-// Outbox shows what a worker does and how much waits in the outbox. Either may be
-// nil: one process may count what others deliver. What waits is counted by the store
-// on each scrape; one that cannot say is left out of it.
+// Outbox adds a worker and the depth of its outbox as a source. Either may be nil: one
+// process may report the depth while others deliver. The store counts the depth at each
+// scrape. If it fails, the depth is missing from that scrape.
 func (m *Metrics) Outbox(w *outbox.Worker, depth outbox.Gauge) (forget func()) {
 	var errs uint64 // under the lock of pull
 	return m.pull.watch(

@@ -7,15 +7,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A family is a metric that is read when somebody scrapes.
+// A family is a metric that is read at each scrape.
 type family struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
-	// merge makes one value of two sources' that have the same labels.
+	// merge combines the values of two sources with the same labels.
 	merge func(a, b float64) float64
 }
 
-// families are all of them.
+// families lists all families.
 var families []*family
 
 func counts(name, help string, labels ...string) *family {
@@ -36,7 +36,7 @@ func sum(a, b float64) float64     { return a + b }
 func lowest(a, b float64) float64  { return min(a, b) }
 func highest(a, b float64) float64 { return max(a, b) }
 
-// maxLabels is how many labels a family has at most.
+// maxLabels is the largest number of labels of a family.
 const maxLabels = 3
 
 // A series is a family with the values of its labels.
@@ -46,7 +46,7 @@ type series struct {
 	labels [maxLabels]string
 }
 
-// A reading is what sources said.
+// A reading holds the values of one scrape.
 type reading map[series]float64
 
 func (r reading) add(f *family, v float64, labels ...string) {
@@ -58,23 +58,23 @@ func (r reading) add(f *family, v float64, labels ...string) {
 	r[s] = v
 }
 
-// A source tells what somebody counts.
+// A source reads the counters and gauges of another component.
 type source struct{ counts, gauges func(reading) }
 
-// pull asks sources when somebody scrapes.
+// pull reads the sources at each scrape.
 type pull struct {
 	mu      sync.Mutex
 	sources []*source
-	past    reading // what forgotten sources had counted, because a counter never goes back
+	past    reading // counts of removed sources: a counter must never go back
 }
 
 func (p *pull) init() {
 	p.past = reading{}
-	p.past.add(ttlPruned, 0) // it is there also where nobody reaps
+	p.past.add(ttlPruned, 0) // exported even if no reaper runs
 }
 
-// watch adds a source, of which one part may be nil. Forget ends it: its counts stay
-// as they are then.
+// watch adds a source. Either function may be nil. Forget removes the source and keeps
+// its counts.
 func (p *pull) watch(counts, gauges func(reading)) (forget func()) {
 	s := &source{counts, gauges}
 	p.mu.Lock()
@@ -94,8 +94,8 @@ func (p *pull) watch(counts, gauges func(reading)) (forget func()) {
 	}
 }
 
-// read asks all sources, one after the other. Who forgets one meanwhile waits, so
-// that nothing is counted twice or not at all.
+// read reads all sources, one after the other. Removing a source waits for a scrape to
+// end, so that its counts are never missing and never counted twice.
 func (p *pull) read() reading {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,27 +11,27 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// maxRoutes bounds how many routes have a label of their own, those that were
-// declared by earlier configurations included.
+// maxRoutes bounds how many routes have a label of their own, including routes of
+// earlier configurations.
 const maxRoutes = 200
 
-// Routes declares routes, by the names of their operations. Those that were not
-// declared are "other", and so are those beyond 200: a name that a client can make up,
-// such as a path, must not become a label. To declare one again changes nothing.
+// Routes declares routes by the names of their operations. Undeclared routes are
+// "other", and so are routes beyond 200: a name that a client can choose, such as a
+// path, must not become a label. Declaring a route again has no effect.
 func (m *Metrics) Routes(names ...string) { m.routes.declare(names) }
 
-// Exchange counts a request that was answered. The outcome is "fresh" if it ran,
-// "replay" if it got a stored answer, "accepted" if it runs later, "refused" if none of
-// these, and where nothing is enforced "observed" or, if nobody looked, "passed". All
-// else is "other". A status of zero is none: the client has gone, or the connection was
-// cut.
+// Exchange counts a request that was answered. The outcome is "fresh" if the operation
+// ran, "replay" if the client got a stored answer, "accepted" if the operation runs
+// later, and "refused" otherwise. Where nothing is enforced it is "observed", and
+// without a guard "passed". Any other outcome is "other". A status of zero says that no
+// response was sent: the client has gone, or the connection was cut.
 func (m *Metrics) Exchange(route, outcome string, status int, took time.Duration) {
 	r, o := m.routes.of(route), outcomeOf(outcome)
 	r.responses[o][classOf(status)].Add(1)
 	r.requests[o].add(took)
 }
 
-// outcomes are how a request can end.
+// outcomes are the values of the label outcome.
 var outcomes = [...]string{other, "fresh", "replay", "accepted", "refused", "observed", "passed"}
 
 func outcomeOf(name string) int {
@@ -43,7 +43,7 @@ func outcomeOf(name string) int {
 	return 0
 }
 
-// classes are those of statuses.
+// classes are the values of the label status.
 var classes = [...]string{"none", "1xx", "2xx", "3xx", "4xx", "5xx"}
 
 func classOf(status int) int {
@@ -53,15 +53,15 @@ func classOf(status int) int {
 	return 0
 }
 
-// routes knows the routes that were declared.
+// routes holds the declared routes.
 type routes struct {
 	others *route
 
-	mu    sync.Mutex // held by who declares
+	mu    sync.Mutex // held while a route is declared
 	known atomic.Pointer[map[string]*route]
 }
 
-// A route counts what happens on it.
+// A route holds the counters of one route.
 type route struct {
 	label     string
 	requests  [len(outcomes)]histogram
@@ -74,7 +74,7 @@ func (rs *routes) init() {
 	rs.known.Store(&map[string]*route{})
 }
 
-// declare replaces the map of what is known, so that requests read it without a lock.
+// declare replaces the map of known routes, so that requests read it without a lock.
 func (rs *routes) declare(names []string) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -87,7 +87,7 @@ func (rs *routes) declare(names []string) {
 	rs.known.Store(&known)
 }
 
-// labelled returns the route with this label, which two names may share.
+// labelled returns the route with this label. Two names may share a label.
 func (rs *routes) labelled(known map[string]*route, label string) *route {
 	if label == other {
 		return rs.others
@@ -107,12 +107,12 @@ func (rs *routes) of(name string) *route {
 	return rs.others
 }
 
-// attempt counts an attempt of an operation that an event has ended.
+// attempt counts the duration of an attempt, by the event that ended it.
 func (rs *routes) attempt(operation string, ended retrysafe.EventKind, took time.Duration) {
 	rs.of(operation).attempts[ended].add(took)
 }
 
-// each returns all routes, each once.
+// each returns the set of all routes.
 func (rs *routes) each() map[*route]bool {
 	all := map[*route]bool{rs.others: true}
 	for _, r := range *rs.known.Load() {
@@ -121,8 +121,7 @@ func (rs *routes) each() map[*route]bool {
 	return all
 }
 
-// counts reads the responses. Only those outcomes and statuses are shown that there
-// were.
+// counts reads the responses. Outcomes and statuses that never occurred are left out.
 func (rs *routes) counts(r reading) {
 	for route := range rs.each() {
 		for o := range route.responses {
@@ -137,9 +136,9 @@ func (rs *routes) counts(r reading) {
 
 var (
 	requestDuration = prometheus.NewDesc("retrysafe_request_duration_seconds",
-		"From a request's arrival until its answer was sent.", []string{"route", "outcome"}, nil)
+		"Time from a request's arrival until its answer was sent.", []string{"route", "outcome"}, nil)
 	attemptDuration = prometheus.NewDesc("retrysafe_attempt_duration_seconds",
-		"From the reservation until the attempt's end was stored.", []string{"route", "outcome"}, nil)
+		"Time from the reservation until the attempt's end was stored.", []string{"route", "outcome"}, nil)
 )
 
 // Describe implements [prometheus.Collector].

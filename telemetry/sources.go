@@ -13,10 +13,10 @@ var (
 	_ Guard = (*httpkey.Guard)(nil)
 )
 
-// A Cache is a [tiered.Store], or who has one.
+// A Cache is a [tiered.Store], or a type that has one.
 type Cache interface{ Stats() tiered.Stats }
 
-// Cache shows how a cache does. Nil is none.
+// Cache adds a cache as a source. Nil adds none.
 func (m *Metrics) Cache(c Cache) (forget func()) {
 	if c == nil {
 		return func() {}
@@ -35,10 +35,10 @@ func (m *Metrics) Cache(c Cache) (forget func()) {
 		})
 }
 
-// A Guard is an [httpkey.Guard], or who has several.
+// A Guard is an [httpkey.Guard], or a type that has several.
 type Guard interface{ Counts() map[string]uint64 }
 
-// Guard shows what guards find wrong with requests. Nil is none.
+// Guard adds the findings of guards as a source. Nil adds none.
 func (m *Metrics) Guard(g Guard) (forget func()) {
 	if g == nil {
 		return func() {}
@@ -51,8 +51,8 @@ func (m *Metrics) Guard(g Guard) (forget func()) {
 	}, nil)
 }
 
-// Store shows whether the store answers, as [retrysafe.Engine.Healthy] knows it. Of
-// several that are asked, all must say so. Nil is none.
+// Store adds the health of a store as a source, as [retrysafe.Engine.Healthy] reports
+// it. With several sources the metric is 1 only if all are healthy. Nil adds none.
 func (m *Metrics) Store(healthy func() bool) (forget func()) {
 	if healthy == nil {
 		return func() {}

@@ -9,17 +9,16 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// maxTenants bounds how many may have a label of their own.
+// maxTenants bounds how many tenants may have a label of their own.
 const maxTenants = 1000
 
-// tenants counts events by tenant. The first that come are counted each by itself,
-// until there are as many as there may be; from then on a new one costs what a known
-// one does, and no memory.
+// tenants counts events by tenant. The first tenants get a counter each, up to the
+// limit. From then on a new tenant costs no more than a known one, and no memory.
 type tenants struct {
 	most   int
 	others tenant
 
-	mu    sync.Mutex // held by who adds one
+	mu    sync.Mutex // held while a tenant is added
 	known atomic.Pointer[map[string]*tenant]
 }
 
@@ -35,8 +34,9 @@ func (t *tenants) init(most int) {
 	t.known.Store(&map[string]*tenant{})
 }
 
-// scopePart is where httpkey narrows a tenant's scope to an operation or a principal.
-// To count these each by itself would be a client's choice.
+// scopePart is the separator with which httpkey narrows a tenant's scope to an
+// operation or a principal. These parts are not counted separately, because a client
+// can choose them.
 const scopePart = '\x1f'
 
 func (t *tenants) of(scope string) *tenant {
@@ -65,7 +65,7 @@ func (t *tenants) add(scope string) *tenant {
 	}
 	one := &tenant{label: tenantLabel(scope)}
 	known = maps.Clone(known)
-	known[strings.Clone(scope)] = one // it may be part of a request
+	known[strings.Clone(scope)] = one // a copy: scope may share memory with a request
 	t.known.Store(&known)
 	return one
 }
@@ -77,7 +77,7 @@ func tenantLabel(scope string) string {
 	return retrysafe.HashKey(scope)
 }
 
-// counts reads the events of each tenant, those that there were.
+// counts reads the events of each tenant. Kinds that never occurred are left out.
 func (t *tenants) counts(r reading) {
 	t.others.count(r)
 	for _, one := range *t.known.Load() {

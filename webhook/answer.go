@@ -9,18 +9,17 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// An outcome is what an event that is done with has brought about. It is the
-// event's answer.
+// An outcome is the effect of a processed event. It is the event's answer.
 type outcome string
 
 const (
-	unchanged    outcome = ""             // the record says so already, or the event says nothing new
-	settled      outcome = "settled"      // the outcome is unknown no more
-	noted        outcome = "noted"        // it is still unknown, and the evidence is kept with it
-	contradicted outcome = "contradicted" // an operator has to look
-	ignored      outcome = "ignored"      // it is about no key
-	acknowledged outcome = "acknowledged" // it is about a key that is not there, and that is good enough
-	swept        outcome = "swept"        // no answer: the record is judged again
+	unchanged    outcome = ""             // the record already agrees, or the event brings no new evidence
+	settled      outcome = "settled"      // the unknown outcome was settled
+	noted        outcome = "noted"        // the outcome is still unknown; the evidence is stored with the record
+	contradicted outcome = "contradicted" // the evidence contradicts the record; an operator has to look
+	ignored      outcome = "ignored"      // the event is about no key
+	acknowledged outcome = "acknowledged" // the key does not exist, and Options.Missing accepts that
+	swept        outcome = "swept"        // internal: a lapsed attempt was settled, and the record is judged again
 )
 
 func (o outcome) String() string {
@@ -43,14 +42,14 @@ func (o outcome) result() retrysafe.Result {
 // problemPage explains the problems, each under its code.
 const problemPage = "https://github.com/retrysafe/retrysafe/blob/main/docs/webhooks.md#"
 
-// A problem is one way in which an event is not done. None is remembered, so the
-// event may be delivered again.
+// A problem is a reason to refuse an event. A refused event is not stored, so the
+// provider may deliver it again.
 type problem struct {
 	code   string
 	status int
 	title  string
 	detail string
-	later  bool // the next delivery may fare better
+	later  bool // a later delivery may succeed
 }
 
 var (
@@ -70,7 +69,7 @@ var (
 	storeUnavailable = &problem{"store-unavailable", 503, "Store is unavailable", "Deliver the event again later.", true}
 )
 
-// problems and outcomes are all of them, for counting and documentation.
+// problems and outcomes list all values, for counters and documentation.
 var (
 	problems = []*problem{
 		bodyUnreadable, eventMalformed, eventForged, eventLate, noSuchKey, notPost, keyAmbiguous, bodyTooLarge, notRead,
@@ -79,7 +78,7 @@ var (
 	outcomes = []outcome{unchanged, settled, noted, contradicted, ignored, acknowledged}
 )
 
-// A refusal is a problem on its way to the provider.
+// A refusal is a problem with its cause, as an error.
 type refusal struct {
 	*problem
 	cause      error // for the log only
@@ -107,7 +106,7 @@ type problemBody struct {
 	Retryable bool   `json:"retryable"`
 }
 
-// defaultPause is when to deliver again where nobody knows better.
+// defaultPause is the Retry-After of a refusal that has none of its own.
 const defaultPause = 30 * time.Second
 
 func (re *refusal) write(w http.ResponseWriter) {

@@ -1,15 +1,15 @@
-// Package webhook takes in what a provider reports by itself, and settles by it
-// what nobody knew.
+// Package webhook receives a provider's events and settles unknown outcomes by them.
 //
 //	intake, err := webhook.New("stripe", engine, webhook.Stripe{Secrets: secrets}, read, nil)
 //	mux.Handle("POST /hooks/stripe", intake)
 //
-// An event is verified, remembered by its id, read by a function of yours that says
-// which key it is about and what it proves, and then an unknown outcome becomes what
-// [retrysafe.DecideEvidence] says. A redelivery gets the first answer. What is not the
-// provider's own, or not from now, stores nothing.
+// The intake verifies the signature of an event and remembers the event by its id. A
+// function of yours reads the event: it says which key the event is about and what it
+// proves. Then the record of the key is settled as [retrysafe.DecideEvidence] decides.
+// A redelivery gets the first answer. An event with a wrong signature or an old time
+// stamp stores nothing.
 //
-// An event never overwrites an answer and never overtakes an owner at work. Evidence
-// that cannot be true together with the record is an alarm:
-// [retrysafe.EventContradicted], and a line in the log.
+// An event never overwrites an answer, and never settles an attempt whose owner is
+// still at work. Evidence that contradicts the record raises an alarm:
+// [retrysafe.EventContradicted], and an error in the log.
 package webhook

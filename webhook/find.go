@@ -8,10 +8,10 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// pageSize is how many records are looked at in one step of the store.
+// pageSize is how many records one page of the search holds.
 const pageSize = 500
 
-// locate returns the key that the evidence is about.
+// locate returns the key that the statement is about.
 func (in *Intake) locate(ctx context.Context, e *Statement) (retrysafe.Ref, error) {
 	if e.Ref.Key != "" {
 		return e.Ref, nil
@@ -26,14 +26,15 @@ func (in *Intake) locate(ctx context.Context, e *Statement) (retrysafe.Ref, erro
 	case err != nil:
 		return ref, refuse(storeUnavailable, fmt.Errorf("find: %w", err))
 	case ref.Scope == "" || ref.Key == "" || ref.IsSystem() || e.Ref.Scope != "" && e.Ref.Scope != ref.Scope:
-		return ref, refuse(notRead, errors.New("find: it returned no key, or one outside of the evidence's scope"))
+		return ref, refuse(notRead, errors.New("find: the result is no key, or a key outside the statement's scope"))
 	}
 	return ref, nil
 }
 
-// search looks for a provider's id through the records that the evidence could
-// change. Two records with the same id are no evidence about either: they may be two
-// tenants'. So it looks to the end, and when it may not it says so rather than guess.
+// search scans the records that the evidence could change for the provider's id. If two
+// records have the same id, the event proves nothing about either: they may belong to
+// two tenants. So the scan always runs to the end. If MaxSearch stops it earlier, the
+// event is refused.
 func (in *Intake) search(ctx context.Context, e *Statement) (found retrysafe.Ref, err error) {
 	states := []retrysafe.State{retrysafe.StateUnknown}
 	if e.Evidence.Finding == retrysafe.FindingHappened {
@@ -59,12 +60,12 @@ func (in *Intake) search(ctx context.Context, e *Statement) (found retrysafe.Ref
 				q.After = page[len(page)-1].Ref
 			}
 			if more && seen >= in.o.MaxSearch {
-				return found, refuse(searchIncomplete, fmt.Errorf("there are more than %d records that are %s; give the intake a Find", seen, state))
+				return found, refuse(searchIncomplete, fmt.Errorf("there are more than %d %s records; set Options.Find", seen, state))
 			}
 		}
 		switch {
 		case matches > 1:
-			return found, refuse(keyAmbiguous, fmt.Errorf("%d records have this provider's id; let Read name the scope or the key", matches))
+			return found, refuse(keyAmbiguous, fmt.Errorf("%d records have this provider id; the reader has to return the scope or the key", matches))
 		case matches == 1:
 			return found, nil
 		}

@@ -16,56 +16,56 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A Reader says what an event proves, and about which key. [ErrIgnore]: it is about
-// none. Any other error, or a panic, is a fault of this side: the event is not
-// remembered, and the provider delivers it again.
+// A Reader says which key an event is about and what the event proves. If the event is
+// about no key, it returns [ErrIgnore]. Any other error, or a panic, is a fault of this
+// side: the event is not remembered, and the provider delivers it again.
 //
-// It may run more than once for an event, never after the event is done with, and
-// must change nothing itself. An event says what was true when it was made: one that
-// may yet be followed by another is [retrysafe.FindingUnknown].
+// A reader may run more than once for an event, but never after the event was
+// processed, and must have no effects of its own. An event says what was true when it
+// was made: if another event may still change the outcome, its finding is
+// [retrysafe.FindingUnknown].
 type Reader func(context.Context, Event) (Statement, error)
 
-// MissingPolicy says what an event gets that is about a key which is not there.
+// MissingPolicy is the answer to an event whose key does not exist.
 type MissingPolicy uint8
 
 const (
-	// TryAgain: refused with a 404 and not remembered, so that the provider delivers
-	// it again. The event may have come before our own record is visible.
+	// TryAgain: a 404, and the event is not remembered, so that the provider delivers
+	// it again. The event may have arrived before the record became visible.
 	TryAgain MissingPolicy = iota
-	// Acknowledge: a 200, and remembered. It is for an endpoint that also gets
-	// events about what was never sent through retrysafe, or was found by a
-	// provider's id and is settled long since.
+	// Acknowledge: a 200, and the event is remembered. It is for an endpoint that also
+	// gets events about operations that did not go through retrysafe, or whose provider
+	// id is no longer found because they were settled.
 	Acknowledge
 )
 
-// Options are what an [Intake] may be given. Nil and zero values are the safe
-// defaults.
+// Options configure an [Intake]. Nil and zero values select safe defaults.
 type Options struct {
 	// MaxBody bounds an event's body, in bytes. Default 1 MiB.
 	MaxBody int64
-	// Retention is how long an event is remembered. It must be longer than the
-	// provider goes on delivering, and than the scheme's tolerance. Default 7 days.
+	// Retention is how long an event is remembered. It must be longer than the provider
+	// repeats a delivery, and longer than the scheme's tolerance. Default 7 days.
 	Retention time.Duration
-	// Missing says what becomes of an event whose key is not there.
+	// Missing is the answer to an event whose key does not exist.
 	Missing MissingPolicy
-	// Find returns the key of a provider's id, from a table of yours, or
-	// [retrysafe.ErrNotFound]. Without it unknown outcomes are searched one by one,
-	// and nothing else is found by a provider's id.
+	// Find returns the key for a provider's id, from a table of yours, or
+	// [retrysafe.ErrNotFound]. Without Find the intake scans unknown outcomes one by
+	// one, and finds no other record by a provider's id.
 	Find func(ctx context.Context, providerRef string) (retrysafe.Ref, error)
-	// MaxSearch bounds how many records are searched for a provider's id. Beyond it
-	// the event is refused, to come again. Default 10,000.
+	// MaxSearch bounds how many records are scanned for a provider's id. Beyond it the
+	// event is refused, and the provider delivers it again. Default 10,000.
 	MaxSearch int
-	// StoreTimeout bounds each step of the store on a key. Default 2 s.
+	// StoreTimeout bounds each store operation on a key. Default 2 s.
 	StoreTimeout time.Duration
-	// Observer is told what becomes of the keys that events are about. Give it the
-	// engine's.
+	// Observer gets an event for each record that the intake changes. Set it to the
+	// engine's observer.
 	Observer retrysafe.Observer
-	// Logger gets contradictions and faults of this side. Neither bodies nor keys
-	// are logged; the text of a reader's error is. Default slog.Default().
+	// Logger gets contradictions and faults of this side. Bodies and keys are not
+	// logged; the text of a reader's error is. Default slog.Default().
 	Logger *slog.Logger
 }
 
-// An Intake takes a provider's events in. It is safe for concurrent use.
+// An Intake receives a provider's events. It is safe for concurrent use.
 type Intake struct {
 	name   string
 	scope  string // of the events' ids
@@ -80,18 +80,18 @@ var _ http.Handler = (*Intake)(nil)
 
 const (
 	maxName    = 100
-	maxEventID = 1024 // as long as the engine takes a key
+	maxEventID = 1024 // the engine's limit for keys
 
 	defaultBody      = 1 << 20
 	defaultSearch    = 10_000
 	defaultRetention = 7 * 24 * time.Hour
 	defaultTimeout   = 2 * time.Second
-	maxRun           = 30 * time.Second // no provider waits for longer
+	maxRun           = 30 * time.Second // longer than providers wait for a response
 )
 
-// New returns an intake for the events of one provider. The name sets its events
-// apart from those of others: two intakes of one name over one store share what they
-// remember. Opts may be nil.
+// New returns an intake for the events of one provider. The name separates its events
+// from those of other providers: two intakes with one name over one store share the
+// remembered events. Opts may be nil.
 func New(name string, e *retrysafe.Engine, s Scheme, read Reader, opts *Options) (*Intake, error) {
 	if e == nil || s == nil || read == nil {
 		return nil, errors.New("webhook: New needs an engine, a scheme and a reader")
@@ -110,7 +110,7 @@ func New(name string, e *retrysafe.Engine, s Scheme, read Reader, opts *Options)
 	}
 	o := &in.o
 	if o.MaxBody < 0 || o.MaxSearch < 0 || o.StoreTimeout < 0 || o.Missing > Acknowledge {
-		return nil, errors.New("webhook: an option is negative or none of its constants")
+		return nil, errors.New("webhook: an option is negative, or Missing is not one of its constants")
 	}
 	o.MaxBody = cmp.Or(o.MaxBody, defaultBody)
 	o.MaxSearch = cmp.Or(o.MaxSearch, defaultSearch)
@@ -118,7 +118,8 @@ func New(name string, e *retrysafe.Engine, s Scheme, read Reader, opts *Options)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	// Settling is compare-and-swap, which a second run finds done: that is Keyed.
+	// Settling is a compare-and-swap, and a second run finds it done: that is a keyed
+	// effect.
 	var err error
 	if in.engine, err = e.With(retrysafe.Policy{
 		Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun, InFlight: retrysafe.InFlightWait,
@@ -137,8 +138,8 @@ func New(name string, e *retrysafe.Engine, s Scheme, read Reader, opts *Options)
 	return in, nil
 }
 
-// Counts returns how often events ended in each way, redeliveries of what was done
-// already left out.
+// Counts returns how often events ended with each outcome and problem. Redeliveries of
+// processed events are not counted.
 func (in *Intake) Counts() map[string]uint64 {
 	all := make(map[string]uint64, len(in.counts))
 	for code, n := range in.counts {
@@ -147,7 +148,8 @@ func (in *Intake) Counts() map[string]uint64 {
 	return all
 }
 
-// ServeHTTP takes one event in. A 2xx means that it is done with, durably.
+// ServeHTTP receives one event. A 2xx says that the event was processed and its answer
+// is durable.
 func (in *Intake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out, err := in.take(w, r)
 	if err == nil {
@@ -159,7 +161,7 @@ func (in *Intake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	re.write(w)
 }
 
-// take does everything but answer.
+// take processes one request and returns its answer.
 func (in *Intake) take(w http.ResponseWriter, r *http.Request) (out retrysafe.Outcome, err error) {
 	var ev Event
 	defer func() {
@@ -190,8 +192,8 @@ func (in *Intake) take(w http.ResponseWriter, r *http.Request) (out retrysafe.Ou
 		return out, refuse(eventMalformed, nil)
 	}
 	ev = Event{ID: got.ID, At: got.At, Header: r.Header, Body: body}
-	// Without a fingerprint: providers change the bytes of an event between its
-	// deliveries, and its id is signed.
+	// The call has no fingerprint: providers change the bytes of an event between
+	// deliveries, and the signature covers the id.
 	call := retrysafe.Call{Ref: retrysafe.Ref{Scope: in.scope, Key: ev.ID}, Operation: "webhook " + in.name}
 	out, err = in.engine.Do(r.Context(), call, func(ctx context.Context, _ *retrysafe.Execution) (retrysafe.Result, error) {
 		done, err := in.handle(ctx, &ev)
@@ -201,12 +203,12 @@ func (in *Intake) take(w http.ResponseWriter, r *http.Request) (out retrysafe.Ou
 		return done.result(), err
 	})
 	if re := new(refusal); errors.As(err, &re) && re.cause != nil {
-		in.o.Logger.Warn("retrysafe: an event was not taken in, and is to come again", "webhook", in.name, "event", ev.ID, "code", re.code, "error", re.cause)
+		in.o.Logger.Warn("retrysafe: an event was refused; the provider should deliver it again", "webhook", in.name, "event", ev.ID, "code", re.code, "error", re.cause)
 	}
 	return out, err
 }
 
-// explain says what the provider is told of an error.
+// explain returns the refusal that the provider gets for an error.
 func explain(err error) *refusal {
 	var re *refusal
 	var refused *retrysafe.RefusedError
@@ -228,8 +230,8 @@ func explain(err error) *refusal {
 	}
 }
 
-// panicked logs a panic of the scheme's or the reader's. Its text is the program's
-// only where it is the runtime's own: another may quote the body.
+// panicked logs a panic of the scheme or the reader. It logs the text only of a runtime
+// error: any other panic value may quote the body.
 func (in *Intake) panicked(ev *Event, p any) {
 	text := fmt.Sprintf("%T", p)
 	if e, ok := p.(runtime.Error); ok {

@@ -7,18 +7,18 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A judgement is what evidence does to a record.
+// A judgement is the effect of evidence on a record.
 type judgement struct {
 	outcome outcome
-	next    *retrysafe.Write // to be swapped in; nil: the record stays as it is
+	next    *retrysafe.Write // to be swapped in; nil leaves the record unchanged
 	kind    retrysafe.EventKind
-	err     error // for an alarm; or the reason why there is no judgement yet
+	err     error // the contradiction; or the reason why the evidence cannot be applied yet
 }
 
-// judge says what evidence does to the record that it is about. It is pure. What an
-// unknown outcome becomes is for [retrysafe.DecideEvidence] to say; the rest is when it may
-// be asked. When to look again is left as it was, and no try is counted: a webhook
-// comes unasked.
+// judge applies evidence to the record that it is about. It is pure.
+// [retrysafe.DecideEvidence] decides what an unknown outcome becomes; judge decides
+// when the evidence may be applied. A webhook was not asked for, so it counts as no
+// try, and the time of the next inquiry stays.
 func judge(r retrysafe.Record, v *retrysafe.Evidence, by string) judgement {
 	e := *v
 	e.By = by
@@ -27,24 +27,24 @@ func judge(r retrysafe.Record, v *retrysafe.Evidence, by string) judgement {
 	case errors.Is(err, retrysafe.ErrContradiction):
 		return contradiction(&next, next.Reason)
 	case errors.Is(err, retrysafe.ErrDisputed):
-		return judgement{} // it is an operator's
+		return judgement{} // only an operator may settle it
 	case errors.Is(err, retrysafe.ErrNotUnknown):
 		return judgeKnown(&r, v)
 	case err != nil:
 		return judgement{err: err}
 	case another(&r, v):
-		return judgement{} // it is about another effect than the one that nobody knows of
+		return judgement{} // the evidence is about another effect than the unknown one
 	case next.State != retrysafe.StateUnknown:
 		return judgement{outcome: settled, next: &next, kind: retrysafe.EventResolved}
 	case v.Finding == retrysafe.FindingUnknown && next.ProviderRef == r.ProviderRef:
-		return judgement{} // it brings nothing new
+		return judgement{} // the evidence is not new
 	}
 	return judgement{outcome: noted, next: &next, kind: retrysafe.EventInquired}
 }
 
-// judgeKnown judges what is about a record whose outcome is not unknown.
+// judgeKnown compares evidence with a record whose outcome is not unknown.
 func judgeKnown(r *retrysafe.Record, v *retrysafe.Evidence) judgement {
-	switch r.State { //nolint:exhaustive // Unknown is not known; Retryable and Expired have nothing that could disagree
+	switch r.State { //nolint:exhaustive // unknown is handled by judge; retryable and expired records hold nothing that could contradict
 	case retrysafe.StateAccepted, retrysafe.StateInProgress:
 		if next, ok := retrysafe.DecideLapse(*r); ok && next.State == retrysafe.StateUnknown {
 			return judgement{outcome: swept, next: &next, kind: retrysafe.EventLapsed}
@@ -56,16 +56,16 @@ func judgeKnown(r *retrysafe.Record, v *retrysafe.Evidence) judgement {
 			return contradiction(nil, twice)
 		case another(r, v), v.Finding == retrysafe.FindingUnknown, good == (v.Finding == retrysafe.FindingHappened):
 		default:
-			return contradiction(nil, fmt.Sprintf("it %s, and the stored answer is a %d", v.Finding, r.Result.Status))
+			return contradiction(nil, fmt.Sprintf("the operation %s, and the stored answer is a %d", v.Finding, r.Result.Status))
 		}
 	}
 	return judgement{}
 }
 
-// errAtWork: an owner has the record, so there is nothing to judge yet.
+// errAtWork: an owner is running the operation, so its outcome is not known yet.
 var errAtWork = errors.New("its owner is at work")
 
-const twice = "it happened under another of the provider's ids than the record's: perhaps twice"
+const twice = "the operation happened under another provider id than the record has: perhaps twice"
 
 func contradiction(next *retrysafe.Write, how string) judgement {
 	return judgement{
@@ -74,8 +74,8 @@ func contradiction(next *retrysafe.Write, how string) judgement {
 	}
 }
 
-// another reports whether the verdict is about another effect than the record's, as
-// far as the provider's ids tell.
+// another reports whether the provider's ids say that the evidence is about another
+// effect than the record's.
 func another(r *retrysafe.Record, v *retrysafe.Evidence) bool {
 	return r.ProviderRef != "" && v.ProviderRef != "" && r.ProviderRef != v.ProviderRef
 }

@@ -11,45 +11,46 @@ import (
 	"time"
 )
 
-// A Scheme knows how one provider signs its events. [Verifier] is the standard's,
-// [Stripe] is Stripe's; a provider with another needs one of its own.
+// A Scheme verifies the signatures of one provider. [Verifier] is for Standard
+// Webhooks, [Stripe] for Stripe. A provider with another scheme needs its own
+// implementation.
 type Scheme interface {
-	// Verify returns the event that a request carries, if the provider has signed
-	// it and it is from now. Otherwise it returns [ErrMalformed], [ErrForged] or
-	// [ErrLate]; any other error refuses the event like ErrForged.
+	// Verify returns the event in a request if the provider has signed it and its time
+	// stamp is within the tolerance. Otherwise it returns [ErrMalformed], [ErrForged]
+	// or [ErrLate]; any other error refuses the event like ErrForged.
 	//
-	// The body is as it came, and is looked at only after the signature was found
-	// good, unless the signature is in it. Signatures are compared in constant time.
-	// The event's ID is the same on each delivery of it, and different for each
-	// event; both must be covered by the signature. Its Header and Body are left to
-	// the intake. Verify may be called concurrently.
+	// The body is passed as it was received. Verify must not parse it before the
+	// signature has been verified, unless the signature is in the body. It compares
+	// signatures in constant time. The event's ID is the same on each delivery and
+	// different for each event; the signature must cover both ID and body. The intake
+	// sets Header and Body of the event. Verify may be called concurrently.
 	Verify(h http.Header, body []byte) (Event, error)
 }
 
-// An Event is what a provider has reported, verified.
+// An Event is a verified event of a provider.
 type Event struct {
-	// ID is the provider's own name for the event.
+	// ID is the provider's id of the event.
 	ID string
-	// At is when this delivery was signed. Zero: the scheme does not say.
+	// At is when this delivery was signed. It is zero if the scheme has no time stamp.
 	At time.Time
 	// Header and Body are those of the request.
 	Header http.Header
 	Body   []byte
 }
 
-// Why an event is not taken in.
+// Reasons to refuse an event.
 var (
 	// ErrMalformed: the request carries no event in the form of its scheme.
 	ErrMalformed = errors.New("webhook: event is malformed")
 	// ErrForged: none of its signatures was made with one of the secrets.
 	ErrForged = errors.New("webhook: signature does not match")
-	// ErrLate: it is signed, but at a time that is too far from now.
+	// ErrLate: the signature is right, but its time stamp is too far from now.
 	ErrLate = errors.New("webhook: time stamp is outside the tolerance")
 )
 
 const defaultTolerance = 5 * time.Minute
 
-// keys returns the keys in the secrets, or what is wrong with one of them.
+// keys decodes the keys in the secrets, or returns the first error.
 func keys(secrets []Secret, key func(Secret) ([]byte, error), tolerance time.Duration) ([][]byte, error) {
 	switch {
 	case len(secrets) == 0:
@@ -88,8 +89,8 @@ func sign(key []byte, head string, body []byte) []byte {
 	return m.Sum(nil)
 }
 
-// signed reports whether one of the signatures was made with one of the keys. All
-// are tried, whichever it is.
+// signed reports whether one of the signatures was made with one of the keys. It always
+// tries all pairs, so that its duration does not tell which one matched.
 func signed(keys, signatures [][]byte, head string, body []byte) bool {
 	found := false
 	for _, key := range keys {
@@ -110,14 +111,14 @@ func stamp(text string) (time.Time, error) {
 	return time.Unix(int64(s), 0), nil
 }
 
-// inTime refuses what was signed too long ago, which may be a replay, and what
-// claims to be from the future, which could be replayed for longer.
+// inTime refuses a time stamp that is too old, which may be a replay, and one from the
+// future, which could be replayed for longer.
 func inTime(at time.Time, tolerance time.Duration, now func() time.Time) error {
 	if now == nil {
 		now = time.Now
 	}
 	if off := now().Sub(at).Abs(); off > cmp.Or(tolerance, defaultTolerance) {
-		return fmt.Errorf("%w: it is %v off", ErrLate, off.Round(time.Second))
+		return fmt.Errorf("%w: it is off by %v", ErrLate, off.Round(time.Second))
 	}
 	return nil
 }

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// A Secret is what a provider signs its events with. It does not print itself.
+// A Secret is the key that a provider signs its events with. Printing it does not
+// reveal it.
 type Secret string
 
 const (
@@ -18,14 +19,14 @@ const (
 	minText      = 16 // characters of a secret that is used as it is written
 )
 
-// Format makes every verb print the same, so that none shows the secret.
+// Format prints the same text for every verb, so that none reveals the secret.
 func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, hidden) }
 
-// MarshalText keeps the secret out of what is encoded, such as a log in JSON.
+// MarshalText keeps the secret out of encoded output, such as a JSON log.
 func (Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
-// bytes returns the key in a secret of Standard Webhooks: base64, with or without
-// the prefix that it is shown with.
+// bytes returns the key in a secret of Standard Webhooks: base64, with or without the
+// prefix whsec_.
 func (s Secret) bytes() ([]byte, error) {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(string(s), secretPrefix))
 	switch {
@@ -37,7 +38,7 @@ func (s Secret) bytes() ([]byte, error) {
 	return key, nil
 }
 
-// text returns a secret that is its own key, prefix included.
+// text returns a secret that is used as the key as it is, prefix included.
 func (s Secret) text() ([]byte, error) {
 	if len(s) < minText {
 		return nil, fmt.Errorf("webhook: a secret has %d characters, and needs %d", len(s), minText)

@@ -9,9 +9,9 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// handle does what an event asks for, once. All of it may be done twice: what is
-// settled by compare-and-swap is settled. Whatever is not done is an error, so that
-// the event is not remembered and comes again.
+// handle processes one event. Running it twice is safe: settling is a compare-and-swap,
+// and the second run finds it done. If the event could not be processed, handle returns
+// an error, so that the event is not remembered and the provider delivers it again.
 func (in *Intake) handle(ctx context.Context, ev *Event) (outcome, error) {
 	e, err := in.read(ctx, *ev)
 	if errors.Is(err, ErrIgnore) {
@@ -39,10 +39,10 @@ func (in *Intake) handle(ctx context.Context, ev *Event) (outcome, error) {
 	return done, err
 }
 
-// maxSwaps bounds how often one event meets a record that moves under its hands.
+// maxSwaps bounds how often one event is tried on a record that keeps changing.
 const maxSwaps = 8
 
-// conclude swaps in what the evidence makes of the record.
+// conclude applies the evidence to the record.
 func (in *Intake) conclude(ctx context.Context, ref retrysafe.Ref, ev *Event, v *retrysafe.Evidence) (outcome, error) {
 	store := in.engine.Store()
 	r, err := step(ctx, in.o.StoreTimeout, func(ctx context.Context) (retrysafe.Record, error) { return store.Load(ctx, ref) })
@@ -52,7 +52,7 @@ func (in *Intake) conclude(ctx context.Context, ref retrysafe.Ref, ev *Event, v 
 		case err == nil, errors.Is(err, retrysafe.ErrConflict):
 		case errors.Is(err, retrysafe.ErrNotFound):
 			return "", refuse(noSuchKey, nil)
-		case errors.Is(err, retrysafe.ErrBusy): // a lock is proof of life
+		case errors.Is(err, retrysafe.ErrBusy): // a transaction holds the record: its owner is alive
 			return "", refuse(keyInFlight, nil)
 		case errors.Is(err, retrysafe.ErrUnreadable):
 			return "", refuse(recordUnreadable, err)
@@ -62,7 +62,7 @@ func (in *Intake) conclude(ctx context.Context, ref retrysafe.Ref, ev *Event, v 
 		j := judge(r, v, "webhook "+in.name)
 		switch {
 		case j.outcome == contradicted:
-			// Whatever becomes of the swap: the alarm is about what was found.
+			// The alarm is raised even if the swap fails: it is about the evidence.
 			if !alarmed {
 				alarmed = true
 				in.alarm(&r, ev, j.err)
@@ -90,17 +90,17 @@ func (in *Intake) conclude(ctx context.Context, ref retrysafe.Ref, ev *Event, v 
 	return "", refuse(keyInFlight, err)
 }
 
-// step does one step of the store. A swap may wait for a transaction that holds the
-// record, and the provider does not wait for long.
+// step runs one store operation with a timeout: a swap may wait for a transaction that
+// holds the record, and the provider does not wait for long.
 func step[T any](ctx context.Context, limit time.Duration, do func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return do(ctx)
 }
 
-// alarm tells of evidence that cannot be true together with the record.
+// alarm logs and reports evidence that contradicts the record.
 func (in *Intake) alarm(r *retrysafe.Record, ev *Event, err error) {
-	in.o.Logger.Error("retrysafe: an event contradicts the record of its key; an operator has to look",
+	in.o.Logger.Error("retrysafe: an event contradicts the record of its key; an operator has to check both",
 		"webhook", in.name, "event", ev.ID, "operation", r.Operation, "key", retrysafe.HashKey(r.Key), "state", r.State.String(), "error", err)
 	in.observe(retrysafe.EventContradicted, r, err)
 }

@@ -17,29 +17,30 @@ const (
 	HeaderSignature = "webhook-signature"
 )
 
-// Sign returns the webhook-signature of a body, as Standard Webhooks has it. While a
-// secret is being replaced, a sender joins one signature by each with a space.
+// Sign returns the webhook-signature of a body, as Standard Webhooks defines it. While
+// a secret is being replaced, the sender signs with both secrets and joins the
+// signatures with a space.
 func Sign(secret Secret, id string, at time.Time, body []byte) (string, error) {
 	key, err := secret.bytes()
 	switch {
 	case err != nil:
 		return "", err
 	case id == "" || strings.Contains(id, "."):
-		return "", errors.New("webhook: an id is empty or has a full stop, where the signed text would come apart")
+		return "", errors.New("webhook: the id is empty or contains a full stop, which separates the parts of the signed text")
 	}
 	return standardVersion + base64.StdEncoding.EncodeToString(sign(key, signedHead(id, strconv.FormatInt(at.Unix(), 10)), body)), nil
 }
 
 const standardVersion = "v1,"
 
-// signedHead is what is signed before the body.
+// signedHead is the part of the signed text before the body.
 func signedHead(id, timestamp string) string { return id + "." + timestamp + "." }
 
-// A Verifier knows events signed as Standard Webhooks has it, with a shared secret
-// (https://www.standardwebhooks.com). Signatures of other versions are passed over.
+// A Verifier verifies events signed with a shared secret as Standard Webhooks defines
+// it (https://www.standardwebhooks.com). Signatures of other versions are ignored.
 type Verifier struct {
-	// Secrets are those that events may be signed with: the present one, and the
-	// next or the one before while it is being replaced.
+	// Secrets are the accepted secrets: the current one, and during a rotation the next
+	// or the previous one too.
 	Secrets []Secret
 	// Tolerance is how far from now an event may have been signed. Default 5
 	// minutes.
@@ -50,7 +51,7 @@ type Verifier struct {
 
 var _ Scheme = Verifier{}
 
-// Check reports a secret that could verify nothing, or anything.
+// Check returns an error if there is no secret, or one that is too short or malformed.
 func (v Verifier) Check() error {
 	_, err := keys(v.Secrets, Secret.bytes, v.Tolerance)
 	return err
@@ -66,8 +67,8 @@ func (v Verifier) Verify(h http.Header, body []byte) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	if strings.Contains(id, ".") { // the signed text could be cut elsewhere, into another event
-		return Event{}, fmt.Errorf("%w: its id has a full stop", ErrMalformed)
+	if strings.Contains(id, ".") { // with it, one signed text could be read as two different events
+		return Event{}, fmt.Errorf("%w: its id contains a full stop", ErrMalformed)
 	}
 	timestamp, err := only(h, HeaderTimestamp)
 	if err != nil {

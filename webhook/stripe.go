@@ -13,19 +13,18 @@ import (
 // HeaderStripe is the header of Stripe's signatures.
 const HeaderStripe = "Stripe-Signature"
 
-// SignStripe returns the Stripe-Signature of a body. It is for tests of what reads
-// events.
+// SignStripe returns the Stripe-Signature of a body. It is for tests of event readers.
 func SignStripe(secret Secret, at time.Time, body []byte) string {
 	timestamp := strconv.FormatInt(at.Unix(), 10)
 	return "t=" + timestamp + ",v1=" + hex.EncodeToString(sign([]byte(secret), timestamp+".", body))
 }
 
-// Stripe knows events signed as Stripe does it: t=…,v1=…, an HMAC over the time
-// stamp and the body. The event's id is the id in its body. Signatures of other
-// versions are passed over.
+// Stripe verifies events signed by Stripe: t=…,v1=…, an HMAC over the time stamp and
+// the body. The event's id is the id in its body. Signatures of other versions are
+// ignored.
 type Stripe struct {
-	// Secrets are the endpoint's signing secrets, as Stripe shows them: the present
-	// one, and the next or the one before while it is being replaced.
+	// Secrets are the endpoint's signing secrets, as Stripe shows them: the current
+	// one, and during a rotation the next or the previous one too.
 	Secrets []Secret
 	// Tolerance is how far from now an event may have been signed. Default 5
 	// minutes.
@@ -36,7 +35,7 @@ type Stripe struct {
 
 var _ Scheme = Stripe{}
 
-// Check reports a secret that could verify nothing, or anything.
+// Check returns an error if there is no secret, or one that is too short.
 func (s Stripe) Check() error {
 	_, err := keys(s.Secrets, Secret.text, s.Tolerance)
 	return err
@@ -73,7 +72,7 @@ func (s Stripe) Verify(h http.Header, body []byte) (Event, error) {
 	return Event{ID: event.ID, At: at}, nil
 }
 
-// parseStripe takes a header apart.
+// parseStripe parses the header.
 func parseStripe(list string) (timestamp string, signatures [][]byte, err error) {
 	for one := range strings.SplitSeq(list, ",") {
 		switch name, value, _ := strings.Cut(strings.TrimSpace(one), "="); name {

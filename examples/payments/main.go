@@ -1,6 +1,6 @@
-// Payments is a payment API that is safe to retry, in all the ways there are: a
-// write in its own database, a call to a provider through the outbox, and a call
-// in line that nobody protects. A provider that fails as it is told comes with it.
+// Payments is a payment API that is safe to retry, with all three kinds of effects: a
+// write in its own database, a call to a provider through the outbox, and an
+// unprotected call in line. It includes a provider whose faults can be set.
 //
 //	go run ./examples/payments [-listen 127.0.0.1:8080] [-nodes 1] [-store sqlite:payments.db]
 //
@@ -35,7 +35,7 @@ const usage = "usage: payments [-listen HOST:PORT] [-provider HOST:PORT] [-nodes
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	o := demo.Options{Out: stdout, Logger: slog.New(slog.NewTextHandler(stderr, nil)), Node: itself}
 	flags := flag.NewFlagSet("payments", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // one line says it all, below
+	flags.SetOutput(io.Discard) // the error is printed below, in one line
 	flags.StringVar(&o.Listen, "listen", "", "")
 	flags.StringVar(&o.Provider, "provider", "", "")
 	flags.StringVar(&o.Store, "store", "", "")
@@ -69,7 +69,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 const nodeFlag = "node"
 
-// itself is this program again, as one node of several.
+// itself returns the command that runs this program as one node of several.
 func itself(ctx context.Context) (*exec.Cmd, error) {
 	path, err := os.Executable()
 	if err != nil {

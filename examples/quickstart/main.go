@@ -35,7 +35,7 @@ func main() {
 // for a wrong command line, 1 if the server could not do its work.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // one line says it all, below
+	flags.SetOutput(io.Discard) // the error is printed below, in one line
 	listen := flags.String("listen", "127.0.0.1:8080", "")
 	err := flags.Parse(args)
 	if err == nil && flags.NArg() > 0 {
@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// serve serves the API until ctx is done, and then comes to an orderly end.
+// serve serves the API until ctx is done, and then shuts down gracefully.
 func serve(ctx context.Context, listen string, stdout io.Writer) error {
 	// An engine is a store and a policy. The zero policy is the safe one: what
 	// may have happened is never run a second time.
@@ -67,8 +67,8 @@ func serve(ctx context.Context, listen string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// A guard speaks the Idempotency-Key header, and has to be told whose key it
-	// is that a request carries.
+	// A guard implements the Idempotency-Key header. Its scope function returns the
+	// tenant that owns the key of a request.
 	guard, err := httpkey.New(engine, tenantOf, nil)
 	if err != nil {
 		return err
@@ -84,9 +84,9 @@ func serve(ctx context.Context, listen string, stdout io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("%w; another address: go run ./examples/quickstart -listen 127.0.0.1:8081", err)
 	}
-	// Authentication stands before the guard: nobody sees a stored answer before
-	// it is known who asks. The time-out bounds how long a body may take; nothing
-	// is reserved before it was read.
+	// Authentication stands before the guard: no stored answer is shown before the caller
+	// is known. The time-out bounds how long a body may take; nothing is reserved before
+	// it was read.
 	server := &http.Server{Handler: authenticate(mux), ReadTimeout: 10 * time.Second}
 	fmt.Fprintf(stdout, welcome, "http://"+listener.Addr().String())
 
@@ -98,8 +98,8 @@ func serve(ctx context.Context, listen string, stdout io.Writer) error {
 	case <-ctx.Done():
 	}
 
-	// Requests in flight come to their end first. Then come the answers that the
-	// store has not confirmed yet: what can still be stored does not stay unknown.
+	// Requests in flight end first. Then the engine stores the answers that the store
+	// has not confirmed yet, so that they do not stay unknown.
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	if err := errors.Join(server.Shutdown(grace), engine.Drain(grace)); err != nil {

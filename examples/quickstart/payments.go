@@ -12,14 +12,14 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// payments is an ordinary API with a ledger in memory. That its requests may be
-// repeated is not its concern; it only notes under whose key it charges.
+// payments is an ordinary API with a ledger in memory. It does not handle repeated
+// requests; it only stores the tenant and the key of each charge.
 type payments struct {
 	mu   sync.Mutex
 	rows []row // the ledger: one row for each charge that really happened
 }
 
-// row is one charge, and under whose key it was made.
+// row is one charge, with the tenant and the key that it was made under.
 type row struct {
 	under retrysafe.Ref
 	payment
@@ -53,9 +53,9 @@ func (p *payments) create(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusCreated, made)
 }
 
-// charge stands for the effect that must not happen twice. One that calls a
-// provider would send execution.DownstreamKey("charge") along, which is the same
-// on every attempt, and declare the route's effects as Keyed.
+// charge stands for the effect that must not happen twice. A charge that calls a
+// provider would send execution.DownstreamKey("charge") along, which is the same on
+// every attempt, and declare the route's effects as keyed.
 func (p *payments) charge(under retrysafe.Ref, amount int64, currency string) payment {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,15 +101,15 @@ type problem struct {
 func reply(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // a client that has gone asks again
+	_ = json.NewEncoder(w).Encode(v) // a client that is gone asks again
 }
 
-// tenants has the callers by their tokens. Yours are in your identity provider.
+// tenants maps tokens to callers. In a real service the identity provider does that.
 var tenants = map[string]string{"demo-a": "tenant-a", "demo-b": "tenant-b"}
 
 type tenantKey struct{}
 
-// authenticate finds out who calls, before anything else is done.
+// authenticate identifies the caller before anything else is done.
 func authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -123,7 +123,8 @@ func authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// tenantOf says whose key a request carries: the authenticated caller's.
+// tenantOf returns the tenant that owns the key of a request: the authenticated
+// caller's.
 func tenantOf(r *http.Request) (string, error) {
 	tenant, ok := r.Context().Value(tenantKey{}).(string)
 	if !ok {

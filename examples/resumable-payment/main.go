@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// run is a client that asks until it has its answer, and then once more.
+// run is a client that retries until it has its answer, and then asks once more.
 func run(ctx context.Context, out io.Writer) error {
 	say := log.New(out, "", 0)
 	dir, err := os.MkdirTemp("", "resumable-payment")
@@ -45,8 +45,8 @@ func run(ctx context.Context, out io.Writer) error {
 	if _, err := store.DB().ExecContext(ctx, schema); err != nil {
 		return err
 	}
-	// The provider honours our key, so the charge may be sent again: Keyed. And what
-	// is finished stays so, whoever goes on with it: Resume.
+	// The provider honours our key, so the charge may be sent again: the effects are
+	// keyed. Finished phases stay finished, whichever process goes on: LapseResume.
 	engine, err := retrysafe.New(store, &retrysafe.Options{
 		Policy: retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseResume},
 	})
@@ -124,7 +124,7 @@ func (r *rides) book(ctx context.Context, x *retrysafe.Execution) (retrysafe.Res
 		return made, err
 	})
 	if err != nil {
-		return none, err // nobody knows whether we were charged; the next attempt asks again, under the same key
+		return none, err // the charge may have happened; the next attempt sends it again, under the same key
 	}
 	if charge.Declined { // that is an answer, and it was stored like any other
 		return retrysafe.Result{Status: 402, Body: []byte("declined")}, nil

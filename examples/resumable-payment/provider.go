@@ -18,8 +18,8 @@ type charge struct {
 	Declined bool   `json:"declined"`
 }
 
-// pay asks the provider for a payment. What it cannot tell is an error; what the
-// provider has decided is not.
+// pay asks the provider for a payment. It returns an error only if the outcome is
+// unknown; a decline is an outcome.
 func pay(ctx context.Context, url string, a retrysafe.Attempt) (made charge, err error) {
 	post, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(a.Request))
 	if err != nil {
@@ -38,8 +38,8 @@ func pay(ctx context.Context, url string, a retrysafe.Attempt) (made charge, err
 	return made, json.NewDecoder(res.Body).Decode(&made)
 }
 
-// provider is a payment provider in a few lines. It honours keys, and the line to
-// it breaks once.
+// provider is a payment provider in a few lines. It honours keys, and drops one
+// connection before it replies.
 type provider struct {
 	log        *log.Logger
 	losesReply bool
@@ -66,7 +66,7 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.log.Print("    provider: the reply is lost")
 		panic(http.ErrAbortHandler)
 	}
-	_ = json.NewEncoder(w).Encode(made) // a caller that has gone asks again
+	_ = json.NewEncoder(w).Encode(made) // a caller that is gone asks again
 }
 
 // charges returns how many payments were really made.

@@ -60,8 +60,9 @@ func (e *Encoder) append(dst, src []byte) ([]byte, error) {
 }
 
 const (
-	// padding follows the text in e.in. A zero byte is an error wherever it is met, so no loop needs to look for the
-	// end of the text, and words may be loaded at any place in it.
+	// padding follows the text in e.in. A zero byte is an error at every position, so
+	// no loop needs to check for the end of the text, and words may be loaded at any
+	// position.
 	padding = "\x00\x00\x00\x00\x00\x00\x00\x00"
 
 	// slack is the room that out has beyond the canonical form, so that blocks may be copied whole.

@@ -10,5 +10,5 @@ var (
 	ErrNumber        = errors.New("JSON number with too large an exponent")
 )
 
-// errShort tells that out is too small. It does not leave the package.
+// errShort: out is too small. It does not leave the package.
 var errShort = errors.New("short buffer")

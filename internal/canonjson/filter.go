@@ -13,7 +13,7 @@ type Filter struct {
 	all   bool   // nothing is included by name, so everything is
 }
 
-// A node is where a token leads from its parent.
+// A node is the position that a token leads to from its parent.
 type node struct {
 	named   map[string]int32 // the children by member name, in canonical form without quotes, or array index
 	star    int32            // the child for *, or 0
@@ -86,7 +86,7 @@ func (f *Filter) add(pointer string, include bool) error {
 	return nil
 }
 
-// child returns the child of a node for a token, which it makes if need be.
+// child returns the child of a node for a token, and creates it if there is none.
 func (f *Filter) child(at int32, name string) int32 {
 	fresh := int32(len(f.nodes))
 	n := &f.nodes[at]

@@ -51,9 +51,10 @@ func compareNames(a, b []byte) int {
 	return int(x) - int(y)
 }
 
-// escaped tells whether the byte at p follows the backslash of an escape. Each two backslashes are an escape of their own,
-// so it does if the number of backslashes before it is odd. Bytes further inside an escape need no care: they are
-// hexadecimal digits, and sort as what they stand for.
+// escaped reports whether the byte at p follows the backslash of an escape. Two
+// backslashes are an escape of their own, so it does if the number of backslashes
+// before it is odd. Bytes further inside an escape need no handling: they are
+// hexadecimal digits, and sort as the characters that they encode.
 func escaped(name []byte, p int) bool {
 	n := 0
 	for n < p && name[p-1-n] == '\\' {

@@ -5,9 +5,10 @@ import (
 	"strconv"
 )
 
-// shortNumber copies a number that is canonical as it stands, but for zeros at the end of its fraction, if it has no more
-// than 15 digits before the point and 7 behind. It returns the indexes behind it, or o unchanged if the number is none
-// of these, which longNumber has to decide.
+// shortNumber copies a number that is canonical as it stands, except for zeros at the
+// end of its fraction, if it has no more than 15 digits before the point and 7 behind.
+// It returns the indexes behind it. For any other number it returns o unchanged, and
+// longNumber has to copy it.
 func shortNumber(in, out []byte, i, o int) (int, int) {
 	start := o
 	minus := in[i] == '-'

@@ -35,8 +35,9 @@ func compareMembers(out []byte, a, b *member) int {
 	return compareNames(out[a.start+1:a.colon-1], out[b.start+1:b.colon-1])
 }
 
-// reorder sorts the members from base on, the last of which ends at end, and moves them to their places in out, or sees to
-// it that they are. It returns false if two of them are equal.
+// reorder sorts the members from base on, the last of which ends at end. Those of a
+// small object are moved to their places in out, those of a large one are recorded for
+// later. It returns false if two members are equal.
 func (e *Encoder) reorder(out []byte, end, base int) bool {
 	e.members = append(e.members, member{start: end + 1}) // ends the last member as a next one would
 	ms := e.members[base:]
@@ -98,11 +99,13 @@ func sortTies(out []byte, ms []member, keys []uint64, mask uint64) bool {
 // longRun is the length up to which sorting by insertion is fastest.
 const longRun = 12
 
-// sortKeys returns the keys of ms in order. The low bits of each key, covered by mask, are replaced by the index of its
-// member. That makes all keys different and a single word all there is to sort.
+// sortKeys returns the keys of ms in order. The low bits of each key, covered by mask,
+// are replaced by the index of its member. That makes all keys different, and each a
+// single word.
 //
-// Blocks of eight are sorted in registers and then merged, both without branches that depend on the keys: those
-// would be guessed wrong half of the time, which costs more than the sorting.
+// Blocks of eight are sorted in registers and then merged, both without branches that
+// depend on the keys: such branches are mispredicted half of the time, which costs more
+// than the sorting.
 func (e *Encoder) sortKeys(ms []member) (keys []uint64, mask uint64) {
 	n := (len(ms) + 7) &^ 7
 	if len(e.keys) < 2*n {

@@ -15,7 +15,7 @@ func (e *Encoder) parse(in, out []byte, o int) (int, error) {
 	i := 0
 	depth, base := 0, inArray
 	for {
-		// Here starts an element, or a member if base says so.
+		// An element starts here, or a member if base says so.
 		c := in[i]
 		if c <= ' ' {
 			i = skipSpace(in, i)
@@ -120,7 +120,7 @@ func (e *Encoder) parse(in, out []byte, o int) (int, error) {
 		default:
 			return 0, ErrInvalid
 		}
-		// Here ends a value, and perhaps the containers around it.
+		// A value ends here, and perhaps the containers around it.
 		for {
 			c := in[i]
 			if c <= ' ' {

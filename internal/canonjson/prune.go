@@ -2,8 +2,9 @@ package canonjson
 
 import "strconv"
 
-// A pruner applies a filter to a canonical document. Knowing the document to be canonical it can compare names as they are
-// written, and find the end of a value by counting brackets.
+// A pruner applies a filter to a canonical document. Because the document is canonical,
+// names are compared as they are written, and the end of a value is found by counting
+// brackets.
 type pruner struct {
 	nodes  []node
 	text   []byte  // the document and padding
@@ -22,8 +23,9 @@ func (f *Filter) prune(dst []byte, e *Encoder) []byte {
 	return p.dst
 }
 
-// container appends what is kept of the array or object at i and returns the index behind it. The nodes in reached are
-// those the way to it leads to; included tells whether a pointer of include names it, or something around it.
+// container appends what is kept of the array or object at i and returns the index
+// behind it. Reached are the nodes that the path to it leads to. Included says whether
+// a pointer of include names it, or something around it.
 func (p *pruner) container(i int, reached []int32, included bool) int {
 	array := p.text[i] == '['
 	p.dst = append(p.dst, p.text[i])
@@ -38,7 +40,7 @@ func (p *pruner) container(i int, reached []int32, included bool) int {
 			p.stepName(reached, p.text[from+1:i-1])
 			i++
 		}
-		v, inside := p.judge(p.active[mark:], included, p.text[i])
+		v, inside := p.decide(p.active[mark:], included, p.text[i])
 		if v == remove {
 			i = skipValue(p.text, i)
 			removed++
@@ -68,17 +70,18 @@ func (p *pruner) container(i int, reached []int32, included bool) int {
 	return i + 1
 }
 
-// A verdict is what becomes of a value.
-type verdict int
+// A decision is what to do with a value.
+type decision int
 
 const (
-	remove verdict = iota
-	keep           // as it is
-	look           // keep what is kept of its contents
+	remove decision = iota
+	keep            // as it is
+	look            // keep what is kept of its contents
 )
 
-// judge decides about a value that starts with c. It also returns included for its contents.
-func (p *pruner) judge(reached []int32, included bool, c byte) (verdict, bool) {
+// decide decides about a value that starts with c. It also returns included for its
+// contents.
+func (p *pruner) decide(reached []int32, included bool, c byte) (decision, bool) {
 	includeBelow, excludeBelow := false, false
 	for _, at := range reached {
 		n := &p.nodes[at]
@@ -100,7 +103,7 @@ func (p *pruner) judge(reached []int32, included bool, c byte) (verdict, bool) {
 	}
 }
 
-// stepName makes active what the name of a member leads to.
+// stepName sets active to the nodes that the name of a member leads to.
 func (p *pruner) stepName(reached []int32, name []byte) {
 	for _, at := range reached {
 		n := &p.nodes[at]
@@ -113,7 +116,7 @@ func (p *pruner) stepName(reached []int32, name []byte) {
 	}
 }
 
-// stepIndex makes active what the index of an element leads to.
+// stepIndex sets active to the nodes that the index of an element leads to.
 func (p *pruner) stepIndex(reached []int32, index int) {
 	var digits [20]byte
 	for _, at := range reached {

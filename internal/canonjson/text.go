@@ -2,11 +2,12 @@ package canonjson
 
 import "math/bits"
 
-// A string is copied word by word. A word is written before it is known how much of it belongs to the string; what does
-// not is overwritten by what comes next. That includes the quote at the end, which is in its place already.
+// A string is copied word by word. A word is written before it is known how much of it
+// belongs to the string; the rest is overwritten by what comes next. That includes the
+// quote at the end, which is in its place already.
 //
-// copyPlain and copyName call no other function. The compiler keeps everything in registers then, and these loops are where
-// the time is spent.
+// copyPlain and copyName call no other function. So the compiler keeps everything in
+// registers, and most of the time is spent in these loops.
 
 // copyPlain copies the bytes of a string up to the first special one. It returns the indexes of that byte, and seen with all
 // words added to it.
@@ -24,8 +25,9 @@ func copyPlain(in, out []byte, i, o int, seen uint64) (int, int, uint64) {
 	}
 }
 
-// copyName is copyPlain for the name of a member. It returns the key of the name and all of its bytes, ored to one word. The
-// key is good if the special byte is the quote and no byte is astral.
+// copyName is copyPlain for the name of a member. It returns the key of the name and
+// all of its bytes, ored to one word. The key is valid if the special byte is the quote
+// and no byte is astral.
 func copyName(in, out []byte, i, o int) (int, int, uint64, uint64) {
 	w := load(in, i)
 	store(out, o, w)
@@ -51,7 +53,8 @@ func copyName(in, out []byte, i, o int) (int, int, uint64, uint64) {
 	return i + n, o + n, bits.ReverseBytes64(head) >> 1, bytes | w
 }
 
-// astral tells whether one of the bytes ored together may be ee or more, the start of a character from U+E000 on.
+// astral reports whether one of the bytes ored together may be ee or more, the start of
+// a character from U+E000 on.
 func astral(bytes uint64) bool {
 	return (bytes&(0x7f*ones)+0x12*ones)&bytes&high != 0
 }

@@ -4,9 +4,9 @@ import "math/bits"
 
 // validUTF8 reports whether in, which ends in eight zero bytes, is valid UTF-8.
 //
-// It handles a word at a time: from the bytes that start a sequence follows which of the bytes after them must be
-// continuation bytes, and these must be exactly the continuation bytes there are. What remains are a few first bytes that
-// restrict the second one, or must not occur; they are looked at one by one.
+// It handles a word at a time. The bytes that start a sequence determine which of the
+// bytes after them must be continuation bytes, and there must be no others. The few
+// first bytes that restrict the second one, or must not occur, are checked one by one.
 func validUTF8(in []byte) bool {
 	var wrong, carry uint64
 	for i := 0; i+8 <= len(in); i += 8 {

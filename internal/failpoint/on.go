@@ -14,7 +14,7 @@ import (
 // On says whether this program has failpoints.
 const On = true
 
-// Hit does what the environment says about the point of that name.
+// Hit does what the environment says about the point.
 func Hit(name string) {
 	for _, p := range plan {
 		if p.name == name || p.name == "*" {
@@ -25,15 +25,15 @@ func Hit(name string) {
 
 var plan = parse(os.Getenv("RETRYSAFE_FAILPOINT"))
 
-// A point is what is to happen at one name.
+// A point is what happens at one name.
 type point struct {
 	name, action string
-	at           int64 // the time that counts; 0 is every time
+	at           int64 // the hit that counts; 0 is every one
 	hits         atomic.Int64
 }
 
-// parse reads a plan. What it cannot read ends the program: a test that asks for
-// something else than it gets shows nothing.
+// parse reads the plan in the environment. If it cannot be read, the program exits: a
+// test that gets another plan than it asked for proves nothing.
 func parse(text string) (points []*point) {
 	for one := range strings.SplitSeq(text, ",") {
 		if one == "" {

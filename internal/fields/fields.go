@@ -1,15 +1,15 @@
-// Package fields writes and reads fields one after the other: numbers as
-// varints, texts and bytes behind their length.
+// Package fields encodes and decodes a sequence of fields: numbers as varints, texts
+// and bytes after their length.
 package fields
 
 import "encoding/binary"
 
-// Append appends p behind its length.
+// Append appends the length of p and then p.
 func Append[T string | []byte](b []byte, p T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(p))), p...)
 }
 
-// AppendOptional keeps nil apart from empty.
+// AppendOptional is Append that distinguishes nil from empty.
 func AppendOptional(b, p []byte) []byte {
 	if p == nil {
 		return append(b, 0)
@@ -17,8 +17,8 @@ func AppendOptional(b, p []byte) []byte {
 	return Append(append(b, 1), p)
 }
 
-// A Reader takes fields off the front of Rest. After the first that is not there
-// Bad is set and every field is zero. What it returns shares memory with Rest.
+// A Reader reads fields from the front of Rest. After the first that is missing, Bad is
+// set and every field is zero. What it returns shares memory with Rest.
 type Reader struct {
 	Rest []byte
 	Bad  bool
@@ -74,8 +74,8 @@ func (r *Reader) Optional() []byte {
 	return r.Bytes()
 }
 
-// Count reads how many of something follow, each at least one byte long, so
-// that a damaged count cannot ask for more memory than there are bytes.
+// Count reads the number of items that follow, each at least one byte long. A damaged
+// count cannot ask for more memory than there are bytes.
 func (r *Reader) Count() int {
 	n := r.Uvarint()
 	if n > uint64(len(r.Rest)) {

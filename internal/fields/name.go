@@ -32,7 +32,7 @@ func (r *Reader) Name() string {
 	return ""
 }
 
-// hyphens are before these places of a UUID's text.
+// hyphens are the positions of the hyphens in a UUID's text.
 const hyphens = 1<<8 | 1<<13 | 1<<18 | 1<<23
 
 func parseUUID(s string) (raw [16]byte, ok bool) {

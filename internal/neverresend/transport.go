@@ -1,9 +1,9 @@
 // Package neverresend sends each HTTP request once.
 //
-// [http.Transport] takes a request with an Idempotency-Key for one that may be sent
-// again, and does so by itself when a kept-alive connection dies, also after the
-// server has executed it. Whoever counts attempts must not have that: behind
-// [Transport] the error comes back, and the caller decides.
+// [http.Transport] considers a request with an Idempotency-Key repeatable, and sends it
+// again by itself when a kept-alive connection breaks, also after the server has
+// executed it. A caller that counts attempts must not have that: [Transport] returns
+// the error instead, and the caller decides.
 package neverresend
 
 import (
@@ -19,12 +19,12 @@ import (
 	"sync/atomic"
 )
 
-// ErrNotSent says that there was no connection to send the request on, so its
-// receiver cannot have seen it. An error without this mark proves nothing.
+// ErrNotSent says that there was no connection to send the request on, so its receiver cannot
+// have seen it. An error without this mark proves nothing.
 var ErrNotSent = errors.New("request was not sent")
 
-// Transport returns a transport that sends each request to next at most once. It
-// sends one again only where not a byte of it was written.
+// Transport returns a transport that sends each request to next at most once. It sends
+// one again only if not a byte of it was written.
 func Transport(next http.RoundTripper) http.RoundTripper { return &transport{next} }
 
 type transport struct{ next http.RoundTripper }
@@ -38,7 +38,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	once := r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: s.gotConn, WroteHeaders: func() { s.written.Store(true) },
 	}))
-	once.GetBody = nil // a body that cannot be had again is not sent again
+	once.GetBody = nil // without it a body cannot be sent again
 	if empty {
 		once.Header = unmarked(once.Header)
 	}
@@ -56,21 +56,21 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// errReturned: the server has reset the stream, or said farewell, in a way that
-// [http.Transport] takes for a promise that nothing was executed. Some of these are
-// none, and nobody can check the others.
+// errReturned: the server has reset the stream, or sent GOAWAY, in a way that
+// [http.Transport] takes for a promise that nothing was executed. Some of these are no
+// such promise, and the others cannot be checked.
 var errReturned = errors.New("the server gave the request back; it may have executed it, so it is not sent again")
 
-// A sending watches one request.
+// A sending is the state of one request.
 type sending struct {
 	connected, written, returned atomic.Bool
 	giveUp                       context.CancelFunc // nil if there is a body
 }
 
-// gotConn notes that the request has a connection. If it was written to another
-// before, HTTP/2's transport is about to send it again: it does so without a look at
+// gotConn is called when the request has a connection. If it was written to another
+// before, HTTP/2's transport is about to send it again. It does so without a look at
 // headers, but not when the request's context has ended. In HTTP/1 the headers that
-// were written need not have left, and it is for the marks to say whether they are
+// were written need not have left the process, and the marks decide whether they are
 // written again.
 func (s *sending) gotConn(c httptrace.GotConnInfo) {
 	s.connected.Store(true)
@@ -85,13 +85,13 @@ func isHTTP2(c net.Conn) bool {
 	return ok && secure.ConnectionState().NegotiatedProtocol == "h2"
 }
 
-// marks are the entries of a header map by which [http.Transport] takes a request
-// without a body for one that it may repeat.
+// marks are the keys of a header map by which [http.Transport] considers a request
+// without a body repeatable.
 var marks = [...]string{"Idempotency-Key", "X-Idempotency-Key"}
 
-// unmarked returns h with these in lower case: to a server they are the same
-// headers, while the transport does not find them. A body that only pretends to be
-// one would do too, but goes out in chunks, which not every server takes.
+// unmarked returns h with the marks in lower case: to a server they are the same
+// headers, but the transport does not find them. A fake body would prevent the
+// repetition too, but is sent in chunks, which not every server accepts.
 func unmarked(h http.Header) http.Header {
 	own := false
 	for _, name := range marks {

@@ -8,9 +8,9 @@ import (
 
 var _ retrysafe.TxStore[*Tx] = (*Store)(nil)
 
-// BeginTx implements [retrysafe.TxStore]: it is [Store.Begin], and what the store
-// knows and what its caller writes in are the same. It is for [retrysafe.DoTx],
-// which commits: register business writes by [Tx.OnCommit] and no more.
+// BeginTx implements [retrysafe.TxStore]: it is [Store.Begin]. Both results are the
+// same transaction. It is for [retrysafe.DoTx], which commits: only register business
+// writes with [Tx.OnCommit].
 func (s *Store) BeginTx(ctx context.Context) (retrysafe.Tx, *Tx, error) {
 	tx, err := s.Begin(ctx)
 	if err != nil {

@@ -2,18 +2,18 @@ package memstore
 
 import "time"
 
-// noPlace is the place of an entry that is in no heap.
+// noPlace is the place of an entry that is not in the heap.
 const noPlace = -1
 
-// A dueHeap orders forgettable entries by deadline, so that a purge finds what
-// is due without a scan and holds the lock for as long as it deletes.
+// A dueHeap orders forgettable entries by deadline, so that a purge finds what is due
+// without a scan and holds the lock only while it deletes.
 //
-// Answers that are kept equally long come in the order of their deadlines, so a
-// push mostly compares once.
+// Answers with equal retention arrive in the order of their deadlines, so a push mostly
+// makes one comparison.
 type dueHeap []dueItem
 
 type dueItem struct {
-	at time.Time // the entry's deadline, here to spare a look at the entry
+	at time.Time // the entry's deadline, copied for locality
 	e  *entry
 }
 
@@ -30,8 +30,8 @@ func (h *dueHeap) move(e *entry) {
 	h.down(e.place)
 }
 
-// take removes the entry from the heap.
-func (h *dueHeap) take(e *entry) {
+// remove removes the entry from the heap.
+func (h *dueHeap) remove(e *entry) {
 	i, last := e.place, len(*h)-1
 	h.swap(i, last)
 	(*h)[last] = dueItem{}
@@ -44,7 +44,7 @@ func (h *dueHeap) take(e *entry) {
 	}
 }
 
-// first returns the entry with the earliest deadline if that has come.
+// first returns the entry with the earliest deadline if that has passed.
 func (h dueHeap) first(now time.Time) *entry {
 	if len(h) == 0 || now.Before(h[0].at) {
 		return nil

@@ -45,8 +45,8 @@ func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
 	return deleted, nil
 }
 
-// forget deletes up to limit records that are due and forgettable, wherever
-// they are, and returns how many.
+// forget deletes up to limit records that are due and forgettable, in any shard, and
+// returns how many.
 func (s *Store) forget(limit int) int {
 	now := s.now()
 	deleted, first := 0, s.turn.Add(1)
@@ -68,7 +68,7 @@ func (s *Store) forgetIn(sh *shard, now time.Time, limit int) int {
 		if e == nil {
 			break
 		}
-		sh.due.take(e)
+		sh.due.remove(e)
 		if sh.holder(e.rec.Ref) != nil {
 			held = append(held, e)
 			continue
@@ -84,13 +84,13 @@ func (s *Store) forgetIn(sh *shard, now time.Time, limit int) int {
 	return deleted
 }
 
-// A page gathers the first records, in List's order, that a query selects.
+// A page collects the first records, in List's order, that a query selects.
 type page struct {
 	query retrysafe.Query
 	size  int
 	found []*retrysafe.Record // copies; at most twice size
-	full  bool                // found has been cut to size before,
-	last  retrysafe.Ref       // and nothing behind last is wanted
+	full  bool                // found has been cut to size before;
+	last  retrysafe.Ref       // then records after last are not needed
 }
 
 func (p *page) collect(sh *shard, now time.Time) {
@@ -99,7 +99,7 @@ func (p *page) collect(sh *shard, now time.Time) {
 	now = sh.tick(now)
 
 	for ref, e := range sh.entries {
-		e.rec.ReadAt = now // for Matches; it means nothing in an entry at rest
+		e.rec.ReadAt = now // Matches needs it; otherwise it is unused in an entry
 		if !storekit.Matches(&p.query, &e.rec) || compare(ref, p.query.After) <= 0 || p.full && compare(ref, p.last) > 0 {
 			continue
 		}

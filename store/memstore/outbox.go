@@ -19,27 +19,27 @@ var (
 	_ outbox.Gauge    = (*Outbox)(nil)
 )
 
-// An Outbox keeps messages beside the records of a [Store]. It is for tests and
-// demos: a crash forgets it.
+// An Outbox keeps messages together with the records of a [Store]. It is for tests and
+// demos: a crash loses it.
 type Outbox struct {
 	s  *Store
 	mu sync.Mutex
 
-	last    int64 // id given out
+	last    int64 // the highest id so far
 	waiting map[int64]*letter
 	dead    map[int64]*letter
 	shards  [outbox.Shards]holder
-	workers map[retrysafe.Owner]time.Time // until when they want shards
+	workers map[retrysafe.Owner]time.Time // when each worker's lease ends
 }
 
-// holder is who holds a shard.
+// holder is the lease of a shard.
 type holder struct {
 	worker retrysafe.Owner
 	epoch  int64
 	until  time.Time
 }
 
-// letter is a message as it is kept.
+// letter is a message as it is stored.
 type letter struct {
 	outbox.Letter
 	due time.Time
@@ -65,7 +65,7 @@ func (tx *Tx) Enqueue(ctx context.Context, messages ...outbox.Message) error {
 		for i := range messages {
 			m := messages[i].Keyed()
 			wait := m.Wait
-			m, err := outbox.DecodeMessage(outbox.AppendMessage(nil, &m)) // the caller may go on with its bytes
+			m, err := outbox.DecodeMessage(outbox.AppendMessage(nil, &m)) // a copy: the caller may change its bytes
 			if err != nil {
 				return err
 			}
@@ -111,7 +111,7 @@ func (b *Outbox) Lease(_ context.Context, worker retrysafe.Owner, term time.Dura
 		h.worker, h.until = worker, now.Add(term)
 		held.Shards = append(held.Shards, outbox.Shard{N: n, Epoch: h.epoch})
 	}
-	for n := range b.shards { // its own first
+	for n := range b.shards { // the worker's own first
 		if h := &b.shards[n]; h.worker == worker && h.until.After(now) {
 			if len(held.Shards) < share {
 				renew(n)
@@ -135,7 +135,7 @@ func (b *Outbox) Due(_ context.Context, shards []outbox.Shard, limit int) ([]out
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.s.now()
-	var epochs [outbox.Shards]int64 // of those that are held; they count from 1
+	var epochs [outbox.Shards]int64 // of the held shards; they count from 1
 	for _, s := range shards {
 		if b.holds(s) {
 			epochs[s.N] = s.Epoch
@@ -185,7 +185,7 @@ func (b *Outbox) end(ctx context.Context, e *outbox.Ending) (out outbox.Ended) {
 	}
 	l, there := b.waiting[e.ID]
 	if !there {
-		return out // it has ended before, by this very worker
+		return out // this worker has ended it before
 	}
 	if e.Settle != nil {
 		if out.Record, out.Err = b.s.Swap(ctx, *e.Settle); out.Err != nil {
@@ -237,7 +237,7 @@ func (b *Outbox) Dispose(_ context.Context, d outbox.Disposal) error {
 	delete(b.dead, d.ID)
 	if d.Redrive {
 		b.last++
-		l.ID, l.due, l.Tries = b.last, b.s.now(), 0 // as old as it was: what its receiver remembers it by is no younger
+		l.ID, l.due, l.Tries = b.last, b.s.now(), 0 // its age stays: the receiver's memory of it has the same age
 		if d.Anew {
 			l.Enqueued = l.due
 		}

@@ -7,10 +7,10 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// relaxed are the steps that a crash would undo: those that were marked as
-// [retrysafe.Write.Relaxed], until one follows that was not.
+// relaxed are the steps that a crash would undo: those with [retrysafe.Write.Relaxed]
+// that no other step has followed.
 type relaxed struct {
-	some  atomic.Bool // so that others need no lock to see that there are none
+	some  atomic.Bool // whether the list is not empty; read without the lock
 	mu    sync.Mutex
 	steps []relaxedStep
 }
@@ -20,7 +20,8 @@ type relaxedStep struct {
 	was *retrysafe.Record // nil if there was none
 }
 
-// durable is told of each step that is not relaxed. Its shard is locked.
+// durable drops the list. It is called for each step that is not relaxed, with the
+// shard locked.
 func (l *relaxed) durable() {
 	if !l.some.Load() {
 		return
@@ -31,8 +32,8 @@ func (l *relaxed) durable() {
 	l.some.Store(false)
 }
 
-// wrote is told of each step before it is applied, with what it replaces: e is nil if
-// it creates. Its shard is locked.
+// wrote is called for each step before it is applied, with the entry that it replaces:
+// e is nil if it creates one. The shard is locked.
 func (l *relaxed) wrote(w *retrysafe.Write, e *entry) {
 	if !w.Relaxed {
 		l.durable()
@@ -49,12 +50,12 @@ func (l *relaxed) wrote(w *retrysafe.Write, e *entry) {
 	l.some.Store(true)
 }
 
-// Crash forgets what the server of a database may forget that crashes: the relaxed
-// steps that no durable step has followed. It returns how many those were. Tests
-// under [retrysafe.Policy.AsyncReserve] use it to see what that costs.
+// Crash undoes the steps that a database server may lose in a crash: the relaxed steps
+// that no durable step has followed. It returns how many those were. Tests under
+// [retrysafe.Policy.AsyncReserve] use it.
 //
-// A key that an open transaction holds is left as it is: a test that wants the
-// transactions of a crashed server to be gone rolls them back before.
+// A key that an open transaction holds is left as it is. A test that simulates the end
+// of all transactions rolls them back before.
 func (s *Store) Crash() (forgotten int) {
 	for i := range s.shards {
 		s.shards[i].mu.Lock()
@@ -74,12 +75,13 @@ func (s *Store) Crash() (forgotten int) {
 	return forgotten
 }
 
-// undo makes a key what it was before a step, which is its last. The shard is locked.
+// undo restores a key to its state before the step, which must be its last. The shard
+// is locked.
 func (s *Store) undo(sh *shard, step *relaxedStep) {
 	e := sh.entries[step.ref]
 	if step.was == nil {
 		if e.place != noPlace {
-			sh.due.take(e)
+			sh.due.remove(e)
 		}
 		sh.remove(e)
 		s.used.release(e.size)
@@ -88,5 +90,5 @@ func (s *Store) undo(sh *shard, step *relaxedStep) {
 	size := sizeOf(step.was)
 	s.used.bytes.Add(size - e.size)
 	e.rec, e.size = *step.was, size
-	sh.file(e)
+	sh.reindex(e)
 }

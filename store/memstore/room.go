@@ -21,11 +21,11 @@ const (
 	noteOverhead = 80
 )
 
-// errNoRoom is how a try tells its caller to forget what is due and to try
-// again. It never leaves the package.
+// errNoRoom: the caller should delete records that are due and try again. It never
+// leaves the package.
 var errNoRoom = errors.New("no room")
 
-// limits are the bounds, in the order in which they are met.
+// limits are the bounds, in the order in which they are reached.
 type limits struct {
 	records  int64
 	newBytes int64 // new work is admitted up to here; the rest is the reserve
@@ -44,10 +44,10 @@ func newLimits(o *Options) limits {
 	return l
 }
 
-// usage is what the records take, open transactions included.
+// usage counts the records and their bytes, open transactions included.
 type usage struct{ records, bytes atomic.Int64 }
 
-// admit takes room for a new record, or nothing if there is none.
+// admit charges a new record, or changes nothing and reports false if there is no room.
 func (u *usage) admit(size int64, l *limits) bool {
 	if !take(&u.records, 1, l.records) {
 		return false
@@ -59,12 +59,12 @@ func (u *usage) admit(size int64, l *limits) bool {
 	return true
 }
 
-// grow takes room for a record that a swap makes larger, or nothing if there is
-// none for this kind of swap.
+// grow charges the growth of a record by a swap, or changes nothing and reports false
+// if there is no room for this kind of swap.
 func (u *usage) grow(growth int64, w *retrysafe.Write, l *limits) bool {
 	switch {
 	case growth <= 0:
-		// A heartbeat or a shrinking swap is welcome in a full store.
+		// A heartbeat or a shrinking swap is accepted in a full store.
 	case w.Overwrite:
 		return take(&u.bytes, growth, l.newBytes)
 	case w.State == retrysafe.StateInProgress:
@@ -74,7 +74,7 @@ func (u *usage) grow(growth int64, w *retrysafe.Write, l *limits) bool {
 	return true
 }
 
-// release gives back the room of one record.
+// release returns the room of one record.
 func (u *usage) release(size int64) {
 	u.records.Add(-1)
 	u.bytes.Add(-size)
@@ -92,8 +92,8 @@ func take(used *atomic.Int64, n, limit int64) bool {
 	}
 }
 
-// forgetAndRetry repeats a try that found no room for as long as there is
-// something to forget, and says what to do when there is not.
+// forgetAndRetry repeats try while it finds no room and there are due records to
+// delete. If there are none, its error says what to do.
 func (s *Store) forgetAndRetry(verb string, try func() error) error {
 	for {
 		forgotten := s.forget(purgeBatch)
@@ -108,7 +108,7 @@ func (s *Store) forgetAndRetry(verb string, try func() error) error {
 	}
 }
 
-// sizeOf returns what a record is charged for.
+// sizeOf returns the bytes that a record is charged for.
 func sizeOf(r *retrysafe.Record) int64 {
 	n := overhead + len(r.Scope) + len(r.Key) + len(r.KeyText) + len(r.Operation) + len(r.Request) +
 		len(r.Checkpoint.Phase) + len(r.Checkpoint.Data) + len(r.ProviderRef) + len(r.Reason)

@@ -8,43 +8,43 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// shardCount is how many locks share the keys. It is a power of two.
+// shardCount is how many locks the keys are spread over. It is a power of two.
 const shardCount = 64
 
 // A shard keeps the keys of one part of the hash space.
 //
-// Nothing holds two shards' locks but a transaction that ends, and it takes
-// them in the order of the shards.
+// Only a transaction that ends holds the locks of two shards. It takes them in the
+// order of the shards.
 type shard struct {
 	mu sync.Mutex
-	// Guarded by mu, and made when they are needed:
+	// Guarded by mu, and allocated on first use:
 	entries map[retrysafe.Ref]*entry
 	due     dueHeap               // the forgettable entries, earliest deadline first
 	held    map[retrysafe.Ref]*Tx // keys that an open transaction holds
 	clock   time.Time             // the latest time this shard has seen
 
-	_ [48]byte // neighbours do not share a cache line
+	_ [48]byte // padding against false sharing
 }
 
-// An entry is a record in place. Writes change it under the shard's lock;
-// readers get a copy.
+// An entry is a stored record. Writes change it under the shard's lock; readers get a
+// copy.
 type entry struct {
 	rec   retrysafe.Record // as stored: ReadAt is zero
-	size  int64            // what it was charged for
-	place int              // where it is in the shard's due heap, or noPlace
+	size  int64            // the bytes that it was charged for
+	place int              // its index in the shard's due heap, or noPlace
 }
 
 // shard returns the shard of a key.
 func (s *Store) shard(ref retrysafe.Ref) *shard { return &s.shards[s.index(ref)] }
 
-// index spreads keys over the locks. The scope does not take part: keys differ
-// more than scopes, and one short hash is enough.
+// index spreads keys over the shards. The scope is not hashed: keys differ more than
+// scopes, and one short hash is enough.
 func (s *Store) index(ref retrysafe.Ref) int {
 	return int(maphash.String(s.seed, ref.Key) % shardCount)
 }
 
-// tick returns now, or the latest time seen if that is later. Time must not go
-// back for a key: what was due stays due while its revision stands.
+// tick returns now, or the latest time seen if that is later. Time must not go back for
+// a key: a record that was due stays due while its revision stands.
 func (sh *shard) tick(now time.Time) time.Time {
 	if now.Before(sh.clock) {
 		return sh.clock
@@ -61,7 +61,7 @@ func (sh *shard) holder(ref retrysafe.Ref) *Tx {
 	return sh.held[ref]
 }
 
-// hold notes that the transaction holds the key.
+// hold records that the transaction holds the key.
 func (sh *shard) hold(ref retrysafe.Ref, tx *Tx) {
 	if sh.held == nil {
 		sh.held = make(map[retrysafe.Ref]*Tx)
@@ -74,21 +74,22 @@ func (sh *shard) insert(e *entry) {
 		sh.entries = make(map[retrysafe.Ref]*entry)
 	}
 	sh.entries[e.rec.Ref] = e
-	sh.file(e)
+	sh.reindex(e)
 }
 
-// remove takes out an entry that is no longer in the due heap.
+// remove removes an entry that is no longer in the due heap.
 func (sh *shard) remove(e *entry) { delete(sh.entries, e.rec.Ref) }
 
-// file puts an entry that has been written where its state and deadline belong.
-func (sh *shard) file(e *entry) {
+// reindex adds a written entry to the due heap, moves it there or removes it, by its
+// state and deadline.
+func (sh *shard) reindex(e *entry) {
 	switch forgettable := e.rec.State.Forgettable(); {
 	case forgettable && e.place == noPlace:
 		sh.due.push(e)
 	case forgettable:
 		sh.due.move(e)
 	case e.place != noPlace:
-		sh.due.take(e)
+		sh.due.remove(e)
 	}
 }
 

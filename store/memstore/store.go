@@ -28,42 +28,41 @@ var (
 type Options struct {
 	// MaxRecords bounds how many records are kept. Default 1,000,000.
 	MaxRecords int
-	// MaxBytes bounds the memory of all records: the texts of the key, the
-	// request, the checkpoint, the answer's header and body, the notes, and a fixed
-	// overhead for each. Default 256 MiB.
+	// MaxBytes bounds the memory of all records: the texts of the key, the request, the
+	// checkpoint, the answer's header and body, the notes, and a fixed overhead for
+	// each. Default 256 MiB.
 	//
-	// The bound is met in order of what a refusal costs. New work (Create, or a
-	// Swap that claims and grows the record) stops first, while an eighth of
-	// MaxBytes is still free. A running attempt's checkpoints may use that
-	// reserve up to MaxBytes. An attempt's end, in whatever state, is never refused
-	// for room: its effect may have happened, and refusing would lose the answer or
-	// leave the key stuck. So memory can pass MaxBytes by no more than
-	// the answers and notes of attempts that were admitted before the reserve ran
-	// out, and while it does nothing new is admitted.
+	// The bound applies in the order of what a refusal costs. New work (Create, or a
+	// Swap that claims and grows the record) is refused first, while an eighth of
+	// MaxBytes is still free. A running attempt's checkpoints may use that reserve up
+	// to MaxBytes. The end of an attempt, in whatever state, is never refused for room:
+	// its effect may have happened, and refusing would lose the answer or leave the key
+	// stuck. So memory can pass MaxBytes only by the answers and notes of attempts that
+	// were admitted before the reserve ran out. While it does, nothing new is admitted.
 	MaxBytes int64
-	// Now is the store's clock. It need not be monotonic: the time of a key never
-	// goes back, whatever Now does. Default [time.Now].
+	// Now is the store's clock. It need not be monotonic: the time of a key never goes
+	// back, even if Now does. Default [time.Now].
 	Now func() time.Time
 }
 
-// Store is a [retrysafe.Store] in memory. Its methods may be called
-// concurrently. The record slices and maps it is given are kept, not copied.
+// Store is a [retrysafe.Store] in memory. Its methods may be called concurrently. The
+// record slices and maps that it is given are kept, not copied.
 //
-// When it is full it forgets what is due and forgettable to make room, and then
-// refuses with [retrysafe.ErrFull]. It never evicts an answer that is still
-// promised, nor anything in flight or unknown: a forgotten key would run again.
+// When it is full it deletes records that are due and forgettable. If there are none,
+// it refuses with [retrysafe.ErrFull]. It never evicts an answer within its retention,
+// nor anything in flight or unknown: a deleted key would run again.
 type Store struct {
 	now    func() time.Time
 	limits limits
 	seed   maphash.Seed
 
-	_ [64]byte // what every write changes stays off the lines that all read
+	_ [64]byte // padding: every write changes what follows, every call reads what precedes
 
-	// revision is the last one given out. One counter serves all keys, so that a
-	// revision repeats neither after a purge nor when the clock steps back.
+	// revision is the last one that was assigned. One counter serves all keys, so that
+	// a revision repeats neither after a purge nor when the clock goes back.
 	revision atomic.Int64
 	used     usage
-	// turn says which shard a purge begins with, so that none is always last.
+	// turn is the shard that the next purge begins with, so that none is always last.
 	turn atomic.Uint32
 
 	shards [shardCount]shard
@@ -98,8 +97,8 @@ func (s *Store) Create(ctx context.Context, w retrysafe.Write) (out retrysafe.Re
 	return out, err
 }
 
-// create is one try of Create. Results leave through out: a record is large
-// enough that returning it through each layer would show.
+// create is one try of Create. The result is returned through out, because copying a
+// record through each layer is measurable.
 func (s *Store) create(w *retrysafe.Write, out *retrysafe.Record) error {
 	now := s.now()
 	sh := s.shard(w.Ref)
@@ -109,7 +108,7 @@ func (s *Store) create(w *retrysafe.Write, out *retrysafe.Record) error {
 
 	if e := sh.entries[w.Ref]; e != nil {
 		e.read(out, now)
-		// A zero owner is no attempt's, so it cannot recognise its own step.
+		// A zero owner belongs to no attempt, so it does not identify a repeated step.
 		if e.rec.Owner == w.Owner && !w.Owner.IsZero() {
 			return nil
 		}
@@ -147,9 +146,9 @@ func (s *Store) Load(ctx context.Context, ref retrysafe.Ref) (out retrysafe.Reco
 	return out, nil
 }
 
-// Count implements [retrysafe.Counter]. It counts committed records in every
-// state, and looks at all keys to do so: a cap asks for it once a second, while
-// a tally would cost every request.
+// Count implements [retrysafe.Counter]. It counts committed records in every state, by
+// a scan of all keys: a cap calls it once a second, while a counter would cost every
+// request.
 func (s *Store) Count(ctx context.Context, scope string) (int, error) {
 	n := 0
 	for i := range s.shards {
@@ -180,14 +179,13 @@ func (s *Store) nextRevision(now time.Time) int64 {
 	}
 }
 
-// stampNew completes a record that a create stores.
+// stampNew sets the fields that the store owns in a new record.
 func (s *Store) stampNew(r *retrysafe.Record, term time.Duration, now time.Time) {
 	r.CreatedAt = now
 	s.stamp(r, term, now)
 }
 
-// stamp completes a record that is about to be stored: it sets the fields that
-// every write moves.
+// stamp sets the fields that every write changes.
 func (s *Store) stamp(r *retrysafe.Record, term time.Duration, now time.Time) {
 	r.UpdatedAt = now
 	r.Deadline = now.Add(term)

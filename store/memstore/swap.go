@@ -62,7 +62,7 @@ func (s *Store) swap(w *retrysafe.Write, out *retrysafe.Record) (*Tx, error) {
 	s.relaxed.wrote(w, e)
 	e.rec, e.size = next, size
 	s.stamp(&e.rec, w.Term, now)
-	sh.file(e)
+	sh.reindex(e)
 	e.read(out, now)
 	return nil, nil
 }

@@ -16,16 +16,16 @@ var _ retrysafe.Tx = (*Tx)(nil)
 var ErrTxDone = errors.New("memstore: transaction is finished")
 
 // A Tx is a transaction: its steps become visible together, at Commit, with the
-// business writes registered by [Tx.OnCommit], or never. It is not safe for
-// concurrent use, and it must be ended by Commit or Rollback.
+// business writes registered by [Tx.OnCommit], or never. It is not safe for concurrent
+// use, and it must be ended by Commit or Rollback.
 //
 // From its first step on a key, the transaction holds that key. Readers see the
-// committed record meanwhile. Other transactions get [retrysafe.ErrBusy], and so
-// does a plain Create of a key that has no record; a plain Swap waits. A
-// transaction itself never waits, so two of them cannot wait for each other.
+// committed record meanwhile. Other transactions get [retrysafe.ErrBusy], and so does a
+// plain Create of a key that has no record; a plain Swap waits. A transaction itself
+// never waits, so there are no deadlocks.
 //
-// A Create or Swap that returns an error poisons the transaction: it cannot
-// commit, so that a caller who ignores the error does not keep half of it.
+// A Create or Swap that returns an error poisons the transaction: it cannot commit, so
+// that a caller that ignores the error does not keep half of it.
 type Tx struct {
 	s      *Store
 	done   chan struct{} // closed at the end
@@ -39,7 +39,7 @@ type Tx struct {
 type staged struct {
 	rec   retrysafe.Record
 	size  int64
-	taken int64 // room taken for it, beside that of the committed record
+	taken int64 // bytes charged for it, in addition to those of the committed record
 }
 
 // Begin starts a transaction.
@@ -72,7 +72,7 @@ func (tx *Tx) Reserve(ctx context.Context, ref retrysafe.Ref) (out retrysafe.Rec
 }
 
 // Create implements [retrysafe.Tx]. If the key exists it returns the record and
-// ErrExists, whoever owns it.
+// ErrExists, also if the owner is w's.
 func (tx *Tx) Create(ctx context.Context, w retrysafe.Write) (out retrysafe.Record, err error) {
 	err = tx.step(ctx, "create", func() error { return tx.create(&w, &out) })
 	return out, err
@@ -85,10 +85,10 @@ func (tx *Tx) Swap(ctx context.Context, w retrysafe.Write) (out retrysafe.Record
 	return out, err
 }
 
-// OnCommit registers a business write. Commit runs all of them, in order,
-// before anybody can see the transaction's records; Rollback drops them. A write
-// runs under the store's locks, so it must be short and must not use the store.
-// On a finished transaction OnCommit does nothing.
+// OnCommit registers a business write. Commit runs all of them, in order, before the
+// transaction's records become visible; Rollback drops them. A write runs under the
+// store's locks, so it must be short and must not use the store. On a finished
+// transaction OnCommit does nothing.
 func (tx *Tx) OnCommit(write func()) {
 	if !tx.ended {
 		tx.writes = append(tx.writes, write)
@@ -113,8 +113,7 @@ func (tx *Tx) Commit(ctx context.Context) error {
 	return nil
 }
 
-// Rollback drops everything. It does so also when ctx has ended: a caller that
-// gives up must not leave its keys held.
+// Rollback drops everything, also when ctx has ended, so that no keys stay held.
 func (tx *Tx) Rollback(context.Context) error {
 	if tx.ended {
 		return fmt.Errorf("rollback: %w", ErrTxDone)
@@ -199,8 +198,8 @@ func (tx *Tx) swap(w *retrysafe.Write, out *retrysafe.Record) error {
 	}
 	next := storekit.Apply(seen, w, now)
 
-	// Room for a larger record is taken now, so that Commit cannot fail for it;
-	// room that a smaller one frees is given back at Commit.
+	// Room for a larger record is charged now, so that Commit cannot fail for it. Room
+	// that a smaller one frees is returned at Commit.
 	st := tx.held[w.Ref]
 	if st == nil {
 		st = &staged{}
@@ -221,7 +220,7 @@ func (tx *Tx) swap(w *retrysafe.Write, out *retrysafe.Record) error {
 	return nil
 }
 
-// hold takes the key for this transaction unless another one has it.
+// hold takes the key for this transaction unless another one holds it.
 func (tx *Tx) hold(sh *shard, ref retrysafe.Ref) bool {
 	switch sh.holder(ref) {
 	case tx:
@@ -245,9 +244,9 @@ func (tx *Tx) seen(sh *shard, ref retrysafe.Ref) *retrysafe.Record {
 	return nil
 }
 
-// end applies or drops what is staged and frees the keys. It has the shards of
-// all its keys locked, so that nobody sees a part of it. A business write that
-// panics drops the records too.
+// end applies or drops what is staged and frees the keys. It holds the locks of all its
+// keys' shards, so that no reader sees a part of it. If a business write panics, the
+// records are dropped too.
 func (tx *Tx) end(commit bool) {
 	tx.ended = true
 	defer close(tx.done)
@@ -295,6 +294,6 @@ func (s *Store) finish(ref retrysafe.Ref, st *staged, apply bool) {
 	default:
 		s.used.bytes.Add(st.size - e.size - st.taken)
 		e.rec, e.size = st.rec, st.size
-		sh.file(e)
+		sh.reindex(e)
 	}
 }

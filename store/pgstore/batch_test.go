@@ -49,8 +49,8 @@ type reply struct {
 	err error
 }
 
-// together sends steps that travel in one trip: behind a first one that is held
-// up until all of them wait. The lane must have room for just as many. Lead sends
+// together sends steps that share one batch: behind a first one that is held
+// up until all of them wait. The batcher's queue must have room for just as many. Lead sends
 // a step of the key that the gate stands before.
 func together(t *testing.T, g *gate, lead func(context.Context) error, steps ...func(context.Context) (retrysafe.Record, error)) []reply {
 	t.Helper()
@@ -97,7 +97,7 @@ func plug(s *pgstore.Store, g *gate) func(context.Context) error {
 	}
 }
 
-// Those that wait while a trip is under way share the next one: one statement,
+// Steps that wait while a batch is under way share the next one: one statement,
 // one clock, one commit.
 func TestStepsThatWaitTravelTogether(t *testing.T) {
 	t.Parallel()
@@ -191,7 +191,7 @@ func TestMemberThatIsRefusedFailsAlone(t *testing.T) {
 	})
 }
 
-// Of many creates of one key in one trip one stores, the same sent twice
+// Of many creates of one key in one batch one stores, the same sent twice
 // recognises itself, and the others meet what was stored. Of two swaps at one
 // revision one is applied.
 func TestDuplicatesInOneTrip(t *testing.T) {
@@ -479,7 +479,7 @@ func TestBatchesOfSeveralNodesNeverDeadlock(t *testing.T) {
 	const rounds, keys, nodes = 10, 300, 3
 	url := testservers.Shared(t)
 	conn := connect(t, url)
-	// By default the lanes give up waiting long before the server looks for circles.
+	// By default the batches give up waiting long before the server looks for circles.
 	exec(t, conn, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = 1', current_database()); END $$`)
 	var stores []*pgstore.Store
 	for range nodes {

@@ -92,7 +92,7 @@ func TestFiledRowsAreFoundAmongMany(t *testing.T) {
 		defer exec(t, c.Conn, "ROLLBACK")
 		exec(t, c.Conn, c.settings)
 		for states, most := range map[string]int{"{1}": 3 * limit, "{5}": 3 * unknown, "{1,5}": 3 * (limit + unknown)} {
-			plan := explained(t, c, fmt.Sprintf(`retrysafe_list_filed (-1000000000, 'ffffffff-ffff-ffff-ffff-ffffffffffff', '%s', %d, '00000000-0000-0000-0000-000000000000', 'ffffffff-ffff-ffff-ffff-ffffffffffff', false)`, states, limit))
+			plan := explained(t, c, fmt.Sprintf(`retrysafe_list_buckets (-1000000000, 'ffffffff-ffff-ffff-ffff-ffffffffffff', '%s', %d, '00000000-0000-0000-0000-000000000000', 'ffffffff-ffff-ffff-ffff-ffffffffffff', false)`, states, limit))
 			if read := blocksRead(t, plan); read > most {
 				t.Errorf("%s: a page of %s reads %d blocks, want %d at most:\n%s", when, states, read, most, plan)
 			}

@@ -65,19 +65,19 @@ func (g *gate) exec(t *testing.T, sql string, args ...any) {
 	exec(t, g.conn, sql, args...)
 }
 
-// full returns when a lane with room for some takes no more: all who were sent to
-// it wait. Ask is refused then. It may have taken the place of one of them before,
+// full returns when a batcher's queue takes no more: all steps that were sent to it
+// wait. Ask is refused then. It may have taken the place of one of them before,
 // so they come by way of insist.
 func full(t *testing.T, ask func(context.Context) error) {
 	t.Helper()
-	eventually(t, "the lane is full", func() bool {
+	eventually(t, "the queue is full", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
 		defer cancel()
 		return errors.Is(ask(ctx), groupcommit.ErrFull)
 	})
 }
 
-// insist takes a step as often as the lane is full.
+// insist takes a step again as often as the queue is full.
 func insist(ctx context.Context, step func(context.Context) (retrysafe.Record, error)) (retrysafe.Record, error) {
 	for {
 		got, err := step(ctx)

@@ -41,7 +41,7 @@ func TestContractThroughPgBouncer(t *testing.T) {
 
 // The server's connections are others' too. What those have left behind does not
 // reach the store's steps, and the store leaves nothing behind itself, also after a
-// step that the server refused. Two connections are enough for all lanes.
+// step that the server refused. Two connections are enough for all batches.
 func TestPoolIsSharedWithOthers(t *testing.T) {
 	t.Parallel()
 	pg := testservers.NewPostgres(t, &testservers.PostgresOptions{InMemory: true})

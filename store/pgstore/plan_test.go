@@ -125,7 +125,7 @@ func TestPlansForAnEmptyTableDoNotLast(t *testing.T) {
 	}
 }
 
-// session is a connection as a lane has it, with the statements prepared.
+// session is a connection as the store has it, with the statements prepared.
 type session struct {
 	*pgx.Conn
 	settings   string

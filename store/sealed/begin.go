@@ -6,8 +6,8 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// NewTx is [New] over a store that begins transactions, for [retrysafe.DoTx]: the
-// key's record is sealed, the business writes in T are their author's own.
+// NewTx is [New] over a store that begins transactions, for [retrysafe.DoTx]. The key's
+// record is sealed; the business writes in T are not.
 func NewTx[T any](below retrysafe.TxStore[T], keys *Keyring) (retrysafe.TxStore[T], error) {
 	if below == nil {
 		return nil, errMissing
@@ -23,7 +23,7 @@ func NewTx[T any](below retrysafe.TxStore[T], keys *Keyring) (retrysafe.TxStore[
 	return beginning, nil
 }
 
-// beginner is a sealing store whose transactions seal as it does.
+// beginner is a sealing store with sealing transactions.
 type beginner[T any] struct {
 	retrysafe.Store
 	below retrysafe.TxStore[T]
@@ -49,14 +49,14 @@ type countingBeginner[T any] struct {
 	retrysafe.Counter
 }
 
-// finisher is a tx over one that creates and commits in one round trip.
+// finisher is a tx over a [retrysafe.CreateCommitter].
 type finisher struct {
 	tx
 	below retrysafe.CreateCommitter
 }
 
-// CreateAndCommit refuses if a step of the transaction could not be read back. An
-// answer that cannot be read back has been committed, perhaps.
+// CreateAndCommit refuses if a step of the transaction could not be read back. If its
+// own record cannot be read back, that may have been committed.
 func (t *finisher) CreateAndCommit(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	if t.poison != nil {
 		return retrysafe.Record{}, t.Commit(ctx)
@@ -64,7 +64,7 @@ func (t *finisher) CreateAndCommit(ctx context.Context, w retrysafe.Write) (retr
 	return t.keys.create(ctx, oneTrip{t.below}, &w)
 }
 
-// oneTrip is a creator that commits as well.
+// oneTrip is a creator that also commits.
 type oneTrip struct{ retrysafe.CreateCommitter }
 
 func (o oneTrip) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {

@@ -8,9 +8,9 @@ import (
 )
 
 // Check reads a few records of below and returns an error that wraps
-// [retrysafe.ErrUnreadable] if there are any and none was sealed with these
-// secrets. Call it once at start-up: with another index secret no key would be
-// found, and each operation would run again.
+// [retrysafe.ErrUnreadable] if there are any and none was sealed with these secrets.
+// Call it once at startup: with another index secret no key would be found, and each
+// operation would run again.
 func Check(ctx context.Context, below retrysafe.Store, keys *Keyring) error {
 	if below == nil || keys == nil {
 		return errMissing

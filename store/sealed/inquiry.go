@@ -7,12 +7,11 @@ import (
 	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
-// The notes of a record go down as one: its Text is the envelope of the whole
-// inquiry, and it says nothing else, neither when nor who. Tries and Dead stand
-// beside it in the clear, for whoever looks for what is stuck, and are compared.
+// The notes of a record are stored below as one note. Its Text is the envelope of the
+// whole inquiry; its other fields are empty. Tries and Dead are stored beside it in
+// plaintext, for searches, and are compared with the sealed ones.
 
-// sealInquiry returns the inquiry that the record below gets for q, which is not
-// zero.
+// sealInquiry returns the inquiry of the record below for q, which is not zero.
 func (w *work) sealInquiry(q *retrysafe.Inquiry, below *retrysafe.Record) retrysafe.Inquiry {
 	w.plain = storekit.AppendInquiry(w.plain[:0], q)
 	w.bindVersion(inquiry, below)
@@ -44,8 +43,8 @@ func (w *work) openInquiry(below *retrysafe.Record) (none retrysafe.Inquiry, err
 	return up, nil
 }
 
-// faceInquiry returns what is shown of an inquiry that does not open.
-func faceInquiry(below *retrysafe.Inquiry) retrysafe.Inquiry {
+// placeholderInquiry returns what is shown of an inquiry that does not open.
+func placeholderInquiry(below *retrysafe.Inquiry) retrysafe.Inquiry {
 	return retrysafe.Inquiry{Tries: below.Tries, Dead: below.Dead}
 }
 

@@ -17,9 +17,8 @@ import (
 // KeySize is the length in bytes of the index secret and of every key.
 const KeySize = 32
 
-// A Keyring holds the secrets of a sealing store. It never changes and is safe
-// for concurrent use. However it is printed, it shows the numbers of its keys
-// only.
+// A Keyring holds the secrets of a sealing store. It never changes and is safe for
+// concurrent use. Every way of printing it shows only the numbers of its keys.
 type Keyring struct {
 	current uint32
 	keys    map[uint32]*sealingKey
@@ -27,11 +26,11 @@ type Keyring struct {
 	pool    sync.Pool // of *work
 }
 
-// NewKeyring returns a keyring. Index is the secret of the look-up hashes; it
-// must be the same for as long as the store lives, and differ from every key.
-// Keys are the secrets of the contents by number: all of them read, the current
-// one writes. A number is never given to another secret, for it is stored with
-// what was sealed. Every secret is KeySize random bytes.
+// NewKeyring returns a keyring. Index is the secret of the look-up hashes. It must be
+// the same for as long as the store exists, and differ from every key. Keys are the
+// secrets of the contents by number: all of them read, the current one writes. A number
+// must never be reused for another secret, because it is stored with what was sealed.
+// Every secret is KeySize random bytes.
 //
 // The keyring keeps nothing of its arguments, so that the caller may erase them.
 func NewKeyring(index []byte, current uint32, keys map[uint32][]byte) (*Keyring, error) {
@@ -70,7 +69,7 @@ func NewKeyring(index []byte, current uint32, keys map[uint32][]byte) (*Keyring,
 	return k, nil
 }
 
-// checkSecret reports what is wrong with a secret, without showing any of it.
+// checkSecret returns an error if a secret is unsuitable. The error shows none of it.
 func checkSecret(name string, secret []byte) error {
 	switch {
 	case len(secret) != KeySize:
@@ -81,7 +80,7 @@ func checkSecret(name string, secret []byte) error {
 	return nil
 }
 
-// Current returns the number of the key that writes.
+// Current returns the number of the key that seals.
 func (k *Keyring) Current() uint32 { return k.current }
 
 // String returns the numbers of the keys.
@@ -101,7 +100,7 @@ func (k *Keyring) String() string {
 // Format makes every verb print [Keyring.String], so that none shows a secret.
 func (k *Keyring) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, k.String()) }
 
-// derive returns a key that serves only what label says.
+// derive returns a key for the purpose that label names.
 func derive(secret, salt []byte, label string) ([]byte, error) {
 	return hkdf.Key(sha256.New, secret, salt, "retrysafe/sealed/1 "+label, KeySize)
 }
@@ -123,18 +122,18 @@ var purposeNames = [purposes]string{"key text", "request", "checkpoint", "result
 
 func (p purpose) String() string { return purposeNames[p] }
 
-// shards is how many ciphers one purpose of one key is spread over, by the
-// record's look-up hash. With random nonces one AES key is good for 2^32
-// messages; with 64 of them a numbered key is good for 2^38 answers. They take
-// less than 1 MB and about a millisecond to derive.
+// shards is the number of ciphers for one purpose of one key; the record's look-up hash
+// selects one. With random nonces one AES key is good for 2^32 messages, so with 64 of
+// them a numbered key is good for 2^38 answers. They take less than 1 MB and about a
+// millisecond to derive.
 const shards = 64
 
 // sealingKey is one numbered key: a cipher for each purpose and shard, built
 // once. None of them shares its AES key with another.
 type sealingKey [purposes][shards]cipher.AEAD
 
-// newSealingKey derives the ciphers of a secret. The index secret is the salt:
-// with another index nothing opens, which is how [Check] notices one.
+// newSealingKey derives the ciphers of a secret. The index secret is the salt: with
+// another index no field opens, which is how [Check] detects one.
 func newSealingKey(secret, index []byte) (*sealingKey, error) {
 	var sk sealingKey
 	for p := range purposes {

@@ -25,11 +25,11 @@ import (
 //	  }
 //	}
 //
-// Each secret is KeySize bytes in base64. A file that is not exactly that is
-// refused: a name that is misspelt or there twice would be a key that is missing
-// later. No error shows any of a file's text.
+// Each secret is KeySize bytes in base64. A file with any other content is refused: a
+// misspelt or duplicate name would mean a missing key later. No error shows any of a
+// file's text.
 
-// maxKeysFile bounds what is read: a thousand keys take a tenth of it.
+// maxKeysFile bounds the size of a keys file. A thousand keys take a tenth of it.
 const maxKeysFile = 1 << 20
 
 // LoadKeyring returns the keyring of the keys file at path.
@@ -65,9 +65,9 @@ func GenerateKeys() []byte {
 	return (&secrets{index: random(), current: 1, keys: map[uint32][]byte{1: random()}}).text()
 }
 
-// AddKey returns the text of a keys file with one key more, and its number. The new
-// key reads, and the one that was current still is: the file goes to every node
-// before [UseKey].
+// AddKey returns the text of a keys file with one more key, and its number. The new key
+// reads; the current key stays the same. Distribute the file to every node before
+// [UseKey].
 func AddKey(text []byte) ([]byte, uint32, error) {
 	s, err := parseSecrets(text)
 	if err != nil {
@@ -94,18 +94,18 @@ func UseKey(text []byte, number uint32) ([]byte, error) {
 	return s.text(), nil
 }
 
-// Derive returns a secret of KeySize bytes for something beside the store that must
-// not be guessed by who can read it, such as fingerprints. It is the same for as long
-// as the index secret is, another for each label, and tells nothing of the others.
+// Derive returns a secret of KeySize bytes for something outside the store that a
+// reader of it must not be able to guess, such as fingerprints. It depends only on the
+// index secret and the label, and reveals nothing of the other secrets.
 func (k *Keyring) Derive(label string) []byte {
 	secret, err := derive(k.index.handle, nil, "derived "+label)
-	if err != nil { // only for lengths that are not ours
+	if err != nil { // only for other lengths
 		return nil
 	}
 	return secret
 }
 
-// secrets are what a keys file says.
+// secrets is the content of a keys file.
 type secrets struct {
 	index   []byte
 	current uint32
@@ -130,8 +130,7 @@ func (s *secrets) text() []byte {
 	return b.Bytes()
 }
 
-// parseSecrets reads a keys file. What the secrets are worth is for [NewKeyring] to
-// say.
+// parseSecrets reads a keys file. [NewKeyring] checks the secrets.
 func parseSecrets(text []byte) (*secrets, error) {
 	if len(text) > maxKeysFile {
 		return nil, fmt.Errorf("sealed: keys file: it is over %d bytes", maxKeysFile)
@@ -178,10 +177,10 @@ func parseSecrets(text []byte) (*secrets, error) {
 	return s, nil
 }
 
-// keysReader reads JSON token by token, so that it sees what is there twice.
+// keysReader reads JSON token by token, so that it detects duplicate members.
 type keysReader struct{ *json.Decoder }
 
-// token returns the next token, and none of what cannot be one.
+// token returns the next token. Its errors do not show the text.
 func (r keysReader) token() (json.Token, error) {
 	t, err := r.Token()
 	if err != nil {
@@ -190,7 +189,7 @@ func (r keysReader) token() (json.Token, error) {
 	return t, nil
 }
 
-// object reads an object, whose members each have to be read by member.
+// object reads an object; member has to read the value of each member.
 func (r keysReader) object(what string, member func(name string) error) error {
 	t, err := r.token()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
-// sealAll returns the write as Create and a Swap with Overwrite hand it to the store
-// below: it replaces the whole record, so all of it is sealed anew.
+// sealAll returns the write that Create and a Swap with Overwrite send to the store
+// below. It replaces the whole record, so all of it is sealed anew.
 func (w *work) sealAll(up *retrysafe.Write, below retrysafe.Ref) retrysafe.Write {
 	down := w.sealStep(up, below, true)
 	w.plain = appendNames(w.plain[:0], &up.Record)
@@ -24,9 +24,9 @@ func (w *work) sealAll(up *retrysafe.Write, below retrysafe.Ref) retrysafe.Write
 	return down
 }
 
-// sealStep returns the write as a Swap without Overwrite hands it to the store below.
-// It holds no KeyText or Request: these stay as stored, whatever up holds. The same
-// goes for the Checkpoint if the write does not set one. What is zero stays zero.
+// sealStep returns the write that a Swap without Overwrite sends to the store below. It
+// has no KeyText or Request: these stay as stored, whatever up holds. The same goes for
+// the Checkpoint if the write does not set one. Zero fields stay zero.
 func (w *work) sealStep(up *retrysafe.Write, below retrysafe.Ref, setsCheckpoint bool) retrysafe.Write {
 	down := *up
 	down.Ref, down.KeyText, down.Request = below, nil, nil
@@ -58,9 +58,9 @@ func (w *work) sealStep(up *retrysafe.Write, below retrysafe.Ref, setsCheckpoint
 	return down
 }
 
-// An echo is a record that was sent to the store below in this step, before and
-// after it was sealed. What comes back as it was sent is known without opening
-// it. It is nil for a step that sends nothing.
+// An echo is a record that was sent to the store below in this step, in plaintext and
+// sealed. If the same sealed record comes back, it need not be opened. It is nil for a
+// step that sends nothing.
 type echo struct{ plain, sealed *retrysafe.Record }
 
 func (e *echo) hasNames(below *retrysafe.Record) bool {
@@ -77,8 +77,8 @@ func (e *echo) hasInquiry(below *retrysafe.Record) bool {
 		sameCounts(&below.Inquiry, &e.sealed.Inquiry) && slices.Equal(below.Inquiry.Notes, e.sealed.Inquiry.Notes)
 }
 
-// openAll returns what the store below returned as it was before it was sealed,
-// or an error that wraps ErrUnreadable if any of it does not open.
+// openAll returns the plaintext of a record that the store below returned, or an error
+// that wraps ErrUnreadable if any field does not open.
 func (w *work) openAll(below *retrysafe.Record, sent *echo) (retrysafe.Record, error) {
 	up := *below
 	var err error
@@ -126,8 +126,8 @@ func (w *work) openAll(below *retrysafe.Record, sent *echo) (retrysafe.Record, e
 	return up, nil
 }
 
-// openNames returns the true Ref of the record below, and the KeyText that it
-// had above.
+// openNames returns the true Ref of the record below, and the KeyText that it had
+// above.
 func (w *work) openNames(below *retrysafe.Record) (retrysafe.Ref, []byte, error) {
 	w.bind(keyText, below.Ref)
 	plain, err := w.open(keyText, below.Ref, below.KeyText)
@@ -167,8 +167,8 @@ func (w *work) openReason(below *retrysafe.Record) (string, error) {
 	return string(plain), err
 }
 
-// misread says that a field opened, so it is as it was written, but by code
-// that lays it out differently.
+// misread returns the error of a field that opened, so it is authentic, but that has an
+// unknown layout.
 func misread(p purpose) error {
 	return unreadable(p, "opens, but is laid out in a way that is not known here")
 }
@@ -183,8 +183,8 @@ func (w *work) bindVersion(p purpose, below *retrysafe.Record) {
 	w.aad = append(w.aad, below.Version)
 }
 
-// appendNames appends the true names of a record, and the KeyText that a
-// caller gave it: a second sealing store above this one has put it there.
+// appendNames appends the true names of a record, and the KeyText that the caller gave
+// it: that of a second sealing store above this one.
 func appendNames(b []byte, r *retrysafe.Record) []byte {
 	b = appendString(b, r.Scope)
 	b = appendString(b, r.Key)
@@ -198,8 +198,8 @@ func parseNames(b []byte) (ref retrysafe.Ref, above []byte, ok bool) {
 	return retrysafe.Ref{Scope: scope, Key: key}, above, ok1 && ok2 && ok3
 }
 
-// appendOptional appends p as the last part of a plaintext, with nil kept apart
-// from empty.
+// appendOptional appends p as the last part of a plaintext, and distinguishes nil from
+// empty.
 func appendOptional(b, p []byte) []byte {
 	if p == nil {
 		return append(b, 0)
@@ -217,13 +217,13 @@ func parseOptional(b []byte) ([]byte, bool) {
 	return nil, false
 }
 
-// appendString appends s behind its length, so that what follows cannot be
+// appendString appends the length of s and then s, so that what follows cannot be
 // mistaken for a part of it.
 func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// cutString takes what appendString has appended off the front of b.
+// cutString removes a string that appendString has appended from the front of b.
 func cutString(b []byte) (s string, rest []byte, ok bool) {
 	size, n := binary.Uvarint(b)
 	if n <= 0 || size > uint64(len(b)-n) {

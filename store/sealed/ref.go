@@ -26,9 +26,9 @@ func newIndexKeys(index []byte) (k indexKeys, err error) {
 // hashSize is the length of a hash as the store below sees it.
 var hashSize = base64.RawURLEncoding.EncodedLen(sha256.Size)
 
-// lower returns the Ref under which the store below knows ref. It is the same
-// every time, tells nothing of either text without the index secret, and two
-// refs never share one: the key's hash covers the scope and its length.
+// lower returns the Ref of ref in the store below. It is deterministic, reveals nothing
+// of either text without the index secret, and is different for each ref: the key's
+// hash covers the scope and its length.
 func (w *work) lower(ref retrysafe.Ref) retrysafe.Ref {
 	w.plain = append(w.plain[:0], ref.Scope...)
 	w.scope.Reset()
@@ -54,13 +54,13 @@ func (k *Keyring) lower(ref retrysafe.Ref) retrysafe.Ref {
 	return w.lower(ref)
 }
 
-// lowerScope returns the Scope under which the store below knows scope.
+// lowerScope returns the Scope of scope in the store below.
 func (k *Keyring) lowerScope(scope string) string {
 	return k.lower(retrysafe.Ref{Scope: scope}).Scope
 }
 
-// shardOf returns which of a key's ciphers serves the record below: the first
-// six bits of its hash. It reports false if there is no hash.
+// shardOf returns which of a key's ciphers is used for the record below: the first six
+// bits of its hash. It reports false if there is no hash.
 func shardOf(below retrysafe.Ref) (int, bool) {
 	if len(below.Key) != hashSize {
 		return 0, false

@@ -13,7 +13,7 @@ var (
 	_ retrysafe.Counter = counting{}
 )
 
-// store seals what it hands to the store below.
+// store seals what it sends to the store below.
 type store struct {
 	below retrysafe.Store
 	keys  *Keyring
@@ -58,7 +58,7 @@ func (s *store) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 	return s.keys.raise(&got, err, ref, nil)
 }
 
-// List shows a record that cannot be read in its place, under a handle.
+// List shows a record that cannot be read as a placeholder, under a handle.
 func (s *store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
 	scope := q.Scope
 	if q.Scope != "" {
@@ -80,7 +80,7 @@ func (s *store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record
 	return up, nil
 }
 
-// Purge needs no secret: what is due and forgettable goes, read or not.
+// Purge needs no secret: it deletes what is due and forgettable, readable or not.
 func (s *store) Purge(ctx context.Context, limit int) (int, error) { return s.below.Purge(ctx, limit) }
 
 // Sealed implements [retrysafe.Sealer].
@@ -117,7 +117,8 @@ func (k *Keyring) swap(ctx context.Context, to retrysafe.Swapper, w *retrysafe.W
 	return k.raise(&got, err, w.Ref, &echo{&w.Record, &down.Record})
 }
 
-// seal returns the write as the store below gets it: all of it if it begins an attempt.
+// seal returns the write for the store below. If it begins an attempt, all fields are
+// sealed.
 func (k *Keyring) seal(up *retrysafe.Write, begins bool) retrysafe.Write {
 	w := k.work()
 	defer w.done()
@@ -128,10 +129,10 @@ func (k *Keyring) seal(up *retrysafe.Write, begins bool) retrysafe.Write {
 	return w.sealStep(up, below, up.SetCheckpoint)
 }
 
-// raise returns what a step of the store below returned: the record opened, and
-// the error. If the record does not open, the error is that and nothing else:
-// ErrExists or ErrConflict would invite a decision by a record that nobody can
-// read. Want is the Ref that was asked for.
+// raise opens the record that a step of the store below returned. If the record does
+// not open, the error is ErrUnreadable and nothing else: with ErrExists or ErrConflict
+// the caller would decide by a record that it cannot read. Want is the Ref that was
+// asked for.
 func (k *Keyring) raise(got *retrysafe.Record, err error, want retrysafe.Ref, sent *echo) (retrysafe.Record, error) {
 	answered := err == nil || errors.Is(err, retrysafe.ErrExists) || errors.Is(err, retrysafe.ErrConflict)
 	if !answered || err != nil && got.Ref == (retrysafe.Ref{}) {

@@ -10,9 +10,9 @@ import (
 
 var _ retrysafe.Tx = (*tx)(nil)
 
-// tx seals what it hands to a transaction of the store below.
+// tx seals what it sends to a transaction of the store below.
 type tx struct {
-	retrysafe.Tx // Rollback is below's own
+	retrysafe.Tx // Rollback is that of the transaction below
 	keys         *Keyring
 	poison       error // why it cannot commit
 }
@@ -42,9 +42,8 @@ func (t *tx) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, err
 	return got, t.note(err)
 }
 
-// note remembers that a step could not be read back. The transaction below took
-// it and knows of nothing amiss, so that it would commit what its caller was
-// told has failed.
+// note records that a step could not be read back. The transaction below has applied
+// the step, so it would commit a step that has failed for its caller.
 func (t *tx) note(err error) error {
 	if t.poison == nil && errors.Is(err, retrysafe.ErrUnreadable) {
 		t.poison = err

@@ -12,13 +12,13 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A handle is the Key by which a record that cannot be read is known above:
+// A handle is the Key above of a record that cannot be read:
 //
 //	"unreadable." ‖ base64url(tag (16 bytes) ‖ Scope below behind its length ‖ Key below)
 //
-// The tag covers the Scope beside which the handle was shown. Nobody makes one
-// without the index secret, so a client's key is never taken for one, and one
-// that was shown beside a scope is worth nothing in another.
+// The tag is an HMAC with the index secret, and covers the Scope that the handle was
+// shown with. So a client's key is never taken for a handle, and a handle that was
+// shown in one scope is not valid in another.
 const (
 	handlePrefix = "unreadable."
 	tagSize      = 16
@@ -26,27 +26,26 @@ const (
 
 var errHandle = fmt.Errorf("sealed: the key is a handle of a record that cannot be read: %w", retrysafe.ErrUnreadable)
 
-// show returns the record below opened, or its face and why it does not open.
-// Scope is the one that was asked for, if any.
+// show returns the opened record, or its placeholder and why it does not open. Scope is
+// the one that was asked for, if any.
 func (k *Keyring) show(below *retrysafe.Record, sent *echo, scope string) (retrysafe.Record, error) {
 	w := k.work()
 	defer w.done()
 	up, err := w.openAll(below, sent)
 	if err != nil {
-		return w.face(below, scope, err), err
+		return w.placeholder(below, scope, err), err
 	}
 	return up, nil
 }
 
-// face returns what is shown of a record that does not open, because of why: its
-// plain fields, a handle, and Version 0, by which no reader of records takes it
-// for one that it can act upon.
-func (w *work) face(below *retrysafe.Record, scope string, why error) retrysafe.Record {
+// placeholder returns what is shown of a record that does not open, because of why: its
+// plain fields, a handle, and Version 0, which makes every reader refuse it.
+func (w *work) placeholder(below *retrysafe.Record, scope string, why error) retrysafe.Record {
 	up := *below
 	up.KeyText, up.Request, up.Checkpoint, up.Version = nil, nil, retrysafe.Checkpoint{}, 0
-	up.Reason, up.Inquiry = why.Error(), faceInquiry(&below.Inquiry)
+	up.Reason, up.Inquiry = why.Error(), placeholderInquiry(&below.Inquiry)
 	if below.Result != nil {
-		up.Result = faceResult(below.Result)
+		up.Result = placeholderResult(below.Result)
 	}
 	if scope == "" {
 		scope = handlePrefix + below.Scope
@@ -58,13 +57,13 @@ func (w *work) face(below *retrysafe.Record, scope string, why error) retrysafe.
 	return up
 }
 
-// faceResult returns what is shown of an answer that does not open. Whoever
-// replays it all the same says that its body was not kept.
-func faceResult(below *retrysafe.Result) *retrysafe.Result {
+// placeholderResult returns what is shown of an answer that does not open. Omitted is
+// set, so that a replay of it would say that the body was not kept.
+func placeholderResult(below *retrysafe.Result) *retrysafe.Result {
 	return &retrysafe.Result{Status: below.Status, Omitted: true}
 }
 
-// handle returns the Ref by which the record below is known above in scope.
+// handle returns the Ref above, in scope, of the record below.
 func (k *Keyring) handle(scope string, below retrysafe.Ref) retrysafe.Ref {
 	payload := append(appendString(nil, below.Scope), below.Key...)
 	text := append(k.tag(scope, payload), payload...)
@@ -91,9 +90,9 @@ func (k *Keyring) tag(scope string, payload []byte) []byte {
 	return h.Sum(nil)[:tagSize]
 }
 
-// move is a Swap by handle: a write of a caller that cannot read the record. It
-// reads first what the write must leave alone. That is still one atomic step, for
-// the swap below holds only for the revision that was read.
+// move is a Swap by handle, for a caller that cannot read the record. It first reads
+// the fields that the write must leave alone. It is still one atomic step: the swap
+// below expects the revision that was read.
 func (s *store) move(ctx context.Context, up retrysafe.Write, below retrysafe.Ref) (retrysafe.Record, error) {
 	stored, err := s.below.Load(ctx, below)
 	if err != nil {
@@ -101,7 +100,7 @@ func (s *store) move(ctx context.Context, up retrysafe.Write, below retrysafe.Re
 	}
 	shown, bad := s.keys.show(&stored, nil, up.Scope)
 	if bad == nil || stored.Fence() != up.Expect {
-		return shown, retrysafe.ErrConflict // also if it opens here: the caller decided by a face
+		return shown, retrysafe.ErrConflict // also if it opens here: the caller decided by a placeholder
 	}
 	refuse := func(why string) (retrysafe.Record, error) {
 		return shown, fmt.Errorf("sealed: a record that cannot be read %s: %w", why, retrysafe.ErrUnreadable)
@@ -116,7 +115,7 @@ func (s *store) move(ctx context.Context, up retrysafe.Write, below retrysafe.Re
 		return refuse("keeps its answer until it is expired")
 	}
 
-	up.Version = stored.Version // the face hides it, and what is sealed is bound to it
+	up.Version = stored.Version // the placeholder hides it, and sealed fields are bound to it
 	up.SetCheckpoint = false
 	w := s.keys.work()
 	down := w.sealStep(&up, below, false)

@@ -6,9 +6,9 @@ import (
 	"hash"
 )
 
-// work is what sealing needs besides a record: keyed hashes, which are dear to
-// set up and cheap to reset, and buffers. One goroutine uses it at a time, and
-// gives it back before it waits for the store below.
+// work holds keyed hashes, which are expensive to create and cheap to reset, and
+// buffers. One goroutine uses it at a time, and returns it to the pool before it waits
+// for the store below.
 type work struct {
 	keys       *Keyring
 	scope, key hash.Hash
@@ -25,7 +25,7 @@ func newWork(k *Keyring) *work {
 	}
 }
 
-// maxKept is the largest plaintext buffer that is kept for the next step.
+// maxKept is the largest plaintext buffer that goes back to the pool.
 const maxKept = 256 << 10
 
 func (k *Keyring) work() *work { return k.pool.Get().(*work) }

@@ -4,7 +4,7 @@ import "github.com/retrysafe/retrysafe"
 
 var acceptedRules = []rule{{
 	name:   "accepted work waits for a worker",
-	reason: "Work that was accepted is kept with its request, an empty one included, until exactly one worker claims it, is listed for workers before its deadline and for sweepers after it, and is never purged, because its client was told that it will be done.",
+	reason: "Work that was accepted is kept with its request, an empty one included, until exactly one worker claims it, is listed for workers before its deadline and for sweepers after it, and is never purged, because its client got the promise that it will be done.",
 	check: func(k *kit) {
 		waiting := k.create(accepted(k.record("waiting")))
 		empty := accepted(k.record("empty"))
@@ -42,8 +42,8 @@ func accepted(w retrysafe.Write) retrysafe.Write {
 	return w
 }
 
-// takeUp lets several workers claim accepted work at the same time and returns
-// the record of the one that has it.
+// takeUp lets several workers claim accepted work at the same time and returns the
+// record of the one that won.
 func (k *kit) takeUp(rec retrysafe.Record) retrysafe.Record {
 	k.t.Helper()
 	claims := make([]retrysafe.Write, 8)
@@ -51,7 +51,7 @@ func (k *kit) takeUp(rec retrysafe.Record) retrysafe.Record {
 		claims[i] = claim(to(retrysafe.StateInProgress, rec, later), 1)
 	}
 	replies := race(len(claims), func(i int) (retrysafe.Record, error) {
-		return k.heard(func() (retrysafe.Record, error) { return k.node(i).Swap(k.ctx, claims[i]) })
+		return k.retryBusy(func() (retrysafe.Record, error) { return k.node(i).Swap(k.ctx, claims[i]) })
 	})
 	winner := k.winner(replies, retrysafe.ErrConflict)
 	got := replies[winner].rec
@@ -61,7 +61,7 @@ func (k *kit) takeUp(rec retrysafe.Record) retrysafe.Record {
 	return got
 }
 
-// lists makes sure that the query selects exactly these records, as they are.
+// lists checks that the query selects exactly these records, unchanged.
 func (k *kit) lists(q retrysafe.Query, want ...retrysafe.Record) {
 	k.t.Helper()
 	got := make(map[retrysafe.Ref]retrysafe.Record)

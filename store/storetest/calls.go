@@ -10,7 +10,7 @@ import (
 
 var callRules = []rule{{
 	name:   "cancelled call changes nothing",
-	reason: "A step whose context has ended before it begins returns an error that is no answer and changes nothing, because its caller is gone and will not settle what it started.",
+	reason: "A step whose context has ended before it begins returns an error that is no answer and changes nothing, because its caller has given up and will not settle what it started.",
 	check: func(k *kit) {
 		ctx, cancel := context.WithCancel(k.ctx)
 		cancel()
@@ -39,7 +39,7 @@ var callRules = []rule{{
 	},
 }, {
 	name:   "count follows the records",
-	reason: "Count says how many records a scope holds now, because a tenant's cap is checked against it.",
+	reason: "Count returns how many records a scope holds now, because a tenant's cap is checked against it.",
 	needs: func(h Harness) string {
 		if _, ok := h.Store.(retrysafe.Counter); !ok {
 			return "the store does not count"
@@ -73,8 +73,8 @@ var callRules = []rule{{
 	},
 }}
 
-// noAnswer makes sure that err is an error that a caller cannot take for an
-// answer about the key.
+// noAnswer checks that err is an error that a caller cannot take for an answer about
+// the key.
 func (k *kit) noAnswer(step string, err error) {
 	k.t.Helper()
 	if err == nil {

@@ -26,7 +26,7 @@ var clockRules = []rule{{
 	},
 }, {
 	name:   "ordinary terms hold",
-	reason: "An attempt under a lease of 30 s that is settled for as long as its answer is to be kept has each deadline in turn and all that its settlement brought, because that is what nearly every operation does, and a store may have a short way for it.",
+	reason: "An attempt under a lease of 30 s that is settled for as long as its answer is to be kept has each deadline in turn and all that its settlement brought, because that is what nearly every operation does, and a store may have a fast path for it.",
 	check: func(k *kit) {
 		for _, state := range []retrysafe.State{retrysafe.StateCompleted, retrysafe.StateRetryable, retrysafe.StateUnknown} {
 			bare := k.record("bare " + state.String())
@@ -40,7 +40,7 @@ var clockRules = []rule{{
 	},
 }, {
 	name:   "times are the store's",
-	reason: "Every time in a record follows the store's clock and never the node's, because nodes disagree and a fast one would call living owners dead.",
+	reason: "Every time in a record follows the store's clock and never the node's, because nodes disagree, and one whose clock is fast would take live owners for dead.",
 	needs:  needsAdvance,
 	check: func(k *kit) {
 		first := k.create(k.record("k"))
@@ -60,7 +60,7 @@ var clockRules = []rule{{
 	},
 }, {
 	name:   "due comes with the clock",
-	reason: "A record is not due before its deadline and is due from then on, because a lease that lapses early puts a living attempt aside and one that never lapses blocks its key.",
+	reason: "A record is not due before its deadline and is due from then on, because a lease that lapses early sets a live attempt aside and one that never lapses blocks its key.",
 	check: func(k *kit) {
 		r := k.record("k")
 		r.Term = soon
@@ -109,8 +109,8 @@ var clockRules = []rule{{
 	},
 }}
 
-// ordinary performs an operation with ordinary terms: w reserves the key under a lease,
-// which is renewed, and the attempt is settled in a state, with what it brings.
+// ordinary performs an operation with ordinary terms: w reserves the key, the lease is
+// renewed, and the attempt is settled in state, with the fields of brings.
 func (k *kit) ordinary(w retrysafe.Write, state retrysafe.State, brings retrysafe.Record) {
 	k.t.Helper()
 	const lease, retain = 30 * time.Second, 24 * time.Hour
@@ -143,7 +143,7 @@ func (k *kit) ordinary(w retrysafe.Write, state retrysafe.State, brings retrysaf
 	k.lists(retrysafe.Query{Due: true})
 }
 
-// lasts makes sure that a record's deadline is a term away from its last write.
+// lasts checks that a record's deadline is its last write plus term.
 func (k *kit) lasts(what string, r retrysafe.Record, term time.Duration) {
 	k.t.Helper()
 	if d := r.Deadline.Sub(r.UpdatedAt) - term; d.Abs() > tick {

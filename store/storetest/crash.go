@@ -9,7 +9,7 @@ import (
 
 var crashRules = []rule{{
 	name:   "what was confirmed survives a crash",
-	reason: "Every step that returned nil is still there after a crash, because the operation ran and its answer was sent on the strength of it.",
+	reason: "Every step that returned nil is still there after a crash, because the operation ran, and its answer was sent, only after the step was confirmed.",
 	needs:  needsReopen,
 	check: func(k *kit) {
 		var records []retrysafe.Record

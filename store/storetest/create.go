@@ -13,7 +13,7 @@ var createRules = []rule{{
 	reason: "Create stores what it is given, sets the fields that are the store's, and returns the record as stored, because the engine works on with what it returned.",
 	check: func(k *kit) {
 		w := k.record("k")
-		// What a swap expects means nothing to Create, and neither does what is the store's.
+		// Create ignores Expect and the fields that the store sets.
 		past := time.Unix(1, 0)
 		w.Expect, w.Revision = retrysafe.Fence{Revision: 9, Owner: newOwner()}, 7
 		w.Deadline, w.CreatedAt, w.UpdatedAt, w.ReadAt = past, past, past, past
@@ -95,7 +95,7 @@ var createRules = []rule{{
 				records[i] = k.record(key)
 			}
 			replies := race(crowd, func(i int) (retrysafe.Record, error) {
-				return k.heard(func() (retrysafe.Record, error) { return k.node(i).Create(k.ctx, records[i]) })
+				return k.retryBusy(func() (retrysafe.Record, error) { return k.node(i).Create(k.ctx, records[i]) })
 			})
 			winner := records[k.winner(replies, retrysafe.ErrExists)].Owner
 			for _, r := range replies {
@@ -110,7 +110,7 @@ var createRules = []rule{{
 	},
 }, {
 	name:   "creates of many keys do not mix",
-	reason: "Creates of many keys at the same time, each sent by several, have one winner for each key and never another key's record, because a batch that mixes its members gives a client somebody else's answer.",
+	reason: "Creates of many keys at the same time, each sent by several, have one winner for each key and never another key's record, because a batch that mixes its members gives a client another client's answer.",
 	check: func(k *kit) {
 		const keys, senders = 32, 6
 		records := make([]retrysafe.Write, keys*senders)
@@ -119,7 +119,7 @@ var createRules = []rule{{
 			records[i].Operation = records[i].Key
 		}
 		replies := race(len(records), func(i int) (retrysafe.Record, error) {
-			return k.heard(func() (retrysafe.Record, error) { return k.node(i).Create(k.ctx, records[i]) })
+			return k.retryBusy(func() (retrysafe.Record, error) { return k.node(i).Create(k.ctx, records[i]) })
 		})
 		for key := range keys {
 			var mine []reply
@@ -135,7 +135,7 @@ var createRules = []rule{{
 	},
 }, {
 	name:   "absent key is not found",
-	reason: "Load of a key that nobody created returns ErrNotFound, because an empty record could be taken for a free key.",
+	reason: "Load of a key that was never created returns ErrNotFound, because an empty record could be taken for a free key.",
 	check: func(k *kit) {
 		k.create(k.record("k"))
 		k.absent(retrysafe.Ref{Scope: "acct_1", Key: "other"})
@@ -179,8 +179,8 @@ var createRules = []rule{{
 	},
 }}
 
-// writesPlainly makes sure that the next write of a record is none of a new attempt and
-// lasts for no longer than it says.
+// writesPlainly checks that the next write of a returned record starts no new attempt
+// and has no Term of an earlier write.
 func (k *kit) writesPlainly(after string, rec retrysafe.Record) {
 	k.t.Helper()
 	w := rec.Update()

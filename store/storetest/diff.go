@@ -9,9 +9,9 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// diff says in words in which stored fields two records differ, or nothing. A
-// nil and an empty slice are the same, and so are two times of one instant. ReadAt is
-// not stored, so it does not count.
+// diff describes the stored fields in which two records differ; it is empty if there
+// are none. A nil and an empty slice are equal, and so are two times of one instant.
+// ReadAt is not stored, so it does not count.
 func diff(got, want retrysafe.Record) string {
 	var d differ
 	d.value("Scope", got.Scope, want.Scope)
@@ -96,7 +96,7 @@ func (d *differ) inquiry(got, want *retrysafe.Inquiry) {
 	}
 }
 
-// short prints a value, cut to a length that a terminal bears.
+// short prints a value, cut to a readable length.
 func short(v any) string {
 	s := fmt.Sprintf("%v", v)
 	switch v.(type) {

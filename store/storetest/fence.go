@@ -33,16 +33,16 @@ var fenceRules = []rule{{
 			w := to(retrysafe.StateCompleted, first, later)
 			w.Expect.Owner = owner
 			got, err := k.Store.Swap(k.ctx, w)
-			k.want("Swap by a stranger", err, retrysafe.ErrConflict)
+			k.want("Swap that expects another owner", err, retrysafe.ErrConflict)
 			k.same("the record returned with ErrConflict", got, first)
 			_, err = k.Store.Swap(k.ctx, claim(w, 2))
 			k.want("claim by a caller that does not know the owner", err, retrysafe.ErrConflict)
-			k.unchanged("Swap by a stranger", first)
+			k.unchanged("Swap that expects another owner", first)
 		}
 	},
 }, {
 	name:   "refused swap returns the stored record",
-	reason: "A Swap that loses gets the record as it is stored now, ReadAt included, because the loser decides on it what to tell its client.",
+	reason: "A Swap that loses gets the record as it is stored now, ReadAt included, because the loser decides by it what its client gets.",
 	check: func(k *kit) {
 		first := k.create(k.record("k"))
 		done := k.swap(to(retrysafe.StateCompleted, first, later))
@@ -118,7 +118,7 @@ var fenceRules = []rule{{
 	},
 }}
 
-// purgeOne waits until the record is due and purges it, alone.
+// purgeOne waits until the record is due and purges it; no other record is due.
 func (k *kit) purgeOne(r retrysafe.Record) {
 	k.t.Helper()
 	k.untilDue(r)

@@ -47,7 +47,7 @@ var fidelityRules = []rule{{
 	},
 }, {
 	name:   "every value survives",
-	reason: "All states, lapse policies, effect modes, versions and durations come back as stored, those that this code does not know included, because the store keeps and the engine judges.",
+	reason: "All states, lapse policies, effect modes, versions and durations come back as stored, those that this code does not know included, because the store stores and the engine decides.",
 	check: func(k *kit) {
 		n := 0
 		keeps := func(change func(*retrysafe.Write)) {
@@ -82,7 +82,7 @@ var fidelityRules = []rule{{
 	},
 }, {
 	name:   "texts and bytes survive",
-	reason: "Operation, Reason, ProviderRef, KeyText, Request and Checkpoint are kept whatever bytes they hold, because the texts of other systems are in them and a settle must not fail for an odd byte.",
+	reason: "Operation, Reason, ProviderRef, KeyText, Request and Checkpoint are kept whatever bytes they hold, because they hold texts of other systems, and a settlement must not fail for an unusual byte.",
 	check: func(k *kit) {
 		for i, text := range []string{"", " ", "it's", `"quoted" \ back%20slash`, "Straße ключ 鍵 🔑", "a\x00b", "\xff\xfe\x80", "line\r\nline", string(make([]byte, 4000))} {
 			r := k.record(fmt.Sprintf("k%d", i))
@@ -104,8 +104,8 @@ var fidelityRules = []rule{{
 	},
 }}
 
-// answerSurvives makes sure that an answer comes back from a swap, from a load,
-// from a list, and with the ErrExists of a retry.
+// answerSurvives checks that an answer comes back from a swap, from a load, from a
+// list, and with the ErrExists of a retry.
 func (k *kit) answerSurvives(key string, want retrysafe.Result) {
 	k.t.Helper()
 	rec := k.create(k.record(key))
@@ -130,7 +130,7 @@ func (k *kit) answerSurvives(key string, want retrysafe.Result) {
 	}
 }
 
-// survives creates w's record, makes sure that it comes back, and returns it as stored.
+// survives creates w's record, checks that it comes back, and returns it as stored.
 func (k *kit) survives(w retrysafe.Write) retrysafe.Record {
 	k.t.Helper()
 	got := k.create(w)

@@ -111,7 +111,7 @@ var sendingFlaws = []boxFlaw{{
 	},
 }, {
 	name:   "failed head stops everything",
-	breaks: []string{"failed head holds up nobody else"},
+	breaks: []string{"failed head does not hold up other groups"},
 	bend: func(b *bentBox) {
 		stopped := false
 		b.bendEnd(func(e *outbox.Ending) { stopped = stopped || e.Fate == outbox.Again })

@@ -10,7 +10,7 @@ import (
 
 var inquiryRules = []rule{{
 	name:   "notes are kept",
-	reason: "What was found out about a record comes back as it was written, whatever bytes it holds and however much it is, from every step that returns the record, because evidence that is cut or mended is none.",
+	reason: "What was found out about a record comes back as it was written, whatever bytes it holds and however much it is, from every step that returns the record, because evidence that was cut or changed is worthless.",
 	check: func(k *kit) {
 		for i, q := range inquiries() {
 			r := k.record(fmt.Sprintf("k%d", i))
@@ -53,9 +53,9 @@ var inquiryRules = []rule{{
 	},
 }}
 
-// inquiries are such as sweepers, resolvers and operators write, and such as a
-// sealing store makes of them. Times are whole microseconds: finer ones need not
-// be kept.
+// inquiries are examples of what sweepers, resolvers and operators write, and of what a
+// sealing store makes of that. Times are whole microseconds: finer ones need not be
+// kept.
 func inquiries() []retrysafe.Inquiry {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678_901_000, time.UTC)
 	var full []retrysafe.Note
@@ -79,8 +79,8 @@ func inquiries() []retrysafe.Inquiry {
 	}
 }
 
-// everywhere makes sure that a record comes back the same from Load, from List
-// and with the ErrExists of a retry.
+// everywhere checks that a record comes back the same from Load, from List and with the
+// ErrExists of a retry.
 func (k *kit) everywhere(want retrysafe.Record) {
 	k.t.Helper()
 	k.same("loaded", k.load(want.Ref), want)

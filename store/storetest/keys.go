@@ -20,7 +20,7 @@ var texts = []string{
 
 var keyRules = []rule{{
 	name:   "keys are opaque bytes",
-	reason: "Any two keys that differ in a byte are two keys, in whatever bytes, case or spaces, because a client gets somebody else's answer when two keys are taken for one.",
+	reason: "Any two keys that differ in a byte are two keys, in whatever bytes, case or spaces, because a client gets another client's answer when two keys are taken for one.",
 	check: func(k *kit) {
 		var refs []retrysafe.Ref
 		for _, text := range texts {
@@ -45,7 +45,7 @@ var keyRules = []rule{{
 	},
 }}
 
-// distinct makes sure that each ref has a record of its own.
+// distinct checks that each ref has a record of its own.
 func (k *kit) distinct(refs []retrysafe.Ref) {
 	k.t.Helper()
 	stored := make([]retrysafe.Record, len(refs))

@@ -13,12 +13,13 @@ import (
 const (
 	// tick is the coarsest clock a store may have.
 	tick = time.Millisecond
-	// soon is a term that a rule waits for; later is one that does not pass.
+	// soon is a term that a rule waits for; later is one that does not end during a
+	// rule.
 	soon  = 30 * time.Millisecond
 	later = time.Hour
-	// poll is the pause between two looks at the store's clock.
+	// poll is the pause between two reads of the store's clock.
 	poll = 2 * time.Millisecond
-	// crowd is how many contend in a race.
+	// crowd is the number of concurrent steps in a race.
 	crowd = 64
 )
 
@@ -29,7 +30,7 @@ type kit struct {
 	open []retrysafe.Tx // to be rolled back when the rule ends
 }
 
-// node returns the i-th handle on the store, round and round.
+// node returns the i-th handle on the store, modulo their number.
 func (k *kit) node(i int) retrysafe.Store {
 	if i %= len(k.Peers) + 1; i > 0 {
 		return k.Peers[i-1]
@@ -69,7 +70,8 @@ func to(state retrysafe.State, r retrysafe.Record, term time.Duration) retrysafe
 	return in(state, r.Update(), term)
 }
 
-// beat returns a heartbeat: the write that renews the lease of r and changes nothing else.
+// beat returns a heartbeat: the write that renews the lease of r and changes nothing
+// else.
 func beat(r retrysafe.Record) retrysafe.Write {
 	w := r.Update()
 	w.Term = later
@@ -82,8 +84,8 @@ func claim(w retrysafe.Write, attempt int) retrysafe.Write {
 	return w
 }
 
-// left returns the record that w leaves behind if all of it is stored: got, which the
-// store returned, contributes only what is the store's.
+// left returns the record that is stored after w, if all of it is stored. The fields
+// that the store sets come from got, which the store returned.
 func left(w retrysafe.Write, got retrysafe.Record) retrysafe.Record {
 	want := w.Record
 	want.Revision, want.Deadline, want.CreatedAt, want.UpdatedAt = got.Revision, got.Deadline, got.CreatedAt, got.UpdatedAt
@@ -123,7 +125,7 @@ func (k *kit) swap(w retrysafe.Write) retrysafe.Record {
 	return got
 }
 
-// load reads a record that must be there.
+// load reads a record that must exist.
 func (k *kit) load(ref retrysafe.Ref) retrysafe.Record {
 	k.t.Helper()
 	got, err := k.Store.Load(k.ctx, ref)
@@ -133,7 +135,7 @@ func (k *kit) load(ref retrysafe.Ref) retrysafe.Record {
 	return got
 }
 
-// absent makes sure that there is no record.
+// absent checks that there is no record.
 func (k *kit) absent(ref retrysafe.Ref) {
 	k.t.Helper()
 	if got, err := k.Store.Load(k.ctx, ref); !errors.Is(err, retrysafe.ErrNotFound) {
@@ -141,7 +143,7 @@ func (k *kit) absent(ref retrysafe.Ref) {
 	}
 }
 
-// want makes sure that a step ended with the given sentinel.
+// want checks that a step ended with the given sentinel.
 func (k *kit) want(step string, got, want error) {
 	k.t.Helper()
 	if !errors.Is(got, want) {
@@ -149,7 +151,7 @@ func (k *kit) want(step string, got, want error) {
 	}
 }
 
-// same makes sure that two records have equal stored fields.
+// same checks that two records have equal stored fields.
 func (k *kit) same(what string, got, want retrysafe.Record) {
 	k.t.Helper()
 	if d := diff(got, want); d != "" {
@@ -157,13 +159,13 @@ func (k *kit) same(what string, got, want retrysafe.Record) {
 	}
 }
 
-// unchanged makes sure that the stored record is still what it was.
+// unchanged checks that the stored record is still the same.
 func (k *kit) unchanged(what string, was retrysafe.Record) {
 	k.t.Helper()
 	k.same(what+" changed the record", k.load(was.Ref), was)
 }
 
-// until returns when the store's clock has reached at, as Load(ref) tells it.
+// until returns when the store's clock has reached at, according to the ReadAt of ref.
 func (k *kit) until(ref retrysafe.Ref, at time.Time) {
 	k.t.Helper()
 	for {
@@ -194,7 +196,7 @@ type reply struct {
 	err error
 }
 
-// race runs n steps at the same time and returns their replies in order.
+// race runs n steps concurrently and returns their replies in order.
 func race(n int, step func(i int) (retrysafe.Record, error)) []reply {
 	replies := make([]reply, n)
 	start := make(chan struct{})
@@ -210,9 +212,9 @@ func race(n int, step func(i int) (retrysafe.Record, error)) []reply {
 	return replies
 }
 
-// heard takes a step again for as long as it is busy. Another's commit may be on its
-// way, which no store need wait for; whoever is told so comes back.
-func (k *kit) heard(step func() (retrysafe.Record, error)) (retrysafe.Record, error) {
+// retryBusy repeats a step while it returns ErrBusy. The commit of another transaction
+// may be under way, and a store need not wait for it.
+func (k *kit) retryBusy(step func() (retrysafe.Record, error)) (retrysafe.Record, error) {
 	for {
 		got, err := step()
 		if !errors.Is(err, retrysafe.ErrBusy) {

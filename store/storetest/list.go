@@ -11,7 +11,7 @@ import (
 
 var listRules = []rule{{
 	name:   "list filters",
-	reason: "List returns exactly what matches scope, states and due, because a sweeper acts on what it is given and never sees what is left out.",
+	reason: "List returns exactly what matches scope, states and due, because a sweeper acts only on what List returns.",
 	check: func(k *kit) {
 		var all []retrysafe.Record
 		var last retrysafe.Record
@@ -126,7 +126,7 @@ var listRules = []rule{{
 	},
 }}
 
-// page lists all that q selects, page by page, and returns it in order.
+// page lists all records that q selects, page by page, and returns them in order.
 func (k *kit) page(q retrysafe.Query) []retrysafe.Record {
 	k.t.Helper()
 	var all []retrysafe.Record

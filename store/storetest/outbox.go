@@ -10,24 +10,24 @@ import (
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
-// An OutboxHarness is an outbox under test and what may be done to it. Store, Outbox
-// and Begin are required.
+// An OutboxHarness is an outbox under test and its capabilities. Store, Outbox and
+// Begin are required.
 type OutboxHarness struct {
 	// Store keeps the records that messages settle.
 	Store retrysafe.Store
-	// Outbox is empty, and nobody else uses it or its data. If it is a Gauge or a
-	// Skipper too, that is held to its rules.
+	// Outbox is empty and used by nothing else. If it is a Gauge or a Skipper too, the
+	// rules for those run.
 	Outbox outbox.Store
 	// Peers are further handles on the same data, as other nodes hold them.
 	Peers []outbox.Store
 	// Begin opens a transaction that messages can join.
 	Begin func(context.Context) (OutboxTx, error)
-	// OneWriter says that a transaction which has enqueued holds up every other
-	// writer, as in SQLite: there no transaction overtakes another.
+	// OneWriter says that a transaction which has enqueued blocks every other writer,
+	// as in SQLite: there no transaction overtakes another.
 	OneWriter bool
 	// Advance moves the store's clock forward. Without it the rules wait.
 	Advance func(time.Duration)
-	// Damage spoils the stored bytes of a message that waits.
+	// Damage corrupts the stored bytes of a waiting message.
 	Damage func(id int64) error
 }
 
@@ -38,15 +38,15 @@ type OutboxTx interface {
 	Rollback(ctx context.Context) error
 }
 
-// RunOutbox holds the outbox that open returns to every rule of the contract of
-// [outbox.Store] and [outbox.Enqueuer]. Each rule is a parallel subtest with an
-// outbox of its own; RunOutbox returns when all are done.
+// RunOutbox tests the outbox that open returns against every rule of the contract of
+// [outbox.Store] and [outbox.Enqueuer]. Each rule is a parallel subtest with an outbox
+// of its own; RunOutbox returns when all are done.
 func RunOutbox(t *testing.T, open func(t *testing.T) OutboxHarness) {
 	t.Helper()
 	hold(t, "outbox", outboxRules(), open)
 }
 
-// RunOutboxTx holds only the rules about what a transaction enqueues, as [RunTx].
+// RunOutboxTx tests only the rules about what a transaction enqueues, like [RunTx].
 func RunOutboxTx(t *testing.T, open func(t *testing.T) OutboxHarness) {
 	t.Helper()
 	hold(t, "outbox", enqueueRules, open)

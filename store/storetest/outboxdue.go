@@ -60,7 +60,7 @@ var dueRules = []outboxRule{{
 		k.finds("enqueued behind a head that waits", held)
 	},
 }, {
-	name:   "failed head holds up nobody else",
+	name:   "failed head does not hold up other groups",
 	reason: "While a message waits to be sent again all other groups and those without one are read, because one receiver that fails must not stop the rest.",
 	check: func(k *outboxKit) {
 		held := k.all()

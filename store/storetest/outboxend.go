@@ -43,7 +43,7 @@ var endRules = []outboxRule{{
 		m.Settles = &rec
 		k.enqueue(m, text("a", "next"))
 		done := to(retrysafe.StateCompleted, rec, later)
-		done.Revision = 0 // what it expects is in Expect
+		done.Revision = 0 // Expect has the revision that counts
 		e := ending(k.one(held, "m"), outbox.Delivered)
 		e.Settle = &done
 		ended := k.end(e)[0]
@@ -54,7 +54,7 @@ var endRules = []outboxRule{{
 		}
 		k.keys().same("the record that End returned", ended.Record, got)
 		k.finds("after it was settled", held, "next")
-		k.ends(e) // it was not confirmed
+		k.ends(e) // as if the first call was not confirmed
 		k.keys().unchanged("the same ending once more", got)
 	},
 }, {
@@ -92,7 +92,7 @@ var endRules = []outboxRule{{
 	},
 }, {
 	name:   "depth is what waits and what is dead",
-	reason: "Depth counts what is committed and not ended, and tells how old it is, because people are woken by it.",
+	reason: "Depth counts what is committed and not ended, and reports how old it is, because alerts depend on it.",
 	needs:  needsGauge,
 	check: func(k *outboxKit) {
 		held := k.all()

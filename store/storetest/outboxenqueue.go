@@ -13,7 +13,7 @@ import (
 
 var enqueueRules = []outboxRule{{
 	name:   "message shows at commit",
-	reason: "A message is found by nobody before its transaction commits and by everybody after it, with all others of the transaction, because an effect must not go out for a write that may never be.",
+	reason: "A message is visible to no worker before its transaction commits and to all workers after it, with all others of the transaction, because an effect must not go out for a write that may never be committed.",
 	check: func(k *outboxKit) {
 		held := k.all()
 		tx := k.begin()
@@ -30,7 +30,7 @@ var enqueueRules = []outboxRule{{
 	},
 }, {
 	name:   "message of a rollback never was",
-	reason: "A message whose transaction is rolled back is never found, because what it tells of did not happen.",
+	reason: "A message whose transaction is rolled back is never found, because the writes that it reports did not happen.",
 	check: func(k *outboxKit) {
 		held := k.all()
 		tx := k.begin()
@@ -59,7 +59,7 @@ var enqueueRules = []outboxRule{{
 	},
 }, {
 	name:   "message comes as it was enqueued",
-	reason: "A message has the same bytes and the same key each time it is read, those of the moment of Enqueue, because the receiver knows a repetition by them.",
+	reason: "A message has the same bytes and the same key each time it is read, those of the moment of Enqueue, because the receiver recognises a repetition by them.",
 	check: func(k *outboxKit) {
 		held := k.all()
 		rec := k.keys().create(k.keys().record("handed over"))
@@ -75,7 +75,7 @@ var enqueueRules = []outboxRule{{
 		tx := k.begin()
 		mine := outbox.Message{Topic: "buffer", Header: map[string]string{"A": "then"}, Payload: []byte("then")}
 		k.want("Enqueue", tx.Enqueue(k.ctx, append(messages, mine)...), nil)
-		copy(mine.Payload, "now!") // it is the caller's again
+		copy(mine.Payload, "now!") // the caller may change it after Enqueue
 		mine.Header["A"] = "now"
 		k.want("Commit", tx.Commit(k.ctx), nil)
 		mine.Payload, mine.Header = []byte("then"), map[string]string{"A": "then"}
@@ -122,7 +122,7 @@ var enqueueRules = []outboxRule{{
 	},
 }}
 
-// differs says in which of its fields a message is not what was enqueued.
+// differs describes the fields in which a message is not what was enqueued.
 func (k *outboxKit) differs(got, want *outbox.Message) string {
 	switch {
 	case got.Topic != want.Topic:

@@ -17,12 +17,12 @@ type outboxKit struct {
 	open []OutboxTx // to be rolled back when the rule ends
 }
 
-// keys is a kit for the store of records.
+// keys returns a kit for the store of records.
 func (k *outboxKit) keys() *kit {
 	return Harness{Store: k.Store}.kit(k.trial)
 }
 
-// node returns the i-th handle on the outbox, round and round.
+// node returns the i-th handle on the outbox, modulo their number.
 func (k *outboxKit) node(i int) outbox.Store {
 	if i %= len(k.Peers) + 1; i > 0 {
 		return k.Peers[i-1]
@@ -35,7 +35,8 @@ func (k *outboxKit) want(step string, got, want error) {
 	k.keys().want(step, got, want)
 }
 
-// begin opens a transaction. What the rule leaves open is rolled back.
+// begin opens a transaction. It is rolled back at the end of the rule if it is still
+// open.
 func (k *outboxKit) begin() OutboxTx {
 	k.t.Helper()
 	tx, err := k.Begin(k.ctx)
@@ -52,7 +53,7 @@ func (k *outboxKit) rollback() {
 	}
 }
 
-// text is a message with a payload to know it by.
+// text returns a message that is identified by its payload.
 func text(group, payload string) outbox.Message {
 	return outbox.Message{Topic: "test", Group: group, Payload: []byte(payload)}
 }
@@ -65,7 +66,7 @@ func (k *outboxKit) enqueue(messages ...outbox.Message) {
 	k.want("Commit", tx.Commit(k.ctx), nil)
 }
 
-// lease is what a worker holds after it asked.
+// lease renews a worker's lease and returns what it holds.
 func (k *outboxKit) lease(worker retrysafe.Owner, term time.Duration) outbox.Holding {
 	k.t.Helper()
 	held, err := k.Outbox.Lease(k.ctx, worker, term)
@@ -73,7 +74,7 @@ func (k *outboxKit) lease(worker retrysafe.Owner, term time.Duration) outbox.Hol
 	return held
 }
 
-// all leases every shard.
+// all leases every shard for one worker.
 func (k *outboxKit) all() []outbox.Shard {
 	k.t.Helper()
 	held := k.lease(newOwner(), later)
@@ -83,8 +84,8 @@ func (k *outboxKit) all() []outbox.Shard {
 	return held.Shards
 }
 
-// handOver lets one worker give up its shards to another, and returns what that
-// holds.
+// handOver makes worker from give up its shards and worker to lease them, and returns
+// what that holds.
 func (k *outboxKit) handOver(from, to retrysafe.Owner) []outbox.Shard {
 	k.t.Helper()
 	k.lease(from, 0)
@@ -97,7 +98,7 @@ func (k *outboxKit) handOver(from, to retrysafe.Owner) []outbox.Shard {
 
 const plenty = 1000
 
-// due reads what may be sent.
+// due reads the messages that may be sent.
 func (k *outboxKit) due(shards []outbox.Shard, limit int) []outbox.Delivery {
 	k.t.Helper()
 	list, err := k.Outbox.Due(k.ctx, shards, limit)
@@ -108,7 +109,7 @@ func (k *outboxKit) due(shards []outbox.Shard, limit int) []outbox.Delivery {
 	return list
 }
 
-// payloads are what messages are known by.
+// payloads returns the payloads of messages.
 func payloads(list []outbox.Delivery) (all []string) {
 	for i := range list {
 		all = append(all, string(list[i].Payload))
@@ -116,7 +117,7 @@ func payloads(list []outbox.Delivery) (all []string) {
 	return all
 }
 
-// finds makes sure that exactly these are due, in whatever order.
+// finds checks that exactly these payloads are due, in any order.
 func (k *outboxKit) finds(what string, shards []outbox.Shard, want ...string) []outbox.Delivery {
 	k.t.Helper()
 	list := k.due(shards, plenty)
@@ -129,7 +130,7 @@ func (k *outboxKit) finds(what string, shards []outbox.Shard, want ...string) []
 	return list
 }
 
-// one returns the only message that is due with a payload.
+// one returns the only due message with a payload.
 func (k *outboxKit) one(shards []outbox.Shard, payload string) outbox.Delivery {
 	k.t.Helper()
 	list := k.due(shards, plenty)
@@ -140,7 +141,7 @@ func (k *outboxKit) one(shards []outbox.Shard, payload string) outbox.Delivery {
 	return list[at]
 }
 
-// ending is an end of a delivery.
+// ending returns an end of a delivery.
 func ending(d outbox.Delivery, fate outbox.Fate) outbox.Ending {
 	e := outbox.Ending{ID: d.ID, Shard: d.Shard, Group: d.Group, Fate: fate}
 	if fate != outbox.Delivered {
@@ -149,7 +150,7 @@ func ending(d outbox.Delivery, fate outbox.Fate) outbox.Ending {
 	return e
 }
 
-// again is an end after which it is sent again after a while.
+// again returns an end after which the message is sent again after a while.
 func again(d outbox.Delivery, after time.Duration) outbox.Ending {
 	e := ending(d, outbox.Again)
 	e.After = after
@@ -197,7 +198,7 @@ func (k *outboxKit) bury(shards []outbox.Shard, m outbox.Message) outbox.Letter 
 	return list[at]
 }
 
-// eventually waits for something that comes with the store's clock.
+// eventually waits for a condition that becomes true with the store's clock.
 func (k *outboxKit) eventually(what string, ok func() bool) {
 	k.t.Helper()
 	for !ok() {

@@ -9,7 +9,7 @@ import (
 
 var leaseRules = []outboxRule{{
 	name:   "shards are shared out",
-	reason: "Each worker gets its fair share and gives up what is beyond it, because one that keeps everything leaves the others idle, and one that is gone must leave nothing behind.",
+	reason: "Each worker gets its fair share and gives up what is beyond it, because one that keeps everything leaves the others idle, and one that has stopped must hold nothing.",
 	check: func(k *outboxKit) {
 		a, b, c := newOwner(), newOwner(), newOwner()
 		k.holds(k.lease(a, later), outbox.Shards, 1)
@@ -40,7 +40,7 @@ var leaseRules = []outboxRule{{
 				return retrysafe.Record{}, err
 			})
 			k.apart("after a race", held[:])
-			for round := range 3 { // until all have their shares
+			for round := range 3 { // until all workers have their shares
 				for i, w := range workers {
 					held[i] = k.lease(w, later)
 				}
@@ -55,7 +55,7 @@ var leaseRules = []outboxRule{{
 	},
 }, {
 	name:   "epochs grow",
-	reason: "A shard that is taken has a higher epoch than ever before, and one that is renewed keeps its own, because by the epoch a worker that was away for too long is told from the present one.",
+	reason: "A shard that is taken has a higher epoch than ever before, and one that is renewed keeps its own, because the epoch distinguishes a worker that was away for too long from the present one.",
 	check: func(k *outboxKit) {
 		a, b := newOwner(), newOwner()
 		first := k.lease(a, later).Shards
@@ -69,7 +69,7 @@ var leaseRules = []outboxRule{{
 	},
 }, {
 	name:   "lease that has ended is taken over",
-	reason: "When the term of a worker has ended without a word its shards go to others under new epochs, because it may be dead and its messages wait.",
+	reason: "When the term of a worker has ended without a renewal its shards go to others under new epochs, because it may be dead and its messages wait.",
 	check: func(k *outboxKit) {
 		a, b := newOwner(), newOwner()
 		k.enqueue(text("a", "m"))
@@ -82,7 +82,7 @@ var leaseRules = []outboxRule{{
 	},
 }, {
 	name:   "stale epoch reads nothing",
-	reason: "Under an epoch that is over nothing is read, because the shard has another worker who sends its messages.",
+	reason: "Under an epoch that is over nothing is read, because the shard has another worker, which sends its messages.",
 	check: func(k *outboxKit) {
 		a, b := newOwner(), newOwner()
 		old := k.lease(a, later).Shards
@@ -143,7 +143,7 @@ var leaseRules = []outboxRule{{
 	},
 }}
 
-// apart makes sure that every shard has exactly one holder.
+// apart checks that every shard has exactly one holder.
 func (k *outboxKit) apart(when string, held []outbox.Holding) {
 	k.t.Helper()
 	holder := map[int]int{}

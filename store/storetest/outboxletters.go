@@ -11,7 +11,7 @@ import (
 
 var letterRules = []outboxRule{{
 	name:   "buried message is kept",
-	reason: "A message that was given up is kept whole, with the last error and the receiver's own name for the effect if it ever gave one, because a person has to find out what became of it.",
+	reason: "A message that was given up is kept whole, with the last error and the receiver's own name for the effect if it ever gave one, because an operator has to find out what became of it.",
 	check: func(k *outboxKit) {
 		held := k.all()
 		m := outbox.Message{Topic: "t", Group: "a", Key: "k", Header: map[string]string{"A": "1"}, Payload: []byte("0\x00\xff")}
@@ -38,7 +38,7 @@ var letterRules = []outboxRule{{
 	},
 }, {
 	name:   "dead letters are listed in order",
-	reason: "Dead letters are listed by their ids, a page behind the other, because none may be overlooked.",
+	reason: "Dead letters are listed in the order of their ids, page by page, because none may be overlooked.",
 	check: func(k *outboxKit) {
 		held := k.all()
 		var want, got []int64
@@ -68,7 +68,7 @@ var letterRules = []outboxRule{{
 	},
 }, {
 	name:   "disposal needs the letter as it was seen",
-	reason: "A dead letter is disposed of at the revision that a person saw, and once, because two people who decide at the same time have decided twice.",
+	reason: "A dead letter is disposed of at the revision that the operator saw, and once, because two operators that decide at the same time would decide twice.",
 	check: func(k *outboxKit) {
 		held := k.all()
 		l := k.bury(held, text("a", "m"))
@@ -122,16 +122,16 @@ var letterRules = []outboxRule{{
 		k.ends(ending(d, outbox.Buried))
 		again := k.dead()
 		if len(again) != 1 || again[0].ID == l.ID {
-			k.failf("buried again it has the id that it had before: who saw it then would decide about it now")
+			k.failf("buried again it has the id that it had before: an operator that saw it then would decide about it now")
 		}
 		k.want("Dispose, anew", k.Outbox.Dispose(k.ctx, outbox.Disposal{ID: again[0].ID, Revision: again[0].Revision, Redrive: true, Anew: true}), nil)
 		if d := k.one(held, "a1"); !d.Enqueued.After(was.Enqueued) {
-			k.failf("somebody vouches for it, and it is as old as it was, enqueued at %v", d.Enqueued)
+			k.failf("an operator has reset its age, and it is as old as it was, enqueued at %v", d.Enqueued)
 		}
 	},
 }, {
 	name:   "dropped letter is gone",
-	reason: "A letter that is dropped is neither listed nor sent, because somebody has decided so.",
+	reason: "A letter that is dropped is neither listed nor sent, because an operator has decided so.",
 	check: func(k *outboxKit) {
 		held := k.all()
 		l, other := k.bury(held, text("a", "m")), k.bury(held, text("a", "other"))
@@ -143,7 +143,7 @@ var letterRules = []outboxRule{{
 	},
 }, {
 	name:   "skipped message lets its group go on",
-	reason: "A message that waits to be sent again is shown, and buried when a person says so, because its group need not wait for all its tries.",
+	reason: "A message that waits to be sent again is listed, and buried when an operator says so, because its group need not wait for all its tries.",
 	needs:  needsSkipper,
 	check: func(k *outboxKit) {
 		held := k.all()
@@ -174,7 +174,7 @@ var letterRules = []outboxRule{{
 	},
 }, {
 	name:   "skip needs a message that waits as it was seen",
-	reason: "Only a message that waits to be sent again is skipped, with the tries that a person saw, and not if its key cannot be settled, because a worker may be sending it this moment.",
+	reason: "Only a message that waits to be sent again is skipped, with the tries that the operator saw, and not if its key cannot be settled, because a worker may be sending it this moment.",
 	needs:  needsSkipper,
 	check: func(k *outboxKit) {
 		held := k.all()

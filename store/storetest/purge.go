@@ -23,8 +23,8 @@ var purgeRules = []rule{{
 			}
 			kept = append(kept, rest)
 		}
-		// The last one is due last, and it is one that Purge may take: time is
-		// asked of a record that stays.
+		// The last one is due last, and Purge may delete it, so time is read from a
+		// record that stays.
 		k.until(rest.Ref, last.Deadline)
 		n, err := k.Store.Purge(k.ctx, 1000)
 		for _, r := range kept {
@@ -96,7 +96,7 @@ var purgeRules = []rule{{
 				return retrysafe.Record{}, err
 			}
 			w := claim(to(retrysafe.StateInProgress, records[i], later), 2)
-			return k.heard(func() (retrysafe.Record, error) { return k.node(i).Swap(k.ctx, w) })
+			return k.retryBusy(func() (retrysafe.Record, error) { return k.node(i).Swap(k.ctx, w) })
 		})
 		gone := 0
 		for i, r := range replies[:keys] {

@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// A ruleFor is one promise of a contract, for what a harness H holds and a check that
-// works with a kit K.
+// A ruleFor is one promise of a contract, for a harness H, with a check that uses a kit
+// K.
 type ruleFor[H harness[K], K interface{ rollback() }] struct {
 	name string
 	// reason says in one sentence what is promised and why it matters.
 	reason string
-	// needs, if set, says what the harness lacks for this rule.
+	// needs, if set, returns what the harness lacks for this rule.
 	needs func(H) string
 	check func(K)
 }
 
-// A harness is what a rule is held with.
+// A harness makes the kit of a rule.
 type harness[K any] interface{ kit(trial) K }
 
-// A trial is one rule on its way.
+// A trial is one run of a rule.
 type trial struct {
 	reason string
 	t      tb
@@ -35,18 +35,18 @@ type tb interface {
 	FailNow()
 }
 
-// failf reports the broken promise, with what was seen, and ends the rule.
+// failf reports the broken promise, with what was observed, and ends the rule.
 func (k *trial) failf(format string, args ...any) {
 	k.t.Helper()
 	k.t.Errorf("broken promise: %s\n\t%s", k.reason, fmt.Sprintf(format, args...))
 	k.t.FailNow()
 }
 
-// patience is how long a rule waits for a store before it says that the store
-// does not answer, or that its clock does not move.
+// patience is how long a rule waits for a store before it reports that the store does
+// not answer, or that its clock does not move.
 const patience = 30 * time.Second
 
-// lacks says what the harness lacks for the rule, or nothing.
+// lacks returns what the harness lacks for the rule; empty if nothing.
 func (r ruleFor[H, K]) lacks(h H) string {
 	if r.needs == nil {
 		return ""
@@ -54,7 +54,7 @@ func (r ruleFor[H, K]) lacks(h H) string {
 	return r.needs(h)
 }
 
-// run holds h to the rule. It ends by t.FailNow if the promise is broken.
+// run tests h against the rule. It ends by t.FailNow if the promise is broken.
 func (r ruleFor[H, K]) run(ctx context.Context, t tb, h H, patience time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -64,7 +64,8 @@ func (r ruleFor[H, K]) run(ctx context.Context, t tb, h H, patience time.Duratio
 	r.check(k)
 }
 
-// hold holds what open returns to rules, each a parallel subtest with one of its own.
+// hold tests what open returns against rules, each a parallel subtest with a harness of
+// its own.
 func hold[H harness[K], K interface{ rollback() }](t *testing.T, contract string, rules []ruleFor[H, K], open func(t *testing.T) H) {
 	t.Helper()
 	t.Run(contract, func(t *testing.T) {

@@ -1,8 +1,8 @@
-// Package storetest holds the contract of [retrysafe.Store] as a suite of
-// rules. A store exists when the suite passes.
+// Package storetest holds the contract of [retrysafe.Store] as a suite of rules. A
+// store exists when the suite passes.
 //
-// Each rule is a promise in words with the reason why it matters; a store that
-// fails prints the promise it broke. A store's own test needs one function:
+// Each rule is a promise in words with the reason why it matters; a store that fails
+// prints the promise that it broke. A store's own test needs one function:
 //
 //	func TestContract(t *testing.T) {
 //		storetest.Run(t, func(t *testing.T) storetest.Harness {
@@ -10,8 +10,8 @@
 //		})
 //	}
 //
-// The rules know nothing of any store. What a store can do beyond the five
-// methods it declares in its [Harness], and the rules that need it run.
+// The rules do not depend on any store. A store declares in its [Harness] what it can
+// do beyond the five methods, and the rules that need it run.
 package storetest
 
 import (
@@ -23,28 +23,27 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A Harness is a store under test and what may be done to it. All but Store is
-// optional.
+// A Harness is a store under test and its capabilities. All but Store is optional.
 type Harness struct {
-	// Store is empty, and nobody else uses it or its data.
+	// Store is empty and used by nothing else.
 	Store retrysafe.Store
 	// Peers are further handles on the same data, as other nodes of a
 	// deployment hold them. Rules about races spread over Store and Peers.
 	Peers []retrysafe.Store
 
-	// Advance moves the store's clock forward, for all handles. Without it the
-	// rules wait, by what the store itself says the time is.
+	// Advance moves the store's clock forward, for all handles. Without it the rules
+	// wait, by the store's own clock.
 	Advance func(time.Duration)
 
 	// Begin opens a transaction of a store that shares one with its callers.
 	Begin func(context.Context) (retrysafe.Tx, error)
-	// OneWriter says that an open transaction which has taken a step holds up
-	// every other writer, as in SQLite. Rules that write beside one are left out.
+	// OneWriter says that an open transaction which has taken a step blocks every other
+	// writer, as in SQLite. Rules that write beside one are skipped.
 	OneWriter bool
 
-	// Reopen ends the store as a crash would, kills whatever stands behind it if
-	// it can, and opens it again over the same data. Begin, if set, must serve the
-	// reopened store then. A store that does not survive a crash leaves it nil.
+	// Reopen ends the store as a crash would, kills its server if it can, and opens it
+	// again over the same data. Begin, if set, must then work on the reopened store. A
+	// store that does not survive a crash leaves it nil.
 	Reopen func() retrysafe.Store
 
 	// MaxBody is the largest answer body that the store can keep. Zero means
@@ -52,16 +51,15 @@ type Harness struct {
 	MaxBody int
 }
 
-// Run holds the store that open returns to every rule of the contract. Each
-// rule is a parallel subtest with a store of its own; Run returns when all are
-// done.
+// Run tests the store that open returns against every rule of the contract. Each rule
+// is a parallel subtest with a store of its own; Run returns when all are done.
 func Run(t *testing.T, open func(t *testing.T) Harness) {
 	t.Helper()
 	hold(t, "contract", rules(), open)
 }
 
-// RunTx holds only the rules about transactions, for a store that has several kinds
-// of them: with one kind it is held to every rule by [Run].
+// RunTx tests only the rules about transactions, for a store that has several kinds of
+// them. [Run] tests one kind against every rule.
 func RunTx(t *testing.T, open func(t *testing.T) Harness) {
 	t.Helper()
 	hold(t, "contract", slices.Concat(txRules, txWriteRules, besideRules), open)

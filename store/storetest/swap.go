@@ -85,7 +85,7 @@ var swapRules = []rule{{
 	},
 }, {
 	name:   "claim starts another attempt",
-	reason: "Swap with Overwrite replaces everything but the Ref and hands the record to the owner that it brings, because the new attempt runs its own request; the former owner is out.",
+	reason: "Swap with Overwrite replaces everything but the Ref and hands the record to the owner that it brings, because the new attempt runs its own request, and the former owner must not write any more.",
 	check: func(k *kit) {
 		r := k.record("k")
 		r.Checkpoint = retrysafe.Checkpoint{Phase: "old", Data: []byte("old")}
@@ -134,7 +134,7 @@ var swapRules = []rule{{
 				if round%2 == 1 {
 					w = claim(w, round+1)
 				}
-				return k.heard(func() (retrysafe.Record, error) { return k.node(i).Swap(k.ctx, w) })
+				return k.retryBusy(func() (retrysafe.Record, error) { return k.node(i).Swap(k.ctx, w) })
 			})
 			rec = replies[k.winner(replies, retrysafe.ErrConflict)].rec
 			if rec.Revision <= before {
@@ -148,7 +148,7 @@ var swapRules = []rule{{
 	},
 }}
 
-// checkpoint swaps rec with a checkpoint, and makes sure which one is stored then.
+// checkpoint swaps rec with a checkpoint, and checks which one is stored then.
 func (k *kit) checkpoint(rec retrysafe.Record, given retrysafe.Checkpoint, set bool, want retrysafe.Checkpoint) retrysafe.Record {
 	k.t.Helper()
 	w := beat(rec)

@@ -11,7 +11,7 @@ import (
 
 var txRules = []rule{{
 	name:   "transaction shows at commit",
-	reason: "What a transaction wrote is seen by nobody before its commit and by everybody after it, all at once, because the answer must appear with the business write and not before.",
+	reason: "What a transaction wrote is visible to no other reader before its commit and to all readers after it, all at once, because the answer must appear with the business write and not before.",
 	needs:  needsTx,
 	check: func(k *kit) {
 		rec := k.create(k.record("old"))
@@ -87,7 +87,7 @@ var txRules = []rule{{
 	},
 }, {
 	name:   "lost create poisons the transaction",
-	reason: "After a Create of a key that exists the transaction cannot commit, even if its caller ignores the error, because somebody else ran the operation.",
+	reason: "After a Create of a key that exists the transaction cannot commit, even if its caller ignores the error, because another process ran the operation.",
 	needs:  needsTx,
 	check: func(k *kit) {
 		rec := k.create(k.record("k"))
@@ -176,8 +176,8 @@ var txRules = []rule{{
 	},
 }}
 
-// begin opens a transaction, which must succeed. What the rule leaves open is
-// rolled back when the rule ends.
+// begin opens a transaction, which must succeed. It is rolled back at the end of the
+// rule if it is still open.
 func (k *kit) begin() retrysafe.Tx {
 	k.t.Helper()
 	tx, err := k.Begin(k.ctx)
@@ -195,8 +195,8 @@ func (k *kit) rollback() {
 	}
 }
 
-// poisoned takes the refused step in a transaction between two good ones whose
-// caller looks at no error, and makes sure that the transaction leaves nothing.
+// poisoned takes the refused step in a transaction between two good ones and ignores
+// its error, and checks that the transaction leaves nothing.
 func (k *kit) poisoned(what string, step func(retrysafe.Tx)) {
 	k.t.Helper()
 	tx := k.begin()

@@ -9,10 +9,10 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// besideRules say what others may do while a transaction is open.
+// besideRules say what other callers may do while a transaction is open.
 var besideRules = []rule{{
 	name:   "reserve is exclusive and does not wait",
-	reason: "A key that an open transaction has reserved gets every other one ErrBusy at once, because a duplicate is answered 409 and must not queue for a connection.",
+	reason: "If an open transaction has reserved a key, every other Reserve of it returns ErrBusy at once, because a duplicate is answered 409 and must not queue for a connection.",
 	needs:  needsWriters,
 	check: func(k *kit) {
 		free := k.record("free")
@@ -24,7 +24,7 @@ var besideRules = []rule{{
 			one, two := k.begin(), k.begin()
 			for _, ref := range []retrysafe.Ref{free.Ref, used.Ref} {
 				if _, err := one.Reserve(k.ctx, ref); err != nil && !errors.Is(err, retrysafe.ErrNotFound) {
-					k.failf("Reserve of a key that nobody holds: %v", err)
+					k.failf("Reserve of a key that no transaction holds: %v", err)
 				}
 				ctx, cancel := k.briefly()
 				_, err := two.Reserve(ctx, ref)
@@ -118,7 +118,7 @@ var besideRules = []rule{{
 				got, err := k.Store.Swap(k.ctx, to(retrysafe.StateUnknown, rec, later))
 				plain <- reply{got, err}
 			}()
-			// Most often the plain Swap is on its way now; the rule holds either way.
+			// Most often the plain Swap is waiting now; the rule holds either way.
 			k.until(rec.Ref, k.load(rec.Ref).ReadAt.Add(5*tick))
 			k.unchanged("a Swap beside an open transaction", rec)
 			if commit {
@@ -135,7 +135,7 @@ var besideRules = []rule{{
 				k.same("after rollback", k.load(rec.Ref), r.rec)
 			case errors.Is(r.err, retrysafe.ErrConflict), errors.Is(r.err, retrysafe.ErrNotFound):
 				k.failf("a plain Swap lost against a transaction that was rolled back: %v", r.err)
-			default: // it gave up waiting, so it is sent again
+			default: // it stopped waiting, so it is sent again
 				k.swap(to(retrysafe.StateUnknown, rec, later))
 			}
 		}
@@ -169,7 +169,8 @@ var besideRules = []rule{{
 	},
 }}
 
-// await returns the reply of a step that runs beside, once its turn has come.
+// await returns the reply of a concurrent step once the transaction that it waits for
+// has ended.
 func (k *kit) await(step string, replies <-chan reply) reply {
 	k.t.Helper()
 	select {
@@ -181,8 +182,7 @@ func (k *kit) await(step string, replies <-chan reply) reply {
 	}
 }
 
-// briefly returns a context for a step that must not wait for a transaction
-// which stays open.
+// briefly returns a context for a step that must not wait for an open transaction.
 func (k *kit) briefly() (context.Context, context.CancelFunc) {
 	deadline, _ := k.ctx.Deadline()
 	return context.WithTimeout(k.ctx, time.Until(deadline)/2)
@@ -190,7 +190,7 @@ func (k *kit) briefly() (context.Context, context.CancelFunc) {
 
 func needsWriters(h Harness) string {
 	if h.Begin != nil && h.OneWriter {
-		return "an open transaction holds up every other writer"
+		return "an open transaction blocks every other writer"
 	}
 	return needsTx(h)
 }

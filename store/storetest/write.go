@@ -140,7 +140,7 @@ var writeRules = []rule{{
 	},
 }}
 
-// txWriteRules hold a transaction to the same.
+// txWriteRules test a transaction against the same rules.
 var txWriteRules = []rule{{
 	name:   "transaction writes by the same rules",
 	reason: "Swap means in a transaction what it means outside of one, in what it compares, keeps and replaces, because the same step is taken both ways.",

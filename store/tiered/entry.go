@@ -6,21 +6,21 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// An entry is a cached record. But for the marks and links that the shard's lock
-// guards it never changes, so that it is read without one.
+// An entry is a cached record. Except for the fields that the shard's lock guards it
+// never changes, so it is read without a lock.
 type entry struct {
-	rec   retrysafe.Record // as it came back
-	came  instant          // when it did
+	rec   retrysafe.Record // as the store below returned it
+	came  instant          // when the store below returned it
 	until instant          // it is trusted before this
-	size  int64            // what it is charged for
+	size  int64            // the bytes that it is charged for
 	hash  uint64
 
 	// Guarded by the shard's mu:
-	used         bool // since it came or was last spared
+	used         bool // served since it was cached or last spared
 	newer, older *entry
 }
 
-// learn takes note of what the store below returned to a call that asked it then.
+// learn processes the reply of the store below to a call that was sent at asked.
 func (s *store) learn(at place, t ticket, asked instant, got *retrysafe.Record, err error) {
 	if !answered(err) || got.Ref != at.ref {
 		at.learn(t, nothing, nil, asked)
@@ -38,19 +38,19 @@ func (s *store) learn(at place, t ticket, asked instant, got *retrysafe.Record, 
 	at.learn(t, got.Revision, e, now)
 }
 
-// answered reports whether a step that ended so returned the stored record.
+// answered reports whether a step that ended with err returned the stored record.
 func answered(err error) bool {
 	return err == nil || errors.Is(err, retrysafe.ErrExists) || errors.Is(err, retrysafe.ErrConflict)
 }
 
-// keepable reports whether a record is an answer that stays as it is: what
-// cannot be read, or only by newer code, is for the store to show each time.
+// keepable reports whether a record may be cached: it is completed and readable. A
+// record that this code cannot read is always loaded from the store.
 func keepable(r *retrysafe.Record) bool {
 	return r.State == retrysafe.StateCompleted && r.Readable()
 }
 
-// trusted reports whether the record may be handed out: it is not due, and the
-// store was asked for it not too long ago.
+// trusted reports whether the record may be served: it is not due, and not older than
+// MaxAge.
 func (e *entry) trusted(now instant) bool { return now.before(e.until) }
 
 // read copies the record out, as it is at now.
@@ -59,15 +59,15 @@ func (e *entry) read(out *retrysafe.Record, now instant) {
 	out.ReadAt = out.ReadAt.Add(max(now.run-e.came.run, 0))
 }
 
-// What a record costs beside its texts, as measured.
+// What a record costs in addition to its texts, as measured.
 const (
-	overhead       = 608 // the entry, the result and a place in the map of entries
+	overhead       = 608 // the entry, the result and a slot in the map of entries
 	headerOverhead = 400 // a header's map, up to eight names
 	valueOverhead  = 16  // one string in a header
 	noteOverhead   = 80  // one note
 )
 
-// sizeOf returns what a record is charged for.
+// sizeOf returns the bytes that a record is charged for.
 func sizeOf(r *retrysafe.Record) int64 {
 	n := overhead + len(r.Scope) + len(r.Key) + cap(r.KeyText) + len(r.Operation) + cap(r.Request) +
 		len(r.Checkpoint.Phase) + cap(r.Checkpoint.Data) + len(r.ProviderRef) + len(r.Reason) + cap(r.Result.Body)

@@ -336,6 +336,6 @@ func TestNewerThanTheCachedOneDropsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := b.cache.Load(t.Context(), ref); !errors.Is(err, retrysafe.ErrNotFound) {
-		t.Errorf("after its absence was told: got %v, want ErrNotFound", err)
+		t.Errorf("after its absence was latest: got %v, want ErrNotFound", err)
 	}
 }

@@ -1,16 +1,16 @@
 package tiered
 
-// A queue holds entries in the order in which they came, and says which has to
-// go when there is no room: the oldest, unless it was asked for since it came,
-// or since it was last spared. So an answer that is never retried goes first,
-// and one that is retried again and again stays, while a hit only sets a mark.
+// A queue holds entries in the order of their arrival and selects the one to evict
+// (second chance): the oldest, unless it was served since it arrived or was last
+// spared. So an answer that is never retried is evicted first, and one that is retried
+// again and again stays, while a hit only sets a flag.
 type queue struct {
 	newest, oldest *entry
 	bytes          int64
 }
 
-// spared is how many entries are put back at most, so that making room takes no
-// longer the more is cached.
+// spared is how many entries are put back at most for one eviction, so that its cost
+// does not depend on the cache's size.
 const spared = 16
 
 func (q *queue) push(e *entry) {
@@ -38,7 +38,7 @@ func (q *queue) take(e *entry) {
 	}
 }
 
-// victim returns the entry that has to go. There is one.
+// victim returns the entry to evict. The queue is not empty.
 func (q *queue) victim() *entry {
 	for range spared {
 		e := q.oldest

@@ -7,7 +7,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// shardCount is how many locks share the keys. It is a power of two.
+// shardCount is how many locks the keys are spread over. It is a power of two.
 const shardCount = 16
 
 // A shard caches the keys of one part of the hash space.
@@ -17,15 +17,15 @@ type shard struct {
 	entries map[uint64]*entry // by hash; of two keys with one hash, one is cached
 	queue   queue
 	flights map[uint64]flight
-	epoch   uint32 // moves when something is forgotten on request
+	epoch   uint32 // changes with each Forget and Flush
 	stats   Stats
 
-	room int64 // what the entries may take
+	room int64 // how many bytes the entries may take
 
-	_ [64]byte // neighbours do not share a cache line
+	_ [64]byte // padding against false sharing
 }
 
-// A place is where a key belongs.
+// A place is the shard and the hash of a key.
 type place struct {
 	ref  retrysafe.Ref
 	hash uint64
@@ -37,7 +37,7 @@ func (s *store) place(ref retrysafe.Ref) place {
 	return place{ref, h, &s.shards[h%shardCount]}
 }
 
-// entry returns what is cached of the key, trusted or not. The caller holds mu.
+// entry returns the key's entry, trusted or not. The caller holds mu.
 func (at *place) entry() *entry {
 	if e := at.sh.entries[at.hash]; e != nil && e.rec.Ref == at.ref {
 		return e
@@ -50,7 +50,7 @@ func (sh *shard) init(room int64) {
 	sh.room = room
 }
 
-// look returns the entry to answer with, or nil and a ticket to ask below.
+// look returns the entry to answer with, or nil and a ticket for a call below.
 func (at *place) look(now instant) (*entry, ticket) {
 	sh := at.sh
 	sh.mu.Lock()
@@ -66,44 +66,42 @@ func (at *place) look(now instant) (*entry, ticket) {
 		sh.remove(e)
 	}
 	sh.stats.Misses++
-	return nil, at.depart(false)
+	return nil, at.callSent(false)
 }
 
-// openSwap drops what is cached of the key, and lets nothing in before the
-// ticket is back.
+// openSwap drops the key's entry, and prevents a new one until the ticket is returned.
 func (at *place) openSwap() ticket {
 	at.sh.mu.Lock()
 	defer at.sh.mu.Unlock()
 	at.outdate(nothing)
-	return at.depart(true)
+	return at.callSent(true)
 }
 
-// learn takes note of the revision that came back to a call that went below with
-// the ticket. Next is the entry that may be cached of it, if any.
+// learn processes the revision in the reply to the call of the ticket. Next is the
+// entry to cache, if any.
 func (at *place) learn(t ticket, revision int64, next *entry, now instant) {
 	sh := at.sh
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	latest := at.arrive(t, revision)
+	latest := at.callReturned(t, revision)
 	at.outdate(revision)
 	if next != nil && latest {
 		sh.insert(at.hash, next, now)
 	}
 }
 
-// hear takes note of a revision that came back to a call for many keys.
-func (at *place) hear(revision int64) {
+// listed processes a revision that List returned.
+func (at *place) listed(revision int64) {
 	at.sh.mu.Lock()
 	defer at.sh.mu.Unlock()
 	if f, ok := at.sh.flights[at.hash]; ok {
-		f.told = max(f.told, revision)
+		f.latest = max(f.latest, revision)
 		at.sh.flights[at.hash] = f
 	}
 	at.outdate(revision)
 }
 
-// outdate drops what is cached of the key and older than the revision. The
-// caller holds mu.
+// outdate drops the key's entry if it is older than the revision. The caller holds mu.
 func (at *place) outdate(revision int64) {
 	if e := at.entry(); e != nil && e.rec.Revision < revision {
 		at.sh.remove(e)
@@ -125,7 +123,7 @@ func (sh *shard) flush() {
 	sh.queue = queue{}
 }
 
-// insert caches an entry, instead of what there is under its hash.
+// insert caches an entry, and replaces the one with the same hash.
 func (sh *shard) insert(hash uint64, e *entry, now instant) {
 	if other := sh.entries[hash]; other != nil {
 		sh.remove(other)
@@ -147,8 +145,8 @@ func (sh *shard) insert(hash uint64, e *entry, now instant) {
 	sh.queue.push(e)
 }
 
-// sweep is how many entries that are no longer trusted make way for a new one,
-// at most: each that comes may clear more than itself.
+// sweep is how many untrusted entries are removed at most for each new one, so that the
+// cache shrinks.
 const sweep = 4
 
 func (sh *shard) remove(e *entry) {

@@ -16,16 +16,16 @@ var (
 	_ retrysafe.Forgetter = (*store)(nil)
 )
 
-// A Store is a store with a cache before it. All methods may be called
+// A Store is a store with a cache in front of it. All methods may be called
 // concurrently.
 type Store interface {
 	retrysafe.Store
-	// Forget drops what is cached of a key: whatever is asked from now on is
-	// answered by the store below, or by what it answered later.
+	// Forget drops what is cached of a key. Every later call is answered by the store
+	// below, or by what it answered later.
 	Forget(ref retrysafe.Ref)
 	// Flush is Forget of all keys.
 	Flush()
-	// Stats says how the cache does.
+	// Stats returns the cache's counters.
 	Stats() Stats
 }
 
@@ -35,9 +35,8 @@ type Options struct {
 	// A record that alone takes more than a 64th of it is not cached. Default
 	// 64 MiB.
 	MaxBytes int64
-	// MaxAge is how long a cached answer is trusted without asking the store
-	// again, and so how long it may hide what an operator does to it elsewhere.
-	// Default 1 minute.
+	// MaxAge is how long a cached answer is trusted without asking the store again. So
+	// it is how long the cache may hide a change of it elsewhere. Default 1 minute.
 	MaxAge time.Duration
 	// Now measures ages, for tests. It must not go back. Default [time.Now].
 	Now func() time.Time
@@ -47,16 +46,16 @@ type Options struct {
 type Stats struct {
 	// Hits are the calls that were answered without the store below.
 	Hits uint64
-	// Misses are the Creates and Loads that it was asked for, new keys included.
+	// Misses are the Creates and Loads that went to the store below, new keys included.
 	Misses uint64
-	// Evicted are the records that had to make room for others.
+	// Evicted are the records that were dropped to make room for others.
 	Evicted uint64
 	// Entries and Bytes are how many records are cached, and their memory.
 	Entries int
 	Bytes   int64
 }
 
-// store is a cache before the store below.
+// store is a cache in front of the store below.
 type store struct {
 	below  retrysafe.Store
 	now    func() instant
@@ -71,9 +70,8 @@ type counting struct {
 	retrysafe.Counter
 }
 
-// New returns below with a cache before it. It is a [retrysafe.Counter] exactly
-// if below is one. It starts nothing; opts may be nil. Without a store below
-// there is none: New(nil, opts) is nil.
+// New returns below with a cache in front of it. It is a [retrysafe.Counter] exactly if
+// below is one. It starts nothing; opts may be nil. New(nil, opts) is nil.
 func New(below retrysafe.Store, opts *Options) Store {
 	if below == nil {
 		return nil
@@ -110,8 +108,8 @@ func (s *store) init(below retrysafe.Store, o *Options) {
 	}
 }
 
-// Create answers from the cache if the key is known to be completed: that is all
-// a replay costs. Otherwise the store below reserves the key, or says who has.
+// Create answers from the cache if the key is known to be completed: that is all a
+// replay costs. Otherwise the store below reserves the key, or returns its record.
 func (s *store) Create(ctx context.Context, w retrysafe.Write) (got retrysafe.Record, err error) {
 	at, now := s.place(w.Ref), s.now()
 	e, ticket := at.look(now)
@@ -123,15 +121,15 @@ func (s *store) Create(ctx context.Context, w retrysafe.Write) (got retrysafe.Re
 		return got, err
 	}
 	e.read(&got, now)
-	// A zero owner is no attempt's, so it cannot recognise its own step.
+	// A zero owner belongs to no attempt, so it does not identify a repeated step.
 	if got.Owner == w.Owner && !w.Owner.IsZero() {
 		return got, nil
 	}
 	return got, retrysafe.ErrExists
 }
 
-// Load answers from the cache if the key is known to be completed. Who must see
-// what is stored this very moment calls Forget first.
+// Load answers from the cache if the key is known to be completed. To get what is
+// stored at this moment, call Forget first.
 func (s *store) Load(ctx context.Context, ref retrysafe.Ref) (got retrysafe.Record, err error) {
 	at, now := s.place(ref), s.now()
 	e, ticket := at.look(now)
@@ -145,8 +143,8 @@ func (s *store) Load(ctx context.Context, ref retrysafe.Ref) (got retrysafe.Reco
 	return got, err
 }
 
-// Swap goes below. While it is on its way nothing is cached of its key: nobody
-// knows whether it has been applied.
+// Swap goes below. While it is under way nothing is cached of its key: it is not known
+// whether it has been applied.
 func (s *store) Swap(ctx context.Context, w retrysafe.Write) (got retrysafe.Record, err error) {
 	at, now := s.place(w.Ref), s.now()
 	ticket := at.openSwap()
@@ -154,22 +152,22 @@ func (s *store) Swap(ctx context.Context, w retrysafe.Write) (got retrysafe.Reco
 	return s.below.Swap(ctx, w)
 }
 
-// List goes below. What is cached and older than what it shows is dropped.
+// List goes below. Entries that are older than the records that it returns are dropped.
 func (s *store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
 	list, err := s.below.List(ctx, q)
 	for i := range list {
 		at := s.place(list[i].Ref)
-		at.hear(list[i].Revision)
+		at.listed(list[i].Revision)
 	}
 	return list, err
 }
 
-// Purge need not tell the cache: it deletes what is due, and that is not handed
-// out any more.
+// Purge does not touch the cache: it deletes only what is due, and that is not served
+// any more.
 func (s *store) Purge(ctx context.Context, limit int) (int, error) { return s.below.Purge(ctx, limit) }
 
-// Sealed says whether what is stored below is encrypted. What is cached is not,
-// and in memory only.
+// Sealed reports whether the records below are encrypted. Cached ones are not; they are
+// in memory only.
 func (s *store) Sealed() bool {
 	below, ok := s.below.(retrysafe.Sealer)
 	return ok && below.Sealed()

@@ -15,11 +15,10 @@ import (
 type api struct {
 	db   *database
 	bank *bank
-	wake func() // tells the worker that there is something to do
+	wake func() // wakes the worker for a new message
 }
 
-// handler returns the API. Each route says what its effects are, and with that what
-// may be done again.
+// handler returns the API. Each route declares its effects, and so what may run again.
 func (a *api) handler(engine *retrysafe.Engine, logger *slog.Logger) (http.Handler, error) {
 	mux := http.NewServeMux()
 	for _, route := range []struct {
@@ -48,7 +47,7 @@ func (a *api) handler(engine *retrysafe.Engine, logger *slog.Logger) (http.Handl
 	return authenticate(mux), nil
 }
 
-// statusURL is where the outcome of a request is looked up that is not there yet.
+// statusURL is where a client asks for an outcome that is not there yet.
 func statusURL(_ *http.Request, key string) string {
 	return "/transfers/status?key=" + url.QueryEscape(key)
 }
@@ -92,13 +91,13 @@ func (a *api) ledger(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, found)
 }
 
-// unavailable says that nothing was done.
+// unavailable answers that nothing was done.
 func unavailable(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
 	reply(w, http.StatusServiceUnavailable, problem{"the database does not answer; nothing was done, so send it again"})
 }
 
-// execution returns the right under which a guarded handler runs.
+// execution returns the execution under which a guarded handler runs.
 func execution(ctx context.Context, w http.ResponseWriter) (*retrysafe.Execution, bool) {
 	x, ok := retrysafe.FromContext(ctx)
 	if !ok {

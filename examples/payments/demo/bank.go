@@ -20,8 +20,8 @@ type bank struct {
 	http *http.Client
 }
 
-// newBank returns a client that sends each request once: a connection is used for
-// one only, and nothing is followed.
+// newBank returns a client that sends each request once: each connection carries one
+// request, and redirects are not followed.
 func newBank(url string) *bank {
 	return &bank{url, &http.Client{
 		Transport:     &http.Transport{DisableKeepAlives: true},
@@ -30,15 +30,15 @@ func newBank(url string) *bank {
 	}}
 }
 
-// toProvider is the request to charge an order. It is found again by its reference,
-// which is the caller's key: each merchant has its own.
+// toProvider is the request to charge an order. The provider's ledger finds the charge
+// by merchant and reference, which are the caller's tenant and key.
 func (o order) toProvider(under retrysafe.Ref) []byte {
 	body, _ := json.Marshal(wanted{o, under.Scope, under.Key}) // plain values always marshal
 	return body
 }
 
-// charge charges, without a key. What is not charged because it was declined has no
-// ID. What cannot be told is an error.
+// charge charges without a key. A declined charge has no ID. If the outcome is unknown,
+// charge returns an error.
 func (b *bank) charge(ctx context.Context, body []byte) (made charged, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, b.url+"/charges", bytes.NewReader(body))
 	if err != nil {
@@ -71,12 +71,12 @@ func (b *bank) ledger(ctx context.Context, of retrysafe.Ref) (rows []charged, er
 	return rows, err
 }
 
-// do sends r and reads what is answered into v, if that is a success.
+// do sends r and decodes the answer into v, if it is a success.
 func (b *bank) do(r *http.Request, v any) (status int, err error) {
 	response, err := b.http.Do(r)
 	if err != nil {
 		if dial := new(net.OpError); errors.As(err, &dial) && dial.Op == "dial" {
-			err = retrysafe.NotExecuted(err) // there was no connection to send it on
+			err = retrysafe.NotExecuted(err) // no connection was made, so nothing was sent
 		}
 		return 0, err
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
 
-// database is where keys, messages and the tables of the business live together,
-// so that one transaction can write all three.
+// database holds keys, messages and the business tables together, so that one
+// transaction can write all three.
 type database struct {
 	keys     retrysafe.Store
 	messages outbox.Store
@@ -25,7 +25,7 @@ type database struct {
 	close func() error
 }
 
-// joined is a transaction as the store knows it.
+// joined is a transaction that the store takes part in.
 type joined interface {
 	retrysafe.Tx
 	outbox.Enqueuer
@@ -47,13 +47,13 @@ func openDatabase(ctx context.Context, url string) (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	// database/sql here too, so that the business is written once for both databases.
+	// database/sql here too, so that one business code serves both databases.
 	db, join := stdlib.OpenDBFromPool(s.Pool()), func(tx *sql.Tx) joined { return s.SQLTx(tx) }
 	closeBoth := func() error { return errors.Join(db.Close(), s.Close()) }
 	return &database{keys: s, messages: s.Outbox(), DB: db, join: join, close: closeBoth}, nil
 }
 
-// checkStore refuses what is not the URL of a database that shares its transactions.
+// checkStore refuses URLs of stores that do not share their transactions.
 func checkStore(url string) error {
 	switch path, isSQLite := strings.CutPrefix(url, "sqlite:"); {
 	case isSQLite && path == "":
@@ -66,7 +66,7 @@ func checkStore(url string) error {
 
 var errNoTables = errors.New("the business needs a store that shares its transactions: sqlite:PATH or postgres://…")
 
-// prepare makes the tables, those of the keys too.
+// prepare creates the tables, including those of the store.
 func prepare(ctx context.Context, url string) error {
 	db, err := openDatabase(ctx, url)
 	if err != nil {
@@ -76,13 +76,13 @@ func prepare(ctx context.Context, url string) error {
 	return errors.Join(err, db.close())
 }
 
-// transaction is one of the business that the store takes part in.
+// transaction is a business transaction that the store takes part in.
 type transaction struct {
 	joined
 	*sql.Tx
 }
 
-// Commit and Rollback are the store's: rolling back what has ended is no error.
+// Commit and Rollback are the store's: a rollback after the end is no error.
 func (t transaction) Commit(ctx context.Context) error   { return t.joined.Commit(ctx) }
 func (t transaction) Rollback(ctx context.Context) error { return t.joined.Rollback(ctx) }
 

@@ -4,8 +4,8 @@
 // POST /payments writes one row, in one commit with its answer: exactly once. POST
 // /transfers writes a row and a message in one commit; a worker calls the provider
 // with a key that is the same on each try: effectively once. POST /charges calls the
-// provider in line and without a key: at most once, and what became of a call whose
-// answer was lost is found out by asking the provider's ledger.
+// provider in line and without a key: at most once. If the answer is lost, the
+// provider's ledger tells whether the call has happened.
 package demo
 
 import (
@@ -20,12 +20,12 @@ import (
 	"time"
 )
 
-// grace is how long requests may take to come to their end.
+// grace is how long requests may take to end at shutdown.
 const grace = 10 * time.Second
 
-// Run runs a provider and the nodes of the API until ctx ends, and then brings them
-// to an orderly end: requests first, then deliveries that are under way, then the
-// provider. It fails if the last node does.
+// Run runs a provider and the nodes of the API until ctx ends, and then shuts them down
+// gracefully: requests first, then deliveries that are under way, then the provider. It
+// fails if the last node does.
 func Run(ctx context.Context, o Options) (err error) {
 	if err := o.Check(); err != nil {
 		return err
@@ -72,7 +72,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
-// watch waits for the nodes. One that ends by itself is told of; the others go on.
+// watch waits for the nodes. If a node ends by itself, watch prints that, and the
+// others go on.
 func watch(ctx context.Context, o *Options, nodes []*running) error {
 	type end struct {
 		node int
@@ -90,7 +91,7 @@ func watch(ctx context.Context, o *Options, nodes []*running) error {
 		switch e := <-ends; {
 		case ctx.Err() == nil:
 			if e.err == nil {
-				e.err = errors.New("somebody else told it to")
+				e.err = errors.New("another process has stopped it")
 			}
 			fmt.Fprintf(o.Out, "payments: node %d has ended by itself: %v\n", e.node, e.err)
 			early = append(early, fmt.Errorf("node %d has ended by itself: %w", e.node, e.err))
@@ -104,7 +105,7 @@ func watch(ctx context.Context, o *Options, nodes []*running) error {
 	return errors.Join(late...)
 }
 
-// storeURL returns the store to use, and what removes it at the end.
+// storeURL returns the store to use, and a function that removes it at the end.
 func storeURL(url string) (string, func() error, error) {
 	if url != "" {
 		return url, func() error { return nil }, nil
@@ -116,7 +117,7 @@ func storeURL(url string) (string, func() error, error) {
 	return "sqlite:" + filepath.Join(dir, "payments.db"), func() error { return os.RemoveAll(dir) }, nil
 }
 
-// serving is an HTTP server at work.
+// serving is a running HTTP server.
 type serving struct {
 	url    string
 	server *http.Server
@@ -139,7 +140,7 @@ func serve(ctx context.Context, addr string, h http.Handler) (*serving, error) {
 	return s, nil
 }
 
-// reached returns where to reach from here what listens at addr.
+// reached returns the address under which this machine reaches a listener at addr.
 func reached(addr *net.TCPAddr) string {
 	if addr.IP.IsUnspecified() {
 		return net.JoinHostPort("127.0.0.1", strconv.Itoa(addr.Port))
@@ -147,7 +148,7 @@ func reached(addr *net.TCPAddr) string {
 	return addr.String()
 }
 
-// stop takes no more requests and waits for those that are there.
+// stop accepts no more requests and waits for those in flight.
 func (s *serving) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()

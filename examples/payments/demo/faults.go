@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// fault is how a provider fails, and how often still.
+// fault is how the provider fails, and for how many more calls.
 type fault struct {
 	Mode mode `json:"mode"`
 	// Delay is for slow. Default 2 s.
 	Delay duration `json:"delay,omitempty"`
-	// Times is how many calls it befalls; without it, all.
+	// Times is how many calls fail; 0 is all.
 	Times int `json:"times,omitempty"`
 }
 
@@ -25,7 +25,7 @@ const (
 	slow        mode = "slow"         // it charges, and answers late
 	errorBefore mode = "error_before" // it answers 500, and has not charged
 	errorAfter  mode = "error_after"  // it answers 500, and has charged
-	dropAfter   mode = "drop_after"   // it charges, and drops the line
+	dropAfter   mode = "drop_after"   // it charges, and drops the connection
 )
 
 const (
@@ -37,7 +37,7 @@ func (f *fault) check() error {
 	switch f.Mode {
 	case none, decline, slow, errorBefore, errorAfter, dropAfter:
 	default:
-		return fmt.Errorf("mode %q is none of none, decline, slow, error_before, error_after, drop_after", f.Mode)
+		return fmt.Errorf("mode %q is not one of none, decline, slow, error_before, error_after, drop_after", f.Mode)
 	}
 	switch {
 	case f.Delay < 0 || f.Delay > duration(maxDelay):
@@ -48,7 +48,7 @@ func (f *fault) check() error {
 	return nil
 }
 
-// next returns what befalls one call, and counts it.
+// next returns the fault of one call, and counts the call.
 func (f *fault) next() fault {
 	now := *f
 	if f.Times == 1 {

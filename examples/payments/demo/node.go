@@ -13,11 +13,11 @@ import (
 	"github.com/retrysafe/retrysafe/outbox/sink/httpsink"
 )
 
-// settings are what a node has to know.
+// settings are the configuration of a node.
 type settings struct{ Listen, Store, Provider string }
 
-// node is one of those that serve the API, each with a worker and a janitor of its
-// own, over one database.
+// node is one node of the API, with its own worker and janitor. All nodes share one
+// database.
 type node struct {
 	db     *database
 	engine *retrysafe.Engine
@@ -28,7 +28,7 @@ type node struct {
 	logger *slog.Logger
 }
 
-// openNode opens a node that already serves, and has to be run.
+// openNode opens a node that already listens. The caller has to run it.
 func openNode(ctx context.Context, s settings, logger *slog.Logger) (n *node, err error) {
 	db, err := openDatabase(ctx, s.Store)
 	if err != nil {
@@ -70,8 +70,8 @@ func openNode(ctx context.Context, s settings, logger *slog.Logger) (n *node, er
 	return n, err
 }
 
-// run works until ctx ends. Then requests come to their end first, then deliveries
-// that are under way, then answers that the store has not confirmed yet.
+// run works until ctx ends. Then it waits for requests, then for deliveries that are
+// under way, then for answers that the store has not confirmed yet.
 func (n *node) run(ctx context.Context) (err error) {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

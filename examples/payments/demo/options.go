@@ -12,25 +12,25 @@ import (
 	"strconv"
 )
 
-// Options are what [Run] may be given. Zero values are the defaults.
+// Options configure [Run]. Zero values select the defaults.
 type Options struct {
-	// Listen is where the first node listens; the others have the ports that
-	// follow. With port 0 each has any. Default 127.0.0.1:8080.
+	// Listen is the address of the first node; the others use the ports that follow.
+	// With port 0 each node uses any free port. Default 127.0.0.1:8080.
 	Listen string
-	// Provider is where the provider listens. Default: ten ports above Listen.
+	// Provider is the address of the provider. Default: ten ports above Listen.
 	Provider string
-	// Store is a URL: sqlite:PATH or postgres://…. Default: a SQLite file in a temporary
-	// folder, which is gone at the end.
+	// Store is a URL: sqlite:PATH or postgres://…. Default: a SQLite file in a
+	// temporary folder, which is deleted at the end.
 	Store string
-	// Nodes is how many nodes of the API there are, at most 10. Several are
-	// processes of their own. Default 1.
+	// Nodes is the number of nodes of the API, at most 10. If there are several, each
+	// is its own process. Default 1.
 	Nodes int
-	// Node returns the command that is a node: this program, if it calls [RunNode]
-	// with its standard input and output. Several nodes need it.
+	// Node returns the command that runs a node: this program, if it calls [RunNode]
+	// with its standard input and output. It is required if Nodes is over 1.
 	Node func(context.Context) (*exec.Cmd, error)
-	// Out gets what a person is told. Default: nobody.
+	// Out gets the texts for people. Default: they are discarded.
 	Out io.Writer
-	// Logger gets what goes wrong. Default slog.Default().
+	// Logger gets errors. Default slog.Default().
 	Logger *slog.Logger
 }
 
@@ -39,7 +39,7 @@ const (
 	maxNodes      = 10
 )
 
-// Check reports what is wrong with the options, if anything is.
+// Check returns an error if an option is invalid.
 func (o Options) Check() error {
 	o = o.withDefaults()
 	if _, err := above(o.Listen, maxNodes); err != nil {
@@ -64,7 +64,7 @@ func (o Options) withDefaults() Options {
 	o.Listen, o.Nodes = cmp.Or(o.Listen, defaultListen), cmp.Or(o.Nodes, 1)
 	if o.Provider == "" {
 		o.Provider, _ = above(o.Listen, maxNodes)
-		o.Provider = cmp.Or(o.Provider, o.Listen) // Check says what is wrong with it
+		o.Provider = cmp.Or(o.Provider, o.Listen) // Check reports the invalid address
 	}
 	if o.Out == nil {
 		o.Out = io.Discard

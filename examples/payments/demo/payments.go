@@ -6,8 +6,8 @@ import (
 	"github.com/retrysafe/retrysafe/httpkey"
 )
 
-// pay is all in our own database: the row and the answer that tells of it are one
-// commit. Exactly once.
+// pay writes only to our own database: the row and the answer are one commit. Exactly
+// once.
 func (a *api) pay(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
 	in, ok := read(w, r)
@@ -31,7 +31,7 @@ func (a *api) pay(w http.ResponseWriter, r *http.Request) {
 	}
 	send(w, made.created())
 	if err := httpkey.CompleteTx(ctx, w, tx); err != nil {
-		return // it is rolled back, and the client is told so
+		return // the transaction was rolled back, and the guard answers
 	}
-	_ = tx.Commit(ctx) // the guard finds out by itself whether it took place
+	_ = tx.Commit(ctx) // the guard finds out whether it was committed
 }

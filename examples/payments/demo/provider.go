@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// provider is a payment provider, in memory. It honours keys that it is sent, and
-// fails as it is told.
+// provider is a payment provider in memory. It honours idempotency keys, and fails as
+// its fault says.
 type provider struct {
 	mu    sync.Mutex
 	rows  []charged          // the ledger: one for each charge that really happened
@@ -19,10 +19,11 @@ type provider struct {
 	fault fault
 }
 
-// wanted is what a provider is asked for.
+// wanted is a request for a charge.
 type wanted struct {
 	order
-	// Merchant is for whom, and Reference the merchant's own name for it.
+	// Merchant is the account that is paid, and Reference the merchant's own name for the
+	// charge.
 	Merchant  string `json:"merchant,omitempty"`
 	Reference string `json:"reference,omitempty"`
 }
@@ -34,7 +35,7 @@ type charged struct {
 	Key string `json:"idempotency_key,omitempty"`
 }
 
-// spoken is what was said to a request under a key.
+// spoken is the answer to a request under a key.
 type spoken struct {
 	request []byte
 	status  int
@@ -76,15 +77,15 @@ func (p *provider) charge(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 		}
 	case dropAfter:
-		panic(http.ErrAbortHandler) // it ends the connection, without a word
-	case errorBefore, errorAfter: // which of them, nobody can tell
+		panic(http.ErrAbortHandler) // net/http closes the connection without a response
+	case errorBefore, errorAfter: // the caller cannot tell which of them
 		reply(w, http.StatusInternalServerError, problem{"something went wrong"})
 		return
 	}
 	reply(w, said.status, said.body)
 }
 
-// decide says what a request gets, and charges if it has to.
+// decide returns the answer to a request, and charges if it is new.
 func (p *provider) decide(key string, body []byte, in wanted) (fault, *spoken) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,8 +111,7 @@ func (p *provider) decide(key string, body []byte, in wanted) (fault, *spoken) {
 	return f, now
 }
 
-// ledger lists what was charged under a key or reference; for one merchant, if it
-// is given.
+// ledger lists the charges under a key or a reference, of one merchant if one is given.
 func (p *provider) ledger(w http.ResponseWriter, r *http.Request) {
 	key, merchant := r.FormValue("key"), r.FormValue("merchant")
 	if key == "" {

@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// running is a node, here or in a process of its own. It ends in order when its
-// context does.
+// running is a node, in this process or in its own. It shuts down gracefully when its
+// context ends.
 type running struct {
 	url  string
 	pid  int
 	done chan struct{} // closed when it has ended
-	err  error         // then: why, if not because it was told to
+	err  error         // then: the reason, if it was not stopped by Run
 }
 
 func startNode(ctx context.Context, o *Options, s settings) (*running, error) {
@@ -37,11 +37,13 @@ func startNode(ctx context.Context, o *Options, s settings) (*running, error) {
 	return r, nil
 }
 
-// started is what a process says once: where it is, or why it is not.
+// started is the one line that a node's process prints: its address, or why it could
+// not start.
 type started struct{ URL, Error string }
 
-// startProcess starts a node as a process. It gets its settings as the first line
-// of its input, and ends in order when that ends: also when this process dies.
+// startProcess starts a node as a process. The node reads its settings from the first
+// line of its input, and shuts down gracefully when the input ends, also when this
+// process dies.
 func startProcess(ctx context.Context, o *Options, s settings) (*running, error) {
 	cmd, err := o.Node(ctx)
 	if err != nil {
@@ -73,21 +75,21 @@ func startProcess(ctx context.Context, o *Options, s settings) (*running, error)
 		if said.Error != "" {
 			return nil, errors.New(said.Error)
 		}
-		return nil, errors.Join(fmt.Errorf("it says nothing: %w", err), ended)
+		return nil, errors.Join(fmt.Errorf("the node printed no address: %w", err), ended)
 	}
 	r := &running{url: said.URL, pid: cmd.Process.Pid, done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
 		if err := cmd.Wait(); cmd.ProcessState == nil || !cmd.ProcessState.Success() {
-			r.err = err // otherwise it says only that the process was told to end
+			r.err = err // otherwise the error only says that the process was stopped
 		}
 	}()
 	return r, nil
 }
 
-// RunNode runs one node of several, until ctx or in ends. In and out are those of
-// the process, and belong to [Run], which has started it, and which says why if the
-// node could not be opened.
+// RunNode runs one node of several until ctx or in ends. In and out are the standard
+// input and output of the process; [Run] is at their other end, and reports why a node
+// could not be opened.
 func RunNode(ctx context.Context, in io.Reader, out io.Writer, logger *slog.Logger) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -98,14 +100,14 @@ func RunNode(ctx context.Context, in io.Reader, out io.Writer, logger *slog.Logg
 		err = json.Unmarshal(line, &s)
 	}
 	if err != nil {
-		return fmt.Errorf("read the settings of a node: %w; it is started by others, not by hand", err)
+		return fmt.Errorf("read the settings of a node: %w; a node is started by the main process, not by hand", err)
 	}
 	n, err := openNode(ctx, s, logger)
 	if err != nil {
 		return json.NewEncoder(out).Encode(started{Error: err.Error()})
 	}
 	if err := json.NewEncoder(out).Encode(started{URL: n.http.url}); err != nil {
-		stop() // nobody listens
+		stop() // there is no listener
 	}
 	go func() {
 		_, _ = io.Copy(io.Discard, lines)
@@ -114,7 +116,7 @@ func RunNode(ctx context.Context, in io.Reader, out io.Writer, logger *slog.Logg
 	return n.run(ctx)
 }
 
-// The demo is brisk, so that what it shows need not be waited for. A service has the
+// The demo has short time limits, so that its effects show at once. A service uses the
 // defaults, which are longer.
 const (
 	lease       = 5 * time.Second        // of an attempt whose node has died
@@ -124,6 +126,6 @@ const (
 	firstAgain  = 200 * time.Millisecond // after a delivery that failed
 	lastAgain   = 5 * time.Second
 	maxTries    = 1000
-	lookEvery   = 100 * time.Millisecond // for messages that another node has taken in
-	askEvery    = 500 * time.Millisecond // about outcomes that nobody knows
+	lookEvery   = 100 * time.Millisecond // for messages that another node has enqueued
+	askEvery    = 500 * time.Millisecond // about unknown outcomes
 )

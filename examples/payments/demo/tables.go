@@ -11,23 +11,23 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// order is what a caller asks for.
+// order is a caller's request.
 type order struct {
 	Amount    int64  `json:"amount"`
 	Currency  string `json:"currency"`
 	AccountID int64  `json:"account_id"`
 }
 
-// effect is a row of the business, as callers see it.
+// effect is a row of a business table, as callers see it.
 type effect struct {
 	ID   string `json:"id"`
 	Kind string `json:"object"`
 	order
 	Status string `json:"status"`
-	Charge string `json:"charge,omitempty"` // the provider's name for it
+	Charge string `json:"charge,omitempty"` // the provider's id
 }
 
-// What has become of an effect.
+// The statuses of an effect.
 const (
 	pending   = "pending"
 	succeeded = "succeeded"
@@ -47,7 +47,7 @@ func newID(prefix string) string { return prefix + "_" + rand.Text() }
 
 func (e *effect) location() string { return "/" + e.Kind + "s/" + e.ID }
 
-// created is the answer that tells of an effect.
+// created is the answer for a new effect.
 func (e *effect) created() retrysafe.Result {
 	return answer(http.StatusCreated, e, e.location())
 }
@@ -59,12 +59,12 @@ type execer interface {
 
 const columns = "id, amount, currency, account_id, status, charge"
 
-// insert writes an effect down.
+// insert inserts an effect.
 func insert(ctx context.Context, db execer, under retrysafe.Ref, e *effect) error {
 	return e.insert(ctx, db, under, "")
 }
 
-// insertOnce writes an effect down that somebody else may have written down.
+// insertOnce inserts an effect unless an earlier attempt has inserted it.
 func insertOnce(ctx context.Context, db execer, under retrysafe.Ref, e *effect) error {
 	return e.insert(ctx, db, under, ` ON CONFLICT (id) DO NOTHING`)
 }
@@ -122,10 +122,10 @@ func (d *database) list(ctx context.Context, kind, where string, args ...any) ([
 	return found, rows.Err()
 }
 
-var errOther = errors.New("something else is written down already")
+var errOther = errors.New("another result is already stored")
 
-// settle notes what the provider has said to a transfer. It may come twice, and must
-// be the same then.
+// settle stores the provider's answer to a transfer. It may be called twice, with the
+// same answer.
 func (d *database) settle(ctx context.Context, tenant, id, status, charge string) (*effect, error) {
 	if _, err := d.ExecContext(ctx, `UPDATE transfers SET status = $1, charge = $2 WHERE id = $3 AND tenant = $4 AND status = $5`,
 		status, charge, id, tenant, pending); err != nil {

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// tenants has the callers by their tokens. Yours are in your identity provider.
+// tenants maps tokens to callers. In a real service the identity provider does that.
 var tenants = map[string]string{"demo-a": "tenant-a", "demo-b": "tenant-b"}
 
 type tenantKey struct{}
 
-// authenticate finds out who calls, before anything else is done: nobody sees a
-// stored answer before.
+// authenticate identifies the caller before anything else is done: no stored answer is
+// shown to an unknown caller.
 func authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -27,7 +27,8 @@ func authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// tenantOf says whose key a request carries: the authenticated caller's.
+// tenantOf returns the tenant that owns the key of a request: the authenticated
+// caller's.
 func tenantOf(r *http.Request) (string, error) {
 	tenant, ok := r.Context().Value(tenantKey{}).(string)
 	if !ok {

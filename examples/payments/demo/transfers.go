@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// horizon is how long a transfer is tried; the provider remembers keys for
+	// horizon is how long a transfer is retried; the provider remembers keys for
 	// longer.
 	horizon = 20 * time.Hour
-	// handedOver is how long its key is the message's: until there is none.
+	// handedOver is how long the message owns the key: longer than a message exists.
 	handedOver = 21 * time.Hour
 
 	transferHeader = "Transfer-Id"
 )
 
-// transfer writes a row and a message in one commit, and gives the key to the
-// message. The client is told 202, also on each retry, until the worker has the
-// provider's answer, and then gets that. Effectively once: the provider honours the
-// message's key.
+// transfer writes a row and a message in one commit, and hands the key over to the
+// message. The client gets a 202, also on each retry, until the worker has the
+// provider's answer; then it gets that answer. Effectively once: the provider honours
+// the message's key.
 func (a *api) transfer(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
 	in, ok := read(w, r)
@@ -51,7 +51,7 @@ func (a *api) transfer(w http.ResponseWriter, r *http.Request) {
 	}
 	rec, err := x.HandOver(ctx, tx, handedOver)
 	if err != nil {
-		return // it is rolled back, and the client is told so
+		return // the transaction was rolled back, and the guard answers
 	}
 	err = tx.Enqueue(ctx, outbox.Message{
 		Topic: "charges", Key: x.DownstreamKey("charge"), Payload: in.toProvider(x.Ref()),
@@ -60,12 +60,12 @@ func (a *api) transfer(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // as above
 	}
-	_ = tx.Commit(ctx) // the guard finds out by itself whether it took place
+	_ = tx.Commit(ctx) // the guard finds out whether it was committed
 	a.wake()
 }
 
-// newSink returns what carries transfers to the provider. That is on this machine, so
-// its address is allowed, though it is not public, and no other.
+// newSink returns the sink that sends transfers to the provider. The provider is on
+// this machine, so its address, which is not public, is allowed, and no other one.
 func newSink(db *database, provider string) (*httpsink.Sink, error) {
 	at, err := url.Parse(provider)
 	if err != nil {
@@ -82,14 +82,14 @@ func newSink(db *database, provider string) (*httpsink.Sink, error) {
 			ctx, cancel := context.WithTimeout(context.Background(), rowMay)
 			defer cancel()
 			if err := answered(ctx, db, d, r, receipt); err != nil {
-				receipt.Err, receipt.Answer = err, nil // it is sent again, and gets the same answer
+				receipt.Err, receipt.Answer = err, nil // the message is sent again, and gets the same answer
 			}
 		},
 	})
 }
 
-// answered writes down what the provider has decided, before the message is done,
-// and makes our own answer of it. A decline is one, too.
+// answered stores the provider's decision before the message is acknowledged, and turns
+// it into our own answer. A decline is a decision too.
 func answered(ctx context.Context, db *database, d *outbox.Delivery, r *httpsink.Response, receipt *outbox.Receipt) error {
 	var made charged
 	var status string
@@ -108,7 +108,7 @@ func answered(ctx context.Context, db *database, d *outbox.Delivery, r *httpsink
 		return receipt.Err // nothing is decided
 	}
 	if d.Settles == nil {
-		return outbox.Permanent(errors.New("the message settles no key"))
+		return outbox.Permanent(errors.New("the message owns no key"))
 	}
 	row, err := db.settle(ctx, d.Settles.Scope, d.Header[transferHeader], status, made.ID)
 	switch {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// welcome says what to try, with keys that nobody has used.
+// welcome returns the commands to try, with new keys.
 func welcome(api, provider string) string {
 	return strings.NewReplacer(
 		"API", api, "PROVIDER", provider,
@@ -15,7 +15,7 @@ func welcome(api, provider string) string {
 	).Replace(tryThis)
 }
 
-// newKey draws a key as clients do: a random UUID.
+// newKey generates a key as clients do: a random UUID.
 func newKey() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // it never fails
@@ -48,12 +48,12 @@ Let the provider fail, and send a transfer or a charge under a new key:
 curl -i -X PUT PROVIDER/faults -d '{"mode": "decline", "times": 1}'
 # 200: it is slow once: a transfer is 202 meanwhile, a charge waits
 curl -i -X PUT PROVIDER/faults -d '{"mode": "slow", "delay": "2s", "times": 1}'
-# 200: it fails three times and has not charged: a transfer is sent again; a charge is 502, then 409, and an operator's
+# 200: it fails three times and has not charged: a transfer is sent again; a charge is 502, then 409, and an operator has to resolve it
 curl -i -X PUT PROVIDER/faults -d '{"mode": "error_before", "times": 3}'
 # 200: it fails three times and has charged: a transfer is sent again under its key, and charged once; a charge is 502, then 409 until the provider's ledger was asked, then 201
 curl -i -X PUT PROVIDER/faults -d '{"mode": "error_after", "times": 3}'
-# 200: it charges and drops the line, three times: as before
+# 200: it charges and drops the connection, three times: as before
 curl -i -X PUT PROVIDER/faults -d '{"mode": "drop_after", "times": 3}'
-# 200: it is well again
+# 200: it works again
 curl -i -X PUT PROVIDER/faults -d '{"mode": "none"}'
 `

@@ -17,7 +17,7 @@ type problem struct {
 	Error string `json:"error"`
 }
 
-// answer is an answer with v as its body.
+// answer returns an answer with v as its body.
 func answer(status int, v any, location string) retrysafe.Result {
 	body, _ := json.Marshal(v) // plain values always marshal
 	header := map[string][]string{"Content-Type": {"application/json"}}
@@ -32,12 +32,12 @@ func send(w http.ResponseWriter, a retrysafe.Result) {
 		w.Header()[name] = values
 	}
 	w.WriteHeader(a.Status)
-	_, _ = w.Write(a.Body) // a client that has gone asks again
+	_, _ = w.Write(a.Body) // a client that is gone asks again
 }
 
 func reply(w http.ResponseWriter, status int, v any) { send(w, answer(status, v, "")) }
 
-// read returns what a request asks for, or answers that it cannot be.
+// read returns the order in a request. If there is none, it answers with an error.
 func read(w http.ResponseWriter, r *http.Request) (in order, ok bool) {
 	body, err := io.ReadAll(r.Body) // the guard has bounded it
 	if err == nil {
@@ -49,7 +49,7 @@ func read(w http.ResponseWriter, r *http.Request) (in order, ok bool) {
 	return in, err == nil
 }
 
-// decode reads one JSON value that must be as its type says, and right.
+// decode decodes one JSON value and validates it.
 func decode(body []byte, into interface{ check() error }) error {
 	err := decodeStrictly(body, into)
 	if err == nil {
@@ -68,7 +68,7 @@ func decodeStrictly(body []byte, into any) error {
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the object")
+		return errors.New("there is data after the object")
 	}
 	return nil
 }

@@ -1,8 +1,8 @@
-// Package crashtest crashes clients of a store, for the stores' own tests: a child
+// Package crashtest crashes clients of a store, for the stores' own tests. A child
 // process books a ride in phases and is killed, with no warning, before and after each
-// step that it takes towards the database; and a fleet is upgraded while it works. The
-// parent then opens the same database, retries until each key is final, and counts
-// effects. What any store has to bear is in prove/sweep.
+// step that it sends to the database. A fleet of processes is upgraded while it works.
+// The parent then opens the same database, retries until each key is final, and counts
+// effects. The tests that hold for every store are in prove/sweep.
 package crashtest
 
 import (
@@ -15,16 +15,16 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// Lease is how long a killed attempt is believed to live.
+// Lease is how long the lease of a killed attempt lasts.
 const Lease = 200 * time.Millisecond
 
-// patience is for a machine with much else to do: nothing that works takes as long.
-// Nobody gives up a store before it has passed, so a program that stood still for a
-// while goes on with what it began.
+// patience is a timeout for a busy machine: nothing that works takes as long. No store
+// timeout is shorter, so a program that was stopped for a while goes on with what it
+// began.
 const patience = time.Minute
 
-// A Fuse kills the process when it is passed for the n-th time, by whom ever:
-// a heartbeat passes it too.
+// A Fuse kills the process when it is passed for the n-th time, by any goroutine: a
+// heartbeat passes it too.
 type Fuse struct {
 	mu   sync.Mutex
 	left int
@@ -39,7 +39,7 @@ func (f *Fuse) Pass() {
 	}
 }
 
-// die ends the process with no warning.
+// die kills the process with no warning.
 func die() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {}
@@ -105,7 +105,7 @@ func (m minedTx) Commit(ctx context.Context) error {
 	return m.Tx.Commit(ctx)
 }
 
-// minedFinisher is the transaction of a store that stores and commits in one.
+// minedFinisher is the transaction of a store that creates and commits in one step.
 type minedFinisher struct {
 	minedTx
 	f retrysafe.CreateCommitter

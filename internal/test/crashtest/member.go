@@ -16,13 +16,13 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A Member is one program of a fleet that is upgraded while it works.
+// A Member is one process of a fleet that is upgraded while it works.
 type Member struct {
-	// Pay runs an operation under a key, once with its effect in the transaction of the
-	// answer, once with one at a provider that knows the key, as the key says. Effect
-	// and answer say by whom.
+	// Pay runs an operation under a key. The key decides whether its effect is in the
+	// transaction of the answer or at a provider that honours keys. Effect and answer
+	// contain by, the name of the member.
 	Pay func(ctx context.Context, key, by string) (retrysafe.Outcome, error)
-	// Close ends all of it.
+	// Close closes the store and the database.
 	Close func() error
 	db    *sql.DB
 }
@@ -33,7 +33,7 @@ func paid(by string) retrysafe.Result {
 
 // NewMember returns a member over a store and its own database. Exec runs a statement
 // in a transaction. Note, if it is not nil, is called with each key that was answered:
-// the next version has something to write to its row.
+// the next version writes something to its row.
 func NewMember[X any](s retrysafe.TxStore[X], db *sql.DB, exec func(ctx context.Context, tx X, statement string) error, note func(ctx context.Context, ref retrysafe.Ref) error) (*Member, error) {
 	policy := retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun, Lease: 5 * Lease}
 	inTx, err := retrysafe.New(s, &retrysafe.Options{Policy: policy, StoreTimeout: patience, SettleTimeout: patience})
@@ -74,8 +74,8 @@ func NewMember[X any](s retrysafe.TxStore[X], db *sql.DB, exec func(ctx context.
 	}, nil
 }
 
-// makeTables makes those of the effects. Nothing but the transaction keeps a second
-// one of a key out of the first.
+// makeTables creates the tables of the effects. They have no unique constraint: only
+// the transaction prevents a second effect of a key.
 func (m *Member) makeTables(ctx context.Context) error {
 	_, err := m.db.ExecContext(ctx, `CREATE TABLE effects (key TEXT NOT NULL, by TEXT NOT NULL)`)
 	if err != nil {
@@ -85,7 +85,7 @@ func (m *Member) makeTables(ctx context.Context) error {
 	return err
 }
 
-// effects returns by whom the effects of each key are.
+// effects returns the names of the members that made the effects of each key.
 func (m *Member) effects(ctx context.Context) (map[string][]string, error) {
 	rows, err := m.db.QueryContext(ctx, `SELECT key, by FROM effects UNION ALL SELECT key, by FROM charges`)
 	if err != nil {
@@ -103,11 +103,11 @@ func (m *Member) effects(ctx context.Context) (map[string][]string, error) {
 	return all, rows.Err()
 }
 
-// OpenMember opens the database that where names, as the present program does, or as
-// the next one would.
+// OpenMember opens the database at where, as the present program does, or as the next
+// version would.
 type OpenMember func(ctx context.Context, where string, next bool) (*Member, error)
 
-// What a member is told, by its environment.
+// The environment variables of a member.
 const (
 	envMemberName = "RETRYSAFE_UPGRADE_MEMBER"
 	envMemberAt   = "RETRYSAFE_UPGRADE_WHERE"
@@ -116,7 +116,8 @@ const (
 // nextPrefix begins the name of a member of the next version.
 const nextPrefix = "next"
 
-// RunMember is all that a member does. It reports false in any other process.
+// RunMember is the main function of a member process. It reports false in any other
+// process.
 func RunMember(t *testing.T, open OpenMember) bool {
 	t.Helper()
 	name := os.Getenv(envMemberName)
@@ -142,8 +143,8 @@ func RunMember(t *testing.T, open OpenMember) bool {
 	return true
 }
 
-// payAll pays every key until it has its answer, in the order in which all members
-// do, so that they meet.
+// payAll pays every key until it has its answer. All members use the same order, so
+// that they compete for the keys.
 func (m *Member) payAll(ctx context.Context, name string, from, to int) {
 	keys := make(chan string)
 	var wg sync.WaitGroup
@@ -170,11 +171,11 @@ func (m *Member) payAll(ctx context.Context, name string, from, to int) {
 	wg.Wait()
 }
 
-// passes reports whether a client would come back.
+// passes reports whether a client would retry after err.
 func passes(err error) bool {
 	return slices.ContainsFunc([]error{retrysafe.ErrInFlight, retrysafe.ErrUnavailable, retrysafe.ErrUnsettled, retrysafe.ErrLost},
 		func(e error) bool { return errors.Is(err, e) })
 }
 
-// say tells the parent, in one line and one write.
+// say sends a message to the parent, in one line and one write.
 func say(format string, args ...any) { _, _ = fmt.Fprintf(os.Stdout, format+"\n", args...) }

@@ -17,11 +17,11 @@ import (
 // stageKeys is how many keys each stage of an upgrade adds.
 const stageKeys = 100
 
-// Upgrade lets processes of the present version and of the next one work side by side
-// on the same keys, has the next one migrate under load, starts an old one again
-// beside it, kills the next one, goes back to old ones alone, and forward again. It
-// returns what is wrong: a key with other than one effect, answers that differ, a
-// member that cannot start or go on.
+// Upgrade runs processes of the present version and of the next one side by side on the
+// same keys. The next one migrates under load; an old one restarts beside it; the next
+// one is killed; old ones work alone; then a next one starts again. It returns what is
+// wrong: a key with other than one effect, answers that differ, a member that cannot
+// start or go on.
 //
 // Its test runs again in each member, and begins with [RunMember].
 func Upgrade(t *testing.T, open OpenMember, where string) (wrong []string) {
@@ -35,7 +35,7 @@ func Upgrade(t *testing.T, open OpenMember, where string) (wrong []string) {
 		t.Fatal(err)
 	}
 	f := &fleet{t: t, where: where, answers: map[string][]string{}}
-	defer f.scuttle()
+	defer f.stopAll()
 
 	old := f.start("old-1")
 	f.all(0, 1, old)
@@ -61,10 +61,10 @@ func Upgrade(t *testing.T, open OpenMember, where string) (wrong []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(f.wrong, judge(4*stageKeys, f.answers, effects)...)
+	return append(f.wrong, check(4*stageKeys, f.answers, effects)...)
 }
 
-// fleet is all members, and what they have said.
+// fleet is the set of members, and their answers.
 type fleet struct {
 	t       *testing.T
 	where   string
@@ -79,7 +79,7 @@ type member struct {
 	name string
 	cmd  *exec.Cmd
 	in   io.WriteCloser
-	done chan struct{} // one for each thing it was told, and one for its start
+	done chan struct{} // one for each finished task, and one for its start
 	ends chan struct{}
 	said int // answers, under the fleet's lock
 }
@@ -114,7 +114,7 @@ func (f *fleet) start(name string) *member {
 	return m
 }
 
-// hear takes in what a member says, to its end.
+// hear reads the output of a member to its end.
 func (f *fleet) hear(m *member, out io.Reader) {
 	defer close(m.ends)
 	for lines := bufio.NewScanner(out); lines.Scan(); {
@@ -134,12 +134,12 @@ func (f *fleet) hear(m *member, out io.Reader) {
 	}
 }
 
-// tell has a member pay the keys of some stages.
+// tell makes a member pay the keys of some stages.
 func (f *fleet) tell(m *member, from, to int) {
-	_, _ = fmt.Fprintln(m.in, from*stageKeys, to*stageKeys) // one that has ended is noticed by await
+	_, _ = fmt.Fprintln(m.in, from*stageKeys, to*stageKeys) // await reports a member that has ended
 }
 
-// await waits until each member has done what it was told last.
+// await waits until each member has finished its last task.
 func (f *fleet) await(all ...*member) {
 	for _, m := range all {
 		select {
@@ -157,7 +157,7 @@ func (f *fleet) all(from, to int, members ...*member) {
 	f.await(members...)
 }
 
-// kill ends a member with no warning, once it has begun with what it was told.
+// kill kills a member with no warning, after it has begun its last task.
 func (f *fleet) kill(m *member) {
 	said := func() int {
 		f.mu.Lock()
@@ -177,8 +177,8 @@ func (f *fleet) kill(m *member) {
 	<-m.ends
 }
 
-// scuttle ends every member that is left.
-func (f *fleet) scuttle() {
+// stopAll ends every member that is left.
+func (f *fleet) stopAll() {
 	for _, m := range f.members {
 		_ = m.in.Close()
 		<-m.ends
@@ -186,8 +186,8 @@ func (f *fleet) scuttle() {
 	}
 }
 
-// judge says what is wrong with the answers and effects of keys.
-func judge(keys int, answers, effects map[string][]string) (wrong []string) {
+// check returns what is wrong with the answers and effects of keys.
+func check(keys int, answers, effects map[string][]string) (wrong []string) {
 	if len(answers) != keys {
 		wrong = append(wrong, fmt.Sprintf("%d keys have answers, want %d", len(answers), keys))
 	}

@@ -1,5 +1,5 @@
-// Package faultstore wraps a store and lets its steps go wrong, for tests: lost
-// requests, lost replies, hanging, and a look at each step as it passes.
+// Package faultstore wraps a store and injects faults into its steps, for tests: lost
+// requests, lost replies, hanging, and a callback before each step.
 package faultstore
 
 import (
@@ -25,21 +25,21 @@ const (
 	Purge  Op = "purge"
 )
 
-// Fault says how a step goes wrong.
+// Fault says how a step fails.
 type Fault uint8
 
 const (
-	// None: it does not.
+	// None: it succeeds.
 	None Fault = iota
 	// LoseRequest: it fails and was not applied.
 	LoseRequest
 	// LoseReply: it was applied, and fails all the same.
 	LoseReply
-	// Hang: it does not come back before its context ends, and was not applied.
+	// Hang: it returns when its context ends, and was not applied.
 	Hang
 )
 
-// A Step is one call of the store on its way.
+// A Step is one call of the store.
 type Step struct {
 	Op Op
 	// N counts the steps of this Op, from 1.
@@ -48,7 +48,7 @@ type Step struct {
 	Write retrysafe.Write
 }
 
-// Store passes every step on to the store below, as Plan says.
+// Store passes every step on to the store below, with the faults of Plan.
 type Store struct {
 	below retrysafe.Store
 
@@ -59,13 +59,13 @@ type Store struct {
 
 var _ retrysafe.Store = (*Store)(nil)
 
-// New returns a store over below that does nothing wrong yet.
+// New returns a store over below without faults.
 func New(below retrysafe.Store) *Store {
 	return &Store{below: below, count: make(map[Op]int)}
 }
 
-// Plan sets what goes wrong from now on; nil is nothing. It is called before
-// each step, one at a time, and counting starts again at 1.
+// Plan sets the faults from now on; nil is none. It is called before each step, one at
+// a time, and the steps are counted from 1 again.
 func (s *Store) Plan(plan func(Step) Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,10 +73,10 @@ func (s *Store) Plan(plan func(Step) Fault) {
 	clear(s.count)
 }
 
-// FailAll is a plan in which every step goes wrong in the same way.
+// FailAll is a plan in which every step has the same fault.
 func FailAll(f Fault) func(Step) Fault { return func(Step) Fault { return f } }
 
-// FailOnce is a plan in which the n-th step of op goes wrong.
+// FailOnce is a plan in which the n-th step of op has a fault.
 func FailOnce(op Op, n int, f Fault) func(Step) Fault {
 	return func(s Step) Fault {
 		if s.Op == op && s.N == n {

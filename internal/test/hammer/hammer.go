@@ -1,6 +1,6 @@
-// Package hammer feeds a fuzz target inputs that are nearly right, many of them,
-// without the fuzzing engine: it learns nothing from them, and so takes a microsecond
-// for one where the engine takes a hundred. A change is tried with both.
+// Package hammer runs a fuzz target with many mutated inputs, without the fuzzing
+// engine. It has no coverage feedback, and so needs a microsecond for an input where
+// the engine needs a hundred. Test a change with both.
 //
 //	func FuzzKey(f *testing.F) {
 //		hammer.Add(f, `"8e03978e"`)
@@ -20,11 +20,11 @@ import (
 )
 
 var (
-	times = flag.Int("hammer", 0, "how many inputs each fuzz target is fed, made of its seeds")
-	begin = flag.Uint64("hammer.seed", 1, "what they are made by")
+	times = flag.Int("hammer", 0, "how many mutated inputs each fuzz target gets")
+	begin = flag.Uint64("hammer.seed", 1, "the seed of the mutations")
 )
 
-// seeds are what targets were given, each until its Fuzz.
+// seeds are the arguments of Add, for each target until its Fuzz.
 var seeds struct {
 	mu sync.Mutex
 	of map[*testing.F][][]any
@@ -42,10 +42,10 @@ func Add(f *testing.F, args ...any) {
 	seeds.of[f] = append(seeds.of[f], args)
 }
 
-// Fuzz is [testing.F.Fuzz], with as many inputs more as the command line asks for. A
-// target that fails says with what. It is given a share of the inputs with each seed,
-// one after the other with one T, because a test of its own for each takes longer than
-// most targets do. So a target returns from what it does not care for, and never skips.
+// Fuzz is [testing.F.Fuzz], with as many additional inputs as the command line asks
+// for. A target that fails reports the input. The inputs of one seed share one T,
+// because a test for each takes longer than most targets do. So a target must return
+// from an input that it does not care for, and never skip.
 func Fuzz(f *testing.F, target any) {
 	f.Helper()
 	seeds.mu.Lock()
@@ -88,7 +88,7 @@ func Fuzz(f *testing.F, target any) {
 	}).Interface())
 }
 
-// A mutator makes inputs of seeds.
+// A mutator makes inputs from seeds.
 type mutator struct{ *rand.Rand }
 
 // vary returns a copy of a seed's arguments with one or more of them changed.
@@ -126,7 +126,7 @@ func (m mutator) value(v, other any) any {
 	}
 }
 
-// edges are numbers at which something often ends.
+// edges are numbers at which ranges often end.
 var edges = [...]uint64{0, 1, 2, 7, 8, 15, 16, 127, 128, 255, 256, 1<<15 - 1, 1 << 15, 1<<16 - 1, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1<<63 - 1, 1 << 63, 1<<64 - 1}
 
 func (m mutator) number(v uint64) uint64 {
@@ -142,7 +142,7 @@ func (m mutator) number(v uint64) uint64 {
 	}
 }
 
-// telling are bytes that mean something to one parser or another.
+// telling are bytes with a meaning in some format.
 const telling = "\x00\t\n\r \"'\\/{}[](),:;=%&?#<>+-.0123456789eEaAzZ\x7f\x80\xbf\xc0\xe2\xf0\xff"
 
 // bytes returns b with up to a few changes.

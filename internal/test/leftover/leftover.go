@@ -1,4 +1,4 @@
-// Package leftover looks for goroutines that tests have left behind.
+// Package leftover finds goroutines that tests have leaked.
 package leftover
 
 import (
@@ -10,12 +10,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is for a machine with much else to do. What is left for good stays longer.
+// patience is a timeout for a busy machine. A leaked goroutine lives longer.
 const patience = time.Minute
 
-// Goroutines returns an error that names the goroutines which are left, when they have
-// had the time to end. Goleak alone gives them less than half a second, in which those
-// that were told to end may not run at all. But is what does not count.
+// Goroutines returns an error that names the goroutines which are left, after they had
+// time to end. Goleak alone gives them less than half a second, in which a cancelled
+// goroutine may not run at all. But excludes goroutines.
 func Goroutines(but ...goleak.Option) error {
 	for began := time.Now(); ; {
 		if err := goleak.Find(but...); err == nil || time.Since(began) > patience {
@@ -24,8 +24,8 @@ func Goroutines(but ...goleak.Option) error {
 	}
 }
 
-// Main runs the tests of a package, for its TestMain. If they leave goroutines behind,
-// they have failed.
+// Main runs the tests of a package, for its TestMain. They fail if they leak
+// goroutines.
 func Main(m *testing.M) {
 	code := m.Run()
 	if code == 0 {
@@ -34,7 +34,7 @@ func Main(m *testing.M) {
 	os.Exit(code) //nolint:forbidigo // it is what TestMain would do
 }
 
-// None ends the program as failed tests do if goroutines are left.
+// None exits the program, as failed tests do, if goroutines are left.
 func None() {
 	if err := Goroutines(); err != nil {
 		fmt.Fprintln(os.Stderr, "goroutines are left:", err)

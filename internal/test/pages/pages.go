@@ -1,4 +1,4 @@
-// Package pages lets tests hold the documents of the tree to what the code does.
+// Package pages lets tests compare the documents of the tree with the code.
 package pages
 
 import (
@@ -30,7 +30,7 @@ func Root(t testing.TB) string {
 	}
 }
 
-// Path returns where a file is that is named by its path from the root.
+// Path returns the path of a file that is named by its path from the root.
 func Path(t testing.TB, file string) string {
 	t.Helper()
 	return filepath.Join(Root(t), filepath.FromSlash(file))
@@ -60,7 +60,7 @@ func Blocks(text, language string) []string {
 	return found
 }
 
-// Hold fails the test unless the part of a page that the pattern finds is want. With
+// Hold fails the test unless the part of a page that the pattern matches is want. With
 // -docs.update it writes want there.
 func Hold(t testing.TB, file, pattern, want string) {
 	t.Helper()

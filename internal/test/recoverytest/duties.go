@@ -8,8 +8,8 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// Each of these returns one round of a duty. Who does it keeps copies of records
-// and acts upon them later, as a process does that was stopped in between.
+// Each of these returns one round of a background duty. The actor keeps copies of
+// records and acts upon them later, like a process that was stopped in between.
 
 // copies are records as they were some time ago.
 type copies struct{ all []retrysafe.Record }
@@ -42,7 +42,7 @@ func (s *scene) worker(ctx context.Context) func() {
 				s.tally("taken up")
 				s.own(ctx, &s.kinds[i], n, x)
 			case !errors.Is(err, retrysafe.ErrLost):
-				s.accuse("take up %v: %w", r.Ref, err)
+				s.violation("take up %v: %w", r.Ref, err)
 			}
 		}
 	}
@@ -56,16 +56,16 @@ func (s *scene) sweeper(ctx context.Context) func() {
 		for _, r := range old.mix(s, found) {
 			next, ok := retrysafe.DecideLapse(r)
 			if !ok {
-				s.accuse("%v is %v and due, and nobody sweeps it", r.Ref, r.State)
+				s.violation("%v is %v and due, and DecideLapse does not settle it", r.Ref, r.State)
 				continue
 			}
-			s.dawdle(ctx)
+			s.delay(ctx)
 			err := s.sweepOne(ctx, h, r, next)
 			if err == nil {
 				s.tally("swept to " + next.State.String())
 			}
 			if !answers(err) {
-				s.accuse("sweep %v: %w", r.Ref, err)
+				s.violation("sweep %v: %w", r.Ref, err)
 			}
 		}
 	}
@@ -81,7 +81,7 @@ func (s *scene) reaper(ctx context.Context) func() {
 	return func() {
 		n, err := s.purge(ctx, s.handle("reaper"))
 		if err != nil {
-			s.accuse("purge: %w", err)
+			s.violation("purge: %w", err)
 		}
 		for range n {
 			s.tally("purged")
@@ -105,16 +105,16 @@ func (s *scene) reconciler(ctx context.Context) func() {
 			e.By = "reconciler"
 			next, err := retrysafe.DecideEvidence(r, e, retrysafe.Recheck{After: s.lease / 2, Limit: 6})
 			if err != nil {
-				s.accuse("conclude %v: %w", r.Ref, err)
+				s.violation("conclude %v: %w", r.Ref, err)
 				continue
 			}
-			s.dawdle(ctx)
+			s.delay(ctx)
 			_, err = h.Swap(ctx, next)
 			if err == nil {
 				s.tally("concluded " + e.Finding.String())
 			}
 			if !answers(err) {
-				s.accuse("conclude %v: %w", r.Ref, err)
+				s.violation("conclude %v: %w", r.Ref, err)
 			}
 		}
 	}
@@ -133,8 +133,8 @@ func (s *scene) ask(r *retrysafe.Record) retrysafe.Evidence {
 	}
 }
 
-// tombstoned is what to say of an operation that the provider does not know. Where
-// nothing protects a second one, it is told to refuse the first from now on.
+// tombstoned returns the evidence about an operation that the provider does not know.
+// If the effects are unprotected, the provider refuses the operation from then on.
 func (s *scene) tombstoned(r *retrysafe.Record) retrysafe.Evidence {
 	v := retrysafe.Evidence{Finding: retrysafe.FindingNotHappened}
 	if r.Effects != retrysafe.EffectsUnprotected || s.chance(30) {
@@ -147,8 +147,8 @@ func (s *scene) tombstoned(r *retrysafe.Record) retrysafe.Evidence {
 	return v
 }
 
-// dawdle lets some time pass between a look and a step.
-func (s *scene) dawdle(ctx context.Context) {
+// delay sleeps for a while between a read and a step.
+func (s *scene) delay(ctx context.Context) {
 	switch {
 	case s.chance(10):
 		s.nap(ctx, 2*s.lease)

@@ -19,12 +19,12 @@ func generationOf(r *retrysafe.Record) generation {
 	return generation{r.Ref, r.CreatedAt.UnixMicro()}
 }
 
-// A ledger is the provider's own: it knows what has really happened.
+// A ledger is the provider's own record of what has really happened.
 type ledger struct {
 	mu      sync.Mutex
 	count   int
-	effects map[generation][]string // receipts of effects that nothing protects
-	refuses map[generation]int      // attempts up to this one were told off
+	effects map[generation][]string // receipts of unprotected effects
+	refuses map[generation]int      // attempts up to this one are refused
 	keyed   map[string]string       // receipts by downstream key
 	asked   map[retrysafe.Ref]map[string]bool
 }
@@ -41,21 +41,21 @@ func (l *ledger) receipt() string {
 	return fmt.Sprintf("receipt %d", l.count)
 }
 
-var errToldOff = errors.New("the provider was told to refuse it")
+var errTombstoned = errors.New("the provider was told to refuse it")
 
-// effect does what nothing protects: each call is one more.
+// effect makes an unprotected effect: each call is one more.
 func (l *ledger) effect(g generation, attempt int) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if attempt <= l.refuses[g] {
-		return "", retrysafe.NotExecuted(errToldOff)
+		return "", retrysafe.NotExecuted(errTombstoned)
 	}
 	r := l.receipt()
 	l.effects[g] = append(l.effects[g], r)
 	return r, nil
 }
 
-// charge does what a downstream key protects.
+// charge makes an effect that a downstream key protects.
 func (l *ledger) charge(ref retrysafe.Ref, key string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,7 +69,7 @@ func (l *ledger) charge(ref retrysafe.Ref, key string) string {
 	return l.keyed[key]
 }
 
-// found returns the receipt of what has happened for the record, if it has.
+// found returns the receipt of the record's effect, if it has happened.
 func (l *ledger) found(r *retrysafe.Record) (string, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,8 +87,8 @@ func (l *ledger) find(r *retrysafe.Record) (string, bool) {
 	return "", false
 }
 
-// tombstone makes sure that no attempt at the record so far will happen, unless one
-// has: then it returns the receipt.
+// tombstone makes the provider refuse all attempts at the record so far, unless one has
+// happened: then it returns the receipt.
 func (l *ledger) tombstone(r *retrysafe.Record) (receipt string, happened bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

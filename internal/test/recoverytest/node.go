@@ -8,7 +8,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A node is one process: an engine, and its way to the store, which may be cut.
+// A node is one process: an engine, and its connection to the store, which may be cut.
 type node struct {
 	retrysafe.Store
 	scene *scene
@@ -18,13 +18,13 @@ type node struct {
 
 const (
 	joined int32 = iota
-	cut          // nothing gets through until it is joined again
-	dead         // the process is gone
+	cut          // steps block until it is connected again
+	dead         // the process has crashed
 )
 
-var errCut = errors.New("no way to the store")
+var errCut = errors.New("no connection to the store")
 
-// step does one step of the store, now and then after a long while.
+// step sends one step to the store, sometimes after a long delay.
 func (n *node) step(ctx context.Context, do func(context.Context) (retrysafe.Record, error)) (retrysafe.Record, error) {
 	s := n.scene
 	if n.way.Load() == joined && s.chance(3) {
@@ -50,8 +50,8 @@ func (n *node) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record,
 
 func (n *node) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	if n.way.Load() == dead {
-		// A process that is gone asks nothing any more. Here its heartbeat has to be
-		// told, and what it is told changes nothing.
+		// A dead process sends nothing any more. Here its heartbeat still runs, and
+		// needs an answer that ends it.
 		return retrysafe.Record{}, retrysafe.ErrNotFound
 	}
 	return n.step(ctx, func(ctx context.Context) (retrysafe.Record, error) { return n.Store.Swap(ctx, w) })
@@ -61,14 +61,13 @@ func (n *node) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, e
 	return n.step(ctx, func(ctx context.Context) (retrysafe.Record, error) { return n.Store.Load(ctx, ref) })
 }
 
-// crash ends the process, whatever it was doing.
+// crash ends the process at any point.
 func (n *node) crash(x *retrysafe.Execution) {
 	n.way.Store(dead)
 	x.Stop()
 }
 
-// freeze is what an owner goes through that is stopped, or alone, for longer than
-// its lease.
+// freeze stops an owner, or cuts its connection, for longer than its lease.
 func (n *node) freeze(ctx context.Context) {
 	n.way.Store(cut)
 	n.scene.nap(ctx, n.scene.lease)
@@ -76,8 +75,8 @@ func (n *node) freeze(ctx context.Context) {
 	n.way.Store(joined)
 }
 
-// quiet runs do while no step of the node is under way. A heartbeat that waits for
-// a transaction of its own process would hold up the transaction.
+// quiet runs do while no step of the node is under way. A heartbeat that waits for a
+// transaction of its own process would block the transaction.
 func (n *node) quiet(ctx context.Context, do func()) {
 	n.way.Store(cut)
 	for n.under.Load() > 0 {

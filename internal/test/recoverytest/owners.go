@@ -9,7 +9,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A fate is what becomes of an attempt.
+// A fate is what happens to an attempt.
 type fate int
 
 const (
@@ -52,22 +52,22 @@ func (s *scene) visit(ctx context.Context, k *kind, ref retrysafe.Ref) {
 		s.own(ctx, k, n, x)
 	case errors.Is(err, retrysafe.ErrInFlight), errors.Is(err, retrysafe.ErrUnknown), errors.Is(err, retrysafe.ErrAccepted):
 	default:
-		s.accuse("a call for %v: %w", ref, err)
+		s.violation("a call for %v: %w", ref, err)
 	}
 }
 
 func (s *scene) engine(n *node, k *kind) *retrysafe.Engine {
 	e, err := retrysafe.New(n, &retrysafe.Options{
 		Policy: s.policyOf(k), Clock: s.stage, Rand: s,
-		StoreTimeout: time.Hour, SettleTimeout: time.Hour, // nobody is in a hurry on a slow machine
+		StoreTimeout: time.Hour, SettleTimeout: time.Hour, // long, for slow machines
 	})
 	if err != nil {
-		s.accuse("engine: %w", err)
+		s.violation("engine: %w", err)
 	}
 	return e
 }
 
-// own is one attempt.
+// own runs one attempt.
 func (s *scene) own(ctx context.Context, k *kind, n *node, x *retrysafe.Execution) {
 	defer x.Stop()
 	f := ordinary
@@ -113,7 +113,7 @@ func (s *scene) own(ctx context.Context, k *kind, n *node, x *retrysafe.Executio
 	s.confirm(ctx, x)
 }
 
-// effect does what the operation is for and returns the receipt.
+// effect makes the operation's effect and returns the receipt.
 func (s *scene) effect(ctx context.Context, x *retrysafe.Execution) (string, error) {
 	r := x.Record()
 	if r.Effects == retrysafe.EffectsUnprotected {
@@ -130,7 +130,7 @@ func (s *scene) effect(ctx context.Context, x *retrysafe.Execution) (string, err
 	return receipt, nil
 }
 
-// books is the scope of what is written in transactions.
+// books is the scope of the records that transactions write.
 const books = "books"
 
 // commit writes an effect and the answer in one transaction.
@@ -142,7 +142,7 @@ func (s *scene) commit(ctx context.Context, n *node, x *retrysafe.Execution, f f
 	n.quiet(ctx, func() {
 		tx, err := s.begin(ctx)
 		if err != nil {
-			s.accuse("begin: %w", err)
+			s.violation("begin: %w", err)
 			return
 		}
 		result := paid(receipt)
@@ -151,7 +151,7 @@ func (s *scene) commit(ctx context.Context, n *node, x *retrysafe.Execution, f f
 			Owner: r.Owner, Attempt: 1, Result: &result, Retain: 10_000 * time.Hour,
 		}, Term: 10_000 * time.Hour})
 		if err != nil {
-			s.accuse("write in a transaction: %w", err)
+			s.violation("write in a transaction: %w", err)
 		}
 		if err != nil || f == quarantines {
 			_ = tx.Rollback(ctx)
@@ -163,7 +163,7 @@ func (s *scene) commit(ctx context.Context, n *node, x *retrysafe.Execution, f f
 			return
 		}
 		if err := tx.Commit(ctx); err != nil {
-			s.accuse("commit: %w", err)
+			s.violation("commit: %w", err)
 		}
 		done = true
 	})
@@ -174,7 +174,7 @@ func (s *scene) commit(ctx context.Context, n *node, x *retrysafe.Execution, f f
 	case done:
 		s.confirm(ctx, x)
 	default:
-		n.crash(x) // whether it was lost or could be tried again: it is not
+		n.crash(x) // in both cases it is not tried again
 	}
 }
 
@@ -182,7 +182,7 @@ func paid(receipt string) retrysafe.Result {
 	return retrysafe.Result{Status: 201, Header: map[string][]string{"Content-Type": {"text/plain"}}, Body: []byte(receipt)}
 }
 
-// confirm shows the answer of an execution that was completed.
+// confirm records the answer of a completed execution as shown.
 func (s *scene) confirm(ctx context.Context, x *retrysafe.Execution) {
 	out, err := x.Outcome(ctx)
 	if err != nil {
@@ -192,8 +192,8 @@ func (s *scene) confirm(ctx context.Context, x *retrysafe.Execution) {
 	s.show(x.Ref(), out)
 }
 
-// ended takes note of how a settlement ended. A late one is refused; anything else
-// must not happen.
+// ended checks the result of a settlement. A late one is refused; any other error is a
+// violation.
 func (s *scene) ended(err error) {
 	switch {
 	case err == nil:
@@ -202,6 +202,6 @@ func (s *scene) ended(err error) {
 	case errors.Is(err, retrysafe.ErrConflict), errors.Is(err, retrysafe.ErrTooLong), errors.Is(err, retrysafe.ErrSettled):
 		s.tally("set aside")
 	default:
-		s.accuse("settle: %w", err)
+		s.violation("settle: %w", err)
 	}
 }

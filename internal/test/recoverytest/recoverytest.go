@@ -1,7 +1,6 @@
-// Package recoverytest lets all who touch a record do so at once, over any store:
-// callers that retry, owners that crash or wake up too late, workers, sweepers with
-// stale copies, reapers and reconcilers. Then it holds the history of each key to
-// what must be true of it.
+// Package recoverytest runs all actors that change a record concurrently, over any
+// store: callers that retry, owners that crash or resume too late, workers, sweepers
+// with stale copies, reapers and reconcilers. Then it checks the history of each key.
 //
 // A store's test needs two functions:
 //
@@ -13,9 +12,8 @@
 //		recoverytest.RaceSweepers(t, place(t))
 //	}
 //
-// These run in goroutines, by the store's own clock. [Simulate] runs the same
-// actors one at a time, in an order that a seed decides, by a clock that the
-// schedule moves.
+// These run in goroutines, by the store's own clock. [Simulate] runs the same actors
+// one at a time, in an order that a seed decides, by a clock that the schedule moves.
 package recoverytest
 
 import (
@@ -28,31 +26,30 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A Place is where records are kept.
+// A Place is the store under test.
 type Place struct {
 	Store retrysafe.Store
 	// Peers are further handles on the same data, as other nodes have them.
 	Peers []retrysafe.Store
-	// Begin opens a transaction of a store that shares one with its callers. If it
-	// is nil, nothing is done in transactions.
+	// Begin opens a transaction of a store that shares one with its callers. If it is
+	// nil, there are no operations in transactions.
 	Begin func(context.Context) (retrysafe.Tx, error)
 }
 
 var seed = flag.Uint64("recovery-seed", 0, "the seed of the recovery races; 0 draws one")
 
-// lease is that of an attempt in real time. It is short, so that leases lapse all
-// the time, also those of owners that are only slow: that must do no harm either.
+// lease is that of an attempt in real time. It is short, so that leases lapse all the
+// time, also those of owners that are only slow: that must do no harm either.
 const lease = 40 * time.Millisecond
 
-// RaceReapers lets everybody loose on the place, with answers that are forgotten
-// almost at once and many who delete them.
+// RaceReapers runs all actors, with answers that expire almost at once and many
+// reapers.
 func RaceReapers(t *testing.T, p Place) {
 	t.Helper()
 	race(t, p, reapers)
 }
 
-// RaceSweepers lets everybody loose on the place, with many sweepers that act on
-// what they saw some time ago.
+// RaceSweepers runs all actors, with many sweepers that act on stale copies.
 func RaceSweepers(t *testing.T, p Place) {
 	t.Helper()
 	race(t, p, sweepers)
@@ -77,13 +74,13 @@ func race(t *testing.T, p Place, c cast) {
 	t.Log(s.summary())
 }
 
-// Simulate runs one schedule, which the seed decides, over the place that open
-// returns. Its clock must be now. It returns what was broken, if anything.
+// Simulate runs one schedule, which the seed decides, over the place that open returns.
+// Its clock must be now. It returns the violations, if any.
 func Simulate(ctx context.Context, seed uint64, open func(now func() time.Time) Place) error {
 	return simulate(ctx, seed, open, func(*scene) {})
 }
 
-// simulate is Simulate with something changed about the scene.
+// simulate is Simulate with a changed scene.
 func simulate(ctx context.Context, seed uint64, open func(now func() time.Time) Place, change func(*scene)) error {
 	w := newWorld(seed)
 	defer w.finish()

@@ -38,8 +38,8 @@ const inTxScope = "in tx, rerun"
 // charge names the one outside call of a keyed operation.
 const charge = "charge"
 
-// A cast is who takes part: keys of each kind, customers with so many visits each,
-// and those who have duties.
+// A cast is the number of actors: keys of each kind, customers with so many visits
+// each, and actors with background duties.
 type cast struct {
 	keys, customers, visits                 int
 	workers, sweepers, reapers, reconcilers int
@@ -53,17 +53,17 @@ type scene struct {
 	place  Place
 	ledger *ledger
 	lease  time.Duration
-	real   bool // the stage is that of goroutines
+	real   bool // the stage is wall
 	cast   cast
 	kinds  []kind
-	left   atomic.Int64 // customers that have not gone yet
+	left   atomic.Int64 // customers with visits left
 	under  atomic.Int64 // steps of nodes that are under way
 
 	mu   sync.Mutex
 	rng  *rand.Rand
 	next int // the handle of the next node
 
-	// How duties are done, which tests spoil.
+	// How duties are done. Tests replace them by wrong ones.
 	sweepOne func(ctx context.Context, s retrysafe.Store, found retrysafe.Record, next retrysafe.Write) error
 	purge    func(ctx context.Context, s retrysafe.Store) (int, error)
 	absent   func(r *retrysafe.Record) retrysafe.Evidence
@@ -82,7 +82,7 @@ func newScene(p Place, on stage, seed uint64, lease time.Duration, c cast) *scen
 	return s
 }
 
-// policyOf returns the kind's policy in the scene's measure of time.
+// policyOf returns the kind's policy, scaled to the scene's lease.
 func (s *scene) policyOf(k *kind) retrysafe.Policy {
 	p := k.policy
 	p.Lease, p.MaxRun, p.Retention = s.lease, 4*s.lease, s.cast.retention
@@ -90,8 +90,8 @@ func (s *scene) policyOf(k *kind) retrysafe.Policy {
 	return p
 }
 
-// perform lets all actors act until the customers have had enough, and then lets
-// the duties run dry.
+// perform runs all actors until the customers have made their visits, and then the
+// duties until nothing is left to do.
 func (s *scene) perform(ctx context.Context) {
 	s.left.Store(int64(s.cast.customers))
 	for range s.cast.customers {
@@ -124,7 +124,7 @@ func (s *scene) settleDown(ctx context.Context) {
 		sweep()
 		left, err := s.handle("end").List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.StateInProgress, retrysafe.StateAccepted}, Limit: 1})
 		if err != nil {
-			s.accuse("list what is in flight: %w", err)
+			s.violation("list what is in flight: %w", err)
 			return
 		}
 		if len(left) == 0 && s.under.Load() == 0 {
@@ -134,7 +134,7 @@ func (s *scene) settleDown(ctx context.Context) {
 			break
 		}
 	}
-	s.accuse("L1: records stay in flight although sweepers run")
+	s.violation("L1: records stay in flight although sweepers run")
 }
 
 // node returns a new process.
@@ -142,7 +142,7 @@ func (s *scene) node(by string) *node {
 	return &node{Store: s.handle(by), scene: s}
 }
 
-// handle returns one of the handles on the store, with the witness before it.
+// handle returns one of the handles on the store, observed by the witness.
 func (s *scene) handle(by string) retrysafe.Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +153,7 @@ func (s *scene) handle(by string) retrysafe.Store {
 	return watched{s.place.Store, s.witness, by}
 }
 
-// begin opens a transaction with the witness before it.
+// begin opens a transaction, observed by the witness.
 func (s *scene) begin(ctx context.Context) (retrysafe.Tx, error) {
 	tx, err := s.place.Begin(ctx)
 	if err != nil {
@@ -168,7 +168,7 @@ func (s *scene) draw(n int) int {
 	return s.rng.IntN(n)
 }
 
-// chance is true in so many of a hundred cases.
+// chance is true with the given probability.
 func (s *scene) chance(percent int) bool { return s.draw(100) < percent }
 
 // nap sleeps for up to most.
@@ -186,7 +186,7 @@ func (s *scene) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// summary says what happened, so that a run that tests nothing is noticed.
+// summary reports what happened, so that a run that tests nothing is noticed.
 func (s *scene) summary() string {
 	s.witness.mu.Lock()
 	defer s.witness.mu.Unlock()
@@ -197,7 +197,8 @@ func (s *scene) summary() string {
 	return text
 }
 
-// answers are the store's answers to somebody who swaps a record that is not his.
+// answers reports whether err is the store's answer to a swap of a record that has
+// changed.
 func answers(err error) bool {
 	return err == nil || errors.Is(err, retrysafe.ErrConflict) || errors.Is(err, retrysafe.ErrNotFound) || errors.Is(err, retrysafe.ErrBusy)
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A stage is where actors run and what time it is there.
+// A stage runs actors and has a clock.
 type stage interface {
 	retrysafe.Clock
 	// Go starts an actor.
 	Go(act func())
-	// Wait returns when all actors that were started have come to their end.
+	// Wait returns when all started actors have ended.
 	Wait()
 }
 

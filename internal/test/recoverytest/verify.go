@@ -11,7 +11,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// verify holds what happened to what must be true, and returns what was broken.
+// verify checks the history and returns the violations.
 func (s *scene) verify(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -26,7 +26,7 @@ func (s *scene) verify(ctx context.Context) error {
 		s.last(ctx, &history[len(history)-1])
 		for revision := range s.seen[ref] {
 			if _, ok := writes[revision]; !ok {
-				s.accuse("S5: %v was seen at revision %d, which nobody wrote", ref, revision)
+				s.violation("S5: %v was seen at revision %d, which no actor wrote", ref, revision)
 			}
 		}
 	}
@@ -35,12 +35,12 @@ func (s *scene) verify(ctx context.Context) error {
 	}
 	for g, receipts := range s.ledger.effects {
 		if len(receipts) > 1 {
-			s.accuse("S1: %d unprotected effects under %v in one generation: %q", len(receipts), g.ref, receipts)
+			s.violation("S1: %d unprotected effects under %v in one generation: %q", len(receipts), g.ref, receipts)
 		}
 	}
 	for ref, keys := range s.ledger.asked {
 		if len(keys) > 1 {
-			s.accuse("S1: the provider was given %d keys for %v", len(keys), ref)
+			s.violation("S1: the provider was given %d keys for %v", len(keys), ref)
 		}
 	}
 	if s.place.Begin != nil {
@@ -49,19 +49,20 @@ func (s *scene) verify(ctx context.Context) error {
 	return errors.Join(s.broken...)
 }
 
-// follow goes through the writes of one key, each beside the one before it.
+// follow checks each write of one key against the one before it.
 func (s *scene) follow(history []write) {
 	var last *write
 	for i := range history {
 		e := &history[i]
 		if broken := after(last, e); broken != "" {
-			s.accuse("%v, by %s at revision %d: %s", e.record.Ref, e.by, e.record.Revision, broken)
+			s.violation("%v, by %s at revision %d: %s", e.record.Ref, e.by, e.record.Revision, broken)
 		}
 		last = e
 	}
 }
 
-// after says what is wrong with a write that came after another, if anything is.
+// after returns the violation by a write that came after another; empty if there is
+// none.
 func after(last, e *write) string {
 	now := &e.record
 	if last == nil {
@@ -72,7 +73,7 @@ func after(last, e *write) string {
 	}
 	was := &last.record
 	due := !now.UpdatedAt.Before(was.Deadline)
-	if e.from == 0 { // it was created anew, so it had been deleted
+	if e.from == 0 { // it was created again, so it had been deleted
 		switch {
 		case !was.State.Forgettable():
 			return fmt.Sprintf("W54, S10: it was deleted while it was %v", was.State)
@@ -106,10 +107,10 @@ func after(last, e *write) string {
 			return "accepted work was given up before its time"
 		}
 	case retrysafe.StateExpired:
-		return "nobody here expires a record"
+		return "no actor expires a record"
 	case retrysafe.StateRetryable:
-		if !e.claims && e.by != "caller" && e.by != "worker" { // an owner that was set aside may still say how it ended
-			return fmt.Sprintf("S5: it was released and is %v now, and nobody has claimed it", now.State)
+		if !e.claims && e.by != "caller" && e.by != "worker" { // an owner that was set aside may still settle it
+			return fmt.Sprintf("S5: it was released and is %v now, and no claim came in between", now.State)
 		}
 	}
 	if e.claims && !renews && now.Lapse != retrysafe.LapseRerun && now.Checkpoint.Phase != was.Checkpoint.Phase {
@@ -118,27 +119,26 @@ func after(last, e *write) string {
 	return ""
 }
 
-// last makes sure that the last write of a key is what is stored, unless it was
-// forgotten in its time.
+// last checks that the last write of a key is what is stored, unless the key was purged
+// in its time.
 func (s *scene) last(ctx context.Context, e *write) {
 	got, err := s.place.Store.Load(ctx, e.record.Ref)
 	switch {
 	case err == nil && got.Revision != e.record.Revision:
-		s.accuse("S5: %v is at revision %d, and the last write that was confirmed at %d", e.record.Ref, got.Revision, e.record.Revision)
+		s.violation("S5: %v is at revision %d, and the last write that was confirmed at %d", e.record.Ref, got.Revision, e.record.Revision)
 	case err == nil && !got.Result.Equal(e.record.Result):
-		s.accuse("S2: %v has another answer than the one that was stored last", e.record.Ref)
+		s.violation("S2: %v has another answer than the one that was stored last", e.record.Ref)
 	case errors.Is(err, retrysafe.ErrNotFound) && !e.record.State.Forgettable():
-		s.accuse("W54, S10: %v was deleted while it was %v", e.record.Ref, e.record.State)
+		s.violation("W54, S10: %v was deleted while it was %v", e.record.Ref, e.record.State)
 	case err != nil && !errors.Is(err, retrysafe.ErrNotFound):
-		s.accuse("load %v: %w", e.record.Ref, err)
+		s.violation("load %v: %w", e.record.Ref, err)
 	case err == nil && (got.State == retrysafe.StateInProgress || got.State == retrysafe.StateAccepted):
-		s.accuse("L1: %v is still %v", e.record.Ref, got.State)
+		s.violation("L1: %v is still %v", e.record.Ref, got.State)
 	}
 }
 
-// stands makes sure that an answer that was shown is one that was stored, and with
-// the retention that it was shown with. That it is not replaced before is for the
-// history of its key to say.
+// stands checks that an answer that was shown was stored, with the retention that was
+// shown. The history of the key says whether it was replaced too early.
 func (s *scene) stands(a *shown) {
 	for _, e := range s.writes[a.ref] {
 		r := &e.record
@@ -146,7 +146,7 @@ func (s *scene) stands(a *shown) {
 			return
 		}
 	}
-	s.accuse("S3, S4: %v was answered with %q, which was never stored", a.ref, a.out.Body)
+	s.violation("S3, S4: %v was answered with %q, which was never stored", a.ref, a.out.Body)
 }
 
 // balance compares what transactions wrote with the answers that they stored.
@@ -155,7 +155,7 @@ func (s *scene) balance(ctx context.Context) {
 	for q := (retrysafe.Query{Scope: books}); ; {
 		page, err := s.place.Store.List(ctx, q)
 		if err != nil {
-			s.accuse("list the books: %w", err)
+			s.violation("list the books: %w", err)
 			return
 		}
 		for _, r := range page {
@@ -178,15 +178,15 @@ func (s *scene) balance(ctx context.Context) {
 			}
 			receipt, g := string(r.Result.Body), generationOf(r)
 			if paid[g] != "" {
-				s.accuse("S1: %v was paid twice in one generation", ref)
+				s.violation("S1: %v was paid twice in one generation", ref)
 			}
 			if paid[g] = receipt; !written[receipt] {
-				s.accuse("S1: %v was answered, and its effect was rolled back", ref)
+				s.violation("S1: %v was answered, and its effect was rolled back", ref)
 			}
 			delete(written, receipt)
 		}
 	}
 	for receipt := range written {
-		s.accuse("S1: %q was committed without its answer", receipt)
+		s.violation("S1: %q was committed without its answer", receipt)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A witness remembers each write that was confirmed and each record that was seen.
+// A witness records each confirmed write and each record that was returned.
 type witness struct {
 	mu     sync.Mutex
 	writes map[retrysafe.Ref]map[int64]write // by revision
@@ -27,7 +27,7 @@ type write struct {
 	claims bool
 }
 
-// shown is an answer that somebody was shown.
+// shown is an answer that a client got.
 type shown struct {
 	ref retrysafe.Ref
 	out retrysafe.Outcome
@@ -40,14 +40,14 @@ func newWitness() *witness {
 	}
 }
 
-// accuse notes that something is broken.
-func (w *witness) accuse(format string, args ...any) {
+// violation records that a rule is broken.
+func (w *witness) violation(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.broken = append(w.broken, fmt.Errorf(format, args...))
 }
 
-// tally counts what happened, to show that a run was not idle.
+// tally counts events, to show that a run was not idle.
 func (w *witness) tally(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -61,12 +61,12 @@ func (w *witness) wrote(e write) {
 	if w.writes[e.record.Ref] == nil {
 		w.writes[e.record.Ref] = make(map[int64]write)
 	}
-	if _, again := w.writes[e.record.Ref][e.record.Revision]; !again { // a Create may recognise itself
+	if _, again := w.writes[e.record.Ref][e.record.Revision]; !again { // a repeated Create returns the same revision
 		w.writes[e.record.Ref][e.record.Revision] = e
 	}
 }
 
-// saw compares a record with what others saw of the same revision.
+// saw compares a record with other copies of the same revision.
 func (w *witness) saw(r *retrysafe.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,7 +89,7 @@ func (w *witness) show(ref retrysafe.Ref, out retrysafe.Outcome) {
 	w.shown = append(w.shown, shown{ref, out})
 }
 
-// watched is a store before which the witness stands. By is who uses it.
+// watched is a store that reports its steps to the witness. By names its user.
 type watched struct {
 	retrysafe.Store
 	w  *witness
@@ -140,14 +140,14 @@ func (s watched) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Recor
 	return list, err
 }
 
-// check accuses the store of not answering: nothing here makes it fail.
+// check records a violation if the store fails: nothing here makes it fail.
 func (s watched) check(step string, err error) {
 	if err != nil && !errors.Is(err, retrysafe.ErrNotFound) && !errors.Is(err, retrysafe.ErrBusy) {
-		s.w.accuse("%s: %s: the store failed: %w", s.by, step, err)
+		s.w.violation("%s: %s: the store failed: %w", s.by, step, err)
 	}
 }
 
-// watchedTx is a transaction whose writes the witness hears of when it commits.
+// watchedTx is a transaction that reports its writes to the witness when it commits.
 type watchedTx struct {
 	retrysafe.Tx
 	w      *witness

@@ -10,15 +10,14 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// world is the stage of one goroutine and virtual time. Actors are coroutines; one
-// runs at a time, until it sleeps, and a seed decides which of those that are ready
-// is next.
+// world is the stage of one goroutine and virtual time. Actors are coroutines. One runs
+// at a time, until it sleeps, and a seed decides which of the ready ones is next.
 type world struct {
 	rng    *rand.Rand
 	now    time.Time
 	actors []*actor
-	at     *actor // who runs
-	open   int    // actors, timers aside, that have not come to their end
+	at     *actor // the running actor
+	open   int    // actors, without timers, that have not ended
 }
 
 type actor struct {
@@ -33,8 +32,8 @@ func newWorld(seed uint64) *world {
 	return &world{rng: rand.New(rand.NewPCG(seed, 1)), now: time.Date(2026, 11, 15, 0, 0, 0, 0, time.UTC)}
 }
 
-// errOver unwinds an actor that sleeps when its world ends.
-var errOver = errors.New("the world has ended")
+// errOver unwinds a sleeping actor at the end of the simulation.
+var errOver = errors.New("the simulation has ended")
 
 func (w *world) spawn(after time.Duration, act func()) *actor {
 	a := &actor{wake: w.now.Add(after)}
@@ -42,7 +41,7 @@ func (w *world) spawn(after time.Duration, act func()) *actor {
 		a.yield = yield
 		defer func() {
 			if p := recover(); p != nil && p != any(errOver) {
-				panic(p) //nolint:forbidigo // not ours
+				panic(p) //nolint:forbidigo // the actor's own panic goes on
 			}
 		}()
 		act()
@@ -54,7 +53,7 @@ func (w *world) spawn(after time.Duration, act func()) *actor {
 func (w *world) Now() time.Time { return w.now }
 
 func (w *world) Sleep(ctx context.Context, d time.Duration) error {
-	if w.at == nil { // nobody is on stage: the test itself waits
+	if w.at == nil { // no actor runs: the test itself waits
 		w.run(w.now.Add(d), func() bool { return false })
 		return ctx.Err()
 	}
@@ -94,7 +93,7 @@ func (w *world) Wait() {
 	w.run(w.now.Add(100*24*time.Hour), func() bool { return w.open == 0 })
 }
 
-// run lets actors run until enough has happened or the time has come.
+// run runs actors until enough returns true or until.
 func (w *world) run(until time.Time, enough func() bool) {
 	defer func() { w.at = nil }()
 	for !enough() {
@@ -129,7 +128,7 @@ func (w *world) run(until time.Time, enough func() bool) {
 	}
 }
 
-// finish unwinds who is left.
+// finish unwinds the actors that are left.
 func (w *world) finish() {
 	for _, a := range w.actors {
 		w.at, a.over = a, true

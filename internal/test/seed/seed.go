@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// Variable is the environment variable that chooses the seed: a number, or "fresh"
-// for another one in each run. Unset is 1, so that a change is tested by the same
-// draws everywhere; `make fresh` asks for new ones.
+// Variable is the environment variable that chooses the seed: a number, or "fresh" for
+// another one in each run. The default is 1, so that a change is tested with the same
+// random choices everywhere; `make fresh` asks for new ones.
 const Variable = "RETRYSAFE_SEED"
 
 // For returns the seed of a test, and logs it, so that a failure can be repeated.

@@ -1,7 +1,6 @@
-// Package sinktest holds the sinks of brokers to what an outbox needs of them: a
-// message arrives as it was enqueued, nothing is called delivered that the broker has
-// not confirmed, a call ends with its context, and a broker that was killed gets all
-// that it missed.
+// Package sinktest tests the sinks of brokers: a message arrives as it was enqueued,
+// nothing is reported as delivered that the broker has not confirmed, a call ends with
+// its context, and a broker that was killed gets all that it missed.
 package sinktest
 
 import (
@@ -38,7 +37,7 @@ type Broker struct {
 }
 
 // Stored is a message as a consumer gets it. Group is empty where the broker has no
-// place for it.
+// field for it.
 type Stored struct {
 	Key, Group, Payload string
 	Header              map[string]string
@@ -78,7 +77,7 @@ func (b *Broker) arrive(t *testing.T) {
 	}
 }
 
-// The broker stores the messages and its word is lost.
+// The broker stores the messages and its confirmation is lost.
 func (b *Broker) unconfirmed(t *testing.T) {
 	b.warm(t)
 	b.Proxy.Strike(netfault.Discard, netfault.ToClient)
@@ -88,7 +87,7 @@ func (b *Broker) unconfirmed(t *testing.T) {
 	defer cancel()
 	for i, r := range b.Sink.Deliver(ctx, batch) {
 		if r.Err == nil || outbox.IsPermanent(r.Err) {
-			t.Errorf("message %d, of which nothing was heard: %v", i, r.Err)
+			t.Errorf("message %d, whose confirmation was lost: %v", i, r.Err)
 		}
 	}
 	b.heal(t)
@@ -154,13 +153,13 @@ func (b *Broker) killed(t *testing.T) {
 	killer.work.Wait()
 	must(t, killer.err)
 	if w.Stats().Again == 0 {
-		t.Error("the broker was killed and nobody noticed")
+		t.Error("the broker was killed, and no call failed")
 	}
 	b.complete(t, want)
 }
 
 // A killer resets connections at one call, and kills the broker at another, while
-// the calls beside it are under way.
+// concurrent calls are under way.
 type killer struct {
 	*Broker
 	calls atomic.Int32
@@ -204,15 +203,15 @@ func (b *Broker) complete(t *testing.T, want map[string]string) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(want)) {
 		if !seen[key] {
-			t.Errorf("%s was called delivered and is not there", key)
+			t.Errorf("%s was reported as delivered and is not stored", key)
 		}
 	}
 }
 
-// warm makes sure that there are connections to lose.
+// warm opens connections, so that there are some to lose.
 func (b *Broker) warm(t *testing.T) { b.insist(t, messages("warm", 1)) }
 
-// insist delivers until all messages are.
+// insist retries until all messages are delivered.
 func (b *Broker) insist(t *testing.T, batch []outbox.Delivery) {
 	t.Helper()
 	eventually(t, func() bool {
@@ -266,8 +265,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// eventually fails the test if something does not come true. A broker may have to start
-// meanwhile, which takes long on a busy machine.
+// eventually fails the test if a condition does not become true. A broker may have to
+// start meanwhile, which takes long on a busy machine.
 func eventually(t *testing.T, holds func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Minute, errors.New("three minutes have passed"))

@@ -1,5 +1,5 @@
-// Package standstill lets a child process stand still, for as long as it takes others to
-// think it dead. The process does not notice.
+// Package standstill stops a child process, for as long as it takes other processes to
+// consider it dead. The child does not notice.
 package standstill
 
 import (
@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// Begin stops a child and returns when it has stopped. A signal alone does not do that:
-// until one of the child's threads comes to read it, the others run on, and on a busy
+// Begin stops a child and returns when it has stopped. Sending the signal alone is not
+// enough: until one of the child's threads handles it, the others run on, and on a busy
 // machine that is long enough to receive an answer and act on it.
 func Begin(child *os.Process) error {
 	if err := stop(child); err != nil {
@@ -17,7 +17,7 @@ func Begin(child *os.Process) error {
 	return nil
 }
 
-// End lets the child go on.
+// End continues the child.
 func End(child *os.Process) error {
 	if err := resume(child); err != nil {
 		return fmt.Errorf("standstill: resume %d: %w", child.Pid, err)

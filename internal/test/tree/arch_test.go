@@ -112,10 +112,11 @@ var arrows = []arrowRule{
 	{inner + "prove", []string{inner + "printable"}, "what a check is and what it has shown; what is checked it does not know"},
 	{inner + "prove/child", nil, "it starts this program again; as what, it does not know"},
 	{inner + "prove/spec", nil, "a model, not code"},
-	{inner + "prove/sandbox", []string{root, "outbox", "store/...", inner + "storeurl"}, "a store set apart, of any kind"},
+	{inner + "prove/effect", []string{root}, "what operations of checks do, and how it is counted; it knows no store"},
+	{inner + "prove/sandbox", []string{root, "outbox", "store/...", inner + "storeurl", inner + "prove/effect"}, "a store of its own for one check, of any kind"},
 	{inner + "prove/model", []string{inner + "prove", inner + "prove/spec"}, "the model stands beside the code and shares none of it"},
 	{inner + "prove/sim", []string{root, "janitor", "outbox/...", "store/memstore", "store/storekit", inner + "prove"}, "the engine and its helpers in a simulated world"},
-	{inner + "prove/...", []string{root, "httpkey", "janitor", "outbox/...", "operator", "store/...", inner + "gateway/...", inner + "storeurl", inner + "prove", inner + "prove/child", inner + "prove/sandbox", "internal/failpoint", "internal/test/..."}, "a check uses what a user would, and what breaks it"},
+	{inner + "prove/...", []string{root, "httpkey", "janitor", "outbox/...", "operator", "store/...", inner + "gateway/...", inner + "storeurl", inner + "prove", inner + "prove/child", inner + "prove/effect", inner + "prove/sandbox", "internal/failpoint", "internal/test/..."}, "a check uses what a user would, and what breaks it"},
 
 	{"scripts/dist", nil, "it builds a release, and is no part of one"},
 	{"examples/...", []string{"..."}, "an example may show anything that users can import"},

@@ -16,20 +16,20 @@ import (
 // window is how many messages may wait for their confirmations on one channel.
 const window = 256
 
-// A session is a connection with one channel. One batch uses it at a time, and it
-// is used again only if all that was sent on it has been confirmed or refused.
+// A session is a connection with one channel. One batch uses it at a time. It is used
+// again only if the broker has confirmed or refused all that was sent on it.
 type session struct {
 	socket  net.Conn
 	conn    *amqp.Connection
 	channel *amqp.Channel
-	// returns has room for all messages of a window, because the reader of the
-	// connection waits for it. The broker returns a message before it confirms it.
+	// returns has room for all messages of a window, because a full channel would block
+	// the connection's reader. The broker returns a message before it confirms it.
 	returns chan amqp.Return
 	closes  chan *amqp.Error
 	why     *amqp.Error // why the channel was closed, if it was
 }
 
-// open connects. Ctx bounds it, whatever the broker does.
+// open connects. It returns when ctx ends, whatever the broker does.
 func open(ctx context.Context, url string, tlsConfig *tls.Config) (s *session, err error) {
 	s = &session{returns: make(chan amqp.Return, window), closes: make(chan *amqp.Error, 1)}
 	defer func() {
@@ -50,7 +50,7 @@ func open(ctx context.Context, url string, tlsConfig *tls.Config) (s *session, e
 			if s.socket, err = new(net.Dialer).DialContext(ctx, network, addr); err != nil {
 				return nil, err
 			}
-			unbind = s.bound(ctx)
+			unbind = s.bind(ctx)
 			return s.socket, nil
 		},
 	})
@@ -68,33 +68,33 @@ func open(ctx context.Context, url string, tlsConfig *tls.Config) (s *session, e
 	return s, nil
 }
 
-// bound breaks the connection when ctx ends: the client heeds no context by itself,
-// and a broker under alarm reads nothing. It returns how to unbind it, which reports
-// whether that was in time.
-func (s *session) bound(ctx context.Context) (unbind func() bool) {
+// bind closes the connection when ctx ends: the client does not observe contexts, and a
+// broker under a resource alarm reads nothing. The returned function undoes that, and
+// reports whether it came before the end of ctx.
+func (s *session) bind(ctx context.Context) (unbind func() bool) {
 	return context.AfterFunc(ctx, func() { _ = s.socket.Close() })
 }
 
-// kill ends the connection at once; a good-bye could wait for the broker.
+// kill closes the connection at once. An orderly close could wait for the broker.
 func (s *session) kill() {
 	if s.socket != nil {
 		_ = s.socket.Close()
 	}
 	if s.conn != nil {
-		_ = s.conn.Close() // it fails at once, and ends what the client has running
+		_ = s.conn.Close() // it fails at once, and ends the client's goroutines
 	}
 }
 
-// errNoWord: the message may be there, or not.
-var errNoWord = errors.New("amqpsink: the broker has not confirmed the message")
+// errUnconfirmed: the broker may have the message, or not.
+var errUnconfirmed = errors.New("amqpsink: the broker has not confirmed the message")
 
 // ErrUnroutable says that no queue takes the message.
 var ErrUnroutable = errors.New("amqpsink: no queue takes the message")
 
-// publish sends messages and waits for what the broker says to each. It reports
-// whether the session can be used again.
+// publish sends messages and waits until the broker has confirmed or refused each. It
+// reports whether the session can be used again.
 func (s *session) publish(ctx context.Context, opts *Options, batch []outbox.Delivery, receipts []outbox.Receipt) (usable bool) {
-	unbind := s.bound(ctx)
+	unbind := s.bind(ctx)
 	defer func() { usable = unbind() && usable }()
 	confirmations := make([]*amqp.DeferredConfirmation, len(batch))
 	var failed error
@@ -117,7 +117,7 @@ func (s *session) publish(ctx context.Context, opts *Options, batch []outbox.Del
 			continue
 		}
 		if acked, err := c.WaitContext(ctx); err != nil {
-			receipts[i].Err, usable = errors.Join(errNoWord, err), false
+			receipts[i].Err, usable = errors.Join(errUnconfirmed, err), false
 		} else if !acked {
 			receipts[i].Err = s.refused()
 		}
@@ -126,21 +126,21 @@ func (s *session) publish(ctx context.Context, opts *Options, batch []outbox.Del
 	return usable && !s.channel.IsClosed()
 }
 
-// refused says why a message was not acknowledged, as far as the broker said so.
+// refused returns why a message was not acknowledged, as far as the broker said so.
 func (s *session) refused() error {
 	select {
-	case why := <-s.closes: // once
+	case why := <-s.closes: // comes once
 		s.why = cmp.Or(s.why, why)
 	default:
 	}
 	if s.why != nil {
-		return fmt.Errorf("%w: %w", errNoWord, s.why)
+		return fmt.Errorf("%w: %w", errUnconfirmed, s.why)
 	}
-	return errNoWord
+	return errUnconfirmed
 }
 
-// takeReturns marks messages that came back as failed, although they were
-// confirmed. All returns of the confirmed ones are there.
+// takeReturns marks the messages that the broker has returned as failed, although it has
+// confirmed them. The returns of all confirmed messages have come by now.
 func (s *session) takeReturns(opts *Options, batch []outbox.Delivery, receipts []outbox.Receipt) {
 	type name struct{ route, id string }
 	back := map[name]string{}
@@ -165,7 +165,7 @@ func (s *session) takeReturns(opts *Options, batch []outbox.Delivery, receipts [
 	}
 }
 
-// check finds what would break the connection, and all other messages with it.
+// check refuses a message that would break the connection, and so fail all others on it.
 func check(d *outbox.Delivery) error {
 	for name := range d.Header {
 		if len(name) > 255 {

@@ -5,11 +5,12 @@
 //	defer sink.Close()
 //	worker, err := outbox.NewWorker(store, sink, nil)
 //
-// A message is delivered when the broker has confirmed it: it is persistent, and in
-// at least one queue. One that no queue takes comes back, and has failed. Its key is
-// the message-id. A message that is sent again is another one with the same id.
+// A message is delivered when the broker has confirmed it: it is persistent, and in at
+// least one queue. The broker returns a message that no queue takes; its delivery has
+// failed. The message's key is the message-id. A message that is sent again is another
+// message with the same id.
 //
-// Connections are made when they are needed, and made anew when they break.
+// Connections are opened when they are needed, and reopened when they break.
 package amqpsink
 
 import (
@@ -25,17 +26,17 @@ import (
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
-// Options are what a [Sink] may be given. Zero values are the defaults.
+// Options are the options of a [Sink]. Zero values are the defaults.
 type Options struct {
 	// Exchange is where messages are published. Default: the broker's own, which
 	// takes a routing key for the name of a queue.
 	Exchange string
 	// RoutingKey names the routing key of a message. Default: its topic.
 	RoutingKey func(d *outbox.Delivery) string
-	// TLS is for brokers with authorities of their own.
+	// TLS is for brokers with certificate authorities of their own.
 	TLS *tls.Config
-	// Connections is how many batches may be under way; each has a connection of
-	// its own. Default 4.
+	// Connections is how many batches may be under way. Each has a connection of its
+	// own. Default 4.
 	Connections int
 }
 
@@ -88,8 +89,8 @@ func (s *Sink) Deliver(ctx context.Context, batch []outbox.Delivery) []outbox.Re
 	return receipts
 }
 
-// deliver sends messages on a connection of their own. An error means that none was
-// sent.
+// deliver sends messages on a connection that no other batch uses. An error means that
+// none was sent.
 func (s *Sink) deliver(ctx context.Context, batch []outbox.Delivery, receipts []outbox.Receipt) error {
 	select {
 	case s.slots <- struct{}{}:
@@ -109,7 +110,7 @@ func (s *Sink) deliver(ctx context.Context, batch []outbox.Delivery, receipts []
 	return nil
 }
 
-// take returns a session that is at rest, or a new one.
+// take returns an idle session, or opens one.
 func (s *Sink) take(ctx context.Context) (*session, error) {
 	s.mu.Lock()
 	if s.closed {
@@ -130,7 +131,7 @@ func (s *Sink) take(ctx context.Context) (*session, error) {
 	return open(ctx, s.url, s.opts.TLS)
 }
 
-// put lays a session to rest.
+// put makes a session idle.
 func (s *Sink) put(session *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,8 +142,8 @@ func (s *Sink) put(session *session) {
 	s.idle = append(s.idle, session)
 }
 
-// Close ends the connections that are at rest, and the others when their batches
-// end. What is not confirmed by then was reported as failed.
+// Close closes the idle connections, and the others when their batches end. Messages that
+// are not confirmed by then were reported as failed.
 func (s *Sink) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

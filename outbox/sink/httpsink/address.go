@@ -10,17 +10,17 @@ import (
 	"syscall"
 )
 
-// ErrAddress says that the endpoint's name leads to an address that is not public
-// and not allowed.
+// ErrAddress says that the endpoint's host resolves to an address that is neither public
+// nor in [Options.Allow].
 var ErrAddress = errors.New("httpsink: address refused")
 
-// special are ranges that are not the public internet, or lead back out of it,
+// special are ranges that are not part of the public internet, or lead out of it,
 // besides those that package netip knows.
 var special = prefixes(
 	"0.0.0.0/8",        // this network
-	"100.64.0.0/10",    // shared by a carrier's customers; some clouds' metadata
-	"168.63.129.16/32", // a cloud's own services, behind a public number
-	"192.0.0.0/24",     // protocol assignments; some clouds' metadata
+	"100.64.0.0/10",    // carrier-grade NAT; metadata services of some clouds
+	"168.63.129.16/32", // a cloud's internal services, at a public address
+	"192.0.0.0/24",     // protocol assignments; metadata services of some clouds
 	"192.0.2.0/24",     // documentation
 	"192.88.99.0/24",   // relays of 6to4
 	"198.18.0.0/15",    // benchmarks
@@ -52,13 +52,14 @@ func public(a netip.Addr) bool {
 	return !slices.ContainsFunc(special, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// guard returns what looks at each address just before it is dialled, after names
-// are resolved: a name that resolves to another address each time gains nothing.
+// guard returns a check of each address that runs just before it is dialled, after the
+// name was resolved. So DNS rebinding, a name that resolves to another address each time,
+// does not pass it.
 func guard(allow []netip.Prefix) func(ctx context.Context, network, address string, _ syscall.RawConn) error {
 	return func(_ context.Context, network, address string, _ syscall.RawConn) error {
 		at, err := netip.ParseAddrPort(address)
 		if err != nil || network != "tcp4" && network != "tcp6" {
-			return fmt.Errorf("%w: %s %s is none of TCP", ErrAddress, network, address)
+			return fmt.Errorf("%w: %s %s is not a TCP address", ErrAddress, network, address)
 		}
 		a := at.Addr().Unmap() // ::ffff:127.0.0.1 is 127.0.0.1
 		if public(a) || slices.ContainsFunc(allow, func(p netip.Prefix) bool { return p.Contains(a) }) {

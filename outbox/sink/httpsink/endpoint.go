@@ -15,20 +15,20 @@ import (
 type Endpoint struct {
 	// URL is absolute, https, and has no credentials.
 	URL string
-	// Method is POST unless it is set.
+	// Method is the request's method. Default POST.
 	Method string
-	// Header is sent with each message. It wins over the message's own.
+	// Header is sent with each message. It replaces headers of the message.
 	Header http.Header
-	// Secrets sign messages as Standard Webhooks has it: the present one, and the
-	// next while it is being replaced. Without any they are not signed.
+	// Secrets sign messages as Standard Webhooks prescribes: the current secret, and
+	// during a rotation also the next. Without secrets messages are not signed.
 	Secrets []webhook.Secret
-	// Quoted sends the key as a structured-field string, in double quotes, as the
-	// draft of the IETF has it. Most APIs want it bare.
+	// Quoted sends the key as a structured-field string, in double quotes, as the IETF
+	// draft prescribes. Most APIs expect it without quotes.
 	Quoted bool
 }
 
-// A Route says where a message goes. An error fails this try; with
-// [outbox.Permanent] the message is buried.
+// A Route returns the endpoint of a message. An error fails this try; with
+// [outbox.Permanent] the message becomes a dead letter.
 type Route func(ctx context.Context, d *outbox.Delivery) (Endpoint, error)
 
 // To sends all messages to one endpoint.
@@ -36,8 +36,8 @@ func To(e Endpoint) Route {
 	return func(context.Context, *outbox.Delivery) (Endpoint, error) { return e, nil }
 }
 
-// Topics sends each topic to an endpoint of its own. A message of another topic
-// fails until there is one.
+// Topics sends each topic to an endpoint of its own. Messages of a topic without an
+// endpoint fail, and are tried again.
 func Topics(endpoints map[string]Endpoint) Route {
 	return func(_ context.Context, d *outbox.Delivery) (Endpoint, error) {
 		e, ok := endpoints[d.Topic]
@@ -51,8 +51,8 @@ func Topics(endpoints map[string]Endpoint) Route {
 // ErrEndpoint says that a message cannot go to the URL that it was routed to.
 var ErrEndpoint = errors.New("httpsink: endpoint refused")
 
-// target parses an endpoint's URL. Errors do not quote it, because of what may be
-// in it.
+// target parses an endpoint's URL. Errors do not quote it, because it may have
+// credentials.
 func target(raw string, plain bool) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	switch {

@@ -5,42 +5,43 @@ import (
 	"sync"
 )
 
-// hosts bounds how many requests are under way to each host, so that a slow one
-// takes only its own share. It remembers a host only while somebody needs it.
+// hosts limits how many requests are under way to each host, so that a slow host takes
+// only its own share. It has an entry for a host only while requests to it are under way
+// or wait.
 type hosts struct {
 	limit int
 
 	mu    sync.Mutex
-	doors map[string]*door
+	slots map[string]*hostSlots
 }
 
-type door struct {
-	slots chan struct{}
-	users int // who is inside or waits
+type hostSlots struct {
+	taken    chan struct{}
+	requests int // under way or waiting
 }
 
-// enter waits for a place, and returns how to give it back.
-func (h *hosts) enter(ctx context.Context, host string) (leave func(), err error) {
+// acquire waits for a slot of the host, and returns how to release it.
+func (h *hosts) acquire(ctx context.Context, host string) (release func(), err error) {
 	h.mu.Lock()
-	d := h.doors[host]
-	if d == nil {
-		d = &door{slots: make(chan struct{}, h.limit)}
-		h.doors[host] = d
+	s := h.slots[host]
+	if s == nil {
+		s = &hostSlots{taken: make(chan struct{}, h.limit)}
+		h.slots[host] = s
 	}
-	d.users++
+	s.requests++
 	h.mu.Unlock()
-	gone := func() {
+	done := func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if d.users--; d.users == 0 {
-			delete(h.doors, host)
+		if s.requests--; s.requests == 0 {
+			delete(h.slots, host)
 		}
 	}
 	select {
-	case d.slots <- struct{}{}:
-		return func() { <-d.slots; gone() }, nil
+	case s.taken <- struct{}{}:
+		return func() { <-s.taken; done() }, nil
 	case <-ctx.Done():
-		gone()
+		done()
 		return nil, ctx.Err()
 	}
 }

@@ -12,26 +12,27 @@ import (
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
-// A Response is what an endpoint said.
+// A Response is the response of an endpoint.
 type Response struct {
 	Status int
 	Header http.Header
-	// Body is what came of it, at most [Options.MaxBody].
+	// Body is what was read of the body, at most [Options.MaxBody].
 	Body []byte
-	// Err says why the body is not whole: it was cut, or errTooLong.
+	// Err says why the body is incomplete: reading failed, or it is longer than the
+	// limit.
 	Err error
 }
 
-var errTooLong = errors.New("its body is longer than the bound")
+var errTooLong = errors.New("its body is longer than the limit")
 
-// kept are the headers of a response that an answer keeps. What belongs to the
-// session between us and the endpoint is not for those who retry.
+// kept are the headers of a response that an answer keeps. Headers of the exchange
+// between the sink and the endpoint, such as cookies, are not replayed to clients.
 var kept = []string{
 	"Content-Type", "Content-Encoding", "Content-Language", "Content-Disposition", "Location", "ETag", "Last-Modified",
 }
 
-// Answer returns the response as what retries of a key get. A body that was too
-// long is left out, and the answer says so.
+// Answer returns the response as the answer that retries of a key get. A body that was
+// too long is left out, and the answer says so.
 func (r *Response) Answer() *retrysafe.Result {
 	answer := &retrysafe.Result{Status: r.Status, Header: map[string][]string{}, Body: r.Body}
 	for _, name := range kept {
@@ -45,20 +46,20 @@ func (r *Response) Answer() *retrysafe.Result {
 	return answer
 }
 
-// read reads a response up to a bound.
-func read(response *http.Response, bound int64) *Response {
+// read reads a response, up to limit bytes of its body.
+func read(response *http.Response, limit int64) *Response {
 	r := &Response{Status: response.StatusCode, Header: response.Header}
-	r.Body, r.Err = io.ReadAll(io.LimitReader(response.Body, bound+1))
-	if int64(len(r.Body)) > bound {
-		r.Body, r.Err = r.Body[:bound], errTooLong
+	r.Body, r.Err = io.ReadAll(io.LimitReader(response.Body, limit+1))
+	if int64(len(r.Body)) > limit {
+		r.Body, r.Err = r.Body[:limit], errTooLong
 	}
 	return r
 }
 
-// A StatusError is an answer that is no success.
+// A StatusError is a response whose status is not 2xx.
 type StatusError struct {
 	Status int
-	// Body is the beginning of what came with it.
+	// Body is the beginning of the response's body.
 	Body string
 }
 
@@ -73,12 +74,12 @@ func (e *StatusError) Error() string {
 	return s
 }
 
-// receipt says what a response means for its message.
+// receipt returns what a response means for its message.
 func receipt(d *outbox.Delivery, r *Response, now time.Time) outbox.Receipt {
 	if r.Status >= 200 && r.Status < 300 {
 		switch {
 		case d.Settles == nil:
-			return outbox.Receipt{} // it arrived, whatever became of the body
+			return outbox.Receipt{} // the message has arrived, also if the body was cut
 		case r.Err != nil && !errors.Is(r.Err, errTooLong):
 			return outbox.Receipt{Err: fmt.Errorf("the endpoint answered %d, but its answer was cut: %w", r.Status, r.Err)}
 		}
@@ -91,9 +92,9 @@ func receipt(d *outbox.Delivery, r *Response, now time.Time) outbox.Receipt {
 	return outbox.Receipt{Err: err, After: retryAfter(r.Header, now)}
 }
 
-// curable reports whether the same message may be taken later. What is wrong with
-// the endpoint, such as a credential that has expired, is mended without touching
-// the message; else it would bury all that is on its way.
+// curable reports whether the endpoint may accept the same message later. A fault of the
+// endpoint, such as an expired credential, is repaired without changing the message;
+// treated as final it would make all messages of that time dead letters.
 func curable(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusConflict, http.StatusMisdirectedRequest, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests,
@@ -103,10 +104,10 @@ func curable(status int) bool {
 	return status < 400 || status >= 500
 }
 
-// longestWait is more than any outbox waits.
+// longestWait is longer than any outbox waits.
 const longestWait = 365 * 24 * time.Hour
 
-// retryAfter returns how long an endpoint wants us to wait.
+// retryAfter returns how long the endpoint asks the sender to wait.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	value := h.Get("Retry-After")
 	if seconds, err := strconv.ParseUint(value, 10, 64); err == nil {

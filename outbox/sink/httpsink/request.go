@@ -23,24 +23,24 @@ import (
 // keyHeader carries the message's key.
 const keyHeader = "Idempotency-Key"
 
-// ours are headers that a message cannot set, beside those of a connection: they say
-// how it travels, or sign it.
-var ours = map[string]bool{
+// reserved are headers that a message cannot set, beside those of a connection: they
+// frame the request, or authenticate the sender.
+var reserved = map[string]bool{
 	"Host": true, "Content-Length": true, "Expect": true, keyHeader: true,
 	"Webhook-Id": true, "Webhook-Timestamp": true, "Webhook-Signature": true,
 }
 
-// request makes the request that carries d. What is wrong with the message is
-// permanent, what is wrong with its endpoint is not.
+// request returns the request that carries d. A fault of the message is permanent, a
+// fault of its endpoint is not.
 func request(ctx context.Context, d *outbox.Delivery, e *Endpoint, to *url.URL, now time.Time) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, cmp.Or(e.Method, http.MethodPost), to.String(), bytes.NewReader(d.Payload))
 	if err != nil {
-		return nil, fmt.Errorf("%w: its method %q is none", ErrEndpoint, e.Method)
+		return nil, fmt.Errorf("%w: its method %q is not valid", ErrEndpoint, e.Method)
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Header)) {
 		canonical := http.CanonicalHeaderKey(name)
 		switch {
-		case ours[canonical], headerkind.IsHop(canonical):
+		case reserved[canonical], headerkind.IsHop(canonical):
 			return nil, outbox.Permanent(fmt.Errorf("httpsink: a message cannot set the header %s", canonical))
 		case !token(name) || !text(d.Header[name]):
 			return nil, outbox.Permanent(fmt.Errorf("httpsink: the header %q of the message cannot be sent", name))
@@ -58,7 +58,7 @@ func request(ctx context.Context, d *outbox.Delivery, e *Endpoint, to *url.URL, 
 	return r, sign(r, d, e.Secrets, now)
 }
 
-// keyed returns a key as it is sent.
+// keyed returns the key as the header carries it.
 func keyed(key string, quoted bool) (string, error) {
 	for i := range len(key) {
 		if key[i] <= ' ' || key[i] >= 0x7f {
@@ -90,7 +90,7 @@ func sign(r *http.Request, d *outbox.Delivery, secrets []webhook.Secret, now tim
 	return nil
 }
 
-// webhookID is the key, or, since a full stop cannot be in an id, its digest.
+// webhookID returns the key, or its digest if it has a full stop, which an id cannot have.
 func webhookID(key string) string {
 	if !strings.Contains(key, ".") {
 		return key

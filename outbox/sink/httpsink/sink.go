@@ -15,27 +15,27 @@ import (
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
-// ErrNotSent says that there was no connection to the endpoint, so it cannot have
-// seen the message. An error without this mark proves nothing.
+// ErrNotSent says that there was no connection to the endpoint, so that it cannot have
+// seen the message. Any other error leaves open whether it has.
 var ErrNotSent = neverresend.ErrNotSent
 
-// Options are what a [Sink] may be given. Zero values are the defaults.
+// Options are the options of a [Sink]. Zero values are the defaults.
 type Options struct {
 	// Allow are addresses that may be dialled although they are not public.
 	Allow []netip.Prefix
 	// PlainHTTP allows endpoints without TLS.
 	PlainHTTP bool
-	// TLS is for endpoints with authorities of their own.
+	// TLS is for endpoints with certificate authorities of their own.
 	TLS *tls.Config
 	// Timeout bounds one request. Default 10 s.
 	Timeout time.Duration
 	// PerHost is how many requests may be under way to one host. Default 8.
 	PerHost int
-	// MaxBody bounds how much of a response is read, in bytes. Default 64 KiB.
+	// MaxBody is how many bytes of a response's body are read. Default 64 KiB.
 	MaxBody int64
-	// Read, if not nil, sees each response and may change what it means: set
-	// ProviderRef from it, or make a decline, which is no success but final, the
-	// answer ([Response.Answer]). It may be called concurrently.
+	// Read, if not nil, sees each response and may change the receipt: set ProviderRef
+	// from the response, or make a declined payment, which is not a success but final,
+	// the answer ([Response.Answer]). It may be called concurrently.
 	Read func(d *outbox.Delivery, r *Response, receipt *outbox.Receipt)
 }
 
@@ -50,7 +50,8 @@ type Sink struct {
 
 var _ outbox.Sink = (*Sink)(nil)
 
-// New returns a sink that delivers messages to where route says. Opts may be nil.
+// New returns a sink that delivers each message to the endpoint that route returns. Opts
+// may be nil.
 func New(route Route, opts *Options) (*Sink, error) {
 	var o Options
 	if opts != nil {
@@ -64,23 +65,23 @@ func New(route Route, opts *Options) (*Sink, error) {
 		return nil, errors.New("httpsink: an option is negative")
 	}
 	transport := &http.Transport{
-		DialContext:            dialer(o.Allow).DialContext, // and no Proxy: not even the environment's
+		DialContext:            dialer(o.Allow).DialContext, // and no Proxy, not even from the environment
 		TLSClientConfig:        o.TLS.Clone(),               // net/http writes to it
 		ForceAttemptHTTP2:      true,
-		DisableCompression:     true, // what is read is what was sent, and no more than its bound
+		DisableCompression:     true, // the limit of the body holds for what is read
 		MaxIdleConnsPerHost:    o.PerHost,
 		MaxIdleConns:           256,
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
 	}
 	return &Sink{
-		route: route, opts: o, hosts: hosts{limit: o.PerHost, doors: map[string]*door{}},
+		route: route, opts: o, hosts: hosts{limit: o.PerHost, slots: map[string]*hostSlots{}},
 		transport: transport, once: neverresend.Transport(transport),
 	}, nil
 }
 
-// Deliver implements [outbox.Sink]: all messages of a batch at once, as far as
-// their hosts have places.
+// Deliver implements [outbox.Sink]. It sends all messages of a batch at once, as far as
+// [Options.PerHost] allows.
 func (s *Sink) Deliver(ctx context.Context, batch []outbox.Delivery) []outbox.Receipt {
 	receipts := make([]outbox.Receipt, len(batch))
 	var all sync.WaitGroup
@@ -91,12 +92,12 @@ func (s *Sink) Deliver(ctx context.Context, batch []outbox.Delivery) []outbox.Re
 	return receipts
 }
 
-// Close closes connections that nobody uses.
+// Close closes idle connections.
 func (s *Sink) Close() { s.transport.CloseIdleConnections() }
 
 func (s *Sink) deliver(ctx context.Context, d *outbox.Delivery) (r outbox.Receipt) {
 	defer func() {
-		if p := recover(); p != nil { // a route's or a reader's: the others are none of its matter
+		if p := recover(); p != nil { // of Route or Read; the other messages are not affected
 			r.Err = fmt.Errorf("httpsink: panic: %v", p)
 		}
 	}()
@@ -110,11 +111,11 @@ func (s *Sink) deliver(ctx context.Context, d *outbox.Delivery) (r outbox.Receip
 	if err != nil {
 		return outbox.Receipt{Err: outbox.Permanent(err)}
 	}
-	leave, err := s.hosts.enter(ctx, to.Host)
+	release, err := s.hosts.acquire(ctx, to.Host)
 	if err != nil {
-		return outbox.Receipt{Err: fmt.Errorf("httpsink: %w: no place at its host: %w", ErrNotSent, err)}
+		return outbox.Receipt{Err: fmt.Errorf("httpsink: %w: wait for its host: %w", ErrNotSent, err)}
 	}
-	defer leave()
+	defer release()
 	request, err := request(ctx, d, &endpoint, to, time.Now())
 	if err != nil {
 		return outbox.Receipt{Err: err}

@@ -6,13 +6,13 @@
 //	...
 //	client.Close() // after the worker has ended
 //
-// A message is delivered when all replicas in sync have it. Its group is the key of
-// its record, so that a group's messages are in one partition, in their order; its
-// own key is in the header [HeaderKey].
+// A message is delivered when all in-sync replicas have it. Its group is the key of its
+// record, so that the messages of a group are in one partition, in their order. Its own
+// key is in the header [HeaderKey].
 //
-// The client must be an idempotent producer, which sends a record again by itself
-// but has it stored once. That holds within the client's life: a worker that crashed
-// before it ended a message sends it again as a new record, with the same key.
+// The client must be an idempotent producer, which sends a record again by itself but
+// stores it once. That holds for the lifetime of the client: if a worker crashes before
+// it acknowledges a message, the message is sent again as a new record, with the same key.
 package kafkasink
 
 import (
@@ -28,17 +28,17 @@ import (
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
-// HeaderKey is the header of a record that has the message's key.
+// HeaderKey is the header of a record that carries the message's key.
 const HeaderKey = "idempotency-key"
 
-// Options are what a [Sink] may be given. Zero values are the defaults.
+// Options are the options of a [Sink]. Zero values are the defaults.
 type Options struct {
-	// Topic names the topic of a message. Default: the message's own.
+	// Topic returns the Kafka topic of a message. Default: the message's topic.
 	Topic func(d *outbox.Delivery) string
 }
 
-// A Sink delivers messages to Kafka. It starts nothing and holds nothing that is to
-// be closed: the client is its owner's.
+// A Sink delivers messages to Kafka. It starts nothing and has nothing to close: the
+// caller closes the client.
 type Sink struct {
 	client *kgo.Client
 	topic  func(d *outbox.Delivery) string
@@ -46,8 +46,8 @@ type Sink struct {
 
 var _ outbox.Sink = (*Sink)(nil)
 
-// New returns a sink that produces with client. Opts may be nil. A client that
-// could lose, double or reorder records is refused.
+// New returns a sink that produces with client. Opts may be nil. A client that could
+// lose, duplicate or reorder records is refused.
 func New(client *kgo.Client, opts *Options) (*Sink, error) {
 	if client == nil {
 		return nil, errors.New("kafkasink: a sink needs a client")
@@ -56,10 +56,10 @@ func New(client *kgo.Client, opts *Options) (*Sink, error) {
 		return nil, errors.New("kafkasink: the client's idempotent writes are disabled, so that it could store a record twice")
 	}
 	if acks, _ := client.OptValue(kgo.RequiredAcks).(kgo.Acks); acks != kgo.AllISRAcks() {
-		return nil, errors.New("kafkasink: the client does not wait for all replicas in sync (kgo.AllISRAcks), so that a record could be lost")
+		return nil, errors.New("kafkasink: the client does not wait for all in-sync replicas (kgo.AllISRAcks), so that a record could be lost")
 	}
 	if manual, _ := client.OptValue(kgo.ManualFlushing).(bool); manual {
-		return nil, errors.New("kafkasink: the client flushes when it is told to, and nobody tells it")
+		return nil, errors.New("kafkasink: the client flushes only when it is told to (kgo.ManualFlushing), and the sink does not")
 	}
 	s := &Sink{client: client, topic: func(d *outbox.Delivery) string { return d.Topic }}
 	if opts != nil && opts.Topic != nil {
@@ -68,20 +68,20 @@ func New(client *kgo.Client, opts *Options) (*Sink, error) {
 	return s, nil
 }
 
-// result is what became of one record of a batch.
+// result is the receipt of message n of a batch.
 type result struct {
 	n       int
 	receipt outbox.Receipt
 }
 
-// Deliver implements [outbox.Sink]. When ctx ends, a record that may be on its way
-// has failed as far as we know; it may be stored all the same.
+// Deliver implements [outbox.Sink]. When ctx ends, records that are not confirmed are
+// reported as failed. The broker may store them all the same.
 func (s *Sink) Deliver(ctx context.Context, batch []outbox.Delivery) []outbox.Receipt {
 	receipts := make([]outbox.Receipt, len(batch))
 	for i := range receipts {
-		receipts[i].Err = errNoWord
+		receipts[i].Err = errUnconfirmed
 	}
-	results := make(chan result, len(batch)) // nobody who reports late is held up
+	results := make(chan result, len(batch)) // there is room for results that come after the end of ctx
 	for i := range batch {
 		s.client.Produce(ctx, s.record(&batch[i]), func(r *kgo.Record, err error) { results <- result{i, receipt(r, err)} })
 	}
@@ -90,16 +90,16 @@ func (s *Sink) Deliver(ctx context.Context, batch []outbox.Delivery) []outbox.Re
 		case r := <-results:
 			receipts[r.n] = r.receipt
 		case <-ctx.Done():
-			return late(receipts, results)
+			return collect(receipts, results)
 		}
 	}
 	return receipts
 }
 
-var errNoWord = errors.New("kafkasink: the broker has not said that it has the message")
+var errUnconfirmed = errors.New("kafkasink: the broker has not confirmed the message")
 
-// late takes what has been reported and waits for nothing more.
-func late(receipts []outbox.Receipt, results <-chan result) []outbox.Receipt {
+// collect takes the results that have come, and does not wait for more.
+func collect(receipts []outbox.Receipt, results <-chan result) []outbox.Receipt {
 	for {
 		select {
 		case r := <-results:
@@ -110,7 +110,8 @@ func late(receipts []outbox.Receipt, results <-chan result) []outbox.Receipt {
 	}
 }
 
-// record returns a copy: it may live longer than the call that it came with.
+// record returns a copy of the message: the client may keep it longer than the call of
+// Deliver lasts.
 func (s *Sink) record(d *outbox.Delivery) *kgo.Record {
 	r := &kgo.Record{Topic: s.topic(d), Value: slices.Clone(d.Payload), Timestamp: d.Enqueued}
 	if d.Group != "" {
@@ -135,5 +136,5 @@ func receipt(r *kgo.Record, err error) outbox.Receipt {
 	return outbox.Receipt{Err: fmt.Errorf("kafkasink: produce: %w", err)}
 }
 
-// unfit is what a broker says of a record that it will never take.
+// unfit are the errors of records that a broker will never take.
 var unfit = []error{kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTopicException}

@@ -5,9 +5,9 @@
 //	worker, err := outbox.NewWorker(store, sink, nil)
 //
 // A message is delivered when a stream has acknowledged it. Its key is in the header
-// [HeaderKey]; together with its subject it is the Nats-Msg-Id, by which the stream
-// drops what it has seen within its Duplicates window, two minutes by default. A
-// message that comes again later is stored again.
+// [HeaderKey]. Subject and key together are the Nats-Msg-Id, by which the stream drops
+// messages that it has seen within its Duplicates window, two minutes by default. A
+// message that is sent again after the window is stored again.
 package natssink
 
 import (
@@ -23,19 +23,19 @@ import (
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
-// HeaderKey is the header that has the message's key.
+// HeaderKey is the header that carries the message's key.
 const HeaderKey = "Idempotency-Key"
 
-// Options are what a [Sink] may be given. Zero values are the defaults.
+// Options are the options of a [Sink]. Zero values are the defaults.
 type Options struct {
-	// Subject names the subject of a message. Default: its topic.
+	// Subject returns the subject of a message. Default: its topic.
 	Subject func(d *outbox.Delivery) string
 	// Stream, if set, is the only stream whose acknowledgement counts.
 	Stream string
 }
 
-// A Sink delivers messages to JetStream. It starts nothing and holds nothing that is
-// to be closed: the connection is its owner's.
+// A Sink delivers messages to JetStream. It starts nothing and has nothing to close: the
+// caller closes the connection.
 type Sink struct {
 	js      jetstream.JetStream
 	subject func(d *outbox.Delivery) string
@@ -52,7 +52,7 @@ func New(js jetstream.JetStream, opts *Options) (*Sink, error) {
 	s := &Sink{
 		js:      js,
 		subject: func(d *outbox.Delivery) string { return d.Topic },
-		opts:    []jetstream.PublishOpt{jetstream.WithRetryAttempts(0)}, // the worker tries again, and counts
+		opts:    []jetstream.PublishOpt{jetstream.WithRetryAttempts(0)}, // the worker sends again, and counts the tries
 	}
 	if opts != nil && opts.Subject != nil {
 		s.subject = opts.Subject
@@ -63,7 +63,7 @@ func New(js jetstream.JetStream, opts *Options) (*Sink, error) {
 	return s, nil
 }
 
-// Deliver implements [outbox.Sink]: all messages of a batch at once.
+// Deliver implements [outbox.Sink]. It publishes all messages of a batch at once.
 func (s *Sink) Deliver(ctx context.Context, batch []outbox.Delivery) []outbox.Receipt {
 	receipts := make([]outbox.Receipt, len(batch))
 	var all sync.WaitGroup
@@ -74,8 +74,8 @@ func (s *Sink) Deliver(ctx context.Context, batch []outbox.Delivery) []outbox.Re
 	return receipts
 }
 
-// errDown: a client without a connection would keep what is published, and send it
-// when there is one again, long after we have called it failed.
+// errDown: a client without a connection would buffer the message and send it after the
+// reconnect, long after the sink has reported it as failed.
 var errDown = errors.New("natssink: there is no connection")
 
 func (s *Sink) publish(ctx context.Context, d *outbox.Delivery) outbox.Receipt {
@@ -96,7 +96,8 @@ func (s *Sink) publish(ctx context.Context, d *outbox.Delivery) outbox.Receipt {
 	return outbox.Receipt{Err: fmt.Errorf("natssink: publish: %w", err)}
 }
 
-// message refuses headers that tell the broker what to do: a message is data.
+// message returns the message for the broker. It refuses headers that control the broker:
+// a message is data.
 func (s *Sink) message(d *outbox.Delivery) (*nats.Msg, error) {
 	m := nats.NewMsg(s.subject(d))
 	m.Data = d.Payload
@@ -113,8 +114,8 @@ func (s *Sink) message(d *outbox.Delivery) (*nats.Msg, error) {
 		return nil, errors.New("natssink: the key has a line break, which a header cannot carry")
 	}
 	m.Header.Set(HeaderKey, d.Key)
-	// A stream drops an id that it has seen on any of its subjects: two messages
-	// that share a key but not a subject are two.
+	// A stream compares ids across its subjects, but two messages with one key and
+	// different subjects are two messages. So the id has the subject too.
 	m.Header.Set(jetstream.MsgIDHeader, m.Subject+"/"+d.Key)
 	return m, nil
 }

@@ -4,9 +4,9 @@
 //	sink, err := redissink.New(client, nil)
 //	worker, err := outbox.NewWorker(store, sink, nil)
 //
-// A message is delivered when the server has returned the id of its entry, and, if
-// that is wanted, so many replicas have it. That is as durable as the server's
-// appendfsync. A message that is sent again is another entry with the same key.
+// A message is delivered when the server has returned the id of its entry and, if
+// [Options.Replicas] is set, that many replicas have it. That is as durable as the
+// server's appendfsync. A message that is sent again is another entry with the same key.
 package redissink
 
 import (
@@ -22,8 +22,8 @@ import (
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
-// The fields of an entry. Those of the message's headers follow, each with
-// [HeaderPrefix] before its name.
+// The fields of an entry. The message's headers follow, each with [HeaderPrefix] before
+// its name.
 const (
 	FieldKey     = "key"
 	FieldTopic   = "topic"
@@ -32,22 +32,22 @@ const (
 	HeaderPrefix = "header:"
 )
 
-// Options are what a [Sink] may be given. Zero values are the defaults.
+// Options are the options of a [Sink]. Zero values are the defaults.
 type Options struct {
-	// Stream names the stream of a message. Default: its topic.
+	// Stream returns the stream of a message. Default: its topic.
 	Stream func(d *outbox.Delivery) string
-	// MaxLen, if not zero, lets a stream be trimmed to about so many entries. What
-	// is trimmed is gone, read or not.
+	// MaxLen, if not zero, trims a stream to about this many entries. Trimmed entries
+	// are gone, read or not.
 	MaxLen int64
-	// Replicas, if not zero, must have the messages before they count as delivered,
-	// and have at most ReplicaWait for it. Default 1 s. The client's ReadTimeout
-	// must be longer.
+	// Replicas, if not zero, is how many replicas must have a message before it counts
+	// as delivered. They have ReplicaWait for it, by default 1 s. The client's
+	// ReadTimeout must be longer.
 	Replicas    int
 	ReplicaWait time.Duration
 }
 
-// A Sink delivers messages to Redis. It starts nothing and holds nothing that is to
-// be closed: the client is its owner's.
+// A Sink delivers messages to Redis. It starts nothing and has nothing to close: the
+// caller closes the client.
 type Sink struct {
 	client *redis.Client
 	opts   Options
@@ -55,8 +55,8 @@ type Sink struct {
 
 var _ outbox.Sink = (*Sink)(nil)
 
-// New returns a sink that appends through client. Opts may be nil. A client that
-// sends commands again by itself is refused: each would be an entry of its own.
+// New returns a sink that appends entries with client. Opts may be nil. A client that
+// sends commands again by itself is refused: each copy would be an entry of its own.
 func New(client *redis.Client, opts *Options) (*Sink, error) {
 	if client == nil {
 		return nil, errors.New("redissink: a sink needs a client")
@@ -73,9 +73,9 @@ func New(client *redis.Client, opts *Options) (*Sink, error) {
 	}
 	switch c := client.Options(); {
 	case c.MaxRetries > 0:
-		return nil, fmt.Errorf("redissink: the client sends commands up to %d times more by itself; set MaxRetries to -1", c.MaxRetries)
+		return nil, fmt.Errorf("redissink: the client sends a command up to %d times more by itself; set MaxRetries to -1", c.MaxRetries)
 	case !c.ContextTimeoutEnabled:
-		return nil, errors.New("redissink: the client does not heed the deadlines of contexts; set ContextTimeoutEnabled")
+		return nil, errors.New("redissink: the client ignores the deadlines of contexts; set ContextTimeoutEnabled")
 	case o.MaxLen < 0 || o.Replicas < 0 || o.ReplicaWait < time.Millisecond:
 		return nil, errors.New("redissink: an option is negative, or ReplicaWait under a millisecond")
 	case o.Replicas > 0 && c.ReadTimeout > 0 && c.ReadTimeout <= o.ReplicaWait:
@@ -85,11 +85,11 @@ func New(client *redis.Client, opts *Options) (*Sink, error) {
 }
 
 var (
-	errNoWord   = errors.New("redissink: the server has not said that it has the message")
-	errReplicas = errors.New("redissink: too few replicas have the message")
+	errUnconfirmed = errors.New("redissink: the server has not confirmed the message")
+	errReplicas    = errors.New("redissink: too few replicas have the message")
 )
 
-// Deliver implements [outbox.Sink]: a batch is one pipeline.
+// Deliver implements [outbox.Sink]. A batch is one pipeline.
 func (s *Sink) Deliver(ctx context.Context, batch []outbox.Delivery) []outbox.Receipt {
 	receipts := make([]outbox.Receipt, len(batch))
 	pipe := s.client.Pipeline()
@@ -98,7 +98,7 @@ func (s *Sink) Deliver(ctx context.Context, batch []outbox.Delivery) []outbox.Re
 		entries[i] = pipe.XAdd(ctx, s.entry(&batch[i]))
 	}
 	var replicas *redis.Cmd
-	if s.opts.Replicas > 0 { // it counts what was written on its own connection, which is the pipeline's
+	if s.opts.Replicas > 0 { // WAIT is for the writes of its own connection, which is the pipeline's
 		replicas = pipe.Do(ctx, "WAIT", s.opts.Replicas, s.opts.ReplicaWait.Milliseconds())
 	}
 	_, err := pipe.Exec(ctx)
@@ -108,7 +108,7 @@ func (s *Sink) Deliver(ctx context.Context, batch []outbox.Delivery) []outbox.Re
 		case entry.Err() != nil:
 			receipts[i].Err = fmt.Errorf("redissink: append: %w", entry.Err())
 		case entry.Val() == "":
-			receipts[i].Err = errors.Join(errNoWord, err)
+			receipts[i].Err = errors.Join(errUnconfirmed, err)
 		case !confirmed:
 			receipts[i].Err = errReplicas
 		default:

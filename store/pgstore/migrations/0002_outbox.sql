@@ -1,11 +1,11 @@
 -- Messages that wait to be delivered, each in body, encoded with its version and a
 -- checksum. All times are microseconds since 1970 by the database's clock.
 --
--- Within a group ids grow as messages are enqueued, so the sequence must not be
--- cached: two sessions with ids in stock would give them out in another order.
+-- Within a group ids grow as messages are enqueued, so the sequence must not be cached:
+-- two sessions with ids in stock would give them out in another order.
 --
--- A row lives briefly and leaves its place to the next: it is vacuumed often, and the
--- table does not shrink, for which all others would have to wait.
+-- A row lives briefly and the next one reuses its space: the table is vacuumed often. It
+-- is never truncated, because all other sessions would have to wait for that.
 CREATE TABLE {outbox} (
     id           bigint   GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     line         bigint   NOT NULL, -- a hash of the group; 0: none
@@ -18,18 +18,18 @@ CREATE TABLE {outbox} (
     provider_ref bytea    NOT NULL DEFAULT ''
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 
--- Those of groups, line by line: what is behind a message that waits to be sent again
+-- Messages of groups, line by line: what is behind a message that waits to be sent again
 -- is one range, and is not read.
 CREATE INDEX retrysafe_outbox_lines ON {outbox} (shard, line, id) WHERE line <> 0;
--- Those without a group, which may wait for long, by when they are due.
+-- Messages without a group, which may wait for long, by when they are due.
 CREATE INDEX retrysafe_outbox_free ON {outbox} (shard, due) WHERE line = 0;
--- Those of groups that failed: the ends of those ranges.
+-- Messages of groups that failed: the ends of those ranges.
 CREATE INDEX retrysafe_outbox_failed ON {outbox} (shard, line, id) WHERE line <> 0 AND tries > 0;
--- All that failed, for people. No id is 0: a statement that does not say so cannot
--- take this index for the one above.
+-- All messages that failed, for operators. No id is 0: a statement without that condition
+-- cannot use this index in place of the one above.
 CREATE INDEX retrysafe_outbox_failing ON {outbox} (id) WHERE tries > 0 AND id > 0;
 
--- Messages that were given up. Nothing but an operator takes a row from here.
+-- Dead letters: messages that were given up. Only an operator takes a row from here.
 CREATE TABLE {dead} (
     id           bigint   NOT NULL PRIMARY KEY,
     line         bigint   NOT NULL,
@@ -44,9 +44,9 @@ CREATE TABLE {dead} (
 );
 CREATE INDEX retrysafe_dead_died ON {dead} (died);
 
--- Who may deliver the messages of a shard. Each holder has an epoch of its own. That
--- it is part of a key makes its change wait for whoever has locked the key, and
--- nothing else: a renewal waits for nobody.
+-- The worker that may deliver the messages of a shard. Each holder has an epoch of its
+-- own. The epoch is part of a key, so a change of it waits for transactions that have
+-- locked the key; a renewal of the term does not.
 CREATE TABLE {shards} (
     n      smallint NOT NULL PRIMARY KEY,
     epoch  bigint   NOT NULL DEFAULT 0,
@@ -56,7 +56,7 @@ CREATE TABLE {shards} (
 ) WITH (fillfactor = 30);
 INSERT INTO {shards} (n) SELECT generate_series(0, 63);
 
--- Who wants shards, so that each takes its share.
+-- The workers that want shards, so that each takes its share.
 CREATE TABLE {workers} (
     worker uuid   NOT NULL PRIMARY KEY,
     until  bigint NOT NULL

@@ -139,7 +139,7 @@ func noteFate(r *http.Request, f httpkey.Fate) {
 	}
 }
 
-// named notes whose request it is.
+// noteRef notes the hashes of the key and of its tenant.
 func (x *proxied) noteRef(ref retrysafe.Ref) {
 	if ref.Key == "" || x.event.KeyHash != "" {
 		return

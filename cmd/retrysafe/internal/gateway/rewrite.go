@@ -9,8 +9,8 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 )
 
-// readdress sends a request to the upstream: the same target, and the headers that
-// tell of the way that it came. The proxy has removed those that a client made up.
+// rewriteTarget addresses a request to the upstream: the same target, and X-Forwarded
+// headers that describe the client. The proxy has removed those that the client sent.
 func (g *Gateway) rewriteTarget(p *httputil.ProxyRequest) {
 	u := g.upstream
 	if u.prefix {
@@ -42,7 +42,7 @@ func (g *Gateway) isAlias(name string) bool {
 	return strings.IndexByte(name, '_') >= 0 && g.trustedHeaders[http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))]
 }
 
-// noteDecided notes these headers.
+// noteTrustedHeaders collects these headers.
 func (g *Gateway) noteTrustedHeaders(*config.Config, *Parts) error {
 	g.trustedHeaders = map[string]bool{"Content-Length": true, "Transfer-Encoding": true, "Content-Encoding": true}
 	for _, names := range [][]string{forwardedHeaders[:], overrideHeaders[:], g.tenants.names} {
@@ -58,8 +58,7 @@ func (g *Gateway) noteTrustedHeaders(*config.Config, *Parts) error {
 	return nil
 }
 
-// forwarded sets the headers that say whose request it is that comes from a proxy's
-// address.
+// setForwarded sets the X-Forwarded headers.
 func (g *Gateway) setForwarded(in *http.Request, out http.Header) {
 	peer, _, err := net.SplitHostPort(in.RemoteAddr)
 	if err != nil { // a request that is run later comes from nowhere
@@ -98,9 +97,8 @@ func joined(lines []string, more string) string {
 	return list + more
 }
 
-// nameTenant passes the header that names the tenant on if it can be believed, also
-// where the client has declared it to be of one connection only, which would let it
-// come off on the way.
+// forwardTenant passes on the header that names the tenant if it comes from a trusted
+// proxy, also where the client lists it in Connection, which would have it removed.
 func (g *Gateway) forwardTenant(in *http.Request, out http.Header) {
 	for _, name := range g.tenants.names {
 		said, ok := in.Header[name]
@@ -114,7 +112,7 @@ func (g *Gateway) forwardTenant(in *http.Request, out http.Header) {
 	}
 }
 
-// rekey replaces the client's key by what the upstream is to have as one.
+// replaceKey replaces the client's key by the one that the upstream gets.
 func (a *upstreamCall) replaceKey(in, out http.Header) {
 	s := &a.route.set
 	clients := in[a.route.keyHeader]

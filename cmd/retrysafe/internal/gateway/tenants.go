@@ -10,7 +10,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/tenant"
 )
 
-// tenants say whose request it is.
+// tenants find out which tenant a request belongs to.
 type tenants struct {
 	tenant    tenant.Func
 	principal tenant.Func // nil: nothing names one
@@ -21,7 +21,7 @@ type tenants struct {
 	tokens    bool // callers are told apart by what they hold, which is not stored
 }
 
-// findTenants makes of the configuration how callers are told apart.
+// makeTenants makes what tells callers apart from the configuration.
 func (g *Gateway) makeTenants(c *config.Config, p *Parts) error {
 	t := &g.tenants
 	t.ready = func() error { return nil }

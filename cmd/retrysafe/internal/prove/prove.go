@@ -130,3 +130,13 @@ func (e *Env) Step(done, of int) {
 		e.Progress(done, of)
 	}
 }
+
+// Pause waits for d, or until ctx ends.
+func Pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

@@ -126,7 +126,7 @@ func TestRefusals(t *testing.T) {
 		"forget t running":               "wait for the end of its lease",
 		"forget t dead":                  "resolve, decline or release it first",
 		"release t done":                 "its outcome is known; see what may be done: retrysafe keys show t done",
-		"redrive t done":                 "nobody is asked about it",
+		"redrive t done":                 "no resolver is asked about it",
 		"release t dead --revision 7":    "look again, it may have been done already",
 		"release t nothing":              "there is no key nothing",
 		"release t nothing --revision 7": "it was forgotten, or never was",
@@ -143,10 +143,10 @@ func TestRefusals(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.Out), &e); err != nil || e.Code != "live" || e.Outcome != operator.Refused {
 		t.Errorf("the entry is %+v, %v", e, err)
 	}
-	here.Run("keys release t dead --why", strings.Repeat("x", 400), "--yes").Exits(2).Says("Why says why").InOneLine()
-	here.Run("keys release t dead --why x --yes --id 'a b'").Exits(2).Says("ID is over").InOneLine()
+	here.Run("keys release t dead --why", strings.Repeat("x", 400), "--yes").Exits(2).Says("Why must give the reason").InOneLine()
+	here.Run("keys release t dead --why x --yes --id 'a b'").Exits(2).Says("ID must be printable ASCII").InOneLine()
 	here.Run("keys redrive t dead --why x --id 1").Exits(0)
-	here.Run("keys redrive t dead --why y --id 1").Exits(2).Says("that of another action").InOneLine()
+	here.Run("keys redrive t dead --why y --id 1").Exits(2).Says("belongs to another action").InOneLine()
 }
 
 func TestBodyOfAnAnswer(t *testing.T) {

@@ -24,7 +24,7 @@ func TestQuarantine(t *testing.T) {
 	here.Typing("yes\n").Run("keys quarantine --why restored --id night").Exits(0).Says("set aside 6 of 6", "action night by anna@")
 	here.Run("keys quarantine --why restored --id night --yes").Exits(0).Says("this was done before")
 	here.Run("keys quarantine --why restored --yes --format json").Exits(0).Says(`"quarantined":0`)
-	here.Run("keys quarantine --why otherwise --id night --yes").Exits(2).Says("that of another action").InOneLine()
+	here.Run("keys quarantine --why otherwise --id night --yes").Exits(2).Says("belongs to another action").InOneLine()
 	if r := clitest.Load(t, s.Store, "tenant-a", "retryable"); r.State != retrysafe.StateUnknown {
 		t.Errorf("it is %s", r.State)
 	}

@@ -89,7 +89,7 @@ func (r *connServer) newServer() *http.Server {
 	}
 }
 
-// open starts the servers.
+// start starts the servers.
 func (r *connServer) start() {
 	r.handshakeCtx, r.cancelHandshakes = context.WithCancel(context.Background())
 	r.serving.Go(func() { _ = r.http1.Serve(r.to1) })

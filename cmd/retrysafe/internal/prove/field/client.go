@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
 )
 
 // A job is one operation that clients ask for under one key, and what they were
 // shown.
 type job struct {
-	mode        mode
+	mode        effect.Mode
 	tenant, key string
 
 	mu      sync.Mutex
@@ -37,7 +38,9 @@ type shown struct {
 	from string
 }
 
-func jobID(tenant string, m mode, key string) string { return tenant + "/" + string(m) + "/" + key }
+func jobID(tenant string, m effect.Mode, key string) string {
+	return tenant + "/" + string(m) + "/" + key
+}
 
 func (j *job) id() string { return jobID(j.tenant, j.mode, j.key) }
 
@@ -187,10 +190,10 @@ func (f *field) settle(ctx context.Context, j *job, patience time.Duration, pick
 		one, cancel := context.WithTimeout(limited, patience)
 		got := f.ask(one, j, pick(try), "")
 		cancel()
-		if got.class == final || got.class == refused || got.class == unknown && j.mode == unprotected {
+		if got.class == final || got.class == refused || got.class == unknown && j.mode == effect.Unprotected {
 			return got.class
 		}
-		pause(limited, rest/2+rand.N(rest))
+		prove.Pause(limited, rest/2+rand.N(rest))
 	}
 	if ctx.Err() == nil {
 		f.accusef(j, "L3", "a client has no answer after %v", bound)

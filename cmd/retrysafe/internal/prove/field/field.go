@@ -20,6 +20,7 @@ import (
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/child"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 )
 
@@ -65,11 +66,11 @@ const (
 	bound = 60 * time.Second
 )
 
-// A field is where one check takes place.
+// A field is where one check takes db.
 type field struct {
 	r        *prove.Result
 	db       *sandbox.DB
-	provider *provider
+	provider *effect.Server
 	nodes    []*process
 	http     *http.Client
 	// noErrors says that a server error breaks a promise.
@@ -82,21 +83,21 @@ type field struct {
 // openField opens a field with nodes that do as they are told. Name and provider of
 // the task are the field's to say.
 func openField(ctx context.Context, env *prove.Env, r *prove.Result, tell func(i int) task) (*field, error) {
-	place, err := sandbox.Open(ctx, env.Store)
+	db, err := sandbox.Open(ctx, env.Store)
 	if err != nil {
 		return nil, err
 	}
-	provider, err := openProvider(ctx)
+	provider, err := effect.NewProvider().Serve(ctx)
 	if err != nil {
-		return nil, errors.Join(err, place.Close())
+		return nil, errors.Join(err, db.Close())
 	}
 	f := &field{
-		r: r, db: place, provider: provider,
+		r: r, db: db, provider: provider,
 		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2000, DisableCompression: true}},
 	}
 	for i := range nodeCount {
 		t := tell(i)
-		t.Name, t.Store, t.Provider = fmt.Sprint("node ", i+1), frugal(env.Store), provider.url
+		t.Name, t.Store, t.Provider = fmt.Sprint("node ", i+1), frugal(env.Store), provider.URL
 		p := &process{task: t}
 		f.nodes = append(f.nodes, p)
 		if err := p.start(ctx); err != nil {
@@ -124,12 +125,11 @@ func (f *field) close() error {
 		p.kill()
 	}
 	f.http.CloseIdleConnections()
-	f.provider.close()
-	return f.db.Close()
+	return errors.Join(f.provider.Close(), f.db.Close())
 }
 
 // job returns a new job.
-func (f *field) job(m mode, tenant, key string) *job {
+func (f *field) job(m effect.Mode, tenant, key string) *job {
 	j := &job{mode: m, tenant: tenant, key: key}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -160,14 +160,4 @@ func each(n, atATime int, do func(i int)) {
 		})
 	}
 	wg.Wait()
-}
-
-// pause waits, unless ctx ends before.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
 	"github.com/retrysafe/retrysafe/httpkey"
 )
 
@@ -34,7 +35,7 @@ func withoutStore(n *node) {
 // failsOpen runs what could not be reserved.
 func failsOpen(n *node) {
 	withoutStore(n)
-	n.guarded = func(_ mode, g *httpkey.Guard, next http.Handler) http.Handler {
+	n.guarded = func(_ effect.Mode, g *httpkey.Guard, next http.Handler) http.Handler {
 		h := g.Handler(next)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			got := httptest.NewRecorder()
@@ -55,7 +56,7 @@ func knowsNoTenants(n *node) {
 	n.scope = func(*http.Request) (string, error) { return "everybody", nil }
 }
 
-func repeatsTheUnprotected(n *node) { n.policies[unprotected] = n.policies[keyed] }
+func repeatsTheUnprotected(n *node) { n.policies[effect.Unprotected] = n.policies[effect.Keyed] }
 
 func keyPerAttempt(n *node) {
 	n.downstream = func(x *retrysafe.Execution) string { return x.Record().Owner.String() }
@@ -69,7 +70,7 @@ func effectApart(n *node) {
 // answersFirst stores answers when it has the time: so late that a kill meets some of
 // them however slowly clients ask. Until then its heartbeat keeps the lease.
 func answersFirst(n *node) {
-	n.guarded = func(m mode, _ *httpkey.Guard, next http.Handler) http.Handler {
+	n.guarded = func(m effect.Mode, _ *httpkey.Guard, next http.Handler) http.Handler {
 		e, err := retrysafe.New(n.store, &retrysafe.Options{Policy: n.policies[m]})
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err != nil {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
 )
 
 // judge holds all that has happened to what was promised, after the faults have
@@ -31,13 +33,13 @@ func (f *field) judge(ctx context.Context) error {
 // atRest waits until nothing is in flight any more. (L1)
 func (f *field) atRest(ctx context.Context) error {
 	var left []retrysafe.Record
-	for until := time.Now().Add(bound); time.Now().Before(until); pause(ctx, shortRest) {
+	for until := time.Now().Add(bound); time.Now().Before(until); prove.Pause(ctx, shortRest) {
 		var err error
 		left, err = f.db.Store.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.StateInProgress, retrysafe.StateAccepted}})
 		if err != nil {
 			return fmt.Errorf("list what is in flight: %w", err)
 		}
-		if len(left) == 0 && f.provider.idle() {
+		if len(left) == 0 && f.provider.Idle() {
 			return nil
 		}
 	}
@@ -61,12 +63,12 @@ func (f *field) replays(ctx context.Context) error {
 			case got.class == final, got.class == refused, f.noErrors && got.status >= 500: // shown, or told already
 			case answered:
 				f.accusef(j, "S4", "an answer was shown, and now %s says %d %s", p.task.Name, got.status, got.code)
-			case got.class == unknown && j.mode == unprotected:
+			case got.class == unknown && j.mode == effect.Unprotected:
 			default:
 				f.accusef(j, "L3", "there is no answer, and %s says %d %s", p.task.Name, got.status, got.code)
 			}
 		}
-		if _, answered := j.answered(); !answered && j.mode == unprotected {
+		if _, answered := j.answered(); !answered && j.mode == effect.Unprotected {
 			f.r.Count("keys left unknown", 1)
 		}
 	})
@@ -75,7 +77,7 @@ func (f *field) replays(ctx context.Context) error {
 
 // askPatiently asks a node, again while it is too busy to say anything.
 func (f *field) askPatiently(ctx context.Context, j *job, at *process) (got reply) {
-	for until := time.Now().Add(bound / 2); time.Now().Before(until) && ctx.Err() == nil; pause(ctx, longRest) {
+	for until := time.Now().Add(bound / 2); time.Now().Before(until) && ctx.Err() == nil; prove.Pause(ctx, longRest) {
 		one, cancel := context.WithTimeout(ctx, bound/2)
 		got = f.ask(one, j, at, "")
 		cancel()
@@ -94,11 +96,11 @@ func (f *field) effects(ctx context.Context) error {
 	}
 	for _, j := range f.jobs {
 		a, answered := j.answered()
-		if j.mode.local() {
+		if j.mode.InDatabase() {
 			f.judgeLocal(j, a, answered, booked[j.id()])
 			delete(booked, j.id())
 		} else {
-			f.judgeForeign(j, a, answered, f.provider.bookings(j.id()))
+			f.judgeForeign(j, a, answered, f.provider.Effects(j.id()))
 		}
 	}
 	for id, by := range booked {
@@ -119,17 +121,19 @@ func (f *field) judgeLocal(j *job, a report, answered bool, by []string) {
 	}
 }
 
-func (f *field) judgeForeign(j *job, a report, answered bool, all []booking) {
+func (f *field) judgeForeign(j *job, a report, answered bool, all []effect.Effect) {
 	f.r.Count("effects", len(all))
 	for i := range all {
-		f.r.Count("calls of the provider", all[i].calls)
+		f.r.Count("calls of the provider", all[i].Calls)
 	}
 	switch {
 	case len(all) > 1:
-		f.accusef(j, "S1", "the provider has booked it %d times: %+v", len(all), all)
+		f.accusef(j, "S1", "the provider has done it %d times: %+v", len(all), all)
+	case len(all) == 1 && all[0].Conflict:
+		f.accusef(j, "S1", "the provider got another request under the key of %+v", all[0])
 	case answered && len(all) == 0:
 		f.accusef(j, "S1", "an answer was shown, by %q, and the provider knows nothing of it", a.By)
-	case answered && all[0].receipt != a.Receipt:
-		f.accusef(j, "S2", "the answer has %q and the provider %q", a.Receipt, all[0].receipt)
+	case answered && all[0].ID != a.Receipt:
+		f.accusef(j, "S2", "the answer has %q and the provider %q", a.Receipt, all[0].ID)
 	}
 }

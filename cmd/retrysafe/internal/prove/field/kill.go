@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
 )
 
 // A killing is how often nodes are killed, under how many clients.
@@ -30,7 +31,7 @@ func (k *killing) run(ctx context.Context, env *prove.Env, r *prove.Result) (err
 		return err
 	}
 	defer func() { err = errors.Join(err, f.close()) }()
-	f.provider.setMood(mood{slow: 20 * time.Millisecond, loses: 3, hangs: 2, hang: killLease})
+	f.provider.SetFaults(effect.Faults{Slow: 20 * time.Millisecond, Lost: 3, Late: 2, Delay: killLease})
 
 	over := make(chan struct{})
 	var clients sync.WaitGroup
@@ -38,7 +39,7 @@ func (k *killing) run(ctx context.Context, env *prove.Env, r *prove.Result) (err
 		clients.Go(func() { f.customer(ctx, i, over) })
 	}
 	err = k.killAll(ctx, env, f)
-	f.provider.setMood(mood{})
+	f.provider.SetFaults(effect.Faults{})
 	close(over)
 	clients.Wait()
 	if err = errors.Join(err, ctx.Err()); err != nil {
@@ -55,7 +56,7 @@ func (k *killing) killAll(ctx context.Context, env *prove.Env, f *field) error {
 	each(len(f.nodes), len(f.nodes), func(i int) {
 		chance := rand.New(rand.NewPCG(env.Seed, uint64(i))) //nolint:gosec // it says when, and is to be the same again
 		for wrong[i] == nil && ctx.Err() == nil && left.Add(-1) >= 0 {
-			pause(ctx, 50*time.Millisecond+time.Duration(chance.Int64N(int64(600*time.Millisecond))))
+			prove.Pause(ctx, 50*time.Millisecond+time.Duration(chance.Int64N(int64(600*time.Millisecond))))
 			f.nodes[i].kill()
 			wrong[i] = f.nodes[i].start(ctx)
 			f.r.Count("kills", 1)
@@ -76,7 +77,7 @@ func (f *field) customer(ctx context.Context, number int, over <-chan struct{}) 
 			return
 		default:
 		}
-		j := f.job(modes[(number+i)%len(modes)], "acme", fmt.Sprintf("kill-%03d-%08d", number, i))
+		j := f.job(effect.Modes[(number+i)%len(effect.Modes)], "acme", fmt.Sprintf("kill-%03d-%08d", number, i))
 		twins := 1
 		if rand.N(4) == 0 {
 			twins = 2

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 	"github.com/retrysafe/retrysafe/httpkey"
 	"github.com/retrysafe/retrysafe/janitor"
@@ -20,7 +21,7 @@ import (
 // A task is what a node is told.
 type task struct {
 	Name string
-	// Store is the yard's URL, Provider that of the provider.
+	// Store is the sandbox's URL, Provider that of the provider.
 	Store, Provider string
 	Lease           time.Duration
 	// Wait, if not zero, lets retries wait for an attempt in flight.
@@ -41,30 +42,31 @@ var flaws map[string]func(*node)
 // A node is a server as a user would write it.
 type node struct {
 	task
-	db   *sandbox.DB
-	http *http.Client
-	log  *slog.Logger
+	db       *sandbox.DB
+	provider effect.Client
+	log      *slog.Logger
 
 	// What flaws change.
 	store      retrysafe.Store
 	scope      httpkey.ScopeFunc
-	policies   map[mode]retrysafe.Policy
+	policies   map[effect.Mode]retrysafe.Policy
 	downstream func(*retrysafe.Execution) string
 	complete   func(context.Context, http.ResponseWriter, retrysafe.Tx) error
-	guarded    func(m mode, g *httpkey.Guard, next http.Handler) http.Handler
+	guarded    func(m effect.Mode, g *httpkey.Guard, next http.Handler) http.Handler
 }
 
 // serve is the role of a node: it prints its address and serves until it is killed.
 func serve(ctx context.Context, told []byte) error {
-	n := &node{http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}, log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))}
+	n := &node{log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))}
 	if err := json.Unmarshal(told, &n.task); err != nil {
 		return fmt.Errorf("read the node's task: %w", err)
 	}
-	place, err := sandbox.Open(ctx, n.Store)
+	n.provider = effect.Client{URL: n.Provider, HTTP: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
+	db, err := sandbox.Open(ctx, n.Store)
 	if err != nil {
 		return err
 	}
-	n.build(place)
+	n.build(db)
 	if n.Flaw != "" {
 		plant, known := flaws[n.Flaw]
 		if !known {
@@ -88,15 +90,15 @@ func serve(ctx context.Context, told []byte) error {
 	return server.Serve(l)
 }
 
-func (n *node) build(place *sandbox.DB) {
-	n.db, n.store = place, place.Store
+func (n *node) build(db *sandbox.DB) {
+	n.db, n.store = db, db.Store
 	n.scope = func(r *http.Request) (string, error) { return tenantOf(r), nil }
 	n.downstream = func(x *retrysafe.Execution) string { return x.DownstreamKey("charge") }
 	n.complete = httpkey.CompleteTx
-	n.guarded = func(_ mode, g *httpkey.Guard, next http.Handler) http.Handler { return g.Handler(next) }
-	n.policies = map[mode]retrysafe.Policy{}
-	for _, m := range modes {
-		n.policies[m] = m.policy(n.Lease, n.Wait)
+	n.guarded = func(_ effect.Mode, g *httpkey.Guard, next http.Handler) http.Handler { return g.Handler(next) }
+	n.policies = map[effect.Mode]retrysafe.Policy{}
+	for _, m := range effect.Modes {
+		n.policies[m] = policy(m, n.Lease, n.Wait)
 	}
 }
 
@@ -113,7 +115,7 @@ func (n *node) routes() (http.Handler, error) {
 		return nil, err
 	}
 	mux := http.NewServeMux()
-	for m, work := range map[mode]http.HandlerFunc{inTx: n.inTx, keyed: n.keyed, unprotected: n.unprotected} {
+	for m, work := range map[effect.Mode]http.HandlerFunc{effect.InTx: n.inTx, effect.Keyed: n.keyed, effect.Unprotected: n.unprotected} {
 		p := n.policies[m]
 		g, err := guard.With(func(o *httpkey.Options) { o.Policy = &p })
 		if err != nil {
@@ -121,11 +123,11 @@ func (n *node) routes() (http.Handler, error) {
 		}
 		mux.Handle("POST /"+string(m), n.guarded(m, g, work))
 	}
-	one, err := engine.With(n.policies[oneCommit])
+	one, err := engine.With(n.policies[effect.OneCommit])
 	if err != nil {
 		return nil, err
 	}
-	mux.HandleFunc("POST /"+string(oneCommit), func(w http.ResponseWriter, r *http.Request) { n.oneCommit(w, r, one) })
+	mux.HandleFunc("POST /"+string(effect.OneCommit), func(w http.ResponseWriter, r *http.Request) { n.oneCommit(w, r, one) })
 	return mux, nil
 }
 
@@ -144,7 +146,7 @@ func (n *node) duties() []janitor.Duty {
 // resolve asks the provider what became of an operation.
 func (n *node) resolve(ctx context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
 	tenant, _ := httpkey.Caller(r.Ref)
-	id := jobID(tenant, mode(strings.TrimPrefix(r.Operation, "POST /")), r.Key)
+	id := jobID(tenant, effect.Mode(strings.TrimPrefix(r.Operation, "POST /")), r.Key)
 	receipt, err := n.lookUp(ctx, id)
 	switch {
 	case err != nil:

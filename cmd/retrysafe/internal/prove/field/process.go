@@ -2,11 +2,9 @@ package field
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
+	"io"
 	"strings"
 	"sync"
 
@@ -19,11 +17,9 @@ type process struct {
 	task task
 
 	mu     sync.Mutex
-	cmd    *exec.Cmd
+	child  *child.Process
 	url    string
 	killed bool
-	said   *tail
-	gone   chan struct{}
 }
 
 // start starts the node, again after it was killed, and waits until it listens.
@@ -32,28 +28,22 @@ func (p *process) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	said := new(tail)
-	cmd.Stderr = said
-	out, err := cmd.StdoutPipe()
+	address := make(chan string, 1)
+	c, err := child.Start(cmd, func(out io.Reader) {
+		line, _ := bufio.NewReader(out).ReadString('\n') // one that ends before has none
+		address <- strings.TrimSpace(line)
+	})
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", p.task.Name, err)
 	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", p.task.Name, err)
-	}
-	address, err := bufio.NewReader(out).ReadString('\n')
-	gone := make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // ended reports how
-		close(gone)
-	}()
-	if err != nil {
-		<-gone
-		return fmt.Errorf("%s did not start: %s", p.task.Name, said)
+	url := <-address
+	if url == "" {
+		_ = c.Wait() // it says why
+		return fmt.Errorf("%s did not start: %s", p.task.Name, c.Stderr())
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.cmd, p.url, p.killed, p.said, p.gone = cmd, strings.TrimSpace(address), false, said, gone
+	p.child, p.url, p.killed = c, url, false
 	return nil
 }
 
@@ -67,29 +57,30 @@ func (p *process) address() string {
 // kill ends the node with no warning.
 func (p *process) kill() {
 	p.mu.Lock()
-	cmd, gone := p.cmd, p.gone
+	c := p.child
 	p.killed = true
 	p.mu.Unlock()
-	if cmd != nil {
-		_ = cmd.Process.Kill() // it may have ended already
-		<-gone
+	if c != nil {
+		_ = c.OS().Kill() // it may have ended already
+		<-c.Done()
 	}
 }
 
 // pause stops the node until it is resumed. It does not notice.
 func (p *process) pause() error {
-	if err := standstill.Begin(p.child()); err != nil {
-		return fmt.Errorf("%s: %w: %s", p.task.Name, err, p.said)
+	c := p.current()
+	if err := standstill.Begin(c.OS()); err != nil {
+		return fmt.Errorf("%s: %w: %s", p.task.Name, err, c.Stderr())
 	}
 	return nil
 }
 
-func (p *process) resume() error { return standstill.End(p.child()) }
+func (p *process) resume() error { return standstill.End(p.current().OS()) }
 
-func (p *process) child() *os.Process {
+func (p *process) current() *child.Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.cmd.Process
+	return p.child
 }
 
 // ended returns an error if the node has ended by itself.
@@ -100,33 +91,9 @@ func (p *process) ended() error {
 		return nil
 	}
 	select {
-	case <-p.gone:
-		return fmt.Errorf("%s ended by itself: %s", p.task.Name, p.said)
+	case <-p.child.Done():
+		return fmt.Errorf("%s ended by itself: %s", p.task.Name, p.child.Stderr())
 	default:
 		return nil
 	}
-}
-
-// tail keeps the end of what is written to it.
-type tail struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-const tailSize = 4 << 10
-
-func (t *tail) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text.Write(b)
-	if more := t.text.Len() - tailSize; more > 0 {
-		t.text.Next(more)
-	}
-	return len(b), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(t.text.String())
 }

@@ -1,7 +1,6 @@
 package field
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 )
 
@@ -51,7 +51,7 @@ func (n *node) signature(attempt any) string {
 }
 
 // attempt says which job a request is for and signs the attempt at it.
-func (n *node) attempt(r *http.Request, m mode) (a report) {
+func (n *node) attempt(r *http.Request, m effect.Mode) (a report) {
 	a.Job = jobID(tenantOf(r), m, r.Header.Get("Idempotency-Key"))
 	number := 0
 	if x, ok := retrysafe.FromContext(r.Context()); ok {
@@ -62,7 +62,7 @@ func (n *node) attempt(r *http.Request, m mode) (a report) {
 }
 
 func (n *node) inTx(w http.ResponseWriter, r *http.Request) {
-	ctx, a := context.WithoutCancel(r.Context()), n.attempt(r, inTx)
+	ctx, a := context.WithoutCancel(r.Context()), n.attempt(r, effect.InTx)
 	n.hold(ctx, r, a, before)
 	tx, err := n.booked(ctx, a)
 	if err != nil {
@@ -108,7 +108,7 @@ func (n *node) oneCommit(w http.ResponseWriter, r *http.Request, e *retrysafe.En
 		Fingerprint: retrysafe.Fingerprint{Alg: 1, Sum: sha256.Sum256(body)},
 	}
 	out, err := retrysafe.DoTx(r.Context(), e, n.db.TxStore(), call, func(ctx context.Context, book sandbox.AddEffect) (retrysafe.Result, error) {
-		ctx, a := context.WithoutCancel(ctx), n.attempt(r, oneCommit)
+		ctx, a := context.WithoutCancel(ctx), n.attempt(r, effect.OneCommit)
 		if err := book(ctx, a.Job, a.By); err != nil {
 			return retrysafe.Result{}, err
 		}
@@ -143,11 +143,11 @@ func (n *node) keyed(w http.ResponseWriter, r *http.Request) {
 	if x, ok := retrysafe.FromContext(r.Context()); ok {
 		key = n.downstream(x)
 	}
-	n.charge(w, r, n.attempt(r, keyed), key)
+	n.charge(w, r, n.attempt(r, effect.Keyed), key)
 }
 
 func (n *node) unprotected(w http.ResponseWriter, r *http.Request) {
-	n.charge(w, r, n.attempt(r, unprotected), "")
+	n.charge(w, r, n.attempt(r, effect.Unprotected), "")
 }
 
 // charge has the provider do it.
@@ -156,7 +156,7 @@ func (n *node) charge(w http.ResponseWriter, r *http.Request, a report, key stri
 	n.hold(ctx, r, a, before)
 	body, err := io.ReadAll(r.Body)
 	if err == nil {
-		a.Receipt, err = n.call(ctx, http.MethodPost, "/charges", a, key, body)
+		a.Receipt, err = n.order(ctx, effect.Order{Job: a.Job, Key: key, Request: string(body), By: a.By})
 	}
 	if err != nil {
 		http.Error(w, "the provider did not answer", http.StatusBadGateway)
@@ -169,40 +169,20 @@ func (n *node) charge(w http.ResponseWriter, r *http.Request, a report, key stri
 // hold waits for the parent at the point where it has asked for that.
 func (n *node) hold(ctx context.Context, r *http.Request, a report, at point) {
 	if r.Header.Get(holdHeader) == string(at) {
-		_, _ = n.send(ctx, http.MethodPost, "/gate", a, "", nil) // without the parent there is no judgement
+		_ = n.provider.Hold(ctx, a.Job) // without the parent there is no judgement
 	}
+}
+
+// order sends an order to the provider, and waits as long as the node's patience lasts.
+func (n *node) order(ctx context.Context, o effect.Order) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, n.Patience)
+	defer cancel()
+	return n.provider.Charge(ctx, o)
 }
 
 // lookUp returns the provider's receipt for a job, or nothing.
 func (n *node) lookUp(ctx context.Context, id string) (string, error) {
-	return n.call(ctx, http.MethodGet, "/charges", report{Job: id}, "", nil)
-}
-
-// call is send, as long as the node's patience lasts.
-func (n *node) call(ctx context.Context, method, path string, a report, key string, body []byte) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.Patience)
 	defer cancel()
-	return n.send(ctx, method, path, a, key, body)
-}
-
-// send asks the provider for something once. Its key has a header that
-// [http.Transport] does not take for leave to send the request again.
-func (n *node) send(ctx context.Context, method, path string, a report, key string, body []byte) (string, error) {
-	r, err := http.NewRequestWithContext(ctx, method, n.Provider+path, bytes.NewReader(body))
-	if err != nil {
-		return "", err
-	}
-	r.Header.Set(jobHeader, a.Job)
-	r.Header.Set(byHeader, a.By)
-	r.Header.Set(keyHeader, key)
-	answer, err := n.http.Do(r)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = answer.Body.Close() }()
-	receipt, err := io.ReadAll(answer.Body)
-	if answer.StatusCode != http.StatusOK {
-		err = fmt.Errorf("the provider answered %d", answer.StatusCode)
-	}
-	return string(receipt), err
+	return n.provider.Find(ctx, id)
 }

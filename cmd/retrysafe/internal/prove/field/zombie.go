@@ -10,6 +10,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
 )
 
 // A haunting is how often a node is stopped with attempts in its hands, and goes on
@@ -25,7 +26,7 @@ const zombieLease = 500 * time.Millisecond
 
 // A hold is an attempt that is to be held at a point.
 type hold struct {
-	mode mode
+	mode effect.Mode
 	at   point
 }
 
@@ -33,8 +34,8 @@ type hold struct {
 // held in an open transaction: its lock proves that its owner lives, and in SQLite it
 // locks out every other writer. So these come one at a time.
 var (
-	free   = []hold{{inTx, before}, {inTx, after}, {keyed, before}, {keyed, after}, {unprotected, before}, {unprotected, after}}
-	locked = []hold{{oneCommit, within}, {inTx, within}}
+	free   = []hold{{effect.InTx, before}, {effect.InTx, after}, {effect.Keyed, before}, {effect.Keyed, after}, {effect.Unprotected, before}, {effect.Unprotected, after}}
+	locked = []hold{{effect.OneCommit, within}, {effect.InTx, within}}
 )
 
 // lot is what is held in a round: one of four is of the locked kind.
@@ -73,15 +74,15 @@ func (f *field) haunt(ctx context.Context, round int) error {
 	others := []*process{f.nodes[(round+1)%len(f.nodes)], f.nodes[(round+2)%len(f.nodes)]}
 
 	holds := lot(round)
-	jobs, gates := make([]*job, len(holds)), make([]*gate, len(holds))
+	jobs, gates := make([]*job, len(holds)), make([]*effect.Gate, len(holds))
 	var first sync.WaitGroup // the zombie's own clients, which wait for as long as it takes
 	for i, h := range holds {
 		jobs[i] = f.job(h.mode, "acme", fmt.Sprintf("zombie-%06d-%s-%s", round, h.mode, h.at))
-		gates[i] = f.provider.gate(jobs[i].id())
+		gates[i] = f.provider.Gate(jobs[i].id())
 		first.Go(func() { f.first(ctx, jobs[i], zombie, h.at, gates[i]) })
 	}
 	for _, g := range gates {
-		if g.wait(ctx) {
+		if g.Wait(ctx) {
 			f.r.Count("attempts held", 1)
 		}
 	}
@@ -89,7 +90,7 @@ func (f *field) haunt(ctx context.Context, round int) error {
 		return err
 	}
 	for _, g := range gates {
-		g.open() // it finds the way free when it wakes up
+		g.Open() // it finds the way free when it wakes up
 	}
 	settled := f.takeOver(ctx, jobs, others)
 	if err := zombie.resume(); err != nil {
@@ -104,15 +105,15 @@ func (f *field) haunt(ctx context.Context, round int) error {
 // first is the client that starts an attempt which is held. It waits for as long as
 // it takes, and sees what a zombie has to say. On a machine that is too busy it may
 // have to ask more than once before an attempt comes as far as the gate.
-func (f *field) first(ctx context.Context, j *job, zombie *process, at point, g *gate) {
-	defer close(g.missed)
+func (f *field) first(ctx context.Context, j *job, zombie *process, at point, g *effect.Gate) {
+	defer g.Miss()
 	ctx, cancel := context.WithTimeout(ctx, 2*bound)
 	defer cancel()
 	for ctx.Err() == nil {
-		if got := f.ask(ctx, j, zombie, at); got.class != later || g.passed() {
+		if got := f.ask(ctx, j, zombie, at); got.class != later || g.Arrived() {
 			return
 		}
-		pause(ctx, longRest)
+		prove.Pause(ctx, longRest)
 	}
 }
 
@@ -126,7 +127,7 @@ func (f *field) stop(ctx context.Context, p *process, free bool) error {
 		if err := errors.Join(p.resume(), ctx.Err()); err != nil {
 			return err
 		}
-		pause(ctx, shortRest)
+		prove.Pause(ctx, shortRest)
 	}
 }
 

@@ -154,7 +154,7 @@ func (c *caller) judge(q *question, f *keyState, got *reply, runs int) {
 	}
 }
 
-// meets compares a reply with what it must be.
+// expect compares a reply with what it must be.
 func (c *caller) expect(key string, got reply, want replyKind, answer string) {
 	if got.is == noAnswer {
 		return

@@ -56,7 +56,7 @@ func runClient(ctx context.Context, told []byte) error {
 	return errors.Join(c.work(ctx), p.Close())
 }
 
-// openDB opens the yard, again if its connection was cut: it may be more than once,
+// openDB opens the sandbox, again if its connection was cut: it may be more than once,
 // while others are quicker.
 func openDB(ctx context.Context, url string) (p *sandbox.DB, err error) {
 	for began := time.Now(); time.Since(began) < patience; time.Sleep(20 * time.Millisecond) {

@@ -191,11 +191,11 @@ func TestFlawedStoresAreFound(t *testing.T) {
 	for name, bend := range flaws {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			place, err := sandbox.Open(t.Context(), "memory:")
+			db, err := sandbox.Open(t.Context(), "memory:")
 			if err != nil {
 				t.Fatal(err)
 			}
-			f := &flawed{TxStore: place.TxStore()}
+			f := &flawed{TxStore: db.TxStore()}
 			bend(f)
 			r := new(prove.Result)
 			if err := judge(t.Context(), hunt(t, f, 3_000), r); err != nil {

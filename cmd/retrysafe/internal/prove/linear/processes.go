@@ -1,13 +1,11 @@
 package linear
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
 	"sync"
 	"sync/atomic"
 
@@ -34,52 +32,52 @@ type processes struct {
 type process struct {
 	store  string
 	proxy  *netfault.Proxy // nil if its connections cannot be cut
-	cmd    *exec.Cmd
+	child  *child.Process
 	in     io.WriteCloser
 	killed bool // on purpose
 }
 
-// launch starts a client. The caller holds mu.
+// start starts a client. The caller holds mu.
 func (f *processes) start(ctx context.Context, s *process) error {
 	first := f.next.Add(workers) - workers
 	cmd, err := child.Command(ctx, roleClient, task{Store: s.store, Seed: f.seed, First: first, Turn: f.turn.Load()})
 	if err != nil {
 		return err
 	}
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
 	if s.in, err = cmd.StdinPipe(); err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start a client: %w", err)
+	var heard error
+	c, err := child.Start(cmd, func(out io.Reader) { heard = readSteps(out, f.log) })
+	if err != nil {
+		return err
 	}
-	s.cmd, s.killed = cmd, false
-	f.running.Go(func() { f.supervise(ctx, s, cmd, out, &said) })
+	s.child, s.killed = c, false
+	f.running.Go(func() {
+		ended := c.Wait()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.errs = append(f.errs, heard, f.ended(ctx, s, ended))
+	})
 	return nil
 }
 
-// attend listens to a client until it ends, and starts its successor if it was killed.
-func (f *processes) supervise(ctx context.Context, s *process, cmd *exec.Cmd, out io.Reader, said *bytes.Buffer) {
-	heard := readSteps(out, f.log)
-	err := cmd.Wait()
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// ended starts another client in the place of one that was killed. Any other end is an
+// error, unless all clients are stopping. The caller holds mu.
+func (f *processes) ended(ctx context.Context, s *process, err error) error {
+	over := f.stopping || ctx.Err() != nil
 	switch {
-	case s.killed && f.stopping, s.killed && ctx.Err() != nil:
-		err = nil
+	case s.killed && over:
+		return nil
 	case s.killed:
-		err = f.start(ctx, s)
+		return f.start(ctx, s)
 	case err != nil:
-		err = fmt.Errorf("a client ended with %w: %s", err, bytes.TrimSpace(said.Bytes()))
+		return fmt.Errorf("a client ended with %w: %s", err, s.child.Stderr())
 	case !f.stopping:
-		err = errors.New("a client ended before it was told to")
+		return errors.New("a client ended before it was told to")
+	default:
+		return nil
 	}
-	f.errs = append(f.errs, heard, err)
 }
 
 // kill kills one of the clients, and reports whether it could. Another one takes its
@@ -91,7 +89,7 @@ func (f *processes) kill(n int) bool {
 	if s.killed {
 		return false
 	}
-	s.killed = s.cmd.Process.Kill() == nil
+	s.killed = s.child.OS().Kill() == nil
 	return s.killed
 }
 
@@ -105,7 +103,7 @@ func (f *processes) cut(n int, how netfault.Fault) bool {
 	return true
 }
 
-// take tells all clients which keys' turn it is.
+// setTurn tells all clients which keys are in use.
 func (f *processes) setTurn(turn uint32) {
 	f.turn.Store(turn)
 	f.mu.Lock()
@@ -116,7 +114,7 @@ func (f *processes) setTurn(turn uint32) {
 	}
 }
 
-// end lets all clients finish what they are doing, and returns when they have.
+// stopAll lets all clients finish what they are doing, and returns when they have.
 func (f *processes) stopAll() error {
 	f.mu.Lock()
 	f.stopping = true

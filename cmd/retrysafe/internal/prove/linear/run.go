@@ -22,12 +22,12 @@ const (
 )
 
 func runLinear(ctx context.Context, env *prove.Env, r *prove.Result) error {
-	place, err := sandbox.Open(ctx, env.Store)
+	db, err := sandbox.Open(ctx, env.Store)
 	if err != nil {
 		return err
 	}
-	steps, err := runClients(ctx, env, r, place.TxStore())
-	if err = errors.Join(err, place.Close()); err != nil {
+	steps, err := runClients(ctx, env, r, db.TxStore())
+	if err = errors.Join(err, db.Close()); err != nil {
 		return err
 	}
 	began := time.Now()

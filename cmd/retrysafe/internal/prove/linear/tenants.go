@@ -91,7 +91,7 @@ func (t *tenants) askAll(ctx context.Context, questions int, step func(done, of 
 	return ctx.Err()
 }
 
-// settle adds a caller: one lane of a tenant.
+// addCaller adds a caller: one lane of a tenant.
 func (t *tenants) addCaller(who *tenant, keys []string, lane int, by transport) {
 	c := &caller{tenants: t, tenant: who, transport: by, known: map[string]*keyState{}}
 	for i := lane; i < len(keys); i += lanes {
@@ -101,7 +101,7 @@ func (t *tenants) addCaller(who *tenant, keys []string, lane int, by transport) 
 	t.callers = append(t.callers, c)
 }
 
-// census compares what the store lists of each scope with what the tenants know.
+// checkLists compares what the store lists of each scope with what the tenants know.
 func (t *tenants) checkLists(ctx context.Context) error {
 	known, doubt := map[*tenant]int{}, map[*tenant]bool{}
 	for _, c := range t.callers {
@@ -124,7 +124,7 @@ func (t *tenants) checkLists(ctx context.Context) error {
 	return nil
 }
 
-// list looks at all records of a tenant, and returns how many there are.
+// countRecords looks at all records of a tenant, and returns how many there are.
 func (t *tenants) countRecords(ctx context.Context, who *tenant) (n int, err error) {
 	q := retrysafe.Query{Scope: who.name, Limit: 1000}
 	for {

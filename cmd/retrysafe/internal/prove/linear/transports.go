@@ -31,11 +31,11 @@ func (c *caller) byEngine(ctx context.Context, q *question) reply {
 			ended = errors.New("nobody knows")
 		case succeed:
 		}
-		return retrysafe.Result{Status: http.StatusCreated, Header: map[string][]string{"Location": {place(c.tenant, q.key)}}, Body: []byte(answer)}, ended
+		return retrysafe.Result{Status: http.StatusCreated, Header: map[string][]string{"Location": {location(c.tenant, q.key)}}, Body: []byte(answer)}, ended
 	})
 	got := reply{is: ran, answer: string(out.Body), all: fmt.Sprintf("%s %v %v", out.Body, out.Header, err)}
 	switch {
-	case err == nil && out.Header["Location"][0] != place(c.tenant, q.key):
+	case err == nil && out.Header["Location"][0] != location(c.tenant, q.key):
 		got.is = unexpected
 	case err == nil && out.Replayed:
 		got.is = replayed
@@ -56,8 +56,8 @@ func (c *caller) byEngine(ctx context.Context, q *question) reply {
 	return got
 }
 
-// place is where an answer says that its result is.
-func place(t *tenant, key string) string {
+// location is the Location header of an answer.
+func location(t *tenant, key string) string {
 	return "/of/" + t.token + "/" + url.PathEscape(key)
 }
 
@@ -80,7 +80,7 @@ func principal(r *http.Request) (string, error) {
 func serve(w http.ResponseWriter, r *http.Request) {
 	v := r.Context().Value(questionKey{}).(httpQuestion)
 	answer := v.run()
-	w.Header().Set("Location", place(v.tenant, v.key))
+	w.Header().Set("Location", location(v.tenant, v.key))
 	w.Header().Set("ETag", strconv.Quote(v.token))
 	w.Header().Set("Set-Cookie", "session="+v.token)
 	w.WriteHeader(http.StatusCreated)
@@ -137,7 +137,7 @@ func (w *recorder) Write(b []byte) (int, error) { return w.body.Write(b) }
 func (w *recorder) reply(t *tenant, key string) reply {
 	got := reply{is: unexpected, answer: w.body.String(), all: fmt.Sprintf("%d %v %s", w.status, w.header, w.body.String())}
 	again := w.header.Get("Idempotent-Replayed") == "true"
-	own := w.header.Get("Location") == place(t, key) && w.header.Get("ETag") == strconv.Quote(t.token)
+	own := w.header.Get("Location") == location(t, key) && w.header.Get("ETag") == strconv.Quote(t.token)
 	bare := w.header.Get("Location") == "" && w.header.Get("ETag") == "" && w.header.Get("Set-Cookie") == "" && !again
 	switch {
 	case w.status == http.StatusCreated && own && again && w.header.Get("Set-Cookie") == "":

@@ -56,21 +56,21 @@ const (
 // Variants returns all variants, those that take longest first.
 func Variants() []Variant {
 	all := []Variant{
-		mode("keyed", "`Keyed`, any `Lapse`", "KEYED"),
-		mode("in-tx", "`InTx` by `CompleteTx` and by `DoTx`, side by side, any `Lapse`", "INTX"),
-		mode("unprotected", "`Unprotected`, `Quarantine` or `Fail`", "UNPROTECTED"),
+		mode("keyed", "`EffectsKeyed`, any `Lapse`", "KEYED"),
+		mode("in-tx", "`EffectsInTx` by `CompleteTx` and by `DoTx`, side by side, any `Lapse`", "INTX"),
+		mode("unprotected", "`EffectsUnprotected`, `LapseQuarantine` or `LapseFail`", "UNPROTECTED"),
 
-		closure("tombstone", "`Unprotected`, and the reconciler has the provider refuse an attempt before it lets the key run again", "UNPROTECTED", "TOMBSTONE"),
-		closure("keyed-forgotten", "`Keyed`, and attempts in flight are deleted, as by a server that forgets a reservation that was not durable (`AsyncReserve`)", "KEYED", "REAPS_IN_FLIGHT"),
-		closure("in-tx-forgotten", "`InTx`, and attempts in flight are deleted", "INTX", "REAPS_IN_FLIGHT"),
-		closure("announced", "`Unprotected`, each call is announced in the record first, and what lapses unannounced runs again", "UNPROTECTED", "STARTED"),
+		closure("tombstone", "`EffectsUnprotected`, and the reconciler has the provider refuse an attempt before it lets the key run again", "UNPROTECTED", "TOMBSTONE"),
+		closure("keyed-forgotten", "`EffectsKeyed`, and attempts in flight are deleted, as by a server that forgets a reservation that was not durable (`AsyncReserve`)", "KEYED", "REAPS_IN_FLIGHT"),
+		closure("in-tx-forgotten", "`EffectsInTx`, and attempts in flight are deleted", "INTX", "REAPS_IN_FLIGHT"),
+		closure("announced", "`EffectsUnprotected`, each call is announced in the record first, and what lapses unannounced runs again", "UNPROTECTED", "STARTED"),
 		unreduced("keyed-unreduced", "KEYED"),
 		unreduced("in-tx-unreduced", "INTX"),
 		unreduced("unprotected-unreduced", "UNPROTECTED"),
 
-		reaches("in-tx-recovers", "`InTx`: a retry can get the answer of a second attempt", "INTX", "1"),
-		reaches("keyed-recovers", "`Keyed`: a retry can get the answer of a second attempt", "KEYED", "1"),
-		reaches("unprotected-recovers", "`Unprotected`: a retry can get the answer that a reconciler has found", "UNPROTECTED", "Found"),
+		reaches("in-tx-recovers", "`EffectsInTx`: a retry can get the answer of a second attempt", "INTX", "1"),
+		reaches("keyed-recovers", "`EffectsKeyed`: a retry can get the answer of a second attempt", "KEYED", "1"),
+		reaches("unprotected-recovers", "`EffectsUnprotected`: a retry can get the answer that a reconciler has found", "UNPROTECTED", "Found"),
 	}
 	recipe := func(name, what string, breaks int, defines ...string) {
 		all = append(all, unsafe(name, what, breaks, append(defines, "PLAIN")...))

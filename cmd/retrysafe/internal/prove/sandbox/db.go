@@ -4,11 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"sync"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
 	"github.com/retrysafe/retrysafe/store/memstore"
 	"github.com/retrysafe/retrysafe/store/pgstore"
@@ -21,18 +21,12 @@ import (
 type DB struct {
 	*storeurl.Opened
 	begin   func(ctx context.Context) (retrysafe.Tx, AddEffect, error)
-	effects func(ctx context.Context, each func(key, by string)) error
+	effects func(ctx context.Context) (map[string][]string, error)
 }
 
 // AddEffect inserts an effect of a key into the table, in the transaction that BeginTx
 // returned it with. By names the attempt.
 type AddEffect func(ctx context.Context, key, by string) error
-
-const (
-	createEffects = `CREATE TABLE IF NOT EXISTS %s (key TEXT NOT NULL, by TEXT NOT NULL)`
-	insertEffect  = `INSERT INTO %s (key, by) VALUES ($1, $2)`
-	selectEffects = `SELECT key, by FROM %s`
-)
 
 var _ retrysafe.TxStore[AddEffect] = (*txStore)(nil)
 
@@ -51,9 +45,7 @@ func (s *txStore) BeginTx(ctx context.Context) (retrysafe.Tx, AddEffect, error) 
 
 // Effects returns, for each key, which attempts have had an effect.
 func (p *DB) Effects(ctx context.Context) (map[string][]string, error) {
-	all := map[string][]string{}
-	err := p.effects(ctx, func(key, by string) { all[key] = append(all[key], by) })
-	return all, err
+	return p.effects(ctx)
 }
 
 // Open opens the sandbox at a URL. Any number of processes may have it open at the same
@@ -86,67 +78,50 @@ func Open(ctx context.Context, url string) (*DB, error) {
 }
 
 func (p *DB) onPostgres(ctx context.Context, s *pgstore.Store, schema string) error {
-	table := "effects"
-	if schema != "" {
-		table = pgx.Identifier{schema, table}.Sanitize()
-	}
-	// Two processes that create the same table at the same time may fail; the lock lasts
-	// for this statement's transaction.
-	const alone = `DO $do$ BEGIN PERFORM pg_advisory_xact_lock(723654123); %s; END $do$`
-	if _, err := s.Pool().Exec(ctx, fmt.Sprintf(alone, fmt.Sprintf(createEffects, table))); err != nil {
-		return fmt.Errorf("make the table of effects: %w", err)
-	}
-	book := fmt.Sprintf(insertEffect, table)
-	p.begin = func(ctx context.Context) (retrysafe.Tx, AddEffect, error) {
-		tx, own, err := s.BeginTx(ctx)
-		return tx, func(ctx context.Context, key, by string) error {
-			_, err := own.Exec(ctx, book, key, by)
-			return err
-		}, err
-	}
-	p.effects = func(ctx context.Context, each func(key, by string)) error {
-		rows, err := s.Pool().Query(ctx, fmt.Sprintf(selectEffects, table))
-		if err != nil {
-			return err
-		}
-		var key, by string
-		_, err = pgx.ForEachRow(rows, []any{&key, &by}, func() error { each(key, by); return nil })
+	table := effect.TableIn(schema)
+	if err := table.Create(ctx, s.Pool()); err != nil {
 		return err
 	}
+	p.begin = func(ctx context.Context) (retrysafe.Tx, AddEffect, error) {
+		tx, own, err := s.BeginTx(ctx)
+		return tx, func(ctx context.Context, key, by string) error { return table.Insert(ctx, own, key, by) }, err
+	}
+	p.effects = func(ctx context.Context) (map[string][]string, error) { return table.All(ctx, s.Pool()) }
 	return nil
 }
 
 func (p *DB) onSQLite(ctx context.Context, s *sqlitestore.Store) error {
-	if _, err := s.DB().ExecContext(ctx, fmt.Sprintf(createEffects, "effects")); err != nil {
-		return fmt.Errorf("make the table of effects: %w", err)
+	if _, err := s.DB().ExecContext(ctx, fmt.Sprintf(effect.CreateTable, "effects")); err != nil {
+		return fmt.Errorf("create the table of effects: %w", err)
 	}
 	p.begin = func(ctx context.Context) (retrysafe.Tx, AddEffect, error) {
 		tx, own, err := s.BeginTx(ctx)
 		return tx, func(ctx context.Context, key, by string) error {
-			_, err := own.ExecContext(ctx, fmt.Sprintf(insertEffect, "effects"), key, by)
+			_, err := own.ExecContext(ctx, fmt.Sprintf(effect.Insert, "effects"), key, by)
 			return err
 		}, err
 	}
-	p.effects = func(ctx context.Context, each func(key, by string)) (err error) {
-		rows, err := s.DB().QueryContext(ctx, fmt.Sprintf(selectEffects, "effects"))
+	p.effects = func(ctx context.Context) (map[string][]string, error) {
+		rows, err := s.DB().QueryContext(ctx, fmt.Sprintf(effect.Select, "effects"))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return scan(rows, each)
+		return scan(rows)
 	}
 	return nil
 }
 
-func scan(rows *sql.Rows, each func(key, by string)) error {
+func scan(rows *sql.Rows) (map[string][]string, error) {
 	defer func() { _ = rows.Close() }() // Err has what went wrong
+	all := map[string][]string{}
 	for rows.Next() {
 		var key, by string
 		if err := rows.Scan(&key, &by); err != nil {
-			return err
+			return nil, err
 		}
-		each(key, by)
+		all[key] = append(all[key], by)
 	}
-	return rows.Err()
+	return all, rows.Err()
 }
 
 func (p *DB) inMemory(s *memstore.Store) {
@@ -163,14 +138,13 @@ func (p *DB) inMemory(s *memstore.Store) {
 			return nil
 		}, err
 	}
-	p.effects = func(_ context.Context, each func(key, by string)) error {
+	p.effects = func(context.Context) (map[string][]string, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		for key, owners := range booked {
-			for _, by := range owners {
-				each(key, by)
-			}
+		all := map[string][]string{}
+		for key, by := range booked {
+			all[key] = slices.Clone(by)
 		}
-		return nil
+		return all, nil
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { testservers.Main(m) }
 
-// What a check does in its yard is gone with it, and what was there before stays.
+// What a check does in its sandbox is gone with it, and what was there before stays.
 func TestYardLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
@@ -42,7 +43,7 @@ func (f *failing) failOver(ctx context.Context, env *prove.Env, r *prove.Result)
 		return err
 	}
 	defer func() { err = errors.Join(err, primary.Close()) }()
-	j, outside := newJournal(r.Violatef), newProvider()
+	j, outside := newJournal(r.Violatef), effect.NewProvider()
 	for round := range times {
 		p := &pair{primary: primary, lagging: f.lagging, class: "A"}
 		err := p.round(ctx, j, outside, rng, fmt.Sprint("failover ", round), round == times-1)
@@ -89,7 +90,7 @@ func loseByLag(ctx context.Context, env *prove.Env, r *prove.Result) (err error)
 			r.Violatef(invariant, key, format, args...)
 		}
 	})
-	if err := p.round(ctx, j, newProvider(), rand.New(rand.NewPCG(env.Seed, 1)), "lag", true); err != nil {
+	if err := p.round(ctx, j, effect.NewProvider(), rand.New(rand.NewPCG(env.Seed, 1)), "lag", true); err != nil {
 		return err
 	}
 	r.Count("control: acknowledged keys lost by an asynchronous standby", len(lost))
@@ -118,7 +119,7 @@ type pair struct {
 
 // round makes a standby, kills the primary under load and promotes the standby. It
 // ends with what has become of the keys, of this round or of all.
-func (p *pair) round(ctx context.Context, j *journal, outside *provider, rng *rand.Rand, name string, all bool) (err error) {
+func (p *pair) round(ctx context.Context, j *journal, outside *effect.Provider, rng *rand.Rand, name string, all bool) (err error) {
 	if p.standby, err = p.primary.Standby(ctx, &testservers.StandbyOptions{Synchronous: !p.lagging}); err != nil {
 		return fmt.Errorf("start a standby: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
 )
 
 // A sink takes broken promises in, as [prove.Result.Violatef] does.
@@ -25,7 +26,7 @@ type journal struct {
 // sent is a key that clients have sent.
 type sent struct {
 	key  string
-	mode mode
+	mode effect.Mode
 
 	mu     sync.Mutex
 	shown  *retrysafe.Result // the first answer that a client was shown
@@ -35,7 +36,7 @@ type sent struct {
 
 func newJournal(broken sink) *journal { return &journal{broken: broken} }
 
-func (j *journal) open(key string, m mode) *sent {
+func (j *journal) open(key string, m effect.Mode) *sent {
 	s := &sent{key: key, mode: m}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -75,7 +76,7 @@ func (j *journal) told(s *sent, mine string, out *retrysafe.Outcome, err error) 
 		}
 		return true
 	case errors.Is(err, retrysafe.ErrUnknown):
-		if s.mode != unprotected {
+		if s.mode != effect.Unprotected {
 			j.broken("S9", s.key, "%s: the outcome is unknown, though the effect is protected: %v", s.mode, err)
 		}
 		if s.shown != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
 )
 
 const (
@@ -50,16 +51,15 @@ func (j *journal) judge(ctx context.Context, nodes []*node, url string, since ti
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	effects, err := effectsAt(ctx, url)
+	had, err := effectsOf(ctx, url, nodes[0].outside)
 	if err != nil {
 		return err
 	}
-	nodes[0].outside.addTo(effects)
 	for at, s := range keys {
-		j.hold(s, &finals[at], effects[s.key])
-		delete(effects, s.key)
+		j.hold(s, &finals[at], had[s.key])
+		delete(had, s.key)
 	}
-	for key, receipts := range effects { // those of keys that were judged before
+	for key, receipts := range had { // those of keys that were judged before
 		if len(receipts) > 1 {
 			j.broken("S1", key, "it has %d effects by now", len(receipts))
 		}
@@ -107,7 +107,7 @@ func (j *journal) hold(s *sent, f *final, receipts []string) {
 		broken("S4", "a client was shown an answer, and a retry ran the operation again")
 	case s.shown != nil && !s.shown.Equal(f.result):
 		broken("S2", "a client was shown an answer, and a retry gets another one")
-	case f.result == nil && s.mode != unprotected:
+	case f.result == nil && s.mode != effect.Unprotected:
 		broken("S9", "the outcome is unknown, though the effect is protected")
 	}
 	switch {
@@ -129,25 +129,22 @@ func (j *journal) hold(s *sent, f *final, receipts []string) {
 	s.shown, s.judged = f.result, true
 }
 
-// effectsAt returns the receipts of each key that the database has, by way of a new
-// connection.
-func effectsAt(ctx context.Context, url string) (map[string][]string, error) {
+// effectsOf returns the receipts of each key: those in the database, read by way of a
+// new connection, and the provider's.
+func effectsOf(ctx context.Context, url string, outside *effect.Provider) (map[string][]string, error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return nil, fmt.Errorf("read the effects: %w", err)
 	}
 	defer func() { _ = conn.Close(ctx) }() // it was only read from
-	rows, err := conn.Query(ctx, readEffects)
+	all, err := effects.All(ctx, conn)
 	if err != nil {
-		return nil, fmt.Errorf("read the effects: %w", err)
+		return nil, err
 	}
-	all := map[string][]string{}
-	var key, receipt string
-	if _, err := pgx.ForEachRow(rows, []any{&key, &receipt}, func() error {
-		all[key] = append(all[key], receipt)
-		return nil
-	}); err != nil {
-		return nil, fmt.Errorf("read the effects: %w", err)
+	for _, key := range outside.Jobs() {
+		for _, e := range outside.Effects(key) {
+			all[key] = append(all[key], e.By)
+		}
 	}
 	return all, nil
 }

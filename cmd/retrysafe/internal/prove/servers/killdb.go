@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
@@ -49,7 +50,7 @@ func startVictim(ctx context.Context) (*testservers.Postgres, error) {
 // The nodes and their clients live on.
 func (k *killing) killServer(ctx context.Context, env *prove.Env, r *prove.Result, pg *testservers.Postgres) error {
 	times, rng := env.Times(), rand.New(rand.NewPCG(env.Seed, 0))
-	url, outside, j := pg.URL("postgres"), newProvider(), newJournal(r.Violatef)
+	url, outside, j := pg.URL("postgres"), effect.NewProvider(), newJournal(r.Violatef)
 	nodes, err := openNodes(ctx, 3, url, outside, k.kills)
 	if err != nil {
 		return err

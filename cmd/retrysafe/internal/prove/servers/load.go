@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
 )
 
 // clients is how many pay in each mode.
@@ -30,8 +32,8 @@ func (j *journal) load(ctx context.Context, nodes []*node, name string, seed uin
 		close(l.over)
 		l.work.Wait()
 	})
-	for i := range clients * len(modes) {
-		m, rng := modes[i%len(modes)], rand.New(rand.NewPCG(seed, uint64(i)))
+	for i := range clients * len(effect.Modes) {
+		m, rng := effect.Modes[i%len(effect.Modes)], rand.New(rand.NewPCG(seed, uint64(i)))
 		l.work.Go(func() {
 			for n := 0; l.pause(0); n++ {
 				l.send(l.open(fmt.Sprintf("%s, %s %d, %d", name, m, i, n), m), rng)

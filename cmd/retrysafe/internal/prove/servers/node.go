@@ -10,33 +10,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 )
 
-// A mode is how an operation has its effect.
-type mode string
-
-const (
-	inTx        mode = "in_tx"       // in the database, by a transaction of the caller's
-	oneCommit   mode = "one_commit"  // in the database, by DoTx
-	keyed       mode = "keyed"       // at the provider, which honours keys
-	unprotected mode = "unprotected" // at the provider, without a key
-)
-
-var modes = []mode{inTx, oneCommit, keyed, unprotected}
-
-func (m mode) inDatabase() bool { return m == inTx || m == oneCommit }
-
-const (
-	// Two nodes that make the table at the same time would get in each other's way.
-	makeEffects = `DO $do$ BEGIN
-	PERFORM pg_advisory_xact_lock(723654124);
-	CREATE TABLE IF NOT EXISTS effects (key TEXT NOT NULL, receipt TEXT NOT NULL);
-END $do$`
-	enterEffect = `INSERT INTO effects (key, receipt) VALUES ($1, $2)`
-	readEffects = `SELECT key, receipt FROM effects`
-	countEffect = `SELECT count(*) FROM effects WHERE key = $1`
-)
+// effects is the table of effects in each server's database.
+var effects = effect.TableIn("")
 
 // lease is short, so that what dies with a server is given up soon.
 const lease = 500 * time.Millisecond
@@ -53,8 +32,8 @@ var underLoad = retrysafe.Options{
 // for each mode. Nothing but the engines keeps a second effect of a key away.
 type node struct {
 	store   *pgstore.Store
-	engines map[mode]*retrysafe.Engine
-	outside *provider
+	engines map[effect.Mode]*retrysafe.Engine
+	outside *effect.Provider
 	// within, if it is not nil, is called in each operation, after its effect and
 	// before its commit or settlement.
 	within func()
@@ -65,29 +44,23 @@ type wrapper func(retrysafe.Store) retrysafe.Store
 
 // openNode opens a node over the server at a URL. Opts may hold all but effects and
 // lapse; wrap may be nil.
-func openNode(ctx context.Context, url string, outside *provider, opts retrysafe.Options, wrap wrapper) (*node, error) {
+func openNode(ctx context.Context, url string, outside *effect.Provider, opts retrysafe.Options, wrap wrapper) (*node, error) {
 	s, err := pgstore.Open(ctx, url, nil)
 	if err != nil {
 		return nil, err
 	}
-	n := &node{store: s, outside: outside, engines: map[mode]*retrysafe.Engine{}}
-	if _, err := s.Pool().Exec(ctx, makeEffects); err != nil {
+	n := &node{store: s, outside: outside, engines: map[effect.Mode]*retrysafe.Engine{}}
+	if err := effects.Create(ctx, s.Pool()); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	var store retrysafe.Store = s
 	if wrap != nil {
 		store = wrap(s)
 	}
-	for _, m := range modes {
+	for _, m := range effect.Modes {
 		opts := opts
-		switch m {
-		case inTx, oneCommit:
-			opts.Policy.Effects, opts.Policy.Lapse = retrysafe.EffectsInTx, retrysafe.LapseRerun
-		case keyed:
-			opts.Policy.Effects, opts.Policy.Lapse = retrysafe.EffectsKeyed, retrysafe.LapseRerun
-		default:
-			opts.Policy.AsyncReserve = false
-		}
+		m.Declare(&opts.Policy)
+		opts.Policy.AsyncReserve = opts.Policy.AsyncReserve && m != effect.Unprotected
 		if n.engines[m], err = retrysafe.New(store, &opts); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
@@ -97,7 +70,7 @@ func openNode(ctx context.Context, url string, outside *provider, opts retrysafe
 
 // openNodes opens several nodes over one server. Every other one does not wait for
 // its reservations to be durable, where it may.
-func openNodes(ctx context.Context, count int, url string, outside *provider, wrap wrapper) (nodes []*node, err error) {
+func openNodes(ctx context.Context, count int, url string, outside *effect.Provider, wrap wrapper) (nodes []*node, err error) {
 	for i := range count {
 		opts := underLoad
 		opts.Policy.AsyncReserve = i%2 == 1
@@ -120,29 +93,29 @@ func closeNodes(nodes []*node) {
 
 // pay asks for one payment under a key. Mine is the receipt that this very call
 // writes if it has the effect.
-func (n *node) pay(ctx context.Context, m mode, key string) (mine string, out retrysafe.Outcome, err error) {
+func (n *node) pay(ctx context.Context, m effect.Mode, key string) (mine string, out retrysafe.Outcome, err error) {
 	mine = rand.Text()
 	call, e := retrysafe.Call{Ref: retrysafe.Ref{Scope: "till", Key: key}, Operation: string(m)}, n.engines[m]
 	switch m {
-	case oneCommit:
+	case effect.OneCommit:
 		out, err = retrysafe.DoTx(ctx, e, n.store, call, func(ctx context.Context, tx pgx.Tx) (retrysafe.Result, error) {
-			_, err := tx.Exec(ctx, enterEffect, key, mine)
+			err := effects.Insert(ctx, tx, key, mine)
 			n.pass()
 			return answer(mine), err
 		})
-	case inTx:
+	case effect.InTx:
 		out, err = e.Do(ctx, call, func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
 			return answer(mine), n.payInTx(ctx, x, mine)
 		})
 	default:
 		out, err = e.Do(ctx, call, func(_ context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
-			under := mine // a key that was never used before is as good as none
-			if m == keyed {
-				under = x.DownstreamKey("charge")
+			order := effect.Order{Job: key, By: mine}
+			if m == effect.Keyed {
+				order.Key = x.DownstreamKey("charge")
 			}
-			receipt := n.outside.charge(key, under, mine)
+			done := n.outside.Do(order)
 			n.pass()
-			return answer(receipt), nil
+			return answer(done.By), nil
 		})
 	}
 	return mine, out, err
@@ -153,7 +126,7 @@ func (n *node) payInTx(ctx context.Context, x *retrysafe.Execution, receipt stri
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, enterEffect, x.Ref().Key, receipt); err != nil {
+	if err := effects.Insert(ctx, tx, x.Ref().Key, receipt); err != nil {
 		return errors.Join(err, tx.Rollback(ctx))
 	}
 	if err := x.CompleteTx(ctx, n.store.Tx(tx), answer(receipt)); err != nil {

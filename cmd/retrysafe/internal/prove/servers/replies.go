@@ -14,6 +14,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
 	"github.com/retrysafe/retrysafe/internal/test/netfault"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
@@ -32,7 +33,7 @@ var patient = retrysafe.Options{
 // time after it, to the commit or settlement. The call itself must find out what
 // became of its steps.
 func (k *killing) loseReplies(ctx context.Context, env *prove.Env, r *prove.Result, pg *testservers.Postgres) error {
-	outside, j := newProvider(), newJournal(r.Violatef)
+	outside, j := effect.NewProvider(), newJournal(r.Violatef)
 	if err := k.cutReplies(ctx, env, r, pg, j, outside); err != nil {
 		return err
 	}
@@ -47,12 +48,12 @@ func (k *killing) loseReplies(ctx context.Context, env *prove.Env, r *prove.Resu
 // cutsPerKill is how many replies are cut for each kill of the server.
 const cutsPerKill = 4
 
-// cutReplies cuts in all modes, side by side.
-func (k *killing) cutReplies(ctx context.Context, env *prove.Env, r *prove.Result, pg *testservers.Postgres, j *journal, outside *provider) error {
-	times := (cutsPerKill*env.Times() + len(modes) - 1) / len(modes)
+// cutReplies cuts in all effect.Modes, side by side.
+func (k *killing) cutReplies(ctx context.Context, env *prove.Env, r *prove.Result, pg *testservers.Postgres, j *journal, outside *effect.Provider) error {
+	times := (cutsPerKill*env.Times() + len(effect.Modes) - 1) / len(effect.Modes)
 	var lanes sync.WaitGroup
-	failed := make([]error, len(modes))
-	for i, m := range modes {
+	failed := make([]error, len(effect.Modes))
+	for i, m := range effect.Modes {
 		lanes.Go(func() {
 			failed[i] = k.loseIn(ctx, m, times, rand.New(rand.NewPCG(env.Seed, uint64(i+1))), r, pg, j, outside)
 		})
@@ -64,13 +65,13 @@ func (k *killing) cutReplies(ctx context.Context, env *prove.Env, r *prove.Resul
 // A wire is a node, the network between it and its server, and a way past it.
 type wire struct {
 	*node
-	mode  mode
+	mode  effect.Mode
 	proxy *netfault.Proxy
 	truth *pgx.Conn
 }
 
 // loseIn cuts so many replies to operations of one mode.
-func (k *killing) loseIn(ctx context.Context, m mode, times int, rng *rand.Rand, r *prove.Result, pg *testservers.Postgres, j *journal, outside *provider) error {
+func (k *killing) loseIn(ctx context.Context, m effect.Mode, times int, rng *rand.Rand, r *prove.Result, pg *testservers.Postgres, j *journal, outside *effect.Provider) error {
 	proxy, err := netfault.New(pg.Addr())
 	if err != nil {
 		return err
@@ -146,12 +147,12 @@ func (w *wire) cut(ctx context.Context, key string, late bool, rng *rand.Rand, r
 		r.Violatef("S5", key, "%s: after a lost reply the call conflicts with itself: %v", w.mode, err)
 	case errors.Is(err, retrysafe.ErrUnknown), errors.Is(err, retrysafe.ErrLost):
 		r.Violatef("S5", key, "%s: after a lost reply the call does not know itself: %v", w.mode, err)
-	case err != nil && w.mode.inDatabase() && !errors.Is(err, retrysafe.ErrUnsettled):
-		var effects int
-		if failed := w.truth.QueryRow(ctx, countEffect, key).Scan(&effects); failed != nil {
+	case err != nil && w.mode.InDatabase() && !errors.Is(err, retrysafe.ErrUnsettled):
+		had, failed := effects.Of(ctx, w.truth, key)
+		if failed != nil {
 			return struck, failed
 		}
-		if effects != 0 {
+		if len(had) > 0 {
 			r.Violatef("S9", key, "%s: the call was told %v, and its effect is there", w.mode, err)
 		}
 	}

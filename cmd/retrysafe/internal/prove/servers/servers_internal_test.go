@@ -14,6 +14,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
@@ -136,7 +137,7 @@ func TestW14_CallThatDoesNotKnowItselfIsFound(t *testing.T) {
 func cutsBefore(wrap wrapper) func(context.Context, *prove.Env, *prove.Result, *testservers.Postgres) error {
 	k := killing{cuts: wrap}
 	return func(ctx context.Context, env *prove.Env, r *prove.Result, pg *testservers.Postgres) error {
-		return k.cutReplies(ctx, env, r, pg, newJournal(r.Violatef), newProvider())
+		return k.cutReplies(ctx, env, r, pg, newJournal(r.Violatef), effect.NewProvider())
 	}
 }
 
@@ -185,27 +186,27 @@ func TestJudgeKnowsRightFromWrong(t *testing.T) {
 	t.Parallel()
 	mine, other := answer("MINE"), answer("OTHER")
 	for name, c := range map[string]struct {
-		mode    mode
+		mode    effect.Mode
 		shown   *retrysafe.Result
 		denied  string
 		final   final
 		effects []string
 		want    []string
 	}{
-		"replayed":                    {inTx, &mine, "", final{result: &mine, replayed: true}, []string{"MINE"}, nil},
-		"answered only now":           {inTx, nil, "OTHER", final{result: &mine}, []string{"MINE"}, nil},
-		"unknown":                     {unprotected, nil, "", final{}, []string{"MINE"}, nil},
-		"unknown without an effect":   {unprotected, nil, "", final{}, nil, nil},
-		"unknown, twice":              {unprotected, nil, "", final{}, []string{"MINE", "OTHER"}, []string{"S1"}},
-		"unknown, though protected":   {keyed, nil, "", final{}, []string{"MINE"}, []string{"S9"}},
-		"unknown, though shown":       {unprotected, &mine, "", final{}, []string{"MINE"}, []string{"S4"}},
-		"ran again, under its key":    {keyed, &mine, "", final{result: &mine}, []string{"MINE"}, []string{"S4"}},
-		"ran again":                   {unprotected, &mine, "", final{result: &other}, []string{"MINE", "OTHER"}, []string{"S4", "S1"}},
-		"another answer":              {inTx, &mine, "", final{result: &other, replayed: true}, []string{"OTHER"}, []string{"S2"}},
-		"an answer of another effect": {inTx, &mine, "", final{result: &mine, replayed: true}, []string{"OTHER"}, []string{"S2"}},
-		"an answer without an effect": {oneCommit, &mine, "", final{result: &mine, replayed: true}, nil, []string{"S3"}},
-		"an effect that was denied":   {oneCommit, nil, "MINE", final{result: &mine, replayed: true}, []string{"MINE"}, []string{"S8"}},
-		"not final":                   {inTx, nil, "", final{stuck: retrysafe.ErrInFlight}, nil, []string{"L1"}},
+		"replayed":                    {effect.InTx, &mine, "", final{result: &mine, replayed: true}, []string{"MINE"}, nil},
+		"answered only now":           {effect.InTx, nil, "OTHER", final{result: &mine}, []string{"MINE"}, nil},
+		"unknown":                     {effect.Unprotected, nil, "", final{}, []string{"MINE"}, nil},
+		"unknown without an effect":   {effect.Unprotected, nil, "", final{}, nil, nil},
+		"unknown, twice":              {effect.Unprotected, nil, "", final{}, []string{"MINE", "OTHER"}, []string{"S1"}},
+		"unknown, though protected":   {effect.Keyed, nil, "", final{}, []string{"MINE"}, []string{"S9"}},
+		"unknown, though shown":       {effect.Unprotected, &mine, "", final{}, []string{"MINE"}, []string{"S4"}},
+		"ran again, under its key":    {effect.Keyed, &mine, "", final{result: &mine}, []string{"MINE"}, []string{"S4"}},
+		"ran again":                   {effect.Unprotected, &mine, "", final{result: &other}, []string{"MINE", "OTHER"}, []string{"S4", "S1"}},
+		"another answer":              {effect.InTx, &mine, "", final{result: &other, replayed: true}, []string{"OTHER"}, []string{"S2"}},
+		"an answer of another effect": {effect.InTx, &mine, "", final{result: &mine, replayed: true}, []string{"OTHER"}, []string{"S2"}},
+		"an answer without an effect": {effect.OneCommit, &mine, "", final{result: &mine, replayed: true}, nil, []string{"S3"}},
+		"an effect that was denied":   {effect.OneCommit, nil, "MINE", final{result: &mine, replayed: true}, []string{"MINE"}, []string{"S8"}},
+		"not final":                   {effect.InTx, nil, "", final{stuck: retrysafe.ErrInFlight}, nil, []string{"L1"}},
 	} {
 		var got []string
 		j := newJournal(func(invariant, _, _ string, _ ...any) { got = append(got, invariant) })

@@ -31,11 +31,11 @@ func (w *world) clock() time.Time {
 func (w *world) newStore() { w.mem = memstore.New(&memstore.Options{Now: w.clock}) }
 
 // Create implements [retrysafe.Store].
-func (s *store) Create(ctx context.Context, r retrysafe.Write) (retrysafe.Record, error) {
+func (s *store) Create(ctx context.Context, next retrysafe.Write) (retrysafe.Record, error) {
 	w := s.w
 	f := w.reaches()
 	if w.traces {
-		w.tracef("create %s/%s, %s, owner %x%s", r.Scope, r.Key, r.State, r.Owner[12:], transitNames[f])
+		w.tracef("create %s/%s, %s, owner %x%s", next.Scope, next.Key, next.State, next.Owner[12:], transitNames[f])
 	}
 	if err := ctx.Err(); err != nil {
 		return retrysafe.Record{}, err
@@ -44,14 +44,14 @@ func (s *store) Create(ctx context.Context, r retrysafe.Write) (retrysafe.Record
 	case losesRequest:
 		return retrysafe.Record{}, w.gives()
 	case comesLate:
-		late := r
+		late := next
 		w.later(w.soon(), func() { _, _ = s.create(&late) })
 		return retrysafe.Record{}, w.gives()
 	default:
 	}
-	got, err := s.create(&r)
+	got, err := s.create(&next)
 	if f == comesTwice {
-		got, err = s.create(&r)
+		got, err = s.create(&next)
 	}
 	if w.traces {
 		w.tracef("  → %s", said(&got, err))
@@ -63,30 +63,30 @@ func (s *store) Create(ctx context.Context, r retrysafe.Write) (retrysafe.Record
 }
 
 // create is the step itself.
-func (s *store) create(r *retrysafe.Write) (retrysafe.Record, error) {
+func (s *store) create(next *retrysafe.Write) (retrysafe.Record, error) {
 	w := s.w
 	if w.plant != none {
-		r.Relaxed = r.Relaxed || w.plant == losesClaims
-		r.Ref = w.confuses(r.Ref)
-		if at := w.slot(r.Ref); s.overwrites(at, r) {
-			return s.overwrite(at, r)
+		next.Relaxed = next.Relaxed || w.plant == losesClaims
+		next.Ref = w.confuses(next.Ref)
+		if at := w.slot(next.Ref); s.overwrites(at, next) {
+			return s.overwrite(at, next)
 		}
 	}
-	at := w.slot(r.Ref)
-	got, err := w.mem.Create(outside, *r)
+	at := w.slot(next.Ref)
+	got, err := w.mem.Create(outside, *next)
 	if err == nil && (at.gone || got.Revision != at.rec.Revision) {
-		at.wrote(w, r, &got)
+		at.wrote(w, next, &got)
 		w.forgets(at)
 	}
 	return got, err
 }
 
 // Swap implements [retrysafe.Swapper].
-func (s *store) Swap(ctx context.Context, r retrysafe.Write) (retrysafe.Record, error) {
+func (s *store) Swap(ctx context.Context, next retrysafe.Write) (retrysafe.Record, error) {
 	w := s.w
 	f := w.reaches()
 	if w.traces {
-		w.tracef("swap %s/%s at %d, owner %x, to %s, owner %x, overwrite %t%s", r.Scope, r.Key, r.Expect.Revision, r.Expect.Owner[12:], r.State, r.Owner[12:], r.Overwrite, transitNames[f])
+		w.tracef("swap %s/%s at %d, owner %x, to %s, owner %x, overwrite %t%s", next.Scope, next.Key, next.Expect.Revision, next.Expect.Owner[12:], next.State, next.Owner[12:], next.Overwrite, transitNames[f])
 	}
 	if err := ctx.Err(); err != nil {
 		return retrysafe.Record{}, err
@@ -95,12 +95,12 @@ func (s *store) Swap(ctx context.Context, r retrysafe.Write) (retrysafe.Record, 
 	case losesRequest:
 		return retrysafe.Record{}, w.gives()
 	case comesLate:
-		late := r
+		late := next
 		w.later(w.soon(), func() { s.swapLate(&late) })
 		return retrysafe.Record{}, w.gives()
 	default:
 	}
-	for pause := 20 * time.Millisecond; w.holder(r.Ref) != nil; pause *= 2 { // as for the lock of a row
+	for pause := 20 * time.Millisecond; w.holder(next.Ref) != nil; pause *= 2 { // as for the lock of a row
 		if !w.waits {
 			return retrysafe.Record{}, retrysafe.ErrBusy
 		}
@@ -109,9 +109,9 @@ func (s *store) Swap(ctx context.Context, r retrysafe.Write) (retrysafe.Record, 
 			return retrysafe.Record{}, fmt.Errorf("%w: waiting for a lock", errTimeout)
 		}
 	}
-	got, err := s.swap(&r)
+	got, err := s.swap(&next)
 	if f == comesTwice {
-		got, err = s.swap(&r)
+		got, err = s.swap(&next)
 	}
 	if w.traces {
 		w.tracef("  → %s", said(&got, err))
@@ -124,31 +124,31 @@ func (s *store) Swap(ctx context.Context, r retrysafe.Write) (retrysafe.Record, 
 
 // swapLate is a swap that arrives after its caller has given up. It waits for the row's
 // lock too.
-func (s *store) swapLate(r *retrysafe.Write) {
-	if s.w.holder(r.Ref) != nil {
-		s.w.later(time.Second, func() { s.swapLate(r) })
+func (s *store) swapLate(next *retrysafe.Write) {
+	if s.w.holder(next.Ref) != nil {
+		s.w.later(time.Second, func() { s.swapLate(next) })
 		return
 	}
-	got, err := s.swap(r)
+	got, err := s.swap(next)
 	if s.w.traces {
-		s.w.tracef("late: swap %s/%s at %d, to %s → %s", r.Scope, r.Key, r.Expect.Revision, r.State, said(&got, err))
+		s.w.tracef("late: swap %s/%s at %d, to %s → %s", next.Scope, next.Key, next.Expect.Revision, next.State, said(&got, err))
 	}
 }
 
 // swap is the step itself.
-func (s *store) swap(r *retrysafe.Write) (retrysafe.Record, error) {
+func (s *store) swap(next *retrysafe.Write) (retrysafe.Record, error) {
 	w := s.w
-	at := w.slot(r.Ref)
+	at := w.slot(next.Ref)
 	if w.plant != none {
 		if at.hidden {
 			return retrysafe.Record{}, retrysafe.ErrNotFound
 		}
-		r.Relaxed = r.Relaxed || w.plant == losesClaims && r.Overwrite
-		r = s.unfenced(at, r)
+		next.Relaxed = next.Relaxed || w.plant == losesClaims && next.Overwrite
+		next = s.unfenced(at, next)
 	}
-	got, err := w.mem.Swap(outside, *r)
+	got, err := w.mem.Swap(outside, *next)
 	if err == nil {
-		at.wrote(w, r, &got)
+		at.wrote(w, next, &got)
 		w.forgets(at)
 	}
 	return got, err

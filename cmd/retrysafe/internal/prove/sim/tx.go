@@ -166,29 +166,29 @@ func (t *tx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 }
 
 // Create implements [retrysafe.Tx].
-func (t *tx) Create(ctx context.Context, r retrysafe.Write) (retrysafe.Record, error) {
-	return t.write(ctx, &r, "create", t.below.Create)
+func (t *tx) Create(ctx context.Context, next retrysafe.Write) (retrysafe.Record, error) {
+	return t.write(ctx, &next, "create", t.below.Create)
 }
 
 // Swap implements [retrysafe.Swapper].
-func (t *tx) Swap(ctx context.Context, r retrysafe.Write) (retrysafe.Record, error) {
-	return t.write(ctx, &r, "swap", t.below.Swap)
+func (t *tx) Swap(ctx context.Context, next retrysafe.Write) (retrysafe.Record, error) {
+	return t.write(ctx, &next, "swap", t.below.Swap)
 }
 
-func (t *tx) write(ctx context.Context, r *retrysafe.Write, verb string, do func(context.Context, retrysafe.Write) (retrysafe.Record, error)) (retrysafe.Record, error) {
+func (t *tx) write(ctx context.Context, next *retrysafe.Write, verb string, do func(context.Context, retrysafe.Write) (retrysafe.Record, error)) (retrysafe.Record, error) {
 	f, err := t.step(ctx)
 	if err != nil {
 		return retrysafe.Record{}, err
 	}
-	got, err := do(outside, *r)
+	got, err := do(outside, *next)
 	if t.w.traces {
-		t.w.tracef("%s %s/%s at %d to %s in a transaction%s → %s", verb, r.Scope, r.Key, r.Expect.Revision, r.State, transitNames[f], said(&got, err))
+		t.w.tracef("%s %s/%s at %d to %s in a transaction%s → %s", verb, next.Scope, next.Key, next.Expect.Revision, next.State, transitNames[f], said(&got, err))
 	}
 	if !errors.Is(err, retrysafe.ErrBusy) {
-		t.holds(r.Ref)
+		t.holds(next.Ref)
 	}
 	if err == nil {
-		t.staged = append(t.staged, stagedRecord{*r, got})
+		t.staged = append(t.staged, stagedRecord{*next, got})
 	}
 	if lost := t.back(f); lost != nil {
 		return retrysafe.Record{}, lost
@@ -269,11 +269,11 @@ func (t *tx) abandon() {
 }
 
 // CreateAndCommit implements [retrysafe.CreateCommitter].
-func (t finishing) CreateAndCommit(ctx context.Context, r retrysafe.Write) (retrysafe.Record, error) {
+func (t finishing) CreateAndCommit(ctx context.Context, next retrysafe.Write) (retrysafe.Record, error) {
 	w := t.w
 	f := w.reaches()
 	if w.traces {
-		w.tracef("create %s/%s as %s and commit%s", r.Scope, r.Key, r.State, transitNames[f])
+		w.tracef("create %s/%s as %s and commit%s", next.Scope, next.Key, next.State, transitNames[f])
 	}
 	switch {
 	case t.broken:
@@ -288,26 +288,26 @@ func (t finishing) CreateAndCommit(ctx context.Context, r retrysafe.Write) (retr
 	case f == comesLate:
 		t.broken = true
 		w.happens(commitHung)
-		late := r
+		late := next
 		w.later(w.soon(), func() { _, _ = t.push(&late) })
 		return retrysafe.Record{}, w.gives()
 	}
-	got, err := t.push(&r)
+	got, err := t.push(&next)
 	if lost := w.returns(f); lost != nil {
 		return retrysafe.Record{}, lost
 	}
 	return got, err
 }
 
-func (t finishing) push(r *retrysafe.Write) (retrysafe.Record, error) {
+func (t finishing) push(next *retrysafe.Write) (retrysafe.Record, error) {
 	if t.ended {
 		return retrysafe.Record{}, memstore.ErrTxDone
 	}
-	got, err := t.below.Create(outside, *r)
+	got, err := t.below.Create(outside, *next)
 	if err != nil {
 		_ = t.end(false) // what was refused is rolled back
 		return got, err
 	}
-	t.staged = append(t.staged, stagedRecord{*r, got})
+	t.staged = append(t.staged, stagedRecord{*next, got})
 	return got, t.end(true)
 }

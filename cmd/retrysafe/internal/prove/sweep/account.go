@@ -11,6 +11,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 )
 
@@ -20,18 +21,18 @@ type field struct {
 	env *prove.Env
 	r   *prove.Result
 	db  *sandbox.DB
-	at  *ledger
+	at  *effect.Provider
 
 	mu       sync.Mutex
 	accounts []*account
 }
 
 func (g *rig) enter(ctx context.Context, env *prove.Env, r *prove.Result) (*field, error) {
-	place, err := sandbox.Open(ctx, env.Store)
+	db, err := sandbox.Open(ctx, env.Store)
 	if err != nil {
 		return nil, err
 	}
-	return &field{rig: g, env: env, r: r, db: place, at: newLedger()}, nil
+	return &field{rig: g, env: env, r: r, db: db, at: effect.NewProvider()}, nil
 }
 
 // An account is what happened to one case.
@@ -81,7 +82,7 @@ func (f *field) settle(ctx context.Context, a *account) error {
 	if err != nil {
 		return err
 	}
-	for began := time.Now(); ; wait(ctx, 20*time.Millisecond) {
+	for began := time.Now(); ; prove.Pause(ctx, 20*time.Millisecond) {
 		out, err := a.s.act(ctx, n)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -116,7 +117,7 @@ func (f *field) replays(ctx context.Context, a *account, n *node) {
 	if a.final == nil {
 		return
 	}
-	for began := time.Now(); ; wait(ctx, 20*time.Millisecond) {
+	for began := time.Now(); ; prove.Pause(ctx, 20*time.Millisecond) {
 		out, err := a.s.act(ctx, n)
 		switch {
 		case err == nil && out.Equal(a.final), ctx.Err() != nil:
@@ -181,21 +182,17 @@ func (f *field) rows(a *account, effects map[string][]string) (booked []string) 
 	return booked
 }
 
-// charges compares the provider's ledger with the answer.
+// charges compares the provider's effects with the answer.
 func (f *field) charges(a *account, booked []string) {
-	e := f.at.of(a.name)
+	all := f.at.Effects(a.name)
 	switch {
-	case len(e.ids) > 1:
-		f.violate(a, "S1", "the provider has %d effects of it, by %d calls", len(e.ids), e.calls)
-	case a.s.charges && a.final != nil && len(e.ids) == 0:
+	case len(all) > 1:
+		f.violate(a, "S1", "the provider has %d effects of it: %+v", len(all), all)
+	case a.s.charges && a.final != nil && len(all) == 0:
 		f.violate(a, "S1", "it is answered with %q, and the provider knows nothing of it", a.final.Body)
-	case e.differ:
+	case len(all) == 1 && all[0].Conflict:
 		f.violate(a, "S11", "the provider was called with one key and two requests")
-	case a.s.name == "outbox":
-		for _, request := range e.bodies {
-			if !slices.Contains(booked, request) {
-				f.violate(a, "S11", "the message of %s was delivered, and its transaction did not commit", request)
-			}
-		}
+	case len(all) == 1 && a.s.name == "outbox" && !slices.Contains(booked, all[0].Request):
+		f.violate(a, "S11", "the message of %s was delivered, and its transaction did not commit", all[0].Request)
 	}
 }

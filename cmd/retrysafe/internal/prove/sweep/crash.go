@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"runtime"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/child"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 )
 
@@ -31,6 +33,9 @@ const (
 	saysFailed = "failed " // and why it has no answer
 )
 
+// oneCall makes a connection for each call, so that none is sent twice behind its back.
+var oneCall = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
 // child plays a scenario once, over a store in which it may end at any step. It closes
 // nothing: it is not to end well.
 func (g rig) child(ctx context.Context, told []byte) error {
@@ -38,7 +43,7 @@ func (g rig) child(ctx context.Context, told []byte) error {
 	if err := json.Unmarshal(told, &t); err != nil {
 		return err
 	}
-	place, err := sandbox.Open(ctx, t.Store)
+	db, err := sandbox.Open(ctx, t.Store)
 	if err != nil {
 		return err
 	}
@@ -47,7 +52,7 @@ func (g rig) child(ctx context.Context, told []byte) error {
 		return fmt.Errorf("there is no scenario %q", t.Scenario)
 	}
 	f := &fuse{left: t.Point, out: os.Stdout}
-	n, err := g.node(place, remote{t.Provider}, f, budget, s, t.Name)
+	n, err := g.node(db, effect.Client{URL: t.Provider, HTTP: oneCall}, f, budget, s, t.Name)
 	if err != nil {
 		return err
 	}
@@ -103,8 +108,8 @@ func (g rig) crash(ctx context.Context, env *prove.Env, r *prove.Result) (err er
 // crashes is a field on which children play.
 type crashes struct {
 	*field
-	counter *counter
-	running chan struct{} // a place for each child at work
+	server  *effect.Server
+	running chan struct{} // a slot for each running child
 
 	mu     sync.Mutex
 	points map[string]bool // where children have ended
@@ -115,14 +120,14 @@ func (g *rig) crashes(ctx context.Context, env *prove.Env, r *prove.Result) (*cr
 	if err != nil {
 		return nil, err
 	}
-	at, err := f.at.open()
+	at, err := f.at.Serve(ctx)
 	if err != nil {
 		return nil, errors.Join(err, f.db.Close())
 	}
-	return &crashes{field: f, counter: at, running: make(chan struct{}, runtime.NumCPU()+1), points: map[string]bool{}}, nil
+	return &crashes{field: f, server: at, running: make(chan struct{}, runtime.NumCPU()+1), points: map[string]bool{}}, nil
 }
 
-func (c *crashes) close() error { return errors.Join(c.counter.close(), c.db.Close()) }
+func (c *crashes) close() error { return errors.Join(c.server.Close(), c.db.Close()) }
 
 // last is what is known of a child that has ended.
 type last struct {
@@ -157,7 +162,7 @@ func (c *crashes) kill(ctx context.Context, s *scenario, name string, point int,
 
 // run runs a child, and notes what its client was shown.
 func (c *crashes) run(ctx context.Context, a *account, point int, env []string) (l last, err error) {
-	cmd, err := child.Command(ctx, c.role, task{c.env.Store, c.counter.URL, a.s.name, a.name, point})
+	cmd, err := child.Command(ctx, c.role, task{c.env.Store, c.server.URL, a.s.name, a.name, point})
 	if err != nil {
 		return l, err
 	}

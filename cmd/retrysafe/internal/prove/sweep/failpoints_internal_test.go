@@ -20,7 +20,7 @@ import (
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
-// testCrashes returns a field on which children play, in a yard at an address.
+// testCrashes returns a field on which children play, in a sandbox at an address.
 func testCrashes(t *testing.T, address string) *crashes {
 	t.Helper()
 	y, err := sandbox.New(t.Context(), address)

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
 )
 
 // A kind is a way in which a step goes wrong.
@@ -70,18 +71,8 @@ func (f *faults) pass(ctx context.Context, name string, do func()) error {
 		do()
 		fallthrough
 	default: // hang
-		wait(ctx, longest)
+		prove.Pause(ctx, longest)
 		return errInjected
-	}
-}
-
-// wait waits, or until ctx ends.
-func wait(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }
 

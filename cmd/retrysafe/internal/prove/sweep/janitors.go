@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
 	"github.com/retrysafe/retrysafe/janitor"
 )
 
@@ -105,7 +106,7 @@ func loseThenReconcile(ctx context.Context, n *node) (retrysafe.Outcome, error) 
 	if out, err := ask(); err == nil {
 		return out, nil
 	}
-	wait(ctx, reconcileAfter)
+	prove.Pause(ctx, reconcileAfter)
 	o := janitor.ReconcilerOptions{Options: n.duties(), Timeout: n.limit, Pause: time.Millisecond, MaxPause: time.Millisecond, Tries: 1000}
 	if _, err := janitor.NewReconciler(n.store, janitor.ResolverFunc(n.resolve), &o).RunOnce(ctx); err != nil {
 		return retrysafe.Outcome{}, err
@@ -114,7 +115,7 @@ func loseThenReconcile(ctx context.Context, n *node) (retrysafe.Outcome, error) 
 }
 
 func (n *node) resolve(ctx context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
-	id, err := n.at.find(ctx, r.Scope)
+	id, err := n.at.Find(ctx, r.Scope)
 	if err != nil || id == "" {
 		return janitor.StillUnknown("the provider does not know it"), err
 	}
@@ -123,7 +124,7 @@ func (n *node) resolve(ctx context.Context, r retrysafe.Record) (retrysafe.Evide
 
 // foundOut makes sure that what the provider knows is not left unknown.
 func foundOut(ctx context.Context, n *node) error {
-	if id, err := n.at.find(ctx, n.name); err != nil || id == "" {
+	if id, err := n.at.Find(ctx, n.name); err != nil || id == "" {
 		return err
 	}
 	return n.is(ctx, key, retrysafe.StateCompleted)
@@ -147,7 +148,7 @@ func reapThenPay(ctx context.Context, n *node) (retrysafe.Outcome, error) {
 		if _, err := janitor.NewReaper(n.store, &o).RunOnce(ctx); err != nil {
 			return retrysafe.Outcome{}, err
 		}
-		wait(ctx, 2*time.Millisecond)
+		prove.Pause(ctx, 2*time.Millisecond)
 	}
 	return payKeyed(ctx, n)
 }

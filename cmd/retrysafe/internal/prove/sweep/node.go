@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 	"github.com/retrysafe/retrysafe/janitor"
 	"github.com/retrysafe/retrysafe/outbox"
@@ -23,6 +24,12 @@ type rig struct {
 	every int
 	// bend, if not nil, stands between engine and store.
 	bend func(retrysafe.Store) retrysafe.Store
+}
+
+// A provider is an [effect.Provider], in this process or another.
+type provider interface {
+	Charge(ctx context.Context, o effect.Order) (id string, err error)
+	Find(ctx context.Context, job string) (id string, err error)
 }
 
 // A node is one program that plays a scenario with the keys of one case.
@@ -42,7 +49,7 @@ type node struct {
 
 var nodes atomic.Int64
 
-// node returns a node over a place, behind a gate. Its steps have as long as limit.
+// node returns a node over a db, behind a gate. Its steps have as long as limit.
 func (g *rig) node(p *sandbox.DB, at provider, through gate, limit time.Duration, s *scenario, name string) (*node, error) {
 	n := &node{
 		s: s, name: name, gate: through, limit: limit, at: at, seen: newSeen(), box: gatedBox{p.Outbox, through},
@@ -76,7 +83,7 @@ const stepCall = "call"
 // charge calls the provider. Without a key it does not recognise a second call.
 func (n *node) charge(ctx context.Context, key, request string) (string, error) {
 	got, _, err := through(ctx, n.gate, stepCall, func() (string, error) {
-		return n.at.charge(ctx, order{n.name, key, request})
+		return n.at.Charge(ctx, effect.Order{Job: n.name, Key: key, Request: request})
 	})
 	return got, err
 }
@@ -115,7 +122,7 @@ func (n *node) deliver(ctx context.Context) error {
 	sink := outbox.SinkFunc(func(ctx context.Context, d *outbox.Delivery) outbox.Receipt {
 		var id string
 		_, _, err := through(ctx, n.gate, stepCall, func() (_ struct{}, err error) {
-			id, err = n.at.charge(ctx, order{d.Topic, d.Key, string(d.Payload)})
+			id, err = n.at.Charge(ctx, effect.Order{Job: d.Topic, Key: d.Key, Request: string(d.Payload)})
 			return struct{}{}, err
 		})
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 	"github.com/retrysafe/retrysafe/outbox"
 )
@@ -104,7 +105,7 @@ func payForLong(ctx context.Context, n *node) (retrysafe.Outcome, error) {
 		n.seen.enters(x)
 		id, err := n.charge(ctx, "", n.name)
 		if err == nil {
-			wait(ctx, lease*9/10)
+			prove.Pause(ctx, lease*9/10)
 			err = ctx.Err()
 		}
 		return answerOf(n.by(), id), err

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	testservers.Main(m)
 }
 
-// run carries a check out in a yard of its own.
+// run carries a check out in a sandbox of its own.
 func run(t *testing.T, c *prove.Check, address string) *prove.Result {
 	t.Helper()
 	y, err := sandbox.New(t.Context(), address)

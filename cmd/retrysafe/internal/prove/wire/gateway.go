@@ -22,9 +22,8 @@ import (
 // A gateway is the command at work before a service, as a process.
 type gateway struct {
 	url, admin string
-	cmd        *exec.Cmd
+	process    *child.Process
 	log        *transcript
-	ended      chan struct{}
 }
 
 // adminToken opens the admin listener, which is on this machine and lasts for one
@@ -47,27 +46,20 @@ func start(ctx context.Context, env *prove.Env, name, conf string) (*gateway, er
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		return nil, err
 	}
-	g := &gateway{cmd: exec.CommandContext(ctx, program, "gateway", "--config", file), log: new(transcript), ended: make(chan struct{})}
-	child.Tie(g.cmd)
-	g.cmd.Stderr = g.log
-	out, err := g.cmd.StdoutPipe()
-	if err != nil {
+	g := &gateway{log: new(transcript)}
+	cmd := exec.CommandContext(ctx, program, "gateway", "--config", file)
+	child.Tie(cmd)
+	cmd.Stderr = g.log
+	listens := make(chan struct{})
+	var err error
+	if g.process, err = child.Start(cmd, func(out io.Reader) { g.listen(out, listens) }); err != nil {
 		return nil, err
 	}
-	if err := g.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start a gateway: %w", err)
-	}
-	listens := make(chan struct{})
-	go func() {
-		defer close(g.ended)
-		g.listen(out, listens)
-		_ = g.cmd.Wait() // how it ended is in its state
-	}()
 	select {
 	case <-listens:
 		return g, nil
-	case <-g.ended:
-		return nil, fmt.Errorf("the gateway ended at once, with %v: %s", g.cmd.ProcessState, g.log.tail())
+	case <-g.process.Done():
+		return nil, fmt.Errorf("the gateway ended at once, with %v: %s", g.process.State(), g.log.tail())
 	}
 }
 
@@ -98,16 +90,16 @@ func (g *gateway) host() string {
 
 // stop ends the gateway as an operator would, and reports how it ended.
 func (g *gateway) stop() error {
-	_ = g.cmd.Process.Signal(syscall.SIGTERM) // one that has ended already is found below
+	_ = g.process.Signal(syscall.SIGTERM) // one that has ended already is found below
 	select {
-	case <-g.ended:
+	case <-g.process.Done():
 	case <-time.After(drain + 15*time.Second):
-		_ = g.cmd.Process.Kill()
-		<-g.ended
+		_ = g.process.OS().Kill()
+		<-g.process.Done()
 		return fmt.Errorf("the gateway does not end: %s", g.log.tail())
 	}
-	if !g.cmd.ProcessState.Success() {
-		return fmt.Errorf("the gateway ended with %v: %s", g.cmd.ProcessState, g.log.tail())
+	if !g.process.State().Success() {
+		return fmt.Errorf("the gateway ended with %v: %s", g.process.State(), g.log.tail())
 	}
 	return nil
 }

@@ -36,11 +36,11 @@ func resend(ctx context.Context, env *prove.Env, r *prove.Result) (err error) {
 	if err != nil {
 		return err
 	}
-	place, err := sandbox.Open(ctx, env.Store)
+	db, err := sandbox.Open(ctx, env.Store)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, place.Close()) }()
+	defer func() { err = errors.Join(err, db.Close()) }()
 	one, err := serveHTTP1(ctx)
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func resend(ctx context.Context, env *prove.Env, r *prove.Result) (err error) {
 		}()
 		l := &lane{
 			name: fmt.Sprintf("gateway, HTTP/%d", i+1), front: g.url, service: s, deaths: [][]death{deaths1, deaths2}[i],
-			routes: []string{unprotected, keyed, passed}, record: recordIn(place.Store), result: r, tell: tell,
+			routes: []string{unprotected, keyed, passed}, record: recordIn(db.Store), result: r, tell: tell,
 			client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: mostTogether}},
 			random: rand.New(rand.NewPCG(env.Seed, uint64(i))),
 		}
@@ -79,7 +79,7 @@ func resend(ctx context.Context, env *prove.Env, r *prove.Result) (err error) {
 		lanes = append(lanes, l)
 	}
 	post := &letters{
-		outbox: place.Outbox, enqueue: enqueueIn(place), services: map[string]*service{"HTTP/1": one, "HTTP/2": two},
+		outbox: db.Outbox, enqueue: enqueueIn(db), services: map[string]*service{"HTTP/1": one, "HTTP/2": two},
 		random: rand.New(rand.NewPCG(env.Seed, 2)), result: r, tell: tell,
 	}
 	if post.sink, err = httpSink(post.services, cert); err != nil {

@@ -71,7 +71,7 @@ func TestPlainProxyIsFound(t *testing.T) {
 // So does a sink over one.
 func TestPlainSinkIsFound(t *testing.T) {
 	t.Parallel()
-	place, err := sandbox.Open(t.Context(), "memory:")
+	db, err := sandbox.Open(t.Context(), "memory:")
 	must(t, err)
 	s, err := serveHTTP1(t.Context())
 	must(t, err)
@@ -79,7 +79,7 @@ func TestPlainSinkIsFound(t *testing.T) {
 	plain := &http.Transport{}
 	defer plain.CloseIdleConnections()
 	p := &letters{
-		outbox: place.Outbox, enqueue: enqueueIn(place), services: map[string]*service{"HTTP/1": s}, random: rand.New(rand.NewPCG(1, 1)), result: new(prove.Result),
+		outbox: db.Outbox, enqueue: enqueueIn(db), services: map[string]*service{"HTTP/1": s}, random: rand.New(rand.NewPCG(1, 1)), result: new(prove.Result),
 		sink: outbox.SinkFunc(func(ctx context.Context, d *outbox.Delivery) outbox.Receipt {
 			ctx, cancel := context.WithTimeout(ctx, sinkTimeout)
 			defer cancel()

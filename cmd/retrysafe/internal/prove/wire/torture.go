@@ -206,7 +206,7 @@ func (v *victim) examine(ctx context.Context, t *tormentor) error {
 		}
 	}
 	t.result.Measure("goroutines more than before", max(t.result.Figure("goroutines more than before"), now-v.before), "")
-	peak, err := peakMemory(v.cmd.Process.Pid)
+	peak, err := peakMemory(v.process.OS().Pid)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // this system does not say
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A shelf is a store as a desk sees it: what waits, and what may be read of it.
+// A shelf is a store as an in-flight set sees it: what waits, and what may be read of it.
 type shelf struct {
 	last    int64
 	waiting []Delivery
@@ -50,15 +50,15 @@ func (s *shelf) end(d *Delivery, fate Fate) bool {
 	return true
 }
 
-// clerk works at a desk over a shelf, and sees that its promises hold.
+// clerk works with an in-flight set over a shelf, and sees that its promises hold.
 type clerk struct {
 	t     *testing.T
 	rng   *rand.Rand
 	shelf *shelf
-	desk  *desk
-	read  []Delivery // under way
-	out   []Delivery // at the sink
-	done  []out      // returned, and not ended yet
+	set   *inflight
+	read  []Delivery   // under way
+	out   []Delivery   // at the sink
+	done  []pendingAck // returned, and not ended yet
 	seen  map[string]int64
 	ended map[int64]bool
 	late  int64 // an id that is given out and not committed
@@ -83,26 +83,26 @@ func (c *clerk) enqueue() {
 }
 
 func (c *clerk) look() {
-	if c.desk.read == nil {
-		c.desk.reads()
+	if c.set.read == nil {
+		c.set.beginRead()
 		c.read = c.shelf.due()
 	}
 }
 
 func (c *clerk) add() {
-	if c.desk.read == nil {
+	if c.set.read == nil {
 		return
 	}
 	list := c.read
 	if n := c.rng.IntN(20); n < len(list) { // a read has a limit
 		list = list[:n]
 	}
-	c.desk.add(list)
+	c.set.endRead(list, 1_000_000)
 }
 
 func (c *clerk) take() {
-	for _, d := range c.desk.take(1 + c.rng.IntN(3)) {
-		if !c.desk.holds(d.Shard) {
+	for _, d := range c.set.take(1 + c.rng.IntN(3)) {
+		if !c.set.holds(d.Shard) {
 			c.t.Fatalf("message %d is sent, and its shard has another worker", d.ID)
 		}
 		if c.ended[d.ID] {
@@ -128,12 +128,12 @@ func (c *clerk) back(fate Fate) {
 	i := c.rng.IntN(len(c.out))
 	d := c.out[i]
 	c.out = slices.Delete(c.out, i, i+1)
-	c.done = append(c.done, out{d: d, e: Ending{Fate: fate}})
+	c.done = append(c.done, pendingAck{delivery: d, ack: Ending{Fate: fate}})
 	if fate == Delivered {
 		if d.Group != "" && d.Shard.Epoch == c.shelf.epoch {
 			c.seen[d.Group] = max(c.seen[d.Group], d.ID)
 		}
-		c.desk.next(&d)
+		c.set.advance(&d)
 	}
 }
 
@@ -141,20 +141,20 @@ func (c *clerk) back(fate Fate) {
 func (c *clerk) end() {
 	for i := range c.done {
 		o := &c.done[i]
-		if !c.shelf.end(&o.d, o.e.Fate) {
-			c.desk.leave(&o.d)
+		if !c.shelf.end(&o.delivery, o.ack.Fate) {
+			c.set.drop(&o.delivery)
 			continue
 		}
-		switch o.e.Fate {
+		switch o.ack.Fate {
 		case Delivered:
-			c.ended[o.d.ID] = true
-			c.desk.end(o.d.ID)
+			c.ended[o.delivery.ID] = true
+			c.set.remove(o.delivery.ID)
 		case Again:
-			c.desk.leave(&o.d)
+			c.set.drop(&o.delivery)
 		case Buried:
-			c.ended[o.d.ID] = true
-			c.desk.end(o.d.ID)
-			c.desk.next(&o.d)
+			c.ended[o.delivery.ID] = true
+			c.set.remove(o.delivery.ID)
+			c.set.advance(&o.delivery)
 		}
 	}
 	c.done = nil
@@ -165,25 +165,25 @@ func (c *clerk) end() {
 func (c *clerk) lose() {
 	c.shelf.epoch++
 	if c.shelf.held = c.rng.IntN(3) > 0; c.shelf.held {
-		c.desk.hold([]Shard{c.shelf.shard()})
+		c.set.setLeases([]Shard{c.shelf.shard()})
 	} else {
-		c.desk.hold(nil)
+		c.set.setLeases(nil)
 	}
 	c.seen = map[string]int64{} // what was sent and not ended is sent again
 }
 
-// Whatever happens in whatever order, the desk sends messages of shards that are
-// held, each once at a time and never after its end, one of a group after the
+// Whatever happens in whatever order, the set offers messages of shards that are
+// leased, each once at a time and never after its end, one of a group after the
 // other; and nothing is forgotten for good.
 func TestDeskSendsInOrderAndForgetsNothing(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(1000) {
 		rng := rand.New(rand.NewPCG(seed, 64)) //nolint:gosec // repeatable
 		c := &clerk{
-			t: t, rng: rng, desk: newDesk(), shelf: &shelf{blocked: map[int64]bool{}, epoch: 1, held: true},
+			t: t, rng: rng, set: newInflight(), shelf: &shelf{blocked: map[int64]bool{}, epoch: 1, held: true},
 			seen: map[string]int64{}, ended: map[int64]bool{},
 		}
-		c.desk.hold([]Shard{c.shelf.shard()})
+		c.set.setLeases([]Shard{c.shelf.shard()})
 		for range 150 {
 			switch n := rng.IntN(40); {
 			case n < 5:
@@ -215,7 +215,7 @@ func TestDeskSendsInOrderAndForgetsNothing(t *testing.T) {
 // drain lets all that is left be delivered.
 func (c *clerk) drain(seed uint64) {
 	c.shelf.held = true
-	c.desk.hold([]Shard{c.shelf.shard()})
+	c.set.setLeases([]Shard{c.shelf.shard()})
 	for range 400 {
 		clear(c.shelf.blocked)
 		for len(c.out) > 0 {
@@ -226,7 +226,7 @@ func (c *clerk) drain(seed uint64) {
 		c.add()
 		c.take()
 	}
-	if len(c.shelf.waiting) > 0 || c.desk.size() > 0 || len(c.desk.lines) > 0 || len(c.desk.ready) > 0 {
-		c.t.Fatalf("seed %d: %d messages are left, %d at the desk, %d groups", seed, len(c.shelf.waiting), c.desk.size(), len(c.desk.lines))
+	if len(c.shelf.waiting) > 0 || c.set.size() > 0 || len(c.set.groups) > 0 || len(c.set.ready) > 0 {
+		c.t.Fatalf("seed %d: %d messages are left, %d in flight, %d groups", seed, len(c.shelf.waiting), c.set.size(), len(c.set.groups))
 	}
 }

@@ -9,27 +9,27 @@ import (
 	"time"
 )
 
-// ErrFull says that so much waits in the outbox that nothing more is taken in. The
-// transaction was rolled back; its caller tries again later, or tells its own.
-var ErrFull = errors.New("outbox: too much waits in it")
+// ErrFull says that the outbox has so many messages that it takes no more. The
+// transaction was rolled back; its caller tries again later, or passes the error on.
+var ErrFull = errors.New("outbox: it is full")
 
-// BrakeOptions are what a [Brake] may be given. Nil and zero values are the
-// defaults; a negative bound is none.
+// BrakeOptions are the options of a [Brake]. Nil and zero values are the defaults; a
+// negative bound is none.
 type BrakeOptions struct {
 	// MaxWaiting is how many messages may wait. Default 1,000,000.
 	MaxWaiting int
-	// MaxDead is how many dead letters there may be before nothing more is taken
-	// in that might become one. Default 10,000.
+	// MaxDead is how many dead letters there may be before new messages are refused.
+	// Default 10,000.
 	MaxDead int
-	// Every is how long a count is believed. What is enqueued here meanwhile is
-	// added to it. Default 1 s.
+	// Every is how long a count is used. Messages enqueued through the brake meanwhile
+	// are added to it. Default 1 s.
 	Every time.Duration
 }
 
-// A Brake refuses messages while too much waits: an outbox that nobody empties is
-// felt by those who fill it, and nothing is ever dropped. It counts now and then,
-// so the bound is passed by what others enqueue between two counts. Counting needs
-// a connection beside the transaction's.
+// A Brake is back-pressure: it refuses new messages while too many wait, so that the
+// callers that fill an outbox notice that it is not emptied. No message is dropped. The
+// messages are counted once in a while, so what other processes enqueue between two
+// counts may exceed the bound. Counting needs a connection beside the transaction's.
 //
 // It is safe for concurrent use, and starts nothing.
 type Brake struct {
@@ -38,13 +38,12 @@ type Brake struct {
 
 	mu      sync.Mutex
 	depth   Depth
-	added   int       // since it was counted
+	added   int       // since the count
 	counted time.Time // zero: never
-	busy    bool      // somebody counts
+	busy    bool      // a count is under way
 }
 
-// NewBrake returns a brake for the outbox that g tells the depth of. Opts may be
-// nil.
+// NewBrake returns a brake for the outbox whose depth g reports. Opts may be nil.
 func NewBrake(g Gauge, opts *BrakeOptions) (*Brake, error) {
 	if g == nil {
 		return nil, errors.New("outbox: a brake needs a gauge")
@@ -60,16 +59,17 @@ func NewBrake(g Gauge, opts *BrakeOptions) (*Brake, error) {
 	return &Brake{gauge: g, opts: o}, nil
 }
 
-// A Transaction is one that messages can join, and that can be rolled back.
+// A Transaction is a transaction that messages can join, and that can be rolled back.
 type Transaction interface {
 	Enqueuer
 	Rollback(ctx context.Context) error
 }
 
-// On returns tx with the brake on: brake.On(tx).Enqueue(ctx, m).
+// On returns an [Enqueuer] that enqueues into tx unless too many messages wait:
+// brake.On(tx).Enqueue(ctx, m).
 func (b *Brake) On(tx Transaction) Enqueuer { return braked{b, tx} }
 
-// Check returns [ErrFull] if too much waits. It is for those who would rather know
+// Check returns [ErrFull] if too many messages wait. It is for callers that want to know
 // before they begin a transaction.
 func (b *Brake) Check(ctx context.Context) error { return b.admit(ctx, 0) }
 
@@ -86,17 +86,17 @@ func (e braked) Enqueue(ctx context.Context, messages ...Message) error {
 	return e.tx.Enqueue(ctx, messages...)
 }
 
-// admit takes n messages in, or returns why not. One that nobody can count the
-// messages of takes none.
+// admit counts n messages in, or returns why not. If the messages cannot be counted, none
+// is taken.
 func (b *Brake) admit(ctx context.Context, n int) error {
 	if err := b.count(ctx); err != nil {
-		return fmt.Errorf("outbox: count what waits: %w", err)
+		return fmt.Errorf("outbox: count messages: %w", err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch waiting := b.depth.Waiting + b.added; {
 	case b.opts.MaxWaiting > 0 && waiting+max(n, 1) > b.opts.MaxWaiting:
-		return fmt.Errorf("%w: %d messages, and %d are allowed", ErrFull, waiting, b.opts.MaxWaiting)
+		return fmt.Errorf("%w: %d messages wait, and %d are allowed", ErrFull, waiting, b.opts.MaxWaiting)
 	case b.opts.MaxDead > 0 && b.depth.Dead >= b.opts.MaxDead:
 		return fmt.Errorf("%w: %d dead letters; redrive or drop them", ErrFull, b.depth.Dead)
 	}
@@ -104,8 +104,8 @@ func (b *Brake) admit(ctx context.Context, n int) error {
 	return nil
 }
 
-// count counts if the last count is too old. While one counts the others believe
-// it, unless there has been none.
+// count counts the messages if the last count is too old. Callers that come during a
+// count use the one before, unless there is none.
 func (b *Brake) count(ctx context.Context) error {
 	b.mu.Lock()
 	first := b.counted.IsZero()

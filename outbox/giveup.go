@@ -8,37 +8,38 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A Skipper is a store in which people can see what fails, and bury it before its
-// tries are over.
+// A Skipper is a store that lists the messages whose deliveries fail, and in which an
+// operator can make one of them a dead letter before its last try.
 type Skipper interface {
 	// Failing returns messages with ids above after that were sent at least once
 	// and wait for their time to be sent again, in the order of their ids. The
 	// Revision of each is its Tries.
 	Failing(ctx context.Context, after int64, limit int) ([]Letter, error)
-	// Skip buries one of those, if nobody has sent it since. It returns
-	// [retrysafe.ErrConflict] if somebody has, or may be about to, and
-	// [retrysafe.ErrNotFound] if it waits no more. Ended is about the record that
-	// it settles, as in [Store]; if that is refused the message is as it was.
+	// Skip makes one of those a dead letter, if no worker has sent it since. It returns
+	// [retrysafe.ErrConflict] if a worker has, or may be about to, and
+	// [retrysafe.ErrNotFound] if the message does not wait any more. Ended is about the
+	// record that the message settles, as in [Store]; if that is refused the message is
+	// unchanged.
 	Skip(ctx context.Context, s Skipped) (Ended, error)
 }
 
-// A Skipped says which message is to be buried, and why.
+// A Skipped says which message is to become a dead letter, and why.
 type Skipped struct {
 	ID int64
-	// Tries is how often it had been sent when the person saw it.
+	// Tries is how often the message had been sent when the operator saw it.
 	Tries int
 	Why   string
-	// ProviderRef, if not empty, replaces what the message has.
+	// ProviderRef, if not empty, replaces the message's.
 	ProviderRef string
 	// Settle, if not nil, is swapped in the same step.
 	Settle *retrysafe.Write
 }
 
-// moves is how often a record is followed that others change meanwhile.
-const moves = 5
+// maxConflicts is how often a record that changes meanwhile is read again.
+const maxConflicts = 5
 
-// Bury buries a failing message and settles its key, as a worker would that gives it
-// up. Why is added to what the last try came to.
+// Bury makes a failing message a dead letter and settles its key, as a worker does after
+// the last try. Why is added to the error of that try.
 func Bury(ctx context.Context, s Skipper, head *Letter, why string) error {
 	e := Ending{ID: head.ID, Fate: Buried, Why: head.Why + "; " + why}
 	r := Receipt{ProviderRef: head.ProviderRef}
@@ -46,7 +47,7 @@ func Bury(ctx context.Context, s Skipper, head *Letter, why string) error {
 		next := settled(*head.Settles, &e, &r)
 		e.Settle = &next
 	}
-	for range moves {
+	for range maxConflicts {
 		ended, err := s.Skip(ctx, Skipped{ID: head.ID, Tries: head.Tries, Why: e.Why, Settle: e.Settle})
 		switch {
 		case err != nil:

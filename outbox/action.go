@@ -1,0 +1,129 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/retrysafe/retrysafe/internal/deadline"
+	"github.com/retrysafe/retrysafe/internal/failpoint"
+)
+
+// An action is one call of the store or the sink that a [loop] has decided on.
+type action interface {
+	// perform makes the call, bounded in time, and keeps in the action how it ended.
+	perform(ctx context.Context, w *Worker)
+}
+
+// leaseAction takes and renews shards.
+type leaseAction struct {
+	lease Holding
+	until time.Time // when it ends, by the worker's own clock
+	err   error
+}
+
+func (a *leaseAction) perform(ctx context.Context, w *Worker) {
+	ctx, cancel := deadline.After(ctx, w.opts.Clock, w.opts.Lease/2)
+	defer cancel()
+	a.until = w.opts.Clock.Now().Add(w.opts.Lease) // counted from before the store does
+	a.lease, a.err = w.store.Lease(ctx, w.owner, w.opts.Lease)
+	failpoint.Hit("outbox.leased")
+}
+
+// readAction reads messages that are due.
+type readAction struct {
+	shards []Shard
+	limit  int
+
+	list []Delivery
+	err  error
+}
+
+func (a *readAction) perform(ctx context.Context, w *Worker) {
+	ctx, cancel := deadline.After(ctx, w.opts.Clock, w.opts.Lease)
+	defer cancel()
+	if a.list, a.err = w.store.Due(ctx, a.shards, a.limit); a.err != nil {
+		a.list = nil
+	}
+}
+
+// ackAction stores acknowledgements.
+type ackAction struct {
+	acks []pendingAck
+
+	results []Ended
+	err     error
+}
+
+// perform stores what the receivers said, also if the caller's context has ended
+// meanwhile.
+func (a *ackAction) perform(ctx context.Context, w *Worker) {
+	ctx, cancel := deadline.After(context.WithoutCancel(ctx), w.opts.Clock, w.opts.Lease)
+	defer cancel()
+	a.results, a.err = w.store.End(ctx, acksOf(a.acks))
+	failpoint.Hit("outbox.ended")
+	if a.err == nil && len(a.results) != len(a.acks) {
+		a.err = fmt.Errorf("the store returned %d answers for %d acknowledgements", len(a.results), len(a.acks))
+	}
+}
+
+// sendAction sends a batch.
+type sendAction struct {
+	batch []Delivery
+
+	receipts []Receipt
+}
+
+// perform calls the sink. Messages that cannot be read, or are too old, are not sent.
+func (a *sendAction) perform(ctx context.Context, w *Worker) {
+	a.receipts = make([]Receipt, len(a.batch))
+	batch := make([]Delivery, 0, len(a.batch))
+	at := make([]int, 0, len(a.batch))
+	for i := range a.batch {
+		if err := cmp.Or(a.batch[i].Err, tooOld(&w.opts, &a.batch[i])); err != nil {
+			a.receipts[i].Err = Permanent(err)
+			continue
+		}
+		batch, at = append(batch, a.batch[i]), append(at, i)
+	}
+	if len(batch) == 0 {
+		return
+	}
+	ctx, cancel := deadline.After(ctx, w.opts.Clock, w.opts.Timeout)
+	defer cancel()
+	failpoint.Hit("outbox.delivering")
+	receipts, err := callSink(ctx, w.sink, batch)
+	failpoint.Hit("outbox.delivered")
+	for i, n := range at {
+		if err != nil {
+			a.receipts[n].Err = err
+		} else {
+			a.receipts[n] = receipts[i]
+		}
+	}
+}
+
+// tooOld returns why a message must not be sent any more: a worker that has died may
+// have sent it, and its receiver may have forgotten the key since.
+func tooOld(opts *Options, d *Delivery) error {
+	if opts.Window < 0 || d.Age+opts.Lease+opts.Timeout < opts.Window {
+		return nil
+	}
+	return fmt.Errorf("it was enqueued %v ago, and its receiver remembers keys for %v: if it was sent before, the receiver would take it for a new one", d.Age.Round(time.Second), opts.Window)
+}
+
+// callSink calls the sink. A sink that panics, or returns another number of receipts,
+// has failed.
+func callSink(ctx context.Context, sink Sink, batch []Delivery) (receipts []Receipt, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the sink panicked: %v", p)
+		}
+	}()
+	receipts = sink.Deliver(ctx, batch)
+	if len(receipts) != len(batch) {
+		return nil, fmt.Errorf("the sink returned %d receipts for %d messages", len(receipts), len(batch))
+	}
+	return receipts, nil
+}
