@@ -26,7 +26,7 @@ var keptAlways = []string{
 // checkAsync returns an error if the options ask for something that stored requests
 // cannot have.
 func (o *Options) checkAsync() error {
-	if o.Async && o.Stream == Through {
+	if o.Async && o.Stream == StreamThrough {
 		return errors.New("httpkey: Async: Stream is Through, but no client is connected when a worker runs the request")
 	}
 	for _, name := range o.KeepHeaders {

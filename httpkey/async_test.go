@@ -128,7 +128,7 @@ func TestAsyncHandlerSeesTheRequest(t *testing.T) {
 	var body string
 	b := setup(t, async, func(c *config) {
 		c.KeepHeaders, c.FingerprintHeaders = []string{"x-campaign"}, []string{"Stripe-Version"}
-		c.Encoded = httpkey.DecodeGzip
+		c.Encoded = httpkey.EncodedDecodeGzip
 	})
 	route := b.guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, err := io.ReadAll(r.Body)
@@ -342,7 +342,7 @@ func TestAsyncOptionsAreChecked(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for name, change := range map[string]func(*httpkey.Options){
-		"Stream":          func(o *httpkey.Options) { o.Stream = httpkey.Through },
+		"Stream":          func(o *httpkey.Options) { o.Stream = httpkey.StreamThrough },
 		"KeepCredentials": func(o *httpkey.Options) { o.KeepCredentials = []string{"Authorization"} },
 		"Cookie":          func(o *httpkey.Options) { o.KeepHeaders = []string{"cookie"} },
 		"X-Api-Key":       func(o *httpkey.Options) { o.KeepHeaders = []string{"X-Api-Key"} },

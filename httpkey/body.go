@@ -28,7 +28,7 @@ func (g *Guard) readBody(r *http.Request, buf []byte) ([]byte, error) {
 	limit := g.o.MaxRequest
 	lines := r.Header["Content-Encoding"]
 	encoded := slices.ContainsFunc(lines, isEncoding)
-	if encoded && (g.o.Encoded != DecodeGzip || !strings.EqualFold(lines[0], "gzip") || len(lines) > 1) {
+	if encoded && (g.o.Encoded != EncodedDecodeGzip || !strings.EqualFold(lines[0], "gzip") || len(lines) > 1) {
 		return nil, errEncoding
 	}
 	if r.ContentLength > limit {

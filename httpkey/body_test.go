@@ -134,7 +134,7 @@ func TestW6_GzipIsDecodedForFingerprintAndHandler(t *testing.T) {
 	t.Parallel()
 	var seen http.Request
 	var body string
-	b := setup(t, func(c *config) { c.Encoded = httpkey.DecodeGzip })
+	b := setup(t, func(c *config) { c.Encoded = httpkey.EncodedDecodeGzip })
 	b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
 		seen = *r
 		text, _ := io.ReadAll(r.Body)
@@ -164,7 +164,7 @@ func TestW6_GzipIsDecodedForFingerprintAndHandler(t *testing.T) {
 
 func TestW6_GzipBombIsRefused(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(c *config) { c.Encoded, c.MaxRequest = httpkey.DecodeGzip, 64<<20 })
+	b := setup(t, func(c *config) { c.Encoded, c.MaxRequest = httpkey.EncodedDecodeGzip, 64<<20 })
 	bomb := string(zip(t, make([]byte, 4<<20))) // 4 MiB in 4 KiB: within the limit, beyond the ratio
 	b.post(t, key, bomb, with("Content-Encoding", "gzip")).refused(t, 413, "body-too-large")
 	b.untouched(t)

@@ -165,7 +165,7 @@ func (x *exchange) goDirect() error {
 
 // FlushError does what the stream policy says.
 func (x *exchange) FlushError() error {
-	if x.g.o.Stream != Through || x.sealed {
+	if x.g.o.Stream != StreamThrough || x.sealed {
 		return nil
 	}
 	if x.status == 0 {

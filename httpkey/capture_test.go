@@ -18,7 +18,7 @@ import (
 	"github.com/retrysafe/retrysafe/internal/test/faultstore"
 )
 
-func through(c *config) { c.Stream = httpkey.Through }
+func through(c *config) { c.Stream = httpkey.StreamThrough }
 
 func TestW46_ResponseOverTheLimitIsNeverASecondRun(t *testing.T) {
 	t.Parallel()
@@ -293,7 +293,7 @@ func TestW47_OnlyTheFirstStatusCounts(t *testing.T) {
 func TestW47_StatusThatCannotBe(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{0, 99, 1000, -1, http.StatusSwitchingProtocols} {
-		for _, stream := range []httpkey.StreamPolicy{httpkey.Hold, httpkey.Through} {
+		for _, stream := range []httpkey.StreamPolicy{httpkey.StreamHold, httpkey.StreamThrough} {
 			b := setup(t, func(c *config) { c.Stream = stream }, withHandler(func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(status)
 				if _, err := fmt.Fprint(w, "text"); err == nil {

@@ -6,11 +6,11 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A Fate is what became of a request at a guard.
-type Fate struct {
+// A Disposition is what became of a request at a guard.
+type Disposition struct {
 	// Ref is the request's key, as far as it could be read.
 	Ref retrysafe.Ref
-	// Code is [FateRan], [FateReplay], or the code of the problem that the request was
+	// Code is [DispositionRan], [DispositionReplay], or the code of the problem that the request was
 	// refused with. It is in-flight for a request that was accepted, and empty for one
 	// that passed without a key.
 	Code string
@@ -18,15 +18,15 @@ type Fate struct {
 	Enforced bool
 }
 
-// Codes of a [Fate] that are no problems.
+// Codes of a [Disposition] that are no problems.
 const (
-	FateRan    = "ran"
-	FateReplay = "replay"
+	DispositionRan    = "ran"
+	DispositionReplay = "replay"
 )
 
-// reportDisposition calls [Options.Fate].
+// reportDisposition calls [Options.Disposition].
 func (g *Guard) reportDisposition(r *http.Request, ref retrysafe.Ref, code string) {
-	if g.o.Fate != nil {
-		g.o.Fate(r, Fate{Ref: ref, Code: code, Enforced: !g.o.Observe})
+	if g.o.Disposition != nil {
+		g.o.Disposition(r, Disposition{Ref: ref, Code: code, Enforced: !g.o.Observe})
 	}
 }

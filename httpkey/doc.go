@@ -20,7 +20,7 @@
 //     over the limit or streamed fails the attempt, before anything is committed.
 //     Where the effects are InTx such a success is refused: its outcome would be
 //     stored before its transaction commits.
-//   - Flush: held by default. With [Through] the outcome is stored without a body
+//   - Flush: held by default. With [StreamThrough] the outcome is stored without a body
 //     and the stream begins.
 //   - WriteHeader with 1xx: sent at once to the first client, never replayed.
 //   - 204, 304: as net/http has them, without a body.

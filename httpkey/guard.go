@@ -180,11 +180,11 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.body = nil // the handler may keep it
 		g.pool.Put(s)
 		g.execute(w, r, run, body, g.next)
-		g.reportDisposition(r, c.Ref, FateRan)
+		g.reportDisposition(r, c.Ref, DispositionRan)
 		return
 	case out != nil:
 		g.replay(w, r, out)
-		g.reportDisposition(r, c.Ref, FateReplay)
+		g.reportDisposition(r, c.Ref, DispositionReplay)
 	case g.o.Async && underWay(err):
 		if errors.Is(err, retrysafe.ErrAccepted) {
 			g.wakeups.notify()

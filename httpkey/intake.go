@@ -102,14 +102,14 @@ func (g *Guard) overrides(r *http.Request) bool {
 // checkKeyQuality refuses or reports keys that are easy to guess or look like personal
 // data.
 func (g *Guard) checkKeyQuality(r *http.Request, key string) *refusal {
-	if g.o.ShortKeys != Ignore && len(key) < g.o.MinKeyLength {
-		if g.o.ShortKeys == Refuse {
+	if g.o.ShortKeys != StrictnessIgnore && len(key) < g.o.MinKeyLength {
+		if g.o.ShortKeys == StrictnessRefuse {
 			return &refusal{problem: keyTooShort, found: fmt.Sprintf("It has %d characters; at least %d are needed.", len(key), g.o.MinKeyLength)}
 		}
 		g.warn(r, key, keyTooShort)
 	}
-	if g.o.PersonalData != Ignore && looksPersonal(key) {
-		if g.o.PersonalData == Refuse {
+	if g.o.PersonalData != StrictnessIgnore && looksPersonal(key) {
+		if g.o.PersonalData == StrictnessRefuse {
 			return &refusal{problem: keyPersonal}
 		}
 		g.warn(r, key, keyPersonal)

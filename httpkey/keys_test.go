@@ -42,8 +42,8 @@ func TestFirstSentIsChecked(t *testing.T) {
 func TestShortKeys(t *testing.T) {
 	t.Parallel()
 	const short = "123456789012345" // one under 16
-	for care, check := range map[httpkey.Care]func(*testing.T, *bundle, *response){
-		httpkey.Warn: func(t *testing.T, b *bundle, got *response) {
+	for care, check := range map[httpkey.Strictness]func(*testing.T, *bundle, *response){
+		httpkey.StrictnessWarn: func(t *testing.T, b *bundle, got *response) {
 			got.ran(t, 1, false)
 			enforced, warned := b.found("key-too-short")
 			if enforced != 0 || warned != 1 || b.guard.Counts()["key-too-short (observed)"] != 1 || !strings.Contains(b.log.String(), "key-too-short") {
@@ -53,25 +53,25 @@ func TestShortKeys(t *testing.T) {
 				t.Error("the warning tells the key")
 			}
 		},
-		httpkey.Refuse: func(t *testing.T, b *bundle, got *response) {
+		httpkey.StrictnessRefuse: func(t *testing.T, b *bundle, got *response) {
 			if p := got.refused(t, 400, "key-too-short"); !strings.Contains(p.Detail, "15 characters; at least 16") {
 				t.Errorf("the problem is %+v", p)
 			}
 			b.untouched(t)
 		},
-		httpkey.Ignore: func(t *testing.T, b *bundle, got *response) {
+		httpkey.StrictnessIgnore: func(t *testing.T, b *bundle, got *response) {
 			got.ran(t, 1, false)
 			if len(b.findings) != 0 || len(b.guard.Counts()) != 0 {
 				t.Errorf("found %v, counted %v", b.findings, b.guard.Counts())
 			}
 		},
 	} {
-		b := setup(t, func(c *config) { c.ShortKeys, c.PersonalData = care, httpkey.Ignore })
+		b := setup(t, func(c *config) { c.ShortKeys, c.PersonalData = care, httpkey.StrictnessIgnore })
 		check(t, b, b.post(t, short, `{}`))
 		b.runs.Store(0)
 		b.post(t, short+"6", `{}`).ran(t, 1, false)
 	}
-	b := setup(t, func(c *config) { c.ShortKeys, c.MinKeyLength = httpkey.Refuse, 4 })
+	b := setup(t, func(c *config) { c.ShortKeys, c.MinKeyLength = httpkey.StrictnessRefuse, 4 })
 	b.post(t, "abc", `{}`).refused(t, 400, "key-too-short")
 	b.post(t, `"abc"`, `{}`).refused(t, 400, "key-too-short") // quotes do not make it longer
 	b.post(t, "abcd", `{}`).ran(t, 1, false)
@@ -95,8 +95,8 @@ func TestPersonalKeys(t *testing.T) {
 	t.Parallel()
 	personal := []string{"alice@example.com", "order-7-alice@example.com", "+49 170 1234567", "0170/1234567", "(030) 123-4567", "+1.202.555.0100", "4915112345678"}
 	harmless := []string{key, "01J0Z8X5K9QH3V7W2B6N4M1C5T", "order@7", "@example.com", "a@b", "123456", "1234567890123456", "2026-01-01T00:00:00Z", "a1b2c3d4e5f6a7b8"}
-	for care, check := range map[httpkey.Care]func(*testing.T, *bundle, string){
-		httpkey.Warn: func(t *testing.T, b *bundle, k string) {
+	for care, check := range map[httpkey.Strictness]func(*testing.T, *bundle, string){
+		httpkey.StrictnessWarn: func(t *testing.T, b *bundle, k string) {
 			if b.found("key-personal-data"); b.guard.Counts()["key-personal-data (observed)"] != 1 {
 				t.Errorf("%q: counted %v", k, b.guard.Counts())
 			}
@@ -105,20 +105,20 @@ func TestPersonalKeys(t *testing.T) {
 				t.Errorf("the log tells the key %q", k)
 			}
 		},
-		httpkey.Refuse: func(t *testing.T, b *bundle, _ string) { b.untouched(t) },
-		httpkey.Ignore: func(t *testing.T, b *bundle, _ string) { b.ranTimes(t, 1) },
+		httpkey.StrictnessRefuse: func(t *testing.T, b *bundle, _ string) { b.untouched(t) },
+		httpkey.StrictnessIgnore: func(t *testing.T, b *bundle, _ string) { b.ranTimes(t, 1) },
 	} {
 		for _, k := range personal {
-			b := setup(t, func(c *config) { c.PersonalData, c.ShortKeys = care, httpkey.Ignore })
+			b := setup(t, func(c *config) { c.PersonalData, c.ShortKeys = care, httpkey.StrictnessIgnore })
 			got := b.post(t, `"`+k+`"`, `{}`)
 			check(t, b, k)
-			if care == httpkey.Refuse {
+			if care == httpkey.StrictnessRefuse {
 				got.refused(t, 400, "key-personal-data")
 			}
 		}
 	}
 	for _, k := range harmless {
-		b := setup(t, func(c *config) { c.PersonalData, c.ShortKeys = httpkey.Refuse, httpkey.Ignore })
+		b := setup(t, func(c *config) { c.PersonalData, c.ShortKeys = httpkey.StrictnessRefuse, httpkey.StrictnessIgnore })
 		if got := b.post(t, k, `{}`); got.status != 201 {
 			t.Errorf("%q: got %d %s", k, got.status, got.body)
 		}
@@ -130,7 +130,7 @@ func TestReportsTellNoKeys(t *testing.T) {
 	b := setup(t)
 	b.post(t, key, `{}`)
 	b.post(t, key, `{"n":1}`).refused(t, 422, "key-reused")
-	want := httpkey.Finding{Code: "key-reused", Operation: "POST /payments", KeyHash: httpkey.HashKey(key), Enforced: true}
+	want := httpkey.Notice{Code: "key-reused", Operation: "POST /payments", KeyHash: httpkey.HashKey(key), Enforced: true}
 	if len(b.findings) != 1 || b.findings[0] != want {
 		t.Errorf("found %+v, want %+v", b.findings, want)
 	}

@@ -45,8 +45,8 @@ type Options struct {
 	// MinKeyLength is the length below which [Options.ShortKeys] applies. Default 16.
 	MinKeyLength int
 	// ShortKeys and PersonalData say how to treat keys that are easy to guess or look
-	// like an e-mail address or a telephone number. Default [Warn].
-	ShortKeys, PersonalData Care
+	// like an e-mail address or a telephone number. Default [StrictnessWarn].
+	ShortKeys, PersonalData Strictness
 
 	// Bind narrows the scope to one principal of the tenant.
 	Bind ScopeFunc
@@ -60,9 +60,9 @@ type Options struct {
 	// MaxRequest and MaxResponse bound bodies, in bytes. Default 1 MiB each.
 	MaxRequest, MaxResponse int64
 	// Encoded says how to treat requests with a Content-Encoding. Default
-	// [RefuseEncoded].
+	// [EncodedRefuse].
 	Encoded EncodedPolicy
-	// Stream says what Flush does. Default [Hold].
+	// Stream says what Flush does. Default [StreamHold].
 	Stream StreamPolicy
 	// ReplayHeaders are response headers to store besides the default ones.
 	ReplayHeaders []string
@@ -116,47 +116,47 @@ type Options struct {
 	ProblemBase string
 	// Report is called for everything that the guard refused or warns of, and in
 	// observe mode for everything that it would have refused or replayed.
-	Report func(Finding)
-	// Fate is called at the end of each guarded request, with what became of it. It
+	Report func(Notice)
+	// Disposition is called at the end of each guarded request, with what became of it. It
 	// must be quick.
-	Fate func(*http.Request, Fate)
+	Disposition func(*http.Request, Disposition)
 	// Logger gets warnings and panics. Default slog.Default().
 	Logger *slog.Logger
 }
 
-// Care is how a guard treats a doubtful key.
-type Care uint8
+// Strictness is how a guard treats a doubtful key.
+type Strictness uint8
 
 const (
-	// Warn lets the key pass and reports it.
-	Warn Care = iota
-	// Refuse answers 400.
-	Refuse
-	// Ignore lets it pass without a report.
-	Ignore
+	// StrictnessWarn lets the key pass and reports it.
+	StrictnessWarn Strictness = iota
+	// StrictnessRefuse answers 400.
+	StrictnessRefuse
+	// StrictnessIgnore lets it pass without a report.
+	StrictnessIgnore
 )
 
 // EncodedPolicy says how to treat requests with a Content-Encoding.
 type EncodedPolicy uint8
 
 const (
-	// RefuseEncoded answers 415: the same body encoded twice need not be the same
+	// EncodedRefuse answers 415: the same body encoded twice need not be the same
 	// bytes, and a small body may decode to a huge one.
-	RefuseEncoded EncodedPolicy = iota
-	// DecodeGzip decodes gzip under the request's size limit, for the fingerprint
+	EncodedRefuse EncodedPolicy = iota
+	// EncodedDecodeGzip decodes gzip under the request's size limit, for the fingerprint
 	// and for the handler; other encodings are refused.
-	DecodeGzip
+	EncodedDecodeGzip
 )
 
 // StreamPolicy says what Flush does on a guarded route.
 type StreamPolicy uint8
 
 const (
-	// Hold keeps the response until it is durable; Flush does nothing.
-	Hold StreamPolicy = iota
-	// Through stores the outcome without a body at the first Flush and streams
+	// StreamHold keeps the response until it is durable; Flush does nothing.
+	StreamHold StreamPolicy = iota
+	// StreamThrough stores the outcome without a body at the first Flush and streams
 	// from there on. A retry learns that the request was executed.
-	Through
+	StreamThrough
 )
 
 // A Secret keys fingerprints. ID is 1 to 15 and is stored with each record.
@@ -206,7 +206,7 @@ func (o *Options) complete() error {
 		return errors.New("httpkey: Profile: Gone is neither 410 nor 404")
 	case o.MaxRequest < 0 || o.MaxResponse < 0 || o.MinKeyLength < 0:
 		return errors.New("httpkey: a limit is negative")
-	case o.ShortKeys > Ignore || o.PersonalData > Ignore || o.Encoded > DecodeGzip || o.Stream > Through:
+	case o.ShortKeys > StrictnessIgnore || o.PersonalData > StrictnessIgnore || o.Encoded > EncodedDecodeGzip || o.Stream > StreamThrough:
 		return errors.New("httpkey: an option holds a value that is none of its constants")
 	}
 	for _, name := range o.ReplayHeaders {

@@ -108,10 +108,10 @@ func TestBusyDoesNotConcernWhatIsRunLater(t *testing.T) {
 func TestFates(t *testing.T) {
 	t.Parallel()
 	for _, observe := range []bool{false, true} {
-		var told []httpkey.Fate
+		var told []httpkey.Disposition
 		b := setup(t, func(c *config) {
 			c.Observe = observe
-			c.Fate = func(_ *http.Request, f httpkey.Fate) { told = append(told, f) }
+			c.Disposition = func(_ *http.Request, f httpkey.Disposition) { told = append(told, f) }
 		})
 		b.post(t, key, `{}`)
 		b.post(t, key, `{}`)
@@ -119,8 +119,8 @@ func TestFates(t *testing.T) {
 		b.post(t, "", `{}`)
 		b.post(t, key, `{}`, with("X-HTTP-Method-Override", "PATCH"))
 		ref := retrysafe.Ref{Scope: "acme", Key: key}
-		for i, want := range []httpkey.Fate{
-			{Ref: ref, Code: httpkey.FateRan}, {Ref: ref, Code: httpkey.FateReplay}, {Ref: ref, Code: "key-reused"},
+		for i, want := range []httpkey.Disposition{
+			{Ref: ref, Code: httpkey.DispositionRan}, {Ref: ref, Code: httpkey.DispositionReplay}, {Ref: ref, Code: "key-reused"},
 			{Code: "key-missing"}, {Code: "method-override"},
 		} {
 			want.Enforced = !observe
@@ -129,10 +129,10 @@ func TestFates(t *testing.T) {
 			}
 		}
 	}
-	var told []httpkey.Fate
+	var told []httpkey.Disposition
 	b := setup(t, func(c *config) {
 		c.Async = true
-		c.Fate = func(_ *http.Request, f httpkey.Fate) { told = append(told, f) }
+		c.Disposition = func(_ *http.Request, f httpkey.Disposition) { told = append(told, f) }
 	})
 	b.post(t, key, `{}`)
 	b.do(request(t, "", `{}`, method(http.MethodGet)))
@@ -143,10 +143,10 @@ func TestFates(t *testing.T) {
 	told = nil
 	b = setup(t, func(c *config) {
 		c.Optional = true
-		c.Fate = func(_ *http.Request, f httpkey.Fate) { told = append(told, f) }
+		c.Disposition = func(_ *http.Request, f httpkey.Disposition) { told = append(told, f) }
 	})
 	b.post(t, "", `{}`)
-	if want := (httpkey.Fate{Enforced: true}); len(told) != 1 || told[0] != want {
+	if want := (httpkey.Disposition{Enforced: true}); len(told) != 1 || told[0] != want {
 		t.Errorf("told of %+v", told)
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A Finding is a request that a guard refused or doubted or, in observe mode, would
+// A Notice is a request that a guard refused or doubted or, in observe mode, would
 // have refused or replayed.
-type Finding struct {
+type Notice struct {
 	// Code is the problem's code, or "replay".
 	Code string
 	// Operation is that of the request.
@@ -36,7 +36,7 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, key string, re re
 func (g *Guard) report(code string, r *http.Request, key string, enforced bool) uint64 {
 	n := g.counts.add(code, enforced)
 	if g.o.Report != nil {
-		g.o.Report(Finding{Code: code, Operation: g.operation(r), KeyHash: HashKey(key), Enforced: enforced})
+		g.o.Report(Notice{Code: code, Operation: g.operation(r), KeyHash: HashKey(key), Enforced: enforced})
 	}
 	return n
 }

@@ -49,7 +49,7 @@ type bundle struct {
 	log    *journal
 
 	mu       sync.Mutex
-	findings []httpkey.Finding
+	findings []httpkey.Notice
 }
 
 // counting is a store that can fail and can count.
@@ -89,7 +89,7 @@ func setup(t *testing.T, change ...func(*config)) *bundle {
 	b := &bundle{log: new(journal)}
 	c := config{scope: tenant, handler: b.created}
 	c.Logger = slog.New(slog.NewTextHandler(b.log, nil))
-	c.Report = func(f httpkey.Finding) {
+	c.Report = func(f httpkey.Notice) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.findings = append(b.findings, f)

@@ -221,7 +221,7 @@ func TestTxSecondTransactionMaySucceed(t *testing.T) {
 func TestTxResponseIsSealed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		for _, stream := range []httpkey.StreamPolicy{httpkey.Hold, httpkey.Through} {
+		for _, stream := range []httpkey.StreamPolicy{httpkey.StreamHold, httpkey.StreamThrough} {
 			b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
 				h := w.Header()
 				b.created(w, r)
@@ -288,7 +288,7 @@ func TestTxNeedsAResponseThatCanBeHeld(t *testing.T) {
 				if err := tx.Commit(r.Context()); err == nil {
 					t.Errorf("%s: the transaction committed", name)
 				}
-			}, func(c *config) { c.MaxResponse, c.Stream = 5, httpkey.Through })
+			}, func(c *config) { c.MaxResponse, c.Stream = 5, httpkey.StreamThrough })
 			b.post(t, key, `{}`).refused(t, 500, "attempt-failed")
 			l.has(t, 0)
 			if got := b.state(t).State; got != retrysafe.StateRetryable {
@@ -323,7 +323,7 @@ func TestTxRefusedResponseIsNotStreamed(t *testing.T) {
 		if err := http.NewResponseController(w).Flush(); err == nil {
 			t.Error("it is streamed all the same")
 		}
-	}, func(c *config) { c.Stream = httpkey.Through }, withPolicy(retrysafe.Policy{Effects: retrysafe.EffectsKeyed}))
+	}, func(c *config) { c.Stream = httpkey.StreamThrough }, withPolicy(retrysafe.Policy{Effects: retrysafe.EffectsKeyed}))
 	b.post(t, key, `{}`).refused(t, 503, "attempt-failed")
 	l.has(t, 0)
 }

@@ -36,7 +36,7 @@ func (g *guarded) watch(w http.ResponseWriter, r *http.Request) {
 	run, out, err := g.begin(r, &c, nil)
 	switch {
 	case out != nil:
-		code = FateReplay
+		code = DispositionReplay
 		g.report(code, r, c.Key, false)
 	case err != nil:
 		code = g.explain(r, c.Key, err).code
@@ -58,7 +58,7 @@ func (g *guarded) watch(w http.ResponseWriter, r *http.Request) {
 	g.next.ServeHTTP(tee, r)
 	back = true
 	g.record(r, run, tee)
-	g.reportDisposition(r, c.Ref, FateRan)
+	g.reportDisposition(r, c.Ref, DispositionRan)
 }
 
 // spool keeps the part of a body that was read, so that it can be read again.

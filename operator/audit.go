@@ -27,7 +27,7 @@ type AuditFilter struct {
 // Audit returns the actions of operators, refused ones included, the newest first. It
 // reads the whole audit and holds at most twice as many entries in memory as it
 // returns.
-func (d *Desk) Audit(ctx context.Context, f AuditFilter) ([]Entry, error) {
+func (d *Service) Audit(ctx context.Context, f AuditFilter) ([]Entry, error) {
 	size := retrysafe.Query{Limit: f.Limit}.Size()
 	q := retrysafe.Query{Scope: auditScope, Limit: pageSize}
 	var found []Entry
@@ -72,7 +72,7 @@ func entryOf(r *retrysafe.Record) Entry {
 		data = r.Result.Body
 	}
 	if err := json.Unmarshal(data, &e); err != nil { // the action has stored nothing yet, or the entry cannot be read
-		e = Entry{Outcome: Open}
+		e = Entry{Outcome: StatusOpen}
 	}
 	if r.Result == nil {
 		e.Text = r.Reason

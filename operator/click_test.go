@@ -78,7 +78,7 @@ func TestW58_ManyClicksActOnce(t *testing.T) {
 				e, err := d.Resolve(t.Context(), a, paid)
 				mu.Lock()
 				defer mu.Unlock()
-				if err != nil || e.Outcome != operator.Done {
+				if err != nil || e.Outcome != operator.StatusDone {
 					t.Errorf("%+v, %v", e, err)
 				}
 				if !e.Replayed {
@@ -145,7 +145,7 @@ func TestW58_OneOfManyOperatorsWins(t *testing.T) {
 			if text := got.err.Error(); !strings.Contains(text, now.State.String()) || !strings.Contains(text, "operator "+winner) {
 				t.Errorf("%s is told %q", people[i], text)
 			}
-			if got.entry.To != (operator.Point{State: now.State, Revision: now.Revision}) {
+			if got.entry.To != (operator.Snapshot{State: now.State, Revision: now.Revision}) {
 				t.Errorf("%s: %+v", people[i], got.entry)
 			}
 		}
@@ -218,7 +218,7 @@ func testLoss(t *testing.T, name string, do verb, op faultstore.Op, fault faults
 	}
 	must(t, d.Drain(t.Context()))
 	e, err := do(d, t.Context(), a)
-	if err != nil || e.Outcome != operator.Done {
+	if err != nil || e.Outcome != operator.StatusDone {
 		t.Errorf("%s %d lost (%d): the repetition got %+v, %v", op, from, fault, e, err)
 	}
 	if now := load(t, below, r.Ref); len(now.Inquiry.Notes) != 1 {
@@ -251,7 +251,7 @@ func TestW58_DeathBetweenActAndEntry(t *testing.T) {
 			s.Plan(nil)
 			_ = dead.Drain(context.Background()) // as far as this test goes it is dead
 		})
-		if e, err := dead.Release(t.Context(), a); err == nil || e.Outcome != operator.Open || e.ID != a.ID {
+		if e, err := dead.Release(t.Context(), a); err == nil || e.Outcome != operator.StatusOpen || e.ID != a.ID {
 			t.Fatalf("%+v, %v", e, err)
 		}
 		if now := load(t, below, r.Ref); now.State != retrysafe.StateRetryable {
@@ -259,7 +259,7 @@ func TestW58_DeathBetweenActAndEntry(t *testing.T) {
 		}
 		d := newDesk(t, below, nil) // another process
 		all := audited(t, d, operator.AuditFilter{})
-		if len(all) != 1 || all[0].Outcome != operator.Open || all[0].By != anna || all[0].Why != a.Why || all[0].Ref != r.Ref {
+		if len(all) != 1 || all[0].Outcome != operator.StatusOpen || all[0].By != anna || all[0].Why != a.Why || all[0].Ref != r.Ref {
 			t.Fatalf("the audit has %+v", all)
 		}
 		own := load(t, below, retrysafe.Ref{Scope: retrysafe.SystemScope("operator"), Key: a.ID}).Update()
@@ -269,7 +269,7 @@ func TestW58_DeathBetweenActAndEntry(t *testing.T) {
 			must(t, err)
 		}
 		e, err := d.Release(t.Context(), a)
-		if err != nil || e.Outcome != operator.Done || e.Attempt != 2 || e.To.State != retrysafe.StateRetryable {
+		if err != nil || e.Outcome != operator.StatusDone || e.Attempt != 2 || e.To.State != retrysafe.StateRetryable {
 			t.Errorf("%+v, %v", e, err)
 		}
 		if now := load(t, below, r.Ref); len(now.Inquiry.Notes) != 1 {
@@ -308,11 +308,11 @@ func TestHeldRecordIsLive(t *testing.T) {
 	a := seen(r)
 	a.ID = "one-click"
 	s.replies = []error{errors.New("the line broke"), retrysafe.ErrBusy, retrysafe.ErrBusy}
-	if e, err := d.Release(t.Context(), a); !errors.Is(err, retrysafe.ErrBusy) || e.Outcome != operator.Open {
+	if e, err := d.Release(t.Context(), a); !errors.Is(err, retrysafe.ErrBusy) || e.Outcome != operator.StatusOpen {
 		t.Errorf("%+v, %v", e, err)
 	}
 	e, err = d.Release(t.Context(), a)
-	if err != nil || e.Outcome != operator.Done || e.Attempt != 2 {
+	if err != nil || e.Outcome != operator.StatusDone || e.Attempt != 2 {
 		t.Errorf("%+v, %v", e, err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// Options configure a [Desk]. Nil and zero values select the defaults.
+// Options configure a [Service]. Nil and zero values select the defaults.
 type Options struct {
 	// Retention is how long the audit is kept. Default one year.
 	Retention time.Duration
@@ -22,9 +22,9 @@ type Options struct {
 	Observer retrysafe.Observer
 }
 
-// A Desk carries out the actions of operators and keeps their audit. It is safe for
+// A Service carries out the actions of operators and keeps their audit. It is safe for
 // concurrent use and starts no goroutine.
-type Desk struct {
+type Service struct {
 	store    retrysafe.Store
 	engine   *retrysafe.Engine
 	timeout  time.Duration
@@ -39,7 +39,7 @@ const longest = 24 * time.Hour
 
 // New returns a desk over s, which must be the same store that the engines use, cache
 // and encryption layers included. Opts may be nil.
-func New(s retrysafe.Store, opts *Options) (*Desk, error) {
+func New(s retrysafe.Store, opts *Options) (*Service, error) {
 	if s == nil {
 		return nil, errors.New("operator: New needs a store")
 	}
@@ -59,19 +59,19 @@ func New(s retrysafe.Store, opts *Options) (*Desk, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Desk{store: s, engine: engine, timeout: timeout, observer: opts.Observer}, nil
+	return &Service{store: s, engine: engine, timeout: timeout, observer: opts.Observer}, nil
 }
 
 // Drain waits until every audit entry that the store did not confirm in time is stored
 // or given up, or until ctx is done. Call it before the program exits.
-func (d *Desk) Drain(ctx context.Context) error { return d.engine.Drain(ctx) }
+func (d *Service) Drain(ctx context.Context) error { return d.engine.Drain(ctx) }
 
 // record runs an action under its ID and stores the entry as its answer, also if the
 // action was refused. Do fills in the outcome of the entry. It returns an error only if
 // the outcome is unknown.
-func (d *Desk) record(ctx context.Context, e Entry, f retrysafe.Fingerprint, do func(context.Context, *retrysafe.Execution, *Entry) error) (Entry, error) {
+func (d *Service) record(ctx context.Context, e Entry, f retrysafe.Fingerprint, do func(context.Context, *retrysafe.Execution, *Entry) error) (Entry, error) {
 	call := retrysafe.Call{Ref: retrysafe.Ref{Scope: auditScope, Key: e.ID}, Operation: "operator " + e.Verb, Fingerprint: f}
-	e.Outcome = Open
+	e.Outcome = StatusOpen
 	out, err := d.engine.Do(ctx, call, func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
 		e := e // a copy: the caller gets the entry that is stored
 		e.At, e.Attempt = x.Record().CreatedAt, x.Attempt()
@@ -117,7 +117,7 @@ type change func(a *Action, r retrysafe.Record) (retrysafe.Write, error)
 
 // act applies one verb to one record. More holds the verb's own arguments, for the
 // fingerprint.
-func (d *Desk) act(ctx context.Context, verb string, a Action, more []byte, c change) (Entry, error) {
+func (d *Service) act(ctx context.Context, verb string, a Action, more []byte, c change) (Entry, error) {
 	if err := a.check(); err != nil {
 		return Entry{}, fmt.Errorf("%s: %w", verb, err)
 	}
@@ -129,12 +129,12 @@ func (d *Desk) act(ctx context.Context, verb string, a Action, more []byte, c ch
 		if err != nil && !ok {
 			return err
 		}
-		e.From, e.To, e.Outcome = from, pointOf(&to), Done
+		e.From, e.To, e.Outcome = from, pointOf(&to), StatusDone
 		switch {
 		case ok:
 			e.Code, e.Text = code, err.Error()
 			if code != contradiction {
-				e.Outcome = Refused
+				e.Outcome = StatusRefused
 			}
 		case to.Result != nil:
 			e.Status = to.Result.Status
@@ -150,7 +150,7 @@ const tries = 3
 // apply changes the record in one swap at the revision that the operator saw. It
 // returns where the record was and what it is now. Doubt says that an earlier try may
 // have been applied, or may still be.
-func (d *Desk) apply(ctx context.Context, a *Action, c change, doubt bool) (from Point, now retrysafe.Record, err error) {
+func (d *Service) apply(ctx context.Context, a *Action, c change, doubt bool) (from Snapshot, now retrysafe.Record, err error) {
 	if a.Ref.IsSystem() {
 		return from, now, fmt.Errorf("%w: the record belongs to retrysafe itself", ErrState)
 	}
@@ -195,13 +195,13 @@ func (d *Desk) apply(ctx context.Context, a *Action, c change, doubt bool) (from
 
 // moved returns the result for a record that is not at the revision that was shown: an
 // earlier try of this action has changed it, or another process has.
-func (a *Action) moved(r *retrysafe.Record) (from Point, now retrysafe.Record, err error) {
+func (a *Action) moved(r *retrysafe.Record) (from Snapshot, now retrysafe.Record, err error) {
 	n, ok := done(r, a.author(), a.ID)
 	switch {
 	case ok && a.contradicted(&n):
-		return Point{Revision: a.Revision}, *r, retrysafe.ErrContradiction
+		return Snapshot{Revision: a.Revision}, *r, retrysafe.ErrContradiction
 	case ok:
-		return Point{Revision: a.Revision}, *r, nil
+		return Snapshot{Revision: a.Revision}, *r, nil
 	default:
 		return pointOf(r), *r, stale(a, r)
 	}
@@ -233,7 +233,7 @@ func stale(a *Action, r *retrysafe.Record) error {
 
 // tell reports an outcome that was settled, contradicted or quarantined to the
 // observer.
-func (d *Desk) tell(from retrysafe.State, r *retrysafe.Record, why error) {
+func (d *Service) tell(from retrysafe.State, r *retrysafe.Record, why error) {
 	kind := retrysafe.EventResolved
 	switch {
 	case d.observer == nil:
@@ -251,7 +251,7 @@ func (d *Desk) tell(from retrysafe.State, r *retrysafe.Record, why error) {
 }
 
 // fresh loads the record from the store itself, past any cache.
-func (d *Desk) fresh(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+func (d *Service) fresh(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
 	if cache, ok := d.store.(retrysafe.Forgetter); ok {
 		cache.Forget(ref)
 	}
@@ -260,7 +260,7 @@ func (d *Desk) fresh(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 	return d.store.Load(ctx, ref)
 }
 
-func (d *Desk) swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+func (d *Service) swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	return d.store.Swap(ctx, w)

@@ -9,20 +9,20 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// An Outcome is how an action ended.
-type Outcome string
+// A Status is how an action ended.
+type Status string
 
 const (
-	// Done: the record was changed.
-	Done Outcome = "done"
-	// Refused: it was not; the entry says why.
-	Refused Outcome = "refused"
-	// Gone: the record or letter is no longer there. An earlier try of this action may
+	// StatusDone: the record was changed.
+	StatusDone Status = "done"
+	// StatusRefused: it was not; the entry says why.
+	StatusRefused Status = "refused"
+	// StatusGone: the record or letter is no longer there. An earlier try of this action may
 	// have removed it, or another actor.
-	Gone Outcome = "gone"
-	// Open: not known yet. The action was begun and its end is not stored: it is
+	StatusGone Status = "gone"
+	// StatusOpen: not known yet. The action was begun and its end is not stored: it is
 	// running, or was interrupted. Repeating it under its ID tells.
-	Open Outcome = "open"
+	StatusOpen Status = "open"
 )
 
 // An Entry is the record of one action in the audit.
@@ -45,11 +45,11 @@ type Entry struct {
 	Force bool `json:"force,omitempty"`
 	// From and To are the record before and after. If the action was refused, To is the
 	// record as it is.
-	From Point `json:"from,omitzero"`
-	To   Point `json:"to,omitzero"`
+	From Snapshot `json:"from,omitzero"`
+	To   Snapshot `json:"to,omitzero"`
 	// Status is the status of the answer that retries get from now on, if there is one.
-	Status  int     `json:"status,omitempty"`
-	Outcome Outcome `json:"outcome"`
+	Status  int    `json:"status,omitempty"`
+	Outcome Status `json:"outcome"`
 	// Code and Text say why the action was refused.
 	Code string `json:"code,omitempty"`
 	Text string `json:"text,omitempty"`
@@ -61,16 +61,16 @@ type Entry struct {
 	Replayed bool `json:"-"`
 }
 
-// A Point is the state and revision of a record at one moment.
-type Point struct {
+// A Snapshot is the state and revision of a record at one moment.
+type Snapshot struct {
 	State    retrysafe.State
 	Revision int64
 }
 
-func pointOf(r *retrysafe.Record) Point { return Point{r.State, r.Revision} }
+func pointOf(r *retrysafe.Record) Snapshot { return Snapshot{r.State, r.Revision} }
 
 // String returns the point as text.
-func (p Point) String() string { return fmt.Sprintf("%s at revision %d", p.State, p.Revision) }
+func (p Snapshot) String() string { return fmt.Sprintf("%s at revision %d", p.State, p.Revision) }
 
 type pointJSON struct {
 	State    string `json:"state"`
@@ -78,17 +78,17 @@ type pointJSON struct {
 }
 
 // MarshalJSON names the state.
-func (p Point) MarshalJSON() ([]byte, error) {
+func (p Snapshot) MarshalJSON() ([]byte, error) {
 	return json.Marshal(pointJSON{p.State.String(), p.Revision})
 }
 
 // UnmarshalJSON is the inverse of MarshalJSON.
-func (p *Point) UnmarshalJSON(b []byte) error {
+func (p *Snapshot) UnmarshalJSON(b []byte) error {
 	var w pointJSON
 	if err := json.Unmarshal(b, &w); err != nil {
 		return err
 	}
-	*p = Point{Revision: w.Revision}
+	*p = Snapshot{Revision: w.Revision}
 	for s := retrysafe.StateAccepted; s.Valid(); s++ {
 		if s.String() == w.State {
 			p.State = s

@@ -27,7 +27,7 @@ import (
 // Erase refuses a record that is still needed: an operation in flight or unknown, and a
 // retryable one with a checkpoint, because without the checkpoint finished phases would
 // be repeated.
-func (d *Desk) Erase(ctx context.Context, a Action) (Entry, error) {
+func (d *Service) Erase(ctx context.Context, a Action) (Entry, error) {
 	return d.act(ctx, "erase", a, nil, func(a *Action, r retrysafe.Record) (retrysafe.Write, error) {
 		if err := settled(&r); err != nil {
 			return retrysafe.Write{}, err

@@ -12,7 +12,7 @@ import (
 
 // A receiver refuses a message for good. It is a dead letter then, until a person
 // has it sent again.
-func ExampleLetters() {
+func ExampleDeadLetters() {
 	ctx := context.Background()
 	store := memstore.New(nil)
 	open := false
@@ -30,12 +30,12 @@ func ExampleLetters() {
 	_, _ = worker.RunOnce(ctx)
 
 	desk, _ := operator.New(store, nil)
-	letters := desk.Letters(store.Outbox(), 0)
+	letters := desk.DeadLetters(store.Outbox(), 0)
 	list, _ := letters.List(ctx, 0, 10)
 	fmt.Printf("%s: %s\n", list[0].Payload, list[0].Why)
 
 	open = true
-	entry, err := letters.Redrive(ctx, operator.LetterAction{
+	entry, err := letters.Redrive(ctx, operator.DeadLetterAction{
 		By: "anna", Why: "they have a new account", Letter: list[0].ID, Revision: list[0].Revision,
 	})
 	fmt.Println(entry.Outcome, err)

@@ -39,7 +39,7 @@ func ExampleNew() {
 }
 
 // What is stuck: dead letters, and attempts whose lease has lapsed.
-func ExampleDesk_List() {
+func ExampleService_List() {
 	store, _ := oneOf(retrysafe.StateUnknown)
 	desk, err := operator.New(store, nil)
 	if err != nil {
@@ -68,7 +68,7 @@ func ExampleDesk_List() {
 }
 
 // It has happened: the provider has it.
-func ExampleDesk_Resolve() {
+func ExampleService_Resolve() {
 	store, ref := oneOf(retrysafe.StateUnknown)
 	desk, err := operator.New(store, nil)
 	if err != nil {
@@ -93,7 +93,7 @@ func ExampleDesk_Resolve() {
 }
 
 // It was refused for good.
-func ExampleDesk_Decline() {
+func ExampleService_Decline() {
 	store, ref := oneOf(retrysafe.StateUnknown)
 	desk, err := operator.New(store, nil)
 	if err != nil {
@@ -112,7 +112,7 @@ func ExampleDesk_Decline() {
 }
 
 // It has not happened, and whoever ran it is dead.
-func ExampleDesk_Release() {
+func ExampleService_Release() {
 	store, ref := oneOf(retrysafe.StateUnknown)
 	desk, err := operator.New(store, nil)
 	if err != nil {
@@ -138,7 +138,7 @@ func ExampleDesk_Release() {
 }
 
 // The stored answer is wrong, and a new run is wanted.
-func ExampleDesk_Forget() {
+func ExampleService_Forget() {
 	store, ref := oneOf(retrysafe.StateCompleted)
 	desk, err := operator.New(store, nil)
 	if err != nil {
@@ -158,7 +158,7 @@ func ExampleDesk_Forget() {
 }
 
 // A person's data must go, and the operation must not run again.
-func ExampleDesk_Erase() {
+func ExampleService_Erase() {
 	store, ref := oneOf(retrysafe.StateCompleted)
 	desk, err := operator.New(store, nil)
 	if err != nil {
@@ -183,7 +183,7 @@ func ExampleDesk_Erase() {
 }
 
 // The provider answers again: let the resolvers try.
-func ExampleDesk_Redrive() {
+func ExampleService_Redrive() {
 	store, ref := oneOf(retrysafe.StateUnknown)
 	desk, err := operator.New(store, nil)
 	if err != nil {
@@ -203,7 +203,7 @@ func ExampleDesk_Redrive() {
 }
 
 // A backup was restored.
-func ExampleDesk_Quarantine() {
+func ExampleService_Quarantine() {
 	store, _ := oneOf(retrysafe.StateRetryable)
 	desk, err := operator.New(store, nil)
 	if err != nil {
@@ -225,7 +225,7 @@ func ExampleDesk_Quarantine() {
 }
 
 // Who did what tonight, and what was refused.
-func ExampleDesk_Audit() {
+func ExampleService_Audit() {
 	store, ref := oneOf(retrysafe.StateUnknown)
 	desk, err := operator.New(store, nil)
 	if err != nil {

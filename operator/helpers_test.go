@@ -53,7 +53,7 @@ func postgres(t testing.TB) *pgstore.Store {
 	return s
 }
 
-func newDesk(t testing.TB, s retrysafe.Store, opts *operator.Options) *operator.Desk {
+func newDesk(t testing.TB, s retrysafe.Store, opts *operator.Options) *operator.Service {
 	t.Helper()
 	var o operator.Options
 	if opts != nil {
@@ -132,7 +132,7 @@ func asks(t testing.TB, e *retrysafe.Engine, c retrysafe.Call, body string) (out
 }
 
 // audited returns the audit, the newest first.
-func audited(t testing.TB, d *operator.Desk, f operator.AuditFilter) []operator.Entry {
+func audited(t testing.TB, d *operator.Service, f operator.AuditFilter) []operator.Entry {
 	t.Helper()
 	all, err := d.Audit(t.Context(), f)
 	must(t, err)
@@ -148,17 +148,17 @@ func must(t testing.TB, err error) {
 
 // refused checks that an action was refused for a reason, and that the audit says
 // the same.
-func refused(t testing.TB, d *operator.Desk, e operator.Entry, err, why error) {
+func refused(t testing.TB, d *operator.Service, e operator.Entry, err, why error) {
 	t.Helper()
 	var r *operator.RefusedError
 	if !errors.Is(err, why) || !errors.As(err, &r) {
 		t.Fatalf("got %v, want a refusal for %v", err, why)
 	}
-	if e.Outcome != operator.Refused || e.Text == "" || r.Entry.ID != e.ID {
+	if e.Outcome != operator.StatusRefused || e.Text == "" || r.Entry.ID != e.ID {
 		t.Errorf("entry %+v", e)
 	}
 	for _, a := range audited(t, d, operator.AuditFilter{Ref: e.Ref}) {
-		if a.ID == e.ID && a.Outcome == operator.Refused && a.Text == e.Text {
+		if a.ID == e.ID && a.Outcome == operator.StatusRefused && a.Text == e.Text {
 			return
 		}
 	}

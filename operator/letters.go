@@ -13,23 +13,23 @@ import (
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
-// Letters are the dead letters of an outbox. Only an operator removes one, by redriving
+// DeadLetters are the dead letters of an outbox. Only an operator removes one, by redriving
 // or dropping it; these actions are in the same audit as all others.
-type Letters struct {
-	desk   *Desk
+type DeadLetters struct {
+	desk   *Service
 	box    outbox.Store
 	window time.Duration
 }
 
-// Letters returns the dead letters of box. Window is how long its receiver remembers a
+// DeadLetters returns the dead letters of box. Window is how long its receiver remembers a
 // key, as in [outbox.Options]: to the receiver an older letter is a new effect. Zero
 // selects 24 h. A negative window says that the receiver needs no key.
-func (d *Desk) Letters(box outbox.Store, window time.Duration) *Letters {
-	return &Letters{d, box, cmp.Or(window, 24*time.Hour)}
+func (d *Service) DeadLetters(box outbox.Store, window time.Duration) *DeadLetters {
+	return &DeadLetters{d, box, cmp.Or(window, 24*time.Hour)}
 }
 
-// A LetterAction is one action of an operator on a dead letter.
-type LetterAction struct {
+// A DeadLetterAction is one action of an operator on a dead letter.
+type DeadLetterAction struct {
 	// ID, By and Why are as in [Action].
 	ID, By, Why string
 	// Letter is the ID of the letter, and Revision the revision that the operator saw.
@@ -40,7 +40,7 @@ type LetterAction struct {
 }
 
 // check generates a missing ID and reports an invalid field.
-func (a *LetterAction) check() error {
+func (a *DeadLetterAction) check() error {
 	if err := who(&a.ID, a.By, a.Why); err != nil {
 		return err
 	}
@@ -51,19 +51,19 @@ func (a *LetterAction) check() error {
 }
 
 // List returns dead letters with ids above after, in the order of their ids.
-func (l *Letters) List(ctx context.Context, after int64, limit int) ([]outbox.Letter, error) {
-	return l.box.Dead(ctx, after, limit)
+func (l *DeadLetters) List(ctx context.Context, after int64, limit int) ([]outbox.DeadLetter, error) {
+	return l.box.DeadLetters(ctx, after, limit)
 }
 
 // Show returns one dead letter, or [retrysafe.ErrNotFound].
-func (l *Letters) Show(ctx context.Context, id int64) (outbox.Letter, error) {
-	return only(ctx, l.box.Dead, id)
+func (l *DeadLetters) Show(ctx context.Context, id int64) (outbox.DeadLetter, error) {
+	return only(ctx, l.box.DeadLetters, id)
 }
 
 // Failing returns messages with ids above after that have failed and wait to be sent
-// again. A failing message blocks the later ones of its group. [Letters.Skip] needs its
+// again. A failing message blocks the later ones of its group. [DeadLetters.Skip] needs its
 // Revision. If the store cannot list them, Failing returns [errors.ErrUnsupported].
-func (l *Letters) Failing(ctx context.Context, after int64, limit int) ([]outbox.Letter, error) {
+func (l *DeadLetters) Failing(ctx context.Context, after int64, limit int) ([]outbox.DeadLetter, error) {
 	s, err := l.skipper()
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (l *Letters) Failing(ctx context.Context, after int64, limit int) ([]outbox
 	return s.Failing(ctx, after, limit)
 }
 
-func (l *Letters) skipper() (outbox.Skipper, error) {
+func (l *DeadLetters) skipper() (outbox.Skipper, error) {
 	if s, ok := l.box.(outbox.Skipper); ok {
 		return s, nil
 	}
@@ -79,13 +79,13 @@ func (l *Letters) skipper() (outbox.Skipper, error) {
 }
 
 // only returns the letter of a list that has the id.
-func only(ctx context.Context, list func(context.Context, int64, int) ([]outbox.Letter, error), id int64) (outbox.Letter, error) {
+func only(ctx context.Context, list func(context.Context, int64, int) ([]outbox.DeadLetter, error), id int64) (outbox.DeadLetter, error) {
 	found, err := list(ctx, id-1, 1)
 	switch {
 	case err != nil:
-		return outbox.Letter{}, err
+		return outbox.DeadLetter{}, err
 	case len(found) == 0 || found[0].ID != id:
-		return outbox.Letter{}, fmt.Errorf("letter %d: %w", id, retrysafe.ErrNotFound)
+		return outbox.DeadLetter{}, fmt.Errorf("letter %d: %w", id, retrysafe.ErrNotFound)
 	}
 	return found[0], nil
 }
@@ -96,9 +96,9 @@ func only(ctx context.Context, list func(context.Context, int64, int) ([]outbox.
 //
 // If the receiver may have forgotten the letter's key and the first delivery has
 // happened, a redrive repeats the effect. Such a letter is refused with [ErrWindow].
-// [LetterAction.Force] says that the operator has checked that it did not happen.
-func (l *Letters) Redrive(ctx context.Context, a LetterAction) (Entry, error) {
-	return l.act(ctx, "redrive letter", a, func(ctx context.Context, a *LetterAction) error {
+// [DeadLetterAction.Force] says that the operator has checked that it did not happen.
+func (l *DeadLetters) Redrive(ctx context.Context, a DeadLetterAction) (Entry, error) {
+	return l.act(ctx, "redrive letter", a, func(ctx context.Context, a *DeadLetterAction) error {
 		letter, err := l.Show(ctx, a.Letter)
 		switch {
 		case err != nil:
@@ -110,25 +110,25 @@ func (l *Letters) Redrive(ctx context.Context, a LetterAction) (Entry, error) {
 		case l.window > 0 && letter.Age >= l.window-l.window/24 && !a.Force:
 			return fmt.Errorf("%w: it was enqueued %v ago", ErrWindow, letter.Age.Round(time.Second))
 		}
-		return l.box.Dispose(ctx, outbox.Disposal{ID: a.Letter, Revision: a.Revision, Redrive: true, Anew: a.Force})
+		return l.box.Dispose(ctx, outbox.Disposal{ID: a.Letter, Revision: a.Revision, Redrive: true, ResetAge: a.Force})
 	})
 }
 
 // Drop deletes a dead letter for good. Only its audit entry is left.
-func (l *Letters) Drop(ctx context.Context, a LetterAction) (Entry, error) {
-	return l.act(ctx, "drop letter", a, func(ctx context.Context, a *LetterAction) error {
+func (l *DeadLetters) Drop(ctx context.Context, a DeadLetterAction) (Entry, error) {
+	return l.act(ctx, "drop letter", a, func(ctx context.Context, a *DeadLetterAction) error {
 		return l.box.Dispose(ctx, outbox.Disposal{ID: a.Letter, Revision: a.Revision})
 	})
 }
 
 // Skip turns a message that has failed and waits to be sent again into a dead letter,
 // so that its group goes on without it.
-func (l *Letters) Skip(ctx context.Context, a LetterAction) (Entry, error) {
+func (l *DeadLetters) Skip(ctx context.Context, a DeadLetterAction) (Entry, error) {
 	s, err := l.skipper()
 	if err != nil {
 		return Entry{}, err
 	}
-	return l.act(ctx, "skip message", a, func(ctx context.Context, a *LetterAction) error {
+	return l.act(ctx, "skip message", a, func(ctx context.Context, a *DeadLetterAction) error {
 		head, err := only(ctx, s.Failing, a.Letter)
 		switch {
 		case errors.Is(err, retrysafe.ErrNotFound) && l.skipped(ctx, a):
@@ -138,12 +138,12 @@ func (l *Letters) Skip(ctx context.Context, a LetterAction) (Entry, error) {
 		case head.Revision != a.Revision:
 			return retrysafe.ErrConflict
 		}
-		return outbox.Bury(ctx, s, &head, fmt.Sprintf("skipped by %s: %s%s", a.By, a.Why, mark(a.ID)))
+		return outbox.GiveUp(ctx, s, &head, fmt.Sprintf("skipped by %s: %s%s", a.By, a.Why, mark(a.ID)))
 	})
 }
 
 // skipped reports whether an earlier try of this action has skipped the message.
-func (l *Letters) skipped(ctx context.Context, a *LetterAction) bool {
+func (l *DeadLetters) skipped(ctx context.Context, a *DeadLetterAction) bool {
 	letter, err := l.Show(ctx, a.Letter)
 	return err == nil && strings.HasSuffix(letter.Why, mark(a.ID))
 }
@@ -151,7 +151,7 @@ func (l *Letters) skipped(ctx context.Context, a *LetterAction) bool {
 var letterScope = retrysafe.SystemScope("outbox")
 
 // act applies one verb to one letter and stores the outcome in the entry.
-func (l *Letters) act(ctx context.Context, verb string, a LetterAction, do func(context.Context, *LetterAction) error) (Entry, error) {
+func (l *DeadLetters) act(ctx context.Context, verb string, a DeadLetterAction, do func(context.Context, *DeadLetterAction) error) (Entry, error) {
 	if err := a.check(); err != nil {
 		return Entry{}, fmt.Errorf("%s: %w", verb, err)
 	}
@@ -169,13 +169,13 @@ func (l *Letters) act(ctx context.Context, verb string, a LetterAction, do func(
 			}
 			switch code, known := codeOf(err); {
 			case err == nil:
-				e.Outcome = Done
+				e.Outcome = StatusDone
 				return nil
 			case doubt && errors.Is(err, retrysafe.ErrNotFound):
-				e.Outcome, e.Text = Gone, "an earlier try of this action removed it, or another action did"
+				e.Outcome, e.Text = StatusGone, "an earlier try of this action removed it, or another action did"
 				return nil
 			case known:
-				e.Outcome, e.Code, e.Text = Refused, code, err.Error()
+				e.Outcome, e.Code, e.Text = StatusRefused, code, err.Error()
 				return nil
 			}
 			doubt = true

@@ -49,8 +49,8 @@ func message(group, payload string) outbox.Message {
 // otherwise.
 type post struct {
 	*memstore.Store
-	*operator.Letters
-	desk   *operator.Desk
+	*operator.DeadLetters
+	desk   *operator.Service
 	worker *outbox.Worker
 	got    *receiver
 	fine   bool
@@ -70,16 +70,16 @@ func newPost(t *testing.T, window time.Duration) *post {
 	must(t, err)
 	desk, err := operator.New(p.Store, nil)
 	must(t, err)
-	p.desk, p.Letters = desk, desk.Letters(p.Outbox(), window)
+	p.desk, p.DeadLetters = desk, desk.DeadLetters(p.Outbox(), window)
 	return p
 }
 
 // letter makes a dead letter.
-func (p *post) letter(t *testing.T, m outbox.Message) outbox.Letter {
+func (p *post) letter(t *testing.T, m outbox.Message) outbox.DeadLetter {
 	t.Helper()
 	enqueue(t, p.Store, m)
 	p.work(t)
-	list, err := p.Letters.List(t.Context(), 0, 100)
+	list, err := p.DeadLetters.List(t.Context(), 0, 100)
 	must(t, err)
 	if len(list) == 0 {
 		t.Fatal("no dead letter")
@@ -94,8 +94,8 @@ func (p *post) work(t *testing.T) {
 	}
 }
 
-func act(l *outbox.Letter) operator.LetterAction {
-	return operator.LetterAction{By: "anna", Why: "they are open again", Letter: l.ID, Revision: l.Revision}
+func act(l *outbox.DeadLetter) operator.DeadLetterAction {
+	return operator.DeadLetterAction{By: "anna", Why: "they are open again", Letter: l.ID, Revision: l.Revision}
 }
 
 func TestRedriveSendsItAgainOnce(t *testing.T) {
@@ -107,14 +107,14 @@ func TestRedriveSendsItAgainOnce(t *testing.T) {
 		a := act(&l)
 		a.ID = "click-1"
 		e, err := p.Redrive(t.Context(), a)
-		if err != nil || e.Outcome != operator.Done || e.Replayed || e.By != "anna" || e.At.IsZero() || e.Ref.Key != strconv.FormatInt(l.ID, 10) {
+		if err != nil || e.Outcome != operator.StatusDone || e.Replayed || e.By != "anna" || e.At.IsZero() || e.Ref.Key != strconv.FormatInt(l.ID, 10) {
 			t.Fatalf("%+v, %v", e, err)
 		}
-		if e, err = p.Redrive(t.Context(), a); err != nil || !e.Replayed || e.Outcome != operator.Done { // a second click
+		if e, err = p.Redrive(t.Context(), a); err != nil || !e.Replayed || e.Outcome != operator.StatusDone { // a second click
 			t.Errorf("%+v, %v", e, err)
 		}
 		other := act(&l) // somebody else, on the old page
-		if e, err = p.Drop(t.Context(), other); !errors.Is(err, retrysafe.ErrNotFound) || e.Outcome != operator.Refused {
+		if e, err = p.Drop(t.Context(), other); !errors.Is(err, retrysafe.ErrNotFound) || e.Outcome != operator.StatusRefused {
 			t.Errorf("%+v, %v", e, err)
 		}
 		a.Letter++
@@ -133,7 +133,7 @@ func TestRedriveSendsItAgainOnce(t *testing.T) {
 		}
 		one, err := p.desk.Audit(t.Context(), operator.AuditFilter{Verb: "redrive letter"})
 		must(t, err)
-		if len(one) != 1 || one[0].ID != "click-1" || one[0].By != "anna" || one[0].Outcome != operator.Done || one[0].Ref.Key != strconv.FormatInt(l.ID, 10) || one[0].Seen != l.Revision {
+		if len(one) != 1 || one[0].ID != "click-1" || one[0].By != "anna" || one[0].Outcome != operator.StatusDone || one[0].Ref.Key != strconv.FormatInt(l.ID, 10) || one[0].Seen != l.Revision {
 			t.Errorf("%+v", one)
 		}
 	})
@@ -150,7 +150,7 @@ func TestW66_OldLetterIsRedrivenOnlyByForce(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.work(t) // it is buried again, and no younger for that
-		list, err := p.Letters.List(t.Context(), 0, 10)
+		list, err := p.DeadLetters.List(t.Context(), 0, 10)
 		must(t, err)
 		l = list[0]
 		if l.Age < 22*time.Hour {
@@ -158,7 +158,7 @@ func TestW66_OldLetterIsRedrivenOnlyByForce(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		e, err := p.Redrive(t.Context(), act(&l))
-		if !errors.Is(err, operator.ErrWindow) || e.Code != "window" || e.Outcome != operator.Refused {
+		if !errors.Is(err, operator.ErrWindow) || e.Code != "window" || e.Outcome != operator.StatusRefused {
 			t.Errorf("%+v, %v", e, err)
 		}
 		p.fine = true
@@ -199,7 +199,7 @@ func TestW69_NothingDropsALetterButAPerson(t *testing.T) {
 		if err != nil || string(got.Payload) != "m" || got.Why != "closed" || got.ProviderRef != "ch_1" {
 			t.Fatalf("%+v, %v", got, err)
 		}
-		if e, err := p.Drop(t.Context(), act(&got)); err != nil || e.Outcome != operator.Done {
+		if e, err := p.Drop(t.Context(), act(&got)); err != nil || e.Outcome != operator.StatusDone {
 			t.Errorf("%+v, %v", e, err)
 		}
 		if _, err := p.Show(t.Context(), l.ID); !errors.Is(err, retrysafe.ErrNotFound) {
@@ -241,14 +241,14 @@ func TestW68_SkippedHeadLetsItsGroupGo(t *testing.T) {
 		}
 		a := act(&failing[0])
 		a.ID = "skip-1"
-		if e, err := p.Skip(t.Context(), a); err != nil || e.Outcome != operator.Done {
+		if e, err := p.Skip(t.Context(), a); err != nil || e.Outcome != operator.StatusDone {
 			t.Fatalf("%+v, %v", e, err)
 		}
 		p.work(t)
 		if got := p.got.got; len(got) != 1 || got[0] != "behind" {
 			t.Errorf("received %v", got)
 		}
-		list, err := p.Letters.List(t.Context(), 0, 10)
+		list, err := p.DeadLetters.List(t.Context(), 0, 10)
 		must(t, err)
 		if len(list) != 1 || !strings.Contains(list[0].Why, "no answer; skipped by anna") || list[0].ProviderRef != "ch_2" {
 			t.Errorf("%+v", list)
@@ -283,7 +283,7 @@ func (f *flaky) Dispose(ctx context.Context, d outbox.Disposal) error {
 	return err
 }
 
-func (f *flaky) Skip(ctx context.Context, s outbox.Skipped) (outbox.Ended, error) {
+func (f *flaky) Skip(ctx context.Context, s outbox.SkipRequest) (outbox.AckResult, error) {
 	ended, err := f.Outbox.Skip(ctx, s)
 	if err == nil && f.lost() {
 		return ended, errors.New("the reply was lost")
@@ -297,9 +297,9 @@ func TestActionWithALostReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPost(t, 0)
 		box := &flaky{Outbox: p.Outbox(), fails: 1}
-		letters := p.desk.Letters(box, 0)
+		letters := p.desk.DeadLetters(box, 0)
 		l := p.letter(t, message("a", "m"))
-		if e, err := letters.Redrive(t.Context(), act(&l)); err != nil || e.Outcome != operator.Gone {
+		if e, err := letters.Redrive(t.Context(), act(&l)); err != nil || e.Outcome != operator.StatusGone {
 			t.Errorf("%+v, %v", e, err)
 		}
 		p.got.fail = func(*outbox.Delivery) outbox.Receipt {
@@ -309,7 +309,7 @@ func TestActionWithALostReply(t *testing.T) {
 		failing, err := p.Failing(t.Context(), 0, 10)
 		must(t, err)
 		box.fails = 1
-		if e, err := letters.Skip(t.Context(), act(&failing[0])); err != nil || e.Outcome != operator.Done { // its mark is in the letter
+		if e, err := letters.Skip(t.Context(), act(&failing[0])); err != nil || e.Outcome != operator.StatusDone { // its mark is in the letter
 			t.Errorf("%+v, %v", e, err)
 		}
 		if d, _ := p.Outbox().Depth(t.Context()); d.Waiting != 0 || d.Dead != 1 {
@@ -326,8 +326,8 @@ func TestActionsThatAreNone(t *testing.T) {
 	s := memstore.New(nil)
 	desk, err := operator.New(s, nil)
 	must(t, err)
-	letters := desk.Letters(bare{s.Outbox()}, 0)
-	for _, a := range []operator.LetterAction{
+	letters := desk.DeadLetters(bare{s.Outbox()}, 0)
+	for _, a := range []operator.DeadLetterAction{
 		{}, {By: "anna", Why: "so"}, {By: "anna", Letter: 1, Revision: 1}, {Why: "so", Letter: 1, Revision: 1}, {By: "anna", Why: "so", Letter: 1},
 		{ID: "two words", By: "anna", Why: "so", Letter: 1, Revision: 1}, {By: "anna", Why: "so\nand so", Letter: 1, Revision: 1},
 	} {
@@ -335,7 +335,7 @@ func TestActionsThatAreNone(t *testing.T) {
 			t.Errorf("%+v: %v", a, err)
 		}
 	}
-	if _, err := letters.Skip(t.Context(), operator.LetterAction{By: "anna", Why: "so", Letter: 1, Revision: 1}); !errors.Is(err, errors.ErrUnsupported) {
+	if _, err := letters.Skip(t.Context(), operator.DeadLetterAction{By: "anna", Why: "so", Letter: 1, Revision: 1}); !errors.Is(err, errors.ErrUnsupported) {
 		t.Error(err)
 	}
 	if _, err := letters.Failing(t.Context(), 0, 1); !errors.Is(err, errors.ErrUnsupported) {

@@ -37,7 +37,7 @@ type Page struct {
 
 // Show returns a record as it is stored now. If it cannot be read, Show returns the
 // readable part of it and [retrysafe.ErrUnreadable].
-func (d *Desk) Show(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+func (d *Service) Show(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
 	r, err := d.fresh(ctx, ref)
 	if err != nil {
 		return r, fmt.Errorf("show %s: %w", retrysafe.HashKey(ref.Key), err)
@@ -50,7 +50,7 @@ const maxLooks = 20
 
 // List returns a page of records. Unreadable records are included with Version 0,
 // whatever States says, unless Dead is set.
-func (d *Desk) List(ctx context.Context, f Filter) (Page, error) {
+func (d *Service) List(ctx context.Context, f Filter) (Page, error) {
 	q := retrysafe.Query{Scope: f.Scope, States: f.States, Due: f.Due, After: f.After, Limit: f.Limit}
 	size := q.Size()
 	q.Limit = max(size, pageSize)
@@ -95,7 +95,7 @@ func (f *Filter) selects(r *retrysafe.Record) bool {
 	}
 }
 
-func (d *Desk) list(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
+func (d *Service) list(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, listFactor*d.timeout)
 	defer cancel()
 	return d.store.List(ctx, q)

@@ -88,10 +88,10 @@ func (r *Report) UnmarshalJSON(b []byte) error {
 // again. Only the provider's ledger, or clients that say when they first sent a
 // request, can reveal that.
 //
-// Run [Desk.Survey] first, then Quarantine, and only then let traffic in. It is one
+// Run [Service.Survey] first, then Quarantine, and only then let traffic in. It is one
 // compare-and-swap for each record and may be run again at any time: a quarantined
 // record is not found a second time. When ctx ends it stops after the current page.
-func (d *Desk) Quarantine(ctx context.Context, s Suspects) (Entry, error) {
+func (d *Service) Quarantine(ctx context.Context, s Suspects) (Entry, error) {
 	const verb = "quarantine"
 	if err := who(&s.ID, s.By, s.Why); err != nil {
 		return Entry{}, fmt.Errorf("%s: %w", verb, err)
@@ -119,7 +119,7 @@ func (d *Desk) Quarantine(ctx context.Context, s Suspects) (Entry, error) {
 				s.Progress(*e.Report)
 			}
 			if !more {
-				e.Outcome, e.Report.after = Done, retrysafe.Ref{}
+				e.Outcome, e.Report.after = StatusDone, retrysafe.Ref{}
 				return nil
 			}
 			if err := save(ctx, x, e); err != nil {
@@ -129,8 +129,8 @@ func (d *Desk) Quarantine(ctx context.Context, s Suspects) (Entry, error) {
 	})
 }
 
-// Survey counts what [Desk.Quarantine] would do, and changes nothing.
-func (d *Desk) Survey(ctx context.Context, s Suspects) (Report, error) {
+// Survey counts what [Service.Quarantine] would do, and changes nothing.
+func (d *Service) Survey(ctx context.Context, s Suspects) (Report, error) {
 	var report Report
 	for more := true; more; {
 		if err := ctx.Err(); err != nil {
@@ -172,7 +172,7 @@ const pageSize = 500
 
 // page reads the next records and calls do with the doubtful ones. It reports whether
 // there may be more, and counts nothing if it fails.
-func (d *Desk) page(ctx context.Context, s *Suspects, r *Report, do func(context.Context, *Suspects, []retrysafe.Record, *Report) error) (bool, error) {
+func (d *Service) page(ctx context.Context, s *Suspects, r *Report, do func(context.Context, *Suspects, []retrysafe.Record, *Report) error) (bool, error) {
 	list, err := d.list(ctx, retrysafe.Query{
 		Scope:  s.Scope,
 		States: []retrysafe.State{retrysafe.StateAccepted, retrysafe.StateInProgress, retrysafe.StateRetryable},
@@ -206,7 +206,7 @@ func (d *Desk) page(ctx context.Context, s *Suspects, r *Report, do func(context
 // can batch them.
 const hands = 32
 
-func (d *Desk) setAside(ctx context.Context, s *Suspects, found []retrysafe.Record, r *Report) error {
+func (d *Service) setAside(ctx context.Context, s *Suspects, found []retrysafe.Record, r *Report) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var failed error
@@ -236,7 +236,7 @@ func (d *Desk) setAside(ctx context.Context, s *Suspects, found []retrysafe.Reco
 
 // setAsideOne quarantines one record. It returns false for a record that another
 // process holds or has changed.
-func (d *Desk) setAsideOne(ctx context.Context, s *Suspects, r retrysafe.Record) (bool, error) {
+func (d *Service) setAsideOne(ctx context.Context, s *Suspects, r retrysafe.Record) (bool, error) {
 	by := (&Action{By: s.By}).author()
 	var err error
 	for range tries {

@@ -74,7 +74,7 @@ func TestW38_RestoredBackupIsQuarantined(t *testing.T) {
 	}
 	entry, err := d.Quarantine(t.Context(), restored)
 	must(t, err)
-	if entry.Report == nil || *entry.Report != survey || entry.Outcome != operator.Done {
+	if entry.Report == nil || *entry.Report != survey || entry.Outcome != operator.StatusDone {
 		t.Errorf("entry %+v", entry)
 	}
 	for _, key := range []string{"in flight", "lives through it", "retryable", "accepted", "unknown"} {
@@ -209,11 +209,11 @@ func TestQuarantineGoesOnWhereItStopped(t *testing.T) {
 			stop()
 		}
 		e, err := d.Quarantine(ctx, who)
-		if !errors.Is(err, context.Canceled) || e.Outcome != operator.Open || pages != 1 {
+		if !errors.Is(err, context.Canceled) || e.Outcome != operator.StatusOpen || pages != 1 {
 			t.Fatalf("%+v, %v, %d pages", e, err, pages)
 		}
 		half := audited(t, d, operator.AuditFilter{Verb: "quarantine"})
-		if len(half) != 1 || half[0].Outcome != operator.Open || half[0].Report == nil || half[0].Report.Quarantined == 0 {
+		if len(half) != 1 || half[0].Outcome != operator.StatusOpen || half[0].Report == nil || half[0].Report.Quarantined == 0 {
 			t.Fatalf("the audit has %+v", half)
 		}
 		listed := 0

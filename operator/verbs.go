@@ -17,7 +17,7 @@ import (
 // If the record says that the operation did not happen, because it was released
 // earlier, the record becomes an unknown dead letter: the operation may have happened
 // twice. The error wraps [retrysafe.ErrContradiction]; find out, and resolve it again.
-func (d *Desk) Resolve(ctx context.Context, a Action, answer retrysafe.Result) (Entry, error) {
+func (d *Service) Resolve(ctx context.Context, a Action, answer retrysafe.Result) (Entry, error) {
 	return d.answer(ctx, verbResolve, retrysafe.FindingHappened, a, answer)
 }
 
@@ -25,11 +25,11 @@ const verbResolve = "resolve"
 
 // Decline states that an operation whose outcome is unknown was refused for good, and
 // which answer retries get from now on. Otherwise it works like Resolve.
-func (d *Desk) Decline(ctx context.Context, a Action, answer retrysafe.Result) (Entry, error) {
+func (d *Service) Decline(ctx context.Context, a Action, answer retrysafe.Result) (Entry, error) {
 	return d.answer(ctx, "decline", retrysafe.FindingDeclined, a, answer)
 }
 
-func (d *Desk) answer(ctx context.Context, verb string, f retrysafe.Finding, a Action, answer retrysafe.Result) (Entry, error) {
+func (d *Service) answer(ctx context.Context, verb string, f retrysafe.Finding, a Action, answer retrysafe.Result) (Entry, error) {
 	if answer.Status < 200 || answer.Status > 599 {
 		return Entry{}, fmt.Errorf("%s: %w: the answer for retries must have a status between 200 and 599", verb, ErrInvalid)
 	}
@@ -46,7 +46,7 @@ func (d *Desk) answer(ctx context.Context, verb string, f retrysafe.Finding, a A
 //
 // An attempt whose lease has lapsed can be released too. An attempt in flight cannot:
 // it may happen at any moment.
-func (d *Desk) Release(ctx context.Context, a Action) (Entry, error) {
+func (d *Service) Release(ctx context.Context, a Action) (Entry, error) {
 	return d.act(ctx, "release", a, nil, func(a *Action, r retrysafe.Record) (retrysafe.Write, error) {
 		return concluded(a, r, retrysafe.Evidence{Finding: retrysafe.FindingNotHappened})
 	})
@@ -94,7 +94,7 @@ func live(r *retrysafe.Record) error {
 // before.
 //
 // A record in flight or unknown is refused: settle it first.
-func (d *Desk) Forget(ctx context.Context, a Action) (Entry, error) {
+func (d *Service) Forget(ctx context.Context, a Action) (Entry, error) {
 	return d.act(ctx, "forget", a, nil, func(a *Action, r retrysafe.Record) (retrysafe.Write, error) {
 		if err := settled(&r); err != nil {
 			return retrysafe.Write{}, err
@@ -121,7 +121,7 @@ func settled(r *retrysafe.Record) error {
 
 // Redrive makes an unknown outcome due for the resolvers at once, with its tries reset.
 // It also revives a dead letter.
-func (d *Desk) Redrive(ctx context.Context, a Action) (Entry, error) {
+func (d *Service) Redrive(ctx context.Context, a Action) (Entry, error) {
 	return d.act(ctx, "redrive", a, nil, func(a *Action, r retrysafe.Record) (retrysafe.Write, error) {
 		if r.State != retrysafe.StateUnknown {
 			return retrysafe.Write{}, fmt.Errorf("%w: it is %s, and no resolver is asked about it", ErrState, r.State)

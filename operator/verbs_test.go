@@ -13,19 +13,19 @@ import (
 )
 
 // A verb as a test calls it.
-type verb func(*operator.Desk, context.Context, operator.Action) (operator.Entry, error)
+type verb func(*operator.Service, context.Context, operator.Action) (operator.Entry, error)
 
 var verbs = map[string]verb{
-	"resolve": func(d *operator.Desk, ctx context.Context, a operator.Action) (operator.Entry, error) {
+	"resolve": func(d *operator.Service, ctx context.Context, a operator.Action) (operator.Entry, error) {
 		return d.Resolve(ctx, a, paid)
 	},
-	"decline": func(d *operator.Desk, ctx context.Context, a operator.Action) (operator.Entry, error) {
+	"decline": func(d *operator.Service, ctx context.Context, a operator.Action) (operator.Entry, error) {
 		return d.Decline(ctx, a, retrysafe.Result{Status: 402, Body: []byte("declined")})
 	},
-	"release": (*operator.Desk).Release,
-	"forget":  (*operator.Desk).Forget,
-	"erase":   (*operator.Desk).Erase,
-	"redrive": (*operator.Desk).Redrive,
+	"release": (*operator.Service).Release,
+	"forget":  (*operator.Service).Forget,
+	"erase":   (*operator.Service).Erase,
+	"redrive": (*operator.Service).Redrive,
 }
 
 // What each verb makes of each state. What is not here is refused with ErrState.
@@ -84,8 +84,8 @@ func TestWhatEachVerbDoesToEachState(t *testing.T) {
 						if now.State != want || now.Revision <= r.Revision {
 							t.Errorf("it is %s at revision %d, want %s", now.State, now.Revision, want)
 						}
-						if e.Outcome != operator.Done || e.From != (operator.Point{State: state, Revision: r.Revision}) ||
-							e.To != (operator.Point{State: want, Revision: now.Revision}) || e.KeyHash != httpkey.HashKey(r.Key) {
+						if e.Outcome != operator.StatusDone || e.From != (operator.Snapshot{State: state, Revision: r.Revision}) ||
+							e.To != (operator.Snapshot{State: want, Revision: now.Revision}) || e.KeyHash != httpkey.HashKey(r.Key) {
 							t.Errorf("entry %+v", e)
 						}
 						lastNote(t, now, anna, e.ID)
@@ -275,7 +275,7 @@ func TestContradictionIsLeftToPeople(t *testing.T) {
 	a.ID = "one-click"
 	for _, replayed := range []bool{false, true} {
 		e, err := d.Resolve(t.Context(), a, paid)
-		if !errors.Is(err, retrysafe.ErrContradiction) || e.Outcome != operator.Done || e.To.State != retrysafe.StateUnknown || e.Replayed != replayed {
+		if !errors.Is(err, retrysafe.ErrContradiction) || e.Outcome != operator.StatusDone || e.To.State != retrysafe.StateUnknown || e.Replayed != replayed {
 			t.Errorf("%+v, %v", e, err)
 		}
 	}

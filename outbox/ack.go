@@ -13,11 +13,11 @@ import (
 type pendingAck struct {
 	delivery Delivery
 	receipt  Receipt
-	ack      Ending
+	ack      Ack
 }
 
-func acksOf(pending []pendingAck) []Ending {
-	list := make([]Ending, len(pending))
+func acksOf(pending []pendingAck) []Ack {
+	list := make([]Ack, len(pending))
 	for i := range pending {
 		list[i] = pending[i].ack
 	}
@@ -25,20 +25,20 @@ func acksOf(pending []pendingAck) []Ending {
 }
 
 // ackFor returns the acknowledgement of a delivery whose receipt is r.
-func ackFor(opts *Options, d *Delivery, r *Receipt) Ending {
-	ack := Ending{ID: d.ID, Shard: d.Shard, Group: d.Group, ProviderRef: r.ProviderRef}
+func ackFor(opts *Options, d *Delivery, r *Receipt) Ack {
+	ack := Ack{ID: d.ID, Shard: d.Shard, Group: d.Group, ProviderRef: r.ProviderRef}
 	tries := d.Tries + 1
 	switch {
 	case r.Err == nil:
-		ack.Fate = Delivered
+		ack.Kind = AckDelivered
 	case IsPermanent(r.Err), tries >= opts.MaxTries, d.Age >= opts.Horizon:
-		ack.Fate, ack.Why = Buried, r.Err.Error()
+		ack.Kind, ack.Why = AckDead, r.Err.Error()
 	default:
-		ack.Fate, ack.Why = Again, r.Err.Error()
+		ack.Kind, ack.Why = AckRetry, r.Err.Error()
 		// If the receiver asks for more time than the horizon leaves, the last try decides.
 		ack.After = min(opts.Backoff.after(tries, r.After, opts.Rand()), opts.Horizon-d.Age)
 	}
-	if d.Settles != nil && ack.Fate != Again {
+	if d.Settles != nil && ack.Kind != AckRetry {
 		next := settled(*d.Settles, &ack, r)
 		ack.Settle = &next
 	}
@@ -91,7 +91,7 @@ func (l *loop) retry(again []pendingAck, cause error, now time.Time) {
 
 // finishAck takes in what the store has said to one acknowledgement, and reports whether
 // that is the end of it. Otherwise it is to be stored again, as it is now.
-func (l *loop) finishAck(p *pendingAck, result *Ended) (done bool) {
+func (l *loop) finishAck(p *pendingAck, result *AckResult) (done bool) {
 	switch err := result.Err; {
 	case err == nil:
 		l.confirmed(p)
@@ -117,14 +117,14 @@ func (l *loop) finishAck(p *pendingAck, result *Ended) (done bool) {
 // confirmed takes in that the store has an acknowledgement.
 func (l *loop) confirmed(p *pendingAck) {
 	d := &p.delivery
-	switch p.ack.Fate {
-	case Delivered:
+	switch p.ack.Kind {
+	case AckDelivered:
 		l.stats.delivered.Add(1)
 		l.inflight.remove(d.ID)
-	case Again:
+	case AckRetry:
 		l.stats.again.Add(1)
 		l.inflight.drop(d)
-	case Buried:
+	case AckDead:
 		l.stats.buried.Add(1)
 		l.opts.Logger.Error("outbox: a message is a dead letter", "message", d.ID, "topic", d.Topic, "tries", d.Tries+1, "error", p.ack.Why)
 		l.inflight.remove(d.ID)

@@ -18,7 +18,7 @@ type action interface {
 
 // leaseAction takes and renews shards.
 type leaseAction struct {
-	lease Holding
+	lease Lease
 	until time.Time // when it ends, by the worker's own clock
 	err   error
 }
@@ -52,7 +52,7 @@ func (a *readAction) perform(ctx context.Context, w *Worker) {
 type ackAction struct {
 	acks []pendingAck
 
-	results []Ended
+	results []AckResult
 	err     error
 }
 
@@ -61,7 +61,7 @@ type ackAction struct {
 func (a *ackAction) perform(ctx context.Context, w *Worker) {
 	ctx, cancel := deadline.After(context.WithoutCancel(ctx), w.opts.Clock, w.opts.Lease)
 	defer cancel()
-	a.results, a.err = w.store.End(ctx, acksOf(a.acks))
+	a.results, a.err = w.store.Ack(ctx, acksOf(a.acks))
 	failpoint.Hit("outbox.ended")
 	if a.err == nil && len(a.results) != len(a.acks) {
 		a.err = fmt.Errorf("the store returned %d answers for %d acknowledgements", len(a.results), len(a.acks))

@@ -13,9 +13,9 @@ import (
 // transaction was rolled back; its caller tries again later, or passes the error on.
 var ErrFull = errors.New("outbox: it is full")
 
-// BrakeOptions are the options of a [Brake]. Nil and zero values are the defaults; a
+// BackpressureOptions are the options of a [Backpressure]. Nil and zero values are the defaults; a
 // negative bound is none.
-type BrakeOptions struct {
+type BackpressureOptions struct {
 	// MaxWaiting is how many messages may wait. Default 1,000,000.
 	MaxWaiting int
 	// MaxDead is how many dead letters there may be before new messages are refused.
@@ -26,15 +26,15 @@ type BrakeOptions struct {
 	Every time.Duration
 }
 
-// A Brake is back-pressure: it refuses new messages while too many wait, so that the
+// A Backpressure is back-pressure: it refuses new messages while too many wait, so that the
 // callers that fill an outbox notice that it is not emptied. No message is dropped. The
 // messages are counted once in a while, so what other processes enqueue between two
 // counts may exceed the bound. Counting needs a connection beside the transaction's.
 //
 // It is safe for concurrent use, and starts nothing.
-type Brake struct {
-	gauge Gauge
-	opts  BrakeOptions
+type Backpressure struct {
+	gauge DepthReporter
+	opts  BackpressureOptions
 
 	mu      sync.Mutex
 	depth   Depth
@@ -43,12 +43,12 @@ type Brake struct {
 	busy    bool      // a count is under way
 }
 
-// NewBrake returns a brake for the outbox whose depth g reports. Opts may be nil.
-func NewBrake(g Gauge, opts *BrakeOptions) (*Brake, error) {
+// NewBackpressure returns a brake for the outbox whose depth g reports. Opts may be nil.
+func NewBackpressure(g DepthReporter, opts *BackpressureOptions) (*Backpressure, error) {
 	if g == nil {
 		return nil, errors.New("outbox: a brake needs a gauge")
 	}
-	var o BrakeOptions
+	var o BackpressureOptions
 	if opts != nil {
 		o = *opts
 	}
@@ -56,7 +56,7 @@ func NewBrake(g Gauge, opts *BrakeOptions) (*Brake, error) {
 		return nil, errors.New("outbox: an option is negative")
 	}
 	o.MaxWaiting, o.MaxDead, o.Every = cmp.Or(o.MaxWaiting, 1_000_000), cmp.Or(o.MaxDead, 10_000), cmp.Or(o.Every, time.Second)
-	return &Brake{gauge: g, opts: o}, nil
+	return &Backpressure{gauge: g, opts: o}, nil
 }
 
 // A Transaction is a transaction that messages can join, and that can be rolled back.
@@ -67,14 +67,14 @@ type Transaction interface {
 
 // On returns an [Enqueuer] that enqueues into tx unless too many messages wait:
 // brake.On(tx).Enqueue(ctx, m).
-func (b *Brake) On(tx Transaction) Enqueuer { return braked{b, tx} }
+func (b *Backpressure) On(tx Transaction) Enqueuer { return braked{b, tx} }
 
 // Check returns [ErrFull] if too many messages wait. It is for callers that want to know
 // before they begin a transaction.
-func (b *Brake) Check(ctx context.Context) error { return b.admit(ctx, 0) }
+func (b *Backpressure) Check(ctx context.Context) error { return b.admit(ctx, 0) }
 
 type braked struct {
-	b  *Brake
+	b  *Backpressure
 	tx Transaction
 }
 
@@ -88,7 +88,7 @@ func (e braked) Enqueue(ctx context.Context, messages ...Message) error {
 
 // admit counts n messages in, or returns why not. If the messages cannot be counted, none
 // is taken.
-func (b *Brake) admit(ctx context.Context, n int) error {
+func (b *Backpressure) admit(ctx context.Context, n int) error {
 	if err := b.count(ctx); err != nil {
 		return fmt.Errorf("outbox: count messages: %w", err)
 	}
@@ -106,7 +106,7 @@ func (b *Brake) admit(ctx context.Context, n int) error {
 
 // count counts the messages if the last count is too old. Callers that come during a
 // count use the one before, unless there is none.
-func (b *Brake) count(ctx context.Context) error {
+func (b *Backpressure) count(ctx context.Context) error {
 	b.mu.Lock()
 	first := b.counted.IsZero()
 	if !first && (b.busy || time.Since(b.counted) < b.opts.Every) {

@@ -14,7 +14,7 @@ import (
 
 // braked enqueues through a brake, and reports whether the transaction committed
 // although nobody looked at the error.
-func braked(t *testing.T, s *memstore.Store, b *outbox.Brake, messages ...outbox.Message) (committed bool, err error) {
+func braked(t *testing.T, s *memstore.Store, b *outbox.Backpressure, messages ...outbox.Message) (committed bool, err error) {
 	t.Helper()
 	tx, err := s.Begin(t.Context())
 	must(t, err)
@@ -28,7 +28,7 @@ func TestW69_FullOutboxRefuses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(nil)
-		b, err := outbox.NewBrake(s.Outbox(), &outbox.BrakeOptions{MaxWaiting: 10, MaxDead: 2})
+		b, err := outbox.NewBackpressure(s.Outbox(), &outbox.BackpressureOptions{MaxWaiting: 10, MaxDead: 2})
 		must(t, err)
 		for n := range 10 {
 			if ok, err := braked(t, s, b, message("a", fmt.Sprint(n))); err != nil || !ok {
@@ -75,15 +75,15 @@ func (broken) Depth(context.Context) (outbox.Depth, error) {
 func TestBrakeThatCannotCountTakesNothing(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(nil)
-	b, err := outbox.NewBrake(broken{}, nil)
+	b, err := outbox.NewBackpressure(broken{}, nil)
 	must(t, err)
 	if ok, err := braked(t, s, b, message("a", "m")); err == nil || errors.Is(err, outbox.ErrFull) || ok {
 		t.Errorf("%v, committed %t", err, ok)
 	}
-	if _, err := outbox.NewBrake(nil, nil); err == nil {
+	if _, err := outbox.NewBackpressure(nil, nil); err == nil {
 		t.Error("a brake of nothing")
 	}
-	if _, err := outbox.NewBrake(broken{}, &outbox.BrakeOptions{Every: -1}); err == nil {
+	if _, err := outbox.NewBackpressure(broken{}, &outbox.BackpressureOptions{Every: -1}); err == nil {
 		t.Error("a negative option")
 	}
 }

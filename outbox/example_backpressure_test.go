@@ -10,10 +10,10 @@ import (
 )
 
 // Who fills an outbox that nobody empties is told so, and cannot commit.
-func ExampleBrake() {
+func ExampleBackpressure() {
 	ctx := context.Background()
 	store := memstore.New(nil)
-	brake, _ := outbox.NewBrake(store.Outbox(), &outbox.BrakeOptions{MaxWaiting: 1})
+	brake, _ := outbox.NewBackpressure(store.Outbox(), &outbox.BackpressureOptions{MaxWaiting: 1})
 	for range 2 {
 		tx, _ := store.Begin(ctx)
 		err := brake.On(tx).Enqueue(ctx, outbox.Message{Topic: "payouts"})

@@ -14,17 +14,17 @@ type Skipper interface {
 	// Failing returns messages with ids above after that were sent at least once
 	// and wait for their time to be sent again, in the order of their ids. The
 	// Revision of each is its Tries.
-	Failing(ctx context.Context, after int64, limit int) ([]Letter, error)
+	Failing(ctx context.Context, after int64, limit int) ([]DeadLetter, error)
 	// Skip makes one of those a dead letter, if no worker has sent it since. It returns
 	// [retrysafe.ErrConflict] if a worker has, or may be about to, and
 	// [retrysafe.ErrNotFound] if the message does not wait any more. Ended is about the
 	// record that the message settles, as in [Store]; if that is refused the message is
 	// unchanged.
-	Skip(ctx context.Context, s Skipped) (Ended, error)
+	Skip(ctx context.Context, s SkipRequest) (AckResult, error)
 }
 
-// A Skipped says which message is to become a dead letter, and why.
-type Skipped struct {
+// A SkipRequest says which message is to become a dead letter, and why.
+type SkipRequest struct {
 	ID int64
 	// Tries is how often the message had been sent when the operator saw it.
 	Tries int
@@ -38,17 +38,17 @@ type Skipped struct {
 // maxConflicts is how often a record that changes meanwhile is read again.
 const maxConflicts = 5
 
-// Bury makes a failing message a dead letter and settles its key, as a worker does after
+// GiveUp makes a failing message a dead letter and settles its key, as a worker does after
 // the last try. Why is added to the error of that try.
-func Bury(ctx context.Context, s Skipper, head *Letter, why string) error {
-	e := Ending{ID: head.ID, Fate: Buried, Why: head.Why + "; " + why}
+func GiveUp(ctx context.Context, s Skipper, head *DeadLetter, why string) error {
+	e := Ack{ID: head.ID, Kind: AckDead, Why: head.Why + "; " + why}
 	r := Receipt{ProviderRef: head.ProviderRef}
 	if head.Settles != nil {
 		next := settled(*head.Settles, &e, &r)
 		e.Settle = &next
 	}
 	for range maxConflicts {
-		ended, err := s.Skip(ctx, Skipped{ID: head.ID, Tries: head.Tries, Why: e.Why, Settle: e.Settle})
+		ended, err := s.Skip(ctx, SkipRequest{ID: head.ID, Tries: head.Tries, Why: e.Why, Settle: e.Settle})
 		switch {
 		case err != nil:
 			return err

@@ -38,11 +38,11 @@ func (s *shelf) due() (list []Delivery) {
 }
 
 // end removes a message under an epoch, and reports whether it holds.
-func (s *shelf) end(d *Delivery, fate Fate) bool {
+func (s *shelf) end(d *Delivery, fate AckKind) bool {
 	if d.Shard.Epoch != s.epoch {
 		return false
 	}
-	if fate == Again {
+	if fate == AckRetry {
 		s.blocked[d.ID] = true
 	} else {
 		s.waiting = slices.DeleteFunc(s.waiting, func(w Delivery) bool { return w.ID == d.ID })
@@ -121,15 +121,15 @@ func (c *clerk) take() {
 }
 
 // back is a call of the sink that returns.
-func (c *clerk) back(fate Fate) {
+func (c *clerk) back(fate AckKind) {
 	if len(c.out) == 0 {
 		return
 	}
 	i := c.rng.IntN(len(c.out))
 	d := c.out[i]
 	c.out = slices.Delete(c.out, i, i+1)
-	c.done = append(c.done, pendingAck{delivery: d, ack: Ending{Fate: fate}})
-	if fate == Delivered {
+	c.done = append(c.done, pendingAck{delivery: d, ack: Ack{Kind: fate}})
+	if fate == AckDelivered {
 		if d.Group != "" && d.Shard.Epoch == c.shelf.epoch {
 			c.seen[d.Group] = max(c.seen[d.Group], d.ID)
 		}
@@ -141,17 +141,17 @@ func (c *clerk) back(fate Fate) {
 func (c *clerk) end() {
 	for i := range c.done {
 		o := &c.done[i]
-		if !c.shelf.end(&o.delivery, o.ack.Fate) {
+		if !c.shelf.end(&o.delivery, o.ack.Kind) {
 			c.set.drop(&o.delivery)
 			continue
 		}
-		switch o.ack.Fate {
-		case Delivered:
+		switch o.ack.Kind {
+		case AckDelivered:
 			c.ended[o.delivery.ID] = true
 			c.set.remove(o.delivery.ID)
-		case Again:
+		case AckRetry:
 			c.set.drop(&o.delivery)
-		case Buried:
+		case AckDead:
 			c.ended[o.delivery.ID] = true
 			c.set.remove(o.delivery.ID)
 			c.set.advance(&o.delivery)
@@ -195,11 +195,11 @@ func TestDeskSendsInOrderAndForgetsNothing(t *testing.T) {
 			case n < 24:
 				c.take()
 			case n < 29:
-				c.back(Delivered)
+				c.back(AckDelivered)
 			case n < 31:
-				c.back(Again)
+				c.back(AckRetry)
 			case n < 32:
-				c.back(Buried)
+				c.back(AckDead)
 			case n < 37:
 				c.end()
 			case n < 39:
@@ -219,7 +219,7 @@ func (c *clerk) drain(seed uint64) {
 	for range 400 {
 		clear(c.shelf.blocked)
 		for len(c.out) > 0 {
-			c.back(Delivered)
+			c.back(AckDelivered)
 		}
 		c.end()
 		c.look()

@@ -208,7 +208,7 @@ func (l *loop) finishSend(a *sendAction) {
 	for i := range a.batch {
 		d, r := &a.batch[i], &a.receipts[i]
 		ack := ackFor(l.opts, d, r)
-		if ack.Fate == Delivered {
+		if ack.Kind == AckDelivered {
 			l.inflight.advance(d)
 		}
 		l.acks = append(l.acks, pendingAck{*d, *r, ack})

@@ -28,7 +28,7 @@ type depot struct {
 	held    [4]bool
 	until   time.Time
 	arrived map[string]int64 // the last message of each group that has arrived for the first time
-	ended   map[int64]Fate
+	ended   map[int64]AckKind
 }
 
 // parcel is a message that waits, and when it is due.
@@ -58,7 +58,7 @@ func (p *depot) enqueue() {
 	p.waiting[d.ID] = &parcel{d, p.now}
 }
 
-func (p *depot) Lease(_ context.Context, _ retrysafe.Owner, term time.Duration) (lease Holding, err error) {
+func (p *depot) Lease(_ context.Context, _ retrysafe.Owner, term time.Duration) (lease Lease, err error) {
 	if p.happens(6) {
 		return lease, errDepot
 	}
@@ -76,7 +76,7 @@ func (p *depot) Lease(_ context.Context, _ retrysafe.Owner, term time.Duration) 
 	}
 	p.until = p.now.Add(term)
 	if p.happens(6) {
-		return Holding{}, errDepot
+		return Lease{}, errDepot
 	}
 	return lease, nil
 }
@@ -102,11 +102,11 @@ func (p *depot) Due(_ context.Context, shards []Shard, limit int) (list []Delive
 	return list, nil
 }
 
-func (p *depot) End(_ context.Context, acks []Ending) ([]Ended, error) {
+func (p *depot) Ack(_ context.Context, acks []Ack) ([]AckResult, error) {
 	if p.happens(6) {
 		return nil, errDepot
 	}
-	results := make([]Ended, len(acks))
+	results := make([]AckResult, len(acks))
 	for i := range acks {
 		ack := &acks[i]
 		it := p.waiting[ack.ID]
@@ -116,11 +116,11 @@ func (p *depot) End(_ context.Context, acks []Ending) ([]Ended, error) {
 		case it == nil:
 		case p.happens(10):
 			results[i].Err = retrysafe.ErrBusy
-		case ack.Fate == Again:
+		case ack.Kind == AckRetry:
 			it.Tries++
 			it.due = p.now.Add(ack.After)
 		default:
-			p.ended[ack.ID] = ack.Fate
+			p.ended[ack.ID] = ack.Kind
 			delete(p.waiting, ack.ID)
 		}
 	}
@@ -130,8 +130,8 @@ func (p *depot) End(_ context.Context, acks []Ending) ([]Ended, error) {
 	return results, nil
 }
 
-func (p *depot) Dead(context.Context, int64, int) ([]Letter, error) { return nil, nil }
-func (p *depot) Dispose(context.Context, Disposal) error            { return nil }
+func (p *depot) DeadLetters(context.Context, int64, int) ([]DeadLetter, error) { return nil, nil }
+func (p *depot) Dispose(context.Context, Disposal) error                       { return nil }
 
 func (p *depot) Deliver(_ context.Context, batch []Delivery) []Receipt {
 	receipts := make([]Receipt, len(batch))
@@ -252,7 +252,7 @@ func (c *crew) one() {
 
 func newCrew(t *testing.T, rng *rand.Rand) *crew {
 	t.Helper()
-	p := &depot{t: t, rng: rng, now: time.Unix(1_000_000, 0), waiting: map[int64]*parcel{}, arrived: map[string]int64{}, ended: map[int64]Fate{}}
+	p := &depot{t: t, rng: rng, now: time.Unix(1_000_000, 0), waiting: map[int64]*parcel{}, arrived: map[string]int64{}, ended: map[int64]AckKind{}}
 	w, err := NewWorker(p, p, &Options{
 		Concurrency: 1 + rng.IntN(3), Batch: 1 + rng.IntN(4), InFlight: 2 + rng.IntN(10), MaxTries: 1000, Clock: p, Rand: rng.Float64,
 		Backoff: Backoff{First: 10 * time.Millisecond, Longest: time.Second}, Logger: slog.New(slog.DiscardHandler),

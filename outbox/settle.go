@@ -11,8 +11,8 @@ var noContent = retrysafe.Result{Status: 204}
 
 // evidence is what a delivery says about the key that it settles. A message that became
 // a dead letter may have arrived all the same.
-func evidence(e *Ending, r *Receipt) retrysafe.Evidence {
-	if e.Fate != Delivered {
+func evidence(e *Ack, r *Receipt) retrysafe.Evidence {
+	if e.Kind != AckDelivered {
 		return retrysafe.Evidence{By: by, ProviderRef: r.ProviderRef, Text: "its message is a dead letter: " + e.Why}
 	}
 	answer := &noContent
@@ -30,7 +30,7 @@ var final = retrysafe.Recheck{Final: true}
 
 // settled returns the write that settles a key that was handed to a message: completed,
 // or unknown until an operator resolves it.
-func settled(rec retrysafe.Record, e *Ending, r *Receipt) retrysafe.Write {
+func settled(rec retrysafe.Record, e *Ack, r *Receipt) retrysafe.Write {
 	rec.State = retrysafe.StateUnknown // evidence is for unknown outcomes
 	next, err := retrysafe.DecideEvidence(rec, evidence(e, r), final)
 	if err != nil { // the receiver's answer is not a valid result
@@ -42,7 +42,7 @@ func settled(rec retrysafe.Record, e *Ending, r *Receipt) retrysafe.Write {
 // resettled returns the write for a key whose record, now, has changed meanwhile, or nil
 // if the record is to be left as it is. Either the message still owns the key, or the key
 // is settled.
-func resettled(now retrysafe.Record, e *Ending, r *Receipt) *retrysafe.Write {
+func resettled(now retrysafe.Record, e *Ack, r *Receipt) *retrysafe.Write {
 	var next retrysafe.Write
 	var err error
 	switch {

@@ -34,32 +34,32 @@ type Shard struct {
 	Epoch int64
 }
 
-// A Holding is the set of shards that a worker has leased.
-type Holding struct {
+// A Lease is the set of shards that a worker has leased.
+type Lease struct {
 	Shards []Shard
 	// Workers is how many workers share the outbox, this one included.
 	Workers int
 }
 
-// A Fate is the kind of an acknowledgement.
-type Fate uint8
+// A AckKind is the kind of an acknowledgement.
+type AckKind uint8
 
 const (
-	// Delivered: the receiver has the message, and the store deletes it.
-	Delivered Fate = iota + 1
-	// Again: the message is to be sent again after [Ending.After]. Its group waits
+	// AckDelivered: the receiver has the message, and the store deletes it.
+	AckDelivered AckKind = iota + 1
+	// AckRetry: the message is to be sent again after [Ack.After]. Its group waits
 	// for it.
-	Again
-	// Buried: the message becomes a dead letter, and its group goes on.
-	Buried
+	AckRetry
+	// AckDead: the message becomes a dead letter, and its group goes on.
+	AckDead
 )
 
-// An Ending acknowledges one delivery.
-type Ending struct {
+// A Ack acknowledges one delivery.
+type Ack struct {
 	ID    int64
 	Shard Shard
 	Group string
-	Fate  Fate
+	Kind  AckKind
 	After time.Duration
 	// Why is the error of the last try, and ProviderRef the receiver's own name
 	// for the effect, if it gave one.
@@ -69,8 +69,8 @@ type Ending struct {
 	Settle *retrysafe.Write
 }
 
-// An Ended is the result of one acknowledgement.
-type Ended struct {
+// A AckResult is the result of one acknowledgement.
+type AckResult struct {
 	// Err is nil, [ErrFenced], or the error of the record's swap. If it is not nil the
 	// message is unchanged.
 	Err error
@@ -89,7 +89,7 @@ type Store interface {
 	// ended. The worker gets its fair share at most, and loses what is beyond it: with
 	// three workers that is a third of [Shards], rounded up. A term of zero gives all
 	// shards back.
-	Lease(ctx context.Context, worker retrysafe.Owner, term time.Duration) (Holding, error)
+	Lease(ctx context.Context, worker retrysafe.Owner, term time.Duration) (Lease, error)
 	// Due returns messages of the shards that are due, at most limit, in the order of
 	// their ids within each group, and none of a group whose first message waits to be
 	// sent again. It finds every message that is committed, however late that was.
@@ -97,17 +97,17 @@ type Store interface {
 	// End stores acknowledgements, all in one step but each by itself: one that is
 	// refused does not touch the others. An error other than those in Ended means
 	// "cannot say": the step may have been applied.
-	End(ctx context.Context, endings []Ending) ([]Ended, error)
+	Ack(ctx context.Context, endings []Ack) ([]AckResult, error)
 	// Dead returns dead letters with ids above after, in the order of their ids.
-	Dead(ctx context.Context, after int64, limit int) ([]Letter, error)
+	DeadLetters(ctx context.Context, after int64, limit int) ([]DeadLetter, error)
 	// Dispose redrives or drops a dead letter, if its revision is still the given one,
 	// and else returns [retrysafe.ErrConflict].
 	Dispose(ctx context.Context, d Disposal) error
 }
 
-// A Letter is a dead letter: a message that is not sent any more. It is kept until an
+// A DeadLetter is a dead letter: a message that is not sent any more. It is kept until an
 // operator disposes of it.
-type Letter struct {
+type DeadLetter struct {
 	Delivery
 	// Why is the error of the last try.
 	Why         string
@@ -127,7 +127,7 @@ type Disposal struct {
 	// Anew counts the age of a message that is sent again from now: the operator
 	// vouches that the receiver has not had it, or will recognise it. Otherwise the
 	// message keeps its age.
-	Anew bool
+	ResetAge bool
 }
 
 // A Depth is how many messages an outbox has, and for how long.
@@ -139,8 +139,8 @@ type Depth struct {
 	OldestDead time.Duration
 }
 
-// A Gauge is a store that reports its depth. Counting may be expensive; it is for
+// A DepthReporter is a store that reports its depth. Counting may be expensive; it is for
 // metrics, consoles and back-pressure.
-type Gauge interface {
+type DepthReporter interface {
 	Depth(ctx context.Context) (Depth, error)
 }

@@ -149,7 +149,7 @@ func TestW68_PoisonHoldsUpOnlyItsGroup(t *testing.T) {
 		if keys := r.keys["poison"]; len(slices.Compact(keys)) != 1 || keys[0] == "" {
 			t.Errorf("under the keys %v", keys)
 		}
-		dead, err := s.Outbox().Dead(t.Context(), 0, 10)
+		dead, err := s.Outbox().DeadLetters(t.Context(), 0, 10)
 		must(t, err)
 		if len(dead) != 1 || string(dead[0].Payload) != "poison" || dead[0].Why != "no such account" || dead[0].ProviderRef != "ref_1" || dead[0].Tries != 5 {
 			t.Errorf("dead letters: %+v", dead)
@@ -278,12 +278,12 @@ func TestW66_MessageThatItsReceiverMayHaveForgotten(t *testing.T) {
 		if got := r.received(); !slices.Equal(got, []string{"young"}) {
 			t.Errorf("sent %v", got)
 		}
-		dead, err := s.Outbox().Dead(t.Context(), 0, 10)
+		dead, err := s.Outbox().DeadLetters(t.Context(), 0, 10)
 		must(t, err)
 		if len(dead) != 2 || !strings.Contains(dead[0].Why, "remembers keys for 24h") {
 			t.Fatalf("dead letters: %+v", dead)
 		}
-		must(t, s.Outbox().Dispose(t.Context(), outbox.Disposal{ID: dead[0].ID, Revision: dead[0].Revision, Redrive: true, Anew: true}))
+		must(t, s.Outbox().Dispose(t.Context(), outbox.Disposal{ID: dead[0].ID, Revision: dead[0].Revision, Redrive: true, ResetAge: true}))
 		_, err = w.RunOnce(t.Context())
 		must(t, err)
 		if got := r.received(); !slices.Equal(got, []string{"young", "old"}) {
@@ -313,8 +313,8 @@ func TestW66W72_DangerousSettingsAreRefused(t *testing.T) {
 // held is an outbox whose keys a transaction holds and never lets go of.
 type held struct{ outbox.Store }
 
-func (held) End(_ context.Context, endings []outbox.Ending) ([]outbox.Ended, error) {
-	ended := make([]outbox.Ended, len(endings))
+func (held) Ack(_ context.Context, endings []outbox.Ack) ([]outbox.AckResult, error) {
+	ended := make([]outbox.AckResult, len(endings))
 	for i := range ended {
 		ended[i].Err = retrysafe.ErrBusy
 	}
@@ -373,8 +373,8 @@ type losing struct {
 	times int
 }
 
-func (l *losing) End(ctx context.Context, acks []outbox.Ending) ([]outbox.Ended, error) {
-	ended, err := l.Store.End(ctx, acks)
+func (l *losing) Ack(ctx context.Context, acks []outbox.Ack) ([]outbox.AckResult, error) {
+	ended, err := l.Store.Ack(ctx, acks)
 	if l.times--; l.times >= 0 {
 		return nil, errors.New("the reply is lost")
 	}

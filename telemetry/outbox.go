@@ -13,7 +13,7 @@ const depthTimeout = 2 * time.Second
 // Outbox adds a worker and the depth of its outbox as a source. Either may be nil: one
 // process may report the depth while others deliver. The store counts the depth at each
 // scrape. If it fails, the depth is missing from that scrape.
-func (m *Metrics) Outbox(w *outbox.Worker, depth outbox.Gauge) (forget func()) {
+func (m *Metrics) Outbox(w *outbox.Worker, depth outbox.DepthReporter) (forget func()) {
 	var errs uint64 // under the lock of pull
 	return m.pull.watch(
 		func(r reading) {

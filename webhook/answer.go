@@ -9,20 +9,20 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// An outcome is the effect of a processed event. It is the event's answer.
-type outcome string
+// A result is the effect of a processed event. It is the event's answer.
+type result string
 
 const (
-	unchanged    outcome = ""             // the record already agrees, or the event brings no new evidence
-	settled      outcome = "settled"      // the unknown outcome was settled
-	noted        outcome = "noted"        // the outcome is still unknown; the evidence is stored with the record
-	contradicted outcome = "contradicted" // the evidence contradicts the record; an operator has to look
-	ignored      outcome = "ignored"      // the event is about no key
-	acknowledged outcome = "acknowledged" // the key does not exist, and Options.Missing accepts that
-	swept        outcome = "swept"        // internal: a lapsed attempt was settled, and the record is judged again
+	unchanged    result = ""             // the record already agrees, or the event brings no new evidence
+	settled      result = "settled"      // the unknown outcome was settled
+	noted        result = "noted"        // the outcome is still unknown; the evidence is stored with the record
+	contradicted result = "contradicted" // the evidence contradicts the record; an operator has to look
+	ignored      result = "ignored"      // the event is about no key
+	acknowledged result = "acknowledged" // the key does not exist, and Options.Missing accepts that
+	swept        result = "swept"        // internal: a lapsed attempt was settled, and the record is judged again
 )
 
-func (o outcome) String() string {
+func (o result) String() string {
 	if o == unchanged {
 		return "unchanged"
 	}
@@ -30,7 +30,7 @@ func (o outcome) String() string {
 }
 
 // result returns the answer that is stored.
-func (o outcome) result() retrysafe.Result {
+func (o result) result() retrysafe.Result {
 	text, _ := json.Marshal(map[string]string{"outcome": o.String()})
 	return retrysafe.Result{
 		Status: http.StatusOK,
@@ -75,7 +75,7 @@ var (
 		bodyUnreadable, eventMalformed, eventForged, eventLate, noSuchKey, notPost, keyAmbiguous, bodyTooLarge, notRead,
 		keyInFlight, eventInFlight, recordUnreadable, searchIncomplete, storeUnavailable,
 	}
-	outcomes = []outcome{unchanged, settled, noted, contradicted, ignored, acknowledged}
+	outcomes = []result{unchanged, settled, noted, contradicted, ignored, acknowledged}
 )
 
 // A refusal is a problem with its cause, as an error.

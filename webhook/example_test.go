@@ -52,7 +52,7 @@ func readPayment(_ context.Context, ev webhook.Event) (webhook.Statement, error)
 	return webhook.Statement{Ref: ref, Evidence: evidence}, nil
 }
 
-// An outcome that nobody knows is settled by what the provider reports, and the
+// A result that nobody knows is settled by what the provider reports, and the
 // client's next retry gets the answer.
 func Example_intake() {
 	ctx, mux := context.Background(), http.NewServeMux()

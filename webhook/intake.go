@@ -30,13 +30,13 @@ type Reader func(context.Context, Event) (Statement, error)
 type MissingPolicy uint8
 
 const (
-	// TryAgain: a 404, and the event is not remembered, so that the provider delivers
+	// MissingRetry: a 404, and the event is not remembered, so that the provider delivers
 	// it again. The event may have arrived before the record became visible.
-	TryAgain MissingPolicy = iota
-	// Acknowledge: a 200, and the event is remembered. It is for an endpoint that also
+	MissingRetry MissingPolicy = iota
+	// MissingAcknowledge: a 200, and the event is remembered. It is for an endpoint that also
 	// gets events about operations that did not go through retrysafe, or whose provider
 	// id is no longer found because they were settled.
-	Acknowledge
+	MissingAcknowledge
 )
 
 // Options configure an [Intake]. Nil and zero values select safe defaults.
@@ -109,7 +109,7 @@ func New(name string, e *retrysafe.Engine, s Scheme, read Reader, opts *Options)
 		in.o = *opts
 	}
 	o := &in.o
-	if o.MaxBody < 0 || o.MaxSearch < 0 || o.StoreTimeout < 0 || o.Missing > Acknowledge {
+	if o.MaxBody < 0 || o.MaxSearch < 0 || o.StoreTimeout < 0 || o.Missing > MissingAcknowledge {
 		return nil, errors.New("webhook: an option is negative, or Missing is not one of its constants")
 	}
 	o.MaxBody = cmp.Or(o.MaxBody, defaultBody)

@@ -367,7 +367,7 @@ func TestW57_EventBeforeItsKeyComesAgain(t *testing.T) {
 
 func TestMissingKeyIsAcknowledgedOnDemand(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, memstore.New(nil), nil, &webhook.Options{Missing: webhook.Acknowledge})
+	d := newDesk(t, memstore.New(nil), nil, &webhook.Options{Missing: webhook.MissingAcknowledge})
 	d.deliver("evt-1", happened(), 200, "acknowledged")
 	d.deliver("evt-2", report{ProviderRef: "pay-1", Finding: retrysafe.FindingHappened, Status: 200}, 200, "acknowledged")
 	if state, _ := d.remembered("evt-1"); state != retrysafe.StateCompleted {

@@ -7,19 +7,19 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A judgement is the effect of evidence on a record.
-type judgement struct {
-	outcome outcome
+// A decision is the effect of evidence on a record.
+type decision struct {
+	outcome result
 	next    *retrysafe.Write // to be swapped in; nil leaves the record unchanged
 	kind    retrysafe.EventKind
 	err     error // the contradiction; or the reason why the evidence cannot be applied yet
 }
 
-// judge applies evidence to the record that it is about. It is pure.
+// decide applies evidence to the record that it is about. It is pure.
 // [retrysafe.DecideEvidence] decides what an unknown outcome becomes; judge decides
 // when the evidence may be applied. A webhook was not asked for, so it counts as no
 // try, and the time of the next inquiry stays.
-func judge(r retrysafe.Record, v *retrysafe.Evidence, by string) judgement {
+func decide(r retrysafe.Record, v *retrysafe.Evidence, by string) decision {
 	e := *v
 	e.By = by
 	next, err := retrysafe.DecideEvidence(r, e, retrysafe.Recheck{After: max(r.Deadline.Sub(r.ReadAt), 0)})
@@ -27,29 +27,29 @@ func judge(r retrysafe.Record, v *retrysafe.Evidence, by string) judgement {
 	case errors.Is(err, retrysafe.ErrContradiction):
 		return contradiction(&next, next.Reason)
 	case errors.Is(err, retrysafe.ErrDisputed):
-		return judgement{} // only an operator may settle it
+		return decision{} // only an operator may settle it
 	case errors.Is(err, retrysafe.ErrNotUnknown):
 		return judgeKnown(&r, v)
 	case err != nil:
-		return judgement{err: err}
+		return decision{err: err}
 	case another(&r, v):
-		return judgement{} // the evidence is about another effect than the unknown one
+		return decision{} // the evidence is about another effect than the unknown one
 	case next.State != retrysafe.StateUnknown:
-		return judgement{outcome: settled, next: &next, kind: retrysafe.EventResolved}
+		return decision{outcome: settled, next: &next, kind: retrysafe.EventResolved}
 	case v.Finding == retrysafe.FindingUnknown && next.ProviderRef == r.ProviderRef:
-		return judgement{} // the evidence is not new
+		return decision{} // the evidence is not new
 	}
-	return judgement{outcome: noted, next: &next, kind: retrysafe.EventInquired}
+	return decision{outcome: noted, next: &next, kind: retrysafe.EventInquired}
 }
 
 // judgeKnown compares evidence with a record whose outcome is not unknown.
-func judgeKnown(r *retrysafe.Record, v *retrysafe.Evidence) judgement {
+func judgeKnown(r *retrysafe.Record, v *retrysafe.Evidence) decision {
 	switch r.State { //nolint:exhaustive // unknown is handled by judge; retryable and expired records hold nothing that could contradict
 	case retrysafe.StateAccepted, retrysafe.StateInProgress:
 		if next, ok := retrysafe.DecideLapse(*r); ok && next.State == retrysafe.StateUnknown {
-			return judgement{outcome: swept, next: &next, kind: retrysafe.EventLapsed}
+			return decision{outcome: swept, next: &next, kind: retrysafe.EventLapsed}
 		}
-		return judgement{err: errAtWork}
+		return decision{err: errAtWork}
 	case retrysafe.StateCompleted:
 		switch good := r.Result.Status < 400; {
 		case good && another(r, v) && v.Finding == retrysafe.FindingHappened:
@@ -59,7 +59,7 @@ func judgeKnown(r *retrysafe.Record, v *retrysafe.Evidence) judgement {
 			return contradiction(nil, fmt.Sprintf("the operation %s, and the stored answer is a %d", v.Finding, r.Result.Status))
 		}
 	}
-	return judgement{}
+	return decision{}
 }
 
 // errAtWork: an owner is running the operation, so its outcome is not known yet.
@@ -67,8 +67,8 @@ var errAtWork = errors.New("its owner is at work")
 
 const twice = "the operation happened under another provider id than the record has: perhaps twice"
 
-func contradiction(next *retrysafe.Write, how string) judgement {
-	return judgement{
+func contradiction(next *retrysafe.Write, how string) decision {
+	return decision{
 		outcome: contradicted, next: next, kind: retrysafe.EventContradicted,
 		err: fmt.Errorf("%w: %s", retrysafe.ErrContradiction, how),
 	}

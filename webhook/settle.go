@@ -12,7 +12,7 @@ import (
 // handle processes one event. Running it twice is safe: settling is a compare-and-swap,
 // and the second run finds it done. If the event could not be processed, handle returns
 // an error, so that the event is not remembered and the provider delivers it again.
-func (in *Intake) handle(ctx context.Context, ev *Event) (outcome, error) {
+func (in *Intake) handle(ctx context.Context, ev *Event) (result, error) {
 	e, err := in.read(ctx, *ev)
 	if errors.Is(err, ErrIgnore) {
 		return ignored, nil
@@ -29,11 +29,11 @@ func (in *Intake) handle(ctx context.Context, ev *Event) (outcome, error) {
 		e.Evidence.Text += ": " + evidence
 	}
 	ref, err := in.locate(ctx, &e)
-	var done outcome
+	var done result
 	if err == nil {
 		done, err = in.conclude(ctx, ref, ev, &e.Evidence)
 	}
-	if re := new(refusal); in.o.Missing == Acknowledge && errors.As(err, &re) && re.problem == noSuchKey {
+	if re := new(refusal); in.o.Missing == MissingAcknowledge && errors.As(err, &re) && re.problem == noSuchKey {
 		return acknowledged, nil
 	}
 	return done, err
@@ -43,7 +43,7 @@ func (in *Intake) handle(ctx context.Context, ev *Event) (outcome, error) {
 const maxSwaps = 8
 
 // conclude applies the evidence to the record.
-func (in *Intake) conclude(ctx context.Context, ref retrysafe.Ref, ev *Event, v *retrysafe.Evidence) (outcome, error) {
+func (in *Intake) conclude(ctx context.Context, ref retrysafe.Ref, ev *Event, v *retrysafe.Evidence) (result, error) {
 	store := in.engine.Store()
 	r, err := step(ctx, in.o.StoreTimeout, func(ctx context.Context) (retrysafe.Record, error) { return store.Load(ctx, ref) })
 	alarmed := false
@@ -59,7 +59,7 @@ func (in *Intake) conclude(ctx context.Context, ref retrysafe.Ref, ev *Event, v 
 		default:
 			return "", refuse(storeUnavailable, err)
 		}
-		j := judge(r, v, "webhook "+in.name)
+		j := decide(r, v, "webhook "+in.name)
 		switch {
 		case j.outcome == contradicted:
 			// The alarm is raised even if the swap fails: it is about the evidence.

@@ -14,9 +14,9 @@ import (
 )
 
 var (
-	_ outbox.Enqueuer = (*Tx)(nil)
-	_ outbox.Store    = (*Outbox)(nil)
-	_ outbox.Gauge    = (*Outbox)(nil)
+	_ outbox.Enqueuer      = (*Tx)(nil)
+	_ outbox.Store         = (*Outbox)(nil)
+	_ outbox.DepthReporter = (*Outbox)(nil)
 )
 
 // An Outbox keeps messages together with the records of a [Store]. It is for tests and
@@ -41,7 +41,7 @@ type holder struct {
 
 // letter is a message as it is stored.
 type letter struct {
-	outbox.Letter
+	outbox.DeadLetter
 	due time.Time
 }
 
@@ -69,7 +69,7 @@ func (tx *Tx) Enqueue(ctx context.Context, messages ...outbox.Message) error {
 			if err != nil {
 				return err
 			}
-			l := &letter{Letter: outbox.Letter{Delivery: outbox.Delivery{ID: box.next(), Message: m, Enqueued: tx.s.now()}}}
+			l := &letter{DeadLetter: outbox.DeadLetter{Delivery: outbox.Delivery{ID: box.next(), Message: m, Enqueued: tx.s.now()}}}
 			l.due, l.Delivery.Shard.N = l.Enqueued.Add(wait), m.Shard()
 			tx.OnCommit(func() { box.put(l) })
 		}
@@ -91,7 +91,7 @@ func (b *Outbox) put(l *letter) {
 }
 
 // Lease implements [outbox.Store].
-func (b *Outbox) Lease(_ context.Context, worker retrysafe.Owner, term time.Duration) (held outbox.Holding, err error) {
+func (b *Outbox) Lease(_ context.Context, worker retrysafe.Owner, term time.Duration) (held outbox.Lease, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.s.now()
@@ -169,19 +169,19 @@ func (b *Outbox) Due(_ context.Context, shards []outbox.Shard, limit int) ([]out
 }
 
 // End implements [outbox.Store].
-func (b *Outbox) End(ctx context.Context, endings []outbox.Ending) ([]outbox.Ended, error) {
+func (b *Outbox) Ack(ctx context.Context, endings []outbox.Ack) ([]outbox.AckResult, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	ended := make([]outbox.Ended, len(endings))
+	ended := make([]outbox.AckResult, len(endings))
 	for i := range endings {
 		ended[i] = b.end(ctx, &endings[i])
 	}
 	return ended, nil
 }
 
-func (b *Outbox) end(ctx context.Context, e *outbox.Ending) (out outbox.Ended) {
+func (b *Outbox) end(ctx context.Context, e *outbox.Ack) (out outbox.AckResult) {
 	if !b.holds(e.Shard) {
-		return outbox.Ended{Err: outbox.ErrFenced}
+		return outbox.AckResult{Err: outbox.ErrFenced}
 	}
 	l, there := b.waiting[e.ID]
 	if !there {
@@ -195,12 +195,12 @@ func (b *Outbox) end(ctx context.Context, e *outbox.Ending) (out outbox.Ended) {
 	now := b.s.now()
 	l.Tries++
 	l.Why, l.ProviderRef = e.Why, cmp.Or(e.ProviderRef, l.ProviderRef)
-	switch e.Fate {
-	case outbox.Delivered:
+	switch e.Kind {
+	case outbox.AckDelivered:
 		delete(b.waiting, e.ID)
-	case outbox.Again:
+	case outbox.AckRetry:
 		l.due = now.Add(e.After)
-	case outbox.Buried:
+	case outbox.AckDead:
 		delete(b.waiting, e.ID)
 		l.Died, l.Revision = now, l.Revision+1
 		b.dead[e.ID] = l
@@ -209,13 +209,13 @@ func (b *Outbox) end(ctx context.Context, e *outbox.Ending) (out outbox.Ended) {
 }
 
 // Dead implements [outbox.Store].
-func (b *Outbox) Dead(_ context.Context, after int64, limit int) (list []outbox.Letter, err error) {
+func (b *Outbox) DeadLetters(_ context.Context, after int64, limit int) (list []outbox.DeadLetter, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.s.now()
 	for _, id := range slices.Sorted(maps.Keys(b.dead)) {
 		if id > after && len(list) < limit {
-			l := b.dead[id].Letter
+			l := b.dead[id].DeadLetter
 			l.Age = now.Sub(l.Enqueued)
 			list = append(list, l)
 		}
@@ -238,7 +238,7 @@ func (b *Outbox) Dispose(_ context.Context, d outbox.Disposal) error {
 	if d.Redrive {
 		b.last++
 		l.ID, l.due, l.Tries = b.last, b.s.now(), 0 // its age stays: the receiver's memory of it has the same age
-		if d.Anew {
+		if d.ResetAge {
 			l.Enqueued = l.due
 		}
 		b.waiting[l.ID] = l
@@ -246,7 +246,7 @@ func (b *Outbox) Dispose(_ context.Context, d outbox.Disposal) error {
 	return nil
 }
 
-// Depth implements [outbox.Gauge].
+// Depth implements [outbox.DepthReporter].
 func (b *Outbox) Depth(context.Context) (d outbox.Depth, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

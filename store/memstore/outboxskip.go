@@ -14,12 +14,12 @@ import (
 var _ outbox.Skipper = (*Outbox)(nil)
 
 // Failing implements [outbox.Skipper].
-func (b *Outbox) Failing(_ context.Context, after int64, limit int) (list []outbox.Letter, err error) {
+func (b *Outbox) Failing(_ context.Context, after int64, limit int) (list []outbox.DeadLetter, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.s.now()
 	for _, id := range slices.Sorted(maps.Keys(b.waiting)) {
-		l := b.waiting[id].Letter
+		l := b.waiting[id].DeadLetter
 		if id <= after || len(list) >= limit || l.Tries == 0 || !b.waiting[id].due.After(now) {
 			continue
 		}
@@ -30,7 +30,7 @@ func (b *Outbox) Failing(_ context.Context, after int64, limit int) (list []outb
 }
 
 // Skip implements [outbox.Skipper].
-func (b *Outbox) Skip(ctx context.Context, s outbox.Skipped) (ended outbox.Ended, err error) {
+func (b *Outbox) Skip(ctx context.Context, s outbox.SkipRequest) (ended outbox.AckResult, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.s.now()

@@ -15,11 +15,11 @@ import (
 )
 
 var (
-	_ outbox.Transaction = (*Tx)(nil)
-	_ outbox.Transaction = (*OwnTx)(nil)
-	_ outbox.Store       = (*Outbox)(nil)
-	_ outbox.Gauge       = (*Outbox)(nil)
-	_ outbox.Skipper     = (*Outbox)(nil)
+	_ outbox.Transaction   = (*Tx)(nil)
+	_ outbox.Transaction   = (*OwnTx)(nil)
+	_ outbox.Store         = (*Outbox)(nil)
+	_ outbox.DepthReporter = (*Outbox)(nil)
+	_ outbox.Skipper       = (*Outbox)(nil)
 )
 
 // An Outbox keeps messages in the store's own database, so that they commit together with

@@ -17,19 +17,19 @@ func (b *Outbox) doForOperator(ctx context.Context, verb string, queries ...quer
 }
 
 // Dead implements [outbox.Store].
-func (b *Outbox) Dead(ctx context.Context, after int64, limit int) ([]outbox.Letter, error) {
+func (b *Outbox) DeadLetters(ctx context.Context, after int64, limit int) ([]outbox.DeadLetter, error) {
 	return b.letters(ctx, "read dead letters", &b.sql.dead, after, limit)
 }
 
 // Failing implements [outbox.Skipper].
-func (b *Outbox) Failing(ctx context.Context, after int64, limit int) ([]outbox.Letter, error) {
+func (b *Outbox) Failing(ctx context.Context, after int64, limit int) ([]outbox.DeadLetter, error) {
 	return b.letters(ctx, "read failing messages", &b.sql.failing, after, limit)
 }
 
-func (b *Outbox) letters(ctx context.Context, verb string, stmt *statement, after int64, limit int) (list []outbox.Letter, err error) {
+func (b *Outbox) letters(ctx context.Context, verb string, stmt *statement, after int64, limit int) (list []outbox.DeadLetter, err error) {
 	var memory slab
 	err = b.doForOperator(ctx, verb, query{statement: stmt, params: [][]byte{int8Param(after), int8Param(int64(max(limit, 0)))}, each: func(v [][]byte) error {
-		l := outbox.Letter{Delivery: deliveryOf(v, &memory), Why: string(v[6]), ProviderRef: string(v[7]), Revision: int8At(v[9])}
+		l := outbox.DeadLetter{Delivery: deliveryOf(v, &memory), Why: string(v[6]), ProviderRef: string(v[7]), Revision: int8At(v[9])}
 		if died := int8At(v[8]); died > 0 {
 			l.Died = fromMicros(died)
 		}
@@ -46,7 +46,7 @@ func (b *Outbox) letters(ctx context.Context, verb string, stmt *statement, afte
 func (b *Outbox) Dispose(ctx context.Context, d outbox.Disposal) error {
 	done, there := false, false
 	err := b.doForOperator(ctx, "dispose of dead letter",
-		query{statement: &b.sql.dispose, params: [][]byte{int8Param(d.ID), int8Param(d.Revision), boolParam(d.Redrive), boolParam(d.Anew)}, each: seen(&done)},
+		query{statement: &b.sql.dispose, params: [][]byte{int8Param(d.ID), int8Param(d.Revision), boolParam(d.Redrive), boolParam(d.ResetAge)}, each: seen(&done)},
 		query{statement: &b.sql.letter, params: [][]byte{int8Param(d.ID)}, each: seen(&there)})
 	switch {
 	case err != nil:
@@ -69,38 +69,38 @@ func seen(row *bool) func([][]byte) error {
 }
 
 // Skip implements [outbox.Skipper].
-func (b *Outbox) Skip(ctx context.Context, s outbox.Skipped) (outbox.Ended, error) {
+func (b *Outbox) Skip(ctx context.Context, s outbox.SkipRequest) (outbox.AckResult, error) {
 	b.operator.Lock()
 	defer b.operator.Unlock()
-	e := outbox.Ending{ID: s.ID, Fate: outbox.Buried, Why: s.Why, ProviderRef: s.ProviderRef, Settle: s.Settle}
-	t := newEndStatement(1, func(int) *outbox.Ending { return &e })
+	e := outbox.Ack{ID: s.ID, Kind: outbox.AckDead, Why: s.Why, ProviderRef: s.ProviderRef, Settle: s.Settle}
+	t := newEndStatement(1, func(int) *outbox.Ack { return &e })
 	params := t.params(func(a *arrays) {
 		a.reset(1)
 		fillShards(a, []outbox.Shard{{Epoch: int64(s.Tries)}})
 	})
 	if err := t.send(ctx, b, &b.sql.skip, params); err != nil {
-		return outbox.Ended{}, err
+		return outbox.AckResult{}, err
 	}
 	switch {
 	case t.held == 1 && len(t.keys) == 1:
 		return t.keys[0], nil
 	case t.held == 1:
-		return outbox.Ended{}, nil
+		return outbox.AckResult{}, nil
 	}
 	waits := false
 	if err := b.do(ctx, "look for message", query{statement: &b.sql.waits, params: [][]byte{int8Param(s.ID)}, each: seen(&waits)}); err != nil {
-		return outbox.Ended{}, err
+		return outbox.AckResult{}, err
 	}
 	if waits {
-		return outbox.Ended{}, fmt.Errorf("message %d: %w", s.ID, retrysafe.ErrConflict)
+		return outbox.AckResult{}, fmt.Errorf("message %d: %w", s.ID, retrysafe.ErrConflict)
 	}
-	return outbox.Ended{}, fmt.Errorf("message %d: %w", s.ID, retrysafe.ErrNotFound)
+	return outbox.AckResult{}, fmt.Errorf("message %d: %w", s.ID, retrysafe.ErrNotFound)
 }
 
 // counted is how many messages are counted. Beyond that the depth is an estimate.
 const counted = 20_000
 
-// Depth implements [outbox.Gauge]. Up to 20,000 messages are counted. Beyond that the
+// Depth implements [outbox.DepthReporter]. Up to 20,000 messages are counted. Beyond that the
 // number comes from the server's statistics, and the oldest message may be missed if it
 // has a group and 20,000 others were enqueued before it.
 func (b *Outbox) Depth(ctx context.Context) (d outbox.Depth, err error) {

@@ -17,8 +17,8 @@ var errFate = errors.New("pgstore: an ending without a fate")
 
 // End implements [outbox.Store]: one statement for all endings. If an open transaction
 // has locked a key, End waits for it briefly; then the error is [retrysafe.ErrBusy].
-func (b *Outbox) End(ctx context.Context, endings []outbox.Ending) ([]outbox.Ended, error) {
-	e := endBatch{b: b, endings: endings, ended: make([]outbox.Ended, len(endings)), first: make(map[int64]int, len(endings))}
+func (b *Outbox) Ack(ctx context.Context, endings []outbox.Ack) ([]outbox.AckResult, error) {
+	e := endBatch{b: b, endings: endings, ended: make([]outbox.AckResult, len(endings)), first: make(map[int64]int, len(endings))}
 	e.admit()
 	if err := e.send(ctx, e.todo); err != nil {
 		return nil, err
@@ -33,8 +33,8 @@ func (b *Outbox) End(ctx context.Context, endings []outbox.Ending) ([]outbox.End
 // An endBatch is the endings of one call of End.
 type endBatch struct {
 	b       *Outbox
-	endings []outbox.Ending
-	ended   []outbox.Ended
+	endings []outbox.Ack
+	ended   []outbox.AckResult
 	first   map[int64]int // the index of each message's first ending, which is the one that counts
 	todo    []int
 	shards  []outbox.Shard
@@ -64,7 +64,7 @@ func (e *endBatch) admit() {
 		switch {
 		case it.Shard.N < 0 || it.Shard.N >= outbox.Shards, epochs[it.Shard.N] != it.Shard.Epoch:
 			e.ended[i].Err = outbox.ErrFenced
-		case it.Fate < outbox.Delivered || it.Fate > outbox.Buried:
+		case it.Kind < outbox.AckDelivered || it.Kind > outbox.AckDead:
 			e.ended[i].Err = errFate
 		default:
 			e.todo = append(e.todo, i)
@@ -106,7 +106,7 @@ func (e *endBatch) try(ctx context.Context, some []int) error {
 		return e.delete(ctx, some)
 	}
 	some = e.settlersFirst(some)
-	t := newEndStatement(len(some), func(n int) *outbox.Ending { return &e.endings[some[n]] })
+	t := newEndStatement(len(some), func(n int) *outbox.Ack { return &e.endings[some[n]] })
 	params := t.params(func(a *arrays) {
 		a.reset(len(e.shards))
 		fillShards(a, e.shards)
@@ -132,7 +132,7 @@ func (e *endBatch) try(ctx context.Context, some []int) error {
 // allDelivered reports whether all messages were delivered and none settles a key.
 func (e *endBatch) allDelivered(some []int) bool {
 	for _, i := range some {
-		if it := &e.endings[i]; it.Fate != outbox.Delivered || it.Settle != nil {
+		if it := &e.endings[i]; it.Kind != outbox.AckDelivered || it.Settle != nil {
 			return false
 		}
 	}
@@ -194,15 +194,15 @@ func (e *endBatch) settlersFirst(some []int) []int {
 // key come first.
 type endStatement struct {
 	n       int
-	at      func(n int) *outbox.Ending
+	at      func(n int) *outbox.Ack
 	swap    []settlement
 	decoder swapDecoder
 
-	held int64          // a bit for each shard that the worker holds; for a skip, whether it was admitted
-	keys []outbox.Ended // what became of the keys
+	held int64              // a bit for each shard that the worker holds; for a skip, whether it was admitted
+	keys []outbox.AckResult // what became of the keys
 }
 
-func newEndStatement(n int, at func(int) *outbox.Ending) *endStatement {
+func newEndStatement(n int, at func(int) *outbox.Ack) *endStatement {
 	t := &endStatement{n: n, at: at}
 	for i := range n {
 		if w := at(i).Settle; w != nil {
@@ -222,7 +222,7 @@ func (t *endStatement) params(shards func(*arrays)) [][]byte {
 	swaps.update(t.swap, all)
 	shards(&s)
 	a.reset(t.n)
-	column := func(elem uint32, add func(e *outbox.Ending)) {
+	column := func(elem uint32, add func(e *outbox.Ack)) {
 		a.column(elem)
 		for i := range t.n {
 			add(t.at(i))
@@ -230,19 +230,19 @@ func (t *endStatement) params(shards func(*arrays)) [][]byte {
 		a.end()
 	}
 	text := func(s string) func([]byte) []byte { return func(b []byte) []byte { return append(b, s...) } }
-	column(oidInt8, func(e *outbox.Ending) { a.int8(e.ID) })
-	column(oidInt2, func(e *outbox.Ending) { a.int2(int16(e.Shard.N)) })
-	column(oidInt2, func(e *outbox.Ending) { a.int2(int16(e.Fate)) })
-	column(oidInt8, func(e *outbox.Ending) { a.int8(max(e.After, 0).Microseconds()) })
-	column(oidBytea, func(e *outbox.Ending) { a.bytes(text(e.Why)) })
-	column(oidBytea, func(e *outbox.Ending) { a.bytes(text(e.ProviderRef)) })
+	column(oidInt8, func(e *outbox.Ack) { a.int8(e.ID) })
+	column(oidInt2, func(e *outbox.Ack) { a.int2(int16(e.Shard.N)) })
+	column(oidInt2, func(e *outbox.Ack) { a.int2(int16(e.Kind)) })
+	column(oidInt8, func(e *outbox.Ack) { a.int8(max(e.After, 0).Microseconds()) })
+	column(oidBytea, func(e *outbox.Ack) { a.bytes(text(e.Why)) })
+	column(oidBytea, func(e *outbox.Ack) { a.bytes(text(e.ProviderRef)) })
 	params := append(swaps.params(), s.params()...)
 	return append(append(params, a.params()...), int8Param(int64(len(t.swap))))
 }
 
 func (t *endStatement) send(ctx context.Context, b *Outbox, stmt *statement, params [][]byte) error {
 	var refused []int
-	t.keys = make([]outbox.Ended, len(t.swap))
+	t.keys = make([]outbox.AckResult, len(t.swap))
 	err := b.do(ctx, "end messages", query{statement: stmt, params: params, each: func(v [][]byte) error {
 		n := int8At(v[0])
 		switch {
@@ -253,7 +253,7 @@ func (t *endStatement) send(ctx context.Context, b *Outbox, stmt *statement, par
 			refused = append(refused, int(n-1))
 		default:
 			a := t.decoder.swapped(&t.swap[n-1], v)
-			t.keys[n-1] = outbox.Ended{Err: a.Err, Record: a.Value}
+			t.keys[n-1] = outbox.AckResult{Err: a.Err, Record: a.Value}
 		}
 		return nil
 	}})
@@ -270,13 +270,13 @@ func (t *endStatement) find(ctx context.Context, b *Outbox, refused []int) error
 		got, err := b.s.Load(ctx, w.Ref)
 		switch {
 		case err == nil && got.Fence() == w.Expect: // it was locked
-			t.keys[n] = outbox.Ended{Err: retrysafe.ErrBusy}
+			t.keys[n] = outbox.AckResult{Err: retrysafe.ErrBusy}
 		case err == nil:
-			t.keys[n] = outbox.Ended{Err: retrysafe.ErrConflict, Record: got}
+			t.keys[n] = outbox.AckResult{Err: retrysafe.ErrConflict, Record: got}
 		case errors.Is(err, retrysafe.ErrNotFound), errors.Is(err, retrysafe.ErrUnreadable):
-			t.keys[n] = outbox.Ended{Err: err}
+			t.keys[n] = outbox.AckResult{Err: err}
 		default: // the other messages have ended
-			t.keys[n] = outbox.Ended{Err: fmt.Errorf("%w: %w", retrysafe.ErrBusy, err)}
+			t.keys[n] = outbox.AckResult{Err: fmt.Errorf("%w: %w", retrysafe.ErrBusy, err)}
 		}
 	}
 	return nil

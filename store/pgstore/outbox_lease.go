@@ -10,7 +10,7 @@ import (
 
 // Lease implements [outbox.Store]. Leases take turns. No other statement waits for them,
 // unless its shard is given to another worker.
-func (b *Outbox) Lease(ctx context.Context, worker retrysafe.Owner, term time.Duration) (held outbox.Holding, err error) {
+func (b *Outbox) Lease(ctx context.Context, worker retrysafe.Owner, term time.Duration) (held outbox.Lease, err error) {
 	params := [][]byte{worker[:], int8Param(max(term, 0).Microseconds())}
 	err = b.do(ctx, "lease shards",
 		query{statement: &b.sql.wait}, query{statement: &b.sql.turn},
@@ -22,7 +22,7 @@ func (b *Outbox) Lease(ctx context.Context, worker retrysafe.Owner, term time.Du
 			return nil
 		}})
 	if err != nil {
-		return outbox.Holding{}, err
+		return outbox.Lease{}, err
 	}
 	return held, nil
 }

@@ -37,7 +37,7 @@ func TestLeasesOfRandomWorkers(t *testing.T) {
 			for range steps {
 				term := time.Duration(rand.IntN(3)) * 30 * time.Millisecond
 				began := time.Now()
-				got, err := inTurn(func() (outbox.Holding, error) { return box.Lease(t.Context(), worker, term) })
+				got, err := inTurn(func() (outbox.Lease, error) { return box.Lease(t.Context(), worker, term) })
 				if err != nil {
 					t.Error(err)
 					return
@@ -75,7 +75,7 @@ func TestLeasesOfRandomWorkers(t *testing.T) {
 
 // inTurn asks for a lease as often as its turn has not come: the store waits for some
 // seconds only, and a worker asks again.
-func inTurn(lease func() (outbox.Holding, error)) (outbox.Holding, error) {
+func inTurn(lease func() (outbox.Lease, error)) (outbox.Lease, error) {
 	for {
 		got, err := lease()
 		var server *pgconn.PgError
@@ -107,9 +107,9 @@ func TestTakeoverAndEndingTakeTurns(t *testing.T) {
 	// An ending under way holds the keys of its shards.
 	exec(t, conn, `BEGIN`)
 	exec(t, conn, `SELECT FROM retrysafe_shards WHERE n = $1 FOR KEY SHARE`, list[0].Shard.N)
-	taken := make(chan outbox.Holding, 1)
+	taken := make(chan outbox.Lease, 1)
 	go func() {
-		got, err := inTurn(func() (outbox.Holding, error) { return box.Lease(t.Context(), retrysafe.Owner{2}, time.Hour) })
+		got, err := inTurn(func() (outbox.Lease, error) { return box.Lease(t.Context(), retrysafe.Owner{2}, time.Hour) })
 		if err != nil {
 			t.Error(err)
 		}
@@ -128,7 +128,7 @@ func TestTakeoverAndEndingTakeTurns(t *testing.T) {
 	if got := <-taken; len(got.Shards) != outbox.Shards {
 		t.Errorf("%d shards were taken over", len(got.Shards))
 	}
-	ended, err := box.End(t.Context(), []outbox.Ending{{ID: list[0].ID, Shard: list[0].Shard, Fate: outbox.Delivered}})
+	ended, err := box.Ack(t.Context(), []outbox.Ack{{ID: list[0].ID, Shard: list[0].Shard, Kind: outbox.AckDelivered}})
 	must(t, err)
 	if ended[0].Err == nil {
 		t.Error("an ending under an old epoch is taken")

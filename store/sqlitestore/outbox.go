@@ -10,11 +10,11 @@ import (
 )
 
 var (
-	_ outbox.Enqueuer = (*Tx)(nil)
-	_ outbox.Enqueuer = (*ownTx)(nil)
-	_ outbox.Store    = (*Outbox)(nil)
-	_ outbox.Gauge    = (*Outbox)(nil)
-	_ outbox.Skipper  = (*Outbox)(nil)
+	_ outbox.Enqueuer      = (*Tx)(nil)
+	_ outbox.Enqueuer      = (*ownTx)(nil)
+	_ outbox.Store         = (*Outbox)(nil)
+	_ outbox.DepthReporter = (*Outbox)(nil)
+	_ outbox.Skipper       = (*Outbox)(nil)
 )
 
 // An Outbox keeps messages in the store's own database, so that they commit together

@@ -16,10 +16,10 @@ import (
 var errFate = errors.New("sqlitestore: an ending without a fate")
 
 // End implements [outbox.Store]. All endings are one transaction.
-func (b *Outbox) End(ctx context.Context, endings []outbox.Ending) ([]outbox.Ended, error) {
-	var ended []outbox.Ended
+func (b *Outbox) Ack(ctx context.Context, endings []outbox.Ack) ([]outbox.AckResult, error) {
+	var ended []outbox.AckResult
 	err := b.write(ctx, "end messages", func(ctx context.Context, tx execer) error {
-		e := ends{s: b.s, tx: tx, endings: endings, ended: make([]outbox.Ended, len(endings)), first: make(map[int64]int, len(endings))}
+		e := ends{s: b.s, tx: tx, endings: endings, ended: make([]outbox.AckResult, len(endings)), first: make(map[int64]int, len(endings))}
 		ended = e.ended
 		return e.run(ctx)
 	})
@@ -33,8 +33,8 @@ func (b *Outbox) End(ctx context.Context, endings []outbox.Ending) ([]outbox.End
 type ends struct {
 	s       *Store
 	tx      execer
-	endings []outbox.Ending
-	ended   []outbox.Ended
+	endings []outbox.Ack
+	ended   []outbox.AckResult
 	first   map[int64]int // for each message, the index of its first ending; later ones are ignored
 	do      []int         // the indexes of the endings to be applied
 }
@@ -79,7 +79,7 @@ func (e *ends) admit(ctx context.Context) error {
 		case !shards.hold(it.Shard), here && shard != it.Shard.N:
 			e.ended[i].Err = outbox.ErrFenced
 		case !here: // this worker has ended it before
-		case it.Fate < outbox.Delivered || it.Fate > outbox.Buried:
+		case it.Kind < outbox.AckDelivered || it.Kind > outbox.AckDead:
 			e.ended[i].Err = errFate
 		case it.Settle != nil && it.Settle.State == 0:
 			e.ended[i].Err = errState
@@ -134,7 +134,7 @@ func (e *ends) settle(ctx context.Context) error {
 		return err
 	}
 	for n, a := range answers {
-		e.ended[of[n]] = outbox.Ended{Err: a.Err, Record: a.Value}
+		e.ended[of[n]] = outbox.AckResult{Err: a.Err, Record: a.Value}
 	}
 	return nil
 }
@@ -148,13 +148,13 @@ func (e *ends) apply(ctx context.Context) error {
 			continue
 		}
 		it := &e.endings[i]
-		if it.Fate == outbox.Again {
+		if it.Kind == outbox.AckRetry {
 			if err := exec(ctx, e.tx, 1, sendAgain, now.Add(it.After).UnixMicro(), it.Why, it.ProviderRef, it.ID); err != nil {
 				return err
 			}
 			continue
 		}
-		if it.Fate == outbox.Buried {
+		if it.Kind == outbox.AckDead {
 			if err := exec(ctx, e.tx, 1, buryMessage, it.Why, it.ProviderRef, now.UnixMicro(), it.ID); err != nil {
 				return err
 			}
@@ -165,9 +165,9 @@ func (e *ends) apply(ctx context.Context) error {
 }
 
 // Skip implements [outbox.Skipper].
-func (b *Outbox) Skip(ctx context.Context, skip outbox.Skipped) (ended outbox.Ended, err error) {
+func (b *Outbox) Skip(ctx context.Context, skip outbox.SkipRequest) (ended outbox.AckResult, err error) {
 	err = b.write(ctx, fmt.Sprintf("skip message %d", skip.ID), func(ctx context.Context, tx execer) error {
-		ended = outbox.Ended{}
+		ended = outbox.AckResult{}
 		now := b.s.now()
 		if err := waits(ctx, tx, &skip, now); err != nil {
 			return err
@@ -180,7 +180,7 @@ func (b *Outbox) Skip(ctx context.Context, skip outbox.Skipped) (ended outbox.En
 			if err != nil {
 				return err
 			}
-			if ended = (outbox.Ended{Err: answers[0].Err, Record: answers[0].Value}); ended.Err != nil {
+			if ended = (outbox.AckResult{Err: answers[0].Err, Record: answers[0].Value}); ended.Err != nil {
 				return nil //nolint:nilerr // the swap was refused, and the caller gets its error in ended
 			}
 		}
@@ -194,7 +194,7 @@ func (b *Outbox) Skip(ctx context.Context, skip outbox.Skipped) (ended outbox.En
 
 // waits returns nil if the message waits for its next try, and was not tried since the
 // caller has read it.
-func waits(ctx context.Context, tx execer, skip *outbox.Skipped, now time.Time) error {
+func waits(ctx context.Context, tx execer, skip *outbox.SkipRequest, now time.Time) error {
 	var tries int
 	var due int64
 	err := tx.QueryRowContext(ctx, selectWaiting, skip.ID).Scan(&tries, &due)
@@ -222,7 +222,7 @@ func (b *Outbox) Dispose(ctx context.Context, d outbox.Disposal) error {
 		if d.Redrive {
 			now := b.s.now().UnixMicro()
 			var enqueued any // null keeps the time
-			if d.Anew {
+			if d.ResetAge {
 				enqueued = now
 			}
 			if err := exec(ctx, tx, 1, redriveLetter, now, enqueued, d.ID); err != nil {

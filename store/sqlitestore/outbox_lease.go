@@ -28,18 +28,18 @@ func (h *holders) hold(s outbox.Shard) bool {
 }
 
 // Lease implements [outbox.Store].
-func (b *Outbox) Lease(ctx context.Context, worker retrysafe.Owner, term time.Duration) (held outbox.Holding, err error) {
+func (b *Outbox) Lease(ctx context.Context, worker retrysafe.Owner, term time.Duration) (held outbox.Lease, err error) {
 	err = b.write(ctx, "lease shards", func(ctx context.Context, tx execer) (err error) {
 		held, err = b.lease(ctx, tx, worker[:], max(term, 0))
 		return err
 	})
 	if err != nil {
-		return outbox.Holding{}, err
+		return outbox.Lease{}, err
 	}
 	return held, nil
 }
 
-func (b *Outbox) lease(ctx context.Context, tx execer, worker []byte, term time.Duration) (held outbox.Holding, err error) {
+func (b *Outbox) lease(ctx context.Context, tx execer, worker []byte, term time.Duration) (held outbox.Lease, err error) {
 	at := b.s.now()
 	now, until := at.UnixMicro(), at.Add(term).UnixMicro()
 	if _, err := tx.ExecContext(ctx, countWorker, worker, until); err != nil {

@@ -72,7 +72,7 @@ func TestIDsAreNeverGivenTwice(t *testing.T) {
 			t.Fatalf("%+v, seen before %v", list, seen)
 		}
 		seen[list[0].ID] = true
-		must(t, second(other.Outbox().End(t.Context(), []outbox.Ending{{ID: list[0].ID, Shard: list[0].Shard, Fate: outbox.Delivered}})))
+		must(t, second(other.Outbox().Ack(t.Context(), []outbox.Ack{{ID: list[0].ID, Shard: list[0].Shard, Kind: outbox.AckDelivered}})))
 	}
 }
 
@@ -128,11 +128,11 @@ func TestDueIsBoundedInBytes(t *testing.T) {
 		if len(list) > 64 {
 			t.Fatalf("%d messages of 1 MiB in one read", len(list))
 		}
-		var ends []outbox.Ending
+		var ends []outbox.Ack
 		for i := range list {
-			ends = append(ends, outbox.Ending{ID: list[i].ID, Shard: list[i].Shard, Fate: outbox.Delivered})
+			ends = append(ends, outbox.Ack{ID: list[i].ID, Shard: list[i].Shard, Kind: outbox.AckDelivered})
 		}
-		must(t, second(s.Outbox().End(t.Context(), ends)))
+		must(t, second(s.Outbox().Ack(t.Context(), ends)))
 		total += len(list)
 	}
 	if total != 70 {

@@ -47,7 +47,7 @@ func (b *Outbox) Due(ctx context.Context, shards []outbox.Shard, limit int) ([]o
 }
 
 // Dead implements [outbox.Store].
-func (b *Outbox) Dead(ctx context.Context, after int64, limit int) ([]outbox.Letter, error) {
+func (b *Outbox) DeadLetters(ctx context.Context, after int64, limit int) ([]outbox.DeadLetter, error) {
 	list, err := b.letters(ctx, selectDead, after, max(limit, 0))
 	if err != nil {
 		return nil, fmt.Errorf("read dead letters: %w", err)
@@ -56,7 +56,7 @@ func (b *Outbox) Dead(ctx context.Context, after int64, limit int) ([]outbox.Let
 }
 
 // Failing implements [outbox.Skipper].
-func (b *Outbox) Failing(ctx context.Context, after int64, limit int) ([]outbox.Letter, error) {
+func (b *Outbox) Failing(ctx context.Context, after int64, limit int) ([]outbox.DeadLetter, error) {
 	list, err := b.letters(ctx, selectFailing, b.s.now().UnixMicro(), after, max(limit, 0))
 	if err != nil {
 		return nil, fmt.Errorf("read failing messages: %w", err)
@@ -64,11 +64,11 @@ func (b *Outbox) Failing(ctx context.Context, after int64, limit int) ([]outbox.
 	return list, nil
 }
 
-func (b *Outbox) letters(ctx context.Context, query string, args ...any) (list []outbox.Letter, err error) {
+func (b *Outbox) letters(ctx context.Context, query string, args ...any) (list []outbox.DeadLetter, err error) {
 	now := b.s.now()
 	err = b.read(ctx, query, args, func(rows *sql.Rows) (bool, error) {
 		var r messageRow
-		var l outbox.Letter
+		var l outbox.DeadLetter
 		var died int64
 		if err := rows.Scan(append(r.columns(), &l.Why, &l.ProviderRef, &died, &l.Revision)...); err != nil {
 			return false, err
@@ -83,7 +83,7 @@ func (b *Outbox) letters(ctx context.Context, query string, args ...any) (list [
 	return list, err
 }
 
-// Depth implements [outbox.Gauge].
+// Depth implements [outbox.DepthReporter].
 func (b *Outbox) Depth(ctx context.Context) (d outbox.Depth, err error) {
 	var due, died sql.NullInt64
 	if err := b.s.db.QueryRowContext(ctx, selectDepth).Scan(&d.Waiting, &due, &d.Dead, &died); err != nil {

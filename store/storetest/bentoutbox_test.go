@@ -20,14 +20,14 @@ import (
 type bentBox struct {
 	*memstore.Outbox
 	store   *memstore.Store
-	lease   func(context.Context, retrysafe.Owner, time.Duration) (outbox.Holding, error)
+	lease   func(context.Context, retrysafe.Owner, time.Duration) (outbox.Lease, error)
 	due     func(context.Context, []outbox.Shard, int) ([]outbox.Delivery, error)
-	end     func(context.Context, []outbox.Ending) ([]outbox.Ended, error)
-	dead    func(context.Context, int64, int) ([]outbox.Letter, error)
+	end     func(context.Context, []outbox.Ack) ([]outbox.AckResult, error)
+	dead    func(context.Context, int64, int) ([]outbox.DeadLetter, error)
 	dispose func(context.Context, outbox.Disposal) error
 	depth   func(context.Context) (outbox.Depth, error)
-	failing func(context.Context, int64, int) ([]outbox.Letter, error)
-	skip    func(context.Context, outbox.Skipped) (outbox.Ended, error)
+	failing func(context.Context, int64, int) ([]outbox.DeadLetter, error)
+	skip    func(context.Context, outbox.SkipRequest) (outbox.AckResult, error)
 	begin   func(*memstore.Tx) storetest.OutboxTx
 
 	mu      sync.Mutex
@@ -41,7 +41,7 @@ func newBentBox() *bentBox {
 	b.store = memstore.New(&memstore.Options{Now: b.clock})
 	o := b.store.Outbox()
 	b.Outbox = o
-	b.lease, b.end, b.dispose, b.depth, b.failing, b.skip = o.Lease, o.End, o.Dispose, o.Depth, o.Failing, o.Skip
+	b.lease, b.end, b.dispose, b.depth, b.failing, b.skip = o.Lease, o.Ack, o.Dispose, o.Depth, o.Failing, o.Skip
 	b.due, b.dead = b.dueOrDamaged, b.deadOrDamaged
 	b.begin = func(tx *memstore.Tx) storetest.OutboxTx { return tx }
 	return b
@@ -73,8 +73,8 @@ func (b *bentBox) dueOrDamaged(ctx context.Context, shards []outbox.Shard, limit
 	return list, err
 }
 
-func (b *bentBox) deadOrDamaged(ctx context.Context, after int64, limit int) ([]outbox.Letter, error) {
-	list, err := b.Outbox.Dead(ctx, after, limit)
+func (b *bentBox) deadOrDamaged(ctx context.Context, after int64, limit int) ([]outbox.DeadLetter, error) {
+	list, err := b.Outbox.DeadLetters(ctx, after, limit)
 	for i := range list {
 		b.spoil(&list[i].Delivery)
 	}
@@ -92,7 +92,7 @@ func (b *bentBox) harness() storetest.OutboxHarness {
 	}
 }
 
-func (b *bentBox) Lease(ctx context.Context, w retrysafe.Owner, term time.Duration) (outbox.Holding, error) {
+func (b *bentBox) Lease(ctx context.Context, w retrysafe.Owner, term time.Duration) (outbox.Lease, error) {
 	return b.lease(ctx, w, term)
 }
 
@@ -100,21 +100,21 @@ func (b *bentBox) Due(ctx context.Context, shards []outbox.Shard, limit int) ([]
 	return b.due(ctx, shards, limit)
 }
 
-func (b *bentBox) End(ctx context.Context, e []outbox.Ending) ([]outbox.Ended, error) {
+func (b *bentBox) Ack(ctx context.Context, e []outbox.Ack) ([]outbox.AckResult, error) {
 	return b.end(ctx, e)
 }
 
-func (b *bentBox) Dead(ctx context.Context, after int64, limit int) ([]outbox.Letter, error) {
+func (b *bentBox) DeadLetters(ctx context.Context, after int64, limit int) ([]outbox.DeadLetter, error) {
 	return b.dead(ctx, after, limit)
 }
 
 func (b *bentBox) Dispose(ctx context.Context, d outbox.Disposal) error { return b.dispose(ctx, d) }
 func (b *bentBox) Depth(ctx context.Context) (outbox.Depth, error)      { return b.depth(ctx) }
-func (b *bentBox) Skip(ctx context.Context, s outbox.Skipped) (outbox.Ended, error) {
+func (b *bentBox) Skip(ctx context.Context, s outbox.SkipRequest) (outbox.AckResult, error) {
 	return b.skip(ctx, s)
 }
 
-func (b *bentBox) Failing(ctx context.Context, after int64, limit int) ([]outbox.Letter, error) {
+func (b *bentBox) Failing(ctx context.Context, after int64, limit int) ([]outbox.DeadLetter, error) {
 	return b.failing(ctx, after, limit)
 }
 
@@ -150,9 +150,9 @@ func (b *bentBox) bendDue(bend func(shards []outbox.Shard, list []outbox.Deliver
 }
 
 // bendDead lets bend change every letter that is listed.
-func (b *bentBox) bendDead(bend func(*outbox.Letter)) {
+func (b *bentBox) bendDead(bend func(*outbox.DeadLetter)) {
 	dead := b.dead
-	b.dead = func(ctx context.Context, after int64, limit int) ([]outbox.Letter, error) {
+	b.dead = func(ctx context.Context, after int64, limit int) ([]outbox.DeadLetter, error) {
 		list, err := dead(ctx, after, limit)
 		for i := range list {
 			bend(&list[i])
@@ -162,9 +162,9 @@ func (b *bentBox) bendDead(bend func(*outbox.Letter)) {
 }
 
 // bendEnd lets bend change every ending.
-func (b *bentBox) bendEnd(bend func(*outbox.Ending)) {
+func (b *bentBox) bendEnd(bend func(*outbox.Ack)) {
 	end := b.end
-	b.end = func(ctx context.Context, endings []outbox.Ending) ([]outbox.Ended, error) {
+	b.end = func(ctx context.Context, endings []outbox.Ack) ([]outbox.AckResult, error) {
 		endings = slices.Clone(endings)
 		for i := range endings {
 			bend(&endings[i])
@@ -174,9 +174,9 @@ func (b *bentBox) bendEnd(bend func(*outbox.Ending)) {
 }
 
 // under returns an ending under the epoch that holds at present, whoever it is.
-func (b *bentBox) under(ctx context.Context, e outbox.Ending) outbox.Ending {
+func (b *bentBox) under(ctx context.Context, e outbox.Ack) outbox.Ack {
 	for ; e.Shard.Epoch < 100; e.Shard.Epoch++ {
-		probe, _ := b.Outbox.End(ctx, []outbox.Ending{{ID: -1, Shard: e.Shard, Fate: outbox.Delivered}})
+		probe, _ := b.Outbox.Ack(ctx, []outbox.Ack{{ID: -1, Shard: e.Shard, Kind: outbox.AckDelivered}})
 		if !errors.Is(probe[0].Err, outbox.ErrFenced) {
 			break
 		}

@@ -85,7 +85,7 @@ var sendingFlaws = []boxFlaw{{
 	breaks: []string{"late commit is found"},
 	bend: func(b *bentBox) {
 		var last int64
-		b.bendEnd(func(e *outbox.Ending) { last = max(last, e.ID) })
+		b.bendEnd(func(e *outbox.Ack) { last = max(last, e.ID) })
 		b.bendDue(func(_ []outbox.Shard, list []outbox.Delivery) []outbox.Delivery {
 			return slices.DeleteFunc(list, func(d outbox.Delivery) bool { return d.ID <= last && d.Tries == 0 })
 		})
@@ -103,9 +103,9 @@ var sendingFlaws = []boxFlaw{{
 	name:   "group overtakes its head",
 	breaks: []string{"failed head holds up its group"},
 	bend: func(b *bentBox) {
-		b.bendEnd(func(e *outbox.Ending) { // a head that waits is behind the others
-			if e.Fate == outbox.Again && e.After == time.Hour {
-				e.Fate = outbox.Buried
+		b.bendEnd(func(e *outbox.Ack) { // a head that waits is behind the others
+			if e.Kind == outbox.AckRetry && e.After == time.Hour {
+				e.Kind = outbox.AckDead
 			}
 		})
 	},
@@ -114,7 +114,7 @@ var sendingFlaws = []boxFlaw{{
 	breaks: []string{"failed head does not hold up other groups"},
 	bend: func(b *bentBox) {
 		stopped := false
-		b.bendEnd(func(e *outbox.Ending) { stopped = stopped || e.Fate == outbox.Again })
+		b.bendEnd(func(e *outbox.Ack) { stopped = stopped || e.Kind == outbox.AckRetry })
 		b.bendDue(func(_ []outbox.Shard, list []outbox.Delivery) []outbox.Delivery {
 			if stopped {
 				return nil
@@ -126,9 +126,9 @@ var sendingFlaws = []boxFlaw{{
 	name:   "failed message is lost",
 	breaks: []string{"failed message comes again"},
 	bend: func(b *bentBox) {
-		b.bendEnd(func(e *outbox.Ending) {
-			if e.Fate == outbox.Again {
-				e.Fate = outbox.Delivered
+		b.bendEnd(func(e *outbox.Ack) {
+			if e.Kind == outbox.AckRetry {
+				e.Kind = outbox.AckDelivered
 			}
 		})
 	},
@@ -192,8 +192,8 @@ var leaseFlaws = []boxFlaw{{
 	breaks: []string{"shards are shared out"},
 	bend: func(b *bentBox) {
 		var first retrysafe.Owner
-		var held outbox.Holding
-		b.lease = func(ctx context.Context, w retrysafe.Owner, term time.Duration) (outbox.Holding, error) {
+		var held outbox.Lease
+		b.lease = func(ctx context.Context, w retrysafe.Owner, term time.Duration) (outbox.Lease, error) {
 			if first.IsZero() {
 				first = w
 			}
@@ -210,7 +210,7 @@ var leaseFlaws = []boxFlaw{{
 	name:   "shards are held by all who ask",
 	breaks: []string{"shard has one holder", "shards are shared out"},
 	bend: func(b *bentBox) {
-		b.lease = func(ctx context.Context, w retrysafe.Owner, term time.Duration) (held outbox.Holding, err error) {
+		b.lease = func(ctx context.Context, w retrysafe.Owner, term time.Duration) (held outbox.Lease, err error) {
 			if term > 0 {
 				held.Workers = 1
 				for n := range outbox.Shards {
@@ -224,7 +224,7 @@ var leaseFlaws = []boxFlaw{{
 	name:   "epochs stand still",
 	breaks: []string{"epochs grow", "lease that has ended is taken over"},
 	bend: func(b *bentBox) {
-		b.lease = func(ctx context.Context, w retrysafe.Owner, term time.Duration) (outbox.Holding, error) {
+		b.lease = func(ctx context.Context, w retrysafe.Owner, term time.Duration) (outbox.Lease, error) {
 			held, err := b.Outbox.Lease(ctx, w, term)
 			for i := range held.Shards {
 				held.Shards[i].Epoch = 1
@@ -236,7 +236,7 @@ var leaseFlaws = []boxFlaw{{
 	name:   "lease lasts for ever",
 	breaks: []string{"lease that has ended is taken over"},
 	bend: func(b *bentBox) {
-		b.lease = func(ctx context.Context, w retrysafe.Owner, term time.Duration) (outbox.Holding, error) {
+		b.lease = func(ctx context.Context, w retrysafe.Owner, term time.Duration) (outbox.Lease, error) {
 			if term > 0 {
 				term = 1000 * time.Hour
 			}
@@ -251,7 +251,7 @@ var leaseFlaws = []boxFlaw{{
 		b.due = func(ctx context.Context, shards []outbox.Shard, limit int) ([]outbox.Delivery, error) {
 			shards = slices.Clone(shards)
 			for i, s := range shards {
-				shards[i] = b.under(ctx, outbox.Ending{Shard: s}).Shard
+				shards[i] = b.under(ctx, outbox.Ack{Shard: s}).Shard
 			}
 			return due(ctx, shards, limit)
 		}
@@ -260,23 +260,23 @@ var leaseFlaws = []boxFlaw{{
 	name:   "epoch is not looked at when ending",
 	breaks: []string{"stale epoch ends nothing"},
 	bend: func(b *bentBox) {
-		b.bendEnd(func(e *outbox.Ending) { *e = b.under(context.Background(), *e) })
+		b.bendEnd(func(e *outbox.Ack) { *e = b.under(context.Background(), *e) })
 	},
 }, {
 	name:   "one stale epoch refuses the whole call",
 	breaks: []string{"stale epoch ends nothing"},
 	bend: func(b *bentBox) {
-		b.end = func(ctx context.Context, endings []outbox.Ending) ([]outbox.Ended, error) {
+		b.end = func(ctx context.Context, endings []outbox.Ack) ([]outbox.AckResult, error) {
 			for _, e := range endings {
 				if b.under(ctx, e).Shard != e.Shard {
-					all := make([]outbox.Ended, len(endings))
+					all := make([]outbox.AckResult, len(endings))
 					for i := range all {
 						all[i].Err = outbox.ErrFenced
 					}
 					return all, nil
 				}
 			}
-			return b.Outbox.End(ctx, endings)
+			return b.Outbox.Ack(ctx, endings)
 		}
 	},
 }}
@@ -285,15 +285,15 @@ var endingFlaws = []boxFlaw{{
 	name:   "ending takes all before it",
 	breaks: []string{"delivered message is gone"},
 	bend: func(b *bentBox) {
-		b.end = func(ctx context.Context, endings []outbox.Ending) ([]outbox.Ended, error) {
+		b.end = func(ctx context.Context, endings []outbox.Ack) ([]outbox.AckResult, error) {
 			for _, e := range endings {
 				for id := range e.ID {
 					for n := range outbox.Shards {
-						b.Outbox.End(ctx, []outbox.Ending{b.under(ctx, outbox.Ending{ID: id, Shard: outbox.Shard{N: n}, Fate: outbox.Delivered})})
+						b.Outbox.Ack(ctx, []outbox.Ack{b.under(ctx, outbox.Ack{ID: id, Shard: outbox.Shard{N: n}, Kind: outbox.AckDelivered})})
 					}
 				}
 			}
-			return b.Outbox.End(ctx, endings)
+			return b.Outbox.Ack(ctx, endings)
 		}
 	},
 }, {
@@ -301,13 +301,13 @@ var endingFlaws = []boxFlaw{{
 	breaks: []string{"ending twice is ending once"},
 	bend: func(b *bentBox) {
 		ended := map[int64]bool{}
-		b.end = func(ctx context.Context, endings []outbox.Ending) ([]outbox.Ended, error) {
-			all, err := b.Outbox.End(ctx, endings)
+		b.end = func(ctx context.Context, endings []outbox.Ack) ([]outbox.AckResult, error) {
+			all, err := b.Outbox.Ack(ctx, endings)
 			for i, e := range endings {
 				if ended[e.ID] {
 					all[i].Err = retrysafe.ErrNotFound
 				}
-				ended[e.ID] = e.Fate != outbox.Again
+				ended[e.ID] = e.Kind != outbox.AckRetry
 			}
 			return all, err
 		}
@@ -315,12 +315,12 @@ var endingFlaws = []boxFlaw{{
 }, {
 	name:   "key is not settled",
 	breaks: []string{"message settles its key as it ends"},
-	bend:   func(b *bentBox) { b.bendEnd(func(e *outbox.Ending) { e.Settle = nil }) },
+	bend:   func(b *bentBox) { b.bendEnd(func(e *outbox.Ack) { e.Settle = nil }) },
 }, {
 	name:   "settlement compares the record's own revision",
 	breaks: []string{"message settles its key as it ends"},
 	bend: func(b *bentBox) {
-		b.bendEnd(func(e *outbox.Ending) {
+		b.bendEnd(func(e *outbox.Ack) {
 			if e.Settle != nil {
 				w := *e.Settle
 				w.Expect = w.Fence()
@@ -332,12 +332,12 @@ var endingFlaws = []boxFlaw{{
 	name:   "refused settlement ends the message",
 	breaks: []string{"refused settlement leaves the message"},
 	bend: func(b *bentBox) {
-		b.end = func(ctx context.Context, endings []outbox.Ending) ([]outbox.Ended, error) {
-			all, err := b.Outbox.End(ctx, endings)
+		b.end = func(ctx context.Context, endings []outbox.Ack) ([]outbox.AckResult, error) {
+			all, err := b.Outbox.Ack(ctx, endings)
 			for i, e := range endings {
 				if all[i].Err != nil {
 					e.Settle = nil
-					b.Outbox.End(ctx, []outbox.Ending{e})
+					b.Outbox.Ack(ctx, []outbox.Ack{e})
 				}
 			}
 			return all, err
@@ -347,20 +347,20 @@ var endingFlaws = []boxFlaw{{
 	name:   "refused settlement refuses the whole call",
 	breaks: []string{"refused settlement leaves the message"},
 	bend: func(b *bentBox) {
-		b.end = func(ctx context.Context, endings []outbox.Ending) ([]outbox.Ended, error) {
+		b.end = func(ctx context.Context, endings []outbox.Ack) ([]outbox.AckResult, error) {
 			for _, e := range endings {
 				if e.Settle == nil {
 					continue
 				}
 				if now, err := b.store.Load(ctx, e.Settle.Ref); err != nil || now.Revision != e.Settle.Expect.Revision {
-					all := make([]outbox.Ended, len(endings))
+					all := make([]outbox.AckResult, len(endings))
 					for i := range all {
-						all[i] = outbox.Ended{Err: retrysafe.ErrConflict, Record: now}
+						all[i] = outbox.AckResult{Err: retrysafe.ErrConflict, Record: now}
 					}
 					return all, nil
 				}
 			}
-			return b.Outbox.End(ctx, endings)
+			return b.Outbox.Ack(ctx, endings)
 		}
 	},
 }, {
@@ -368,7 +368,7 @@ var endingFlaws = []boxFlaw{{
 	breaks: []string{"depth is what waits and what is dead"},
 	bend: func(b *bentBox) {
 		ended := 0
-		b.bendEnd(func(*outbox.Ending) { ended++ })
+		b.bendEnd(func(*outbox.Ack) { ended++ })
 		b.depth = func(ctx context.Context) (outbox.Depth, error) {
 			d, err := b.Outbox.Depth(ctx)
 			d.Waiting += ended
@@ -381,18 +381,18 @@ var letterFlaws = []boxFlaw{{
 	name:   "buried message is dropped",
 	breaks: []string{"buried message is kept", "skipped message lets its group go on"},
 	bend: func(b *bentBox) {
-		b.dead = func(context.Context, int64, int) ([]outbox.Letter, error) { return nil, nil }
+		b.dead = func(context.Context, int64, int) ([]outbox.DeadLetter, error) { return nil, nil }
 	},
 }, {
 	name:   "provider's name is forgotten",
 	breaks: []string{"buried message is kept", "skipped message lets its group go on"},
-	bend:   func(b *bentBox) { b.bendDead(func(l *outbox.Letter) { l.ProviderRef = "" }) },
+	bend:   func(b *bentBox) { b.bendDead(func(l *outbox.DeadLetter) { l.ProviderRef = "" }) },
 }, {
 	name:   "page begins with the last one",
 	breaks: []string{"dead letters are listed in order"},
 	bend: func(b *bentBox) {
 		dead := b.dead
-		b.dead = func(ctx context.Context, after int64, limit int) ([]outbox.Letter, error) {
+		b.dead = func(ctx context.Context, after int64, limit int) ([]outbox.DeadLetter, error) {
 			return dead(ctx, after-1, limit)
 		}
 	},
@@ -452,13 +452,13 @@ var letterFlaws = []boxFlaw{{
 	name:   "skip does nothing",
 	breaks: []string{"skipped message lets its group go on", "skip needs a message that waits as it was seen"},
 	bend: func(b *bentBox) {
-		b.skip = func(context.Context, outbox.Skipped) (outbox.Ended, error) { return outbox.Ended{}, nil }
+		b.skip = func(context.Context, outbox.SkipRequest) (outbox.AckResult, error) { return outbox.AckResult{}, nil }
 	},
 }, {
 	name:   "skip does not compare",
 	breaks: []string{"skip needs a message that waits as it was seen"},
 	bend: func(b *bentBox) {
-		b.skip = func(ctx context.Context, s outbox.Skipped) (outbox.Ended, error) {
+		b.skip = func(ctx context.Context, s outbox.SkipRequest) (outbox.AckResult, error) {
 			list, _ := b.Outbox.Failing(ctx, s.ID-1, 1)
 			if len(list) == 1 && list[0].ID == s.ID {
 				s.Tries = list[0].Tries

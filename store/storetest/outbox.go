@@ -77,7 +77,7 @@ func needsDamage(h OutboxHarness) string {
 }
 
 func needsGauge(h OutboxHarness) string {
-	if _, ok := h.Outbox.(outbox.Gauge); !ok {
+	if _, ok := h.Outbox.(outbox.DepthReporter); !ok {
 		return "the outbox is no gauge"
 	}
 	return ""

@@ -29,7 +29,7 @@ var dueRules = []outboxRule{{
 				}
 				last[d.Group] = d.ID
 				seen = append(seen, string(d.Payload))
-				k.ends(ending(d, outbox.Delivered))
+				k.ends(ending(d, outbox.AckDelivered))
 			}
 		}
 		for _, group := range []string{"a", "b"} {
@@ -154,7 +154,7 @@ var dueRules = []outboxRule{{
 				k.failf("beside a damaged message only %q came", got)
 			}
 		}
-		k.ends(ending(shown, outbox.Buried))
+		k.ends(ending(shown, outbox.AckDead))
 		k.finds("after it was buried", held, "a2", "b1", "free")
 		letters := k.dead()
 		if len(letters) != 1 || letters[0].ID != bad.ID || letters[0].Err == nil {

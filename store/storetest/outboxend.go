@@ -11,7 +11,7 @@ var endRules = []outboxRule{{
 	check: func(k *outboxKit) {
 		held := k.all()
 		k.enqueue(text("a", "a1"), text("a", "a2"), text("b", "b1"), text("", "free"))
-		k.ends(ending(k.one(held, "a1"), outbox.Delivered), ending(k.one(held, "free"), outbox.Delivered))
+		k.ends(ending(k.one(held, "a1"), outbox.AckDelivered), ending(k.one(held, "free"), outbox.AckDelivered))
 		k.finds("after two were delivered", held, "a2", "b1")
 		if n := len(k.dead()); n != 0 {
 			k.failf("%d dead letters", n)
@@ -23,7 +23,7 @@ var endRules = []outboxRule{{
 	check: func(k *outboxKit) {
 		held := k.all()
 		k.enqueue(text("a", "a1"), text("a", "a2"), text("b", "b1"), text("b", "b2"))
-		a, b := ending(k.one(held, "a1"), outbox.Delivered), ending(k.one(held, "b1"), outbox.Buried)
+		a, b := ending(k.one(held, "a1"), outbox.AckDelivered), ending(k.one(held, "b1"), outbox.AckDead)
 		k.ends(a, b)
 		before := k.dead()
 		k.ends(a, b)
@@ -44,7 +44,7 @@ var endRules = []outboxRule{{
 		k.enqueue(m, text("a", "next"))
 		done := to(retrysafe.StateCompleted, rec, later)
 		done.Revision = 0 // Expect has the revision that counts
-		e := ending(k.one(held, "m"), outbox.Delivered)
+		e := ending(k.one(held, "m"), outbox.AckDelivered)
 		e.Settle = &done
 		ended := k.end(e)[0]
 		k.want("End", ended.Err, nil)
@@ -67,8 +67,8 @@ var endRules = []outboxRule{{
 		gone := k.keys().record("gone").Record
 		gone.Revision = rec.Revision
 		k.enqueue(text("a", "stale"), text("b", "gone"), text("c", "buried"), text("", "other"))
-		stale, missing := ending(k.one(held, "stale"), outbox.Delivered), ending(k.one(held, "gone"), outbox.Delivered)
-		buried, other := ending(k.one(held, "buried"), outbox.Buried), ending(k.one(held, "other"), outbox.Delivered)
+		stale, missing := ending(k.one(held, "stale"), outbox.AckDelivered), ending(k.one(held, "gone"), outbox.AckDelivered)
+		buried, other := ending(k.one(held, "buried"), outbox.AckDead), ending(k.one(held, "other"), outbox.AckDelivered)
 		old, absent := to(retrysafe.StateCompleted, rec, later), to(retrysafe.StateCompleted, gone, later)
 		stale.Settle, missing.Settle, buried.Settle = &old, &absent, &old
 		ended := k.end(stale, missing, buried, other)
@@ -96,7 +96,7 @@ var endRules = []outboxRule{{
 	needs:  needsGauge,
 	check: func(k *outboxKit) {
 		held := k.all()
-		gauge := k.Outbox.(outbox.Gauge)
+		gauge := k.Outbox.(outbox.DepthReporter)
 		depth := func(what string, waiting, dead int) outbox.Depth {
 			k.t.Helper()
 			d, err := gauge.Depth(k.ctx)
@@ -116,10 +116,10 @@ var endRules = []outboxRule{{
 		}
 		depth("three", 3, 0)
 		k.eventually("that something has waited", func() bool { return depth("three, later", 3, 0).Oldest >= soon })
-		k.ends(ending(k.one(held, "1"), outbox.Buried))
+		k.ends(ending(k.one(held, "1"), outbox.AckDead))
 		depth("one buried", 2, 1)
 		k.eventually("that something is dead", func() bool { return depth("one buried, later", 2, 1).OldestDead >= soon })
-		k.ends(ending(k.one(held, "2"), outbox.Delivered))
+		k.ends(ending(k.one(held, "2"), outbox.AckDelivered))
 		if d := depth("one delivered", 1, 1); d.Oldest != 0 {
 			k.failf("a message that is kept back has waited for %v", d.Oldest)
 		}

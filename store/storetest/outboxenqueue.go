@@ -113,10 +113,10 @@ var enqueueRules = []outboxRule{{
 			k.want("Enqueue", slow.Enqueue(k.ctx, text("slow", fmt.Sprint("slow ", n)), text("", fmt.Sprint("free ", n))), nil)
 			k.enqueue(text("fast", fmt.Sprint("fast ", n)))
 			list := k.finds("beside an open transaction", held, fmt.Sprint("fast ", n))
-			k.ends(ending(list[0], outbox.Delivered))
+			k.ends(ending(list[0], outbox.AckDelivered))
 			k.want("Commit", slow.Commit(k.ctx), nil)
 			for _, d := range k.finds("after a late commit", held, fmt.Sprint("slow ", n), fmt.Sprint("free ", n)) {
-				k.ends(ending(d, outbox.Delivered))
+				k.ends(ending(d, outbox.AckDelivered))
 			}
 		}
 	},

@@ -67,7 +67,7 @@ func (k *outboxKit) enqueue(messages ...outbox.Message) {
 }
 
 // lease renews a worker's lease and returns what it holds.
-func (k *outboxKit) lease(worker retrysafe.Owner, term time.Duration) outbox.Holding {
+func (k *outboxKit) lease(worker retrysafe.Owner, term time.Duration) outbox.Lease {
 	k.t.Helper()
 	held, err := k.Outbox.Lease(k.ctx, worker, term)
 	k.want("Lease", err, nil)
@@ -142,25 +142,25 @@ func (k *outboxKit) one(shards []outbox.Shard, payload string) outbox.Delivery {
 }
 
 // ending returns an end of a delivery.
-func ending(d outbox.Delivery, fate outbox.Fate) outbox.Ending {
-	e := outbox.Ending{ID: d.ID, Shard: d.Shard, Group: d.Group, Fate: fate}
-	if fate != outbox.Delivered {
+func ending(d outbox.Delivery, fate outbox.AckKind) outbox.Ack {
+	e := outbox.Ack{ID: d.ID, Shard: d.Shard, Group: d.Group, Kind: fate}
+	if fate != outbox.AckDelivered {
 		e.Why = "no such account"
 	}
 	return e
 }
 
 // again returns an end after which the message is sent again after a while.
-func again(d outbox.Delivery, after time.Duration) outbox.Ending {
-	e := ending(d, outbox.Again)
+func again(d outbox.Delivery, after time.Duration) outbox.Ack {
+	e := ending(d, outbox.AckRetry)
 	e.After = after
 	return e
 }
 
 // end ends deliveries and returns what became of each.
-func (k *outboxKit) end(endings ...outbox.Ending) []outbox.Ended {
+func (k *outboxKit) end(endings ...outbox.Ack) []outbox.AckResult {
 	k.t.Helper()
-	ended, err := k.Outbox.End(k.ctx, endings)
+	ended, err := k.Outbox.Ack(k.ctx, endings)
 	k.want("End", err, nil)
 	if len(ended) != len(endings) {
 		k.failf("End of %d returned %d", len(endings), len(ended))
@@ -169,7 +169,7 @@ func (k *outboxKit) end(endings ...outbox.Ending) []outbox.Ended {
 }
 
 // ends ends deliveries, none of which may be refused.
-func (k *outboxKit) ends(endings ...outbox.Ending) {
+func (k *outboxKit) ends(endings ...outbox.Ack) {
 	k.t.Helper()
 	for i, e := range k.end(endings...) {
 		k.want(fmt.Sprintf("end %d of %d", i+1, len(endings)), e.Err, nil)
@@ -177,21 +177,21 @@ func (k *outboxKit) ends(endings ...outbox.Ending) {
 }
 
 // dead reads the dead letters.
-func (k *outboxKit) dead() []outbox.Letter {
+func (k *outboxKit) dead() []outbox.DeadLetter {
 	k.t.Helper()
-	list, err := k.Outbox.Dead(k.ctx, 0, plenty)
+	list, err := k.Outbox.DeadLetters(k.ctx, 0, plenty)
 	k.want("Dead", err, nil)
 	return list
 }
 
 // bury enqueues a message that ends as a dead letter.
-func (k *outboxKit) bury(shards []outbox.Shard, m outbox.Message) outbox.Letter {
+func (k *outboxKit) bury(shards []outbox.Shard, m outbox.Message) outbox.DeadLetter {
 	k.t.Helper()
 	k.enqueue(m)
 	d := k.one(shards, string(m.Payload))
-	k.ends(ending(d, outbox.Buried))
+	k.ends(ending(d, outbox.AckDead))
 	list := k.dead()
-	at := slices.IndexFunc(list, func(l outbox.Letter) bool { return l.ID == d.ID })
+	at := slices.IndexFunc(list, func(l outbox.DeadLetter) bool { return l.ID == d.ID })
 	if at < 0 {
 		k.failf("a buried message is no dead letter")
 	}

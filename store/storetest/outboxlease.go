@@ -34,7 +34,7 @@ var leaseRules = []outboxRule{{
 			for i := range workers {
 				workers[i] = newOwner()
 			}
-			var held [len(workers)]outbox.Holding
+			var held [len(workers)]outbox.Lease
 			race(len(workers), func(i int) (_ retrysafe.Record, err error) {
 				held[i], err = k.node(i).Lease(k.ctx, workers[i], later)
 				return retrysafe.Record{}, err
@@ -74,7 +74,7 @@ var leaseRules = []outboxRule{{
 		a, b := newOwner(), newOwner()
 		k.enqueue(text("a", "m"))
 		old := k.lease(a, soon).Shards
-		var held outbox.Holding
+		var held outbox.Lease
 		k.eventually("the shards of a worker that is gone", func() bool { held = k.lease(b, later); return len(held.Shards) == outbox.Shards })
 		k.epochs("taken over", old, held.Shards, func(old, now int64) bool { return now > old })
 		k.finds("by the new worker", held.Shards, "m")
@@ -120,11 +120,11 @@ var leaseRules = []outboxRule{{
 		for _, d := range was {
 			stale[string(d.Payload)] = d
 		}
-		zombie := ending(stale["settles"], outbox.Delivered)
+		zombie := ending(stale["settles"], outbox.AckDelivered)
 		done := to(retrysafe.StateCompleted, rec, later)
 		zombie.Settle = &done
-		ended := k.end(ending(stale["1"], outbox.Delivered), again(stale["2"], later), ending(stale["3"], outbox.Buried), zombie,
-			ending(k.one(held, "other"), outbox.Delivered))
+		ended := k.end(ending(stale["1"], outbox.AckDelivered), again(stale["2"], later), ending(stale["3"], outbox.AckDead), zombie,
+			ending(k.one(held, "other"), outbox.AckDelivered))
 		for i, e := range ended[:4] {
 			if !errors.Is(e.Err, outbox.ErrFenced) {
 				k.failf("ending %d under an old epoch: %v, want ErrFenced", i+1, e.Err)
@@ -144,7 +144,7 @@ var leaseRules = []outboxRule{{
 }}
 
 // apart checks that every shard has exactly one holder.
-func (k *outboxKit) apart(when string, held []outbox.Holding) {
+func (k *outboxKit) apart(when string, held []outbox.Lease) {
 	k.t.Helper()
 	holder := map[int]int{}
 	for i, h := range held {
@@ -160,7 +160,7 @@ func (k *outboxKit) apart(when string, held []outbox.Holding) {
 	}
 }
 
-func (k *outboxKit) holds(held outbox.Holding, shards, workers int) {
+func (k *outboxKit) holds(held outbox.Lease, shards, workers int) {
 	k.t.Helper()
 	if len(held.Shards) != shards || held.Workers != workers {
 		k.failf("one of %d workers holds %d shards and is told of %d workers, want %d shards", workers, len(held.Shards), held.Workers, shards)

@@ -20,7 +20,7 @@ var letterRules = []outboxRule{{
 		first := again(d, 0)
 		first.ProviderRef = "ch_1"
 		k.ends(first)
-		last := ending(k.one(held, string(m.Payload)), outbox.Buried)
+		last := ending(k.one(held, string(m.Payload)), outbox.AckDead)
 		last.Why = "geschlossen: ü"
 		k.ends(last)
 		k.finds("after it was buried", held, "next")
@@ -46,7 +46,7 @@ var letterRules = []outboxRule{{
 			want = append(want, k.bury(held, text("", fmt.Sprint("m", n))).ID)
 		}
 		for after := int64(0); ; {
-			page, err := k.Outbox.Dead(k.ctx, after, 3)
+			page, err := k.Outbox.DeadLetters(k.ctx, after, 3)
 			k.want("Dead", err, nil)
 			if len(page) > 3 {
 				k.failf("a page of 3 has %d", len(page))
@@ -101,7 +101,7 @@ var letterRules = []outboxRule{{
 		held := k.all()
 		k.enqueue(text("a", "a1"), text("a", "a2"), text("a", "a3"))
 		was := k.one(held, "a1")
-		k.ends(ending(was, outbox.Buried))
+		k.ends(ending(was, outbox.AckDead))
 		l := k.dead()[0]
 		k.eventually("some time", func() bool { return k.one(held, "a2").Age >= soon })
 		k.want("Dispose", k.Outbox.Dispose(k.ctx, outbox.Disposal{ID: l.ID, Revision: l.Revision, Redrive: true}), nil)
@@ -119,12 +119,12 @@ var letterRules = []outboxRule{{
 		if n := len(k.dead()); n != 0 {
 			k.failf("%d dead letters are left", n)
 		}
-		k.ends(ending(d, outbox.Buried))
+		k.ends(ending(d, outbox.AckDead))
 		again := k.dead()
 		if len(again) != 1 || again[0].ID == l.ID {
 			k.failf("buried again it has the id that it had before: an operator that saw it then would decide about it now")
 		}
-		k.want("Dispose, anew", k.Outbox.Dispose(k.ctx, outbox.Disposal{ID: again[0].ID, Revision: again[0].Revision, Redrive: true, Anew: true}), nil)
+		k.want("Dispose, anew", k.Outbox.Dispose(k.ctx, outbox.Disposal{ID: again[0].ID, Revision: again[0].Revision, Redrive: true, ResetAge: true}), nil)
 		if d := k.one(held, "a1"); !d.Enqueued.After(was.Enqueued) {
 			k.failf("an operator has reset its age, and it is as old as it was, enqueued at %v", d.Enqueued)
 		}
@@ -161,7 +161,7 @@ var letterRules = []outboxRule{{
 			k.failf("failing are %+v", list)
 		}
 		done := to(retrysafe.StateUnknown, rec, later)
-		ended, err := skipper.Skip(k.ctx, outbox.Skipped{ID: list[0].ID, Tries: 1, Why: "skipped", Settle: &done})
+		ended, err := skipper.Skip(k.ctx, outbox.SkipRequest{ID: list[0].ID, Tries: 1, Why: "skipped", Settle: &done})
 		k.want("Skip", errors.Join(err, ended.Err), nil)
 		k.finds("after it was skipped", held, "a2", "b1")
 		if got := k.keys().load(rec.Ref); got.State != retrysafe.StateUnknown {
@@ -184,21 +184,21 @@ var letterRules = []outboxRule{{
 		fresh, waits, due := k.one(held, "fresh"), k.one(held, "waits"), k.one(held, "due")
 		k.ends(again(waits, later), again(due, 0))
 		for what, c := range map[string]struct {
-			skip outbox.Skipped
+			skip outbox.SkipRequest
 			want error
 		}{
-			"of one that was never sent":       {outbox.Skipped{ID: fresh.ID}, retrysafe.ErrConflict},
-			"of one that is due":               {outbox.Skipped{ID: due.ID, Tries: 1}, retrysafe.ErrConflict},
-			"of one that was sent once more":   {outbox.Skipped{ID: waits.ID, Tries: 2}, retrysafe.ErrConflict},
-			"of one that was never sent, then": {outbox.Skipped{ID: waits.ID}, retrysafe.ErrConflict},
-			"of one that is not there":         {outbox.Skipped{ID: waits.ID + 1000, Tries: 1}, retrysafe.ErrNotFound},
+			"of one that was never sent":       {outbox.SkipRequest{ID: fresh.ID}, retrysafe.ErrConflict},
+			"of one that is due":               {outbox.SkipRequest{ID: due.ID, Tries: 1}, retrysafe.ErrConflict},
+			"of one that was sent once more":   {outbox.SkipRequest{ID: waits.ID, Tries: 2}, retrysafe.ErrConflict},
+			"of one that was never sent, then": {outbox.SkipRequest{ID: waits.ID}, retrysafe.ErrConflict},
+			"of one that is not there":         {outbox.SkipRequest{ID: waits.ID + 1000, Tries: 1}, retrysafe.ErrNotFound},
 		} {
 			_, err := skipper.Skip(k.ctx, c.skip)
 			k.want("Skip "+what, err, c.want)
 		}
 		stale := to(retrysafe.StateUnknown, rec, later)
 		stale.Expect.Revision--
-		ended, err := skipper.Skip(k.ctx, outbox.Skipped{ID: waits.ID, Tries: 1, Settle: &stale})
+		ended, err := skipper.Skip(k.ctx, outbox.SkipRequest{ID: waits.ID, Tries: 1, Settle: &stale})
 		k.want("Skip with a stale record", err, nil)
 		k.want("Skip with a stale record", ended.Err, retrysafe.ErrConflict)
 		k.keys().same("the record that Skip returned", ended.Record, rec)

@@ -140,41 +140,41 @@ func TestW70_OutcomesOfStatuses(t *testing.T) {
 		_, _ = io.WriteString(w, "because")
 	})
 	for path, want := range map[string]struct {
-		fate  outbox.Fate
+		fate  outbox.AckKind
 		after time.Duration
 	}{
-		"/200":                      {outbox.Delivered, 0},
-		"/202":                      {outbox.Delivered, 0},
-		"/204":                      {outbox.Delivered, 0},
-		"/307":                      {outbox.Again, 0}, // it is not followed
-		"/400":                      {outbox.Buried, 0},
-		"/401":                      {outbox.Again, 0},
-		"/404":                      {outbox.Again, 0},
-		"/408":                      {outbox.Again, 0},
-		"/409?after=7":              {outbox.Again, 7 * time.Second},
-		"/410":                      {outbox.Buried, 0},
-		"/413":                      {outbox.Buried, 0},
-		"/422":                      {outbox.Buried, 0},
-		"/425":                      {outbox.Again, 0},
-		"/429?after=120":            {outbox.Again, 2 * time.Minute},
-		"/429?after=-1":             {outbox.Again, 0},
-		"/429?after=soon":           {outbox.Again, 0},
-		"/500":                      {outbox.Again, 0},
-		"/503?after=99999999999999": {outbox.Again, 365 * 24 * time.Hour},
+		"/200":                      {outbox.AckDelivered, 0},
+		"/202":                      {outbox.AckDelivered, 0},
+		"/204":                      {outbox.AckDelivered, 0},
+		"/307":                      {outbox.AckRetry, 0}, // it is not followed
+		"/400":                      {outbox.AckDead, 0},
+		"/401":                      {outbox.AckRetry, 0},
+		"/404":                      {outbox.AckRetry, 0},
+		"/408":                      {outbox.AckRetry, 0},
+		"/409?after=7":              {outbox.AckRetry, 7 * time.Second},
+		"/410":                      {outbox.AckDead, 0},
+		"/413":                      {outbox.AckDead, 0},
+		"/422":                      {outbox.AckDead, 0},
+		"/425":                      {outbox.AckRetry, 0},
+		"/429?after=120":            {outbox.AckRetry, 2 * time.Minute},
+		"/429?after=-1":             {outbox.AckRetry, 0},
+		"/429?after=soon":           {outbox.AckRetry, 0},
+		"/500":                      {outbox.AckRetry, 0},
+		"/503?after=99999999999999": {outbox.AckRetry, 365 * 24 * time.Hour},
 	} {
 		r := one(t, newSink(t, to(server.URL+path), local()), message("k", ""))
-		fate := outbox.Again
+		fate := outbox.AckRetry
 		switch {
 		case r.Err == nil:
-			fate = outbox.Delivered
+			fate = outbox.AckDelivered
 		case outbox.IsPermanent(r.Err):
-			fate = outbox.Buried
+			fate = outbox.AckDead
 		}
 		if fate != want.fate || r.After != want.after {
 			t.Errorf("%s: fate %d after %v, want %d after %v: %v", path, fate, r.After, want.fate, want.after, r.Err)
 		}
 		var status *httpsink.StatusError
-		if fate != outbox.Delivered && (!errors.As(r.Err, &status) || !strings.Contains(r.Err.Error(), "because")) {
+		if fate != outbox.AckDelivered && (!errors.As(r.Err, &status) || !strings.Contains(r.Err.Error(), "because")) {
 			t.Errorf("%s: %v", path, r.Err)
 		}
 	}

@@ -111,24 +111,24 @@ func (x *proxied) Write(p []byte) (int, error) {
 func (x *proxied) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
 // noteFate takes the guard's word for what became of the request.
-func noteFate(r *http.Request, f httpkey.Fate) {
+func noteFate(r *http.Request, f httpkey.Disposition) {
 	x := proxiedOf(r.Context())
 	if x == nil {
 		return
 	}
 	x.noteRef(f.Ref)
-	if x.event.Code == "" && f.Code != httpkey.FateRan && f.Code != httpkey.FateReplay {
+	if x.event.Code == "" && f.Code != httpkey.DispositionRan && f.Code != httpkey.DispositionReplay {
 		x.event.Code = f.Code
 	}
 	switch {
 	case !f.Enforced:
 		x.event.Handling = HandlingObserved
-		if f.Code == httpkey.FateReplay {
+		if f.Code == httpkey.DispositionReplay {
 			x.event.Code = f.Code
 		}
 	case f.Code == "" && x.event.Code == "":
 		x.event.Handling = HandlingPassed
-	case f.Code == httpkey.FateReplay:
+	case f.Code == httpkey.DispositionReplay:
 		x.event.Handling = HandlingReplayed
 	case x.event.Attempt > 0:
 		x.event.Handling = HandlingFresh

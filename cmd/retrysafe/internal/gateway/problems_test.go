@@ -224,8 +224,8 @@ func broken(http.ResponseWriter, *http.Request) { panic("a bug") }
 var provocations = map[string]*provocation{
 	"key-missing":          {act: sending(0, "Idempotency-Key", "")},
 	"key-malformed":        {act: sending(0, "Idempotency-Key", "one, two")},
-	"key-too-short":        {options: httpkey.Options{ShortKeys: httpkey.Refuse}, act: sending(0, "Idempotency-Key", "order-17")},
-	"key-personal-data":    {options: httpkey.Options{PersonalData: httpkey.Refuse}, act: sending(0, "Idempotency-Key", "jane.doe@example.com")},
+	"key-too-short":        {options: httpkey.Options{ShortKeys: httpkey.StrictnessRefuse}, act: sending(0, "Idempotency-Key", "order-17")},
+	"key-personal-data":    {options: httpkey.Options{PersonalData: httpkey.StrictnessRefuse}, act: sending(0, "Idempotency-Key", "jane.doe@example.com")},
 	"method-override":      {act: sending(0, "X-HTTP-Method-Override", "PATCH")},
 	"first-sent-malformed": {options: httpkey.Options{FirstSent: true}, act: sending(0, "Idempotency-First-Sent", "yesterday")},
 	"first-sent-stale":     {options: httpkey.Options{FirstSent: true}, act: sending(0, "Idempotency-First-Sent", "Thu, 01 Jan 2026 00:00:00 GMT")},

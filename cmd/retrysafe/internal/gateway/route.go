@@ -107,10 +107,10 @@ func (rt *route) options(o *httpkey.Options) {
 	}
 	o.MaxRequest, o.MaxResponse = s.MaxRequest, s.MaxResponse
 	if s.Decode {
-		o.Encoded = httpkey.DecodeGzip
+		o.Encoded = httpkey.EncodedDecodeGzip
 	}
 	if s.Stream {
-		o.Stream = httpkey.Through
+		o.Stream = httpkey.StreamThrough
 	}
 	o.Include, o.Exclude = s.Include, s.Exclude
 	o.FingerprintHeaders, o.ReplayHeaders = s.FingerprintHeaders, s.ReplayHeaders
@@ -127,7 +127,7 @@ func (rt *route) options(o *httpkey.Options) {
 		o.Busy = rt.busy
 	}
 	o.StatusURL = rt.statusURL
-	o.Fate = noteFate
+	o.Disposition = noteFate
 	o.Logger = rt.g.logger.With("route", rt.name)
 }
 
@@ -156,14 +156,14 @@ func (rt *route) anonymous() bool {
 	return rt.set.Async && rt.g.tenants.tokens && !slices.ContainsFunc(rt.set.KeepCredentials, isToken)
 }
 
-func careOf(word string) httpkey.Care {
+func careOf(word string) httpkey.Strictness {
 	switch word {
 	case "refuse":
-		return httpkey.Refuse
+		return httpkey.StrictnessRefuse
 	case "ignore":
-		return httpkey.Ignore
+		return httpkey.StrictnessIgnore
 	default:
-		return httpkey.Warn
+		return httpkey.StrictnessWarn
 	}
 }
 

@@ -86,7 +86,7 @@ func summary(target string, e *operator.Entry) string {
 	if e.Status != 0 && (e.Verb == "resolve" || e.Verb == "decline") {
 		fmt.Fprintf(&b, ", and every retry gets its %d", e.Status)
 	}
-	if e.Outcome == operator.Gone {
+	if e.Outcome == operator.StatusGone {
 		fmt.Fprintf(&b, "; there is nothing left to act on: %s", printable.Text(e.Text))
 	}
 	if e.Replayed {

@@ -20,7 +20,7 @@ func FailedMessages(t *testing.T, s *storeurl.Opened, text string) {
 		return r
 	}, text), "")
 	Enqueue(t, s, outbox.Message{Topic: clean, Key: "key-1", Payload: []byte(text), Header: map[string]string{"X-A": clean}})
-	Deliver(t, s, outbox.Buried, text)
+	Deliver(t, s, outbox.AckDead, text)
 	Enqueue(t, s, outbox.Message{Topic: clean, Group: clean, Key: "key-2", Payload: []byte(text)})
-	Deliver(t, s, outbox.Again, text)
+	Deliver(t, s, outbox.AckRetry, text)
 }

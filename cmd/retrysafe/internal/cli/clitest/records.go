@@ -107,18 +107,18 @@ func Enqueue(t *testing.T, s *storeurl.Opened, messages ...outbox.Message) {
 }
 
 // Deliver ends every message that is due with this fate.
-func Deliver(t *testing.T, s *storeurl.Opened, fate outbox.Fate, why string) {
+func Deliver(t *testing.T, s *storeurl.Opened, fate outbox.AckKind, why string) {
 	t.Helper()
 	ctx, worker := t.Context(), retrysafe.Owner{9}
 	held, err := s.Outbox.Lease(ctx, worker, time.Minute)
 	Must(t, err)
 	due, err := s.Outbox.Due(ctx, held.Shards, 100)
 	Must(t, err)
-	var endings []outbox.Ending
+	var endings []outbox.Ack
 	for _, d := range due {
-		endings = append(endings, outbox.Ending{ID: d.ID, Shard: d.Shard, Group: d.Group, Fate: fate, Why: why, After: time.Hour})
+		endings = append(endings, outbox.Ack{ID: d.ID, Shard: d.Shard, Group: d.Group, Kind: fate, Why: why, After: time.Hour})
 	}
-	ended, err := s.Outbox.End(ctx, endings)
+	ended, err := s.Outbox.Ack(ctx, endings)
 	Must(t, err)
 	for _, e := range ended {
 		Must(t, e.Err)

@@ -30,7 +30,7 @@ type operation struct {
 	// arguments are what the operation consists of besides its action. They are part of
 	// the ID of the action.
 	arguments []string
-	do        func(context.Context, *operator.Desk, operator.Action) (operator.Entry, error)
+	do        func(context.Context, *operator.Service, operator.Action) (operator.Entry, error)
 }
 
 // run makes the change to the record that args name.
@@ -60,13 +60,13 @@ func (o *operation) run(ctx context.Context, env *command.Env, target *stores.Fl
 	if a.ID == "" {
 		a.ID = action.ID(append([]string{o.verb, a.By, a.Why, ref.Scope, ref.Key, strconv.FormatInt(a.Revision, 10), a.ProviderRef}, o.arguments...)...)
 	}
-	e, err := o.do(ctx, s.Desk, a)
+	e, err := o.do(ctx, s.Service, a)
 	on := action.Target{Name: keyref.Text(ref), ID: a.ID, Show: "retrysafe keys show" + s.Repeat + " " + keyref.ShellWords(ref)}
 	return action.Report(env, flags, on, e, err)
 }
 
 // A simpleVerb is an operation that takes no arguments of its own.
-type simpleVerb func(*operator.Desk, context.Context, operator.Action) (operator.Entry, error)
+type simpleVerb func(*operator.Service, context.Context, operator.Action) (operator.Entry, error)
 
 // simpleCommand completes a command whose operation takes no arguments of its own. It
 // asks for a confirmation if there is a consequence.
@@ -75,7 +75,7 @@ func simpleCommand(env *command.Env, target *stores.Flags, do simpleVerb, verb, 
 	cmd.Args = command.Args("SCOPE", "KEY")
 	flags := action.AddFlags(cmd, consequence != "")
 	cmd.RunE = command.Run(func(cmd *cobra.Command, args []string) error {
-		o := operation{verb: verb, consequence: consequence, do: func(ctx context.Context, d *operator.Desk, a operator.Action) (operator.Entry, error) {
+		o := operation{verb: verb, consequence: consequence, do: func(ctx context.Context, d *operator.Service, a operator.Action) (operator.Entry, error) {
 			return do(d, ctx, a)
 		}}
 		return o.run(cmd.Context(), env, target, flags, args)

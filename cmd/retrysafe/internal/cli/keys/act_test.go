@@ -140,7 +140,7 @@ func TestRefusals(t *testing.T) {
 	}
 	got := here.Run("keys release t running --why y --yes --format json").Exits(1)
 	var e operator.Entry
-	if err := json.Unmarshal([]byte(got.Out), &e); err != nil || e.Code != "live" || e.Outcome != operator.Refused {
+	if err := json.Unmarshal([]byte(got.Out), &e); err != nil || e.Code != "live" || e.Outcome != operator.StatusRefused {
 		t.Errorf("the entry is %+v, %v", e, err)
 	}
 	here.Run("keys release t dead --why", strings.Repeat("x", 400), "--yes").Exits(2).Says("Why must give the reason").InOneLine()

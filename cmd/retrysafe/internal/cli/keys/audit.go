@@ -107,7 +107,7 @@ func outcomeText(e *operator.Entry) string {
 	return outcome
 }
 
-func pointText(at operator.Point) string {
+func pointText(at operator.Snapshot) string {
 	if !at.State.Valid() {
 		return "-"
 	}

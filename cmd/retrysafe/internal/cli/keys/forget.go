@@ -10,7 +10,7 @@ import (
 )
 
 func forgetCommand(env *command.Env, target *stores.Flags) *cobra.Command {
-	return simpleCommand(env, target, (*operator.Desk).Forget, "forget",
+	return simpleCommand(env, target, (*operator.Service).Forget, "forget",
 		"The key is free then: the next request with it is a new operation, with effects of its own.",
 		&cobra.Command{
 			Short: "Free a key whose stored answer is wrong",
@@ -28,7 +28,7 @@ Gateways with a cache return the old answer for up to a minute.
 }
 
 func eraseCommand(env *command.Env, target *stores.Flags) *cobra.Command {
-	return simpleCommand(env, target, (*operator.Desk).Erase, "erase",
+	return simpleCommand(env, target, (*operator.Service).Erase, "erase",
 		"The content is deleted for good: body, headers, request, checkpoint, reason, notes. The key stays used.",
 		&cobra.Command{
 			Short: "Delete the content of a record, and leave the key used",

@@ -10,7 +10,7 @@ import (
 )
 
 func releaseCommand(env *command.Env, target *stores.Flags) *cobra.Command {
-	return simpleCommand(env, target, (*operator.Desk).Release, "release",
+	return simpleCommand(env, target, (*operator.Service).Release, "release",
 		"You vouch for both: the other side does not know of it, and the process that ran it has ended.\nThe next request with this key runs it. If its effects are unprotected, nothing else prevents a second effect.",
 		&cobra.Command{
 			Short: "State that an operation has not happened and never will",
@@ -27,7 +27,7 @@ next request with its key runs it. Two things have to be true, and you vouch for
 }
 
 func redriveCommand(env *command.Env, target *stores.Flags) *cobra.Command {
-	return simpleCommand(env, target, (*operator.Desk).Redrive, "redrive", "", &cobra.Command{
+	return simpleCommand(env, target, (*operator.Service).Redrive, "redrive", "", &cobra.Command{
 		Short: "Have resolvers asked again about an unknown outcome",
 		Long: `Has the resolvers asked again about an unknown outcome, at once and from the first
 try, even if it is dead. It changes nothing else, and does no harm.

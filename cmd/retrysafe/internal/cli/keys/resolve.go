@@ -14,7 +14,7 @@ import (
 )
 
 func resolveCommand(env *command.Env, target *stores.Flags) *cobra.Command {
-	return answerCommand(env, target, (*operator.Desk).Resolve, "resolve", "It happened: every retry gets this answer from now on, and it never changes.", &cobra.Command{
+	return answerCommand(env, target, (*operator.Service).Resolve, "resolve", "It happened: every retry gets this answer from now on, and it never changes.", &cobra.Command{
 		Short: "State that an operation has happened, and the answer for retries",
 		Long: `States that an operation whose outcome is unknown has happened. Every retry gets the
 answer that you give, from now on and for the whole retention. It has to be what your
@@ -32,7 +32,7 @@ operator had released it, it becomes disputed instead: perhaps it has happened t
 }
 
 func declineCommand(env *command.Env, target *stores.Flags) *cobra.Command {
-	return answerCommand(env, target, (*operator.Desk).Decline, "decline", "It was refused for good: every retry gets this answer from now on, and it never changes.", &cobra.Command{
+	return answerCommand(env, target, (*operator.Service).Decline, "decline", "It was refused for good: every retry gets this answer from now on, and it never changes.", &cobra.Command{
 		Short: "State that an operation was refused for good, and the answer for retries",
 		Long: `States that an operation whose outcome is unknown was refused for good: the other
 side knows of it, and has declined. Every retry gets the answer that you give.
@@ -43,7 +43,7 @@ side knows of it, and has declined. Every retry gets the answer that you give.
 }
 
 // An answerVerb is an operation that gives an unknown outcome its answer.
-type answerVerb func(*operator.Desk, context.Context, operator.Action, retrysafe.Result) (operator.Entry, error)
+type answerVerb func(*operator.Service, context.Context, operator.Action, retrysafe.Result) (operator.Entry, error)
 
 // answerCommand completes a command whose operation takes the answer for retries.
 func answerCommand(env *command.Env, target *stores.Flags, do answerVerb, verb, consequence string, cmd *cobra.Command) *cobra.Command {
@@ -58,7 +58,7 @@ func answerCommand(env *command.Env, target *stores.Flags, do answerVerb, verb, 
 		o := operation{
 			verb: verb, consequence: consequence + "\n" + preview(&result), providerRef: answer.providerRef,
 			arguments: []string{string(storekit.AppendResult(nil, &result))},
-			do: func(ctx context.Context, d *operator.Desk, a operator.Action) (operator.Entry, error) {
+			do: func(ctx context.Context, d *operator.Service, a operator.Action) (operator.Entry, error) {
 				return do(d, ctx, a, result)
 			},
 		}

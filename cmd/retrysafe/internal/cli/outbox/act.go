@@ -26,7 +26,7 @@ type operation struct {
 	dead bool
 	// force is passed to the action.
 	force bool
-	do    func(*operator.Letters, context.Context, operator.LetterAction) (operator.Entry, error)
+	do    func(*operator.DeadLetters, context.Context, operator.DeadLetterAction) (operator.Entry, error)
 }
 
 // complete completes a command that makes the change.
@@ -69,7 +69,7 @@ func (o *operation) run(ctx context.Context, env *command.Env, f *boxFlags, flag
 			return err
 		}
 	}
-	a := operator.LetterAction{ID: flags.ID, By: flags.By, Why: flags.Why, Letter: id, Revision: flags.Revision, Force: o.force}
+	a := operator.DeadLetterAction{ID: flags.ID, By: flags.By, Why: flags.Why, Letter: id, Revision: flags.Revision, Force: o.force}
 	if a.ID == "" {
 		a.ID = action.ID(o.verb, a.By, a.Why, arg, strconv.FormatInt(a.Revision, 10), strconv.FormatBool(a.Force))
 	}
@@ -79,7 +79,7 @@ func (o *operation) run(ctx context.Context, env *command.Env, f *boxFlags, flag
 }
 
 // question returns the message that is about to be changed, and the consequence.
-func (o *operation) question(m *outbox.Letter, id, revision int64) string {
+func (o *operation) question(m *outbox.DeadLetter, id, revision int64) string {
 	return fmt.Sprintf("message %d, %s\n  sent %s, last: %s\n  revision %d\n%s",
 		id, printable.Text(m.Topic), terminal.Count(m.Tries, "time", "times"), printable.Text(m.Why), revision, o.consequence)
 }

@@ -104,7 +104,7 @@ func (l *listing) run(ctx context.Context, env *command.Env, f *boxFlags) error 
 }
 
 // add adds one message to the output.
-func (l *listing) add(env *command.Env, t *terminal.Table, m *outbox.Letter) error {
+func (l *listing) add(env *command.Env, t *terminal.Table, m *outbox.DeadLetter) error {
 	if l.format.Is("json") {
 		return terminal.WriteJSON(env.Out, newMessageJSON(m, !l.failing, false))
 	}

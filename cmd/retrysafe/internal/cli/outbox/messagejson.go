@@ -32,7 +32,7 @@ type messageJSON struct {
 
 // newMessageJSON returns a message for scripts. The payload is there if it was asked
 // for: as text, or as bytes if it is not text.
-func newMessageJSON(m *outbox.Letter, dead, payload bool) messageJSON {
+func newMessageJSON(m *outbox.DeadLetter, dead, payload bool) messageJSON {
 	j := messageJSON{
 		ID: m.ID, Dead: dead, Topic: m.Topic, Group: m.Group, Key: m.Key, Tries: m.Tries, EnqueuedAt: m.Enqueued, DiedAt: m.Died,
 		Why: m.Why, ProviderRef: m.ProviderRef, Revision: m.Revision, Header: maps.Clone(m.Header), PayloadSize: len(m.Payload),

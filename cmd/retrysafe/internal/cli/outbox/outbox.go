@@ -49,7 +49,7 @@ nothing else removes it.
 // A session is an open store and the messages of its outbox.
 type session struct {
 	*stores.Session
-	messages *operator.Letters
+	messages *operator.DeadLetters
 }
 
 func (f *boxFlags) open(ctx context.Context, env *command.Env) (*session, error) {
@@ -57,11 +57,11 @@ func (f *boxFlags) open(ctx context.Context, env *command.Env) (*session, error)
 	if err != nil {
 		return nil, err
 	}
-	return &session{s, s.Letters(s.Opened.Outbox, f.window)}, nil
+	return &session{s, s.DeadLetters(s.Opened.Outbox, f.window)}, nil
 }
 
 // find returns a message that is a dead letter, or one that fails and is still tried.
-func (s *session) find(ctx context.Context, id int64) (m outbox.Letter, dead bool, err error) {
+func (s *session) find(ctx context.Context, id int64) (m outbox.DeadLetter, dead bool, err error) {
 	m, err = s.messages.Show(ctx, id)
 	if err == nil {
 		return m, true, nil

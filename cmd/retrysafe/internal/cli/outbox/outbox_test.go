@@ -44,7 +44,7 @@ func TestOutboxListGoesOn(t *testing.T) {
 	for range 5 {
 		clitest.Enqueue(t, s, outbox.Message{Topic: "t", Payload: []byte("p")})
 	}
-	clitest.Deliver(t, s, outbox.Buried, "no")
+	clitest.Deliver(t, s, outbox.AckDead, "no")
 	here := clitest.NewShell(t, url)
 	here.Run("outbox list --limit 2").Exits(0).Says("there is more: the same with --after 2")
 	if got := here.Run("outbox list --limit 3 --after 2 --format json").Exits(0); strings.Count(got.Out, "\n") != 3 || got.Err != "" {

@@ -57,7 +57,7 @@ thing that you may do about it.`,
 
 // writeMessage writes everything about a message, for people. Repeat are the flags that
 // name the store.
-func writeMessage(w io.Writer, m *outbox.Letter, dead bool, repeat string, body, long bool) {
+func writeMessage(w io.Writer, m *outbox.DeadLetter, dead bool, repeat string, body, long bool) {
 	now := m.Enqueued.Add(m.Age) // by the clock of the store
 	d := terminal.NewDetails(w)
 	d.Add("message", "%d", m.ID)

@@ -17,7 +17,7 @@ import (
 
 // A Session is an open store, and what an operator may do there. Close it when done.
 type Session struct {
-	*operator.Desk
+	*operator.Service
 	*Location
 	// Opened is the store as it is, Store the one that engines use: if there are keys, it
 	// decrypts and encrypts.
@@ -63,7 +63,7 @@ func (l *Location) open(ctx context.Context, env *command.Env) (_ *Session, err 
 	if s.Store, err = l.unseal(start, env, opened.Store); err != nil {
 		return nil, err
 	}
-	if s.Desk, err = operator.New(s.Store, nil); err != nil {
+	if s.Service, err = operator.New(s.Store, nil); err != nil {
 		return nil, err
 	}
 	return s, nil

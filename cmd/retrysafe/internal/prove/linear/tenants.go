@@ -39,7 +39,7 @@ func newTenants(s retrysafe.Store, seed uint64, r *prove.Result) (*tenants, erro
 		return nil, err
 	}
 	guard, err := httpkey.New(t.engine, principal, &httpkey.Options{
-		ShortKeys: httpkey.Ignore, PersonalData: httpkey.Ignore, Logger: slog.New(slog.DiscardHandler),
+		ShortKeys: httpkey.StrictnessIgnore, PersonalData: httpkey.StrictnessIgnore, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return nil, err

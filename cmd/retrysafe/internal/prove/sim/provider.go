@@ -199,14 +199,14 @@ func (s *slot) index(w *world) byte {
 var _ outbox.Store = (*store)(nil)
 
 // Lease implements [outbox.Store].
-func (s *store) Lease(_ context.Context, worker retrysafe.Owner, term time.Duration) (outbox.Holding, error) {
+func (s *store) Lease(_ context.Context, worker retrysafe.Owner, term time.Duration) (outbox.Lease, error) {
 	f := s.w.reaches()
 	if f == losesRequest || f == comesLate {
-		return outbox.Holding{}, s.w.gives()
+		return outbox.Lease{}, s.w.gives()
 	}
 	held, err := s.w.mem.Outbox().Lease(outside, worker, term)
 	if lost := s.w.returns(f); lost != nil {
-		return outbox.Holding{}, lost
+		return outbox.Lease{}, lost
 	}
 	return held, err
 }
@@ -226,7 +226,7 @@ func (s *store) Due(_ context.Context, shards []outbox.Shard, limit int) ([]outb
 }
 
 // End implements [outbox.Store].
-func (s *store) End(_ context.Context, endings []outbox.Ending) ([]outbox.Ended, error) {
+func (s *store) Ack(_ context.Context, endings []outbox.Ack) ([]outbox.AckResult, error) {
 	w := s.w
 	f := w.reaches()
 	switch f {
@@ -247,9 +247,9 @@ func (s *store) End(_ context.Context, endings []outbox.Ending) ([]outbox.Ended,
 	return ended, nil
 }
 
-func (s *store) end(endings []outbox.Ending) []outbox.Ended {
+func (s *store) end(endings []outbox.Ack) []outbox.AckResult {
 	w := s.w
-	all := make([]outbox.Ended, len(endings))
+	all := make([]outbox.AckResult, len(endings))
 	box := w.mem.Outbox()
 	for i := range endings {
 		e := &endings[i]
@@ -258,7 +258,7 @@ func (s *store) end(endings []outbox.Ending) []outbox.Ended {
 			continue
 		}
 		before, _ := box.Depth(outside)
-		ended, err := box.End(outside, endings[i:i+1])
+		ended, err := box.Ack(outside, endings[i:i+1])
 		if err != nil {
 			all[i].Err = err
 			continue
@@ -266,18 +266,18 @@ func (s *store) end(endings []outbox.Ending) []outbox.Ended {
 		all[i] = ended[0]
 		after, _ := box.Depth(outside)
 		if w.traces {
-			w.tracef("end message %d, fate %d → %v", e.ID, e.Fate, all[i].Err)
+			w.tracef("end message %d, fate %d → %v", e.ID, e.Kind, all[i].Err)
 		}
-		if all[i].Err != nil || before == after && e.Fate != outbox.Again {
+		if all[i].Err != nil || before == after && e.Kind != outbox.AckRetry {
 			continue
 		}
 		if e.Settle != nil {
 			w.slot(e.Settle.Ref).wrote(w, e.Settle, &all[i].Record)
 		}
-		if e.Fate == outbox.Buried {
+		if e.Kind == outbox.AckDead {
 			w.happens(messageDead)
 		}
-		if e.Fate == outbox.Delivered {
+		if e.Kind == outbox.AckDelivered {
 			w.delivered++
 		}
 	}
@@ -285,8 +285,8 @@ func (s *store) end(endings []outbox.Ending) []outbox.Ended {
 }
 
 // Dead implements [outbox.Store].
-func (s *store) Dead(_ context.Context, after int64, limit int) ([]outbox.Letter, error) {
-	return s.w.mem.Outbox().Dead(outside, after, limit)
+func (s *store) DeadLetters(_ context.Context, after int64, limit int) ([]outbox.DeadLetter, error) {
+	return s.w.mem.Outbox().DeadLetters(outside, after, limit)
 }
 
 // Dispose implements [outbox.Store].

@@ -183,8 +183,8 @@ type gatedBox struct {
 	gate gate
 }
 
-func (b gatedBox) Lease(ctx context.Context, worker retrysafe.Owner, term time.Duration) (outbox.Holding, error) {
-	got, _, err := through(ctx, b.gate, "box.lease", func() (outbox.Holding, error) { return b.Store.Lease(ctx, worker, term) })
+func (b gatedBox) Lease(ctx context.Context, worker retrysafe.Owner, term time.Duration) (outbox.Lease, error) {
+	got, _, err := through(ctx, b.gate, "box.lease", func() (outbox.Lease, error) { return b.Store.Lease(ctx, worker, term) })
 	return got, err
 }
 
@@ -193,7 +193,7 @@ func (b gatedBox) Due(ctx context.Context, shards []outbox.Shard, limit int) ([]
 	return got, err
 }
 
-func (b gatedBox) End(ctx context.Context, endings []outbox.Ending) ([]outbox.Ended, error) {
-	got, _, err := through(ctx, b.gate, "box.end", func() ([]outbox.Ended, error) { return b.Store.End(ctx, endings) })
+func (b gatedBox) Ack(ctx context.Context, endings []outbox.Ack) ([]outbox.AckResult, error) {
+	got, _, err := through(ctx, b.gate, "box.end", func() ([]outbox.AckResult, error) { return b.Store.Ack(ctx, endings) })
 	return got, err
 }
