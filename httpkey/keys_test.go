@@ -130,14 +130,14 @@ func TestReportsTellNoKeys(t *testing.T) {
 	b := setup(t)
 	b.post(t, key, `{}`)
 	b.post(t, key, `{"n":1}`).refused(t, 422, "key-reused")
-	want := httpkey.Notice{Code: "key-reused", Operation: "POST /payments", KeyHash: httpkey.HashKey(key), Enforced: true}
+	want := httpkey.Notice{Code: "key-reused", Operation: "POST /payments", KeyHash: retrysafe.HashKey(key), Enforced: true}
 	if len(b.findings) != 1 || b.findings[0] != want {
 		t.Errorf("found %+v, want %+v", b.findings, want)
 	}
-	if h := httpkey.HashKey(key); len(h) != 16 || h == httpkey.HashKey(other) || strings.Contains(key, h) {
+	if h := retrysafe.HashKey(key); len(h) != 16 || h == retrysafe.HashKey(other) || strings.Contains(key, h) {
 		t.Errorf("the hash is %q", h)
 	}
-	if httpkey.HashKey("") != "" {
+	if retrysafe.HashKey("") != "" {
 		t.Error("no key has a hash")
 	}
 }

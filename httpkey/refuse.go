@@ -23,10 +23,6 @@ type Notice struct {
 	Enforced bool
 }
 
-// HashKey returns a short hash of a key, for logs: it identifies the key without
-// revealing it.
-func HashKey(key string) string { return retrysafe.HashKey(key) }
-
 // refuse sends a refusal, counts and reports it.
 func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, key string, re refusal) {
 	g.report(re.code, r, key, true)
@@ -36,7 +32,7 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, key string, re re
 func (g *Guard) report(code string, r *http.Request, key string, enforced bool) uint64 {
 	n := g.counts.add(code, enforced)
 	if g.o.Report != nil {
-		g.o.Report(Notice{Code: code, Operation: g.operation(r), KeyHash: HashKey(key), Enforced: enforced})
+		g.o.Report(Notice{Code: code, Operation: g.operation(r), KeyHash: retrysafe.HashKey(key), Enforced: enforced})
 	}
 	return n
 }
@@ -122,7 +118,7 @@ func (g *Guard) explain(r *http.Request, key string, err error) refusal {
 	default: // the store does not answer, or the client has disconnected
 		re.problem = storeUnavailable
 		g.counts.occasionally(func() {
-			g.o.Logger.Warn("retrysafe: request was not executed", "operation", g.operation(r), "key", HashKey(key), "error", err)
+			g.o.Logger.Warn("retrysafe: request was not executed", "operation", g.operation(r), "key", retrysafe.HashKey(key), "error", err)
 		})
 	}
 	return re

@@ -191,7 +191,7 @@ func (p *pass) work(ctx context.Context, w *Worker, r retrysafe.Record) {
 	var err error
 	defer func() {
 		if v := recover(); v != nil && v != http.ErrAbortHandler { //nolint:errorlint // net/http compares the same way
-			w.logger.Error("retrysafe: panic in a worker", "operation", r.Operation, "key", HashKey(r.Key), "panic", v, "stack", string(debug.Stack()))
+			w.logger.Error("retrysafe: panic in a worker", "operation", r.Operation, "key", retrysafe.HashKey(r.Key), "panic", v, "stack", string(debug.Stack()))
 			err = errors.New("panic")
 		}
 		if err != nil {
@@ -208,7 +208,7 @@ func (p *pass) work(ctx context.Context, w *Worker, r retrysafe.Record) {
 		err = nil
 	default:
 		p.failed.CompareAndSwap(nil, &err)
-		w.logger.Warn("retrysafe: accepted request is not run", "operation", r.Operation, "key", HashKey(r.Key), "error", err)
+		w.logger.Warn("retrysafe: accepted request is not run", "operation", r.Operation, "key", retrysafe.HashKey(r.Key), "error", err)
 	}
 }
 
@@ -249,7 +249,7 @@ func (w *Worker) run(ctx context.Context, route *guarded, r retrysafe.Record, ra
 // effects.
 func (g *guarded) settleUnreadable(ctx context.Context, run *retrysafe.Execution, cause error) error {
 	defer run.Stop()
-	g.o.Logger.Error("retrysafe: accepted request cannot be read", "operation", run.Record().Operation, "key", HashKey(run.Ref().Key), "error", cause)
+	g.o.Logger.Error("retrysafe: accepted request cannot be read", "operation", run.Record().Operation, "key", retrysafe.HashKey(run.Ref().Key), "error", cause)
 	if run.Attempt() > 1 {
 		return run.Quarantine(ctx, cause)
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/httpkey"
 	"github.com/retrysafe/retrysafe/internal/test/faultstore"
 	"github.com/retrysafe/retrysafe/janitor"
 	"github.com/retrysafe/retrysafe/store/memstore"
@@ -281,7 +280,7 @@ func TestSweeperLogsKeysHashed(t *testing.T) {
 	out := &logs{}
 	once(t, janitor.NewSweeper(store, &janitor.Options{Logger: out.logger()}), 1)
 	text := out.String()
-	if strings.Contains(text, "secret-key") || !strings.Contains(text, "key="+httpkey.HashKey("secret-key")) ||
+	if strings.Contains(text, "secret-key") || !strings.Contains(text, "key="+retrysafe.HashKey("secret-key")) ||
 		!strings.Contains(text, "scope=tenant") || !strings.Contains(text, "state=unknown") {
 		t.Errorf("the log says %s", text)
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/httpkey"
 	"github.com/retrysafe/retrysafe/operator"
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
@@ -85,7 +84,7 @@ func TestWhatEachVerbDoesToEachState(t *testing.T) {
 							t.Errorf("it is %s at revision %d, want %s", now.State, now.Revision, want)
 						}
 						if e.Outcome != operator.StatusDone || e.From != (operator.Snapshot{State: state, Revision: r.Revision}) ||
-							e.To != (operator.Snapshot{State: want, Revision: now.Revision}) || e.KeyHash != httpkey.HashKey(r.Key) {
+							e.To != (operator.Snapshot{State: want, Revision: now.Revision}) || e.KeyHash != retrysafe.HashKey(r.Key) {
 							t.Errorf("entry %+v", e)
 						}
 						lastNote(t, now, anna, e.ID)

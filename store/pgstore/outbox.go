@@ -16,7 +16,7 @@ import (
 
 var (
 	_ outbox.Transaction   = (*Tx)(nil)
-	_ outbox.Transaction   = (*OwnTx)(nil)
+	_ outbox.Transaction   = (*ownTx)(nil)
 	_ outbox.Store         = (*Outbox)(nil)
 	_ outbox.DepthReporter = (*Outbox)(nil)
 	_ outbox.Skipper       = (*Outbox)(nil)
@@ -72,7 +72,7 @@ func (t *Tx) Enqueue(ctx context.Context, messages ...outbox.Message) error {
 }
 
 // Enqueue implements [outbox.Enqueuer].
-func (t *OwnTx) Enqueue(ctx context.Context, messages ...outbox.Message) error {
+func (t *ownTx) Enqueue(ctx context.Context, messages ...outbox.Message) error {
 	return t.joined().Enqueue(ctx, messages...)
 }
 

@@ -302,7 +302,7 @@ func (c *clerk) begin(ctx context.Context) (tx outbox.Transaction, write func(sq
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		return own.(*pgstore.OwnTx), native(own), own.Commit, nil
+		return own.(outbox.Transaction), native(own), own.Commit, nil
 	}
 }
 

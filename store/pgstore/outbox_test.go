@@ -72,7 +72,7 @@ func TestOutboxContractOfOwnTx(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			return tx.(*pgstore.OwnTx), nil
+			return tx.(storetest.OutboxTx), nil
 		})
 	})
 }

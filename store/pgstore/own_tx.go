@@ -16,7 +16,7 @@ import (
 
 var (
 	_ retrysafe.TxStore[pgx.Tx] = (*Store)(nil)
-	_ retrysafe.CreateCommitter = (*OwnTx)(nil)
+	_ retrysafe.CreateCommitter = (*ownTx)(nil)
 )
 
 // BeginTx implements [retrysafe.TxStore]. The connection is one of the pool's. BEGIN is
@@ -26,15 +26,15 @@ func (s *Store) BeginTx(ctx context.Context) (retrysafe.Tx, pgx.Tx, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("pgstore: begin: %w", explain(err))
 	}
-	tx := &OwnTx{s: s, conn: conn}
+	tx := &ownTx{s: s, conn: conn}
 	return tx, tx, nil
 }
 
-// OwnTx is a transaction that the store has begun for [retrysafe.DoTx]: a [pgx.Tx] for the
+// ownTx is a transaction that the store has begun for [retrysafe.DoTx]: a [pgx.Tx] for the
 // business writes and a [retrysafe.Tx] for the key. Reserve sends BEGIN along, and
 // CreateAndCommit sends COMMIT along, so the key costs two round trips. It is not safe
 // for concurrent use.
-type OwnTx struct {
+type ownTx struct {
 	s     *Store
 	conn  *pgxpool.Conn // nil once it has ended
 	begun bool
@@ -45,7 +45,7 @@ type OwnTx struct {
 }
 
 // start begins the transaction, unless it has begun.
-func (t *OwnTx) start(ctx context.Context) error {
+func (t *ownTx) start(ctx context.Context) error {
 	if t.conn == nil || t.endedByCaller() {
 		return pgx.ErrTxClosed
 	}
@@ -59,13 +59,13 @@ func (t *OwnTx) start(ctx context.Context) error {
 
 // endedByCaller reports whether the caller has ended the transaction by a statement.
 // What follows would be committed by itself: the answer without its effects.
-func (t *OwnTx) endedByCaller() bool { return t.begun && t.conn.Conn().PgConn().TxStatus() == 'I' }
+func (t *ownTx) endedByCaller() bool { return t.begun && t.conn.Conn().PgConn().TxStatus() == 'I' }
 
 // joined returns the transaction as one that the store has joined.
-func (t *OwnTx) joined() *Tx { return t.s.Tx(t) }
+func (t *ownTx) joined() *Tx { return t.s.Tx(t) }
 
 // Reserve implements [retrysafe.Tx].
-func (t *OwnTx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+func (t *ownTx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
 	if t.begun || t.conn == nil {
 		return t.joined().Reserve(ctx, ref)
 	}
@@ -99,13 +99,13 @@ func (t *OwnTx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Recor
 }
 
 // getsWarnings reports whether the connection's warnings raise a doubt.
-func (t *OwnTx) getsWarnings() bool {
+func (t *ownTx) getsWarnings() bool {
 	_, ok := t.conn.Conn().PgConn().CustomData()[cancelBlocked]
 	return ok
 }
 
 // send sends queries in one round trip.
-func (t *OwnTx) send(ctx context.Context, conn *pgxpool.Conn, queries ...query) error {
+func (t *ownTx) send(ctx context.Context, conn *pgxpool.Conn, queries ...query) error {
 	described := make([]*pgconn.StatementDescription, len(queries))
 	if !t.s.pgBouncer {
 		for i := range queries {
@@ -136,19 +136,19 @@ func (t *OwnTx) send(ctx context.Context, conn *pgxpool.Conn, queries ...query) 
 }
 
 // Create implements [retrysafe.Tx].
-func (t *OwnTx) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+func (t *ownTx) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	return t.joined().Create(ctx, w)
 }
 
 // Swap implements [retrysafe.Swapper].
-func (t *OwnTx) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+func (t *ownTx) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	return t.joined().Swap(ctx, w)
 }
 
 // CreateAndCommit implements [retrysafe.CreateCommitter]: one round trip. If the error is
 // [retrysafe.ErrExists] or [retrysafe.ErrBusy] the transaction was not committed. After
 // any other error the outcome is unknown.
-func (t *OwnTx) CreateAndCommit(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+func (t *ownTx) CreateAndCommit(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	if err := t.start(ctx); err != nil {
 		return retrysafe.Record{}, err
 	}
@@ -184,7 +184,7 @@ func (t *OwnTx) CreateAndCommit(ctx context.Context, w retrysafe.Write) (retrysa
 
 // Commit commits. Ctx ends the wait for it, never the commit itself: one that was
 // cancelled while it waits for a standby would look like one that was confirmed.
-func (t *OwnTx) Commit(ctx context.Context) error {
+func (t *ownTx) Commit(ctx context.Context) error {
 	if t.conn == nil {
 		return pgx.ErrTxClosed
 	}
@@ -207,7 +207,7 @@ func (t *OwnTx) Commit(ctx context.Context) error {
 
 // finish runs last, which commits, and returns when the commit has reached the standby,
 // if there is one.
-func (t *OwnTx) finish(ctx context.Context, last func(context.Context, *pgxpool.Conn) error) error {
+func (t *ownTx) finish(ctx context.Context, last func(context.Context, *pgxpool.Conn) error) error {
 	warned := t.getsWarnings()
 	failpoint.Hit("pg.tx.ending")
 	if err := t.end(ctx, last); err != nil {
@@ -222,7 +222,7 @@ func (t *OwnTx) finish(ctx context.Context, last func(context.Context, *pgxpool.
 
 // end runs last and releases the connection. If ctx ends first, last goes on in another
 // goroutine, and the caller gets an error: the outcome is unknown.
-func (t *OwnTx) end(ctx context.Context, last func(context.Context, *pgxpool.Conn) error) error {
+func (t *ownTx) end(ctx context.Context, last func(context.Context, *pgxpool.Conn) error) error {
 	conn := t.conn
 	t.conn = nil
 	if err := ctx.Err(); err != nil { // nothing was sent, and nothing will be
@@ -264,7 +264,7 @@ func endTx(conn *pgxpool.Conn, err error) error {
 }
 
 // Rollback rolls back. If the transaction has ended already it does nothing.
-func (t *OwnTx) Rollback(ctx context.Context) error {
+func (t *ownTx) Rollback(ctx context.Context) error {
 	if t.conn == nil {
 		return nil
 	}
@@ -278,7 +278,7 @@ func (t *OwnTx) Rollback(ctx context.Context) error {
 	return nil
 }
 
-func (t *OwnTx) release() {
+func (t *ownTx) release() {
 	t.conn.Release()
 	t.conn = nil
 }

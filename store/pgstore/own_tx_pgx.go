@@ -7,10 +7,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-var _ pgx.Tx = (*OwnTx)(nil)
+var _ pgx.Tx = (*ownTx)(nil)
 
 // Begin starts a nested transaction, by a savepoint.
-func (t *OwnTx) Begin(ctx context.Context) (pgx.Tx, error) {
+func (t *ownTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	inner, err := t.driver(ctx)
 	if err != nil {
 		return nil, err
@@ -20,7 +20,7 @@ func (t *OwnTx) Begin(ctx context.Context) (pgx.Tx, error) {
 
 // driver returns the transaction as the driver's own type, for what only the driver can
 // do inside of it. It is never committed or rolled back by itself.
-func (t *OwnTx) driver(ctx context.Context) (pgx.Tx, error) {
+func (t *ownTx) driver(ctx context.Context) (pgx.Tx, error) {
 	if err := t.start(ctx); err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func (t *OwnTx) driver(ctx context.Context) (pgx.Tx, error) {
 }
 
 // Exec implements [pgx.Tx].
-func (t *OwnTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+func (t *ownTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	if err := t.start(ctx); err != nil {
 		return pgconn.CommandTag{}, err
 	}
@@ -43,7 +43,7 @@ func (t *OwnTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.Comma
 }
 
 // Query implements [pgx.Tx].
-func (t *OwnTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+func (t *ownTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	if err := t.start(ctx); err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (t *OwnTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, e
 }
 
 // QueryRow implements [pgx.Tx].
-func (t *OwnTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+func (t *ownTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	if err := t.start(ctx); err != nil {
 		return failedRow{err}
 	}
@@ -63,7 +63,7 @@ type failedRow struct{ err error }
 func (r failedRow) Scan(...any) error { return r.err }
 
 // SendBatch implements [pgx.Tx].
-func (t *OwnTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+func (t *ownTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if err := t.start(ctx); err != nil {
 		return failedBatch{err}
 	}
@@ -78,7 +78,7 @@ func (b failedBatch) QueryRow() pgx.Row                { return failedRow(b) }
 func (b failedBatch) Close() error                     { return b.err }
 
 // CopyFrom implements [pgx.Tx].
-func (t *OwnTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
+func (t *ownTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
 	if err := t.start(ctx); err != nil {
 		return 0, err
 	}
@@ -86,7 +86,7 @@ func (t *OwnTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []st
 }
 
 // Prepare implements [pgx.Tx].
-func (t *OwnTx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+func (t *ownTx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	if err := t.start(ctx); err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (t *OwnTx) Prepare(ctx context.Context, name, sql string) (*pgconn.Statemen
 }
 
 // LargeObjects implements [pgx.Tx]. Its first call may cost a round trip.
-func (t *OwnTx) LargeObjects() pgx.LargeObjects {
+func (t *ownTx) LargeObjects() pgx.LargeObjects {
 	inner, err := t.driver(context.Background())
 	if err != nil {
 		return pgx.LargeObjects{}
@@ -103,4 +103,4 @@ func (t *OwnTx) LargeObjects() pgx.LargeObjects {
 }
 
 // Conn implements [pgx.Tx].
-func (t *OwnTx) Conn() *pgx.Conn { return t.conn.Conn() }
+func (t *ownTx) Conn() *pgx.Conn { return t.conn.Conn() }

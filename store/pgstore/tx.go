@@ -41,7 +41,7 @@ type native struct{ tx pgx.Tx }
 
 func (n native) query(ctx context.Context, sql string, args []any, each func(func(...any) error) error) error {
 	// If the caller has ended it by a statement, each step would commit by itself.
-	if _, own := n.tx.(*OwnTx); !own && n.tx.Conn().PgConn().TxStatus() == 'I' {
+	if _, own := n.tx.(*ownTx); !own && n.tx.Conn().PgConn().TxStatus() == 'I' {
 		return pgx.ErrTxClosed
 	}
 	rows, err := n.tx.Query(ctx, sql, args...)
