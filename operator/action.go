@@ -46,7 +46,7 @@ const (
 
 // check generates a missing ID and reports an invalid field.
 func (a *Action) check() error {
-	if err := who(&a.ID, a.By, a.Why); err != nil {
+	if err := checkAuthor(&a.ID, a.By, a.Why); err != nil {
 		return err
 	}
 	switch {
@@ -60,8 +60,8 @@ func (a *Action) check() error {
 	return nil
 }
 
-// who checks the fields that every action has, and generates a missing ID.
-func who(id *string, by, why string) error {
+// checkAuthor checks the fields that every action has, and generates a missing ID.
+func checkAuthor(id *string, by, why string) error {
 	if *id == "" {
 		*id = rand.Text()
 	}

@@ -41,7 +41,7 @@ type DeadLetterAction struct {
 
 // check generates a missing ID and reports an invalid field.
 func (a *DeadLetterAction) check() error {
-	if err := who(&a.ID, a.By, a.Why); err != nil {
+	if err := checkAuthor(&a.ID, a.By, a.Why); err != nil {
 		return err
 	}
 	if a.Letter <= 0 || a.Revision <= 0 {

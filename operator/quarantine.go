@@ -93,7 +93,7 @@ func (r *Report) UnmarshalJSON(b []byte) error {
 // record is not found a second time. When ctx ends it stops after the current page.
 func (d *Service) Quarantine(ctx context.Context, s Suspects) (Entry, error) {
 	const verb = "quarantine"
-	if err := who(&s.ID, s.By, s.Why); err != nil {
+	if err := checkAuthor(&s.ID, s.By, s.Why); err != nil {
 		return Entry{}, fmt.Errorf("%s: %w", verb, err)
 	}
 	e := Entry{ID: s.ID, By: s.By, Verb: verb, Why: s.Why, Ref: retrysafe.Ref{Scope: s.Scope}}

@@ -8,8 +8,9 @@ import (
 	"syscall"
 )
 
-// account returns whom servers run as: nil, which is ourselves, unless we are
-// root. Servers refuse to run as root, and then it is postgres or nobody.
+// account returns the user that servers run as: nil, the user of this process, unless
+// that is root. Servers refuse to run as root; they run as the user postgres, or as the
+// unprivileged user of the system.
 func account() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -29,7 +30,7 @@ func account() (*syscall.Credential, error) {
 	return nil, fmt.Errorf("find a user other than root to run servers as: %w", err)
 }
 
-// give makes path belong to whom servers run as.
+// give makes path belong to the user that servers run as.
 func give(path string) error {
 	who, err := account()
 	if err != nil || who == nil {

@@ -14,7 +14,7 @@ import (
 // package that has it.
 var ErrMissing = errors.New("not installed")
 
-// Where Debian puts servers: off the PATH of users who are not root.
+// Where Debian puts servers: off the PATH of users other than root.
 const (
 	debianPostgres = "/usr/lib/postgresql"
 	debianSbin     = "/usr/sbin"

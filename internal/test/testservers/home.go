@@ -67,7 +67,8 @@ func memory() string {
 	return dir
 }
 
-// newDir makes an empty directory below base that belongs to whom servers run as.
+// newDir makes an empty directory below base that belongs to the user that servers run
+// as.
 func newDir(base, name string) (string, error) {
 	home.mu.Lock()
 	defer home.mu.Unlock()
@@ -103,7 +104,7 @@ func makeHome(base string) (homeDir, error) {
 	if err != nil {
 		return homeDir{}, err
 	}
-	// Locked before it has its name: nobody finds it unlocked while we live.
+	// Locked before it has its name: no other process finds it unlocked while this one lives.
 	lock, err := lockFile(filepath.Join(dir, homeLock+".new"), os.O_CREATE)
 	if err != nil {
 		return homeDir{}, err
@@ -113,7 +114,7 @@ func makeHome(base string) (homeDir, error) {
 		os.Chmod(dir, 0o755)) // the servers' user must get through
 }
 
-// lockFile opens a file and locks it, or fails if somebody else has.
+// lockFile opens a file and locks it, or fails if another process has.
 func lockFile(path string, flags int) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|flags, 0o600)
 	if err != nil {

@@ -110,7 +110,7 @@ func (m *MariaDB) Restart(ctx context.Context) error {
 	return m.launch(ctx)
 }
 
-// launch runs the server and returns when it greets who connects.
+// launch runs the server and returns when it greets a connection.
 func (m *MariaDB) launch(ctx context.Context) error {
 	if err := m.start(); err != nil {
 		return m.errorf("start", err)

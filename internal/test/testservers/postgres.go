@@ -237,7 +237,7 @@ func (p *Postgres) CreateDatabase(ctx context.Context, name string) (string, err
 	return p.URL(name), nil
 }
 
-// DropDatabase removes a database, whoever is still connected to it.
+// DropDatabase removes a database, also while connections to it are open.
 func (p *Postgres) DropDatabase(ctx context.Context, name string) error {
 	if err := p.execAlone(ctx, "DROP DATABASE "+pgx.Identifier{name}.Sanitize()+" WITH (FORCE)"); err != nil {
 		return fmt.Errorf("drop database %s: %w", name, err)
@@ -246,7 +246,7 @@ func (p *Postgres) DropDatabase(ctx context.Context, name string) error {
 }
 
 // execAlone runs a statement that needs a database for itself. The server waits for five
-// seconds for those who are leaving it; on a busy machine they take longer.
+// seconds for backends that are leaving it; on a busy machine they take longer.
 func (p *Postgres) execAlone(ctx context.Context, sql string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

@@ -24,7 +24,7 @@ func templateData(ctx context.Context, bin string) (string, error) {
 		return "", err
 	}
 	data := filepath.Join(dir, "data")
-	// Without sync: what a crash of the machine leaves of a template nobody needs.
+	// Without sync: a template that a crash of the machine has damaged is made anew.
 	err = run(ctx, filepath.Join(bin, "initdb"), "-D", data, "-U", superuser, "--auth=trust",
 		"--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // A Mutant is a bug of one line that is planted into the source, and the test that
 // has to find it. In its file it is
 //
-//	flaw:  an answer is stored whoever owns the attempt by now
+//	flaw:  an answer is stored although another owner has the attempt by now
 //	seed:  000
 //	layer: store suite
 //	kill:  go test ./store/memstore -run TestContract
