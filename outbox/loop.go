@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -205,6 +206,7 @@ func (l *loop) finishRead(a *readAction, now time.Time) {
 // receiver has may go before the acknowledgement is stored.
 func (l *loop) finishSend(a *sendAction) {
 	l.calls--
+	l.acks = slices.Grow(l.acks, len(a.batch))
 	for i := range a.batch {
 		d, r := &a.batch[i], &a.receipts[i]
 		ack := ackFor(l.opts, d, r)

@@ -96,12 +96,12 @@ type rides struct {
 	log      *log.Logger
 }
 
-// book is the operation. Each attempt runs all of it from the top; the steps that
-// are finished return what they returned before.
+// book is the operation. Each attempt runs it from the top; finished steps return their
+// stored results.
 func (r *rides) book(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
 	var none retrysafe.Result
 
-	// The row and the note that it is there are one commit.
+	// The row and the checkpoint of the phase are one commit.
 	ride, err := retrysafe.PhaseTx(ctx, r.store, "ride", func(ctx context.Context, tx *sql.Tx) (int64, error) {
 		r.log.Printf("  attempt %d books the ride", x.Attempt())
 		res, err := tx.ExecContext(ctx, `INSERT INTO rides (target) VALUES ('airport')`)
@@ -114,8 +114,8 @@ func (r *rides) book(ctx context.Context, x *retrysafe.Execution) (retrysafe.Res
 		return none, err
 	}
 
-	// Before the call it is written down that it is about to be made, and with what.
-	// This request would be another one on each attempt; what is sent is the first.
+	// Effect stores the request before the call. Each attempt builds another request
+	// here, but every call sends the first one.
 	request := fmt.Appendf(nil, `{"ride": %d, "amount": 4200, "attempt": %d}`, ride, x.Attempt())
 	charge, err := retrysafe.Effect(ctx, "charge", request, func(ctx context.Context, a retrysafe.Attempt) (charge, error) {
 		r.log.Printf("  attempt %d calls the provider, call %d: %s", x.Attempt(), a.N, a.Request)
@@ -126,7 +126,7 @@ func (r *rides) book(ctx context.Context, x *retrysafe.Execution) (retrysafe.Res
 	if err != nil {
 		return none, err // the charge may have happened; the next attempt sends it again, under the same key
 	}
-	if charge.Declined { // that is an answer, and it was stored like any other
+	if charge.Declined { // a decline is a result, and was stored like any other
 		return retrysafe.Result{Status: 402, Body: []byte("declined")}, nil
 	}
 
