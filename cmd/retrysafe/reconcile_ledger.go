@@ -93,17 +93,13 @@ func (p *program) compare(ctx context.Context, c *comparison, ours, theirs strin
 		case ".jsonl", ".ndjson", ".json":
 			read = ledger.JSONL
 		}
-		source := counted(in(side.path, read(f, columns)), func() { rows++; g.show(rows, "rows read") })
-		if !c.presorted {
-			source = ledger.Sorted(ctx, source, nil)
-		}
-		sources[i] = source
+		sources[i] = counted(in(side.path, read(f, columns)), func() { rows++; g.show(rows, "rows read") })
 	}
 	report := ledger.TextReport(p.stdout)
 	if c.format.value == "json" {
 		report = ledger.JSONLReport(p.stdout)
 	}
-	summary, err := ledger.Compare(ctx, sources[0], sources[1], ended{report, g}, &ledger.Options{Amounts: c.amounts, Since: c.since.Time, Until: c.until.Time})
+	summary, err := ledger.Compare(ctx, sources[0], sources[1], ended{report, g}, &ledger.Options{Amounts: c.amounts, Since: c.since.Time, Until: c.until.Time, Presorted: c.presorted})
 	g.end()
 	switch {
 	case errors.Is(err, ledger.ErrMalformed), errors.Is(err, ledger.ErrOrder), errors.Is(err, ledger.ErrTooLarge):
