@@ -1,6 +1,11 @@
 package ledger
 
-import "strconv"
+import (
+	"bytes"
+	"encoding/binary"
+	"strconv"
+	"strings"
+)
 
 // sameAmount reports whether a and b are decimals of the same value, exactly: 1.0 is 1.00 and 10e-1. It needs no more
 // time than reading them, however large the exponent.
@@ -10,14 +15,26 @@ func sameAmount(a, b string) bool {
 		return false
 	}
 	y, ok := parseDecimal(b)
-	return ok && x.negative == y.negative && x.top == y.top && sameDigits(x.digits, y.digits)
+	return ok && bytes.Equal(x.append(nil), y.append(nil))
 }
 
-// A decimal is a number by its significant digits. There is one for each value, but for the point among the digits.
+// A decimal is a number by its significant digits.
 type decimal struct {
 	negative bool
 	digits   string // from the first that is not 0 to the last, perhaps with a point; empty is zero
 	top      int    // the power of ten of the first digit
+}
+
+// append appends the decimal in the only form that its value has.
+func (d decimal) append(b []byte) []byte {
+	sign := byte('+')
+	if d.negative {
+		sign = '-'
+	}
+	whole, fraction, _ := strings.Cut(d.digits, ".")
+	b = binary.AppendVarint(append(b, sign), int64(d.top))
+	b = binary.AppendUvarint(b, uint64(len(whole)+len(fraction)))
+	return append(append(b, whole...), fraction...)
 }
 
 // parseDecimal reads an optional sign, digits with at most one point, and an optional exponent below a thousand million.
@@ -69,23 +86,4 @@ func parseExponent(s string) (n int, ok bool) {
 	}
 	n, err := strconv.Atoi(s[1:])
 	return n, err == nil && -1e9 < n && n < 1e9
-}
-
-// sameDigits compares two texts of digits, whatever place the point has in them.
-func sameDigits(a, b string) bool {
-	for {
-		if a != "" && a[0] == '.' {
-			a = a[1:]
-		}
-		if b != "" && b[0] == '.' {
-			b = b[1:]
-		}
-		if a == "" || b == "" {
-			return a == b
-		}
-		if a[0] != b[0] {
-			return false
-		}
-		a, b = a[1:], b[1:]
-	}
 }

@@ -68,6 +68,12 @@ func FuzzAmounts(f *testing.F) {
 				t.Errorf("%q and %q are the same: %v", a, b, got)
 			}
 		}
+		// The form in which rows are compared says the same as the rule for one field.
+		o := &Options{Amounts: []string{"x"}}
+		form := func(s string) string { return string(o.appendCompared(nil, []string{"x"}, map[string]string{"x": s})) }
+		if got, want := form(a) == form(b), o.agree("x", a, b); got != want {
+			t.Errorf("%q and %q have the same form: %v, and agree: %v", a, b, got, want)
+		}
 		if sameAmount(a, b) != sameAmount(b, a) {
 			t.Errorf("%q and %q depend on their order", a, b)
 		}

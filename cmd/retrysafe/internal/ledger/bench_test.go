@@ -71,9 +71,9 @@ func BenchmarkSorted(b *testing.B) {
 	for name, memory := range map[string]int{"memory": 16 << 20, "disk": 1 << 20} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
-			o := &ledger.SortOptions{Dir: b.TempDir(), Memory: memory}
+			o := &ledger.Options{Dir: b.TempDir(), Memory: memory}
 			for b.Loop() {
-				drain(b, ledger.Sorted(b.Context(), ledger.Of(list...), o))
+				drain(b, sorted(b.Context(), ledger.Of(list...), o))
 			}
 			rate(b, benchRows)
 		})

@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// appendEntry appends e as it is kept while it is sorted: the id, the line, the time and the fields, each text behind
-// its length.
-func appendEntry(b []byte, e *Entry) []byte {
-	b = appendText(b, e.ID)
+// appendDetails appends what is kept of e beside its id: the line, the time and the fields, each text behind its
+// length.
+func appendDetails(b []byte, e *Entry) []byte {
 	b = binary.AppendVarint(b, int64(e.Line))
 	if e.Time.IsZero() {
 		b = append(b, 0)
@@ -24,37 +23,46 @@ func appendEntry(b []byte, e *Entry) []byte {
 	return b
 }
 
+// appendCompared appends the fields in a form that has the same bytes exactly if two rows agree: in the order of their
+// names, which names has, without those that are empty, and amounts by their value.
+func (o *Options) appendCompared(b []byte, names []string, fields map[string]string) []byte {
+	for _, name := range names {
+		text := fields[name]
+		if text == "" {
+			continue
+		}
+		b = appendText(b, name)
+		if d, ok := o.amount(name, text); ok {
+			b = d.append(append(b, 1))
+		} else {
+			b = appendText(append(b, 0), text)
+		}
+	}
+	return b
+}
+
 func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// idOf returns the id of an encoded entry; of one that is damaged, nothing, and decodeEntry will say so.
-func idOf(row []byte) []byte {
-	n, size := binary.Uvarint(row)
-	if size <= 0 || n > uint64(len(row)-size) {
-		return nil
-	}
-	return row[size : size+int(n)]
-}
+var errDamaged = errors.New("a row has changed on disk")
 
-var errDamaged = errors.New("a sorted row has changed on disk")
-
-// decodeEntry is the inverse of appendEntry. The entry shares nothing with row.
-func decodeEntry(row []byte) (Entry, error) {
-	d := decoder{b: row, s: string(row)}
-	e := Entry{ID: d.text(), Line: int(d.varint())}
+// decodeEntry returns the entry with this id and these details. It shares nothing with details.
+func decodeEntry(id string, details []byte) (Entry, error) {
+	d := decoder{b: details, s: string(details)}
+	e := Entry{ID: id, Line: int(d.varint())}
 	if d.uvarint() != 0 {
 		seconds := d.varint()
 		e.Time = time.Unix(seconds, int64(d.uvarint())).UTC()
 	}
-	if n := d.uvarint(); n > 0 && n <= uint64(len(row)) {
+	if n := d.uvarint(); n > 0 && n <= uint64(len(details)) {
 		e.Fields = make(map[string]string, n)
 		for range n {
 			name := d.text()
 			e.Fields[name] = d.text()
 		}
 	}
-	if d.bad || d.at != len(row) {
+	if d.bad || d.at != len(details) {
 		return Entry{}, errDamaged
 	}
 	return e, nil

@@ -22,8 +22,8 @@ type Columns struct {
 	// TimeLayout is how times are written, as for [time.Parse], or [Unix]; empty means RFC 3339. A time without a
 	// zone is UTC.
 	TimeLayout string
-	// Fields has a name for each field that is to be compared, and the column it is in. The names are those by which
-	// the fields of both sides meet.
+	// Fields has a name for each field that is to be compared, and the column it is in. A field of ours is
+	// compared with the field of theirs that has the same name.
 	Fields map[string]string
 	// Comma separates the fields of a CSV file. Zero means a comma.
 	Comma rune
@@ -33,28 +33,28 @@ type Columns struct {
 
 const defaultMaxRow = 1 << 20
 
-// A layout is columns made ready for reading rows: each column is read once, and then put where it is wanted.
-type layout struct {
-	columns []string // which texts a row has
-	id      int
-	time    int    // -1 if there is none
-	layout  string // of times
-	fields  []place
-	maxRow  int
+// A rowLayout is Columns as the readers use them: each column is read once, even if several parts of an entry need it.
+type rowLayout struct {
+	columns    []string // the texts that are read of each row
+	id         int      // index in columns, like time
+	time       int      // -1 if there is none
+	timeLayout string
+	fields     []fieldColumn
+	maxRow     int
 }
 
-type place struct {
+type fieldColumn struct {
 	name string
 	from int // index in columns
 }
 
-func (c *Columns) layout() (*layout, error) {
+func (c *Columns) layout() (*rowLayout, error) {
 	if c.ID == "" {
 		return nil, errors.New("columns: the id's is missing")
 	}
-	l := &layout{time: -1, layout: c.TimeLayout, maxRow: c.MaxRow}
-	if l.layout == "" {
-		l.layout = time.RFC3339
+	l := &rowLayout{time: -1, timeLayout: c.TimeLayout, maxRow: c.MaxRow}
+	if l.timeLayout == "" {
+		l.timeLayout = time.RFC3339
 	}
 	if l.maxRow <= 0 {
 		l.maxRow = defaultMaxRow
@@ -64,13 +64,13 @@ func (c *Columns) layout() (*layout, error) {
 		l.time = l.index(c.Time)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Fields)) {
-		l.fields = append(l.fields, place{name, l.index(c.Fields[name])})
+		l.fields = append(l.fields, fieldColumn{name, l.index(c.Fields[name])})
 	}
 	return l, nil
 }
 
-// index returns the place of a column in l.columns, where it is afterwards.
-func (l *layout) index(column string) int {
+// index returns the index of a column in l.columns. It adds the column if it is missing.
+func (l *rowLayout) index(column string) int {
 	if i := slices.Index(l.columns, column); i >= 0 {
 		return i
 	}
@@ -79,13 +79,13 @@ func (l *layout) index(column string) int {
 }
 
 // entry makes an entry of the texts of l.columns.
-func (l *layout) entry(line int, texts []string) (Entry, error) {
+func (l *rowLayout) entry(line int, texts []string) (Entry, error) {
 	e := Entry{ID: texts[l.id], Line: line}
 	if e.ID == "" {
 		return Entry{}, malformed(line, "the id %q is empty", l.columns[l.id])
 	}
 	if l.time >= 0 && texts[l.time] != "" {
-		t, err := parseTime(l.layout, texts[l.time])
+		t, err := parseTime(l.timeLayout, texts[l.time])
 		if err != nil {
 			return Entry{}, malformed(line, "the time %q: %w", l.columns[l.time], err)
 		}
@@ -104,13 +104,13 @@ func parseTime(layout, s string) (time.Time, error) {
 	if layout != Unix {
 		t, err := time.Parse(layout, s)
 		if err != nil {
-			return time.Time{}, fmt.Errorf("%s is not written as %q", shown(s), layout)
+			return time.Time{}, fmt.Errorf("%s is not written as %q", quoted(s), layout)
 		}
 		return t.UTC(), nil
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%s is not a number of seconds", shown(s))
+		return time.Time{}, fmt.Errorf("%s is not a number of seconds", quoted(s))
 	}
 	return time.Unix(n, 0).UTC(), nil
 }

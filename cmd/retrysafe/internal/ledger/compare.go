@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"time"
 )
 
-// Options say how two lists are compared. The zero value compares every field as text and takes no row for pending.
+// Options say how two lists are compared. The zero value compares every field as text, takes no row for pending, and
+// uses 4 MiB of memory and 8 GiB of disk.
 type Options struct {
 	// Amounts names the fields that are decimals: 1.0 is 1.00 there. What is no decimal is compared as text.
 	Amounts []string
@@ -17,16 +17,72 @@ type Options struct {
 	// Since and Until bound the period that is compared: a row that only one side has is pending if its time is
 	// before Since, or not before Until. Zero means no bound. A row without a time is never pending.
 	Since, Until time.Time
+
+	// Presorted demands that both lists are in ascending order of their ids, compared byte by byte. A row that is not
+	// is an error, [ErrOrder]. Without it the lists may have any order.
+	Presorted bool
+
+	// Dir is where the temporary database is; empty means the default directory for temporary files. Its file is
+	// readable by its owner only, has no name while it is in use where the system allows that, and is gone when the
+	// comparison ends, whatever ends it. The same holds for the files in which SQLite sorts, which are in the default
+	// directory for temporary files.
+	Dir string
+	// Memory is about how many bytes of rows are held at once. Less than 64 KiB is taken as 64 KiB. A single row
+	// larger than that is held all the same.
+	Memory int
+	// Disk is how many bytes of rows both lists may have together; then the comparison fails with ErrTooLarge. The
+	// files may have three times that.
+	Disk int64
 }
 
-// Compare walks two sources side by side and adds each difference to the report, in ascending order of ids, and ends
-// it. The report may be nil, if the numbers are enough; so may the options.
+const (
+	defaultMemory = 4 << 20
+	leastMemory   = 64 << 10
+	defaultDisk   = 8 << 30
+)
+
+func (o *Options) memory() int {
+	if o.Memory == 0 {
+		return defaultMemory
+	}
+	return max(o.Memory, leastMemory)
+}
+
+func (o *Options) disk() int64 {
+	if o.Disk == 0 {
+		return defaultDisk
+	}
+	return o.Disk
+}
+
+// amount returns a field's value if it is one that is compared as a decimal.
+func (o *Options) amount(name, text string) (d decimal, ok bool) {
+	if !slices.Contains(o.Amounts, name) {
+		return decimal{}, false
+	}
+	return parseDecimal(text)
+}
+
+// agree reports whether two texts of a field mean the same.
+func (o *Options) agree(name, x, y string) bool {
+	return x == y || slices.Contains(o.Amounts, name) && sameAmount(x, y)
+}
+
+// pending reports whether a row that only one side has is outside the period.
+func (o *Options) pending(e *Entry) bool {
+	early := !o.Since.IsZero() && e.Time.Before(o.Since)
+	late := !o.Until.IsZero() && !e.Time.Before(o.Until)
+	return !e.Time.IsZero() && (early || late)
+}
+
+// Compare reads two sources to their ends, ours first, then adds each difference to the report, in ascending order of
+// ids, and ends it. The report may be nil, if the numbers are enough; so may the options.
 //
 // The first rows that the two sides have of an id are compared with each other. Each further row of that id on the
 // same side is a duplicate.
 //
-// An error of a source or of the report, a row out of order or without an id, and the end of ctx end the comparison.
-// The summary has then what was counted so far, and is not Complete.
+// An error of a source or of the report, a row without an id, and the end of ctx end the comparison. The summary has
+// then what was counted so far, which is nothing before both sources are read, and is not Complete.
 func Compare(ctx context.Context, ours, theirs Source, report Report, o *Options) (Summary, error) {
 	if ours == nil || theirs == nil {
 		return Summary{}, errors.New("compare ledgers: a source is missing")
@@ -53,83 +109,110 @@ type comparison struct {
 }
 
 func (c *comparison) run(ctx context.Context, ours, theirs Source) error {
-	a, b := side{name: "ours", rows: &c.sum.Ours}, side{name: "theirs", rows: &c.sum.Theirs}
-	defer a.open(ours)()
-	defer b.open(theirs)()
-	if err := a.advance(ctx); err != nil {
+	d, err := openDatabase(ctx, c.options)
+	if err != nil {
+		return fmt.Errorf("compare ledgers: %w", err)
+	}
+	defer d.close()
+	readOurs, err := c.load(ctx, d, sideOurs, ours)
+	if err != nil {
+		return fmt.Errorf("read ours: %w", err)
+	}
+	readTheirs, err := c.load(ctx, d, sideTheirs, theirs)
+	if err != nil {
+		return fmt.Errorf("read theirs: %w", err)
+	}
+	if err := c.list(ctx, d); err != nil {
 		return err
 	}
-	if err := b.advance(ctx); err != nil {
-		return err
+	return c.total(readOurs, readTheirs)
+}
+
+// load adds the rows of a source to the database and returns how many they are.
+func (c *comparison) load(ctx context.Context, d *database, side int, from Source) (rows int64, err error) {
+	in := inserter{database: d, side: side}
+	defer in.close()
+	last := ""
+	for e, err := range from {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return 0, err
+		}
+		rows++
+		switch {
+		case e.ID == "":
+			return 0, unusable(&e, rows, fmt.Errorf("%w: no id", ErrMalformed))
+		case c.options.Presorted && e.ID < last:
+			return 0, unusable(&e, rows, fmt.Errorf("%w: %s after %s", ErrOrder, quoted(e.ID), quoted(last)))
+		}
+		last = e.ID
+		if err := in.add(&e, c.options); err != nil {
+			return 0, err
+		}
 	}
-	for a.more || b.more {
-		if err := c.step(ctx, &a, &b); err != nil {
+	return rows, in.flush()
+}
+
+// unusable says where a row is that cannot be used.
+func unusable(e *Entry, row int64, err error) error {
+	if e.Line > 0 {
+		return &LineError{e.Line, err}
+	}
+	return fmt.Errorf("row %d: %w", row, err)
+}
+
+// list reports what is wrong with the ids on which the sides disagree.
+func (c *comparison) list(ctx context.Context, d *database) error {
+	var ours Entry // the first of ours with an id that both sides have
+	for r, err := range d.disagreements(ctx) {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return fmt.Errorf("compare ledgers: %w", err)
+		}
+		switch {
+		case r.first && !r.alone && !r.theirs:
+			ours = r.entry
+		case r.first && !r.alone:
+			if names := c.differing(ours.Fields, r.entry.Fields); names != nil {
+				err = c.add(Difference{Kind: KindDifferent, ID: r.entry.ID, Ours: ours, Theirs: r.entry, Fields: names})
+			}
+		case r.theirs:
+			err = c.add(Difference{Kind: c.kind(&r, KindOnlyTheirs, KindPendingTheirs, KindDuplicateTheirs), ID: r.entry.ID, Theirs: r.entry})
+		default:
+			err = c.add(Difference{Kind: c.kind(&r, KindOnlyOurs, KindPendingOurs, KindDuplicateOurs), ID: r.entry.ID, Ours: r.entry})
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// step judges the lowest id that is left, and moves on past its rows.
-func (c *comparison) step(ctx context.Context, a, b *side) error {
+// kind says what is wrong with a row that has no counterpart on the other side.
+func (c *comparison) kind(r *disagreeing, only, pending, duplicate Kind) Kind {
 	switch {
-	case !b.more || a.more && a.entry.ID < b.entry.ID:
-		if err := c.add(Difference{Kind: c.oneSided(&a.entry, OnlyOurs, PendingOurs), ID: a.entry.ID, Ours: a.entry}); err != nil {
-			return err
-		}
-		return c.pass(ctx, a, DuplicateOurs)
-	case !a.more || b.entry.ID < a.entry.ID:
-		if err := c.add(Difference{Kind: c.oneSided(&b.entry, OnlyTheirs, PendingTheirs), ID: b.entry.ID, Theirs: b.entry}); err != nil {
-			return err
-		}
-		return c.pass(ctx, b, DuplicateTheirs)
-	}
-	if names := c.differing(a.entry.Fields, b.entry.Fields); names == nil {
-		c.sum.Same++
-	} else if err := c.add(Difference{Kind: Different, ID: a.entry.ID, Ours: a.entry, Theirs: b.entry, Fields: names}); err != nil {
-		return err
-	}
-	if err := c.pass(ctx, a, DuplicateOurs); err != nil {
-		return err
-	}
-	return c.pass(ctx, b, DuplicateTheirs)
-}
-
-// oneSided is what a row is that the other side does not have.
-func (c *comparison) oneSided(e *Entry, missing, pending Kind) Kind {
-	early := !c.options.Since.IsZero() && e.Time.Before(c.options.Since)
-	late := !c.options.Until.IsZero() && !e.Time.Before(c.options.Until)
-	if !e.Time.IsZero() && (early || late) {
+	case !r.first:
+		return duplicate
+	case c.options.pending(&r.entry):
 		return pending
 	}
-	return missing
-}
-
-// pass moves s on to its next id. The rows on the way are duplicates.
-func (c *comparison) pass(ctx context.Context, s *side, kind Kind) error {
-	for id := s.entry.ID; ; {
-		if err := s.advance(ctx); err != nil {
-			return err
-		}
-		if !s.more || s.entry.ID != id {
-			return nil
-		}
-		d := Difference{Kind: kind, ID: id}
-		if kind == DuplicateOurs {
-			d.Ours = s.entry
-		} else {
-			d.Theirs = s.entry
-		}
-		if err := c.add(d); err != nil {
-			return err
-		}
-	}
+	return only
 }
 
 func (c *comparison) add(d Difference) error {
 	*c.sum.of(d.Kind)++
+	if d.Ours.ID != "" {
+		c.sum.Ours++
+	}
+	if d.Theirs.ID != "" {
+		c.sum.Theirs++
+	}
 	if err := c.report.Add(d); err != nil {
-		return fmt.Errorf("report %s %s: %w", d.Kind, shown(d.ID), err)
+		return fmt.Errorf("report %s %s: %w", d.Kind, quoted(d.ID), err)
 	}
 	return nil
 }
@@ -137,12 +220,12 @@ func (c *comparison) add(d Difference) error {
 // differing returns the names of the fields that a and b do not agree on, in order.
 func (c *comparison) differing(a, b map[string]string) (names []string) {
 	for name, x := range a {
-		if !c.agree(name, x, b[name]) {
+		if !c.options.agree(name, x, b[name]) {
 			names = append(names, name)
 		}
 	}
 	for name, y := range b {
-		if _, both := a[name]; !both && !c.agree(name, "", y) {
+		if _, both := a[name]; !both && !c.options.agree(name, "", y) {
 			names = append(names, name)
 		}
 	}
@@ -150,54 +233,12 @@ func (c *comparison) differing(a, b map[string]string) (names []string) {
 	return names
 }
 
-func (c *comparison) agree(name, x, y string) bool {
-	return x == y || slices.Contains(c.options.Amounts, name) && sameAmount(x, y)
-}
-
-// A side is a source and the row it has come to.
-type side struct {
-	name  string
-	next  func() (Entry, error, bool)
-	entry Entry // the row at hand, if there are more
-	more  bool
-	rows  *int64
-}
-
-// open starts the source and returns what stops it.
-func (s *side) open(from Source) (stop func()) {
-	s.next, stop = iter.Pull2(from)
-	return stop
-}
-
-// advance moves on to the next row, which must not be below the one at hand.
-func (s *side) advance(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("compare ledgers: %w", err)
+// total counts the rows that were not listed, on which the sides agree. Both sides must have the same number of them.
+func (c *comparison) total(ours, theirs int64) error {
+	same := ours - c.sum.Ours
+	if same < 0 || same != theirs-c.sum.Theirs {
+		return fmt.Errorf("compare ledgers: %w: %d rows of ours agree with %d of theirs", errDamaged, same, theirs-c.sum.Theirs)
 	}
-	last := s.entry
-	e, err, more := s.next()
-	switch {
-	case !more:
-		s.entry, s.more = Entry{}, false
-		return nil
-	case err != nil:
-		return fmt.Errorf("read %s: %w", s.name, err)
-	case e.ID == "":
-		return s.bad(&e, fmt.Errorf("%w: no id", ErrMalformed))
-	case e.ID < last.ID:
-		return s.bad(&e, fmt.Errorf("%w: %s after %s", ErrOrder, shown(e.ID), shown(last.ID)))
-	}
-	s.entry, s.more = e, true
-	*s.rows++
+	c.sum.Ours, c.sum.Theirs, c.sum.Same = ours, theirs, same
 	return nil
-}
-
-// bad says where a row is that cannot be used.
-func (s *side) bad(e *Entry, err error) error {
-	if e.Line > 0 {
-		err = &LineError{e.Line, err}
-	} else {
-		err = fmt.Errorf("row %d: %w", *s.rows+1, err)
-	}
-	return fmt.Errorf("read %s: %w", s.name, err)
 }

@@ -62,6 +62,8 @@ func TestCompare(t *testing.T) {
 		{"what we have alone is only ours", rows{row("a"), row("b"), row("c")}, rows{row("b")}, nil, []string{"only_ours a", "only_ours c"}},
 		{"what they have alone is only theirs", rows{row("b")}, rows{row("a"), row("b"), row("c")}, nil, []string{"only_theirs a", "only_theirs c"}},
 		{"an empty list has nothing", rows{row("a")}, nil, nil, []string{"only_ours a"}},
+		{"lists may have any order", rows{row("c"), row("a", "x", "1"), row("b"), row("d")}, rows{row("d"), row("e"), row("a", "x", "2"), row("c"), row("d")}, nil,
+			[]string{"different a x", "only_ours b", "duplicate_theirs d", "only_theirs e"}},
 		{"ids are compared byte by byte", rows{row("B"), row("a"), row("é")}, rows{row("b"), row("z")}, nil,
 			[]string{"only_ours B", "only_ours a", "only_theirs b", "only_theirs z", "only_ours é"}},
 		{"an id that begins another is another", rows{row("a")}, rows{row("a\x00")}, nil, []string{"only_ours a", "only_theirs a\x00"}},
@@ -111,11 +113,11 @@ func TestDifferencesHaveTheirRows(t *testing.T) {
 	ours := []ledger.Entry{{ID: "a", Line: 1}, {ID: "b", Line: 2, Fields: map[string]string{"x": "1"}}, {ID: "b", Line: 3}}
 	theirs := []ledger.Entry{{ID: "b", Line: 7}, {ID: "b", Line: 8}, {ID: "c", Line: 9}}
 	want := []ledger.Difference{
-		{Kind: ledger.OnlyOurs, ID: "a", Ours: ours[0]},
-		{Kind: ledger.Different, ID: "b", Ours: ours[1], Theirs: theirs[0], Fields: []string{"x"}},
-		{Kind: ledger.DuplicateOurs, ID: "b", Ours: ours[2]},
-		{Kind: ledger.DuplicateTheirs, ID: "b", Theirs: theirs[1]},
-		{Kind: ledger.OnlyTheirs, ID: "c", Theirs: theirs[2]},
+		{Kind: ledger.KindOnlyOurs, ID: "a", Ours: ours[0]},
+		{Kind: ledger.KindDifferent, ID: "b", Ours: ours[1], Theirs: theirs[0], Fields: []string{"x"}},
+		{Kind: ledger.KindDuplicateOurs, ID: "b", Ours: ours[2]},
+		{Kind: ledger.KindDuplicateTheirs, ID: "b", Theirs: theirs[1]},
+		{Kind: ledger.KindOnlyTheirs, ID: "c", Theirs: theirs[2]},
 	}
 	var got []ledger.Difference
 	_, err := ledger.Compare(t.Context(), ledger.Of(ours...), ledger.Of(theirs...), ledger.Each(func(d ledger.Difference) error {
@@ -127,7 +129,7 @@ func TestDifferencesHaveTheirRows(t *testing.T) {
 	}
 }
 
-// A source that breaks off after its rows.
+// A sourceOf that breaks off after its rows.
 func broken(err error, rows ...ledger.Entry) ledger.Source {
 	return func(yield func(ledger.Entry, error) bool) {
 		for _, r := range rows {
@@ -146,21 +148,22 @@ func TestComparisonsThatFailAreNotComplete(t *testing.T) {
 	for _, c := range []struct {
 		rule         string
 		ours, theirs ledger.Source
+		presorted    bool
 		is           error
 		says         string
 	}{
-		{"a source is missing", fine, nil, nil, "missing"},
-		{"our source breaks off", broken(lost, row("a")), fine, lost, "read ours: connection lost"},
-		{"their source breaks off", fine, broken(lost, row("a"), row("b"), row("c")), lost, "read theirs: connection lost"},
-		{"it does so at once", fine, broken(lost), lost, "read theirs: connection lost"},
-		{"out of order", fine, ledger.Of(row("b"), row("a")), ledger.ErrOrder, `read theirs: row 2: out of order: "a" after "b"`},
-		{"out of order, in a file", ledger.Of(row("b"), ledger.Entry{ID: "a\x1b", Line: 17}), fine, ledger.ErrOrder, `read ours: line 17: out of order: "a\x1b" after "b"`},
-		{"long ids are cut", ledger.Of(row("b"+strings.Repeat("x", 1e5)), row("a")), fine, ledger.ErrOrder, `xx"…`},
-		{"an id is empty", ledger.Of(row("")), fine, ledger.ErrMalformed, "row 1: malformed: no id"},
+		{"a source is missing", fine, nil, false, nil, "missing"},
+		{"our source breaks off", broken(lost, row("a")), fine, false, lost, "read ours: connection lost"},
+		{"their source breaks off", fine, broken(lost, row("a"), row("b"), row("c")), false, lost, "read theirs: connection lost"},
+		{"it does so at once", fine, broken(lost), false, lost, "read theirs: connection lost"},
+		{"out of order", fine, ledger.Of(row("b"), row("a")), true, ledger.ErrOrder, `read theirs: row 2: out of order: "a" after "b"`},
+		{"out of order, in a file", ledger.Of(row("b"), ledger.Entry{ID: "a\x1b", Line: 17}), fine, true, ledger.ErrOrder, `read ours: line 17: out of order: "a\x1b" after "b"`},
+		{"long ids are cut", ledger.Of(row("b"+strings.Repeat("x", 1e5)), row("a")), fine, true, ledger.ErrOrder, `xx"…`},
+		{"an id is empty", ledger.Of(row("")), fine, false, ledger.ErrMalformed, "row 1: malformed: no id"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			t.Parallel()
-			sum, err := ledger.Compare(t.Context(), c.ours, c.theirs, nil, nil)
+			sum, err := ledger.Compare(t.Context(), c.ours, c.theirs, nil, &ledger.Options{Presorted: c.presorted})
 			if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) || len(err.Error()) > 500 {
 				t.Errorf("Compare = %v, want %v that says %q", err, c.is, c.says)
 			}
@@ -173,20 +176,42 @@ func TestComparisonsThatFailAreNotComplete(t *testing.T) {
 
 func TestEndOfContextEndsTheComparison(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	endless := func(yield func(ledger.Entry, error) bool) { // one id without end
-		for yield(ledger.Entry{ID: "a"}, nil) {
+	same := func(rows int, each func(i int)) ledger.Source { // one id, again and again
+		return func(yield func(ledger.Entry, error) bool) {
+			for i := 0; i != rows; i++ {
+				if each(i); !yield(ledger.Entry{ID: "a"}, nil) {
+					return
+				}
+			}
 		}
 	}
-	seen := 0
-	sum, err := ledger.Compare(ctx, endless, ledger.Of(), ledger.Each(func(ledger.Difference) error {
-		if seen++; seen == 100 {
-			cancel()
+	const endless = -1
+	for _, c := range []struct {
+		rule         string
+		ours, theirs int
+		read, found  int // when the context ends
+	}{
+		{"while ours is read", endless, 0, 100, 0},
+		{"while theirs is read", 50, endless, 100, 0},
+		{"while it is reported", 1000, 1000, 0, 100},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		read, found := 0, 0
+		count := func(int) {
+			if read++; read == c.read {
+				cancel()
+			}
 		}
-		return nil
-	}), nil)
-	if !errors.Is(err, context.Canceled) || sum.Complete {
-		t.Errorf("Compare = %+v, %v", sum, err)
+		sum, err := ledger.Compare(ctx, same(c.ours, count), same(c.theirs, count), ledger.Each(func(ledger.Difference) error {
+			if found++; found == c.found {
+				cancel()
+			}
+			return nil
+		}), nil)
+		if !errors.Is(err, context.Canceled) || sum.Complete || found != c.found {
+			t.Errorf("%s: Compare = %+v, %v after %d differences", c.rule, sum, err, found)
+		}
+		cancel()
 	}
 }
 
@@ -254,7 +279,7 @@ func TestSourcesAreStopped(t *testing.T) {
 func TestKindsHaveNames(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for k := ledger.OnlyOurs; k <= ledger.PendingTheirs; k++ {
+	for k := ledger.KindOnlyOurs; k <= ledger.KindPendingTheirs; k++ {
 		if seen[k.String()] || strings.Contains(k.String(), "(") {
 			t.Errorf("%d is called %s", k, k)
 		}

@@ -14,12 +14,12 @@ import (
 //
 // It is strict: a column that is missing or there twice, a row with more or fewer fields than the header, a stray
 // quote, an empty id or a time that is none is an error, [ErrMalformed] with its line, and so is a file without a
-// header. Columns that nobody asked for are skipped. A byte order mark is skipped too.
+// header. Columns that are not in c are skipped. A byte order mark is skipped too.
 func CSV(r io.Reader, c Columns) Source {
-	return source(func(each func(Entry) bool) error { return readCSV(r, &c, each) })
+	return sourceOf(func(each func(Entry) bool) error { return readCSV(r, &c, each) })
 }
 
-// csvBuffer is what is read from a file at once.
+// csvBuffer is how many bytes are read from a file at once.
 const csvBuffer = 64 << 10
 
 func readCSV(r io.Reader, c *Columns, each func(Entry) bool) error {
@@ -71,7 +71,7 @@ func readCSV(r io.Reader, c *Columns, each func(Entry) bool) error {
 
 const byteOrderMark = "\ufeff"
 
-// places finds each of the wanted columns in the header.
+// places returns the index in the header of each wanted column.
 func places(wanted, header []string) ([]int, error) {
 	at := make([]int, len(wanted))
 	for i, column := range wanted {
@@ -94,9 +94,9 @@ type csvRows struct {
 	line   int // of the row read last
 }
 
-// next returns the next row, or io.EOF itself at the end.
+// splitValue returns the next row, or io.EOF itself at the end.
 func (c *csvRows) next() ([]string, error) {
-	c.meter.left = c.maxRow + csvBuffer // the buffer may be full of what comes after the row
+	c.meter.left = c.maxRow + csvBuffer // the reader fills its buffer beyond the end of the row
 	start := c.InputOffset()
 	row, err := c.Read()
 	var syntax *csv.ParseError
@@ -119,7 +119,8 @@ func (c *csvRows) next() ([]string, error) {
 
 var errLongRow = errors.New("the row is too long")
 
-// A meter reads until nothing is left, so that a quote which is not closed cannot pull a whole file into memory.
+// A meter is a reader that fails after a number of bytes. Without it, a quote that is not closed would make the CSV
+// reader hold the rest of the file in memory.
 type meter struct {
 	r    io.Reader
 	left int

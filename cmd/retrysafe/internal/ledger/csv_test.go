@@ -123,7 +123,7 @@ func TestReadersReturnWhatFails(t *testing.T) {
 		"CSV":           ledger.CSV(io.MultiReader(strings.NewReader("id,n\na,1\nb,2"), iotest.ErrReader(lost)), ledger.Columns{ID: "id"}),
 		"CSV, quoted":   ledger.CSV(io.MultiReader(strings.NewReader("id\na\n\"b"), iotest.ErrReader(lost)), ledger.Columns{ID: "id"}),
 		"JSONL":         ledger.JSONL(io.MultiReader(strings.NewReader("{\"id\":\"a\"}\n{\"id\":\"b\""), iotest.ErrReader(lost)), ledger.Columns{ID: "id"}),
-		"sorted CSV":    ledger.Sorted(t.Context(), ledger.CSV(io.MultiReader(strings.NewReader("id\na\n"), iotest.ErrReader(lost)), ledger.Columns{ID: "id"}), nil),
+		"sorted CSV":    sorted(t.Context(), ledger.CSV(io.MultiReader(strings.NewReader("id\na\n"), iotest.ErrReader(lost)), ledger.Columns{ID: "id"}), nil),
 		"CSV, no bytes": ledger.CSV(iotest.ErrReader(lost), ledger.Columns{ID: "id"}),
 	} {
 		rows, err := collect(s)
@@ -138,7 +138,7 @@ func TestReadersStopWhenAsked(t *testing.T) {
 	for name, s := range map[string]ledger.Source{
 		"CSV":    ledger.CSV(io.MultiReader(strings.NewReader("id\na\n"), iotest.ErrReader(io.ErrClosedPipe)), ledger.Columns{ID: "id"}),
 		"JSONL":  ledger.JSONL(io.MultiReader(strings.NewReader("{\"id\":\"a\"}\n"), iotest.ErrReader(io.ErrClosedPipe)), ledger.Columns{ID: "id"}),
-		"sorted": ledger.Sorted(t.Context(), ledger.Of(row("b"), row("a")), nil),
+		"sorted": sorted(t.Context(), ledger.Of(row("b"), row("a")), nil),
 	} {
 		for e, err := range s {
 			if err != nil || e.ID != "a" {

@@ -9,21 +9,21 @@ import (
 type Kind uint8
 
 const (
-	// OnlyOurs: we know of a payment that the provider does not know.
-	OnlyOurs Kind = iota + 1
-	// OnlyTheirs: the provider has made a payment that we do not know.
-	OnlyTheirs
-	// Different: both know the payment and do not agree on it.
-	Different
-	// DuplicateOurs: our list has the id more than once. This is one of the rows after the first.
-	DuplicateOurs
-	// DuplicateTheirs: the provider has the id more than once, as after a double charge. This is one of the rows
+	// KindOnlyOurs: we know of a payment that the provider does not know.
+	KindOnlyOurs Kind = iota + 1
+	// KindOnlyTheirs: the provider has made a payment that we do not know.
+	KindOnlyTheirs
+	// KindDifferent: both know the payment and do not agree on it.
+	KindDifferent
+	// KindDuplicateOurs: our list has the id more than once. This is one of the rows after the first.
+	KindDuplicateOurs
+	// KindDuplicateTheirs: the provider has the id more than once, as after a double charge. This is one of the rows
 	// after the first.
-	DuplicateTheirs
-	// PendingOurs: it would be OnlyOurs, but its time is outside the period that is compared.
-	PendingOurs
-	// PendingTheirs: it would be OnlyTheirs, but its time is outside the period that is compared.
-	PendingTheirs
+	KindDuplicateTheirs
+	// KindPendingOurs: it would be KindOnlyOurs, but its time is outside the period that is compared.
+	KindPendingOurs
+	// KindPendingTheirs: it would be KindOnlyTheirs, but its time is outside the period that is compared.
+	KindPendingTheirs
 )
 
 var kindNames = [...]string{
@@ -42,18 +42,18 @@ func (k Kind) String() string {
 type Difference struct {
 	Kind Kind
 	ID   string
-	// Ours and Theirs are the rows. The one that is not there, or that a duplicate is not about, is zero.
+	// Ours and Theirs are the rows. A row that does not exist is zero, and so is the other side of a duplicate.
 	Ours, Theirs Entry
-	// Fields are the names of those that are Different, in order.
+	// Fields are the names of the fields that differ, in order, if the kind is KindDifferent.
 	Fields []string
 }
 
 // A Summary counts what a comparison has seen. Each row of ours is counted in exactly one of Same, Different,
 // OnlyOurs, DuplicateOurs and PendingOurs; theirs likewise.
 type Summary struct {
-	// Complete says that both lists were read to their ends.
+	// Complete says that both lists were read to their ends, and every row was compared.
 	Complete bool `json:"complete"`
-	// Ours and Theirs are the numbers of rows.
+	// Ours and Theirs are the numbers of rows that were compared.
 	Ours   int64 `json:"ours"`
 	Theirs int64 `json:"theirs"`
 	// Same is the number of payments that both sides agree on.
@@ -76,7 +76,7 @@ func (s *Summary) Clean() bool {
 func (s *Summary) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "rows: %d ours, %d theirs; %d the same", s.Ours, s.Theirs, s.Same)
-	for k := OnlyOurs; int(k) < len(kindNames); k++ {
+	for k := KindOnlyOurs; int(k) < len(kindNames); k++ {
 		if n := *s.of(k); n > 0 {
 			fmt.Fprintf(&b, ", %d %s", n, strings.ReplaceAll(k.String(), "_", " "))
 		}
@@ -87,20 +87,20 @@ func (s *Summary) String() string {
 	return b.String()
 }
 
-// of is the count of a kind.
+// of returns the counter of a kind.
 func (s *Summary) of(k Kind) *int64 {
 	switch k {
-	case OnlyOurs:
+	case KindOnlyOurs:
 		return &s.OnlyOurs
-	case OnlyTheirs:
+	case KindOnlyTheirs:
 		return &s.OnlyTheirs
-	case DuplicateOurs:
+	case KindDuplicateOurs:
 		return &s.DuplicateOurs
-	case DuplicateTheirs:
+	case KindDuplicateTheirs:
 		return &s.DuplicateTheirs
-	case PendingOurs:
+	case KindPendingOurs:
 		return &s.PendingOurs
-	case PendingTheirs:
+	case KindPendingTheirs:
 		return &s.PendingTheirs
 	default:
 		return &s.Different

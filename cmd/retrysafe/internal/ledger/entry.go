@@ -14,14 +14,12 @@ type Entry struct {
 	// Fields are what both sides must agree on, by name: amount, currency, status. A field that is not there is the
 	// same as an empty one.
 	Fields map[string]string
-	// Line is where the row is in its file, for people; 0 if it is from none.
+	// Line is the line of the row in its file, for messages; 0 if it is from no file.
 	Line int
 }
 
-// A Source yields the entries of one side in ascending order of their ids, compared byte by byte. In SQL that is
-// ORDER BY id COLLATE "C" (PostgreSQL) or BINARY; most other collations are not.
-//
-// A source that fails yields the error and ends. What it yielded is not touched by it afterwards.
+// A Source yields the entries of one side, in any order. A source that fails yields the error and ends. It does not
+// change an entry that it has yielded.
 type Source = iter.Seq2[Entry, error]
 
 // Of returns a source of these entries.
@@ -35,8 +33,8 @@ func Of(entries ...Entry) Source {
 	}
 }
 
-// source makes a source of a function that hands over each entry until it is told to stop.
-func source(read func(each func(Entry) bool) error) Source {
+// sourceOf makes a source of a function that calls each with every entry until each returns false.
+func sourceOf(read func(each func(Entry) bool) error) Source {
 	return func(yield func(Entry, error) bool) {
 		if err := read(func(e Entry) bool { return yield(e, nil) }); err != nil {
 			yield(Entry{}, err)

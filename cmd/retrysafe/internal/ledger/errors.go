@@ -5,10 +5,11 @@ import (
 	"fmt"
 )
 
-// ErrOrder says that a source is not in ascending order of ids, byte by byte. [Sorted] helps.
+// ErrOrder says that a source is not in ascending order of ids, byte by byte, as [Options.Presorted] demands. In SQL
+// that order is ORDER BY id COLLATE "C" (PostgreSQL) or BINARY; most other collations are not.
 var ErrOrder = errors.New("out of order")
 
-// ErrMalformed says that a row cannot be read as what it should be, so nothing can be said about it.
+// ErrMalformed says that a row cannot be read, so it cannot be compared.
 var ErrMalformed = errors.New("malformed")
 
 // ErrTooLarge says that a row or a list is larger than the limits allow.
@@ -31,8 +32,8 @@ func malformed(line int, format string, args ...any) error {
 	return &LineError{line, fmt.Errorf("%w: %w", ErrMalformed, fmt.Errorf(format, args...))}
 }
 
-// shown is s as it may stand in an error: quoted, and not longer than a line.
-func shown(s string) string {
+// quoted returns s quoted and cut to the length of a line, for use in an error.
+func quoted(s string) string {
 	const most = 64
 	if len(s) > most {
 		return fmt.Sprintf("%q…", s[:most])

@@ -28,7 +28,7 @@ order-5,5.00,EUR,2026-03-02T00:30:00Z
 `), ledger.Columns{ID: "reference", Time: "booked", TimeLayout: ledger.Unix, Fields: map[string]string{"amount": "value", "currency": "cur"}})
 
 	ctx := context.Background()
-	sum, err := ledger.Compare(ctx, ours, ledger.Sorted(ctx, theirs, nil), ledger.TextReport(os.Stdout), &ledger.Options{
+	sum, err := ledger.Compare(ctx, ours, theirs, ledger.TextReport(os.Stdout), &ledger.Options{
 		Amounts: []string{"amount"},
 		Since:   time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC),
 		Until:   time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC),
@@ -44,7 +44,7 @@ order-5,5.00,EUR,2026-03-02T00:30:00Z
 	// false <nil>
 }
 
-// A source can be anything that yields rows in order.
+// A sourceOf can be anything that yields rows.
 func ExampleEach() {
 	ours := ledger.Of(ledger.Entry{ID: "order-1"}, ledger.Entry{ID: "order-2"})
 	theirs := func(yield func(ledger.Entry, error) bool) { // pages of an API, perhaps

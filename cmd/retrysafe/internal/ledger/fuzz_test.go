@@ -101,7 +101,7 @@ func plain(v any) string {
 	return ""
 }
 
-// Whatever is in a row, it comes back from the sorting unchanged, and has one line in each report.
+// Whatever is in a row, it comes back from the database unchanged, and has one line in each report.
 func FuzzRow(f *testing.F) {
 	hammer.Add(f, "pay_1", "amount", "1.00", 3)
 	hammer.Add(f, "\x1b[2J", "=1", "\xff", -1)
@@ -110,7 +110,7 @@ func FuzzRow(f *testing.F) {
 			return
 		}
 		e := ledger.Entry{ID: id, Line: line, Fields: map[string]string{name: text}}
-		got, err := collect(ledger.Sorted(t.Context(), ledger.Of(e), &ledger.SortOptions{Memory: 1}))
+		got, err := collect(sorted(t.Context(), ledger.Of(e), &ledger.Options{Memory: 1}))
 		if err != nil || !reflect.DeepEqual(got, []ledger.Entry{e}) {
 			t.Errorf("%+v came back as %+v, %v", e, got, err)
 		}

@@ -18,9 +18,9 @@ import (
 // Strings stand for their text, numbers for their digits just as they are written, true and false for these words, and
 // null for nothing. It is strict: a line that is no object, a member that is missing, there twice, or an array or
 // object, invalid UTF-8, an empty id or a time that is none is an error, [ErrMalformed] with its line. Members that
-// nobody asked for are skipped, and so are blank lines.
+// are not in c are skipped, and so are blank lines.
 func JSONL(r io.Reader, c Columns) Source {
-	return source(func(each func(Entry) bool) error { return readJSONL(r, &c, each) })
+	return sourceOf(func(each func(Entry) bool) error { return readJSONL(r, &c, each) })
 }
 
 func readJSONL(r io.Reader, c *Columns, each func(Entry) bool) error {
@@ -32,7 +32,7 @@ func readJSONL(r io.Reader, c *Columns, each func(Entry) bool) error {
 	lines.Buffer(nil, l.maxRow+len("\r\n"))
 	texts, seen := make([]string, len(l.columns)), make([]bool, len(l.columns))
 	line := 0
-	for lines.Scan() && lines.Err() == nil { // what is left before an error is no line
+	for lines.Scan() && lines.Err() == nil { // the last text before a read error is no whole line
 		line++
 		if len(lines.Bytes()) > l.maxRow {
 			return tooLong(line, l.maxRow)
@@ -64,8 +64,8 @@ func tooLong(line, maxRow int) error {
 	return &LineError{line, fmt.Errorf("%w: a row of more than %d bytes", ErrTooLarge, maxRow)}
 }
 
-// members puts the members of an object that are wanted into texts.
-func (l *layout) members(row []byte, texts []string, seen []bool) error {
+// members sets texts to the members of an object that l.columns names. seen is scratch space of the same length.
+func (l *rowLayout) members(row []byte, texts []string, seen []bool) error {
 	if !utf8.Valid(row) {
 		return errors.New("invalid UTF-8")
 	}
@@ -73,12 +73,12 @@ func (l *layout) members(row []byte, texts []string, seen []bool) error {
 		return errors.New("not a JSON object")
 	}
 	clear(seen)
-	for rest := space(row[1:]); rest[0] != '}'; {
-		name, value := next(rest)
-		value = space(space(value)[1:]) // behind the colon
-		text, after := next(value)
-		if rest = space(after); rest[0] == ',' {
-			rest = space(rest[1:])
+	for rest := skipSpace(row[1:]); rest[0] != '}'; {
+		name, value := splitValue(rest)
+		value = skipSpace(skipSpace(value)[1:]) // after the colon
+		text, after := splitValue(value)
+		if rest = skipSpace(after); rest[0] == ',' {
+			rest = skipSpace(rest[1:])
 		}
 		column, err := unquote(name)
 		if err != nil {
@@ -102,17 +102,17 @@ func (l *layout) members(row []byte, texts []string, seen []bool) error {
 	return nil
 }
 
-// The functions below read a text that is valid JSON, so they look for no mistakes in it.
+// The functions below require valid JSON and check nothing.
 
-func space(b []byte) []byte {
+func skipSpace(b []byte) []byte {
 	for b[0] <= ' ' {
 		b = b[1:]
 	}
 	return b
 }
 
-// next splits b behind the value that it begins with.
-func next(b []byte) (value, rest []byte) {
+// splitValue splits b after the value that it begins with.
+func splitValue(b []byte) (value, rest []byte) {
 	depth := 0
 	for i := 0; ; {
 		switch b[i] {
@@ -143,7 +143,7 @@ func next(b []byte) (value, rest []byte) {
 	}
 }
 
-// scalar is the text that a value stands for.
+// scalar returns the text that a value stands for.
 func scalar(value []byte) (string, error) {
 	switch value[0] {
 	case '"':
@@ -158,8 +158,8 @@ func scalar(value []byte) (string, error) {
 	}
 }
 
-// unquote is the text of a string, perhaps as a part of it. An escape that stands for half a character is an error: it would become the same
-// replacement character as any other half.
+// unquote returns the text of a string, which may share the string's memory. An escape that stands for half a surrogate
+// pair is an error: decoding would turn every such half into the same replacement character.
 func unquote(quoted []byte) ([]byte, error) {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return quoted[1 : len(quoted)-1], nil
@@ -189,7 +189,7 @@ const (
 	low
 )
 
-// surrogate says which half of a character the escape is that b begins with; 0 if none.
+// surrogate returns which half of a surrogate pair the escape at the start of b is; 0 if it is none.
 func surrogate(b []byte) int {
 	if len(b) < len(`\ud800`) || b[0] != '\\' || b[1] != 'u' {
 		return 0

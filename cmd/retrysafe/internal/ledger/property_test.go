@@ -14,7 +14,7 @@ import (
 	"github.com/retrysafe/retrysafe/internal/test/seed"
 )
 
-// Random small lists, compared with what maps find out.
+// Random small lists, in any order, compared with what maps find out.
 func TestCompareFindsWhatMapsFind(t *testing.T) {
 	t.Parallel()
 	first := seed.For(t)
@@ -52,7 +52,6 @@ func randomList(r *rand.Rand) []ledger.Entry {
 		}
 		list[i] = e
 	}
-	slices.SortStableFunc(list, byID)
 	return list
 }
 

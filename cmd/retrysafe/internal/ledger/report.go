@@ -1,6 +1,6 @@
 package ledger
 
-// A Report takes in what a comparison finds. [TextReport] and [JSONLReport] write it, [Each] makes one of a function.
+// A Report receives the differences that a comparison finds. [TextReport] and [JSONLReport] write it, [Each] makes one of a function.
 type Report interface {
 	// Add is called for each difference, in ascending order of ids. An error ends the comparison.
 	Add(d Difference) error

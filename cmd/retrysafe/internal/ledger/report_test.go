@@ -61,7 +61,7 @@ func TestTextReportWritesPages(t *testing.T) {
 	var b strings.Builder
 	r := ledger.TextReport(&b)
 	for i := range 10_000 {
-		if err := r.Add(ledger.Difference{Kind: ledger.OnlyOurs, ID: fmt.Sprint(i), Ours: row(fmt.Sprint(i))}); err != nil {
+		if err := r.Add(ledger.Difference{Kind: ledger.KindOnlyOurs, ID: fmt.Sprint(i), Ours: row(fmt.Sprint(i))}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -70,15 +70,29 @@ func TestTextReportWritesPages(t *testing.T) {
 	}
 	before := b.Len()
 	wide := strings.Repeat("x", 300_000)
-	if err := r.Add(ledger.Difference{Kind: ledger.OnlyOurs, ID: wide, Ours: row(wide)}); err != nil || b.Len() < before+300_000 {
+	if err := r.Add(ledger.Difference{Kind: ledger.KindOnlyOurs, ID: wide, Ours: row(wide)}); err != nil || b.Len() < before+300_000 {
 		t.Errorf("a wide row was held back: %v", err)
 	}
-	if err := r.Add(ledger.Difference{Kind: ledger.OnlyOurs, ID: "z", Ours: row("z")}); err != nil {
+	if err := r.Add(ledger.Difference{Kind: ledger.KindOnlyOurs, ID: "z", Ours: row("z")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.End(ledger.Summary{Complete: true}, nil); err != nil || !strings.Contains(b.String(), "only_ours  z     (a row)") {
 		t.Errorf("a wide row spoils the alignment of others: %v", err)
 	}
+}
+
+// failing is a report that takes only so many differences.
+type failing struct {
+	ledger.Report
+	left int
+	err  error
+}
+
+func (f *failing) Add(d ledger.Difference) error {
+	if f.left--; f.left < 0 {
+		return f.err
+	}
+	return f.Report.Add(d)
 }
 
 func TestReportsSayWhenTheyAreNotWhole(t *testing.T) {
@@ -87,7 +101,12 @@ func TestReportsSayWhenTheyAreNotWhole(t *testing.T) {
 	var b strings.Builder
 	r := ledger.TextReport(&b)
 	_, _ = ledger.Compare(t.Context(), ledger.Of(row("a")), broken(stopped, row("b")), r, nil)
-	if got := b.String(); !strings.Contains(got, "only_ours") || !strings.HasSuffix(got, "; INCOMPLETE\nstopped: read theirs: read theirs: line 3: \\x1b[2J \"x\"\n") {
+	if got := b.String(); !strings.HasSuffix(got, "; INCOMPLETE\nstopped: read theirs: read theirs: line 3: \\x1b[2J \"x\"\n") {
+		t.Errorf("%q", got)
+	}
+	b.Reset()
+	_, _ = ledger.Compare(t.Context(), ledger.Of(row("a"), row("b")), ledger.Of(), &failing{Report: ledger.TextReport(&b), left: 1, err: stopped}, nil)
+	if got := b.String(); !strings.Contains(got, "only_ours  a") || !strings.HasSuffix(got, "; INCOMPLETE\nstopped: report only_ours \"b\": read theirs: line 3: \\x1b[2J \"x\"\n") {
 		t.Errorf("%q", got)
 	}
 	b.Reset()
@@ -131,7 +150,7 @@ func TestW81_ReportsCarryNeitherControlCharactersNorFormulas(t *testing.T) {
 		if text == "" {
 			e.ID = "id"
 		}
-		d := ledger.Difference{Kind: ledger.OnlyTheirs, ID: e.ID, Theirs: e}
+		d := ledger.Difference{Kind: ledger.KindOnlyTheirs, ID: e.ID, Theirs: e}
 		for name, r := range map[string]func(b *bytes.Buffer) ledger.Report{
 			"text":  func(b *bytes.Buffer) ledger.Report { return ledger.TextReport(b) },
 			"JSONL": func(b *bytes.Buffer) ledger.Report { return ledger.JSONLReport(b) },

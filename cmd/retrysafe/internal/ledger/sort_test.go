@@ -17,8 +17,24 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/ledger"
 )
 
-// tiny makes even short lists spill, and merges of several rounds out of a few thousand rows.
-func tiny(dir string) *ledger.SortOptions { return &ledger.SortOptions{Dir: dir, Memory: 1} }
+// sorted yields the rows of a source as Compare reports them if the other side has none: in order.
+func sorted(ctx context.Context, from ledger.Source, o *ledger.Options) ledger.Source {
+	return func(yield func(ledger.Entry, error) bool) {
+		enough := errors.New("enough")
+		_, err := ledger.Compare(ctx, from, ledger.Of(), ledger.Each(func(d ledger.Difference) error {
+			if !yield(d.Ours, nil) {
+				return enough
+			}
+			return nil
+		}), o)
+		if err != nil && !errors.Is(err, enough) {
+			yield(ledger.Entry{}, err)
+		}
+	}
+}
+
+// tiny makes even short lists go to the disk, and be sorted there.
+func tiny(dir string) *ledger.Options { return &ledger.Options{Dir: dir, Memory: 1} }
 
 // shuffled is n rows in no order, with ids that come twice and times and fields of all kinds.
 func shuffled(n int) []ledger.Entry {
@@ -42,7 +58,7 @@ func TestSorted(t *testing.T) {
 		for _, memory := range []int{1, 0} {
 			dir := t.TempDir()
 			list := shuffled(n)
-			got, err := collect(ledger.Sorted(t.Context(), ledger.Of(list...), &ledger.SortOptions{Dir: dir, Memory: memory}))
+			got, err := collect(sorted(t.Context(), ledger.Of(list...), &ledger.Options{Dir: dir, Memory: memory}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +78,7 @@ func TestSortedTakesRowsOfAnySize(t *testing.T) {
 		list = append(list, row(id, "note", strings.Repeat(id, 300_000)), row(id, "note", "short"))
 	}
 	dir := t.TempDir()
-	got, err := collect(ledger.Sorted(t.Context(), ledger.Of(list...), tiny(dir)))
+	got, err := collect(sorted(t.Context(), ledger.Of(list...), tiny(dir)))
 	slices.SortStableFunc(list, byID)
 	if err != nil || !reflect.DeepEqual(got, list) {
 		t.Errorf("%d rows, %v", len(got), err)
@@ -80,11 +96,11 @@ func TestSortedLeavesNothingBehind(t *testing.T) {
 		want error
 	}{
 		{"when its source fails", func(dir string) error {
-			_, err := collect(ledger.Sorted(t.Context(), broken(lost, list...), tiny(dir)))
+			_, err := collect(sorted(t.Context(), broken(lost, list...), tiny(dir)))
 			return err
 		}, lost},
 		{"when nobody wants the rest", func(dir string) error {
-			for _, err := range ledger.Sorted(t.Context(), ledger.Of(list...), tiny(dir)) {
+			for _, err := range sorted(t.Context(), ledger.Of(list...), tiny(dir)) {
 				if !openIn(t, dir) {
 					return errors.New("nothing was on disk, so this shows nothing")
 				}
@@ -93,17 +109,17 @@ func TestSortedLeavesNothingBehind(t *testing.T) {
 			return nil
 		}, nil},
 		{"when the comparison fails", func(dir string) error {
-			_, err := ledger.Compare(t.Context(), ledger.Sorted(t.Context(), ledger.Of(list...), tiny(dir)), broken(lost), nil, nil)
+			_, err := ledger.Compare(t.Context(), ledger.Of(list...), broken(lost), nil, tiny(dir))
 			return err
 		}, lost},
 		{"when the disk has no room", func(dir string) error {
-			_, err := collect(ledger.Sorted(t.Context(), ledger.Of(list...), &ledger.SortOptions{Dir: dir, Memory: 1, Disk: 300_000}))
+			_, err := collect(sorted(t.Context(), ledger.Of(list...), &ledger.Options{Dir: dir, Memory: 1, Disk: 300_000}))
 			return err
 		}, ledger.ErrTooLarge},
 		{"when the context ends while it reads", func(dir string) error {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			_, err := collect(ledger.Sorted(ctx, func(yield func(ledger.Entry, error) bool) {
+			_, err := collect(sorted(ctx, func(yield func(ledger.Entry, error) bool) {
 				for i, e := range list {
 					if i == 15_000 {
 						cancel()
@@ -118,7 +134,7 @@ func TestSortedLeavesNothingBehind(t *testing.T) {
 		{"when the context ends while it merges", func(dir string) error {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			for _, err := range ledger.Sorted(ctx, ledger.Of(list...), tiny(dir)) {
+			for _, err := range sorted(ctx, ledger.Of(list...), tiny(dir)) {
 				if cancel(); err != nil {
 					return err
 				}
@@ -139,7 +155,7 @@ func TestSortedLeavesNothingBehind(t *testing.T) {
 
 func TestSortedNeedsItsDirectory(t *testing.T) {
 	t.Parallel()
-	_, err := collect(ledger.Sorted(t.Context(), ledger.Of(shuffled(5000)...), tiny(filepath.Join(t.TempDir(), "missing"))))
+	_, err := collect(sorted(t.Context(), ledger.Of(shuffled(5000)...), tiny(filepath.Join(t.TempDir(), "missing"))))
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}

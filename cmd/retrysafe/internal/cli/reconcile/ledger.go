@@ -96,17 +96,13 @@ func (c *comparison) run(ctx context.Context, env *command.Env, ours, theirs str
 		case ".jsonl", ".ndjson", ".json":
 			read = ledger.JSONL
 		}
-		source := counted(in(side.path, read(f, columns)), func() { rows++; g.Show(rows, "rows read") })
-		if !c.presorted {
-			source = ledger.Sorted(ctx, source, nil)
-		}
-		sources[i] = source
+		sources[i] = counted(in(side.path, read(f, columns)), func() { rows++; g.Show(rows, "rows read") })
 	}
 	report := ledger.TextReport(env.Out)
 	if c.format.Is("json") {
 		report = ledger.JSONLReport(env.Out)
 	}
-	summary, err := ledger.Compare(ctx, sources[0], sources[1], progressReport{report, g}, &ledger.Options{Amounts: c.amounts, Since: c.since.Time, Until: c.until.Time})
+	summary, err := ledger.Compare(ctx, sources[0], sources[1], progressReport{report, g}, &ledger.Options{Amounts: c.amounts, Since: c.since.Time, Until: c.until.Time, Presorted: c.presorted})
 	g.End()
 	switch {
 	case errors.Is(err, ledger.ErrMalformed), errors.Is(err, ledger.ErrOrder), errors.Is(err, ledger.ErrTooLarge):

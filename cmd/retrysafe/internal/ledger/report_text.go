@@ -15,33 +15,33 @@ import (
 // TextReport returns a report that writes a table for people: a line for each difference, and the summary as the last.
 // Of rows that differ it shows what differs. A comparison that failed ends in a line that says so.
 //
-// What came from the lists can neither command a terminal nor a spreadsheet that the table is pasted into, nor pass for
-// something else: texts with other than plain characters are quoted, and those that would be formulas begin with an
+// Texts from the lists are harmless in a terminal and in a spreadsheet that the table is pasted into, and cannot imitate
+// another cell or row: texts with other than plain characters are quoted, and those that would be formulas begin with an
 // apostrophe. The report is not safe for concurrent use.
 func TextReport(w io.Writer) Report {
-	return &textReport{w: w, rows: [][columns]string{{"KIND", "ID", "OURS", "THEIRS"}}}
+	return &textReport{w: w, rows: [][textColumns]string{{"KIND", "ID", "OURS", "THEIRS"}}}
 }
 
-const columns = 4
+const textColumns = 4
 
-// textReport holds a page of lines back to align them. Columns grow from page to page, and never shrink.
+// textReport collects a page of rows before it writes them, to align them. Columns never become narrower.
 type textReport struct {
 	w      io.Writer
-	rows   [][columns]string
+	rows   [][textColumns]string
 	bytes  int // in rows
 	lines  bytes.Buffer
-	widths [columns]int
+	widths [textColumns]int
 	some   bool
 }
 
 const (
 	pageRows  = 500
 	pageBytes = 256 << 10
-	widest    = 64 // a cell beyond that pushes its line out of the alignment, and no other
+	widest    = 64 // a wider cell is not aligned, and does not widen its column
 )
 
 func (t *textReport) Add(d Difference) error {
-	row := [columns]string{d.Kind.String(), word(d.ID), cell(&d.Ours, &d), cell(&d.Theirs, &d)}
+	row := [textColumns]string{d.Kind.String(), harmlessWord(d.ID), cell(&d.Ours, &d), cell(&d.Theirs, &d)}
 	for _, c := range row {
 		t.bytes += len(c)
 	}
@@ -79,7 +79,7 @@ func (t *textReport) flush() error {
 		var line strings.Builder
 		for i, c := range row {
 			line.WriteString(c)
-			if pad := t.widths[i] + 2 - utf8.RuneCountInString(c); i < columns-1 {
+			if pad := t.widths[i] + 2 - utf8.RuneCountInString(c); i < textColumns-1 {
 				line.WriteString(strings.Repeat(" ", max(pad, 2)))
 			}
 		}
@@ -90,7 +90,7 @@ func (t *textReport) flush() error {
 	return err
 }
 
-// cell shows what is to be seen of one side: the fields that differ, or all if it stands alone.
+// cell shows a row of one side: the fields that differ, or all fields if it is not compared with a row of the other side.
 func cell(e *Entry, d *Difference) string {
 	if e.ID == "" {
 		return "-"
@@ -100,14 +100,14 @@ func cell(e *Entry, d *Difference) string {
 		parts = append(parts, fmt.Sprintf("line %d", e.Line))
 	}
 	names := d.Fields
-	if d.Kind != Different {
+	if d.Kind != KindDifferent {
 		names = slices.Sorted(maps.Keys(e.Fields))
 		if !e.Time.IsZero() {
 			parts = append(parts, e.Time.UTC().Format("2006-01-02T15:04:05Z"))
 		}
 	}
 	for _, name := range names {
-		parts = append(parts, word(name)+"="+word(e.Fields[name]))
+		parts = append(parts, harmlessWord(name)+"="+harmlessWord(e.Fields[name]))
 	}
 	if parts == nil {
 		return "(a row)"
@@ -118,9 +118,9 @@ func cell(e *Entry, d *Difference) string {
 // special are the characters that could end a word, or a cell.
 const special = " \"\\=`,;|"
 
-// word returns s as one word of the report that neither a terminal nor a spreadsheet takes for more. Different texts
+// harmlessWord returns s as one word of the report that neither a terminal nor a spreadsheet takes for more. Different texts
 // have different words.
-func word(s string) string {
+func harmlessWord(s string) string {
 	plain := s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !printable.Is(r) || strings.ContainsRune(special, r) })
 	if printable.IsFormula(s) || strings.HasPrefix(s, "'") { // an apostrophe makes a formula a text, and is not part of it
 		if _, number := parseDecimal(s); !number {

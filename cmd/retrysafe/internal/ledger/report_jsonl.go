@@ -14,7 +14,7 @@ import (
 //	{"kind":"different","id":"pay_2","fields":["amount"],"ours":{"line":3,"fields":{"amount":"12.00"}},"theirs":{…}}
 //
 // The last line has the kind "summary" and the fields of [Summary]; "error" is in it if the comparison failed. A file
-// without it is not whole. Whatever is not printable is escaped; bytes that are no UTF-8 become U+FFFD. The report is
+// without that line is incomplete. Whatever is not printable is escaped; bytes that are no UTF-8 become U+FFFD. The report is
 // not safe for concurrent use.
 func JSONLReport(w io.Writer) Report { return &jsonlReport{bufio.NewWriter(w)} }
 
@@ -64,7 +64,8 @@ func asJSON(e *Entry) *jsonEntry {
 	return out
 }
 
-// line writes v in a line of its own.
+// line writes v as JSON, and escapes every character that a terminal would not print. Such characters occur only inside
+// strings.
 func (j *jsonlReport) line(v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
