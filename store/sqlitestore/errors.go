@@ -55,13 +55,13 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%w (%s)", err, hint)
 }
 
-// newer returns ErrNewerSchema if somebody has migrated the database since.
+// newer returns ErrNewerSchema if the database was migrated since the store was opened.
 func (s *Store) newer(ctx context.Context) error {
-	all, err := allMigrations()
+	set, err := migrations()
 	if err != nil {
 		return nil //nolint:nilerr // it is the first error that counts
 	}
-	if _, err := version(ctx, s.db, all); errors.Is(err, ErrNewerSchema) {
+	if _, err := set.Version(ctx, migrationSession{s.db}); errors.Is(err, ErrNewerSchema) {
 		return err
 	}
 	return nil
