@@ -33,9 +33,9 @@ type Inbox[T any] struct {
 type database[T any] interface {
 	begin(ctx context.Context) (T, error)
 	join(tx T) transaction
-	// alone runs do in a transaction that can change the schema. Such transactions run
-	// one at a time: each begins after the commit of the one before.
-	alone(ctx context.Context, do func(session) error) error
+	// inTx runs do in a transaction that can change the schema, commits it, and
+	// rolls it back if do fails. In SQLite it takes the write lock when it begins.
+	inTx(ctx context.Context, do func(session) error) error
 	// outside runs each statement in a transaction of its own.
 	outside() session
 }

@@ -28,12 +28,12 @@ func (n native) begin(ctx context.Context) (pgx.Tx, error) {
 
 func (native) join(tx pgx.Tx) transaction { return nativeTx{nativeSession{tx}, tx} }
 
-func (n native) alone(ctx context.Context, do func(session) error) error {
+func (n native) inTx(ctx context.Context, do func(session) error) error {
 	tx, err := n.begin(ctx)
 	if err != nil {
 		return err
 	}
-	return lockAndDo(ctx, n.join(tx), do)
+	return finish(ctx, n.join(tx), do)
 }
 
 func (n native) outside() session { return nativeSession{n.pool} }

@@ -38,12 +38,12 @@ func (s standard) begin(ctx context.Context) (*sql.Tx, error) {
 
 func (standard) join(tx *sql.Tx) transaction { return standardTx{standardSession{tx}, tx} }
 
-func (s standard) alone(ctx context.Context, do func(session) error) error {
+func (s standard) inTx(ctx context.Context, do func(session) error) error {
 	tx, err := s.begin(ctx)
 	if err != nil {
 		return err
 	}
-	return lockAndDo(ctx, s.join(tx), do)
+	return finish(ctx, s.join(tx), do)
 }
 
 func (s standard) outside() session { return standardSession{s.db} }
@@ -53,7 +53,7 @@ type embedded struct{ standard }
 
 func (e embedded) begin(ctx context.Context) (*sql.Tx, error) { return e.db.BeginTx(ctx, nil) }
 
-func (e embedded) alone(ctx context.Context, do func(session) error) (err error) {
+func (e embedded) inTx(ctx context.Context, do func(session) error) (err error) {
 	conn, err := e.db.Conn(ctx)
 	if err != nil {
 		return err

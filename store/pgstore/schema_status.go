@@ -50,21 +50,14 @@ func readStatus(ctx context.Context, url string, o Options) (s SchemaStatus, err
 		return s, err
 	}
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
-	s.Newest, s.Version, err = versions(ctx, conn, o.Schema)
-	if s.Refused = errors.Is(err, ErrNewerSchema); err != nil && !s.Refused {
-		return s, err
-	}
-	all, err := migrationsOf(files, o.Schema)
+	set, err := migrationsIn(o.Schema)
 	if err != nil {
 		return s, err
 	}
-	for _, m := range all {
-		if m.version > s.Version {
-			s.Pending = append(s.Pending, m.name)
-		}
-	}
-	if s.Version == 0 {
-		return s, nil
+	schema, err := set.Status(ctx, migrationSession{conn})
+	s.Version, s.Newest, s.Refused, s.Pending = schema.Version, schema.Newest, schema.Refused, schema.Pending
+	if err != nil || s.Version == 0 {
+		return s, err
 	}
 	s.Keys, s.Estimated, err = rowsOf(ctx, conn, tableIn(o.Schema))
 	return s, err

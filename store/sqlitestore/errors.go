@@ -59,11 +59,11 @@ func (s *Store) explain(ctx context.Context, err error) error {
 // newer returns ErrNewerSchema if a newer program has migrated the database since the
 // store was opened.
 func (s *Store) newer(ctx context.Context) error {
-	all, err := allMigrations()
+	set, err := migrations()
 	if err != nil {
 		return nil //nolint:nilerr // the caller reports the error that it explains
 	}
-	if _, err := version(ctx, s.db, all); errors.Is(err, ErrNewerSchema) {
+	if _, err := set.Version(ctx, migrationSession{s.db}); errors.Is(err, ErrNewerSchema) {
 		return err
 	}
 	return nil

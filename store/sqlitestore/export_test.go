@@ -3,8 +3,10 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
+	"fmt"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/migrate"
 )
 
 // ID returns what the row of a ref is found by.
@@ -13,18 +15,21 @@ func ID(ref retrysafe.Ref) []byte { return idOf(ref) }
 // MigrateOn migrates as a later version of this program would, that has these
 // migrations more.
 func MigrateOn(ctx context.Context, db *sql.DB, more ...string) error {
-	all, err := allMigrations()
+	set, err := migrations()
 	if err != nil {
 		return err
 	}
 	for _, script := range more {
-		m, err := newMigration(all[len(all)-1].version+1, "a later one", script)
+		m, err := migrate.Parse(fmt.Sprintf("%04d_later", set.Newest()+1), script)
 		if err != nil {
 			return err
 		}
-		all = append(all, m)
+		set.Migrations = append(set.Migrations, m)
 	}
-	return migrateTo(ctx, db, all)
+	if err := set.Migrate(ctx, migrationDB{db}); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	return nil
 }
 
 // SelectDue is how an outbox is read.

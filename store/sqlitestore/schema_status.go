@@ -48,22 +48,14 @@ func readOnly(path string) string {
 }
 
 func (s *SchemaStatus) read(ctx context.Context, db *sql.DB) error {
-	all, err := allMigrations()
+	set, err := migrations()
 	if err != nil {
 		return err
 	}
-	s.Newest = all[len(all)-1].version
-	s.Version, err = version(ctx, db, all)
-	if s.Refused = errors.Is(err, ErrNewerSchema); err != nil && !s.Refused {
+	schema, err := set.Status(ctx, migrationSession{db})
+	s.Version, s.Newest, s.Refused, s.Pending = schema.Version, schema.Newest, schema.Refused, schema.Pending
+	if err != nil || s.Version == 0 {
 		return err
-	}
-	for _, m := range all {
-		if m.version > s.Version {
-			s.Pending = append(s.Pending, m.name)
-		}
-	}
-	if s.Version == 0 {
-		return nil
 	}
 	const most = 100_000
 	err = db.QueryRowContext(ctx, fmt.Sprintf(`SELECT count(*) FROM (SELECT 1 FROM retrysafe_keys LIMIT %d)`, most+1)).Scan(&s.Keys)
