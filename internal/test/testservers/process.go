@@ -20,8 +20,8 @@ import (
 
 const (
 	// startTimeout and stopTimeout are for a machine with much else to do.
-	startTimeout = 60 * time.Second
-	stopTimeout  = 20 * time.Second
+	startTimeout = 3 * time.Minute
+	stopTimeout  = time.Minute
 	// logTail is how many lines of a server's log go into messages.
 	logTail = 40
 )

@@ -9,7 +9,7 @@ import (
 
 // sqlTimeout bounds each of our own statements: a server may be paused, or wait
 // for a standby that is.
-const sqlTimeout = 30 * time.Second
+const sqlTimeout = time.Minute
 
 // exec runs one statement on a connection of its own.
 func (p *Postgres) exec(ctx context.Context, sql string) error {
