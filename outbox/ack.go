@@ -46,7 +46,8 @@ func ackFor(opts *Options, d *Delivery, r *Receipt) Ack {
 }
 
 // finishAcks takes in what the store has said to acknowledgements. If its reply was lost
-// they are stored again: one that is stored already changes nothing.
+// they are stored again: an AckDelivered or AckDead that is stored already changes
+// nothing, and an AckRetry counts one more try.
 func (l *loop) finishAcks(a *ackAction, now time.Time) {
 	l.storing = 0
 	if a.err != nil {

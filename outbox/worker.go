@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -90,7 +91,7 @@ func (w *Worker) RunOnce(ctx context.Context) (delivered int, err error) {
 			continue
 		}
 		if !l.readMore(now) {
-			return int(w.stats.delivered.Load() - before), errors.Join(l.err, ctx.Err())
+			return int(w.stats.delivered.Load() - before), cmp.Or(l.err, ctx.Err())
 		}
 	}
 }
