@@ -193,7 +193,7 @@ type Problem struct {
 	SafeNewKey bool
 }
 
-// StrictnessRefuse answers with a problem, counts and reports it. Key is the client's key if
+// Refuse answers with a problem, counts and reports it. Key is the client's key if
 // it is known. A handler that refuses a request has to settle its execution first:
 // otherwise the status decides, as for any answer of a handler.
 func (g *Guard) Refuse(w http.ResponseWriter, r *http.Request, key string, p *Problem) {

@@ -168,7 +168,7 @@ func (b *Outbox) Due(_ context.Context, shards []outbox.Shard, limit int) ([]out
 	return list, nil
 }
 
-// End implements [outbox.Store].
+// Ack implements [outbox.Store].
 func (b *Outbox) Ack(ctx context.Context, endings []outbox.Ack) ([]outbox.AckResult, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -208,7 +208,7 @@ func (b *Outbox) end(ctx context.Context, e *outbox.Ack) (out outbox.AckResult) 
 	return out
 }
 
-// Dead implements [outbox.Store].
+// DeadLetters implements [outbox.Store].
 func (b *Outbox) DeadLetters(_ context.Context, after int64, limit int) (list []outbox.DeadLetter, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -16,7 +16,7 @@ func (b *Outbox) doForOperator(ctx context.Context, verb string, queries ...quer
 	return b.do(ctx, verb, queries...)
 }
 
-// Dead implements [outbox.Store].
+// DeadLetters implements [outbox.Store].
 func (b *Outbox) DeadLetters(ctx context.Context, after int64, limit int) ([]outbox.DeadLetter, error) {
 	return b.letters(ctx, "read dead letters", &b.sql.dead, after, limit)
 }

@@ -15,7 +15,7 @@ import (
 
 var errFate = errors.New("pgstore: an ending without a fate")
 
-// End implements [outbox.Store]: one statement for all endings. If an open transaction
+// Ack implements [outbox.Store]: one statement for all endings. If an open transaction
 // has locked a key, End waits for it briefly; then the error is [retrysafe.ErrBusy].
 func (b *Outbox) Ack(ctx context.Context, endings []outbox.Ack) ([]outbox.AckResult, error) {
 	e := endBatch{b: b, endings: endings, ended: make([]outbox.AckResult, len(endings)), first: make(map[int64]int, len(endings))}

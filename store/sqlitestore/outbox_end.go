@@ -15,7 +15,7 @@ import (
 
 var errFate = errors.New("sqlitestore: an ending without a fate")
 
-// End implements [outbox.Store]. All endings are one transaction.
+// Ack implements [outbox.Store]. All endings are one transaction.
 func (b *Outbox) Ack(ctx context.Context, endings []outbox.Ack) ([]outbox.AckResult, error) {
 	var ended []outbox.AckResult
 	err := b.write(ctx, "end messages", func(ctx context.Context, tx execer) error {

@@ -46,7 +46,7 @@ func (b *Outbox) Due(ctx context.Context, shards []outbox.Shard, limit int) ([]o
 	return due, nil
 }
 
-// Dead implements [outbox.Store].
+// DeadLetters implements [outbox.Store].
 func (b *Outbox) DeadLetters(ctx context.Context, after int64, limit int) ([]outbox.DeadLetter, error) {
 	list, err := b.letters(ctx, selectDead, after, max(limit, 0))
 	if err != nil {

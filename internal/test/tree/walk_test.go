@@ -30,7 +30,7 @@ func TestDocsWalkLeadsToDeclarations(t *testing.T) {
 // A settle and a lease are to be read in few files.
 func TestDocsSettleCrossesThreeFiles(t *testing.T) {
 	t.Parallel()
-	settle := regexp.MustCompile("(?s)6\\. .*?7\\. ").FindString(pages.Read(t, "ARCHITECTURE.md"))
+	settle := regexp.MustCompile(`(?s)6\. .*?7\. `).FindString(pages.Read(t, "ARCHITECTURE.md"))
 	files := map[string]bool{}
 	for _, m := range regexp.MustCompile("`Execution\\.\\w+`\\]\\((\\w+\\.go)\\)").FindAllStringSubmatch(settle, -1) {
 		files[m[1]] = true

@@ -55,7 +55,7 @@ func (p *passthrough) fetch(w http.ResponseWriter, r *http.Request) {
 	announced := len(res.Trailer)
 	w.WriteHeader(res.StatusCode)
 	if err := copyBody(w, res); err != nil {
-		panic(http.ErrAbortHandler) // so net/http is told to cut an answer off that was cut off
+		panic(http.ErrAbortHandler) //nolint:forbidigo // so net/http is told to cut an answer off that was cut off
 	}
 	if len(res.Trailer) == 0 {
 		return

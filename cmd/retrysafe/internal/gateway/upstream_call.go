@@ -85,7 +85,7 @@ func (rt *route) callUpstream(w http.ResponseWriter, r *http.Request, run *retry
 	}()
 	a.proxy.ServeHTTP(w, withoutUpgrade(r.WithContext(ctx))) // what has switched cannot be answered again
 	if a.incomplete != nil {                                 // the proxy says so too, but only where it finds itself in a server
-		panic(http.ErrAbortHandler) // so the guard is told that the response did not end
+		panic(http.ErrAbortHandler) //nolint:forbidigo // so the guard is told that the response did not end
 	}
 }
 

@@ -87,7 +87,7 @@ func (c *client) call(ctx context.Context, n *node) (out retrysafe.Outcome, err 
 			return
 		}
 		if p != any(crashed{}) && p != any(errPanic) {
-			panic(p) // not ours
+			panic(p) //nolint:forbidigo // not ours
 		}
 		a.doomed = a.doomed && w.over
 		w.happens(clientCutOff)

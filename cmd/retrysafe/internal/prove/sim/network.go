@@ -28,7 +28,7 @@ var (
 // happen at any step.
 func (w *world) perils() {
 	if w.at.doomed {
-		panic(crashed{}) // a node crashes once; what unwinds goes on unwinding
+		panic(crashed{}) //nolint:forbidigo // a node crashes once; what unwinds goes on unwinding
 	}
 	if w.calm || w.at.node == nil {
 		return

@@ -89,7 +89,7 @@ func (n *node) crash() {
 	w.later(time.Duration(1+w.draw(60))*time.Second, n.boot)
 	if w.at.node == n {
 		w.at.doomed = true
-		panic(crashed{}) // it unwinds the code of the node, and is caught
+		panic(crashed{}) //nolint:forbidigo // it unwinds the code of the node, and is caught
 	}
 }
 
@@ -183,7 +183,7 @@ func (n *node) takeUp(ctx context.Context) {
 func (n *node) work(x *retrysafe.Execution) {
 	defer func() {
 		if p := recover(); p != nil && p != any(errPanic) {
-			panic(p) // not the operation's
+			panic(p) //nolint:forbidigo // not the operation's
 		}
 	}()
 	_, _ = n.w.settle(x) // its client gets what is stored

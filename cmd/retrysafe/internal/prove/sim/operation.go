@@ -96,7 +96,7 @@ func (w *world) works(ctx context.Context) error {
 	}
 	if w.hit(w.rates.panics) {
 		w.happens(attemptPanicked)
-		panic(errPanic) // operations do
+		panic(errPanic) //nolint:forbidigo // operations do
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func (w *world) lingers() {
 	}
 	if w.hit(w.rates.panics) {
 		w.happens(attemptPanicked)
-		panic(errPanic) // operations do
+		panic(errPanic) //nolint:forbidigo // operations do
 	}
 }
 

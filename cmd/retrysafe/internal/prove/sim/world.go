@@ -120,13 +120,13 @@ func (w *world) dequeue(a *actor) {
 func (w *world) pause(d time.Duration) {
 	a := w.at
 	if a.doomed {
-		panic(crashed{}) // it unwinds the code of a node that has crashed, and is caught
+		panic(crashed{}) //nolint:forbidigo // it unwinds the code of a node that has crashed, and is caught
 	}
 	a.wake = w.now + max(d, 0)
 	w.enqueue(a)
 	a.co.yield(struct{}{})
 	if a.doomed {
-		panic(crashed{}) // as above
+		panic(crashed{}) //nolint:forbidigo // as above
 	}
 }
 

@@ -75,7 +75,7 @@ func (s *service) serve2(w http.ResponseWriter, r *http.Request) {
 	default:
 		c.code.Store(resets[d])
 	}
-	panic(http.ErrAbortHandler) // so that net/http resets the stream
+	panic(http.ErrAbortHandler) //nolint:forbidigo // so that net/http resets the stream
 }
 
 // resets are the codes of the deaths that reset a stream.
