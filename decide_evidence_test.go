@@ -82,8 +82,8 @@ func TestConcludedWorkIsTakenUpAgain(t *testing.T) {
 	}
 }
 
-// After the last try a record is left to an operator: nobody asks again, and it is
-// StateUnknown all the same. What is found out later still settles it.
+// After the last try a record is left to an operator: no resolver is asked again, and
+// the record stays unknown. What is found out later still settles it.
 func TestDeadLetter(t *testing.T) {
 	t.Parallel()
 	w := unknown(retrysafe.EffectsUnprotected).Update()

@@ -137,7 +137,7 @@ func TestTxRefusedCompletionCannotCommit(t *testing.T) {
 			t.Parallel()
 			b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
 				b.created(w, r)
-				b.take(t, retrysafe.StateInProgress) // somebody else has it now
+				b.take(t, retrysafe.StateInProgress) // another owner has it now
 				if err := httpkey.CompleteTx(r.Context(), w, tx); !errors.Is(err, retrysafe.ErrLost) {
 					t.Errorf("CompleteTx = %v, want ErrLost", err)
 				}

@@ -17,7 +17,7 @@ import (
 // revision of the record that the author saw.
 type Action struct {
 	// ID is the idempotency key of this action. The page generates it once and sends it
-	// with every repetition. If it is empty the desk generates one, which [Entry.ID]
+	// with every repetition. If it is empty the service generates one, which [Entry.ID]
 	// returns.
 	ID string
 	// By is the operator's name. Required.

@@ -1,9 +1,9 @@
 // Package operator holds the actions of a person on a record: the verbs behind the
 // command line and the console.
 //
-//	desk, err := operator.New(store, nil)
-//	page, err := desk.List(ctx, operator.Filter{Dead: true})
-//	entry, err := desk.Resolve(ctx, operator.Action{
+//	service, err := operator.New(store, nil)
+//	page, err := service.List(ctx, operator.Filter{Dead: true})
+//	entry, err := service.Resolve(ctx, operator.Action{
 //		By: "anna", Why: "ch_17 is in Stripe's dashboard",
 //		Ref: record.Ref, Revision: record.Revision,
 //	}, retrysafe.Result{Status: 201, Body: answer})
@@ -27,7 +27,7 @@
 //
 // # Caches
 //
-// If the store is a cache, as store/tiered is, the desk drops the cached record of a
+// If the store is a cache, as store/tiered is, the service drops the cached record of a
 // key before it reads the key, and the change passes through the cache. On other nodes
 // an answer may stay cached for up to their MaxAge.
 package operator

@@ -29,8 +29,8 @@ func ExampleDeadLetters() {
 	_ = tx.Commit(ctx)
 	_, _ = worker.RunOnce(ctx)
 
-	desk, _ := operator.New(store, nil)
-	letters := desk.DeadLetters(store.Outbox(), 0)
+	service, _ := operator.New(store, nil)
+	letters := service.DeadLetters(store.Outbox(), 0)
 	list, _ := letters.List(ctx, 0, 10)
 	fmt.Printf("%s: %s\n", list[0].Payload, list[0].Why)
 

@@ -27,12 +27,12 @@ func oneOf(state retrysafe.State) (retrysafe.Store, retrysafe.Ref) {
 func ExampleNew() {
 	store := memstore.New(nil)
 
-	desk, err := operator.New(store, nil)
+	service, err := operator.New(store, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
 
-	page, err := desk.List(ctx, operator.Filter{})
+	page, err := service.List(ctx, operator.Filter{})
 	fmt.Println(len(page.Records), page.More, err)
 	// Output:
 	// 0 false <nil>
@@ -41,7 +41,7 @@ func ExampleNew() {
 // What is stuck: dead letters, and attempts whose lease has lapsed.
 func ExampleService_List() {
 	store, _ := oneOf(retrysafe.StateUnknown)
-	desk, err := operator.New(store, nil)
+	service, err := operator.New(store, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func ExampleService_List() {
 		{States: []retrysafe.State{retrysafe.StateUnknown}},
 	} {
 		for more := true; more; {
-			page, err := desk.List(ctx, stuck)
+			page, err := service.List(ctx, stuck)
 			if err != nil {
 				log.Fatal(err)
 			}
@@ -70,16 +70,16 @@ func ExampleService_List() {
 // It has happened: the provider has it.
 func ExampleService_Resolve() {
 	store, ref := oneOf(retrysafe.StateUnknown)
-	desk, err := operator.New(store, nil)
+	service, err := operator.New(store, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
 
-	record, err := desk.Show(ctx, ref)
+	record, err := service.Show(ctx, ref)
 	if err != nil {
 		log.Fatal(err)
 	}
-	entry, err := desk.Resolve(ctx, operator.Action{
+	entry, err := service.Resolve(ctx, operator.Action{
 		By: "anna", Why: "ch_17 is in the provider's dashboard", ProviderRef: "ch_17",
 		Ref: record.Ref, Revision: record.Revision,
 	}, retrysafe.Result{
@@ -95,15 +95,15 @@ func ExampleService_Resolve() {
 // It was refused for good.
 func ExampleService_Decline() {
 	store, ref := oneOf(retrysafe.StateUnknown)
-	desk, err := operator.New(store, nil)
+	service, err := operator.New(store, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	record, err := desk.Show(ctx, ref)
+	record, err := service.Show(ctx, ref)
 	if err != nil {
 		log.Fatal(err)
 	}
-	entry, err := desk.Decline(ctx, operator.Action{
+	entry, err := service.Decline(ctx, operator.Action{
 		By: "anna", Why: "the card was refused", Ref: record.Ref, Revision: record.Revision,
 	}, retrysafe.Result{Status: 402})
 	fmt.Println(entry.Outcome, entry.To.State, entry.Status, err)
@@ -114,11 +114,11 @@ func ExampleService_Decline() {
 // It has not happened, and whoever ran it is dead.
 func ExampleService_Release() {
 	store, ref := oneOf(retrysafe.StateUnknown)
-	desk, err := operator.New(store, nil)
+	service, err := operator.New(store, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	record, err := desk.Show(ctx, ref)
+	record, err := service.Show(ctx, ref)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -127,10 +127,10 @@ func ExampleService_Release() {
 		By: "anna", Why: "the provider knows nothing of it, and node 3 is switched off",
 		Ref: record.Ref, Revision: record.Revision,
 	}
-	entry, err := desk.Release(ctx, action)
+	entry, err := service.Release(ctx, action)
 	fmt.Println(entry.Outcome, entry.To.State, err)
 
-	_, err = desk.Release(ctx, action) // on the page from before
+	_, err = service.Release(ctx, action) // on the page from before
 	fmt.Println(errors.Is(err, operator.ErrStale))
 	// Output:
 	// done retryable <nil>
@@ -140,16 +140,16 @@ func ExampleService_Release() {
 // The stored answer is wrong, and a new run is wanted.
 func ExampleService_Forget() {
 	store, ref := oneOf(retrysafe.StateCompleted)
-	desk, err := operator.New(store, nil)
+	service, err := operator.New(store, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	record, err := desk.Show(ctx, ref)
+	record, err := service.Show(ctx, ref)
 	if err != nil {
 		log.Fatal(err)
 	}
 
-	entry, err := desk.Forget(ctx, operator.Action{
+	entry, err := service.Forget(ctx, operator.Action{
 		By: "anna", Why: "a wrong 500 was kept, nothing was charged", Ref: record.Ref, Revision: record.Revision,
 	})
 	fmt.Println(entry.Outcome, entry.To.State, err)
@@ -160,23 +160,23 @@ func ExampleService_Forget() {
 // A person's data must go, and the operation must not run again.
 func ExampleService_Erase() {
 	store, ref := oneOf(retrysafe.StateCompleted)
-	desk, err := operator.New(store, nil)
+	service, err := operator.New(store, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	record, err := desk.Show(ctx, ref)
+	record, err := service.Show(ctx, ref)
 	if err != nil {
 		log.Fatal(err)
 	}
 
-	_, err = desk.Erase(ctx, operator.Action{
+	_, err = service.Erase(ctx, operator.Action{
 		By: "anna", Why: "request 42 for erasure", Ref: record.Ref, Revision: record.Revision,
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
 
-	record, err = desk.Show(ctx, ref)
+	record, err = service.Show(ctx, ref)
 	fmt.Println(record.State, record.Result.Status, len(record.Result.Body), record.Result.Omitted, err)
 	// Output:
 	// completed 201 0 true <nil>
@@ -185,16 +185,16 @@ func ExampleService_Erase() {
 // The provider answers again: let the resolvers try.
 func ExampleService_Redrive() {
 	store, ref := oneOf(retrysafe.StateUnknown)
-	desk, err := operator.New(store, nil)
+	service, err := operator.New(store, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	record, err := desk.Show(ctx, ref)
+	record, err := service.Show(ctx, ref)
 	if err != nil {
 		log.Fatal(err)
 	}
 
-	entry, err := desk.Redrive(ctx, operator.Action{
+	entry, err := service.Redrive(ctx, operator.Action{
 		By: "anna", Why: "the provider's outage is over", Ref: record.Ref, Revision: record.Revision,
 	})
 	fmt.Println(entry.Outcome, entry.To.State, err)
@@ -205,16 +205,16 @@ func ExampleService_Redrive() {
 // A backup was restored.
 func ExampleService_Quarantine() {
 	store, _ := oneOf(retrysafe.StateRetryable)
-	desk, err := operator.New(store, nil)
+	service, err := operator.New(store, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
 
 	suspects := operator.Suspects{ID: "restore-2026-03-01", By: "anna", Why: "restored the backup of 3 a.m."}
-	report, err := desk.Survey(ctx, suspects)
+	report, err := service.Survey(ctx, suspects)
 	fmt.Println("would set aside:", report.Quarantined, err)
 
-	entry, err := desk.Quarantine(ctx, suspects) // again under this ID, if it is cut short
+	entry, err := service.Quarantine(ctx, suspects) // again under this ID, if it is cut short
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -227,16 +227,16 @@ func ExampleService_Quarantine() {
 // Who did what tonight, and what was refused.
 func ExampleService_Audit() {
 	store, ref := oneOf(retrysafe.StateUnknown)
-	desk, err := operator.New(store, nil)
+	service, err := operator.New(store, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = desk.Release(ctx, operator.Action{By: "anna", Why: "an old page", Ref: ref, Revision: 1})
+	_, err = service.Release(ctx, operator.Action{By: "anna", Why: "an old page", Ref: ref, Revision: 1})
 	if !errors.Is(err, operator.ErrStale) {
 		log.Fatal(err)
 	}
 
-	entries, err := desk.Audit(ctx, operator.AuditFilter{Since: time.Now().Add(-12 * time.Hour)})
+	entries, err := service.Audit(ctx, operator.AuditFilter{Since: time.Now().Add(-12 * time.Hour)})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -245,7 +245,7 @@ func TestMessageSettlesItsKey(t *testing.T) {
 			m := message("", "charge")
 			m.Settles = &rec
 			enqueue(t, s, m)
-			if _, err := s.Swap(t.Context(), rec.Update()); err != nil { // somebody touches it meanwhile
+			if _, err := s.Swap(t.Context(), rec.Update()); err != nil { // another process writes the record meanwhile
 				t.Fatal(err)
 			}
 			_, err = w.RunOnce(t.Context())

@@ -13,7 +13,7 @@ import (
 // hostile is what would command a terminal, a spreadsheet or a reader.
 const hostile = "=cmd|' /C calc'!A0\x1b]0;owned\x07\x1b[31m\r\n\u009b31m\u202e\x7f\xff\u200b"
 
-// Whatever somebody has put into a store, nothing of it commands a terminal.
+// Whatever text a store holds, nothing of it commands a terminal.
 func TestW81_NothingCommandsATerminal(t *testing.T) {
 	t.Parallel()
 	url, s := clitest.SQLite(t)

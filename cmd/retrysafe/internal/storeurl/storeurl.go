@@ -144,7 +144,7 @@ func Parse(text string) (Address, error) {
 	case "mysql", "redis", "rediss", "redis+cluster", "dynamodb":
 		return Address{}, fmt.Errorf("this version has no store for %s yet: %w", scheme, errKinds)
 	}
-	return Address{}, fmt.Errorf("nothing is known of stores of the kind %q: %w", scheme, errKinds)
+	return Address{}, fmt.Errorf("there is no store of the kind %q: %w", scheme, errKinds)
 }
 
 func parsePostgres(text string) (Address, error) {

@@ -94,7 +94,7 @@ func consume(ctx context.Context, t *testing.T, addr string) ([]*kgo.Record, err
 	if err != nil {
 		return nil, err
 	}
-	left := map[int32]int64{} // next offset that nobody has
+	left := map[int32]int64{} // the next offset that was not consumed
 	for _, p := range ends.Topics[0].Partitions {
 		if p.Offset > 0 {
 			left[p.Partition] = p.Offset

@@ -16,7 +16,7 @@ func TestCopy(t *testing.T) {
 	to := testservers.Shared(t)
 	here := clitest.NewShell(t, "")
 	line := []string{"keys", "copy", from, to}
-	here.RunArgs(append(line, "--dry-run")...).Exits(3).Says("migrations") // nobody has made tables there, and a look does not
+	here.RunArgs(append(line, "--dry-run")...).Exits(3).Says("migrations") // no program has made tables there, and a dry run does not
 	here.Run("migrate up --store", to).Exits(0)
 	here.RunArgs(append(line, "--dry-run")...).Exits(0).Says("11 keys could move")
 	here.RunArgs(line...).Exits(2).Says("--yes").InOneLine()

@@ -81,7 +81,7 @@ func TestReconcileAsksAResolver(t *testing.T) {
 		}
 	}
 
-	// Nothing is left that is due, so nobody is asked.
+	// No record is due, so no resolver is asked.
 	here.Run("reconcile run --only reconcile --format json --resolver-url", ask.URL).Exits(0).Golden("reconcile.json")
 	if again, _ := ask.Questions(); len(again) != len(asked) {
 		t.Error("somebody was asked about what is not due")

@@ -88,7 +88,7 @@ func TestSecretFilesThatAreWrong(t *testing.T) {
 	if want := "gw.yaml:3:81: admin.token_file: admin.token is there too; keep one of them"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	contains(t, refused(t, least+"store_file: "+write(t, "store", "oracle://u:secret@h")), `store: nothing is known of stores of the kind "oracle"`)
+	contains(t, refused(t, least+"store_file: "+write(t, "store", "oracle://u:secret@h")), `store: there is no store of the kind "oracle"`)
 	contains(t, refused(t, least+"store_file: [a]"), "gw.yaml:3:13: store_file: a list is where a single value belongs")
 }
 

@@ -227,7 +227,7 @@ func TestW68_SkippedHeadLetsItsGroupGo(t *testing.T) {
 		head := message("a", "head")
 		head.Settles = &rec
 		enqueue(t, p.Store, head, message("a", "behind"))
-		must(t, second(p.Swap(t.Context(), rec.Update()))) // somebody touches the key meanwhile
+		must(t, second(p.Swap(t.Context(), rec.Update()))) // another process writes the record meanwhile
 		p.work(t)
 		failing, err := p.Failing(t.Context(), 0, 10)
 		must(t, err)

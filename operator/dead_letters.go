@@ -16,9 +16,9 @@ import (
 // DeadLetters are the dead letters of an outbox. Only an operator removes one, by redriving
 // or dropping it; these actions are in the same audit as all others.
 type DeadLetters struct {
-	desk   *Service
-	box    outbox.Store
-	window time.Duration
+	service *Service
+	box     outbox.Store
+	window  time.Duration
 }
 
 // DeadLetters returns the dead letters of box. Window is how long its receiver remembers a
@@ -158,10 +158,10 @@ func (l *DeadLetters) act(ctx context.Context, verb string, a DeadLetterAction, 
 	id, seen := strconv.FormatInt(a.Letter, 10), strconv.FormatInt(a.Revision, 10)
 	e := Entry{ID: a.ID, By: a.By, Verb: verb, Why: a.Why, Ref: retrysafe.Ref{Scope: letterScope, Key: id}, Seen: a.Revision, Force: a.Force}
 	f := fingerprint(verb, a.By, a.Why, id, seen, strconv.FormatBool(a.Force))
-	return l.desk.record(ctx, e, f, func(ctx context.Context, x *retrysafe.Execution, e *Entry) (err error) {
+	return l.service.record(ctx, e, f, func(ctx context.Context, x *retrysafe.Execution, e *Entry) (err error) {
 		doubt := x.Attempt() > 1 // an earlier try may have done it
 		for range tries {
-			step, cancel := context.WithTimeout(ctx, l.desk.timeout)
+			step, cancel := context.WithTimeout(ctx, l.service.timeout)
 			err = do(step, &a)
 			cancel()
 			if errors.Is(err, retrysafe.ErrConflict) {

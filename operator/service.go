@@ -37,7 +37,7 @@ var auditScope = retrysafe.SystemScope("operator")
 // longest is how long one action may run: a quarantine reads the whole store.
 const longest = 24 * time.Hour
 
-// New returns a desk over s, which must be the same store that the engines use, cache
+// New returns a service over s, which must be the same store that the engines use, cache
 // and encryption layers included. Opts may be nil.
 func New(s retrysafe.Store, opts *Options) (*Service, error) {
 	if s == nil {
