@@ -47,7 +47,7 @@ func TestBadAddressesTeach(t *testing.T) {
 		"sqlite:":                     "needs a file",
 		"memory:keys":                 "nothing behind the colon",
 		"mysql://u:p@h/db":            "no store for mysql yet",
-		"oracle://h/db":               "nothing is known",
+		"oracle://h/db":               "no store of the kind",
 		"postgres://u:se cret@h/db":   "%40",
 		"postgres://h/db?pgbouncer=x": "true or false",
 	} {
