@@ -1,7 +1,8 @@
 package memstore
 
 import (
-	"hash/maphash"
+	"encoding/binary"
+	"math/bits"
 	"sync"
 	"time"
 
@@ -39,8 +40,27 @@ func (s *Store) shard(ref retrysafe.Ref) *shard { return &s.shards[s.index(ref)]
 
 // index spreads keys over the shards. The scope is not hashed: keys differ more than
 // scopes, and one short hash is enough.
+//
+// The hash has no random seed, so that a simulation with the same seed is the same run.
+// A client that chooses its keys so that they share a shard gains a lock that is shared
+// by more callers, and nothing else: within a shard Go's map is seeded.
 func (s *Store) index(ref retrysafe.Ref) int {
-	return int(maphash.String(s.seed, ref.Key) % shardCount)
+	const odd = 0x9E3779B97F4A7C15 // 2^64 divided by the golden ratio
+	key := ref.Key
+	h := uint64(len(key))
+	for ; len(key) >= 8; key = key[8:] {
+		h = mix(h^binary.LittleEndian.Uint64([]byte(key[:8])), odd)
+	}
+	for i := range len(key) {
+		h = h<<8 ^ h>>56 ^ uint64(key[i])
+	}
+	return int(mix(h, odd) % shardCount)
+}
+
+// mix folds the 128-bit product of a and b.
+func mix(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	return hi ^ lo
 }
 
 // tick returns now, or the latest time seen if that is later. Time must not go back for

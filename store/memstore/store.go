@@ -5,13 +5,12 @@
 // Within the process it keeps the whole contract of [retrysafe.Store], is
 // bounded, and has transactions ([Store.Begin]).
 //
-// The store is sharded by a hash of scope and key. A step takes one shard's
+// The store is sharded by a hash of the key. A step takes one shard's
 // lock for well under a microsecond, so that many goroutines do not queue.
 package memstore
 
 import (
 	"context"
-	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,7 +53,6 @@ type Options struct {
 type Store struct {
 	now    func() time.Time
 	limits limits
-	seed   maphash.Seed
 
 	_ [64]byte // padding: every write changes what follows, every call reads what precedes
 
@@ -78,7 +76,7 @@ func New(opts *Options) *Store {
 	if opts == nil {
 		opts = &Options{}
 	}
-	s := &Store{now: opts.Now, limits: newLimits(opts), seed: maphash.MakeSeed()}
+	s := &Store{now: opts.Now, limits: newLimits(opts)}
 	if s.now == nil {
 		s.now = time.Now
 	}
