@@ -7,12 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/storemove"
+	"github.com/retrysafe/retrysafe/internal/test/movetest"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 )
@@ -40,106 +39,77 @@ func retire(ctx context.Context, s *pgstore.Store) (rest []string, err error) {
 	return rest, err
 }
 
-// Whoever writes, in whatever way, is followed. Who only reads is not.
+// moveHarness is a schema of a database of its own, and what it says of a move.
+func moveHarness(t *testing.T, schema string) movetest.Harness {
+	t.Helper()
+	url := testservers.Shared(t)
+	conn := connect(t, url)
+	return movetest.Harness{
+		Open: func(ctx context.Context, moving bool) (movetest.Store, error) {
+			s, err := pgstore.Open(ctx, url, &pgstore.Options{Schema: schema, Moving: moving})
+			if err != nil {
+				return nil, err
+			}
+			t.Cleanup(func() { _ = s.Close() })
+			return s, nil
+		},
+		Begin: func(ctx context.Context, s movetest.Store) (retrysafe.Tx, error) {
+			own := s.(*pgstore.Store)
+			tx, err := own.Pool().Begin(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return own.Tx(tx), nil
+		},
+		Purge: func(t *testing.T, s movetest.Store, due [2]retrysafe.Ref) {
+			t.Helper()
+			eventually(t, "a purge deletes both", func() bool {
+				must(t, second(s.Purge(t.Context(), 10)))
+				_, first := s.Load(t.Context(), due[0])
+				_, second := s.Load(t.Context(), due[1])
+				return errors.Is(first, retrysafe.ErrNotFound) && errors.Is(second, retrysafe.ErrNotFound)
+			})
+		},
+		Triggers: func(t *testing.T) int {
+			t.Helper()
+			return one[int](t, conn, `SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'retrysafe%'`)
+		},
+		ExpireLog: func(t *testing.T) {
+			t.Helper()
+			function := one[string](t, conn, `SELECT pg_get_functiondef('retrysafe_write'::regproc)`)
+			exec(t, conn, regexp.MustCompile(`< \d+`).ReplaceAllString(function, "< 1000"))
+		},
+		Missed: func(t *testing.T) int { // the log has no other rows
+			t.Helper()
+			return one[int](t, conn, `SELECT count(*) FROM retrysafe_written`)
+		},
+	}
+}
+
 func TestFollowNotesEveryWrite(t *testing.T) {
 	t.Parallel()
 	for _, schema := range []string{"", "Payments' \"$write$\""} {
-		url := testservers.Shared(t)
-		s := open(t, url, &pgstore.Options{Schema: schema})
-		old := map[string]retrysafe.Record{}
-		for _, key := range []string{"read", "settled", "claimed", "in a transaction", "purged", "purged and back"} {
-			r, err := s.Create(t.Context(), fresh(key))
-			must(t, err)
-			old[key] = r
-		}
-		source, err := s.Mover().Follow(t.Context(), mover)
-		must(t, err)
-		_, err = s.Create(t.Context(), fresh("read"))
-		if !errors.Is(err, retrysafe.ErrExists) {
-			t.Fatal(err)
-		}
-		must(t, second(s.Create(t.Context(), fresh("new"))))
-		must(t, second(s.Swap(t.Context(), done(old["settled"], "x"))))
-		claimed := old["claimed"]
-		claim := claimed.Update()
-		claim.Overwrite, claim.Owner = true, retrysafe.Owner{1}
-		must(t, second(s.Swap(t.Context(), claim)))
-		tx, err := s.Pool().Begin(t.Context())
-		must(t, err)
-		must(t, second(s.Tx(tx).Swap(t.Context(), done(old["in a transaction"], "x"))))
-		must(t, tx.Commit(t.Context()))
-		tx, err = s.Pool().Begin(t.Context())
-		must(t, err)
-		must(t, second(s.Tx(tx).Create(t.Context(), fresh("rolled back"))))
-		must(t, tx.Rollback(t.Context()))
-		for _, key := range []string{"purged", "purged and back"} {
-			gone := done(old[key], "x")
-			gone.Term, gone.Retain = -time.Second, 0
-			must(t, second(s.Swap(t.Context(), gone)))
-		}
-		eventually(t, "a purge takes both", func() bool {
-			must(t, second(s.Purge(t.Context(), 10)))
-			_, first := s.Load(t.Context(), old["purged"].Ref)
-			_, second := s.Load(t.Context(), old["purged and back"].Ref)
-			return errors.Is(first, retrysafe.ErrNotFound) && errors.Is(second, retrysafe.ErrNotFound)
-		})
-		must(t, second(s.Create(t.Context(), fresh("purged and back"))))
-
-		var got []string
-		for {
-			written, gone, err := s.Mover().Written(t.Context(), mover, 1)
-			must(t, err)
-			if len(written)+len(gone) == 0 {
-				break
-			}
-			got = append(got, names(written, gone)...)
-		}
-		slices.Sort(got)
-		if got, want := strings.Join(slices.Compact(got), ", "), "claimed, in a transaction, new, no purged, purged and back, settled"; got != want {
-			t.Errorf("written: %s; want %s", got, want)
-		}
-		if again, err := s.Mover().Follow(t.Context(), retrysafe.Owner{8}); err != nil || again != source {
-			t.Errorf("the store is called %v, and was called %v; %v", again, source, err)
-		}
-		if _, _, err := s.Mover().Written(t.Context(), mover, 2); !errors.Is(err, storemove.ErrOvertaken) {
-			t.Errorf("who was overtaken: %v", err)
-		}
-		if _, err := retire(t.Context(), s); !errors.Is(err, storemove.ErrOvertaken) {
-			t.Errorf("who was overtaken: %v", err)
-		}
-		must(t, s.Mover().Unfollow(t.Context(), retrysafe.Owner{8}))
-		if n := one[int](t, connect(t, url), `SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'retrysafe%'`); n != 0 {
-			t.Errorf("%d triggers are left", n)
-		}
+		movetest.FollowNotesEveryWrite(t, moveHarness(t, schema))
 	}
 }
 
-// What a killed move leaves behind ends by itself, and a move that lasts longer is
-// refused: it has missed something.
 func TestFollowEndsByItself(t *testing.T) {
 	t.Parallel()
-	url := testservers.Shared(t)
-	s, conn := open(t, url, nil), connect(t, url)
-	must(t, second(s.Mover().Follow(t.Context(), mover)))
-	function := one[string](t, conn, `SELECT pg_get_functiondef('retrysafe_write'::regproc)`)
-	exec(t, conn, regexp.MustCompile(`< \d+`).ReplaceAllString(function, "< 1000"))
-	for _, key := range []string{"a", "b", "c"} {
-		must(t, second(s.Create(t.Context(), fresh(key))))
-	}
-	if n := one[int](t, conn, `SELECT count(*) FROM retrysafe_written`); n != 1 {
-		t.Errorf("the log has %d rows", n)
-	}
-	if _, err := retire(t.Context(), s); err == nil || !strings.Contains(err.Error(), "missed") {
-		t.Errorf("Retire = %v", err)
-	}
-	if _, _, err := s.Mover().Written(t.Context(), mover, 10); err == nil || !strings.Contains(err.Error(), "missed") {
-		t.Errorf("Written = %v", err)
-	}
-	works(t, s)
+	movetest.FollowEndsByItself(t, moveHarness(t, ""))
 }
 
-// What has begun before the cut and commits is copied; what would commit after it
-// cannot.
+func TestFillIsOneRuns(t *testing.T) {
+	t.Parallel()
+	movetest.FillIsOneRuns(t, moveHarness(t, ""))
+}
+
+func TestMovingOpensWhatIsClosed(t *testing.T) {
+	t.Parallel()
+	movetest.MovingOpensWhatIsClosed(t, moveHarness(t, ""))
+}
+
+// This is movetest.RetireWaitsForTransactions with the caller's own writes in the
+// transactions and DoTx as the one that commits.
 func TestRetireWaitsForTransactions(t *testing.T) {
 	t.Parallel()
 	url := testservers.Shared(t)
@@ -191,45 +161,6 @@ func TestRetireWaitsForTransactions(t *testing.T) {
 	if got := b.booked(t, "late"); got != "" {
 		t.Errorf("booked %q", got)
 	}
-}
-
-// A store is filled by the run that began last, from one source only, and used by
-// nobody meanwhile.
-func TestFillIsOneRuns(t *testing.T) {
-	t.Parallel()
-	url := testservers.Shared(t)
-	s := open(t, url, nil)
-	first, second := retrysafe.Owner{1}, retrysafe.Owner{2}
-	if err := s.Mover().Import(t.Context(), first, nil, nil); !errors.Is(err, storemove.ErrOvertaken) {
-		t.Errorf("Import before Fill = %v", err)
-	}
-	must(t, s.Mover().Fill(t.Context(), first, mover, "elsewhere"))
-	must(t, s.Mover().Import(t.Context(), first, []retrysafe.Record{fresh("stale").Record}, nil))
-	if err := s.Mover().Fill(t.Context(), second, retrysafe.Owner{9}, "another place"); !errors.Is(err, pgstore.ErrFilling) {
-		t.Errorf("another source: %v", err)
-	}
-	must(t, s.Mover().Fill(t.Context(), second, mover, "elsewhere"))
-	for name, err := range map[string]error{
-		"Import": s.Mover().Import(t.Context(), first, nil, nil), "Filled": s.Mover().Filled(t.Context(), first), "Unfill": s.Mover().Unfill(t.Context(), first),
-	} {
-		if !errors.Is(err, storemove.ErrOvertaken) {
-			t.Errorf("%s of the run before = %v", name, err)
-		}
-	}
-	must(t, s.Mover().Import(t.Context(), second, []retrysafe.Record{fresh("new").Record, fresh("gone").Record}, nil))
-	must(t, s.Mover().Import(t.Context(), second, nil, []retrysafe.Ref{fresh("gone").Ref}))
-	if _, err := s.Create(t.Context(), fresh("too early")); !errors.Is(err, pgstore.ErrFilling) {
-		t.Errorf("Create = %v", err)
-	}
-	must(t, s.Mover().Filled(t.Context(), second))
-	if err := s.Mover().Filled(t.Context(), second); !errors.Is(err, storemove.ErrOvertaken) {
-		t.Errorf("Filled again = %v", err)
-	}
-	list, err := s.List(t.Context(), retrysafe.Query{})
-	if err != nil || strings.Join(names(list, nil), ", ") != "new" {
-		t.Errorf("there is %q, %v", names(list, nil), err)
-	}
-	works(t, s)
 }
 
 // A role that may use the keys and nothing else is followed, and is told where they
