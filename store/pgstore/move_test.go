@@ -40,7 +40,7 @@ func retire(ctx context.Context, s *pgstore.Store) (rest []string, err error) {
 	return rest, err
 }
 
-// Whoever writes, in whatever way, is followed. Who only reads is not.
+// Every write is followed, in whatever way it is made. A read is not.
 func TestFollowNotesEveryWrite(t *testing.T) {
 	t.Parallel()
 	for _, schema := range []string{"", "Payments' \"$write$\""} {
@@ -102,10 +102,10 @@ func TestFollowNotesEveryWrite(t *testing.T) {
 			t.Errorf("the store is called %v, and was called %v; %v", again, source, err)
 		}
 		if _, _, err := s.Mover().Written(t.Context(), mover, 2); !errors.Is(err, storemove.ErrOvertaken) {
-			t.Errorf("who was overtaken: %v", err)
+			t.Errorf("the run that was overtaken: %v", err)
 		}
 		if _, err := retire(t.Context(), s); !errors.Is(err, storemove.ErrOvertaken) {
-			t.Errorf("who was overtaken: %v", err)
+			t.Errorf("the run that was overtaken: %v", err)
 		}
 		must(t, s.Mover().Unfollow(t.Context(), retrysafe.Owner{8}))
 		if n := one[int](t, connect(t, url), `SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'retrysafe%'`); n != 0 {
@@ -193,8 +193,8 @@ func TestRetireWaitsForTransactions(t *testing.T) {
 	}
 }
 
-// A store is filled by the run that began last, from one source only, and used by
-// nobody meanwhile.
+// A store is filled by the run that began last, from one source only, and serves no
+// requests meanwhile.
 func TestFillIsOneRuns(t *testing.T) {
 	t.Parallel()
 	url := testservers.Shared(t)
