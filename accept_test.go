@@ -76,7 +76,7 @@ func TestAcceptedWorkIsTakenUpOnce(t *testing.T) {
 }
 
 // The worker of accepted work dies. Where another run is harmless the work waits
-// for the next worker; otherwise nobody knows.
+// for the next worker; otherwise its outcome is unknown.
 func TestAcceptedWorkOutlivesItsWorker(t *testing.T) {
 	t.Parallel()
 	for effects, want := range map[retrysafe.Effects]retrysafe.State{retrysafe.EffectsKeyed: retrysafe.StateAccepted, retrysafe.EffectsUnprotected: retrysafe.StateUnknown} {
@@ -132,7 +132,7 @@ func TestAcceptWhoseReplyIsLost(t *testing.T) {
 			t.Fatalf("it is %v", s)
 		}
 		time.Sleep(time.Minute)
-		if n := b.sweep(t); n != 1 { // a lease that nobody holds lapses as any other
+		if n := b.sweep(t); n != 1 { // a lease without an execution lapses as any other
 			t.Errorf("swept %d", n)
 		}
 	})

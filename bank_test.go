@@ -55,7 +55,7 @@ func (b *bank) booked(t *testing.T, runs, rows int32) {
 	}
 }
 
-// free makes sure that the key has no record and nobody holds it.
+// free makes sure that the key has no record and no transaction holds it.
 func (b *bank) free(t *testing.T) {
 	t.Helper()
 	if got, err := b.mem.Load(t.Context(), ref); !errors.Is(err, retrysafe.ErrNotFound) {
@@ -150,7 +150,7 @@ func (tx *bankFinisher) CreateAndCommit(ctx context.Context, w retrysafe.Write) 
 	return got, tx.Tx.Commit(ctx)
 }
 
-// with stores a record as somebody else left it.
+// with stores a record as another owner left it.
 func (b *bank) with(t *testing.T, change func(*retrysafe.Write)) retrysafe.Record {
 	t.Helper()
 	w := retrysafe.Write{Record: retrysafe.Record{

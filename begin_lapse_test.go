@@ -85,7 +85,7 @@ func TestW24_LapsedAttemptGoesWhereItsOwnPolicySays(t *testing.T) {
 				b.crash(t)
 				c.check(t, b)
 				if b.saw(retrysafe.EventLapsed)+b.saw(retrysafe.EventRetried) == 0 {
-					t.Error("nobody was told of the lapse")
+					t.Error("no event reports the lapse")
 				}
 				_ = x.Release(t.Context(), nil)
 			})
@@ -112,7 +112,7 @@ func TestW25_ZombieLosesItsRecordAndIsToldToStop(t *testing.T) {
 		}
 		b.replays(t, "heir's")
 		if b.saw(retrysafe.EventLost) != 1 {
-			t.Error("nobody was told of the zombie")
+			t.Error("no event reports the zombie's lost record")
 		}
 	})
 }
@@ -253,7 +253,7 @@ func TestW30_AttemptThatRunsTooLongIsSetAside(t *testing.T) {
 			if err := x.Save(t.Context(), retrysafe.Checkpoint{Phase: "late"}); !errors.Is(err, retrysafe.ErrTooLong) {
 				t.Errorf("Save = %v", err)
 			}
-			// It comes to an answer after all, and nobody has moved its record.
+			// It comes to an answer after all, and its record has not moved.
 			must(t, x.Complete(t.Context(), answer("late")))
 			b.replays(t, "late")
 		})
@@ -363,7 +363,7 @@ func TestW59_RecordOfANewerVersionIsRefused(t *testing.T) {
 		t.Errorf("Peek = %v", err)
 	}
 	if b.saw(retrysafe.EventUnreadable) != 2 {
-		t.Error("nobody was told")
+		t.Error("no event reports the unreadable record")
 	}
 }
 

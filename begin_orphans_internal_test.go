@@ -7,7 +7,7 @@ func TestOrphansNeverFillUpForGood(t *testing.T) {
 	t.Parallel()
 	var o orphans
 	for i := range maxOrphans {
-		o.add(Owner{byte(i), byte(i >> 8), 1}) // requests that were lost: nobody ever meets them
+		o.add(Owner{byte(i), byte(i >> 8), 1}) // requests that were lost: no retry ever finds their records
 	}
 	late := Owner{2, 2, 2}
 	o.add(late)

@@ -95,7 +95,7 @@ func TestW14_ReservationThatCannotBeConfirmedNeverRuns(t *testing.T) {
 		t.Fatalf("the reservation is %s; the test wants it stored", got.State)
 	}
 	// The same process knows that it never started, so a retry need not wait for
-	// a lease that nobody holds; a different request still may not have it.
+	// a lease without an execution; a different request still may not have the key.
 	b.fault.Plan(nil)
 	different := call()
 	different.Fingerprint = print(2)

@@ -111,8 +111,8 @@ func TestSweptAttemptIsResumed(t *testing.T) {
 	})
 }
 
-// A late owner may settle its own Unknown, whoever has looked into it meanwhile,
-// and what they noted stays.
+// A late owner may settle its own Unknown, also after a resolver has looked into it,
+// and the resolver's notes stay.
 func TestLateOwnerSettlesItsOwnUnknown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -112,8 +112,8 @@ func TestOrphanSurvivesASweeper(t *testing.T) {
 }
 
 // Once a defect: a reservation whose commit hangs is met by its own second try,
-// which is told that the key is busy; when the commit comes through, nobody knows
-// that it never started.
+// which is told that the key is busy. When the commit comes through, the engine no
+// longer knows that it never started.
 func TestReservationThatHangsIsFoundToBeOurs(t *testing.T) {
 	t.Parallel()
 	b := setup(t, retrysafe.Policy{})
@@ -132,7 +132,7 @@ func TestReservationThatHangsIsFoundToBeOurs(t *testing.T) {
 	b.refused(t, retrysafe.ErrInFlight)
 	must(t, tx.Commit(t.Context()))
 	if x, _, err := b.Begin(t.Context(), call()); x == nil {
-		t.Errorf("Begin = %v, want the reservation that nobody started", err)
+		t.Errorf("Begin = %v, want the reservation that never started", err)
 	}
 }
 

@@ -18,8 +18,8 @@ import (
 
 var errLine = errors.New("connection lost during COMMIT")
 
-// An answer that the transaction did not take, because somebody else was quicker,
-// is rolled back, and what the other one has left decides.
+// If another call was quicker and the transaction did not take the answer, the
+// transaction is rolled back, and the record that the other call left decides.
 func TestDoTxOvertaken(t *testing.T) {
 	t.Parallel()
 	leave := func(t *testing.T, b *bank, s retrysafe.State) {
@@ -208,7 +208,7 @@ func TestW32_DoTxCommitThatHangsForeverIsUnsettled(t *testing.T) {
 	})
 }
 
-// The transaction rolled back, and somebody else has the key since.
+// The transaction rolled back, and another call has the key since.
 func TestW32_DoTxRolledBackAndTakenByAnother(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -146,8 +146,8 @@ func TestDoTxDuplicateBesideAnOpenTransaction(t *testing.T) {
 	})
 }
 
-// A record that is being claimed is still seen as it was: who asks for something
-// else is told so, and nobody else claims it.
+// A record that is being claimed is still seen as it was: a different request gets a
+// mismatch, and no second call claims the record.
 func TestDoTxDuplicateBesideAnOpenClaim(t *testing.T) {
 	t.Parallel()
 	for _, change := range []func(*retrysafe.Write){
@@ -173,7 +173,7 @@ func TestDoTxDuplicateBesideAnOpenClaim(t *testing.T) {
 	}
 }
 
-// Those who look at the same answer at the same time all get it.
+// Concurrent replays of the same answer all get it.
 func TestDoTxReplaysBesideATransactionThatOnlyLooks(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, inTx)

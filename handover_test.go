@@ -30,8 +30,8 @@ func (b *bundle) handsOver(t *testing.T, end func(*memstore.Tx) error) (rec retr
 
 func commit(tx *memstore.Tx) error { return tx.Commit(context.Background()) }
 
-// A key that was handed to a message is the message's: nobody runs the operation
-// again, and whoever ends the message answers.
+// A key that was handed over to a message belongs to the message: no attempt runs the
+// operation again, and the acknowledgement of the message stores the answer.
 func TestHandOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestHandOver(t *testing.T) {
 		}
 		time.Sleep(50 * time.Minute) // no lease ends meanwhile, no heartbeat comes
 		if got := b.state(t); got.Revision != rec.Revision || got.Owner != rec.Owner {
-			t.Errorf("somebody touched it: %+v", got)
+			t.Errorf("the record has changed: %+v", got)
 		}
 		if r := b.refused(t, retrysafe.ErrAccepted); r.RetryAfter <= 0 {
 			t.Error("no time to come back")
@@ -147,7 +147,7 @@ func TestHandOverIsRefused(t *testing.T) {
 }
 
 // The transaction that handed the key over has committed. That the message's receiver
-// knows nothing of it does not undo what else it wrote, so nobody runs it again.
+// knows nothing of it does not undo what else it wrote, so no attempt runs it again.
 func TestHandOverIsNotRunAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

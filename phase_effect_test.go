@@ -140,8 +140,8 @@ func TestW31_UnprotectedEffectThatNobodyKnowsIsUnknown(t *testing.T) {
 	}
 }
 
-// Under RetryFailure too: that is the author's word about failures, and this one
-// nobody knows to be one.
+// Under FailureRetry too: that policy is about failures, and whether this call failed
+// is not known.
 func TestUnprotectedEffectInDoubtOutranksRetryFailure(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, retrysafe.Policy{OnFailure: retrysafe.FailureRetry})
@@ -153,8 +153,8 @@ func TestUnprotectedEffectInDoubtOutranksRetryFailure(t *testing.T) {
 	s.refused(t, retrysafe.ErrUnknown)
 }
 
-// Who vouches that there was no call makes the next attempt call: with the bytes of
-// the first, should he be wrong.
+// If an operator vouches that there was no call, the next attempt calls. It sends the
+// bytes of the first call, in case the operator is wrong.
 func TestUnprotectedEffectThatAnOperatorReleasesIsCalledAgain(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, retrysafe.Policy{})
@@ -309,8 +309,8 @@ func TestRequestThatIsTooLargeIsNotSent(t *testing.T) {
 	p.arrived(t, 0, "")
 }
 
-// The record's name at the provider is that of the effect that nobody knows of,
-// never that of an earlier one: who is asked about it would answer for another.
+// ProviderRef names the effect whose outcome is unknown, never an earlier one: with an
+// earlier name the provider would answer for another effect.
 func TestProviderRefIsTheLatestEffects(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, retrysafe.Policy{})

@@ -643,7 +643,7 @@ func TestStepsThatCannotBeReadAreRefused(t *testing.T) {
 	}
 }
 
-// A result is JSON in the record, for those who look into it.
+// A result is JSON in the record, so that an operator can read it.
 func TestStepResultsAreJSON(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, resumes)

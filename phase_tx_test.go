@@ -257,8 +257,8 @@ func late(t *testing.T, end func(context.Context) error) {
 	}
 }
 
-// Nobody knows for longer than anybody waits: no other step follows, nothing is
-// claimed, and the operation goes on from what was committed in the end.
+// The commit hangs for longer than the attempt waits: no other step follows, nothing
+// is claimed, and the operation goes on from what was committed in the end.
 func TestW32_PhaseTxCommitThatHangsForLong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -334,8 +334,8 @@ func TestPhaseOfAnExecutionThatIsSettledMeanwhile(t *testing.T) {
 	}
 }
 
-// The record is locked while the phase runs, for as long as that takes: nobody
-// takes its owner for dead, though the heartbeat rests.
+// The record is locked while the phase runs, for as long as that takes: its owner is
+// not taken for dead, though no heartbeat is sent.
 func TestPhaseTxOutlivesItsLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -375,7 +375,7 @@ func TestPhaseTxGoesOnFromItsOwnRecord(t *testing.T) {
 		}))
 		b.booked(t, 2, 2)
 		if r := b.state(t); r.ProviderRef != "ch_1" {
-			t.Errorf("what somebody has found out is lost: %q", r.ProviderRef)
+			t.Errorf("a ProviderRef that was found out meanwhile is lost: %q", r.ProviderRef)
 		}
 	})
 }

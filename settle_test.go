@@ -65,7 +65,7 @@ func TestW42_AnswerThatNobodyTakesIsForgoneInTheEnd(t *testing.T) {
 		time.Sleep(time.Minute)
 		b.refused(t, retrysafe.ErrUnknown)
 		if b.saw(retrysafe.EventForgone) != 1 {
-			t.Error("nobody was told of the lost answer")
+			t.Error("no event reports the lost answer")
 		}
 	})
 }

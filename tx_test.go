@@ -250,7 +250,7 @@ func TestUnfencedCompletionIsReported(t *testing.T) {
 	b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
 	must(t, b.begins(t).Complete(t.Context(), answer("outside a transaction")))
 	if b.saw(retrysafe.EventUnfenced) != 1 {
-		t.Error("nobody was told that effect and answer were not one commit")
+		t.Error("no event reports that effect and answer were not one commit")
 	}
 }
 

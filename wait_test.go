@@ -50,7 +50,7 @@ func TestWaitEndsInTime(t *testing.T) {
 		if _, _, err := b.Begin(ctx, call()); !errors.Is(err, retrysafe.ErrInFlight) || time.Since(start) > time.Second {
 			t.Errorf("Begin = %v after %v", err, time.Since(start))
 		}
-		// An attempt that is released while somebody waits is run by the waiter.
+		// An attempt that is released while another call waits is run by the waiter.
 		done := make(chan *retrysafe.Execution)
 		go func() {
 			y, _, _ := b.Begin(t.Context(), call())

@@ -24,8 +24,7 @@ const (
 	tenants    = 100
 )
 
-// newCall returns a call with a key that nobody has used: a version 4 UUID, as
-// text.
+// newCall returns a call with a key that is not in use: a version 4 UUID, as text.
 func newCall(rng *rand.Rand) call {
 	var id [16]byte
 	for at := range 2 {

@@ -7,7 +7,7 @@ import "fmt"
 // checkpoint is logged whole, and few keys would bear it alone.
 func footprint(l *lab) {
 	b := l.bed(l)
-	for _, clients := range []int{32, 256} { // how full pages are depends on who fills them at the same time
+	for _, clients := range []int{32, 256} { // how full pages are depends on how many clients fill them at the same time
 		l.footprintOf(b, clients)
 	}
 }

@@ -215,7 +215,7 @@ type process struct {
 // start starts a child and waits until it answers.
 func (l *lab) start(addr string, cmd *exec.Cmd) *process {
 	l.Helper()
-	log, err := os.Create(filepath.Join(l.TempDir(), "log")) // a file, as under a supervisor: nobody here has to read along
+	log, err := os.Create(filepath.Join(l.TempDir(), "log")) // a file, as under a supervisor: a pipe would have to be drained
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -344,8 +344,8 @@ func play(name string) {
 	os.Exit(1)
 }
 
-// tunedProxy is a reverse proxy as one writes it who has measured: connections are
-// kept, buffers are pooled.
+// tunedProxy is a reverse proxy tuned by measurements: connections are kept, buffers
+// are pooled.
 func tunedProxy(addr string) http.Handler {
 	upstream := &url.URL{Scheme: "http", Host: addr}
 	return &httputil.ReverseProxy{

@@ -16,7 +16,7 @@ import (
 // forces RETURNING by an update that changes nothing, one UPDATE to finish.
 //
 // As printed it answers no request: it scans three of four columns, and it takes
-// the PENDING row of its own reservation for somebody else's. The repair is the
+// the PENDING row of its own reservation for another request's. The repair is the
 // least that makes it work, with means of the article's own:
 //
 //   - the upsert also returns xmax = 0, which is true of a row just inserted;

@@ -1,6 +1,6 @@
 // Package deploy_test checks the deployments as far as that can be done without a
-// container engine: what the image would hold is built and run in a bare chroot by
-// nobody, and each file is read as its own tool would read it.
+// container engine: what the image would hold is built and run in a bare chroot by an
+// unprivileged user, and each file is read as its own tool would read it.
 package deploy_test
 
 import (
@@ -71,8 +71,8 @@ func built(t *testing.T) string {
 const nobody = 65532
 
 // bare returns a folder with the binary and a place for data, as the image has them,
-// and what runs a program in it as nobody: a chroot if we are root, and a user
-// namespace of its own otherwise.
+// and what runs a program in it as an unprivileged user: a chroot if we are root, and
+// a user namespace of its own otherwise.
 func bare(t *testing.T) (dir string, jail *syscall.SysProcAttr) {
 	t.Helper()
 	data, err := os.ReadFile(built(t))
@@ -216,8 +216,7 @@ func (s *transcript) String() string {
 	return s.buf.String()
 }
 
-// TestImageIsStatic: whoever linked something dynamic would have a binary that runs
-// here and not there.
+// TestImageIsStatic: a binary with dynamic links would run here and not in the image.
 func TestImageIsStatic(t *testing.T) {
 	t.Parallel()
 	out, err := exec.CommandContext(t.Context(), "go", "version", "-m", built(t)).Output()
@@ -340,7 +339,7 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// TestDockerfile: what is copied is there, and nobody runs it as root.
+// TestDockerfile: the files that are copied exist, and the image does not run as root.
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	f, err := os.Open("Dockerfile")

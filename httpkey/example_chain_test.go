@@ -46,7 +46,7 @@ func ExampleGuard_Handler_chain() {
 	// 200 paid (replayed)
 }
 
-// A test that fails when somebody adds a route without a guard.
+// A test that fails when a route without a guard is added.
 func ExampleAudit() {
 	engine, err := retrysafe.New(memstore.New(nil), nil)
 	if err != nil {

@@ -243,7 +243,7 @@ func TestHandlerSettlesByItself(t *testing.T) {
 				}
 				b.post(t, key, `{}`).same(t, got)
 			case retrysafe.StateUnknown:
-				// Nobody knows when such a key is forgotten; a date would send clients away.
+				// When such a key is forgotten is not known; a date would send clients away.
 				if got.header.Get("Idempotency-Expires") != "" {
 					t.Errorf("an unknown outcome expires %s", got.header.Get("Idempotency-Expires"))
 				}

@@ -21,9 +21,9 @@ func (b *bundle) steps() (taken func() []string) {
 	return func() []string { b.fault.Plan(nil); return all }
 }
 
-// TestW74_ForeignKeyIsAnAbsentKey: a caller who tries the key of somebody else
-// goes the way of a caller whose key nobody has, step by step, in whatever state the
-// foreign key is, and gets the same answer. How long it takes is `prove isolation`.
+// TestW74_ForeignKeyIsAnAbsentKey: a call with another tenant's key takes the same
+// steps at the store as a call with an absent key, in whatever state the foreign key
+// is, and gets the same answer. `prove isolation` compares how long they take.
 func TestW74_ForeignKeyIsAnAbsentKey(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*retrysafe.Write){

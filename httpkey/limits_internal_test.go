@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// However many tenants there are, only so many are remembered, and those who
-// have something to be remembered for come first.
+// However many tenants there are, only so many buckets are kept, and buckets that are
+// full again are dropped first.
 func TestBucketsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestBucketsAreBounded(t *testing.T) {
 			t.Fatalf("%d scopes are remembered", n)
 		}
 		if wait, ok := b.take(spender); ok || wait <= 0 || wait > time.Second {
-			t.Errorf("take = %v, %v; one who has spent his burst is forgotten", wait, ok)
+			t.Errorf("take = %v, %v; a tenant that has spent its burst is forgotten", wait, ok)
 		}
 		for i := maxScopes; i < 2*maxScopes; i++ { // all of them busy
 			b.take(strconv.Itoa(i))

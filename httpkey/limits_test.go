@@ -111,7 +111,7 @@ func TestLapsedAttemptIsNoNewKey(t *testing.T) {
 	})
 }
 
-// Whoever could choose how many scopes he has could choose his own limit.
+// If limits counted by scope, a tenant with many scopes could choose its own limit.
 func TestLimitIsTheTenantsWhateverTheScope(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -267,7 +267,7 @@ func TestObserveCountsWhatCannotBeRecorded(t *testing.T) {
 	must(t, b.engine.Drain(t.Context()))
 }
 
-// What is observed is not charged to those who are guarded.
+// Observed requests do not count against the limits of guarded ones.
 func TestObservedTrafficIsNotCharged(t *testing.T) {
 	t.Parallel()
 	b := setup(t, limited(httpkey.Limits{NewKeys: 0.0001, NewKeysBurst: 1}))

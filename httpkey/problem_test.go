@@ -41,8 +41,7 @@ func TestHandlerRefusesInTheGuardsWords(t *testing.T) {
 	}
 }
 
-// Who is too busy reserves nothing and runs nothing, but gives every answer that there
-// is.
+// A busy guard reserves nothing and runs nothing, but replays every stored answer.
 func TestBusyRefusesOnlyWhatWouldRun(t *testing.T) {
 	t.Parallel()
 	busy := false

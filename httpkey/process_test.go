@@ -36,7 +36,7 @@ var processPolicies = map[string]retrysafe.Policy{
 	"unprotected": {Lease: silence},
 }
 
-// gate holds back the steps of a store while somebody has it.
+// gate holds back the swaps of a store while a test has locked it.
 type gate struct {
 	*sqlitestore.Store
 	mu sync.RWMutex
@@ -278,8 +278,8 @@ func TestZombieWorkerOfAKeyedRequestIsRefused(t *testing.T) {
 	p.effects(t, 1)
 }
 
-// The same, before anybody has taken the request up again: the zombie is refused,
-// and the request runs again under the same downstream key.
+// The same, before another worker has claimed the request: the zombie is refused, and
+// the request runs again under the same downstream key.
 func TestZombieWorkerOfASweptRequestIsRefused(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "keys.db")
@@ -297,8 +297,8 @@ func TestZombieWorkerOfASweptRequestIsRefused(t *testing.T) {
 	p.effects(t, 1)
 }
 
-// Nobody runs an unprotected request again: the zombie's is the only answer, and it
-// may still give it.
+// No worker runs an unprotected request again: the zombie's answer is the only one,
+// and it may still store it.
 func TestZombieWorkerOfAnUnprotectedRequestAnswersLate(t *testing.T) {
 	t.Parallel()
 	for name, giveUp := range map[string]func(*testing.T, *place){

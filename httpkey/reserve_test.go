@@ -329,7 +329,7 @@ func TestW22_ClientGoneBeforeTheStartReleasesTheKey(t *testing.T) {
 	b.do(gone)
 	b.ranTimes(t, 1)
 	if got := len(b.records(t)); got != 1 {
-		t.Errorf("%d records; one who is gone before it began leaves none", got)
+		t.Errorf("%d records; a client that is gone before it began leaves none", got)
 	}
 }
 

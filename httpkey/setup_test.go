@@ -385,7 +385,7 @@ func talk(t *testing.T, s *httptest.Server, text string) []*response {
 	}
 }
 
-// discard is a logger that nobody reads.
+// discard is a logger that drops every line.
 var discard = slog.New(slog.DiscardHandler)
 
 // quickSettle makes an answer that the store does not take an answer that is

@@ -31,7 +31,7 @@ func TestStateAccepted(t *testing.T) {
 			t.Errorf("got %v %s", got.header, got.body)
 		}
 		b.post(t, key, `{"a":2}`).refused(t, 422, "key-reused")
-		time.Sleep(2 * time.Minute) // nobody took it up
+		time.Sleep(2 * time.Minute) // no worker has claimed it
 		for range 2 {
 			if got := b.post(t, key, `{"a":1}`); got.status != 408 || got.header.Get("Idempotent-Replayed") != "true" {
 				t.Errorf("got %d %s, want the stored 408", got.status, got.body)

@@ -63,7 +63,7 @@ func TestStatusOfEachState(t *testing.T) {
 					t.Errorf("got %v %s", got.header, got.body)
 				}
 				if b.state(t).Revision != before.Revision {
-					t.Error("who looks has changed the record")
+					t.Error("a status request has changed the record")
 				}
 			})
 		})

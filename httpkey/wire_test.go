@@ -205,8 +205,8 @@ func TestWireContractCompleted(t *testing.T) {
 	}
 }
 
-// Server errors are answers like any other in Stripe's profile, unless somebody
-// says otherwise.
+// Server errors are answers like any other in Stripe's profile, unless the policy or
+// the options say otherwise.
 func TestStripeStoresServerErrors(t *testing.T) {
 	t.Parallel()
 	failing := withHandler(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "sorry", 500) })

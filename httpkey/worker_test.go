@@ -79,7 +79,7 @@ func TestWorkerFindsWhatAnotherProcessStored(t *testing.T) {
 		synctest.Wait()
 		front.post(t, key, `{}`).accepted(t)
 		synctest.Wait()
-		back.ranTimes(t, 0) // nobody has told it
+		back.ranTimes(t, 0) // no notification crosses processes
 		time.Sleep(time.Second)
 		front.post(t, key, `{}`).ran(t, 1, true)
 		front.ranTimes(t, 0)
@@ -423,8 +423,8 @@ func TestCredentialsAreKeptOnlySealed(t *testing.T) {
 	}
 }
 
-// Work that failed and may be run again is run again by itself, after a rest that
-// grows, and so often and no more. What becomes of it then nobody knows.
+// Work that failed and may be run again is retried by the worker, with a growing
+// backoff and a bounded number of attempts. After the last one its outcome is unknown.
 func TestWorkerRunsAgainWhatFailed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -47,7 +47,7 @@ func ExampleInbox_Once() {
 	// balance: 100
 }
 
-// In a transaction of the caller's, who commits it.
+// In a transaction of the caller's, which the caller commits.
 func ExampleInbox_OnceTx() {
 	ctx := context.Background()
 	db, ledger, closeDB := openLedger(ctx)

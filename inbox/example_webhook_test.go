@@ -20,8 +20,8 @@ import (
 	"github.com/retrysafe/retrysafe/webhook"
 )
 
-// hooks takes signed webhooks in. The id is signed too, so nobody can send one
-// message under two ids.
+// hooks takes signed webhooks in. The id is signed too, so one message cannot be sent
+// under two ids.
 func hooks(ledger *inbox.Inbox[*sql.Tx], from webhook.Verifier) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))

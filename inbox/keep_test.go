@@ -45,7 +45,7 @@ func purges[T any](t *testing.T, p *place[T]) {
 	}
 }
 
-// The time that a key is kept is its own: whoever purges needs no configuration.
+// The time that a key is kept is stored with it: a purge needs no configuration.
 func TestKeepIsStoredWithTheKey(t *testing.T) {
 	t.Parallel()
 	everywhere(t, keeps[pgx.Tx], keeps[*sql.Tx])

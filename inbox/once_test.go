@@ -84,7 +84,7 @@ func rollsBack[T any](t *testing.T, p *place[T]) {
 		})
 		t.Error("a panic was swallowed")
 	}()
-	// Who ignores the error of a joined transaction cannot commit it.
+	// A caller that ignores the error of OnceTx cannot commit its transaction.
 	tx, err := p.begin(t.Context())
 	must(t, err)
 	must(t, p.book(t.Context(), tx))
@@ -118,7 +118,7 @@ func mismatch[T any](t *testing.T, p *place[T]) {
 	must(t, p.book(t.Context(), tx))
 	_, _ = b.OnceTx(t.Context(), tx, withPayload("k", "90 EUR"), p.book)
 	if err := p.end(tx, true); err == nil {
-		t.Error("who ignores the alarm commits")
+		t.Error("a caller that ignores the mismatch can commit")
 	}
 	is(t, true)(b.Once(t.Context(), payment("bare"), p.book))
 	is(t, false)(b.Once(t.Context(), withPayload("bare", "10 EUR"), p.book))

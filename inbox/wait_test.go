@@ -17,7 +17,7 @@ import (
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
-// waits counts who waits for another transaction.
+// waits selects the sessions that wait for another transaction.
 const waits = `pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
 
 // While the first delivery's transaction is open the second waits. What it reports
@@ -146,7 +146,8 @@ func TestAFailedStatementCannotBeCommitted(t *testing.T) {
 	is(t, true)(b.Once(t.Context(), payment("k"), p.book))
 }
 
-// Whoever is told that a message is applied tells the broker to forget it.
+// A consumer acknowledges a message once Once returns, so its commit must be durable
+// by then.
 func TestTheCommitIsDurableWhateverTheSessionSays(t *testing.T) {
 	t.Parallel()
 	for _, session := range []string{"off", "local", "remote_write", "on", "remote_apply"} {
@@ -209,7 +210,7 @@ func TestEachMessageIsAppliedOnceThoughTheServerIsKilled(t *testing.T) {
 	}
 }
 
-// Behind PgBouncer statements are not prepared, and arguments travel as text.
+// Behind PgBouncer statements are not prepared, and arguments are sent as text.
 func TestEveryWayOfSendingStatements(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"exec", "simple_protocol", "describe_exec", "cache_describe"} {

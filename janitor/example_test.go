@@ -43,7 +43,7 @@ func (s *Stripe) Resolve(ctx context.Context, r retrysafe.Record) (retrysafe.Evi
 	}
 }
 
-// A payment whose outcome nobody knew is settled by what the provider knows, and
+// A payment whose outcome was unknown is settled by what the provider knows, and
 // the client's next retry gets the answer.
 func ExampleReconciler() {
 	ctx, store := context.Background(), memstore.New(nil)
@@ -111,7 +111,7 @@ func ExampleRun() {
 	// Output: stopped: <nil>
 }
 
-// An attempt whose process died is set aside, though nobody asks for it any more.
+// An attempt whose process died is set aside, though no client asks for it any more.
 func ExampleSweeper() {
 	ctx, store := context.Background(), memstore.New(nil)
 	dead := retrysafe.Write{Record: retrysafe.Record{ // Term is zero: its lease is over

@@ -84,8 +84,8 @@ func TestReconcilerMeetsAContradiction(t *testing.T) {
 	})
 }
 
-// The same, and the next attempt is running already: nothing can be taken back, but
-// somebody is told.
+// The same, and the next attempt is running already: nothing can be undone, but the
+// contradiction is reported.
 func TestReconcilerMeetsAContradictionTooLate(t *testing.T) {
 	t.Parallel()
 	for _, effects := range []retrysafe.Effects{retrysafe.EffectsUnprotected, retrysafe.EffectsKeyed} {
@@ -105,15 +105,15 @@ func TestReconcilerMeetsAContradictionTooLate(t *testing.T) {
 				want = 0
 			}
 			if got := w.saw(retrysafe.EventContradicted); got != want || int(c.Stats().Contradicted) != want {
-				t.Errorf("%s: somebody was told %d times, want %d", effects, got, want)
+				t.Errorf("%s: the contradiction was reported %d times, want %d", effects, got, want)
 			}
 			must(t, heir.Complete(t.Context(), answer("heir's")))
 		})
 	}
 }
 
-// Evidence holds also if somebody has noted something else in the meantime; a
-// question in vain is not worth a second try.
+// Evidence is applied again if an operator has added a note in the meantime; a reply
+// without evidence is not worth a second try.
 func TestReconcilerTriesEvidenceAgainOnWhatHasMoved(t *testing.T) {
 	t.Parallel()
 	for _, v := range []retrysafe.Evidence{janitor.Happened(answer("paid"), "ch_1"), janitor.StillUnknown("ask later")} {

@@ -115,8 +115,8 @@ func TestRacesOfDutiesOwnersAndRetries(t *testing.T) {
 	})
 }
 
-// settles completes a record as its owner, who adopts its own attempt where a
-// sweeper has given it up. It reports whether the answer is stored.
+// settles completes a record as its owner. Where a sweeper has given the attempt up,
+// the owner adopts it. It reports whether the answer is stored.
 func settles(t *testing.T, store retrysafe.Store, r retrysafe.Record) bool {
 	a := answer("the owner's")
 	mine := r

@@ -147,8 +147,8 @@ func TestReaperLeavesTombstones(t *testing.T) {
 	})
 }
 
-// While a tombstone stands, a retry is told that its key has expired; afterwards
-// nobody remembers it.
+// While a tombstone is stored, a retry is told that its key has expired; afterwards
+// the key is free.
 func TestReaperTombstoneEndsTheKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -191,8 +191,8 @@ func TestReaperOnAStaleSnapshotNeverOverwrites(t *testing.T) {
 	}
 }
 
-// Who cannot bury does not delete either: the answers that it could not turn into
-// tombstones would be gone.
+// A reaper that cannot write tombstones does not delete either: the answers that it
+// could not turn into tombstones would be gone.
 func TestReaperThatCannotBuryDeletesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

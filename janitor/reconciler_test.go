@@ -119,7 +119,7 @@ func TestReconcilerSettlesByTheVerdict(t *testing.T) {
 					t.Errorf("counted %+v, want %+v", stats, c.stats)
 				}
 				if w.saw(c.kind) != 1 {
-					t.Errorf("nobody was told of %s", c.kind)
+					t.Errorf("no event %s was reported", c.kind)
 				}
 				if notes := w.record(t).Inquiry.Notes; len(notes) != 1 || notes[0].By != "resolver stripe" || !strings.Contains(notes[0].Text, c.note) {
 					t.Errorf("its notes are %+v, want %q", notes, c.note)
@@ -227,7 +227,7 @@ func TestReconcilerTellsAStoreThatFails(t *testing.T) {
 			t.Errorf("%s fails: RunOnce = %d, %v", op, n, err)
 		}
 		if op != faultstore.Swap && resolver.n.Load() != 0 {
-			t.Errorf("%s fails, and yet somebody was asked", op)
+			t.Errorf("%s fails, and yet the resolver was asked", op)
 		}
 		w.is(t, retrysafe.StateUnknown)
 	}
@@ -264,6 +264,6 @@ func TestResolversByOperation(t *testing.T) {
 	}
 	delete(m, "")
 	if got := ask(m, "POST /refunds"); got.Finding != retrysafe.FindingUnknown || !strings.Contains(got.Text, "POST /refunds") {
-		t.Errorf("refunds, with nobody to ask: %+v", got)
+		t.Errorf("refunds, without a resolver: %+v", got)
 	}
 }

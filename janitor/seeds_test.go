@@ -25,9 +25,9 @@ func (w *world) accepts(t *testing.T) {
 }
 
 // "The key is stuck in processing state. Nothing is running." The sweeper resets it
-// to pending, the next worker has it, and the first one, who was only slow, cannot
-// store its answer any more. A worker that beats is left alone for as long as it
-// takes.
+// to pending, and the next worker claims it. The first worker, which was only slow,
+// cannot store its answer any more. A worker that sends heartbeats keeps its lease for
+// as long as it takes.
 func TestSeed000_ZombieIsPickedUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestSeed002_ExpiredInProgressBecomesUnknown(t *testing.T) {
 			w.refused(t, retrysafe.ErrUnknown)
 			w.is(t, retrysafe.StateUnknown)
 			if w.record(t).Reason == "" || w.saw(retrysafe.EventLapsed) != 1 {
-				t.Errorf("scan %v: nobody knows why", scan)
+				t.Errorf("scan %v: no reason is stored, or no event was reported", scan)
 			}
 		}
 	})

@@ -64,7 +64,7 @@ func TestSweeperGoesByTheRecordsOwnPolicy(t *testing.T) {
 				t.Errorf("counted %+v, want %+v", stats, c.stats)
 			}
 			if w.saw(retrysafe.EventLapsed) != 1 {
-				t.Error("nobody was told")
+				t.Error("no event reports the lapse")
 			}
 			once(t, s, 0)
 		})
@@ -82,7 +82,7 @@ func TestSweeperLeavesEverythingElse(t *testing.T) {
 	once(t, w.sweeper(), 0)
 }
 
-// The sweeper has read a record and is about to write when its owner, who was only
+// The sweeper has read a record and is about to write when its owner, which was only
 // slow, completes it. The answer stays.
 func TestW55_SweeperOnAStaleSnapshotNeverOverwrites(t *testing.T) {
 	t.Parallel()
@@ -206,7 +206,7 @@ func TestSweeperIsNotHeldUpByRecordsThatFail(t *testing.T) {
 		for range 10 {
 			_, err := s.RunOnce(t.Context())
 			if stats := s.Stats(); err == nil && stats.Failures == 0 {
-				t.Fatalf("nobody was told: %+v", stats)
+				t.Fatalf("neither an error nor a count reports the failures: %+v", stats)
 			}
 		}
 		if got := s.Stats().Quarantined; got != keys-bad {
@@ -242,7 +242,7 @@ func TestSweeperLeavesWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// A step whose reply was lost is counted, by whoever made it.
+// A step whose reply was lost is counted by the sweeper that made it.
 func TestSweeperRecognisesItsOwnStep(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, retrysafe.Policy{})

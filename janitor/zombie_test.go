@@ -13,7 +13,7 @@ import (
 	"github.com/retrysafe/retrysafe/janitor"
 )
 
-// provider is somebody who charges cards: once under a key, if it is sent one.
+// provider charges cards: once under a key, if it is sent one.
 type provider struct {
 	mu      sync.Mutex
 	charges []string
@@ -98,7 +98,7 @@ func TestW56_NotFoundWithALiveZombieUnprotected(t *testing.T) {
 			t.Errorf("counted %+v", got)
 		}
 		if w.saw(retrysafe.EventDead) != 1 || w.saw(retrysafe.EventInquired) != 11 {
-			t.Error("nobody was told of the dead letter")
+			t.Error("no event reports the dead letter")
 		}
 		wake()
 		must(t, p.charge(zombie.Ref().Key, false))
@@ -109,7 +109,7 @@ func TestW56_NotFoundWithALiveZombieUnprotected(t *testing.T) {
 }
 
 // Where every attempt carries the same key, "not found" lets the next one run: the
-// provider recognises whoever comes second.
+// provider recognises the second request.
 func TestW56_NotFoundWithALiveZombieKeyed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

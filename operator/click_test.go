@@ -93,8 +93,8 @@ func TestW58_ManyClicksActOnce(t *testing.T) {
 	})
 }
 
-// Of operators who saw the same page one wins. The others are told what the record
-// is now, and by whom.
+// Of several operators with the same page one wins. The others are told the record's
+// state and the name of the winner.
 func TestW58_OneOfManyOperatorsWins(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, s retrysafe.Store) {
@@ -163,7 +163,7 @@ func TestW58_StalePageLosesAgainstTheClient(t *testing.T) {
 	r := put(t, s, in(retrysafe.StateUnknown, "k"))
 	_, err := d.Release(t.Context(), seen(r))
 	must(t, err)
-	page := load(t, s, r.Ref) // retryable, as somebody sees it
+	page := load(t, s, r.Ref) // an operator's page: the record is retryable
 	_, _, err = asks(t, e, callOf(r), "paid meanwhile")
 	must(t, err)
 	entry, err := d.Forget(t.Context(), seen(page))
@@ -214,7 +214,7 @@ func testLoss(t *testing.T, name string, do verb, op faultstore.Op, fault faults
 	s.Plan(nil)
 	var refused *operator.RefusedError
 	if errors.As(err, &refused) {
-		t.Errorf("%s %d lost (%d): refused, and nobody can know: %v", op, from, fault, err)
+		t.Errorf("%s %d lost (%d): refused, though its outcome cannot be known: %v", op, from, fault, err)
 	}
 	must(t, d.Drain(t.Context()))
 	e, err := do(d, t.Context(), a)
@@ -226,8 +226,8 @@ func testLoss(t *testing.T, name string, do verb, op faultstore.Op, fault faults
 	}
 }
 
-// An operator's process that dies between the act and its entry leaves who it was
-// and what for; the repetition finds its own note.
+// An operator's process that dies between the action and its audit entry has stored
+// the operator's name and reason; the repeated action finds its own note.
 func TestW58_DeathBetweenActAndEntry(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, below retrysafe.Store) {
@@ -294,8 +294,9 @@ func (h *held) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, e
 	return retrysafe.Record{}, err
 }
 
-// Who holds a record in a transaction is alive, unless it is the action's own first
-// try, of which nobody has heard: then nobody can say.
+// An owner that holds its record in a transaction is alive, so the action is refused.
+// After a first try whose reply was lost the transaction may be that try's own: then
+// the action stays open.
 func TestHeldRecordIsLive(t *testing.T) {
 	t.Parallel()
 	s := &held{Store: memstore.New(nil)}

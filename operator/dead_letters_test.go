@@ -113,7 +113,7 @@ func TestRedriveSendsItAgainOnce(t *testing.T) {
 		if e, err = p.Redrive(t.Context(), a); err != nil || !e.Replayed || e.Outcome != operator.StatusDone { // a second click
 			t.Errorf("%+v, %v", e, err)
 		}
-		other := act(&l) // somebody else, on the old page
+		other := act(&l) // another operator, on the old page
 		if e, err = p.Drop(t.Context(), other); !errors.Is(err, retrysafe.ErrNotFound) || e.Outcome != operator.StatusRefused {
 			t.Errorf("%+v, %v", e, err)
 		}
@@ -149,7 +149,7 @@ func TestW66_OldLetterIsRedrivenOnlyByForce(t *testing.T) {
 		if _, err := p.Redrive(t.Context(), act(&l)); err != nil {
 			t.Fatal(err)
 		}
-		p.work(t) // it is buried again, and no younger for that
+		p.work(t) // it is a dead letter again, and its age has not been reset
 		list, err := p.DeadLetters.List(t.Context(), 0, 10)
 		must(t, err)
 		l = list[0]
@@ -291,7 +291,7 @@ func (f *flaky) Skip(ctx context.Context, s outbox.SkipRequest) (outbox.AckResul
 	return ended, err
 }
 
-// An action whose reply was lost is not refused as if somebody else had done it.
+// An action whose reply was lost is not refused as if another operator had done it.
 func TestActionWithALostReply(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -111,7 +111,7 @@ func ExampleService_Decline() {
 	// done completed 402 <nil>
 }
 
-// It has not happened, and whoever ran it is dead.
+// It has not happened, and the process that ran it is dead.
 func ExampleService_Release() {
 	store, ref := oneOf(retrysafe.StateUnknown)
 	service, err := operator.New(store, nil)
@@ -224,7 +224,7 @@ func ExampleService_Quarantine() {
 	// set aside: 1 left to others: 0
 }
 
-// Who did what tonight, and what was refused.
+// What each operator did tonight, and what was refused.
 func ExampleService_Audit() {
 	store, ref := oneOf(retrysafe.StateUnknown)
 	service, err := operator.New(store, nil)

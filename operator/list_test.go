@@ -73,7 +73,7 @@ func TestListPages(t *testing.T) {
 	})
 }
 
-// What cannot be read is shown, for it is somebody's and stuck.
+// Records that cannot be read are listed: they are stuck, and an operator has to know.
 func TestListShowsWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	s := sqlite(t, t.TempDir()+"/keys.db")
@@ -94,7 +94,7 @@ func TestListShowsWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// The audit is newest first, by whoever and whatever is asked for.
+// The audit is newest first, with every filter.
 func TestAuditIsNewestFirst(t *testing.T) {
 	t.Parallel()
 	clock := newClock()

@@ -18,8 +18,8 @@ import (
 
 var restored = operator.Suspects{By: anna, Why: "restored the backup of 3 a.m."}
 
-// A backup is restored, and with it the belief that what ran since has not. Nothing
-// of that runs again until somebody has found out.
+// A restored backup does not know what ran since. Nothing of that runs again until an
+// operator has found out.
 func TestW38_RestoredBackupIsQuarantined(t *testing.T) {
 	t.Parallel()
 	path, backup := filepath.Join(t.TempDir(), "keys.db"), filepath.Join(t.TempDir(), "backup.db")
@@ -236,8 +236,8 @@ func TestQuarantineGoesOnWhereItStopped(t *testing.T) {
 	})
 }
 
-// Steps that are lost are sent again; what somebody else has moved meanwhile is
-// left to them.
+// Steps that are lost are sent again; a record that a client has moved meanwhile is
+// left as it is.
 func TestQuarantineMeetsLossAndTraffic(t *testing.T) {
 	t.Parallel()
 	below := memstore.New(nil)

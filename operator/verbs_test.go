@@ -161,8 +161,8 @@ func TestReleaseLetsTheNextRequestRunOn(t *testing.T) {
 	})
 }
 
-// Who is settled by an operator after its lease lapsed loses, however late it
-// comes back: its answer is not shown.
+// An owner whose record an operator settles after its lease lapsed has lost it,
+// however late it comes back: its answer is not stored.
 func TestLateOwnerLosesAgainstTheOperator(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"resolve", "release"} {
@@ -261,7 +261,8 @@ func TestRedriveAsksAgain(t *testing.T) {
 	})
 }
 
-// Somebody released it, and now it turns out to have happened: nobody guesses.
+// An operator released it, and now it turns out to have happened: the contradiction is
+// left to an operator.
 func TestContradictionIsLeftToPeople(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(nil)
@@ -330,14 +331,14 @@ func TestIncompleteActionsAreInvalid(t *testing.T) {
 		t.Error("something was done")
 	}
 	if _, err := operator.New(nil, nil); err == nil {
-		t.Error("a desk without a store")
+		t.Error("a service without a store")
 	}
 	if _, err := operator.New(s, &operator.Options{Retention: -1}); err == nil {
 		t.Error("a negative retention")
 	}
 }
 
-// Nobody changes the audit through the desk, nor what cannot be read.
+// No action changes an audit record, nor a record that cannot be read.
 func TestWhatIsNobodysIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(nil)

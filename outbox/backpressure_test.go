@@ -12,8 +12,8 @@ import (
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
-// braked enqueues through a brake, and reports whether the transaction committed
-// although nobody looked at the error.
+// braked enqueues through a Backpressure, ignores its error, and reports whether the
+// transaction committed all the same.
 func braked(t *testing.T, s *memstore.Store, b *outbox.Backpressure, messages ...outbox.Message) (committed bool, err error) {
 	t.Helper()
 	tx, err := s.Begin(t.Context())
@@ -81,7 +81,7 @@ func TestBrakeThatCannotCountTakesNothing(t *testing.T) {
 		t.Errorf("%v, committed %t", err, ok)
 	}
 	if _, err := outbox.NewBackpressure(nil, nil); err == nil {
-		t.Error("a brake of nothing")
+		t.Error("a Backpressure without a DepthReporter")
 	}
 	if _, err := outbox.NewBackpressure(broken{}, &outbox.BackpressureOptions{Every: -1}); err == nil {
 		t.Error("a negative option")

@@ -9,7 +9,7 @@ import (
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
-// Who fills an outbox that nobody empties is told so, and cannot commit.
+// If the outbox is full, Enqueue returns an error and its transaction cannot commit.
 func ExampleBackpressure() {
 	ctx := context.Background()
 	store := memstore.New(nil)

@@ -160,7 +160,7 @@ func (c *clerk) end() {
 	c.done = nil
 }
 
-// lose gives the shard to another worker, who sends nothing, and mostly takes it
+// lose gives the shard to another worker, which sends nothing, and mostly takes it
 // back.
 func (c *clerk) lose() {
 	c.shelf.epoch++

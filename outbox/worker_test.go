@@ -121,8 +121,9 @@ func inOrder(got []string, want ...string) bool {
 	return len(want) == 0
 }
 
-// TestW68_PoisonHoldsUpOnlyItsGroup: a message that always fails is tried so often,
-// ever more rarely, and buried; those behind it wait for it, nobody else does.
+// TestW68_PoisonHoldsUpOnlyItsGroup: a poison message is retried a bounded number of
+// times, with a growing backoff, and then is dead. Later messages of its group wait
+// for it; other groups do not.
 func TestW68_PoisonHoldsUpOnlyItsGroup(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -263,7 +264,7 @@ func TestMessageSettlesItsKey(t *testing.T) {
 }
 
 // TestW66_MessageThatItsReceiverMayHaveForgotten: workers were away for two days. One
-// of them may have sent it; it is not sent again before somebody has looked.
+// of them may have sent it; it is not sent again before an operator has looked.
 func TestW66_MessageThatItsReceiverMayHaveForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

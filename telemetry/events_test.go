@@ -94,7 +94,7 @@ func TestEventOfTheFutureIsCounted(t *testing.T) {
 	wantSeries(t, got, map[string]float64{event("invalid"): 1, `retrysafe_tenant_events_total{event="invalid",tenant="none"}`: 1})
 }
 
-// What an operator sets aside was no attempt of anybody's, and has no duration.
+// An operator's action is not an attempt, and has no duration.
 func TestEventWithoutDurationIsNoAttempt(t *testing.T) {
 	t.Parallel()
 	m := telemetry.New(nil)

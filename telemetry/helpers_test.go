@@ -179,8 +179,8 @@ func (w *world) live(t *testing.T) {
 		}
 	}
 
-	// An owner falls silent, somebody knows that it has happened, and in the end
-	// both keys are forgotten.
+	// An owner falls silent, a resolver finds that the operation has happened, and in
+	// the end both keys are forgotten.
 	crashed := retrysafe.Call{Ref: retrysafe.Ref{Scope: "tenant", Key: "crashed"}, Operation: "POST /payments"}
 	if x, _, err := w.engine.Begin(t.Context(), crashed); x == nil {
 		t.Fatal(err)

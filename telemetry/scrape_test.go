@@ -93,8 +93,8 @@ func TestScrapeIsReadOnly(t *testing.T) {
 	}
 }
 
-// Everybody at once: nothing is lost, nothing counted twice, and no counter is ever
-// seen to go back.
+// Observers and scrapes run concurrently: nothing is lost, nothing counted twice, and
+// no counter is ever seen to go back.
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	const workers, each = 8, 500

@@ -52,8 +52,8 @@ func readPayment(_ context.Context, ev webhook.Event) (webhook.Statement, error)
 	return webhook.Statement{Ref: ref, Evidence: evidence}, nil
 }
 
-// A result that nobody knows is settled by what the provider reports, and the
-// client's next retry gets the answer.
+// An unknown outcome is settled by what the provider reports, and the client's next
+// retry gets the answer.
 func Example_intake() {
 	ctx, mux := context.Background(), http.NewServeMux()
 	engine, err := retrysafe.New(memstore.New(nil), nil)

@@ -23,7 +23,7 @@ func refused(id string) report {
 	return report{ProviderRef: id, Finding: retrysafe.FindingDeclined, Status: 402}
 }
 
-// crowd stores unknown outcomes that nobody asks for.
+// crowd stores unknown outcomes that no event is about.
 func (d *desk) crowd(n int) {
 	var all sync.WaitGroup
 	for i := range n {

@@ -18,8 +18,8 @@ import (
 	"github.com/retrysafe/retrysafe/webhook"
 )
 
-// What the provider has not signed, or not now, is refused before anybody reads it,
-// and leaves nothing behind.
+// An event without the provider's signature, or with an old one, is refused before
+// its body is parsed, and stores nothing.
 func TestW57_ForgedAndLateEventsStoreNothing(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, s retrysafe.Store) {
@@ -98,7 +98,7 @@ func TestW57_DuplicateGetsTheFirstAnswer(t *testing.T) {
 	})
 }
 
-// Whoever retries gets the answer that the event brought.
+// A retry gets the answer that the event brought.
 func TestSettledKeyIsReplayed(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, memstore.New(nil), nil, nil)
@@ -226,8 +226,8 @@ func TestW57_SuccessAfterDeclineIsAnAlarm(t *testing.T) {
 	})
 }
 
-// Success after Retryable: nobody runs it again, and no later event makes it look
-// as if nothing had been.
+// Success after Retryable: no retry runs it again, and no later event settles the
+// contradiction.
 func TestW57_SuccessAfterRetryableIsAnOperators(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, s retrysafe.Store) {
@@ -237,7 +237,7 @@ func TestW57_SuccessAfterRetryableIsAnOperators(t *testing.T) {
 		d.want(retrysafe.StateRetryable, "")
 		d.deliver("evt-1", happened(), 200, "contradicted")
 		if r := d.want(retrysafe.StateUnknown, ""); !r.Inquiry.Dead {
-			t.Errorf("nobody has to look: %+v", r.Inquiry)
+			t.Errorf("it is not left to an operator: %+v", r.Inquiry)
 		}
 		d.saw(retrysafe.EventContradicted)
 		d.deliver("evt-2", happened(), 200, "unchanged")
@@ -307,7 +307,7 @@ func TestW57_OwnerAtWorkIsNotOvertaken(t *testing.T) {
 			event.Key = ref.Key
 			id := "evt-" + ref.Key
 			if w := d.deliver(id, event, 503, "key-in-flight"); w.Header().Get("Retry-After") == "" {
-				t.Error("nobody says when to come again")
+				t.Error("there is no Retry-After")
 			}
 			if state, _ := d.remembered(id); state == retrysafe.StateCompleted {
 				t.Error("the event is remembered as done")
@@ -323,8 +323,8 @@ func TestW57_OwnerAtWorkIsNotOvertaken(t *testing.T) {
 	})
 }
 
-// An owner that has fallen silent is no reason to wait, if its record says that
-// nobody knows how far it came.
+// An event does not wait for an owner whose lease has lapsed, if its record is to be
+// quarantined.
 func TestW57_LapsedOwnerIsSweptFirst(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, s retrysafe.Store) {

@@ -36,7 +36,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// report is the body of the tests' events. Its note is what nobody may log.
+// report is the body of the tests' events. Its note must not be logged.
 type report struct {
 	Scope, Key, ProviderRef string
 	Finding                 retrysafe.Finding

@@ -28,7 +28,7 @@ func TestW84_NoDebuggingInTheProgram(t *testing.T) {
 			t.Errorf("the program has %s in it", words[0])
 		}
 		for _, imported := range words[2:] {
-			// Prometheus brings it along. It hangs itself on a mux that nobody serves.
+			// Prometheus imports it. It registers on the default mux, which is not served.
 			if imported == "expvar" && words[0] != "github.com/prometheus/client_golang/prometheus" {
 				t.Errorf("%s imports expvar", words[0])
 			}
@@ -42,7 +42,7 @@ func TestW84_NoDebuggingInTheProgram(t *testing.T) {
 	}
 }
 
-// Nobody serves what packages hang on the default mux.
+// No code of ours serves the default mux, on which imported packages may register.
 func TestW84_NobodyServesTheDefaultMux(t *testing.T) {
 	t.Parallel()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", `{{if not .Standard}}{{$d := .Dir}}{{if .Module}}{{if .Module.Main}}{{range .GoFiles}}{{$d}}/{{.}}

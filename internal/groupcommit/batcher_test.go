@@ -65,7 +65,7 @@ func TestThoseWhoComeMeanwhileTravelTogether(t *testing.T) {
 		if len(s.sizes) != 3 || s.sizes[0] != 1 || s.sizes[1] != 8 || s.sizes[2] != 4 || time.Since(start) != 3*time.Second {
 			t.Errorf("batches of %v in %v, want 1, 8 and 4", s.sizes, time.Since(start))
 		}
-		// When nobody is under way a caller goes at once.
+		// When no batch is under way a request is sent at once.
 		if got, err := l.Do(t.Context(), 2); got != 20 || err != nil || len(s.sizes) != 4 {
 			t.Errorf("alone: %d, %v", got, err)
 		}
@@ -156,7 +156,7 @@ func TestDeadlinesAreKeptWithoutAChannel(t *testing.T) {
 		wg.Wait()
 		l.Wait()
 		if len(s.sizes) != 2 || s.sizes[1] != 2 {
-			t.Errorf("batches of %v, want 1 and 2: who has gone is not sent", s.sizes)
+			t.Errorf("batches of %v, want 1 and 2: a request whose caller has gone is not sent", s.sizes)
 		}
 		if got, err := l.Do(in(time.Hour), 4); got != 40 || err != nil {
 			t.Errorf("afterwards: %d, %v", got, err)
@@ -230,9 +230,9 @@ func BenchmarkAlone(b *testing.B) {
 	}
 }
 
-// Where Send keeps deadlines by itself, whoever finds the lane free travels on its
-// own goroutine, with its own deadline; those who come meanwhile travel together
-// afterwards.
+// If Send honours deadlines itself and no batch is under way, a caller sends its
+// request on its own goroutine, with its own deadline. Requests that arrive meanwhile
+// form the next batch.
 func TestPunctualCallerTravelsByItself(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -98,8 +98,8 @@ func (k *killer) pay(t *testing.T, transport http.RoundTripper, body string) (*h
 }
 
 // TestW51_TransportNeverResends: a server that executes and then dies sees one
-// request. What net/http does by itself is shown beside it, so that nobody takes the
-// wrapper for superfluous.
+// request. The test also shows that net/http alone sends again, which is why the
+// wrapper is needed.
 func TestW51_TransportNeverResends(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{"", "amount=5"} {

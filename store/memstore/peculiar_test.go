@@ -41,7 +41,7 @@ func TestRevisionStartsAtTheClock(t *testing.T) {
 	}
 }
 
-// A zero owner is nobody, and nobody is not the same caller twice.
+// A zero owner identifies no caller, so two calls with it are not the same caller's.
 func TestNobodyIsNotRecognised(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(nil)
@@ -49,7 +49,7 @@ func TestNobodyIsNotRecognised(t *testing.T) {
 	r.Owner = retrysafe.Owner{}
 	mustCreate(t, s, r)
 	_, err := s.Create(t.Context(), r)
-	wantErr(t, "second Create by nobody", err, retrysafe.ErrExists)
+	wantErr(t, "second Create by a zero owner", err, retrysafe.ErrExists)
 }
 
 func TestCancelledContextIsReturned(t *testing.T) {

@@ -91,7 +91,7 @@ func TestPanicOfABusinessWriteRollsBack(t *testing.T) {
 	mustSwap(t, s, moved(r.Update(), retrysafe.StateCompleted, time.Hour))
 }
 
-// Whoever sees the answer sees the business write, and the other way round.
+// A reader that sees the answer sees the business write, and the other way round.
 func TestAnswerAndBusinessWriteAppearTogether(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(nil)

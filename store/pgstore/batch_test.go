@@ -230,7 +230,7 @@ func TestDuplicatesInOneTrip(t *testing.T) {
 			}
 			for owner, n := range owners {
 				if got, err := s.Load(t.Context(), ref); n != 2 || err != nil || got.Owner != owner {
-					t.Errorf("%s: %d of two who sent the same step recognise it; stored is %v, %v", ref.Key, n, got.Owner, err)
+					t.Errorf("%s: %d of two senders of the same step recognise it; stored is %v, %v", ref.Key, n, got.Owner, err)
 				}
 			}
 		}
@@ -341,8 +341,8 @@ func TestOrdinarySettlementIsFenced(t *testing.T) {
 	}
 }
 
-// Who finds the queue full is refused at once; to the engine that is a store that
-// does not answer, and nothing runs.
+// If the queue is full a request is refused at once. To the engine that is a store
+// that does not answer, and nothing runs.
 func TestFullQueueIsUnavailable(t *testing.T) {
 	t.Parallel()
 	url := testservers.Shared(t)
@@ -473,7 +473,7 @@ func TestCommitThatHangsHoldsUpNoNeighbour(t *testing.T) {
 }
 
 // Batches from several nodes over the same keys do not wait for each other in a
-// circle, and of all who want a key, or a revision of it, one gets it.
+// circle, and of all requests for a key, or for a revision of it, one succeeds.
 func TestBatchesOfSeveralNodesNeverDeadlock(t *testing.T) {
 	t.Parallel()
 	const rounds, keys, nodes = 10, 300, 3
@@ -486,7 +486,7 @@ func TestBatchesOfSeveralNodesNeverDeadlock(t *testing.T) {
 		stores = append(stores, open(t, url, nil))
 	}
 	// rush lets every node take the same step for every key at the same time, each
-	// in an order of its own, and counts for whom it was done.
+	// in an order of its own, and counts the successes of each key.
 	rush := func(what string, refused error, step func(s *pgstore.Store, key int) error) (wins [keys]int32) {
 		var won [keys]atomic.Int32
 		var wg sync.WaitGroup

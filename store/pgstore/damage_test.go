@@ -65,7 +65,7 @@ func neverRuns(t *testing.T, what string, e *retrysafe.Engine, s *pgstore.Store,
 
 // TestW41_DamagedRowIsRefused: a bit that has flipped in what was stored is
 // noticed; the key is refused and not run, its neighbours are as ever, and a list
-// shows it for somebody to look at.
+// shows it to an operator.
 func TestW41_DamagedRowIsRefused(t *testing.T) {
 	t.Parallel()
 	url := testservers.Shared(t)
@@ -184,7 +184,7 @@ func TestW59_RowOfANewerVersionIsRefused(t *testing.T) {
 		stored, err := b.store.Create(t.Context(), r)
 		must(t, err)
 		neverRuns(t, r.Key, b.Engine, b.store, r.Key)
-		// Whoever wrote it goes on beside us.
+		// A process of the newer version goes on beside us.
 		w := beat(stored, stored.Retain)
 		w.Reason = "by the newer version"
 		after, err := b.store.Swap(t.Context(), w)

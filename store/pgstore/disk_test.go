@@ -32,7 +32,7 @@ func limitFiles(t *testing.T, conn *pgx.Conn, size int64) {
 	must(t, err)
 	for _, pid := range pids {
 		cmd := osexec.CommandContext(t.Context(), "prlimit", "--pid", fmt.Sprint(pid), "--fsize="+limit+":")
-		if os.Geteuid() == 0 { // only who runs a process may limit it
+		if os.Geteuid() == 0 { // only the user that runs a process may limit it
 			owner, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
 			must(t, err)
 			who := owner.Sys().(*syscall.Stat_t)

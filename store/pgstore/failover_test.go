@@ -174,8 +174,8 @@ func (b *till) recover(t *testing.T, p *pair, w window) {
 	}
 }
 
-// A commit that hangs is neither done nor undone. Whoever gave up waiting has not
-// cancelled it, and finds out when the standby is back.
+// A commit that hangs is neither done nor undone. A caller that gave up waiting has
+// not cancelled it, and finds out when the standby is back.
 func TestW32_CommitThatHangsIsNeitherDoneNorUndone(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -246,8 +246,8 @@ func (b *till) leaveCommit(t *testing.T, p *pair, w window) error {
 }
 
 // The wait for the standby is cancelled at the server, again and again, and the
-// server says that the commit has succeeded. Nobody believes it before the standby
-// has it.
+// server says that the commit has succeeded. The store does not believe it before the
+// standby has the commit.
 func TestW33_CancelledWaitForTheStandbyIsNoCommit(t *testing.T) {
 	t.Parallel()
 	pair := newPair(t)
@@ -273,7 +273,7 @@ func TestW33_CancelledWaitForTheStandbyIsNoCommit(t *testing.T) {
 				s = open(t, p.primary.URL(c.database), hastyStore)
 			}
 			b := newTill(t, s, hasty)
-			eventually(t, "a reservation that waits for nobody is there", func() bool {
+			eventually(t, "a reservation that does not wait for the standby is stored", func() bool {
 				err := b.relaxed(t.Context(), "warm up, "+c.name)
 				return err == nil || errors.Is(err, retrysafe.ErrExists) // a try before it
 			})
@@ -290,7 +290,7 @@ func TestW33_CancelledWaitForTheStandbyIsNoCommit(t *testing.T) {
 				w.check(t, b.stall(t, &p, w, func() { cancel() }))
 				eventually(t, "a wait is cancelled", cancel)
 				if w.mode != keyed { // else the server does not lie any more, or we do not look
-					eventually(t, "everybody sees the effect", func() bool { cancel(); return len(receipts(t, p.eye, w.key)) == 1 })
+					eventually(t, "other sessions see the effect", func() bool { cancel(); return len(receipts(t, p.eye, w.key)) == 1 })
 				}
 				// Others in this process do not believe it either.
 				b.inDoubt(t, w.key)
@@ -300,7 +300,7 @@ func TestW33_CancelledWaitForTheStandbyIsNoCommit(t *testing.T) {
 	}
 }
 
-// relaxed reserves a key by a commit that waits for nobody.
+// relaxed reserves a key by a commit that does not wait for the standby.
 func (b *till) relaxed(ctx context.Context, key string) error {
 	r := fresh(key + ", relaxed")
 	r.Relaxed = true
@@ -313,7 +313,7 @@ func (b *till) inDoubt(t *testing.T, key string) {
 	t.Helper()
 	for what, step := range map[string]func(context.Context) error{
 		"what may not be on the standby is shown":            func(ctx context.Context) error { _, err := b.Load(ctx, refOf(key)); return err },
-		"a commit that waits for nobody has ended the doubt": func(ctx context.Context) error { return b.relaxed(ctx, key) },
+		"a commit that does not wait for it ended the doubt": func(ctx context.Context) error { return b.relaxed(ctx, key) },
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		if err := step(ctx); err == nil {
@@ -350,8 +350,8 @@ func TestW33_BrokenConnectionDoesNotCancelTheCommit(t *testing.T) {
 	}
 }
 
-// A step that is sent again recognises itself only once the standby has it, also by
-// way of a store that knows of no doubt.
+// A step that is sent again recognises itself only once the standby has it, also
+// through a store that has not seen the cancelled wait.
 func TestW33_StepRecognisesItselfOnTheStandbyOnly(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -370,7 +370,7 @@ func TestW33_StepRecognisesItselfOnTheStandbyOnly(t *testing.T) {
 	} {
 		told := make(chan error, 1)
 		go func() { _, err := c.step(first); told <- err }()
-		eventually(t, "its wait is cancelled, and everybody sees it", func() bool { p.cancel(t); return one[bool](t, p.eye, c.seen) })
+		eventually(t, "its wait is cancelled, and other sessions see it", func() bool { p.cancel(t); return one[bool](t, p.eye, c.seen) })
 		if err := <-told; err == nil {
 			t.Error("the first try is confirmed")
 		}
@@ -393,7 +393,7 @@ func TestW33_StepRecognisesItselfOnTheStandbyOnly(t *testing.T) {
 }
 
 // The limit: a process that has not heard of the cancelled wait shows what may not
-// be on the standby. A replay writes nothing, so it waits for nobody.
+// be on the standby. A replay writes nothing, so it does not wait for the standby.
 func TestW33_AnotherProcessShowsWhatIsNotOnTheStandby(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)

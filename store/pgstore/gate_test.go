@@ -17,8 +17,8 @@ import (
 	"github.com/retrysafe/retrysafe/store/pgstore"
 )
 
-// A gate holds up whoever writes one key, inside the server, until it is opened:
-// so a test knows who is on the way, and who waits behind.
+// A gate holds up the writes of one key, inside the server, until it is opened: so a
+// test knows which statement is under way, and which requests wait behind it.
 type gate struct {
 	conn *pgx.Conn
 	ref  retrysafe.Ref
@@ -46,16 +46,16 @@ func closeGate(t *testing.T, url, where, key string) *gate {
 	return g
 }
 
-// open lets everybody through.
+// open lets all writes through.
 func (g *gate) open(t *testing.T) {
 	t.Helper()
 	g.exec(t, `DELETE FROM gates WHERE id = $1`, pgstore.ID(g.ref))
 }
 
-// held returns when somebody stands before the gate.
+// held returns when a write waits at the gate.
 func (g *gate) held(t *testing.T) {
 	t.Helper()
-	eventually(t, "somebody stands before the gate", func() bool {
+	eventually(t, "a write waits at the gate", func() bool {
 		return one[int](t, g.conn, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'`) > 0
 	})
 }
@@ -88,8 +88,8 @@ func insist(ctx context.Context, step func(context.Context) (retrysafe.Record, e
 	}
 }
 
-// unlessBusy takes a step as often as somebody else has its row locked: the store
-// waits for another's commit only briefly, and whoever is told so comes back.
+// unlessBusy repeats a step while another transaction has its row locked: the store
+// waits for that commit only briefly, and a caller that gets ErrBusy tries again.
 func unlessBusy(step func() error) error {
 	for {
 		if err := step(); !errors.Is(err, retrysafe.ErrBusy) {

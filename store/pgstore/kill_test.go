@@ -20,8 +20,8 @@ import (
 // kills is how often the server is killed under load.
 const kills = 20
 
-// loaded is what a till works under while servers die: nobody waits long for one
-// that is dead, and attempts that died with it lapse soon.
+// loaded is what a till works under while servers die: a call waits only briefly for a
+// dead server, and attempts that died with it lapse soon.
 var loaded = retrysafe.Options{
 	StoreTimeout: 500 * time.Millisecond, SettleTimeout: 100 * time.Millisecond,
 	Policy: retrysafe.Policy{Lease: 500 * time.Millisecond},
@@ -169,8 +169,8 @@ func TestKilledServerLosesNothing(t *testing.T) {
 }
 
 // The server dies while operations run. They have had their effect, and their
-// answers are not shown before they are durable; when the server is back they are
-// stored without anybody's help.
+// answers are not shown before they are durable; when the server is back the engine
+// stores them in the background.
 func TestW42_AnswerWaitsForAServerThatDied(t *testing.T) {
 	t.Parallel()
 	pg := testservers.NewPostgres(t, inMemory)
@@ -188,8 +188,8 @@ func TestW42_AnswerWaitsForAServerThatDied(t *testing.T) {
 	}
 }
 
-// A server that stands still: whoever calls is refused in time, nothing runs, and
-// when it goes on all is as before.
+// A server that stands still: calls are refused in time, nothing runs, and when it
+// goes on all is as before.
 func TestW14W16_ServerThatStandsStill(t *testing.T) {
 	t.Parallel()
 	pg := testservers.NewPostgres(t, inMemory)

@@ -262,7 +262,8 @@ func TestPurgeByRetention(t *testing.T) {
 	purge("for ever", "in flight", "unknown")
 }
 
-// A row that somebody has locked is left alone, and taken the next time.
+// A purge skips a row that another transaction has locked, and deletes it the next
+// time.
 func TestPurgeLeavesLockedRows(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)

@@ -164,8 +164,8 @@ func behindProxy(t *testing.T, opts *pgstore.Options) (*netfault.Proxy, *pgstore
 }
 
 // patient lets a till wait, also for a reservation of its own that is on its way:
-// a lost connection is not a matter of time. No lease ends meanwhile, so who meets
-// itself and does not see it waits in vain.
+// a lost connection is not a matter of time. No lease ends meanwhile, so a call that
+// meets its own reservation and does not recognise it waits in vain.
 var patient = retrysafe.Options{
 	StoreTimeout: patience, SettleTimeout: patience,
 	Policy: retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: patience / 2, Lease: 10 * patience},
@@ -364,7 +364,7 @@ func TestW16_RepliesThatDoNotCome(t *testing.T) {
 	}
 }
 
-// Delays alone harm nobody.
+// Delays alone make no call fail.
 func TestSlowNetwork(t *testing.T) {
 	t.Parallel()
 	proxy, s, truth := behindProxy(t, nil)
@@ -401,7 +401,7 @@ func TestCloseAfterBrokenConnections(t *testing.T) {
 	}
 }
 
-// poolOf makes a pool as a caller would who has one already.
+// poolOf makes a pool, as the caller of pgstore.New has one already.
 func poolOf(t testing.TB, address string) *pgxpool.Pool {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), address)

@@ -23,7 +23,7 @@ func transfer(ctx context.Context, tx pgx.Tx, key string) error {
 	return err
 }
 
-// A transfer that has no row yet is locked by what it is: whoever comes meanwhile
+// A transfer that has no row yet is locked by its natural key: a second transaction
 // waits, and finds it done.
 func ExampleLockNatural() {
 	ctx := context.Background()

@@ -92,11 +92,11 @@ func naturalPool(t *testing.T) (*pgxpool.Pool, *pgx.Conn) {
 	return pool, watch
 }
 
-// waiters counts who waits for an advisory lock in this database.
+// waiters counts the sessions that wait for an advisory lock in this database.
 const waiters = `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
 	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
 
-// Who waits sees afterwards what the holder has committed.
+// A transaction that has waited sees what the holder has committed.
 func TestLockNaturalWaitsAndThenSeesWhatWasCommitted(t *testing.T) {
 	t.Parallel()
 	underBothDrivers(t, func(t *testing.T, begin func(isolation) naturalTx, watch *pgx.Conn) {
@@ -111,7 +111,7 @@ func TestLockNaturalWaitsAndThenSeesWhatWasCommitted(t *testing.T) {
 		if locked, err := begin(readCommitted).try(t.Context(), key); locked || err != nil {
 			t.Errorf("a lock that another holds was tried: %v, %v", locked, err)
 		}
-		must(t, begin(readCommitted).lock(t.Context(), "transfer:A:C")) // another key waits for nobody
+		must(t, begin(readCommitted).lock(t.Context(), "transfer:A:C")) // another key's lock does not wait
 
 		must(t, first.commit())
 		must(t, <-done)
@@ -162,10 +162,10 @@ func TestLockNaturalRefusesStricterIsolation(t *testing.T) {
 				t.Errorf("%s: %v, want ErrIsolation", level.native, err)
 			}
 			if err := tx.commit(); err == nil {
-				t.Errorf("%s: who ignores the refusal commits", level.native)
+				t.Errorf("%s: a caller that ignores the refusal can commit", level.native)
 			}
 			if _, err := begin(level).try(t.Context(), "k"); !errors.Is(err, pgstore.ErrIsolation) {
-				t.Errorf("%s: %v for who does not wait, want ErrIsolation", level.native, err)
+				t.Errorf("%s: %v from a try that does not wait, want ErrIsolation", level.native, err)
 			}
 		}
 		if n := one[int](t, watch, `SELECT count(*) FROM transfers`); n != 0 {
@@ -174,7 +174,7 @@ func TestLockNaturalRefusesStricterIsolation(t *testing.T) {
 	})
 }
 
-// Who gave up waiting has no lock, and cannot commit as if he had.
+// A transaction that gave up waiting has no lock, and cannot commit as if it had.
 func TestLockNaturalThatWasNotHadCannotCommit(t *testing.T) {
 	t.Parallel()
 	underBothDrivers(t, func(t *testing.T, begin func(isolation) naturalTx, watch *pgx.Conn) {
@@ -186,7 +186,7 @@ func TestLockNaturalThatWasNotHadCannotCommit(t *testing.T) {
 			t.Errorf("a wait that was given up: %v", err)
 		}
 		if err := impatient.commit(); err == nil {
-			t.Error("who ignores it commits")
+			t.Error("a caller that ignores the error can commit")
 		}
 
 		cancelled := begin(readCommitted)
@@ -200,7 +200,7 @@ func TestLockNaturalThatWasNotHadCannotCommit(t *testing.T) {
 			t.Errorf("a wait that was cancelled: %v", err)
 		}
 		if err := cancelled.commit(); err == nil {
-			t.Error("who ignores it commits")
+			t.Error("a caller that ignores the error can commit")
 		}
 		if n := one[int](t, watch, `SELECT count(*) FROM transfers`); n != 0 {
 			t.Errorf("%d rows without a lock", n)

@@ -107,7 +107,7 @@ func post(ctx context.Context, where, key string, body []byte) error {
 	return nil
 }
 
-// A depot receives messages, refuses some, and has somebody killed now and then.
+// A depot receives messages, refuses some, and has a process killed now and then.
 type depot struct {
 	mu     sync.Mutex
 	first  []string          // texts, in the order in which they came for the first time
@@ -115,7 +115,7 @@ type depot struct {
 	texts  map[string]string // key → text
 	wrong  []string
 	count  int
-	every  int // after how many deliveries somebody is killed
+	every  int // after how many deliveries a process is killed
 	kill   chan struct{}
 	over   <-chan struct{} // closed when the test has ended
 	fenced atomic.Bool
@@ -165,8 +165,8 @@ func (d *depot) apply(text, key string) error {
 	return err
 }
 
-// take notes a message, unless it refuses it, and says whether somebody is to be killed
-// now.
+// take notes a message, unless it refuses it, and says whether a process is to be
+// killed now.
 func (d *depot) take(text, key string) (taken, deadly bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -232,8 +232,8 @@ func (d *depot) check(t *testing.T, conn *pgx.Conn) {
 	}
 }
 
-// A clerk writes orders with their messages, one after the other, in groups that
-// nobody else writes to.
+// A clerk writes orders with their messages, one after the other, in groups that no
+// other clerk writes to.
 type clerk struct {
 	s    *pgstore.Store
 	db   *sql.DB
@@ -490,7 +490,7 @@ func TestW65_ZombieWorkerEndsNothing(t *testing.T) {
 	must(t, tx.Commit(t.Context()))
 	<-asked
 	must(t, standstill.Begin(zombie.Process))
-	close(answer) // it has arrived; nobody hears of it
+	close(answer) // the message has arrived; its worker does not get the answer
 
 	heir, err := outbox.NewWorker(s.Outbox(), outbox.SinkFunc(func(context.Context, *outbox.Delivery) outbox.Receipt {
 		return outbox.Receipt{Err: errors.New("not now"), After: time.Hour}

@@ -17,7 +17,7 @@ import (
 
 // Random workers lease, renew, give back and vanish, at the same time and over
 // several handles. No shard ever has two holders, and its epochs only grow; while a
-// worker may hold a shard nobody else can read or end under another epoch.
+// worker may hold a shard, no other worker reads or acknowledges under another epoch.
 func TestLeasesOfRandomWorkers(t *testing.T) {
 	t.Parallel()
 	const workers, steps = 12, 60
@@ -133,7 +133,7 @@ func TestTakeoverAndEndingTakeTurns(t *testing.T) {
 	if ended[0].Err == nil {
 		t.Error("an ending under an old epoch is taken")
 	}
-	// A renewal waits for nobody.
+	// A renewal does not wait for a transaction with a key-share lock on the shards.
 	exec(t, conn, `BEGIN`)
 	exec(t, conn, `SELECT FROM retrysafe_shards FOR KEY SHARE`)
 	must(t, second(box.Lease(t.Context(), retrysafe.Owner{2}, time.Hour)))

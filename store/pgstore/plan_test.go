@@ -91,7 +91,7 @@ func TestPlansForAnEmptyTableDoNotLast(t *testing.T) {
 	step := func(i int) {
 		t.Helper()
 		var wg sync.WaitGroup
-		for n := range 4 { // some travel together
+		for n := range 4 { // some share a batch
 			wg.Go(func() {
 				got, err := s.Create(t.Context(), fresh(fmt.Sprint(i, " ", n)))
 				if err == nil {
@@ -189,7 +189,7 @@ func check(t *testing.T, when string, c session, some ...string) {
 		must(t, err)
 		plan := strings.Join(lines, "\n")
 		found := index == "" || strings.Contains(plan, " using "+index+" on retrysafe_keys")
-		for i, line := range lines { // who reads all of an index has not looked anything up
+		for i, line := range lines { // a scan of the whole index is no lookup
 			if strings.Contains(line, " using retrysafe_keys_pkey on ") && (i+1 == len(lines) || !strings.Contains(lines[i+1], "Index Cond: (") || !strings.Contains(lines[i+1], "id ")) {
 				found = false
 			}

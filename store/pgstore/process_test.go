@@ -22,8 +22,8 @@ import (
 const secondProcess = "RETRYSAFE_PGSTORE_SECOND_PROCESS"
 
 // Two processes do the same operations under the same keys at the same time, one
-// by DoTx and one by Do, with reservations that travel together. Each runs once,
-// and every caller gets its answer.
+// by DoTx and one by Do, with reservations that share batches. Each runs once, and
+// every caller gets its answer.
 func TestDoTxAndDoInTwoProcessesRunOnce(t *testing.T) {
 	t.Parallel()
 	const keys = 5000

@@ -17,10 +17,10 @@ import (
 //   - What was answered before the backup is replayed.
 //   - What was answered after it is forgotten: the effect is there, in the world or
 //     in another database, and the key is free. A retry runs it again. No store can
-//     prevent that; whoever restores must, before he lets traffic in: by setting
-//     aside all that came after the backup, which is what a command of the operator's
-//     for a time since will do, and by refusing what was first sent before the
-//     restore (Idempotency-First-Sent).
+//     prevent that; the operator must, before traffic is let in: by setting aside all
+//     that came after the backup, which is what the operator's command for a time
+//     since will do, and by refusing what was first sent before the restore
+//     (Idempotency-First-Sent).
 //   - No revision repeats, and an owner from before the restore loses against one
 //     from after it: what it holds is not there any more.
 func TestW38W63_RestoredBackup(t *testing.T) {

@@ -54,7 +54,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	}
 	skips, err := pgstore.Open(t.Context(), url, &pgstore.Options{SkipMigrations: true})
 	if err != nil {
-		t.Fatalf("whoever takes care of the schema himself is refused: %v", err)
+		t.Fatalf("a caller that migrates the schema itself is refused: %v", err)
 	}
 	_ = skips.Close()
 }

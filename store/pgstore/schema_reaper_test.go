@@ -38,7 +38,7 @@ func stocked(t *testing.T, url, schema string, round int) (s *shelf, kept string
 }
 
 // The printed reaper, as a job of pg_cron's, deletes what is final and past its
-// deadline, batch by batch, and nothing else; it passes by what somebody has locked.
+// deadline, batch by batch, and nothing else; it skips rows that are locked.
 func TestReaperOfPgCron(t *testing.T) {
 	t.Parallel()
 	pg := testservers.NewPostgres(t, &testservers.PostgresOptions{InMemory: true, Cron: "postgres"})

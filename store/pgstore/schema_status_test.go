@@ -26,7 +26,7 @@ func TestStatusOfADatabase(t *testing.T) {
 				got, err := pgstore.ReadStatus(t.Context(), url, &o)
 				must(t, err)
 				if after := one[*string](t, conn, catalogue); (before == nil) != (after == nil) || before != nil && *before != *after {
-					t.Error("whoever asks has changed something")
+					t.Error("ReadStatus has changed the database")
 				}
 				return got
 			}

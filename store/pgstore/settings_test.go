@@ -145,6 +145,6 @@ func TestOneCommitIsFlushed(t *testing.T) {
 	d, err := b.store.Durability(t.Context())
 	must(t, err)
 	if d.Class != "D" || !strings.Contains(d.String(), "synchronous_commit is off") {
-		t.Errorf("nobody is told: %v", d)
+		t.Errorf("Durability does not tell of it: %v", d)
 	}
 }

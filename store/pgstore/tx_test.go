@@ -191,7 +191,7 @@ func TestSavepointsInDoTx(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = nested.Rollback(ctx) }() // as everybody does it
+		defer func() { _ = nested.Rollback(ctx) }() // the usual deferred rollback
 		if _, err := nested.Exec(ctx, book, key, by); err != nil {
 			return err
 		}
@@ -306,7 +306,7 @@ func TestW20_TransactionOfAnyIsolationLosesSafely(t *testing.T) {
 		_, err = joined.Swap(t.Context(), done(stored, "late"))
 		settled("Swap", key+" swap", joined, err)
 
-		// Somebody else creates the key after the transaction has looked.
+		// Another caller creates the key after the transaction has looked.
 		tx = begin(key + " create")
 		joined = b.store.Tx(tx)
 		if _, err := joined.Reserve(t.Context(), fresh(key+" looked").Ref); !errors.Is(err, retrysafe.ErrNotFound) {
@@ -319,7 +319,7 @@ func TestW20_TransactionOfAnyIsolationLosesSafely(t *testing.T) {
 			t.Errorf("%s: stored is %+v, %v", level, got, err)
 		}
 
-		// Through the engine: whoever loses is told, and one effect is left.
+		// Through the engine: the calls that lose get an error, and one effect is left.
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {

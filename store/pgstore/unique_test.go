@@ -10,8 +10,8 @@ import (
 )
 
 // "Keys have (tenant_id, idempotency_key) as the unique constraint": the database
-// itself has one row for a scope and a key, whoever inserts. That the reservation goes
-// by this index is TestPlansUseTheIndexes.
+// itself has one row for a scope and a key, whichever process inserts. That the
+// reservation goes by this index is TestPlansUseTheIndexes.
 func TestSeed001_DatabaseKeepsKeysUnique(t *testing.T) {
 	t.Parallel()
 	url := testservers.Shared(t)

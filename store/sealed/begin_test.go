@@ -96,7 +96,8 @@ func TestDoTxSealed(t *testing.T) {
 	}
 }
 
-// Who ignores that a step could not be read back cannot commit in one trip either.
+// A caller that ignores that a step could not be read back cannot commit with
+// CreateAndCommit either.
 func TestFinisherThatCannotReadDoesNotCommit(t *testing.T) {
 	t.Parallel()
 	below := memstore.New(nil)

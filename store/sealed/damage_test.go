@@ -185,8 +185,8 @@ func TestStoreBelowKeepsAnotherVersion(t *testing.T) {
 	refused(t, "create", err)
 }
 
-// A whole row under another row's name does not open either, not even for the
-// one who owns both.
+// A whole row under another row's name does not open either, not even within one
+// tenant and with that row's owner and revision.
 func TestRowUnderAnotherName(t *testing.T) {
 	t.Parallel()
 	s, below := pair(t)

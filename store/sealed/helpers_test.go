@@ -221,7 +221,7 @@ func refused(t testing.TB, what string, err error) {
 	}
 	for _, other := range []error{retrysafe.ErrExists, retrysafe.ErrConflict, retrysafe.ErrNotFound} {
 		if errors.Is(err, other) {
-			t.Errorf("%s: error %q is also %q, so that somebody would decide by a record that nobody can read", what, err, other)
+			t.Errorf("%s: error %q is also %q, so that a caller would decide by a record that cannot be read", what, err, other)
 		}
 	}
 	for _, told := range []string{"the request of", "the reason of", "the evidence of", "the action of", "order-", "tenant-", string(secret("key 1"))} {

@@ -126,7 +126,7 @@ func TestStepMayRaiseTheVersion(t *testing.T) {
 }
 
 // A record that was loaded may be swapped back as it is: it is sealed once more
-// from its plaintext, never twice. An answer recognises itself after the trip.
+// from its plaintext, never twice. After that the answer still equals the stored one.
 func TestSwapBackWhatWasLoaded(t *testing.T) {
 	t.Parallel()
 	s, below := pair(t)

@@ -26,8 +26,8 @@ func TestW73SameKeyInAnotherScope(t *testing.T) {
 	}
 }
 
-// The name below is a keyed hash of fixed size: without the index secret nobody
-// asks whether a key exists, and with another one nothing is found.
+// The name below is a keyed hash of fixed size: without the index secret no query can
+// tell whether a key exists, and with another secret nothing is found.
 func TestW74NameBelowIsAKeyedHash(t *testing.T) {
 	t.Parallel()
 	s, below := pair(t)
@@ -126,7 +126,7 @@ func TestListError(t *testing.T) {
 	}
 }
 
-// Purge needs no key: what nobody can read any more is forgotten in time.
+// Purge needs no key: records that cannot be read any more are deleted in time.
 func TestPurgeNeedsNoKey(t *testing.T) {
 	t.Parallel()
 	s, below := pair(t)

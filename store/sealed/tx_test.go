@@ -61,8 +61,8 @@ func TestTxSealsAsItsStoreDoes(t *testing.T) {
 	same(t, load(t, s, want.Ref), want.Record)
 }
 
-// A step that cannot be read back poisons the transaction: who ignores the error
-// cannot commit the effects that were to go with it.
+// A step that cannot be read back poisons the transaction: a caller that ignores the
+// error cannot commit the effects that were to go with it.
 func TestTxThatCannotReadDoesNotCommit(t *testing.T) {
 	t.Parallel()
 	below, keys := memstore.New(nil), ring(t, 1, 1)

@@ -135,8 +135,8 @@ func TestSweeperMovesWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// A lapsed attempt that is to fail gets its error answer, and its Reason is kept
-// when the one who moves it has nothing to say.
+// A lapsed attempt that is to fail gets its error answer, and its Reason is kept when
+// the write gives none.
 func TestMoveWritesAnAnswerAndKeepsTheReason(t *testing.T) {
 	t.Parallel()
 	want := lapsed("tenant-a", "order-1")
@@ -151,7 +151,7 @@ func TestMoveWritesAnAnswerAndKeepsTheReason(t *testing.T) {
 	want.State, want.Result = r.State, r.Result
 	same(t, load(t, with, want.Ref), want.Record)
 
-	// From now on the answer stands, also for one who touches other fields.
+	// From now on the answer stands, also when a write changes other fields.
 	r = list(t, without, retrysafe.Query{})[0].Update()
 	r.ProviderRef, r.Term = "ch_2", time.Hour
 	if _, err := without.Swap(t.Context(), r); err != nil {
@@ -161,8 +161,8 @@ func TestMoveWritesAnAnswerAndKeepsTheReason(t *testing.T) {
 	same(t, load(t, with, want.Ref), want.Record)
 }
 
-// Who cannot read a record neither runs it, nor replaces its answer, nor states
-// that an unknown outcome did not happen.
+// A process that cannot read a record neither runs it, nor replaces its answer, nor
+// states that an unknown outcome did not happen.
 func TestMoveRefuses(t *testing.T) {
 	t.Parallel()
 	unknown := lapsed("tenant-a", "order-1")
@@ -197,7 +197,7 @@ func TestMoveRefuses(t *testing.T) {
 	}
 }
 
-// An answer that nobody can read any more may still be erased; its key stays.
+// An answer that cannot be read any more may still be erased; its key stays.
 func TestW62ErasureWithoutTheKey(t *testing.T) {
 	t.Parallel()
 	want := full("tenant-a", "order-1")
@@ -214,8 +214,8 @@ func TestW62ErasureWithoutTheKey(t *testing.T) {
 	same(t, load(t, with, want.Ref), want.Record)
 }
 
-// A handle serves the one who holds the key too: it leads to the true record,
-// and a swap by it is told to decide again by that.
+// A handle works for a process that has the encryption key too: Load returns the true
+// record, and a swap by the handle gets a conflict with that record.
 func TestHandleWithTheKeyBack(t *testing.T) {
 	t.Parallel()
 	want := full("tenant-a", "order-1")
@@ -224,7 +224,7 @@ func TestHandleWithTheKeyBack(t *testing.T) {
 	same(t, load(t, with, face.Ref), want.Record)
 	got, err := with.Swap(t.Context(), face.Update())
 	if !errors.Is(err, retrysafe.ErrConflict) {
-		t.Errorf("swap of a face by one who can read it: error = %v, want ErrConflict", err)
+		t.Errorf("swap of a face with the key: error = %v, want ErrConflict", err)
 	}
 	same(t, got, want.Record)
 
@@ -262,7 +262,7 @@ func TestHandleCannotBeForged(t *testing.T) {
 	}
 }
 
-// What is gone is gone, also for one who comes by handle.
+// A handle does not find a purged record.
 func TestHandleOfAPurgedRecord(t *testing.T) {
 	t.Parallel()
 	r := full("tenant-a", "order-1")
@@ -296,8 +296,7 @@ func TestUnsealedRecordIsShown(t *testing.T) {
 	}
 }
 
-// Who cannot read a record keeps what was noted about it, unless he notes
-// something himself.
+// A process that cannot read a record keeps its notes, unless it adds a note itself.
 func TestMoveKeepsTheNotesOrReplacesThem(t *testing.T) {
 	t.Parallel()
 	want := lapsed("tenant-a", "order-1")

@@ -120,8 +120,7 @@ func BenchmarkReplay(b *testing.B) {
 	}
 }
 
-// BenchmarkPurge deletes completed keys whose time has come, with nobody else
-// about.
+// BenchmarkPurge deletes completed keys that are due, without other load.
 func BenchmarkPurge(b *testing.B) {
 	s := benchStore(b, 0)
 	fill(b, s, b.N, time.Microsecond)

@@ -49,7 +49,7 @@ func neverRuns(t *testing.T, what string, s *sqlitestore.Store, key string) {
 
 // TestW41_DamagedRowIsRefused: a bit that has flipped in what was stored is
 // noticed. The key is refused and neither run nor purged, its neighbours are as
-// ever, and a list shows it for somebody to look at.
+// ever, and a list shows it to an operator.
 func TestW41_DamagedRowIsRefused(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "keys.db"))
@@ -114,7 +114,7 @@ func TestW41_DamagedRowIsRefused(t *testing.T) {
 	}
 }
 
-// A column beside the record that has flipped makes nobody forget or run anything:
+// A damaged column beside the record makes no key forgotten and no operation run:
 // what counts is the record.
 func TestW41_DamagedColumnsForgetNothing(t *testing.T) {
 	t.Parallel()
@@ -201,7 +201,7 @@ func TestW59_RecordOfANewerVersionIsRefused(t *testing.T) {
 		stored, err := s.Create(t.Context(), r)
 		must(t, err)
 		neverRuns(t, r.Key, s, r.Key)
-		// Whoever wrote it goes on beside us.
+		// A process of the newer version goes on beside us.
 		update := stored.Update()
 		update.Reason, update.Term = "by the newer version", stored.Retain
 		if after, err := s.Swap(t.Context(), update); err != nil || after.Version != retrysafe.RecordVersion+1 {

@@ -14,8 +14,8 @@ import (
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
 
-// While somebody has the write lock replays and refusals are answered, also beside
-// steps that wait for it; and those are done when it is free.
+// While another process has the write lock replays and refusals are answered, also
+// beside steps that wait for it; and those are done when it is free.
 func TestReplayWaitsForNoWriter(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys.db")
@@ -139,7 +139,7 @@ func TestSmallPools(t *testing.T) {
 	}
 }
 
-// Answers may be anybody's data: the file is its owner's alone.
+// Answers may hold personal data: only the file's owner may read it.
 func TestFilesAreTheOwnersAlone(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys.db")
@@ -195,7 +195,7 @@ func TestRecordWithoutAStateIsRefusedAlone(t *testing.T) {
 	wg.Wait()
 }
 
-// Whoever has not looked does not overtake: of many processes that take turns on
+// A swap by a stale revision does not succeed: of many processes that take turns on
 // few keys each step is applied once.
 func TestProcessesContend(t *testing.T) {
 	t.Parallel()

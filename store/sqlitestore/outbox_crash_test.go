@@ -135,7 +135,7 @@ func deliver(ctx context.Context, s *sqlitestore.Store, where string) error {
 	return w.Run(ctx)
 }
 
-// A depot receives messages, refuses some, and has somebody killed now and then.
+// A depot receives messages, refuses some, and has a process killed now and then.
 type depot struct {
 	mu    sync.Mutex
 	first []string // texts, in the order in which they came for the first time
@@ -173,7 +173,7 @@ func (d *depot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // TestW64_KilledWorkersAndTransactions: a message arrives if and only if its
 // transaction committed, in the order of its group, with the same bytes and under
-// one key, whoever is killed meanwhile.
+// one key, whichever process is killed meanwhile.
 func TestW64_KilledWorkersAndTransactions(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys.db")

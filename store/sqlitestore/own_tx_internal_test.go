@@ -7,9 +7,9 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// A transaction whose caller has written first has the write lock. Whoever has the
-// turn may wait for that lock, so the transaction must not wait for the turn: each
-// would wait until the other gives up.
+// A transaction whose caller has written first has the write lock. The transaction
+// that has the turn may wait for that lock, so the first one must not wait for the
+// turn: each would wait until the other gives up.
 func TestWriterDoesNotWaitForTheTurn(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "keys.db"), nil)

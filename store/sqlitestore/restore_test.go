@@ -16,8 +16,8 @@ import (
 //
 //   - What was answered before the backup is replayed.
 //   - What was answered after it is forgotten: the effect is there, and the key is
-//     free. A retry runs it again. No store can prevent that; whoever restores must,
-//     before he lets traffic in.
+//     free. A retry runs it again. No store can prevent that; the operator must,
+//     before traffic is let in.
 //   - No revision repeats, and an owner from before the restore loses against one
 //     from after it: what it holds is not there any more.
 func TestW63_RestoredBackup(t *testing.T) {

@@ -52,7 +52,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 		t.Errorf("Open = %v", err)
 	}
 	if other, err := sqlitestore.Open(t.Context(), path, &sqlitestore.Options{SkipMigrations: true}); err != nil {
-		t.Errorf("whoever takes care of the schema himself is refused: %v", err)
+		t.Errorf("a caller that migrates the schema itself is refused: %v", err)
 	} else {
 		_ = other.Close()
 	}
@@ -100,7 +100,7 @@ func TestMigrationsOfTheCallers(t *testing.T) {
 	must(t, printed.Close())
 }
 
-// A process that starts has nothing to migrate as a rule, and waits for nobody.
+// A process that starts has nothing to migrate as a rule, and waits for no lock.
 func TestMigrateWithNothingToDoLocksNothing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys.db")

@@ -36,7 +36,7 @@ func TestStatusOfAFile(t *testing.T) {
 		t.Errorf("an empty database: %+v", got)
 	}
 	if info, err := os.Stat(path); err != nil || info.Size() != 0 {
-		t.Errorf("whoever asks has changed the file: %v, %v", info.Size(), err)
+		t.Errorf("ReadStatus has changed the file: %v, %v", info.Size(), err)
 	}
 
 	s := open(t, path)

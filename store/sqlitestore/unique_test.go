@@ -7,8 +7,8 @@ import (
 )
 
 // "Keys have (tenant_id, idempotency_key) as the unique constraint": the database
-// itself has one row for a scope and a key, whoever inserts, and keys are found by
-// that index.
+// itself has one row for a scope and a key, whichever process inserts, and keys are
+// found by that index.
 func TestSeed001_DatabaseKeepsKeysUnique(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "keys.db"))

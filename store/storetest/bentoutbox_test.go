@@ -149,7 +149,7 @@ func (b *bentBox) bendDue(bend func(shards []outbox.Shard, list []outbox.Deliver
 	}
 }
 
-// bendDead lets bend change every letter that is listed.
+// bendDead lets bend change every dead letter that is listed.
 func (b *bentBox) bendDead(bend func(*outbox.DeadLetter)) {
 	dead := b.dead
 	b.dead = func(ctx context.Context, after int64, limit int) ([]outbox.DeadLetter, error) {
@@ -173,7 +173,8 @@ func (b *bentBox) bendEnd(bend func(*outbox.Ack)) {
 	}
 }
 
-// under returns an ending under the epoch that holds at present, whoever it is.
+// under returns the acknowledgement with the shard's present epoch, whichever worker
+// holds the shard.
 func (b *bentBox) under(ctx context.Context, e outbox.Ack) outbox.Ack {
 	for ; e.Shard.Epoch < 100; e.Shard.Epoch++ {
 		probe, _ := b.Outbox.Ack(ctx, []outbox.Ack{{ID: -1, Shard: e.Shard, Kind: outbox.AckDelivered}})

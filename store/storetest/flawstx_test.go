@@ -111,7 +111,7 @@ var txFlaws = []flaw{{
 	breaks: []string{"open transaction delays no other key"},
 	only:   true,
 	bend: func(b *bent) {
-		writer := make(chan struct{}, 1) // full while somebody writes
+		writer := make(chan struct{}, 1) // full while a caller writes
 		enter := func(ctx context.Context) error {
 			select {
 			case writer <- struct{}{}:

@@ -118,7 +118,7 @@ func TestHarnessDeclaresWhatTheStoreCanDo(t *testing.T) {
 	}
 }
 
-// The rules wait by the store's own clock when nobody can move it.
+// The rules wait by the store's own clock when the harness cannot advance it.
 func TestRulesWaitByTheStoresClock(t *testing.T) {
 	t.Parallel()
 	reports := storetest.Reports(t.Context(), func() storetest.Harness {

@@ -107,8 +107,8 @@ func TestNotesAreCharged(t *testing.T) {
 	}
 }
 
-// Answers that nobody asks for make room before those that are retried, and so
-// do those that were retried long ago.
+// Answers that are never replayed are evicted before those that are, and so are
+// those that were replayed long ago.
 func TestRetriedAnswersStay(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, tiered.Options{MaxBytes: 1 << 20})

@@ -69,19 +69,19 @@ func TestCreateRecognisesItsOwnStep(t *testing.T) {
 	nobody := reservation(ref, 1)
 	nobody.Owner = retrysafe.Owner{}
 	if _, err := b.cache.Create(t.Context(), nobody); !errors.Is(err, retrysafe.ErrExists) {
-		t.Errorf("Create by nobody: got %v, want ErrExists", err)
+		t.Errorf("Create by a zero owner: got %v, want ErrExists", err)
 	}
 	if n := b.count(); n != 0 {
 		t.Errorf("%d steps below, want none", n)
 	}
 
-	// Nobody is no owner either of a record that has none.
+	// A zero owner is no owner of a record that has none either.
 	nobody.Key = "nobody's"
 	if _, err := b.cache.Create(t.Context(), with("paid", nobody)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.cache.Create(t.Context(), nobody); !errors.Is(err, retrysafe.ErrExists) {
-		t.Errorf("Create by nobody of nobody's record: got %v, want ErrExists", err)
+		t.Errorf("Create by a zero owner of a record without an owner: got %v, want ErrExists", err)
 	}
 }
 
@@ -200,8 +200,8 @@ func TestCancelledCallGetsNoAnswer(t *testing.T) {
 	}
 }
 
-// What another node does to an answer before it is due is seen when the cached
-// one is too old, and at once by whoever asks for it.
+// What another node does to an answer before it is due is seen when the cached one
+// is too old, and at once after List, Forget or Flush.
 func TestChangeByAnotherNodeIsSeen(t *testing.T) {
 	t.Parallel()
 	for name, look := range map[string]func(*bed){

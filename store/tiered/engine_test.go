@@ -117,8 +117,8 @@ func TestExpiryIsRespected(t *testing.T) {
 	})
 }
 
-// An operator who erases or forgets an answer through this handle is obeyed at
-// once.
+// What an operator erases or forgets through this handle is no longer answered from
+// the cache.
 func TestOperatorIsObeyedAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -149,8 +149,8 @@ func TestOperatorIsObeyedAtOnce(t *testing.T) {
 	}
 }
 
-// A waiter is told by the store below when the attempt elsewhere has ended, and
-// the next retry by nobody.
+// A waiter reads from the store below that the attempt elsewhere has ended; the next
+// retry is answered from the cache.
 func TestWaiterLearnsTheAnswer(t *testing.T) {
 	t.Parallel()
 	b := newEngineBed(t, retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: 30 * time.Second}, tiered.Options{})

@@ -12,8 +12,8 @@ import (
 	"github.com/retrysafe/retrysafe/store/tiered"
 )
 
-// A gate is a store at whose doors a call can be held: before it is served, or
-// when it has been served and is about to return.
+// A gate is a store that can hold a call: before it is served, or when it has been
+// served and is about to return.
 type gate struct {
 	retrysafe.Store
 	mu    sync.Mutex
@@ -32,10 +32,10 @@ const (
 	after  side = true
 )
 
-// held is one call at a door.
+// held is one call that is held.
 type held struct{ there, open chan struct{} }
 
-// hold holds the next call at a door.
+// hold holds the next call of op, before or after it is served.
 func (g *gate) hold(op faultstore.Op, s side) *held {
 	h := &held{make(chan struct{}), make(chan struct{})}
 	g.mu.Lock()
@@ -86,8 +86,8 @@ func gated(t *testing.T) (*bed, *gate) {
 	return b, g
 }
 
-// held starts a call and returns when it is held at the door, with a function
-// that lets it go on and waits for its end.
+// held starts a call and returns when the gate holds it, with a function that lets it
+// go on and waits for its end.
 func (b *bed) held(g *gate, op faultstore.Op, s side, call func(context.Context) error) func() error {
 	b.t.Helper()
 	h, end := g.hold(op, s), make(chan error, 1)
@@ -233,7 +233,7 @@ func TestLateReadDoesNotBringBackWhatIsGone(t *testing.T) {
 	})
 }
 
-// While a Swap is on its way nobody knows whether it has been applied, so every
+// While a Swap is on its way it is not known whether it has been applied, so every
 // call asks the store below.
 func TestNothingIsCachedWhileASwapIsOnItsWay(t *testing.T) {
 	t.Parallel()

@@ -103,12 +103,12 @@ func (m *model) step(random *rand.Rand) {
 		if stored, err := m.mem.Load(ctx, ref); err == nil {
 			_, _ = m.mem.Swap(ctx, changed(random, stored))
 		}
-	case 5, 6: // whoever knows the record
+	case 5, 6: // a caller that knows the record
 		if stored, err := m.mem.Load(ctx, ref); err == nil {
 			got, err := m.cache.Swap(ctx, changed(random, stored))
 			m.see("Swap", key, low, got, err)
 		}
-	case 7: // whoever has an old one
+	case 7: // a caller that has an old one
 		got, err := m.cache.Swap(ctx, retrysafe.Write{Record: retrysafe.Record{Ref: ref}, Expect: retrysafe.Fence{Revision: low - 1}})
 		m.see("refused Swap", key, low, got, err)
 	case 8:

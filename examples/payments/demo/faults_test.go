@@ -74,7 +74,7 @@ func TestChargesThroughFaults(t *testing.T) {
 		{`{"mode": "none"}`, 201, 201, 1},
 		{`{"mode": "decline", "times": 1}`, 402, 402, 0},
 		{`{"mode": "slow", "delay": "100ms", "times": 1}`, 201, 201, 1},
-		{`{"mode": "error_before", "times": 1}`, 502, 409, 0}, // nobody can tell it from the next
+		{`{"mode": "error_before", "times": 1}`, 502, 409, 0}, // the caller cannot tell it from the next
 		{`{"mode": "error_after", "times": 1}`, 502, 201, 1},
 		{`{"mode": "drop_after", "times": 1}`, 502, 201, 1},
 	} {
@@ -108,8 +108,8 @@ func TestChargesThroughFaults(t *testing.T) {
 	}
 }
 
-// byTheLedger reports whether the record says that it was unknown, and who settled
-// it.
+// byTheLedger reports whether the record says that it was unknown, and that the
+// ledger settled it.
 func byTheLedger(t *testing.T, file, key string) bool {
 	t.Helper()
 	s, err := sqlitestore.Open(t.Context(), file, nil)

@@ -67,7 +67,7 @@ func (p *program) tour() {
 }
 
 // keys returns the keys of a payment, a transfer and a charge that the program has
-// drawn for whoever tries it.
+// drawn for its user.
 func (p *program) keys() []string {
 	p.t.Helper()
 	var keys []string

@@ -456,7 +456,7 @@ func hear(t *testing.T, conn net.Conn, want string) {
 }
 
 // readAll reads to the end, which is an end of stream or, if this side has sent
-// something that nobody read, a reset.
+// something that was not read, a reset.
 func readAll(t *testing.T, conn net.Conn) string {
 	t.Helper()
 	got, err := io.ReadAll(conn)

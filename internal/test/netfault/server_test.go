@@ -142,7 +142,7 @@ func TestACutReplyIsNotAWholeOne(t *testing.T) {
 	}
 	_ = answer.Body.Close()
 	if handled != 3 {
-		t.Errorf("the handler ran %d times, want 3: it ran also when nobody heard of it", handled)
+		t.Errorf("the handler ran %d times, want 3: it runs also when its answer is lost", handled)
 	}
 }
 

@@ -45,7 +45,7 @@ func TestPlantedBugsAreFoundInGoroutines(t *testing.T) {
 					return
 				}
 			}
-			t.Error("nobody noticed")
+			t.Error("no rule reported the planted bug")
 		})
 	}
 }
@@ -111,7 +111,7 @@ func deleteAll(ctx context.Context, s retrysafe.Store, q retrysafe.Query) (int, 
 	return below.Purge(ctx, 1000)
 }
 
-// attested vouches for what nobody can know.
+// attested vouches for an outcome that cannot be known.
 func attested(*retrysafe.Record) retrysafe.Evidence {
 	return retrysafe.Evidence{Finding: retrysafe.FindingNotHappened, Proof: retrysafe.ProofAttested}
 }

@@ -16,7 +16,7 @@ func TestAMissingProgramNamesItsPackage(t *testing.T) {
 	noCron := findCron(t.TempDir())
 	for debian, err := range map[string]error{"postgresql-15": noPostgres, "pgbouncer": noPgBouncer, "postgresql-15-cron": noCron} {
 		if !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "apt-get install "+debian) {
-			t.Errorf("without %s the error is %v, which helps nobody", debian, err)
+			t.Errorf("without %s the error is %v, which does not name the package", debian, err)
 		}
 	}
 }

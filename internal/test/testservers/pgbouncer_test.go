@@ -71,7 +71,7 @@ func TestPgBouncerKnowsItsUsers(t *testing.T) {
 	_, err := pgconn.Connect(t.Context(), as("stranger"))
 	var refused *pgconn.PgError
 	if !errors.As(err, &refused) {
-		t.Errorf("a user whom the pooler does not know gets %v, want an answer that refuses", err)
+		t.Errorf("a user that the pooler does not know gets %v, want an answer that refuses", err)
 	}
 }
 

@@ -102,8 +102,8 @@ func textsIn(expression ast.Expr) (all []string) {
 	return all
 }
 
-// short is what the pages call a package: they leave out the folders that say only who
-// may import it.
+// short is what the pages call a package: they leave out the folders that only limit
+// its importers.
 func short(dir string) string {
 	for _, prefix := range []string{"cmd/retrysafe/internal/", "internal/test/"} {
 		if rest, ok := strings.CutPrefix(dir, prefix); ok {
@@ -220,7 +220,7 @@ func TestDocsWindows(t *testing.T) {
 	t.Parallel()
 	e := inTheTree(t)
 	report(t, "docs/windows.md", unheld(pages.Read(t, "docs/windows.md"), numbers("W", windows), e, carries))
-	for pkg, tests := range e.tests { // a slip in a name would hold nothing, and nobody would notice
+	for pkg, tests := range e.tests { // a wrong number in a test's name would hold nothing, without a failure
 		for _, test := range tests {
 			for _, number := range regexp.MustCompile(`W\d+`).FindAllString(strings.SplitN(test, "_", 2)[0], -1) {
 				if !slices.Contains(numbers("W", windows), number) {

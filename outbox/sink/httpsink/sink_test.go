@@ -236,7 +236,7 @@ func TestMessageThatSettlesAKeyBringsTheAnswer(t *testing.T) {
 		t.Errorf("an answer that was cut is an answer: %+v", r)
 	}
 	if r := send("/cut", message("k", "")); r.Err != nil {
-		t.Errorf("nobody needs the answer, and the message has arrived: %v", r.Err)
+		t.Errorf("the answer is not needed, and the message has arrived: %v", r.Err)
 	}
 }
 

@@ -34,8 +34,8 @@ func (b *bundle) await(t *testing.T, target string, change ...func(*http.Request
 	}
 }
 
-// A request is stored, run later against the upstream, and its answer is to be had at
-// its status and by a retry; by nobody else.
+// A request is stored and run later against the upstream. Its status URL and a retry
+// return its answer, to the same caller only.
 func TestAsync(t *testing.T) {
 	t.Parallel()
 	for name, open := range stores {
@@ -57,7 +57,7 @@ func TestAsync(t *testing.T) {
 				}
 				b.get(t, place, with("X-Tenant-Id", "rival")).refused(t, http.StatusNotFound, "key-unknown")
 				b.get(t, place, without("X-Tenant-Id")).refused(t, http.StatusForbidden, "caller-unidentified")
-				if target == "/exports" { // before anybody works
+				if target == "/exports" { // before a worker runs
 					b.get(t, place).refused(t, http.StatusAccepted, "in-flight")
 					b.upstream.called(t, 0)
 					b.run(t)

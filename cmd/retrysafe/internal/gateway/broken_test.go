@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// A client whose body cannot be read has failed, not the service, also where nobody
-// guards the request and the body goes on as it comes.
+// If a request's body cannot be read, the client has failed and not the service, also
+// where no route guards the request and the body is streamed through.
 func TestBodyThatBreaksOffIsTheClientsFault(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

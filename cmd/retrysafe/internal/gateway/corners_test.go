@@ -17,7 +17,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 )
 
-// Nobody has to be told of anything.
+// The observer of exchanges is optional.
 func TestWithoutAnObserver(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(b *bundle) { b.parts.Exchange = nil }, withRoutes(route("POST /payments"), route("POST /exports", async)))

@@ -15,7 +15,7 @@ import (
 )
 
 // While the store does not answer, nothing reaches the upstream but what is not
-// guarded; when it is back, so is the gateway, also if nobody but a probe asks.
+// guarded; when it is back, so is the gateway, also if only a probe asks.
 func TestW15_StoreIsDown(t *testing.T) {
 	t.Parallel()
 	fault := faultstore.New(memstore.New(nil))
@@ -176,7 +176,7 @@ func TestRoutesHaveNames(t *testing.T) {
 	}
 }
 
-// Who is given is asked, instead of what the configuration names.
+// Tenant and principal functions in Parts take precedence over the configuration.
 func TestGivenTenant(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withRoutes(route("POST /payments", func(s *config.Settings) { s.BindPrincipal = true })), func(b *bundle) {

@@ -197,7 +197,7 @@ func TestW73_TenantsAreIsolated(t *testing.T) {
 	b.upstream.called(t, 2)
 }
 
-// Whoever holds another token is another caller; a principal narrows further.
+// Another token is another caller; a principal narrows further.
 func TestW76_CallersByTokenAndPrincipal(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(b *bundle) { b.config.Tenant = config.Tenant{From: "bearer"} })

@@ -44,8 +44,8 @@ func occupied(t *testing.T, change ...func(*bundle)) (b *bundle, release func())
 	}
 }
 
-// A route that has all its requests at the upstream turns new ones away before
-// anything is reserved; who has an answer gets it.
+// A route that has reached its concurrency limit refuses new requests before anything
+// is reserved; a retry of an answered request gets its answer.
 func TestConcurrencyOfARoute(t *testing.T) {
 	t.Parallel()
 	one := func(s *config.Settings) { s.Concurrency = 1 }
@@ -60,7 +60,7 @@ func TestConcurrencyOfARoute(t *testing.T) {
 		t.Errorf("told %v", got.header)
 	}
 	if _, err := store.Load(t.Context(), retrysafe.Ref{Scope: "header:acme", Key: other}); err == nil {
-		t.Error("who was turned away has left a record")
+		t.Error("a refused request has left a record")
 	}
 	b.post(t, "/payments", key, `{}`).is(t, 201, `{"got":{}}`, true)
 	b.post(t, "/payments", key+"slow", `{}`).refused(t, http.StatusConflict, "in-flight")
@@ -87,7 +87,7 @@ func TestW78_InFlightOfATenant(t *testing.T) {
 	b.upstream.called(t, 4)
 }
 
-// meddler is a store with somebody at its door.
+// meddler is a store that calls a function of the test first.
 type meddler struct {
 	retrysafe.Store
 	before func(retrysafe.Write) // each Create
@@ -95,10 +95,11 @@ type meddler struct {
 
 func (m *meddler) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	m.before(w)
-	return m.Store.Create(context.WithoutCancel(ctx), w) // who was at the door may have taken all of its time
+	return m.Store.Create(context.WithoutCancel(ctx), w) // before may have taken all of its time
 }
 
-// Who loses the race for the last place gives the key back; nothing of it runs.
+// A request that reserves its key and then finds the limit reached releases the key;
+// nothing of it runs.
 func TestLastPlaceIsLost(t *testing.T) {
 	t.Parallel()
 	for name, limit := range map[string]func(*bundle){
@@ -197,15 +198,15 @@ func TestW78_NewKeysOfATenant(t *testing.T) {
 	b.post(t, "/payments", other, `{}`, with("X-Tenant-Id", "rival")).is(t, 201, `{"got":{}}`, false)
 }
 
-// The bodies of all guarded requests together have so much room. Who finds none is
-// turned away unread, and what passes through needs none.
+// The bodies of all guarded requests together are bounded. A request that exceeds the
+// bound is refused unread; a request that no route guards does not count.
 func TestW78_BodiesAreBounded(t *testing.T) {
 	t.Parallel()
 	b, release := occupied(t, func(b *bundle) { b.config.Server.MaxBodies = 20 }) // of which the slow one has two
 	long := `{"amount": 1234567}`
 	b.post(t, "/payments", other, long).refused(t, http.StatusServiceUnavailable, "gateway-busy")
 	if _, err := b.store.Load(t.Context(), retrysafe.Ref{Scope: "header:acme", Key: other}); err == nil {
-		t.Error("who was turned away has left a record")
+		t.Error("a refused request has left a record")
 	}
 	chunked := func(r *http.Request) { r.ContentLength = -1 }
 	b.post(t, "/payments", other, `{}`, chunked).refused(t, http.StatusServiceUnavailable, "gateway-busy")

@@ -35,7 +35,7 @@ func TestPassesUntouched(t *testing.T) {
 		arrived <- seen{r.Method, r.RequestURI, string(body), r.Header}
 		w.Header()["X-Odd"] = []string{"a", "b"}
 		w.Header().Set("Set-Cookie", "c=d")
-		w.Header().Set("Content-Encoding", "gzip") // it is not, and nobody minds
+		w.Header().Set("Content-Encoding", "gzip") // it is not, and the gateway does not check
 		w.WriteHeader(http.StatusTeapot)
 		if r.Method != http.MethodHead {
 			_, _ = w.Write(large)
@@ -234,8 +234,8 @@ func TestUpgradePasses(t *testing.T) {
 	}
 }
 
-// The service learns who speaks to the gateway, and from trusted proxies who spoke to
-// them.
+// X-Forwarded-* gives the service the address of the gateway's peer. What a trusted
+// proxy has set is kept; from other peers it is replaced.
 func TestForwardedHeaders(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan http.Header, 1)
@@ -271,7 +271,7 @@ func TestForwardedHeaders(t *testing.T) {
 			t.Errorf("%s: the host is %q", target, name)
 		}
 
-		// The same from somebody who is not trusted.
+		// The same from an address that is not trusted.
 		r := httptest.NewRequestWithContext(t.Context(), method, target, nil)
 		r.RemoteAddr = "192.0.2.7:1234"
 		r.Header.Set("X-Tenant-Id", "acme")

@@ -242,12 +242,12 @@ func TestW50_TimeoutProvesNothing(t *testing.T) {
 	}
 }
 
-// A way that nobody answers on is no connection, however long it took to see that.
+// A handshake without an answer is no connection, however long that took to find out.
 func TestW50_TimeoutBeforeAConnectionIsNotExecuted(t *testing.T) {
 	t.Parallel()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must(t, err)
-	t.Cleanup(func() { l.Close() }) // nobody accepts, so the TLS handshake has no answer
+	t.Cleanup(func() { l.Close() }) // no connection is accepted, so the TLS handshake has no answer
 	b := setup(t, at("https://"+l.Addr().String()), withRoutes(route("POST /payments", func(s *config.Settings) { s.Timeout = 50 * time.Millisecond })))
 	b.post(t, "/payments", key, `{}`).refused(t, http.StatusServiceUnavailable, "upstream-unreachable")
 	b.is(t, key, retrysafe.StateRetryable)

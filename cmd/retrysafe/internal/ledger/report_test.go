@@ -136,7 +136,7 @@ func TestJSONLReport(t *testing.T) {
 	}
 }
 
-// hostile is what somebody may have put into a payment's reference.
+// hostile is what an attacker may have put into a payment's reference.
 var hostile = []string{
 	"\x1b[2J\x1b]0;title\x07", "\u009b31m", "a\nonly_theirs pay_9", "a\rb", "a\tb", "\x00", "\x7f", "\xff\xfe", "\u202e123", "\u200b", "\u2028", "\U000e0001", "\ufffd",
 	"=1+1", "=cmd|' /C calc'!A0", "+1+1", "-1+1", "@SUM(A1)", "'=1", "＝1", "\t=1", "a,=1", `a";=1`, "`id`", "amount=1", `\x1b`, "", " ", "-", "-12.00", "é", "日本",

@@ -15,7 +15,7 @@ import (
 )
 
 // BenchmarkRecords moves 200,000 keys with answers of 200 bytes, or as many as the
-// environment says, between stores on the disk, with nobody else about.
+// environment says, between stores on the disk, without other load.
 func BenchmarkRecords(b *testing.B) {
 	n := 200_000
 	if said, err := strconv.Atoi(os.Getenv("RETRYSAFE_MOVE_KEYS")); err == nil {

@@ -71,8 +71,8 @@ func (c *clients) hear(lines *bufio.Scanner) {
 
 // Servers in this process and in another run all the time while their keys move; the
 // other one is killed. Then all clients turn to the destination and ask again. No key
-// has two effects, every answer that was shown is shown again, and who still asks at
-// the source runs nothing.
+// has two effects, every answer that was shown is shown again, and a request that still
+// goes to the source runs nothing.
 func TestMovesWhileServersRun(t *testing.T) {
 	t.Parallel()
 	pairs(t, func(t *testing.T, newSource, newDestination maker) {
@@ -156,7 +156,7 @@ func serve(t *testing.T, e *retrysafe.Engine, name string, effects *ledger, seen
 	}
 }
 
-// retry asks for everything once more, until nobody is in flight, and counts.
+// retry sends every request once more, until none is in flight, and counts.
 func retry(t *testing.T, e *retrysafe.Engine, effects *ledger, seen *clients) {
 	t.Helper()
 	var unknown, fresh, replayed atomic.Int64

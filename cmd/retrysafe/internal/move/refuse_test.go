@@ -13,7 +13,7 @@ import (
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
-// unmoved makes sure that both stores are as if nobody had tried to move anything.
+// unmoved makes sure that both stores are as they were before the move was tried.
 func unmoved(t *testing.T, from, to store, want map[retrysafe.Ref]retrysafe.Record) {
 	t.Helper()
 	same(t, everything(t, from), want, 0)

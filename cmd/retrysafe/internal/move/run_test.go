@@ -19,7 +19,8 @@ import (
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
 
-// A store that was moved says so, to whoever asks, and does not move again.
+// A store that was moved refuses every step with an error that says where it is now,
+// and does not move again.
 func TestMovedStoreSaysWhere(t *testing.T) {
 	t.Parallel()
 	pairs(t, func(t *testing.T, newSource, newDestination maker) {
@@ -129,7 +130,7 @@ func enqueue(t *testing.T, s retrysafe.Store) {
 	}
 }
 
-// What is below a seal moves as it is: whoever has the secrets reads it at the
+// Sealed records move as they are: with the secrets they can be read at the
 // destination.
 func TestSealedRecordsMoveBelow(t *testing.T) {
 	t.Parallel()
@@ -278,7 +279,8 @@ func TestOvertakenMoverDoesNothing(t *testing.T) {
 }
 
 // A destination that is being filled is not emptied for another source: once its own
-// is retired nobody else has what it holds. Only that one may finish or abandon it.
+// source is retired, the destination has the only open copy. Only a move from that
+// source may finish or abandon it.
 func TestFillingDestinationIsKept(t *testing.T) {
 	t.Parallel()
 	pairs(t, func(t *testing.T, newSource, newDestination maker) {

@@ -10,8 +10,8 @@ import (
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
-// hostile is text that means something to somebody: to SQL, to a shell, to Redis, to a
-// terminal, to whoever cuts at a separator or at a zero byte.
+// hostile is text that has a meaning to SQL, to a shell, to Redis, to a terminal, or to
+// code that cuts at a separator or at a zero byte.
 var hostile = []string{
 	`'`, `"`, `''`, "\\", "\x00", "\x1f", "a\x00b", "a", "A", "ä", "\xff\xfe", "%s%n", "$1", "?", ":a", "@a", "--", "/*", ";",
 	`'; DROP TABLE retrysafe_keys; --`, `" OR ""="`, `' OR '1'='1`, `\'; DELETE FROM retrysafe_keys; --`, `$$; DROP TABLE retrysafe_keys; $$`,

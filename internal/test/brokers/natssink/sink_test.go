@@ -59,7 +59,7 @@ func (b *broker) kill() error {
 	return nil
 }
 
-// connect returns a client that gives up nobody whom a busy machine has made slow.
+// connect returns a client that waits for a broker on a busy machine.
 func connect(t *testing.T, addr string) jetstream.JetStream {
 	t.Helper()
 	conn, err := nats.Connect("nats://"+addr, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.ReconnectJitter(0, 0), nats.Timeout(time.Minute))
@@ -160,7 +160,7 @@ func TestReceiptsAreOfEachMessage(t *testing.T) {
 	}
 }
 
-// Somebody who answers is no stream.
+// A subscriber that answers is no stream: its answer does not confirm a delivery.
 func TestOnlyAStreamConfirms(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -173,6 +173,6 @@ func TestOnlyAStreamConfirms(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := sink.Deliver(t.Context(), []outbox.Delivery{{Message: outbox.Message{Topic: "a", Key: "k"}}}); got[0].Err == nil {
-		t.Error("anybody's word counts as the broker's")
+		t.Error("a subscriber's answer counts as the broker's confirmation")
 	}
 }

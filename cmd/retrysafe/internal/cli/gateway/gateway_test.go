@@ -220,8 +220,8 @@ func TestGatewaySeals(t *testing.T) {
 	clitest.Start(t, append(args, "--keys-file", filepath.Join(dir, "others.json"))...).Exits(2).Says("are not those of")
 }
 
-// Operators have their own listener, for those who know the token. It shows nothing
-// of the program's inside.
+// Operators have their own listener, which asks for the token. It serves no
+// debugging pages.
 func TestW84_AdminShowsNoDebugging(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

@@ -128,8 +128,8 @@ func TestOnPostgres(t *testing.T) {
 	}
 }
 
-// What is sealed with a key that is missing is shown as far as it can be, and nobody
-// acts on it.
+// A record that is sealed with a missing key is shown as far as it can be, and every
+// action on it is refused.
 func TestUnreadableRecords(t *testing.T) {
 	t.Parallel()
 	url, s := clitest.SQLite(t)

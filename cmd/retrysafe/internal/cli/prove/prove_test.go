@@ -11,7 +11,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
 )
 
-// A user proves the promises on a store of his own: in a place apart, which is gone
+// A user runs the checks on a store of their own: in a sandbox, which is deleted
 // afterwards.
 func TestProveOnAStoreOfTheUsers(t *testing.T) {
 	t.Parallel()

@@ -84,7 +84,7 @@ func TestReconcileAsksAResolver(t *testing.T) {
 	// No record is due, so no resolver is asked.
 	here.Run("reconcile run --only reconcile --format json --resolver-url", ask.URL).Exits(0).Golden("reconcile.json")
 	if again, _ := ask.Questions(); len(again) != len(asked) {
-		t.Error("somebody was asked about what is not due")
+		t.Error("the resolver was asked about a record that is not due")
 	}
 }
 
@@ -166,7 +166,7 @@ func TestReconcileWithoutAResolver(t *testing.T) {
 	clitest.NewShell(t, url).Run("reconcile run").Exits(2).Says("a reaper has to know for how long").InOneLine()
 	clitest.NewShell(t, url).Run("reconcile run --only sweep").Exits(0)
 	if r := clitest.Load(t, s.Store, "tenant-a", "unknown"); r.Inquiry.Tries != 0 {
-		t.Errorf("somebody was asked %d times", r.Inquiry.Tries)
+		t.Errorf("a resolver was asked %d times", r.Inquiry.Tries)
 	}
 }
 

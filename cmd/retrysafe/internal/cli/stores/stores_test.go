@@ -12,7 +12,7 @@ import (
 	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
-// Who looks at a store that is not there does not make one.
+// A command that only reads does not create a store that is not there.
 func TestLookingMakesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

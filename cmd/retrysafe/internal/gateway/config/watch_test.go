@@ -99,7 +99,7 @@ func TestWatchLooksByItself(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "link")
 	must(t, os.Symlink(a, link))
 	changes := watching(t, config.NewWatcher(time.Millisecond, filepath.Join(link, "gw.yaml")))
-	must(t, os.Symlink(b, link+"2")) // the folder itself is swapped, which nobody tells of
+	must(t, os.Symlink(b, link+"2")) // the folder itself is swapped, without an event for the file
 	must(t, os.Rename(link+"2", link))
 	once(t, changes)
 }

@@ -162,8 +162,8 @@ func (b *books) check(t *testing.T) {
 	}
 }
 
-// final sends an operation until it gets what is final: an answer, or that nobody
-// knows. A key that is in flight for longer than a lease and five seconds is stuck.
+// final sends an operation until the reply is final: an answer, or an unknown outcome.
+// A key that is in flight for longer than a lease and five seconds is stuck.
 func (b *books) final(t *testing.T, o operation) (got answer) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {

@@ -12,8 +12,8 @@ import (
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
-// While the store is down nothing runs: 503 with a time to come back, the service
-// untouched. When it is back, so is everything, and nobody has restarted anything.
+// While the store is down nothing runs: 503 with Retry-After, the service is not
+// called. When it is back, requests run again without a restart.
 func TestStoreDown(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -86,7 +86,7 @@ func TestUpstreamDown(t *testing.T) {
 	}
 }
 
-// SIGTERM under load: who was accepted gets an answer, and it is stored.
+// SIGTERM under load: every accepted request gets an answer, and it is stored.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	const many = 100

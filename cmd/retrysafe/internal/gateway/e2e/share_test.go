@@ -12,7 +12,7 @@ import (
 )
 
 // Two gateways over one PostgreSQL, 200 duplicates at once across both: the service
-// is called once, and everybody gets its answer.
+// is called once, and every request gets its answer.
 func TestTwoGatewaysOneStore(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

@@ -106,7 +106,7 @@ func TestW84_NoDebugging(t *testing.T) {
 	}
 }
 
-// Who tries tokens is not heard after a while; others do not notice.
+// An address that tries tokens is refused after a while; other addresses are not.
 func TestWrongTokensAreLimited(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil, withPages)
@@ -128,7 +128,7 @@ func TestWrongTokensAreLimited(t *testing.T) {
 		}
 	}
 	if tries <= 10 {
-		t.Errorf("after %d wrong tokens nobody is heard", tries)
+		t.Errorf("after only %d wrong tokens the address is refused", tries)
 	}
 	if status, _ := get(t, operator, url, "Authorization", "Bearer "+token); status != 200 {
 		t.Errorf("another address got %d", status)

@@ -54,7 +54,7 @@ func TestDrainAnswersWhatWasAccepted(t *testing.T) {
 			if status, _ := get(t, s.client(), at.Admin+"/livez"); status != 200 {
 				t.Errorf("/livez says %d while draining", status)
 			}
-			eventually(t, "nobody is let in", func() bool {
+			eventually(t, "new connections are refused", func() bool {
 				conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.host())
 				if err == nil {
 					conn.Close()
@@ -228,7 +228,7 @@ func TestDrainOfUpgradedConnections(t *testing.T) {
 	}
 }
 
-// Without Upgrades nobody leaves HTTP.
+// Without Options.Upgrades no connection is switched to another protocol.
 func TestUpgradesAreRefusedByDefault(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil)

@@ -108,7 +108,7 @@ func TestFinishIsBounded(t *testing.T) {
 	})
 }
 
-// Who comes when the server has ended is told so.
+// A request that arrives after the server has ended gets a 503.
 func TestNobodyServesAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	s := new(Server)

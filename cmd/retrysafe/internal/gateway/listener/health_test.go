@@ -46,7 +46,7 @@ func TestHealth(t *testing.T) {
 		check{main + "/.retrysafe/livez", nil, 200, "ok\n"},
 		check{main + "/.retrysafe/readyz", nil, 503, "not ready\n"},
 		check{admin + "/livez", nil, 200, "ok\n"},
-		// The reason is for those who may know it.
+		// The reason is shown only with the token.
 		check{admin + "/readyz", nil, 503, "not ready\n"},
 		check{admin + "/readyz", []string{"Authorization", "Bearer wrong"}, 503, "not ready\n"},
 		check{admin + "/readyz", bearer, 503, "the store at db.internal is down\\x1b[2J\n"},

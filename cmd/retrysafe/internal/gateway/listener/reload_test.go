@@ -227,7 +227,7 @@ func TestAddressesChange(t *testing.T) {
 			return err != nil
 		})
 	}
-	// Who came by the old address is served, and asked to leave a moment after it is closed.
+	// A connection to the old address is served, and soon gets Connection: close.
 	eventually(t, "a kept connection is asked to leave", func() bool {
 		write(t, kept, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		res, body := read(t, r)
@@ -255,7 +255,7 @@ func TestAddressesChange(t *testing.T) {
 	}
 }
 
-// Whoever sends reloads may stop doing so.
+// The sender of reloads may close the channel: the server goes on.
 func TestClosedReloadChannel(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil)

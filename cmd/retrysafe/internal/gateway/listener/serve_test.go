@@ -213,7 +213,7 @@ func TestConnectionsBeyondTheLimitWait(t *testing.T) {
 	conns[0].Close()
 	read(t, bufio.NewReader(third))
 
-	// A reload moves the limit of the same door.
+	// A reload changes the limit of the same listener.
 	fourth := dial(t, s.host())
 	write(t, fourth, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	s.change(func(c *config.Config) { c.Server.MaxConnections = 3 })

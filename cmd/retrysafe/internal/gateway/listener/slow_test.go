@@ -17,7 +17,7 @@ import (
 // soon is a bound that a test waits for.
 const soon = 50 * time.Millisecond
 
-// Who sends a head slowly is cut off, and has cost the App nothing.
+// A connection that sends its head slowly is closed, and the App is not called.
 func TestSlowHeadsAreCutOff(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*site, *listener.Options){"clear": func(*site, *listener.Options) {}, "tls": withTLS(t)} {
@@ -26,7 +26,7 @@ func TestSlowHeadsAreCutOff(t *testing.T) {
 			s := start(t, nil, change, func(s *site, _ *listener.Options) { s.config.Server.ReadHeader = soon })
 			silent := dial(t, s.host())
 			if err := closed(silent); err != nil {
-				t.Errorf("who says nothing: %v", err)
+				t.Errorf("a connection that sends nothing: %v", err)
 			}
 			if name == "tls" {
 				return // a handshake may take longer than soon
@@ -34,7 +34,7 @@ func TestSlowHeadsAreCutOff(t *testing.T) {
 			slow := dial(t, s.host())
 			write(t, slow, "GET / HTTP/1.1\r\nHost: x\r\nX-A")
 			if _, err := io.Copy(io.Discard, slow); errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("who stops in a head stays connected")
+				t.Errorf("a client that stops within a head stays connected")
 			}
 			if n := s.app(0).served.Load(); n != 0 {
 				t.Errorf("the app was given %d requests", n)
@@ -126,7 +126,7 @@ func TestSlowBodies(t *testing.T) {
 	}
 }
 
-// Who does not take the answer is cut off; an answer that takes long to be made is not.
+// A client that does not read its answer is cut off; a slow handler is not.
 func TestStalledReadersAreCutOff(t *testing.T) {
 	t.Parallel()
 	failed := make(chan error, 1)

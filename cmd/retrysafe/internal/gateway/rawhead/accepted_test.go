@@ -49,7 +49,7 @@ func TestPlainRequestsPass(t *testing.T) {
 				conn := dial(t, s.addr)
 				conn.send(c.request)
 				conn.wantOK(c.said)
-				go io.WriteString(conn, strings.Repeat(c.request, 3)) // pipelined, and nobody waits for the other's buffer
+				go io.WriteString(conn, strings.Repeat(c.request, 3)) // pipelined; in a goroutine, so that neither side waits for the other's buffer
 				for range 3 {
 					conn.wantOK(c.said)
 				}

@@ -54,7 +54,8 @@ func TestBytesPassAfterA101(t *testing.T) {
 	}
 }
 
-// Whoever asks for another protocol and does not get it is looked at as before.
+// After an upgrade that was not granted the heads of the connection are checked as
+// before.
 func TestW8_AskingForAnUpgradeSwitchesNothing(t *testing.T) {
 	t.Parallel()
 	const ask = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"

@@ -65,8 +65,8 @@ func TestAttackUnsigned(t *testing.T) {
 
 const ed25519Size = 64
 
-// The public key is known to everybody, so it must never be taken for a shared
-// secret, in whatever form.
+// The public key is public, so it must never be taken for a shared secret, in whatever
+// form.
 func TestAttackPublicKeyAsSharedSecret(t *testing.T) {
 	t.Parallel()
 	is := newIssuer(t)

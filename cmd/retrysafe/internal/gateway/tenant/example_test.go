@@ -16,7 +16,8 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/tenant"
 )
 
-// The proxy on this machine knows the tenant. Nobody else is believed.
+// The proxy on this machine sets the tenant's header. From any other address the
+// header is refused.
 func ExampleHeader() {
 	scope := tenant.Header("X-Tenant-Id", []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
 	r := httptest.NewRequest(http.MethodPost, "/payments", nil)

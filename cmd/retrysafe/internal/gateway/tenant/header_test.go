@@ -71,7 +71,7 @@ func TestHeaderNamesTheTenant(t *testing.T) {
 	}
 }
 
-// W12: whoever is not a trusted proxy cannot choose a tenant, whatever he sends.
+// W12: a peer that is not a trusted proxy cannot choose a tenant, whatever it sends.
 func TestW12_HeaderIsBelievedFromTrustedPeersOnly(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -115,13 +115,13 @@ func TestW12_HeaderIsBelievedFromTrustedPeersOnly(t *testing.T) {
 					t.Errorf("got %q, %v", got, err)
 				}
 			} else if got != "" || !errors.Is(err, tenant.ErrUntrusted) {
-				t.Errorf("got %q, %v; somebody who is not trusted chose a tenant", got, err)
+				t.Errorf("got %q, %v; a peer that is not trusted chose a tenant", got, err)
 			}
 		})
 	}
 }
 
-// Who is not trusted learns nothing else, not even that a header is missing.
+// A peer that is not trusted learns nothing else, not even that a header is missing.
 func TestUntrustedPeerIsRefusedFirst(t *testing.T) {
 	t.Parallel()
 	for _, lines := range [][][2]string{nil, {{tenantHeader, " "}}, {{tenantHeader, "a"}, {tenantHeader, "b"}}} {
@@ -131,7 +131,7 @@ func TestUntrustedPeerIsRefusedFirst(t *testing.T) {
 	}
 }
 
-// The caller's own slice of prefixes is his: changing it later trusts nobody.
+// The prefixes are copied: changing the caller's slice later changes nothing.
 func TestTrustedPrefixesAreCopied(t *testing.T) {
 	t.Parallel()
 	trusted := prefixes("10.0.0.0/8")

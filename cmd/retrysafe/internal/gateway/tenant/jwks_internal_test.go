@@ -17,7 +17,7 @@ import (
 
 func enc(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// modulus returns an odd number of so many bits. Nobody signs with it.
+// modulus returns an odd number of so many bits. No signature is made with it.
 func modulus(bits uint) string {
 	n := new(big.Int).Lsh(big.NewInt(1), bits-1)
 	return enc(n.SetBit(n, 0, 1).Bytes())

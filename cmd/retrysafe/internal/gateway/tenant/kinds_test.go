@@ -113,7 +113,7 @@ func TestW76_ReplayIsAuthorisedNow(t *testing.T) {
 	expect("the first token, renewed", is.token(t, at(clock), with("org", "acme")), 201, true)
 }
 
-// guarded returns a handler behind a guard, which answers with who asked.
+// guarded returns a handler behind a guard, which answers with the caller's name.
 func guarded(t *testing.T, scope, bind tenant.Func) http.Handler {
 	t.Helper()
 	engine := must1[*retrysafe.Engine](t)(retrysafe.New(memstore.New(nil), nil))

@@ -72,7 +72,7 @@ func TestNewKeyIsFoundWhenATokenNeedsIt(t *testing.T) {
 	}
 }
 
-// Whoever sends tokens with made-up key ids makes us read the keys once in a while.
+// Tokens with made-up key ids make us fetch the issuer's keys, at a bounded rate.
 func TestMadeUpKeysAreABoundedNuisance(t *testing.T) {
 	t.Parallel()
 	is, clock := newIssuer(t), newClock()
@@ -91,7 +91,7 @@ func TestMadeUpKeysAreABoundedNuisance(t *testing.T) {
 func TestRequestsShareOneReading(t *testing.T) {
 	t.Parallel()
 	is := newIssuer(t)
-	synctest.Test(t, func(t *testing.T) { // nobody waits for too long
+	synctest.Test(t, func(t *testing.T) { // in real time requests might wait for too long
 		entered, leave := make(chan struct{}), make(chan struct{})
 		is.answerWith(func(w http.ResponseWriter, _ *http.Request) {
 			close(entered) // a second one panics
@@ -110,7 +110,8 @@ func TestRequestsShareOneReading(t *testing.T) {
 	is.read(t, "for all of them", 1)
 }
 
-// The one who reads does so for all: that his client hangs up does not end it.
+// One request fetches the keys for all: that its client hangs up does not end the
+// fetch.
 func TestReadingOutlivesItsClient(t *testing.T) {
 	t.Parallel()
 	is := newIssuer(t)
@@ -159,20 +160,20 @@ func TestRequestsDoNotWaitForASlowIssuer(t *testing.T) {
 			}
 		}
 		var wg sync.WaitGroup
-		wg.Go(func() { waited(t.Context(), "who asks first", unknown, tenant.ErrUnavailable, tenant.MaxWaiting) })
+		wg.Go(func() { waited(t.Context(), "the first request", unknown, tenant.ErrUnavailable, tenant.MaxWaiting) })
 		synctest.Wait()
-		wg.Go(func() { waited(t.Context(), "who joins him", unknown, tenant.ErrUnavailable, tenant.MaxWaiting) })
+		wg.Go(func() { waited(t.Context(), "a second request", unknown, tenant.ErrUnavailable, tenant.MaxWaiting) })
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		wg.Go(func() { waited(short, "who hangs up", unknown, tenant.ErrUnavailable, time.Second) })
+		wg.Go(func() { waited(short, "a request that hangs up", unknown, tenant.ErrUnavailable, time.Second) })
 		waited(t.Context(), "a known key", known, nil, 0)
 		wg.Wait()
-		waited(t.Context(), "who comes later", unknown, tenant.ErrUnavailable, 0)
+		waited(t.Context(), "a later request", unknown, tenant.ErrUnavailable, 0)
 
 		running, stop := context.WithCancel(t.Context())
 		wg.Go(func() { _ = j.Run(running) })
 		synctest.Wait()
-		waited(t.Context(), "who joins Run", unknown, tenant.ErrUnavailable, tenant.MaxWaiting)
+		waited(t.Context(), "a request that joins Run", unknown, tenant.ErrUnavailable, tenant.MaxWaiting)
 		stop()
 		wg.Wait()
 	})
@@ -383,7 +384,7 @@ func TestRunStopsWhileItReads(t *testing.T) {
 	if log.String() != before {
 		t.Errorf("the log says %s", log)
 	}
-	expect(t, j, "a key that nobody has", is.token(t, by(edSigner("stranger"))), tenant.ErrInvalid)
+	expect(t, j, "a key that the issuer does not have", is.token(t, by(edSigner("stranger"))), tenant.ErrInvalid)
 }
 
 // RunOnce takes its turn after a reading that a token was the reason for, and
@@ -461,7 +462,7 @@ func TestKeysOverTLS(t *testing.T) {
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	is.url = server.URL
-	expect(t, is.jwt(t, overTheNetwork), "an issuer that nobody knows", is.token(t), tenant.ErrUnavailable)
+	expect(t, is.jwt(t, overTheNetwork), "an issuer with an unknown certificate", is.token(t), tenant.ErrUnavailable)
 	known := is.jwt(t, func(o *tenant.Options) { o.Transport = server.Client().Transport })
 	must(t, known.RunOnce(t.Context()))
 	expect(t, known, "one that is known", is.token(t), nil)

@@ -89,8 +89,8 @@ func TestFlawsAreFound(t *testing.T) {
 	}
 }
 
-// A node with a flaw that nobody has planted does not start, and the check says so
-// instead of passing.
+// A node with a flaw that does not exist does not start, and the check says so instead
+// of passing.
 func TestCheckThatCannotBeCarriedOut(t *testing.T) {
 	t.Parallel()
 	if r := run(t, field.Small("kill", "no such flaw"), stores["sqlite"](t)); r.Verdict != prove.Broken || !strings.Contains(r.Why, "no such flaw") {

@@ -105,8 +105,8 @@ func (away) Create(context.Context, retrysafe.Write) (retrysafe.Record, error) {
 	return retrysafe.Record{}, errors.New("the store is away")
 }
 
-// uncompared is a store that stores answers of keyed records whoever owns them, and
-// tells everybody that the lease is theirs.
+// uncompared is a store that stores answers of keyed records without comparing owners,
+// and confirms the lease of every owner.
 type uncompared struct{ retrysafe.Store }
 
 func (u uncompared) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {

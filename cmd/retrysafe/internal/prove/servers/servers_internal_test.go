@@ -112,7 +112,7 @@ func alone(part func(context.Context, *prove.Env, *prove.Result, *testservers.Po
 	}
 }
 
-// forgetful takes its own reservation, whose reply was lost, for somebody else's.
+// forgetful takes its own reservation, whose reply was lost, for another caller's.
 type forgetful struct{ retrysafe.Store }
 
 func (f forgetful) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
@@ -168,7 +168,7 @@ func TestW34_StandbyThatLagsIsFound(t *testing.T) {
 	finds(t, r, "the class of this pair is A")
 }
 
-// A check that is ended shows nothing, and blames nobody.
+// A check that is cancelled proves nothing, and reports no violation.
 func TestEndedCheckBlamesNobody(t *testing.T) {
 	t.Parallel()
 	ctx, end := context.WithCancel(t.Context())

@@ -70,8 +70,8 @@ func BentRoles() map[string]child.Role {
 	return roles
 }
 
-// hasty says that an answer is stored, and stores it later: so much later that whoever
-// is shown it is shown it before, and well within its lease.
+// hasty says that an answer is stored, and stores it later: late enough that the client
+// gets the answer before it is stored, and well within the lease.
 type hasty struct{ retrysafe.Store }
 
 func (s hasty) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {

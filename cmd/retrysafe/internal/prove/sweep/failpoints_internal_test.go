@@ -123,7 +123,7 @@ func killAtFailpoints(t *testing.T, c *crashes, hit *tally) {
 			if n > len(ends) {
 				return false, nil
 			}
-			for try := range 5 { // somebody else may have delivered its message
+			for try := range 5 { // another process may have delivered its message
 				l, err := c.kill(ctx, s, fmt.Sprintf("%s %s %d", s.name, ends[n-1], try), 0, "RETRYSAFE_FAILPOINT="+ends[n-1])
 				if err != nil {
 					return false, err

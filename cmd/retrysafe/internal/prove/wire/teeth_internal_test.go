@@ -29,7 +29,7 @@ func wantFound(t *testing.T, r *prove.Result, invariant, words string) {
 	t.Errorf("%d violations were found, but none of %s that says %q: %+v", r.Found, invariant, words, r.Violations)
 }
 
-// proxy is one as anybody would write it.
+// proxy is an ordinary reverse proxy.
 func proxy(t *testing.T, to string, transport http.RoundTripper) string {
 	t.Helper()
 	u, err := url.Parse(to)

@@ -2,7 +2,7 @@ package wire_test
 
 import "testing"
 
-// What nobody should have to read neither brings the gateway down nor passes it.
+// Hostile bytes neither crash the gateway nor pass through it.
 func TestW8_HostileBytes(t *testing.T) {
 	t.Parallel()
 	wantPassed(t, check(t, "torture", 300))
