@@ -54,7 +54,7 @@ run: command ## start the demo: a payment API on 127.0.0.1:8080 and a provider t
 	@exec out/retrysafe demo
 
 .PHONY: test
-test: setup fmt vet lint race nested cover smoke prove ## everything a change must pass, set-up included
+test: setup fmt vet lint race plain nested cover smoke prove ## everything a change must pass, set-up included
 	@echo "test: all passed"
 
 .PHONY: check
@@ -164,6 +164,11 @@ vet: # lint has the rest of it
 .PHONY: arch
 arch:
 	go test -run='^TestArch' ./internal/test/tree
+
+# What the race detector would watch for minutes, at its full size.
+.PHONY: plain
+plain:
+	go test -run=Million -count=1 -timeout=$(TEST_TIMEOUT) ./cmd/retrysafe/internal/ledger
 
 .PHONY: nested
 nested:
