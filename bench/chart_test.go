@@ -19,7 +19,7 @@ func (r *report) chart() []byte {
 		barWidth, barGap = 32, 4
 		steps            = 5
 	)
-	systems := []system{bare, seed004, ours, oursCached}
+	systems := []system{bare, article, ours, oursCached}
 	most := 1.0
 	for _, g := range r.bars {
 		for _, s := range g.rates {

@@ -13,7 +13,7 @@ func footprint(l *lab) {
 }
 
 func (l *lab) footprintOf(b *bed, clients int) {
-	systems := []system{seed004, bare, ours}
+	systems := []system{article, bare, ours}
 	slice := load{clients: clients, calls: l.keys / l.slices}
 	all := l.interleave(namesOf(systems), func(i int) (sum sample) {
 		o := b.occupy(systems[i])
@@ -42,6 +42,6 @@ func (l *lab) footprintOf(b *bed, clients int) {
 		t.row(s.name, all[s.name].of(walPerCall).text(bytesText), all[s.name].of(diskPerKey).text(bytesText), percent(all[s.name].of(hotShare).mid))
 	}
 	l.report.add(t)
-	l.report.find(finding{what: "log bytes per fresh key, " + clientsText(clients), beside: seed004.name, got: all[ours.name].over(all[seed004.name], walPerCall), goal: atMost(0.6), stretch: atMost(0.5)})
-	l.report.find(finding{what: "bytes on disk per key, " + clientsText(clients), beside: seed004.name, got: all[ours.name].over(all[seed004.name], diskPerKey), goal: atMost(0.95), stretch: atMost(0.5)})
+	l.report.find(finding{what: "log bytes per fresh key, " + clientsText(clients), beside: article.name, got: all[ours.name].over(all[article.name], walPerCall), goal: atMost(0.6), stretch: atMost(0.5)})
+	l.report.find(finding{what: "bytes on disk per key, " + clientsText(clients), beside: article.name, got: all[ours.name].over(all[article.name], diskPerKey), goal: atMost(0.95), stretch: atMost(0.5)})
 }

@@ -23,22 +23,22 @@ func clientsText(n int) string {
 // freshKeys: each call is a new operation, reserved and then completed.
 func freshKeys(l *lab) {
 	b := l.bed(l)
-	systems := []system{seed004, bare, ours, oursCached}
+	systems := []system{article, bare, ours, oursCached}
 	t := table{
 		title: "Fresh keys",
 		note:  "Each call is a new operation: reserved, run and completed, both steps durable. An empty table for each run.",
 		head:  loadHead,
 	}
 	for _, g := range []struct {
-		clients        int
-		seed, seedMore float64
-		bare, bareMore float64
-		p99, p99Less   float64
+		clients              int
+		article, articleMore float64
+		bare, bareMore       float64
+		p99, p99Less         float64
 	}{
-		{clients: 1, seed: 1.1, seedMore: 1.3},
-		{clients: 8, seed: 1.5, seedMore: 2.5},
-		{clients: 32, seed: 2.5, seedMore: 4, bare: 1.5, bareMore: 2, p99: 0.4, p99Less: 0.22},
-		{clients: 256, seed: 6, seedMore: 10, bare: 3.5, bareMore: 5, p99: 0.15, p99Less: 0.06},
+		{clients: 1, article: 1.1, articleMore: 1.3},
+		{clients: 8, article: 1.5, articleMore: 2.5},
+		{clients: 32, article: 2.5, articleMore: 4, bare: 1.5, bareMore: 2, p99: 0.4, p99Less: 0.22},
+		{clients: 256, article: 6, articleMore: 10, bare: 3.5, bareMore: 5, p99: 0.15, p99Less: 0.06},
 	} {
 		all := l.freshEach(b, g.clients, systems...)
 		group := bars{g.clients, map[string]spread{}}
@@ -49,14 +49,14 @@ func freshKeys(l *lab) {
 		l.report.bars = append(l.report.bars, group)
 
 		rate, late := "fresh keys/s, "+clientsText(g.clients), "p99 of fresh keys, "+clientsText(g.clients)
-		l.report.find(finding{what: rate, beside: seed004.name, got: all[ours.name].over(all[seed004.name], perSecond), goal: atLeast(g.seed), stretch: atLeast(g.seedMore)})
+		l.report.find(finding{what: rate, beside: article.name, got: all[ours.name].over(all[article.name], perSecond), goal: atLeast(g.article), stretch: atLeast(g.articleMore)})
 		beside := finding{what: rate, beside: bare.name, got: all[ours.name].over(all[bare.name], perSecond)}
 		if g.bare > 0 {
 			beside.goal, beside.stretch = atLeast(g.bare), atLeast(g.bareMore)
 		}
 		l.report.find(beside)
 		if g.p99 > 0 {
-			l.report.find(finding{what: late, beside: seed004.name, got: all[ours.name].over(all[seed004.name], p99), goal: atMost(g.p99), stretch: atMost(g.p99Less)})
+			l.report.find(finding{what: late, beside: article.name, got: all[ours.name].over(all[article.name], p99), goal: atMost(g.p99), stretch: atMost(g.p99Less)})
 		}
 	}
 	l.report.add(t)
@@ -67,7 +67,7 @@ func freshKeys(l *lab) {
 func slowDisk(l *lab) {
 	const clients = 32
 	b := l.slowBed(l)
-	systems := []system{seed004, bare, ours, oursAsync}
+	systems := []system{article, bare, ours, oursAsync}
 	all := l.freshEach(b, clients, systems...)
 	t := table{
 		title: "Fresh keys on a slow disk",
@@ -80,7 +80,7 @@ func slowDisk(l *lab) {
 	}
 	l.report.add(t)
 	l.report.find(finding{
-		what: "slow disk, asynchronous reserve, keys/s, " + clientsText(clients), beside: seed004.name,
-		got: all[oursAsync.name].over(all[seed004.name], perSecond), goal: atLeast(2),
+		what: "slow disk, asynchronous reserve, keys/s, " + clientsText(clients), beside: article.name,
+		got: all[oursAsync.name].over(all[article.name], perSecond), goal: atLeast(2),
 	})
 }

@@ -38,7 +38,7 @@ var purgeModes = []purgeMode{
 func expiry(l *lab) {
 	const clients = 32
 	b := l.bed(l)
-	alone := l.interleave([]string{seed004.name, ours.name}, func(i int) sample {
+	alone := l.interleave([]string{article.name, ours.name}, func(i int) sample {
 		o := b.expired(l, i == 0)
 		defer o.leave()
 		return o.purgeAll(l.backlog)
@@ -54,11 +54,11 @@ func expiry(l *lab) {
 	}
 	t := table{
 		title: "Expiry",
-		note: "Completed keys whose time has come are forgotten by thousands: alone, and beside fresh keys of " + clientsText(clients) +
-			". The seed's reaper is as printed.",
+		note: "Expired keys are deleted, thousands at a time: alone, and beside fresh keys of " + clientsText(clients) +
+			". The article's reaper is as printed.",
 		head: []string{"", "forgotten keys/s", "fresh keys/s", "p50", "p99"},
 	}
-	for _, name := range []string{seed004.name, ours.name} {
+	for _, name := range []string{article.name, ours.name} {
 		t.row(name+", alone", alone[name].of(perSecond).text(count), "", "", "")
 	}
 	for _, m := range purgeModes {
@@ -102,11 +102,11 @@ func (o *occupied) freshBesidePurge(l load, m purgeMode) (fresh, purged sample) 
 }
 
 // expired returns a database full of keys that are completed and due.
-func (b *bed) expired(l *lab, seed bool) *occupied {
+func (b *bed) expired(l *lab, ofArticle bool) *occupied {
 	b.t.Helper()
-	if seed {
-		o := b.occupy(seed004)
-		o.exec(o.url, seed004Backlog(l.backlog))
+	if ofArticle {
+		o := b.occupy(article)
+		o.exec(o.url, articleBacklog(l.backlog))
 		o.settled()
 		return o
 	}

@@ -6,7 +6,7 @@ import "fmt"
 func replays(l *lab) {
 	const clients = 32
 	b := l.bed(l)
-	systems := []system{seed004, ours, oursCached}
+	systems := []system{article, ours, oursCached}
 	var open []*occupied
 	var stocks [][]call
 	for _, s := range systems {
@@ -30,8 +30,8 @@ func replays(l *lab) {
 	}
 	l.report.add(t)
 	what := "replays/s, " + clientsText(clients)
-	l.report.find(finding{what: what + ", from PostgreSQL", beside: seed004.name, got: all[ours.name].over(all[seed004.name], perSecond), goal: atLeast(4), stretch: atLeast(6)})
-	l.report.find(finding{what: what + ", from the cache", beside: seed004.name, got: all[oursCached.name].over(all[seed004.name], perSecond), goal: atLeast(30), stretch: atLeast(45)})
+	l.report.find(finding{what: what + ", from PostgreSQL", beside: article.name, got: all[ours.name].over(all[article.name], perSecond), goal: atLeast(4), stretch: atLeast(6)})
+	l.report.find(finding{what: what + ", from the cache", beside: article.name, got: all[oursCached.name].over(all[article.name], perSecond), goal: atLeast(30), stretch: atLeast(45)})
 	l.report.find(finding{
 		what: "log bytes per replay", beside: "–", got: all[ours.name].of(walPerCall),
 		format: func(v float64) string { return fmt.Sprintf("%.2f B", v) }, goal: atMost(0.5).as("0, noise apart"),

@@ -35,7 +35,7 @@ func Checks() []prove.Check {
 		{
 			Name: "storm", Goal: "G9", Needs: prove.Store | prove.Processes, Size: prove.Size{Of: "rounds", Change: 10, Release: 100},
 			Holds: []string{"S1", "S2", "S3", "S4", "S7", "L1", "L3"},
-			Shows: "a thousand requests at once under one key, and thousands of keys sent twenty times, over three processes with four connections each: one effect per key, the same answer to everybody, and no server error.",
+			Shows: "a thousand requests at once under one key, and thousands of keys sent twenty times, over three processes with four connections each: one effect per key, the same answer for every client, and no server error.",
 			Run: func(ctx context.Context, env *prove.Env, r *prove.Result) error {
 				return sizedStorm(env).run(ctx, env, r)
 			},
@@ -43,7 +43,7 @@ func Checks() []prove.Check {
 		{
 			Name: "zombie", Goal: "G10", Needs: prove.Store | prove.Processes, Size: prove.Size{Of: "rounds", Change: 15, Release: 200},
 			Holds: []string{"S1", "S2", "S4", "S5", "S9", "L1", "L3"},
-			Shows: "a process that is stopped for longer than its lease, while others take over, and then goes on: no second effect, none by itself where nothing protects it, and nobody sees its late answer.",
+			Shows: "a process that is stopped for longer than its lease, while others take over, and then goes on: it causes no second effect, unprotected operations are not run again automatically, and no client gets its late answer.",
 			Run: func(ctx context.Context, env *prove.Env, r *prove.Result) error {
 				return sizedZombie(env).run(ctx, env, r)
 			},

@@ -44,7 +44,7 @@ func (f *field) atRest(ctx context.Context) error {
 		}
 	}
 	for i := range left {
-		f.r.Violatef("L1", left[i].Key, "it is %s still, %v after the last fault", left[i].State, bound)
+		f.r.Violatef("L1", left[i].Key, "the key is still %s, %v after the last fault", left[i].State, bound)
 	}
 	return nil
 }
@@ -104,7 +104,7 @@ func (f *field) effects(ctx context.Context) error {
 		}
 	}
 	for id, by := range booked {
-		f.r.Violatef("S7", id, "an effect of a job that nobody asked for, by %q", by)
+		f.r.Violatef("S7", id, "there is an effect that no request asked for, by %q", by)
 	}
 	return nil
 }

@@ -142,7 +142,7 @@ func (c *caller) judge(q *question, f *keyState, got *reply, runs int) {
 		again = 1
 	}
 	if c.expect(q.key, *got, want, answer); runs != again {
-		c.r.Violatef("S1", q.key, "%q asked, and the operation ran %d times instead of %d", c.name, runs, again)
+		c.r.Violatef("S1", q.key, "caller %q sent a request, and the operation ran %d times instead of %d", c.name, runs, again)
 	}
 	switch {
 	case want == ran:
@@ -160,13 +160,13 @@ func (c *caller) expect(key string, got reply, want replyKind, answer string) {
 		return
 	}
 	if other := c.leaked(got.all); other != nil {
-		c.r.Violatef("S7", key, "%q was shown what belongs to %q: %q", c.name, other.name, got.all)
+		c.r.Violatef("S7", key, "caller %q got an answer of caller %q: %q", c.name, other.name, got.all)
 	}
 	if got.is != want {
-		c.r.Violatef("S7", key, "%q must get: %s, as if it were alone, and got: %s %q", c.name, want, got.is, got.all)
+		c.r.Violatef("S7", key, "caller %q must get: %s, as without other callers, and got: %s %q", c.name, want, got.is, got.all)
 		return
 	}
 	if got.answer != answer && (want == ran || want == replayed) {
-		c.r.Violatef("S2", key, "%q has had the answer %q, and now got %q", c.name, answer, got.answer)
+		c.r.Violatef("S2", key, "caller %q first got the answer %q, and now got %q", c.name, answer, got.answer)
 	}
 }

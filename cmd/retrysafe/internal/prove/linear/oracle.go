@@ -45,7 +45,7 @@ func compareTimes(ctx context.Context, what string, take sampler, n int, strict 
 	}
 	r.Measure("likelihood that times of "+what+" differ by chance", p, "")
 	if strict && p < unlikely {
-		r.Violatef("S7", "", "that a key is another tenant's shows in the time that %s take: by chance they differ as much with a likelihood of %.2g, and did %d times in a row", what, p, tries)
+		r.Violatef("S7", "", "the duration of %s reveals that a key is another tenant's: such a difference has a likelihood of %.2g by chance, and occurred %d times in a row", what, p, tries)
 	}
 	return nil
 }

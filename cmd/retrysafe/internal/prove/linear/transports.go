@@ -28,7 +28,7 @@ func (c *caller) byEngine(ctx context.Context, q *question) reply {
 		case release:
 			ended = retrysafe.NotExecuted(errors.New("nothing was done"))
 		case vanish:
-			ended = errors.New("nobody knows")
+			ended = errors.New("the outcome is unknown")
 		case succeed:
 		}
 		return retrysafe.Result{Status: http.StatusCreated, Header: map[string][]string{"Location": {location(c.tenant, q.key)}}, Body: []byte(answer)}, ended
@@ -95,7 +95,7 @@ func (c *caller) byHTTP(ctx context.Context, q *question) reply {
 		name := invalidPrincipals[c.rand.IntN(len(invalidPrincipals))]
 		none := *q
 		none.run = func() string {
-			c.r.Violatef("S7", q.key, "the operation ran for a caller %q, who is nobody", name)
+			c.r.Violatef("S7", q.key, "the operation ran for %q, which names no caller", name)
 			return ""
 		}
 		c.expect(q.key, c.request(ctx, name, &none), notIdentified, "")

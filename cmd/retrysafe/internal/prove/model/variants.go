@@ -92,12 +92,12 @@ func Variants() []Variant {
 		all = append(all, unsafe(name, what, breaks, defines...))
 	}
 	flaw("provider-forgets", "the provider forgets its key while ours is still retried", 1, "KEYED", "PROVIDER_FORGETS")
-	flaw("fail-open", "who gets no word from the store runs all the same", 1, "UNPROTECTED", "FAIL_OPEN")
+	flaw("fail-open", "a request that gets no reply from the store runs all the same", 1, "UNPROTECTED", "FAIL_OPEN")
 	flaw("refusal-ignored", "a transaction that was refused the answer can still be committed", 1, "INTX", "IGNORES_REFUSAL")
 	flaw("read-around", "a commit in doubt is looked for by a read that does not wait for it", 4, "INTX", "READ_AROUND")
 	flaw("answer-first", "the client is answered before the answer is stored", 3, "KEYED", "ACK_FIRST")
 	flaw("blind-sweeper", "a sweeper writes over what has changed since it looked", 4, "KEYED", "BLIND_SWEEPER")
-	flaw("lost-shown", "who has lost the key shows its own answer all the same", 2, "KEYED", "SHOWS_LOST")
+	flaw("lost-shown", "an attempt that has lost the key sends its own answer all the same", 2, "KEYED", "SHOWS_LOST")
 	return all
 }
 

@@ -30,7 +30,7 @@ func Checks() []prove.Check {
 	return []prove.Check{{
 		Name: "mutants", Goal: "G3", Needs: prove.Source, Run: run,
 		Size:  prove.Size{Of: "planted bugs", Change: 4}, // others each time
-		Shows: "Bugs that we plant, the flaw of every seed document among them, are found by the test that is named for them.",
+		Shows: "Each planted bug, the flaws of published recipes among them, is found by the test that is named for it.",
 		Holds: []string{"S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S10", "S11", "S12", "S14", "S16"},
 	}}
 }

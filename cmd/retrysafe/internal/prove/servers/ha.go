@@ -134,7 +134,7 @@ func (p *pair) round(ctx context.Context, j *journal, outside *effect.Provider, 
 		return err
 	}
 	if d.Class != p.class {
-		j.broken("S3", "", "start-up says %q, and the class of this pair is %s", d, p.class)
+		j.broken("S3", "", "Durability reports %q, and the class of this pair is %s", d, p.class)
 	}
 	if p.lagging {
 		// Standing still would not do: what was sent to it arrives later.

@@ -61,7 +61,7 @@ func (j *journal) judge(ctx context.Context, nodes []*node, url string, since ti
 	}
 	for key, receipts := range had { // those of keys that were judged before
 		if len(receipts) > 1 {
-			j.broken("S1", key, "it has %d effects by now", len(receipts))
+			j.broken("S1", key, "the operation has %d effects by now", len(receipts))
 		}
 	}
 	return nil
@@ -99,7 +99,7 @@ func (j *journal) hold(s *sent, f *final, receipts []string) {
 	}
 	switch {
 	case f.stuck != nil:
-		broken("L1", "it is not final %v after its lease: %v", grace, f.stuck)
+		broken("L1", "the key is not final %v after its lease: %v", grace, f.stuck)
 		return
 	case s.shown != nil && f.result == nil:
 		broken("S4", "a client was shown an answer, and a retry is told that the outcome is unknown")
@@ -112,12 +112,12 @@ func (j *journal) hold(s *sent, f *final, receipts []string) {
 	}
 	switch {
 	case len(receipts) > 1:
-		broken("S1", "it has %d effects", len(receipts))
+		broken("S1", "the operation has %d effects", len(receipts))
 	case f.result != nil && len(receipts) == 0:
 		broken("S3", "there is an answer, and no effect")
 	case f.result != nil:
 		if told := answer(receipts[0]); !told.Equal(f.result) {
-			broken("S2", "the answer does not tell of the effect that there is")
+			broken("S2", "the answer does not name the effect that exists")
 		}
 	}
 	if slices.ContainsFunc(receipts, func(r string) bool { return slices.Contains(s.denied, r) }) {

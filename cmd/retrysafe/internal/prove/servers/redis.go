@@ -39,7 +39,7 @@ func forgetfulRedis(ctx context.Context, r *prove.Result) (err error) {
 	r.Count("control: reservations granted twice by a Redis that evicts", evicted)
 	r.Count("control: reservations granted twice by a Redis that keeps nothing on disk", forgotten)
 	if evicted == 0 || forgotten == 0 {
-		r.Violatef("control", "", "a Redis that evicts has granted %d reservations twice and one that keeps nothing %d: the limit that we tell of is none", evicted, forgotten)
+		r.Violatef("control", "", "a Redis that evicts has granted %d reservations twice and one that keeps nothing %d: the control shows no loss", evicted, forgotten)
 	}
 	return nil
 }

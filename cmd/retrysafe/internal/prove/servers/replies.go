@@ -146,7 +146,7 @@ func (w *wire) cut(ctx context.Context, key string, late bool, rng *rand.Rand, r
 	case errors.Is(err, retrysafe.ErrInFlight):
 		r.Violatef("S5", key, "%s: after a lost reply the call conflicts with itself: %v", w.mode, err)
 	case errors.Is(err, retrysafe.ErrUnknown), errors.Is(err, retrysafe.ErrLost):
-		r.Violatef("S5", key, "%s: after a lost reply the call does not know itself: %v", w.mode, err)
+		r.Violatef("S5", key, "%s: after a lost reply the call does not recognise its own write: %v", w.mode, err)
 	case err != nil && w.mode.InDatabase() && !errors.Is(err, retrysafe.ErrUnsettled):
 		had, failed := effects.Of(ctx, w.truth, key)
 		if failed != nil {

@@ -18,7 +18,7 @@ func Checks() []prove.Check {
 		},
 		{
 			Name: "ha", Goal: "G7", Size: prove.Size{Of: "failovers", Change: 50, Release: 500},
-			Shows: "A failover to a synchronous standby loses and repeats nothing; one to an asynchronous standby does, and start-up says so.",
+			Shows: "A failover to a synchronous standby loses and repeats nothing; a failover to an asynchronous standby does, and the store reports that class at startup.",
 			Holds: []string{"S1", "S2", "S3", "S4", "S8", "S9", "L1", "L3"},
 			Needs: prove.Servers, Run: ha,
 		},

@@ -20,7 +20,7 @@ const (
 func (s *slot) bounded(w *world, next *retrysafe.Record) {
 	switch q := &next.Inquiry; {
 	case q.Tries > mostTries:
-		w.violate("S13", s, "an outcome was asked for %d times, and %d is the most", q.Tries, mostTries)
+		w.violate("S13", s, "the resolver was asked %d times about one outcome, and %d is the limit", q.Tries, mostTries)
 	case len(q.Notes) > mostNotes:
 		w.violate("S13", s, "a record has %d notes", len(q.Notes))
 	}
@@ -33,7 +33,7 @@ func (w *world) asked() {
 		return
 	}
 	if c.steps++; c.steps > mostCallSteps {
-		w.violate("S13", c.slot, "one call has taken %d steps of the store", c.steps)
+		w.violate("S13", c.slot, "one call has made %d store operations", c.steps)
 	}
 }
 

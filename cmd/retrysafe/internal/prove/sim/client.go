@@ -70,7 +70,7 @@ func (c *client) asks(at int) (final bool) {
 		return final
 	}
 	if errors.Is(err, retrysafe.ErrInFlight) && w.way != byDoTx || errors.Is(err, retrysafe.ErrUnknown) || errors.Is(err, retrysafe.ErrAccepted) {
-		w.violate("S4", s, "an answer is stored and not due, and a retry is told: %v", err)
+		w.violate("S4", s, "an answer is stored and not due, and a retry gets: %v", err)
 	}
 	return final
 }

@@ -28,7 +28,7 @@ func (w *world) enters(x *retrysafe.Execution) *slot {
 	case a.begun:
 		w.violate("S8", s, "one reservation runs its operation twice")
 	case a.taken:
-		w.violate("S8", s, "an operation runs whose reservation was given to another")
+		w.violate("S8", s, "an operation runs whose reservation was given to another attempt")
 	default:
 		a.begun = true
 		if w.traces {

@@ -172,7 +172,7 @@ func (w *world) overdue(s *slot, late time.Duration) {
 	case r.State != retrysafe.StateInProgress && r.State != retrysafe.StateAccepted:
 		return
 	}
-	w.violate(invariant, s, "%v after the last fault it is %s, attempt %d, and was due %v ago", w.ends-w.heals, s.rec.State, s.rec.Attempt, late)
+	w.violate(invariant, s, "%v after the last fault the key is %s, attempt %d, and was due %v ago", w.ends-w.heals, s.rec.State, s.rec.Attempt, late)
 }
 
 // last asks for a key in a world in which nothing goes wrong: whatever is stored is
@@ -206,9 +206,9 @@ func (w *world) consistent(s *slot) {
 	ours := s.rec.State == retrysafe.StateCompleted && s.rec.Result.Status == 201
 	switch {
 	case ours && made != 1:
-		w.violate("S1", s, "the answer says that it was done, and %d effects are committed", made)
+		w.violate("S1", s, "the answer says that the operation ran, and %d effects are committed", made)
 	case !ours && made != 0 && w.way != byPhaseTx && s.rec.State != retrysafe.StateExpired:
-		w.violate("S1", s, "it is %s, and %d effects are committed", s.rec.State, made)
+		w.violate("S1", s, "the key is %s, and %d effects are committed", s.rec.State, made)
 	}
 }
 

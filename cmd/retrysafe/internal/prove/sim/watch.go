@@ -167,7 +167,7 @@ func (s *slot) begins(w *world, next *retrysafe.Record) {
 func (s *slot) promised(w *world, now time.Time) {
 	for i := range s.answers {
 		if now.Before(s.answers[i].until) {
-			w.violate("S4", s, "an answer is forgotten %v before its time", s.answers[i].until.Sub(now))
+			w.violate("S4", s, "an answer is deleted %v before its deadline", s.answers[i].until.Sub(now))
 		}
 	}
 }
@@ -206,7 +206,7 @@ func (s *slot) claimed(w *world, old, next *retrysafe.Record) {
 	case old.State == retrysafe.StateInProgress || old.State == retrysafe.StateUnknown:
 		// Only a reservation whose owner never got it may be taken by another attempt.
 		if orphan == nil || orphan.begun {
-			w.violate("S9", s, "an attempt that is %s and has begun was given to another; effects %s, lapse %s, due %t",
+			w.violate("S9", s, "the key of an attempt that is %s and has begun was given to another attempt; effects %s, lapse %s, due %t",
 				old.State, old.Effects, old.Lapse, past)
 			break
 		}
@@ -244,7 +244,7 @@ func (s *slot) moved(w *world, old, next *retrysafe.Record) {
 	case retrysafe.StateRetryable:
 		happened := by != "" && (next.State == retrysafe.StateUnknown && next.Inquiry.Disputed || next.State == retrysafe.StateCompleted && old.Effects == retrysafe.EffectsKeyed)
 		if !happened {
-			w.violate("S9", s, "what was proven not to have happened became %s, by %q", next.State, by)
+			w.violate("S9", s, "a retryable record became %s, by %q", next.State, by)
 		}
 	case retrysafe.StateCompleted:
 		if next.State != retrysafe.StateExpired || by != "reaper" || !due(old, next) {

@@ -12,8 +12,8 @@
  *   - Each d_step is one step of the store, of the provider or of a client, and
  *     happens whole or not at all. It begins with what must hold for it, and says in
  *     one sentence what it does: a trail reads as a story.
- *   - A crash needs no step. Whoever takes no more steps has crashed, and whoever
- *     takes none for a while has paused; the search has every such run.
+ *   - A crash needs no step. A process that takes no more steps has crashed, and one
+ *     that takes none for a while has paused; the search has every such run.
  *   - A refused request changes nothing. It is as if it had not been sent, so it is
  *     left out: it may come again.
  *   - Revisions never repeat. So all that one can tell is whether the record was
@@ -47,11 +47,11 @@
 mtype = { Absent, InProgress, Completed, Retryable, Unknown };
 
 mtype state = Absent;
-byte owner;       /* who holds it, or held it last */
-byte answer;      /* who made the answer, once it is Completed */
-byte lock;        /* 1 + whose transaction has the key; 0: nobody's */
+byte owner;       /* the request that holds it, or held it last */
+byte answer;      /* the maker of the answer, once it is Completed */
+byte lock;        /* 1 + the request whose transaction has the key; 0: none */
 bool started;     /* STARTED: its owner has announced the call */
-bool due;         /* LEASE_CHECK: somebody has seen that its lease is over */
+bool due;         /* LEASE_CHECK: a reader has seen that its lease is over */
 
 /* The number itself is for the sentences only, which are said before the write. */
 hidden int revision;
@@ -62,17 +62,17 @@ hidden int revision;
 #define Found      (ATTEMPTS + 1)
 #define Sweeper    ATTEMPTS
 #define Reconciler (ATTEMPTS + 1)
-#define Nobody     (ATTEMPTS + 2)
+#define NoReader   (ATTEMPTS + 2)
 
 #define bit(i) (1 << (i))
 
 #ifndef FENCE_REPEATS
-/* Who has the record before him as it is stored. A write leaves the writer alone. */
+/* The readers whose copy of the record is current. After a write only the writer's is. */
 byte current;
 #define fresh(i)    (current & bit(i)) /* what is stored has the revision that i has read */
 #define reads(i)    current = current | bit(i)
 #define forgets(i)  current = current & ~bit(i)
-#define wrote(i)    current = bit(i) & (bit(Nobody) - 1); revision++
+#define wrote(i)    current = bit(i) & (bit(NoReader) - 1); revision++
 #define created(i)  wrote(i)
 #define deleted     current = 0
 #define first       next
@@ -120,7 +120,7 @@ byte acked;       /* 1 + the maker of the answer that a client got; 0: none did 
 #define arrived    known
 #endif
 
-/* The key is nobody's transaction's; the row is none's. A transaction that works has
+/* No transaction holds the key; none holds the row. A transaction that works has
  * taken the key, and writes the row only when it ends. */
 #define key_free (lock == 0 && bounded)
 #define row_free ((lock == 0 || at[lock - 1] == Works) && bounded)
@@ -193,7 +193,7 @@ inline put(s) {
 /* An attempt writes in its own name. */
 inline ends(i, s) {
 	if
-	:: owner != i || state == Absent -> breaks(5, "S5 is broken: a record is written by who does not hold it\n")
+	:: owner != i || state == Absent -> breaks(5, "S5 is broken: a record is written by a request that does not own it\n")
 	:: else
 	fi;
 	put(s);
@@ -264,10 +264,10 @@ end:	do
 		printf("%c reserves the key, revision %d, and never hears of it\n", name(_pid), first);
 		state = InProgress; owner = _pid; aside = false; created(_pid); at[_pid] = Orphan; forgets(_pid)
 	}
-#ifdef FAIL_OPEN /* a store that does not answer keeps nobody from running */
+#ifdef FAIL_OPEN /* a request runs although the store does not answer */
 	:: d_step { begins(_pid) ->
 		at[_pid] = Runs;
-		printf("%c gets no word from the store and runs all the same\n", name(_pid))
+		printf("%c gets no reply from the store and runs all the same\n", name(_pid))
 	}
 #endif
 
@@ -414,7 +414,7 @@ end:	do
 		:: settles(_pid) ->
 			printf("%c stores its answer, revision %d\n", name(_pid), next);
 			ends(_pid, Completed); answer = _pid; owner = _pid; at[_pid] = Acks
-#ifdef SHOWS_LOST /* who has lost the key shows its own answer all the same */
+#ifdef SHOWS_LOST /* an attempt that has lost the key sends its own answer all the same */
 		:: else ->
 			printf("%c has lost the key, and its client gets its answer\n", name(_pid));
 			tells(_pid); leaves(_pid)
@@ -474,7 +474,7 @@ end:	do
 		lock = 0; leaves(_pid); printf("the transaction of %c is rolled back\n", name(_pid))
 	}
 
-	/* A commit that was sent takes place, or not, whoever waits for it. */
+	/* A commit that was sent takes place, or not, whether or not a caller waits for it. */
 	:: d_step { lock == _pid + 1 && (at[_pid] == Commits || at[_pid] == Doubts || at[_pid] == Undone) ->
 		printf("the transaction of %c commits, revision %d\n", name(_pid), next);
 		if
@@ -482,7 +482,7 @@ end:	do
 		:: else
 		fi;
 		put(Completed); owner = _pid; answer = _pid; lock = 0; started = false;
-		wrote(Nobody);
+		wrote(NoReader);
 		if
 		:: at[_pid] == Commits -> at[_pid] = Acks
 		:: else
@@ -531,7 +531,7 @@ end:	do
 	od
 }
 
-/* ---- Those who tidy up ---- */
+/* ---- Sweeper, reconciler, reaper ---- */
 
 active proctype sweeper() {
 	bool looks = false;
@@ -547,23 +547,23 @@ end:	do
 		looks = false;
 #ifdef BLIND_SWEEPER /* it writes what it has read about, whatever is there now */
 		printf("the sweeper makes it unknown, revision %d\n", next);
-		put(Unknown); wrote(Nobody)
+		put(Unknown); wrote(NoReader)
 #else
 		printf("the sweeper comes too late\n")
 #endif
 	}
 	:: d_step { looks && fresh(Sweeper) && row_free && may_quarantine ->
 		printf("the sweeper makes it unknown, revision %d\n", next);
-		looks = false; put(Unknown); wrote(Nobody)
+		looks = false; put(Unknown); wrote(NoReader)
 	}
 	:: d_step { looks && fresh(Sweeper) && row_free && may_rerun ->
 		printf("the sweeper lets it run again, revision %d\n", next);
-		looks = false; put(Retryable); wrote(Nobody)
+		looks = false; put(Retryable); wrote(NoReader)
 	}
 #ifndef PLAIN
 	:: d_step { looks && fresh(Sweeper) && row_free ->
 		printf("the sweeper stores that it failed, revision %d\n", next);
-		looks = false; put(Completed); answer = Lapsed; wrote(Nobody)
+		looks = false; put(Completed); answer = Lapsed; wrote(NoReader)
 	}
 #endif
 	od
@@ -605,16 +605,16 @@ end:	do
 	}
 	:: d_step { finding == Yes && fresh(Reconciler) && row_free ->
 		printf("the reconciler stores an answer, revision %d\n", next);
-		finding = Asks; put(Completed); answer = Found; wrote(Nobody)
+		finding = Asks; put(Completed); answer = Found; wrote(NoReader)
 	}
 	:: d_step { finding == No && fresh(Reconciler) && row_free ->
 		finding = Asks;
 #if defined(UNPROTECTED) && !defined(TOMBSTONE) && !defined(NOT_FOUND_IS_PROOF)
 		printf("the reconciler leaves it unknown, revision %d\n", next);
-		put(Unknown); wrote(Nobody)
+		put(Unknown); wrote(NoReader)
 #else
 		printf("the reconciler lets it run again, revision %d\n", next);
-		put(Retryable); wrote(Nobody)
+		put(Retryable); wrote(NoReader)
 #endif
 	}
 	od

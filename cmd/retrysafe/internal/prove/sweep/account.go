@@ -100,7 +100,7 @@ func (f *field) settle(ctx context.Context, a *account) error {
 			break
 		}
 		if time.Since(began) > lease+patience {
-			f.violate(a, "L1", "it is not final %v after its lease: %v", patience, err)
+			f.violate(a, "L1", "the key is not final %v after its lease: %v", patience, err)
 			return nil
 		}
 	}
@@ -123,10 +123,10 @@ func (f *field) replays(ctx context.Context, a *account, n *node) {
 		case err == nil && out.Equal(a.final), ctx.Err() != nil:
 			return
 		case err == nil:
-			f.violate(a, "S2", "it was answered with %q, and then with %q", a.final.Body, out.Body)
+			f.violate(a, "S2", "the key was answered with %q, and then with %q", a.final.Body, out.Body)
 			return
 		case time.Since(began) > patience: // a busy store may not answer now and then
-			f.violate(a, "S4", "it was answered, and retries get: %v", err)
+			f.violate(a, "S4", "the key was answered, and retries get: %v", err)
 			return
 		}
 	}
@@ -158,7 +158,7 @@ func (f *field) compare(a *account) {
 	for i := range a.shown {
 		switch shown := &a.shown[i]; {
 		case a.final == nil:
-			f.violate(a, "S3", "a client was shown %q, and now nobody knows whether it happened", shown.Body)
+			f.violate(a, "S3", "a client was shown %q, and now the outcome is unknown", shown.Body)
 		case !shown.Equal(a.final):
 			f.violate(a, "S4", "a client was shown %q, and a retry gets %q", shown.Body, a.final.Body)
 		}

@@ -77,7 +77,7 @@ func (t *tormentor) sendOnce(ctx context.Context, data []byte, pace int, how end
 	}
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", t.addr)
 	if err != nil {
-		return false, fmt.Errorf("the gateway lets nobody in: %w", err)
+		return false, fmt.Errorf("the gateway accepts no connection: %w", err)
 	}
 	defer c.Close()
 	sent := make(chan struct{})

@@ -303,7 +303,7 @@ func (t *tormentor) volley(ctx context.Context, addr string, secure *tls.Config,
 	}
 	c, err := shakeHands(ctx, addr, secure)
 	if err != nil {
-		return false, fmt.Errorf("the gateway lets nobody in: %w", err)
+		return false, fmt.Errorf("the gateway accepts no connection: %w", err)
 	}
 	defer c.Close()
 	t.result.Count("requests", max(1, len(v.means)))

@@ -137,7 +137,7 @@ func (l *lane) see(ctx context.Context, route, path, op, body string, deaths []d
 	o := l.service.of(op)
 	switch {
 	case route == unprotected && last != http.StatusConflict:
-		l.result.Violatef("S9", op, "%s: nobody knows what became of it after %q, and a retry got %d", l.name, deaths, last)
+		l.result.Violatef("S9", op, "%s: the outcome is unknown after %q, and a retry got %d", l.name, deaths, last)
 	case route == keyed && last != http.StatusCreated:
 		l.result.Violatef("S4", op, "%s: after %q the service lives again, and a retry got %d", l.name, deaths, last)
 	case route == keyed:
@@ -162,7 +162,7 @@ func (l *lane) judge(ctx context.Context, route, op string, sent int, deaths []d
 		}
 		attempts = record.Attempt // without a record there is none
 		if known := record.State == retrysafe.StateCompleted || record.State == retrysafe.StateRetryable; route == unprotected && calls > 0 && known {
-			l.result.Violatef("S9", op, "%s: after %q it is %s, and nobody knows what became of it", l.name, deaths, record.State)
+			l.result.Violatef("S9", op, "%s: after %q the key is %s, and the outcome is unknown", l.name, deaths, record.State)
 		}
 	}
 	if calls == 0 {
@@ -172,7 +172,7 @@ func (l *lane) judge(ctx context.Context, route, op string, sent int, deaths []d
 		l.result.Violatef("S16", op, "%s, %s route: after %q the service was called %d times in %d attempts", l.name, route, deaths, calls, attempts)
 	}
 	if route == unprotected && calls > 1 {
-		l.result.Violatef("S1", op, "%s: after %q the service was called %d times, and nothing protects it", l.name, deaths, calls)
+		l.result.Violatef("S1", op, "%s: after %q the service was called %d times on an unprotected route", l.name, deaths, calls)
 	}
 	return nil
 }

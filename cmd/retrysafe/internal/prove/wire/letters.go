@@ -99,7 +99,7 @@ func (p *letters) run(ctx context.Context, kills int) error {
 			p.result.Violatef("S16", m.Key, "outbox, %s: after %q the service was called %d times in %d tries", m.Topic, doomed[m.Key], o.calls, tries)
 		}
 		if err := o.alike(); err != nil || !o.keys[m.Key] || !o.bodies[string(m.Payload)] {
-			p.result.Violatef("S11", m.Key, "outbox, %s: after %q it did not arrive as it was enqueued: %v", m.Topic, doomed[m.Key], err)
+			p.result.Violatef("S11", m.Key, "outbox, %s: after %q the message did not arrive as it was enqueued: %v", m.Topic, doomed[m.Key], err)
 		}
 		p.result.Count("calls", o.calls)
 		p.result.Count("calls on kept connections", o.kept)
@@ -128,7 +128,7 @@ func (p *letters) deliver(ctx context.Context, letters int) (*noting, error) {
 	case <-noted.all:
 	case <-ctx.Done():
 	case <-time.After(time.Duration(letters)*sinkTimeout + patience):
-		p.result.Violatef("S11", "", "outbox: %d of %d letters have not arrived", noted.missing(), letters)
+		p.result.Violatef("S11", "", "outbox: %d of %d messages have not arrived", noted.missing(), letters)
 	}
 	stop()
 	return noted, errors.Join(<-ran, ctx.Err())

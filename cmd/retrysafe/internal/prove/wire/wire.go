@@ -15,7 +15,7 @@ func Checks() []prove.Check {
 		},
 		{
 			Name: "torture", Goal: "G11", Size: prove.Size{Of: "attacks", Change: 3000, Release: 10_000}, Holds: []string{"S8", "S13", "S16"},
-			Shows: "hostile requests neither bring the gateway down nor pass it: no panic, no 5xx, no leak, and nothing is passed on that a strict reader refuses",
+			Shows: "hostile requests neither crash the gateway nor get past it: no panic, no 5xx, no leak, and every forwarded request is accepted by a strict parser",
 			Needs: prove.Store | prove.Processes, Run: torture,
 		},
 	}

@@ -117,7 +117,7 @@ func (w *witness) serve(c net.Conn) {
 			}
 			continue
 		case !errors.Is(err, errCut):
-			w.result.Violate(prove.Violation{Invariant: "S8", What: fmt.Sprintf("what was passed on cannot be read, because of %v: %s", err, quoted(buf.Bytes())), Seed: w.seed})
+			w.result.Violate(prove.Violation{Invariant: "S8", What: fmt.Sprintf("a forwarded request cannot be parsed: %v: %s", err, quoted(buf.Bytes())), Seed: w.seed})
 			return
 		}
 		if expectant(buf.Bytes()) {

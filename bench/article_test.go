@@ -11,7 +11,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx" of database/sql
 )
 
-// seed004 works as the middleware of an article on idempotency patterns does:
+// article works as the middleware of an article on idempotency patterns does:
 // database/sql, a row of typed columns with the answer as jsonb, one upsert that
 // forces RETURNING by an update that changes nothing, one UPDATE to finish.
 //
@@ -26,9 +26,9 @@ import (
 // So that all systems keep the same, it has two columns more than printed: the
 // operation, and the headers of the answer. The pool, which the article leaves at
 // its defaults, keeps its connections: with two idle ones it would be slower.
-var seed004 = system{"seed004", openSeed004}
+var article = system{"article", openArticle}
 
-const seed004Schema = `
+const articleSchema = `
 CREATE TABLE idempotency_keys (
     tenant_id        BIGINT  NOT NULL,
     idempotency_key  TEXT    NOT NULL,
@@ -48,7 +48,7 @@ CREATE INDEX idempotency_expires_idx ON idempotency_keys (expires_at)
 CREATE INDEX idempotency_hash_idx
     ON idempotency_keys (tenant_id, idempotency_key, request_hash);`
 
-const seed004Reserve = `
+const articleReserve = `
 INSERT INTO idempotency_keys
     (tenant_id, idempotency_key, operation, request_hash, status, expires_at)
 VALUES
@@ -57,7 +57,7 @@ ON CONFLICT (tenant_id, idempotency_key) DO UPDATE
 SET tenant_id = EXCLUDED.tenant_id
 RETURNING status, response_status, response_headers, response_body, request_hash = $4, xmax = 0`
 
-const seed004Finalize = `
+const articleFinalize = `
 UPDATE idempotency_keys
    SET status = $1,
        response_status = $2,
@@ -66,8 +66,8 @@ UPDATE idempotency_keys
        completed_at = now()
  WHERE tenant_id = $5 AND idempotency_key = $6`
 
-// seed004Reap is one pass of the article's reaper, as printed.
-const seed004Reap = `
+// articleReap is one pass of the article's reaper, as printed.
+const articleReap = `
 WITH stuck AS (
   SELECT tenant_id, idempotency_key
     FROM idempotency_keys
@@ -85,32 +85,32 @@ DELETE FROM idempotency_keys k
  WHERE k.tenant_id = targets.tenant_id
    AND k.idempotency_key = targets.idempotency_key`
 
-type seed004Keeper struct {
+type articleKeeper struct {
 	db  *sql.DB
 	ttl time.Duration
 }
 
-func openSeed004(ctx context.Context, url string) (keeper, error) {
+func openArticle(ctx context.Context, url string) (keeper, error) {
 	db, err := sql.Open("pgx", url)
 	if err != nil {
 		return nil, err
 	}
 	db.SetMaxOpenConns(connections)
 	db.SetMaxIdleConns(connections)
-	if _, err := db.ExecContext(ctx, seed004Schema); err != nil {
+	if _, err := db.ExecContext(ctx, articleSchema); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return &seed004Keeper{db, 24 * time.Hour}, nil
+	return &articleKeeper{db, 24 * time.Hour}, nil
 }
 
-func (k *seed004Keeper) serve(ctx context.Context, c *call) (replayed bool, err error) {
+func (k *articleKeeper) serve(ctx context.Context, c *call) (replayed bool, err error) {
 	var (
 		status         string
 		code           sql.NullInt32
 		headers, body  []byte
 		same, inserted bool
 	)
-	err = k.db.QueryRowContext(ctx, seed004Reserve, c.tenant, c.key, operation, c.hash[:], k.ttl.String()).
+	err = k.db.QueryRowContext(ctx, articleReserve, c.tenant, c.key, operation, c.hash[:], k.ttl.String()).
 		Scan(&status, &code, &headers, &body, &same, &inserted)
 	switch {
 	case err != nil:
@@ -128,7 +128,7 @@ func (k *seed004Keeper) serve(ctx context.Context, c *call) (replayed bool, err 
 	if err != nil {
 		return false, err
 	}
-	done, err := k.db.ExecContext(ctx, seed004Finalize, "COMPLETED", a.status, json.RawMessage(stored), json.RawMessage(a.body), c.tenant, c.key)
+	done, err := k.db.ExecContext(ctx, articleFinalize, "COMPLETED", a.status, json.RawMessage(stored), json.RawMessage(a.body), c.tenant, c.key)
 	if err != nil {
 		return false, err
 	}
@@ -139,8 +139,8 @@ func (k *seed004Keeper) serve(ctx context.Context, c *call) (replayed bool, err 
 }
 
 // purge is one pass of the reaper.
-func (k *seed004Keeper) purge(ctx context.Context) (int, error) {
-	done, err := k.db.ExecContext(ctx, seed004Reap)
+func (k *articleKeeper) purge(ctx context.Context) (int, error) {
+	done, err := k.db.ExecContext(ctx, articleReap)
 	if err != nil {
 		return 0, err
 	}
@@ -148,10 +148,10 @@ func (k *seed004Keeper) purge(ctx context.Context) (int, error) {
 	return int(n), err
 }
 
-func (k *seed004Keeper) close() error { return k.db.Close() }
+func (k *articleKeeper) close() error { return k.db.Close() }
 
-// seed004Backlog fills the table with n keys that are completed and expired.
-func seed004Backlog(n int) string {
+// articleBacklog fills the table with n keys that are completed and expired.
+func articleBacklog(n int) string {
 	return fmt.Sprintf(`
 INSERT INTO idempotency_keys
 SELECT n %% %d, gen_random_uuid(), '%s', sha256(n::text::bytea), 'COMPLETED', 201,
