@@ -23,7 +23,7 @@ type detachedContext struct {
 	errAsked   bool // Err was called
 	deadline   time.Time
 	cause      error              // why it ended; nil before
-	cancelable *cancelableContext // nil before the first call of Done
+	cancelable *cancelableContext // nil until Done, or an end with a cause of its own, needs it
 }
 
 // cancelableContext is a cancel context of the context package, and the timer that ends
@@ -68,14 +68,14 @@ func (d *detachedContext) init(parent context.Context, clock Clock, limit time.D
 // DeadlineOnly reports whether the engine made ctx for one step of a store. Such a
 // context ends only by its deadline while the engine waits for the step, so a store
 // that watches the deadline need not call Done, which costs a channel and a timer. The
-// context is reused after the step; values is a context with the same values that may
-// be kept longer.
+// context is reused after the step; values is a context with the same values that never
+// ends and may be kept longer.
 func DeadlineOnly(ctx context.Context) (values context.Context, ok bool) {
 	d, ok := ctx.(*detachedContext)
 	if !ok || !d.deadlineOnly {
 		return nil, false
 	}
-	return d.parent, true
+	return context.WithoutCancel(d.parent), true
 }
 
 func (d *detachedContext) Deadline() (time.Time, bool) {

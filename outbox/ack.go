@@ -39,8 +39,7 @@ func ackFor(opts *Options, d *Delivery, r *Receipt) Ack {
 		ack.After = min(opts.Backoff.after(tries, r.After, opts.Rand()), opts.Horizon-d.Age)
 	}
 	if d.Settles != nil && ack.Kind != AckRetry {
-		next := settled(*d.Settles, &ack, r)
-		ack.Settle = &next
+		ack.Settle = settled(*d.Settles, &ack, r)
 	}
 	return ack
 }

@@ -44,8 +44,7 @@ func GiveUp(ctx context.Context, s Skipper, head *DeadLetter, why string) error 
 	e := Ack{ID: head.ID, Kind: AckDead, Why: head.Why + "; " + why}
 	r := Receipt{ProviderRef: head.ProviderRef}
 	if head.Settles != nil {
-		next := settled(*head.Settles, &e, &r)
-		e.Settle = &next
+		e.Settle = settled(*head.Settles, &e, &r)
 	}
 	for range maxConflicts {
 		ended, err := s.Skip(ctx, SkipRequest{ID: head.ID, Tries: head.Tries, Why: e.Why, Settle: e.Settle})

@@ -192,8 +192,21 @@ func (f *inflight) drop(d *Delivery) {
 	if f.read != nil {
 		f.read.stale[key] = struct{}{}
 	}
-	if f.holds(d.Shard) {
-		f.forget(f.groups[key])
-		delete(f.groups, key)
+	if !f.holds(d.Shard) {
+		return
+	}
+	f.forget(f.groups[key])
+	delete(f.groups, key)
+	f.ready = slices.DeleteFunc(f.ready, func(w Delivery) bool {
+		behind := groupOf(&w) == key
+		if behind {
+			delete(f.known, w.ID)
+		}
+		return behind
+	})
+	for _, at := range f.sending {
+		if at == key { // the one behind d is at the sink already: the group stays busy until it is back
+			f.groups[key] = nil
+		}
 	}
 }

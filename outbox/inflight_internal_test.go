@@ -172,6 +172,50 @@ func (c *clerk) lose() {
 	c.seen = map[string]int64{} // what was sent and not ended is sent again
 }
 
+// A message whose acknowledgement could not be stored is read again. The message behind
+// it was ready or at the sink by then: it is not sent beside it.
+func TestReadAgainIsSentAlone(t *testing.T) {
+	t.Parallel()
+	shard := Shard{0, 1}
+	a, b := Delivery{ID: 1, Shard: shard, Message: Message{Group: "g"}}, Delivery{ID: 2, Shard: shard, Message: Message{Group: "g"}}
+	for _, atSink := range []bool{false, true} {
+		f := newInflight()
+		f.setLeases([]Shard{shard})
+		read := func() {
+			f.beginRead()
+			f.endRead([]Delivery{a, b}, 10)
+		}
+		sent := func() (ids []int64) {
+			for _, d := range f.take(10) {
+				ids = append(ids, d.ID)
+			}
+			return ids
+		}
+		read()
+		if got := sent(); !slices.Equal(got, []int64{1}) {
+			t.Fatalf("sent %v first", got)
+		}
+		f.advance(&a) // its receiver has it
+		if atSink {
+			if got := sent(); !slices.Equal(got, []int64{2}) {
+				t.Fatalf("sent %v behind it", got)
+			}
+		}
+		f.drop(&a) // the store has no acknowledgement of it
+		read()
+		if atSink {
+			if got := sent(); got != nil {
+				t.Errorf("sent %v while 2 is at the sink", got)
+			}
+			f.advance(&b)
+			f.remove(b.ID)
+		}
+		if got := sent(); !slices.Equal(got, []int64{1}) {
+			t.Errorf("sent %v, want 1 alone; 2 at the sink before: %t", got, atSink)
+		}
+	}
+}
+
 // Whatever happens in whatever order, the set offers messages of shards that are
 // leased, each once at a time and never after its end, one of a group after the
 // other; and nothing is forgotten for good.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/deadline"
 )
 
 // Run delivers messages until ctx ends. Then it waits for the calls that are under way,
@@ -31,7 +32,9 @@ func (w *Worker) Run(ctx context.Context) error {
 			})
 		}
 		if l.stopped() {
-			return w.Release(steps)
+			ctx, cancel := deadline.After(steps, w.opts.Clock, w.opts.Lease)
+			defer cancel()
+			return w.Release(ctx)
 		}
 		timer.set(now, l.wakeAt(now))
 		select {

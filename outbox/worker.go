@@ -11,8 +11,9 @@ import (
 )
 
 // A Worker delivers the messages of an outbox. Any number of workers may run over one
-// store, in any number of processes: each message has one worker at a time, and the
-// acknowledgements of a worker that was stopped for longer than its lease are refused.
+// store, in any number of processes: the lease of a shard is one worker's, and the
+// acknowledgements of a worker that has lost it are refused. Such a worker may send a
+// message once more before it knows.
 //
 // One worker has one [Worker.Run] or [Worker.RunOnce] at a time.
 type Worker struct {
@@ -69,7 +70,8 @@ func (w *Worker) Wake() {
 
 // RunOnce does all that is due, one step after the other, and returns how many messages
 // were delivered. It ends early if its lease does, or ctx; an error says what was left
-// undone. It holds its shards afterwards; [Worker.Release] gives them back.
+// undone. What receivers have said is stored all the same, for as long as the lease
+// lasts. RunOnce holds its shards afterwards; [Worker.Release] gives them back.
 //
 // It performs the same loop as [Worker.Run] on the goroutine of its caller, and starts
 // nothing.

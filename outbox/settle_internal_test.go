@@ -1,0 +1,50 @@
+package outbox
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// The end of a message settles its key whatever evidence came about the key before: never
+// with a write that names no record, and never against an open dispute.
+func TestSettledWhateverIsKnownOfTheKey(t *testing.T) {
+	t.Parallel()
+	handed := retrysafe.Record{
+		Ref: retrysafe.Ref{Scope: "acct_1", Key: "k"}, Version: retrysafe.RecordVersion, State: retrysafe.StateInProgress,
+		Revision: 7, Owner: retrysafe.Owner{1}, ProviderRef: "ch_1",
+	}
+	disputed := handed
+	disputed.Inquiry.Disputed = true
+	unreadable := retrysafe.Record{Ref: handed.Ref}
+	for _, c := range []struct {
+		name     string
+		rec      retrysafe.Record
+		kind     AckKind
+		receipt  Receipt
+		want     retrysafe.State
+		disputed bool
+		note     string
+	}{
+		{"delivered", handed, AckDelivered, Receipt{ProviderRef: "ch_1"}, retrysafe.StateCompleted, false, "was delivered"},
+		{"a dead letter", handed, AckDead, Receipt{}, retrysafe.StateUnknown, false, "dead letter"},
+		{"an answer without a status", handed, AckDelivered, Receipt{Answer: &retrysafe.Result{}}, retrysafe.StateUnknown, false, "status"},
+		{"another effect than the record's", handed, AckDelivered, Receipt{ProviderRef: "ch_2"}, retrysafe.StateUnknown, true, "was delivered"},
+		{"disputed before", disputed, AckDelivered, Receipt{ProviderRef: "ch_1"}, retrysafe.StateUnknown, true, "disputed"},
+		{"disputed, and a dead letter", disputed, AckDead, Receipt{}, retrysafe.StateUnknown, true, "disputed"},
+	} {
+		w := settled(c.rec, &Ack{Kind: c.kind, Why: "refused"}, &c.receipt)
+		switch {
+		case w == nil || w.Ref != c.rec.Ref || w.Expect != c.rec.Fence():
+			t.Errorf("%s: the write is %+v, want one of the key with its fence", c.name, w)
+		case w.State != c.want || w.Inquiry.Disputed != c.disputed || w.Inquiry.Dead != (c.want == retrysafe.StateUnknown):
+			t.Errorf("%s: the key becomes %s, dead %t, disputed %t", c.name, w.State, w.Inquiry.Dead, w.Inquiry.Disputed)
+		case len(w.Inquiry.Notes) != 1 || !strings.Contains(w.Inquiry.Notes[0].Text, c.note):
+			t.Errorf("%s: notes %+v, want one with %q", c.name, w.Inquiry.Notes, c.note)
+		}
+	}
+	if w := settled(unreadable, &Ack{Kind: AckDelivered}, &Receipt{}); w != nil {
+		t.Errorf("a record that cannot be read becomes %+v", w)
+	}
+}
