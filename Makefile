@@ -176,4 +176,4 @@ nested:
 
 .PHONY: smoke
 smoke:
-	@scripts/hammer 80000 $(SEED)
+	@scripts/hammer 80000 $(if $(filter fresh,$(SEED)),,$(SEED))

@@ -205,7 +205,8 @@ func (r *Record) AddNote(n Note) {
 	if len(notes) >= maxNotes {
 		notes = slices.Delete(notes, 1, len(notes)-maxNotes+2)
 	}
-	n.At, n.State, n.Text = r.ReadAt, r.State, clean(n.Text)
+	n.At, n.State = r.ReadAt, r.State
+	n.By, n.Text, n.ID = clean(n.By), clean(n.Text), clean(n.ID)
 	r.Inquiry.Notes = append(notes, n)
 }
 

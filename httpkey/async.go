@@ -47,7 +47,7 @@ func keptHeaders(o *Options, s retrysafe.Store) ([]string, error) {
 		return nil, nil
 	}
 	if len(o.KeepCredentials) > 0 {
-		if sealing, ok := s.(interface{ Sealed() bool }); !ok || !sealing.Sealed() {
+		if sealing, ok := s.(retrysafe.Sealer); !ok || !sealing.Sealed() {
 			return nil, errors.New("httpkey: KeepCredentials: this store would keep them in plaintext; wrap it in store/sealed")
 		}
 	}

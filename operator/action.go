@@ -90,10 +90,11 @@ func (a *Action) note(w *retrysafe.Write, what string) {
 }
 
 // done returns the note of the action in r, if there is one. Then an earlier try has
-// changed the record, even if its caller got an error.
+// changed the record, even if its caller got an error. Releases before notes had IDs
+// wrote the ID at the end of the text.
 func done(r *retrysafe.Record, by, id string) (retrysafe.Note, bool) {
 	for i := len(r.Inquiry.Notes) - 1; i >= 0; i-- {
-		if n := r.Inquiry.Notes[i]; n.By == by && n.ID == id {
+		if n := r.Inquiry.Notes[i]; n.By == by && (n.ID == id || n.ID == "" && strings.HasSuffix(n.Text, mark(id))) {
 			return n, true
 		}
 	}

@@ -21,7 +21,7 @@ type BackpressureOptions struct {
 	// MaxDead is how many dead letters there may be before new messages are refused.
 	// Default 10,000.
 	MaxDead int
-	// Every is how long a count is used. Messages enqueued through the brake meanwhile
+	// Every is how long a count is used. Messages enqueued through it meanwhile
 	// are added to it. Default 1 s.
 	Every time.Duration
 }
@@ -33,8 +33,8 @@ type BackpressureOptions struct {
 //
 // It is safe for concurrent use, and starts nothing.
 type Backpressure struct {
-	gauge DepthReporter
-	opts  BackpressureOptions
+	reporter DepthReporter
+	opts     BackpressureOptions
 
 	mu      sync.Mutex
 	depth   Depth
@@ -43,10 +43,10 @@ type Backpressure struct {
 	busy    bool      // a count is under way
 }
 
-// NewBackpressure returns a brake for the outbox whose depth g reports. Opts may be nil.
+// NewBackpressure returns the back-pressure of the outbox whose depth g reports. Opts may be nil.
 func NewBackpressure(g DepthReporter, opts *BackpressureOptions) (*Backpressure, error) {
 	if g == nil {
-		return nil, errors.New("outbox: a brake needs a gauge")
+		return nil, errors.New("outbox: NewBackpressure needs a DepthReporter")
 	}
 	var o BackpressureOptions
 	if opts != nil {
@@ -56,7 +56,7 @@ func NewBackpressure(g DepthReporter, opts *BackpressureOptions) (*Backpressure,
 		return nil, errors.New("outbox: an option is negative")
 	}
 	o.MaxWaiting, o.MaxDead, o.Every = cmp.Or(o.MaxWaiting, 1_000_000), cmp.Or(o.MaxDead, 10_000), cmp.Or(o.Every, time.Second)
-	return &Backpressure{gauge: g, opts: o}, nil
+	return &Backpressure{reporter: g, opts: o}, nil
 }
 
 // A Transaction is a transaction that messages can join, and that can be rolled back.
@@ -66,20 +66,20 @@ type Transaction interface {
 }
 
 // On returns an [Enqueuer] that enqueues into tx unless too many messages wait:
-// brake.On(tx).Enqueue(ctx, m).
-func (b *Backpressure) On(tx Transaction) Enqueuer { return braked{b, tx} }
+// pressure.On(tx).Enqueue(ctx, m).
+func (b *Backpressure) On(tx Transaction) Enqueuer { return pressured{b, tx} }
 
 // Check returns [ErrFull] if too many messages wait. It is for callers that want to know
 // before they begin a transaction.
 func (b *Backpressure) Check(ctx context.Context) error { return b.admit(ctx, 0) }
 
-type braked struct {
+type pressured struct {
 	b  *Backpressure
 	tx Transaction
 }
 
 // Enqueue implements [Enqueuer].
-func (e braked) Enqueue(ctx context.Context, messages ...Message) error {
+func (e pressured) Enqueue(ctx context.Context, messages ...Message) error {
 	if err := e.b.admit(ctx, len(messages)); err != nil {
 		return errors.Join(err, e.tx.Rollback(context.WithoutCancel(ctx)))
 	}
@@ -116,7 +116,7 @@ func (b *Backpressure) count(ctx context.Context) error {
 	b.busy = true
 	before := b.added
 	b.mu.Unlock()
-	depth, err := b.gauge.Depth(ctx)
+	depth, err := b.reporter.Depth(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.busy = false

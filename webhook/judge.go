@@ -16,7 +16,7 @@ type decision struct {
 }
 
 // decide applies evidence to the record that it is about. It is pure.
-// [retrysafe.DecideEvidence] decides what an unknown outcome becomes; judge decides
+// [retrysafe.DecideEvidence] decides what an unknown outcome becomes; decide says
 // when the evidence may be applied. A webhook was not asked for, so it counts as no
 // try, and the time of the next inquiry stays.
 func decide(r retrysafe.Record, v *retrysafe.Evidence, by string) decision {
@@ -44,7 +44,7 @@ func decide(r retrysafe.Record, v *retrysafe.Evidence, by string) decision {
 
 // judgeKnown compares evidence with a record whose outcome is not unknown.
 func judgeKnown(r *retrysafe.Record, v *retrysafe.Evidence) decision {
-	switch r.State { //nolint:exhaustive // unknown is handled by judge; retryable and expired records hold nothing that could contradict
+	switch r.State { //nolint:exhaustive // unknown is handled by decide; retryable and expired records hold nothing that could contradict
 	case retrysafe.StateAccepted, retrysafe.StateInProgress:
 		if next, ok := retrysafe.DecideLapse(*r); ok && next.State == retrysafe.StateUnknown {
 			return decision{outcome: swept, next: &next, kind: retrysafe.EventLapsed}

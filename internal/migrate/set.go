@@ -59,7 +59,11 @@ func (s *Set) Version(ctx context.Context, db Session) (have int, err error) {
 	if have <= newest {
 		return have, nil
 	}
-	// Needed is the newest version that any of the unknown migrations asks a program to know.
+	// Needed is the newest version that any of the unknown migrations asks a program to know. A newer program may have
+	// added the column of the marks since it was looked for.
+	if columns, err = s.columns(ctx, db); err != nil {
+		return 0, err
+	}
 	oldest := "version"
 	if columns == versionAndOldest {
 		oldest = "coalesce(oldest, version)"

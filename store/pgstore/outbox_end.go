@@ -30,7 +30,7 @@ func (b *Outbox) Ack(ctx context.Context, endings []outbox.Ack) ([]outbox.AckRes
 	return e.ended, nil
 }
 
-// An endBatch is the endings of one call of End.
+// An endBatch is the acknowledgements of one call of Ack.
 type endBatch struct {
 	b       *Outbox
 	endings []outbox.Ack

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	_ "embed"
 	"errors"
+	"net/url"
 	"strings"
 
 	"github.com/jackc/pgx/v5/stdlib"
@@ -34,16 +35,20 @@ type joined interface {
 //go:embed schema.sql
 var schema string
 
-func openDatabase(ctx context.Context, url string) (*database, error) {
-	if path, ok := strings.CutPrefix(url, "sqlite:"); ok {
-		s, err := sqlitestore.Open(ctx, path, nil)
+func openDatabase(ctx context.Context, address string) (*database, error) {
+	if path, ok := strings.CutPrefix(address, "sqlite:"); ok {
+		s, err := sqlitestore.Open(ctx, strings.TrimPrefix(path, "//"), nil)
 		if err != nil {
 			return nil, err
 		}
 		join := func(tx *sql.Tx) joined { return s.Tx(tx) }
 		return &database{keys: s, messages: s.Outbox(), DB: s.DB(), join: join, close: s.Close}, nil
 	}
-	s, err := pgstore.Open(ctx, url, nil)
+	server, opts, err := postgres(address)
+	if err != nil {
+		return nil, err
+	}
+	s, err := pgstore.Open(ctx, server, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -53,13 +58,31 @@ func openDatabase(ctx context.Context, url string) (*database, error) {
 	return &database{keys: s, messages: s.Outbox(), DB: db, join: join, close: closeBoth}, nil
 }
 
+// postgres takes the parameters that are not PostgreSQL's out of its URL: schema=NAME, the
+// schema of the store's tables, and pgbouncer=true.
+func postgres(address string) (server string, opts *pgstore.Options, err error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "", nil, errors.New("the URL of the store is malformed; characters such as @ : / # % in a password are written as %40 and so on")
+	}
+	q := u.Query()
+	opts = &pgstore.Options{Schema: q.Get("schema"), PgBouncer: q.Get("pgbouncer") == "true"}
+	q.Del("schema")
+	q.Del("pgbouncer")
+	u.RawQuery = q.Encode()
+	return u.String(), opts, nil
+}
+
 // checkStore refuses URLs of stores that do not share their transactions.
-func checkStore(url string) error {
-	switch path, isSQLite := strings.CutPrefix(url, "sqlite:"); {
-	case isSQLite && path == "":
+func checkStore(address string) error {
+	switch path, isSQLite := strings.CutPrefix(address, "sqlite:"); {
+	case isSQLite && strings.TrimPrefix(path, "//") == "":
 		return errors.New("sqlite: needs a file: sqlite:PATH")
-	case isSQLite, strings.HasPrefix(url, "postgres://"), strings.HasPrefix(url, "postgresql://"):
+	case isSQLite:
 		return nil
+	case strings.HasPrefix(address, "postgres://"), strings.HasPrefix(address, "postgresql://"):
+		_, _, err := postgres(address)
+		return err
 	}
 	return errNoTables
 }

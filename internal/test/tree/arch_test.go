@@ -83,7 +83,7 @@ var arrows = []arrowRule{
 	{program, []string{cli}, "a process around the command line"},
 	{cli, []string{cli + "/build", cli + "/command", cli + "/config", cli + "/demo", cli + "/exit", cli + "/gateway", cli + "/keys", cli + "/migrate", cli + "/outbox", cli + "/prove", cli + "/reconcile", inner + "terminal"}, "the place where all groups of commands meet"},
 	{cli + "/config", slices.Concat(everyGroup, []string{"store/sealed"}), "a group of commands; it knows no other group"},
-	{cli + "/demo", slices.Concat(everyGroup, []string{"examples/payments/demo"}), "a group of commands; it knows no other group"},
+	{cli + "/demo", slices.Concat(everyGroup, []string{inner + "storeurl", "examples/payments/demo"}), "a group of commands; it knows no other group"},
 	{cli + "/gateway", slices.Concat(everyGroup, []string{root, "httpkey", "telemetry", "store/sealed", cli + "/build", cli + "/stores", inner + "gateway", inner + "gateway/config", inner + "gateway/listener", inner + "storeurl"}), "a group of commands; it knows no other group"},
 	{cli + "/keys", slices.Concat(everyGroup, []string{root, "operator", "store/storekit", "internal/headerkind", "internal/storemove", cli + "/action", cli + "/keyref", cli + "/stores", inner + "move", inner + "storeurl"}), "a group of commands; it knows no other group"},
 	{cli + "/migrate", slices.Concat(everyGroup, []string{"store/pgstore", "store/sqlitestore", cli + "/stores", inner + "storeurl"}), "a group of commands; it knows no other group"},

@@ -57,7 +57,7 @@ type Gateway struct {
 	trustedHeaders map[string]bool // canonical names of headers; see isAlias
 	tenantSlots    tenantSlots
 	bodies         slots     // bytes
-	passthroughs   sync.Pool // of *passing
+	passthroughs   sync.Pool // of *passthrough
 	statuses       map[string]http.Handler
 	duties         []func(context.Context) error
 	exchange       func(Exchange)

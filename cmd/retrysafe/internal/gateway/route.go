@@ -34,7 +34,7 @@ type route struct {
 	slots   slots
 	latency latency
 	warned  atomic.Bool
-	calls   sync.Pool // of *attempt
+	calls   sync.Pool // of *upstreamCall
 }
 
 const defaultRequest, defaultResponse int64 = 1 << 20, 1 << 20 // as httpkey has them

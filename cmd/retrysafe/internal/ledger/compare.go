@@ -9,7 +9,7 @@ import (
 )
 
 // Options say how two lists are compared. The zero value compares every field as text, takes no row for pending, and
-// uses 4 MiB of memory and 8 GiB of disk.
+// uses 4 MiB of memory and disk for 32 GiB of rows.
 type Options struct {
 	// Amounts names the fields that are decimals: 1.0 is 1.00 there. What is no decimal is compared as text.
 	Amounts []string
@@ -24,21 +24,21 @@ type Options struct {
 
 	// Dir is where the temporary database is; empty means the default directory for temporary files. Its file is
 	// readable by its owner only, has no name while it is in use where the system allows that, and is gone when the
-	// comparison ends, whatever ends it. The same holds for the files in which SQLite sorts, which are in the default
-	// directory for temporary files.
+	// comparison ends, whatever ends it. The same holds for the files in which SQLite sorts. These are in the folder
+	// that SQLITE_TMPDIR or TMPDIR names, or in /var/tmp.
 	Dir string
 	// Memory is about how many bytes of rows are held at once. Less than 64 KiB is taken as 64 KiB. A single row
 	// larger than that is held all the same.
 	Memory int
-	// Disk is how many bytes of rows both lists may have together; then the comparison fails with ErrTooLarge. The
-	// files may have three times that.
+	// Disk is how many bytes both lists may take in the database together, where a row has its fields twice; then the
+	// comparison fails with ErrTooLarge. The files may have twice that.
 	Disk int64
 }
 
 const (
 	defaultMemory = 4 << 20
 	leastMemory   = 64 << 10
-	defaultDisk   = 8 << 30
+	defaultDisk   = 32 << 30
 )
 
 func (o *Options) memory() int {

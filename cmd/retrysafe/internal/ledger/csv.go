@@ -94,7 +94,7 @@ type csvRows struct {
 	line   int // of the row read last
 }
 
-// splitValue returns the next row, or io.EOF itself at the end.
+// next returns the next row, or io.EOF itself at the end.
 func (c *csvRows) next() ([]string, error) {
 	c.meter.left = c.maxRow + csvBuffer // the reader fills its buffer beyond the end of the row
 	start := c.InputOffset()

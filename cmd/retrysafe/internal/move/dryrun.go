@@ -2,13 +2,11 @@ package move
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 )
-
-var errNotEmpty = errors.New("move: the destination holds records already; move into an empty store")
 
 // dryRun checks whether a move could begin, and counts the records.
 func (m *move) dryRun(ctx context.Context) error {
@@ -29,7 +27,7 @@ func (m *move) dryRun(ctx context.Context) error {
 			return fmt.Errorf("destination: %w", err)
 		}
 		if len(some) > 0 {
-			return errNotEmpty
+			return storemove.ErrNotEmpty
 		}
 	}
 	m.enter(Copying)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
 	"github.com/retrysafe/retrysafe/examples/payments/demo"
 )
 
@@ -51,6 +52,11 @@ provider listens ten ports above the first node.`,
 		o.Out, o.Logger, o.Node = env.Out, slog.New(slog.NewTextHandler(env.Err, nil)), newNode
 		if node {
 			return demo.RunNode(ctx, env.In, env.Out, o.Logger)
+		}
+		if o.Store != "" {
+			if _, err := storeurl.Parse(o.Store); err != nil { // its error says what is wrong with the URL
+				return exit.Usagef("%v", err)
+			}
 		}
 		if err := o.Check(); err != nil {
 			return exit.Usagef("%v", err)

@@ -48,6 +48,15 @@ func TestDemoPrintsWhatToTry(t *testing.T) {
 	}
 }
 
+// The demo takes the URLs that every command takes.
+func TestDemoRefusesBadStores(t *testing.T) {
+	t.Parallel()
+	here := clitest.NewShell(t, "")
+	here.RunArgs("demo", "--store", "postgres://u:se cret@h/db").Exits(2).Says("%40").InOneLine()
+	here.RunArgs("demo", "--store", "sqlite:").Exits(2).Says("needs a file").InOneLine()
+	here.RunArgs("demo", "--store", "memory:").Exits(2).Says("shares its transactions").InOneLine()
+}
+
 // Two nodes are two processes over one store: one is killed, the other answers with
 // the same bytes. What is left is seen by operators.
 func TestDemoOfTwoNodes(t *testing.T) {

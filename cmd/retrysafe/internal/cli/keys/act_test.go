@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -88,6 +89,12 @@ func TestDoubleClickReplays(t *testing.T) {
 	wg.Wait()
 	here.Run(line).Exits(0).Says("released", "this was done before, by this same action")
 	here.Run(line + " --format json").Exits(0).Says(`"replayed":true`)
+	entry := here.Run("keys audit --format json").Exits(0)
+	if id := regexp.MustCompile(`"id":"([^"]+)"`).FindStringSubmatch(entry.Out); id == nil {
+		t.Errorf("the audit has no id of the action: %s", entry.Out)
+	} else {
+		here.Run("keys show t k").Exits(0).Says("[action " + id[1] + "]")
+	}
 	if n := strings.Count(here.Run("keys audit --format json").Out, "\n"); n != 1 {
 		t.Errorf("the audit has %d entries, want one", n)
 	}

@@ -140,7 +140,7 @@ func moveError(err error) error {
 // moveRefused reports whether a store refused the move.
 func moveRefused(err error) bool {
 	for _, reason := range []error{ // the errors are the same for every store
-		move.ErrKind, storemove.ErrMoved, storemove.ErrNotEmpty, storemove.ErrUndelivered, storemove.ErrOvertaken, storemove.ErrFilling,
+		move.ErrKind, storemove.ErrMoved, storemove.ErrNotEmpty, storemove.ErrLeaving, storemove.ErrUndelivered, storemove.ErrOvertaken, storemove.ErrFilling,
 	} {
 		if errors.Is(err, reason) {
 			return true

@@ -99,7 +99,11 @@ func writeRecord(w io.Writer, r *retrysafe.Record, repeat string, body, long boo
 		if i == 0 {
 			name = "notes"
 		}
-		d.Add(name, "%s, by %s, %s: %s", terminal.Time(n.At, r.ReadAt, long), printable.Text(n.By), n.State, printable.Text(n.Text))
+		text := printable.Text(n.Text)
+		if n.ID != "" {
+			text += " [action " + printable.Text(n.ID) + "]"
+		}
+		d.Add(name, "%s, by %s, %s: %s", terminal.Time(n.At, r.ReadAt, long), printable.Text(n.By), n.State, text)
 	}
 	_ = d.Flush() // an error of standard output is not reported
 	if body && r.Result != nil {

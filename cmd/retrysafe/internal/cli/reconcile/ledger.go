@@ -65,7 +65,7 @@ payment outside of it that only one side has is pending, and not an error.`,
 	flags.StringVar(&c.comma, "comma", ",", "separator of fields in CSV files")
 	flags.Var(&c.since, "since", "beginning of the period")
 	flags.Var(&c.until, "until", "end of the period")
-	flags.BoolVar(&c.presorted, "presorted", false, "both lists are sorted by id, byte by byte")
+	flags.BoolVar(&c.presorted, "presorted", false, "fail unless both lists are sorted by id, byte by byte")
 	c.format = command.NewFormat(cmd, "text", "json")
 	cmd.RunE = command.Run(func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), env, args[0], args[1]) })
 	return cmd

@@ -128,7 +128,7 @@ func (k *checker) secrets() {
 	switch n := len(k.Admin.Token); {
 	case k.Admin.Listen == "":
 	case n == 0:
-		k.refuse(path, "it is missing; who comes to admin.listen must show a token of at least %d characters: token: ${RETRYSAFE_ADMIN_TOKEN}, or token_file", minToken)
+		k.refuse(path, "it is missing; a request to admin.listen must show a token of at least %d characters: token: ${RETRYSAFE_ADMIN_TOKEN}, or token_file", minToken)
 	case n < minToken:
 		k.refuse(path, "the token has %d characters; it takes at least %d: openssl rand -hex 32", n, minToken)
 	}

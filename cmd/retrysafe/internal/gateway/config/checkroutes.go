@@ -178,7 +178,7 @@ func (k *checker) keysOf(s *Settings) []wrong {
 	case s.BindPrincipal && k.Tenant.From == "bearer":
 		return []wrong{{"bind", errors.New("with tenant from: bearer each token has keys of its own already"), true}}
 	case s.BindPrincipal && k.Tenant.From == "none":
-		return []wrong{{"bind", errors.New("with tenant from: none nobody says who the principal is"), true}}
+		return []wrong{{"bind", errors.New("with tenant from: none a request has no principal"), true}}
 	case s.BindPrincipal && k.Tenant.From != "" && k.Tenant.Principal == "":
 		return []wrong{{"bind", errors.New("it needs tenant.principal, the header or the claim that names the principal"), true}}
 	}
@@ -193,7 +193,7 @@ func (k *checker) waysOf(s *Settings) []wrong {
 	case s.Async && s.Observe:
 		return []wrong{{"observe", errors.New("async is there too; a request that is stored for later is more than observed"), true}}
 	case s.Async && s.Stream:
-		return []wrong{{"stream", errors.New("async is there too; nobody listens when the request runs"), true}}
+		return []wrong{{"stream", errors.New("async is there too; no client is connected when the request runs"), true}}
 	case s.Async && len(s.KeepCredentials) > 0 && k.Encryption.KeysFile == "":
 		return []wrong{{"keep_credentials", errors.New("the store would keep them as they are; add encryption: {keys_file: …}"), true}}
 	}

@@ -24,7 +24,7 @@ func (k *checker) tenant() {
 			k.header("tenant.principal", t.Principal, "")
 		}
 		if len(t.TrustedProxies) == 0 {
-			k.refuse("tenant.trusted_proxies", "there are none, so nobody could say which tenant a request is from; name the proxy's addresses")
+			k.refuse("tenant.trusted_proxies", "there are none, so no request could say which tenant it is from; name the proxy's addresses")
 		}
 	case "jwt":
 		k.token()

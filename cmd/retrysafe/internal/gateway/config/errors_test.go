@@ -91,7 +91,7 @@ func TestWhatIsWrongIsSaidWithItsPlace(t *testing.T) {
 		{"+store: keys.db", `gw.yaml:3:8: store: "(not a store's URL)" is no store's URL: a store is "memory:", "sqlite:FILE" or "postgres://user:password@host/database"`},
 		{"+tls: {cert_file: c.pem}", "gw.yaml:3:1: tls.key_file: it is missing; a certificate is of no use without its key"},
 		{"+admin: {tls: {key_file: k.pem}}", "gw.yaml:3:9: admin.tls.cert_file: it is missing; a key is of no use without its certificate"},
-		{"+admin: {listen: ':8081'}", "gw.yaml:3:1: admin.token: it is missing; who comes to admin.listen must show a token of at least 16 characters: token: ${RETRYSAFE_ADMIN_TOKEN}, or token_file"},
+		{"+admin: {listen: ':8081'}", "gw.yaml:3:1: admin.token: it is missing; a request to admin.listen must show a token of at least 16 characters: token: ${RETRYSAFE_ADMIN_TOKEN}, or token_file"},
 		{"+admin: {listen: ':8081', token: secret}", "gw.yaml:3:33: admin.token: the token has 6 characters; it takes at least 16: openssl rand -hex 32"},
 		{"+admin: {listen: '127.0.0.1:8080', token: 0123456789abcdef}", `gw.yaml:3:17: admin.listen: clients come in at "127.0.0.1:8080" already; operators need an address of their own`},
 		{"+encryption: {keys_file: ''}", "gw.yaml:3:25: encryption.keys_file: it is empty; name the file with the keys, or leave the section out"},
@@ -106,7 +106,7 @@ func TestWhatIsWrongIsSaidWithItsPlace(t *testing.T) {
 		{"upstream: http://h\ntenant: {from: header, name: 'X Y'}", `gw.yaml:2:30: tenant.name: "X Y" is not the name of a header`},
 		{"upstream: http://h\ntenant: header:Host", `gw.yaml:2:9: tenant.name: "Host" means something else already; use a header of its own`},
 		{"upstream: http://h\ntenant: header:TE", `gw.yaml:2:9: tenant.name: "TE" means something else already; use a header of its own`},
-		{"upstream: http://h\ntenant: {from: header, name: X, trusted_proxies: []}", "gw.yaml:2:33: tenant.trusted_proxies: there are none, so nobody could say which tenant a request is from; name the proxy's addresses"},
+		{"upstream: http://h\ntenant: {from: header, name: X, trusted_proxies: []}", "gw.yaml:2:33: tenant.trusted_proxies: there are none, so no request could say which tenant it is from; name the proxy's addresses"},
 		{"upstream: http://h\ntenant: {from: none, trusted_proxies: [10.0.0.1, 10.1.2.3/8, all, '::ffff:10.0.0.0/104']}", `gw.yaml:2:50: tenant.trusted_proxies[1]: "10.1.2.3/8" has bits behind its mask; did you mean 10.0.0.0/8?
 gw.yaml:2:62: tenant.trusted_proxies[2]: "all" is not a range of addresses such as 10.0.0.0/8 or fd00::/8, nor an address
 gw.yaml:2:67: tenant.trusted_proxies[3]: "::ffff:10.0.0.0/104" is an IPv4 address in IPv6's clothes; write it as IPv4`},
@@ -146,10 +146,10 @@ gw.yaml:2:57: tenant.algorithms[0]: "HS256" is none of RS256, RS384, RS512, PS25
 		// Settings
 		{"+routes: [{match: POST /a, off: true, observe: true}]", "gw.yaml:3:47: routes[0].observe: off is there too; what is off is not observed"},
 		{"+routes: [{match: POST /a, async: true, observe: true}]", "gw.yaml:3:49: routes[0].observe: async is there too; a request that is stored for later is more than observed"},
-		{"+routes: [{match: POST /a, async: true, stream: true}]", "gw.yaml:3:48: routes[0].stream: async is there too; nobody listens when the request runs"},
+		{"+routes: [{match: POST /a, async: true, stream: true}]", "gw.yaml:3:48: routes[0].stream: async is there too; no client is connected when the request runs"},
 		{"+routes: [{match: POST /a, async: true, keep_credentials: [Authorization]}]", "gw.yaml:3:40: routes[0].keep_credentials: the store would keep them as they are; add encryption: {keys_file: …}"},
 		{"+routes: [{match: POST /a, bind: principal}]", "gw.yaml:3:33: routes[0].bind: with tenant from: bearer each token has keys of its own already"},
-		{"upstream: http://h\ntenant: none\ndefaults: {bind: principal}", "gw.yaml:3:18: defaults.bind: with tenant from: none nobody says who the principal is"},
+		{"upstream: http://h\ntenant: none\ndefaults: {bind: principal}", "gw.yaml:3:18: defaults.bind: with tenant from: none a request has no principal"},
 		{"+defaults: {min_key_length: 300, concurrency: -1}", "gw.yaml:3:28: defaults.min_key_length: it is 300; keys have 1 to 255 characters\ngw.yaml:3:46: defaults.concurrency: it is negative; 0 is no bound"},
 		{"+defaults: {key_header: '', forward_key: Cookie, replay_headers: [X, 'a b', '']}", `gw.yaml:3:24: defaults.key_header: it is empty where the name of a header belongs
 gw.yaml:3:41: defaults.forward_key: "Cookie" means something else already; use a header of its own

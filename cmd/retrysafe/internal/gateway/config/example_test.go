@@ -45,6 +45,6 @@ defaults: { retention: 10m }
 		fmt.Println(w)
 	}
 	// Output:
-	// gw.yaml:3:9: tenant: all callers are one tenant: whoever knows a key gets its answer
+	// gw.yaml:3:9: tenant: all callers are one tenant: a caller that knows a key gets its answer
 	// gw.yaml:4:24: defaults.retention: retention 10m0s is under an hour: a client that comes back later runs the operation again
 }

@@ -125,8 +125,8 @@ func TestSecretsInAFileForEverybody(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := warnings(literal)
-	contains(t, got, path+":3:8: store: this file can be read by everybody")
-	contains(t, got, path+":4:39: admin.token: this file can be read by everybody")
+	contains(t, got, path+":3:8: store: this file can be read by every user")
+	contains(t, got, path+":4:39: admin.token: this file can be read by every user")
 	if got := warnings(least + "store: ${S}\nadmin: {listen: '127.0.0.1:0', token: '${T}'}"); got != "" {
 		t.Errorf("there is no secret in the file: %s", got)
 	}

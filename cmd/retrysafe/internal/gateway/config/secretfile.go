@@ -56,7 +56,7 @@ func (r *reader) readSecrets(c *Config) {
 		}
 		set(text)
 		if public(info) {
-			r.src.notes = append(r.src.notes, note{s.file, quote(*file) + " can be read by everybody on this machine: chmod 600"})
+			r.src.notes = append(r.src.notes, note{s.file, quote(*file) + " can be read by every user of this machine: chmod 600"})
 		}
 	}
 }
@@ -100,7 +100,7 @@ func (c *Config) noteLiteralSecrets() {
 		"store":       c.StoreFile == "" && redactStore(c.Store) != c.Store,
 	} {
 		if _, ref := c.src.refs[path]; secret && !ref && c.src.find(path).line > 0 {
-			c.src.notes = append(c.src.notes, note{path, "this file can be read by everybody on this machine, and there is a secret in it: chmod 600, or use ${NAME} or " + path[strings.LastIndexByte(path, '.')+1:] + "_file"})
+			c.src.notes = append(c.src.notes, note{path, "this file can be read by every user of this machine, and there is a secret in it: chmod 600, or use ${NAME} or " + path[strings.LastIndexByte(path, '.')+1:] + "_file"})
 		}
 	}
 }

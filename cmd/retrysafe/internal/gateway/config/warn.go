@@ -37,14 +37,14 @@ func (w *warner) warn(path, format string, args ...any) {
 func (w *warner) tenant() {
 	t := &w.Tenant
 	if t.From == "none" {
-		w.warn("tenant", "all callers are one tenant: whoever knows a key gets its answer")
+		w.warn("tenant", "all callers are one tenant: a caller that knows a key gets its answer")
 	}
 	if t.From != "header" {
 		return
 	}
 	for i, p := range t.TrustedProxies {
 		if p.Bits() == 0 {
-			w.warn(element("tenant.trusted_proxies", i), "everybody may say which tenant they are")
+			w.warn(element("tenant.trusted_proxies", i), "every client may say which tenant it is")
 		}
 	}
 	local := !slices.ContainsFunc(t.TrustedProxies, func(p netip.Prefix) bool { return !p.Addr().IsLoopback() })

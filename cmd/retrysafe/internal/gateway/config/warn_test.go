@@ -11,10 +11,10 @@ func TestWarnings(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ text, want string }{
 		{least, ""},
-		{"upstream: http://h\ntenant: none", "gw.yaml:2:9: tenant: all callers are one tenant: whoever knows a key gets its answer"},
+		{"upstream: http://h\ntenant: none", "gw.yaml:2:9: tenant: all callers are one tenant: a caller that knows a key gets its answer"},
 		{"listen: ':80'\nupstream: http://h\ntenant: header:X-Org", "gw.yaml:3:9: tenant.trusted_proxies: requests come in at :80 from other machines too, but only this machine is trusted to set X-Org: all others are refused"},
 		{"listen: ':80'\nupstream: http://h\ntenant: {from: header, name: X-Org, trusted_proxies: [10.0.0.0/8]}", ""},
-		{"upstream: http://h\ntenant: {from: header, name: X-Org, trusted_proxies: [0.0.0.0/0]}", "gw.yaml:2:55: tenant.trusted_proxies[0]: everybody may say which tenant they are"},
+		{"upstream: http://h\ntenant: {from: header, name: X-Org, trusted_proxies: [0.0.0.0/0]}", "gw.yaml:2:55: tenant.trusted_proxies[0]: every client may say which tenant it is"},
 		{least + "listen: 10.0.0.1:80", "gw.yaml:3:9: listen: tokens cross the network in clear text; add tls, or let a proxy on this machine end it"},
 		{least + "listen: 10.0.0.1:80\ntls: {cert_file: a, key_file: b}", ""},
 		{least + "listen: localhost:80", ""},

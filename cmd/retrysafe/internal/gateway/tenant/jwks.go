@@ -104,7 +104,7 @@ func parseKey(text []byte) (k key, err error) {
 	}
 	switch {
 	case j.D != nil:
-		return key{}, errors.New("it is a private key, and whoever can read it can sign: replace it, and publish its public part only")
+		return key{}, errors.New("it is a private key, and every reader of it can sign: replace it, and publish its public part only")
 	case j.Use != "" && j.Use != "sig", j.KeyOps != nil && !slices.Contains(j.KeyOps, "verify"):
 		return key{}, errors.New("it is not for signatures")
 	}
