@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Errors that stores return. They are part of the [Store] contract.
+// Errors that stores return. They are part of the [Store] contract. A store may wrap
+// them.
 var (
 	// ErrExists: Create found a record under this key and returns it.
 	ErrExists = errors.New("retrysafe: key exists")
@@ -14,7 +15,9 @@ var (
 	ErrConflict = errors.New("retrysafe: record has changed")
 	// ErrNotFound: there is no record under this key.
 	ErrNotFound = errors.New("retrysafe: no such key")
-	// ErrBusy: an open transaction holds the key, and its record is not visible yet.
+	// ErrBusy: an open transaction holds the key. Nothing was stored, and the step did
+	// not wait. Create returns it if no record is visible yet, and a step of a
+	// transaction if another one holds the key.
 	ErrBusy = errors.New("retrysafe: key is held by an open transaction")
 	// ErrFull: the store has no room for another key. Nothing was stored.
 	ErrFull = errors.New("retrysafe: store is full")

@@ -31,8 +31,9 @@ type Write struct {
 	Relaxed bool
 }
 
-// A Fence identifies one version of a record. No two versions of any record have
-// the same one.
+// A Fence identifies one version of a record. No two versions of any record have the
+// same one, also if the key was purged and created again, or the store's clock was set
+// back. A revision is above zero and grows with each write of its key.
 type Fence struct {
 	Revision int64
 	Owner    Owner
@@ -63,29 +64,41 @@ type Swapper interface {
 //
 // All methods may be called concurrently. Each is one atomic step: it happens
 // whole or not at all, and once it has returned nil it survives whatever the
-// store's guarantee class says. An error other than the sentinels means "cannot
-// say": the step may have been applied. A store may keep the slices it is given;
-// what it returns must not be changed by the caller. It honours ctx's deadline, and
-// uses ctx no longer than the step lasts; [DeadlineOnly] tells what it may rely on.
+// store's guarantee class says. The sentinels may be wrapped. An error other than the
+// sentinels means "cannot say": the step may have been applied. A store may keep the
+// slices it is given; what it returns must not be changed by the caller.
+//
+// A step returns when ctx ends, also while it waits for a lock. The caller reuses ctx
+// after that, so work that goes on in another goroutine must not use it; [DeadlineOnly]
+// tells what a store may rely on.
+//
+// A record whose bytes cannot be read is [ErrUnreadable] to Create, Load and Swap, never
+// ErrNotFound. One of a newer Version whose bytes can be read is returned as it is: the
+// engine refuses it.
 //
 // What else a store can do it says by implementing [Counter], [Sealer], [Forgetter]
-// or [TxStore].
+// or [TxStore], and its transactions by [CreateCommitter].
 type Store interface {
 	// Create inserts w's record if its Ref is not there, and returns the record as
-	// stored. Otherwise nothing is written, and it returns the stored record with
-	// ErrExists, or with nil if the stored record's Owner is w's: the same step
-	// was sent twice. ErrBusy: an open transaction holds the key. ErrFull: no room.
+	// stored: CreatedAt and UpdatedAt are the store's now, Deadline is now plus w.Term.
+	// Otherwise nothing is written, and it returns the stored record with ErrExists,
+	// or with nil if the stored record's Owner is w's and not zero: the same step was
+	// sent twice. ErrBusy: an open transaction holds the key, and no record is visible
+	// yet; Create does not wait for it. ErrFull: no room.
 	Create(ctx context.Context, w Write) (Record, error)
 	Swapper
 	// Load returns the record, or ErrNotFound.
 	Load(ctx context.Context, ref Ref) (Record, error)
 	// List returns records that match q, in an order of the store's own that is
-	// the same for every call, so that [Query.After] pages through them. A record
-	// that cannot be read does not hide the others: it is listed with Version 0
-	// and a Ref that only this store understands.
+	// the same for every call, so that [Query.After] pages through them, and at most
+	// [Query.Size] of them. A record that cannot be read does not hide the others: it
+	// is listed with Version 0 and a Ref of the store's own, which Query.After takes. A
+	// query with a Scope may leave it out; one by States or Due goes by what the store
+	// still knows of it, and shows it if that is nothing.
 	List(ctx context.Context, q Query) ([]Record, error)
 	// Purge deletes at most limit records that are due and [State.Forgettable],
-	// and returns how many. It never deletes any other.
+	// and returns how many. It never deletes any other: a record that cannot be read
+	// stays, unless the store keeps state and deadline apart from what is damaged.
 	Purge(ctx context.Context, limit int) (int, error)
 }
 
@@ -99,7 +112,8 @@ type Query struct {
 	Due bool
 	// After continues behind this Ref, the last one of the page before.
 	After Ref
-	// Limit bounds how many are returned; zero means 100.
+	// Limit bounds how many are returned; zero or less means 100, and more than
+	// [MaxList] means MaxList. See [Query.Size].
 	Limit int
 }
 
@@ -117,22 +131,35 @@ func (q Query) Size() int {
 // A Tx is one transaction of the caller's, joined by a store that shares its
 // database. It is not safe for concurrent use.
 type Tx interface {
-	// Reserve takes the key for the length of the transaction without waiting
-	// and returns the record if there is one. ErrNotFound: the key is free and
-	// held now. ErrBusy: another transaction holds it. A transaction that gets the
-	// key sees everything that the transactions which held it before have committed,
-	// and none of them commits any more: [DoTx] finds out by it how a commit ended.
+	// Reserve takes the key for the length of the transaction without waiting for
+	// another transaction that holds the key, and returns the record if there is one.
+	// ErrNotFound: the key is free and held now. ErrUnreadable: it is held, and its
+	// record cannot be read. ErrBusy: another transaction holds it. A store with one
+	// writer may wait for the end of a transaction on another key.
+	//
+	// A transaction that gets the key sees everything that the transactions which held it
+	// before have committed, and none of them commits any more: [DoTx] finds out by it how
+	// a commit ended.
 	Reserve(ctx context.Context, ref Ref) (Record, error)
-	// Create inserts w's record. If the key exists the transaction is poisoned and
-	// cannot commit.
+	// Create inserts w's record. If the key exists it returns an error, also if the
+	// stored owner is w's: the transaction would carry the business write twice.
+	//
+	// A Create or Swap that returns an error poisons the transaction: it cannot commit.
 	Create(ctx context.Context, w Write) (Record, error)
 	Swapper
+	// Commit returns nil only if everything is committed. A transaction that is
+	// poisoned or has ended returns an error of the store's choice. Ctx never cancels a
+	// commit that has begun: if it ends, Commit may return an error that means "cannot
+	// say".
 	Commit(ctx context.Context) error
+	// Rollback drops everything, also if ctx has ended. If the transaction has ended
+	// before it changes nothing; its error does not matter then.
 	Rollback(ctx context.Context) error
 }
 
 // A TxStore is a [Store] that can begin a transaction that it shares with its
-// caller. T is the driver's own: pgx.Tx, *sql.Tx.
+// caller. T is the driver's own: pgx.Tx, *sql.Tx. If the driver's begin would wait for
+// another writer, T may be a type of the store's that begins with its first step.
 type TxStore[T any] interface {
 	Store
 	// BeginTx begins a transaction and returns it as the store knows it and as
@@ -154,6 +181,8 @@ type CreateCommitter interface {
 // A Counter is a store that can say how many records a scope holds. It is
 // optional; a cap on a tenant's keys needs it.
 type Counter interface {
+	// Count returns the number of records in the scope of exactly that name, in every
+	// state. The empty scope is a scope like others, not all of them.
 	Count(ctx context.Context, scope string) (int, error)
 }
 

@@ -17,8 +17,8 @@ type Skipper interface {
 	Failing(ctx context.Context, after int64, limit int) ([]DeadLetter, error)
 	// Skip makes one of those a dead letter, if no worker has sent it since. It returns
 	// [retrysafe.ErrConflict] if a worker has, or may be about to, and
-	// [retrysafe.ErrNotFound] if the message does not wait any more. Ended is about the
-	// record that the message settles, as in [Store]; if that is refused the message is
+	// [retrysafe.ErrNotFound] if the message does not wait any more. The AckResult is about
+	// the record that the message settles, as in [Store]; if that is refused the message is
 	// unchanged.
 	Skip(ctx context.Context, s SkipRequest) (AckResult, error)
 }

@@ -41,7 +41,7 @@ type Lease struct {
 	Workers int
 }
 
-// A AckKind is the kind of an acknowledgement.
+// An AckKind is the kind of an acknowledgement.
 type AckKind uint8
 
 const (
@@ -54,7 +54,7 @@ const (
 	AckDead
 )
 
-// A Ack acknowledges one delivery.
+// An Ack acknowledges one delivery.
 type Ack struct {
 	ID    int64
 	Shard Shard
@@ -69,7 +69,7 @@ type Ack struct {
 	Settle *retrysafe.Write
 }
 
-// A AckResult is the result of one acknowledgement.
+// An AckResult is the result of one acknowledgement.
 type AckResult struct {
 	// Err is nil, [ErrFenced], or the error of the record's swap. If it is not nil the
 	// message is unchanged.
@@ -94,11 +94,11 @@ type Store interface {
 	// their ids within each group, and none of a group whose first message waits to be
 	// sent again. It finds every message that is committed, however late that was.
 	Due(ctx context.Context, shards []Shard, limit int) ([]Delivery, error)
-	// End stores acknowledgements, all in one step but each by itself: one that is
-	// refused does not touch the others. An error other than those in Ended means
-	// "cannot say": the step may have been applied.
-	Ack(ctx context.Context, endings []Ack) ([]AckResult, error)
-	// Dead returns dead letters with ids above after, in the order of their ids.
+	// Ack stores acknowledgements, all in one step but each by itself: one that is
+	// refused does not touch the others, and its [AckResult] says why. An error that Ack
+	// itself returns means "cannot say": the step may have been applied.
+	Ack(ctx context.Context, acks []Ack) ([]AckResult, error)
+	// DeadLetters returns dead letters with ids above after, in the order of their ids.
 	DeadLetters(ctx context.Context, after int64, limit int) ([]DeadLetter, error)
 	// Dispose redrives or drops a dead letter, if its revision is still the given one,
 	// and else returns [retrysafe.ErrConflict].
@@ -124,7 +124,7 @@ type Disposal struct {
 	// Redrive sends the message again, behind all others of its group. Otherwise it is
 	// dropped.
 	Redrive bool
-	// Anew counts the age of a message that is sent again from now: the operator
+	// ResetAge counts the age of a message that is sent again from now: the operator
 	// vouches that the receiver has not had it, or will recognise it. Otherwise the
 	// message keeps its age.
 	ResetAge bool

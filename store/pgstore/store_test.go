@@ -45,6 +45,10 @@ func TestContract(t *testing.T) {
 				}
 				return s.Tx(tx), nil
 			},
+			Damage: func(ref retrysafe.Ref) error {
+				_, err := s.Pool().Exec(t.Context(), `UPDATE retrysafe_keys SET head = set_bit(head, 100, 1 - get_bit(head, 100)) WHERE id = $1`, pgstore.ID(ref))
+				return err
+			},
 		}
 	})
 }

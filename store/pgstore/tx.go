@@ -151,7 +151,7 @@ func (t *Tx) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, e
 		return got.scan(scan)
 	})
 	if err == nil && stored {
-		return got.of(w.Ref)
+		return t.written(&got, w.Ref)
 	}
 	if err != nil && !isCode(err, "23505") {
 		return retrysafe.Record{}, t.refuse(fmt.Errorf("create key: %w", explain(err)))
@@ -188,7 +188,7 @@ func (t *Tx) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, err
 	}
 	failpoint.Hit("pg.tx.swapped")
 	if swapped {
-		return got.of(w.Ref)
+		return t.written(&got, w.Ref)
 	}
 	found, err := t.read(ctx, k)
 	if err != nil {
@@ -202,6 +202,16 @@ func (t *Tx) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, err
 		}
 	}
 	return why.Value, t.refuse(why.Err)
+}
+
+// written returns the record that a step has stored. If what the step has left of an
+// earlier write cannot be read, the step has failed for its caller and is refused.
+func (t *Tx) written(w *row, ref retrysafe.Ref) (retrysafe.Record, error) {
+	got, err := w.of(ref)
+	if err != nil {
+		return retrysafe.Record{}, t.refuse(err)
+	}
+	return got, nil
 }
 
 // refuse rolls back and returns err.

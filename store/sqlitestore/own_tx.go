@@ -20,8 +20,10 @@ var _ retrysafe.TxStore[*sql.Tx] = (*Store)(nil)
 // key before any write of your own: a write takes the lock out of turn.
 //
 // A step on a key that another open transaction of this store holds returns
-// [retrysafe.ErrBusy] at once. If the transaction is of another process, the step waits
-// for it as for any other writer.
+// [retrysafe.ErrBusy] at once, and so does [Store.Create] if the key has no record yet.
+// If the transaction is of another process, or one that [Store.Tx] has joined, the step
+// waits for it as for any other writer. A Reserve of another key waits until the
+// transaction has ended, or until its context has.
 func (s *Store) BeginTx(ctx context.Context) (retrysafe.Tx, *sql.Tx, error) {
 	// ReadOnly makes the driver begin without the write lock, so that a duplicate can
 	// begin and learn that the key is busy. It does not keep the transaction from writing.
@@ -193,6 +195,13 @@ func (h *heldKeys) take(ref retrysafe.Ref) bool {
 	}
 	h.refs[ref] = struct{}{}
 	return true
+}
+
+func (h *heldKeys) has(ref retrysafe.Ref) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, ok := h.refs[ref]
+	return ok
 }
 
 func (h *heldKeys) free(ref retrysafe.Ref) {

@@ -61,6 +61,9 @@ func (s *Store) do(ctx context.Context, create bool, w *retrysafe.Write) (retrys
 	q.row.id = id(idOf(w.Ref))
 	got, err := s.deferred.Do(ctx, q)
 	if errors.Is(err, errLocked) {
+		if create && s.held.has(w.Ref) {
+			return retrysafe.Record{}, retrysafe.ErrBusy // to wait for the lock is to wait for that transaction
+		}
 		got, err = s.immediate.Do(ctx, q)
 	}
 	if got == nil { // if ctx has ended, the batch may still use q

@@ -38,7 +38,12 @@ func TestContract(t *testing.T) {
 				begun = append(begun, tx)
 				return s.Tx(tx), nil
 			},
-			OneWriter: true,
+			OneWriter:  true,
+			BeginWaits: true,
+			Damage: func(ref retrysafe.Ref) error {
+				_, err := s.DB().ExecContext(t.Context(), `UPDATE retrysafe_keys SET rec = substr(rec, 1, length(rec) - 1) WHERE id = ?`, sqlitestore.ID(ref))
+				return err
+			},
 			// As near to a crash as one process can come: what was not committed is
 			// gone, and nothing is tidied up.
 			Reopen: func() retrysafe.Store {

@@ -24,7 +24,9 @@ const encodingVersion = 1
 var checksums = crc32.MakeTable(crc32.Castagnoli)
 
 // AppendRecord appends the encoding of every stored field of r to b. ReadAt belongs to
-// one read and is left out.
+// one read and is left out. Times are kept to the microsecond, so a store truncates its
+// now to that at the beginning of a step: otherwise it returns other times than it has
+// stored.
 func AppendRecord(b []byte, r *retrysafe.Record) []byte {
 	start := len(b)
 	b = append(b, encodingVersion, r.Version, byte(r.State), byte(r.Lapse), byte(r.Effects), r.Fingerprint.Alg)
@@ -48,7 +50,12 @@ func AppendRecord(b []byte, r *retrysafe.Record) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[start:], checksums))
 }
 
-// DecodeRecord is the inverse of [AppendRecord]. It shares memory with b.
+// DecodeRecord is the inverse of [AppendRecord]. Every error is
+// [retrysafe.ErrUnreadable], wrapped with what is wrong: the checksum, or an encoding of
+// a newer program. A record of a newer Version in an encoding that is known is decoded.
+//
+// The record shares memory with b. If b is a buffer of the driver's, which is valid only
+// until the transaction or the row ends, decode a copy.
 func DecodeRecord(b []byte) (retrysafe.Record, error) {
 	if len(b) < 5 {
 		return retrysafe.Record{}, fmt.Errorf("%w: %d bytes are too few", retrysafe.ErrUnreadable, len(b))
@@ -155,7 +162,8 @@ func readWord(d *fields.Reader) string {
 	}
 }
 
-// DecodeResult is the inverse of [AppendResult]. It shares memory with b.
+// DecodeResult is the inverse of [AppendResult]. Every error is
+// [retrysafe.ErrUnreadable]. The result shares memory with b.
 func DecodeResult(b []byte) (*retrysafe.Result, error) {
 	d := fields.Reader{Rest: b}
 	res := readResult(&d)
@@ -230,7 +238,8 @@ func AppendInquiry(b []byte, q *retrysafe.Inquiry) []byte {
 	return b
 }
 
-// DecodeInquiry is the inverse of [AppendInquiry].
+// DecodeInquiry is the inverse of [AppendInquiry]. Every error is
+// [retrysafe.ErrUnreadable].
 func DecodeInquiry(b []byte) (q retrysafe.Inquiry, err error) {
 	if len(b) == 0 {
 		return q, nil

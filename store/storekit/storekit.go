@@ -10,9 +10,11 @@ import (
 )
 
 // Apply returns the record that w leaves behind where it meets stored, at the store's
-// now, for stores that read before they write. It is what [retrysafe.Swapper]
-// promises, but for Revision, Deadline and UpdatedAt: those are the store's to set.
-// The store has compared w.Expect before.
+// now, for stores that read before they write. The store has compared w.Expect before.
+//
+// It is what [retrysafe.Swapper] promises, with four fields left to the store: it sets
+// Revision, Deadline and UpdatedAt before it stores the record, and ReadAt in what it
+// returns. Until then they hold what w held.
 func Apply(stored *retrysafe.Record, w *retrysafe.Write, now time.Time) retrysafe.Record {
 	next := w.Record
 	next.Ref, next.CreatedAt = stored.Ref, stored.CreatedAt
@@ -30,7 +32,9 @@ func Apply(stored *retrysafe.Record, w *retrysafe.Write, now time.Time) retrysaf
 	return next
 }
 
-// Matches reports whether the query selects r, paging aside, judged by r.ReadAt.
+// Matches reports whether the query selects r, paging aside. Whether r is due is judged
+// by r.ReadAt, which the store sets before. For a record that cannot be read it says
+// nothing.
 func Matches(q *retrysafe.Query, r *retrysafe.Record) bool {
 	if q.Scope != "" && q.Scope != r.Scope || q.Due && !r.Due() {
 		return false

@@ -26,18 +26,27 @@ type bent struct {
 	begin func(*memstore.Tx) retrysafe.Tx
 	// reopen, if set, is what a crash leaves.
 	reopen func()
+	// unreadable returns what a step gets from a damaged record; nil lets it read.
+	unreadable func(step string) error
+	// show returns a damaged record as List shows it; false leaves it out.
+	show func(retrysafe.Record) (retrysafe.Record, bool)
 
-	mu     sync.Mutex
-	now    time.Time
-	opened []*memstore.Tx
+	mu      sync.Mutex
+	now     time.Time
+	opened  []*memstore.Tx
+	damaged map[retrysafe.Ref]bool
 }
 
 // newBent returns a store that keeps every promise.
 func newBent() *bent {
-	b := &bent{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	b := &bent{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), damaged: make(map[retrysafe.Ref]bool)}
 	b.Store = memstore.New(&memstore.Options{Now: b.clock})
 	b.create, b.swap, b.load, b.list, b.purge, b.count = b.Store.Create, b.Store.Swap, b.Store.Load, b.Store.List, b.Store.Purge, b.Store.Count
 	b.see = func(string, *retrysafe.Record) {}
+	b.unreadable = func(string) error { return retrysafe.ErrUnreadable }
+	b.show = func(r retrysafe.Record) (retrysafe.Record, bool) {
+		return retrysafe.Record{Ref: damagedRef(r.Ref), ReadAt: r.ReadAt}, true
+	}
 	b.begin = func(tx *memstore.Tx) retrysafe.Tx { return tx }
 	// A crash of a store that survives it ends the open transactions.
 	b.reopen = func() {
@@ -55,9 +64,10 @@ func (b *bent) harness() storetest.Harness {
 		Begin: func(ctx context.Context) (retrysafe.Tx, error) {
 			tx, err := b.Store.Begin(ctx)
 			b.opened = append(b.opened, tx)
-			return b.begin(tx), err
+			return &damagedTx{b.begin(tx), b}, err
 		},
 		Reopen: func() retrysafe.Store { b.reopen(); return b },
+		Damage: b.damage,
 	}
 }
 
@@ -74,29 +84,39 @@ func (b *bent) advance(d time.Duration) {
 }
 
 func (b *bent) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	if err := b.readable("create", w.Ref); err != nil {
+		return retrysafe.Record{}, err
+	}
 	got, err := b.create(ctx, w)
 	b.see("create", &got)
 	return got, err
 }
 
 func (b *bent) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	if err := b.readable("swap", w.Ref); err != nil {
+		return retrysafe.Record{}, err
+	}
 	got, err := b.swap(ctx, w)
 	b.see("swap", &got)
 	return got, err
 }
 
 func (b *bent) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+	if err := b.readable("load", ref); err != nil {
+		return retrysafe.Record{}, err
+	}
 	got, err := b.load(ctx, ref)
 	b.see("load", &got)
 	return got, err
 }
 
 func (b *bent) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
+	q.After = wholeRef(q.After)
 	got, err := b.list(ctx, q)
 	for i := range got {
 		b.see("list", &got[i])
 	}
-	return got, err
+	return b.showDamaged(got), err
 }
 
 func (b *bent) Purge(ctx context.Context, limit int) (int, error)    { return b.purge(ctx, limit) }

@@ -126,7 +126,7 @@ var swapFlaws = []flaw{{
 	},
 }, {
 	name:   "swap writes every field",
-	breaks: []string{"swap keeps what belongs to the attempt", "zero checkpoint keeps the stored one"},
+	breaks: []string{"swap keeps what belongs to the attempt", "heartbeat keeps the stored checkpoint"},
 	bend: func(b *bent) {
 		b.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 			w.Overwrite = true
@@ -135,7 +135,7 @@ var swapFlaws = []flaw{{
 	},
 }, {
 	name:   "heartbeat erases the checkpoint",
-	breaks: []string{"zero checkpoint keeps the stored one", "ordinary terms hold"},
+	breaks: []string{"heartbeat keeps the stored checkpoint", "ordinary terms hold"},
 	only:   true,
 	bend: func(b *bent) {
 		b.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {

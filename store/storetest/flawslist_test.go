@@ -10,7 +10,7 @@ import (
 
 var listFlaws = []flaw{{
 	name:   "purge takes unknown outcomes",
-	breaks: []string{"purge takes only what is due and final"},
+	breaks: []string{"purge takes only what is due and final", "purge goes on behind damaged records"},
 	only:   true,
 	bend: func(b *bent) {
 		b.purge = func(ctx context.Context, limit int) (int, error) {
@@ -165,6 +165,18 @@ var listFlaws = []flaw{{
 				}
 			}
 			return out, err
+		}
+	},
+}, {
+	name:   "a limit below zero is taken for none",
+	breaks: []string{"pages neither lose nor repeat"},
+	only:   true,
+	bend: func(b *bent) {
+		b.list = func(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
+			if q.Limit < 0 {
+				q.Limit = retrysafe.MaxList
+			}
+			return b.Store.List(ctx, q)
 		}
 	},
 }, {

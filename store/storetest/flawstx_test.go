@@ -57,6 +57,20 @@ var txFlaws = []flaw{{
 		})
 	},
 }, {
+	name:   "transaction takes its owner's record for the step sent twice",
+	breaks: []string{"lost create poisons the transaction"},
+	only:   true,
+	bend: func(b *bent) {
+		b.bendTx(func(tx *bentTx) {
+			tx.create = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+				if got, err := b.Store.Load(ctx, w.Ref); err == nil && got.Owner == w.Owner {
+					return got, nil
+				}
+				return tx.Tx.Create(ctx, w)
+			}
+		})
+	},
+}, {
 	name:   "reserve shows nothing",
 	breaks: []string{"reserve shows the record"},
 	bend: func(b *bent) {

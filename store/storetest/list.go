@@ -73,7 +73,7 @@ var listRules = []rule{{
 		if len(order) != records {
 			k.failf("pages of 7 returned %d records, want %d", len(order), records)
 		}
-		for _, limit := range []int{1, 50, 0, 1000} {
+		for _, limit := range []int{1, 50, 0, -1, 1000, retrysafe.MaxList + 1} {
 			again := k.page(retrysafe.Query{Limit: limit})
 			if !slices.EqualFunc(order, again, func(a, b retrysafe.Record) bool { return a.Ref == b.Ref }) {
 				k.failf("pages of %d returned %d records, not the same as pages of 7", limit, len(again))

@@ -37,16 +37,29 @@ type Harness struct {
 
 	// Begin opens a transaction of a store that shares one with its callers.
 	Begin func(context.Context) (retrysafe.Tx, error)
-	// OneWriter says that an open transaction which has taken a step blocks every other
-	// writer, as in SQLite. Rules that write beside one are skipped.
+	// OneWriter says that an open transaction which has taken a step delays the writes of
+	// every other key, as in SQLite. The rule that forbids it is skipped; the package
+	// comment of the store says that it does.
 	OneWriter bool
+	// BeginWaits says that Begin waits while another transaction is open, as the begin of
+	// SQLite's driver does. Rules that open two transactions are skipped, and the one by
+	// which a plain Create knows what an open transaction holds.
+	BeginWaits bool
 
 	// Reopen ends the store as a crash would, kills its server if it can, and opens it
-	// again over the same data. Begin, if set, must then work on the reopened store. A
-	// store that does not survive a crash leaves it nil.
+	// again over the same data. A transaction that was open must not be able to commit
+	// after it. An embedded store copies its file first, then rolls open transactions back,
+	// then opens the copy: to close the old store may write, or wait for a transaction.
+	// Begin, if set, must then work on the reopened store. A store that does not survive a
+	// crash leaves it nil.
 	Reopen func() retrysafe.Store
 
-	// MaxBody is the largest answer body that the store can keep. Zero means
+	// Damage corrupts the stored bytes of a record, for example by flipping a bit, so that
+	// it cannot be read. If a record is kept in several parts it damages one that a Swap
+	// without Overwrite leaves alone. A store that keeps no bytes leaves it nil.
+	Damage func(ref retrysafe.Ref) error
+
+	// MaxBody is the largest answer body that the store can keep, in bytes. Zero means
 	// that it keeps 1 MiB at least.
 	MaxBody int
 }
@@ -72,5 +85,5 @@ func (h Harness) kit(t trial) *kit { return &kit{Harness: h, trial: t} }
 
 // rules returns the whole contract.
 func rules() []rule {
-	return slices.Concat(createRules, swapRules, writeRules, fenceRules, clockRules, fidelityRules, inquiryRules, acceptedRules, keyRules, purgeRules, listRules, callRules, txRules, txWriteRules, besideRules, crashRules)
+	return slices.Concat(createRules, swapRules, writeRules, fenceRules, clockRules, fidelityRules, inquiryRules, acceptedRules, keyRules, purgeRules, listRules, damageRules, callRules, txRules, txWriteRules, besideRules, crashRules)
 }

@@ -35,7 +35,7 @@ func TestHonestStoreKeepsEveryPromise(t *testing.T) {
 func TestBrokenStoreIsToldWhichPromise(t *testing.T) {
 	t.Parallel()
 	promises := storetest.Promises(newBent().harness())
-	for _, f := range slices.Concat(createFlaws, swapFlaws, writeFlaws, timeFlaws, contentFlaws, inquiryFlaws, listFlaws, txFlaws, crashFlaws) {
+	for _, f := range slices.Concat(createFlaws, swapFlaws, writeFlaws, timeFlaws, contentFlaws, inquiryFlaws, listFlaws, damageFlaws, txFlaws, crashFlaws) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			rules := f.breaks
@@ -73,7 +73,7 @@ func TestBrokenStoreIsToldWhichPromise(t *testing.T) {
 func TestEveryRuleHasAFlawThatBreaksIt(t *testing.T) {
 	t.Parallel()
 	promises := storetest.Promises(newBent().harness())
-	for _, f := range slices.Concat(createFlaws, swapFlaws, writeFlaws, timeFlaws, contentFlaws, inquiryFlaws, listFlaws, txFlaws, crashFlaws) {
+	for _, f := range slices.Concat(createFlaws, swapFlaws, writeFlaws, timeFlaws, contentFlaws, inquiryFlaws, listFlaws, damageFlaws, txFlaws, crashFlaws) {
 		for _, name := range f.breaks {
 			if _, ok := promises[name]; !ok {
 				t.Errorf("flaw %q names a rule that does not exist: %q", f.name, name)
@@ -93,8 +93,8 @@ func TestHarnessDeclaresWhatTheStoreCanDo(t *testing.T) {
 	t.Parallel()
 	b := newBent()
 	all, bare := b.harness(), storetest.Harness{Store: b}
-	oneWriter := all
-	oneWriter.OneWriter = true
+	oneWriter, beginWaits := all, all
+	oneWriter.OneWriter, beginWaits.BeginWaits = true, true
 	for _, c := range []struct {
 		name    string
 		harness storetest.Harness
@@ -107,8 +107,18 @@ func TestHarnessDeclaresWhatTheStoreCanDo(t *testing.T) {
 		{"all", all, "rollback leaves no trace", true},
 		{"bare", bare, "rollback leaves no trace", false},
 		{"one writer", oneWriter, "rollback leaves no trace", true},
-		{"one writer", oneWriter, "reserve is exclusive and does not wait", false},
+		{"one writer", oneWriter, "reserve is exclusive and does not wait", true},
+		{"one writer", oneWriter, "open transaction delays no other key", false},
+		{"begin waits", beginWaits, "reserve is exclusive and does not wait", false},
+		{"begin waits", beginWaits, "create of a reserved key is busy", false},
+		{"begin waits", beginWaits, "one of two transactions commits", false},
+		{"begin waits", beginWaits, "swap does not overtake a transaction", true},
+		{"begin waits", beginWaits, "open transaction delays no other key", true},
 		{"all", all, "reserve is exclusive and does not wait", true},
+		{"all", all, "open transaction delays no other key", true},
+		{"all", all, "damaged record is refused", true},
+		{"bare", bare, "damaged record is refused", false},
+		{"bare", bare, "damaged record is refused in a transaction", false},
 		{"bare", bare, "what was confirmed survives a crash", false},
 		{"no counter", storetest.Harness{Store: struct{ storeOnly }{b}}, "count follows the records", false},
 	} {

@@ -61,8 +61,8 @@ var swapRules = []rule{{
 		k.same("stored after it", k.load(first.Ref), want)
 	},
 }, {
-	name:   "zero checkpoint keeps the stored one",
-	reason: "Swap with a zero Checkpoint that is not set keeps the stored one, and one that is set replaces it, because a heartbeat must neither rewrite nor lose how far the work has come.",
+	name:   "heartbeat keeps the stored checkpoint",
+	reason: "Swap without SetCheckpoint, as of a heartbeat, keeps the stored Checkpoint, and one with it replaces it, because a heartbeat must neither rewrite nor lose how far the work has come.",
 	check: func(k *kit) {
 		one := retrysafe.Checkpoint{Phase: "authorised", Data: []byte("\x00\x01one")}
 		two := retrysafe.Checkpoint{Phase: "captured"}

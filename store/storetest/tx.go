@@ -87,15 +87,19 @@ var txRules = []rule{{
 	},
 }, {
 	name:   "lost create poisons the transaction",
-	reason: "After a Create of a key that exists the transaction cannot commit, even if its caller ignores the error, because another process ran the operation.",
+	reason: "After a Create of a key that exists, also by its own owner, the transaction cannot commit, even if its caller ignores the error, because the operation ran before.",
 	needs:  needsTx,
 	check: func(k *kit) {
 		rec := k.create(k.record("k"))
-		k.poisoned("Create of a key that exists", func(tx retrysafe.Tx) {
-			if _, err := tx.Create(k.ctx, in(retrysafe.StateCompleted, k.record("k"), later)); err == nil {
-				k.failf("Create of a key that exists succeeded in a transaction")
-			}
-		})
+		own := rec.Update()
+		own.Term = later
+		for _, w := range []retrysafe.Write{k.record("k"), own} {
+			k.poisoned("Create of a key that exists", func(tx retrysafe.Tx) {
+				if _, err := tx.Create(k.ctx, in(retrysafe.StateCompleted, w, later)); err == nil {
+					k.failf("Create of a key that exists succeeded in a transaction")
+				}
+			})
+		}
 		k.unchanged("a transaction that could not commit", rec)
 	},
 }, {

@@ -13,7 +13,7 @@ import (
 var besideRules = []rule{{
 	name:   "reserve is exclusive and does not wait",
 	reason: "If an open transaction has reserved a key, every other Reserve of it returns ErrBusy at once, because a duplicate is answered 409 and must not queue for a connection.",
-	needs:  needsWriters,
+	needs:  needsTwoTx,
 	check: func(k *kit) {
 		free := k.record("free")
 		used := k.create(k.record("used"))
@@ -44,7 +44,7 @@ var besideRules = []rule{{
 }, {
 	name:   "create of a reserved key is busy",
 	reason: "A plain Create of a free key that an open transaction holds returns ErrBusy at once and stores nothing, because the transaction may be about to store the answer.",
-	needs:  needsWriters,
+	needs:  needsTwoTx,
 	check: func(k *kit) {
 		r := k.record("k")
 		tx := k.begin()
@@ -105,7 +105,7 @@ var besideRules = []rule{{
 }, {
 	name:   "swap does not overtake a transaction",
 	reason: "A plain Swap of a record that an open transaction has swapped loses if the transaction commits and can win if it does not, because otherwise both have settled the attempt.",
-	needs:  needsWriters,
+	needs:  needsTx,
 	check: func(k *kit) {
 		for _, commit := range []bool{true, false} {
 			rec := k.create(k.record(fmt.Sprintf("commit %t", commit)))
@@ -143,7 +143,7 @@ var besideRules = []rule{{
 }, {
 	name:   "one of two transactions commits",
 	reason: "Of two transactions that swap one record at one revision at most one commits, because each carries a business write.",
-	needs:  needsWriters,
+	needs:  needsTwoTx,
 	check: func(k *kit) {
 		rec := k.create(k.record("k"))
 		one := k.begin()
@@ -190,7 +190,14 @@ func (k *kit) briefly() (context.Context, context.CancelFunc) {
 
 func needsWriters(h Harness) string {
 	if h.Begin != nil && h.OneWriter {
-		return "an open transaction blocks every other writer"
+		return "an open transaction delays the writes of every other key"
+	}
+	return needsTx(h)
+}
+
+func needsTwoTx(h Harness) string {
+	if h.Begin != nil && h.BeginWaits {
+		return "a transaction waits for another one when it begins"
 	}
 	return needsTx(h)
 }
