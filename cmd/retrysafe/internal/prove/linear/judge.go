@@ -123,6 +123,9 @@ const (
 
 // check judges at a glance, if it can.
 func (h *history) check() porcupine.CheckResult {
+	if h.ordered() {
+		return porcupine.Ok
+	}
 	got := h.within(glance)
 	if got != porcupine.Unknown {
 		return got
