@@ -57,7 +57,7 @@ func (e *Engine) TakeUp(ctx context.Context, r Record) (*Execution, error) {
 	if err := b.newOwner(); err != nil {
 		return nil, fmt.Errorf("take up: %w", err)
 	}
-	next := transition(retryAction(&r), &c, &e.policy, r, b.owner)
+	next := transition(retryAction(&r), &c, b.policyOf(), r, b.owner)
 	next.Relaxed = false
 	failpoint.Hit("takeup.claiming")
 	var got Record

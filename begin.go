@@ -39,7 +39,8 @@ type begin struct {
 	ctx context.Context
 	c   Call
 
-	accept     bool // Accept: the call is stored for a worker, with request
+	policy     *Policy // the engine's, or its cautious one; see policyOf
+	accept     bool    // Accept: the call is stored for a worker, with request
 	request    []byte
 	owner      Owner            // the owner of the attempt that would begin
 	storeCtx   *detachedContext // the context of the store's steps
@@ -77,7 +78,8 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 	if err := b.newOwner(); err != nil {
 		return nil, nil, b.unavailable(err)
 	}
-	mine := fresh(&b.c, &e.policy, b.owner)
+	b.policy = b.policyOf()
+	mine := fresh(&b.c, b.policy, b.owner)
 	if b.accept {
 		b.queue(&mine)
 	}
@@ -94,7 +96,7 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 			e.observe(EventAccepted, &got, 0, nil)
 			return nil, nil, e.refuse(ErrAccepted, &got)
 		}
-		switch v := decide(&b.c, &e.policy, &got); {
+		switch v := decide(&b.c, b.policy, &got); {
 		case v.do == actReplay:
 			e.observe(EventReplayed, &got, 0, nil)
 			out := outcomeOf(&got, true)
@@ -115,7 +117,7 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 		case v.do.claims():
 			err = b.claim(v.do, &mine, &got)
 		default:
-			next := transition(v.do, &b.c, &e.policy, got, Owner{})
+			next := transition(v.do, &b.c, b.policy, got, Owner{})
 			if err = b.send(opSwap, &next, &got); err == nil {
 				failpoint.Hit("begin.lapsed")
 				e.observe(EventLapsed, &got, 0, nil)
@@ -154,7 +156,7 @@ func (b *begin) claim(do action, mine *Write, got *Record) error {
 	}
 	failpoint.Hit("begin.claiming")
 	mine.Owner = b.owner
-	next := transition(do, &b.c, &b.e.policy, *got, b.owner)
+	next := transition(do, &b.c, b.policy, *got, b.owner)
 	if b.accept {
 		b.queue(&next)
 	}

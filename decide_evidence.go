@@ -161,7 +161,7 @@ func (r *Record) repeatable(p Proof) bool {
 	if r.Owner.ofMessage() {
 		return p == ProofAttested
 	}
-	return r.Effects != EffectsUnprotected || p != ProofNone
+	return r.Effects.Repeatable() || p != ProofNone
 }
 
 // disputed returns the write for a record that evidence contradicts.

@@ -8,7 +8,7 @@ func lapseAction(r *Record) action {
 	switch {
 	case r.Lapse == LapseFail:
 		return actFail
-	case r.Effects == EffectsUnprotected:
+	case !r.Effects.Repeatable():
 		return actQuarantine
 	case r.Lapse == LapseRerun:
 		return actRerun

@@ -16,7 +16,9 @@ import (
 // rule it is the engine's own store.
 //
 // Fn writes in the transaction that it is given and neither commits it nor rolls it
-// back. When it returns an error, panics or ends its goroutine, the transaction is
+// back. If it ends the transaction itself, its effects may be stored without an answer:
+// the outcome is set aside as Unknown, and DoTx returns [ErrTxDone]. When fn returns an
+// error, panics or ends its goroutine, the transaction is
 // rolled back, nothing is stored, the key is free, and DoTx returns that error; so
 // [Policy.OnFailure] and [Policy.Lapse] do not apply. Otherwise its result is the
 // answer, whatever its status. Fn runs on the caller's goroutine, at most once, in a
@@ -256,9 +258,13 @@ func (t *txCall) execute(do action, got *Record) (Outcome, error) {
 	}
 	e.observe(kind, &next.Record, 0, nil)
 	t.began = e.clock.Now()
-	result, err := t.call(&next.Record)
+	result, err := t.call(&next)
 	if err != nil {
-		err = errors.Join(err, t.rollback())
+		undone := t.rollback()
+		if is(undone, ErrTxDone) {
+			return t.quarantine(&next, errors.Join(err, undone))
+		}
+		err = errors.Join(err, undone)
 		t.released(&next.Record, err)
 		return Outcome{}, err
 	}
@@ -272,12 +278,18 @@ var errNoReturn = errors.New("the operation panicked or ended its goroutine")
 
 // call runs the operation. If it panics or ends its goroutine, the deferred rollback of
 // DoTx still runs.
-func (t *txCall) call(next *Record) (Result, error) {
+func (t *txCall) call(next *Write) (Result, error) {
 	back := false
 	defer func() {
-		if !back {
-			t.released(next, errors.Join(errNoReturn, t.rollback()))
+		if back {
+			return
 		}
+		undone := t.rollback()
+		if is(undone, ErrTxDone) {
+			_, _ = t.quarantine(next, errors.Join(errNoReturn, undone)) // the caller gets the panic
+			return
+		}
+		t.released(&next.Record, errors.Join(errNoReturn, undone))
 	}()
 	result, err := t.op(t.ctx)
 	back = true

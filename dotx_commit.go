@@ -2,6 +2,7 @@ package retrysafe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,7 +37,7 @@ func (t *txCall) sendCommit(next *Write) (d commitAttempt) {
 	if next.Expect == (Fence{}) {
 		if f, ok := t.tx.(CreateCommitter); ok {
 			d.rec, d.err = f.CreateAndCommit(step, *next)
-			d.sent = !is(d.err, ErrExists) && !is(d.err, ErrBusy)
+			d.sent = !is(d.err, ErrExists) && !is(d.err, ErrBusy) && !is(d.err, ErrTxDone)
 			return d
 		}
 		d.rec, d.err = t.tx.Create(step, *next)
@@ -63,6 +64,9 @@ func (t *txCall) commit(next *Write) (Outcome, error) {
 	if d.sent {
 		return t.resolveCommit(next, &d)
 	}
+	if is(d.err, ErrTxDone) {
+		return t.quarantine(next, d.err)
+	}
 	_ = t.rollback() // nothing was committed, so its error does not matter
 	undone := d.undone()
 	t.released(&next.Record, undone)
@@ -75,6 +79,39 @@ func (t *txCall) commit(next *Write) (Outcome, error) {
 		return t.decideAgain(undone)
 	default:
 		return Outcome{}, undone
+	}
+}
+
+// quarantine stores that the outcome is unknown, after the operation has ended the
+// transaction itself: it may have committed its effects without the answer.
+func (t *txCall) quarantine(next *Write, cause error) (Outcome, error) {
+	e, b := t.e, t.b
+	_ = t.rollback() // it has ended; this releases what the store holds for it
+	err := fmt.Errorf("the function must leave commit and rollback to DoTx: %w", cause)
+	next.State, next.Result, next.Reason, next.Term = StateUnknown, nil, reasonOf(err), e.policy.Reconcile
+	op := opSwap
+	if next.Expect == (Fence{}) {
+		op = opCreate
+	}
+	until := e.clock.Now().Add(e.settleTimeout)
+	for pause := firstPause; ; pause = min(pause*2, longPause) {
+		var got Record
+		b.renewStoreContext()
+		failed := b.send(op, next, &got)
+		switch {
+		case failed == nil:
+			e.waits.notify(&got, e.clock)
+			e.observe(EventQuarantined, &got, t.took(), err)
+			return Outcome{}, err
+		case is(failed, ErrExists), is(failed, ErrConflict), is(failed, ErrNotFound), is(failed, ErrUnreadable), is(failed, ErrFull):
+			failed = fmt.Errorf("%w: the outcome could not be set aside: %w", ErrLost, failed)
+			e.observe(EventLost, &next.Record, t.took(), failed)
+			return Outcome{}, errors.Join(err, failed)
+		case !e.clock.Now().Add(pause).Before(until):
+			e.observe(EventForgone, &next.Record, t.took(), failed)
+			return Outcome{}, errors.Join(err, fmt.Errorf("%w: %w", ErrUnsettled, failed))
+		}
+		_ = e.clock.Sleep(context.WithoutCancel(b.ctx), pause)
 	}
 }
 

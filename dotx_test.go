@@ -308,7 +308,7 @@ func TestDoTxCarelessFunctionIsTaught(t *testing.T) {
 			}
 			b.fn = func(_ context.Context, tx *memstore.Tx) (retrysafe.Result, error) { return answer("booked"), end(tx) }
 			out, err := b.do(t.Context(), call())
-			if err == nil || out.Status != 0 || !errors.Is(err, memstore.ErrTxDone) || !strings.Contains(err.Error(), "leave commit and rollback to DoTx") {
+			if err == nil || out.Status != 0 || !errors.Is(err, retrysafe.ErrTxDone) || !strings.Contains(err.Error(), "leave commit and rollback to DoTx") {
 				t.Errorf("%s: DoTx = %+v, %v", name, out, err)
 			}
 			if retrysafe.IsNotExecuted(err) {

@@ -3,6 +3,7 @@ package retrysafe
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -39,7 +40,9 @@ type Options struct {
 // policy. It is safe for concurrent use and starts nothing by itself.
 type Engine struct {
 	*shared
-	policy     Policy
+	written    Policy // as its author wrote it: what other policies inherit from
+	policy     Policy // with its defaults
+	cautious   Policy // policy, for operations that were seen in no transaction yet; see [joinedOperations]
 	heartbeats *heartbeatQueue
 }
 
@@ -59,6 +62,7 @@ type shared struct {
 	orphans   orphans
 	waits     waiterSet
 	offers    offers
+	joined    joinedOperations
 }
 
 // New returns an engine over s. Opts may be nil. A policy that its effect mode does not
@@ -90,14 +94,21 @@ func New(s Store, opts *Options) (*Engine, error) {
 	return (&Engine{shared: sh}).With(o.Policy)
 }
 
-// With returns an engine over the same store under another policy. Both share the
-// circuit breaker, the durations and the waiters.
+// With returns an engine over the same store under another policy, which inherits from
+// the engine's what it leaves unset. Both share the circuit breaker, the durations and
+// the waiters.
 func (e *Engine) With(p Policy) (*Engine, error) {
-	if err := p.Check(); err != nil {
+	written := p.inherit(e.written)
+	if err := written.Check(); err != nil {
 		return nil, err
 	}
-	p = p.withDefaults()
-	return &Engine{shared: e.shared, policy: p, heartbeats: &heartbeatQueue{clock: e.clock, every: p.Lease / beatsPerLease}}, nil
+	p = written.withDefaults()
+	n := &Engine{shared: e.shared, written: written, policy: p, cautious: p}
+	n.heartbeats = &heartbeatQueue{clock: e.clock, every: p.Lease / beatsPerLease}
+	if p.Lapse == LapseResume || p.Lapse == LapseRerun {
+		n.cautious.Lapse = LapseQuarantine
+	}
+	return n, nil
 }
 
 // Policy returns the engine's policy with its defaults filled in.
@@ -172,6 +183,36 @@ func (e *Engine) Do(ctx context.Context, c Call, fn func(context.Context, *Execu
 		return Outcome{}, err
 	}
 	return x.Outcome(ctx)
+}
+
+// DoJSON is [Engine.Do] for a function that returns a value: the value is stored as JSON,
+// and every retry gets it. Intent is what is asked for, such as the request's struct: a
+// call with this key and another intent is refused with [ErrMismatch]. The fingerprint of
+// the call is made of it, by [FingerprintJSON].
+func DoJSON[T any](ctx context.Context, e *Engine, c Call, intent any, fn func(context.Context, *Execution) (T, error)) (T, error) {
+	var value T
+	var err error
+	if c.Fingerprint, err = FingerprintJSON(c.Scope, c.Operation, intent); err != nil {
+		return value, err
+	}
+	out, err := e.Do(ctx, c, func(ctx context.Context, x *Execution) (Result, error) {
+		v, err := fn(ctx, x)
+		if err != nil {
+			return Result{}, err
+		}
+		body, err := json.Marshal(v)
+		if err != nil {
+			return Result{}, fmt.Errorf("the result is no JSON: %w", err)
+		}
+		return Result{Status: 200, Header: map[string][]string{"Content-Type": {"application/json"}}, Body: body}, nil
+	})
+	if err != nil {
+		return value, err
+	}
+	if err := json.Unmarshal(out.Body, &value); err != nil {
+		return *new(T), fmt.Errorf("%w: the stored result is no %T: %w", ErrUnreadable, value, err)
+	}
+	return value, nil
 }
 
 // errRolledBack: the transaction that was to hold the answer did not commit.

@@ -24,6 +24,10 @@ var (
 	// ErrUnreadable: a record is stored but cannot be read: damaged, of a newer
 	// version, or sealed with a key that is missing. It is never run again.
 	ErrUnreadable = errors.New("retrysafe: record cannot be read")
+	// ErrTxDone: a step in a transaction that had ended before, by its caller's commit
+	// or rollback. It is no proof of a rollback: what the transaction wrote may be
+	// stored.
+	ErrTxDone = errors.New("retrysafe: the transaction has already been committed or rolled back")
 )
 
 // Why a call does not run. Begin wraps each in a [*RefusedError].
@@ -59,6 +63,9 @@ var (
 	ErrUnsettled = errors.New("retrysafe: answer is not durable yet")
 	// ErrTooLong: the attempt ran longer than the policy allows and was set aside.
 	ErrTooLong = errors.New("retrysafe: attempt ran too long")
+	// ErrNotInTx: an operation with [EffectsInTx] succeeded, and its answer was in no
+	// transaction that the engine has seen. It was set aside as Unknown.
+	ErrNotInTx = errors.New("retrysafe: the operation's effects are declared in_tx, and it was completed in no transaction; use DoTx, or pass its transaction to CompleteTx before the commit; otherwise declare its effects keyed or unprotected")
 	// ErrPolicy: the policy asks for what its effect mode cannot carry.
 	ErrPolicy = errors.New("retrysafe: policy refused")
 	// ErrPhases: the phases and effects that the program asks for are not those that

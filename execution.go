@@ -35,6 +35,8 @@ type Execution struct {
 	beat     *detachedContext // the context of a heartbeat that is under way
 	inTx     *Result          // the answer in a transaction of CompleteTx that is not confirmed
 	fenced   bool             // CompleteTx or HandOver was called
+	joined   bool             // a transaction took the answer, a message or the result of a phase
+	txDone   bool             // a transaction of the operation was ended by the operation itself, in a way the engine cannot see
 	handedTo Owner            // the message that owns the key once the transaction of HandOver has committed
 	retain   time.Duration
 	log      *stepLog // its phases and effects; nil before the first

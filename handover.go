@@ -35,7 +35,7 @@ func (x *Execution) HandOver(ctx context.Context, tx Tx, term time.Duration) (Re
 	err := x.checkNoOpenTx()
 	switch {
 	case err != nil:
-	case x.e.policy.Effects == EffectsUnprotected:
+	case !x.e.policy.Effects.Repeatable():
 		err = fmt.Errorf("%w: a message is delivered at least once, which is not allowed with unprotected effects; give it a key that its receiver honours, and make the effects EffectsKeyed", ErrPolicy)
 	case term <= 0:
 		err = errors.New("retrysafe: hand over: the term is not positive")
@@ -70,7 +70,7 @@ func (x *Execution) HandOver(ctx context.Context, tx Tx, term time.Duration) (Re
 	case err == nil:
 		failpoint.Hit("handover.swapped")
 		x.mu.Lock()
-		x.handedTo = owner
+		x.handedTo, x.joined = owner, true
 		x.mu.Unlock()
 		x.scheduleBeat(x.e.clock.Now()) // the next heartbeat finds out whether the transaction has committed
 		return got, nil
@@ -79,6 +79,10 @@ func (x *Execution) HandOver(ctx context.Context, tx Tx, term time.Duration) (Re
 		x.scheduleBeat(x.e.clock.Now())
 	case is(err, ErrConflict), is(err, ErrNotFound):
 		err = x.lose(&got, err)
+	case is(err, ErrTxDone):
+		x.setTxDone()
+		x.scheduleBeat(x.e.clock.Now())
+		return Record{}, fmt.Errorf("hand over in transaction: %w; HandOver comes before the commit", err)
 	default:
 		x.scheduleBeat(x.e.clock.Now())
 	}

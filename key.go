@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
+	"fmt"
 )
 
 // DownstreamKey returns the idempotency key for one outside call of this
@@ -49,6 +51,39 @@ func DownstreamKey(namespace string, ref Ref, call string) string {
 type Fingerprint struct {
 	Alg uint8
 	Sum [32]byte
+}
+
+// The algorithms of [FingerprintOf] and [FingerprintJSON]. The guards of httpkey and
+// other packages have numbers of their own.
+const (
+	algBytes = 8
+	algJSON  = 9
+)
+
+// FingerprintOf returns the fingerprint of a call that does not come by HTTP: of its
+// scope and operation, and of the bytes that say what is intended. Equal requests of two
+// scopes have different fingerprints.
+func FingerprintOf(scope, operation string, intent []byte) Fingerprint {
+	return fingerprint(algBytes, scope, operation, intent)
+}
+
+// FingerprintJSON is [FingerprintOf] for a value that says what is intended, by its JSON.
+// A struct or a map always has the same; a struct to which a field is added does not
+// match what was stored before, unless the field is omitted while it is zero.
+func FingerprintJSON(scope, operation string, intent any) (Fingerprint, error) {
+	text, err := json.Marshal(intent)
+	if err != nil {
+		return Fingerprint{}, fmt.Errorf("%w: its intent is no JSON: %w", ErrInvalidCall, err)
+	}
+	return fingerprint(algJSON, scope, operation, text), nil
+}
+
+func fingerprint(alg uint8, scope, operation string, intent []byte) Fingerprint {
+	b := make([]byte, 0, len(scope)+len(operation)+len(intent)+64)
+	for _, part := range [...]string{"retrysafe fingerprint", scope, operation} {
+		b = append(binary.BigEndian.AppendUint32(b, uint32(len(part))), part...)
+	}
+	return Fingerprint{Alg: alg, Sum: sha256.Sum256(append(b, intent...))}
 }
 
 // IsZero reports whether there is no fingerprint.

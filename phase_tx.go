@@ -85,6 +85,7 @@ func (x *Execution) runPhaseTx(ctx context.Context, s *Step, begin func(context.
 	}
 	if stored != nil {
 		s.Result = stored.Result
+		x.setJoined() // an earlier attempt has committed it
 		return errAlreadyDone
 	}
 	defer x.endStep()
@@ -93,9 +94,14 @@ func (x *Execution) runPhaseTx(ctx context.Context, s *Step, begin func(context.
 		return fmt.Errorf("%s: %w", s, err)
 	}
 	defer x.leaveGateTx()
-	defer t.rollback(ctx)
+	defer func() { _ = t.rollback(ctx) }() // it is open only after an error or a panic, which the caller gets
 	failpoint.Hit("phasetx.open")
 	if err := t.run(); err != nil {
+		if is(t.rollback(ctx), ErrTxDone) { // its writes may be stored without its result
+			x.setUncertain(true)
+			x.setTxDone()
+			return fmt.Errorf("%s: the function must leave commit and rollback to PhaseTx: %w", s, errors.Join(err, ErrTxDone))
+		}
 		return err
 	}
 	failpoint.Hit("phasetx.ran")
@@ -111,14 +117,15 @@ func (x *Execution) leaveGateTx() {
 }
 
 // rollback rolls back the transaction that is open, if any.
-func (t *phaseTx) rollback(ctx context.Context) {
+func (t *phaseTx) rollback(ctx context.Context) error {
 	if t.tx == nil {
-		return
+		return nil
 	}
 	step := t.x.e.newStoreContext(ctx)
 	defer step.done()
-	_ = t.tx.Rollback(step) // it is open only after an error or a panic, which the caller gets
+	err := t.tx.Rollback(step)
 	t.tx = nil
+	return err
 }
 
 // open begins a transaction and locks the record in it. It tries again while the store
@@ -131,7 +138,7 @@ func (t *phaseTx) open(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		t.rollback(ctx)
+		_ = t.rollback(ctx) // it has changed nothing
 		final := errors.Is(err, ErrPhases) || errors.Is(err, ErrUnreadable) || !x.isRunning()
 		if final || !x.e.clock.Now().Add(pause).Before(until) || x.e.clock.Sleep(ctx, pause) != nil {
 			return err
@@ -225,7 +232,13 @@ func (t *phaseTx) commit(ctx context.Context) error {
 		t.tx = nil
 		x.leaseRenewed(&got, start)
 		x.stepFinished(t.s, next.Data)
+		x.setJoined()
 		return nil
+	}
+	if is(err, ErrTxDone) { // its writes may be stored without its result
+		x.setUncertain(true)
+		x.setTxDone()
+		return fmt.Errorf("%s: %w", t.s, err)
 	}
 	return t.resolveCommit(ctx, next, err)
 }
@@ -236,12 +249,13 @@ func (t *phaseTx) commit(ctx context.Context) error {
 func (t *phaseTx) resolveCommit(ctx context.Context, next Checkpoint, cause error) error {
 	x := t.x
 	x.setUncertain(true)
-	t.rollback(ctx)
+	_ = t.rollback(ctx) // ends the transaction if it is still open; one that has committed stays so
 	if err := x.renewUntilAnswered(ctx, Checkpoint{}); err != nil {
 		return fmt.Errorf("%s: it is unknown whether its transaction has committed: %w", t.s, errors.Join(cause, err))
 	}
 	if bytes.Equal(x.Checkpoint().Data, next.Data) {
 		x.stepFinished(t.s, next.Data)
+		x.setJoined()
 		return nil
 	}
 	x.setUncertain(false)

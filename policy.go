@@ -1,6 +1,7 @@
 package retrysafe
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -10,28 +11,43 @@ import (
 type Effects uint8
 
 const (
+	// EffectsDefault, in a policy: those of the policy that it inherits from, otherwise
+	// EffectsUnprotected.
+	EffectsDefault Effects = iota
 	// EffectsUnprotected: anything at all. An attempt that may have happened is never
 	// run again automatically; it becomes Unknown. At most once, then explained.
-	EffectsUnprotected Effects = iota
+	EffectsUnprotected
 	// EffectsKeyed: every outside call carries [Execution.DownstreamKey] and the same
 	// bytes on each attempt, and the other side honours it. Effectively once,
 	// within the provider's key window.
 	EffectsKeyed
 	// EffectsInTx: all effects are in the store's own database and commit together with
-	// the answer, through [Execution.CompleteTx] or [DoTx]. Exactly once.
+	// the answer, through [DoTx], [Execution.CompleteTx] or [PhaseTx]. Exactly once. An
+	// attempt that was seen in no such transaction proves nothing: it becomes Unknown,
+	// also if it succeeded.
 	EffectsInTx
 )
+
+// Repeatable reports whether the mode lets an attempt that may have happened be made
+// again: it is [EffectsKeyed] or [EffectsInTx].
+func (e Effects) Repeatable() bool { return e == EffectsKeyed || e == EffectsInTx }
 
 // Lapse says what becomes of an attempt whose lease has run out. It is stored
 // with the record, so that a sweeper needs no configuration.
 type Lapse uint8
 
 const (
+	// LapseDefault, in a policy, goes by the effect mode: LapseResume with
+	// [EffectsKeyed] and [EffectsInTx], LapseQuarantine with [EffectsUnprotected].
+	LapseDefault Lapse = iota
 	// LapseQuarantine: it may have happened, so it becomes Unknown.
-	LapseQuarantine Lapse = iota
-	// LapseResume: the next owner continues from the last checkpoint.
+	LapseQuarantine
+	// LapseResume: the next call runs it from the last checkpoint, or from the start if
+	// there is none. With [EffectsInTx] it is quarantined instead until the operation was
+	// seen to complete in a transaction; see docs/semantics.md.
 	LapseResume
-	// LapseRerun: it becomes Retryable, and the next call runs it from the start.
+	// LapseRerun: the next call runs it from the start. With [EffectsInTx] as for
+	// LapseResume.
 	LapseRerun
 	// LapseFail: it is completed with an error answer, and left to reconciliation.
 	LapseFail
@@ -58,8 +74,10 @@ const (
 type InFlightPolicy uint8
 
 const (
+	// InFlightDefault, in a policy: InFlightConflict.
+	InFlightDefault InFlightPolicy = iota
 	// InFlightConflict: the retry is refused at once, with a Retry-After.
-	InFlightConflict InFlightPolicy = iota
+	InFlightConflict
 	// InFlightWait: the retry waits up to [Policy.Wait] for the answer; then it is
 	// refused.
 	InFlightWait
@@ -71,8 +89,10 @@ const (
 type ExpiredPolicy uint8
 
 const (
+	// ExpiredDefault, in a policy: ExpiredRerun.
+	ExpiredDefault ExpiredPolicy = iota
 	// ExpiredRerun: the key is free again, and the call is a new operation.
-	ExpiredRerun ExpiredPolicy = iota
+	ExpiredRerun
 	// ExpiredGone: the key stays used for as long as the store remembers it.
 	ExpiredGone
 )
@@ -80,6 +100,10 @@ const (
 // A Policy is how one kind of operation behaves. The zero Policy is the safe one: the
 // effects are unprotected, a lapsed attempt is quarantined, and a failed attempt gets
 // the state that its effect mode proves.
+//
+// A policy that is given to [Engine.With], or to a guard, inherits what it leaves
+// unset, which is what is zero, from the engine's. Lapse, OnFailure and AsyncReserve
+// depend on the effect mode, so they are inherited only if the mode is.
 type Policy struct {
 	Effects   Effects
 	Lapse     Lapse
@@ -113,8 +137,38 @@ type Policy struct {
 
 const defaultReconcile = 30 * time.Second
 
-// withDefaults returns p with every zero duration replaced by its default.
+// inherit returns p with its unset fields taken from base. Both are as their authors
+// wrote them, without defaults.
+func (p Policy) inherit(base Policy) Policy {
+	if p.Effects == EffectsDefault || p.Effects == base.Effects {
+		p.Effects = base.Effects
+		p.Lapse = cmp.Or(p.Lapse, base.Lapse)
+		p.OnFailure = cmp.Or(p.OnFailure, base.OnFailure)
+		p.AsyncReserve = p.AsyncReserve || base.AsyncReserve
+	}
+	p.InFlight = cmp.Or(p.InFlight, base.InFlight)
+	p.OnExpired = cmp.Or(p.OnExpired, base.OnExpired)
+	p.Lease = cmp.Or(p.Lease, base.Lease)
+	p.MaxRun = cmp.Or(p.MaxRun, base.MaxRun)
+	p.Retention = cmp.Or(p.Retention, base.Retention)
+	p.Wait = cmp.Or(p.Wait, base.Wait)
+	p.Reconcile = cmp.Or(p.Reconcile, base.Reconcile)
+	p.Patience = cmp.Or(p.Patience, base.Patience)
+	return p
+}
+
+// withDefaults returns p with every unset field replaced by its default. OnFailure stays
+// as it is: a wire profile may have another default.
 func (p Policy) withDefaults() Policy {
+	p.Effects = cmp.Or(p.Effects, EffectsUnprotected)
+	if p.Lapse == LapseDefault {
+		p.Lapse = LapseQuarantine
+		if p.Effects.Repeatable() {
+			p.Lapse = LapseResume
+		}
+	}
+	p.InFlight = cmp.Or(p.InFlight, InFlightConflict)
+	p.OnExpired = cmp.Or(p.OnExpired, ExpiredRerun)
 	def := func(d *time.Duration, v time.Duration) {
 		if *d == 0 {
 			*d = v
@@ -165,6 +219,9 @@ func (p Policy) Caveats() []string {
 	if p.Effects == EffectsUnprotected && p.OnFailure == FailureRetry {
 		c = append(c, "a server error of an unprotected operation is taken as proof that nothing happened: outside the at-most-once guarantee")
 	}
+	if p.Effects.Repeatable() && p.Lapse == LapseQuarantine {
+		c = append(c, fmt.Sprintf("a lapsed attempt is quarantined although its effects are %s: a retry of it waits for a reconciler or an operator; leave Lapse unset to run it again", p.Effects))
+	}
 	if p.AsyncReserve {
 		c = append(c, "reservations are asynchronous: a crash of the store's server may forget an attempt that is running, and a retry runs it again at once, whatever Lapse says")
 	}
@@ -177,15 +234,15 @@ func (p Policy) Caveats() []string {
 // proves returns the state that a failed attempt under effects e is proven to be in, if
 // only its failure is known.
 func (e Effects) proves() State {
-	if e == EffectsUnprotected {
-		return StateUnknown
+	if e.Repeatable() {
+		return StateRetryable
 	}
-	return StateRetryable
+	return StateUnknown
 }
 
 var (
-	effectsNames = [...]string{"unprotected", "keyed", "in_tx"}
-	lapseNames   = [...]string{"quarantine", "resume", "rerun", "fail"}
+	effectsNames = [...]string{"default", "unprotected", "keyed", "in_tx"}
+	lapseNames   = [...]string{"default", "quarantine", "resume", "rerun", "fail"}
 )
 
 // String returns the mode's name as configuration files spell it.

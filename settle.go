@@ -16,16 +16,17 @@ import (
 // On [ErrUnsettled] the engine goes on offering the answer to the store. On [ErrLost]
 // the record belongs to another attempt or is settled otherwise. On [ErrPhases] steps
 // are stored that this attempt has not passed, and it is settled as [Execution.Fail]
-// does. In none of these cases may this answer be shown.
+// does. On [ErrNotInTx] the effects are declared [EffectsInTx] and no transaction took
+// the answer, so effects and answer may not be the same: it is quarantined, unless its
+// status says that it failed. In none of these cases may this answer be shown.
 func (x *Execution) Complete(ctx context.Context, r Result) error {
 	if err := x.checkAllStepsPassed(); err != nil {
 		return x.refuseAnswer(ctx, err)
 	}
-	err := x.settle(ctx, settlement{state: StateCompleted, result: &r})
-	if err == nil && x.e.policy.Effects == EffectsInTx && r.Status < 300 {
-		x.e.observe(EventUnfenced, &x.rec, x.took(), nil)
+	if r.Status < 400 && x.outsideTx() {
+		return x.refuseOutsideTx(ctx)
 	}
-	return err
+	return x.settle(ctx, settlement{state: StateCompleted, result: &r})
 }
 
 // Release states that the operation provably did not happen: the next call with this
@@ -43,19 +44,24 @@ func (x *Execution) Quarantine(ctx context.Context, why error) error {
 
 // Fail settles an attempt that failed with err by what is proven: marked by
 // [NotExecuted] it is released; otherwise its effect mode decides between
-// Retryable and Unknown.
+// Retryable and Unknown. With [EffectsInTx] a transaction that took the attempt's answer
+// and did not commit is proof. If no transaction took it, a commit of the operation's
+// own cannot be excluded, and the outcome is Unknown.
 func (x *Execution) Fail(ctx context.Context, err error) error {
 	state := x.e.policy.Effects.proves()
-	if IsNotExecuted(err) {
+	switch {
+	case IsNotExecuted(err):
 		state = x.proven(StateRetryable)
+	case x.outsideTx():
+		state = StateUnknown
 	}
 	return x.settle(ctx, settlement{state: state, why: err})
 }
 
 // proven returns s, or Unknown if an unprotected effect of the attempt may have
-// happened.
+// happened, or the operation ended a transaction itself.
 func (x *Execution) proven(s State) State {
-	if x.uncertain() && x.e.policy.Effects == EffectsUnprotected {
+	if x.uncertain() && !x.e.policy.Effects.Repeatable() || x.endedTx() {
 		return StateUnknown
 	}
 	return s
@@ -207,6 +213,7 @@ func (x *Execution) ended(got *Record) {
 	case StateCompleted:
 		kind = EventCompleted
 		e.durations.note(got.Operation, x.took)
+		x.noteJoined(got)
 	case StateUnknown:
 		kind = EventQuarantined
 	case StateInProgress, StateAccepted: // a message owns it now, or it waits for a worker again
@@ -266,6 +273,15 @@ func (x *Execution) settleInBackground(ctx context.Context, s settlement, now ti
 	}
 	again(firstPause)
 	return fmt.Errorf("%w: %w", ErrUnsettled, cause)
+}
+
+// refuseOutsideTx quarantines an attempt that succeeded in no transaction.
+func (x *Execution) refuseOutsideTx(ctx context.Context) error {
+	err := x.Quarantine(ctx, ErrNotInTx)
+	if err == nil {
+		x.e.observe(EventUnfenced, &x.rec, x.took(), ErrNotInTx)
+	}
+	return errors.Join(ErrNotInTx, err)
 }
 
 // refuseAnswer settles an attempt that cannot be completed by the state that is proven.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/retrysafe/retrysafe/internal/failpoint"
 )
@@ -12,7 +14,9 @@ import (
 // commit together or not at all. It must be the last step before the commit. If the
 // record no longer belongs to this attempt, or steps are stored that this attempt has
 // not passed ([ErrPhases]), CompleteTx rolls the transaction back, so that a caller
-// that ignores the error cannot commit a second effect.
+// that ignores the error cannot commit a second effect. If the transaction has ended
+// before ([ErrTxDone]), its effects may be committed without an answer: the execution
+// can only end as Unknown then.
 //
 // No heartbeat is sent while CompleteTx runs. After a rollback the execution is open as
 // before: complete it in another transaction, or settle it otherwise.
@@ -41,6 +45,7 @@ func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
 	case err == nil:
 		failpoint.Hit("completetx.swapped")
 		x.prepare(&r)
+		x.setJoined()
 		x.scheduleBeat(x.e.clock.Now()) // the next heartbeat finds out whether the transaction has committed
 		return nil
 	case is(err, ErrConflict) && got.Owner == x.owner && x.inTx != nil && got.State == StateCompleted && got.Result.Equal(x.inTx):
@@ -51,17 +56,143 @@ func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
 		x.scheduleBeat(x.e.clock.Now())
 	case is(err, ErrConflict), is(err, ErrNotFound):
 		err = x.lose(&got, err)
+	case is(err, ErrTxDone):
+		x.setTxDone()
+		x.scheduleBeat(x.e.clock.Now())
+		return fmt.Errorf("complete in transaction: %w; CompleteTx comes before the commit", err)
 	default:
 		x.scheduleBeat(x.e.clock.Now())
 	}
 	return errors.Join(fmt.Errorf("complete in transaction: %w", err), rollback(ctx, tx))
 }
 
+// setJoined notes that a transaction took a step of this execution.
+func (x *Execution) setJoined() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.joined = true
+}
+
+// setTxDone notes that the operation has ended a transaction itself.
+func (x *Execution) setTxDone() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.txDone = true
+}
+
+// endedTx reports whether the operation has ended a transaction itself, which may have
+// been a commit.
+func (x *Execution) endedTx() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.txDone
+}
+
+// outsideTx reports whether the effects are declared to be in transactions and may be
+// in one that the engine has not seen.
+func (x *Execution) outsideTx() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.e.policy.Effects == EffectsInTx && (x.txDone || !x.joined)
+}
+
 // rollback ends a transaction that must not commit, also when the caller's context has
 // ended.
 func rollback(ctx context.Context, tx Tx) error {
-	if err := tx.Rollback(context.WithoutCancel(ctx)); err != nil {
+	if err := tx.Rollback(context.WithoutCancel(ctx)); err != nil && !is(err, ErrTxDone) {
 		return fmt.Errorf("roll back: %w", err)
 	}
 	return nil
+}
+
+// joinedOperations are the operations that were seen to complete in a transaction.
+//
+// A lapsed attempt with [EffectsInTx] has rolled back, if its answer was to commit with
+// its effects. An operation that commits by itself and never calls CompleteTx leaves
+// the same record behind when its process is killed, and its effects are stored. So an
+// attempt is run again after a lapse only if the operation was reserved when it had been
+// seen to complete in a transaction; until then its record says that it is quarantined.
+// What was seen is noted in the store, so that it is known after a restart.
+type joinedOperations struct {
+	mu   sync.Mutex
+	seen map[string]bool // by the operation's name; false: the store has no note of it
+}
+
+const (
+	// maxJoined bounds how many operations are remembered.
+	maxJoined = 10_000
+	// joinedRetain is how long the store keeps the note of an operation.
+	joinedRetain = 90 * 24 * time.Hour
+)
+
+// joinedRef names the note of an operation.
+func joinedRef(operation string) Ref {
+	return Ref{Scope: SystemScope("joined"), Key: HashKey(operation)}
+}
+
+// known returns what this process knows of an operation.
+func (j *joinedOperations) known(operation string) (joined, known bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	joined, known = j.seen[operation]
+	return joined, known
+}
+
+// set records what is known of an operation. What was seen in a transaction stays so.
+func (j *joinedOperations) set(operation string, joined bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.seen == nil || len(j.seen) >= maxJoined {
+		j.seen = make(map[string]bool)
+	}
+	j.seen[operation] = j.seen[operation] || joined
+}
+
+// policyOf returns the policy that the call's operation is reserved under: the engine's,
+// or the cautious one if it was seen in no transaction yet. The store is asked once for
+// each operation. While it does not answer, the operation counts as not seen.
+func (b *begin) policyOf() *Policy {
+	e := b.e
+	if e.policy.Effects != EffectsInTx || e.policy.Lapse == e.cautious.Lapse || b.accept { // accepted work is judged when a worker takes it up
+		return &e.policy
+	}
+	joined, known := e.joined.known(b.c.Operation)
+	if !known {
+		note, err := e.store.Load(b.storeCtx, joinedRef(b.c.Operation))
+		joined = err == nil && note.Readable() && !note.Due()
+		if joined || is(err, ErrNotFound) {
+			e.joined.set(b.c.Operation, joined)
+		}
+	}
+	if joined {
+		return &e.policy
+	}
+	return &e.cautious
+}
+
+// noteJoined records that the execution's operation has completed in a transaction.
+// If the store does not take the note, the next process starts without it.
+func (x *Execution) noteJoined(got *Record) {
+	e := x.e
+	if joined, _ := e.joined.known(got.Operation); joined || !x.joinedCompletion() {
+		return
+	}
+	e.joined.set(got.Operation, true)
+	step := e.newStoreContext(x.ctx.parent)
+	defer step.done()
+	_, _ = e.store.Create(step, Write{
+		Record: Record{
+			Ref: joinedRef(got.Operation), Operation: got.Operation, Owner: x.owner, Attempt: 1, Version: RecordVersion,
+			State: StateCompleted, Result: &Result{Status: 200}, Effects: EffectsInTx, Lapse: LapseQuarantine, Retain: joinedRetain,
+		},
+		Term: joinedRetain,
+	})
+}
+
+// joinedCompletion reports whether a transaction took the execution's own answer or
+// steps.
+func (x *Execution) joinedCompletion() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.joined && !x.txDone
 }

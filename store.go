@@ -133,6 +133,7 @@ func (q Query) Size() int {
 type Tx interface {
 	// Reserve takes the key for the length of the transaction without waiting for
 	// another transaction that holds the key, and returns the record if there is one.
+	// ErrTxDone, of this and the other steps: the caller has ended the transaction before.
 	// ErrNotFound: the key is free and held now. ErrUnreadable: it is held, and its
 	// record cannot be read. ErrBusy: another transaction holds it. A store with one
 	// writer may wait for the end of a transaction on another key.
@@ -152,8 +153,9 @@ type Tx interface {
 	// commit that has begun: if it ends, Commit may return an error that means "cannot
 	// say".
 	Commit(ctx context.Context) error
-	// Rollback drops everything, also if ctx has ended. If the transaction has ended
-	// before it changes nothing; its error does not matter then.
+	// Rollback drops everything, also if ctx has ended. If the caller has ended the
+	// transaction before, in a way that may have been a commit, it changes nothing and
+	// returns ErrTxDone.
 	Rollback(ctx context.Context) error
 }
 
@@ -172,9 +174,9 @@ type TxStore[T any] interface {
 // A CreateCommitter is a [Tx] that can insert a record and commit in one round trip.
 // It is optional; [DoTx] uses it.
 type CreateCommitter interface {
-	// CreateAndCommit is Create and then Commit. After ErrExists or ErrBusy nothing
-	// was committed, for certain; after any other error the outcome is unknown. In a
-	// transaction that has ended before it stores nothing.
+	// CreateAndCommit is Create and then Commit. After ErrExists, ErrBusy or ErrTxDone
+	// it has committed nothing, for certain; after any other error the outcome is
+	// unknown. In a transaction that has ended before it stores nothing.
 	CreateAndCommit(ctx context.Context, w Write) (Record, error)
 }
 

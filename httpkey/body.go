@@ -3,6 +3,7 @@ package httpkey
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -83,10 +84,10 @@ type heldBody struct{ bytes.Reader }
 
 func (*heldBody) Close() error { return nil }
 
-// withBody returns the request that the handler gets: in the execution's context, with
-// the body that was read.
-func (x *exchange) withBody(r *http.Request, body []byte) *http.Request {
-	r = r.WithContext(x.run.Context())
+// withBody returns the request that the handler gets: in the attempt's context, with the
+// body that was read.
+func (x *exchange) withBody(ctx context.Context, r *http.Request, body []byte) *http.Request {
+	r = r.WithContext(ctx)
 	x.body.Reset(body)
 	r.Body = &x.body
 	r.ContentLength = int64(len(body))

@@ -23,13 +23,16 @@ var errSealed = errors.New("httpkey: the response was handed to a transaction an
 // errUnfenced: the outcome would be stored before the effects are committed.
 var errUnfenced = errors.New("httpkey: a response that is streamed or over the limit cannot be stored together with its transaction")
 
+// errOwnsTx: the transaction form completes by itself.
+var errOwnsTx = errors.New("httpkey: CompleteTx inside a TxHandler, which stores the response in its transaction by itself; write the response and return nil")
+
 // exchange is one guarded request whose handler runs. It is the handler's
 // ResponseWriter: it holds the response until it is durable.
 type exchange struct {
 	g    *Guard
 	w    http.ResponseWriter
 	r    *http.Request // as the server passed it
-	run  *retrysafe.Execution
+	run  *retrysafe.Execution // nil in the transaction form
 	body heldBody
 
 	header http.Header // what the handler sets
@@ -41,9 +44,16 @@ type exchange struct {
 	// rolledBack: the last transaction that CompleteTx was given was rolled back, so
 	// the response describes effects that are undone.
 	rolledBack bool
-	plain      bool  // all its headers are stored ones, so none is a trailer
-	direct     bool  // the outcome is stored; writes go straight to the client
-	fault      error // why the response cannot be finished
+	undone     bool         // that transaction was rolled back by the guard, which proves it
+	ended      bool         // the handler had ended that transaction itself, and may have committed it
+	inTx       retrysafe.Tx // the transaction that has stored the response
+	leftOpen   bool         // the handler returned without ending it
+	dropped    bool         // the handler wrote after CompleteTx
+	plain      bool         // all its headers are stored ones, so none is a trailer
+	ran        bool         // in the transaction form: the handler was called
+	until      time.Time    // in the transaction form: when the stored response is forgotten
+	direct     bool         // the outcome is stored; writes go straight to the client
+	fault      error        // why the response cannot be finished
 }
 
 // Header returns the handler's own header map. Headers that outer middleware has set
@@ -128,6 +138,7 @@ func (x *exchange) writable(n int) error {
 	}
 	switch {
 	case x.sealed:
+		x.dropped = x.dropped || n > 0
 		return errSealed
 	case x.fault != nil:
 		return x.fault
@@ -145,7 +156,7 @@ func bodyAllowed(status int) bool {
 
 // goDirect stores the outcome without a body and starts to send the response.
 func (x *exchange) goDirect() error {
-	if x.rolledBack || x.g.policy.Effects == retrysafe.EffectsInTx && x.status < 300 {
+	if x.run == nil || x.rolledBack || x.g.policy.Effects == retrysafe.EffectsInTx && x.status < 400 {
 		x.fault = errUnfenced
 		return x.fault
 	}
@@ -219,7 +230,7 @@ func (x *exchange) send() {
 	h := x.w.Header()
 	mergeHeader(h, x.final())
 	delete(h, "Content-Length") // net/http counts what is really sent
-	if expires, ok := x.run.Expires(); ok {
+	if expires, ok := x.expires(); ok {
 		h[expiresHeader] = []string{x.g.dates.format(expires)}
 	}
 	// Net/http looks for trailers before it writes the header, and sets the length of
@@ -231,6 +242,14 @@ func (x *exchange) send() {
 	if len(x.buf) > 0 {
 		_, _ = x.w.Write(x.buf) // a client that has disconnected retries
 	}
+}
+
+// expires returns when the answer is forgotten, if it is stored.
+func (x *exchange) expires() (time.Time, bool) {
+	if x.run == nil {
+		return x.until, !x.until.IsZero()
+	}
+	return x.run.Expires()
 }
 
 // sendTrailers passes the handler's trailers on to net/http, and reports whether there

@@ -69,18 +69,8 @@ func (g *Guard) with(o Options) (*Guard, error) {
 		return nil, err
 	}
 	n := *g
-	p := g.base.Policy()
-	if o.Policy != nil {
-		p = *o.Policy
-	}
-	if p.OnFailure == retrysafe.FailureDefault {
-		p.OnFailure = o.Profile.OnFailure
-	}
-	if o.Observe {
-		p.InFlight = retrysafe.InFlightConflict // in observe mode no request waits
-	}
 	var err error
-	if n.engine, err = g.base.With(p); err != nil {
+	if n.engine, err = g.engineFor(&o); err != nil {
 		return nil, fmt.Errorf("httpkey: %w", err)
 	}
 	n.policy = n.engine.Policy()
@@ -105,11 +95,32 @@ func (g *Guard) with(o Options) (*Guard, error) {
 			return nil, err
 		}
 	}
-	for _, caveat := range p.Caveats() {
+	for _, caveat := range n.policy.Caveats() {
 		o.Logger.Warn("retrysafe: policy has a caveat", "caveat", caveat)
+	}
+	if caveat := o.notExecutedCaveat(n.policy.Effects); caveat != "" {
+		o.Logger.Info("retrysafe: policy has a caveat", "caveat", caveat)
 	}
 	n.o = o
 	return &n, nil
+}
+
+// engineFor returns the engine under the guard's policy, which inherits from the base
+// engine's what the options leave unset.
+func (g *Guard) engineFor(o *Options) (*retrysafe.Engine, error) {
+	var p retrysafe.Policy
+	if o.Policy != nil {
+		p = *o.Policy
+	}
+	if o.Observe {
+		p.InFlight = retrysafe.InFlightConflict // in observe mode no request waits
+	}
+	e, err := g.base.With(p)
+	if err == nil && e.Policy().OnFailure == retrysafe.FailureDefault {
+		p.OnFailure = o.Profile.OnFailure
+		e, err = g.base.With(p)
+	}
+	return e, err
 }
 
 // topLevel returns the names in pointers to top-level members, for forms.

@@ -52,46 +52,67 @@ var (
 // first, and returned if the key was known. Without a token the store is only read, and
 // a known key still gets its answer or its next attempt.
 func (g *Guard) begin(r *http.Request, c *retrysafe.Call, request []byte) (*retrysafe.Execution, *retrysafe.Outcome, error) {
-	ctx := r.Context()
-	if g.limits.off() && g.o.Busy == nil || !g.engine.Healthy() { // while the store does not answer, the engine refuses the call
-		return g.start(ctx, c, request)
+	if g.unlimited() {
+		return g.start(r.Context(), c, request)
 	}
+	return g.beginLimited(r.Context(), c, request)
+}
+
+// unlimited reports whether a call begins without a look at any limit: there is none, or
+// the store does not answer and the engine refuses the call.
+func (g *Guard) unlimited() bool {
+	return g.limits.off() && g.o.Busy == nil || !g.engine.Healthy()
+}
+
+func (g *Guard) beginLimited(ctx context.Context, c *retrysafe.Call, request []byte) (*retrysafe.Execution, *retrysafe.Outcome, error) {
+	var run *retrysafe.Execution
+	out, err := g.limited(ctx, c, request != nil, func() (*retrysafe.Outcome, bool, error) {
+		known := request != nil && g.knows(ctx, c.Ref) // the result of Accept does not say so
+		var out *retrysafe.Outcome
+		var err error
+		run, out, err = g.start(ctx, c, request)
+		return out, run != nil && run.Attempt() == 1 || !known && errors.Is(err, retrysafe.ErrAccepted), err
+	})
+	return run, out, err
+}
+
+// limited calls start within the tenant's limits. Start begins the call in the engine,
+// and reports whether the call has brought a new key.
+func (g *Guard) limited(ctx context.Context, c *retrysafe.Call, later bool, start func() (*retrysafe.Outcome, bool, error)) (*retrysafe.Outcome, error) {
 	tenant, _, _ := strings.Cut(c.Scope, scopePart) // the limits hold for the tenant, not for each operation
 	if wait, ok := g.limits.lookups.take(tenant); !ok {
-		return nil, nil, &retrysafe.RefusedError{Err: errTooManyLookups, RetryAfter: wait}
+		return nil, &retrysafe.RefusedError{Err: errTooManyLookups, RetryAfter: wait}
 	}
-	if busy := g.busy(c.Ref, request); busy != nil {
+	if busy := g.busy(c.Ref, later); busy != nil {
 		out, err := g.engine.Peek(ctx, *c)
 		if errors.Is(err, retrysafe.ErrNotFound) {
 			err = busy
 		}
-		return nil, out, err
+		return out, err
 	}
 	if limited := g.limits.admit(ctx, tenant, c.Scope); limited != nil {
 		out, err := g.engine.Peek(ctx, *c)
-		switch {
-		case errors.Is(err, retrysafe.ErrNotFound) && g.continues(ctx, c.Ref):
-			return g.start(ctx, c, request)
-		case errors.Is(err, retrysafe.ErrNotFound):
-			return nil, nil, limited
-		case err != nil:
-			return nil, nil, err
+		if !errors.Is(err, retrysafe.ErrNotFound) {
+			return out, err
 		}
-		return nil, out, nil
+		if !g.continues(ctx, c.Ref) {
+			return nil, limited
+		}
+		out, _, err = start()
+		return out, err
 	}
-	known := request != nil && g.knows(ctx, c.Ref) // the result of Accept does not say so
-	run, out, err := g.start(ctx, c, request)
-	if run != nil && run.Attempt() == 1 || !known && errors.Is(err, retrysafe.ErrAccepted) {
+	out, isNew, err := start()
+	if isNew {
 		g.limits.active.grew(c.Scope)
 	} else {
 		g.limits.newKeys.giveBack(tenant)
 	}
-	return run, out, err
+	return out, err
 }
 
 // busy returns an error if [Options.Busy] refuses a call that would run now.
-func (g *Guard) busy(ref retrysafe.Ref, request []byte) error {
-	if g.o.Busy == nil || request != nil {
+func (g *Guard) busy(ref retrysafe.Ref, later bool) error {
+	if g.o.Busy == nil || later {
 		return nil
 	}
 	if p := g.o.Busy(ref); p != nil {

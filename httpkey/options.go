@@ -25,7 +25,7 @@ type ScopeFunc func(*http.Request) (string, error)
 type Options struct {
 	// Profile is the wire contract. Default [IETF].
 	Profile *Profile
-	// Policy overrides the engine's policy.
+	// Policy overrides the engine's policy. What it leaves unset is the engine's.
 	Policy *retrysafe.Policy
 
 	// Header is the name of the key's header. Default Idempotency-Key.
@@ -66,6 +66,13 @@ type Options struct {
 	Stream StreamPolicy
 	// ReplayHeaders are response headers to store besides the default ones.
 	ReplayHeaders []string
+	// NotExecuted are the statuses by which a handler says that it has refused the
+	// request before it did anything: the answer is not stored, and a retry runs. Nil
+	// means [DefaultNotExecuted]; an empty list that is not nil means none.
+	NotExecuted []int
+	// AllowEmpty lets a handler that writes neither a status nor a body answer with an
+	// empty 200, as net/http does. By default that is no answer: the attempt has failed.
+	AllowEmpty bool
 
 	// Include and Exclude choose the fields of JSON and form bodies that count in
 	// the fingerprint, as JSON pointers ("/amount", "/items/*/sku"). A form's
@@ -165,6 +172,25 @@ type Secret struct {
 	Key []byte
 }
 
+// DefaultNotExecuted are the statuses that mean "not executed" unless
+// [Options.NotExecuted] says otherwise: 401, 403, 408, 425 and 429. A later attempt of
+// the same request may overcome each of them.
+func DefaultNotExecuted() []int {
+	return []int{
+		http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout,
+		http.StatusTooEarly, http.StatusTooManyRequests,
+	}
+}
+
+// notExecutedCaveat says what a guard takes a handler's word for, if its effects are
+// not protected otherwise.
+func (o *Options) notExecutedCaveat(e retrysafe.Effects) string {
+	if e.Repeatable() || len(o.NotExecuted) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the statuses %v of the handler are taken as proof that an unprotected operation was not executed, and a retry runs it; change Options.NotExecuted if a handler answers one of them after it has done something", o.NotExecuted)
+}
+
 const defaultBody = 1 << 20
 
 // replayed are the response headers that are stored by default.
@@ -189,6 +215,14 @@ func (o *Options) complete() error {
 	o.Methods = slices.Clone(o.Methods)
 	for i, m := range o.Methods {
 		o.Methods[i] = strings.ToUpper(m) // "post" would match no request
+	}
+	if o.NotExecuted == nil {
+		o.NotExecuted = DefaultNotExecuted()
+	}
+	for _, status := range o.NotExecuted {
+		if status < 400 || status > 599 {
+			return fmt.Errorf("httpkey: NotExecuted: %d is no status of an error, 400 to 599", status)
+		}
 	}
 	o.MinKeyLength = cmp.Or(o.MinKeyLength, 16)
 	o.MaxRequest = cmp.Or(o.MaxRequest, defaultBody)

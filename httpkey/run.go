@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
@@ -16,7 +17,7 @@ import (
 func (g *Guard) execute(w http.ResponseWriter, r *http.Request, run *retrysafe.Execution, body []byte, next http.Handler) {
 	x := &exchange{g: g, w: w, r: r, run: run}
 	defer run.Stop()
-	seen := x.withBody(r, body)
+	seen := x.withBody(run.Context(), r, body)
 	err := x.serve(next, seen)
 	if seen.MultipartForm != nil { // the server removes the files of its own request, not of this copy
 		_ = seen.MultipartForm.RemoveAll()
@@ -64,9 +65,11 @@ func (x *exchange) finish() {
 		x.sendTrailers()
 		return
 	}
-	if x.status == 0 {
+	empty := x.status == 0
+	if empty {
 		x.status = http.StatusOK
 	}
+	x.closeTx()
 	out, err := retrysafe.Outcome{}, retrysafe.ErrOpen
 	if !x.run.Untouched() {
 		out, err = x.run.Outcome(ctx)
@@ -82,10 +85,15 @@ func (x *exchange) finish() {
 		x.finishUncommitted(err)
 	case x.run.HandedOver() && x.status != http.StatusAccepted: // the first client gets the 202 that retries get
 		x.g.refuse(x.w, x.r, x.run.Ref().Key, x.g.explain(x.r, x.run.Ref().Key, retrysafe.ErrAccepted))
+	case errors.Is(err, retrysafe.ErrSettled) && !x.run.HandedOver() && x.status < 400 && (empty || x.status != http.StatusAccepted):
+		// The handler released or quarantined the execution, so it has no success to tell of.
+		x.g.refuse(x.w, x.r, x.run.Ref().Key, refusal{problem: x.broken()})
 	case errors.Is(err, retrysafe.ErrSettled): // the handler released, quarantined or handed over the execution
 		x.send()
 	case x.fault != nil:
 		x.finishBroken(x.fault)
+	case empty && !x.g.o.AllowEmpty:
+		x.finishEmpty()
 	default:
 		if err := x.settle(false); err != nil {
 			x.refuseUnsettled(err)
@@ -95,12 +103,49 @@ func (x *exchange) finish() {
 	}
 }
 
+// finishEmpty settles the attempt of a handler that wrote nothing: as failed, by what is
+// proven.
+func (x *exchange) finishEmpty() {
+	x.g.logDefect(x.r, errNoAnswer, "write a status or a body on every path; with a framework, render its errors inside the guard (docs/frameworks.md); or set Options.AllowEmpty")
+	if err := x.run.Fail(x.r.Context(), errNoAnswer); err != nil {
+		x.refuseUnsettled(err)
+		return
+	}
+	x.g.refuse(x.w, x.r, x.run.Ref().Key, refusal{problem: noAnswer, retryAfter: time.Second})
+}
+
+// logDefect logs a defect of a handler, and its fix.
+func (g *Guard) logDefect(r *http.Request, defect error, fix string) {
+	g.o.Logger.Error("retrysafe: the handler of a guarded route has a defect", "operation", g.operation(r), "defect", defect, "fix", fix)
+}
+
+// closeTx rolls back the transaction that CompleteTx was given, if the handler has left
+// it open: it would hold the key until its connection is closed.
+func (x *exchange) closeTx() {
+	if x.inTx != nil && rolledBackOpen(x.r.Context(), x.inTx) {
+		x.leftOpen = true
+		x.g.logDefect(x.r, errNotCommitted, "commit the transaction after CompleteTx, before the handler returns; or let httpkey.TxHandler do both")
+	}
+	if x.dropped {
+		x.g.logDefect(x.r, errSealed, "write the whole response before CompleteTx; what was written after it is dropped")
+	}
+}
+
+// rolledBackOpen rolls back a transaction if it is open, and reports whether it was.
+func rolledBackOpen(ctx context.Context, tx retrysafe.Tx) bool {
+	return tx.Rollback(context.WithoutCancel(ctx)) == nil
+}
+
 // finishUncommitted settles a response whose transaction has not committed, as far as
 // the store can say. Settling it as failed waits for a commit that is under way, and
 // finds the answer if it took place.
 func (x *exchange) finishUncommitted(cause error) {
 	ctx := x.r.Context()
-	err := x.run.Fail(ctx, fmt.Errorf("%w: %w", errRolledBack, cause))
+	cause = fmt.Errorf("%w: %w", errRolledBack, cause)
+	if x.undone {
+		cause = retrysafe.NotExecuted(cause)
+	}
+	err := x.run.Fail(ctx, cause)
 	settled := errors.Is(err, retrysafe.ErrSettled)
 	if settled {
 		var out retrysafe.Outcome
@@ -114,24 +159,43 @@ func (x *exchange) finishUncommitted(cause error) {
 		x.send()
 	case err != nil && !settled:
 		x.refuseUnsettled(err)
+	case x.ended:
+		x.g.refuse(x.w, x.r, x.run.Ref().Key, refusal{problem: notInTransaction, retryAfter: time.Second})
+	case x.leftOpen && x.run.State() == retrysafe.StateRetryable:
+		x.g.refuse(x.w, x.r, x.run.Ref().Key, refusal{problem: notCommitted, retryAfter: time.Second})
 	default: // nothing was committed, also if the handler has settled the execution itself
 		x.g.refuse(x.w, x.r, x.run.Ref().Key, refusal{problem: x.broken(), status: http.StatusServiceUnavailable, retryAfter: time.Second})
 	}
 }
 
-// errRolledBack: the transaction that held the answer did not commit.
-var errRolledBack = errors.New("the transaction rolled back")
+var (
+	// errRolledBack: the transaction that held the answer did not commit.
+	errRolledBack = errors.New("the transaction rolled back")
+	// errNotCommitted: the handler returned, and the transaction of CompleteTx was open.
+	errNotCommitted = errors.New("it returned without committing the transaction that it gave to CompleteTx; the transaction was rolled back")
+	// errNoAnswer: the handler wrote neither a status nor a body.
+	errNoAnswer = errors.New("it wrote neither a status nor a body")
+	// errNothingWritten: CompleteTx was called before the response was written.
+	errNothingWritten = errors.New("httpkey: CompleteTx was called before a status or a body was written, so it would store an empty response; write the response first")
+	// errUnprovenFailure: an attempt with effects in_tx failed, and no transaction took
+	// its answer.
+	errUnprovenFailure = errors.New("it failed, and whether it has committed anything cannot be known, so the outcome is set aside as unknown")
+)
 
 // settle settles the execution by the status of the response.
 func (x *exchange) settle(omitted bool) error {
 	ctx := x.r.Context()
-	switch meaning(x.status, x.g.policy.OnFailure) {
+	switch x.g.meaning(x.status, x.g.policy.OnFailure) {
 	case stored:
 		return x.run.Complete(ctx, x.result(omitted))
 	case notExecuted:
 		return x.run.Release(ctx, statusError(x.status))
 	default:
-		return x.run.Fail(ctx, statusError(x.status))
+		err := x.run.Fail(ctx, statusError(x.status))
+		if err == nil && x.g.policy.Effects == retrysafe.EffectsInTx && x.run.State() == retrysafe.StateUnknown {
+			x.g.logDefect(x.r, errUnprovenFailure, "use httpkey.TxHandler, which rolls back and knows it; or call Execution.Release once the handler has rolled back")
+		}
+		return err
 	}
 }
 
@@ -147,13 +211,12 @@ const (
 	failed             // the attempt failed; the effect mode says what that proves
 )
 
-// meaning returns what a final status means. A client error that a later attempt may
-// overcome with the same request is not stored. A bad gateway or a timeout never is,
+// meaning returns what a final status means. One of [Options.NotExecuted], which a later
+// attempt may overcome with the same request, is not stored. A bad gateway or a timeout never is,
 // because the handler itself does not know the outcome.
-func meaning(status int, onFailure retrysafe.FailurePolicy) int {
+func (g *Guard) meaning(status int, onFailure retrysafe.FailurePolicy) int {
 	switch {
-	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusRequestTimeout,
-		status == http.StatusTooEarly, status == http.StatusTooManyRequests:
+	case slices.Contains(g.o.NotExecuted, status):
 		return notExecuted
 	case status < 500:
 		return stored
@@ -184,6 +247,7 @@ func (x *exchange) finishBroken(cause error) {
 	}
 	var err error
 	if !x.direct { // otherwise the outcome is stored already
+		x.closeTx()
 		err = x.run.Fail(ctx, cause)
 	}
 	if abort || x.direct || panicked && x.g.o.Repanic {
@@ -225,6 +289,11 @@ func (x *exchange) refuseUnsettled(err error) {
 			x.g.replayFirst(x.w, x.r, &out)
 			return
 		}
+	}
+	if errors.Is(err, retrysafe.ErrNotInTx) && !errors.Is(err, retrysafe.ErrLost) && !errors.Is(err, retrysafe.ErrUnsettled) {
+		x.g.logDefect(x.r, retrysafe.ErrNotInTx, "use httpkey.TxHandler, or call httpkey.CompleteTx before the commit; if its effects are not all in the store's database, declare them keyed or unprotected")
+		x.g.refuse(x.w, x.r, key, refusal{problem: notInTransaction, retryAfter: time.Second})
+		return
 	}
 	if errors.Is(err, retrysafe.ErrPhases) && !errors.Is(err, retrysafe.ErrLost) { // it was settled by what is proven, and has no answer
 		x.g.refuse(x.w, x.r, key, refusal{problem: x.broken()})
@@ -274,18 +343,31 @@ func CompleteTx(ctx context.Context, w http.ResponseWriter, tx retrysafe.Tx) err
 }
 
 func (x *exchange) completeTx(ctx context.Context, tx retrysafe.Tx) error {
-	if x.direct || x.fault != nil {
+	switch {
+	case x.run == nil: // in the transaction form the handler does not complete anything
+		x.fault = errOwnsTx
+		return x.fault
+	case x.direct || x.fault != nil:
 		return errors.Join(cmp.Or(x.fault, errUnfenced), tx.Rollback(context.WithoutCancel(ctx)))
-	}
-	if x.status == 0 {
+	case x.status == 0 && !x.g.o.AllowEmpty:
+		x.rolledBack = true
+		x.undone = rolledBackOpen(ctx, tx)
+		x.ended = !x.undone
+		x.g.logDefect(x.r, errNothingWritten, "write the whole response before CompleteTx, or set Options.AllowEmpty")
+		return errNothingWritten
+	case x.status == 0:
 		x.status = http.StatusOK
 	}
 	res := x.result(false)
 	if err := x.run.CompleteTx(ctx, tx, res); err != nil {
 		x.rolledBack = true
+		if errors.Is(err, retrysafe.ErrTxDone) {
+			x.ended = true
+			x.g.logDefect(x.r, err, "call CompleteTx before the commit, as the last step of the transaction; or let httpkey.TxHandler do both")
+		}
 		return err
 	}
 	x.header = x.header.Clone() // the handler may have kept the one it was given
-	x.sealed, x.rolledBack, x.taken = true, false, res
+	x.sealed, x.rolledBack, x.undone, x.taken, x.inTx = true, false, false, res, tx
 	return nil
 }

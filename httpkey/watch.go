@@ -87,7 +87,7 @@ func (s *spool) rewound() io.ReadCloser {
 func (g *Guard) record(r *http.Request, run *retrysafe.Execution, t *tee) {
 	status := max(t.status, http.StatusOK)
 	var err error
-	if meaning(status, g.policy.OnFailure) == stored {
+	if g.meaning(status, g.policy.OnFailure) == stored {
 		err = run.Complete(r.Context(), retrysafe.Result{Status: status, Omitted: true})
 	} else {
 		err = run.Release(r.Context(), statusError(status))

@@ -230,7 +230,7 @@ func (c *Reconciler) conclude(ctx context.Context, asked *retrysafe.Record, v re
 // them: that is a contradiction.
 func (c *Reconciler) anotherAttempt(ctx context.Context, asked, got *retrysafe.Record, v retrysafe.Evidence) {
 	c.overtaken()
-	if v.Finding != retrysafe.FindingHappened || asked.Effects != retrysafe.EffectsUnprotected {
+	if v.Finding != retrysafe.FindingHappened || asked.Effects.Repeatable() {
 		return
 	}
 	c.count(func(s *ReconcilerStats) { s.Contradicted++ })

@@ -122,7 +122,9 @@ func New(name string, e *retrysafe.Engine, s Scheme, read Reader, opts *Options)
 	// effect.
 	var err error
 	if in.engine, err = e.With(retrysafe.Policy{
-		Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun, InFlight: retrysafe.InFlightWait,
+		Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun, OnFailure: retrysafe.FailureByProof,
+		InFlight: retrysafe.InFlightWait, OnExpired: retrysafe.ExpiredRerun, // nothing is inherited: it is no operation of the user's
+		Lease: 30 * time.Second, Wait: 5 * time.Second, Reconcile: 30 * time.Second, Patience: time.Hour,
 		MaxRun: maxRun, Retention: cmp.Or(o.Retention, defaultRetention),
 	}); err != nil {
 		return nil, fmt.Errorf("webhook: %w", err)

@@ -29,7 +29,7 @@ func TestBeginTxSharesOneTransaction(t *testing.T) {
 	if !written {
 		t.Error("what was registered with one was not written by the other")
 	}
-	wantErr(t, "Commit of the same", own.Commit(t.Context()), memstore.ErrTxDone)
+	wantErr(t, "Commit of the same", own.Commit(t.Context()), retrysafe.ErrTxDone)
 
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -12,9 +12,6 @@ import (
 
 var _ retrysafe.Tx = (*Tx)(nil)
 
-// ErrTxDone says that the transaction was committed or rolled back before.
-var ErrTxDone = errors.New("memstore: transaction is finished")
-
 // A Tx is a transaction: its steps become visible together, at Commit, with the
 // business writes registered by [Tx.OnCommit], or never. It is not safe for concurrent
 // use, and it must be ended by Commit or Rollback.
@@ -100,7 +97,7 @@ func (tx *Tx) OnCommit(write func()) {
 // Commit does nothing, and the transaction is still open.
 func (tx *Tx) Commit(ctx context.Context) error {
 	if tx.ended {
-		return fmt.Errorf("commit: %w", ErrTxDone)
+		return fmt.Errorf("commit: %w", retrysafe.ErrTxDone)
 	}
 	if tx.poison != nil {
 		tx.end(false)
@@ -116,7 +113,7 @@ func (tx *Tx) Commit(ctx context.Context) error {
 // Rollback drops everything, also when ctx has ended, so that no keys stay held.
 func (tx *Tx) Rollback(context.Context) error {
 	if tx.ended {
-		return fmt.Errorf("rollback: %w", ErrTxDone)
+		return fmt.Errorf("rollback: %w", retrysafe.ErrTxDone)
 	}
 	tx.end(false)
 	return nil
@@ -124,7 +121,7 @@ func (tx *Tx) Rollback(context.Context) error {
 
 func (tx *Tx) usable(ctx context.Context) error {
 	if tx.ended {
-		return ErrTxDone
+		return retrysafe.ErrTxDone
 	}
 	if tx.poison != nil {
 		return fmt.Errorf("an earlier step of the transaction was refused: %w", tx.poison)

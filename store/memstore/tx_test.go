@@ -39,7 +39,7 @@ func TestBusinessWritesCommitWithTheAnswer(t *testing.T) {
 		t.Errorf("got %q, want %q", ledger, want)
 	}
 	tx.OnCommit(func() { t.Error("written after the commit") })
-	wantErr(t, "second Commit", tx.Commit(t.Context()), memstore.ErrTxDone)
+	wantErr(t, "second Commit", tx.Commit(t.Context()), retrysafe.ErrTxDone)
 }
 
 func TestBusinessWritesAreDroppedWithoutACommit(t *testing.T) {
@@ -61,7 +61,7 @@ func TestBusinessWritesAreDroppedWithoutACommit(t *testing.T) {
 		if got, _ := s.Load(t.Context(), r.Ref); got.Revision != r.Revision {
 			t.Errorf("%s: the record changed", name)
 		}
-		wantErr(t, "Rollback after the end", tx.Rollback(t.Context()), memstore.ErrTxDone)
+		wantErr(t, "Rollback after the end", tx.Rollback(t.Context()), retrysafe.ErrTxDone)
 		mustSwap(t, s, moved(r.Update(), retrysafe.StateCompleted, time.Hour)) // its key is free
 	}
 }

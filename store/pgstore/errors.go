@@ -2,12 +2,17 @@ package pgstore
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"syscall"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/retrysafe/retrysafe"
 )
 
 // isLocked reports whether the server has given up waiting for a lock.
@@ -35,6 +40,8 @@ func explain(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone):
+		return fmt.Errorf("%w: %w", retrysafe.ErrTxDone, err)
 	case isCode(err, "3D000"):
 		hint = "create the database first"
 	case isCode(err, "28P01", "28000"):

@@ -27,8 +27,18 @@ func (s *Store) BeginTx(ctx context.Context) (retrysafe.Tx, pgx.Tx, error) {
 		return nil, nil, fmt.Errorf("pgstore: begin: %w", explain(err))
 	}
 	tx := &ownTx{s: s, conn: conn}
-	return tx, tx, nil
+	return tx, borrowed{tx}, nil
 }
+
+// borrowed is an [ownTx] in the hands of the operation that runs in it. Its Commit is
+// refused: DoTx commits, with the answer. Its Rollback is final.
+type borrowed struct{ *ownTx }
+
+// errBorrowed: the operation tried to commit.
+var errBorrowed = errors.New("pgstore: this transaction is committed by DoTx or PhaseTx, together with the answer; return nil instead of committing it, or an error to roll it back")
+
+// Commit implements [pgx.Tx]. It changes nothing and returns an error.
+func (t borrowed) Commit(context.Context) error { return errBorrowed }
 
 // ownTx is a transaction that the store has begun for [retrysafe.DoTx]: a [pgx.Tx] for the
 // business writes and a [retrysafe.Tx] for the key. Reserve sends BEGIN along, and
@@ -46,8 +56,11 @@ type ownTx struct {
 
 // start begins the transaction, unless it has begun.
 func (t *ownTx) start(ctx context.Context) error {
-	if t.conn == nil || t.endedByCaller() {
-		return pgx.ErrTxClosed
+	if t.conn == nil {
+		return pgx.ErrTxClosed // it was rolled back: nothing else ends it without a statement
+	}
+	if t.endedByCaller() {
+		return fmt.Errorf("%w: %w", retrysafe.ErrTxDone, pgx.ErrTxClosed)
 	}
 	if t.begun {
 		return nil
@@ -150,7 +163,7 @@ func (t *ownTx) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, 
 // any other error the outcome is unknown.
 func (t *ownTx) CreateAndCommit(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	if err := t.start(ctx); err != nil {
-		return retrysafe.Record{}, err
+		return retrysafe.Record{}, fmt.Errorf("create and commit: %w", err)
 	}
 	k := idOf(w.Ref)
 	var got retrysafe.Record
@@ -263,14 +276,18 @@ func endTx(conn *pgxpool.Conn, err error) error {
 	return err
 }
 
-// Rollback rolls back. If the transaction has ended already it does nothing.
+// Rollback rolls back. If the caller has ended the transaction by a statement it returns
+// [retrysafe.ErrTxDone].
 func (t *ownTx) Rollback(ctx context.Context) error {
 	if t.conn == nil {
 		return nil
 	}
 	defer t.release()
-	if !t.begun || t.endedByCaller() || t.conn.Conn().IsClosed() {
+	switch {
+	case !t.begun || t.conn.Conn().IsClosed():
 		return nil
+	case t.endedByCaller():
+		return retrysafe.ErrTxDone
 	}
 	if _, err := t.conn.Exec(ctx, "ROLLBACK"); err != nil {
 		_ = t.conn.Conn().Close(context.WithoutCancel(ctx)) // then the server rolls back

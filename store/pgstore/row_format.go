@@ -137,8 +137,9 @@ func appendTail(b []byte, r *retrysafe.Record) []byte {
 	for r.Retain%units[unit] != 0 {
 		unit--
 	}
-	policies := byte(r.Lapse) | byte(r.Effects)<<effectsAt
-	odd := r.Lapse > 3 || r.Effects >= otherPolicies
+	lapse, effects := byte(r.Lapse)-1, byte(r.Effects)-1 // their default, which no record has, wraps around
+	policies := lapse | effects<<effectsAt
+	odd := lapse > 3 || effects >= otherPolicies
 	if odd {
 		policies = otherPolicies << effectsAt
 	}
@@ -148,7 +149,7 @@ func appendTail(b []byte, r *retrysafe.Record) []byte {
 		b = append(b, r.Version)
 	}
 	if odd {
-		b = append(b, byte(r.Lapse), byte(r.Effects))
+		b = append(b, lapse, effects)
 	}
 	b = binary.AppendVarint(b, int64(r.Retain/units[unit]))
 	if has&hasTexts != 0 {
@@ -169,10 +170,11 @@ func decodeTail(r *retrysafe.Record, first byte, d *fields.Reader) (err error) {
 	if r.Version = first & otherVersion; r.Version == otherVersion {
 		r.Version = d.Byte()
 	}
-	r.Lapse, r.Effects = retrysafe.Lapse(packed&3), retrysafe.Effects(packed>>effectsAt&3)
-	if r.Effects == otherPolicies {
-		r.Lapse, r.Effects = retrysafe.Lapse(d.Byte()), retrysafe.Effects(d.Byte())
+	lapse, effects := packed&3, packed>>effectsAt&3
+	if effects == otherPolicies {
+		lapse, effects = d.Byte(), d.Byte()
 	}
+	r.Lapse, r.Effects = retrysafe.Lapse(lapse+1), retrysafe.Effects(effects+1)
 	r.Retain = time.Duration(d.Varint()) * units[packed>>unitAt&3]
 	if packed&hasTexts != 0 {
 		r.ProviderRef, r.Reason = string(d.Bytes()), string(d.Bytes())

@@ -37,12 +37,44 @@ func (s *Store) Tx(tx pgx.Tx) *Tx { return &Tx{s, native{tx}} }
 // for PostgreSQL.
 func (s *Store) SQLTx(tx *sql.Tx) *Tx { return &Tx{s, standard{tx}} }
 
+// A SQLStore is a [Store] whose transactions are those of a [sql.DB], for programs that
+// use database/sql, or a library on top of it such as gorm, ent or bun. [Store.SQL]
+// returns one.
+type SQLStore struct {
+	*Store
+	db *sql.DB
+}
+
+var _ retrysafe.TxStore[*sql.Tx] = (*SQLStore)(nil)
+
+// SQL returns the store with transactions of db, which must be connections to the
+// store's own database, by any driver for PostgreSQL. The store's other steps go on
+// using its own pool. A transaction of [retrysafe.DoTx] costs two more round trips than
+// with [Store.BeginTx]: database/sql sends one statement at a time.
+func (s *Store) SQL(db *sql.DB) *SQLStore { return &SQLStore{s, db} }
+
+// BeginTx implements [retrysafe.TxStore].
+func (s *SQLStore) BeginTx(ctx context.Context) (retrysafe.Tx, *sql.Tx, error) {
+	if s.db == nil {
+		return nil, nil, errors.New("pgstore: begin: SQL was given no database")
+	}
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("pgstore: begin: %w", err)
+	}
+	return s.SQLTx(tx), tx, nil
+}
+
 type native struct{ tx pgx.Tx }
 
 func (n native) query(ctx context.Context, sql string, args []any, each func(func(...any) error) error) error {
 	// If the caller has ended it by a statement, each step would commit by itself.
-	if _, own := n.tx.(*ownTx); !own && n.tx.Conn().PgConn().TxStatus() == 'I' {
-		return pgx.ErrTxClosed
+	switch n.tx.(type) {
+	case *ownTx, borrowed: // they find out by themselves, and may not have begun yet
+	default:
+		if n.tx.Conn().PgConn().TxStatus() == 'I' {
+			return pgx.ErrTxClosed
+		}
 	}
 	rows, err := n.tx.Query(ctx, sql, args...)
 	if err != nil {
@@ -60,12 +92,7 @@ func (n native) query(ctx context.Context, sql string, args []any, each func(fun
 // commit does not end with ctx: the driver would send a cancel request.
 func (n native) commit(ctx context.Context) error { return n.tx.Commit(context.WithoutCancel(ctx)) }
 
-func (n native) rollback(ctx context.Context) error {
-	if err := n.tx.Rollback(ctx); err != nil && !errors.Is(err, pgx.ErrTxClosed) {
-		return err
-	}
-	return nil
-}
+func (n native) rollback(ctx context.Context) error { return explain(n.tx.Rollback(ctx)) }
 
 type standard struct{ tx *sql.Tx }
 
@@ -85,12 +112,7 @@ func (n standard) query(ctx context.Context, sql string, args []any, each func(f
 
 func (n standard) commit(context.Context) error { return n.tx.Commit() }
 
-func (n standard) rollback(context.Context) error {
-	if err := n.tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
-		return err
-	}
-	return nil
-}
+func (n standard) rollback(context.Context) error { return explain(n.tx.Rollback()) }
 
 // Reserve implements [retrysafe.Tx]. It takes the advisory lock of the key for the length
 // of the transaction, without waiting. It reads the row by a later statement, which sees
@@ -216,7 +238,7 @@ func (t *Tx) written(w *row, ref retrysafe.Ref) (retrysafe.Record, error) {
 
 // refuse rolls back and returns err.
 func (t *Tx) refuse(err error) error {
-	if rollback := t.db.rollback(context.WithoutCancel(context.Background())); rollback != nil {
+	if rollback := t.db.rollback(context.WithoutCancel(context.Background())); rollback != nil && !errors.Is(rollback, retrysafe.ErrTxDone) {
 		return errors.Join(err, rollback)
 	}
 	return err
@@ -225,5 +247,6 @@ func (t *Tx) refuse(err error) error {
 // Commit commits the caller's transaction.
 func (t *Tx) Commit(ctx context.Context) error { return t.db.commit(ctx) }
 
-// Rollback rolls the caller's transaction back. If it has ended already nothing happens.
+// Rollback rolls the caller's transaction back. If it has ended already it returns
+// [retrysafe.ErrTxDone].
 func (t *Tx) Rollback(ctx context.Context) error { return t.db.rollback(ctx) }

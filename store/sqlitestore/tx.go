@@ -63,6 +63,9 @@ func (t *Tx) do(ctx context.Context, q request) (retrysafe.Record, error) {
 
 // refuse rolls back and returns err.
 func (t *Tx) refuse(err error) error {
+	if errors.Is(err, sql.ErrTxDone) {
+		return done(err)
+	}
 	if rollback := t.tx.Rollback(); rollback != nil && !errors.Is(rollback, sql.ErrTxDone) {
 		return errors.Join(err, rollback)
 	}
@@ -72,11 +75,15 @@ func (t *Tx) refuse(err error) error {
 // Commit commits the caller's transaction.
 func (t *Tx) Commit(context.Context) error { return t.tx.Commit() }
 
-// Rollback rolls the caller's transaction back. It returns nil if the transaction has
-// ended before.
+// Rollback rolls the caller's transaction back. If it has ended before it returns
+// [retrysafe.ErrTxDone].
 func (t *Tx) Rollback(context.Context) error {
-	if err := t.tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
-		return err
+	err := t.tx.Rollback()
+	if errors.Is(err, sql.ErrTxDone) {
+		return done(err)
 	}
-	return nil
+	return err
 }
+
+// done returns the error of a step in a transaction that has ended.
+func done(err error) error { return fmt.Errorf("%w: %w", retrysafe.ErrTxDone, err) }

@@ -29,7 +29,7 @@ var checksums = crc32.MakeTable(crc32.Castagnoli)
 // stored.
 func AppendRecord(b []byte, r *retrysafe.Record) []byte {
 	start := len(b)
-	b = append(b, encodingVersion, r.Version, byte(r.State), byte(r.Lapse), byte(r.Effects), r.Fingerprint.Alg)
+	b = append(b, encodingVersion, r.Version, byte(r.State), byte(r.Lapse)-1, byte(r.Effects)-1, r.Fingerprint.Alg) // policies are stored without their default, which no record has
 	b = append(b, r.Fingerprint.Sum[:]...)
 	b = append(b, r.Owner[:]...)
 	for _, s := range [...]string{r.Scope, r.Key, r.Operation, r.ProviderRef, r.Reason, r.Checkpoint.Phase} {
@@ -70,7 +70,7 @@ func DecodeRecord(b []byte) (retrysafe.Record, error) {
 	d := fields.Reader{Rest: body[1:]}
 	var r retrysafe.Record
 	r.Version = d.Byte()
-	r.State, r.Lapse, r.Effects = retrysafe.State(d.Byte()), retrysafe.Lapse(d.Byte()), retrysafe.Effects(d.Byte())
+	r.State, r.Lapse, r.Effects = retrysafe.State(d.Byte()), retrysafe.Lapse(d.Byte()+1), retrysafe.Effects(d.Byte()+1)
 	r.Fingerprint.Alg = d.Byte()
 	copy(r.Fingerprint.Sum[:], d.Take(32))
 	copy(r.Owner[:], d.Take(16))

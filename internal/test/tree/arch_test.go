@@ -73,6 +73,7 @@ var arrows = []arrowRule{
 	{"internal/storemove", []string{root}, "what a store offers to the command that moves its records"},
 	{"internal/test/crashtest", []string{root}, "it crashes the clients of any store"},
 	{"internal/test/faultstore", []string{root}, "it lets any store fail"},
+	{"internal/test/misusetest", []string{root, "httpkey"}, "it misuses guards and transactions over any store"},
 	{"internal/test/movetest", []string{root, "internal/storemove"}, "it holds any store to the contract of a move"},
 	{"internal/test/recoverytest", []string{root}, "it lets recovery race over any store"},
 	{"internal/test/sinktest", []string{"outbox", "store/memstore", "internal/test/netfault"}, "it holds the sinks of brokers to their contract"},

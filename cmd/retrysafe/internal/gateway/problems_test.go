@@ -269,7 +269,10 @@ var provocations = map[string]*provocation{
 		return w.send()
 	}},
 	"answer-encoded": {
-		handler: func(rw http.ResponseWriter, _ *http.Request) { rw.Header().Set("Content-Encoding", "br") },
+		handler: func(rw http.ResponseWriter, _ *http.Request) {
+			rw.Header().Set("Content-Encoding", "br")
+			rw.WriteHeader(http.StatusOK)
+		},
 		act:     sending(1, "Accept-Encoding", "identity"),
 	},
 	"too-many-new-keys": {options: httpkey.Options{Limits: httpkey.Limits{NewKeys: 0.5, NewKeysBurst: 1}},
@@ -279,6 +282,21 @@ var provocations = map[string]*provocation{
 	"too-many-lookups": {options: httpkey.Options{Limits: httpkey.Limits{Lookups: 0.5}}, act: sending(1)},
 	"attempt-failed":   {policy: retrysafe.Policy{Effects: retrysafe.EffectsKeyed}, handler: broken, act: sending(0)},
 	"attempt-unknown":  {handler: broken, act: sending(0)},
+	"no-answer":        {policy: retrysafe.Policy{Effects: retrysafe.EffectsKeyed}, handler: func(http.ResponseWriter, *http.Request) {}, act: sending(0)},
+	"not-in-transaction": {
+		policy:  retrysafe.Policy{Effects: retrysafe.EffectsInTx},
+		handler: func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusCreated) },
+		act:     sending(0),
+	},
+	"not-committed": {policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx}, act: func(w *provoked) *httptest.ResponseRecorder {
+		w.serve = w.guard.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			tx, err := w.mem.Begin(r.Context())
+			must(w.t, err)
+			rw.WriteHeader(http.StatusCreated)
+			must(w.t, httpkey.CompleteTx(r.Context(), rw, tx))
+		}))
+		return w.send()
+	}},
 	"store-unavailable": {act: func(w *provoked) *httptest.ResponseRecorder {
 		w.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
 		return w.send()

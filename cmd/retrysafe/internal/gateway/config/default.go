@@ -20,6 +20,7 @@ func Default() Config {
 		Defaults: Settings{
 			Required: true,
 			Policy: retrysafe.Policy{
+				Effects: retrysafe.EffectsUnprotected, InFlight: retrysafe.InFlightConflict, OnExpired: retrysafe.ExpiredRerun,
 				Lease: 30 * time.Second, MaxRun: defaultMaxRun, Retention: 24 * time.Hour,
 				Wait: 5 * time.Second, Reconcile: 30 * time.Second, Patience: time.Hour,
 			},
@@ -66,6 +67,12 @@ func (c *Config) complete() {
 }
 
 func (s *Settings) complete(maxRun, timeout bool) {
+	if s.Policy.Lapse == retrysafe.LapseDefault { // by the effects; an upstream has no checkpoints to resume from
+		s.Policy.Lapse = retrysafe.LapseQuarantine
+		if s.Policy.Effects == retrysafe.EffectsKeyed {
+			s.Policy.Lapse = retrysafe.LapseRerun
+		}
+	}
 	if !maxRun {
 		s.Policy.MaxRun = max(defaultMaxRun, s.Policy.Lease)
 	}

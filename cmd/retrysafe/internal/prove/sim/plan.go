@@ -83,11 +83,11 @@ func (p *plan) drawPolicy(w *world) {
 	for {
 		lease := leases[w.draw(len(leases))]
 		p.policy = retrysafe.Policy{
-			Effects:   retrysafe.Effects(w.draw(3)),
-			Lapse:     retrysafe.Lapse(w.draw(4)),
+			Effects:   retrysafe.EffectsUnprotected + retrysafe.Effects(w.draw(3)),
+			Lapse:     retrysafe.LapseQuarantine + retrysafe.Lapse(w.draw(4)),
 			OnFailure: retrysafe.FailurePolicy(w.draw(4)),
-			InFlight:  retrysafe.InFlightPolicy(w.draw(3)),
-			OnExpired: retrysafe.ExpiredPolicy(w.draw(2)),
+			InFlight:  retrysafe.InFlightConflict + retrysafe.InFlightPolicy(w.draw(3)),
+			OnExpired: retrysafe.ExpiredRerun + retrysafe.ExpiredPolicy(w.draw(2)),
 			Lease:     lease,
 			MaxRun:    []time.Duration{10 * time.Minute, 2 * time.Minute, lease}[w.draw(3)],
 			Wait:      time.Duration(1+w.draw(2)) * time.Second,

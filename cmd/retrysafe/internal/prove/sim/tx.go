@@ -88,7 +88,7 @@ func (t *tx) breaks() {
 // end is how the transaction ends, in its server.
 func (t *tx) end(commit bool) (err error) {
 	if t.ended {
-		return memstore.ErrTxDone
+		return retrysafe.ErrTxDone
 	}
 	w := t.w
 	t.ended = true
@@ -223,7 +223,7 @@ func (t *tx) Commit(ctx context.Context) error {
 	case t.broken:
 		return errBroken
 	case t.ended:
-		return memstore.ErrTxDone
+		return retrysafe.ErrTxDone
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case f == losesRequest:
@@ -249,7 +249,7 @@ func (t *tx) Rollback(context.Context) error {
 	case t.broken:
 		return errBroken
 	case t.ended:
-		return memstore.ErrTxDone
+		return retrysafe.ErrTxDone
 	case f == losesRequest || f == comesLate:
 		t.breaks()
 		return t.w.gives()
@@ -279,7 +279,7 @@ func (t finishing) CreateAndCommit(ctx context.Context, next retrysafe.Write) (r
 	case t.broken:
 		return retrysafe.Record{}, errBroken
 	case t.ended:
-		return retrysafe.Record{}, memstore.ErrTxDone
+		return retrysafe.Record{}, retrysafe.ErrTxDone
 	case ctx.Err() != nil:
 		return retrysafe.Record{}, ctx.Err()
 	case f == losesRequest:
@@ -301,7 +301,7 @@ func (t finishing) CreateAndCommit(ctx context.Context, next retrysafe.Write) (r
 
 func (t finishing) push(next *retrysafe.Write) (retrysafe.Record, error) {
 	if t.ended {
-		return retrysafe.Record{}, memstore.ErrTxDone
+		return retrysafe.Record{}, retrysafe.ErrTxDone
 	}
 	got, err := t.below.Create(outside, *next)
 	if err != nil {

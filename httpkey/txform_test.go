@@ -1,0 +1,336 @@
+package httpkey_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/httpkey"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+// form is a bundle whose handler is in the transaction form. Its effect is an entry in
+// the ledger.
+func form(t *testing.T, fn func(*bundle, http.ResponseWriter, *http.Request, *memstore.Tx) error, change ...func(*config)) (*bundle, *ledger) {
+	t.Helper()
+	l := new(ledger)
+	b := setup(t, change...)
+	h, err := httpkey.TxHandler(b.guard, b.mem, func(w http.ResponseWriter, r *http.Request, tx *memstore.Tx) error {
+		b.runs.Add(1)
+		tx.OnCommit(func() { l.entries++ })
+		return fn(b, w, r, tx)
+	})
+	must(t, err)
+	b.Handler = h
+	return b, l
+}
+
+func book(b *bundle, w http.ResponseWriter, r *http.Request, _ *memstore.Tx) error {
+	b.created(w, r)
+	return nil
+}
+
+func TestTxFormCommitsEffectAndAnswerTogether(t *testing.T) {
+	t.Parallel()
+	b, l := form(t, book)
+	got := b.post(t, key, `{"a":1}`)
+	got.ran(t, 1, false)
+	if got.header.Get("Idempotency-Expires") == "" || got.header.Get("Location") != "/payments/1" {
+		t.Errorf("the headers are %v", got.header)
+	}
+	again := b.post(t, key, `{"a":1}`)
+	again.ran(t, 1, true)
+	again.same(t, got)
+	b.post(t, key, `{"a":2}`).refused(t, 422, "key-reused")
+	b.post(t, "", `{"a":1}`).refused(t, 400, "key-missing")
+	l.has(t, 1)
+	if r := b.state(t); r.State != retrysafe.StateCompleted || r.Effects != retrysafe.EffectsInTx {
+		t.Errorf("the record is %s, effects %s", r.State, r.Effects)
+	}
+}
+
+func TestTxFormOneOfManyRuns(t *testing.T) {
+	t.Parallel()
+	b, l := form(t, book, patient)
+	var all sync.WaitGroup
+	for range 30 {
+		all.Go(func() {
+			if got := b.post(t, key, `{}`); got.status != http.StatusCreated && got.status != http.StatusConflict {
+				t.Errorf("got %d %s", got.status, got.body)
+			}
+		})
+	}
+	all.Wait()
+	b.post(t, key, `{}`).ran(t, 1, true)
+	l.has(t, 1)
+}
+
+// Whatever a handler does instead of an answer, its transaction is rolled back and a
+// retry runs.
+func TestTxFormRollsBack(t *testing.T) {
+	t.Parallel()
+	errStock := errors.New("out of stock")
+	for name, c := range map[string]struct {
+		fn     func(*bundle, http.ResponseWriter, *http.Request) error
+		status int
+		part   string
+		log    string
+	}{
+		"error":                 {func(b *bundle, w http.ResponseWriter, r *http.Request) error { b.created(w, r); return errStock }, 500, "attempt-failed", "out of stock"},
+		"error with its answer": {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error { http.Error(w, "none left", 409); return errStock }, 409, "none left", ""},
+		"server error":          {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error { http.Error(w, "sorry", 500); return nil }, 500, "sorry", ""},
+		"not executed":          {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error { http.Error(w, "later", 429); return nil }, 429, "later", ""},
+		"nothing":               {func(*bundle, http.ResponseWriter, *http.Request) error { return nil }, 500, "no-answer", "write a status or a body"},
+		"panic":                 {func(b *bundle, w http.ResponseWriter, r *http.Request) error { b.created(w, r); panic(errStock) }, 500, "attempt-failed", "out of stock"},
+		"goexit":                {func(b *bundle, w http.ResponseWriter, r *http.Request) error { b.created(w, r); runtime.Goexit(); return nil }, 500, "attempt-failed", "ended its goroutine"},
+		"too long": {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error {
+			_, err := w.Write(make([]byte, 2<<20))
+			return err
+		}, 500, "attempt-failed", "over the limit"},
+		"hijack": {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error {
+			_, _, err := http.NewResponseController(w).Hijack()
+			return err
+		}, 500, "attempt-failed", "Hijack on a guarded route"},
+		"CompleteTx": {func(b *bundle, w http.ResponseWriter, r *http.Request) error {
+			b.created(w, r)
+			return httpkey.CompleteTx(r.Context(), w, nil)
+		}, 500, "attempt-failed", "write the response and return nil"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, l := form(t, func(b *bundle, w http.ResponseWriter, r *http.Request, _ *memstore.Tx) error {
+				if b.runs.Load() > 1 {
+					b.created(w, r)
+					return nil
+				}
+				return c.fn(b, w, r)
+			})
+			var got *response
+			done := make(chan struct{})
+			go func() { // Goexit ends it
+				defer close(done)
+				w := httptest.NewRecorder()
+				defer func() { got = read(w.Result()) }()
+				b.ServeHTTP(w, request(t, key, `{}`))
+			}()
+			<-done
+			if got.status != c.status || !strings.Contains(got.body, c.part) {
+				t.Errorf("got %d %s, want %d %s", got.status, got.body, c.status, c.part)
+			}
+			if c.log != "" && !strings.Contains(b.log.String(), c.log) {
+				t.Errorf("the log does not say %q: %s", c.log, b.log)
+			}
+			l.has(t, 0)
+			if all := b.records(t); len(all) != 0 {
+				t.Fatalf("%d records are stored: %+v", len(all), all)
+			}
+			b.post(t, key, `{}`).ran(t, 2, false)
+			b.post(t, key, `{}`).ran(t, 2, true)
+			l.has(t, 1)
+		})
+	}
+}
+
+// A client error commits: what the handler wrote beside it, such as the reason, is kept.
+func TestTxFormStoresClientErrors(t *testing.T) {
+	t.Parallel()
+	b, l := form(t, func(_ *bundle, w http.ResponseWriter, _ *http.Request, _ *memstore.Tx) error {
+		http.Error(w, "card declined", http.StatusPaymentRequired)
+		return nil
+	})
+	for range 2 {
+		if got := b.post(t, key, `{}`); got.status != 402 || got.body != "card declined\n" {
+			t.Errorf("got %d %s", got.status, got.body)
+		}
+	}
+	b.ranTimes(t, 1)
+	l.has(t, 1)
+}
+
+// A handler that ends the transaction itself may have committed its writes.
+func TestTxFormEndedByItsHandlerIsUnknown(t *testing.T) {
+	t.Parallel()
+	for _, fails := range []bool{false, true} {
+		b, l := form(t, func(b *bundle, w http.ResponseWriter, r *http.Request, tx *memstore.Tx) error {
+			must(t, tx.Commit(r.Context()))
+			b.created(w, r)
+			if fails {
+				return errors.New("after the commit")
+			}
+			return nil
+		})
+		b.post(t, key, `{}`).refused(t, 500, "not-in-transaction")
+		if got := b.state(t).State; got != retrysafe.StateUnknown {
+			t.Errorf("the record is %s", got)
+		}
+		if !strings.Contains(b.log.String(), "return nil to commit the transaction") {
+			t.Errorf("the log has no remedy: %s", b.log)
+		}
+		b.post(t, key, `{}`).refused(t, 409, "outcome-unknown")
+		b.ranTimes(t, 1)
+		l.has(t, 1)
+	}
+}
+
+// Requests that the guard lets pass run in a transaction too.
+func TestTxFormWithoutAKey(t *testing.T) {
+	t.Parallel()
+	b, l := form(t, func(b *bundle, w http.ResponseWriter, r *http.Request, _ *memstore.Tx) error {
+		if r.Header.Get("Fail") != "" {
+			return errors.New("sorry")
+		}
+		b.created(w, r)
+		return nil
+	}, func(c *config) { c.Optional = true })
+	for i := 1; i <= 2; i++ {
+		b.post(t, "", `{}`).ran(t, i, false)
+	}
+	b.do(request(t, key, `{}`, method(http.MethodPut))).ran(t, 3, false)
+	l.has(t, 3)
+	b.post(t, "", `{}`, with("Fail", "yes")).refused(t, 500, "attempt-failed")
+	l.has(t, 3)
+	if all := b.records(t); len(all) != 0 {
+		t.Errorf("%d records are stored", len(all))
+	}
+}
+
+func TestTxFormWithinLimits(t *testing.T) {
+	t.Parallel()
+	b, l := form(t, book, func(c *config) { c.Limits = httpkey.Limits{NewKeys: 1e-9, NewKeysBurst: 1, ActiveKeys: 10} })
+	b.post(t, key, `{}`).ran(t, 1, false)
+	b.post(t, key, `{}`).ran(t, 1, true)
+	b.post(t, other, `{}`).refused(t, 429, "too-many-new-keys")
+	b.post(t, key, `{}`).ran(t, 1, true)
+	l.has(t, 1)
+}
+
+func TestTxFormIsRefusedWhenItCannotWork(t *testing.T) {
+	t.Parallel()
+	fn := func(http.ResponseWriter, *http.Request, *memstore.Tx) error { return nil }
+	b := setup(t)
+	change := func(f func(*httpkey.Options)) *httpkey.Guard {
+		g, err := b.guard.With(f)
+		must(t, err)
+		return g
+	}
+	for name, c := range map[string]struct {
+		g  *httpkey.Guard
+		s  retrysafe.TxStore[*memstore.Tx]
+		fn func(http.ResponseWriter, *http.Request, *memstore.Tx) error
+	}{
+		"no guard":     {nil, b.mem, fn},
+		"no store":     {b.guard, nil, fn},
+		"nil store":    {b.guard, (*memstore.Store)(nil), fn},
+		"no function":  {b.guard, b.mem, nil},
+		"observe mode": {change(func(o *httpkey.Options) { o.Observe = true }), b.mem, fn},
+		"async":        {change(func(o *httpkey.Options) { o.Async = true }), b.mem, fn},
+		"streaming":    {change(func(o *httpkey.Options) { o.Stream = httpkey.StreamThrough }), b.mem, fn},
+	} {
+		if h, err := httpkey.TxHandler(c.g, c.s, c.fn); err == nil || h != nil || !strings.Contains(err.Error(), "TxHandler") {
+			t.Errorf("%s: got %v, %v", name, h, err)
+		}
+	}
+}
+
+// What is said of an empty response, and of one that claims a success without one.
+func TestHandlerThatWritesNothing(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		effects retrysafe.Effects
+		state   retrysafe.State
+	}{
+		{retrysafe.EffectsUnprotected, retrysafe.StateUnknown}, {retrysafe.EffectsKeyed, retrysafe.StateRetryable}, {retrysafe.EffectsInTx, retrysafe.StateUnknown},
+	} {
+		b := setup(t, withPolicy(retrysafe.Policy{Effects: c.effects}), withHandler(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-Request-Id", "7") // some middleware inside the guard does that
+		}))
+		b.post(t, key, `{}`).refused(t, 500, "no-answer")
+		if got := b.state(t).State; got != c.state {
+			t.Errorf("%s: the record is %s, want %s", c.effects, got, c.state)
+		}
+		if !strings.Contains(b.log.String(), "AllowEmpty") || !strings.Contains(b.log.String(), "POST /payments") {
+			t.Errorf("the log has no remedy: %s", b.log)
+		}
+	}
+	b := setup(t, func(c *config) { c.AllowEmpty = true }, withHandler(func(http.ResponseWriter, *http.Request) {}))
+	for i := range 2 {
+		if got := b.post(t, key, `{}`); got.status != 200 || got.body != "" || (got.header.Get("Idempotent-Replayed") == "true") != (i > 0) {
+			t.Errorf("with AllowEmpty: got %d %s", got.status, got.body)
+		}
+	}
+	b.ranTimes(t, 1)
+}
+
+// A handler that has released or quarantined its execution has no success to tell of.
+func TestSuccessOfASettledExecutionIsNotTold(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		quarantine bool
+		status     int
+		code       string // empty: the handler's own answer
+	}{
+		{false, 201, "attempt-failed"}, {true, 201, "attempt-unknown"}, {true, 202, ""}, {true, 409, ""}, {false, 503, ""},
+	} {
+		b := setup(t, withHandler(func(w http.ResponseWriter, r *http.Request) {
+			x, _ := retrysafe.FromContext(r.Context())
+			if c.quarantine {
+				must(t, x.Quarantine(r.Context(), nil))
+			} else {
+				must(t, x.Release(r.Context(), nil))
+			}
+			w.WriteHeader(c.status)
+			fmt.Fprint(w, "mine")
+		}))
+		if got := b.post(t, key, `{}`); c.code != "" {
+			got.refused(t, 500, c.code)
+		} else if got.status != c.status || got.body != "mine" {
+			t.Errorf("%d: got %d %s", c.status, got.status, got.body)
+		}
+	}
+}
+
+// The statuses that mean "not executed" are a list that a service may change.
+func TestNotExecutedStatuses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		list   []int
+		status int
+		runs   int
+	}{
+		{nil, 429, 2}, {nil, 401, 2}, {nil, 423, 1}, {[]int{423}, 423, 2}, {[]int{423}, 429, 1}, {[]int{}, 429, 1}, {[]int{503}, 503, 2},
+	} {
+		b := setup(t, func(o *config) { o.NotExecuted = c.list }, withHandler(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.status) }))
+		b.post(t, key, `{}`)
+		b.post(t, key, `{}`)
+		b.ranTimes(t, c.runs)
+	}
+	if got := httpkey.DefaultNotExecuted(); len(got) != 5 {
+		t.Errorf("the default is %v", got)
+	}
+	b := setup(t)
+	if _, err := b.guard.With(func(o *httpkey.Options) { o.NotExecuted = []int{200} }); err == nil || !strings.Contains(err.Error(), "NotExecuted") {
+		t.Errorf("200 is taken for a refusal: %v", err)
+	}
+	if !strings.Contains(b.log.String(), "401 403 408 425 429") {
+		t.Errorf("the caveat is not logged: %s", b.log)
+	}
+}
+
+// A guard's policy inherits what it leaves unset from the engine's.
+func TestGuardsPolicyInherits(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withPolicy(retrysafe.Policy{Effects: retrysafe.EffectsKeyed, InFlight: retrysafe.InFlightWait}))
+	g, err := b.guard.With(func(o *httpkey.Options) { o.Policy = &retrysafe.Policy{Retention: 1000 * 3600e9} })
+	must(t, err)
+	b.Handler = g.Handler(b.counted(b.created))
+	b.post(t, key, `{}`).ran(t, 1, false)
+	if r := b.state(t); r.Effects != retrysafe.EffectsKeyed || r.Lapse != retrysafe.LapseResume || r.Retain.Hours() != 1000 {
+		t.Errorf("the record has effects %s, lapse %s, retention %v", r.Effects, r.Lapse, r.Retain)
+	}
+}

@@ -1,0 +1,205 @@
+package retrysafe_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+// What a policy leaves unset it has from the engine's.
+func TestPolicyInherits(t *testing.T) {
+	t.Parallel()
+	base := retrysafe.Policy{
+		Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseFail, OnFailure: retrysafe.FailureStore,
+		InFlight: retrysafe.InFlightWait, OnExpired: retrysafe.ExpiredGone, AsyncReserve: true,
+		Lease: time.Second, MaxRun: time.Minute, Retention: 2 * time.Hour, Wait: 3 * time.Second, Reconcile: 4 * time.Second, Patience: 5 * time.Second,
+	}
+	e, err := retrysafe.New(memstore.New(nil), &retrysafe.Options{Policy: base})
+	must(t, err)
+	for name, c := range map[string]struct{ given, want retrysafe.Policy }{
+		"nothing set": {retrysafe.Policy{}, base},
+		"a duration":  {retrysafe.Policy{Retention: time.Hour}, changed(base, func(p *retrysafe.Policy) { p.Retention = time.Hour })},
+		"the same effects": {retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun},
+			changed(base, func(p *retrysafe.Policy) { p.Lapse = retrysafe.LapseRerun })},
+		"explicit values": {retrysafe.Policy{InFlight: retrysafe.InFlightConflict, OnExpired: retrysafe.ExpiredRerun},
+			changed(base, func(p *retrysafe.Policy) { p.InFlight, p.OnExpired = retrysafe.InFlightConflict, retrysafe.ExpiredRerun })},
+		"other effects": {retrysafe.Policy{Effects: retrysafe.EffectsUnprotected}, changed(base, func(p *retrysafe.Policy) {
+			p.Effects, p.Lapse, p.OnFailure, p.AsyncReserve = retrysafe.EffectsUnprotected, retrysafe.LapseQuarantine, retrysafe.FailureDefault, false
+		})},
+		"effects in transactions": {retrysafe.Policy{Effects: retrysafe.EffectsInTx}, changed(base, func(p *retrysafe.Policy) {
+			p.Effects, p.Lapse, p.OnFailure, p.AsyncReserve = retrysafe.EffectsInTx, retrysafe.LapseResume, retrysafe.FailureDefault, false
+		})},
+	} {
+		n, err := e.With(c.given)
+		must(t, err)
+		if got := n.Policy(); got != c.want {
+			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
+		}
+		again, err := n.With(retrysafe.Policy{})
+		must(t, err)
+		if got := again.Policy(); got != c.want {
+			t.Errorf("%s, inherited once more: got %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+func changed(p retrysafe.Policy, change func(*retrysafe.Policy)) retrysafe.Policy {
+	change(&p)
+	return p
+}
+
+// The default of Lapse goes by the effects.
+func TestLapseGoesByTheEffects(t *testing.T) {
+	t.Parallel()
+	for effects, want := range map[retrysafe.Effects]retrysafe.Lapse{
+		retrysafe.EffectsDefault: retrysafe.LapseQuarantine, retrysafe.EffectsUnprotected: retrysafe.LapseQuarantine,
+		retrysafe.EffectsKeyed: retrysafe.LapseResume, retrysafe.EffectsInTx: retrysafe.LapseResume,
+	} {
+		e, err := retrysafe.New(memstore.New(nil), &retrysafe.Options{Policy: retrysafe.Policy{Effects: effects}})
+		must(t, err)
+		if got := e.Policy().Lapse; got != want {
+			t.Errorf("%s: %s, want %s", effects, got, want)
+		}
+	}
+	weaker := retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseQuarantine}
+	if got := weaker.Caveats(); len(got) != 1 || !strings.Contains(got[0], "leave Lapse unset") {
+		t.Errorf("the caveats are %q", got)
+	}
+}
+
+// A lapsed attempt is no proof of a rollback before the operation was seen to complete in
+// a transaction; after that it is, also in another process.
+func TestLapseInTxRunsAgainOnceItWasSeenInATransaction(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	s := memstore.New(&memstore.Options{Now: func() time.Time { return now }})
+	process := func() *retrysafe.Engine {
+		e, err := retrysafe.New(s, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx}})
+		must(t, err)
+		return e
+	}
+	call := func(key string) retrysafe.Call {
+		return retrysafe.Call{Ref: retrysafe.Ref{Scope: "acme", Key: key}, Operation: "book"}
+	}
+	crash := func(e *retrysafe.Engine, key string) error {
+		x, _, err := e.Begin(ctx, call(key))
+		must(t, err)
+		x.Stop()
+		now = now.Add(time.Minute) // its lease runs out
+		x, _, err = process().Begin(ctx, call(key))
+		if err == nil {
+			must(t, x.Release(ctx, nil))
+		}
+		return err
+	}
+	e := process()
+	if err := crash(e, "first"); !errors.Is(err, retrysafe.ErrUnknown) {
+		t.Fatalf("after a crash of an operation that was never seen in a transaction: %v, want ErrUnknown", err)
+	}
+	_, err := e.Do(ctx, call("good"), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
+		tx, err := s.Begin(ctx)
+		must(t, err)
+		must(t, x.CompleteTx(ctx, tx, retrysafe.Result{Status: 201}))
+		return retrysafe.Result{}, tx.Commit(ctx)
+	})
+	must(t, err)
+	if err := crash(e, "second"); err != nil {
+		t.Errorf("after a crash: %v, want another attempt", err)
+	}
+	if err := crash(process(), "third"); err != nil {
+		t.Errorf("after a crash of another process: %v, want another attempt", err)
+	}
+}
+
+// Without a transaction neither a success nor a failure proves anything.
+func TestInTxProvesNothingOutsideATransaction(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fn    func(context.Context, *retrysafe.Execution) (retrysafe.Result, error)
+		want  error
+		state retrysafe.State
+	}{
+		"success": {func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
+			return retrysafe.Result{Status: 201}, nil
+		}, retrysafe.ErrNotInTx, retrysafe.StateUnknown},
+		"error answer": {func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
+			return retrysafe.Result{Status: 422}, nil
+		}, nil, retrysafe.StateCompleted},
+		"failure": {func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
+			return retrysafe.Result{}, errSorry
+		}, errSorry, retrysafe.StateUnknown},
+		"failure with proof": {func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
+			return retrysafe.Result{}, retrysafe.NotExecuted(errSorry)
+		}, errSorry, retrysafe.StateRetryable},
+	} {
+		s := memstore.New(nil)
+		e, err := retrysafe.New(s, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx}})
+		must(t, err)
+		ref := retrysafe.Ref{Scope: "acme", Key: "k"}
+		_, err = e.Do(t.Context(), retrysafe.Call{Ref: ref, Operation: "book"}, c.fn)
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+		r, err := s.Load(t.Context(), ref)
+		must(t, err)
+		if r.State != c.state {
+			t.Errorf("%s: the record is %s, want %s", name, r.State, c.state)
+		}
+	}
+}
+
+var errSorry = errors.New("sorry")
+
+// A value is stored as JSON and bound to its intent, without HTTP.
+func TestDoJSON(t *testing.T) {
+	t.Parallel()
+	type order struct{ Book string }
+	type receipt struct{ Number int }
+	e, err := retrysafe.New(memstore.New(nil), nil)
+	must(t, err)
+	c := retrysafe.Call{Ref: retrysafe.Ref{Scope: "acme", Key: "k"}, Operation: "order"}
+	runs := 0
+	do := func(book string) (receipt, error) {
+		return retrysafe.DoJSON(t.Context(), e, c, order{book}, func(context.Context, *retrysafe.Execution) (receipt, error) {
+			runs++
+			return receipt{runs}, nil
+		})
+	}
+	for range 2 {
+		if got, err := do("Emma"); err != nil || got.Number != 1 {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	}
+	if _, err := do("Persuasion"); !errors.Is(err, retrysafe.ErrMismatch) {
+		t.Errorf("another intent under the key: %v, want ErrMismatch", err)
+	}
+	if _, err := retrysafe.DoJSON(t.Context(), e, c, make(chan int), func(context.Context, *retrysafe.Execution) (int, error) { return 0, nil }); !errors.Is(err, retrysafe.ErrInvalidCall) {
+		t.Errorf("an intent that is no JSON: %v, want ErrInvalidCall", err)
+	}
+	if _, err := retrysafe.DoJSON(t.Context(), e, c, order{"Emma"}, func(context.Context, *retrysafe.Execution) (string, error) { return "", nil }); !errors.Is(err, retrysafe.ErrUnreadable) {
+		t.Errorf("another type of the value: %v, want ErrUnreadable", err)
+	}
+}
+
+// Equal requests of two tenants, or of two operations, have different fingerprints.
+func TestFingerprintsIncludeTheScope(t *testing.T) {
+	t.Parallel()
+	seen := map[retrysafe.Fingerprint]bool{}
+	for _, scope := range []string{"a", "b", "ab"} {
+		for _, operation := range []string{"x", "bx"} {
+			f, err := retrysafe.FingerprintJSON(scope, operation, "1")
+			must(t, err)
+			seen[f] = true
+			seen[retrysafe.FingerprintOf(scope, operation, []byte(`"1"`))] = true
+		}
+	}
+	if len(seen) != 12 {
+		t.Errorf("%d different fingerprints, want 12", len(seen))
+	}
+}

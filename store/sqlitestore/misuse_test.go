@@ -1,0 +1,46 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"database/sql"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/test/misusetest"
+	"github.com/retrysafe/retrysafe/internal/test/seed"
+	"github.com/retrysafe/retrysafe/store/sqlitestore"
+)
+
+func TestMisusedTransactions(t *testing.T) {
+	t.Parallel()
+	misusetest.Run(t, openShop, shop)
+}
+
+func TestRandomOrdersOfCalls(t *testing.T) {
+	t.Parallel()
+	misusetest.RandomOrders(t, openShop, shop(t), rand.New(rand.NewPCG(seed.For(t), 0)), 500)
+}
+
+func shop(t *testing.T) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), "orders.db")
+}
+
+func openShop(ctx context.Context, path string) (*misusetest.Shop[*sql.Tx], error) {
+	s, err := sqlitestore.Open(ctx, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &misusetest.Shop[*sql.Tx]{
+		Store: s,
+		DB:    s.DB(),
+		Exec: func(ctx context.Context, tx *sql.Tx, statement string) error {
+			_, err := tx.ExecContext(ctx, statement)
+			return err
+		},
+		Join:  func(tx *sql.Tx) retrysafe.Tx { return s.Tx(tx) },
+		Close: s.Close,
+	}, nil
+}
