@@ -10,7 +10,7 @@ const (
 	actResume                   // claim it: the next attempt, from the last checkpoint
 	actRenew                    // claim it: a new operation under an expired key
 	actQuarantine               // settle the lapsed attempt as Unknown, then decide again
-	actFail                     // settle the lapsed attempt with an error answer, then decide again
+	actFail                     // answer the lapsed attempt with an error, set it aside for review, then decide again
 	actAbandon                  // settle work that no worker took with a 408 answer, then decide again
 )
 
@@ -56,6 +56,9 @@ func decide(c *Call, p *Policy, r *Record) decision {
 	case StateRetryable:
 		return decision{do: retryAction(r)}
 	case StateUnknown:
+		if r.UnderReview() {
+			return decision{do: actReplay}
+		}
 		return refuse(ErrUnknown)
 	case StateAccepted:
 		if r.Due() {

@@ -104,6 +104,10 @@ const never = 100 * 365 * 24 * time.Hour
 // swap it in all the same. Only attested evidence settles a disputed record; any other
 // is [ErrDisputed]. All other evidence about a record that is not Unknown changes
 // nothing, and is [ErrNotUnknown].
+//
+// A record under review has an answer, an error, which no evidence changes. Evidence that
+// it has not happened, or was declined, closes the review. Evidence that it has happened
+// is a contradiction, which an operator's evidence closes.
 func DecideEvidence(r Record, v Evidence, recheck Recheck) (Write, error) {
 	if !r.Readable() {
 		return Write{}, ErrUnreadable
@@ -113,6 +117,8 @@ func DecideEvidence(r Record, v Evidence, recheck Recheck) (Write, error) {
 	switch {
 	case r.Inquiry.Disputed && v.Proof != ProofAttested:
 		return Write{}, ErrDisputed
+	case r.UnderReview() && happened && v.Proof != ProofAttested:
+		return r.disputed("it was answered with an error, and has happened", v), ErrContradiction
 	case r.State == StateUnknown && happened && another && v.Proof != ProofAttested:
 		return r.disputed("it happened under another of the provider's names: perhaps twice", v), ErrContradiction
 	case r.State == StateUnknown, r.State == StateRetryable && happened && r.Effects == EffectsKeyed:
@@ -126,6 +132,9 @@ func DecideEvidence(r Record, v Evidence, recheck Recheck) (Write, error) {
 		w.ProviderRef = v.ProviderRef
 	}
 	switch {
+	case r.UnderReview() && (v.Finding == FindingHappened || v.Finding == FindingDeclined || v.Finding == FindingNotHappened && r.repeatable(v.Proof)):
+		w.State, w.Term = StateCompleted, r.Retain
+		w.Inquiry.Dead, w.Inquiry.Disputed = false, false
 	case v.Finding == FindingHappened, v.Finding == FindingDeclined:
 		if v.Result.Status < 100 || v.Result.Status > 999 {
 			return Write{}, fmt.Errorf("retrysafe: evidence that it %s needs the answer that retries get, with a status", v.Finding)

@@ -29,14 +29,15 @@ func retryAction(r *Record) action {
 }
 
 // closeLapsed returns the write that ends an attempt whose owner is gone, by one of
-// the actions that settle it. An unknown outcome is looked into after reconcile.
+// the actions that settle it. An unknown outcome is looked into after reconcile, also if
+// retries get an error meanwhile.
 func closeLapsed(a action, r Record, reconcile time.Duration) Write {
 	w := r.Update()
 	w.Reason = lapsedReason(a)
 	w.State, w.Term = StateCompleted, r.Retain
 	switch a { //nolint:exhaustive // the others claim the record or leave it
 	case actFail:
-		w.Result = lapsedResult
+		w.State, w.Result, w.Term = StateUnknown, lapsedResult, reconcile
 	case actAbandon:
 		w.Result = abandonedResult
 	case actQuarantine:

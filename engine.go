@@ -128,12 +128,17 @@ type Outcome struct {
 	Replayed bool
 	// Attempt is the number of the attempt that gave the answer.
 	Attempt int
-	// Expires is when the answer is forgotten, by the store's clock.
+	// Expires is when the answer is forgotten, by the store's clock. It is zero while the
+	// outcome is under review.
 	Expires time.Time
 }
 
 func outcomeOf(r *Record, replayed bool) Outcome {
-	return Outcome{Result: *r.Result, Replayed: replayed, Attempt: r.Attempt, Expires: r.Deadline}
+	out := Outcome{Result: *r.Result, Replayed: replayed, Attempt: r.Attempt}
+	if !r.UnderReview() { // its deadline is that of the next question
+		out.Expires = r.Deadline
+	}
+	return out
 }
 
 // Do runs fn once for the call's key and returns its answer, now and on every retry.

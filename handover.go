@@ -74,7 +74,7 @@ func (x *Execution) HandOver(ctx context.Context, tx Tx, term time.Duration) (Re
 		x.mu.Unlock()
 		x.scheduleBeat(x.e.clock.Now()) // the next heartbeat finds out whether the transaction has committed
 		return got, nil
-	case is(err, ErrConflict) && got.Owner == x.owner && (got.State == StateInProgress || got.State == StateUnknown):
+	case is(err, ErrConflict) && got.Owner == x.owner && got.continues():
 		x.store(&got, stageRunning) // the reply to a heartbeat was lost; the next transaction succeeds
 		x.scheduleBeat(x.e.clock.Now())
 	case is(err, ErrConflict), is(err, ErrNotFound):

@@ -175,7 +175,7 @@ func (t *phaseTx) lock(ctx context.Context) error {
 	step := x.e.newStoreContext(ctx)
 	defer step.done()
 	got, err := t.tx.Reserve(step, x.ref)
-	switch mine := got.Owner == x.owner && got.Attempt == x.attempt && (got.State == StateInProgress || got.State == StateUnknown); {
+	switch mine := got.Owner == x.owner && got.Attempt == x.attempt && got.continues(); {
 	case is(err, ErrNotFound):
 		return fmt.Errorf("%w: its store has no record of this execution; it must be the engine's own", ErrPhases)
 	case err != nil:

@@ -49,7 +49,9 @@ const (
 	// LapseRerun: the next call runs it from the start. With [EffectsInTx] as for
 	// LapseResume.
 	LapseRerun
-	// LapseFail: it is completed with an error answer, and left to reconciliation.
+	// LapseFail: retries get an error answer, which never changes, and the outcome is
+	// under review: it is Unknown to reconcilers and operators until evidence closes the
+	// review. See [Record.UnderReview].
 	LapseFail
 )
 
@@ -221,6 +223,9 @@ func (p Policy) Caveats() []string {
 	}
 	if p.Effects.Repeatable() && p.Lapse == LapseQuarantine {
 		c = append(c, fmt.Sprintf("a lapsed attempt is quarantined although its effects are %s: a retry of it waits for a reconciler or an operator; leave Lapse unset to run it again", p.Effects))
+	}
+	if p.Lapse == LapseFail && p.Effects != EffectsInTx {
+		c = append(c, "a lapsed attempt is answered with an error although it may have happened; evidence that it has is shown as a contradiction, and retries go on getting the error")
 	}
 	if p.AsyncReserve {
 		c = append(c, "reservations are asynchronous: a crash of the store's server may forget an attempt that is running, and a retry runs it again at once, whatever Lapse says")

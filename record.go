@@ -50,7 +50,8 @@ const (
 	// StateRetryable: proven not to have happened; the next call runs.
 	StateRetryable
 	// StateUnknown: it may have happened. Only its owner, a reconciler or an operator
-	// moves it, with evidence.
+	// moves it, with evidence. Under [LapseFail] it has an answer all the same, which
+	// retries get and which never changes: it is under review.
 	StateUnknown
 	// StateExpired: the answer is forgotten, the key is kept for audit.
 	StateExpired
@@ -168,8 +169,13 @@ func (r *Record) Due() bool { return !r.ReadAt.Before(r.Deadline) }
 // Readable reports whether this code knows what the record means. What it does not
 // know, because a newer version wrote it or because it is damaged, is left alone.
 func (r *Record) Readable() bool {
-	return r.Version != 0 && r.Version <= RecordVersion && r.State.Valid() && (r.State == StateCompleted) == (r.Result != nil)
+	answered := (r.State == StateCompleted) == (r.Result != nil) || r.UnderReview()
+	return r.Version != 0 && r.Version <= RecordVersion && r.State.Valid() && answered
 }
+
+// UnderReview reports whether the outcome is unknown and retries get an error answer all
+// the same, by [LapseFail]. Evidence or an operator closes the review; the answer stays.
+func (r *Record) UnderReview() bool { return r.State == StateUnknown && r.Result != nil }
 
 // Update returns the write that replaces r: set what is to change, and swap it in.
 func (r Record) Update() Write {

@@ -186,7 +186,7 @@ func (x *Execution) swapWithin(step *detachedContext, w Write, s *settlement) (R
 		case is(err, ErrConflict) && got.Owner == x.handedTo && !x.handedTo.IsZero():
 			x.ended(&got) // the transaction of HandOver has committed, even if its caller got an error
 			return got, ErrSettled
-		case is(err, ErrConflict) && mine && (got.State == StateInProgress || got.State == StateUnknown):
+		case is(err, ErrConflict) && mine && got.continues():
 			w.Expect.Revision, w.Inquiry = got.Revision, got.Inquiry
 			w.Inquiry.Dead = false                                // its owner is alive
 			if w.ProviderRef == "" && got.State == StateUnknown { // a resolver may have found it
@@ -200,6 +200,12 @@ func (x *Execution) swapWithin(step *detachedContext, w Write, s *settlement) (R
 		}
 	}
 	return Record{}, ErrConflict
+}
+
+// continues reports whether the record's own attempt may go on from it: it is in flight,
+// or was set aside as Unknown, and no retry was given an answer.
+func (r *Record) continues() bool {
+	return r.State == StateInProgress || r.State == StateUnknown && !r.UnderReview()
 }
 
 // ended records and reports how the execution ended, as the store has confirmed it.

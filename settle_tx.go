@@ -51,7 +51,7 @@ func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
 	case is(err, ErrConflict) && got.Owner == x.owner && x.inTx != nil && got.State == StateCompleted && got.Result.Equal(x.inTx):
 		x.ended(&got) // an earlier transaction of CompleteTx had committed
 		err = ErrSettled
-	case is(err, ErrConflict) && got.Owner == x.owner && (got.State == StateInProgress || got.State == StateUnknown):
+	case is(err, ErrConflict) && got.Owner == x.owner && got.continues():
 		x.store(&got, stageRunning) // the reply to a heartbeat was lost; the next transaction succeeds
 		x.scheduleBeat(x.e.clock.Now())
 	case is(err, ErrConflict), is(err, ErrNotFound):

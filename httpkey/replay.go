@@ -31,7 +31,9 @@ func (g *Guard) replayFirst(w http.ResponseWriter, r *http.Request, out *retrysa
 // answer sends a stored outcome. Values allocates the response's header values.
 func (g *Guard) answer(w http.ResponseWriter, r *http.Request, out *retrysafe.Outcome, values copier) {
 	h := w.Header()
-	h[expiresHeader] = values.one(g.dates.format(out.Expires))
+	if !out.Expires.IsZero() {
+		h[expiresHeader] = values.one(g.dates.format(out.Expires))
+	}
 	if out.Omitted {
 		g.write(w, refusal{problem: responseNotStored, status: out.Status, location: first(out.Header["Location"])})
 		return

@@ -83,7 +83,11 @@ func (g *Guard) status(w http.ResponseWriter, r *http.Request, ref retrysafe.Ref
 		return
 	}
 	if swept, ok := retrysafe.DecideLapse(rec); ok && swept.State == retrysafe.StateUnknown {
-		rec.State = retrysafe.StateUnknown // its lease has run out, and the record does not say so yet
+		rec.State, rec.Result = retrysafe.StateUnknown, swept.Result // its lease has run out, and the record does not say so yet
+	}
+	if rec.UnderReview() {
+		g.replay(w, r, &retrysafe.Outcome{Result: *rec.Result, Replayed: true, Attempt: rec.Attempt})
+		return
 	}
 	switch rec.State {
 	case retrysafe.StateAccepted, retrysafe.StateInProgress:

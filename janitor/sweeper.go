@@ -84,18 +84,19 @@ func (s *Sweeper) swept(ctx context.Context, was, is *retrysafe.Record) {
 	what := "the lease of an attempt ran out; the attempt was settled"
 	switch is.State {
 	case retrysafe.StateUnknown:
-		s.stats.Quarantined++
+		if is.UnderReview() {
+			s.stats.Failed++
+			what = "the lease of an attempt ran out; retries get an error, and the outcome is under review"
+		} else {
+			s.stats.Quarantined++
+		}
 	case retrysafe.StateRetryable:
 		s.stats.Released++
 	case retrysafe.StateAccepted:
 		s.stats.Requeued++
 	default: // Completed
-		if was.State == retrysafe.StateAccepted {
-			s.stats.Abandoned++
-			what = "accepted work was not taken up in time; it was completed with a 408"
-		} else {
-			s.stats.Failed++
-		}
+		s.stats.Abandoned++
+		what = "accepted work was not taken up in time; it was completed with a 408"
 	}
 	s.mu.Unlock()
 	s.tell(ctx, slog.LevelWarn, what, retrysafe.EventLapsed, is, nil)

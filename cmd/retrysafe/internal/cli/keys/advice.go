@@ -13,6 +13,10 @@ func stateText(r *retrysafe.Record) string {
 	switch {
 	case !readable(r):
 		return "unreadable"
+	case r.UnderReview() && r.Inquiry.Disputed:
+		return "unknown, answered, disputed"
+	case r.UnderReview():
+		return "unknown, answered"
 	case r.State == retrysafe.StateUnknown && r.Inquiry.Disputed:
 		return "unknown, disputed"
 	case r.State == retrysafe.StateUnknown && r.Inquiry.Dead:
@@ -58,6 +62,8 @@ func advise(r *retrysafe.Record, repeat string) advice {
 			meaning: fmt.Sprintf("The lease of attempt %d has ended, and no sweeper has settled it yet. A sweeper, or the next retry, settles it by its policy: %s. If you know how it ended, say so.", r.Attempt, lapseText(r)),
 			options: append([]terminal.Option{sweep}, settle...),
 		}
+	case r.UnderReview():
+		return reviewAdvice(r, settle, seen)
 	case r.State == retrysafe.StateUnknown && r.Inquiry.Disputed:
 		return advice{
 			meaning: "Two pieces of evidence contradict each other: it was taken not to have happened, and has. Perhaps it has happened twice. Retries get 409. Look for two effects at the other side, undo one there, and then resolve it.",
@@ -90,6 +96,20 @@ func advise(r *retrysafe.Record, repeat string) advice {
 			{When: "its content must be deleted before it expires; the key stays used", Command: "retrysafe keys erase" + seen + " --why '...'"},
 		}}
 	}
+}
+
+// reviewAdvice explains a record that has an answer although its outcome is unknown.
+func reviewAdvice(r *retrysafe.Record, settle []terminal.Option, seen string) advice {
+	meaning := fmt.Sprintf("Its attempt stopped without an answer. Retries get a stored %d, which never changes, and whether it happened is under review. ", status(r))
+	if r.Inquiry.Disputed {
+		meaning += "Evidence says that it has happened, against that answer: tell the client, or undo it at the other side, and then close the review."
+	} else {
+		meaning += fmt.Sprintf("Resolvers, if any run, are asked about it %s; %s", terminal.Soon(r.Deadline, r.ReadAt), askedText(r.Inquiry.Tries))
+	}
+	return advice{meaning: meaning, options: []terminal.Option{
+		{When: "it happened: this closes the review, and the note says so; retries go on getting the stored answer", Command: settle[0].Command},
+		{When: "it did not happen and never will: this closes the review", Command: "retrysafe keys release" + seen + " --why '...'"},
+	}}
 }
 
 // left returns the time until the deadline of a record.
