@@ -56,8 +56,8 @@ type Fingerprint struct {
 // The algorithms of [FingerprintOf] and [FingerprintJSON]. The guards of httpkey and
 // other packages have numbers of their own.
 const (
-	algBytes = 8
-	algJSON  = 9
+	algBytes = 6
+	algJSON  = 7
 )
 
 // FingerprintOf returns the fingerprint of a call that does not come by HTTP: of its
