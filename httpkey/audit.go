@@ -107,9 +107,9 @@ func (route *Route) unguarded(method string) string {
 }
 
 // answerAudit records in the probe that it has reached a guard.
-func (g *guarded) answerAudit(_ http.ResponseWriter, r *http.Request) {
+func (g *Guard) answerAudit(_ http.ResponseWriter, r *http.Request) {
 	if answer, ok := r.Context().Value(auditKey{}).(*auditAnswer); ok {
-		answer.guard = g.Guard
+		answer.guard = g
 	}
 }
 

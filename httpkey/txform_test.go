@@ -15,9 +15,9 @@ import (
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
-// form is a bundle whose handler is in the transaction form. Its effect is an entry in
+// inForm returns a bundle whose handler is in the transaction form. Its effect is an entry in
 // the ledger.
-func form(t *testing.T, fn func(*bundle, http.ResponseWriter, *http.Request, *memstore.Tx) error, change ...func(*config)) (*bundle, *ledger) {
+func inForm(t *testing.T, fn func(*bundle, http.ResponseWriter, *http.Request, *memstore.Tx) error, change ...func(*config)) (*bundle, *ledger) {
 	t.Helper()
 	l := new(ledger)
 	b := setup(t, change...)
@@ -38,7 +38,7 @@ func book(b *bundle, w http.ResponseWriter, r *http.Request, _ *memstore.Tx) err
 
 func TestTxFormCommitsEffectAndAnswerTogether(t *testing.T) {
 	t.Parallel()
-	b, l := form(t, book)
+	b, l := inForm(t, book)
 	got := b.post(t, key, `{"a":1}`)
 	got.ran(t, 1, false)
 	if got.header.Get("Idempotency-Expires") == "" || got.header.Get("Location") != "/payments/1" {
@@ -57,7 +57,7 @@ func TestTxFormCommitsEffectAndAnswerTogether(t *testing.T) {
 
 func TestTxFormOneOfManyRuns(t *testing.T) {
 	t.Parallel()
-	b, l := form(t, book, patient)
+	b, l := inForm(t, book, patient)
 	var all sync.WaitGroup
 	for range 30 {
 		all.Go(func() {
@@ -104,7 +104,7 @@ func TestTxFormRollsBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, l := form(t, func(b *bundle, w http.ResponseWriter, r *http.Request, _ *memstore.Tx) error {
+			b, l := inForm(t, func(b *bundle, w http.ResponseWriter, r *http.Request, _ *memstore.Tx) error {
 				if b.runs.Load() > 1 {
 					b.created(w, r)
 					return nil
@@ -140,7 +140,7 @@ func TestTxFormRollsBack(t *testing.T) {
 // A client error commits: what the handler wrote beside it, such as the reason, is kept.
 func TestTxFormStoresClientErrors(t *testing.T) {
 	t.Parallel()
-	b, l := form(t, func(_ *bundle, w http.ResponseWriter, _ *http.Request, _ *memstore.Tx) error {
+	b, l := inForm(t, func(_ *bundle, w http.ResponseWriter, _ *http.Request, _ *memstore.Tx) error {
 		http.Error(w, "card declined", http.StatusPaymentRequired)
 		return nil
 	})
@@ -157,7 +157,7 @@ func TestTxFormStoresClientErrors(t *testing.T) {
 func TestTxFormEndedByItsHandlerIsUnknown(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{false, true} {
-		b, l := form(t, func(b *bundle, w http.ResponseWriter, r *http.Request, tx *memstore.Tx) error {
+		b, l := inForm(t, func(b *bundle, w http.ResponseWriter, r *http.Request, tx *memstore.Tx) error {
 			must(t, tx.Commit(r.Context()))
 			b.created(w, r)
 			if fails {
@@ -181,7 +181,7 @@ func TestTxFormEndedByItsHandlerIsUnknown(t *testing.T) {
 // Requests that the guard lets pass run in a transaction too.
 func TestTxFormWithoutAKey(t *testing.T) {
 	t.Parallel()
-	b, l := form(t, func(b *bundle, w http.ResponseWriter, r *http.Request, _ *memstore.Tx) error {
+	b, l := inForm(t, func(b *bundle, w http.ResponseWriter, r *http.Request, _ *memstore.Tx) error {
 		if r.Header.Get("Fail") != "" {
 			return errors.New("sorry")
 		}
@@ -202,7 +202,7 @@ func TestTxFormWithoutAKey(t *testing.T) {
 
 func TestTxFormWithinLimits(t *testing.T) {
 	t.Parallel()
-	b, l := form(t, book, func(c *config) { c.Limits = httpkey.Limits{NewKeys: 1e-9, NewKeysBurst: 1, ActiveKeys: 10} })
+	b, l := inForm(t, book, func(c *config) { c.Limits = httpkey.Limits{NewKeys: 1e-9, NewKeysBurst: 1, ActiveKeys: 10} })
 	b.post(t, key, `{}`).ran(t, 1, false)
 	b.post(t, key, `{}`).ran(t, 1, true)
 	b.post(t, other, `{}`).refused(t, 429, "too-many-new-keys")
