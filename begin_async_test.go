@@ -36,7 +36,7 @@ func TestAsyncReserveRelaxesReservationsOnly(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			fault := faultstore.New(memstore.New(nil))
-			e, err := retrysafe.New(fault, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsKeyed, AsyncReserve: async}})
+			e, err := retrysafe.New(fault, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseQuarantine, AsyncReserve: async}})
 			must(t, err)
 			var seen []string
 			var lapse atomic.Bool

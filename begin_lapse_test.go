@@ -66,7 +66,7 @@ func TestW24_LapsedAttemptGoesWhereItsOwnPolicySays(t *testing.T) {
 			must(t, x.Complete(t.Context(), answer("second")))
 		}},
 		{"in transaction: rerun", retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun}, func(t *testing.T, b *bundle) {
-			must(t, b.begins(t).Complete(t.Context(), answer("second")))
+			b.completeInTx(t, b.begins(t), "second")
 		}},
 		{"keyed: resume", retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseResume}, func(t *testing.T, b *bundle) {
 			x := b.begins(t)
@@ -80,6 +80,9 @@ func TestW24_LapsedAttemptGoesWhereItsOwnPolicySays(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				b := setup(t, c.policy)
+				if c.policy.Effects == retrysafe.EffectsInTx {
+					b.seenInTx(t)
+				}
 				x := b.begins(t)
 				must(t, x.Save(t.Context(), retrysafe.Checkpoint{Phase: "charged", Data: []byte("ch_1")}))
 				b.crash(t)
@@ -179,7 +182,8 @@ func TestW26_OnlyTheStoresClockCounts(t *testing.T) {
 func TestW28_PanicIsSettledByProofAndGoesOn(t *testing.T) {
 	t.Parallel()
 	for effects, want := range map[retrysafe.Effects]retrysafe.State{
-		retrysafe.EffectsUnprotected: retrysafe.StateUnknown, retrysafe.EffectsKeyed: retrysafe.StateRetryable, retrysafe.EffectsInTx: retrysafe.StateRetryable,
+		retrysafe.EffectsUnprotected: retrysafe.StateUnknown, retrysafe.EffectsKeyed: retrysafe.StateRetryable,
+		retrysafe.EffectsInTx: retrysafe.StateUnknown, // no transaction took the answer: it may have committed by itself
 	} {
 		b := setup(t, retrysafe.Policy{Effects: effects})
 		func() {
@@ -236,6 +240,9 @@ func TestW30_AttemptThatRunsTooLongIsSetAside(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := setup(t, retrysafe.Policy{Effects: effects, Lease: 10 * time.Second, MaxRun: time.Minute})
+			if effects == retrysafe.EffectsInTx {
+				b.seenInTx(t)
+			}
 			x := b.begins(t)
 			time.Sleep(59 * time.Second)
 			if x.Context().Err() != nil || b.state(t).State != retrysafe.StateInProgress {
@@ -254,10 +261,26 @@ func TestW30_AttemptThatRunsTooLongIsSetAside(t *testing.T) {
 				t.Errorf("Save = %v", err)
 			}
 			// It comes to an answer after all, and its record has not moved.
+			if effects == retrysafe.EffectsInTx {
+				return // a transaction that comes too late is refused
+			}
 			must(t, x.Complete(t.Context(), answer("late")))
 			b.replays(t, "late")
 		})
 	}
+}
+
+// An attempt that may commit by itself and runs too long proves nothing.
+func TestW30_AttemptInTxThatWasNeverSeenInATransaction(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lease: 10 * time.Second, MaxRun: time.Minute})
+		b.begins(t)
+		time.Sleep(61 * time.Second)
+		if got := b.state(t).State; got != retrysafe.StateUnknown {
+			t.Errorf("it became %s, want unknown", got)
+		}
+	})
 }
 
 func TestW30_SettingAsideIsTriedUntilItIsDone(t *testing.T) {

@@ -165,7 +165,7 @@ func TestTransition(t *testing.T) {
 	}
 	for a, want := range map[action]Write{
 		actQuarantine: {Record: Record{State: StateUnknown}, Term: p.Reconcile},
-		actFail:       {Record: Record{State: StateCompleted, Result: lapsedResult}, Term: r.Retain},
+		actFail:       {Record: Record{State: StateUnknown, Result: lapsedResult}, Term: p.Reconcile},
 		actAbandon:    {Record: Record{State: StateCompleted, Result: abandonedResult}, Term: r.Retain},
 	} {
 		got := transition(a, &call, &p, r, Owner{})
@@ -189,8 +189,14 @@ func TestPolicyCheck(t *testing.T) {
 				if err := p.Check(); (err != nil) != wantErr || err != nil && !errors.Is(err, ErrPolicy) {
 					t.Errorf("%s, %s: Check = %v, want refused %v", e, l, err, wantErr)
 				}
-				if said := len(p.Caveats()) > 0; said != (e == EffectsUnprotected && f == FailureRetry) {
-					t.Errorf("%s, failure policy %d: caveats %q", e, f, p.Caveats())
+				want := 0
+				for _, weaker := range []bool{e == EffectsUnprotected && f == FailureRetry, e != EffectsUnprotected && l == LapseQuarantine, e != EffectsInTx && l == LapseFail} {
+					if weaker {
+						want++
+					}
+				}
+				if got := p.Caveats(); len(got) != want {
+					t.Errorf("%s, %s, failure policy %d: %d caveats, want %d: %q", e, l, f, len(got), want, got)
 				}
 			}
 		}

@@ -41,7 +41,7 @@ func TestSwept(t *testing.T) {
 	}{
 		"unprotected":                         {r: in(retrysafe.StateInProgress, 0, 0), want: retrysafe.StateUnknown},
 		"unprotected, whatever it says":       {r: in(retrysafe.StateInProgress, 0, retrysafe.LapseRerun), want: retrysafe.StateUnknown},
-		"unprotected, to be failed":           {r: in(retrysafe.StateInProgress, 0, retrysafe.LapseFail), want: retrysafe.StateCompleted, status: 500},
+		"unprotected, to be failed":           {r: in(retrysafe.StateInProgress, 0, retrysafe.LapseFail), want: retrysafe.StateUnknown, status: 500},
 		"keyed, by default":                   {r: in(retrysafe.StateInProgress, retrysafe.EffectsKeyed, 0), want: retrysafe.StateUnknown},
 		"keyed, to be run again":              {r: in(retrysafe.StateInProgress, retrysafe.EffectsKeyed, retrysafe.LapseRerun), want: retrysafe.StateRetryable},
 		"keyed, to be resumed":                {r: in(retrysafe.StateInProgress, retrysafe.EffectsKeyed, retrysafe.LapseResume), want: retrysafe.StateRetryable},

@@ -290,8 +290,9 @@ func randomSchedule(t *testing.T, seed uint64) {
 	}
 	nap := func() { time.Sleep(time.Duration(roll(1000)) * time.Millisecond) }
 	b := newBank(t, retrysafe.Policy{
-		Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun, Lease: 5 * time.Second, InFlight: retrysafe.InFlightPolicy(roll(2)), Wait: time.Second,
+		Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun, Lease: 5 * time.Second, InFlight: retrysafe.InFlightConflict + retrysafe.InFlightPolicy(roll(2)), Wait: time.Second,
 	})
+	b.seenInTx(t)
 	var lost sync.Map // transactions whose connection is gone
 	b.begin = func(context.Context) error {
 		if roll(12) == 0 {
@@ -340,7 +341,7 @@ func randomSchedule(t *testing.T, seed uint64) {
 		return b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
 			result, err := operate()
 			if err != nil {
-				return result, err
+				return result, retrysafe.NotExecuted(err) // no transaction has begun
 			}
 			tx, err := b.mem.Begin(ctx)
 			if err != nil {

@@ -236,7 +236,7 @@ func TestDoTxWaits(t *testing.T) {
 		}
 		wg.Go(func() {
 			time.Sleep(time.Second)
-			must(t, x.Complete(t.Context(), answer("begun")))
+			b.completeInTx(t, x, "begun")
 		})
 		if out, err := b.do(t.Context(), key); err != nil || string(out.Body) != "begun" {
 			t.Errorf("DoTx = %+v, %v", out, err)
@@ -314,10 +314,10 @@ func TestDoTxCarelessFunctionIsTaught(t *testing.T) {
 			if retrysafe.IsNotExecuted(err) {
 				t.Errorf("%s: %v claims that nothing happened", name, err)
 			}
-			if b.saw(retrysafe.EventCompleted) != 0 {
+			if b.saw(retrysafe.EventCompleted) != 0 || b.saw(retrysafe.EventQuarantined) != 1 {
 				t.Errorf("%s: observer saw %v", name, b.events)
 			}
-			b.free(t)
+			b.refused(t, retrysafe.ErrUnknown)
 		}
 	}
 }

@@ -201,7 +201,8 @@ func TestDoSettlesByProof(t *testing.T) {
 		{retrysafe.Policy{}, retrysafe.NotExecuted(failure), retrysafe.StateRetryable},
 		{retrysafe.Policy{OnFailure: retrysafe.FailureRetry}, failure, retrysafe.StateRetryable},
 		{retrysafe.Policy{Effects: retrysafe.EffectsKeyed}, failure, retrysafe.StateRetryable},
-		{retrysafe.Policy{Effects: retrysafe.EffectsInTx}, failure, retrysafe.StateRetryable},
+		{retrysafe.Policy{Effects: retrysafe.EffectsInTx}, failure, retrysafe.StateUnknown}, // no transaction took it
+		{retrysafe.Policy{Effects: retrysafe.EffectsInTx}, retrysafe.NotExecuted(failure), retrysafe.StateRetryable},
 	} {
 		b := setup(t, c.policy)
 		_, err := b.Do(t.Context(), call(), func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {

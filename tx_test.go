@@ -145,9 +145,10 @@ func TestCompleteTxRefusedCannotCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun})
 		var l ledger
+		b.seenInTx(t)
 		zombie := b.begins(t)
 		b.crash(t)
-		must(t, b.begins(t).Complete(t.Context(), answer("heir's")))
+		b.completeInTx(t, b.begins(t), "heir's")
 		tx, err := b.mem.Begin(t.Context())
 		must(t, err)
 		tx.OnCommit(l.add)
@@ -248,10 +249,35 @@ func TestCompleteTxOnABrokenTransaction(t *testing.T) {
 func TestUnfencedCompletionIsReported(t *testing.T) {
 	t.Parallel()
 	b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
-	must(t, b.begins(t).Complete(t.Context(), answer("outside a transaction")))
+	if err := b.begins(t).Complete(t.Context(), answer("outside a transaction")); !errors.Is(err, retrysafe.ErrNotInTx) {
+		t.Errorf("Complete = %v, want ErrNotInTx", err)
+	}
 	if b.saw(retrysafe.EventUnfenced) != 1 {
 		t.Error("no event reports that effect and answer were not one commit")
 	}
+	b.refused(t, retrysafe.ErrUnknown)
+}
+
+// completeInTx completes an execution in a transaction.
+func (b *bundle) completeInTx(t *testing.T, x *retrysafe.Execution, body string) {
+	t.Helper()
+	tx, err := b.mem.Begin(t.Context())
+	must(t, err)
+	must(t, x.CompleteTx(t.Context(), tx, answer(body)))
+	must(t, tx.Commit(t.Context()))
+	_, err = x.Outcome(t.Context())
+	must(t, err)
+}
+
+// seenInTx lets the operation complete in a transaction once, under another key, so that
+// a lapse of it proves a rollback from now on.
+func (b *bundle) seenInTx(t *testing.T) {
+	t.Helper()
+	c := call()
+	c.Key = "seen in a transaction"
+	x, _, err := b.Begin(t.Context(), c)
+	must(t, err)
+	b.completeInTx(t, x, "seen")
 }
 
 func TestKeyHeldByAnOpenTransactionIsInFlight(t *testing.T) {
