@@ -35,7 +35,7 @@ type Execution struct {
 	beat     *detachedContext // the context of a heartbeat that is under way
 	inTx     *Result          // the answer in a transaction of CompleteTx that is not confirmed
 	fenced   bool             // CompleteTx or HandOver was called
-	joined   bool             // a transaction took the answer, a message or the result of a phase
+	joined   bool             // a transaction of the operation was seen: it took the answer, a message or the result of a phase, or was refused
 	txDone   bool             // a transaction of the operation was ended by the operation itself, in a way the engine cannot see
 	handedTo Owner            // the message that owns the key once the transaction of HandOver has committed
 	retain   time.Duration

@@ -66,11 +66,14 @@ func (x *Execution) HandOver(ctx context.Context, tx Tx, term time.Duration) (Re
 	next.State, next.Result, next.Lapse = StateInProgress, nil, LapseQuarantine
 	next.Owner, next.Overwrite, next.Term = owner, true, term
 	got, err := tx.Swap(ctx, next)
+	if !is(err, ErrTxDone) {
+		x.setJoined() // a transaction that refuses a step cannot commit either
+	}
 	switch {
 	case err == nil:
 		failpoint.Hit("handover.swapped")
 		x.mu.Lock()
-		x.handedTo, x.joined = owner, true
+		x.handedTo = owner
 		x.mu.Unlock()
 		x.scheduleBeat(x.e.clock.Now()) // the next heartbeat finds out whether the transaction has committed
 		return got, nil

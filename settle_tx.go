@@ -41,11 +41,13 @@ func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
 	s.apply(&next, x.retain, &x.e.policy)
 	x.mu.Unlock()
 	got, err := tx.Swap(ctx, next)
+	if !is(err, ErrTxDone) {
+		x.setJoined() // a transaction that refuses a step cannot commit either
+	}
 	switch {
 	case err == nil:
 		failpoint.Hit("completetx.swapped")
 		x.prepare(&r)
-		x.setJoined()
 		x.scheduleBeat(x.e.clock.Now()) // the next heartbeat finds out whether the transaction has committed
 		return nil
 	case is(err, ErrConflict) && got.Owner == x.owner && x.inTx != nil && got.State == StateCompleted && got.Result.Equal(x.inTx):

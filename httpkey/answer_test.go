@@ -44,7 +44,10 @@ func TestReplayIsByteForByte(t *testing.T) {
 			w.Header()["Content-Type"] = nil
 			fmt.Fprint(w, "<html>")
 		},
-		"several values": func(w http.ResponseWriter, _ *http.Request) { w.Header()["Link"] = []string{"<a>", "<b>"} },
+		"several values": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Link"] = []string{"<a>", "<b>"}
+			w.WriteHeader(http.StatusOK)
+		},
 		"redirect":       func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusSeeOther) },
 		"business error": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no funds", http.StatusPaymentRequired) },
 		"unusual status": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(299) },
@@ -60,7 +63,7 @@ func TestReplayIsByteForByte(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t, withHandler(handler))
+			b := setup(t, withHandler(handler), func(c *config) { c.AllowEmpty = name == "nothing at all" })
 			s := b.serve(t)
 			s.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 			bare := httptest.NewServer(handler)
@@ -217,7 +220,8 @@ func TestW52_WhatAStatusMeans(t *testing.T) {
 		{retrysafe.Policy{}, []int{401, 403, 408, 425, 429}, again},
 		{retrysafe.Policy{}, []int{500, 501, 502, 503, 504, 599}, unknown},
 		{retrysafe.Policy{Effects: retrysafe.EffectsKeyed}, []int{500, 502, 503, 504}, again},
-		{retrysafe.Policy{Effects: retrysafe.EffectsInTx}, []int{500, 502, 503, 504}, again},
+		{retrysafe.Policy{Effects: retrysafe.EffectsInTx}, []int{500, 502, 503, 504}, unknown}, // no transaction was seen
+		{retrysafe.Policy{Effects: retrysafe.EffectsInTx}, []int{400, 402, 404, 422}, stored},
 		{retrysafe.Policy{OnFailure: retrysafe.FailureStore}, []int{500, 501, 503}, stored},
 		{retrysafe.Policy{OnFailure: retrysafe.FailureStore}, []int{502, 504}, unknown},
 		{retrysafe.Policy{OnFailure: retrysafe.FailureStore}, []int{401, 403, 408, 425, 429}, again},

@@ -44,7 +44,7 @@ func TestW28_BrokenHandlerIsSettledByProof(t *testing.T) {
 		}{
 			{retrysafe.EffectsUnprotected, retrysafe.StateUnknown, "attempt-unknown"},
 			{retrysafe.EffectsKeyed, retrysafe.StateRetryable, "attempt-failed"},
-			{retrysafe.EffectsInTx, retrysafe.StateRetryable, "attempt-failed"},
+			{retrysafe.EffectsInTx, retrysafe.StateUnknown, "attempt-unknown"}, // no transaction was seen
 		} {
 			for _, p := range []*httpkey.Profile{httpkey.IETF, httpkey.Stripe} {
 				t.Run(fmt.Sprint(name, c.effects, p.Name), func(t *testing.T) {

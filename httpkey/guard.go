@@ -98,11 +98,18 @@ func (g *Guard) with(o Options) (*Guard, error) {
 	for _, caveat := range n.policy.Caveats() {
 		o.Logger.Warn("retrysafe: policy has a caveat", "caveat", caveat)
 	}
-	if caveat := o.notExecutedCaveat(n.policy.Effects); caveat != "" {
-		o.Logger.Info("retrysafe: policy has a caveat", "caveat", caveat)
-	}
 	n.o = o
 	return &n, nil
+}
+
+// Caveats lists, as messages for people, what the guard's policy and options give up of
+// the guarantee of its effect mode. Those of the policy are logged when it is built.
+func (g *Guard) Caveats() []string {
+	all := g.policy.Caveats()
+	if caveat := g.o.notExecutedCaveat(g.policy.Effects); caveat != "" {
+		all = append(all, caveat)
+	}
+	return all
 }
 
 // engineFor returns the engine under the guard's policy, which inherits from the base

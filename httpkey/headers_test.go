@@ -89,6 +89,7 @@ func TestW48_FurtherHeadersByOption(t *testing.T) {
 	b := setup(t, func(c *config) { c.ReplayHeaders = []string{"x-request-id"} }, withHandler(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Request-Id", "1")
 		w.Header().Set("X-Other", "2")
+		w.WriteHeader(http.StatusOK)
 	}))
 	b.post(t, key, `{}`)
 	if got := b.post(t, key, `{}`); got.header.Get("X-Request-Id") != "1" || got.header.Get("X-Other") != "" {
@@ -96,6 +97,7 @@ func TestW48_FurtherHeadersByOption(t *testing.T) {
 	}
 	b = setup(t, func(c *config) { c.ReplayHeaders = []string{"Vary"} }, withHandler(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Vary", "Accept")
+		w.WriteHeader(http.StatusOK)
 	}))
 	guarded := b.Handler
 	b.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -35,7 +35,7 @@ func TestW24_CrashIsExplainedByEffectMode(t *testing.T) {
 			b.post(t, key, `{"a":1}`).ran(t, 1, false)
 			b.post(t, key, `{"a":1}`).ran(t, 1, true)
 		}},
-		"in a transaction": {retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun}, func(t *testing.T, b *bundle) {
+		"in a transaction": {retrysafe.Policy{Effects: retrysafe.EffectsInTx}, func(t *testing.T, b *bundle) {
 			b.post(t, key, `{"a":1}`).ran(t, 1, false)
 		}},
 		"failed": {retrysafe.Policy{Lapse: retrysafe.LapseFail}, func(t *testing.T, b *bundle) {
@@ -51,7 +51,17 @@ func TestW24_CrashIsExplainedByEffectMode(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				b := setup(t, withPolicy(c.policy))
-				b.plant(t, func(r *retrysafe.Write) { r.Term = 30 * time.Second })
+				if c.policy.Effects == retrysafe.EffectsInTx {
+					b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
+						tx, err := b.mem.Begin(r.Context())
+						must(t, err)
+						b.created(w, r)
+						must(t, httpkey.CompleteTx(r.Context(), w, tx))
+						must(t, tx.Commit(r.Context()))
+					}))
+					b.post(t, other, `{}`) // it is seen to complete in a transaction
+				}
+				b.plant(t, func(r *retrysafe.Write) { r.Term, r.Lapse = 30*time.Second, b.engine.Policy().Lapse })
 				b.post(t, key, `{"a":1}`).refused(t, 409, "in-flight")
 				time.Sleep(31 * time.Second)
 				c.check(t, b)

@@ -114,6 +114,14 @@ func (x *exchange) finishEmpty() {
 	x.g.refuse(x.w, x.r, x.run.Ref().Key, refusal{problem: noAnswer, retryAfter: time.Second})
 }
 
+// fail settles the attempt as failed, by what is proven.
+func (x *exchange) fail(cause error) error {
+	if x.undone {
+		cause = retrysafe.NotExecuted(cause)
+	}
+	return x.run.Fail(x.r.Context(), cause)
+}
+
 // logDefect logs a defect of a handler, and its fix.
 func (g *Guard) logDefect(r *http.Request, defect error, fix string) {
 	g.o.Logger.Error("retrysafe: the handler of a guarded route has a defect", "operation", g.operation(r), "defect", defect, "fix", fix)
@@ -141,11 +149,7 @@ func rolledBackOpen(ctx context.Context, tx retrysafe.Tx) bool {
 // finds the answer if it took place.
 func (x *exchange) finishUncommitted(cause error) {
 	ctx := x.r.Context()
-	cause = fmt.Errorf("%w: %w", errRolledBack, cause)
-	if x.undone {
-		cause = retrysafe.NotExecuted(cause)
-	}
-	err := x.run.Fail(ctx, cause)
+	err := x.fail(fmt.Errorf("%w: %w", errRolledBack, cause))
 	settled := errors.Is(err, retrysafe.ErrSettled)
 	if settled {
 		var out retrysafe.Outcome
@@ -248,7 +252,7 @@ func (x *exchange) finishBroken(cause error) {
 	var err error
 	if !x.direct { // otherwise the outcome is stored already
 		x.closeTx()
-		err = x.run.Fail(ctx, cause)
+		err = x.fail(cause)
 	}
 	if abort || x.direct || panicked && x.g.o.Repanic {
 		value := any(http.ErrAbortHandler)
@@ -348,7 +352,8 @@ func (x *exchange) completeTx(ctx context.Context, tx retrysafe.Tx) error {
 		x.fault = errOwnsTx
 		return x.fault
 	case x.direct || x.fault != nil:
-		return errors.Join(cmp.Or(x.fault, errUnfenced), tx.Rollback(context.WithoutCancel(ctx)))
+		x.undone = rolledBackOpen(ctx, tx)
+		return cmp.Or(x.fault, errUnfenced)
 	case x.status == 0 && !x.g.o.AllowEmpty:
 		x.rolledBack = true
 		x.undone = rolledBackOpen(ctx, tx)

@@ -317,8 +317,11 @@ func TestNotExecutedStatuses(t *testing.T) {
 	if _, err := b.guard.With(func(o *httpkey.Options) { o.NotExecuted = []int{200} }); err == nil || !strings.Contains(err.Error(), "NotExecuted") {
 		t.Errorf("200 is taken for a refusal: %v", err)
 	}
-	if !strings.Contains(b.log.String(), "401 403 408 425 429") {
-		t.Errorf("the caveat is not logged: %s", b.log)
+	if all := b.guard.Caveats(); len(all) != 1 || !strings.Contains(all[0], "401 403 408 425 429") {
+		t.Errorf("the caveats are %q", all)
+	}
+	if b := setup(t, withPolicy(retrysafe.Policy{Effects: retrysafe.EffectsKeyed})); len(b.guard.Caveats()) != 0 {
+		t.Errorf("with keyed effects the caveats are %q", b.guard.Caveats())
 	}
 }
 

@@ -236,12 +236,13 @@ func (t *Tx) written(w *row, ref retrysafe.Ref) (retrysafe.Record, error) {
 	return got, nil
 }
 
-// refuse rolls back and returns err.
+// refuse rolls back and returns err, with [retrysafe.ErrTxDone] if the transaction had
+// ended before.
 func (t *Tx) refuse(err error) error {
-	if rollback := t.db.rollback(context.WithoutCancel(context.Background())); rollback != nil && !errors.Is(rollback, retrysafe.ErrTxDone) {
-		return errors.Join(err, rollback)
+	if errors.Is(err, retrysafe.ErrTxDone) {
+		return err
 	}
-	return err
+	return errors.Join(err, t.db.rollback(context.WithoutCancel(context.Background())))
 }
 
 // Commit commits the caller's transaction.

@@ -61,12 +61,10 @@ func (t *Tx) do(ctx context.Context, q request) (retrysafe.Record, error) {
 	return got, nil
 }
 
-// refuse rolls back and returns err.
+// refuse rolls back and returns err, with [retrysafe.ErrTxDone] if the transaction had
+// ended before.
 func (t *Tx) refuse(err error) error {
-	if errors.Is(err, sql.ErrTxDone) {
-		return done(err)
-	}
-	if rollback := t.tx.Rollback(); rollback != nil && !errors.Is(rollback, sql.ErrTxDone) {
+	if rollback := t.Rollback(context.Background()); rollback != nil {
 		return errors.Join(err, rollback)
 	}
 	return err
