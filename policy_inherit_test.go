@@ -27,7 +27,9 @@ func TestPolicyInherits(t *testing.T) {
 		"the same effects": {retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun},
 			changed(base, func(p *retrysafe.Policy) { p.Lapse = retrysafe.LapseRerun })},
 		"explicit values": {retrysafe.Policy{InFlight: retrysafe.InFlightConflict, OnExpired: retrysafe.ExpiredRerun},
-			changed(base, func(p *retrysafe.Policy) { p.InFlight, p.OnExpired = retrysafe.InFlightConflict, retrysafe.ExpiredRerun })},
+			changed(base, func(p *retrysafe.Policy) {
+				p.InFlight, p.OnExpired = retrysafe.InFlightConflict, retrysafe.ExpiredRerun
+			})},
 		"other effects": {retrysafe.Policy{Effects: retrysafe.EffectsUnprotected}, changed(base, func(p *retrysafe.Policy) {
 			p.Effects, p.Lapse, p.OnFailure, p.AsyncReserve = retrysafe.EffectsUnprotected, retrysafe.LapseQuarantine, retrysafe.FailureDefault, false
 		})},

@@ -31,7 +31,7 @@ var errOwnsTx = errors.New("httpkey: CompleteTx inside a TxHandler, which stores
 type exchange struct {
 	g    *Guard
 	w    http.ResponseWriter
-	r    *http.Request // as the server passed it
+	r    *http.Request        // as the server passed it
 	run  *retrysafe.Execution // nil in the transaction form
 	body heldBody
 

@@ -44,6 +44,7 @@ var swapRules = []rule{{
 		first := k.create(k.record("k"))
 		bare := retrysafe.Write{Record: retrysafe.Record{
 			Ref: first.Ref, Owner: first.Owner, State: retrysafe.StateUnknown, Version: first.Version, Retain: first.Retain, Reason: "lease lapsed",
+			Lapse: first.Lapse, Effects: first.Effects,
 		}, Expect: first.Fence(), Term: later}
 		got := k.swap(bare)
 		want := first

@@ -31,7 +31,9 @@ type answer struct {
 	part   string
 }
 
-func (a answer) is(got response) bool { return got.status == a.status && strings.Contains(got.body, a.part) }
+func (a answer) is(got response) bool {
+	return got.status == a.status && strings.Contains(got.body, a.part)
+}
 
 func misuses[X any]() []misuse[X] {
 	unknown := answer{http.StatusConflict, "outcome-unknown"}

@@ -104,7 +104,8 @@ func (s *scene) reconciler(ctx context.Context) func() {
 			e := s.ask(&r)
 			e.By = "reconciler"
 			next, err := retrysafe.DecideEvidence(r, e, retrysafe.Recheck{After: s.lease / 2, Limit: 6})
-			if err != nil {
+			contradicted := r.UnderReview() && e.Finding == retrysafe.FindingHappened // it is disputed from now on
+			if err != nil && !(contradicted && errors.Is(err, retrysafe.ErrContradiction)) {
 				s.violation("conclude %v: %w", r.Ref, err)
 				continue
 			}

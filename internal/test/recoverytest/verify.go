@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 )
@@ -95,6 +96,9 @@ func after(last, e *write) string {
 		if e.claims {
 			return "S9: an unknown outcome was run again"
 		}
+		if was.UnderReview() && !now.Result.Equal(was.Result) {
+			return "S2: an answer under review was changed"
+		}
 		if e.by == "sweeper" {
 			return "S9: a sweeper moved an unknown outcome"
 		}
@@ -142,7 +146,11 @@ func (s *scene) last(ctx context.Context, e *write) {
 func (s *scene) stands(a *shown) {
 	for _, e := range s.writes[a.ref] {
 		r := &e.record
-		if r.State == retrysafe.StateCompleted && r.Deadline.Equal(a.out.Expires) && r.Result.Equal(&a.out.Result) {
+		expires := r.Deadline
+		if r.UnderReview() {
+			expires = time.Time{}
+		}
+		if (r.State == retrysafe.StateCompleted || r.UnderReview()) && expires.Equal(a.out.Expires) && r.Result.Equal(&a.out.Result) {
 			return
 		}
 	}
