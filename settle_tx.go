@@ -51,8 +51,16 @@ func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
 		x.scheduleBeat(x.e.clock.Now()) // the next heartbeat finds out whether the transaction has committed
 		return nil
 	case is(err, ErrConflict) && got.Owner == x.owner && x.inTx != nil && got.State == StateCompleted && got.Result.Equal(x.inTx):
-		x.ended(&got) // an earlier transaction of CompleteTx had committed
-		err = ErrSettled
+		// An earlier transaction of CompleteTx had committed, or this very one holds the
+		// answer already and was rolled back: only a look from outside tells.
+		undone := rollback(ctx, tx)
+		if renewing := x.renew(ctx, Checkpoint{}); x.stage == stageSettled {
+			err = ErrSettled
+		} else {
+			err = errors.Join(errCompletedTwice, renewing)
+			x.scheduleBeat(x.e.clock.Now())
+		}
+		return errors.Join(fmt.Errorf("complete in transaction: %w", err), undone)
 	case is(err, ErrConflict) && got.Owner == x.owner && got.continues():
 		x.store(&got, stageRunning) // the reply to a heartbeat was lost; the next transaction succeeds
 		x.scheduleBeat(x.e.clock.Now())
@@ -67,6 +75,9 @@ func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
 	}
 	return errors.Join(fmt.Errorf("complete in transaction: %w", err), rollback(ctx, tx))
 }
+
+// errCompletedTwice: CompleteTx was called twice in one transaction.
+var errCompletedTwice = errors.New("retrysafe: CompleteTx was called twice in one transaction, which was rolled back; complete the execution in another one")
 
 // setJoined notes that a transaction took a step of this execution.
 func (x *Execution) setJoined() {

@@ -90,7 +90,7 @@ func TestReconcilerMeetsAContradictionTooLate(t *testing.T) {
 	t.Parallel()
 	for _, effects := range []retrysafe.Effects{retrysafe.EffectsUnprotected, retrysafe.EffectsKeyed} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, retrysafe.Policy{Effects: effects})
+			w := newWorld(t, retrysafe.Policy{Effects: effects, Lapse: retrysafe.LapseQuarantine})
 			x, wake := w.falls(t)
 			time.Sleep(time.Minute)
 			var heir *retrysafe.Execution

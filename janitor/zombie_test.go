@@ -113,7 +113,7 @@ func TestW56_NotFoundWithALiveZombieUnprotected(t *testing.T) {
 func TestW56_NotFoundWithALiveZombieKeyed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, p := newWorld(t, retrysafe.Policy{Effects: retrysafe.EffectsKeyed}), &provider{}
+		w, p := newWorld(t, retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseQuarantine}), &provider{}
 		zombie, wake := w.falls(t)
 		w.is(t, retrysafe.StateUnknown)
 		c := w.reconciler(&says{verdict: janitor.NotHappened("no such charge")}, janitor.ReconcilerOptions{})

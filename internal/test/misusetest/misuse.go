@@ -143,7 +143,9 @@ func Run[X any](t *testing.T, open OpenShop[X], where func(t *testing.T) string)
 		handle := func(s *service[X], last func()) http.Handler {
 			return s.guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				must(s.own(r).Commit())
-				last()
+				if r.Header.Get("Idempotency-Key") == key {
+					last()
+				}
 				created(w)
 			}))
 		}
