@@ -162,7 +162,7 @@ func record(key string, state retrysafe.State, term time.Duration) retrysafe.Wri
 	r := retrysafe.Write{Term: term, Record: retrysafe.Record{
 		Ref: retrysafe.Ref{Scope: "tenant", Key: key}, Operation: "POST /payments",
 		State: state, Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{1}, Attempt: 1,
-		Retain: 24 * time.Hour,
+		Effects: retrysafe.EffectsUnprotected, Lapse: retrysafe.LapseQuarantine, Retain: 24 * time.Hour,
 	}}
 	if state == retrysafe.StateCompleted {
 		a := answer("answer of " + key)

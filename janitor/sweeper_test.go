@@ -26,7 +26,7 @@ func TestSweeperGoesByTheRecordsOwnPolicy(t *testing.T) {
 		stats  janitor.SweeperStats
 	}{
 		"quarantine":         {func(*retrysafe.Write) {}, retrysafe.StateUnknown, 0, janitor.SweeperStats{Quarantined: 1}},
-		"fail":               {func(r *retrysafe.Write) { r.Lapse = retrysafe.LapseFail }, retrysafe.StateCompleted, 500, janitor.SweeperStats{Failed: 1}},
+		"fail":               {func(r *retrysafe.Write) { r.Lapse = retrysafe.LapseFail }, retrysafe.StateUnknown, 500, janitor.SweeperStats{Failed: 1}},
 		"rerun, keyed":       {func(r *retrysafe.Write) { r.Lapse, r.Effects = retrysafe.LapseRerun, retrysafe.EffectsKeyed }, retrysafe.StateRetryable, 0, janitor.SweeperStats{Released: 1}},
 		"resume, in tx":      {func(r *retrysafe.Write) { r.Lapse, r.Effects = retrysafe.LapseResume, retrysafe.EffectsInTx }, retrysafe.StateRetryable, 0, janitor.SweeperStats{Released: 1}},
 		"rerun, unprotected": {func(r *retrysafe.Write) { r.Lapse = retrysafe.LapseRerun }, retrysafe.StateUnknown, 0, janitor.SweeperStats{Quarantined: 1}},

@@ -46,7 +46,7 @@ func randomRecord(rnd *rand.Rand) retrysafe.Record {
 	r := retrysafe.Record{
 		Ref: retrysafe.Ref{Scope: text(), Key: text()}, Operation: []string{"", "POST ", "POST", "PATCH /", "\x01"}[rnd.IntN(5)] + text(), KeyText: optional(), Request: optional(),
 		Version: []uint8{0, 1, 2, 14, 15, 16, uint8(rnd.Uint32())}[rnd.IntN(7)], State: retrysafe.State(1 + rnd.IntN(6)),
-		Lapse: retrysafe.Lapse(rnd.IntN(4)), Effects: retrysafe.Effects(rnd.IntN(3)),
+		Lapse: retrysafe.LapseQuarantine + retrysafe.Lapse(rnd.IntN(4)), Effects: retrysafe.EffectsUnprotected + retrysafe.Effects(rnd.IntN(3)),
 		Attempt: []int{0, 1, 2, -1, math.MaxInt32, math.MinInt32, rnd.Int()}[rnd.IntN(7)],
 		Retain:  []time.Duration{0, time.Second, 24 * time.Hour, 90 * time.Minute, 1, -1, 1500 * time.Millisecond, math.MaxInt64, -time.Hour, time.Duration(rnd.Int64())}[rnd.IntN(10)],
 		Reason:  text(), ProviderRef: text(), Revision: rnd.Int64(),

@@ -68,8 +68,8 @@ func (d dice) record(n int, state retrysafe.State) retrysafe.Write {
 		Operation:   []string{"POST /payments", "", "DELETE /x", "\x00"}[d.IntN(4)],
 		Fingerprint: retrysafe.Fingerprint{Alg: uint8(d.IntN(4))},
 		State:       state,
-		Lapse:       retrysafe.Lapse(d.IntN(4)),
-		Effects:     retrysafe.Effects(d.IntN(3)),
+		Lapse:       retrysafe.LapseQuarantine + retrysafe.Lapse(d.IntN(4)),
+		Effects:     retrysafe.EffectsUnprotected + retrysafe.Effects(d.IntN(3)),
 		Version:     uint8(1 + d.IntN(20)), // also such as this program does not know
 		Owner:       d.owner(),
 		Attempt:     d.IntN(5),
