@@ -71,7 +71,7 @@ func (m *mover) retryLock(ctx context.Context, lock *statement, step moveStep) e
 
 // tryLock runs a step once, and reports whether it got its locks.
 func (m *mover) tryLock(ctx context.Context, lock *statement, wait time.Duration, step moveStep) (locked bool, err error) {
-	_, tx, err := m.s.BeginTx(ctx)
+	tx, err := m.s.begin(ctx)
 	if err != nil {
 		return false, err
 	}

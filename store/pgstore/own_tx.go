@@ -22,12 +22,20 @@ var (
 // BeginTx implements [retrysafe.TxStore]. The connection is one of the pool's. BEGIN is
 // sent together with the first statement, in one round trip.
 func (s *Store) BeginTx(ctx context.Context) (retrysafe.Tx, pgx.Tx, error) {
+	tx, err := s.begin(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return tx, borrowed{tx}, nil
+}
+
+// begin begins a transaction of the store's own.
+func (s *Store) begin(ctx context.Context) (*ownTx, error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return nil, nil, fmt.Errorf("pgstore: begin: %w", explain(err))
+		return nil, fmt.Errorf("pgstore: begin: %w", explain(err))
 	}
-	tx := &ownTx{s: s, conn: conn}
-	return tx, borrowed{tx}, nil
+	return &ownTx{s: s, conn: conn}, nil
 }
 
 // borrowed is an [ownTx] in the hands of the operation that runs in it. Its Commit is

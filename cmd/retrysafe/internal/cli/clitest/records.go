@@ -52,7 +52,7 @@ func Record(scope, key string, state retrysafe.State) retrysafe.Write {
 	r := retrysafe.Write{Term: 24 * time.Hour, Record: retrysafe.Record{
 		Ref: retrysafe.Ref{Scope: scope, Key: key}, Operation: "POST /charges", Fingerprint: retrysafe.Fingerprint{Alg: 1},
 		Owner: retrysafe.Owner{1}, State: state, Version: retrysafe.RecordVersion, Attempt: 1,
-		Retain: 24 * time.Hour,
+		Effects: retrysafe.EffectsUnprotected, Lapse: retrysafe.LapseQuarantine, Retain: 24 * time.Hour,
 	}}
 	switch state {
 	case retrysafe.StateCompleted:

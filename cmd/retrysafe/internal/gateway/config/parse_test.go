@@ -41,6 +41,7 @@ func TestTheAgreedExample(t *testing.T) {
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	}
 	want.Defaults.Policy.OnFailure = retrysafe.FailureByProof
+	want.Defaults.Policy.Lapse = retrysafe.LapseQuarantine
 	route := func(match string, change func(*config.Settings)) {
 		r := config.Route{Match: match, Settings: want.Defaults}
 		change(&r.Settings)
@@ -48,6 +49,7 @@ func TestTheAgreedExample(t *testing.T) {
 	}
 	route("POST /payments", func(s *config.Settings) {
 		s.Policy.Effects, s.ForwardKey = retrysafe.EffectsKeyed, "Idempotency-Key"
+		s.Policy.Lapse = retrysafe.LapseRerun // it goes by the effects
 	})
 	route("POST /reports", func(s *config.Settings) {
 		s.Policy.InFlight, s.Policy.Wait = retrysafe.InFlightWait, 2*time.Second
@@ -77,6 +79,7 @@ func TestWhatIsNotSaidIsTheDefault(t *testing.T) {
 	t.Parallel()
 	want := config.Default()
 	want.Upstream, want.Tenant.From = "http://127.0.0.1:9000", "bearer"
+	want.Defaults.Policy.Lapse = retrysafe.LapseQuarantine // it goes by the effects
 	for name, text := range map[string]string{
 		"nothing else": least,
 		"sections with nothing in them": least + `

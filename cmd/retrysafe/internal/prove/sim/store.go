@@ -72,6 +72,9 @@ func (s *store) create(next *retrysafe.Write) (retrysafe.Record, error) {
 			return s.overwrite(at, next)
 		}
 	}
+	if next.IsSystem() { // a note of the engine's own: it has no operation to watch
+		return w.mem.Create(outside, *next)
+	}
 	at := w.slot(next.Ref)
 	got, err := w.mem.Create(outside, *next)
 	if err == nil && (at.gone || got.Revision != at.rec.Revision) {
@@ -164,7 +167,7 @@ func (s *store) Load(ctx context.Context, ref retrysafe.Ref) (got retrysafe.Reco
 		return got, s.w.gives()
 	}
 	ref = s.w.confuses(ref)
-	if s.w.slot(ref).hidden {
+	if !ref.IsSystem() && s.w.slot(ref).hidden {
 		err = retrysafe.ErrNotFound
 	} else {
 		got, err = s.w.mem.Load(outside, ref)
