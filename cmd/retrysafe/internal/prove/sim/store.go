@@ -65,15 +65,15 @@ func (s *store) Create(ctx context.Context, next retrysafe.Write) (retrysafe.Rec
 // create is the step itself.
 func (s *store) create(next *retrysafe.Write) (retrysafe.Record, error) {
 	w := s.w
+	if next.IsSystem() { // a note of the engine's own: it has no operation to watch
+		return w.mem.Create(outside, *next)
+	}
 	if w.plant != none {
 		next.Relaxed = next.Relaxed || w.plant == losesClaims
 		next.Ref = w.confuses(next.Ref)
 		if at := w.slot(next.Ref); s.overwrites(at, next) {
 			return s.overwrite(at, next)
 		}
-	}
-	if next.IsSystem() { // a note of the engine's own: it has no operation to watch
-		return w.mem.Create(outside, *next)
 	}
 	at := w.slot(next.Ref)
 	got, err := w.mem.Create(outside, *next)

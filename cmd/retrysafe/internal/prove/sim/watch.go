@@ -138,7 +138,7 @@ func (s *slot) wrote(w *world, asked *retrysafe.Write, next *retrysafe.Record) {
 	if c := w.at.call; c != nil && c.slot == s && next.Fingerprint.Sum[0] != c.print && w.plant == none {
 		w.violate("S6", s, "request %d has changed the record of request %d, which is %s", c.print, next.Fingerprint.Sum[0], next.State)
 	}
-	if next.State == retrysafe.StateCompleted && (s.gone || old.State != retrysafe.StateCompleted || next.Owner != old.Owner) {
+	if next.Result != nil && (s.gone || old.Result == nil || next.Owner != old.Owner) {
 		s.answered(w, next)
 	}
 	s.bounded(w, next)
@@ -266,7 +266,7 @@ func (s *slot) left(w *world, old, next *retrysafe.Record, by string) {
 		if !repeats {
 			w.violate("S9", s, "a lapsed attempt became %s; effects %s, lapse %s", next.State, old.Effects, old.Lapse)
 		}
-	case next.State == retrysafe.StateCompleted && old.Lapse != retrysafe.LapseFail:
+	case next.Result != nil && old.Lapse != retrysafe.LapseFail:
 		w.violate("S9", s, "a lapsed attempt was answered by %q under lapse %s", by, old.Lapse)
 	}
 }
@@ -275,6 +275,10 @@ func (s *slot) left(w *world, old, next *retrysafe.Record, by string) {
 func (s *slot) resolved(w *world, old, next *retrysafe.Record, by string) {
 	a := s.of(old.Owner)
 	switch {
+	case old.UnderReview():
+		if !next.Result.Equal(old.Result) {
+			w.violate("S2", s, "the answer of an outcome under review was changed, by %q; it is %s", by, next.State)
+		}
 	case by == "":
 		if a != nil && a.begun {
 			w.happens(ownerCameBack)
@@ -299,7 +303,7 @@ func (s *slot) answered(w *world, next *retrysafe.Record) {
 		}
 	}
 	s.answers = append(s.answers, answer{gen: s.gen, result: next.Result, print: next.Fingerprint.Sum[0], until: next.UpdatedAt.Add(w.remembers)})
-	if kept := next.Deadline.Sub(next.UpdatedAt); kept < w.remembers && w.plant == none {
+	if kept := next.Deadline.Sub(next.UpdatedAt); kept < w.remembers && w.plant == none && !next.UnderReview() {
 		w.violate("S10", s, "an answer is kept for %v instead of %v from the moment it was stored", kept, w.remembers)
 	}
 }
