@@ -36,6 +36,7 @@ type Execution struct {
 	inTx     *Result          // the answer in a transaction of CompleteTx that is not confirmed
 	fenced   bool             // CompleteTx or HandOver was called
 	joined   bool             // a transaction of the operation was seen: it took the answer, a message or the result of a phase, or was refused
+	phased   bool             // a phase of the operation has committed in a transaction, with its checkpoint
 	txDone   bool             // a transaction of the operation was ended by the operation itself, in a way the engine cannot see
 	handedTo Owner            // the message that owns the key once the transaction of HandOver has committed
 	retain   time.Duration

@@ -85,7 +85,7 @@ func (x *Execution) runPhaseTx(ctx context.Context, s *Step, begin func(context.
 	}
 	if stored != nil {
 		s.Result = stored.Result
-		x.setJoined() // an earlier attempt has committed it
+		x.setPhased() // an earlier attempt has committed it
 		return errAlreadyDone
 	}
 	defer x.endStep()
@@ -232,7 +232,7 @@ func (t *phaseTx) commit(ctx context.Context) error {
 		t.tx = nil
 		x.leaseRenewed(&got, start)
 		x.stepFinished(t.s, next.Data)
-		x.setJoined()
+		x.setPhased()
 		return nil
 	}
 	if is(err, ErrTxDone) { // its writes may be stored without its result
@@ -255,7 +255,7 @@ func (t *phaseTx) resolveCommit(ctx context.Context, next Checkpoint, cause erro
 	}
 	if bytes.Equal(x.Checkpoint().Data, next.Data) {
 		x.stepFinished(t.s, next.Data)
-		x.setJoined()
+		x.setPhased()
 		return nil
 	}
 	x.setUncertain(false)

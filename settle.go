@@ -23,7 +23,7 @@ func (x *Execution) Complete(ctx context.Context, r Result) error {
 	if err := x.checkAllStepsPassed(); err != nil {
 		return x.refuseAnswer(ctx, err)
 	}
-	if r.Status < 400 && x.outsideTx() {
+	if r.Status < 400 && !x.mayCompletePlainly() {
 		return x.refuseOutsideTx(ctx)
 	}
 	return x.settle(ctx, settlement{state: StateCompleted, result: &r})

@@ -109,6 +109,21 @@ func (x *Execution) outsideTx() bool {
 	return x.e.policy.Effects == EffectsInTx && (x.txDone || !x.joined)
 }
 
+// mayCompletePlainly reports whether a success may be stored in no transaction: the
+// effects need none, or they were committed by phases.
+func (x *Execution) mayCompletePlainly() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.e.policy.Effects != EffectsInTx || x.phased && !x.txDone
+}
+
+// setPhased notes that a phase has committed in a transaction.
+func (x *Execution) setPhased() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.joined, x.phased = true, true
+}
+
 // rollback ends a transaction that must not commit, also when the caller's context has
 // ended.
 func rollback(ctx context.Context, tx Tx) error {
@@ -187,7 +202,7 @@ func (b *begin) policyOf() *Policy {
 // If the store does not take the note, the next process starts without it.
 func (x *Execution) noteJoined(got *Record) {
 	e := x.e
-	if joined, _ := e.joined.known(got.Operation); joined || !x.joinedCompletion() {
+	if joined, _ := e.joined.known(got.Operation); joined || !x.joinedCompletion(got) {
 		return
 	}
 	e.joined.set(got.Operation, true)
@@ -202,10 +217,10 @@ func (x *Execution) noteJoined(got *Record) {
 	})
 }
 
-// joinedCompletion reports whether a transaction took the execution's own answer or
-// steps.
-func (x *Execution) joinedCompletion() bool {
+// joinedCompletion reports whether the answer that is stored was a transaction's, or
+// that of an operation whose phases were.
+func (x *Execution) joinedCompletion(got *Record) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.joined && !x.txDone
+	return x.phased && !x.txDone || x.inTx != nil && got.Result.Equal(x.inTx)
 }
