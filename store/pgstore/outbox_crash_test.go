@@ -298,11 +298,11 @@ func (c *clerk) begin(ctx context.Context) (tx outbox.Transaction, write func(sq
 		return c.s.SQLTx(plain), func(sql string, args ...any) error { return second(plain.ExecContext(ctx, sql, args...)) },
 			func(context.Context) error { return plain.Commit() }, nil
 	default:
-		_, own, err := c.s.BeginTx(ctx)
+		tx, own, err := c.s.BeginTx(ctx)
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		return own.(outbox.Transaction), native(own), own.Commit, nil
+		return own.(outbox.Transaction), native(own), tx.Commit, nil
 	}
 }
 

@@ -68,7 +68,7 @@ func TestOutboxContractOfOwnTx(t *testing.T) {
 	storetest.RunOutboxTx(t, func(t *testing.T) storetest.OutboxHarness {
 		url, schema := next(t)
 		return boxHarness(t, url, &pgstore.Options{Schema: schema}, func(ctx context.Context, s *pgstore.Store) (storetest.OutboxTx, error) {
-			_, tx, err := s.BeginTx(ctx)
+			tx, _, err := s.BeginTx(ctx)
 			if err != nil {
 				return nil, err
 			}

@@ -239,10 +239,11 @@ func (t *Tx) written(w *row, ref retrysafe.Ref) (retrysafe.Record, error) {
 // refuse rolls back and returns err, with [retrysafe.ErrTxDone] if the transaction had
 // ended before.
 func (t *Tx) refuse(err error) error {
+	undone := t.db.rollback(context.WithoutCancel(context.Background())) // it also releases the connection of a pool
 	if errors.Is(err, retrysafe.ErrTxDone) {
 		return err
 	}
-	return errors.Join(err, t.db.rollback(context.WithoutCancel(context.Background())))
+	return errors.Join(err, undone)
 }
 
 // Commit commits the caller's transaction.
