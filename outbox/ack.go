@@ -26,8 +26,8 @@ func acksOf(pending []pendingAck) []Ack {
 
 // ackFor returns the acknowledgement of a delivery whose receipt is r.
 func ackFor(opts *Options, d *Delivery, r *Receipt) Ack {
-	ack := Ack{ID: d.ID, Shard: d.Shard, Group: d.Group, ProviderRef: r.ProviderRef}
 	tries := d.Tries + 1
+	ack := Ack{ID: d.ID, Shard: d.Shard, Group: d.Group, Tries: tries, ProviderRef: r.ProviderRef}
 	switch {
 	case r.Err == nil:
 		ack.Kind = AckDelivered
@@ -45,8 +45,8 @@ func ackFor(opts *Options, d *Delivery, r *Receipt) Ack {
 }
 
 // finishAcks takes in what the store has said to acknowledgements. If its reply was lost
-// they are stored again: an AckDelivered or AckDead that is stored already changes
-// nothing, and an AckRetry counts one more try.
+// they are stored again, which changes nothing if they are stored already, but for the
+// time at which an AckRetry is due.
 func (l *loop) finishAcks(a *ackAction, now time.Time) {
 	l.storing = 0
 	if a.err != nil {

@@ -60,6 +60,10 @@ type Ack struct {
 	Shard Shard
 	Group string
 	Kind  AckKind
+	// Tries is how often the message was sent, this delivery included: [Delivery.Tries]
+	// plus one. A store keeps the larger of it and its own count, so an Ack that is
+	// stored twice, because its reply was lost, counts once.
+	Tries int
 	After time.Duration
 	// Why is the error of the last try, and ProviderRef the receiver's own name
 	// for the effect, if it gave one.

@@ -193,7 +193,7 @@ func (b *Outbox) end(ctx context.Context, e *outbox.Ack) (out outbox.AckResult) 
 		}
 	}
 	now := b.s.now()
-	l.Tries++
+	l.Tries = max(l.Tries, e.Tries)
 	l.Why, l.ProviderRef = e.Why, cmp.Or(e.ProviderRef, l.ProviderRef)
 	switch e.Kind {
 	case outbox.AckDelivered:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -233,6 +234,7 @@ func (t *endStatement) params(shards func(*arrays)) [][]byte {
 	column(oidInt8, func(e *outbox.Ack) { a.int8(e.ID) })
 	column(oidInt2, func(e *outbox.Ack) { a.int2(int16(e.Shard.N)) })
 	column(oidInt2, func(e *outbox.Ack) { a.int2(int16(e.Kind)) })
+	column(oidInt4, func(e *outbox.Ack) { a.int4(int32(min(e.Tries, math.MaxInt32))) })
 	column(oidInt8, func(e *outbox.Ack) { a.int8(max(e.After, 0).Microseconds()) })
 	column(oidBytea, func(e *outbox.Ack) { a.bytes(text(e.Why)) })
 	column(oidBytea, func(e *outbox.Ack) { a.bytes(text(e.ProviderRef)) })

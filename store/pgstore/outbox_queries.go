@@ -90,28 +90,28 @@ WITH {fence}gone AS (DELETE FROM {outbox} m USING unnest($3::bigint[], $4::small
 SELECT held FROM mask`
 
 	endMessages = `
--- Ends messages in any way: delivered, to be sent again, or dead. The first $20 of them
+-- Ends messages in any way: delivered, to be sent again, or dead. The first $21 of them
 -- settle a key in the same statement, so message and key commit together; if the key's
 -- fence refuses the swap, the message does not end. The parameters up to $11 are those of
 -- the swap. IS TRUE keeps the server from comparing each row with each.
 WITH {fence}e AS MATERIALIZED (
-SELECT e.* FROM unnest($14::bigint[], $15::smallint[], $16::smallint[], $17::bigint[], $18::bytea[], $19::bytea[])
-       WITH ORDINALITY e (id, shard, fate, after, why, ref, n) JOIN {outbox} m ON m.id = e.id
+SELECT e.* FROM unnest($14::bigint[], $15::smallint[], $16::smallint[], $17::integer[], $18::bigint[], $19::bytea[], $20::bytea[])
+       WITH ORDINALITY e (id, shard, fate, sent, after, why, ref, n) JOIN {outbox} m ON m.id = e.id
  WHERE {admit} FOR UPDATE OF m),
 swapped AS ({swap}),
-go AS MATERIALIZED (SELECT e.* FROM e WHERE e.n > $20 OR e.n IN (SELECT n FROM swapped)),
-again AS (UPDATE {outbox} m SET tries = m.tries + 1, due = {now} + g.after, why = g.why,
+go AS MATERIALIZED (SELECT e.* FROM e WHERE e.n > $21 OR e.n IN (SELECT n FROM swapped)),
+again AS (UPDATE {outbox} m SET tries = greatest(m.tries, g.sent), due = {now} + g.after, why = g.why,
                  provider_ref = CASE WHEN g.ref = '' THEN m.provider_ref ELSE g.ref END
             FROM go g WHERE m.id = g.id AND g.fate = 2),
 gone AS (DELETE FROM {outbox} m USING go g WHERE m.id = g.id AND g.fate <> 2
-      RETURNING m.id, m.line, m.enqueued, m.tries, m.shard, m.body, m.provider_ref, g.fate, g.why, g.ref),
+      RETURNING m.id, m.line, m.enqueued, m.tries, m.shard, m.body, m.provider_ref, g.fate, g.sent, g.why, g.ref),
 buried AS (INSERT INTO {dead} (id, line, enqueued, died, revision, tries, shard, body, why, provider_ref)
-SELECT id, line, enqueued, {now}, {now}, tries + {tried}, shard, body, why, CASE WHEN ref = '' THEN provider_ref ELSE ref END FROM gone WHERE fate = 3)
+SELECT id, line, enqueued, {now}, {now}, greatest(tries, sent), shard, body, why, CASE WHEN ref = '' THEN provider_ref ELSE ref END FROM gone WHERE fate = 3)
 SELECT 0::bigint, held, NULL::bigint, NULL::bigint, NULL::bytea, NULL::bytea, NULL::bigint FROM {held}
 UNION ALL
 SELECT * FROM swapped
 UNION ALL
-SELECT n, NULL, NULL, NULL, NULL, NULL, NULL FROM e WHERE n <= $20 AND n NOT IN (SELECT n FROM swapped)`
+SELECT n, NULL, NULL, NULL, NULL, NULL, NULL FROM e WHERE n <= $21 AND n NOT IN (SELECT n FROM swapped)`
 
 	// onlyEnding lets a swap happen only for messages that end.
 	onlyEnding = `
@@ -207,19 +207,19 @@ type outboxTxStatements struct{ enqueue statement }
 func newOutboxStatements(schema string) (s outboxStatements) {
 	tables := outboxNames(schema)
 	names := tableNames(schema, "{outbox_id}", literal(tables[0])+"::regclass::oid", "{shards_id}", literal(tables[2])+"::regclass::oid")
-	ends := append(append([]uint32{}, updateTypes...), oidInt2s, oidInt8s, oidInt8s, oidInt2s, oidInt2s, oidInt8s, oidByteas, oidByteas, oidInt8)
+	ends := append(append([]uint32{}, updateTypes...), oidInt2s, oidInt8s, oidInt8s, oidInt2s, oidInt2s, oidInt4s, oidInt8s, oidByteas, oidByteas, oidInt8)
 	_, update := cutComment(updateKeys)
 	swap := func(locked string) string {
 		return variant(update, "{members}", updateArrays, "{locked}", locked+onlyEnding, "{returned}", swapped)
 	}
 	end := func(locked string) string {
 		return variant(endMessages, "{fence}", variant(fence, "{held shards}", "$12::smallint[], $13::bigint[]"), "{held}", "mask",
-			"{admit}", "m.shard = e.shard AND ((SELECT held FROM mask) >> e.shard) & 1 = 1", "{tried}", "1", "{swap}", swap(locked))
+			"{admit}", "m.shard = e.shard AND ((SELECT held FROM mask) >> e.shard) & 1 = 1", "{swap}", swap(locked))
 	}
 	// An operator's skip holds no shard. It is for a message that has failed as often as
 	// the operator has seen.
 	skip := variant(endMessages, "{fence}", "", "{held}", "(SELECT count(*) AS held FROM e) mask",
-		"{admit}", "m.tries = ($13::bigint[])[1] AND m.tries > 0 AND m.due > {now}", "{tried}", "0", "{swap}", swap(skips))
+		"{admit}", "m.tries = ($13::bigint[])[1] AND m.tries > 0 AND m.due > {now}", "{swap}", swap(skips))
 	define("retrysafe_box_", names, []definition{
 		{&s.due, "due", variant(selectDue, "{ungrouped}", ungroupedMessages), []uint32{oidInt2s, oidInt8s, oidInt8, oidInt8, oidInt8, oidBool, oidInt8}},
 		{&s.ended, "ended", variant(deleteMessages, "{fence}", variant(fence, "{held shards}", "$1::smallint[], $2::bigint[]")), []uint32{oidInt2s, oidInt8s, oidInt8s, oidInt2s}},

@@ -149,13 +149,13 @@ func (e *ends) apply(ctx context.Context) error {
 		}
 		it := &e.endings[i]
 		if it.Kind == outbox.AckRetry {
-			if err := exec(ctx, e.tx, 1, sendAgain, now.Add(it.After).UnixMicro(), it.Why, it.ProviderRef, it.ID); err != nil {
+			if err := exec(ctx, e.tx, 1, sendAgain, it.Tries, now.Add(it.After).UnixMicro(), it.Why, it.ProviderRef, it.ID); err != nil {
 				return err
 			}
 			continue
 		}
 		if it.Kind == outbox.AckDead {
-			if err := exec(ctx, e.tx, 1, buryMessage, it.Why, it.ProviderRef, now.UnixMicro(), it.ID); err != nil {
+			if err := exec(ctx, e.tx, 1, buryMessage, it.Tries, it.Why, it.ProviderRef, now.UnixMicro(), it.ID); err != nil {
 				return err
 			}
 		}
@@ -184,7 +184,7 @@ func (b *Outbox) Skip(ctx context.Context, skip outbox.SkipRequest) (ended outbo
 				return nil //nolint:nilerr // the swap was refused, and the caller gets its error in ended
 			}
 		}
-		if err := exec(ctx, tx, 1, skipMessage, skip.Why, skip.ProviderRef, now.UnixMicro(), skip.ID); err != nil {
+		if err := exec(ctx, tx, 1, buryMessage, 0, skip.Why, skip.ProviderRef, now.UnixMicro(), skip.ID); err != nil {
 			return err
 		}
 		return execMany(ctx, tx, deleteMessages, 1, []any{skip.ID})

@@ -34,13 +34,10 @@ const (
 
 	selectThere = `SELECT id, shard FROM retrysafe_outbox WHERE id IN (SELECT value FROM json_each(?))`
 
-	sendAgain = `UPDATE retrysafe_outbox SET tries = tries + 1, due = ?, why = ?, provider_ref = coalesce(nullif(?, ''), provider_ref) WHERE id = ?`
+	sendAgain = `UPDATE retrysafe_outbox SET tries = max(tries, ?), due = ?, why = ?, provider_ref = coalesce(nullif(?, ''), provider_ref) WHERE id = ?`
 
 	buryMessage = `INSERT INTO retrysafe_dead
-		SELECT id, shard, line, enqueued, tries + 1, ?, coalesce(nullif(?, ''), provider_ref), msg, ?3, ?3 FROM retrysafe_outbox WHERE id = ?4`
-
-	skipMessage = `INSERT INTO retrysafe_dead
-		SELECT id, shard, line, enqueued, tries, ?, coalesce(nullif(?, ''), provider_ref), msg, ?3, ?3 FROM retrysafe_outbox WHERE id = ?4`
+		SELECT id, shard, line, enqueued, max(tries, ?1), ?2, coalesce(nullif(?3, ''), provider_ref), msg, ?4, ?4 FROM retrysafe_outbox WHERE id = ?5`
 
 	selectWaiting = `SELECT tries, due FROM retrysafe_outbox WHERE id = ?`
 

@@ -133,6 +133,16 @@ var sendingFlaws = []boxFlaw{{
 		})
 	},
 }, {
+	name:   "each acknowledgement counts as a try",
+	breaks: []string{"retry that is stored twice counts once"},
+	bend: func(b *bentBox) {
+		acks := map[int64]int{}
+		b.bendEnd(func(e *outbox.Ack) {
+			acks[e.ID]++
+			e.Tries = acks[e.ID]
+		})
+	},
+}, {
 	name:   "wait is not kept",
 	breaks: []string{"message with a wait is not due early"},
 	bend: func(b *bentBox) {

@@ -89,6 +89,28 @@ var dueRules = []outboxRule{{
 		}
 	},
 }, {
+	name:   "retry that is stored twice counts once",
+	reason: "An AckRetry that is stored again, because its reply was lost, counts as the one try that it acknowledges, because otherwise a message that was sent once becomes a dead letter.",
+	check: func(k *outboxKit) {
+		held := k.all()
+		k.enqueue(text("a", "a1"), text("", "free"))
+		for _, payload := range []string{"a1", "free"} {
+			d := k.one(held, payload)
+			k.ends(again(d, soon))
+			k.ends(again(d, soon))
+		}
+		for want := 1; want <= 2; want++ {
+			var list []outbox.Delivery
+			k.eventually("what was to be sent again", func() bool { list = k.due(held, plenty); return len(list) == 2 })
+			for _, d := range list {
+				if d.Tries != want {
+					k.failf("%q was sent %d times and has %d tries", d.Payload, want, d.Tries)
+				}
+				k.ends(again(d, soon))
+			}
+		}
+	},
+}, {
 	name:   "message with a wait is not due early",
 	reason: "A message is kept back for as long as it asks, and comes then, because its effect is meant for that time.",
 	check: func(k *outboxKit) {

@@ -143,7 +143,7 @@ func (k *outboxKit) one(shards []outbox.Shard, payload string) outbox.Delivery {
 
 // ending returns an end of a delivery.
 func ending(d outbox.Delivery, fate outbox.AckKind) outbox.Ack {
-	e := outbox.Ack{ID: d.ID, Shard: d.Shard, Group: d.Group, Kind: fate}
+	e := outbox.Ack{ID: d.ID, Shard: d.Shard, Group: d.Group, Kind: fate, Tries: d.Tries + 1}
 	if fate != outbox.AckDelivered {
 		e.Why = "no such account"
 	}

@@ -450,8 +450,8 @@ gone AS (DELETE FROM retrysafe_outbox m USING unnest($3::bigint[], $4::smallint[
           WHERE m.id = e.id AND m.shard = e.shard AND ((SELECT held FROM mask) >> e.shard) & 1 = 1)
 SELECT held FROM mask;
 
--- retrysafe_box_end (uuid[], uuid[], bigint[], uuid[], bigint[], int[], smallint[], smallint[], bytea[], bytea[], bytea[], smallint[], bigint[], bigint[], smallint[], smallint[], bigint[], bytea[], bytea[], bigint)
--- Ends messages in any way: delivered, to be sent again, or dead. The first $20 of them
+-- retrysafe_box_end (uuid[], uuid[], bigint[], uuid[], bigint[], int[], smallint[], smallint[], bytea[], bytea[], bytea[], smallint[], bigint[], bigint[], smallint[], smallint[], int[], bigint[], bytea[], bytea[], bigint)
+-- Ends messages in any way: delivered, to be sent again, or dead. The first $21 of them
 -- settle a key in the same statement, so message and key commit together; if the key's
 -- fence refuses the swap, the message does not end. The parameters up to $11 are those of
 -- the swap. IS TRUE keeps the server from comparing each row with each.
@@ -459,8 +459,8 @@ WITH held AS MATERIALIZED (
 SELECT s.n FROM unnest($12::smallint[], $13::bigint[]) u (n, epoch) JOIN retrysafe_shards s ON s.n = u.n AND s.epoch = u.epoch FOR KEY SHARE OF s),
 mask AS MATERIALIZED (SELECT coalesce(bit_or(1::bigint << held.n), 0) AS held FROM held),
 e AS MATERIALIZED (
-SELECT e.* FROM unnest($14::bigint[], $15::smallint[], $16::smallint[], $17::bigint[], $18::bytea[], $19::bytea[])
-       WITH ORDINALITY e (id, shard, fate, after, why, ref, n) JOIN retrysafe_outbox m ON m.id = e.id
+SELECT e.* FROM unnest($14::bigint[], $15::smallint[], $16::smallint[], $17::integer[], $18::bigint[], $19::bytea[], $20::bytea[])
+       WITH ORDINALITY e (id, shard, fate, sent, after, why, ref, n) JOIN retrysafe_outbox m ON m.id = e.id
  WHERE m.shard = e.shard AND ((SELECT held FROM mask) >> e.shard) & 1 = 1 FOR UPDATE OF m),
 swapped AS (UPDATE retrysafe_keys k SET
        owner = u.claim, revision = greatest(k.revision + 1, c.now), deadline = c.now + u.term,
@@ -480,22 +480,22 @@ swapped AS (UPDATE retrysafe_keys k SET
  WHERE k.id = u.id AND k.revision = u.revision AND k.owner = u.owner
    AND (u.n IN (SELECT e.n FROM e)) IS TRUE
 RETURNING u.n, k.revision, k.deadline, k.created, k.head, k.checkpoint, c.now),
-go AS MATERIALIZED (SELECT e.* FROM e WHERE e.n > $20 OR e.n IN (SELECT n FROM swapped)),
-again AS (UPDATE retrysafe_outbox m SET tries = m.tries + 1, due = (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) + g.after, why = g.why,
+go AS MATERIALIZED (SELECT e.* FROM e WHERE e.n > $21 OR e.n IN (SELECT n FROM swapped)),
+again AS (UPDATE retrysafe_outbox m SET tries = greatest(m.tries, g.sent), due = (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) + g.after, why = g.why,
                  provider_ref = CASE WHEN g.ref = '' THEN m.provider_ref ELSE g.ref END
             FROM go g WHERE m.id = g.id AND g.fate = 2),
 gone AS (DELETE FROM retrysafe_outbox m USING go g WHERE m.id = g.id AND g.fate <> 2
-      RETURNING m.id, m.line, m.enqueued, m.tries, m.shard, m.body, m.provider_ref, g.fate, g.why, g.ref),
+      RETURNING m.id, m.line, m.enqueued, m.tries, m.shard, m.body, m.provider_ref, g.fate, g.sent, g.why, g.ref),
 buried AS (INSERT INTO retrysafe_dead (id, line, enqueued, died, revision, tries, shard, body, why, provider_ref)
-SELECT id, line, enqueued, (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), tries + 1, shard, body, why, CASE WHEN ref = '' THEN provider_ref ELSE ref END FROM gone WHERE fate = 3)
+SELECT id, line, enqueued, (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), greatest(tries, sent), shard, body, why, CASE WHEN ref = '' THEN provider_ref ELSE ref END FROM gone WHERE fate = 3)
 SELECT 0::bigint, held, NULL::bigint, NULL::bigint, NULL::bytea, NULL::bytea, NULL::bigint FROM mask
 UNION ALL
 SELECT * FROM swapped
 UNION ALL
-SELECT n, NULL, NULL, NULL, NULL, NULL, NULL FROM e WHERE n <= $20 AND n NOT IN (SELECT n FROM swapped);
+SELECT n, NULL, NULL, NULL, NULL, NULL, NULL FROM e WHERE n <= $21 AND n NOT IN (SELECT n FROM swapped);
 
--- retrysafe_box_end_unlocked (uuid[], uuid[], bigint[], uuid[], bigint[], int[], smallint[], smallint[], bytea[], bytea[], bytea[], smallint[], bigint[], bigint[], smallint[], smallint[], bigint[], bytea[], bytea[], bigint)
--- Ends messages in any way: delivered, to be sent again, or dead. The first $20 of them
+-- retrysafe_box_end_unlocked (uuid[], uuid[], bigint[], uuid[], bigint[], int[], smallint[], smallint[], bytea[], bytea[], bytea[], smallint[], bigint[], bigint[], smallint[], smallint[], int[], bigint[], bytea[], bytea[], bigint)
+-- Ends messages in any way: delivered, to be sent again, or dead. The first $21 of them
 -- settle a key in the same statement, so message and key commit together; if the key's
 -- fence refuses the swap, the message does not end. The parameters up to $11 are those of
 -- the swap. IS TRUE keeps the server from comparing each row with each.
@@ -503,8 +503,8 @@ WITH held AS MATERIALIZED (
 SELECT s.n FROM unnest($12::smallint[], $13::bigint[]) u (n, epoch) JOIN retrysafe_shards s ON s.n = u.n AND s.epoch = u.epoch FOR KEY SHARE OF s),
 mask AS MATERIALIZED (SELECT coalesce(bit_or(1::bigint << held.n), 0) AS held FROM held),
 e AS MATERIALIZED (
-SELECT e.* FROM unnest($14::bigint[], $15::smallint[], $16::smallint[], $17::bigint[], $18::bytea[], $19::bytea[])
-       WITH ORDINALITY e (id, shard, fate, after, why, ref, n) JOIN retrysafe_outbox m ON m.id = e.id
+SELECT e.* FROM unnest($14::bigint[], $15::smallint[], $16::smallint[], $17::integer[], $18::bigint[], $19::bytea[], $20::bytea[])
+       WITH ORDINALITY e (id, shard, fate, sent, after, why, ref, n) JOIN retrysafe_outbox m ON m.id = e.id
  WHERE m.shard = e.shard AND ((SELECT held FROM mask) >> e.shard) & 1 = 1 FOR UPDATE OF m),
 swapped AS (UPDATE retrysafe_keys k SET
        owner = u.claim, revision = greatest(k.revision + 1, c.now), deadline = c.now + u.term,
@@ -525,28 +525,28 @@ swapped AS (UPDATE retrysafe_keys k SET
    AND k.id IN (SELECT l.id FROM unnest($1::uuid[]) f (id) JOIN retrysafe_keys l ON l.id = f.id FOR UPDATE OF l SKIP LOCKED)
    AND (u.n IN (SELECT e.n FROM e)) IS TRUE
 RETURNING u.n, k.revision, k.deadline, k.created, k.head, k.checkpoint, c.now),
-go AS MATERIALIZED (SELECT e.* FROM e WHERE e.n > $20 OR e.n IN (SELECT n FROM swapped)),
-again AS (UPDATE retrysafe_outbox m SET tries = m.tries + 1, due = (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) + g.after, why = g.why,
+go AS MATERIALIZED (SELECT e.* FROM e WHERE e.n > $21 OR e.n IN (SELECT n FROM swapped)),
+again AS (UPDATE retrysafe_outbox m SET tries = greatest(m.tries, g.sent), due = (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) + g.after, why = g.why,
                  provider_ref = CASE WHEN g.ref = '' THEN m.provider_ref ELSE g.ref END
             FROM go g WHERE m.id = g.id AND g.fate = 2),
 gone AS (DELETE FROM retrysafe_outbox m USING go g WHERE m.id = g.id AND g.fate <> 2
-      RETURNING m.id, m.line, m.enqueued, m.tries, m.shard, m.body, m.provider_ref, g.fate, g.why, g.ref),
+      RETURNING m.id, m.line, m.enqueued, m.tries, m.shard, m.body, m.provider_ref, g.fate, g.sent, g.why, g.ref),
 buried AS (INSERT INTO retrysafe_dead (id, line, enqueued, died, revision, tries, shard, body, why, provider_ref)
-SELECT id, line, enqueued, (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), tries + 1, shard, body, why, CASE WHEN ref = '' THEN provider_ref ELSE ref END FROM gone WHERE fate = 3)
+SELECT id, line, enqueued, (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), greatest(tries, sent), shard, body, why, CASE WHEN ref = '' THEN provider_ref ELSE ref END FROM gone WHERE fate = 3)
 SELECT 0::bigint, held, NULL::bigint, NULL::bigint, NULL::bytea, NULL::bytea, NULL::bigint FROM mask
 UNION ALL
 SELECT * FROM swapped
 UNION ALL
-SELECT n, NULL, NULL, NULL, NULL, NULL, NULL FROM e WHERE n <= $20 AND n NOT IN (SELECT n FROM swapped);
+SELECT n, NULL, NULL, NULL, NULL, NULL, NULL FROM e WHERE n <= $21 AND n NOT IN (SELECT n FROM swapped);
 
--- retrysafe_box_skip (uuid[], uuid[], bigint[], uuid[], bigint[], int[], smallint[], smallint[], bytea[], bytea[], bytea[], smallint[], bigint[], bigint[], smallint[], smallint[], bigint[], bytea[], bytea[], bigint)
--- Ends messages in any way: delivered, to be sent again, or dead. The first $20 of them
+-- retrysafe_box_skip (uuid[], uuid[], bigint[], uuid[], bigint[], int[], smallint[], smallint[], bytea[], bytea[], bytea[], smallint[], bigint[], bigint[], smallint[], smallint[], int[], bigint[], bytea[], bytea[], bigint)
+-- Ends messages in any way: delivered, to be sent again, or dead. The first $21 of them
 -- settle a key in the same statement, so message and key commit together; if the key's
 -- fence refuses the swap, the message does not end. The parameters up to $11 are those of
 -- the swap. IS TRUE keeps the server from comparing each row with each.
 WITH e AS MATERIALIZED (
-SELECT e.* FROM unnest($14::bigint[], $15::smallint[], $16::smallint[], $17::bigint[], $18::bytea[], $19::bytea[])
-       WITH ORDINALITY e (id, shard, fate, after, why, ref, n) JOIN retrysafe_outbox m ON m.id = e.id
+SELECT e.* FROM unnest($14::bigint[], $15::smallint[], $16::smallint[], $17::integer[], $18::bigint[], $19::bytea[], $20::bytea[])
+       WITH ORDINALITY e (id, shard, fate, sent, after, why, ref, n) JOIN retrysafe_outbox m ON m.id = e.id
  WHERE m.tries = ($13::bigint[])[1] AND m.tries > 0 AND m.due > (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) FOR UPDATE OF m),
 swapped AS (UPDATE retrysafe_keys k SET
        owner = u.claim, revision = greatest(k.revision + 1, c.now), deadline = c.now + u.term,
@@ -567,19 +567,19 @@ swapped AS (UPDATE retrysafe_keys k SET
    AND k.id IN (SELECT l.id FROM unnest($1::uuid[]) f (id) JOIN retrysafe_keys l ON l.id = f.id FOR UPDATE OF l SKIP LOCKED)
    AND (u.n IN (SELECT e.n FROM e)) IS TRUE
 RETURNING u.n, k.revision, k.deadline, k.created, k.head, k.checkpoint, c.now),
-go AS MATERIALIZED (SELECT e.* FROM e WHERE e.n > $20 OR e.n IN (SELECT n FROM swapped)),
-again AS (UPDATE retrysafe_outbox m SET tries = m.tries + 1, due = (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) + g.after, why = g.why,
+go AS MATERIALIZED (SELECT e.* FROM e WHERE e.n > $21 OR e.n IN (SELECT n FROM swapped)),
+again AS (UPDATE retrysafe_outbox m SET tries = greatest(m.tries, g.sent), due = (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) + g.after, why = g.why,
                  provider_ref = CASE WHEN g.ref = '' THEN m.provider_ref ELSE g.ref END
             FROM go g WHERE m.id = g.id AND g.fate = 2),
 gone AS (DELETE FROM retrysafe_outbox m USING go g WHERE m.id = g.id AND g.fate <> 2
-      RETURNING m.id, m.line, m.enqueued, m.tries, m.shard, m.body, m.provider_ref, g.fate, g.why, g.ref),
+      RETURNING m.id, m.line, m.enqueued, m.tries, m.shard, m.body, m.provider_ref, g.fate, g.sent, g.why, g.ref),
 buried AS (INSERT INTO retrysafe_dead (id, line, enqueued, died, revision, tries, shard, body, why, provider_ref)
-SELECT id, line, enqueued, (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), tries + 0, shard, body, why, CASE WHEN ref = '' THEN provider_ref ELSE ref END FROM gone WHERE fate = 3)
+SELECT id, line, enqueued, (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), greatest(tries, sent), shard, body, why, CASE WHEN ref = '' THEN provider_ref ELSE ref END FROM gone WHERE fate = 3)
 SELECT 0::bigint, held, NULL::bigint, NULL::bigint, NULL::bytea, NULL::bytea, NULL::bigint FROM (SELECT count(*) AS held FROM e) mask
 UNION ALL
 SELECT * FROM swapped
 UNION ALL
-SELECT n, NULL, NULL, NULL, NULL, NULL, NULL FROM e WHERE n <= $20 AND n NOT IN (SELECT n FROM swapped);
+SELECT n, NULL, NULL, NULL, NULL, NULL, NULL FROM e WHERE n <= $21 AND n NOT IN (SELECT n FROM swapped);
 
 -- retrysafe_box_turn
 -- Lets leases take turns. It is a statement before the lease, so that the lease's

@@ -116,7 +116,7 @@ func Deliver(t *testing.T, s *storeurl.Opened, fate outbox.AckKind, why string) 
 	Must(t, err)
 	var endings []outbox.Ack
 	for _, d := range due {
-		endings = append(endings, outbox.Ack{ID: d.ID, Shard: d.Shard, Group: d.Group, Kind: fate, Why: why, After: time.Hour})
+		endings = append(endings, outbox.Ack{ID: d.ID, Shard: d.Shard, Group: d.Group, Kind: fate, Tries: d.Tries + 1, Why: why, After: time.Hour})
 	}
 	ended, err := s.Outbox.Ack(ctx, endings)
 	Must(t, err)
