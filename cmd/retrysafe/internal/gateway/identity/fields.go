@@ -32,7 +32,7 @@ func FieldsOf(choices []httpkey.Fields) []Fields {
 }
 
 // Choices returns the choices that records may have been stored under.
-func (id *Identity) Choices() []httpkey.Fields {
+func (id Identity) Choices() []httpkey.Fields {
 	var all []httpkey.Fields
 	for _, f := range id.Fields {
 		all = append(all, httpkey.Fields(f))

@@ -174,18 +174,19 @@ func pathOf(pattern string) string {
 // overlap reports whether one request could match both patterns. It may report true for
 // two that no request matches, and never false for two that one does.
 func overlap(a, b string) bool {
-	a, b = fixed(a), fixed(b)
-	return strings.HasPrefix(a, b) || strings.HasPrefix(b, a)
+	first, firstOpen := fixed(a)
+	second, secondOpen := fixed(b)
+	return first == second || firstOpen && strings.HasPrefix(second, first) || secondOpen && strings.HasPrefix(first, second)
 }
 
-// fixed returns the part of a pattern's path that is the same in all requests. The path
-// of an exact pattern is marked with its end. A slash at the end does not count: a path
-// without it may match too.
-func fixed(pattern string) string {
+// fixed returns the segments of a pattern's path that are the same in all requests, each
+// with a slash behind it, and whether others may follow. Whether a path ends with a slash
+// does not count: the mux may take one for the other.
+func fixed(pattern string) (segments string, open bool) {
 	_, path, _ := strings.Cut(pathOf(pattern), "/") // a pattern without a host is for all hosts
 	path, _, wild := strings.Cut(path, "{")
 	if wild || path == "" || strings.HasSuffix(path, "/") {
-		return strings.TrimSuffix(path, "/")
+		return path, true
 	}
-	return path + "\x00"
+	return path + "/", false
 }
