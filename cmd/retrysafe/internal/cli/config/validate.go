@@ -19,10 +19,11 @@ func validateCommand(env *command.Env) *cobra.Command {
 		Use:   "validate FILE",
 		Short: "Check a gateway's configuration, without starting one",
 		Long: `Checks a configuration file. It names the line and the field of every error, and of
-every setting that works but may not be intended. If the store that it names can be read
-within two seconds, a warning says which settings its keys were stored under others of:
-a gateway would not start, and a reload would be refused. The store is not changed. The
-exit code is 2 if there are errors; with --strict it is 1 if there are warnings.`,
+every setting that works but may not be intended. If the store can be read within two
+seconds, it also warns of settings that are not those that the keys were stored under: a
+gateway would not start with them, and a reload would be refused. The store is not
+changed. The exit code is 2 if there are errors; with --strict it is 1 if there are
+warnings.`,
 		Example: `  retrysafe config validate gateway.yaml
   # in a pipeline: fail on warnings
   retrysafe config validate --strict gateway.yaml`,
