@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"mime"
@@ -79,7 +78,7 @@ func newFields(c Fields) (fields, error) {
 	if len(c.Include)+len(c.Exclude) > 0 {
 		var err error
 		if fs.filter, err = canonjson.NewFilter(c.Include, c.Exclude); err != nil {
-			return fields{}, fmt.Errorf("Include, Exclude: %w", err)
+			return fields{}, err
 		}
 	}
 	if fs.filter != nil || len(fs.headers) > 0 {

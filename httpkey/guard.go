@@ -85,7 +85,7 @@ func (g *Guard) with(o Options) (*Guard, error) {
 	}
 	n.policy = n.engine.Policy()
 	if n.fields, err = newFields(Fields{Include: o.Include, Exclude: o.Exclude, Headers: o.FingerprintHeaders}); err != nil {
-		return nil, fmt.Errorf("httpkey: %w", err)
+		return nil, fmt.Errorf("httpkey: Include, Exclude: %w", err)
 	}
 	n.fields.secrets = o.Secrets
 	for _, c := range o.FormerFields {
