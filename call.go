@@ -13,10 +13,12 @@ type Call struct {
 	Operation string
 	// Fingerprint is the hash of the intent.
 	Fingerprint Fingerprint
-	// Refingerprint computes the fingerprint under another algorithm, that of a
-	// record stored before the algorithm or its secret changed. Without it, or
-	// when it cannot, such a record is refused rather than guessed at.
-	Refingerprint func(alg uint8) (Fingerprint, bool)
+	// Refingerprint computes the fingerprint in the way that a stored one was computed,
+	// before the algorithm, its secret or the choice of what counts has changed. It is
+	// called if the stored one differs. If it reports false, or a record of another
+	// algorithm is found and there is no Refingerprint, the record is refused rather
+	// than guessed at.
+	Refingerprint func(stored Fingerprint) (Fingerprint, bool)
 	// Retention overrides the policy's for this key, if not zero.
 	Retention time.Duration
 }

@@ -79,18 +79,16 @@ func decide(c *Call, p *Policy, r *Record) decision {
 // match returns nil if the call is the request that the record was made for.
 func match(c *Call, r *Record) error {
 	f := c.Fingerprint
-	if f.Alg != r.Fingerprint.Alg {
-		if f.IsZero() || r.Fingerprint.IsZero() {
-			return ErrMismatch
-		}
-		if c.Refingerprint == nil {
-			return ErrUnreadable
-		}
-		again, ok := c.Refingerprint(r.Fingerprint.Alg)
+	switch {
+	case f == r.Fingerprint, f.IsZero(), r.Fingerprint.IsZero(): // nothing to compute
+	case c.Refingerprint != nil:
+		again, ok := c.Refingerprint(r.Fingerprint)
 		if !ok {
 			return ErrUnreadable
 		}
 		f = again
+	case f.Alg != r.Fingerprint.Alg:
+		return ErrUnreadable
 	}
 	if f != r.Fingerprint {
 		return ErrMismatch

@@ -116,8 +116,8 @@ func TestW21_DecideMismatchOutranksEverything(t *testing.T) {
 func TestDecideAlgorithms(t *testing.T) {
 	t.Parallel()
 	newer := Fingerprint{Alg: 2, Sum: [32]byte{9}}
-	as := func(f Fingerprint, ok bool) func(uint8) (Fingerprint, bool) {
-		return func(uint8) (Fingerprint, bool) { return f, ok }
+	as := func(f Fingerprint, ok bool) func(Fingerprint) (Fingerprint, bool) {
+		return func(Fingerprint) (Fingerprint, bool) { return f, ok }
 	}
 	for _, c := range []struct {
 		name string
@@ -128,6 +128,8 @@ func TestDecideAlgorithms(t *testing.T) {
 		{"the stored algorithm is used to compare", Call{Fingerprint: newer, Refingerprint: as(intent, true)}, found(StateCompleted), does(actReplay)},
 		{"and finds a different request", Call{Fingerprint: newer, Refingerprint: as(other, true)}, found(StateCompleted), refuse(ErrMismatch)},
 		{"an algorithm that is not known is refused, never guessed", Call{Fingerprint: newer, Refingerprint: as(other, false)}, found(StateCompleted), refuse(ErrUnreadable)},
+		{"also if the algorithm is the same and only what it was computed of is not", Call{Fingerprint: other, Refingerprint: as(other, false)}, found(StateCompleted), refuse(ErrUnreadable)},
+		{"the same algorithm of something else is used to compare", Call{Fingerprint: other, Refingerprint: as(intent, true)}, found(StateCompleted), does(actReplay)},
 		{"nor without a way to compute it", Call{Fingerprint: newer}, found(StateCompleted), refuse(ErrUnreadable)},
 		{"a call without a fingerprint does not match one with", Call{}, found(StateCompleted), refuse(ErrMismatch)},
 		{"a call with a fingerprint does not match a record without", Call{Fingerprint: intent}, found(StateCompleted, print(Fingerprint{})), refuse(ErrMismatch)},

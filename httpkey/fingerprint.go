@@ -19,9 +19,17 @@ import (
 	"github.com/retrysafe/retrysafe/internal/canonjson"
 )
 
-// fingerprintVersion is the algorithm below. It is stored in the low four bits of
-// [retrysafe.Fingerprint.Alg]; the high four are the secret's ID, zero for none.
-const fingerprintVersion = 1
+// How [retrysafe.Fingerprint.Alg] is made up. Its high four bits are the secret's ID,
+// zero for none.
+const (
+	// fingerprintVersion is the algorithm below, in the low three bits.
+	fingerprintVersion = 1
+	versionBits        = 0x07
+	// chosenFields says that the guard has a choice of what counts. The last bytes of
+	// the sum name the choice, so that a retry is compared by the one that its record
+	// was stored under, whatever the guard's is by then.
+	chosenFields = 0x08
+)
 
 // How a body entered the fingerprint. The tag is hashed before it, so that a
 // body that cannot be canonicalised never equals one that was.
@@ -38,13 +46,85 @@ type fingerprinter struct {
 	enc canonjson.Encoder
 }
 
-// fields is the choice of what counts in a fingerprint.
+// Fields are a choice of what counts in a fingerprint, as [Options] has it. The order
+// within a list does not matter.
+type Fields struct {
+	Include, Exclude []string // of JSON and form bodies
+	Headers          []string // of the request
+}
+
+// fields is a choice of what counts in a fingerprint, compiled. The zero fields are no
+// choice: everything in a body counts, and no header.
 type fields struct {
+	id      choiceID
 	headers []string
 	filter  *canonjson.Filter
 	include map[string]bool // top-level names, for forms
 	exclude map[string]bool
 	secrets []Secret
+	former  []fields // choices that records may have been stored under
+}
+
+// choiceID names a choice: the beginning of a hash of it. Zero is no choice.
+type choiceID [4]byte
+
+// newFields compiles a choice.
+func newFields(c Fields) (fields, error) {
+	fs := fields{include: topLevel(c.Include), exclude: topLevel(c.Exclude)}
+	for _, name := range c.Headers {
+		fs.headers = append(fs.headers, http.CanonicalHeaderKey(name))
+	}
+	fs.headers = sorted(fs.headers)
+	if len(c.Include)+len(c.Exclude) > 0 {
+		var err error
+		if fs.filter, err = canonjson.NewFilter(c.Include, c.Exclude); err != nil {
+			return fields{}, err
+		}
+	}
+	if fs.filter != nil || len(fs.headers) > 0 {
+		b := []byte("retrysafe fields 1\x00")
+		for _, list := range [...][]string{sorted(c.Include), sorted(c.Exclude), fs.headers} {
+			b = appendList(b, list)
+		}
+		sum := sha256.Sum256(b)
+		copy(fs.id[:], sum[:])
+		fs.id[0] |= 1 // never zero
+	}
+	return fs, nil
+}
+
+// sorted returns a list in order, each element once.
+func sorted(list []string) []string {
+	list = slices.Clone(list)
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// mark returns a fingerprint that names this choice.
+func (fs *fields) mark(f retrysafe.Fingerprint) retrysafe.Fingerprint {
+	if fs.id != (choiceID{}) {
+		f.Alg |= chosenFields
+		copy(f.Sum[len(f.Sum)-len(fs.id):], fs.id[:])
+	}
+	return f
+}
+
+// of returns the choice that a stored fingerprint was computed by, or nil if this guard
+// does not know it.
+func (fs *fields) of(stored retrysafe.Fingerprint) *fields {
+	if stored.Alg&chosenFields == 0 {
+		return new(fields)
+	}
+	id := choiceID(stored.Sum[len(stored.Sum)-len(fs.id):])
+	if fs.id == id {
+		return fs
+	}
+	for i := range fs.former {
+		if fs.former[i].id == id {
+			return &fs.former[i]
+		}
+	}
+	return nil
 }
 
 // sum returns the fingerprint of a request with the given body. Every part is preceded
@@ -55,21 +135,24 @@ func (f *fingerprinter) sum(r *http.Request, body []byte, scope string, fs *fiel
 	if len(fs.secrets) > 0 {
 		secret = &fs.secrets[0]
 	}
-	return f.seal(scope, secret)
+	return fs.mark(f.seal(scope, secret))
 }
 
-// sumAs is sum under a stored algorithm, if this guard has its secret.
-func (f *fingerprinter) sumAs(alg uint8, r *http.Request, body []byte, scope string, fs *fields) (retrysafe.Fingerprint, bool) {
-	if alg&0x0f != fingerprintVersion {
+// sumAs is sum in the way that a stored fingerprint was computed, if this guard has its
+// secret and knows its choice of fields.
+func (f *fingerprinter) sumAs(stored retrysafe.Fingerprint, r *http.Request, body []byte, scope string, fs *fields) (retrysafe.Fingerprint, bool) {
+	chosen := fs.of(stored)
+	if stored.Alg&versionBits != fingerprintVersion || chosen == nil {
 		return retrysafe.Fingerprint{}, false
 	}
-	f.frame(r, body, fs)
-	if alg>>4 == 0 {
-		return f.seal(scope, nil), true
+	f.frame(r, body, chosen)
+	id := stored.Alg >> 4
+	if id == 0 {
+		return chosen.mark(f.seal(scope, nil)), true
 	}
 	for i := range fs.secrets {
-		if fs.secrets[i].ID == alg>>4 {
-			return f.seal(scope, &fs.secrets[i]), true
+		if fs.secrets[i].ID == id {
+			return chosen.mark(f.seal(scope, &fs.secrets[i])), true
 		}
 	}
 	return retrysafe.Fingerprint{}, false

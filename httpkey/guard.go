@@ -74,15 +74,17 @@ func (g *Guard) with(o Options) (*Guard, error) {
 		return nil, fmt.Errorf("httpkey: %w", err)
 	}
 	n.policy = n.engine.Policy()
-	filter, err := o.filters()
-	if err != nil {
-		return nil, err
+	if n.fields, err = newFields(Fields{Include: o.Include, Exclude: o.Exclude, Headers: o.FingerprintHeaders}); err != nil {
+		return nil, fmt.Errorf("httpkey: Include, Exclude: %w", err)
 	}
-	n.fields = fields{filter: filter, include: topLevel(o.Include), exclude: topLevel(o.Exclude), secrets: o.Secrets}
-	for _, name := range o.FingerprintHeaders {
-		n.fields.headers = append(n.fields.headers, http.CanonicalHeaderKey(name))
+	n.fields.secrets = o.Secrets
+	for _, c := range o.FormerFields {
+		former, err := newFields(c)
+		if err != nil {
+			return nil, fmt.Errorf("httpkey: FormerFields: %w", err)
+		}
+		n.fields.former = append(n.fields.former, former)
 	}
-	slices.Sort(n.fields.headers)
 	n.stored = make(map[string]bool)
 	for _, name := range slices.Concat(replayed, o.ReplayHeaders) {
 		n.stored[http.CanonicalHeaderKey(name)] = true

@@ -56,7 +56,7 @@ func (g *Guard) call(r *http.Request, s *scratch) (c retrysafe.Call, body []byte
 	}
 	s.body = body
 	c.Fingerprint = s.fp.sum(r, body, c.Scope, &g.fields)
-	if len(g.fields.secrets) > 0 {
+	if fs := &g.fields; len(fs.secrets)+len(fs.former) > 0 || fs.id != (choiceID{}) {
 		c.Refingerprint = g.refingerprint(r, body, c.Scope, s)
 	}
 	return c, body, nil
@@ -77,9 +77,11 @@ func (g *Guard) refuseBody(err error) *refusal {
 	}
 }
 
-// refingerprint returns the fingerprint of a request under stored algorithms.
-func (g *Guard) refingerprint(r *http.Request, body []byte, scope string, s *scratch) func(uint8) (retrysafe.Fingerprint, bool) {
-	return func(alg uint8) (retrysafe.Fingerprint, bool) { return s.fp.sumAs(alg, r, body, scope, &g.fields) }
+// refingerprint returns the fingerprint of a request as stored ones were computed.
+func (g *Guard) refingerprint(r *http.Request, body []byte, scope string, s *scratch) func(retrysafe.Fingerprint) (retrysafe.Fingerprint, bool) {
+	return func(stored retrysafe.Fingerprint) (retrysafe.Fingerprint, bool) {
+		return s.fp.sumAs(stored, r, body, scope, &g.fields)
+	}
 }
 
 // overrides reports whether a request names a guarded method in an override header, or
@@ -117,13 +119,17 @@ func (g *Guard) checkKeyQuality(r *http.Request, key string) *refusal {
 	return nil
 }
 
-// checkFirstSent refuses a request whose first attempt is older than the retention.
+// checkFirstSent refuses a request whose first attempt is older than the retention, or
+// that does not say when it was if it has to.
 func (g *Guard) checkFirstSent(r *http.Request) *refusal {
-	if !g.o.FirstSent {
+	if !g.o.FirstSent && !g.o.RequireFirstSent {
 		return nil
 	}
 	lines := r.Header[firstSentHeader]
 	if len(lines) == 0 {
+		if g.o.RequireFirstSent {
+			return &refusal{problem: firstSentMissing}
+		}
 		return nil
 	}
 	sent, err := http.ParseTime(lines[0])

@@ -39,6 +39,26 @@ func TestFirstSentIsChecked(t *testing.T) {
 	})
 }
 
+func TestFirstSentCanBeRequired(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		at := func(d time.Duration) func(*http.Request) {
+			return with("Idempotency-First-Sent", time.Now().Add(d).UTC().Format(http.TimeFormat))
+		}
+		b := setup(t, func(c *config) { c.RequireFirstSent, c.Optional = true, true })
+		if p := b.post(t, key, `{}`).refused(t, 400, "first-sent-missing"); p.Retryable || p.SafeNewKey {
+			t.Errorf("the problem is %+v", p)
+		}
+		b.post(t, key, `{}`, with("Idempotency-First-Sent", "yesterday")).refused(t, 400, "first-sent-malformed")
+		b.post(t, key, `{}`, at(-25*time.Hour)).refused(t, 412, "first-sent-stale")
+		b.untouched(t)
+		b.post(t, key, `{}`, at(-time.Hour)).ran(t, 1, false)
+		b.post(t, key, `{}`, at(-time.Hour)).ran(t, 1, true)
+		b.post(t, key, `{}`).refused(t, 400, "first-sent-missing") // also for a stored answer
+		b.post(t, "", `{}`).ran(t, 2, false)                       // without a key there is nothing to date
+	})
+}
+
 func TestShortKeys(t *testing.T) {
 	t.Parallel()
 	const short = "123456789012345" // one under 16

@@ -57,6 +57,7 @@ func TestObserveEnforcesNothing(t *testing.T) {
 		"encoding-unsupported": {key: key, body: "not really gzip", with: with("Content-Encoding", "gzip")},
 		"body-unreadable":      {key: key, body: "not really gzip", with: with("Content-Encoding", "gzip"), change: func(c *config) { c.Encoded = httpkey.EncodedDecodeGzip }},
 		"first-sent-malformed": {key: key, with: with("Idempotency-First-Sent", "whenever"), change: func(c *config) { c.FirstSent = true }},
+		"first-sent-missing":   {key: key, change: func(c *config) { c.RequireFirstSent = true }},
 		"first-sent-stale": {key: key, with: with("Idempotency-First-Sent", "Thu, 01 Jan 1970 00:00:00 GMT"),
 			change: func(c *config) { c.FirstSent = true }},
 		"key-reused": {key: key, body: `{"n":2}`, before: func(t *testing.T, b *bundle) { b.post(t, key, `{"n":1}`) }},

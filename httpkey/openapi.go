@@ -43,16 +43,26 @@ func (g *Guard) OpenAPI() ([]byte, error) {
 		}
 		responses[p.code] = response
 	}
+	parameters := map[string]any{"IdempotencyKey": map[string]any{
+		"name": g.o.Header, "in": "header", "required": !g.o.Optional,
+		"description": "Identifies one operation: a new random value (such as a UUID) for each, the same value on each retry of it. " +
+			"The first request runs; a retry gets its answer byte for byte. Answers are kept for " + g.policy.Retention.String() +
+			" after they were given; " + expiresHeader + " says until when.",
+		"schema":  map[string]any{"type": "string", "minLength": 1, "maxLength": maxKey},
+		"example": exampleKey(g.o.Profile),
+	}}
+	if g.o.FirstSent || g.o.RequireFirstSent {
+		parameters["IdempotencyFirstSent"] = map[string]any{
+			"name": firstSentHeader, "in": "header", "required": g.o.RequireFirstSent && !g.o.Optional,
+			"description": "When the first attempt of this request was sent, as an HTTP date, the same on each retry of it. " +
+				"A request that was first sent before answers are forgotten is refused instead of run again.",
+			"schema":  map[string]any{"type": "string"},
+			"example": "Sun, 01 Mar 2026 12:00:00 GMT",
+		}
+	}
 	fragment := map[string]any{
 		"components": map[string]any{
-			"parameters": map[string]any{"IdempotencyKey": map[string]any{
-				"name": g.o.Header, "in": "header", "required": !g.o.Optional,
-				"description": "Identifies one operation: a new random value (such as a UUID) for each, the same value on each retry of it. " +
-					"The first request runs; a retry gets its answer byte for byte. Answers are kept for " + g.policy.Retention.String() +
-					" after they were given; " + expiresHeader + " says until when.",
-				"schema":  map[string]any{"type": "string", "minLength": 1, "maxLength": maxKey},
-				"example": exampleKey(g.o.Profile),
-			}},
+			"parameters": parameters,
 			"headers": map[string]any{
 				"IdempotencyExpires": header("When the answer under this key is forgotten, as an HTTP date."),
 				"IdempotentReplayed": header("\"true\" if this is the stored answer of an earlier request."),

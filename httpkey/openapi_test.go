@@ -51,7 +51,7 @@ func describe(t *testing.T, g *httpkey.Guard) fragment {
 // codes are all the problems that a client may meet.
 var codes = []string{
 	"answer-encoded", "attempt-failed", "attempt-unknown", "body-too-large", "body-unreadable", "caller-unidentified", "encoding-unsupported",
-	"first-sent-malformed", "first-sent-stale", "in-flight", "key-expired", "key-malformed", "key-missing", "key-personal-data", "key-reused",
+	"first-sent-malformed", "first-sent-missing", "first-sent-stale", "in-flight", "key-expired", "key-malformed", "key-missing", "key-personal-data", "key-reused",
 	"key-too-short", "key-unknown", "method-override", "no-answer", "not-committed", "not-in-transaction", "outcome-pending", "outcome-unknown", "record-unreadable", "request-unreadable", "response-not-stored", "store-unavailable",
 	"too-many-active-keys", "too-many-lookups", "too-many-new-keys",
 }
@@ -123,6 +123,15 @@ func TestOpenAPIFollowsTheOptions(t *testing.T) {
 	}
 	if got := f.Components.Responses["key-reused"].Type; got != "https://api.example/problems/key-reused" {
 		t.Errorf("the type is %q", got)
+	}
+	if p, ok := f.Components.Parameters["IdempotencyFirstSent"]; ok {
+		t.Errorf("the parameter is %+v, and is not looked at", p)
+	}
+	for _, required := range []bool{false, true} {
+		dated := setup(t, func(c *config) { c.FirstSent, c.RequireFirstSent = true, required })
+		if p := describe(t, dated.guard).Components.Parameters["IdempotencyFirstSent"]; p.Name != "Idempotency-First-Sent" || p.In != "header" || p.Required != required {
+			t.Errorf("the parameter is %+v, required %v", p, required)
+		}
 	}
 	got := b.post(t, "", `{}`, with("X-Key", "a,b"))
 	if p := got.refused(t, 400, "key-malformed"); p.Type != "https://api.example/problems/key-malformed" {

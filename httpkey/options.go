@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/canonjson"
 	"github.com/retrysafe/retrysafe/internal/headerkind"
 )
 
@@ -80,6 +79,11 @@ type Options struct {
 	Include, Exclude []string
 	// FingerprintHeaders are request headers that count in the fingerprint.
 	FingerprintHeaders []string
+	// FormerFields are choices of Include, Exclude and FingerprintHeaders that were in
+	// force before. A record names the choice that it was stored under, and a retry is
+	// compared by that one: keep a former choice for as long as its records live. A
+	// record of a choice that is not listed is refused, never guessed at.
+	FormerFields []Fields
 	// Secrets make the fingerprints HMACs with a key per tenant. The first is
 	// current; keep former ones for as long as their records live.
 	Secrets []Secret
@@ -87,6 +91,8 @@ type Options struct {
 	// FirstSent refuses requests whose Idempotency-First-Sent header is older
 	// than the retention: their answer may be forgotten already.
 	FirstSent bool
+	// RequireFirstSent does the same, and refuses keyed requests without that header.
+	RequireFirstSent bool
 	// Limits bound what one tenant may do.
 	Limits Limits
 	// Busy, if set, is called before a key is reserved. If it returns a problem,
@@ -264,16 +270,4 @@ func (o *Options) complete() error {
 		ids[s.ID] = true
 	}
 	return o.Limits.check()
-}
-
-// filters compiles Include and Exclude.
-func (o *Options) filters() (*canonjson.Filter, error) {
-	if o.Include == nil && o.Exclude == nil {
-		return nil, nil
-	}
-	f, err := canonjson.NewFilter(o.Include, o.Exclude)
-	if err != nil {
-		return nil, fmt.Errorf("httpkey: Include, Exclude: %w", err)
-	}
-	return f, nil
 }

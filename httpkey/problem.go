@@ -45,6 +45,7 @@ var (
 	methodOverride     = &problem{"method-override", 400, "Method override is not allowed here", "Send the request with the method you mean.", false, false, invalidRequest}
 	bodyUnreadable     = &problem{"body-unreadable", 400, "Request body could not be read", "The body ended early or is not what its headers say. Nothing was reserved; send it again.", true, false, invalidRequest}
 	firstSentMalformed = &problem{"first-sent-malformed", 400, "Idempotency-First-Sent is malformed", "Send an HTTP date: when the first attempt of this request was sent.", false, false, invalidRequest}
+	firstSentMissing   = &problem{"first-sent-missing", 400, "Idempotency-First-Sent is missing", "Send an Idempotency-First-Sent header: when the first attempt of this request was sent, as an HTTP date, the same on each retry of it.", false, false, invalidRequest}
 	callerUnidentified = &problem{"caller-unidentified", 403, "Caller is not identified", "A keyed request needs an authenticated caller, whose key it is.", false, false, stripeError{"invalid_request_error", "account_invalid"}}
 	keyUnknown         = &problem{"key-unknown", 404, "There is no request under this key", "Nothing is stored under this key for this caller: it was never sent, has expired, or belongs to another caller. Send the request itself with its key to find out.", false, false, invalidRequest}
 	answerEncoded      = &problem{"answer-encoded", 406, "Stored answer has another encoding", "The stored answer cannot be decoded here. Send an Accept-Encoding that allows its Content-Encoding.", false, false, invalidRequest}
@@ -75,7 +76,7 @@ var (
 
 // problems are all of them, for documentation and tests.
 var problems = []*problem{
-	keyMissing, keyMalformed, keyTooShort, keyPersonal, methodOverride, bodyUnreadable, firstSentMalformed, callerUnidentified,
+	keyMissing, keyMalformed, keyTooShort, keyPersonal, methodOverride, bodyUnreadable, firstSentMalformed, firstSentMissing, callerUnidentified,
 	keyUnknown, answerEncoded, inFlight, outcomeUnknown, keyGone, firstSentStale, bodyTooLarge, encodingRefused, keyReused, tooManyKeys,
 	tooManyActive, tooManyLookups, attemptFailed, attemptUnknown, noAnswer, notInTransaction, notCommitted, requestUnreadable, storeUnavailable, recordUnreadable, outcomePending, responseNotStored,
 }

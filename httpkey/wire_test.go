@@ -120,6 +120,11 @@ var rows = []row{
 		bring:  func(t *testing.T, b *bundle) *response { first(t, b); return b.post(t, key, `{"a":1}`) },
 	},
 	{
+		situation: "no word of when it was first sent", code: "first-sent-missing", ietf: 400, stripe: 400, stripeType: invalid,
+		change: func(c *config) { c.RequireFirstSent = true },
+		bring:  func(t *testing.T, b *bundle) *response { return b.post(t, key, `{}`) },
+	},
+	{
 		situation: "first sent too long ago", code: "first-sent-stale", ietf: 412, stripe: 412, stripeType: "idempotency_error",
 		change: func(c *config) { c.FirstSent = true },
 		bring: func(t *testing.T, b *bundle) *response {

@@ -45,8 +45,9 @@ type Source interface {
 // promises as those of a [Source].
 type Destination interface {
 	// Fill closes the store until Filled or Unfill. It fails unless the store holds no
-	// record, or is already being filled from the same source. In the latter case it
-	// deletes what was imported, and the run that filled the store before is replaced.
+	// record but that of [retrysafe.DeploymentRef], or is already being filled from the
+	// same source. In the latter case it deletes what was imported, and the run that
+	// filled the store before is replaced.
 	Fill(ctx context.Context, run, source retrysafe.Owner, from string) error
 	// Import stores records unchanged, over any that the store has of the same keys, and
 	// deletes the keys in gone. Each deadline is as far away by the store's clock as it

@@ -116,9 +116,9 @@ ALTER TABLE {dead} RENAME TO retrysafe_dead_moved;
 ALTER TABLE {shards} RENAME TO retrysafe_shards_moved;
 ALTER TABLE {workers} RENAME TO retrysafe_workers_moved`
 
-	existsKeys = `
--- Says whether there is any key. The lock on the keys comes before it.
-SELECT EXISTS (SELECT FROM {keys})`
+	existsOthers = `
+-- Says whether there is any key but this one. The lock on the keys comes before it.
+SELECT EXISTS (SELECT FROM {keys} WHERE id <> $1::text::uuid)`
 	hideKeys = `
 -- Closes the destination. The lock on the keys comes before it.
 ALTER TABLE {keys} RENAME TO retrysafe_keys_filling`
@@ -156,7 +156,7 @@ type moveStatements struct {
 	follow, unfollow, takeWritten, selectWritten        statement
 	countUndelivered                                    statement
 	lockAll, lockKeys, useKeys, lockFilling, useFilling statement
-	retire, existsKeys, hideKeys, showKeys              statement
+	retire, existsOthers, hideKeys, showKeys            statement
 	emptyFilling, forgetKeys, importKeys                statement
 	names                                               *strings.Replacer
 }
@@ -187,7 +187,7 @@ func newMoveStatements(schema string) (s moveStatements) {
 		{&s.lockFilling, "lock_filling", lockFilling, nil},
 		{&s.useFilling, "use_filling", useFilling, nil},
 		{&s.retire, "retire", retireTables, nil},
-		{&s.existsKeys, "exists_keys", existsKeys, nil},
+		{&s.existsOthers, "exists_others", existsOthers, nil},
 		{&s.hideKeys, "hide_keys", hideKeys, nil},
 		{&s.showKeys, "show_keys", showKeys, nil},
 		{&s.emptyFilling, "empty_filling", emptyFilling, nil},

@@ -58,7 +58,8 @@ func (s *store) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 	return s.keys.raise(&got, err, ref, nil)
 }
 
-// List shows a record that cannot be read as a placeholder, under a handle.
+// List shows a record that cannot be read as a placeholder, under a handle. The record
+// of [retrysafe.DeploymentRef] is below this store and no record of it.
 func (s *store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
 	scope := q.Scope
 	if q.Scope != "" {
@@ -69,15 +70,25 @@ func (s *store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record
 	} else if q.After != (retrysafe.Ref{}) {
 		q.After = s.keys.lower(q.After)
 	}
-	list, err := s.below.List(ctx, q)
-	if err != nil {
-		return nil, err
+	size, own := q.Size(), retrysafe.DeploymentRef()
+	up := make([]retrysafe.Record, 0, min(size, 100))
+	for {
+		list, err := s.below.List(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for i := range list {
+			if list[i].Ref == own {
+				continue
+			}
+			r, _ := s.keys.show(&list[i], nil, scope) // its Reason says what is wrong with it
+			up = append(up, r)
+		}
+		if len(list) < q.Size() || len(up) == size {
+			return up, nil
+		}
+		q.After, q.Limit = list[len(list)-1].Ref, size-len(up) // a page that is short is the last one
 	}
-	up := make([]retrysafe.Record, len(list))
-	for i := range list {
-		up[i], _ = s.keys.show(&list[i], nil, scope) // its Reason says what is wrong with it
-	}
-	return up, nil
 }
 
 // Purge needs no secret: it deletes what is due and forgettable, readable or not.

@@ -80,7 +80,7 @@ var selectClosed = map[storemove.Part]string{
 }
 
 const (
-	existsKeys = `SELECT EXISTS (SELECT 1 FROM retrysafe_keys)`
+	existsOthers = `SELECT EXISTS (SELECT 1 FROM retrysafe_keys WHERE id <> ?)`
 
 	hideKeys = `ALTER TABLE retrysafe_keys RENAME TO retrysafe_keys_filling`
 	showKeys = `ALTER TABLE retrysafe_keys_filling RENAME TO retrysafe_keys`

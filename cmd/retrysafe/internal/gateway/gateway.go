@@ -28,6 +28,9 @@ type Parts struct {
 	// Secrets key the fingerprints, so that a reader of the store cannot guess requests; see
 	// [httpkey.Options.Secrets].
 	Secrets []httpkey.Secret
+	// FormerFields are choices of what counts in a fingerprint that records may have
+	// been stored under; see [httpkey.Options.FormerFields].
+	FormerFields []httpkey.Fields
 
 	// Tenant and Principal say whose request it is, instead of what the configuration
 	// names.
@@ -105,8 +108,9 @@ func (g *Gateway) makeGuard(c *config.Config, p *Parts) (err error) {
 		return fmt.Errorf("profile: %q is neither ietf nor stripe", c.Profile)
 	}
 	g.guard, err = httpkey.New(g.engine, g.tenants.tenant, &httpkey.Options{
-		Profile: profile,
-		Secrets: p.Secrets,
+		Profile:      profile,
+		Secrets:      p.Secrets,
+		FormerFields: p.FormerFields,
 		Limits: httpkey.Limits{
 			NewKeys: c.Limits.NewKeysPerSecond, NewKeysBurst: c.Limits.NewKeysBurst,
 			Lookups: c.Limits.LookupsPerSecond, ActiveKeys: c.Limits.ActiveKeys,
@@ -211,6 +215,17 @@ func (g *Gateway) Warnings() []string { return g.warnings.list() }
 // Routes are the names of the routes, as [Exchange.Route] has them, and of their
 // operations, as events have them: all that is known before requests come.
 func (g *Gateway) Routes() []string { return g.table.names() }
+
+// Fields are the choices of what counts in a fingerprint that the routes have.
+func (g *Gateway) Fields() []httpkey.Fields {
+	var all []httpkey.Fields
+	for _, rt := range g.table.order {
+		if rt.guards() {
+			all = append(all, rt.fields())
+		}
+	}
+	return all
+}
 
 // Guard is what counts refusals, see [httpkey.Guard.Counts].
 func (g *Gateway) Guard() *httpkey.Guard { return g.guard }

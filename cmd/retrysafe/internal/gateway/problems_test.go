@@ -228,6 +228,7 @@ var provocations = map[string]*provocation{
 	"key-personal-data":    {options: httpkey.Options{PersonalData: httpkey.StrictnessRefuse}, act: sending(0, "Idempotency-Key", "jane.doe@example.com")},
 	"method-override":      {act: sending(0, "X-HTTP-Method-Override", "PATCH")},
 	"first-sent-malformed": {options: httpkey.Options{FirstSent: true}, act: sending(0, "Idempotency-First-Sent", "yesterday")},
+	"first-sent-missing":   {options: httpkey.Options{RequireFirstSent: true}, act: sending(0)},
 	"first-sent-stale":     {options: httpkey.Options{FirstSent: true}, act: sending(0, "Idempotency-First-Sent", "Thu, 01 Jan 2026 00:00:00 GMT")},
 	"caller-unidentified":  {act: sending(0, "Tenant", "")},
 	"encoding-unsupported": {act: sending(0, "Content-Encoding", "br")},

@@ -99,7 +99,8 @@ func (rt *route) options(o *httpkey.Options) {
 	o.Methods = rt.methods
 	o.Header = s.KeyHeader
 	o.Optional, o.Observe, o.Async = !s.Required, s.Observe, s.Async
-	o.Strict, o.MinKeyLength, o.FirstSent = s.Strict, s.MinKeyLength, s.FirstSent
+	o.Strict, o.MinKeyLength = s.Strict, s.MinKeyLength
+	o.FirstSent, o.RequireFirstSent = s.FirstSent != config.FirstSentIgnored, s.FirstSent == config.FirstSentRequired
 	o.ShortKeys, o.PersonalData = careOf(s.ShortKeys), careOf(s.PersonalData)
 	o.PerOperation = s.PerOperation
 	if s.BindPrincipal {
@@ -112,13 +113,9 @@ func (rt *route) options(o *httpkey.Options) {
 	if s.Stream {
 		o.Stream = httpkey.StreamThrough
 	}
-	o.Include, o.Exclude = s.Include, s.Exclude
-	o.FingerprintHeaders, o.ReplayHeaders = s.FingerprintHeaders, s.ReplayHeaders
-	if s.Policy.Effects == retrysafe.EffectsKeyed && s.ForwardKey != "" {
-		// Quoted or not it is one key here, but maybe two to the upstream, to which a
-		// retry must come under the very same.
-		o.FingerprintHeaders = append(slices.Clone(s.FingerprintHeaders), rt.keyHeader)
-	}
+	fields := rt.fields()
+	o.Include, o.Exclude, o.FingerprintHeaders = fields.Include, fields.Exclude, fields.Headers
+	o.ReplayHeaders = s.ReplayHeaders
 	o.KeepHeaders, o.KeepCredentials = rt.kept(), s.KeepCredentials
 	if rt.pattern == "" && s.Async {
 		o.Operation = func(r *http.Request) string { return r.Method + " /" } // a worker knows routes, not paths
@@ -129,6 +126,18 @@ func (rt *route) options(o *httpkey.Options) {
 	o.StatusURL = rt.statusURL
 	o.Disposition = noteFate
 	o.Logger = rt.g.logger.With("route", rt.name)
+}
+
+// fields returns what counts in the fingerprints of the route.
+func (rt *route) fields() httpkey.Fields {
+	s := &rt.set
+	f := httpkey.Fields{Include: s.Include, Exclude: s.Exclude, Headers: s.FingerprintHeaders}
+	if s.Policy.Effects == retrysafe.EffectsKeyed && s.ForwardKey != "" {
+		// Quoted or not it is one key here, but maybe two to the upstream, to which a
+		// retry must come under the very same.
+		f.Headers = append(slices.Clone(f.Headers), rt.keyHeader)
+	}
+	return f
 }
 
 // kept returns the headers that are stored of a request that is run later. Those by

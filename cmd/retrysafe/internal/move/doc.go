@@ -10,7 +10,8 @@
 //
 //  1. Follow: the source logs every key that is written from now on, in the transaction
 //     that writes it.
-//  2. Fill: the destination, which must be empty, is closed.
+//  2. Fill: the destination, which must be empty, is closed. It may hold the identity of
+//     a deployment, because a gateway was started on it beforehand.
 //  3. Copy: all records are copied page by page, then those that were written meanwhile,
 //     until few are left. Up to here clients notice nothing.
 //  4. Retire, the cut: the source locks out all writers, and the remaining records are
@@ -61,6 +62,7 @@
 // Every field of a record, and the time until its deadline by the destination's clock. A
 // revision or an UpdatedAt that lies in the destination's future becomes the
 // destination's now. The records of retrysafe itself, such as the audit of operators'
-// actions, move too. A record that cannot be read stops the move, because its key would
-// be free at the destination.
+// actions, move too. So does the identity of the deployment, by which a gateway accepts
+// the destination in a reload. A record that cannot be read stops the move, because its
+// key would be free at the destination.
 package move

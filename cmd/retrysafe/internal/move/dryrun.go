@@ -22,12 +22,14 @@ func (m *move) dryRun(ctx context.Context) error {
 		return nil // only the destination has to be opened
 	}
 	if filling.IsZero() {
-		some, err := m.to.List(ctx, retrysafe.Query{Limit: 1})
+		some, err := m.to.List(ctx, retrysafe.Query{Limit: 2})
 		if err != nil {
 			return fmt.Errorf("destination: %w", err)
 		}
-		if len(some) > 0 {
-			return storemove.ErrNotEmpty
+		for i := range some {
+			if some[i].Ref != retrysafe.DeploymentRef() { // that of the source takes its place
+				return storemove.ErrNotEmpty
+			}
 		}
 	}
 	m.enter(Copying)

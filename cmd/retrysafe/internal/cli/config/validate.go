@@ -18,27 +18,30 @@ func validateCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate FILE",
 		Short: "Check a gateway's configuration, without starting one",
-		Long: `Checks a configuration file: everything that can be checked without connecting to
-anything. It names the line and the field of every error, and of every setting that
-works but may not be intended. The exit code is 2 if there are errors; with --strict it
-is 1 if there are warnings.`,
+		Long: `Checks a configuration file. It names the line and the field of every error, and of
+every setting that works but may not be intended. If the store can be read within two
+seconds, it also warns of settings that are not those that the keys were stored under: a
+gateway would not start with them, and a reload would be refused. The store is not
+changed. The exit code is 2 if there are errors; with --strict it is 1 if there are
+warnings.`,
 		Example: `  retrysafe config validate gateway.yaml
   # in a pipeline: fail on warnings
   retrysafe config validate --strict gateway.yaml`,
 		Args: command.Args("FILE"),
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "fail on warnings")
-	cmd.RunE = command.Run(func(_ *cobra.Command, args []string) error {
+	cmd.RunE = command.Run(func(cmd *cobra.Command, args []string) error {
 		c, err := configfile.Load(env, args[0])
 		if err != nil {
 			return err
 		}
+		var keys *sealed.Keyring
 		if c.Encryption.KeysFile != "" {
-			if _, err := sealed.LoadKeyring(c.Encryption.KeysFile); err != nil {
+			if keys, err = sealed.LoadKeyring(c.Encryption.KeysFile); err != nil {
 				return exit.Usagef("%s: encryption.keys_file: %v", args[0], err)
 			}
 		}
-		warnings := c.Warnings()
+		warnings := append(c.Warnings(), storeDifferences(cmd.Context(), c, keys)...)
 		for _, w := range warnings {
 			fmt.Fprintln(env.Err, "warning: "+printable.Text(w))
 		}

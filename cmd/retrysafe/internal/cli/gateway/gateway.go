@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -33,13 +34,24 @@ var configFlags = []struct{ flag, field, usage string }{
 	{"keys-file", "encryption.keys_file", "`FILE` with the keys that records are encrypted with"},
 }
 
+// defaultFlags are the flags without a value that set a field of the configuration, and
+// what they set it to.
+var defaultFlags = []struct {
+	flag, field string
+	to          bool
+	usage       string
+}{
+	{"observe", "defaults.observe", true, "enforce nothing: forward every request, and log what would be refused or replayed"},
+	{"optional", "defaults.required", false, "forward requests without a key unguarded, instead of refusing them"},
+}
+
 // adminTokenVariable has the token of operators.
 const adminTokenVariable = "RETRYSAFE_ADMIN_TOKEN"
 
 // Command returns the command.
 func Command(env *command.Env) *cobra.Command {
 	var path string
-	var logAll bool
+	var logAll, adopt bool
 	cmd := &cobra.Command{
 		Use:   "gateway",
 		Short: "Make the POSTs of any service retry-safe",
@@ -58,6 +70,20 @@ the tenant, because callers that are not told apart could see each other's answe
   --tenant jwt:CLAIM     a claim of a JSON web token; a file says whose
   --tenant none          all callers are one tenant; logged as a warning at startup
 
+By default a POST or PATCH without a key is refused (400), and so is one with a key whose
+caller cannot be told (403) or whose body is over 1 MiB (413). For a first try before a
+service whose clients send no keys yet:
+
+  --observe    enforces nothing: every request is forwarded, and the log says what would
+               have been refused or replayed
+  --optional   forwards requests without a key unguarded; those with a key are guarded
+
+A store belongs to the settings that its keys were stored under: tenant, key header,
+scope, bind, profile and encryption. A gateway with others does not start, because it
+would find none of the keys and run every retry again. --adopt-identity lets it start,
+and gives the store to the new settings. For the same reason a reload that changes one
+of them, or the store, is refused (docs/configuration.md#what-a-reload-may-not-change).
+
 --admin needs a token of at least 16 characters, in $` + adminTokenVariable + `. Without
 --store and without a file, $` + stores.URLVariable + ` names the store.
 
@@ -68,15 +94,25 @@ file, reloads the configuration: completely, or not at all.`,
   retrysafe gateway --upstream http://127.0.0.1:9000 --tenant bearer
   # behind a proxy on this machine that names the caller, over PostgreSQL
   retrysafe gateway --upstream http://127.0.0.1:9000 --tenant header:X-Tenant-Id --store postgres://app@db/app --listen 127.0.0.1:8080
+  # at first only watch what it would do
+  retrysafe gateway --upstream http://127.0.0.1:9000 --tenant bearer --observe
+  # guard requests that have a key, and forward the others
+  retrysafe gateway --upstream http://127.0.0.1:9000 --tenant bearer --optional
   # by a file, on another port
-  retrysafe gateway --config gateway.yaml --listen 127.0.0.1:8090`,
+  retrysafe gateway --config gateway.yaml --listen 127.0.0.1:8090
+  # once, after the key header was changed and no client retries an old request
+  retrysafe gateway --config gateway.yaml --adopt-identity`,
 		Args: command.Args(),
 	}
 	flags := cmd.Flags()
 	for _, f := range configFlags {
 		flags.String(f.flag, "", f.usage)
 	}
+	for _, f := range defaultFlags {
+		flags.Bool(f.flag, false, f.usage)
+	}
 	flags.StringVar(&path, "config", "", "configuration `FILE`")
+	flags.BoolVar(&adopt, "adopt-identity", false, "use the store with these settings, though its keys were stored under others")
 	flags.BoolVar(&logAll, "log-all", false, "log requests that pass through unchanged, too")
 	format := command.NewChoice(cmd, "log-format", "format of log lines", "text", "json")
 	command.Complete(cmd, "profile", "ietf", "stripe")
@@ -84,14 +120,20 @@ file, reloads the configuration: completely, or not at all.`,
 	command.Complete(cmd, "on-5xx", "by_proof", "retry", "store")
 	cmd.RunE = command.Run(func(cmd *cobra.Command, _ []string) error {
 		given := func(name string) (string, bool) {
-			v, _ := flags.GetString(name) // the flag exists
-			return v, flags.Changed(name)
+			if f := flags.Lookup(name); f.Changed {
+				return f.Value.String(), true
+			}
+			return "", false
 		}
 		logger := slog.New(slog.NewTextHandler(env.Err, nil))
 		if format.Is("json") {
 			logger = slog.New(slog.NewJSONHandler(env.Err, nil))
 		}
-		return serve(cmd.Context(), env, path, overrides(env, path, given), logger, logAll)
+		b := &builder{
+			out: env.Out, logger: logger, metrics: telemetry.New(&telemetry.Options{Version: build.Current().Version}),
+			access: &listener.AccessLog{Logger: logger, All: logAll}, adopt: adopt,
+		}
+		return serve(cmd.Context(), env, path, overrides(env, path, given), b)
 	})
 	return cmd
 }
@@ -104,6 +146,11 @@ func overrides(env *command.Env, path string, given func(flag string) (string, b
 			over = append(over, config.Flag{Name: "--" + f.flag, Field: f.field, Value: v})
 		}
 	}
+	for _, f := range defaultFlags {
+		if v, ok := given(f.flag); ok {
+			over = append(over, config.Flag{Name: "--" + f.flag, Field: f.field, Value: strconv.FormatBool((v == "true") == f.to)})
+		}
+	}
 	if _, ok := given("store"); !ok && path == "" && env.Getenv(stores.URLVariable) != "" {
 		over = append(over, config.Flag{Name: "$" + stores.URLVariable, Field: "store", Value: env.Getenv(stores.URLVariable)})
 	}
@@ -113,8 +160,8 @@ func overrides(env *command.Env, path string, given func(flag string) (string, b
 	return over
 }
 
-// serve runs a gateway until ctx ends.
-func serve(ctx context.Context, env *command.Env, path string, over []config.Flag, logger *slog.Logger, logAll bool) error {
+// serve runs the gateways that b builds until ctx ends.
+func serve(ctx context.Context, env *command.Env, path string, over []config.Flag, b *builder) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx)) // until the gateway has shut down
 	defer stop()
 	var watch *watcher // nil without a file
@@ -142,11 +189,7 @@ func serve(ctx context.Context, env *command.Env, path string, over []config.Fla
 	})
 	running.Go(func() { paceCollector(background, env.Getenv) })
 	if path != "" {
-		watch = &watcher{ctx: background, path: path, changed: reload, logger: logger, running: &running}
-	}
-	b := &builder{
-		out: env.Out, logger: logger, metrics: telemetry.New(&telemetry.Options{Version: build.Current().Version}),
-		access: &listener.AccessLog{Logger: logger, All: logAll},
+		watch = &watcher{ctx: background, path: path, changed: reload, logger: b.logger, running: &running}
 	}
 	server, err := listener.New(listener.Options{
 		Load:     func() (*config.Config, error) { return watch.load(read) },
@@ -155,7 +198,7 @@ func serve(ctx context.Context, env *command.Env, path string, over []config.Fla
 		Reload:   reloads,
 		Upgrades: true, // WebSockets pass through; the gateway passes no other upgrade on
 		Ready:    b.announce,
-		Logger:   logger,
+		Logger:   b.logger,
 	})
 	if err != nil {
 		return err

@@ -79,6 +79,65 @@ func TestGatewayByFlags(t *testing.T) {
 	clitest.NewShell(t, store).Run("keys list").Exits(0).Says("one-key-of-a-client", "POST /payments")
 }
 
+// What becomes of requests that are not as the gateway wants them, by default and under
+// the flags for a first try. The README says it in one line.
+func TestGatewayFirstContact(t *testing.T) {
+	t.Parallel()
+	large := strings.Repeat("x", 1<<20+1)
+	// A body that is refused unread is not sent: the connection ends before it could be.
+	client := &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Minute}}
+	type sent struct {
+		name, key, token, body string
+	}
+	all := []sent{
+		{name: "without a key", token: "a"}, {name: "without a key and a caller"},
+		{name: "anonymous", key: "a-key-of-nobody-1"}, {name: "upload", key: "a-key-of-an-upload", token: "a", body: large},
+		{name: "upload without a key", token: "a", body: large}, {name: "keyed", key: "a-key-of-a-client", token: "a"}, {name: "retry", key: "a-key-of-a-client", token: "a"},
+	}
+	for flags, want := range map[string]struct {
+		statuses []int
+		calls    int64
+		says     []string
+	}{
+		"":                     {[]int{400, 400, 403, 413, 400, 201, 201}, 1, []string{"without a key: refused with a 400"}},
+		"--optional":           {[]int{201, 201, 403, 413, 201, 201, 201}, 4, []string{"without a key: forwarded unguarded"}},
+		"--observe":            {[]int{201, 201, 201, 201, 201, 201, 201}, 7, []string{"nothing is enforced", "code=key-missing", "code=caller-unidentified", "code=body-too-large", "code=replay"}},
+		"--observe --optional": {[]int{201, 201, 201, 201, 201, 201, 201}, 7, []string{"nothing is enforced", "code=caller-unidentified"}},
+		"--optional=false":     {[]int{400, 400, 403, 413, 400, 201, 201}, 1, []string{"without a key: refused with a 400"}},
+	} {
+		t.Run(flags, func(t *testing.T) {
+			t.Parallel()
+			s := newService(t)
+			store := "sqlite:" + filepath.Join(t.TempDir(), "keys.db")
+			p := clitest.Start(t, append([]string{"gateway", "--upstream", s.URL, "--tenant", "bearer", "--store", store, "--listen", "127.0.0.1:0"}, strings.Fields(flags)...)...)
+			at := p.Word("gateway on ")
+			for i, q := range all {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at+"/payments", strings.NewReader(q.body))
+				clitest.Must(t, err)
+				if q.key != "" {
+					r.Header.Set("Idempotency-Key", q.key)
+				}
+				if q.token != "" {
+					r.Header.Set("Authorization", "Bearer "+q.token)
+				}
+				if q.body != "" {
+					r.Header.Set("Expect", "100-continue")
+				}
+				got, err := client.Do(r)
+				clitest.Must(t, err)
+				clitest.Must(t, got.Body.Close())
+				if got.StatusCode != want.statuses[i] {
+					t.Errorf("%s got %d, want %d", q.name, got.StatusCode, want.statuses[i])
+				}
+			}
+			if n := s.calls.Load(); n != want.calls {
+				t.Errorf("the service was called %d times, want %d", n, want.calls)
+			}
+			p.Stop(0).Says(want.says...)
+		})
+	}
+}
+
 // What the service gets as a derived key is what a resolver is asked by.
 func TestGatewayAndResolverNameTheSameKey(t *testing.T) {
 	t.Parallel()
@@ -251,6 +310,41 @@ func TestGatewayCannotListen(t *testing.T) {
 	clitest.Must(t, err)
 	defer busy.Close()
 	clitest.NewShell(t, "memory:").Run("gateway --upstream http://127.0.0.1:1 --tenant none --listen", busy.Addr().String()).Exits(5).Says("address already in use")
+}
+
+// A gateway does not start over a store whose keys were stored under other settings,
+// unless it adopts it.
+func TestGatewayRefusesAStoreOfOtherSettings(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	dir := t.TempDir()
+	store := "sqlite:" + filepath.Join(dir, "keys.db")
+	args := func(tenant string, more ...string) []string {
+		return append([]string{"gateway", "--upstream", s.URL, "--tenant", tenant, "--store", store, "--listen", "127.0.0.1:0"}, more...)
+	}
+	p := clitest.Start(t, args("bearer")...)
+	clitest.Post(t, p.Word("gateway on ")+"/a", "a", "a-key-of-a-client", "{}")
+	p.Stop(0)
+	clitest.NewShell(t, "").Run(strings.Join(args("none"), " ")).Exits(2).InOneLine().
+		Says("were stored under other settings: tenant is bearer in the store, and none in the configuration.", "Undo the change; or start with --adopt-identity")
+	clitest.Start(t, args("bearer", "--observe")...).Word("gateway on ")
+
+	conf := filepath.Join(dir, "gateway.yaml")
+	write := func(tenant string) {
+		clitest.Must(t, os.WriteFile(conf, fmt.Appendf(nil, "upstream: %s\ntenant: %s\nstore: %s\n", s.URL, tenant, store), 0o600))
+	}
+	write("bearer")
+	clitest.NewShell(t, "").Run("config validate --strict", conf).Exits(0).Hides("in the store")
+	write("header:X-Org")
+	clitest.NewShell(t, "").Run("config validate", conf).Exits(0).Says("warning: tenant is bearer in the store, and header:X-Org in the configuration", "good")
+
+	p = clitest.Start(t, args("none", "--adopt-identity")...)
+	p.Word("gateway on ")
+	p.Stop(0).Says("level=WARN", "tenant is bearer in the store, and none in the configuration", "by --adopt-identity")
+	p = clitest.Start(t, args("none")...)
+	p.Word("gateway on ")
+	p.Stop(0)
+	clitest.NewShell(t, store).Run("keys list").Exits(0).Says("a-key-of-a-client").Hides("deployment")
 }
 
 // In this process, so that the race detector looks on: every kind of reload, and an

@@ -15,6 +15,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/identity"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/listener"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/httpkey"
@@ -52,6 +53,9 @@ type builder struct {
 	metrics *telemetry.Metrics
 	access  *listener.AccessLog
 	stores  storePool
+	adopt   bool // settings that differ from those that the store has noted, at the start
+
+	running *deployment // nil at the start; build is not called concurrently
 
 	mu       sync.Mutex
 	last     *config.Config // that was built
@@ -61,12 +65,16 @@ type builder struct {
 // build returns an instance for a configuration. Its store is opened, or shared with
 // the instance before it.
 func (b *builder) build(ctx context.Context, c *config.Config) (listener.App, error) {
-	l := &stores.Location{URL: c.Store, KeysFile: c.Encryption.KeysFile}
-	store, release, err := b.stores.open(ctx, l)
+	l, err := stores.Parse(c.Store)
 	if err != nil {
 		return nil, err
 	}
-	i, err := b.newInstance(ctx, c, l, store)
+	l.KeysFile = c.Encryption.KeysFile
+	store, release, err := b.openStore(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	i, err := b.newInstance(ctx, c, &deployment{at: l, store: store})
 	if err != nil {
 		return nil, errors.Join(err, release())
 	}
@@ -85,11 +93,16 @@ func (b *builder) build(ctx context.Context, c *config.Config) (listener.App, er
 
 // newInstance returns an instance over an open store. Without their keys the records of
 // an encrypted store would not be found and each operation would run again, so that is
-// refused.
-func (b *builder) newInstance(ctx context.Context, c *config.Config, l *stores.Location, store retrysafe.Store) (*instance, error) {
-	parts := gateway.Parts{Store: store, Observer: b.metrics.Observer(), Exchange: b.exchange, Logger: b.logger}
+// refused, and so are other settings under which records would not be found.
+func (b *builder) newInstance(ctx context.Context, c *config.Config, d *deployment) (*instance, error) {
+	l := d.at
+	former, err := d.formerFields(ctx)
+	if err != nil {
+		return nil, err
+	}
+	parts := gateway.Parts{Store: d.store, FormerFields: former, Observer: b.metrics.Observer(), Exchange: b.exchange, Logger: b.logger}
 	if l.KeysFile == "" {
-		if err := l.CheckNotEncrypted(ctx, store); err != nil {
+		if err := l.CheckNotEncrypted(ctx, d.store); err != nil {
 			return nil, err
 		}
 	} else {
@@ -107,6 +120,10 @@ func (b *builder) newInstance(ctx context.Context, c *config.Config, l *stores.L
 	if err != nil {
 		return nil, exit.Usagef("%v", err)
 	}
+	if err := b.join(ctx, d, identity.Claim{Settings: identity.Of(c, parts.Keyring), Fields: identity.FieldsOf(g.Fields())}); err != nil {
+		return nil, err
+	}
+	b.running = d
 	i := &instance{Gateway: g}
 	b.metrics.Routes(g.Routes()...)
 	i.onRelease(b.metrics.Store(func() bool { return g.Ready() == nil }), b.metrics.Guard(g.Guard()))
@@ -143,6 +160,7 @@ func (b *builder) announce(at listener.Addresses) {
 		say("records are encrypted with the keys in %s", printable.Text(c.Encryption.KeysFile))
 	}
 	say("tenant: %s", printable.Text(tenantText(&c.Tenant)))
+	say("POST and PATCH without a key: %s", keylessText(&c.Defaults))
 	if at.Admin != "" {
 		say("operators on %s", printable.Text(at.Admin))
 	}
@@ -162,6 +180,20 @@ func warnings(c *config.Config, g *gateway.Gateway) []string {
 		}
 	}
 	return all
+}
+
+// keylessText returns what becomes of requests without a key that no route matches.
+func keylessText(s *config.Settings) string {
+	switch {
+	case s.Off:
+		return "forwarded, as all others: the defaults are off"
+	case s.Observe:
+		return "forwarded and logged, as all others: nothing is enforced"
+	case s.Required:
+		return "refused with a 400"
+	default:
+		return "forwarded unguarded"
+	}
 }
 
 // tenantText returns how callers are told apart.

@@ -22,16 +22,23 @@ type pooledStore struct {
 	users int
 }
 
+// has reports whether the store at a location is open.
+func (p *storePool) has(l *stores.Location) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.byURL[l.URL] != nil
+}
+
 // open returns the store at a location, and a function that releases it. The last
-// release closes the store.
-func (p *storePool) open(ctx context.Context, l *stores.Location) (retrysafe.Store, func() error, error) {
+// release closes the store. Opts, which may be nil, are for a store that is not open.
+func (p *storePool) open(ctx context.Context, l *stores.Location, opts *storeurl.Options) (retrysafe.Store, func() error, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.byURL[l.URL]
 	if s == nil {
 		ctx, cancel := context.WithTimeout(ctx, stores.Timeout)
 		defer cancel()
-		opened, err := storeurl.Open(ctx, l.URL, nil)
+		opened, err := storeurl.Open(ctx, l.URL, opts)
 		if err != nil {
 			return nil, nil, l.StoreError(err)
 		}

@@ -32,17 +32,8 @@ func (f *Flags) Open(ctx context.Context, env *command.Env) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := l.Status(ctx)
-	switch {
-	case err != nil:
+	if err := l.CheckSchema(ctx); err != nil {
 		return nil, err
-	case s.Version == 0:
-		return nil, exit.Errorf(exit.Store, "the store %s has no tables of retrysafe", l).Hintf("create them with: retrysafe migrate up%s", l.Repeat)
-	case s.Version < s.Newest:
-		return nil, exit.Errorf(exit.Store, "the store %s has schema version %d, and this program needs %d", l, s.Version, s.Newest).
-			Hintf("migrate it with: retrysafe migrate up%s", l.Repeat)
-	case s.Refused:
-		return nil, l.TooNew(s)
 	}
 	return l.open(ctx, env)
 }

@@ -50,6 +50,24 @@ func (l *Location) Status(ctx context.Context) (Status, error) {
 	}
 }
 
+// CheckSchema returns an error unless the store exists and has a schema that this program
+// can work on. It changes nothing.
+func (l *Location) CheckSchema(ctx context.Context) error {
+	s, err := l.Status(ctx)
+	switch {
+	case err != nil:
+		return err
+	case s.Version == 0:
+		return exit.Errorf(exit.Store, "the store %s has no tables of retrysafe", l).Hintf("create them with: retrysafe migrate up%s", l.Repeat)
+	case s.Version < s.Newest:
+		return exit.Errorf(exit.Store, "the store %s has schema version %d, and this program needs %d", l, s.Version, s.Newest).
+			Hintf("migrate it with: retrysafe migrate up%s", l.Repeat)
+	case s.Refused:
+		return l.TooNew(s)
+	}
+	return nil
+}
+
 // TooNew returns the error for a store whose schema this program does not know.
 func (l *Location) TooNew(s Status) error {
 	return exit.Errorf(exit.Store, "the store %s has schema version %d, and this program knows only %d", l, s.Version, s.Newest).

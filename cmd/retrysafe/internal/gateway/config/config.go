@@ -106,9 +106,21 @@ type Settings struct {
 	Strict                  bool
 	MinKeyLength            int
 	ShortKeys, PersonalData string
-	// FirstSent refuses requests that were first sent before the retention.
-	FirstSent bool
+	// FirstSent says whether a request has to say when it was first sent.
+	FirstSent FirstSent
 }
+
+// FirstSent is how the header Idempotency-First-Sent is treated.
+type FirstSent uint8
+
+const (
+	// FirstSentIgnored leaves it alone (first_sent: false).
+	FirstSentIgnored FirstSent = iota
+	// FirstSentChecked refuses requests that were first sent before the retention (true).
+	FirstSentChecked
+	// FirstSentRequired refuses keyed requests without it, too (required).
+	FirstSentRequired
+)
 
 // Tenant is how a request's tenant is found out. There is no default: keys of
 // tenants that are not told apart collide.

@@ -161,7 +161,7 @@ func (s *Settings) fields() section {
 		{"min_key_length", count(&s.MinKeyLength)},
 		{"short_keys", words(&s.ShortKeys, "ignore", "warn", "refuse")},
 		{"personal_data", words(&s.PersonalData, "ignore", "warn", "refuse")},
-		{"first_sent", flag(&s.FirstSent)},
+		{"first_sent", firstSent(&s.FirstSent)},
 	}
 }
 

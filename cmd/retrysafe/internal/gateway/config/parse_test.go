@@ -30,6 +30,24 @@ encryption: { keys_file: keys.yaml }
 admin: { listen: 127.0.0.1:8081, token: "${RETRYSAFE_ADMIN_TOKEN}" }
 `
 
+func TestFirstSent(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]config.FirstSent{
+		"false": config.FirstSentIgnored, "true": config.FirstSentChecked, "required": config.FirstSentRequired,
+	} {
+		c := parse(t, least+"routes: [{ match: POST /a, first_sent: "+text+" }]\n")
+		if got := c.Routes[0].FirstSent; got != want || c.Defaults.FirstSent != config.FirstSentIgnored {
+			t.Errorf("first_sent: %s is %d", text, got)
+		}
+		printed, err := c.Print()
+		if err != nil || (want != config.FirstSentIgnored) != strings.Contains(string(printed), "first_sent: "+text+"\n") {
+			t.Errorf("first_sent: %s is printed as\n%s", text, printed)
+		}
+	}
+	contains(t, refused(t, least+"defaults: { first_sent: require }\n"), `defaults.first_sent: "require" is none of false, true, required; did you mean required?`)
+	contains(t, refused(t, least+"defaults: { first_sent: \"true\" }\n"), "is a text; write it without quotes")
+}
+
 func TestTheAgreedExample(t *testing.T) {
 	t.Parallel()
 	got := parseIn(t, vars{"RETRYSAFE_ADMIN_TOKEN": "0123456789abcdef"}, design)

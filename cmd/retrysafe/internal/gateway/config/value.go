@@ -3,6 +3,7 @@ package config
 import (
 	"math"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -128,6 +129,20 @@ func flag(to *bool) value {
 		}
 		return false, "is neither true nor false" + didYouMean(l.text, []string{"true", "false"})
 	}, strconv.FormatBool, boolTag}
+}
+
+// firstSent is a flag that may ask for more.
+func firstSent(to *FirstSent) value {
+	names := [...]string{FirstSentIgnored: "false", FirstSentChecked: "true", FirstSentRequired: "required"}
+	return scalar[FirstSent]{to, func(l literal) (FirstSent, string) {
+		if l.tag == strTag && (l.text == "true" || l.text == "false") {
+			return 0, "is a text; write it without quotes"
+		}
+		if i := slices.Index(names[:], l.text); i >= 0 {
+			return FirstSent(i), ""
+		}
+		return 0, "is none of false, true, required" + didYouMean(l.text, names[:])
+	}, func(v FirstSent) string { return names[v] }, ""}
 }
 
 // count is a whole number.

@@ -58,6 +58,8 @@ type gateway struct {
 	t    testing.TB
 	addr string
 	conf string
+	// flags are on the command line, besides the configuration.
+	flags []string
 
 	mu    sync.Mutex
 	cmd   *exec.Cmd
@@ -81,7 +83,7 @@ func newGateway(t testing.TB, conf string) *gateway {
 // start starts the process and waits until it is ready.
 func (g *gateway) start() {
 	g.t.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(g.t.Context()), built(g.t), "gateway", "--config", g.conf)
+	cmd := exec.CommandContext(context.WithoutCancel(g.t.Context()), built(g.t), append([]string{"gateway", "--config", g.conf}, g.flags...)...)
 	cmd.Stdout, cmd.Stderr = g.log, g.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
