@@ -11,10 +11,10 @@ import (
 type Effects uint8
 
 const (
-	// EffectsDefault, in a policy: those of the policy that it inherits from, otherwise
-	// EffectsUnprotected.
-	EffectsDefault Effects = iota
-	// EffectsUnprotected: anything at all. An attempt that may have happened is never
+	// unset, in a policy: those of the policy that it inherits from, otherwise
+	// EffectsUnprotected
+	effectsUnset Effects = iota
+	// EffectsUnprotected, which is also what holds if nothing is set: anything at all. An attempt that may have happened is never
 	// run again automatically; it becomes Unknown. At most once, then explained.
 	EffectsUnprotected
 	// EffectsKeyed: every outside call carries [Execution.DownstreamKey] and the same
@@ -37,12 +37,11 @@ func (e Effects) Repeatable() bool { return e == EffectsKeyed || e == EffectsInT
 type Lapse uint8
 
 const (
-	// LapseDefault, in a policy, goes by the effect mode: LapseResume with
-	// [EffectsKeyed] and [EffectsInTx], LapseQuarantine with [EffectsUnprotected].
-	LapseDefault Lapse = iota
-	// LapseQuarantine: it may have happened, so it becomes Unknown.
+	// unset, in a policy: LapseResume or LapseQuarantine, by the effect mode
+	lapseUnset Lapse = iota
+	// LapseQuarantine, which is the default with [EffectsUnprotected]: it may have happened, so it becomes Unknown.
 	LapseQuarantine
-	// LapseResume: the next call runs it from the last checkpoint, or from the start if
+	// LapseResume, which is the default with [EffectsKeyed] and [EffectsInTx]: the next call runs it from the last checkpoint, or from the start if
 	// there is none. With [EffectsInTx] it is quarantined instead until the operation was
 	// seen to complete in a transaction; see docs/semantics.md.
 	LapseResume
@@ -76,9 +75,8 @@ const (
 type InFlightPolicy uint8
 
 const (
-	// InFlightDefault, in a policy: InFlightConflict.
-	InFlightDefault InFlightPolicy = iota
-	// InFlightConflict: the retry is refused at once, with a Retry-After.
+	inFlightUnset InFlightPolicy = iota
+	// InFlightConflict, which is the default: the retry is refused at once, with a Retry-After.
 	InFlightConflict
 	// InFlightWait: the retry waits up to [Policy.Wait] for the answer; then it is
 	// refused.
@@ -91,9 +89,8 @@ const (
 type ExpiredPolicy uint8
 
 const (
-	// ExpiredDefault, in a policy: ExpiredRerun.
-	ExpiredDefault ExpiredPolicy = iota
-	// ExpiredRerun: the key is free again, and the call is a new operation.
+	expiredUnset ExpiredPolicy = iota
+	// ExpiredRerun, which is the default: the key is free again, and the call is a new operation.
 	ExpiredRerun
 	// ExpiredGone: the key stays used for as long as the store remembers it.
 	ExpiredGone
@@ -142,7 +139,7 @@ const defaultReconcile = 30 * time.Second
 // inherit returns p with its unset fields taken from base. Both are as their authors
 // wrote them, without defaults.
 func (p Policy) inherit(base Policy) Policy {
-	if p.Effects == EffectsDefault || p.Effects == base.Effects {
+	if p.Effects == effectsUnset || p.Effects == base.Effects {
 		p.Effects = base.Effects
 		p.Lapse = cmp.Or(p.Lapse, base.Lapse)
 		p.OnFailure = cmp.Or(p.OnFailure, base.OnFailure)
@@ -163,7 +160,7 @@ func (p Policy) inherit(base Policy) Policy {
 // as it is: a wire profile may have another default.
 func (p Policy) withDefaults() Policy {
 	p.Effects = cmp.Or(p.Effects, EffectsUnprotected)
-	if p.Lapse == LapseDefault {
+	if p.Lapse == lapseUnset {
 		p.Lapse = LapseQuarantine
 		if p.Effects.Repeatable() {
 			p.Lapse = LapseResume
@@ -246,8 +243,8 @@ func (e Effects) proves() State {
 }
 
 var (
-	effectsNames = [...]string{"default", "unprotected", "keyed", "in_tx"}
-	lapseNames   = [...]string{"default", "quarantine", "resume", "rerun", "fail"}
+	effectsNames = [...]string{"unset", "unprotected", "keyed", "in_tx"}
+	lapseNames   = [...]string{"unset", "quarantine", "resume", "rerun", "fail"}
 )
 
 // String returns the mode's name as configuration files spell it.

@@ -59,7 +59,7 @@ func changed(p retrysafe.Policy, change func(*retrysafe.Policy)) retrysafe.Polic
 func TestLapseGoesByTheEffects(t *testing.T) {
 	t.Parallel()
 	for effects, want := range map[retrysafe.Effects]retrysafe.Lapse{
-		retrysafe.EffectsDefault: retrysafe.LapseQuarantine, retrysafe.EffectsUnprotected: retrysafe.LapseQuarantine,
+		0: retrysafe.LapseQuarantine, retrysafe.EffectsUnprotected: retrysafe.LapseQuarantine,
 		retrysafe.EffectsKeyed: retrysafe.LapseResume, retrysafe.EffectsInTx: retrysafe.LapseResume,
 	} {
 		e, err := retrysafe.New(memstore.New(nil), &retrysafe.Options{Policy: retrysafe.Policy{Effects: effects}})

@@ -23,13 +23,6 @@ func SystemScope(name string) string { return systemPrefix + name }
 
 const systemPrefix = "\x00retrysafe/"
 
-// DeploymentRef names the record in which a store says which deployment its keys belong
-// to, and with which settings they were made. It has a system scope, holds nothing of a
-// tenant's, and never expires. It has to be readable before the secrets of an encryption
-// are known to be the right ones, so it is written below store/sealed, which shows
-// nothing of it.
-func DeploymentRef() Ref { return Ref{Scope: SystemScope("deployment"), Key: "identity"} }
-
 // IsSystem reports whether the key belongs to retrysafe itself.
 func (r Ref) IsSystem() bool { return strings.HasPrefix(r.Scope, "\x00") }
 

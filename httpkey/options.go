@@ -67,7 +67,7 @@ type Options struct {
 	ReplayHeaders []string
 	// NotExecuted are the statuses by which a handler says that it has refused the
 	// request before it did anything: the answer is not stored, and a retry runs. Nil
-	// means [DefaultNotExecuted]; an empty list that is not nil means none.
+	// means 401, 403, 408, 425 and 429; an empty list that is not nil means none.
 	NotExecuted []int
 	// AllowEmpty lets a handler that writes neither a status nor a body answer with an
 	// empty 200, as net/http does. By default that is no answer: the attempt has failed.
@@ -178,14 +178,12 @@ type Secret struct {
 	Key []byte
 }
 
-// DefaultNotExecuted are the statuses that mean "not executed" unless
-// [Options.NotExecuted] says otherwise: 401, 403, 408, 425 and 429. A later attempt of
-// the same request may overcome each of them.
-func DefaultNotExecuted() []int {
-	return []int{
-		http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout,
-		http.StatusTooEarly, http.StatusTooManyRequests,
-	}
+// notExecutedByDefault are the statuses that mean "not executed" unless
+// [Options.NotExecuted] says otherwise. A later attempt of the same request may overcome
+// each of them.
+var notExecutedByDefault = []int{
+	http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout,
+	http.StatusTooEarly, http.StatusTooManyRequests,
 }
 
 // notExecutedCaveat says what a guard takes a handler's word for, if its effects are
@@ -223,7 +221,7 @@ func (o *Options) complete() error {
 		o.Methods[i] = strings.ToUpper(m) // "post" would match no request
 	}
 	if o.NotExecuted == nil {
-		o.NotExecuted = DefaultNotExecuted()
+		o.NotExecuted = notExecutedByDefault
 	}
 	for _, status := range o.NotExecuted {
 		if status < 400 || status > 599 {

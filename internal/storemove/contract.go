@@ -45,7 +45,7 @@ type Source interface {
 // promises as those of a [Source].
 type Destination interface {
 	// Fill closes the store until Filled or Unfill. It fails unless the store holds no
-	// record but that of [retrysafe.DeploymentRef], or is already being filled from the
+	// record but that of [deployment.Ref], or is already being filled from the
 	// same source. In the latter case it deletes what was imported, and the run that
 	// filled the store before is replaced.
 	Fill(ctx context.Context, run, source retrysafe.Owner, from string) error

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/deployment"
 	"github.com/retrysafe/retrysafe/internal/storemove"
 )
 
@@ -16,7 +17,7 @@ func (m *mover) Fill(ctx context.Context, run, source retrysafe.Owner, from stri
 	next := storemove.Note{Part: storemove.Filling, Run: run, Source: source, Peer: from}
 	err := m.do(ctx, "fill", &sql.lockKeys, func(ctx context.Context, tx moveTx) error {
 		notEmpty := false
-		if err := tx.QueryRow(ctx, sql.existsOthers.sql, idOf(retrysafe.DeploymentRef()).text()).Scan(&notEmpty); err != nil {
+		if err := tx.QueryRow(ctx, sql.existsOthers.sql, idOf(deployment.Ref()).text()).Scan(&notEmpty); err != nil {
 			return err
 		}
 		switch {

@@ -37,24 +37,21 @@ func (s *Store) Tx(tx pgx.Tx) *Tx { return &Tx{s, native{tx}} }
 // for PostgreSQL.
 func (s *Store) SQLTx(tx *sql.Tx) *Tx { return &Tx{s, standard{tx}} }
 
-// A SQLStore is a [Store] whose transactions are those of a [sql.DB], for programs that
-// use database/sql, or a library on top of it such as gorm, ent or bun. [Store.SQL]
-// returns one.
-type SQLStore struct {
+// SQL returns the store with transactions of db, for programs that use database/sql, or
+// a library on top of it such as gorm, ent or bun. Db must be connections to the store's
+// own database, by any driver for PostgreSQL. The store's other steps go on using its own
+// pool. A transaction of [retrysafe.DoTx] costs two more round trips than with
+// [Store.BeginTx]: database/sql sends one statement at a time.
+func (s *Store) SQL(db *sql.DB) retrysafe.TxStore[*sql.Tx] { return &sqlStore{s, db} }
+
+// sqlStore is a [Store] whose transactions are those of a [sql.DB].
+type sqlStore struct {
 	*Store
 	db *sql.DB
 }
 
-var _ retrysafe.TxStore[*sql.Tx] = (*SQLStore)(nil)
-
-// SQL returns the store with transactions of db, which must be connections to the
-// store's own database, by any driver for PostgreSQL. The store's other steps go on
-// using its own pool. A transaction of [retrysafe.DoTx] costs two more round trips than
-// with [Store.BeginTx]: database/sql sends one statement at a time.
-func (s *Store) SQL(db *sql.DB) *SQLStore { return &SQLStore{s, db} }
-
 // BeginTx implements [retrysafe.TxStore].
-func (s *SQLStore) BeginTx(ctx context.Context) (retrysafe.Tx, *sql.Tx, error) {
+func (s *sqlStore) BeginTx(ctx context.Context) (retrysafe.Tx, *sql.Tx, error) {
 	if s.db == nil {
 		return nil, nil, errors.New("pgstore: begin: SQL was given no database")
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/deployment"
 )
 
 // Check reads a few records of below and returns an error that wraps
@@ -23,7 +24,7 @@ func Check(ctx context.Context, below retrysafe.Store, keys *Keyring) error {
 	defer w.done()
 	looked := 0
 	for i := range list {
-		if list[i].Ref == retrysafe.DeploymentRef() {
+		if list[i].Ref == deployment.Ref() {
 			continue // it is never sealed
 		}
 		if _, _, err = w.openNames(&list[i]); err == nil {

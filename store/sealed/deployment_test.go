@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/deployment"
 	"github.com/retrysafe/retrysafe/store/memstore"
 	"github.com/retrysafe/retrysafe/store/sealed"
 )
@@ -14,7 +15,7 @@ import (
 // identity is the record of a deployment, as a gateway writes it below the seal.
 func identity() retrysafe.Write {
 	return retrysafe.Write{Term: 100 * 365 * 24 * time.Hour, Record: retrysafe.Record{
-		Ref: retrysafe.DeploymentRef(), State: retrysafe.StateCompleted, Version: retrysafe.RecordVersion, Owner: owner(9), Attempt: 1,
+		Ref: deployment.Ref(), State: retrysafe.StateCompleted, Version: retrysafe.RecordVersion, Owner: owner(9), Attempt: 1,
 		Result: &retrysafe.Result{Status: 200, Body: []byte(`{"id":"x"}`)},
 	}}
 }
@@ -33,7 +34,7 @@ func TestDeploymentIsBelowTheSeal(t *testing.T) {
 	for i := range many {
 		create(t, s, full("tenant-a", fmt.Sprint("order-", i)))
 	}
-	if _, err := s.Load(t.Context(), retrysafe.DeploymentRef()); !errors.Is(err, retrysafe.ErrNotFound) {
+	if _, err := s.Load(t.Context(), deployment.Ref()); !errors.Is(err, retrysafe.ErrNotFound) {
 		t.Errorf("load through the seal: %v, want ErrNotFound", err)
 	}
 	for limit := 1; limit <= many+2; limit++ {
@@ -71,10 +72,10 @@ func TestDeploymentThroughTheSealIsAnotherRecord(t *testing.T) {
 	above := identity()
 	above.Result = &retrysafe.Result{Status: 200, Body: []byte("above")}
 	create(t, s, above)
-	if got := load(t, s, retrysafe.DeploymentRef()); string(got.Result.Body) != "above" {
+	if got := load(t, s, deployment.Ref()); string(got.Result.Body) != "above" {
 		t.Errorf("above is %s", got.Result.Body)
 	}
-	if got := load(t, below, retrysafe.DeploymentRef()); string(got.Result.Body) != `{"id":"x"}` {
+	if got := load(t, below, deployment.Ref()); string(got.Result.Body) != `{"id":"x"}` {
 		t.Errorf("below is %s", got.Result.Body)
 	}
 }

@@ -35,7 +35,7 @@
 // if it is called before the first record is sealed. It looks at a few records only and
 // misses a store that holds both kinds.
 //
-// One record is never sealed: that of [retrysafe.DeploymentRef], which says which
+// One record is never sealed: that of [deployment.Ref], which says which
 // deployment the store belongs to, before its secrets are known to be the right ones. It
 // is written and read below, and this package shows nothing of it.
 //

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/deployment"
 )
 
 var (
@@ -59,7 +60,7 @@ func (s *store) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 }
 
 // List shows a record that cannot be read as a placeholder, under a handle. The record
-// of [retrysafe.DeploymentRef] is below this store and no record of it.
+// of [deployment.Ref] is below this store and no record of it.
 func (s *store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
 	scope := q.Scope
 	if q.Scope != "" {
@@ -70,7 +71,7 @@ func (s *store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record
 	} else if q.After != (retrysafe.Ref{}) {
 		q.After = s.keys.lower(q.After)
 	}
-	size, own := q.Size(), retrysafe.DeploymentRef()
+	size, own := q.Size(), deployment.Ref()
 	up := make([]retrysafe.Record, 0, min(size, 100))
 	for {
 		list, err := s.below.List(ctx, q)

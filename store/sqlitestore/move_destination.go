@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/deployment"
 	"github.com/retrysafe/retrysafe/internal/storemove"
 	"github.com/retrysafe/retrysafe/store/storekit"
 )
@@ -21,7 +22,7 @@ func (m mover) Fill(ctx context.Context, run, source retrysafe.Owner, from strin
 			return n.Closed()
 		default:
 			some := false
-			if err := tx.QueryRowContext(ctx, existsOthers, idOf(retrysafe.DeploymentRef())).Scan(&some); err != nil {
+			if err := tx.QueryRowContext(ctx, existsOthers, idOf(deployment.Ref())).Scan(&some); err != nil {
 				return err
 			}
 			if n.Part == storemove.Followed {

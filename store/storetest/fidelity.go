@@ -59,10 +59,10 @@ var fidelityRules = []rule{{
 		for state := retrysafe.StateAccepted; state <= retrysafe.StateExpired; state++ {
 			keeps(func(r *retrysafe.Write) { *r = in(state, *r, later) })
 		}
-		for _, lapse := range []retrysafe.Lapse{retrysafe.LapseDefault, retrysafe.LapseQuarantine, retrysafe.LapseResume, retrysafe.LapseRerun, retrysafe.LapseFail, retrysafe.LapseFail + 1, 255} {
+		for _, lapse := range []retrysafe.Lapse{0, retrysafe.LapseQuarantine, retrysafe.LapseResume, retrysafe.LapseRerun, retrysafe.LapseFail, retrysafe.LapseFail + 1, 255} {
 			keeps(func(r *retrysafe.Write) { r.Lapse = lapse })
 		}
-		for _, effects := range []retrysafe.Effects{retrysafe.EffectsDefault, retrysafe.EffectsUnprotected, retrysafe.EffectsKeyed, retrysafe.EffectsInTx, retrysafe.EffectsInTx + 1, 255} {
+		for _, effects := range []retrysafe.Effects{0, retrysafe.EffectsUnprotected, retrysafe.EffectsKeyed, retrysafe.EffectsInTx, retrysafe.EffectsInTx + 1, 255} {
 			keeps(func(r *retrysafe.Write) { r.Effects = effects })
 		}
 		for _, version := range []uint8{0, 1, retrysafe.RecordVersion + 1, 7, 8, 14, 15, 16, 127, 128, 255} {

@@ -56,13 +56,14 @@ var arrows = []arrowRule{
 
 	{"store/storekit", []string{root, "internal/fields"}, "what stores are built from; it knows none of them"},
 	{"store/memstore", []string{root, "outbox", "store/storekit"}, "a store keeps records; it knows no HTTP"},
-	{"store/sqlitestore", []string{root, "outbox", "store/storekit", "internal/groupcommit", "internal/migrate", "internal/storemove", "internal/failpoint"}, "a store keeps records; it knows no HTTP"},
-	{"store/pgstore", []string{root, "outbox", "store/storekit", "internal/groupcommit", "internal/fields", "internal/migrate", "internal/storemove", "internal/failpoint"}, "a store keeps records; it knows no HTTP"},
-	{"store/sealed", []string{root, "store/storekit"}, "it wraps any store, so it knows none"},
+	{"store/sqlitestore", []string{root, "outbox", "store/storekit", "internal/deployment", "internal/groupcommit", "internal/migrate", "internal/storemove", "internal/failpoint"}, "a store keeps records; it knows no HTTP"},
+	{"store/pgstore", []string{root, "outbox", "store/storekit", "internal/deployment", "internal/groupcommit", "internal/fields", "internal/migrate", "internal/storemove", "internal/failpoint"}, "a store keeps records; it knows no HTTP"},
+	{"store/sealed", []string{root, "store/storekit", "internal/deployment"}, "it wraps any store, so it knows none"},
 	{"store/tiered", []string{root}, "it stands before any store, so it knows none"},
 	{"store/storetest", []string{root, "outbox", "store/storekit"}, "the contract holds for every store, so it knows none"},
 
 	{"internal/canonjson", nil, "it knows JSON, not keys"},
+	{"internal/deployment", []string{root}, "the name of one record"},
 	{"internal/deadline", []string{root}, "a time limit by the engine's clock"},
 	{"internal/failpoint", nil, "places where a test may end or fail a program; nothing in a release"},
 	{"internal/fields", nil, "it knows bytes, not keys"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/deployment"
 	"github.com/retrysafe/retrysafe/internal/storemove"
 )
 
@@ -27,7 +28,7 @@ func (m *move) dryRun(ctx context.Context) error {
 			return fmt.Errorf("destination: %w", err)
 		}
 		for i := range some {
-			if some[i].Ref != retrysafe.DeploymentRef() { // that of the source takes its place
+			if some[i].Ref != deployment.Ref() { // that of the source takes its place
 				return storemove.ErrNotEmpty
 			}
 		}

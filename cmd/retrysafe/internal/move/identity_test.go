@@ -7,12 +7,13 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/move"
+	"github.com/retrysafe/retrysafe/internal/deployment"
 )
 
 // identity is the record in which a store says which deployment it belongs to.
 func identity(id string) retrysafe.Write {
 	return retrysafe.Write{Term: 100 * 365 * 24 * time.Hour, Record: retrysafe.Record{
-		Ref: retrysafe.DeploymentRef(), State: retrysafe.StateCompleted, Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{1}, Attempt: 1,
+		Ref: deployment.Ref(), State: retrysafe.StateCompleted, Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{1}, Attempt: 1,
 		Result: &retrysafe.Result{Status: 200, Body: []byte(id)}, Retain: 100 * 365 * 24 * time.Hour,
 	}}
 }
@@ -40,7 +41,7 @@ func TestIdentityMovesAlong(t *testing.T) {
 			}
 			_, err = to.Purge(t.Context(), 100)
 			must(t, err)
-			r, err := to.Load(t.Context(), retrysafe.DeploymentRef())
+			r, err := to.Load(t.Context(), deployment.Ref())
 			must(t, err)
 			if got := string(r.Result.Body); got != want {
 				t.Errorf("the destination belongs to %q, want %q", got, want)
@@ -65,7 +66,7 @@ func TestAbandonedDestinationWithAnIdentity(t *testing.T) {
 		must(t, err)
 		must(t, to.Mover().Fill(t.Context(), retrysafe.Owner{1}, name, "the source"))
 		must(t, move.Abandon(t.Context(), from, to))
-		if _, err := to.Load(t.Context(), retrysafe.DeploymentRef()); !errors.Is(err, retrysafe.ErrNotFound) {
+		if _, err := to.Load(t.Context(), deployment.Ref()); !errors.Is(err, retrysafe.ErrNotFound) {
 			t.Errorf("after Abandon the destination is not empty: %v", err)
 		}
 		serves(t, to)

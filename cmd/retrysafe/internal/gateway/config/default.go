@@ -67,7 +67,7 @@ func (c *Config) complete() {
 }
 
 func (s *Settings) complete(maxRun, timeout bool) {
-	if s.Policy.Lapse == retrysafe.LapseDefault { // by the effects; an upstream has no checkpoints to resume from
+	if s.Policy.Lapse == 0 { // by the effects; an upstream has no checkpoints to resume from
 		s.Policy.Lapse = retrysafe.LapseQuarantine
 		if s.Policy.Effects == retrysafe.EffectsKeyed {
 			s.Policy.Lapse = retrysafe.LapseRerun

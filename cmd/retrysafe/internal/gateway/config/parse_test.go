@@ -67,7 +67,6 @@ func TestTheAgreedExample(t *testing.T) {
 	}
 	route("POST /payments", func(s *config.Settings) {
 		s.Policy.Effects, s.ForwardKey = retrysafe.EffectsKeyed, "Idempotency-Key"
-		s.Policy.Lapse = retrysafe.LapseRerun // it goes by the effects
 	})
 	route("POST /reports", func(s *config.Settings) {
 		s.Policy.InFlight, s.Policy.Wait = retrysafe.InFlightWait, 2*time.Second

@@ -7,7 +7,7 @@
 // A gateway with another tenant source, another key header, another scope or another
 // encryption finds none of the records that were stored before, and every retry of a
 // live key would run again. So a store keeps one record, under
-// [retrysafe.DeploymentRef], that says under which settings its keys were stored. A
+// [deployment.Ref], that says under which settings its keys were stored. A
 // gateway whose settings differ is refused, unless its operator adopts them.
 //
 // The record is written by Create and Swap of the store below any encryption and cache.
@@ -39,6 +39,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/deployment"
 )
 
 var (
@@ -87,7 +88,7 @@ func Read(ctx context.Context, s retrysafe.Store) (Identity, error) {
 }
 
 func read(ctx context.Context, s retrysafe.Store) (id Identity, r retrysafe.Record, err error) {
-	r, err = s.Load(ctx, retrysafe.DeploymentRef())
+	r, err = s.Load(ctx, deployment.Ref())
 	switch {
 	case errors.Is(err, retrysafe.ErrNotFound):
 		return Identity{}, r, ErrNone
@@ -138,7 +139,7 @@ func (c *Claim) join(ctx context.Context, s retrysafe.Store) (Identity, []Differ
 	switch {
 	case errors.Is(err, ErrNone) && len(c.Of) == 0:
 		id := Identity{Format: format, ID: rand.Text(), Settings: c.Settings, Fields: c.Fields}
-		return id, nil, id.note(ctx, s.Create, retrysafe.Write{Record: retrysafe.Record{Ref: retrysafe.DeploymentRef()}})
+		return id, nil, id.note(ctx, s.Create, retrysafe.Write{Record: retrysafe.Record{Ref: deployment.Ref()}})
 	case err != nil:
 		return Identity{}, nil, err
 	case len(c.Of) > 0 && !slices.Contains(c.Of, noted.ID):

@@ -15,6 +15,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/identity"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
 	"github.com/retrysafe/retrysafe/httpkey"
+	"github.com/retrysafe/retrysafe/internal/deployment"
 	"github.com/retrysafe/retrysafe/internal/test/faultstore"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/janitor"
@@ -127,7 +128,7 @@ func TestAdopt(t *testing.T) {
 		if _, _, err := identity.Join(t.Context(), s, identity.Claim{Settings: one}); err == nil {
 			t.Error("the former settings are accepted")
 		}
-		r, err := s.Load(t.Context(), retrysafe.DeploymentRef())
+		r, err := s.Load(t.Context(), deployment.Ref())
 		must(t, err)
 		if n := r.Inquiry.Notes; len(n) != 1 || n[0].By != "gateway on host" || !strings.Contains(n[0].Text, "profile is ietf in the store") || n[0].At.IsZero() {
 			t.Errorf("the notes are %+v", n)
@@ -145,7 +146,7 @@ func TestReloadNeedsTheSameStore(t *testing.T) {
 		if _, _, err := identity.Join(t.Context(), s, c); !errors.Is(err, identity.ErrNone) {
 			t.Errorf("an empty store: %v", err)
 		}
-		if _, err := s.Load(t.Context(), retrysafe.DeploymentRef()); !errors.Is(err, retrysafe.ErrNotFound) {
+		if _, err := s.Load(t.Context(), deployment.Ref()); !errors.Is(err, retrysafe.ErrNotFound) {
 			t.Errorf("something was stored: %v", err)
 		}
 		mine := join(t, s, identity.Claim{Settings: c.Settings})
@@ -203,7 +204,7 @@ func TestUnreadableIdentity(t *testing.T) {
 	} {
 		s := memstore.New(nil)
 		_, err := s.Create(t.Context(), retrysafe.Write{Term: time.Hour, Record: retrysafe.Record{
-			Ref: retrysafe.DeploymentRef(), State: retrysafe.StateCompleted, Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{1}, Attempt: 1,
+			Ref: deployment.Ref(), State: retrysafe.StateCompleted, Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{1}, Attempt: 1,
 			Result: &retrysafe.Result{Status: 200, Body: []byte(body)},
 		}})
 		must(t, err)
