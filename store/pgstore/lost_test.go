@@ -95,10 +95,10 @@ func (b *till) pay(ctx context.Context, mode, key string) (mine string, out retr
 func (b *till) payInTx(ctx context.Context, x *retrysafe.Execution, r retrysafe.Result) error {
 	tx, err := b.Pool().Begin(ctx)
 	if err != nil {
-		return err
+		return retrysafe.NotExecuted(err)
 	}
 	if _, err := tx.Exec(ctx, enter, x.Ref().Key, string(r.Body)); err != nil {
-		return errors.Join(err, tx.Rollback(ctx))
+		return retrysafe.NotExecuted(errors.Join(err, tx.Rollback(ctx))) // no commit was sent
 	}
 	if err := x.CompleteTx(ctx, b.Tx(tx), r); err != nil {
 		return err

@@ -133,6 +133,7 @@ func TestUsualRowIsShort(t *testing.T) {
 	r := retrysafe.Record{
 		Ref: retrysafe.Ref{Scope: "tenant", Key: "8e03978e-40d5-43dd-bc93-6894a57f9324"}, Operation: "POST /payments",
 		Fingerprint: retrysafe.Fingerprint{Alg: 1}, State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion, Attempt: 1, Retain: 24 * time.Hour,
+		Effects: retrysafe.EffectsUnprotected, Lapse: retrysafe.LapseQuarantine,
 	}
 	w := rowOf(&r)
 	const sum = 4

@@ -274,7 +274,7 @@ var provocations = map[string]*provocation{
 			rw.Header().Set("Content-Encoding", "br")
 			rw.WriteHeader(http.StatusOK)
 		},
-		act:     sending(1, "Accept-Encoding", "identity"),
+		act: sending(1, "Accept-Encoding", "identity"),
 	},
 	"too-many-new-keys": {options: httpkey.Options{Limits: httpkey.Limits{NewKeys: 0.5, NewKeysBurst: 1}},
 		act: sending(1, "Idempotency-Key", "3a5a1c1c-9d7e-4f0e-8a53-57a2e7a5f0b1")},
