@@ -93,7 +93,7 @@ func (s *settlement) apply(w *Write, retain time.Duration, p *Policy) {
 // earlier try was applied and its reply was lost.
 func (s *settlement) storedAlready(r *Record) bool {
 	again := s.state == StateRetryable && r.State == StateAccepted
-	return again || r.State == s.state && (s.state != StateCompleted || r.Result.Equal(s.result))
+	return again || r.State == s.state && !r.UnderReview() && (s.state != StateCompleted || r.Result.Equal(s.result))
 }
 
 const (

@@ -57,7 +57,10 @@ func newTill(t testing.TB, s *pgstore.Store, opts retrysafe.Options) *till {
 	must(t, err)
 	_, err = s.Pool().Exec(t.Context(), `CREATE TABLE IF NOT EXISTS ledger (key TEXT NOT NULL, receipt TEXT NOT NULL)`)
 	must(t, err)
-	return &till{s, map[string]*retrysafe.Engine{keyed: plain, inTx: tx, oneCommit: tx}, new(sync.Map), patience, func() {}}
+	b := &till{s, map[string]*retrysafe.Engine{keyed: plain, inTx: tx, oneCommit: tx}, new(sync.Map), patience, func() {}}
+	_, _, err = b.pay(t.Context(), inTx, "seen in a transaction "+rand.Text()) // so that a lapse proves a rollback
+	must(t, err)
+	return b
 }
 
 const enter = `INSERT INTO ledger (key, receipt) VALUES ($1, $2)`
