@@ -6,7 +6,13 @@
 // what the check is about.
 package effect
 
-import "github.com/retrysafe/retrysafe"
+import (
+	"context"
+	"crypto/rand"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+)
 
 // A Mode is how an operation has its effect.
 type Mode string
@@ -34,5 +40,29 @@ func (m Mode) Declare(p *retrysafe.Policy) {
 	case Keyed:
 		p.Effects, p.Lapse = retrysafe.EffectsKeyed, retrysafe.LapseRerun
 	case Unprotected:
+		p.Effects = retrysafe.EffectsUnprotected
 	}
+}
+
+// SeenInTx lets an operation complete in a transaction once. From then on a lapsed attempt
+// of it proves a rollback, in every process.
+func SeenInTx[X any](ctx context.Context, s retrysafe.TxStore[X], operation string) error {
+	e, err := retrysafe.New(s, &retrysafe.Options{
+		Policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx}, StoreTimeout: time.Minute, SettleTimeout: time.Minute,
+	})
+	if err != nil {
+		return err
+	}
+	call := retrysafe.Call{Ref: retrysafe.Ref{Scope: retrysafe.SystemScope("prove"), Key: rand.Text()}, Operation: operation}
+	_, err = e.Do(ctx, call, func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
+		tx, _, err := s.BeginTx(ctx)
+		if err != nil {
+			return retrysafe.Result{}, err
+		}
+		if err := x.CompleteTx(ctx, tx, retrysafe.Result{Status: 201}); err != nil {
+			return retrysafe.Result{}, err
+		}
+		return retrysafe.Result{}, tx.Commit(ctx)
+	})
+	return err
 }

@@ -66,6 +66,9 @@ func (n *node) inTx(w http.ResponseWriter, r *http.Request) {
 	n.hold(ctx, r, a, before)
 	tx, err := n.booked(ctx, a)
 	if err != nil {
+		if x, ok := retrysafe.FromContext(ctx); ok {
+			_ = x.Release(ctx, err) // no commit was sent; the guard reports it if it fails
+		}
 		http.Error(w, "the effect could not be booked", http.StatusServiceUnavailable)
 		return
 	}

@@ -53,6 +53,9 @@ func openNode(ctx context.Context, url string, outside *effect.Provider, opts re
 	if err := effects.Create(ctx, s.Pool()); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	if err := effect.SeenInTx(ctx, s, string(effect.InTx)); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	var store retrysafe.Store = s
 	if wrap != nil {
 		store = wrap(s)
@@ -124,10 +127,10 @@ func (n *node) pay(ctx context.Context, m effect.Mode, key string) (mine string,
 func (n *node) payInTx(ctx context.Context, x *retrysafe.Execution, receipt string) error {
 	tx, err := n.store.Pool().Begin(ctx)
 	if err != nil {
-		return err
+		return retrysafe.NotExecuted(err)
 	}
 	if err := effects.Insert(ctx, tx, x.Ref().Key, receipt); err != nil {
-		return errors.Join(err, tx.Rollback(ctx))
+		return retrysafe.NotExecuted(errors.Join(err, tx.Rollback(ctx))) // no commit was sent
 	}
 	if err := x.CompleteTx(ctx, n.store.Tx(tx), answer(receipt)); err != nil {
 		return err

@@ -32,6 +32,9 @@ func (g *rig) enter(ctx context.Context, env *prove.Env, r *prove.Result) (*fiel
 	if err != nil {
 		return nil, err
 	}
+	if err := effect.SeenInTx(ctx, db.TxStore(), operation); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
 	return &field{rig: g, env: env, r: r, db: db, at: effect.NewProvider()}, nil
 }
 

@@ -24,7 +24,7 @@ const messageTerm = time.Minute
 
 // put stores a record as an earlier process may have left it.
 func (n *node) put(ctx context.Context, key string, r retrysafe.Record, term time.Duration) error {
-	r.Ref, r.Operation, r.Version, r.Attempt, r.Retain = n.ref(key), "pay", retrysafe.RecordVersion, 1, time.Hour
+	r.Ref, r.Operation, r.Version, r.Attempt, r.Retain = n.ref(key), operation, retrysafe.RecordVersion, 1, time.Hour
 	_, _ = rand.Read(r.Owner[:]) // it never fails
 	_, err := n.store.TxStore.Create(ctx, retrysafe.Write{Record: r, Term: term})
 	return err
@@ -52,7 +52,7 @@ func askAgain(ctx context.Context, n *node) (retrysafe.Outcome, error) {
 
 // askUnknown asks for the attempt that may not run again.
 func (n *node) askUnknown(ctx context.Context) error {
-	out, err := n.e.Do(ctx, retrysafe.Call{Ref: n.ref(keyUnknown), Operation: "pay"}, func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
+	out, err := n.e.Do(ctx, retrysafe.Call{Ref: n.ref(keyUnknown), Operation: operation}, func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
 		_, err := n.charge(ctx, "", n.name) // shows as a second effect
 		return retrysafe.Result{Status: 500}, err
 	})

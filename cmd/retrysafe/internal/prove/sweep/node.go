@@ -72,7 +72,10 @@ const key = "key"
 
 func (n *node) ref(key string) retrysafe.Ref { return retrysafe.Ref{Scope: n.name, Key: key} }
 
-func (n *node) call() retrysafe.Call { return retrysafe.Call{Ref: n.ref(key), Operation: "pay"} }
+// operation is what the scenarios do.
+const operation = "pay"
+
+func (n *node) call() retrysafe.Call { return retrysafe.Call{Ref: n.ref(key), Operation: operation} }
 
 // by names one run of an operation, unlike any other.
 func (n *node) by() string { return fmt.Sprintf("%s.%d", n.id, n.turns.Add(1)) }
@@ -94,11 +97,13 @@ func (n *node) inTx(ctx context.Context, do func(context.Context, retrysafe.Tx, 
 	defer cancel()
 	tx, book, err := n.store.BeginTx(ctx)
 	if err != nil {
-		return err
+		return retrysafe.NotExecuted(err)
 	}
 	// The key first: SQLite's write lock is taken in turn by that.
 	if _, err = tx.Reserve(ctx, n.ref(key)); err == nil {
 		err = do(ctx, tx, book)
+	} else {
+		err = retrysafe.NotExecuted(err)
 	}
 	if err != nil {
 		_ = tx.Rollback(context.WithoutCancel(ctx)) // the first error says more

@@ -29,7 +29,7 @@ type scenario struct {
 }
 
 // unsure reports whether its outcome may stay unknown.
-func (s *scenario) unsure() bool { return s.policy.Effects == retrysafe.EffectsUnprotected }
+func (s *scenario) unsure() bool { return !s.policy.Effects.Repeatable() }
 
 var (
 	inTx    = retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun}
@@ -62,7 +62,7 @@ func payInTx(ctx context.Context, n *node) (retrysafe.Outcome, error) {
 		answer := answerOf(by, "")
 		return answer, n.inTx(ctx, func(ctx context.Context, tx retrysafe.Tx, book sandbox.AddEffect) error {
 			if err := book(ctx, n.name, by); err != nil {
-				return err
+				return retrysafe.NotExecuted(err) // no commit was sent
 			}
 			if err := x.CompleteTx(ctx, tx, answer); err != nil {
 				return err
