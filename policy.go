@@ -75,7 +75,7 @@ const (
 type InFlightPolicy uint8
 
 const (
-	inFlightUnset InFlightPolicy = iota
+	_ InFlightPolicy = iota // unset
 	// InFlightConflict, which is the default: the retry is refused at once, with a Retry-After.
 	InFlightConflict
 	// InFlightWait: the retry waits up to [Policy.Wait] for the answer; then it is
@@ -89,7 +89,7 @@ const (
 type ExpiredPolicy uint8
 
 const (
-	expiredUnset ExpiredPolicy = iota
+	_ ExpiredPolicy = iota // unset
 	// ExpiredRerun, which is the default: the key is free again, and the call is a new operation.
 	ExpiredRerun
 	// ExpiredGone: the key stays used for as long as the store remembers it.

@@ -84,13 +84,16 @@ func TestTxFormRollsBack(t *testing.T) {
 	}{
 		"error": {func(b *bundle, w http.ResponseWriter, r *http.Request) error { b.created(w, r); return errStock }, 500, "attempt-failed", "out of stock"},
 		"error with its answer": {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error {
-			http.Error(w, "none left", 409)
+			http.Error(w, "none left", http.StatusConflict)
 			return errStock
 		}, 409, "none left", ""},
 		"server error": {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error { http.Error(w, "sorry", 500); return nil }, 500, "sorry", ""},
-		"not executed": {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error { http.Error(w, "later", 429); return nil }, 429, "later", ""},
-		"nothing":      {func(*bundle, http.ResponseWriter, *http.Request) error { return nil }, 500, "no-answer", "write a status or a body"},
-		"panic":        {func(b *bundle, w http.ResponseWriter, r *http.Request) error { b.created(w, r); panic(errStock) }, 500, "attempt-failed", "out of stock"},
+		"not executed": {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error {
+			http.Error(w, "later", http.StatusTooManyRequests)
+			return nil
+		}, 429, "later", ""},
+		"nothing": {func(*bundle, http.ResponseWriter, *http.Request) error { return nil }, 500, "no-answer", "write a status or a body"},
+		"panic":   {func(b *bundle, w http.ResponseWriter, r *http.Request) error { b.created(w, r); panic(errStock) }, 500, "attempt-failed", "out of stock"},
 		"goexit": {func(b *bundle, w http.ResponseWriter, r *http.Request) error {
 			b.created(w, r)
 			runtime.Goexit()

@@ -163,7 +163,7 @@ func (o *orders[X]) form(w http.ResponseWriter, r *http.Request, tx X) (err erro
 			return errors.New("sorry")
 		case 8:
 			o.note("panic")
-			panic("sorry")
+			must(errors.New("sorry"))
 		default:
 			o.note("503")
 			w.WriteHeader(http.StatusServiceUnavailable)

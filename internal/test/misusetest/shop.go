@@ -83,9 +83,7 @@ func (s *service[X]) own(r *http.Request) *sql.Tx {
 	if err == nil {
 		_, err = tx.ExecContext(r.Context(), insert(r))
 	}
-	if err != nil {
-		panic(err)
-	}
+	must(err)
 	return tx
 }
 
