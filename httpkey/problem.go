@@ -60,6 +60,7 @@ var (
 	tooManyLookups     = &problem{"too-many-lookups", 429, "Too many requests under known keys", "Wait for the time in Retry-After.", true, false, stripeError{"invalid_request_error", "rate_limit"}}
 	attemptFailed      = &problem{"attempt-failed", 500, "The attempt failed and may be sent again", "Send the same request with the same key: it runs again, and no effect of it is repeated.", true, false, apiError}
 	attemptUnknown     = &problem{"attempt-unknown", 500, "The attempt failed and may have been executed", "It is being looked into; ask again with the same key, and do not send it under another.", true, false, apiError}
+	routeUnknown       = &problem{"route-unknown", 500, "Route of this request is unknown", "No route of the server matches the request, or its guard runs before the router does, so the operation has no name to keep an answer under. This request did not run; an earlier one under this key may have. Ask again with the same key when the server has been corrected.", true, false, apiError}
 	requestUnreadable  = &problem{"request-unreadable", 500, "The accepted request cannot be read", "It was accepted and stored, but what is stored is damaged. It was not executed, and never will be. Send it under a new key.", false, true, apiError}
 	storeUnavailable   = &problem{"store-unavailable", 503, "Idempotency store is unavailable", "The request was not executed. Send it again with the same key after the time in Retry-After.", true, false, apiError}
 	recordUnreadable   = &problem{"record-unreadable", 503, "Stored outcome cannot be read", "The request was not executed again. Ask again with the same key, and do not send it under another.", true, false, apiError}
@@ -74,7 +75,7 @@ var (
 var problems = []*problem{
 	keyMissing, keyMalformed, keyTooShort, keyPersonal, methodOverride, bodyUnreadable, firstSentMalformed, callerUnidentified,
 	keyUnknown, answerEncoded, inFlight, outcomeUnknown, keyGone, firstSentStale, bodyTooLarge, encodingRefused, keyReused, tooManyKeys,
-	tooManyActive, tooManyLookups, attemptFailed, attemptUnknown, requestUnreadable, storeUnavailable, recordUnreadable, outcomePending, responseNotStored,
+	tooManyActive, tooManyLookups, attemptFailed, attemptUnknown, routeUnknown, requestUnreadable, storeUnavailable, recordUnreadable, outcomePending, responseNotStored,
 }
 
 // A refusal is a problem with the details of one request.
