@@ -120,6 +120,7 @@ fuzz: ## fuzz each target (FUZZTIME=30s, FUZZ=FuzzName for one)
 .PHONY: bench
 bench: bench-durable ## side-by-side benchmarks as tables (BENCH=regexp COUNT=6)
 	cd bench && go test -run=Ratios -ratios -v -timeout=60m ./... | grep -v '^=== '
+	for m in $(filter-out %recipes,$(adapters)); do go -C $$m test -run='^TestCost$$' -count=1 -ratios -v -timeout=60m . | grep '|'; done
 	cd bench && go test -run='^$$' -bench='$(BENCH)' -benchmem -count=$(COUNT) -timeout=60m ./... | tee ../out/bench.txt
 	@$(tool) benchstat -col /impl out/bench.txt # .../impl=ours and .../impl=theirs stand side by side
 

@@ -75,11 +75,12 @@ func copyOut(w http.ResponseWriter, out *fasthttp.Response) {
 	}
 }
 
-// client is the client's response as the guard sees it.
+// client is the client's response as the guard writes it. It is sent when the handler's own
+// response is out of the way.
 type client struct {
-	c      fiber.Ctx
 	header http.Header
-	sent   bool
+	status int
+	body   []byte
 }
 
 func (w *client) Header() http.Header {
@@ -89,15 +90,27 @@ func (w *client) Header() http.Header {
 	return w.header
 }
 
-// WriteHeader sets status and headers. Fasthttp counts the length, and has trailers only
-// in streams.
 func (w *client) WriteHeader(status int) {
-	if w.sent || status < 200 {
-		return
+	if w.status == 0 && status >= 200 {
+		w.status = status
 	}
-	w.sent = true
-	out := w.c.Response()
-	out.SetStatusCode(status)
+}
+
+func (w *client) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	w.body = append(w.body, p...)
+	return len(p), nil
+}
+
+// send hands the response to fiber. Fasthttp counts the length, and has trailers only in
+// streams.
+func (w *client) send(out *fasthttp.Response) {
+	if w.status != 0 {
+		out.SetStatusCode(w.status)
+	}
+	if len(w.body) > 0 {
+		out.SetBodyRaw(w.body)
+	}
 	for name, values := range w.header {
 		if name == "Content-Length" || strings.HasPrefix(name, http.TrailerPrefix) {
 			continue
@@ -109,10 +122,4 @@ func (w *client) WriteHeader(status int) {
 			out.Header.Add(name, value)
 		}
 	}
-}
-
-func (w *client) Write(p []byte) (int, error) {
-	w.WriteHeader(http.StatusOK)
-	w.c.Response().AppendBody(p)
-	return len(p), nil
 }

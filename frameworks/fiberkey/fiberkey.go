@@ -37,7 +37,10 @@ func New(e *retrysafe.Engine, scope func(fiber.Ctx) (string, error), opts *httpk
 			return fiber.NewError(fiber.StatusBadRequest, "the request target is malformed")
 		}
 		defer c.SetContext(c.Context())
-		if g.Serve(&client{c: c}, r, x); !x.Returned && c.Request().IsBodyStream() {
+		w := new(client)
+		g.Serve(w, r, x)
+		w.send(c.Response())
+		if !x.Returned && c.Request().IsBodyStream() {
 			c.RequestCtx().SetConnectionClose() // the rest of the body is not the next request
 		}
 		return x.Failure

@@ -19,7 +19,6 @@ func TestSuite(t *testing.T) {
 	for name, config := range map[string]fiber.Config{
 		"default":         {},
 		"streamed bodies": {StreamRequestBody: true},
-		"immutable":       {Immutable: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -42,15 +42,18 @@ func Context(r *http.Request) *gin.Context { return adapter.Of[*gin.Context](r) 
 func next(x *call, w http.ResponseWriter, r *http.Request) {
 	c, errs := x.Of, len(x.Of.Errors)
 	c.Request = r
+	var held *writer
 	if w != http.ResponseWriter(c.Writer) { // otherwise the request passes unguarded
-		c.Writer = hold(c.Writer, w, r)
+		held = hold(c.Writer, w, r)
+		c.Writer = held
 	}
 	c.Next()
 	x.Returned = true
-	switch held, _ := c.Writer.(*writer); {
-	case held != nil && held.status != 0: // perhaps only by c.Status, which gin sends at the end of the request
+	switch {
+	case held == nil:
+	case held.status != 0: // perhaps only by c.Status, which gin sends at the end of the request
 		held.WriteHeaderNow()
-	case len(c.Errors) > errs && !c.Writer.Written(): // a middleware before this one would render it, too late
+	case len(c.Errors) > errs && !held.Written(): // a middleware before this one would render it, too late
 		httpkey.Fail(w, fmt.Errorf("ginkey: a handler called c.Error and nothing wrote a response: place the middleware that renders errors behind ginkey's: %w", c.Errors.Last()))
 	}
 }
@@ -83,6 +86,7 @@ func (w *writer) Status() int                       { return cmp.Or(w.status, ht
 func (w *writer) Size() int                         { return w.size }
 func (w *writer) Written() bool                     { return w.size >= 0 }
 func (w *writer) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
+func (w *writer) Flush()                            { w.WriteHeaderNow(); _ = http.NewResponseController(w.held).Flush() }
 func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return http.NewResponseController(w.held).Hijack()
 }
@@ -106,11 +110,6 @@ func (w *writer) Write(p []byte) (int, error) {
 	n, err := w.held.Write(p)
 	w.size += n
 	return n, err
-}
-
-func (w *writer) Flush() {
-	w.WriteHeaderNow()
-	_ = http.NewResponseController(w.held).Flush()
 }
 
 // Unwrap lets httpkey.CompleteTx find the response. The status is a part of it.

@@ -228,6 +228,18 @@ func TestOuterMiddlewareFindsItsContext(t *testing.T) {
 	}
 }
 
+// Middleware behind the guard may wrap the writer, and leave its own in the context.
+func TestWriterOfOtherMiddleware(t *testing.T) {
+	t.Parallel()
+	wraps := func(c *gin.Context) { c.Writer = struct{ gin.ResponseWriter }{c.Writer} }
+	b := newBed(t, httpkey.Options{}, nil, handlers{wraps, func(c *gin.Context) { c.Status(http.StatusNoContent) }})
+	for range 2 {
+		if got := b.post(t); got.Code != http.StatusNoContent {
+			t.Errorf("got %d, want 204", got.Code)
+		}
+	}
+}
+
 // A guarded handler goes on when its client has disconnected, so it is not told.
 func TestHandlerIsNotToldThatItsClientIsGone(t *testing.T) {
 	t.Parallel()

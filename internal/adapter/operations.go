@@ -14,7 +14,7 @@ type operations struct {
 type route struct{ method, pattern string }
 
 // maxOperations bounds the set: a client can think of many methods.
-const maxOperations = 10_000
+const maxOperations = 1000
 
 func (o *operations) of(method, pattern string) string {
 	if pattern == "" {

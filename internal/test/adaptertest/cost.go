@@ -80,15 +80,15 @@ func Cost(t *testing.T, framework string, build Build) {
 		slices.Sort(ns[name])
 		return ns[name][rounds/2]
 	}
-	fmt.Printf("| | net/http ns | allocs | %s ns | allocs | the guard adds | the adapter adds | ratio |\n|---|---|---|---|---|---|---|---|\n", framework)
+	fmt.Fprintf(t.Output(), "| | net/http ns | allocs | %s ns | allocs | the guard adds | the adapter adds | ratio |\n|---|---|---|---|---|---|---|---|\n", framework)
 	for _, c := range costCases {
 		plain, adapted := median("net/http"+c.name), median(framework+c.name)
-		fmt.Printf("| %s | %.0f | %d | %.0f | %d |", c.name, plain, allocs["net/http"+c.name], adapted, allocs[framework+c.name])
+		fmt.Fprintf(t.Output(), "| %s | %.0f | %d | %.0f | %d |", c.name, plain, allocs["net/http"+c.name], adapted, allocs[framework+c.name])
 		if c.guarded {
 			plain, adapted = plain-median("net/httpbare"), adapted-median(framework+"bare")
-			fmt.Printf(" %.0f | %.0f | **%.2f** |\n", plain, adapted, adapted/plain)
+			fmt.Fprintf(t.Output(), " %.0f | %.0f | **%.2f** |\n", plain, adapted, adapted/plain)
 		} else {
-			fmt.Println(" | | |")
+			fmt.Fprintln(t.Output(), " | | |")
 		}
 	}
 }

@@ -43,6 +43,8 @@ func Run(t *testing.T, a Adapter) {
 		"the tenant is that of the framework's context":          a.tenants,
 		"headers of outer middleware are not stored":             a.outer,
 		"a flushed response is held, or refused with a reason":   a.stream,
+		"a response over the limit reaches the first client":     a.overLimit,
+		"a streamed response reaches the first client":           a.through,
 		"taking the connection is refused with a reason":         a.hijack,
 		"answer and effect commit together":                      a.commit,
 		"later requests change nothing that is stored":           a.buffers,
@@ -290,6 +292,28 @@ func (a *Adapter) stream(t *testing.T) {
 	if !a.Streams {
 		c.post("/stream", key, `{}`).replays(t, first)
 	}
+	s.ranTimes(t, 1)
+}
+
+func (a *Adapter) overLimit(t *testing.T) {
+	s, c := a.serve(t, retrysafe.Policy{}, func(s *Service) { s.Options.MaxResponse = 100 })
+	first := c.post(charges, key, `{}`, "X-Outer", "@1")
+	if first.status != http.StatusCreated || len(first.body) < 3000 || first.header.Get("Location") != "/charges/1" || first.header.Get("Deprecation") != "@1" {
+		t.Errorf("the first client gets %d %v %.80q", first.status, first.header, first.body)
+	}
+	c.post(charges, key, `{}`).problem(t, http.StatusCreated, "response-not-stored")
+	s.ranTimes(t, 1)
+}
+
+func (a *Adapter) through(t *testing.T) {
+	if a.Streams {
+		t.Skip("the framework streams when the handler has returned")
+	}
+	s, c := a.serve(t, retrysafe.Policy{}, func(s *Service) { s.Options.Stream = httpkey.StreamThrough })
+	if first := c.post("/stream", key, `{}`); first.status != http.StatusOK || first.body != "one two" {
+		t.Errorf("the first client gets %d %q", first.status, first.body)
+	}
+	c.post("/stream", key, `{}`).problem(t, http.StatusOK, "response-not-stored")
 	s.ranTimes(t, 1)
 }
 
