@@ -3,6 +3,7 @@ package echokey_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -119,6 +120,28 @@ func TestPreIsRefused(t *testing.T) {
 	})
 	if got := b.post(t); got.Code != http.StatusInternalServerError || !strings.Contains(got.Body.String(), "route-unknown") {
 		t.Errorf("got %d %s, want 500 route-unknown", got.Code, got.Body)
+	}
+}
+
+// Without its body a request looks like any other one.
+func TestBodyThatWasReadBefore(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, httpkey.Options{})
+	reads := func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c *echo.Context) error {
+			_, _ = io.ReadAll(c.Request().Body)
+			return next(c)
+		}
+	}
+	b.app.POST("/charges", func(*echo.Context) error {
+		t.Error("the handler ran")
+		return nil
+	}, reads, b.guard)
+	if got := b.post(t); got.Code != http.StatusBadRequest || !strings.Contains(got.Body.String(), "body-unreadable") {
+		t.Errorf("got %d %s, want 400 body-unreadable", got.Code, got.Body)
+	}
+	if log := b.log.String(); !strings.Contains(log, "place it behind the guard") {
+		t.Errorf("the log does not say what to do: %s", log)
 	}
 }
 

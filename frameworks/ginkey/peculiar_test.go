@@ -240,6 +240,18 @@ func TestWriterOfOtherMiddleware(t *testing.T) {
 	}
 }
 
+// Without its body a request looks like any other one.
+func TestBodyThatWasReadBefore(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, httpkey.Options{}, handlers{func(c *gin.Context) { _ = c.ShouldBindJSON(new(any)) }}, handlers{func(*gin.Context) { t.Error("the handler ran") }})
+	if got := b.post(t); got.Code != http.StatusBadRequest || !strings.Contains(got.Body.String(), "body-unreadable") {
+		t.Errorf("got %d %s, want 400 body-unreadable", got.Code, got.Body)
+	}
+	if log := b.log.String(); !strings.Contains(log, "place it behind the guard") {
+		t.Errorf("the log does not say what to do: %s", log)
+	}
+}
+
 // A guarded handler goes on when its client has disconnected, so it is not told.
 func TestHandlerIsNotToldThatItsClientIsGone(t *testing.T) {
 	t.Parallel()

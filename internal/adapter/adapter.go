@@ -4,9 +4,11 @@
 package adapter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 
@@ -29,6 +31,7 @@ type Framework[C any] struct {
 // A Guard guards the handlers behind a middleware.
 type Guard[C any] struct {
 	guard    *httpkey.Guard
+	logger   *slog.Logger
 	observes bool
 }
 
@@ -61,7 +64,7 @@ func (f Framework[C]) New(e *retrysafe.Engine, scope func(C) (string, error), op
 	if err != nil {
 		return nil, err
 	}
-	return &Guard[C]{g, o.Observe}, nil
+	return &Guard[C]{g, cmp.Or(o.Logger, slog.Default()), o.Observe}, nil
 }
 
 // A Call is one request in a middleware.
@@ -76,6 +79,9 @@ type Call[C any] struct {
 	// an adapter that passes it on.
 	Returned bool
 	Failure  error
+
+	unread int64 // the length of the body, until the guard has read a part of it
+	logger *slog.Logger
 }
 
 type callKey[C any] struct{}
@@ -90,10 +96,27 @@ func (g *Guard[C]) Serve(w http.ResponseWriter, r *http.Request, x *Call[C]) {
 		if x.ReadCloser = r.Body; r.Body == nil {
 			x.ReadCloser = http.NoBody
 		}
+		x.unread, x.logger = r.ContentLength, g.logger
 		r.Body = x
 		defer func() { r.Body = x.ReadCloser }()
 	}
 	g.guard.Handler(x).ServeHTTP(w, r)
+}
+
+var errBodyGone = errors.New("the body was read before the guard")
+
+// Read reads the body for the guard. If other middleware has read it already, two different
+// requests would look the same, so that is an error.
+func (x *Call[C]) Read(p []byte) (int, error) {
+	n, err := x.ReadCloser.Read(p)
+	if n == 0 && errors.Is(err, io.EOF) && x.unread > 0 {
+		x.logger.Error("retrysafe: a middleware before the guard has read the body; place it behind the guard", "bytes", x.unread)
+		return 0, errBodyGone
+	}
+	if n > 0 {
+		x.unread = 0
+	}
+	return n, err
 }
 
 // ServeHTTP is what the guard calls.
