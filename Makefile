@@ -34,7 +34,9 @@ waiting := -parallel=6
 # that need a server which must not be in its go.mod: they are linted and run like the
 # root's.
 brokers := internal/test/brokers
-nested  := bench deploy $(brokers)
+# Adapters are used in other programs, so they are linted too.
+adapters := frameworks/ginkey frameworks/echokey frameworks/fiberkey frameworks/recipes
+nested  := bench deploy $(adapters) $(brokers)
 
 ##@ Every day
 
@@ -66,7 +68,7 @@ check: fmt vet lint arch ## the quick round: vet, lint, arrows, tests from the c
 .PHONY: lint
 lint: ## golangci-lint as pinned in tools/go.mod; the first run builds it
 	$(tool) golangci-lint run ./...
-	go -C $(brokers) tool -modfile='$(CURDIR)/tools/go.mod' golangci-lint run ./...
+	@for m in $(brokers) $(adapters); do (set -x; go -C $$m tool -modfile='$(CURDIR)/tools/go.mod' golangci-lint run ./...); done
 
 .PHONY: race
 race: ## all tests under the race detector, in shuffled order, never from the cache
@@ -118,6 +120,7 @@ fuzz: ## fuzz each target (FUZZTIME=30s, FUZZ=FuzzName for one)
 .PHONY: bench
 bench: bench-durable ## side-by-side benchmarks as tables (BENCH=regexp COUNT=6)
 	cd bench && go test -run=Ratios -ratios -v -timeout=60m ./... | grep -v '^=== '
+	for m in $(filter-out %recipes,$(adapters)); do go -C $$m test -run='^TestCost$$' -count=1 -ratios -v -timeout=60m . | grep '|'; done
 	cd bench && go test -run='^$$' -bench='$(BENCH)' -benchmem -count=$(COUNT) -timeout=60m ./... | tee ../out/bench.txt
 	@$(tool) benchstat -col /impl out/bench.txt # .../impl=ours and .../impl=theirs stand side by side
 

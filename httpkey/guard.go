@@ -100,18 +100,11 @@ func (g *Guard) with(o Options) (*Guard, error) {
 	for _, caveat := range n.policy.Caveats() {
 		o.Logger.Warn("retrysafe: policy has a caveat", "caveat", caveat)
 	}
+	if caveat := o.notExecutedCaveat(n.policy.Effects); caveat != "" {
+		o.Logger.Debug("retrysafe: policy has a caveat", "caveat", caveat) // it holds by default, so it is no warning
+	}
 	n.o = o
 	return &n, nil
-}
-
-// Caveats lists, as messages for people, what the guard's policy and options give up of
-// the guarantee of its effect mode. Those of the policy are logged when it is built.
-func (g *Guard) Caveats() []string {
-	all := g.policy.Caveats()
-	if caveat := g.o.notExecutedCaveat(g.policy.Effects); caveat != "" {
-		all = append(all, caveat)
-	}
-	return all
 }
 
 // engineFor returns the engine under the guard's policy, which inherits from the base

@@ -40,7 +40,12 @@ func (g *Guard) call(r *http.Request, s *scratch) (c retrysafe.Call, body []byte
 		return c, nil, re
 	}
 	c.Key = key
-	c.Operation = g.operation(r)
+	if c.Operation = g.operation(r); c.Operation == "" {
+		g.counts.occasionally(func() {
+			g.o.Logger.Error("retrysafe: route of a guarded request is unknown; place the guard behind the router, on the route itself", "method", r.Method, "path", r.URL.EscapedPath())
+		})
+		return c, nil, &refusal{problem: routeUnknown, retryAfter: time.Minute}
+	}
 	if c.Scope, err = g.scopeOf(r, c.Operation); err != nil {
 		g.o.Logger.Warn("retrysafe: caller is not identified", "operation", c.Operation, "error", err)
 		return c, nil, &refusal{problem: callerUnidentified}

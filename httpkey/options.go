@@ -53,7 +53,8 @@ type Options struct {
 	// several. By default such a reuse is a mismatch.
 	PerOperation bool
 	// Operation names what a request asks for. Default: the pattern of
-	// http.ServeMux that matched, or method and path.
+	// http.ServeMux that matched, or method and path. An empty name says that the route is
+	// unknown: the request is refused.
 	Operation func(*http.Request) string
 
 	// MaxRequest and MaxResponse bound bodies, in bytes. Default 1 MiB each.

@@ -64,6 +64,7 @@ var (
 	noAnswer           = &problem{"no-answer", 500, "The service gave no answer", "The service's handler wrote no response, which is a defect of the service. Ask again with the same key, and do not send it under another.", true, false, apiError}
 	notInTransaction   = &problem{"not-in-transaction", 500, "The answer was not committed together with its effects", "The service declares that they commit together, and this answer was in no open transaction, which is a defect of the service. The request may have been executed. Ask again with the same key, and do not send it under another.", true, false, apiError}
 	notCommitted       = &problem{"not-committed", 500, "The service did not commit its answer", "Its transaction was rolled back, so nothing was executed; that it was left open is a defect of the service. Send the same request with the same key: it runs again.", true, false, apiError}
+	routeUnknown       = &problem{"route-unknown", 500, "Route of this request is unknown", "No route of the server matches the request, or its guard runs before the router does, so the operation has no name to keep an answer under. This request did not run; an earlier one under this key may have. Ask again with the same key when the server has been corrected.", true, false, apiError}
 	requestUnreadable  = &problem{"request-unreadable", 500, "The accepted request cannot be read", "It was accepted and stored, but what is stored is damaged. It was not executed, and never will be. Send it under a new key.", false, true, apiError}
 	storeUnavailable   = &problem{"store-unavailable", 503, "Idempotency store is unavailable", "The request was not executed. Send it again with the same key after the time in Retry-After.", true, false, apiError}
 	recordUnreadable   = &problem{"record-unreadable", 503, "Stored outcome cannot be read", "The request was not executed again. Ask again with the same key, and do not send it under another.", true, false, apiError}
@@ -78,7 +79,7 @@ var (
 var problems = []*problem{
 	keyMissing, keyMalformed, keyTooShort, keyPersonal, methodOverride, bodyUnreadable, firstSentMalformed, firstSentMissing, callerUnidentified,
 	keyUnknown, answerEncoded, inFlight, outcomeUnknown, keyGone, firstSentStale, bodyTooLarge, encodingRefused, keyReused, tooManyKeys,
-	tooManyActive, tooManyLookups, attemptFailed, attemptUnknown, noAnswer, notInTransaction, notCommitted, requestUnreadable, storeUnavailable, recordUnreadable, outcomePending, responseNotStored,
+	tooManyActive, tooManyLookups, attemptFailed, attemptUnknown, noAnswer, notInTransaction, notCommitted, routeUnknown, requestUnreadable, storeUnavailable, recordUnreadable, outcomePending, responseNotStored,
 }
 
 // A refusal is a problem with the details of one request.

@@ -114,8 +114,8 @@ func (x *exchange) finishEmpty() {
 	x.g.refuse(x.w, x.r, x.run.Ref().Key, refusal{problem: noAnswer, retryAfter: time.Second})
 }
 
-// fail settles the attempt as failed, by what is proven.
-func (x *exchange) fail(cause error) error {
+// failAttempt settles the attempt as failed, by what is proven.
+func (x *exchange) failAttempt(cause error) error {
 	if x.undone {
 		cause = retrysafe.NotExecuted(cause)
 	}
@@ -149,7 +149,7 @@ func rolledBackOpen(ctx context.Context, tx retrysafe.Tx) bool {
 // finds the answer if it took place.
 func (x *exchange) finishUncommitted(cause error) {
 	ctx := x.r.Context()
-	err := x.fail(fmt.Errorf("%w: %w", errRolledBack, cause))
+	err := x.failAttempt(fmt.Errorf("%w: %w", errRolledBack, cause))
 	settled := errors.Is(err, retrysafe.ErrSettled)
 	if settled {
 		var out retrysafe.Outcome
@@ -252,7 +252,7 @@ func (x *exchange) finishBroken(cause error) {
 	var err error
 	if !x.direct { // otherwise the outcome is stored already
 		x.closeTx()
-		err = x.fail(cause)
+		err = x.failAttempt(cause)
 	}
 	if abort || x.direct || panicked && x.g.o.Repanic {
 		value := any(http.ErrAbortHandler)

@@ -144,6 +144,31 @@ func TestOperationMayBeNamed(t *testing.T) {
 	}
 }
 
+// A request whose operation has no name could collide with any other one, so it does not
+// run.
+func TestUnknownRouteIsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *config) { c.Operation = func(*http.Request) string { return "" } })
+	got := b.post(t, key, `{}`)
+	if p := got.refused(t, 500, "route-unknown"); !p.Retryable || p.SafeNewKey || got.header.Get("Retry-After") != "60" {
+		t.Errorf("the problem is %+v %v", p, got.header)
+	}
+	b.untouched(t)
+	if log := b.log.String(); !strings.Contains(log, "place the guard behind the router") || !strings.Contains(log, "/payments") {
+		t.Errorf("the log does not say what to do: %s", log)
+	}
+	b.do(request(t, "", ``, method(http.MethodGet))).ran(t, 1, false)
+
+	b = setup(t, func(c *config) {
+		c.Operation = func(*http.Request) string { return "" }
+		c.Observe = true
+	})
+	b.post(t, key, `{}`).ran(t, 1, false)
+	if _, observed := b.found("route-unknown"); observed != 1 {
+		t.Errorf("observed %d times, want once", observed)
+	}
+}
+
 func TestOperationIsThePattern(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

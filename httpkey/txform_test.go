@@ -3,6 +3,7 @@ package httpkey_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -324,11 +325,14 @@ func TestNotExecutedStatuses(t *testing.T) {
 	if _, err := b.guard.With(func(o *httpkey.Options) { o.NotExecuted = []int{200} }); err == nil || !strings.Contains(err.Error(), "NotExecuted") {
 		t.Errorf("200 is taken for a refusal: %v", err)
 	}
-	if all := b.guard.Caveats(); len(all) != 1 || !strings.Contains(all[0], "401 403 408 425 429") {
-		t.Errorf("the caveats are %q", all)
-	}
-	if b := setup(t, withPolicy(retrysafe.Policy{Effects: retrysafe.EffectsKeyed})); len(b.guard.Caveats()) != 0 {
-		t.Errorf("with keyed effects the caveats are %q", b.guard.Caveats())
+	for _, effects := range []retrysafe.Effects{retrysafe.EffectsUnprotected, retrysafe.EffectsKeyed} {
+		log := new(journal)
+		setup(t, withPolicy(retrysafe.Policy{Effects: effects}), func(c *config) {
+			c.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		})
+		if told, want := strings.Contains(log.String(), "401 403 408 425 429"), effects == retrysafe.EffectsUnprotected; told != want {
+			t.Errorf("%s: the caveat is told: %v, want %v: %s", effects, told, want, log)
+		}
 	}
 }
 

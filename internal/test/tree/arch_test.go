@@ -62,6 +62,7 @@ var arrows = []arrowRule{
 	{"store/tiered", []string{root}, "it stands before any store, so it knows none"},
 	{"store/storetest", []string{root, "outbox", "store/storekit"}, "the contract holds for every store, so it knows none"},
 
+	{"internal/adapter", []string{root, "httpkey"}, "what the adapters of frameworks have in common; it knows no framework"},
 	{"internal/canonjson", nil, "it knows JSON, not keys"},
 	{"internal/deployment", []string{root}, "the name of one record"},
 	{"internal/deadline", []string{root}, "a time limit by the engine's clock"},
@@ -72,6 +73,7 @@ var arrows = []arrowRule{
 	{"internal/migrate", nil, "it applies numbered SQL files; what tables these make it does not know"},
 	{"internal/neverresend", nil, "it knows HTTP, not keys"},
 	{"internal/storemove", []string{root}, "what a store offers to the command that moves its records"},
+	{"internal/test/adaptertest", []string{root, "httpkey", "store/memstore"}, "it holds the adapters of frameworks to the guard's behaviour"},
 	{"internal/test/crashtest", []string{root}, "it crashes the clients of any store"},
 	{"internal/test/faultstore", []string{root}, "it lets any store fail"},
 	{"internal/test/misusetest", []string{root, "httpkey"}, "it misuses guards and transactions over any store"},

@@ -231,6 +231,7 @@ var provocations = map[string]*provocation{
 	"first-sent-missing":   {options: httpkey.Options{RequireFirstSent: true}, act: sending(0)},
 	"first-sent-stale":     {options: httpkey.Options{FirstSent: true}, act: sending(0, "Idempotency-First-Sent", "Thu, 01 Jan 2026 00:00:00 GMT")},
 	"caller-unidentified":  {act: sending(0, "Tenant", "")},
+	"route-unknown":        {options: httpkey.Options{Operation: func(*http.Request) string { return "" }}, act: sending(0)},
 	"encoding-unsupported": {act: sending(0, "Content-Encoding", "br")},
 	"body-too-large":       {options: httpkey.Options{MaxRequest: 16}, act: sending(0)},
 	"body-unreadable": {act: func(w *provoked) *httptest.ResponseRecorder {
