@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/keysyntax"
 )
 
 // call reads what the engine needs of a request: the key, its scope and the
@@ -29,7 +30,7 @@ func (g *Guard) call(r *http.Request, s *scratch) (c retrysafe.Call, body []byte
 	if len(lines) > 1 {
 		return c, nil, &refusal{problem: keyMalformed, found: "There is more than one header line."}
 	}
-	key, err := parseKey(lines[0], g.o.Profile.Opaque, g.o.Strict)
+	key, err := keysyntax.Parse(lines[0], g.o.Profile.Opaque, g.o.Strict)
 	if err != nil {
 		return c, nil, &refusal{problem: keyMalformed, found: "The key was not accepted: " + err.Error() + "."}
 	}
@@ -108,7 +109,7 @@ func (g *Guard) checkKeyQuality(r *http.Request, key string) *refusal {
 		}
 		g.warn(r, key, keyTooShort)
 	}
-	if g.o.PersonalData != StrictnessIgnore && looksPersonal(key) {
+	if g.o.PersonalData != StrictnessIgnore && keysyntax.LooksPersonal(key) {
 		if g.o.PersonalData == StrictnessRefuse {
 			return &refusal{problem: keyPersonal}
 		}
