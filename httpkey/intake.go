@@ -21,10 +21,12 @@ func (g *Guard) call(r *http.Request, s *scratch) (c retrysafe.Call, body []byte
 		return c, nil, &refusal{problem: methodOverride}
 	}
 	lines := r.Header[g.o.Header]
-	if len(lines) == 0 {
-		if g.o.Optional {
-			return c, nil, nil
-		}
+	switch {
+	case len(lines) == 0 && g.o.Optional:
+		return c, nil, nil
+	case carriesRPC(r.Header):
+		return c, nil, &refusal{problem: rpcUnsupported}
+	case len(lines) == 0:
 		return c, nil, &refusal{problem: keyMissing}
 	}
 	if len(lines) > 1 {

@@ -231,6 +231,7 @@ var provocations = map[string]*provocation{
 	"first-sent-stale":     {options: httpkey.Options{FirstSent: true}, act: sending(0, "Idempotency-First-Sent", "Thu, 01 Jan 2026 00:00:00 GMT")},
 	"caller-unidentified":  {act: sending(0, "Tenant", "")},
 	"encoding-unsupported": {act: sending(0, "Content-Encoding", "br")},
+	"rpc-unsupported":      {act: sending(0, "Content-Type", "application/grpc+proto")},
 	"body-too-large":       {options: httpkey.Options{MaxRequest: 16}, act: sending(0)},
 	"body-unreadable": {act: func(w *provoked) *httptest.ResponseRecorder {
 		return w.do(good(w.t, http.MethodPost, "/payments", iotest.ErrReader(io.ErrUnexpectedEOF)))
