@@ -30,11 +30,11 @@ outside := -gcflags='modernc.org/...=-race=false'
 # Many tests wait, for a lease to end or a server to be back: more of them at a time
 # than there are cores.
 waiting := -parallel=6
-# Modules of their own beside the root one. The brokers' module has tests of the library
-# that need a server which must not be in its go.mod: they are linted and run like the
-# root's.
-brokers := internal/test/brokers
-nested  := bench deploy $(brokers)
+# Modules of their own beside the root one. Some are linted and run like the root's: tests
+# of the library that need a server which must not be in its go.mod, and what users import
+# with frameworks that must not be there.
+checked := internal/test/brokers rpckey examples/rpc
+nested  := bench deploy $(checked)
 
 ##@ Every day
 
@@ -59,18 +59,18 @@ test: setup fmt vet lint race plain nested cover smoke prove ## everything a cha
 
 .PHONY: check
 check: fmt vet lint arch ## the quick round: vet, lint, arrows, tests from the cache
-	@for m in . $(brokers); do (set -x; go -C $$m test -timeout=$(TEST_TIMEOUT) ./...); done
+	@for m in . $(checked); do (set -x; go -C $$m test -timeout=$(TEST_TIMEOUT) ./...); done
 
 ##@ One at a time
 
 .PHONY: lint
 lint: ## golangci-lint as pinned in tools/go.mod; the first run builds it
 	$(tool) golangci-lint run ./...
-	go -C $(brokers) tool -modfile='$(CURDIR)/tools/go.mod' golangci-lint run ./...
+	@for m in $(checked); do (set -x; go -C $$m tool -modfile='$(CURDIR)/tools/go.mod' golangci-lint run ./...); done
 
 .PHONY: race
 race: ## all tests under the race detector, in shuffled order, never from the cache
-	@for m in . $(brokers); do (set -x; \
+	@for m in . $(checked); do (set -x; \
 		go -C $$m test -race $(outside) $(waiting) -shuffle=$(shuffle) -count=1 -timeout=$(TEST_TIMEOUT) ./...); done
 
 .PHONY: prove
@@ -172,7 +172,7 @@ plain:
 
 .PHONY: nested
 nested:
-	@for m in $(filter-out $(brokers),$(nested)); do (set -x; go -C $$m vet ./... && go -C $$m test -timeout=$(TEST_TIMEOUT) ./...); done
+	@for m in $(filter-out $(checked),$(nested)); do (set -x; go -C $$m vet ./... && go -C $$m test -timeout=$(TEST_TIMEOUT) ./...); done
 
 .PHONY: smoke
 smoke:
