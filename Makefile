@@ -30,13 +30,13 @@ outside := -gcflags='modernc.org/...=-race=false'
 # Many tests wait, for a lease to end or a server to be back: more of them at a time
 # than there are cores.
 waiting := -parallel=6
-# Modules of their own beside the root one. The brokers' module has tests of the library
-# that need a server which must not be in its go.mod: they are linted and run like the
-# root's.
-brokers := internal/test/brokers
+# Modules of their own beside the root one. Some are linted and run like the root's: tests
+# of the library that need a server which must not be in its go.mod, and what users import
+# with frameworks that must not be there.
+checked := internal/test/brokers rpckey examples/rpc
 # Adapters are used in other programs, so they are linted too.
 adapters := frameworks/ginkey frameworks/echokey frameworks/fiberkey frameworks/recipes
-nested  := bench deploy $(adapters) $(brokers)
+nested  := bench deploy $(adapters) $(checked)
 
 ##@ Every day
 
@@ -61,18 +61,18 @@ test: setup fmt vet lint race plain nested cover smoke prove ## everything a cha
 
 .PHONY: check
 check: fmt vet lint arch ## the quick round: vet, lint, arrows, tests from the cache
-	@for m in . $(brokers); do (set -x; go -C $$m test -timeout=$(TEST_TIMEOUT) ./...); done
+	@for m in . $(checked); do (set -x; go -C $$m test -timeout=$(TEST_TIMEOUT) ./...); done
 
 ##@ One at a time
 
 .PHONY: lint
 lint: ## golangci-lint as pinned in tools/go.mod; the first run builds it
 	$(tool) golangci-lint run ./...
-	@for m in $(brokers) $(adapters); do (set -x; go -C $$m tool -modfile='$(CURDIR)/tools/go.mod' golangci-lint run ./...); done
+	@for m in $(checked) $(adapters); do (set -x; go -C $$m tool -modfile='$(CURDIR)/tools/go.mod' golangci-lint run ./...); done
 
 .PHONY: race
 race: ## all tests under the race detector, in shuffled order, never from the cache
-	@for m in . $(brokers); do (set -x; \
+	@for m in . $(checked); do (set -x; \
 		go -C $$m test -race $(outside) $(waiting) -shuffle=$(shuffle) -count=1 -timeout=$(TEST_TIMEOUT) ./...); done
 
 .PHONY: prove
@@ -175,7 +175,7 @@ plain:
 
 .PHONY: nested
 nested:
-	@for m in $(filter-out $(brokers),$(nested)); do (set -x; go -C $$m vet ./... && go -C $$m test -timeout=$(TEST_TIMEOUT) ./...); done
+	@for m in $(filter-out $(checked),$(nested)); do (set -x; go -C $$m vet ./... && go -C $$m test -timeout=$(TEST_TIMEOUT) ./...); done
 
 .PHONY: smoke
 smoke:

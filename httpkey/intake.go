@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/keysyntax"
 )
 
 // call reads what the engine needs of a request: the key, its scope and the
@@ -20,16 +21,18 @@ func (g *Guard) call(r *http.Request, s *scratch) (c retrysafe.Call, body []byte
 		return c, nil, &refusal{problem: methodOverride}
 	}
 	lines := r.Header[g.o.Header]
-	if len(lines) == 0 {
-		if g.o.Optional {
-			return c, nil, nil
-		}
+	switch {
+	case len(lines) == 0 && g.o.Optional:
+		return c, nil, nil
+	case carriesRPC(r.Header):
+		return c, nil, &refusal{problem: rpcUnsupported}
+	case len(lines) == 0:
 		return c, nil, &refusal{problem: keyMissing}
 	}
 	if len(lines) > 1 {
 		return c, nil, &refusal{problem: keyMalformed, found: "There is more than one header line."}
 	}
-	key, err := parseKey(lines[0], g.o.Profile.Opaque, g.o.Strict)
+	key, err := keysyntax.Parse(lines[0], g.o.Profile.Opaque, g.o.Strict)
 	if err != nil {
 		return c, nil, &refusal{problem: keyMalformed, found: "The key was not accepted: " + err.Error() + "."}
 	}
@@ -115,7 +118,7 @@ func (g *Guard) checkKeyQuality(r *http.Request, key string) *refusal {
 		}
 		g.warn(r, key, keyTooShort)
 	}
-	if g.o.PersonalData != StrictnessIgnore && looksPersonal(key) {
+	if g.o.PersonalData != StrictnessIgnore && keysyntax.LooksPersonal(key) {
 		if g.o.PersonalData == StrictnessRefuse {
 			return &refusal{problem: keyPersonal}
 		}

@@ -55,6 +55,7 @@ func TestObserveEnforcesNothing(t *testing.T) {
 		"caller-unidentified":  {key: key, with: with("X-Tenant", "anonymous")},
 		"body-too-large":       {key: key, body: large, change: func(c *config) { c.MaxRequest = 1000 }},
 		"encoding-unsupported": {key: key, body: "not really gzip", with: with("Content-Encoding", "gzip")},
+		"rpc-unsupported":      {key: key, with: with("Content-Type", "application/grpc+proto")},
 		"body-unreadable":      {key: key, body: "not really gzip", with: with("Content-Encoding", "gzip"), change: func(c *config) { c.Encoded = httpkey.EncodedDecodeGzip }},
 		"first-sent-malformed": {key: key, with: with("Idempotency-First-Sent", "whenever"), change: func(c *config) { c.FirstSent = true }},
 		"first-sent-missing":   {key: key, change: func(c *config) { c.RequireFirstSent = true }},

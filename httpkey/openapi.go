@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+
+	"github.com/retrysafe/retrysafe/internal/keysyntax"
 )
 
 // OpenAPI returns an OpenAPI 3.1 fragment, as JSON, that describes this guard: its
@@ -48,7 +50,7 @@ func (g *Guard) OpenAPI() ([]byte, error) {
 		"description": "Identifies one operation: a new random value (such as a UUID) for each, the same value on each retry of it. " +
 			"The first request runs; a retry gets its answer byte for byte. Answers are kept for " + g.policy.Retention.String() +
 			" after they were given; " + expiresHeader + " says until when.",
-		"schema":  map[string]any{"type": "string", "minLength": 1, "maxLength": maxKey},
+		"schema":  map[string]any{"type": "string", "minLength": 1, "maxLength": keysyntax.MaxLength},
 		"example": exampleKey(g.o.Profile),
 	}}
 	if g.o.FirstSent || g.o.RequireFirstSent {

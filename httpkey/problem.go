@@ -55,6 +55,7 @@ var (
 	firstSentStale     = &problem{"first-sent-stale", 412, "First attempt is too long ago", "The answer of the first attempt may be forgotten already. Find out whether the operation took place before you send it under a new key.", false, false, idempotency}
 	bodyTooLarge       = &problem{"body-too-large", 413, "Request body is too large", "Nothing was reserved.", false, true, invalidRequest}
 	encodingRefused    = &problem{"encoding-unsupported", 415, "Content-Encoding is not supported", "Send the body as it is, without a Content-Encoding.", false, false, invalidRequest}
+	rpcUnsupported     = &problem{"rpc-unsupported", 415, "gRPC and streams cannot be guarded here", "Nothing was reserved and nothing ran. A unary call of the Connect protocol, with application/proto or application/json, can be sent here. Calls of gRPC and streams are guarded in the service itself.", false, false, invalidRequest}
 	keyReused          = &problem{"key-reused", 422, "Idempotency-Key is already used", "This key belongs to a different request, which is unaffected. A retry must be the same request; a new operation needs a new key.", false, false, idempotency}
 	tooManyKeys        = &problem{"too-many-new-keys", 429, "Too many new keys", "Wait for the time in Retry-After. Retries under known keys are not limited.", true, false, stripeError{"invalid_request_error", "rate_limit"}}
 	tooManyActive      = &problem{"too-many-active-keys", 429, "Too many keys are kept for this caller", "Wait until some have expired. Retries under known keys are not limited.", true, false, stripeError{"invalid_request_error", "rate_limit"}}
@@ -78,7 +79,7 @@ var (
 // problems are all of them, for documentation and tests.
 var problems = []*problem{
 	keyMissing, keyMalformed, keyTooShort, keyPersonal, methodOverride, bodyUnreadable, firstSentMalformed, firstSentMissing, callerUnidentified,
-	keyUnknown, answerEncoded, inFlight, outcomeUnknown, keyGone, firstSentStale, bodyTooLarge, encodingRefused, keyReused, tooManyKeys,
+	keyUnknown, answerEncoded, inFlight, outcomeUnknown, keyGone, firstSentStale, bodyTooLarge, encodingRefused, rpcUnsupported, keyReused, tooManyKeys,
 	tooManyActive, tooManyLookups, attemptFailed, attemptUnknown, noAnswer, notInTransaction, notCommitted, routeUnknown, requestUnreadable, storeUnavailable, recordUnreadable, outcomePending, responseNotStored,
 }
 

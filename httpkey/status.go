@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/keysyntax"
 )
 
 // statusTimeout bounds how long a status request waits for the store.
@@ -48,7 +49,7 @@ func (g *Guard) statusRef(r *http.Request, operation string) (ref retrysafe.Ref,
 	case len(lines) > 1:
 		return ref, &refusal{problem: keyMalformed, found: "There is more than one header line."}
 	default:
-		if ref.Key, err = parseKey(lines[0], g.o.Profile.Opaque, g.o.Strict); err != nil {
+		if ref.Key, err = keysyntax.Parse(lines[0], g.o.Profile.Opaque, g.o.Strict); err != nil {
 			return ref, &refusal{problem: keyMalformed, found: "The key was not accepted: " + err.Error() + "."}
 		}
 	}

@@ -148,6 +148,12 @@ var rows = []row{
 		bring: func(t *testing.T, b *bundle) *response { return b.post(t, key, `{}`, with("Content-Encoding", "gzip")) },
 	},
 	{
+		situation: "gRPC", code: "rpc-unsupported", ietf: 415, stripe: 415, stripeType: invalid,
+		bring: func(t *testing.T, b *bundle) *response {
+			return b.post(t, key, `{}`, with("Content-Type", "application/grpc"))
+		},
+	},
+	{
 		situation: "handler panics", code: "attempt-unknown", ietf: 500, stripe: 500, stripeType: "api_error", comeBack: true, retryable: true, mayHaveRun: true,
 		change: withHandler(func(http.ResponseWriter, *http.Request) { panic("out of coffee") }),
 		bring:  func(t *testing.T, b *bundle) *response { return b.post(t, key, `{}`) },

@@ -42,7 +42,7 @@ var everyGroup = []string{cli + "/command", cli + "/configfile", cli + "/exit", 
 var arrows = []arrowRule{
 	{root, []string{"internal/..."}, "the domain stands on the standard library alone"},
 
-	{"httpkey", []string{root, "internal/canonjson", "internal/fields", "internal/headerkind"}, "the wire speaks to the engine and never to a store"},
+	{"httpkey", []string{root, "internal/canonjson", "internal/fields", "internal/headerkind", "internal/keysyntax"}, "the wire speaks to the engine and never to a store"},
 	{"outbox", []string{root, "store/storekit", "internal/deadline", "internal/fields", "internal/failpoint"}, "messages commit with records, in whatever store; how they travel is a sink's matter"},
 	{"outbox/sink/httpsink", []string{root, "outbox", "webhook", "internal/headerkind", "internal/neverresend"}, "a sink carries messages; where they come from it does not know"},
 	{"outbox/sink/...", []string{"outbox"}, "a sink carries messages; where they come from it does not know"},
@@ -69,6 +69,7 @@ var arrows = []arrowRule{
 	{"internal/failpoint", nil, "places where a test may end or fail a program; nothing in a release"},
 	{"internal/fields", nil, "it knows bytes, not keys"},
 	{"internal/headerkind", nil, "it knows names of headers, not what is done with them"},
+	{"internal/keysyntax", nil, "it knows how a key is written, not what it is the key of"},
 	{"internal/groupcommit", nil, "it batches steps; what a step does it does not know"},
 	{"internal/migrate", nil, "it applies numbered SQL files; what tables these make it does not know"},
 	{"internal/neverresend", nil, "it knows HTTP, not keys"},

@@ -437,6 +437,28 @@ func TestW6_EncodedBodies(t *testing.T) {
 	b.post(t, "/decode", key, `{"a":1}`).is(t, 201, `{"got":{"a":1}}`, true)
 }
 
+// Calls of gRPC and streams of Connect have their status behind the body. They are
+// refused before anything is reserved, where a route guards them; unary calls of Connect
+// are plain POSTs.
+func TestRPCIsRefusedWhereItWouldBeGuarded(t *testing.T) {
+	t.Parallel()
+	off := func(s *config.Settings) { s.Off = true }
+	b := setup(t, withRoutes(route("POST /pay.v1.Pay/Charge"), route("POST /pay.v1.Pay/Quote", off)))
+	for _, media := range []string{"application/grpc", "application/grpc+proto", "application/grpc-web-text", "application/connect+json"} {
+		b.post(t, "/pay.v1.Pay/Charge", key, `{}`, with("Content-Type", media)).refused(t, 415, "rpc-unsupported")
+	}
+	b.upstream.called(t, 0)
+	if all := b.records(t); len(all) != 0 {
+		t.Errorf("%d records", len(all))
+	}
+	for _, replayed := range []bool{false, true} {
+		b.post(t, "/pay.v1.Pay/Charge", key, `{}`, with("Content-Type", "application/json"), with("Connect-Protocol-Version", "1")).
+			is(t, 201, `{"got":{}}`, replayed)
+	}
+	b.post(t, "/pay.v1.Pay/Quote", key, `{}`, with("Content-Type", "application/grpc")).is(t, 201, `{"got":{}}`, false)
+	b.upstream.called(t, 2)
+}
+
 // A response over the limit is executed once: its outcome is stored, its body is not.
 func TestLargeAnswers(t *testing.T) {
 	t.Parallel()

@@ -233,6 +233,7 @@ var provocations = map[string]*provocation{
 	"caller-unidentified":  {act: sending(0, "Tenant", "")},
 	"route-unknown":        {options: httpkey.Options{Operation: func(*http.Request) string { return "" }}, act: sending(0)},
 	"encoding-unsupported": {act: sending(0, "Content-Encoding", "br")},
+	"rpc-unsupported":      {act: sending(0, "Content-Type", "application/grpc+proto")},
 	"body-too-large":       {options: httpkey.Options{MaxRequest: 16}, act: sending(0)},
 	"body-unreadable": {act: func(w *provoked) *httptest.ResponseRecorder {
 		return w.do(good(w.t, http.MethodPost, "/payments", iotest.ErrReader(io.ErrUnexpectedEOF)))

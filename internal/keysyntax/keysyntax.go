@@ -1,12 +1,14 @@
-package httpkey
+// Package keysyntax knows what a key looks like on the wire: in the Idempotency-Key
+// header, in the metadata of an RPC, in a field of a request message.
+package keysyntax
 
 import (
 	"errors"
 	"strings"
 )
 
-// maxKey is the longest key, in characters.
-const maxKey = 255
+// MaxLength is the length of the longest key, in characters.
+const MaxLength = 255
 
 // Why a key is not accepted, for the client.
 var (
@@ -19,9 +21,10 @@ var (
 	errUnquotedKey = errors.New("it is not a structured-field string; put it in double quotes")
 )
 
-// parseKey returns the key that one header line carries. In a quoted profile
-// "k" and k are the same key; in an opaque one quotes are part of it.
-func parseKey(line string, opaque, strict bool) (string, error) {
+// Parse returns the key that one header line carries. In a quoted profile "k" and k are
+// the same key; in an opaque one quotes are part of it. A strict reader wants quotes. An
+// error says what is wrong with the key, for the client.
+func Parse(line string, opaque, strict bool) (string, error) {
 	line = strings.Trim(line, " \t")
 	if line == "" {
 		return "", errEmptyKey
@@ -32,7 +35,7 @@ func parseKey(line string, opaque, strict bool) (string, error) {
 	if strict && !opaque {
 		return "", errUnquotedKey
 	}
-	if len(line) > maxKey {
+	if len(line) > MaxLength {
 		return "", errLongKey
 	}
 	for i := range len(line) {
@@ -85,15 +88,15 @@ func parseQuoted(line string) (string, error) {
 	switch {
 	case inside == "":
 		return "", errEmptyKey
-	case len(inside) > maxKey:
+	case len(inside) > MaxLength:
 		return "", errLongKey
 	}
 	return inside, nil
 }
 
-// looksPersonal reports whether a key looks like an e-mail address or a telephone
+// LooksPersonal reports whether a key looks like an e-mail address or a telephone
 // number. It is a heuristic; a random key never looks like either.
-func looksPersonal(key string) bool {
+func LooksPersonal(key string) bool {
 	if at := strings.IndexByte(key, '@'); at > 0 && strings.IndexByte(key[at:], '.') > 1 {
 		return true
 	}

@@ -1,9 +1,10 @@
-package httpkey
+package keysyntax_test
 
 import (
 	"strings"
 	"testing"
 
+	"github.com/retrysafe/retrysafe/internal/keysyntax"
 	"github.com/retrysafe/retrysafe/internal/test/hammer"
 )
 
@@ -20,9 +21,9 @@ func FuzzKey(f *testing.F) {
 		hammer.Add(f, line)
 	}
 	hammer.Fuzz(f, func(t *testing.T, line string) {
-		key, err := parseKey(line, false, false)
-		strict, strictErr := parseKey(line, false, true)
-		opaque, opaqueErr := parseKey(line, true, false)
+		key, err := keysyntax.Parse(line, false, false)
+		strict, strictErr := keysyntax.Parse(line, false, true)
+		opaque, opaqueErr := keysyntax.Parse(line, true, false)
 
 		if (err != nil && key != "") || (strictErr != nil && strict != "") || (opaqueErr != nil && opaque != "") {
 			t.Fatalf("%q: a refused line has a key", line)
@@ -54,12 +55,12 @@ func FuzzKey(f *testing.F) {
 			return
 		}
 		for _, strict := range []bool{false, true} {
-			if again, err := parseKey(quote(key), false, strict); err != nil || again != key {
+			if again, err := keysyntax.Parse(quote(key), false, strict); err != nil || again != key {
 				t.Fatalf("%q: quoted again it reads %q, %v, want %q", line, again, err, key)
 			}
 		}
 		if !strings.ContainsAny(key, ` ,"`) {
-			if bare, err := parseKey(key, false, false); err != nil || bare != key {
+			if bare, err := keysyntax.Parse(key, false, false); err != nil || bare != key {
 				t.Fatalf("%q: without quotes it reads %q, %v, want %q", line, bare, err, key)
 			}
 		}

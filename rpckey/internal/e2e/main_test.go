@@ -1,0 +1,15 @@
+package e2e_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/retrysafe/retrysafe/internal/test/leftover"
+)
+
+func TestMain(m *testing.M) {
+	if file := os.Getenv(childFile); file != "" {
+		os.Exit(runChild(file, os.Getenv(childMode), os.Getenv(childTransport)))
+	}
+	leftover.Main(m)
+}
