@@ -241,7 +241,9 @@ func (g *Guard) intake(ctx context.Context, c *Call) (call retrysafe.Call, re *r
 		return call, &refusal{problem: messageUnsupported}
 	}
 	call.Fingerprint = g.seal(frame, call.Scope)
-	call.Refingerprint = func(stored retrysafe.Fingerprint) (retrysafe.Fingerprint, bool) { return g.sealAs(stored.Alg, frame, call.Scope) }
+	call.Refingerprint = func(stored retrysafe.Fingerprint) (retrysafe.Fingerprint, bool) {
+		return g.sealAs(stored.Alg, frame, call.Scope)
+	}
 	return call, nil
 }
 
