@@ -49,7 +49,7 @@ var Flaws = map[string]*Flaw{
 		Breaks: map[string][]string{"nth": {"S1"}, "crash": {"S1"}},
 	},
 	"commits its effect by itself": {
-		rig:    rig{every: 1, scenarios: []scenario{{name: "apart", policy: inTx, act: payApart, rows: []string{""}}}},
+		rig:    rig{every: 1, scenarios: []scenario{{name: "apart", policy: keyed, act: payApart, rows: []string{""}}}},
 		Breaks: map[string][]string{"nth": {"S1"}, "crash": {"S1"}},
 	},
 	"sends its message by itself": {
@@ -122,7 +122,8 @@ func answerThenPay(ctx context.Context, n *node) (retrysafe.Outcome, error) {
 	})
 }
 
-// payApart commits its effect, and then completes the key.
+// payApart commits its effect, and then completes the key. Its policy says that the effect
+// is keyed; if it said in_tx the engine would not store the answer.
 func payApart(ctx context.Context, n *node) (retrysafe.Outcome, error) {
 	return n.e.Do(ctx, n.call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
 		n.seen.enters(x)
