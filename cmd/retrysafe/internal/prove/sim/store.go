@@ -66,7 +66,12 @@ func (s *store) Create(ctx context.Context, next retrysafe.Write) (retrysafe.Rec
 func (s *store) create(next *retrysafe.Write) (retrysafe.Record, error) {
 	w := s.w
 	if next.IsSystem() { // a note of the engine's own: it has no operation to watch
-		return w.mem.Create(outside, *next)
+		_, missing := w.mem.Load(outside, next.Ref)
+		got, err := w.mem.Create(outside, *next)
+		if missing != nil && err == nil {
+			w.flushed() // and it is durable, with all that was written before
+		}
+		return got, err
 	}
 	if w.plant != none {
 		next.Relaxed = next.Relaxed || w.plant == losesClaims
