@@ -55,6 +55,7 @@ func (t borrowed) Commit(context.Context) error { return errBorrowed }
 type ownTx struct {
 	s     *Store
 	conn  *pgxpool.Conn // nil once it has ended
+	sent  bool          // a commit was sent, or would have been
 	begun bool
 	held  *id // the key that it has locked and found free
 	// replicated says that commits wait for a standby.
@@ -245,7 +246,7 @@ func (t *ownTx) finish(ctx context.Context, last func(context.Context, *pgxpool.
 // goroutine, and the caller gets an error: the outcome is unknown.
 func (t *ownTx) end(ctx context.Context, last func(context.Context, *pgxpool.Conn) error) error {
 	conn := t.conn
-	t.conn = nil
+	t.conn, t.sent = nil, true
 	if err := ctx.Err(); err != nil { // nothing was sent, and nothing will be
 		_ = conn.Conn().Close(context.WithoutCancel(ctx))
 		conn.Release()
@@ -284,10 +285,13 @@ func endTx(conn *pgxpool.Conn, err error) error {
 	return err
 }
 
-// Rollback rolls back. If the caller has ended the transaction by a statement it returns
-// [retrysafe.ErrTxDone].
+// Rollback rolls back. After a commit, or if the caller has ended the transaction by a
+// statement, it returns [retrysafe.ErrTxDone].
 func (t *ownTx) Rollback(ctx context.Context) error {
-	if t.conn == nil {
+	switch {
+	case t.sent:
+		return retrysafe.ErrTxDone
+	case t.conn == nil:
 		return nil
 	}
 	defer t.release()

@@ -154,14 +154,16 @@ var txRules = []rule{{
 	needs:  needsTx,
 	check: func(k *kit) {
 		rec := k.create(k.record("k"))
-		for _, end := range []func(retrysafe.Tx) error{
-			func(tx retrysafe.Tx) error { return tx.Commit(k.ctx) },
-			func(tx retrysafe.Tx) error { return tx.Rollback(k.ctx) },
-		} {
+		for _, commits := range []bool{true, false} {
 			tx := k.begin()
 			_, err := tx.Reserve(k.ctx, rec.Ref)
 			k.want("Reserve", err, nil)
-			k.want("end of the transaction", end(tx), nil)
+			if commits {
+				k.want("Commit", tx.Commit(k.ctx), nil)
+				k.want("Rollback after the commit", tx.Rollback(k.ctx), retrysafe.ErrTxDone)
+			} else {
+				k.want("Rollback", tx.Rollback(k.ctx), nil)
+			}
 			_, err = tx.Reserve(k.ctx, rec.Ref)
 			k.want("Reserve in a finished transaction", err, retrysafe.ErrTxDone)
 			_, err = tx.Swap(k.ctx, to(retrysafe.StateCompleted, rec, later))
