@@ -19,7 +19,7 @@ import (
 //
 // Results go through JSON, on the first run too. A stored result that no longer decodes
 // into T, or that has members which T has not, is an error: another version of the
-// program wrote it. All steps of an operation together may take [MaxStepBytes].
+// program wrote it. All steps of an operation together may take 256 KiB.
 //
 // The names of steps are unique in their operation. Steps do not nest or overlap, and
 // run in the same order on each attempt. A [Phase] that does not fit what is stored

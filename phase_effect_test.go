@@ -301,7 +301,7 @@ func TestRequestThatIsTooLargeIsNotSent(t *testing.T) {
 	s := newStory(t, resumes)
 	var p provider
 	if err := s.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
-		_, err := p.charge(ctx, strings.Repeat("x", retrysafe.MaxStepBytes))
+		_, err := p.charge(ctx, strings.Repeat("x", 256<<10))
 		return err
 	}); !errors.Is(err, retrysafe.ErrPhases) {
 		t.Error(err)

@@ -154,8 +154,8 @@ func (w *stepLog) checkpointWith(s *Step) (Checkpoint, error) {
 		c.Phase = s.Name
 	}
 	size := len(w.done) + len(s.Name) + len(s.Request) + len(s.Result) + len(s.ProviderRef) + 32
-	if size > MaxStepBytes {
-		return Checkpoint{}, fmt.Errorf("%w: with %s the steps of this operation would take more than %d bytes; keep large things elsewhere and return where they are", ErrPhases, s, MaxStepBytes)
+	if size > maxStepBytes {
+		return Checkpoint{}, fmt.Errorf("%w: with %s the steps of this operation would take more than %d bytes; keep large things elsewhere and return where they are", ErrPhases, s, maxStepBytes)
 	}
 	c.Data = appendStep(append(make([]byte, 0, size), w.done...), s) // always a copy: a store may keep what it was given
 	return c, nil
@@ -268,9 +268,9 @@ func (c Checkpoint) Steps() ([]Step, error) {
 	return decodeSteps(c.Data)
 }
 
-// MaxStepBytes is how many bytes the steps of one operation may take: names, results
+// maxStepBytes is how many bytes the steps of one operation may take: names, results
 // and the request of an open effect.
-const MaxStepBytes = 256 << 10
+const maxStepBytes = 256 << 10
 
 // maxName bounds the name of one step.
 const maxName = 200

@@ -270,7 +270,7 @@ func TestPhasesFollowEachOther(t *testing.T) {
 			return err
 		}, `the result of phase "a" cannot be stored`},
 		{"a result that is too large", func(ctx context.Context, _ *retrysafe.Execution, _ *story) error {
-			_, err := retrysafe.Phase(ctx, "a", func(context.Context) (string, error) { return strings.Repeat("x", retrysafe.MaxStepBytes), nil })
+			_, err := retrysafe.Phase(ctx, "a", func(context.Context) (string, error) { return strings.Repeat("x", 256<<10), nil })
 			return err
 		}, "keep large things elsewhere and return where they are"},
 		{"after the answer is in a transaction", func(ctx context.Context, x *retrysafe.Execution, s *story) error {

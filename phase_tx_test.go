@@ -444,7 +444,7 @@ func TestPhaseTxResultThatIsTooLargeIsRolledBack(t *testing.T) {
 	if err := b.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
 		_, err := retrysafe.PhaseTx(ctx, b, "a", func(_ context.Context, tx *memstore.Tx) (string, error) {
 			tx.OnCommit(func() { b.rows.Add(1) })
-			return strings.Repeat("x", retrysafe.MaxStepBytes), nil
+			return strings.Repeat("x", 256<<10), nil
 		})
 		return err
 	}); !errors.Is(err, retrysafe.ErrPhases) {

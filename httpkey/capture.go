@@ -51,6 +51,8 @@ type exchange struct {
 	dropped    bool         // the handler wrote after CompleteTx
 	plain      bool         // all its headers are stored ones, so none is a trailer
 	ran        bool         // in the transaction form: the handler was called
+	failed     bool         // in the transaction form: the handler's framework says that it ended with an error
+	declined   bool         // in the transaction form: the handler ended with an error, and its response says so
 	until      time.Time    // in the transaction form: when the stored response is forgotten
 	direct     bool         // the outcome is stored; writes go straight to the client
 	fault      error        // why the response cannot be finished

@@ -1,6 +1,7 @@
 package httpkey
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -117,6 +118,11 @@ func (g *Guard) engineFor(o *Options) (*retrysafe.Engine, error) {
 	if o.Observe {
 		p.InFlight = retrysafe.InFlightConflict // in observe mode no request waits
 	}
+	if o.Tx != nil {
+		if p.Effects = cmp.Or(p.Effects, retrysafe.EffectsInTx); p.Effects != retrysafe.EffectsInTx {
+			return nil, fmt.Errorf("option Tx: effects and answer commit together, and the policy's effects are %s; leave them out, or leave out Tx", p.Effects)
+		}
+	}
 	e, err := g.base.With(p)
 	if err == nil && e.Policy().OnFailure == retrysafe.FailureDefault {
 		p.OnFailure = o.Profile.OnFailure
@@ -140,7 +146,12 @@ func topLevel(pointers []string) map[string]bool {
 }
 
 // Handler guards next. It is a middleware.
-func (g *Guard) Handler(next http.Handler) http.Handler { return &guarded{g, next} }
+func (g *Guard) Handler(next http.Handler) http.Handler {
+	if g.o.Tx != nil {
+		return g.handlerInTx(next)
+	}
+	return &guarded{g, next}
+}
 
 // guarded is a handler behind a guard.
 type guarded struct {

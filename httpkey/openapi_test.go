@@ -51,7 +51,7 @@ func describe(t *testing.T, g *httpkey.Guard) fragment {
 // codes are all the problems that a client may meet.
 var codes = []string{
 	"answer-encoded", "attempt-failed", "attempt-unknown", "body-too-large", "body-unreadable", "caller-unidentified", "encoding-unsupported",
-	"first-sent-malformed", "first-sent-missing", "first-sent-stale", "in-flight", "key-expired", "key-malformed", "key-missing", "key-personal-data", "key-reused",
+	"first-sent-malformed", "first-sent-missing", "first-sent-stale", "guarded-twice", "in-flight", "key-expired", "key-malformed", "key-missing", "key-personal-data", "key-reused",
 	"key-too-short", "key-unknown", "method-override", "no-answer", "not-committed", "not-in-transaction", "outcome-pending", "outcome-unknown", "record-unreadable", "request-unreadable", "response-not-stored", "route-unknown", "rpc-unsupported", "store-unavailable",
 	"too-many-active-keys", "too-many-lookups", "too-many-new-keys",
 }

@@ -70,6 +70,11 @@ type Options struct {
 	// request before it did anything: the answer is not stored, and a retry runs. Nil
 	// means 401, 403, 408, 425 and 429; an empty list that is not nil means none.
 	NotExecuted []int
+	// Tx runs each handler in a transaction of a store, in which its writes and its
+	// response are committed together: Tx: httpkey.InTx(store). The handler finds the
+	// transaction by [Tx], and the rules of [TxHandler] hold: a server error rolls back.
+	// The effects are then [retrysafe.EffectsInTx].
+	Tx TxRunner
 	// AllowEmpty lets a handler that writes neither a status nor a body answer with an
 	// empty 200, as net/http does. By default that is no answer: the attempt has failed.
 	AllowEmpty bool
@@ -228,6 +233,9 @@ func (o *Options) complete() error {
 		if status < 400 || status > 599 {
 			return fmt.Errorf("httpkey: NotExecuted: %d is no status of an error, 400 to 599", status)
 		}
+	}
+	if err := o.checkTx(); err != nil {
+		return fmt.Errorf("httpkey: option Tx: %w", err)
 	}
 	o.MinKeyLength = cmp.Or(o.MinKeyLength, 16)
 	o.MaxRequest = cmp.Or(o.MaxRequest, defaultBody)

@@ -49,8 +49,8 @@ var (
 	callerUnidentified = &problem{"caller-unidentified", 403, "Caller is not identified", "A keyed request needs an authenticated caller, whose key it is.", false, false, stripeError{"invalid_request_error", "account_invalid"}}
 	keyUnknown         = &problem{"key-unknown", 404, "There is no request under this key", "Nothing is stored under this key for this caller: it was never sent, has expired, or belongs to another caller. Send the request itself with its key to find out.", false, false, invalidRequest}
 	answerEncoded      = &problem{"answer-encoded", 406, "Stored answer has another encoding", "The stored answer cannot be decoded here. Send an Accept-Encoding that allows its Content-Encoding.", false, false, invalidRequest}
-	inFlight           = &problem{"in-flight", 409, "A request is outstanding for this Idempotency-Key", "The first request is still running. Send the same request with the same key again after the time in Retry-After.", true, false, stripeError{"idempotency_error", "idempotency_key_in_use"}}
-	outcomeUnknown     = &problem{"outcome-unknown", 409, "Outcome of the first request is unknown", "The first request may have been executed. It is being looked into; ask again with the same key, and do not send it under another.", true, false, stripeError{"idempotency_error", "idempotency_outcome_unknown"}}
+	inFlight           = &problem{"in-flight", 409, "A request is outstanding for this Idempotency-Key", "The first request is still running, or was cut off a moment ago. Send the same request with the same key again after the time in Retry-After.", true, false, stripeError{"idempotency_error", "idempotency_key_in_use"}}
+	outcomeUnknown     = &problem{"outcome-unknown", 409, "Outcome of the first request is unknown", "The first request may have been executed. What became of it has to be found out at the service; ask again with the same key, and do not send it under another.", true, false, stripeError{"idempotency_error", "idempotency_outcome_unknown"}}
 	keyGone            = &problem{"key-expired", 410, "Idempotency-Key has expired", "The answer under this key is no longer kept. Find out whether the operation took place before you send it under a new key.", false, false, idempotency}
 	firstSentStale     = &problem{"first-sent-stale", 412, "First attempt is too long ago", "The answer of the first attempt may be forgotten already. Find out whether the operation took place before you send it under a new key.", false, false, idempotency}
 	bodyTooLarge       = &problem{"body-too-large", 413, "Request body is too large", "Nothing was reserved.", false, true, invalidRequest}
@@ -61,17 +61,18 @@ var (
 	tooManyActive      = &problem{"too-many-active-keys", 429, "Too many keys are kept for this caller", "Wait until some have expired. Retries under known keys are not limited.", true, false, stripeError{"invalid_request_error", "rate_limit"}}
 	tooManyLookups     = &problem{"too-many-lookups", 429, "Too many requests under known keys", "Wait for the time in Retry-After.", true, false, stripeError{"invalid_request_error", "rate_limit"}}
 	attemptFailed      = &problem{"attempt-failed", 500, "The attempt failed and may be sent again", "Send the same request with the same key: it runs again, and no effect of it is repeated.", true, false, apiError}
-	attemptUnknown     = &problem{"attempt-unknown", 500, "The attempt failed and may have been executed", "It is being looked into; ask again with the same key, and do not send it under another.", true, false, apiError}
+	attemptUnknown     = &problem{"attempt-unknown", 500, "The attempt failed and may have been executed", "What became of it has to be found out at the service; ask again with the same key, and do not send it under another.", true, false, apiError}
 	noAnswer           = &problem{"no-answer", 500, "The service gave no answer", "The service's handler wrote no response, which is a defect of the service. Ask again with the same key, and do not send it under another.", true, false, apiError}
 	notInTransaction   = &problem{"not-in-transaction", 500, "The answer was not committed together with its effects", "The service declares that they commit together, and this answer was in no open transaction, which is a defect of the service. The request may have been executed. Ask again with the same key, and do not send it under another.", true, false, apiError}
 	notCommitted       = &problem{"not-committed", 500, "The service did not commit its answer", "Its transaction was rolled back, so nothing was executed; that it was left open is a defect of the service. Send the same request with the same key: it runs again.", true, false, apiError}
 	routeUnknown       = &problem{"route-unknown", 500, "Route of this request is unknown", "No route of the server matches the request, or its guard runs before the router does, so the operation has no name to keep an answer under. This request did not run; an earlier one under this key may have. Ask again with the same key when the server has been corrected.", true, false, apiError}
+	guardedTwice       = &problem{"guarded-twice", 500, "The route has two guards", "One of them has reserved the key, and the other would keep it in a transaction, which is a defect of the service. The request was not executed. Send it again with the same key when the service has been corrected.", true, false, apiError}
 	requestUnreadable  = &problem{"request-unreadable", 500, "The accepted request cannot be read", "It was accepted and stored, but what is stored is damaged. It was not executed, and never will be. Send it under a new key.", false, true, apiError}
 	storeUnavailable   = &problem{"store-unavailable", 503, "Idempotency store is unavailable", "The request was not executed. Send it again with the same key after the time in Retry-After.", true, false, apiError}
 	recordUnreadable   = &problem{"record-unreadable", 503, "Stored outcome cannot be read", "The request was not executed again. Ask again with the same key, and do not send it under another.", true, false, apiError}
 	outcomePending     = &problem{"outcome-pending", 503, "Outcome is not durable yet", "The request ran, and its outcome is being recorded. Send the same request with the same key to get it, and do not send it under another.", true, false, apiError}
 	// responseNotStored is sent with the status of the first answer.
-	responseNotStored = &problem{"response-not-stored", 200, "The request was executed; its response body was not stored", "The first response was streamed or too large to keep. Look the result up at its Location; do not send the request under another key.", false, false, apiError}
+	responseNotStored = &problem{"response-not-stored", 200, "The request was executed; its response body was not stored", "The first response was streamed, too large to keep, or sent while the guard only observed. Look the result up, at its Location if it has one; do not send the request under another key.", false, false, apiError}
 	// stillRunning is sent as a 202.
 	stillRunning = &problem{"in-flight", 202, "The request is being processed", "Ask again with the same key, or look at the Location, after the time in Retry-After.", true, false, apiError}
 )
@@ -80,7 +81,7 @@ var (
 var problems = []*problem{
 	keyMissing, keyMalformed, keyTooShort, keyPersonal, methodOverride, bodyUnreadable, firstSentMalformed, firstSentMissing, callerUnidentified,
 	keyUnknown, answerEncoded, inFlight, outcomeUnknown, keyGone, firstSentStale, bodyTooLarge, encodingRefused, rpcUnsupported, keyReused, tooManyKeys,
-	tooManyActive, tooManyLookups, attemptFailed, attemptUnknown, noAnswer, notInTransaction, notCommitted, routeUnknown, requestUnreadable, storeUnavailable, recordUnreadable, outcomePending, responseNotStored,
+	tooManyActive, tooManyLookups, attemptFailed, attemptUnknown, noAnswer, notInTransaction, notCommitted, routeUnknown, guardedTwice, requestUnreadable, storeUnavailable, recordUnreadable, outcomePending, responseNotStored,
 }
 
 // A refusal is a problem with the details of one request.

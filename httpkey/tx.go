@@ -11,64 +11,123 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/txrun"
 )
+
+// A TxRunner runs handlers in transactions of a store. [InTx] returns one.
+type TxRunner interface{ txrun.Runner }
+
+// InTx returns what [Options.Tx] takes: handlers run in transactions of this store. As a
+// rule it is the engine's own store.
+func InTx[T any](s retrysafe.TxStore[T]) TxRunner { return txrun.In(s) }
+
+// Tx returns the transaction that a handler runs in, by [Options.Tx] or [TxHandler], from
+// the context of its request. The handler writes in it, and neither commits it nor rolls
+// it back. Without one Tx returns an error that says what to do.
+func Tx[T any](ctx context.Context) (T, error) {
+	tx, ok := txrun.Tx[T](ctx)
+	if !ok {
+		return tx, fmt.Errorf("httpkey: the handler runs in no transaction of type %s; set Options.Tx to httpkey.InTx of a store that has such transactions", reflect.TypeFor[T]())
+	}
+	return tx, nil
+}
 
 // TxHandler returns a guarded handler whose effects and answer are one transaction and
 // one commit, by [retrysafe.DoTx]: it begins the transaction, calls fn, and commits the
 // response that fn has written together with fn's writes. Only then the client gets the
-// response.
+// response. Handlers of a framework, which get no tx, find it by [Options.Tx].
 //
 // Fn writes to the database in tx, and neither commits it nor rolls it back. It writes
-// its response to w before it returns. The transaction is rolled back, nothing is
-// stored, and a retry runs fn again, if fn returns an error, panics, writes a server
-// error or one of [Options.NotExecuted], or writes nothing. A response of fn that is
-// 400 or above is sent to the client in these cases too; otherwise the client gets a
-// problem. Everything that fn does must be in tx: what it does elsewhere is not rolled
-// back.
+// its response to w before it returns. How fn ends decides about both:
+//
+//   - It returns nil after a response below 500: its writes are committed with the
+//     response, also with a 4xx. Retries get the response.
+//   - It returns an error after a response of 4xx: its writes are rolled back, and the
+//     response is stored. Retries get the response.
+//   - It writes a server error or one of [Options.NotExecuted]: its writes are rolled
+//     back, nothing is stored, and a retry runs fn again. The client gets the response.
+//   - It panics, writes nothing, or returns an error without such a response: the same,
+//     and the client gets a problem.
+//
+// Everything that fn does must be in tx: what it does elsewhere is not rolled back.
 //
 // The guard's policy applies, with the effects [retrysafe.EffectsInTx]; its Lapse and
 // OnFailure do not apply. S is as a rule the engine's store. Requests that the guard
 // lets pass, by their method or because they have no key and need none, run in a
 // transaction too, and are not stored.
 func TxHandler[T any](g *Guard, s retrysafe.TxStore[T], fn func(w http.ResponseWriter, r *http.Request, tx T) error) (http.Handler, error) {
-	switch {
-	case g == nil || fn == nil || isNil(s):
+	runner := txrun.In(s)
+	if g == nil || fn == nil || !runner.Valid() {
 		return nil, errors.New("httpkey: TxHandler needs a guard, a store that begins transactions and a function")
-	case g.o.Observe:
-		return nil, errors.New("httpkey: TxHandler: in observe mode handlers run as if there were no guard, and this one needs the guard's transaction; observe the route with a plain handler")
-	case g.o.Async:
-		return nil, errors.New("httpkey: TxHandler: an Async guard stores requests for a Worker; give the worker a handler that uses CompleteTx")
-	case g.o.Stream == StreamThrough:
-		return nil, errors.New("httpkey: TxHandler: a streamed response is sent before its transaction is committed; leave Stream at StreamHold")
 	}
 	n := *g
+	n.o.Tx = runner
+	if err := n.o.checkTx(); err != nil {
+		return nil, fmt.Errorf("httpkey: TxHandler: %w", err)
+	}
 	var err error
 	if n.engine, err = g.engine.With(retrysafe.Policy{Effects: retrysafe.EffectsInTx}); err != nil {
 		return nil, fmt.Errorf("httpkey: TxHandler: %w", err)
 	}
 	n.policy = n.engine.Policy()
-	run := func(ctx context.Context, c *retrysafe.Call, x *exchange, body []byte) (retrysafe.Outcome, error) {
-		return retrysafe.DoTx(ctx, n.engine, s, *c, func(ctx context.Context, tx T) (retrysafe.Result, error) {
-			return x.runInTx(ctx, body, func(r *http.Request) error { return fn(x, r, tx) })
-		})
-	}
-	plain := func(x *exchange) error {
-		return plainTx(x, s, func(tx T) error { return fn(x, x.r, tx) })
-	}
-	return &txHandler{&n, run, plain}, nil
+	return &txHandler{&n, func(x *exchange, r *http.Request) error {
+		tx, _ := txrun.Tx[T](r.Context())
+		return fn(x, r, tx)
+	}}, nil
 }
 
-// isNil reports whether there is no store: also a nil pointer in the interface is none.
-func isNil(s any) bool {
-	v := reflect.ValueOf(s)
-	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+// checkTx checks the options of a guard whose handlers run in transactions.
+func (o *Options) checkTx() error {
+	switch {
+	case o.Tx == nil:
+		return nil
+	case !o.Tx.Valid():
+		return errors.New("InTx needs a store that begins transactions")
+	case o.Observe:
+		return errors.New("in observe mode handlers run as if there were no guard, and this one needs the guard's transaction; observe the route with a plain handler")
+	case o.Async:
+		return errors.New("an Async guard stores requests for a Worker; give the worker a handler that uses CompleteTx")
+	case o.Stream == StreamThrough:
+		return errors.New("a streamed response is sent before its transaction is committed; leave Stream at StreamHold")
+	}
+	return nil
+}
+
+// errEndedInError: the handler's framework says that it ended with an error.
+var errEndedInError = errors.New("the handler ended with an error")
+
+// RollBack says that a handler with [Options.Tx] ended with an error, although it may
+// have written a response: its writes are not committed. Adapters of frameworks whose
+// handlers return errors call it.
+func (x *exchange) RollBack() { x.failed = true }
+
+// handlerInTx returns next as a handler in the transaction form.
+func (g *Guard) handlerInTx(next http.Handler) *txHandler {
+	return &txHandler{g, func(x *exchange, r *http.Request) error {
+		next.ServeHTTP(x, r)
+		if x.failed {
+			return errEndedInError
+		}
+		return nil
+	}}
 }
 
 // txHandler is a handler in the transaction form.
 type txHandler struct {
 	*Guard
-	run   func(context.Context, *retrysafe.Call, *exchange, []byte) (retrysafe.Outcome, error)
-	plain func(*exchange) error // without a key
+	next func(*exchange, *http.Request) error
+}
+
+// plain runs the handler of a request without a key in a transaction, and holds its
+// response until the commit.
+func (h *txHandler) plain(x *exchange) error {
+	return h.o.Tx.PlainTx(x.r.Context(), func(ctx context.Context) error {
+		x.ran = true
+		if err := callHandler(func() error { return h.next(x, x.r.WithContext(ctx)) }); err != nil {
+			return err
+		}
+		return x.commitable()
+	})
 }
 
 func (h *txHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -94,6 +153,10 @@ func (h *txHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if c.Key == "" { // optional and absent, or guarded already
+		if run, ok := retrysafe.FromContext(r.Context()); ok && r.Header.Get(h.o.Header) != "" {
+			h.refuseNested(w, r, run)
+			return
+		}
 		h.serve(w, r, c.Ref, h.plain)
 		h.reportDisposition(r, c.Ref, "")
 		return
@@ -109,7 +172,9 @@ var errReplayed = errors.New("replayed")
 func (h *txHandler) runKeyed(x *exchange, c *retrysafe.Call, body []byte) error {
 	ctx := x.r.Context()
 	start := func() (*retrysafe.Outcome, bool, error) {
-		out, err := h.run(ctx, c, x, body)
+		out, err := h.o.Tx.DoTx(ctx, h.engine, *c, func(ctx context.Context) (retrysafe.Result, error) {
+			return x.runInTx(ctx, body, h.next)
+		})
 		return &out, err == nil && !out.Replayed && out.Attempt == 1, err
 	}
 	var out *retrysafe.Outcome
@@ -118,6 +183,9 @@ func (h *txHandler) runKeyed(x *exchange, c *retrysafe.Call, body []byte) error 
 		out, _, err = start()
 	} else {
 		out, err = h.limited(ctx, c, false, start)
+	}
+	if err != nil && x.errorIsAnswer(err) {
+		out, err = h.storeError(ctx, c, x)
 	}
 	switch {
 	case err != nil:
@@ -130,6 +198,31 @@ func (h *txHandler) runKeyed(x *exchange, c *retrysafe.Call, body []byte) error 
 	x.until = out.Expires
 	return nil
 }
+
+// errorIsAnswer reports whether the handler, which has ended with err, has written an
+// error that is its answer.
+func (x *exchange) errorIsAnswer(err error) bool {
+	return x.declined && !errors.Is(err, retrysafe.ErrUnsettled) && !errors.Is(err, retrysafe.ErrTxDone) && !errors.Is(err, retrysafe.ErrLost)
+}
+
+// storeError stores an error response whose transaction was rolled back. If another
+// request with this key came first, its record counts.
+func (h *txHandler) storeError(ctx context.Context, c *retrysafe.Call, x *exchange) (*retrysafe.Outcome, error) {
+	out, err := h.engine.Do(context.WithoutCancel(ctx), *c, func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
+		return x.result(false), nil
+	})
+	return &out, err
+}
+
+// refuseNested answers for a guard around this handler, which has reserved the key.
+func (h *txHandler) refuseNested(w http.ResponseWriter, r *http.Request, outer *retrysafe.Execution) {
+	h.logDefect(r, errNested, "mount the handler without another guard around it: it is guarded already")
+	_ = outer.Release(r.Context(), errNested) // nothing has run
+	h.refuse(w, r, outer.Ref().Key, refusal{problem: guardedTwice, retryAfter: time.Minute})
+}
+
+// errNested: a guard is around a handler in the transaction form.
+var errNested = errors.New("httpkey: another guard around a handler in the transaction form has reserved the key outside the transaction")
 
 // serve calls run, which runs the handler in a transaction, and answers by its error. A
 // handler that ends its goroutine was rolled back.
@@ -206,15 +299,19 @@ func (h *txHandler) answerPanic(x *exchange, ref retrysafe.Ref, p *panicError) {
 
 // runInTx calls the handler, and returns the response to be committed with its writes.
 // An error rolls them back.
-func (x *exchange) runInTx(ctx context.Context, body []byte, fn func(*http.Request) error) (retrysafe.Result, error) {
+func (x *exchange) runInTx(ctx context.Context, body []byte, next func(*exchange, *http.Request) error) (retrysafe.Result, error) {
 	x.ran = true
 	seen := x.withBody(ctx, x.r, body)
-	err := callHandler(func() error { return fn(seen) })
+	err := callHandler(func() error { return next(x, seen) })
 	if seen.MultipartForm != nil { // the server removes the files of its own request, not of this copy
 		_ = seen.MultipartForm.RemoveAll()
 	}
-	if err == nil {
+	var panicked *panicError
+	switch {
+	case err == nil:
 		err = x.commitable()
+	case !errors.As(err, &panicked):
+		x.declined = x.status >= 400 && x.commitable() == nil
 	}
 	if err != nil {
 		return retrysafe.Result{}, err
@@ -234,34 +331,6 @@ func (x *exchange) commitable() error {
 	case x.g.meaning(x.status, retrysafe.FailureByProof) != stored:
 		return statusError(x.status)
 	}
-	return nil
-}
-
-// plainTx runs a handler in a transaction without a key, and holds its response until
-// the commit.
-func plainTx[T any](x *exchange, s retrysafe.TxStore[T], fn func(T) error) error {
-	ctx := x.r.Context()
-	tx, own, err := s.BeginTx(ctx)
-	if err != nil {
-		return &retrysafe.RefusedError{Err: fmt.Errorf("%w: %w", retrysafe.ErrUnavailable, err), RetryAfter: time.Second}
-	}
-	committed := false
-	defer func() { // also if the handler ends its goroutine
-		if !committed {
-			_ = tx.Rollback(context.WithoutCancel(ctx))
-		}
-	}()
-	x.ran = true
-	if err := callHandler(func() error { return fn(own) }); err != nil {
-		return err
-	}
-	if err := x.commitable(); err != nil {
-		return err
-	}
-	if err := tx.Commit(context.WithoutCancel(ctx)); err != nil {
-		return fmt.Errorf("commit: %w", err)
-	}
-	committed = true
 	return nil
 }
 

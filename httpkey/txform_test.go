@@ -1,6 +1,7 @@
 package httpkey_test
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -84,10 +85,14 @@ func TestTxFormRollsBack(t *testing.T) {
 		log    string
 	}{
 		"error": {func(b *bundle, w http.ResponseWriter, r *http.Request) error { b.created(w, r); return errStock }, 500, "attempt-failed", "out of stock"},
-		"error with its answer": {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error {
-			http.Error(w, "none left", http.StatusConflict)
+		"error with a refusal": {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error {
+			http.Error(w, "later", http.StatusTooManyRequests)
 			return errStock
-		}, 409, "none left", ""},
+		}, 429, "later", ""},
+		"error with a server error": {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error {
+			http.Error(w, "sorry", http.StatusInternalServerError)
+			return errStock
+		}, 500, "sorry", ""},
 		"server error": {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error { http.Error(w, "sorry", 500); return nil }, 500, "sorry", ""},
 		"not executed": {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error {
 			http.Error(w, "later", http.StatusTooManyRequests)
@@ -145,6 +150,92 @@ func TestTxFormRollsBack(t *testing.T) {
 			b.post(t, key, `{}`).ran(t, 2, true)
 			l.has(t, 1)
 		})
+	}
+}
+
+// A client error with which a handler ends is its answer, and its transaction is rolled
+// back.
+func TestTxFormStoresTheErrorItRollsBackWith(t *testing.T) {
+	t.Parallel()
+	b, l := inForm(t, func(_ *bundle, w http.ResponseWriter, _ *http.Request, _ *memstore.Tx) error {
+		http.Error(w, "none left", http.StatusConflict)
+		return errors.New("out of stock")
+	})
+	for n := range 3 {
+		got := b.post(t, key, `{}`)
+		if got.status != http.StatusConflict || got.body != "none left\n" || (got.header.Get("Idempotent-Replayed") != "") != (n > 0) || got.header.Get("Idempotency-Expires") == "" {
+			t.Errorf("answer %d: %d %s %v", n, got.status, got.body, got.header)
+		}
+	}
+	b.post(t, key, `{"n":2}`).refused(t, http.StatusUnprocessableEntity, "key-reused")
+	if n := b.runs.Load(); n != 1 {
+		t.Errorf("the handler ran %d times", n)
+	}
+	l.has(t, 0)
+}
+
+// A guard around a handler in the transaction form would keep the key outside its
+// transaction. The request is refused, and nothing runs, however often it is sent.
+func TestTxFormInsideAnotherGuardIsRefused(t *testing.T) {
+	t.Parallel()
+	b, l := inForm(t, book)
+	b.Handler = b.guard.Handler(b.Handler)
+	for range 2 {
+		b.post(t, key, `{}`).refused(t, http.StatusInternalServerError, "guarded-twice")
+	}
+	if !strings.Contains(b.log.String(), "mount the handler without another guard around it") {
+		t.Errorf("the log does not name the remedy: %s", b.log)
+	}
+	if n := b.runs.Load(); n != 0 {
+		t.Errorf("the handler ran %d times", n)
+	}
+	l.has(t, 0)
+}
+
+// Handlers that get no transaction as an argument find it in their context.
+func TestTxOfTheContext(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	l := new(ledger)
+	g, err := b.guard.With(func(o *httpkey.Options) { o.Tx, o.Optional = httpkey.InTx(b.mem), true })
+	must(t, err)
+	b.Handler = g.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
+		tx, err := httpkey.Tx[*memstore.Tx](r.Context())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		tx.OnCommit(func() { l.entries++ })
+		if _, err := httpkey.Tx[*sql.Tx](r.Context()); err == nil || !strings.Contains(err.Error(), "no transaction of type *sql.Tx; set Options.Tx") {
+			t.Errorf("a transaction of another store: %v", err)
+		}
+		b.created(w, r)
+	}))
+	b.post(t, key, `{}`).ran(t, 1, false)
+	b.post(t, key, `{}`).ran(t, 1, true)
+	l.has(t, 1)
+	b.post(t, "", `{}`).ran(t, 2, false) // without a key it runs in a transaction too
+	l.has(t, 2)
+}
+
+// What cannot be committed with its answer is refused when the guard is built.
+func TestTxOptionIsChecked(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for want, change := range map[string]func(*httpkey.Options){
+		"needs a store":   func(o *httpkey.Options) { o.Tx = httpkey.InTx[*memstore.Tx](nil) },
+		"observe mode":    func(o *httpkey.Options) { o.Observe = true },
+		"Async guard":     func(o *httpkey.Options) { o.Async = true },
+		"StreamHold":      func(o *httpkey.Options) { o.Stream = httpkey.StreamThrough },
+		"are unprotected": func(o *httpkey.Options) { o.Policy = &retrysafe.Policy{Effects: retrysafe.EffectsUnprotected} },
+	} {
+		_, err := b.guard.With(func(o *httpkey.Options) {
+			o.Tx = httpkey.InTx(b.mem)
+			change(o)
+		})
+		if err == nil || !strings.Contains(err.Error(), "option Tx") || !strings.Contains(err.Error(), want) {
+			t.Errorf("want an error with %q, got %v", want, err)
+		}
 	}
 }
 

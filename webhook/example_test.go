@@ -80,7 +80,7 @@ func Example_intake() {
 	body := `{"id":"evt_1","type":"payment_intent.succeeded","data":{"object":{"id":"pi_7","metadata":{"tenant":"tenant-1","key":"order-42"}}}}`
 	for range 2 {
 		event := httptest.NewRequest(http.MethodPost, "/hooks/stripe", strings.NewReader(body))
-		event.Header.Set(webhook.HeaderStripe, webhook.SignStripe(secrets[0], time.Now(), []byte(body)))
+		event.Header.Set("Stripe-Signature", webhook.SignStripe(secrets[0], time.Now(), []byte(body)))
 		answer := httptest.NewRecorder()
 		mux.ServeHTTP(answer, event)
 		fmt.Print(answer.Code, " ", answer.Body)

@@ -157,7 +157,7 @@ func TestStripe(t *testing.T) {
 		}
 		s := webhook.Stripe{Secrets: c.secrets, Now: func() time.Time { return stripeAt.Add(c.now) }}
 		must(t, s.Check())
-		ev, err := s.Verify(http.Header{webhook.HeaderStripe: {c.header}}, []byte(c.body))
+		ev, err := s.Verify(http.Header{"Stripe-Signature": {c.header}}, []byte(c.body))
 		if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
@@ -185,7 +185,7 @@ func TestSchemesNeedSecrets(t *testing.T) {
 		if err := s.Check(); err == nil {
 			t.Errorf("%s: Check has no objection", name)
 		}
-		h := http.Header{webhook.HeaderStripe: {webhook.SignStripe("", time.Now(), []byte(stripeBody))}}
+		h := http.Header{"Stripe-Signature": {webhook.SignStripe("", time.Now(), []byte(stripeBody))}}
 		if _, err := s.Verify(h, []byte(stripeBody)); err == nil {
 			t.Errorf("%s: it takes an event in", name)
 		}
@@ -217,7 +217,7 @@ func FuzzSchemes(f *testing.F) {
 		h.Set(webhook.HeaderID, id)
 		h.Set(webhook.HeaderTimestamp, timestamp)
 		h.Set(webhook.HeaderSignature, signature)
-		h.Set(webhook.HeaderStripe, "t="+timestamp+","+signature)
+		h.Set("Stripe-Signature", "t="+timestamp+","+signature)
 		if _, err := v.Verify(h, body); err == nil {
 			t.Error("the standard's scheme takes it")
 		}

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// HeaderStripe is the header of Stripe's signatures.
-const HeaderStripe = "Stripe-Signature"
+// headerStripe is the header of Stripe's signatures.
+const headerStripe = "Stripe-Signature"
 
 // SignStripe returns the Stripe-Signature of a body. It is for tests of event readers.
 func SignStripe(secret Secret, at time.Time, body []byte) string {
@@ -47,7 +47,7 @@ func (s Stripe) Verify(h http.Header, body []byte) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	list, err := only(h, HeaderStripe)
+	list, err := only(h, headerStripe)
 	if err != nil {
 		return Event{}, err
 	}

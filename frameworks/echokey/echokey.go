@@ -55,7 +55,7 @@ func handler(next echo.HandlerFunc) func(*call, http.ResponseWriter, *http.Reque
 		}
 		held := echo.NewResponse(w, c.Logger())
 		c.SetResponse(held)
-		if err := next(c); err != nil {
+		if err := next(c); adapter.Failed(w, err) {
 			if c.Echo().HTTPErrorHandler(c, err); !held.Committed {
 				httpkey.Fail(w, fmt.Errorf("echokey: the HTTPErrorHandler of echo wrote no response for the error of a handler: %w", err))
 			}

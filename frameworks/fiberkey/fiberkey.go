@@ -60,8 +60,8 @@ func pattern(c fiber.Ctx) string {
 }
 
 // handle runs the handlers behind the middleware, and renders their error as fiber does.
-func handle(c fiber.Ctx) {
-	if err := c.Next(); err != nil && c.App().ErrorHandler(c, err) != nil {
+func handle(c fiber.Ctx, w http.ResponseWriter) {
+	if err := c.Next(); adapter.Failed(w, err) && c.App().ErrorHandler(c, err) != nil {
 		_ = c.SendStatus(fiber.StatusInternalServerError)
 	}
 }
@@ -73,8 +73,8 @@ func next(x *call, w http.ResponseWriter, r *http.Request) {
 		x.Returned, x.Failure = true, c.Next()
 		return
 	}
-	if _, guarded := retrysafe.FromContext(r.Context()); !guarded { // it is only observed
-		handle(c)
+	if !adapter.Guarded(w) { // it is only observed
+		handle(c, w)
 		w.WriteHeader(c.Response().StatusCode())
 		return
 	}
@@ -92,7 +92,7 @@ func next(x *call, w http.ResponseWriter, r *http.Request) {
 	}()
 	out.Reset()
 	out.Header.SetNoDefaultContentType(true)
-	handle(c)
+	handle(c, w)
 	switch {
 	case out.IsBodyStream():
 		httpkey.Fail(w, errStream)

@@ -44,16 +44,17 @@ func next(x *call, w http.ResponseWriter, r *http.Request) {
 	c.Request = r
 	var held *writer
 	if w != http.ResponseWriter(c.Writer) { // otherwise the request passes unguarded
-		held = hold(c.Writer, w, r)
+		held = &writer{c.Writer, w, adapter.Guarded(w), 0, -1}
 		c.Writer = held
 	}
 	c.Next()
 	x.Returned = true
+	failed := len(c.Errors) > errs && adapter.Failed(w, c.Errors.Last())
 	switch {
 	case held == nil:
 	case held.status != 0: // perhaps only by c.Status, which gin sends at the end of the request
 		held.WriteHeaderNow()
-	case len(c.Errors) > errs && !held.Written(): // a middleware before this one would render it, too late
+	case failed && !held.Written(): // a middleware before this one would render it, too late
 		httpkey.Fail(w, fmt.Errorf("ginkey: a handler called c.Error and nothing wrote a response: place the middleware that renders errors behind ginkey's: %w", c.Errors.Last()))
 	}
 }
@@ -74,11 +75,6 @@ type writer struct {
 	guarded            bool                // and not only observed
 	status             int                 // zero until the handler sets it
 	size               int                 // negative until something is written
-}
-
-func hold(client gin.ResponseWriter, held http.ResponseWriter, r *http.Request) *writer {
-	_, guarded := retrysafe.FromContext(r.Context())
-	return &writer{client, held, guarded, 0, -1}
 }
 
 func (w *writer) Header() http.Header               { return w.held.Header() }

@@ -127,6 +127,25 @@ func (x *Call[C]) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.Next(x, w, r)
 }
 
+// held is the response that a guard holds.
+type held interface{ RollBack() }
+
+// Guarded reports whether w is the response that a guard holds, not one that it only
+// observes or lets pass.
+func Guarded(w http.ResponseWriter) bool {
+	_, ok := w.(held)
+	return ok
+}
+
+// Failed reports whether a handler ended with an error. If it ran in the transaction of
+// httpkey.Options.Tx, its writes are rolled back, whatever is written to w for the error.
+func Failed(w http.ResponseWriter, err error) bool {
+	if h, ok := w.(held); ok && err != nil {
+		h.RollBack()
+	}
+	return err != nil
+}
+
 // Of returns the framework's context of a request that a guard has not let through yet, and
 // the zero C for any other request.
 func Of[C any](r *http.Request) (c C) {

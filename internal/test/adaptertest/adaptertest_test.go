@@ -16,7 +16,7 @@ import (
 // The guard on net/http is what the adapters are held to, so it passes their suite.
 func TestNetHTTP(t *testing.T) {
 	t.Parallel()
-	adaptertest.Run(t, adaptertest.Adapter{Serve: serve, Pattern: "POST /accounts/{id}/charges"})
+	adaptertest.Run(t, adaptertest.Adapter{Serve: serve, Pattern: "POST /accounts/{id}/charges", PlainErrors: true})
 }
 
 type tenantKey struct{}

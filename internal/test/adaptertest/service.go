@@ -42,6 +42,9 @@ type Adapter struct {
 	Serve func(t *testing.T, s *Service) (url string)
 	// Pattern is the operation of the first route, by the framework's own pattern.
 	Pattern string
+	// PlainErrors says that a handler writes its errors itself, as on net/http: it does not
+	// return them.
+	PlainErrors bool
 	// Streams says that the framework gives its answer as a stream, which cannot be held:
 	// then /stream and /hijack fail, and the log says why.
 	Streams bool
@@ -137,10 +140,18 @@ func (s *Service) Panic(ctx context.Context) {
 	panic(ErrBroken) //nolint:forbidigo // what a handler under test does
 }
 
-// run counts a run. In a guarded handler the execution is in the framework's context.
+// run counts a run. In a guarded handler the execution is in the framework's context, or
+// the transaction.
 func (s *Service) run(ctx context.Context) int {
+	if s.Options.Tx != nil {
+		if tx, err := httpkey.Tx[*memstore.Tx](ctx); err != nil {
+			s.t.Errorf("the framework's context: %v", err)
+		} else {
+			tx.OnCommit(func() { s.committed.Add(1) })
+		}
+	}
 	_, guarded := retrysafe.FromContext(ctx)
-	if want := !s.Options.Optional && !s.Options.Observe; guarded != want {
+	if want := !s.Options.Optional && !s.Options.Observe && s.Options.Tx == nil; guarded != want {
 		s.t.Errorf("the handler's context has an execution: %v, want %v", guarded, want)
 	}
 	n := int(s.runs.Add(1))

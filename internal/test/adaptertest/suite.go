@@ -47,6 +47,9 @@ func Run(t *testing.T, a Adapter) {
 		"a streamed response reaches the first client":           a.through,
 		"taking the connection is refused with a reason":         a.hijack,
 		"answer and effect commit together":                      a.commit,
+		"a handler runs in the guard's transaction":              a.inTx,
+		"an error rolls the transaction back":                    a.inTxRefused,
+		"a failure rolls the transaction back":                   a.inTxBroken,
 		"later requests change nothing that is stored":           a.buffers,
 		"observe mode changes no answer":                         a.observe,
 		"other methods pass":                                     a.passes,
@@ -449,5 +452,58 @@ func Program(t *testing.T, pattern string, serve func(t *testing.T, e *retrysafe
 	}
 	if len(all) != 2 {
 		t.Errorf("%d records are stored, want 2", len(all))
+	}
+}
+
+// transactional lets handlers run in transactions of the store.
+func transactional(s *Service) { s.Options.Tx = httpkey.InTx(s.mem) }
+
+// committedTimes fails unless as many transactions of handlers were committed.
+func (s *Service) committedTimes(t testing.TB, want int) {
+	t.Helper()
+	if got := int(s.committed.Load()); got != want {
+		t.Fatalf("%d transactions were committed, want %d", got, want)
+	}
+}
+
+func (a *Adapter) inTx(t *testing.T) {
+	s, c := a.serve(t, retrysafe.Policy{}, transactional)
+	first := c.post(charges, key, `{"amount":1}`)
+	if first.status != http.StatusCreated || !strings.Contains(first.body, `"account":"7","body":"{\"amount\":1}"`) {
+		t.Errorf("the first client gets %d %.80q", first.status, first.body)
+	}
+	s.committedTimes(t, 1)
+	c.post(charges, key, `{"amount":1}`).replays(t, first, "X-Run")
+	c.post(charges, key, `{"amount":2}`).problem(t, 422, "key-reused")
+	s.ranTimes(t, 1)
+	s.committedTimes(t, 1)
+}
+
+func (a *Adapter) inTxRefused(t *testing.T) {
+	s, c := a.serve(t, retrysafe.Policy{}, transactional)
+	first := c.post("/refused", key, `{}`)
+	if first.status != http.StatusPaymentRequired || !strings.Contains(first.body, ErrRefused.Error()) {
+		t.Fatalf("the handler's error reaches the client as %d %q, want 402 with its text", first.status, first.body)
+	}
+	c.post("/refused", key, `{}`).replays(t, first)
+	s.ranTimes(t, 1)
+	want := 0
+	if a.PlainErrors { // the guard cannot tell it from any other answer
+		want = 1
+	}
+	s.committedTimes(t, want)
+}
+
+func (a *Adapter) inTxBroken(t *testing.T) {
+	s, c := a.serve(t, retrysafe.Policy{}, transactional)
+	for n, path := range []string{"/broken", "/broken", "/panic", "/panic"} {
+		if got := c.post(path, key, `{}`); got.status != http.StatusInternalServerError {
+			t.Errorf("%s: the client gets %d %q, want 500", path, got.status, got.body)
+		}
+		s.ranTimes(t, n+1)
+	}
+	s.committedTimes(t, 0)
+	if all := s.records(t); len(all) != 0 {
+		t.Errorf("%d records are stored, want none: %+v", len(all), all)
 	}
 }

@@ -42,7 +42,7 @@ var everyGroup = []string{cli + "/command", cli + "/configfile", cli + "/exit", 
 var arrows = []arrowRule{
 	{root, []string{"internal/..."}, "the domain stands on the standard library alone"},
 
-	{"httpkey", []string{root, "internal/canonjson", "internal/fields", "internal/headerkind", "internal/keysyntax"}, "the wire speaks to the engine and never to a store"},
+	{"httpkey", []string{root, "internal/canonjson", "internal/fields", "internal/headerkind", "internal/keysyntax", "internal/txrun"}, "the wire speaks to the engine and never to a store"},
 	{"outbox", []string{root, "store/storekit", "internal/deadline", "internal/fields", "internal/failpoint"}, "messages commit with records, in whatever store; how they travel is a sink's matter"},
 	{"outbox/sink/httpsink", []string{root, "outbox", "webhook", "internal/headerkind", "internal/neverresend"}, "a sink carries messages; where they come from it does not know"},
 	{"outbox/sink/...", []string{"outbox"}, "a sink carries messages; where they come from it does not know"},
@@ -72,6 +72,7 @@ var arrows = []arrowRule{
 	{"internal/keysyntax", nil, "it knows how a key is written, not what it is the key of"},
 	{"internal/groupcommit", nil, "it batches steps; what a step does it does not know"},
 	{"internal/migrate", nil, "it applies numbered SQL files; what tables these make it does not know"},
+	{"internal/txrun", []string{root}, "it runs a function in a transaction of any store; it knows no protocol"},
 	{"internal/neverresend", nil, "it knows HTTP, not keys"},
 	{"internal/storemove", []string{root}, "what a store offers to the command that moves its records"},
 	{"internal/test/adaptertest", []string{root, "httpkey", "store/memstore"}, "it holds the adapters of frameworks to the guard's behaviour"},

@@ -22,14 +22,14 @@ import (
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
-// The fields of an entry. The message's headers follow, each with [HeaderPrefix] before
+// The fields of an entry. The message's headers follow, each with "header:" before
 // its name.
 const (
 	FieldKey     = "key"
 	FieldTopic   = "topic"
 	FieldGroup   = "group"
 	FieldPayload = "payload"
-	HeaderPrefix = "header:"
+	headerPrefix = "header:"
 )
 
 // Options are the options of a [Sink]. Zero values are the defaults.
@@ -129,7 +129,7 @@ func replicated(c *redis.Cmd) int {
 func (s *Sink) entry(d *outbox.Delivery) *redis.XAddArgs {
 	fields := []any{FieldKey, d.Key, FieldTopic, d.Topic, FieldGroup, d.Group, FieldPayload, d.Payload}
 	for _, name := range slices.Sorted(maps.Keys(d.Header)) {
-		fields = append(fields, HeaderPrefix+name, d.Header[name])
+		fields = append(fields, headerPrefix+name, d.Header[name])
 	}
 	return &redis.XAddArgs{Stream: s.opts.Stream(d), MaxLen: s.opts.MaxLen, Approx: s.opts.MaxLen > 0, Values: fields}
 }

@@ -58,7 +58,7 @@ func TestRedis(t *testing.T) {
 					case redissink.FieldPayload:
 						s.Payload = text
 					default:
-						s.Header[strings.TrimPrefix(name, redissink.HeaderPrefix)] = text
+						s.Header[strings.TrimPrefix(name, "header:")] = text
 					}
 				}
 				list = append(list, s)

@@ -61,7 +61,7 @@ var (
 	unclear = httpkey.Problem{
 		Code: "attempt-unknown", Status: http.StatusBadGateway, Retryable: true, RetryAfter: time.Second,
 		Title:  "The attempt failed and may have been executed",
-		Detail: "The service gave no clean answer. It is being looked into; ask again with the same key, and do not send it under another.",
+		Detail: "The service gave no clean answer. What became of it has to be found out at the service; ask again with the same key, and do not send it under another.",
 	}
 )
 

@@ -300,6 +300,12 @@ var provocations = map[string]*provocation{
 		}))
 		return w.send()
 	}},
+	"guarded-twice": {act: func(w *provoked) *httptest.ResponseRecorder {
+		inner, err := httpkey.TxHandler(w.guard, w.mem, func(http.ResponseWriter, *http.Request, *memstore.Tx) error { return nil })
+		must(w.t, err)
+		w.serve = w.guard.Handler(inner)
+		return w.send()
+	}},
 	"store-unavailable": {act: func(w *provoked) *httptest.ResponseRecorder {
 		w.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
 		return w.send()
