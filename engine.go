@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"time"
 )
 
@@ -70,6 +71,9 @@ type shared struct {
 func New(s Store, opts *Options) (*Engine, error) {
 	if s == nil {
 		return nil, errors.New("retrysafe: New needs a store")
+	}
+	if v := reflect.ValueOf(s); v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, fmt.Errorf("retrysafe: New needs a store, and this %T is nil: check the error of what returned it", s)
 	}
 	var o Options
 	if opts != nil {

@@ -310,3 +310,12 @@ func TestErrorsSpeakPlainly(t *testing.T) {
 		t.Error("there is no execution in a plain context")
 	}
 }
+
+// A store whose constructor failed is often a nil pointer in the interface.
+func TestNewRefusesNilPointers(t *testing.T) {
+	t.Parallel()
+	var s *memstore.Store
+	if _, err := retrysafe.New(s, nil); err == nil || !strings.Contains(err.Error(), "*memstore.Store is nil: check the error") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -64,6 +64,9 @@ func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
 	case is(err, ErrConflict) && got.Owner == x.owner && got.continues():
 		x.store(&got, stageRunning) // the reply to a heartbeat was lost; the next transaction succeeds
 		x.scheduleBeat(x.e.clock.Now())
+	case is(err, ErrNotFound) && x.isStored(ctx):
+		err = errForeignTx
+		x.scheduleBeat(x.e.clock.Now())
 	case is(err, ErrConflict), is(err, ErrNotFound):
 		err = x.lose(&got, err)
 	case is(err, ErrTxDone):
@@ -74,6 +77,17 @@ func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
 		x.scheduleBeat(x.e.clock.Now())
 	}
 	return errors.Join(fmt.Errorf("complete in transaction: %w", err), rollback(ctx, tx))
+}
+
+// errForeignTx: the transaction does not see a record that the store has.
+var errForeignTx = fmt.Errorf("%w in the transaction, although the store has it: the transaction was begun on another database than the engine's store, or keeps a snapshot from before the key was reserved", ErrNotFound)
+
+// isStored reports whether the store has the record of this execution.
+func (x *Execution) isStored(ctx context.Context) bool {
+	step := x.e.newStoreContext(ctx)
+	defer step.done()
+	got, err := x.e.store.Load(step, x.Ref())
+	return err == nil && got.Owner == x.owner && got.continues()
 }
 
 // errCompletedTwice: CompleteTx was called twice in one transaction.

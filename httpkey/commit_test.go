@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/retrysafe/retrysafe"
@@ -106,5 +107,68 @@ func TestW32_StoreThatComesBackInTime(t *testing.T) {
 		got.ran(t, 1, false)
 		b.post(t, key, `{}`).ran(t, 1, true)
 		l.has(t, 1)
+	}
+}
+
+// A transaction of another database cannot hold the answer. The client is told that the
+// attempt was rolled back, and the log names the defect.
+func TestCompleteTxInAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	elsewhere := memstore.New(nil)
+	b := setup(t, func(c *config) { c.Policy = &retrysafe.Policy{Effects: retrysafe.EffectsInTx} })
+	l := new(ledger)
+	b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
+		tx, err := elsewhere.Begin(r.Context())
+		must(t, err)
+		tx.OnCommit(func() { l.entries++ })
+		b.created(w, r)
+		if err := httpkey.CompleteTx(r.Context(), w, tx); err == nil || errors.Is(err, retrysafe.ErrLost) {
+			t.Errorf("CompleteTx returns %v", err)
+		}
+	}))
+	for n := range 2 {
+		b.post(t, key, `{}`).refused(t, http.StatusServiceUnavailable, "attempt-failed")
+		if got := b.runs.Load(); got != int32(n)+1 {
+			t.Errorf("after try %d the handler ran %d times", n+1, got)
+		}
+	}
+	l.has(t, 0)
+	if log := b.log.String(); !strings.Contains(log, "begun on another database than the engine's store") || !strings.Contains(log, "on the store's own database") {
+		t.Errorf("the log does not name defect and fix: %s", log)
+	}
+}
+
+// An error of CompleteTx that the handler drops is in the log.
+func TestFailedCompleteTxIsLogged(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *config) { c.Policy = &retrysafe.Policy{Effects: retrysafe.EffectsInTx} })
+	b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
+		b.created(w, r)
+		_ = httpkey.CompleteTx(r.Context(), w, brokenTx{})
+	}))
+	b.post(t, key, `{}`).refused(t, http.StatusServiceUnavailable, "attempt-failed")
+	if log := b.log.String(); !strings.Contains(log, "no such table") {
+		t.Errorf("the log is %s", log)
+	}
+}
+
+// brokenTx is a transaction of a database without the store's tables.
+type brokenTx struct{ retrysafe.Tx }
+
+func (brokenTx) Swap(context.Context, retrysafe.Write) (retrysafe.Record, error) {
+	return retrysafe.Record{}, errors.New("no such table: retrysafe_keys")
+}
+
+func (brokenTx) Rollback(context.Context) error { return nil }
+
+// An outcome that becomes unknown is in the log, because retries are refused from then on.
+func TestUnknownOutcomeIsLogged(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *config) {
+		c.handler = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }
+	})
+	b.post(t, key, `{}`)
+	if log := b.log.String(); !strings.Contains(log, "set aside as unknown") || !strings.Contains(log, "the handler answered 500") || !strings.Contains(log, "docs/recovery.md") {
+		t.Errorf("the log is %s", log)
 	}
 }

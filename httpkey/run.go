@@ -196,10 +196,23 @@ func (x *exchange) settle(omitted bool) error {
 		return x.run.Release(ctx, statusError(x.status))
 	default:
 		err := x.run.Fail(ctx, statusError(x.status))
-		if err == nil && x.g.policy.Effects == retrysafe.EffectsInTx && x.run.State() == retrysafe.StateUnknown {
-			x.g.logDefect(x.r, errUnprovenFailure, "use httpkey.TxHandler, which rolls back and knows it; or call Execution.Release once the handler has rolled back")
+		if err == nil {
+			x.logUnknown(statusError(x.status))
 		}
 		return err
+	}
+}
+
+// logUnknown logs that the outcome of a failed attempt is unknown, if it is: from now on
+// every retry is refused, until it is settled.
+func (x *exchange) logUnknown(cause error) {
+	switch {
+	case x.run.State() != retrysafe.StateUnknown:
+	case x.g.policy.Effects == retrysafe.EffectsInTx:
+		x.g.logDefect(x.r, errUnprovenFailure, "use httpkey.TxHandler or Options.Tx, which roll back and know it; or call Execution.Release once the handler has rolled back")
+	default:
+		x.g.o.Logger.Warn("retrysafe: an attempt failed and may have been executed; its key is set aside as unknown until it is settled",
+			"operation", x.g.operation(x.r), "cause", cause, "fix", "docs/recovery.md settles it; docs/semantics.md has what keeps a failure from being unknown")
 	}
 }
 
@@ -252,7 +265,9 @@ func (x *exchange) finishBroken(cause error) {
 	var err error
 	if !x.direct { // otherwise the outcome is stored already
 		x.closeTx()
-		err = x.failAttempt(cause)
+		if err = x.failAttempt(cause); err == nil {
+			x.logUnknown(cause)
+		}
 	}
 	if abort || x.direct || panicked && x.g.o.Repanic {
 		value := any(http.ErrAbortHandler)
@@ -366,9 +381,14 @@ func (x *exchange) completeTx(ctx context.Context, tx retrysafe.Tx) error {
 	res := x.result(false)
 	if err := x.run.CompleteTx(ctx, tx, res); err != nil {
 		x.rolledBack = true
-		if errors.Is(err, retrysafe.ErrTxDone) {
+		switch {
+		case errors.Is(err, retrysafe.ErrTxDone):
 			x.ended = true
 			x.g.logDefect(x.r, err, "call CompleteTx before the commit, as the last step of the transaction; or let httpkey.TxHandler do both")
+		case errors.Is(err, retrysafe.ErrNotFound):
+			x.g.logDefect(x.r, err, "begin the transaction in the handler, on the store's own database; if the effects are in another one, declare them keyed or unprotected")
+		default:
+			x.g.o.Logger.Warn("retrysafe: the response could not be stored in the handler's transaction, which was rolled back", "operation", x.g.operation(x.r), "error", err)
 		}
 		return err
 	}
