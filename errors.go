@@ -30,7 +30,7 @@ var (
 	ErrTxDone = errors.New("retrysafe: the transaction has already been committed or rolled back")
 )
 
-// Why a call does not run. Begin wraps each in a [*RefusedError].
+// Why a call does not run. Begin wraps each but ErrInvalidCall in a [*RefusedError].
 var (
 	// ErrInFlight: another attempt under this key is running.
 	ErrInFlight = errors.New("retrysafe: an attempt under this key is in flight")

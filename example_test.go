@@ -72,7 +72,7 @@ func ExampleExecution_CompleteTx() {
 	out, err := engine.Do(context.Background(), call, func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
 		tx, err := store.Begin(ctx)
 		if err != nil {
-			return retrysafe.Result{}, err
+			return retrysafe.Result{}, retrysafe.NotExecuted(err)
 		}
 		tx.OnCommit(func() { rows++ }) // the business write
 		if err := x.CompleteTx(ctx, tx, retrysafe.Result{Status: 201, Body: []byte("booked")}); err != nil {

@@ -18,8 +18,6 @@
 //     was executed, with the stored status and Location, and never runs it again.
 //     Where the effects are in a transaction a success must be held: one that is
 //     over the limit or streamed fails the attempt, before anything is committed.
-//     Where the effects are InTx such a success is refused: its outcome would be
-//     stored before its transaction commits.
 //   - Flush: held by default. With [StreamThrough] the outcome is stored without a body
 //     and the stream begins.
 //   - WriteHeader with 1xx: sent at once to the first client, never replayed.

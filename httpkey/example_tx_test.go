@@ -26,6 +26,8 @@ func ExampleCompleteTx() {
 		ctx := r.Context()
 		tx, err := store.Begin(ctx)
 		if err != nil {
+			execution, _ := retrysafe.FromContext(ctx)
+			_ = execution.Release(ctx, err) // nothing was executed; without this the outcome would be unknown
 			http.Error(w, "try again", http.StatusServiceUnavailable)
 			return
 		}

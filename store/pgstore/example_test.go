@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log"
 	"strings"
@@ -94,11 +95,10 @@ func ExampleStore_Tx() {
 		out, err := engine.Do(ctx, call, func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
 			tx, err := store.Pool().Begin(ctx)
 			if err != nil {
-				return retrysafe.Result{}, err
+				return retrysafe.Result{}, retrysafe.NotExecuted(err)
 			}
-			defer tx.Rollback(ctx)
 			if _, err := tx.Exec(ctx, `INSERT INTO bookings (account, amount) VALUES ($1, $2)`, "acme", 1200); err != nil {
-				return retrysafe.Result{}, err
+				return retrysafe.Result{}, retrysafe.NotExecuted(errors.Join(err, tx.Rollback(ctx))) // no commit was sent
 			}
 			// The last step before the commit.
 			if err := x.CompleteTx(ctx, store.Tx(tx), retrysafe.Result{Status: 201, Body: []byte("booked")}); err != nil {
@@ -128,11 +128,10 @@ func ExampleStore_SQLTx() {
 		out, err := engine.Do(ctx, call, func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
 			tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 			if err != nil {
-				return retrysafe.Result{}, err
+				return retrysafe.Result{}, retrysafe.NotExecuted(err)
 			}
-			defer tx.Rollback()
 			if _, err := tx.ExecContext(ctx, `INSERT INTO bookings (account, amount) VALUES ($1, $2)`, "acme", 1200); err != nil {
-				return retrysafe.Result{}, err
+				return retrysafe.Result{}, retrysafe.NotExecuted(errors.Join(err, tx.Rollback())) // no commit was sent
 			}
 			if err := x.CompleteTx(ctx, store.SQLTx(tx), retrysafe.Result{Status: 201, Body: []byte("booked")}); err != nil {
 				return retrysafe.Result{}, err

@@ -2,6 +2,7 @@ package sqlitestore_test
 
 import (
 	"context"
+	"errors"
 	"database/sql"
 	"fmt"
 	"log"
@@ -69,11 +70,10 @@ func ExampleStore_Tx() {
 		result := retrysafe.Result{Status: 201, Body: []byte("booked")}
 		tx, err := store.DB().BeginTx(ctx, nil)
 		if err != nil {
-			return result, err
+			return result, retrysafe.NotExecuted(err)
 		}
-		defer tx.Rollback() // does nothing once it is committed
 		if _, err := tx.ExecContext(ctx, `INSERT INTO bookings VALUES (?, ?)`, "acme", 1200); err != nil {
-			return result, err
+			return result, retrysafe.NotExecuted(errors.Join(err, tx.Rollback())) // no commit was sent
 		}
 		if err := x.CompleteTx(ctx, store.Tx(tx), result); err != nil {
 			return result, err
