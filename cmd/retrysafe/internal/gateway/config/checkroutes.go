@@ -111,24 +111,29 @@ func (k *checker) problemsOf(s *Settings) []wrong {
 	all := slices.Concat(boundsOf(s), k.keysOf(s), k.waysOf(s), k.headersOf(s))
 	if len(boundsOf(s)) == 0 {
 		if err := s.Policy.Check(); err != nil {
-			all = append(all, wrong{policyField(&s.Policy), err, true})
+			field, own := policyField(&s.Policy)
+			if own != nil {
+				err = own
+			}
+			all = append(all, wrong{field, err, true})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b wrong) int { return strings.Compare(a.field, b.field) })
 	return all
 }
 
-// policyField returns the field that a policy is most likely refused for.
-func policyField(p *retrysafe.Policy) string {
+// policyField returns the field that a policy is most likely refused for, and the reason
+// in the words of the file where those of the library would not help.
+func policyField(p *retrysafe.Policy) (string, error) {
 	switch {
 	case p.Effects == retrysafe.EffectsUnprotected && (p.Lapse == retrysafe.LapseRerun || p.Lapse == retrysafe.LapseResume):
-		return "lapse"
+		return "lapse", fmt.Errorf("%w: a lapsed attempt with unprotected effects may have happened, so it cannot %s; write quarantine or fail, or effects: keyed if the service honours a key", retrysafe.ErrPolicy, p.Lapse)
 	case p.Effects == retrysafe.EffectsUnprotected && p.AsyncReserve:
-		return "async_reserve"
+		return "async_reserve", fmt.Errorf("%w: a crash of the store's server would forget an attempt that is running, and a retry would run it again, which unprotected effects do not allow; leave it off, or write effects: keyed if the service honours a key", retrysafe.ErrPolicy)
 	case p.MaxRun < p.Lease:
-		return "max_run"
+		return "max_run", nil
 	}
-	return "lease"
+	return "lease", nil
 }
 
 // boundsOf returns which bounds of settings bound nothing, and which names mean
