@@ -159,6 +159,9 @@ func (g *Guard) engineFor(o *Options) (*retrysafe.Engine, error) {
 		p.OnFailure = o.Profile.OnFailure
 		e, err = g.base.With(p)
 	}
+	if err == nil && o.Observe && e.Policy().Effects == retrysafe.EffectsInTx { // an observed handler commits without its answer
+		e, err = e.With(retrysafe.Policy{Effects: retrysafe.EffectsUnprotected, OnFailure: e.Policy().OnFailure})
+	}
 	return e, err
 }
 
