@@ -2,6 +2,7 @@ package retrysafe
 
 import (
 	"context"
+	"reflect"
 	"sync"
 	"time"
 )
@@ -135,7 +136,9 @@ func (d *detachedContext) Err() error {
 // Value returns the parent's value. Package context looks for cancellation by a private
 // key: it must find that of d, never the parent's. Once there is a cancelable context,
 // Value asks it, so that contexts derived from d attach to it without a goroutine.
-// Before that, Value asks the parent without its cancellation.
+// Before that, Value asks the parent itself, because each lookup in a context of
+// WithoutCancel allocates. If it finds a cancel context, WithoutCancel decides whether
+// that is the parent's cancellation or a value like any other.
 func (d *detachedContext) Value(key any) any {
 	d.mu.Lock()
 	own := d.cancelable
@@ -143,8 +146,19 @@ func (d *detachedContext) Value(key any) any {
 	if own != nil {
 		return own.Value(key)
 	}
-	return context.WithoutCancel(d.parent).Value(key)
+	v := d.parent.Value(key)
+	if reflect.TypeOf(v) == cancelContextType {
+		return context.WithoutCancel(d.parent).Value(key)
+	}
+	return v
 }
+
+// cancelContextType is the type of what package context finds by its private key.
+var cancelContextType = func() reflect.Type {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return reflect.TypeOf(ctx)
+}()
 
 // stopTimer stops the timer of a context that is no longer needed, without ending the
 // context.

@@ -47,8 +47,8 @@ func DownstreamKey(namespace string, ref Ref, call string) string {
 //
 // Alg names the algorithm and, for keyed hashes, the secret. It travels with
 // the record, so that a new algorithm does not turn an old retry into a
-// mismatch: see [Call.Refingerprint]. Alg 0 is no fingerprint at all. A guard of httpkey
-// that compares chosen fields only names the choice in the last bytes of Sum.
+// mismatch: see [Call.Refingerprint]. Alg 0 is no fingerprint at all. A guard that
+// compares chosen fields only names the choice in the last bytes of Sum.
 type Fingerprint struct {
 	Alg uint8
 	Sum [32]byte

@@ -22,9 +22,13 @@ import (
 // How [retrysafe.Fingerprint.Alg] is made up. Its high four bits are the secret's ID,
 // zero for none.
 const (
-	// fingerprintVersion is the algorithm below, in the low three bits.
-	fingerprintVersion = 1
-	versionBits        = 0x07
+	// fingerprintVersion is the algorithm below, in the low three bits. New records have
+	// it.
+	fingerprintVersion = 2
+	// unscopedVersion is the same without the scope. Guards from before wrote it, and a
+	// retry of such a record is compared by it.
+	unscopedVersion = 1
+	versionBits     = 0x07
 	// chosenFields says that the guard has a choice of what counts. The last bytes of
 	// the sum name the choice, so that a retry is compared by the one that its record
 	// was stored under, whatever the guard's is by then.
@@ -115,7 +119,7 @@ func (fs *fields) of(stored retrysafe.Fingerprint) *fields {
 	if stored.Alg&chosenFields == 0 {
 		return new(fields)
 	}
-	id := choiceID(stored.Sum[len(stored.Sum)-len(fs.id):])
+	id := choiceOf(stored)
 	if fs.id == id {
 		return fs
 	}
@@ -127,57 +131,81 @@ func (fs *fields) of(stored retrysafe.Fingerprint) *fields {
 	return nil
 }
 
-// sum returns the fingerprint of a request with the given body. Every part is preceded
-// by its length, so that two different requests never have the same encoding.
-func (f *fingerprinter) sum(r *http.Request, body []byte, scope string, fs *fields) retrysafe.Fingerprint {
-	f.frame(r, body, fs)
+// sameWay reports whether two fingerprints were computed by the same algorithm, under
+// the same secret and the same choice of fields.
+func sameWay(a, b retrysafe.Fingerprint) bool {
+	return a.Alg == b.Alg && (a.Alg&chosenFields == 0 || choiceOf(a) == choiceOf(b))
+}
+
+// choiceOf returns the name of the choice that a fingerprint with chosenFields has.
+func choiceOf(f retrysafe.Fingerprint) choiceID {
+	return choiceID(f.Sum[len(f.Sum)-len(choiceID{}):])
+}
+
+// intent is what a fingerprint is computed of.
+type intent struct {
+	r     *http.Request
+	body  []byte
+	scope string
+}
+
+// sum returns the fingerprint of a request. Every part is preceded by its length, so
+// that two different requests never have the same encoding.
+func (f *fingerprinter) sum(in *intent, fs *fields) retrysafe.Fingerprint {
 	var secret *Secret
 	if len(fs.secrets) > 0 {
 		secret = &fs.secrets[0]
 	}
-	return fs.mark(f.seal(scope, secret))
+	return f.seal(fingerprintVersion, in, fs, secret)
 }
 
-// sumAs is sum in the way that a stored fingerprint was computed, if this guard has its
-// secret and knows its choice of fields.
-func (f *fingerprinter) sumAs(stored retrysafe.Fingerprint, r *http.Request, body []byte, scope string, fs *fields) (retrysafe.Fingerprint, bool) {
-	chosen := fs.of(stored)
-	if stored.Alg&versionBits != fingerprintVersion || chosen == nil {
+// sumAs is sum in the way that a stored fingerprint was computed, if this guard knows
+// its algorithm, has its secret and knows its choice of fields.
+func (f *fingerprinter) sumAs(stored retrysafe.Fingerprint, in *intent, fs *fields) (retrysafe.Fingerprint, bool) {
+	version, chosen := stored.Alg&versionBits, fs.of(stored)
+	if version != fingerprintVersion && version != unscopedVersion || chosen == nil {
 		return retrysafe.Fingerprint{}, false
 	}
-	f.frame(r, body, chosen)
 	id := stored.Alg >> 4
 	if id == 0 {
-		return chosen.mark(f.seal(scope, nil)), true
+		return f.seal(version, in, chosen, nil), true
 	}
 	for i := range fs.secrets {
 		if fs.secrets[i].ID == id {
-			return chosen.mark(f.seal(scope, &fs.secrets[i])), true
+			return f.seal(version, in, chosen, &fs.secrets[i]), true
 		}
 	}
 	return retrysafe.Fingerprint{}, false
 }
 
-// seal hashes f.buf. With a secret it computes an HMAC under a key that is derived for
-// the scope, so that neither a reader of the store nor another tenant can test a guess.
-func (f *fingerprinter) seal(scope string, secret *Secret) retrysafe.Fingerprint {
+// seal hashes the frame of a request. With a secret it computes an HMAC under a key that
+// is derived for the scope, so that neither a reader of the store nor another tenant can
+// test a guess.
+func (f *fingerprinter) seal(version uint8, in *intent, fs *fields, secret *Secret) retrysafe.Fingerprint {
+	f.frame(version, in, fs)
 	if secret == nil {
-		return retrysafe.Fingerprint{Alg: fingerprintVersion, Sum: sha256.Sum256(f.buf)}
+		return fs.mark(retrysafe.Fingerprint{Alg: version, Sum: sha256.Sum256(f.buf)})
 	}
 	derive := hmac.New(sha256.New, secret.Key)
-	_, _ = io.WriteString(derive, "retrysafe fingerprint 1\x00"+scope)
+	_, _ = io.WriteString(derive, "retrysafe fingerprint 1\x00"+in.scope)
 	mac := hmac.New(sha256.New, derive.Sum(nil))
 	_, _ = mac.Write(f.buf)
-	out := retrysafe.Fingerprint{Alg: fingerprintVersion | secret.ID<<4}
+	out := retrysafe.Fingerprint{Alg: version | secret.ID<<4}
 	mac.Sum(out.Sum[:0])
-	return out
+	return fs.mark(out)
 }
 
-// frame encodes the parts of a request that count into f.buf.
-func (f *fingerprinter) frame(r *http.Request, body []byte, fs *fields) {
+// frame encodes the scope and the parts of a request that count into f.buf. With the
+// scope, equal requests of two tenants have different sums.
+func (f *fingerprinter) frame(version uint8, in *intent, fs *fields) {
+	r := in.r
 	contentType := first(r.Header["Content-Type"])
 	essence := mediaType(contentType)
-	b := appendText(f.buf[:0], r.Method)
+	b := f.buf[:0]
+	if version != unscopedVersion {
+		b = appendText(b, in.scope)
+	}
+	b = appendText(b, r.Method)
 	path := r.URL.EscapedPath()
 	b = appendText(b, path)
 	b = appendText(b, mount(r.RequestURI, path))
@@ -188,7 +216,7 @@ func (f *fingerprinter) frame(r *http.Request, body []byte, fs *fields) {
 		b = appendList(appendText(b, name), r.Header[name])
 	}
 	b = appendLower(b, essence)
-	f.buf = f.appendBody(b, essence, contentType, body, fs)
+	f.buf = f.appendBody(b, essence, contentType, in.body, fs)
 }
 
 // mount returns the prefix of the request's path that http.StripPrefix or the like has

@@ -35,10 +35,47 @@ type Guard struct {
 	pool    *sync.Pool // of *scratch
 }
 
-// scratch holds the buffers of one request until it is decided what the request gets.
+// scratch holds the buffers of one request, and what its fingerprint was computed of,
+// until it is decided what the request gets.
 type scratch struct {
 	fp   fingerprinter
 	body []byte
+
+	in     intent
+	fields *fields
+	sum    retrysafe.Fingerprint
+	// refingerprint is [scratch.sumAs]. It is made with the scratch, because making it
+	// allocates.
+	refingerprint func(stored retrysafe.Fingerprint) (retrysafe.Fingerprint, bool)
+}
+
+func newScratch() any {
+	s := new(scratch)
+	s.refingerprint = s.sumAs
+	return s
+}
+
+// fingerprint returns the fingerprint of a request.
+func (s *scratch) fingerprint(in intent, fs *fields) retrysafe.Fingerprint {
+	s.in, s.fields = in, fs
+	s.sum = s.fp.sum(&s.in, fs)
+	return s.sum
+}
+
+// sumAs returns the fingerprint of the same request in the way that a stored one was
+// computed; see [retrysafe.Call.Refingerprint].
+func (s *scratch) sumAs(stored retrysafe.Fingerprint) (retrysafe.Fingerprint, bool) {
+	if sameWay(stored, s.sum) {
+		return s.sum, true
+	}
+	return s.fp.sumAs(stored, &s.in, s.fields)
+}
+
+// release returns s to the pool. It keeps nothing of the request but the memory of its
+// buffers. No call with its refingerprint may be under way.
+func (g *Guard) release(s *scratch) {
+	s.in, s.fields = intent{}, nil
+	g.pool.Put(s)
 }
 
 // New returns a guard. The engine decides about keys, the scope says which tenant owns
@@ -52,7 +89,7 @@ func New(e *retrysafe.Engine, scope ScopeFunc, opts *Options) (*Guard, error) {
 		o = *opts
 	}
 	g := &Guard{base: e, scope: scope, counts: new(counts), dates: new(dates), wakeups: new(wakeups)}
-	g.pool = &sync.Pool{New: func() any { return new(scratch) }}
+	g.pool = &sync.Pool{New: newScratch}
 	return g.with(o)
 }
 
@@ -128,6 +165,9 @@ func (g *Guard) engineFor(o *Options) (*retrysafe.Engine, error) {
 		p.OnFailure = o.Profile.OnFailure
 		e, err = g.base.With(p)
 	}
+	if err == nil && o.Observe && e.Policy().Effects == retrysafe.EffectsInTx { // an observed handler commits without its answer
+		e, err = e.With(retrysafe.Policy{Effects: retrysafe.EffectsUnprotected, OnFailure: e.Policy().OnFailure})
+	}
 	return e, err
 }
 
@@ -183,13 +223,13 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := g.pool.Get().(*scratch)
 	c, body, re := g.call(r, s)
 	if re != nil {
-		g.pool.Put(s)
+		g.release(s)
 		g.refuse(w, r, c.Key, *re)
 		g.reportDisposition(r, c.Ref, re.code)
 		return
 	}
 	if c.Key == "" { // optional and absent, or guarded already
-		g.pool.Put(s)
+		g.release(s)
 		g.next.ServeHTTP(w, r)
 		g.reportDisposition(r, c.Ref, "")
 		return
@@ -202,7 +242,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case run != nil:
 		s.body = nil // the handler may keep it
-		g.pool.Put(s)
+		g.release(s)
 		g.execute(w, r, run, body, g.next)
 		g.reportDisposition(r, c.Ref, DispositionRan)
 		return
@@ -220,5 +260,5 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.refuse(w, r, c.Key, re)
 		g.reportDisposition(r, c.Ref, re.code)
 	}
-	g.pool.Put(s)
+	g.release(s)
 }

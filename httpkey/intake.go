@@ -63,10 +63,8 @@ func (g *Guard) call(r *http.Request, s *scratch) (c retrysafe.Call, body []byte
 		return c, nil, g.refuseBody(err)
 	}
 	s.body = body
-	c.Fingerprint = s.fp.sum(r, body, c.Scope, &g.fields)
-	if fs := &g.fields; len(fs.secrets)+len(fs.former) > 0 || fs.id != (choiceID{}) {
-		c.Refingerprint = g.refingerprint(r, body, c.Scope, s)
-	}
+	c.Fingerprint = s.fingerprint(intent{r, body, c.Scope}, &g.fields)
+	c.Refingerprint = s.refingerprint
 	return c, body, nil
 }
 
@@ -82,13 +80,6 @@ func (g *Guard) refuseBody(err error) *refusal {
 		return &refusal{problem: encodingRefused}
 	default:
 		return &refusal{problem: bodyUnreadable}
-	}
-}
-
-// refingerprint returns the fingerprint of a request as stored ones were computed.
-func (g *Guard) refingerprint(r *http.Request, body []byte, scope string, s *scratch) func(retrysafe.Fingerprint) (retrysafe.Fingerprint, bool) {
-	return func(stored retrysafe.Fingerprint) (retrysafe.Fingerprint, bool) {
-		return s.fp.sumAs(stored, r, body, scope, &g.fields)
 	}
 }
 

@@ -162,6 +162,23 @@ func TestObservedKeysStayUsed(t *testing.T) {
 	b.ranTimes(t, 1)
 }
 
+// An observed handler commits without its answer, so a success is recorded as one also
+// where effects and answer are to commit together.
+func TestObserveRecordsSuccessesOfTransactions(t *testing.T) {
+	t.Parallel()
+	b := observing(t, func(c *config) {
+		c.Policy = &retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun, AsyncReserve: true}
+	})
+	for range 2 {
+		if got := b.post(t, key, `{"n":1}`); got.status != http.StatusCreated {
+			t.Errorf("got %d", got.status)
+		}
+	}
+	if _, observed := b.found("replay"); observed != 1 || b.state(t).State != retrysafe.StateCompleted {
+		t.Errorf("found %+v, the record is %s", b.findings, b.state(t).State)
+	}
+}
+
 func TestObserveOptionalKey(t *testing.T) {
 	t.Parallel()
 	b := observing(t, func(c *config) { c.Optional = true })

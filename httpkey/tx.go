@@ -145,7 +145,7 @@ func (h *txHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s := h.pool.Get().(*scratch)
-	defer h.pool.Put(s)
+	defer h.release(s)
 	c, body, re := h.call(r, s)
 	if re != nil {
 		h.refuse(w, r, c.Key, *re)

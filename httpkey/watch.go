@@ -16,7 +16,7 @@ import (
 // requests are found that a guard would have refused or replayed.
 func (g *guarded) watch(w http.ResponseWriter, r *http.Request) {
 	s := g.pool.Get().(*scratch)
-	defer g.pool.Put(s)
+	defer g.release(s)
 	spool := &spool{from: r.Body}
 	peeked := r.Clone(r.Context())
 	if r.Body != nil && r.Body != http.NoBody {

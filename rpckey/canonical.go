@@ -116,25 +116,3 @@ func (t *fieldTree) add(md protoreflect.MessageDescriptor, path string) error {
 		md, rest = field.Message(), deeper
 	}
 }
-
-// excludedOf returns the fields of a request message that do not count.
-func (g *Guard) excludedOf(md protoreflect.MessageDescriptor) *fieldTree {
-	if g.o.KeyField == "" && len(g.o.Exclude) == 0 {
-		return nil
-	}
-	if known, ok := g.excluded.Load(md.FullName()); ok {
-		return known.(*fieldTree)
-	}
-	t := new(fieldTree)
-	for _, path := range g.o.Exclude {
-		one := new(fieldTree)
-		if one.add(md, path) == nil { // otherwise this message does not have it
-			_ = t.add(md, path)
-		}
-	}
-	if g.o.KeyField != "" {
-		_ = t.add(md, g.o.KeyField) // the key was read from it
-	}
-	known, _ := g.excluded.LoadOrStore(md.FullName(), t)
-	return known.(*fieldTree)
-}

@@ -29,7 +29,7 @@ type Guard struct {
 	omitted    map[string]bool   // names of response metadata that are not stored
 	procedures map[string]*Guard // by the names in Options.Procedures
 	methods    *sync.Map         // procedure → *method
-	excluded   *sync.Map         // full name of a message → *fieldTree
+	choices    []*choice         // of what counts in a fingerprint; see choicesOf
 }
 
 // New returns a guard. The engine decides about keys, the scope says which tenant owns
@@ -64,7 +64,7 @@ func (g *Guard) with(o Options) (*Guard, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	n := &Guard{base: g.base, scope: g.scope, methods: g.methods, o: o, excluded: new(sync.Map)}
+	n := &Guard{base: g.base, scope: g.scope, methods: g.methods, o: o, choices: choicesOf(&o)}
 	p := g.base.Policy()
 	if o.Policy != nil {
 		p = *o.Policy
@@ -72,9 +72,17 @@ func (g *Guard) with(o Options) (*Guard, error) {
 	if o.Tx != nil { // nothing lapses: its record appears with the commit
 		p.Effects, p.Lapse = retrysafe.EffectsInTx, retrysafe.Lapse(0)
 	}
+	if o.Observe {
+		p.InFlight = retrysafe.InFlightConflict // in observe mode no call waits
+	}
 	var err error
 	if n.engine, err = g.base.With(p); err != nil {
 		return nil, err
+	}
+	if p := n.engine.Policy(); o.Observe && p.Effects == retrysafe.EffectsInTx { // an observed handler commits without its answer
+		if n.engine, err = n.engine.With(retrysafe.Policy{Effects: retrysafe.EffectsUnprotected, OnFailure: p.OnFailure}); err != nil {
+			return nil, err
+		}
 	}
 	n.policy = n.engine.Policy()
 	n.codes = DefaultCodes()
@@ -160,17 +168,17 @@ func (g *Guard) Unary(ctx context.Context, c *Call, next Next) Answer {
 	if m.noSideEffects || c.NoSideEffects || g.unguarded(c.Procedure) {
 		return next(ctx, false)
 	}
-	call, re := g.intake(ctx, c)
-	if re != nil {
-		return g.refuse(c.Procedure, call.Key, re)
+	if g.o.Observe {
+		return g.watch(ctx, c, next)
 	}
+	call, re := g.intake(ctx, c)
 	switch {
-	case call.Key != "" && g.o.Tx != nil:
+	case re != nil:
+		return g.refuse(c.Procedure, call.Key, re)
+	case call.Key == "": // optional and absent, or guarded already
+		return g.pass(ctx, c, next)
+	case g.o.Tx != nil:
 		return g.unaryTx(ctx, c, m, call, next)
-	case call.Key == "" && g.o.Tx != nil: // optional and absent, or guarded already
-		return g.passTx(ctx, c, next)
-	case call.Key == "":
-		return next(ctx, false)
 	}
 	run, out, err := g.engine.Begin(ctx, call)
 	switch {
@@ -188,6 +196,10 @@ func (g *Guard) Unary(ctx context.Context, c *Call, next Next) Answer {
 func (g *Guard) Stream(c *Call) *Answer {
 	g = g.forProcedure(c.Procedure)
 	if g.o.Streams == StreamsPass || c.NoSideEffects || g.method(c).noSideEffects || g.unguarded(c.Procedure) {
+		return nil
+	}
+	if g.o.Observe {
+		g.report(streamUnsupported.code, c.Procedure, "", false)
 		return nil
 	}
 	a := g.refuse(c.Procedure, "", &refusal{problem: streamUnsupported})
@@ -235,14 +247,12 @@ func (g *Guard) intake(ctx context.Context, c *Call) (call retrysafe.Call, re *r
 	if len(call.Operation) > maxOperation {
 		call.Operation = strings.ToValidUTF8(call.Operation[:maxOperation], "")
 	}
-	frame, err := g.frame(c, message, call.Scope)
-	if err != nil {
+	switch err := g.fingerprint(&call, c, message); {
+	case errors.Is(err, errTooLarge):
+		return call, &refusal{problem: bodyTooLarge, found: fmt.Sprintf("The limit is %d bytes.", g.o.MaxRequest)}
+	case err != nil:
 		g.o.Logger.Error("retrysafe: the request has no encoding", "procedure", c.Procedure, "error", err)
 		return call, &refusal{problem: messageUnsupported}
-	}
-	call.Fingerprint = g.seal(frame, call.Scope)
-	call.Refingerprint = func(stored retrysafe.Fingerprint) (retrysafe.Fingerprint, bool) {
-		return g.sealAs(stored.Alg, frame, call.Scope)
 	}
 	return call, nil
 }

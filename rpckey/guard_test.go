@@ -51,6 +51,9 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 	}
 	for want, o := range map[string]rpckey.Options{
 		"MaxResponse is negative":                                {MaxResponse: -1},
+		"MaxRequest or MaxResponse is negative":                  {MaxRequest: -1},
+		"FormerFields: \"sent-at\" is no path of field names":    {FormerFields: []rpckey.Fields{{Exclude: []string{"amount", "sent-at"}}}},
+		"FormerFields: \"device.\" is no path of field names":    {FormerFields: []rpckey.Fields{{Exclude: []string{"device."}}}},
 		"Streams holds a value":                                  {Streams: 9},
 		"KeyField: \"request-id\" is no name of a field":         {KeyField: "request-id"},
 		"KeyMetadata: \"key-bin\" belongs to the protocol":       {KeyMetadata: "Key-Bin"},

@@ -45,6 +45,10 @@ type Options struct {
 	Optional bool
 	// Strict refuses keys that are not quoted.
 	Strict bool
+	// Observe enforces nothing: calls run as if there were no guard, and those that would
+	// have been refused or replayed are reported. With Tx a handler still runs in a
+	// transaction. Keys are recorded without their answers. For rolling out.
+	Observe bool
 
 	// Exclude are fields that do not count in the fingerprint, as paths of field names:
 	// "sent_at", "device.battery". A path goes into every element of a repeated field,
@@ -52,6 +56,11 @@ type Options struct {
 	Exclude []string
 	// FingerprintMetadata are names of request metadata that count in the fingerprint.
 	FingerprintMetadata []string
+	// FormerFields are choices of Exclude and FingerprintMetadata that were in force
+	// before. A record names the choice that it was stored under, and a retry is compared
+	// by that one: keep a former choice for as long as its records live. A record of a
+	// choice that is not listed is refused, never guessed at.
+	FormerFields []Fields
 	// Secrets make the fingerprints HMACs with a key per tenant. The first is
 	// current; keep former ones for as long as their records live.
 	Secrets []Secret
@@ -59,6 +68,10 @@ type Options struct {
 	// Codes says what an error means for the operation, for the codes whose meaning is
 	// another than in [DefaultCodes].
 	Codes map[codepb.Code]Meaning
+	// MaxRequest bounds a request message, in bytes of its encoding: a larger call is
+	// refused before anything is reserved. Default 4 MiB, as a gRPC server has it. The
+	// transport has decoded the message by then, so set its own limit too.
+	MaxRequest int
 	// MaxResponse bounds a stored answer, in bytes. A larger one is sent to the first
 	// caller, and a retry learns that the call was executed. Default 1 MiB.
 	MaxResponse int
@@ -83,21 +96,28 @@ type Options struct {
 	// ProblemBase is put before a problem's code to make the address in google.rpc.Help.
 	// Default: the pages of this project.
 	ProblemBase string
-	// Report is called for every refusal. It must be quick.
+	// Report is called for every refusal, and in observe mode for every call that would
+	// have been refused or replayed. It must be quick.
 	Report func(Notice)
 	// Logger gets warnings, errors and panics. Default slog.Default().
 	Logger *slog.Logger
 }
 
-// A Notice is a call that a guard refused.
+// A Notice is a call that a guard refused or, in observe mode, would have refused or
+// replayed.
 type Notice struct {
-	// Code is the problem's code, such as key-reused.
+	// Code is the problem's code, such as key-reused, or "replay".
 	Code string
 	// Procedure is "/package.Service/Method".
 	Procedure string
 	// KeyHash identifies the key without revealing it. Empty if there was none.
 	KeyHash string
+	// Enforced is false in observe mode: the handler ran all the same.
+	Enforced bool
 }
+
+// noticeReplay is the code of a [Notice] for a call that would have been replayed.
+const noticeReplay = "replay"
 
 // StreamPolicy says what becomes of streaming calls.
 type StreamPolicy uint8
@@ -116,6 +136,7 @@ type Secret struct {
 }
 
 const (
+	defaultRequest  = 4 << 20
 	defaultResponse = 1 << 20
 	// defaultKey is the name of the metadata that carries the key.
 	defaultKey = "idempotency-key"
@@ -131,15 +152,16 @@ var infrastructure = []string{
 // complete checks o and fills in its defaults.
 func (o *Options) complete() error {
 	o.KeyMetadata = strings.ToLower(cmp.Or(o.KeyMetadata, defaultKey))
+	o.MaxRequest = cmp.Or(o.MaxRequest, defaultRequest)
 	o.MaxResponse = cmp.Or(o.MaxResponse, defaultResponse)
 	o.ProblemBase = cmp.Or(o.ProblemBase, problemPages)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
 	switch {
-	case o.MaxResponse < 0:
-		return errors.New("option MaxResponse is negative")
-	case o.Tx != nil && !o.Tx.valid():
+	case o.MaxRequest < 0 || o.MaxResponse < 0:
+		return errors.New("option MaxRequest or MaxResponse is negative")
+	case o.Tx != nil && !o.Tx.Valid():
 		return errors.New("option Tx: the store of InTx is nil")
 	case o.Tx != nil && o.Policy != nil && o.Policy.Effects == retrysafe.EffectsKeyed:
 		return errors.New("option Tx: the effects are in transactions, and Policy says that they are keyed; leave Effects unset")
@@ -161,6 +183,9 @@ func (o *Options) complete() error {
 		if _, known := DefaultCodes()[code]; !known || m > MeaningNotExecuted {
 			return fmt.Errorf("option Codes: %v has no meaning %v; the codes are those of errors, the meanings the constants of Meaning", code, m)
 		}
+	}
+	if err := checkFormer(o.FormerFields); err != nil {
+		return err
 	}
 	return checkSecrets(o.Secrets)
 }

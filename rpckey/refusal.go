@@ -44,6 +44,7 @@ var (
 	keyMissing         = &problem{"key-missing", codepb.Code_INVALID_ARGUMENT, "The idempotency key is missing", "Send one new random value (such as a UUID) for each operation, the same value on each retry of it.", false, true}
 	keyMalformed       = &problem{"key-malformed", codepb.Code_INVALID_ARGUMENT, "The idempotency key is malformed", "Send one key of 1 to 255 printable ASCII characters.", false, true}
 	callerUnidentified = &problem{"caller-unidentified", codepb.Code_PERMISSION_DENIED, "The caller is not identified", "A call with a key needs an authenticated caller, whose key it is.", false, false}
+	bodyTooLarge       = &problem{"body-too-large", codepb.Code_RESOURCE_EXHAUSTED, "The request is too large", "Nothing was reserved.", false, true}
 	inFlight           = &problem{"in-flight", codepb.Code_UNAVAILABLE, "A call is outstanding for this idempotency key", "The first call is still running, or was cut off a moment ago. Send the same call with the same key again after the delay in RetryInfo.", true, false}
 	outcomeUnknown     = &problem{"outcome-unknown", codepb.Code_UNKNOWN, "The outcome of the first call is unknown", "The first call may have been executed. What became of it has to be found out at the service; ask again with the same key, and do not send it under another.", true, false}
 	keyGone            = &problem{"key-expired", codepb.Code_FAILED_PRECONDITION, "The idempotency key has expired", "The answer under this key is no longer kept. Find out whether the operation took place before you send it under a new key.", false, false}
@@ -64,7 +65,7 @@ var (
 
 // problems are all of them, for documentation and tests.
 var problems = []*problem{
-	keyMissing, keyMalformed, callerUnidentified, inFlight, outcomeUnknown, keyGone, keyReused, attemptFailed, attemptUnknown,
+	keyMissing, keyMalformed, callerUnidentified, bodyTooLarge, inFlight, outcomeUnknown, keyGone, keyReused, attemptFailed, attemptUnknown,
 	storeUnavailable, recordUnreadable, outcomePending, responseNotStored, streamUnsupported, messageUnsupported, keyFieldMissing, notInTransaction,
 }
 
@@ -81,10 +82,7 @@ type refusal struct {
 
 // refuse returns the answer for a refused call, and reports it.
 func (g *Guard) refuse(procedure, key string, re *refusal) Answer {
-	hash := retrysafe.HashKey(key)
-	if g.o.Report != nil {
-		g.o.Report(Notice{Code: re.code, Procedure: procedure, KeyHash: hash})
-	}
+	hash := g.report(re.code, procedure, key, true)
 	code := re.problem.status
 	if re.status != codepb.Code_OK {
 		code = re.status
@@ -130,6 +128,15 @@ func (g *Guard) refuse(procedure, key string, re *refusal) Answer {
 	return a
 }
 
+// report reports what was found, and returns the hash of the key.
+func (g *Guard) report(code, procedure, key string, enforced bool) (hash string) {
+	hash = retrysafe.HashKey(key)
+	if g.o.Report != nil {
+		g.o.Report(Notice{Code: code, Procedure: procedure, KeyHash: hash, Enforced: enforced})
+	}
+	return hash
+}
+
 const (
 	// pushbackName is the trailer by which a server of gRPC says when to retry.
 	pushbackName = "grpc-retry-pushback-ms"
@@ -137,8 +144,17 @@ const (
 	minDelay = 100 * time.Millisecond
 )
 
-// explain turns the engine's error into a refusal.
+// explain turns the engine's error into a refusal, and logs why the store did not answer.
 func (g *Guard) explain(procedure, key string, err error) *refusal {
+	re := refusalOf(err)
+	if re.problem == storeUnavailable {
+		g.o.Logger.Warn("retrysafe: call was not executed", "procedure", procedure, "key", retrysafe.HashKey(key), "error", err)
+	}
+	return re
+}
+
+// refusalOf returns the refusal that the engine's error means.
+func refusalOf(err error) *refusal {
 	var refused *retrysafe.RefusedError
 	re := &refusal{retryAfter: time.Second}
 	if errors.As(err, &refused) && refused.RetryAfter > 0 {
@@ -157,7 +173,6 @@ func (g *Guard) explain(procedure, key string, err error) *refusal {
 		re.problem = recordUnreadable
 	default: // the store does not answer, or the client has disconnected
 		re.problem = storeUnavailable
-		g.o.Logger.Warn("retrysafe: call was not executed", "procedure", procedure, "key", retrysafe.HashKey(key), "error", err)
 	}
 	return re
 }

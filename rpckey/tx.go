@@ -13,67 +13,25 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/txrun"
 )
 
 // A TxRunner runs handlers in transactions of a store. [InTx] returns one.
-type TxRunner interface {
-	// doTx runs fn by [retrysafe.DoTx].
-	doTx(ctx context.Context, e *retrysafe.Engine, c retrysafe.Call, fn func(context.Context) (retrysafe.Result, error)) (retrysafe.Outcome, error)
-	// plainTx runs fn in a transaction without a key.
-	plainTx(ctx context.Context, fn func(context.Context) error) error
-	// valid reports whether there is a store.
-	valid() bool
-}
+type TxRunner interface{ txrun.Runner }
 
 // InTx returns what [Options.Tx] takes: handlers run in transactions of this store. As a
 // rule it is the engine's own store.
-func InTx[T any](s retrysafe.TxStore[T]) TxRunner { return txRunner[T]{s} }
-
-type txRunner[T any] struct{ store retrysafe.TxStore[T] }
-
-type txKey[T any] struct{}
+func InTx[T any](s retrysafe.TxStore[T]) TxRunner { return txrun.In(s) }
 
 // Tx returns the transaction that a handler runs in, by [Options.Tx]. The handler
 // writes in it, and neither commits it nor rolls it back. Without one it returns an
 // error that says what to do.
 func Tx[T any](ctx context.Context) (T, error) {
-	tx, ok := ctx.Value(txKey[T]{}).(T)
+	tx, ok := txrun.Tx[T](ctx)
 	if !ok {
 		return tx, fmt.Errorf("rpckey: the handler runs in no transaction of type %s; set Options.Tx to rpckey.InTx of a store that has such transactions", reflect.TypeFor[T]())
 	}
 	return tx, nil
-}
-
-func (r txRunner[T]) valid() bool {
-	v := reflect.ValueOf(r.store)
-	return v.IsValid() && (v.Kind() != reflect.Pointer || !v.IsNil())
-}
-
-func (r txRunner[T]) doTx(ctx context.Context, e *retrysafe.Engine, c retrysafe.Call, fn func(context.Context) (retrysafe.Result, error)) (retrysafe.Outcome, error) {
-	return retrysafe.DoTx(ctx, e, r.store, c, func(ctx context.Context, tx T) (retrysafe.Result, error) {
-		return fn(context.WithValue(ctx, txKey[T]{}, tx))
-	})
-}
-
-func (r txRunner[T]) plainTx(ctx context.Context, fn func(context.Context) error) error {
-	tx, own, err := r.store.BeginTx(ctx)
-	if err != nil {
-		return &retrysafe.RefusedError{Err: fmt.Errorf("%w: %w", retrysafe.ErrUnavailable, err), RetryAfter: time.Second}
-	}
-	ended := false
-	defer func() { // also if the handler panics
-		if !ended {
-			_ = tx.Rollback(context.WithoutCancel(ctx))
-		}
-	}()
-	if err := fn(context.WithValue(ctx, txKey[T]{}, own)); err != nil {
-		return err
-	}
-	ended = true
-	if err := tx.Commit(context.WithoutCancel(ctx)); err != nil {
-		return fmt.Errorf("commit: %w", err)
-	}
-	return nil
 }
 
 // errAnswered: the handler has answered with an error, so its transaction is rolled
@@ -87,7 +45,7 @@ func (g *Guard) unaryTx(ctx context.Context, c *Call, m *method, call retrysafe.
 	var res retrysafe.Result
 	var broken error // why the handler gave no answer
 	ran := false
-	out, err := g.o.Tx.doTx(ctx, g.engine, call, func(ctx context.Context) (_ retrysafe.Result, err error) {
+	out, err := g.o.Tx.DoTx(ctx, g.engine, call, func(ctx context.Context) (_ retrysafe.Result, err error) {
 		ran = true
 		if a, err = callHandler(ctx, next, true); err == nil {
 			res, err = g.result(&a)
@@ -147,7 +105,7 @@ func (g *Guard) storeError(ctx context.Context, c *Call, m *method, call retrysa
 // one.
 func (g *Guard) passTx(ctx context.Context, c *Call, next Next) Answer {
 	var a Answer
-	err := g.o.Tx.plainTx(ctx, func(ctx context.Context) error {
+	err := g.o.Tx.PlainTx(ctx, func(ctx context.Context) error {
 		if a = next(ctx, false); a.Status != nil {
 			return errAnswered
 		}

@@ -26,7 +26,8 @@ const (
 	hasRequest
 )
 
-// usualAlg is the algorithm that guards compute fingerprints by.
+// usualAlg is the algorithm that this layout leaves out: that of HTTP guards from before
+// the scope was part of a fingerprint. Any other takes a byte.
 const usualAlg = 1
 
 // appendHead appends the head: the fields that stay the same for one attempt. The

@@ -135,7 +135,11 @@ func TestUsualRowIsShort(t *testing.T) {
 		Fingerprint: retrysafe.Fingerprint{Alg: 1}, State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion, Attempt: 1, Retain: 24 * time.Hour,
 		Effects: retrysafe.EffectsUnprotected, Lapse: retrysafe.LapseQuarantine,
 	}
-	w := rowOf(&r)
+	w, guarded := rowOf(&r), r
+	guarded.Fingerprint.Alg = 2 // as an HTTP guard has it
+	if got, want := len(rowOf(&guarded).head), len(w.head)+1; got != want {
+		t.Errorf("the head of a guard's record takes %d bytes, want %d", got, want)
+	}
 	const sum = 4
 	if got, want := len(w.head), 1+32+(2+len(r.Scope))+17+(2+len("/payments"))+sum; got != want {
 		t.Errorf("the head takes %d bytes, want %d", got, want)

@@ -2,8 +2,8 @@ package sqlitestore_test
 
 import (
 	"context"
-	"errors"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log"
 	"os"

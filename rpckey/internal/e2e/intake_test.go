@@ -44,7 +44,7 @@ func TestCallWithoutAUsableKeyIsRefused(t *testing.T) {
 		anonymous.meta["x-tenant"] = strings.Repeat("t", 1025)
 		c.call(t.Context(), anonymous).refused(t, codes.PermissionDenied, "caller-unidentified")
 		s.untouched(t)
-		if len(s.notices) != 10 || s.notices[0] != (rpckey.Notice{Code: "key-missing", Procedure: "/retrysafe.test.pay.v1.PayService/Charge"}) {
+		if len(s.notices) != 10 || s.notices[0] != (rpckey.Notice{Code: "key-missing", Procedure: "/retrysafe.test.pay.v1.PayService/Charge", Enforced: true}) {
 			t.Errorf("reported %+v", s.notices)
 		}
 	})

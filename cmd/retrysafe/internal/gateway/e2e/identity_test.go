@@ -1,17 +1,21 @@
 package e2e_test
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
+	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
 
 // newStores returns, for each kind of store, what makes the URL of an empty one.
@@ -270,6 +274,63 @@ func TestChangedFieldsKeepLiveKeys(t *testing.T) {
 				t.Errorf("the service was called %d times for two keys", n)
 			}
 		})
+	}
+}
+
+// Fingerprints have the scope in them since an upgrade. It changes no identity: the new
+// program starts over the store of the old one, and the retry of a key from before gets
+// its answer.
+func TestKeysFromBeforeTheScopeCountedAreReplayed(t *testing.T) {
+	t.Parallel()
+	const key, body = "from-before-the-scope-counted", `{"key":"from-before-the-scope-counted"}`
+	s, file := newService(t), filepath.Join(t.TempDir(), "keys.db")
+	g := newGateway(t, conf(s, "sqlite:"+file))
+	first, err := g.post(t.Context(), "/payments", key, body)
+	if err != nil || first.status != http.StatusCreated {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	g.kill()
+	restamp(t, file, key, func(scope string) (now, before []byte) {
+		for _, part := range []string{"POST", "/payments", "", ""} { // method, path, its prefix, the pattern's host
+			before = append(append(before, byte(len(part))), part...)
+		}
+		before = append(before, 0, 0, byte(len("application/json"))) // neither a query nor headers
+		before = append(before, "application/jsonj"+body...)
+		return append(append([]byte{byte(len(scope))}, scope...), before...), before
+	})
+	g.start()
+	g.replays(s, key, body, first)
+	if got, err := g.post(t.Context(), "/payments", key, `{"key":"another"}`); err != nil || got.status != http.StatusUnprocessableEntity {
+		t.Errorf("another request under the key: %+v, %v", got, err)
+	}
+}
+
+// restamp gives the record of a key the fingerprint that a gateway from before the scope
+// counted would have stored. Frames returns what is hashed, now and before.
+func restamp(t *testing.T, file, key string, frames func(scope string) (now, before []byte)) {
+	t.Helper()
+	store, err := sqlitestore.Open(t.Context(), file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	all, err := store.List(t.Context(), retrysafe.Query{Limit: retrysafe.MaxList})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(all, func(r retrysafe.Record) bool { return r.Key == key })
+	if at < 0 {
+		t.Fatalf("the key is not among %d records", len(all))
+	}
+	w := all[at].Update()
+	now, before := frames(w.Scope)
+	if want := (retrysafe.Fingerprint{Alg: 2, Sum: sha256.Sum256(now)}); w.Fingerprint != want {
+		t.Fatalf("the gateway has stored %+v, want %+v", w.Fingerprint, want)
+	}
+	w.Fingerprint = retrysafe.Fingerprint{Alg: 1, Sum: sha256.Sum256(before)}
+	w.Owner, w.Overwrite, w.Attempt, w.Term = retrysafe.Owner{1}, true, 2, w.Retain
+	if _, err := store.Swap(t.Context(), w); err != nil {
+		t.Fatal(err)
 	}
 }
 
