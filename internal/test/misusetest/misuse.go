@@ -2,11 +2,14 @@ package misusetest
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/httpkey"
@@ -180,26 +183,135 @@ func Run[X any](t *testing.T, open OpenShop[X], where func(t *testing.T) string)
 		}
 	})
 	runForm(t, open, where)
+	runLate(t, open, where)
+}
+
+// runLate runs functions of the transaction form over MaxRun. Each is rolled back and its
+// key is free.
+func runLate[X any](t *testing.T, open OpenShop[X], where func(t *testing.T) string) {
+	t.Helper()
+	hasty := func(t *testing.T, s *service[X], fn func(w http.ResponseWriter, r *http.Request, tx X) error) http.Handler {
+		t.Helper()
+		g, err := s.newGuard(retrysafe.Policy{Lease: 20 * time.Millisecond, MaxRun: 20 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return formOf(t, s, g, fn)
+	}
+	for name, end := range map[string]func(*service[X], http.ResponseWriter, *http.Request, X) error{
+		"returns with its context": func(_ *service[X], _ http.ResponseWriter, r *http.Request, _ X) error {
+			<-r.Context().Done()
+			return r.Context().Err()
+		},
+		"answers after the end of its context": func(_ *service[X], w http.ResponseWriter, r *http.Request, _ X) error {
+			<-r.Context().Done()
+			created(w)
+			return nil
+		},
+		"panics after the end of its context": func(_ *service[X], _ http.ResponseWriter, r *http.Request, _ X) error {
+			<-r.Context().Done()
+			must(errors.New("out of stock"))
+			return nil
+		},
+		"is interrupted in a statement": func(s *service[X], _ http.ResponseWriter, r *http.Request, tx X) error {
+			return s.Exec(r.Context(), tx, s.Endless)
+		},
+		"goes on after the statement that was interrupted": func(s *service[X], w http.ResponseWriter, r *http.Request, tx X) error {
+			_ = s.Exec(r.Context(), tx, s.Endless)
+			_ = s.Exec(context.WithoutCancel(r.Context()), tx, insert(r))
+			created(w)
+			return nil
+		},
+	} {
+		t.Run("transaction form over MaxRun "+name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, open, where(t), retrysafe.Policy{})
+			h := hasty(t, s, func(w http.ResponseWriter, r *http.Request, tx X) error { return end(s, w, r, tx) })
+			got := post(t, h, key)
+			if got.status < 500 || got.body == "ordered" {
+				t.Errorf("the request gets %v", got)
+			}
+			if strings.Contains(got.body, "not-in-transaction") {
+				if name != "goes on after the statement that was interrupted" {
+					t.Errorf("the request gets %v", got)
+				}
+				if got := post(t, h, key); !strings.Contains(got.body, "outcome-unknown") {
+					t.Errorf("a retry gets %v", got)
+				}
+			} else {
+				if got := s.rows(t, key); got != 0 {
+					t.Fatalf("%d effects are not rolled back", got)
+				}
+				retried := formOf(t, s, s.guard, func(w http.ResponseWriter, _ *http.Request, _ X) error { created(w); return nil })
+				for i := range 2 {
+					if got := afterLapse(t, retried, key); got.status != http.StatusCreated || got.replayed != (i > 0) {
+						t.Errorf("retry %d gets %v, replayed %v", i, got, got.replayed)
+					}
+				}
+			}
+			if got := s.rows(t, key); got != 1 {
+				t.Errorf("%d effects, want 1", got)
+			}
+		})
+	}
+	if _, ok := any(*new(X)).(*sql.Tx); !ok {
+		return // a transaction of pgx is rolled back when its function returns
+	}
+	t.Run("transaction form over MaxRun does not return", func(t *testing.T) {
+		t.Parallel()
+		s := start(t, open, where(t), retrysafe.Policy{})
+		began, returns, first := make(chan struct{}), make(chan struct{}), make(chan response, 1)
+		h := hasty(t, s, func(w http.ResponseWriter, _ *http.Request, _ X) error {
+			close(began)
+			<-returns
+			created(w)
+			return nil
+		})
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		wg.Go(func() { first <- post(t, h, key) })
+		select {
+		case <-began:
+		case got := <-first: // its time was over before it began
+			first <- got
+		}
+		others := formOf(t, s, s.guard, func(w http.ResponseWriter, _ *http.Request, _ X) error { created(w); return nil })
+		for _, key := range []string{"3b9c4b41-6d4e-4d0c-a1f5-0f2a55a1f1d7", key} {
+			if got := afterLapse(t, others, key); got.status != http.StatusCreated || got.replayed {
+				t.Errorf("beside a function that does not return, a request gets %v, replayed %v", got, got.replayed)
+			}
+		}
+		close(returns)
+		if got := <-first; got.status < 500 {
+			t.Errorf("the function that returns too late gets %v", got)
+		}
+		if got := s.rows(t, key); got != 1 {
+			t.Errorf("%d effects, want 1", got)
+		}
+	})
+}
+
+// formOf returns a handler of the transaction form that inserts its order and goes on
+// with fn.
+func formOf[X any](t *testing.T, s *service[X], g *httpkey.Guard, fn func(w http.ResponseWriter, r *http.Request, tx X) error) http.Handler {
+	t.Helper()
+	h, err := httpkey.TxHandler(g, s.Store, func(w http.ResponseWriter, r *http.Request, tx X) error {
+		must(s.Exec(context.WithoutCancel(r.Context()), tx, insert(r)))
+		return fn(w, r, tx)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
 }
 
 // runForm misuses the transaction form.
 func runForm[X any](t *testing.T, open OpenShop[X], where func(t *testing.T) string) {
 	t.Helper()
-	form := func(t *testing.T, s *service[X], fn func(w http.ResponseWriter, r *http.Request, tx X) error) http.Handler {
-		t.Helper()
-		h, err := httpkey.TxHandler(s.guard, s.Store, func(w http.ResponseWriter, r *http.Request, tx X) error {
-			must(s.Exec(r.Context(), tx, insert(r)))
-			return fn(w, r, tx)
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return h
-	}
 	t.Run("transaction form, killed before the commit", func(t *testing.T) {
 		t.Parallel()
 		handle := func(s *service[X], last func()) http.Handler {
-			return form(t, s, func(w http.ResponseWriter, r *http.Request, _ X) error {
+			return formOf(t, s, s.guard, func(w http.ResponseWriter, r *http.Request, _ X) error {
 				created(w)
 				if r.Header.Get("Idempotency-Key") == key {
 					last()
@@ -228,7 +340,7 @@ func runForm[X any](t *testing.T, open OpenShop[X], where func(t *testing.T) str
 			t.Parallel()
 			s := start(t, open, where(t), retrysafe.Policy{})
 			fails := true
-			h := form(t, s, func(w http.ResponseWriter, _ *http.Request, _ X) error {
+			h := formOf(t, s, s.guard, func(w http.ResponseWriter, _ *http.Request, _ X) error {
 				if fails {
 					return end(w)
 				}
@@ -256,7 +368,7 @@ func runForm[X any](t *testing.T, open OpenShop[X], where func(t *testing.T) str
 		t.Run(fmt.Sprintf("transaction form, own commit, error %v", fails), func(t *testing.T) {
 			t.Parallel()
 			s := start(t, open, where(t), retrysafe.Policy{})
-			h := form(t, s, func(w http.ResponseWriter, r *http.Request, tx X) error {
+			h := formOf(t, s, s.guard, func(w http.ResponseWriter, r *http.Request, tx X) error {
 				committed := commit(r.Context(), tx) == nil // some drivers let the store refuse it
 				created(w)
 				if fails && committed {
