@@ -22,15 +22,16 @@ type Tx struct {
 	cancel   context.CancelFunc // of the context that database/sql has
 	keep     func() bool        // keeps the end of ctx from rolling back
 	kept     bool               // keep has succeeded
-	released func()
+	rollback func(*sql.Tx) error
 	undone   chan struct{} // closed after the rollback by the end of ctx
 	result   error         // of that rollback
 }
 
 // Begin begins a transaction by begin, which gets a context that ends with ctx only
-// until the transaction has begun. When the end of ctx has rolled it back, released is
-// called in another goroutine.
-func Begin(ctx context.Context, begin func(context.Context) (*sql.Tx, error), released func()) (*Tx, error) {
+// until the transaction has begun. Rollback rolls it back, and is called in another
+// goroutine when ctx ends. It returns [sql.ErrTxDone] if the transaction may be
+// committed.
+func Begin(ctx context.Context, begin func(context.Context) (*sql.Tx, error), rollback func(*sql.Tx) error) (*Tx, error) {
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	limit := context.AfterFunc(ctx, cancel)
 	tx, err := begin(inner)
@@ -44,7 +45,7 @@ func Begin(ctx context.Context, begin func(context.Context) (*sql.Tx, error), re
 		cancel()
 		return nil, err
 	}
-	t := &Tx{Tx: tx, ctx: ctx, cancel: cancel, released: released, undone: make(chan struct{})}
+	t := &Tx{Tx: tx, ctx: ctx, cancel: cancel, rollback: rollback, undone: make(chan struct{})}
 	t.keep = context.AfterFunc(ctx, t.undo)
 	return t, nil
 }
@@ -52,11 +53,8 @@ func Begin(ctx context.Context, begin func(context.Context) (*sql.Tx, error), re
 // undo rolls back because ctx has ended.
 func (t *Tx) undo() {
 	defer close(t.undone)
-	t.result = t.Tx.Rollback()
+	t.result = t.rollback(t.Tx)
 	t.cancel()
-	if t.released != nil {
-		t.released()
-	}
 }
 
 // outlived reports whether the end of ctx has not ended the transaction. After that it
@@ -88,7 +86,7 @@ func (t *Tx) Rollback() error {
 		return t.result
 	}
 	defer t.cancel()
-	return t.Tx.Rollback()
+	return t.rollback(t.Tx)
 }
 
 // ExecContext runs a statement.

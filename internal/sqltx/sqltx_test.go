@@ -28,9 +28,9 @@ func open(t *testing.T) *sql.DB {
 }
 
 // begin begins a transaction with an entry in it.
-func begin(ctx context.Context, t *testing.T, db *sql.DB, released func()) *sqltx.Tx {
+func begin(ctx context.Context, t *testing.T, db *sql.DB, rollback func(*sql.Tx) error) *sqltx.Tx {
 	t.Helper()
-	tx, err := sqltx.Begin(ctx, func(ctx context.Context) (*sql.Tx, error) { return db.BeginTx(ctx, nil) }, released)
+	tx, err := sqltx.Begin(ctx, func(ctx context.Context) (*sql.Tx, error) { return db.BeginTx(ctx, nil) }, rollback)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,10 @@ func TestContextThatEndsFirstRollsBack(t *testing.T) {
 	db := open(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	released := make(chan struct{})
-	tx := begin(ctx, t, db, func() { close(released) })
+	tx := begin(ctx, t, db, func(tx *sql.Tx) error {
+		defer close(released)
+		return tx.Rollback()
+	})
 	cancel()
 	<-released
 	entries(t, db, 0) // the connection is free, and the caller has done nothing for it
@@ -87,7 +90,7 @@ func TestTransactionThatEndsFirst(t *testing.T) {
 		for _, ends := range []bool{true, false} {
 			db := open(t)
 			ctx, cancel := context.WithCancel(t.Context())
-			tx := begin(ctx, t, db, nil)
+			tx := begin(ctx, t, db, (*sql.Tx).Rollback)
 			if err := c.end(tx); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -109,12 +112,12 @@ func TestTransactionThatEndsFirst(t *testing.T) {
 func TestContextEndsTheWaitForAConnection(t *testing.T) {
 	t.Parallel()
 	db := open(t)
-	tx := begin(t.Context(), t, db, nil) // it has the only connection
+	tx := begin(t.Context(), t, db, (*sql.Tx).Rollback) // it has the only connection
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := sqltx.Begin(ctx, func(ctx context.Context) (*sql.Tx, error) {
 		cancel()
 		return db.BeginTx(ctx, nil)
-	}, nil)
+	}, (*sql.Tx).Rollback)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("Begin = %v", err)
 	}
@@ -125,13 +128,13 @@ func TestContextEndsTheWaitForAConnection(t *testing.T) {
 	_, err = sqltx.Begin(ctx, func(ctx context.Context) (*sql.Tx, error) {
 		defer cancel() // after it has begun
 		return db.BeginTx(ctx, nil)
-	}, nil)
+	}, (*sql.Tx).Rollback)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("Begin = %v", err)
 	}
 	entries(t, db, 0) // it left no transaction open
 	db.Close()
-	if _, err := sqltx.Begin(t.Context(), func(ctx context.Context) (*sql.Tx, error) { return db.BeginTx(ctx, nil) }, nil); err == nil {
+	if _, err := sqltx.Begin(t.Context(), func(ctx context.Context) (*sql.Tx, error) { return db.BeginTx(ctx, nil) }, (*sql.Tx).Rollback); err == nil {
 		t.Error("it began on a closed database")
 	}
 }

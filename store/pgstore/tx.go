@@ -10,7 +10,6 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/failpoint"
-	"github.com/retrysafe/retrysafe/internal/sqltx"
 )
 
 var _ retrysafe.Tx = (*Tx)(nil)
@@ -57,11 +56,11 @@ func (s *sqlStore) BeginTx(ctx context.Context) (retrysafe.Tx, *sql.Tx, error) {
 	if s.db == nil {
 		return nil, nil, errors.New("pgstore: begin: SQL was given no database")
 	}
-	tx, err := sqltx.Begin(ctx, func(ctx context.Context) (*sql.Tx, error) { return s.db.BeginTx(ctx, nil) }, nil)
+	tx, err := beginSQL(ctx, s.db)
 	if err != nil {
 		return nil, nil, fmt.Errorf("pgstore: begin: %w", err)
 	}
-	return &Tx{s.Store, standard{tx}}, tx.Tx, nil
+	return &Tx{s.Store, standard{tx}}, tx.Tx.Tx, nil
 }
 
 type native struct{ tx pgx.Tx }
@@ -93,7 +92,7 @@ func (n native) commit(ctx context.Context) error { return n.tx.Commit(context.W
 
 func (n native) rollback(ctx context.Context) error { return explain(n.tx.Rollback(ctx)) }
 
-// standard is a transaction of database/sql: a [sql.Tx] of the caller's, or a [sqltx.Tx]
+// standard is a transaction of database/sql: a [sql.Tx] of the caller's, or an [ownSQLTx]
 // that the store has begun.
 type standard struct{ tx standardTx }
 

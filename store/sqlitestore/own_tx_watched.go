@@ -27,8 +27,8 @@ type hooks struct {
 	committed, rolledBack atomic.Bool
 }
 
-// beginWatched begins a transaction. When the end of ctx has rolled it back, released is
-// called.
+// beginWatched begins a transaction. When it was rolled back, also by the end of ctx,
+// released is called.
 func (s *Store) beginWatched(ctx context.Context, released func()) (*watchedTx, error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
@@ -40,9 +40,10 @@ func (s *Store) beginWatched(ctx context.Context, released func()) (*watchedTx, 
 		// ReadOnly makes the driver begin without the write lock, so that a duplicate can
 		// begin and learn that the key is busy. It does not keep the transaction from writing.
 		return conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-	}, func() {
-		t.close()
-		released()
+	}, func(tx *sql.Tx) error {
+		defer released()
+		defer t.close()
+		return t.rollback(tx)
 	})
 	if err != nil {
 		t.close()
@@ -100,11 +101,10 @@ func (t *watchedTx) Commit() error {
 	return t.Tx.Commit()
 }
 
-// Rollback rolls back. It returns nil if everything is rolled back, also if SQLite has
+// rollback rolls back. It returns nil if everything is rolled back, also if SQLite has
 // done that before.
-func (t *watchedTx) Rollback() error {
-	err := t.Tx.Rollback()
-	defer t.close()
+func (t *watchedTx) rollback(tx *sql.Tx) error {
+	err := tx.Rollback()
 	switch {
 	case t.committed.Load():
 		return sql.ErrTxDone
