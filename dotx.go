@@ -23,7 +23,8 @@ import (
 // [Policy.OnFailure] and [Policy.Lapse] do not apply. Otherwise its result is the
 // answer, whatever its status. Fn runs on the caller's goroutine, at most once, in a
 // context that carries ctx's values but not its cancellation and ends after
-// [Policy.MaxRun]. A transaction that lasts longer is rolled back.
+// [Policy.MaxRun]. A transaction that lasts longer is rolled back, by some stores
+// before fn returns.
 //
 // While the transaction is open the key has no visible record. Another call with this
 // key is refused with [ErrInFlight], whatever its fingerprint, or waits if
@@ -293,6 +294,7 @@ func (t *txCall) call(next *Write) (Result, error) {
 	}()
 	result, err := t.op(t.ctx)
 	back = true
+	t.ctx.stopTimer() // what came back in time is committed
 	if t.ctx.Err() != nil {
 		err = errors.Join(ErrTooLong, err)
 	}

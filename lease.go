@@ -106,7 +106,7 @@ func (x *Execution) setAside(ctx context.Context) {
 	e := x.e
 	x.ctx.end(ErrTooLong)
 	s := settlement{state: e.policy.Effects.proves(), why: ErrTooLong}
-	if joined, _ := e.joined.known(x.rec.Operation); !joined && x.outsideTx() || x.endedTx() {
+	if !e.joined.of(x.rec.Operation).inTx() && x.outsideTx() || x.endedTx() {
 		s.state = StateUnknown // it may commit by itself
 	}
 	x.mu.Lock()

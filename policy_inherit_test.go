@@ -3,6 +3,7 @@ package retrysafe_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -117,6 +118,75 @@ func TestLapseInTxRunsAgainOnceItWasSeenInATransaction(t *testing.T) {
 	if err := crash(process(), "third"); err != nil {
 		t.Errorf("after a crash of another process: %v, want another attempt", err)
 	}
+}
+
+// The note that an operation was seen in a transaction is read once by each process, and
+// is renewed before it is due and after, also if the old one was not purged.
+func TestNoteOfAnOperationSeenInATransactionIsRenewed(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	const day = 24 * time.Hour
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	s := &noteReads{Store: memstore.New(&memstore.Options{Now: func() time.Time { return now }})}
+	keys := 0
+	complete := func(e *retrysafe.Engine) {
+		t.Helper()
+		keys++
+		c := retrysafe.Call{Ref: retrysafe.Ref{Scope: "acme", Key: fmt.Sprint(keys)}, Operation: "book"}
+		_, err := e.Do(ctx, c, func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
+			tx, err := s.Begin(ctx)
+			must(t, err)
+			must(t, x.CompleteTx(ctx, tx, retrysafe.Result{Status: 201}))
+			return retrysafe.Result{}, tx.Commit(ctx)
+		})
+		must(t, err)
+	}
+	for _, c := range []struct {
+		name    string
+		passed  time.Duration
+		renewed bool
+	}{
+		{"there is none", 0, true},
+		{"it is young", day, false},
+		{"it is old", 60 * day, true},
+		{"it is due", 91 * day, true},
+	} {
+		now = now.Add(c.passed)
+		e, err := retrysafe.New(s, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx}})
+		must(t, err)
+		s.loads = 0
+		for range 3 { // no completion: the note stays as it is
+			keys++
+			x, _, err := e.Begin(ctx, retrysafe.Call{Ref: retrysafe.Ref{Scope: "acme", Key: fmt.Sprint(keys)}, Operation: "book"})
+			must(t, err)
+			must(t, x.Release(ctx, nil))
+		}
+		complete(e)
+		complete(e)
+		if s.loads != 1 {
+			t.Errorf("%s: the note is loaded %d times, want once", c.name, s.loads)
+		}
+		notes, err := s.List(ctx, retrysafe.Query{Scope: retrysafe.SystemScope("joined")})
+		if err != nil || len(notes) != 1 {
+			t.Fatalf("%s: %d notes, %v", c.name, len(notes), err)
+		}
+		if got := notes[0].Deadline.Equal(now.Add(90 * day)); got != c.renewed {
+			t.Errorf("%s: it is due at %v, now is %v; want it renewed: %v", c.name, notes[0].Deadline, now, c.renewed)
+		}
+	}
+}
+
+// noteReads counts how often the engine reads its notes.
+type noteReads struct {
+	*memstore.Store
+	loads int
+}
+
+func (s *noteReads) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+	if ref.Scope == retrysafe.SystemScope("joined") {
+		s.loads++
+	}
+	return s.Store.Load(ctx, ref)
 }
 
 // Without a transaction neither a success nor a failure proves anything.

@@ -157,8 +157,21 @@ func rollback(ctx context.Context, tx Tx) error {
 // What was seen is noted in the store, so that it is known after a restart.
 type joinedOperations struct {
 	mu   sync.Mutex
-	seen map[string]bool // by the operation's name; false: the store has no note of it
+	seen map[string]sighting // by the operation's name
 }
+
+// A sighting is what a process knows of an operation.
+type sighting uint8
+
+const (
+	unasked   sighting = iota // the store was not asked yet, or has not answered
+	unseen                    // the store has no note of it that counts
+	seenOld                   // the store's note is due to be renewed
+	seenNewly                 // this process saw it, or the store's note is not old
+)
+
+// inTx reports whether the operation was seen to complete in a transaction.
+func (s sighting) inTx() bool { return s >= seenOld }
 
 const (
 	// maxJoined bounds how many operations are remembered.
@@ -172,22 +185,35 @@ func joinedRef(operation string) Ref {
 	return Ref{Scope: SystemScope("joined"), Key: HashKey(operation)}
 }
 
-// known returns what this process knows of an operation.
-func (j *joinedOperations) known(operation string) (joined, known bool) {
+// of returns what this process knows of an operation.
+func (j *joinedOperations) of(operation string) sighting {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	joined, known = j.seen[operation]
-	return joined, known
+	return j.seen[operation]
 }
 
-// set records what is known of an operation. What was seen in a transaction stays so.
-func (j *joinedOperations) set(operation string, joined bool) {
+// set records what is known of an operation. What is known already stays known.
+func (j *joinedOperations) set(operation string, s sighting) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.seen == nil || len(j.seen) >= maxJoined {
-		j.seen = make(map[string]bool)
+		j.seen = make(map[string]sighting)
 	}
-	j.seen[operation] = j.seen[operation] || joined
+	j.seen[operation] = max(j.seen[operation], s)
+}
+
+// sightingBy returns what the store's note of an operation says. A note is renewed when
+// half of its time is over, so that an operation in use is always known. A note that is
+// due does not count, also if it was not purged yet.
+func sightingBy(note *Record) sighting {
+	switch {
+	case !note.Readable() || note.Due():
+		return unseen
+	case note.Deadline.Sub(note.ReadAt) < joinedRetain/2:
+		return seenOld
+	default:
+		return seenNewly
+	}
 }
 
 // policyOf returns the policy that the call's operation is reserved under: the engine's,
@@ -198,37 +224,48 @@ func (b *begin) policyOf() *Policy {
 	if e.policy.Effects != EffectsInTx || e.policy.Lapse == e.cautious.Lapse || b.accept { // accepted work is judged when a worker takes it up
 		return &e.policy
 	}
-	joined, known := e.joined.known(b.c.Operation)
-	if !known {
+	s := e.joined.of(b.c.Operation)
+	if s == unasked {
 		note, err := e.store.Load(b.storeCtx, joinedRef(b.c.Operation))
-		joined = err == nil && note.Readable() && !note.Due()
-		if joined || is(err, ErrNotFound) {
-			e.joined.set(b.c.Operation, joined)
+		switch {
+		case err == nil:
+			s = sightingBy(&note)
+		case is(err, ErrNotFound), is(err, ErrUnreadable):
+			s = unseen
+		}
+		if s != unasked {
+			e.joined.set(b.c.Operation, s)
 		}
 	}
-	if joined {
+	if s.inTx() {
 		return &e.policy
 	}
 	return &e.cautious
 }
 
-// noteJoined records that the execution's operation has completed in a transaction.
-// If the store does not take the note, the next process starts without it.
+// noteJoined records that the execution's operation has completed in a transaction. It
+// replaces a note that is old. If the store does not take the note, the next process
+// starts without it.
 func (x *Execution) noteJoined(got *Record) {
 	e := x.e
-	if joined, _ := e.joined.known(got.Operation); joined || !x.joinedCompletion(got) {
+	if e.joined.of(got.Operation) == seenNewly || !x.joinedCompletion(got) {
 		return
 	}
-	e.joined.set(got.Operation, true)
+	e.joined.set(got.Operation, seenNewly)
 	step := e.newStoreContext(x.ctx.parent)
 	defer step.done()
-	_, _ = e.store.Create(step, Write{
+	w := Write{
 		Record: Record{
 			Ref: joinedRef(got.Operation), Operation: got.Operation, Owner: x.owner, Attempt: 1, Version: RecordVersion,
 			State: StateCompleted, Result: &Result{Status: 200}, Effects: EffectsInTx, Lapse: LapseQuarantine, Retain: joinedRetain,
 		},
 		Term: joinedRetain,
-	})
+	}
+	old, err := e.store.Create(step, w)
+	if is(err, ErrExists) && old.Readable() && sightingBy(&old) != seenNewly {
+		w.Expect, w.Overwrite = old.Fence(), true
+		_, _ = e.store.Swap(step, w)
+	}
 }
 
 // joinedCompletion reports whether the answer that is stored was a transaction's, or

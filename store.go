@@ -166,8 +166,9 @@ type TxStore[T any] interface {
 	Store
 	// BeginTx begins a transaction and returns it as the store knows it and as
 	// the driver does. It may be called concurrently, and does not wait for any
-	// key. Ctx lives until the transaction has ended; should it end before, the
-	// transaction may be rolled back.
+	// key. Ctx lives until the transaction has ended. Should it end before, the
+	// transaction may be rolled back: its steps then fail with an error that is not
+	// ErrTxDone, and Rollback returns nil.
 	BeginTx(ctx context.Context) (Tx, T, error)
 }
 

@@ -23,27 +23,7 @@ func embedded(l *lab) {
 		clients int
 		goal    float64
 	}{{32, 3}, {256, 9}} {
-		all := l.interleave(namesOf(systems), func(i int) sample {
-			k, err := systems[i].open(l.Context(), "")
-			if err != nil {
-				l.Fatal(err)
-			}
-			defer k.close()
-			fresh := func(ctx context.Context, c *client) error {
-				next := newCall(c.rng)
-				return serveNew(ctx, k, &next)
-			}
-			if l.warm > 0 {
-				if _, err := (load{clients: g.clients, lasts: l.warm}).drive(l.Context(), fresh); err != nil {
-					l.Fatal(err)
-				}
-			}
-			s, err := load{clients: g.clients, lasts: l.run}.drive(l.Context(), fresh)
-			if err != nil {
-				l.Fatal(err)
-			}
-			return s
-		})
+		all := l.freshFiles(g.clients, systems...)
 		for _, s := range systems {
 			one := all[s.name]
 			t.row(strconv.Itoa(g.clients), s.name, one.of(perSecond).text(count), one.of(p50).text(micros), one.of(p99).text(micros), micros(one.of(clientMicros).mid))
@@ -54,6 +34,33 @@ func embedded(l *lab) {
 		})
 	}
 	l.report.add(t)
+}
+
+// freshFiles measures new keys from a number of clients, each system each time in a new
+// file.
+func (l *lab) freshFiles(clients int, systems ...system) map[string]series {
+	l.Helper()
+	return l.interleave(namesOf(systems), func(i int) sample {
+		k, err := systems[i].open(l.Context(), "")
+		if err != nil {
+			l.Fatal(err)
+		}
+		defer k.close()
+		fresh := func(ctx context.Context, c *client) error {
+			next := newCall(c.rng)
+			return serveNew(ctx, k, &next)
+		}
+		if l.warm > 0 {
+			if _, err := (load{clients: clients, lasts: l.warm}).drive(l.Context(), fresh); err != nil {
+				l.Fatal(err)
+			}
+		}
+		s, err := load{clients: clients, lasts: l.run}.drive(l.Context(), fresh)
+		if err != nil {
+			l.Fatal(err)
+		}
+		return s
+	})
 }
 
 // sqliteSystem opens a new file each time.

@@ -164,7 +164,11 @@ func (x *exchange) goDirect() error {
 	}
 	err := x.settle(bodyAllowed(x.status))
 	if errors.Is(err, retrysafe.ErrSettled) && x.run.State() != retrysafe.StateCompleted {
-		err = nil // the handler has released or quarantined the execution: there is nothing to store
+		// The handler has released, quarantined or handed over the execution: there is
+		// nothing to store.
+		if err = nil; !x.tellable() {
+			err = errNoSuccess
+		}
 	}
 	if err != nil {
 		x.fault = err

@@ -297,3 +297,58 @@ func TestHandlerThatReleasedMaySayALot(t *testing.T) {
 	b.post(t, key, `{}`).ran(t, 1, false)
 	b.post(t, key, `{}`).ran(t, 1, true)
 }
+
+// After Release and Quarantine a handler has no success to tell of, at any length and in
+// any way that it breaks its response. The client gets what was settled, and the log says
+// why it did not get the response.
+func TestBrokenResponseAfterTheHandlerSettled(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("paid ", 1000)
+	for name, c := range map[string]struct {
+		write  http.HandlerFunc
+		stream bool
+		says   string // in the log; empty: nothing
+	}{
+		"nothing":             {func(http.ResponseWriter, *http.Request) {}, false, ""},
+		"a success":           {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "paid") }, false, "after it had called Release or Quarantine"},
+		"a long success":      {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, long) }, false, "after it had called Release or Quarantine"},
+		"a success to stream": {func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).Flush() }, true, "after it had called Release or Quarantine"},
+		"an invalid status":   {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(42) }, false, "invalid status 42"},
+		"another protocol":    {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusSwitchingProtocols) }, false, "switched protocols"},
+		"a hijack": {func(w http.ResponseWriter, _ *http.Request) {
+			if _, _, err := http.NewResponseController(w).Hijack(); err != nil {
+				panic(err)
+			}
+		}, false, "Hijack on a guarded route"},
+	} {
+		for _, quarantines := range []bool{false, true} {
+			b := setup(t, func(o *config) {
+				o.MaxResponse = 100
+				if c.stream {
+					o.Stream = httpkey.StreamThrough
+				}
+			}, withHandler(func(w http.ResponseWriter, r *http.Request) {
+				x, _ := retrysafe.FromContext(r.Context())
+				if quarantines {
+					must(t, x.Quarantine(r.Context(), io.EOF))
+				} else {
+					must(t, x.Release(r.Context(), io.EOF))
+				}
+				c.write(w, r)
+			}))
+			got := b.post(t, key, `{}`)
+			if quarantines {
+				got.refused(t, 500, "attempt-unknown")
+				b.post(t, key, `{}`).refused(t, 409, "outcome-unknown")
+			} else {
+				got.refused(t, 500, "attempt-failed")
+				b.post(t, key, `{}`)
+				b.ranTimes(t, 2)
+			}
+			log := b.log.String()
+			if c.says == "" && strings.Contains(log, "level=ERROR") || c.says != "" && (!strings.Contains(log, "level=ERROR") || !strings.Contains(log, c.says)) {
+				t.Errorf("%s: the log does not say %q: %s", name, c.says, log)
+			}
+		}
+	}
+}

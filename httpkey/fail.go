@@ -29,6 +29,5 @@ func (x *exchange) fail(cause error) {
 		return
 	}
 	x.fault = cause
-	// If the handler has settled the execution itself, this is sent, and not stored.
 	x.status, x.header, x.sent, x.buf = http.StatusInternalServerError, nil, nil, nil
 }

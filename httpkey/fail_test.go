@@ -54,8 +54,9 @@ func TestFailAfterASettlement(t *testing.T) {
 		must(t, run.Release(r.Context(), errNotRendered))
 		httpkey.Fail(w, errNotRendered)
 	}))
-	if got := b.post(t, key, `{}`); got.status != http.StatusInternalServerError {
-		t.Errorf("got %d %s, want 500", got.status, got.body)
+	b.post(t, key, `{}`).refused(t, http.StatusInternalServerError, "attempt-failed")
+	if log := b.log.String(); !strings.Contains(log, errNotRendered.Error()) {
+		t.Errorf("the log does not have the cause: %s", log)
 	}
 	if got := b.state(t).State; got != retrysafe.StateRetryable {
 		t.Errorf("the record is %s, want retryable", got)

@@ -83,14 +83,19 @@ func (x *exchange) finish() {
 		x.refuseUnsettled(err)
 	case x.sealed, x.rolledBack, errors.Is(err, retrysafe.ErrOpen) && x.run.Fenced():
 		x.finishUncommitted(err)
-	case x.run.HandedOver() && x.status != http.StatusAccepted: // the first client gets the 202 that retries get
+	case x.run.HandedOver() && (x.fault != nil || !x.tellable()): // the first client gets the 202 that retries get
+		if x.fault != nil {
+			x.logBroken(x.fault)
+		}
 		x.g.refuse(x.w, x.r, x.run.Ref().Key, x.g.explain(x.r, x.run.Ref().Key, retrysafe.ErrAccepted))
-	case errors.Is(err, retrysafe.ErrSettled) && !x.run.HandedOver() && x.status < 400 && (empty || x.status != http.StatusAccepted):
-		// The handler released or quarantined the execution, so it has no success to tell of.
+	case errors.Is(err, retrysafe.ErrSettled) && x.fault == nil && (empty || !x.tellable()):
+		if !empty {
+			x.g.logDefect(x.r, errNoSuccess, "answer with a status of 400 or above after Release or Quarantine, or do not call them")
+		}
 		x.g.refuse(x.w, x.r, x.run.Ref().Key, refusal{problem: x.broken()})
-	case errors.Is(err, retrysafe.ErrSettled): // the handler released, quarantined or handed over the execution
+	case errors.Is(err, retrysafe.ErrSettled) && x.fault == nil: // the handler released, quarantined or handed over the execution
 		x.send()
-	case x.fault != nil:
+	case x.fault != nil: // also after a settlement of the handler's own
 		x.finishBroken(x.fault)
 	case empty && !x.g.o.AllowEmpty:
 		x.finishEmpty()
@@ -101,6 +106,14 @@ func (x *exchange) finish() {
 		}
 		x.send()
 	}
+}
+
+// tellable reports whether a response may be sent although the handler has released,
+// quarantined or handed over the execution. What was released or quarantined has no
+// success to tell of; its clients may get a 202, and so do those of a request that was
+// handed over, as retries do.
+func (x *exchange) tellable() bool {
+	return x.status == http.StatusAccepted || x.status >= 400 && !x.run.HandedOver()
 }
 
 // finishEmpty settles the attempt of a handler that wrote nothing: as failed, by what is
@@ -179,6 +192,9 @@ var (
 	errNotCommitted = errors.New("it returned without committing the transaction that it gave to CompleteTx; the transaction was rolled back")
 	// errNoAnswer: the handler wrote neither a status nor a body.
 	errNoAnswer = errors.New("it wrote neither a status nor a body")
+	// errNoSuccess: the handler settled the execution as not executed or unknown, and
+	// wrote a success.
+	errNoSuccess = errors.New("it answered with a success after it had called Release or Quarantine, so its response is not sent")
 	// errNothingWritten: CompleteTx was called before the response was written.
 	errNothingWritten = errors.New("httpkey: CompleteTx was called before a status or a body was written, so it would store an empty response; write the response first")
 	// errUnprovenFailure: an attempt with effects in_tx failed, and no transaction took
@@ -256,11 +272,7 @@ func (x *exchange) finishBroken(cause error) {
 	panicked := errors.As(cause, &p)
 	abort := panicked && p.value == http.ErrAbortHandler //nolint:errorlint // net/http compares the same way
 	if !abort {
-		args := []any{"operation", x.g.operation(x.r), "error", cause}
-		if panicked {
-			args = append(args, "stack", string(p.stack))
-		}
-		x.g.o.Logger.Error("retrysafe: handler did not finish", args...)
+		x.logBroken(cause)
 	}
 	var err error
 	if !x.direct { // otherwise the outcome is stored already
@@ -288,6 +300,16 @@ func (x *exchange) finishBroken(cause error) {
 	default:
 		x.g.refuse(x.w, x.r, x.run.Ref().Key, refusal{problem: x.broken()})
 	}
+}
+
+// logBroken logs why a handler did not finish.
+func (x *exchange) logBroken(cause error) {
+	args := []any{"operation", x.g.operation(x.r), "error", cause}
+	var p *panicError
+	if errors.As(cause, &p) {
+		args = append(args, "stack", string(p.stack))
+	}
+	x.g.o.Logger.Error("retrysafe: handler did not finish", args...)
 }
 
 // broken returns the problem that says how a failed attempt was settled.

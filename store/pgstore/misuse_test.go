@@ -45,8 +45,9 @@ func openShop(ctx context.Context, url string) (*misusetest.Shop[pgx.Tx], error)
 			_, err := tx.Exec(ctx, statement)
 			return err
 		},
-		Join:  func(tx *sql.Tx) retrysafe.Tx { return s.SQLTx(tx) },
-		Close: func() error { return errors.Join(db.Close(), s.Close()) },
+		Endless: `INSERT INTO orders SELECT 'x' FROM pg_sleep(3600)`,
+		Join:    func(tx *sql.Tx) retrysafe.Tx { return s.SQLTx(tx) },
+		Close:   func() error { return errors.Join(db.Close(), s.Close()) },
 	}, nil
 }
 
@@ -64,7 +65,8 @@ func openSQLShop(ctx context.Context, url string) (*misusetest.Shop[*sql.Tx], er
 			_, err := tx.ExecContext(ctx, statement)
 			return err
 		},
-		Join:  shop.Join,
-		Close: shop.Close,
+		Endless: shop.Endless,
+		Join:    shop.Join,
+		Close:   shop.Close,
 	}, nil
 }

@@ -50,16 +50,17 @@ type sqlStore struct {
 	db *sql.DB
 }
 
-// BeginTx implements [retrysafe.TxStore].
+// BeginTx implements [retrysafe.TxStore]. When ctx ends before the transaction, the
+// transaction is rolled back.
 func (s *sqlStore) BeginTx(ctx context.Context) (retrysafe.Tx, *sql.Tx, error) {
 	if s.db == nil {
 		return nil, nil, errors.New("pgstore: begin: SQL was given no database")
 	}
-	tx, err := s.db.BeginTx(ctx, nil)
+	tx, err := beginSQL(ctx, s.db)
 	if err != nil {
 		return nil, nil, fmt.Errorf("pgstore: begin: %w", err)
 	}
-	return s.SQLTx(tx), tx, nil
+	return &Tx{s.Store, standard{tx}}, tx.Tx.Tx, nil
 }
 
 type native struct{ tx pgx.Tx }
@@ -91,7 +92,15 @@ func (n native) commit(ctx context.Context) error { return n.tx.Commit(context.W
 
 func (n native) rollback(ctx context.Context) error { return explain(n.tx.Rollback(ctx)) }
 
-type standard struct{ tx *sql.Tx }
+// standard is a transaction of database/sql: a [sql.Tx] of the caller's, or an [ownSQLTx]
+// that the store has begun.
+type standard struct{ tx standardTx }
+
+type standardTx interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	Commit() error
+	Rollback() error
+}
 
 func (n standard) query(ctx context.Context, sql string, args []any, each func(func(...any) error) error) error {
 	rows, err := n.tx.QueryContext(ctx, sql, args...)

@@ -40,7 +40,8 @@ func openShop(ctx context.Context, path string) (*misusetest.Shop[*sql.Tx], erro
 			_, err := tx.ExecContext(ctx, statement)
 			return err
 		},
-		Join:  func(tx *sql.Tx) retrysafe.Tx { return s.Tx(tx) },
-		Close: s.Close,
+		Endless: `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) INSERT INTO orders SELECT 'x' FROM n WHERE i < 0`,
+		Join:    func(tx *sql.Tx) retrysafe.Tx { return s.Tx(tx) },
+		Close:   s.Close,
 	}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/retrysafe/retrysafe"
@@ -24,19 +25,23 @@ var _ retrysafe.TxStore[*sql.Tx] = (*Store)(nil)
 // If the transaction is of another process, or one that [Store.Tx] has joined, the step
 // waits for it as for any other writer. A Reserve of another key waits until the
 // transaction has ended, or until its context has.
+//
+// When ctx ends before the transaction, the transaction is rolled back, and its keys and
+// the write lock are free.
 func (s *Store) BeginTx(ctx context.Context) (retrysafe.Tx, *sql.Tx, error) {
-	// ReadOnly makes the driver begin without the write lock, so that a duplicate can
-	// begin and learn that the key is busy. It does not keep the transaction from writing.
-	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	t := new(ownTx)
+	tx, err := s.beginWatched(ctx, t.release)
 	if err != nil {
 		return nil, nil, fmt.Errorf("begin: %w", err)
 	}
-	return &ownTx{Tx: *s.Tx(tx)}, tx, nil
+	t.Tx = Tx{s, tx}
+	return t, tx.Tx.Tx, nil
 }
 
 // ownTx is a transaction that the store has begun, with the keys that it holds.
 type ownTx struct {
 	Tx
+	mu   sync.Mutex // the end of the context releases, too
 	held []retrysafe.Ref
 	turn bool // this transaction has the turn; see heldKeys
 }
@@ -106,16 +111,15 @@ func (t *ownTx) Rollback(ctx context.Context) error {
 }
 
 func (t *ownTx) holds(ref retrysafe.Ref) bool {
-	for _, h := range t.held {
-		if h == ref {
-			return true
-		}
-	}
-	return false
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Contains(t.held, ref)
 }
 
 func (t *ownTx) hold(ref retrysafe.Ref) bool {
-	if t.holds(ref) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if slices.Contains(t.held, ref) {
 		return true
 	}
 	if !t.s.held.take(ref) {
@@ -125,16 +129,28 @@ func (t *ownTx) hold(ref retrysafe.Ref) bool {
 	return true
 }
 
+func (t *ownTx) hasTurn() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.turn
+}
+
+func (t *ownTx) setTurn() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.turn = true
+}
+
 // awaitTurn waits for the turn. Transactions that wait for SQLite's write lock poll for
 // it, so a late one may get it first. The turn goes to them in the order of their
 // arrival.
 func (t *ownTx) awaitTurn(ctx context.Context) error {
-	if t.turn {
+	if t.hasTurn() {
 		return nil
 	}
 	select {
 	case t.s.held.turns() <- struct{}{}:
-		t.turn = true
+		t.setTurn()
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("wait for another transaction: %w", ctx.Err())
@@ -145,17 +161,21 @@ func (t *ownTx) awaitTurn(ctx context.Context) error {
 // own writes may have taken the write lock already, and the transaction that has the
 // turn waits for that lock: to wait for the turn would be a deadlock.
 func (t *ownTx) tryTurn(context.Context) error {
-	if !t.turn {
+	if !t.hasTurn() {
 		select {
 		case t.s.held.turns() <- struct{}{}:
-			t.turn = true
+			t.setTurn()
 		default:
 		}
 	}
 	return nil
 }
 
+// release frees the keys and the turn. A step that takes them after the end of the
+// context fails, and releases them again.
 func (t *ownTx) release() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for _, ref := range t.held {
 		t.s.held.free(ref)
 	}

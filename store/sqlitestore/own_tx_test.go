@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
@@ -162,6 +163,57 @@ func TestDoTxFailureLeavesNothing(t *testing.T) {
 		t.Error(err)
 	}
 	l.entries(t, 1)
+}
+
+// SQLite rolls a transaction back when it interrupts a write, and what follows would be
+// committed statement by statement. Neither that nor a statement of the function's own
+// that ends the transaction gives an answer without its effects, or a second effect.
+func TestDoTxKnowsHowSQLiteEndedTheTransaction(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t, filepath.Join(t.TempDir(), "keys.db"), retrysafe.Policy{})
+	interrupted := func(ctx context.Context, tx *sql.Tx) error {
+		for limit := 5 * time.Millisecond; ; limit *= 2 { // a busy machine may use it up before the statement begins
+			if err := second(tx.ExecContext(ctx, `SAVEPOINT before`)); err != nil {
+				return err
+			}
+			limited, cancel := context.WithTimeout(ctx, limit)
+			_, err := tx.ExecContext(limited, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) INSERT INTO ledger SELECT 'x' FROM n WHERE i < 0`)
+			cancel()
+			if _, gone := tx.ExecContext(ctx, `RELEASE before`); gone != nil {
+				return err
+			}
+		}
+	}
+	failure := errors.New("no funds")
+	for _, c := range []struct {
+		name    string
+		end     func(context.Context, *sql.Tx) error
+		unknown bool
+	}{
+		{"interrupted", interrupted, false},
+		{"interrupted and ignored", func(ctx context.Context, tx *sql.Tx) error { _ = interrupted(ctx, tx); return nil }, false},
+		{"ROLLBACK", func(ctx context.Context, tx *sql.Tx) error { return second(tx.ExecContext(ctx, `ROLLBACK`)) }, false},
+		{"COMMIT", func(ctx context.Context, tx *sql.Tx) error { return second(tx.ExecContext(ctx, `COMMIT`)) }, true},
+		{"COMMIT and an error", func(ctx context.Context, tx *sql.Tx) error {
+			return errors.Join(second(tx.ExecContext(ctx, `COMMIT`)), failure)
+		}, true},
+		{"goes on after ROLLBACK", func(ctx context.Context, tx *sql.Tx) error {
+			return errors.Join(second(tx.ExecContext(ctx, `ROLLBACK`)), second(tx.ExecContext(ctx, `INSERT INTO ledger VALUES ('goes on after ROLLBACK')`)), failure)
+		}, true},
+	} {
+		out, err := l.book(t.Context(), c.name, c.end)
+		if err == nil || errors.Is(err, retrysafe.ErrTxDone) != c.unknown {
+			t.Errorf("%s: DoTx = %+v, %v; want it unknown: %v", c.name, out, err, c.unknown)
+		}
+		out, err = l.book(t.Context(), c.name, nil)
+		if c.unknown && !errors.Is(err, retrysafe.ErrUnknown) || !c.unknown && (err != nil || out.Replayed) {
+			t.Errorf("%s: a retry gets %+v, %v", c.name, out, err)
+		}
+		n := 0
+		if err := l.DB().QueryRowContext(t.Context(), `SELECT count(*) FROM ledger WHERE entry = ?`, c.name).Scan(&n); err != nil || n != 1 {
+			t.Errorf("%s: %d effects, %v, want 1", c.name, n, err)
+		}
+	}
 }
 
 // Another key waits for its turn, and no longer than its context.

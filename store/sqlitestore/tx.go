@@ -15,7 +15,14 @@ import (
 // that ignores the error cannot commit.
 type Tx struct {
 	s  *Store
-	tx *sql.Tx
+	tx transaction
+}
+
+// transaction is a [sql.Tx] of the caller's, or a [watchedTx] that the store has begun.
+type transaction interface {
+	execer
+	Commit() error
+	Rollback() error
 }
 
 // Tx joins a transaction over the store's own database.

@@ -1,7 +1,6 @@
 package misusetest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -180,130 +179,8 @@ func Run[X any](t *testing.T, open OpenShop[X], where func(t *testing.T) string)
 		}
 	})
 	runForm(t, open, where)
-}
-
-// runForm misuses the transaction form.
-func runForm[X any](t *testing.T, open OpenShop[X], where func(t *testing.T) string) {
-	t.Helper()
-	form := func(t *testing.T, s *service[X], fn func(w http.ResponseWriter, r *http.Request, tx X) error) http.Handler {
-		t.Helper()
-		h, err := httpkey.TxHandler(s.guard, s.Store, func(w http.ResponseWriter, r *http.Request, tx X) error {
-			must(s.Exec(r.Context(), tx, insert(r)))
-			return fn(w, r, tx)
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return h
-	}
-	t.Run("transaction form, killed before the commit", func(t *testing.T) {
-		t.Parallel()
-		handle := func(s *service[X], last func()) http.Handler {
-			return form(t, s, func(w http.ResponseWriter, r *http.Request, _ X) error {
-				created(w)
-				if r.Header.Get("Idempotency-Key") == key {
-					last()
-				}
-				return nil
-			})
-		}
-		s := dies(t, open, where, retrysafe.Policy{}, func(s *service[X]) http.Handler { return handle(s, die) })
-		for i := range 3 {
-			if got := afterLapse(t, handle(s, func() {}), key); got.status != http.StatusCreated || got.body != "ordered" || got.replayed != (i > 0) {
-				t.Errorf("request %d gets %v, replayed %v", i, got, got.replayed)
-			}
-		}
-		if got := s.rows(t, key); got != 1 {
-			t.Errorf("%d effects, want 1", got)
-		}
-	})
-	for name, end := range map[string]func(http.ResponseWriter) error{
-		"returns an error": func(w http.ResponseWriter) error { created(w); return errors.New("out of stock") },
-		"panics":           func(w http.ResponseWriter) error { created(w); must(errors.New("out of stock")); return nil },
-		"answers 503":      func(w http.ResponseWriter) error { http.Error(w, "sorry", http.StatusServiceUnavailable); return nil },
-		"answers 429":      func(w http.ResponseWriter) error { http.Error(w, "later", http.StatusTooManyRequests); return nil },
-		"writes nothing":   func(http.ResponseWriter) error { return nil },
-	} {
-		t.Run("transaction form, handler "+name, func(t *testing.T) {
-			t.Parallel()
-			s := start(t, open, where(t), retrysafe.Policy{})
-			fails := true
-			h := form(t, s, func(w http.ResponseWriter, _ *http.Request, _ X) error {
-				if fails {
-					return end(w)
-				}
-				created(w)
-				return nil
-			})
-			if got := post(t, h, key); got.status < 400 {
-				t.Errorf("the first request gets %v", got)
-			}
-			if got := s.rows(t, key); got != 0 {
-				t.Fatalf("%d effects are not rolled back", got)
-			}
-			fails = false
-			for range 2 {
-				if got := post(t, h, key); got.status != http.StatusCreated || got.body != "ordered" {
-					t.Errorf("a retry gets %v", got)
-				}
-			}
-			if got := s.rows(t, key); got != 1 {
-				t.Errorf("%d effects, want 1", got)
-			}
-		})
-	}
-	for _, fails := range []bool{false, true} {
-		t.Run(fmt.Sprintf("transaction form, own commit, error %v", fails), func(t *testing.T) {
-			t.Parallel()
-			s := start(t, open, where(t), retrysafe.Policy{})
-			h := form(t, s, func(w http.ResponseWriter, r *http.Request, tx X) error {
-				committed := commit(r.Context(), tx) == nil // some drivers let the store refuse it
-				created(w)
-				if fails && committed {
-					return errors.New("after the commit")
-				}
-				return nil
-			})
-			first := post(t, h, key)
-			if first.status == http.StatusCreated {
-				if got := post(t, h, key); got.body != first.body || !got.replayed {
-					t.Errorf("a retry gets %v, the first request got %v", got, first)
-				}
-			} else {
-				s.log.names(t, "return nil to commit the transaction")
-				if got := post(t, h, key); !strings.Contains(got.body, "outcome-unknown") {
-					t.Errorf("a retry gets %v, the first request got %v", got, first)
-				}
-			}
-			if got := s.rows(t, key); got != 1 {
-				t.Errorf("%d effects, want 1", got)
-			}
-		})
-	}
-}
-
-// commit commits a transaction of any driver.
-func commit(ctx context.Context, tx any) error {
-	switch tx := tx.(type) {
-	case interface{ Commit() error }:
-		return tx.Commit()
-	case interface{ Commit(context.Context) error }:
-		return tx.Commit(ctx)
-	default:
-		return fmt.Errorf("%T has no Commit", tx)
-	}
-}
-
-// rollback rolls a transaction of any driver back.
-func rollback(ctx context.Context, tx any) {
-	switch tx := tx.(type) {
-	case interface{ Rollback() error }:
-		_ = tx.Rollback()
-	case interface{ Rollback(context.Context) error }:
-		_ = tx.Rollback(ctx)
-	default:
-		must(fmt.Errorf("%T has no Rollback", tx))
-	}
+	runStatements(t, open, where)
+	runLate(t, open, where)
 }
 
 // start opens a shop for the length of a test.

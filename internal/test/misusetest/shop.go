@@ -30,6 +30,8 @@ type Shop[X any] struct {
 	DB *sql.DB
 	// Exec runs a statement in a transaction of the store's.
 	Exec func(ctx context.Context, tx X, statement string) error
+	// Endless is a statement that writes and ends only with its context.
+	Endless string
 	// Join joins a transaction of DB.
 	Join func(tx *sql.Tx) retrysafe.Tx
 	// Close closes the store and the database.
@@ -68,13 +70,18 @@ func serve[X any](ctx context.Context, open OpenShop[X], where string, policy re
 	if _, err := shop.DB.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS orders (key TEXT NOT NULL)`); err != nil {
 		return nil, err
 	}
-	engine, err := retrysafe.New(shop.Store, &retrysafe.Options{Policy: policy, StoreTimeout: patience, SettleTimeout: patience})
+	s := &service[X]{Shop: shop, log: new(journal)}
+	s.guard, err = s.newGuard(policy)
+	return s, err
+}
+
+// newGuard returns a guard over the shop's store.
+func (s *service[X]) newGuard(policy retrysafe.Policy) (*httpkey.Guard, error) {
+	engine, err := retrysafe.New(s.Store, &retrysafe.Options{Policy: policy, StoreTimeout: patience, SettleTimeout: patience})
 	if err != nil {
 		return nil, err
 	}
-	s := &service[X]{Shop: shop, log: new(journal)}
-	s.guard, err = httpkey.New(engine, func(*http.Request) (string, error) { return "acme", nil }, &httpkey.Options{Logger: slog.New(slog.NewTextHandler(s.log, nil))})
-	return s, err
+	return httpkey.New(engine, func(*http.Request) (string, error) { return "acme", nil }, &httpkey.Options{Logger: slog.New(slog.NewTextHandler(s.log, nil))})
 }
 
 // own begins a transaction of the handler's own, with an effect in it.

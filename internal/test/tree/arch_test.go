@@ -56,8 +56,8 @@ var arrows = []arrowRule{
 
 	{"store/storekit", []string{root, "internal/fields"}, "what stores are built from; it knows none of them"},
 	{"store/memstore", []string{root, "outbox", "store/storekit"}, "a store keeps records; it knows no HTTP"},
-	{"store/sqlitestore", []string{root, "outbox", "store/storekit", "internal/deployment", "internal/groupcommit", "internal/migrate", "internal/storemove", "internal/failpoint"}, "a store keeps records; it knows no HTTP"},
-	{"store/pgstore", []string{root, "outbox", "store/storekit", "internal/deployment", "internal/groupcommit", "internal/fields", "internal/migrate", "internal/storemove", "internal/failpoint"}, "a store keeps records; it knows no HTTP"},
+	{"store/sqlitestore", []string{root, "outbox", "store/storekit", "internal/deployment", "internal/groupcommit", "internal/migrate", "internal/sqltx", "internal/storemove", "internal/failpoint"}, "a store keeps records; it knows no HTTP"},
+	{"store/pgstore", []string{root, "outbox", "store/storekit", "internal/deployment", "internal/groupcommit", "internal/fields", "internal/migrate", "internal/sqltx", "internal/storemove", "internal/failpoint"}, "a store keeps records; it knows no HTTP"},
 	{"store/sealed", []string{root, "store/storekit", "internal/deployment"}, "it wraps any store, so it knows none"},
 	{"store/tiered", []string{root}, "it stands before any store, so it knows none"},
 	{"store/storetest", []string{root, "outbox", "store/storekit"}, "the contract holds for every store, so it knows none"},
@@ -74,6 +74,7 @@ var arrows = []arrowRule{
 	{"internal/migrate", nil, "it applies numbered SQL files; what tables these make it does not know"},
 	{"internal/txrun", []string{root}, "it runs a function in a transaction of any store; it knows no protocol"},
 	{"internal/neverresend", nil, "it knows HTTP, not keys"},
+	{"internal/sqltx", nil, "it ends transactions of database/sql; what is in them it does not know"},
 	{"internal/storemove", []string{root}, "what a store offers to the command that moves its records"},
 	{"internal/test/adaptertest", []string{root, "httpkey", "store/memstore"}, "it holds the adapters of frameworks to the guard's behaviour"},
 	{"internal/test/crashtest", []string{root}, "it crashes the clients of any store"},

@@ -14,8 +14,9 @@ import (
 
 const source = "../../../../.."
 
-// Every bug can still be planted: code that moves takes its mutants along. There are
-// enough of them, and the flaw of every seed document is among them.
+// Every bug can still be planted: code that moves takes its mutants along. The source
+// compiles with each of them, and the tests that have to find it exist. There are enough
+// of them, and the flaw of every seed document is among them.
 func TestMutantsCanBePlanted(t *testing.T) {
 	t.Parallel()
 	all, err := mutate.Load(source)
@@ -23,6 +24,7 @@ func TestMutantsCanBePlanted(t *testing.T) {
 	if len(all) < 24 {
 		t.Errorf("%d mutants, want at least 24", len(all))
 	}
+	c := newCompiler(t, all)
 	seeds, layers := map[string]bool{}, map[string]bool{}
 	for _, m := range all {
 		seeds[m.Seed], layers[m.Layer] = true, true
@@ -33,6 +35,12 @@ func TestMutantsCanBePlanted(t *testing.T) {
 		}
 		if was, err := os.ReadFile(filepath.Join(source, m.File)); err != nil || string(was) == planted {
 			t.Errorf("%s changes nothing (%v)", m.Name, err)
+		}
+		if err := c.compile(m.File, planted); err != nil {
+			t.Errorf("%s does not compile: %v", m.Name, err)
+		}
+		if err := missingTests(m); err != nil {
+			t.Errorf("%s: %v", m.Name, err)
 		}
 	}
 	for _, seed := range []string{"000", "001", "002", "003", "004"} {

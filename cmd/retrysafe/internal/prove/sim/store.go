@@ -146,6 +146,13 @@ func (s *store) swapLate(next *retrysafe.Write) {
 // swap is the step itself.
 func (s *store) swap(next *retrysafe.Write) (retrysafe.Record, error) {
 	w := s.w
+	if next.IsSystem() { // as in create
+		got, err := w.mem.Swap(outside, *next)
+		if err == nil {
+			w.flushed()
+		}
+		return got, err
+	}
 	at := w.slot(next.Ref)
 	if w.plant != none {
 		if at.hidden {
