@@ -57,11 +57,15 @@ func (e *Engine) TakeUp(ctx context.Context, r Record) (*Execution, error) {
 	if err := b.newOwner(); err != nil {
 		return nil, fmt.Errorf("take up: %w", err)
 	}
-	next := transition(retryAction(&r), &c, b.policyOf(), r, b.owner)
+	policy, err := b.policyOf()
+	if err != nil {
+		return nil, fmt.Errorf("take up: %w", err)
+	}
+	next := transition(retryAction(&r), &c, policy, r, b.owner)
 	next.Relaxed = false
 	failpoint.Hit("takeup.claiming")
 	var got Record
-	err := b.send(opSwap, &next, &got)
+	err = b.send(opSwap, &next, &got)
 	switch {
 	case got.Owner == b.owner && got.State == StateInProgress && (err == nil || is(err, ErrConflict)):
 		x, _, err := b.start(&got)

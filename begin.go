@@ -78,13 +78,16 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 	if err := b.newOwner(); err != nil {
 		return nil, nil, b.unavailable(err)
 	}
-	b.policy = b.policyOf()
+	var err error
+	if b.policy, err = b.policyOf(); err != nil {
+		return nil, nil, b.unavailable(err)
+	}
 	mine := fresh(&b.c, b.policy, b.owner)
 	if b.accept {
 		b.queue(&mine)
 	}
 	var got Record
-	err := b.create(&mine, &got)
+	err = b.create(&mine, &got)
 	for range maxSteps {
 		if err := b.ensureRecord(err, &mine, &got); err != nil {
 			return nil, nil, err

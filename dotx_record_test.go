@@ -158,7 +158,12 @@ func TestDoTxUnreadableIsRefused(t *testing.T) {
 func TestDoTxTakesUpItsOwnOrphan(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, inTx)
-	b.fault.Plan(faultstore.FailAll(faultstore.LoseReply))
+	b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+		if s.Op == faultstore.Create {
+			return faultstore.LoseReply
+		}
+		return faultstore.None
+	})
 	b.refused(t, retrysafe.ErrUnavailable)
 	b.fault.Plan(nil)
 	looks, err := b.mem.Begin(t.Context())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/test/faultstore"
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
@@ -118,6 +119,33 @@ func TestLapseInTxRunsAgainOnceItWasSeenInATransaction(t *testing.T) {
 	if err := crash(process(), "third"); err != nil {
 		t.Errorf("after a crash of another process: %v, want another attempt", err)
 	}
+}
+
+// While the store does not say whether an operation was seen in a transaction, nothing
+// is reserved: otherwise a crash would leave an outcome unknown that is not.
+func TestNothingIsReservedUntilTheNoteIsRead(t *testing.T) {
+	t.Parallel()
+	mem := memstore.New(nil)
+	faulty := faultstore.New(mem)
+	faulty.Plan(func(s faultstore.Step) faultstore.Fault {
+		if s.Op == faultstore.Load {
+			return faultstore.LoseReply
+		}
+		return faultstore.None
+	})
+	e, err := retrysafe.New(faulty, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx}})
+	must(t, err)
+	c := retrysafe.Call{Ref: retrysafe.Ref{Scope: "acme", Key: "key"}, Operation: "book"}
+	if _, _, err := e.Begin(t.Context(), c); !errors.Is(err, retrysafe.ErrUnavailable) {
+		t.Errorf("Begin = %v, want ErrUnavailable", err)
+	}
+	if all, err := mem.List(t.Context(), retrysafe.Query{Limit: 10}); err != nil || len(all) != 0 {
+		t.Errorf("%d records are stored, %v", len(all), err)
+	}
+	faulty.Plan(nil)
+	x, _, err := e.Begin(t.Context(), c)
+	must(t, err)
+	must(t, x.Release(t.Context(), nil))
 }
 
 // The note that an operation was seen in a transaction is read once by each process, and

@@ -164,7 +164,7 @@ type joinedOperations struct {
 type sighting uint8
 
 const (
-	unasked   sighting = iota // the store was not asked yet, or has not answered
+	unasked   sighting = iota // the store has not answered yet
 	unseen                    // the store has no note of it that counts
 	seenOld                   // the store's note is due to be renewed
 	seenNewly                 // this process saw it, or the store's note is not old
@@ -218,29 +218,30 @@ func sightingBy(note *Record) sighting {
 
 // policyOf returns the policy that the call's operation is reserved under: the engine's,
 // or the cautious one if it was seen in no transaction yet. The store is asked once for
-// each operation. While it does not answer, the operation counts as not seen.
-func (b *begin) policyOf() *Policy {
+// each operation. While it does not answer, nothing is reserved: a guess would leave an
+// outcome unknown that is not, or run an attempt again that has happened.
+func (b *begin) policyOf() (*Policy, error) {
 	e := b.e
 	if e.policy.Effects != EffectsInTx || e.policy.Lapse == e.cautious.Lapse || b.accept { // accepted work is judged when a worker takes it up
-		return &e.policy
+		return &e.policy, nil
 	}
 	s := e.joined.of(b.c.Operation)
 	if s == unasked {
-		note, err := e.store.Load(b.storeCtx, joinedRef(b.c.Operation))
-		switch {
+		var note Record
+		switch err := b.send(opLoad, &Write{Record: Record{Ref: joinedRef(b.c.Operation)}}, &note); {
 		case err == nil:
 			s = sightingBy(&note)
 		case is(err, ErrNotFound), is(err, ErrUnreadable):
 			s = unseen
+		default:
+			return nil, err
 		}
-		if s != unasked {
-			e.joined.set(b.c.Operation, s)
-		}
+		e.joined.set(b.c.Operation, s)
 	}
 	if s.inTx() {
-		return &e.policy
+		return &e.policy, nil
 	}
-	return &e.cautious
+	return &e.cautious, nil
 }
 
 // noteJoined records that the execution's operation has completed in a transaction. It

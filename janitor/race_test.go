@@ -28,7 +28,8 @@ func TestRacesOfDutiesOwnersAndRetries(t *testing.T) {
 		const keys = 150
 		engines := map[retrysafe.Effects]*retrysafe.Engine{}
 		for effects, lapse := range map[retrysafe.Effects]retrysafe.Lapse{retrysafe.EffectsUnprotected: retrysafe.LapseQuarantine, retrysafe.EffectsKeyed: retrysafe.LapseRerun} {
-			e, err := retrysafe.New(store, &retrysafe.Options{Policy: retrysafe.Policy{Effects: effects, Lapse: lapse}})
+			// On a busy machine a step may take long; given up, it would be settled in the background.
+			e, err := retrysafe.New(store, &retrysafe.Options{Policy: retrysafe.Policy{Effects: effects, Lapse: lapse}, StoreTimeout: time.Minute, SettleTimeout: time.Minute})
 			must(t, err)
 			engines[effects] = e
 		}
@@ -44,7 +45,7 @@ func TestRacesOfDutiesOwnersAndRetries(t *testing.T) {
 		resolver := janitor.ResolverFunc(func(_ context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
 			return janitor.Happened(answer("resolved "+r.Key), "found"), nil
 		})
-		o := janitor.Options{Logger: quiet, Batch: 20}
+		o := janitor.Options{Logger: quiet, Batch: 20, StoreTimeout: time.Minute}
 		duties := []janitor.Duty{
 			janitor.NewSweeper(store, &o), janitor.NewSweeper(store, &o),
 			janitor.NewReconciler(store, resolver, &janitor.ReconcilerOptions{Options: o}),

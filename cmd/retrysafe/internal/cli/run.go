@@ -19,13 +19,26 @@ func Main() int {
 	if code, ok := prove.RunChild(); ok {
 		return code
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	return Run(ctx, os.Args[1:], &command.Env{
+	return Run(untilSignal(), os.Args[1:], &command.Env{
 		Streams:   terminal.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr},
 		LookupEnv: os.LookupEnv,
 		Hangups:   hangups,
 	})
+}
+
+// untilSignal returns a context that ends at the first SIGINT or SIGTERM. By then the
+// second one has its usual effect again, so that it ends the process at once. With
+// signal.NotifyContext a second signal that follows quickly would be lost.
+func untilSignal() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() { // until the process ends
+		<-signals
+		signal.Stop(signals)
+		cancel()
+	}()
+	return ctx
 }
 
 // hangups returns a channel that receives SIGHUP until ctx ends. Commands that do not
