@@ -149,8 +149,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadRequest) // of "x:http://host/path" routes see no path, and the upstream one
 		return
 	}
-	switch rt, clear := g.table.find(r); {
-	case !clear:
+	switch rt, ok := g.table.find(r); {
+	case !ok:
 		g.refuse(w, r, &ambiguous)
 	case rt == nil:
 		g.pass(w, r, "")

@@ -71,8 +71,8 @@ func TestPathOfTwoGuardedRoutesIsRefused(t *testing.T) {
 	}
 }
 
-// What allows ambiguous paths has to guard them: the setting is nothing to a route that
-// lets some pass.
+// A route that lets requests pass without a key refuses ambiguous paths, whatever its
+// settings say of them.
 func TestAmbiguousPathsAreOnlyForRoutesThatRequireKeys(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withRoutes(route("POST /payments"), route("POST /files/{name}", asItIsSent, optional)))
@@ -81,7 +81,7 @@ func TestAmbiguousPathsAreOnlyForRoutesThatRequireKeys(t *testing.T) {
 	b.upstream.called(t, 0)
 }
 
-// Where nothing is enforced nothing is refused: an observed path is observed.
+// If no route enforces anything, an ambiguous path is observed or passed, not refused.
 func TestObservedPathsAreNotRefused(t *testing.T) {
 	t.Parallel()
 	watched := func(s *config.Settings) { s.Observe = true }
@@ -115,8 +115,8 @@ func (b *bundle) send(t testing.TB, method, target string, change ...func(*http.
 	return b.do(t, r)
 }
 
-// How three servers read the path of a request line. Each is a model of what its
-// documentation says it does before it looks up what a path is about.
+// servers are how Go, nginx and Tomcat read the path of a request line, as their
+// documentation says, and two readings that other programs have.
 var servers = map[string]func(path string) string{
 	// Go decodes once; a ServeMux cleans what it compares.
 	"Go": func(p string) string {
@@ -136,7 +136,7 @@ var servers = map[string]func(path string) string{
 		if err != nil {
 			return ""
 		}
-		return segments(decoded, true)
+		return segments(decoded)
 	},
 	// Tomcat drops the parameters of each segment, decodes once, takes backslashes for
 	// slashes, and then resolves dot segments.
@@ -149,11 +149,11 @@ var servers = map[string]func(path string) string{
 		if err != nil {
 			return ""
 		}
-		return segments(strings.ReplaceAll(decoded, `\`, "/"), true)
+		return segments(strings.ReplaceAll(decoded, `\`, "/"))
 	},
-	// Some look at the path as it came.
+	// Express and others compare the path as it came.
 	"literal": func(p string) string { return p },
-	// And some stand behind another that has decoded and resolved it already.
+	// A server behind a proxy that has decoded the path decodes it a second time.
 	"twice": func(p string) string {
 		first, err := url.PathUnescape(p)
 		if err != nil {
@@ -162,12 +162,12 @@ var servers = map[string]func(path string) string{
 		if second, err := url.PathUnescape(first); err == nil {
 			first = second
 		}
-		return segments(strings.ReplaceAll(first, `\`, "/"), true)
+		return segments(strings.ReplaceAll(first, `\`, "/"))
 	},
 }
 
-// segments resolves the dot segments of a path, its slashes merged or not.
-func segments(p string, merged bool) string {
+// segments merges the slashes of a path and resolves its dot segments.
+func segments(p string) string {
 	var kept []string
 	parts := strings.Split(strings.TrimPrefix(p, "/"), "/")
 	for i, part := range parts {
@@ -175,7 +175,7 @@ func segments(p string, merged bool) string {
 		switch {
 		case part == "..":
 			kept = kept[:max(len(kept)-1, 0)]
-		case part == ".", part == "" && merged && !last:
+		case part == ".", part == "" && !last:
 			if !last {
 				continue
 			}

@@ -58,11 +58,11 @@ func (t *table) at(place int) *route {
 // find returns the route that a request takes, or nil if no route looks at it. It
 // reports false if the request has to be refused, because servers may read its path as
 // one of several routes.
-func (t *table) find(r *http.Request) (rt *route, clear bool) {
+func (t *table) find(r *http.Request) (rt *route, ok bool) {
 	path := r.URL.EscapedPath() // as it is sent on
 	if t.places.Looks(r.Method) {
-		if rt, clear = t.choose(t.places.Find(r.Method, r.Host, path)); !clear || rt.guards() {
-			return rt, clear
+		if rt, ok = t.choose(t.places.Find(r.Method, r.Host, path)); !ok || rt.guards() {
+			return rt, ok
 		}
 	}
 	if other := t.overridden(r, path); other != nil {
@@ -75,7 +75,7 @@ func (t *table) find(r *http.Request) (rt *route, clear bool) {
 // read it as one of. Guarding is the default of what is unclear: if one of the routes
 // enforces something, it is that one. It reports false if several do, unless the first
 // lets nothing pass unguarded and its settings allow such paths.
-func (t *table) choose(place int, others []int) (rt *route, clear bool) {
+func (t *table) choose(place int, others []int) (rt *route, ok bool) {
 	rt = t.at(place)
 	if len(others) == 0 || rt.guardsAmbiguous() {
 		return rt, true
