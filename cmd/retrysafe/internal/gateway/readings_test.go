@@ -115,8 +115,8 @@ func (b *bundle) send(t testing.TB, method, target string, change ...func(*http.
 	return b.do(t, r)
 }
 
-// servers are how Go, nginx and Tomcat read the path of a request line, as their
-// documentation says, and two readings that other programs have.
+// servers are models of how Go, nginx and a server in the manner of Tomcat read the path
+// of a request line, and of two further readings. No such server takes part in the test.
 var servers = map[string]func(path string) string{
 	// Go decodes once; a ServeMux cleans what it compares.
 	"Go": func(p string) string {
@@ -151,7 +151,7 @@ var servers = map[string]func(path string) string{
 		}
 		return segments(strings.ReplaceAll(decoded, `\`, "/"))
 	},
-	// Express and others compare the path as it came.
+	// A router may compare the path as it came.
 	"literal": func(p string) string { return p },
 	// A server behind a proxy that has decoded the path decodes it a second time.
 	"twice": func(p string) string {
