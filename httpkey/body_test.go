@@ -292,6 +292,26 @@ func TestHandlerMayReadTheBodyAgainAndAgain(t *testing.T) {
 	}
 }
 
+// A ServeMux answers the base path of a subtree with a redirect of its own, whose pattern
+// is the subtree's. The guard of the subtree does not get that request.
+func TestRedirectOfAMuxIsNoOperationOfItsSubtree(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	mux := http.NewServeMux()
+	mux.Handle("POST /orders/", b.Handler)
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, request(t, key, `{}`, to("/orders")))
+	if w.Code != http.StatusTemporaryRedirect || w.Header().Get("Location") != "/orders/" {
+		t.Errorf("got %d %v", w.Code, w.Header())
+	}
+	b.untouched(t)
+	w = httptest.NewRecorder()
+	mux.ServeHTTP(w, request(t, key, `{}`, to("/orders/")))
+	if got := b.state(t).Operation; got != "POST /orders/" {
+		t.Errorf("the operation is %q", got)
+	}
+}
+
 // Outer middleware may put another body in the place of the one that came.
 func TestBodyCountsWhateverItsLengthSays(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/headerkind"
 	"github.com/retrysafe/retrysafe/internal/keysyntax"
 )
 
@@ -90,11 +91,10 @@ func (g *Guard) overrides(r *http.Request) bool {
 	if method := strings.ToUpper(r.Method); method != r.Method && slices.Contains(g.o.Methods, method) {
 		return true
 	}
-	for _, name := range [...]string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {
-		for _, method := range r.Header[name] {
-			if slices.Contains(g.o.Methods, r.Method) || slices.Contains(g.o.Methods, strings.ToUpper(strings.TrimSpace(method))) {
-				return true
-			}
+	guarded := slices.Contains(g.o.Methods, r.Method)
+	for method := range headerkind.OverrideMethods(r.Header) {
+		if guarded || slices.Contains(g.o.Methods, method) {
+			return true
 		}
 	}
 	return false

@@ -89,7 +89,7 @@ var arrows = []arrowRule{
 
 	{program, []string{cli}, "a process around the command line"},
 	{cli, []string{cli + "/build", cli + "/command", cli + "/config", cli + "/demo", cli + "/exit", cli + "/gateway", cli + "/keys", cli + "/migrate", cli + "/outbox", cli + "/prove", cli + "/reconcile", inner + "terminal"}, "the place where all groups of commands meet"},
-	{cli + "/config", slices.Concat(everyGroup, []string{"store/sealed", cli + "/stores", inner + "gateway/config", inner + "gateway/identity", inner + "storeurl"}), "a group of commands; it knows no other group"},
+	{cli + "/config", slices.Concat(everyGroup, []string{"store/sealed", cli + "/stores", inner + "gateway/config", inner + "gateway/identity", inner + "gateway/routing", inner + "storeurl"}), "a group of commands; it knows no other group"},
 	{cli + "/demo", slices.Concat(everyGroup, []string{inner + "storeurl", "examples/payments/demo"}), "a group of commands; it knows no other group"},
 	{cli + "/gateway", slices.Concat(everyGroup, []string{root, "httpkey", "telemetry", "store/sealed", cli + "/build", cli + "/stores", inner + "gateway", inner + "gateway/config", inner + "gateway/identity", inner + "gateway/listener", inner + "storeurl"}), "a group of commands; it knows no other group"},
 	{cli + "/keys", slices.Concat(everyGroup, []string{root, "operator", "store/storekit", "internal/headerkind", "internal/storemove", cli + "/action", cli + "/keyref", cli + "/stores", inner + "move", inner + "storeurl"}), "a group of commands; it knows no other group"},
@@ -114,7 +114,8 @@ var arrows = []arrowRule{
 	{inner + "gateway/listener", []string{inner + "gateway/config", inner + "gateway/rawhead", inner + "gateway/certfile", inner + "printable"}, "connections, and which configuration serves them; it knows no keys"},
 	{inner + "gateway/certfile", nil, "it knows files, not what they secure"},
 	{inner + "gateway/rawhead", nil, "it knows bytes, not keys"},
-	{inner + "gateway", []string{root, "httpkey", "janitor", inner + "gateway/config", inner + "gateway/tenant", inner + "gateway/certfile", "store/sealed", "store/tiered", "internal/headerkind", "internal/neverresend"}, "one configuration at work, over a store that it is given"},
+	{inner + "gateway/routing", nil, "it knows paths, not what becomes of a request"},
+	{inner + "gateway", []string{root, "httpkey", "janitor", inner + "gateway/config", inner + "gateway/routing", inner + "gateway/tenant", inner + "gateway/certfile", "store/sealed", "store/tiered", "internal/headerkind", "internal/neverresend"}, "one configuration at work, over a store that it is given"},
 	{inner + "ledger", []string{inner + "printable"}, "it compares two lists, wherever they come from"},
 	{inner + "move", []string{root, "internal/deployment", "internal/storemove", inner + "printable"}, "records move between any two stores"},
 	{inner + "storeurl", []string{root, "outbox", "store/..."}, "it opens any store by its URL"},

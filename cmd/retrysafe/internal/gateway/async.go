@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/routing"
 	"github.com/retrysafe/retrysafe/httpkey"
 )
 
@@ -65,7 +66,7 @@ func (g *Gateway) makeWorker(routes map[string]http.Handler, hands int) error {
 // operations are what requests of the route are stored as, where that is known before
 // they come.
 func (rt *route) operations() []string {
-	if _, _, ok := cutMethod(rt.pattern); ok {
+	if _, _, ok := routing.CutMethod(rt.pattern); ok {
 		return []string{rt.pattern}
 	}
 	path := cmp.Or(rt.pattern, "/")

@@ -149,11 +149,14 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadRequest) // of "x:http://host/path" routes see no path, and the upstream one
 		return
 	}
-	if rt := g.table.find(r); rt != nil {
+	switch rt, ok := g.table.find(r); {
+	case !ok:
+		g.refuse(w, r, &ambiguous)
+	case rt == nil:
+		g.pass(w, r, "")
+	default:
 		rt.serve(w, r)
-		return
 	}
-	g.pass(w, r, "")
 }
 
 // Run does what goes on in the background, until ctx ends: requests that are run later,

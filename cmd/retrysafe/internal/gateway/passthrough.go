@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/retrysafe/retrysafe/httpkey"
 	"github.com/retrysafe/retrysafe/internal/neverresend"
 )
 
@@ -55,6 +56,18 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, route string) {
 		g.exchange(x)
 	}()
 	p.serve(w, r)
+}
+
+// refuse refuses a request that takes no route.
+func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, p *httpkey.Problem) {
+	began := time.Now()
+	g.guard.Refuse(w, r, "", p)
+	if g.exchange != nil {
+		g.exchange(Exchange{
+			Method: r.Method, Path: r.URL.EscapedPath(), Handling: HandlingRefused, Code: p.Code,
+			Status: p.Status, Took: time.Since(began),
+		})
+	}
 }
 
 // forward lets a request of a guarded route through.

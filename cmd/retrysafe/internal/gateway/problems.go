@@ -46,6 +46,11 @@ var (
 		Title:  "Request body could not be read",
 		Detail: "The body ended early or is not what its headers say. The service may have had a part of it.",
 	}
+	ambiguous = httpkey.Problem{
+		Code: "path-ambiguous", Status: http.StatusBadRequest,
+		Title:  "Servers may read this path as different ones",
+		Detail: "The request was not executed. Send a path without empty segments, dot segments, backslashes, control characters, parameters behind a semicolon, and escaped slashes or percent signs.",
+	}
 	nothingHere = httpkey.Problem{
 		Code: "key-unknown", Status: http.StatusNotFound,
 		Title:  "There is no request under this key",

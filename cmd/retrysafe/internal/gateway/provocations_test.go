@@ -27,6 +27,12 @@ var gatewayProvocations = map[string]*provocation{
 	"too-many-in-flight": {act: func(w *provoked) *httptest.ResponseRecorder {
 		return overtaking(w, &config.Config{Limits: config.Limits{InFlight: 1}})
 	}},
+	"path-ambiguous": {act: func(w *provoked) *httptest.ResponseRecorder {
+		g := gatewayOf(w, &config.Config{Upstream: "http://" + porthold.New(w.t).Addr(), Routes: []config.Route{{Match: "POST /payments"}}})
+		rec := httptest.NewRecorder()
+		g.ServeHTTP(rec, good(w.t, http.MethodPost, "/payments;v=2", strings.NewReader("{}")))
+		return rec
+	}},
 	"upstream-failed": {act: func(w *provoked) *httptest.ResponseRecorder {
 		server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 		w.t.Cleanup(server.Close)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/internal/headerkind"
 )
 
 // rewriteTarget addresses a request to the upstream: the same target, and X-Forwarded
@@ -45,7 +46,7 @@ func (g *Gateway) isAlias(name string) bool {
 // noteTrustedHeaders collects these headers.
 func (g *Gateway) noteTrustedHeaders(*config.Config, *Parts) error {
 	g.trustedHeaders = map[string]bool{"Content-Length": true, "Transfer-Encoding": true, "Content-Encoding": true}
-	for _, names := range [][]string{forwardedHeaders[:], overrideHeaders[:], g.tenants.names} {
+	for _, names := range [][]string{forwardedHeaders[:], headerkind.Overrides(), g.tenants.names} {
 		for _, name := range names {
 			g.trustedHeaders[name] = true
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/routing"
 	"github.com/retrysafe/retrysafe/httpkey"
 )
 
@@ -41,7 +42,7 @@ const defaultRequest, defaultResponse int64 = 1 << 20, 1 << 20 // as httpkey has
 
 // newRoute makes a route of a pattern, or without one the default route.
 func (g *Gateway) newRoute(pattern string, s *config.Settings) (*route, error) {
-	rt := &route{g: g, name: cmp.Or(pattern, DefaultRoute), pattern: pattern, methods: methodsOf(pattern), set: *s}
+	rt := &route{g: g, name: cmp.Or(pattern, DefaultRoute), pattern: pattern, methods: routing.Methods(pattern), set: *s}
 	if s.Off {
 		return rt, nil
 	}
@@ -178,6 +179,15 @@ func careOf(word string) httpkey.Strictness {
 
 // guards reports whether there is a route, and it does not just let requests through.
 func (rt *route) guards() bool { return rt != nil && rt.handler != nil }
+
+// enforces reports whether the route may refuse or replay a request.
+func (rt *route) enforces() bool { return rt.guards() && !rt.set.Observe }
+
+// guardsAmbiguous reports whether the route takes requests whose path servers may read as
+// one of another route. Only a route that lets nothing pass unguarded may.
+func (rt *route) guardsAmbiguous() bool {
+	return rt.enforces() && rt.set.Required && rt.set.AmbiguousPaths == config.AmbiguousGuard
+}
 
 // serve serves a request that takes this route.
 func (rt *route) serve(w http.ResponseWriter, r *http.Request) {

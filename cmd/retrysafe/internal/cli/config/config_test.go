@@ -33,6 +33,57 @@ func TestGenkeys(t *testing.T) {
 	}
 }
 
+// An operator sees which requests a route is not about.
+func TestValidatePrintsNearMisses(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.yaml")
+	s := clitest.NewShell(t, "")
+	for _, c := range []struct {
+		conf string
+		want []string
+	}{
+		{`routes: [{match: "POST /payments/{rest...}", off: true}, {match: "POST /orders/", required: false}, {match: POST /pay}]`, []string{
+			"POST /payments/{rest...} unguarded POST /payments/{rest...}",
+			"POST /payments guarded the defaults",
+			"PATCH /payments/{more} guarded the defaults",
+			"PUT /payments/{more} unguarded no route",
+			"POST /orders/ guarded if it has a key POST /orders/",
+			"POST /orders guarded the defaults",
+			"POST /pay guarded POST /pay",
+			"POST /pay/ guarded the defaults",
+			"POST /pay/{more} guarded the defaults",
+			"POST /PAY guarded the defaults",
+			"DELETE /pay unguarded no route",
+		}},
+		{`{defaults: {off: true}, routes: [{match: POST /pay, off: false}, {match: "POST /tree/", off: false, observe: true}, {match: "DELETE /pay", off: false}]}`, []string{
+			"POST /pay/ guarded POST /pay",
+			"POST /pay/{more} unguarded the defaults",
+			"POST /PAY unguarded the defaults",
+			"PATCH /pay unguarded the defaults",
+			"DELETE /pay guarded DELETE /pay",
+			"DELETE /pay/ guarded DELETE /pay",
+			"POST /tree observed POST /tree/",
+		}},
+	} {
+		text := "upstream: http://127.0.0.1:9000\ntenant: bearer\n"
+		if conf, ok := strings.CutPrefix(c.conf, "{"); ok {
+			text = "{upstream: \"http://127.0.0.1:9000\", tenant: bearer, " + conf
+		} else {
+			text += c.conf
+		}
+		clitest.Must(t, os.WriteFile(path, []byte(text), 0o600))
+		lines := map[string]bool{}
+		for line := range strings.Lines(s.Run("config validate", path).Exits(0).Says("REQUEST", "IS", "BY").Out) {
+			lines[strings.Join(strings.Fields(line), " ")] = true
+		}
+		for _, want := range c.want {
+			if !lines[want] {
+				t.Errorf("%s: there is no line %q in %v", c.conf, want, lines)
+			}
+		}
+	}
+}
+
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.yaml")

@@ -23,7 +23,11 @@ every setting that works but may not be intended. If the store can be read withi
 seconds, it also warns of settings that are not those that the keys were stored under: a
 gateway would not start with them, and a reload would be refused. The store is not
 changed. The exit code is 2 if there are errors; with --strict it is 1 if there are
-warnings.`,
+warnings.
+
+It prints for each route whether its requests are guarded, and below it the same for
+requests that its pattern nearly matches: with a slash more or less at the end, below its
+path, in other letters, in other methods.`,
 		Example: `  retrysafe config validate gateway.yaml
   # in a pipeline: fail on warnings
   retrysafe config validate --strict gateway.yaml`,
@@ -49,7 +53,7 @@ warnings.`,
 			return exit.Silent(exit.No)
 		}
 		fmt.Fprintf(env.Out, "%s: good, %s besides the defaults\n", printable.Text(args[0]), terminal.Count(len(c.Routes), "route", "routes"))
-		return nil
+		return printRoutes(env.Out, c)
 	})
 	return cmd
 }

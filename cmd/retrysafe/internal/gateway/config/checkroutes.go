@@ -162,6 +162,9 @@ func boundsOf(s *Settings) []wrong {
 	if s.MinKeyLength < 1 || s.MinKeyLength > 255 {
 		refuse("min_key_length", "it is %d; keys have 1 to 255 characters", s.MinKeyLength)
 	}
+	if s.AmbiguousPaths != AmbiguousRefuse && s.AmbiguousPaths != AmbiguousGuard {
+		refuse("ambiguous_paths", "%s is none of refuse, guard", quote(s.AmbiguousPaths))
+	}
 	for field, care := range map[string]string{"short_keys": s.ShortKeys, "personal_data": s.PersonalData} {
 		if care != "ignore" && care != "warn" && care != "refuse" {
 			refuse(field, "%s is none of ignore, warn, refuse", quote(care))
@@ -195,6 +198,8 @@ func (k *checker) waysOf(s *Settings) []wrong {
 	switch {
 	case s.Off && s.Observe:
 		return []wrong{{"observe", errors.New("off is there too; what is off is not observed"), true}}
+	case s.AmbiguousPaths == AmbiguousGuard && !s.guardsAll():
+		return []wrong{{"ambiguous_paths", errors.New("guard is only for routes that let nothing pass unguarded; leave out off, observe and required: false, or write refuse"), true}}
 	case s.Async && s.Observe:
 		return []wrong{{"observe", errors.New("async is there too; a request that is stored for later is more than observed"), true}}
 	case s.Async && s.Stream:

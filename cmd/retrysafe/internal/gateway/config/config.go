@@ -108,7 +108,18 @@ type Settings struct {
 	ShortKeys, PersonalData string
 	// FirstSent says whether a request has to say when it was first sent.
 	FirstSent FirstSent
+	// AmbiguousPaths is what becomes of a request whose path servers may read as one of
+	// another route: [AmbiguousRefuse], which is also what no word means, or
+	// [AmbiguousGuard], which needs Required.
+	AmbiguousPaths string
 }
+
+const (
+	// AmbiguousRefuse refuses it.
+	AmbiguousRefuse = "refuse"
+	// AmbiguousGuard guards it by the route that its path has as it was sent.
+	AmbiguousGuard = "guard"
+)
 
 // FirstSent is how the header Idempotency-First-Sent is treated.
 type FirstSent uint8

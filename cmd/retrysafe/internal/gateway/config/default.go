@@ -27,7 +27,7 @@ func Default() Config {
 			KeyHeader:  "Idempotency-Key",
 			Timeout:    defaultTimeout,
 			MaxRequest: 1 << 20, MaxResponse: 1 << 20,
-			MinKeyLength: 16, ShortKeys: "warn", PersonalData: "warn",
+			MinKeyLength: 16, ShortKeys: "warn", PersonalData: "warn", AmbiguousPaths: AmbiguousRefuse,
 		},
 		Server: Server{
 			MaxHeader: 64 << 10, MaxConnections: 10_000, MaxBodies: 256 << 20,

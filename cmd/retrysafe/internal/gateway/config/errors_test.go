@@ -145,6 +145,8 @@ gw.yaml:2:57: tenant.algorithms[0]: "HS256" is none of RS256, RS384, RS512, PS25
 
 		// Settings
 		{"+routes: [{match: POST /a, off: true, observe: true}]", "gw.yaml:3:47: routes[0].observe: off is there too; what is off is not observed"},
+		{"+routes: [{match: POST /a, off: true, ambiguous_paths: guard}]", "gw.yaml:3:55: routes[0].ambiguous_paths: guard is only for routes that let nothing pass unguarded; leave out off, observe and required: false, or write refuse"},
+		{"+routes: [{match: POST /a, ambiguous_paths: gard}]", `gw.yaml:3:44: routes[0].ambiguous_paths: "gard" is none of refuse, guard; did you mean guard?`},
 		{"+routes: [{match: POST /a, async: true, observe: true}]", "gw.yaml:3:49: routes[0].observe: async is there too; a request that is stored for later is more than observed"},
 		{"+routes: [{match: POST /a, async: true, stream: true}]", "gw.yaml:3:48: routes[0].stream: async is there too; no client is connected when the request runs"},
 		{"+routes: [{match: POST /a, async: true, keep_credentials: [Authorization]}]", "gw.yaml:3:40: routes[0].keep_credentials: the store would keep them as they are; add encryption: {keys_file: …}"},

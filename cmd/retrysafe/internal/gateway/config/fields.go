@@ -162,6 +162,7 @@ func (s *Settings) fields() section {
 		{"short_keys", words(&s.ShortKeys, "ignore", "warn", "refuse")},
 		{"personal_data", words(&s.PersonalData, "ignore", "warn", "refuse")},
 		{"first_sent", firstSent(&s.FirstSent)},
+		{"ambiguous_paths", words(&s.AmbiguousPaths, AmbiguousRefuse, AmbiguousGuard)},
 	}
 }
 

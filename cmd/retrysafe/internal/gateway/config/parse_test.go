@@ -141,6 +141,28 @@ routes:
 	}
 }
 
+// A route that lets requests pass does not inherit what is only for those that guard all.
+func TestAmbiguousPathsAreInheritedByRoutesThatGuard(t *testing.T) {
+	t.Parallel()
+	c := parse(t, least+`
+defaults: { ambiguous_paths: guard }
+routes:
+  - { match: POST /a }
+  - { match: POST /b, off: true }
+  - { match: POST /c, required: false }
+  - { match: POST /d, observe: true }
+  - { match: POST /e, ambiguous_paths: refuse }
+`)
+	for i, want := range []string{config.AmbiguousGuard, config.AmbiguousRefuse, config.AmbiguousRefuse, config.AmbiguousRefuse, config.AmbiguousRefuse} {
+		if got := c.Routes[i].AmbiguousPaths; got != want {
+			t.Errorf("%s: it is %q, want %q", c.Routes[i].Match, got, want)
+		}
+	}
+	if got := parse(t, least).Defaults.AmbiguousPaths; got != config.AmbiguousRefuse {
+		t.Errorf("by default it is %q", got)
+	}
+}
+
 func TestDefaultsThatDependOnOthers(t *testing.T) {
 	t.Parallel()
 	c := parse(t, least+`

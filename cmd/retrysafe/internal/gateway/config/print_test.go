@@ -44,7 +44,7 @@ func TestPrintSaysEverything(t *testing.T) {
 	if !again.Equal(c) {
 		t.Errorf("what is printed says something else:\n%s\n%+v\n%+v", printed, *again, *c)
 	}
-	if n := strings.Count(string(printed), "# default\n"); n != 3 { // off, observe and async, which exclude each other
+	if n := strings.Count(string(printed), "# default\n"); n != 4 { // off, observe, async and ambiguous_paths, which exclude each other or required: false
 		t.Errorf("%d fields are marked as defaults:\n%s", n, printed)
 	}
 	for _, path := range config.Paths() {

@@ -41,6 +41,9 @@ func (r *Route) differences(d *Settings) *yaml.Node {
 	return n
 }
 
+// guardsAll reports whether no request passes these settings unguarded.
+func (s *Settings) guardsAll() bool { return s.Required && !s.Off && !s.Observe }
+
 // readRoutes reads the routes now that the defaults are known.
 func (r *reader) readRoutes(c *Config) {
 	if r.routes == nil {
@@ -74,5 +77,8 @@ func (r *Route) displace(said func(name string) bool) {
 		r.Observe = false
 	case said("observe") && r.Observe && !said("off"):
 		r.Off = false
+	}
+	if !said("ambiguous_paths") && !r.guardsAll() {
+		r.AmbiguousPaths = AmbiguousRefuse
 	}
 }

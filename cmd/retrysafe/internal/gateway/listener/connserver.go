@@ -100,6 +100,14 @@ func (r *connServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if r.closing.Load() {
 		w.Header().Set("Connection", "close") // HTTP/2: GOAWAY
 	}
+	if err := rawhead.CheckTarget(req); err != nil {
+		r.refusals.log(r.logger, slog.LevelInfo, "listener: request refused", slog.String("remote", req.RemoteAddr), slog.Any("error", err))
+		if req.ProtoMajor == 1 {
+			w.Header().Set("Connection", "close") // as for every refusal of HTTP/1
+		}
+		rawhead.Refuse(w, err)
+		return
+	}
 	if r.limits.readBody > 0 && req.Body != http.NoBody && req.ProtoMajor == 1 {
 		req = boundBody(w, req, r.limits.readBody)
 	}

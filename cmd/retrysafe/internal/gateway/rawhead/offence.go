@@ -15,12 +15,14 @@ type offence string
 
 const (
 	badRequestLine  offence = "The request line must be a method, a target and HTTP/1.1 or HTTP/1.0, with one space between them."
+	badTarget       offence = "The target must be a path that begins with a slash, with visible ASCII characters and no fragment. HTTP/1 may also have a URL, without a user; only OPTIONS may have an asterisk."
+	badHost         offence = "The host must be a name or an address, perhaps with a port."
 	badLineEnd      offence = "Each line must end in CR LF."
 	badControl      offence = "A header has a control character, or a CR that does not end its line."
 	badName         offence = "A header name is empty or has a character that names cannot have."
 	foldedLine      offence = "A header is folded over several lines."
 	spaceAfterName  offence = "There is a space between a header name and its colon."
-	noHost          offence = "The Host header is missing."
+	noHost          offence = "The Host header is missing or empty."
 	manyHosts       offence = "There is more than one Host header."
 	badLength       offence = "Content-Length must be one plain decimal number."
 	manyLengths     offence = "There is more than one Content-Length header."
@@ -45,16 +47,21 @@ func (e refusedError) Error() string { return ErrRefused.Error() + ": " + string
 
 func (e refusedError) Is(target error) bool { return target == ErrRefused }
 
-// answer is the whole response to an offence, for a connection that then ends.
+// problem returns the status of the response to an offence, its text and its body.
 // Another sending of the same bytes fares no better; it proves nothing of earlier
 // attempts, so that a new key is not safe.
-func (o offence) answer() []byte {
+func (o offence) problem() (status int, title, body string) {
 	status, title, code := 400, "Bad Request", "request-ambiguous"
 	if o == headTooLarge || o == tooManyLines {
 		status, title, code = 431, "Request Header Fields Too Large", "head-too-large"
 	}
-	body := fmt.Sprintf(`{"type":"about:blank","title":%q,"status":%d,"detail":%q,"code":%q,"retryable":false,"safe_new_key":false}`+"\n",
+	return status, title, fmt.Sprintf(`{"type":"about:blank","title":%q,"status":%d,"detail":%q,"code":%q,"retryable":false,"safe_new_key":false}`+"\n",
 		title, status, string(o), code)
+}
+
+// answer is the whole response to an offence, for a connection that then ends.
+func (o offence) answer() []byte {
+	status, title, body := o.problem()
 	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\nContent-Language: en\r\n"+
 		"Cache-Control: no-store\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", status, title, len(body), body)
 }
