@@ -204,7 +204,7 @@ func TestW76_CallersByTokenAndPrincipal(t *testing.T) {
 	b.post(t, "/payments", key, `{}`, with("Authorization", "Bearer one")).is(t, 201, `{"got":{}}`, false)
 	b.post(t, "/payments", key, `{}`, with("Authorization", "Bearer two")).is(t, 201, `{"got":{}}`, false)
 	b.post(t, "/payments", key, `{}`, with("Authorization", "Bearer one")).is(t, 201, `{"got":{}}`, true)
-	b.post(t, "/payments", key, `{}`).refused(t, 403, "caller-unidentified")
+	b.post(t, "/payments", key, `{}`).refused(t, 401, "caller-unidentified")
 	b.upstream.called(t, 2)
 
 	b = setup(t, withRoutes(route("POST /payments", func(s *config.Settings) { s.BindPrincipal = true })),
