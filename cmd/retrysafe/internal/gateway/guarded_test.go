@@ -615,3 +615,29 @@ func TestW81_LogsTellNoKey(t *testing.T) {
 		t.Errorf("told of the key itself: %+v", b.ended)
 	}
 }
+
+// Whether an answer is a replay, and until when it is kept, says the gateway. A service
+// that says it too does not make a fresh 5xx pass for a final one, now or in a replay.
+func TestUpstreamCannotClaimAReplay(t *testing.T) {
+	t.Parallel()
+	b := setup(t, answering(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Idempotent-Replayed", "true")
+		w.Header().Set("Idempotency-Expires", "Fri, 31 Dec 9999 23:59:59 GMT")
+		w.Header().Set("Trailer", "Idempotent-Replayed")
+		w.WriteHeader(http.StatusCreated)
+		w.Header().Set(http.TrailerPrefix+"Idempotency-Expires", "never")
+		_, _ = io.WriteString(w, "done")
+	}), withRoutes(route("POST /payments", func(s *config.Settings) { s.ReplayHeaders = []string{"X-Other"} })))
+	for _, replayed := range []bool{false, true} {
+		got := b.post(t, "/payments", key, `{}`)
+		got.is(t, 201, "done", replayed)
+		if expires := got.header.Get("Idempotency-Expires"); expires == "" || strings.Contains(expires, "9999") {
+			t.Errorf("the answer expires %q", expires)
+		}
+	}
+	for name := range b.state(t, key).Result.Header {
+		if strings.Contains(name, "Idempoten") {
+			t.Errorf("%s is stored", name)
+		}
+	}
+}
