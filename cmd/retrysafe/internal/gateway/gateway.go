@@ -58,6 +58,7 @@ type Gateway struct {
 	reaper         *janitor.Reaper
 	tenants        tenants
 	trustedHeaders map[string]bool // canonical names of headers; see isAlias
+	protected      map[string]bool // canonical names of headers; see removesProtected
 	tenantSlots    tenantSlots
 	bodies         slots     // bytes
 	passthroughs   sync.Pool // of *passthrough
@@ -155,6 +156,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case r.URL.Opaque != "":
 		w.WriteHeader(http.StatusBadRequest) // of "x:http://host/path" routes see no path, and the upstream one
+		return
+	case g.removesProtected(r.Header):
+		g.refuseConnection(w, r)
 		return
 	}
 	if rt := g.table.find(r); rt != nil {

@@ -27,6 +27,13 @@ var gatewayProvocations = map[string]*provocation{
 	"too-many-in-flight": {act: func(w *provoked) *httptest.ResponseRecorder {
 		return overtaking(w, &config.Config{Limits: config.Limits{InFlight: 1}})
 	}},
+	"connection-removes-header": {act: func(w *provoked) *httptest.ResponseRecorder {
+		r := good(w.t, http.MethodPost, "/payments", strings.NewReader(`{"amount": 1200}`))
+		r.Header.Set("Connection", "Authorization")
+		rec := httptest.NewRecorder()
+		gatewayOf(w, &config.Config{Upstream: "http://127.0.0.1:9000"}).ServeHTTP(rec, r)
+		return rec
+	}},
 	"upstream-failed": {act: func(w *provoked) *httptest.ResponseRecorder {
 		server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 		w.t.Cleanup(server.Close)
