@@ -68,6 +68,7 @@ func (h *storeHealth) Observe(e retrysafe.Event) {
 		if !h.wrote.Load() { // most requests find it set
 			h.wrote.Store(true)
 		}
+	default: // nothing was written, or not by a request
 	}
 	if h.next != nil {
 		h.next.Observe(e)

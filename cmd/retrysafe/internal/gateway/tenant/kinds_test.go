@@ -50,8 +50,8 @@ func TestW73_NumbersAndStringsNeverMeet(t *testing.T) {
 		}
 		owner[s] = claim
 	}
-	if scope(1) != scope(1) {
-		t.Error("a number is another tenant each time")
+	if got := scope(1); got != "jwt-number:1" {
+		t.Errorf("the number 1 has the scope %q", got)
 	}
 }
 
