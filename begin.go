@@ -3,6 +3,7 @@ package retrysafe
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -193,15 +194,21 @@ func (b *begin) renewStoreContext() {
 }
 
 // newOwner draws the nonce of an attempt.
-func (b *begin) newOwner() error {
-	if b.e.rand == nil {
-		_, _ = rand.Read(b.owner[:]) // it never fails: without randomness the runtime crashes
-		return nil
+func (b *begin) newOwner() (err error) {
+	b.owner, err = drawOwner(b.e.rand)
+	return err
+}
+
+// drawOwner draws a nonce from random, or from the system if that is nil.
+func drawOwner(random io.Reader) (o Owner, err error) {
+	if random == nil {
+		_, _ = rand.Read(o[:]) // it never fails: without randomness the runtime crashes
+		return o, nil
 	}
-	if _, err := io.ReadFull(b.e.rand, b.owner[:]); err != nil {
-		return fmt.Errorf("draw owner: %w", err)
+	if _, err := io.ReadFull(random, o[:]); err != nil {
+		return o, fmt.Errorf("draw owner: %w", err)
 	}
-	return nil
+	return o, nil
 }
 
 // create sends the reservation of the key. If the store does not confirm it, its owner
@@ -236,15 +243,55 @@ func (b *begin) send(op int, w *Write, got *Record) (err error) {
 			*got, err = e.store.Load(b.storeCtx, w.Ref)
 		}
 		if isAnswer(err) {
-			e.breaker.note(e.clock, true)
+			switch {
+			case op != opLoad && err == nil:
+				e.breaker.note(e.clock, noteWrote)
+			case e.breaker.wantsWrite(e.clock):
+				e.breaker.note(e.clock, b.tryWrite())
+			default:
+				e.breaker.note(e.clock, noteAnswered)
+			}
 			return err
 		}
 		b.unanswered = true
 		e.observe(EventStoreError, &Record{Ref: b.c.Ref, Operation: b.c.Operation}, 0, err)
 		if try == storeTries || e.clock.Sleep(b.storeCtx, time.Duration(try)*10*time.Millisecond) != nil {
-			e.breaker.note(e.clock, false)
+			result := noteWriteFailed
+			if op == opLoad {
+				result = noteReadFailed
+			}
+			e.breaker.note(e.clock, result)
 			return err
 		}
+	}
+}
+
+// triedRetain is how long the store keeps the record of [begin.tryWrite].
+const triedRetain = time.Minute
+
+// tryWrite finds out whether the store takes writes, by a small record of a system
+// scope that no call refers to.
+func (b *begin) tryWrite() healthNote {
+	e := b.e
+	owner, err := drawOwner(e.rand)
+	if err != nil {
+		return noteAnswered
+	}
+	_, err = e.store.Create(b.storeCtx, Write{
+		Record: Record{
+			Ref: Ref{Scope: SystemScope("breaker"), Key: hex.EncodeToString(owner[:])}, Operation: "try a write", Owner: owner,
+			Attempt: 1, Version: RecordVersion, State: StateCompleted, Result: &Result{Status: 200},
+			Effects: EffectsUnprotected, Lapse: LapseQuarantine, Retain: triedRetain,
+		},
+		Term: triedRetain,
+	})
+	switch {
+	case err == nil:
+		return noteWrote
+	case isAnswer(err):
+		return noteAnswered
+	default:
+		return noteWriteFailed
 	}
 }
 

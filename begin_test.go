@@ -266,3 +266,43 @@ func TestW22_ClientGoneBeforeTheStartIsReleased(t *testing.T) {
 	b.fault.Plan(nil)
 	must(t, b.begins(t).Complete(t.Context(), answer("second try")))
 }
+
+// A store whose disk is full, or that has become read-only, still answers replays. They
+// do not close a breaker that failed writes have opened, and calls that only replay do
+// not keep it open once the store takes writes again.
+func TestBreakerOfFailedWritesIsClosedByAWrite(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{})
+		must(t, b.begins(t).Complete(t.Context(), answer("before")))
+		b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if s.Op == faultstore.Load || s.Write.Ref == ref {
+				return faultstore.None // its record exists, so nothing is written
+			}
+			return faultstore.LoseRequest
+		})
+		fresh := call()
+		for i := range 10 {
+			fresh.Key = fmt.Sprint("new ", i)
+			if _, _, err := b.Begin(t.Context(), fresh); !errors.Is(err, retrysafe.ErrUnavailable) {
+				t.Fatalf("Begin = %v", err)
+			}
+		}
+		for range 5 {
+			time.Sleep(2 * time.Second)
+			b.replays(t, "before") // one call in each rest
+			if b.Healthy() {
+				t.Fatal("a replay has closed a breaker that was opened by failed writes")
+			}
+			if _, err := b.Peek(t.Context(), call()); err != nil || b.Healthy() {
+				t.Fatalf("Peek = %v, healthy: %v", err, b.Healthy())
+			}
+		}
+		b.fault.Plan(nil)
+		time.Sleep(2 * time.Second)
+		b.replays(t, "before")
+		if !b.Healthy() {
+			t.Error("the store takes writes, and calls that only replay keep the breaker open")
+		}
+	})
+}

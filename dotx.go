@@ -166,11 +166,11 @@ func (t *txCall) reserve(got *Record) error {
 	for try := 1; ; try++ {
 		err := t.tryReserve(got)
 		if isAnswer(err) {
-			e.breaker.note(e.clock, true)
+			e.breaker.note(e.clock, noteAnswered)
 			return err
 		}
 		if try == storeTries || e.clock.Sleep(t.b.storeCtx, time.Duration(try)*10*time.Millisecond) != nil {
-			e.breaker.note(e.clock, false)
+			e.breaker.note(e.clock, noteReadFailed)
 			return err
 		}
 	}

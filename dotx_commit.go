@@ -57,6 +57,7 @@ func (t *txCall) commit(next *Write) (Outcome, error) {
 	d := t.sendCommit(next)
 	if d.err == nil {
 		failpoint.Hit("dotx.committed")
+		t.e.breaker.note(t.e.clock, noteWrote)
 		t.tx = nil // there is nothing to roll back
 		_ = t.rollback()
 		return t.completed(&d.rec), nil

@@ -122,7 +122,8 @@ func (e *Engine) Policy() Policy { return e.policy }
 func (e *Engine) Store() Store { return e.store }
 
 // Healthy reports whether the store answers. It is false while the circuit breaker
-// refuses reservations.
+// refuses reservations. If it has opened because of failed writes, only a write that
+// succeeds closes it.
 func (e *Engine) Healthy() bool { return !e.breaker.open() }
 
 // An Outcome is an answer and where it comes from.

@@ -14,11 +14,27 @@ const (
 // breaker is a circuit breaker in front of a store that does not answer, so that calls
 // do not queue up behind it. It guards reservations only: an answer that exists is
 // always offered to the store. While the store answers, it costs one atomic read.
+//
+// A store whose disk is full, or that has become a read-only standby, answers reads and
+// fails writes. So a row of failures with a write in it ends only with a write that
+// succeeds.
 type breaker struct {
-	failures atomic.Int32 // in a row
-	mu       sync.Mutex
-	retryAt  time.Time // when open: from then on one call may try
+	failures    atomic.Int32 // in a row
+	writeFailed atomic.Bool  // one of them was a write
+	mu          sync.Mutex
+	retryAt     time.Time // when open: from then on one call may try
+	writeAt     time.Time // when open: from then on one write may be tried on behalf of a read
 }
+
+// A healthNote is what the result of a step says about the store.
+type healthNote uint8
+
+const (
+	noteReadFailed  healthNote = iota // a read that was not answered
+	noteWriteFailed                   // a write that was not answered
+	noteAnswered                      // an answer, without a write
+	noteWrote                         // a write that succeeded
+)
 
 // allow reports whether a call may go to the store now.
 func (b *breaker) allow(clock Clock) bool {
@@ -35,18 +51,41 @@ func (b *breaker) allow(clock Clock) bool {
 	return true
 }
 
-// note records whether the store has answered a step.
-func (b *breaker) note(clock Clock, ok bool) {
-	if ok {
-		if b.failures.Load() != 0 {
-			b.failures.Store(0)
+// note records what a step has shown.
+func (b *breaker) note(clock Clock, n healthNote) {
+	switch n {
+	case noteWrote, noteAnswered:
+		if b.failures.Load() == 0 || n == noteAnswered && b.writeFailed.Load() {
+			return
 		}
-		return
+		b.failures.Store(0)
+		b.writeFailed.Store(false)
+	default:
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if n == noteWriteFailed {
+			b.writeFailed.Store(true)
+		}
+		b.failures.Add(1)
+		b.retryAt = clock.Now().Add(breakerRests)
+	}
+}
+
+// wantsWrite reports whether a store that has answered a read should be tried with a
+// write of the engine's own: nothing but a write can close the breaker, and the calls
+// that arrive may all be replays.
+func (b *breaker) wantsWrite(clock Clock) bool {
+	if !b.open() || !b.writeFailed.Load() {
+		return false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.failures.Add(1)
-	b.retryAt = clock.Now().Add(breakerRests)
+	now := clock.Now()
+	if now.Before(b.writeAt) {
+		return false
+	}
+	b.writeAt = now.Add(breakerRests)
+	return true
 }
 
 // open reports whether reservations are refused at present.

@@ -225,6 +225,21 @@ func TestImageIsStatic(t *testing.T) {
 	}
 }
 
+// The image is for production: the checks of "prove", the servers that they start and
+// the library that only they need are not linked, and the command says where to find it.
+func TestImageHasNoChecks(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "go", "version", "-m", built(t)).Output()
+	if err != nil || !bytes.Contains(out, []byte("-tags=noprove")) || bytes.Contains(out, []byte("porcupine")) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	out, err = exec.CommandContext(t.Context(), built(t), "prove", "sim", "--seed", "1").CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !bytes.Contains(out, []byte("go install")) {
+		t.Errorf("prove: %v\n%s", err, out)
+	}
+}
+
 func TestSystemdUnit(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("systemd/retrysafe.service")
@@ -252,7 +267,7 @@ func TestKubernetesManifest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kinds := map[string]any{"ConfigMap": new(corev1.ConfigMap), "Secret": new(corev1.Secret), "Deployment": new(appsv1.Deployment), "Service": new(corev1.Service)}
+	kinds := map[string]any{"ConfigMap": new(corev1.ConfigMap), "Deployment": new(appsv1.Deployment), "Service": new(corev1.Service)}
 	for part := range strings.SplitSeq(string(text), "\n---\n") {
 		var head struct{ Kind string }
 		if err := yaml.Unmarshal([]byte(part), &head); err != nil {
@@ -269,14 +284,19 @@ func TestKubernetesManifest(t *testing.T) {
 	}
 	deployment := kinds["Deployment"].(*appsv1.Deployment)
 	for _, c := range deployment.Spec.Template.Spec.Containers {
+		if !strings.Contains(c.Image, "@sha256:") {
+			t.Errorf("%s is not named by a digest", c.Image)
+		}
 		if c.Name == "retrysafe" && (c.SecurityContext.RunAsUser == nil || *c.SecurityContext.RunAsUser != nobody) {
 			t.Error("the sidecar is not run as the image's own user")
 		}
 	}
-	secret := kinds["Secret"].(*corev1.Secret)
 	dir := t.TempDir()
 	conf := kinds["ConfigMap"].(*corev1.ConfigMap).Data["retrysafe.yaml"]
-	for name, value := range secret.StringData {
+	for name, value := range map[string]string{"store": "postgres://retrysafe:a-password@postgres/retrysafe", "admin-token": token} {
+		if !strings.Contains(string(text), "--from-literal="+name+"=") {
+			t.Errorf("the manifest does not say how the secret gets its %s", name)
+		}
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(value), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -307,9 +327,17 @@ func validate(t *testing.T, conf string, env ...string) {
 	}
 }
 
-// TestCompose reads the file as docker compose would: schema, variables, anchors.
-func TestCompose(t *testing.T) {
-	t.Parallel()
+// pinned are the variables that compose.yaml wants, as deploy/pin writes them.
+func pinned() types.Mapping {
+	digest := "sha256:" + strings.Repeat("0", 64)
+	return types.Mapping{
+		"GO_DIGEST": digest, "POSTGRES_DIGEST": digest, "PYTHON_DIGEST": digest, "POSTGRES_PASSWORD": "a-password", "RETRYSAFE_ADMIN_TOKEN": token,
+	}
+}
+
+// compose reads compose.yaml as docker compose would: schema, variables, anchors.
+func compose(t *testing.T, env types.Mapping) (*types.Project, error) {
+	t.Helper()
 	text, err := os.ReadFile("compose.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -318,11 +346,90 @@ func TestCompose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	project, err := loader.LoadWithContext(context.WithoutCancel(t.Context()), types.ConfigDetails{
+	return loader.LoadWithContext(context.WithoutCancel(t.Context()), types.ConfigDetails{
 		WorkingDir:  dir,
 		ConfigFiles: []types.ConfigFile{{Filename: "compose.yaml", Content: text}},
-		Environment: types.Mapping{"RETRYSAFE_ADMIN_TOKEN": token},
+		Environment: env,
 	})
+}
+
+// No secret and no image has a default: without one of them compose says what to do.
+func TestComposeHasNoDefaultPasswordAndPinsItsImages(t *testing.T) {
+	t.Parallel()
+	for name := range pinned() {
+		env := pinned()
+		delete(env, name)
+		if _, err := compose(t, env); err == nil || !strings.Contains(err.Error(), "run deploy/pin") {
+			t.Errorf("without %s: %v", name, err)
+		}
+	}
+	project, err := compose(t, pinned())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range project.Services {
+		if s.Build == nil && !strings.Contains(s.Image, "@sha256:") {
+			t.Errorf("%s: %s is not named by its digest", s.Name, s.Image)
+		}
+	}
+}
+
+// Pin writes what compose wants, for its owner's eyes, and keeps the secrets when it is run
+// again.
+func TestPin(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	script, err := os.ReadFile("pin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	docker := "#!/bin/sh\n[ \"$1 $2 $3\" = 'buildx imagetools inspect' ] && printf 'Name:   %s\\nDigest:    sha256:%s\\n\\nManifests:\\n  Name: x\\n  Digest: no\\n' \"$4\" \"$N\"\n"
+	for name, text := range map[string]string{"pin": string(script), "docker": docker} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(n string) map[string]string {
+		t.Helper()
+		pin := exec.CommandContext(t.Context(), filepath.Join(dir, "pin"))
+		pin.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "N=" + n}
+		if out, err := pin.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		text, err := os.ReadFile(filepath.Join(dir, ".env"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for line := range strings.Lines(string(text)) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+			got[name] = value
+		}
+		return got
+	}
+	first, again := run(strings.Repeat("1", 64)), run(strings.Repeat("2", 64))
+	for name := range pinned() {
+		isDigest := strings.HasSuffix(name, "_DIGEST")
+		if len(first[name]) < 16 || isDigest != strings.HasPrefix(first[name], "sha256:") || (first[name] == again[name]) == isDigest {
+			t.Errorf("%s is %q, and then %q", name, first[name], again[name])
+		}
+	}
+	if info, err := os.Stat(filepath.Join(dir, ".env")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf(".env: %v, %v", info, err)
+	}
+	bad := exec.CommandContext(t.Context(), filepath.Join(dir, "pin"))
+	bad.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "N=none"}
+	if out, err := bad.CombinedOutput(); err == nil {
+		t.Errorf("a digest that is none is accepted:\n%s", out)
+	}
+	if kept := run(strings.Repeat("3", 64)); kept["POSTGRES_PASSWORD"] != first["POSTGRES_PASSWORD"] {
+		t.Error("a failed run has lost the secrets")
+	}
+}
+
+func TestCompose(t *testing.T) {
+	t.Parallel()
+	project, err := compose(t, pinned())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,7 +446,8 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// TestDockerfile: the files that are copied exist, and the image does not run as root.
+// TestDockerfile: the files that are copied exist, the image does not run as root, and
+// the one that it is built in is named by its digest.
 func TestDockerfile(t *testing.T) {
 	t.Parallel()
 	f, err := os.Open("Dockerfile")
@@ -354,6 +462,9 @@ func TestDockerfile(t *testing.T) {
 		case len(words) == 0 || strings.HasPrefix(words[0], "#"):
 		case words[0] == "FROM":
 			user = ""
+			if words[1] != "scratch" && !strings.HasSuffix(words[1], "@${GO_DIGEST}") {
+				t.Errorf("%s: there is no digest", lines.Text())
+			}
 		case words[0] == "USER":
 			user = words[1]
 		case words[0] == "COPY" && !strings.HasPrefix(words[1], "--from"):

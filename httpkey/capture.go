@@ -329,13 +329,14 @@ func (x *exchange) result(omitted bool) retrysafe.Result {
 }
 
 // mergeHeader copies the headers of from into to. Vary is appended, because outer
-// middleware may vary on other headers. Trailers are left out.
+// middleware may vary on other headers. Trailers are left out, and so is what only the
+// guard says.
 func mergeHeader(to, from http.Header) {
 	for name, values := range from {
 		switch {
 		case name == "Vary":
 			to[name] = append(to[name][:len(to[name]):len(to[name])], values...)
-		case name == "Trailer", strings.HasPrefix(name, http.TrailerPrefix):
+		case name == "Trailer", strings.HasPrefix(name, http.TrailerPrefix), headerkind.IsGuards(name):
 		default:
 			to[name] = values[:len(values):len(values)]
 		}

@@ -52,7 +52,7 @@ func (g *Guard) call(r *http.Request, s *scratch) (c retrysafe.Call, body []byte
 	}
 	if c.Scope, err = g.scopeOf(r, c.Operation); err != nil {
 		g.o.Logger.Warn("retrysafe: caller is not identified", "operation", c.Operation, "error", err, "fix", "if this caller has authenticated, place authentication before the guard, where the scope function finds its result")
-		return c, nil, &refusal{problem: callerUnidentified}
+		return c, nil, unidentified(err)
 	}
 	if len(c.Operation) > maxOperation {
 		c.Operation = strings.ToValidUTF8(c.Operation[:maxOperation], "")

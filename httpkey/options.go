@@ -16,7 +16,9 @@ import (
 
 // A ScopeFunc returns the tenant that owns a request's key: that of the authenticated
 // caller. It must never be taken from the body. An empty scope or an error refuses the
-// request. It runs after the application's own authentication.
+// request, with a 403. An error with the method "Challenge() string" refuses it with a
+// 401 instead, and with that challenge in WWW-Authenticate. It runs after the
+// application's own authentication.
 type ScopeFunc func(*http.Request) (string, error)
 
 // Options are what a [Guard] may be given. Nil and zero values are the safe

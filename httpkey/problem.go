@@ -2,6 +2,7 @@ package httpkey
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -90,7 +91,18 @@ type refusal struct {
 	found      string // what was found; nothing internal
 	retryAfter time.Duration
 	location   string
-	status     int // instead of the problem's own
+	status     int    // instead of the problem's own
+	challenge  string // how the caller could authenticate
+}
+
+// unidentified returns the refusal of a request whose scope function failed. An error that
+// says how the caller could authenticate makes it a 401 with that challenge.
+func unidentified(err error) *refusal {
+	var c interface{ Challenge() string }
+	if errors.As(err, &c) {
+		return &refusal{problem: callerUnidentified, status: http.StatusUnauthorized, challenge: c.Challenge()}
+	}
+	return &refusal{problem: callerUnidentified}
 }
 
 type problemBody struct {
@@ -148,6 +160,9 @@ func (g *Guard) write(w http.ResponseWriter, re refusal) {
 	}
 	if re.location != "" {
 		h["Location"] = []string{re.location}
+	}
+	if re.challenge != "" {
+		h["Www-Authenticate"] = []string{re.challenge}
 	}
 	var body any
 	switch {

@@ -1,6 +1,7 @@
 package httpkey_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -49,6 +50,27 @@ func TestW12_CallerWithoutAScopeIsRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// loginError is an error of a scope function that says how to authenticate.
+type loginError struct{}
+
+func (loginError) Error() string     { return "nobody is logged in" }
+func (loginError) Challenge() string { return `Bearer realm="payments"` }
+
+// A caller without a credential is asked for one, and not told that it may not.
+func TestChallengeOfAScopeErrorIsA401(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *config) {
+		c.scope = func(*http.Request) (string, error) { return "", fmt.Errorf("session: %w", loginError{}) }
+	})
+	for _, got := range []*response{b.post(t, key, `{}`), b.look(t, key)} {
+		got.refused(t, 401, "caller-unidentified")
+		if challenge := got.header.Get("WWW-Authenticate"); challenge != `Bearer realm="payments"` {
+			t.Errorf("challenged with %q", challenge)
+		}
+	}
+	b.untouched(t)
 }
 
 func TestReuseOnAnotherEndpointIsAMismatch(t *testing.T) {

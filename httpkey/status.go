@@ -55,7 +55,7 @@ func (g *Guard) statusRef(r *http.Request, operation string) (ref retrysafe.Ref,
 	}
 	if ref.Scope, err = g.scopeOf(r, operation); err != nil {
 		g.o.Logger.Warn("retrysafe: caller is not identified", "operation", operation, "error", err)
-		return ref, &refusal{problem: callerUnidentified}
+		return ref, unidentified(err)
 	}
 	tenant, _, _ := strings.Cut(ref.Scope, scopePart)
 	if wait, ok := g.limits.lookups.take(tenant); !ok {

@@ -261,7 +261,7 @@ func wrote(got, next *retrysafe.Record) bool {
 // tell logs a change of a record and reports it to the observer.
 func (d *duty) tell(ctx context.Context, level slog.Level, what string, kind retrysafe.EventKind, r *retrysafe.Record, cause error) {
 	attrs := []slog.Attr{
-		slog.String("scope", r.Scope), slog.String("key", retrysafe.HashKey(r.Key)), slog.String("operation", r.Operation),
+		slog.String("scope", retrysafe.HashKey(r.Scope)), slog.String("key", retrysafe.HashKey(r.Key)), slog.String("operation", r.Operation),
 		slog.Int("attempt", r.Attempt), slog.Int64("revision", r.Revision), slog.String("state", r.State.String()),
 	}
 	if cause != nil {

@@ -273,7 +273,8 @@ func TestSweeperIsNotHeldUpByAStoreThatHangs(t *testing.T) {
 	})
 }
 
-func TestSweeperLogsKeysHashed(t *testing.T) {
+// A scope may be an account's name or an address: a log has its hash, as it has of the key.
+func TestSweeperLogsKeysAndScopesHashed(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(nil)
 	put(t, store, record("secret-key", retrysafe.StateInProgress, 0))
@@ -281,7 +282,7 @@ func TestSweeperLogsKeysHashed(t *testing.T) {
 	once(t, janitor.NewSweeper(store, &janitor.Options{Logger: out.logger()}), 1)
 	text := out.String()
 	if strings.Contains(text, "secret-key") || !strings.Contains(text, "key="+retrysafe.HashKey("secret-key")) ||
-		!strings.Contains(text, "scope=tenant") || !strings.Contains(text, "state=unknown") {
+		strings.Contains(text, "scope=tenant") || !strings.Contains(text, "scope="+retrysafe.HashKey("tenant")) || !strings.Contains(text, "state=unknown") {
 		t.Errorf("the log says %s", text)
 	}
 }

@@ -18,11 +18,18 @@ func IsHop(name string) bool {
 
 // IsPerExchange reports whether a header of an answer belongs to one exchange, one
 // session or one caller: it is never stored, and never replayed to another request. All
-// hop-by-hop headers are among them.
+// hop-by-hop headers are among them, and those of [IsGuards].
 func IsPerExchange(name string) bool {
 	switch name {
 	case "Set-Cookie", "Authorization", "Www-Authenticate", "Authentication-Info", "Date", "Age", "Content-Length":
 		return true
 	}
-	return IsHop(name)
+	return IsHop(name) || IsGuards(name)
+}
+
+// IsGuards reports whether a header of an answer is a guard's statement about that answer.
+// A handler or a service behind a guard has no say in it: a 5xx that claims to be a replay
+// would pass for final.
+func IsGuards(name string) bool {
+	return name == "Idempotent-Replayed" || name == "Idempotency-Expires"
 }

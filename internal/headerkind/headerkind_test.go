@@ -13,7 +13,7 @@ import (
 
 var (
 	hop         = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "TE", "Trailer", "Transfer-Encoding", "Upgrade"}
-	perExchange = []string{"Set-Cookie", "Authorization", "WWW-Authenticate", "Authentication-Info", "Date", "Age", "Content-Length"}
+	perExchange = []string{"Set-Cookie", "Authorization", "WWW-Authenticate", "Authentication-Info", "Date", "Age", "Content-Length", "Idempotent-Replayed", "Idempotency-Expires"}
 	lasting     = []string{"Content-Type", "Location", "ETag", "Vary", "Retry-After", "Cache-Control", "Idempotency-Key", "X-Request-Id", "Host", "Expect", ""}
 )
 

@@ -17,7 +17,7 @@ func (m *mover) Fill(ctx context.Context, run, source retrysafe.Owner, from stri
 	next := storemove.Note{Part: storemove.Filling, Run: run, Source: source, Peer: from}
 	err := m.do(ctx, "fill", &sql.lockKeys, func(ctx context.Context, tx moveTx) error {
 		notEmpty := false
-		if err := tx.QueryRow(ctx, sql.existsOthers.sql, idOf(deployment.Ref()).text()).Scan(&notEmpty); err != nil {
+		if err := tx.QueryRow(ctx, sql.existsOthers.sql, idOf(deployment.Ref()).text(), idOf(deployment.Probe()).text()).Scan(&notEmpty); err != nil {
 			return err
 		}
 		switch {

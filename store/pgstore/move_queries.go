@@ -117,8 +117,8 @@ ALTER TABLE {shards} RENAME TO retrysafe_shards_moved;
 ALTER TABLE {workers} RENAME TO retrysafe_workers_moved`
 
 	existsOthers = `
--- Says whether there is any key but this one. The lock on the keys comes before it.
-SELECT EXISTS (SELECT FROM {keys} WHERE id <> $1::text::uuid)`
+-- Says whether there is any key but these two. The lock on the keys comes before it.
+SELECT EXISTS (SELECT FROM {keys} WHERE id <> $1::text::uuid AND id <> $2::text::uuid)`
 	hideKeys = `
 -- Closes the destination. The lock on the keys comes before it.
 ALTER TABLE {keys} RENAME TO retrysafe_keys_filling`

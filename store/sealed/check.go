@@ -24,7 +24,7 @@ func Check(ctx context.Context, below retrysafe.Store, keys *Keyring) error {
 	defer w.done()
 	looked := 0
 	for i := range list {
-		if list[i].Ref == deployment.Ref() {
+		if deployment.Is(list[i].Ref) {
 			continue // it is never sealed
 		}
 		if _, _, err = w.openNames(&list[i]); err == nil {

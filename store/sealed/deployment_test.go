@@ -20,13 +20,16 @@ func identity() retrysafe.Write {
 	}}
 }
 
-// The record of the deployment stands below the seal, readable without any secret. Above
-// there is nothing of it: no list shows it, no page is short because of it, and the check
+// The records of the deployment stand below the seal, readable without any secret. Above
+// there is nothing of them: no list shows them, no page is short because of them, and the check
 // of secrets goes by the others.
 func TestDeploymentIsBelowTheSeal(t *testing.T) {
 	t.Parallel()
 	s, below := pair(t)
 	create(t, below, identity())
+	probe := identity()
+	probe.Ref = deployment.Probe()
+	create(t, below, probe)
 	if err := sealed.Check(t.Context(), below, otherIndex(t)); err != nil {
 		t.Errorf("the check of a store with nothing else: %v", err)
 	}

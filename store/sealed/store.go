@@ -59,8 +59,8 @@ func (s *store) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 	return s.keys.raise(&got, err, ref, nil)
 }
 
-// List shows a record that cannot be read as a placeholder, under a handle. The record
-// of [deployment.Ref] is below this store and no record of it.
+// List shows a record that cannot be read as a placeholder, under a handle. The records
+// that [deployment.Is] names are below this store and no records of it.
 func (s *store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
 	scope := q.Scope
 	if q.Scope != "" {
@@ -71,7 +71,7 @@ func (s *store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record
 	} else if q.After != (retrysafe.Ref{}) {
 		q.After = s.keys.lower(q.After)
 	}
-	size, own := q.Size(), deployment.Ref()
+	size := q.Size()
 	up := make([]retrysafe.Record, 0, min(size, 100))
 	for {
 		list, err := s.below.List(ctx, q)
@@ -79,7 +79,7 @@ func (s *store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record
 			return nil, err
 		}
 		for i := range list {
-			if list[i].Ref == own {
+			if deployment.Is(list[i].Ref) {
 				continue
 			}
 			r, _ := s.keys.show(&list[i], nil, scope) // its Reason says what is wrong with it

@@ -153,6 +153,23 @@ func TestFilesAreTheOwnersAlone(t *testing.T) {
 	}
 }
 
+// A symbolic link to a file that is not there yet makes no difference.
+func TestFileBehindADanglingLinkIsTheOwnersAlone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	target, link, second := filepath.Join(dir, "data.db"), filepath.Join(dir, "link"), filepath.Join(dir, "second")
+	must(t, os.Symlink("data.db", link))
+	must(t, os.Symlink(link, second))
+	put(t, open(t, second), "k")
+	for _, beside := range []string{"", "-wal", "-shm"} {
+		info, err := os.Stat(target + beside)
+		must(t, err)
+		if info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v", target+beside, info.Mode())
+		}
+	}
+}
+
 // Answers that are too large to be written together are written all the same.
 func TestLargeAnswersTravelTogether(t *testing.T) {
 	t.Parallel()

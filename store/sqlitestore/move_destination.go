@@ -22,7 +22,7 @@ func (m mover) Fill(ctx context.Context, run, source retrysafe.Owner, from strin
 			return n.Closed()
 		default:
 			some := false
-			if err := tx.QueryRowContext(ctx, existsOthers, idOf(deployment.Ref())).Scan(&some); err != nil {
+			if err := tx.QueryRowContext(ctx, existsOthers, idOf(deployment.Ref()), idOf(deployment.Probe())).Scan(&some); err != nil {
 				return err
 			}
 			if n.Part == storemove.Followed {

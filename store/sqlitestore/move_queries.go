@@ -80,7 +80,7 @@ var selectClosed = map[storemove.Part]string{
 }
 
 const (
-	existsOthers = `SELECT EXISTS (SELECT 1 FROM retrysafe_keys WHERE id <> ?)`
+	existsOthers = `SELECT EXISTS (SELECT 1 FROM retrysafe_keys WHERE id NOT IN (?, ?))`
 
 	hideKeys = `ALTER TABLE retrysafe_keys RENAME TO retrysafe_keys_filling`
 	showKeys = `ALTER TABLE retrysafe_keys_filling RENAME TO retrysafe_keys`

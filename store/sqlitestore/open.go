@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -33,9 +34,12 @@ func Open(ctx context.Context, path string, opts *Options) (*Store, error) {
 			return nil, fmt.Errorf("sqlitestore: %s is no folder that a database file can be made in", dir)
 		}
 	}
-	// SQLite would create it readable for all users. The files beside it get its mode.
-	if f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600); err == nil {
-		_ = f.Close()
+	// SQLite would create it readable for all users. The files beside it get its mode. A
+	// symbolic link is followed, as SQLite does: Stat and OpenFile look at its target.
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if f, err := os.OpenFile(path, os.O_CREATE, 0o600); err == nil {
+			_ = f.Close()
+		}
 	}
 	db, err := sql.Open("sqlite", DSN(path))
 	if err != nil {

@@ -64,7 +64,7 @@ var arrows = []arrowRule{
 
 	{"internal/adapter", []string{root, "httpkey"}, "what the adapters of frameworks have in common; it knows no framework"},
 	{"internal/canonjson", nil, "it knows JSON, not keys"},
-	{"internal/deployment", []string{root}, "the name of one record"},
+	{"internal/deployment", []string{root}, "the names of two records"},
 	{"internal/deadline", []string{root}, "a time limit by the engine's clock"},
 	{"internal/failpoint", nil, "places where a test may end or fail a program; nothing in a release"},
 	{"internal/fields", nil, "it knows bytes, not keys"},
@@ -115,7 +115,7 @@ var arrows = []arrowRule{
 	{inner + "gateway/certfile", nil, "it knows files, not what they secure"},
 	{inner + "gateway/rawhead", nil, "it knows bytes, not keys"},
 	{inner + "gateway/routing", nil, "it knows paths, not what becomes of a request"},
-	{inner + "gateway", []string{root, "httpkey", "janitor", inner + "gateway/config", inner + "gateway/routing", inner + "gateway/tenant", inner + "gateway/certfile", "store/sealed", "store/tiered", "internal/headerkind", "internal/neverresend"}, "one configuration at work, over a store that it is given"},
+	{inner + "gateway", []string{root, "httpkey", "janitor", inner + "gateway/config", inner + "gateway/routing", inner + "gateway/tenant", inner + "gateway/certfile", "store/sealed", "store/tiered", "internal/deployment", "internal/headerkind", "internal/neverresend"}, "one configuration at work, over a store that it is given"},
 	{inner + "ledger", []string{inner + "printable"}, "it compares two lists, wherever they come from"},
 	{inner + "move", []string{root, "internal/deployment", "internal/storemove", inner + "printable"}, "records move between any two stores"},
 	{inner + "storeurl", []string{root, "outbox", "store/..."}, "it opens any store by its URL"},

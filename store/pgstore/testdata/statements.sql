@@ -775,8 +775,8 @@ ALTER TABLE retrysafe_shards RENAME TO retrysafe_shards_moved;
 ALTER TABLE retrysafe_workers RENAME TO retrysafe_workers_moved;
 
 -- move_exists_others
--- Says whether there is any key but this one. The lock on the keys comes before it.
-SELECT EXISTS (SELECT FROM retrysafe_keys WHERE id <> $1::text::uuid);
+-- Says whether there is any key but these two. The lock on the keys comes before it.
+SELECT EXISTS (SELECT FROM retrysafe_keys WHERE id <> $1::text::uuid AND id <> $2::text::uuid);
 
 -- move_hide_keys
 -- Closes the destination. The lock on the keys comes before it.

@@ -20,7 +20,6 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/keys"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/migrate"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/outbox"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/prove"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/reconcile"
 )
 
@@ -56,7 +55,7 @@ A store is given as a URL:
 	for id, commands := range map[string][]*cobra.Command{
 		"run":     {demo.Command(env), gateway.Command(env)},
 		"operate": {keys.Command(env), outbox.Command(env), reconcile.Command(env)},
-		"trust":   {prove.Command(env)},
+		"trust":   {proveCommand(env)},
 		"set up":  {config.Command(env), migrate.Command(env), versionCommand(env)},
 	} {
 		for _, cmd := range commands {

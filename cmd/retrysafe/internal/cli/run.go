@@ -9,14 +9,13 @@ import (
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/prove"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
 )
 
 // Main runs the command line of this process and returns the exit code. A process that a
 // check of retrysafe prove has started plays its part in that check instead.
 func Main() int {
-	if code, ok := prove.RunChild(); ok {
+	if code, ok := runProveChild(); ok {
 		return code
 	}
 	return Run(untilSignal(), os.Args[1:], &command.Env{

@@ -104,7 +104,17 @@ func TestW76_ClaimsOfTokens(t *testing.T) {
 	b.post(t, "/payments", key, `{}`, token("acme", "ann", time.Hour)).is(t, 201, `{"got":{}}`, false)
 	b.post(t, "/payments", key, `{}`, token("acme", "bob", time.Hour)).is(t, 201, `{"got":{}}`, true)
 	b.post(t, "/payments", key, `{}`, token("rival", "ann", time.Hour)).is(t, 201, `{"got":{}}`, false)
-	b.post(t, "/payments", key, `{}`, token("acme", "ann", -time.Hour)).refused(t, 403, "caller-unidentified")
+	expired := b.post(t, "/payments", key, `{}`, token("acme", "ann", -time.Hour))
+	expired.refused(t, 401, "caller-unidentified")
+	if got := expired.header.Get("Www-Authenticate"); got != `Bearer realm="api", error="invalid_token"` {
+		t.Errorf("a token that has expired is challenged with %q", got)
+	}
+	anonymous := b.post(t, "/payments", key, `{}`)
+	anonymous.refused(t, 401, "caller-unidentified")
+	if got := anonymous.header.Get("Www-Authenticate"); got != `Bearer realm="api"` {
+		t.Errorf("a request without a token is challenged with %q", got)
+	}
+	b.post(t, "/payments", key, `{}`, token("", "ann", time.Hour)).refused(t, 403, "caller-unidentified") // it is good, and names no tenant
 	b.post(t, "/bound", other, `{}`, token("acme", "ann", time.Hour)).is(t, 201, `{"got":{}}`, false)
 	b.post(t, "/bound", other, `{}`, token("acme", "bob", time.Hour)).is(t, 201, `{"got":{}}`, false)
 	b.upstream.called(t, 4)

@@ -58,6 +58,7 @@ type Gateway struct {
 	reaper         *janitor.Reaper
 	tenants        tenants
 	trustedHeaders map[string]bool // canonical names of headers; see isAlias
+	protected      map[string]bool // canonical names of headers; see removesProtected
 	tenantSlots    tenantSlots
 	bodies         slots     // bytes
 	passthroughs   sync.Pool // of *passthrough
@@ -65,7 +66,7 @@ type Gateway struct {
 	duties         []func(context.Context) error
 	exchange       func(Exchange)
 	logger         *slog.Logger
-	probing        sync.Mutex
+	health         *storeHealth
 	warnings       warnings
 }
 
@@ -81,7 +82,7 @@ func New(c *config.Config, p Parts) (*Gateway, error) {
 	}
 	g.passthroughs.New = func() any { return newPassthrough(g) }
 	for _, step := range []func(*config.Config, *Parts) error{
-		g.makeTenants, g.wrapStore, g.openUpstream, g.makeGuard, g.makeRoutes, g.noteTrustedHeaders, g.makeWorkers, g.makeJanitor,
+		g.makeTenants, g.wrapStore, g.openUpstream, g.makeGuard, g.makeRoutes, g.noteTrustedHeaders, g.makeWorkers, g.makeJanitor, g.makeHealth,
 	} {
 		if err := step(c, &p); err != nil {
 			return nil, fmt.Errorf("gateway: %w", err)
@@ -92,8 +93,9 @@ func New(c *config.Config, p Parts) (*Gateway, error) {
 
 // makeGuard makes the guard that those of the routes are made from.
 func (g *Gateway) makeGuard(c *config.Config, p *Parts) (err error) {
+	g.health = newStoreHealth(p, g.logger)
 	g.engine, err = retrysafe.New(g.store, &retrysafe.Options{
-		Observer:  p.Observer,
+		Observer:  g.health,
 		Namespace: "retrysafe gateway", // part of every derived key: it must not change
 	})
 	if err != nil {
@@ -133,6 +135,13 @@ func (g *Gateway) makeJanitor(c *config.Config, p *Parts) error {
 	return nil
 }
 
+// makeHealth has the health of the store watched.
+func (g *Gateway) makeHealth(*config.Config, *Parts) error {
+	g.health.engine = g.engine
+	g.duties = append(g.duties, g.health.run)
+	return nil
+}
+
 // ownPrefix is the path below which everything is the gateway's own.
 const ownPrefix = "/.retrysafe/"
 
@@ -148,6 +157,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Opaque != "":
 		w.WriteHeader(http.StatusBadRequest) // of "x:http://host/path" routes see no path, and the upstream one
 		return
+	case g.removesProtected(r.Header):
+		g.refuseConnection(w, r)
+		return
 	}
 	switch rt, ok := g.table.find(r); {
 	case !ok:
@@ -160,7 +172,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // Run does what goes on in the background, until ctx ends: requests that are run later,
-// the janitor's duties, keys of tokens that are refreshed. Then it takes up nothing
+// the janitor's duties, keys of tokens that are refreshed, the probe of the store. Then it takes up nothing
 // more, waits for what is running and returns nil.
 func (g *Gateway) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -193,19 +205,11 @@ func (g *Gateway) Drain(ctx context.Context) error {
 	return g.engine.Drain(ctx)
 }
 
-var errStore = errors.New("the store does not answer")
-
-// Ready says what keeps the gateway from serving guarded requests. While the store does
-// not answer, Ready probes it: a gateway that is not ready gets no requests that would
-// notice when the store is back.
+// Ready says what keeps the gateway from serving guarded requests. It follows the writes
+// of requests and, while there are none, those of a probe; see [storeHealth].
 func (g *Gateway) Ready() error {
-	if !g.engine.Healthy() && g.probing.TryLock() {
-		nobody := retrysafe.Ref{Scope: "\x1f", Key: "\x1f"}
-		_, _ = g.engine.Peek(context.Background(), retrysafe.Call{Ref: nobody}) // the engine bounds it, and notes how it went
-		g.probing.Unlock()
-	}
-	if !g.engine.Healthy() {
-		return errStore
+	if err := g.health.ready(); err != nil {
+		return err
 	}
 	return g.tenants.ready()
 }

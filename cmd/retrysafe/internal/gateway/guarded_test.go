@@ -204,7 +204,7 @@ func TestW76_CallersByTokenAndPrincipal(t *testing.T) {
 	b.post(t, "/payments", key, `{}`, with("Authorization", "Bearer one")).is(t, 201, `{"got":{}}`, false)
 	b.post(t, "/payments", key, `{}`, with("Authorization", "Bearer two")).is(t, 201, `{"got":{}}`, false)
 	b.post(t, "/payments", key, `{}`, with("Authorization", "Bearer one")).is(t, 201, `{"got":{}}`, true)
-	b.post(t, "/payments", key, `{}`).refused(t, 403, "caller-unidentified")
+	b.post(t, "/payments", key, `{}`).refused(t, 401, "caller-unidentified")
 	b.upstream.called(t, 2)
 
 	b = setup(t, withRoutes(route("POST /payments", func(s *config.Settings) { s.BindPrincipal = true })),
@@ -613,5 +613,31 @@ func TestW81_LogsTellNoKey(t *testing.T) {
 	defer b.mu.Unlock()
 	if slices.ContainsFunc(b.ended, func(x gateway.Exchange) bool { return strings.Contains(fmt.Sprintf("%+v", x), key) }) {
 		t.Errorf("told of the key itself: %+v", b.ended)
+	}
+}
+
+// Whether an answer is a replay, and until when it is kept, says the gateway. A service
+// that says it too does not make a fresh 5xx pass for a final one, now or in a replay.
+func TestUpstreamCannotClaimAReplay(t *testing.T) {
+	t.Parallel()
+	b := setup(t, answering(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Idempotent-Replayed", "true")
+		w.Header().Set("Idempotency-Expires", "Fri, 31 Dec 9999 23:59:59 GMT")
+		w.Header().Set("Trailer", "Idempotent-Replayed")
+		w.WriteHeader(http.StatusCreated)
+		w.Header().Set(http.TrailerPrefix+"Idempotency-Expires", "never")
+		_, _ = io.WriteString(w, "done")
+	}), withRoutes(route("POST /payments", func(s *config.Settings) { s.ReplayHeaders = []string{"X-Other"} })))
+	for _, replayed := range []bool{false, true} {
+		got := b.post(t, "/payments", key, `{}`)
+		got.is(t, 201, "done", replayed)
+		if expires := got.header.Get("Idempotency-Expires"); expires == "" || strings.Contains(expires, "9999") {
+			t.Errorf("the answer expires %q", expires)
+		}
+	}
+	for name := range b.state(t, key).Result.Header {
+		if strings.Contains(name, "Idempoten") {
+			t.Errorf("%s is stored", name)
+		}
 	}
 }

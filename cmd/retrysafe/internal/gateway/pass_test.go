@@ -250,7 +250,6 @@ func TestForwardedHeaders(t *testing.T) {
 		r.Header.Set("X-Forwarded-Proto", "https")
 		r.Header.Set("X-Forwarded-Host", "shop.example.com")
 		r.Header.Set("Forwarded", "for=10.1.1.1")
-		r.Header.Set("Connection", "X-Tenant-Id")
 	}
 	for _, target := range []string{"/payments", "/things"} {
 		method := http.MethodPost
@@ -506,5 +505,33 @@ func TestPassedAnswerThatIsCutOff(t *testing.T) {
 	}
 	if x := b.last(t); x.Handling != gateway.HandlingPassed || x.Status != 200 || x.Bytes != 100_000 {
 		t.Errorf("told of %+v", x)
+	}
+}
+
+// A client cannot have a header removed on the way by naming it in Connection, if the
+// caller or the request is told by it. Other names are removed, as they should be.
+func TestConnectionCannotRemoveTheCredential(t *testing.T) {
+	t.Parallel()
+	arrived := make(chan http.Header, 1)
+	b := setup(t, answering(func(w http.ResponseWriter, r *http.Request) { arrived <- r.Header }),
+		withRoutes(route("POST /payments", func(s *config.Settings) { s.FingerprintHeaders = []string{"x-version"} }), route("POST /keyed", keyed)))
+	for _, line := range []string{
+		"Authorization", "authorization", "keep-alive, AUTHORIZATION", "close,\tauthorization ", "Idempotency-Key", "X-Tenant-Id", "X-Version",
+		"Cookie", "Content-Type", "Content-Length", "Transfer-Encoding", "Host", "X-Forwarded-For", "X-Http-Method-Override", "Idempotency-First-Sent",
+	} {
+		for _, method := range []string{http.MethodPost, http.MethodGet} {
+			b.do(t, b.request(t, method, "/payments", "", with("Idempotency-Key", key), with("Authorization", "Bearer me"), with("Connection", line))).
+				refused(t, http.StatusBadRequest, "connection-removes-header")
+			if x := b.last(t); x.Code != "connection-removes-header" || x.Status != http.StatusBadRequest {
+				t.Errorf("%s: reported as %+v", line, x)
+			}
+		}
+	}
+	b.upstream.called(t, 0)
+	for i, line := range []string{"keep-alive", "X-Mine", "X-Mine, te", ""} {
+		got := b.post(t, "/payments", fmt.Sprint(key, i), `{}`, with("Authorization", "Bearer me"), with("X-Mine", "1"), with("Connection", line))
+		if h := <-arrived; got.status != 200 || h.Get("Authorization") != "Bearer me" || (h.Get("X-Mine") == "") != strings.Contains(line, "X-Mine") {
+			t.Errorf("%q: %d, the service got %v", line, got.status, h)
+		}
 	}
 }

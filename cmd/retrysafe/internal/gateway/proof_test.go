@@ -198,15 +198,29 @@ func TestW50_CutAnswersProveNothing(t *testing.T) {
 	}
 }
 
-// An answer without a length ends with its connection. HTTP/1.0 services have no other.
-func TestAnswerThatEndsWithItsConnection(t *testing.T) {
+// An answer without a length ends with its connection, whether it is whole or was cut off:
+// it proves nothing, unless the route says that its service has no other answers.
+func TestW50_AnswerThatEndsWithItsConnection(t *testing.T) {
 	t.Parallel()
-	m := newMortal(t, func(execution) string {
-		return "HTTP/1.0 201 Created\r\nContent-Type: text/plain\r\n\r\ndone" + fin
-	})
-	b := setup(t, at(m.url))
-	b.post(t, "/payments", key, `{}`).is(t, 201, "done", false)
-	b.post(t, "/payments", key, `{}`).is(t, 201, "done", true)
+	for _, head := range []string{"HTTP/1.0 201 Created\r\n\r\n", "HTTP/1.1 201 Created\r\nConnection: close\r\n\r\n", "HTTP/1.1 201 Created\r\n\r\n"} {
+		m := newMortal(t, func(e execution) string {
+			if e.times > 1 {
+				return ok
+			}
+			return head + "done" + fin
+		})
+		b := setup(t, at(m.url), withRoutes(route("POST /payments"), route("POST /keyed", keyed),
+			route("POST /old", func(s *config.Settings) { s.CloseDelimited = true })))
+		b.post(t, "/payments", key, `{}`).refused(t, http.StatusBadGateway, "attempt-unknown")
+		b.post(t, "/payments", key, `{}`).refused(t, http.StatusConflict, "outcome-unknown")
+		if log := b.log.String(); !strings.Contains(log, "set close_delimited on the route") {
+			t.Errorf("the log does not say what to do:\n%s", log)
+		}
+		b.post(t, "/keyed", key+"-2", `{}`, with("X-Order", "keyed")).refused(t, http.StatusBadGateway, "attempt-failed")
+		b.post(t, "/keyed", key+"-2", `{}`, with("X-Order", "keyed")).is(t, 201, "done", false)
+		b.post(t, "/old", key+"-3", `{}`, with("X-Order", "old")).is(t, 201, "done", false)
+		b.post(t, "/old", key+"-3", `{}`, with("X-Order", "old")).is(t, 201, "done", true)
+	}
 }
 
 // An upstream that takes too long may have executed the request.

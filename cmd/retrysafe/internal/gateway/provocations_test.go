@@ -33,6 +33,13 @@ var gatewayProvocations = map[string]*provocation{
 		g.ServeHTTP(rec, good(w.t, http.MethodPost, "/payments;v=2", strings.NewReader("{}")))
 		return rec
 	}},
+	"connection-removes-header": {act: func(w *provoked) *httptest.ResponseRecorder {
+		r := good(w.t, http.MethodPost, "/payments", strings.NewReader(`{"amount": 1200}`))
+		r.Header.Set("Connection", "Authorization")
+		rec := httptest.NewRecorder()
+		gatewayOf(w, &config.Config{Upstream: "http://127.0.0.1:9000"}).ServeHTTP(rec, r)
+		return rec
+	}},
 	"upstream-failed": {act: func(w *provoked) *httptest.ResponseRecorder {
 		server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 		w.t.Cleanup(server.Close)

@@ -43,7 +43,7 @@ func (g *Gateway) isAlias(name string) bool {
 	return strings.IndexByte(name, '_') >= 0 && g.trustedHeaders[http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))]
 }
 
-// noteTrustedHeaders collects these headers.
+// noteTrustedHeaders collects these headers, and those that removesProtected looks for.
 func (g *Gateway) noteTrustedHeaders(*config.Config, *Parts) error {
 	g.trustedHeaders = map[string]bool{"Content-Length": true, "Transfer-Encoding": true, "Content-Encoding": true}
 	for _, names := range [][]string{forwardedHeaders[:], headerkind.Overrides(), g.tenants.names} {
@@ -56,6 +56,7 @@ func (g *Gateway) noteTrustedHeaders(*config.Config, *Parts) error {
 			g.trustedHeaders[http.CanonicalHeaderKey(name)] = true
 		}
 	}
+	g.noteProtected()
 	return nil
 }
 
@@ -99,7 +100,7 @@ func joined(lines []string, more string) string {
 }
 
 // forwardTenant passes on the header that names the tenant if it comes from a trusted
-// proxy, also where the client lists it in Connection, which would have it removed.
+// proxy.
 func (g *Gateway) forwardTenant(in *http.Request, out http.Header) {
 	for _, name := range g.tenants.names {
 		said, ok := in.Header[name]

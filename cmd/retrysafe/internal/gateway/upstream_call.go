@@ -132,11 +132,23 @@ func (a *upstreamCall) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// hold reads the body of an answer to its end, or to the first byte that is too much.
+// errCloseDelimited: a service that was killed in the middle of it leaves the same bytes.
+var errCloseDelimited = errors.New("it has neither a Content-Length nor chunks and ended with its connection, so it may have been cut off; " +
+	"let the service send a Content-Length, or set close_delimited on the route")
+
+// isCloseDelimited reports whether only the end of its connection ends an answer. HTTP/2
+// marks the end of every answer.
+func isCloseDelimited(res *http.Response) bool {
+	return res.ProtoMajor == 1 && res.ContentLength < 0 && len(res.TransferEncoding) == 0
+}
+
+// hold reads the body of an answer to its end, or to the first byte that is too much. An
+// answer that cannot be known to be whole is an error, like one that was cut off.
 func (a *upstreamCall) hold(res *http.Response) error {
 	if res.Body == http.NoBody {
 		return nil
 	}
+	uncertain := isCloseDelimited(res) && !a.route.set.CloseDelimited
 	body, most := a.body[:0], a.route.maxResponse
 	if n := max(res.ContentLength, minBody); n <= most && int64(cap(body)) <= n {
 		body = make([]byte, 0, n+1) // one more, so that the end is seen without growing
@@ -152,6 +164,8 @@ func (a *upstreamCall) hold(res *http.Response) error {
 		case int64(len(body)) > most:
 			res.Body = &streamedBody{io.MultiReader(bytes.NewReader(body), res.Body), res.Body, a}
 			return nil
+		case errors.Is(err, io.EOF) && uncertain:
+			return errCloseDelimited
 		case errors.Is(err, io.EOF):
 			res.Body.Close()
 			res.Body = io.NopCloser(bytes.NewReader(body))

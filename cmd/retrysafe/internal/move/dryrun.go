@@ -23,12 +23,12 @@ func (m *move) dryRun(ctx context.Context) error {
 		return nil // only the destination has to be opened
 	}
 	if filling.IsZero() {
-		some, err := m.to.List(ctx, retrysafe.Query{Limit: 2})
+		some, err := m.to.List(ctx, retrysafe.Query{Limit: 3})
 		if err != nil {
 			return fmt.Errorf("destination: %w", err)
 		}
 		for i := range some {
-			if some[i].Ref != deployment.Ref() { // that of the source takes its place
+			if !deployment.Is(some[i].Ref) { // those of the source take their place
 				return storemove.ErrNotEmpty
 			}
 		}

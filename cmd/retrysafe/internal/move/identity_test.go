@@ -19,8 +19,8 @@ func identity(id string) retrysafe.Write {
 }
 
 // The identity of a deployment moves with its keys. A gateway that was started on the
-// destination beforehand has given it an identity of its own, which does not make it a
-// store with records.
+// destination beforehand has given it an identity of its own and probed it, which does not
+// make it a store with records.
 func TestIdentityMovesAlong(t *testing.T) {
 	t.Parallel()
 	pairs(t, func(t *testing.T, newSource, newDestination maker) {
@@ -35,6 +35,12 @@ func TestIdentityMovesAlong(t *testing.T) {
 			}
 			_, err := to.Create(t.Context(), identity("the destination's"))
 			must(t, err)
+			probe := identity("")
+			probe.Ref = deployment.Probe()
+			for _, store := range []retrysafe.Store{from, to} { // a gateway of each has looked at its health
+				_, err := store.Create(t.Context(), probe)
+				must(t, err)
+			}
 			for _, dry := range []bool{true, false} {
 				_, err := move.Records(t.Context(), from, to, &move.Options{DryRun: dry})
 				must(t, err)

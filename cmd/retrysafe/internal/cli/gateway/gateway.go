@@ -71,7 +71,7 @@ the tenant, because callers that are not told apart could see each other's answe
   --tenant none          all callers are one tenant; logged as a warning at startup
 
 By default a POST or PATCH without a key is refused (400), and so is one with a key whose
-caller cannot be told (403) or whose body is over 1 MiB (413). For a first try before a
+caller cannot be told (401, 403) or whose body is over 1 MiB (413). For a first try before a
 service whose clients send no keys yet:
 
   --observe    enforces nothing: every request is forwarded, and the log says what would

@@ -99,11 +99,11 @@ func TestGatewayFirstContact(t *testing.T) {
 		calls    int64
 		says     []string
 	}{
-		"":                     {[]int{400, 400, 403, 413, 400, 201, 201}, 1, []string{"without a key: refused with a 400"}},
-		"--optional":           {[]int{201, 201, 403, 413, 201, 201, 201}, 4, []string{"without a key: forwarded unguarded"}},
+		"":                     {[]int{400, 400, 401, 413, 400, 201, 201}, 1, []string{"without a key: refused with a 400"}},
+		"--optional":           {[]int{201, 201, 401, 413, 201, 201, 201}, 4, []string{"without a key: forwarded unguarded"}},
 		"--observe":            {[]int{201, 201, 201, 201, 201, 201, 201}, 7, []string{"nothing is enforced", "code=key-missing", "code=caller-unidentified", "code=body-too-large", "code=replay"}},
 		"--observe --optional": {[]int{201, 201, 201, 201, 201, 201, 201}, 7, []string{"nothing is enforced", "code=caller-unidentified"}},
-		"--optional=false":     {[]int{400, 400, 403, 413, 400, 201, 201}, 1, []string{"without a key: refused with a 400"}},
+		"--optional=false":     {[]int{400, 400, 401, 413, 400, 201, 201}, 1, []string{"without a key: refused with a 400"}},
 	} {
 		t.Run(flags, func(t *testing.T) {
 			t.Parallel()

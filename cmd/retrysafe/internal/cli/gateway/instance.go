@@ -82,7 +82,7 @@ func (b *builder) build(ctx context.Context, c *config.Config) (listener.App, er
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	reloaded := b.last != nil
-	b.last, b.warnings = c, warnings(c, i.Gateway)
+	b.last, b.warnings = c, append(warnings(c, i.Gateway), l.Address.Warnings()...)
 	if reloaded { // those of the first configuration are announced with the addresses
 		for _, w := range b.warnings {
 			b.logger.Warn("retrysafe: " + printable.Text(w))

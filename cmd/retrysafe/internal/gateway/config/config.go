@@ -90,6 +90,9 @@ type Settings struct {
 	Decode bool
 	// Stream lets a flushed response through instead of holding it.
 	Stream bool
+	// CloseDelimited takes a response without a length that ends with its connection
+	// for whole.
+	CloseDelimited bool
 	// PerOperation makes a key belong to this route alone (scope: operation).
 	PerOperation bool
 	// BindPrincipal narrows a tenant's keys to one principal (bind: principal).

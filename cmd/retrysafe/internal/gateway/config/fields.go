@@ -150,6 +150,7 @@ func (s *Settings) fields() section {
 		{"concurrency", count(&s.Concurrency)},
 		{"decode", flag(&s.Decode)},
 		{"stream", flag(&s.Stream)},
+		{"close_delimited", flag(&s.CloseDelimited)},
 
 		{"include", texts(&s.Include)},
 		{"exclude", texts(&s.Exclude)},

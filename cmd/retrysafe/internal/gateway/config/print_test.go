@@ -16,7 +16,7 @@ tenant: { from: jwt, claim: org.id, jwks: "https://login/jwks.json", issuer: me,
 defaults:
   { required: false, effects: keyed, derive_key: X-Key, lapse: rerun, on_5xx: retry, in_flight: wait, on_expired: gone,
     async_reserve: true, lease: 10s, max_run: 5m, retention: 1d12h, wait: 1500ms, reconcile: 1m, patience: 2h, key_header: X-Idem, scope: operation,
-    bind: principal, timeout: 50s, max_request: 64KB, max_response: 2MiB, concurrency: 10, decode: true, stream: true, include: [/a, "/b/*/c"],
+    bind: principal, timeout: 50s, max_request: 64KB, max_response: 2MiB, concurrency: 10, decode: true, stream: true, close_delimited: true, include: [/a, "/b/*/c"],
     exclude: [/d], fingerprint_headers: [Accept], replay_headers: [X-A], keep_headers: [X-B], keep_credentials: [Authorization], strict: true,
     min_key_length: 20, short_keys: refuse, personal_data: ignore, first_sent: true }
 routes:

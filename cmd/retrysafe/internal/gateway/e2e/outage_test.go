@@ -1,13 +1,17 @@
 package e2e_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
@@ -59,6 +63,48 @@ func TestStoreDown(t *testing.T) {
 		if got := post("before-the-outage-1"); got.body != before.body {
 			t.Errorf("%s: the answer was %s, and is %s", name, before.body, got.body)
 		}
+	}
+}
+
+// A gateway without requests notices a store that answers and takes no writes,
+// because its disk is full, and one that is stopped. It stays alive all the time.
+func TestReadyzOfAnIdleGateway(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	pg := testservers.NewPostgres(t, nil)
+	g := newGateway(t, conf(s, pg.URL("postgres")))
+	db, err := pgx.Connect(t.Context(), pg.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close(context.WithoutCancel(t.Context()))
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := db.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(`CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
+		$$BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = 'disk_full'; END$$`)
+	notReady := func(why string) {
+		t.Helper()
+		eventually(t, "it is not ready: "+why, func() bool { return !g.ready() })
+		got, err := http.Get("http://" + g.addr + "/.retrysafe/livez")
+		if err != nil || got.StatusCode != http.StatusOK {
+			t.Fatalf("livez with a store that is %s: %+v, %v", why, got, err)
+		}
+		_ = got.Body.Close()
+	}
+	exec("CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON retrysafe_keys EXECUTE FUNCTION full_disk()")
+	notReady("full")
+	exec("DROP TRIGGER full_disk ON retrysafe_keys")
+	eventually(t, "it is ready again", g.ready)
+	if err := pg.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	notReady("stopped")
+	if !strings.Contains(g.log.String(), "not ready; look at the store") {
+		t.Errorf("the log does not say why:\n%s", g.log)
 	}
 }
 

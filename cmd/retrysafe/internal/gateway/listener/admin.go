@@ -76,7 +76,7 @@ type caller uint8
 
 const (
 	stranger caller = iota // shows no token, or a wrong one
-	slowed                 // has shown too many wrong ones; this one was not looked at
+	slowed                 // has shown too many wrong ones
 	operator
 )
 
@@ -93,9 +93,11 @@ func (s *Server) admit(r *http.Request, want digest) caller {
 		return stranger
 	}
 	got := digestOf(token)
-	right := subtle.ConstantTimeCompare(got[:], want[:]) == 1
+	if subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
+		return operator
+	}
 	from := address(r.RemoteAddr)
-	who := s.tokenLimit.check(from, right)
+	who := s.tokenLimit.wrong(from)
 	if who == stranger {
 		s.o.Logger.Warn("listener: wrong admin token", "remote", from.String())
 	}

@@ -106,7 +106,8 @@ func TestW84_NoDebugging(t *testing.T) {
 	}
 }
 
-// An address that tries tokens is refused after a while; other addresses are not.
+// An address that tries tokens is refused after a while; the right token is not, from
+// there or from elsewhere.
 func TestWrongTokensAreLimited(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil, withPages)
@@ -132,6 +133,9 @@ func TestWrongTokensAreLimited(t *testing.T) {
 	}
 	if status, _ := get(t, operator, url, "Authorization", "Bearer "+token); status != 200 {
 		t.Errorf("another address got %d", status)
+	}
+	if status, _ := get(t, thief, url, "Authorization", "Bearer "+token); status != 200 {
+		t.Errorf("the right token after too many wrong ones got %d: strangers lock operators out", status)
 	}
 	if status, _ := get(t, thief, s.addresses().Admin+"/livez"); status != 200 {
 		t.Errorf("/livez says %d", status)

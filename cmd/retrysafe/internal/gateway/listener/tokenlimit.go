@@ -9,8 +9,10 @@ import (
 )
 
 // A tokenLimit is a rate limit of wrong tokens per address: burst at once, and one more
-// in each refill. The token of an address over the limit is not compared, so that a
-// token cannot be guessed; other addresses are not affected.
+// in each refill. It bounds what strangers write to the log and keeps scanners off. It is
+// never in the way of the right token: a stranger behind the same address, or a scraper
+// with an old one, could otherwise lock the operators out. Guessing is hopeless without
+// it, because a token has at least 16 characters.
 type tokenLimit struct {
 	mu  sync.Mutex
 	all map[netip.Addr]*rate.Limiter // none: the address has all its attempts
@@ -25,8 +27,8 @@ const (
 
 func newTokenLimit() *tokenLimit { return &tokenLimit{all: make(map[netip.Addr]*rate.Limiter)} }
 
-// check classifies the sender of a right or wrong token, and counts a wrong one.
-func (a *tokenLimit) check(from netip.Addr, right bool) caller {
+// wrong classifies the sender of a wrong token, and counts it.
+func (a *tokenLimit) wrong(from netip.Addr) caller {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
@@ -35,16 +37,13 @@ func (a *tokenLimit) check(from netip.Addr, right bool) caller {
 	}
 	from = a.account(from)
 	left := a.all[from]
-	switch {
-	case left != nil && left.TokensAt(now) < 1:
-		return slowed
-	case right:
-		return operator
-	case left == nil:
+	if left == nil {
 		left = rate.NewLimiter(rate.Every(refill), burst)
 		a.all[from] = left
 	}
-	left.AllowN(now, 1)
+	if !left.AllowN(now, 1) {
+		return slowed
+	}
 	return stranger
 }
 

@@ -13,23 +13,20 @@ func TestAttempts(t *testing.T) {
 		a := newTokenLimit()
 		from := netip.MustParseAddr("192.0.2.1")
 		for i := range burst {
-			if got := a.check(from, false); got != stranger {
+			if got := a.wrong(from); got != stranger {
 				t.Fatalf("try %d: got %v", i, got)
 			}
 		}
-		if got := a.check(from, false); got != slowed {
+		if got := a.wrong(from); got != slowed {
 			t.Errorf("one more: got %v", got)
 		}
-		if got := a.check(from, true); got != slowed {
-			t.Errorf("the right one among too many wrong ones: got %v", got)
-		}
 		time.Sleep(refill)
-		if got := a.check(from, true); got != operator {
+		if got := a.wrong(from); got != stranger {
 			t.Errorf("after a while: got %v", got)
 		}
 		time.Sleep(burst * refill)
 		for range burst {
-			if got := a.check(from, false); got != stranger {
+			if got := a.wrong(from); got != stranger {
 				t.Errorf("after a long while: got %v", got)
 			}
 		}
@@ -46,7 +43,7 @@ func TestAttemptsAreBounded(t *testing.T) {
 		heard := 0
 		for range 4 * maxAddresses {
 			ip = ip.Next()
-			if a.check(ip, false) == stranger {
+			if a.wrong(ip) == stranger {
 				heard++
 			}
 		}
@@ -56,11 +53,11 @@ func TestAttemptsAreBounded(t *testing.T) {
 		if heard > maxAddresses+burst {
 			t.Errorf("%d tries were heard", heard)
 		}
-		if got := a.check(known, true); got != operator {
+		if got := a.wrong(known); got != stranger {
 			t.Errorf("an address that is known got %v", got)
 		}
 		time.Sleep(burst * refill)
-		if got := a.check(ip, true); got != operator {
+		if got := a.wrong(ip); got != stranger {
 			t.Errorf("after a while a new address got %v", got)
 		}
 	})

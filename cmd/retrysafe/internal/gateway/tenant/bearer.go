@@ -22,7 +22,7 @@ func Bearer() Func {
 	return func(r *http.Request) (string, error) {
 		token, err := bearerToken(r)
 		if err != nil {
-			return "", err
+			return "", unauthorized(err)
 		}
 		sum := hashOf(bearerHash, token)
 		scope := append(make([]byte, 0, 64), "bearer:"...)

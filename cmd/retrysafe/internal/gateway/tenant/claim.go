@@ -38,9 +38,16 @@ func pathOf(name string) ([]string, error) {
 	return path, nil
 }
 
-// text returns what the claim says, or "" if that cannot be a name: an integer as its
-// digits, or a string as it is, if it is printable from end to end.
-func (c *claim) text(claims map[string]any) string {
+// Scopes of claims begin with the type of the claim: 1 and "1" are two tenants, because an
+// issuer that numbers its organisations may let them choose a text of their own.
+const (
+	textScope   = "jwt:"
+	numberScope = "jwt-number:"
+)
+
+// scope returns the scope that the claim names, or "" if it names none. A name is an
+// integer, or a string that is printable from end to end.
+func (c *claim) scope(claims map[string]any) string {
 	if len(c.path) == 0 {
 		return ""
 	}
@@ -51,11 +58,11 @@ func (c *claim) text(claims map[string]any) string {
 	switch v := claims[c.path[last]].(type) {
 	case string:
 		if isText(v) {
-			return v
+			return textScope + v
 		}
 	case json.Number:
 		if n := v.String(); len(n) <= maxName && n != "-0" && !strings.ContainsAny(n, ".eE") {
-			return n
+			return numberScope + n
 		}
 	}
 	return ""

@@ -7,8 +7,8 @@
 //
 // There are no fall-backs: a request whose tenant is not certain is refused.
 //
-// A scope begins with its kind: "header:acme", "jwt:acme", "bearer:" and a hash, or
-// just "none". So two kinds never share a scope, whatever the names are. A change of
+// A scope begins with its kind: "header:acme", "jwt:acme", "jwt-number:42", "bearer:"
+// and a hash, or just "none". So two kinds never share a scope, whatever the names are. A change of
 // the kind changes all scopes: keys of before are not found under the new ones, and a
 // retry that spans the change runs again. Change it when no client retries. Another
 // header, claim or issuer of the same kind keeps the scopes, so the same value must go

@@ -26,3 +26,28 @@ var (
 
 // invalid returns an ErrInvalid that says how to do better.
 func invalid(text string) error { return fmt.Errorf("%w: %s", ErrInvalid, text) }
+
+// unauthorized returns err such that the client is asked for a token, or for another one:
+// the guard answers with a 401 and the challenge. A token that cannot be checked now
+// is not the client's fault.
+func unauthorized(err error) error {
+	switch {
+	case errors.Is(err, ErrUnavailable):
+		return err
+	case errors.Is(err, ErrMissing):
+		return &challengeError{err, `Bearer realm="api"`}
+	default:
+		return &challengeError{err, `Bearer realm="api", error="invalid_token"`}
+	}
+}
+
+// A challengeError is an error of a request's credentials.
+type challengeError struct {
+	error
+	challenge string // as RFC 6750 has it
+}
+
+func (e *challengeError) Unwrap() error { return e.error }
+
+// Challenge returns the value of WWW-Authenticate.
+func (e *challengeError) Challenge() string { return e.challenge }

@@ -79,6 +79,6 @@ func ExampleNewJWT() {
 	fmt.Println(verified.Tenant(r))
 	fmt.Println(user(r))
 	// Output:
-	// jwt:42 <nil>
+	// jwt-number:42 <nil>
 	// jwt:alice <nil>
 }

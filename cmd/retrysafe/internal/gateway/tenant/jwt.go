@@ -37,7 +37,7 @@ type Options struct {
 	// Claim names the tenant: "org", "org.id" for one inside another, or the whole
 	// name of one that is a URL ("https://example.com/org"). What these cannot
 	// express a JSON pointer can ("/https:~1~1example.com~1claims/org"). It must be a
-	// string that can be printed, or an integer.
+	// string that can be printed, or an integer; 1 and "1" are two tenants.
 	Claim string
 	// JWKS is where the issuer's public keys are: an https URL, an http one on this
 	// machine, or a file.
@@ -158,13 +158,13 @@ func (j *JWT) Ready() error {
 func (j *JWT) scope(r *http.Request, c *claim) (string, error) {
 	token, err := bearerToken(r)
 	if err != nil {
-		return "", err
+		return "", unauthorized(err)
 	}
 	sum, now := hashOf(cacheHash, token), j.now()
 	v := j.seen.get(sum)
 	if !v.goodFor(c, j.keys.current.Load(), now) {
 		if v, err = j.verify(r.Context(), token); err != nil {
-			return "", err
+			return "", unauthorized(err)
 		}
 		j.seen.put(sum, v, now)
 	}

@@ -36,6 +36,25 @@ func TestW73_KindsNeverMeet(t *testing.T) {
 	}
 }
 
+// W73: the claims 1 and "1" are two tenants, whatever text the string has.
+func TestW73_NumbersAndStringsNeverMeet(t *testing.T) {
+	t.Parallel()
+	is := newIssuer(t)
+	j := is.jwt(t)
+	scope := func(claim any) string { return must1[string](t)(j.Tenant(bearing(is.token(t, with("org", claim))))) }
+	owner := map[string]any{}
+	for _, claim := range []any{1, "1", "number:1", "jwt-number:1", -1, "-1", 10, "10", "jwt:1"} {
+		s := scope(claim)
+		if other, taken := owner[s]; taken {
+			t.Errorf("%T %v has the scope of %T %v: %q", claim, claim, other, other, s)
+		}
+		owner[s] = claim
+	}
+	if got := scope(1); got != "jwt-number:1" {
+		t.Errorf("the number 1 has the scope %q", got)
+	}
+}
+
 func TestNoneIsOneTenantForAll(t *testing.T) {
 	t.Parallel()
 	none := tenant.None()
@@ -109,7 +128,7 @@ func TestW76_ReplayIsAuthorisedNow(t *testing.T) {
 	expect("another person of the org", is.token(t, at(clock), with("org", "acme"), with("sub", "bob")), 201, false)
 	expect("a token whose org was taken away", is.token(t, at(clock), with("org", nil)), 403, false)
 	clock.pass(tokenLife)
-	expect("the first token, expired", token, 403, false)
+	expect("the first token, expired", token, 401, false)
 	expect("the first token, renewed", is.token(t, at(clock), with("org", "acme")), 201, true)
 }
 

@@ -70,11 +70,7 @@ func (j *JWT) verify(ctx context.Context, token string) (*verified, error) {
 		return nil, ErrExpired
 	}
 	for _, c := range j.known() {
-		scope := c.text(claims.mapClaims)
-		if scope != "" {
-			scope = "jwt:" + scope
-		}
-		v.scopes = append(v.scopes, scope)
+		v.scopes = append(v.scopes, c.scope(claims.mapClaims))
 	}
 	return v, nil
 }

@@ -1,0 +1,154 @@
+package gateway_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/internal/test/faultstore"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+// probed is a gateway without requests, in virtual time.
+func probed(t *testing.T) (*gateway.Gateway, *faultstore.Store, *journal) {
+	t.Helper()
+	fault, log := faultstore.New(memstore.New(nil)), new(journal)
+	g, err := gateway.New(&config.Config{
+		Tenant: config.Tenant{From: "none"}, Defaults: settings(), Upstream: "http://127.0.0.1:1", Janitor: config.Janitor{Off: true},
+	}, gateway.Parts{Store: fault, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- g.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		must(t, <-done)
+	})
+	synctest.Wait()
+	return g, fault, log
+}
+
+// isWrite reports whether a step writes.
+func isWrite(s faultstore.Step) bool { return s.Op == faultstore.Create || s.Op == faultstore.Swap }
+
+// A gateway without requests is not ready while its store is stopped, or takes no
+// writes because its disk is full, and is ready again soon after.
+func TestReadyzOfAnIdleGatewayFollowsItsStore(t *testing.T) {
+	t.Parallel()
+	for name, plan := range map[string]func(faultstore.Step) faultstore.Fault{
+		"stopped": faultstore.FailAll(faultstore.LoseRequest),
+		"hangs":   faultstore.FailAll(faultstore.Hang),
+		"full disk": func(s faultstore.Step) faultstore.Fault {
+			if isWrite(s) {
+				return faultstore.LoseRequest
+			}
+			return faultstore.None
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				g, fault, log := probed(t)
+				must(t, g.Ready())
+				for range 2 {
+					fault.Plan(plan)
+					time.Sleep(10 * time.Second)
+					if g.Ready() == nil {
+						t.Fatal("it is ready")
+					}
+					fault.Plan(nil)
+					time.Sleep(4 * time.Second)
+					must(t, g.Ready())
+				}
+				if n := strings.Count(log.String(), "not ready"); n != 2 {
+					t.Errorf("logged %d times:\n%s", n, log.String())
+				}
+			})
+		})
+	}
+}
+
+// An idle gateway costs its store one write in five seconds, of one record that others
+// write too.
+func TestProbeWritesOneRecordAtItsPace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, fault, _ := probed(t)
+		second, err := gateway.New(&config.Config{
+			Tenant: config.Tenant{From: "none"}, Defaults: settings(), Upstream: "http://127.0.0.1:1", Janitor: config.Janitor{Off: true},
+		}, gateway.Parts{Store: fault})
+		must(t, err)
+		must(t, second.Ready()) // it has taken the record over
+		for range 1000 {
+			must(t, g.Ready())
+		}
+		fault.Plan(nil)
+		time.Sleep(time.Minute)
+		if n := fault.Count(faultstore.Create) + fault.Count(faultstore.Swap); n < 12 || n > 14 {
+			t.Errorf("%d writes in a minute", n)
+		}
+		all, err := fault.List(t.Context(), retrysafe.Query{})
+		if err != nil || len(all) != 1 || !all[0].IsSystem() {
+			t.Errorf("the store has %v, %v", all, err)
+		}
+	})
+}
+
+// A gateway whose requests write needs no probe.
+func TestProbeRestsWhileRequestsWrite(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, fault, _ := probed(t)
+		fault.Plan(nil)
+		for i := range 20 {
+			r := httptest.NewRequest(http.MethodPost, "/payments", strings.NewReader("{}"))
+			r.Header.Set("Idempotency-Key", fmt.Sprintf(`"a-key-that-is-fine-%d"`, i))
+			w := httptest.NewRecorder()
+			g.ServeHTTP(w, r)
+			if w.Code != http.StatusServiceUnavailable {
+				t.Fatalf("an upstream that is not there: %d %s", w.Code, w.Body)
+			}
+			time.Sleep(3 * time.Second)
+		}
+		if n := fault.Count(faultstore.Create) + fault.Count(faultstore.Swap); n != 40 {
+			t.Errorf("%d writes for 20 requests, want their reservations and releases", n)
+		}
+	})
+}
+
+// A breaker that failed writes have opened is closed by a write, though every read was
+// answered, and though no request arrives.
+func TestReadyzAfterAFullDisk(t *testing.T) {
+	t.Parallel()
+	fault := faultstore.New(memstore.New(nil))
+	b := setup(t, over(fault))
+	fault.Plan(func(s faultstore.Step) faultstore.Fault {
+		if isWrite(s) {
+			return faultstore.LoseRequest
+		}
+		return faultstore.None
+	})
+	for range 8 {
+		b.post(t, "/payments", key, `{}`).refused(t, http.StatusServiceUnavailable, "store-unavailable")
+	}
+	for range 3 {
+		if b.Ready() == nil {
+			t.Fatal("it is ready with a store that takes no writes")
+		}
+	}
+	fault.Plan(nil)
+	b.run(t)
+	for b.Ready() != nil {
+		time.Sleep(time.Millisecond)
+	}
+	b.post(t, "/payments", key, `{}`).is(t, 201, `{"got":{}}`, false)
+}
