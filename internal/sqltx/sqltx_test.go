@@ -64,7 +64,7 @@ func TestContextThatEndsFirstRollsBack(t *testing.T) {
 	for name, err := range map[string]error{
 		"Commit":       tx.Commit(),
 		"ExecContext":  second(tx.ExecContext(t.Context(), `INSERT INTO ledger VALUES ('late')`)),
-		"QueryContext": second(tx.QueryContext(t.Context(), `SELECT 1`)), //nolint:rowserrcheck,sqlclosecheck // there are none
+		"QueryContext": second(tx.QueryContext(t.Context(), `SELECT 1`)),
 	} {
 		if !errors.Is(err, context.Canceled) || errors.Is(err, sql.ErrTxDone) {
 			t.Errorf("%s = %v, want it to name the context", name, err)
