@@ -194,21 +194,18 @@ func (b *begin) renewStoreContext() {
 }
 
 // newOwner draws the nonce of an attempt.
-func (b *begin) newOwner() (err error) {
-	b.owner, err = drawOwner(b.e.rand)
-	return err
-}
+func (b *begin) newOwner() error { return b.owner.draw(b.e.rand) }
 
-// drawOwner draws a nonce from random, or from the system if that is nil.
-func drawOwner(random io.Reader) (o Owner, err error) {
+// draw draws a nonce from random, or from the system if that is nil.
+func (o *Owner) draw(random io.Reader) error {
 	if random == nil {
 		_, _ = rand.Read(o[:]) // it never fails: without randomness the runtime crashes
-		return o, nil
+		return nil
 	}
 	if _, err := io.ReadFull(random, o[:]); err != nil {
-		return o, fmt.Errorf("draw owner: %w", err)
+		return fmt.Errorf("draw owner: %w", err)
 	}
-	return o, nil
+	return nil
 }
 
 // create sends the reservation of the key. If the store does not confirm it, its owner
@@ -273,11 +270,11 @@ const triedRetain = time.Minute
 // scope that no call refers to.
 func (b *begin) tryWrite() healthNote {
 	e := b.e
-	owner, err := drawOwner(e.rand)
-	if err != nil {
+	var owner Owner
+	if owner.draw(e.rand) != nil {
 		return noteAnswered
 	}
-	_, err = e.store.Create(b.storeCtx, Write{
+	_, err := e.store.Create(b.storeCtx, Write{
 		Record: Record{
 			Ref: Ref{Scope: SystemScope("breaker"), Key: hex.EncodeToString(owner[:])}, Operation: "try a write", Owner: owner,
 			Attempt: 1, Version: RecordVersion, State: StateCompleted, Result: &Result{Status: 200},

@@ -92,7 +92,7 @@ func (g *Guard) overrides(r *http.Request) bool {
 		return true
 	}
 	guarded := slices.Contains(g.o.Methods, r.Method)
-	for method := range headerkind.OverrideMethods(r.Header) {
+	for _, method := range headerkind.OverrideMethods(r.Header) {
 		if guarded || slices.Contains(g.o.Methods, method) {
 			return true
 		}

@@ -1,7 +1,6 @@
 package headerkind
 
 import (
-	"iter"
 	"net/http"
 	"strings"
 )
@@ -14,25 +13,22 @@ var overrides = [...]string{"X-Http-Method-Override", "X-Http-Method", "X-Method
 // method.
 func Overrides() []string { return overrides[:] }
 
-// OverrideMethods yields the methods, in capitals, that a request's headers ask to take
+// OverrideMethods returns the methods, in capitals, that a request's headers ask to take
 // it for. Services differ in how they read a list or a quoted value, so each word of a
-// line is yielded, and the line itself. A line without a word yields one empty method.
-func OverrideMethods(h http.Header) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for _, name := range overrides {
-			for _, line := range h[name] {
-				whole := strings.ToUpper(strings.TrimSpace(line))
-				if !yield(whole) {
-					return
-				}
-				for word := range strings.FieldsFuncSeq(whole, notInMethod) {
-					if word != whole && !yield(word) {
-						return
-					}
+// line is a method, and so is the line itself. A line without a word has one empty method.
+func OverrideMethods(h http.Header) (methods []string) {
+	for _, name := range overrides {
+		for _, line := range h[name] {
+			whole := strings.ToUpper(strings.TrimSpace(line))
+			methods = append(methods, whole)
+			for word := range strings.FieldsFuncSeq(whole, notInMethod) {
+				if word != whole {
+					methods = append(methods, word)
 				}
 			}
 		}
 	}
+	return methods
 }
 
 // notInMethod reports whether r ends a method's name in a list of them.

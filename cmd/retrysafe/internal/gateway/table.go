@@ -101,7 +101,7 @@ func (t *table) overridden(r *http.Request, path string) *route {
 			return rt
 		}
 	}
-	for method := range headerkind.OverrideMethods(r.Header) {
+	for _, method := range headerkind.OverrideMethods(r.Header) {
 		if rt := t.guarded(method, r.Host, path); rt != nil {
 			return rt
 		}
