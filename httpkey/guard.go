@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/pool"
 )
 
 const (
@@ -31,7 +31,7 @@ type Guard struct {
 	counts  *counts
 	dates   *dates
 	wakeups *wakeups
-	pool    *sync.Pool // of *scratch
+	pool    *pool.Of[scratch]
 }
 
 // scratch holds the buffers of one request until it is decided what the request gets.
@@ -51,7 +51,7 @@ func New(e *retrysafe.Engine, scope ScopeFunc, opts *Options) (*Guard, error) {
 		o = *opts
 	}
 	g := &Guard{base: e, scope: scope, counts: new(counts), dates: new(dates), wakeups: new(wakeups)}
-	g.pool = &sync.Pool{New: func() any { return new(scratch) }}
+	g.pool = new(pool.Of[scratch])
 	return g.with(o)
 }
 
@@ -169,7 +169,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.watch(w, r)
 		return
 	}
-	s := g.pool.Get().(*scratch)
+	s := g.pool.Get()
 	c, body, re := g.call(r, s)
 	if re != nil {
 		g.pool.Put(s)

@@ -85,7 +85,7 @@ func (h *txHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.serve(w, r, retrysafe.Ref{}, h.plain)
 		return
 	}
-	s := h.pool.Get().(*scratch)
+	s := h.pool.Get()
 	defer h.pool.Put(s)
 	c, body, re := h.call(r, s)
 	if re != nil {
