@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	"github.com/retrysafe/retrysafe/internal/failpoint"
+	"github.com/retrysafe/retrysafe/internal/pool"
 )
 
 // Begin asks for the right to run the call. Exactly one of its results is not nil: an
@@ -50,10 +50,10 @@ type begin struct {
 	unanswered bool             // the store did not answer a try of the last step
 }
 
-var begins = sync.Pool{New: func() any { return new(begin) }}
+var begins pool.Of[begin]
 
 func (e *Engine) newBegin(ctx context.Context, c *Call) *begin {
-	b := begins.Get().(*begin)
+	b := begins.Get()
 	b.e, b.ctx, b.c = e, ctx, *c
 	b.storeCtx = e.newStoreContext(ctx)
 	return b

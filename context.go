@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"sync"
 	"time"
+
+	"github.com/retrysafe/retrysafe/internal/pool"
 )
 
 // detachedContext is a context that carries its parent's values, but neither its
@@ -35,12 +37,12 @@ type cancelableContext struct {
 	timer  Timer // nil if the context had ended before Done was called
 }
 
-var storeContexts = sync.Pool{New: func() any { return new(detachedContext) }}
+var storeContexts pool.Of[detachedContext]
 
 // newStoreContext returns a context for steps of the store: with the caller's values
 // and the engine's deadline, without the caller's cancellation.
 func (e *Engine) newStoreContext(ctx context.Context) *detachedContext {
-	d := storeContexts.Get().(*detachedContext)
+	d := storeContexts.Get()
 	d.init(ctx, e.clock, e.storeTimeout)
 	d.deadlineOnly = true
 	return d

@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/pool"
 )
 
 const (
@@ -32,7 +32,7 @@ type Guard struct {
 	counts  *counts
 	dates   *dates
 	wakeups *wakeups
-	pool    *sync.Pool // of *scratch
+	pool    *pool.Of[scratch]
 }
 
 // scratch holds the buffers of one request, and what its fingerprint was computed of,
@@ -49,7 +49,7 @@ type scratch struct {
 	refingerprint func(stored retrysafe.Fingerprint) (retrysafe.Fingerprint, bool)
 }
 
-func newScratch() any {
+func newScratch() *scratch {
 	s := new(scratch)
 	s.refingerprint = s.sumAs
 	return s
@@ -89,7 +89,7 @@ func New(e *retrysafe.Engine, scope ScopeFunc, opts *Options) (*Guard, error) {
 		o = *opts
 	}
 	g := &Guard{base: e, scope: scope, counts: new(counts), dates: new(dates), wakeups: new(wakeups)}
-	g.pool = &sync.Pool{New: newScratch}
+	g.pool = &pool.Of[scratch]{New: newScratch}
 	return g.with(o)
 }
 
@@ -220,7 +220,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.watch(w, r)
 		return
 	}
-	s := g.pool.Get().(*scratch)
+	s := g.pool.Get()
 	c, body, re := g.call(r, s)
 	if re != nil {
 		g.release(s)

@@ -144,7 +144,7 @@ func (h *txHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.serve(w, r, retrysafe.Ref{}, h.plain)
 		return
 	}
-	s := h.pool.Get().(*scratch)
+	s := h.pool.Get()
 	defer h.release(s)
 	c, body, re := h.call(r, s)
 	if re != nil {

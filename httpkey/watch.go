@@ -15,7 +15,7 @@ import (
 // connection and context, as if there were no guard. Keys are recorded, so that
 // requests are found that a guard would have refused or replayed.
 func (g *guarded) watch(w http.ResponseWriter, r *http.Request) {
-	s := g.pool.Get().(*scratch)
+	s := g.pool.Get()
 	defer g.release(s)
 	spool := &spool{from: r.Body}
 	peeked := r.Clone(r.Context())

@@ -317,3 +317,28 @@ func (c *crew) drain(seed uint64, done func() bool) {
 	}
 	c.t.Fatalf("seed %d: %d messages wait, %d are in flight, %d acknowledgements, stopping %t", seed, len(c.waiting), c.l.inflight.size(), len(c.l.acks), c.l.stopping)
 }
+
+// Acknowledgements that fail are stored again as long as the worker's lease lasts, and
+// not beyond: from then on the messages are another worker's.
+func TestAcknowledgementsEndWithTheLease(t *testing.T) {
+	t.Parallel()
+	opts := Options{Logger: slog.New(slog.DiscardHandler)}.withDefaults()
+	now := time.Unix(1_800_000_000, 0)
+	for _, c := range []struct {
+		name string
+		left time.Duration
+		held bool
+		kept int
+	}{{"the lease lasts", time.Second, true, 1}, {"the lease ends now", 0, true, 0}, {"the shard is another worker's", time.Second, false, 0}} {
+		l := newLoop(&opts, new(stats))
+		l.until = now.Add(c.left)
+		d := Delivery{ID: 1, Shard: Shard{N: 3, Epoch: 5}}
+		if c.held {
+			l.inflight.setLeases([]Shard{d.Shard})
+		}
+		l.finishAcks(&ackAction{acks: []pendingAck{{delivery: d}}, err: errDepot}, now)
+		if len(l.acks) != c.kept {
+			t.Errorf("%s: %d acknowledgements are stored again, want %d", c.name, len(l.acks), c.kept)
+		}
+	}
+}

@@ -48,3 +48,25 @@ func TestSettledWhateverIsKnownOfTheKey(t *testing.T) {
 		t.Errorf("a record that cannot be read becomes %+v", w)
 	}
 }
+
+// A message whose key has another owner by now settles nothing: the attempt in progress
+// is not the one that has enqueued it.
+func TestMessageLeavesTheAttemptOfAnotherOwner(t *testing.T) {
+	t.Parallel()
+	handed := retrysafe.Record{
+		Ref: retrysafe.Ref{Scope: "acct_1", Key: "k"}, Version: retrysafe.RecordVersion, State: retrysafe.StateInProgress,
+		Revision: 7, Owner: retrysafe.Owner{1}, Attempt: 1,
+	}
+	ack := Ack{Kind: AckDelivered}
+	ack.Settle = settled(handed, &ack, &Receipt{})
+	renewed := handed
+	renewed.Revision++
+	if w := resettled(renewed, &ack, &Receipt{}); w == nil || w.State != retrysafe.StateCompleted || w.Expect != renewed.Fence() {
+		t.Errorf("the key that the message still owns gets %+v", w)
+	}
+	other := renewed
+	other.Owner, other.Attempt = retrysafe.Owner{2}, 2
+	if w := resettled(other, &ack, &Receipt{}); w != nil {
+		t.Errorf("the attempt of another owner becomes %s", w.State)
+	}
+}

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/retrysafe/retrysafe/internal/pool"
 )
 
 // ErrFull says that too many callers wait already. Nothing was sent.
@@ -52,7 +54,7 @@ type Batcher[Q, A any] struct {
 	waiting  []*request[Q, A]
 	underWay []*request[Q, A]
 	batches  sync.WaitGroup
-	spare    sync.Pool // of requests
+	spare    pool.Of[request[Q, A]]
 
 	timer  *time.Timer // for the first of the deadlines
 	fireAt time.Time   // zero if the timer is not set
@@ -115,10 +117,11 @@ func (b *Batcher[Q, A]) deadlineOnly(ctx context.Context) (values context.Contex
 func (b *Batcher[Q, A]) Wait() { b.batches.Wait() }
 
 func (b *Batcher[Q, A]) newRequest() *request[Q, A] {
-	if r, ok := b.spare.Get().(*request[Q, A]); ok {
-		return r
+	r := b.spare.Get()
+	if r.answer == nil {
+		r.answer = make(chan Answer[A], 1)
 	}
-	return &request[Q, A]{answer: make(chan Answer[A], 1)}
+	return r
 }
 
 // tryStart reserves the batcher for a batch of the caller's own, if none is under way.

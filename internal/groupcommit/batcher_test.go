@@ -267,3 +267,67 @@ func TestPunctualCallerTravelsByItself(t *testing.T) {
 		}
 	})
 }
+
+// A caller that leaves its batch, from any place in it, while the batch waits or is under
+// way, changes no other caller's answer, nor that of a later batch.
+func TestLeaverAtEveryPlaceOfABatch(t *testing.T) {
+	t.Parallel()
+	const members = 5
+	for place := range members {
+		for _, c := range []struct {
+			name    string
+			after   time.Duration // the batch before takes a second, and so does its own
+			watched bool          // the context is watched, or ends by its deadline alone
+			sent    int           // requests in the batch
+		}{
+			{"cancelled in the queue", 500 * time.Millisecond, true, members - 1},
+			{"past its deadline in the queue", 500 * time.Millisecond, false, members - 1},
+			{"cancelled under way", 1500 * time.Millisecond, true, members},
+			{"past its deadline under way", 1500 * time.Millisecond, false, members},
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				var s batches
+				l := newBatcher(&s)
+				var wg sync.WaitGroup
+				wg.Go(func() { _, _ = l.Do(t.Context(), 100) })
+				synctest.Wait()
+				start := time.Now()
+				for i := range members {
+					var ctx context.Context = lapsing{t.Context(), start.Add(time.Minute)}
+					switch {
+					case i != place:
+					case c.watched:
+						limited, cancel := context.WithDeadline(t.Context(), start.Add(c.after))
+						defer cancel()
+						ctx = limited
+					default:
+						ctx = lapsing{t.Context(), start.Add(c.after)}
+					}
+					wg.Go(func() {
+						got, err := l.Do(ctx, (i+1)*2)
+						switch {
+						case i == place && !errors.Is(err, context.DeadlineExceeded):
+							t.Errorf("%s, place %d: the leaver gets %d, %v", c.name, place, got, err)
+						case i != place && (err != nil || got != (i+1)*20):
+							t.Errorf("%s, place %d: member %d gets %d, %v", c.name, place, i, got, err)
+						}
+					})
+					synctest.Wait()
+				}
+				wg.Wait()
+				l.Wait()
+				if len(s.sizes) != 2 || s.sizes[1] != c.sent {
+					t.Errorf("%s, place %d: batches of %v, want 1 and %d", c.name, place, s.sizes, c.sent)
+				}
+				for i := range members { // with requests from the pool
+					wg.Go(func() {
+						if got, err := l.Do(t.Context(), (i+10)*2); err != nil || got != (i+10)*20 {
+							t.Errorf("%s, place %d: in a later batch member %d gets %d, %v", c.name, place, i, got, err)
+						}
+					})
+				}
+				wg.Wait()
+			})
+		}
+	}
+}

@@ -122,6 +122,54 @@ func TestStepsThatWaitTravelTogether(t *testing.T) {
 	}
 }
 
+// A caller that leaves a batch that waits, whichever it is, changes no other caller's
+// answer.
+func TestLeaverAtEveryPlaceOfABatch(t *testing.T) {
+	t.Parallel()
+	const members = 5
+	url := testservers.Shared(t)
+	s := open(t, url, &pgstore.Options{MaxQueue: members, Timeout: patience})
+	for place := range members {
+		records := make([]retrysafe.Write, members)
+		replies := make([]reply, members)
+		g := closeGate(t, url, beforeWrite, fmt.Sprint("first ", place))
+		var others, leaver sync.WaitGroup
+		others.Go(func() {
+			if err := plug(s, g)(t.Context()); err != nil {
+				t.Errorf("the step before: %v", err)
+			}
+		})
+		g.held(t)
+		leaves, leave := context.WithCancel(t.Context())
+		for i := range members {
+			records[i] = fresh(fmt.Sprintf("%d of %d", i, place))
+			ctx, wg := t.Context(), &others
+			if i == place {
+				ctx, wg = leaves, &leaver
+			}
+			wg.Go(func() {
+				replies[i].rec, replies[i].err = insist(ctx, func(ctx context.Context) (retrysafe.Record, error) { return s.Create(ctx, records[i]) })
+			})
+		}
+		full(t, func(ctx context.Context) error {
+			_, err := s.Create(ctx, records[(place+1)%members])
+			return err
+		})
+		leave()
+		leaver.Wait()
+		g.open(t)
+		others.Wait()
+		for i, r := range replies {
+			switch {
+			case i == place && !errors.Is(r.err, context.Canceled):
+				t.Errorf("the leaver, member %d, gets %v", i, r.err)
+			case i != place && (r.err != nil || r.rec.Ref != records[i].Ref || r.rec.Owner != records[i].Owner):
+				t.Errorf("member %d beside a leaver at %d gets %q, %v", i, place, r.rec.Key, r.err)
+			}
+		}
+	}
+}
+
 // sane adds a check to the table that refuses a state of zero.
 func sane(t *testing.T, url string) {
 	t.Helper()

@@ -11,7 +11,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
+
+	"github.com/retrysafe/retrysafe/internal/pool"
 )
 
 // KeySize is the length in bytes of the index secret and of every key.
@@ -23,7 +24,7 @@ type Keyring struct {
 	current uint32
 	keys    map[uint32]*sealingKey
 	index   indexKeys
-	pool    sync.Pool // of *work
+	pool    pool.Of[work]
 }
 
 // NewKeyring returns a keyring. Index is the secret of the look-up hashes. It must be
@@ -65,7 +66,7 @@ func NewKeyring(index []byte, current uint32, keys map[uint32][]byte) (*Keyring,
 	if k.index, err = newIndexKeys(index); err != nil {
 		return nil, fmt.Errorf("sealed: derive from the index secret: %w", err)
 	}
-	k.pool.New = func() any { return newWork(k) }
+	k.pool.New = func() *work { return newWork(k) }
 	return k, nil
 }
 

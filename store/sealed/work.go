@@ -28,7 +28,7 @@ func newWork(k *Keyring) *work {
 // maxKept is the largest plaintext buffer that goes back to the pool.
 const maxKept = 256 << 10
 
-func (k *Keyring) work() *work { return k.pool.Get().(*work) }
+func (k *Keyring) work() *work { return k.pool.Get() }
 
 func (w *work) done() {
 	if cap(w.plain) > maxKept {

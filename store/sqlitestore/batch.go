@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
+	"github.com/retrysafe/retrysafe/internal/pool"
 	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
@@ -24,12 +24,12 @@ type batch struct {
 	buf                    []byte // encoded records; a driver copies what it is given
 }
 
-var batches = sync.Pool{New: func() any { return &batch{known: make(map[id]int)} }}
+var batches = pool.Of[batch]{New: func() *batch { return &batch{known: make(map[id]int)} }}
 
 // newBatch returns a batch of requests. Requests for one key share the row of the
 // first of them.
 func newBatch(requests []*queued) *batch {
-	b := batches.Get().(*batch)
+	b := batches.Get()
 	b.requests, b.answers = requests, make([]answer, len(requests))
 	for _, q := range requests {
 		n, known := b.known[q.row.id]

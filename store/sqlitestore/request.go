@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/failpoint"
 	"github.com/retrysafe/retrysafe/internal/groupcommit"
+	"github.com/retrysafe/retrysafe/internal/pool"
 )
 
 // Requests that arrive at the same time share a batch: one transaction reads all
@@ -45,7 +45,7 @@ var (
 	errState  = errors.New("sqlitestore: the record has no state")
 )
 
-var spare = sync.Pool{New: func() any { return new(queued) }}
+var spare pool.Of[queued]
 
 // do sends a request in a batch.
 func (s *Store) do(ctx context.Context, create bool, w *retrysafe.Write) (retrysafe.Record, error) {
@@ -56,7 +56,7 @@ func (s *Store) do(ctx context.Context, create bool, w *retrysafe.Write) (retrys
 		return retrysafe.Record{}, ErrClosed
 	}
 	defer s.life.Leave()
-	q := spare.Get().(*queued)
+	q := spare.Get()
 	q.create, q.w = create, *w
 	q.row.id = id(idOf(w.Ref))
 	got, err := s.deferred.Do(ctx, q)

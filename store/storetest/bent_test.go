@@ -64,7 +64,11 @@ func (b *bent) harness() storetest.Harness {
 		Begin: func(ctx context.Context) (retrysafe.Tx, error) {
 			tx, err := b.Store.Begin(ctx)
 			b.opened = append(b.opened, tx)
-			return &damagedTx{b.begin(tx), b}, err
+			bent := b.begin(tx)
+			if f, ok := bent.(retrysafe.CreateCommitter); ok {
+				return f.(retrysafe.Tx), err
+			}
+			return &damagedTx{bent, b}, err
 		},
 		Reopen: func() retrysafe.Store { b.reopen(); return b },
 		Damage: b.damage,

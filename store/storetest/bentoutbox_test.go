@@ -206,7 +206,7 @@ func TestHonestOutboxKeepsEveryPromise(t *testing.T) {
 func TestBrokenOutboxIsToldWhichPromise(t *testing.T) {
 	t.Parallel()
 	promises := storetest.OutboxPromises(newBentBox().harness())
-	for _, f := range slices.Concat(sendingFlaws, leaseFlaws, endingFlaws, letterFlaws) {
+	for _, f := range slices.Concat(sendingFlaws, leaseFlaws, endingFlaws, uniformEndingFlaws, letterFlaws) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			reports := storetest.OutboxReports(t.Context(), func() storetest.OutboxHarness {
@@ -227,7 +227,7 @@ func TestBrokenOutboxIsToldWhichPromise(t *testing.T) {
 func TestEveryOutboxRuleHasAFlawThatBreaksIt(t *testing.T) {
 	t.Parallel()
 	promises := storetest.OutboxPromises(newBentBox().harness())
-	for _, f := range slices.Concat(sendingFlaws, leaseFlaws, endingFlaws, letterFlaws) {
+	for _, f := range slices.Concat(sendingFlaws, leaseFlaws, endingFlaws, uniformEndingFlaws, letterFlaws) {
 		for _, name := range f.breaks {
 			if _, ok := promises[name]; !ok {
 				t.Errorf("flaw %q names a rule that does not exist: %q", f.name, name)

@@ -146,6 +146,9 @@ func (k *kit) ordinary(w retrysafe.Write, state retrysafe.State, brings retrysaf
 // lasts checks that a record's deadline is its last write plus term.
 func (k *kit) lasts(what string, r retrysafe.Record, term time.Duration) {
 	k.t.Helper()
+	if k.ordinaryTerms && term == later {
+		term = ordinaryTerm(r.State, r.Retain)
+	}
 	if d := r.Deadline.Sub(r.UpdatedAt) - term; d.Abs() > tick {
 		k.failf("%s: Deadline is %v away from UpdatedAt plus a Term of %v", what, d, term)
 	}

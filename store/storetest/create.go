@@ -25,9 +25,7 @@ var createRules = []rule{{
 		if !got.UpdatedAt.Equal(got.CreatedAt) {
 			k.failf("UpdatedAt: got %v, want CreatedAt, %v", got.UpdatedAt, got.CreatedAt)
 		}
-		if d := got.Deadline.Sub(got.CreatedAt) - w.Term; d.Abs() > tick {
-			k.failf("Deadline is %v away from CreatedAt plus Term", d)
-		}
+		k.lasts("created", got, w.Term)
 		if got.ReadAt.Before(got.UpdatedAt.Add(-tick)) {
 			k.failf("ReadAt %v is before UpdatedAt %v", got.ReadAt, got.UpdatedAt)
 		}

@@ -14,6 +14,11 @@ func Reports(ctx context.Context, open func() Harness, patience time.Duration, n
 	return reports(ctx, rules(), open, patience, names)
 }
 
+// OrdinaryReports is [Reports] for the rules that run with ordinary terms.
+func OrdinaryReports(ctx context.Context, open func() Harness, patience time.Duration, names ...string) map[string]string {
+	return reports(ctx, ordinaryRules(), func() Harness { return open().withOrdinaryTerms() }, patience, names)
+}
+
 // OutboxReports is [Reports] for the rules of an outbox.
 func OutboxReports(ctx context.Context, open func() OutboxHarness, patience time.Duration, names ...string) map[string]string {
 	return reports(ctx, outboxRules(), open, patience, names)

@@ -59,7 +59,7 @@ func (h OutboxHarness) kit(t trial) *outboxKit { return &outboxKit{OutboxHarness
 
 // outboxRules returns the whole contract.
 func outboxRules() []outboxRule {
-	return slices.Concat(enqueueRules, dueRules, leaseRules, endRules, letterRules)
+	return slices.Concat(enqueueRules, dueRules, leaseRules, endRules, uniformEndRules, letterRules)
 }
 
 func needsOvertaking(h OutboxHarness) string {

@@ -62,20 +62,24 @@ type Harness struct {
 	// MaxBody is the largest answer body that the store can keep, in bytes. Zero means
 	// that it keeps 1 MiB at least.
 	MaxBody int
+
+	ordinaryTerms bool // see withOrdinaryTerms
 }
 
-// Run tests the store that open returns against every rule of the contract. Each rule
+// Run tests the store that open returns against every rule of the contract, and against
+// the rules about writes once more with the terms that most operations have. Each rule
 // is a parallel subtest with a store of its own; Run returns when all are done.
 func Run(t *testing.T, open func(t *testing.T) Harness) {
 	t.Helper()
 	hold(t, "contract", rules(), open)
+	hold(t, "contract with ordinary terms", ordinaryRules(), func(t *testing.T) Harness { return open(t).withOrdinaryTerms() })
 }
 
 // RunTx tests only the rules about transactions, for a store that has several kinds of
 // them. [Run] tests one kind against every rule.
 func RunTx(t *testing.T, open func(t *testing.T) Harness) {
 	t.Helper()
-	hold(t, "contract", slices.Concat(txRules, txWriteRules, besideRules), open)
+	hold(t, "contract", slices.Concat(txRules, txWriteRules, besideRules, finishRules), open)
 }
 
 // A rule is one promise of the contract.
@@ -85,5 +89,5 @@ func (h Harness) kit(t trial) *kit { return &kit{Harness: h, trial: t} }
 
 // rules returns the whole contract.
 func rules() []rule {
-	return slices.Concat(createRules, swapRules, writeRules, fenceRules, clockRules, fidelityRules, inquiryRules, acceptedRules, keyRules, purgeRules, listRules, damageRules, callRules, txRules, txWriteRules, besideRules, crashRules)
+	return slices.Concat(createRules, swapRules, writeRules, fenceRules, uniformRules, clockRules, fidelityRules, inquiryRules, acceptedRules, keyRules, purgeRules, listRules, damageRules, callRules, txRules, txWriteRules, besideRules, finishRules, crashRules)
 }

@@ -35,7 +35,7 @@ func TestHonestStoreKeepsEveryPromise(t *testing.T) {
 func TestBrokenStoreIsToldWhichPromise(t *testing.T) {
 	t.Parallel()
 	promises := storetest.Promises(newBent().harness())
-	for _, f := range slices.Concat(createFlaws, swapFlaws, writeFlaws, timeFlaws, contentFlaws, inquiryFlaws, listFlaws, damageFlaws, txFlaws, crashFlaws) {
+	for _, f := range slices.Concat(createFlaws, swapFlaws, writeFlaws, timeFlaws, contentFlaws, inquiryFlaws, listFlaws, damageFlaws, txFlaws, uniformFlaws, crashFlaws) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			rules := f.breaks
@@ -73,7 +73,7 @@ func TestBrokenStoreIsToldWhichPromise(t *testing.T) {
 func TestEveryRuleHasAFlawThatBreaksIt(t *testing.T) {
 	t.Parallel()
 	promises := storetest.Promises(newBent().harness())
-	for _, f := range slices.Concat(createFlaws, swapFlaws, writeFlaws, timeFlaws, contentFlaws, inquiryFlaws, listFlaws, damageFlaws, txFlaws, crashFlaws) {
+	for _, f := range slices.Concat(createFlaws, swapFlaws, writeFlaws, timeFlaws, contentFlaws, inquiryFlaws, listFlaws, damageFlaws, txFlaws, uniformFlaws, crashFlaws) {
 		for _, name := range f.breaks {
 			if _, ok := promises[name]; !ok {
 				t.Errorf("flaw %q names a rule that does not exist: %q", f.name, name)

@@ -36,6 +36,27 @@ func TestArchRootListing(t *testing.T) {
 	}
 }
 
+// Every pool is a pool.Of, so that tests can poison what goes back to it.
+func TestArchPools(t *testing.T) {
+	t.Parallel()
+	walk(t, func(file string) {
+		dir := path.Dir(file)
+		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || dir == "internal/pool" {
+			return
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		must(t, err)
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok && s.Sel.Name == "Pool" {
+				if x, ok := s.X.(*ast.Ident); ok && x.Name == "sync" {
+					t.Errorf("%s has a sync.Pool: use internal/pool, and poison its objects in the tests of %s", file, dir)
+				}
+			}
+			return true
+		})
+	})
+}
+
 // An identifier that a program can use is a promise. Names, and methods of exported
 // types, count; fields do not.
 func TestArchExported(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/tenant"
 	"github.com/retrysafe/retrysafe/httpkey"
+	"github.com/retrysafe/retrysafe/internal/pool"
 	"github.com/retrysafe/retrysafe/janitor"
 	"github.com/retrysafe/retrysafe/store/sealed"
 	"github.com/retrysafe/retrysafe/store/tiered"
@@ -60,8 +61,8 @@ type Gateway struct {
 	trustedHeaders map[string]bool // canonical names of headers; see isAlias
 	protected      map[string]bool // canonical names of headers; see removesProtected
 	tenantSlots    tenantSlots
-	bodies         slots     // bytes
-	passthroughs   sync.Pool // of *passthrough
+	bodies         slots // bytes
+	passthroughs   pool.Of[passthrough]
 	statuses       map[string]http.Handler
 	duties         []func(context.Context) error
 	exchange       func(Exchange)
@@ -80,7 +81,7 @@ func New(c *config.Config, p Parts) (*Gateway, error) {
 	if g.logger == nil {
 		g.logger = slog.Default()
 	}
-	g.passthroughs.New = func() any { return newPassthrough(g) }
+	g.passthroughs.New = func() *passthrough { return newPassthrough(g) }
 	for _, step := range []func(*config.Config, *Parts) error{
 		g.makeTenants, g.wrapStore, g.openUpstream, g.makeGuard, g.makeRoutes, g.noteTrustedHeaders, g.makeWorkers, g.makeJanitor, g.makeHealth,
 	} {

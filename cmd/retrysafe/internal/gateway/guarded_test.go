@@ -501,6 +501,25 @@ func TestLargeAnswerThatIsCutOff(t *testing.T) {
 	}
 }
 
+// An answer that was cut off leaves nothing to the requests after it, which use the same
+// pooled attempts.
+func TestAnswersAfterOneThatWasCutOff(t *testing.T) {
+	t.Parallel()
+	m := newMortal(t, func(e execution) string {
+		if e.header.Get("X-Order") == "cut" {
+			return "HTTP/1.1 201 Created\r\nContent-Length: 300000\r\n\r\n" + strings.Repeat("a", 200_000) + fin
+		}
+		return ok
+	})
+	b := setup(t, at(m.url), withRoutes(route("POST /payments", func(s *config.Settings) { s.MaxResponse = 1000 })))
+	for i := range 8 {
+		if got := b.post(t, "/payments", fmt.Sprintf(`"cut-off-%08d-0000"`, i), `{}`, with("X-Order", "cut")); got.err == nil {
+			t.Errorf("got %d, %d bytes, as if that were all", got.status, len(got.body))
+		}
+		b.post(t, "/payments", fmt.Sprintf(`"whole-%010d-0000"`, i), `{}`, with("X-Order", "whole")).is(t, 201, "done", false)
+	}
+}
+
 // On a route that streams the answer comes while it is made, and a retry learns that
 // it was executed.
 func TestStreamedAnswers(t *testing.T) {

@@ -8,12 +8,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/retrysafe/retrysafe/httpkey"
 	"github.com/retrysafe/retrysafe/internal/neverresend"
+	"github.com/retrysafe/retrysafe/internal/pool"
 )
 
 // A passthrough is one request that is proxied without a guard. Its proxy's hooks are
@@ -39,7 +39,7 @@ func newPassthrough(g *Gateway) *passthrough {
 
 // pass lets a request through. Route names the route that says so, if one does.
 func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, route string) {
-	p := g.passthroughs.Get().(*passthrough)
+	p := g.passthroughs.Get()
 	if g.exchange == nil {
 		p.serve(w, r)
 		g.passthroughs.Put(p)
@@ -72,7 +72,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, p *httpkey.Prob
 
 // forward lets a request of a guarded route through.
 func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
-	p := g.passthroughs.Get().(*passthrough)
+	p := g.passthroughs.Get()
 	defer g.passthroughs.Put(p)
 	p.serve(w, r)
 	if x := proxiedOf(r.Context()); x != nil {
@@ -165,16 +165,13 @@ func (p *passthrough) failed(w http.ResponseWriter, r *http.Request, err error) 
 // copyBuffers are memory for bodies on their way.
 var copyBuffers buffers
 
-type buffers struct{ pool sync.Pool }
+type buffers struct{ pool pool.Of[[copyBuffer]byte] }
 
 const copyBuffer = 32 << 10
 
 // Get implements [httputil.BufferPool].
 func (b *buffers) Get() []byte {
-	if kept, ok := b.pool.Get().(*[copyBuffer]byte); ok {
-		return kept[:]
-	}
-	return new([copyBuffer]byte)[:]
+	return b.pool.Get()[:]
 }
 
 // Put implements [httputil.BufferPool].

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/routing"
 	"github.com/retrysafe/retrysafe/httpkey"
+	"github.com/retrysafe/retrysafe/internal/pool"
 )
 
 // A route is how the requests of one pattern are treated.
@@ -35,7 +35,7 @@ type route struct {
 	slots   slots
 	latency latency
 	warned  atomic.Bool
-	calls   sync.Pool // of *upstreamCall
+	calls   pool.Of[upstreamCall]
 }
 
 const defaultRequest, defaultResponse int64 = 1 << 20, 1 << 20 // as httpkey has them
@@ -52,7 +52,7 @@ func (g *Gateway) newRoute(pattern string, s *config.Settings) (*route, error) {
 	rt.slots.max = int64(s.Concurrency)
 	rt.maxResponse = cmp.Or(s.MaxResponse, defaultResponse)
 	rt.keyHeader = http.CanonicalHeaderKey(cmp.Or(s.KeyHeader, "Idempotency-Key"))
-	rt.calls.New = func() any { return newUpstreamCall(rt) }
+	rt.calls.New = func() *upstreamCall { return newUpstreamCall(rt) }
 	engine, err := g.engine.With(s.Policy)
 	if err != nil {
 		return nil, err

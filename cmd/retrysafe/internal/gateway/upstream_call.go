@@ -64,7 +64,7 @@ func (rt *route) callUpstream(w http.ResponseWriter, r *http.Request, run *retry
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), rt.timeout)
 	defer cancel()
-	a := rt.calls.Get().(*upstreamCall)
+	a := rt.calls.Get()
 	a.in, a.run, a.x, a.incomplete = r, run, x, nil
 	began := time.Now()
 	defer func() { // also when the proxy panics because the answer was cut off

@@ -51,7 +51,7 @@ func TestProveWhatIsImpossible(t *testing.T) {
 		t.Errorf("storm in memory: exit %d\n%s", p.Code, p.Out)
 	}
 	out := sh.Run("prove --list").Exits(0).Out
-	for _, check := range []string{"model", "sim", "crash", "nth", "storm", "zombie", "kill", "linear", "isolation", "killdb", "ha", "resend", "torture", "mutants"} {
+	for _, check := range []string{"model", "sim", "crash", "nth", "storm", "zombie", "wait", "kill", "linear", "isolation", "killdb", "ha", "resend", "torture", "mutants"} {
 		if !strings.Contains(out, "\n"+check+" ") {
 			t.Errorf("the list lacks %s:\n%s", check, out)
 		}

@@ -49,6 +49,14 @@ func Checks() []prove.Check {
 			},
 		},
 		{
+			Name: "wait", Goal: "G9", Needs: prove.Store | prove.Processes, Size: prove.Size{Of: "rounds", Change: 4, Release: 100},
+			Holds: []string{"S1", "S2", "S4", "S9", "L1", "L3"},
+			Shows: "calls that wait on one process for an attempt on another: each gets the stored answer when there is one, and learns that the lease has lapsed when the other process was killed.",
+			Run: func(ctx context.Context, env *prove.Env, r *prove.Result) error {
+				return sizedWaiting(env).run(ctx, env, r)
+			},
+		},
+		{
 			Name: "kill", Goal: "G6", Needs: prove.Store | prove.Processes, Size: prove.Size{Of: "kills", Change: 250, Release: 2500},
 			Holds: []string{"S1", "S2", "S3", "S4", "S9", "L1", "L3"},
 			Shows: "processes that are killed at any moment under load, before a provider that loses answers: no second effect, and each answer that was ever shown is still given.",

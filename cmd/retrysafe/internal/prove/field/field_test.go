@@ -52,7 +52,7 @@ func run(t *testing.T, c prove.Check, address string) *prove.Result {
 func TestPromisesHold(t *testing.T) {
 	t.Parallel()
 	for kind, store := range stores {
-		for _, name := range []string{"storm", "zombie", "kill"} {
+		for _, name := range []string{"storm", "zombie", "wait", "kill"} {
 			t.Run(fmt.Sprint(name, " on ", kind), func(t *testing.T) {
 				t.Parallel()
 				if r := run(t, field.Small(name, ""), store(t)); r.Verdict != prove.Passed {
@@ -77,6 +77,7 @@ func TestFlawsAreFound(t *testing.T) {
 		"a key per attempt":          {"zombie", []string{"S1"}},
 		"effect and answer apart":    {"zombie", []string{"S1"}},
 		"swaps without a look":       {"zombie", []string{"S2"}},
+		"waits by its first look":    {"wait", []string{"L3"}},
 		"answers before it is saved": {"kill", []string{"S2", "S4"}}, // another answer now, or none
 	} {
 		t.Run(flaw, func(t *testing.T) {

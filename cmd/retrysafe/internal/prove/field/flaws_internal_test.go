@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
@@ -21,6 +22,7 @@ func init() {
 		"a key per attempt":          keyPerAttempt,
 		"effect and answer apart":    effectApart,
 		"swaps without a look":       func(n *node) { n.store = uncompared{n.store} },
+		"waits by its first look":    func(n *node) { n.store = &firstLook{Store: n.store} },
 		"answers before it is saved": answersFirst,
 	}
 }
@@ -103,6 +105,24 @@ type away struct{ retrysafe.Store }
 
 func (away) Create(context.Context, retrysafe.Write) (retrysafe.Record, error) {
 	return retrysafe.Record{}, errors.New("the store is away")
+}
+
+// firstLook is a store that loads each record once: a call that waits never sees what
+// another node has stored.
+type firstLook struct {
+	retrysafe.Store
+	seen sync.Map
+}
+
+func (l *firstLook) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+	if seen, ok := l.seen.Load(ref); ok {
+		return seen.(retrysafe.Record), nil
+	}
+	got, err := l.Store.Load(ctx, ref)
+	if err == nil {
+		l.seen.Store(ref, got)
+	}
+	return got, err
 }
 
 // uncompared is a store that stores answers of keyed records without comparing owners,

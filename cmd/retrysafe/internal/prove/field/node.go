@@ -31,6 +31,8 @@ type task struct {
 	StoreTimeout time.Duration
 	// Patience is how long the provider is waited for.
 	Patience time.Duration
+	// NoJanitor leaves the node without a sweeper, a reconciler and a reaper.
+	NoJanitor bool
 	// Flaw is planted in the node, if it is not empty.
 	Flaw string
 }
@@ -82,7 +84,9 @@ func serve(ctx context.Context, told []byte) error {
 	if err != nil {
 		return err
 	}
-	go func() { _ = janitor.Run(ctx, n.duties()...) }() // it ends with the process
+	if !n.NoJanitor {
+		go func() { _ = janitor.Run(ctx, n.duties()...) }() // it ends with the process
+	}
 	if _, err := fmt.Fprintf(os.Stdout, "http://%s\n", l.Addr()); err != nil {
 		return err
 	}

@@ -30,8 +30,11 @@ type Mutant struct {
 	Seed string
 	// Layer is what finds it: decision table, engine, store suite, simulator …
 	Layer string
-	// Kill is the test, as arguments of the go command.
+	// Kill is the test, as arguments of the go command; packages and pattern are what
+	// they say.
 	Kill     []string
+	packages []string
+	pattern  string
 	File     string
 	old, new []string
 }
@@ -91,12 +94,27 @@ func parse(name, text string) (*Mutant, error) {
 	}
 	m.Kill = words(kill)
 	switch {
-	case len(m.Kill) < 3 || m.Kill[0] != "go" || m.Kill[1] != "test":
-		return nil, fmt.Errorf("kill is %q, and not a line of go test", kill)
+	case !m.readKill():
+		return nil, fmt.Errorf("kill is %q, and not go test, packages and -run", kill)
 	case len(m.old) == 0:
 		return nil, fmt.Errorf("it changes no line")
 	}
 	return m, nil
+}
+
+// readKill takes the line of go test apart, and reports whether it is one.
+func (m *Mutant) readKill() bool {
+	if len(m.Kill) < 3 || m.Kill[0] != "go" || m.Kill[1] != "test" {
+		return false
+	}
+	rest := m.Kill[2:]
+	for len(rest) > 0 && strings.HasPrefix(rest[0], ".") {
+		m.packages, rest = append(m.packages, rest[0]), rest[1:]
+	}
+	if len(rest) == 2 && rest[0] == "-run" {
+		m.pattern, rest = rest[1], nil
+	}
+	return len(m.packages) > 0 && len(rest) == 0
 }
 
 // words takes a command line apart. What stands in single quotes is one word.

@@ -72,37 +72,55 @@ func run(ctx context.Context, env *prove.Env, r *prove.Result) error {
 // errSurvived says that a bug was not found.
 var errSurvived = errors.New("not found")
 
-// hunt plants the bug and runs its test.
+// hunt plants the bug and runs its test. Each test binary is linked once, which takes
+// more time than most tests.
 func (m *Mutant) hunt(ctx context.Context, env *prove.Env) (took time.Duration, err error) {
 	overlay, err := m.overlay(env)
 	if err != nil {
 		return 0, err
 	}
-	// What is compiled before is not the test's time.
-	if out, err := m.goTest(ctx, env, "-overlay="+overlay, "-run=^$"); err != nil {
-		return 0, fmt.Errorf("with the bug in it the program cannot be compiled: %w\n%s", err, out)
+	binaries := make([]string, len(m.packages))
+	for i, p := range m.packages { // compiling is not the test's time
+		binaries[i] = filepath.Join(env.Dir, fmt.Sprintf("%s-%d.test", m.Name, i))
+		defer func() { _ = os.Remove(binaries[i]) }() // some tens of megabytes each
+		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay="+overlay, "-o", binaries[i], p)
+		cmd.Dir = env.Source
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return 0, fmt.Errorf("with the bug in it the program cannot be compiled: %w\n%s", err, out)
+		}
 	}
 	began := time.Now()
 	limited, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
-	out, err := m.goTest(limited, env, "-overlay="+overlay)
-	took = time.Since(began)
-	switch {
-	case limited.Err() != nil:
-		return took, fmt.Errorf("%w within %s", errSurvived, budget)
-	case err == nil:
-		return took, errSurvived
-	case !bytes.Contains(out, []byte("--- FAIL")) && !bytes.Contains(out, []byte("panic: ")):
-		return took, fmt.Errorf("its test did not run: %w\n%s", err, out)
+	ran := false
+	for i, binary := range binaries {
+		out, err := m.test(limited, env, m.packages[i], binary)
+		took = time.Since(began)
+		ran = ran || !bytes.Contains(out, []byte("no tests to run"))
+		switch {
+		case limited.Err() != nil:
+			return took, fmt.Errorf("%w within %s", errSurvived, budget)
+		case err == nil:
+		case !bytes.Contains(out, []byte("--- FAIL")) && !bytes.Contains(out, []byte("panic: ")):
+			return took, fmt.Errorf("its test did not run: %w\n%s", err, out)
+		default:
+			return took, nil
+		}
 	}
-	return took, nil
+	if !ran {
+		return took, fmt.Errorf("no test is called %q", m.pattern)
+	}
+	return took, errSurvived
 }
 
-// goTest runs the mutant's test with more flags; a -run among them wins.
-func (m *Mutant) goTest(ctx context.Context, env *prove.Env, more ...string) ([]byte, error) {
-	args := append([]string{"test", "-count=1"}, m.Kill[2:]...)
-	cmd := exec.CommandContext(ctx, "go", append(args, more...)...)
-	cmd.Dir = env.Source
+// test runs the tests of one package.
+func (m *Mutant) test(ctx context.Context, env *prove.Env, pkg, binary string) ([]byte, error) {
+	path, err := filepath.Abs(binary)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, path, "-test.count=1", "-test.run="+m.pattern)
+	cmd.Dir = filepath.Join(env.Source, filepath.FromSlash(pkg))
 	cmd.WaitDelay = 5 * time.Second
 	return cmd.CombinedOutput()
 }

@@ -21,8 +21,8 @@ func TestMutantsCanBePlanted(t *testing.T) {
 	t.Parallel()
 	all, err := mutate.Load(source)
 	must(t, err)
-	if len(all) < 24 {
-		t.Errorf("%d mutants, want at least 24", len(all))
+	if len(all) < 75 {
+		t.Errorf("%d mutants, want at least 75", len(all))
 	}
 	c := newCompiler(t, all)
 	seeds, layers := map[string]bool{}, map[string]bool{}
@@ -69,16 +69,18 @@ func TestOnlyFoundBugsCount(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		lines   string
+		run     string
 		verdict prove.Verdict
 		says    string
 	}{
-		"found":      {"- return a + b\n+ \treturn a - b\n", prove.Passed, ""},
-		"not found":  {"- func idle() {}\n+ func idle() { idle() }\n", prove.Failed, "wrong: not found by unit (go test . -run TestSum)"},
-		"gone":       {"- return a * b\n+ \treturn a - b\n", prove.Broken, `has no line "return a * b" any more`},
-		"no program": {"- return a + b\n+ \treturn a +\n", prove.Broken, "cannot be compiled"},
+		"found":      {"- return a + b\n+ \treturn a - b\n", "TestSum", prove.Passed, ""},
+		"not found":  {"- func idle() {}\n+ func idle() { idle() }\n", "TestSum", prove.Failed, "wrong: not found by unit (go test . -run TestSum)"},
+		"gone":       {"- return a * b\n+ \treturn a - b\n", "TestSum", prove.Broken, `has no line "return a * b" any more`},
+		"no program": {"- return a + b\n+ \treturn a +\n", "TestSum", prove.Broken, "cannot be compiled"},
+		"no test":    {"- return a + b\n+ \treturn a - b\n", "TestProduct", prove.Broken, `no test is called "TestProduct"`},
 	} {
 		file := filepath.Join(dir, filepath.FromSlash(mutate.Folder), "one.mutant")
-		must(t, os.WriteFile(file, []byte("flaw: wrong\nlayer: unit\nkill: go test . -run TestSum\nfile: x.go\n"+c.lines), 0o600))
+		must(t, os.WriteFile(file, []byte("flaw: wrong\nlayer: unit\nkill: go test . -run "+c.run+"\nfile: x.go\n"+c.lines), 0o600))
 		r := prove.Run(context.Background(), &mutate.Checks()[0], prove.Env{Source: dir, Seed: 1, Log: slog.New(slog.DiscardHandler)})
 		said := r.Why
 		for _, v := range r.Violations {

@@ -54,6 +54,10 @@ const (
 	reconcileDone
 	reapDone
 	outboxDone
+	stepDragged
+	passCancelled
+	answerAwaited
+	lapseAwaited
 	firstEngineEvent // and one for each kind of retrysafe.Event
 )
 
@@ -74,6 +78,7 @@ var eventNames = [firstEngineEvent]string{
 	"told in flight", "told accepted", "told unknown", "told mismatch", "told gone", "told unavailable", "told unreadable", "told unsettled",
 	"keys handed to messages", "messages sent", "dead letters", "works taken up",
 	"sweeps", "reconciliations", "reaps", "outbox rounds",
+	"slow steps of workers", "outbox rounds cancelled", "answers waited for", "lapses waited for",
 }
 
 // name is what an event is called in figures.

@@ -25,6 +25,7 @@ type node struct {
 	reconciler *janitor.Reconciler
 	reaper     *janitor.Reaper
 	worker     *outbox.Worker
+	pass       *pass
 }
 
 var nodeNames = [maxNodes]string{"node 1", "node 2", "node 3"}
@@ -55,6 +56,7 @@ func (n *node) boot() {
 	if w.way == byMessage {
 		n.worker, err = outbox.NewWorker(&w.store, outbox.SinkFunc(w.deliver), &outbox.Options{
 			Logger: quiet, Clock: n, Rand: n.rand, MaxTries: w.triesOf(leastSends+w.draw(mostSends-leastSends+1), sendsForEver), Batch: 1,
+			Lease: workerLease, Timeout: sinkTimeout,
 			Backoff: outbox.Backoff{First: time.Second, Longest: 20 * time.Second},
 		})
 		if err != nil {
@@ -143,7 +145,7 @@ func (n *node) reap() {
 // deliver does what is left to workers.
 func (n *node) deliver() {
 	if n.worker != nil {
-		did, err := n.worker.RunOnce(outside)
+		did, err := n.runWorker()
 		n.w.did(outboxDone, did, err)
 	}
 	if n.w.way == byWorker {

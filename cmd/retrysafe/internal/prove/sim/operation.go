@@ -74,6 +74,10 @@ func (w *world) operate(ctx context.Context, x *retrysafe.Execution) (retrysafe.
 // works is what happens before the effect.
 func (w *world) works(ctx context.Context) error {
 	w.perils()
+	if held := w.holding; held > 0 && w.at.node == &w.nodes[0] {
+		w.holding = 0
+		w.pause(held)
+	}
 	if w.calm {
 		return nil
 	}

@@ -22,6 +22,7 @@ type plan struct {
 	heals, ends time.Duration
 	remembers   time.Duration // what clients were promised of an answer's retention
 	term        time.Duration // of a key that a message has
+	sluggish    bool          // leases, reads and sinks of the workers are slow
 }
 
 // rates are chances in 1,000, for each step.
@@ -71,6 +72,7 @@ func (w *world) draws() {
 	p.heals = time.Duration(300+w.draw(180)) * time.Second
 	p.ends = p.heals + 10*time.Minute
 	p.term = time.Duration(20+w.draw(240)) * time.Second
+	p.sluggish = w.draw(3) == 2
 	w.tracef("%d nodes, %s, effects %s, lapse %s, on failure %d, in flight %d, expired %d, asynchronous %t, lease %v, at most %v, retention %v",
 		p.nodeCount, wayNames[p.way], p.policy.Effects, p.policy.Lapse, p.policy.OnFailure, p.policy.InFlight, p.policy.OnExpired, p.policy.AsyncReserve,
 		p.policy.Lease, p.policy.MaxRun, p.policy.Retention)

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"time"
+
 	"github.com/retrysafe/retrysafe"
 )
 
@@ -24,12 +26,14 @@ const (
 	oneScope                // the store does not tell scopes apart
 	asksForEver             // the reconciler never gives up
 	sendsForEver            // nor do the workers of the outbox, though the provider refuses each message
+	staleLoads              // the store loads each record as it was the first time
+	shortLeases             // the outbox ends a worker's lease long before its term
 	plants
 )
 
 var plantNames = [plants]string{"none", "stale swaps", "anyone's swaps", "create overwrites", "purge takes what is in flight",
 	"forgets answers", "forgets reservations", "a crash loses reservations", "resolver lies", "short memory", "provider ignores keys", "dishonest operation", "one scope for all",
-	"asks for ever", "sends for ever"}
+	"asks for ever", "sends for ever", "stale loads", "short leases"}
 
 // String names the plant.
 func (p plant) String() string { return plantNames[p] }
@@ -44,6 +48,26 @@ func (w *world) triesOf(most int, forEver plant) int {
 		return 1000
 	}
 	return most
+}
+
+// loaded returns the record as a load shows it.
+func (w *world) loaded(got retrysafe.Record) retrysafe.Record {
+	if w.plant != staleLoads || !w.calm {
+		return got
+	}
+	at := w.slot(got.Ref)
+	if at.loaded.Owner != got.Owner {
+		at.loaded = got
+	}
+	return at.loaded
+}
+
+// termOf returns the term of a lease as the outbox counts it.
+func (w *world) termOf(term time.Duration) time.Duration {
+	if w.plant == shortLeases {
+		return term / 4
+	}
+	return term
 }
 
 // confuses returns the key as a store knows it that does not tell scopes apart.

@@ -112,22 +112,29 @@ func (w *world) finding(r *retrysafe.Record) retrysafe.Evidence {
 
 // A message is one that a transaction has committed.
 type message struct {
-	key  string
-	sum  uint64
-	gen  int
-	slot int
-	sent int
+	id    int64           // once it was sent
+	owner retrysafe.Owner // of the key that it settles
+	key   string
+	sum   uint64
+	gen   int
+	slot  int
+	sent  int
 }
 
 var seed = maphash.MakeSeed()
 
 func messageOf(m *outbox.Message) message {
-	return message{key: m.Key, sum: maphash.Bytes(seed, m.Payload), slot: int(m.Payload[0])}
+	return message{owner: m.Settles.Owner, key: m.Key, sum: maphash.Bytes(seed, m.Payload), slot: int(m.Payload[0])}
 }
 
 // deliver is the sink of the outbox: a provider that honours keys.
-func (w *world) deliver(_ context.Context, d *outbox.Delivery) outbox.Receipt {
+func (w *world) deliver(ctx context.Context, d *outbox.Delivery) outbox.Receipt {
+	w.covered(d)
+	late := w.dragsSink(ctx)
 	f := w.travels()
+	if late && f == arrives {
+		f = losesReply
+	}
 	if w.traces {
 		w.tracef("sends message %d%s", d.ID, transitNames[f])
 	}
@@ -138,6 +145,9 @@ func (w *world) deliver(_ context.Context, d *outbox.Delivery) outbox.Receipt {
 		if m.key == d.Key && m.sum == maphash.Bytes(seed, d.Payload) {
 			known = true
 			m.sent++
+			if d.Settles != nil && m.owner == d.Settles.Owner {
+				m.id = d.ID
+			}
 		}
 	}
 	s := &w.slots[d.Payload[0]]
@@ -175,6 +185,7 @@ func (w *world) deliver(_ context.Context, d *outbox.Delivery) outbox.Receipt {
 		s.answer = w.result(s, d.Payload[1])
 	}
 	answer := s.answer
+	w.cancelsPass()
 	return outbox.Receipt{Answer: &answer}
 }
 
@@ -199,12 +210,20 @@ func (s *slot) index(w *world) byte {
 var _ outbox.Store = (*store)(nil)
 
 // Lease implements [outbox.Store].
-func (s *store) Lease(_ context.Context, worker retrysafe.Owner, term time.Duration) (outbox.Lease, error) {
+func (s *store) Lease(ctx context.Context, worker retrysafe.Owner, term time.Duration) (outbox.Lease, error) {
 	f := s.w.reaches()
+	if err := ctx.Err(); err != nil {
+		return outbox.Lease{}, err
+	}
 	if f == losesRequest || f == comesLate {
 		return outbox.Lease{}, s.w.gives()
 	}
+	term = s.w.termOf(term)
 	held, err := s.w.mem.Outbox().Lease(outside, worker, term)
+	s.w.leased(term)
+	if err := s.w.drags(ctx); err != nil {
+		return outbox.Lease{}, err
+	}
 	if lost := s.w.returns(f); lost != nil {
 		return outbox.Lease{}, lost
 	}
@@ -212,12 +231,18 @@ func (s *store) Lease(_ context.Context, worker retrysafe.Owner, term time.Durat
 }
 
 // Due implements [outbox.Store].
-func (s *store) Due(_ context.Context, shards []outbox.Shard, limit int) ([]outbox.Delivery, error) {
+func (s *store) Due(ctx context.Context, shards []outbox.Shard, limit int) ([]outbox.Delivery, error) {
 	f := s.w.reaches()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	if f == losesRequest || f == comesLate {
 		return nil, s.w.gives()
 	}
 	list, err := s.w.mem.Outbox().Due(outside, shards, limit)
+	if err := s.w.drags(ctx); err != nil {
+		return nil, err
+	}
 	if lost := s.w.returns(f); lost != nil {
 		return nil, lost
 	}
@@ -226,9 +251,13 @@ func (s *store) Due(_ context.Context, shards []outbox.Shard, limit int) ([]outb
 }
 
 // End implements [outbox.Store].
-func (s *store) Ack(_ context.Context, endings []outbox.Ack) ([]outbox.AckResult, error) {
+func (s *store) Ack(ctx context.Context, endings []outbox.Ack) ([]outbox.AckResult, error) {
 	w := s.w
+	w.at.node.pass.acked(ctx, endings)
 	f := w.reaches()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	switch f {
 	case losesRequest:
 		return nil, w.gives()
@@ -272,6 +301,7 @@ func (s *store) end(endings []outbox.Ack) []outbox.AckResult {
 			continue
 		}
 		if e.Settle != nil {
+			w.settledBy(e)
 			w.slot(e.Settle.Ref).wrote(w, e.Settle, &all[i].Record)
 		}
 		if e.Kind == outbox.AckDead {

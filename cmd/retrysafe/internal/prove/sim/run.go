@@ -30,13 +30,14 @@ func (w *world) reset() {
 	w.calm, w.closes, w.over, w.steps = false, false, false, 0
 	w.skew, w.latest, w.down = 0, time.Time{}, 0
 	w.owners, w.serial, w.delivered = 0, 0, 0
+	w.jumped, w.holding = false, 0
 	w.broken, w.hash, w.trace = nil, 0, nil
 	w.store.w = w
 	w.newStore()
 }
 
 // keyNames are the keys of a world. The first two differ by their scope only.
-var keyNames = [...]retrysafe.Ref{{Scope: "a", Key: "1"}, {Scope: "b", Key: "1"}, {Scope: "b", Key: "2"}}
+var keyNames = []retrysafe.Ref{{Scope: "a", Key: "1"}, {Scope: "b", Key: "1"}, {Scope: "b", Key: "2"}}
 
 // populate makes the world's keys, nodes and clients, and schedules its faults.
 func (w *world) populate() {
@@ -47,12 +48,11 @@ func (w *world) populate() {
 	if w.plant == oneScope {
 		keys = 2
 	}
-	for i := range keys {
-		ref := keyNames[i]
+	for _, ref := range append(keyNames[:keys:keys], awaitedKey) {
 		w.slots = append(w.slots, slot{name: ref.Scope + "/" + ref.Key, ref: ref, gone: true})
 	}
 	if w.draw(16) == 15 {
-		w.alien(&w.slots[len(w.slots)-1])
+		w.alien(&w.slots[keys-1])
 	}
 	for i := range w.nodeCount {
 		n := &w.nodes[i]
@@ -61,7 +61,7 @@ func (w *world) populate() {
 	}
 	spread := [...]int{90_000, 5_000, 300_000}[w.draw(3)]
 	for i := range 2 + w.draw(maxClients-1) {
-		c := &client{w: w, slot: &w.slots[w.draw(len(w.slots))], print: 1, tries: 2 + w.draw(6)}
+		c := &client{w: w, slot: &w.slots[w.draw(keys)], print: 1, tries: 2 + w.draw(6)}
 		if w.draw(8) == 7 {
 			c.print = 2
 		}
@@ -97,6 +97,7 @@ func (w *world) jump() {
 		return
 	}
 	w.happens(clockJumped)
+	w.jumped = true
 	if w.draw(2) == 0 {
 		w.skew += time.Duration(w.draw(240)-60) * time.Second
 		w.tracef("the store's clock is %v off", w.skew)
@@ -157,6 +158,7 @@ func (w *world) judge() {
 		w.spawn(clientNames[maxClients], nil, time.Duration(i)*time.Second, c.last)
 	}
 	w.run(w.ends + 30*time.Second)
+	w.awaits()
 	w.outboxKept()
 	w.still()
 }

@@ -27,11 +27,15 @@
 //	S8   an operation runs only under a reservation that is stored, once, and its own
 //	S9   what is unknown, lapsed or not yet due moves only by its owner or on evidence
 //	S10  what is deleted is final and due; retention counts from the answer
-//	S11  what is sent was committed, with the same key and bytes; nothing is dropped
+//	S11  what is sent was committed, with the same key and bytes, by a worker whose lease
+//	     lasts for as long as the call may; what its receiver says is stored, also if the
+//	     worker's context has ended; nothing is dropped
 //	S13  records, retries and the steps of a call have a bound, and heartbeats an end
 //	S14  a record of a newer version is left alone
 //	L1   in the end no attempt is due that was not swept
 //	L2   in the end no outcome is unknown and due without the resolver having been asked
+//	L3   a call that waits on one node gets what an attempt on another leaves: the
+//	     answer, or after a crash what its lapsed lease means
 //
 // S12, S15 and S16 are about the wire and about encryption, of which nothing is here.
 package sim
@@ -56,7 +60,7 @@ func Checks() []prove.Check {
 		Goal:  "G2",
 		Size:  prove.Size{Of: "schedules", Change: 1_000_000, Release: 50_000_000},
 		Shows: "the engine, the janitor and the outbox keep their promises in every simulated world, whatever goes wrong in it",
-		Holds: []string{"S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S10", "S11", "S13", "S14", "L1", "L2"},
+		Holds: []string{"S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S10", "S11", "S13", "S14", "L1", "L2", "L3"},
 		Run: func(ctx context.Context, env *prove.Env, r *prove.Result) error {
 			return simulate(ctx, env, r, none)
 		},

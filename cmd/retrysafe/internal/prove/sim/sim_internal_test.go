@@ -132,6 +132,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		staleSwaps: {"S2"}, anyonesSwaps: {"S1", "S2"}, overwritingCreate: {"S1", "S2", "S9"},
 		reapsAnything: {"S9"}, forgetsAnswers: {"S2"}, forgetsClaims: {"S9"}, losesClaims: {"S1"}, liar: {"S9"}, shortMemory: {"S4"},
 		forgetfulProvider: {"S1"}, dishonest: {"S1"}, oneScope: {"S7"}, asksForEver: {"S13"}, sendsForEver: {"S13"},
+		staleLoads: {"L3"}, shortLeases: {"S11"},
 	}
 	for p := none + 1; p < plants; p++ {
 		t.Run(p.String(), func(t *testing.T) {

@@ -181,8 +181,8 @@ func (s *store) Load(ctx context.Context, ref retrysafe.Ref) (got retrysafe.Reco
 	ref = s.w.confuses(ref)
 	if !ref.IsSystem() && s.w.slot(ref).hidden {
 		err = retrysafe.ErrNotFound
-	} else {
-		got, err = s.w.mem.Load(outside, ref)
+	} else if got, err = s.w.mem.Load(outside, ref); err == nil && !ref.IsSystem() {
+		got = s.w.loaded(got)
 	}
 	if lost := s.w.returns(f); lost != nil {
 		return retrysafe.Record{}, lost

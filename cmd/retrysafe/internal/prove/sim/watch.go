@@ -15,6 +15,7 @@ type slot struct {
 	rec      retrysafe.Record // as committed
 	gone     bool             // there is none
 	hidden   bool             // a planted fault: the store has lost it
+	loaded   retrysafe.Record // a planted fault: what the first load has shown
 	highest  int64            // revision ever given
 	gen      int              // generation: how often the key was used afresh
 	soft     bool             // a crash of the server would forget its last steps,
@@ -259,6 +260,8 @@ func (s *slot) moved(w *world, old, next *retrysafe.Record) {
 func (s *slot) left(w *world, old, next *retrysafe.Record, by string) {
 	repeats := old.Effects != retrysafe.EffectsUnprotected && (old.Lapse == retrysafe.LapseRerun || old.Lapse == retrysafe.LapseResume)
 	switch {
+	case by == "outbox" && !ofMessage(old.Owner):
+		w.violate("S9", s, "the end of a message has settled an attempt that the message does not own; it became %s", next.State)
 	case by == "" || by == "outbox":
 	case !due(old, next):
 		w.violate("S9", s, "an attempt whose lease had not run out became %s, by %q", next.State, by)

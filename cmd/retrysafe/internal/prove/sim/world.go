@@ -35,9 +35,11 @@ type world struct {
 	txs       []*tx // open, as far as the server knows
 	slots     []slot
 	messages  []message
-	delivered int    // messages that have ended so
-	owners    uint64 // drawn so far
-	serial    uint32 // of answers
+	delivered int           // messages that have ended so
+	owners    uint64        // drawn so far
+	serial    uint32        // of answers
+	jumped    bool          // a clock was set
+	holding   time.Duration // for how long the first node's next operation is held
 
 	plant  plant
 	broken *breach

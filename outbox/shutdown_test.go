@@ -1,0 +1,70 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/retrysafe/retrysafe/outbox"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+// failing is an outbox whose acknowledgements fail, as often as it is told, and are not
+// applied then. It reports each failure.
+type failing struct {
+	outbox.Store
+	times  int
+	failed func()
+}
+
+func (f *failing) Ack(ctx context.Context, acks []outbox.Ack) ([]outbox.AckResult, error) {
+	if f.times--; f.times >= 0 {
+		f.failed()
+		return nil, errors.New("the store is away")
+	}
+	return f.Store.Ack(ctx, acks)
+}
+
+// A worker that is told to stop while the store fails stores what its receivers have
+// said when the store is back, and sends nothing again.
+func TestRunStopsWithEveryReceiptStored(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, r := memstore.New(nil), &receiver{}
+		enqueue(t, s, message("a", "1"), message("", "2"))
+		ctx, stop := context.WithCancel(t.Context())
+		w, err := outbox.NewWorker(&failing{s.Outbox(), 4, stop}, r, nil)
+		must(t, err)
+		must(t, w.Run(ctx))
+		if d, _ := s.Outbox().Depth(t.Context()); d.Waiting != 0 || len(r.received()) != 2 {
+			t.Errorf("after the worker has stopped %d messages wait that were delivered; delivered were %v", d.Waiting, r.received())
+		}
+	})
+}
+
+// A worker that is told to stop waits for the calls of its sink, whose context goes on.
+func TestShutdownLetsTheSinkFinish(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(nil)
+		enqueue(t, s, message("a", "1"))
+		ctx, stop := context.WithCancel(t.Context())
+		sink := outbox.SinkFunc(func(ctx context.Context, _ *outbox.Delivery) outbox.Receipt {
+			stop()
+			select {
+			case <-time.After(time.Second):
+				return outbox.Receipt{}
+			case <-ctx.Done():
+				return outbox.Receipt{Err: ctx.Err()}
+			}
+		})
+		w, err := outbox.NewWorker(s.Outbox(), sink, nil)
+		must(t, err)
+		must(t, w.Run(ctx))
+		if got := w.Stats(); got != (outbox.Stats{Delivered: 1}) {
+			t.Errorf("a call that was under way ended as %+v", got)
+		}
+	})
+}
