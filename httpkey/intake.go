@@ -50,6 +50,9 @@ func (g *Guard) call(r *http.Request, s *scratch) (c retrysafe.Call, body []byte
 		return c, nil, &refusal{problem: routeUnknown, retryAfter: time.Minute}
 	}
 	if c.Scope, err = g.scopeOf(r, c.Operation); err != nil {
+		if re := refusalIn(err); re != nil {
+			return c, nil, re
+		}
 		g.o.Logger.Warn("retrysafe: caller is not identified", "operation", c.Operation, "error", err)
 		return c, nil, &refusal{problem: callerUnidentified}
 	}
@@ -72,6 +75,9 @@ func (g *Guard) call(r *http.Request, s *scratch) (c retrysafe.Call, body []byte
 
 // refuseBody returns the refusal of a body that could not be read.
 func (g *Guard) refuseBody(err error) *refusal {
+	if re := refusalIn(err); re != nil {
+		return re
+	}
 	var outer *http.MaxBytesError
 	switch {
 	case errors.As(err, &outer):
@@ -83,6 +89,18 @@ func (g *Guard) refuseBody(err error) *refusal {
 	default:
 		return &refusal{problem: bodyUnreadable}
 	}
+}
+
+// refusalIn returns the refusal that an error of a [ScopeFunc] or of a body's reader
+// carries, or nil. Code around a guard, such as a gateway that limits what a caller may
+// hold, refuses a request in this way before anything is reserved.
+func refusalIn(err error) *refusal {
+	var carrier interface{ Problem() *Problem }
+	if !errors.As(err, &carrier) {
+		return nil
+	}
+	re := carrier.Problem().refusal()
+	return &re
 }
 
 // refingerprint returns the fingerprint of a request as stored ones were computed.

@@ -16,7 +16,9 @@ import (
 
 // A ScopeFunc returns the tenant that owns a request's key: that of the authenticated
 // caller. It must never be taken from the body. An empty scope or an error refuses the
-// request. It runs after the application's own authentication.
+// request. It runs after the application's own authentication, and before the body is
+// read. An error that has a method Problem() *[Problem] refuses the request with that
+// problem; so does such an error of the body's reader.
 type ScopeFunc func(*http.Request) (string, error)
 
 // Options are what a [Guard] may be given. Nil and zero values are the safe
