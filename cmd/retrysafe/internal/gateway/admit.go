@@ -151,8 +151,9 @@ func (x *proxied) refuse(limit admission.Limit, why *problemError) error {
 	return why
 }
 
-// holdAnswer reports whether an answer of this size may be held. One that is run later
-// may: no client waits who could be sent it instead, and workers are few.
+// holdAnswer reports whether an answer of this size may be held. The answer of a request
+// that is run later may: there is no connection to send it to instead, and workers are
+// few.
 func (x *proxied) holdAnswer(size int64) bool {
 	if size <= x.answer || !x.claim.IsOpen() {
 		return true
