@@ -21,7 +21,8 @@ type connection struct {
 	closed  atomic.Bool
 
 	table     *connTable
-	address   netip.Addr   // as it is counted
+	peer      netip.Addr
+	address   netip.Addr   // as the peer is counted
 	idleSince atomic.Int64 // since epoch; 0 while a request is served, or evicted
 	streams   atomic.Int32 // requests that are being served
 	reserved  atomic.Bool  // it has no regular place

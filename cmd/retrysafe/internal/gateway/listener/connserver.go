@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -165,11 +166,11 @@ func (r *connServer) serveStream(w http.ResponseWriter, req *http.Request) {
 	if s != nil {
 		defer s.streams.Add(-1)
 		if s.streams.Add(1) > 1 && !r.health(req) {
-			if !s.table.takeStream(s.address) {
+			if !s.table.takeStream(s) {
 				answerFull(w)
 				return
 			}
-			defer s.table.giveStream(s.address)
+			defer s.table.giveStream(s)
 		}
 	}
 	r.handler.ServeHTTP(w, req)
@@ -184,8 +185,9 @@ func answerFull(w http.ResponseWriter) {
 // serveConn serves a connection, which has a place in the table until it is closed. It
 // reports false if the server is closed.
 func (r *connServer) serveConn(c net.Conn, table *connTable) bool {
+	peer := peerOf(c)
 	s := &connection{
-		Conn: c, stall: r.limits.stall, table: table, address: admission.AddressOf(c.RemoteAddr().String()),
+		Conn: c, stall: r.limits.stall, table: table, peer: peer, address: admission.Plain(peer),
 		onClose: func(s *connection) {
 			r.forget(s)
 			table.exit(s)
@@ -212,6 +214,15 @@ func (r *connServer) serveConn(c net.Conn, table *connTable) bool {
 		r.handshake(s)
 	}()
 	return true
+}
+
+// peerOf returns the address at the other end of a connection.
+func peerOf(c net.Conn) netip.Addr {
+	at, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	return at.AddrPort().Addr().Unmap().WithZone("")
 }
 
 func (r *connServer) forget(s *connection) {

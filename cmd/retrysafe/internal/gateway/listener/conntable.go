@@ -97,7 +97,7 @@ func (t *connTable) close(c *connection) {
 // settle gives c a regular place, if there is one or an idle connection gives way, which
 // is returned.
 func (t *connTable) settle(c *connection) (gone *connection, ok bool) {
-	if !t.fits(c.address) {
+	if !t.fits(c) {
 		if gone = t.oldestIdle(t.held[c.address]); gone == nil {
 			return nil, false
 		}
@@ -112,13 +112,13 @@ func (t *connTable) settle(c *connection) (gone *connection, ok bool) {
 }
 
 // fits applies the rule: an address may have as many as are free.
-func (t *connTable) fits(a netip.Addr) bool {
+func (t *connTable) fits(c *connection) bool {
 	free := t.most - t.taken - 1 // afterwards
-	return free >= 0 && (t.taken == 0 || t.held[a] < free || t.trusts(a))
+	return free >= 0 && (t.taken == 0 || t.held[c.address] < free || t.trusts(c))
 }
 
-func (t *connTable) trusts(a netip.Addr) bool {
-	return slices.ContainsFunc(t.trusted, func(p netip.Prefix) bool { return p.Contains(a) })
+func (t *connTable) trusts(c *connection) bool {
+	return slices.ContainsFunc(t.trusted, func(p netip.Prefix) bool { return p.Contains(c.peer) })
 }
 
 // oldestIdle returns the connection that has been idle for longest, of an address with at
@@ -261,20 +261,20 @@ func (t *connTable) await(ctx context.Context, c *connection, within time.Durati
 }
 
 // takeStream takes a place for a stream of a connection that has others already.
-func (t *connTable) takeStream(a netip.Addr) bool {
+func (t *connTable) takeStream(c *connection) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.fits(a) {
+	if !t.fits(c) {
 		t.counts.streams.Add(1)
 		return false
 	}
-	t.take(a)
+	t.take(c.address)
 	return true
 }
 
-func (t *connTable) giveStream(a netip.Addr) {
+func (t *connTable) giveStream(c *connection) {
 	t.mu.Lock()
-	t.give(a)
+	t.give(c.address)
 	gone := t.promote()
 	t.mu.Unlock()
 	for _, c := range gone {

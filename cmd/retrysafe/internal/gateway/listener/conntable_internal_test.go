@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
 )
 
 // connected returns a connection of an address that has entered a table.
@@ -15,7 +17,8 @@ func connected(t *testing.T, table *connTable, from string) *connection {
 	t.Helper()
 	a, b := net.Pipe()
 	t.Cleanup(func() { a.Close(); b.Close() })
-	c := &connection{Conn: a, table: table, address: netip.MustParseAddr(from), onClose: table.exit}
+	peer := netip.MustParseAddr(from)
+	c := &connection{Conn: a, table: table, peer: peer, address: admission.Plain(peer), onClose: table.exit}
 	table.enter(c)
 	return c
 }
@@ -57,10 +60,12 @@ func TestAddressesShareConnections(t *testing.T) {
 	if !regular(table, connected(t, table, "192.0.2.3")) {
 		t.Error("a third one found no place")
 	}
-	proxy := tableOf(12, "192.0.2.0/24")
-	for i := range 12 {
-		if !regular(proxy, connected(t, proxy, "192.0.2.1")) {
-			t.Errorf("connection %d of a trusted proxy has no place", i)
+	for _, at := range []string{"192.0.2.1", "::1"} {
+		proxy := tableOf(12, "192.0.2.0/24", "::1/128")
+		for i := range 12 {
+			if !regular(proxy, connected(t, proxy, at)) {
+				t.Errorf("connection %d of the trusted proxy %s has no place", i, at)
+			}
 		}
 	}
 }
@@ -159,14 +164,14 @@ func TestStreamsTakePlaces(t *testing.T) {
 	table := tableOf(10)
 	c := connected(t, table, "192.0.2.1")
 	n := 0
-	for table.takeStream(c.address) {
+	for table.takeStream(c) {
 		n++
 	}
 	if n != 4 || table.counts.streams.Load() != 1 {
 		t.Errorf("beside its connection an address has %d streams of 10 places, want 4", n)
 	}
 	for range n {
-		table.giveStream(c.address)
+		table.giveStream(c)
 	}
 	if taken, _ := table.usage(); taken != 1 {
 		t.Errorf("%d places are taken", taken)
