@@ -54,7 +54,7 @@ func (g *Gateway) scope(r *http.Request) (string, error) {
 	name, address := g.consumer(r, tenant)
 	x.tenant = tenant
 	if limit := x.claim.Open(g.budget, name, address, requestCost); limit != admission.LimitNone {
-		return "", x.refuse(limit, crowdedError)
+		return "", x.refuse(limit, errCrowded)
 	}
 	return tenant, nil
 }
@@ -101,8 +101,8 @@ func (e *problemError) Error() string { return e.problem.Title }
 func (e *problemError) Problem() *httpkey.Problem { return e.problem }
 
 var (
-	crowdedError = &problemError{&crowded}
-	tooSlowError = &problemError{&tooSlow}
+	errCrowded = &problemError{&crowded}
+	errTooSlow = &problemError{&tooSlow}
 )
 
 // An arrivingBody is the body of a guarded request. It is charged as it arrives; what a
@@ -121,7 +121,7 @@ func (b *arrivingBody) Read(p []byte) (int, error) {
 	}
 	if b.arrived == b.room {
 		if !x.claim.Charge(bodyStep) {
-			return 0, x.refuse(admission.LimitMemory, crowdedError)
+			return 0, x.refuse(admission.LimitMemory, errCrowded)
 		}
 		b.room += bodyStep
 	}
@@ -130,11 +130,11 @@ func (b *arrivingBody) Read(p []byte) (int, error) {
 	switch {
 	case n > 0 && b.decoded > 0:
 		if !x.claim.Charge(b.decoded) {
-			return n, x.refuse(admission.LimitMemory, crowdedError)
+			return n, x.refuse(admission.LimitMemory, errCrowded)
 		}
 		b.decoded = 0
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = x.refuse(admission.LimitBodyRate, tooSlowError)
+		err = x.refuse(admission.LimitBodyRate, errTooSlow)
 	}
 	return n, err
 }

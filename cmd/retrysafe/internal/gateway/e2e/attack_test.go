@@ -7,9 +7,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
 var (
@@ -42,15 +44,15 @@ func TestAttack(t *testing.T) {
 	lasts, connections := *attackLasts, *attackConns
 	service := httptest.NewServer(http.HandlerFunc(attacked))
 	t.Cleanup(service.Close)
-	g := newGateway(t, fmt.Sprintf("upstream: %s\nstore: %q\ntenant: { from: bearer }\nadmin: { listen: 127.0.0.1:0, token: a-token-of-operators }\n"+
+	g := newGateway(t, fmt.Sprintf("upstream: %s\nstore: %q\ntenant: { from: bearer, trusted_proxies: [127.0.0.1/32] }\n"+
 		"defaults: { in_flight: wait, wait: 10s }\nserver: { max_memory: %d, max_connections: %d }\n",
-		service.URL, "sqlite:"+filepath.Join(t.TempDir(), "keys.db"), attackMemory, connections)+certificate(t))
+		service.URL, testservers.Shared(t), attackMemory, connections)+certificate(t))
 
 	quiet := honestLoad(t, g, "quiet", lasts)
 	ctx, stop := context.WithCancel(t.Context())
 	h := &hostile{g: g, ctx: ctx}
 	h.attack(connections)
-	eventually(t, "the attack is under way", func() bool { return h.sent.Load() >= int64(connections/2) })
+	eventually(t, "the attack is under way", func() bool { return h.sent.Load() >= int64(connections/3) })
 	memory := make(chan int64, 1)
 	go func() { memory <- mostMemory(ctx, t, g) }()
 	beside := honestLoad(t, g, "beside", lasts)
@@ -62,7 +64,7 @@ func TestAttack(t *testing.T) {
 	t.Logf("beside: %v; the hostile tenant sent %d requests on up to %d connections", beside, h.sent.Load(), connections)
 	t.Logf("memory: at most %d MiB, of which bodies and answers may have %d MiB", most>>20, attackMemory>>20)
 	if quiet.lost+beside.lost > 0 {
-		t.Errorf("honest requests were lost: %d without and %d beside the attack\n%s", quiet.lost, beside.lost, beside.example)
+		t.Errorf("honest requests were lost: %d without and %d beside the attack: %v", quiet.lost, beside.lost, beside.reasons)
 	}
 	if limit := 3 * quiet.p99; beside.p99 > limit {
 		t.Errorf("the p99 of honest requests is %v beside the attack, want at most three times %v", beside.p99, quiet.p99)
@@ -79,6 +81,7 @@ func attacked(w http.ResponseWriter, r *http.Request) {
 	case "/large":
 		w.Header().Set("Content-Length", "1000000")
 		_, _ = w.Write(make([]byte, 1_000_000))
+		return
 	case "/slow":
 		select {
 		case <-time.After(5 * time.Second):
@@ -93,7 +96,7 @@ func attacked(w http.ResponseWriter, r *http.Request) {
 type load struct {
 	requests, lost int
 	p50, p99       time.Duration
-	example        string // of a request that was lost
+	reasons        map[string]int // of requests that were lost
 }
 
 func (l load) String() string {
@@ -101,16 +104,16 @@ func (l load) String() string {
 }
 
 // honestLoad sends the requests of the honest tenants, each at its time, whether those
-// before it were answered or not.
+// before it were answered or not, on up to eight connections of each tenant.
 func honestLoad(t *testing.T, g *gateway, name string, lasts time.Duration) load {
 	t.Helper()
 	var mu sync.Mutex
 	var took []time.Duration
-	var l load
+	l := load{reasons: make(map[string]int)}
 	var all sync.WaitGroup
 	for tenant := range honestTenants {
 		all.Go(func() {
-			client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: anyCertificate.Clone(), MaxIdleConnsPerHost: 64}}
+			client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: anyCertificate.Clone(), MaxConnsPerHost: 8, MaxIdleConnsPerHost: 8}}
 			defer client.CloseIdleConnections()
 			var own sync.WaitGroup
 			defer own.Wait()
@@ -127,7 +130,7 @@ func honestLoad(t *testing.T, g *gateway, name string, lasts time.Duration) load
 					took = append(took, d)
 					if err != nil || status != http.StatusCreated {
 						l.lost++
-						l.example = fmt.Sprintf("%d %s %v", status, text, err)
+						l.reasons[fmt.Sprintf("%d %.300s %v", status, text, err)]++
 					}
 				})
 			}
@@ -180,7 +183,11 @@ type hostile struct {
 	sent atomic.Int64
 }
 
-const hostilePause = time.Second
+const hostilePause = 10 * time.Second
+
+// hostileDialer connects from an address of its own. The honest tenants come through a
+// trusted proxy.
+var hostileDialer = &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 
 // attack starts one goroutine for each connection.
 func (h *hostile) attack(connections int) {
@@ -204,7 +211,7 @@ func (h *hostile) head(path, key string, length int) string {
 
 // exchange sends text on a connection of its own, then more, and reads the answer slowly.
 func (h *hostile) exchange(text string, more func(io.Writer)) {
-	c, err := (&tls.Dialer{Config: anyCertificate}).DialContext(h.ctx, "tcp", h.g.addr)
+	c, err := (&tls.Dialer{NetDialer: hostileDialer, Config: anyCertificate}).DialContext(h.ctx, "tcp", h.g.addr)
 	if err != nil {
 		return
 	}
@@ -265,7 +272,7 @@ func (h *hostile) idle(int) {
 
 // streams opens many streams with announced bodies on one connection of HTTP/2.
 func (h *hostile) streams(n int) {
-	transport := &http.Transport{TLSClientConfig: anyCertificate.Clone(), ForceAttemptHTTP2: true, MaxConnsPerHost: 1}
+	transport := &http.Transport{DialContext: hostileDialer.DialContext, TLSClientConfig: anyCertificate.Clone(), ForceAttemptHTTP2: true, MaxConnsPerHost: 1}
 	defer transport.CloseIdleConnections()
 	var all sync.WaitGroup
 	for i := range 20 {

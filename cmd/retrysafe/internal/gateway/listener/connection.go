@@ -22,13 +22,13 @@ type connection struct {
 
 	table     *connTable
 	peer      netip.Addr
-	address   netip.Addr   // as the peer is counted
-	idleSince atomic.Int64 // since epoch; 0 while a request is served, or evicted
-	streams   atomic.Int32 // requests that are being served
-	reserved  atomic.Bool  // it has no regular place
+	address   netip.Addr    // as the peer is counted
+	accepted  time.Duration // since epoch
+	idleSince atomic.Int64  // since epoch; 0 while a request is served, or evicted
+	streams   atomic.Int32  // requests that are being served
+	reserved  atomic.Bool   // it has no regular place
 	// Guarded by the table.
 	place   place
-	waiting bool          // in reserve, with a request
 	decided chan struct{} // closed when it is no longer in reserve
 
 	until    atomic.Int64 // since epoch: the deadline of writes is not before it
@@ -48,6 +48,7 @@ func (s *connection) note(state http.ConnState) {
 		}
 	case http.StateIdle:
 		s.idleSince.CompareAndSwap(0, int64(time.Since(epoch)))
+	case http.StateNew, http.StateHijacked, http.StateClosed: // it was noted when it was accepted; a hijacked one is never idle
 	}
 }
 

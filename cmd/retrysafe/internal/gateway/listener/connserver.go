@@ -193,7 +193,8 @@ func (r *connServer) serveConn(c net.Conn, table *connTable) bool {
 			table.exit(s)
 		},
 	}
-	s.idleSince.Store(int64(time.Since(epoch)))
+	s.accepted = time.Since(epoch)
+	s.idleSince.Store(int64(s.accepted))
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()

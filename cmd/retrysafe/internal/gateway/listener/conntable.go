@@ -15,9 +15,10 @@ import (
 // An address may have as many as are still free, unless it is a trusted proxy. At that
 // limit, and at the limit of all, the connection gives way that has been idle for longest,
 // of an address that has at least as many. If none is idle, the new connection is in
-// reserve: health checks are answered there at once, and other requests when a place
-// becomes free. When the reserve is full too, its oldest connection gives way, so that
-// the newest is always read.
+// reserve until its request is read. Health checks are answered there at once; any other
+// request waits until a place is free, or is refused. When the reserve is full too, the
+// oldest connection in it gives way, and until one has been there for a second no other is
+// accepted: those wait in the system's queue, where nothing is lost.
 type connTable struct {
 	logger *slog.Logger
 	counts *connCounts
@@ -29,14 +30,16 @@ type connTable struct {
 	taken   int                      // places: connections, and streams beyond their first
 	held    map[netip.Addr]int       // of them, by address
 	conns   map[*connection]struct{} // that have a place
-	reserve []*connection            // that have none, the oldest first
+	reserve []*connection            // that have none, and no request yet; the oldest first
+	waiting []*connection            // that have none, and a request; the oldest first
 }
 
 const (
-	// reserveSize is how many connections there may be beyond the limit.
-	reserveSize = 64
-	// giveWayAfter is how long a connection must have been idle to give way. A client that
-	// sends one request after the other is not cut off in between.
+	// reserveSize is how many connections without a request there may be beyond the limit,
+	// and minWaiting how many with one; if a quarter of the limit is more, so many.
+	reserveSize, minWaiting = 64, 64
+	// giveWayAfter is how long a connection must have been idle, or in reserve, to give way.
+	// A client that sends one request after the other is not cut off in between.
 	giveWayAfter = time.Second
 	// reserveTick is how often a request in reserve looks for a connection that has become
 	// idle for long enough.
@@ -158,40 +161,59 @@ func (t *connTable) leave(c *connection) {
 		delete(t.conns, c)
 		t.give(c.address)
 	case placeReserve:
-		t.reserve = slices.DeleteFunc(t.reserve, func(other *connection) bool { return other == c })
+		t.reserve = without(t.reserve, c)
+		t.waiting = without(t.waiting, c)
 		close(c.decided)
+	case placeNone:
 	}
 	c.place = placeNone
 }
 
-// toReserve puts c in reserve, and returns the connection that gives way to it, if one
-// has to that has no request: one with a request is told so.
+func without(all []*connection, c *connection) []*connection {
+	return slices.DeleteFunc(all, func(other *connection) bool { return other == c })
+}
+
+// toReserve puts c in reserve. An address that has half of the reserve gives way to itself:
+// the connection that does is returned.
 func (t *connTable) toReserve(c *connection) (gone *connection) {
-	own, oldest := 0, -1
-	for i, other := range t.reserve {
+	own := 0
+	for _, other := range t.reserve {
 		if other.address == c.address {
-			if own++; oldest < 0 {
-				oldest = i
+			if own++; gone == nil {
+				gone = other
 			}
 		}
 	}
-	switch free := reserveSize - len(t.reserve); {
-	case own >= max(free, 1):
-		gone = t.reserve[oldest]
-	case free == 0:
-		gone = t.reserve[0]
-	}
-	if gone != nil {
+	if own < reserveSize/2 || t.trusts(c) {
+		gone = nil
+	} else {
 		t.leave(gone)
 		t.counts.refused.Add(1)
-		if gone.waiting {
-			gone = nil
-		}
 	}
 	c.place, c.decided = placeReserve, make(chan struct{})
 	c.reserved.Store(true)
 	t.reserve = append(t.reserve, c)
 	return gone
+}
+
+// makeReserve reports whether another connection may be accepted. If the reserve is full,
+// the oldest connection in it gives way once it has been there for long enough.
+func (t *connTable) makeReserve() bool {
+	t.mu.Lock()
+	if len(t.reserve) < reserveSize {
+		t.mu.Unlock()
+		return true
+	}
+	oldest := t.reserve[0]
+	if time.Since(epoch)-oldest.accepted < giveWayAfter {
+		t.mu.Unlock()
+		return false
+	}
+	t.leave(oldest)
+	t.mu.Unlock()
+	t.counts.refused.Add(1)
+	t.close(oldest)
+	return true
 }
 
 // exit is called when a connection is closed.
@@ -208,10 +230,7 @@ func (t *connTable) exit(c *connection) {
 // promote gives requests in reserve the places that there are, and returns the idle
 // connections that give way.
 func (t *connTable) promote() (gone []*connection) {
-	for _, c := range slices.Clone(t.reserve) {
-		if !c.waiting {
-			continue
-		}
+	for _, c := range slices.Clone(t.waiting) {
 		idle, ok := t.settleReserved(c)
 		if ok && idle != nil {
 			gone = append(gone, idle)
@@ -222,14 +241,14 @@ func (t *connTable) promote() (gone []*connection) {
 
 func (t *connTable) settleReserved(c *connection) (gone *connection, ok bool) {
 	if gone, ok = t.settle(c); ok {
-		t.reserve = slices.DeleteFunc(t.reserve, func(other *connection) bool { return other == c })
+		t.reserve, t.waiting = without(t.reserve, c), without(t.waiting, c)
 		close(c.decided)
 	}
 	return gone, ok
 }
 
 // await waits until a connection in reserve has a place for its request. It reports false
-// if it has to give way, or if that takes too long.
+// if too many wait already, or if that takes too long.
 func (t *connTable) await(ctx context.Context, c *connection, within time.Duration) bool {
 	end := time.NewTimer(within)
 	defer end.Stop()
@@ -238,13 +257,22 @@ func (t *connTable) await(ctx context.Context, c *connection, within time.Durati
 	for {
 		t.mu.Lock()
 		var gone *connection
+		full := false
 		if c.place == placeReserve {
-			c.waiting = true
-			gone, _ = t.settleReserved(c)
+			if gone, _ = t.settleReserved(c); c.place == placeReserve && !slices.Contains(t.waiting, c) {
+				t.reserve = without(t.reserve, c)
+				if full = len(t.waiting) >= max(minWaiting, t.most/4); !full {
+					t.waiting = append(t.waiting, c)
+				}
+			}
 		}
 		now, decided := c.place, c.decided
 		t.mu.Unlock()
 		t.close(gone)
+		if full {
+			t.counts.refused.Add(1)
+			return false
+		}
 		if now != placeReserve {
 			return now == placeRegular
 		}

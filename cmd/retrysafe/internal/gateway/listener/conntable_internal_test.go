@@ -110,7 +110,8 @@ func TestConnectionThatGivesWayServesNothing(t *testing.T) {
 	}
 }
 
-// The reserve is bounded, and the newest connections are in it.
+// The reserve is bounded. An address that floods it displaces its own connections, and a
+// connection that sends nothing gives way after a second.
 func TestReserveGivesWayToTheNewest(t *testing.T) {
 	t.Parallel()
 	table := tableOf(1)
@@ -129,12 +130,26 @@ func TestReserveGivesWayToTheNewest(t *testing.T) {
 	if open != reserveSize/2 || flood[len(flood)-1].closed.Load() || other.closed.Load() {
 		t.Errorf("%d of one address are in reserve, want half of it; the newest must be among them", open)
 	}
+	third := connected(t, table, "192.0.2.4")
+	for range reserveSize/2 - 2 {
+		connected(t, table, "192.0.2.4")
+	}
+	oldest := table.reserve[0]
+	oldest.accepted = time.Since(epoch)
+	if table.makeReserve() {
+		t.Error("one more is accepted beside a full reserve")
+	}
+	oldest.accepted -= 2 * giveWayAfter
+	if !table.makeReserve() || !oldest.closed.Load() {
+		t.Error("the oldest in reserve does not give way after a second")
+	}
+	_ = third.Close()
 	// One that has a request gets the place, another is told that there is none.
 	first, second := make(chan bool), make(chan bool)
 	go func() { first <- table.await(context.Background(), other, time.Minute) }()
 	for {
 		table.mu.Lock()
-		waits := other.waiting
+		waits := len(table.waiting) == 1
 		table.mu.Unlock()
 		if waits {
 			break
@@ -152,6 +167,9 @@ func TestReserveGivesWayToTheNewest(t *testing.T) {
 	// All places are given back.
 	for _, c := range append(flood, other) {
 		_ = c.Close()
+	}
+	for len(table.reserve) > 0 {
+		_ = table.reserve[0].Close()
 	}
 	if taken, most := table.usage(); taken != 0 || most != 1 || len(table.held) != 0 || len(table.reserve) != 0 {
 		t.Errorf("in the end %d of %d are taken, by %v, and %d are in reserve", taken, most, table.held, len(table.reserve))

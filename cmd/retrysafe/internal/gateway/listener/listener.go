@@ -44,7 +44,7 @@ const maxAcceptPause = time.Second
 func (d *listener) serve() {
 	defer close(d.done)
 	var pause time.Duration
-	for {
+	for d.waitReserve() {
 		c, err := d.ln.Accept()
 		switch {
 		case err == nil:
@@ -62,6 +62,19 @@ func (d *listener) serve() {
 			return
 		}
 	}
+}
+
+// waitReserve waits until another connection may be accepted. It reports false when the
+// listener is closed.
+func (d *listener) waitReserve() bool {
+	for !d.conns.makeReserve() {
+		select {
+		case <-time.After(reserveTick):
+		case <-d.stopping:
+			return false
+		}
+	}
+	return true
 }
 
 func (d *listener) serveConn(c net.Conn) {

@@ -286,12 +286,16 @@ func TestHealthIsAnsweredAtTheLimit(t *testing.T) {
 		s.config.Server.MaxConnections = 2
 		trusting(s)
 	})
-	for range 100 { // more than there is in reserve
-		c := dial(t, s.host())
-		write(t, c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	var last net.Conn
+	for range 100 { // more than may wait
+		last = dial(t, s.host())
+		write(t, last, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	}
-	for s.server.Refusals()["connections"] == 0 { // the oldest of them are told so
-		time.Sleep(time.Millisecond)
+	if res, _ := read(t, bufio.NewReader(last)); res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") != "1" || !res.Close {
+		t.Errorf("one too many got %d %v", res.StatusCode, res.Header)
+	}
+	for range 30 { // and some that send nothing
+		dial(t, s.host())
 	}
 	for _, path := range []string{"/.retrysafe/livez", "/.retrysafe/readyz"} {
 		c := dial(t, s.host())
