@@ -136,6 +136,12 @@ bench-gateway: ## the gateway beside a bare reverse proxy, and nginx if there is
 	cd bench && go test -run='^TestGateway$$' -count=1 -v -timeout=30m . -gateway $(if $(QUICK),-gateway.quick,-gateway.docs=../docs) \
 		| grep -v '^=== ' | tee ../out/bench-gateway.txt
 
+.PHONY: bench-attack
+bench-attack: ## ten honest tenants beside a hostile one with 2,000 connections, two minutes (QUICK=1 for a look)
+	@mkdir -p out
+	go test -run='^TestAttack$$' -count=1 -v -timeout=10m ./cmd/retrysafe/internal/gateway/e2e -attack \
+		$(if $(QUICK),-attack.lasts=10s -attack.connections=300) | grep -v '^=== ' | tee out/bench-attack.txt
+
 .PHONY: release
 release: ## archives, checksums and SBOMs of a tagged version (VERSION=v1.2.3); docs/releasing.md is the checklist
 	@scripts/release '$(VERSION)'

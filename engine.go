@@ -28,8 +28,9 @@ type Options struct {
 	// durable. Then its caller gets [ErrUnsettled], and the engine goes on offering the
 	// answer to the store in the background. Default 3 s.
 	SettleTimeout time.Duration
-	// MaxWaiters bounds how many calls wait for attempts in flight at once. Further
-	// calls are refused as under [InFlightConflict]. Default 10,000.
+	// MaxWaiters bounds how many calls wait for attempts in flight at once. One tenant
+	// may have as many as there is still room for, so at most half. Further calls are
+	// refused as under [InFlightConflict]. Default 10,000.
 	MaxWaiters int
 	// Clock and Rand replace time and randomness, for simulation. Rand must not
 	// repeat itself: owners are drawn from it.

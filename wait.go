@@ -3,6 +3,7 @@ package retrysafe
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,10 +19,20 @@ const (
 // share each load. An attempt that is settled in this process notifies them without any
 // load.
 type waiterSet struct {
-	most  int
-	count atomic.Int64
-	mu    sync.Mutex
-	refs  map[Ref]*waitedKey
+	most    int
+	count   atomic.Int64
+	mu      sync.Mutex
+	refs    map[Ref]*waitedKey
+	tenants map[string]int // waiters by tenantOf
+}
+
+// scopePart separates the tenant from the rest of a scope that a guard has narrowed.
+const scopePart = "\x1f"
+
+// tenantOf returns the tenant that a scope belongs to.
+func tenantOf(scope string) string {
+	tenant, _, _ := strings.Cut(scope, scopePart)
+	return tenant
 }
 
 // waitedKey is what the waiters of one key share.
@@ -33,17 +44,21 @@ type waitedKey struct {
 	err     error
 }
 
-// join adds a waiter for ref, or returns nil if the set is full.
+// join adds a waiter for ref, or returns nil if the set is full. A tenant may have as
+// many waiters as there is still room for, so that it cannot use up the room of others.
 func (w *waiterSet) join(ref Ref) *waitedKey {
-	if w.count.Add(1) > int64(w.most) {
-		w.count.Add(-1)
-		return nil
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.refs == nil {
-		w.refs = make(map[Ref]*waitedKey)
+	tenant := tenantOf(ref.Scope)
+	count := int(w.count.Load()) + 1
+	if own := w.tenants[tenant] + 1; count > w.most || own > w.most-count && count > 1 {
+		return nil
 	}
+	w.count.Store(int64(count))
+	if w.refs == nil {
+		w.refs, w.tenants = make(map[Ref]*waitedKey), make(map[string]int)
+	}
+	w.tenants[tenant]++
 	on := w.refs[ref]
 	if on == nil {
 		on = new(waitedKey)
@@ -57,6 +72,10 @@ func (w *waiterSet) leave(ref Ref, on *waitedKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.count.Add(-1)
+	tenant := tenantOf(ref.Scope)
+	if w.tenants[tenant]--; w.tenants[tenant] == 0 {
+		delete(w.tenants, tenant)
+	}
 	if on.waiters--; on.waiters == 0 {
 		delete(w.refs, ref)
 	}

@@ -38,23 +38,32 @@ func (g *Guard) readBody(r *http.Request, buf []byte) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody { // ContentLength may be wrong: outer middleware may have replaced the body
 		return buf[:0], nil
 	}
-	if n := r.ContentLength; n > 0 && int64(cap(buf)) < n+1 {
+	if n := min(r.ContentLength, trustedLength); n > 0 && int64(cap(buf)) < n+1 {
 		buf = make([]byte, 0, n+1) // one more byte, so that the read that returns EOF needs no larger buffer
 	}
-	body, err := readAll(r.Body, buf[:0], limit)
+	body, err := readAll(r.Body, buf[:0], limit, r.ContentLength)
 	if err != nil || !encoded || len(body) == 0 {
 		return body, err
 	}
 	return g.gunzip(body, limit)
 }
 
+// trustedLength is how much memory is allocated for a body before any of it has arrived.
+// Beyond it memory follows what arrives: a length that is only announced costs nothing.
+const trustedLength = 16 << 10
+
 // isEncoding reports whether a line of Content-Encoding names an encoding.
 func isEncoding(line string) bool { return line != "" && !strings.EqualFold(line, "identity") }
 
-// readAll is io.ReadAll into buf with a limit.
-func readAll(r io.Reader, buf []byte, limit int64) ([]byte, error) {
+// readAll is io.ReadAll into buf with a limit. Length is how much should come, and
+// negative if that is not known.
+func readAll(r io.Reader, buf []byte, limit, length int64) ([]byte, error) {
 	for {
-		if len(buf) == cap(buf) {
+		switch left := length + 1 - int64(len(buf)); { // with the byte for the read that returns EOF
+		case len(buf) < cap(buf):
+		case left > 0:
+			buf = slices.Grow(buf, int(min(left, int64(max(len(buf), 512)))))
+		default:
 			buf = append(buf, 0)[:len(buf)]
 		}
 		n, err := r.Read(buf[len(buf):cap(buf)])
@@ -76,7 +85,7 @@ func (g *Guard) gunzip(body []byte, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return readAll(zr, nil, min(limit, decodeFree+maxRatio*int64(len(body))))
+	return readAll(zr, nil, min(limit, decodeFree+maxRatio*int64(len(body))), -1)
 }
 
 // heldBody is the body that a handler reads: the bytes that were fingerprinted.

@@ -180,6 +180,19 @@ func (x *exchange) goDirect() error {
 	return nil
 }
 
+// Omit does to a response what is done to one over [Options.MaxResponse]: it stores the outcome without the body, and sends the response to
+// the client directly. A proxy calls it, through an interface of its own, when it has no
+// memory to hold the rest.
+func (x *exchange) Omit() error {
+	if x.status == 0 {
+		x.WriteHeader(http.StatusOK)
+	}
+	if x.fault != nil || x.direct || x.sealed {
+		return x.fault
+	}
+	return x.goDirect()
+}
+
 // FlushError does what the stream policy says.
 func (x *exchange) FlushError() error {
 	if x.g.o.Stream != StreamThrough || x.sealed {

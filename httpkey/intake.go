@@ -51,6 +51,9 @@ func (g *Guard) call(r *http.Request, s *scratch) (c retrysafe.Call, body []byte
 		return c, nil, &refusal{problem: routeUnknown, retryAfter: time.Minute}
 	}
 	if c.Scope, err = g.scopeOf(r, c.Operation); err != nil {
+		if re := refusalIn(err); re != nil {
+			return c, nil, re
+		}
 		g.o.Logger.Warn("retrysafe: caller is not identified", "operation", c.Operation, "error", err, "fix", "if this caller has authenticated, place authentication before the guard, where the scope function finds its result")
 		return c, nil, unidentified(err)
 	}
@@ -71,6 +74,9 @@ func (g *Guard) call(r *http.Request, s *scratch) (c retrysafe.Call, body []byte
 
 // refuseBody returns the refusal of a body that could not be read.
 func (g *Guard) refuseBody(err error) *refusal {
+	if re := refusalIn(err); re != nil {
+		return re
+	}
 	var outer *http.MaxBytesError
 	switch {
 	case errors.As(err, &outer):
@@ -82,6 +88,18 @@ func (g *Guard) refuseBody(err error) *refusal {
 	default:
 		return &refusal{problem: bodyUnreadable}
 	}
+}
+
+// refusalIn returns the refusal that an error of a [ScopeFunc] or of a body's reader
+// carries, or nil. Code around a guard, such as a gateway that limits what a caller may
+// hold, refuses a request in this way before anything is reserved.
+func refusalIn(err error) *refusal {
+	var carrier interface{ Problem() *Problem }
+	if !errors.As(err, &carrier) {
+		return nil
+	}
+	re := carrier.Problem().refusal()
+	return &re
 }
 
 // overrides reports whether a request names a guarded method in an override header, or

@@ -17,8 +17,10 @@ import (
 // A ScopeFunc returns the tenant that owns a request's key: that of the authenticated
 // caller. It must never be taken from the body. An empty scope or an error refuses the
 // request, with a 403. An error with the method "Challenge() string" refuses it with a
-// 401 instead, and with that challenge in WWW-Authenticate. It runs after the
-// application's own authentication.
+// 401 instead, and with that challenge in WWW-Authenticate; one with the method
+// "Problem() *Problem" refuses it with that problem, and so does such an error of the
+// body's reader. It runs after the application's own authentication, and before the body
+// is read.
 type ScopeFunc func(*http.Request) (string, error)
 
 // Options are what a [Guard] may be given. Nil and zero values are the safe

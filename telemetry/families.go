@@ -28,6 +28,10 @@ var (
 	cacheEntries = gauges("retrysafe_cache_entries", "Records in the cache.", sum)
 	cacheBytes   = gauges("retrysafe_cache_bytes", "Memory of the records in the cache, in bytes.", sum)
 
-	findings = counts("retrysafe_guard_findings_total", "Requests that guards refused or, where a rule is not enforced, would have refused.", "code", "enforced")
-	storeUp  = gauges("retrysafe_store_up", "1 while the store answers, 0 while reservations are refused.", lowest)
+	findings      = counts("retrysafe_guard_findings_total", "Requests that guards refused or, where a rule is not enforced, would have refused.", "code", "enforced")
+	limitRefusals = counts("retrysafe_limit_refusals_total", "Requests that were refused and connections that were closed, by the limit that was reached.", "limit")
+	limitUsed     = gauges("retrysafe_limit_used", "How much of a limit is used; memory is in bytes.", sum, "limit")
+	limitMax      = gauges("retrysafe_limit_max", "How much of it there is.", sum, "limit")
+
+	storeUp = gauges("retrysafe_store_up", "1 while the store answers, 0 while reservations are refused.", lowest)
 )

@@ -38,17 +38,39 @@ func (m *Metrics) Cache(c Cache) (forget func()) {
 // A Guard is an [httpkey.Guard], or a type that has several.
 type Guard interface{ Counts() map[string]uint64 }
 
-// Guard adds the findings of guards as a source. Nil adds none.
+// Guard adds the findings of guards as a source. Nil adds none. A guard that also has
+// Limits, as that of a gateway, shows what they refused and how much of each is used:
+//
+//	Limits() (refused map[string]uint64, held map[string][2]int64) // used, and what there is
 func (m *Metrics) Guard(g Guard) (forget func()) {
 	if g == nil {
 		return func() {}
 	}
+	var held func(reading)
+	limited, ok := g.(interface {
+		Limits() (refused map[string]uint64, held map[string][2]int64)
+	})
+	if ok {
+		held = func(r reading) {
+			_, held := limited.Limits()
+			for limit, of := range held {
+				r.add(limitUsed, float64(of[0]), label(limit))
+				r.add(limitMax, float64(of[1]), label(limit))
+			}
+		}
+	}
 	return m.pull.watch(func(r reading) {
+		if limited != nil {
+			refused, _ := limited.Limits()
+			for limit, n := range refused {
+				r.add(limitRefusals, float64(n), label(limit))
+			}
+		}
 		for code, n := range g.Counts() {
 			code, observed := strings.CutSuffix(code, " (observed)")
 			r.add(findings, float64(n), label(code), strconv.FormatBool(!observed))
 		}
-	}, nil)
+	}, held)
 }
 
 // Store adds the health of a store as a source, as [retrysafe.Engine.Healthy] reports

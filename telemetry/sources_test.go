@@ -259,3 +259,31 @@ func TestSourceThatPanics(t *testing.T) {
 		t.Error("it spoils the next scrape too, or was not counted")
 	}
 }
+
+// limited is a guard with limits.
+type limited struct{ counter }
+
+func (limited) Limits() (refused map[string]uint64, held map[string][2]int64) {
+	return map[string]uint64{"memory": 3, "bad\xff": 1}, map[string][2]int64{"memory": {10, 100}}
+}
+
+// What a guard's limits refuse, and how full they are, is shown; what was refused is not
+// forgotten with the guard.
+func TestLimitsOfAGuard(t *testing.T) {
+	t.Parallel()
+	m := telemetry.New(nil)
+	forget := m.Guard(limited{})
+	got := shown(t, m)
+	for name, want := range map[string]float64{
+		`retrysafe_limit_refusals_total{limit="memory"}`: 3, `retrysafe_limit_used{limit="memory"}`: 10, `retrysafe_limit_max{limit="memory"}`: 100,
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %v, want %v", name, got[name], want)
+		}
+	}
+	forget()
+	got = shown(t, m)
+	if _, ok := got[`retrysafe_limit_used{limit="memory"}`]; ok || got[`retrysafe_limit_refusals_total{limit="memory"}`] != 3 {
+		t.Errorf("after the guard has gone there is %v", got)
+	}
+}

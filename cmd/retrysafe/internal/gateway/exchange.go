@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
 	"github.com/retrysafe/retrysafe/httpkey"
 )
 
@@ -69,8 +70,16 @@ const (
 type proxied struct {
 	context.Context
 	http.ResponseWriter
-	event Exchange // what is known of it so far
-	began time.Time
+	route   *route
+	request *http.Request // as the guard has it
+	event   Exchange      // what is known of it so far
+	began   time.Time
+
+	tenant string          // once it is known
+	claim  admission.Claim // what it holds of the memory that all share
+	body   arrivingBody
+	answer int64 // size of the answer up to which it is charged
+	muted  bool  // the rest of the answer is dropped: another one was sent
 }
 
 type proxiedKey struct{}
@@ -91,6 +100,9 @@ func proxiedOf(ctx context.Context) *proxied {
 
 // WriteHeader notes the final status.
 func (x *proxied) WriteHeader(status int) {
+	if x.muted || x.refuseReplay() {
+		return
+	}
 	if x.event.Status == 0 && status >= 200 {
 		x.event.Status = status
 	}
@@ -99,6 +111,9 @@ func (x *proxied) WriteHeader(status int) {
 
 // Write counts.
 func (x *proxied) Write(p []byte) (int, error) {
+	if x.muted {
+		return len(p), nil
+	}
 	if x.event.Status == 0 {
 		x.event.Status = http.StatusOK
 	}
@@ -128,7 +143,7 @@ func noteFate(r *http.Request, f httpkey.Disposition) {
 		}
 	case f.Code == "" && x.event.Code == "":
 		x.event.Handling = HandlingPassed
-	case f.Code == httpkey.DispositionReplay:
+	case f.Code == httpkey.DispositionReplay && !x.muted:
 		x.event.Handling = HandlingReplayed
 	case x.event.Attempt > 0:
 		x.event.Handling = HandlingFresh

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/tenant"
 	"github.com/retrysafe/retrysafe/httpkey"
@@ -37,6 +38,9 @@ type Parts struct {
 	// names.
 	Tenant, Principal tenant.Func
 
+	// Budget is what guarded requests share, and outlives this configuration. Default: one
+	// of the configuration's size.
+	Budget *admission.Budget
 	// Observer is told what happens to keys.
 	Observer retrysafe.Observer
 	// Exchange is told of each request at its end, on the request's own path: it must
@@ -61,7 +65,8 @@ type Gateway struct {
 	trustedHeaders map[string]bool // canonical names of headers; see isAlias
 	protected      map[string]bool // canonical names of headers; see removesProtected
 	tenantSlots    tenantSlots
-	bodies         slots // bytes
+	budget         *admission.Budget // memory and requests, shared by all tenants
+	limitLog       logPace
 	passthroughs   pool.Of[passthrough]
 	statuses       map[string]http.Handler
 	duties         []func(context.Context) error
@@ -77,7 +82,10 @@ func New(c *config.Config, p Parts) (*Gateway, error) {
 	if c == nil || p.Store == nil {
 		return nil, errors.New("gateway: New needs a configuration and a store")
 	}
-	g := &Gateway{exchange: p.Exchange, logger: p.Logger, tenantSlots: tenantSlots{max: c.Limits.InFlight}, bodies: slots{max: c.Server.MaxBodies}}
+	g := &Gateway{exchange: p.Exchange, logger: p.Logger, tenantSlots: tenantSlots{max: c.Limits.InFlight}, budget: p.Budget}
+	if g.budget == nil {
+		g.budget = admission.New(BudgetFor(c))
+	}
 	if g.logger == nil {
 		g.logger = slog.Default()
 	}
@@ -110,7 +118,7 @@ func (g *Gateway) makeGuard(c *config.Config, p *Parts) (err error) {
 	default:
 		return fmt.Errorf("profile: %q is neither ietf nor stripe", c.Profile)
 	}
-	g.guard, err = httpkey.New(g.engine, g.tenants.tenant, &httpkey.Options{
+	g.guard, err = httpkey.New(g.engine, g.scope, &httpkey.Options{
 		Profile:      profile,
 		Secrets:      p.Secrets,
 		FormerFields: p.FormerFields,
@@ -237,6 +245,9 @@ func (g *Gateway) Fields() []httpkey.Fields {
 
 // Guard is what counts refusals, see [httpkey.Guard.Counts].
 func (g *Gateway) Guard() *httpkey.Guard { return g.guard }
+
+// Budget is what guarded requests share.
+func (g *Gateway) Budget() *admission.Budget { return g.budget }
 
 // Store is the store as the gateway uses it: sealed and cached where it is.
 func (g *Gateway) Store() retrysafe.Store { return g.store }

@@ -1,8 +1,17 @@
 package gateway_test
 
 import (
+	"bufio"
 	"context"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -198,21 +207,261 @@ func TestW78_NewKeysOfATenant(t *testing.T) {
 	b.post(t, "/payments", other, `{}`, with("X-Tenant-Id", "rival")).is(t, 201, `{"got":{}}`, false)
 }
 
-// The bodies of all guarded requests together are bounded. A request that exceeds the
-// bound is refused unread; a request that no route guards does not count.
+// The bodies of all guarded requests together are bounded, by what has arrived of them. A
+// request that exceeds the bound is refused before anything is reserved; a request that
+// no route guards does not count.
 func TestW78_BodiesAreBounded(t *testing.T) {
 	t.Parallel()
-	b, release := occupied(t, func(b *bundle) { b.config.Server.MaxBodies = 20 }) // of which the slow one has two
-	long := `{"amount": 1234567}`
+	b, release := occupied(t, func(b *bundle) { b.config.Server.MaxMemory = 64 << 10 }) // of which the slow one has a quarter
+	long := `{"text": "` + strings.Repeat("x", 10<<10) + `"}`
 	b.post(t, "/payments", other, long).refused(t, http.StatusServiceUnavailable, "gateway-busy")
 	if _, err := b.store.Load(t.Context(), retrysafe.Ref{Scope: "header:acme", Key: other}); err == nil {
 		t.Error("a refused request has left a record")
 	}
 	chunked := func(r *http.Request) { r.ContentLength = -1 }
-	b.post(t, "/payments", other, `{}`, chunked).refused(t, http.StatusServiceUnavailable, "gateway-busy")
+	b.post(t, "/payments", other, long, chunked).refused(t, http.StatusServiceUnavailable, "gateway-busy")
 	b.post(t, "/payments", other+"s", `{}`).is(t, 201, `{"got":{}}`, false)
 	b.do(t, b.request(t, http.MethodPut, "/payments", long)).is(t, 201, `{"got":`+long+`}`, false)
 	release()
 	b.post(t, "/payments", other, long).is(t, 201, `{"got":`+long+`}`, false)
 	b.post(t, "/payments", other+"c", long, chunked).is(t, 201, `{"got":`+long+`}`, false) // alone it may be as large as the route allows
+	if log := b.log.String(); !strings.Contains(log, "limit=memory") || !strings.Contains(log, "tenant="+retrysafe.HashKey("header:acme")) || !strings.Contains(log, "remedy=") {
+		t.Errorf("the log does not name limit, tenant and remedy:\n%s", log)
+	}
+}
+
+// A length that is only announced is not charged, so that it keeps no other tenant out.
+func TestW78_AnnouncedBodiesAreNotCharged(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(b *bundle) { b.config.Server.MaxMemory = 4 << 20 })
+	const idle = 100 // which announce 100 MB
+	for i := range idle {
+		c := dialTo(t, b.url)
+		_, err := fmt.Fprintf(c, "POST /payments HTTP/1.1\r\nHost: x\r\nX-Tenant-Id: hostile\r\nIdempotency-Key: a-key-of-the-hostile-one-%d\r\nContent-Length: 1000000\r\n\r\n{", i)
+		must(t, err)
+	}
+	for b.Budget().Memory().Used < idle*16<<10 { // until each is read as far as it has come
+		runtime.Gosched()
+	}
+	for i := range 20 {
+		b.post(t, "/payments", fmt.Sprint(key, i), `{}`).is(t, 201, `{"got":{}}`, false)
+	}
+	if used := b.Budget().Memory().Used; used > 2<<20 {
+		t.Errorf("they hold %d bytes", used)
+	}
+}
+
+// A tenant that holds all that it may has no effect on another one, and its own requests
+// succeed again when it has given back.
+func TestW78_TenantsShareMemory(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(b *bundle) { b.config.Server.MaxMemory = 1 << 20 })
+	part := `{"text": "` + strings.Repeat("x", 40<<10)
+	refused := make(chan string, 64)
+	var all []net.Conn
+	for i := range 32 { // each sends 40 KiB of 50, so that together they would hold more than there is
+		c := dialTo(t, b.url)
+		all = append(all, c)
+		_, err := fmt.Fprintf(c, "POST /payments HTTP/1.1\r\nHost: x\r\nX-Tenant-Id: hostile\r\nIdempotency-Key: a-key-of-the-hostile-one-%d\r\nContent-Length: 50000\r\n\r\n%s", i, part)
+		must(t, err)
+		go func() {
+			line, _ := bufio.NewReader(c).ReadString('\n')
+			refused <- line
+		}()
+	}
+	if line := <-refused; !strings.Contains(line, "503") {
+		t.Errorf("the first answer is %q", line)
+	}
+	for i := range 20 {
+		b.post(t, "/payments", fmt.Sprint(key, i), `{}`).is(t, 201, `{"got":{}}`, false)
+		b.post(t, "/payments", fmt.Sprint(other, i), `{"text": "`+strings.Repeat("y", 100<<10)+`"}`)
+	}
+	if m := b.Budget().Memory(); m.Used > m.Most*3/4 {
+		t.Errorf("%d of %d bytes are held", m.Used, m.Most)
+	}
+	for _, c := range all {
+		c.Close()
+	}
+	for b.Budget().Memory().Used > 0 {
+		runtime.Gosched()
+	}
+	b.post(t, "/payments", key+"again", part+`"}`, with("X-Tenant-Id", "hostile")).is(t, 201, `{"got":`+part+`"}}`, false)
+}
+
+// Answers that there is no memory for are sent, and their outcome is stored without them:
+// a retry does not run again.
+func TestW78_AnswersBeyondTheMemoryAreNotStored(t *testing.T) {
+	t.Parallel()
+	for name, announced := range map[string]bool{"announced": true, "in chunks": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			large := strings.Repeat("x", 700<<10)
+			b := setup(t, func(b *bundle) { b.config.Server.MaxMemory = 1 << 20 }, answering(func(w http.ResponseWriter, r *http.Request) {
+				if announced {
+					w.Header().Set("Content-Length", strconv.Itoa(len(large)))
+				}
+				w.Header().Set("Location", "/payments/1")
+				w.WriteHeader(http.StatusCreated)
+				_, _ = io.WriteString(w, large)
+			}))
+			hold := holding(t, b) // so that this request is not alone
+			got := b.post(t, "/payments", key, `{}`)
+			if got.status != http.StatusCreated || got.body != large || got.err != nil {
+				t.Fatalf("got %d, %d bytes, %v", got.status, len(got.body), got.err)
+			}
+			got = b.post(t, "/payments", key, `{}`)
+			got.refused(t, http.StatusCreated, "response-not-stored")
+			if got.header.Get("Location") != "/payments/1" {
+				t.Errorf("told %v", got.header)
+			}
+			b.upstream.called(t, 1)
+			if b.Budget().Refusals()["answers"] != 1 {
+				t.Errorf("counted %v", b.Budget().Refusals())
+			}
+			hold()
+			for b.Budget().Memory().Used > 0 {
+				runtime.Gosched()
+			}
+			b.post(t, "/payments", other, `{}`).is(t, 201, large, false) // alone it is held, whatever its size
+			b.post(t, "/payments", other, `{}`).is(t, 201, large, true)
+		})
+	}
+}
+
+// holding has a request of another tenant send half of its body, and returns how to end it.
+func holding(t *testing.T, b *bundle) (end func()) {
+	t.Helper()
+	before := b.Budget().Memory().Used
+	c := dialTo(t, b.url)
+	_, err := io.WriteString(c, "POST /payments HTTP/1.1\r\nHost: x\r\nX-Tenant-Id: holder\r\nIdempotency-Key: a-key-of-the-holder\r\nContent-Length: 100\r\n\r\n{")
+	must(t, err)
+	for b.Budget().Memory().Used == before {
+		runtime.Gosched()
+	}
+	return func() { c.Close() }
+}
+
+// A stored answer that there is no memory for is asked for again; it is neither lost nor
+// run again.
+func TestW78_ReplaysBeyondTheMemoryAreAskedForAgain(t *testing.T) {
+	t.Parallel()
+	large := strings.Repeat("x", 700<<10)
+	b := setup(t, func(b *bundle) { b.config.Server.MaxMemory = 1 << 20 }, answering(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Of-The-Answer", "1")
+		w.Header().Set("Location", "/payments/1")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, large)
+	}))
+	b.post(t, "/payments", key, `{}`).is(t, 201, large, false)
+	end := holding(t, b)
+	got := b.post(t, "/payments", key, `{}`)
+	got.refused(t, http.StatusServiceUnavailable, "gateway-busy")
+	if h := got.header; h.Get("Retry-After") != "1" || h.Get("Idempotent-Replayed") != "" || h.Get("Location") != "" || !strings.Contains(got.body, "The answer is stored") {
+		t.Errorf("told %v %s", h, got.body)
+	}
+	var last gateway.Exchange
+	for last.Handling != gateway.HandlingRefused {
+		last = b.last(t)
+	}
+	if last.Code != "gateway-busy" || last.Status != http.StatusServiceUnavailable {
+		t.Errorf("told of %+v", last)
+	}
+	end()
+	for b.Budget().Memory().Used > 0 {
+		runtime.Gosched()
+	}
+	b.post(t, "/payments", key, `{}`).is(t, 201, large, true)
+	b.upstream.called(t, 1)
+}
+
+// What is not guarded in the end is not charged: requests without a key, and observed ones.
+func TestW78_PassedBodiesAreNotCharged(t *testing.T) {
+	t.Parallel()
+	long := `{"text": "` + strings.Repeat("x", 200<<10) + `"}`
+	b := setup(t, func(b *bundle) { b.config.Server.MaxMemory = 64 << 10 },
+		withRoutes(route("POST /optional", func(s *config.Settings) { s.Required = false }), route("POST /observed", func(s *config.Settings) { s.Observe = true })))
+	end := holding(t, b)
+	defer end()
+	b.do(t, b.request(t, http.MethodPost, "/optional", long)).is(t, 201, `{"got":`+long+`}`, false)
+	b.post(t, "/observed", key, long).is(t, 201, `{"got":`+long+`}`, false)
+	b.post(t, "/optional", key, long).refused(t, http.StatusServiceUnavailable, "gateway-busy")
+	b.upstream.called(t, 2)
+}
+
+// Callers without a verified name are also counted by their address, and behind a trusted
+// proxy by the one that it has appended.
+func TestW78_InventedTokensShareAnAddress(t *testing.T) {
+	t.Parallel()
+	for _, from := range []string{"bearer", "none"} {
+		b := build(t, func(b *bundle) {
+			b.config.Tenant = config.Tenant{From: from, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.254/32")}}
+			b.config.Server.MaxMemory = 1 << 20
+		})
+		open := 0
+		var ended sync.WaitGroup
+		hold := make(chan struct{})
+		ask := func(n int, remote, forwarded string, body io.Reader) int {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/payments", body)
+			r.RemoteAddr = remote
+			r.Header.Set("Authorization", fmt.Sprintf("Bearer invented-%d", n))
+			r.Header.Set("Idempotency-Key", fmt.Sprint(key, n))
+			r.Header.Set("Content-Type", "application/json")
+			if forwarded != "" {
+				r.Header.Set("X-Forwarded-For", forwarded)
+			}
+			rec := httptest.NewRecorder()
+			b.ServeHTTP(rec, r)
+			return rec.Code
+		}
+		for n := range 100 {
+			began := make(chan struct{})
+			status := make(chan int, 1)
+			ended.Go(func() { status <- ask(n, "192.0.2.1:1000", "", &blocked{began: began, until: hold}) })
+			select {
+			case <-began:
+				open++
+			case got := <-status:
+				if got != http.StatusServiceUnavailable {
+					t.Errorf("%s: got %d", from, got)
+				}
+			}
+		}
+		if open != 32 { // of 64
+			t.Errorf("%s: one address has %d requests, want half of 64", from, open)
+		}
+		for n, other := range [][2]string{{"192.0.2.2:1000", ""}, {"192.0.2.254:1000", "192.0.2.1, 198.51.100.7"}} {
+			if got := ask(200+n, other[0], other[1], strings.NewReader("{}")); got != http.StatusCreated {
+				t.Errorf("%s: a client at %v got %d", from, other, got)
+			}
+		}
+		if got := ask(300, "192.0.2.254:1000", "198.51.100.7, 192.0.2.1", strings.NewReader("{}")); got != http.StatusServiceUnavailable {
+			t.Errorf("%s: the address behind the proxy got %d", from, got)
+		}
+		close(hold)
+		ended.Wait()
+		if left := b.Budget().Memory().Used; left != 0 {
+			t.Errorf("%s: %d bytes are left over", from, left)
+		}
+	}
+}
+
+// blocked is a body that does not come.
+type blocked struct {
+	began chan struct{}
+	until chan struct{}
+}
+
+func (b *blocked) Read([]byte) (int, error) {
+	close(b.began)
+	<-b.until
+	return 0, io.ErrUnexpectedEOF
+}
+
+// dialTo connects to a server until the test ends.
+func dialTo(t *testing.T, url string) net.Conn {
+	t.Helper()
+	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
+	must(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
 }

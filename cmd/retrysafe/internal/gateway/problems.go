@@ -25,8 +25,19 @@ var (
 	}
 	crowded = httpkey.Problem{
 		Code: "gateway-busy", Status: http.StatusServiceUnavailable, Retryable: true, RetryAfter: time.Second,
-		Title:  "The gateway holds as many requests as it has room for",
-		Detail: "The request was not read and not executed. Send it again with the same key after the time in Retry-After.",
+		Title:  "The gateway holds as many requests of this caller as it has room for",
+		Detail: "The request was not executed. Send it again with the same key after the time in Retry-After.",
+	}
+	// replayCrowded is the same for a retry whose answer is stored.
+	replayCrowded = httpkey.Problem{
+		Code: "gateway-busy", Status: http.StatusServiceUnavailable, Retryable: true, RetryAfter: time.Second,
+		Title:  "The gateway holds as many requests of this caller as it has room for",
+		Detail: "The answer is stored and was not sent. Send the request again with the same key after the time in Retry-After, and do not send it under another.",
+	}
+	tooSlow = httpkey.Problem{
+		Code: "body-too-slow", Status: http.StatusRequestTimeout, Retryable: true, RetryAfter: time.Second,
+		Title:  "Request body came too slowly",
+		Detail: "The rest of the body did not come in time. Nothing was reserved; send the request again with the same key.",
 	}
 	tooMany = httpkey.Problem{
 		Code: "too-many-in-flight", Status: http.StatusTooManyRequests, Retryable: true, RetryAfter: time.Second,

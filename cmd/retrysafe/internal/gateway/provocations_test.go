@@ -5,8 +5,10 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
@@ -22,7 +24,14 @@ var gatewayProvocations = map[string]*provocation{
 		return overtaking(w, &config.Config{Defaults: config.Settings{Concurrency: 1}})
 	}},
 	"gateway-busy": {act: func(w *provoked) *httptest.ResponseRecorder {
-		return overtaking(w, &config.Config{Server: config.Server{MaxBodies: 20}})
+		return overtaking(w, &config.Config{Server: config.Server{MaxMemory: 40 << 10}})
+	}},
+	"body-too-slow": {act: func(w *provoked) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(w.t.Context(), http.MethodPost, "/payments", iotest.ErrReader(os.ErrDeadlineExceeded)) // as the listener has it
+		r.Header.Set("Idempotency-Key", docsKey)
+		rec := httptest.NewRecorder()
+		gatewayOf(w, &config.Config{Upstream: "http://" + porthold.New(w.t).Addr()}).ServeHTTP(rec, r)
+		return rec
 	}},
 	"too-many-in-flight": {act: func(w *provoked) *httptest.ResponseRecorder {
 		return overtaking(w, &config.Config{Limits: config.Limits{InFlight: 1}})

@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -68,11 +69,25 @@ func (g *Gateway) newRoute(pattern string, s *config.Settings) (*route, error) {
 	for _, caveat := range s.Policy.Caveats() {
 		g.warnings.add(rt.name + ": " + caveat) // the guard has logged it
 	}
+	if most := g.budget.Memory().Most / 2; rt.mostHeld() > most {
+		large := fmt.Sprintf("max_request and max_response allow a request to hold %d bytes, and of server.max_memory one tenant gets %d: a request that needs more is refused unless it is alone, and its answer is not stored; raise server.max_memory, or lower them", rt.mostHeld(), most)
+		g.warnings.add(rt.name + ": " + large)
+		g.logger.Warn("retrysafe: "+large, "route", rt.name)
+	}
 	if rt.anonymous() {
 		g.warnings.add(rt.name + ": " + lostToken)
 		g.logger.Warn("retrysafe: "+lostToken, "route", rt.name)
 	}
 	return rt, nil
+}
+
+// mostHeld is what one request may come to hold.
+func (rt *route) mostHeld() int64 {
+	body := cmp.Or(rt.set.MaxRequest, defaultRequest)
+	if rt.set.Decode {
+		body *= 2
+	}
+	return requestCost + body + answerCopies*rt.maxResponse
 }
 
 // check refuses what a gateway cannot do, wherever the configuration comes from.
@@ -196,47 +211,31 @@ func (rt *route) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r.Pattern = rt.pattern // as http.ServeMux would: it names the operation
-	if rt.g.exchange == nil {
-		rt.hold(w, r)
-		return
-	}
 	x := &proxied{
-		Context: r.Context(), ResponseWriter: w, began: time.Now(),
+		Context: r.Context(), ResponseWriter: w, route: rt, began: time.Now(), answer: answerFree,
 		event: Exchange{Method: r.Method, Path: r.URL.EscapedPath(), Route: rt.name, Handling: HandlingRefused},
 	}
 	defer func() {
-		x.event.Took = time.Since(x.began)
-		rt.g.exchange(x.event)
-	}()
-	rt.hold(x, r.WithContext(x))
-}
-
-// hold serves a request if there is room for its body, which is held until the request
-// has ended.
-func (rt *route) hold(w http.ResponseWriter, r *http.Request) {
-	size := rt.sizeOf(r)
-	if !rt.g.bodies.acquire(size) {
-		if x := proxiedOf(r.Context()); x != nil {
-			x.event.Code = crowded.Code
+		x.claim.Close()
+		if rt.g.exchange != nil {
+			x.event.Took = time.Since(x.began)
+			rt.g.exchange(x.event)
 		}
-		rt.guard.Refuse(w, r, "", &crowded)
-		return
+	}()
+	x.request = r.WithContext(x)
+	if r.Body != nil && r.Body != http.NoBody {
+		x.body = arrivingBody{ReadCloser: r.Body, x: x, room: bodyFree, decoded: rt.decodedSize(r)}
+		x.request.Body = &x.body
 	}
-	defer rt.g.bodies.release(size)
-	rt.handler.ServeHTTP(w, r)
+	rt.handler.ServeHTTP(x, x.request)
 }
 
-// sizeOf is how much of a request may come to be held.
-func (rt *route) sizeOf(r *http.Request) int64 {
-	most := cmp.Or(rt.set.MaxRequest, defaultRequest)
-	switch _, encoded := r.Header["Content-Encoding"]; {
-	case r.ContentLength > most:
-		return 0 // it is refused unread
-	case r.ContentLength < 0 || encoded && rt.set.Decode:
-		return most
-	default:
-		return r.ContentLength
+// decodedSize is what a body may become if it is decoded, and 0 if it is not.
+func (rt *route) decodedSize(r *http.Request) int64 {
+	if _, encoded := r.Header["Content-Encoding"]; !encoded || !rt.set.Decode {
+		return 0
 	}
+	return cmp.Or(rt.set.MaxRequest, defaultRequest)
 }
 
 // run is what the guard calls: for a request that has the right to run, or for one that

@@ -19,6 +19,8 @@ type tenants struct {
 	names     []string // all headers by which callers are told apart, canonical
 	trusted   tenant.Proxies
 	tokens    bool // callers are told apart by what they hold, which is not stored
+	byAddress bool // what a caller holds is counted for its address, too
+	oneTenant bool // all callers are one
 }
 
 // makeTenants makes what tells callers apart from the configuration.
@@ -40,7 +42,7 @@ func (g *Gateway) makeTenants(c *config.Config, p *Parts) error {
 			t.names = append(t.names, http.CanonicalHeaderKey(c.Tenant.Principal))
 		}
 	case from == "bearer":
-		t.tenant, t.tokens = tenant.Bearer(), true
+		t.tenant, t.tokens, t.byAddress = tenant.Bearer(), true, true
 	case from == "jwt":
 		jwt, err := tenant.NewJWT(tenant.Options{
 			Claim: c.Tenant.Claim, JWKS: c.Tenant.JWKS, Issuer: c.Tenant.Issuer, Audience: c.Tenant.Audience,
@@ -55,7 +57,7 @@ func (g *Gateway) makeTenants(c *config.Config, p *Parts) error {
 		}
 		g.duties = append(g.duties, func(ctx context.Context) error { return jwt.Run(ctx) })
 	case from == "none":
-		t.tenant = tenant.None()
+		t.tenant, t.byAddress, t.oneTenant = tenant.None(), true, true
 	default:
 		return errors.New("tenant: nothing says how callers are told apart; keys of two callers would meet")
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
 	"github.com/retrysafe/retrysafe/internal/neverresend"
 )
 
@@ -21,10 +22,11 @@ type upstreamCall struct {
 	route      *route
 	proxy      httputil.ReverseProxy
 	in         *http.Request
+	w          http.ResponseWriter // the guard's
 	run        *retrysafe.Execution
-	x          *proxied // nil if exchanges are not reported
-	body       []byte   // of the response, held until it has ended
-	incomplete error    // why the rest of a response that was not held did not come
+	x          *proxied
+	body       []byte // of the response, held until it has ended
+	incomplete error  // why the rest of a response that was not held did not come
 }
 
 func newUpstreamCall(rt *route) *upstreamCall {
@@ -39,23 +41,20 @@ func newUpstreamCall(rt *route) *upstreamCall {
 // callUpstream sends a request whose execution holds the key to the upstream.
 func (rt *route) callUpstream(w http.ResponseWriter, r *http.Request, run *retrysafe.Execution) {
 	x := proxiedOf(r.Context())
-	later := x == nil && rt.set.Async
-	if later && rt.g.exchange != nil {
-		x = &proxied{ResponseWriter: w, began: time.Now(), event: Exchange{
+	held := w
+	later := x == nil
+	if later {
+		x = &proxied{ResponseWriter: w, route: rt, began: time.Now(), event: Exchange{
 			Method: r.Method, Path: r.URL.EscapedPath(), Route: rt.name, Later: true,
 		}}
 		w = x
 	}
-	if x != nil {
-		x.event.Attempt, x.event.Handling = run.Attempt(), HandlingFresh
-		x.noteRef(run.Ref())
-	}
+	x.event.Attempt, x.event.Handling = run.Attempt(), HandlingFresh
+	x.noteRef(run.Ref())
 	if !rt.set.Async { // a worker's concurrency is the route's
 		leave, full := rt.acquireSlots(run.Ref())
 		if full != nil {
-			if x != nil {
-				x.event.Attempt, x.event.Handling, x.event.Code = 0, HandlingRefused, full.Code
-			}
+			x.event.Attempt, x.event.Handling, x.event.Code = 0, HandlingRefused, full.Code
 			_ = run.Release(r.Context(), errors.New(full.Title)) // the guard tells the client if that failed
 			rt.guard.Refuse(w, r, run.Ref().Key, full)
 			return
@@ -65,19 +64,17 @@ func (rt *route) callUpstream(w http.ResponseWriter, r *http.Request, run *retry
 	ctx, cancel := context.WithTimeout(r.Context(), rt.timeout)
 	defer cancel()
 	a := rt.calls.Get()
-	a.in, a.run, a.x, a.incomplete = r, run, x, nil
+	a.in, a.w, a.run, a.x, a.incomplete = r, held, run, x, nil
 	began := time.Now()
 	defer func() { // also when the proxy panics because the answer was cut off
 		took := time.Since(began)
 		rt.noteLatency(took)
-		if x != nil {
-			x.event.Upstream = took
-		}
-		if later && x != nil {
+		x.event.Upstream = took
+		if later && rt.g.exchange != nil {
 			x.event.Took = took
 			rt.g.exchange(x.event)
 		}
-		a.in, a.run, a.x = nil, nil, nil
+		a.in, a.w, a.run, a.x = nil, nil, nil, nil
 		if cap(a.body) > maxReused {
 			a.body = nil
 		}
@@ -122,7 +119,7 @@ func (a *upstreamCall) RoundTrip(r *http.Request) (*http.Response, error) {
 		res.Body.Close()
 		return nil, errStatus
 	case a.route.set.Stream:
-		res.Body = &streamedBody{res.Body, res.Body, a}
+		res.Body = &streamedBody{res.Body, res.Body, a, false}
 		return res, nil
 	}
 	if err := a.hold(res); err != nil {
@@ -143,7 +140,8 @@ func isCloseDelimited(res *http.Response) bool {
 }
 
 // hold reads the body of an answer to its end, or to the first byte that is too much. An
-// answer that cannot be known to be whole is an error, like one that was cut off.
+// answer that cannot be known to be whole is an error, like one that was cut off. One
+// that there is no memory for is treated as one that is too large, wherever it ends.
 func (a *upstreamCall) hold(res *http.Response) error {
 	if res.Body == http.NoBody {
 		return nil
@@ -151,10 +149,16 @@ func (a *upstreamCall) hold(res *http.Response) error {
 	uncertain := isCloseDelimited(res) && !a.route.set.CloseDelimited
 	body, most := a.body[:0], a.route.maxResponse
 	if n := max(res.ContentLength, minBody); n <= most && int64(cap(body)) <= n {
+		if !a.x.holdAnswer(n) {
+			return a.omit(res, nil)
+		}
 		body = make([]byte, 0, n+1) // one more, so that the end is seen without growing
 	}
 	for {
 		if len(body) == cap(body) {
+			if !a.x.holdAnswer(2 * int64(len(body))) {
+				return a.omit(res, body)
+			}
 			body = append(body, 0)[:len(body)]
 		}
 		n, err := res.Body.Read(body[len(body):cap(body)])
@@ -162,7 +166,7 @@ func (a *upstreamCall) hold(res *http.Response) error {
 		a.body = body
 		switch {
 		case int64(len(body)) > most:
-			res.Body = &streamedBody{io.MultiReader(bytes.NewReader(body), res.Body), res.Body, a}
+			res.Body = &streamedBody{io.MultiReader(bytes.NewReader(body), res.Body), res.Body, a, false}
 			return nil
 		case errors.Is(err, io.EOF) && uncertain:
 			return errCloseDelimited
@@ -177,15 +181,32 @@ func (a *upstreamCall) hold(res *http.Response) error {
 	}
 }
 
+// omit lets an answer go on as it comes, which begins with what was read of it. The
+// guard stores its outcome without the body, as it does for one over max_response.
+func (a *upstreamCall) omit(res *http.Response, read []byte) error {
+	a.route.g.noteLimit(admission.LimitAnswers, a.x.tenant)
+	res.Body = &streamedBody{io.MultiReader(bytes.NewReader(read), res.Body), res.Body, a, true}
+	return nil
+}
+
 // streamedBody is a body that goes on as it comes. It notes if it did not come to its
 // end.
 type streamedBody struct {
 	io.Reader
 	io.Closer
-	of *upstreamCall
+	of      *upstreamCall
+	omitted bool // the guard is to store the outcome without it, before it is read
 }
 
 func (u *streamedBody) Read(p []byte) (int, error) {
+	if u.omitted {
+		u.omitted = false
+		if guard, ok := u.of.w.(interface{ Omit() error }); ok { // the proxy has written the status
+			if err := guard.Omit(); err != nil {
+				return 0, err
+			}
+		}
+	}
 	n, err := u.Reader.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
 		u.of.incomplete = err
@@ -207,9 +228,7 @@ func (a *upstreamCall) failed(w http.ResponseWriter, r *http.Request, err error)
 		}
 	}
 	ref := a.run.Ref()
-	if a.x != nil {
-		a.x.event.Err, a.x.event.Code = err, problem.Code
-	}
+	a.x.event.Err, a.x.event.Code = err, problem.Code
 	a.route.g.logger.Warn("retrysafe: attempt failed", "route", a.route.name, "key", retrysafe.HashKey(ref.Key),
 		"attempt", a.run.Attempt(), "state", a.run.State().String(), "error", err)
 	a.route.guard.Refuse(w, a.in, ref.Key, problem)

@@ -14,19 +14,20 @@ const memoryGoal = 176 << 20
 
 // paceCollector keeps the garbage collector to memoryGoal, or to more if more is in use,
 // until ctx ends. Then it restores the settings. If the environment sets GOGC or
-// GOMEMLIMIT, it does nothing.
-func paceCollector(ctx context.Context, getenv func(string) string) {
+// GOMEMLIMIT, it does nothing. Container is the memory limit of the process, or 0.
+func paceCollector(ctx context.Context, getenv func(string) string, container int64) {
 	if getenv("GOGC") != "" || getenv("GOMEMLIMIT") != "" {
 		return
 	}
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(memoryGoal))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(memoryLimit(0, 0, container)))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			debug.SetMemoryLimit(memoryLimit(inUse()))
+			heap, stacks := inUse()
+			debug.SetMemoryLimit(memoryLimit(heap, stacks, container))
 		case <-ctx.Done():
 			return
 		}
@@ -41,8 +42,13 @@ func inUse() (heap, stacks uint64) {
 }
 
 // memoryLimit returns a limit that leaves as much room as the live heap takes, so that
-// each collection frees enough to be worth its cost.
-func memoryLimit(heap, stacks uint64) int64 {
+// each collection frees enough to be worth its cost. In a container it stays below the
+// limit at which the process would be killed.
+func memoryLimit(heap, stacks uint64, container int64) int64 {
 	const runtime = 32 << 20 // what the runtime needs for itself
-	return int64(max(memoryGoal, 2*heap+stacks+runtime))
+	limit := int64(max(memoryGoal, 2*heap+stacks+runtime))
+	if container > 0 {
+		limit = min(limit, container/10*9)
+	}
+	return limit
 }

@@ -9,15 +9,18 @@ import (
 func TestMemoryLimitFollowsWhatIsInUse(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		heap, stacks uint64
-		want         int64
+		heap, stacks    uint64
+		container, want int64
 	}{
-		{0, 0, memoryGoal},
-		{64 << 20, 16 << 20, memoryGoal},
-		{256 << 20, 16 << 20, (2*256 + 16 + 32) << 20},
+		{0, 0, 0, memoryGoal},
+		{64 << 20, 16 << 20, 0, memoryGoal},
+		{256 << 20, 16 << 20, 0, (2*256 + 16 + 32) << 20},
+		{256 << 20, 16 << 20, 500 << 20, 450 << 20},
+		{0, 0, 100 << 20, 90 << 20},
+		{0, 0, 10 << 30, memoryGoal},
 	} {
-		if got := memoryLimit(c.heap, c.stacks); got != c.want {
-			t.Errorf("memoryLimit(%d, %d) = %d, want %d", c.heap, c.stacks, got, c.want)
+		if got := memoryLimit(c.heap, c.stacks, c.container); got != c.want {
+			t.Errorf("memoryLimit(%d, %d, %d) = %d, want %d", c.heap, c.stacks, c.container, got, c.want)
 		}
 	}
 }
@@ -34,7 +37,7 @@ func TestCollectorIsLeftAsItWas(t *testing.T) { //nolint:paralleltest // there i
 				return env
 			}
 			return ""
-		})
+		}, 0)
 		now := debug.SetGCPercent(percent)
 		if got := debug.SetMemoryLimit(-1); got != limit || now != percent {
 			t.Errorf("GOGC=%q: it has a limit of %d and %d %%, before %d and %d %%", env, got, now, limit, percent)

@@ -17,6 +17,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/configfile"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/listener"
 	"github.com/retrysafe/retrysafe/telemetry"
@@ -132,6 +133,7 @@ file, reloads the configuration: completely, or not at all.`,
 		b := &builder{
 			out: env.Out, logger: logger, metrics: telemetry.New(&telemetry.Options{Version: build.Current().Version}),
 			access: &listener.AccessLog{Logger: logger, All: logAll}, adopt: adopt,
+			budget: admission.New(0, 0), // each configuration sets its size
 		}
 		return serve(cmd.Context(), env, path, overrides(env, path, given), b)
 	})
@@ -187,7 +189,7 @@ func serve(ctx context.Context, env *command.Env, path string, over []config.Fla
 			}
 		}
 	})
-	running.Go(func() { paceCollector(background, env.Getenv) })
+	running.Go(func() { paceCollector(background, env.Getenv, admission.ContainerMemory()) })
 	if path != "" {
 		watch = &watcher{ctx: background, path: path, changed: reload, logger: b.logger, running: &running}
 	}
@@ -203,6 +205,7 @@ func serve(ctx context.Context, env *command.Env, path string, over []config.Fla
 	if err != nil {
 		return err
 	}
+	b.metrics.Guard(&limits{b.budget, server}) // for as long as the process runs
 	err = server.Run(ctx)
 	if e, ok := errors.AsType[*exit.Error](err); ok {
 		return e

@@ -14,6 +14,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/identity"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/listener"
@@ -53,7 +54,8 @@ type builder struct {
 	metrics *telemetry.Metrics
 	access  *listener.AccessLog
 	stores  storePool
-	adopt   bool // settings that differ from those that the store has noted, at the start
+	budget  *admission.Budget // what the requests of all configurations share
+	adopt   bool              // settings that differ from those that the store has noted, at the start
 
 	running *deployment // nil at the start; build is not called concurrently
 
@@ -74,8 +76,11 @@ func (b *builder) build(ctx context.Context, c *config.Config) (listener.App, er
 	if err != nil {
 		return nil, err
 	}
+	before, requests := b.budget.Memory().Most, b.budget.Requests().Most
+	b.budget.Resize(gateway.BudgetFor(c))
 	i, err := b.newInstance(ctx, c, &deployment{at: l, store: store})
 	if err != nil {
+		b.budget.Resize(before, requests)
 		return nil, errors.Join(err, release())
 	}
 	i.release = append(i.release, release)
@@ -100,7 +105,7 @@ func (b *builder) newInstance(ctx context.Context, c *config.Config, d *deployme
 	if err != nil {
 		return nil, err
 	}
-	parts := gateway.Parts{Store: d.store, FormerFields: former, Observer: b.metrics.Observer(), Exchange: b.exchange, Logger: b.logger}
+	parts := gateway.Parts{Store: d.store, FormerFields: former, Budget: b.budget, Observer: b.metrics.Observer(), Exchange: b.exchange, Logger: b.logger}
 	if l.KeysFile == "" {
 		if err := l.CheckNotEncrypted(ctx, d.store); err != nil {
 			return nil, err

@@ -140,6 +140,10 @@ func (k *checker) encryption() {
 	}
 }
 
+// minMemory is the least that is of use: each request counts at least 16 KiB, and a
+// tenant may hold as much as is free.
+const minMemory = 1 << 20
+
 // numbers refuses bounds that bound nothing.
 func (k *checker) numbers() {
 	l, s, j := &k.Limits, &k.Server, &k.Janitor
@@ -153,7 +157,10 @@ func (k *checker) numbers() {
 	}
 	k.positive("server.max_header", s.MaxHeader)
 	k.positive("server.max_connections", int64(s.MaxConnections))
-	k.positive("server.max_bodies", s.MaxBodies)
+	if s.MaxMemory != 0 && s.MaxMemory < minMemory {
+		k.refuse("server.max_memory", "it is %s; it must be at least %s, or 0 for a quarter of the container's limit", printSize(s.MaxMemory), printSize(minMemory))
+	}
+	k.notNegative("server.min_body_rate", float64(s.MinBodyRate))
 	k.positive("server.upstream_connections", int64(s.UpstreamConnections))
 	k.lasting("server.read_header", s.ReadHeader)
 	k.lasting("server.read_body", s.ReadBody)

@@ -200,11 +200,17 @@ type UpstreamTLS struct {
 type Server struct {
 	// MaxHeader bounds a request's head. Default 64 KiB.
 	MaxHeader int64
-	// MaxConnections is how many clients may be connected. Default 10,000.
+	// MaxConnections is how many clients may be connected. Streams of HTTP/2 beyond the
+	// first of a connection count too. An address may have as many as are still free,
+	// unless it is one of the trusted proxies. Default 10,000.
 	MaxConnections int
-	// MaxBodies bounds the memory for the bodies of all guarded requests together.
-	// Default 256 MiB.
-	MaxBodies int64
+	// MaxMemory bounds the memory for the bodies and answers of all guarded requests
+	// together, in bytes. Zero is a quarter of the container's limit, or 256 MiB without
+	// one.
+	MaxMemory int64
+	// MinBodyRate is how fast a body must arrive, in bytes per second, after ReadHeader
+	// is over. Zero is no bound. Default 1 KiB.
+	MinBodyRate int64
 	// ReadHeader, ReadBody, Write and Idle bound a connection's phases. Write is how
 	// long a client may refuse to take a piece of an answer; a whole one may take
 	// longer. Default 10 s, 1, 2 and 2 minutes.

@@ -30,7 +30,7 @@ func Default() Config {
 			MinKeyLength: 16, ShortKeys: "warn", PersonalData: "warn", AmbiguousPaths: AmbiguousRefuse,
 		},
 		Server: Server{
-			MaxHeader: 64 << 10, MaxConnections: 10_000, MaxBodies: 256 << 20,
+			MaxHeader: 64 << 10, MaxConnections: 10_000, MinBodyRate: 1 << 10,
 			ReadHeader: 10 * time.Second, ReadBody: time.Minute, Write: 2 * time.Minute, Idle: 2 * time.Minute,
 			Drain: 30 * time.Second, UpstreamConnections: 256, DialTimeout: 5 * time.Second,
 		},

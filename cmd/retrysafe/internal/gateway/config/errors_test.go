@@ -161,6 +161,8 @@ gw.yaml:3:76: defaults.replay_headers[2]: it is empty where the name of a header
 		{"+defaults: {include: [amount]}", `gw.yaml:3:22: defaults.include[0]: "amount" is not a field of a body; write it as a JSON pointer: /amount, /items/*/sku`},
 		{"+limits: {new_keys_burst: 5, active_keys: -1}", "gw.yaml:3:26: limits.new_keys_burst: it bounds nothing without new_keys_per_second\ngw.yaml:3:42: limits.active_keys: it is negative; 0 is no bound"},
 		{"+server: {drain: 0s, max_connections: 0, write: -1s}", "gw.yaml:3:17: server.drain: it is 0s; it must be more than 0\ngw.yaml:3:38: server.max_connections: it is 0; it must be more than 0\ngw.yaml:3:48: server.write: it is -1s; it must be more than 0"},
+		{"+server: {max_memory: 1000KiB}", "gw.yaml:3:22: server.max_memory: it is 1000KiB; it must be at least 1MiB, or 0 for a quarter of the container's limit"},
+		{"+server: {min_body_rate: fast}", `gw.yaml:3:25: server.min_body_rate: "fast" is not a size such as 65536, 64KiB, 64KB or 1MiB`},
 	} {
 		text := c.text
 		if rest, ok := strings.CutPrefix(text, "+"); ok {

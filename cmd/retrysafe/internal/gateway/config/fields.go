@@ -88,7 +88,8 @@ func (s *Server) fields() section {
 	return section{
 		{"max_header", size(&s.MaxHeader)},
 		{"max_connections", count(&s.MaxConnections)},
-		{"max_bodies", size(&s.MaxBodies)},
+		{"max_memory", size(&s.MaxMemory)},
+		{"min_body_rate", size(&s.MinBodyRate)},
 		{"read_header", span(&s.ReadHeader)},
 		{"read_body", span(&s.ReadBody)},
 		{"write", span(&s.Write)},

@@ -28,7 +28,7 @@ encryption: { keys_file: "my keys" }
 admin: { listen: ":8081", token: "#\"'$$$${PW}xxxxxxxxx", tls: { cert_file: a, key_file: b } }
 tls: { cert_file: "true", key_file: "5" }
 upstream_tls: { ca_file: ca, server_name: s, cert_file: c, key_file: k }
-server: { max_header: 1000, max_connections: 1, max_bodies: 2000000, read_header: 1s, read_body: 2s, write: 3s, idle: 4s, drain: 5s, upstream_connections: 6, dial_timeout: 7s }
+server: { max_header: 1000, max_connections: 1, max_memory: 2000000, min_body_rate: 500, read_header: 1s, read_body: 2s, write: 3s, idle: 4s, drain: 5s, upstream_connections: 6, dial_timeout: 7s }
 cache: { bytes: 0, max_age: 1s }
 janitor: { off: true, sweep: 1s, reap: 1s, tombstone: 90d }
 `

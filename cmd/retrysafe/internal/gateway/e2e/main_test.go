@@ -5,6 +5,7 @@ package e2e_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
@@ -57,6 +58,7 @@ func built(t testing.TB) string {
 type gateway struct {
 	t    testing.TB
 	addr string
+	url  string
 	conf string
 	// flags are on the command line, besides the configuration.
 	flags []string
@@ -72,6 +74,10 @@ type gateway struct {
 func newGateway(t testing.TB, conf string) *gateway {
 	t.Helper()
 	g := &gateway{t: t, addr: porthold.Lent(t), conf: filepath.Join(t.TempDir(), "retrysafe.yaml"), log: new(lockedBuffer)}
+	g.url = "http://" + g.addr
+	if strings.Contains(conf, "\ntls:") {
+		g.url = "https://" + g.addr
+	}
 	if err := os.WriteFile(g.conf, []byte("listen: "+g.addr+"\n"+conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +117,7 @@ func (g *gateway) start() {
 
 // ready reports whether it takes requests.
 func (g *gateway) ready() bool {
-	answer, err := http.Get("http://" + g.addr + "/.retrysafe/readyz")
+	answer, err := client.Get(g.url + "/.retrysafe/readyz")
 	if err != nil {
 		return false
 	}
@@ -140,7 +146,7 @@ func (g *gateway) pid() int {
 
 // post sends a POST with a key. The error is that of the connection.
 func (g *gateway) post(ctx context.Context, path, key, body string) (answer, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+g.addr+path, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, g.url+path, strings.NewReader(body))
 	if err != nil {
 		return answer{}, err
 	}
@@ -164,7 +170,10 @@ func (a answer) code() string {
 }
 
 // client has connections enough for every test here.
-var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
+var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, TLSClientConfig: anyCertificate}}
+
+// anyCertificate believes every server.
+var anyCertificate = &tls.Config{InsecureSkipVerify: true}
 
 func send(r *http.Request) (answer, error) {
 	got, err := client.Do(r)

@@ -4,10 +4,11 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
 )
 
 // adminBody bounds what operators may send.
@@ -96,7 +97,7 @@ func (s *Server) admit(r *http.Request, want digest) caller {
 	if subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
 		return operator
 	}
-	from := address(r.RemoteAddr)
+	from := admission.AddressOf(r.RemoteAddr)
 	who := s.tokenLimit.wrong(from)
 	if who == stranger {
 		s.o.Logger.Warn("listener: wrong admin token", "remote", from.String())
@@ -115,20 +116,4 @@ func shown(r *http.Request) string {
 		return ""
 	}
 	return strings.TrimSpace(token)
-}
-
-// address is what wrong tokens are counted by: an IPv4 address, or the /64 network of
-// an IPv6 address, because one host has many of those.
-func address(remote string) netip.Addr {
-	at, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return netip.Addr{}
-	}
-	ip := at.Addr().Unmap().WithZone("")
-	if ip.Is6() {
-		if p, err := ip.Prefix(64); err == nil {
-			return p.Addr()
-		}
-	}
-	return ip
 }

@@ -3,6 +3,8 @@ package listener
 import (
 	"errors"
 	"net"
+	"net/http"
+	"net/netip"
 	"sync/atomic"
 	"time"
 )
@@ -18,9 +20,54 @@ type connection struct {
 	onClose func(*connection) // called once, when it is closed
 	closed  atomic.Bool
 
+	table     *connTable
+	peer      netip.Addr
+	address   netip.Addr    // as the peer is counted
+	accepted  time.Duration // since epoch
+	idleSince atomic.Int64  // since epoch; 0 while a request is served, or evicted
+	streams   atomic.Int32  // requests that are being served
+	reserved  atomic.Bool   // it has no regular place
+	// Guarded by the table.
+	place   place
+	decided chan struct{} // closed when it is no longer in reserve
+
 	until    atomic.Int64 // since epoch: the deadline of writes is not before it
 	explicit atomic.Bool  // net/http or a handler has set a write deadline
 }
+
+// evicted marks a connection that gives way while it is idle. A request that comes on it
+// all the same is not served.
+const evicted = -1
+
+// note notes whether the connection is idle.
+func (s *connection) note(state http.ConnState) {
+	switch state {
+	case http.StateActive:
+		if s.idleSince.Swap(0) == evicted {
+			s.idleSince.Store(evicted)
+		}
+	case http.StateIdle:
+		s.idleSince.CompareAndSwap(0, int64(time.Since(epoch)))
+	case http.StateNew, http.StateHijacked, http.StateClosed: // it was noted when it was accepted; a hijacked one is never idle
+	}
+}
+
+// connectionOf returns the connection below TLS and package rawhead.
+func connectionOf(c net.Conn) *connection {
+	for {
+		switch t := c.(type) {
+		case *connection:
+			return t
+		case interface{ NetConn() net.Conn }:
+			c = t.NetConn()
+		default:
+			return nil
+		}
+	}
+}
+
+// connectionKey is that of the connection in the context of its requests.
+type connectionKey struct{}
 
 // epoch is what durations are measured from, by the monotonic clock.
 var epoch = time.Now()

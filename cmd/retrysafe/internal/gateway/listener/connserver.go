@@ -8,11 +8,13 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/certfile"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/rawhead"
 )
@@ -27,7 +29,8 @@ type connServer struct {
 	tls     *tls.Config // nil: clear text
 	logger  *slog.Logger
 	heads   *rawhead.Options
-	closing atomic.Bool // each response asks the client to reconnect
+	health  func(*http.Request) bool // asks for the health of the server
+	closing atomic.Bool              // each response asks the client to reconnect
 
 	refusals logPace
 
@@ -46,13 +49,18 @@ type connServer struct {
 	conns  map[*connection]struct{}
 }
 
-// streams is how many requests an HTTP/2 client may have open on one connection.
-const streams = 100
+// What an HTTP/2 client may have on one connection: open requests, and data of their
+// bodies that was received and not read, in all and of each.
+const (
+	streams       = 100
+	connBuffer    = 256 << 10
+	streamsBuffer = 128 << 10
+)
 
 // newConnServer starts nothing. It fails if there is no certificate where one should be.
-func newConnServer(t limits, h http.Handler, logger *slog.Logger) (*connServer, error) {
+func newConnServer(t limits, h http.Handler, health func(*http.Request) bool, logger *slog.Logger) (*connServer, error) {
 	r := &connServer{
-		limits: t, handler: h, logger: logger, heads: &rawhead.Options{MaxHead: int(t.maxHeader), Upgrades: t.upgrades},
+		limits: t, handler: h, health: health, logger: logger, heads: &rawhead.Options{MaxHead: int(t.maxHeader), Upgrades: t.upgrades},
 		to1: newHandoff(), to2: newHandoff(),
 		connClosed: make(chan struct{}, 1), conns: make(map[*connection]struct{}),
 	}
@@ -73,8 +81,10 @@ func newConnServer(t limits, h http.Handler, logger *slog.Logger) (*connServer, 
 	r.http1, r.http2 = r.newServer(), r.newServer()
 	r.http1.Protocols.SetHTTP1(true)
 	r.http2.Protocols.SetHTTP2(true)
-	r.http2.ReadTimeout = t.readBody // of a stream; HTTP/1 has body.go, because there it would be of the connection
-	r.http2.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams, SendPingTimeout: t.idle}
+	r.http2.HTTP2 = &http.HTTP2Config{
+		MaxConcurrentStreams: streams, SendPingTimeout: t.idle,
+		MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamsBuffer,
+	}
 	return r, nil
 }
 
@@ -86,6 +96,14 @@ func (r *connServer) newServer() *http.Server {
 		MaxHeaderBytes:    int(r.limits.maxHeader),
 		ErrorLog:          slog.NewLogLogger(serverLog{r.logger.Handler()}, slog.LevelError),
 		Protocols:         new(http.Protocols),
+		ConnState: func(c net.Conn, state http.ConnState) {
+			if s := connectionOf(c); s != nil {
+				s.note(state)
+			}
+		},
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connectionKey{}, connectionOf(c))
+		},
 	}
 }
 
@@ -108,22 +126,83 @@ func (r *connServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		rawhead.Refuse(w, err)
 		return
 	}
-	if r.limits.readBody > 0 && req.Body != http.NoBody && req.ProtoMajor == 1 {
-		req = boundBody(w, req, r.limits.readBody)
+	if !r.admit(w, req) {
+		return
+	}
+	if req.Body != http.NoBody && (r.limits.readBody > 0 || r.limits.bodyRate > 0) {
+		req = boundBody(w, req, &r.limits)
 	}
 	if !req.ProtoAtLeast(1, 1) {
 		w = finalOnly{w}
 	}
+	if req.ProtoMajor != 2 {
+		r.handler.ServeHTTP(w, req)
+		return
+	}
+	r.serveStream(w, req)
+}
+
+// admit waits for a place for a request whose connection is in reserve. If there is none
+// it answers, and reports false. Checks of health need none.
+func (r *connServer) admit(w http.ResponseWriter, req *http.Request) bool {
+	s, _ := req.Context().Value(connectionKey{}).(*connection)
+	if s == nil {
+		return true
+	}
+	if s.idleSince.Load() == evicted {
+		panic(http.ErrAbortHandler) //nolint:forbidigo // the connection was closed before the request came: it reaches no App
+	}
+	if !s.reserved.Load() {
+		return true
+	}
+	if r.health(req) {
+		w.Header().Set("Connection", "close")
+		return true
+	}
+	if s.table.await(req.Context(), s, r.limits.readHeader) {
+		return true
+	}
+	w.Header().Set("Connection", "close")
+	answerFull(w)
+	return false
+}
+
+// serveStream serves a stream of HTTP/2. Its connection has a place for one; each other
+// stream takes one of its own.
+func (r *connServer) serveStream(w http.ResponseWriter, req *http.Request) {
+	s, _ := req.Context().Value(connectionKey{}).(*connection)
+	if s != nil {
+		defer s.streams.Add(-1)
+		if s.streams.Add(1) > 1 && !r.health(req) {
+			if !s.table.takeStream(s) {
+				answerFull(w)
+				return
+			}
+			defer s.table.giveStream(s)
+		}
+	}
 	r.handler.ServeHTTP(w, req)
 }
 
-// serveConn serves a connection, and calls gone when it is closed. It reports false if
-// the server is closed.
-func (r *connServer) serveConn(c net.Conn, gone func()) bool {
-	s := &connection{Conn: c, stall: r.limits.stall, onClose: func(s *connection) {
-		r.forget(s)
-		gone()
-	}}
+// answerFull refuses a request that no App has seen.
+func answerFull(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "1")
+	answer(w, http.StatusServiceUnavailable, "as many connections as there may be; the request was not executed, send it again")
+}
+
+// serveConn serves a connection, which has a place in the table until it is closed. It
+// reports false if the server is closed.
+func (r *connServer) serveConn(c net.Conn, table *connTable) bool {
+	peer := peerOf(c)
+	s := &connection{
+		Conn: c, stall: r.limits.stall, table: table, peer: peer, address: admission.Plain(peer),
+		onClose: func(s *connection) {
+			r.forget(s)
+			table.exit(s)
+		},
+	}
+	s.accepted = time.Since(epoch)
+	s.idleSince.Store(int64(s.accepted))
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()
@@ -131,13 +210,28 @@ func (r *connServer) serveConn(c net.Conn, gone func()) bool {
 	}
 	r.conns[s] = struct{}{}
 	if r.tls != nil {
-		r.handshakes.Go(func() { r.handshake(s) })
+		r.handshakes.Add(1)
 	}
 	r.mu.Unlock()
+	table.enter(s)
 	if r.tls == nil {
 		r.to1.give(rawhead.Conn(s, r.heads))
+		return true
 	}
+	go func() {
+		defer r.handshakes.Done()
+		r.handshake(s)
+	}()
 	return true
+}
+
+// peerOf returns the address at the other end of a connection.
+func peerOf(c net.Conn) netip.Addr {
+	at, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	return at.AddrPort().Addr().Unmap().WithZone("")
 }
 
 func (r *connServer) forget(s *connection) {

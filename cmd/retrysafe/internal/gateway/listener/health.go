@@ -23,6 +23,15 @@ func (s *Server) ready() error {
 	return s.current.Load().app.Ready()
 }
 
+// isHealth reports whether a request of a client asks for the health of the server, and
+// isAdminHealth the same of an operator.
+func isHealth(r *http.Request) bool      { return asks(r, livePath, readyPath) }
+func isAdminHealth(r *http.Request) bool { return asks(r, "/livez", "/readyz") }
+
+func asks(r *http.Request, live, ready string) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && (r.URL.Path == live || r.URL.Path == ready)
+}
+
 // serveHealth answers for the server, if that is what is asked for. Clients do not get
 // the reason why it is not ready.
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) bool {

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/listener"
 )
 
 // Frames of HTTP/2, as many as these tests need.
@@ -150,5 +152,42 @@ func TestHTTP2ClientsMoveOnReload(t *testing.T) {
 		if _, _, err := try(context.WithoutCancel(t.Context()), c, http.MethodPost, s.addresses().Main); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Streams beyond the first of a connection count like connections. Health needs none.
+func TestStreamsCountLikeConnections(t *testing.T) {
+	t.Parallel()
+	began, release := make(chan struct{}, 6), make(chan struct{})
+	s := start(t, func(http.ResponseWriter, *http.Request) {
+		began <- struct{}{}
+		<-release
+	}, withTLS(t), func(s *site, _ *listener.Options) {
+		s.config.Server.MaxConnections = 4
+		trusting(s)
+	})
+	c := dialHTTP2(t, s.host())
+	for stream := uint32(1); stream < 9; stream += 2 {
+		c.get(stream)
+		<-began
+	}
+	for stream := uint32(9); stream < 13; stream += 2 {
+		c.get(stream)
+		if got, payload := c.next(frameHeaders); got != stream || payload[0] == 0x88 {
+			t.Errorf("got % x on stream %d, want a refusal on %d", payload, got, stream)
+		}
+	}
+	c.send(frameHeaders, endStream|endHeaders, 13, "\x82\x04\x11/.retrysafe/livez\x87\x41\x01x")
+	if got, payload := c.next(frameHeaders); got != 13 || payload[0] != 0x88 {
+		t.Errorf("got % x on stream %d, want its health on 13", payload, got)
+	}
+	close(release)
+	for range 4 {
+		if got, payload := c.next(frameHeaders); got >= 9 || payload[0] != 0x88 {
+			t.Errorf("got % x on stream %d, want 200 on one of the first four", payload, got)
+		}
+	}
+	if n := s.server.Refusals()["streams"]; n != 2 {
+		t.Errorf("counted %d", n)
 	}
 }

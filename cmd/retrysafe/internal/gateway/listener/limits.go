@@ -13,6 +13,7 @@ type limits struct {
 	maxHeader  int64
 	readHeader time.Duration
 	readBody   time.Duration // zero: no bound
+	bodyRate   int64         // bytes per second, once readHeader has passed; zero: no bound
 	stall      time.Duration // how long a client may refuse to take a piece of an answer
 	idle       time.Duration
 	drain      time.Duration
@@ -38,6 +39,7 @@ func limitsOf(s config.Server, t config.TLS, upgrades bool) limits {
 		maxHeader:  cmp.Or(max(s.MaxHeader, 0), defaultMaxHeader),
 		readHeader: cmp.Or(max(s.ReadHeader, 0), defaultReadHeader),
 		readBody:   max(s.ReadBody, 0),
+		bodyRate:   max(s.MinBodyRate, 0),
 		stall:      cmp.Or(max(s.Write, 0), defaultStall),
 		idle:       cmp.Or(max(s.Idle, 0), defaultIdle),
 		drain:      cmp.Or(max(s.Drain, 0), defaultDrain),

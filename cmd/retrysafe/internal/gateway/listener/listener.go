@@ -14,24 +14,23 @@ import (
 type listener struct {
 	address  string // as the configuration has it
 	ln       *net.TCPListener
-	limit    *connLimit
+	conns    *connTable
 	server   atomic.Pointer[connServer] // serves the connections that are accepted now
 	logger   *slog.Logger
-	fullLog  logPace
 	stopping chan struct{} // closed when no connection is accepted any more
 	done     chan struct{} // closed when serve has returned
 }
 
 // listen opens the address. Until serve is called, connections wait in the system's
 // queue.
-func listen(ctx context.Context, address string, most int, logger *slog.Logger) (*listener, error) {
+func listen(ctx context.Context, address string, conns *connTable, logger *slog.Logger) (*listener, error) {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
 	return &listener{
-		address: address, ln: ln.(*net.TCPListener), limit: newConnLimit(most), logger: logger,
+		address: address, ln: ln.(*net.TCPListener), conns: conns, logger: logger,
 		stopping: make(chan struct{}), done: make(chan struct{}),
 	}, nil
 }
@@ -40,12 +39,12 @@ func listen(ctx context.Context, address string, most int, logger *slog.Logger) 
 // open files.
 const maxAcceptPause = time.Second
 
-// serve accepts connections until the listener is closed. Connections beyond the limit
-// wait in the system's queue: nothing of them is read, so nothing is lost.
+// serve accepts connections until the listener is closed. What becomes of those beyond the
+// limit is the table's to say.
 func (d *listener) serve() {
 	defer close(d.done)
 	var pause time.Duration
-	for d.limit.acquire(d.stopping, d.logFull) {
+	for d.waitReserve() {
 		c, err := d.ln.Accept()
 		switch {
 		case err == nil:
@@ -55,22 +54,31 @@ func (d *listener) serve() {
 		case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, net.ErrClosed):
 			return
 		}
-		d.limit.release()
 		pause = min(max(2*pause, 5*time.Millisecond), maxAcceptPause)
 		d.logger.Warn("listener: cannot accept connections", "address", d.address, "error", err, "pause", pause)
 		select {
 		case <-time.After(pause):
 		case <-d.stopping:
+			return
 		}
 	}
 }
 
-func (d *listener) logFull() {
-	d.fullLog.log(d.logger, slog.LevelWarn, "listener: as many connections as there may be, others wait", slog.String("address", d.address))
+// waitReserve waits until another connection may be accepted. It reports false when the
+// listener is closed.
+func (d *listener) waitReserve() bool {
+	for !d.conns.makeReserve() {
+		select {
+		case <-time.After(reserveTick):
+		case <-d.stopping:
+			return false
+		}
+	}
+	return true
 }
 
 func (d *listener) serveConn(c net.Conn) {
-	for !d.server.Load().serveConn(c, d.limit.release) {
+	for !d.server.Load().serveConn(c, d.conns) {
 		// That server was closed just now, and the listener has another one already: a
 		// listener is closed before its last server.
 	}

@@ -6,9 +6,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/listener"
@@ -189,36 +193,153 @@ func TestNoHTTP2InTheClear(t *testing.T) {
 	}
 }
 
+// trusting has this machine as a trusted proxy, which has no share of its own.
+func trusting(s *site) {
+	s.config.Tenant.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	s.config.Server.ReadHeader = enough // how long a request in reserve waits
+}
+
+// busy starts a server whose requests for /hold last until release is called, and so many
+// of them.
+func busy(t *testing.T, n int, change ...func(*site, *listener.Options)) (s *site, conns []net.Conn, release func()) {
+	t.Helper()
+	began, hold := make(chan struct{}, n), make(chan struct{})
+	release = sync.OnceFunc(func() { close(hold) })
+	s = start(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hold" {
+			began <- struct{}{}
+			<-hold
+		}
+		_, _ = io.WriteString(w, "served")
+	}, change...)
+	t.Cleanup(release) // before the server ends
+	for range n {
+		c := dial(t, s.host())
+		write(t, c, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n")
+		<-began
+		conns = append(conns, c)
+	}
+	return s, conns, release
+}
+
+// Connections beyond the limit wait for one that has no request any more.
 func TestConnectionsBeyondTheLimitWait(t *testing.T) {
 	t.Parallel()
-	s := start(t, nil, func(s *site, _ *listener.Options) { s.config.Server.MaxConnections = 2 })
-	var in []*bufio.Reader
-	var conns []io.WriteCloser
+	s, conns, release := busy(t, 2, func(s *site, _ *listener.Options) {
+		s.config.Server.MaxConnections = 2
+		trusting(s)
+	})
+	third := dial(t, s.host())
+	write(t, third, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	for !strings.Contains(s.log.String(), "as many connections as there may be") {
+		time.Sleep(time.Millisecond)
+	}
+	if n := s.app(0).served.Load(); n != 2 {
+		t.Fatalf("%d requests were served, want 2: the third connection has to wait", n)
+	}
+
+	// A reload changes the limit of the same listener.
+	s.change(func(c *config.Config) { c.Server.MaxConnections = 3 })
+	if _, body := read(t, bufio.NewReader(third)); body != "served" {
+		t.Errorf("got %q after the reload", body)
+	}
+	fourth := dial(t, s.host())
+	write(t, fourth, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	release()
+	conns[0].Close()
+	if _, body := read(t, bufio.NewReader(fourth)); body != "served" {
+		t.Errorf("got %q when another one was closed", body)
+	}
+}
+
+// A connection that is idle gives way to a new one: the one that has been idle for longest.
+func TestIdleConnectionsGiveWay(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil, func(s *site, _ *listener.Options) {
+		s.config.Server.MaxConnections = 2
+		trusting(s)
+	})
+	var idle []*bufio.Reader
 	for range 2 {
 		c := dial(t, s.host())
 		write(t, c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		r := bufio.NewReader(c)
 		read(t, r)
-		in, conns = append(in, r), append(conns, c)
+		idle = append(idle, r)
 	}
 	third := dial(t, s.host())
 	write(t, third, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-	for i := range in { // those inside are served on
-		write(t, conns[i], "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-		read(t, in[i])
+	read(t, bufio.NewReader(third)) // after a second
+	if _, err := idle[0].ReadByte(); err == nil {
+		t.Error("the oldest idle connection is still open")
 	}
-	if n := s.app(0).served.Load(); n != 4 {
-		t.Fatalf("%d requests were served, want 4: the third connection has to wait", n)
+	if got := s.server.Refusals()["idle_connections"]; got != 1 {
+		t.Errorf("counted %d", got)
 	}
-	conns[0].Close()
-	read(t, bufio.NewReader(third))
+}
 
-	// A reload changes the limit of the same listener.
-	fourth := dial(t, s.host())
-	write(t, fourth, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-	s.change(func(c *config.Config) { c.Server.MaxConnections = 3 })
-	if _, body := read(t, bufio.NewReader(fourth)); body != "app 2" {
-		t.Errorf("got %q from the app after the reload", body)
+// The health of the server is told also when no connection is free and none gives way,
+// and when many others wait.
+func TestHealthIsAnsweredAtTheLimit(t *testing.T) {
+	t.Parallel()
+	s, _, _ := busy(t, 2, func(s *site, _ *listener.Options) {
+		s.config.Server.MaxConnections = 2
+		trusting(s)
+	})
+	var last net.Conn
+	for range 100 { // more than may wait
+		last = dial(t, s.host())
+		write(t, last, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	}
+	if res, _ := read(t, bufio.NewReader(last)); res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") != "1" || !res.Close {
+		t.Errorf("one too many got %d %v", res.StatusCode, res.Header)
+	}
+	for range 30 { // and some that send nothing
+		dial(t, s.host())
+	}
+	for _, path := range []string{"/.retrysafe/livez", "/.retrysafe/readyz"} {
+		c := dial(t, s.host())
+		write(t, c, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
+		if res, body := read(t, bufio.NewReader(c)); res.StatusCode != 200 || body != "ok\n" {
+			t.Errorf("%s: got %d %q", path, res.StatusCode, body)
+		}
+	}
+	if n := s.app(0).served.Load(); n != 2 {
+		t.Errorf("%d requests were served, want 2", n)
+	}
+}
+
+// An address has as many connections as are free, and another one finds room.
+func TestAddressHasAShareOfConnections(t *testing.T) {
+	t.Parallel()
+	s, _, release := busy(t, 5, func(s *site, _ *listener.Options) {
+		s.config.Server.MaxConnections = 10
+		s.config.Server.ReadHeader = enough
+	})
+	sixth := dial(t, s.host())
+	write(t, sixth, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	for !strings.Contains(s.log.String(), "as many connections as there may be") {
+		time.Sleep(time.Millisecond)
+	}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	other, err := d.DialContext(t.Context(), "tcp", s.host())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	write(t, other, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	if _, body := read(t, bufio.NewReader(other)); body != "served" {
+		t.Errorf("another address got %q", body)
+	}
+	if open, most := s.server.Connections(); open != 6 || most != 10 {
+		t.Errorf("there are %d of %d", open, most)
+	}
+	if n := s.app(0).served.Load(); n != 6 {
+		t.Errorf("%d requests were served, want 6: the sixth of the address waits", n)
+	}
+	release()
+	if _, body := read(t, bufio.NewReader(sixth)); body != "served" { // another connection of the address is idle for a second
+		t.Errorf("the sixth got %q", body)
 	}
 }
 

@@ -18,6 +18,8 @@ type Server struct {
 	draining   atomic.Bool
 	current    atomic.Pointer[generation] // the App that gets new requests
 	tokenLimit *tokenLimit
+	conns      connCounts
+	main       atomic.Pointer[connTable] // of the clients' listener; nil before Run
 	origin     *http.CrossOriginProtection
 
 	failed  chan error     // an App's background work ended by itself
@@ -64,6 +66,22 @@ func (s *Server) Run(ctx context.Context) error {
 	s.commit(ending, new(setup), now)
 	now, err = s.serve(ctx, ending, now)
 	return errors.Join(err, s.drain(ending, end, now))
+}
+
+// Connections returns how many clients' connections there are, HTTP/2 streams beyond the
+// first of each included, and how many there may be.
+func (s *Server) Connections() (open, most int) {
+	if t := s.main.Load(); t != nil {
+		return t.usage()
+	}
+	return 0, 0
+}
+
+// Refusals returns how often a connection or a stream was closed or refused, by limit.
+func (s *Server) Refusals() map[string]uint64 {
+	return map[string]uint64{
+		"idle_connections": s.conns.idle.Load(), "connections": s.conns.refused.Load(), "streams": s.conns.streams.Load(),
+	}
 }
 
 // serve reloads when it is asked to, until ctx is done, and returns what is set up

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
@@ -22,6 +23,7 @@ type endpoint struct {
 	listener *listener
 	server   *connServer
 	maxConns int // connections
+	trusted  []netip.Prefix
 }
 
 // prepare reads the configuration and makes what it needs, while old serves on: what
@@ -46,7 +48,7 @@ func (s *Server) prepare(ctx context.Context, old *setup) (*setup, error) {
 // buildSetup builds the App last: nothing can fail after it, so that no App is built
 // and then not used.
 func (s *Server) buildSetup(ctx context.Context, c *config.Config, old, next *setup) (err error) {
-	next.main, err = s.endpoint(ctx, old.main, c.Listen, limitsOf(c.Server, c.TLS, s.o.Upgrades), maxConnections(c.Server), http.HandlerFunc(s.serveMain))
+	next.main, err = s.endpoint(ctx, old.main, c.Listen, limitsOf(c.Server, c.TLS, s.o.Upgrades), endpoint{maxConns: maxConnections(c.Server), trusted: c.Tenant.TrustedProxies}, s.serveMain, isHealth)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
@@ -54,7 +56,7 @@ func (s *Server) buildSetup(ctx context.Context, c *config.Config, old, next *se
 		if c.Admin.Token == "" {
 			return errors.New("admin listener: it needs a token")
 		}
-		next.admin, err = s.endpoint(ctx, old.admin, c.Admin.Listen, limitsOf(c.Server, c.Admin.TLS, false), adminConnections, http.HandlerFunc(s.serveAdmin))
+		next.admin, err = s.endpoint(ctx, old.admin, c.Admin.Listen, limitsOf(c.Server, c.Admin.TLS, false), endpoint{maxConns: adminConnections, trusted: c.Tenant.TrustedProxies}, s.serveAdmin, isAdminHealth)
 		if err != nil {
 			return fmt.Errorf("admin listener: %w", err)
 		}
@@ -65,16 +67,16 @@ func (s *Server) buildSetup(ctx context.Context, c *config.Config, old, next *se
 
 // endpoint returns old with what has changed replaced. Another address gets a server of
 // its own, so that the connections of the old address are asked to close.
-func (s *Server) endpoint(ctx context.Context, old endpoint, address string, t limits, most int, h http.Handler) (next endpoint, err error) {
-	next = endpoint{old.listener, old.server, most}
+func (s *Server) endpoint(ctx context.Context, old endpoint, address string, t limits, next endpoint, h http.HandlerFunc, health func(*http.Request) bool) (_ endpoint, err error) {
+	next.listener, next.server = old.listener, old.server
 	moved := old.listener == nil || old.listener.address != address
 	if moved || old.server.limits != t {
-		if next.server, err = newConnServer(t, h, s.o.Logger); err != nil {
+		if next.server, err = newConnServer(t, h, health, s.o.Logger); err != nil {
 			return old, err
 		}
 	}
 	if moved {
-		if next.listener, err = listen(ctx, address, most, s.o.Logger); err != nil {
+		if next.listener, err = listen(ctx, address, newConnTable(next.maxConns, next.trusted, &s.conns, s.o.Logger), s.o.Logger); err != nil {
 			return old, err
 		}
 	}
@@ -109,6 +111,7 @@ func (s *Server) commit(ending context.Context, old, next *setup) {
 	if last := s.current.Swap(next.gen); last != nil {
 		s.apps.Go(func() { s.retire(ending, last, old.main.server.limits) })
 	}
+	s.main.Store(next.main.listener.conns)
 	s.switchEndpoint(ending, old.main, next.main)
 	s.switchEndpoint(ending, old.admin, next.admin)
 	if told := addresses(next); s.o.Ready != nil && told != addresses(old) {
@@ -149,7 +152,7 @@ func (s *Server) switchEndpoint(ending context.Context, old, next endpoint) {
 		next.server.start()
 	}
 	if next.listener != nil {
-		next.listener.limit.set(next.maxConns)
+		next.listener.conns.set(next.maxConns, next.trusted)
 		next.listener.server.Store(next.server)
 		if next.listener != old.listener {
 			go next.listener.serve()

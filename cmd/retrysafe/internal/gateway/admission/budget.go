@@ -1,0 +1,180 @@
+package admission
+
+import (
+	"net/netip"
+	"sync/atomic"
+)
+
+// A Budget is what all consumers share. It is safe for concurrent use, and outlives a
+// reload of the configuration: requests of the old and the new one share it.
+type Budget struct {
+	bytes, requests resource
+	tenants         table[string]
+	addresses       table[netip.Addr]
+	refused         [limits]atomic.Uint64
+}
+
+// A resource is divided by the rule of this package.
+type resource struct {
+	most, used atomic.Int64
+}
+
+// New returns a budget of so many bytes and requests.
+func New(bytes, requests int64) *Budget {
+	b := new(Budget)
+	b.tenants.init()
+	b.addresses.init()
+	b.Resize(bytes, requests)
+	return b
+}
+
+// Resize changes the size. What is held stays held.
+func (b *Budget) Resize(bytes, requests int64) {
+	b.bytes.most.Store(bytes)
+	b.requests.most.Store(requests)
+}
+
+// A Usage is the state of one resource.
+type Usage struct{ Used, Most int64 }
+
+// Memory returns the state of the memory, in bytes.
+func (b *Budget) Memory() Usage { return b.bytes.usage() }
+
+// Requests returns the state of the requests under way.
+func (b *Budget) Requests() Usage { return b.requests.usage() }
+
+func (r *resource) usage() Usage { return Usage{Used: r.used.Load(), Most: r.most.Load()} }
+
+// A Limit is what a request was refused for.
+type Limit uint8
+
+const (
+	// LimitNone: it was not refused.
+	LimitNone Limit = iota
+	// LimitMemory: the memory for bodies and answers, before the request ran.
+	LimitMemory
+	// LimitRequests: the requests under way.
+	LimitRequests
+	// LimitAnswers: the same memory, when the answer came. It was sent and not stored.
+	LimitAnswers
+	// LimitReplays: the same memory, for the stored answer of a retry.
+	LimitReplays
+	// LimitBodyRate: the body came too slowly.
+	LimitBodyRate
+
+	limits = iota
+)
+
+var limitNames = [limits]string{"none", "memory", "requests", "answers", "replays", "body_rate"}
+
+// String returns the name of the limit in metrics and logs.
+func (l Limit) String() string { return limitNames[l] }
+
+// Count counts a refusal.
+func (b *Budget) Count(l Limit) { b.refused[l].Add(1) }
+
+// Refusals returns how often each limit was the reason of a refusal.
+func (b *Budget) Refusals() map[string]uint64 {
+	all := make(map[string]uint64, limits-1)
+	for l := LimitMemory; l < limits; l++ {
+		all[l.String()] = b.refused[l].Load()
+	}
+	return all
+}
+
+// A Claim is what one request holds. One goroutine uses it. The zero Claim holds nothing.
+type Claim struct {
+	of              *Budget
+	tenant, address *account // nil: none that counts
+	name            string   // of the tenant
+	at              netip.Addr
+	bytes           int64
+}
+
+// Open takes one request and so many bytes for a consumer, which Close gives back. The
+// tenant is empty if there is none that counts, the address is the zero one. A claim
+// that was refused holds nothing.
+func (c *Claim) Open(b *Budget, tenant string, address netip.Addr, bytes int64) Limit {
+	*c = Claim{of: b, name: tenant, at: address}
+	if tenant != "" {
+		c.tenant = b.tenants.get(tenant)
+	}
+	if address.IsValid() {
+		c.address = b.addresses.get(address)
+	}
+	if !c.take(&b.requests, requestsOf, 0, 1) {
+		c.leave()
+		return LimitRequests
+	}
+	if !c.take(&b.bytes, bytesOf, 0, bytes) {
+		c.give(&b.requests, requestsOf, 1)
+		c.leave()
+		return LimitMemory
+	}
+	c.bytes = bytes
+	return LimitNone
+}
+
+// IsOpen reports whether the claim holds anything.
+func (c *Claim) IsOpen() bool { return c.of != nil }
+
+// Charge takes n more bytes. It reports false, and takes none, if the consumer may not
+// have them now.
+func (c *Claim) Charge(n int64) bool {
+	if c.of == nil || !c.take(&c.of.bytes, bytesOf, c.bytes, n) {
+		return false
+	}
+	c.bytes += n
+	return true
+}
+
+// Close gives back all that the claim holds. Closing it again does nothing.
+func (c *Claim) Close() {
+	if c.of == nil {
+		return
+	}
+	c.give(&c.of.bytes, bytesOf, c.bytes)
+	c.give(&c.of.requests, requestsOf, 1)
+	c.leave()
+}
+
+// leave forgets the consumers.
+func (c *Claim) leave() {
+	if c.tenant != nil {
+		c.of.tenants.put(c.name, c.tenant)
+	}
+	if c.address != nil {
+		c.of.addresses.put(c.at, c.address)
+	}
+	*c = Claim{}
+}
+
+// take adds n to what each consumer of the claim holds of r, if afterwards none holds
+// more than is free. A request that holds all that is held is let through, whatever its
+// size: otherwise one that needs more than half of the resource could never end.
+func (c *Claim) take(r *resource, of func(*account) *atomic.Int64, own, n int64) bool {
+	most, used := r.most.Load(), r.used.Add(n)
+	fits := true
+	for _, a := range [...]*account{c.tenant, c.address} {
+		if a != nil && of(a).Add(n) > most-used {
+			fits = false
+		}
+	}
+	if fits && used <= most || used == own+n {
+		return true
+	}
+	c.give(r, of, n)
+	return false
+}
+
+func (c *Claim) give(r *resource, of func(*account) *atomic.Int64, n int64) {
+	for _, a := range [...]*account{c.tenant, c.address} {
+		if a != nil {
+			of(a).Add(-n)
+		}
+	}
+	r.used.Add(-n)
+}
+
+func bytesOf(a *account) *atomic.Int64    { return &a.bytes }
+func requestsOf(a *account) *atomic.Int64 { return &a.requests }

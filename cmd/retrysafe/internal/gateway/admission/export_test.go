@@ -1,0 +1,18 @@
+package admission
+
+import "io/fs"
+
+func ContainerMemoryIn(root fs.FS) int64 { return containerMemory(root) }
+
+// Accounts returns how many accounts are kept.
+func Accounts(b *Budget) int { return kept(&b.tenants) + kept(&b.addresses) }
+
+func kept[K comparable](t *table[K]) (n int) {
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.Lock()
+		n += len(s.accounts)
+		s.Unlock()
+	}
+	return n
+}

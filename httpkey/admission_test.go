@@ -1,0 +1,108 @@
+package httpkey_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/httpkey"
+)
+
+// full is how code around a guard refuses a request.
+type full struct{}
+
+func (full) Error() string { return "no room" }
+
+func (full) Problem() *httpkey.Problem {
+	return &httpkey.Problem{Code: "no-room", Status: http.StatusServiceUnavailable, Title: "No room", Retryable: true, RetryAfter: time.Second}
+}
+
+// failing is a body of which only the beginning can be read.
+type failing struct {
+	io.Reader
+	err error
+}
+
+func (f failing) Read(p []byte) (int, error) {
+	n, err := f.Reader.Read(p)
+	if errors.Is(err, io.EOF) {
+		err = f.err
+	}
+	return n, err
+}
+
+func (failing) Close() error { return nil }
+
+// A problem in an error of the scope or of the body is what the client is told; nothing is
+// reserved.
+func TestProblemAroundAGuardIsTheRefusal(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	got := b.post(t, key, `{}`, func(r *http.Request) {
+		r.Body = failing{strings.NewReader(`{"a":`), fmt.Errorf("read: %w", full{})}
+	})
+	if p := got.refused(t, http.StatusServiceUnavailable, "no-room"); !p.Retryable || got.header.Get("Retry-After") != "1" {
+		t.Errorf("told %+v", p)
+	}
+	b.untouched(t)
+
+	b = setup(t, func(c *config) {
+		c.scope = func(*http.Request) (string, error) { return "", full{} }
+	})
+	b.post(t, key, `{}`).refused(t, http.StatusServiceUnavailable, "no-room")
+	b.untouched(t)
+	if log := b.log.String(); strings.Contains(log, "not identified") {
+		t.Errorf("it is logged as another refusal:\n%s", log)
+	}
+}
+
+// A length that is announced costs no memory before anything has arrived.
+func TestAnnouncedLengthAllocatesNothing(t *testing.T) {
+	b := setup(t, func(c *config) { c.MaxRequest = 64 << 20 })
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 8 {
+		r := request(t, key, "")
+		r.Body, r.ContentLength = failing{strings.NewReader("{"), io.ErrUnexpectedEOF}, 32<<20
+		b.do(r).refused(t, http.StatusBadRequest, "body-unreadable")
+	}
+	runtime.ReadMemStats(&after)
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 4<<20 {
+		t.Errorf("eight bodies that never came took %d bytes", grown)
+	}
+	body := `{"text":"` + strings.Repeat("x", 1<<20) + `"}` // one that comes is read whole
+	b.post(t, key, body).ran(t, 1, false)
+	b.post(t, key, body).ran(t, 1, true)
+	b.post(t, key, body[:len(body)-2]+`y"}`).refused(t, http.StatusUnprocessableEntity, "key-reused")
+}
+
+// A proxy that cannot hold an answer has it sent and not stored; a retry does not run
+// again.
+func TestW46_OmittedAnswerIsNeverASecondRun(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withHandler(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, "first ")
+		if err := w.(interface{ Omit() error }).Omit(); err != nil {
+			t.Errorf("omit: %v", err)
+		}
+		_, _ = io.WriteString(w, "second")
+		if err := w.(interface{ Omit() error }).Omit(); err != nil {
+			t.Errorf("omit again: %v", err)
+		}
+	}))
+	if got := b.post(t, key, `{}`); got.status != http.StatusCreated || got.body != "first second" {
+		t.Errorf("got %d %q", got.status, got.body)
+	}
+	if r := b.state(t); r.State != retrysafe.StateCompleted || !r.Result.Omitted {
+		t.Errorf("the record is %+v", r)
+	}
+	b.post(t, key, `{}`).refused(t, http.StatusCreated, "response-not-stored")
+	b.ranTimes(t, 1)
+}
