@@ -172,3 +172,22 @@ func TestUnknownOutcomeIsLogged(t *testing.T) {
 		t.Errorf("the log is %s", log)
 	}
 }
+
+// An attempt that a sweeper gave up, and that ends after all, tells no unknown outcome if
+// its effects may be repeated: the same request runs again.
+func TestAttemptThatWasGivenUpMayRunAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *config) { c.Policy = &retrysafe.Policy{Effects: retrysafe.EffectsKeyed} })
+	b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
+		if b.runs.Load() == 1 {
+			given := b.state(t).Update()
+			given.State, given.Owner, given.Overwrite, given.Term = retrysafe.StateRetryable, retrysafe.Owner{9}, true, given.Retain
+			_, err := b.mem.Swap(t.Context(), given)
+			must(t, err)
+		}
+		b.created(w, r)
+	}))
+	b.post(t, key, `{}`).refused(t, http.StatusInternalServerError, "attempt-failed")
+	b.post(t, key, `{}`).ran(t, 2, false)
+	b.post(t, key, `{}`).ran(t, 2, true)
+}

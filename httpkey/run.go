@@ -353,6 +353,9 @@ func (x *exchange) refuseUnsettled(err error) {
 		return
 	}
 	switch {
+	case errors.Is(err, retrysafe.ErrNotFound) && rec.Effects.Repeatable(): // a sweeper gave it up, so it may run again
+		x.g.refuse(x.w, x.r, key, refusal{problem: attemptFailed, retryAfter: time.Second})
+		return
 	case errors.Is(err, retrysafe.ErrNotFound), errors.Is(err, retrysafe.ErrMismatch):
 		err = &retrysafe.RefusedError{Err: retrysafe.ErrUnknown}
 	case errors.Is(err, retrysafe.ErrUnavailable): // the request was executed, so its text would be wrong
