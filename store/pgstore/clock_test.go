@@ -1,6 +1,7 @@
 package pgstore_test
 
 import (
+	"context"
 	"net/url"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
+	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 )
 
@@ -158,5 +160,65 @@ func TestClockAheadForAWhile(t *testing.T) {
 	c.set(t, 2*time.Minute)
 	if got := dueNow(t, s); got != "afterwards, meanwhile" {
 		t.Errorf("due after a lease: %q", got)
+	}
+}
+
+// The limit: the clock is set forward by more than the retention, and a retry of what was
+// answered before runs again. Until a purge, a clock that is right again brings the
+// answers back.
+func TestClockSetForwardForgetsAnswers(t *testing.T) {
+	t.Parallel()
+	c := newMovedClock(t)
+	e, err := retrysafe.New(open(t, c.url, nil), &retrysafe.Options{Policy: retrysafe.Policy{Retention: day}})
+	must(t, err)
+	runs := map[string]int{}
+	pay := func(key string) {
+		t.Helper()
+		_, err := e.Do(t.Context(), retrysafe.Call{Ref: refOf(key), Operation: "pay"}, func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
+			runs[key]++
+			return retrysafe.Result{Status: 201}, nil
+		})
+		must(t, err)
+	}
+	pay("retried meanwhile")
+	pay("retried afterwards")
+	c.set(t, 25*time.Hour)
+	pay("retried meanwhile")
+	c.set(t, 0)
+	pay("retried meanwhile")
+	pay("retried afterwards")
+	if runs["retried meanwhile"] != 2 {
+		t.Errorf("it ran %d times; the limit that docs/postgresql.md tells of is none", runs["retried meanwhile"])
+	}
+	if runs["retried afterwards"] != 1 {
+		t.Errorf("with the clock right again, a stored answer is not replayed: it ran %d times", runs["retried afterwards"])
+	}
+}
+
+// The clock is set back by a day. The shards of an outbox worker that is dead go to
+// another one within an hour, and a live worker keeps its own.
+func TestClockSetBackLeavesNoShardHeld(t *testing.T) {
+	t.Parallel()
+	c := newMovedClock(t)
+	box := open(t, c.url, nil).Outbox()
+	lease := func(worker byte) int {
+		t.Helper()
+		held, err := inTurn(func() (outbox.Lease, error) { return box.Lease(t.Context(), retrysafe.Owner{worker}, time.Minute) })
+		must(t, err)
+		return len(held.Shards)
+	}
+	lease(1)
+	lease(2)
+	lease(1) // gives up half
+	if n := lease(2); n != outbox.Shards/2 {
+		t.Fatalf("the second worker holds %d shards", n)
+	}
+	c.set(t, -day)
+	if n := lease(2); n != outbox.Shards/2 {
+		t.Errorf("a live worker holds %d shards after the clock was set back", n)
+	}
+	c.set(t, -day+61*time.Minute)
+	if n := lease(2); n != outbox.Shards {
+		t.Errorf("the worker that is left holds %d shards after an hour", n)
 	}
 }

@@ -628,6 +628,15 @@ INSERT INTO retrysafe_workers AS w (worker, until) VALUES ($1::uuid, (SELECT (da
 -- Deletes workers whose term has ended. In the lease's transaction.
 DELETE FROM retrysafe_workers WHERE until <= (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint);
 
+-- retrysafe_box_shorten_terms (bigint)
+-- Shortens terms that were written before the clock was set back, so that the shards of
+-- a dead worker are not held until the clock has passed them again. A term beyond an hour,
+-- and beyond ten of the caller's, is such a one. A live worker renews its own. In the
+-- lease's transaction.
+WITH c AS MATERIALIZED (SELECT (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) + greatest(10 * $1::bigint, 3600000000) AS latest),
+w AS (UPDATE retrysafe_workers w SET until = c.latest FROM c WHERE w.until > c.latest)
+UPDATE retrysafe_shards s SET until = c.latest FROM c WHERE s.until > c.latest;
+
 -- retrysafe_box_lease (uuid, bigint)
 -- Divides the shards among the workers. A worker takes shards only from a holder whose
 -- term has ended, and gives up those above its share. Each change of holder raises the
