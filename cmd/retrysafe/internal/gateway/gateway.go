@@ -93,7 +93,7 @@ func New(c *config.Config, p Parts) (*Gateway, error) {
 // makeGuard makes the guard that those of the routes are made from.
 func (g *Gateway) makeGuard(c *config.Config, p *Parts) (err error) {
 	g.engine, err = retrysafe.New(g.store, &retrysafe.Options{
-		Observer:  p.Observer,
+		Observer:  &clockWatch{next: p.Observer, logger: g.logger},
 		Namespace: "retrysafe gateway", // part of every derived key: it must not change
 	})
 	if err != nil {
