@@ -210,6 +210,31 @@ func TestFailoverOfTheDatabase(t *testing.T) {
 	}
 }
 
+// A server whose default_transaction_read_only is on still takes writes of sessions that
+// ask for them, and the store's do: nothing is refused, also after a restart of the
+// gateway, and each payment is made once.
+func TestDefaultTransactionReadOnlyDoesNotStopTheStore(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	pg := testservers.NewPostgres(t, &testservers.PostgresOptions{InMemory: true})
+	g := newGateway(t, conf(s, pg.URL("postgres"), "cache: { bytes: 0 }"))
+	before := g.pays(t, "/payments", "before-the-setting-1")
+	must(t, pg.Configure(t.Context(), "default_transaction_read_only", "on"))
+	for range 2 {
+		if got := g.pays(t, "/payments", "before-the-setting-1"); got.body != before.body {
+			t.Errorf("the answer was %s, and is %d %s", before.body, got.status, got.body)
+		}
+		if got := g.pays(t, "/payments", "under-the-setting-1"); got.status != http.StatusCreated {
+			t.Errorf("a new key gets %d %s", got.status, got.body)
+		}
+		g.kill()
+		g.start()
+	}
+	if s.total() != 2 {
+		t.Errorf("the service was called %d times for 2 payments", s.total())
+	}
+}
+
 // Two gateways of different versions share a store. What a newer version wrote in a form
 // that this one does not know is refused, never run, and the log says so. What an older
 // version wrote, with the fingerprint that it had then, is replayed.
