@@ -109,6 +109,10 @@ func (g *Guard) explain(r *http.Request, key string, err error) refusal {
 		re.problem = outcomeUnknown
 	case errors.Is(err, retrysafe.ErrUnreadable):
 		re.problem = recordUnreadable
+		g.counts.occasionally(func() {
+			g.o.Logger.Error("retrysafe: request was not executed: the record of its key cannot be read", "operation", g.operation(r), "key", retrysafe.HashKey(key), "error", err,
+				"fix", "if a newer version of retrysafe shares this store, upgrade this one; otherwise the record is damaged, or made under a secret that is not configured")
+		})
 	case errors.Is(err, errTooManyKeys):
 		re.problem = tooManyKeys
 	case errors.Is(err, errTooManyActive):

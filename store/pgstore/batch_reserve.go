@@ -68,9 +68,32 @@ func (b *reserveBatcher) try(ctx context.Context, requests []reservation, some [
 	if isLocked(err) || isCode(err, "23505") {
 		return b.contend(ctx, requests, some, answers)
 	}
+	if isCode(err, "25006") {
+		return b.readOnly(ctx, requests, some, answers, err)
+	}
 	if err == nil {
 		failpoint.Hit("pg.reserve.answered")
 		answerBusy(unanswered(some, answers), answers)
+	}
+	return err
+}
+
+// readOnly answers for a server that takes no writes, with refused as its error: stored
+// answers are still replayed. A request whose key has no row is refused, and so is one
+// that finds its own row: that may not have been confirmed, and nothing confirms it here.
+func (b *reserveBatcher) readOnly(ctx context.Context, requests []reservation, some []int, answers []answer, refused error) error {
+	for _, i := range some {
+		answers[i].Err = refused
+	}
+	err := b.conns.do(ctx, query{statement: &b.conns.s.sql.read, params: b.idsOf(requests, some), each: func(v [][]byte) error {
+		i := requestOf(v[0], requests, some)
+		if got := existing(scanRow(v), requests[i].w); got.Err != nil {
+			answers[i] = got
+		}
+		return nil
+	}})
+	if err != nil {
+		reset(some, answers)
 	}
 	return err
 }

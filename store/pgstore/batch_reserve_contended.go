@@ -58,13 +58,7 @@ func (b *reserveBatcher) insert(ctx context.Context, requests []reservation, som
 // find reads the rows of requests that were not stored. The commit of a row that is this
 // very step's is confirmed before it counts.
 func (b *reserveBatcher) find(ctx context.Context, requests []reservation, some []int, answers []answer) error {
-	b.ids.reset(len(some))
-	b.ids.column(oidUUID)
-	for _, i := range some {
-		b.ids.uuid(requests[i].id)
-	}
-	b.ids.end()
-	return b.conns.do(ctx, query{statement: &b.conns.s.sql.read, params: b.ids.params(), each: func(v [][]byte) error {
+	return b.conns.do(ctx, query{statement: &b.conns.s.sql.read, params: b.idsOf(requests, some), each: func(v [][]byte) error {
 		for _, i := range some {
 			if requests[i].id == id(v[0]) {
 				answers[i] = existing(scanRow(v), requests[i].w)
@@ -72,4 +66,15 @@ func (b *reserveBatcher) find(ctx context.Context, requests []reservation, some 
 		}
 		return nil
 	}}, query{statement: &b.conns.s.sql.confirm})
+}
+
+// idsOf is the parameter of a read of the keys that some names.
+func (b *reserveBatcher) idsOf(requests []reservation, some []int) [][]byte {
+	b.ids.reset(len(some))
+	b.ids.column(oidUUID)
+	for _, i := range some {
+		b.ids.uuid(requests[i].id)
+	}
+	b.ids.end()
+	return b.ids.params()
 }

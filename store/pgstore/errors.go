@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"crypto/x509"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -51,7 +52,7 @@ func explain(err error) error {
 	case isCode(err, "42P01", "42703"):
 		hint = "the schema is not there or not this program's; run the migrations"
 	case isCode(err, "25006"):
-		hint = "the server is read-only, as a standby is; connect to the primary"
+		hint = readOnly
 	case isCode(err, "53100"):
 		hint = "the server's disk is full"
 	default:
@@ -70,7 +71,11 @@ func unreachable(err error) string {
 	case !errors.As(err, &connect):
 		return ""
 	case errors.As(err, &name):
-		return "check the host in the store's URL"
+		return "the name does not resolve (DNS); check the host in the store's URL, and the resolver"
+	case isExpired(err):
+		return "the certificate of the store's server has expired, or this machine's clock is wrong; renew the certificate at the server"
+	case strings.Contains(err.Error(), "read only connection"): // by target_session_attrs; the driver has no other mark
+		return readOnly
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT):
 		return "is the server running, and is this its address?"
 	case errors.Is(err, context.DeadlineExceeded):
@@ -80,7 +85,16 @@ func unreachable(err error) string {
 	}
 }
 
-const noAnswer = "the server did not answer in time; is this its address?"
+// isExpired reports whether a certificate was refused because of its dates.
+func isExpired(err error) bool {
+	var invalid x509.CertificateInvalidError
+	return errors.As(err, &invalid) && invalid.Reason == x509.Expired
+}
+
+const (
+	noAnswer = "the server did not answer in time; is this its address?"
+	readOnly = "the server is read-only, as a standby is; connect to the primary: name all servers in the store's URL, with target_session_attrs=read-write"
+)
 
 // hintedError is an error of the driver's in one line, with a hint.
 type hintedError struct {

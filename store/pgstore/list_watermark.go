@@ -20,6 +20,12 @@ type background struct {
 	watermark int32
 	moved     time.Time // when the watermark last moved
 	rewound   time.Time // when all slots were last looked at
+
+	// clock is the slot of the database's time when the watermark last moved.
+	clock int32
+	// ahead is the slot above which leases are still to be shortened, if shortens.
+	ahead    int32
+	shortens bool
 }
 
 // do sends queries when it is their turn.
@@ -37,7 +43,8 @@ func (b *background) do(ctx context.Context, queries ...query) error {
 }
 
 // rewind is how often all slots are looked at, not only those above the watermark: a
-// transaction that takes very long may commit a row below it.
+// transaction that takes very long may commit a row below it. Nor does a process that
+// starts know whether the clock was set back before.
 const rewind = time.Hour
 
 // advance moves the watermark, at most once a second, and returns the slot from which to
@@ -56,19 +63,74 @@ func (b *background) advance(ctx context.Context) (int32, error) {
 	b.moved = now
 	b.mu.Unlock()
 
-	sql, next := &b.conns.s.sql, from
+	sql, next, clock := &b.conns.s.sql, from, int32(0)
 	err := b.do(ctx, query{statement: &sql.rebucketRenewed, params: [][]byte{int4Param(from)}},
 		query{statement: &sql.watermark, params: [][]byte{int4Param(from)}, each: func(v [][]byte) error {
-			next = max(from, int4At(v[0]))
+			next, clock = max(from, int4At(v[0])), int4At(v[1])
 			return nil
 		}})
 	if err != nil {
 		return from, err
 	}
+	if b.advanced(next, clock, rewinds) {
+		from = noWatermark
+	}
+	return from, b.shorten(ctx)
+}
+
+// advanced notes a new watermark and the clock at which it was read. If the clock was set
+// back, rows get slots below the watermark again: it is dropped, and advanced reports
+// that all slots have to be looked at.
+func (b *background) advanced(next, clock int32, rewound bool) (setBack bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.watermark = next; rewinds {
-		b.rewound = now
+	setBack = b.clock > clock
+	b.watermark, b.clock = next, clock
+	switch {
+	case setBack:
+		b.watermark, b.rewound = noWatermark, b.moved
+	case rewound:
+		b.rewound = b.moved
 	}
-	return from, nil
+	if setBack || rewound {
+		b.shortens, b.ahead = true, clock+int32(tolerated/time.Second)
+	}
+	return setBack
+}
+
+// tolerated is how far a lease may seem too long, because the clock was set back by no
+// more than that, and is left alone. Ordinary leases are shorter: then there is no row
+// to look at.
+const tolerated = time.Minute
+
+// shorten shortens the leases that were written before the clock was set back, part by
+// part. The lease of a dead owner would otherwise last until the clock has passed its
+// deadline again. If ctx ends meanwhile, the next call goes on.
+func (b *background) shorten(ctx context.Context) error {
+	sql := &b.conns.s.sql
+	for {
+		b.mu.Lock()
+		from, shortens := b.ahead, b.shortens
+		b.mu.Unlock()
+		if !shortens {
+			return nil
+		}
+		to, more := int32(math.MaxInt32), false
+		if err := b.do(ctx, query{statement: &sql.partOfSlots, params: [][]byte{int4Param(from)}, each: func(v [][]byte) error {
+			if more = v[0] != nil; more {
+				to = int4At(v[0])
+			}
+			return nil
+		}}); err != nil {
+			return err
+		}
+		if err := b.do(ctx, query{statement: &sql.shorten, params: [][]byte{int4Param(from), int4Param(to)}}); err != nil {
+			return err
+		}
+		b.mu.Lock()
+		if b.ahead == from { // no other caller has gone on, and the clock was not set back again
+			b.ahead, b.shortens = to, more
+		}
+		b.mu.Unlock()
+	}
 }

@@ -131,6 +131,15 @@ SELECT set_config('lock_timeout', '4s', true)`
 INSERT INTO {workers} AS w (worker, until) VALUES ($1::uuid, {now} + $2::bigint)
     ON CONFLICT (worker) DO UPDATE SET until = excluded.until`
 
+	shortenTerms = `
+-- Shortens terms that were written before the clock was set back, so that the shards of
+-- a dead worker are not held until the clock has passed them again. A term beyond an hour,
+-- and beyond ten of the caller's, is such a one. A live worker renews its own. In the
+-- lease's transaction.
+WITH c AS MATERIALIZED (SELECT {now} + greatest(10 * $1::bigint, 3600000000) AS latest),
+w AS (UPDATE {workers} w SET until = c.latest FROM c WHERE w.until > c.latest)
+UPDATE {shards} s SET until = c.latest FROM c WHERE s.until > c.latest`
+
 	forgetWorkers = `
 -- Deletes workers whose term has ended. In the lease's transaction.
 DELETE FROM {workers} WHERE until <= {now}`
@@ -196,7 +205,7 @@ SELECT (SELECT count(*) FROM first),
 // outboxStatements are the outbox's SQL, for one schema.
 type outboxStatements struct {
 	due, ended, end, endUnlocked, skip           statement
-	turn, wait, count, forget, lease             statement
+	turn, wait, count, forget, shorten, lease    statement
 	failing, dead, waits, letter, dispose, depth statement
 	tx                                           outboxTxStatements
 }
@@ -230,6 +239,7 @@ func newOutboxStatements(schema string) (s outboxStatements) {
 		{&s.turn, "turn", leaseTurn, nil},
 		{&s.count, "count_worker", countWorker, []uint32{oidUUID, oidInt8}},
 		{&s.forget, "forget_workers", forgetWorkers, nil},
+		{&s.shorten, "shorten_terms", shortenTerms, []uint32{oidInt8}},
 		{&s.lease, "lease", leaseShards, []uint32{oidUUID, oidInt8}},
 		{&s.failing, "failing", selectFailing, []uint32{oidInt8, oidInt8}},
 		{&s.dead, "dead", selectDead, []uint32{oidInt8, oidInt8}},

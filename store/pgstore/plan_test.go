@@ -35,6 +35,8 @@ var by = map[string]string{
 	"retrysafe_list_buckets":     "retrysafe_keys_filed",
 	"retrysafe_watermark":        "retrysafe_keys_filed",
 	"retrysafe_rebucket_renewed": "retrysafe_keys_filed",
+	"retrysafe_part_of_slots":    "retrysafe_keys_filed",
+	"retrysafe_shorten":          "retrysafe_keys_filed",
 	"retrysafe_purge":            "retrysafe_keys_filed",
 	"retrysafe_rebucket_settled": "retrysafe_keys_filed",
 	"retrysafe_read_one":         "retrysafe_keys_pkey",

@@ -84,6 +84,11 @@ var fragments = strings.NewReplacer(
 	// The same for row.scan, in types that every driver can read.
 	"{plain columns}", `uuid_send(k.id), uuid_send(k.owner), k.revision, k.deadline, k.created, k.state, k.head, k.tail, k.checkpoint, {now}`,
 
+	// For how long the deadline of a row was written: a revision is the time of its write.
+	// One that is above the deadline was ahead of the clock already when it was written, by
+	// an earlier change of the clock; then it says nothing, and the row gets six hours.
+	"{written for}", `CASE WHEN k.deadline > k.revision THEN k.deadline - k.revision ELSE 21600000000 END`,
+
 	"{accepted}", strconv.Itoa(bucketAccepted),
 	"{unknown}", strconv.Itoa(bucketUnknown),
 	"{slot of m}", slotOf("m.state", "m.id", "m.term", "c.now"),
@@ -133,6 +138,7 @@ type statements struct {
 	update, updateUnlocked                           statement
 	retentions, list, listDue, listBuckets           statement
 	watermark, rebucketRenewed                       statement
+	partOfSlots, shorten                             statement
 	purge, rebucketSettled, confirm, countScope      statement
 	begin, lockOwn, readOne, putOne, putHeld, commit statement // in a transaction of the store's
 	tx                                               txStatements
@@ -199,6 +205,8 @@ func newStatements(schema string, steps uint32) (s statements) {
 		{&s.listBuckets, "list_buckets", listBucketKeys, []uint32{oidInt4, oidUUID, oidInt2s, oidInt8, oidUUID, oidUUID, oidBool}},
 		{&s.watermark, "watermark", selectWatermark, []uint32{oidInt4}},
 		{&s.rebucketRenewed, "rebucket_renewed", rebucketRenewedKeys, []uint32{oidInt4}},
+		{&s.partOfSlots, "part_of_slots", selectPartOfSlots, []uint32{oidInt4}},
+		{&s.shorten, "shorten", shortenKeys, []uint32{oidInt4, oidInt4}},
 		{&s.purge, "purge", purgeKeys, []uint32{oidInt4, oidInt8}},
 		{&s.rebucketSettled, "rebucket_settled", rebucketSettledKeys, []uint32{oidInt4, oidInt8}},
 		{&s.confirm, "confirm", confirmCommits, nil},

@@ -74,12 +74,33 @@ SELECT {columns}
 	selectWatermark = `
 -- Reads the next watermark: below it all rows are final, and no transaction that may
 -- still commit began in the ten minutes before it. One snapshot: a row that a
--- transaction adds later belongs to one that the second condition has seen.
+-- transaction adds later belongs to one that the second condition has seen. Reads the
+-- clock too, as a slot.
 ` + withRetentions + `SELECT least({seconds} - 5,
        (SELECT min(greatest(floor(extract(epoch FROM xact_start))::bigint - 1600000000 - 1, {seconds} - 600))
           FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND datname = current_database()),
        (SELECT min(k.due) FROM retentions x CROSS JOIN LATERAL (
-               SELECT k.due FROM {keys} k WHERE k.keep = x.keep AND k.keep >= 0 AND k.due > $1 AND k.due <= {seconds} AND k.state NOT IN (3, 4, 6) OFFSET 0) k) - 1)::int`
+               SELECT k.due FROM {keys} k WHERE k.keep = x.keep AND k.keep >= 0 AND k.due > $1 AND k.due <= {seconds} AND k.state NOT IN (3, 4, 6) OFFSET 0) k) - 1)::int, {seconds}::int`
+
+	selectPartOfSlots = `
+-- Reads where a part of the slots above $1 ends: behind 2,000 rows of one bucket. It
+-- returns NULL if there are fewer. One snapshot.
+` + withRetentions + `SELECT min((SELECT k.due FROM {keys} k WHERE k.keep = x.keep AND k.keep >= 0 AND k.due > $1 ORDER BY k.due OFFSET 1999 LIMIT 1))
+  FROM (SELECT keep FROM retentions WHERE keep IS NOT NULL UNION ALL SELECT {unknown}) x`
+
+	shortenKeys = `
+-- Ends leases, and the rests of unknown outcomes, that were written before the clock was
+-- set back: they last for as long as they were written for, from now on. The revision
+-- stays, so the owner keeps the row, and has a whole lease to renew it. A deadline only
+-- comes nearer: what was due stays due. Locked rows are left out: what holds the lock
+-- writes a deadline by the new clock.
+` + withRetentions + `UPDATE {keys} k SET deadline = {now} + {written for}, due = least(({now} + {written for}) / 1000000 - 1600000000, 2147483647)::int
+ WHERE k.ctid = ANY (ARRAY(
+       SELECT k.ctid FROM (SELECT keep FROM retentions WHERE keep IS NOT NULL UNION ALL SELECT {unknown}) x CROSS JOIN LATERAL (
+              SELECT k.ctid FROM {keys} k
+               WHERE k.keep = x.keep AND k.keep >= 0 AND k.due > $1 AND k.due <= $2 AND k.state IN (2, 5)
+                 AND k.revision > {now} + 60000000 AND k.deadline > {now} + {written for}
+                 FOR UPDATE SKIP LOCKED) k))`
 
 	purgeKeys = `
 -- Deletes rows of one retention that are final and due. The rows are locked before they

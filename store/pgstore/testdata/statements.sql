@@ -235,7 +235,8 @@ SELECT k.id, k.owner, k.revision, k.deadline, k.created, k.state, k.head, k.tail
 -- retrysafe_watermark (int)
 -- Reads the next watermark: below it all rows are final, and no transaction that may
 -- still commit began in the ten minutes before it. One snapshot: a row that a
--- transaction adds later belongs to one that the second condition has seen.
+-- transaction adds later belongs to one that the second condition has seen. Reads the
+-- clock too, as a slot.
 WITH RECURSIVE retentions AS (
        (SELECT keep FROM retrysafe_keys WHERE keep >= 0 AND keep < 2147483646 ORDER BY keep LIMIT 1)
        UNION ALL
@@ -244,7 +245,7 @@ SELECT least(((SELECT (date_part('epoch', statement_timestamp()) * 1000000)::big
        (SELECT min(greatest(floor(extract(epoch FROM xact_start))::bigint - 1600000000 - 1, ((SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) / 1000000 - 1600000000) - 600))
           FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND datname = current_database()),
        (SELECT min(k.due) FROM retentions x CROSS JOIN LATERAL (
-               SELECT k.due FROM retrysafe_keys k WHERE k.keep = x.keep AND k.keep >= 0 AND k.due > $1 AND k.due <= ((SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) / 1000000 - 1600000000) AND k.state NOT IN (3, 4, 6) OFFSET 0) k) - 1)::int;
+               SELECT k.due FROM retrysafe_keys k WHERE k.keep = x.keep AND k.keep >= 0 AND k.due > $1 AND k.due <= ((SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) / 1000000 - 1600000000) AND k.state NOT IN (3, 4, 6) OFFSET 0) k) - 1)::int, ((SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) / 1000000 - 1600000000)::int;
 
 -- retrysafe_rebucket_renewed (int)
 -- Moves rows whose lease was renewed to the slot of their deadline, so that the
@@ -259,6 +260,34 @@ UPDATE retrysafe_keys SET due = least(deadline / 1000000 - 1600000000, 214748364
        SELECT k.ctid FROM retentions x CROSS JOIN LATERAL (
               SELECT k.ctid FROM retrysafe_keys k
                WHERE k.keep = x.keep AND k.keep >= 0 AND k.due > $1 AND k.due <= ((SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) / 1000000 - 1600000000) AND k.state NOT IN (3, 4, 6) AND k.deadline / 1000000 > (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) / 1000000
+                 FOR UPDATE SKIP LOCKED) k));
+
+-- retrysafe_part_of_slots (int)
+-- Reads where a part of the slots above $1 ends: behind 2,000 rows of one bucket. It
+-- returns NULL if there are fewer. One snapshot.
+WITH RECURSIVE retentions AS (
+       (SELECT keep FROM retrysafe_keys WHERE keep >= 0 AND keep < 2147483646 ORDER BY keep LIMIT 1)
+       UNION ALL
+       SELECT (SELECT k.keep FROM retrysafe_keys k WHERE k.keep > x.keep AND k.keep >= 0 AND k.keep < 2147483646 ORDER BY k.keep LIMIT 1) FROM retentions x WHERE x.keep IS NOT NULL)
+SELECT min((SELECT k.due FROM retrysafe_keys k WHERE k.keep = x.keep AND k.keep >= 0 AND k.due > $1 ORDER BY k.due OFFSET 1999 LIMIT 1))
+  FROM (SELECT keep FROM retentions WHERE keep IS NOT NULL UNION ALL SELECT 2147483647) x;
+
+-- retrysafe_shorten (int, int)
+-- Ends leases, and the rests of unknown outcomes, that were written before the clock was
+-- set back: they last for as long as they were written for, from now on. The revision
+-- stays, so the owner keeps the row, and has a whole lease to renew it. A deadline only
+-- comes nearer: what was due stays due. Locked rows are left out: what holds the lock
+-- writes a deadline by the new clock.
+WITH RECURSIVE retentions AS (
+       (SELECT keep FROM retrysafe_keys WHERE keep >= 0 AND keep < 2147483646 ORDER BY keep LIMIT 1)
+       UNION ALL
+       SELECT (SELECT k.keep FROM retrysafe_keys k WHERE k.keep > x.keep AND k.keep >= 0 AND k.keep < 2147483646 ORDER BY k.keep LIMIT 1) FROM retentions x WHERE x.keep IS NOT NULL)
+UPDATE retrysafe_keys k SET deadline = (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) + CASE WHEN k.deadline > k.revision THEN k.deadline - k.revision ELSE 21600000000 END, due = least(((SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) + CASE WHEN k.deadline > k.revision THEN k.deadline - k.revision ELSE 21600000000 END) / 1000000 - 1600000000, 2147483647)::int
+ WHERE k.ctid = ANY (ARRAY(
+       SELECT k.ctid FROM (SELECT keep FROM retentions WHERE keep IS NOT NULL UNION ALL SELECT 2147483647) x CROSS JOIN LATERAL (
+              SELECT k.ctid FROM retrysafe_keys k
+               WHERE k.keep = x.keep AND k.keep >= 0 AND k.due > $1 AND k.due <= $2 AND k.state IN (2, 5)
+                 AND k.revision > (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) + 60000000 AND k.deadline > (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) + CASE WHEN k.deadline > k.revision THEN k.deadline - k.revision ELSE 21600000000 END
                  FOR UPDATE SKIP LOCKED) k));
 
 -- retrysafe_purge (int, bigint)
@@ -598,6 +627,15 @@ INSERT INTO retrysafe_workers AS w (worker, until) VALUES ($1::uuid, (SELECT (da
 -- retrysafe_box_forget_workers
 -- Deletes workers whose term has ended. In the lease's transaction.
 DELETE FROM retrysafe_workers WHERE until <= (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint);
+
+-- retrysafe_box_shorten_terms (bigint)
+-- Shortens terms that were written before the clock was set back, so that the shards of
+-- a dead worker are not held until the clock has passed them again. A term beyond an hour,
+-- and beyond ten of the caller's, is such a one. A live worker renews its own. In the
+-- lease's transaction.
+WITH c AS MATERIALIZED (SELECT (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) + greatest(10 * $1::bigint, 3600000000) AS latest),
+w AS (UPDATE retrysafe_workers w SET until = c.latest FROM c WHERE w.until > c.latest)
+UPDATE retrysafe_shards s SET until = c.latest FROM c WHERE s.until > c.latest;
 
 -- retrysafe_box_lease (uuid, bigint)
 -- Divides the shards among the workers. A worker takes shards only from a holder whose

@@ -104,7 +104,7 @@ func New(c *config.Config, p Parts) (*Gateway, error) {
 func (g *Gateway) makeGuard(c *config.Config, p *Parts) (err error) {
 	g.health = newStoreHealth(p, g.logger)
 	g.engine, err = retrysafe.New(g.store, &retrysafe.Options{
-		Observer:  g.health,
+		Observer:  &clockWatch{next: g.health, logger: g.logger},
 		Namespace: "retrysafe gateway", // part of every derived key: it must not change
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -154,11 +155,12 @@ func (p *passthrough) failed(w http.ResponseWriter, r *http.Request, err error) 
 	p.err = err
 	problem := withTimeoutStatus(dropped, err)
 	var dial *net.OpError
-	if errors.Is(err, neverresend.ErrNotSent) || errors.As(err, &dial) && dial.Op == "dial" {
+	var refused *tls.CertificateVerificationError
+	if errors.Is(err, neverresend.ErrNotSent) || errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &refused) {
 		problem = &unreachable
 	}
 	p.status = problem.Status
-	p.g.logger.Warn("retrysafe: the upstream did not answer", "method", r.Method, "error", err)
+	p.g.logger.Warn("retrysafe: the upstream did not answer", append([]any{"method", r.Method, "error", err}, p.g.upstream.remedyOf(err)...)...)
 	p.g.guard.Refuse(w, r, "", problem)
 }
 

@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -88,6 +90,23 @@ func withTimeoutStatus(p httpkey.Problem, err error) *httpkey.Problem {
 		p.Status = http.StatusGatewayTimeout
 	}
 	return &p
+}
+
+// remedyOf returns what to log beside an error of the way to the upstream, if its cause
+// is known: the upstream, and what an operator does about it.
+func (u *upstream) remedyOf(err error) []any {
+	var name *net.DNSError
+	var invalid x509.CertificateInvalidError
+	fix := ""
+	switch {
+	case errors.As(err, &name):
+		fix = "the upstream's name does not resolve (DNS): check upstream in the configuration, and the resolver of this machine"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		fix = "the upstream's certificate has expired, or this machine's clock is wrong: renew the certificate at the upstream"
+	default:
+		return nil
+	}
+	return []any{"upstream", u.url.Host, "fix", fix}
 }
 
 // maxErrorText bounds what is logged of an error.

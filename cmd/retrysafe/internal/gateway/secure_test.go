@@ -77,6 +77,59 @@ func TestSecureUpstream(t *testing.T) {
 	b.is(t, key, retrysafe.StateRetryable) // nothing was sent to a stranger
 }
 
+// expired makes an upstream show a certificate that has expired.
+func expired(t *testing.T) func(*httptest.Server) {
+	return func(s *httptest.Server) {
+		t.Helper()
+		pair, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		must(t, err)
+		template := &x509.Certificate{
+			SerialNumber: big.NewInt(1), DNSNames: []string{"example.com"}, IsCA: true, BasicConstraintsValid: true,
+			NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour),
+		}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, &pair.PublicKey, pair)
+		must(t, err)
+		s.TLS.Certificates = []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: pair}}
+	}
+}
+
+// An upstream whose certificate has expired is sent nothing. The key may be retried, and
+// the log names the upstream, the cause and what to do.
+func TestExpiredCertificateOfTheUpstream(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int32
+	b := setup(t, secure(t, func(http.ResponseWriter, *http.Request) { calls.Add(1) }, expired(t)))
+	b.unreachable(t, "certificate has expired", strings.TrimPrefix(b.config.Upstream, "https://"))
+	if n := calls.Load(); n != 0 {
+		t.Errorf("the upstream was called %d times", n)
+	}
+}
+
+// An upstream whose name does not resolve is sent nothing. A name with a label that is
+// too long is one that no resolver is asked about.
+func TestDNSFailureOfTheUpstream(t *testing.T) {
+	t.Parallel()
+	host := strings.Repeat("a", 64) + ".invalid"
+	b := setup(t, at("http://"+host))
+	b.unreachable(t, "DNS", host)
+}
+
+// unreachable fails unless requests are refused as not executed, for as long as they
+// come, and the log says why in these words.
+func (b *bundle) unreachable(t *testing.T, words ...string) {
+	t.Helper()
+	for range 2 {
+		b.post(t, "/payments", key, `{}`).refused(t, http.StatusServiceUnavailable, "upstream-unreachable")
+		b.is(t, key, retrysafe.StateRetryable)
+	}
+	b.get(t, "/things").refused(t, http.StatusServiceUnavailable, "upstream-unreachable")
+	for _, word := range append(words, "fix=") {
+		if n := strings.Count(b.log.String(), word); n < 3 {
+			t.Errorf("%q is logged %d times for three requests: %s", word, n, b.log)
+		}
+	}
+}
+
 // The first requests that may and that may not be sent twice go out at the same time:
 // their ways share nothing that the first use writes to. The race detector sees it.
 func TestFirstRequestsOverTLSMeet(t *testing.T) {

@@ -229,7 +229,7 @@ func (a *upstreamCall) failed(w http.ResponseWriter, r *http.Request, err error)
 	}
 	ref := a.run.Ref()
 	a.x.event.Err, a.x.event.Code = err, problem.Code
-	a.route.g.logger.Warn("retrysafe: attempt failed", "route", a.route.name, "key", retrysafe.HashKey(ref.Key),
-		"attempt", a.run.Attempt(), "state", a.run.State().String(), "error", err)
+	a.route.g.logger.Warn("retrysafe: attempt failed", append([]any{"route", a.route.name, "key", retrysafe.HashKey(ref.Key),
+		"attempt", a.run.Attempt(), "state", a.run.State().String(), "error", err}, a.route.g.upstream.remedyOf(err)...)...)
 	a.route.guard.Refuse(w, a.in, ref.Key, problem)
 }

@@ -12,14 +12,18 @@ import (
 )
 
 // A Pair is a certificate and its key. It is read from its files, and read again when
-// they have changed. Files that cannot be used change nothing.
+// they have changed. Files that cannot be used change nothing. A certificate that is
+// about to expire, or has expired, is logged, once each, and is shown all the same: its
+// peers refuse it.
 type Pair struct {
 	files  [2]string
 	logger *slog.Logger
 	usable atomic.Pointer[tls.Certificate]
 	next   atomic.Int64 // since epoch: when to look at the files again
 
-	seen [2]os.FileInfo // guarded by the caller that advanced next
+	// Guarded by the caller that advanced next.
+	seen   [2]os.FileInfo
+	warned warning
 }
 
 // epoch is what durations are measured from, by the monotonic clock.
@@ -37,6 +41,7 @@ func Load(certFile, keyFile string, logger *slog.Logger) (*Pair, error) {
 		return nil, fmt.Errorf("load certificate: %w", err)
 	}
 	p.usable.Store(&pair)
+	p.checkExpiry(time.Now())
 	return p, nil
 }
 
@@ -46,6 +51,7 @@ func (p *Pair) Current() *tls.Certificate {
 	now, next := int64(time.Since(epoch)), p.next.Load()
 	if now >= next && next != looking && p.next.CompareAndSwap(next, looking) {
 		p.refresh()
+		p.checkExpiry(time.Now())
 		p.next.Store(now + int64(look))
 	}
 	return p.usable.Load()
@@ -67,7 +73,33 @@ func (p *Pair) refresh() {
 		return
 	}
 	p.usable.Store(&pair)
+	p.warned = warnedOfNothing
 	p.logger.Info("retrysafe: new certificate", "file", p.files[0], "until", pair.Leaf.NotAfter)
+}
+
+// A warning is what was logged of a certificate's expiry.
+type warning uint8
+
+const (
+	warnedOfNothing warning = iota
+	warnedOfEnd             // it is about to expire
+	warnedExpired
+)
+
+// checkExpiry logs that the certificate is in the last tenth of its life, in which it
+// should have been renewed, and that it has expired.
+func (p *Pair) checkExpiry(now time.Time) {
+	leaf := p.usable.Load().Leaf
+	left := leaf.NotAfter.Sub(now)
+	attrs := []any{"file", p.files[0], "until", leaf.NotAfter, "fix", "replace the files by a renewed pair; they are read again by themselves"}
+	switch {
+	case left <= 0 && p.warned < warnedExpired:
+		p.warned = warnedExpired
+		p.logger.Error("retrysafe: the certificate has expired, and peers refuse it", attrs...)
+	case left > 0 && left <= leaf.NotAfter.Sub(leaf.NotBefore)/10 && p.warned < warnedOfEnd:
+		p.warned = warnedOfEnd
+		p.logger.Warn("retrysafe: the certificate expires soon", attrs...)
+	}
 }
 
 // stat returns nil for a file that is not there.
