@@ -147,8 +147,9 @@ DELETE FROM {workers} WHERE until <= {now}`
 	leaseShards = `
 -- Divides the shards among the workers. A worker takes shards only from a holder whose
 -- term has ended, and gives up those above its share. Each change of holder raises the
--- epoch, which is the fence of a shard. Leases take turns: see "turn".
-WITH c AS MATERIALIZED (SELECT {now} AS now, count(*) AS workers FROM {workers}),
+-- epoch, which is the fence of a shard. Leases take turns: see "turn". The worker counts
+-- itself also if its own term, just written, has already ended.
+WITH c AS MATERIALIZED (SELECT {now} AS now, greatest(count(*), 1) AS workers FROM {workers}),
 share AS MATERIALIZED (SELECT c.now, c.workers, CASE WHEN $2::bigint > 0 THEN (63 + c.workers) / c.workers ELSE 0 END AS most FROM c),
 mine AS MATERIALIZED (
 SELECT s.n, row_number() OVER (ORDER BY s.n) <= h.most AS stays FROM {shards} s, share h WHERE s.worker = $1::uuid AND s.until > h.now),

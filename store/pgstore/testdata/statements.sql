@@ -640,8 +640,9 @@ UPDATE retrysafe_shards s SET until = c.latest FROM c WHERE s.until > c.latest;
 -- retrysafe_box_lease (uuid, bigint)
 -- Divides the shards among the workers. A worker takes shards only from a holder whose
 -- term has ended, and gives up those above its share. Each change of holder raises the
--- epoch, which is the fence of a shard. Leases take turns: see "turn".
-WITH c AS MATERIALIZED (SELECT (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) AS now, count(*) AS workers FROM retrysafe_workers),
+-- epoch, which is the fence of a shard. Leases take turns: see "turn". The worker counts
+-- itself also if its own term, just written, has already ended.
+WITH c AS MATERIALIZED (SELECT (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) AS now, greatest(count(*), 1) AS workers FROM retrysafe_workers),
 share AS MATERIALIZED (SELECT c.now, c.workers, CASE WHEN $2::bigint > 0 THEN (63 + c.workers) / c.workers ELSE 0 END AS most FROM c),
 mine AS MATERIALIZED (
 SELECT s.n, row_number() OVER (ORDER BY s.n) <= h.most AS stays FROM retrysafe_shards s, share h WHERE s.worker = $1::uuid AND s.until > h.now),

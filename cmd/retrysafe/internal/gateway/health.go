@@ -108,10 +108,16 @@ func (h *storeHealth) turn(ctx context.Context) {
 	}
 }
 
-// ready says what keeps the store from being used. It does not wait for a probe that
-// another caller has begun.
+// ready says what keeps the store from being used. It waits for the first probe, and for
+// no other one that is under way.
 func (h *storeHealth) ready() error {
-	if h.probing.TryLock() {
+	locked := true
+	if errors.Is(h.get(), errUnprobed) {
+		h.probing.Lock() // a probe has a time limit
+	} else {
+		locked = h.probing.TryLock()
+	}
+	if locked {
 		switch {
 		case errors.Is(h.get(), errUnprobed):
 			h.note(h.write(context.Background()))
