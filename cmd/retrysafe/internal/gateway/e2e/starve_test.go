@@ -235,8 +235,12 @@ func TestSlowBodiesAreRefused(t *testing.T) {
 	if res.StatusCode != http.StatusRequestTimeout || !strings.Contains(string(text), "body-too-slow") {
 		t.Errorf("got %d %s", res.StatusCode, text)
 	}
-	if got, err := g.post(t.Context(), "/payments", "a-key-of-a-slow-client", `{}`); err != nil || got.status != http.StatusCreated || got.header.Get("Idempotent-Replayed") != "" {
-		t.Errorf("sent again it got %+v, %v", got, err)
+	eventually(t, "sent again it is answered", func() bool { // a busy machine may be too slow for a second, too
+		got, err := g.post(t.Context(), "/payments", "a-key-of-a-slow-client", `{}`)
+		return err == nil && got.status == http.StatusCreated
+	})
+	if calls, _ := s.called(`{}`); calls != 1 {
+		t.Errorf("the service was called %d times", calls)
 	}
 	if log := g.log.String(); !strings.Contains(log, "limit=body_rate") || !strings.Contains(log, "remedy=") {
 		t.Errorf("the log has no line with the limit and what to do:\n%s", log)
