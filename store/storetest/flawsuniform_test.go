@@ -37,10 +37,14 @@ var uniformFlaws = []flaw{{
 	breaks: []string{"creates of one kind do not mix"},
 	bend: func(b *bent) {
 		var known streak
+		var mu sync.Mutex
 		var first retrysafe.Record
 		b.create = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 			got, err := b.Store.Create(ctx, w)
-			if many := known.of(errors.Is(err, retrysafe.ErrExists)); err == nil || !many {
+			many := known.of(errors.Is(err, retrysafe.ErrExists))
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil || !many {
 				first = got
 				return got, err
 			}
