@@ -48,6 +48,7 @@ type begin struct {
 	waitUntil  time.Time        // set once the call waits for another attempt
 	paused     time.Duration    // how long the last pause was
 	unanswered bool             // the store did not answer a try of the last step
+	orphaned   bool             // the owner was added to the orphans
 }
 
 var begins pool.Of[begin]
@@ -214,6 +215,7 @@ func (b *begin) create(w *Write, got *Record) error {
 	err := b.send(opCreate, w, got)
 	if b.unclear(err) {
 		b.e.orphans.add(w.Owner)
+		b.orphaned = true
 	}
 	return err
 }
@@ -308,6 +310,10 @@ func is(err, sentinel error) bool {
 // start turns a confirmed reservation into an execution.
 func (b *begin) start(r *Record) (*Execution, *Outcome, error) {
 	e := b.e
+	if b.orphaned && r.Owner == b.owner { // the reservation was confirmed after all: no other call may take it over
+		e.orphans.take(b.owner)
+		b.orphaned = false
+	}
 	failpoint.Hit("begin.reserved")
 	x := e.execution(b.ctx, r)
 	kind := EventReserved

@@ -301,7 +301,6 @@ func (s *store) end(endings []outbox.Ack) []outbox.AckResult {
 			continue
 		}
 		if e.Settle != nil {
-			w.settledBy(e)
 			w.slot(e.Settle.Ref).wrote(w, e.Settle, &all[i].Record)
 		}
 		if e.Kind == outbox.AckDead {
