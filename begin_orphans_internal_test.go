@@ -36,6 +36,10 @@ func (s *scripted) Create(ctx context.Context, w Write) (Record, error) {
 	return Record{Ref: w.Ref, State: w.State, Owner: w.Owner, Attempt: 1, Version: RecordVersion, Revision: 1, Deadline: time.Now().Add(w.Term), ReadAt: time.Now()}, nil
 }
 
+// Swap says that the record is another attempt's, after which the execution is over and
+// its lease is not renewed any more.
+func (s *scripted) Swap(context.Context, Write) (Record, error) { return Record{}, ErrLost }
+
 // A reservation whose first tries were unclear, and that is confirmed in the end, is no
 // orphan: another call of this process would take over an attempt that runs.
 func TestConfirmedReservationIsNoOrphan(t *testing.T) {
@@ -49,7 +53,11 @@ func TestConfirmedReservationIsNoOrphan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer x.Stop()
+	defer func() {
+		if err := x.Complete(t.Context(), Result{Status: 201}); err == nil {
+			t.Error("the script has no answer")
+		}
+	}()
 	if e.orphans.take(x.owner) {
 		t.Error("the owner of an attempt that runs is an orphan")
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 
@@ -146,6 +147,39 @@ func TestBudgetUnderConcurrency(t *testing.T) {
 	if left := b.Memory().Used + b.Requests().Used; left != 0 {
 		t.Errorf("%d are left over", left)
 	}
+}
+
+// What is refused takes nothing, not even for a moment: a small request beside it fits.
+func TestRefusedClaimRefusesNoOther(t *testing.T) {
+	t.Parallel()
+	b := admission.New(1000, 1<<30)
+	var held admission.Claim // so that the large one is not alone
+	if limit := held.Open(b, "c", nowhere, 1); limit != admission.LimitNone {
+		t.Fatalf("refused for %q", limit)
+	}
+	var done atomic.Bool
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			for !done.Load() {
+				var large admission.Claim
+				if large.Open(b, "large", nowhere, 990) == admission.LimitNone {
+					t.Error("the large one was let in")
+					return
+				}
+			}
+		})
+	}
+	for range 20_000 {
+		var small admission.Claim
+		if limit := small.Open(b, "small", nowhere, 10); limit != admission.LimitNone {
+			t.Errorf("a small one that fits was refused for %q", limit)
+			break
+		}
+		small.Close()
+	}
+	done.Store(true)
+	all.Wait()
 }
 
 // Names that are used once leave nothing behind.

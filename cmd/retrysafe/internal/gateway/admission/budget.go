@@ -152,27 +152,42 @@ func (c *Claim) leave() {
 // take adds n to what each consumer of the claim holds of r, if afterwards none holds
 // more than is free. A request that holds all that is held is let through, whatever its
 // size: otherwise one that needs more than half of the resource could never end.
+//
+// What does not fit is never added, not even for a moment: it would make another take
+// fail that does fit. The resource is never over its size because of that; a consumer
+// may be over its share by as many takes as run at the same instant.
 func (c *Claim) take(r *resource, of func(*account) *atomic.Int64, own, n int64) bool {
-	most, used := r.most.Load(), r.used.Add(n)
-	fits := true
-	for _, a := range [...]*account{c.tenant, c.address} {
-		if a != nil && of(a).Add(n) > most-used {
-			fits = false
+	for {
+		before := r.used.Load()
+		if !c.fits(r.most.Load(), before+n, of, n) && before != own {
+			return false
+		}
+		if r.used.CompareAndSwap(before, before+n) {
+			break
 		}
 	}
-	if fits && used <= most || used == own+n {
-		return true
+	c.hold(of, n)
+	return true
+}
+
+// fits reports whether n more may be taken, after which so much is used of all.
+func (c *Claim) fits(most, used int64, of func(*account) *atomic.Int64, n int64) bool {
+	free := most - used
+	return free >= 0 && (c.tenant == nil || of(c.tenant).Load()+n <= free) && (c.address == nil || of(c.address).Load()+n <= free)
+}
+
+// hold adds n to what the consumers hold.
+func (c *Claim) hold(of func(*account) *atomic.Int64, n int64) {
+	if c.tenant != nil {
+		of(c.tenant).Add(n)
 	}
-	c.give(r, of, n)
-	return false
+	if c.address != nil {
+		of(c.address).Add(n)
+	}
 }
 
 func (c *Claim) give(r *resource, of func(*account) *atomic.Int64, n int64) {
-	for _, a := range [...]*account{c.tenant, c.address} {
-		if a != nil {
-			of(a).Add(-n)
-		}
-	}
+	c.hold(of, -n)
 	r.used.Add(-n)
 }
 
