@@ -167,9 +167,16 @@ func (b *begin) claim(do action, mine *Write, got *Record) error {
 	}
 	err := b.send(opSwap, &next, got)
 	if b.unclear(err) {
-		b.e.orphans.add(b.owner)
+		b.orphan()
 	}
 	return err
+}
+
+// orphan adds the owner of this call to the orphans. If its reservation is confirmed by a
+// later step, start removes it again.
+func (b *begin) orphan() {
+	b.e.orphans.add(b.owner)
+	b.orphaned = true
 }
 
 // unclear reports whether the last step, which ended with err, may have been applied.
@@ -214,8 +221,7 @@ func (o *Owner) draw(random io.Reader) error {
 func (b *begin) create(w *Write, got *Record) error {
 	err := b.send(opCreate, w, got)
 	if b.unclear(err) {
-		b.e.orphans.add(w.Owner)
-		b.orphaned = true
+		b.orphan()
 	}
 	return err
 }

@@ -21,44 +21,71 @@ func TestOrphansNeverFillUpForGood(t *testing.T) {
 	}
 }
 
-// scripted is a store whose first creates end with errors.
+// scripted is a store whose steps end as a script says, and that stores what comes after
+// its end.
 type scripted struct {
 	Store
-	errs []error
+	creates, swaps []func(Write) (Record, error)
+	over           bool // each swap is refused
 }
 
-func (s *scripted) Create(ctx context.Context, w Write) (Record, error) {
-	if len(s.errs) > 0 {
-		err := s.errs[0]
-		s.errs = s.errs[1:]
-		return Record{}, err
+func stored(w Write) (Record, error) {
+	return Record{Ref: w.Ref, State: w.State, Owner: w.Owner, Attempt: 1, Version: RecordVersion, Revision: 2, Deadline: time.Now().Add(w.Term), ReadAt: time.Now()}, nil
+}
+
+func (s *scripted) Create(_ context.Context, w Write) (Record, error) { return next(&s.creates, w) }
+
+func (s *scripted) Swap(_ context.Context, w Write) (Record, error) {
+	if s.over {
+		return Record{}, ErrLost
 	}
-	return Record{Ref: w.Ref, State: w.State, Owner: w.Owner, Attempt: 1, Version: RecordVersion, Revision: 1, Deadline: time.Now().Add(w.Term), ReadAt: time.Now()}, nil
+	return next(&s.swaps, w)
 }
 
-// Swap says that the record is another attempt's, after which the execution is over and
-// its lease is not renewed any more.
-func (s *scripted) Swap(context.Context, Write) (Record, error) { return Record{}, ErrLost }
+func next(script *[]func(Write) (Record, error), w Write) (Record, error) {
+	if len(*script) == 0 {
+		return stored(w)
+	}
+	step := (*script)[0]
+	*script = (*script)[1:]
+	return step(w)
+}
 
 // A reservation whose first tries were unclear, and that is confirmed in the end, is no
 // orphan: another call of this process would take over an attempt that runs.
 func TestConfirmedReservationIsNoOrphan(t *testing.T) {
 	t.Parallel()
-	s := &scripted{errs: []error{errors.New("the reply is lost"), ErrBusy}}
-	e, err := New(s, &Options{Policy: Policy{InFlight: InFlightWait, Wait: time.Minute}})
-	if err != nil {
-		t.Fatal(err)
+	lost := func(Write) (Record, error) { return Record{}, errors.New("the reply is lost") }
+	busy := func(Write) (Record, error) { return Record{}, ErrBusy }
+	released := func(w Write) (Record, error) {
+		r, _ := stored(w)
+		r.State, r.Owner, r.Revision = StateRetryable, Owner{}, 1
+		return r, ErrExists
 	}
-	x, _, err := e.Begin(t.Context(), Call{Ref: Ref{Scope: "acme", Key: "key"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := x.Complete(t.Context(), Result{Status: 201}); err == nil {
-			t.Error("the script has no answer")
-		}
-	}()
-	if e.orphans.take(x.owner) {
-		t.Error("the owner of an attempt that runs is an orphan")
+	for name, s := range map[string]*scripted{
+		"created": {creates: []func(Write) (Record, error){lost, busy}},
+		"claimed": {creates: []func(Write) (Record, error){released}, swaps: []func(Write) (Record, error){lost, busy}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, err := New(s, &Options{Policy: Policy{InFlight: InFlightWait, Wait: time.Minute}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			x, _, err := e.Begin(t.Context(), Call{Ref: Ref{Scope: "acme", Key: "key"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(s.creates)+len(s.swaps) > 0 {
+				t.Error("the script was not played to its end")
+			}
+			if e.orphans.take(x.owner) {
+				t.Error("the owner of an attempt that runs is an orphan")
+			}
+			s.over = true // the execution ends with the test, and with it the renewal of its lease
+			if err := x.Complete(t.Context(), Result{Status: 201}); err == nil {
+				t.Error("a refused swap has stored an answer")
+			}
+		})
 	}
 }

@@ -88,6 +88,17 @@ func raw(t *testing.T, addr, request string, kept bool) int {
 		_, _ = io.Copy(io.Discard, answer.Body)
 		_ = answer.Body.Close()
 	}
+	return answerTo(t, conn, in, request)
+}
+
+// exchange sends a request on a connection and returns the status of its answer.
+func exchange(t *testing.T, conn net.Conn, request string) int {
+	t.Helper()
+	return answerTo(t, conn, bufio.NewReader(conn), request)
+}
+
+func answerTo(t *testing.T, conn net.Conn, in *bufio.Reader, request string) int {
+	t.Helper()
 	go func() { _, _ = io.WriteString(conn, request) }() // it may be refused in the middle
 	answer, err := http.ReadResponse(in, nil)
 	if err != nil {

@@ -2,74 +2,18 @@ package listener_test
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/binary"
-	"io"
 	"net/http"
 	"testing"
 	"time"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/listener"
+	"github.com/retrysafe/retrysafe/internal/test/rawh2"
 )
 
-// Frames of HTTP/2, as many as these tests need.
-const (
-	frameHeaders  = 1
-	frameReset    = 3
-	frameSettings = 4
-	frameGoAway   = 7
-
-	endStream, endHeaders = 1, 4
-)
-
-// An h2 is an HTTP/2 client that shows its frames.
-type h2 struct {
-	t *testing.T
-	*tls.Conn
-}
-
-func dialHTTP2(t *testing.T, host string) h2 {
+func dialHTTP2(t *testing.T, host string) rawh2.Conn {
 	t.Helper()
-	c := h2{t, dialTLS(t, host, "h2")}
-	write(t, c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-	c.send(frameSettings, 0, 0, "")
-	return c
-}
-
-func (c h2) send(kind, flags byte, stream uint32, payload string) {
-	c.t.Helper()
-	head := make([]byte, 9)
-	binary.BigEndian.PutUint32(head, uint32(len(payload))<<8)
-	head[3], head[4] = kind, flags
-	binary.BigEndian.PutUint32(head[5:], stream)
-	write(c.t, c, string(head)+payload)
-}
-
-// get sends GET / on a stream.
-func (c h2) get(stream uint32) {
-	c.t.Helper()
-	c.send(frameHeaders, endStream|endHeaders, stream, "\x82\x84\x87\x41\x01x") // by HPACK's static table
-}
-
-// next returns the next frame of that kind.
-func (c h2) next(kind byte) (stream uint32, payload []byte) {
-	c.t.Helper()
-	for {
-		head := make([]byte, 9)
-		if _, err := io.ReadFull(c, head); err != nil {
-			c.t.Fatalf("read frame: %v", err)
-		}
-		got := head[3]
-		stream = binary.BigEndian.Uint32(head[5:])
-		head[3] = 0
-		payload = make([]byte, binary.BigEndian.Uint32(head)>>8)
-		if _, err := io.ReadFull(c, payload); err != nil {
-			c.t.Fatalf("read frame: %v", err)
-		}
-		if got == kind {
-			return stream, payload
-		}
-	}
+	return rawh2.New(t, dialTLS(t, host, "h2"))
 }
 
 // To the App a stream that is reset is a client that has hung up; others of the same
@@ -87,18 +31,18 @@ func TestW49_ResetStreamIsADisconnect(t *testing.T) {
 		}
 	}, withTLS(t))
 	c := dialHTTP2(t, s.host())
-	c.get(1)
-	c.get(3)
+	c.Get(1)
+	c.Get(3)
 	<-began
 	<-began
-	c.send(frameReset, 0, 1, "\x00\x00\x00\x08")
+	c.Send(rawh2.Reset, 0, 1, "\x00\x00\x00\x08")
 	select {
 	case <-cancelled:
 	case <-time.After(enough):
 		t.Fatal("the app was not told")
 	}
 	close(release)
-	if stream, payload := c.next(frameHeaders); stream != 3 || payload[0] != 0x88 {
+	if stream, payload := c.Next(rawh2.Headers); stream != 3 || payload[0] != 0x88 {
 		t.Errorf("got % x on stream %d, want 200 on stream 3", payload, stream)
 	}
 }
@@ -114,20 +58,20 @@ func TestW49_DrainSaysGoAway(t *testing.T) {
 	}, withTLS(t))
 	c := dialHTTP2(t, s.host())
 	idle := dialHTTP2(t, s.host())
-	idle.next(frameSettings)
-	c.get(1)
+	idle.Next(rawh2.Settings)
+	c.Get(1)
 	<-began
 	s.stop()
-	if _, payload := idle.next(frameGoAway); binary.BigEndian.Uint32(payload) != 0 || binary.BigEndian.Uint32(payload[4:]) != 0 {
+	if _, payload := idle.Next(rawh2.GoAway); binary.BigEndian.Uint32(payload) != 0 || binary.BigEndian.Uint32(payload[4:]) != 0 {
 		t.Errorf("an idle client got GOAWAY % x, want no stream and no error", payload)
 	}
-	_, payload := c.next(frameGoAway)
+	_, payload := c.Next(rawh2.GoAway)
 	if last, code := binary.BigEndian.Uint32(payload), binary.BigEndian.Uint32(payload[4:]); last != 1 || code != 0 {
 		t.Errorf("GOAWAY names stream %d and error %d, want 1 and none", last, code)
 	}
-	c.get(3) // too late
+	c.Get(3) // too late
 	close(release)
-	if stream, payload := c.next(frameHeaders); stream != 1 || payload[0] != 0x88 {
+	if stream, payload := c.Next(rawh2.Headers); stream != 1 || payload[0] != 0x88 {
 		t.Errorf("got % x on stream %d, want 200 on stream 1", payload, stream)
 	}
 	if err := s.end(); err != nil {
@@ -168,22 +112,22 @@ func TestStreamsCountLikeConnections(t *testing.T) {
 	})
 	c := dialHTTP2(t, s.host())
 	for stream := uint32(1); stream < 9; stream += 2 {
-		c.get(stream)
+		c.Get(stream)
 		<-began
 	}
 	for stream := uint32(9); stream < 13; stream += 2 {
-		c.get(stream)
-		if got, payload := c.next(frameHeaders); got != stream || payload[0] == 0x88 {
+		c.Get(stream)
+		if got, payload := c.Next(rawh2.Headers); got != stream || payload[0] == 0x88 {
 			t.Errorf("got % x on stream %d, want a refusal on %d", payload, got, stream)
 		}
 	}
-	c.send(frameHeaders, endStream|endHeaders, 13, "\x82\x04\x11/.retrysafe/livez\x87\x41\x01x")
-	if got, payload := c.next(frameHeaders); got != 13 || payload[0] != 0x88 {
+	c.Send(rawh2.Headers, rawh2.WholeRequest, 13, "\x82\x04\x11/.retrysafe/livez\x87\x41\x01x")
+	if got, payload := c.Next(rawh2.Headers); got != 13 || payload[0] != 0x88 {
 		t.Errorf("got % x on stream %d, want its health on 13", payload, got)
 	}
 	close(release)
 	for range 4 {
-		if got, payload := c.next(frameHeaders); got >= 9 || payload[0] != 0x88 {
+		if got, payload := c.Next(rawh2.Headers); got >= 9 || payload[0] != 0x88 {
 			t.Errorf("got % x on stream %d, want 200 on one of the first four", payload, got)
 		}
 	}

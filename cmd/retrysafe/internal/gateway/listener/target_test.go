@@ -2,16 +2,17 @@ package listener_test
 
 import (
 	"bufio"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"net/http"
 	"testing"
+
+	"github.com/retrysafe/retrysafe/internal/test/rawh2"
 )
 
 // reset is the status of a stream of HTTP/2 that net/http resets as malformed, where its
 // HTTP/1 answers 400.
-const reset = 0
+const reset = rawh2.WasReset
 
 // Where a request goes is judged by one set of rules: what HTTP/1 refuses HTTP/2 refuses
 // with the same status, and it reaches no App.
@@ -59,7 +60,7 @@ func TestTargetsAreJudgedAlikeInHTTP1AndHTTP2(t *testing.T) {
 			if res, body := read(t, bufio.NewReader(conn)); res.StatusCode != c.one {
 				t.Errorf("HTTP/1 answers %d %s, want %d", res.StatusCode, body, c.one)
 			}
-			if got := dialHTTP2(t, s.host()).request(c.method, c.target, c.host); got != c.two {
+			if got := dialHTTP2(t, s.host()).Request(c.method, c.target, c.host); got != c.two {
 				t.Errorf("HTTP/2 answers %d, want %d", got, c.two)
 			}
 			want := int64(0)
@@ -83,7 +84,7 @@ func TestHTTP2HostBesideAnotherAuthorityIsRefused(t *testing.T) {
 		host string
 		want int
 	}{{"x", 200}, {"evil", 400}} {
-		if got := dialHTTP2(t, s.host()).request("POST", "/pay", "x", "host", c.host); got != c.want {
+		if got := dialHTTP2(t, s.host()).Request("POST", "/pay", "x", "host", c.host); got != c.want {
 			t.Errorf("host %q beside :authority x: got %d, want %d", c.host, got, c.want)
 		}
 	}
@@ -94,61 +95,11 @@ func TestHTTP2ConnectIsRefused(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil, withTLS(t))
 	c := dialHTTP2(t, s.host())
-	c.send(frameHeaders, endStream|endHeaders, 1, literal(":method", "CONNECT")+literal(":authority", "x:443"))
-	if got := c.status(); got != 400 {
+	c.Send(rawh2.Headers, rawh2.WholeRequest, 1, rawh2.Literal(":method", "CONNECT")+rawh2.Literal(":authority", "x:443"))
+	if got := c.Status(); got != 400 {
 		t.Errorf("got %d, want 400", got)
 	}
 	if n := s.app(0).served.Load(); n != 0 {
 		t.Errorf("the app was given %d requests", n)
 	}
-}
-
-// request sends a request on the first stream, with fields besides its pseudo-headers,
-// and returns the status of the answer, or reset.
-func (c h2) request(method, target, authority string, fields ...string) int {
-	c.t.Helper()
-	block := literal(":method", method) + literal(":scheme", "https") + literal(":path", target)
-	if authority != "" {
-		block += literal(":authority", authority)
-	}
-	for ; len(fields) > 0; fields = fields[2:] {
-		block += literal(fields[0], fields[1])
-	}
-	c.send(frameHeaders, endStream|endHeaders, 1, block)
-	return c.status()
-}
-
-// status returns the status of the answer on the first stream, or reset.
-func (c h2) status() int {
-	c.t.Helper()
-	for {
-		head := make([]byte, 9)
-		if _, err := io.ReadFull(c, head); err != nil {
-			c.t.Fatalf("read frame: %v", err)
-		}
-		kind := head[3]
-		head[3] = 0
-		payload := make([]byte, binary.BigEndian.Uint32(head)>>8)
-		if _, err := io.ReadFull(c, payload); err != nil {
-			c.t.Fatalf("read frame: %v", err)
-		}
-		switch {
-		case kind == frameReset:
-			if code := binary.BigEndian.Uint32(payload); code != 1 {
-				c.t.Errorf("the stream was reset for %d, want PROTOCOL_ERROR", code)
-			}
-			return reset
-		case kind == frameHeaders && payload[0] == 0x88: // by HPACK's static table
-			return 200
-		case kind == frameHeaders && payload[0] == 0x8c:
-			return 400
-		case kind == frameHeaders:
-			c.t.Fatalf("the answer begins with % x", payload[:min(len(payload), 10)])
-		}
-	}
-}
-
-// literal returns a field as HPACK has it without its tables.
-func literal(name, value string) string {
-	return "\x00" + string(rune(len(name))) + name + string(rune(len(value))) + value
 }
