@@ -101,6 +101,7 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 			e.observe(EventAccepted, &got, 0, nil)
 			return nil, nil, e.refuse(ErrAccepted, &got)
 		}
+		e.confirmExpiry(&got)
 		switch v := decide(&b.c, b.policy, &got); {
 		case v.do == actReplay:
 			e.observe(EventReplayed, &got, 0, nil)

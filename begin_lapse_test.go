@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -154,7 +155,7 @@ func TestW25_HeartbeatWhoseReplyIsLostAdoptsItsOwnRevision(t *testing.T) {
 
 func TestW26_OnlyTheStoresClockCounts(t *testing.T) {
 	t.Parallel()
-	for _, skew := range []time.Duration{-time.Hour, time.Hour, 10 * 365 * 24 * time.Hour} {
+	for _, skew := range []time.Duration{-time.Hour, 4 * time.Minute, time.Hour, 10 * 365 * 24 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			store := memstore.New(&memstore.Options{Now: func() time.Time { return time.Now().Add(skew) }})
 			e, err := retrysafe.New(store, &retrysafe.Options{Policy: retrysafe.Policy{Retention: time.Hour}})
@@ -170,13 +171,56 @@ func TestW26_OnlyTheStoresClockCounts(t *testing.T) {
 				t.Errorf("skew %v: not kept for its hour: %v", skew, err)
 			}
 			time.Sleep(2 * time.Minute)
-			y, _, err := e.Begin(t.Context(), call())
+			y, out, err := e.Begin(t.Context(), call())
+			if skew > 5*time.Minute { // the store's clock alone is not believed
+				if out == nil {
+					t.Errorf("skew %v: an answer expired by a clock that may have been set: %v", skew, err)
+				}
+				return
+			}
 			if y == nil {
 				t.Fatalf("skew %v: kept for longer than its hour: %v", skew, err)
 			}
 			must(t, y.Release(t.Context(), nil))
 		})
 	}
+}
+
+// The store's clock is set forward by more than the retention. Answers are replayed until
+// their time is over by this node's clock too.
+func TestW26_ClockSetForwardForgetsNoAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var set atomic.Int64
+		store := memstore.New(&memstore.Options{Now: func() time.Time { return time.Now().Add(time.Duration(set.Load())) }})
+		e, err := retrysafe.New(store, &retrysafe.Options{Policy: retrysafe.Policy{Retention: 24 * time.Hour}})
+		must(t, err)
+		runs := 0
+		pay := func() retrysafe.Outcome {
+			t.Helper()
+			out, err := e.Do(t.Context(), call(), func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
+				runs++
+				return answer("paid"), nil
+			})
+			must(t, err)
+			return out
+		}
+		pay()
+		set.Store(int64(25 * time.Hour))
+		if out := pay(); !out.Replayed || runs != 1 {
+			t.Errorf("it ran %d times", runs)
+		}
+		if out, err := e.Peek(t.Context(), call()); err != nil || out == nil {
+			t.Errorf("Peek finds %v, %v", out, err)
+		}
+		if _, err := e.Attach(t.Context(), call().Ref); err != nil {
+			t.Errorf("Attach: %v", err)
+		}
+		time.Sleep(24 * time.Hour)
+		if out := pay(); out.Replayed || runs != 2 {
+			t.Errorf("after its retention by both clocks it ran %d times", runs)
+		}
+	})
 }
 
 func TestW28_PanicIsSettledByProofAndGoesOn(t *testing.T) {

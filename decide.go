@@ -1,5 +1,7 @@
 package retrysafe
 
+import "github.com/retrysafe/retrysafe/internal/clockskew"
+
 // action is what to do about a record that a call has found.
 type action uint8
 
@@ -73,6 +75,18 @@ func decide(c *Call, p *Policy, r *Record) decision {
 			return refuse(ErrAccepted)
 		}
 		return refuse(ErrInFlight)
+	}
+}
+
+// confirmExpiry asks this process's clock, too, whether an answer has expired, if the
+// store's clock is too far ahead to be believed alone. It is called before decide. A lease
+// is not concerned: that it seems over leads to no second run.
+func (e *Engine) confirmExpiry(r *Record) {
+	if r.State != StateCompleted || !r.Due() {
+		return
+	}
+	if now := e.clock.Now(); clockskew.Ahead(r.ReadAt, now) > 0 {
+		r.ReadAt = now
 	}
 }
 

@@ -142,6 +142,7 @@ func (t *txCall) reserveOrWait(got *Record) (decision, error) {
 		}
 		switch held := t.tx != nil; {
 		case err == nil:
+			e.confirmExpiry(got)
 			if v := decide(&b.c, &e.policy, got); held || v.do == actReplay || v.do == actRefuse {
 				return v, nil
 			}

@@ -215,6 +215,7 @@ func (e *Engine) Attach(ctx context.Context, ref Ref) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
+	e.confirmExpiry(&got)
 	switch {
 	case got.State == StateCompleted && got.Result != nil && !got.Due():
 		return outcomeOf(&got, true), nil
@@ -245,6 +246,7 @@ func (e *Engine) Peek(ctx context.Context, c Call) (*Outcome, error) {
 	case err != nil:
 		return nil, b.unavailable(err)
 	}
+	e.confirmExpiry(&got)
 	switch v := decide(&b.c, &e.policy, &got); {
 	case v.do == actReplay:
 		e.observe(EventReplayed, &got, 0, nil)

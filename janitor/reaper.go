@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/clockskew"
 	"github.com/retrysafe/retrysafe/internal/deadline"
 )
 
@@ -70,6 +71,9 @@ func NewReaper(s retrysafe.Store, opts *ReaperOptions) *Reaper {
 // RunOnce implements [Duty]: it deletes all final records that are due.
 func (r *Reaper) RunOnce(ctx context.Context) (int, error) {
 	return r.pass(ctx, func() (int, error) {
+		if err := r.checkClock(ctx); err != nil {
+			return 0, err
+		}
 		if r.tombstone == 0 {
 			return r.purge(ctx)
 		}
@@ -84,6 +88,24 @@ func (r *Reaper) Stats() ReaperStats {
 	stats := r.stats
 	stats.Passes = r.passes
 	return stats
+}
+
+// checkClock returns an error if the store's clock is too far ahead of this node's to
+// believe that retentions are over. It reads that clock off any record; without one there
+// is nothing to delete.
+func (r *Reaper) checkClock(ctx context.Context) error {
+	some, err := r.list(ctx, retrysafe.Query{Limit: 1})
+	switch {
+	case err != nil:
+		return fmt.Errorf("reaper: read the store's clock: %w", err)
+	case len(some) == 0:
+		return nil
+	}
+	if ahead := clockskew.Ahead(some[0].ReadAt, r.Clock.Now()); ahead > 0 {
+		return fmt.Errorf("reaper: the store's clock is ahead of this machine's by %v, so nothing is deleted: correct the clock that is wrong; this ends when they differ by less than %v",
+			ahead.Round(time.Second), clockskew.MaxLead)
+	}
+	return nil
 }
 
 // purge deletes due records in batches until a batch is not full.

@@ -53,8 +53,8 @@ func (w *clockWatch) log(step time.Duration) {
 	by := slog.Duration("by", step.Abs().Round(time.Second))
 	if step > 0 {
 		w.logger.Error("retrysafe: the store's clock was set forward, or this machine was suspended", by,
-			"effect", "leases seem over, so attempts in flight may be settled as lapsed; answers are forgotten earlier than their retention says, and a retry of a forgotten one runs again",
-			"fix", "correct the clock of the store's server; if it was set forward by more than retention, refuse traffic until clients do not retry what was answered before")
+			"effect", "leases seem over, so attempts in flight may be settled as lapsed; answers are kept until their retention is over by this machine's clock too; SQLite has no other clock",
+			"fix", "correct the clock of the store's server, and keep it right by NTP")
 		return
 	}
 	w.logger.Warn("retrysafe: the store's clock was set back", by,

@@ -82,14 +82,14 @@ const day = 24 * time.Hour
 
 // The database's clock is set forward by a day in the middle of an attempt, and back.
 // The attempt seems lapsed: its retry is refused, and the service is not called again.
-// The answer of the attempt, which was alive all the time, is stored and replayed. The
-// log names both.
+// The answer of the attempt, which was alive all the time, is stored and replayed, and so
+// are those whose retention seems to be over. The log names both.
 func TestClockOfTheDatabaseSetForward(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	arrived, let := s.slow()
 	address, set := movedClock(t)
-	g := newGateway(t, conf(s, address, "defaults: { retention: 72h }"))
+	g := newGateway(t, conf(s, address)) // whose retention is a day, too
 	before := g.pays(t, "/payments", "before-the-clock-was-set")
 	first := make(chan answer, 1)
 	go func() {
@@ -97,7 +97,10 @@ func TestClockOfTheDatabaseSetForward(t *testing.T) {
 		first <- got
 	}()
 	<-arrived
-	set(day)
+	set(day + time.Hour)
+	if got := g.pays(t, "/payments", "before-the-clock-was-set"); got.body != before.body {
+		t.Errorf("an answer whose retention seems to be over was %s, and is %s", before.body, got.body)
+	}
 	for range 3 {
 		if got := g.pays(t, "/payments", "slow-under-way-1"); got.code() != "outcome-unknown" && got.code() != "in-flight" { // by a heartbeat it is in flight again
 			t.Errorf("a retry of an attempt that seems lapsed gets %d %s", got.status, got.body)
