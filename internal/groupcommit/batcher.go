@@ -37,6 +37,10 @@ type Batcher[Q, A any] struct {
 	Send func(ctx context.Context, batch []Q) []Answer[A]
 	// MaxBatch is the largest batch, MaxQueue how many callers may wait for the next.
 	MaxBatch, MaxQueue int
+	// Large reports whether a request takes as long as many others, because it carries
+	// much. A batch has at most two of them: the others stay in the queue, and small
+	// requests overtake them. Nil: none is.
+	Large func(q Q) bool
 	// Timeout bounds a batch. Zero leaves that to Send.
 	Timeout time.Duration
 	// DeadlineOnly reports whether a context ends by its deadline alone while its owner
@@ -64,6 +68,7 @@ type Batcher[Q, A any] struct {
 type request[Q, A any] struct {
 	ctx      context.Context
 	q        Q
+	large    bool
 	deadline time.Time      // zero if the caller watches ctx
 	gone     bool           // the caller waits no longer; the batcher's mu guards it
 	answer   chan Answer[A] // has room for one: the caller may be gone
@@ -82,7 +87,7 @@ func (b *Batcher[Q, A]) Do(ctx context.Context, q Q) (A, error) {
 		return b.doAlone(ctx, q)
 	}
 	r := b.newRequest()
-	r.ctx, r.q = ctx, q
+	r.ctx, r.q, r.large = ctx, q, b.Large != nil && b.Large(q)
 	var done <-chan struct{}
 	if deadlineOnly {
 		r.ctx = values // a batch may last longer than one of its callers
@@ -268,19 +273,47 @@ func (b *Batcher[Q, A]) send(ctx context.Context, batch []Q) (answers []Answer[A
 	return b.Send(ctx, batch)
 }
 
-// takeNext makes the waiting requests the next batch. If none waits the batcher is
-// free, and takeNext is false.
+// maxLarge is how many large requests a batch has at most.
+const maxLarge = 2
+
+// largeBytes is from how many bytes on a request is large. Up to there the bytes cost less
+// than the commit.
+const largeBytes = 64 << 10
+
+// Large reports whether these contents together make a request large.
+func Large(contents ...[]byte) bool {
+	n := 0
+	for _, c := range contents {
+		n += len(c)
+	}
+	return n > largeBytes
+}
+
+// takeNext makes the waiting requests the next batch, but for large ones that would be
+// too many. If none waits the batcher is free, and takeNext is false.
 func (b *Batcher[Q, A]) takeNext() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := min(len(b.waiting), b.MaxBatch)
-	if n == 0 {
+	if len(b.waiting) == 0 {
 		b.busy = false
 		return false
 	}
-	b.underWay = append(b.underWay, b.waiting[:n]...)
-	left := copy(b.waiting, b.waiting[n:])
-	clear(b.waiting[left:])
-	b.waiting = b.waiting[:left]
+	large, left := 0, b.waiting[:0]
+	for i, r := range b.waiting {
+		if len(b.underWay) == b.MaxBatch {
+			left = append(left, b.waiting[i:]...)
+			break
+		}
+		if r.large {
+			if large == maxLarge {
+				left = append(left, r)
+				continue
+			}
+			large++
+		}
+		b.underWay = append(b.underWay, r)
+	}
+	clear(b.waiting[len(left):])
+	b.waiting = left
 	return true
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -70,6 +71,45 @@ func TestThoseWhoComeMeanwhileTravelTogether(t *testing.T) {
 			t.Errorf("alone: %d, %v", got, err)
 		}
 	})
+}
+
+// Small requests do not wait for more than two large ones, whatever came before them, and
+// large ones are sent in their order.
+func TestSmallRequestsOvertakeLargeOnes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s batches
+		l := newBatcher(&s)
+		l.Large = func(m int) bool { return m >= 100 }
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		took := map[int]time.Duration{}
+		start := time.Now()
+		for _, m := range []int{0, 100, 102, 104, 106, 108, 2, 4, 6, 8, 10, 12, 14} {
+			wg.Go(func() {
+				if got, err := l.Do(t.Context(), m); err != nil || got != m*10 {
+					t.Errorf("%d got %d, %v", m, got, err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				took[m] = time.Since(start) / time.Second
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		want := map[int]time.Duration{0: 1, 100: 2, 102: 2, 2: 2, 4: 2, 6: 2, 8: 2, 10: 2, 12: 2, 104: 3, 106: 3, 14: 3, 108: 4}
+		if !maps.Equal(took, want) {
+			t.Errorf("they took %v, want %v", took, want)
+		}
+	})
+}
+
+func TestLarge(t *testing.T) {
+	t.Parallel()
+	half := make([]byte, 32<<10)
+	if groupcommit.Large(half, half, nil) || !groupcommit.Large(half, half, []byte{1}) {
+		t.Error("contents are large from 64 KiB on, together")
+	}
 }
 
 func TestAMemberThatLeavesTakesNobodyWithIt(t *testing.T) {

@@ -125,6 +125,8 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, d *replicationDoubt, opts
 	s.reserves.conns, s.reserves.batcher = &s.conns, newBatcher(o, s.reserves.send)
 	s.relaxed.conns, s.relaxed.batcher = &s.relaxedConns, newBatcher(o, s.relaxed.send)
 	s.settles.conns, s.settles.batcher = &s.conns, newBatcher(o, s.settles.send)
+	s.reserves.batcher.Large = func(q reservation) bool { return isLarge(q.w) }
+	s.settles.batcher.Large = func(q settlement) bool { return isLarge(q.w) }
 	s.reads.conns, s.reads.batcher = &s.conns, newBatcher(o, s.reads.send)
 	s.background.conns, s.background.watermark = &s.conns, noWatermark
 	if err := s.start(ctx, o); err != nil {
@@ -138,6 +140,15 @@ func newBatcher[Q any](o Options, send func(context.Context, []Q) []answer) grou
 		Send: send, MaxBatch: cmp.Or(o.MaxBatch, 256), MaxQueue: cmp.Or(o.MaxQueue, 10_000),
 		HonoursDeadline: true, DeadlineOnly: retrysafe.DeadlineOnly,
 	}
+}
+
+// isLarge reports whether a write carries so much that others should not wait for it.
+func isLarge(w *retrysafe.Write) bool {
+	var answer []byte
+	if w.Result != nil {
+		answer = w.Result.Body
+	}
+	return groupcommit.Large(w.Request, w.Checkpoint.Data, answer)
 }
 
 // start migrates the schema, unless told otherwise, and finds the tables.

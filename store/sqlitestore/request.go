@@ -33,6 +33,15 @@ type queued struct {
 	row row
 }
 
+// large reports whether the request carries so much that others should not wait for it.
+func (q *queued) large() bool {
+	var answer []byte
+	if q.w.Result != nil {
+		answer = q.w.Result.Body
+	}
+	return groupcommit.Large(q.w.Request, q.w.Checkpoint.Data, answer)
+}
+
 type (
 	batcher = groupcommit.Batcher[*queued, *retrysafe.Record]
 	answer  = groupcommit.Answer[*retrysafe.Record]

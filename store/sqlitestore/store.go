@@ -85,6 +85,7 @@ func New(ctx context.Context, db *sql.DB, opts *Options) (*Store, error) {
 		b.MaxQueue = cmp.Or(o.MaxQueue, 10_000)
 		b.Timeout = cmp.Or(o.Timeout, 10*time.Second)
 		b.DeadlineOnly = retrysafe.DeadlineOnly
+		b.Large = (*queued).large
 	}
 	if !o.SkipMigrations {
 		if err := Migrate(ctx, db); err != nil {
