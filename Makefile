@@ -5,7 +5,7 @@ SHELL         := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
-TEST_TIMEOUT ?= 10m
+TEST_TIMEOUT ?= 20m
 COVER_FLOOR  ?= 95
 FUZZTIME     ?= 30s
 FUZZ         ?=

@@ -36,7 +36,7 @@ func TestHTTP2TargetsThatHTTP1RefusesReachNoService(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = conn.SetDeadline(time.Now().Add(time.Minute))
-			status := rawh2.WasReset
+			var status int
 			if protocol == "h2" {
 				status = rawh2.New(t, conn).Request("POST", c.target, c.authority, "authorization", "Bearer me")
 			} else {
