@@ -94,6 +94,7 @@ func scrape(t *testing.T, m *telemetry.Metrics) string {
 
 // world is all that can be shown, at work over one store whose clock can be set.
 type world struct {
+	retrysafe.WallClock
 	store      *memstore.Store
 	cache      tiered.Store
 	engine     *retrysafe.Engine
@@ -111,17 +112,15 @@ func newWorld(t *testing.T, o retrysafe.Observer) *world {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	w := &world{now: time.Now()}
-	w.store = memstore.New(&memstore.Options{Now: func() time.Time {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return w.now
-	}})
+	w.store = memstore.New(&memstore.Options{Now: w.Now})
 	w.cache = tiered.New(w.store, nil)
 	w.engine = must(retrysafe.New(w.cache, &retrysafe.Options{Observer: o}))(t)
 	w.guard = must(httpkey.New(w.engine, func(*http.Request) (string, error) { return "tenant", nil }, &httpkey.Options{Logger: quiet}))(t)
 	duty := janitor.Options{Observer: o, Logger: quiet}
 	w.sweeper = janitor.NewSweeper(w.store, &duty)
-	w.reaper = janitor.NewReaper(w.store, &janitor.ReaperOptions{Options: duty})
+	reaping := duty
+	reaping.Clock = w // a reaper believes no store's clock that is far ahead of its own
+	w.reaper = janitor.NewReaper(w.store, &janitor.ReaperOptions{Options: reaping})
 	w.reconciler = janitor.NewReconciler(w.store, janitor.ResolverFunc(func(context.Context, retrysafe.Record) (retrysafe.Evidence, error) {
 		return janitor.Happened(retrysafe.Result{Status: http.StatusCreated}, "the provider has it"), nil
 	}), &janitor.ReconcilerOptions{Options: duty})
@@ -141,6 +140,13 @@ func (w *world) show(m *telemetry.Metrics) (forget func()) {
 			f()
 		}
 	}
+}
+
+// Now is the time of the store, and of the machine that the reaper runs on.
+func (w *world) Now() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.now
 }
 
 func (w *world) pass(d time.Duration) {

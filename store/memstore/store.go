@@ -40,7 +40,9 @@ type Options struct {
 	// were admitted before the reserve ran out. While it does, nothing new is admitted.
 	MaxBytes int64
 	// Now is the store's clock. It need not be monotonic: the time of a key never goes
-	// back, even if Now does. Default [time.Now].
+	// back, even if Now does. Default [time.Now]. A test that lets answers expire by it
+	// sets the clock of the engine or reaper too: neither believes a store's clock that is
+	// minutes ahead of its own.
 	Now func() time.Time
 }
 

@@ -166,8 +166,9 @@ func TestIdentityIsForEver(t *testing.T) {
 	s := memstore.New(&memstore.Options{Now: func() time.Time { return now }})
 	id := join(t, s, identity.Claim{Settings: identity.Settings{"tenant": "bearer"}})
 	now = now.Add(50 * 365 * 24 * time.Hour)
+	opts := janitor.Options{Clock: laterClock{now: &now}}
 	for _, duty := range []janitor.Duty{
-		janitor.NewSweeper(s, nil), janitor.NewReaper(s, nil), janitor.NewReaper(s, &janitor.ReaperOptions{Tombstone: time.Hour}),
+		janitor.NewSweeper(s, &opts), janitor.NewReaper(s, &janitor.ReaperOptions{Options: opts}), janitor.NewReaper(s, &janitor.ReaperOptions{Options: opts, Tombstone: time.Hour}),
 	} {
 		if n, err := duty.RunOnce(t.Context()); err != nil || n != 0 {
 			t.Errorf("%T: %d, %v", duty, n, err)
@@ -177,6 +178,14 @@ func TestIdentityIsForEver(t *testing.T) {
 		t.Errorf("after fifty years it is %+v, %v", got, err)
 	}
 }
+
+// A laterClock is the clock of a machine that has the store's time.
+type laterClock struct {
+	retrysafe.WallClock
+	now *time.Time
+}
+
+func (c laterClock) Now() time.Time { return *c.now }
 
 // A later release adds a setting. With its default a gateway joins every store that was
 // noted before, and a program that does not know the setting does not pass over it.
