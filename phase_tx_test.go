@@ -48,6 +48,27 @@ func (b *bank) names(t *testing.T) (names []string) {
 	return names
 }
 
+// A heartbeat that is due while a phase has its transaction open is put off, not left
+// out: the lease of an operation that goes on after the phase is renewed.
+func TestHeartbeatGoesOnAfterAPhaseTx(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank(t, retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseResume, Lease: 30 * time.Second})
+		b.fn = func(context.Context, *memstore.Tx) (retrysafe.Result, error) {
+			time.Sleep(15 * time.Second) // a beat is due after ten
+			return retrysafe.Result{}, nil
+		}
+		must(t, b.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
+			_, err := b.book(ctx, "a")
+			for range 10 {
+				time.Sleep(20 * time.Second)
+				b.refused(t, retrysafe.ErrInFlight)
+			}
+			return err
+		}))
+	})
+}
+
 func TestPhaseTxCommitsWritesAndResultTogether(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []retrysafe.Policy{resumes, {Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseResume}, {}} {
