@@ -69,6 +69,23 @@ func TestHeartbeatGoesOnAfterAPhaseTx(t *testing.T) {
 	})
 }
 
+// A phase that has committed counts, also if the reply to its commit was lost: the answer
+// of the operation needs no further transaction.
+func TestPhaseTxWhoseCommitReplyIsLostHasCommitted(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseResume})
+	b.commit = func(ctx context.Context, tx *memstore.Tx) error {
+		must(t, tx.Commit(ctx))
+		return errLine
+	}
+	must(t, b.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
+		_, err := b.book(ctx, "a")
+		return err
+	}))
+	b.booked(t, 1, 1)
+	b.replays(t, "done")
+}
+
 func TestPhaseTxCommitsWritesAndResultTogether(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []retrysafe.Policy{resumes, {Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseResume}, {}} {

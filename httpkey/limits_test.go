@@ -127,6 +127,21 @@ func TestLimitIsTheTenantsWhateverTheScope(t *testing.T) {
 	})
 }
 
+// A replay gives its token back to the bucket that it came from, also if the scope is
+// narrower than the tenant.
+func TestReplaysInNarrowerScopesAreNotCharged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, limited(httpkey.Limits{NewKeys: 1, NewKeysBurst: 2}), func(c *config) { c.PerOperation = true })
+		b.post(t, key, `{}`, to("/a")).ran(t, 1, false)
+		for range 20 {
+			b.post(t, key, `{}`, to("/a")).ran(t, 1, true)
+		}
+		b.post(t, key, `{}`, to("/b")).ran(t, 2, false)
+		b.post(t, key, `{}`, to("/c")).refused(t, 429, "too-many-new-keys")
+	})
+}
+
 func TestActiveKeysAreCapped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

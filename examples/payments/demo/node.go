@@ -40,7 +40,7 @@ func openNode(ctx context.Context, s settings, logger *slog.Logger) (n *node, er
 		}
 	}()
 	n = &node{db: db, logger: logger}
-	if n.engine, err = retrysafe.New(db.keys, nil); err != nil {
+	if n.engine, err = retrysafe.New(db.keys, &retrysafe.Options{StoreTimeout: storeMay, SettleTimeout: storeMay}); err != nil {
 		return nil, err
 	}
 	if n.sink, err = newSink(db, s.Provider); err != nil {

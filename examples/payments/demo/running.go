@@ -122,6 +122,7 @@ const (
 	lease       = 5 * time.Second        // of an attempt whose node has died
 	providerMay = 3 * time.Second        // take to answer
 	rowMay      = time.Second            // take to be updated by a delivery
+	storeMay    = 20 * time.Second       // take on a laptop that is busy with other things
 	workerLease = 9 * time.Second        // of messages whose worker has died; more than twice a delivery
 	firstAgain  = 200 * time.Millisecond // after a delivery that failed
 	lastAgain   = 5 * time.Second
