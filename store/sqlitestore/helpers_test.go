@@ -119,7 +119,7 @@ func patient(t *testing.T, path string) *sqlitestore.Store {
 	db, err := sql.Open("sqlite", patientDSN(path))
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	s, err := sqlitestore.New(t.Context(), db, nil)
+	s, err := sqlitestore.New(t.Context(), db, &sqlitestore.Options{Timeout: time.Minute})
 	must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s

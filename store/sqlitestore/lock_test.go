@@ -217,7 +217,7 @@ func TestRecordWithoutAStateIsRefusedAlone(t *testing.T) {
 func TestProcessesContend(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys.db")
-	stores := []*sqlitestore.Store{open(t, path), open(t, path), open(t, path)}
+	stores := []*sqlitestore.Store{patient(t, path), patient(t, path), patient(t, path)}
 	const keys, each = 5, 20
 	var wg sync.WaitGroup
 	for k := range keys {

@@ -13,10 +13,10 @@ import (
 func recoveryPlace(t *testing.T) recoverytest.Place {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys.db")
-	s := open(t, path)
+	s := patient(t, path)
 	return recoverytest.Place{
 		Store: s,
-		Peers: []retrysafe.Store{open(t, path)},
+		Peers: []retrysafe.Store{patient(t, path)},
 		Begin: func(ctx context.Context) (retrysafe.Tx, error) {
 			tx, err := s.DB().BeginTx(ctx, nil)
 			if err != nil {

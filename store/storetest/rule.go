@@ -44,7 +44,7 @@ func (k *trial) failf(format string, args ...any) {
 
 // patience is how long a rule waits for a store before it reports that the store does
 // not answer, or that its clock does not move.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // lacks returns what the harness lacks for the rule; empty if nothing.
 func (r ruleFor[H, K]) lacks(h H) string {
