@@ -373,6 +373,11 @@ func TestMissingKeyIsAcknowledgedOnDemand(t *testing.T) {
 	if state, _ := d.remembered("evt-1"); state != retrysafe.StateCompleted {
 		t.Errorf("the event is remembered as %s", state)
 	}
+	d.put(retrysafe.Record{State: retrysafe.StateInProgress})
+	d.deliver("evt-3", happened(), 503, "key-in-flight") // only a key that is missing is acknowledged
+	if state, _ := d.remembered("evt-3"); state == retrysafe.StateCompleted {
+		t.Error("an event about a key in flight is remembered as done")
+	}
 }
 
 // "Not found" is evidence, and no proof.

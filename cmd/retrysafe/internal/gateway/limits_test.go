@@ -408,8 +408,8 @@ func TestW78_InventedTokensShareAnAddress(t *testing.T) {
 			r.Header.Set("Authorization", fmt.Sprintf("Bearer invented-%d", n))
 			r.Header.Set("Idempotency-Key", fmt.Sprint(key, n))
 			r.Header.Set("Content-Type", "application/json")
-			if forwarded != "" {
-				r.Header.Set("X-Forwarded-For", forwarded)
+			for line := range strings.FieldsFuncSeq(forwarded, func(c rune) bool { return c == '|' }) {
+				r.Header.Add("X-Forwarded-For", line)
 			}
 			rec := httptest.NewRecorder()
 			b.ServeHTTP(rec, r)
@@ -436,8 +436,10 @@ func TestW78_InventedTokensShareAnAddress(t *testing.T) {
 				t.Errorf("%s: a client at %v got %d", from, other, got)
 			}
 		}
-		if got := ask(300, "192.0.2.254:1000", "198.51.100.7, 192.0.2.1", strings.NewReader("{}")); got != http.StatusServiceUnavailable {
-			t.Errorf("%s: the address behind the proxy got %d", from, got)
+		for n, forwarded := range []string{"198.51.100.7, 192.0.2.1", "198.51.100.7|192.0.2.1"} { // in one line, or in one of the proxy's own
+			if got := ask(300+n, "192.0.2.254:1000", forwarded, strings.NewReader("{}")); got != http.StatusServiceUnavailable {
+				t.Errorf("%s: the address behind the proxy, in %q, got %d", from, forwarded, got)
+			}
 		}
 		close(hold)
 		ended.Wait()
