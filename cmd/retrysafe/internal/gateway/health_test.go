@@ -125,6 +125,24 @@ func TestProbeRestsWhileRequestsWrite(t *testing.T) {
 	})
 }
 
+// The record of the probe is gone, as after a day without writes and a purge, or in a
+// store that was restored: the probe makes it anew.
+func TestReadyzWhenTheRecordOfTheProbeIsGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, fault, _ := probed(t)
+		must(t, g.Ready())
+		fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
+		time.Sleep(25 * time.Hour)
+		fault.Plan(nil)
+		if n, err := fault.Purge(t.Context(), 10); n != 1 || err != nil {
+			t.Fatalf("purged %d, %v", n, err)
+		}
+		time.Sleep(10 * time.Second)
+		must(t, g.Ready())
+	})
+}
+
 // A breaker that failed writes have opened is closed by a write, though every read was
 // answered, and though no request arrives.
 func TestReadyzAfterAFullDisk(t *testing.T) {
