@@ -70,6 +70,7 @@ var arrows = []arrowRule{
 	{"internal/failpoint", nil, "places where a test may end or fail a program; nothing in a release"},
 	{"internal/fields", nil, "it knows bytes, not keys"},
 	{"internal/headerkind", nil, "it knows names of headers, not what is done with them"},
+	{"internal/jsonrule", nil, "it knows JSON, not what a document proves"},
 	{"internal/keysyntax", nil, "it knows how a key is written, not what it is the key of"},
 	{"internal/groupcommit", []string{"internal/pool"}, "it batches steps; what a step does it does not know"},
 	{"internal/migrate", nil, "it applies numbered SQL files; what tables these make it does not know"},

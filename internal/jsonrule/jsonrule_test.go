@@ -1,0 +1,108 @@
+package jsonrule
+
+import (
+	"testing"
+
+	"github.com/retrysafe/retrysafe/internal/test/hammer"
+)
+
+const payment = `{"id": "ch_1", "amount": 12.50, "paid": true, "none": null, "a/b": {"m~n": [10, {"x": "<y>"}]}, "": 1}`
+
+func TestTextAtAPointer(t *testing.T) {
+	t.Parallel()
+	doc, err := Parse([]byte(payment))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		at, text  string
+		ok, there bool
+	}{
+		{"/id", "ch_1", true, true},
+		{"/amount", "12.50", true, true},
+		{"/paid", "true", true, true},
+		{"/", "1", true, true},
+		{"/none", "", false, true},
+		{"/a~1b/m~0n/0", "10", true, true},
+		{"/a~1b/m~0n/1/x", "<y>", true, true},
+		{"/a~1b/m~0n/01", "", false, false},
+		{"/a~1b/m~0n/-1", "", false, false},
+		{"/a~1b/m~0n/2", "", false, false},
+		{"/a~1b/m~0n/-", "", false, false},
+		{"/id/x", "", false, false},
+		{"/missing", "", false, false},
+		{"/a~1b", "", false, true},
+		{"", "", false, true},
+	} {
+		p, err := ParsePointer(c.at)
+		if err != nil {
+			t.Fatalf("%s: %v", c.at, err)
+		}
+		if p.String() != c.at {
+			t.Errorf("%s is written as %s", c.at, p)
+		}
+		if text, ok := doc.Text(p); text != c.text || ok != c.ok {
+			t.Errorf("%s is %q, %t", c.at, text, ok)
+		}
+		if doc.Has(p) != c.there {
+			t.Errorf("%s is there: %t", c.at, doc.Has(p))
+		}
+	}
+	p, _ := ParsePointer("/a~1b/m~0n/1")
+	if text, ok := doc.JSON(p); !ok || string(text) != `{"x":"<y>"}` {
+		t.Errorf("as JSON it is %s, %t", text, ok)
+	}
+}
+
+func TestConditions(t *testing.T) {
+	t.Parallel()
+	doc, _ := Parse([]byte(payment))
+	id, _ := ParsePointer("/id")
+	paid, _ := ParsePointer("/paid")
+	none, _ := ParsePointer("/none")
+	for _, c := range []struct {
+		all  []Condition
+		want bool
+	}{
+		{nil, true},
+		{[]Condition{{id, []string{"ch_0", "ch_1"}}, {paid, []string{"true"}}}, true},
+		{[]Condition{{id, []string{"ch_1"}}, {paid, []string{"false"}}}, false},
+		{[]Condition{{none, []string{""}}}, false},
+		{[]Condition{{id, nil}}, false},
+	} {
+		if got := doc.Fulfils(c.all); got != c.want {
+			t.Errorf("%v: %t", c.all, got)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{``, `{`, `{"a":1,"a":2}`, `{} {}`, `[1,]`, `nul`, `{"a" 1}`, `{a:1}`} {
+		if _, err := Parse([]byte(text)); err == nil {
+			t.Errorf("%s is read as a document", text)
+		}
+	}
+	for _, text := range []string{`a`, `data.id`, `/~`, `/~2`, `/a~0b~`} {
+		if _, err := ParsePointer(text); err == nil {
+			t.Errorf("%s is read as a pointer", text)
+		}
+	}
+}
+
+func FuzzJSONRule(f *testing.F) {
+	hammer.Add(f, []byte(payment))
+	hammer.Fuzz(f, func(t *testing.T, text []byte) {
+		doc, err := Parse(text)
+		if err != nil {
+			return
+		}
+		again, ok := doc.JSON(Pointer{})
+		if !ok {
+			t.Fatal("the whole document is not there")
+		}
+		if _, err := Parse(again); err != nil {
+			t.Errorf("%s was read, and is written as %s: %v", text, again, err)
+		}
+	})
+}
