@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -257,7 +258,7 @@ func TestNoReadingOfAPathIsUnguarded(t *testing.T) {
 				defer mu.Unlock()
 				passed = append(passed, r.RequestURI)
 			}), func(b *bundle) { b.config.Defaults.Off = c.defaultOff })
-			answers := b.postAll(t, append(all, "/off/clean"))
+			answers := b.postAll(t, append(slices.Clone(all), "/off/clean"))
 			mu.Lock()
 			defer mu.Unlock()
 			for _, target := range passed {

@@ -31,6 +31,8 @@ type connection struct {
 	place   place
 	decided chan struct{} // closed when it is no longer in reserve
 
+	computing *computation // during the TLS handshake; of its goroutine
+
 	until    atomic.Int64 // since epoch: the deadline of writes is not before it
 	explicit atomic.Bool  // net/http or a handler has set a write deadline
 }
@@ -71,6 +73,13 @@ type connectionKey struct{}
 
 // epoch is what durations are measured from, by the monotonic clock.
 var epoch = time.Now()
+
+func (s *connection) Read(p []byte) (int, error) {
+	if s.computing != nil {
+		return s.computing.read(s.Conn.Read, p)
+	}
+	return s.Conn.Read(p)
+}
 
 // Write moves the deadline on once in a while rather than each time: a piece has
 // between one and two stalls.

@@ -38,6 +38,7 @@ type connServer struct {
 	to1, to2     *handoff
 	serving      sync.WaitGroup
 
+	turns            *handshakeTurns
 	handshakes       sync.WaitGroup // TLS handshakes
 	handshakeCtx     context.Context
 	cancelHandshakes context.CancelFunc // ends handshakes
@@ -61,7 +62,7 @@ const (
 func newConnServer(t limits, h http.Handler, health func(*http.Request) bool, logger *slog.Logger) (*connServer, error) {
 	r := &connServer{
 		limits: t, handler: h, health: health, logger: logger, heads: &rawhead.Options{MaxHead: int(t.maxHeader), Upgrades: t.upgrades},
-		to1: newHandoff(), to2: newHandoff(),
+		to1: newHandoff(), to2: newHandoff(), turns: newHandshakeTurns(),
 		connClosed: make(chan struct{}, 1), conns: make(map[*connection]struct{}),
 	}
 	r.heads.Refused = func(remote net.Addr, why error) {

@@ -31,6 +31,7 @@ type connTable struct {
 	held    map[netip.Addr]int       // of them, by address
 	conns   map[*connection]struct{} // that have a place
 	reserve []*connection            // that have none, and no request yet; the oldest first
+	scan    scan                     // the last one that found no idle connection
 	waiting []*connection            // that have none, and a request; the oldest first
 }
 
@@ -124,10 +125,38 @@ func (t *connTable) trusts(c *connection) bool {
 	return slices.ContainsFunc(t.trusted, func(p netip.Prefix) bool { return p.Contains(c.peer) })
 }
 
+// A scan is a search for an idle connection that found none.
+type scan struct {
+	at      time.Duration // since epoch
+	atLeast int           // the fewest places of an address that was searched for
+}
+
+// isTrusted reports whether c comes from a proxy that carries many clients.
+func (t *connTable) isTrusted(c *connection) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.trusts(c)
+}
+
 // oldestIdle returns the connection that has been idle for longest, of an address with at
 // least so many places, and marks it: a request that comes on it now is not served.
+//
+// It looks at every connection. At the limit hundreds may ask, so a search that found none
+// stands for a tick: each request that waits asks again after it.
 func (t *connTable) oldestIdle(atLeast int) *connection {
-	until := int64(time.Since(epoch) - giveWayAfter)
+	now := time.Since(epoch)
+	if now-t.scan.at < reserveTick && atLeast >= t.scan.atLeast {
+		return nil
+	}
+	oldest := t.findIdle(now, atLeast)
+	if oldest == nil {
+		t.scan = scan{at: now, atLeast: atLeast}
+	}
+	return oldest
+}
+
+func (t *connTable) findIdle(now time.Duration, atLeast int) *connection {
+	until := int64(now - giveWayAfter)
 	for {
 		var oldest *connection
 		since := until

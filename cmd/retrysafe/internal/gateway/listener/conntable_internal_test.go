@@ -23,8 +23,14 @@ func connected(t *testing.T, table *connTable, from string) *connection {
 	return c
 }
 
-// rests makes a connection one that has been idle for so long.
-func (s *connection) rests(d time.Duration) { s.idleSince.Store(int64(time.Since(epoch) - d)) }
+// rests makes a connection one that has been idle for so long, also for searches that have
+// already been made.
+func (s *connection) rests(d time.Duration) {
+	s.idleSince.Store(int64(time.Since(epoch) - d))
+	s.table.mu.Lock()
+	s.table.scan = scan{}
+	s.table.mu.Unlock()
+}
 
 func tableOf(most int, trusted ...string) *connTable {
 	t := newConnTable(most, nil, new(connCounts), slog.New(slog.DiscardHandler))

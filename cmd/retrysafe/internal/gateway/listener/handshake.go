@@ -15,7 +15,15 @@ func (r *connServer) handshake(s *connection) {
 	ctx, cancel := context.WithTimeout(r.handshakeCtx, r.limits.readHeader)
 	defer cancel()
 	c := tls.Server(s, r.tls)
-	if err := c.HandshakeContext(ctx); err != nil {
+	if !s.table.isTrusted(s) {
+		s.computing = &computation{turns: r.turns, ctx: ctx, of: s.address}
+	}
+	err := c.HandshakeContext(ctx)
+	if s.computing != nil {
+		s.computing.pause()
+		s.computing = nil
+	}
+	if err != nil {
 		r.logger.Debug("listener: TLS handshake", "remote", s.RemoteAddr().String(), "error", logged(err.Error(), maxText))
 		answerPlaintext(err)
 		_ = s.Close()
