@@ -72,7 +72,9 @@ func TestSilentHandshakeHoldsUpNone(t *testing.T) {
 	address := netip.MustParseAddr("192.0.2.1")
 	s := &connection{Conn: server, address: address, onClose: func(*connection) {}, computing: &computation{turns: turns, ctx: t.Context(), of: address}}
 	ended := make(chan error)
-	go func() { ended <- tls.Server(s, &tls.Config{MinVersion: tls.VersionTLS12}).HandshakeContext(t.Context()) }()
+	go func() {
+		ended <- tls.Server(s, &tls.Config{MinVersion: tls.VersionTLS12}).HandshakeContext(t.Context())
+	}()
 	if _, err := client.Write([]byte{22, 3, 1, 2, 0, 1}); err != nil {
 		t.Fatal(err)
 	}
