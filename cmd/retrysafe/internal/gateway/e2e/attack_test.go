@@ -1,20 +1,15 @@
 package e2e_test
 
 import (
-	"bufio"
 	"context"
-	"crypto/tls"
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,19 +44,19 @@ func TestAttack(t *testing.T) {
 		service.URL, testservers.Shared(t), attackMemory, connections)+certificate(t))
 
 	quiet := honestLoad(t, g, "quiet", lasts)
+	a := startAttack(t, g, connections)
+	eventually(t, "the attack is under way", func() bool { return a.sent.Load() >= int64(connections/3) })
 	ctx, stop := context.WithCancel(t.Context())
-	h := &hostile{g: g, ctx: ctx}
-	h.attack(connections)
-	eventually(t, "the attack is under way", func() bool { return h.sent.Load() >= int64(connections/3) })
+	defer stop()
 	memory := make(chan int64, 1)
 	go func() { memory <- mostMemory(ctx, t, g) }()
 	beside := honestLoad(t, g, "beside", lasts)
 	stop()
-	h.all.Wait()
 	most := <-memory
+	a.stop()
 
 	t.Logf("quiet:  %v", quiet)
-	t.Logf("beside: %v; the hostile tenant sent %d requests on up to %d connections", beside, h.sent.Load(), connections)
+	t.Logf("beside: %v; the hostile tenant sent %d requests on up to %d connections", beside, a.sent.Load(), connections)
 	t.Logf("memory: at most %d MiB, of which bodies and answers may have %d MiB", most>>20, attackMemory>>20)
 	if quiet.lost+beside.lost > 0 {
 		t.Errorf("honest requests were lost: %d without and %d beside the attack: %v", quiet.lost, beside.lost, beside.reasons)
@@ -171,125 +166,4 @@ func mostMemory(ctx context.Context, t *testing.T, g *gateway) (most int64) {
 			return most
 		}
 	}
-}
-
-// hostile is one tenant with many connections. One that is closed is made anew, but not in
-// haste: the attack is on the gateway's limits, not on the processors that it shares with
-// the measurement.
-type hostile struct {
-	g    *gateway
-	ctx  context.Context
-	all  sync.WaitGroup
-	sent atomic.Int64
-}
-
-const hostilePause = 10 * time.Second
-
-// hostileDialer connects from an address of its own. The honest tenants come through a
-// trusted proxy.
-var hostileDialer = &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
-
-// attack starts one goroutine for each connection.
-func (h *hostile) attack(connections int) {
-	kinds := []func(n int){h.announced, h.slow, h.large, h.waiting, h.idle, h.streams}
-	for n := range connections {
-		h.all.Go(func() {
-			for h.ctx.Err() == nil {
-				kinds[n%len(kinds)](n)
-				select {
-				case <-time.After(hostilePause):
-				case <-h.ctx.Done():
-				}
-			}
-		})
-	}
-}
-
-func (h *hostile) head(path, key string, length int) string {
-	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer hostile\r\nIdempotency-Key: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", path, key, length)
-}
-
-// exchange sends text on a connection of its own, then more, and reads the answer slowly.
-func (h *hostile) exchange(text string, more func(io.Writer)) {
-	c, err := (&tls.Dialer{NetDialer: hostileDialer, Config: anyCertificate}).DialContext(h.ctx, "tcp", h.g.addr)
-	if err != nil {
-		return
-	}
-	defer c.Close()
-	defer context.AfterFunc(h.ctx, func() { c.Close() })()
-	if _, err := io.WriteString(c, text); err != nil {
-		return
-	}
-	h.sent.Add(1)
-	if more != nil {
-		more(c)
-	}
-	in := bufio.NewReaderSize(c, 512)
-	buf := make([]byte, 512)
-	for {
-		if _, err := in.Read(buf); err != nil {
-			return
-		}
-		h.pause(50 * time.Millisecond)
-	}
-}
-
-func (h *hostile) pause(d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-h.ctx.Done():
-	}
-}
-
-func (h *hostile) key() string { return "a-hostile-key-" + strconv.FormatInt(h.sent.Load(), 10) }
-
-func (h *hostile) announced(n int) {
-	h.exchange(h.head("/payments", fmt.Sprint(h.key(), n), 1_000_000)+"{", nil)
-}
-
-func (h *hostile) slow(n int) {
-	h.exchange(h.head("/payments", fmt.Sprint(h.key(), n), 1_000_000)+`{"text":"`+strings.Repeat("x", 100_000), func(w io.Writer) {
-		for h.ctx.Err() == nil {
-			if _, err := io.WriteString(w, strings.Repeat("x", 500)); err != nil {
-				return
-			}
-			h.pause(200 * time.Millisecond)
-		}
-	})
-}
-
-func (h *hostile) large(n int) {
-	h.exchange(h.head("/large", fmt.Sprint(h.key(), n), 2)+"{}", nil)
-}
-
-func (h *hostile) waiting(int) {
-	h.exchange(h.head("/slow", "one-key-that-all-wait-for-"+strconv.FormatInt(time.Now().Unix()/10, 10), 2)+"{}", nil)
-}
-
-func (h *hostile) idle(int) {
-	h.exchange("GET /.retrysafe/livez HTTP/1.1\r\nHost: h\r\n\r\n", nil)
-}
-
-// streams opens many streams with announced bodies on one connection of HTTP/2.
-func (h *hostile) streams(n int) {
-	transport := &http.Transport{DialContext: hostileDialer.DialContext, TLSClientConfig: anyCertificate.Clone(), ForceAttemptHTTP2: true, MaxConnsPerHost: 1}
-	defer transport.CloseIdleConnections()
-	var all sync.WaitGroup
-	for i := range 20 {
-		all.Go(func() {
-			body, hold := io.Pipe()
-			defer context.AfterFunc(h.ctx, func() { hold.Close() })()
-			go func() { _, _ = hold.Write([]byte("{")) }()
-			r, _ := http.NewRequestWithContext(h.ctx, http.MethodPost, h.g.url+"/payments", body)
-			r.ContentLength = 1_000_000
-			r.Header.Set("Authorization", "Bearer hostile")
-			r.Header.Set("Idempotency-Key", fmt.Sprintf("%s-of-stream-%d-%d", h.key(), n, i))
-			if res, err := transport.RoundTrip(r); err == nil {
-				res.Body.Close()
-			}
-			hold.Close()
-			h.sent.Add(1)
-		})
-	}
-	all.Wait()
 }
