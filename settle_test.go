@@ -81,6 +81,30 @@ func TestW42_CallerThatHasGoneStillGetsItsAnswerStored(t *testing.T) {
 	b.replays(t, "stored")
 }
 
+// A caller that has gone does not make the settlement ask a silent store without pause.
+func TestSettlementOfACallerThatHasGonePausesBetweenTries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{})
+		x := b.begins(t)
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		tries := 0
+		b.fault.Plan(func(faultstore.Step) faultstore.Fault {
+			if tries++; tries > 100 {
+				return faultstore.None // without pauses time stands still here
+			}
+			return faultstore.LoseRequest
+		})
+		if err := x.Complete(gone, answer("later")); !errors.Is(err, retrysafe.ErrUnsettled) || tries > 20 {
+			t.Errorf("Complete = %v after %d tries", err, tries)
+		}
+		b.fault.Plan(nil)
+		must(t, b.Drain(t.Context()))
+		b.replays(t, "later")
+	})
+}
+
 func TestW43_SettlementWhoseReplyIsLostRecognisesItself(t *testing.T) {
 	t.Parallel()
 	for want, settle := range map[retrysafe.State]func(*retrysafe.Execution) error{
@@ -176,6 +200,31 @@ func TestHeartbeatRevivesWhatASweeperGaveUpTooEarly(t *testing.T) {
 		b.refused(t, retrysafe.ErrInFlight)
 		must(t, x.Complete(t.Context(), answer("alive")))
 		b.replays(t, "alive")
+	})
+}
+
+// A lease counts from when its renewal was sent: the store may have applied it at once,
+// and then it ends for other processes before the reply has come.
+func TestSlowRenewalDoesNotLengthenTheLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Lease: 3 * time.Second})
+		began := time.Now()
+		x := b.begins(t)
+		var renewed time.Time
+		b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if s.Op == faultstore.Swap && s.N == 1 {
+				renewed = time.Now()
+				time.Sleep(time.Second)
+				return faultstore.None
+			}
+			return faultstore.LoseRequest
+		})
+		<-x.Context().Done()
+		if renewed.IsZero() || time.Since(renewed) > 3*time.Second {
+			t.Errorf("the operation went on for %v after its last renewal was sent, %v after it began", time.Since(renewed), time.Since(began))
+		}
+		b.fault.Plan(nil)
 	})
 }
 
