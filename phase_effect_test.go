@@ -366,6 +366,33 @@ func TestProviderRefOfAnEffectThatFailed(t *testing.T) {
 	})
 }
 
+// A later call of an effect keeps the id that an earlier one has learnt: it is the same
+// effect, and a resolver finds it by that id.
+func TestProviderRefSurvivesALaterCallOfTheEffect(t *testing.T) {
+	t.Parallel()
+	s := newStory(t, resumes)
+	lost := errors.New("connection lost")
+	for n := 1; n <= 3; n++ {
+		_ = s.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
+			_, err := retrysafe.Effect(ctx, "charge", nil, func(_ context.Context, a retrysafe.Attempt) (int, error) {
+				if a.N != n {
+					t.Errorf("this is call %d, want %d", a.N, n)
+				}
+				if a.N == 1 {
+					a.Provider("ch_1")
+				} else if got := s.state(t).ProviderRef; got != "ch_1" {
+					t.Errorf("during call %d the record's provider reference is %q", a.N, got)
+				}
+				return 0, lost
+			})
+			return err
+		})
+		if got := s.state(t).ProviderRef; got != "ch_1" {
+			t.Errorf("after call %d the record's provider reference is %q", n, got)
+		}
+	}
+}
+
 // An answer is the operation's last word, also about an effect whose error it was
 // told; but not about one of an earlier attempt that it never asked for.
 func TestAnswerAboutAnOpenEffect(t *testing.T) {

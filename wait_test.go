@@ -183,6 +183,33 @@ func TestAttach(t *testing.T) {
 	}
 }
 
+// A waiter that has seen the record learns that it was deleted since.
+func TestWaiterLearnsThatTheRecordIsGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Lease: time.Hour})
+		b.begins(t)
+		within, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		got := make(chan error)
+		go func() {
+			_, err := b.Attach(within, ref)
+			got <- err
+		}()
+		time.Sleep(time.Minute)
+		r := b.state(t).Update() // as an operator who forgets the key, and then a reaper
+		r.State, r.Term = retrysafe.StateRetryable, 0
+		_, err := b.mem.Swap(t.Context(), r)
+		must(t, err)
+		if n, err := b.mem.Purge(t.Context(), 10); n != 1 || err != nil {
+			t.Fatalf("Purge = %d, %v", n, err)
+		}
+		if err := <-got; !errors.Is(err, retrysafe.ErrNotFound) {
+			t.Errorf("Attach = %v, want that there is no such key", err)
+		}
+	})
+}
+
 func TestPeekChangesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
