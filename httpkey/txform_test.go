@@ -1,6 +1,7 @@
 package httpkey_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -170,6 +171,22 @@ func TestTxFormStoresTheErrorItRollsBackWith(t *testing.T) {
 	b.post(t, key, `{"n":2}`).refused(t, http.StatusUnprocessableEntity, "key-reused")
 	if n := b.runs.Load(); n != 1 {
 		t.Errorf("the handler ran %d times", n)
+	}
+	l.has(t, 0)
+}
+
+// The error is stored also if its client has hung up meanwhile.
+func TestTxFormStoresTheErrorForAClientThatHasGone(t *testing.T) {
+	t.Parallel()
+	gone, hangUp := context.WithCancel(t.Context())
+	b, l := inForm(t, func(_ *bundle, w http.ResponseWriter, _ *http.Request, _ *memstore.Tx) error {
+		hangUp()
+		http.Error(w, "none left", http.StatusConflict)
+		return errors.New("out of stock")
+	})
+	b.do(request(t, key, `{}`).WithContext(gone))
+	if got := b.post(t, key, `{}`); got.status != http.StatusConflict || got.header.Get("Idempotent-Replayed") == "" || b.runs.Load() != 1 {
+		t.Errorf("the retry got %d %s %v; the handler ran %d times", got.status, got.body, got.header, b.runs.Load())
 	}
 	l.has(t, 0)
 }

@@ -183,7 +183,8 @@ func TestWorkerFinishesWhatItHasTakenUp(t *testing.T) {
 			}
 			b.created(w, r)
 		}))
-		stop := running(t, b.worker(t, &httpkey.WorkerOptions{Concurrency: 1}))
+		w := b.worker(t, &httpkey.WorkerOptions{Concurrency: 1})
+		stop := running(t, w)
 		b.post(t, key, `{}`).accepted(t)
 		synctest.Wait()
 		b.post(t, other, `{}`).accepted(t) // finds no slot
@@ -191,8 +192,12 @@ func TestWorkerFinishesWhatItHasTakenUp(t *testing.T) {
 		stop()
 		b.is(t, retrysafe.StateCompleted)
 		b.post(t, key, `{}`).ran(t, 1, true)
-		b.post(t, other, `{}`).accepted(t) // it waits for another worker
+		b.post(t, other, `{}`).accepted(t) // it waits for another worker, or for this one
 		b.ranTimes(t, 1)
+		if n, err := w.RunOnce(t.Context()); n != 1 || err != nil {
+			t.Errorf("the worker that runs again has run %d requests, %v", n, err)
+		}
+		b.post(t, other, `{}`).ran(t, 2, true)
 	})
 }
 
