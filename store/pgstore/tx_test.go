@@ -420,3 +420,33 @@ func TestWaitersShareTwoConnections(t *testing.T) {
 		t.Errorf("64 waiters have %d connections", n)
 	}
 }
+
+// A transaction gives its connection back to the pool however it ends.
+func TestTransactionsGiveTheirConnectionsBack(t *testing.T) {
+	t.Parallel()
+	s := open(t, testservers.Shared(t), nil)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for name, finish := range map[string]func(retrysafe.Tx, pgx.Tx){
+		"commit":            func(tx retrysafe.Tx, _ pgx.Tx) { _ = tx.Commit(t.Context()) },
+		"commit too late":   func(tx retrysafe.Tx, _ pgx.Tx) { _ = tx.Commit(ended) },
+		"rollback":          func(tx retrysafe.Tx, _ pgx.Tx) { _ = tx.Rollback(t.Context()) },
+		"rollback too late": func(tx retrysafe.Tx, _ pgx.Tx) { _ = tx.Rollback(ended) },
+		"create and commit too late": func(tx retrysafe.Tx, _ pgx.Tx) {
+			_, _ = tx.(retrysafe.CreateCommitter).CreateAndCommit(ended, fresh("never-created"))
+		},
+		"ended by the caller's statement": func(tx retrysafe.Tx, own pgx.Tx) {
+			_, _ = own.Exec(t.Context(), "COMMIT")
+			_ = tx.Commit(t.Context())
+		},
+	} {
+		for range 3 {
+			tx, own, err := s.BeginTx(t.Context())
+			must(t, err)
+			_, err = own.Exec(t.Context(), "SELECT 1")
+			must(t, err)
+			finish(tx, own)
+		}
+		eventually(t, "no connection is taken after "+name, func() bool { return s.Pool().Stat().AcquiredConns() == 0 })
+	}
+}
