@@ -28,7 +28,7 @@ var ErrNewerSchema = errors.New("the database has a newer schema than this progr
 // migrationsIn returns the migrations of the tables in a schema, or in the search
 // path.
 func migrationsIn(schema string) (*migrate.Set, error) {
-	fill := strings.NewReplacer(append(outboxTables(schema), "{keys}", tableIn(schema), "{step}", qualified(schema, "retrysafe_step"))...)
+	fill := strings.NewReplacer(append(append(outboxTables(schema), changeTables(schema)...), "{keys}", tableIn(schema), "{step}", qualified(schema, "retrysafe_step"))...)
 	all, err := migrate.Read(files, "migrations", fill.Replace)
 	if err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func (t migrationTx) Exec(ctx context.Context, script string) error {
 // grants are the statements that give a role what the store's steps need.
 func grants(schema, role string) string {
 	role = pgx.Identifier{role}.Sanitize()
-	all := "GRANT SELECT, INSERT, UPDATE, DELETE ON " + tableIn(schema) + ", " + strings.Join(outboxNames(schema), ", ") + " TO " + role + "; GRANT SELECT ON " + qualified(schema, "retrysafe_schema") + " TO " + role
+	all := "GRANT SELECT, INSERT, UPDATE, DELETE ON " + tableIn(schema) + ", " + strings.Join(append(outboxNames(schema), changeNames(schema)...), ", ") + " TO " + role + "; GRANT SELECT ON " + qualified(schema, "retrysafe_schema") + " TO " + role
 	if schema != "" {
 		all = "GRANT USAGE ON SCHEMA " + pgx.Identifier{schema}.Sanitize() + " TO " + role + "; " + all
 	}

@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"hash/maphash"
+	"sync/atomic"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
@@ -27,6 +28,10 @@ type Store interface {
 	Flush()
 	// Stats returns the cache's counters.
 	Stats() Stats
+	// Run follows the announced changes of the store below, until ctx ends, and drops
+	// what they outdate: see "What may be stale". It returns [errors.ErrUnsupported] at
+	// once if the store below cannot tell its changes, and nil when ctx has ended.
+	Run(ctx context.Context) error
 }
 
 // Options configure a [Store]. The zero Options are the defaults.
@@ -61,7 +66,10 @@ type store struct {
 	now    func() instant
 	maxAge time.Duration
 	seed   maphash.Seed
-	shards [shardCount]shard
+	// followed is until when the cache is known to follow the store's changes. It is nil
+	// if nothing follows them.
+	followed atomic.Pointer[instant]
+	shards   [shardCount]shard
 }
 
 // counting is a store whose store below counts.
@@ -112,7 +120,7 @@ func (s *store) init(below retrysafe.Store, o *Options) {
 // replay costs. Otherwise the store below reserves the key, or returns its record.
 func (s *store) Create(ctx context.Context, w retrysafe.Write) (got retrysafe.Record, err error) {
 	at, now := s.place(w.Ref), s.now()
-	e, ticket := at.look(now)
+	e, ticket := at.look(now, s.follows(now))
 	if e == nil {
 		defer func() { s.learn(at, ticket, now, &got, err) }() // also when the store below panics
 		return s.below.Create(ctx, w)
@@ -132,7 +140,7 @@ func (s *store) Create(ctx context.Context, w retrysafe.Write) (got retrysafe.Re
 // stored at this moment, call Forget first.
 func (s *store) Load(ctx context.Context, ref retrysafe.Ref) (got retrysafe.Record, err error) {
 	at, now := s.place(ref), s.now()
-	e, ticket := at.look(now)
+	e, ticket := at.look(now, s.follows(now))
 	if e == nil {
 		defer func() { s.learn(at, ticket, now, &got, err) }()
 		return s.below.Load(ctx, ref)
