@@ -61,7 +61,7 @@ type Store struct {
 	box     Outbox
 	// announces says that the file has the tables of changes.
 	announces bool
-	life    groupcommit.Life
+	life      groupcommit.Life
 }
 
 // New returns a store over db, which must be opened with the driver "sqlite" and

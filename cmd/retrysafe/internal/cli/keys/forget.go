@@ -20,7 +20,8 @@ wrong, such as an error that was kept. Be certain that the old operation had no 
 or that two are wanted. An operation in flight or with an unknown outcome is refused:
 settle it first.
 
-Gateways with a cache return the old answer for up to a minute.
+Running gateways follow within a second on PostgreSQL and SQLite. The command says so, or
+how long it takes where the store cannot tell them.
 
 ` + action.Help,
 			Example: `  retrysafe keys forget tenant-a 8e03978e-40d5-43dd-bc93-6894a57f9324 --why "a wrong 500 was kept, nothing was charged"`,
