@@ -50,7 +50,7 @@ var changeRules = []rule{{
 		last.Term, last.Announce = later, true
 		k.swap(last)
 		if _, told := k.told(0, before, last.Ref); len(told) != 1 {
-			k.failf("the changes are %q, want the key %q alone", told, last.Ref)
+			k.failf("the changes are %v, want the key %q alone", told, last.Ref)
 		}
 	},
 }, {
