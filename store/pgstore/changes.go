@@ -129,37 +129,61 @@ func (s *Store) Changes(ctx context.Context, cursor string) ([]retrysafe.Ref, st
 }
 
 func (f *changeFeed) read(ctx context.Context, c *conn, cursor string) (changed []retrysafe.Ref, next changeCursor, err error) {
+	rows := 0
 	if cursor == "" {
 		err = c.do(ctx, query{statement: &c.s.sql.lastChange, each: func(v [][]byte) error {
-			next = changeCursor{int8At(v[0]), token(v[1])}
+			rows, next = rows+1, changeCursor{int8At(v[0]), token(v[1])}
 			return nil
 		}})
-		return nil, next, err
-	}
-	at, err := parseCursor(cursor)
-	if err != nil {
-		return nil, next, err
-	}
-	next = at
-	err = c.do(ctx, query{statement: &c.s.sql.changes, params: [][]byte{int8Param(at.n)}, each: func(v [][]byte) error {
-		if v[2] == nil { // nothing is behind the cursor
-			if (changeCursor{int8At(v[0]), token(v[1])}) != at {
-				return retrysafe.ErrChangesLost
+	} else {
+		r := changeReader{}
+		if r.at, err = parseCursor(cursor); err != nil {
+			return nil, next, err
+		}
+		r.next = r.at
+		err = c.do(ctx, query{statement: &c.s.sql.changes, params: [][]byte{int8Param(r.at.n)}, each: func(v [][]byte) error {
+			if rows++; r.lost == nil {
+				r.lost = r.row(v)
 			}
 			return nil
-		}
-		if int8At(v[2]) != next.n+1 || token(v[3]) != next.token {
-			return retrysafe.ErrChangesLost // the ones before were dropped, or the database is another one
-		}
-		next = changeCursor{int8At(v[2]), token(v[4])}
-		if v[5] == nil { // the record was purged, and only it has the name
+		}})
+		changed, next, err = r.changed, r.next, errors.Join(err, r.lost)
+	}
+	if err == nil && rows == 0 {
+		err = errNoLastChange
+	}
+	return changed, next, err
+}
+
+// errNoLastChange refuses to follow: without that row no number is known.
+var errNoLastChange = errors.New("the row of retrysafe_last_change is missing; insert it as the migration does")
+
+// A changeReader reads the changes behind a cursor.
+type changeReader struct {
+	at, next changeCursor
+	changed  []retrysafe.Ref
+	lost     error
+}
+
+// row reads one row. It returns ErrChangesLost if the row does not follow the one before:
+// changes were dropped, or the database is another one.
+func (r *changeReader) row(v [][]byte) error {
+	if v[2] == nil { // nothing is behind the cursor
+		if (changeCursor{int8At(v[0]), token(v[1])}) != r.at {
 			return retrysafe.ErrChangesLost
 		}
-		ref, err := refOf(v[5], v[6])
-		changed = append(changed, ref)
-		return err
-	}})
-	return changed, next, err
+		return nil
+	}
+	if int8At(v[2]) != r.next.n+1 || token(v[3]) != r.next.token {
+		return retrysafe.ErrChangesLost
+	}
+	r.next = changeCursor{int8At(v[2]), token(v[4])}
+	if v[5] == nil { // the record was purged, and only it has the name
+		return retrysafe.ErrChangesLost
+	}
+	ref, err := refOf(v[5], v[6])
+	r.changed = append(r.changed, ref)
+	return err
 }
 
 // refOf returns the name in the head of a row.

@@ -124,29 +124,55 @@ func (s *Store) readChanges(ctx context.Context, cursor string) (changed []retry
 		return nil, next, err
 	}
 	defer rows.Close()
-	next = at
+	r := changeReader{at: at, next: at}
 	for rows.Next() {
-		var last int64
-		var n sql.NullInt64
-		var lastToken, before, token, rec []byte
-		if err := rows.Scan(&last, &lastToken, &n, &before, &token, &rec); err != nil {
+		if err := r.row(rows); err != nil {
 			return nil, next, err
 		}
-		if !n.Valid { // nothing is behind the cursor
-			if (changeCursor{last, string(lastToken)}) != at {
-				return nil, next, retrysafe.ErrChangesLost
-			}
-			break
-		}
-		if n.Int64 != next.n+1 || string(before) != next.token {
-			return nil, next, retrysafe.ErrChangesLost // the ones before were dropped, or the file is another one
-		}
-		next = changeCursor{n.Int64, string(token)}
-		r, err := storekit.DecodeRecord(rec)
-		if err != nil { // it was purged or is damaged, and only it has the name
-			return nil, next, fmt.Errorf("%w: %w", retrysafe.ErrChangesLost, err)
-		}
-		changed = append(changed, r.Ref)
 	}
-	return changed, next, rows.Err()
+	if err := rows.Err(); err != nil {
+		return nil, next, err
+	}
+	if r.rows == 0 {
+		return nil, next, errNoLastChange
+	}
+	return r.changed, r.next, nil
+}
+
+// errNoLastChange refuses to follow: without that row no number is known.
+var errNoLastChange = errors.New("the row of retrysafe_last_change is missing; insert it as the migration does")
+
+// A changeReader reads the changes behind a cursor.
+type changeReader struct {
+	at, next changeCursor
+	changed  []retrysafe.Ref
+	rows     int
+}
+
+// row reads one row. It returns ErrChangesLost if the row does not follow the one before:
+// changes were dropped, or the file is another one.
+func (r *changeReader) row(rows *sql.Rows) error {
+	var last int64
+	var n sql.NullInt64
+	var lastToken, before, token, rec []byte
+	if err := rows.Scan(&last, &lastToken, &n, &before, &token, &rec); err != nil {
+		return err
+	}
+	r.rows++
+	if !n.Valid { // nothing is behind the cursor
+		if (changeCursor{last, string(lastToken)}) != r.at {
+			return retrysafe.ErrChangesLost
+		}
+		return nil
+	}
+	if n.Int64 != r.next.n+1 || string(before) != r.next.token {
+		return retrysafe.ErrChangesLost
+	}
+	r.next = changeCursor{n.Int64, string(token)}
+	got, err := storekit.DecodeRecord(rec)
+	if err != nil { // it was purged or is damaged, and only it has the name
+		return fmt.Errorf("%w: %w", retrysafe.ErrChangesLost, err)
+	}
+	r.changed = append(r.changed, got.Ref)
+	return nil
 }
