@@ -151,6 +151,9 @@ func TestCacheThatCannotFollowDoesNotAnswer(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		answers(t, "after 6 s", cache, "right", false)
 		answers(t, "again", cache, "right", false)
+		if n := cache.Stats().Bypassed; n != 2 {
+			t.Errorf("%d calls have bypassed the cache, want 2", n)
+		}
 		f.fail(nil)
 		time.Sleep(time.Second)
 		answers(t, "when it can read again", cache, "right", false) // the change of before has dropped it

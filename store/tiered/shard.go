@@ -58,7 +58,11 @@ func (at *place) look(now instant, follows bool) (*entry, ticket) {
 	defer sh.mu.Unlock()
 	e := at.entry()
 	switch {
-	case e == nil || !follows:
+	case e == nil:
+	case !follows:
+		if e.trusted(now) {
+			sh.stats.Bypassed++
+		}
 	case e.trusted(now):
 		e.used = true
 		sh.stats.Hits++
@@ -160,6 +164,7 @@ func (sh *shard) addTo(sum *Stats) {
 	defer sh.mu.Unlock()
 	sum.Hits += sh.stats.Hits
 	sum.Misses += sh.stats.Misses
+	sum.Bypassed += sh.stats.Bypassed
 	sum.Evicted += sh.stats.Evicted
 	sum.Entries += len(sh.entries)
 	sum.Bytes += sh.queue.bytes

@@ -53,6 +53,9 @@ type Stats struct {
 	Hits uint64
 	// Misses are the Creates and Loads that went to the store below, new keys included.
 	Misses uint64
+	// Bypassed are those of the Misses that a cached record could have answered, if the
+	// store's changes had been read in time: see [Store.Run].
+	Bypassed uint64
 	// Evicted are the records that were dropped to make room for others.
 	Evicted uint64
 	// Entries and Bytes are how many records are cached, and their memory.
