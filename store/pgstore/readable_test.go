@@ -77,8 +77,7 @@ func TestReadableViewOfDamagedRows(t *testing.T) {
 	}
 }
 
-// The view stays behind when a move renames the table, and a store in a schema has its
-// own.
+// A store in a schema has a view of its own, and a view is read under any search path.
 func TestReadableViewInASchema(t *testing.T) {
 	t.Parallel()
 	url := testservers.Shared(t)
@@ -88,5 +87,11 @@ func TestReadableViewInASchema(t *testing.T) {
 	must(t, s.Pool().QueryRow(t.Context(), `SELECT key FROM "odd ""schema""".retrysafe_keys_readable`).Scan(&key))
 	if key != "k" {
 		t.Errorf("got %q", key)
+	}
+	must(t, second(open(t, url, nil).Create(t.Context(), fresh("in the search path"))))
+	conn := connect(t, url)
+	exec(t, conn, `SET search_path = ''`)
+	if key := one[string](t, conn, `SELECT key FROM public.retrysafe_keys_readable`); key != "in the search path" {
+		t.Errorf("without a search path: got %q", key)
 	}
 }

@@ -22,9 +22,10 @@ END
 $function$;
 
 -- The fields of a row. A number is stored as a varint, seven bits in each byte from the
--- lowest on; a text behind its length.
+-- lowest on; a text behind its length. The search path is that of the migration, so that
+-- the function above is found whatever the reader's is.
 CREATE FUNCTION {fields_of} (head bytea, tail bytea, OUT sealed boolean, OUT scope text, OUT key text, OUT operation text, OUT attempt bigint,
-    OUT status bigint, OUT reason text, OUT provider_ref text) LANGUAGE plpgsql STABLE AS $function$
+    OUT status bigint, OUT reason text, OUT provider_ref text) LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $function$
 DECLARE
     b       bytea := head || ''::bytea; -- read once, if it is stored apart
     last    integer := length(b) - 4;   -- behind it is the checksum

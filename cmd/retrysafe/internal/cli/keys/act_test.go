@@ -12,7 +12,6 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
-	"github.com/retrysafe/retrysafe/store/sqlitestore"
 	"github.com/retrysafe/retrysafe/operator"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
