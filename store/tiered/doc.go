@@ -6,6 +6,7 @@
 //
 //	cache := tiered.New(below, nil)
 //	engine, err := retrysafe.New(cache, nil)
+//	go cache.Run(ctx) // drops what operators change on other nodes
 //
 // # What is cached
 //
