@@ -28,6 +28,9 @@ var (
 	// or rollback. It is no proof of a rollback: what the transaction wrote may be
 	// stored.
 	ErrTxDone = errors.New("retrysafe: the transaction has already been committed or rolled back")
+	// ErrChangesLost: a [ChangeFeed] does not know any more what was changed after the
+	// cursor. Every record may have been. Continue from the empty cursor.
+	ErrChangesLost = errors.New("retrysafe: it is not known any more which records were changed since")
 )
 
 // Why a call does not run. Begin wraps each but ErrInvalidCall in a [*RefusedError].

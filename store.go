@@ -29,6 +29,10 @@ type Write struct {
 	// that is not relaxed makes it durable. A store may ignore it. See
 	// [Policy.AsyncReserve].
 	Relaxed bool
+	// Announce says that caches on other nodes must drop their copy of the record: a
+	// swap that changes an answer which was given before sets it, as an operator's does.
+	// A [ChangeFeed] lists the key. Only [Store] looks at it, and only in a Swap.
+	Announce bool
 }
 
 // A Fence identifies one version of a record. No two versions of any record have the
@@ -76,8 +80,8 @@ type Swapper interface {
 // ErrNotFound. One of a newer Version whose bytes can be read is returned as it is: the
 // engine refuses it.
 //
-// What else a store can do it says by implementing [Counter], [Sealer], [Forgetter]
-// or [TxStore], and its transactions by [CreateCommitter].
+// What else a store can do it says by implementing [Counter], [Sealer], [Forgetter],
+// [ChangeFeed] or [TxStore], and its transactions by [CreateCommitter].
 type Store interface {
 	// Create inserts w's record if its Ref is not there, and returns the record as
 	// stored: CreatedAt and UpdatedAt are the store's now, Deadline is now plus w.Term.
@@ -201,4 +205,20 @@ type Sealer interface {
 type Forgetter interface {
 	// Forget drops the copy of one record.
 	Forget(ref Ref)
+}
+
+// A ChangeFeed is a store that tells which records were changed by writes with
+// [Write.Announce], on any node. It is optional; a cache follows it. Without it a cache
+// on another node returns an old answer until it reads the record again.
+type ChangeFeed interface {
+	// Changes returns the keys of the announced writes that were committed after the
+	// cursor, and the cursor to continue from. If there are none it waits for one, for up
+	// to half a second, and returns none. A key may be returned more than once.
+	//
+	// The empty cursor is the present: Changes returns no keys then, and does not wait.
+	// Every write that commits later is after the cursor that it returns.
+	//
+	// ErrChangesLost: what was changed after the cursor is not known any more.
+	// [errors.ErrUnsupported]: this store cannot tell, and will not be able to.
+	Changes(ctx context.Context, cursor string) (changed []Ref, next string, err error)
 }

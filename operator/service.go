@@ -175,6 +175,8 @@ func (d *Service) apply(ctx context.Context, a *Action, c change, doubt bool) (f
 		if why != nil && !errors.Is(why, retrysafe.ErrContradiction) {
 			return from, now, why
 		}
+		// Caches keep completed records only, so no other change has to reach them.
+		next.Announce = now.State == retrysafe.StateCompleted
 		var got retrysafe.Record
 		got, err = d.swap(ctx, next)
 		switch {

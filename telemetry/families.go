@@ -22,11 +22,12 @@ var (
 	oldestDead    = gauges("retrysafe_outbox_oldest_dead_letter_seconds", "Time since the oldest dead letter became one.", highest)
 	scrapeErrors  = counts("retrysafe_scrape_errors_total", "Sources that could not be read.", "source")
 
-	cacheHits    = counts("retrysafe_cache_hits_total", "Reads that the cache answered without the store.")
-	cacheMisses  = counts("retrysafe_cache_misses_total", "Reads that went to the store, new keys included.")
-	cacheEvicted = counts("retrysafe_cache_evicted_total", "Records that were evicted to make room for others.")
-	cacheEntries = gauges("retrysafe_cache_entries", "Records in the cache.", sum)
-	cacheBytes   = gauges("retrysafe_cache_bytes", "Memory of the records in the cache, in bytes.", sum)
+	cacheHits     = counts("retrysafe_cache_hits_total", "Reads that the cache answered without the store.")
+	cacheMisses   = counts("retrysafe_cache_misses_total", "Reads that went to the store, new keys included.")
+	cacheBypassed = counts("retrysafe_cache_bypassed_total", "Reads that a cached record could have answered, while the store's changes could not be read.")
+	cacheEvicted  = counts("retrysafe_cache_evicted_total", "Records that were evicted to make room for others.")
+	cacheEntries  = gauges("retrysafe_cache_entries", "Records in the cache.", sum)
+	cacheBytes    = gauges("retrysafe_cache_bytes", "Memory of the records in the cache, in bytes.", sum)
 
 	findings      = counts("retrysafe_guard_findings_total", "Requests that guards refused or, where a rule is not enforced, would have refused.", "code", "enforced")
 	limitRefusals = counts("retrysafe_limit_refusals_total", "Requests that were refused and connections that were closed, by the limit that was reached.", "limit")

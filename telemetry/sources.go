@@ -26,6 +26,7 @@ func (m *Metrics) Cache(c Cache) (forget func()) {
 			s := c.Stats()
 			r.add(cacheHits, float64(s.Hits))
 			r.add(cacheMisses, float64(s.Misses))
+			r.add(cacheBypassed, float64(s.Bypassed))
 			r.add(cacheEvicted, float64(s.Evicted))
 		},
 		func(r reading) {

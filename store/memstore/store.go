@@ -19,8 +19,9 @@ import (
 )
 
 var (
-	_ retrysafe.Store   = (*Store)(nil)
-	_ retrysafe.Counter = (*Store)(nil)
+	_ retrysafe.Store      = (*Store)(nil)
+	_ retrysafe.Counter    = (*Store)(nil)
+	_ retrysafe.ChangeFeed = (*Store)(nil)
 )
 
 // Options configure a [Store]. The zero Options are the defaults.
@@ -68,6 +69,7 @@ type Store struct {
 	shards [shardCount]shard
 
 	relaxed relaxed
+	changes changes
 
 	boxOnce sync.Once
 	box     *Outbox

@@ -64,5 +64,8 @@ func (s *Store) swap(w *retrysafe.Write, out *retrysafe.Record) (*Tx, error) {
 	s.stamp(&e.rec, w.Term, now)
 	sh.reindex(e)
 	e.read(out, now)
+	if w.Announce {
+		s.changes.add(w.Ref)
+	}
 	return nil, nil
 }

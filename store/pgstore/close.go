@@ -21,7 +21,7 @@ func (s *Store) Close() error {
 	s.reads.batcher.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
-	for _, p := range []*connPool{&s.conns, &s.relaxedConns, &s.outbox.conns} {
+	for _, p := range []*connPool{&s.conns, &s.relaxedConns, &s.outbox.conns, &s.changes.conns} {
 		errs = append(errs, p.close(ctx))
 	}
 	if s.ownPool {

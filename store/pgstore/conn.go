@@ -22,6 +22,8 @@ type conn struct {
 	prepared    map[string]*pgconn.StatementDescription
 	exchanges   int         // on this connection
 	warned      atomic.Bool // the server has warned since the last confirm began
+	listens     bool        // the server notifies this connection of changes
+	notified    atomic.Bool // it has, since the last wait
 }
 
 // A query is one statement of an exchange, with its parameters. Each is called for

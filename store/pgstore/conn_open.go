@@ -30,6 +30,7 @@ func (c *conn) connect(ctx context.Context) error {
 			c.s.doubt.raise()
 		}
 	}
+	config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { c.notified.Store(true) }
 	// When the driver gives up a connection it sends a cancel request over another one. It
 	// must not, as do explains: once connected, no further dial succeeds.
 	var connected atomic.Bool
@@ -45,7 +46,7 @@ func (c *conn) connect(ctx context.Context) error {
 		return fmt.Errorf("connect: %w", err)
 	}
 	connected.Store(true)
-	c.pg, c.prepared, c.exchanges = pg, make(map[string]*pgconn.StatementDescription), 0
+	c.pg, c.prepared, c.exchanges, c.listens = pg, make(map[string]*pgconn.StatementDescription), 0, false
 	if c.s.pgBouncer {
 		return nil
 	}

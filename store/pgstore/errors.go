@@ -48,7 +48,7 @@ func explain(err error) error {
 	case isCode(err, "28P01", "28000"):
 		hint = "check user and password in the store's URL"
 	case isCode(err, "42501") && !errors.Is(err, errNoDDL):
-		hint = "the store's role lacks rights; its tables' owner must GRANT SELECT, INSERT, UPDATE, DELETE ON retrysafe_keys (and retrysafe_outbox, _dead, _shards, _workers) and GRANT SELECT ON retrysafe_schema, and USAGE on their schema"
+		hint = "the store's role lacks rights; its tables' owner must GRANT SELECT, INSERT, UPDATE, DELETE ON retrysafe_keys (and retrysafe_outbox, _dead, _shards, _workers, _changes, _last_change) and GRANT SELECT ON retrysafe_schema, and USAGE on their schema"
 	case isCode(err, "42P01", "42703"):
 		hint = "the schema is not there or not this program's; run the migrations"
 	case isCode(err, "25006"):

@@ -81,3 +81,6 @@ func SetMigrations(with fs.FS) (undo func()) {
 	files = with
 	return func() { files = was }
 }
+
+// ChangeWait is the interval at which changes are read where nothing notifies of them.
+const ChangeWait = changeWait

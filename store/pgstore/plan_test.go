@@ -40,6 +40,9 @@ var by = map[string]string{
 	"retrysafe_purge":            "retrysafe_keys_filed",
 	"retrysafe_rebucket_settled": "retrysafe_keys_filed",
 	"retrysafe_read_one":         "retrysafe_keys_pkey",
+	"retrysafe_announce":         "retrysafe_keys_pkey",
+	"retrysafe_changes":          "retrysafe_keys_pkey",
+	"retrysafe_last_change":      "", // its table has one row
 	"retrysafe_reserve_new":      "", // it inserts, and looks for nothing
 	"retrysafe_put":              "",
 	"retrysafe_put_held":         "",

@@ -125,7 +125,7 @@ func hashSlotOf(id string) string {
 // table's own: the same key in two schemas is two keys, with two advisory locks.
 func tableNames(schema string, more ...string) *strings.Replacer {
 	keys := tableIn(schema)
-	return strings.NewReplacer(append(append(more, outboxTables(schema)...), "{keys}", keys, "{step}", qualified(schema, "retrysafe_step"),
+	return strings.NewReplacer(append(slices.Concat(more, outboxTables(schema), changeTables(schema)), "{keys}", keys, "{step}", qualified(schema, "retrysafe_step"),
 		"{table}", literal(keys)+"::regclass::oid::bigint")...)
 }
 
@@ -140,6 +140,7 @@ type statements struct {
 	watermark, rebucketRenewed                       statement
 	partOfSlots, shorten                             statement
 	purge, rebucketSettled, confirm, countScope      statement
+	announce, lastChange, changes                    statement
 	begin, lockOwn, readOne, putOne, putHeld, commit statement // in a transaction of the store's
 	tx                                               txStatements
 }
@@ -211,6 +212,9 @@ func newStatements(schema string, steps uint32) (s statements) {
 		{&s.rebucketSettled, "rebucket_settled", rebucketSettledKeys, []uint32{oidInt4, oidInt8}},
 		{&s.confirm, "confirm", confirmCommits, nil},
 		{&s.countScope, "count", countKeys, []uint32{oidUUID, oidUUID}},
+		{&s.announce, "announce", announceKey, append(elements(updateTypes), oidUUID)},
+		{&s.lastChange, "last_change", selectLastChange, nil},
+		{&s.changes, "changes", selectChanges, []uint32{oidInt8}},
 		{&s.begin, "begin", `BEGIN ISOLATION LEVEL READ COMMITTED`, nil},
 		{&s.lockOwn, "lock_own", lockOwnKey, []uint32{oidInt8}},
 		{&s.readOne, "read_one", selectKey, []uint32{oidUUID}},

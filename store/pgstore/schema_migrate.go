@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -28,7 +29,7 @@ var ErrNewerSchema = errors.New("the database has a newer schema than this progr
 // migrationsIn returns the migrations of the tables in a schema, or in the search
 // path.
 func migrationsIn(schema string) (*migrate.Set, error) {
-	fill := strings.NewReplacer(append(outboxTables(schema), "{keys}", tableIn(schema), "{step}", qualified(schema, "retrysafe_step"))...)
+	fill := strings.NewReplacer(slices.Concat(outboxTables(schema), changeTables(schema), readableNames(schema), []string{"{keys}", tableIn(schema), "{step}", qualified(schema, "retrysafe_step")})...)
 	all, err := migrate.Read(files, "migrations", fill.Replace)
 	if err != nil {
 		return nil, err
@@ -52,6 +53,15 @@ func qualified(schema, name string) string {
 		return name
 	}
 	return pgx.Identifier{schema}.Sanitize() + "." + name
+}
+
+// readableNames are the placeholders of the view for people and of its functions, and
+// their names.
+func readableNames(schema string) []string {
+	return []string{
+		"{readable}", qualified(schema, "retrysafe_keys_readable"), "{fields_of}", qualified(schema, "retrysafe_fields_of"),
+		"{text_of}", qualified(schema, "retrysafe_text_of"), "{time_of}", qualified(schema, "retrysafe_time_of"),
+	}
 }
 
 // PrintMigrations returns all migrations as one script, for other tools.
@@ -152,7 +162,7 @@ func (t migrationTx) Exec(ctx context.Context, script string) error {
 // grants are the statements that give a role what the store's steps need.
 func grants(schema, role string) string {
 	role = pgx.Identifier{role}.Sanitize()
-	all := "GRANT SELECT, INSERT, UPDATE, DELETE ON " + tableIn(schema) + ", " + strings.Join(outboxNames(schema), ", ") + " TO " + role + "; GRANT SELECT ON " + qualified(schema, "retrysafe_schema") + " TO " + role
+	all := "GRANT SELECT, INSERT, UPDATE, DELETE ON " + tableIn(schema) + ", " + strings.Join(append(outboxNames(schema), changeNames(schema)...), ", ") + " TO " + role + "; GRANT SELECT ON " + qualified(schema, "retrysafe_schema") + " TO " + role
 	if schema != "" {
 		all = "GRANT USAGE ON SCHEMA " + pgx.Identifier{schema}.Sanitize() + " TO " + role + "; " + all
 	}

@@ -61,6 +61,7 @@ type Store struct {
 	reads               readBatcher
 	background          background
 	outbox              Outbox
+	changes             changeFeed
 
 	life    groupcommit.Life
 	commits sync.WaitGroup // commits whose caller has stopped waiting
@@ -94,8 +95,8 @@ func Open(ctx context.Context, url string, opts *Options) (*Store, error) {
 }
 
 // New returns a store over the database of pool. Transactions use the pool; the store's
-// own steps have up to four connections of their own, and a fifth for relaxed
-// reservations, made like the pool's. The caller closes pool, after the store.
+// own steps have up to four connections of their own, a fifth for relaxed reservations
+// and a sixth for [Store.Changes], made like the pool's. The caller closes pool, after the store.
 //
 // The store does not get the warnings of a pool that it did not make. Where commits wait
 // for a standby, each commit of [retrysafe.DoTx] is therefore followed by a second one
@@ -121,6 +122,7 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, d *replicationDoubt, opts
 	s.conns.s = s
 	s.relaxedConns.s, s.relaxedConns.relaxed = s, true
 	s.outbox.s, s.outbox.conns.s, s.outbox.conns.lockTimeout = s, s, "200ms"
+	s.changes.conns.s, s.changes.conns.lockTimeout = s, "1s"
 
 	s.reserves.conns, s.reserves.batcher = &s.conns, newBatcher(o, s.reserves.send)
 	s.relaxed.conns, s.relaxed.batcher = &s.relaxedConns, newBatcher(o, s.relaxed.send)
@@ -180,8 +182,13 @@ func (s *Store) locateTables(ctx context.Context, o Options) error {
 func (s *Store) locate(ctx context.Context, table string) error {
 	var schema string
 	var steps uint32
-	err := s.pool.QueryRow(ctx, `SELECT n.nspname, t.oid, t.typarray FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		JOIN pg_type t ON t.typnamespace = n.oid AND t.typname = 'retrysafe_step' WHERE c.oid = to_regclass($1)`, table).Scan(&schema, &s.stepType, &steps)
+	err := s.pool.QueryRow(ctx, `SELECT n.nspname, t.oid, t.typarray,
+			coalesce(has_table_privilege(f.changes, 'SELECT') AND has_table_privilege(f.changes, 'INSERT') AND has_table_privilege(f.changes, 'DELETE')
+				AND has_table_privilege(f.last, 'SELECT') AND has_table_privilege(f.last, 'UPDATE'), false)
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		JOIN pg_type t ON t.typnamespace = n.oid AND t.typname = 'retrysafe_step'
+		CROSS JOIN LATERAL (SELECT to_regclass(quote_ident(n.nspname) || '.retrysafe_changes')::oid AS changes, to_regclass(quote_ident(n.nspname) || '.retrysafe_last_change')::oid AS last) f
+		WHERE c.oid = to_regclass($1)`, table).Scan(&schema, &s.stepType, &steps, &s.changes.there)
 	if err != nil {
 		return err
 	}
@@ -214,6 +221,10 @@ func (s *Store) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, 
 		return retrysafe.Record{}, ErrClosed
 	}
 	defer s.life.Leave()
+	if w.Announce && s.changes.there {
+		got, err := s.changes.announce(ctx, &w)
+		return got, explain(err)
+	}
 	got, err := s.settles.batcher.Do(ctx, settlement{id: idOf(w.Ref), w: &w})
 	return got, explain(err)
 }

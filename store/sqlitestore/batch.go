@@ -173,7 +173,10 @@ func (b *batch) write(ctx context.Context, tx execer) error {
 			}
 		}
 	}
-	return b.flush(ctx, tx)
+	if err := b.flush(ctx, tx); err != nil {
+		return err
+	}
+	return b.announce(ctx, tx)
 }
 
 func (b *batch) flush(ctx context.Context, tx execer) error {

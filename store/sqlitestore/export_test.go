@@ -34,3 +34,6 @@ func MigrateOn(ctx context.Context, db *sql.DB, more ...string) error {
 
 // SelectDue is how an outbox is read.
 const SelectDue = selectDue
+
+// ChangeWait is the interval at which changes are read.
+const ChangeWait = changeWait

@@ -67,6 +67,7 @@ func (s *Store) do(ctx context.Context, create bool, w *retrysafe.Write) (retrys
 	defer s.life.Leave()
 	q := spare.Get()
 	q.create, q.w = create, *w
+	q.w.Announce = w.Announce && s.announces
 	q.row.id = id(idOf(w.Ref))
 	got, err := s.deferred.Do(ctx, q)
 	if errors.Is(err, errLocked) {
@@ -130,6 +131,7 @@ func (s *Store) sendImmediate(ctx context.Context, requests []*queued) []answer 
 func (s *Store) apply(ctx context.Context, tx execer, requests []request) ([]groupcommit.Answer[retrysafe.Record], error) {
 	all := make([]*queued, len(requests))
 	for i, q := range requests {
+		q.w.Announce = false // only a step of the store's own is announced
 		all[i] = &queued{request: q, row: row{id: id(idOf(q.w.Ref))}}
 	}
 	b := newBatch(all)

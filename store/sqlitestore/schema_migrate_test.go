@@ -196,7 +196,7 @@ func TestW60_IncompatibleMigrationStopsOldHandles(t *testing.T) {
 	put(t, s, "old")
 	flying, err := s.Create(t.Context(), fresh("in flight"))
 	must(t, err)
-	must(t, sqlitestore.MigrateOn(t.Context(), s.DB(), `ALTER TABLE retrysafe_keys RENAME COLUMN rec TO record`))
+	must(t, sqlitestore.MigrateOn(t.Context(), s.DB(), `DROP VIEW retrysafe_keys_readable; ALTER TABLE retrysafe_keys RENAME COLUMN rec TO record`))
 	for step, err := range map[string]error{
 		"Create": second(s.Create(t.Context(), fresh("new"))),
 		"Swap":   second(s.Swap(t.Context(), done(flying, "landed"))),

@@ -59,7 +59,9 @@ type Store struct {
 	held    heldKeys     // keys of open transactions
 	clock   atomic.Int64 // the latest time seen, in microseconds: time does not go back
 	box     Outbox
-	life    groupcommit.Life
+	// announces says that the file has the tables of changes.
+	announces bool
+	life      groupcommit.Life
 }
 
 // New returns a store over db, which must be opened with the driver "sqlite" and
@@ -93,6 +95,9 @@ func New(ctx context.Context, db *sql.DB, opts *Options) (*Store, error) {
 		}
 	}
 	if err := s.prepare(ctx, o.Moving); err != nil {
+		return nil, err
+	}
+	if err := s.findChanges(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil

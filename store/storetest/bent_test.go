@@ -14,12 +14,13 @@ import (
 // promise and keep the others.
 type bent struct {
 	*memstore.Store
-	create func(context.Context, retrysafe.Write) (retrysafe.Record, error)
-	swap   func(context.Context, retrysafe.Write) (retrysafe.Record, error)
-	load   func(context.Context, retrysafe.Ref) (retrysafe.Record, error)
-	list   func(context.Context, retrysafe.Query) ([]retrysafe.Record, error)
-	purge  func(context.Context, int) (int, error)
-	count  func(context.Context, string) (int, error)
+	create  func(context.Context, retrysafe.Write) (retrysafe.Record, error)
+	swap    func(context.Context, retrysafe.Write) (retrysafe.Record, error)
+	load    func(context.Context, retrysafe.Ref) (retrysafe.Record, error)
+	list    func(context.Context, retrysafe.Query) ([]retrysafe.Record, error)
+	purge   func(context.Context, int) (int, error)
+	count   func(context.Context, string) (int, error)
+	changes func(context.Context, string) ([]retrysafe.Ref, string, error)
 	// see, if set, changes every record that a method returns.
 	see func(method string, r *retrysafe.Record)
 	// begin wraps every transaction.
@@ -42,6 +43,7 @@ func newBent() *bent {
 	b := &bent{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), damaged: make(map[retrysafe.Ref]bool)}
 	b.Store = memstore.New(&memstore.Options{Now: b.clock})
 	b.create, b.swap, b.load, b.list, b.purge, b.count = b.Store.Create, b.Store.Swap, b.Store.Load, b.Store.List, b.Store.Purge, b.Store.Count
+	b.changes = b.Store.Changes
 	b.see = func(string, *retrysafe.Record) {}
 	b.unreadable = func(string) error { return retrysafe.ErrUnreadable }
 	b.show = func(r retrysafe.Record) (retrysafe.Record, bool) {
@@ -85,6 +87,10 @@ func (b *bent) advance(d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.now = b.now.Add(d)
+}
+
+func (b *bent) Changes(ctx context.Context, cursor string) ([]retrysafe.Ref, string, error) {
+	return b.changes(ctx, cursor)
 }
 
 func (b *bent) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {

@@ -89,5 +89,5 @@ func (h Harness) kit(t trial) *kit { return &kit{Harness: h, trial: t} }
 
 // rules returns the whole contract.
 func rules() []rule {
-	return slices.Concat(createRules, swapRules, writeRules, fenceRules, uniformRules, clockRules, fidelityRules, inquiryRules, acceptedRules, keyRules, purgeRules, listRules, damageRules, callRules, txRules, txWriteRules, besideRules, finishRules, crashRules)
+	return slices.Concat(createRules, swapRules, writeRules, fenceRules, uniformRules, clockRules, fidelityRules, inquiryRules, acceptedRules, keyRules, purgeRules, listRules, changeRules, damageRules, callRules, txRules, txWriteRules, besideRules, finishRules, crashRules)
 }

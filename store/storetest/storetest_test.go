@@ -35,7 +35,7 @@ func TestHonestStoreKeepsEveryPromise(t *testing.T) {
 func TestBrokenStoreIsToldWhichPromise(t *testing.T) {
 	t.Parallel()
 	promises := storetest.Promises(newBent().harness())
-	for _, f := range slices.Concat(createFlaws, swapFlaws, writeFlaws, timeFlaws, contentFlaws, inquiryFlaws, listFlaws, damageFlaws, txFlaws, uniformFlaws, crashFlaws) {
+	for _, f := range slices.Concat(createFlaws, swapFlaws, writeFlaws, timeFlaws, contentFlaws, inquiryFlaws, listFlaws, damageFlaws, txFlaws, uniformFlaws, crashFlaws, changeFlaws) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			rules := f.breaks
@@ -73,7 +73,7 @@ func TestBrokenStoreIsToldWhichPromise(t *testing.T) {
 func TestEveryRuleHasAFlawThatBreaksIt(t *testing.T) {
 	t.Parallel()
 	promises := storetest.Promises(newBent().harness())
-	for _, f := range slices.Concat(createFlaws, swapFlaws, writeFlaws, timeFlaws, contentFlaws, inquiryFlaws, listFlaws, damageFlaws, txFlaws, uniformFlaws, crashFlaws) {
+	for _, f := range slices.Concat(createFlaws, swapFlaws, writeFlaws, timeFlaws, contentFlaws, inquiryFlaws, listFlaws, damageFlaws, txFlaws, uniformFlaws, crashFlaws, changeFlaws) {
 		for _, name := range f.breaks {
 			if _, ok := promises[name]; !ok {
 				t.Errorf("flaw %q names a rule that does not exist: %q", f.name, name)
@@ -120,6 +120,8 @@ func TestHarnessDeclaresWhatTheStoreCanDo(t *testing.T) {
 		{"bare", bare, "damaged record is refused", false},
 		{"bare", bare, "damaged record is refused in a transaction", false},
 		{"bare", bare, "what was confirmed survives a crash", false},
+		{"all", all, "announced swap is told", true},
+		{"no feed", storetest.Harness{Store: struct{ storeOnly }{b}}, "announced swap is told", false},
 		{"no counter", storetest.Harness{Store: struct{ storeOnly }{b}}, "count follows the records", false},
 	} {
 		if _, runs := storetest.Promises(c.harness)[c.rule]; runs != c.runs {

@@ -18,7 +18,7 @@ func TestOneHashIsNotOneKey(t *testing.T) {
 	one, two := at("acct_1"), at("acct_2")
 	ask := func(at place) *entry {
 		now := s.now()
-		e, ticket := at.look(now)
+		e, ticket := at.look(now, true)
 		if e == nil {
 			got := retrysafe.Record{
 				Ref: at.ref, State: retrysafe.StateCompleted, Version: retrysafe.RecordVersion, Result: &retrysafe.Result{},

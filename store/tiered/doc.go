@@ -6,6 +6,7 @@
 //
 //	cache := tiered.New(below, nil)
 //	engine, err := retrysafe.New(cache, nil)
+//	go cache.Run(ctx) // drops what operators change on other nodes
 //
 // # What is cached
 //
@@ -19,13 +20,18 @@
 // After this handle has returned a record, by List too, it never returns an older one.
 // A Swap through it is visible to its next call, also when its reply was lost.
 //
-// A change of a Completed record by another node, before the record is due, is visible
-// after [Options.MaxAge] at the latest: an operator there, or in a transaction of the
-// store below, may erase or forget an answer. Until then a retry here still gets the
-// answer that it got before; it never runs because of it. To make the change visible at
-// once, call [Store.Forget] or [Store.Flush] on each node. The same holds for a Swap
-// that was reported as failed and is applied later, and for a store whose clock is set
-// forward.
+// A Completed record changes before it is due only by an operator, which may erase or
+// forget an answer on another node. [Store.Run] follows these changes where the store
+// below is a [retrysafe.ChangeFeed]: the change is visible within a second. A cache that
+// has not been able to read the changes for five seconds does not answer any more, until
+// it can; nor does one whose Run has ended.
+//
+// Without Run, or over another store, the change is visible after [Options.MaxAge] at the
+// latest. Until then a retry here still gets the answer that it got before; it never
+// runs because of it. To make it visible at once, call [Store.Forget] or [Store.Flush]
+// on each node. MaxAge also bounds what no feed tells: a Completed record that was
+// changed by a transaction of the caller's, or by a Swap that was reported as failed and
+// is applied later, and a store whose clock is set forward.
 //
 // # Time
 //
@@ -55,5 +61,5 @@
 // only the sealing store knows, so use Flush.
 //
 // Records that are no longer trusted are removed when a new one is cached, when they
-// are asked for, or by Flush. Nothing runs in the background.
+// are asked for, or by Flush. Nothing runs in the background but [Store.Run].
 package tiered

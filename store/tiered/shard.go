@@ -50,14 +50,19 @@ func (sh *shard) init(room int64) {
 	sh.room = room
 }
 
-// look returns the entry to answer with, or nil and a ticket for a call below.
-func (at *place) look(now instant) (*entry, ticket) {
+// look returns the entry to answer with, or nil and a ticket for a call below. If the
+// cache does not follow the store's changes there is no entry to answer with.
+func (at *place) look(now instant, follows bool) (*entry, ticket) {
 	sh := at.sh
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	e := at.entry()
 	switch {
 	case e == nil:
+	case !follows:
+		if e.trusted(now) {
+			sh.stats.Bypassed++
+		}
 	case e.trusted(now):
 		e.used = true
 		sh.stats.Hits++
@@ -159,6 +164,7 @@ func (sh *shard) addTo(sum *Stats) {
 	defer sh.mu.Unlock()
 	sum.Hits += sh.stats.Hits
 	sum.Misses += sh.stats.Misses
+	sum.Bypassed += sh.stats.Bypassed
 	sum.Evicted += sh.stats.Evicted
 	sum.Entries += len(sh.entries)
 	sum.Bytes += sh.queue.bytes

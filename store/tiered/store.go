@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"hash/maphash"
+	"sync/atomic"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
@@ -27,6 +28,10 @@ type Store interface {
 	Flush()
 	// Stats returns the cache's counters.
 	Stats() Stats
+	// Run follows the announced changes of the store below, until ctx ends, and drops
+	// what they outdate: see "What may be stale". It returns [errors.ErrUnsupported] at
+	// once if the store below cannot tell its changes, and nil when ctx has ended.
+	Run(ctx context.Context) error
 }
 
 // Options configure a [Store]. The zero Options are the defaults.
@@ -48,6 +53,9 @@ type Stats struct {
 	Hits uint64
 	// Misses are the Creates and Loads that went to the store below, new keys included.
 	Misses uint64
+	// Bypassed are those of the Misses that a cached record could have answered, if the
+	// store's changes had been read in time: see [Store.Run].
+	Bypassed uint64
 	// Evicted are the records that were dropped to make room for others.
 	Evicted uint64
 	// Entries and Bytes are how many records are cached, and their memory.
@@ -61,7 +69,10 @@ type store struct {
 	now    func() instant
 	maxAge time.Duration
 	seed   maphash.Seed
-	shards [shardCount]shard
+	// followed is until when the cache is known to follow the store's changes. It is nil
+	// if nothing follows them.
+	followed atomic.Pointer[instant]
+	shards   [shardCount]shard
 }
 
 // counting is a store whose store below counts.
@@ -112,7 +123,7 @@ func (s *store) init(below retrysafe.Store, o *Options) {
 // replay costs. Otherwise the store below reserves the key, or returns its record.
 func (s *store) Create(ctx context.Context, w retrysafe.Write) (got retrysafe.Record, err error) {
 	at, now := s.place(w.Ref), s.now()
-	e, ticket := at.look(now)
+	e, ticket := at.look(now, s.follows(now))
 	if e == nil {
 		defer func() { s.learn(at, ticket, now, &got, err) }() // also when the store below panics
 		return s.below.Create(ctx, w)
@@ -132,7 +143,7 @@ func (s *store) Create(ctx context.Context, w retrysafe.Write) (got retrysafe.Re
 // stored at this moment, call Forget first.
 func (s *store) Load(ctx context.Context, ref retrysafe.Ref) (got retrysafe.Record, err error) {
 	at, now := s.place(ref), s.now()
-	e, ticket := at.look(now)
+	e, ticket := at.look(now, s.follows(now))
 	if e == nil {
 		defer func() { s.learn(at, ticket, now, &got, err) }()
 		return s.below.Load(ctx, ref)

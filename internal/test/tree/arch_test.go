@@ -87,6 +87,7 @@ var arrows = []arrowRule{
 	{"internal/test/poison", []string{"internal/pool"}, "it spoils what goes back to any pool"},
 	{"internal/test/recoverytest", []string{root}, "it lets recovery race over any store"},
 	{"internal/test/sinktest", []string{"outbox", "store/memstore", "internal/test/netfault"}, "it holds the sinks of brokers to their contract"},
+	{"internal/test/viewtest", []string{root}, "it holds the view of any store to the records in it"},
 	{"internal/test/testservers", []string{"internal/test/porthold"}, "it runs servers, for the tests of any package"},
 	{"internal/test/netfault", []string{"internal/test/porthold"}, "it knows bytes, not keys"},
 	{"internal/test/...", nil, "a test kit knows nothing of what it is used for"},

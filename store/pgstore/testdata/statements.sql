@@ -319,6 +319,44 @@ SELECT CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remo
 -- Counts the keys of a scope. One snapshot; it takes no lock.
 SELECT count(*) FROM retrysafe_keys WHERE id >= $1 AND id <= $2;
 
+-- retrysafe_announce (uuid, uuid, bigint, uuid, bigint, int, smallint, smallint, bytea, bytea, bytea, uuid)
+-- Swaps a record and announces the change. It is one statement, so the change is visible
+-- exactly if the swap is. The row of the last change is locked until the commit: changes
+-- become visible in the order of their numbers. What the server sends to listeners it
+-- sends after the commit.
+WITH swapped AS (
+UPDATE retrysafe_keys k SET
+       owner = u.claim, revision = greatest(k.revision + 1, c.now), deadline = c.now + u.term,
+       created = CASE WHEN u.flags & 2 <> 0 THEN c.now ELSE k.created END,
+       keep = CASE WHEN (u.flags & 1 <> 0 OR u.state IN (1, 5) OR (u.state = 2 AND (k.state <> 2 OR (c.now + u.term) / 1000000 - 1600000000 < k.due))
+            OR (u.state IN (3, 4, 6) AND (u.keep <> k.keep OR k.due::bigint + 1600000000 + u.keep > (c.now + u.term) / 1000000 + 300))) THEN u.keep ELSE k.keep END,
+       due = CASE WHEN (u.flags & 1 <> 0 OR u.state IN (1, 5) OR (u.state = 2 AND (k.state <> 2 OR (c.now + u.term) / 1000000 - 1600000000 < k.due))
+            OR (u.state IN (3, 4, 6) AND (u.keep <> k.keep OR k.due::bigint + 1600000000 + u.keep > (c.now + u.term) / 1000000 + 300))) THEN CASE WHEN u.state = 1 THEN (('x' || right(u.id::text, 8))::bit(32)::bigint - 2147483648)::int
+            ELSE least((c.now + CASE WHEN u.state IN (3, 4, 6) THEN 0 ELSE u.term END) / 1000000 - 1600000000, 2147483647)::int END ELSE k.due END,
+       state = u.state,
+       head = CASE WHEN u.flags & 1 <> 0 THEN u.head ELSE k.head END,
+       tail = u.tail,
+       checkpoint = CASE WHEN u.flags & 5 = 0 THEN k.checkpoint ELSE u.checkpoint END
+  FROM (VALUES ($1::uuid, $2::uuid, $3::bigint, $4::uuid, $5::bigint, $6::int, $7::smallint, $8::smallint, $9::bytea, $10::bytea, $11::bytea, 1::bigint)) u (id, owner, revision, claim, term, keep, state, flags, head, tail, checkpoint, n),
+       (SELECT (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) AS now) c
+ WHERE k.id = u.id AND k.revision = u.revision AND k.owner = u.owner
+RETURNING u.n, k.revision, k.deadline, k.created, k.head, k.checkpoint, c.now),
+l AS (UPDATE retrysafe_last_change l SET n = l.n + 1, before = l.token, token = $12::uuid FROM swapped RETURNING l.n, l.before, l.token),
+added AS (INSERT INTO retrysafe_changes (n, before, token, id) SELECT l.n, l.before, l.token, $1::uuid FROM l),
+dropped AS (DELETE FROM retrysafe_changes o USING l WHERE o.n <= l.n - 1000)
+SELECT s.n, s.revision, s.deadline, s.created, s.head, s.checkpoint, s.now, pg_notify('retrysafe_changes', '')::text FROM swapped s, l;
+
+-- retrysafe_last_change
+-- Reads the last change. One snapshot; it takes no lock.
+SELECT l.n, l.token FROM retrysafe_last_change l;
+
+-- retrysafe_changes (bigint)
+-- Reads the last change, and the changes behind a number with the records that they
+-- changed. One snapshot; it takes no lock.
+SELECT l.n, l.token, c.n, c.before, c.token, k.id, k.head
+  FROM retrysafe_last_change l LEFT JOIN retrysafe_changes c ON c.n > $1 LEFT JOIN retrysafe_keys k ON k.id = c.id
+ ORDER BY c.n;
+
 -- retrysafe_begin
 BEGIN ISOLATION LEVEL READ COMMITTED;
 

@@ -35,6 +35,17 @@ func (g *Gateway) wrapStore(c *config.Config, p *Parts) error {
 	if c.Cache.Bytes >= 0 {
 		g.cache = tiered.New(g.store, &tiered.Options{MaxBytes: c.Cache.Bytes, MaxAge: c.Cache.MaxAge})
 		g.store = g.cache
+		g.duties = append(g.duties, func(ctx context.Context) error { return g.followChanges(ctx, c.Cache.MaxAge) })
 	}
 	return nil
+}
+
+// followChanges keeps the cache up to date with what operators change on other nodes.
+func (g *Gateway) followChanges(ctx context.Context, maxAge time.Duration) error {
+	err := g.cache.Run(ctx)
+	if errors.Is(err, errors.ErrUnsupported) {
+		g.logger.Warn(fmt.Sprintf("retrysafe: an operator's change of a stored answer takes effect here after cache.max_age, %s, not within a second: %v", maxAge, err))
+		return nil
+	}
+	return err
 }

@@ -30,7 +30,9 @@ type operation struct {
 	// arguments are what the operation consists of besides its action. They are part of
 	// the ID of the action.
 	arguments []string
-	do        func(context.Context, *operator.Service, operator.Action) (operator.Entry, error)
+	// outdates says that caches may hold an answer that the operation changes.
+	outdates bool
+	do       func(context.Context, *operator.Service, operator.Action) (operator.Entry, error)
 }
 
 // run makes the change to the record that args name.
@@ -62,7 +64,23 @@ func (o *operation) run(ctx context.Context, env *command.Env, target *stores.Fl
 	}
 	e, err := o.do(ctx, s.Service, a)
 	on := action.Target{Name: keyref.Text(ref), ID: a.ID, Show: "retrysafe keys show" + s.Repeat + " " + keyref.ShellWords(ref)}
-	return action.Report(env, flags, on, e, err)
+	if err := action.Report(env, flags, on, e, err); err != nil || flags.Format.Is("json") {
+		return err
+	}
+	if o.outdates {
+		fmt.Fprintln(env.Out, reach(ctx, s.Store))
+	}
+	return nil
+}
+
+// reach says when running gateways serve what an operation has made of an answer.
+func reach(ctx context.Context, s retrysafe.Store) string {
+	if feed, ok := s.(retrysafe.ChangeFeed); ok {
+		if _, _, err := feed.Changes(ctx, ""); err == nil {
+			return "running gateways follow within a second"
+		}
+	}
+	return "gateways with a cache may return the old answer for as long as their cache.max_age, by default a minute: this store cannot tell them"
 }
 
 // A simpleVerb is an operation that takes no arguments of its own.
@@ -75,7 +93,7 @@ func simpleCommand(env *command.Env, target *stores.Flags, do simpleVerb, verb, 
 	cmd.Args = command.Args("SCOPE", "KEY")
 	flags := action.AddFlags(cmd, consequence != "")
 	cmd.RunE = command.Run(func(cmd *cobra.Command, args []string) error {
-		o := operation{verb: verb, consequence: consequence, do: func(ctx context.Context, d *operator.Service, a operator.Action) (operator.Entry, error) {
+		o := operation{verb: verb, consequence: consequence, outdates: verb == "forget" || verb == "erase", do: func(ctx context.Context, d *operator.Service, a operator.Action) (operator.Entry, error) {
 			return do(d, ctx, a)
 		}}
 		return o.run(cmd.Context(), env, target, flags, args)

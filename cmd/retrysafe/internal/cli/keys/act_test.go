@@ -31,8 +31,8 @@ func TestEveryVerb(t *testing.T) {
 		{clitest.Dead("t", "decline"), "decline t decline --status 402", retrysafe.StateCompleted, "every retry gets its 402", true},
 		{clitest.Dead("t", "release"), "release t release", retrysafe.StateRetryable, "released; it is retryable", true},
 		{clitest.Dead("t", "redrive"), "redrive t redrive", retrysafe.StateUnknown, "to be asked about again", false},
-		{clitest.Record("t", "forget", retrysafe.StateCompleted), "forget t forget", retrysafe.StateRetryable, "forgotten", true},
-		{clitest.Record("t", "erase", retrysafe.StateCompleted), "erase t erase", retrysafe.StateCompleted, "erased", true},
+		{clitest.Record("t", "forget", retrysafe.StateCompleted), "forget t forget", retrysafe.StateRetryable, "running gateways follow within a second", true},
+		{clitest.Record("t", "erase", retrysafe.StateCompleted), "erase t erase", retrysafe.StateCompleted, "running gateways follow within a second", true},
 	} {
 		clitest.Put(t, s.Store, c.from)
 		line := "keys " + c.line + " --why 'case 42'"
@@ -185,4 +185,16 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 	clitest.NewShell(t, url).Run("keys redrive t k --why x").Exits(3).Says("nothing was done").InOneLine()
 	clitest.Must(t, tx.Rollback())
 	clitest.NewShell(t, url).Run("keys redrive t k --why x").Exits(0)
+}
+
+// Where the store cannot tell running gateways of a change, the command says how long it
+// takes.
+func TestForgetSaysWhenGatewaysFollow(t *testing.T) {
+	t.Parallel()
+	url, s := clitest.SQLite(t)
+	clitest.Put(t, s.Store, clitest.Record("t", "k", retrysafe.StateCompleted))
+	if _, err := s.Store.(*sqlitestore.Store).DB().ExecContext(t.Context(), `DROP TABLE retrysafe_changes`); err != nil {
+		t.Fatal(err)
+	}
+	clitest.NewShell(t, url).Run("keys forget t k --why x --yes").Exits(0).Says("forgotten", "cache.max_age")
 }

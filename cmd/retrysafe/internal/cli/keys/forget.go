@@ -20,7 +20,8 @@ wrong, such as an error that was kept. Be certain that the old operation had no 
 or that two are wanted. An operation in flight or with an unknown outcome is refused:
 settle it first.
 
-Gateways with a cache return the old answer for up to a minute.
+Running gateways follow within a second on PostgreSQL and SQLite. The command says so, or
+how long it takes where the store cannot tell them.
 
 ` + action.Help,
 			Example: `  retrysafe keys forget tenant-a 8e03978e-40d5-43dd-bc93-6894a57f9324 --why "a wrong 500 was kept, nothing was charged"`,
@@ -40,7 +41,8 @@ kept, and nothing runs again. It is for data that must be deleted.
 An operation in flight or with an unknown outcome is refused: settle it first. Do not
 write personal data into --why: the audit keeps it. Copies that the database keeps on
 its own (dead rows, logs, backups) are deleted when the database does so: see
-docs/runbook.md.
+docs/runbook.md. Running gateways follow within a second on PostgreSQL and SQLite, as with
+forget.
 
 ` + action.Help,
 			Example: `  retrysafe keys erase tenant-a 8e03978e-40d5-43dd-bc93-6894a57f9324 --why "request 42 for erasure"`,
