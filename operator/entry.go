@@ -57,6 +57,10 @@ type Entry struct {
 	Attempt int `json:"attempt,omitempty"`
 	// Report is the result of a quarantine.
 	Report *Report `json:"report,omitempty"`
+	// Batch is the ID of the batch that the action is a part of, if it is.
+	Batch string `json:"batch,omitempty"`
+	// Counts are the result of a batch.
+	Counts *BatchReport `json:"counts,omitempty"`
 	// Replayed says that this is the stored outcome of an earlier try.
 	Replayed bool `json:"-"`
 }
