@@ -93,7 +93,7 @@ func TestHelpSaysWhatScriptsNeed(t *testing.T) {
 	s.Run("--help").Exits(0).Says(exit.Help, "sqlite:FILE", "keys list")
 	s.Run("").Exits(0).Says(exit.Help)
 	s.Run("keys").Exits(0).Says("retrysafe keys list")
-	s.Run("help keys show").Exits(0).Says("retrysafe keys show SCOPE KEY")
+	s.Run("help keys show").Exits(0).Says("retrysafe keys show [SCOPE] KEY")
 	s.Run("keys show --help").Exits(0).Says("Global Flags:", "--store")
 	s.Run("completion bash").Exits(0).Says("bash completion")
 	s.Run("__complete keys list --state", "un").Exits(0).Says("unknown")
