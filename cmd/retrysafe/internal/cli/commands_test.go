@@ -92,7 +92,7 @@ func TestHelpSaysWhatScriptsNeed(t *testing.T) {
 	s := clitest.NewShell(t, "")
 	s.Run("--help").Exits(0).Says(exit.Help, "sqlite:FILE", "keys list")
 	s.Run("").Exits(0).Says(exit.Help)
-	s.Run("keys").Exits(0).Says("retrysafe keys list")
+	s.Run("keys").Exits(0).Says("retrysafe keys groups")
 	s.Run("help keys show").Exits(0).Says("retrysafe keys show [SCOPE] KEY")
 	s.Run("keys show --help").Exits(0).Says("Global Flags:", "--store")
 	s.Run("completion bash").Exits(0).Says("bash completion")

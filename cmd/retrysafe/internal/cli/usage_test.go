@@ -67,6 +67,8 @@ func TestWrongCommandLines(t *testing.T) {
 		{"prove storm --store keys.db", 2, "sqlite:FILE"},
 		{"keys release --why x", 2, "KEY is missing, or a filter such as --operation"},
 		{"keys release t k --state unknown --why x", 2, "a KEY and filters exclude each other"},
+		{"keys release t k --dry-run --why x", 2, "--dry-run is for filters, not for one KEY"},
+		{"keys release t k --rate 5 --why x", 2, "--rate is for filters, not for one KEY"},
 		{"keys release --state gone --why x", 2, "they are accepted, in_progress"},
 		{"keys release --state unknown", 2, "--why is missing"},
 		{"keys release --state unknown --why x --yes", 2, "--yes-count N"},

@@ -62,6 +62,11 @@ func keyOrFilters(f *bulkFlags) cobra.PositionalArgs {
 		case len(args) == 0:
 			return errors.New("KEY is missing, or a filter such as --operation")
 		}
+		for _, name := range []string{"dry-run", "yes-count", "rate"} {
+			if cmd.Flags().Changed(name) {
+				return fmt.Errorf("--%s is for filters, not for one KEY", name)
+			}
+		}
 		return oneKey(cmd, args)
 	}
 }
