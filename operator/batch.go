@@ -47,38 +47,6 @@ type BatchReport struct {
 	Changed int `json:"changed"`
 	// Refused is how many the verb does not apply to; the audit has an entry for each.
 	Refused int `json:"refused"`
-
-	pending []pendingKey // records that are about to be changed
-}
-
-// A pendingKey is a record that a batch is about to change, at the revision that was
-// counted.
-type pendingKey struct {
-	Ref      *refJSON `json:"ref"`
-	Revision int64    `json:"revision"`
-}
-
-type plainBatchReport BatchReport
-
-type batchReportJSON struct {
-	plainBatchReport
-	Pending []pendingKey `json:"pending,omitempty"`
-}
-
-// MarshalJSON keeps which records the batch is about to change.
-func (r BatchReport) MarshalJSON() ([]byte, error) {
-	return json.Marshal(batchReportJSON{plainBatchReport(r), r.pending})
-}
-
-// UnmarshalJSON is the inverse of MarshalJSON.
-func (r *BatchReport) UnmarshalJSON(b []byte) error {
-	var w batchReportJSON
-	if err := json.Unmarshal(b, &w); err != nil {
-		return err
-	}
-	*r = BatchReport(w.plainBatchReport)
-	r.pending = w.Pending
-	return nil
 }
 
 const verbQuarantine = "quarantine"
@@ -238,7 +206,7 @@ func (d *Service) Apply(ctx context.Context, b Batch, s *Selection) (Entry, erro
 		}
 		run := newBatchRun(d, &b, s, e, func() error { return save(ctx, x, e) })
 		if before.Counts != nil && x.Attempt() > 1 {
-			if err := run.continueFrom(ctx, *before.Counts); err != nil {
+			if err := run.continueFrom(ctx, &before); err != nil {
 				return err
 			}
 		}

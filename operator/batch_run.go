@@ -26,8 +26,10 @@ type batchRun struct {
 	save    func() error // stores the entry as the checkpoint of the batch
 	left    map[retrysafe.Ref]int64
 
+	entry *Entry // of the batch
+
 	mu     sync.Mutex
-	counts *BatchReport // part of the entry
+	counts *BatchReport // those of the entry
 	failed error
 }
 
@@ -38,15 +40,15 @@ func newBatchRun(d *Service, b *Batch, s *Selection, e *Entry, save func() error
 	}
 	counts := *e.Counts
 	e.Counts = &counts
-	return &batchRun{service: d, batch: b, change: b.change(), pace: newPace(b.Rate), save: save, left: left, counts: &counts}
+	return &batchRun{service: d, batch: b, change: b.change(), pace: newPace(b.Rate), save: save, left: left, entry: e, counts: &counts}
 }
 
 // continueFrom adds what earlier tries of the batch have done. A record that one of them
 // was about to change has the batch's note if it was changed; its entry in the audit may
 // be missing.
-func (b *batchRun) continueFrom(ctx context.Context, before BatchReport) error {
-	b.counts.Counted += before.Done
-	b.counts.Done = before.Done
+func (b *batchRun) continueFrom(ctx context.Context, before *Entry) error {
+	b.counts.Counted += before.Counts.Done
+	b.counts.Done = before.Counts.Done
 	for _, p := range before.pending {
 		ref := p.Ref.ref()
 		now, err := b.service.fresh(ctx, ref)
@@ -57,7 +59,7 @@ func (b *batchRun) continueFrom(ctx context.Context, before BatchReport) error {
 		if _, ok := done(&now, a.author(), a.ID); !ok {
 			continue // it is not changed, or has moved on since
 		}
-		e := b.entry(&a)
+		e := b.entryOf(&a)
 		if err := e.ends(Snapshot{Revision: p.Revision}, &now, nil); err != nil {
 			return err
 		}
@@ -88,7 +90,7 @@ func (b *batchRun) all(ctx, caller context.Context) error {
 		}
 	}
 	b.counts.Changed += len(b.left) // they are in another state now, or gone
-	b.counts.pending = nil
+	b.entry.pending = nil
 	return nil
 }
 
@@ -112,9 +114,9 @@ func (b *batchRun) take(list []retrysafe.Record) (found []retrysafe.Record) {
 // changePage changes the records of a page, several at a time, so that a store with group
 // commit can batch them. If the caller's context ends, it leaves out the rest.
 func (b *batchRun) changePage(ctx, caller context.Context, found []retrysafe.Record) error {
-	b.counts.pending = nil
+	b.entry.pending = nil
 	for i := range found {
-		b.counts.pending = append(b.counts.pending, pendingKey{wire(found[i].Ref), found[i].Revision})
+		b.entry.pending = append(b.entry.pending, pendingKey{wire(found[i].Ref), found[i].Revision})
 	}
 	if err := b.save(); err != nil {
 		return err
@@ -135,7 +137,7 @@ func (b *batchRun) changePage(ctx, caller context.Context, found []retrysafe.Rec
 	}
 	stopped := b.hand(caller, next, found)
 	wg.Wait()
-	b.counts.pending = unsure
+	b.entry.pending = unsure
 	if b.failed == nil && stopped == nil {
 		return nil
 	}
@@ -168,7 +170,7 @@ const batchHands = 64
 // the record was changed.
 func (b *batchRun) one(ctx context.Context, r *retrysafe.Record) error {
 	a := b.action(r.Ref, r.Revision)
-	e := b.entry(&a)
+	e := b.entryOf(&a)
 	from, to, err := b.service.apply(ctx, &a, b.change, r, false)
 	if end := e.ends(from, &to, err); end != nil {
 		return end
@@ -190,9 +192,7 @@ func (b *batchRun) one(ctx context.Context, r *retrysafe.Record) error {
 		b.counts.Done++
 	}
 	if b.batch.Progress != nil {
-		report := *b.counts
-		report.pending = nil
-		b.batch.Progress(report)
+		b.batch.Progress(*b.counts)
 	}
 	return nil
 }
@@ -202,8 +202,8 @@ func (b *batchRun) action(ref retrysafe.Ref, revision int64) Action {
 	return Action{ID: b.batch.keyID(ref, revision), By: b.batch.By, Why: b.batch.Why, Ref: ref, Revision: revision, verb: b.batch.Verb}
 }
 
-// entry returns the entry of the action on one record, without its end.
-func (b *batchRun) entry(a *Action) Entry {
+// entryOf returns the entry of the action on one record, without its end.
+func (b *batchRun) entryOf(a *Action) Entry {
 	return Entry{ID: a.ID, By: a.By, Verb: a.verb, Why: a.Why, Ref: a.Ref, KeyHash: retrysafe.HashKey(a.Ref.Key), Seen: a.Revision, Attempt: 1, Batch: b.batch.ID}
 }
 

@@ -128,7 +128,7 @@ const listFactor = 20
 // only what a store's query selects is applied.
 func (d *Service) pages(ctx context.Context, f Filter) iter.Seq2[[]retrysafe.Record, error] {
 	return func(yield func([]retrysafe.Record, error) bool) {
-		q := retrysafe.Query{Scope: f.Scope, States: f.States, Due: f.Due, Limit: largePage}
+		q := retrysafe.Query{Scope: f.Scope, States: f.States, Due: f.Due, Limit: pageSize}
 		for {
 			err := ctx.Err()
 			var list []retrysafe.Record
@@ -138,11 +138,23 @@ func (d *Service) pages(ctx context.Context, f Filter) iter.Seq2[[]retrysafe.Rec
 			if !yield(list, err) || err != nil || len(list) < q.Limit {
 				return
 			}
-			q.After = list[len(list)-1].Ref
+			q.After, q.Limit = list[len(list)-1].Ref, nextPage(list)
 		}
 	}
 }
 
-// largePage is how many records are listed at once where all are wanted. For each page of
-// unknown outcomes PostgreSQL reads and sorts all of them.
-const largePage = 2000
+// nextPage returns how many records to list next, by how large those of the page before
+// are. Large pages are faster: for each page of unknown outcomes PostgreSQL reads and
+// sorts all of them.
+func nextPage(list []retrysafe.Record) int {
+	const memory = 32 << 20
+	size := 0
+	for i := range list {
+		size += 1 << 10
+		size += len(list[i].Request) + len(list[i].Checkpoint.Data)
+		if list[i].Result != nil {
+			size += len(list[i].Result.Body)
+		}
+	}
+	return min(max(memory/(size/len(list)), pageSize), retrysafe.MaxList)
+}

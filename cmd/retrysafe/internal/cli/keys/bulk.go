@@ -48,7 +48,9 @@ func bulkHelp(statusName string) string {
 type the count, and changes each one that is still as it was counted. Keys that change
 meanwhile, and disputed ones, are left as they are. The audit has one entry for all and
 one for each key. If it is interrupted, the same command goes on with what still
-matches. ` + fmt.Sprintf(selecting, statusName)
+matches.
+
+` + fmt.Sprintf(selecting, statusName)
 }
 
 // keyOrFilters is for commands that take one key, or filters.

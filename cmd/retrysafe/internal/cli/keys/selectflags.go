@@ -34,7 +34,7 @@ const (
 
 // selecting is what the help of commands says about the flags.
 const selecting = `--operation and --reason are compared as a whole; an asterisk in them stands for any
-text. --%s is the status that your service answered with when the attempt failed.
+text. --%s is the status of your service when the attempt failed.
 --since and --until go by when a key was first sent.`
 
 // addSelectFlags adds the flags, except those that exist already.

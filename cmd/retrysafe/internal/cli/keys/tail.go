@@ -83,8 +83,8 @@ two readings the last change is shown.
 }
 
 const selectingTail = `--operation and --reason are compared as
-a whole; an asterisk in them stands for any text. --%s is the status that your service
-answered with when the attempt failed.`
+a whole; an asterisk in them stands for any text. --%s is the status of your service
+when the attempt failed.`
 
 // run reads the store until ctx ends, which is how this command is meant to end.
 func (f *follower) run(ctx context.Context, env *command.Env, s *stores.Session) error {
