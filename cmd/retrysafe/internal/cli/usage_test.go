@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,10 @@ func TestWrongCommandLines(t *testing.T) {
 	t.Parallel()
 	here := clitest.NewShell(t, "")
 	notThere := "sqlite:" + filepath.Join(t.TempDir(), "none.db")
+	listening, err := net.Listen("tcp", "127.0.0.1:0")
+	clitest.Must(t, err)
+	t.Cleanup(func() { _ = listening.Close() })
+	taken := listening.Addr().String()
 	empty := filepath.Join(t.TempDir(), "empty.db")
 	clitest.Must(t, os.WriteFile(empty, nil, 0o600))
 	text := filepath.Join(t.TempDir(), "notes.txt")
@@ -118,6 +123,12 @@ func TestWrongCommandLines(t *testing.T) {
 		{"demo --store sqlite:/there/is/no/such/folder/demo.db", 5, "no folder"},
 		{"demo --node", 5, "not by hand"},
 		{"gateway --tenant bearer", 2, "upstream: it is missing"},
+		{"gateway --upstream 127.0.0.1:9000 --tenant none", 2, "did you mean http://127.0.0.1:9000?"},
+		{"gateway --upstream app:hunter2@localhost:9000 --tenant none", 2, "it is not a URL of a service"},
+		{"gateway --upstream http://127.0.0.1:1 --tenant none --listen 127.0.0.1:0 --store " + filepath.Join(t.TempDir(), "x.db"), 2, "did you mean sqlite:/"},
+		{"gateway --upstream http://127.0.0.1:1 --tenant none --listen 127.0.0.1:0 --store sqlite:" + filepath.Dir(empty), 3, "is a folder: name a file in it"},
+		{"gateway --upstream http://127.0.0.1:1 --tenant none --listen " + taken + " --store " + notThere, 5, "another process listens there: stop it, or choose another address"},
+		{"migrate up --store sqlite:/there/is/no/folder/x.db", 3, "mkdir -p /there/is/no/folder"},
 		{"gateway --upstream http://127.0.0.1:1 --tenant nonsense", 2, "header:NAME, bearer, jwt:CLAIM, none"},
 		{"gateway --upstream http://127.0.0.1:1 --tenant none --on-5xx x", 2, "by_proof"},
 		{"gateway --upstream http://127.0.0.1:1 --tenant none --admin 127.0.0.1:0", 2, "token"},

@@ -12,6 +12,8 @@ func meantBy(text string) string {
 	const server = "postgres://user:password@host/database"
 	scheme, rest, hasColon := strings.Cut(text, ":")
 	switch {
+	case strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }): // it would be shown
+		return ""
 	case hasColon && (scheme == "file" || scheme == "sqlite3") && !strings.ContainsAny(rest, "?@"):
 		return "sqlite:" + strings.TrimPrefix(rest, "//")
 	case hasColon && (scheme == "pg" || scheme == "pgsql" || scheme == "psql" || scheme == "postgre"):
