@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/failreason"
 )
 
 // execute runs the handler, settles the execution, and only then sends the answer.
@@ -235,7 +236,7 @@ func (x *exchange) logUnknown(cause error) {
 // statusError is the reason of an attempt that failed with a status.
 type statusError int
 
-func (s statusError) Error() string { return fmt.Sprintf("the handler answered %d", int(s)) }
+func (s statusError) Error() string { return failreason.Answered(int(s)) }
 
 // What a status means for the operation.
 const (

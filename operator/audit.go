@@ -11,12 +11,15 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// An AuditFilter selects entries of the audit. The zero filter selects all.
+// An AuditFilter selects entries of the audit. The zero filter selects all but those of
+// the single records of a batch, for which the entry of the batch stands.
 type AuditFilter struct {
 	// By and Verb, if not empty, select the actions of one operator and of one verb.
 	By, Verb string
 	// Ref, if not zero, selects the actions on one record.
 	Ref retrysafe.Ref
+	// Batch, if not empty, selects the actions on the single records of one batch.
+	Batch string
 	// Since and Before, if not zero, select by the time of an action's first try. To
 	// get the next page, set Before to the At of the last entry.
 	Since, Before time.Time
@@ -59,7 +62,7 @@ func newest(all []Entry, n int) []Entry {
 
 func (f *AuditFilter) selects(e *Entry) bool {
 	return (f.By == "" || f.By == e.By) && (f.Verb == "" || f.Verb == e.Verb) &&
-		(f.Ref == retrysafe.Ref{} || f.Ref == e.Ref) &&
+		(f.Ref == retrysafe.Ref{} || f.Ref == e.Ref) && (f.Batch == e.Batch || f.Batch == "" && f.Ref != retrysafe.Ref{}) &&
 		(f.Since.IsZero() || !e.At.Before(f.Since)) && (f.Before.IsZero() || e.At.Before(f.Before))
 }
 

@@ -25,6 +25,13 @@
 // This package does not authorise: the caller has authenticated the person in
 // [Action.By]. Do not expose it to clients: it shows stored answers.
 //
+// # Many records at once
+//
+// After an outage, [Service.Groups] shows what needs a person in groups. A [Batch] applies
+// one verb to all records that a [Filter] selects: [Service.Select] counts them, and
+// [Service.Apply] changes each by one compare-and-swap at the revision at which it was
+// counted.
+//
 // # Caches
 //
 // If the store is a cache, as store/tiered is, the service drops the cached record of a

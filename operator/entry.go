@@ -57,8 +57,21 @@ type Entry struct {
 	Attempt int `json:"attempt,omitempty"`
 	// Report is the result of a quarantine.
 	Report *Report `json:"report,omitempty"`
+	// Batch is the ID of the batch that the action is a part of, if it is.
+	Batch string `json:"batch,omitempty"`
+	// Counts are the result of a batch.
+	Counts *BatchReport `json:"counts,omitempty"`
 	// Replayed says that this is the stored outcome of an earlier try.
 	Replayed bool `json:"-"`
+
+	pending []pendingKey // records that a batch is about to change
+}
+
+// A pendingKey is a record that a batch is about to change, at the revision that was
+// counted.
+type pendingKey struct {
+	Ref      *refJSON `json:"ref"`
+	Revision int64    `json:"revision"`
 }
 
 // A Snapshot is the state and revision of a record at one moment.
@@ -131,12 +144,13 @@ type plainEntry Entry
 
 type entryJSON struct {
 	plainEntry
-	Ref *refJSON `json:"ref,omitempty"` // instead of the one within
+	Ref     *refJSON     `json:"ref,omitempty"` // instead of the one within
+	Pending []pendingKey `json:"pending,omitempty"`
 }
 
 // MarshalJSON keeps scopes and keys that are not UTF-8.
 func (e Entry) MarshalJSON() ([]byte, error) {
-	return json.Marshal(entryJSON{plainEntry(e), wire(e.Ref)})
+	return json.Marshal(entryJSON{plainEntry(e), wire(e.Ref), e.pending})
 }
 
 // UnmarshalJSON is the inverse of MarshalJSON.
@@ -146,6 +160,6 @@ func (e *Entry) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	*e = Entry(w.plainEntry)
-	e.Ref = w.Ref.ref()
+	e.Ref, e.pending = w.Ref.ref(), w.Pending
 	return nil
 }

@@ -38,6 +38,81 @@ func ExampleNew() {
 	// 0 false <nil>
 }
 
+// After an outage: all charges whose service answered 500 are released at once.
+func ExampleService_Apply() {
+	store := memstore.New(nil)
+	for i := range 3 {
+		if _, err := store.Create(ctx, failedWith("POST /charges", 500, fmt.Sprintf("order-%d", i))); err != nil {
+			log.Fatal(err)
+		}
+	}
+	service, err := operator.New(store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	batch := operator.Batch{
+		By: "anna", Why: "the service failed before it called the provider", Verb: "release",
+		Filter: operator.Filter{Operation: "POST /charges", Status: 500},
+	}
+	selection, err := service.Select(ctx, batch)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(selection.Count, "would be released")
+
+	entry, err := service.Apply(ctx, batch, selection)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(entry.Counts.Done, entry.Outcome)
+	// Output:
+	// 3 would be released
+	// 3 done
+}
+
+// What needs a person, by operation, reason and status of the service.
+func ExampleService_Groups() {
+	store := memstore.New(nil)
+	for i, status := range []int{500, 500, 502} {
+		if _, err := store.Create(ctx, failedWith("POST /charges", status, fmt.Sprintf("order-%d", i))); err != nil {
+			log.Fatal(err)
+		}
+	}
+	service, err := operator.New(store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	groups, err := service.Groups(ctx, operator.Filter{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, g := range groups {
+		fmt.Println(g.Count, g.Operation, g.Status, g.Reason)
+	}
+	// Output:
+	// 2 POST /charges 500 the handler answered 500
+	// 1 POST /charges 502 the handler answered 502
+}
+
+// What a batch would change is counted first.
+func ExampleService_Select() {
+	store, _ := oneOf(retrysafe.StateUnknown)
+	service, err := operator.New(store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	selection, err := service.Select(ctx, operator.Batch{Verb: "redrive", Filter: operator.Filter{Operation: "POST /*"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(selection.Count, selection.Sample[0].Key)
+	// Output:
+	// 1 order-4711
+}
+
 // What is stuck: dead letters, and attempts whose lease has lapsed.
 func ExampleService_List() {
 	store, _ := oneOf(retrysafe.StateUnknown)

@@ -3,7 +3,9 @@ package operator
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 )
@@ -12,6 +14,20 @@ import (
 type Filter struct {
 	// Scope, if not empty, selects the records of one scope.
 	Scope string
+	// Tenant, if not empty, selects the records of one tenant: those of the scope with
+	// its name, and of the scopes that a guard narrows to one of its principals or
+	// operations.
+	Tenant string
+	// Operation and Reason, if not empty, select records with this operation and this
+	// reason, without the parts of a reason that differ from attempt to attempt. In both
+	// an asterisk stands for any text.
+	Operation, Reason string
+	// Status, if not zero, selects records whose last attempt failed with this status of
+	// the service: where there is no answer, Record.Reason has it.
+	Status int
+	// Since and Until, if not zero, select records that were created since and before.
+	Since, Until time.Time
+	written      bool // Since and Until are about the last write instead
 	// States, if any, selects records in one of these states.
 	States []retrysafe.State
 	// Due selects records whose deadline has passed by the store's clock.
@@ -49,7 +65,8 @@ func (d *Service) Show(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record
 const maxLooks = 20
 
 // List returns a page of records. Unreadable records are included with Version 0,
-// whatever States says, unless Dead is set.
+// whatever States says, unless the filter asks for something that only a readable
+// record tells.
 func (d *Service) List(ctx context.Context, f Filter) (Page, error) {
 	q := retrysafe.Query{Scope: f.Scope, States: f.States, Due: f.Due, After: f.After, Limit: f.Limit}
 	size := q.Size()
@@ -86,6 +103,8 @@ func (d *Service) List(ctx context.Context, f Filter) (Page, error) {
 // selects reports whether a record of the query is one of the filter's.
 func (f *Filter) selects(r *retrysafe.Record) bool {
 	switch {
+	case !f.content(r):
+		return false
 	case f.Dead:
 		return r.State == retrysafe.StateUnknown && r.Inquiry.Dead
 	case r.Version == 0: // unreadable: its scope may not be the real one, so it is always shown
@@ -104,3 +123,38 @@ func (d *Service) list(ctx context.Context, q retrysafe.Query) ([]retrysafe.Reco
 // listFactor is how much longer than one store operation a list may take: it may have
 // to read the whole table.
 const listFactor = 20
+
+// pages returns all records of the filter's scope and states, page by page. Of the filter
+// only what a store's query selects is applied.
+func (d *Service) pages(ctx context.Context, f Filter) iter.Seq2[[]retrysafe.Record, error] {
+	return func(yield func([]retrysafe.Record, error) bool) {
+		q := retrysafe.Query{Scope: f.Scope, States: f.States, Due: f.Due, Limit: pageSize}
+		for {
+			err := ctx.Err()
+			var list []retrysafe.Record
+			if err == nil {
+				list, err = d.list(ctx, q)
+			}
+			if !yield(list, err) || err != nil || len(list) < q.Limit {
+				return
+			}
+			q.After, q.Limit = list[len(list)-1].Ref, nextPage(list)
+		}
+	}
+}
+
+// nextPage returns how many records to list next, by how large those of the page before
+// are. Large pages are faster: for each page of unknown outcomes PostgreSQL reads and
+// sorts all of them.
+func nextPage(list []retrysafe.Record) int {
+	const memory = 32 << 20
+	size := 0
+	for i := range list {
+		size += 1 << 10
+		size += len(list[i].Request) + len(list[i].Checkpoint.Data)
+		if list[i].Result != nil {
+			size += len(list[i].Result.Body)
+		}
+	}
+	return min(max(memory/(size/len(list)), pageSize), retrysafe.MaxList)
+}

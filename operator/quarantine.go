@@ -92,7 +92,7 @@ func (r *Report) UnmarshalJSON(b []byte) error {
 // compare-and-swap for each record and may be run again at any time: a quarantined
 // record is not found a second time. When ctx ends it stops after the current page.
 func (d *Service) Quarantine(ctx context.Context, s Suspects) (Entry, error) {
-	const verb = "quarantine"
+	const verb = verbQuarantine
 	if err := checkAuthor(&s.ID, s.By, s.Why); err != nil {
 		return Entry{}, fmt.Errorf("%s: %w", verb, err)
 	}
@@ -237,14 +237,11 @@ func (d *Service) setAside(ctx context.Context, s *Suspects, found []retrysafe.R
 // setAsideOne quarantines one record. It returns false for a record that another
 // process holds or has changed.
 func (d *Service) setAsideOne(ctx context.Context, s *Suspects, r retrysafe.Record) (bool, error) {
-	by := (&Action{By: s.By}).author()
+	a := &Action{ID: s.ID, By: s.By, Why: s.Why}
+	by := a.author()
 	var err error
 	for range tries {
-		next := r.Update()
-		next.State, next.Term = retrysafe.StateUnknown, lookAgain
-		next.Inquiry.Tries, next.Inquiry.Dead = 0, false
-		next.Reason = "quarantined, because the store is in doubt"
-		next.AddNote(retrysafe.Note{By: by, Text: "quarantined: " + s.Why, ID: s.ID})
+		next := quarantined(a, r, "quarantined, because the store is in doubt")
 		var got retrysafe.Record
 		got, err = d.swap(ctx, next)
 		switch {
@@ -264,6 +261,26 @@ func (d *Service) setAsideOne(ctx context.Context, s *Suspects, r retrysafe.Reco
 		}
 	}
 	return false, err
+}
+
+// quarantined returns the write that makes a record unknown.
+func quarantined(a *Action, r retrysafe.Record, reason string) retrysafe.Write {
+	w := r.Update()
+	w.State, w.Term = retrysafe.StateUnknown, lookAgain
+	w.Inquiry.Tries, w.Inquiry.Dead = 0, false
+	w.Reason = reason
+	a.note(&w, "quarantined")
+	return w
+}
+
+// quarantining is the change of a batch that quarantines.
+func quarantining(a *Action, r retrysafe.Record) (retrysafe.Write, error) {
+	switch r.State {
+	case retrysafe.StateAccepted, retrysafe.StateInProgress, retrysafe.StateRetryable:
+		return quarantined(a, r, "quarantined by an operator"), nil
+	default:
+		return retrysafe.Write{}, fmt.Errorf("%w: the record is %s", ErrState, r.State)
+	}
 }
 
 // lookAgain is how long a quarantined record waits for the first call of a resolver.

@@ -28,6 +28,7 @@ type Service struct {
 	store    retrysafe.Store
 	engine   *retrysafe.Engine
 	timeout  time.Duration
+	retain   time.Duration // how long the audit is kept
 	observer retrysafe.Observer
 }
 
@@ -49,17 +50,17 @@ func New(s retrysafe.Store, opts *Options) (*Service, error) {
 	if opts.Retention < 0 || opts.StoreTimeout < 0 {
 		return nil, errors.New("operator: an option is negative")
 	}
-	timeout := cmp.Or(opts.StoreTimeout, 3*time.Second)
+	timeout, retain := cmp.Or(opts.StoreTimeout, 3*time.Second), cmp.Or(opts.Retention, 365*24*time.Hour)
 	// An action is keyed: its only effect is a compare-and-swap at a revision, which
 	// cannot happen twice.
 	engine, err := retrysafe.New(s, &retrysafe.Options{StoreTimeout: timeout, Policy: retrysafe.Policy{
 		Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseResume, InFlight: retrysafe.InFlightWait, MaxRun: longest,
-		Retention: cmp.Or(opts.Retention, 365*24*time.Hour),
+		Retention: retain,
 	}})
 	if err != nil {
 		return nil, err
 	}
-	return &Service{store: s, engine: engine, timeout: timeout, observer: opts.Observer}, nil
+	return &Service{store: s, engine: engine, timeout: timeout, retain: retain, observer: opts.Observer}, nil
 }
 
 // Drain waits until every audit entry that the store did not confirm in time is stored
@@ -124,23 +125,29 @@ func (d *Service) act(ctx context.Context, verb string, a Action, more []byte, c
 	a.verb = verb
 	e := Entry{ID: a.ID, By: a.By, Verb: verb, Why: a.Why, Ref: a.Ref, KeyHash: retrysafe.HashKey(a.Ref.Key), Seen: a.Revision}
 	return d.record(ctx, e, a.fingerprint(verb, more), func(ctx context.Context, x *retrysafe.Execution, e *Entry) error {
-		from, to, err := d.apply(ctx, &a, c, x.Attempt() > 1)
-		code, ok := codeOf(err)
-		if err != nil && !ok {
-			return err
-		}
-		e.From, e.To, e.Outcome = from, pointOf(&to), StatusDone
-		switch {
-		case ok:
-			e.Code, e.Text = code, err.Error()
-			if code != contradiction {
-				e.Outcome = StatusRefused
-			}
-		case to.Result != nil:
-			e.Status = to.Result.Status
-		}
-		return nil
+		from, to, err := d.apply(ctx, &a, c, nil, x.Attempt() > 1)
+		return e.ends(from, &to, err)
 	})
+}
+
+// ends fills in how an action on one record ended. It returns err if that leaves the
+// outcome unknown.
+func (e *Entry) ends(from Snapshot, to *retrysafe.Record, err error) error {
+	code, ok := codeOf(err)
+	if err != nil && !ok {
+		return err
+	}
+	e.From, e.To, e.Outcome = from, pointOf(to), StatusDone
+	switch {
+	case ok:
+		e.Code, e.Text = code, err.Error()
+		if code != contradiction {
+			e.Outcome = StatusRefused
+		}
+	case to.Result != nil:
+		e.Status = to.Result.Status
+	}
+	return nil
 }
 
 // tries is how often a record is read again after a swap with an unknown outcome. The
@@ -148,9 +155,9 @@ func (d *Service) act(ctx context.Context, verb string, a Action, more []byte, c
 const tries = 3
 
 // apply changes the record in one swap at the revision that the operator saw. It
-// returns where the record was and what it is now. Doubt says that an earlier try may
-// have been applied, or may still be.
-func (d *Service) apply(ctx context.Context, a *Action, c change, doubt bool) (from Snapshot, now retrysafe.Record, err error) {
+// returns where the record was and what it is now. Read, if not nil, is the record as it
+// was just read. Doubt says that an earlier try may have been applied, or may still be.
+func (d *Service) apply(ctx context.Context, a *Action, c change, read *retrysafe.Record, doubt bool) (from Snapshot, now retrysafe.Record, err error) {
 	if a.Ref.IsSystem() {
 		return from, now, fmt.Errorf("%w: the record belongs to retrysafe itself", ErrState)
 	}
@@ -158,8 +165,7 @@ func (d *Service) apply(ctx context.Context, a *Action, c change, doubt bool) (f
 		if try > 0 {
 			pause(ctx, time.Duration(try)*50*time.Millisecond)
 		}
-		now, err = d.fresh(ctx, a.Ref)
-		if !answered(err) {
+		if now, err = d.readOnce(ctx, a.Ref, &read); !answered(err) {
 			continue
 		}
 		if err != nil {
@@ -260,6 +266,20 @@ func (d *Service) fresh(ctx context.Context, ref retrysafe.Ref) (retrysafe.Recor
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	return d.store.Load(ctx, ref)
+}
+
+// readOnce returns the record that was read already, the first time, and then the
+// record as it is.
+func (d *Service) readOnce(ctx context.Context, ref retrysafe.Ref, read **retrysafe.Record) (retrysafe.Record, error) {
+	if *read == nil {
+		return d.fresh(ctx, ref)
+	}
+	if cache, ok := d.store.(retrysafe.Forgetter); ok {
+		cache.Forget(ref)
+	}
+	r := **read
+	*read = nil
+	return r, nil
 }
 
 func (d *Service) swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {

@@ -21,21 +21,39 @@ func (d *Service) Resolve(ctx context.Context, a Action, answer retrysafe.Result
 	return d.answer(ctx, verbResolve, retrysafe.FindingHappened, a, answer)
 }
 
-const verbResolve = "resolve"
+const (
+	verbResolve = "resolve"
+	verbDecline = "decline"
+	verbRelease = "release"
+	verbRedrive = "redrive"
+)
 
 // Decline states that an operation whose outcome is unknown was refused for good, and
 // which answer retries get from now on. Otherwise it works like Resolve.
 func (d *Service) Decline(ctx context.Context, a Action, answer retrysafe.Result) (Entry, error) {
-	return d.answer(ctx, "decline", retrysafe.FindingDeclined, a, answer)
+	return d.answer(ctx, verbDecline, retrysafe.FindingDeclined, a, answer)
 }
 
 func (d *Service) answer(ctx context.Context, verb string, f retrysafe.Finding, a Action, answer retrysafe.Result) (Entry, error) {
-	if answer.Status < 200 || answer.Status > 599 {
-		return Entry{}, fmt.Errorf("%s: %w: the answer for retries must have a status between 200 and 599", verb, ErrInvalid)
+	if err := checkAnswer(&answer); err != nil {
+		return Entry{}, fmt.Errorf("%s: %w", verb, err)
 	}
-	return d.act(ctx, verb, a, storekit.AppendResult(nil, &answer), func(a *Action, r retrysafe.Record) (retrysafe.Write, error) {
+	return d.act(ctx, verb, a, storekit.AppendResult(nil, &answer), answering(f, answer))
+}
+
+// checkAnswer reports an answer that retries cannot get.
+func checkAnswer(answer *retrysafe.Result) error {
+	if answer.Status < 200 || answer.Status > 599 {
+		return fmt.Errorf("%w: the answer for retries must have a status between 200 and 599", ErrInvalid)
+	}
+	return nil
+}
+
+// answering returns the change that gives an unknown outcome its answer.
+func answering(f retrysafe.Finding, answer retrysafe.Result) change {
+	return func(a *Action, r retrysafe.Record) (retrysafe.Write, error) {
 		return concluded(a, r, retrysafe.Evidence{Finding: f, Result: answer, ProviderRef: a.ProviderRef})
-	})
+	}
 }
 
 // Release states that an operation whose outcome is unknown has not happened and will
@@ -47,9 +65,11 @@ func (d *Service) answer(ctx context.Context, verb string, f retrysafe.Finding, 
 // An attempt whose lease has lapsed can be released too. An attempt in flight cannot:
 // it may happen at any moment.
 func (d *Service) Release(ctx context.Context, a Action) (Entry, error) {
-	return d.act(ctx, "release", a, nil, func(a *Action, r retrysafe.Record) (retrysafe.Write, error) {
-		return concluded(a, r, retrysafe.Evidence{Finding: retrysafe.FindingNotHappened})
-	})
+	return d.act(ctx, verbRelease, a, nil, releasing)
+}
+
+func releasing(a *Action, r retrysafe.Record) (retrysafe.Write, error) {
+	return concluded(a, r, retrysafe.Evidence{Finding: retrysafe.FindingNotHappened})
 }
 
 // concluded returns the write that the operator's evidence makes of an unknown outcome.
@@ -122,13 +142,15 @@ func settled(r *retrysafe.Record) error {
 // Redrive makes an unknown outcome due for the resolvers at once, with its tries reset.
 // It also revives a dead letter.
 func (d *Service) Redrive(ctx context.Context, a Action) (Entry, error) {
-	return d.act(ctx, "redrive", a, nil, func(a *Action, r retrysafe.Record) (retrysafe.Write, error) {
-		if r.State != retrysafe.StateUnknown {
-			return retrysafe.Write{}, fmt.Errorf("%w: it is %s, and no resolver is asked about it", ErrState, r.State)
-		}
-		w := r.Update()
-		w.Inquiry.Tries, w.Inquiry.Dead, w.Term = 0, false, 0
-		a.note(&w, "to be asked about again")
-		return w, nil
-	})
+	return d.act(ctx, verbRedrive, a, nil, redriving)
+}
+
+func redriving(a *Action, r retrysafe.Record) (retrysafe.Write, error) {
+	if r.State != retrysafe.StateUnknown {
+		return retrysafe.Write{}, fmt.Errorf("%w: it is %s, and no resolver is asked about it", ErrState, r.State)
+	}
+	w := r.Update()
+	w.Inquiry.Tries, w.Inquiry.Dead, w.Term = 0, false, 0
+	a.note(&w, "to be asked about again")
+	return w, nil
 }

@@ -12,6 +12,7 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/build"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/config"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/demo"
@@ -43,6 +44,7 @@ A store is given as a URL:
   retrysafe gateway --upstream http://127.0.0.1:9000 --tenant header:X-Tenant-Id --store sqlite:retrysafe.db
   # outcomes that need a person
   retrysafe keys list --store sqlite:retrysafe.db --dead`,
+		Version:       build.Current().String(),
 		SilenceErrors: true, // Run reports them
 		SilenceUsage:  true,
 	})
@@ -63,6 +65,7 @@ A store is given as a URL:
 			root.AddCommand(cmd)
 		}
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetIn(env.In)
 	root.SetOut(env.Out)
 	root.SetErr(env.Err)

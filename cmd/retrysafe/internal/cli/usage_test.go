@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,10 @@ func TestWrongCommandLines(t *testing.T) {
 	t.Parallel()
 	here := clitest.NewShell(t, "")
 	notThere := "sqlite:" + filepath.Join(t.TempDir(), "none.db")
+	listening, err := net.Listen("tcp", "127.0.0.1:0")
+	clitest.Must(t, err)
+	t.Cleanup(func() { _ = listening.Close() })
+	taken := listening.Addr().String()
 	empty := filepath.Join(t.TempDir(), "empty.db")
 	clitest.Must(t, os.WriteFile(empty, nil, 0o600))
 	text := filepath.Join(t.TempDir(), "notes.txt")
@@ -28,11 +33,20 @@ func TestWrongCommandLines(t *testing.T) {
 		{"keys lst", 2, "did you mean retrysafe keys list?"},
 		{"keys list --nonsense", 2, "unknown flag: --nonsense; see retrysafe keys list --help"},
 		{"keys list tenant-a", 2, `"tenant-a" is one argument too many`},
-		{"keys show tenant-a", 2, "KEY is missing"},
-		{"keys show", 2, "SCOPE is missing"},
+		{"keys show", 2, "KEY is missing"},
+		{"keys show a b c", 2, `"c" is one argument too many`},
+		{"keys show a b --scope c --store " + notThere, 3, "no such file"},
 		{"keys audit tenant-a", 2, "KEY is missing"},
 		{"keys list", 2, "no store is named"},
-		{"keys list --store keys.db", 2, "sqlite:FILE"},
+		{"keys list --store keys.db", 2, "did you mean sqlite:keys.db?"},
+		{"keys list --store ./x.db", 2, "did you mean sqlite:./x.db?"},
+		{"keys list --store 'file:x.db'", 2, "did you mean sqlite:x.db?"},
+		{"keys list --store 'sqlite3:x.db'", 2, "did you mean sqlite:x.db?"},
+		{"keys list --store db.internal:5432/app", 2, "did you mean postgres://user:password@db.internal:5432/app?"},
+		{"keys list --store app:hunter2@db/app", 2, "did you mean postgres://user:password@host/database?"},
+		{"keys list --store pg://app:hunter2@db/app", 2, "did you mean postgres://user:password@host/database?"},
+		{"keys list --store redis://x", 2, "no store for redis yet"},
+		{"keys list --store nonsense", 2, "sqlite:FILE"},
 		{"keys list --store memory:", 2, "exists in its own process only"},
 		{"keys list --store postgres://u:hunter2@h:x/db", 2, "PostgreSQL URL cannot be read"},
 		{"keys list --store " + notThere, 3, "retrysafe migrate up --store " + notThere},
@@ -56,6 +70,28 @@ func TestWrongCommandLines(t *testing.T) {
 		{"keys release tenant-a k --why x --store " + notThere, 3, "no such file"},
 		{"prove strom", 2, `there is no check "strom"; they are model, sim`},
 		{"prove storm --store keys.db", 2, "sqlite:FILE"},
+		{"keys release --why x", 2, "KEY is missing, or a filter such as --operation"},
+		{"keys release t k --state unknown --why x", 2, "a KEY and filters exclude each other"},
+		{"keys release t k --dry-run --why x", 2, "--dry-run is for filters, not for one KEY"},
+		{"keys release t k --rate 5 --why x", 2, "--rate is for filters, not for one KEY"},
+		{"keys release --state gone --why x", 2, "they are accepted, in_progress"},
+		{"keys release --state unknown", 2, "--why is missing"},
+		{"keys release --state unknown --why x --yes", 2, "--yes-count N"},
+		{"keys release --state unknown --why x --revision 7", 2, "--revision is for one key"},
+		{"keys release --status 7 --why x", 2, "not a status of HTTP"},
+		{"keys release --since 1h --until 2h --why x", 2, "is not before --until"},
+		{"keys release --state unknown --rate -1 --why x", 2, "negative"},
+		{"keys release --state unknown --yes-count -1 --why x", 2, "negative"},
+		{"keys resolve --state unknown --why x", 2, "--status is missing"},
+		{"keys resolve --state unknown --status 201 --provider-ref a --why x", 2, "--provider-ref is for one key"},
+		{"keys quarantine --operation x --spare-in-tx --why x", 2, "--spare-in-tx is for the whole store"},
+		{"keys quarantine --yes-count 3 --why x", 2, "for keys that a filter selects"},
+		{"keys list --sort size --store " + notThere, 2, "it is one of none, created, updated, deadline"},
+		{"keys list --sort created --all --store " + notThere, 2, "--sort is for the first keys of an order"},
+		{"keys list --reverse --store " + notThere, 2, "--reverse is for --sort"},
+		{"keys list --older-than 1h --until 1h", 2, "none of the others can be"},
+		{"keys tail --until 1h", 2, "--until is not for a command that follows"},
+		{"keys tail --every 0s", 2, "not above zero"},
 		{"prove storm --output " + filepath.Join(notThere, "x", "y.html"), 2, "no such file"},
 		{"outbox show x", 2, "not the ID of a message"},
 		{"outbox list --limit 0", 2, "--all lists everything"},
@@ -87,6 +123,12 @@ func TestWrongCommandLines(t *testing.T) {
 		{"demo --store sqlite:/there/is/no/such/folder/demo.db", 5, "no folder"},
 		{"demo --node", 5, "not by hand"},
 		{"gateway --tenant bearer", 2, "upstream: it is missing"},
+		{"gateway --upstream 127.0.0.1:9000 --tenant none", 2, "did you mean http://127.0.0.1:9000?"},
+		{"gateway --upstream app:hunter2@localhost:9000 --tenant none", 2, "it is not a URL of a service"},
+		{"gateway --upstream http://127.0.0.1:1 --tenant none --listen 127.0.0.1:0 --store " + filepath.Join(t.TempDir(), "x.db"), 2, "did you mean sqlite:/"},
+		{"gateway --upstream http://127.0.0.1:1 --tenant none --listen 127.0.0.1:0 --store sqlite:" + filepath.Dir(empty), 3, "is a folder: name a file in it"},
+		{"gateway --upstream http://127.0.0.1:1 --tenant none --listen " + taken + " --store " + notThere, 5, "another process listens there: stop it, or choose another address"},
+		{"migrate up --store sqlite:/there/is/no/folder/x.db", 3, "mkdir -p /there/is/no/folder"},
 		{"gateway --upstream http://127.0.0.1:1 --tenant nonsense", 2, "header:NAME, bearer, jwt:CLAIM, none"},
 		{"gateway --upstream http://127.0.0.1:1 --tenant none --on-5xx x", 2, "by_proof"},
 		{"gateway --upstream http://127.0.0.1:1 --tenant none --admin 127.0.0.1:0", 2, "token"},

@@ -18,3 +18,11 @@ func TestVersion(t *testing.T) {
 		t.Errorf("it is %+v", v)
 	}
 }
+
+func TestVersionIsAFlagToo(t *testing.T) {
+	t.Parallel()
+	here := clitest.NewShell(t, "")
+	if flag, command := here.Run("--version").Exits(0), here.Run("version").Exits(0); flag.Out != command.Out || flag.Out == "" {
+		t.Errorf("--version says %q, and version %q", flag.Out, command.Out)
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
+	"github.com/retrysafe/retrysafe/internal/failreason"
 	"github.com/retrysafe/retrysafe/internal/neverresend"
 )
 
@@ -124,7 +124,7 @@ func (a *upstreamCall) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if err := a.hold(res); err != nil {
 		res.Body.Close()
-		return nil, fmt.Errorf("read the answer %d: %w", res.StatusCode, err)
+		return nil, failreason.Cut(res.StatusCode, err)
 	}
 	return res, nil
 }

@@ -124,6 +124,9 @@ var errKinds = errors.New(`a store is "memory:", "sqlite:FILE" or "postgres://us
 // Parse parses an address. Its error says what is wrong with it. It opens nothing.
 func Parse(text string) (Address, error) {
 	scheme, rest, ok := strings.Cut(text, ":")
+	if meant := meantBy(text); meant != "" {
+		return Address{}, fmt.Errorf("it is no store's URL; did you mean %s? %w", meant, errKinds)
+	}
 	if !ok {
 		return Address{}, fmt.Errorf("%q is no store's URL: %w", Redact(text), errKinds)
 	}

@@ -76,10 +76,13 @@ var done = map[string]string{
 	"quarantine": "quarantined",
 }
 
+// Done returns what a verb has done to its targets.
+func Done(verb string) string { return cmp.Or(done[verb], printable.Text(verb)) }
+
 // summary returns what was done.
 func summary(target string, e *operator.Entry) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s", target, cmp.Or(done[e.Verb], printable.Text(e.Verb)))
+	fmt.Fprintf(&b, "%s: %s", target, Done(e.Verb))
 	if e.To.State.Valid() {
 		fmt.Fprintf(&b, "; it is %s now", e.To)
 	}

@@ -5,6 +5,7 @@ package command
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
@@ -30,12 +31,21 @@ func (e *Env) Getenv(name string) string {
 // Confirm asks the person at the terminal whether to go on. Without a terminal the
 // command line must have --yes instead.
 func (e *Env) Confirm(ctx context.Context, question string) error {
-	err := e.Streams.Confirm(ctx, question)
+	return confirmed(e.Streams.Confirm(ctx, question), "--yes")
+}
+
+// ConfirmCount asks the person at the terminal to type how many things are about to be
+// changed. Without a terminal the command line must have --yes-count instead.
+func (e *Env) ConfirmCount(ctx context.Context, question string, n int) error {
+	return confirmed(e.Streams.ConfirmCount(ctx, question, n), fmt.Sprintf("--yes-count %d", n))
+}
+
+func confirmed(err error, flag string) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, terminal.ErrNotInteractive):
-		return exit.Usagef("this needs a confirmation, and standard input is not a terminal").Hintf("confirm with --yes")
+		return exit.Usagef("this needs a confirmation, and standard input is not a terminal").Hintf("confirm with %s", flag)
 	case errors.Is(err, terminal.ErrDeclined):
 		return exit.Errorf(exit.No, "not confirmed; nothing was done")
 	default:

@@ -17,15 +17,19 @@ type Choice struct {
 
 // NewChoice adds a flag to cmd. The first of the allowed words is the default.
 func NewChoice(cmd *cobra.Command, name, usage string, allowed ...string) *Choice {
-	c := &Choice{value: allowed[0], allowed: allowed}
-	cmd.Flags().Var(c, name, usage)
-	Complete(cmd, name, allowed...)
-	return c
+	return newChoice(cmd, name, "", usage, allowed)
 }
 
-// NewFormat adds the flag --format, which selects the format of the output.
+// NewFormat adds the flag --format, or -o, which selects the format of the output.
 func NewFormat(cmd *cobra.Command, allowed ...string) *Choice {
-	return NewChoice(cmd, "format", "format of the output", allowed...)
+	return newChoice(cmd, "format", "o", "format of the output", allowed)
+}
+
+func newChoice(cmd *cobra.Command, name, letter, usage string, allowed []string) *Choice {
+	c := &Choice{value: allowed[0], allowed: allowed}
+	cmd.Flags().VarP(c, name, letter, usage)
+	Complete(cmd, name, allowed...)
+	return c
 }
 
 // Is reports whether word was chosen.

@@ -52,7 +52,8 @@ type Error struct {
 }
 
 // Errorf returns an error with an exit code. Errors among the arguments are shown as
-// [Plain] does; the last of them is the cause.
+// [Plain] does; the last of them is the cause. If the cause is an address that cannot be
+// listened on, the error says what to do about it.
 func Errorf(code Code, format string, args ...any) *Error {
 	e := &Error{Code: code}
 	for i, a := range args {
@@ -60,7 +61,7 @@ func Errorf(code Code, format string, args ...any) *Error {
 			e.cause, args[i] = err, Plain(err)
 		}
 	}
-	e.what = fmt.Sprintf(format, args...)
+	e.what, e.hint = fmt.Sprintf(format, args...), listenHint(e.cause)
 	return e
 }
 

@@ -32,6 +32,7 @@ type operation struct {
 	arguments []string
 	// outdates says that caches may hold an answer that the operation changes.
 	outdates bool
+	key      *keyArg
 	do       func(context.Context, *operator.Service, operator.Action) (operator.Entry, error)
 }
 
@@ -45,7 +46,10 @@ func (o *operation) run(ctx context.Context, env *command.Env, target *stores.Fl
 		return err
 	}
 	defer s.Close(ctx)
-	ref := keyref.Parse(args)
+	ref, err := o.key.find(ctx, env, s, args)
+	if err != nil {
+		return err
+	}
 	r, err := s.Show(ctx, ref)
 	if err != nil && flags.Revision == 0 { // with a revision it may repeat an action whose key is gone
 		return cannotLoad(s, ref, err)
@@ -89,14 +93,37 @@ type simpleVerb func(*operator.Service, context.Context, operator.Action) (opera
 // simpleCommand completes a command whose operation takes no arguments of its own. It
 // asks for a confirmation if there is a consequence.
 func simpleCommand(env *command.Env, target *stores.Flags, do simpleVerb, verb, consequence string, cmd *cobra.Command) *cobra.Command {
-	cmd.Use = verb + " SCOPE KEY"
-	cmd.Args = command.Args("SCOPE", "KEY")
-	flags := action.AddFlags(cmd, consequence != "")
+	cmd.Use = verb + " [SCOPE] KEY"
+	cmd.Args = oneKey
+	flags, key := action.AddFlags(cmd, consequence != ""), addKeyArg(cmd)
 	cmd.RunE = command.Run(func(cmd *cobra.Command, args []string) error {
-		o := operation{verb: verb, consequence: consequence, outdates: verb == "forget" || verb == "erase", do: func(ctx context.Context, d *operator.Service, a operator.Action) (operator.Entry, error) {
-			return do(d, ctx, a)
-		}}
+		o := operation{verb: verb, consequence: consequence, outdates: verb == "forget" || verb == "erase", key: key, do: do.of()}
 		return o.run(cmd.Context(), env, target, flags, args)
+	})
+	return cmd
+}
+
+// of returns the verb with its arguments in another order.
+func (do simpleVerb) of() func(context.Context, *operator.Service, operator.Action) (operator.Entry, error) {
+	return func(ctx context.Context, d *operator.Service, a operator.Action) (operator.Entry, error) {
+		return do(d, ctx, a)
+	}
+}
+
+// bulkCommand is [simpleCommand] for a verb that changes many keys, too. Many is the
+// consequence for them.
+func bulkCommand(env *command.Env, target *stores.Flags, do simpleVerb, verb, consequence, many string, cmd *cobra.Command) *cobra.Command {
+	cmd.Use = verb + " {[SCOPE] KEY | FILTERS}"
+	flags, key, bulkFlags := action.AddFlags(cmd, consequence != ""), addKeyArg(cmd), addBulkFlags(cmd, statusFlag)
+	cmd.Args = keyOrFilters(bulkFlags)
+	cmd.RunE = command.Run(func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			o := operation{verb: verb, consequence: consequence, key: key, do: do.of()}
+			return o.run(cmd.Context(), env, target, flags, args)
+		}
+		b := bulk{bulkFlags: bulkFlags, flags: flags, batch: operator.Batch{Verb: verb}, consequence: many}
+		b.batch.Filter.Scope = printable.ParseName(key.scope)
+		return b.run(cmd.Context(), env, target)
 	})
 	return cmd
 }

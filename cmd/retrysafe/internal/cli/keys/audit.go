@@ -24,11 +24,15 @@ func auditCommand(env *command.Env, target *stores.Flags) *cobra.Command {
 		Short: "Show what operators did, to which key and why",
 		Long: `Shows what operators did and were refused, the newest first: everything, or what was
 done to one key. An entry that is open was begun, and its end is not stored: repeat the
-action with its --id to find out how it ended.`,
+action with its --id to find out how it ended.
+
+A change of many keys is one entry; --batch shows the keys of it.`,
 		Example: `  # what happened tonight
   retrysafe keys audit --since 12h
   # what was done to one key
   retrysafe keys audit tenant-a 8e03978e-40d5-43dd-bc93-6894a57f9324
+  # the keys of one change of many
+  retrysafe keys audit --batch after-the-outage
   # for a script: everything that anna released this year
   retrysafe keys audit --by anna --verb release --since 2026-01-01 --limit 10000 --format json`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -43,6 +47,7 @@ action with its --id to find out how it ended.`,
 	flags.StringVar(&f.Verb, "verb", "", `only this: resolve, release, "drop letter", …`)
 	flags.Var(&since, "since", "only actions since a time, or since so long ago")
 	flags.Var(&before, "before", "only actions before a time")
+	flags.StringVar(&f.Batch, "batch", "", "the single keys of the change of many keys with this ID")
 	flags.IntVar(&f.Limit, "limit", 100, "how many at most")
 	flags.BoolVar(&long, "long", false, "exact times, and more columns")
 	format := command.NewFormat(cmd, "table", "json", "csv")
@@ -90,12 +95,20 @@ action with its --id to find out how it ended.`,
 func auditCells(e *operator.Entry, exact, long bool) []string {
 	cells := []string{
 		terminal.Time(e.At, time.Now(), exact), terminal.OrDash(printable.Text(e.By)), terminal.OrDash(printable.Text(e.Verb)),
-		printable.Name(e.Ref.Scope), printable.Name(e.Ref.Key), outcomeText(e), terminal.OrDash(printable.Text(e.Why)),
+		printable.Name(e.Ref.Scope), auditKey(e), outcomeText(e), terminal.OrDash(printable.Text(e.Why)),
 	}
 	if long {
 		cells = append(cells, pointText(e.From), pointText(e.To), printable.Text(e.ID), terminal.OrDash(printable.Text(e.Text)))
 	}
 	return cells
+}
+
+// auditKey returns the key of an entry, or how many keys a batch has changed.
+func auditKey(e *operator.Entry) string {
+	if e.Counts == nil {
+		return printable.Name(e.Ref.Key)
+	}
+	return fmt.Sprintf("%s of %s", terminal.Number(e.Counts.Done), terminal.Count(e.Counts.Counted, "key", "keys"))
 }
 
 // outcomeText returns how an action ended, and the code of a refusal.

@@ -20,14 +20,15 @@ can determine. A stuck key is not urgent for safety: requests with it are refuse
 its outcome is known.
 
 ` + stores.Help,
-		Example: `  # outcomes that need a person
-  retrysafe keys list --store sqlite:retrysafe.db --dead
+		Example: `  # what needs a person, and the next command
+  retrysafe keys groups --store sqlite:retrysafe.db
   # everything about one key, and what may be done about it
   retrysafe keys show --store sqlite:retrysafe.db tenant-a 8e03978e-40d5-43dd-bc93-6894a57f9324`,
 	})
 	target := stores.AddFlags(cmd)
 	cmd.AddCommand(
-		listCommand(env, target), showCommand(env, target), auditCommand(env, target), hashCommand(env),
+		groupsCommand(env, target), listCommand(env, target), showCommand(env, target), tailCommand(env, target),
+		auditCommand(env, target), exportCommand(env, target), hashCommand(env),
 		resolveCommand(env, target), declineCommand(env, target), releaseCommand(env, target), redriveCommand(env, target),
 		forgetCommand(env, target), eraseCommand(env, target), quarantineCommand(env, target), copyCommand(env),
 	)

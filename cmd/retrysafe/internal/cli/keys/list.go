@@ -5,8 +5,9 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
-	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,14 +22,17 @@ import (
 
 // A listing is what the flags of keys list ask for.
 type listing struct {
-	filter  operator.Filter
-	states  []string
-	keyHash string
-	after   string
-	all     bool
-	long    bool
-	hashed  bool
-	format  *command.Choice
+	*selectFlags
+	filter    operator.Filter
+	keyHash   string
+	after     string
+	olderThan time.Duration
+	sort      *command.Choice
+	reverse   bool
+	all       bool
+	long      bool
+	hashed    bool
+	format    *command.Choice
 }
 
 func listCommand(env *command.Env, target *stores.Flags) *cobra.Command {
@@ -36,65 +40,74 @@ func listCommand(env *command.Env, target *stores.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List keys: all, or those that are stuck",
-		Long: `Lists keys, in the order of the store. Times are by the clock of the store. With --hash
-keys are shown as logs show them, so that readers of the list cannot use them.
+		Long: `Lists keys, in the order of the store, or sorted by a time. Times are by the clock of
+the store. With --hash keys are shown as logs show them, so that readers of the list
+cannot use them.
 
 Stuck keys are found by --dead (unknown, and no resolver is asked again: a person has
 to look), by --state unknown (it may have happened, and resolvers are asked), and by
---state in_progress --due (the lease of the attempt has ended; no sweeper runs).`,
+--state in_progress --due (the lease of the attempt has ended; no sweeper runs).
+"retrysafe keys groups" shows them in groups.
+
+` + fmt.Sprintf(selecting, statusFlag),
 		Example: `  # outcomes that need a person
   retrysafe keys list --dead
   # attempts whose lease has ended, and requests that no worker has claimed
   retrysafe keys list --state in_progress --state accepted --due
+  # the oldest unknown outcomes of one operation
+  retrysafe keys list --state unknown --operation 'POST /charges' --sort created --limit 20
   # the key that a log line calls 55679e8a463c13f3
   retrysafe keys list --key-hash 55679e8a463c13f3
   # for a script: all keys of one tenant, one JSON object in each line
-  retrysafe keys list --scope tenant-a --all --format json
+  retrysafe keys list --tenant tenant-a --all -o json
   # for a spreadsheet, without the keys themselves
-  retrysafe keys list --state unknown --hash --format csv`,
+  retrysafe keys list --state unknown --hash -o csv`,
 		Args: command.Args(),
 		RunE: command.Run(func(cmd *cobra.Command, _ []string) error { return l.run(cmd.Context(), env, target) }),
 	}
+	l.selectFlags = addSelectFlags(cmd, statusFlag)
 	flags := cmd.Flags()
 	flags.StringVar(&l.filter.Scope, "scope", "", "only keys of this scope")
-	flags.StringArrayVar(&l.states, "state", nil, "only keys in this state; may be repeated")
+	flags.DurationVar(&l.olderThan, "older-than", 0, "only keys that were first sent longer ago than this")
 	flags.BoolVar(&l.filter.Due, "due", false, "only keys whose deadline has passed, by the clock of the store")
 	flags.BoolVar(&l.filter.Dead, "dead", false, "only unknown outcomes that need a person")
 	flags.BoolVar(&l.filter.System, "system", false, "include retrysafe's own keys")
 	flags.StringVar(&l.keyHash, "key-hash", "", "only keys with this hash, which logs show")
+	l.sort = command.NewChoice(cmd, "sort", "order of the list, the earliest time first; it reads the whole store", "none", "created", "updated", "deadline")
+	flags.BoolVar(&l.reverse, "reverse", false, "with --sort: the latest first")
 	flags.IntVar(&l.filter.Limit, "limit", 100, "how many at most")
 	flags.BoolVar(&l.all, "all", false, "all of them, without a limit")
 	flags.StringVar(&l.after, "after", "", "continue a list: the value that it printed at its end")
 	flags.BoolVar(&l.long, "long", false, "exact times, and more columns")
 	flags.BoolVar(&l.hashed, "hash", false, "show hashes instead of keys")
 	l.format = command.NewFormat(cmd, "table", "json", "csv")
-	command.Complete(cmd, "state", stateNames()...)
+	cmd.MarkFlagsMutuallyExclusive("until", "older-than")
 	return cmd
-}
-
-func stateNames() (names []string) {
-	for s := retrysafe.StateAccepted; s.Valid(); s++ {
-		names = append(names, s.String())
-	}
-	return names
 }
 
 // parse checks the flags and completes the filter.
 func (l *listing) parse() error {
-	l.filter.Scope = printable.ParseName(l.filter.Scope)
-	for _, name := range l.states {
-		var found bool
-		for s := retrysafe.StateAccepted; s.Valid(); s++ {
-			if s.String() == name {
-				l.filter.States, found = append(l.filter.States, s), true
-			}
-		}
-		if !found {
-			return exit.Usagef("there is no state %q", name).Hintf("they are %s", strings.Join(stateNames(), ", "))
-		}
+	f, err := l.selectFlags.filter()
+	if err != nil {
+		return err
 	}
-	if l.filter.Limit < 1 {
+	f.Scope, f.Due, f.Dead, f.System, f.Limit = printable.ParseName(l.filter.Scope), l.filter.Due, l.filter.Dead, l.filter.System, l.filter.Limit
+	l.filter = f
+	sorted := !l.sort.Is("none")
+	switch {
+	case l.filter.Limit < 1:
 		return exit.Usagef("--limit %d is not above zero", l.filter.Limit).Hintf("--all lists everything")
+	case l.olderThan < 0:
+		return exit.Usagef("--older-than %v is negative", l.olderThan)
+	case sorted && (l.all || l.after != ""):
+		return exit.Usagef("--sort is for the first keys of an order, not with --all or --after").Hintf("use --limit, up to %s", terminal.Number(maxSorted))
+	case sorted && l.filter.Limit > maxSorted:
+		return exit.Usagef("--limit %d is more than can be sorted", l.filter.Limit).Hintf("%s at most; without --sort there is no limit", terminal.Number(maxSorted))
+	case l.reverse && !sorted:
+		return exit.Usagef("--reverse is for --sort").Hintf("for example --sort created --reverse")
+	}
+	if l.olderThan > 0 {
+		l.filter.Until = time.Now().Add(-l.olderThan)
 	}
 	if l.after != "" {
 		ref, ok := parseCursor(l.after)
@@ -120,6 +133,9 @@ func (l *listing) run(ctx context.Context, env *command.Env, target *stores.Flag
 		columns = append(columns, "CREATED", "REVISION", "EFFECTS", "STATUS", "PROVIDER REF", "REASON")
 	}
 	t := terminal.NewTable(env.Out, l.format.Is("csv"), columns...)
+	if !l.sort.Is("none") {
+		return l.sorted(ctx, env, s, t)
+	}
 	left, f, more := l.filter.Limit, l.filter, true
 	for found := 0; more && (l.all || left > 0); {
 		if f.Limit = left; l.all || l.keyHash != "" {
@@ -151,6 +167,71 @@ func (l *listing) run(ctx context.Context, env *command.Env, target *stores.Flag
 		fmt.Fprintf(env.Err, "there is more: the same with --after %s\n", cursor(f.After))
 	}
 	return nil
+}
+
+// maxSorted bounds how many records are held to sort them.
+const maxSorted = 10_000
+
+// sorted lists the first keys of an order by time. It holds twice as many in memory as
+// it lists.
+func (l *listing) sorted(ctx context.Context, env *command.Env, s *stores.Session, t *terminal.Table) error {
+	var found []retrysafe.Record
+	total, f := 0, l.filter
+	f.Limit = 2000
+	cut := func() {
+		slices.SortStableFunc(found, l.compare)
+		if len(found) > l.filter.Limit {
+			clear(found[l.filter.Limit:])
+			found = found[:l.filter.Limit]
+		}
+	}
+	for more := true; more; {
+		page, err := s.List(ctx, f)
+		if err != nil {
+			return s.StoreError(err)
+		}
+		for i := range page.Records {
+			if l.keyHash == "" || retrysafe.HashKey(page.Records[i].Key) == l.keyHash {
+				found = append(found, page.Records[i])
+				total++
+			}
+			if len(found) >= 2*l.filter.Limit {
+				cut()
+			}
+		}
+		f.After, more = page.Next, page.More
+	}
+	cut()
+	for i := range found {
+		if err := l.add(env, t, &found[i]); err != nil {
+			return err
+		}
+	}
+	switch {
+	case total == 0:
+		fmt.Fprintln(env.Err, "no keys")
+	case total > len(found):
+		fmt.Fprintf(env.Err, "%s of %s\n", terminal.Number(len(found)), terminal.Count(total, "key", "keys"))
+	}
+	return t.Flush()
+}
+
+// compare orders two records by the time that the list is sorted by.
+func (l *listing) compare(a, b retrysafe.Record) int {
+	at := func(r *retrysafe.Record) time.Time {
+		switch {
+		case l.sort.Is("created"):
+			return r.CreatedAt
+		case l.sort.Is("updated"):
+			return r.UpdatedAt
+		default:
+			return r.Deadline
+		}
+	}
+	if l.reverse {
+		a, b = b, a
+	}
+	return at(&a).Compare(at(&b))
 }
 
 // add adds one record to the output.

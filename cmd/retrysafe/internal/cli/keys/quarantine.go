@@ -24,6 +24,7 @@ type quarantine struct {
 	since, until command.Time
 	flags        action.Flags
 	dryRun       bool
+	bulk         bulkFlags
 }
 
 func quarantineCommand(env *command.Env, target *stores.Flags) *cobra.Command {
@@ -41,15 +42,22 @@ true.
 Run it before you let traffic in. It shows first what it would do. It can be run again
 at any time, and one that was interrupted continues where it stopped, by its --id. It
 cannot bring back keys that were created in the lost time: they are free, and a retry
-runs them. docs/runbook.md has the whole procedure.`,
+runs them. docs/runbook.md has the whole procedure.
+
+With --state, --operation, --reason, --status or --tenant it sets aside only what
+matches: it counts the keys, asks you to type the count, and changes each one that is
+still as it was counted. The audit then has one entry for all and one for each key.`,
 		Example: `  # what it would do
   retrysafe keys quarantine --dry-run
   # do it
   retrysafe keys quarantine --id restore-2026-03-01 --why "restored the backup of 3 a.m."
+  # only one operation, whose service has lost its data
+  retrysafe keys quarantine --operation 'POST /charges' --dry-run
   # keys and business data are in one database and were restored together
   retrysafe keys quarantine --spare-in-tx --why "restored the backup of 3 a.m." --yes`,
 		Args: command.Args(),
 	}
+	q.bulk.selectFlags = &selectFlags{statusName: statusFlag}
 	q.flags.AddAuthor(cmd)
 	q.flags.Format = command.NewFormat(cmd, "text", "json")
 	flags := cmd.Flags()
@@ -57,10 +65,37 @@ runs them. docs/runbook.md has the whole procedure.`,
 	flags.BoolVar(&q.dryRun, "dry-run", false, "only show what it would do")
 	flags.Var(&q.since, "since", "leave out records that were last written well before, as after a split brain")
 	flags.Var(&q.until, "until", "leave out records that were written since, by traffic that was let in too early")
+	flags.StringArrayVar(&q.bulk.states, "state", nil, "only keys in this state; may be repeated")
+	flags.StringVar(&q.bulk.operation, "operation", "", "only keys of this operation, as 'POST /charges'; * stands for any text")
+	flags.StringVar(&q.bulk.reason, "reason", "", "only keys with this reason; * stands for any text")
+	flags.IntVar(&q.bulk.status, statusFlag, 0, "only keys whose attempt failed with this status of your service")
+	flags.StringVar(&q.bulk.tenant, "tenant", "", "only keys of this tenant")
+	q.bulk.addMode(cmd)
 	flags.StringVar(&q.suspects.Scope, "scope", "", "only keys of this scope")
 	flags.BoolVar(&q.suspects.SpareInTx, "spare-in-tx", false, "leave out operations whose effects were restored together with the keys")
-	cmd.RunE = command.Run(func(cmd *cobra.Command, _ []string) error { return q.run(cmd.Context(), env, target) })
+	command.Complete(cmd, "state", stateNames()...)
+	cmd.RunE = command.Run(func(cmd *cobra.Command, _ []string) error {
+		if q.bulk.states != nil || q.bulk.operation != "" || q.bulk.reason != "" || q.bulk.status != 0 || q.bulk.tenant != "" {
+			return q.runBulk(cmd.Context(), env, target)
+		}
+		if q.bulk.yesCount != 0 || q.bulk.rate != 0 {
+			return exit.Usagef("--yes-count and --rate are for keys that a filter selects").Hintf("add --state, --operation, --reason, --status or --tenant, or confirm the whole store with --yes")
+		}
+		return q.run(cmd.Context(), env, target)
+	})
 	return cmd
+}
+
+// runBulk sets aside what filters select.
+func (q *quarantine) runBulk(ctx context.Context, env *command.Env, target *stores.Flags) error {
+	if q.suspects.SpareInTx {
+		return exit.Usagef("--spare-in-tx is for the whole store, not for what filters select")
+	}
+	q.bulk.since, q.bulk.until, q.bulk.dryRun = q.since, q.until, q.dryRun
+	b := bulk{bulkFlags: &q.bulk, flags: &q.flags, batch: operator.Batch{Verb: "quarantine"},
+		consequence: "They become unknown: no retry runs them then, until their outcomes are settled."}
+	b.batch.Filter.Scope = printable.ParseName(q.suspects.Scope)
+	return b.run(ctx, env, target)
 }
 
 func (q *quarantine) run(ctx context.Context, env *command.Env, target *stores.Flags) error {

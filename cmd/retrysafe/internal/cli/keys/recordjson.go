@@ -6,6 +6,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/keyref"
+	"github.com/retrysafe/retrysafe/internal/failreason"
 )
 
 // recordJSON is a record for scripts.
@@ -30,6 +31,7 @@ type recordJSON struct {
 	Phase       string      `json:"phase,omitempty"`
 	ProviderRef string      `json:"provider_ref,omitempty"`
 	Reason      string      `json:"reason,omitempty"`
+	Upstream    int         `json:"upstream_status,omitempty"` // of the service, when the attempt failed
 	Tries       int         `json:"tries,omitempty"`
 	Notes       []noteJSON  `json:"notes,omitempty"`
 	Steps       []stepJSON  `json:"steps,omitempty"`
@@ -38,12 +40,13 @@ type recordJSON struct {
 // answerJSON is a stored answer for scripts. The body is there if it was asked for: as
 // text, or as bytes if it is not text.
 type answerJSON struct {
-	Status    int                 `json:"status"`
-	Headers   map[string][]string `json:"headers,omitempty"`
-	Omitted   bool                `json:"omitted,omitempty"`
-	BodySize  int                 `json:"body_bytes"`
-	Body      string              `json:"body,omitempty"`
-	BodyBytes []byte              `json:"body_base64,omitempty"`
+	Status      int                 `json:"status"`
+	Headers     map[string][]string `json:"headers,omitempty"`
+	HeaderNames []string            `json:"header_names,omitempty"` // where the headers are hidden
+	Omitted     bool                `json:"omitted,omitempty"`
+	BodySize    int                 `json:"body_bytes"`
+	Body        string              `json:"body,omitempty"`
+	BodyBytes   []byte              `json:"body_base64,omitempty"`
 }
 
 type noteJSON struct {
@@ -70,7 +73,8 @@ func newRecordJSON(r *retrysafe.Record, hashed, body bool) recordJSON {
 		Dead: r.Inquiry.Dead, Disputed: r.Inquiry.Disputed, Unreadable: !readable(r), Attempt: r.Attempt,
 		Effects: r.Effects.String(), Lapse: r.Lapse.String(), Revision: r.Revision,
 		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, Deadline: r.Deadline, ReadAt: r.ReadAt,
-		Request: len(r.Request), Phase: r.Checkpoint.Phase, ProviderRef: r.ProviderRef, Reason: r.Reason, Tries: r.Inquiry.Tries,
+		Request: len(r.Request), Phase: r.Checkpoint.Phase, ProviderRef: r.ProviderRef, Reason: r.Reason,
+		Upstream: failreason.Status(r.Reason), Tries: r.Inquiry.Tries,
 	}
 	for _, n := range r.Inquiry.Notes {
 		j.Notes = append(j.Notes, noteJSON{n.At, n.By, n.State.String(), n.Text, n.ID})

@@ -12,7 +12,6 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/keyref"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
@@ -21,30 +20,40 @@ import (
 func showCommand(env *command.Env, target *stores.Flags) *cobra.Command {
 	var body, long bool
 	cmd := &cobra.Command{
-		Use:   "show SCOPE KEY",
+		Use:   "show [SCOPE] KEY",
 		Short: "Show the record of a key, what its state means and what you may do",
 		Long: `Shows everything that is stored about one key, explains its state, and prints the
 exact command for each thing that you may do about it.
 
+` + keyArgHelp + ` If the key is in several scopes, they are
+listed, and --scope names one.
+
 A scope or key with special characters is shown in double quotes and escaped, and may
 be given so: '"a\tb"'.`,
 		Example: `  retrysafe keys show tenant-a 8e03978e-40d5-43dd-bc93-6894a57f9324
+  # the key that a log line calls 55679e8a463c13f3, in whatever scope it is
+  retrysafe keys show 55679e8a463c13f3
   # with the body of the stored answer
   retrysafe keys show tenant-a 8e03978e-40d5-43dd-bc93-6894a57f9324 --body
   # for a script
   retrysafe keys show tenant-a 8e03978e-40d5-43dd-bc93-6894a57f9324 --format json`,
-		Args: command.Args("SCOPE", "KEY"),
+		Args: oneKey,
 	}
+	key := addKeyArg(cmd)
 	cmd.Flags().BoolVar(&body, "body", false, "include the body of the stored answer")
 	cmd.Flags().BoolVar(&long, "long", false, "exact times")
 	format := command.NewFormat(cmd, "text", "json")
 	cmd.RunE = command.Run(func(cmd *cobra.Command, args []string) error {
-		ctx, ref := cmd.Context(), keyref.Parse(args)
+		ctx := cmd.Context()
 		s, err := target.Open(ctx, env)
 		if err != nil {
 			return err
 		}
 		defer s.Close(ctx)
+		ref, err := key.find(ctx, env, s, args)
+		if err != nil {
+			return err
+		}
 		r, err := s.Show(ctx, ref)
 		if err != nil && (!errors.Is(err, retrysafe.ErrUnreadable) || r.Revision == 0) {
 			return cannotLoad(s, ref, err)

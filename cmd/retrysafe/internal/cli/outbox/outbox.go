@@ -42,7 +42,7 @@ nothing else removes it.
 	})
 	f := &boxFlags{Flags: stores.AddFlags(cmd)}
 	cmd.PersistentFlags().DurationVar(&f.window, "window", 24*time.Hour, "how long receivers remember a key; negative: they need none")
-	cmd.AddCommand(listCommand(env, f), showCommand(env, f), redriveCommand(env, f), skipCommand(env, f), dropCommand(env, f))
+	cmd.AddCommand(depthCommand(env, f), listCommand(env, f), showCommand(env, f), redriveCommand(env, f), skipCommand(env, f), dropCommand(env, f))
 	return cmd
 }
 

@@ -54,3 +54,14 @@ func TestOutboxListGoesOn(t *testing.T) {
 		t.Errorf("%s%s", got.Out, got.Err)
 	}
 }
+
+func TestDepth(t *testing.T) {
+	t.Parallel()
+	url, s := clitest.SQLite(t)
+	here := clitest.NewShell(t, url)
+	here.Run("outbox depth").Exits(0).Says("waiting  0\n", "dead     0\n")
+	clitest.FailedMessages(t, s, "the receiver answered 500")
+	clitest.Enqueue(t, s, outbox.Message{Topic: "t", Payload: []byte("p")})
+	here.Run("outbox depth").Exits(0).Says("waiting  2", "ready    1", "failing  1", "dead     1, the oldest for", "retrysafe outbox list")
+	here.Run("outbox depth -o json").Exits(0).Says(`"waiting":2`, `"ready":1`, `"failing":1`, `"dead":1`)
+}

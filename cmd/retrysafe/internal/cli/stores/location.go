@@ -125,5 +125,9 @@ func (l *Location) StoreError(err error) error {
 	if e, ok := errors.AsType[*exit.Error](err); ok {
 		return e
 	}
-	return exit.Errorf(exit.Store, "the store %s: %v", l, err)
+	e := exit.Errorf(exit.Store, "the store %s: %v", l, err)
+	if hint := l.fileHint(err); hint != "" {
+		return e.Hintf("%s", hint)
+	}
+	return e
 }

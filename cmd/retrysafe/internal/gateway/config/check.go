@@ -95,7 +95,7 @@ func (k *checker) upstream() {
 		k.refuse("upstream", "it is missing; it is the service that is guarded, such as http://127.0.0.1:9000")
 		return
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || !validPort(u.Port()):
-		k.refuse("upstream", "it is not a URL of a service such as http://127.0.0.1:9000 or https://api.example.com") // it is not quoted: there may be a password in it
+		k.refuse("upstream", "it is not a URL of a service such as http://127.0.0.1:9000 or https://api.example.com%s", withScheme(k.Upstream))
 		return
 	case u.User != nil:
 		k.refuse("upstream", "it has a user or a password in it, which would not be sent")
@@ -107,6 +107,17 @@ func (k *checker) upstream() {
 	if u.Scheme != "https" && k.UpstreamTLS != (UpstreamTLS{}) {
 		k.refuse("upstream_tls", "it is for an https upstream, but that is %s", quote(k.Upstream))
 	}
+}
+
+// withScheme suggests what an upstream without a scheme stands for. Other text is not
+// quoted: there may be a password in it.
+func withScheme(upstream string) string {
+	u, err := url.Parse("http://" + upstream)
+	foreign := func(r rune) bool { return r <= ' ' || r > '~' }
+	if err != nil || strings.ContainsFunc(upstream, foreign) || strings.ContainsAny(upstream, "@?#") || strings.Contains(upstream, "://") || u.Hostname() == "" || !validPort(u.Port()) {
+		return ""
+	}
+	return "; did you mean http://" + upstream + "?"
 }
 
 func validPort(port string) bool {

@@ -1,0 +1,47 @@
+// Package failreason is the text by which the reason of a failed attempt names the
+// status that its service answered with. The guard and the gateway write it into
+// retrysafe.Record.Reason, and package operator groups unknown outcomes by it. The record
+// has no field of its own for the status, so that its stored form stays as it is.
+package failreason
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+const (
+	answered = "the handler answered "
+	cut      = "read the answer "
+)
+
+// Answered returns the reason of an attempt that failed with a whole answer.
+func Answered(status int) string { return answered + strconv.Itoa(status) }
+
+// Cut returns the reason of an attempt whose answer could not be read to its end.
+func Cut(status int, err error) error { return fmt.Errorf(cut+"%d: %w", status, err) }
+
+// Status returns the status that a reason names, or zero.
+func Status(reason string) int {
+	rest, ok := strings.CutPrefix(reason, answered)
+	if !ok {
+		if rest, ok = strings.CutPrefix(reason, cut); !ok {
+			return 0
+		}
+		rest, _, _ = strings.Cut(rest, ":")
+	}
+	status, err := strconv.Atoi(rest)
+	if err != nil || status < 100 || status > 999 {
+		return 0
+	}
+	return status
+}
+
+// localAddress is the local end of a connection in an error of package net, as in "read
+// tcp 10.0.0.7:43210->10.0.0.9:9000: i/o timeout". Its port differs each time.
+var localAddress = regexp.MustCompile(`\S+->`)
+
+// Kind returns a reason without the parts that differ from attempt to attempt, so that
+// attempts that failed for the same reason have the same kind.
+func Kind(reason string) string { return localAddress.ReplaceAllString(reason, "…->") }
