@@ -171,7 +171,7 @@ func TestReconcilerAsksWithinBounds(t *testing.T) {
 			defer open.Add(-1)
 			<-ctx.Done()
 			return retrysafe.Evidence{}, context.Cause(ctx)
-		}), janitor.ReconcilerOptions{Timeout: 5 * time.Second, Options: janitor.Options{Workers: workers}})
+		}), janitor.ReconcilerOptions{Timeout: 5 * time.Second, BreakAfter: keys + 1, Options: janitor.Options{Workers: workers}})
 		began := time.Now()
 		once(t, c, keys)
 		if took := time.Since(began); took != 5*time.Second*keys/workers || most.Load() != workers {

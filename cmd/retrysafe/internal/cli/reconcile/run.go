@@ -16,10 +16,10 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/configfile"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/reconcile/resolver"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/janitor"
+	"github.com/retrysafe/retrysafe/janitor/httpresolver"
 )
 
 // tokenVariable has the bearer token for the resolver.
@@ -142,7 +142,7 @@ func (f *runFlags) run(ctx context.Context, env *command.Env) error {
 }
 
 // duties returns the duties that the flags ask for. Ask is nil for no resolver.
-func (f *runFlags) duties(env *command.Env, store retrysafe.Store, ask *resolver.Resolver) *duties {
+func (f *runFlags) duties(env *command.Env, store retrysafe.Store, ask *httpresolver.Resolver) *duties {
 	level := slog.LevelError // the report has the numbers of one pass
 	if f.watch || f.verbose {
 		level = slog.LevelInfo
@@ -198,11 +198,11 @@ func (f *runFlags) includes(duty string) bool {
 }
 
 // resolver returns the resolver to ask, or nil for none.
-func (f *runFlags) resolver(env *command.Env) (*resolver.Resolver, error) {
+func (f *runFlags) resolver(env *command.Env) (*httpresolver.Resolver, error) {
 	if f.url == "" || !f.includes("reconcile") {
 		return nil, nil
 	}
-	opts := &resolver.Options{Token: env.Getenv(tokenVariable), Namespace: f.namespace, Call: f.call, PlainHTTP: f.plainHTTP}
+	opts := &httpresolver.Options{Token: env.Getenv(tokenVariable), Namespace: f.namespace, Call: f.call, PlainHTTP: f.plainHTTP}
 	if f.tokenFile != "" {
 		text, err := os.ReadFile(f.tokenFile)
 		if err != nil {
@@ -213,11 +213,11 @@ func (f *runFlags) resolver(env *command.Env) (*resolver.Resolver, error) {
 	if strings.ContainsFunc(opts.Token, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		return nil, exit.Usagef("the resolver's token contains characters that no token has")
 	}
-	r, err := resolver.New(f.url, opts)
+	r, err := httpresolver.New(f.url, opts)
 	switch {
-	case errors.Is(err, resolver.ErrPassword):
+	case errors.Is(err, httpresolver.ErrPassword):
 		return nil, exit.Usagef("--resolver-url: %v", err).Hintf("give a token with --resolver-token-file")
-	case errors.Is(err, resolver.ErrPlainHTTP):
+	case errors.Is(err, httpresolver.ErrPlainHTTP):
 		return nil, exit.Usagef("--resolver-url: %v: an attacker on the network could answer instead, and make an operation run twice", err).
 			Hintf("--plain-http trusts the network")
 	case err != nil:
