@@ -186,11 +186,14 @@ func inJSON(v string) (string, bool) {
 	if !utf8.ValidString(v) {
 		return "", false
 	}
-	text, err := json.Marshal(v)
-	if err != nil {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
 		return "", false
 	}
-	return string(text[1 : len(text)-1]), true
+	text := strings.TrimSuffix(b.String(), "\n")
+	return text[1 : len(text)-1], true
 }
 
 // inText is for plain text and for the value of a header.
