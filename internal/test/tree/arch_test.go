@@ -101,7 +101,7 @@ var arrows = []arrowRule{
 	{cli + "/migrate", slices.Concat(everyGroup, []string{"store/pgstore", "store/sqlitestore", cli + "/stores", inner + "storeurl"}), "a group of commands; it knows no other group"},
 	{cli + "/outbox", slices.Concat(everyGroup, []string{root, "operator", "outbox", cli + "/action", cli + "/keyref", cli + "/stores"}), "a group of commands; it knows no other group"},
 	{cli + "/prove", slices.Concat(everyGroup, []string{"store/pgstore", "internal/test/testservers", cli + "/build", cli + "/stores", inner + "prove/...", inner + "storeurl"}), "a group of commands; it knows no other group"},
-	{cli + "/reconcile", slices.Concat(everyGroup, []string{root, "janitor", "janitor/httpresolver", inner + "gateway", inner + "gateway/config", "telemetry", cli + "/stores", inner + "ledger"}), "a group of commands; it knows no other group"},
+	{cli + "/reconcile", slices.Concat(everyGroup, []string{root, "janitor", "janitor/httpresolver", inner + "gateway", "telemetry", cli + "/build", cli + "/stores", inner + "ledger"}), "a group of commands; it knows no other group"},
 	{cli + "/action", []string{root, "operator", cli + "/command", cli + "/exit", inner + "printable", inner + "terminal"}, "what commands have in common that change something"},
 	{cli + "/build", nil, "it knows what the program was built from"},
 	{cli + "/clitest", []string{root, "outbox", "store/sealed", cli, cli + "/command", inner + "storeurl", inner + "terminal"}, "it runs command lines, for the tests of every group"},
