@@ -122,9 +122,6 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
-// Host returns the host that is asked, for notes.
-func (r *Resolver) Host() string { return r.host }
-
 // Resolve implements [janitor.Resolver].
 func (r *Resolver) Resolve(ctx context.Context, rec retrysafe.Record) (retrysafe.Evidence, error) {
 	by := retrysafe.Evidence{By: "resolver " + cmp.Or(r.opts.Name, r.host)}
