@@ -96,6 +96,7 @@ type reply struct {
 func newResolver(host string, opts *Options) *Resolver {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.Proxy = nil // a proxy could answer in its place
+	t.MaxIdleConnsPerHost = 32
 	r := &Resolver{host: host, opts: *opts, client: &http.Client{
 		Transport:     neverresend.Transport(t),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
