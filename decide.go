@@ -120,7 +120,7 @@ func transition(a action, c *Call, p *Policy, r Record, owner Owner) Write {
 	}
 	next := fresh(c, p, owner)
 	next.Ref, next.Expect, next.Overwrite = r.Ref, r.Fence(), true
-	next.Inquiry.Notes = r.Inquiry.Notes
+	next.Inquiry.Notes = withoutQuestion(r.Inquiry.Notes)
 	if a == actRenew {
 		return next
 	}

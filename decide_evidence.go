@@ -3,6 +3,7 @@ package retrysafe
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -39,6 +40,9 @@ const (
 	ProofTombstone
 	// ProofAttested: an operator vouches for it.
 	ProofAttested
+	// ProofWaited: the other side does not know of it, and has had the time that its
+	// operator has set for that to be final. No attempt is on its way for so long.
+	ProofWaited
 )
 
 // A Recheck says what becomes of an outcome that the evidence leaves unknown.
@@ -84,6 +88,70 @@ var (
 
 // never is a term that does not end.
 const never = 100 * 365 * 24 * time.Hour
+
+// DecideInquiry returns the write by which one reconciler takes the question about an
+// unknown outcome for term: until then the record is not due, so that no other reconciler
+// finds it, and one that had found it before fails by the revision. It changes nothing
+// else, and counts no try. If the reconciler ends without evidence, the record is due
+// again after term. By names the reconciler, and nonce this write of its.
+//
+// It is false for a record about which no question is to be asked: one that is not Unknown,
+// not due, dead, or not readable.
+func DecideInquiry(r Record, by, nonce string, term time.Duration) (Write, bool) {
+	if !r.Readable() || r.State != StateUnknown || r.Inquiry.Dead || !r.Due() {
+		return Write{}, false
+	}
+	w := r.Update()
+	w.Term = term
+	w.AddNote(Note{By: by, Text: "the question is asked; the outcome has been unknown since this time", ID: questionOf(r.Owner) + nonce})
+	w.Inquiry.Notes[len(w.Inquiry.Notes)-1].At = r.UnknownSince() // the write moves UpdatedAt
+	return w, true
+}
+
+// questionPrefix begins the ID of the note of an open question. It has a space, which the
+// ID of an operator's action never has.
+const questionPrefix = "asking "
+
+// questionOf begins the ID of the note of an open question about an attempt.
+func questionOf(o Owner) string { return questionPrefix + o.String() + " " }
+
+// withoutQuestion returns the notes without that of an open question.
+func withoutQuestion(notes []Note) []Note {
+	if n := len(notes); n > 0 && strings.HasPrefix(notes[n-1].ID, questionPrefix) {
+		return notes[:n-1]
+	}
+	return notes
+}
+
+// UnknownSince returns a time at which the outcome was already unknown, by the store's
+// clock: that of the first question of a reconciler about it, or that of the record's last
+// write. It is never too early. Each question that found nothing has left a note; notes by
+// other authors among them only make the result later. It is zero for a record that is not
+// Unknown.
+func (r *Record) UnknownSince() time.Time {
+	q := &r.Inquiry
+	notes := withoutQuestion(q.Notes)
+	first := len(notes) - q.Tries
+	if first < 0 {
+		first = 1 // the oldest notes were dropped, and the first one kept may belong to an earlier attempt
+	}
+	switch {
+	case r.State != StateUnknown:
+		return time.Time{}
+	case len(notes) < len(q.Notes) && strings.HasPrefix(q.Notes[len(notes)].ID, questionOf(r.Owner)):
+		return q.Notes[len(notes)].At
+	case q.Tries == 0 || first >= len(notes):
+		return r.UpdatedAt
+	}
+	return notes[first].At
+}
+
+// resumed returns the inquiry of a record whose own attempt goes on, although it was taken
+// for unknown: what was asked about it before proves nothing of what it does from now on.
+func (q Inquiry) resumed() Inquiry {
+	q.Tries, q.Dead, q.Notes = 0, false, withoutQuestion(q.Notes)
+	return q
+}
 
 // DecideEvidence returns the write that settles an unknown outcome by the evidence.
 // It is the only place where that is decided, and it is pure.
@@ -187,7 +255,7 @@ func (v *Evidence) note() Note { return Note{By: v.By, Text: v.text(), ID: v.ID}
 
 // text is the evidence in words.
 func (v *Evidence) text() string {
-	s := v.Finding.String() + [...]string{"", ", tombstone placed", ", attested"}[min(v.Proof, ProofAttested)]
+	s := v.Finding.String() + [...]string{"", ", tombstone placed", ", attested", ", long enough"}[min(v.Proof, ProofWaited)]
 	if v.Text != "" {
 		s += ": " + v.Text
 	}

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/test/faultstore"
 )
 
 // unknown is a record whose outcome is unknown, of an operation with effects e.
@@ -36,6 +38,7 @@ func TestW56_Concluded(t *testing.T) {
 		{retrysafe.Evidence{Finding: retrysafe.FindingNotHappened}, u, r, r}, // "not found" is no proof
 		{retrysafe.Evidence{Finding: retrysafe.FindingNotHappened, Proof: retrysafe.ProofTombstone}, r, r, r},
 		{retrysafe.Evidence{Finding: retrysafe.FindingNotHappened, Proof: retrysafe.ProofAttested}, r, r, r},
+		{retrysafe.Evidence{Finding: retrysafe.FindingNotHappened, Proof: retrysafe.ProofWaited}, r, r, r},
 	} {
 		for effects, want := range map[retrysafe.Effects]retrysafe.State{
 			retrysafe.EffectsUnprotected: line.unprotected, retrysafe.EffectsKeyed: line.keyed, retrysafe.EffectsInTx: line.inx,
@@ -219,4 +222,127 @@ func TestDisputedRecord(t *testing.T) {
 	if err != nil || w.State != retrysafe.StateCompleted || w.Inquiry.Disputed || w.Inquiry.Dead || w.ProviderRef != "ch_2" {
 		t.Errorf("an operator settles it: %+v, %v", w, err)
 	}
+}
+
+// The settle window must not begin before the record was unknown.
+func TestUnknownSince(t *testing.T) {
+	t.Parallel()
+	at := func(minute int) time.Time { return time.Date(2030, 1, 1, 0, minute, 0, 0, time.UTC) }
+	earlier := retrysafe.Note{At: at(1), By: "sweeper", State: retrysafe.StateUnknown} // of an attempt before
+	asked := func(minutes ...int) []retrysafe.Note {
+		notes := []retrysafe.Note{earlier}
+		for _, m := range minutes {
+			notes = append(notes, retrysafe.Note{At: at(m), By: "resolver", State: retrysafe.StateUnknown})
+		}
+		return notes
+	}
+	open := func(owner retrysafe.Owner, minute int, notes ...retrysafe.Note) []retrysafe.Note {
+		return append(notes, retrysafe.Note{At: at(minute), By: "resolver", State: retrysafe.StateUnknown, ID: "asking " + owner.String() + " 1f"})
+	}
+	for name, c := range map[string]struct {
+		inquiry retrysafe.Inquiry
+		want    time.Time
+	}{
+		"never asked":                    {retrysafe.Inquiry{}, at(10)},
+		"never asked, but noted earlier": {retrysafe.Inquiry{Notes: asked()}, at(10)},
+		"asked once":                     {retrysafe.Inquiry{Tries: 1, Notes: asked(6)}, at(6)},
+		"asked three times":              {retrysafe.Inquiry{Tries: 3, Notes: asked(6, 7, 8)}, at(6)},
+		"noted by others in between":     {retrysafe.Inquiry{Tries: 2, Notes: asked(6, 7, 8)}, at(7)},
+		"more often than notes are kept": {retrysafe.Inquiry{Tries: 9, Notes: asked(6, 7, 8)}, at(6)},
+		"its notes were lost":            {retrysafe.Inquiry{Tries: 9}, at(10)},
+		"a first question is open":       {retrysafe.Inquiry{Notes: open(retrysafe.Owner{1}, 5, earlier)}, at(5)},
+		"a further question is open":     {retrysafe.Inquiry{Tries: 2, Notes: open(retrysafe.Owner{1}, 6, asked(6, 7)...)}, at(6)},
+		"one about an earlier attempt":   {retrysafe.Inquiry{Notes: open(retrysafe.Owner{2}, 5, earlier)}, at(10)},
+		"but for one":                    {retrysafe.Inquiry{Tries: 9, Notes: asked()}, at(10)},
+	} {
+		if got := (&retrysafe.Record{State: retrysafe.StateUnknown, Owner: retrysafe.Owner{1}, UpdatedAt: at(10), Inquiry: c.inquiry}).UnknownSince(); !got.Equal(c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+	if got := (&retrysafe.Record{State: retrysafe.StateInProgress, UpdatedAt: at(10)}).UnknownSince(); !got.IsZero() {
+		t.Errorf("an attempt in progress is unknown since %v", got)
+	}
+}
+
+// A question is taken by a write that moves the deadline and nothing else: it counts no
+// try, and the time since which the outcome is unknown stays.
+func TestQuestionIsTaken(t *testing.T) {
+	t.Parallel()
+	r := unknown(retrysafe.EffectsUnprotected)
+	r.UpdatedAt = r.ReadAt.Add(-time.Minute)
+	r.Inquiry.Notes = []retrysafe.Note{{By: "sweeper", Text: "lease lapsed"}}
+	w, ok := retrysafe.DecideInquiry(r, "resolver", "1f", 15*time.Second)
+	if !ok || w.Term != 15*time.Second || w.Expect != r.Fence() || w.State != retrysafe.StateUnknown || w.Inquiry.Tries != 0 || w.Inquiry.Dead || w.Overwrite {
+		t.Fatalf("%+v, %t", w, ok)
+	}
+	taken := w.Record
+	taken.UpdatedAt = r.ReadAt // as a store sets it
+	if got := taken.UnknownSince(); !got.Equal(r.UpdatedAt) {
+		t.Errorf("it is unknown since %v, want %v", got, r.UpdatedAt)
+	}
+
+	// The next one, after the first was never answered.
+	taken.Deadline, taken.ReadAt = r.ReadAt, r.ReadAt.Add(time.Hour)
+	again, ok := retrysafe.DecideInquiry(taken, "resolver", "20", 15*time.Second)
+	if !ok || len(again.Inquiry.Notes) != 2 || !again.UnknownSince().Equal(r.UpdatedAt) {
+		t.Errorf("%+v, %t", again.Inquiry, ok)
+	}
+	done, err := retrysafe.DecideEvidence(again.Record, retrysafe.Evidence{Text: "ask later", By: "resolver"}, retrysafe.Recheck{After: time.Minute, Limit: 3})
+	must(t, err)
+	if n := done.Inquiry.Notes; len(n) != 2 || n[1].Text != "still_unknown: ask later" || done.Inquiry.Tries != 1 {
+		t.Errorf("the note of the question stays: %+v", done.Inquiry)
+	}
+
+	for name, change := range map[string]func(*retrysafe.Record){
+		"settled":   func(r *retrysafe.Record) { r.State = retrysafe.StateRetryable },
+		"dead":      func(r *retrysafe.Record) { r.Inquiry.Dead = true },
+		"not due":   func(r *retrysafe.Record) { r.Deadline = r.ReadAt.Add(1) },
+		"of future": func(r *retrysafe.Record) { r.Version = retrysafe.RecordVersion + 1 },
+	} {
+		other := r
+		change(&other)
+		if _, ok := retrysafe.DecideInquiry(other, "resolver", "1f", time.Second); ok {
+			t.Errorf("a question is taken about a record that is %s", name)
+		}
+	}
+}
+
+// What was asked about an attempt before its owner came back proves nothing of what the
+// owner does afterwards.
+func TestQuestionsBeforeAnOwnerCameBackDoNotCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{})
+		x := b.begins(t)
+		stalled := true
+		b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if stalled && s.Op == faultstore.Swap && s.Write.State == retrysafe.StateInProgress {
+				return faultstore.LoseRequest
+			}
+			return faultstore.None
+		})
+		time.Sleep(b.Policy().Lease + time.Second)
+		if n := b.sweep(t); n != 1 {
+			t.Fatalf("swept %d", n)
+		}
+		asked, err := retrysafe.DecideEvidence(b.state(t), retrysafe.Evidence{By: "resolver"}, retrysafe.Recheck{Limit: 3})
+		must(t, err)
+		r, err := b.mem.Swap(t.Context(), asked)
+		must(t, err)
+		question, ok := retrysafe.DecideInquiry(r, "resolver", "1f", time.Second)
+		if !ok {
+			t.Fatal("no question is taken")
+		}
+		_, err = b.mem.Swap(t.Context(), question)
+		must(t, err)
+		stalled = false
+		time.Sleep(2 * time.Minute) // its heartbeats go on
+		if r := b.state(t); r.State != retrysafe.StateInProgress {
+			t.Fatalf("it is %s", r.State)
+		}
+		must(t, x.Quarantine(t.Context(), errors.New("cut off")))
+		if r = b.state(t); r.State != retrysafe.StateUnknown || !r.UnknownSince().Equal(r.UpdatedAt) {
+			t.Errorf("it is %s since %v, and was quarantined at %v: %+v", r.State, r.UnknownSince(), r.UpdatedAt, r.Inquiry)
+		}
+	})
 }

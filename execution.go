@@ -259,6 +259,9 @@ func (x *Execution) store(r *Record, p stage) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.rec, x.stage = *r, p
+	if p == stageRunning && r.State == StateUnknown { // it was taken for unknown too early
+		x.rec.Inquiry = r.Inquiry.resumed()
+	}
 }
 
 // prepare sets the result that an unconfirmed transaction holds; nil if there is none.

@@ -196,7 +196,7 @@ func (t *phaseTx) lock(ctx context.Context) error {
 func (x *Execution) adopt(got *Record) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.rec.Revision, x.rec.Inquiry = got.Revision, got.Inquiry
+	x.rec.Revision, x.rec.Inquiry = got.Revision, got.Inquiry.resumed()
 	if x.log.providerRef == "" {
 		x.log.providerRef = got.ProviderRef
 	}

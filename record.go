@@ -205,9 +205,10 @@ type Note struct {
 const maxNotes = 32
 
 // AddNote adds a note of what the record becomes: it sets the note's At and State. It
-// is for a write that is not one of the record's own attempt.
+// is for a write that is not one of the record's own attempt. The note of a question that
+// is open, see [DecideInquiry], is replaced by it.
 func (r *Record) AddNote(n Note) {
-	notes := slices.Clone(r.Inquiry.Notes)
+	notes := slices.Clone(withoutQuestion(r.Inquiry.Notes))
 	if len(notes) >= maxNotes {
 		notes = slices.Delete(notes, 1, len(notes)-maxNotes+2)
 	}

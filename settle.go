@@ -187,9 +187,8 @@ func (x *Execution) swapWithin(step *detachedContext, w Write, s *settlement) (R
 			x.ended(&got) // the transaction of HandOver has committed, even if its caller got an error
 			return got, ErrSettled
 		case is(err, ErrConflict) && mine && got.continues():
-			w.Expect.Revision, w.Inquiry = got.Revision, got.Inquiry
-			w.Inquiry.Dead = false                                // its owner is alive
-			if w.ProviderRef == "" && got.State == StateUnknown { // a resolver may have found it
+			w.Expect.Revision, w.Inquiry = got.Revision, got.Inquiry.resumed() // its owner is alive
+			if w.ProviderRef == "" && got.State == StateUnknown {              // a resolver may have found it
 				w.ProviderRef = got.ProviderRef
 			}
 		case is(err, ErrConflict), is(err, ErrNotFound):

@@ -134,6 +134,10 @@ type Options struct {
 	// Repanic lets a handler's panic go on after it was settled, instead of
 	// answering 500 and logging it.
 	Repanic bool
+	// Reconciled says that a resolver or a webhook finds out what became of requests
+	// whose outcome is unknown. Then a client is told that it is being looked into, and
+	// otherwise that an operator has to find out.
+	Reconciled bool
 	// ProblemBase is put before a problem's code to make its type. Default: the
 	// pages of this project.
 	ProblemBase string

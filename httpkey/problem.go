@@ -51,7 +51,7 @@ var (
 	keyUnknown         = &problem{"key-unknown", 404, "There is no request under this key", "Nothing is stored under this key for this caller: it was never sent, has expired, or belongs to another caller. Send the request itself with its key to find out.", false, false, invalidRequest}
 	answerEncoded      = &problem{"answer-encoded", 406, "Stored answer has another encoding", "The stored answer cannot be decoded here. Send an Accept-Encoding that allows its Content-Encoding.", false, false, invalidRequest}
 	inFlight           = &problem{"in-flight", 409, "A request is outstanding for this Idempotency-Key", "The first request is still running, or was cut off a moment ago. Send the same request with the same key again after the time in Retry-After.", true, false, stripeError{"idempotency_error", "idempotency_key_in_use"}}
-	outcomeUnknown     = &problem{"outcome-unknown", 409, "Outcome of the first request is unknown", "The first request may have been executed. What became of it has to be found out at the service; ask again with the same key, and do not send it under another.", true, false, stripeError{"idempotency_error", "idempotency_outcome_unknown"}}
+	outcomeUnknown     = &problem{"outcome-unknown", 409, "Outcome of the first request is unknown", "The first request may have been executed. An operator of the service has to find out what became of it; ask again with the same key, and do not send it under another.", true, false, stripeError{"idempotency_error", "idempotency_outcome_unknown"}}
 	keyGone            = &problem{"key-expired", 410, "Idempotency-Key has expired", "The answer under this key is no longer kept. Find out whether the operation took place before you send it under a new key.", false, false, idempotency}
 	firstSentStale     = &problem{"first-sent-stale", 412, "First attempt is too long ago", "The answer of the first attempt may be forgotten already. Find out whether the operation took place before you send it under a new key.", false, false, idempotency}
 	bodyTooLarge       = &problem{"body-too-large", 413, "Request body is too large", "Nothing was reserved.", false, true, invalidRequest}
@@ -62,7 +62,7 @@ var (
 	tooManyActive      = &problem{"too-many-active-keys", 429, "Too many keys are kept for this caller", "Wait until some have expired. Retries under known keys are not limited.", true, false, stripeError{"invalid_request_error", "rate_limit"}}
 	tooManyLookups     = &problem{"too-many-lookups", 429, "Too many requests under known keys", "Wait for the time in Retry-After.", true, false, stripeError{"invalid_request_error", "rate_limit"}}
 	attemptFailed      = &problem{"attempt-failed", 500, "The attempt failed and may be sent again", "Send the same request with the same key: it runs again, and no effect of it is repeated.", true, false, apiError}
-	attemptUnknown     = &problem{"attempt-unknown", 500, "The attempt failed and may have been executed", "What became of it has to be found out at the service; ask again with the same key, and do not send it under another.", true, false, apiError}
+	attemptUnknown     = &problem{"attempt-unknown", 500, "The attempt failed and may have been executed", "An operator of the service has to find out what became of it; ask again with the same key, and do not send it under another.", true, false, apiError}
 	noAnswer           = &problem{"no-answer", 500, "The service gave no answer", "The service's handler wrote no response, which is a defect of the service. Ask again with the same key, and do not send it under another.", true, false, apiError}
 	notInTransaction   = &problem{"not-in-transaction", 500, "The answer was not committed together with its effects", "The service declares that they commit together, and this answer was in no open transaction, which is a defect of the service. The request may have been executed. Ask again with the same key, and do not send it under another.", true, false, apiError}
 	notCommitted       = &problem{"not-committed", 500, "The service did not commit its answer", "Its transaction was rolled back, so nothing was executed; that it was left open is a defect of the service. Send the same request with the same key: it runs again.", true, false, apiError}
@@ -77,6 +77,13 @@ var (
 	// stillRunning is sent as a 202.
 	stillRunning = &problem{"in-flight", 202, "The request is being processed", "Ask again with the same key, or look at the Location, after the time in Retry-After.", true, false, apiError}
 )
+
+// lookedInto has the details of problems where a resolver or a webhook finds out what
+// became of the request; see [Options.Reconciled].
+var lookedInto = map[*problem]string{
+	outcomeUnknown: "The first request may have been executed. What became of it is being looked into; ask again with the same key, and do not send it under another.",
+	attemptUnknown: "What became of it is being looked into; ask again with the same key, and do not send it under another.",
+}
 
 // problems are all of them, for documentation and tests.
 var problems = []*problem{
@@ -135,6 +142,11 @@ type stripeBodyError struct {
 
 // write sends the refusal in the profile's envelope.
 func (g *Guard) write(w http.ResponseWriter, re refusal) {
+	if detail := lookedInto[re.problem]; detail != "" && g.o.Reconciled {
+		p := *re.problem
+		p.detail = detail
+		re.problem = &p
+	}
 	status := re.problem.status
 	switch {
 	case re.problem == keyReused:

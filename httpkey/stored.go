@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/retrysafe/retrysafe"
 	frame "github.com/retrysafe/retrysafe/internal/fields"
 )
 
@@ -109,6 +110,16 @@ func parseStored(b []byte) (s storedRequest, err error) {
 		return storedRequest{}, errBadRequest
 	}
 	return s, nil
+}
+
+// StoredBody returns the body of the request that a guard has stored for a worker, see
+// [Options.Async], and whether the record has one.
+func StoredBody(r retrysafe.Record) ([]byte, bool) {
+	if r.Request == nil {
+		return nil, false
+	}
+	s, err := parseStored(r.Request)
+	return s.body, err == nil
 }
 
 // request returns the request without its body. It has no connection, so it has neither

@@ -255,7 +255,7 @@ func wrote(got, next *retrysafe.Record) bool {
 		return false
 	}
 	x, y := &a[len(a)-1], &b[len(b)-1]
-	return x.At.UnixMicro() == y.At.UnixMicro() && x.By == y.By && x.State == y.State && x.Text == y.Text
+	return x.At.UnixMicro() == y.At.UnixMicro() && x.By == y.By && x.State == y.State && x.Text == y.Text && x.ID == y.ID
 }
 
 // tell logs a change of a record and reports it to the observer.

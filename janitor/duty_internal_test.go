@@ -28,37 +28,6 @@ func TestJitterIsAQuarterEitherWay(t *testing.T) {
 	}
 }
 
-// The settle window must not begin before the record was unknown.
-func TestUnknownSince(t *testing.T) {
-	t.Parallel()
-	at := func(minute int) time.Time { return time.Date(2030, 1, 1, 0, minute, 0, 0, time.UTC) }
-	earlier := retrysafe.Note{At: at(1), By: "sweeper", State: retrysafe.StateUnknown} // of an attempt before
-	asked := func(minutes ...int) []retrysafe.Note {
-		notes := []retrysafe.Note{earlier}
-		for _, m := range minutes {
-			notes = append(notes, retrysafe.Note{At: at(m), By: "resolver", State: retrysafe.StateUnknown})
-		}
-		return notes
-	}
-	for name, c := range map[string]struct {
-		inquiry retrysafe.Inquiry
-		want    time.Time
-	}{
-		"never asked":                    {retrysafe.Inquiry{}, at(10)},
-		"never asked, but noted earlier": {retrysafe.Inquiry{Notes: asked()}, at(10)},
-		"asked once":                     {retrysafe.Inquiry{Tries: 1, Notes: asked(6)}, at(6)},
-		"asked three times":              {retrysafe.Inquiry{Tries: 3, Notes: asked(6, 7, 8)}, at(6)},
-		"noted by others in between":     {retrysafe.Inquiry{Tries: 2, Notes: asked(6, 7, 8)}, at(7)},
-		"more often than notes are kept": {retrysafe.Inquiry{Tries: 9, Notes: asked(6, 7, 8)}, at(6)},
-		"its notes were lost":            {retrysafe.Inquiry{Tries: 9}, at(10)},
-		"but for one":                    {retrysafe.Inquiry{Tries: 9, Notes: asked()}, at(10)},
-	} {
-		if got := unknownSince(&retrysafe.Record{UpdatedAt: at(10), Inquiry: c.inquiry}); !got.Equal(c.want) {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
-	}
-}
-
 func TestWrote(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -178,8 +178,10 @@ func TestReconcilerAsksOnlyAboutWhatIsStillUnknown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, retrysafe.Policy{})
 	w.unknown(t, retrysafe.EffectsUnprotected)
+	settled := false
 	w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
-		if s.Op == faultstore.Load {
+		if s.Op == faultstore.Swap && !settled {
+			settled = true
 			r, a := w.record(t).Update(), answer("the owner's")
 			r.State, r.Result, r.Term = retrysafe.StateCompleted, &a, time.Hour
 			_, err := w.mem.Swap(t.Context(), r)
@@ -196,15 +198,18 @@ func TestReconcilerAsksOnlyAboutWhatIsStillUnknown(t *testing.T) {
 	w.replays(t, 201, "the owner's")
 }
 
-// A dead letter's event is not lost with the store's reply.
+// A dead letter's event is not lost with the store's reply, and neither is the question
+// that was taken.
 func TestReconcilerRecognisesItsOwnStep(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, retrysafe.Policy{})
-	w.unknown(t, retrysafe.EffectsUnprotected)
-	w.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.LoseReply))
-	c := janitor.NewReconciler(w.fault, &says{}, &janitor.ReconcilerOptions{Options: w.opts(), Tries: 1})
-	once(t, c, 1)
-	if c.Stats().Dead != 1 || w.saw(retrysafe.EventDead) != 1 || w.record(t).Inquiry.Tries != 1 {
-		t.Errorf("counted %+v", c.Stats())
+	for step := 1; step <= 2; step++ {
+		w := newWorld(t, retrysafe.Policy{})
+		w.unknown(t, retrysafe.EffectsUnprotected)
+		w.fault.Plan(faultstore.FailOnce(faultstore.Swap, step, faultstore.LoseReply))
+		c := janitor.NewReconciler(w.fault, &says{}, &janitor.ReconcilerOptions{Options: w.opts(), Tries: 1})
+		once(t, c, 1)
+		if c.Stats().Dead != 1 || w.saw(retrysafe.EventDead) != 1 || w.record(t).Inquiry.Tries != 1 {
+			t.Errorf("swap %d: counted %+v", step, c.Stats())
+		}
 	}
 }

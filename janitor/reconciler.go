@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,10 +20,15 @@ import (
 // run again. If the outcome stays unknown, the reconciler asks again after growing
 // pauses. After the last try the record is a dead letter, and an operator has to
 // resolve it.
+//
+// Of the reconcilers of many nodes one at a time asks about a record: it takes the
+// question by a swap, [retrysafe.DecideInquiry]. If its node crashes, the record is due
+// again when the time for the question is over.
 type Reconciler struct {
 	duty
 	resolver Resolver
 	o        ReconcilerOptions
+	breakers breakers
 	stats    ReconcilerStats // under duty.mu
 }
 
@@ -35,8 +41,8 @@ type ReconcilerOptions struct {
 	// Options: by default a pass every 30 s, in pages of 100 records. Workers is how
 	// many calls of the resolver run at once.
 	Options
-	// By is the author in the records' notes, e.g. "resolver stripe". Default
-	// "resolver".
+	// By is the author in the records' notes, e.g. "resolver stripe", of evidence that
+	// names none. Default "resolver".
 	By string
 	// Timeout bounds one call of the resolver. Default 10 s.
 	Timeout time.Duration
@@ -50,6 +56,14 @@ type ReconcilerOptions struct {
 	// accepted without a proof: the other side may not find yet what happened a moment
 	// ago. Default 1 minute.
 	Settle time.Duration
+	// BreakAfter is how many calls of a resolver in a row must fail before it is given a
+	// pause, in which no record is asked about there, none counts a try, and none becomes
+	// a dead letter. After the pause one question decides whether it goes on. In
+	// [Resolvers] each resolver has pauses of its own. Default 5.
+	BreakAfter int
+	// BreakPause is how long the first pause lasts. Each further one in a row is twice as
+	// long, up to MaxBreakPause, give or take a quarter. Defaults 10 s, 5 minutes.
+	BreakPause, MaxBreakPause time.Duration
 }
 
 // ReconcilerStats are counts since the reconciler was made.
@@ -66,6 +80,11 @@ type ReconcilerStats struct {
 	Dead uint64
 	// Contradicted records were released as not happened, and have happened.
 	Contradicted uint64
+	// Skipped counts records that were due and not asked about, because their resolver
+	// had failed too often in a row.
+	Skipped uint64
+	// Open is how many resolvers are not asked now for that reason.
+	Open int
 }
 
 var _ Duty = (*Reconciler)(nil)
@@ -85,7 +104,13 @@ func NewReconciler(s retrysafe.Store, r Resolver, opts *ReconcilerOptions) *Reco
 	o.MaxPause = orDefault(o.MaxPause, 8*time.Hour)
 	o.Tries = orDefault(o.Tries, 12)
 	o.Settle = orDefault(o.Settle, time.Minute)
-	return &Reconciler{duty: duty{name: "reconciler", store: s, page: o.Batch, Options: o.Options}, resolver: r, o: o}
+	o.BreakAfter = orDefault(o.BreakAfter, 5)
+	o.BreakPause = orDefault(o.BreakPause, 10*time.Second)
+	o.MaxBreakPause = orDefault(o.MaxBreakPause, 5*time.Minute)
+	return &Reconciler{
+		duty: duty{name: "reconciler", store: s, page: o.Batch, Options: o.Options}, resolver: r, o: o,
+		breakers: breakers{after: o.BreakAfter, pause: o.BreakPause, most: o.MaxBreakPause, rand: o.Rand, now: o.Clock.Now, each: map[any]*breaker{}},
+	}
 }
 
 func (c *Reconciler) check() error {
@@ -108,27 +133,47 @@ func (c *Reconciler) Stats() ReconcilerStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	stats := c.stats
-	stats.Passes = c.passes
+	stats.Passes, stats.Open = c.passes, c.breakers.open()
 	return stats
 }
 
-// inquire asks about one record and settles it by the evidence. It reads the record
-// again first: another process may have settled it since it was listed.
+// claimMargin is how much longer than its resolver may take a question is taken for. It
+// covers the way of the claim to the store and back.
+const claimMargin = 5 * time.Second
+
+// inquire asks about one record and settles it by the evidence. Before it asks, it takes
+// the question by a swap of the record, so that one reconciler at a time asks about it, and
+// not about a record that has changed since it was listed.
 func (c *Reconciler) inquire(ctx context.Context, listed retrysafe.Record) (bool, error) {
 	if listed.Inquiry.Dead {
 		return false, nil
 	}
-	r, err := c.load(ctx, listed.Ref)
-	switch {
-	case late(err), err == nil && r.Revision != listed.Revision:
-		c.overtaken()
+	leave, ok := c.breakers.enter(breakerKey(c.resolver, &listed))
+	if !ok {
+		c.count(func(s *ReconcilerStats) { s.Skipped++ })
 		return false, nil
-	case err != nil:
+	}
+	how := notAsked
+	defer func() { leave(how) }()
+	began := c.Clock.Now()
+	claimed, ok, err := c.claim(ctx, &listed)
+	if !ok {
 		return false, err
 	}
-	v, cause := c.ask(ctx, r)
+	left := min(c.o.Timeout, c.o.Timeout+claimMargin-c.Clock.Now().Sub(began))
+	if left <= 0 {
+		c.overtaken() // the store took so long that the claim may be over
+		return false, nil
+	}
+	asked := listed // as it was before the claim, which is nothing to a resolver
+	asked.ReadAt = claimed.ReadAt
+	v, cause := c.ask(ctx, asked, left)
 	if cause != nil && ctx.Err() != nil {
 		return false, nil //nolint:nilerr // this node is stopping; the other side has not failed, so it counts as no try
+	}
+	how = answered
+	if cause != nil {
+		how = failed
 	}
 	c.count(func(s *ReconcilerStats) {
 		s.Asked++
@@ -137,19 +182,24 @@ func (c *Reconciler) inquire(ctx context.Context, listed retrysafe.Record) (bool
 		}
 	})
 	if cause != nil {
-		v = retrysafe.Evidence{ProviderRef: v.ProviderRef, Text: cause.Error()}
+		v = retrysafe.Evidence{ProviderRef: v.ProviderRef, Text: cause.Error(), By: v.By}
 	}
-	return c.conclude(ctx, &r, c.believed(&r, v), cause)
+	return c.conclude(ctx, &claimed, c.believed(&asked, v), cause)
 }
 
-func (c *Reconciler) load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
-	ctx, stop := deadline.After(ctx, c.Clock, c.StoreTimeout)
-	defer stop()
-	return c.store.Load(ctx, ref)
+// claim takes the question about a record. It reports false if another process has
+// changed the record first.
+func (c *Reconciler) claim(ctx context.Context, listed *retrysafe.Record) (got retrysafe.Record, ok bool, err error) {
+	nonce := strconv.FormatUint(uint64(c.Rand()*(1<<53)), 16)
+	next, ok := retrysafe.DecideInquiry(*listed, c.o.By, nonce, c.o.Timeout+claimMargin)
+	if !ok {
+		return got, false, nil
+	}
+	return c.replace(ctx, next)
 }
 
-func (c *Reconciler) ask(ctx context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
-	ctx, stop := deadline.After(ctx, c.Clock, c.o.Timeout)
+func (c *Reconciler) ask(ctx context.Context, r retrysafe.Record, within time.Duration) (retrysafe.Evidence, error) {
+	ctx, stop := deadline.After(ctx, c.Clock, within)
 	defer stop()
 	return safely(func() (retrysafe.Evidence, error) { return c.resolver.Resolve(ctx, r) })
 }
@@ -157,27 +207,11 @@ func (c *Reconciler) ask(ctx context.Context, r retrysafe.Record) (retrysafe.Evi
 // believed returns v. If v is an unproven NotHappened within the settling time, it
 // returns "still unknown" instead.
 func (c *Reconciler) believed(r *retrysafe.Record, v retrysafe.Evidence) retrysafe.Evidence {
-	if v.Finding == retrysafe.FindingNotHappened && v.Proof == retrysafe.ProofNone && r.ReadAt.Sub(unknownSince(r)) < c.o.Settle {
+	if v.Finding == retrysafe.FindingNotHappened && v.Proof == retrysafe.ProofNone && r.ReadAt.Sub(r.UnknownSince()) < c.o.Settle {
 		v.Finding = retrysafe.FindingUnknown
 		v.Text = strings.TrimSpace(v.Text + " (not found there, but too soon to rely on it)")
 	}
 	return v
-}
-
-// unknownSince returns a time at which the record was already unknown, by the store's
-// clock: that of the first call of a resolver about it, or that of the record's last
-// write. Each call that found nothing has left a note. Notes by other authors among
-// them only make the result later.
-func unknownSince(r *retrysafe.Record) time.Time {
-	q := &r.Inquiry
-	first := len(q.Notes) - q.Tries
-	if first < 0 {
-		first = 1 // the oldest notes were dropped, and the first one kept may belong to an earlier attempt
-	}
-	if q.Tries == 0 || first >= len(q.Notes) {
-		return r.UpdatedAt
-	}
-	return q.Notes[first].At
 }
 
 // maxSteps bounds how often one piece of evidence is tried on a record that keeps
@@ -189,7 +223,7 @@ const maxSteps = 8
 // now. Uncertain evidence is dropped; a later pass asks again.
 func (c *Reconciler) conclude(ctx context.Context, asked *retrysafe.Record, v retrysafe.Evidence, cause error) (bool, error) {
 	r := *asked
-	v.By = c.o.By
+	v.By = cmp.Or(v.By, c.o.By)
 	for range maxSteps {
 		again := jitter(doubled(c.o.Pause, r.Inquiry.Tries, c.o.MaxPause), c.Rand())
 		next, wrong := retrysafe.DecideEvidence(r, v, retrysafe.Recheck{After: again, Limit: c.o.Tries})
@@ -201,8 +235,9 @@ func (c *Reconciler) conclude(ctx context.Context, asked *retrysafe.Record, v re
 		case errors.Is(wrong, retrysafe.ErrUnreadable):
 			return false, wrong
 		default: // the evidence is not valid
+			by := v.By
 			v, cause = StillUnknown(wrong.Error()), wrong
-			v.By = c.o.By
+			v.By = by
 			continue
 		}
 		got, err := c.swap(ctx, next)

@@ -11,8 +11,9 @@ import (
 // provider that the operation called.
 type Resolver interface {
 	// Resolve finds out what became of the operation of record r. It may be called
-	// concurrently, repeatedly, and for the same record by two nodes at once, so it
-	// must have no effects of its own. It returns when ctx ends.
+	// concurrently and repeatedly, and, after a node was stopped or cut off in the middle
+	// of a question, for the same record by two nodes at once, so it must have no effects
+	// of its own. It returns when ctx ends.
 	//
 	// An error says that the outcome could not be determined this time. So does
 	// [StillUnknown], which does not count as a failure.
@@ -39,14 +40,19 @@ type Resolvers map[string]Resolver
 
 // Resolve implements [Resolver].
 func (m Resolvers) Resolve(ctx context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
-	one := m[r.Operation]
-	if one == nil {
-		one = m[""]
-	}
+	one, _ := m.of(r.Operation)
 	if one == nil {
 		return StillUnknown(fmt.Sprintf("no resolver for operation %q", r.Operation)), nil
 	}
 	return one.Resolve(ctx, r)
+}
+
+// of returns the resolver for an operation, and the name that it has in m.
+func (m Resolvers) of(operation string) (one Resolver, name string) {
+	if one := m[operation]; one != nil {
+		return one, operation
+	}
+	return m[""], ""
 }
 
 // Happened says that the operation has happened. Retries get this answer.

@@ -13,7 +13,9 @@ var (
 	overtaken   = counts("retrysafe_janitor_overtaken_total", "Records that another process had changed meanwhile.", "duty")
 	unreadable  = gauges("retrysafe_janitor_unreadable_records", "Records that the last pass could not read.", highest, "duty")
 	records     = counts("retrysafe_janitor_records_total", "Records that a duty has changed, by result.", "duty", "result")
-	questions   = counts("retrysafe_reconcile_questions_total", "Calls of resolvers, by result.", "result")
+	questions   = counts("retrysafe_reconcile_questions_total", "Calls of resolvers, by result; skipped are those that an open breaker prevented.", "result")
+
+	breakersOpen = gauges("retrysafe_reconcile_breakers_open", "Resolvers that are not asked now because they failed too often in a row.", highest)
 
 	messages      = counts("retrysafe_outbox_messages_total", "Delivery attempts, by result.", "result")
 	waiting       = gauges("retrysafe_outbox_waiting_messages", "Messages that wait to be delivered.", highest)

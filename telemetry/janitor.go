@@ -57,6 +57,8 @@ func countDuty(r reading, d janitor.Duty) {
 		result("contradicted", s.Contradicted)
 		r.add(questions, float64(s.Asked-s.ResolverErrors), "answered")
 		r.add(questions, float64(s.ResolverErrors), "error")
+		r.add(questions, float64(s.Skipped), "skipped")
+		r.add(breakersOpen, float64(s.Open))
 	}
 }
 

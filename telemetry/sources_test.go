@@ -44,6 +44,8 @@ func TestWhatHappensIsShown(t *testing.T) {
 		`retrysafe_janitor_records_total{duty="reconciler",result="completed"}`: 1,
 		`retrysafe_reconcile_questions_total{result="answered"}`:                1,
 		`retrysafe_reconcile_questions_total{result="error"}`:                   0,
+		`retrysafe_reconcile_questions_total{result="skipped"}`:                 0,
+		`retrysafe_reconcile_breakers_open`:                                     0,
 		`retrysafe_outbox_messages_total{result="delivered"}`:                   1,
 		"retrysafe_outbox_waiting_messages":                                     1,
 		"retrysafe_outbox_dead_letters":                                         0,

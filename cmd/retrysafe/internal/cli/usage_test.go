@@ -96,7 +96,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{"outbox show x", 2, "not the ID of a message"},
 		{"outbox list --limit 0", 2, "--all lists everything"},
 		{"reconcile run --only sleep", 2, "they are sweep, reconcile, reap"},
-		{"reconcile run --only reconcile", 2, "--resolver-url is missing"},
+		{"reconcile run --only reconcile", 2, "--resolver-url names one"},
 		{"reconcile run --tries -1", 2, "negative"},
 		{"reconcile run --resolver-url nonsense", 2, "not a URL of http or https"},
 		{"reconcile run --resolver-url http://resolver/x", 2, "--plain-http trusts the network"},

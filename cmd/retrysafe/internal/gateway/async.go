@@ -66,16 +66,19 @@ func (g *Gateway) makeWorker(routes map[string]http.Handler, hands int) error {
 // operations are what requests of the route are stored as, where that is known before
 // they come.
 func (rt *route) operations() []string {
-	if _, _, ok := routing.CutMethod(rt.pattern); ok {
-		return []string{rt.pattern}
-	}
-	path := cmp.Or(rt.pattern, "/")
 	if rt.pattern == "" && !rt.set.Async {
 		return nil // by their paths
 	}
-	var all []string
-	for _, method := range rt.methods {
-		all = append(all, method+" "+path)
+	return operationsOf(cmp.Or(rt.pattern, "/"))
+}
+
+// operationsOf returns what requests of a route with this pattern are stored as.
+func operationsOf(pattern string) (all []string) {
+	if _, _, ok := routing.CutMethod(pattern); ok {
+		return []string{pattern}
+	}
+	for _, method := range routing.Methods(pattern) {
+		all = append(all, method+" "+pattern)
 	}
 	return all
 }

@@ -60,7 +60,9 @@ type Gateway struct {
 	store          retrysafe.Store
 	cache          tiered.Store // nil if there is none
 	sweeper        *janitor.Sweeper
+	reconciler     *janitor.Reconciler // nil if there is no resolver
 	reaper         *janitor.Reaper
+	lookedInto     func(pattern string) bool // see [lookedInto]
 	tenants        tenants
 	trustedHeaders map[string]bool // canonical names of headers; see isAlias
 	protected      map[string]bool // canonical names of headers; see removesProtected
@@ -89,9 +91,10 @@ func New(c *config.Config, p Parts) (*Gateway, error) {
 	if g.logger == nil {
 		g.logger = slog.Default()
 	}
+	g.lookedInto = func(pattern string) bool { return lookedInto(c, pattern) }
 	g.passthroughs.New = func() *passthrough { return newPassthrough(g) }
 	for _, step := range []func(*config.Config, *Parts) error{
-		g.makeTenants, g.wrapStore, g.openUpstream, g.makeGuard, g.makeRoutes, g.noteTrustedHeaders, g.makeWorkers, g.makeJanitor, g.makeHealth,
+		g.makeTenants, g.wrapStore, g.openUpstream, g.makeGuard, g.makeRoutes, g.noteTrustedHeaders, g.makeWorkers, g.makeJanitor, g.makeReconciler, g.makeHealth,
 	} {
 		if err := step(c, &p); err != nil {
 			return nil, fmt.Errorf("gateway: %w", err)

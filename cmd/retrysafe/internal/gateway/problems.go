@@ -79,7 +79,12 @@ var (
 	unclear = httpkey.Problem{
 		Code: "attempt-unknown", Status: http.StatusBadGateway, Retryable: true, RetryAfter: time.Second,
 		Title:  "The attempt failed and may have been executed",
-		Detail: "The service gave no clean answer. What became of it has to be found out at the service; ask again with the same key, and do not send it under another.",
+		Detail: "The service gave no clean answer. An operator has to find out what became of it; ask again with the same key, and do not send it under another.",
+	}
+	// unclearNow is the same where a resolver or a webhook finds out.
+	unclearNow = httpkey.Problem{
+		Code: unclear.Code, Status: unclear.Status, Retryable: true, RetryAfter: unclear.RetryAfter, Title: unclear.Title,
+		Detail: "The service gave no clean answer. What became of it is being looked into; ask again with the same key, and do not send it under another.",
 	}
 )
 

@@ -27,6 +27,7 @@ type route struct {
 	// keyHeader is the canonical name of the client's key.
 	keyHeader   string
 	policy      retrysafe.Policy // with its defaults
+	lookedInto  bool             // unknown outcomes are, without an operator
 	timeout     time.Duration
 	maxResponse int64 // of a response that is held
 
@@ -50,6 +51,7 @@ func (g *Gateway) newRoute(pattern string, s *config.Settings) (*route, error) {
 	if err := rt.check(); err != nil {
 		return nil, err
 	}
+	rt.lookedInto = g.lookedInto(pattern)
 	rt.slots.max = int64(s.Concurrency)
 	rt.maxResponse = cmp.Or(s.MaxResponse, defaultResponse)
 	rt.keyHeader = http.CanonicalHeaderKey(cmp.Or(s.KeyHeader, "Idempotency-Key"))
@@ -139,6 +141,7 @@ func (rt *route) options(o *httpkey.Options) {
 	if !s.Observe && (s.Concurrency > 0 || rt.g.tenantSlots.max > 0) {
 		o.Busy = rt.busy
 	}
+	o.Reconciled = rt.lookedInto
 	o.StatusURL = rt.statusURL
 	o.Disposition = noteFate
 	o.Logger = rt.g.logger.With("route", rt.name)

@@ -224,7 +224,7 @@ func (a *upstreamCall) failed(w http.ResponseWriter, r *http.Request, err error)
 	} else {
 		_ = a.run.Fail(ctx, err)
 		if problem = withTimeoutStatus(failed, err); a.run.State() == retrysafe.StateUnknown {
-			problem = withTimeoutStatus(unclear, err)
+			problem = withTimeoutStatus(a.route.unclear(), err)
 		}
 	}
 	ref := a.run.Ref()

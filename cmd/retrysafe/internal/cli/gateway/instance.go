@@ -138,6 +138,9 @@ func (b *builder) newInstance(ctx context.Context, c *config.Config, d *deployme
 	if sweeper, reaper := g.Janitor(); sweeper != nil {
 		i.onRelease(b.metrics.Janitor(sweeper, reaper))
 	}
+	if reconciler := g.Reconciler(); reconciler != nil {
+		i.onRelease(b.metrics.Janitor(reconciler))
+	}
 	return i, nil
 }
 

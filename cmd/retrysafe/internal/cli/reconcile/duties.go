@@ -93,7 +93,7 @@ func (d *duties) counts() map[string]map[string]uint64 {
 		s := d.reconciler.Stats()
 		all["reconcile"] = map[string]uint64{
 			"asked": s.Asked, "resolver errors": s.ResolverErrors, "completed": s.Completed, "released": s.Released,
-			"still unknown": s.StillUnknown, "dead": s.Dead, "contradicted": s.Contradicted, "overtaken": s.Overtaken, "unreadable": uint64(s.Unreadable),
+			"still unknown": s.StillUnknown, "dead": s.Dead, "contradicted": s.Contradicted, "skipped": s.Skipped, "overtaken": s.Overtaken, "unreadable": uint64(s.Unreadable),
 		}
 	}
 	if d.reaper != nil {

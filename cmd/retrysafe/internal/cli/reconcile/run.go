@@ -1,10 +1,12 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -13,13 +15,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/build"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/configfile"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/reconcile/resolver"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/janitor"
+	"github.com/retrysafe/retrysafe/janitor/httpresolver"
+	"github.com/retrysafe/retrysafe/telemetry"
 )
 
 // tokenVariable has the bearer token for the resolver.
@@ -42,6 +47,7 @@ type runFlags struct {
 	every, settle, tombstone time.Duration
 	tombstoneGiven           bool
 	tries, workers           int
+	metricsListen            string
 	format                   *command.Choice
 }
 
@@ -57,8 +63,9 @@ the same: each change is one compare-and-swap.
 
 The resolver is an HTTP endpoint of yours that can look operations up at the other side.
 It gets a POST with the names of the operation and replies with a verdict; see
-docs/recovery.md. Without --resolver-url unknown outcomes are left as they are.
-$` + tokenVariable + `, or the file of --resolver-token-file, has a bearer token for it.
+docs/recovery.md. $` + tokenVariable + `, or the file of --resolver-token-file, has a
+bearer token for it. Without --resolver-url the resolvers of --config are asked (reconcile
+of a gateway's configuration); without those unknown outcomes are left as they are.
 
 If expired keys are kept as tombstones (janitor.tombstone of a gateway's configuration),
 say so here too, by --config or --tombstone: all programs that delete records must agree
@@ -69,6 +76,8 @@ on it. If there are tombstones in the store and neither is given, nothing is don
   retrysafe reconcile run --store sqlite:retrysafe.db --resolver-url http://127.0.0.1:9001/resolve
   # only sweep, until stopped
   retrysafe reconcile run --store postgres://app@db/app --only sweep --watch
+  # with the resolvers of a gateway's configuration, and metrics for Prometheus
+  retrysafe reconcile run --config gateway.yaml --watch --metrics-listen 127.0.0.1:9464
   # from a scheduled job
   retrysafe reconcile run --config gateway.yaml --resolver-url https://payments.internal/resolve --resolver-token-file token --format json`,
 		Args: command.Args(),
@@ -87,6 +96,7 @@ on it. If there are tombstones in the store and neither is given, nothing is don
 	flags.IntVar(&f.tries, "tries", 0, "how often a resolver is asked before an operator has to look (default 12)")
 	flags.IntVar(&f.workers, "workers", 0, "questions at the same time (default 8)")
 	flags.DurationVar(&f.tombstone, "tombstone", 0, "how long a key is kept after its answer has expired")
+	flags.StringVar(&f.metricsListen, "metrics-listen", "", "with --watch: `ADDRESS` on which /metrics is served to Prometheus")
 	flags.BoolVar(&f.verbose, "verbose", false, "log what is done to each record")
 	f.format = command.NewFormat(cmd, "text", "json")
 	command.Complete(cmd, "only", dutyNames...)
@@ -105,12 +115,25 @@ func (f *runFlags) run(ctx context.Context, env *command.Env) error {
 	if err != nil {
 		return err
 	}
-	if f.target.Config != "" && !f.tombstoneGiven {
+	asking := &janitor.ReconcilerOptions{}
+	if f.target.Config != "" {
 		c, err := configfile.Load(env, f.target.Config)
 		if err != nil {
 			return err
 		}
-		f.tombstone = c.Janitor.Tombstone
+		if !f.tombstoneGiven {
+			f.tombstone = c.Janitor.Tombstone
+		}
+		if ask == nil && f.includes("reconcile") && len(c.Reconcile.Resolvers) > 0 {
+			all, err := gateway.Resolvers(c)
+			if err != nil {
+				return exit.Usagef("%v", err)
+			}
+			ask, asking = all, gateway.ReconcilerOptions(c, janitor.Options{})
+		}
+	}
+	if slices.Contains(f.only, "reconcile") && ask == nil {
+		return exit.Usagef("there is no resolver to ask").Hintf("--resolver-url names one, or reconcile.resolvers in the file of --config")
 	}
 	s, err := f.target.Open(ctx, env)
 	if err != nil {
@@ -122,8 +145,14 @@ func (f *runFlags) run(ctx context.Context, env *command.Env) error {
 			return err
 		}
 	}
-	all := f.duties(env, s.Store, ask)
+	metrics := telemetry.New(&telemetry.Options{Version: build.Current().Version})
+	all := f.duties(env, s.Store, metrics.Observer(), ask, asking)
 	if f.watch {
+		stop, wrong := f.serveMetrics(ctx, env, metrics, all)
+		if wrong != nil {
+			return wrong
+		}
+		defer stop()
 		fmt.Fprintf(env.Err, "working on %s, until stopped\n", s)
 		err = janitor.Run(ctx, all.list()...)
 	} else {
@@ -141,21 +170,24 @@ func (f *runFlags) run(ctx context.Context, env *command.Env) error {
 	return nil
 }
 
-// duties returns the duties that the flags ask for. Ask is nil for no resolver.
-func (f *runFlags) duties(env *command.Env, store retrysafe.Store, ask *resolver.Resolver) *duties {
+// duties returns the duties that the flags ask for. Ask is nil for no resolver; asking are
+// the options of its questions that flags override.
+func (f *runFlags) duties(env *command.Env, store retrysafe.Store, seen retrysafe.Observer, ask janitor.Resolver, asking *janitor.ReconcilerOptions) *duties {
 	level := slog.LevelError // the report has the numbers of one pass
 	if f.watch || f.verbose {
 		level = slog.LevelInfo
 	}
-	opts := janitor.Options{Logger: slog.New(slog.NewTextHandler(env.Err, &slog.HandlerOptions{Level: level})), Workers: f.workers}
+	opts := janitor.Options{Observer: seen, Logger: slog.New(slog.NewTextHandler(env.Err, &slog.HandlerOptions{Level: level})), Workers: f.workers}
 	all := new(duties)
 	if f.includes("sweep") {
 		all.sweeper = janitor.NewSweeper(store, &opts)
 	}
 	if ask != nil {
-		asking := opts
-		asking.Every = f.every
-		all.reconciler = janitor.NewReconciler(store, ask, &janitor.ReconcilerOptions{Options: asking, By: "resolver " + printable.Text(ask.Host()), Tries: f.tries, Settle: f.settle})
+		o := *asking
+		o.Options = opts
+		o.Every, o.Workers = cmp.Or(f.every, asking.Every), cmp.Or(f.workers, asking.Workers)
+		o.Tries, o.Settle = cmp.Or(f.tries, asking.Tries), cmp.Or(f.settle, asking.Settle)
+		all.reconciler = janitor.NewReconciler(store, ask, &o)
 	}
 	if f.includes("reap") {
 		all.reaper = janitor.NewReaper(store, &janitor.ReaperOptions{Options: opts, Tombstone: f.tombstone})
@@ -184,8 +216,8 @@ func (f *runFlags) check() error {
 		}
 	}
 	switch {
-	case slices.Contains(f.only, "reconcile") && f.url == "":
-		return exit.Usagef("there is no resolver to ask: --resolver-url is missing")
+	case f.metricsListen != "" && !f.watch:
+		return exit.Usagef("--metrics-listen is for a program that goes on: add --watch")
 	case f.every < 0 || f.settle < 0 || f.tombstone < 0 || f.tries < 0 || f.workers < 0:
 		return exit.Usagef("a flag is negative")
 	}
@@ -198,11 +230,11 @@ func (f *runFlags) includes(duty string) bool {
 }
 
 // resolver returns the resolver to ask, or nil for none.
-func (f *runFlags) resolver(env *command.Env) (*resolver.Resolver, error) {
+func (f *runFlags) resolver(env *command.Env) (janitor.Resolver, error) {
 	if f.url == "" || !f.includes("reconcile") {
 		return nil, nil
 	}
-	opts := &resolver.Options{Token: env.Getenv(tokenVariable), Namespace: f.namespace, Call: f.call, PlainHTTP: f.plainHTTP}
+	opts := &httpresolver.Options{Name: resolverName(f.url), Token: env.Getenv(tokenVariable), Namespace: f.namespace, Call: f.call, PlainHTTP: f.plainHTTP}
 	if f.tokenFile != "" {
 		text, err := os.ReadFile(f.tokenFile)
 		if err != nil {
@@ -213,15 +245,24 @@ func (f *runFlags) resolver(env *command.Env) (*resolver.Resolver, error) {
 	if strings.ContainsFunc(opts.Token, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		return nil, exit.Usagef("the resolver's token contains characters that no token has")
 	}
-	r, err := resolver.New(f.url, opts)
+	r, err := httpresolver.New(f.url, opts)
 	switch {
-	case errors.Is(err, resolver.ErrPassword):
+	case errors.Is(err, httpresolver.ErrPassword):
 		return nil, exit.Usagef("--resolver-url: %v", err).Hintf("give a token with --resolver-token-file")
-	case errors.Is(err, resolver.ErrPlainHTTP):
+	case errors.Is(err, httpresolver.ErrPlainHTTP):
 		return nil, exit.Usagef("--resolver-url: %v: an attacker on the network could answer instead, and make an operation run twice", err).
 			Hintf("--plain-http trusts the network")
 	case err != nil:
 		return nil, exit.Usagef("--resolver-url: %v", err)
 	}
 	return r, nil
+}
+
+// resolverName returns the name of a resolver in notes: its host, made printable.
+func resolverName(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	return printable.Text(u.Host)
 }

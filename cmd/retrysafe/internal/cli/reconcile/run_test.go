@@ -3,8 +3,12 @@ package reconcile_test
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -182,4 +186,49 @@ func TestReconcileWatchEndsInOrder(t *testing.T) {
 	}
 	p.Until("an unknown outcome was settled") // the step is counted by then
 	p.Stop(0).Says("reconcile  1 asked, 1 completed")
+}
+
+// Without a URL the resolvers of a gateway's configuration are asked, by its rules, and
+// what they found can be scraped.
+func TestReconcileByTheConfiguration(t *testing.T) {
+	t.Parallel()
+	url, s := clitest.SQLite(t)
+	unknownFor(t, s.Store, "k", retrysafe.EffectsUnprotected)
+	ledger := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/"+retrysafe.DownstreamKey("retrysafe gateway", retrysafe.Ref{Scope: "tenant-a", Key: "k"}, "upstream") {
+			t.Errorf("asked %s", r.URL)
+		}
+		_, _ = io.WriteString(w, `{"status": "paid"}`)
+	}))
+	defer ledger.Close()
+	file := filepath.Join(t.TempDir(), "gateway.yaml")
+	clitest.Must(t, os.WriteFile(file, []byte(`upstream: http://127.0.0.1:9000
+tenant: bearer
+store: `+url+`
+reconcile:
+  every: 10ms
+  resolvers:
+    - name: ledger
+      url: `+ledger.URL+`/{downstream_key}
+      rules: [{ status: 200, when: { /status: paid }, then: happened, answer: { status: 201, body_from: response } }]
+`), 0o600))
+	clitest.NewShell(t, "").Run("reconcile run --only sweep --metrics-listen 127.0.0.1:0 --config", file).Exits(2).Says("add --watch").InOneLine()
+	p := clitest.Start(t, "reconcile", "run", "--config", file, "--watch", "--metrics-listen", "127.0.0.1:0")
+	metrics := p.Word("metrics on ")
+	p.Until("an unknown outcome was settled")
+	for want := range map[string]bool{`retrysafe_reconcile_questions_total{result="answered"} 1`: true, "api_idempotency_reconcile_resolved_total 1": true, "retrysafe_reconcile_breakers_open 0": true} {
+		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			status, text := clitest.Get(t, metrics, "")
+			if status == http.StatusOK && strings.Contains(text, want) {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s is not in %d\n%s", want, status, text)
+			}
+		}
+	}
+	p.Stop(0).Says("reconcile  1 asked, 1 completed")
+	if r := clitest.Load(t, s.Store, "tenant-a", "k"); r.State != retrysafe.StateCompleted || string(r.Result.Body) != `{"status": "paid"}` || r.Inquiry.Notes[0].By != "resolver ledger" {
+		t.Errorf("it is %s, %+v", r.State, r.Inquiry)
+	}
 }

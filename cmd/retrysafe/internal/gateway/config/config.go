@@ -41,6 +41,7 @@ type Config struct {
 	Server      Server
 	Cache       Cache
 	Janitor     Janitor
+	Reconcile   Reconcile
 
 	src *source
 }

@@ -36,6 +36,8 @@ func Default() Config {
 		},
 		Cache:   Cache{Bytes: 32 << 20, MaxAge: time.Minute},
 		Janitor: Janitor{Sweep: 2 * time.Second, Reap: time.Minute},
+
+		Reconcile: defaultReconcile(),
 	}
 }
 

@@ -3,6 +3,8 @@ package config
 import (
 	"context"
 	"time"
+
+	"github.com/retrysafe/retrysafe/janitor/httpresolver"
 )
 
 // Paths returns the path of each field; those of a route are the ones of defaults.
@@ -28,6 +30,15 @@ func Defaults() map[string]string {
 			case tenant:
 				walk(at, v.to.fields())
 			case routes:
+			case sections[Resolver]:
+				found[at] = ""
+				walk(at, new(Resolver).fields())
+			case sections[httpresolver.Rule]:
+				found[at] = ""
+				walk(at, ruleFields(&httpresolver.Rule{}))
+			case answer:
+				found[at] = ""
+				walk(at, answerFields(&httpresolver.Answer{}))
 			default:
 				found[at] = ""
 				if n := written(v); n != nil {

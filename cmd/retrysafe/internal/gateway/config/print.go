@@ -68,6 +68,9 @@ func (p printer) field(path string, v, standard value) *yaml.Node {
 	if p.inFile(path) {
 		return nil
 	}
+	if v, ok := v.(printed); ok {
+		return v.print(p, path)
+	}
 	n, usual := written(v), written(standard)
 	switch same := sameNode(n, usual); {
 	case n == nil || same && empty(n):
@@ -83,7 +86,7 @@ func (p printer) field(path string, v, standard value) *yaml.Node {
 // inFile reports whether a secret stands in a file of its own, which is printed
 // instead.
 func (p printer) inFile(path string) bool {
-	return slices.ContainsFunc(secretFiles, func(s secretFile) bool {
+	return slices.ContainsFunc(p.Config.secretFiles(), func(s secretFile) bool {
 		_, file := s.of(p.Config)
 		return s.field == path && *file != ""
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -26,12 +27,17 @@ var secretFiles = []secretFile{
 	}},
 }
 
+// secretFiles returns all secrets of the configuration that may be in files.
+func (c *Config) secretFiles() []secretFile {
+	return slices.Concat(secretFiles, c.reconcileSecrets())
+}
+
 // maxSecret bounds what is read of a secret.
 const maxSecret = 64 << 10
 
 // readSecrets reads the secrets that are in files of their own.
 func (r *reader) readSecrets(c *Config) {
-	for _, s := range secretFiles {
+	for _, s := range c.secretFiles() {
 		set, file := s.of(c)
 		refuse := func(format string, args ...any) {
 			m := r.src.find(s.file)
@@ -95,10 +101,14 @@ func public(info fs.FileInfo) bool { return info.Mode().Perm()&0o004 != 0 }
 
 // noteLiteralSecrets notes the secrets that the file itself holds.
 func (c *Config) noteLiteralSecrets() {
-	for path, secret := range map[string]bool{
+	secrets := map[string]bool{
 		"admin.token": c.Admin.Token != "" && c.Admin.TokenFile == "",
 		"store":       c.StoreFile == "" && redactStore(c.Store) != c.Store,
-	} {
+	}
+	for _, path := range c.reconcileLiterals() {
+		secrets[path] = true
+	}
+	for path, secret := range secrets {
 		if _, ref := c.src.refs[path]; secret && !ref && c.src.find(path).line > 0 {
 			c.src.notes = append(c.src.notes, note{path, "this file can be read by every user of this machine, and there is a secret in it: chmod 600, or use ${NAME} or " + path[strings.LastIndexByte(path, '.')+1:] + "_file"})
 		}

@@ -22,6 +22,7 @@ func (c *Config) Warnings() []string {
 	w.listeners()
 	w.store()
 	w.settings()
+	w.reconcile()
 	return c.src.lines(w.notes)
 }
 

@@ -34,10 +34,10 @@ func Watch(ctx context.Context, paths []string, changed func()) error {
 // tokens are not among them: they are read again by themselves.
 func (c *Config) Files() []string {
 	var all []string
-	for _, f := range []string{
+	for _, f := range append([]string{
 		c.StoreFile, c.Admin.TokenFile, c.Encryption.KeysFile,
 		c.UpstreamTLS.CAFile, c.UpstreamTLS.CertFile, c.UpstreamTLS.KeyFile,
-	} {
+	}, c.reconcileFiles()...) {
 		if f != "" {
 			all = append(all, f)
 		}

@@ -221,10 +221,11 @@ func (s *slot) claimed(w *world, old, next *retrysafe.Record) {
 
 // moved: the same owner's record is something else now.
 func (s *slot) moved(w *world, old, next *retrysafe.Record) {
-	notes := next.Inquiry.Notes
+	notes, before := next.Inquiry.Notes, old.Inquiry.Notes
 	by := ""
-	if len(notes) > len(old.Inquiry.Notes) {
-		by = notes[len(notes)-1].By
+	// The note of an open question is replaced by that of its answer.
+	if n := len(notes); n > len(before) || n > 0 && n == len(before) && notes[n-1] != before[n-1] {
+		by = notes[n-1].By
 	}
 	if next.Fingerprint != old.Fingerprint || next.Attempt != old.Attempt {
 		w.violate("S5", s, "a step has changed what only a claim may change")

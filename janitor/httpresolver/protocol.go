@@ -1,8 +1,9 @@
-package resolver
+package httpresolver
 
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,18 +37,49 @@ type question struct {
 	Reason        string    `json:"reason,omitempty"`
 }
 
-// question returns the question about a record. If its step log ends with an open call,
-// the downstream key is that call's.
-func (r *Resolver) question(rec *retrysafe.Record) question {
-	call := r.opts.Call
-	steps, _ := rec.Checkpoint.Steps() // a checkpoint without a step log has none
-	if n := len(steps); n > 0 && steps[n-1].Open {
-		call = steps[n-1].Name
+// New returns a resolver that asks the endpoint at address, which is the user's: it looks
+// the operation up at the provider, and replies with a verdict. Opts may be nil.
+//
+// Only a well-formed reply with status 200 is evidence: an endpoint that does not exist
+// must not pass for a provider that knows nothing of the operation.
+func New(address string, opts *Options) (*Resolver, error) {
+	if opts == nil {
+		opts = &Options{}
 	}
+	host, err := checkURL(address, opts.PlainHTTP)
+	if err != nil {
+		return nil, err
+	}
+	r := newResolver(host, opts)
+	r.prepare = func(ctx context.Context, n *names) (*http.Request, string, bool, error) {
+		body, err := json.Marshal(n.question())
+		if err != nil {
+			return nil, "", false, err
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+		if err != nil {
+			return nil, "", false, err
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept", "application/json")
+		return req, "", true, nil
+	}
+	r.understand = func(_ *names, got *reply) (retrysafe.Evidence, error) {
+		if got.status != http.StatusOK {
+			return retrysafe.Evidence{}, fmt.Errorf("the resolver replied with status %d; a verdict comes with 200", got.status)
+		}
+		return parseVerdict(got.body)
+	}
+	return r, nil
+}
+
+// question returns the question about a record.
+func (n *names) question() question {
+	rec := n.rec
 	q := question{
 		Scope: rec.Scope, Key: rec.Key, KeyHash: retrysafe.HashKey(rec.Key),
 		Operation: rec.Operation, ProviderRef: rec.ProviderRef, Attempt: rec.Attempt,
-		DownstreamKey: retrysafe.DownstreamKey(r.opts.Namespace, rec.Ref, call), Effects: rec.Effects.String(),
+		DownstreamKey: n.downstreamKey(), Effects: rec.Effects.String(),
 		CreatedAt: rec.CreatedAt, UpdatedAt: rec.UpdatedAt, Tries: rec.Inquiry.Tries, Reason: rec.Reason,
 	}
 	if !utf8.ValidString(rec.Scope) {
@@ -59,30 +91,27 @@ func (r *Resolver) question(rec *retrysafe.Record) question {
 	return q
 }
 
-// A reply is what the endpoint answers.
-type reply struct {
-	Verdict     string  `json:"verdict"`
-	Evidence    string  `json:"evidence"`
-	ProviderRef string  `json:"provider_ref"`
-	Answer      *answer `json:"answer"`
+// A verdict is what the endpoint answers.
+type verdict struct {
+	Verdict     string         `json:"verdict"`
+	Evidence    string         `json:"evidence"`
+	ProviderRef string         `json:"provider_ref"`
+	Answer      *verdictAnswer `json:"answer"`
 }
 
-// An answer is what retries of the operation get. The body is text, or bytes in
+// A verdictAnswer is what retries of the operation get. The body is text, or bytes in
 // base64.
-type answer struct {
+type verdictAnswer struct {
 	Status    int                 `json:"status"`
 	Headers   map[string][]string `json:"headers"`
 	Body      string              `json:"body"`
 	BodyBytes []byte              `json:"body_base64"`
 }
 
-// maxReply bounds how much of a reply is read.
-const maxReply = 16 << 20
-
-// parseReply returns the evidence of a reply. It is strict: a reply that is only almost
+// parseVerdict returns the evidence of a reply. It is strict: a reply that is only almost
 // well-formed could make an operation run again.
-func parseReply(text []byte) (out retrysafe.Evidence, err error) {
-	var v reply
+func parseVerdict(text []byte) (out retrysafe.Evidence, err error) {
+	var v verdict
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&v); err != nil {
@@ -123,7 +152,7 @@ func parseReply(text []byte) (out retrysafe.Evidence, err error) {
 	return out, nil
 }
 
-func (a *answer) result() (r retrysafe.Result, err error) {
+func (a *verdictAnswer) result() (r retrysafe.Result, err error) {
 	switch {
 	case a.Status < 200 || a.Status > 599:
 		return r, fmt.Errorf("its status %d is not between 200 and 599", a.Status)

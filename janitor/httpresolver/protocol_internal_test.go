@@ -1,4 +1,4 @@
-package resolver
+package httpresolver
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ func TestDocsHaveTheResolversProtocol(t *testing.T) {
 	for _, block := range regexp.MustCompile("(?ms)^```json\n(.*?)^```$").FindAllSubmatch(doc, -1) {
 		if bytes.Contains(block[1], []byte(`"verdict"`)) {
 			verdicts++
-			if _, err := parseReply(block[1]); err != nil {
+			if _, err := parseVerdict(block[1]); err != nil {
 				t.Errorf("%v\n%s", err, block[1])
 			}
 			continue
@@ -35,7 +35,7 @@ func TestDocsHaveTheResolversProtocol(t *testing.T) {
 			t.Errorf("%v\n%s", err, block[1])
 		}
 		var shown, real map[string]any
-		all, _ := json.Marshal((&Resolver{}).question(&retrysafe.Record{Ref: retrysafe.Ref{Scope: "s", Key: "k"}, Operation: "o", ProviderRef: "p", Reason: "r"}))
+		all, _ := json.Marshal((&names{opts: &Options{}, rec: &retrysafe.Record{Ref: retrysafe.Ref{Scope: "s", Key: "k"}, Operation: "o", ProviderRef: "p", Reason: "r"}}).question())
 		if json.Unmarshal(block[1], &shown) != nil || json.Unmarshal(all, &real) != nil || len(shown) != len(real) {
 			t.Errorf("the question has the members %v, and the page %v", real, shown)
 		}
@@ -51,9 +51,9 @@ func TestDocsHaveTheResolversProtocol(t *testing.T) {
 // After a crash in the middle of one call of several, the question has that call's key.
 func TestResolverNamesTheOpenCall(t *testing.T) {
 	t.Parallel()
-	r := &Resolver{opts: Options{Namespace: "n", Call: "upstream"}}
 	rec := retrysafe.Record{Ref: retrysafe.Ref{Scope: "s", Key: "k"}}
-	if got, want := r.question(&rec).DownstreamKey, retrysafe.DownstreamKey("n", rec.Ref, "upstream"); got != want {
+	n := &names{opts: &Options{Namespace: "n", Call: "upstream"}, rec: &rec}
+	if got, want := n.question().DownstreamKey, retrysafe.DownstreamKey("n", rec.Ref, "upstream"); got != want {
 		t.Errorf("the key is %s, want %s", got, want)
 	}
 	store := memstore.New(nil)
@@ -72,7 +72,7 @@ func TestResolverNamesTheOpenCall(t *testing.T) {
 	if rec, err = store.Load(t.Context(), rec.Ref); err != nil || rec.State != retrysafe.StateUnknown {
 		t.Fatalf("the outcome is %s, %v", rec.State, err)
 	}
-	if got := r.question(&rec).DownstreamKey; got != sent {
+	if got := n.question().DownstreamKey; got != sent {
 		t.Errorf("the key is %s, and the provider was sent %s", got, sent)
 	}
 }
@@ -81,7 +81,7 @@ func FuzzParseVerdict(f *testing.F) {
 	hammer.Add(f, []byte(`{"verdict": "happened", "answer": {"status": 201, "headers": {"A": ["b"]}, "body": "c"}}`))
 	hammer.Add(f, []byte(`{"verdict": "tombstoned"}`))
 	hammer.Fuzz(f, func(t *testing.T, text []byte) {
-		v, err := parseReply(text)
+		v, err := parseVerdict(text)
 		if err != nil {
 			return
 		}
