@@ -138,6 +138,9 @@ func (b *builder) newInstance(ctx context.Context, c *config.Config, d *deployme
 	if sweeper, reaper := g.Janitor(); sweeper != nil {
 		i.onRelease(b.metrics.Janitor(sweeper, reaper))
 	}
+	for name, intake := range g.Webhooks() {
+		i.onRelease(b.metrics.Webhook(name, intake))
+	}
 	return i, nil
 }
 
@@ -166,6 +169,10 @@ func (b *builder) announce(at listener.Addresses) {
 	}
 	say("tenant: %s", printable.Text(tenantText(&c.Tenant)))
 	say("POST and PATCH without a key: %s", keylessText(&c.Defaults))
+	for i := range c.Webhooks {
+		w := &c.Webhooks[i]
+		say("webhook %s on %s", printable.Text(w.Name), printable.Text(at.Main+w.Path))
+	}
 	if at.Admin != "" {
 		say("operators on %s", printable.Text(at.Admin))
 	}

@@ -35,6 +35,7 @@ func (c *Config) problems(broken func(path string) bool) []*FieldError {
 	k.settings()
 	k.routes()
 	k.numbers()
+	k.webhooks()
 	return k.errs
 }
 

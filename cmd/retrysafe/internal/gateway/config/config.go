@@ -41,6 +41,8 @@ type Config struct {
 	Server      Server
 	Cache       Cache
 	Janitor     Janitor
+	// Webhooks are where providers send their events.
+	Webhooks []Webhook
 
 	src *source
 }

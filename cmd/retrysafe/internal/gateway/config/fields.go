@@ -47,6 +47,7 @@ func (c *Config) fields() section {
 			{"reap", span(&c.Janitor.Reap)},
 			{"tombstone", span(&c.Janitor.Tombstone)},
 		}},
+		{"webhooks", c.webhookFields()},
 	}
 }
 
