@@ -31,8 +31,7 @@ func (k *checker) webhooks() {
 		}
 		paths[w.Path] = true
 		k.webhookSignature(at, w)
-		k.webhookFind(child(at, "find"), w)
-		k.webhookOperations(child(at, "operations"), w)
+		k.webhookFind(child(at, "find"), w, k.webhookOperations(child(at, "operations"), w))
 		k.lasting(child(at, "retention"), w.Retention)
 		k.positive(child(at, "max_body"), w.MaxBody)
 		if w.stamped() {
@@ -143,8 +142,9 @@ func (k *checker) webhookSignature(at string, w *Webhook) {
 	}
 }
 
-// webhookFind refuses ways to find a key that find none, or that of another tenant.
-func (k *checker) webhookFind(at string, w *Webhook) {
+// webhookFind refuses ways to find a key that find none, or that of another tenant, where
+// it is known which routes the webhook covers.
+func (k *checker) webhookFind(at string, w *Webhook, known bool) {
 	f := &w.Find
 	for _, p := range []struct{ name, pointer string }{
 		{"downstream_key", f.DownstreamKey}, {"key", f.Key}, {"tenant", f.Tenant}, {"provider_ref", f.ProviderRef},
@@ -159,7 +159,7 @@ func (k *checker) webhookFind(at string, w *Webhook) {
 		k.refuse(at, "it is missing; it is the JSON pointer to what an event says about its key: downstream_key, key with tenant, or provider_ref")
 	case f.DownstreamKey != "" && f.Key != "":
 		k.refuse(child(at, "key"), "downstream_key is there too; keep one of them")
-	case f.DownstreamKey != "" && !slices.ContainsFunc(covered, func(s *Settings) bool { return s.DeriveKey != "" }):
+	case f.DownstreamKey != "" && known && !slices.ContainsFunc(covered, func(s *Settings) bool { return s.DeriveKey != "" }):
 		k.refuse(child(at, "downstream_key"), "no route of this webhook has derive_key, so the service gets no such key and no event can have it; add derive_key, or use key")
 	case f.Key == "" && f.Tenant != "":
 		k.refuse(child(at, "tenant"), "it belongs to key, which is not there")
@@ -188,8 +188,8 @@ func (k *checker) covered(w *Webhook) (all []*Settings) {
 	return all
 }
 
-// webhookOperations refuses operations that no route has.
-func (k *checker) webhookOperations(at string, w *Webhook) {
+// webhookOperations refuses operations that no route has, and reports whether there are none.
+func (k *checker) webhookOperations(at string, w *Webhook) (known bool) {
 	var there []string
 	for i := range k.Routes {
 		if !k.Routes[i].Off {
@@ -199,8 +199,10 @@ func (k *checker) webhookOperations(at string, w *Webhook) {
 	for i, match := range w.Operations {
 		if !slices.Contains(there, match) {
 			k.refuse(element(at, i), "%s is not the match of a guarded route%s", quote(match), didYouMean(match, there))
+			return false
 		}
 	}
+	return true
 }
 
 // webhookRule refuses a rule that proves nothing, or less than it says.
