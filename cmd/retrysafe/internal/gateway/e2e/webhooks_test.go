@@ -128,6 +128,25 @@ func (p *provider) send(d delivery) int {
 	return p.post(body, webhook.SignStripe(secret, at, []byte(body)))
 }
 
+// deliver delivers an event until it is acknowledged. A bad one is delivered once, and
+// has to be refused.
+func (p *provider) deliver(d delivery, gaveUp *atomic.Bool) {
+	for end := time.Now().Add(3 * time.Minute); !gaveUp.Load(); time.Sleep(50 * time.Millisecond) {
+		status := p.send(d)
+		switch {
+		case d.bad != "" && status != http.StatusUnauthorized:
+			p.t.Errorf("%+v got %d", d, status)
+			return
+		case d.bad != "", status/100 == 2:
+			return
+		case time.Now().After(end):
+			p.t.Errorf("%+v gets %d again and again", d, status)
+			return
+		}
+		p.refused.Add(1)
+	}
+}
+
 func (p *provider) post(body, signature string) int {
 	r, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.hook, strings.NewReader(body))
 	if err != nil {
@@ -229,42 +248,34 @@ webhooks:
 		}
 	}
 	rand.Shuffle(len(todo), func(i, j int) { todo[i], todo[j] = todo[j], todo[i] })
-	done := new(atomic.Int64)
-	rotated := make(chan struct{})
-	go func() { // the secrets are replaced while events arrive
-		defer close(rotated)
-		after := func(part int) {
-			for int(done.Load()) < part*len(todo)/4 && t.Context().Err() == nil {
-				time.Sleep(5 * time.Millisecond)
-			}
-		}
-		after(1)
-		put(previous, secrets[1])
-		put(current, secrets[2])
-		eventually(t, "the next secret is accepted", func() bool { return p.ping(secrets[2]) })
-		p.secret.Store(secrets[2])
-		after(2)
-		put(previous, secrets[2])
-		eventually(t, "the previous secret is not accepted any more", func() bool { return !p.ping(secrets[1]) })
+	done, gaveUp := new(atomic.Int64), new(atomic.Bool)
+	delivered := make(chan struct{})
+	go func() {
+		defer close(delivered)
+		share(len(todo), func(i int) {
+			p.deliver(todo[i], gaveUp)
+			done.Add(1)
+		})
 	}()
-	share(len(todo), func(i int) {
-		d := todo[i]
-		for end := time.Now().Add(3 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
-			status := p.send(d)
-			switch {
-			case d.bad != "" && status != http.StatusUnauthorized:
-				t.Errorf("%+v got %d", d, status)
-			case d.bad == "" && status/100 != 2 && time.Now().Before(end):
-				p.refused.Add(1)
-				continue
-			case d.bad == "" && status/100 != 2:
-				t.Errorf("%+v gets %d again and again", d, status)
-			}
-			break
+	defer func() {
+		gaveUp.Store(true)
+		<-delivered
+	}()
+	// The secrets are replaced while events arrive.
+	after := func(part int) {
+		for int(done.Load()) < part*len(todo)/4 {
+			time.Sleep(5 * time.Millisecond)
 		}
-		done.Add(1)
-	})
-	<-rotated
+	}
+	after(1)
+	put(previous, secrets[1])
+	put(current, secrets[2])
+	eventually(t, "the next secret is accepted", func() bool { return p.ping(secrets[2]) })
+	p.secret.Store(secrets[2])
+	after(2)
+	put(previous, secrets[2])
+	eventually(t, "the previous secret is not accepted any more", func() bool { return !p.ping(secrets[1]) })
+	<-delivered
 	t.Logf("%d deliveries after %v, and %d again", int(p.early.Load())+len(todo), time.Since(began), p.refused.Load())
 
 	share(payments, func(i int) {
