@@ -3,6 +3,7 @@ package config
 import (
 	"maps"
 	"slices"
+	"strconv"
 
 	"go.yaml.in/yaml/v3"
 
@@ -59,6 +60,18 @@ func (s sections[T]) print(p printer, path string) *yaml.Node {
 func (s sections[T]) standard() section {
 	v := s.fresh()
 	return s.fields(&v)
+}
+
+// statusCode is a count that says nothing where it is 0.
+func statusCode(to *int) value {
+	s, _ := count(to).(scalar[int])
+	s.print = func(n int) string {
+		if n == 0 {
+			return ""
+		}
+		return strconv.Itoa(n)
+	}
+	return choice[int]{s}
 }
 
 // secretList is a list of secrets.

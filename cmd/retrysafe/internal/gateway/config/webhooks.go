@@ -146,7 +146,7 @@ func (r *WebhookRule) fields() section {
 		{"outcome", words(&r.Outcome, OutcomeHappened, OutcomeDeclined, OutcomeNotHappened, OutcomePending, OutcomeIgnore)},
 		{"final", flag(&r.Final)},
 		{"answer", section{
-			{"status", count(&r.Answer.Status)},
+			{"status", statusCode(&r.Answer.Status)},
 			{"headers", textMap{&r.Answer.Headers}},
 			{"body", text(&r.Answer.Body)},
 			{"body_from", text(&r.Answer.BodyFrom)},
