@@ -36,5 +36,7 @@ var (
 	limitUsed     = gauges("retrysafe_limit_used", "How much of a limit is used; memory is in bytes.", sum, "limit")
 	limitMax      = gauges("retrysafe_limit_max", "How much of it there is.", sum, "limit")
 
+	webhookEvents = counts("retrysafe_webhook_events_total", "Events of providers, by what became of them. Redeliveries of events that were taken in are not counted.", "webhook", "outcome")
+
 	storeUp = gauges("retrysafe_store_up", "1 while the store answers, 0 while reservations are refused.", lowest)
 )

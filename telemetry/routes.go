@@ -23,7 +23,8 @@ func (m *Metrics) Routes(names ...string) { m.routes.declare(names) }
 // Exchange counts a request that was answered. The outcome is "fresh" if the operation
 // ran, "replay" if the client got a stored answer, "accepted" if the operation runs
 // later, and "refused" otherwise. Where nothing is enforced it is "observed", and
-// without a guard "passed". Any other outcome is "other". A status of zero says that no
+// without a guard "passed". An event of a webhook that was taken in is "event". Any other
+// outcome is "other". A status of zero says that no
 // response was sent: the client has gone, or the connection was cut.
 func (m *Metrics) Exchange(route, outcome string, status int, took time.Duration) {
 	r, o := m.routes.of(route), outcomeOf(outcome)
@@ -32,7 +33,7 @@ func (m *Metrics) Exchange(route, outcome string, status int, took time.Duration
 }
 
 // outcomes are the values of the label outcome.
-var outcomes = [...]string{other, "fresh", "replay", "accepted", "refused", "observed", "passed"}
+var outcomes = [...]string{other, "fresh", "replay", "accepted", "refused", "observed", "passed", "event"}
 
 func outcomeOf(name string) int {
 	for i, outcome := range outcomes {

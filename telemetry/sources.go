@@ -74,6 +74,20 @@ func (m *Metrics) Guard(g Guard) (forget func()) {
 	}, held)
 }
 
+// Webhook adds the events of a webhook's intake as a source, under the name of the
+// webhook. Nil adds none. A guard's Counts have the same form as those of a
+// webhook.Intake.
+func (m *Metrics) Webhook(name string, intake Guard) (forget func()) {
+	if intake == nil {
+		return func() {}
+	}
+	return m.pull.watch(func(r reading) {
+		for outcome, n := range intake.Counts() {
+			r.add(webhookEvents, float64(n), label(name), label(outcome))
+		}
+	}, nil)
+}
+
 // Store adds the health of a store as a source, as [retrysafe.Engine.Healthy] reports
 // it. With several sources the metric is 1 only if all are healthy. Nil adds none.
 func (m *Metrics) Store(healthy func() bool) (forget func()) {

@@ -61,6 +61,7 @@ var (
 	notPost          = &problem{"method-not-allowed", 405, "Events are sent with POST", "Nothing was taken in.", false}
 	keyAmbiguous     = &problem{"key-ambiguous", 409, "The event may be about more than one key", "Nothing was changed.", true}
 	bodyTooLarge     = &problem{"body-too-large", 413, "Event body is too large", "Nothing was taken in.", false}
+	eventUnmatched   = &problem{"event-unmatched", 500, "No rule reads such events", "The fault is on this side. Deliver the event again later.", true}
 	notRead          = &problem{"event-not-read", 500, "Event could not be read", "The fault is on this side. Deliver the event again later.", true}
 	keyInFlight      = &problem{"key-in-flight", 503, "The operation is being worked on", "Deliver the event again later.", true}
 	eventInFlight    = &problem{"event-in-flight", 503, "The event is being worked on", "Another delivery of it came first. Deliver it again later.", true}
@@ -72,7 +73,7 @@ var (
 // problems and outcomes list all values, for counters and documentation.
 var (
 	problems = []*problem{
-		bodyUnreadable, eventMalformed, eventForged, eventLate, noSuchKey, notPost, keyAmbiguous, bodyTooLarge, notRead,
+		bodyUnreadable, eventMalformed, eventForged, eventLate, noSuchKey, notPost, keyAmbiguous, bodyTooLarge, eventUnmatched, notRead,
 		keyInFlight, eventInFlight, recordUnreadable, searchIncomplete, storeUnavailable,
 	}
 	outcomes = []result{unchanged, settled, noted, contradicted, ignored, acknowledged}

@@ -203,3 +203,67 @@ func ExampleOptions() {
 	fmt.Println(ref.Key, err)
 	// Output: order-42 <nil>
 }
+
+// GitHub and providers that sign like it.
+func ExampleGitHub() {
+	scheme := webhook.GitHub(webhook.Secret("a secret that was set at GitHub"))
+	fmt.Println(scheme.Check(), scheme.Header, scheme.IDHeader)
+	// Output: <nil> X-Hub-Signature-256 X-GitHub-Delivery
+}
+
+// A provider that signs like Slack: a version, the time stamp and the body.
+func ExampleHMAC() {
+	scheme := webhook.HMAC{
+		Secrets:         []webhook.Secret{"the secret that both sides know"},
+		Header:          "X-Slack-Signature",
+		Prefix:          "v0=",
+		Signed:          "v0:{timestamp}:{body}",
+		TimestampHeader: "X-Slack-Request-Timestamp",
+		IDPointer:       "/event_id",
+	}
+	fmt.Println(scheme.Check())
+	// Output: <nil>
+}
+
+// Keys that are found by the downstream key that the provider was given.
+func ExampleIntake_Observe() {
+	const namespace = "shop"
+	told := &observers{}
+	engine, _ := retrysafe.New(memstore.New(nil), &retrysafe.Options{Namespace: namespace, Observer: told})
+	read := func(_ context.Context, ev webhook.Event) (webhook.Statement, error) {
+		return webhook.Statement{DownstreamKey: string(ev.Body), Evidence: retrysafe.Evidence{
+			Finding: retrysafe.FindingHappened, Result: retrysafe.Result{Status: 201},
+		}}, nil
+	}
+	intake, err := webhook.New("github", engine, webhook.GitHub("a secret that was set at GitHub"), read, &webhook.Options{
+		DownstreamKeys: func(ref retrysafe.Ref) []string { return []string{retrysafe.DownstreamKey(namespace, ref, "charge")} },
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	told.all = append(told.all, intake)
+
+	x, _, _ := engine.Begin(context.Background(), retrysafe.Call{Ref: retrysafe.Ref{Scope: "tenant-1", Key: "order-42"}})
+	downstream := x.DownstreamKey("charge")
+	_ = x.Quarantine(context.Background(), errors.New("the provider did not answer in time"))
+
+	event := httptest.NewRequest(http.MethodPost, "/hooks/github", strings.NewReader(downstream))
+	m := hmac.New(sha256.New, []byte("a secret that was set at GitHub"))
+	m.Write([]byte(downstream))
+	event.Header.Set("X-Hub-Signature-256", fmt.Sprintf("sha256=%x", m.Sum(nil)))
+	event.Header.Set("X-GitHub-Delivery", "72d3162e-cc78-11e3-81ab-4c9367dc0958")
+	answer := httptest.NewRecorder()
+	intake.ServeHTTP(answer, event)
+	fmt.Print(answer.Code, " ", answer.Body)
+	// Output: 200 {"outcome":"settled"}
+}
+
+// observers are told the same events.
+type observers struct{ all []retrysafe.Observer }
+
+func (o *observers) Observe(e retrysafe.Event) {
+	for _, one := range o.all {
+		one.Observe(e)
+	}
+}

@@ -11,3 +11,6 @@ func Answers() map[string]int {
 	}
 	return all
 }
+
+// Known returns how many downstream keys are remembered.
+func (in *Intake) Known() int { return len(in.known.young) + len(in.known.old) }

@@ -8,17 +8,24 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-// pageSize is how many records one page of the search holds.
-const pageSize = 500
-
 // locate returns the key that the statement is about.
 func (in *Intake) locate(ctx context.Context, e *Statement) (retrysafe.Ref, error) {
-	if e.Ref.Key != "" {
+	switch {
+	case e.Ref.Key != "":
 		return e.Ref, nil
+	case e.DownstreamKey != "" && in.o.DownstreamKeys == nil:
+		return e.Ref, refuse(notRead, errors.New("the statement has a downstream key, and Options.DownstreamKeys is not set"))
+	case e.DownstreamKey == "" && in.o.Find != nil:
+		return in.lookUp(ctx, e)
 	}
-	if in.o.Find == nil {
-		return in.search(ctx, e)
+	if ref, ok := in.known.find(e.DownstreamKey); ok && (e.Ref.Scope == "" || e.Ref.Scope == ref.Scope) {
+		return ref, nil
 	}
+	return in.search(ctx, e)
+}
+
+// lookUp asks the user's table.
+func (in *Intake) lookUp(ctx context.Context, e *Statement) (retrysafe.Ref, error) {
 	ref, err := in.o.Find(ctx, e.Evidence.ProviderRef)
 	switch {
 	case errors.Is(err, retrysafe.ErrNotFound):
@@ -31,44 +38,28 @@ func (in *Intake) locate(ctx context.Context, e *Statement) (retrysafe.Ref, erro
 	return ref, nil
 }
 
-// search scans the records that the evidence could change for the provider's id. If two
-// records have the same id, the event proves nothing about either: they may belong to
-// two tenants. So the scan always runs to the end. If MaxSearch stops it earlier, the
-// event is refused.
-func (in *Intake) search(ctx context.Context, e *Statement) (found retrysafe.Ref, err error) {
-	states := []retrysafe.State{retrysafe.StateUnknown}
-	if e.Evidence.Finding == retrysafe.FindingHappened {
-		states = append(states, retrysafe.StateRetryable)
+// search searches the store. Most events that have to be searched for are about an
+// unknown outcome, and stores find those without reading other records. The second
+// survey may have to read all records. It takes place if the event would be acknowledged
+// without it, although its key may be in flight, or may contradict a retryable record.
+// It also lists what the first one does: a record may change its state between the two.
+func (in *Intake) search(ctx context.Context, e *Statement) (retrysafe.Ref, error) {
+	happened := e.Evidence.Finding == retrysafe.FindingHappened
+	surveys := []*survey{in.unknown}
+	if happened || in.o.Missing == MissingAcknowledge {
+		surveys = append(surveys, in.unsettled)
 	}
-	for _, state := range states {
-		matches, seen := 0, 0
-		q := retrysafe.Query{Scope: e.Ref.Scope, States: []retrysafe.State{state}, Limit: pageSize}
-		for more := true; more; {
-			page, err := step(ctx, in.o.StoreTimeout, func(ctx context.Context) ([]retrysafe.Record, error) { return in.engine.Store().List(ctx, q) })
-			if err != nil {
-				return found, refuse(storeUnavailable, fmt.Errorf("list: %w", err))
-			}
-			for i := range page {
-				r := &page[i]
-				if r.ProviderRef == e.Evidence.ProviderRef && r.Version != 0 && !r.IsSystem() {
-					found = r.Ref
-					matches++
-				}
-			}
-			seen += len(page)
-			if more = len(page) == pageSize; more {
-				q.After = page[len(page)-1].Ref
-			}
-			if more && seen >= in.o.MaxSearch {
-				return found, refuse(searchIncomplete, fmt.Errorf("there are more than %d %s records; set Options.Find", seen, state))
-			}
+	for _, s := range surveys {
+		q := &question{scope: e.Ref.Scope, downstream: e.DownstreamKey, providerRef: e.Evidence.ProviderRef, happened: happened}
+		if err := s.ask(ctx, in, q); err != nil {
+			return retrysafe.Ref{}, err
 		}
 		switch {
-		case matches > 1:
-			return found, refuse(keyAmbiguous, fmt.Errorf("%d records have this provider id; the reader has to return the scope or the key", matches))
-		case matches == 1:
-			return found, nil
+		case q.matches > 1:
+			return q.found, refuse(keyAmbiguous, fmt.Errorf("%d records have this provider id; the reader has to return the scope or the key", q.matches))
+		case q.matches == 1:
+			return q.found, nil
 		}
 	}
-	return found, refuse(noSuchKey, nil)
+	return retrysafe.Ref{}, refuse(noSuchKey, nil)
 }

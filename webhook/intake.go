@@ -17,8 +17,10 @@ import (
 )
 
 // A Reader says which key an event is about and what the event proves. If the event is
-// about no key, it returns [ErrIgnore]. Any other error, or a panic, is a fault of this
-// side: the event is not remembered, and the provider delivers it again.
+// about no key, it returns [ErrIgnore]; if the event carries no key where it should,
+// [retrysafe.ErrNotFound], which [Options.Missing] answers; if the reader does not know
+// such events, [ErrUnmatched]. Any other error, or a panic, is a fault of this side. After
+// all but ErrIgnore the event is not remembered, and the provider delivers it again.
 //
 // A reader may run more than once for an event, but never after the event was
 // processed, and must have no effects of its own. An event says what was true when it
@@ -48,12 +50,20 @@ type Options struct {
 	Retention time.Duration
 	// Missing is the answer to an event whose key does not exist.
 	Missing MissingPolicy
+	// Operations are those that the provider's events are about, as records name them.
+	// An event about the key of another one is refused. Default: all.
+	Operations []string
+	// DownstreamKeys returns the downstream keys that are derived from a ref, one for
+	// each outside call, see [retrysafe.DownstreamKey]. It is needed for events that are
+	// found by [Statement.DownstreamKey], and called for each record that is searched.
+	DownstreamKeys func(retrysafe.Ref) []string
 	// Find returns the key for a provider's id, from a table of yours, or
 	// [retrysafe.ErrNotFound]. Without Find the intake scans unknown outcomes one by
 	// one, and finds no other record by a provider's id.
 	Find func(ctx context.Context, providerRef string) (retrysafe.Ref, error)
-	// MaxSearch bounds how many records are scanned for a provider's id. Beyond it the
-	// event is refused, and the provider delivers it again. Default 10,000.
+	// MaxSearch bounds how many records are searched for a provider's id or a downstream
+	// key. Beyond it the event is refused, and the provider delivers it again. Default
+	// 10,000.
 	MaxSearch int
 	// StoreTimeout bounds each store operation on a key. Default 2 s.
 	StoreTimeout time.Duration
@@ -74,6 +84,9 @@ type Intake struct {
 	read   Reader
 	o      Options
 	counts map[string]*atomic.Uint64
+
+	known              known
+	unknown, unsettled *survey
 }
 
 var _ http.Handler = (*Intake)(nil)
@@ -86,6 +99,8 @@ const (
 	defaultSearch    = 10_000
 	defaultRetention = 7 * 24 * time.Hour
 	defaultTimeout   = 2 * time.Second
+	unknownRest      = 1 // of the surveys, see [survey]
+	unsettledRest    = 4
 	maxRun           = 30 * time.Second // longer than providers wait for a response
 )
 
@@ -129,6 +144,8 @@ func New(name string, e *retrysafe.Engine, s Scheme, read Reader, opts *Options)
 	}); err != nil {
 		return nil, fmt.Errorf("webhook: %w", err)
 	}
+	in.unknown = newSurvey(unknownRest, retrysafe.StateUnknown, retrysafe.StateAccepted)
+	in.unsettled = newSurvey(unsettledRest, retrysafe.StateUnknown, retrysafe.StateAccepted, retrysafe.StateInProgress, retrysafe.StateRetryable)
 	for _, p := range problems {
 		in.counts[p.code] = new(atomic.Uint64)
 	}
@@ -195,8 +212,8 @@ func (in *Intake) take(w http.ResponseWriter, r *http.Request) (out retrysafe.Ou
 	}
 	ev = Event{ID: got.ID, At: got.At, Header: r.Header, Body: body}
 	// The call has no fingerprint: providers change the bytes of an event between
-	// deliveries, and the signature covers the id.
-	call := retrysafe.Call{Ref: retrysafe.Ref{Scope: in.scope, Key: ev.ID}, Operation: "webhook " + in.name}
+	// deliveries, and the signature covers the id, or else the key that stands for it.
+	call := retrysafe.Call{Ref: retrysafe.Ref{Scope: in.scope, Key: cmp.Or(got.key, ev.ID)}, Operation: "webhook " + in.name}
 	out, err = in.engine.Do(r.Context(), call, func(ctx context.Context, _ *retrysafe.Execution) (retrysafe.Result, error) {
 		done, err := in.handle(ctx, &ev)
 		if err == nil {

@@ -12,7 +12,8 @@ import (
 )
 
 // A Scheme verifies the signatures of one provider. [Verifier] is for Standard
-// Webhooks, [Stripe] for Stripe. A provider with another scheme needs its own
+// Webhooks, [Stripe] for Stripe, [GitHub] for GitHub, and [HMAC] for providers that sign
+// the body in a similar way. A provider with another scheme needs its own
 // implementation.
 type Scheme interface {
 	// Verify returns the event in a request if the provider has signed it and its time
@@ -36,6 +37,8 @@ type Event struct {
 	// Header and Body are those of the request.
 	Header http.Header
 	Body   []byte
+
+	key string // by which the event is remembered, if the signature does not cover ID
 }
 
 // Reasons to refuse an event.

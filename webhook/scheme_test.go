@@ -212,6 +212,8 @@ func FuzzSchemes(f *testing.F) {
 	hammer.Add(f, "", "t=1,v1=00", "v1, v1,=", []byte(stripeBody))
 	v := webhook.Verifier{Secrets: []webhook.Secret{next}}
 	s := webhook.Stripe{Secrets: []webhook.Secret{next}}
+	hub := webhook.GitHub(next)
+	custom := webhook.HMAC{Secrets: []webhook.Secret{next}, Header: webhook.HeaderSignature, Signed: "{timestamp}.{body}", TimestampHeader: webhook.HeaderTimestamp, IDPointer: "/id"}
 	hammer.Fuzz(f, func(t *testing.T, id, timestamp, signature string, body []byte) {
 		h := http.Header{}
 		h.Set(webhook.HeaderID, id)
@@ -223,6 +225,14 @@ func FuzzSchemes(f *testing.F) {
 		}
 		if _, err := s.Verify(h, body); err == nil {
 			t.Error("Stripe's scheme takes it")
+		}
+		h.Set("X-Hub-Signature-256", "sha256="+signature)
+		h.Set("X-GitHub-Delivery", id)
+		if _, err := hub.Verify(h, body); err == nil {
+			t.Error("GitHub's scheme takes it")
+		}
+		if _, err := custom.Verify(h, body); err == nil {
+			t.Error("the configurable scheme takes it")
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
@@ -14,13 +15,17 @@ import (
 // an error, so that the event is not remembered and the provider delivers it again.
 func (in *Intake) handle(ctx context.Context, ev *Event) (result, error) {
 	e, err := in.read(ctx, *ev)
-	if errors.Is(err, ErrIgnore) {
-		return ignored, nil
-	}
 	if err == nil {
 		err = e.check()
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrIgnore):
+		return ignored, nil
+	case errors.Is(err, ErrUnmatched):
+		return "", refuse(eventUnmatched, nil)
+	case errors.Is(err, retrysafe.ErrNotFound):
+		return in.missing(refuse(noSuchKey, nil))
+	case err != nil:
 		return "", refuse(notRead, fmt.Errorf("read: %w", err))
 	}
 	evidence := e.Evidence.Text
@@ -33,10 +38,18 @@ func (in *Intake) handle(ctx context.Context, ev *Event) (result, error) {
 	if err == nil {
 		done, err = in.conclude(ctx, ref, ev, &e.Evidence)
 	}
+	if err != nil {
+		return in.missing(err)
+	}
+	return done, nil
+}
+
+// missing acknowledges an event whose key does not exist, if the options say so.
+func (in *Intake) missing(err error) (result, error) {
 	if re := new(refusal); in.o.Missing == MissingAcknowledge && errors.As(err, &re) && re.problem == noSuchKey {
 		return acknowledged, nil
 	}
-	return done, err
+	return "", err
 }
 
 // maxSwaps bounds how often one event is tried on a record that keeps changing.
@@ -58,6 +71,9 @@ func (in *Intake) conclude(ctx context.Context, ref retrysafe.Ref, ev *Event, v 
 			return "", refuse(recordUnreadable, err)
 		default:
 			return "", refuse(storeUnavailable, err)
+		}
+		if len(in.o.Operations) > 0 && !slices.Contains(in.o.Operations, r.Operation) {
+			return "", refuse(notRead, fmt.Errorf("the key's operation %q is none of Options.Operations", r.Operation))
 		}
 		j := decide(r, v, "webhook "+in.name)
 		switch {

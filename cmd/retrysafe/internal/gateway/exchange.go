@@ -61,6 +61,8 @@ const (
 	HandlingReplayed Handling = "replay"
 	// HandlingAccepted: it is run later, or being run.
 	HandlingAccepted Handling = "accepted"
+	// HandlingEvent: it was an event of a webhook, and was taken in.
+	HandlingEvent Handling = "event"
 	// HandlingRefused: it did not run.
 	HandlingRefused Handling = "refused"
 )

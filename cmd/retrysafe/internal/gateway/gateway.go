@@ -76,6 +76,7 @@ type Gateway struct {
 	logger         *slog.Logger
 	health         *storeHealth
 	warnings       warnings
+	webhooks       webhooks
 }
 
 // New returns a gateway for a configuration that is complete and checked. It starts
@@ -94,7 +95,7 @@ func New(c *config.Config, p Parts) (*Gateway, error) {
 	g.lookedInto = func(pattern string) bool { return lookedInto(c, pattern) }
 	g.passthroughs.New = func() *passthrough { return newPassthrough(g) }
 	for _, step := range []func(*config.Config, *Parts) error{
-		g.makeTenants, g.wrapStore, g.openUpstream, g.makeGuard, g.makeRoutes, g.noteTrustedHeaders, g.makeWorkers, g.makeJanitor, g.makeReconciler, g.makeHealth,
+		g.makeTenants, g.wrapStore, g.openUpstream, g.makeGuard, g.makeRoutes, g.noteTrustedHeaders, g.makeWorkers, g.makeJanitor, g.makeReconciler, g.makeHealth, g.makeWebhooks,
 	} {
 		if err := step(c, &p); err != nil {
 			return nil, fmt.Errorf("gateway: %w", err)
@@ -103,12 +104,15 @@ func New(c *config.Config, p Parts) (*Gateway, error) {
 	return g, nil
 }
 
+// namespace is part of every derived key: it must not change.
+const namespace = "retrysafe gateway"
+
 // makeGuard makes the guard that those of the routes are made from.
 func (g *Gateway) makeGuard(c *config.Config, p *Parts) (err error) {
 	g.health = newStoreHealth(p, g.logger)
 	g.engine, err = retrysafe.New(g.store, &retrysafe.Options{
-		Observer:  &clockWatch{next: g.health, logger: g.logger},
-		Namespace: "retrysafe gateway", // part of every derived key: it must not change
+		Observer:  g.webhooks.observer(&clockWatch{next: g.health, logger: g.logger}),
+		Namespace: namespace,
 	})
 	if err != nil {
 		return err
@@ -159,6 +163,10 @@ const ownPrefix = "/.retrysafe/"
 
 // ServeHTTP serves one request.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if hook := g.webhooks.at[r.URL.Path]; hook != nil {
+		hook.ServeHTTP(w, r)
+		return
+	}
 	switch {
 	case strings.HasPrefix(r.URL.Path, ownPrefix):
 		g.serveOwn(w, r)
@@ -233,7 +241,7 @@ func (g *Gateway) Warnings() []string { return g.warnings.list() }
 
 // Routes are the names of the routes, as [Exchange.Route] has them, and of their
 // operations, as events have them: all that is known before requests come.
-func (g *Gateway) Routes() []string { return g.table.names() }
+func (g *Gateway) Routes() []string { return append(g.table.names(), g.webhooks.names()...) }
 
 // Fields are the choices of what counts in a fingerprint that the routes have.
 func (g *Gateway) Fields() []httpkey.Fields {

@@ -141,6 +141,9 @@ func (b *builder) newInstance(ctx context.Context, c *config.Config, d *deployme
 	if reconciler := g.Reconciler(); reconciler != nil {
 		i.onRelease(b.metrics.Janitor(reconciler))
 	}
+	for name, intake := range g.Webhooks() {
+		i.onRelease(b.metrics.Webhook(name, intake))
+	}
 	return i, nil
 }
 
@@ -169,6 +172,10 @@ func (b *builder) announce(at listener.Addresses) {
 	}
 	say("tenant: %s", printable.Text(tenantText(&c.Tenant)))
 	say("POST and PATCH without a key: %s", keylessText(&c.Defaults))
+	for i := range c.Webhooks {
+		w := &c.Webhooks[i]
+		say("webhook %s on %s", printable.Text(w.Name), printable.Text(at.Main+w.Path))
+	}
 	if at.Admin != "" {
 		say("operators on %s", printable.Text(at.Admin))
 	}

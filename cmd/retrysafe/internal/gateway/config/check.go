@@ -36,6 +36,7 @@ func (c *Config) problems(broken func(path string) bool) []*FieldError {
 	k.routes()
 	k.numbers()
 	k.reconcile()
+	k.webhooks()
 	return k.errs
 }
 

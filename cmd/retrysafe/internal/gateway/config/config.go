@@ -42,6 +42,8 @@ type Config struct {
 	Cache       Cache
 	Janitor     Janitor
 	Reconcile   Reconcile
+	// Webhooks are where providers send their events.
+	Webhooks []Webhook
 
 	src *source
 }

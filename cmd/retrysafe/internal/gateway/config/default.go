@@ -50,6 +50,7 @@ const (
 // complete fills in the defaults that depend on something else.
 func (c *Config) complete() {
 	said := c.src.said
+	c.completeWebhooks()
 	c.Defaults.complete(said("defaults.max_run"), said("defaults.timeout"))
 	gone, bound := c.Defaults.Policy.OnExpired == retrysafe.ExpiredGone, c.Defaults.BindPrincipal
 	for i := range c.Routes {

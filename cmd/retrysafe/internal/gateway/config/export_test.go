@@ -29,6 +29,8 @@ func Defaults() map[string]string {
 				walk(at, v)
 			case tenant:
 				walk(at, v.to.fields())
+			case interface{ standard() section }:
+				walk(at, v.standard())
 			case routes:
 			case sections[Resolver]:
 				found[at] = ""

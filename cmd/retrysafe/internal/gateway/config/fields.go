@@ -48,6 +48,7 @@ func (c *Config) fields() section {
 			{"tombstone", span(&c.Janitor.Tombstone)},
 		}},
 		{"reconcile", c.Reconcile.fields()},
+		{"webhooks", c.webhookFields()},
 	}
 }
 

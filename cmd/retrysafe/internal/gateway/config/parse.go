@@ -65,6 +65,7 @@ func Parse(name string, text []byte, env func(string) (string, bool), flags ...F
 	}
 	r.readRoutes(&c)
 	r.readSecrets(&c)
+	r.readWebhookSecrets(&c)
 	c.complete()
 	if errs := append(r.errs, c.problems(r.broken)...); len(errs) > 0 {
 		return nil, join(errs)

@@ -65,6 +65,9 @@ func (p printer) field(path string, v, standard value) *yaml.Node {
 	if s, ok := v.(section); ok {
 		return p.section(path, s, standard.(section))
 	}
+	if l, ok := v.(printed); ok {
+		return l.print(p, path)
+	}
 	if p.inFile(path) {
 		return nil
 	}

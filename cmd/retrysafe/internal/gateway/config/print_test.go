@@ -37,6 +37,12 @@ reconcile:
       plain_http: true, deadline: 1h, provider_ref: /id, rules: [{ status: [200, 4xx], when: { /a: ["1", "true"] }, present: [/b], absent: [/c/0], then: pending },
       { status: ["200"], then: happened, answer: { status: 201, headers: { X-A: "{response:/a}" }, body: '{"a": "$$"}' } },
       { status: ["201"], then: happened, answer: { status: 201, body_from: response } }] }, { endpoint: "https://h" }] }
+webhooks:
+  - { name: pay, path: /hooks/pay, scheme: hmac, secrets: [0123456789abcdef, "$$x#: 'yyyyyyyyyyyyyyy"], signature: { header: X-S, prefix: "v0=", hash: sha512, encoding: base64, signed: "{timestamp}:{body}", timestamp_header: X-T, id_header: X-I },
+      tolerance: 1m, retention: 1d, max_body: 5KiB, find: { downstream_key: /key, provider_ref: /ref }, operations: ["example.com/y/{z...}"], missing: acknowledge, unmatched: ignore,
+      rules: [{ when: { /a: [x, "5"], /b~1c: "true" }, outcome: declined, answer: { status: 402, headers: { X-A: "$$b" }, body: "{/a}" } }, { outcome: not_happened, final: true },
+        { outcome: declined, answer: { status: 400, body_from: /x } }] }
+  - { name: keys, scheme: hmac, secrets: [0123456789abcdef], signature: { header: X-S, id_pointer: /id }, retention: 30d, max_body: 1KiB, missing: acknowledge, unmatched: ignore, find: { downstream_key: /k }, rules: [{ outcome: ignore }] }
 `
 
 func TestPrintSaysEverything(t *testing.T) {
@@ -50,7 +56,8 @@ func TestPrintSaysEverything(t *testing.T) {
 	if !again.Equal(c) {
 		t.Errorf("what is printed says something else:\n%s\n%+v\n%+v", printed, *again, *c)
 	}
-	if n := strings.Count(string(printed), "# default\n"); n != 6 { // off, observe, async and ambiguous_paths, which exclude each other or required: false; of the second resolver plain_http and deadline
+	own, _, _ := strings.Cut(string(printed), "\nwebhooks:\n") // webhooks have some of each kind
+	if n := strings.Count(own, "# default\n"); n != 6 {        // off, observe, async and ambiguous_paths, which exclude each other or required: false; of the second resolver plain_http and deadline
 		t.Errorf("%d fields are marked as defaults:\n%s", n, printed)
 	}
 	for _, path := range config.Paths() {

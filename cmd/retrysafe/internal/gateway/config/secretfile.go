@@ -105,12 +105,16 @@ func (c *Config) noteLiteralSecrets() {
 		"admin.token": c.Admin.Token != "" && c.Admin.TokenFile == "",
 		"store":       c.StoreFile == "" && redactStore(c.Store) != c.Store,
 	}
-	for _, path := range c.reconcileLiterals() {
+	for _, path := range slices.Concat(c.reconcileLiterals(), c.literalWebhookSecrets()) {
 		secrets[path] = true
 	}
 	for path, secret := range secrets {
 		if _, ref := c.src.refs[path]; secret && !ref && c.src.find(path).line > 0 {
-			c.src.notes = append(c.src.notes, note{path, "this file can be read by every user of this machine, and there is a secret in it: chmod 600, or use ${NAME} or " + path[strings.LastIndexByte(path, '.')+1:] + "_file"})
+			field := path[strings.LastIndexByte(path, '.')+1:] + "_file"
+			if strings.HasPrefix(path, "webhooks") {
+				field = "secret_files"
+			}
+			c.src.notes = append(c.src.notes, note{path, "this file can be read by every user of this machine, and there is a secret in it: chmod 600, or use ${NAME} or " + field})
 		}
 	}
 }

@@ -42,7 +42,7 @@ func (c *Config) Files() []string {
 			all = append(all, f)
 		}
 	}
-	return all
+	return append(all, c.webhookFiles()...)
 }
 
 const (

@@ -15,7 +15,10 @@
 // on to mean the same tenant.
 package tenant
 
-import "net/http"
+import (
+	"encoding/json"
+	"net/http"
+)
 
 // A Func returns the scope of a request, or an error that is one of this package's.
 // It may be called concurrently. It is an alias, so that any function of this form
@@ -30,3 +33,22 @@ func None() Func { return func(*http.Request) (string, error) { return "none", n
 // maxName bounds the name of a tenant or principal, in bytes. Two of them and an
 // operation fit into one scope.
 const maxName = 256
+
+// ScopeOf returns the scope of a tenant that a document names in place of a request,
+// where callers are told apart by a header, by a claim of a token, or not at all. Number
+// says that the name is a number in the document, as a claim may be. It reports false if
+// no request could have that scope.
+func ScopeOf(from, name string, number bool) (string, bool) {
+	switch {
+	case from == "none":
+		return "none", true
+	case from == "header" && isName(name):
+		return "header:" + name, true
+	case from == "jwt" && number:
+		scope := (&claim{path: []string{"x"}}).scope(map[string]any{"x": json.Number(name)})
+		return scope, scope != ""
+	case from == "jwt" && isText(name):
+		return textScope + name, true
+	}
+	return "", false
+}

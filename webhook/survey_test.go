@@ -1,0 +1,192 @@
+package webhook_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/test/faultstore"
+	"github.com/retrysafe/retrysafe/store/memstore"
+	"github.com/retrysafe/retrysafe/webhook"
+)
+
+const namespace = "the tests"
+
+func derived(ref retrysafe.Ref) []string {
+	return []string{retrysafe.DownstreamKey(namespace, ref, "charge"), retrysafe.DownstreamKey(namespace, ref, "refund")}
+}
+
+// readDownstream reads reports that have a downstream key in place of the key.
+func readDownstream(ctx context.Context, ev webhook.Event) (webhook.Statement, error) {
+	e, err := read(ctx, ev)
+	var r struct{ Downstream string }
+	if err == nil {
+		err = json.Unmarshal(ev.Body, &r)
+	}
+	e.DownstreamKey = r.Downstream
+	return e, err
+}
+
+// about is a report on a downstream key, for the desk of readDownstream.
+func (d *desk) about(id, downstream string, f retrysafe.Finding, status int, word string) {
+	d.t.Helper()
+	answer := map[retrysafe.Finding]int{retrysafe.FindingHappened: 201, retrysafe.FindingDeclined: 402}[f]
+	body := fmt.Appendf(nil, `{"Downstream":%q,"Finding":%d,"Status":%d}`, downstream, f, answer)
+	w := d.send(signed(d.t, secret, id, time.Now(), body))
+	if got := w.Body.String(); w.Code != status || !hasWord(got, word) {
+		d.t.Fatalf("event %s got %d %s; want %d %q", id, w.Code, got, status, word)
+	}
+}
+
+func hasWord(text, word string) bool {
+	var p struct{ Code, Outcome string }
+	return json.Unmarshal([]byte(text), &p) == nil && (p.Code == word || p.Outcome == word)
+}
+
+func newDownstreamDesk(t testing.TB, s retrysafe.Store, o webhook.Options) *desk {
+	t.Helper()
+	o.DownstreamKeys = derived
+	return newDesk(t, s, readDownstream, &o)
+}
+
+var ours = retrysafe.Ref{Scope: scope, Key: key}
+
+func TestKeyIsFoundByItsDownstreamKey(t *testing.T) {
+	t.Parallel()
+	overStores(t, func(t *testing.T, s retrysafe.Store) {
+		d := newDownstreamDesk(t, s, webhook.Options{})
+		d.crowd(600)
+		d.about("evt-1", derived(ours)[1], retrysafe.FindingHappened, 404, "no-such-key")
+		d.put(retrysafe.Record{State: retrysafe.StateUnknown})
+		d.about("evt-1", derived(ours)[1], retrysafe.FindingHappened, 200, "settled")
+		d.want(retrysafe.StateCompleted, "as reported by evt-1")
+	})
+}
+
+// An event about a key in flight is never acknowledged, also if it is about a key of
+// another process and missing keys are acknowledged.
+func TestW57_KeyInFlightIsFoundByItsDownstreamKey(t *testing.T) {
+	t.Parallel()
+	overStores(t, func(t *testing.T, s retrysafe.Store) {
+		d := newDownstreamDesk(t, s, webhook.Options{Missing: webhook.MissingAcknowledge})
+		d.put(retrysafe.Record{State: retrysafe.StateInProgress})
+		d.about("evt-1", derived(ours)[0], retrysafe.FindingHappened, 503, "key-in-flight")
+		d.about("evt-2", derived(retrysafe.Ref{Scope: scope, Key: "none"})[0], retrysafe.FindingHappened, 200, "acknowledged")
+	})
+}
+
+// The keys of this process are found without a search, also when they are settled.
+func TestObservedKeysAreFoundWithoutASearch(t *testing.T) {
+	t.Parallel()
+	d := newDownstreamDesk(t, memstore.New(nil), webhook.Options{})
+	d.put(retrysafe.Record{State: retrysafe.StateCompleted, Result: &retrysafe.Result{Status: 402}})
+	d.about("evt-1", derived(ours)[0], retrysafe.FindingDeclined, 404, "no-such-key")
+	d.Observe(retrysafe.Event{Kind: retrysafe.EventReserved, Ref: ours})
+	d.Observe(retrysafe.Event{Kind: retrysafe.EventReserved, Ref: retrysafe.Ref{Scope: retrysafe.SystemScope("x"), Key: "1"}})
+	d.fault.Plan(nil)
+	d.about("evt-1", derived(ours)[0], retrysafe.FindingDeclined, 200, "unchanged")
+	d.about("evt-2", derived(ours)[0], retrysafe.FindingHappened, 200, "contradicted")
+	if n := d.fault.Count(faultstore.List); n != 0 {
+		t.Errorf("the store was searched %d times", n)
+	}
+}
+
+// What is remembered of keys is bounded, and what was forgotten is searched for.
+func TestKnownKeysAreBounded(t *testing.T) {
+	t.Parallel()
+	d := newDownstreamDesk(t, memstore.New(nil), webhook.Options{})
+	d.put(retrysafe.Record{State: retrysafe.StateUnknown})
+	d.Observe(retrysafe.Event{Kind: retrysafe.EventReserved, Ref: ours})
+	for i := range 70_000 {
+		d.Observe(retrysafe.Event{Kind: retrysafe.EventReserved, Ref: retrysafe.Ref{Scope: scope, Key: fmt.Sprint(i)}})
+	}
+	if n := d.Known(); n > 2<<15 {
+		t.Errorf("%d keys are remembered", n)
+	}
+	d.about("evt-1", derived(ours)[0], retrysafe.FindingHappened, 200, "settled")
+}
+
+// Events that arrive together share a listing of the store, and each gets its own key.
+func TestSearchesAreShared(t *testing.T) {
+	t.Parallel()
+	const many = 100
+	d := newDownstreamDesk(t, memstore.New(nil), webhook.Options{})
+	refs := make([]retrysafe.Ref, many)
+	for i := range refs {
+		refs[i] = retrysafe.Ref{Scope: scope, Key: fmt.Sprint("order-", i)}
+		d.put(retrysafe.Record{Ref: refs[i], State: retrysafe.StateUnknown})
+	}
+	d.crowd(2000)
+	var all sync.WaitGroup
+	for i, ref := range refs {
+		all.Go(func() { d.about(fmt.Sprint("evt-", i), derived(ref)[0], retrysafe.FindingHappened, 200, "settled") })
+	}
+	all.Wait()
+	for i, ref := range refs {
+		r, err := d.store.Load(t.Context(), ref)
+		if err != nil || r.State != retrysafe.StateCompleted || string(r.Result.Body) != fmt.Sprint("as reported by evt-", i) {
+			t.Errorf("%d is %+v, %v", i, r, err)
+		}
+	}
+	if n := d.fault.Count(faultstore.List); n >= 5*many {
+		t.Errorf("%d pages were listed for %d events over 5 pages", n, many)
+	}
+}
+
+// A caller that gives up takes no search from others, and a search that fails fails
+// for the events that waited for it only.
+func TestSearchOutlivesItsCaller(t *testing.T) {
+	t.Parallel()
+	d := newDownstreamDesk(t, memstore.New(nil), webhook.Options{})
+	d.put(retrysafe.Record{State: retrysafe.StateUnknown})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	body := fmt.Appendf(nil, `{"Downstream":%q}`, derived(ours)[0])
+	if w := d.send(signed(t, secret, "evt-1", time.Now(), body).WithContext(ctx)); w.Code < 500 {
+		t.Errorf("a caller that has gone gets %d", w.Code)
+	}
+	d.fault.Plan(faultstore.FailOnce(faultstore.List, 1, faultstore.LoseRequest))
+	d.about("evt-2", derived(ours)[0], retrysafe.FindingHappened, 503, "store-unavailable")
+	d.about("evt-2", derived(ours)[0], retrysafe.FindingHappened, 200, "settled")
+}
+
+// An event about another operation than those of the webhook changes nothing.
+func TestEventsOfOtherOperationsAreRefused(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, memstore.New(nil), nil, &webhook.Options{Operations: []string{"POST /refunds"}})
+	d.put(retrysafe.Record{State: retrysafe.StateUnknown})
+	d.deliver("evt-1", happened(), 500, "event-not-read")
+	d.want(retrysafe.StateUnknown, "")
+}
+
+// What a reader says about an event that it cannot use.
+func TestReadersRefusals(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err     error
+		missing webhook.MissingPolicy
+		status  int
+		word    string
+	}{
+		{webhook.ErrUnmatched, 0, 500, "event-unmatched"},
+		{retrysafe.ErrNotFound, webhook.MissingRetry, 404, "no-such-key"},
+		{retrysafe.ErrNotFound, webhook.MissingAcknowledge, 200, "acknowledged"},
+	} {
+		d := newDesk(t, memstore.New(nil), func(context.Context, webhook.Event) (webhook.Statement, error) {
+			return webhook.Statement{}, fmt.Errorf("read: %w", c.err)
+		}, &webhook.Options{Missing: c.missing})
+		d.deliver("evt-1", happened(), c.status, c.word)
+		if state, _ := d.remembered("evt-1"); (state == retrysafe.StateCompleted) != (c.status == 200) {
+			t.Errorf("%v: the event is %s", c.err, state)
+		}
+		if n := d.Counts()[c.word]; n != 1 {
+			t.Errorf("%v is counted %d times", c.err, n)
+		}
+	}
+	d := newDesk(t, memstore.New(nil), readDownstream, nil)
+	d.about("evt-1", derived(ours)[0], retrysafe.FindingHappened, 500, "event-not-read")
+}
