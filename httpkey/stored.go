@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/retrysafe/retrysafe"
 	frame "github.com/retrysafe/retrysafe/internal/fields"
 )
 
@@ -124,4 +125,14 @@ func (s *storedRequest) request(ctx context.Context) *http.Request {
 		r.SetPathValue(v.name, v.value)
 	}
 	return r
+}
+
+// StoredBody returns the body of the request that is stored with an accepted record, and
+// whether there is one. The record of a request that was run at once has none.
+func StoredBody(r *retrysafe.Record) ([]byte, bool) {
+	if len(r.Request) == 0 {
+		return nil, false
+	}
+	s, err := parseStored(r.Request)
+	return s.body, err == nil
 }

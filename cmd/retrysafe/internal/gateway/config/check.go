@@ -35,6 +35,8 @@ func (c *Config) problems(broken func(path string) bool) []*FieldError {
 	k.settings()
 	k.routes()
 	k.numbers()
+	k.operation()
+	k.ledgers()
 	return k.errs
 }
 

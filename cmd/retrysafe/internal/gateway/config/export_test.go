@@ -28,6 +28,8 @@ func Defaults() map[string]string {
 			case tenant:
 				walk(at, v.to.fields())
 			case routes:
+			case listing:
+				walk(at, v.blank())
 			default:
 				found[at] = ""
 				if n := written(v); n != nil {

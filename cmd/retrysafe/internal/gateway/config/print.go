@@ -65,6 +65,9 @@ func (p printer) field(path string, v, standard value) *yaml.Node {
 	if s, ok := v.(section); ok {
 		return p.section(path, s, standard.(section))
 	}
+	if l, ok := v.(listing); ok {
+		return p.listing(path, l)
+	}
 	if p.inFile(path) {
 		return nil
 	}
@@ -80,10 +83,22 @@ func (p printer) field(path string, v, standard value) *yaml.Node {
 	return n
 }
 
+// listing returns a list of sections, or nil if it has none.
+func (p printer) listing(path string, l listing) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.SequenceNode}
+	for i, one := range l.elements() {
+		n.Content = append(n.Content, p.section(element(path, i), one, l.blank()))
+	}
+	if len(n.Content) == 0 {
+		return nil
+	}
+	return n
+}
+
 // inFile reports whether a secret stands in a file of its own, which is printed
 // instead.
 func (p printer) inFile(path string) bool {
-	return slices.ContainsFunc(secretFiles, func(s secretFile) bool {
+	return slices.ContainsFunc(p.secretFiles(), func(s secretFile) bool {
 		_, file := s.of(p.Config)
 		return s.field == path && *file != ""
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -24,14 +25,20 @@ var secretFiles = []secretFile{
 	{"admin.token", "admin.token_file", func(c *Config) (func(string), *string) {
 		return func(s string) { c.Admin.Token = Secret(s) }, &c.Admin.TokenFile
 	}},
+	{"admin.metrics_token", "admin.metrics_token_file", func(c *Config) (func(string), *string) {
+		return func(s string) { c.Admin.MetricsToken = Secret(s) }, &c.Admin.MetricsTokenFile
+	}},
 }
+
+// secretFiles returns all secrets that may be in files of their own.
+func (c *Config) secretFiles() []secretFile { return slices.Concat(secretFiles, c.ledgerSecrets()) }
 
 // maxSecret bounds what is read of a secret.
 const maxSecret = 64 << 10
 
 // readSecrets reads the secrets that are in files of their own.
 func (r *reader) readSecrets(c *Config) {
-	for _, s := range secretFiles {
+	for _, s := range c.secretFiles() {
 		set, file := s.of(c)
 		refuse := func(format string, args ...any) {
 			m := r.src.find(s.file)
@@ -95,10 +102,15 @@ func public(info fs.FileInfo) bool { return info.Mode().Perm()&0o004 != 0 }
 
 // noteLiteralSecrets notes the secrets that the file itself holds.
 func (c *Config) noteLiteralSecrets() {
-	for path, secret := range map[string]bool{
-		"admin.token": c.Admin.Token != "" && c.Admin.TokenFile == "",
-		"store":       c.StoreFile == "" && redactStore(c.Store) != c.Store,
-	} {
+	literal := map[string]bool{
+		"admin.token":         c.Admin.Token != "" && c.Admin.TokenFile == "",
+		"admin.metrics_token": c.Admin.MetricsToken != "" && c.Admin.MetricsTokenFile == "",
+		"store":               c.StoreFile == "" && redactStore(c.Store) != c.Store,
+	}
+	for i := range c.Ledger {
+		literal[element("ledger", i)+".theirs.token"] = c.Ledger[i].Theirs.Token != "" && c.Ledger[i].Theirs.TokenFile == ""
+	}
+	for path, secret := range literal {
 		if _, ref := c.src.refs[path]; secret && !ref && c.src.find(path).line > 0 {
 			c.src.notes = append(c.src.notes, note{path, "this file can be read by every user of this machine, and there is a secret in it: chmod 600, or use ${NAME} or " + path[strings.LastIndexByte(path, '.')+1:] + "_file"})
 		}
