@@ -138,6 +138,10 @@ func (b *builder) newInstance(ctx context.Context, c *config.Config, d *deployme
 	if sweeper, reaper := g.Janitor(); sweeper != nil {
 		i.onRelease(b.metrics.Janitor(sweeper, reaper))
 	}
+	if len(c.Ledger) > 0 {
+		i.onRelease(b.metrics.Ledgers(func() []telemetry.LedgerStats { return ledgerStats(g.Ledgers()) }))
+	}
+	b.metrics.Tenants(c.Metrics.Tenants)
 	return i, nil
 }
 
