@@ -302,7 +302,9 @@ func (d *Scheduler) failed(ctx context.Context, i int, day Day, err error) {
 	d.mu.Lock()
 	again := d.told[i] == text
 	d.told[i] = text
-	d.stats[i].Failed++
+	if !again || !errors.Is(err, feed.ErrNotYet) { // a list that is waited for is one failure, however often it is looked for
+		d.stats[i].Failed++
+	}
 	d.stats[i].Tried = time.Now()
 	d.mu.Unlock()
 	if !again {
