@@ -392,8 +392,10 @@ func (k *checker) ledgerOperations(l *Ledger, path string) {
 		at := element(path+".operations", i)
 		method, rest, _ := strings.Cut(name, " ")
 		s := kept[name]
+		// Below the defaults an operation is named by its path, which may be like that of a route; a long one is misspelt.
+		const long = len("POST /12345")
 		switch near := nearest(name, names); {
-		case s == nil && near != "":
+		case s == nil && len(name) >= long && strings.HasPrefix(near, method+" "):
 			k.refuse(at, "%s is none of the routes; did you mean %s?", quote(name), near)
 			continue
 		case !slices.Contains(guardable, method) || !strings.Contains(rest, "/"):
