@@ -15,6 +15,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -103,7 +105,10 @@ func bare(t *testing.T) (dir string, jail *syscall.SysProcAttr) {
 	return dir, jail
 }
 
-const token = "a-token-of-the-test"
+const (
+	token        = "a-token-of-the-test"
+	metricsToken = "a-token-of-the-scraper"
+)
 
 // TestImageRunsInABareChroot does what the image does: the binary, a configuration
 // and an empty folder for data; no libc, no shell, no user database. A payment, a
@@ -129,7 +134,7 @@ func TestImageRunsInABareChroot(t *testing.T) {
 	gateway := exec.CommandContext(t.Context(), "/retrysafe", "gateway", "--config", "/etc/retrysafe/retrysafe.yaml")
 	gateway.Err = nil // it is looked up in the chroot, not here
 	gateway.SysProcAttr, gateway.Dir = jail, "/data"
-	gateway.Env = []string{"RETRYSAFE_LISTEN=127.0.0.1:0", "RETRYSAFE_UPSTREAM=" + upstream.URL, "RETRYSAFE_ADMIN=127.0.0.1:0", "RETRYSAFE_ADMIN_TOKEN=" + token}
+	gateway.Env = []string{"RETRYSAFE_LISTEN=127.0.0.1:0", "RETRYSAFE_UPSTREAM=" + upstream.URL, "RETRYSAFE_ADMIN=127.0.0.1:0", "RETRYSAFE_ADMIN_TOKEN=" + token, "RETRYSAFE_METRICS_TOKEN=" + metricsToken}
 	var log transcript
 	gateway.Stdout, gateway.Stderr = &log, &log
 	if err := gateway.Start(); err != nil {
@@ -169,6 +174,22 @@ func TestImageRunsInABareChroot(t *testing.T) {
 		if answer.StatusCode != http.StatusCreated || string(body) != "paid\n" || (answer.Header.Get("Idempotent-Replayed") == "true") != (replay == 1) {
 			t.Errorf("answer %d: %s %v %q", replay, answer.Status, answer.Header, body)
 		}
+	}
+	_, rest, _ := strings.Cut(log.String(), "operators on ")
+	admin, _, _ := strings.Cut(rest, "\n")
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, admin+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+metricsToken)
+	scraped, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(scraped.Body)
+	_ = scraped.Body.Close()
+	if scraped.StatusCode != http.StatusOK || !bytes.Contains(text, []byte("api_idempotency_reserve_replay_total 1")) {
+		t.Errorf("a scrape got %s\n%s", scraped.Status, text)
 	}
 	if len(calls) != 1 {
 		t.Errorf("the service was called %d times", len(calls))
@@ -291,9 +312,10 @@ func TestKubernetesManifest(t *testing.T) {
 			t.Error("the sidecar is not run as the image's own user")
 		}
 	}
+	scraped(t, kinds["ConfigMap"].(*corev1.ConfigMap), deployment)
 	dir := t.TempDir()
 	conf := kinds["ConfigMap"].(*corev1.ConfigMap).Data["retrysafe.yaml"]
-	for name, value := range map[string]string{"store": "postgres://retrysafe:a-password@postgres/retrysafe", "admin-token": token} {
+	for name, value := range map[string]string{"store": "postgres://retrysafe:a-password@postgres/retrysafe", "admin-token": token, "metrics-token": metricsToken} {
 		if !strings.Contains(string(text), "--from-literal="+name+"=") {
 			t.Errorf("the manifest does not say how the secret gets its %s", name)
 		}
@@ -303,6 +325,134 @@ func TestKubernetesManifest(t *testing.T) {
 		conf = strings.ReplaceAll(conf, "/etc/retrysafe/secret/"+name, filepath.Join(dir, name))
 	}
 	validate(t, conf)
+}
+
+// scraped holds that a scraper reaches the metrics of a pod: the listener is on every
+// address, its port is declared, annotations and the PodMonitor name it, and the token
+// that they use is the one of the configuration.
+func scraped(t *testing.T, conf *corev1.ConfigMap, deployment *appsv1.Deployment) {
+	t.Helper()
+	var gateway struct {
+		Admin struct {
+			Listen           string
+			MetricsTokenFile string `json:"metrics_token_file"`
+		}
+	}
+	if err := yaml.Unmarshal([]byte(conf.Data["retrysafe.yaml"]), &gateway); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("kubernetes/podmonitor.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var monitor struct {
+		APIVersion string            `json:"apiVersion"`
+		Kind       string            `json:"kind"`
+		Metadata   map[string]string `json:"metadata"`
+		Spec       struct {
+			Selector  struct{ MatchLabels map[string]string }
+			Endpoints []struct {
+				Port, Path    string
+				Authorization struct{ Credentials struct{ Name, Key string } }
+			} `json:"podMetricsEndpoints"`
+		}
+	}
+	if err := yaml.UnmarshalStrict(text, &monitor); err != nil {
+		t.Fatal(err)
+	}
+	pod := deployment.Spec.Template
+	end := monitor.Spec.Endpoints[0]
+	port := ""
+	for _, c := range pod.Spec.Containers {
+		for _, p := range c.Ports {
+			if p.Name == end.Port {
+				port = strconv.Itoa(int(p.ContainerPort))
+			}
+		}
+	}
+	if port == "" || gateway.Admin.Listen != ":"+port || pod.Annotations["prometheus.io/port"] != port || pod.Annotations["prometheus.io/scrape"] != "true" || pod.Annotations["prometheus.io/path"] != end.Path {
+		t.Errorf("the metrics are on %s, the pod's port is %q, its annotations are %v", gateway.Admin.Listen, port, pod.Annotations)
+	}
+	if end.Path != "/metrics" || end.Authorization.Credentials.Name != "retrysafe" || !strings.HasSuffix(gateway.Admin.MetricsTokenFile, "/"+end.Authorization.Credentials.Key) {
+		t.Errorf("the monitor asks for %s with %v, and the token is in %s", end.Path, end.Authorization, gateway.Admin.MetricsTokenFile)
+	}
+	for name, value := range monitor.Spec.Selector.MatchLabels {
+		if pod.Labels[name] != value {
+			t.Errorf("the monitor looks for %s=%s, and pods have %v", name, value, pod.Labels)
+		}
+	}
+}
+
+// Prometheus of the compose file reaches every gateway, with the token that they have.
+func TestComposeIsScraped(t *testing.T) {
+	t.Parallel()
+	project, err := compose(t, pinned())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("prometheus.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conf struct {
+		Global  map[string]string
+		Configs []struct {
+			Name          string `json:"job_name"`
+			Authorization struct {
+				File string `json:"credentials_file"`
+			}
+			Static []struct{ Targets []string } `json:"static_configs"`
+		} `json:"scrape_configs"`
+	}
+	if err := yaml.UnmarshalStrict(text, &conf); err != nil {
+		t.Fatal(err)
+	}
+	secret := project.Services["prometheus"].Secrets[0].Source
+	if got := conf.Configs[0].Authorization.File; got != "/run/secrets/"+secret || project.Secrets[secret].Environment != "RETRYSAFE_METRICS_TOKEN" {
+		t.Errorf("the token is in %s, and the secret is %+v", got, project.Secrets[secret])
+	}
+	for name, s := range project.Services {
+		if !strings.HasPrefix(name, "gateway-") {
+			continue
+		}
+		at := name + *s.Environment["RETRYSAFE_ADMIN"]
+		if !slices.Contains(conf.Configs[0].Static[0].Targets, at) || *s.Environment["RETRYSAFE_METRICS_TOKEN"] != metricsToken {
+			t.Errorf("%s is not scraped: %v", at, conf.Configs[0].Static)
+		}
+		for _, p := range s.Ports {
+			if strings.HasSuffix(at, ":"+strconv.Itoa(int(p.Target))) {
+				t.Errorf("the operators' port of %s is published", name)
+			}
+		}
+	}
+}
+
+// The deployments use the version of PostgreSQL that the tests run.
+func TestPostgresIsTheVersionOfTheTests(t *testing.T) {
+	t.Parallel()
+	installed, err := filepath.Glob("/usr/lib/postgresql/*/bin/postgres") // where internal/test/testservers finds it
+	if err != nil || len(installed) == 0 {
+		t.Skip("PostgreSQL is not installed here: scripts/setup does it")
+	}
+	newest := 0
+	for _, path := range installed {
+		n, err := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
+		if err == nil {
+			newest = max(newest, n)
+		}
+	}
+	project, err := compose(t, pinned())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "postgres:" + strconv.Itoa(newest)
+	if image, _, _ := strings.Cut(project.Services["postgres"].Image, "@"); image != want {
+		t.Errorf("compose.yaml has %s, and the tests run %s", image, want)
+	}
+	script, err := os.ReadFile("pin")
+	if err != nil || !strings.Contains(string(script), "digest "+want+")") {
+		t.Errorf("pin looks up another version than %s (%v)", want, err)
+	}
 }
 
 func TestConfiguration(t *testing.T) {
@@ -331,7 +481,8 @@ func validate(t *testing.T, conf string, env ...string) {
 func pinned() types.Mapping {
 	digest := "sha256:" + strings.Repeat("0", 64)
 	return types.Mapping{
-		"GO_DIGEST": digest, "POSTGRES_DIGEST": digest, "PYTHON_DIGEST": digest, "POSTGRES_PASSWORD": "a-password", "RETRYSAFE_ADMIN_TOKEN": token,
+		"GO_DIGEST": digest, "POSTGRES_DIGEST": digest, "PYTHON_DIGEST": digest, "PROMETHEUS_DIGEST": digest,
+		"POSTGRES_PASSWORD": "a-password", "RETRYSAFE_ADMIN_TOKEN": token, "RETRYSAFE_METRICS_TOKEN": metricsToken,
 	}
 }
 

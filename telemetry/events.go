@@ -147,7 +147,7 @@ func (e *events) Observe(ev retrysafe.Event) {
 	if s.ends && ev.Took > 0 {
 		e.routes.attempt(ev.Operation, kind, ev.Took)
 	}
-	if e.tenants.most > 0 {
+	if e.tenants.most.Load() > 0 {
 		e.tenants.of(ev.Ref.Scope).events[kind].Add(1)
 	}
 }

@@ -36,7 +36,11 @@ var (
 	limitUsed     = gauges("retrysafe_limit_used", "How much of a limit is used; memory is in bytes.", sum, "limit")
 	limitMax      = gauges("retrysafe_limit_max", "How much of it there is.", sum, "limit")
 
-	webhookEvents = counts("retrysafe_webhook_events_total", "Events of providers, by what became of them. Redeliveries of events that were taken in are not counted.", "webhook", "outcome")
+	webhookEvents     = counts("retrysafe_webhook_events_total", "Events of providers, by what became of them. Redeliveries of events that were taken in are not counted.", "webhook", "outcome")
+	ledgerRuns        = counts("retrysafe_ledger_runs_total", "Comparisons of ledgers that this process has ended.", "ledger", "result")
+	ledgerDifferences = gauges("retrysafe_ledger_differences", "Differences of the latest day that was compared, by any node.", highest, "ledger", "kind")
+	ledgerLastRun     = gauges("retrysafe_ledger_last_run_timestamp_seconds", "When this process last ended a comparison, in whichever way; before the first, when it began to count.", highest, "ledger")
+	ledgerLastSuccess = gauges("retrysafe_ledger_last_success_timestamp_seconds", "When the latest day was compared, by any node; before the first, when this process began to count.", highest, "ledger")
 
 	storeUp = gauges("retrysafe_store_up", "1 while the store answers, 0 while reservations are refused.", lowest)
 )

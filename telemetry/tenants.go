@@ -15,7 +15,7 @@ const maxTenants = 1000
 // tenants counts events by tenant. The first tenants get a counter each, up to the
 // limit. From then on a new tenant costs no more than a known one, and no memory.
 type tenants struct {
-	most   int
+	most   atomic.Int64
 	others tenant
 
 	mu    sync.Mutex // held while a tenant is added
@@ -29,7 +29,7 @@ type tenant struct {
 }
 
 func (t *tenants) init(most int) {
-	t.most = min(most, maxTenants)
+	t.most.Store(int64(min(most, maxTenants)))
 	t.others.label = other
 	t.known.Store(&map[string]*tenant{})
 }
@@ -47,7 +47,7 @@ func (t *tenants) of(scope string) *tenant {
 	if one := known[scope]; one != nil {
 		return one
 	}
-	if len(known) >= t.most {
+	if int64(len(known)) >= t.most.Load() {
 		return &t.others
 	}
 	return t.add(scope)
@@ -60,7 +60,7 @@ func (t *tenants) add(scope string) *tenant {
 	if one := known[scope]; one != nil {
 		return one
 	}
-	if len(known) >= t.most {
+	if int64(len(known)) >= t.most.Load() {
 		return &t.others
 	}
 	one := &tenant{label: tenantLabel(scope)}
@@ -69,6 +69,10 @@ func (t *tenants) add(scope string) *tenant {
 	t.known.Store(&known)
 	return one
 }
+
+// Tenants sets how many tenants have a label of their own, as [Options.Tenants] does. Those
+// that have one keep it.
+func (m *Metrics) Tenants(most int) { m.events.tenants.most.Store(int64(min(most, maxTenants))) }
 
 func tenantLabel(scope string) string {
 	if scope == "" {

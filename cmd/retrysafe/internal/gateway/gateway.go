@@ -13,6 +13,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/tenant"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/ledger/daily"
 	"github.com/retrysafe/retrysafe/httpkey"
 	"github.com/retrysafe/retrysafe/internal/pool"
 	"github.com/retrysafe/retrysafe/janitor"
@@ -63,6 +64,7 @@ type Gateway struct {
 	reconciler     *janitor.Reconciler // nil if there is no resolver
 	reaper         *janitor.Reaper
 	lookedInto     func(pattern string) bool // see [lookedInto]
+	ledgers        *daily.Scheduler          // nil if there is none
 	tenants        tenants
 	trustedHeaders map[string]bool // canonical names of headers; see isAlias
 	protected      map[string]bool // canonical names of headers; see removesProtected
@@ -95,7 +97,7 @@ func New(c *config.Config, p Parts) (*Gateway, error) {
 	g.lookedInto = func(pattern string) bool { return lookedInto(c, pattern) }
 	g.passthroughs.New = func() *passthrough { return newPassthrough(g) }
 	for _, step := range []func(*config.Config, *Parts) error{
-		g.makeTenants, g.wrapStore, g.openUpstream, g.makeGuard, g.makeRoutes, g.noteTrustedHeaders, g.makeWorkers, g.makeJanitor, g.makeReconciler, g.makeHealth, g.makeWebhooks,
+		g.makeTenants, g.wrapStore, g.openUpstream, g.makeGuard, g.makeRoutes, g.noteTrustedHeaders, g.makeWorkers, g.makeJanitor, g.makeReconciler, g.makeLedgers, g.makeHealth, g.makeWebhooks,
 	} {
 		if err := step(c, &p); err != nil {
 			return nil, fmt.Errorf("gateway: %w", err)
@@ -113,6 +115,10 @@ func (g *Gateway) makeGuard(c *config.Config, p *Parts) (err error) {
 	g.engine, err = retrysafe.New(g.store, &retrysafe.Options{
 		Observer:  g.webhooks.observer(&clockWatch{next: g.health, logger: g.logger}),
 		Namespace: namespace,
+
+		StoreTimeout: c.StoreTimeout,
+		// An answer that exists is worth twice the wait of one that does not.
+		SettleTimeout: 2 * c.StoreTimeout,
 	})
 	if err != nil {
 		return err
@@ -192,7 +198,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // Run does what goes on in the background, until ctx ends: requests that are run later,
-// the janitor's duties, keys of tokens that are refreshed, the probe of the store. Then it takes up nothing
+// the janitor's duties, ledgers that are compared, keys of tokens that are refreshed, the probe of the store. Then it takes up nothing
 // more, waits for what is running and returns nil.
 func (g *Gateway) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)

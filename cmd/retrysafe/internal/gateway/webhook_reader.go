@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -81,12 +82,12 @@ func newEventReader(w *config.Webhook, c *config.Config, logger *slog.Logger) (*
 }
 
 func newEventRule(c *config.WebhookRule) (rule eventRule, err error) {
-	for _, one := range c.When {
-		p, err := jsonrule.ParsePointer(one.At)
+	for _, at := range slices.Sorted(maps.Keys(c.When)) {
+		p, err := jsonrule.ParsePointer(at)
 		if err != nil {
 			return rule, err
 		}
-		rule.when = append(rule.when, jsonrule.Condition{At: p, Is: one.Is})
+		rule.when = append(rule.when, jsonrule.Condition{At: p, Is: c.When[at]})
 	}
 	switch c.Outcome {
 	case config.OutcomeHappened:

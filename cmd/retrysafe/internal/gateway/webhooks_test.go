@@ -21,7 +21,7 @@ func deriving(s *config.Settings) { s.DeriveKey = "X-Payment-Key" }
 
 // rules are those of a provider of payments.
 func rules() []config.WebhookRule {
-	when := func(types ...string) []config.Condition { return []config.Condition{{At: "/type", Is: types}} }
+	when := func(types ...string) map[string][]string { return map[string][]string{"/type": types} }
 	return []config.WebhookRule{
 		{When: when("payment.succeeded"), Outcome: config.OutcomeHappened, Answer: config.Answer{
 			Status: 201, Headers: map[string]string{"Location": "/payments/{/data/id}"}, Body: `{"payment":"{/data/id}"}`,

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// appendDetails appends what is kept of e beside its id: the line, the time and the fields, each text behind its
-// length.
+// appendDetails appends what is kept of e beside its id: the line, the time, the record, its state and the fields,
+// each text behind its length.
 func appendDetails(b []byte, e *Entry) []byte {
 	b = binary.AppendVarint(b, int64(e.Line))
 	if e.Time.IsZero() {
@@ -16,6 +16,7 @@ func appendDetails(b []byte, e *Entry) []byte {
 		b = binary.AppendVarint(append(b, 1), e.Time.Unix())
 		b = binary.AppendUvarint(b, uint64(e.Time.Nanosecond()))
 	}
+	b = appendText(appendText(b, e.Record), e.Unknown)
 	b = binary.AppendUvarint(b, uint64(len(e.Fields)))
 	for name, text := range e.Fields {
 		b = appendText(appendText(b, name), text)
@@ -41,6 +42,9 @@ func (o *Options) appendCompared(b []byte, names []string, fields map[string]str
 	return b
 }
 
+// appendUnknown appends what no row with fields has, so that a row whose outcome is unknown agrees with none.
+func appendUnknown(b []byte) []byte { return append(b, 0, 'u') }
+
 func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
@@ -55,6 +59,7 @@ func decodeEntry(id string, details []byte) (Entry, error) {
 		seconds := d.varint()
 		e.Time = time.Unix(seconds, int64(d.uvarint())).UTC()
 	}
+	e.Record, e.Unknown = d.text(), d.text()
 	if n := d.uvarint(); n > 0 && n <= uint64(len(details)) {
 		e.Fields = make(map[string]string, n)
 		for range n {

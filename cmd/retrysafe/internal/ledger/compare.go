@@ -18,6 +18,10 @@ type Options struct {
 	// before Since, or not before Until. Zero means no bound. A row without a time is never pending.
 	Since, Until time.Time
 
+	// Lag is how much later the other side may book a payment than we do. The period of our rows begins and ends that
+	// much earlier, so that the row of theirs is in a list that reaches to the end of the period.
+	Lag time.Duration
+
 	// Presorted demands that both lists are in ascending order of their ids, compared byte by byte. A row that is not
 	// is an error, [ErrOrder]. Without it the lists may have any order.
 	Presorted bool
@@ -69,14 +73,18 @@ func (o *Options) agree(name, x, y string) bool {
 }
 
 // pending reports whether a row that only one side has is outside the period.
-func (o *Options) pending(e *Entry) bool {
-	early := !o.Since.IsZero() && e.Time.Before(o.Since)
-	late := !o.Until.IsZero() && !e.Time.Before(o.Until)
+func (o *Options) pending(e *Entry, theirs bool) bool {
+	at := e.Time
+	if !theirs {
+		at = at.Add(o.Lag)
+	}
+	early := !o.Since.IsZero() && at.Before(o.Since)
+	late := !o.Until.IsZero() && !at.Before(o.Until)
 	return !e.Time.IsZero() && (early || late)
 }
 
 // Compare reads two sources to their ends, ours first, then adds each difference to the report, in ascending order of
-// ids, and ends it. The report may be nil, if the numbers are enough; so may the options.
+// ids and then those without an id, and ends it. The report may be nil, if the numbers are enough; so may the options.
 //
 // The first rows that the two sides have of an id are compared with each other. Each further row of that id on the
 // same side is a duplicate.
@@ -144,8 +152,14 @@ func (c *comparison) load(ctx context.Context, d *database, side int, from Sourc
 		switch {
 		case e.ID == "":
 			return 0, unusable(&e, rows, fmt.Errorf("%w: no id", ErrMalformed))
-		case c.options.Presorted && e.ID < last:
+		case c.options.Presorted && e.ID < last && !e.Unidentified:
 			return 0, unusable(&e, rows, fmt.Errorf("%w: %s after %s", ErrOrder, quoted(e.ID), quoted(last)))
+		}
+		if e.Unidentified {
+			if err := d.addLoose(ctx, &e); err != nil {
+				return 0, err
+			}
+			continue
 		}
 		last = e.ID
 		if err := in.add(&e, c.options); err != nil {
@@ -176,6 +190,8 @@ func (c *comparison) list(ctx context.Context, d *database) error {
 		switch {
 		case r.first && !r.alone && !r.theirs:
 			ours = r.entry
+		case r.first && !r.alone && ours.Unknown != "":
+			err = c.add(Difference{Kind: KindUnknownConfirmed, ID: r.entry.ID, Ours: ours, Theirs: r.entry})
 		case r.first && !r.alone:
 			if names := c.differing(ours.Fields, r.entry.Fields); names != nil {
 				err = c.add(Difference{Kind: KindDifferent, ID: r.entry.ID, Ours: ours, Theirs: r.entry, Fields: names})
@@ -189,6 +205,21 @@ func (c *comparison) list(ctx context.Context, d *database) error {
 			return err
 		}
 	}
+	for e, err := range d.loose(ctx) {
+		if err != nil {
+			return fmt.Errorf("compare ledgers: %w", err)
+		}
+		kind := KindUnidentified
+		switch {
+		case c.options.pending(&e, false):
+			kind = KindPendingOurs
+		case e.Unknown != "":
+			kind = KindUnknown
+		}
+		if err := c.add(Difference{Kind: kind, ID: e.ID, Ours: e}); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -197,8 +228,10 @@ func (c *comparison) kind(r *disagreeing, only, pending, duplicate Kind) Kind {
 	switch {
 	case !r.first:
 		return duplicate
-	case c.options.pending(&r.entry):
+	case c.options.pending(&r.entry, r.theirs):
 		return pending
+	case r.entry.Unknown != "":
+		return KindUnknown
 	}
 	return only
 }

@@ -45,6 +45,11 @@ const listDisagreements = `SELECT e.id, e.side, e.seq IS d.ours OR e.seq IS d.th
 FROM disagreements d CROSS JOIN entries e ON e.id = d.id
 ORDER BY d.rowid, first DESC, e.side, e.seq`
 
+// looseSchema is the table of the rows without an id, which are listed and not compared.
+const looseSchema = `CREATE TABLE loose (seq INTEGER PRIMARY KEY, id TEXT NOT NULL, details BLOB NOT NULL)`
+
+const listLoose = `SELECT id, details FROM loose ORDER BY id, seq`
+
 // pageSize makes sorting a third faster than the usual 4 KiB.
 const pageSize = 16 << 10
 
@@ -107,7 +112,7 @@ func (d *database) open(ctx context.Context, memory int) error {
 	if d.conn, err = d.db.Conn(ctx); err != nil {
 		return err
 	}
-	return errors.Join(d.exec(ctx, schema), d.exec(ctx, "BEGIN"))
+	return errors.Join(d.exec(ctx, schema), d.exec(ctx, looseSchema), d.exec(ctx, "BEGIN"))
 }
 
 func (d *database) exec(ctx context.Context, query string) error {
@@ -167,6 +172,44 @@ func (d *database) disagreements(ctx context.Context) iter.Seq2[disagreeing, err
 	}
 }
 
+// addLoose adds a row without an id. Such rows are few.
+func (d *database) addLoose(ctx context.Context, e *Entry) error {
+	details := appendDetails(nil, e)
+	if d.stored += int64(len(e.ID) + len(details)); d.stored > d.limit {
+		return fmt.Errorf("%w: more than %d bytes of rows", ErrTooLarge, d.limit)
+	}
+	_, err := d.conn.ExecContext(ctx, "INSERT INTO loose (id, details) VALUES (?, ?)", e.ID, details)
+	return err
+}
+
+// loose yields the rows without an id, by their names.
+func (d *database) loose(ctx context.Context) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		rows, err := d.conn.QueryContext(ctx, listLoose)
+		if err != nil {
+			yield(Entry{}, err)
+			return
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var id string
+			var details []byte
+			var e Entry
+			err := rows.Scan(&id, &details)
+			if err == nil {
+				e, err = decodeEntry(id, details)
+				e.Unidentified = true
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+		if err := rows.Err(); err != nil {
+			yield(Entry{}, err)
+		}
+	}
+}
+
 const (
 	// insertRows is how many rows are inserted at a time: one statement with many rows takes half the time of as many
 	// statements.
@@ -204,6 +247,9 @@ func (in *inserter) add(e *Entry, o *Options) error {
 	slices.Sort(in.names)
 	start := len(in.buffer)
 	in.buffer = o.appendCompared(in.buffer, in.names, e.Fields)
+	if e.Unknown != "" {
+		in.buffer = appendUnknown(in.buffer)
+	}
 	middle := len(in.buffer)
 	in.buffer = appendDetails(in.buffer, e)
 	end := len(in.buffer)

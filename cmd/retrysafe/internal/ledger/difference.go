@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 )
 
@@ -24,10 +25,17 @@ const (
 	KindPendingOurs
 	// KindPendingTheirs: it would be KindOnlyTheirs, but its time is outside the period that is compared.
 	KindPendingTheirs
+	// KindUnknown: we do not know whether the payment was made, and the provider's list does not have it.
+	KindUnknown
+	// KindUnknownConfirmed: we do not know whether the payment was made, and the provider's list has it.
+	KindUnknownConfirmed
+	// KindUnidentified: we have an answer without the id that the provider would know the payment by.
+	KindUnidentified
 )
 
 var kindNames = [...]string{
 	"none", "only_ours", "only_theirs", "different", "duplicate_ours", "duplicate_theirs", "pending_ours", "pending_theirs",
+	"unknown", "unknown_confirmed", "unidentified",
 }
 
 // String returns the kind's name.
@@ -49,7 +57,7 @@ type Difference struct {
 }
 
 // A Summary counts what a comparison has seen. Each row of ours is counted in exactly one of Same, Different,
-// OnlyOurs, DuplicateOurs and PendingOurs; theirs likewise.
+// OnlyOurs, DuplicateOurs, PendingOurs, Unknown, UnknownConfirmed and Unidentified; theirs likewise.
 type Summary struct {
 	// Complete says that both lists were read to their ends, and every row was compared.
 	Complete bool `json:"complete"`
@@ -65,19 +73,25 @@ type Summary struct {
 	DuplicateTheirs int64 `json:"duplicate_theirs"`
 	PendingOurs     int64 `json:"pending_ours"`
 	PendingTheirs   int64 `json:"pending_theirs"`
+	// Unknown and UnknownConfirmed are payments whose outcome we do not know; the provider has the confirmed ones.
+	Unknown          int64 `json:"unknown"`
+	UnknownConfirmed int64 `json:"unknown_confirmed"`
+	// Unidentified are answers of ours without an id to compare by.
+	Unidentified int64 `json:"unidentified"`
 }
 
 // Clean reports whether everything was compared and nothing is wrong. What is pending is not wrong.
 func (s *Summary) Clean() bool {
-	return s.Complete && s.Different+s.OnlyOurs+s.OnlyTheirs+s.DuplicateOurs+s.DuplicateTheirs == 0
+	wrong := s.Different + s.OnlyOurs + s.OnlyTheirs + s.DuplicateOurs + s.DuplicateTheirs + s.Unknown + s.UnknownConfirmed + s.Unidentified
+	return s.Complete && wrong == 0
 }
 
 // String returns the summary as a line for people: what is zero is left out.
 func (s *Summary) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "rows: %d ours, %d theirs; %d the same", s.Ours, s.Theirs, s.Same)
-	for k := KindOnlyOurs; int(k) < len(kindNames); k++ {
-		if n := *s.of(k); n > 0 {
+	for k, n := range s.Counts() {
+		if n > 0 {
 			fmt.Fprintf(&b, ", %d %s", n, strings.ReplaceAll(k.String(), "_", " "))
 		}
 	}
@@ -85,6 +99,17 @@ func (s *Summary) String() string {
 		b.WriteString("; INCOMPLETE")
 	}
 	return b.String()
+}
+
+// Counts yields the kinds and how many there are of each, the kinds with none included.
+func (s *Summary) Counts() iter.Seq2[Kind, int64] {
+	return func(yield func(Kind, int64) bool) {
+		for k := KindOnlyOurs; int(k) < len(kindNames); k++ {
+			if !yield(k, *s.of(k)) {
+				return
+			}
+		}
+	}
 }
 
 // of returns the counter of a kind.
@@ -102,6 +127,12 @@ func (s *Summary) of(k Kind) *int64 {
 		return &s.PendingOurs
 	case KindPendingTheirs:
 		return &s.PendingTheirs
+	case KindUnknown:
+		return &s.Unknown
+	case KindUnknownConfirmed:
+		return &s.UnknownConfirmed
+	case KindUnidentified:
+		return &s.Unidentified
 	default:
 		return &s.Different
 	}

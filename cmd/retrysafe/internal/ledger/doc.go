@@ -11,10 +11,14 @@
 // that cannot be read ends the comparison with an error that has its line; a [Summary] of less than everything is never
 // clean.
 //
+// A row of ours may say that its outcome is not known. It is then neither missing nor different, but unknown, whatever
+// the other side has of it.
+//
 // # Periods
 //
 // A payment of 23:59 may be booked on the next day on the other side. To judge each payment once and with both sides at
 // hand, let the lists reach beyond the period at both ends, an hour or a day, and set [Options.Since] and
 // [Options.Until] to the period itself. What only one side has is then reported if it is in the period, and otherwise
-// pending: it belongs to the comparison of another period.
+// pending: it belongs to the comparison of another period. If the provider's lists end with the period, [Options.Lag]
+// moves the period of our rows by as much as the provider may be late.
 package ledger

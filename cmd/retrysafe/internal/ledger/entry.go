@@ -16,6 +16,15 @@ type Entry struct {
 	Fields map[string]string
 	// Line is the line of the row in its file, for messages; 0 if it is from no file.
 	Line int
+	// Record names the record that a row of ours was read from, as commands take it: scope and key. It is shown and
+	// not compared.
+	Record string
+	// Unknown is set if the list has the payment and does not know how it ended: it is the state of the record. Such a
+	// row is reported as unknown, never as missing or different.
+	Unknown string
+	// Unidentified says that the row has no id that the other side could know. ID is then a name for people, and the
+	// row is reported without being compared.
+	Unidentified bool
 }
 
 // A Source yields the entries of one side, in any order. A source that fails yields the error and ends. It does not

@@ -1,8 +1,9 @@
 package ledger
 
-// A Report receives the differences that a comparison finds. [TextReport] and [JSONLReport] write it, [Each] makes one of a function.
+// A Report receives the differences that a comparison finds. [TextReport], [JSONLReport] and
+// [HTMLReport] write it, [Each] makes one of a function.
 type Report interface {
-	// Add is called for each difference, in ascending order of ids. An error ends the comparison.
+	// Add is called for each difference, in ascending order of ids, those without an id last. An error ends the comparison.
 	Add(d Difference) error
 	// End is called once, after the last difference. If the comparison failed, err says why, and the summary is not
 	// Complete.

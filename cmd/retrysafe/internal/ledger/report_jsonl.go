@@ -31,6 +31,8 @@ type jsonDifference struct {
 type jsonEntry struct {
 	Line   int               `json:"line,omitempty"`
 	Time   string            `json:"time,omitempty"`
+	Record string            `json:"record,omitempty"`
+	State  string            `json:"state,omitempty"`
 	Fields map[string]string `json:"fields,omitempty"`
 }
 
@@ -57,7 +59,7 @@ func asJSON(e *Entry) *jsonEntry {
 	if e.ID == "" {
 		return nil
 	}
-	out := &jsonEntry{Line: e.Line, Fields: e.Fields}
+	out := &jsonEntry{Line: e.Line, Fields: e.Fields, Record: e.Record, State: e.Unknown}
 	if !e.Time.IsZero() {
 		out.Time = e.Time.UTC().Format(time.RFC3339Nano)
 	}

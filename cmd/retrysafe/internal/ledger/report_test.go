@@ -129,7 +129,7 @@ func TestJSONLReport(t *testing.T) {
 	report(t, ledger.JSONLReport(&b), ours, theirs)
 	const want = `{"kind":"different","id":"a","fields":["amount"],"ours":{"line":2,"time":"1970-01-01T00:00:01.5Z","fields":{"amount":"1.00"}},"theirs":{"fields":{"amount":"2"}}}
 {"kind":"only_theirs","id":"b","theirs":{}}
-{"kind":"summary","complete":true,"ours":1,"theirs":2,"same":0,"different":1,"only_ours":0,"only_theirs":1,"duplicate_ours":0,"duplicate_theirs":0,"pending_ours":0,"pending_theirs":0}
+{"kind":"summary","complete":true,"ours":1,"theirs":2,"same":0,"different":1,"only_ours":0,"only_theirs":1,"duplicate_ours":0,"duplicate_theirs":0,"pending_ours":0,"pending_theirs":0,"unknown":0,"unknown_confirmed":0,"unidentified":0}
 `
 	if b.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", b.String(), want)

@@ -106,8 +106,14 @@ func cell(e *Entry, d *Difference) string {
 			parts = append(parts, e.Time.UTC().Format("2006-01-02T15:04:05Z"))
 		}
 	}
+	if e.Unknown != "" {
+		parts = append(parts, "state="+harmlessWord(e.Unknown))
+	}
 	for _, name := range names {
 		parts = append(parts, harmlessWord(name)+"="+harmlessWord(e.Fields[name]))
+	}
+	if e.Record != "" {
+		parts = append(parts, "record="+harmlessWord(e.Record))
 	}
 	if parts == nil {
 		return "(a row)"

@@ -144,6 +144,10 @@ func (b *builder) newInstance(ctx context.Context, c *config.Config, d *deployme
 	for name, intake := range g.Webhooks() {
 		i.onRelease(b.metrics.Webhook(name, intake))
 	}
+	if len(c.Ledger) > 0 {
+		i.onRelease(b.metrics.Ledgers(func() []telemetry.LedgerStats { return ledgerStats(g.Ledgers()) }))
+	}
+	b.metrics.Tenants(c.Metrics.Tenants)
 	return i, nil
 }
 

@@ -22,6 +22,9 @@ type Config struct {
 	// Store is a URL as package storeurl has it. StoreFile is the file that it was
 	// read from, if it was.
 	Store, StoreFile string
+	// StoreTimeout is how long a request waits for the store before it is refused.
+	// Default 1.5 s.
+	StoreTimeout time.Duration
 	// Profile is "ietf" or "stripe".
 	Profile string
 	Tenant  Tenant
@@ -44,6 +47,8 @@ type Config struct {
 	Reconcile   Reconcile
 	// Webhooks are where providers send their events.
 	Webhooks []Webhook
+	Metrics  Metrics
+	Ledger   []Ledger
 
 	src *source
 }
@@ -183,7 +188,11 @@ type Admin struct {
 	// TokenFile is the file that it was read from, if it was.
 	Token     Secret
 	TokenFile string
-	TLS       TLS
+	// MetricsToken opens /metrics and nothing else, for a scraper. MetricsTokenFile is
+	// the file that it was read from, if it was.
+	MetricsToken     Secret
+	MetricsTokenFile string
+	TLS              TLS
 }
 
 // TLS is a certificate, as PEM files that are read again when they change.
@@ -221,6 +230,9 @@ type Server struct {
 	// Drain is how long requests that were accepted may take to end after SIGTERM.
 	// Default 30 s.
 	Drain time.Duration
+	// DrainDelay is how long requests are still accepted after SIGTERM, while readyz
+	// says no, so that balancers notice. Default none.
+	DrainDelay time.Duration
 	// UpstreamConnections is how many connections to the upstream are kept.
 	// Default 256.
 	UpstreamConnections int

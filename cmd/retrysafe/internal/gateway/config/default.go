@@ -14,6 +14,8 @@ func Default() Config {
 		Listen:  "127.0.0.1:8080",
 		Store:   "sqlite:retrysafe.db",
 		Profile: "ietf",
+
+		StoreTimeout: defaultStoreTimeout,
 		Tenant: Tenant{TrustedProxies: []netip.Prefix{
 			netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"),
 		}},

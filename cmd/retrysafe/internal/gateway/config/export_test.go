@@ -3,8 +3,6 @@ package config
 import (
 	"context"
 	"time"
-
-	"github.com/retrysafe/retrysafe/janitor/httpresolver"
 )
 
 // Paths returns the path of each field; those of a route are the ones of defaults.
@@ -32,15 +30,6 @@ func Defaults() map[string]string {
 			case interface{ standard() section }:
 				walk(at, v.standard())
 			case routes:
-			case sections[Resolver]:
-				found[at] = ""
-				walk(at, new(Resolver).fields())
-			case sections[httpresolver.Rule]:
-				found[at] = ""
-				walk(at, ruleFields(&httpresolver.Rule{}))
-			case answer:
-				found[at] = ""
-				walk(at, answerFields(&httpresolver.Answer{}))
 			default:
 				found[at] = ""
 				if n := written(v); n != nil {

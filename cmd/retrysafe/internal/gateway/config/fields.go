@@ -17,6 +17,7 @@ func (c *Config) fields() section {
 		{"upstream", text(&c.Upstream)},
 		{"store", secretText(&c.Store, redactStore)},
 		{"store_file", text(&c.StoreFile)},
+		{"store_timeout", span(&c.StoreTimeout)},
 		{"profile", words(&c.Profile, "ietf", "stripe")},
 		{"tenant", tenant{&c.Tenant}},
 		{"defaults", c.Defaults.fields()},
@@ -27,6 +28,8 @@ func (c *Config) fields() section {
 			{"listen", text(&c.Admin.Listen)},
 			{"token", secretText(&c.Admin.Token, redactAll)},
 			{"token_file", text(&c.Admin.TokenFile)},
+			{"metrics_token", secretText(&c.Admin.MetricsToken, redactAll)},
+			{"metrics_token_file", text(&c.Admin.MetricsTokenFile)},
 			{"tls", c.Admin.TLS.fields()},
 		}},
 		{"tls", c.TLS.fields()},
@@ -49,6 +52,8 @@ func (c *Config) fields() section {
 		}},
 		{"reconcile", c.Reconcile.fields()},
 		{"webhooks", c.webhookFields()},
+		{"metrics", section{{"tenants", count(&c.Metrics.Tenants)}}},
+		{"ledger", sections[Ledger]{&c.Ledger, newLedger, (*Ledger).fields}},
 	}
 }
 
@@ -97,6 +102,7 @@ func (s *Server) fields() section {
 		{"write", span(&s.Write)},
 		{"idle", span(&s.Idle)},
 		{"drain", span(&s.Drain)},
+		{"drain_delay", span(&s.DrainDelay)},
 		{"upstream_connections", count(&s.UpstreamConnections)},
 		{"dial_timeout", span(&s.DialTimeout)},
 	}
@@ -182,6 +188,9 @@ func homesOf(name string) string {
 		s, ok := f.value.(section)
 		if t, is := f.value.(tenant); is {
 			s, ok = t.to.fields(), true
+		}
+		if l, is := f.value.(interface{ standard() section }); is {
+			s, ok = l.standard(), true
 		}
 		if ok && f.name != "defaults" && s.find(name) != nil {
 			homes = append(homes, f.name)

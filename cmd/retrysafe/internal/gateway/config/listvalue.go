@@ -19,7 +19,7 @@ type printed interface {
 // sections is a list of sections.
 type sections[T any] struct {
 	to     *[]T
-	fresh  func() T // with the defaults
+	fresh  func() T // with the defaults; nil: there are none
 	fields func(*T) section
 }
 
@@ -34,7 +34,7 @@ func (s sections[T]) read(r *reader, path string, n *yaml.Node) {
 	var all []T
 	for i, item := range items {
 		r.mark(element(path, i), item)
-		v := s.fresh()
+		v := s.blank()
 		s.fields(&v).read(r, element(path, i), item)
 		all = append(all, v)
 	}
@@ -58,8 +58,16 @@ func (s sections[T]) print(p printer, path string) *yaml.Node {
 
 // standard returns the fields with their defaults.
 func (s sections[T]) standard() section {
-	v := s.fresh()
+	v := s.blank()
 	return s.fields(&v)
+}
+
+// blank returns an element that says nothing.
+func (s sections[T]) blank() (v T) {
+	if s.fresh != nil {
+		v = s.fresh()
+	}
+	return v
 }
 
 // statusCode is a count that says nothing where it is 0.
@@ -97,11 +105,49 @@ func (l secretList) print(p printer, path string) *yaml.Node {
 	return n
 }
 
+// someTexts is a list of texts, or one without the brackets. What YAML takes for a number
+// is a text too.
+type someTexts struct{ to *[]string }
+
+func (s someTexts) read(r *reader, path string, n *yaml.Node) {
+	items := []*yaml.Node{n}
+	if r.resolve(n).Kind == yaml.SequenceNode {
+		items, _ = r.items(path, n)
+	}
+	var all []string
+	for i, item := range items {
+		at := element(path, i)
+		r.mark(at, item)
+		l, ok := r.literal(at, item)
+		if !ok {
+			continue
+		}
+		if wrong := wrongText(l.text); wrong != "" {
+			r.refuse(at, item, "%s %s", quote(r.resolve(item).Value), wrong)
+			continue
+		}
+		all = append(all, l.text)
+	}
+	*s.to = all
+}
+
+func (s someTexts) write() *yaml.Node {
+	n := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+	for _, text := range *s.to {
+		n.Content = append(n.Content, textNode(text))
+	}
+	return n
+}
+
+func textNode(text string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: strTag, Value: dollars(text)}
+}
+
 // conditions is a mapping of JSON pointers to a text, or a list of texts.
-type conditions struct{ to *[]Condition }
+type conditions struct{ to *map[string][]string }
 
 func (c conditions) read(r *reader, path string, n *yaml.Node) {
-	var all []Condition
+	all := map[string][]string{}
 	for _, p := range r.pairs(path, n) {
 		at := child(path, printable.Quoted(p.key.Value))
 		r.mark(at, p.key)
@@ -109,32 +155,24 @@ func (c conditions) read(r *reader, path string, n *yaml.Node) {
 			r.refuse(at, p.key, "%w", err)
 			continue
 		}
-		one := Condition{At: p.key.Value}
-		values := []*yaml.Node{p.value}
-		if to := r.resolve(p.value); to.Kind == yaml.SequenceNode {
-			values, _ = r.items(at, p.value)
-			if len(values) == 0 {
-				r.refuse(at, p.value, "the list is empty, so the condition never holds")
-			}
+		var is []string
+		someTexts{&is}.read(r, at, p.value) // true and 5 are compared as they are written
+		if to := r.resolve(p.value); to.Kind == yaml.SequenceNode && len(to.Content) == 0 {
+			r.refuse(at, p.value, "the list is empty, so the condition never holds")
 		}
-		for _, v := range values {
-			if l, ok := r.literal(at, v); ok { // true and 5 are compared as they are written
-				one.Is = append(one.Is, l.text)
-			}
-		}
-		all = append(all, one)
+		all[p.key.Value] = is
 	}
-	*c.to = all
+	*c.to = nil
+	if len(all) > 0 {
+		*c.to = all
+	}
 }
 
 func (c conditions) write() *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode}
-	for _, one := range *c.to {
-		v := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
-		for _, text := range one.Is {
-			v.Content = append(v.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: strTag, Value: dollars(text)})
-		}
-		n.Content = append(n.Content, nameNode(one.At), v)
+	for _, at := range slices.Sorted(maps.Keys(*c.to)) {
+		is := (*c.to)[at]
+		n.Content = append(n.Content, nameNode(at), someTexts{&is}.write())
 	}
 	return n
 }
@@ -151,14 +189,16 @@ func (m textMap) read(r *reader, path string, n *yaml.Node) {
 		text(&v).read(r, at, p.value)
 		all[p.key.Value] = v
 	}
-	*m.to = all
+	*m.to = nil
+	if len(all) > 0 {
+		*m.to = all
+	}
 }
 
 func (m textMap) write() *yaml.Node {
-	n := &yaml.Node{Kind: yaml.MappingNode}
+	n := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
 	for _, name := range slices.Sorted(maps.Keys(*m.to)) {
-		v := (*m.to)[name]
-		n.Content = append(n.Content, nameNode(name), written(text(&v)))
+		n.Content = append(n.Content, nameNode(name), textNode((*m.to)[name]))
 	}
 	return n
 }

@@ -65,9 +65,6 @@ func (p printer) field(path string, v, standard value) *yaml.Node {
 	if s, ok := v.(section); ok {
 		return p.section(path, s, standard.(section))
 	}
-	if l, ok := v.(printed); ok {
-		return l.print(p, path)
-	}
 	if p.inFile(path) {
 		return nil
 	}
@@ -89,7 +86,7 @@ func (p printer) field(path string, v, standard value) *yaml.Node {
 // inFile reports whether a secret stands in a file of its own, which is printed
 // instead.
 func (p printer) inFile(path string) bool {
-	return slices.ContainsFunc(p.Config.secretFiles(), func(s secretFile) bool {
+	return slices.ContainsFunc(p.secretFiles(), func(s secretFile) bool {
 		_, file := s.of(p.Config)
 		return s.field == path && *file != ""
 	})

@@ -11,6 +11,7 @@ import (
 const everything = `listen: "[::1]:8443"
 upstream: https://api.internal:9000/v1
 store: postgres://u:s$$ecret@h/db?schema=x
+store_timeout: 3s
 profile: stripe
 tenant: { from: jwt, claim: org.id, jwks: "https://login/jwks.json", issuer: me, audience: us, algorithms: [ES384], principal: email, trusted_proxies: [10.0.0.0/8, "fd00::/8"] }
 defaults:
@@ -25,10 +26,10 @@ routes:
   - { match: "example.com/y/{z...}", async: true, stream: false }
 limits: { new_keys_per_second: 0.5, new_keys_burst: 3, lookups_per_second: 1000, active_keys: 5, in_flight: 6 }
 encryption: { keys_file: "my keys" }
-admin: { listen: ":8081", token: "#\"'$$$${PW}xxxxxxxxx", tls: { cert_file: a, key_file: b } }
+admin: { listen: ":8081", token: "#\"'$$$${PW}xxxxxxxxx", metrics_token: "for-metrics-$${alone}", tls: { cert_file: a, key_file: b } }
 tls: { cert_file: "true", key_file: "5" }
 upstream_tls: { ca_file: ca, server_name: s, cert_file: c, key_file: k }
-server: { max_header: 1000, max_connections: 1, max_memory: 2000000, min_body_rate: 500, read_header: 1s, read_body: 2s, write: 3s, idle: 4s, drain: 5s, upstream_connections: 6, dial_timeout: 7s }
+server: { max_header: 1000, max_connections: 1, max_memory: 2000000, min_body_rate: 500, read_header: 1s, read_body: 2s, write: 3s, idle: 4s, drain: 5s, drain_delay: 8s, upstream_connections: 6, dial_timeout: 7s }
 cache: { bytes: 0, max_age: 1s }
 janitor: { off: true, sweep: 1s, reap: 1s, tombstone: 90d }
 reconcile:
@@ -43,6 +44,13 @@ webhooks:
       rules: [{ when: { /a: [x, "5"], /b~1c: "true" }, outcome: declined, answer: { status: 402, headers: { X-A: "$$b" }, body: "{/a}" } }, { outcome: not_happened, final: true },
         { outcome: declined, answer: { status: 400, body_from: /x } }] }
   - { name: keys, scheme: hmac, secrets: [0123456789abcdef], signature: { header: X-S, id_pointer: /id }, retention: 30d, max_body: 1KiB, missing: acknowledge, unmatched: ignore, find: { downstream_key: /k }, rules: [{ outcome: ignore }] }
+metrics: { tenants: 9 }
+ledger:
+  - { name: bank, operations: [POST /refunds], at: "03:30", time_zone: Europe/Berlin, tolerance: 10m, amounts: [amount],
+      ours: { id: /id, time: answered, fields: { amount: /amount } }, report: { directory: /r, formats: [html] },
+      theirs: { url: "https://h/list?api_key=se$$cret", token: "a-secret-token", format: jsonl, plain_http: true, max_size: 1MiB, id: ref, time: at, time_layout: unix, comma: ;, fields: { amount: net } } }
+  - { name: cloud, operations: [PUT /x], time_zone: Asia/Tokyo, tolerance: 1m, ours: { id: status, time: answered }, theirs: { directory: /d, plain_http: true, pattern: "*.x", max_size: 2MiB, id: k, time: t, comma: "|" }, report: { formats: [text] } }
+  - { name: disk, operations: [PUT /x], time_zone: Asia/Tokyo, tolerance: 1m, ours: { id: scope, time: answered }, theirs: { file: "/f{day}", time: t, plain_http: true, max_size: 2MiB, id: k, comma: "|" }, report: { formats: [text] } }
 `
 
 func TestPrintSaysEverything(t *testing.T) {

@@ -130,7 +130,7 @@ func (r *Reconcile) fields() section {
 		{"break_after", count(&r.BreakAfter)},
 		{"break_pause", span(&r.BreakPause)},
 		{"max_break_pause", span(&r.MaxBreakPause)},
-		{"resolvers", sections[Resolver]{&r.Resolvers, (*Resolver).fields}},
+		{"resolvers", sections[Resolver]{&r.Resolvers, nil, (*Resolver).fields}},
 	}
 }
 
@@ -149,7 +149,7 @@ func (r *Resolver) fields() section {
 		{"plain_http", flag(&r.PlainHTTP)},
 		{"deadline", span(&r.Deadline)},
 		{"provider_ref", text(&r.Lookup.ProviderRef)},
-		{"rules", sections[httpresolver.Rule]{&r.Lookup.Rules, ruleFields}},
+		{"rules", sections[httpresolver.Rule]{&r.Lookup.Rules, nil, ruleFields}},
 	}
 }
 
@@ -411,45 +411,6 @@ func (w *warner) reconcile() {
 	}
 }
 
-// A printed is a value that prints itself, with what is a secret in it hidden.
-type printed interface {
-	print(p printer, path string) *yaml.Node
-}
-
-// sections is a list of sections.
-type sections[T any] struct {
-	to     *[]T
-	fields func(*T) section
-}
-
-func (s sections[T]) read(r *reader, path string, n *yaml.Node) {
-	items, _ := r.items(path, n)
-	var all []T
-	for i, item := range items {
-		at := element(path, i)
-		r.mark(at, item)
-		var one T
-		s.fields(&one).read(r, at, item)
-		all = append(all, one)
-	}
-	*s.to = all
-}
-
-func (s sections[T]) print(p printer, path string) *yaml.Node {
-	if len(*s.to) == 0 {
-		return nil
-	}
-	n := &yaml.Node{Kind: yaml.SequenceNode}
-	for i := range *s.to {
-		one := p.section(element(path, i), s.fields(&(*s.to)[i]), s.fields(new(T)))
-		if one == nil {
-			one = &yaml.Node{Kind: yaml.MappingNode}
-		}
-		n.Content = append(n.Content, one)
-	}
-	return n
-}
-
 // answer is a section that may be missing.
 type answer struct{ to **httpresolver.Answer }
 
@@ -459,102 +420,13 @@ func (a answer) read(r *reader, path string, n *yaml.Node) {
 	*a.to = one
 }
 
+func (a answer) standard() section { return answerFields(&httpresolver.Answer{}) }
+
 func (a answer) print(p printer, path string) *yaml.Node {
 	if *a.to == nil {
 		return nil
 	}
 	return p.section(path, answerFields(*a.to), answerFields(&httpresolver.Answer{}))
-}
-
-// someTexts is a list of texts, or one without the brackets. What YAML takes for a number
-// is a text too.
-type someTexts struct{ to *[]string }
-
-func (s someTexts) read(r *reader, path string, n *yaml.Node) {
-	items := []*yaml.Node{n}
-	if r.resolve(n).Kind == yaml.SequenceNode {
-		items, _ = r.items(path, n)
-	}
-	var all []string
-	for i, item := range items {
-		at := element(path, i)
-		r.mark(at, item)
-		l, ok := r.literal(at, item)
-		if !ok {
-			continue
-		}
-		if wrong := wrongText(l.text); wrong != "" {
-			r.refuse(at, item, "%s %s", quote(r.resolve(item).Value), wrong)
-			continue
-		}
-		all = append(all, l.text)
-	}
-	*s.to = all
-}
-
-func (s someTexts) write() *yaml.Node {
-	n := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
-	for _, text := range *s.to {
-		n.Content = append(n.Content, textNode(text))
-	}
-	return n
-}
-
-func textNode(text string) *yaml.Node {
-	return &yaml.Node{Kind: yaml.ScalarNode, Tag: strTag, Value: dollars(text)}
-}
-
-// conditions are JSON pointers and the texts that may be there.
-type conditions struct{ to *map[string][]string }
-
-func (c conditions) read(r *reader, path string, n *yaml.Node) {
-	all := map[string][]string{}
-	for _, p := range r.pairs(path, n) {
-		at := child(path, p.key.Value)
-		r.mark(at, p.key)
-		var is []string
-		someTexts{&is}.read(r, at, p.value)
-		all[p.key.Value] = is
-	}
-	*c.to = nil
-	if len(all) > 0 {
-		*c.to = all
-	}
-}
-
-func (c conditions) write() *yaml.Node {
-	n := &yaml.Node{Kind: yaml.MappingNode}
-	for _, at := range slices.Sorted(maps.Keys(*c.to)) {
-		is := (*c.to)[at]
-		n.Content = append(n.Content, nameNode(at), someTexts{&is}.write())
-	}
-	return n
-}
-
-// textMap has texts by their names.
-type textMap struct{ to *map[string]string }
-
-func (m textMap) read(r *reader, path string, n *yaml.Node) {
-	all := map[string]string{}
-	for _, p := range r.pairs(path, n) {
-		at := child(path, p.key.Value)
-		r.mark(at, p.key)
-		var one string
-		text(&one).read(r, at, p.value)
-		all[p.key.Value] = one
-	}
-	*m.to = nil
-	if len(all) > 0 {
-		*m.to = all
-	}
-}
-
-func (m textMap) write() *yaml.Node {
-	n := &yaml.Node{Kind: yaml.MappingNode}
-	for _, name := range slices.Sorted(maps.Keys(*m.to)) {
-		n.Content = append(n.Content, nameNode(name), textNode((*m.to)[name]))
-	}
-	return n
 }
 
 // headers are headers whose values may be secrets.

@@ -25,11 +25,14 @@ var secretFiles = []secretFile{
 	{"admin.token", "admin.token_file", func(c *Config) (func(string), *string) {
 		return func(s string) { c.Admin.Token = Secret(s) }, &c.Admin.TokenFile
 	}},
+	{"admin.metrics_token", "admin.metrics_token_file", func(c *Config) (func(string), *string) {
+		return func(s string) { c.Admin.MetricsToken = Secret(s) }, &c.Admin.MetricsTokenFile
+	}},
 }
 
-// secretFiles returns all secrets of the configuration that may be in files.
+// secretFiles returns all secrets that may be in files of their own.
 func (c *Config) secretFiles() []secretFile {
-	return slices.Concat(secretFiles, c.reconcileSecrets())
+	return slices.Concat(secretFiles, c.reconcileSecrets(), c.ledgerSecrets())
 }
 
 // maxSecret bounds what is read of a secret.
@@ -101,14 +104,18 @@ func public(info fs.FileInfo) bool { return info.Mode().Perm()&0o004 != 0 }
 
 // noteLiteralSecrets notes the secrets that the file itself holds.
 func (c *Config) noteLiteralSecrets() {
-	secrets := map[string]bool{
-		"admin.token": c.Admin.Token != "" && c.Admin.TokenFile == "",
-		"store":       c.StoreFile == "" && redactStore(c.Store) != c.Store,
+	literal := map[string]bool{
+		"admin.token":         c.Admin.Token != "" && c.Admin.TokenFile == "",
+		"admin.metrics_token": c.Admin.MetricsToken != "" && c.Admin.MetricsTokenFile == "",
+		"store":               c.StoreFile == "" && redactStore(c.Store) != c.Store,
+	}
+	for i := range c.Ledger {
+		literal[element("ledger", i)+".theirs.token"] = c.Ledger[i].Theirs.Token != "" && c.Ledger[i].Theirs.TokenFile == ""
 	}
 	for _, path := range slices.Concat(c.reconcileLiterals(), c.literalWebhookSecrets()) {
-		secrets[path] = true
+		literal[path] = true
 	}
-	for path, secret := range secrets {
+	for path, secret := range literal {
 		if _, ref := c.src.refs[path]; secret && !ref && c.src.find(path).line > 0 {
 			field := path[strings.LastIndexByte(path, '.')+1:] + "_file"
 			if strings.HasPrefix(path, "webhooks") {

@@ -35,10 +35,15 @@ func Watch(ctx context.Context, paths []string, changed func()) error {
 func (c *Config) Files() []string {
 	var all []string
 	for _, f := range append([]string{
-		c.StoreFile, c.Admin.TokenFile, c.Encryption.KeysFile,
+		c.StoreFile, c.Admin.TokenFile, c.Admin.MetricsTokenFile, c.Encryption.KeysFile,
 		c.UpstreamTLS.CAFile, c.UpstreamTLS.CertFile, c.UpstreamTLS.KeyFile,
 	}, c.reconcileFiles()...) {
 		if f != "" {
+			all = append(all, f)
+		}
+	}
+	for i := range c.Ledger {
+		if f := c.Ledger[i].Theirs.TokenFile; f != "" {
 			all = append(all, f)
 		}
 	}

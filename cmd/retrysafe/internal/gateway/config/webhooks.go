@@ -64,8 +64,9 @@ type WebhookFind struct{ DownstreamKey, Key, Tenant, ProviderRef string }
 
 // A WebhookRule says what an event proves.
 type WebhookRule struct {
-	// When are conditions; all of them must hold.
-	When []Condition
+	// When has the texts of which one must be at a JSON pointer, by the pointer. All
+	// conditions must hold.
+	When map[string][]string
 	// Outcome is one of the constants below.
 	Outcome string
 	// Final says that what did not happen cannot happen any more.
@@ -82,12 +83,6 @@ const (
 	OutcomePending     = "pending"
 	OutcomeIgnore      = "ignore"
 )
-
-// A Condition holds if the text at a JSON pointer is one of several.
-type Condition struct {
-	At string
-	Is []string
-}
 
 // An Answer is a response that is built from an event; see package answerrule.
 type Answer struct {
@@ -136,7 +131,7 @@ func (w *Webhook) fields() section {
 		{"operations", texts(&w.Operations)},
 		{"missing", words(&w.Missing, MissingRetry, MissingAcknowledge)},
 		{"unmatched", words(&w.Unmatched, UnmatchedRefuse, UnmatchedIgnore)},
-		{"rules", sections[WebhookRule]{&w.Rules, func() WebhookRule { return WebhookRule{} }, (*WebhookRule).fields}},
+		{"rules", sections[WebhookRule]{&w.Rules, nil, (*WebhookRule).fields}},
 	}
 }
 

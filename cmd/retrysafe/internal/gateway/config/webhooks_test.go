@@ -43,10 +43,10 @@ func TestWebhooks(t *testing.T) {
 	if w.Tolerance != 5*time.Minute || w.Retention != 7*24*time.Hour || w.MaxBody != 1<<20 || w.Unmatched != config.UnmatchedRefuse || w.Missing != config.MissingAcknowledge {
 		t.Errorf("%+v", w)
 	}
-	if r := w.Rules[0]; len(r.When) != 2 || r.When[1].At != "/livemode" || r.When[1].Is[0] != "true" || r.Answer.Headers["Location"] == "" {
+	if r := w.Rules[0]; len(r.When) != 2 || r.When["/livemode"][0] != "true" || r.Answer.Headers["Location"] == "" {
 		t.Errorf("%+v", r)
 	}
-	if r := w.Rules[1]; len(r.When[0].Is) != 2 || !r.Final {
+	if r := w.Rules[1]; len(r.When["/type"]) != 2 || !r.Final {
 		t.Errorf("%+v", r)
 	}
 	if o := c.Webhooks[1]; o.Path != "/.retrysafe/webhooks/other" || o.Missing != config.MissingRetry || o.Unmatched != config.UnmatchedIgnore {

@@ -30,7 +30,8 @@ func (s *Server) serveAdmin(w http.ResponseWriter, r *http.Request) {
 	for _, h := range adminHeaders {
 		w.Header().Set(h[0], h[1])
 	}
-	who := s.admit(r, s.current.Load().token)
+	g := s.current.Load()
+	who := s.admit(r, g.token, g.metricsToken)
 	read := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
 	case read && r.URL.Path == "/livez":
@@ -40,6 +41,10 @@ func (s *Server) serveAdmin(w http.ResponseWriter, r *http.Request) {
 	case who == slowed:
 		w.Header().Set("Retry-After", strconv.Itoa(int(refill/time.Second)))
 		answer(w, http.StatusTooManyRequests, "too many wrong tokens from this address")
+	case who == scraper && read && r.URL.Path == "/metrics":
+		serveOr404(s.o.Metrics, w, r)
+	case who == scraper:
+		answer(w, http.StatusForbidden, "the token for metrics opens /metrics alone")
 	case who != operator:
 		w.Header().Add("WWW-Authenticate", `Bearer realm="retrysafe"`)
 		w.Header().Add("WWW-Authenticate", `Basic realm="retrysafe", charset="UTF-8"`)
@@ -78,6 +83,7 @@ type caller uint8
 const (
 	stranger caller = iota // shows no token, or a wrong one
 	slowed                 // has shown too many wrong ones
+	scraper                // shows the token for metrics
 	operator
 )
 
@@ -87,8 +93,18 @@ type digest [sha256.Size]byte
 
 func digestOf(token string) digest { return sha256.Sum256([]byte(token)) }
 
-// admit classifies the caller by its token.
-func (s *Server) admit(r *http.Request, want digest) caller {
+// metricsDigest returns the digest of the token for metrics, or nil if there is none.
+func metricsDigest(token string) *digest {
+	if token == "" {
+		return nil
+	}
+	d := digestOf(token)
+	return &d
+}
+
+// admit classifies the caller by its token. Metrics is nil if scrapers have no token of
+// their own.
+func (s *Server) admit(r *http.Request, want digest, metrics *digest) caller {
 	token := shown(r)
 	if token == "" {
 		return stranger
@@ -96,6 +112,9 @@ func (s *Server) admit(r *http.Request, want digest) caller {
 	got := digestOf(token)
 	if subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
 		return operator
+	}
+	if metrics != nil && subtle.ConstantTimeCompare(got[:], metrics[:]) == 1 {
+		return scraper
 	}
 	from := admission.AddressOf(r.RemoteAddr)
 	who := s.tokenLimit.wrong(from)

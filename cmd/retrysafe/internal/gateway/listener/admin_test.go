@@ -82,6 +82,31 @@ func TestAdminNeedsTheToken(t *testing.T) {
 	}
 }
 
+// The token for metrics opens /metrics and nothing else, and changes with the
+// configuration.
+func TestMetricsTokenOpensMetricsAlone(t *testing.T) {
+	t.Parallel()
+	const scraper = "a-token-for-the-scraper"
+	s := start(t, nil, withPages, func(s *site, _ *listener.Options) { s.config.Admin.MetricsToken = scraper })
+	ask := func(path, token string, want int) {
+		t.Helper()
+		if status, body := get(t, s.client(), s.addresses().Admin+path, "Authorization", "Bearer "+token); status != want {
+			t.Errorf("%s with %s: got %d %q, want %d", path, token, status, body, want)
+		}
+	}
+	ask("/metrics", scraper, 200)
+	ask("/keys", scraper, 403)
+	ask("/metrics", token, 200)
+	ask("/keys", token, 200)
+	ask("/metrics", scraper+"x", 401)
+	if status, _, err := try(t.Context(), s.client(), http.MethodPost, s.addresses().Admin+"/metrics", "Authorization", "Bearer "+scraper); err != nil || status != 403 {
+		t.Errorf("a POST got %d, %v", status, err)
+	}
+	s.change(func(c *config.Config) { c.Admin.MetricsToken = "" })
+	ask("/metrics", scraper, 401)
+	ask("/metrics", "", 401)
+}
+
 func TestAdminWithoutPages(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil, withAdmin)

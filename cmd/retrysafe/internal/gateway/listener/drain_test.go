@@ -147,7 +147,7 @@ func TestDrainDropsHalfRequests(t *testing.T) {
 func TestDelayLetsBalancersNotice(t *testing.T) {
 	t.Parallel()
 	const delay = 10 * time.Second // what follows has to happen within it, also on a busy machine
-	s := start(t, nil, withAdmin, func(_ *site, o *listener.Options) { o.Delay = delay })
+	s := start(t, nil, withAdmin, func(s *site, _ *listener.Options) { s.config.Server.DrainDelay = delay })
 	c := dial(t, s.host())
 	s.stop()
 	eventually(t, "/readyz says no", func() bool {

@@ -12,13 +12,15 @@ import (
 
 // A generation is an App and the requests that it was given.
 type generation struct {
-	app    App
-	admin  http.Handler // or nil
-	token  digest
-	stop   context.CancelFunc // ends the App's Run
-	ran    chan struct{}      // closed when Run has returned
-	empty  chan struct{}      // closed when no request is left and none can come
-	leaves sync.Once
+	app   App
+	admin http.Handler // or nil
+	token digest
+	// metricsToken opens /metrics alone; nil if there is none.
+	metricsToken *digest
+	stop         context.CancelFunc // ends the App's Run
+	ran          chan struct{}      // closed when Run has returned
+	empty        chan struct{}      // closed when no request is left and none can come
+	leaves       sync.Once
 
 	// load is the number of requests, and far below zero once no more are let in.
 	load atomic.Int64

@@ -17,6 +17,7 @@ type limits struct {
 	stall      time.Duration // how long a client may refuse to take a piece of an answer
 	idle       time.Duration
 	drain      time.Duration
+	delay      time.Duration // before it
 	upgrades   bool
 }
 
@@ -43,6 +44,7 @@ func limitsOf(s config.Server, t config.TLS, upgrades bool) limits {
 		stall:      cmp.Or(max(s.Write, 0), defaultStall),
 		idle:       cmp.Or(max(s.Idle, 0), defaultIdle),
 		drain:      cmp.Or(max(s.Drain, 0), defaultDrain),
+		delay:      max(s.DrainDelay, 0),
 		upgrades:   upgrades,
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"time"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 )
@@ -35,13 +34,11 @@ type Options struct {
 	// Admin returns the handler of the admin listener's pages, which need the admin token.
 	// It is called once after each Build. Nil, or a nil handler, is none.
 	Admin func(c *config.Config) http.Handler
-	// Metrics is /metrics of the admin listener, which needs the admin token.
+	// Metrics is /metrics of the admin listener, which needs the admin token or the one
+	// for metrics.
 	Metrics http.Handler
 	// Reload asks for the configuration to be read again. Nil never does.
 	Reload <-chan struct{}
-	// Delay is how long requests are still let in after Run's context has ended and
-	// /readyz says no, so that balancers can notice. Default none.
-	Delay time.Duration
 	// Upgrades lets requests through that ask for another protocol, such as WebSocket.
 	// What is sent after the switch is not inspected. Default: they are refused.
 	Upgrades bool

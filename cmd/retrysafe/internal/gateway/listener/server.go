@@ -32,9 +32,6 @@ func New(o Options) (*Server, error) {
 	if o.Load == nil || o.Build == nil {
 		return nil, errors.New("listener: New needs Load and Build")
 	}
-	if o.Delay < 0 {
-		return nil, errors.New("listener: the delay is negative")
-	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -144,10 +141,11 @@ const adminDrain = 2 * time.Second
 func (s *Server) drain(ending context.Context, end context.CancelFunc, now *setup) error {
 	s.draining.Store(true)
 	began, within := time.Now(), now.main.server.limits.drain
-	s.o.Logger.Info("listener: draining", "delay", s.o.Delay, "within", within)
+	delay := now.main.server.limits.delay
+	s.o.Logger.Info("listener: draining", "delay", delay, "within", within)
 	now.main.server.closing.Store(true)
-	if s.o.Delay > 0 {
-		<-time.After(s.o.Delay)
+	if delay > 0 {
+		<-time.After(delay)
 	}
 	now.main.listener.close()
 	now.gen.stop()

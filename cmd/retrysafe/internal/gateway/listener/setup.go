@@ -98,7 +98,7 @@ func (s *Server) buildApp(ctx context.Context, c *config.Config) (*generation, e
 	if app == nil {
 		return nil, errors.New("build: there is no app")
 	}
-	g := &generation{app: app, token: digestOf(string(c.Admin.Token)), ran: make(chan struct{}), empty: make(chan struct{})}
+	g := &generation{app: app, token: digestOf(string(c.Admin.Token)), metricsToken: metricsDigest(string(c.Admin.MetricsToken)), ran: make(chan struct{}), empty: make(chan struct{})}
 	if s.o.Admin != nil {
 		g.admin = s.o.Admin(c)
 	}

@@ -1,0 +1,33 @@
+package daily
+
+import (
+	"fmt"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+)
+
+// A gateway derives its downstream keys from these.
+const (
+	gatewayNamespace = "retrysafe gateway"
+	gatewayCall      = "upstream"
+)
+
+// NewJob returns the job that a gateway's configuration describes.
+func NewJob(l *config.Ledger) (*Job, error) {
+	j := &Job{
+		Name: l.Name, Theirs: l.Feed(), Amounts: l.Amounts, Tolerance: l.Tolerance,
+		Directory: l.Report.Directory, Formats: l.Report.Formats,
+	}
+	var err error
+	if j.Ours, err = l.Export(); err != nil {
+		return nil, fmt.Errorf("ledger %s: %w", l.Name, err)
+	}
+	j.Ours.Namespace, j.Ours.Call = gatewayNamespace, gatewayCall
+	if j.Zone, err = l.Zone(); err != nil {
+		return nil, fmt.Errorf("ledger %s: time_zone: %w", l.Name, err)
+	}
+	if j.At, err = l.Clock(); err != nil {
+		return nil, fmt.Errorf("ledger %s: at: %w", l.Name, err)
+	}
+	return j, nil
+}

@@ -1,0 +1,240 @@
+package feed_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/ledger"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/ledger/feed"
+)
+
+func write(t *testing.T, path, text string, age time.Duration) string {
+	t.Helper()
+	at := time.Now().Add(-age)
+	if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chtimes(path, at, at)); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// ids returns the ids of the rows of a period's lists.
+func ids(ctx context.Context, f *feed.Feed, p feed.Period, before bool) (string, error) {
+	lists, err := f.Find(ctx, &p, before)
+	if err != nil {
+		return "", err
+	}
+	var all []string
+	for e, err := range lists.Source() {
+		if err != nil {
+			return "", err
+		}
+		all = append(all, e.ID)
+	}
+	return strings.Join(all, " "), nil
+}
+
+var columns = ledger.Columns{ID: "id"}
+
+func TestDirectoryYieldsItsNewestWholeFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	f := &feed.Feed{Directory: dir, Columns: columns, Settle: 10 * time.Millisecond}
+	until := time.Now().Add(-time.Hour)
+	expect := func(want string) {
+		t.Helper()
+		if got, err := ids(t.Context(), f, feed.Period{Until: until}, false); got != want || err != nil {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+	}
+	notYet := func(why string) {
+		t.Helper()
+		if _, err := ids(t.Context(), f, feed.Period{Until: until}, false); !errors.Is(err, feed.ErrNotYet) || !strings.Contains(err.Error(), why) {
+			t.Errorf("got %v, want %q", err, why)
+		}
+	}
+	notYet("there is no file")
+	write(t, in("old.csv"), "id\nold\n", 2*time.Hour)
+	notYet("before the period ended")
+	write(t, in("new.csv"), "id\nnew\n", 50*time.Minute)
+	expect("new")
+	write(t, in(".hidden.csv"), "id\nhidden\n", time.Minute)
+	write(t, in("later.csv.part"), "id\npart\n", time.Minute)
+	write(t, in("later.csv~"), "id\nbackup\n", time.Minute)
+	expect("new")
+	write(t, in("z.jsonl"), `{"id": "json"}`+"\n", time.Minute)
+	expect("json")
+	f.Pattern = "*.csv"
+	expect("new")
+	f.Pattern = "none-*"
+	notYet("is called none-*")
+}
+
+func TestAFileThatIsBeingWrittenIsNotRead(t *testing.T) {
+	t.Parallel()
+	path := write(t, filepath.Join(t.TempDir(), "list.csv"), "id\na\n", 0)
+	f := &feed.Feed{File: path, Columns: columns, Settle: 50 * time.Millisecond}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		for n := 0; ctx.Err() == nil; n++ {
+			file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			fmt.Fprintf(file, "row-%d\n", n)
+			_ = file.Close()
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	// A writer that pauses for longer than Settle cannot be told from one that is done, so the test ends at the first
+	// refusal, which a busy machine may delay.
+	for end := time.Now().Add(time.Minute); ; {
+		_, err := ids(t.Context(), f, feed.Period{}, false)
+		if errors.Is(err, feed.ErrNotYet) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("a file that grows was read: %v", err)
+		}
+	}
+	cancel()
+	<-written
+	for end := time.Now().Add(time.Minute); ; {
+		got, err := ids(t.Context(), f, feed.Period{}, false)
+		if err == nil && strings.HasPrefix(got, "a row-0") {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the file is not read when it is done: %v", err)
+		}
+	}
+}
+
+func TestAFileThatChangesWhileItIsReadIsNoList(t *testing.T) {
+	t.Parallel()
+	path := write(t, filepath.Join(t.TempDir(), "list.csv"), "id\na\nb\n", time.Hour)
+	f := &feed.Feed{File: path, Columns: columns}
+	lists, err := f.Find(t.Context(), &feed.Period{}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for _, e := range lists.Source() {
+		if rows++; rows == 1 {
+			write(t, path, "id\na\nb\nc\n", 0)
+		}
+		err = e
+	}
+	if !errors.Is(err, feed.ErrNotYet) {
+		t.Errorf("got %v after %d rows", err, rows)
+	}
+}
+
+func TestListsOfSingleDays(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f := &feed.Feed{File: filepath.Join(dir, "{day}.csv"), Columns: columns}
+	p := feed.Period{Day: "2026-03-02", Before: "2026-03-01"}
+	write(t, filepath.Join(dir, "2026-03-02.csv"), "id\nb\n", time.Hour)
+	lists, err := f.Find(t.Context(), &p, true)
+	if err != nil || lists.Missing != "2026-03-01" || len(lists.All) != 1 {
+		t.Errorf("got %+v, %v", lists, err)
+	}
+	write(t, filepath.Join(dir, "2026-03-01.csv"), "id\na\n", time.Hour)
+	if got, err := ids(t.Context(), f, p, true); got != "a b" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	f.MaxBytes = 4
+	if _, err := ids(t.Context(), f, p, false); !errors.Is(err, ledger.ErrTooLarge) {
+		t.Errorf("a list of 5 bytes where 4 are allowed: %v", err)
+	}
+}
+
+func TestURL(t *testing.T) {
+	t.Parallel()
+	var asked http.Request
+	reply := func(w http.ResponseWriter) { w.Header().Set("Content-Type", "text/csv"); fmt.Fprint(w, "id\na\nb\n") }
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { asked = *r; reply(w) }))
+	defer s.Close()
+	f := &feed.Feed{URL: s.URL + "/list?day={day}&from={since}", Token: "a-token", Columns: columns}
+	p := feed.Period{Day: "2026-03-01", From: time.Date(2026, 2, 28, 22, 0, 0, 0, time.UTC)}
+	if got, err := ids(t.Context(), f, p, true); got != "a b" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if q := asked.URL.Query(); q.Get("day") != "2026-03-01" || q.Get("from") != "2026-02-28T22:00:00Z" || asked.Header.Get("Authorization") != "Bearer a-token" {
+		t.Errorf("asked %s with %v", asked.URL, asked.Header)
+	}
+	for _, c := range []struct {
+		why   string
+		reply func(http.ResponseWriter)
+		is    error
+		says  string
+	}{
+		{"lines of JSON", func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/x-ndjson; charset=utf-8")
+			fmt.Fprint(w, `{"id":"j"}`)
+		}, nil, "j"},
+		{"not there", func(w http.ResponseWriter) { w.WriteHeader(404) }, feed.ErrNotYet, "404"},
+		{"an error", func(w http.ResponseWriter) { w.WriteHeader(500) }, nil, "500"},
+		{"a part", func(w http.ResponseWriter) { w.WriteHeader(206) }, nil, "206"},
+		{"elsewhere", func(w http.ResponseWriter) { w.Header().Set("Location", "/x"); w.WriteHeader(302) }, nil, "302"},
+		{"a page", func(w http.ResponseWriter) { w.Header().Set("Content-Type", "text/html"); fmt.Fprint(w, "id\na\n") }, nil, "text/html"},
+		{"cut off", func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/csv")
+			w.Header().Set("Content-Length", "100")
+			fmt.Fprint(w, "id\na\n")
+		}, nil, "unexpected EOF"},
+	} {
+		reply = c.reply
+		got, err := ids(t.Context(), f, p, false)
+		if c.is != nil && !errors.Is(err, c.is) || !strings.Contains(got+fmt.Sprint(err), c.says) {
+			t.Errorf("%s: got %q, %v, want %q", c.why, got, err, c.says)
+		}
+	}
+	reply = func(w http.ResponseWriter) {
+		w.Header().Set("Content-Type", "text/csv")
+		w.WriteHeader(200)
+		w.(http.Flusher).Flush() // no length is announced
+		fmt.Fprint(w, "id\n"+strings.Repeat("x\n", 1000))
+	}
+	f.MaxBytes = 100
+	if _, err := ids(t.Context(), f, p, false); !errors.Is(err, ledger.ErrTooLarge) {
+		t.Errorf("a list that is larger than allowed: %v", err)
+	}
+}
+
+func TestWhatIsWrongWithAFeed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		feed.Feed
+		want string
+	}{
+		{feed.Feed{}, "name one of file, directory and url"},
+		{feed.Feed{File: "a", URL: "https://b"}, "keep one of file, directory and url"},
+		{feed.Feed{File: "a", Pattern: "*"}, "a pattern needs a directory"},
+		{feed.Feed{Directory: "a", Pattern: "["}, "is not a pattern"},
+		{feed.Feed{URL: "ftp://h/x"}, "it is not a URL such as https://"},
+		{feed.Feed{URL: "http://bank.example/x"}, "it is not https"},
+		{feed.Feed{URL: "https://u:p@bank.example/x"}, "give a token instead"},
+		{feed.Feed{URL: "http://bank.example/x", PlainHTTP: true}, ""},
+		{feed.Feed{URL: "http://127.0.0.1/x?day={day}"}, ""},
+		{feed.Feed{Directory: "a", Format: "xml"}, "none of csv, jsonl"},
+	} {
+		err := c.Check()
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%+v: got %v, want %q", c.Feed, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package ledger_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/ledger"
+)
+
+// What we do not know is listed as such: neither as missing nor as different.
+func TestUnknownOutcomesAreListedAsSuch(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	ours := ledger.Of(
+		ledger.Entry{ID: "a", Fields: map[string]string{"amount": "1"}, Time: at},
+		ledger.Entry{ID: "b", Unknown: "unknown", Time: at}, ledger.Entry{ID: "c", Unknown: "in_progress", Time: at},
+		ledger.Entry{ID: "d", Unknown: "unknown", Time: at.Add(-48 * time.Hour)},
+		ledger.Entry{ID: "s k", Unknown: "unknown", Unidentified: true, Record: "s k", Time: at},
+		ledger.Entry{ID: "a", Unidentified: true, Record: "s a", Time: at}, // a name is no id
+		ledger.Entry{ID: "s old", Unidentified: true, Time: at.Add(-48 * time.Hour)})
+	theirs := ledger.Of(ledger.Entry{ID: "a", Fields: map[string]string{"amount": "1.00"}}, ledger.Entry{ID: "b", Fields: map[string]string{"amount": "2"}})
+	var kinds []string
+	sum, err := ledger.Compare(t.Context(), ours, theirs, ledger.Each(func(d ledger.Difference) error {
+		kinds = append(kinds, d.Kind.String()+" "+d.ID)
+		return nil
+	}), &ledger.Options{Amounts: []string{"amount"}, Since: at.Add(-12 * time.Hour), Until: at.Add(12 * time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "unknown_confirmed b, unknown c, pending_ours d, unidentified a, unknown s k, pending_ours s old"
+	if got := strings.Join(kinds, ", "); got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+	if want := (ledger.Summary{Complete: true, Ours: 7, Theirs: 2, Same: 1, Unknown: 2, UnknownConfirmed: 1, Unidentified: 1, PendingOurs: 2}); sum != want || sum.Clean() {
+		t.Errorf("got %+v, want %+v", sum, want)
+	}
+}
+
+// With a lag our rows are judged that much later.
+func TestLagMovesOurPeriod(t *testing.T) {
+	t.Parallel()
+	until := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
+	row := func(id string, before time.Duration) ledger.Entry {
+		return ledger.Entry{ID: id, Time: until.Add(-before)}
+	}
+	ours := ledger.Of(row("last hour", time.Minute), row("judged", 2*time.Hour), row("carried", 24*time.Hour+time.Minute), row("early", 26*time.Hour))
+	theirs := ledger.Of(row("theirs", time.Minute), row("theirs of the day before", 24*time.Hour+time.Minute))
+	sum, err := ledger.Compare(t.Context(), ours, theirs, nil, &ledger.Options{Since: until.Add(-24 * time.Hour), Until: until, Lag: time.Hour})
+	if want := (ledger.Summary{Complete: true, Ours: 4, Theirs: 2, OnlyOurs: 2, PendingOurs: 2, OnlyTheirs: 1, PendingTheirs: 1}); sum != want || err != nil {
+		t.Errorf("got %+v, %v", sum, err)
+	}
+}
+
+func TestHTMLReport(t *testing.T) {
+	t.Parallel()
+	const nasty = `<script>alert("x")</script>`
+	ours := ledger.Of(ledger.Entry{ID: nasty, Record: "acme " + nasty, Fields: map[string]string{"amount": "\x1b[31m"}}, ledger.Entry{ID: "b", Unknown: "unknown", Record: "acme b"})
+	theirs := ledger.Of(ledger.Entry{ID: "b", Line: 2, Fields: map[string]string{"amount": "7"}}, ledger.Entry{ID: "c", Line: 3})
+	var b strings.Builder
+	report(t, ledger.HTMLReport(&b, ledger.Heading{Title: "ledger stripe, 2026-03-01", Lines: []string{"theirs: " + nasty}}), ours, theirs)
+	page := b.String()
+	for _, want := range []string{"<title>ledger stripe, 2026-03-01: differences</title>", "unknown_confirmed", "retrysafe keys resolve", "line 2 ", "retrysafe keys show acme b", "default-src 'none'"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	for _, bad := range []string{"<script", "\x1b", "http://", "https://"} {
+		if strings.Contains(page, bad) {
+			t.Errorf("the page has %q", bad)
+		}
+	}
+	if path := os.Getenv("LEDGER_PAGE"); path != "" {
+		if err := os.WriteFile(path, []byte(page), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Reset()
+	report(t, ledger.HTMLReport(&b, ledger.Heading{Title: "t"}), ledger.Of(row("a")), ledger.Of(row("a")))
+	if !strings.Contains(b.String(), "<title>t: clean</title>") {
+		t.Errorf("got %s", b.String())
+	}
+	b.Reset()
+	r := ledger.HTMLReport(&b, ledger.Heading{Title: "t"})
+	for range 3000 {
+		if err := r.Add(ledger.Difference{Kind: ledger.KindOnlyOurs, ID: "x", Ours: ledger.Entry{ID: "x"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.End(ledger.Summary{OnlyOurs: 3000}, errors.New("cut off")); err != nil || !strings.Contains(b.String(), "1000 more rows") || !strings.Contains(b.String(), "<title>t: incomplete</title>") {
+		t.Errorf("a long report: %v", err)
+	}
+}
