@@ -169,7 +169,7 @@ func (c *Reconciler) inquire(ctx context.Context, listed retrysafe.Record) (bool
 	asked.ReadAt = claimed.ReadAt
 	v, cause := c.ask(ctx, asked, left)
 	if cause != nil && ctx.Err() != nil {
-		return false, nil //nolint:nilerr // this node is stopping; the other side has not failed, so it counts as no try
+		return false, nil // this node is stopping; the other side has not failed, so it counts as no try
 	}
 	how = answered
 	if cause != nil {

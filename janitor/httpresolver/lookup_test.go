@@ -248,7 +248,7 @@ func TestLookupsThatCannotWorkAreRefused(t *testing.T) {
 		`provider_ref: "id" is not a JSON pointer`:            with(func(l *httpresolver.Lookup) { l.ProviderRef = "id" }),
 		`rules: there are none`:                               with(func(l *httpresolver.Lookup) { l.Rules = nil }),
 		`rules[0].then: it is missing`:                        rule(httpresolver.Rule{Status: []string{"200"}}),
-		`rules[0].then: "hapened" is none of happened, declined, not_happened, tombstoned, pending, unknown; did you mean happened?`: rule(httpresolver.Rule{Status: []string{"200"}, Then: "hapened"}),
+		`rules[0].then: "hapend" is none of happened, declined, not_happened, tombstoned, pending, unknown; did you mean happened?`: rule(httpresolver.Rule{Status: []string{"200"}, Then: "hapend"}),
 		`rules[0].status: it is missing`:                                                                                    rule(httpresolver.Rule{Then: "pending"}),
 		`rules[0].status[0]: "20x" is not a status such as 200, 404 or 2xx`:                                                 rule(httpresolver.Rule{Status: []string{"20x"}, Then: "pending"}),
 		`rules[0].status[1]: "600" is not a status`:                                                                         rule(httpresolver.Rule{Status: []string{"200", "600"}, Then: "pending"}),

@@ -110,7 +110,11 @@ func parseTemplate(text string, response bool) (t template, err error) {
 		pointed := p.name == fromRequest || p.name == fromResponse
 		switch {
 		case !slices.Contains(known, p.name):
-			return t, fmt.Errorf("there is no placeholder %s%s; there are %s", p.text, nearest(p.name, known), listed(known))
+			meant := nearest(p.name, known)
+			if meant == "" {
+				meant = "; there are " + listed(known)
+			}
+			return t, fmt.Errorf("there is no placeholder %s%s", p.text, meant)
 		case pointed && m[4] < 0:
 			return t, fmt.Errorf("%s needs a JSON pointer, as in {%s:/id}", p.text, p.name)
 		case !pointed && m[4] >= 0:

@@ -113,7 +113,7 @@ func TestWhatIsWrongWithAResolver(t *testing.T) {
 		{strings.Replace(ledger, "{key}", "{request:/id}", 1) + pending, "gw.yaml:10:12: reconcile.resolvers[0].url: {request:…} is in it, and of POST /payments, which is not async, no request is stored"},
 		{ledger + "headers: { Host: x }\n" + pending, "gw.yaml:11:24: reconcile.resolvers[0].headers.Host: the connection has it"},
 		{ledger + "rules: [{ status: 2000, then: pending }]", `gw.yaml:11:25: reconcile.resolvers[0].rules[0].status[0]: "2000" is not a status such as 200, 404 or 2xx`},
-		{ledger + "rules: [{ status: 200, then: hapened }]", `gw.yaml:11:36: reconcile.resolvers[0].rules[0].then: "hapened" is none of happened, declined, not_happened, tombstoned, pending, unknown; did you mean happened?`},
+		{ledger + "rules: [{ status: 200, then: hapend }]", `gw.yaml:11:36: reconcile.resolvers[0].rules[0].then: "hapend" is none of happened, declined, not_happened, tombstoned, pending, unknown; did you mean happened?`},
 		{ledger + "rules: [{ status: 200, then: happened }]", "gw.yaml:11:15: reconcile.resolvers[0].rules[0].answer: it is missing; happened needs the answer that retries get"},
 		{ledger + "rules: [{ status: 200, then: happened, answer: { body: '{}' } }]", "gw.yaml:11:46: reconcile.resolvers[0].rules[0].answer.status: it is 0; an answer needs a status between 200 and 599"},
 		{ledger + "rules: [{ status: 4xx, then: not_happened }]", "gw.yaml:11:25: reconcile.resolvers[0].rules[0].status[0]: among 4xx are 401, 403 and 429"},
