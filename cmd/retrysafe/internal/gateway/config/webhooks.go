@@ -249,9 +249,6 @@ func (w *Webhook) Covers(match string) bool {
 	return len(w.Operations) == 0 || slices.Contains(w.Operations, match)
 }
 
-// searches reports whether the key of an event is not in the event itself.
-func (f *WebhookFind) searches() bool { return f.Key == "" }
-
 // isWebhookName reports whether a name is short and made of small letters, digits,
 // hyphens and underscores.
 func isWebhookName(name string) bool {

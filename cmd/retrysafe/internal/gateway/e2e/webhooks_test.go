@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/webhook"
 )
 
@@ -298,9 +299,74 @@ webhooks:
 			t.Errorf("payment %d was sent to the service %d times, want %d", i, n, calls)
 		}
 	})
+	t.Logf("checked after %v", time.Since(began))
 	for _, alarm := range []string{"contradict", "panic", "level=ERROR"} {
 		if i := strings.Index(g.log.String(), alarm); i >= 0 {
 			t.Errorf("the log has %q: %.400s", alarm, g.log.String()[max(i-100, 0):])
 		}
+	}
+}
+
+// Two gateways over one PostgreSQL: an event reaches the one that has not seen the key. It
+// is refused while the other one is at work, also where missing keys are acknowledged, and
+// settles the key when the other one has died.
+func TestW57_EventsReachKeysOfAKilledNode(t *testing.T) {
+	t.Parallel()
+	const secret = webhook.Secret("whsec_of_the_provider_1")
+	reached, hold := make(chan string, 1), make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		reached <- r.Header.Get("X-Payment-Key")
+		<-hold
+		hangUp()
+	}))
+	t.Cleanup(s.Close)
+	t.Cleanup(func() { close(hold) })
+	text := fmt.Sprintf(`upstream: %s
+store: %q
+tenant: bearer
+routes:
+  - { match: "POST /payments", derive_key: X-Payment-Key, lease: 10s }
+webhooks:
+  - name: pay
+    scheme: stripe
+    secrets: [%s]
+    find: { downstream_key: /key }
+    missing: acknowledge
+    rules: [{ when: { /type: paid }, outcome: happened, answer: { status: 201, body: '{"paid":true}' } }]
+`, s.URL, testservers.NewPostgres(t, nil).URL("postgres"), string(secret))
+	one, two := newGateway(t, text), newGateway(t, text)
+	go func() { _, _ = one.post(t.Context(), "/payments", "the-key-of-the-payment", "{}") }() // it gets no answer
+	key := <-reached
+	deliver := func(id, key string) answer {
+		t.Helper()
+		body := fmt.Sprintf(`{"id":%q,"type":"paid","key":%q}`, id, key)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, two.url+"/.retrysafe/webhooks/pay", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Stripe-Signature", webhook.SignStripe(secret, time.Now(), []byte(body)))
+		got, err := send(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	if got := deliver("evt_1", key); got.status != http.StatusServiceUnavailable || got.code() != "key-in-flight" {
+		t.Errorf("while the owner is at work: %d %s", got.status, got.body)
+	}
+	one.kill()
+	eventually(t, "the event settles the key", func() bool {
+		got := deliver("evt_1", key)
+		if got.status != http.StatusOK && got.status != http.StatusServiceUnavailable {
+			t.Fatalf("%d %s", got.status, got.body)
+		}
+		return got.status == http.StatusOK && strings.Contains(got.body, "settled")
+	})
+	got, err := two.post(t.Context(), "/payments", "the-key-of-the-payment", "{}")
+	if err != nil || got.status != http.StatusCreated || got.body != `{"paid":true}` || got.header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("a retry gets %+v, %v", got, err)
+	}
+	if got := deliver("evt_2", "a-key-of-another-system"); got.status != http.StatusOK || !strings.Contains(got.body, "acknowledged") {
+		t.Errorf("an event about another key: %d %s", got.status, got.body)
 	}
 }
