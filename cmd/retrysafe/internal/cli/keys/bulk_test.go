@@ -176,3 +176,29 @@ func released(t *testing.T, s retrysafe.Store) int {
 	clitest.Must(t, err)
 	return len(list)
 }
+
+// After kill -9 the same command goes on at once with what still matches, as a batch of
+// its own. The entry of the killed one stays open.
+func TestBulkGoesOnAfterAKill(t *testing.T) {
+	t.Parallel()
+	url, s := clitest.SQLite(t)
+	afterOutage(t, s.Store, 200)
+	args := []string{"keys", "release", "--status", "500", "--why", "after the outage", "--yes-count", "200"}
+	p := clitest.StartIn(t, []string{"RETRYSAFE_STORE=" + url, "USER=anna"}, append(args, "--rate", "50", "--id", "killed")...)
+	for released(t, s.Store) < 10 {
+		select {
+		case <-p.Ended:
+			t.Fatalf("it ended:\n%s", &p.Output)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	p.Signal(os.Kill)
+	<-p.Ended
+	left := 200 - released(t, s.Store)
+	here := clitest.NewShell(t, url)
+	here.RunArgs(args...).Exits(0).Says(fmt.Sprintf("released: %d of %d keys", left, left))
+	if n := released(t, s.Store); n != 200 {
+		t.Errorf("%d keys are released", n)
+	}
+	here.Run("keys audit").Exits(0).Says("open", "done")
+}
