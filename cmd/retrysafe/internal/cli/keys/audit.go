@@ -98,9 +98,24 @@ func auditCells(e *operator.Entry, exact, long bool) []string {
 		printable.Name(e.Ref.Scope), auditKey(e), outcomeText(e), terminal.OrDash(printable.Text(e.Why)),
 	}
 	if long {
-		cells = append(cells, pointText(e.From), pointText(e.To), printable.Text(e.ID), terminal.OrDash(printable.Text(e.Text)))
+		cells = append(cells, pointText(e.From), pointText(e.To), printable.Text(e.ID), terminal.OrDash(printable.Text(auditText(e))))
 	}
 	return cells
+}
+
+// auditText returns why an action was refused, or what a batch has selected.
+func auditText(e *operator.Entry) string {
+	if e.Counts == nil {
+		return e.Text
+	}
+	text := e.Counts.Filter
+	if e.Counts.Changed > 0 {
+		text += fmt.Sprintf("; %s since the count", terminal.Count(e.Counts.Changed, "key had changed", "keys had changed"))
+	}
+	if e.Counts.Refused > 0 {
+		text += fmt.Sprintf("; %s refused", terminal.Count(e.Counts.Refused, "key was", "keys were"))
+	}
+	return text
 }
 
 // auditKey returns the key of an entry, or how many keys a batch has changed.

@@ -41,7 +41,8 @@ func TestGroups(t *testing.T) {
 	here.Run("keys groups").Exits(0).Says("nothing needs a person")
 	afterOutage(t, s.Store, 20)
 	here.Run("keys groups").Exits(0).Golden("groups.txt")
-	here.Run("keys groups -o json").Exits(0).Golden("groups.jsonl")
+	here.Run("keys groups -o json").Exits(0).Says(`{"state":"unknown","operation":"POST /charges","reason":"the handler answered 500","status":500,"count":20,"dead":0,"oldest_at":"`,
+		`"age_seconds":`, `"next":["retrysafe keys release --state unknown --operation 'POST /charges' --reason 'the handler answered 500' --status 500 --why '...'",`)
 	here.Run("keys groups --tenant tenant-b").Exits(0).Says("i/o timeout", "--tenant tenant-b").Hides("answered 500")
 	here.Run("keys groups --since 2030-01-01").Exits(0).Says("nothing needs a person")
 }
@@ -112,6 +113,7 @@ func TestBulkRelease(t *testing.T) {
 		t.Errorf("it is %s", r.State)
 	}
 	here.Run("keys audit").Exits(0).Says("20 of 20 keys", "release").Hides("charge-0007")
+	here.Run("keys audit --long").Exits(0).Says(`operation="POST /charges" state="unknown" status=500`)
 	each := here.Run("keys audit --batch after-the-outage -o json").Exits(0)
 	if n := strings.Count(each.Out, `"batch":"after-the-outage"`); n != 20 {
 		t.Errorf("the audit has %d entries of the batch", n)
@@ -173,4 +175,30 @@ func released(t *testing.T, s retrysafe.Store) int {
 	list, err := s.List(t.Context(), retrysafe.Query{States: []retrysafe.State{retrysafe.StateRetryable}, Limit: 1000})
 	clitest.Must(t, err)
 	return len(list)
+}
+
+// After kill -9 the same command goes on at once with what still matches, as a batch of
+// its own. The entry of the killed one stays open.
+func TestBulkGoesOnAfterAKill(t *testing.T) {
+	t.Parallel()
+	url, s := clitest.SQLite(t)
+	afterOutage(t, s.Store, 200)
+	args := []string{"keys", "release", "--status", "500", "--why", "after the outage", "--yes-count", "200"}
+	p := clitest.StartIn(t, []string{"RETRYSAFE_STORE=" + url, "USER=anna"}, append(args, "--rate", "50", "--id", "killed")...)
+	for released(t, s.Store) < 10 {
+		select {
+		case <-p.Ended:
+			t.Fatalf("it ended:\n%s", &p.Output)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	p.Signal(os.Kill)
+	<-p.Ended
+	left := 200 - released(t, s.Store)
+	here := clitest.NewShell(t, url)
+	here.RunArgs(args...).Exits(0).Says(fmt.Sprintf("released: %d of %d keys", left, left))
+	if n := released(t, s.Store); n != 200 {
+		t.Errorf("%d keys are released", n)
+	}
+	here.Run("keys audit").Exits(0).Says("open", "done")
 }

@@ -67,7 +67,7 @@ type groupJSON struct {
 	Count     int       `json:"count"`
 	Dead      int       `json:"dead"`
 	OldestAt  time.Time `json:"oldest_at"`
-	Age       float64   `json:"age_seconds"`
+	Age       int64     `json:"age_seconds"`
 	Next      []string  `json:"next"`
 }
 
@@ -77,7 +77,7 @@ func writeGroups(env *command.Env, format *command.Choice, groups []operator.Gro
 		g := &groups[i]
 		if format.Is("json") {
 			j := groupJSON{State: g.State.String(), Disputed: g.Disputed, Operation: g.Operation, Reason: g.Reason, Status: g.Status,
-				Count: g.Count, Dead: g.Dead, OldestAt: g.Oldest, Age: g.Age.Seconds(), Next: []string{}}
+				Count: g.Count, Dead: g.Dead, OldestAt: g.Oldest, Age: int64(g.Age / time.Second), Next: []string{}}
 			for _, o := range groupOptions(g, f, repeat) {
 				j.Next = append(j.Next, o.Command)
 			}

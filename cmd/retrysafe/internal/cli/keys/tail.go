@@ -98,7 +98,7 @@ func (f *follower) run(ctx context.Context, env *command.Env, s *stores.Session)
 		changed, err := f.read(ctx, s)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // an interruption is how this command ends
 		case err != nil:
 			return s.StoreError(err)
 		}
