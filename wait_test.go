@@ -197,7 +197,7 @@ func TestWaiterLearnsThatTheRecordIsGone(t *testing.T) {
 			got <- err
 		}()
 		time.Sleep(time.Minute)
-		r := b.state(t).Update() // as an operator who forgets the key, and then a reaper
+		r := b.state(t).Update() // an operator forgets the key, and then a reaper deletes it
 		r.State, r.Term = retrysafe.StateRetryable, 0
 		_, err := b.mem.Swap(t.Context(), r)
 		must(t, err)

@@ -12,9 +12,12 @@ import (
 	"testing"
 )
 
+// maxExported was 650 when the packages got their present places. What a new part needs is
+// added with it: resolvers over HTTP, more webhook schemes, batches of operators' actions
+// and the feed of changes have 40 names.
 const (
 	maxRootFiles = 30
-	maxExported  = 650
+	maxExported  = 690
 )
 
 // The listing of the root directory reads as the architecture: few files, and none

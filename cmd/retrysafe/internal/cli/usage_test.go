@@ -102,7 +102,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{"reconcile run --resolver-url http://resolver/x", 2, "--plain-http trusts the network"},
 		{"reconcile run --resolver-url https://u:hunter2@resolver/x", 2, "--resolver-url: it contains a password"},
 		{"reconcile run --resolver-url https://resolver/x --resolver-token-file none", 2, "none: no such file"},
-		{"reconcile ledger a.csv", 2, "THEIRS is missing"},
+		{"reconcile ledger a.csv", 2, "--operation is missing"},
 		{"reconcile ledger - -", 2, "only one of the lists"},
 		{"reconcile ledger none.csv none.csv", 2, "no such file"},
 		{"reconcile ledger a b --comma ab", 2, "not one character"},

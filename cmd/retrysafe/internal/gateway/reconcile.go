@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
@@ -14,7 +15,7 @@ import (
 // lookedInto reports whether unknown outcomes of the route with this pattern are looked
 // into without an operator. "" is the route of the defaults.
 func lookedInto(c *config.Config, pattern string) bool {
-	return c.Resolves(pattern)
+	return c.Resolves(pattern) || slices.ContainsFunc(c.Webhooks, func(w config.Webhook) bool { return w.Covers(pattern) })
 }
 
 // unclear returns the problem of an attempt whose outcome is unknown.

@@ -42,7 +42,7 @@ func TestWhatIsWrongIsSaidWithItsPlace(t *testing.T) {
 		{"+lissten: :80", "gw.yaml:3:1: lissten: there is no such field; did you mean listen?"},
 		{"+upstreamTls: {}", "gw.yaml:3:1: upstreamTls: there is no such field; did you mean upstream_tls?"},
 		{"+routes: [{match: POST /a, on-5xx: store}]", "gw.yaml:3:27: routes[0].on-5xx: there is no such field; did you mean on_5xx?"},
-		{"+retention: 3h", "gw.yaml:3:1: retention: this field does not belong here but to defaults or a route"},
+		{"+retention: 3h", "gw.yaml:3:1: retention: this field does not belong here but to defaults or a route, or webhooks"},
 		{"+defaults: {drain: 3s}", "gw.yaml:3:12: defaults.drain: this field does not belong here but to server"},
 		{"+claim: org", "gw.yaml:3:1: claim: this field does not belong here but to tenant"},
 		{"+server: {upstream: http://h}", "gw.yaml:3:10: server.upstream: this field does not belong here but to the top of the file"},
