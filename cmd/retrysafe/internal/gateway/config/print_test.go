@@ -65,7 +65,7 @@ func TestPrintSaysEverything(t *testing.T) {
 		t.Errorf("what is printed says something else:\n%s\n%+v\n%+v", printed, *again, *c)
 	}
 	own, _, _ := strings.Cut(string(printed), "webhooks:\n") // webhooks have some of each kind
-	if n := strings.Count(own, "# default\n"); n != 6 {        // off, observe, async and ambiguous_paths, which exclude each other or required: false; of the second resolver plain_http and deadline
+	if n := strings.Count(own, "# default\n"); n != 6 {      // off, observe, async and ambiguous_paths, which exclude each other or required: false; of the second resolver plain_http and deadline
 		t.Errorf("%d fields are marked as defaults:\n%s", n, printed)
 	}
 	for _, path := range config.Paths() {
