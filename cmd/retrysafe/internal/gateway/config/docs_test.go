@@ -41,7 +41,7 @@ func TestDocsAreComplete(t *testing.T) {
 
 func TestDocsBlocksParse(t *testing.T) {
 	t.Parallel()
-	env := vars{"RETRYSAFE_ADMIN_TOKEN": token}
+	env := vars{"RETRYSAFE_ADMIN_TOKEN": token, "ACME_TOKEN": token, "RESOLVER_TOKEN": token}
 	blocks := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(page(t), -1)
 	if len(blocks) < 10 {
 		t.Errorf("there are %d blocks; this test looks in the wrong place", len(blocks))
