@@ -117,3 +117,19 @@ func TestHandsAreBounded(t *testing.T) {
 		t.Error("what is done is remembered")
 	}
 }
+
+// The body of a stored request is found in its record; a record without one, or with one
+// that cannot be read, has none.
+func TestStoredBody(t *testing.T) {
+	t.Parallel()
+	for _, want := range storedExamples {
+		if got, ok := StoredBody(&retrysafe.Record{Request: want.append(nil)}); !ok || !slices.Equal(got, want.body) {
+			t.Errorf("got %q, %v, want %q", got, ok, want.body)
+		}
+	}
+	for _, request := range [][]byte{nil, {}, {99, 1, 2}, []byte("POST /")} {
+		if got, ok := StoredBody(&retrysafe.Record{Request: request}); ok {
+			t.Errorf("%q has the body %q", request, got)
+		}
+	}
+}

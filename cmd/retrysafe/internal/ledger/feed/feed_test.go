@@ -142,6 +142,19 @@ func TestAFileThatChangesWhileItIsReadIsNoList(t *testing.T) {
 	}
 }
 
+// A list that was written before the period ended cannot have all of it.
+func TestAFileOfBeforeIsNotTheList(t *testing.T) {
+	t.Parallel()
+	path := write(t, filepath.Join(t.TempDir(), "list.csv"), "id\na\n", time.Hour)
+	f := &feed.Feed{File: path, Columns: columns}
+	if _, err := ids(t.Context(), f, feed.Period{Until: time.Now().Add(-time.Minute)}, false); !errors.Is(err, feed.ErrNotYet) {
+		t.Errorf("got %v", err)
+	}
+	if got, err := ids(t.Context(), f, feed.Period{Until: time.Now().Add(-2 * time.Hour)}, false); got != "a" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
 func TestListsOfSingleDays(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

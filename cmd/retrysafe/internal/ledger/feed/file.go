@@ -28,6 +28,10 @@ func (f *Feed) file(ctx context.Context, p *Period) (List, error) {
 	if err != nil {
 		return List{}, err
 	}
+	// A list that is not of one day cannot have all of the period if it was written before the period ended.
+	if at := before.ModTime(); !f.Daily() && !p.Until.IsZero() && at.Before(p.Until) {
+		return List{}, fmt.Errorf("%w: %s was written at %s, before the period ended", ErrNotYet, path, at.UTC().Format(time.RFC3339))
+	}
 	if before.Size() > f.maxBytes() {
 		return List{}, fmt.Errorf("%s: %w: it has %d bytes, and %d are allowed", path, ledger.ErrTooLarge, before.Size(), f.maxBytes())
 	}
@@ -109,8 +113,7 @@ func (f *Feed) rows(r io.Reader, format string) ledger.Source {
 // unfinished are the endings of the names of files that are still being written.
 var unfinished = []string{".tmp", ".part", ".partial", ".crdownload", ".filepart", "~"}
 
-// newest returns the file of the directory that was written last. If lists are not of one day each, it must have been
-// written after the end of the period, or it cannot have all of it.
+// newest returns the file of the directory that was written last.
 func (f *Feed) newest(p *Period) (string, error) {
 	dir, pattern := f.fill(f.Directory, p), f.fill(f.Pattern, p)
 	entries, err := os.ReadDir(dir)
@@ -141,8 +144,6 @@ func (f *Feed) newest(p *Period) (string, error) {
 		return "", fmt.Errorf("%w: no file in %s is called %s", ErrNotYet, dir, pattern)
 	case latest == nil:
 		return "", fmt.Errorf("%w: there is no file in %s", ErrNotYet, dir)
-	case !f.Daily() && !p.Until.IsZero() && latest.ModTime().Before(p.Until):
-		return "", fmt.Errorf("%w: the newest file, %s, was written at %s, before the period ended", ErrNotYet, path, latest.ModTime().UTC().Format(time.RFC3339))
 	}
 	return path, nil
 }
