@@ -314,9 +314,8 @@ func TestQuestionsBeforeAnOwnerCameBackDoNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, retrysafe.Policy{})
 		x := b.begins(t)
-		stalled := true
 		b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
-			if stalled && s.Op == faultstore.Swap && s.Write.State == retrysafe.StateInProgress {
+			if s.Op == faultstore.Swap && s.Write.State == retrysafe.StateInProgress {
 				return faultstore.LoseRequest
 			}
 			return faultstore.None
@@ -335,7 +334,7 @@ func TestQuestionsBeforeAnOwnerCameBackDoNotCount(t *testing.T) {
 		}
 		_, err = b.mem.Swap(t.Context(), question)
 		must(t, err)
-		stalled = false
+		b.fault.Plan(nil)
 		time.Sleep(2 * time.Minute) // its heartbeats go on
 		if r := b.state(t); r.State != retrysafe.StateInProgress {
 			t.Fatalf("it is %s", r.State)
