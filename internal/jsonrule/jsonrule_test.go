@@ -1,8 +1,9 @@
-package jsonrule
+package jsonrule_test
 
 import (
 	"testing"
 
+	"github.com/retrysafe/retrysafe/internal/jsonrule"
 	"github.com/retrysafe/retrysafe/internal/test/hammer"
 )
 
@@ -10,7 +11,7 @@ const payment = `{"id": "ch_1", "amount": 12.50, "paid": true, "none": null, "a/
 
 func TestTextAtAPointer(t *testing.T) {
 	t.Parallel()
-	doc, err := Parse([]byte(payment))
+	doc, err := jsonrule.Parse([]byte(payment))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +35,7 @@ func TestTextAtAPointer(t *testing.T) {
 		{"/a~1b", "", false, true},
 		{"", "", false, true},
 	} {
-		p, err := ParsePointer(c.at)
+		p, err := jsonrule.ParsePointer(c.at)
 		if err != nil {
 			t.Fatalf("%s: %v", c.at, err)
 		}
@@ -48,7 +49,7 @@ func TestTextAtAPointer(t *testing.T) {
 			t.Errorf("%s is there: %t", c.at, doc.Has(p))
 		}
 	}
-	p, _ := ParsePointer("/a~1b/m~0n/1")
+	p, _ := jsonrule.ParsePointer("/a~1b/m~0n/1")
 	if text, ok := doc.JSON(p); !ok || string(text) != `{"x":"<y>"}` {
 		t.Errorf("as JSON it is %s, %t", text, ok)
 	}
@@ -56,19 +57,19 @@ func TestTextAtAPointer(t *testing.T) {
 
 func TestConditions(t *testing.T) {
 	t.Parallel()
-	doc, _ := Parse([]byte(payment))
-	id, _ := ParsePointer("/id")
-	paid, _ := ParsePointer("/paid")
-	none, _ := ParsePointer("/none")
+	doc, _ := jsonrule.Parse([]byte(payment))
+	id, _ := jsonrule.ParsePointer("/id")
+	paid, _ := jsonrule.ParsePointer("/paid")
+	none, _ := jsonrule.ParsePointer("/none")
 	for _, c := range []struct {
-		all  []Condition
+		all  []jsonrule.Condition
 		want bool
 	}{
 		{nil, true},
-		{[]Condition{{id, []string{"ch_0", "ch_1"}}, {paid, []string{"true"}}}, true},
-		{[]Condition{{id, []string{"ch_1"}}, {paid, []string{"false"}}}, false},
-		{[]Condition{{none, []string{""}}}, false},
-		{[]Condition{{id, nil}}, false},
+		{[]jsonrule.Condition{{id, []string{"ch_0", "ch_1"}}, {paid, []string{"true"}}}, true},
+		{[]jsonrule.Condition{{id, []string{"ch_1"}}, {paid, []string{"false"}}}, false},
+		{[]jsonrule.Condition{{none, []string{""}}}, false},
+		{[]jsonrule.Condition{{id, nil}}, false},
 	} {
 		if got := doc.Fulfils(c.all); got != c.want {
 			t.Errorf("%v: %t", c.all, got)
@@ -79,12 +80,12 @@ func TestConditions(t *testing.T) {
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{``, `{`, `{"a":1,"a":2}`, `{} {}`, `[1,]`, `nul`, `{"a" 1}`, `{a:1}`} {
-		if _, err := Parse([]byte(text)); err == nil {
+		if _, err := jsonrule.Parse([]byte(text)); err == nil {
 			t.Errorf("%s is read as a document", text)
 		}
 	}
 	for _, text := range []string{`a`, `data.id`, `/~`, `/~2`, `/a~0b~`} {
-		if _, err := ParsePointer(text); err == nil {
+		if _, err := jsonrule.ParsePointer(text); err == nil {
 			t.Errorf("%s is read as a pointer", text)
 		}
 	}
@@ -93,15 +94,15 @@ func TestRefused(t *testing.T) {
 func FuzzJSONRule(f *testing.F) {
 	hammer.Add(f, []byte(payment))
 	hammer.Fuzz(f, func(t *testing.T, text []byte) {
-		doc, err := Parse(text)
+		doc, err := jsonrule.Parse(text)
 		if err != nil {
 			return
 		}
-		again, ok := doc.JSON(Pointer{})
+		again, ok := doc.JSON(jsonrule.Pointer{})
 		if !ok {
 			t.Fatal("the whole document is not there")
 		}
-		if _, err := Parse(again); err != nil {
+		if _, err := jsonrule.Parse(again); err != nil {
 			t.Errorf("%s was read, and is written as %s: %v", text, again, err)
 		}
 	})
