@@ -242,7 +242,7 @@ store: %q
 tenant: { from: bearer }
 routes: [{ match: "POST /payments", reconcile: 10ms }]
 reconcile:
-  { every: 50ms, concurrency: 4, pause: 100ms, max_pause: 200ms, timeout: 1s, tries: 100, resolvers: [{ endpoint: "%s/resolve", token: %s }] }
+  { every: 50ms, concurrency: 4, pause: 100ms, max_pause: 200ms, timeout: 10s, tries: 100, resolvers: [{ endpoint: "%s/resolve", token: %s }] }
 `, down.URL, url, resolver.URL, token))
 	}
 	hold.Store(true)
