@@ -106,15 +106,12 @@ func New(c *config.Config, p Parts) (*Gateway, error) {
 	return g, nil
 }
 
-// namespace is part of every derived key: it must not change.
-const namespace = "retrysafe gateway"
-
 // makeGuard makes the guard that those of the routes are made from.
 func (g *Gateway) makeGuard(c *config.Config, p *Parts) (err error) {
 	g.health = newStoreHealth(p, g.logger)
 	g.engine, err = retrysafe.New(g.store, &retrysafe.Options{
 		Observer:  g.webhooks.observer(&clockWatch{next: g.health, logger: g.logger}),
-		Namespace: namespace,
+		Namespace: config.Namespace,
 
 		StoreTimeout: c.StoreTimeout,
 		// An answer that exists is worth twice the wait of one that does not.

@@ -126,6 +126,6 @@ func (a *upstreamCall) replaceKey(in, out http.Header) {
 	case s.ForwardKey != "":
 		out[http.CanonicalHeaderKey(s.ForwardKey)] = clients[:1:1]
 	case s.DeriveKey != "":
-		out[http.CanonicalHeaderKey(s.DeriveKey)] = []string{a.run.DownstreamKey(upstreamCallName)}
+		out[http.CanonicalHeaderKey(s.DeriveKey)] = []string{a.run.DownstreamKey(config.UpstreamCall)}
 	}
 }

@@ -17,10 +17,6 @@ import (
 	"github.com/retrysafe/retrysafe/webhook"
 )
 
-// upstreamCallName names the call of the upstream in the keys that are derived for it. It
-// must not change.
-const upstreamCallName = "upstream"
-
 // maxWebhookSearch is how many records are searched for the key of an event: as many as
 // an outage may leave behind.
 const maxWebhookSearch = 1_000_000
@@ -89,7 +85,7 @@ func (g *Gateway) newHook(w *config.Webhook, c *config.Config, p *Parts) (*hook,
 	}
 	if w.Find.DownstreamKey != "" {
 		o.DownstreamKeys = func(ref retrysafe.Ref) []string {
-			return []string{retrysafe.DownstreamKey(namespace, ref, upstreamCallName)}
+			return []string{retrysafe.DownstreamKey(config.Namespace, ref, config.UpstreamCall)}
 		}
 	}
 	for _, rt := range g.table.order {

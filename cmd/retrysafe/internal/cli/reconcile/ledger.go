@@ -16,6 +16,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/ledger"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/ledger/daily"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
@@ -114,8 +115,8 @@ let the lists reach beyond the period, and give the period with --day, or --sinc
 	flags.StringVar(&c.tokenFile, "token-file", "", "`FILE` with a bearer token for their URL")
 	flags.BoolVar(&c.plainHTTP, "plain-http", false, "read their list over http from another machine: an attacker on the network could hide a payment")
 	flags.Int64Var(&c.maxSize, "max-size", 0, "how many `BYTES` their list may have (default 1 GiB)")
-	flags.StringVar(&c.namespace, "namespace", gatewayNamespace, "Options.Namespace of the engine, for downstream keys")
-	flags.StringVar(&c.call, "call", gatewayCall, "name of the outside call whose downstream key is the id")
+	flags.StringVar(&c.namespace, "namespace", config.Namespace, "Options.Namespace of the engine, for downstream keys")
+	flags.StringVar(&c.call, "call", config.UpstreamCall, "name of the outside call whose downstream key is the id")
 	flags.BoolVar(&c.presorted, "presorted", false, "fail unless both lists are sorted by id, byte by byte")
 	c.format = command.NewFormat(cmd, "text", "json", "html")
 	cmd.RunE = command.Run(func(cmd *cobra.Command, args []string) error {

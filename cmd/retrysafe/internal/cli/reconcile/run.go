@@ -21,6 +21,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/janitor"
 	"github.com/retrysafe/retrysafe/janitor/httpresolver"
@@ -29,12 +30,6 @@ import (
 
 // tokenVariable has the bearer token for the resolver.
 const tokenVariable = "RETRYSAFE_RESOLVER_TOKEN"
-
-// A gateway derives its downstream keys from these.
-const (
-	gatewayNamespace = "retrysafe gateway"
-	gatewayCall      = "upstream"
-)
 
 // runFlags are what the flags of reconcile run ask for.
 type runFlags struct {
@@ -87,8 +82,8 @@ on it. If there are tombstones in the store and neither is given, nothing is don
 	flags.StringVar(&f.url, "resolver-url", "", "endpoint that can say what became of operations")
 	flags.StringVar(&f.tokenFile, "resolver-token-file", "", "`FILE` with a bearer token for it")
 	flags.BoolVar(&f.plainHTTP, "plain-http", false, "ask it over http on another machine: an attacker on the network could answer instead")
-	flags.StringVar(&f.namespace, "namespace", gatewayNamespace, "Options.Namespace of the engine, for downstream keys")
-	flags.StringVar(&f.call, "call", gatewayCall, "name of the outside call whose downstream key is sent")
+	flags.StringVar(&f.namespace, "namespace", config.Namespace, "Options.Namespace of the engine, for downstream keys")
+	flags.StringVar(&f.call, "call", config.UpstreamCall, "name of the outside call whose downstream key is sent")
 	flags.StringSliceVar(&f.only, "only", nil, "some of sweep, reconcile, reap (default all)")
 	flags.BoolVar(&f.watch, "watch", false, "repeat until stopped")
 	flags.DurationVar(&f.every, "every", 0, "with --watch: how often resolvers are asked (default 30s)")

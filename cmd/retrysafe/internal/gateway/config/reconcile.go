@@ -74,17 +74,11 @@ type HeaderFile struct {
 	Value      Secret
 }
 
-// A gateway derives its downstream keys from these. They must not change.
-const (
-	gatewayNamespace = "retrysafe gateway"
-	gatewayCall      = "upstream"
-)
-
 // Open returns the resolver. Body returns the body of an operation's request, where the
 // record has it; it may be nil.
 func (r *Resolver) Open(body func(retrysafe.Record) ([]byte, bool)) (*httpresolver.Resolver, error) {
 	opts := &httpresolver.Options{
-		Name: r.Name, Token: string(r.Token), Namespace: gatewayNamespace, Call: gatewayCall, PlainHTTP: r.PlainHTTP, Deadline: r.Deadline, Body: body,
+		Name: r.Name, Token: string(r.Token), Namespace: Namespace, Call: UpstreamCall, PlainHTTP: r.PlainHTTP, Deadline: r.Deadline, Body: body,
 	}
 	if r.Endpoint != "" {
 		one, err := httpresolver.New(r.Endpoint, opts)

@@ -6,12 +6,6 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 )
 
-// A gateway derives its downstream keys from these.
-const (
-	gatewayNamespace = "retrysafe gateway"
-	gatewayCall      = "upstream"
-)
-
 // NewJob returns the job that a gateway's configuration describes.
 func NewJob(l *config.Ledger) (*Job, error) {
 	j := &Job{
@@ -22,7 +16,7 @@ func NewJob(l *config.Ledger) (*Job, error) {
 	if j.Ours, err = l.Export(); err != nil {
 		return nil, fmt.Errorf("ledger %s: %w", l.Name, err)
 	}
-	j.Ours.Namespace, j.Ours.Call = gatewayNamespace, gatewayCall
+	j.Ours.Namespace, j.Ours.Call = config.Namespace, config.UpstreamCall
 	if j.Zone, err = l.Zone(); err != nil {
 		return nil, fmt.Errorf("ledger %s: time_zone: %w", l.Name, err)
 	}
