@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	mrand "math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -517,6 +518,51 @@ func TestCommitThatHangsHoldsUpNoNeighbour(t *testing.T) {
 	}
 	if got, err := s.Create(t.Context(), fresh("slow")); !errors.Is(err, retrysafe.ErrExists) || got.Owner != r.Owner {
 		t.Errorf("after the commit: %v, %v", got.Owner, err)
+	}
+}
+
+// A step waits for no large one, neither for a reservation with its request nor for an
+// answer.
+func TestStepsDoNotWaitForLargeOnes(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	s := open(t, url, &pgstore.Options{Timeout: patience})
+	reserved, err := s.Create(t.Context(), fresh("large answer"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := fresh("large request")
+	request.Request = make([]byte, 65<<10)
+	large := []func(context.Context) (retrysafe.Record, error){
+		func(ctx context.Context) (retrysafe.Record, error) { return s.Create(ctx, request) },
+		func(ctx context.Context) (retrysafe.Record, error) {
+			return s.Swap(ctx, done(reserved, strings.Repeat("x", 65<<10)))
+		},
+	}
+	for i, key := range []string{"large request", "large answer"} {
+		g := closeGate(t, url, beforeWrite, key)
+		stored := make(chan error, 1)
+		go func() {
+			_, err := large[i](t.Context())
+			stored <- err
+		}()
+		g.held(t)
+		got, err := s.Create(t.Context(), fresh("small beside "+key))
+		if err == nil {
+			_, err = s.Swap(t.Context(), done(got, "answer"))
+		}
+		if err != nil {
+			t.Errorf("beside the %s: %v", key, err)
+		}
+		select {
+		case err := <-stored:
+			t.Fatalf("the %s was to be held: %v", key, err)
+		default:
+		}
+		g.open(t)
+		if err := <-stored; err != nil {
+			t.Errorf("the %s: %v", key, err)
+		}
 	}
 }
 

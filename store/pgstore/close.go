@@ -18,6 +18,8 @@ func (s *Store) Close() error {
 	s.reserves.batcher.Wait()
 	s.relaxed.batcher.Wait()
 	s.settles.batcher.Wait()
+	s.largeReserves.batcher.Wait()
+	s.largeSettles.batcher.Wait()
 	s.reads.batcher.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()

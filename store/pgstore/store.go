@@ -58,6 +58,8 @@ type Store struct {
 	conns, relaxedConns connPool // of relaxedConns commits need not be flushed
 	reserves, relaxed   reserveBatcher
 	settles             settleBatcher
+	largeReserves       reserveBatcher // of writes that carry much: others do not wait for them
+	largeSettles        settleBatcher
 	reads               readBatcher
 	background          background
 	outbox              Outbox
@@ -95,8 +97,9 @@ func Open(ctx context.Context, url string, opts *Options) (*Store, error) {
 }
 
 // New returns a store over the database of pool. Transactions use the pool; the store's
-// own steps have up to four connections of their own, a fifth for relaxed reservations
-// and a sixth for [Store.Changes], made like the pool's. The caller closes pool, after the store.
+// own steps have up to four connections of their own, two more once there were large
+// requests and answers, one for relaxed reservations and one for [Store.Changes], made
+// like the pool's. The caller closes pool, after the store.
 //
 // The store does not get the warnings of a pool that it did not make. Where commits wait
 // for a standby, each commit of [retrysafe.DoTx] is therefore followed by a second one
@@ -127,8 +130,9 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, d *replicationDoubt, opts
 	s.reserves.conns, s.reserves.batcher = &s.conns, newBatcher(o, s.reserves.send)
 	s.relaxed.conns, s.relaxed.batcher = &s.relaxedConns, newBatcher(o, s.relaxed.send)
 	s.settles.conns, s.settles.batcher = &s.conns, newBatcher(o, s.settles.send)
-	s.reserves.batcher.Large = func(q reservation) bool { return isLarge(q.w) }
-	s.settles.batcher.Large = func(q settlement) bool { return isLarge(q.w) }
+	s.largeReserves.conns, s.largeReserves.batcher = &s.conns, newBatcher(o, s.largeReserves.send)
+	s.largeSettles.conns, s.largeSettles.batcher = &s.conns, newBatcher(o, s.largeSettles.send)
+	s.largeReserves.batcher.MaxBatch, s.largeSettles.batcher.MaxBatch = maxLarge, maxLarge
 	s.reads.conns, s.reads.batcher = &s.conns, newBatcher(o, s.reads.send)
 	s.background.conns, s.background.watermark = &s.conns, noWatermark
 	if err := s.start(ctx, o); err != nil {
@@ -143,6 +147,10 @@ func newBatcher[Q any](o Options, send func(context.Context, []Q) []answer) grou
 		HonoursDeadline: true, DeadlineOnly: retrysafe.DeadlineOnly,
 	}
 }
+
+// maxLarge is how many large writes share a batch. The server's time for one of them is
+// longer than a commit, so more would save little, and would hold more memory.
+const maxLarge = 2
 
 // isLarge reports whether a write carries so much that others should not wait for it.
 func isLarge(w *retrysafe.Write) bool {
@@ -207,7 +215,10 @@ func (s *Store) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record
 	}
 	defer s.life.Leave()
 	b := &s.reserves
-	if w.Relaxed {
+	switch {
+	case isLarge(&w):
+		b = &s.largeReserves
+	case w.Relaxed:
 		b = &s.relaxed
 	}
 	got, err := b.batcher.Do(ctx, reservation{id: idOf(w.Ref), w: &w})
@@ -225,7 +236,11 @@ func (s *Store) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, 
 		got, err := s.changes.announce(ctx, &w)
 		return got, explain(err)
 	}
-	got, err := s.settles.batcher.Do(ctx, settlement{id: idOf(w.Ref), w: &w})
+	b := &s.settles
+	if isLarge(&w) {
+		b = &s.largeSettles
+	}
+	got, err := b.batcher.Do(ctx, settlement{id: idOf(w.Ref), w: &w})
 	return got, explain(err)
 }
 

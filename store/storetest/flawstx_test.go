@@ -10,6 +10,23 @@ import (
 )
 
 var txFlaws = []flaw{{
+	name:   "purge passes over what a transaction held for ever",
+	breaks: []string{"purge comes back to what a transaction held"},
+	bend: func(b *bent) {
+		var mu sync.Mutex
+		done := false
+		b.purge = func(ctx context.Context, limit int) (int, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if done {
+				return 0, nil
+			}
+			n, err := b.Store.Purge(ctx, limit)
+			done = n == 0
+			return n, err
+		}
+	},
+}, {
 	name:   "transaction swaps at once",
 	breaks: []string{"transaction shows at commit", "rollback leaves no trace", "refused swap poisons the transaction"},
 	bend: func(b *bent) {

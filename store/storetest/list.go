@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -65,7 +67,12 @@ var listRules = []rule{{
 	check: func(k *kit) {
 		const records = 103
 		for i := range records {
-			r := k.record(fmt.Sprintf("k%d", i))
+			key := fmt.Sprintf("k%d", i)
+			if i%3 == 0 { // a client's key may look like an id of the store's own
+				sum := sha256.Sum256([]byte(key))
+				key = hex.EncodeToString(sum[:16])
+			}
+			r := k.record(key)
 			r.Scope = fmt.Sprintf("acct_%d", i%4)
 			k.create(r)
 		}

@@ -103,6 +103,26 @@ var besideRules = []rule{{
 		k.want("Commit", tx.Commit(k.ctx), nil)
 	},
 }, {
+	name:   "purge comes back to what a transaction held",
+	reason: "A due record that an open transaction held during a purge is deleted by a later one, because otherwise it takes room for ever.",
+	needs:  needsWriters,
+	check: func(k *kit) {
+		held := k.swap(to(retrysafe.StateCompleted, k.create(k.record("held")), soon))
+		k.untilDue(held)
+		tx := k.begin()
+		_, err := tx.Swap(k.ctx, to(retrysafe.StateUnknown, held, later))
+		k.want("Swap of a due record", err, nil)
+		ctx, cancel := k.briefly()
+		defer cancel()
+		if n, err := k.Store.Purge(ctx, 10); n != 0 || err != nil {
+			k.failf("Purge beside a transaction that holds the record deleted %d, %v", n, err)
+		}
+		k.want("Rollback", tx.Rollback(k.ctx), nil)
+		if n, err := k.Store.Purge(k.ctx, 10); n != 1 || err != nil {
+			k.failf("Purge after the transaction deleted %d, %v", n, err)
+		}
+	},
+}, {
 	name:   "swap does not overtake a transaction",
 	reason: "A plain Swap of a record that an open transaction has swapped loses if the transaction commits and can win if it does not, because otherwise both have settled the attempt.",
 	needs:  needsTx,

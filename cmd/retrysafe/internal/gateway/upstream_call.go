@@ -91,6 +91,9 @@ const (
 	minBody = 4 << 10
 	// maxReused bounds the memory that an attempt leaves to the next one.
 	maxReused = 64 << 10
+	// largeAnswer is from how many bytes on the answers of one consumer are taken in by
+	// turns, and largeTurn how long one waits for its turn at most.
+	largeAnswer, largeTurn = 64 << 10, 100 * time.Millisecond
 )
 
 // rewrite makes the upstream's request of the client's.
@@ -148,6 +151,12 @@ func (a *upstreamCall) hold(res *http.Response) error {
 	}
 	uncertain := isCloseDelimited(res) && !a.route.set.CloseDelimited
 	body, most := a.body[:0], a.route.maxResponse
+	endTurn := func() {}
+	defer func() { endTurn() }()
+	large := res.ContentLength > largeAnswer
+	if large {
+		endTurn = a.x.claim.Turn(largeTurn)
+	}
 	if n := max(res.ContentLength, minBody); n <= most && int64(cap(body)) <= n {
 		if !a.x.holdAnswer(n) {
 			return a.omit(res, nil)
@@ -158,6 +167,9 @@ func (a *upstreamCall) hold(res *http.Response) error {
 		if len(body) == cap(body) {
 			if !a.x.holdAnswer(2 * int64(len(body))) {
 				return a.omit(res, body)
+			}
+			if !large && len(body) >= largeAnswer { // its length was not announced
+				large, endTurn = true, a.x.claim.Turn(largeTurn)
 			}
 			body = append(body, 0)[:len(body)]
 		}

@@ -1,8 +1,12 @@
 package admission
 
 import (
+	"context"
 	"net/netip"
+	"runtime"
+	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // A Budget is what all consumers share. It is safe for concurrent use, and outlives a
@@ -12,6 +16,13 @@ type Budget struct {
 	tenants         table[string]
 	addresses       table[netip.Addr]
 	refused         [limits]atomic.Uint64
+	work            *Turns[consumer]
+}
+
+// A consumer is whose turn a piece of work takes.
+type consumer struct {
+	tenant  string
+	address netip.Addr
 }
 
 // A resource is divided by the rule of this package.
@@ -21,7 +32,7 @@ type resource struct {
 
 // New returns a budget of so many bytes and requests.
 func New(bytes, requests int64) *Budget {
-	b := new(Budget)
+	b := &Budget{work: NewTurns[consumer](2 * runtime.GOMAXPROCS(0))}
 	b.tenants.init()
 	b.addresses.init()
 	b.Resize(bytes, requests)
@@ -126,6 +137,31 @@ func (c *Claim) Charge(n int64) bool {
 	}
 	c.bytes += n
 	return true
+}
+
+// Turn waits until few other large pieces of work of the consumer are under way, and lets
+// end be called when this one is done. It does not wait longer than most, and the turn
+// does not last longer than that either: a turn is about the processors, and work that
+// takes longer waits for something else.
+func (c *Claim) Turn(most time.Duration) (end func()) {
+	if c.of == nil {
+		return func() {}
+	}
+	turns, of := c.of.work, consumer{tenant: c.name, address: c.at}
+	if c.at.IsValid() { // as many tenants as it likes may come from one address
+		of.tenant = ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), most)
+	defer cancel()
+	if turns.Take(ctx, of) != nil {
+		return func() {}
+	}
+	give := sync.OnceFunc(func() { turns.Give(of) })
+	lasts := time.AfterFunc(most, give)
+	return func() {
+		lasts.Stop()
+		give()
+	}
 }
 
 // Close gives back all that the claim holds. Closing it again does nothing.

@@ -16,3 +16,6 @@ func kept[K comparable](t *table[K]) (n int) {
 	}
 	return n
 }
+
+// Working returns how many consumers have a turn or wait for one.
+func Working(b *Budget) int { return b.work.Consumers() }

@@ -69,13 +69,15 @@ func TestAttack(t *testing.T) {
 	}
 }
 
+var large [1_000_000]byte
+
 // attacked is a service with what a hostile tenant likes: large answers and slow ones.
 func attacked(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	switch r.URL.Path {
 	case "/large":
 		w.Header().Set("Content-Length", "1000000")
-		_, _ = w.Write(make([]byte, 1_000_000))
+		_, _ = w.Write(large[:])
 		return
 	case "/slow":
 		select {

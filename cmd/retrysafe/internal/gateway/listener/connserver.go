@@ -38,7 +38,7 @@ type connServer struct {
 	to1, to2     *handoff
 	serving      sync.WaitGroup
 
-	turns            *handshakeTurns
+	turns            *admission.Turns[netip.Addr]
 	handshakes       sync.WaitGroup // TLS handshakes
 	handshakeCtx     context.Context
 	cancelHandshakes context.CancelFunc // ends handshakes

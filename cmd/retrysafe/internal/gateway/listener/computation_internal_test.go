@@ -10,13 +10,15 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
 )
 
 // However many handshakes of one address are computed, another address waits for none of
 // them, and a handshake whose client is silent holds up none either.
 func TestHandshakesOfOneAddressTakeTurns(t *testing.T) {
 	t.Parallel()
-	turns := &handshakeTurns{most: 2, turns: make(map[netip.Addr]*turn)}
+	turns := admission.NewTurns[netip.Addr](2)
 	one, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	var computing, most atomic.Int32
 	var all sync.WaitGroup
@@ -55,18 +57,18 @@ func TestHandshakesOfOneAddressTakeTurns(t *testing.T) {
 	if _, err := silent.read(func([]byte) (int, error) { return 1, nil }, nil); !errors.Is(err, context.Canceled) || silent.has {
 		t.Errorf("a handshake that was given up has a turn: %v", err)
 	}
-	turns.give(one)
-	turns.give(one)
-	turns.give(other)
-	if len(turns.turns) != 0 {
-		t.Errorf("%d addresses are still remembered", len(turns.turns))
+	turns.Give(one)
+	turns.Give(one)
+	turns.Give(other)
+	if n := turns.Consumers(); n != 0 {
+		t.Errorf("%d addresses are still remembered", n)
 	}
 }
 
 // A client that sends half of its first message and then waits has no turn meanwhile.
 func TestSilentHandshakeHoldsUpNone(t *testing.T) {
 	t.Parallel()
-	turns := &handshakeTurns{most: 1, turns: make(map[netip.Addr]*turn)}
+	turns := admission.NewTurns[netip.Addr](1)
 	server, client := net.Pipe()
 	defer client.Close()
 	address := netip.MustParseAddr("192.0.2.1")
@@ -79,7 +81,7 @@ func TestSilentHandshakeHoldsUpNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	takes(t, turns, address) // waits until the handshake waits for its client
-	turns.give(address)
+	turns.Give(address)
 	client.Close()
 	if err := <-ended; err == nil {
 		t.Error("the handshake succeeded")
@@ -120,9 +122,9 @@ func TestSearchForIdleConnectionsIsShared(t *testing.T) {
 	}
 }
 
-func takes(t *testing.T, turns *handshakeTurns, a netip.Addr) {
+func takes(t *testing.T, turns *admission.Turns[netip.Addr], a netip.Addr) {
 	t.Helper()
-	if err := turns.take(t.Context(), a); err != nil {
+	if err := turns.Take(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,0 +1,44 @@
+package listener
+
+import (
+	"context"
+	"net/netip"
+	"runtime"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
+)
+
+// newHandshakeTurns bounds how many TLS handshakes of one address are computed at a time.
+// A turn is held while a handshake is computed and not while it waits for its client, so a
+// slow client holds up no other of its address.
+func newHandshakeTurns() *admission.Turns[netip.Addr] {
+	return admission.NewTurns[netip.Addr](runtime.GOMAXPROCS(0) / 2)
+}
+
+// A computation is the part of one handshake's time in which it has a turn. It is used by
+// the handshake's goroutine alone.
+type computation struct {
+	turns *admission.Turns[netip.Addr]
+	ctx   context.Context
+	of    netip.Addr
+	has   bool
+}
+
+// read reads from the client without a turn, and returns with one.
+func (c *computation) read(from func([]byte) (int, error), p []byte) (int, error) {
+	c.pause()
+	n, err := from(p)
+	if e := c.turns.Take(c.ctx, c.of); e != nil {
+		return 0, e
+	}
+	c.has = true
+	return n, err
+}
+
+// pause gives the turn back, if there is one.
+func (c *computation) pause() {
+	if c.has {
+		c.has = false
+		c.turns.Give(c.of)
+	}
+}
