@@ -138,6 +138,27 @@ func TestReconcilerTriesEvidenceAgainOnWhatHasMoved(t *testing.T) {
 	}
 }
 
+// Evidence about an operation does not reach another one under the same key, although
+// both are in their first attempt: the key was forgotten and used again meanwhile.
+func TestReconcilerKeepsEvidenceFromTheNextOperation(t *testing.T) {
+	t.Parallel()
+	for _, v := range []retrysafe.Evidence{janitor.Happened(answer("paid"), "ch_1"), janitor.Declined(retrysafe.Result{Status: 402}, "")} {
+		w := newWorld(t, retrysafe.Policy{})
+		w.unknown(t, retrysafe.EffectsUnprotected)
+		c := w.reconciler(meanwhile(v, func() {
+			r := w.record(t).Update()
+			r.Overwrite, r.Owner, r.Term = true, retrysafe.Owner{9}, time.Hour
+			_, err := w.mem.Swap(t.Context(), r)
+			must(t, err)
+		}), janitor.ReconcilerOptions{})
+		_, err := c.RunOnce(t.Context())
+		must(t, err)
+		if r := w.record(t); r.State != retrysafe.StateUnknown || r.Result != nil || r.Owner != (retrysafe.Owner{9}) {
+			t.Errorf("the next operation is %s with %+v after evidence about the one before it", r.State, r.Result)
+		}
+	}
+}
+
 // Of many nodes one settles each record, and what is settled is not asked about.
 func TestReconcilersOfManyNodes(t *testing.T) {
 	t.Parallel()

@@ -188,6 +188,13 @@ func TestW55_ManySweepersSettleEachRecordOnce(t *testing.T) {
 // are and wherever they stand.
 func TestSweeperIsNotHeldUpByRecordsThatFail(t *testing.T) {
 	t.Parallel()
+	for _, batch := range []int{7, 100} { // fewer and more than the failures that end a walk
+		sweepsBesideFailures(t, batch)
+	}
+}
+
+func sweepsBesideFailures(t *testing.T, batch int) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, retrysafe.Policy{})
 		const keys, bad = 60, 25
@@ -201,7 +208,7 @@ func TestSweeperIsNotHeldUpByRecordsThatFail(t *testing.T) {
 			return faultstore.None
 		})
 		o := w.opts()
-		o.Batch, o.Workers = 7, 2
+		o.Batch, o.Workers = batch, 2
 		s := janitor.NewSweeper(w.fault, &o)
 		for range 10 {
 			_, err := s.RunOnce(t.Context())

@@ -293,6 +293,29 @@ func TestW66_MessageThatItsReceiverMayHaveForgotten(t *testing.T) {
 	})
 }
 
+// The worker that has died may have sent a message until its lease ended, so a message is
+// not sent in the last lease before its receiver may have forgotten it.
+func TestW66_MessageInTheLastLeaseOfItsWindow(t *testing.T) {
+	t.Parallel()
+	for age, sent := range map[time.Duration]int{
+		24*time.Hour - 41*time.Second: 1, // lease and time limit of a call fit
+		24*time.Hour - 25*time.Second: 0,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, r := memstore.New(nil), &receiver{}
+			enqueue(t, s, message("a", "old"))
+			time.Sleep(age)
+			w, err := outbox.NewWorker(s.Outbox(), r, &outbox.Options{Lease: 30 * time.Second, Timeout: 10 * time.Second, Window: 24 * time.Hour})
+			must(t, err)
+			_, err = w.RunOnce(t.Context())
+			must(t, err)
+			if got := len(r.received()); got != sent {
+				t.Errorf("after %v it was sent %d times, want %d", age, got, sent)
+			}
+		})
+	}
+}
+
 // Settings under which a message could be sent twice as two are refused.
 func TestW66W72_DangerousSettingsAreRefused(t *testing.T) {
 	t.Parallel()
