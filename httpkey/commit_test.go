@@ -23,8 +23,9 @@ func TestW32_CommitThatLies(t *testing.T) {
 			w.Header().Set("Location", "/sorry")
 			http.Error(w, "sorry", http.StatusInternalServerError)
 		},
-		"panics":    func(http.ResponseWriter, *http.Request) { panic("commit failed") },
-		"cancelled": func(_ http.ResponseWriter, r *http.Request) { <-canceled(r.Context()).Done() },
+		"its framework fails": func(w http.ResponseWriter, _ *http.Request) { httpkey.Fail(w, errNotRendered) },
+		"panics":              func(http.ResponseWriter, *http.Request) { panic("commit failed") },
+		"cancelled":           func(_ http.ResponseWriter, r *http.Request) { <-canceled(r.Context()).Done() },
 		"releases": func(_ http.ResponseWriter, r *http.Request) {
 			x, _ := retrysafe.FromContext(r.Context())
 			if err := x.Release(r.Context(), errors.New("commit failed")); !errors.Is(err, retrysafe.ErrSettled) {
