@@ -15,6 +15,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
+	"github.com/retrysafe/retrysafe/outbox"
 )
 
 func showCommand(env *command.Env, target *stores.Flags) *cobra.Command {
@@ -61,17 +62,30 @@ be given so: '"a\tb"'.`,
 		if err != nil {
 			r.Version = 0 // shown as unreadable: parts of it may be wrong
 		}
-		if format.Is("json") {
-			return terminal.WriteJSON(env.Out, newRecordJSON(&r, false, body))
+		receipts, err := s.Receipts(ctx, outbox.ReceiptQuery{Settled: ref, Limit: maxReceipts})
+		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			return s.StoreError(err)
 		}
-		writeRecord(env.Out, &r, s.Repeat, body, long)
+		if format.Is("json") {
+			j := newRecordJSON(&r, false, body)
+			for i := range receipts {
+				j.Receipts = append(j.Receipts, newReceiptJSON(&receipts[i]))
+			}
+			return terminal.WriteJSON(env.Out, j)
+		}
+		writeRecord(env.Out, &r, receipts, s.Repeat, body, long)
 		return nil
 	})
 	return cmd
 }
 
-// writeRecord writes everything about a record, for people.
-func writeRecord(w io.Writer, r *retrysafe.Record, repeat string, body, long bool) {
+// maxReceipts is how many receipts are shown with a key. Few keys are settled by more than
+// one message.
+const maxReceipts = 20
+
+// writeRecord writes everything about a record, for people. Receipts are of the messages
+// that settled it.
+func writeRecord(w io.Writer, r *retrysafe.Record, receipts []outbox.KeptReceipt, repeat string, body, long bool) {
 	d := terminal.NewDetails(w)
 	d.Add("scope", "%s", printable.Name(r.Scope))
 	d.Add("key", "%s", printable.Name(r.Key))
@@ -103,16 +117,20 @@ func writeRecord(w io.Writer, r *retrysafe.Record, repeat string, body, long boo
 			}
 		}
 	}
-	for i, n := range r.Inquiry.Notes {
-		name := ""
-		if i == 0 {
-			name = "notes"
+	for i := range receipts {
+		m := &receipts[i]
+		text := fmt.Sprintf("message %d, %s, delivered %s", m.ID, printable.Text(m.Topic), terminal.Time(m.Delivered, r.ReadAt, long))
+		if m.ProviderRef != "" {
+			text += ", provider ref " + printable.Text(m.ProviderRef)
 		}
+		d.Add(first(i, "receipts"), "%s", text)
+	}
+	for i, n := range r.Inquiry.Notes {
 		text := printable.Text(n.Text)
 		if n.ID != "" {
 			text += " [action " + printable.Text(n.ID) + "]"
 		}
-		d.Add(name, "%s, by %s, %s: %s", terminal.Time(n.At, r.ReadAt, long), printable.Text(n.By), n.State, text)
+		d.Add(first(i, "notes"), "%s, by %s, %s: %s", terminal.Time(n.At, r.ReadAt, long), printable.Text(n.By), n.State, text)
 	}
 	_ = d.Flush() // an error of standard output is not reported
 	if body && r.Result != nil {
@@ -120,6 +138,14 @@ func writeRecord(w io.Writer, r *retrysafe.Record, repeat string, body, long boo
 	}
 	a := advise(r, repeat)
 	terminal.WriteOptions(w, a.meaning, a.options)
+}
+
+// first returns the name of a list before its first line, and nothing before the others.
+func first(i int, name string) string {
+	if i > 0 {
+		return ""
+	}
+	return name
 }
 
 // deadlineMeaning returns what happens at the deadline of a record.
