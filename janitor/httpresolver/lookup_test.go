@@ -266,7 +266,7 @@ func TestLookupsThatCannotWorkAreRefused(t *testing.T) {
 		`rules[0].answer.headers.Set-Cookie: it belongs to one exchange and is never replayed`:                              answer(httpresolver.Answer{Status: 200, Header: map[string]string{"Set-Cookie": "x"}}),
 		`rules[0].answer.headers.Content-Type: the type of the body takes no placeholder`:                                   answer(httpresolver.Answer{Status: 200, Header: map[string]string{"Content-Type": "{key}"}}),
 		`rules[0].answer.body: it is not JSON`:                                                                              answer(httpresolver.Answer{Status: 200, Body: "paid"}),
-		`rules[0].answer.body: there is no placeholder {rsponse:/id}; did you mean {response}?`:                             answer(httpresolver.Answer{Status: 200, Body: `{"id":"{rsponse:/id}"}`}),
+		`rules[0].answer.body: there is no placeholder {requst:/id}; did you mean {request}?`:                               answer(httpresolver.Answer{Status: 200, Body: `{"id":"{requst:/id}"}`}),
 		`rules[0].answer.body: how a value stands in a body of type "text/html" is not known`:                               answer(httpresolver.Answer{Status: 200, Body: "{key}", Header: map[string]string{"Content-Type": "text/html"}}),
 		`rules[0].answer.body_from: body is there too`:                                                                      answer(httpresolver.Answer{Status: 200, Body: "1", BodyFrom: "response"}),
 		`rules[0].answer.body_from: "data" is not a JSON pointer: it begins with a slash, as in "/data"; or write response`: answer(httpresolver.Answer{Status: 200, BodyFrom: "data"}),
