@@ -125,7 +125,7 @@ func TestEraseThatFailsAtTheReceiptsIsRepeated(t *testing.T) {
 		box := &flakyReceipts{receiptOf(t, s, &r), 1}
 		d := newDesk(t, s, &operator.Options{Receipts: box})
 		a := seen(r)
-		a.ID = "request 42"
+		a.ID = "request-42"
 		if _, err := d.Erase(t.Context(), a); err == nil || receiptsOf(t, box, r.Ref) != 1 {
 			t.Errorf("Erase = %v", err)
 		}
