@@ -37,6 +37,8 @@ type recordJSON struct {
 	Notes       []noteJSON  `json:"notes,omitempty"`
 	Steps       []stepJSON  `json:"steps,omitempty"`
 	Receipts    []receipt   `json:"receipts,omitempty"`
+	// DownstreamKey is what the service behind a gateway gets by derive_key.
+	DownstreamKey string `json:"downstream_key,omitempty"`
 }
 
 // answerJSON is a stored answer for scripts. The body is there if it was asked for: as

@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,8 +14,10 @@ import (
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
+	"github.com/retrysafe/retrysafe/internal/deployment"
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
@@ -66,14 +69,16 @@ be given so: '"a\tb"'.`,
 		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 			return s.StoreError(err)
 		}
+		downstream := downstreamKey(ctx, s, ref)
 		if format.Is("json") {
 			j := newRecordJSON(&r, false, body)
+			j.DownstreamKey = downstream
 			for i := range receipts {
 				j.Receipts = append(j.Receipts, newReceiptJSON(&receipts[i]))
 			}
 			return terminal.WriteJSON(env.Out, j)
 		}
-		writeRecord(env.Out, &r, receipts, s.Repeat, body, long)
+		writeRecord(env.Out, &r, downstream, receipts, s.Repeat, body, long)
 		return nil
 	})
 	return cmd
@@ -83,13 +88,26 @@ be given so: '"a\tb"'.`,
 // one message.
 const maxReceipts = 20
 
+// downstreamKey returns the key that the service behind a gateway gets by derive_key, which
+// the provider may know instead of the client's. It is empty for a store that no gateway
+// has noted its settings in: other programs derive their keys by names of their own.
+func downstreamKey(ctx context.Context, s *stores.Session, ref retrysafe.Ref) string {
+	if _, err := s.Opened.Store.Load(ctx, deployment.Ref()); err != nil || ref.IsSystem() {
+		return ""
+	}
+	return retrysafe.DownstreamKey(config.Namespace, ref, config.UpstreamCall)
+}
+
 // writeRecord writes everything about a record, for people. Receipts are of the messages
 // that settled it.
-func writeRecord(w io.Writer, r *retrysafe.Record, receipts []outbox.KeptReceipt, repeat string, body, long bool) {
+func writeRecord(w io.Writer, r *retrysafe.Record, downstream string, receipts []outbox.KeptReceipt, repeat string, body, long bool) {
 	d := terminal.NewDetails(w)
 	d.Add("scope", "%s", printable.Name(r.Scope))
 	d.Add("key", "%s", printable.Name(r.Key))
 	d.Add("hash", "%s (as logs show it)", retrysafe.HashKey(r.Key))
+	if downstream != "" {
+		d.Add("downstream key", "%s (what the service gets by derive_key)", downstream)
+	}
 	d.Add("operation", "%s", terminal.OrDash(printable.Text(r.Operation)))
 	d.Add("state", "%s", stateText(r))
 	d.Add("attempt", "%d, effects %s, a lapsed attempt: %s", r.Attempt, r.Effects, r.Lapse)
