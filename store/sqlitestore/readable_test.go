@@ -19,7 +19,7 @@ func TestReadableView(t *testing.T) {
 		return viewtest.View{
 			Store: s,
 			Rows: func() (map[string]viewtest.Row, error) {
-				rows, err := s.DB().QueryContext(t.Context(), `SELECT id, `+viewtest.Columns+` FROM retrysafe_keys_readable`)
+				rows, err := s.DB().QueryContext(t.Context(), `SELECT id, `+viewtest.Columns+` FROM retrysafe_keys_readable`) //nolint:rowserrcheck // viewtest.Read checks it
 				if err != nil {
 					return nil, err
 				}

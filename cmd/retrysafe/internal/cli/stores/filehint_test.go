@@ -34,7 +34,7 @@ func TestUnwritableStoresSayWhatToDo(t *testing.T) {
 func asAnother(t *testing.T) {
 	t.Helper()
 	const id = 65534 // it needs no entry among the users
-	dir, err := os.MkdirTemp("", "retrysafe-another-")
+	dir, err := os.MkdirTemp("", "retrysafe-another-") //nolint:usetesting // t.TempDir is below a directory of root's alone
 	clitest.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	clitest.Must(t, os.Chown(dir, id, id))
