@@ -33,7 +33,7 @@ func TestUnwritableStoresSayWhatToDo(t *testing.T) {
 // program of the tests where it is nor the temporary files of root.
 func asAnother(t *testing.T) {
 	t.Helper()
-	const id = 65534 // it needs no entry among the users
+	const id = 65534                                   // it needs no entry among the users
 	dir, err := os.MkdirTemp("", "retrysafe-another-") //nolint:usetesting // t.TempDir is below a directory of root's alone
 	clitest.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
