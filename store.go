@@ -102,7 +102,9 @@ type Store interface {
 	List(ctx context.Context, q Query) ([]Record, error)
 	// Purge deletes at most limit records that are due and [State.Forgettable],
 	// and returns how many. It never deletes any other: a record that cannot be read
-	// stays, unless the store keeps state and deadline apart from what is damaged.
+	// stays, unless the store keeps state and deadline apart from what is damaged. What
+	// a store has beside records and keeps for a time, such as receipts of an outbox, is
+	// deleted after the records that are due, and counted with them.
 	Purge(ctx context.Context, limit int) (int, error)
 }
 

@@ -43,7 +43,8 @@ type ReaperOptions struct {
 // ReaperStats are counts since the reaper was made.
 type ReaperStats struct {
 	Passes
-	// Deleted records were deleted, Expired ones became tombstones.
+	// Deleted records were deleted, receipts of an outbox included. Expired ones became
+	// tombstones.
 	Deleted, Expired uint64
 }
 
@@ -142,7 +143,8 @@ func (r *Reaper) rest(ctx context.Context, began time.Time) error {
 }
 
 // bury turns due answers into tombstones. Then it purges as many records as there are
-// due records that need no tombstone. If the first part fails, it deletes nothing.
+// due records that need no tombstone, and when no record is due, what else the store
+// keeps for a time. If the first part fails, it deletes nothing.
 func (r *Reaper) bury(ctx context.Context) (changed int, err error) {
 	if changed, err = r.walk(ctx, r.expire, retrysafe.StateCompleted); err != nil {
 		return changed, err
@@ -153,10 +155,14 @@ func (r *Reaper) bury(ctx context.Context) (changed int, err error) {
 		if err != nil {
 			return changed, fmt.Errorf("reaper: list what is due: %w", err)
 		}
-		if len(past) == 0 {
-			return changed, nil
+		limit := len(past)
+		if limit == 0 { // what the store has beside records may be due
+			if fresh, err := r.list(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.StateCompleted}, Due: true, Limit: 1}); err != nil || len(fresh) > 0 {
+				return changed, err
+			}
+			limit = r.page
 		}
-		n, err := r.purgeSome(ctx, len(past))
+		n, err := r.purgeSome(ctx, limit)
 		changed += n
 		if err != nil {
 			return changed, fmt.Errorf("reaper: %w", err)

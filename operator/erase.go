@@ -19,7 +19,8 @@ import (
 // operation's name, the fingerprint, the state and the status stay until the key
 // expires, which may be later by a twenty-fourth of its retention. A fingerprint
 // without a secret can be guessed by a reader of the database that knows almost all of
-// the request. The audit keeps its entries.
+// the request. The audit keeps its entries. With [Options.Receipts] the receipts of
+// messages that settled the key are deleted too.
 //
 // The bytes are deleted from the record. Copies that the database keeps, such as dead
 // rows, logs and backups, disappear when the database removes them.
@@ -28,7 +29,7 @@ import (
 // retryable one with a checkpoint, because without the checkpoint finished phases would
 // be repeated.
 func (d *Service) Erase(ctx context.Context, a Action) (Entry, error) {
-	return d.act(ctx, "erase", a, nil, func(a *Action, r retrysafe.Record) (retrysafe.Write, error) {
+	return d.act(ctx, verbErase, a, nil, func(a *Action, r retrysafe.Record) (retrysafe.Write, error) {
 		if err := settled(&r); err != nil {
 			return retrysafe.Write{}, err
 		}

@@ -28,8 +28,9 @@ type Group struct {
 	// Count is how many they are, and Dead how many of them no resolver is asked about
 	// again.
 	Count, Dead int
-	// Oldest is when the first of them was created, and Age how long ago that was by the
-	// store's clock.
+	// Oldest is since when the first of them needs a person: since its outcome is unknown
+	// ([retrysafe.Record.UnknownSince]), or its deadline has passed. Age is how long ago
+	// that was by the store's clock.
 	Oldest time.Time
 	Age    time.Duration
 }
@@ -95,17 +96,25 @@ func (all groups) add(r *retrysafe.Record) {
 		g = all[k]
 	}
 	if g == nil {
-		g = &Group{State: k.state, Disputed: k.disputed, Operation: k.operation, Reason: k.reason, Status: k.status, Oldest: r.CreatedAt}
+		g = &Group{State: k.state, Disputed: k.disputed, Operation: k.operation, Reason: k.reason, Status: k.status, Oldest: since(r)}
 		all[k] = g
 	}
 	g.Count++
 	if r.Inquiry.Dead {
 		g.Dead++
 	}
-	if r.CreatedAt.Before(g.Oldest) {
-		g.Oldest = r.CreatedAt
+	if at := since(r); at.Before(g.Oldest) {
+		g.Oldest = at
 	}
 	g.Age = max(g.Age, r.ReadAt.Sub(g.Oldest))
+}
+
+// since returns since when a record needs a person.
+func since(r *retrysafe.Record) time.Time {
+	if r.State == retrysafe.StateUnknown {
+		return r.UnknownSince()
+	}
+	return r.Deadline
 }
 
 func (all groups) sorted() (list []Group) {

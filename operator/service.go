@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/outbox"
 )
 
 // Options configure a [Service]. Nil and zero values select the defaults.
@@ -20,6 +21,10 @@ type Options struct {
 	// Observer gets an event for each outcome that is settled, contradicted or
 	// quarantined.
 	Observer retrysafe.Observer
+	// Receipts is the outbox whose receipts [Service.Erase] and [Service.Forget] delete
+	// together with the content of the key that a message settled. Without it those
+	// receipts stay until they expire.
+	Receipts outbox.ReceiptKeeper
 }
 
 // A Service carries out the actions of operators and keeps their audit. It is safe for
@@ -30,6 +35,7 @@ type Service struct {
 	timeout  time.Duration
 	retain   time.Duration // how long the audit is kept
 	observer retrysafe.Observer
+	receipts outbox.ReceiptKeeper // nil: none
 }
 
 // auditScope is the scope of the actions' keys. No tenant has it.
@@ -60,7 +66,7 @@ func New(s retrysafe.Store, opts *Options) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Service{store: s, engine: engine, timeout: timeout, retain: retain, observer: opts.Observer}, nil
+	return &Service{store: s, engine: engine, timeout: timeout, retain: retain, observer: opts.Observer, receipts: opts.Receipts}, nil
 }
 
 // Drain waits until every audit entry that the store did not confirm in time is stored
@@ -126,8 +132,24 @@ func (d *Service) act(ctx context.Context, verb string, a Action, more []byte, c
 	e := Entry{ID: a.ID, By: a.By, Verb: verb, Why: a.Why, Ref: a.Ref, KeyHash: retrysafe.HashKey(a.Ref.Key), Seen: a.Revision}
 	return d.record(ctx, e, a.fingerprint(verb, more), func(ctx context.Context, x *retrysafe.Execution, e *Entry) error {
 		from, to, err := d.apply(ctx, &a, c, nil, x.Attempt() > 1)
+		if err == nil && (verb == verbErase || verb == verbForget) {
+			if err := d.forgetReceipts(ctx, a.Ref); err != nil {
+				return fmt.Errorf("the record is changed, and the receipts of its messages are not deleted: %w", err)
+			}
+		}
 		return e.ends(from, &to, err)
 	})
+}
+
+// forgetReceipts deletes what the outbox keeps of the messages that settled a key. An
+// action that is repeated under its ID does it again.
+func (d *Service) forgetReceipts(ctx context.Context, ref retrysafe.Ref) error {
+	if d.receipts == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	return d.receipts.ForgetReceipts(ctx, ref)
 }
 
 // ends fills in how an action on one record ended. It returns err if that leaves the

@@ -26,6 +26,8 @@ const (
 	verbDecline = "decline"
 	verbRelease = "release"
 	verbRedrive = "redrive"
+	verbForget  = "forget"
+	verbErase   = "erase"
 )
 
 // Decline states that an operation whose outcome is unknown was refused for good, and
@@ -113,9 +115,10 @@ func live(r *retrysafe.Record) error {
 // side recognise the repetition, for as long as it remembers the key, and answer as
 // before.
 //
-// A record in flight or unknown is refused: settle it first.
+// A record in flight or unknown is refused: settle it first. With [Options.Receipts] the
+// receipts of messages that settled the key are deleted too.
 func (d *Service) Forget(ctx context.Context, a Action) (Entry, error) {
-	return d.act(ctx, "forget", a, nil, func(a *Action, r retrysafe.Record) (retrysafe.Write, error) {
+	return d.act(ctx, verbForget, a, nil, func(a *Action, r retrysafe.Record) (retrysafe.Write, error) {
 		if err := settled(&r); err != nil {
 			return retrysafe.Write{}, err
 		}

@@ -31,6 +31,9 @@ func ackFor(opts *Options, d *Delivery, r *Receipt) Ack {
 	switch {
 	case r.Err == nil:
 		ack.Kind = AckDelivered
+		if opts.KeepReceipts > 0 {
+			ack.Keep, ack.Message = opts.KeepReceipts, &d.Message
+		}
 	case IsPermanent(r.Err), tries >= opts.MaxTries, d.Age >= opts.Horizon:
 		ack.Kind, ack.Why = AckDead, r.Err.Error()
 	default:

@@ -94,3 +94,57 @@ func enqueueCharge(ctx context.Context, store *sqlitestore.Store, x *retrysafe.E
 		Settles: &key,
 	})
 }
+
+// With receipts a provider's own name for an effect leads back to the key whose operation
+// it was, also long after the message was delivered.
+func ExampleOptions_receipts() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "outbox")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	store, err := sqlitestore.Open(ctx, filepath.Join(dir, "shop.db"), nil)
+	if err != nil {
+		panic(err)
+	}
+	defer store.Close()
+	if _, err := store.DB().ExecContext(ctx, `CREATE TABLE transfers (amount INTEGER)`); err != nil {
+		panic(err)
+	}
+	engine, err := retrysafe.New(store, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsKeyed}})
+	if err != nil {
+		panic(err)
+	}
+	call := retrysafe.Call{Ref: retrysafe.Ref{Scope: "tenant-1", Key: "order-42"}, Operation: "POST /transfers"}
+	_, _ = engine.Do(ctx, call, func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
+		return retrysafe.Result{}, transfer(ctx, store, x, 1200)
+	})
+
+	provider := outbox.SinkFunc(func(context.Context, *outbox.Delivery) outbox.Receipt {
+		return outbox.Receipt{ProviderRef: "ch_1", Answer: &retrysafe.Result{Status: 201}}
+	})
+	worker, err := outbox.NewWorker(store.Outbox(), provider, &outbox.Options{KeepReceipts: 90 * 24 * time.Hour})
+	if err != nil {
+		panic(err)
+	}
+	if _, err := worker.RunOnce(ctx); err != nil {
+		panic(err)
+	}
+	find := func(ctx context.Context, providerRef string) (retrysafe.Ref, error) {
+		list, err := store.Outbox().Receipts(ctx, outbox.ReceiptQuery{ProviderRef: providerRef, Limit: 2})
+		if err == nil && len(list) != 1 {
+			err = fmt.Errorf("%d messages have this provider's id: %w", len(list), retrysafe.ErrNotFound)
+		}
+		if err != nil {
+			return retrysafe.Ref{}, err
+		}
+		return list[0].Settled, nil
+	}
+	fmt.Println(find(ctx, "ch_1"))
+	_, err = find(ctx, "ch_2")
+	fmt.Println(err)
+	// Output:
+	// {tenant-1 order-42} <nil>
+	// 0 messages have this provider's id: retrysafe: no such key
+}

@@ -40,6 +40,11 @@ type Options struct {
 	// take a message that was sent before for a new one, so the horizon must end
 	// before the window does. Default 24 h; negative: the receiver needs no key.
 	Window time.Duration
+	// KeepReceipts is how long the store keeps a receipt of each delivered message: its
+	// id, topic and key, the key that it settled, and the receiver's own name for the
+	// effect. Zero keeps none: then nothing is left of a delivered message but the answer
+	// of the key that it settled. The store must be a [ReceiptKeeper].
+	KeepReceipts time.Duration
 	// Logger gets dead letters and failures of the store. Default [slog.Default].
 	Logger *slog.Logger
 	// Clock and Rand replace time and randomness, for simulation. Rand returns numbers
@@ -68,7 +73,7 @@ func (o Options) withDefaults() Options {
 
 func (o *Options) check() error {
 	switch {
-	case o.Concurrency < 1 || o.Batch < 1 || o.InFlight < 1 || o.MaxTries < 1 || o.Timeout <= 0 || o.Lease <= 0 || o.Poll <= 0 || o.Backoff.First <= 0 || o.Horizon <= 0:
+	case o.Concurrency < 1 || o.Batch < 1 || o.InFlight < 1 || o.MaxTries < 1 || o.Timeout <= 0 || o.Lease <= 0 || o.Poll <= 0 || o.Backoff.First <= 0 || o.Horizon <= 0 || o.KeepReceipts < 0:
 		return errors.New("outbox: an option is negative")
 	case o.Backoff.Longest < o.Backoff.First:
 		return fmt.Errorf("outbox: the longest back-off %v is under the first %v", o.Backoff.Longest, o.Backoff.First)

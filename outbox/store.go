@@ -45,7 +45,8 @@ type Lease struct {
 type AckKind uint8
 
 const (
-	// AckDelivered: the receiver has the message, and the store deletes it.
+	// AckDelivered: the receiver has the message, and the store deletes it. With
+	// [Ack.Keep] its receipt stays.
 	AckDelivered AckKind = iota + 1
 	// AckRetry: the message is to be sent again after [Ack.After]. Its group waits
 	// for it.
@@ -71,6 +72,10 @@ type Ack struct {
 	ProviderRef string
 	// Settle, if not nil, is swapped in the same step, as [retrysafe.Swapper] does.
 	Settle *retrysafe.Write
+	// Keep, if above zero, is how long a receipt of a delivered message is kept, counted
+	// from this step, which stores it: see [ReceiptKeeper]. Message is the message then.
+	Keep    time.Duration
+	Message *Message
 }
 
 // An AckResult is the result of one acknowledgement.

@@ -53,6 +53,9 @@ func NewWorker(s Store, sink Sink, opts *Options) (*Worker, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+	if err := o.checkReceipts(s); err != nil {
+		return nil, err
+	}
 	w := &Worker{store: s, sink: sink, opts: o, wake: make(chan struct{}, 1)}
 	_, _ = rand.Read(w.owner[:]) // it never fails
 	return w, nil

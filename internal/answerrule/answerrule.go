@@ -1,173 +1,186 @@
-// Package answerrule builds the answer of an operation from a provider's document, by a
-// rule: a status, headers and a body with places that the document fills.
+// Package answerrule builds the answer of an operation from a provider's document, a reply
+// or an event, by a rule: a status, headers and a body with places that values are put
+// into. Resolvers and webhooks have the same rules.
 package answerrule
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"mime"
 	"net/http"
+	"slices"
 	"strings"
 
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/headerkind"
 	"github.com/retrysafe/retrysafe/internal/jsonrule"
 )
 
-// A Rule says what an answer looks like. It is safe for concurrent use.
+// An Answer says what an answer looks like. The values of Header, and Body, are
+// templates. BodyFrom takes the body from the document instead: a JSON pointer, or
+// [WholeBody].
+type Answer struct {
+	Status         int
+	Header         map[string]string
+	Body, BodyFrom string
+}
+
+// WholeBody is [Answer.BodyFrom] for the provider's document as it came.
+const WholeBody = "response"
+
+// A Rule is an [Answer] that has been checked. It is safe for concurrent use.
 type Rule struct {
 	status int
 	header map[string]Template
+	kind   string // the Content-Type; empty for that of the document
 	body   Template
+	inBody Escape
+	json   bool
+	whole  bool
 	from   *jsonrule.Pointer
 }
 
-// New returns a rule. The values of the header are templates. The body is one too, or
-// it is the JSON at the pointer from. A body without a Content-Type gets
-// application/json.
-func New(status int, header map[string]string, body, from string) (*Rule, error) {
-	if status < 200 || status > 599 {
-		return nil, fmt.Errorf("the status is %d; an answer has one from 200 to 599", status)
+// New checks an answer whose templates have the places of a vocabulary, and tells refuse
+// what is wrong with its fields. The body is JSON, unless the header says that it is
+// something else.
+func New(a *Answer, v *Vocabulary, refuse func(field string, err error)) *Rule {
+	r := &Rule{status: a.Status, header: map[string]Template{}, inBody: InJSON}
+	if r.status < 200 || r.status > 599 {
+		refuse("status", fmt.Errorf("it is %d; an answer needs a status between 200 and 599", r.status))
 	}
-	r := &Rule{status: status, header: make(map[string]Template)}
-	for name, text := range header {
-		t, err := ParseTemplate(text)
+	for _, name := range slices.Sorted(maps.Keys(a.Header)) {
+		canonical := http.CanonicalHeaderKey(name)
+		value, err := v.Parse(a.Header[name])
+		if err == nil {
+			err = headerkind.CheckReplayed(canonical, strings.Join(value.Texts, ""))
+		}
+		if _, twice := r.header[canonical]; twice && err == nil {
+			err = errors.New("it is there twice")
+		}
+		if canonical == contentType && len(value.Places) > 0 && err == nil {
+			err = errors.New("the type of the body takes no placeholder")
+		}
+		refuse("headers."+name, err)
+		r.header[canonical] = value
+	}
+	if t, ok := r.header[contentType]; ok {
+		r.kind = t.Texts[0]
+		delete(r.header, contentType)
+	}
+	switch {
+	case a.Body != "" && a.BodyFrom != "":
+		refuse("body_from", errors.New("body is there too; keep one of them"))
+	case a.BodyFrom == WholeBody:
+		r.whole = true
+	case a.BodyFrom != "":
+		at, err := jsonrule.ParsePointer(a.BodyFrom)
 		if err != nil {
-			return nil, fmt.Errorf("header %s: %w", name, err)
+			err = fmt.Errorf("%w; or write %s for the whole body", err, WholeBody)
 		}
-		r.header[http.CanonicalHeaderKey(name)] = t
+		refuse("body_from", err)
+		r.from, r.kind = &at, cmp.Or(r.kind, jsonKind)
+	case a.Body != "":
+		refuse("body", r.parseBody(a.Body, v))
 	}
-	var err error
-	if r.body, err = ParseTemplate(body); err != nil {
-		return nil, fmt.Errorf("body: %w", err)
-	}
-	if from != "" {
-		if body != "" {
-			return nil, errors.New("the body is a text or the JSON at a place of the document, not both")
-		}
-		p, err := jsonrule.ParsePointer(from)
-		if err != nil {
-			return nil, err
-		}
-		r.from = &p
-	}
-	if _, ok := r.header["Content-Type"]; !ok && (body != "" || from != "") {
-		r.header["Content-Type"] = Template{parts: []part{{text: "application/json"}}}
-	}
-	return r, nil
+	return r
 }
 
-// Build returns the answer that a document makes. If the document lacks a value that the
-// rule needs, there is no answer.
-func (r *Rule) Build(d jsonrule.Document) (status int, header map[string][]string, body []byte, err error) {
-	header = make(map[string][]string, len(r.header))
-	for name, t := range r.header {
-		value, err := t.fill(d, headerText)
-		if err != nil {
-			return 0, nil, nil, fmt.Errorf("header %s: %w", name, err)
-		}
-		header[name] = []string{value}
+const (
+	contentType = "Content-Type"
+	jsonKind    = "application/json"
+)
+
+func (r *Rule) parseBody(text string, v *Vocabulary) (err error) {
+	if r.body, err = v.Parse(text); err != nil {
+		return err
 	}
-	if r.from != nil {
-		body, ok := d.JSON(*r.from)
+	r.kind = cmp.Or(r.kind, jsonKind)
+	kind := MediaType(r.kind)
+	switch r.json = IsJSON(kind); {
+	case r.json && len(r.body.Places) == 0:
+		if _, err := jsonrule.Parse([]byte(text)); err != nil {
+			return fmt.Errorf("it is not JSON: %w; for another kind of body add the header Content-Type", err)
+		}
+	case r.json:
+	case kind == "text/plain":
+		r.inBody = InText
+	case len(r.body.Places) > 0:
+		return fmt.Errorf("how a value stands in a body of type %q is not known; use application/json or text/plain", kind)
+	}
+	return nil
+}
+
+// A Source is what an answer is built from.
+type Source struct {
+	// Document is the provider's document, and Body and Kind the bytes and the
+	// Content-Type that it came with.
+	Document jsonrule.Document
+	Body     []byte
+	Kind     string
+	// Value returns the value of a place that is not in the document. It may be nil if
+	// the vocabulary has no other.
+	Value func(*Place) (string, bool)
+}
+
+func (s *Source) value(p *Place) (string, bool) {
+	if p.Name == "" {
+		return s.Document.Text(p.At)
+	}
+	return s.Value(p)
+}
+
+// Result returns the answer. A value that is missing is an error: an answer with a hole in
+// it is none.
+func (r *Rule) Result(s *Source) (out retrysafe.Result, err error) {
+	out = retrysafe.Result{Status: r.status, Header: map[string][]string{}}
+	for name, value := range r.header {
+		text, lacks := value.Fill(s.value, Always(InText))
+		if lacks != "" {
+			return out, fmt.Errorf("header %s: there is no %s", name, lacks)
+		}
+		out.Header[name] = []string{text}
+	}
+	kind := r.kind
+	switch {
+	case r.whole:
+		out.Body, kind = s.Body, cmp.Or(kind, s.Kind)
+		if err := headerkind.CheckReplayed(contentType, kind); err != nil {
+			return out, fmt.Errorf("header Content-Type: %w", err)
+		}
+	case r.from != nil:
+		part, ok := s.Document.JSON(*r.from)
 		if !ok {
-			return 0, nil, nil, fmt.Errorf("body: there is nothing at %s", *r.from)
+			return out, fmt.Errorf("there is nothing at %s", r.from)
 		}
-		return r.status, header, body, nil
-	}
-	text, err := r.body.JSON(d)
-	if err != nil {
-		return 0, nil, nil, fmt.Errorf("body: %w", err)
-	}
-	return r.status, header, []byte(text), nil
-}
-
-// A Template is a text with places that a document fills: {/data/id} is the text at the
-// pointer /data/id. A brace before a slash that begins no place is written twice: {{/.
-type Template struct{ parts []part }
-
-// A part is a text, and a place behind it.
-type part struct {
-	text  string
-	place *jsonrule.Pointer
-}
-
-// ParseTemplate reads a template.
-func ParseTemplate(text string) (Template, error) {
-	var t Template
-	kept := ""
-	for {
-		before, rest, ok := strings.Cut(text, "{/")
-		switch {
-		case !ok:
-			if kept+before != "" {
-				t.parts = append(t.parts, part{text: kept + before})
+		out.Body = part
+	case len(r.body.Texts) > 0:
+		text, lacks := r.body.Fill(s.value, Always(r.inBody))
+		if lacks != "" {
+			return out, fmt.Errorf("there is no %s", lacks)
+		}
+		out.Body = []byte(text)
+		if r.json {
+			if _, err := jsonrule.Parse(out.Body); err != nil {
+				return out, fmt.Errorf("with its values it is not JSON: %w; a text stands between quotes", err)
 			}
-			return t, nil
-		case strings.HasSuffix(before, "{"):
-			kept, text = kept+before+"/", rest
-			continue
 		}
-		pointer, after, ok := strings.Cut(rest, "}")
-		if !ok {
-			return Template{}, fmt.Errorf("the place %q has no closing brace", "{/"+rest)
-		}
-		p, err := jsonrule.ParsePointer("/" + pointer)
-		if err != nil {
-			return Template{}, err
-		}
-		t.parts = append(t.parts, part{kept + before, &p})
-		kept, text = "", after
 	}
+	if kind != "" && len(out.Body) > 0 {
+		out.Header[contentType] = []string{kind}
+	}
+	return out, nil
 }
 
-// JSON fills the template in. What is filled in is escaped as in a JSON string, so a
-// place inside quotes cannot end them. If the template begins like a JSON object, list
-// or string, the result is valid JSON, or an error.
-func (t Template) JSON(d jsonrule.Document) (string, error) {
-	text, err := t.fill(d, jsonText)
-	if err != nil || len(t.parts) == 0 {
-		return text, err
-	}
-	if first := strings.TrimLeft(t.parts[0].text, " \t\r\n"); first != "" && strings.Contains(`{["`, first[:1]) && !json.Valid([]byte(text)) {
-		return "", errors.New("with the values of this document it is not JSON; put quotes around places that hold text")
-	}
-	return text, nil
-}
-
-func (t Template) fill(d jsonrule.Document, escape func(string) (string, error)) (string, error) {
-	var b strings.Builder
-	for _, p := range t.parts {
-		b.WriteString(p.text)
-		if p.place == nil {
-			continue
-		}
-		value, ok := d.Text(*p.place)
-		if !ok {
-			return "", fmt.Errorf("there is no text, number or truth value at %s", *p.place)
-		}
-		value, err := escape(value)
-		if err != nil {
-			return "", fmt.Errorf("the value at %s %w", *p.place, err)
-		}
-		b.WriteString(value)
-	}
-	return b.String(), nil
-}
-
-// jsonText returns a value as it stands inside a JSON string.
-func jsonText(value string) (string, error) {
-	text, err := json.Marshal(value)
+// MediaType returns the type that a Content-Type names.
+func MediaType(text string) string {
+	kind, _, err := mime.ParseMediaType(text)
 	if err != nil {
-		return "", err
+		return text
 	}
-	return string(text[1 : len(text)-1]), nil
+	return kind
 }
 
-// headerText refuses a value that a header cannot have.
-func headerText(value string) (string, error) {
-	for _, c := range []byte(value) {
-		if c <= ' ' || c > '~' {
-			return "", errors.New("has characters that do not belong in a header")
-		}
-	}
-	return value, nil
-}
+// IsJSON reports whether bodies of a media type are JSON.
+func IsJSON(kind string) bool { return kind == jsonKind || strings.HasSuffix(kind, "+json") }

@@ -31,7 +31,7 @@ func ExampleNewLookup() {
 		ProviderRef: "/data/0/id",
 		Rules: []httpresolver.Rule{
 			{Status: []string{"200"}, When: map[string][]string{"/data/0/status": {"paid"}}, Then: "happened",
-				Answer: &httpresolver.Answer{Status: 201, Body: `{"charge":"{response:/data/0/id}"}`}},
+				Answer: &httpresolver.Answer{Status: 201, Body: `{"charge":"{/data/0/id}"}`}},
 			{Status: []string{"200"}, Absent: []string{"/data/0"}, Then: "not_happened"},
 		},
 	}, &httpresolver.Options{Name: "acme", Deadline: time.Hour})

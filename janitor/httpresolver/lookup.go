@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
+	"maps"
 	"net/http"
 	"slices"
-	"strings"
 
+	"github.com/retrysafe/retrysafe/internal/answerrule"
 	"github.com/retrysafe/retrysafe/internal/headerkind"
 )
 
@@ -57,7 +57,7 @@ type Rule struct {
 }
 
 // An Answer is what retries get. Its Header and Body may have placeholders as a [Lookup]
-// has, and {response:/pointer} for a value of the reply.
+// has, and {/pointer} for a value of the reply.
 type Answer struct {
 	// Status is that of the answer, 200 to 599.
 	Status int
@@ -90,8 +90,8 @@ type lookup struct {
 	method string
 	url    address
 	header http.Header
-	body   template
-	inBody escape
+	body   answerrule.Template
+	inBody answerrule.Escape
 	rules  rules
 }
 
@@ -118,7 +118,7 @@ func NewLookup(l Lookup, opts *Options) (*Resolver, error) {
 	var err error
 	k.url, host, err = parseAddress(l.URL, opts.PlainHTTP)
 	refuse("url", err)
-	for _, name := range sortedNames(l.Header) {
+	for _, name := range slices.Sorted(maps.Keys(l.Header)) {
 		refuse("headers."+name, k.addHeader(name, l.Header[name], opts.Token != ""))
 	}
 	refuse("body", k.parseBody(l.Body))
@@ -156,46 +156,35 @@ func (k *lookup) parseBody(text string) (err error) {
 	if k.method != http.MethodPost {
 		return errors.New("only a POST has a body; write method: POST")
 	}
-	if k.body, err = parseTemplate(text, false); err != nil {
+	if k.body, err = inQuestion.Parse(text); err != nil {
 		return err
 	}
 	if k.header.Get("Content-Type") == "" {
 		k.header.Set("Content-Type", "application/json")
 	}
-	switch kind := mediaType(k.header); {
-	case isJSON(kind):
-		k.inBody = inJSON
+	switch kind := answerrule.MediaType(k.header.Get("Content-Type")); {
+	case answerrule.IsJSON(kind):
+		k.inBody = answerrule.InJSON
 	case kind == "application/x-www-form-urlencoded":
 		k.inBody = inQuery
-	case len(k.body.holes) > 0:
+	case len(k.body.Places) > 0:
 		return fmt.Errorf("how a value stands in a body of type %q is not known; use application/json or application/x-www-form-urlencoded", kind)
 	}
 	return nil
 }
-
-// mediaType returns the type of a body.
-func mediaType(h http.Header) string {
-	kind, _, err := mime.ParseMediaType(h.Get("Content-Type"))
-	if err != nil {
-		return h.Get("Content-Type")
-	}
-	return kind
-}
-
-func isJSON(kind string) bool { return kind == "application/json" || strings.HasSuffix(kind, "+json") }
 
 // prepare returns the question about an operation.
 func (k *lookup) prepare(ctx context.Context, n *names) (req *http.Request, why string, ok bool, err error) {
 	cannot := func(lacks string) (*http.Request, string, bool, error) {
 		return nil, "it cannot be asked: the record has no " + lacks + " that could stand there", false, nil
 	}
-	to, lacks := k.url.fill(n)
+	to, lacks := k.url.of(n)
 	if lacks != "" {
 		return cannot(lacks)
 	}
 	var body io.Reader
-	if len(k.body.texts) > 0 {
-		text, lacks := k.body.fill(n, always(k.inBody))
+	if len(k.body.Texts) > 0 {
+		text, lacks := k.body.Fill(n.value, answerrule.Always(k.inBody))
 		if lacks != "" {
 			return cannot(lacks)
 		}
@@ -210,14 +199,4 @@ func (k *lookup) prepare(ctx context.Context, n *names) (req *http.Request, why 
 		req.Header.Set("Accept", "application/json")
 	}
 	return req, "", true, nil
-}
-
-// sortedNames returns the names of headers in their order.
-func sortedNames(h map[string]string) []string {
-	var all []string
-	for name := range h {
-		all = append(all, name)
-	}
-	slices.Sort(all)
-	return all
 }

@@ -43,8 +43,8 @@ func opts() *httpresolver.Options {
 // rules are some that mean something.
 func rules() []httpresolver.Rule {
 	return []httpresolver.Rule{
-		{Status: []string{"200"}, When: map[string][]string{"/status": {"paid", "settled"}}, Then: "happened", Answer: &httpresolver.Answer{Status: 201, Body: `{"id":"{response:/id}","amount":{response:/amount},"key":"{key}"}`}},
-		{Status: []string{"200"}, When: map[string][]string{"/status": {"refused"}}, Then: "declined", Answer: &httpresolver.Answer{Status: 402, BodyFrom: "/error", Header: map[string]string{"X-Id": "{response:/id}"}}},
+		{Status: []string{"200"}, When: map[string][]string{"/status": {"paid", "settled"}}, Then: "happened", Answer: &httpresolver.Answer{Status: 201, Body: `{"id":"{/id}","amount":{/amount},"key":"{key}"}`}},
+		{Status: []string{"200"}, When: map[string][]string{"/status": {"refused"}}, Then: "declined", Answer: &httpresolver.Answer{Status: 402, BodyFrom: "/error", Header: map[string]string{"X-Id": "{/id}"}}},
 		{Status: []string{"200"}, When: map[string][]string{"/status": {"open"}}, Then: "pending"},
 		{Status: []string{"200"}, Present: []string{"/whole"}, Then: "happened", Answer: &httpresolver.Answer{Status: 200, BodyFrom: "response"}},
 		{Status: []string{"200"}, Absent: []string{"/data/0"}, Then: "not_happened"},
@@ -81,10 +81,10 @@ func TestRepliesMeanWhatTheRulesSay(t *testing.T) {
 		"a status without a rule":      {status: 500, body: `{"status":"paid"}`, err: "its status is 500"},
 		"a redirect":                   {status: 302, err: "its status is 302"},
 		"two members of one name":      {status: 200, body: `{"status":"paid","status":"open"}`, err: "its body is not JSON"},
-		"a value of the answer missed": {status: 200, body: `{"status":"paid","amount":1}`, err: "the answer of rule 1: there is no {response:/id}"},
-		"a part of the answer missed":  {status: 200, body: `{"status":"refused","id":"a"}`, err: "the answer of rule 2: the reply has nothing at /error"},
+		"a value of the answer missed": {status: 200, body: `{"status":"paid","amount":1}`, err: "the answer of rule 1: there is no {/id}"},
+		"a part of the answer missed":  {status: 200, body: `{"status":"refused","id":"a"}`, err: "the answer of rule 2: there is nothing at /error"},
 		"an answer that is no JSON":    {status: 200, body: `{"status":"paid","id":"1","amount":"1, 2"}`, err: "the answer of rule 1: with its values it is not JSON"},
-		"a header that cannot be":      {status: 200, body: `{"status":"refused","id":"a\nb","error":1}`, err: "header X-Id: there is no {response:/id}"},
+		"a header that cannot be":      {status: 200, body: `{"status":"refused","id":"a\nb","error":1}`, err: "header X-Id: there is no {/id}"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -224,19 +224,19 @@ func TestLookupsThatCannotWorkAreRefused(t *testing.T) {
 	}
 	with := func(change func(*httpresolver.Lookup)) httpresolver.Lookup { l := ok; change(&l); return l }
 	for want, l := range map[string]httpresolver.Lookup{
-		`url: it is not a URL of http or https`:                        with(func(l *httpresolver.Lookup) { l.URL = "/charges/{key}" }),
-		`url: it is not https`:                                         with(func(l *httpresolver.Lookup) { l.URL = "http://api.example.com/" }),
-		`url: it contains a password`:                                  with(func(l *httpresolver.Lookup) { l.URL = "https://u:p@api.example.com/" }),
-		`url: there is no placeholder {kye}; did you mean {key}?`:      with(func(l *httpresolver.Lookup) { l.URL += "/{kye}" }),
-		`url: there is no placeholder {response:/id}; there are {key}`: with(func(l *httpresolver.Lookup) { l.URL += "/{response:/id}" }),
-		`url: {request} needs a JSON pointer, as in {request:/id}`:     with(func(l *httpresolver.Lookup) { l.URL += "/{request}" }),
-		`url: {key:/id} takes no pointer: write {key}`:                 with(func(l *httpresolver.Lookup) { l.URL += "/{key:/id}" }),
-		`url: "id" is not a JSON pointer`:                              with(func(l *httpresolver.Lookup) { l.URL += "/{request:id}" }),
-		`url: there is a brace that belongs to no placeholder`:         with(func(l *httpresolver.Lookup) { l.URL += "/{Key}" }),
-		`url: there is a fragment`:                                     with(func(l *httpresolver.Lookup) { l.URL += "#x" }),
-		`url: {scope} stands before the path`:                          with(func(l *httpresolver.Lookup) { l.URL = "https://{scope}.example.com/" }),
-		`method: "DELETE" is none of GET, POST`:                        with(func(l *httpresolver.Lookup) { l.Method = "DELETE" }),
-		`body: only a POST has a body`:                                 with(func(l *httpresolver.Lookup) { l.Body = "{}" }),
+		`url: it is not a URL of http or https`:                    with(func(l *httpresolver.Lookup) { l.URL = "/charges/{key}" }),
+		`url: it is not https`:                                     with(func(l *httpresolver.Lookup) { l.URL = "http://api.example.com/" }),
+		`url: it contains a password`:                              with(func(l *httpresolver.Lookup) { l.URL = "https://u:p@api.example.com/" }),
+		`url: there is no placeholder {kye}; did you mean {key}?`:  with(func(l *httpresolver.Lookup) { l.URL += "/{kye}" }),
+		`url: there is no placeholder {/id}; there are {key}`:      with(func(l *httpresolver.Lookup) { l.URL += "/{/id}" }),
+		`url: {request} needs a JSON pointer, as in {request:/id}`: with(func(l *httpresolver.Lookup) { l.URL += "/{request}" }),
+		`url: {key:/id} takes no pointer: write {key}`:             with(func(l *httpresolver.Lookup) { l.URL += "/{key:/id}" }),
+		`url: "id" is not a JSON pointer`:                          with(func(l *httpresolver.Lookup) { l.URL += "/{request:id}" }),
+		`url: there is a brace that belongs to no placeholder`:     with(func(l *httpresolver.Lookup) { l.URL += "/{Key}" }),
+		`url: there is a fragment`:                                 with(func(l *httpresolver.Lookup) { l.URL += "#x" }),
+		`url: {scope} stands before the path`:                      with(func(l *httpresolver.Lookup) { l.URL = "https://{scope}.example.com/" }),
+		`method: "DELETE" is none of GET, POST`:                    with(func(l *httpresolver.Lookup) { l.Method = "DELETE" }),
+		`body: only a POST has a body`:                             with(func(l *httpresolver.Lookup) { l.Body = "{}" }),
 		`body: how a value stands in a body of type "text/xml" is not known`: with(func(l *httpresolver.Lookup) {
 			l.Method, l.Body, l.Header = "POST", "{key}", map[string]string{"Content-Type": "text/xml"}
 		}),
@@ -266,7 +266,7 @@ func TestLookupsThatCannotWorkAreRefused(t *testing.T) {
 		`rules[0].answer.headers.Set-Cookie: it belongs to one exchange and is never replayed`:                              answer(httpresolver.Answer{Status: 200, Header: map[string]string{"Set-Cookie": "x"}}),
 		`rules[0].answer.headers.Content-Type: the type of the body takes no placeholder`:                                   answer(httpresolver.Answer{Status: 200, Header: map[string]string{"Content-Type": "{key}"}}),
 		`rules[0].answer.body: it is not JSON`:                                                                              answer(httpresolver.Answer{Status: 200, Body: "paid"}),
-		`rules[0].answer.body: there is no placeholder {rsponse:/id}; did you mean {response}?`:                             answer(httpresolver.Answer{Status: 200, Body: `{"id":"{rsponse:/id}"}`}),
+		`rules[0].answer.body: there is no placeholder {requst:/id}; did you mean {request}?`:                               answer(httpresolver.Answer{Status: 200, Body: `{"id":"{requst:/id}"}`}),
 		`rules[0].answer.body: how a value stands in a body of type "text/html" is not known`:                               answer(httpresolver.Answer{Status: 200, Body: "{key}", Header: map[string]string{"Content-Type": "text/html"}}),
 		`rules[0].answer.body_from: body is there too`:                                                                      answer(httpresolver.Answer{Status: 200, Body: "1", BodyFrom: "response"}),
 		`rules[0].answer.body_from: "data" is not a JSON pointer: it begins with a slash, as in "/data"; or write response`: answer(httpresolver.Answer{Status: 200, BodyFrom: "data"}),

@@ -1,17 +1,15 @@
 package httpresolver
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/headerkind"
+	"github.com/retrysafe/retrysafe/internal/answerrule"
 	"github.com/retrysafe/retrysafe/internal/jsonrule"
 	"github.com/retrysafe/retrysafe/janitor"
 )
@@ -41,7 +39,7 @@ type rule struct {
 	present  []jsonrule.Pointer
 	absent   []absence
 	then     string
-	answer   *answer
+	answer   *answerrule.Rule
 }
 
 // An absence is a place that must be empty, in one that must not be.
@@ -80,7 +78,7 @@ func parseRule(from *Rule, refuse func(field string, err error)) (r rule) {
 	case from.Then == "":
 		refuse(".then", fmt.Errorf("it is missing; it is one of %s", strings.Join(meanings, ", ")))
 	case !slices.Contains(meanings, from.Then):
-		refuse(".then", fmt.Errorf("%q is none of %s%s", from.Then, strings.Join(meanings, ", "), strings.NewReplacer("{", "", "}", "").Replace(nearest(from.Then, meanings))))
+		refuse(".then", fmt.Errorf("%q is none of %s%s", from.Then, strings.Join(meanings, ", "), strings.NewReplacer("{", "", "}", "").Replace(answerrule.Nearest(from.Then, meanings))))
 	}
 	if len(from.Status) == 0 {
 		refuse(".status", errors.New("it is missing; it has the statuses of the replies, such as 200 or 4xx"))
@@ -124,7 +122,8 @@ func parseRule(from *Rule, refuse func(field string, err error)) (r rule) {
 	case !answers && from.Answer != nil && slices.Contains(meanings, from.Then):
 		refuse(".answer", fmt.Errorf("only %s and %s have one", happened, declined))
 	case from.Answer != nil:
-		r.answer = parseAnswer(from.Answer, func(field string, err error) { refuse(".answer"+field, err) })
+		a := answerrule.Answer{Status: from.Answer.Status, Header: from.Answer.Header, Body: from.Answer.Body, BodyFrom: from.Answer.BodyFrom}
+		r.answer = answerrule.New(&a, &inAnswer, func(field string, err error) { refuse(".answer."+field, err) })
 	}
 	return r
 }
@@ -196,8 +195,9 @@ func (r *rule) matches(status int, doc *jsonrule.Document) bool {
 // understand returns what a reply says, by the first rule that matches it.
 func (r *rules) understand(n *names, got *reply) (v retrysafe.Evidence, err error) {
 	var doc *jsonrule.Document
+	from := answerrule.Source{Body: got.body, Kind: got.header.Get("Content-Type"), Value: n.value}
 	if d, err := jsonrule.Parse(got.body); err == nil {
-		doc, n.response = &d, d
+		doc, from.Document = &d, d
 	}
 	i := slices.IndexFunc(r.all, func(one rule) bool { return one.matches(got.status, doc) })
 	if i < 0 {
@@ -218,7 +218,7 @@ func (r *rules) understand(n *names, got *reply) (v retrysafe.Evidence, err erro
 	}
 	var result retrysafe.Result
 	if one.answer != nil {
-		if result, err = one.answer.result(n, got); err != nil {
+		if result, err = one.answer.Result(&from); err != nil {
 			return v, fmt.Errorf("the answer of rule %d: %w", i+1, err)
 		}
 	}
@@ -236,123 +236,4 @@ func (r *rules) understand(n *names, got *reply) (v retrysafe.Evidence, err erro
 	}
 	v.ProviderRef = ref
 	return v, nil
-}
-
-// An answer is an [Answer] that has been checked.
-type answer struct {
-	status int
-	header map[string]template
-	kind   string // the Content-Type; empty for that of the reply
-	body   template
-	inBody escape
-	json   bool
-	whole  bool              // the reply's body
-	from   *jsonrule.Pointer // a part of it
-}
-
-// wholeReply is [Answer.BodyFrom] for the whole body of the reply.
-const wholeReply = "response"
-
-func parseAnswer(from *Answer, refuse func(field string, err error)) *answer {
-	a := &answer{status: from.Status, header: map[string]template{}, inBody: inJSON}
-	if a.status < 200 || a.status > 599 {
-		refuse(".status", fmt.Errorf("it is %d; an answer needs a status between 200 and 599", a.status))
-	}
-	for _, name := range sortedNames(from.Header) {
-		canonical := http.CanonicalHeaderKey(name)
-		value, err := parseTemplate(from.Header[name], true)
-		if err == nil {
-			err = headerkind.CheckReplayed(canonical, strings.Join(value.texts, ""))
-		}
-		if _, twice := a.header[canonical]; twice && err == nil {
-			err = errors.New("it is there twice")
-		}
-		if canonical == "Content-Type" && len(value.holes) > 0 && err == nil {
-			err = errors.New("the type of the body takes no placeholder")
-		}
-		refuse(".headers."+name, err)
-		a.header[canonical] = value
-	}
-	if t, ok := a.header["Content-Type"]; ok {
-		a.kind = t.texts[0]
-		delete(a.header, "Content-Type")
-	}
-	var err error
-	switch {
-	case from.Body != "" && from.BodyFrom != "":
-		refuse(".body_from", errors.New("body is there too; keep one of them"))
-	case from.BodyFrom == wholeReply:
-		a.whole = true
-	case from.BodyFrom != "":
-		at, err := jsonrule.ParsePointer(from.BodyFrom)
-		if err != nil {
-			err = fmt.Errorf("%w; or write response for the whole body", err)
-		}
-		refuse(".body_from", err)
-		a.from, a.json, a.kind = &at, true, cmp.Or(a.kind, "application/json")
-	default:
-		a.body, err = parseTemplate(from.Body, true)
-		refuse(".body", err)
-		if from.Body == "" {
-			break
-		}
-		a.kind = cmp.Or(a.kind, "application/json")
-		kind := mediaType(http.Header{"Content-Type": {a.kind}})
-		switch a.json = isJSON(kind); {
-		case a.json:
-			if len(a.body.holes) == 0 {
-				if _, err := jsonrule.Parse([]byte(from.Body)); err != nil {
-					refuse(".body", fmt.Errorf("it is not JSON: %w; for another kind of body add the header Content-Type", err))
-				}
-			}
-		case kind == "text/plain":
-			a.inBody = inText
-		case len(a.body.holes) > 0:
-			refuse(".body", fmt.Errorf("how a value stands in a body of type %q is not known; use application/json or text/plain", kind))
-		}
-	}
-	return a
-}
-
-// result returns the answer to an operation. A value that is missing is an error: an answer
-// with a hole in it is none.
-func (a *answer) result(n *names, got *reply) (r retrysafe.Result, err error) {
-	r = retrysafe.Result{Status: a.status, Header: map[string][]string{}}
-	for name, value := range a.header {
-		text, lacks := value.fill(n, always(inText))
-		if lacks != "" {
-			return r, fmt.Errorf("header %s: there is no %s", name, lacks)
-		}
-		r.Header[name] = []string{text}
-	}
-	kind := a.kind
-	switch {
-	case a.whole:
-		r.Body = got.body
-		kind = cmp.Or(kind, got.header.Get("Content-Type"))
-		if err := headerkind.CheckReplayed("Content-Type", kind); err != nil {
-			return r, fmt.Errorf("header Content-Type: %w", err)
-		}
-	case a.from != nil:
-		part, ok := n.response.JSON(*a.from)
-		if !ok {
-			return r, fmt.Errorf("the reply has nothing at %s", a.from)
-		}
-		r.Body = part
-	default:
-		text, lacks := a.body.fill(n, always(a.inBody))
-		if lacks != "" {
-			return r, fmt.Errorf("there is no %s", lacks)
-		}
-		r.Body = []byte(text)
-		if a.json {
-			if _, err := jsonrule.Parse(r.Body); err != nil {
-				return r, fmt.Errorf("with its values it is not JSON: %w; a text stands between quotes", err)
-			}
-		}
-	}
-	if kind != "" && len(r.Body) > 0 {
-		r.Header["Content-Type"] = []string{kind}
-	}
-	return r, nil
 }

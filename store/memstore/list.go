@@ -29,7 +29,8 @@ func (s *Store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record
 }
 
 // Purge implements [retrysafe.Store]. A key that an open transaction holds is
-// left for a later call. If ctx ends, Purge returns how many it deleted so far.
+// left for a later call. If ctx ends, Purge returns how many it deleted so far. Receipts of
+// the outbox that have expired count as records.
 func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
 	deleted := 0
 	for deleted < limit {
@@ -42,7 +43,7 @@ func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
 		}
 		deleted += n
 	}
-	return deleted, nil
+	return deleted + s.Outbox().purge(limit-deleted), nil
 }
 
 // forget deletes up to limit records that are due and forgettable, in any shard, and

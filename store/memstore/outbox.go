@@ -17,6 +17,7 @@ var (
 	_ outbox.Enqueuer      = (*Tx)(nil)
 	_ outbox.Store         = (*Outbox)(nil)
 	_ outbox.DepthReporter = (*Outbox)(nil)
+	_ outbox.ReceiptKeeper = (*Outbox)(nil)
 )
 
 // An Outbox keeps messages together with the records of a [Store]. It is for tests and
@@ -28,6 +29,7 @@ type Outbox struct {
 	last    int64 // the highest id so far
 	waiting map[int64]*letter
 	dead    map[int64]*letter
+	kept    map[int64]outbox.KeptReceipt
 	shards  [outbox.Shards]holder
 	workers map[retrysafe.Owner]time.Time // when each worker's lease ends
 }
@@ -48,7 +50,7 @@ type letter struct {
 // Outbox returns the store's outbox.
 func (s *Store) Outbox() *Outbox {
 	s.boxOnce.Do(func() {
-		s.box = &Outbox{s: s, waiting: map[int64]*letter{}, dead: map[int64]*letter{}, workers: map[retrysafe.Owner]time.Time{}}
+		s.box = &Outbox{s: s, waiting: map[int64]*letter{}, dead: map[int64]*letter{}, kept: map[int64]outbox.KeptReceipt{}, workers: map[retrysafe.Owner]time.Time{}}
 	})
 	return s.box
 }
@@ -198,6 +200,7 @@ func (b *Outbox) end(ctx context.Context, e *outbox.Ack) (out outbox.AckResult) 
 	switch e.Kind {
 	case outbox.AckDelivered:
 		delete(b.waiting, e.ID)
+		b.keep(l, e, now)
 	case outbox.AckRetry:
 		l.due = now.Add(e.After)
 	case outbox.AckDead:

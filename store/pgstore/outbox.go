@@ -20,6 +20,7 @@ var (
 	_ outbox.Store         = (*Outbox)(nil)
 	_ outbox.DepthReporter = (*Outbox)(nil)
 	_ outbox.Skipper       = (*Outbox)(nil)
+	_ outbox.ReceiptKeeper = (*Outbox)(nil)
 )
 
 // An Outbox keeps messages in the store's own database, so that they commit together with
@@ -31,6 +32,7 @@ type Outbox struct {
 	conns    connPool
 	operator sync.Mutex   // operators' requests take turns
 	found    atomic.Int64 // how many messages the last read has found
+	receipts receiptTable
 }
 
 // Outbox returns the store's outbox. Beside the store's connections a worker has up to

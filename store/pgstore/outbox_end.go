@@ -107,14 +107,22 @@ func (e *endBatch) try(ctx context.Context, some []int) error {
 		return e.delete(ctx, some)
 	}
 	some = e.settlersFirst(some)
-	t := newEndStatement(len(some), func(n int) *outbox.Ack { return &e.endings[some[n]] })
+	at := e.at(some)
+	t := newEndStatement(len(some), at)
 	params := t.params(func(a *arrays) {
 		a.reset(len(e.shards))
 		fillShards(a, e.shards)
 	})
-	err := t.send(ctx, e.b, &e.b.sql.end, params)
+	end, endUnlocked := &e.b.sql.end, &e.b.sql.endUnlocked
+	if e.b.keeps(len(some), at) {
+		var kept arrays
+		kept.receipts(len(some), at)
+		params = append(params, kept.params()...)
+		end, endUnlocked = &e.b.sql.endKept, &e.b.sql.endKeptUnlocked
+	}
+	err := t.send(ctx, e.b, end, params)
 	if isLocked(err) {
-		err = t.send(ctx, e.b, &e.b.sql.endUnlocked, params)
+		err = t.send(ctx, e.b, endUnlocked, params)
 	}
 	if err != nil {
 		return err
@@ -128,6 +136,11 @@ func (e *endBatch) try(ctx context.Context, some []int) error {
 		}
 	}
 	return nil
+}
+
+// at returns the endings that some names, by their order there.
+func (e *endBatch) at(some []int) func(n int) *outbox.Ack {
+	return func(n int) *outbox.Ack { return &e.endings[some[n]] }
 }
 
 // allDelivered reports whether all messages were delivered and none settles a key.
@@ -156,8 +169,14 @@ func (e *endBatch) delete(ctx context.Context, some []int) error {
 		a.int2(int16(e.endings[i].Shard.N))
 	}
 	a.end()
+	stmt, params := &e.b.sql.ended, append(shards.params(), a.params()...)
+	if at := e.at(some); e.b.keeps(len(some), at) {
+		var kept arrays
+		kept.receipts(len(some), at)
+		stmt, params = &e.b.sql.endedKept, append(params, kept.params()...)
+	}
 	held := int64(0)
-	err := e.b.do(ctx, "end messages", query{statement: &e.b.sql.ended, params: append(shards.params(), a.params()...), each: func(v [][]byte) error {
+	err := e.b.do(ctx, "end messages", query{statement: stmt, params: params, each: func(v [][]byte) error {
 		held = int8At(v[0])
 		return nil
 	}})

@@ -1,5 +1,7 @@
 package pgstore
 
+import "slices"
+
 // The statements of the outbox. Each that a worker sends is one statement with all that
 // the worker has to say: a worker that is stopped while it sends one holds no lock.
 
@@ -85,8 +87,8 @@ mask AS MATERIALIZED (SELECT coalesce(bit_or(1::bigint << held.n), 0) AS held FR
 	deleteMessages = `
 -- Ends messages that were delivered, if their shards' epochs are the worker's. The shards
 -- are locked before the messages are deleted, in one statement.
-WITH {fence}gone AS (DELETE FROM {outbox} m USING unnest($3::bigint[], $4::smallint[]) e (id, shard)
-          WHERE m.id = e.id AND m.shard = e.shard AND ((SELECT held FROM mask) >> e.shard) & 1 = 1)
+WITH {fence}gone AS (DELETE FROM {outbox} m USING unnest($3::bigint[], $4::smallint[]{receipt arrays}) e (id, shard{receipt columns})
+          WHERE m.id = e.id AND m.shard = e.shard AND ((SELECT held FROM mask) >> e.shard) & 1 = 1{receipts of e}){kept}
 SELECT held FROM mask`
 
 	endMessages = `
@@ -95,8 +97,8 @@ SELECT held FROM mask`
 -- fence refuses the swap, the message does not end. The parameters up to $11 are those of
 -- the swap. IS TRUE keeps the server from comparing each row with each.
 WITH {fence}e AS MATERIALIZED (
-SELECT e.* FROM unnest($14::bigint[], $15::smallint[], $16::smallint[], $17::integer[], $18::bigint[], $19::bytea[], $20::bytea[])
-       WITH ORDINALITY e (id, shard, fate, sent, after, why, ref, n) JOIN {outbox} m ON m.id = e.id
+SELECT e.* FROM unnest($14::bigint[], $15::smallint[], $16::smallint[], $17::integer[], $18::bigint[], $19::bytea[], $20::bytea[]{receipt arrays})
+       WITH ORDINALITY e (id, shard, fate, sent, after, why, ref{receipt columns}, n) JOIN {outbox} m ON m.id = e.id
  WHERE {admit} FOR UPDATE OF m),
 swapped AS ({swap}),
 go AS MATERIALIZED (SELECT e.* FROM e WHERE e.n > $21 OR e.n IN (SELECT n FROM swapped)),
@@ -104,9 +106,9 @@ again AS (UPDATE {outbox} m SET tries = greatest(m.tries, g.sent), due = {now} +
                  provider_ref = CASE WHEN g.ref = '' THEN m.provider_ref ELSE g.ref END
             FROM go g WHERE m.id = g.id AND g.fate = 2),
 gone AS (DELETE FROM {outbox} m USING go g WHERE m.id = g.id AND g.fate <> 2
-      RETURNING m.id, m.line, m.enqueued, m.tries, m.shard, m.body, m.provider_ref, g.fate, g.sent, g.why, g.ref),
+      RETURNING m.id, m.line, m.enqueued, m.tries, m.shard, m.body, m.provider_ref, g.fate, g.sent, g.why, g.ref{receipts of g}),
 buried AS (INSERT INTO {dead} (id, line, enqueued, died, revision, tries, shard, body, why, provider_ref)
-SELECT id, line, enqueued, {now}, {now}, greatest(tries, sent), shard, body, why, CASE WHEN ref = '' THEN provider_ref ELSE ref END FROM gone WHERE fate = 3)
+SELECT id, line, enqueued, {now}, {now}, greatest(tries, sent), shard, body, why, CASE WHEN ref = '' THEN provider_ref ELSE ref END FROM gone WHERE fate = 3){kept}
 SELECT 0::bigint, held, NULL::bigint, NULL::bigint, NULL::bytea, NULL::bytea, NULL::bigint FROM {held}
 UNION ALL
 SELECT * FROM swapped
@@ -206,8 +208,11 @@ SELECT (SELECT count(*) FROM first),
 // outboxStatements are the outbox's SQL, for one schema.
 type outboxStatements struct {
 	due, ended, end, endUnlocked, skip           statement
+	endedKept, endKept, endKeptUnlocked          statement // with receipts
 	turn, wait, count, forget, shorten, lease    statement
 	failing, dead, waits, letter, dispose, depth statement
+	receipts, receiptsOfKey, receiptsOfRef       statement
+	forgetReceipts, purgeReceipts                statement
 	tx                                           outboxTxStatements
 }
 
@@ -218,23 +223,28 @@ func newOutboxStatements(schema string) (s outboxStatements) {
 	tables := outboxNames(schema)
 	names := tableNames(schema, "{outbox_id}", literal(tables[0])+"::regclass::oid", "{shards_id}", literal(tables[2])+"::regclass::oid")
 	ends := append(append([]uint32{}, updateTypes...), oidInt2s, oidInt8s, oidInt8s, oidInt2s, oidInt2s, oidInt4s, oidInt8s, oidByteas, oidByteas, oidInt8)
+	deletes := []uint32{oidInt2s, oidInt8s, oidInt8s, oidInt2s}
 	_, update := cutComment(updateKeys)
 	swap := func(locked string) string {
 		return variant(update, "{members}", updateArrays, "{locked}", locked+onlyEnding, "{returned}", swapped)
 	}
-	end := func(locked string) string {
-		return variant(endMessages, "{fence}", variant(fence, "{held shards}", "$12::smallint[], $13::bigint[]"), "{held}", "mask",
+	deleted := variant(deleteMessages, "{fence}", variant(fence, "{held shards}", "$1::smallint[], $2::bigint[]"))
+	end := func(locked string, receipts int) string {
+		return variant(withReceipts(endMessages, receipts), "{fence}", variant(fence, "{held shards}", "$12::smallint[], $13::bigint[]"), "{held}", "mask",
 			"{admit}", "m.shard = e.shard AND ((SELECT held FROM mask) >> e.shard) & 1 = 1", "{swap}", swap(locked))
 	}
 	// An operator's skip holds no shard. It is for a message that has failed as often as
 	// the operator has seen.
-	skip := variant(endMessages, "{fence}", "", "{held}", "(SELECT count(*) AS held FROM e) mask",
+	skip := variant(withReceipts(endMessages, 0), "{fence}", "", "{held}", "(SELECT count(*) AS held FROM e) mask",
 		"{admit}", "m.tries = ($13::bigint[])[1] AND m.tries > 0 AND m.due > {now}", "{swap}", swap(skips))
 	define("retrysafe_box_", names, []definition{
 		{&s.due, "due", variant(selectDue, "{ungrouped}", ungroupedMessages), []uint32{oidInt2s, oidInt8s, oidInt8, oidInt8, oidInt8, oidBool, oidInt8}},
-		{&s.ended, "ended", variant(deleteMessages, "{fence}", variant(fence, "{held shards}", "$1::smallint[], $2::bigint[]")), []uint32{oidInt2s, oidInt8s, oidInt8s, oidInt2s}},
-		{&s.end, "end", end(waits), ends},
-		{&s.endUnlocked, "end_unlocked", end(skips), ends},
+		{&s.ended, "ended", withReceipts(deleted, 0), deletes},
+		{&s.end, "end", end(waits, 0), ends},
+		{&s.endUnlocked, "end_unlocked", end(skips, 0), ends},
+		{&s.endedKept, "ended_kept", withReceipts(deleted, len(deletes)+1), slices.Concat(deletes, receiptTypes)},
+		{&s.endKept, "end_kept", end(waits, len(ends)+1), slices.Concat(ends, receiptTypes)},
+		{&s.endKeptUnlocked, "end_kept_unlocked", end(skips, len(ends)+1), slices.Concat(ends, receiptTypes)},
 		{&s.skip, "skip", skip, ends},
 		{&s.wait, "wait", waitForTurn, nil},
 		{&s.turn, "turn", leaseTurn, nil},
@@ -248,6 +258,11 @@ func newOutboxStatements(schema string) (s outboxStatements) {
 		{&s.letter, "letter", selectLetter, []uint32{oidInt8}},
 		{&s.dispose, "dispose", disposeLetter, []uint32{oidInt8, oidInt8, oidBool, oidBool}},
 		{&s.depth, "depth", selectDepth, []uint32{oidInt8}},
+		{&s.receipts, "receipts", variant(selectReceipts, "{from}", "{receipts}"), []uint32{oidInt8, oidInt8}},
+		{&s.receiptsOfKey, "receipts_of_key", variant(selectReceipts, "{from}", receiptsOfKey), []uint32{oidInt8, oidInt8, oidUUID, oidBytea}},
+		{&s.receiptsOfRef, "receipts_of_ref", variant(selectReceipts, "{from}", receiptsOfRef), []uint32{oidInt8, oidInt8, oidBytea}},
+		{&s.forgetReceipts, "forget_receipts", deleteReceipts, []uint32{oidUUID}},
+		{&s.purgeReceipts, "purge_receipts", purgeReceipts, []uint32{oidInt8}},
 	})
 	define("", names, []definition{{&s.tx.enqueue, "tx_enqueue", enqueueMessages, nil}})
 	return s
@@ -256,9 +271,12 @@ func newOutboxStatements(schema string) (s outboxStatements) {
 // outboxTables are the placeholders of the outbox's tables and their names.
 func outboxTables(schema string) []string {
 	names := outboxNames(schema)
-	return []string{"{outbox}", names[0], "{dead}", names[1], "{shards}", names[2], "{workers}", names[3]}
+	return []string{"{outbox}", names[0], "{dead}", names[1], "{shards}", names[2], "{workers}", names[3], "{receipts}", names[4]}
 }
 
 func outboxNames(schema string) []string {
-	return []string{qualified(schema, "retrysafe_outbox"), qualified(schema, "retrysafe_dead"), qualified(schema, "retrysafe_shards"), qualified(schema, "retrysafe_workers")}
+	return []string{
+		qualified(schema, "retrysafe_outbox"), qualified(schema, "retrysafe_dead"), qualified(schema, "retrysafe_shards"), qualified(schema, "retrysafe_workers"),
+		qualified(schema, "retrysafe_receipts"),
+	}
 }

@@ -11,7 +11,8 @@ const purgeBatch = 1000
 // Purge implements [retrysafe.Store]. It leaves a locked row for the next time, so that
 // it never waits. After each batch it pauses for as long as the batch took, so that other
 // steps do not wait long for it. An answer that was stored before its lease ended may be
-// kept longer by what was left of the lease.
+// kept longer by what was left of the lease. Receipts of the outbox that have expired count
+// as records.
 func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
 	var retentions []int32
 	if err := s.background.do(ctx, query{statement: &s.sql.retentions, each: func(v [][]byte) error {
@@ -34,7 +35,8 @@ func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
 			}
 		}
 	}
-	return deleted, nil
+	n, err := s.purgeReceipts(ctx, limit-deleted)
+	return deleted + n, explain(err)
 }
 
 // purgeRetention deletes one batch of the rows of one retention. After the last batch it

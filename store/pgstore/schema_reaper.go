@@ -20,7 +20,7 @@ type ReaperOptions struct {
 // PrintReaper returns a script that makes the database purge by itself: the procedure
 // retrysafe_reap, which does what [Store.Purge] does, and a job of the extension pg_cron
 // that calls it. Run the script in the database that pg_cron is in, as a role that may
-// read, update and delete the keys. Run again, it replaces procedure and job. The job may
+// read, update and delete keys and receipts. Run again, it replaces procedure and job. The job may
 // run beside any number of Purges.
 func PrintReaper(opts *ReaperOptions) (string, error) {
 	var o ReaperOptions
@@ -45,7 +45,8 @@ func procedure(schema string) string {
 		_, sql := cutComment(template)
 		return inside.Replace(sql)
 	}
-	body := variant(reap, "{purge}", part(purgeKeys), "{rebucket settled}", part(rebucketSettledKeys))
+	_, receipts := cutComment(purgeReceipts)
+	body := variant(reap, "{purge}", part(purgeKeys), "{rebucket settled}", part(rebucketSettledKeys), "{purge receipts}", strings.ReplaceAll(receipts, "$1", "batch"))
 	body = tableNames(schema).Replace(expand(body))
 	quote := "$reap$"
 	for strings.Contains(body, quote) { // the schema's name may contain it
@@ -54,7 +55,7 @@ func procedure(schema string) string {
 	return "CREATE OR REPLACE PROCEDURE " + qualified(schema, "retrysafe_reap") + "(batch integer) LANGUAGE plpgsql AS " + quote + body + quote + ";"
 }
 
-// reap goes through the retentions in use. Each batch is a transaction, followed by a
+// reap goes through the retentions in use, and then the receipts. Each batch is a transaction, followed by a
 // pause for as long as it took. Its clock is that of the batch's beginning.
 const reap = `
 DECLARE
@@ -76,6 +77,14 @@ BEGIN
         END LOOP;
         {rebucket settled};
         COMMIT;
+    END LOOP;
+    LOOP
+        began := clock_timestamp();
+        {purge receipts};
+        GET DIAGNOSTICS gone = ROW_COUNT;
+        COMMIT;
+        EXIT WHEN gone < batch;
+        PERFORM pg_sleep(extract(epoch FROM clock_timestamp() - began));
     END LOOP;
 END
 `

@@ -72,7 +72,11 @@ func TestReaperOfPgCron(t *testing.T) {
 		must(t, err)
 		locked := call("completed 7 of round 1").Ref
 		must(t, second(tx.Exec(t.Context(), `SELECT FROM `+pgx.Identifier{one[string](t, s.conn, `SELECT current_schema()`), "retrysafe_keys"}.Sanitize()+` WHERE id = $1 FOR UPDATE`, pgstore.ID(locked))))
+		exec(t, s.conn, `INSERT INTO retrysafe_receipts SELECT n, 1, CASE WHEN n = 7 THEN 9000000000000000000 ELSE n END, gen_random_uuid(), '', '', '', '', '' FROM generate_series(1, 25) n`)
 		exec(t, s.conn, command)
+		if got := one[string](t, s.conn, `SELECT string_agg(id::text, ' ') FROM retrysafe_receipts`); got != "7" {
+			t.Errorf("of the receipts %q are left", got)
+		}
 		if got := listed(t, s.Store, retrysafe.Query{}); got != strings.Replace(kept, "completed,", "completed 7 of round 1, completed,", 1) {
 			t.Errorf("left beside a lock are %q", got)
 		}

@@ -19,7 +19,7 @@ import (
 )
 
 // nextSchema is what a next version may do to the schema while this one works.
-const nextSchema = `-- works from 4
+const nextSchema = `-- works from 5
 ALTER TABLE {keys} ADD COLUMN note text;
 ALTER TABLE {keys} ADD COLUMN counted integer NOT NULL DEFAULT 7;
 CREATE INDEX retrysafe_keys_note ON {keys} (note);
@@ -27,7 +27,7 @@ CREATE INDEX retrysafe_keys_note ON {keys} (note);
 
 // nextMigrations are those of this version and one more.
 func nextMigrations() (fstest.MapFS, error) {
-	all := fstest.MapFS{"migrations/0005_note.sql": {Data: []byte(nextSchema)}}
+	all := fstest.MapFS{"migrations/0006_note.sql": {Data: []byte(nextSchema)}}
 	disk := os.DirFS(".")
 	names, err := fs.Glob(disk, "migrations/*.sql")
 	if err != nil {
@@ -106,14 +106,14 @@ func TestW60_SchemaSaysWhoMayWork(t *testing.T) {
 		rows string
 		ok   bool
 	}{
-		"says nothing":              {`(5, NULL)`, false},
-		"works from this one":       {`(5, 4)`, true},
-		"works from an earlier one": {`(5, 1)`, true},
-		"works from a later one":    {`(5, 5)`, false},
-		"two that work":             {`(5, 4), (6, 1)`, true},
-		"the first says nothing":    {`(5, NULL), (6, 4)`, false},
-		"the second says nothing":   {`(5, 4), (6, NULL)`, false},
-		"the second needs the next": {`(5, 4), (6, 5)`, false},
+		"says nothing":              {`(6, NULL)`, false},
+		"works from this one":       {`(6, 5)`, true},
+		"works from an earlier one": {`(6, 1)`, true},
+		"works from a later one":    {`(6, 6)`, false},
+		"two that work":             {`(6, 5), (7, 1)`, true},
+		"the first says nothing":    {`(6, NULL), (7, 5)`, false},
+		"the second says nothing":   {`(6, 5), (7, NULL)`, false},
+		"the second needs the next": {`(6, 5), (7, 6)`, false},
 	} {
 		url := testservers.Shared(t)
 		open(t, url, nil)
@@ -143,14 +143,14 @@ func TestVersionTableOfTheFirstDatabases(t *testing.T) {
 	exec(t, conn, `ALTER TABLE retrysafe_schema DROP COLUMN oldest`)
 	works(t, open(t, url, nil))
 	exec(t, conn, `DELETE FROM retrysafe_schema WHERE version >= 2`) // as it was before the outbox
-	exec(t, conn, `DROP TABLE retrysafe_outbox, retrysafe_dead, retrysafe_shards, retrysafe_workers, retrysafe_changes, retrysafe_last_change`)
+	exec(t, conn, `DROP TABLE retrysafe_outbox, retrysafe_dead, retrysafe_shards, retrysafe_workers, retrysafe_receipts, retrysafe_changes, retrysafe_last_change`)
 	exec(t, conn, `DROP VIEW retrysafe_keys_readable`)
 	exec(t, conn, `DROP FUNCTION retrysafe_fields_of, retrysafe_text_of, retrysafe_time_of`)
 	works(t, open(t, url, nil))
-	if got := one[string](t, conn, `SELECT string_agg(concat_ws(' ', version, coalesce(oldest, 0)), ', ' ORDER BY version) FROM retrysafe_schema`); got != "1 0, 2 0, 3 2, 4 2" {
+	if got := one[string](t, conn, `SELECT string_agg(concat_ws(' ', version, coalesce(oldest, 0)), ', ' ORDER BY version) FROM retrysafe_schema`); got != "1 0, 2 0, 3 2, 4 2, 5 2" {
 		t.Errorf("the versions are %s", got)
 	}
-	exec(t, conn, `INSERT INTO retrysafe_schema (version) VALUES (5)`)
+	exec(t, conn, `INSERT INTO retrysafe_schema (version) VALUES (6)`)
 	if _, err := pgstore.Open(t.Context(), url, nil); !errors.Is(err, pgstore.ErrNewerSchema) {
 		t.Errorf("Open = %v", err)
 	}

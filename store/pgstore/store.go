@@ -192,11 +192,14 @@ func (s *Store) locate(ctx context.Context, table string) error {
 	var steps uint32
 	err := s.pool.QueryRow(ctx, `SELECT n.nspname, t.oid, t.typarray,
 			coalesce(has_table_privilege(f.changes, 'SELECT') AND has_table_privilege(f.changes, 'INSERT') AND has_table_privilege(f.changes, 'DELETE')
-				AND has_table_privilege(f.last, 'SELECT') AND has_table_privilege(f.last, 'UPDATE'), false)
+				AND has_table_privilege(f.last, 'SELECT') AND has_table_privilege(f.last, 'UPDATE'), false),
+			f.receipts IS NOT NULL, coalesce(has_table_privilege(f.receipts, 'SELECT') AND has_table_privilege(f.receipts, 'INSERT')
+				AND has_table_privilege(f.receipts, 'UPDATE') AND has_table_privilege(f.receipts, 'DELETE'), false)
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		JOIN pg_type t ON t.typnamespace = n.oid AND t.typname = 'retrysafe_step'
-		CROSS JOIN LATERAL (SELECT to_regclass(quote_ident(n.nspname) || '.retrysafe_changes')::oid AS changes, to_regclass(quote_ident(n.nspname) || '.retrysafe_last_change')::oid AS last) f
-		WHERE c.oid = to_regclass($1)`, table).Scan(&schema, &s.stepType, &steps, &s.changes.there)
+		CROSS JOIN LATERAL (SELECT to_regclass(quote_ident(n.nspname) || '.retrysafe_changes')::oid AS changes, to_regclass(quote_ident(n.nspname) || '.retrysafe_last_change')::oid AS last,
+			to_regclass(quote_ident(n.nspname) || '.retrysafe_receipts')::oid AS receipts) f
+		WHERE c.oid = to_regclass($1)`, table).Scan(&schema, &s.stepType, &steps, &s.changes.there, &s.outbox.receipts.there, &s.outbox.receipts.usable)
 	if err != nil {
 		return err
 	}

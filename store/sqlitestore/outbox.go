@@ -15,6 +15,7 @@ var (
 	_ outbox.Store         = (*Outbox)(nil)
 	_ outbox.DepthReporter = (*Outbox)(nil)
 	_ outbox.Skipper       = (*Outbox)(nil)
+	_ outbox.ReceiptKeeper = (*Outbox)(nil)
 )
 
 // An Outbox keeps messages in the store's own database, so that they commit together
@@ -27,6 +28,8 @@ type Outbox struct {
 	s   *Store
 	mu  sync.Mutex // guards own
 	own session    // its transactions alternate with those of keys
+	// keeps says that the file has the table of receipts.
+	keeps bool
 }
 
 // Outbox returns the store's outbox. Once a worker uses it, it keeps one more

@@ -158,6 +158,8 @@ func (e *ends) apply(ctx context.Context) error {
 			if err := exec(ctx, e.tx, 1, buryMessage, it.Tries, it.Why, it.ProviderRef, now.UnixMicro(), it.ID); err != nil {
 				return err
 			}
+		} else if err := e.keep(ctx, it, now); err != nil {
+			return err
 		}
 		gone = append(gone, it.ID)
 	}

@@ -22,7 +22,8 @@ type purge struct {
 }
 
 // Purge implements [retrysafe.Store]. It reads each record before it deletes it, and
-// keeps those that cannot be read. If nothing is due, nothing is locked.
+// keeps those that cannot be read. If nothing is due, nothing is locked. Receipts of the
+// outbox that have expired count as records.
 func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
 	own := session{db: s.db, lend: s.deferredConn.lend} // its transactions alternate with those of other steps
 	now, deleted := s.now(), 0
@@ -37,7 +38,11 @@ func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
 			return deleted, errors.Join(fmt.Errorf("purge keys: %w", s.explain(ctx, err)), own.close())
 		}
 	}
-	return deleted, own.close()
+	n, err := s.purgeReceipts(ctx, &own, limit-deleted)
+	if deleted += n; err != nil {
+		err = fmt.Errorf("purge receipts: %w", s.explain(ctx, err))
+	}
+	return deleted, errors.Join(err, own.close())
 }
 
 func (s *Store) purge(ctx context.Context, own *session, p *purge, limit int) (deleted int, err error) {

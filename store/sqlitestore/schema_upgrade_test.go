@@ -13,7 +13,7 @@ import (
 )
 
 // nextSchema is what a next version may do to the schema while this one works.
-const nextSchema = `-- works from 4
+const nextSchema = `-- works from 5
 ALTER TABLE retrysafe_keys ADD COLUMN note TEXT;
 ALTER TABLE retrysafe_keys ADD COLUMN counted INTEGER NOT NULL DEFAULT 7;
 CREATE INDEX retrysafe_keys_note ON retrysafe_keys (note);
@@ -121,13 +121,13 @@ func TestW60_SchemaSaysWhoMayWork(t *testing.T) {
 		ok   bool
 	}{
 		"says nothing":              {[]string{`SELECT 1;`}, false},
-		"works from this one":       {[]string{"-- works from 4\nSELECT 1;"}, true},
+		"works from this one":       {[]string{"-- works from 5\nSELECT 1;"}, true},
 		"works from an earlier one": {[]string{"-- works from 1\nSELECT 1;"}, true},
-		"works from a later one":    {[]string{"-- works from 5\nSELECT 1;"}, false},
-		"two that work":             {[]string{"-- works from 4\nSELECT 1;", "-- works from 1\nSELECT 1;"}, true},
-		"the first says nothing":    {[]string{"SELECT 1;", "-- works from 4\nSELECT 1;"}, false},
-		"the second says nothing":   {[]string{"-- works from 4\nSELECT 1;", "SELECT 1;"}, false},
-		"the second needs the next": {[]string{"-- works from 4\nSELECT 1;", "-- works from 5\nSELECT 1;"}, false},
+		"works from a later one":    {[]string{"-- works from 6\nSELECT 1;"}, false},
+		"two that work":             {[]string{"-- works from 5\nSELECT 1;", "-- works from 1\nSELECT 1;"}, true},
+		"the first says nothing":    {[]string{"SELECT 1;", "-- works from 5\nSELECT 1;"}, false},
+		"the second says nothing":   {[]string{"-- works from 5\nSELECT 1;", "SELECT 1;"}, false},
+		"the second needs the next": {[]string{"-- works from 5\nSELECT 1;", "-- works from 6\nSELECT 1;"}, false},
 	} {
 		path := filepath.Join(t.TempDir(), "keys.db")
 		before := open(t, path)
@@ -140,7 +140,7 @@ func TestW60_SchemaSaysWhoMayWork(t *testing.T) {
 			put(t, s, "k")
 			must(t, s.Close())
 		}
-		if status, err := sqlitestore.ReadStatus(t.Context(), path); err != nil || status.Version != 4+len(c.more) || status.Newest != 4 {
+		if status, err := sqlitestore.ReadStatus(t.Context(), path); err != nil || status.Version != 5+len(c.more) || status.Newest != 5 {
 			t.Errorf("%s: the status is %+v, %v", name, status, err)
 		}
 	}
@@ -155,7 +155,7 @@ func TestVersionTableOfTheFirstFiles(t *testing.T) {
 	exec(t, s.DB(), `ALTER TABLE retrysafe_schema DROP COLUMN oldest`)
 	open(t, path)
 	must(t, sqlitestore.MigrateOn(t.Context(), s.DB(), nextSchema))
-	if got := one[int](t, s.DB(), `SELECT oldest FROM retrysafe_schema WHERE version = 5`); got != 4 {
+	if got := one[int](t, s.DB(), `SELECT oldest FROM retrysafe_schema WHERE version = 6`); got != 5 {
 		t.Errorf("it works from %d", got)
 	}
 	if r, err := open(t, path).Load(t.Context(), keyed("k").Ref); err != nil || r.State != retrysafe.StateCompleted {

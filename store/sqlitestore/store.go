@@ -100,6 +100,9 @@ func New(ctx context.Context, db *sql.DB, opts *Options) (*Store, error) {
 	if err := s.findChanges(ctx); err != nil {
 		return nil, err
 	}
+	if err := s.findReceipts(ctx); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 

@@ -29,6 +29,9 @@ type bentBox struct {
 	failing func(context.Context, int64, int) ([]outbox.DeadLetter, error)
 	skip    func(context.Context, outbox.SkipRequest) (outbox.AckResult, error)
 	begin   func(*memstore.Tx) storetest.OutboxTx
+	listed  func(context.Context, outbox.ReceiptQuery) ([]outbox.KeptReceipt, error)
+	forget  func(context.Context, retrysafe.Ref) error
+	keys    retrysafe.Store
 
 	mu      sync.Mutex
 	now     time.Time
@@ -42,6 +45,7 @@ func newBentBox() *bentBox {
 	o := b.store.Outbox()
 	b.Outbox = o
 	b.lease, b.end, b.dispose, b.depth, b.failing, b.skip = o.Lease, o.Ack, o.Dispose, o.Depth, o.Failing, o.Skip
+	b.listed, b.forget, b.keys = o.Receipts, o.ForgetReceipts, b.store
 	b.due, b.dead = b.dueOrDamaged, b.deadOrDamaged
 	b.begin = func(tx *memstore.Tx) storetest.OutboxTx { return tx }
 	return b
@@ -83,7 +87,7 @@ func (b *bentBox) deadOrDamaged(ctx context.Context, after int64, limit int) ([]
 
 func (b *bentBox) harness() storetest.OutboxHarness {
 	return storetest.OutboxHarness{
-		Store: b.store, Outbox: b, Advance: b.advance,
+		Store: b.keys, Outbox: b, Advance: b.advance,
 		Begin: func(ctx context.Context) (storetest.OutboxTx, error) {
 			tx, err := b.store.Begin(ctx)
 			return b.begin(tx), err
@@ -116,6 +120,13 @@ func (b *bentBox) Skip(ctx context.Context, s outbox.SkipRequest) (outbox.AckRes
 
 func (b *bentBox) Failing(ctx context.Context, after int64, limit int) ([]outbox.DeadLetter, error) {
 	return b.failing(ctx, after, limit)
+}
+
+func (b *bentBox) Receipts(ctx context.Context, q outbox.ReceiptQuery) ([]outbox.KeptReceipt, error) {
+	return b.listed(ctx, q)
+}
+func (b *bentBox) ForgetReceipts(ctx context.Context, ref retrysafe.Ref) error {
+	return b.forget(ctx, ref)
 }
 
 // A bentBoxTx is a transaction of which single methods are replaced.
@@ -206,7 +217,7 @@ func TestHonestOutboxKeepsEveryPromise(t *testing.T) {
 func TestBrokenOutboxIsToldWhichPromise(t *testing.T) {
 	t.Parallel()
 	promises := storetest.OutboxPromises(newBentBox().harness())
-	for _, f := range slices.Concat(sendingFlaws, leaseFlaws, endingFlaws, uniformEndingFlaws, letterFlaws) {
+	for _, f := range slices.Concat(sendingFlaws, leaseFlaws, endingFlaws, uniformEndingFlaws, letterFlaws, receiptFlaws) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			reports := storetest.OutboxReports(t.Context(), func() storetest.OutboxHarness {
@@ -227,7 +238,7 @@ func TestBrokenOutboxIsToldWhichPromise(t *testing.T) {
 func TestEveryOutboxRuleHasAFlawThatBreaksIt(t *testing.T) {
 	t.Parallel()
 	promises := storetest.OutboxPromises(newBentBox().harness())
-	for _, f := range slices.Concat(sendingFlaws, leaseFlaws, endingFlaws, uniformEndingFlaws, letterFlaws) {
+	for _, f := range slices.Concat(sendingFlaws, leaseFlaws, endingFlaws, uniformEndingFlaws, letterFlaws, receiptFlaws) {
 		for _, name := range f.breaks {
 			if _, ok := promises[name]; !ok {
 				t.Errorf("flaw %q names a rule that does not exist: %q", f.name, name)

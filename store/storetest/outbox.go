@@ -15,8 +15,8 @@ import (
 type OutboxHarness struct {
 	// Store keeps the records that messages settle.
 	Store retrysafe.Store
-	// Outbox is empty and used by nothing else. If it is a Gauge or a Skipper too, the
-	// rules for those run.
+	// Outbox is empty and used by nothing else. If it is a DepthReporter, a Skipper or a
+	// ReceiptKeeper too, the rules for those run.
 	Outbox outbox.Store
 	// Peers are further handles on the same data, as other nodes hold them.
 	Peers []outbox.Store
@@ -59,7 +59,7 @@ func (h OutboxHarness) kit(t trial) *outboxKit { return &outboxKit{OutboxHarness
 
 // outboxRules returns the whole contract.
 func outboxRules() []outboxRule {
-	return slices.Concat(enqueueRules, dueRules, leaseRules, endRules, uniformEndRules, letterRules)
+	return slices.Concat(enqueueRules, dueRules, leaseRules, endRules, uniformEndRules, letterRules, receiptRules)
 }
 
 func needsOvertaking(h OutboxHarness) string {

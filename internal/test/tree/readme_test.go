@@ -115,6 +115,9 @@ func TestDocsProgramKeepsItsAnswer(t *testing.T) {
 	}
 }
 
+// untilTestsEnd ends a process with this one, also if this one is killed.
+var untilTestsEnd = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+
 // startDemo starts the demo of make run, and returns where it listens. Stop ends it as
 // its user would; the test fails if it does not end in order.
 func startDemo(t *testing.T) (base string, stop func()) {
@@ -124,7 +127,7 @@ func startDemo(t *testing.T) (base string, stop func()) {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	server := exec.CommandContext(t.Context(), program, "demo", "--listen", "127.0.0.1:0")
-	server.Stderr = t.Output()
+	server.Stderr, server.SysProcAttr = t.Output(), untilTestsEnd
 	stdout, err := server.StdoutPipe()
 	must(t, err)
 	must(t, server.Start())
@@ -168,7 +171,7 @@ func ownProgram(t *testing.T) *readmeProgram {
 func (p *readmeProgram) start(t *testing.T) (base string) {
 	t.Helper()
 	p.cmd = exec.CommandContext(t.Context(), p.path)
-	p.cmd.Dir, p.cmd.Stderr = p.dir, t.Output()
+	p.cmd.Dir, p.cmd.Stderr, p.cmd.SysProcAttr = p.dir, t.Output(), untilTestsEnd
 	must(t, p.cmd.Start())
 	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", p.address)

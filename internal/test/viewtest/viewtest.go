@@ -25,12 +25,12 @@ type Row struct {
 	Null                                              string
 }
 
-// Columns are the columns of the view in the order of [Row.Scan]'s arguments.
+// Columns are the columns of the view in the order of its fields.
 const Columns = "scope, key, operation, state, reason, provider_ref, attempt, status, created, updated, deadline, sealed"
 
-// Nullable returns destinations for Columns, and a function that makes the row of them.
+// nullable returns destinations for Columns, and a function that makes the row of them.
 // Times are scanned as the database returns them.
-func Nullable(at func(any) (time.Time, error)) (dest []any, row func() (Row, error)) {
+func nullable(at func(any) (time.Time, error)) (dest []any, row func() (Row, error)) {
 	var texts [6]*string
 	var numbers [2]*int64
 	var times [3]any
@@ -77,6 +77,28 @@ func Nullable(at func(any) (time.Time, error)) (dest []any, row func() (Row, err
 		r.Null = strings.Join(null, " ")
 		return r, nil
 	}
+}
+
+// Read reads rows of the view by their ids: an id in front of Columns.
+func Read(rows interface {
+	Next() bool
+	Scan(dest ...any) error
+	Err() error
+}, at func(any) (time.Time, error)) (map[string]Row, error) {
+	all := map[string]Row{}
+	for rows.Next() {
+		var id string
+		dest, row := nullable(at)
+		if err := rows.Scan(append([]any{&id}, dest...)...); err != nil {
+			return nil, err
+		}
+		r, err := row()
+		if err != nil {
+			return nil, err
+		}
+		all[id] = r
+	}
+	return all, rows.Err()
 }
 
 // Want returns the row of a record. UTF8 says that the database refuses texts that are no

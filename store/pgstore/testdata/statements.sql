@@ -648,6 +648,114 @@ SELECT * FROM swapped
 UNION ALL
 SELECT n, NULL, NULL, NULL, NULL, NULL, NULL FROM e WHERE n <= $21 AND n NOT IN (SELECT n FROM swapped);
 
+-- retrysafe_box_ended_kept (smallint[], bigint[], bigint[], smallint[], bigint[], uuid[], bytea[], bytea[], bytea[], bytea[], bytea[])
+-- Ends messages that were delivered, if their shards' epochs are the worker's. The shards
+-- are locked before the messages are deleted, in one statement.
+WITH held AS MATERIALIZED (
+SELECT s.n FROM unnest($1::smallint[], $2::bigint[]) u (n, epoch) JOIN retrysafe_shards s ON s.n = u.n AND s.epoch = u.epoch FOR KEY SHARE OF s),
+mask AS MATERIALIZED (SELECT coalesce(bit_or(1::bigint << held.n), 0) AS held FROM held),
+gone AS (DELETE FROM retrysafe_outbox m USING unnest($3::bigint[], $4::smallint[], $5::bigint[], $6::uuid[], $7::bytea[], $8::bytea[], $9::bytea[], $10::bytea[], $11::bytea[]) e (id, shard, keep, key_id, topic, key, scope, settled, kept_ref)
+          WHERE m.id = e.id AND m.shard = e.shard AND ((SELECT held FROM mask) >> e.shard) & 1 = 1 RETURNING m.id, m.provider_ref, e.keep, e.key_id, e.topic, e.key, e.scope, e.settled, e.kept_ref),
+kept AS (INSERT INTO retrysafe_receipts (id, delivered, expires, key_id, topic, key, scope, settled, provider_ref)
+SELECT id, (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) + keep, key_id, topic, key, scope, settled, CASE WHEN kept_ref = '' THEN provider_ref ELSE kept_ref END FROM gone WHERE keep > 0
+    ON CONFLICT (id) DO NOTHING)
+SELECT held FROM mask;
+
+-- retrysafe_box_end_kept (uuid[], uuid[], bigint[], uuid[], bigint[], int[], smallint[], smallint[], bytea[], bytea[], bytea[], smallint[], bigint[], bigint[], smallint[], smallint[], int[], bigint[], bytea[], bytea[], bigint, bigint[], uuid[], bytea[], bytea[], bytea[], bytea[], bytea[])
+-- Ends messages in any way: delivered, to be sent again, or dead. The first $21 of them
+-- settle a key in the same statement, so message and key commit together; if the key's
+-- fence refuses the swap, the message does not end. The parameters up to $11 are those of
+-- the swap. IS TRUE keeps the server from comparing each row with each.
+WITH held AS MATERIALIZED (
+SELECT s.n FROM unnest($12::smallint[], $13::bigint[]) u (n, epoch) JOIN retrysafe_shards s ON s.n = u.n AND s.epoch = u.epoch FOR KEY SHARE OF s),
+mask AS MATERIALIZED (SELECT coalesce(bit_or(1::bigint << held.n), 0) AS held FROM held),
+e AS MATERIALIZED (
+SELECT e.* FROM unnest($14::bigint[], $15::smallint[], $16::smallint[], $17::integer[], $18::bigint[], $19::bytea[], $20::bytea[], $22::bigint[], $23::uuid[], $24::bytea[], $25::bytea[], $26::bytea[], $27::bytea[], $28::bytea[])
+       WITH ORDINALITY e (id, shard, fate, sent, after, why, ref, keep, key_id, topic, key, scope, settled, kept_ref, n) JOIN retrysafe_outbox m ON m.id = e.id
+ WHERE m.shard = e.shard AND ((SELECT held FROM mask) >> e.shard) & 1 = 1 FOR UPDATE OF m),
+swapped AS (UPDATE retrysafe_keys k SET
+       owner = u.claim, revision = greatest(k.revision + 1, c.now), deadline = c.now + u.term,
+       created = CASE WHEN u.flags & 2 <> 0 THEN c.now ELSE k.created END,
+       keep = CASE WHEN (u.flags & 1 <> 0 OR u.state IN (1, 5) OR (u.state = 2 AND (k.state <> 2 OR (c.now + u.term) / 1000000 - 1600000000 < k.due))
+            OR (u.state IN (3, 4, 6) AND (u.keep <> k.keep OR k.due::bigint + 1600000000 + u.keep > (c.now + u.term) / 1000000 + 300))) THEN u.keep ELSE k.keep END,
+       due = CASE WHEN (u.flags & 1 <> 0 OR u.state IN (1, 5) OR (u.state = 2 AND (k.state <> 2 OR (c.now + u.term) / 1000000 - 1600000000 < k.due))
+            OR (u.state IN (3, 4, 6) AND (u.keep <> k.keep OR k.due::bigint + 1600000000 + u.keep > (c.now + u.term) / 1000000 + 300))) THEN CASE WHEN u.state = 1 THEN (('x' || right(u.id::text, 8))::bit(32)::bigint - 2147483648)::int
+            ELSE least((c.now + CASE WHEN u.state IN (3, 4, 6) THEN 0 ELSE u.term END) / 1000000 - 1600000000, 2147483647)::int END ELSE k.due END,
+       state = u.state,
+       head = CASE WHEN u.flags & 1 <> 0 THEN u.head ELSE k.head END,
+       tail = u.tail,
+       checkpoint = CASE WHEN u.flags & 5 = 0 THEN k.checkpoint ELSE u.checkpoint END
+  FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::uuid[], $5::bigint[], $6::int[], $7::smallint[], $8::smallint[], $9::bytea[], $10::bytea[], $11::bytea[])
+       WITH ORDINALITY u (id, owner, revision, claim, term, keep, state, flags, head, tail, checkpoint, n),
+       (SELECT (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) AS now) c
+ WHERE k.id = u.id AND k.revision = u.revision AND k.owner = u.owner
+   AND (u.n IN (SELECT e.n FROM e)) IS TRUE
+RETURNING u.n, k.revision, k.deadline, k.created, k.head, k.checkpoint, c.now),
+go AS MATERIALIZED (SELECT e.* FROM e WHERE e.n > $21 OR e.n IN (SELECT n FROM swapped)),
+again AS (UPDATE retrysafe_outbox m SET tries = greatest(m.tries, g.sent), due = (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) + g.after, why = g.why,
+                 provider_ref = CASE WHEN g.ref = '' THEN m.provider_ref ELSE g.ref END
+            FROM go g WHERE m.id = g.id AND g.fate = 2),
+gone AS (DELETE FROM retrysafe_outbox m USING go g WHERE m.id = g.id AND g.fate <> 2
+      RETURNING m.id, m.line, m.enqueued, m.tries, m.shard, m.body, m.provider_ref, g.fate, g.sent, g.why, g.ref, g.keep, g.key_id, g.topic, g.key, g.scope, g.settled, g.kept_ref),
+buried AS (INSERT INTO retrysafe_dead (id, line, enqueued, died, revision, tries, shard, body, why, provider_ref)
+SELECT id, line, enqueued, (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), greatest(tries, sent), shard, body, why, CASE WHEN ref = '' THEN provider_ref ELSE ref END FROM gone WHERE fate = 3),
+kept AS (INSERT INTO retrysafe_receipts (id, delivered, expires, key_id, topic, key, scope, settled, provider_ref)
+SELECT id, (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) + keep, key_id, topic, key, scope, settled, CASE WHEN kept_ref = '' THEN provider_ref ELSE kept_ref END FROM gone WHERE keep > 0
+    ON CONFLICT (id) DO NOTHING)
+SELECT 0::bigint, held, NULL::bigint, NULL::bigint, NULL::bytea, NULL::bytea, NULL::bigint FROM mask
+UNION ALL
+SELECT * FROM swapped
+UNION ALL
+SELECT n, NULL, NULL, NULL, NULL, NULL, NULL FROM e WHERE n <= $21 AND n NOT IN (SELECT n FROM swapped);
+
+-- retrysafe_box_end_kept_unlocked (uuid[], uuid[], bigint[], uuid[], bigint[], int[], smallint[], smallint[], bytea[], bytea[], bytea[], smallint[], bigint[], bigint[], smallint[], smallint[], int[], bigint[], bytea[], bytea[], bigint, bigint[], uuid[], bytea[], bytea[], bytea[], bytea[], bytea[])
+-- Ends messages in any way: delivered, to be sent again, or dead. The first $21 of them
+-- settle a key in the same statement, so message and key commit together; if the key's
+-- fence refuses the swap, the message does not end. The parameters up to $11 are those of
+-- the swap. IS TRUE keeps the server from comparing each row with each.
+WITH held AS MATERIALIZED (
+SELECT s.n FROM unnest($12::smallint[], $13::bigint[]) u (n, epoch) JOIN retrysafe_shards s ON s.n = u.n AND s.epoch = u.epoch FOR KEY SHARE OF s),
+mask AS MATERIALIZED (SELECT coalesce(bit_or(1::bigint << held.n), 0) AS held FROM held),
+e AS MATERIALIZED (
+SELECT e.* FROM unnest($14::bigint[], $15::smallint[], $16::smallint[], $17::integer[], $18::bigint[], $19::bytea[], $20::bytea[], $22::bigint[], $23::uuid[], $24::bytea[], $25::bytea[], $26::bytea[], $27::bytea[], $28::bytea[])
+       WITH ORDINALITY e (id, shard, fate, sent, after, why, ref, keep, key_id, topic, key, scope, settled, kept_ref, n) JOIN retrysafe_outbox m ON m.id = e.id
+ WHERE m.shard = e.shard AND ((SELECT held FROM mask) >> e.shard) & 1 = 1 FOR UPDATE OF m),
+swapped AS (UPDATE retrysafe_keys k SET
+       owner = u.claim, revision = greatest(k.revision + 1, c.now), deadline = c.now + u.term,
+       created = CASE WHEN u.flags & 2 <> 0 THEN c.now ELSE k.created END,
+       keep = CASE WHEN (u.flags & 1 <> 0 OR u.state IN (1, 5) OR (u.state = 2 AND (k.state <> 2 OR (c.now + u.term) / 1000000 - 1600000000 < k.due))
+            OR (u.state IN (3, 4, 6) AND (u.keep <> k.keep OR k.due::bigint + 1600000000 + u.keep > (c.now + u.term) / 1000000 + 300))) THEN u.keep ELSE k.keep END,
+       due = CASE WHEN (u.flags & 1 <> 0 OR u.state IN (1, 5) OR (u.state = 2 AND (k.state <> 2 OR (c.now + u.term) / 1000000 - 1600000000 < k.due))
+            OR (u.state IN (3, 4, 6) AND (u.keep <> k.keep OR k.due::bigint + 1600000000 + u.keep > (c.now + u.term) / 1000000 + 300))) THEN CASE WHEN u.state = 1 THEN (('x' || right(u.id::text, 8))::bit(32)::bigint - 2147483648)::int
+            ELSE least((c.now + CASE WHEN u.state IN (3, 4, 6) THEN 0 ELSE u.term END) / 1000000 - 1600000000, 2147483647)::int END ELSE k.due END,
+       state = u.state,
+       head = CASE WHEN u.flags & 1 <> 0 THEN u.head ELSE k.head END,
+       tail = u.tail,
+       checkpoint = CASE WHEN u.flags & 5 = 0 THEN k.checkpoint ELSE u.checkpoint END
+  FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::uuid[], $5::bigint[], $6::int[], $7::smallint[], $8::smallint[], $9::bytea[], $10::bytea[], $11::bytea[])
+       WITH ORDINALITY u (id, owner, revision, claim, term, keep, state, flags, head, tail, checkpoint, n),
+       (SELECT (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) AS now) c
+ WHERE k.id = u.id AND k.revision = u.revision AND k.owner = u.owner
+   AND k.id IN (SELECT l.id FROM unnest($1::uuid[]) f (id) JOIN retrysafe_keys l ON l.id = f.id FOR UPDATE OF l SKIP LOCKED)
+   AND (u.n IN (SELECT e.n FROM e)) IS TRUE
+RETURNING u.n, k.revision, k.deadline, k.created, k.head, k.checkpoint, c.now),
+go AS MATERIALIZED (SELECT e.* FROM e WHERE e.n > $21 OR e.n IN (SELECT n FROM swapped)),
+again AS (UPDATE retrysafe_outbox m SET tries = greatest(m.tries, g.sent), due = (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) + g.after, why = g.why,
+                 provider_ref = CASE WHEN g.ref = '' THEN m.provider_ref ELSE g.ref END
+            FROM go g WHERE m.id = g.id AND g.fate = 2),
+gone AS (DELETE FROM retrysafe_outbox m USING go g WHERE m.id = g.id AND g.fate <> 2
+      RETURNING m.id, m.line, m.enqueued, m.tries, m.shard, m.body, m.provider_ref, g.fate, g.sent, g.why, g.ref, g.keep, g.key_id, g.topic, g.key, g.scope, g.settled, g.kept_ref),
+buried AS (INSERT INTO retrysafe_dead (id, line, enqueued, died, revision, tries, shard, body, why, provider_ref)
+SELECT id, line, enqueued, (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), greatest(tries, sent), shard, body, why, CASE WHEN ref = '' THEN provider_ref ELSE ref END FROM gone WHERE fate = 3),
+kept AS (INSERT INTO retrysafe_receipts (id, delivered, expires, key_id, topic, key, scope, settled, provider_ref)
+SELECT id, (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) + keep, key_id, topic, key, scope, settled, CASE WHEN kept_ref = '' THEN provider_ref ELSE kept_ref END FROM gone WHERE keep > 0
+    ON CONFLICT (id) DO NOTHING)
+SELECT 0::bigint, held, NULL::bigint, NULL::bigint, NULL::bytea, NULL::bytea, NULL::bigint FROM mask
+UNION ALL
+SELECT * FROM swapped
+UNION ALL
+SELECT n, NULL, NULL, NULL, NULL, NULL, NULL FROM e WHERE n <= $21 AND n NOT IN (SELECT n FROM swapped);
+
 -- retrysafe_box_turn
 -- Lets leases take turns. It is a statement before the lease, so that the lease's
 -- snapshot sees what the last one has committed.
@@ -730,6 +838,31 @@ SELECT (SELECT count(*) FROM first),
                      SELECT m.due FROM retrysafe_outbox m WHERE m.shard = s.n AND m.line = 0 ORDER BY m.shard, m.due LIMIT 1) f)),
        (SELECT count(*) FROM retrysafe_dead d WHERE d.id > 0),
        (SELECT d.died FROM retrysafe_dead d ORDER BY d.died LIMIT 1), (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint);
+
+-- retrysafe_box_receipts (bigint, bigint)
+-- Reads receipts. One snapshot.
+SELECT r.id, r.delivered, r.expires, r.topic, r.key, r.scope, r.settled, r.provider_ref FROM retrysafe_receipts r
+ WHERE r.expires > (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) AND r.id > $1 ORDER BY r.id LIMIT $2;
+
+-- retrysafe_box_receipts_of_key (bigint, bigint, uuid, bytea)
+-- Reads receipts. One snapshot.
+SELECT r.id, r.delivered, r.expires, r.topic, r.key, r.scope, r.settled, r.provider_ref FROM (SELECT * FROM retrysafe_receipts WHERE key_id = $3 AND key_id <> '00000000-0000-0000-0000-000000000000' AND ($4 = '' OR provider_ref = $4) OFFSET 0) r
+ WHERE r.expires > (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) AND r.id > $1 ORDER BY r.id LIMIT $2;
+
+-- retrysafe_box_receipts_of_ref (bigint, bigint, bytea)
+-- Reads receipts. One snapshot.
+SELECT r.id, r.delivered, r.expires, r.topic, r.key, r.scope, r.settled, r.provider_ref FROM (SELECT * FROM retrysafe_receipts WHERE provider_ref = $3 AND provider_ref <> '' OFFSET 0) r
+ WHERE r.expires > (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) AND r.id > $1 ORDER BY r.id LIMIT $2;
+
+-- retrysafe_box_forget_receipts (uuid)
+-- Deletes the receipts of a key.
+DELETE FROM retrysafe_receipts WHERE key_id = $1 AND key_id <> '00000000-0000-0000-0000-000000000000';
+
+-- retrysafe_box_purge_receipts (bigint)
+-- Deletes receipts that have expired. The rows are locked before they are deleted; locked
+-- rows are left for the next time.
+DELETE FROM retrysafe_receipts WHERE ctid = ANY (ARRAY(
+       SELECT r.ctid FROM retrysafe_receipts r WHERE r.expires <= (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) ORDER BY r.expires LIMIT $1 FOR UPDATE SKIP LOCKED));
 
 
 -- == outbox: in a transaction of the caller's ==

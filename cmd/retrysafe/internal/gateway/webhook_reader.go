@@ -108,7 +108,11 @@ func newEventRule(c *config.WebhookRule) (rule eventRule, err error) {
 	default:
 		return rule, fmt.Errorf("outcome: %q is none", c.Outcome)
 	}
-	rule.answer, err = answerrule.New(c.Answer.Status, c.Answer.Headers, c.Answer.Body, c.Answer.BodyFrom)
+	rule.answer = c.Answer.Rule(func(field string, wrong error) {
+		if wrong != nil {
+			err = errors.Join(err, fmt.Errorf("answer.%s: %w", field, wrong))
+		}
+	})
 	return rule, err
 }
 
@@ -144,8 +148,7 @@ func (r *eventReader) read(_ context.Context, ev webhook.Event) (webhook.Stateme
 		return webhook.Statement{}, retrysafe.ErrNotFound // an operation that did not come through this gateway
 	}
 	if rule.answer != nil {
-		a := &e.Evidence.Result
-		if a.Status, a.Header, a.Body, err = rule.answer.Build(d); err != nil {
+		if e.Evidence.Result, err = rule.answer.Result(&answerrule.Source{Document: d, Body: ev.Body, Kind: "application/json"}); err != nil {
 			return webhook.Statement{}, fmt.Errorf("answer: %w", err)
 		}
 	}

@@ -180,6 +180,9 @@ func (b *builder) announce(at listener.Addresses) {
 		w := &c.Webhooks[i]
 		say("webhook %s on %s", printable.Text(w.Name), printable.Text(at.Main+w.Path))
 	}
+	for i := range c.Reconcile.Resolvers {
+		say("resolver %s", printable.Text(resolverText(&c.Reconcile.Resolvers[i], c.Janitor.Off)))
+	}
 	if at.Admin != "" {
 		say("operators on %s", printable.Text(at.Admin))
 	}

@@ -18,7 +18,7 @@ func forgetCommand(env *command.Env, target *stores.Flags) *cobra.Command {
 for, is a new operation and has effects of its own. It is for a stored answer that is
 wrong, such as an error that was kept. Be certain that the old operation had no effect,
 or that two are wanted. An operation in flight or with an unknown outcome is refused:
-settle it first.
+settle it first. Receipts of outbox messages that settled the key are deleted with it.
 
 Running gateways follow within a second on PostgreSQL and SQLite. The command says so, or
 how long it takes where the store cannot tell them.
@@ -36,7 +36,8 @@ func eraseCommand(env *command.Env, target *stores.Flags) *cobra.Command {
 			Long: `Deletes the content of a record whose operation has ended: the body and headers of the
 answer, the request, the checkpoint, the reason, the texts of notes. The key stays used
 until it expires: a retry is told that the operation was executed and its answer not
-kept, and nothing runs again. It is for data that must be deleted.
+kept, and nothing runs again. Receipts of outbox messages that settled the key are
+deleted too. It is for data that must be deleted.
 
 An operation in flight or with an unknown outcome is refused: settle it first. Do not
 write personal data into --why: the audit keeps it. Copies that the database keeps on

@@ -7,6 +7,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/keyref"
 	"github.com/retrysafe/retrysafe/internal/failreason"
+	"github.com/retrysafe/retrysafe/outbox"
 )
 
 // recordJSON is a record for scripts.
@@ -35,6 +36,9 @@ type recordJSON struct {
 	Tries       int         `json:"tries,omitempty"`
 	Notes       []noteJSON  `json:"notes,omitempty"`
 	Steps       []stepJSON  `json:"steps,omitempty"`
+	Receipts    []receipt   `json:"receipts,omitempty"`
+	// DownstreamKey is what the service behind a gateway gets by derive_key.
+	DownstreamKey string `json:"downstream_key,omitempty"`
 }
 
 // answerJSON is a stored answer for scripts. The body is there if it was asked for: as
@@ -55,6 +59,20 @@ type noteJSON struct {
 	State  string    `json:"state"`
 	Text   string    `json:"text"`
 	Action string    `json:"action,omitempty"` // the ID of the operator's action
+}
+
+// A receipt is that of a message which settled the key, for scripts.
+type receipt struct {
+	Message     int64     `json:"message"`
+	Topic       string    `json:"topic"`
+	Key         string    `json:"downstream_key"`
+	ProviderRef string    `json:"provider_ref,omitempty"`
+	DeliveredAt time.Time `json:"delivered_at"`
+	ExpiresAt   time.Time `json:"expires_at"`
+}
+
+func newReceiptJSON(r *outbox.KeptReceipt) receipt {
+	return receipt{r.ID, r.Topic, r.Key, r.ProviderRef, r.Delivered, r.Expires}
 }
 
 type stepJSON struct {

@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,8 +14,11 @@ import (
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
+	"github.com/retrysafe/retrysafe/internal/deployment"
+	"github.com/retrysafe/retrysafe/outbox"
 )
 
 func showCommand(env *command.Env, target *stores.Flags) *cobra.Command {
@@ -61,21 +65,49 @@ be given so: '"a\tb"'.`,
 		if err != nil {
 			r.Version = 0 // shown as unreadable: parts of it may be wrong
 		}
-		if format.Is("json") {
-			return terminal.WriteJSON(env.Out, newRecordJSON(&r, false, body))
+		receipts, err := s.Receipts(ctx, outbox.ReceiptQuery{Settled: ref, Limit: maxReceipts})
+		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			return s.StoreError(err)
 		}
-		writeRecord(env.Out, &r, s.Repeat, body, long)
+		downstream := downstreamKey(ctx, s, ref)
+		if format.Is("json") {
+			j := newRecordJSON(&r, false, body)
+			j.DownstreamKey = downstream
+			for i := range receipts {
+				j.Receipts = append(j.Receipts, newReceiptJSON(&receipts[i]))
+			}
+			return terminal.WriteJSON(env.Out, j)
+		}
+		writeRecord(env.Out, &r, downstream, receipts, s.Repeat, body, long)
 		return nil
 	})
 	return cmd
 }
 
-// writeRecord writes everything about a record, for people.
-func writeRecord(w io.Writer, r *retrysafe.Record, repeat string, body, long bool) {
+// maxReceipts is how many receipts are shown with a key. Few keys are settled by more than
+// one message.
+const maxReceipts = 20
+
+// downstreamKey returns the key that the service behind a gateway gets by derive_key, which
+// the provider may know instead of the client's. It is empty for a store that no gateway
+// has noted its settings in: other programs derive their keys by names of their own.
+func downstreamKey(ctx context.Context, s *stores.Session, ref retrysafe.Ref) string {
+	if _, err := s.Opened.Store.Load(ctx, deployment.Ref()); err != nil || ref.IsSystem() {
+		return ""
+	}
+	return retrysafe.DownstreamKey(config.Namespace, ref, config.UpstreamCall)
+}
+
+// writeRecord writes everything about a record, for people. Receipts are of the messages
+// that settled it.
+func writeRecord(w io.Writer, r *retrysafe.Record, downstream string, receipts []outbox.KeptReceipt, repeat string, body, long bool) {
 	d := terminal.NewDetails(w)
 	d.Add("scope", "%s", printable.Name(r.Scope))
 	d.Add("key", "%s", printable.Name(r.Key))
 	d.Add("hash", "%s (as logs show it)", retrysafe.HashKey(r.Key))
+	if downstream != "" {
+		d.Add("downstream key", "%s (what the service gets by derive_key)", downstream)
+	}
 	d.Add("operation", "%s", terminal.OrDash(printable.Text(r.Operation)))
 	d.Add("state", "%s", stateText(r))
 	d.Add("attempt", "%d, effects %s, a lapsed attempt: %s", r.Attempt, r.Effects, r.Lapse)
@@ -103,16 +135,20 @@ func writeRecord(w io.Writer, r *retrysafe.Record, repeat string, body, long boo
 			}
 		}
 	}
-	for i, n := range r.Inquiry.Notes {
-		name := ""
-		if i == 0 {
-			name = "notes"
+	for i := range receipts {
+		m := &receipts[i]
+		text := fmt.Sprintf("message %d, %s, delivered %s", m.ID, printable.Text(m.Topic), terminal.Time(m.Delivered, r.ReadAt, long))
+		if m.ProviderRef != "" {
+			text += ", provider ref " + printable.Text(m.ProviderRef)
 		}
+		d.Add(first(i, "receipts"), "%s", text)
+	}
+	for i, n := range r.Inquiry.Notes {
 		text := printable.Text(n.Text)
 		if n.ID != "" {
 			text += " [action " + printable.Text(n.ID) + "]"
 		}
-		d.Add(name, "%s, by %s, %s: %s", terminal.Time(n.At, r.ReadAt, long), printable.Text(n.By), n.State, text)
+		d.Add(first(i, "notes"), "%s, by %s, %s: %s", terminal.Time(n.At, r.ReadAt, long), printable.Text(n.By), n.State, text)
 	}
 	_ = d.Flush() // an error of standard output is not reported
 	if body && r.Result != nil {
@@ -120,6 +156,14 @@ func writeRecord(w io.Writer, r *retrysafe.Record, repeat string, body, long boo
 	}
 	a := advise(r, repeat)
 	terminal.WriteOptions(w, a.meaning, a.options)
+}
+
+// first returns the name of a list before its first line, and nothing before the others.
+func first(i int, name string) string {
+	if i > 0 {
+		return ""
+	}
+	return name
 }
 
 // deadlineMeaning returns what happens at the deadline of a record.

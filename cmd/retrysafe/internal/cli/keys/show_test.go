@@ -13,6 +13,8 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/internal/deployment"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/store/sealed"
 )
@@ -29,6 +31,21 @@ func TestShowExplainsEveryState(t *testing.T) {
 	here.Run("keys show tenant-a dead --format json").Exits(0).Golden("show.json")
 	here.Run("keys show tenant-a completed --body --format json").Exits(0).Says(`"body":"{\"id\":\"pay_1\"}"`)
 	here.Run("keys show tenant-a nothing").Exits(1).InOneLine().Says("there is no key nothing in the scope tenant-a")
+}
+
+// In the store of a gateway the key that its service got is shown: a provider may know no
+// other. Other programs derive their keys by names of their own.
+func TestShowHasTheKeyOfTheService(t *testing.T) {
+	t.Parallel()
+	url, s := clitest.SQLite(t)
+	ref := clitest.Put(t, s.Store, clitest.Dead("tenant-a", "k")).Ref
+	here, key := clitest.NewShell(t, url), retrysafe.DownstreamKey(config.Namespace, ref, config.UpstreamCall)
+	here.Run("keys show tenant-a k").Exits(0).Hides("downstream", key)
+	noted := clitest.Record("", "", retrysafe.StateCompleted)
+	noted.Ref = deployment.Ref()
+	clitest.Put(t, s.Store, noted)
+	here.Run("keys show tenant-a k").Exits(0).Says("downstream key  " + key)
+	here.Run("keys show tenant-a k -o json").Exits(0).Says(`"downstream_key":"` + key + `"`)
 }
 
 // How far an operation has come is shown by the names of its steps.

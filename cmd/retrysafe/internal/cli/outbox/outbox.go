@@ -42,7 +42,7 @@ nothing else removes it.
 	})
 	f := &boxFlags{Flags: stores.AddFlags(cmd)}
 	cmd.PersistentFlags().DurationVar(&f.window, "window", 24*time.Hour, "how long receivers remember a key; negative: they need none")
-	cmd.AddCommand(depthCommand(env, f), listCommand(env, f), showCommand(env, f), redriveCommand(env, f), skipCommand(env, f), dropCommand(env, f))
+	cmd.AddCommand(depthCommand(env, f), listCommand(env, f), receiptsCommand(env, f), showCommand(env, f), redriveCommand(env, f), skipCommand(env, f), dropCommand(env, f))
 	return cmd
 }
 
@@ -72,7 +72,7 @@ func (s *session) find(ctx context.Context, id int64) (m outbox.DeadLetter, dead
 	failing, err := s.messages.Failing(ctx, id-1, 1)
 	switch {
 	case errors.Is(err, errors.ErrUnsupported), err == nil && (len(failing) == 0 || failing[0].ID != id):
-		return m, false, exit.Errorf(exit.No, "message %d is neither dead nor failing: it was delivered or dropped, or never existed", id).
+		return m, false, exit.Errorf(exit.No, "message %d is neither dead nor failing: it was delivered without a receipt, dropped, or never existed", id).
 			Hintf("see what is there: retrysafe outbox list%s", s.Repeat)
 	case err != nil:
 		return m, false, s.StoreError(err)

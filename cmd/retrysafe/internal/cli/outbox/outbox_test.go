@@ -3,8 +3,11 @@ package outbox_test
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
@@ -64,4 +67,57 @@ func TestDepth(t *testing.T) {
 	clitest.Enqueue(t, s, outbox.Message{Topic: "t", Payload: []byte("p")})
 	here.Run("outbox depth").Exits(0).Says("waiting  2", "ready    1", "failing  1", "dead     1, the oldest for", "retrysafe outbox list")
 	here.Run("outbox depth -o json").Exits(0).Says(`"waiting":2`, `"ready":1`, `"failing":1`, `"dead":1`)
+}
+
+// delivered leaves the receipt of a message that settled a key, and that of one that
+// settled none.
+func delivered(t *testing.T, s *storeurl.Opened, settled *retrysafe.Record) {
+	t.Helper()
+	clitest.Enqueue(t, s, outbox.Message{Topic: "charges", Key: "downstream-1", Settles: settled}, outbox.Message{Topic: "mails", Key: "downstream-2"})
+	held, err := s.Outbox.Lease(t.Context(), retrysafe.Owner{9}, time.Minute)
+	clitest.Must(t, err)
+	due, err := s.Outbox.Due(t.Context(), held.Shards, 10)
+	clitest.Must(t, err)
+	acks := make([]outbox.Ack, len(due))
+	for i := range due {
+		d := &due[i]
+		acks[i] = outbox.Ack{ID: d.ID, Shard: d.Shard, Kind: outbox.AckDelivered, Tries: 1, Keep: time.Hour, Message: &d.Message}
+		if d.Topic == "charges" {
+			acks[i].ProviderRef = "ch_17"
+		}
+	}
+	_, err = s.Outbox.Ack(t.Context(), acks)
+	clitest.Must(t, err)
+}
+
+func TestReceipts(t *testing.T) {
+	t.Parallel()
+	url, s := clitest.SQLite(t)
+	here := clitest.NewShell(t, url)
+	here.Run("outbox receipts").Exits(0).Says("none")
+	r := clitest.Put(t, s.Store, clitest.Record("tenant-a", "key-1", retrysafe.StateInProgress))
+	delivered(t, s, &r)
+	here.Run("outbox receipts").Exits(0).Says("charges", "ch_17", "tenant-a key-1", "mails")
+	here.Run("outbox receipts --provider-ref ch_17").Exits(0).Says("tenant-a key-1").Hides("mails")
+	here.Run("outbox receipts tenant-a key-1 --long").Exits(0).Says("downstream-1").Hides("mails")
+	here.Run("outbox receipts tenant-b key-1").Exits(0).Says("none")
+	here.Run("outbox receipts key-1").Exits(2).Says("SCOPE", "KEY").InOneLine()
+	here.Run("outbox receipts --limit 0").Exits(2).Says("--all").InOneLine()
+	here.Run("outbox receipts --limit 1").Exits(0).Says("there is more: the same with --after 1")
+	here.Run("outbox receipts --limit 1 --after 1").Exits(0).Says("mails").Hides("there is more")
+	if got := here.Run("outbox receipts --all -o json").Exits(0).Says(`"provider_ref":"ch_17"`, `"scope":"tenant-a"`); strings.Count(got.Out, "\n") != 2 {
+		t.Errorf("%s", got.Out)
+	}
+	here.Run("outbox show 1").Exits(0).Says("delivered", "ch_17", "tenant-a key-1", "downstream-1", "then the receipt is forgotten")
+	here.Run("outbox show 1 -o json").Exits(0).Says(`"delivered":true`, `"expires_at"`)
+	here.Run("outbox show 3").Exits(1).Says("delivered without a receipt").InOneLine()
+	here.Run("keys show tenant-a key-1").Exits(0).Says("receipts", "message 1, charges, delivered", "provider ref ch_17")
+	here.Run("keys show tenant-a key-1 -o json").Exits(0).Says(`"downstream_key":"downstream-1"`)
+
+	done := r.Update()
+	done.State, done.Result, done.Term = retrysafe.StateCompleted, &retrysafe.Result{Status: 201}, time.Hour
+	_, err := s.Store.Swap(t.Context(), done)
+	clitest.Must(t, err)
+	here.Run("keys erase tenant-a key-1 --yes --why", "request 42").Exits(0)
+	here.Run("outbox receipts").Exits(0).Says("mails").Hides("tenant-a", "ch_17")
 }

@@ -22,7 +22,8 @@ func showCommand(env *command.Env, f *boxFlags) *cobra.Command {
 		Use:   "show ID",
 		Short: "Show a message, and what you may do about it",
 		Long: `Shows a dead letter, or a message that fails, and prints the exact command for each
-thing that you may do about it.`,
+thing that you may do about it. Of a message that was delivered it shows the receipt, if
+the worker keeps receipts.`,
 		Example: `  retrysafe outbox show 17
   # with its payload
   retrysafe outbox show 17 --body`,
@@ -42,6 +43,12 @@ thing that you may do about it.`,
 			return err
 		}
 		defer s.Close(ctx)
+		switch r, ok, err := s.receipt(ctx, id); {
+		case err != nil:
+			return err
+		case ok:
+			return writeReceipt(env, &r, format, long)
+		}
 		m, dead, err := s.find(ctx, id)
 		if err != nil {
 			return err

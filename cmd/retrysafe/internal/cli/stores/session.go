@@ -12,6 +12,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
 	"github.com/retrysafe/retrysafe/operator"
+	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/sealed"
 )
 
@@ -54,7 +55,8 @@ func (l *Location) open(ctx context.Context, env *command.Env) (_ *Session, err 
 	if s.Store, err = l.unseal(start, env, opened.Store); err != nil {
 		return nil, err
 	}
-	if s.Service, err = operator.New(s.Store, nil); err != nil {
+	receipts, _ := opened.Outbox.(outbox.ReceiptKeeper) // nil: the store keeps none
+	if s.Service, err = operator.New(s.Store, &operator.Options{Receipts: receipts}); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -99,6 +101,16 @@ func (l *Location) CheckNotEncrypted(ctx context.Context, s retrysafe.Store) err
 		}
 	}
 	return nil
+}
+
+// Receipts returns receipts of delivered messages. If the store keeps none, the error is
+// [errors.ErrUnsupported].
+func (s *Session) Receipts(ctx context.Context, q outbox.ReceiptQuery) ([]outbox.KeptReceipt, error) {
+	keeper, ok := s.Opened.Outbox.(outbox.ReceiptKeeper)
+	if !ok {
+		return nil, fmt.Errorf("this store keeps no receipts: %w", errors.ErrUnsupported)
+	}
+	return keeper.Receipts(ctx, q)
 }
 
 // Close ends the session. Actions whose end the store has not confirmed are offered to

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/retrysafe/retrysafe/internal/answerrule"
 	"github.com/retrysafe/retrysafe/internal/jsonrule"
 )
 
@@ -236,13 +235,13 @@ func (k *checker) webhookRule(at string, r *WebhookRule) {
 			k.refuse(child(child(answer, "headers"), name), "%w", err)
 		}
 	}
-	if _, err := answerrule.New(a.Status, a.Headers, a.Body, a.BodyFrom); err != nil {
-		field := "body"
-		if a.BodyFrom != "" {
-			field = "body_from"
+	a.Rule(func(field string, err error) {
+		name, header := strings.CutPrefix(field, "headers.")
+		if err == nil || header && wrongAnswerHeader(name) != nil { // that is refused already
+			return
 		}
 		k.refuse(child(answer, field), "%w", err)
-	}
+	})
 }
 
 // wrongAnswerHeader refuses a header that an answer cannot have.

@@ -36,7 +36,7 @@ reconcile:
   { every: 1s, concurrency: 2, tries: 3, pause: 4s, max_pause: 5s, timeout: 6s, break_after: 7, break_pause: 8s, max_break_pause: 9s,
     resolvers: [{ name: n, routes: ["example.com/y/{z...}"], method: POST, url: "http://h/{request:/$$a}", token: "$${x}", headers: { A: "b$$" }, body: '{"a":"{key}"}',
       plain_http: true, deadline: 1h, provider_ref: /id, rules: [{ status: [200, 4xx], when: { /a: ["1", "true"] }, present: [/b], absent: [/c/0], then: pending },
-      { status: ["200"], then: happened, answer: { status: 201, headers: { X-A: "{response:/a}" }, body: '{"a": "$$"}' } },
+      { status: ["200"], then: happened, answer: { status: 201, headers: { X-A: "{/a}" }, body: '{"a": "$$"}' } },
       { status: ["201"], then: happened, answer: { status: 201, body_from: response } }] }, { endpoint: "https://h" }] }
 webhooks:
   - { name: pay, path: /hooks/pay, scheme: hmac, secrets: [0123456789abcdef, "$$x#: 'yyyyyyyyyyyyyyy"], signature: { header: X-S, prefix: "v0=", hash: sha512, encoding: base64, signed: "{timestamp}:{body}", timestamp_header: X-T, id_header: X-I },

@@ -137,8 +137,8 @@ func (r *Resolver) fields() section {
 		{"url", text(&r.Lookup.URL)},
 		{"token", secretText(&r.Token, redactAll)},
 		{"token_file", text(&r.TokenFile)},
-		{"headers", headers{&r.Headers}},
-		{"header_files", headerFiles{&r.HeaderFiles}},
+		{"headers", headers(&r.Headers)},
+		{"header_files", headerFiles(&r.HeaderFiles)},
 		{"body", text(&r.Lookup.Body)},
 		{"plain_http", flag(&r.PlainHTTP)},
 		{"deadline", span(&r.Deadline)},
@@ -423,52 +423,43 @@ func (a answer) print(p printer, path string) *yaml.Node {
 	return p.section(path, answerFields(*a.to), answerFields(&httpresolver.Answer{}))
 }
 
-// headers are headers whose values may be secrets.
-type headers struct{ to *[]Header }
+// headerMap is a mapping from the names of headers to something that a kind of value
+// reads and prints.
+type headerMap[T any] struct {
+	to    *[]T
+	name  func(*T) *string
+	value func(*T) value
+}
 
-func (h headers) read(r *reader, path string, n *yaml.Node) {
-	var all []Header
+func headers(to *[]Header) headerMap[Header] {
+	return headerMap[Header]{to, func(h *Header) *string { return &h.Name }, func(h *Header) value { return secretText(&h.Value, redactAll) }}
+}
+
+func headerFiles(to *[]HeaderFile) headerMap[HeaderFile] {
+	return headerMap[HeaderFile]{to, func(h *HeaderFile) *string { return &h.Name }, func(h *HeaderFile) value { return text(&h.File) }}
+}
+
+func (h headerMap[T]) read(r *reader, path string, n *yaml.Node) {
+	var all []T
 	for _, p := range r.pairs(path, n) {
 		at := child(path, p.key.Value)
 		r.mark(at, p.value)
-		one := Header{Name: p.key.Value}
-		secretText(&one.Value, redactAll).read(r, at, p.value)
+		var one T
+		*h.name(&one) = p.key.Value
+		h.value(&one).read(r, at, p.value)
 		all = append(all, one)
 	}
 	*h.to = all
 }
 
-func (h headers) print(p printer, path string) *yaml.Node {
-	return p.section(path, h.fields(*h.to), h.fields(make([]Header, len(*h.to))))
+func (h headerMap[T]) print(p printer, path string) *yaml.Node {
+	return p.section(path, h.fields(*h.to), h.fields(make([]T, len(*h.to))))
 }
 
 // fields returns a section with a field for each header; all have the names that h has.
-func (h headers) fields(all []Header) (s section) {
+func (h headerMap[T]) fields(all []T) (s section) {
 	for i := range all {
-		s = append(s, field{(*h.to)[i].Name, secretText(&all[i].Value, redactAll)})
+		s = append(s, field{*h.name(&(*h.to)[i]), h.value(&all[i])})
 	}
 	return s
-}
-
-// headerFiles are headers whose values are in files.
-type headerFiles struct{ to *[]HeaderFile }
-
-func (h headerFiles) read(r *reader, path string, n *yaml.Node) {
-	var all []HeaderFile
-	for _, p := range r.pairs(path, n) {
-		at := child(path, p.key.Value)
-		r.mark(at, p.value)
-		one := HeaderFile{Name: p.key.Value}
-		text(&one.File).read(r, at, p.value)
-		all = append(all, one)
-	}
-	*h.to = all
-}
-
-func (h headerFiles) write() *yaml.Node {
-	n := &yaml.Node{Kind: yaml.MappingNode}
-	for _, one := range *h.to {
-		n.Content = append(n.Content, nameNode(one.Name), textNode(one.File))
-	}
-	return n
 }

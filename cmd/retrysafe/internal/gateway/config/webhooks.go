@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/retrysafe/retrysafe/internal/answerrule"
 	"github.com/retrysafe/retrysafe/webhook"
 )
 
@@ -84,11 +85,20 @@ const (
 	OutcomeIgnore      = "ignore"
 )
 
-// An Answer is a response that is built from an event; see package answerrule.
+// An Answer is a response that is built from an event.
 type Answer struct {
 	Status         int
 	Headers        map[string]string
 	Body, BodyFrom string
+}
+
+// inEvent has the places of an answer to an event: {/pointer}.
+var inEvent = answerrule.Vocabulary{Document: true}
+
+// Rule returns the rule by which the answer is built, and tells refuse what is wrong with
+// its fields.
+func (a *Answer) Rule(refuse func(field string, err error)) *answerrule.Rule {
+	return answerrule.New(&answerrule.Answer{Status: a.Status, Header: a.Headers, Body: a.Body, BodyFrom: a.BodyFrom}, &inEvent, refuse)
 }
 
 // WebhookPrefix is where webhooks are that have no path of their own.

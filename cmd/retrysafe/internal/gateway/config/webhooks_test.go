@@ -124,7 +124,7 @@ func TestWhatIsWrongWithAWebhook(t *testing.T) {
 		{"name: pay, scheme: stripe, " + secret + ", " + find + ", rules: [{ outcome: declined, answer: { status: 200 } }]", "gw.yaml:6:142: webhooks[0].rules[0].answer.status: it is 200; what was declined is answered by a status from 400 to 599, such as 402"},
 		{"name: pay, scheme: stripe, " + secret + ", " + find + ", rules: [{ outcome: pending, answer: { status: 200 } }]", "gw.yaml:6:123: webhooks[0].rules[0].answer: it is for outcome: happened and declined; after pending there is no answer yet"},
 		{"name: pay, scheme: stripe, " + secret + ", " + find + ", rules: [{ outcome: pending, final: true }]", "gw.yaml:6:130: webhooks[0].rules[0].final: it is for outcome: not_happened; pending needs no such proof"},
-		{"name: pay, scheme: stripe, " + secret + ", " + find + ", rules: [{ outcome: happened, answer: { status: 201, body: '{/a' } }]", `gw.yaml:6:153: webhooks[0].rules[0].answer.body: body: the place "{/a" has no closing brace`},
+		{"name: pay, scheme: stripe, " + secret + ", " + find + ", rules: [{ outcome: happened, answer: { status: 201, body: '{/a' } }]", `gw.yaml:6:153: webhooks[0].rules[0].answer.body: the place "{/a" has no closing brace`},
 	} {
 		if got := refused(t, hooks+"  - { "+c.text+" }\n"); sortedLines(got) != sortedLines(c.want) {
 			t.Errorf("%s\nis refused with\n%s\nwant\n%s", c.text, got, c.want)

@@ -105,7 +105,7 @@ reconcile:
       deadline: 6s
       provider_ref: /data/0/id
       rules:
-        - { status: 200, when: { /data/0/status: booked }, then: happened, answer: { status: 201, body: '{"payment":"{response:/data/0/id}"}' } }
+        - { status: 200, when: { /data/0/status: booked }, then: happened, answer: { status: 201, body: '{"payment":"{/data/0/id}"}' } }
         - { status: 200, absent: [/data/0], then: not_happened }
 `, b.URL, filepath.Join(t.TempDir(), "keys.db")))
 

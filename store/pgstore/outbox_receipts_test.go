@@ -1,0 +1,93 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
+	"github.com/retrysafe/retrysafe/outbox"
+	"github.com/retrysafe/retrysafe/store/pgstore"
+)
+
+var nowhere = outbox.SinkFunc(func(context.Context, *outbox.Delivery) outbox.Receipt { return outbox.Receipt{} })
+
+// Where an owner has migrated the schema and not granted the new table, or where it is
+// not there yet, keys and messages work as before; only a worker that is to keep receipts
+// is refused, with the remedy.
+func TestReceiptsThatTheRoleMayNotKeep(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ change, says string }{
+		"no right to the table": {`REVOKE ALL ON retrysafe_receipts FROM `, "GRANT SELECT, INSERT, UPDATE, DELETE ON "},
+		"no table":              {`DROP TABLE retrysafe_receipts -- `, "run the migrations"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := testservers.Shared(t)
+			works(t, open(t, url, nil))
+			conn := connect(t, url)
+			role := newRole(t, conn)
+			exec(t, conn, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA `+one[string](t, conn, `SELECT quote_ident(current_schema())`)+` TO `+role)
+			exec(t, conn, c.change+role)
+			s := open(t, as(t, url, role), &pgstore.Options{SkipMigrations: true})
+			works(t, s)
+			must(t, second(s.Purge(t.Context(), 10)))
+			if _, err := s.Outbox().Receipts(t.Context(), outbox.ReceiptQuery{Limit: 1}); !errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("Receipts = %v", err)
+			}
+			_, err := outbox.NewWorker(s.Outbox(), nowhere, &outbox.Options{KeepReceipts: time.Hour})
+			if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("NewWorker = %v", err)
+			}
+			_, err = outbox.NewWorker(s.Outbox(), nowhere, nil)
+			must(t, err)
+			err = s.Outbox().ForgetReceipts(t.Context(), call("k").Ref)
+			if (err == nil) != (name == "no table") { // what may be there and cannot be deleted is an error
+				t.Errorf("ForgetReceipts = %v", err)
+			}
+		})
+	}
+}
+
+// Receipts are found by an index, whichever way they are asked for, also when there are
+// many.
+func TestReceiptsAreFoundByAnIndex(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	s, conn := open(t, url, nil), connect(t, url)
+	exec(t, conn, `INSERT INTO retrysafe_receipts
+		SELECT n, 1, CASE WHEN n % 2 = 0 THEN 1 ELSE 9000000000000000000 END, gen_random_uuid(), 'topic', 'key', 'scope', 'settled', ('ch_' || n)::bytea FROM generate_series(1, 20000) n`)
+	exec(t, conn, `ANALYZE retrysafe_receipts`)
+	for index, statement := range map[string]string{
+		"retrysafe_receipts_ref":     `SELECT 1 FROM retrysafe_receipts WHERE provider_ref = 'ch_7' AND provider_ref <> ''`,
+		"retrysafe_receipts_key":     `SELECT 1 FROM retrysafe_receipts WHERE key_id = '11111111-1111-1111-1111-111111111111' AND key_id <> '00000000-0000-0000-0000-000000000000'`,
+		"retrysafe_receipts_expires": `SELECT ctid FROM retrysafe_receipts WHERE expires <= 5 ORDER BY expires LIMIT 10`,
+	} {
+		rows, err := conn.Query(t.Context(), `EXPLAIN `+statement)
+		must(t, err)
+		plan := ""
+		for rows.Next() {
+			var line string
+			must(t, rows.Scan(&line))
+			plan += line + "\n"
+		}
+		must(t, rows.Err())
+		if !strings.Contains(plan, index) {
+			t.Errorf("%s is not used:\n%s", index, plan)
+		}
+	}
+	list, err := s.Outbox().Receipts(t.Context(), outbox.ReceiptQuery{ProviderRef: "ch_7", Limit: 5})
+	must(t, err)
+	if len(list) != 1 || list[0].ID != 7 {
+		t.Errorf("the receipts are %+v", list)
+	}
+	for _, want := range []int{4000, 6000, 0} { // in batches, up to the limit
+		n, err := s.Purge(t.Context(), max(want, 1))
+		must(t, err)
+		if n != want {
+			t.Errorf("Purge = %d, want %d", n, want)
+		}
+	}
+}
