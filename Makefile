@@ -97,6 +97,11 @@ prove-full: command ## the same at the size of a release, hours; docs/guarantees
 model: command ## the protocol in every order of events, by Spin (docs/model.md)
 	out/retrysafe prove model
 
+.PHONY: versions
+versions: ## what could differ between versions of PostgreSQL, on 14 to 18
+	scripts/postgres
+	RETRYSAFE_POSTGRES_VERSIONS='14 15 16 17 18' go test -count=1 -run=VersionsOfPostgreSQL -timeout=$(TEST_TIMEOUT) ./store/pgstore ./cmd/retrysafe/internal/cli/prove
+
 .PHONY: mutants
 mutants: command ## plant every known bug, and see that its test finds it
 	out/retrysafe prove mutants --full

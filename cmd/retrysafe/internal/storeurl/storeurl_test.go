@@ -50,6 +50,7 @@ func TestBadAddressesTeach(t *testing.T) {
 		"oracle://h/db":               "no store of the kind",
 		"postgres://u:se cret@h/db":   "%40",
 		"postgres://h/db?pgbouncer=x": "true or false",
+		"postgres://h/db?anyserver=1x": "anyserver=1x in a PostgreSQL URL: true or false",
 	} {
 		_, err := storeurl.Parse(address)
 		if err == nil || !strings.Contains(err.Error(), want) {
