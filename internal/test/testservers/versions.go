@@ -68,21 +68,6 @@ func binFor(opts *PostgresOptions) (string, error) {
 	return findVersion(version, debianPostgres)
 }
 
-// findBaseBackup returns the program that copies a running server: the one beside its own
-// programs, which fetched versions lack, else the usual one, which can copy servers of its
-// own version and older ones.
-func findBaseBackup(bin string) (string, error) {
-	const name = "pg_basebackup"
-	if hasAll(bin, name) {
-		return filepath.Join(bin, name), nil
-	}
-	usual, err := findPostgres(debianPostgres)
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(usual, name), nil
-}
-
 // SharedOn is [Shared] on a server of a major version; empty is the usual one.
 func SharedOn(t TB, version string) string {
 	t.Helper()
