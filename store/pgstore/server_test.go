@@ -114,9 +114,9 @@ func TestServerWhoseLocksDoNothingIsRefused(t *testing.T) {
 		"no advisory locks": `REVOKE ALL ON FUNCTION pg_catalog.pg_try_advisory_xact_lock_shared(bigint) FROM PUBLIC`,
 	} {
 		url := stand(t, genuine[0], statement)
-		role := "plain_" + strings.ReplaceAll(flaw, " ", "_")
-		exec(t, connect(t, url), `CREATE ROLE `+role+` LOGIN`)
-		t.Cleanup(func() { exec(t, connect(t, url), `DROP ROLE `+role) })
+		conn := connect(t, url)
+		role := "plain_" + one[string](t, conn, `SELECT current_database()`) // of this test alone
+		exec(t, conn, `CREATE ROLE `+role+` LOGIN`)
 		_, err := pgstore.Open(t.Context(), strings.Replace(url, "postgres@", role+"@", 1), nil)
 		if err == nil || !strings.Contains(err.Error(), flaw) || !strings.Contains(err.Error(), "anyserver=true") {
 			t.Errorf("%s: %v", flaw, err)
