@@ -37,8 +37,8 @@ func (d Durability) String() string {
 
 // Durability asks the server. A program should log the result at startup.
 func (s *Store) Durability(ctx context.Context) (d Durability, err error) {
-	if s.foreign != nil {
-		return Durability{Class: "D", Caveats: []string{"the server " + s.foreign.flaw + ": what its commits survive is not known here"}}, nil
+	if s.flaw != "" {
+		return Durability{Class: "D", Caveats: []string{"the server " + s.flaw + ": what its commits survive is not known here"}}, nil
 	}
 	err = s.pool.QueryRow(ctx, `SELECT current_setting('fsync') = 'on', current_setting('full_page_writes') = 'on',
        (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'), current_setting('synchronous_standby_names'),

@@ -78,12 +78,12 @@ func (e *foreignServerError) Error() string {
 		e.flaw, version, oldestServer)
 }
 
-// admit checks the server, and notes one that only anyServer lets in.
+// admit checks the server, and notes the flaw of one that only anyServer lets in.
 func (s *Store) admit(ctx context.Context, anyServer bool) error {
 	err := checkServer(ctx, s.pool)
 	var foreign *foreignServerError
 	if anyServer && errors.As(err, &foreign) {
-		s.foreign = foreign
+		s.flaw = foreign.flaw
 		return nil
 	}
 	return err

@@ -49,8 +49,8 @@ type Options struct {
 type Store struct {
 	sql           statements
 	moveSQL       moveStatements
-	foreign       *foreignServerError // of a server that only Options.AnyServer lets in
-	stepType      uint32              // the object id of the type retrysafe_step
+	flaw          string // of a server that only Options.AnyServer lets in
+	stepType      uint32 // the object id of the type retrysafe_step
 	table, schema string
 	config        *pgx.ConnConfig
 	beforeConnect func(context.Context, *pgx.ConnConfig) error
