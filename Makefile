@@ -27,6 +27,8 @@ tool   := go tool -modfile=tools/go.mod
 # SQLite, which is C translated to Go, is not watched by the race detector: that
 # would take most of the time of the tests that use it. All of ours is.
 outside := -gcflags='modernc.org/...=-race=false'
+# Tests run with -vet=off where lint, or go vet itself, has looked at the same packages:
+# lint has all analyzers of go vet, and go test would run ten of them again.
 # Many tests wait, for a lease to end or a server to be back: more of them at a time
 # than there are cores.
 waiting := -parallel=6
@@ -73,7 +75,7 @@ lint: ## golangci-lint as pinned in tools/go.mod; the first run builds it
 .PHONY: race
 race: ## all tests under the race detector, in shuffled order, never from the cache
 	@for m in . $(checked); do (set -x; \
-		go -C $$m test -race $(outside) $(waiting) -shuffle=$(shuffle) -count=1 -timeout=$(TEST_TIMEOUT) ./...); done
+		go -C $$m test -race -vet=off $(outside) $(waiting) -shuffle=$(shuffle) -count=1 -timeout=$(TEST_TIMEOUT) ./...); done
 
 .PHONY: prove
 prove: command ## put the promises to the test, at the size of a change; the report is out/prove.json
@@ -182,11 +184,11 @@ arch:
 # What the race detector would watch for minutes, at its full size.
 .PHONY: plain
 plain:
-	go test -run=Million -count=1 -timeout=$(TEST_TIMEOUT) ./cmd/retrysafe/internal/ledger
+	go test -vet=off -run=Million -count=1 -timeout=$(TEST_TIMEOUT) ./cmd/retrysafe/internal/ledger
 
 .PHONY: nested
 nested:
-	@for m in $(filter-out $(checked),$(nested)); do (set -x; go -C $$m vet ./... && go -C $$m test -timeout=$(TEST_TIMEOUT) ./...); done
+	@for m in $(filter-out $(checked),$(nested)); do (set -x; go -C $$m vet ./... && go -C $$m test -vet=off -timeout=$(TEST_TIMEOUT) ./...); done
 
 .PHONY: smoke
 smoke:
