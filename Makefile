@@ -30,8 +30,9 @@ outside := -gcflags='modernc.org/...=-race=false'
 # Tests run with -vet=off where lint, or go vet itself, has looked at the same packages:
 # lint has all analyzers of go vet, and go test would run ten of them again.
 # Many tests wait, for a lease to end or a server to be back: more of them at a time
-# than there are cores.
-waiting := -parallel=6
+# than there are cores. Most packages keep half a core busy, so half as many more of them
+# run at a time too.
+waiting := -parallel=6 -p=$(shell echo $$(($$(nproc) * 3 / 2)))
 # Modules of their own beside the root one. Some are linted and run like the root's: tests
 # of the library that need a server which must not be in its go.mod, and what users import
 # with frameworks that must not be there.
