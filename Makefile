@@ -27,9 +27,12 @@ tool   := go tool -modfile=tools/go.mod
 # SQLite, which is C translated to Go, is not watched by the race detector: that
 # would take most of the time of the tests that use it. All of ours is.
 outside := -gcflags='modernc.org/...=-race=false'
+# Tests run with -vet=off where lint, or go vet itself, has looked at the same packages:
+# lint has all analyzers of go vet, and go test would run ten of them again.
 # Many tests wait, for a lease to end or a server to be back: more of them at a time
-# than there are cores.
-waiting := -parallel=6
+# than there are cores. Most packages keep half a core busy, so half as many more of them
+# run at a time too.
+waiting := -parallel=6 -p=$(shell echo $$(($$(nproc) * 3 / 2)))
 # Modules of their own beside the root one. Some are linted and run like the root's: tests
 # of the library that need a server which must not be in its go.mod, and what users import
 # with frameworks that must not be there.
@@ -73,7 +76,7 @@ lint: ## golangci-lint as pinned in tools/go.mod; the first run builds it
 .PHONY: race
 race: ## all tests under the race detector, in shuffled order, never from the cache
 	@for m in . $(checked); do (set -x; \
-		go -C $$m test -race $(outside) $(waiting) -shuffle=$(shuffle) -count=1 -timeout=$(TEST_TIMEOUT) ./...); done
+		go -C $$m test -race -vet=off $(outside) $(waiting) -shuffle=$(shuffle) -count=1 -timeout=$(TEST_TIMEOUT) ./...); done
 
 .PHONY: prove
 prove: command ## put the promises to the test, at the size of a change; the report is out/prove.json
@@ -96,6 +99,11 @@ prove-full: command ## the same at the size of a release, hours; docs/guarantees
 .PHONY: model
 model: command ## the protocol in every order of events, by Spin (docs/model.md)
 	out/retrysafe prove model
+
+.PHONY: versions
+versions: ## what could differ between versions of PostgreSQL, on 14 to 18
+	scripts/postgres
+	RETRYSAFE_POSTGRES_VERSIONS='14 15 16 17 18' go test -count=1 -run=VersionsOfPostgreSQL -timeout=$(TEST_TIMEOUT) ./store/pgstore ./cmd/retrysafe/internal/cli/prove
 
 .PHONY: mutants
 mutants: command ## plant every known bug, and see that its test finds it
@@ -177,11 +185,11 @@ arch:
 # What the race detector would watch for minutes, at its full size.
 .PHONY: plain
 plain:
-	go test -run=Million -count=1 -timeout=$(TEST_TIMEOUT) ./cmd/retrysafe/internal/ledger
+	go test -vet=off -run=Million -count=1 -timeout=$(TEST_TIMEOUT) ./cmd/retrysafe/internal/ledger
 
 .PHONY: nested
 nested:
-	@for m in $(filter-out $(checked),$(nested)); do (set -x; go -C $$m vet ./... && go -C $$m test -timeout=$(TEST_TIMEOUT) ./...); done
+	@for m in $(filter-out $(checked),$(nested)); do (set -x; go -C $$m vet ./... && go -C $$m test -vet=off -timeout=$(TEST_TIMEOUT) ./...); done
 
 .PHONY: smoke
 smoke:

@@ -177,7 +177,7 @@ func TestNumbersOfRFC8785(t *testing.T) {
 		1e+21 9.999999999999997e-7 0.000001 333333333.3333332 333333333.33333325 333333333.3333333 333333333.3333334
 		333333333.33333343 -0.0000033333333333333333 1424953923781206.2`)
 	rng := rand.New(rand.NewPCG(1, 2))
-	for range 20_000 {
+	for range some(20_000) {
 		if f := math.Float64frombits(rng.Uint64()); !math.IsNaN(f) && !math.IsInf(f, 0) {
 			b, err := json.Marshal(f)
 			if err != nil {
@@ -252,7 +252,7 @@ func TestUTF8(t *testing.T) {
 	}
 	edges := []byte{'a', 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc1, 0xc2, 0xdf, 0xe0, 0xe1, 0xec, 0xed, 0xee, 0xef, 0xf0, 0xf1, 0xf3, 0xf4, 0xf5, 0xff}
 	rng := rand.New(rand.NewPCG(1, 2))
-	for range 200_000 {
+	for range some(200_000) {
 		s := []byte("aaaaaaaa")[:rng.IntN(9)]
 		for range 1 + rng.IntN(5) {
 			s = append(s, edges[rng.IntN(len(edges))])
@@ -326,13 +326,13 @@ func TestW79_Hostile(t *testing.T) {
 		}
 		return "{" + b.String()[1:] + "}"
 	}
-	const n = 20_000
+	n, many := some(20_000), some(100_000)
 	long := strings.Repeat("x", 50)
 	for what, src := range map[string]string{
-		"in order":              build(100_000, func(k int) string { return fmt.Sprintf("%08d", k) }),
-		"backwards":             build(100_000, func(k int) string { return fmt.Sprintf("%08d", 100_000-k) }),
+		"in order":              build(many, func(k int) string { return fmt.Sprintf("%08d", k) }),
+		"backwards":             build(many, func(k int) string { return fmt.Sprintf("%08d", many-k) }),
 		"alike":                 build(n, func(k int) string { return fmt.Sprintf("%s%08d", long, n-k) }),
-		"alike and scattered":   build(100_000, func(k int) string { return fmt.Sprintf("%s%08d", long, k*7919%100_000) }),
+		"alike and scattered":   build(many, func(k int) string { return fmt.Sprintf("%s%08d", long, k*7919%many) }),
 		"alike and escaped":     build(n, func(k int) string { return fmt.Sprintf("\\n%s\\\\%08d", long, k*7919%n) }),
 		"all escapes":           build(n, func(k int) string { return strings.Repeat("\\\\", k%100) + fmt.Sprint(k) }),
 		"alike in eight bytes":  build(n, func(k int) string { return fmt.Sprintf("xxxxxxxx%d", k) }),

@@ -15,6 +15,16 @@ import (
 	"github.com/retrysafe/retrysafe/internal/canonjson"
 )
 
+// some is how many inputs a test draws of n: all, or with the race detector, which watches
+// each of them for a multiple of the time, a tenth. These tests have one goroutine each. The
+// plain run of make test, scripts/cover, has all.
+func some(n int) int {
+	if raceEnabled {
+		return n / 10
+	}
+	return n
+}
+
 // A generator draws documents, and writes each of them in one of its many forms.
 type generator struct {
 	*rand.Rand
@@ -158,7 +168,7 @@ func TestProperty(t *testing.T) {
 	g := &generator{rand.New(rand.NewPCG(1, 2)), nil}
 	var enc canonjson.Encoder
 	var out []byte
-	for range 3_000 {
+	for range some(3_000) {
 		doc := g.value(0)
 		want, err := write(doc)
 		if err != nil {
@@ -176,7 +186,7 @@ func TestProperty(t *testing.T) {
 func TestNumbersProperty(t *testing.T) {
 	t.Parallel()
 	g := &generator{rand.New(rand.NewPCG(5, 6)), nil}
-	for range 20_000 {
+	for range some(20_000) {
 		a := string(g.number())
 		b := string(g.number())
 		switch g.IntN(3) {

@@ -25,6 +25,9 @@ type Durability struct {
 
 // String returns one line for the log at startup.
 func (d Durability) String() string {
+	if d.SynchronousCommit == "" { // of a server that has no such settings
+		return "class " + d.Class + ": " + strings.Join(d.Caveats, "; ")
+	}
 	s := fmt.Sprintf("class %s: fsync %t, synchronous_commit %s, %d standbys, %d of them synchronous", d.Class, d.Fsync, d.SynchronousCommit, d.Followers, d.Synchronous)
 	if len(d.Caveats) > 0 {
 		s += "; " + strings.Join(d.Caveats, "; ")
@@ -34,6 +37,9 @@ func (d Durability) String() string {
 
 // Durability asks the server. A program should log the result at startup.
 func (s *Store) Durability(ctx context.Context) (d Durability, err error) {
+	if s.flaw != "" {
+		return Durability{Class: "D", Caveats: []string{"the server " + s.flaw + ": what its commits survive is not known here"}}, nil
+	}
 	err = s.pool.QueryRow(ctx, `SELECT current_setting('fsync') = 'on', current_setting('full_page_writes') = 'on',
        (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'), current_setting('synchronous_standby_names'),
        (SELECT count(*) FROM pg_stat_replication), (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))`).

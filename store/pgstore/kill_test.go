@@ -149,7 +149,11 @@ func (j *journal) report(t *testing.T) {
 // and its clients live on.
 func TestKilledServerLosesNothing(t *testing.T) {
 	t.Parallel()
-	pg := testservers.NewPostgres(t, nil)
+	killUnderLoad(t, testservers.NewPostgres(t, nil), kills)
+}
+
+func killUnderLoad(t *testing.T, pg *testservers.Postgres, kills int) {
+	t.Helper()
 	s := open(t, pg.URL("postgres"), nil)
 	all := newJournal()
 	for round := range kills {

@@ -55,7 +55,11 @@ var by = map[string]string{
 // statistics say of it.
 func TestPlansUseTheIndexes(t *testing.T) {
 	t.Parallel()
-	url := testservers.Shared(t)
+	holdPlans(t, testservers.Shared(t))
+}
+
+func holdPlans(t *testing.T, url string) {
+	t.Helper()
 	s, conn := open(t, url, nil), connect(t, url)
 	behind := open(t, url, &pgstore.Options{PgBouncer: true})
 	exec(t, conn, `ALTER TABLE retrysafe_keys SET (autovacuum_enabled = off)`)

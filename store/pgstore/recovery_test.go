@@ -10,9 +10,8 @@ import (
 )
 
 // recoveryPlace has two handles on one table, as two nodes have.
-func recoveryPlace(t *testing.T) recoverytest.Place {
+func recoveryPlace(t *testing.T, url string) recoverytest.Place {
 	t.Helper()
-	url := testservers.Shared(t)
 	s := open(t, url, nil)
 	return recoverytest.Place{
 		Store: s,
@@ -29,10 +28,10 @@ func recoveryPlace(t *testing.T) recoverytest.Place {
 
 func TestW54_ReapersRaceWithRetries(t *testing.T) {
 	t.Parallel()
-	recoverytest.RaceReapers(t, recoveryPlace(t))
+	recoverytest.RaceReapers(t, recoveryPlace(t, testservers.Shared(t)))
 }
 
 func TestW55_StaleSweepersOverwriteNothing(t *testing.T) {
 	t.Parallel()
-	recoverytest.RaceSweepers(t, recoveryPlace(t))
+	recoverytest.RaceSweepers(t, recoveryPlace(t, testservers.Shared(t)))
 }

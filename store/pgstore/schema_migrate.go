@@ -77,9 +77,13 @@ func PrintMigrations(schema string) (string, error) {
 // is safe when many processes start at once: one migrates, and the others wait for it. A
 // database with a newer schema is not changed: the error is [ErrNewerSchema], unless the
 // database says that programs of this schema may work on it. If there is nothing to do,
-// no right to change the schema is needed.
+// no right to change the schema is needed. A server that [Open] refuses is refused.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) error {
-	if err := migrateConn(ctx, pool, schema); err != nil {
+	err := checkServer(ctx, pool)
+	if err == nil {
+		err = migrateConn(ctx, pool, schema)
+	}
+	if err != nil {
 		return fmt.Errorf("pgstore: %w", explain(err))
 	}
 	return nil
@@ -97,7 +101,11 @@ func migrateConn(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 // MigrateTx is Migrate in a transaction of the caller's, which must be READ
 // COMMITTED if several processes may migrate at once.
 func MigrateTx(ctx context.Context, tx pgx.Tx, schema string) error {
-	set, err := migrationsIn(schema)
+	err := checkServer(ctx, tx)
+	var set *migrate.Set
+	if err == nil {
+		set, err = migrationsIn(schema)
+	}
 	if err == nil {
 		err = set.MigrateTx(ctx, migrationTx{migrationSession{tx}, tx, schema})
 	}

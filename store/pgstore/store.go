@@ -33,6 +33,11 @@ type Options struct {
 	MaxQueue int
 	// Timeout bounds one batch. Default 5 s.
 	Timeout time.Duration
+	// AnyServer lets the store work on a server that is not PostgreSQL 14 or later, such as
+	// CockroachDB, YugabyteDB or Aurora DSQL. The store excludes two attempts under one key
+	// by advisory locks, which such servers lack, or accept and ignore: set it only if every
+	// check of "retrysafe prove --store" has passed on the very version of that server.
+	AnyServer bool
 	// SkipMigrations says that the schema is migrated by other means.
 	SkipMigrations bool
 	// Moving opens the store also while a move has it closed, so that "retrysafe keys copy"
@@ -44,6 +49,7 @@ type Options struct {
 type Store struct {
 	sql           statements
 	moveSQL       moveStatements
+	flaw          string // of a server that only Options.AnyServer lets in
 	stepType      uint32 // the object id of the type retrysafe_step
 	table, schema string
 	config        *pgx.ConnConfig
@@ -71,7 +77,8 @@ type Store struct {
 }
 
 // Open connects to the database that url names and migrates its schema unless
-// told otherwise. Opts may be nil. Close the store when done.
+// told otherwise. It refuses a server that is not PostgreSQL 14 or later. Opts may be nil.
+// Close the store when done.
 func Open(ctx context.Context, url string, opts *Options) (*Store, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -161,9 +168,11 @@ func isLarge(w *retrysafe.Write) bool {
 	return groupcommit.Large(w.Request, w.Checkpoint.Data, answer)
 }
 
-// start migrates the schema, unless told otherwise, and finds the tables.
+// start checks the server, migrates the schema, unless told otherwise, and finds the
+// tables.
 func (s *Store) start(ctx context.Context, o Options) (err error) {
-	if !o.SkipMigrations {
+	err = s.admit(ctx, o.AnyServer)
+	if err == nil && !o.SkipMigrations {
 		err = migrateConn(ctx, s.pool, o.Schema)
 	}
 	if err == nil {

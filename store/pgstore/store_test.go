@@ -32,8 +32,15 @@ func open(t testing.TB, url string, opts *pgstore.Options) *pgstore.Store {
 
 func TestContract(t *testing.T) {
 	t.Parallel()
+	holdContract(t, "")
+}
+
+// holdContract holds the store to the contract on a server of a version; empty is the
+// usual one.
+func holdContract(t *testing.T, version string) {
+	t.Helper()
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		url := testservers.Shared(t)
+		url := testservers.SharedOn(t, version)
 		s := open(t, url, nil)
 		return storetest.Harness{
 			Store: s,

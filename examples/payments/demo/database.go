@@ -59,16 +59,17 @@ func openDatabase(ctx context.Context, address string) (*database, error) {
 }
 
 // postgres takes the parameters that are not PostgreSQL's out of its URL: schema=NAME, the
-// schema of the store's tables, and pgbouncer=true.
+// schema of the store's tables, pgbouncer=true and anyserver=true.
 func postgres(address string) (server string, opts *pgstore.Options, err error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return "", nil, errors.New("the URL of the store is malformed; characters such as @ : / # % in a password are written as %40 and so on")
 	}
 	q := u.Query()
-	opts = &pgstore.Options{Schema: q.Get("schema"), PgBouncer: q.Get("pgbouncer") == "true"}
+	opts = &pgstore.Options{Schema: q.Get("schema"), PgBouncer: q.Get("pgbouncer") == "true", AnyServer: q.Get("anyserver") == "true"}
 	q.Del("schema")
 	q.Del("pgbouncer")
+	q.Del("anyserver")
 	u.RawQuery = q.Encode()
 	return u.String(), opts, nil
 }

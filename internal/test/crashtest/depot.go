@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,8 +50,7 @@ func newDepot[X any](t *testing.T, open OpenGarage[X], where, mode string) *depo
 // kill lets a child book a ride, and returns the answer that its client got before the
 // child was killed.
 func (d *depot[X]) kill(key string, point int, death string) (shown string, killed bool) {
-	test, _, _ := strings.Cut(d.t.Name(), "/")
-	child := exec.CommandContext(d.t.Context(), os.Args[0], "-test.run=^"+test+"$")
+	child := exec.CommandContext(d.t.Context(), os.Args[0], "-test.run="+only(d.t.Name()))
 	child.Env = append(os.Environ(), envRideWhere+"="+d.where, envRideKey+"="+key, envRideMode+"="+d.mode,
 		envRidePoint+"="+strconv.Itoa(point), envRideProvider+"="+d.at.URL, envRideDeath+"="+death)
 	printed, err := child.Output()
@@ -62,6 +62,16 @@ func (d *depot[X]) kill(key string, point int, death string) (shown string, kill
 		shown, _, _ = strings.Cut(rest, "\n")
 	}
 	return shown, killed
+}
+
+// only returns the pattern that matches one test, which may be a subtest, and none beside
+// it.
+func only(name string) string {
+	parts := strings.Split(name, "/")
+	for i, part := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
+	}
+	return strings.Join(parts, "/")
 }
 
 // record returns the record of a ride and its steps, if there are any.

@@ -45,7 +45,7 @@ func Shutdown() error {
 	for _, s := range open {
 		errs = append(errs, s.Close())
 	}
-	forgetTemplate()
+	forgetTemplates()
 
 	home.mu.Lock()
 	defer home.mu.Unlock()

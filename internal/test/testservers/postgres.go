@@ -24,6 +24,9 @@ const superuser = "postgres"
 // PostgresOptions are what may differ between servers. The zero value is a
 // durable server.
 type PostgresOptions struct {
+	// Version is a major version, such as 18, that scripts/postgres has fetched. Empty is
+	// the one in the variable RETRYSAFE_POSTGRES, else Debian's version 15.
+	Version string
 	// InMemory puts the data into memory, where there is room: a server starts and
 	// makes databases several times faster. It survives what a process can suffer,
 	// a kill and a restart, but its commits cost what no disk's do: it is not for
@@ -81,7 +84,7 @@ func StartPostgres(ctx context.Context, opts *PostgresOptions) (*Postgres, error
 func createPostgres(ctx context.Context, name string, opts PostgresOptions,
 	fill func(ctx context.Context, bin, data string) error,
 ) (*Postgres, error) {
-	bin, err := findPostgres(debianPostgres)
+	bin, err := binFor(&opts)
 	if err != nil {
 		return nil, err
 	}

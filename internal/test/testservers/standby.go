@@ -61,7 +61,7 @@ func (p *Postgres) Standby(ctx context.Context, opts *StandbyOptions) (*Standby,
 	settings := map[string]string{}
 	maps.Copy(settings, p.options.Settings)
 	maps.Copy(settings, opts.Settings)
-	s.Postgres, err = createPostgres(ctx, "standby", PostgresOptions{InMemory: p.options.InMemory, Settings: settings, Env: opts.Env},
+	s.Postgres, err = createPostgres(ctx, "standby", PostgresOptions{Version: p.options.Version, InMemory: p.options.InMemory, Settings: settings, Env: opts.Env},
 		func(ctx context.Context, bin, data string) error {
 			s.conninfo = fmt.Sprintf("host=%s port=%s user=%s application_name=%s", host, port, superuser, standbyName(data))
 			return p.baseBackup(ctx, bin, data, s.conninfo)
@@ -77,9 +77,7 @@ func (p *Postgres) Standby(ctx context.Context, opts *StandbyOptions) (*Standby,
 
 // baseBackup fills data with a copy of the running server that will follow it.
 func (p *Postgres) baseBackup(ctx context.Context, bin, data, conninfo string) error {
-	err := run(ctx, filepath.Join(bin, "pg_basebackup"), "-D", data, "-h", p.dir, "-p", strconv.Itoa(p.port),
-		"-U", superuser, "--wal-method=stream", "--checkpoint=fast", "--no-sync")
-	if err != nil {
+	if err := p.copyTo(ctx, bin, data); err != nil {
 		return err
 	}
 	copied := &Postgres{process: &process{dir: filepath.Dir(data)}}
@@ -89,6 +87,15 @@ func (p *Postgres) baseBackup(ctx context.Context, bin, data, conninfo string) e
 	return errors.Join(
 		copied.writeData("postgresql.auto.conf", lines, os.O_APPEND),
 		copied.writeData("standby.signal", "", os.O_TRUNC))
+}
+
+// copyTo fills data with a copy of the running server.
+func (p *Postgres) copyTo(ctx context.Context, bin, data string) error {
+	if !hasAll(bin, "pg_basebackup") {
+		return p.copyRunning(ctx, data)
+	}
+	return run(ctx, filepath.Join(bin, "pg_basebackup"), "-D", data, "-h", p.dir, "-p", strconv.Itoa(p.port),
+		"-U", superuser, "--wal-method=stream", "--checkpoint=fast", "--no-sync")
 }
 
 // follow returns when the primary streams to the standby.

@@ -7,10 +7,21 @@ import (
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
-// A failover to a synchronous standby keeps every row that a client was told of.
+// A failover to a synchronous standby keeps every row that a client was told of, on every
+// version.
 func TestASynchronousStandbyLosesNothing(t *testing.T) {
 	t.Parallel()
-	primary := testservers.NewPostgres(t, quick)
+	for _, version := range append(testservers.Versions(), "") {
+		t.Run("version "+version, func(t *testing.T) {
+			t.Parallel()
+			losesNothing(t, version)
+		})
+	}
+}
+
+func losesNothing(t *testing.T, version string) {
+	t.Helper()
+	primary := testservers.NewPostgres(t, &testservers.PostgresOptions{Version: version, InMemory: true})
 	exec(t, primary.URL("postgres"), "CREATE TABLE t (n int)")
 	began := time.Now()
 	standby := testservers.NewStandby(t, primary, &testservers.StandbyOptions{Synchronous: true})

@@ -6,18 +6,18 @@ import (
 	"sync"
 )
 
-// template is a data directory that initdb has made: once in each process,
-// because a copy of it costs a fraction.
-var template struct {
-	mu   sync.Mutex
-	path string
+// templates are data directories that initdb has made, by the directory of its program:
+// once in each process, because a copy of one costs a fraction.
+var templates struct {
+	mu    sync.Mutex
+	paths map[string]string
 }
 
 func templateData(ctx context.Context, bin string) (string, error) {
-	template.mu.Lock()
-	defer template.mu.Unlock()
-	if template.path != "" {
-		return template.path, nil
+	templates.mu.Lock()
+	defer templates.mu.Unlock()
+	if path, ok := templates.paths[bin]; ok {
+		return path, nil
 	}
 	dir, err := newDir(memory(), "template")
 	if err != nil {
@@ -30,13 +30,16 @@ func templateData(ctx context.Context, bin string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	template.path = data
+	if templates.paths == nil {
+		templates.paths = map[string]string{}
+	}
+	templates.paths[bin] = data
 	return data, nil
 }
 
-// forgetTemplate is for when the home is removed.
-func forgetTemplate() {
-	template.mu.Lock()
-	defer template.mu.Unlock()
-	template.path = ""
+// forgetTemplates is for when the home is removed.
+func forgetTemplates() {
+	templates.mu.Lock()
+	defer templates.mu.Unlock()
+	clear(templates.paths)
 }

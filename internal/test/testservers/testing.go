@@ -19,11 +19,11 @@ type TB interface { //nolint:interfacebloat // a part of testing.TB
 	Logf(format string, args ...any)
 }
 
-// shared is the server that the tests of one process have in common.
+// shared are the servers that the tests of one process have in common, by version.
 var shared struct {
-	mu     sync.Mutex
-	server *Postgres
-	count  int
+	mu      sync.Mutex
+	servers map[string]*Postgres
+	count   int
 }
 
 // The write-ahead log stays short, since it takes memory here.
@@ -33,7 +33,7 @@ var sharedSettings = map[string]string{"max_wal_size": "128MB"}
 func Main(m interface{ Run() int }) {
 	m.Run()
 	shared.mu.Lock()
-	shared.server = nil
+	clear(shared.servers)
 	shared.mu.Unlock()
 	if err := Shutdown(); err != nil { // the tests have their verdict already
 		fmt.Fprintln(os.Stderr, err)
@@ -46,38 +46,26 @@ func Main(m interface{ Run() int }) {
 // it: that takes a server of its own.
 func Shared(t TB) string {
 	t.Helper()
-	server, name, err := nextShared(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	url, err := server.CreateDatabase(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the log of %s ends:\n%s", server.name, server.Logs())
-		}
-		if err := server.DropDatabase(context.Background(), name); err != nil {
-			t.Error(err)
-		}
-	})
-	return url
+	return SharedOn(t, "")
 }
 
-// nextShared starts the shared server if it is not there, and names a database.
-func nextShared(ctx context.Context) (*Postgres, string, error) {
+// nextShared starts the shared server of a version if it is not there, and names a
+// database.
+func nextShared(ctx context.Context, version string) (*Postgres, string, error) {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
-	if shared.server == nil {
-		server, err := StartPostgres(ctx, &PostgresOptions{InMemory: true, Settings: sharedSettings})
+	if shared.servers[version] == nil {
+		server, err := StartPostgres(ctx, &PostgresOptions{Version: version, InMemory: true, Settings: sharedSettings})
 		if err != nil {
 			return nil, "", err
 		}
-		shared.server = server
+		if shared.servers == nil {
+			shared.servers = map[string]*Postgres{}
+		}
+		shared.servers[version] = server
 	}
 	shared.count++
-	return shared.server, fmt.Sprintf("test_%d", shared.count), nil
+	return shared.servers[version], fmt.Sprintf("test_%d", shared.count), nil
 }
 
 // NewPostgres starts a server that ends with the test.

@@ -5,8 +5,9 @@
 //	sqlite:retrysafe.db                      one file, durable, one machine
 //	postgres://user:password@host/database   PostgreSQL; any number of nodes
 //
-// A PostgreSQL URL may have two parameters that are not PostgreSQL's: schema=NAME, the
-// schema of the tables, and pgbouncer=true, for a pooler in transaction mode.
+// A PostgreSQL URL may have three parameters that are not PostgreSQL's: schema=NAME, the
+// schema of the tables, pgbouncer=true, for a pooler in transaction mode, and
+// anyserver=true, which lets in a server that is not PostgreSQL (pgstore.Options.AnyServer).
 package storeurl
 
 import (
@@ -76,7 +77,7 @@ func Open(ctx context.Context, address string, opts *Options) (*Opened, error) {
 		}
 		return &Opened{Store: s, Outbox: s.Outbox(), Kind: SQLite, Shared: true, closer: s}, nil
 	default:
-		s, err := pgstore.Open(ctx, a.URL, &pgstore.Options{Schema: a.Schema, PgBouncer: a.PgBouncer, SkipMigrations: opts.SkipMigrations, Moving: opts.Moving})
+		s, err := pgstore.Open(ctx, a.URL, &pgstore.Options{Schema: a.Schema, PgBouncer: a.PgBouncer, AnyServer: a.AnyServer, SkipMigrations: opts.SkipMigrations, Moving: opts.Moving})
 		if err != nil {
 			return nil, err
 		}
@@ -114,9 +115,9 @@ type Address struct {
 	Path string
 	// URL is the URL for PostgreSQL, without the parameters of this package.
 	URL string
-	// Schema and PgBouncer are these parameters.
-	Schema    string
-	PgBouncer bool
+	// Schema, PgBouncer and AnyServer are these parameters.
+	Schema               string
+	PgBouncer, AnyServer bool
 }
 
 var errKinds = errors.New(`a store is "memory:", "sqlite:FILE" or "postgres://user:password@host/database"`)
@@ -158,13 +159,15 @@ func parsePostgres(text string) (Address, error) {
 	a := Address{Kind: Postgres}
 	q := u.Query()
 	a.Schema = q.Get("schema")
-	if v := q.Get("pgbouncer"); v != "" {
-		if a.PgBouncer, err = strconv.ParseBool(v); err != nil {
-			return Address{}, fmt.Errorf("pgbouncer=%s in a PostgreSQL URL: true or false", v)
+	for name, set := range map[string]*bool{"pgbouncer": &a.PgBouncer, "anyserver": &a.AnyServer} {
+		if v := q.Get(name); v != "" {
+			if *set, err = strconv.ParseBool(v); err != nil {
+				return Address{}, fmt.Errorf("%s=%s in a PostgreSQL URL: true or false", name, v)
+			}
 		}
+		q.Del(name)
 	}
 	q.Del("schema")
-	q.Del("pgbouncer")
 	u.RawQuery = q.Encode()
 	a.URL = u.String()
 	return a, nil

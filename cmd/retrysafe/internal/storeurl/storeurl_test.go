@@ -42,14 +42,15 @@ func TestEachKindOpensAndKeepsARecord(t *testing.T) {
 func TestBadAddressesTeach(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{
-		"":                            "a store is",
-		"keys.db":                     "sqlite:FILE",
-		"sqlite:":                     "needs a file",
-		"memory:keys":                 "nothing behind the colon",
-		"mysql://u:p@h/db":            "no store for mysql yet",
-		"oracle://h/db":               "no store of the kind",
-		"postgres://u:se cret@h/db":   "%40",
-		"postgres://h/db?pgbouncer=x": "true or false",
+		"":                             "a store is",
+		"keys.db":                      "sqlite:FILE",
+		"sqlite:":                      "needs a file",
+		"memory:keys":                  "nothing behind the colon",
+		"mysql://u:p@h/db":             "no store for mysql yet",
+		"oracle://h/db":                "no store of the kind",
+		"postgres://u:se cret@h/db":    "%40",
+		"postgres://h/db?pgbouncer=x":  "true or false",
+		"postgres://h/db?anyserver=1x": "anyserver=1x in a PostgreSQL URL: true or false",
 	} {
 		_, err := storeurl.Parse(address)
 		if err == nil || !strings.Contains(err.Error(), want) {

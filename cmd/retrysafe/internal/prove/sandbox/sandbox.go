@@ -57,6 +57,9 @@ func newPostgres(ctx context.Context, at *storeurl.Address) (*Sandbox, error) {
 	if at.PgBouncer {
 		q.Set("pgbouncer", "true")
 	}
+	if at.AnyServer {
+		q.Set("anyserver", "true")
+	}
 	u.RawQuery = q.Encode()
 	return &Sandbox{URL: u.String(), remove: func(ctx context.Context) error {
 		return execute(ctx, at.URL, "DROP SCHEMA "+pgx.Identifier{schema}.Sanitize()+" CASCADE")
