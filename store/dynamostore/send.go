@@ -1,0 +1,137 @@
+package dynamostore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+const (
+	// maxTries is how often a request is sent before the step returns an error.
+	maxTries = 5
+	// firstTimeout is how long the first try may take. Each further one may take twice as
+	// long as the one before.
+	firstTimeout = time.Second
+	// firstPause is the pause after the first try. Each further one is twice as long.
+	firstPause = 20 * time.Millisecond
+)
+
+// send calls do, which sends one request, until the reply says what became of it. A lost
+// reply does not: the request may have been applied, so a step that is sent again has to
+// recognise its own write. Errors that another try cannot change are returned at once.
+func (s *Store) send(ctx context.Context, do func(ctx context.Context) error) error {
+	if err := ctx.Err(); err != nil {
+		return err // nothing was sent
+	}
+	for try := 0; ; try++ {
+		err := sendOnce(ctx, firstTimeout<<try, do)
+		if err == nil || isDefinite(err) || try == maxTries-1 {
+			return err
+		}
+		pause := time.NewTimer(firstPause<<try/2 + rand.N(firstPause<<try))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+	}
+}
+
+func sendOnce(ctx context.Context, timeout time.Duration, do func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return do(ctx)
+}
+
+// isDefinite reports whether err is an answer of the service that a further try of the
+// same request does not change. What is left are lost replies, servers in trouble, and
+// too many requests.
+func isDefinite(err error) bool {
+	code := codeOf(err)
+	return code != "" && !slices.Contains(passingCodes, code) && statusOf(err) < 500
+}
+
+// passingCodes are the errors by which the service asks for another try.
+var passingCodes = []string{
+	"ProvisionedThroughputExceededException", "ThrottlingException", "ThrottledException", "RequestLimitExceeded", "LimitExceededException",
+	"InternalServerError", "InternalFailure", "ServiceUnavailable", "ServiceUnavailableException", "TransactionConflictException",
+	"RequestTimeout", "RequestTimeoutException", "ReplicatedWriteConflictException",
+	"UnknownError", // the SDK could not read the answer
+}
+
+// codeOf returns the service's code for an error, or nothing if the error is not an
+// answer of the service.
+func codeOf(err error) string {
+	if e, ok := errors.AsType[interface {
+		error
+		ErrorCode() string
+	}](err); ok {
+		return e.ErrorCode()
+	}
+	return ""
+}
+
+func statusOf(err error) int {
+	if e, ok := errors.AsType[interface {
+		error
+		HTTPStatusCode() int
+	}](err); ok {
+		return e.HTTPStatusCode()
+	}
+	return 0
+}
+
+// explain adds a hint to errors that the user can do something about.
+func (s *Store) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	var hint string
+	switch code := codeOf(err); code {
+	case "ResourceNotFoundException":
+		hint = fmt.Sprintf("there is no table %q; create it with: retrysafe migrate up", s.table)
+	case "AccessDeniedException":
+		hint = "the credentials need dynamodb:DescribeTable, DescribeTimeToLive, GetItem, BatchGetItem, PutItem, UpdateItem, DeleteItem and Scan on the table, and Query on its index"
+	case "UnrecognizedClientException", "ExpiredTokenException", "InvalidSignatureException", "MissingAuthenticationTokenException", "IncompleteSignatureException":
+		hint = "check the AWS credentials of this process, and its clock"
+	case "ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded":
+		hint = "the table gets more requests than its capacity allows; raise it, or use on-demand capacity"
+	case "ItemCollectionSizeLimitExceededException":
+		return fmt.Errorf("%w: %w", retrysafe.ErrFull, err)
+	case "ValidationException":
+		if !strings.Contains(err.Error(), "tem size") {
+			return err
+		}
+		hint = fmt.Sprintf("a record has at most 400 KB in DynamoDB; limit answers to %d KiB (max_response), and requests and checkpoints that are stored", MaxBody>>10)
+	default:
+		return err
+	}
+	return &hintedError{err, hint}
+}
+
+// hintedError is an error of the driver's in one line, with a hint.
+type hintedError struct {
+	err  error
+	hint string
+}
+
+func (e *hintedError) Error() string {
+	return strings.Join(strings.Fields(e.err.Error()), " ") + " (" + e.hint + ")"
+}
+
+func (e *hintedError) Unwrap() error { return e.err }
+
+// isNoTable reports whether err says that there is no such table.
+func isNoTable(err error) bool {
+	_, ok := errors.AsType[*types.ResourceNotFoundException](err)
+	return ok
+}
