@@ -19,7 +19,7 @@ const (
 	maxTries = 5
 	// firstTimeout is how long the first try may take. Each further one may take twice as
 	// long as the one before.
-	firstTimeout = time.Second
+	firstTimeout = 700 * time.Millisecond
 	// firstPause is the pause after the first try. Each further one is twice as long.
 	firstPause = 20 * time.Millisecond
 )
@@ -113,7 +113,10 @@ func (s *Store) explain(err error) error {
 		}
 		hint = fmt.Sprintf("a record has at most 400 KB in DynamoDB; limit answers to %d KiB (max_response), and requests and checkpoints that are stored", MaxBody>>10)
 	default:
-		return err
+		if !strings.Contains(err.Error(), "credentials") { // the SDK has no mark for credentials that it did not find
+			return err
+		}
+		hint = "this process has no AWS credentials; they come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or the role of the machine"
 	}
 	return &hintedError{err, hint}
 }
