@@ -104,7 +104,7 @@ var arrows = []arrowRule{
 	{cli + "/keys", slices.Concat(everyGroup, []string{root, "operator", "store/storekit", "internal/deployment", "internal/failreason", "internal/headerkind", "internal/storemove", cli + "/build", cli + "/action", cli + "/keyref", cli + "/stores", inner + "move", inner + "storeurl"}), "a group of commands; it knows no other group"},
 	{cli + "/migrate", slices.Concat(everyGroup, []string{"store/pgstore", "store/sqlitestore", cli + "/stores", inner + "storeurl"}), "a group of commands; it knows no other group"},
 	{cli + "/outbox", slices.Concat(everyGroup, []string{root, "operator", "outbox", cli + "/action", cli + "/keyref", cli + "/stores"}), "a group of commands; it knows no other group"},
-	{cli + "/prove", slices.Concat(everyGroup, []string{"store/pgstore", "internal/test/testservers", cli + "/build", cli + "/stores", inner + "prove/...", inner + "storeurl"}), "a group of commands; it knows no other group"},
+	{cli + "/prove", slices.Concat(everyGroup, []string{"store/dynamostore", "store/pgstore", "internal/test/testservers", cli + "/build", cli + "/stores", inner + "prove/...", inner + "storeurl"}), "a group of commands; it knows no other group"},
 	{cli + "/reconcile", slices.Concat(everyGroup, []string{root, "janitor", "janitor/httpresolver", inner + "gateway", "telemetry", cli + "/build", cli + "/stores", inner + "gateway/config", inner + "ledger", inner + "ledger/daily", inner + "ledger/export", inner + "ledger/feed"}), "a group of commands; it knows no other group"},
 	{cli + "/action", []string{root, "operator", cli + "/command", cli + "/exit", inner + "printable", inner + "terminal"}, "what commands have in common that change something"},
 	{cli + "/build", nil, "it knows what the program was built from"},

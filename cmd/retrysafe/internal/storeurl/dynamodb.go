@@ -12,9 +12,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/store/dynamostore"
@@ -95,6 +97,36 @@ func (a *Address) dynamoClient(ctx context.Context, h *http.Client) (*dynamodb.C
 			o.BaseEndpoint = &a.Endpoint
 		}
 	}), nil
+}
+
+// DynamoDBURL returns the URL of a table.
+func (a *Address) DynamoDBURL() string {
+	u := url.URL{Scheme: DynamoDB, Host: a.Region, Path: "/" + a.Table}
+	if a.Endpoint != "" {
+		u.RawQuery = url.Values{"endpoint": {a.Endpoint}}.Encode()
+	}
+	return u.String()
+}
+
+// DropTable deletes the table, whatever protects it. A table that is not there is gone.
+func (a *Address) DropTable(ctx context.Context) error {
+	client, err := a.dynamoClient(ctx, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}})
+	if err != nil {
+		return err
+	}
+	_, err = client.UpdateTable(ctx, &dynamodb.UpdateTableInput{TableName: &a.Table, DeletionProtectionEnabled: aws.Bool(false)})
+	if err == nil || !isMissing(err) {
+		_, err = client.DeleteTable(ctx, &dynamodb.DeleteTableInput{TableName: &a.Table}) // it may never have been protected
+	}
+	if isMissing(err) {
+		return nil
+	}
+	return err
+}
+
+func isMissing(err error) bool {
+	_, missing := errors.AsType[*types.ResourceNotFoundException](err)
+	return missing
 }
 
 // isLocal reports whether the endpoint is a server on this machine.
