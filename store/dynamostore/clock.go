@@ -32,6 +32,10 @@ const (
 	// store is opened. The service itself refuses requests that are signed with a clock
 	// that is further away.
 	maxOffset = 5 * time.Minute
+	// slack is by how much a Date may be behind or ahead of the service's own clock. Servers
+	// keep it for a second and renew it late when they are busy. A node whose clock is not
+	// further away is not corrected, so that nodes with NTP agree to the millisecond.
+	slack = time.Second
 	// maxDrift is by how much a node's clock may be too fast or too slow.
 	maxDrift = 500e-6
 	// maxDisputes is how many responses in a row have to contradict earlier ones to be
@@ -93,7 +97,7 @@ func (c *clock) correction() time.Duration {
 
 // observe takes a Date of the service into account. Sent and received are by local.
 func (c *clock) observe(sent, received, date time.Time) {
-	low, high := date.Sub(received), date.Add(time.Second).Sub(sent)
+	low, high := date.Sub(received)-slack, date.Add(time.Second).Sub(sent)+slack
 	if high < low {
 		return // the response took no time: local went back
 	}

@@ -11,9 +11,9 @@
 // with itself. There are no transactions and there is no outbox.
 //
 // DynamoDB has no clock that a condition could use. Times are the node's, corrected by the
-// Date header of the service's responses, so the clocks of two nodes differ by no more
-// than two seconds, and by milliseconds once a node has seen some responses. Leases have
-// to be longer than that; the default of 30 s is. Safety rests on the revision alone.
+// Date header of the service's responses. Nodes with NTP differ by what that leaves, and
+// nodes whose clocks are wrong by no more than four seconds. Leases have to be longer than
+// that; the default of 30 s is. Safety rests on the revision alone.
 //
 // Records that are due are found by an index that follows the table within a second, as
 // DynamoDB's global secondary indexes do. So [Store.List] by state or due, and
