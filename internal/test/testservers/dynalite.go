@@ -19,6 +19,12 @@ import (
 //go:embed dynalite/package-lock.json
 var dynaliteVersions []byte
 
+// dynaliteMain starts the server. A client that hangs up in the middle of a request would
+// end it otherwise.
+const dynaliteMain = `process.on('uncaughtException', function (err) { console.error(err) })
+require('dynalite/cli.js')
+`
+
 // A Dynalite is a running server that speaks DynamoDB's protocol, or one that was killed
 // and can run again with the same data on the same port.
 type Dynalite struct {
@@ -42,7 +48,8 @@ func StartDynalite(ctx context.Context) (*Dynalite, error) {
 	}
 	// The user that servers run as may not read the cache of this one.
 	program := filepath.Join(dir, "program")
-	if err := os.CopyFS(program, os.DirFS(installed)); err != nil {
+	script := filepath.Join(program, "main.js")
+	if err := errors.Join(os.CopyFS(program, os.DirFS(installed)), os.WriteFile(script, []byte(dynaliteMain), 0o644)); err != nil {
 		return nil, fmt.Errorf("copy dynalite: %w", err)
 	}
 	d := &Dynalite{process: &process{name: filepath.Base(dir), dir: dir, orphaned: syscall.SIGKILL}}
@@ -51,7 +58,7 @@ func StartDynalite(ctx context.Context) (*Dynalite, error) {
 		return nil, errors.Join(err, d.Close())
 	}
 	d.argv = []string{
-		node, filepath.Join(program, "node_modules/dynalite/cli.js"), "--host", "127.0.0.1", "--port", strconv.Itoa(d.port),
+		node, script, "--host", "127.0.0.1", "--port", strconv.Itoa(d.port),
 		"--path", filepath.Join(dir, "data"), "--createTableMs", "1", "--deleteTableMs", "1",
 	}
 	if err := d.Restart(ctx); err != nil {
