@@ -153,7 +153,7 @@ func (s *Store) newItem(id []byte, r *retrysafe.Record) item {
 func (s *Store) update(id []byte, w *retrysafe.Write, now time.Time, nonce []byte) *dynamodb.UpdateItemInput {
 	deadline := now.Add(w.Term).Truncate(time.Microsecond)
 	u := newUpdate()
-	u.set(attrRevision, number(max(w.Expect.Revision+1, now.UnixMicro())))
+	u.set(attrRevision, number(revisionAfter(w.Expect.Revision, now)))
 	u.set(attrState, number(int64(w.State)))
 	u.set(attrDue, number(micros(deadline)))
 	u.set(attrShard, text(partition(classOf(w.State), shardOf(id, s.shards))))

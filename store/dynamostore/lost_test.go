@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -174,4 +175,63 @@ func TestThrottledStepsAreSentAgain(t *testing.T) {
 		t.Errorf("Load without rights = %v", err)
 	}
 	must(t, second(s.Load(t.Context(), fresh("k").Ref)))
+}
+
+// A step whose reply was lost, and that another step has overwritten before it was sent
+// again, was applied. It gets neither ErrExists nor ErrConflict nor ErrNotFound, which
+// say that nothing was written.
+func TestOverwrittenStepWhoseReplyIsLostCannotSay(t *testing.T) {
+	t.Parallel()
+	fake := newFake(t)
+	client, table := newClient(t, fake.URL), newTable()
+	s, other := open(t, client, table), open(t, client, table)
+	ctx := t.Context()
+	claim := func(key string) {
+		r, err := other.Load(ctx, fresh(key).Ref)
+		if err != nil {
+			t.Errorf("Load = %v", err)
+		}
+		w := fresh(key)
+		w.Overwrite, w.Attempt, w.Expect = true, 2, r.Fence()
+		if err := second(other.Swap(ctx, w)); err != nil {
+			t.Errorf("a claim in between: %v", err)
+		}
+	}
+	purge := func() {
+		for n, err := other.Purge(ctx, 10); n == 0; n, err = other.Purge(ctx, 10) {
+			if err != nil {
+				t.Errorf("Purge = %v", err)
+				return
+			}
+		}
+	}
+	cannotSay := func(step string, err error) {
+		t.Helper()
+		if err == nil || errors.Is(err, retrysafe.ErrExists) || errors.Is(err, retrysafe.ErrConflict) || errors.Is(err, retrysafe.ErrNotFound) {
+			t.Errorf("%s = %v, want an error that is no answer", step, err)
+		}
+	}
+	swapped, err := s.Create(ctx, fresh("swapped"))
+	must(t, err)
+	swappedAndPurged, err := s.Create(ctx, fresh("swapped and purged"))
+	must(t, err)
+	for step, c := range map[string]struct{ between, step func() }{
+		"Create":       {func() { claim("k") }, func() { cannotSay("Create", second(s.Create(ctx, fresh("k")))) }},
+		"Swap":         {func() { claim("swapped") }, func() { cannotSay("Swap", second(s.Swap(ctx, done(swapped, time.Hour)))) }},
+		"Swap, purged": {purge, func() { cannotSay("Swap, purged", second(s.Swap(ctx, done(swappedAndPurged, 0)))) }},
+	} {
+		t.Log(step)
+		fake.AfterFailure(c.between)
+		fake.FailNext(500, true, "InternalServerError")
+		c.step()
+	}
+	// A reply that was lost before the request arrived leaves the answer as it is.
+	fake.FailNext(500, false, "InternalServerError")
+	if _, err := s.Create(ctx, fresh("k")); !errors.Is(err, retrysafe.ErrExists) {
+		t.Errorf("Create of a key that exists = %v, want ErrExists", err)
+	}
+	fake.FailNext(500, false, "InternalServerError")
+	if _, err := s.Swap(ctx, done(swapped, time.Hour)); !errors.Is(err, retrysafe.ErrConflict) {
+		t.Errorf("Swap at an old revision = %v, want ErrConflict", err)
+	}
 }

@@ -24,24 +24,32 @@ const (
 	firstPause = 20 * time.Millisecond
 )
 
-// send calls do, which sends one request, until the reply says what became of it. A lost
-// reply does not: the request may have been applied, so a step that is sent again has to
-// recognise its own write. Errors that another try cannot change are returned at once.
+// send calls do, which sends one request, until the reply says what became of it. Errors
+// that another try cannot change are returned at once.
 func (s *Store) send(ctx context.Context, do func(ctx context.Context) error) error {
+	_, err := s.sendWrite(ctx, do)
+	return err
+}
+
+// sendWrite is send for a request that writes. A lost reply does not say whether the
+// request was applied, so a step that is sent again has to recognise its own write. Unsure
+// reports that a try before the last one may have been applied.
+func (s *Store) sendWrite(ctx context.Context, do func(ctx context.Context) error) (unsure bool, err error) {
 	if err := ctx.Err(); err != nil {
-		return err // nothing was sent
+		return false, err // nothing was sent
 	}
 	for try := 0; ; try++ {
 		err := sendOnce(ctx, firstTimeout<<try, do)
 		if err == nil || isDefinite(err) || try == maxTries-1 {
-			return err
+			return unsure, err
 		}
+		unsure = unsure || !slices.Contains(throttledCodes, codeOf(err))
 		pause := time.NewTimer(firstPause<<try/2 + rand.N(firstPause<<try))
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
 			pause.Stop()
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			return unsure, fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 	}
 }
@@ -57,12 +65,18 @@ func sendOnce(ctx context.Context, timeout time.Duration, do func(ctx context.Co
 // too many requests.
 func isDefinite(err error) bool {
 	code := codeOf(err)
-	return code != "" && !slices.Contains(passingCodes, code) && statusOf(err) < 500
+	return code != "" && !slices.Contains(throttledCodes, code) && !slices.Contains(passingCodes, code) && statusOf(err) < 500
 }
 
-// passingCodes are the errors by which the service asks for another try.
-var passingCodes = []string{
+// throttledCodes are the errors by which the service refuses a request that it has not
+// looked at.
+var throttledCodes = []string{
 	"ProvisionedThroughputExceededException", "ThrottlingException", "ThrottledException", "RequestLimitExceeded", "LimitExceededException",
+}
+
+// passingCodes are the errors after which another try is worth it. The request may have
+// been applied.
+var passingCodes = []string{
 	"InternalServerError", "InternalFailure", "ServiceUnavailable", "ServiceUnavailableException", "TransactionConflictException",
 	"RequestTimeout", "RequestTimeoutException", "ReplicatedWriteConflictException",
 	"UnknownError", // the SDK could not read the answer

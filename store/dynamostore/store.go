@@ -1,6 +1,7 @@
 package dynamostore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -33,16 +34,21 @@ type Store struct {
 // was looking at it.
 const maxRounds = 8
 
+// errUnsure is the error of a step that was sent again after a lost reply and found that
+// another step has written since: the first try may have been applied, and overwritten.
+var errUnsure = errors.New("a reply was lost, and the record has changed since: the step may have been applied")
+
 var errRestless = errors.New("the record was created and deleted again and again while this step looked at it")
 
 // Create implements [retrysafe.Store].
 func (s *Store) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
-	id := idOf(w.Ref)
+	id, first := idOf(w.Ref), int64(0)
 	for range maxRounds {
 		next := w.Record
-		err := s.send(ctx, func(ctx context.Context) error {
+		unsure, err := s.sendWrite(ctx, func(ctx context.Context) error {
 			now := s.clock.now()
 			next.Revision = now.UnixMicro()
+			first = cmp.Or(first, next.Revision)
 			next.Deadline, next.CreatedAt, next.UpdatedAt = now.Add(w.Term).Truncate(time.Microsecond), now, now
 			_, err := s.client.PutItem(ctx, &dynamodb.PutItemInput{
 				TableName: &s.table, Item: s.newItem(id, &next),
@@ -62,14 +68,18 @@ func (s *Store) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record
 		}
 		stored, err := s.found(ctx, id, refusal.Item)
 		switch {
-		case errors.Is(err, retrysafe.ErrNotFound): // it was purged in between: the key is free
+		case errors.Is(err, retrysafe.ErrNotFound) && !unsure: // it was purged in between: the key is free
 			continue
+		case errors.Is(err, retrysafe.ErrNotFound):
+			return retrysafe.Record{}, fmt.Errorf("create key: %w", errUnsure)
 		case err != nil:
 			return retrysafe.Record{}, fmt.Errorf("create key: %w", err)
 		case stored.record.Ref != w.Ref:
 			return retrysafe.Record{}, fmt.Errorf("create key: %w", errOtherKey)
 		case stored.record.Owner == w.Owner && !w.Owner.IsZero():
 			return stored.record, nil
+		case unsure && stored.record.Revision >= first: // revisions grow, so a lower one is from before this step
+			return retrysafe.Record{}, fmt.Errorf("create key: %w", errUnsure)
 		}
 		return stored.record, retrysafe.ErrExists
 	}
@@ -79,13 +89,14 @@ func (s *Store) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record
 // Swap implements [retrysafe.Store]. It is one conditional update, which writes neither
 // the request nor the checkpoint unless the write brings them.
 func (s *Store) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
-	id, nonce := idOf(w.Ref), make([]byte, nonceSize)
+	id, nonce, first := idOf(w.Ref), make([]byte, nonceSize), int64(0)
+	_, _ = rand.Read(nonce) // it never fails
 	for range maxRounds {
-		_, _ = rand.Read(nonce) // it never fails
 		var now time.Time
 		var reply *dynamodb.UpdateItemOutput
-		err := s.send(ctx, func(ctx context.Context) (err error) {
+		unsure, err := s.sendWrite(ctx, func(ctx context.Context) (err error) {
 			now = s.clock.notBefore(w.Expect.Revision)
+			first = cmp.Or(first, revisionAfter(w.Expect.Revision, now))
 			reply, err = s.client.UpdateItem(ctx, s.update(id, &w, now, nonce))
 			return err
 		})
@@ -103,16 +114,23 @@ func (s *Store) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, 
 		}
 		stored, err := s.found(ctx, id, refusal.Item)
 		switch {
+		case errors.Is(err, retrysafe.ErrNotFound) && unsure:
+			return retrysafe.Record{}, fmt.Errorf("swap key: %w", errUnsure)
 		case err != nil:
 			return retrysafe.Record{}, fmt.Errorf("swap key: %w", err)
 		case string(stored.nonce) == string(nonce): // this very write; its reply was lost
 			return stored.record, nil
+		case unsure && stored.record.Revision >= first:
+			return retrysafe.Record{}, fmt.Errorf("swap key: %w", errUnsure)
 		case stored.record.Fence() != w.Expect:
 			return stored.record, retrysafe.ErrConflict
 		}
 	}
 	return retrysafe.Record{}, fmt.Errorf("swap key: %w", errRestless)
 }
+
+// revisionAfter returns the revision of a write at a time.
+func revisionAfter(before int64, now time.Time) int64 { return max(before+1, now.UnixMicro()) }
 
 // Load implements [retrysafe.Store].
 func (s *Store) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {

@@ -39,15 +39,16 @@ type Server struct {
 	URL  string
 	http *httptest.Server
 
-	mu       sync.Mutex
-	tables   map[string]*table
-	offset   time.Duration
-	late     bool
-	hideOld  bool
-	replicas []string
-	strong   bool
-	failing  []failure
-	requests map[string]int
+	mu           sync.Mutex
+	tables       map[string]*table
+	offset       time.Duration
+	late         bool
+	hideOld      bool
+	replicas     []string
+	strong       bool
+	failing      []failure
+	afterFailure func()
+	requests     map[string]int
 }
 
 type failure struct {
@@ -107,6 +108,13 @@ func (s *Server) FailNext(status int, applied bool, codes ...string) {
 	for _, code := range codes {
 		s.failing = append(s.failing, failure{status, code, applied})
 	}
+}
+
+// AfterFailure calls do once, before the reply to the next request that fails is sent.
+func (s *Server) AfterFailure(do func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.afterFailure = do
 }
 
 // Requests returns how many requests of each operation there were since the last call.
@@ -189,28 +197,38 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	_, operation, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
 	var in request
 	err := json.NewDecoder(r.Body).Decode(&in)
+	if err != nil {
+		err = &fault{code: "SerializationException", message: err.Error()}
+	}
+	status, date, body, then := s.answer(operation, &in, err)
+	if then != nil {
+		then()
+	}
+	w.Header().Set("Date", date)
+	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}
+
+// answer performs an operation. Then is what is to be done before the reply is sent.
+func (s *Server) answer(operation string, in *request, err error) (status int, date string, body []byte, then func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.Header().Set("Date", time.Now().Add(s.offset).UTC().Format(http.TimeFormat))
-	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
 	s.requests[operation]++
 	var fail *failure
 	if len(s.failing) > 0 {
 		fail, s.failing = &s.failing[0], s.failing[1:]
 	}
 	var out any
-	switch {
-	case err != nil:
-		err = &fault{code: "SerializationException", message: err.Error()}
-	case fail != nil && !fail.applied:
-	default:
-		out, err = s.perform(operation, &in)
+	if err == nil && (fail == nil || fail.applied) {
+		out, err = s.perform(operation, in)
 	}
-	status := http.StatusOK
+	status = http.StatusOK
 	var refused *fault
 	switch {
 	case fail != nil:
 		status, out = fail.status, map[string]any{"__type": "com.amazonaws.dynamodb.v20120810#" + fail.code, "message": "injected"}
+		then, s.afterFailure = s.afterFailure, nil
 	case errors.As(err, &refused):
 		reply := map[string]any{"__type": "com.amazonaws.dynamodb.v20120810#" + refused.code, "message": refused.message}
 		if len(refused.item) > 0 {
@@ -218,10 +236,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		status, out = http.StatusBadRequest, reply
 	}
-	var body bytes.Buffer
-	_ = json.NewEncoder(&body).Encode(out) // values of our own
-	w.WriteHeader(status)
-	_, _ = w.Write(body.Bytes())
+	var text bytes.Buffer
+	_ = json.NewEncoder(&text).Encode(out) // values of our own
+	return status, time.Now().Add(s.offset).UTC().Format(http.TimeFormat), text.Bytes(), then
 }
 
 // A request has the fields of all operations that the fake knows.
