@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -60,12 +61,7 @@ func parseDynamoDB(text string) (Address, error) {
 
 // openDynamoDB opens the table. Connections are kept as long as the store is open.
 func openDynamoDB(ctx context.Context, a *Address, opts *Options) (*Opened, error) {
-	transport := &http.Transport{
-		Proxy:       http.ProxyFromEnvironment,
-		DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext, TLSHandshakeTimeout: 3 * time.Second,
-		MaxIdleConnsPerHost: 256, IdleConnTimeout: 50 * time.Second, ForceAttemptHTTP2: true,
-	}
-	client, err := a.dynamoClient(ctx, &http.Client{Transport: transport})
+	client, transport, err := a.dynamoClient(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -81,22 +77,31 @@ type closeFunc func()
 
 func (f closeFunc) Close() error { f(); return nil }
 
-// dynamoClient returns a client with the credentials of the environment. A server on this
-// machine, as DynamoDB local or dynalite is, takes any.
-func (a *Address) dynamoClient(ctx context.Context, h *http.Client) (*dynamodb.Client, error) {
-	from := []func(*config.LoadOptions) error{config.WithRegion(a.Region), config.WithHTTPClient(h)}
+// dynamoClient returns a client with the credentials of the environment, and its
+// connections. A server on this machine, as DynamoDB local or dynalite is, takes any
+// credentials.
+func (a *Address) dynamoClient(ctx context.Context) (*dynamodb.Client, *http.Transport, error) {
+	from := []func(*config.LoadOptions) error{config.WithRegion(a.Region)}
 	if a.isLocal() {
 		from = append(from, config.WithCredentialsProvider(credentials.NewStaticCredentialsProvider("local", "local", "")))
 	}
 	cfg, err := config.LoadDefaultConfig(ctx, from...)
 	if err != nil {
-		return nil, fmt.Errorf("configuration of AWS: %w", err)
+		return nil, nil, fmt.Errorf("configuration of AWS: %w", err)
 	}
+	common, ok := cfg.HTTPClient.(*awshttp.BuildableClient) // it has the certificates that the environment names
+	if !ok {
+		common = awshttp.NewBuildableClient()
+	}
+	transport := common.GetTransport()
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost, transport.IdleConnTimeout = 0, 256, 50*time.Second
+	transport.DialContext, transport.TLSHandshakeTimeout = (&net.Dialer{Timeout: 2 * time.Second}).DialContext, 3*time.Second
 	return dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) {
+		o.HTTPClient = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 		if a.Endpoint != "" {
 			o.BaseEndpoint = &a.Endpoint
 		}
-	}), nil
+	}), transport, nil
 }
 
 // DynamoDBURL returns the URL of a table.
@@ -110,10 +115,11 @@ func (a *Address) DynamoDBURL() string {
 
 // DropTable deletes the table, whatever protects it. A table that is not there is gone.
 func (a *Address) DropTable(ctx context.Context) error {
-	client, err := a.dynamoClient(ctx, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}})
+	client, transport, err := a.dynamoClient(ctx)
 	if err != nil {
 		return err
 	}
+	defer transport.CloseIdleConnections()
 	_, err = client.UpdateTable(ctx, &dynamodb.UpdateTableInput{TableName: &a.Table, DeletionProtectionEnabled: aws.Bool(false)})
 	if err == nil || !isMissing(err) {
 		_, err = client.DeleteTable(ctx, &dynamodb.DeleteTableInput{TableName: &a.Table}) // it may never have been protected
