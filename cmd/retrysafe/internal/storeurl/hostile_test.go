@@ -22,9 +22,11 @@ var hostile = []string{
 // kept as they are, each for itself, and nothing else happens.
 func TestW85_TextIsNeverCode(t *testing.T) {
 	t.Parallel()
+	dynamo, _ := newDynamoDB(t)
 	pg := testservers.NewPostgres(t, &testservers.PostgresOptions{InMemory: true})
 	for kind, address := range map[string]string{
 		"sqlite":              "sqlite:" + filepath.Join(t.TempDir(), `'; DROP TABLE retrysafe_keys; --.db`),
+		"dynamodb":            dynamo,
 		"postgres":            pg.URL("postgres") + "&schema=" + `%22%3B+DROP+TABLE+retrysafe_keys%3B+--`,
 		"postgres, pgbouncer": pg.URL("postgres") + "&schema=" + `%27%3B+DROP+SCHEMA+public%3B+--&pgbouncer=true`,
 	} {

@@ -4,10 +4,12 @@
 //	memory:                                  in this process only
 //	sqlite:retrysafe.db                      one file, durable, one machine
 //	postgres://user:password@host/database   PostgreSQL; any number of nodes
+//	dynamodb://REGION/TABLE                  Amazon DynamoDB; any number of nodes in one region
 //
 // A PostgreSQL URL may have three parameters that are not PostgreSQL's: schema=NAME, the
 // schema of the tables, pgbouncer=true, for a pooler in transaction mode, and
 // anyserver=true, which lets in a server that is not PostgreSQL (pgstore.Options.AnyServer).
+// A DynamoDB URL may have endpoint=URL, for a server that is not Amazon's.
 package storeurl
 
 import (
@@ -39,9 +41,9 @@ type Opened struct {
 	// Store keeps the keys. Its dynamic type is the store's own, so that a type assertion
 	// tells what else it can do.
 	Store retrysafe.Store
-	// Outbox keeps the messages that commit with the keys.
+	// Outbox keeps the messages that commit with the keys. It is nil if the store has none.
 	Outbox outbox.Store
-	// Kind is [Memory], [SQLite] or [Postgres].
+	// Kind is [Memory], [SQLite], [Postgres] or [DynamoDB].
 	Kind string
 	// Shared says that other processes may use the store at the same time.
 	Shared bool
@@ -76,6 +78,8 @@ func Open(ctx context.Context, address string, opts *Options) (*Opened, error) {
 			return nil, err
 		}
 		return &Opened{Store: s, Outbox: s.Outbox(), Kind: SQLite, Shared: true, closer: s}, nil
+	case DynamoDB:
+		return openDynamoDB(ctx, &a, opts)
 	default:
 		s, err := pgstore.Open(ctx, a.URL, &pgstore.Options{Schema: a.Schema, PgBouncer: a.PgBouncer, AnyServer: a.AnyServer, SkipMigrations: opts.SkipMigrations, Moving: opts.Moving})
 		if err != nil {
@@ -118,9 +122,11 @@ type Address struct {
 	// Schema, PgBouncer and AnyServer are these parameters.
 	Schema               string
 	PgBouncer, AnyServer bool
+	// Region, Table and Endpoint are those of DynamoDB.
+	Region, Table, Endpoint string
 }
 
-var errKinds = errors.New(`a store is "memory:", "sqlite:FILE" or "postgres://user:password@host/database"`)
+var errKinds = errors.New(`a store is "memory:", "sqlite:FILE", "postgres://user:password@host/database" or "dynamodb://REGION/TABLE"`)
 
 // Parse parses an address. Its error says what is wrong with it. It opens nothing.
 func Parse(text string) (Address, error) {
@@ -145,7 +151,9 @@ func Parse(text string) (Address, error) {
 		return Address{Kind: SQLite, Path: path}, nil
 	case Postgres, "postgresql":
 		return parsePostgres(text)
-	case "mysql", "redis", "rediss", "redis+cluster", "dynamodb":
+	case DynamoDB:
+		return parseDynamoDB(text)
+	case "mysql", "redis", "rediss", "redis+cluster":
 		return Address{}, fmt.Errorf("this version has no store for %s yet: %w", scheme, errKinds)
 	}
 	return Address{}, fmt.Errorf("there is no store of the kind %q: %w", scheme, errKinds)

@@ -108,7 +108,7 @@ type wrong struct {
 
 // problemsOf returns what is wrong with settings.
 func (k *checker) problemsOf(s *Settings) []wrong {
-	all := slices.Concat(boundsOf(s), k.keysOf(s), k.waysOf(s), k.headersOf(s))
+	all := slices.Concat(boundsOf(s), k.roomOf(s), k.keysOf(s), k.waysOf(s), k.headersOf(s))
 	if len(boundsOf(s)) == 0 {
 		if err := s.Policy.Check(); err != nil {
 			field, own := policyField(&s.Policy)

@@ -53,6 +53,7 @@ const (
 func (c *Config) complete() {
 	said := c.src.said
 	c.completeWebhooks()
+	c.completeRoom()
 	c.Defaults.complete(said("defaults.max_run"), said("defaults.timeout"))
 	gone, bound := c.Defaults.Policy.OnExpired == retrysafe.ExpiredGone, c.Defaults.BindPrincipal
 	for i := range c.Routes {

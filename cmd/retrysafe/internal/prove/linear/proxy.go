@@ -17,6 +17,9 @@ import (
 // behind TLS that looks at it, or on a socket.
 func proxied(store string) (*netfault.Proxy, string, error) {
 	at, err := storeurl.Parse(store)
+	if err == nil && at.Kind == storeurl.DynamoDB {
+		return proxiedDynamoDB(at)
+	}
 	if err != nil || at.Kind != storeurl.Postgres {
 		return nil, store, err
 	}
@@ -45,4 +48,18 @@ func proxied(store string) (*netfault.Proxy, string, error) {
 	q.Del("port")
 	u.Host, u.RawQuery = proxy.Addr(), q.Encode()
 	return proxy, u.String(), nil
+}
+
+// proxiedDynamoDB is proxied for a server of DynamoDB's protocol that is not behind TLS.
+func proxiedDynamoDB(at storeurl.Address) (*netfault.Proxy, string, error) {
+	endpoint, err := url.Parse(at.Endpoint)
+	if err != nil || endpoint.Scheme != "http" {
+		return nil, at.DynamoDBURL(), err
+	}
+	proxy, err := netfault.New(endpoint.Host)
+	if err != nil {
+		return nil, "", err
+	}
+	at.Endpoint = "http://" + proxy.Addr()
+	return proxy, at.DynamoDBURL(), nil
 }

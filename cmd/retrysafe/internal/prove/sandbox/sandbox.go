@@ -1,6 +1,7 @@
 // Package sandbox makes a store of its own for one check, so that the check touches
 // nothing else: a schema of its own in the PostgreSQL database that the user named, a
-// file of its own beside the user's SQLite file. What was made is removed again.
+// file of its own beside the user's SQLite file, a table of its own beside the user's
+// DynamoDB table. What was made is removed again.
 package sandbox
 
 import (
@@ -35,6 +36,8 @@ func New(ctx context.Context, address string) (*Sandbox, error) {
 		return newPostgres(ctx, &at)
 	case storeurl.SQLite:
 		return newSQLite(at.Path)
+	case storeurl.DynamoDB:
+		return newDynamoDB(&at), nil
 	default:
 		return &Sandbox{URL: address, remove: func(context.Context) error { return nil }}, nil
 	}
