@@ -17,6 +17,7 @@ import (
 
 	"github.com/retrysafe/retrysafe/client"
 	"github.com/retrysafe/retrysafe/client/journal"
+	"github.com/retrysafe/retrysafe/internal/test/pages"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
@@ -229,5 +230,30 @@ func TestTablesHavePlainNames(t *testing.T) {
 	}
 	if _, err := journal.NewSQL(nil, nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// The statement of docs/client.md deletes what is over, and nothing else.
+func TestDocsDelete(t *testing.T) {
+	t.Parallel()
+	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "j.db"))
+	must(t, err)
+	t.Cleanup(func() { db.Close() })
+	j, err := journal.NewSQL(db, nil)
+	must(t, err)
+	must(t, j.CreateTable(t.Context()))
+	for _, id := range []string{"unfinished", "over"} {
+		op := operation(id)
+		op.Begun = time.UnixMilli(1_000_000_000_000)
+		begin(t, j, op, false)
+		if id == "over" {
+			op.Abandoned, op.Ended = "x", op.Begun
+			must(t, j.End(t.Context(), op))
+		}
+	}
+	_, err = db.ExecContext(t.Context(), pages.Blocks(pages.Read(t, "docs/client.md"), "sql")[0])
+	must(t, err)
+	if got := list(t, j); len(got) != 1 || got[0].ID != "unfinished" {
+		t.Errorf("left are %+v", got)
 	}
 }

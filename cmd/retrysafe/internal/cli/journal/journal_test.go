@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/retrysafe/retrysafe/client"
 	"github.com/retrysafe/retrysafe/client/journal"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
+	"github.com/retrysafe/retrysafe/internal/test/pages"
 )
 
 // An api takes payments of those that have the token, once for each key.
@@ -104,8 +106,8 @@ func TestJournalOfADatabase(t *testing.T) {
 	left(t, j, a.URL+"/payments")
 	here := clitest.NewShell(t, "").With("TOKEN", "Bearer secret")
 	at := fmt.Sprintf(" --journal sqlite:%s", file)
-	here.Run("journal resume --window 48h --header-env Authorization=TOKEN" + at).Exits(0).Says("order-0: answered 201", "3 operations were answered")
-	here.Run("journal list --all" + at).Exits(0).Says("order-2", "201")
+	here.Run("journal resume --window 48h --header-env Authorization=TOKEN"+at).Exits(0).Says("order-0: answered 201", "3 operations were answered")
+	here.Run("journal list --all"+at).Exits(0).Says("order-2", "201")
 	here.Run("journal list --table other" + at).Exits(3).Says("no such table").InOneLine()
 	here.Run("journal list --table 'a b'" + at).Exits(2).Says("not the name of a table").InOneLine()
 }
@@ -124,4 +126,34 @@ func TestBadJournals(t *testing.T) {
 	here.Run("journal resume --journal journal_test.go --header-env Authorization").Exits(2).Says("HEADER=VARIABLE").InOneLine()
 	here.Run("journal resume --journal journal_test.go --header-env A=NONE").Exits(2).Says("NONE is not set").InOneLine()
 	here.Run("journal resume --journal journal_test.go --window 0s").Exits(2).InOneLine()
+}
+
+// The commands of docs/client.md, on an operation whose API does not answer.
+func TestDocsCommands(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	a.Close()
+	file := filepath.Join(t.TempDir(), "payments.journal")
+	j, err := journal.Open(file, nil)
+	clitest.Must(t, err)
+	_, _, err = j.Begin(t.Context(), unfinished(a.URL, "order-17", time.Minute))
+	clitest.Must(t, err)
+	clitest.Must(t, j.Close())
+	here := clitest.NewShell(t, "").With("PAYMENTS_TOKEN", "Bearer secret")
+	exits := map[string]int{"list": 0, "resume": 4, "abandon": 0}
+	for line := range strings.Lines(pages.Blocks(pages.Read(t, "docs/client.md"), "sh")[0]) {
+		line = strings.ReplaceAll(strings.TrimPrefix(strings.TrimSpace(line), "retrysafe "), "payments.journal", file)
+		verb := strings.Fields(line)[1]
+		switch verb {
+		case "resume":
+			line += " --timeout 1s"
+		case "abandon":
+			line += " --yes"
+		}
+		here.Run(line).Exits(exits[verb]).Says("order-17")
+		delete(exits, verb)
+	}
+	if len(exits) > 0 {
+		t.Errorf("docs/client.md does not show %v", exits)
+	}
 }
