@@ -23,7 +23,9 @@ type call struct {
 	doubt bool     // an attempt may have been executed
 	sent  int      // attempts
 	tries int      // attempts that count: those that were not told to come back
+	polls int      // how often it was told to
 	asked *url.URL // the status resource, where the answer will be; nil: the request is sent again
+	alone bool     // there is no status resource that knows the key
 
 	// What the last attempt gave.
 	response *http.Response
@@ -201,8 +203,8 @@ func (k *call) fromStatusResource(m meaning) meaning {
 	status := k.response.StatusCode
 	switch {
 	case m == final && !replayed(k.response.Header) && (status == http.StatusNotFound || status == http.StatusMethodNotAllowed || status == http.StatusGone):
-		k.asked = nil
-		return inFlight
+		k.asked, k.alone = nil, true
+		return again
 	case m == again:
 		k.asked = nil
 	case m == final && status == http.StatusAccepted && !replayed(k.response.Header):
@@ -263,11 +265,11 @@ func (k *call) ask(ctx context.Context) (*http.Response, error) {
 // come back.
 func (k *call) poll(ctx context.Context, m meaning) error {
 	k.tries--
-	wait := k.c.backoff(1, k.response)
-	if m == accepted && k.asked == nil {
-		if place, err := k.target.Parse(k.response.Header.Get("Location")); err == nil && k.response.Header.Get("Location") != "" &&
-			place.Scheme == k.target.Scheme && place.Host == k.target.Host {
-			k.asked = place // credentials go to no other host
+	k.polls++
+	wait := k.c.backoff(min(k.polls, 4), k.response) // not the longest waits: the answer may be there soon
+	if place := k.response.Header.Get("Location"); m == accepted && place != "" && k.asked == nil && !k.alone {
+		if at, err := k.target.Parse(place); err == nil && at.Scheme == k.target.Scheme && at.Host == k.target.Host {
+			k.asked = at // credentials go to no other host
 		}
 	}
 	over := &InFlightError{Operation: k.name(), Key: k.op.Key, RetryAfter: wait}
@@ -331,7 +333,10 @@ func (k *call) exhausted(why error) *ExhaustedError {
 		e.Status = k.response.StatusCode
 		k.drop()
 	}
-	if k.err != nil && !errors.Is(k.err, why) && !errors.Is(why, k.err) {
+	switch {
+	case why == nil:
+		e.Err = k.err
+	case k.err != nil && !errors.Is(k.err, why) && !errors.Is(why, k.err):
 		e.Err = fmt.Errorf("%w: %w", why, k.err)
 	}
 	return e

@@ -18,7 +18,7 @@ const journalTimeout = 10 * time.Second
 func (c *Client) runJournaled(ctx context.Context, op *Operation, secret http.Header) (*http.Response, error) {
 	stored, found, err := c.o.Journal.Begin(ctx, *op)
 	if err != nil {
-		return nil, fmt.Errorf("%sjournal: %w; nothing was sent", about(c.newCall(op, nil, false).name()), err)
+		return nil, c.notBegun(ctx, op, err)
 	}
 	if !found {
 		return c.runStored(ctx, op, secret, false)
@@ -35,6 +35,18 @@ func (c *Client) runJournaled(ctx context.Context, op *Operation, secret http.He
 		return nil, &UnknownError{Operation: k.name(), Key: stored.Key, Status: stored.Answer.Status, TooOld: true, Detail: "its answer was too large for the journal"}
 	}
 	return c.runStored(ctx, &stored, secret, true)
+}
+
+// notBegun returns the error of an operation that could not be stored. Whether it is there all
+// the same may not be known; what is there would be sent by a later Resume.
+func (c *Client) notBegun(ctx context.Context, op *Operation, err error) error {
+	step, cancel := context.WithTimeout(context.WithoutCancel(ctx), journalTimeout)
+	defer cancel()
+	next := "nothing was sent"
+	if _, releasing := c.o.Journal.Release(step, *op); releasing != nil {
+		next = "nothing was sent; it may be in the journal all the same, and Resume would send it then: look there first"
+	}
+	return fmt.Errorf("%sjournal: %w; %s", about(c.newCall(op, nil, false).name()), err, next)
 }
 
 // runStored runs an operation that is in the journal. Found says that it was there before.

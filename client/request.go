@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/textproto"
 	"slices"
 	"strings"
 	"time"
@@ -24,10 +25,11 @@ func (c *Client) newOperation(r *http.Request) (*Operation, http.Header, error) 
 	op := &Operation{Method: r.Method, Header: http.Header{}, Body: body, Profile: c.o.Profile, Begun: now.UTC()}
 	secret := http.Header{}
 	for name, values := range r.Header {
+		name = textproto.CanonicalMIMEHeaderKey(name)
 		if c.private(name) {
-			secret[name] = slices.Clone(values)
+			secret[name] = append(secret[name], values...)
 		} else {
-			op.Header[name] = slices.Clone(values)
+			op.Header[name] = append(op.Header[name], values...)
 		}
 	}
 	target := *r.URL

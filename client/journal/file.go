@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -153,7 +152,7 @@ func (f *File) Begin(ctx context.Context, op client.Operation) (client.Operation
 func (f *File) End(_ context.Context, op client.Operation) error {
 	f.mu.Lock()
 	found, ok := f.entries[op.ID]
-	if !ok || found.op.Key != op.Key || !found.op.Unfinished() {
+	if !ok || !isSame(&found.op, &op) || !found.op.Unfinished() {
 		f.mu.Unlock()
 		return nil
 	}
@@ -169,7 +168,7 @@ func (f *File) End(_ context.Context, op client.Operation) error {
 func (f *File) Release(_ context.Context, op client.Operation) (bool, error) {
 	f.mu.Lock()
 	e, ok := f.entries[op.ID]
-	if !ok || e.found || e.op.Key != op.Key || !e.op.Unfinished() {
+	if !ok || e.found || !isSame(&e.op, &op) || !e.op.Unfinished() {
 		f.mu.Unlock()
 		return false, nil
 	}
@@ -200,6 +199,10 @@ func (f *File) removal(id string) error {
 	}
 	return f.flush(b)
 }
+
+// isSame reports whether two operations with one ID are one: it may have been forgotten, and
+// begun anew.
+func isSame(a, b *client.Operation) bool { return a.Key == b.Key && a.Begun.Equal(b.Begun) }
 
 // Operations implements [client.Journal].
 func (f *File) Operations(context.Context) ([]client.Operation, error) {

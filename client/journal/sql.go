@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/retrysafe/retrysafe/client"
 )
@@ -59,15 +60,16 @@ func NewSQL(db *sql.DB, o *SQLOptions) (*SQL, error) {
 	return &SQL{
 		db: db,
 		// The hash of the ID is the primary key: every database compares it exactly.
-		create: statement(`CREATE TABLE IF NOT EXISTS TABLE_NAME (id_hash CHAR(64) PRIMARY KEY, unfinished SMALLINT NOT NULL, found BIGINT NOT NULL, begun BIGINT NOT NULL, ended BIGINT NOT NULL, operation TEXT NOT NULL)`),
-		insert: statement(`INSERT INTO TABLE_NAME (id_hash, unfinished, found, begun, ended, operation) VALUES (?, 1, 0, ?, 0, ?)`),
+		create: statement(`CREATE TABLE IF NOT EXISTS TABLE_NAME (id_hash CHAR(64) PRIMARY KEY, owner CHAR(64) NOT NULL, unfinished SMALLINT NOT NULL, found BIGINT NOT NULL, begun BIGINT NOT NULL, ended BIGINT NOT NULL, operation TEXT NOT NULL)`),
+		insert: statement(`INSERT INTO TABLE_NAME (id_hash, owner, unfinished, found, begun, ended, operation) VALUES (?, ?, 1, 0, ?, 0, ?)`),
 		read:   statement(`SELECT operation FROM TABLE_NAME WHERE id_hash = ?`),
 		// The count makes every such update a change, so that all databases count it.
 		find: statement(`UPDATE TABLE_NAME SET found = found + 1 WHERE id_hash = ? AND unfinished = 1`),
-		// The first outcome stays.
-		update: statement(`UPDATE TABLE_NAME SET unfinished = 0, ended = ?, operation = ? WHERE id_hash = ? AND unfinished = 1`),
+		// The first outcome stays. The owner tells an operation from one with its ID that was
+		// begun after it was forgotten.
+		update: statement(`UPDATE TABLE_NAME SET unfinished = 0, ended = ?, operation = ? WHERE id_hash = ? AND owner = ? AND unfinished = 1`),
 		// Whichever of this and find is first wins: a row that was found stays.
-		release: statement(`DELETE FROM TABLE_NAME WHERE id_hash = ? AND unfinished = 1 AND found = 0`),
+		release: statement(`DELETE FROM TABLE_NAME WHERE id_hash = ? AND owner = ? AND unfinished = 1 AND found = 0`),
 		remove:  statement(`DELETE FROM TABLE_NAME WHERE id_hash = ?`),
 		list:    statement(`SELECT operation FROM TABLE_NAME ORDER BY begun, id_hash`),
 	}, nil
@@ -91,7 +93,7 @@ func (s *SQL) Begin(ctx context.Context, op client.Operation) (client.Operation,
 	// A row that is there may be released or ended between two statements. Then it is looked
 	// at again.
 	for try := range 10 {
-		_, inserting := s.db.ExecContext(ctx, s.insert, hash(op.ID), op.Begun.UnixMilli(), string(text))
+		_, inserting := s.db.ExecContext(ctx, s.insert, hash(op.ID), owner(&op), op.Begun.UnixMilli(), string(text))
 		if inserting == nil {
 			return op, false, nil
 		}
@@ -104,7 +106,7 @@ func (s *SQL) Begin(ctx context.Context, op client.Operation) (client.Operation,
 			return op, false, fmt.Errorf("journal: insert: %w", inserting)
 		case err != nil:
 			return op, false, fmt.Errorf("journal: insert: %w; then: %w", inserting, err)
-		case stored.Key == op.Key && stored.Begun.Equal(op.Begun) && stored.Unfinished():
+		case isSame(&stored, &op) && stored.Unfinished():
 			return op, false, nil // the insert was done, and its reply lost
 		case !stored.Unfinished():
 			return stored, true, nil
@@ -139,7 +141,7 @@ func decode(text string) (op client.Operation, err error) {
 func (s *SQL) End(ctx context.Context, op client.Operation) error {
 	text, err := json.Marshal(op)
 	if err == nil {
-		_, err = s.db.ExecContext(ctx, s.update, op.Ended.UnixMilli(), string(text), hash(op.ID))
+		_, err = s.db.ExecContext(ctx, s.update, op.Ended.UnixMilli(), string(text), hash(op.ID), owner(&op))
 	}
 	if err != nil {
 		return fmt.Errorf("journal: update: %w", err)
@@ -149,7 +151,7 @@ func (s *SQL) End(ctx context.Context, op client.Operation) error {
 
 // Release implements [client.Journal].
 func (s *SQL) Release(ctx context.Context, op client.Operation) (bool, error) {
-	done, err := s.db.ExecContext(ctx, s.release, hash(op.ID))
+	done, err := s.db.ExecContext(ctx, s.release, hash(op.ID), owner(&op))
 	if err != nil {
 		return false, fmt.Errorf("journal: delete: %w", err)
 	}
@@ -193,4 +195,9 @@ func (s *SQL) Operations(ctx context.Context) ([]client.Operation, error) {
 func hash(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return hex.EncodeToString(sum[:])
+}
+
+// owner names one operation among those that have its ID one after the other.
+func owner(op *client.Operation) string {
+	return hash(op.Key + "\n" + op.Begun.UTC().Format(time.RFC3339Nano))
 }
