@@ -30,8 +30,8 @@ func returning(t *testing.T, giveBack func(stream uint32) []byte) (string, *http
 			if err != nil {
 				return
 			}
+			t.Cleanup(func() { conn.Close() })
 			go func() {
-				defer conn.Close()
 				_, _ = io.ReadFull(conn, make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")))
 				_, _ = conn.Write(frame(4, 0, nil)) // SETTINGS
 				head := make([]byte, 9)

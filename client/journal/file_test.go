@@ -81,7 +81,7 @@ func TestATornLineLosesNothingThatWasSent(t *testing.T) {
 	}
 	note(0, 0)
 	for n := range 3 {
-		op := operation(fmt.Sprintf("order-%d", n))
+		op := client.Operation{ID: fmt.Sprint(n), Key: "k", Method: "POST", URL: "http://a/", Begun: begun} // a short line
 		_, _, err := j.Begin(t.Context(), op)
 		must(t, err)
 		note(n+1, n)

@@ -213,7 +213,9 @@ func TestReleaseAndBegin(t *testing.T) {
 				if released == found {
 					t.Fatalf("round %d: released %t, found by another call %t", round, released, found)
 				}
-				if stored := begin(t, j, op, true); (stored.Key == op.Key) != found {
+				third := op
+				third.Key = "a third"
+				if stored := begin(t, j, third, true); (stored.Key == op.Key) != found {
 					t.Fatalf("round %d: the journal has key %s", round, stored.Key)
 				}
 			}
