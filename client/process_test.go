@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -83,7 +84,7 @@ func TestKilledBetweenSendAndAnswer(t *testing.T) {
 			var first atomic.Bool
 			a := newAPI(t, nil, keyed, nil)
 			inner := a.Config.Handler
-			a.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if first.Swap(true) {
 					inner.ServeHTTP(w, r)
 					return
@@ -94,9 +95,10 @@ func TestKilledBetweenSendAndAnswer(t *testing.T) {
 				close(reached)
 				<-killed
 				hangUp()
-			})
+			}))
+			t.Cleanup(front.Close)
 			file := filepath.Join(t.TempDir(), "journal")
-			sender := child(t, "send", file, a.URL+"/payments")
+			sender := child(t, "send", file, front.URL+"/payments")
 			must(t, sender.Start())
 			<-reached
 			must(t, sender.Process.Kill())
@@ -118,12 +120,12 @@ func TestKilledBetweenSendAndAnswer(t *testing.T) {
 			// A second call for the same order finds the first, and sends nothing.
 			sent := len(all)
 			c := newClient(t, client.Options{Journal: openJournal(t, file)})
-			response, err := c.Do("order-17", post(t, a.URL+"/payments", "17"))
+			response, err := c.Do("order-17", post(t, front.URL+"/payments", "17"))
 			if paid(t, "17", response, err); !client.Replayed(response) || len(a.arrived()) != sent {
 				t.Errorf("the second call sent %d requests", len(a.arrived())-sent)
 			}
 			// And one for the same order with another amount is refused.
-			r := post(t, a.URL+"/payments", "18")
+			r := post(t, front.URL+"/payments", "18")
 			if _, err := c.Do("order-17", r); as[*client.MismatchError](t, err).Status != 0 || a.effectsOf("18") != 0 {
 				t.Errorf("%v", err)
 			}
