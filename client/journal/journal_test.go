@@ -253,6 +253,14 @@ func TestDocsDelete(t *testing.T) {
 			must(t, j.End(t.Context(), op))
 		}
 	}
+	if _, err := db.ExecContext(t.Context(), `INSERT INTO retrysafe_journal SELECT 'x', owner, 1, 0, begun, 0, '{"later":1}' FROM retrysafe_journal WHERE unfinished = 1`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.Operations(t.Context()); err == nil || !strings.Contains(err.Error(), "newer version") {
+		t.Errorf("an operation of a newer version: %v", err)
+	}
+	_, err = db.ExecContext(t.Context(), `DELETE FROM retrysafe_journal WHERE id_hash = 'x'`)
+	must(t, err)
 	_, err = db.ExecContext(t.Context(), pages.Blocks(pages.Read(t, "docs/client.md"), "sql")[0])
 	must(t, err)
 	if got := list(t, j); len(got) != 1 || got[0].ID != "unfinished" {

@@ -131,8 +131,10 @@ func (s *SQL) load(ctx context.Context, id string) (op client.Operation, err err
 }
 
 func decode(text string) (op client.Operation, err error) {
-	if err := json.Unmarshal([]byte(text), &op); err != nil {
-		return op, fmt.Errorf("read an operation: %w", err)
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.DisallowUnknownFields() // what this version does not know, it cannot act on
+	if err := decoder.Decode(&op); err != nil {
+		return op, fmt.Errorf("read an operation: %w; is it of a newer version?", err)
 	}
 	return op, nil
 }
