@@ -232,11 +232,11 @@ func TestHooks(t *testing.T) {
 		var sent []time.Time
 		var attempts []int
 		o := client.Options{
-			CheckRetry: func(_ context.Context, r *http.Response, err error) (bool, error) {
+			CheckRetry: func(_ context.Context, r *http.Response, _ error) (bool, error) {
 				if r != nil {
 					_, _ = io.ReadAll(r.Body) // a hook may look at it
 				}
-				return err != nil || r.StatusCode == http.StatusTeapot, nil
+				return r == nil || r.StatusCode == http.StatusTeapot, nil
 			},
 			Backoff: func(least, _ time.Duration, attempt int, _ *http.Response) time.Duration {
 				return least * time.Duration(attempt+1)

@@ -107,8 +107,8 @@ func (e *ExhaustedError) Unwrap() error { return e.Err }
 
 // The reasons in an ExhaustedError for which there is no error of an attempt.
 var (
-	errTries  = errors.New("Options.MaxTries is used up")   //nolint:staticcheck // a name of ours begins the text
-	errTime   = errors.New("Options.MaxElapsed is used up") //nolint:staticcheck // a name of ours begins the text
+	errTries  = errors.New("Options.MaxTries is used up")
+	errTime   = errors.New("Options.MaxElapsed is used up")
 	errBudget = errors.New("the client's budget for retries is used up")
 	// errAttempt ends one attempt; there may be another.
 	errAttempt = fmt.Errorf("no answer within Options.AttemptTimeout: %w", context.DeadlineExceeded)

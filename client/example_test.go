@@ -190,8 +190,8 @@ func ExampleClient_stripe() {
 func ExampleOptions_hooks() {
 	api, payments := examplePayments(httpkey.IETF, 2)
 	defer api.Close()
-	retryPolicy := func(_ context.Context, answer *http.Response, err error) (bool, error) {
-		return err != nil || answer.StatusCode >= 500, nil
+	retryPolicy := func(_ context.Context, answer *http.Response, _ error) (bool, error) {
+		return answer == nil || answer.StatusCode >= 500, nil
 	}
 	linear := func(least, most time.Duration, attempt int, _ *http.Response) time.Duration {
 		return min(least*time.Duration(attempt+1), most)

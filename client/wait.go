@@ -48,7 +48,7 @@ func (c *Client) backoff(attempt int, response *http.Response) time.Duration {
 			break
 		}
 	}
-	wait := rand.N(most + 1) //nolint:gosec // it spreads load
+	wait := rand.N(most + 1)
 	if response != nil {
 		after, _ := retryAfter(response.Header)
 		wait = max(wait, after)
