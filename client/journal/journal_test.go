@@ -21,8 +21,6 @@ import (
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
-func TestMain(m *testing.M) { testservers.Main(m) }
-
 // A keeper is a journal of which operations can be forgotten.
 type keeper interface {
 	client.Journal
