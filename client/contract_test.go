@@ -28,7 +28,7 @@ func hangUp() { panic(http.ErrAbortHandler) }
 // was executed is not executed again.
 func TestRetriesHaveTheSameKeyAndBytes(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, nil, keyed, nil)
+	a := newAPI(t, &httpkey.Options{FirstSent: true, RequireFirstSent: true, Strict: true}, keyed, nil)
 	var lost atomic.Int32
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w2 := httptest.NewRecorder()

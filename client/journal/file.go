@@ -110,7 +110,7 @@ func (f *File) Close() error {
 		f.file = nil
 	}
 	if f.locked != nil {
-		err = errors.Join(err, f.locked.Close())
+		err = errors.Join(err, unlock(f.locked))
 		f.locked = nil
 	}
 	return err

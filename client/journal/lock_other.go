@@ -12,4 +12,6 @@ func lock(string) (*os.File, error) {
 	return nil, errors.New("this system cannot lock files; use a journal in a database")
 }
 
+func unlock(f *os.File) error { return f.Close() }
+
 func ignoreUnsupported(err error) error { return err }

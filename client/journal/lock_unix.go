@@ -32,6 +32,13 @@ func lock(path string) (*os.File, error) {
 	return f, nil
 }
 
+// unlock ends the lock. Closing the file alone would leave it to a process that is being
+// started at this moment, and has all files of this one until it is.
+func unlock(f *os.File) error {
+	err := syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+	return errors.Join(err, f.Close())
+}
+
 // ignoreUnsupported: some file systems cannot sync a directory, and need not.
 func ignoreUnsupported(err error) error {
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {

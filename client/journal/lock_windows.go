@@ -26,5 +26,7 @@ func lock(path string) (*os.File, error) {
 	return os.NewFile(uintptr(h), path), nil
 }
 
+func unlock(f *os.File) error { return f.Close() }
+
 // ignoreUnsupported: Windows cannot sync a directory, and need not.
 func ignoreUnsupported(error) error { return nil }
