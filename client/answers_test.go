@@ -236,21 +236,21 @@ func TestHooks(t *testing.T) {
 				if r != nil {
 					_, _ = io.ReadAll(r.Body) // a hook may look at it
 				}
-				return r == nil || r.StatusCode == http.StatusTeapot, nil
+				return r == nil || r.StatusCode == http.StatusTeapot || r.StatusCode == http.StatusUnauthorized, nil
 			},
 			Backoff: func(least, _ time.Duration, attempt int, _ *http.Response) time.Duration {
 				return least * time.Duration(attempt+1)
 			},
 			OnAttempt: func(r *http.Request, n int) { attempts = append(attempts, n); r.Header.Set("X-Attempt", fmt.Sprint(n)) },
 			MinWait:   time.Second,
-			Base:      script(&sent, is(418, ""), broken, is(503, "final for the hook")),
+			Base:      script(&sent, is(418, ""), broken, is(401, ""), is(503, "final for the hook")),
 		}
 		response, err := newClient(t, o).Do("", post(t, "http://127.0.0.1/", "1"))
 		must(t, err)
 		if body, _ := io.ReadAll(response.Body); response.StatusCode != 503 || string(body) != "final for the hook" {
 			t.Errorf("got %d %s", response.StatusCode, body)
 		}
-		if len(sent) != 3 || sent[1].Sub(sent[0]) != time.Second || sent[2].Sub(sent[1]) != 2*time.Second || fmt.Sprint(attempts) != "[0 1 2]" {
+		if len(sent) != 4 || sent[1].Sub(sent[0]) != time.Second || sent[2].Sub(sent[1]) != 2*time.Second || fmt.Sprint(attempts) != "[0 1 2 3]" {
 			t.Errorf("sent at %v, attempts %v", sent, attempts)
 		}
 		no := errors.New("no more")

@@ -97,10 +97,13 @@ func (k *call) judge(ctx context.Context) (*http.Response, error) {
 		}
 		return k.finish(), nil
 	case refused:
-		if !k.doubt {
-			return k.answer(), nil
+		switch {
+		case k.c.o.CheckRetry != nil: // it may know how to log in again
+			return k.ask(ctx)
+		case k.doubt:
+			return nil, k.exhausted(nil)
 		}
-		return nil, k.exhausted(nil)
+		return k.answer(), nil
 	case again, later:
 		if k.op.Profile == KeysIgnored && !k.mayRepeat() {
 			return k.answer(), nil
