@@ -53,6 +53,7 @@ var arrows = []arrowRule{
 	{"operator", []string{root, "outbox", "store/storekit", "internal/failreason"}, "what a person may do to a record of any store"},
 	{"telemetry", []string{root, "httpkey", "janitor", "outbox", "store/tiered"}, "it counts what others tell it"},
 	{"client", nil, "it talks to any API, also to one without retrysafe"},
+	{"client/journal", []string{"client"}, "it keeps a client's operations; how they are sent is not its matter"},
 	{"conform", nil, "the verifier is a black box: it shares no code with what it judges"},
 
 	{"store/storekit", []string{root, "internal/fields"}, "what stores are built from; it knows none of them"},
@@ -98,10 +99,11 @@ var arrows = []arrowRule{
 	{"internal/test/...", nil, "a test kit knows nothing of what it is used for"},
 
 	{program, []string{cli}, "a process around the command line"},
-	{cli, []string{cli + "/build", cli + "/command", cli + "/config", cli + "/demo", cli + "/exit", cli + "/gateway", cli + "/keys", cli + "/migrate", cli + "/outbox", cli + "/prove", cli + "/reconcile", inner + "terminal"}, "the place where all groups of commands meet"},
+	{cli, []string{cli + "/build", cli + "/command", cli + "/config", cli + "/demo", cli + "/exit", cli + "/gateway", cli + "/journal", cli + "/keys", cli + "/migrate", cli + "/outbox", cli + "/prove", cli + "/reconcile", inner + "terminal"}, "the place where all groups of commands meet"},
 	{cli + "/config", slices.Concat(everyGroup, []string{"store/sealed", cli + "/stores", inner + "gateway/config", inner + "gateway/identity", inner + "gateway/routing", inner + "storeurl"}), "a group of commands; it knows no other group"},
 	{cli + "/demo", slices.Concat(everyGroup, []string{inner + "storeurl", "examples/payments/demo"}), "a group of commands; it knows no other group"},
 	{cli + "/gateway", slices.Concat(everyGroup, []string{root, "httpkey", "telemetry", "store/sealed", cli + "/build", cli + "/stores", inner + "gateway", inner + "gateway/admission", inner + "gateway/config", inner + "gateway/identity", inner + "gateway/listener", inner + "storeurl", inner + "ledger/daily"}), "a group of commands; it knows no other group"},
+	{cli + "/journal", slices.Concat(everyGroup, []string{"client", "client/journal"}), "a group of commands; it knows no other group"},
 	{cli + "/keys", slices.Concat(everyGroup, []string{root, "operator", "outbox", "store/storekit", "internal/deployment", "internal/failreason", "internal/headerkind", "internal/storemove", cli + "/build", cli + "/action", cli + "/keyref", cli + "/stores", inner + "gateway/config", inner + "move", inner + "storeurl"}), "a group of commands; it knows no other group"},
 	{cli + "/migrate", slices.Concat(everyGroup, []string{"store/pgstore", "store/sqlitestore", cli + "/stores", inner + "storeurl"}), "a group of commands; it knows no other group"},
 	{cli + "/outbox", slices.Concat(everyGroup, []string{root, "operator", "outbox", cli + "/action", cli + "/keyref", cli + "/stores"}), "a group of commands; it knows no other group"},

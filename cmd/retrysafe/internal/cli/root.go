@@ -18,6 +18,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/demo"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/gateway"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/journal"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/keys"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/migrate"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/outbox"
@@ -57,7 +58,7 @@ A store is given as a URL:
 	)
 	for id, commands := range map[string][]*cobra.Command{
 		"run":     {demo.Command(env), gateway.Command(env)},
-		"operate": {keys.Command(env), outbox.Command(env), reconcile.Command(env)},
+		"operate": {keys.Command(env), outbox.Command(env), reconcile.Command(env), journal.Command(env)},
 		"trust":   {proveCommand(env)},
 		"set up":  {config.Command(env), migrate.Command(env), versionCommand(env)},
 	} {
