@@ -35,7 +35,7 @@ var worldChecks = []check{
 			if first.ok() {
 				return fails("it ran though its key could not be stored: %s", first)
 			}
-			last := t.await("again")
+			last := t.awaitUp("again")
 			if n := t.effects(0, last); n > 1 {
 				return fails("a request that was refused and its retry had %d effects", n)
 			}
@@ -75,7 +75,7 @@ var worldChecks = []check{
 					return badSetup("after the restart it cannot be reached: %v", err)
 				}
 			}
-			last := t.await("again")
+			last := t.awaitUp("again")
 			if n := t.effects(0, first, last); n > 1 {
 				return fails("the retry after the restart ran the operation again")
 			}

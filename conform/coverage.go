@@ -2,6 +2,7 @@ package conform
 
 import (
 	"bytes"
+	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
@@ -13,13 +14,15 @@ func coverage(s *settings) (all []check) {
 	known := map[string]string{}
 	for i := range s.Operations {
 		op := &s.Operations[i]
-		request := func(t *trial) *message { return t.operation(op, known) }
+		now := op.fill(known) // again when it runs; the retry is the same as the first request
+		request := func(t *trial) *message { return t.operation(op, now) }
 		all = append(all, check{
 			id: "coverage/" + op.Name, clause: contract, severity: critical,
 			says: "A retry of " + op.Name + " does not run it again.",
 			plan: fixed(once("first", "the operation under a new key", request), once("retry", "the same request again", request)),
 			run: func(t *trial) finding {
-				if name := unfilled.FindString(op.fill(known).path); name != "" {
+				now = op.fill(known)
+				if name := unfilled.FindString(now.path); name != "" {
 					return badSetup("no answer before this operation says what %s is", name)
 				}
 				first := t.send("first")
@@ -34,6 +37,8 @@ func coverage(s *settings) (all []check) {
 				case retry.same(first):
 					t.weak = weakAlike
 					return observed("the retry got the same answer, which is not marked as a replay: it may have run again")
+				case op.Request.Method == http.MethodPut || op.Request.Method == http.MethodDelete:
+					return observed("%s may be repeated by definition; the retry was answered %s", op.Request.Method, retry)
 				case retry.ok():
 					return fails("not protected: the retry ran again, and was answered with something else")
 				}
@@ -142,8 +147,7 @@ func singular(segment string) string {
 }
 
 // operation returns the request of an operation, under the trial's first key.
-func (t *trial) operation(o *Operation, known map[string]string) *message {
-	f := o.fill(known)
+func (t *trial) operation(o *Operation, f filled) *message {
 	m := t.op(0)
 	m.method, m.path, m.body = strings.ToUpper(o.Request.Method), f.path, f.body
 	if m.method == "" {

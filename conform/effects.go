@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -118,21 +119,20 @@ func (t *trial) effects(n int, answers ...*answer) int {
 	}
 	var distinct []*answer
 	for _, a := range answers {
-		if a.ok() && !t.pending(a) && !slicesContainsEffect(distinct, a, t) {
+		if a.ok() && !t.pending(a) && !slices.ContainsFunc(distinct, func(b *answer) bool { return t.s.Effects.sameEffect(a, b) }) {
 			distinct = append(distinct, a)
 		}
 	}
 	return len(distinct)
 }
 
-func slicesContainsEffect(all []*answer, a *answer, t *trial) bool {
-	for _, b := range all {
-		x, y := t.s.Effects.name(a), t.s.Effects.name(b)
-		if x != "" && x == y || x == "" && y == "" && a.same(b) {
-			return true
-		}
+// sameEffect reports whether two answers are about one effect, as far as they say.
+func (e *Effects) sameEffect(a, b *answer) bool {
+	x, y := e.name(a), e.name(b)
+	if x == "" && y == "" {
+		return sameDocument(a.body, b.body)
 	}
-	return false
+	return x == y
 }
 
 // name returns what names the effect in an answer, or nothing.

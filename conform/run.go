@@ -52,6 +52,15 @@ func Plan(o *Options) ([]Planned, error) {
 	return all, nil
 }
 
+// Checks returns what each check requires, without a verdict.
+func Checks() []Result {
+	var all []Result
+	for _, c := range checks() {
+		all = append(all, Result{Check: c.id, Clause: c.clause, Requirement: c.says, Severity: c.severity, Needs: c.needs})
+	}
+	return all
+}
+
 // steps returns what a check sends, with the questions to the effects URL.
 func (s *settings) steps(c *check) []step {
 	steps := c.plan(s)

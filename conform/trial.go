@@ -235,10 +235,17 @@ func (t *trial) flight(first, second string) (a, b *answer) {
 func (t *trial) pause() time.Duration { return min(t.s.Interval, 250*time.Millisecond) }
 
 // await repeats a step until its request is no longer in flight.
-func (t *trial) await(name string) *answer {
+func (t *trial) await(name string) *answer { return t.repeat(name, t.pending) }
+
+// awaitUp repeats a step until its request is no longer in flight and the API works again.
+func (t *trial) awaitUp(name string) *answer {
+	return t.repeat(name, func(a *answer) bool { return a.err != nil || a.status >= 500 || t.pending(a) })
+}
+
+func (t *trial) repeat(name string, while func(*answer) bool) *answer {
 	for {
 		a := t.send(name)
-		if !t.pending(a) || t.left(name) == 0 {
+		if !while(a) || t.left(name) == 0 {
 			return a
 		}
 		if sleep(t.ctx, t.s.Interval) != nil {
@@ -272,7 +279,9 @@ func (t *trial) replayed(a *answer) bool {
 }
 
 // refusal reports whether the API has refused a request with one of these statuses.
-func refusal(a *answer, statuses []int) bool { return a.err == nil && slices.Contains(statuses, a.status) }
+func refusal(a *answer, statuses []int) bool {
+	return a.err == nil && slices.Contains(statuses, a.status)
+}
 
 func statuses(all []int) string {
 	var words []string
