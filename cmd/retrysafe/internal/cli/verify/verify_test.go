@@ -135,7 +135,7 @@ func TestDemoHolds(t *testing.T) {
 	at := p.Word("node 1 on ")
 	for _, endpoint := range []string{"/payments", "/charges"} {
 		clitest.NewShell(t, "").RunArgs("verify", at+endpoint, "--data", payment, "--header", "Authorization: Bearer demo-a",
-			"--other-header", "Authorization: Bearer demo-b", "--effects-url", at+"/ledger?key={key}", "--effects-pointer", "/effects", "--rate", "1000").
+			"--other-header", "Authorization: Bearer demo-b", "--effects-url", at+"/ledger?key={key}", "--rate", "1000").
 			Exits(0).Says("replay/bytes", " holds", "scope/credentials").Hides("violated", "not optimal", "set-up failed")
 	}
 }
