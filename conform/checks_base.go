@@ -187,7 +187,7 @@ var keyChecks = []check{
 		missing: noUUID,
 		plan: fixed(
 			once("first", "a key that is too long", func(t *trial) *message { return t.op(0).under(t.tooLong("a")).message() }),
-			once("second", "one that differs in its last character", func(t *trial) *message { return t.op(1).under(t.tooLong("b")).message() }),
+			once("second", "one that differs in its last character", func(t *trial) *message { return t.op(0).under(t.tooLong("b")).message() }),
 		),
 		run: func(t *trial) finding {
 			first := t.send("first")
@@ -234,7 +234,7 @@ var keyChecks = []check{
 		missing: noUUID,
 		plan: fixed(
 			once("lower", "a new operation", func(t *trial) *message { return t.op(0).under(t.quoted(t.key(0) + "-k")).message() }),
-			once("upper", "another one, whose key differs in the case of one letter", func(t *trial) *message { return t.op(1).under(t.quoted(t.key(0) + "-K")).message() }),
+			once("upper", "another one, whose key differs in the case of one letter", func(t *trial) *message { return t.op(0).under(t.quoted(t.key(0) + "-K")).message() }),
 		),
 		run: func(t *trial) finding {
 			lower, upper := t.send("lower"), t.send("upper")

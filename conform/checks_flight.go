@@ -121,7 +121,7 @@ var flightChecks = []check{
 		},
 	},
 	{
-		id: "race/answers", clause: ietfFirst, severity: major, needs: []string{"race/effects", "inflight/status"},
+		id: "race/answers", clause: ietfFirst, severity: major, needs: []string{"race/effects", "inflight/status", "replay/status"},
 		says: "Of many equal requests at the same time each gets the answer or is told that it is in flight, and a retry gets the answer.",
 		plan: racePlan,
 		run: func(t *trial) finding {
@@ -139,7 +139,7 @@ var flightChecks = []check{
 		},
 	},
 	{
-		id: "slow/effects", clause: ietfFirst, severity: critical, needs: []string{"inflight/status"}, missing: needSlow, probes: 2,
+		id: "slow/effects", clause: ietfFirst, severity: critical, needs: []string{"inflight/status", "replay/status"}, missing: needSlow, probes: 2,
 		says: "A request that takes long runs once, however often it is retried meanwhile, and its retry gets the answer of the first client.",
 		plan: func(s *settings) []step {
 			return []step{once("first", "a new operation that takes long", slow), {"again", "the same request, until it has an answer", s.polls(), slow}}

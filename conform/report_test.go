@@ -45,7 +45,7 @@ func TestReports(t *testing.T) {
 		if strings.Contains(said, "hunter2") {
 			t.Errorf("%s shows credentials", format)
 		}
-		if strings.Contains(said, "<script>") || strings.Contains(said, "\x1b[31m") || format != "ansi" && strings.Contains(said, "\x1b") {
+		if strings.Contains(said, "<script>") && (format == "html" || format == "junit") || strings.Contains(said, "\x1b[31m") || format != "ansi" && strings.Contains(said, "\x1b") {
 			t.Errorf("%s passes on what the API sent to control it:\n%s", format, said)
 		}
 		for _, want := range []string{"replay/effect", "violated", "conform-fixed"} {
