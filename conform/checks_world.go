@@ -1,9 +1,13 @@
 package conform
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net"
 	"net/http"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -96,36 +100,60 @@ var worldChecks = []check{
 		},
 		plan: fixed(firstStep, retryStep, once("fresh", "another operation, whose webhook ends the wait", func(t *trial) *message { return t.op(1).message() })),
 		run: func(t *trial) finding {
-			before := t.hooks.count()
-			if first := t.send("first"); !first.ok() {
+			t.hooks.quiet(t.ctx, 2*t.s.Interval, t.s.Patience)
+			before := t.hooks.count("")
+			first := t.send("first")
+			if !first.ok() {
 				return notDone(first)
 			}
-			if !t.hooks.atLeast(t.ctx, before+1, t.s.Patience) {
+			if !t.hooks.atLeast(t.ctx, "", before+1, t.s.Patience) {
 				return untested("no webhook came within %s", t.s.Patience)
 			}
-			// What belongs to the first operation is there when no more comes for a while.
-			_ = sleep(t.ctx, t.s.Interval)
-			each := t.hooks.count() - before
+			t.hooks.quiet(t.ctx, t.s.Interval, t.s.Patience)
+			// Webhooks that name the operation are told from those of others. If they do
+			// not, all are counted.
+			name := t.hooks.named(first)
+			if name != "" {
+				before = 0
+			}
+			each := t.hooks.count(name) - before
 			t.send("retry")
-			if fresh := t.send("fresh"); !fresh.ok() {
+			fresh := t.send("fresh")
+			if !fresh.ok() {
 				return badSetup("another operation was answered %s", fresh)
 			}
-			t.hooks.atLeast(t.ctx, before+2*each, t.s.Patience)
-			_ = sleep(t.ctx, t.s.Interval)
-			if n := t.hooks.count() - before; n > 2*each {
-				return fails("two operations and one replay sent %d webhooks, and one operation sends %d", n, each)
+			if name != "" {
+				t.hooks.atLeast(t.ctx, nameOf(fresh, name, first), each, t.s.Patience)
+			} else {
+				t.hooks.atLeast(t.ctx, "", before+2*each, t.s.Patience)
+			}
+			t.hooks.quiet(t.ctx, t.s.Interval, t.s.Patience)
+			if name != "" {
+				if n := t.hooks.count(name); n > each {
+					return fails("an operation sent %s, and after its replay it was %s", webhooks(each), webhooks(n))
+				}
+			} else if n := t.hooks.count("") - before; n > 2*each {
+				return fails("two operations and one replay sent %s, and one operation sends %d", webhooks(n), each)
 			}
 			return hold("the replay sent none")
 		},
 	},
 }
 
-// A receiver counts webhooks.
+func webhooks(n int) string {
+	if n == 1 {
+		return "1 webhook"
+	}
+	return strconv.Itoa(n) + " webhooks"
+}
+
+// A receiver keeps the webhooks that come in.
 type receiver struct {
 	server *http.Server
 
 	mu    sync.Mutex
-	calls int
+	calls [][]byte
+	last  time.Time
 	more  chan struct{} // closed at the next call
 }
 
@@ -137,7 +165,7 @@ func listen(ctx context.Context, address string) (*receiver, error) {
 	}
 	r := &receiver{more: make(chan struct{})}
 	r.server = &http.Server{Handler: r, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
-	go func() { _ = r.server.Serve(l) }() // until close; a webhook that is not taken is a webhook that is not counted
+	go func() { _ = r.server.Serve(l) }() // until close; a webhook that is not received is not counted
 	return r, nil
 }
 
@@ -147,30 +175,72 @@ func (r *receiver) close() {
 	}
 }
 
-func (r *receiver) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+func (r *receiver) ServeHTTP(w http.ResponseWriter, in *http.Request) {
+	body, _ := io.ReadAll(io.LimitReader(in.Body, 64<<10)) // half a webhook is one too
 	r.mu.Lock()
-	r.calls++
+	r.calls = append(r.calls, body)
+	r.last = time.Now()
 	close(r.more)
 	r.more = make(chan struct{})
 	r.mu.Unlock()
 	w.WriteHeader(http.StatusOK)
 }
 
-func (r *receiver) count() int {
+// count returns how many webhooks contain a text.
+func (r *receiver) count(text string) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.calls
+	for _, body := range r.calls {
+		if bytes.Contains(body, []byte(text)) {
+			n++
+		}
+	}
+	return n
 }
 
-// atLeast waits until n webhooks have come in, for as long as the patience lasts.
-func (r *receiver) atLeast(ctx context.Context, n int, patience time.Duration) bool {
+// named returns a text of an answer that names its operation in webhooks, or nothing.
+func (r *receiver) named(a *answer) string {
+	for _, text := range identities(a) {
+		if r.count(text) > 0 {
+			return text
+		}
+	}
+	return ""
+}
+
+// nameOf returns the text that stands in an answer where a name stands in another one.
+func nameOf(a *answer, name string, in *answer) string {
+	names, others := identities(in), identities(a)
+	if i := slices.Index(names, name); i >= 0 && i < len(others) {
+		return others[i]
+	}
+	return name
+}
+
+// identities returns the texts of an answer that are likely to be identities.
+func identities(a *answer) (all []string) {
+	doc, err := parseNode(a.body)
+	if err != nil {
+		return nil
+	}
+	doc.scalars(func(text string) {
+		if len(text) >= 6 && digit.MatchString(text) && !timeLike.MatchString(text) && !bytes.Contains(a.sent.body, []byte(text)) {
+			all = append(all, text)
+		}
+	})
+	return all
+}
+
+// atLeast waits until n webhooks with a text have come in, for as long as the patience
+// lasts.
+func (r *receiver) atLeast(ctx context.Context, text string, n int, patience time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		r.mu.Lock()
-		calls, more := r.calls, r.more
+		more := r.more
 		r.mu.Unlock()
-		if calls >= n {
+		if r.count(text) >= n {
 			return true
 		}
 		select {
@@ -178,5 +248,24 @@ func (r *receiver) atLeast(ctx context.Context, n int, patience time.Duration) b
 		case <-ctx.Done():
 			return false
 		}
+	}
+}
+
+// quiet waits until no webhook has come in for a while.
+func (r *receiver) quiet(ctx context.Context, while, patience time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for began := time.Now(); ctx.Err() == nil; {
+		r.mu.Lock()
+		last := r.last
+		r.mu.Unlock()
+		if last.Before(began) {
+			last = began
+		}
+		left := while - time.Since(last)
+		if left <= 0 {
+			return
+		}
+		_ = sleep(ctx, left)
 	}
 }

@@ -21,7 +21,7 @@ func (t *trial) probeMessage(n int) *message {
 	if err != nil {
 		u = t.s.probe
 	}
-	m := &message{method: http.MethodGet, url: u}
+	m := &message{method: http.MethodGet, url: u, hidden: t.s.OtherHeader}
 	if u.Host == t.s.base.Host && u.Scheme == t.s.base.Scheme {
 		for _, l := range t.op(n).message().lines {
 			if !strings.EqualFold(l[0], t.s.profile.Header) && !strings.EqualFold(l[0], "Content-Type") {

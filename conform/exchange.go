@@ -17,12 +17,18 @@ var secretName = regexp.MustCompile(`(?i)^(authorization|proxy-authorization|coo
 // isSecret reports whether the value of a header is not to be shown.
 func isSecret(name string) bool { return secretName.MatchString(name) }
 
+// hides reports whether the value of a header of the request is not to be shown.
+func (m *message) hides(name string) bool {
+	_, ok := m.hidden[http.CanonicalHeaderKey(name)]
+	return ok || isSecret(name)
+}
+
 // text returns the request as it is written, without credentials.
 func (m *message) text() string {
 	shown := *m
 	shown.lines = slices.Clone(m.lines)
 	for i, l := range shown.lines {
-		if isSecret(l[0]) {
+		if m.hides(l[0]) {
 			shown.lines[i][1] = "(hidden)"
 		}
 	}
@@ -85,7 +91,7 @@ func (m *message) curl() string {
 	}
 	for _, l := range m.lines {
 		switch {
-		case isSecret(l[0]):
+		case m.hides(l[0]):
 			words = append(words, "-H", `"`+l[0]+": $"+notVariable.ReplaceAllString(strings.ToUpper(l[0]), "_")+`"`)
 		case l[1] == "":
 			words = append(words, "-H", shellWord(l[0]+";")) // how curl sends a header without a value

@@ -28,7 +28,7 @@ func TestRunSendsNoMoreThanItsPlan(t *testing.T) {
 				arrived.Add(1)
 				next.ServeHTTP(w, r)
 			})))
-			o.RunID, o.Patience = "fixed", 2*time.Second
+			o.RunID, o.Patience = "fixed", time.Second
 			plan, err := conform.Plan(o)
 			must(t, err)
 			if n := arrived.Load(); n > 0 {

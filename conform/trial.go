@@ -67,7 +67,14 @@ type mold struct {
 // op begins a request of the operation under the n-th key, as it looks in every attempt.
 func (t *trial) op(n int) *mold {
 	r := &t.s.Request
-	return &mold{t: t, method: r.Method, path: r.Path, header: r.Header.Clone(), body: r.Body, keys: []string{t.quoted(t.key(n))}, unique: t.key(n)}
+	return &mold{t: t, method: r.Method, path: r.Path, header: r.Header.Clone(), body: r.Body, keys: []string{t.quoted(t.key(n))}, unique: uniqueText(t.key(n))}
+}
+
+// uniqueText returns what stands for {{unique}} in the operation of a key. The key is not
+// part of it, so that it is recognised where only the payload can have led to.
+func uniqueText(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return "conform" + hex.EncodeToString(sum[:6])
 }
 
 // quoted returns a key as the profile has it on the wire.
@@ -81,7 +88,7 @@ func (t *trial) quoted(key string) string {
 // other returns the mold with another body. Its unique text is another one too, because it
 // is another operation.
 func (m *mold) other(body []byte) *mold {
-	m.body, m.unique = body, m.unique+"-other"
+	m.body, m.unique = body, uniqueText(m.unique)
 	return m
 }
 
@@ -133,7 +140,7 @@ func (m *mold) message() *message {
 	if u.Path == "" {
 		u.Path = "/"
 	}
-	out := &message{method: m.method, url: &u, body: bytes.ReplaceAll(m.body, []byte("{{unique}}"), []byte(m.unique))}
+	out := &message{method: m.method, url: &u, body: bytes.ReplaceAll(m.body, []byte("{{unique}}"), []byte(m.unique)), hidden: m.t.s.OtherHeader}
 	names := make([]string, 0, len(m.header))
 	for name := range m.header {
 		names = append(names, name)

@@ -34,6 +34,8 @@ type message struct {
 	// hangUp, if it is not zero, is how long after the last byte the connection is closed,
 	// without reading the answer.
 	hangUp time.Duration
+	// hidden are the headers that tell callers apart. Reports do not show their values.
+	hidden http.Header
 }
 
 // head returns the request up to its body.
@@ -48,15 +50,6 @@ func (m *message) head() []byte {
 	}
 	b.WriteString("User-Agent: retrysafe-conform\r\nConnection: close\r\n\r\n")
 	return b.Bytes()
-}
-
-func (m *message) header(name string) string {
-	for _, l := range m.lines {
-		if strings.EqualFold(l[0], name) {
-			return l[1]
-		}
-	}
-	return ""
 }
 
 // An answer is what became of a message.

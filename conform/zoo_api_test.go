@@ -26,7 +26,9 @@ type shop struct {
 	arrived map[string]int // requests under a key that have come in
 	settled map[string]int // those of them that are answered, or wait in the handler
 	hook    string         // where webhooks go
-	slowest func(r *http.Request)
+	// anonymous webhooks do not say which order they are about.
+	anonymous bool
+	slowest   func(r *http.Request)
 }
 
 func newShop() *shop {
@@ -117,7 +119,7 @@ func (s *shop) sell(w http.ResponseWriter, r *http.Request) {
 	s.number++
 	n := s.number
 	s.mu.Unlock()
-	s.sendHook(r.Context(), n)
+	s.sendHook(r.Context(), fmt.Sprintf(`{"id": "order_%06d"}`, n))
 	if r.Header.Get("X-Test") == "crash" {
 		panic(http.ErrAbortHandler)
 	}
@@ -130,11 +132,14 @@ func (s *shop) sell(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "{ \"id\": \"order_%06d\",\"amount\": %s }\n", n, o.Amount)
 }
 
-func (s *shop) sendHook(ctx context.Context, n int) {
+func (s *shop) sendHook(ctx context.Context, body string) {
 	if s.hook == "" {
 		return
 	}
-	r, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodPost, "http://"+s.hook, strings.NewReader(fmt.Sprintf(`{"id": "order_%06d"}`, n)))
+	if s.anonymous {
+		body = "sold"
+	}
+	r, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodPost, "http://"+s.hook, strings.NewReader(body))
 	if err != nil {
 		return
 	}
@@ -174,6 +179,7 @@ type zooAPI struct {
 
 func newZooAPI(flaw string) *zooAPI {
 	a := &zooAPI{shop: newShop(), flaw: flaw, records: map[string]*stored{}}
+	a.anonymous = flaw == "anonymous webhook twice"
 	if flaw == "lost on disconnect" {
 		a.slowest = func(r *http.Request) { // the connection may be closed at any moment now
 			select {
@@ -484,7 +490,9 @@ func (a *zooAPI) replay(w http.ResponseWriter, rec *stored) {
 	case "201 becomes 200":
 		status = http.StatusOK
 	case "webhook twice":
-		a.sendHook(context.Background(), 0)
+		a.sendHook(context.Background(), string(body))
+	case "anonymous webhook twice":
+		a.sendHook(context.Background(), "sold")
 	}
 	a.expiry(h)
 	write(w, status, h, body)

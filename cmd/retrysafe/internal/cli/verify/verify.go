@@ -3,11 +3,13 @@
 package verify
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,7 +58,8 @@ them from answers, --other-header is a second caller, and --slow, --fail, --limi
 a 5xx or 429, or die. What is not tested says what it needs.
 
 The exit code is 0 if nothing is violated, 1 if something is, 2 if the command line is
-wrong or the API cannot be reached, and 5 if the request itself does not succeed.`,
+wrong or the API cannot be reached, and 5 if a check could not be carried out, as when the
+request itself does not succeed.`,
 		Example: `  # an operation of a service on this machine
   retrysafe verify http://127.0.0.1:8080/payments --data '{"amount": 1200}' --header 'Authorization: Bearer a'
   # with a second caller, and a URL that counts effects
@@ -193,7 +196,7 @@ func (o *options) run(ctx context.Context, env *command.Env) error {
 	switch {
 	case report.Fails(o.failOn.String()):
 		return exit.Silent(exit.No)
-	case report.Err() != nil && !report.Fails("major"): // nothing could be tested
+	case slices.ContainsFunc(report.Results, func(r conform.Result) bool { return r.Verdict == "set-up failed" }):
 		return exit.Silent(exit.Failed)
 	}
 	return nil
@@ -206,15 +209,28 @@ func (o *options) report(env *command.Env, r *conform.Report) error {
 		if format == "text" && terminal.IsTerminal(env.Out) && env.Getenv("NO_COLOR") == "" {
 			format = "ansi"
 		}
-		return r.Write(env.Out, format)
+		return write(env.Out, r, format)
 	}
 	file, err := os.Create(o.output)
 	if err != nil {
 		return err
 	}
-	if err := r.Write(file, format); err != nil {
+	if err := write(file, r, format); err != nil {
 		_ = file.Close() // the first error says more
 		return err
 	}
 	return file.Close()
+}
+
+// write writes a report. JSON is escaped as all commands do it.
+func write(w io.Writer, r *conform.Report, format string) error {
+	if format != "json" {
+		return r.Write(w, format)
+	}
+	var b bytes.Buffer
+	if err := r.Write(&b, format); err != nil {
+		return err
+	}
+	_, err := w.Write(printable.JSON(b.Bytes()))
+	return err
 }

@@ -51,7 +51,7 @@ func (s *service) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	switch r.Header.Get("X-Test") {
 	case "slow":
-		time.Sleep(time.Second)
+		time.Sleep(500 * time.Millisecond)
 	case "limit":
 		w.WriteHeader(http.StatusTooManyRequests)
 		return
