@@ -177,6 +177,19 @@ func (n *node) changed() []byte {
 	return n.bytes(writing{})
 }
 
+// changedForm returns a form whose first whole number is one higher, or nil if it has none.
+func changedForm(body []byte) []byte {
+	pairs := strings.Split(string(body), "&")
+	for i, pair := range pairs {
+		name, value, _ := strings.Cut(pair, "=")
+		if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+			pairs[i] = name + "=" + strconv.FormatInt(n+1, 10)
+			return []byte(strings.Join(pairs, "&"))
+		}
+	}
+	return nil
+}
+
 // respelled returns the document with its first whole number written with an exponent, or
 // nil if it has none that can be.
 func (n *node) respelled() []byte {

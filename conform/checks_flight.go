@@ -51,8 +51,10 @@ var flightChecks = []check{
 		says: "A retry of a request in flight is told so, or waits for its answer; it never gets another success.",
 		plan: flightPlan,
 		run: func(t *trial) finding {
-			first, second := t.flight("first", "second")
+			first, second, met := t.flight("first", "second")
 			switch {
+			case !met:
+				return tooFast()
 			case first.ok() && t.pending(second), second.ok() && t.pending(first):
 				return hold("%s", either(t.pending(first), first, second))
 			case first.same(second) && first.ok():
@@ -68,7 +70,7 @@ var flightChecks = []check{
 		says: "A refusal for a request in flight says when to retry, and not much later than it takes.",
 		plan: flightPlan,
 		run: func(t *trial) finding {
-			first, second := t.flight("first", "second")
+			first, second, _ := t.flight("first", "second")
 			refused, ran := first, second
 			if t.pending(second) {
 				refused, ran = second, first
@@ -107,8 +109,10 @@ var flightChecks = []check{
 		),
 		run: func(t *trial) finding {
 			t.baseline()
-			first, other := t.flight("first", "other")
+			first, other, met := t.flight("first", "other")
 			switch {
+			case !met:
+				return tooFast()
 			case first.ok() && other.ok():
 				return fails("two different requests under one key were both answered with success")
 			case !first.ok() && !other.ok():
@@ -149,8 +153,12 @@ var flightChecks = []check{
 			first := t.begin("first", nil)
 			<-first.written
 			_ = sleep(t.ctx, t.pause())
+			met := !first.isDone()
 			last := t.await("again")
 			a := first.wait()
+			if !met {
+				return tooFast()
+			}
 			if t.pending(a) { // the retry was faster
 				a = last
 			}

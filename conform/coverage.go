@@ -18,8 +18,9 @@ func coverage(s *settings) (all []check) {
 		request := func(t *trial) *message { return t.operation(op, now) }
 		all = append(all, check{
 			id: "coverage/" + op.Name, clause: contract, severity: critical,
-			says: "A retry of " + op.Name + " does not run it again.",
-			plan: fixed(once("first", "the operation under a new key", request), once("retry", "the same request again", request)),
+			says:    "A retry of " + op.Name + " does not run it again.",
+			missing: func(*settings) string { return op.Missing },
+			plan:    fixed(once("first", "the operation under a new key", request), once("retry", "the same request again", request)),
 			run: func(t *trial) finding {
 				now = op.fill(known)
 				if name := unfilled.FindString(now.path); name != "" {
@@ -66,8 +67,8 @@ type filled struct {
 func (o *Operation) fill(known map[string]string) filled {
 	parts := strings.Split(o.Request.Path, "/")
 	for i, part := range parts {
-		parts[i] = unfilled.ReplaceAllStringFunc(part, func(name string) string {
-			name = plainName(name)
+		parts[i] = unfilled.ReplaceAllStringFunc(part, func(written string) string {
+			name := plainName(written)
 			if v, ok := known[name]; ok && name != "id" {
 				return url.PathEscape(v)
 			}
@@ -79,7 +80,7 @@ func (o *Operation) fill(known map[string]string) filled {
 			if v, ok := known[name]; ok {
 				return url.PathEscape(v)
 			}
-			return "{" + name + "}"
+			return written
 		})
 	}
 	return filled{strings.Join(parts, "/"), fillBody(o.Request.Body, known)}

@@ -26,7 +26,7 @@ type Options struct {
 	// a new key.
 	Request Request
 	// OtherBody is a body that is valid too, and asks for something else. Nil is for
-	// Request's body with another number in it.
+	// Request's body with another number in it, if it is JSON or a form.
 	OtherBody []byte
 	// OtherPath is another state-changing endpoint that takes the same body.
 	OtherPath string
@@ -108,6 +108,8 @@ type Effects struct {
 type Operation struct {
 	Name    string
 	Request Request
+	// Missing says why the operation cannot be tried, if it cannot.
+	Missing string
 }
 
 // settings are options that were checked, with every default in its place.
@@ -154,7 +156,7 @@ func (o *Options) settle() (*settings, error) {
 		return nil, errors.New("StoreDown and StoreUp belong together: what is made unavailable has to become available again")
 	}
 	if s.Racers < 0 || s.Rate < 0 || s.Timeout < 0 || s.Patience < 0 || s.Interval < 0 {
-		return nil, errors.New("Racers, Rate, Timeout, Patience and Interval are not negative")
+		return nil, errors.New("numbers and durations are not negative: Racers, Rate, Timeout, Patience, Interval")
 	}
 	s.Racers = cmp.Or(s.Racers, 8)
 	s.Rate = cmp.Or(s.Rate, 20)
@@ -198,8 +200,12 @@ func (s *settings) settleRequest() error {
 			return errors.New("other body: it is not a JSON document")
 		}
 	}
-	if s.OtherBody == nil && s.body != nil {
+	switch {
+	case s.OtherBody != nil:
+	case s.body != nil:
 		s.OtherBody = s.body.changed()
+	case isForm(r.Header.Get("Content-Type")):
+		s.OtherBody = changedForm(r.Body)
 	}
 	if len(s.OtherBody) > 0 && bytes.Equal(s.OtherBody, r.Body) {
 		return errors.New("other body: it is the same as the body of the request")
@@ -259,7 +265,15 @@ func baseURL(text string) (*url.URL, error) {
 func isHTTP(u *url.URL) bool { return u.Scheme == "http" || u.Scheme == "https" }
 
 func isJSON(contentType string) bool {
-	media, _, _ := strings.Cut(strings.ToLower(contentType), ";")
-	media = strings.TrimSpace(media)
+	media := mediaType(contentType)
 	return media == "application/json" || strings.HasSuffix(media, "+json")
+}
+
+func isForm(contentType string) bool {
+	return mediaType(contentType) == "application/x-www-form-urlencoded"
+}
+
+func mediaType(contentType string) string {
+	media, _, _ := strings.Cut(strings.ToLower(contentType), ";")
+	return strings.TrimSpace(media)
 }

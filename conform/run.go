@@ -249,14 +249,13 @@ func (t *trial) weighed(f finding) finding {
 
 // redirect returns an error for an answer that leads to another host.
 func redirect(base *url.URL, a *answer) error {
-	if a.err != nil || a.status < 300 || a.status > 399 || a.status == http.StatusNotModified {
+	if a.status < 300 || a.status > 399 || a.status == http.StatusNotModified {
 		return nil
 	}
-	to, err := a.sent.url.Parse(a.header.Get("Location"))
-	if err != nil || to.Host == "" || strings.EqualFold(to.Host, a.sent.url.Host) {
-		return nil
+	if to, err := a.sent.url.Parse(a.header.Get("Location")); err == nil && to.Host != "" && !strings.EqualFold(to.Host, a.sent.url.Host) {
+		return fmt.Errorf("%s redirects to another host, %s: %w", base.Host, to.Host, errRedirect)
 	}
-	return fmt.Errorf("%s redirects to another host, %s: %w", base.Host, to.Host, errRedirect)
+	return nil
 }
 
 var errRedirect = errors.New("nothing was sent there; verify that URL instead, if it is yours")

@@ -2,6 +2,8 @@ package conform_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -269,5 +271,36 @@ func TestSeverityOfAProfile(t *testing.T) {
 	}
 	if off := verdicts(r, "not tested"); !slices.Equal(off, []string{"replay/cookies: the profile switches it off"}) {
 		t.Errorf("not tested: %q", off)
+	}
+}
+
+// Over TLS the same is found.
+func TestRunOverTLS(t *testing.T) {
+	t.Parallel()
+	a := newZooAPI("written anew")
+	s := httptest.NewUnstartedServer(a.handler())
+	s.Config.ErrorLog = quiet
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	o := everything(t, a.shop, s.URL)
+	o.TLS, o.Only = &tls.Config{RootCAs: roots}, []string{"replay", "disconnect", "race"}
+	r, err := conform.Run(t.Context(), o)
+	must(t, err)
+	if got := found(r); !slices.Equal(got, []string{"replay/bytes"}) {
+		t.Errorf("found %q\n%s", got, text(t, r))
+	}
+}
+
+// A form is changed in its first number.
+func TestFormIsVerifiedToo(t *testing.T) {
+	t.Parallel()
+	plan, err := conform.Plan(&conform.Options{URL: "http://127.0.0.1:1", Only: []string{"mismatch/status"}, Request: conform.Request{
+		Path: "/charges", Body: []byte("currency=eur&amount=1200"), Header: http.Header{"Content-Type": {"application/x-www-form-urlencoded"}},
+	}})
+	must(t, err)
+	if !slices.ContainsFunc(plan, func(p conform.Planned) bool { return strings.HasSuffix(p.Sent, "\n\ncurrency=eur&amount=1201") }) {
+		t.Errorf("no other form is planned: %v", plan)
 	}
 }

@@ -228,14 +228,21 @@ func (t *trial) race(name string, n int) (answers []*answer) {
 	return answers
 }
 
-// flight sends a step, and another one while the first is in flight, as far as the API is
-// slow enough. Which of them the API sees first does not matter to a check.
-func (t *trial) flight(first, second string) (a, b *answer) {
+// flight sends a step, and another one while the first is in flight. Which of them the API
+// sees first does not matter to a check. If the first one has its answer before the second
+// is sent, they did not meet.
+func (t *trial) flight(first, second string) (a, b *answer, met bool) {
 	one := t.begin(first, nil)
 	<-one.written
 	_ = sleep(t.ctx, t.pause())
+	met = !one.isDone()
 	two := t.begin(second, nil)
-	return one.wait(), two.wait()
+	return one.wait(), two.wait(), met
+}
+
+// tooFast is the finding for requests that did not meet.
+func tooFast() finding {
+	return untested("the first request was answered before the second was sent; the API has to be slower")
 }
 
 // pause is how long a request is given to reach the handler.

@@ -218,6 +218,16 @@ func closeOnce(c chan struct{}) {
 	}
 }
 
+// isDone reports whether the answer is there.
+func (s *sending) isDone() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // wait returns the answer.
 func (s *sending) wait() *answer {
 	<-s.done

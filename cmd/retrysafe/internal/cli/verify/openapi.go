@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -31,23 +32,25 @@ func (o *options) readOpenAPI() error {
 	if err := doc.Validate(context.Background(), openapi3.DisableExamplesValidation()); err != nil {
 		return errors.New(firstLine(err))
 	}
-	o.Operations, err = operations(doc)
-	if err != nil {
-		return err
-	}
+	o.Operations = operations(doc)
 	if len(o.Operations) == 0 {
 		return errors.New("it has no operation that changes something")
 	}
-	if o.Request.Path != "" && o.Request.Path != "/" {
+	if o.request != "" {
 		return nil
 	}
 	for _, op := range o.Operations {
-		if !strings.Contains(op.Request.Path, "{") {
+		if op.Request.Method == http.MethodPost && op.Missing == "" && !strings.Contains(op.Request.Path, "{") {
 			o.Request = conform.Request{Method: op.Request.Method, Path: op.Request.Path, Body: op.Request.Body, Header: op.Request.Header.Clone()}
 			return nil
 		}
 	}
-	return errors.New("every operation needs an identity in its path; name one to begin with by --request")
+	for _, op := range o.Operations {
+		if op.Missing != "" {
+			return fmt.Errorf("%s: %s; or name another operation to begin with by --request", op.Name, op.Missing)
+		}
+	}
+	return errors.New("no POST can be sent without an identity in its path; name an operation to begin with by --request")
 }
 
 func firstLine(err error) string {
@@ -58,7 +61,7 @@ func firstLine(err error) string {
 // operations returns the operations that change something, in an order in which the
 // identities that one needs come from those before it: fewer parameters first, and
 // operations whose bodies refer to the results of others after these.
-func operations(doc *openapi3.T) ([]conform.Operation, error) {
+func operations(doc *openapi3.T) []conform.Operation {
 	type ordered struct {
 		conform.Operation
 		rank int
@@ -77,8 +80,9 @@ func operations(doc *openapi3.T) ([]conform.Operation, error) {
 				continue
 			}
 			r, err := request(method, path, item, op)
+			missing := ""
 			if err != nil {
-				return nil, fmt.Errorf("%s %s: %w", method, path, err)
+				r, missing = &conform.Request{Method: method, Path: path}, err.Error()
 			}
 			rank := 10 * strings.Count(path, "{")
 			var members map[string]any
@@ -92,7 +96,7 @@ func operations(doc *openapi3.T) ([]conform.Operation, error) {
 			if method == http.MethodDelete {
 				rank += 1000 // what is deleted cannot be used any more
 			}
-			all = append(all, ordered{conform.Operation{Name: method + " " + path, Request: *r}, rank})
+			all = append(all, ordered{conform.Operation{Name: method + " " + path, Request: *r, Missing: missing}, rank})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b ordered) int {
@@ -102,7 +106,7 @@ func operations(doc *openapi3.T) ([]conform.Operation, error) {
 	for _, op := range all {
 		flat = append(flat, op.Operation)
 	}
-	return flat, nil
+	return flat
 }
 
 // resource returns what the last segment of a path names one of.
@@ -151,26 +155,61 @@ func request(method, path string, item *openapi3.PathItem, op *openapi3.Operatio
 	if op.RequestBody == nil || op.RequestBody.Value == nil {
 		return r, nil
 	}
-	media := op.RequestBody.Value.Content.Get("application/json")
-	if media == nil {
-		if op.RequestBody.Value.Required {
-			return nil, errors.New("its body is not JSON; such operations cannot be tried")
-		}
-		return r, nil
-	}
-	value := exampleOf(media.Example, media.Examples)
-	if value == nil && media.Schema != nil {
-		var err error
-		if value, err = sample(media.Schema, 0); err != nil {
+	content := op.RequestBody.Value.Content
+	const form = "application/x-www-form-urlencoded"
+	switch {
+	case content["application/json"] != nil:
+		value, err := bodyOf(content["application/json"])
+		if err != nil {
 			return nil, err
 		}
+		r.Body, err = json.Marshal(value)
+		return r, err
+	case content[form] != nil:
+		value, err := bodyOf(content[form])
+		if err != nil {
+			return nil, err
+		}
+		fields := url.Values{}
+		flatten(fields, "", value)
+		r.Body = []byte(fields.Encode())
+		r.Header.Set("Content-Type", form)
+		return r, nil
+	case op.RequestBody.Value.Required:
+		return nil, errors.New("its body is neither JSON nor a form")
+	default:
+		return r, nil
 	}
-	body, err := json.Marshal(value)
-	if err != nil {
-		return nil, err
+}
+
+func bodyOf(media *openapi3.MediaType) (any, error) {
+	value := exampleOf(media.Example, media.Examples)
+	if value == nil && media.Schema != nil {
+		return sample(media.Schema, 0)
 	}
-	r.Body = body
-	return r, nil
+	return value, nil
+}
+
+// flatten writes a value as fields of a form: items[0][sku]=…
+func flatten(into url.Values, name string, value any) {
+	inner := func(key string) string {
+		if name == "" {
+			return key
+		}
+		return name + "[" + key + "]"
+	}
+	switch v := value.(type) {
+	case map[string]any:
+		for key, member := range v {
+			flatten(into, inner(key), member)
+		}
+	case []any:
+		for i, item := range v {
+			flatten(into, inner(strconv.Itoa(i)), item)
+		}
+	default:
+		into.Set(name, fmt.Sprint(v))
+	}
 }
 
 func parameter(p *openapi3.Parameter) string {

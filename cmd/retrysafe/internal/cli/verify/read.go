@@ -69,19 +69,21 @@ func (o *options) read(env *command.Env, target string) (err error) {
 	return nil
 }
 
-// readTarget takes the operation from --request, or from the path of the URL.
+// readTarget takes the operation from --request, or from the path of the URL. With
+// --request or --openapi the path of the URL is what all paths begin with.
 func (o *options) readTarget(target string) error {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return exit.Usagef("%q is not a URL of http or https", target).Hintf("as http://127.0.0.1:8080/payments")
 	}
-	if o.request == "" {
+	switch {
+	case o.request == "" && o.openapi == "":
 		o.Request.Path = u.EscapedPath()
 		if u.RawQuery != "" {
 			o.Request.Path += "?" + u.RawQuery
 		}
 		u.Path, u.RawPath, u.RawQuery = "", "", ""
-	} else {
+	case o.request != "":
 		method, path, ok := strings.Cut(strings.TrimSpace(o.request), " ")
 		if !ok || !strings.HasPrefix(path, "/") {
 			return exit.Usagef("--request %q is not a method and a path", o.request).Hintf("as 'POST /payments'")

@@ -181,25 +181,25 @@ func TestWrongCommandLines(t *testing.T) {
 		return path
 	}
 	for says, args := range map[string][]string{
-		"not a URL of http":                         {"ftp://x"},
-		"not a method and a path":                   {s.URL, "--request", "POST"},
-		"it has no colon":                           {s.URL, "--header", "nonsense"},
-		"--slow \"nonsense\"":                       {s.URL, "--slow", "nonsense"},
-		"no such file":                              {s.URL, "--body", "none.json"},
-		"not a JSON document":                       {s.URL, "--data", "{"},
-		"neither ietf nor stripe":                   {s.URL, "--profile", "none.yaml"},
-		"field heder not found":                     {s.URL, "--profile", file("a.yaml", "heder: X\n")},
-		"base \"adyen\" is neither":                 {s.URL, "--profile", file("b.yaml", "base: adyen\n")},
-		"max_key 1: it is 16":                       {s.URL, "--profile", file("c.yaml", "max_key: 1\n")},
-		"connection refused":                        {"http://127.0.0.1:1/x"},
-		"--i-own-this":                              {"http://192.0.2.1/x"},
-		"there is no check":                         {s.URL, "--only", "nonsense"},
-		"no certificate in PEM":                     {s.URL, "--ca", file("d.pem", "x")},
-		"--openapi none.yaml":                       {s.URL, "--openapi", "none.yaml"},
-		"has no operation that changes something":   {s.URL, "--openapi", file("e.yaml", "openapi: 3.0.0\ninfo: {title: x, version: '1'}\npaths: {}\n")},
-		"invalid info":                              {s.URL, "--openapi", file("f.yaml", "openapi: 3.0.0\ninfo: {title: x}\npaths: {}\n")},
-		"disallowed external reference":             {s.URL, "--openapi", file("g.yaml", "openapi: 3.0.0\ninfo: {title: x, version: '1'}\npaths: {/a: {post: {requestBody: {$ref: 'other.yaml#/x'}, responses: {default: {description: x}}}}}\n")},
-		"cannot be made up":                         {s.URL, "--openapi", file("h.yaml", strings.Replace(flow, "type: integer", "type: string, pattern: '^a+$'", 1))},
+		"not a URL of http":                       {"ftp://x"},
+		"not a method and a path":                 {s.URL, "--request", "POST"},
+		"it has no colon":                         {s.URL, "--header", "nonsense"},
+		"--slow \"nonsense\"":                     {s.URL, "--slow", "nonsense"},
+		"no such file":                            {s.URL, "--body", "none.json"},
+		"not a JSON document":                     {s.URL, "--data", "{"},
+		"neither ietf nor stripe":                 {s.URL, "--profile", "none.yaml"},
+		"field heder not found":                   {s.URL, "--profile", file("a.yaml", "heder: X\n")},
+		"base \"adyen\" is neither":               {s.URL, "--profile", file("b.yaml", "base: adyen\n")},
+		"max_key 1: it is 16":                     {s.URL, "--profile", file("c.yaml", "max_key: 1\n")},
+		"connection refused":                      {"http://127.0.0.1:1/x"},
+		"--i-own-this":                            {"http://192.0.2.1/x"},
+		"there is no check":                       {s.URL, "--only", "nonsense"},
+		"no certificate in PEM":                   {s.URL, "--ca", file("d.pem", "x")},
+		"--openapi none.yaml":                     {s.URL, "--openapi", "none.yaml"},
+		"has no operation that changes something": {s.URL, "--openapi", file("e.yaml", "openapi: 3.0.0\ninfo: {title: x, version: '1'}\npaths: {}\n")},
+		"invalid info":                            {s.URL, "--openapi", file("f.yaml", "openapi: 3.0.0\ninfo: {title: x}\npaths: {}\n")},
+		"disallowed external reference":           {s.URL, "--openapi", file("g.yaml", "openapi: 3.0.0\ninfo: {title: x, version: '1'}\npaths: {/a: {post: {requestBody: {$ref: 'other.yaml#/x'}, responses: {default: {description: x}}}}}\n")},
+		"POST /orders: amount: a text that matches ^a+$ cannot be made up; give an example": {s.URL, "--openapi", file("h.yaml", strings.NewReplacer("type: integer", "type: string, pattern: '^a+$'", "  /refunds:", "  /orders/{orderId}/refunds:\n    parameters: [{name: orderId, in: path, required: true, schema: {type: string}}]").Replace(flow))},
 		"directory":                                 {s.URL, "--output", filepath.Join(t.TempDir(), "none", "x.html")},
 		"--other-body":                              {s.URL, "--other-body", "none.json"},
 		"it is one of text, json":                   {s.URL, "--format", "pdf"},
@@ -234,6 +234,14 @@ paths:
     post:
       requestBody: {content: {application/json: {example: {amount: 1200, order_id: none}}}}
       responses: {"201": {description: created}}
+  /uploads:
+    post:
+      requestBody: {required: true, content: {image/png: {schema: {type: string}}}}
+      responses: {"201": {description: created}}
+  /refunds:
+    post:
+      requestBody: {content: {application/x-www-form-urlencoded: {example: {payment_id: none, items: [{sku: a}]}}}}
+      responses: {"201": {description: created}}
 components:
   schemas:
     Order:
@@ -259,7 +267,7 @@ func TestOpenAPIFindsTheUnprotectedStep(t *testing.T) {
 		bodies = append(bodies, r.URL.Path+" "+string(body))
 		key := r.Header.Get("Idempotency-Key")
 		w.WriteHeader(http.StatusCreated)
-		if r.URL.Path != "/orders" {
+		if r.URL.Path != "/orders" && r.URL.Path != "/refunds" {
 			payments++
 			fmt.Fprintf(w, `{"id": "payment_%d"}`, payments)
 			return
@@ -276,7 +284,7 @@ func TestOpenAPIFindsTheUnprotectedStep(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "openapi.yaml")
 	clitest.Must(t, os.WriteFile(file, []byte(flow), 0o600))
 	clitest.NewShell(t, "").RunArgs("verify", server.URL, "--openapi", file, "--only", "coverage", "--rate", "10000").Exits(1).
-		Says("POST /orders, profile ietf", "violated           coverage/POST /orders/{orderId}/payments  not protected").
+		Says("POST /orders, profile ietf", "not tested         coverage/POST /uploads    its body is neither JSON nor a form", "violated           coverage/POST /orders/{orderId}/payments  not protected").
 		Hides("violated           coverage/POST /orders  ", "set-up failed")
 	mu.Lock()
 	defer mu.Unlock()
@@ -284,8 +292,29 @@ func TestOpenAPIFindsTheUnprotectedStep(t *testing.T) {
 	if !strings.Contains(all, `/orders {"amount":5,"lines":[{"sku":"conformxxxxx"}]}`) {
 		t.Errorf("no order was made from the schema:\n%s", all)
 	}
+	if !strings.Contains(all, "/refunds items%5B0%5D%5Bsku%5D=a&payment_id=none") {
+		t.Errorf("no form was made:\n%s", all)
+	}
 	if !strings.Contains(all, `/payments {"amount":1200,"order_id":"order_`) {
 		t.Errorf("the payment does not refer to the order:\n%s", all)
+	}
+}
+
+// Commands that restart the API are run by a shell.
+func TestCommandsAreRun(t *testing.T) {
+	t.Parallel()
+	s, done := newService(t), filepath.Join(t.TempDir(), "done")
+	clitest.NewShell(t, "").RunArgs("verify", s.URL+"/sales", "--data", "{}", "--rate", "10000", "--only", "base,restart,store", "--patience", "1s",
+		"--restart", "echo a >>"+done, "--store-down", "echo b >>"+done, "--store-up", "echo c >>"+done).Exits(1)
+	if _, err := os.Stat(done); err == nil {
+		t.Error("commands of checks that depend on a violated one were run")
+	}
+	guarded := newService(t)
+	p := clitest.Start(t, "gateway", "--upstream", guarded.URL, "--tenant", "none", "--listen", "127.0.0.1:0", "--store", "sqlite:"+filepath.Join(t.TempDir(), "keys.db"))
+	clitest.NewShell(t, "").RunArgs("verify", p.Word("gateway on ")+"/sales", "--data", "{}", "--rate", "10000", "--only", "restart,store",
+		"--restart", "echo a >>"+done, "--store-down", "echo b >>"+done+"; false", "--store-up", "echo c >>"+done).Exits(5).Says("could not be made unavailable")
+	if data, err := os.ReadFile(done); err != nil || string(data) != "b\na\n" {
+		t.Errorf("the commands wrote %q, %v", data, err)
 	}
 }
 
