@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -130,21 +129,14 @@ var worldChecks = []check{
 			t.hooks.quiet(t.ctx, t.s.Interval, t.s.Patience)
 			if name != "" {
 				if n := t.hooks.count(name); n > each {
-					return fails("an operation sent %s, and after its replay it was %s", webhooks(each), webhooks(n))
+					return fails("an operation sent %s, and after its replay it was %s", counted(each, "webhook"), counted(n, "webhook"))
 				}
 			} else if n := t.hooks.count("") - before; n > 2*each {
-				return fails("two operations and one replay sent %s, and one operation sends %d", webhooks(n), each)
+				return fails("two operations and one replay sent %s, and one operation sends %d", counted(n, "webhook"), each)
 			}
 			return hold("the replay sent none")
 		},
 	},
-}
-
-func webhooks(n int) string {
-	if n == 1 {
-		return "1 webhook"
-	}
-	return strconv.Itoa(n) + " webhooks"
 }
 
 // A receiver keeps the webhooks that come in.

@@ -37,5 +37,5 @@ func (r *Report) html(w io.Writer) error {
 			counts = append(counts, count{v, n})
 		}
 	}
-	return page.Execute(w, map[string]any{"R": r, "Counts": counts, "Requests": r.requests(), "Passes": !r.Fails(major) && r.tally(holds) > 0})
+	return page.Execute(w, map[string]any{"R": r, "Counts": counts, "Requests": counted(r.requests(), "request"), "Passes": !r.Fails(major) && r.tally(holds) > 0})
 }

@@ -35,9 +35,17 @@ func (r *Report) text(w io.Writer, colour bool) error {
 			fmt.Fprintf(&b, "  %s: %s\n", clean(strings.Join(by[why], ", ")), why)
 		}
 	}
-	fmt.Fprintf(&b, "\n%s; %d requests in %s\n", r.summary(), r.requests(), r.Took.Round(100*time.Millisecond))
+	fmt.Fprintf(&b, "\n%s; %s in %s\n", r.summary(), counted(r.requests(), "request"), r.Took.Round(100*time.Millisecond))
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// counted returns a number with its noun.
+func counted(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return strconv.Itoa(n) + " " + noun
 }
 
 func mark(r *Result) string {

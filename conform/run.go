@@ -1,6 +1,7 @@
 package conform
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,7 +153,7 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 			}
 		}
 	}
-	r := &runner{s: s, w: w, verdicts: map[string]string{}}
+	r := &runner{s: s, w: w, verdicts: map[string]string{}, causes: map[string]string{}}
 	if s.Webhooks != "" {
 		if r.hooks, err = listen(ctx, s.Webhooks); err != nil {
 			return nil, fmt.Errorf("listen for webhooks: %w", err)
@@ -180,9 +181,10 @@ type runner struct {
 	w        *wire
 	hooks    *receiver
 	verdicts map[string]string
-	home     *answer // of an ordinary operation
-	alike    bool    // all operations are answered alike
-	counts   bool    // the effects URL counts
+	causes   map[string]string // of checks whose dependency failed, the first one that did
+	home     *answer           // of an ordinary operation
+	alike    bool              // all operations are answered alike
+	counts   bool              // the effects URL counts
 }
 
 func (r *runner) run(ctx context.Context, c *check) (*Result, error) {
@@ -195,7 +197,8 @@ func (r *runner) run(ctx context.Context, c *check) (*Result, error) {
 	}
 	for _, id := range c.needs {
 		if v := r.verdicts[id]; v == violated || v == notOptimal || v == setupFailed || v == dependencyFailed {
-			result.Verdict, result.Why = dependencyFailed, id+" is "+v
+			r.causes[c.id] = cmp.Or(r.causes[id], id+" is "+v)
+			result.Verdict, result.Why = dependencyFailed, r.causes[c.id]
 			return result, nil
 		}
 	}
@@ -240,11 +243,18 @@ func (t *trial) weighed(f finding) finding {
 		return badSetup("this check tried to send %q more often than it announces; that is a bug of the verifier", t.overdrawn)
 	case t.probeErr != nil:
 		return badSetup("%v", t.probeErr)
+	case f.verdict == failure && t.check.id != "answers/429" && t.limited():
+		return badSetup("the API answered 429, which says nothing about its keys; lower the rate, or raise its limit")
 	case t.weak == weakAnswers && t.alike && f.verdict == holds:
 		t.weak = weakAlike
 		return untested("%s", weakAlike)
 	}
 	return f
+}
+
+// limited reports whether the API has refused a request because there were too many.
+func (t *trial) limited() bool {
+	return slices.ContainsFunc(t.log, func(a *answer) bool { return a.status == http.StatusTooManyRequests })
 }
 
 // redirect returns an error for an answer that leads to another host.

@@ -304,3 +304,27 @@ func TestFormIsVerifiedToo(t *testing.T) {
 		t.Errorf("no other form is planned: %v", plan)
 	}
 }
+
+// An API that limits its callers is not blamed for it.
+func TestLimitsAreNoFlaws(t *testing.T) {
+	t.Parallel()
+	a := newZooAPI("")
+	var n atomic.Int64
+	next := a.handler()
+	o := everything(t, a.shop, serveZoo(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && n.Add(1)%3 == 0 {
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})))
+	o.Only, o.Slow = []string{"base", "replay", "key", "mismatch", "scope", "fingerprint"}, nil
+	r, err := conform.Run(t.Context(), o)
+	must(t, err)
+	if got := found(r); len(got) > 0 {
+		t.Errorf("found %q\n%s", got, text(t, r))
+	}
+	if bad := verdicts(r, "set-up failed"); len(bad) == 0 {
+		t.Errorf("no check met the limit\n%s", text(t, r))
+	}
+}
