@@ -259,7 +259,11 @@ func (w *wire) exchange(ctx context.Context, s *sending, ready <-chan struct{}) 
 	}
 	_, err = conn.Write(slices.Concat(m.head(), body))
 	closeOnce(s.written)
-	if m.cut > 0 || m.hangUp > 0 {
+	switch {
+	case m.cut > 0:
+		endEarly(conn)
+		return cmp.Or(err, errHungUp)
+	case m.hangUp > 0:
 		return cmp.Or(err, sleep(ctx, m.hangUp), errHungUp)
 	}
 	// An API may refuse a request before it has read all of it, so an answer is looked for
@@ -268,6 +272,15 @@ func (w *wire) exchange(ctx context.Context, s *sending, ready <-chan struct{}) 
 		return timedOut(ctx, cmp.Or(err, readErr))
 	}
 	return nil
+}
+
+// endEarly ends a request before its end, and waits until the API has noticed: it answers,
+// or closes the connection too. An API that does neither is given two seconds.
+func endEarly(conn net.Conn) {
+	if c, ok := conn.(interface{ CloseWrite() error }); ok && c.CloseWrite() == nil {
+		_ = conn.SetReadDeadline(time.Now().Add(2 * time.Second)) // the connection is closed in any case
+		_, _ = io.Copy(io.Discard, conn)                          // what it says to half a request does not matter
+	}
 }
 
 var errHungUp = errors.New("the connection was closed before the answer")

@@ -62,7 +62,7 @@ func (s *shop) bump(of map[string]int, key string) {
 // answered or wait here; or for a while, if none comes.
 func (s *shop) hold(key string) {
 	over := false
-	timer := time.AfterFunc(3*time.Second, func() {
+	timer := time.AfterFunc(10*time.Second, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		over = true

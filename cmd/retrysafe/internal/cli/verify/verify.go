@@ -109,6 +109,7 @@ request itself does not succeed.`,
 	flags.StringVar(&o.output, "output", "", "write the report to `FILE`")
 	o.failOn = command.NewChoice(cmd, "fail-on", "severity from which on a check that does not hold is exit code 1", "major", "critical", "minor")
 	o.format = command.NewFormat(cmd, "text", "json", "junit", "html")
+	command.Complete(cmd, "profile", "ietf", "stripe")
 	cmd.MarkFlagsMutuallyExclusive("body", "data")
 	cmd.MarkFlagsRequiredTogether("store-down", "store-up")
 	cmd.RunE = command.Run(func(cmd *cobra.Command, args []string) error {
