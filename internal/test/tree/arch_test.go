@@ -99,7 +99,7 @@ var arrows = []arrowRule{
 	{"internal/test/...", nil, "a test kit knows nothing of what it is used for"},
 
 	{program, []string{cli}, "a process around the command line"},
-	{cli, []string{cli + "/build", cli + "/command", cli + "/config", cli + "/demo", cli + "/exit", cli + "/gateway", cli + "/journal", cli + "/keys", cli + "/migrate", cli + "/outbox", cli + "/prove", cli + "/reconcile", inner + "terminal"}, "the place where all groups of commands meet"},
+	{cli, []string{cli + "/build", cli + "/command", cli + "/config", cli + "/demo", cli + "/exit", cli + "/gateway", cli + "/journal", cli + "/keys", cli + "/migrate", cli + "/outbox", cli + "/prove", cli + "/reconcile", cli + "/verify", inner + "terminal"}, "the place where all groups of commands meet"},
 	{cli + "/config", slices.Concat(everyGroup, []string{"store/sealed", cli + "/stores", inner + "gateway/config", inner + "gateway/identity", inner + "gateway/routing", inner + "storeurl"}), "a group of commands; it knows no other group"},
 	{cli + "/demo", slices.Concat(everyGroup, []string{inner + "storeurl", "examples/payments/demo"}), "a group of commands; it knows no other group"},
 	{cli + "/gateway", slices.Concat(everyGroup, []string{root, "httpkey", "telemetry", "store/sealed", cli + "/build", cli + "/stores", inner + "gateway", inner + "gateway/admission", inner + "gateway/config", inner + "gateway/identity", inner + "gateway/listener", inner + "storeurl", inner + "ledger/daily"}), "a group of commands; it knows no other group"},
@@ -109,6 +109,7 @@ var arrows = []arrowRule{
 	{cli + "/outbox", slices.Concat(everyGroup, []string{root, "operator", "outbox", cli + "/action", cli + "/keyref", cli + "/stores"}), "a group of commands; it knows no other group"},
 	{cli + "/prove", slices.Concat(everyGroup, []string{"store/dynamostore", "store/pgstore", "internal/test/testservers", cli + "/build", cli + "/stores", inner + "prove/...", inner + "storeurl"}), "a group of commands; it knows no other group"},
 	{cli + "/reconcile", slices.Concat(everyGroup, []string{root, "janitor", "janitor/httpresolver", inner + "gateway", "telemetry", cli + "/build", cli + "/stores", inner + "gateway/config", inner + "ledger", inner + "ledger/daily", inner + "ledger/export", inner + "ledger/feed"}), "a group of commands; it knows no other group"},
+	{cli + "/verify", slices.Concat(everyGroup, []string{"conform"}), "a group of commands; it knows no other group"},
 	{cli + "/action", []string{root, "operator", cli + "/command", cli + "/exit", inner + "printable", inner + "terminal"}, "what commands have in common that change something"},
 	{cli + "/build", nil, "it knows what the program was built from"},
 	{cli + "/clitest", []string{root, "outbox", "store/sealed", cli, cli + "/command", inner + "storeurl", inner + "terminal"}, "it runs command lines, for the tests of every group"},

@@ -23,6 +23,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/migrate"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/outbox"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/reconcile"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/verify"
 )
 
 // Root returns the root command, with all others below it.
@@ -59,7 +60,7 @@ A store is given as a URL:
 	for id, commands := range map[string][]*cobra.Command{
 		"run":     {demo.Command(env), gateway.Command(env)},
 		"operate": {keys.Command(env), outbox.Command(env), reconcile.Command(env), journal.Command(env)},
-		"trust":   {proveCommand(env)},
+		"trust":   {proveCommand(env), verify.Command(env)},
 		"set up":  {config.Command(env), migrate.Command(env), versionCommand(env)},
 	} {
 		for _, cmd := range commands {
