@@ -1,0 +1,85 @@
+package mysqlstore
+
+import "strings"
+
+// All statements of keys. A statement is sent by itself or as part of a script: several
+// statements in one round trip.
+
+const (
+	// now is the server's time in microseconds since 1970. It does not depend on the
+	// session's time zone, and is that of the statement, not of the transaction.
+	now = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
+
+	selectKey = `SELECT ` + columns + ` FROM retrysafe_keys WHERE id = ?`
+
+	begin = `START TRANSACTION`
+
+	selectNow = `SELECT ` + now
+
+	// setNow sets the time of the inserts behind it in the same script: never behind the
+	// highest revision that was purged, so that revisions do not repeat if the clock was
+	// set back.
+	setNow = `SET @retrysafe_now = (SELECT GREATEST(` + now + `, revision + 1) FROM retrysafe_fence)`
+
+	raiseFence = `UPDATE retrysafe_fence SET revision = GREATEST(revision, ?)`
+
+	// The id is found by the primary key alone, in the order of the ids: another index, or
+	// a scan of the table, would lock other rows. NOWAIT: an error if a row is locked.
+	byID = ` FORCE INDEX (PRIMARY) WHERE id IN `
+
+	keyInsert = `(id, owner, revision, deadline, created, updated, state, head, tail, checkpoint)`
+
+	// The first value makes the server return the time with its reply.
+	insertRow     = `(?, ?, LAST_INSERT_ID(@retrysafe_now), @retrysafe_now + ?, @retrysafe_now, @retrysafe_now, ?, ?, ?, ?)`
+	insertColumns = 7
+
+	// insertTx inserts one key in a transaction of the caller's.
+	insertTx = `INSERT INTO retrysafe_keys ` + keyInsert + `
+		SELECT ?, ?, LAST_INSERT_ID(f.now), f.now + ?, f.now, f.now, ?, ?, ?, ?
+		FROM (SELECT GREATEST(` + now + `, revision + 1) AS now FROM retrysafe_fence) AS f`
+
+	// updateKeys replaces rows that the transaction has locked and compared: each of its
+	// rows exists. It is an INSERT because no other statement of both servers takes many
+	// rows of values. updateBrief leaves head and checkpoint alone.
+	updateRow     = `(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	updateColumns = 10
+	updateBrief   = ` ON DUPLICATE KEY UPDATE revision = VALUES(revision), deadline = VALUES(deadline), updated = VALUES(updated),
+		state = VALUES(state), tail = VALUES(tail)`
+	updateWhole = updateBrief + `, owner = VALUES(owner), created = VALUES(created), head = VALUES(head), checkpoint = VALUES(checkpoint)`
+
+	// Holds of keys by transactions. The server-wide lock lets the statements between it
+	// and its release take turns, so that the insert waits for none.
+	holdLock   = `SELECT GET_LOCK(CONCAT('retrysafe.', MD5(CONCAT(DATABASE(), '.', ?))), 0)`
+	holdUnlock = `DO RELEASE_LOCK(CONCAT('retrysafe.', MD5(CONCAT(DATABASE(), '.', ?))))`
+	holdCheck  = `SELECT id FROM retrysafe_holds` + byID + `(?) FOR UPDATE NOWAIT`
+	holdInsert = `INSERT INTO retrysafe_holds VALUES (?)`
+	holdDelete = `DELETE FROM retrysafe_holds WHERE id = ?`
+
+	countScope = `SELECT COUNT(*) FROM retrysafe_keys WHERE id BETWEEN ? AND ?`
+
+	selectPast = `SELECT id FROM retrysafe_keys FORCE INDEX (retrysafe_keys_due) WHERE state = ? AND deadline <= ` + now + ` ORDER BY deadline LIMIT ?`
+)
+
+// places returns a list of n parameters in parentheses.
+func places(n int) string { return "(?" + strings.Repeat(", ?", n-1) + ")" }
+
+// repeated returns a row of values n times.
+func repeated(row string, n int) string { return row + strings.Repeat(", "+row, n-1) }
+
+func readKeys(n int) string { return `SELECT ` + columns + ` FROM retrysafe_keys` + byID + places(n) }
+
+func lockKeys(n int) string { return readKeys(n) + ` FOR UPDATE NOWAIT` }
+
+func awaitKeys(n int) string { return readKeys(n) + ` FOR UPDATE` }
+
+func checkHolds(n int) string {
+	return `SELECT id FROM retrysafe_holds` + byID + places(n) + ` FOR UPDATE NOWAIT`
+}
+
+func insertKeys(n int) string {
+	return `INSERT INTO retrysafe_keys ` + keyInsert + ` VALUES ` + repeated(insertRow, n)
+}
+
+func updateKeys(n int, set string) string {
+	return `INSERT INTO retrysafe_keys ` + keyInsert + ` VALUES ` + repeated(updateRow, n) + set
+}
