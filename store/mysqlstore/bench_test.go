@@ -82,7 +82,7 @@ func BenchmarkReplay(b *testing.B) {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
 			byClients(b, clients, func(i int64) error {
 				r := benchRecord(i % keys)
-				r.Owner[15] = 1 // another attempt
+				r.Owner[15] = 1                                                                            // another attempt
 				if got, err := s.Create(b.Context(), r); err != retrysafe.ErrExists || got.Result == nil { //nolint:errorlint // as it is
 					return fmt.Errorf("%v: %w", got.State, err)
 				}

@@ -58,11 +58,15 @@ func isRefusal(err error) bool {
 // locked. Nothing was applied; the swap is sent by itself.
 var errLocked = errors.New("mysqlstore: another transaction has locked the key")
 
-// explain adds a hint to errors that a user can fix.
+// explain adds a hint to errors that a user can fix, and says why a closed store is
+// closed.
 func (s *Store) explain(ctx context.Context, err error) error {
 	if isCode(err, codeNoTable) {
 		if newer := newerSchema(ctx, s.steps.db); newer != nil {
 			return fmt.Errorf("%w: %w", newer, err)
+		}
+		if closed := s.closed(ctx); closed != nil {
+			return closed
 		}
 	}
 	return explain(err)

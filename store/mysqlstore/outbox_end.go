@@ -233,4 +233,3 @@ func (b *Outbox) Dispose(ctx context.Context, d outbox.Disposal) error {
 		return err
 	})
 }
-

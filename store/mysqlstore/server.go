@@ -84,7 +84,9 @@ func (v variables) either(names ...string) string {
 	return ""
 }
 
-func (v variables) isMariaDB() bool { return strings.Contains(strings.ToLower(v["version"]), "mariadb") }
+func (v variables) isMariaDB() bool {
+	return strings.Contains(strings.ToLower(v["version"]), "mariadb")
+}
 
 var leadingVersion = regexp.MustCompile(`^(\d+)\.(\d+)`)
 

@@ -17,10 +17,10 @@ func TestSettingsThatLoseDataAreRefused(t *testing.T) {
 	dsn := testservers.SharedMariaDB(t)
 	for params, want := range map[string]string{
 		"": "tx_isolation=%27READ-COMMITTED%27",
-		"?tx_isolation=%27READ-COMMITTED%27&sql_mode=%27%27":   "add STRICT_TRANS_TABLES",
-		"?tx_isolation=%27READ-COMMITTED%27&autocommit=0":      "autocommit is off",
-		"?tx_isolation=%27SERIALIZABLE%27":                     "SERIALIZABLE",
-		"?tx_isolation=%27READ-UNCOMMITTED%27":                 "READ-UNCOMMITTED",
+		"?tx_isolation=%27READ-COMMITTED%27&sql_mode=%27%27": "add STRICT_TRANS_TABLES",
+		"?tx_isolation=%27READ-COMMITTED%27&autocommit=0":    "autocommit is off",
+		"?tx_isolation=%27SERIALIZABLE%27":                   "SERIALIZABLE",
+		"?tx_isolation=%27READ-UNCOMMITTED%27":               "READ-UNCOMMITTED",
 	} {
 		s, err := mysqlstore.New(t.Context(), connect(t, dsn+params), nil)
 		if err == nil {

@@ -29,6 +29,9 @@ type Options struct {
 	Timeout time.Duration
 	// SkipMigrations leaves the schema as it is.
 	SkipMigrations bool
+	// Moving opens the store even if a move has closed it, for "retrysafe keys copy". The
+	// steps of a closed store still return [ErrMoved] or [ErrFilling].
+	Moving bool
 }
 
 func (o *Options) check() error {
@@ -97,6 +100,9 @@ func newStore(ctx context.Context, db, steps *sql.DB, opts *Options) (*Store, er
 	}
 	if err := newerSchema(ctx, steps); err != nil {
 		return nil, err
+	}
+	if closed := s.closed(ctx); closed != nil && !o.Moving {
+		return nil, closed
 	}
 	return s, nil
 }

@@ -4,6 +4,7 @@
 //	memory:                                  in this process only
 //	sqlite:retrysafe.db                      one file, durable, one machine
 //	postgres://user:password@host/database   PostgreSQL; any number of nodes
+//	mysql://user:password@host/database      MySQL or MariaDB; any number of nodes
 //
 // A PostgreSQL URL may have two parameters that are not PostgreSQL's: schema=NAME, the
 // schema of the tables, and pgbouncer=true, for a pooler in transaction mode.
@@ -40,7 +41,7 @@ type Opened struct {
 	Store retrysafe.Store
 	// Outbox keeps the messages that commit with the keys.
 	Outbox outbox.Store
-	// Kind is [Memory], [SQLite] or [Postgres].
+	// Kind is [Memory], [SQLite], [Postgres] or [MySQL].
 	Kind string
 	// Shared says that other processes may use the store at the same time.
 	Shared bool
@@ -75,6 +76,8 @@ func Open(ctx context.Context, address string, opts *Options) (*Opened, error) {
 			return nil, err
 		}
 		return &Opened{Store: s, Outbox: s.Outbox(), Kind: SQLite, Shared: true, closer: s}, nil
+	case MySQL:
+		return openMySQL(ctx, &a, opts)
 	default:
 		s, err := pgstore.Open(ctx, a.URL, &pgstore.Options{Schema: a.Schema, PgBouncer: a.PgBouncer, SkipMigrations: opts.SkipMigrations, Moving: opts.Moving})
 		if err != nil {
@@ -117,9 +120,11 @@ type Address struct {
 	// Schema and PgBouncer are these parameters.
 	Schema    string
 	PgBouncer bool
+	// DSN is the driver's data source name for MySQL.
+	DSN string
 }
 
-var errKinds = errors.New(`a store is "memory:", "sqlite:FILE" or "postgres://user:password@host/database"`)
+var errKinds = errors.New(`a store is "memory:", "sqlite:FILE", "postgres://user:password@host/database" or "mysql://user:password@host/database"`)
 
 // Parse parses an address. Its error says what is wrong with it. It opens nothing.
 func Parse(text string) (Address, error) {
@@ -144,7 +149,9 @@ func Parse(text string) (Address, error) {
 		return Address{Kind: SQLite, Path: path}, nil
 	case Postgres, "postgresql":
 		return parsePostgres(text)
-	case "mysql", "redis", "rediss", "redis+cluster", "dynamodb":
+	case MySQL, "mariadb":
+		return parseMySQL(text)
+	case "redis", "rediss", "redis+cluster", "dynamodb":
 		return Address{}, fmt.Errorf("this version has no store for %s yet: %w", scheme, errKinds)
 	}
 	return Address{}, fmt.Errorf("there is no store of the kind %q: %w", scheme, errKinds)
