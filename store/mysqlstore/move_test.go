@@ -16,7 +16,9 @@ func moveHarness(t *testing.T) movetest.Harness {
 	t.Helper()
 	dsn := testservers.SharedMariaDB(t)
 	db := connect(t, dsn)
-	begin := func(ctx context.Context, s movetest.Store) (retrysafe.Tx, error) { return join(ctx, s.(*mysqlstore.Store)) }
+	begin := func(ctx context.Context, s movetest.Store) (retrysafe.Tx, error) {
+		return join(ctx, s.(*mysqlstore.Store))
+	}
 	return movetest.Harness{
 		Open: func(ctx context.Context, moving bool) (movetest.Store, error) {
 			s, err := mysqlstore.Open(ctx, dsn, &mysqlstore.Options{Moving: moving, Timeout: patience})
