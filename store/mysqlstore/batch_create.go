@@ -179,19 +179,19 @@ func (b *createBatcher) insert(ctx context.Context, c conn, requests []creation,
 		ids[n] = q.id[:]
 		rows = append(rows, insertArgs(q.id, q.w)...)
 	}
-	done, err := c.exec(ctx, statement{sql: checkHolds(len(some)), args: ids}, statement{sql: setNow}, statement{sql: insertKeys(len(some)), args: rows})
-	if err != nil {
+	var now int64
+	if err := c.script(ctx, statement{sql: checkHolds(len(some)), args: ids, each: ignore}, statement{sql: setNow}, one(selectSetNow, &now),
+		statement{sql: insertKeys(len(some)), args: rows}); err != nil {
 		return err
-	}
-	now, err := done.LastInsertId()
-	if err != nil || now <= 0 {
-		return errors.Join(errors.New("mysqlstore: the server has not told its time"), err)
 	}
 	for _, i := range some {
 		answers[i].Value = created(requests[i].w, now)
 	}
 	return nil
 }
+
+// ignore reads a row that is not needed.
+func ignore(func(...any) error) error { return nil }
 
 func insertArgs(key id, w *retrysafe.Write) []any {
 	r := &w.Record

@@ -155,31 +155,3 @@ func runOn(ctx context.Context, db execer, s statement) error {
 	}
 	return rows.Close()
 }
-
-// exec runs statements whose rows are not needed, in one round trip if the connection
-// can, and returns the result of the last one.
-func (c conn) exec(ctx context.Context, statements ...statement) (sql.Result, error) {
-	if !c.several {
-		var done sql.Result
-		for _, s := range statements {
-			var err error
-			if done, err = c.ExecContext(ctx, s.sql, s.args...); err != nil {
-				return nil, err
-			}
-		}
-		return done, nil
-	}
-	var text strings.Builder
-	var args []any
-	for i, s := range statements {
-		if i > 0 {
-			text.WriteByte(';')
-		}
-		text.WriteString(s.sql)
-		args = append(args, s.args...)
-	}
-	failpoint.Hit("mysql.sending")
-	done, err := c.ExecContext(ctx, text.String(), args...)
-	failpoint.Hit("mysql.answered")
-	return done, err
-}

@@ -40,7 +40,8 @@ func Open(ctx context.Context, dsn string, opts *Options) (*Store, error) {
 	}
 	config.InterpolateParams = true // else each statement with a parameter takes two round trips
 	config.MultiStatements = false
-	config.RejectReadOnly = false // the driver would hide a refusal from the store
+	config.Logger = &mysql.NopLogger{} // errors are returned
+	config.RejectReadOnly = false      // the driver would hide a refusal from the store
 	db, err := pool(config, callerSession)
 	if err != nil {
 		return nil, err

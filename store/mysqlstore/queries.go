@@ -16,10 +16,12 @@ const (
 
 	selectNow = `SELECT ` + now
 
-	// setNow sets the time of the inserts behind it in the same script: never behind the
-	// highest revision that was purged, so that revisions do not repeat if the clock was
-	// set back.
-	setNow = `SET @retrysafe_now = (SELECT GREATEST(` + now + `, revision + 1) FROM retrysafe_fence)`
+	// selectFreshNow is the time of an insert: never behind the highest revision that was
+	// purged, so that revisions do not repeat if the clock was set back. setNow keeps it for
+	// the inserts behind it in the same script.
+	selectFreshNow = `SELECT GREATEST(` + now + `, revision + 1) FROM retrysafe_fence`
+	setNow         = `SET @retrysafe_now = (` + selectFreshNow + `)`
+	selectSetNow   = `SELECT CAST(@retrysafe_now AS SIGNED)`
 
 	raiseFence = `UPDATE retrysafe_fence SET revision = GREATEST(revision, ?)`
 
@@ -29,14 +31,12 @@ const (
 
 	keyInsert = `(id, owner, revision, deadline, created, updated, state, head, tail, checkpoint)`
 
-	// The first value makes the server return the time with its reply.
-	insertRow     = `(?, ?, LAST_INSERT_ID(@retrysafe_now), @retrysafe_now + ?, @retrysafe_now, @retrysafe_now, ?, ?, ?, ?)`
+	insertRow     = `(?, ?, @retrysafe_now, @retrysafe_now + ?, @retrysafe_now, @retrysafe_now, ?, ?, ?, ?)`
 	insertColumns = 7
 
-	// insertTx inserts one key in a transaction of the caller's.
-	insertTx = `INSERT INTO retrysafe_keys ` + keyInsert + `
-		SELECT ?, ?, LAST_INSERT_ID(f.now), f.now + ?, f.now, f.now, ?, ?, ?, ?
-		FROM (SELECT GREATEST(` + now + `, revision + 1) AS now FROM retrysafe_fence) AS f`
+	// insertTx inserts one key in a transaction of the caller's, at the time that
+	// selectFreshNow has returned.
+	insertTx = `INSERT INTO retrysafe_keys ` + keyInsert + ` VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 	// updateKeys replaces rows that the transaction has locked and compared: each of its
 	// rows exists. It is an INSERT because no other statement of both servers takes many

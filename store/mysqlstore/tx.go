@@ -74,7 +74,7 @@ func (t *Tx) hold(ctx context.Context, key id) (held bool, err error) {
 
 // insertHold inserts the row of a held key, and deletes it: its lock stays.
 func (t *Tx) insertHold(ctx context.Context, key id) error {
-	if err := runOn(ctx, t.tx, statement{sql: holdCheck, args: []any{key[:]}, each: func(scan func(...any) error) error { return nil }}); err != nil {
+	if err := runOn(ctx, t.tx, statement{sql: holdCheck, args: []any{key[:]}, each: ignore}); err != nil {
 		return err
 	}
 	for _, query := range []string{holdInsert, holdDelete} {
@@ -142,18 +142,19 @@ func (t *Tx) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, e
 	case !held:
 		return retrysafe.Record{}, t.refuse(retrysafe.ErrBusy)
 	}
-	done, err := t.tx.ExecContext(ctx, insertTx, insertArgs(key, &w)...)
+	var now int64
+	var r retrysafe.Record
+	if err = runOn(ctx, t.tx, one(selectFreshNow, &now)); err == nil {
+		r = created(&w, now)
+		_, err = t.tx.ExecContext(ctx, insertTx, updateArgs(key, &r, true)...)
+	}
 	switch {
 	case isCode(err, codeExists):
 		return retrysafe.Record{}, t.refuse(retrysafe.ErrExists)
 	case err != nil:
 		return retrysafe.Record{}, t.refuse(fmt.Errorf("create key: %w", t.s.explain(ctx, err)))
 	}
-	now, err := done.LastInsertId()
-	if err != nil || now <= 0 {
-		return retrysafe.Record{}, t.refuse(errors.Join(errors.New("mysqlstore: the server has not told its time"), err))
-	}
-	return created(&w, now), nil
+	return r, nil
 }
 
 // slow is from when on a statement may have waited for a lock, so that the time in its
