@@ -161,7 +161,7 @@ func takeLogged(ctx context.Context, c conn, limit int) (written []retrysafe.Rec
 		if written, gone, err = readLogged(ctx, c, ids, heads); err != nil {
 			return nil, nil, err
 		}
-		if _, err := c.ExecContext(ctx, `DELETE FROM retrysafe_written WHERE n IN `+places(len(numbers)), numbers...); err != nil {
+		if err := c.script(ctx, forEach(`DELETE FROM retrysafe_written WHERE n = ?`, numbers)...); err != nil {
 			return nil, nil, err
 		}
 	}

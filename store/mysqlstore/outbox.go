@@ -81,7 +81,7 @@ const boxTries = 20
 
 // write runs do in a transaction of the store's. A deadlock, and a lock that was not
 // granted, roll it back, and it is tried again.
-func (b *Outbox) write(ctx context.Context, verb string, do func(context.Context, execer) error) error {
+func (b *Outbox) write(ctx context.Context, verb string, do func(context.Context, conn) error) error {
 	if !b.s.life.Enter() {
 		return ErrClosed
 	}
@@ -101,7 +101,7 @@ func (b *Outbox) write(ctx context.Context, verb string, do func(context.Context
 	return nil
 }
 
-func (b *Outbox) try(ctx context.Context, do func(context.Context, execer) error) error {
+func (b *Outbox) try(ctx context.Context, do func(context.Context, conn) error) error {
 	// Once begun the transaction does not end with ctx: its statements are short, and a
 	// cancelled commit would leave its outcome unknown.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.s.timeout)

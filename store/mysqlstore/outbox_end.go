@@ -19,7 +19,7 @@ func (b *Outbox) Ack(ctx context.Context, endings []outbox.Ack) ([]outbox.AckRes
 		return nil, nil
 	}
 	var ended []outbox.AckResult
-	err := b.write(ctx, "end messages", func(ctx context.Context, tx execer) error {
+	err := b.write(ctx, "end messages", func(ctx context.Context, tx conn) error {
 		e := ends{s: b.s, tx: tx, endings: endings, ended: make([]outbox.AckResult, len(endings)), first: make(map[int64]int, len(endings))}
 		ended = e.ended
 		return e.run(ctx)
@@ -33,7 +33,7 @@ func (b *Outbox) Ack(ctx context.Context, endings []outbox.Ack) ([]outbox.AckRes
 // ends applies endings in one transaction.
 type ends struct {
 	s       *Store
-	tx      execer
+	tx      conn
 	endings []outbox.Ack
 	ended   []outbox.AckResult
 	first   map[int64]int // for each message, the index of its first ending; later ones are ignored
@@ -159,13 +159,12 @@ func (e *ends) apply(ctx context.Context) error {
 	if len(gone) == 0 {
 		return nil
 	}
-	_, err := e.tx.ExecContext(ctx, deleteMessages+places(len(gone)), gone...)
-	return err
+	return e.tx.script(ctx, forEach(deleteMessage, gone)...)
 }
 
 // Skip implements [outbox.Skipper].
 func (b *Outbox) Skip(ctx context.Context, skip outbox.SkipRequest) (ended outbox.AckResult, err error) {
-	err = b.write(ctx, fmt.Sprintf("skip message %d", skip.ID), func(ctx context.Context, tx execer) error {
+	err = b.write(ctx, fmt.Sprintf("skip message %d", skip.ID), func(ctx context.Context, tx conn) error {
 		ended = outbox.AckResult{}
 		if err := waits(ctx, tx, &skip); err != nil {
 			return err
@@ -187,7 +186,7 @@ func (b *Outbox) Skip(ctx context.Context, skip outbox.SkipRequest) (ended outbo
 		if _, err := tx.ExecContext(ctx, buryMessage, 0, []byte(skip.Why), []byte(skip.ProviderRef), skip.ID); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, deleteMessages+places(1), skip.ID)
+		_, err := tx.ExecContext(ctx, deleteMessage, skip.ID)
 		return err
 	})
 	return ended, err
@@ -214,7 +213,7 @@ func waits(ctx context.Context, tx execer, skip *outbox.SkipRequest) error {
 
 // Dispose implements [outbox.Store].
 func (b *Outbox) Dispose(ctx context.Context, d outbox.Disposal) error {
-	return b.write(ctx, fmt.Sprintf("dead letter %d", d.ID), func(ctx context.Context, tx execer) error {
+	return b.write(ctx, fmt.Sprintf("dead letter %d", d.ID), func(ctx context.Context, tx conn) error {
 		var revision sql.NullInt64
 		switch err := runOn(ctx, tx, one(selectLetter, &revision, d.ID)); {
 		case err != nil:

@@ -28,7 +28,7 @@ func (h *holders) hold(s outbox.Shard) bool {
 
 // Lease implements [outbox.Store]. Leases take turns: each locks the rows of all shards.
 func (b *Outbox) Lease(ctx context.Context, worker retrysafe.Owner, term time.Duration) (held outbox.Lease, err error) {
-	err = b.write(ctx, "lease shards", func(ctx context.Context, tx execer) (err error) {
+	err = b.write(ctx, "lease shards", func(ctx context.Context, tx conn) (err error) {
 		held, err = lease(ctx, tx, worker[:], max(term, 0))
 		return err
 	})

@@ -36,14 +36,14 @@ const (
 
 	selectThere = `SELECT id, shard FROM retrysafe_outbox FORCE INDEX (PRIMARY) WHERE id IN `
 
-	sendAgain = `UPDATE retrysafe_outbox SET tries = GREATEST(tries, ?), failed = line, due = ` + now + ` + ?, why = ?,
+	sendAgain = `UPDATE retrysafe_outbox FORCE INDEX (PRIMARY) SET tries = GREATEST(tries, ?), failed = line, due = ` + now + ` + ?, why = ?,
 		provider_ref = COALESCE(NULLIF(?, ''), provider_ref) WHERE id = ?`
 
 	buryMessage = `INSERT INTO retrysafe_dead (id, line, enqueued, tries, shard, why, provider_ref, msg, died, revision)
 		SELECT id, line, enqueued, GREATEST(tries, ?), shard, ?, COALESCE(NULLIF(?, ''), provider_ref), msg, ` + now + `, ` + now + `
 		FROM retrysafe_outbox WHERE id = ?`
 
-	deleteMessages = `DELETE FROM retrysafe_outbox WHERE id IN `
+	deleteMessage = `DELETE FROM retrysafe_outbox WHERE id = ?`
 
 	selectWaiting = `SELECT tries, due > ` + now + ` FROM retrysafe_outbox WHERE id = ? FOR UPDATE`
 

@@ -68,8 +68,8 @@ func (s *Store) purgeSome(ctx context.Context, state int64, limit int) (seen, de
 		}
 		commit, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 		defer cancel()
-		if err := c.script(commit, statement{sql: raiseFence, args: []any{fence}},
-			statement{sql: `DELETE FROM retrysafe_keys WHERE id IN ` + places(len(due)), args: due}, statement{sql: `COMMIT`}); err != nil {
+		statements := append([]statement{{sql: raiseFence, args: []any{fence}}}, forEach(deleteKey, due)...)
+		if err := c.script(commit, append(statements, statement{sql: `COMMIT`})...); err != nil {
 			return err
 		}
 		deleted = len(due)

@@ -25,8 +25,10 @@ const (
 
 	raiseFence = `UPDATE retrysafe_fence SET revision = GREATEST(revision, ?)`
 
-	// The id is found by the primary key alone, in the order of the ids: another index, or
-	// a scan of the table, would lock other rows. NOWAIT: an error if a row is locked.
+	// A statement that locks finds its rows by the primary key alone, in the order of the
+	// ids: another index, or the scan that the server prefers for a small table, would lock
+	// or wait for other rows. A DELETE takes no index, so each deletes one row. NOWAIT: an
+	// error if a row is locked.
 	byID = ` FORCE INDEX (PRIMARY) WHERE id IN `
 
 	keyInsert = `(id, owner, revision, deadline, created, updated, state, head, tail, checkpoint)`
@@ -51,9 +53,10 @@ const (
 	// and its release take turns, so that the insert waits for none.
 	holdLock   = `SELECT GET_LOCK(CONCAT('retrysafe.', MD5(CONCAT(DATABASE(), '.', ?))), 0)`
 	holdUnlock = `DO RELEASE_LOCK(CONCAT('retrysafe.', MD5(CONCAT(DATABASE(), '.', ?))))`
-	holdCheck  = `SELECT id FROM retrysafe_holds` + byID + `(?) FOR UPDATE NOWAIT`
-	holdInsert = `INSERT INTO retrysafe_holds VALUES (?)`
+	holdInsert = `INSERT INTO retrysafe_holds VALUES (?, 1)`
 	holdDelete = `DELETE FROM retrysafe_holds WHERE id = ?`
+
+	deleteKey = `DELETE FROM retrysafe_keys WHERE id = ?`
 
 	countScope = `SELECT COUNT(*) FROM retrysafe_keys WHERE id BETWEEN ? AND ?`
 
@@ -73,7 +76,7 @@ func lockKeys(n int) string { return readKeys(n) + ` FOR UPDATE NOWAIT` }
 func awaitKeys(n int) string { return readKeys(n) + ` FOR UPDATE` }
 
 func checkHolds(n int) string {
-	return `SELECT id FROM retrysafe_holds` + byID + places(n) + ` FOR UPDATE NOWAIT`
+	return `SELECT held FROM retrysafe_holds` + byID + places(n) + ` FOR UPDATE NOWAIT`
 }
 
 func insertKeys(n int) string {
@@ -82,4 +85,13 @@ func insertKeys(n int) string {
 
 func updateKeys(n int, set string) string {
 	return `INSERT INTO retrysafe_keys ` + keyInsert + ` VALUES ` + repeated(updateRow, n) + set
+}
+
+// forEach returns a statement for each of the keys.
+func forEach(query string, keys []any) []statement {
+	all := make([]statement, len(keys))
+	for i := range keys {
+		all[i] = statement{sql: query, args: keys[i : i+1]}
+	}
+	return all
 }

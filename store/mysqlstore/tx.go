@@ -74,7 +74,7 @@ func (t *Tx) hold(ctx context.Context, key id) (held bool, err error) {
 
 // insertHold inserts the row of a held key, and deletes it: its lock stays.
 func (t *Tx) insertHold(ctx context.Context, key id) error {
-	if err := runOn(ctx, t.tx, statement{sql: holdCheck, args: []any{key[:]}, each: ignore}); err != nil {
+	if err := runOn(ctx, t.tx, statement{sql: checkHolds(1), args: []any{key[:]}, each: ignore}); err != nil {
 		return err
 	}
 	for _, query := range []string{holdInsert, holdDelete} {

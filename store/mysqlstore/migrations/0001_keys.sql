@@ -31,5 +31,6 @@ INSERT IGNORE INTO retrysafe_fence VALUES (1, 0);
 -- A transaction that holds a key has inserted the key's id here and deleted it again. Its
 -- lock on that row lasts until it ends; no row is ever committed.
 CREATE TABLE IF NOT EXISTS retrysafe_holds (
-    id BINARY(16) NOT NULL PRIMARY KEY
+    id   BINARY(16) NOT NULL PRIMARY KEY,
+    held TINYINT    NOT NULL -- is read, so that the index alone does not answer; the server would scan all of it
 ) ENGINE = InnoDB DEFAULT CHARACTER SET = binary;
