@@ -50,7 +50,7 @@ func (l *Location) Status(ctx context.Context) (Status, error) {
 		return Status{s.Version, s.Newest, s.Refused, s.Pending, s.Keys, s.Estimated}, l.StoreError(err)
 	default:
 		return Status{}, exit.Usagef("a memory: store exists in its own process only, and cannot be read by another").
-			Hintf("name a sqlite: or postgres: store")
+			Hintf("name a sqlite:, postgres: or mysql: store")
 	}
 }
 
