@@ -90,6 +90,17 @@ func follow(until int64) []string {
 	}
 }
 
+// retireOthers renames the other tables that a step uses, once that of the keys is renamed.
+var retireOthers = []string{
+	`ALTER TABLE retrysafe_outbox RENAME TO retrysafe_outbox_moved`,
+	`ALTER TABLE retrysafe_dead RENAME TO retrysafe_dead_moved`,
+	`UNLOCK TABLES`,
+	`ALTER TABLE retrysafe_shards RENAME TO retrysafe_shards_moved`,
+	`ALTER TABLE retrysafe_workers RENAME TO retrysafe_workers_moved`,
+	`ALTER TABLE retrysafe_fence RENAME TO retrysafe_fence_moved`,
+	`ALTER TABLE retrysafe_holds RENAME TO retrysafe_holds_moved`,
+}
+
 // unfollow drops what follow created, if anything.
 var unfollow = []string{
 	`DROP TRIGGER IF EXISTS retrysafe_written_INSERT`,

@@ -112,7 +112,8 @@ func (m mover) Retire(ctx context.Context, run retrysafe.Owner, to string, rest 
 		}
 		n.Part = storemove.Moved
 		_ = writeNote(commit, c, n) // the renamed table says the same
-		_ = execAll(commit, c, append([]string{`UNLOCK TABLES`}, unfollow...)...)
+		_ = execAll(commit, c, retireOthers...)
+		_ = execAll(commit, c, unfollow...)
 		return nil
 	})
 }
