@@ -77,10 +77,9 @@ func (s *Store) swapSome(wait, ctx context.Context, requests []swap, lock func(i
 	case isLocked(err), isDeadlock(err):
 		err = errLocked
 	}
-	if answers = make([]answer, len(requests)); true {
-		for i := range answers {
-			answers[i].Err = err
-		}
+	answers = make([]answer, len(requests))
+	for i := range answers {
+		answers[i].Err = err
 	}
 	return answers
 }
@@ -111,16 +110,37 @@ func lockRows(ctx context.Context, c conn, requests []swap, lock func(int) strin
 	for i := range ids {
 		args[i] = ids[i][:]
 	}
-	err = c.script(ctx, statement{sql: begin}, statement{sql: lock(len(ids)), args: args, each: func(scan func(...any) error) error {
+	begun := time.Now()
+	if err := c.script(ctx, statement{sql: begin}, lockStatement(lock(len(ids)), args, rows, &now)); err != nil {
+		return nil, 0, err
+	}
+	return rows, now, refreshNow(ctx, c, begun, &now)
+}
+
+// lockStatement locks and reads rows. Now becomes the latest time of a row.
+func lockStatement(query string, args []any, rows map[id]*lockedRow, now *int64) statement {
+	return statement{sql: query, args: args, each: func(scan func(...any) error) error {
 		at := new(lockedRow)
 		if err := at.scan(scan); err != nil {
 			return err
 		}
 		at.rec, at.err = at.decode()
-		rows[at.id] = at
+		rows[at.id], *now = at, max(*now, at.now)
 		return nil
-	}}, statement{sql: selectNow, each: func(scan func(...any) error) error { return scan(&now) }})
-	return rows, now, err
+	}}
+}
+
+// slow is from when on a statement may have waited for a lock, so that the time in its
+// result is not that of the lock.
+const slow = 20 * time.Millisecond
+
+// refreshNow asks for the time again if the statement that was begun at a time may have
+// waited for a lock.
+func refreshNow(ctx context.Context, db execer, begun time.Time, now *int64) error {
+	if time.Since(begun) < slow {
+		return nil
+	}
+	return runOn(ctx, db, one(selectNow, now))
 }
 
 // decide applies the swaps to the rows, in their order. A swap sees what those before it

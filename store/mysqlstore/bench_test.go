@@ -4,8 +4,12 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,6 +35,7 @@ func BenchmarkFresh(b *testing.B) {
 			for _, impl := range []string{"bare", "ours"} {
 				b.Run(fmt.Sprintf("binlog=%s/clients=%d/impl=%s", name, clients, impl), func(b *testing.B) {
 					count++
+					defer cpuPerKey(b, server)()
 					dsn, err := server.CreateDatabase(b.Context(), fmt.Sprintf("fresh%d", count))
 					must(b, err)
 					if impl == "bare" {
@@ -49,6 +54,32 @@ func BenchmarkFresh(b *testing.B) {
 			}
 		}
 	}
+}
+
+// cpuPerKey reports the processor time that this process and the server have used for
+// each key: it depends less on what else the machine does than the rate.
+func cpuPerKey(b *testing.B, server *testservers.MariaDB) func() {
+	b.Helper()
+	db := connect(b, server.DSN("test"))
+	pid, err := os.ReadFile(one[string](b, db, `SELECT @@pid_file`))
+	must(b, err)
+	used := func() time.Duration {
+		stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
+		must(b, err)
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		fields := strings.Fields(rest)
+		ticks := 0
+		for _, field := range fields[11:13] { // user and system, in hundredths of a second
+			n, err := strconv.Atoi(field)
+			must(b, err)
+			ticks += n
+		}
+		var own syscall.Rusage
+		must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &own))
+		return time.Duration(ticks)*10*time.Millisecond + time.Duration(own.Utime.Nano()+own.Stime.Nano())
+	}
+	before := used()
+	return func() { b.ReportMetric(float64((used()-before).Microseconds())/float64(b.N), "cpu-µs/key") }
 }
 
 // bare is what an application does by itself: a row for the key, and then its answer.

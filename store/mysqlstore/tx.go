@@ -157,10 +157,6 @@ func (t *Tx) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, e
 	return r, nil
 }
 
-// slow is from when on a statement may have waited for a lock, so that the time in its
-// result is not that of the lock.
-const slow = 20 * time.Millisecond
-
 // Swap implements [retrysafe.Swapper]. It waits for a transaction that has written the
 // record.
 func (t *Tx) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
@@ -184,15 +180,9 @@ func (t *Tx) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, err
 // swapIn applies swaps inside a transaction, and waits for locks. Swaps that are refused
 // do not touch the others.
 func (s *Store) swapIn(ctx context.Context, tx execer, requests []swap) ([]answer, error) {
-	begun := time.Now()
 	rows, now, err := lockIn(ctx, tx, requests)
 	if err != nil {
 		return nil, err
-	}
-	if time.Since(begun) > slow {
-		if err := runOn(ctx, tx, statement{sql: selectNow, each: func(scan func(...any) error) error { return scan(&now) }}); err != nil {
-			return nil, err
-		}
 	}
 	answers, changed := decide(requests, rows, now)
 	for _, u := range updates(changed) {
@@ -213,16 +203,11 @@ func lockIn(ctx context.Context, tx execer, requests []swap) (rows map[id]*locke
 			ids = append(ids, bytesOf(q.id))
 		}
 	}
-	err = runOn(ctx, tx, statement{sql: awaitKeys(len(ids)), args: ids, each: func(scan func(...any) error) error {
-		at := new(lockedRow)
-		if err := at.scan(scan); err != nil {
-			return err
-		}
-		at.rec, at.err = at.decode()
-		rows[at.id], now = at, max(now, at.now)
-		return nil
-	}})
-	return rows, now, err
+	begun := time.Now()
+	if err := runOn(ctx, tx, lockStatement(awaitKeys(len(ids)), ids, rows, &now)); err != nil {
+		return nil, 0, err
+	}
+	return rows, now, refreshNow(ctx, tx, begun, &now)
 }
 
 func bytesOf(key id) []byte { return key[:] }
