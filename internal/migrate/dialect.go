@@ -47,7 +47,7 @@ const mysqlPatience = "60"
 
 // lock waits until no other process migrates. In SQLite the transaction itself is the lock.
 func (s *Set) lock(ctx context.Context, tx Session) error {
-	switch s.Dialect {
+	switch s.Dialect { //nolint:exhaustive // PostgreSQL follows
 	case DialectSQLite:
 		return nil
 	case DialectMySQL:

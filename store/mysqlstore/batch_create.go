@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/retrysafe/retrysafe"
@@ -171,7 +172,11 @@ func (b *createBatcher) read(ctx context.Context, c conn, requests []creation, s
 	return left, nil
 }
 
-// insert inserts keys by one statement: all of them or none.
+// insert inserts keys in one transaction: all of them or none. It looks twice whether
+// another transaction holds one of them: before the insert, which would otherwise wait for
+// a transaction that has inserted the same key, and after it, because a transaction may
+// have taken the key in between. That one sees the insert, and waits for its end; see
+// [Tx.Reserve].
 func (b *createBatcher) insert(ctx context.Context, c conn, requests []creation, some []int, answers []answer) error {
 	ids, rows := make([]any, len(some)), make([]any, 0, len(some)*insertColumns)
 	for n, i := range some {
@@ -180,8 +185,15 @@ func (b *createBatcher) insert(ctx context.Context, c conn, requests []creation,
 		rows = append(rows, insertArgs(q.id, q.w)...)
 	}
 	var now int64
-	if err := c.script(ctx, statement{sql: checkHolds(len(some)), args: ids, each: ignore}, statement{sql: setNow}, one(selectSetNow, &now),
-		statement{sql: insertKeys(len(some)), args: rows}); err != nil {
+	check := statement{sql: checkHolds(len(some)), args: ids, each: ignore}
+	err := c.script(ctx, check, statement{sql: begin}, statement{sql: setNow}, one(selectSetNow, &now),
+		statement{sql: insertKeys(len(some)), args: rows}, check, statement{sql: `COMMIT`})
+	if err != nil && isRefusal(err) { // else the next transaction would commit this one
+		if _, end := c.ExecContext(context.WithoutCancel(ctx), `ROLLBACK`); end != nil {
+			return fmt.Errorf("roll back: %w", errUndone)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	for _, i := range some {
@@ -189,6 +201,10 @@ func (b *createBatcher) insert(ctx context.Context, c conn, requests []creation,
 	}
 	return nil
 }
+
+// errUndone: the server has refused a batch, and did not answer when it was to be rolled
+// back. The connection is closed, and the server rolls back.
+var errUndone = errors.New("mysqlstore: the connection was lost after a refusal; nothing was stored")
 
 // ignore reads a row that is not needed.
 func ignore(func(...any) error) error { return nil }

@@ -114,7 +114,8 @@ func lockRows(ctx context.Context, c conn, requests []swap, lock func(int) strin
 	if err := c.script(ctx, statement{sql: begin}, lockStatement(lock(len(ids)), args, rows, &now)); err != nil {
 		return nil, 0, err
 	}
-	return rows, now, refreshNow(ctx, c, begun, &now)
+	err = refreshNow(ctx, c, begun, &now)
+	return rows, now, err
 }
 
 // lockStatement locks and reads rows. Now becomes the latest time of a row.

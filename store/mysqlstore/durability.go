@@ -47,8 +47,13 @@ func (d Durability) String() string {
 	return s
 }
 
-// patientFallback is from when on a fall-back to asynchronous replication counts as none.
-const patientFallback = 24 * time.Hour
+const (
+	// patientFallback is from when on a fall-back to asynchronous replication counts as
+	// none.
+	patientFallback = 24 * time.Hour
+	// longest is what a time-out beyond it counts as: the servers take larger numbers.
+	longest = 100 * 365 * 24 * time.Hour
+)
 
 // Durability asks the server. A program should log the result at startup.
 func (s *Store) Durability(ctx context.Context) (Durability, error) {
@@ -104,7 +109,7 @@ func (d *Durability) semiSync(v, status variables, lose func(string)) {
 	}
 	d.WaitPoint = v.either("rpl_semi_sync_source_wait_point", "rpl_semi_sync_master_wait_point")
 	if ms, err := strconv.ParseInt(v.either("rpl_semi_sync_source_timeout", "rpl_semi_sync_master_timeout"), 10, 64); err == nil {
-		d.Fallback = min(time.Duration(ms), time.Duration(1<<53)/time.Millisecond) * time.Millisecond
+		d.Fallback = time.Duration(min(ms, longest.Milliseconds())) * time.Millisecond
 	}
 	if !d.SemiSync {
 		lose("semi-synchronous replication has fallen back to asynchronous: promoting a replica loses answers that were acknowledged")

@@ -50,8 +50,8 @@ const (
 	updateWhole = updateBrief + `, owner = VALUES(owner), created = VALUES(created), head = VALUES(head), checkpoint = VALUES(checkpoint)`
 
 	// Holds of keys by transactions. The server-wide lock lets the statements between it
-	// and its release take turns, so that the insert waits for none.
-	holdLock   = `SELECT GET_LOCK(CONCAT('retrysafe.', MD5(CONCAT(DATABASE(), '.', ?))), 0)`
+	// and its release take turns, so that the insert waits for none. They take milliseconds.
+	holdLock   = `SELECT GET_LOCK(CONCAT('retrysafe.', MD5(CONCAT(DATABASE(), '.', ?))), 10)`
 	holdUnlock = `DO RELEASE_LOCK(CONCAT('retrysafe.', MD5(CONCAT(DATABASE(), '.', ?))))`
 	holdInsert = `INSERT INTO retrysafe_holds VALUES (?, 1)`
 	holdDelete = `DELETE FROM retrysafe_holds WHERE id = ?`

@@ -20,6 +20,8 @@ type Tx struct {
 	tx transaction
 	// own says that the store has begun the transaction, so that it is READ COMMITTED.
 	own bool
+	// held are the keys that the transaction holds, as far as this Tx has taken them.
+	held map[id]bool
 }
 
 // transaction is a [sql.Tx] of the caller's, or an [ownTx] of the store's.
@@ -51,9 +53,22 @@ func (t *Tx) usable(ctx context.Context) error {
 	}
 }
 
-// hold takes the key for the length of the transaction, without waiting, or reports that
-// another transaction has it.
+// hold takes the key for the length of the transaction, without waiting for another one
+// that holds it, or reports that there is one.
 func (t *Tx) hold(ctx context.Context, key id) (held bool, err error) {
+	if t.held[key] {
+		return true, nil
+	}
+	if held, err = t.take(ctx, key); held {
+		if t.held == nil {
+			t.held = make(map[id]bool)
+		}
+		t.held[key] = true
+	}
+	return held, err
+}
+
+func (t *Tx) take(ctx context.Context, key id) (held bool, err error) {
 	name := hex.EncodeToString(key[:])
 	var locked sql.NullInt64
 	if err := runOn(ctx, t.tx, statement{sql: holdLock, args: []any{name}, each: func(scan func(...any) error) error { return scan(&locked) }}); err != nil {
@@ -99,15 +114,9 @@ func (t *Tx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 		return retrysafe.Record{}, retrysafe.ErrBusy
 	}
 	failpoint.Hit("mysql.tx.held")
-	// At READ COMMITTED the statement sees what the last holder has committed. A
-	// transaction of the caller's may have an older snapshot, which a locking read ignores.
-	query := readKeys(1)
-	if !t.own {
-		query = lockKeys(1)
-	}
-	at, err := t.read(ctx, query, key)
+	at, err := t.find(ctx, key)
 	switch {
-	case isLocked(err): // a step is writing the record just now
+	case isLocked(err):
 		return retrysafe.Record{}, retrysafe.ErrBusy
 	case err != nil:
 		return retrysafe.Record{}, t.refuse(fmt.Errorf("reserve key: %w", t.s.explain(ctx, err)))
@@ -115,6 +124,37 @@ func (t *Tx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 		return retrysafe.Record{}, retrysafe.ErrNotFound
 	}
 	return at.record(ref)
+}
+
+// findTries and findPause are how often, and after how long each time, Reserve looks again
+// at a record that a step is writing just then. Such a step takes milliseconds.
+const (
+	findTries = 50
+	findPause = 2 * time.Millisecond
+)
+
+// find returns the row of a key that the transaction holds, or nil. At READ COMMITTED a
+// plain read sees what the last holder has committed. If it sees nothing, a locking read
+// makes sure that no Create is about to commit, which has looked for holds before this
+// one was there. A transaction of the caller's may have an older snapshot, which only a
+// locking read ignores.
+func (t *Tx) find(ctx context.Context, key id) (at *row, err error) {
+	if t.own {
+		if at, err = t.read(ctx, readKeys(1), key); at != nil || err != nil {
+			return at, err
+		}
+	}
+	for range findTries {
+		if at, err = t.read(ctx, lockKeys(1), key); !isLocked(err) {
+			break
+		}
+		select {
+		case <-time.After(findPause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return at, err
 }
 
 // read returns the row of a key, or nil.
@@ -207,7 +247,8 @@ func lockIn(ctx context.Context, tx execer, requests []swap) (rows map[id]*locke
 	if err := runOn(ctx, tx, lockStatement(awaitKeys(len(ids)), ids, rows, &now)); err != nil {
 		return nil, 0, err
 	}
-	return rows, now, refreshNow(ctx, tx, begun, &now)
+	err = refreshNow(ctx, tx, begun, &now)
+	return rows, now, err
 }
 
 func bytesOf(key id) []byte { return key[:] }
