@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ type Dialect uint8
 const (
 	DialectPostgres Dialect = iota + 1
 	DialectSQLite
+	DialectMySQL
 )
 
 // versionAndOldest is the number of columns of a table of versions with marks.
@@ -21,6 +23,10 @@ const versionAndOldest = 2
 // columns returns how many of its columns, version and oldest, the table of versions has. None means that there is no
 // table.
 func (s *Set) columns(ctx context.Context, db Session) (int, error) {
+	if s.Dialect == DialectMySQL {
+		return db.QueryInt(ctx, `SELECT count(*) FROM information_schema.COLUMNS
+			WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '`+s.Table+`' AND COLUMN_NAME IN ('version', 'oldest')`)
+	}
 	if s.Dialect == DialectSQLite {
 		return db.QueryInt(ctx, "SELECT count(*) FROM pragma_table_info('"+s.Table+"') WHERE name IN ('version', 'oldest')")
 	}
@@ -32,10 +38,24 @@ func (s *Set) columns(ctx context.Context, db Session) (int, error) {
 		s.Schema)
 }
 
+// MySQLLock is the name of the server's lock under which migrations are applied in MySQL, as an SQL expression: one
+// for each database. An implementation of [Database] releases it when InTx ends.
+const MySQLLock = `CONCAT('retrysafe migrate ', MD5(DATABASE()))`
+
+// mysqlPatience is how many seconds a process waits for others that migrate.
+const mysqlPatience = "60"
+
 // lock waits until no other process migrates. In SQLite the transaction itself is the lock.
 func (s *Set) lock(ctx context.Context, tx Session) error {
-	if s.Dialect == DialectSQLite {
+	switch s.Dialect { //nolint:exhaustive // PostgreSQL follows
+	case DialectSQLite:
 		return nil
+	case DialectMySQL:
+		got, err := tx.QueryInt(ctx, "SELECT coalesce(GET_LOCK("+MySQLLock+", "+mysqlPatience+"), 0)")
+		if err == nil && got != 1 {
+			err = errors.New("another process has been migrating for more than " + mysqlPatience + " seconds; try again when it is done")
+		}
+		return err
 	}
 	if err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock("+strconv.FormatInt(s.Lock, 10)+")"); err != nil {
 		return err

@@ -2,7 +2,7 @@
 //
 // A [Set] is the migrations of one group of tables. It reads how far a database is ([Set.Version], [Set.Status]),
 // applies what is pending ([Set.Migrate], [Set.MigrateTx]) and prints everything as one script ([Set.Script]). Its SQL
-// is that of PostgreSQL or of SQLite; how statements are sent is up to a [Database] of the caller's driver.
+// is that of PostgreSQL, SQLite or MySQL; how statements are sent is up to a [Database] of the caller's driver.
 //
 // Several processes may migrate at once. One of them applies the migrations, in one transaction under a lock. The others
 // wait for the lock, look again, and find nothing to do.

@@ -20,7 +20,8 @@ type Database interface {
 	Session
 	// InTx calls f with a new transaction. It commits the transaction if f returns nil, and otherwise rolls it back.
 	// In PostgreSQL the transaction is READ COMMITTED: after it has waited for a lock it must see what the lock's
-	// holder has committed. In SQLite it takes the write lock when it begins.
+	// holder has committed. In SQLite it takes the write lock when it begins. In MySQL, which commits every change of
+	// the schema by itself, it is one connection, and every statement of a migration can be applied again.
 	InTx(ctx context.Context, f func(ctx context.Context, tx Session) error) error
 }
 

@@ -15,6 +15,7 @@ var texts = []string{
 	"100%", "100%25", "%41", "A", "a_b", "aXb", "*", "?", "[a]", "{a}", "$1", "null", "0", "00", "1e1", "10",
 	"a:b", "a/b", "a|b", "a,b", "a;b", "a=b", "a#b", "--", "/*", "ключ", "鍵", "🔑",
 	"\x80", "\xff", "\xff\xfe", "caf\xe9", "\xc3", "\xc3\x28", "\ufffd",
+	"Key-A", "key-a", "cafe", "café", "del\x7f", "del",
 	strings.Repeat("k", 255), strings.Repeat("k", 254), strings.Repeat("k", 254) + "K", strings.Repeat("\xf0", 255),
 }
 

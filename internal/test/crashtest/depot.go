@@ -37,7 +37,7 @@ func newDepot[X any](t *testing.T, open OpenGarage[X], where, mode string) *depo
 		}
 	})
 	for _, table := range []string{"rides", "receipts"} { // no unique constraint: only the transactions prevent a second row
-		_, err := g.DB.ExecContext(t.Context(), `CREATE TABLE IF NOT EXISTS `+table+` (key TEXT NOT NULL)`)
+		_, err := g.DB.ExecContext(t.Context(), `CREATE TABLE IF NOT EXISTS `+table+` (ride TEXT NOT NULL)`)
 		must(t, err)
 	}
 	d := &depot[X]{t: t, where: where, at: newProvider(t), mode: mode}
@@ -108,7 +108,7 @@ func (d *depot[X]) settle(key string) *retrysafe.Outcome {
 func (d *depot[X]) rows(key string) {
 	for _, table := range []string{"rides", "receipts"} {
 		var n int
-		if err := d.DB.QueryRowContext(d.t.Context(), `SELECT count(*) FROM `+table+` WHERE key = '`+key+`'`).Scan(&n); err != nil || n != 1 {
+		if err := d.DB.QueryRowContext(d.t.Context(), `SELECT count(*) FROM `+table+` WHERE ride = '`+key+`'`).Scan(&n); err != nil || n != 1 {
 			d.t.Errorf("%s has %d rows in %s, want 1 (%v)", key, n, table, err)
 		}
 	}

@@ -97,7 +97,7 @@ func (r *ride[X]) book(ctx context.Context, e *retrysafe.Engine, key string) (re
 func (r *ride[X]) insert(ctx context.Context, phase, table, key string) (string, error) {
 	return retrysafe.PhaseTx(ctx, minedTxStore[X]{r.Store, &r.fuse}, phase, func(ctx context.Context, tx X) (string, error) {
 		r.fuse.Pass()
-		err := r.Exec(ctx, tx, `INSERT INTO `+table+` (key) VALUES ('`+key+`')`)
+		err := r.Exec(ctx, tx, `INSERT INTO `+table+` (ride) VALUES ('`+key+`')`)
 		r.fuse.Pass()
 		return phase + "_" + strconv.Itoa(os.Getpid()), err
 	})

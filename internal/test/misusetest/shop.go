@@ -67,7 +67,7 @@ func serve[X any](ctx context.Context, open OpenShop[X], where string, policy re
 	if err != nil {
 		return nil, err
 	}
-	if _, err := shop.DB.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS orders (key TEXT NOT NULL)`); err != nil {
+	if _, err := shop.DB.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS orders (name TEXT NOT NULL)`); err != nil {
 		return nil, err
 	}
 	s := &service[X]{Shop: shop, log: new(journal)}
@@ -97,7 +97,7 @@ func (s *service[X]) own(r *http.Request) *sql.Tx {
 // insert is the effect of a request: a row with its key. There is no unique constraint:
 // only the guard prevents a second row.
 func insert(r *http.Request) string {
-	return `INSERT INTO orders (key) VALUES ('` + r.Header.Get("Idempotency-Key") + `')`
+	return `INSERT INTO orders (name) VALUES ('` + r.Header.Get("Idempotency-Key") + `')`
 }
 
 // created writes the answer of an order.
@@ -130,7 +130,7 @@ func post(t *testing.T, h http.Handler, key string) response {
 func (s *service[X]) rows(t *testing.T, key string) int {
 	t.Helper()
 	var n int
-	if err := s.DB.QueryRowContext(t.Context(), `SELECT count(*) FROM orders WHERE key = '`+key+`'`).Scan(&n); err != nil {
+	if err := s.DB.QueryRowContext(t.Context(), `SELECT count(*) FROM orders WHERE name = '`+key+`'`).Scan(&n); err != nil {
 		t.Fatal(err)
 	}
 	return n

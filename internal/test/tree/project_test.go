@@ -242,7 +242,7 @@ func TestDocsStoredVersions(t *testing.T) {
 	t.Parallel()
 	now := map[string]int{"record: what its fields mean (`retrysafe.RecordVersion`)": retrysafe.RecordVersion}
 	for of, glob := range map[string]string{
-		"store/pgstore": "store/pgstore/migrations/*.sql", "store/sqlitestore": "store/sqlitestore/migrations/*.sql", "inbox": "inbox/migrations/postgres/*.sql",
+		"store/pgstore": "store/pgstore/migrations/*.sql", "store/sqlitestore": "store/sqlitestore/migrations/*.sql", "store/mysqlstore": "store/mysqlstore/migrations/*.sql", "inbox": "inbox/migrations/postgres/*.sql",
 	} {
 		files, err := filepath.Glob(glob)
 		must(t, err)

@@ -65,7 +65,7 @@ func isClosed(err error) bool {
 // when that is open, and never are both.
 func TestKilledMoverIsRunAgain(t *testing.T) {
 	t.Parallel()
-	for _, pair := range [][2]string{{"sqlite", "postgres"}, {"postgres", "sqlite"}} { // each is both
+	for _, pair := range [][2]string{{"sqlite", "postgres"}, {"postgres", "sqlite"}, {"mysql", "sqlite"}, {"sqlite", "mysql"}} {
 		t.Run(pair[0]+" to "+pair[1], func(t *testing.T) {
 			t.Parallel()
 			point := 1

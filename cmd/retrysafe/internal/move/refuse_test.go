@@ -89,6 +89,7 @@ func TestUnreadableRecordStopsTheMove(t *testing.T) {
 	damage := map[string]string{
 		"sqlite":   `UPDATE retrysafe_keys SET rec = x'0102030405060708' WHERE row = (SELECT max(row) FROM retrysafe_keys)`,
 		"postgres": `UPDATE retrysafe_keys SET head = '\x0102030405060708' WHERE id = (SELECT id FROM retrysafe_keys LIMIT 1)`,
+		"mysql":    `UPDATE retrysafe_keys SET head = x'0102030405060708' LIMIT 1`,
 	}
 	for kind, make := range kinds {
 		for _, when := range []string{"before", "meanwhile", "at the cut"} {

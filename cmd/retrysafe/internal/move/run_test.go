@@ -14,6 +14,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/move"
 	"github.com/retrysafe/retrysafe/internal/storemove"
 	"github.com/retrysafe/retrysafe/outbox"
+	"github.com/retrysafe/retrysafe/store/mysqlstore"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 	"github.com/retrysafe/retrysafe/store/sealed"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
@@ -63,6 +64,8 @@ func doTx(ctx context.Context, t *testing.T, s retrysafe.Store) error {
 		return run(ctx, t, e, s)
 	case *pgstore.Store:
 		return run(ctx, t, e, s)
+	case *mysqlstore.Store:
+		return run(ctx, t, e, s)
 	}
 	return nil
 }
@@ -77,10 +80,14 @@ func run[T any](ctx context.Context, t *testing.T, e *retrysafe.Engine, s retrys
 }
 
 func boxOf(s retrysafe.Store) outbox.Store {
-	if s, ok := s.(*sqlitestore.Store); ok {
+	switch s := s.(type) {
+	case *sqlitestore.Store:
 		return s.Outbox()
+	case *mysqlstore.Store:
+		return s.Outbox()
+	default:
+		return s.(*pgstore.Store).Outbox()
 	}
-	return s.(*pgstore.Store).Outbox()
 }
 
 func lease(ctx context.Context, s retrysafe.Store) error {
@@ -120,6 +127,10 @@ func enqueue(t *testing.T, s retrysafe.Store) {
 	m := outbox.Message{Topic: "payments", Payload: []byte("hello")}
 	switch s := s.(type) {
 	case *sqlitestore.Store:
+		tx, err := s.DB().BeginTx(t.Context(), nil)
+		must(t, err)
+		must(t, errors.Join(s.Tx(tx).Enqueue(t.Context(), m), tx.Commit()))
+	case *mysqlstore.Store:
 		tx, err := s.DB().BeginTx(t.Context(), nil)
 		must(t, err)
 		must(t, errors.Join(s.Tx(tx).Enqueue(t.Context(), m), tx.Commit()))

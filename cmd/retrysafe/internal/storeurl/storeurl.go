@@ -4,6 +4,7 @@
 //	memory:                                  in this process only
 //	sqlite:retrysafe.db                      one file, durable, one machine
 //	postgres://user:password@host/database   PostgreSQL; any number of nodes
+//	mysql://user:password@host/database      MySQL or MariaDB; any number of nodes
 //	dynamodb://REGION/TABLE                  Amazon DynamoDB; any number of nodes in one region
 //
 // A PostgreSQL URL may have three parameters that are not PostgreSQL's: schema=NAME, the
@@ -43,7 +44,7 @@ type Opened struct {
 	Store retrysafe.Store
 	// Outbox keeps the messages that commit with the keys. It is nil if the store has none.
 	Outbox outbox.Store
-	// Kind is [Memory], [SQLite], [Postgres] or [DynamoDB].
+	// Kind is [Memory], [SQLite], [Postgres], [MySQL] or [DynamoDB].
 	Kind string
 	// Shared says that other processes may use the store at the same time.
 	Shared bool
@@ -78,6 +79,8 @@ func Open(ctx context.Context, address string, opts *Options) (*Opened, error) {
 			return nil, err
 		}
 		return &Opened{Store: s, Outbox: s.Outbox(), Kind: SQLite, Shared: true, closer: s}, nil
+	case MySQL:
+		return openMySQL(ctx, &a, opts)
 	case DynamoDB:
 		return openDynamoDB(ctx, &a, opts)
 	default:
@@ -122,11 +125,13 @@ type Address struct {
 	// Schema, PgBouncer and AnyServer are these parameters.
 	Schema               string
 	PgBouncer, AnyServer bool
+	// DSN is the driver's data source name for MySQL.
+	DSN string
 	// Region, Table and Endpoint are those of DynamoDB.
 	Region, Table, Endpoint string
 }
 
-var errKinds = errors.New(`a store is "memory:", "sqlite:FILE", "postgres://user:password@host/database" or "dynamodb://REGION/TABLE"`)
+var errKinds = errors.New(`a store is "memory:", "sqlite:FILE", "postgres://user:password@host/database", "mysql://user:password@host/database" or "dynamodb://REGION/TABLE"`)
 
 // Parse parses an address. Its error says what is wrong with it. It opens nothing.
 func Parse(text string) (Address, error) {
@@ -151,9 +156,11 @@ func Parse(text string) (Address, error) {
 		return Address{Kind: SQLite, Path: path}, nil
 	case Postgres, "postgresql":
 		return parsePostgres(text)
+	case MySQL, "mariadb":
+		return parseMySQL(text)
 	case DynamoDB:
 		return parseDynamoDB(text)
-	case "mysql", "redis", "rediss", "redis+cluster":
+	case "redis", "rediss", "redis+cluster":
 		return Address{}, fmt.Errorf("this version has no store for %s yet: %w", scheme, errKinds)
 	}
 	return Address{}, fmt.Errorf("there is no store of the kind %q: %w", scheme, errKinds)

@@ -13,10 +13,12 @@ import (
 func TestEachKindOpensAndKeepsARecord(t *testing.T) {
 	t.Parallel()
 	pg := testservers.NewPostgres(t, &testservers.PostgresOptions{InMemory: true})
+	maria := testservers.NewMariaDB(t, &testservers.MariaDBOptions{InMemory: true})
 	for kind, address := range map[string]string{
 		"memory":   "memory:",
 		"sqlite":   "sqlite:" + filepath.Join(t.TempDir(), "a b?.db"),
 		"postgres": pg.URL("postgres") + "&schema=elsewhere",
+		"mysql":    "mysql://root@" + maria.Addr() + "/test",
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -46,7 +48,11 @@ func TestBadAddressesTeach(t *testing.T) {
 		"keys.db":                      "sqlite:FILE",
 		"sqlite:":                      "needs a file",
 		"memory:keys":                  "nothing behind the colon",
-		"mysql://u:p@h/db":             "no store for mysql yet",
+		"mysql://u:p@h":                "without a database",
+		"mysql:///db":                  "without a host",
+		"mysql://u:se cret@h/db":       "%40",
+		"mysql://u:p@h/db?tls=absent":  "parameter that the driver refuses",
+		"redis://h":                    "no store for redis yet",
 		"oracle://h/db":                "no store of the kind",
 		"postgres://u:se cret@h/db":    "%40",
 		"postgres://h/db?pgbouncer=x":  "true or false",
@@ -64,7 +70,7 @@ func TestBadAddressesTeach(t *testing.T) {
 
 func TestRedactTellsNoPassword(t *testing.T) {
 	t.Parallel()
-	for _, address := range []string{"postgres://u:secret@h/db", "postgres://h/db?user=u&password=secret", "postgres://h/db?sslpassword=secret", "host=h password=secret"} {
+	for _, address := range []string{"postgres://u:secret@h/db", "mysql://u:secret@h/db", "postgres://h/db?user=u&password=secret", "postgres://h/db?sslpassword=secret", "host=h password=secret"} {
 		if got := storeurl.Redact(address); strings.Contains(got, "secret") {
 			t.Errorf("Redact = %s", got)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
+	"github.com/retrysafe/retrysafe/store/mysqlstore"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
@@ -17,7 +18,7 @@ func printCommand(env *command.Env, target *stores.Flags) *cobra.Command {
 	var schema string
 	var reaper bool
 	cmd := &cobra.Command{
-		Use:   "print [postgres|sqlite]",
+		Use:   "print [postgres|mysql|sqlite]",
 		Short: "Print the schema as SQL, for other tools",
 		Long: `Prints the tables of a store as one SQL script, for migration tools. It connects to
 nothing. The argument, or the URL of the store, says for which database.
@@ -34,7 +35,7 @@ a procedure, and a job of the extension pg_cron that calls it.`,
 			}
 			return nil
 		},
-		ValidArgs: []string{"postgres", "sqlite"},
+		ValidArgs: []string{"postgres", "mysql", "sqlite"},
 	}
 	cmd.Flags().StringVar(&schema, "schema", "", "PostgreSQL: the schema that the tables are in")
 	cmd.Flags().BoolVar(&reaper, "reaper", false, "print the job that deletes expired records instead (PostgreSQL, pg_cron)")
@@ -45,7 +46,7 @@ a procedure, and a job of the extension pg_cron that calls it.`,
 		} else {
 			l, err := target.Location(env)
 			if err != nil {
-				return exit.Usagef("no database is named").Hintf("retrysafe migrate print postgres, or sqlite")
+				return exit.Usagef("no database is named").Hintf("retrysafe migrate print postgres, mysql, or sqlite")
 			}
 			at = l.Address
 		}
@@ -69,11 +70,13 @@ func script(at storeurl.Address, reaper bool) (string, error) {
 		return pgstore.PrintReaper(&pgstore.ReaperOptions{Schema: at.Schema})
 	case at.Kind == storeurl.Postgres:
 		return pgstore.PrintMigrations(at.Schema)
-	case at.Kind == storeurl.SQLite && (reaper || at.Schema != ""):
+	case (at.Kind == storeurl.SQLite || at.Kind == storeurl.MySQL) && (reaper || at.Schema != ""):
 		return "", exit.Usagef("--reaper and --schema are for PostgreSQL")
 	case at.Kind == storeurl.SQLite:
 		return sqlitestore.PrintMigrations()
+	case at.Kind == storeurl.MySQL:
+		return mysqlstore.PrintMigrations()
 	default:
-		return "", exit.Usagef("there is no schema for %q", at.Kind).Hintf("retrysafe migrate print postgres, or sqlite")
+		return "", exit.Usagef("there is no schema for %q", at.Kind).Hintf("retrysafe migrate print postgres, mysql, or sqlite")
 	}
 }

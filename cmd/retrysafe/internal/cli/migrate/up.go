@@ -15,7 +15,8 @@ func upCommand(env *command.Env, target *stores.Flags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "up",
 		Short: "Apply the migrations that a store does not have",
-		Long: `Applies the migrations that a store does not have, in one transaction. It is safe while
+		Long: `Applies the migrations that a store does not have: in one transaction, or statement by
+statement in MySQL, which commits each change of a schema by itself. It is safe while
 other programs use the store, and if several run it at once. A SQLite file that does not
 exist is created. A store that is too new for this program is refused and not changed.`,
 		Example: `  retrysafe migrate up --store sqlite:retrysafe.db

@@ -2,6 +2,7 @@ package prove
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
+	"github.com/retrysafe/retrysafe/store/mysqlstore"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 )
 
@@ -58,7 +60,7 @@ func storeFacts(ctx context.Context, url string) (prove.StoreFacts, error) {
 	return facts, nil
 }
 
-// durabilityClass returns what a PostgreSQL server promises about commits.
+// durabilityClass returns what a server promises about commits.
 func durabilityClass(ctx context.Context, url string) (string, error) {
 	box, err := sandbox.New(ctx, url)
 	if err != nil {
@@ -70,11 +72,17 @@ func durabilityClass(ctx context.Context, url string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = opened.Close() }()
-	pg, ok := opened.Store.(*pgstore.Store)
-	if !ok {
+	switch s := opened.Store.(type) {
+	case *pgstore.Store:
+		return durability(s.Durability(ctx))
+	case *mysqlstore.Store:
+		return durability(s.Durability(ctx))
+	default:
 		return "", nil
 	}
-	d, err := pg.Durability(ctx)
+}
+
+func durability(d fmt.Stringer, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
+	"github.com/retrysafe/retrysafe/store/mysqlstore"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
@@ -44,11 +45,14 @@ func (l *Location) Status(ctx context.Context) (Status, error) {
 	case storeurl.Postgres:
 		s, err := pgstore.ReadStatus(ctx, l.Address.URL, &pgstore.Options{Schema: l.Address.Schema, PgBouncer: l.Address.PgBouncer})
 		return Status{s.Version, s.Newest, s.Refused, s.Pending, s.Keys, s.Estimated}, l.StoreError(err)
+	case storeurl.MySQL:
+		s, err := mysqlstore.ReadStatus(ctx, l.Address.DSN)
+		return Status{s.Version, s.Newest, s.Refused, s.Pending, s.Keys, s.Estimated}, l.StoreError(err)
 	case storeurl.DynamoDB:
 		return l.dynamoStatus(ctx)
 	default:
 		return Status{}, exit.Usagef("a memory: store exists in its own process only, and cannot be read by another").
-			Hintf("name a sqlite:, postgres: or dynamodb: store")
+			Hintf("name a sqlite:, postgres:, mysql: or dynamodb: store")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
 	"github.com/retrysafe/retrysafe/store/memstore"
+	"github.com/retrysafe/retrysafe/store/mysqlstore"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
@@ -65,6 +66,8 @@ func Open(ctx context.Context, url string) (*DB, error) {
 	switch s := opened.Store.(type) {
 	case *pgstore.Store:
 		err = p.onPostgres(ctx, s, at.Schema)
+	case *mysqlstore.Store:
+		err = p.onMySQL(ctx, s)
 	case *sqlitestore.Store:
 		err = p.onSQLite(ctx, s)
 	case *memstore.Store:

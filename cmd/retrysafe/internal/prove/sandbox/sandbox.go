@@ -1,7 +1,7 @@
 // Package sandbox makes a store of its own for one check, so that the check touches
 // nothing else: a schema of its own in the PostgreSQL database that the user named, a
-// file of its own beside the user's SQLite file, a table of its own beside the user's
-// DynamoDB table. What was made is removed again.
+// database of its own on the MySQL server, a file of its own beside the user's SQLite file,
+// a table of its own beside the user's DynamoDB table. What was made is removed again.
 package sandbox
 
 import (
@@ -34,6 +34,8 @@ func New(ctx context.Context, address string) (*Sandbox, error) {
 	switch at.Kind {
 	case storeurl.Postgres:
 		return newPostgres(ctx, &at)
+	case storeurl.MySQL:
+		return newMySQL(ctx, address, &at)
 	case storeurl.SQLite:
 		return newSQLite(at.Path)
 	case storeurl.DynamoDB:

@@ -1,0 +1,126 @@
+package mysqlstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
+	"github.com/retrysafe/retrysafe/outbox"
+	"github.com/retrysafe/retrysafe/store/mysqlstore"
+)
+
+// In a small table the server would rather scan than use an index, and meet the locks of
+// other transactions on the way. A purge deletes all but the row that a transaction has
+// locked, other transactions hold other keys, and messages end beside one that is being
+// enqueued.
+func TestOpenTransactionDelaysNothingInASmallTable(t *testing.T) {
+	t.Parallel()
+	s := open(t, testservers.SharedMariaDB(t), &mysqlstore.Options{Timeout: patience})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var recs []retrysafe.Record
+	for i := range 5 {
+		w := fresh(fmt.Sprint("key ", i))
+		w.State, w.Term = retrysafe.StateCompleted, time.Microsecond
+		rec, err := s.Create(ctx, w)
+		must(t, err)
+		recs = append(recs, rec)
+	}
+	tx, err := join(ctx, s)
+	must(t, err)
+	defer func() { _ = tx.Rollback(ctx) }()
+	must(t, second(tx.Swap(ctx, done(recs[2], "answer"))))
+	if n, err := s.Purge(ctx, 10); n != 4 || err != nil {
+		t.Errorf("Purge = %d, %v; want all but the locked one", n, err)
+	}
+	if _, err := tx.Reserve(ctx, refOf("held")); !errors.Is(err, retrysafe.ErrNotFound) {
+		t.Errorf("Reserve = %v", err)
+	}
+	must(t, tx.Enqueue(ctx, outbox.Message{Topic: "t", Group: "g"}))
+	for i := range 5 {
+		other, _, err := s.BeginTx(ctx)
+		must(t, err)
+		if _, err := other.Reserve(ctx, refOf(fmt.Sprint("other ", i))); !errors.Is(err, retrysafe.ErrNotFound) {
+			t.Errorf("Reserve of another key = %v", err)
+		}
+		if _, err := other.Reserve(ctx, refOf("held")); !errors.Is(err, retrysafe.ErrBusy) {
+			t.Errorf("Reserve of the held key = %v", err)
+		}
+		must(t, other.(outbox.Enqueuer).Enqueue(ctx, outbox.Message{Topic: "t"}))
+		must(t, other.Commit(ctx))
+	}
+	box := s.Outbox()
+	held, err := box.Lease(ctx, retrysafe.Owner{1}, time.Hour)
+	must(t, err)
+	due, err := box.Due(ctx, held.Shards, 10)
+	must(t, err)
+	var acks []outbox.Ack
+	for i, d := range due {
+		acks = append(acks, outbox.Ack{ID: d.ID, Shard: d.Shard, Kind: []outbox.AckKind{outbox.AckDelivered, outbox.AckRetry, outbox.AckDead}[i%3], After: time.Hour})
+	}
+	ended, err := box.Ack(ctx, acks)
+	if err != nil || len(ended) != 5 {
+		t.Errorf("Ack = %v, %v", ended, err)
+	}
+	must(t, tx.Commit(ctx))
+}
+
+// A deadlock between two transactions rolls one of them back. A caller that ignores the
+// error cannot store an answer: what follows would be committed by itself.
+func TestW39_DeadlockThatIsIgnoredStoresNoAnswer(t *testing.T) {
+	t.Parallel()
+	s := open(t, testservers.SharedMariaDB(t), nil)
+	exec(t, s.DB(), `CREATE TABLE accounts (n INT NOT NULL PRIMARY KEY, amount INT NOT NULL)`)
+	exec(t, s.DB(), `INSERT INTO accounts VALUES (1, 0), (2, 0)`)
+	lose := func(mine, theirs int, key string) (ignored, commit error) {
+		tx, own, err := s.BeginTx(t.Context())
+		must(t, err)
+		if _, err := tx.Reserve(t.Context(), refOf(key)); !errors.Is(err, retrysafe.ErrNotFound) {
+			t.Fatal(err)
+		}
+		exec := func(n int) error {
+			_, err := own.ExecContext(t.Context(), `UPDATE accounts SET amount = amount + 1 WHERE n = ?`, n)
+			return err
+		}
+		must(t, exec(mine))
+		blocker, err := s.DB().BeginTx(t.Context(), nil)
+		must(t, err)
+		// The blocker has written more, so that the server rolls the other one back.
+		for range 20 {
+			_, err = blocker.ExecContext(t.Context(), `UPDATE accounts SET amount = amount + 1 WHERE n = ?`, theirs)
+			must(t, err)
+		}
+		_, err = blocker.ExecContext(t.Context(), `CREATE TEMPORARY TABLE IF NOT EXISTS t (n INT)`)
+		must(t, err)
+		waits := make(chan error, 1)
+		go func() {
+			_, err := blocker.ExecContext(t.Context(), `UPDATE accounts SET amount = amount + 1 WHERE n = ?`, mine)
+			waits <- errors.Join(err, blocker.Rollback())
+		}()
+		ignored = exec(theirs)
+		_, create := tx.Create(t.Context(), fresh(key))
+		commit = errors.Join(create, tx.Commit(t.Context()))
+		<-waits
+		return ignored, commit
+	}
+	for i := range 20 { // until it is the transaction of ours that the server rolls back
+		key := fmt.Sprint("key ", i)
+		ignored, commit := lose(1, 2, key)
+		_, stored := s.Load(t.Context(), refOf(key))
+		if ignored == nil {
+			if commit != nil || stored != nil {
+				t.Errorf("the other one was rolled back, and this one has %v, %v", commit, stored)
+			}
+			continue
+		}
+		if commit == nil || !errors.Is(stored, retrysafe.ErrNotFound) {
+			t.Errorf("after %v the answer was stored: %v, %v", ignored, commit, stored)
+		}
+		return
+	}
+	t.Skip("the server never rolled this transaction back")
+}

@@ -1,0 +1,64 @@
+package mysqlstore_test
+
+import (
+	"context"
+	"database/sql"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/test/crashtest"
+	"github.com/retrysafe/retrysafe/internal/test/misusetest"
+	"github.com/retrysafe/retrysafe/internal/test/seed"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
+	"github.com/retrysafe/retrysafe/store/mysqlstore"
+)
+
+func TestMisusedTransactions(t *testing.T) {
+	t.Parallel()
+	misusetest.Run(t, openShop, database)
+}
+
+func TestRandomOrdersOfCalls(t *testing.T) {
+	t.Parallel()
+	misusetest.RandomOrders(t, openShop, database(t), rand.New(rand.NewPCG(seed.For(t), 0)), 100)
+}
+
+func database(t *testing.T) string {
+	t.Helper()
+	return testservers.SharedMariaDB(t)
+}
+
+func openShop(ctx context.Context, dsn string) (*misusetest.Shop[*sql.Tx], error) {
+	s, err := mysqlstore.Open(ctx, dsn, &mysqlstore.Options{Timeout: patience})
+	if err != nil {
+		return nil, err
+	}
+	return &misusetest.Shop[*sql.Tx]{
+		Store:   s,
+		DB:      s.DB(),
+		Exec:    execIn,
+		Endless: `INSERT INTO orders SELECT SLEEP(3600)`,
+		Join:    func(tx *sql.Tx) retrysafe.Tx { return s.Tx(tx) },
+		Close:   s.Close,
+	}, nil
+}
+
+func execIn(ctx context.Context, tx *sql.Tx, statement string) error {
+	_, err := tx.ExecContext(ctx, statement)
+	return err
+}
+
+func TestSeed003_RideIsFinishedWhereverItIsKilled(t *testing.T) {
+	t.Parallel()
+	crashtest.SweepRide(t, openGarage, database)
+}
+
+// openGarage opens the database, in the parent and in its children.
+func openGarage(ctx context.Context, dsn string) (*crashtest.Garage[*sql.Tx], error) {
+	s, err := mysqlstore.Open(ctx, dsn, &mysqlstore.Options{Timeout: patience})
+	if err != nil {
+		return nil, err
+	}
+	return &crashtest.Garage[*sql.Tx]{Store: s, DB: s.DB(), Exec: execIn, Close: s.Close}, nil
+}
