@@ -1,0 +1,36 @@
+package redisstore
+
+import (
+	"crypto/sha1" //nolint:gosec // Redis names scripts by it
+	"embed"
+	"encoding/hex"
+)
+
+//go:embed lua
+var sources embed.FS
+
+// script is one step. It is sent by its hash, and whole if the server does not know it.
+type script struct{ source, hash string }
+
+var (
+	createScript = newScript("create")
+	swapScript   = newScript("swap")
+	loadScript   = newScript("load")
+	forgetScript = newScript("forget")
+	indexScript  = newScript("index")
+)
+
+func newScript(name string) *script {
+	s := &script{source: read("begin") + read(name)}
+	sum := sha1.Sum([]byte(s.source)) //nolint:gosec // see the import
+	s.hash = hex.EncodeToString(sum[:])
+	return s
+}
+
+func read(name string) string {
+	b, err := sources.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		return "" // it is embedded; every test would fail
+	}
+	return string(b)
+}
