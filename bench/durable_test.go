@@ -39,6 +39,7 @@ var scenarios = []scenario{
 	{"expiry", expiry},
 	{"reaper", reaper},
 	{"outbox", messages},
+	{"redis", redisKeys},
 }
 
 func TestMain(m *testing.M) {

@@ -16,7 +16,7 @@ import (
 
 // One cluster serves all tests here that break nothing, and the tests that break it come
 // after each other, because six servers are many.
-func TestCluster(t *testing.T) {
+func TestW35W37_Cluster(t *testing.T) {
 	t.Parallel()
 	c := testservers.NewRedisCluster(t, 3, 1)
 	t.Run("contract", func(t *testing.T) {
@@ -25,8 +25,8 @@ func TestCluster(t *testing.T) {
 			return harness(t, c.URL(), opts)
 		})
 	})
-	t.Run("W37 slots move", func(t *testing.T) { slotsMove(t, c) })
-	t.Run("W35 failover that loses writes", func(t *testing.T) { losingFailover(t, c) })
+	t.Run("slots move", func(t *testing.T) { slotsMove(t, c) })
+	t.Run("failover that loses writes", func(t *testing.T) { losingFailover(t, c) })
 }
 
 // owner returns the node of the cluster that has the slot of a record now.
@@ -172,7 +172,7 @@ func losingFailover(t *testing.T, c *testservers.RedisCluster) {
 }
 
 // Through sentinels the store follows the primary, if it may.
-func TestSentinel(t *testing.T) {
+func TestW35_Sentinel(t *testing.T) {
 	t.Parallel()
 	servers := testservers.NewRedisSentinel(t, 1)
 	accepting := open(t, servers.URL(), &redisstore.Options{AcceptFailover: true, MinReplicas: 1})

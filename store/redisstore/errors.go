@@ -20,6 +20,9 @@ var (
 	// Every step is refused until the store is opened again. Keys that were lost can run a
 	// second time then, so find out first what was lost.
 	ErrDataLost = errors.New("redisstore: acknowledged keys may be lost")
+	// ErrNoData says that the server has no data of the prefix, and that there should be
+	// some ([Options.MustExist]). It is an ErrDataLost too.
+	ErrNoData = fmt.Errorf("%w: the server has no data of the store", ErrDataLost)
 )
 
 var (

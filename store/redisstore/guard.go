@@ -27,7 +27,7 @@ type guard struct {
 	doubt  atomic.Pointer[error]
 
 	mu    sync.Mutex
-	known map[string]bool // run ids of servers that were looked at
+	known map[string]string // servers that were looked at: the replication id of each run id
 }
 
 // lose refuses all further steps. The first reason stays.
@@ -89,7 +89,7 @@ func (g *guard) connected(ctx context.Context, cn *redis.Conn) error {
 	case f["role"] != "master":
 		return errReplica
 	case f["loading"] == "1":
-		return errors.New("LOADING the server reads its data from disk")
+		return errors.New("redisstore: the server reads its data from disk and will be ready soon")
 	case f.evicts() != "":
 		return fmt.Errorf("redisstore: the server's maxmemory-policy %s deletes keys that are in use, and their operations run again; set maxmemory-policy to noeviction", f.evicts())
 	case f["run_id"] == "":
@@ -97,11 +97,13 @@ func (g *guard) connected(ctx context.Context, cn *redis.Conn) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.known[f["run_id"]] {
+	// A server that was a replica in the meantime has another replication id.
+	replication, known := g.known[f["run_id"]]
+	if known && replication == f["master_replid"] {
 		return nil
 	}
 	if g.opened.Load() {
-		if err := g.compare(ctx, cn, f); err != nil {
+		if err := g.compare(ctx, cn, f, !known); err != nil {
 			return err
 		}
 	}
@@ -110,7 +112,7 @@ func (g *guard) connected(ctx context.Context, cn *redis.Conn) error {
 			return fmt.Errorf("redisstore: load a script: %w", err)
 		}
 	}
-	g.known[f["run_id"]] = true
+	g.known[f["run_id"]] = f["master_replid"]
 	return nil
 }
 
@@ -138,9 +140,9 @@ func (g *guard) looked(look *redis.StringCmd) error {
 	return nil
 }
 
-// compare compares the marks of a server that was not there before with what this store
-// has seen.
-func (g *guard) compare(ctx context.Context, cn *redis.Conn, f facts) error {
+// compare compares the marks of a server that was not there before, or not as a primary,
+// with what this store has seen.
+func (g *guard) compare(ctx context.Context, cn *redis.Conn, f facts, started bool) error {
 	pipe := cn.Pipeline()
 	var gets [buckets]*redis.StringCmd
 	for b := range gets {
@@ -159,13 +161,15 @@ func (g *guard) compare(ctx context.Context, cn *redis.Conn, f facts) error {
 			return g.lose(fmt.Errorf("the server with run id %.8s has %s", f["run_id"], reason))
 		}
 	}
-	if g.accept || !f.promoted() && f["aof_enabled"] == "1" {
+	switch {
+	case g.accept:
 		return nil
-	}
-	if f.promoted() {
+	case f.promoted():
 		return g.lose(fmt.Errorf("a replica was promoted to primary (run id %.8s): it may lack the last writes. AcceptFailover (failover=accept in the URL) goes on with such a server", f["run_id"]))
+	case started && f["aof_enabled"] != "1":
+		return g.lose(fmt.Errorf("the server has restarted without an append-only file (run id %.8s): it may lack writes; set appendonly to yes. AcceptFailover (failover=accept in the URL) goes on with such a server", f["run_id"]))
 	}
-	return g.lose(fmt.Errorf("the server has restarted without an append-only file (run id %.8s): it may lack writes; set appendonly to yes. AcceptFailover (failover=accept in the URL) goes on with such a server", f["run_id"]))
+	return nil
 }
 
 // behind says what the mark of a bucket lacks, or nothing.

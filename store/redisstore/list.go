@@ -242,14 +242,22 @@ func (s *Store) ids(ctx context.Context, steps []*step) ([][]id, error) {
 // Count implements [retrysafe.Counter]. It counts the ids that begin with a hash of the
 // scope; another scope with the same hash is unlikely.
 func (s *Store) Count(ctx context.Context, scope string) (int, error) {
+	first := scopeOf(scope)
+	return s.count(ctx, "["+string(first), "("+string(first)+"~")
+}
+
+// CountAll returns the number of records in all scopes.
+func (s *Store) CountAll(ctx context.Context) (int, error) { return s.count(ctx, "-", "+") }
+
+// count counts the ids of a range in all buckets.
+func (s *Store) count(ctx context.Context, low, high string) (int, error) {
 	if !s.life.Enter() {
 		return 0, ErrClosed
 	}
 	defer s.life.Leave()
-	first := scopeOf(scope)
 	steps := make([]*step, buckets)
 	for b := range steps {
-		steps[b] = &step{script: indexScript, bucket: b, keys: []string{s.keys[b].ids}, args: []any{"count", "[" + string(first), "(" + string(first) + "~"}}
+		steps[b] = &step{script: indexScript, bucket: b, keys: []string{s.keys[b].ids}, args: []any{"count", low, high}}
 	}
 	answers, err := s.do(ctx, steps)
 	if err != nil {

@@ -67,6 +67,18 @@ func Open(ctx context.Context, url string, opts *Options) (*Store, error) {
 	if opts != nil {
 		o = *opts
 	}
+	s, err := newStore(url, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(explain(err), s.Close())
+	}
+	return s, nil
+}
+
+// newStore returns a store that is not connected yet.
+func newStore(url string, o Options) (*Store, error) {
 	o.Prefix, o.Timeout = cmp.Or(o.Prefix, "retrysafe"), cmp.Or(o.Timeout, 5*time.Second)
 	switch {
 	case o.MinReplicas < 0 || o.Timeout < 0:
@@ -83,11 +95,8 @@ func Open(ctx context.Context, url string, opts *Options) (*Store, error) {
 	for b := range s.keys {
 		s.keys[b] = keysOf(o.Prefix, b)
 	}
-	s.guard = guard{s: s, accept: o.AcceptFailover, known: make(map[string]bool)}
+	s.guard = guard{s: s, accept: o.AcceptFailover, known: make(map[string]string)}
 	s.topology.s, s.topology.target, s.topology.cluster = s, at, at.Cluster
-	if err := s.start(ctx); err != nil {
-		return nil, errors.Join(explain(err), s.Close())
-	}
 	return s, nil
 }
 
@@ -151,7 +160,7 @@ func (s *Store) findEpoch(ctx context.Context) error {
 	case state == "" && present > 0:
 		return s.incomplete(present)
 	case state == "" && s.mustExist:
-		return fmt.Errorf("%w: the server has no data of the prefix %q, and MustExist (existing=true in the URL) says that there was some", ErrDataLost, s.prefix)
+		return fmt.Errorf("%w: nothing has the prefix %q; if the store was in use its keys are lost, and if it is new, prepare it with: retrysafe migrate up", ErrNoData, s.prefix)
 	default:
 		if epoch, err = s.prepare(ctx, root); err != nil {
 			return err

@@ -143,7 +143,8 @@ error is reported, one line for each.
 ## Stores
 
 A store is given as a URL: ` + "`sqlite:FILE`" + `, ` + "`postgres://user:password@host/database`" + ` (with ` + "`?schema=NAME`" + ` for
-tables in a schema, and ` + "`?pgbouncer=true`" + ` behind a pooler in transaction mode), or, for a gateway, ` + "`memory:`" + `. The URL
+tables in a schema, and ` + "`?pgbouncer=true`" + ` behind a pooler in transaction mode), ` + "`redis://user:password@host`" + `
+([clusters, sentinels and parameters](redis.md#opening-it)), or, for a gateway, ` + "`memory:`" + `. The URL
 comes from ` + "`--store`" + `, from the configuration of a gateway (` + "`--config`" + `), or from ` + "`$RETRYSAFE_STORE`" + `, in this order.
 Other users of the machine can see a password on a command line: put it into the variable or the configuration. No output
 contains it.

@@ -37,6 +37,7 @@ an outcome that cannot be known is set aside, never guessed.
 A store is given as a URL:
   sqlite:FILE                               one file, durable, one machine
   postgres://user:password@host/database    any number of machines; ?schema=NAME
+  redis://user:password@host                any number of machines; best effort (class D)
   memory:                                   gone with the process`,
 		Example: `  # see it work: a payment API, and three lines to try on it
   retrysafe demo

@@ -73,6 +73,8 @@ const (
 	Servers
 	// Source: it needs the source tree, and Go.
 	Source
+	// Transactions: the store must join transactions of its callers.
+	Transactions
 )
 
 // Has reports whether n contains all of what.

@@ -4,9 +4,14 @@
 //	memory:                                  in this process only
 //	sqlite:retrysafe.db                      one file, durable, one machine
 //	postgres://user:password@host/database   PostgreSQL; any number of nodes
+//	redis://user:password@host               Redis or Valkey; any number of nodes; class D
+//	redis+cluster://host,host                a Redis Cluster
+//	redis+sentinel://host,host/MASTER        the primary that sentinels name
 //
 // A PostgreSQL URL may have two parameters that are not PostgreSQL's: schema=NAME, the
-// schema of the tables, and pgbouncer=true, for a pooler in transaction mode.
+// schema of the tables, and pgbouncer=true, for a pooler in transaction mode. A Redis URL may
+// have prefix=NAME, replicas=N, existing=true and failover=accept; rediss, rediss+cluster and
+// rediss+sentinel connect with TLS.
 package storeurl
 
 import (
@@ -38,9 +43,9 @@ type Opened struct {
 	// Store keeps the keys. Its dynamic type is the store's own, so that a type assertion
 	// tells what else it can do.
 	Store retrysafe.Store
-	// Outbox keeps the messages that commit with the keys.
+	// Outbox keeps the messages that commit with the keys. It is nil if the store has none.
 	Outbox outbox.Store
-	// Kind is [Memory], [SQLite] or [Postgres].
+	// Kind is [Memory], [SQLite], [Postgres] or [Redis].
 	Kind string
 	// Shared says that other processes may use the store at the same time.
 	Shared bool
@@ -75,6 +80,8 @@ func Open(ctx context.Context, address string, opts *Options) (*Opened, error) {
 			return nil, err
 		}
 		return &Opened{Store: s, Outbox: s.Outbox(), Kind: SQLite, Shared: true, closer: s}, nil
+	case Redis:
+		return openRedis(ctx, &a, opts)
 	default:
 		s, err := pgstore.Open(ctx, a.URL, &pgstore.Options{Schema: a.Schema, PgBouncer: a.PgBouncer, SkipMigrations: opts.SkipMigrations, Moving: opts.Moving})
 		if err != nil {
@@ -86,6 +93,9 @@ func Open(ctx context.Context, address string, opts *Options) (*Opened, error) {
 
 // Redact returns an address without its password, for logs and messages.
 func Redact(address string) string {
+	if scheme, _, ok := strings.Cut(address, "://"); ok && isRedis(scheme) {
+		return redactRedis(address)
+	}
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme == "" {
 		return "(not a store's URL)"
@@ -112,14 +122,16 @@ type Address struct {
 	Kind string
 	// Path is the path of the SQLite file.
 	Path string
-	// URL is the URL for PostgreSQL, without the parameters of this package.
+	// URL is the URL for PostgreSQL or Redis, without the parameters of this package.
 	URL string
 	// Schema and PgBouncer are these parameters.
 	Schema    string
 	PgBouncer bool
+	// Redis has the parameters of a Redis URL.
+	Redis RedisAddress
 }
 
-var errKinds = errors.New(`a store is "memory:", "sqlite:FILE" or "postgres://user:password@host/database"`)
+var errKinds = errors.New(`a store is "memory:", "sqlite:FILE", "postgres://user:password@host/database" or "redis://user:password@host"`)
 
 // Parse parses an address. Its error says what is wrong with it. It opens nothing.
 func Parse(text string) (Address, error) {
@@ -144,8 +156,11 @@ func Parse(text string) (Address, error) {
 		return Address{Kind: SQLite, Path: path}, nil
 	case Postgres, "postgresql":
 		return parsePostgres(text)
-	case "mysql", "redis", "rediss", "redis+cluster", "dynamodb":
+	case "mysql", "dynamodb":
 		return Address{}, fmt.Errorf("this version has no store for %s yet: %w", scheme, errKinds)
+	}
+	if isRedis(scheme) {
+		return parseRedis(text)
 	}
 	return Address{}, fmt.Errorf("there is no store of the kind %q: %w", scheme, errKinds)
 }

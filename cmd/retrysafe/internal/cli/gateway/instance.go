@@ -19,6 +19,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/identity"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/listener"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
 	"github.com/retrysafe/retrysafe/httpkey"
 	"github.com/retrysafe/retrysafe/store/sealed"
 	"github.com/retrysafe/retrysafe/telemetry"
@@ -87,7 +88,7 @@ func (b *builder) build(ctx context.Context, c *config.Config) (listener.App, er
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	reloaded := b.last != nil
-	b.last, b.warnings = c, append(warnings(c, i.Gateway), l.Address.Warnings()...)
+	b.last, b.warnings = c, slices.Concat(warnings(c, i.Gateway), l.Address.Warnings(), storeurl.Caveats(ctx, store))
 	if reloaded { // those of the first configuration are announced with the addresses
 		for _, w := range b.warnings {
 			b.logger.Warn("retrysafe: " + printable.Text(w))

@@ -57,6 +57,10 @@ func (f *boxFlags) open(ctx context.Context, env *command.Env) (*session, error)
 	if err != nil {
 		return nil, err
 	}
+	if s.Opened.Outbox == nil {
+		s.Close(ctx)
+		return nil, exit.Usagef("a store of the kind %s has no outbox", s.Opened.Kind).Hintf("messages commit together with answers in a sqlite: or postgres: store")
+	}
 	return &session{s, s.DeadLetters(s.Opened.Outbox, f.window)}, nil
 }
 

@@ -47,6 +47,8 @@ func storeFacts(ctx context.Context, url string) (prove.StoreFacts, error) {
 		_, err = os.Stat(filepath.Dir(at.Path))
 	case storeurl.Memory:
 		facts.Class = "class D: gone with the process"
+	case storeurl.Redis:
+		facts.Class, err = redisClass(ctx, url)
 	default:
 		facts.Class, err = durabilityClass(ctx, url)
 	}

@@ -30,9 +30,9 @@ const (
 
 // Help is for the help texts of commands that need a store.
 const Help = `The store is given by --store, by the configuration of a gateway (--config), or by
-$` + URLVariable + `: sqlite:FILE or postgres://user:password@host/database. If its records
-are encrypted, --keys-file (or the configuration, or $` + KeysVariable + `) names the
-file with the keys.`
+$` + URLVariable + `: sqlite:FILE, postgres://user:password@host/database or
+redis://user:password@host. If its records are encrypted, --keys-file (or the configuration,
+or $` + KeysVariable + `) names the file with the keys.`
 
 // Flags are the flags that name a store.
 type Flags struct{ URL, Config, KeysFile string }

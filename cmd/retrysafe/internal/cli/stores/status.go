@@ -44,9 +44,11 @@ func (l *Location) Status(ctx context.Context) (Status, error) {
 	case storeurl.Postgres:
 		s, err := pgstore.ReadStatus(ctx, l.Address.URL, &pgstore.Options{Schema: l.Address.Schema, PgBouncer: l.Address.PgBouncer})
 		return Status{s.Version, s.Newest, s.Refused, s.Pending, s.Keys, s.Estimated}, l.StoreError(err)
+	case storeurl.Redis:
+		return l.redisStatus(ctx)
 	default:
 		return Status{}, exit.Usagef("a memory: store exists in its own process only, and cannot be read by another").
-			Hintf("name a sqlite: or postgres: store")
+			Hintf("name a sqlite:, postgres: or redis: store")
 	}
 }
 

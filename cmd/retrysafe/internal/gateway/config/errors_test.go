@@ -88,7 +88,7 @@ func TestWhatIsWrongIsSaidWithItsPlace(t *testing.T) {
 		{"upstream: http://h/?a=b\ntenant: none", `gw.yaml:1:11: upstream: "http://h/?a=b" has something behind its path; queries are the requests' own`},
 		{"upstream: http://127.0.0.1:8080\ntenant: none", `gw.yaml:1:11: upstream: "127.0.0.1:8080" is where this gateway itself listens`},
 		{"+upstream_tls: {ca_file: ca.pem}", `gw.yaml:3:1: upstream_tls: it is for an https upstream, but that is "http://127.0.0.1:9000"`},
-		{"+store: keys.db", `gw.yaml:3:8: store: it is no store's URL; did you mean sqlite:keys.db? a store is "memory:", "sqlite:FILE" or "postgres://user:password@host/database"`},
+		{"+store: keys.db", `gw.yaml:3:8: store: it is no store's URL; did you mean sqlite:keys.db? a store is "memory:", "sqlite:FILE", "postgres://user:password@host/database" or "redis://user:password@host"`},
 		{"+tls: {cert_file: c.pem}", "gw.yaml:3:1: tls.key_file: it is missing; a certificate is of no use without its key"},
 		{"+admin: {tls: {key_file: k.pem}}", "gw.yaml:3:9: admin.tls.cert_file: it is missing; a key is of no use without its certificate"},
 		{"+admin: {listen: ':8081'}", "gw.yaml:3:1: admin.token: it is missing; a request to admin.listen must show a token of at least 16 characters: token: ${RETRYSAFE_ADMIN_TOKEN}, or token_file"},

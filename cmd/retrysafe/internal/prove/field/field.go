@@ -95,8 +95,10 @@ func openField(ctx context.Context, env *prove.Env, r *prove.Result, tell func(i
 	if err != nil {
 		return nil, err
 	}
-	if err := effect.SeenInTx(ctx, db.TxStore(), "POST /"+string(effect.InTx)); err != nil {
-		return nil, errors.Join(err, db.Close())
+	if db.Can(effect.InTx) {
+		if err := effect.SeenInTx(ctx, db.TxStore(), "POST /"+string(effect.InTx)); err != nil {
+			return nil, errors.Join(err, db.Close())
+		}
 	}
 	provider, err := effect.NewProvider().Serve(ctx)
 	if err != nil {

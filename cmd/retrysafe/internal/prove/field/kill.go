@@ -69,6 +69,7 @@ func (k *killing) killAll(ctx context.Context, env *prove.Env, f *field) error {
 // customer asks for one job after the other, each until it is settled, and for some
 // of them twice at the same time.
 func (f *field) customer(ctx context.Context, number int, over <-chan struct{}) {
+	modes := f.db.Modes()
 	for i := 0; ; i++ {
 		select {
 		case <-over:
@@ -77,7 +78,7 @@ func (f *field) customer(ctx context.Context, number int, over <-chan struct{}) 
 			return
 		default:
 		}
-		j := f.job(effect.Modes[(number+i)%len(effect.Modes)], "acme", fmt.Sprintf("kill-%03d-%08d", number, i))
+		j := f.job(modes[(number+i)%len(modes)], "acme", fmt.Sprintf("kill-%03d-%08d", number, i))
 		twins := 1
 		if rand.N(4) == 0 {
 			twins = 2

@@ -39,16 +39,17 @@ func (s *storm) run(ctx context.Context, env *prove.Env, r *prove.Result) (err e
 	}
 	defer func() { err = errors.Join(err, f.close()) }()
 	f.noErrors = true
+	modes := f.db.Modes()
 
 	for i := range s.rounds {
-		f.crowd(ctx, f.job(effect.Modes[i%len(effect.Modes)], "acme", fmt.Sprintf("storm-of-one-key-%06d", i)), s.requests)
+		f.crowd(ctx, f.job(modes[i%len(modes)], "acme", fmt.Sprintf("storm-of-one-key-%06d", i)), s.requests)
 		env.Step(i+1, 2*s.rounds)
 	}
 	var done atomic.Int64
 	each(s.keys, keysAtOnce, func(i int) {
 		// Two tenants have each key, and do not know of each other.
 		n, tenant := i/2, [...]string{"acme", "zenith"}[i%2]
-		f.crowd(ctx, f.job(effect.Modes[n%len(effect.Modes)], tenant, fmt.Sprintf("storm-of-many-keys-%06d", n)), s.duplicates)
+		f.crowd(ctx, f.job(modes[n%len(modes)], tenant, fmt.Sprintf("storm-of-many-keys-%06d", n)), s.duplicates)
 		env.Step(s.rounds+s.rounds*int(done.Add(1))/s.keys, 2*s.rounds)
 	})
 	if err := ctx.Err(); err != nil {

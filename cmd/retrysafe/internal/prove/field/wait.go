@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,8 +59,9 @@ func (f *field) awaits(ctx context.Context, round int) error {
 	owner, other := f.nodes[round%len(f.nodes)], f.nodes[(round+1)%len(f.nodes)]
 	killed := round%2 == 1
 	var asking sync.WaitGroup
-	gates := make([]*effect.Gate, len(waitedFor))
-	for i, m := range waitedFor {
+	modes := slices.DeleteFunc(slices.Clone(waitedFor), func(m effect.Mode) bool { return !f.db.Can(m) })
+	gates := make([]*effect.Gate, len(modes))
+	for i, m := range modes {
 		j := f.job(m, "acme", fmt.Sprintf("wait-%06d-%s", round, m))
 		gates[i] = f.provider.Gate(j.id())
 		asking.Go(func() { f.first(ctx, j, owner, before, gates[i]) })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,13 +39,14 @@ var (
 	locked = []hold{{effect.OneCommit, within}, {effect.InTx, within}}
 )
 
-// lot is what is held in a round: one of four is of the locked kind.
-func lot(round int) []hold {
-	if round%4 == 1 {
+// lot is what is held in a round: one of four is of the locked kind, if the store joins
+// transactions.
+func (f *field) lot(round int) []hold {
+	if round%4 == 1 && f.db.Can(effect.InTx) {
 		n := round / 4 % len(locked)
 		return locked[n : n+1]
 	}
-	return free
+	return slices.DeleteFunc(slices.Clone(free), func(h hold) bool { return !f.db.Can(h.mode) })
 }
 
 func (h *haunting) run(ctx context.Context, env *prove.Env, r *prove.Result) (err error) {
@@ -73,7 +75,7 @@ func (f *field) haunt(ctx context.Context, round int) error {
 	zombie := f.nodes[round%len(f.nodes)]
 	others := []*process{f.nodes[(round+1)%len(f.nodes)], f.nodes[(round+2)%len(f.nodes)]}
 
-	holds := lot(round)
+	holds := f.lot(round)
 	jobs, gates := make([]*job, len(holds)), make([]*effect.Gate, len(holds))
 	var first sync.WaitGroup // the zombie's own clients, which wait for as long as it takes
 	for i, h := range holds {
@@ -133,6 +135,9 @@ func (f *field) stop(ctx context.Context, p *process, free bool) error {
 
 // writable reports whether another process can write to the store soon.
 func (f *field) writable(ctx context.Context) bool {
+	if !f.db.Can(effect.InTx) {
+		return true // there is no lock
+	}
 	ctx, cancel := context.WithTimeout(ctx, zombieLease)
 	defer cancel()
 	tx, _, err := f.db.TxStore().BeginTx(ctx)

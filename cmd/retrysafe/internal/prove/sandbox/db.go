@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -22,6 +23,7 @@ type DB struct {
 	*storeurl.Opened
 	begin   func(ctx context.Context) (retrysafe.Tx, AddEffect, error)
 	effects func(ctx context.Context) (map[string][]string, error)
+	modes   []effect.Mode // nil is all
 }
 
 // AddEffect inserts an effect of a key into the table, in the transaction that BeginTx
@@ -68,7 +70,7 @@ func Open(ctx context.Context, url string) (*DB, error) {
 	case *memstore.Store:
 		p.inMemory(s)
 	default:
-		err = fmt.Errorf("no transactions of %T are known", s)
+		p.withoutTransactions()
 	}
 	if err != nil {
 		_ = opened.Close() // the first error says more
@@ -76,6 +78,26 @@ func Open(ctx context.Context, url string) (*DB, error) {
 	}
 	return p, nil
 }
+
+// withoutTransactions is for a store that joins none: no effect can be in its database.
+func (p *DB) withoutTransactions() {
+	p.modes = []effect.Mode{effect.Keyed, effect.Unprotected}
+	p.begin = func(context.Context) (retrysafe.Tx, AddEffect, error) {
+		return nil, nil, fmt.Errorf("%w: a %s store joins no transactions", errors.ErrUnsupported, p.Kind)
+	}
+	p.effects = func(context.Context) (map[string][]string, error) { return map[string][]string{}, nil }
+}
+
+// Modes returns how operations over the store can have their effects.
+func (p *DB) Modes() []effect.Mode {
+	if p.modes != nil {
+		return p.modes
+	}
+	return effect.Modes
+}
+
+// Can reports whether operations over the store can have their effects in a mode.
+func (p *DB) Can(m effect.Mode) bool { return slices.Contains(p.Modes(), m) }
 
 func (p *DB) onPostgres(ctx context.Context, s *pgstore.Store, schema string) error {
 	table := effect.TableIn(schema)

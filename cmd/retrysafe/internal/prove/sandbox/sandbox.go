@@ -1,6 +1,6 @@
 // Package sandbox makes a store of its own for one check, so that the check touches
 // nothing else: a schema of its own in the PostgreSQL database that the user named, a
-// file of its own beside the user's SQLite file. What was made is removed again.
+// file of its own beside the user's SQLite file, a prefix of its own in the user's Redis. What was made is removed again.
 package sandbox
 
 import (
@@ -35,6 +35,8 @@ func New(ctx context.Context, address string) (*Sandbox, error) {
 		return newPostgres(ctx, &at)
 	case storeurl.SQLite:
 		return newSQLite(at.Path)
+	case storeurl.Redis:
+		return newRedis(address, &at), nil
 	default:
 		return &Sandbox{URL: address, remove: func(context.Context) error { return nil }}, nil
 	}

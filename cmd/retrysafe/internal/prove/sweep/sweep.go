@@ -43,13 +43,13 @@ var sound = rig{role: "sweep.child", scenarios: scenarios}
 func (g rig) checks() []prove.Check {
 	return []prove.Check{
 		{
-			Name: "nth", Goal: "G5", Needs: prove.Store, Size: prove.Size{Of: "steps of each scenario"},
+			Name: "nth", Goal: "G5", Needs: prove.Store | prove.Transactions, Size: prove.Size{Of: "steps of each scenario"},
 			Shows: "No step of the store can fail in a way that repeats an effect, loses an answer or lets an operation run without a reservation.",
 			Holds: []string{"S1", "S2", "S3", "S4", "S5", "S8", "S11", "L1"},
 			Run:   g.nth,
 		},
 		{
-			Name: "crash", Goal: "G4", Needs: prove.Store | prove.Processes, Size: prove.Size{Of: "steps of each scenario"},
+			Name: "crash", Goal: "G4", Needs: prove.Store | prove.Processes | prove.Transactions, Size: prove.Size{Of: "steps of each scenario"},
 			Shows: "A program may be killed before or after any step: its keys become final soon after their leases, with one effect and every answer that was shown.",
 			Holds: []string{"S1", "S2", "S3", "S4", "S5", "S11", "L1"},
 			Run:   g.crash,

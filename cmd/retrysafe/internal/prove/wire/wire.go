@@ -11,7 +11,7 @@ func Checks() []prove.Check {
 		{
 			Name: "resend", Goal: "G15", Size: prove.Size{Of: "deaths", Change: 200, Release: 1000}, Holds: []string{"S1", "S9", "S11", "S16"},
 			Shows: "a service that executes and then dies, in any way, is never called more often than attempts are recorded, by the gateway or by the outbox",
-			Needs: prove.Store | prove.Processes, Run: resend,
+			Needs: prove.Store | prove.Processes | prove.Transactions, Run: resend,
 		},
 		{
 			Name: "torture", Goal: "G11", Size: prove.Size{Of: "attacks", Change: 3000, Release: 10_000}, Holds: []string{"S8", "S13", "S16"},
