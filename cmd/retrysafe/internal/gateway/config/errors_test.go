@@ -47,7 +47,7 @@ func TestWhatIsWrongIsSaidWithItsPlace(t *testing.T) {
 		{"+claim: org", "gw.yaml:3:1: claim: this field does not belong here but to tenant"},
 		{"+server: {upstream: http://h}", "gw.yaml:3:10: server.upstream: this field does not belong here but to the top of the file"},
 		{"+defaults: {lease: '" + strings.Repeat("x", 100) + "'}", `gw.yaml:3:19: defaults.lease: "` + strings.Repeat("x", 60) + `…" is not a duration such as 30s, 15m, 24h or 7d`},
-		{"+cache: {colour: red}", "gw.yaml:3:9: cache.colour: there is no such field; there are bytes, max_age"},
+		{"+cache: {colour: red}", "gw.yaml:3:9: cache.colour: there is no such field; there are bytes, max_age, shared"},
 		{"+listen: :80\nlisten: :81", "gw.yaml:4:1: listen: it is there twice; the first is on line 3"},
 		{"+? [a, b]\n: c", "gw.yaml:3:3: a list is where a field's name belongs"},
 
