@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/store/storekit"
@@ -203,6 +204,8 @@ func (l *listing) add(i id, v any) error {
 		return err
 	}
 	meta, _ := f[1].(string)
+	digits, _ := f[0].(string)
+	now, _ := strconv.ParseInt(digits, 10, 64) // it was parsed before
 	q := retrysafe.Query{States: l.q.States, Due: l.q.Due}
 	if bad := decodeMeta(&r, i, meta); bad == nil {
 		if r.ReadAt = r.UpdatedAt; l.q.Due { // the index has said that it is due
@@ -212,7 +215,7 @@ func (l *listing) add(i id, v any) error {
 			return nil
 		}
 	}
-	l.found = append(l.found, retrysafe.Record{Ref: unreadable(i), Reason: err.Error()})
+	l.found = append(l.found, retrysafe.Record{Ref: unreadable(i), Reason: err.Error(), ReadAt: fromMicros(now)})
 	return nil
 }
 

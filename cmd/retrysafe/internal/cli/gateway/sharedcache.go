@@ -1,9 +1,13 @@
 package gateway
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
 	"github.com/retrysafe/retrysafe/store/redistier"
 )
 
@@ -14,7 +18,10 @@ func withSharedCache(c *config.Config, below retrysafe.Store) (retrysafe.Store, 
 	if c.Cache.Shared == "" {
 		return below, func() error { return nil }, nil
 	}
-	s, err := redistier.Open(c.Cache.Shared, below, &redistier.Options{MaxAge: c.Cache.MaxAge})
+	// Gateways over different stores that name the same Redis must not share answers.
+	sum := sha256.Sum256([]byte(storeurl.Redact(c.Store)))
+	prefix := "retrysafe-tier-" + hex.EncodeToString(sum[:8])
+	s, err := redistier.Open(c.Cache.Shared, below, &redistier.Options{Prefix: prefix, MaxAge: c.Cache.MaxAge})
 	if err != nil {
 		return nil, nil, exit.Usagef("cache.shared: %v", err)
 	}
