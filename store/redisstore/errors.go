@@ -38,7 +38,14 @@ const (
 	tryAgain  = "TRYAGAIN"
 	ownError  = "RETRYSAFE"
 	outOfRoom = "OOM"
+
+	// otherServer is an ownError: the bucket was written to by another server before.
+	otherServer = "server"
 )
+
+// isOtherServer reports whether a script has refused a step because another server has
+// written to the bucket before.
+func isOtherServer(err error) bool { return strings.Contains(err.Error(), ownError+" "+otherServer) }
 
 // kindOf returns the first word of an error that the server replied with, or nothing.
 func kindOf(err error) string {
@@ -75,6 +82,8 @@ func explain(err error) error {
 		hint = "the server reads its data from disk and will be ready soon"
 	case kind == "MISCONF":
 		hint = "the server cannot write to its disk"
+	case kind == moved, kind == ask, kind == tryAgain:
+		hint = "the slot is moving to another server; steps on its records are refused until it has"
 	case kind == "CLUSTERDOWN":
 		hint = "a part of the cluster has no primary"
 	case errors.As(err, &name):

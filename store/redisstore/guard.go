@@ -26,8 +26,9 @@ type guard struct {
 	opened atomic.Bool
 	doubt  atomic.Pointer[error]
 
-	mu    sync.Mutex
-	known map[string]string // servers that were looked at: the replication id of each run id
+	mu      sync.Mutex
+	known   map[string]bool // servers that were looked at
+	started map[string]bool // their run ids
 }
 
 // lose refuses all further steps. The first reason stays.
@@ -75,8 +76,14 @@ func (f facts) evicts() string {
 	return p
 }
 
-// connected looks at a new connection. An error closes it.
-func (g *guard) connected(ctx context.Context, cn *redis.Conn) error {
+// server names the server, as what it is now: after a restart, and after it was a replica,
+// it has another name.
+func (f facts) server() string {
+	return fmt.Sprintf("%.8s%.8s", f["run_id"]+"00000000", f["master_replid"]+"00000000")
+}
+
+// connected looks at a new connection of a node. An error closes it.
+func (g *guard) connected(ctx context.Context, cn *redis.Conn, n *node) error {
 	if err := g.lost(); err != nil {
 		return err
 	}
@@ -86,6 +93,8 @@ func (g *guard) connected(ctx context.Context, cn *redis.Conn) error {
 	}
 	f := parseFacts(info)
 	switch {
+	case f["redis_mode"] == "sentinel":
+		return nil // it has no data; the driver asks it for the primary
 	case f["role"] != "master":
 		return errReplica
 	case f["loading"] == "1":
@@ -97,22 +106,27 @@ func (g *guard) connected(ctx context.Context, cn *redis.Conn) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	// A server that was a replica in the meantime has another replication id.
-	replication, known := g.known[f["run_id"]]
-	if known && replication == f["master_replid"] {
+	server := f.server()
+	if g.known[server] {
+		n.at.Store(&server)
 		return nil
 	}
-	if g.opened.Load() {
-		if err := g.compare(ctx, cn, f, !known); err != nil {
-			return err
-		}
-	}
-	for _, sc := range []*script{createScript, swapScript, loadScript, forgetScript, indexScript} {
+	for _, sc := range []*script{createScript, swapScript, loadScript, forgetScript, indexScript, takeoverScript} {
 		if err := cn.ScriptLoad(ctx, sc.source).Err(); err != nil {
 			return fmt.Errorf("redisstore: load a script: %w", err)
 		}
 	}
-	g.known[f["run_id"]] = f["master_replid"]
+	if g.opened.Load() {
+		// The data is compared first: a loss is the better reason.
+		if err := g.takeOverAll(ctx, cn.Pipeline(), server); err != nil {
+			return err
+		}
+		if err := g.judge(f, !g.started[f["run_id"]]); err != nil {
+			return err
+		}
+	}
+	g.known[server], g.started[f["run_id"]] = true, true
+	n.at.Store(&server)
 	return nil
 }
 
@@ -140,27 +154,9 @@ func (g *guard) looked(look *redis.StringCmd) error {
 	return nil
 }
 
-// compare compares the marks of a server that was not there before, or not as a primary,
-// with what this store has seen.
-func (g *guard) compare(ctx context.Context, cn *redis.Conn, f facts, started bool) error {
-	pipe := cn.Pipeline()
-	var gets [buckets]*redis.StringCmd
-	for b := range gets {
-		gets[b] = pipe.Get(ctx, g.s.keys[b].mark)
-	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	for b, get := range gets {
-		mark, err := get.Result()
-		switch {
-		case kindOf(err) == moved, kindOf(err) == ask:
-			continue // another node has this bucket
-		case err != nil && !errors.Is(err, redis.Nil):
-			return fmt.Errorf("redisstore: compare the data of the server: %w", err)
-		}
-		if reason := g.s.behind(b, mark); reason != "" {
-			return g.lose(fmt.Errorf("the server with run id %.8s has %s", f["run_id"], reason))
-		}
-	}
+// judge refuses a server that was not there before, or not as a primary, unless it is known
+// to have everything: it was restarted with an append-only file.
+func (g *guard) judge(f facts, started bool) error {
 	switch {
 	case g.accept:
 		return nil
@@ -172,28 +168,86 @@ func (g *guard) compare(ctx context.Context, cn *redis.Conn, f facts, started bo
 	return nil
 }
 
-// behind says what the mark of a bucket lacks, or nothing.
-func (s *Store) behind(bucket int, mark string) string {
-	switch epoch, writes := splitMark(mark); {
-	case mark == "":
-		return "lost its data"
-	case epoch != s.epoch:
-		return "the data of another epoch"
-	case writes < s.marks[bucket].Load():
-		return fmt.Sprintf("%d writes in bucket %02x where %d were acknowledged", writes, bucket, s.marks[bucket].Load())
+// takeOverAll lets a server write to all buckets that it has, and compares them with what
+// this store has seen. A bucket that is at another server, or moving, is skipped: the first
+// step there does it.
+func (g *guard) takeOverAll(ctx context.Context, pipe redis.Pipeliner, server string) error {
+	var replies [buckets]*redis.Cmd
+	for b := range replies {
+		replies[b] = pipe.EvalSha(ctx, takeoverScript.hash, []string{g.s.keys[b].mark, g.s.keys[b].over}, g.s.epoch, server)
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for b, reply := range replies {
+		switch kindOf(reply.Err()) {
+		case moved, ask, tryAgain:
+			continue
+		}
+		if err := g.compare(b, server, reply); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeOver is takeOverAll for one bucket.
+func (g *guard) takeOver(ctx context.Context, n *node, bucket int) error {
+	server, k := n.server(), &g.s.keys[bucket]
+	return g.compare(bucket, server, n.client.Eval(ctx, takeoverScript.source, []string{k.mark, k.over}, g.s.epoch, server))
+}
+
+// compare looks for writes that this store has seen acknowledged, and that the bucket did
+// not have when the next server took it over from the one that had acknowledged them.
+func (g *guard) compare(bucket int, server string, reply *redis.Cmd) error {
+	text, err := reply.Text()
+	if kindOf(err) == ownError {
+		return g.lose(fmt.Errorf("the server has lost the data of bucket %02x", bucket))
+	}
+	if err != nil {
+		return fmt.Errorf("redisstore: compare the data of the server: %w", err)
+	}
+	before := g.s.seenBy(bucket)
+	if before == server {
+		return nil
+	}
+	writes, ok := writesAfter(text, before)
+	switch acknowledged := g.s.marks[bucket].Load(); {
+	case !ok:
+		return g.lose(fmt.Errorf("it is not known which server took over bucket %02x from the one that this store has worked with", bucket))
+	case writes < acknowledged:
+		return g.lose(fmt.Errorf("another server took over bucket %02x with %d writes where %d were acknowledged", bucket, writes, acknowledged))
+	}
+	g.s.seen[bucket].Store(&server)
+	return nil
+}
+
+// seenBy returns the server that this store has seen writes of a bucket acknowledged by.
+func (s *Store) seenBy(bucket int) string {
+	if server := s.seen[bucket].Load(); server != nil {
+		return *server
 	}
 	return ""
 }
 
-// splitMark returns the epoch and the number of writes in a mark. A mark that cannot be
-// read is one of no epoch.
-func splitMark(mark string) (epoch string, writes int64) {
-	if len(mark) < 33 {
-		return "", 0
+// writesAfter returns how many writes a bucket had when it was taken over from a server.
+func writesAfter(takeovers, server string) (writes int64, ok bool) {
+	for entry := range strings.SplitSeq(takeovers, ",") {
+		if len(entry) > 32 && entry[:16] == server {
+			n, err := strconv.ParseInt(entry[32:], 10, 64)
+			return n, err == nil
+		}
 	}
-	n, err := strconv.ParseInt(mark[32:], 10, 64)
+	return 0, false
+}
+
+// splitMark returns the epoch, the server and the number of writes in a mark. A mark that
+// cannot be read is one of no epoch.
+func splitMark(mark string) (epoch, server string, writes int64) {
+	if len(mark) < 49 {
+		return "", "", 0
+	}
+	n, err := strconv.ParseInt(mark[48:], 10, 64)
 	if err != nil {
-		return "", 0
+		return "", "", 0
 	}
-	return mark[:16], n
+	return mark[:16], mark[32:48], n
 }

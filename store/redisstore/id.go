@@ -77,6 +77,7 @@ type keys struct {
 	ids  string // all ids, by their order
 	live string // ids of records that are in flight or unknown, by deadline
 	done string // ids of records that are forgettable, by deadline
+	over string // which servers have taken the bucket over; see lua/takeover.lua
 	tag  string
 	slot int
 }
@@ -84,7 +85,7 @@ type keys struct {
 func keysOf(prefix string, bucket int) keys {
 	name := fmt.Sprintf("%s:%02x", prefix, bucket)
 	tag := "{" + name + "}:"
-	return keys{mark: tag + "mark", ids: tag + "ids", live: tag + "live", done: tag + "done", tag: tag, slot: slotOf(name)}
+	return keys{mark: tag + "mark", ids: tag + "ids", live: tag + "live", done: tag + "done", over: tag + "over", tag: tag, slot: slotOf(name)}
 }
 
 // record returns the name of the key of a record.

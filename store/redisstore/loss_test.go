@@ -120,7 +120,7 @@ func TestW36_RestartWithoutADiskIsRefused(t *testing.T) {
 	_, err := s.Create(t.Context(), newWrite("key"))
 	must(t, err)
 	must(t, server.Restart(t.Context()))
-	refused(t, s, "lost its data")
+	refused(t, s, "lost the data")
 }
 
 // A server that comes back with an older snapshot has the records of before. The writes

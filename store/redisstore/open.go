@@ -41,7 +41,8 @@ type Store struct {
 	prefix      string
 	epoch       string
 	keys        [buckets]keys
-	marks       [buckets]atomic.Int64 // how many writes of the bucket were acknowledged
+	marks       [buckets]atomic.Int64           // how many writes of the bucket were acknowledged,
+	seen        [buckets]atomic.Pointer[string] // and by which server
 	minReplicas int
 	mustExist   bool
 	timeout     time.Duration
@@ -95,7 +96,7 @@ func newStore(url string, o Options) (*Store, error) {
 	for b := range s.keys {
 		s.keys[b] = keysOf(o.Prefix, b)
 	}
-	s.guard = guard{s: s, accept: o.AcceptFailover, known: make(map[string]string)}
+	s.guard = guard{s: s, accept: o.AcceptFailover, known: make(map[string]bool), started: make(map[string]bool)}
 	s.topology.s, s.topology.target, s.topology.cluster = s, at, at.Cluster
 	return s, nil
 }
@@ -112,7 +113,10 @@ func (s *Store) start(ctx context.Context) error {
 		err = s.findEpoch(ctx)
 	}
 	s.guard.opened.Store(true)
-	return err
+	if err != nil {
+		return err
+	}
+	return s.topology.each(func(n *node) error { return s.guard.takeOverAll(ctx, n.client.Pipeline(), n.server()) })
 }
 
 // checkVersion refuses a server that is too old.
@@ -171,11 +175,12 @@ func (s *Store) findEpoch(ctx context.Context) error {
 	}
 	s.epoch = epoch
 	for b, m := range marks {
-		e, writes := splitMark(m)
+		e, server, writes := splitMark(m)
 		if e != epoch {
 			return s.incomplete(present)
 		}
 		s.marks[b].Store(writes)
+		s.seen[b].Store(&server)
 	}
 	return nil
 }
@@ -196,7 +201,7 @@ func (s *Store) prepare(ctx context.Context, root string) (epoch string, err err
 		return "", err
 	}
 	_, epoch, _ = strings.Cut(state, " ")
-	zero := epoch + strings.Repeat("0", 17) // no revision, no writes
+	zero := epoch + strings.Repeat("0", 33) // no revision, no server, no writes
 	if _, err := s.onMarks(ctx, func(mark string) []any { return []any{"SET", mark, zero, "NX"} }); err != nil {
 		return "", err
 	}

@@ -18,13 +18,18 @@ var (
 	loadScript   = newScript("load")
 	forgetScript = newScript("forget")
 	indexScript  = newScript("index")
+
+	takeoverScript = &script{read("takeover"), hashOf(read("takeover"))} // it does not begin as the others do
 )
 
 func newScript(name string) *script {
-	s := &script{source: read("begin") + read(name)}
-	sum := sha1.Sum([]byte(s.source)) //nolint:gosec // see the import
-	s.hash = hex.EncodeToString(sum[:])
-	return s
+	source := read("begin") + read(name)
+	return &script{source, hashOf(source)}
+}
+
+func hashOf(source string) string {
+	sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
+	return hex.EncodeToString(sum[:])
 }
 
 func read(name string) string {

@@ -25,7 +25,7 @@ type step struct {
 type answer = groupcommit.Answer[any]
 
 // command returns the step as a command. Whole sends the source of its script.
-func (s *Store) command(ctx context.Context, st *step, whole bool) *redis.Cmd {
+func (s *Store) command(ctx context.Context, n *node, st *step, whole bool) *redis.Cmd {
 	args := make([]any, 0, 8+len(st.keys)+len(st.args))
 	if whole {
 		args = append(args, "EVAL", st.script.source)
@@ -40,7 +40,7 @@ func (s *Store) command(ctx context.Context, st *step, whole bool) *redis.Cmd {
 	if s.minReplicas > 0 {
 		touch = "1"
 	}
-	args = append(args, s.epoch, strconv.FormatInt(s.marks[st.bucket].Load(), 10), touch)
+	args = append(args, s.epoch, strconv.FormatInt(s.marks[st.bucket].Load(), 10), n.server(), touch)
 	return redis.NewCmd(ctx, append(args, st.args...)...)
 }
 
@@ -96,13 +96,23 @@ func (t *trip) make(ctx context.Context, n *node, some []retry, asking bool) (ag
 			some = append(some, retry{index: i})
 		}
 	}
+	send := some[:0:0]
 	for _, r := range some {
+		// A server that this store has not worked with on the bucket takes it over first.
+		if server := n.server(); server != "" && t.s.seenBy(t.steps[r.index].bucket) != server && r.kind != otherServer {
+			again = append(again, retry{index: r.index, kind: otherServer})
+			continue
+		}
+		send = append(send, r)
 		if asking {
 			_ = pipe.Process(ctx, redis.NewCmd(ctx, "ASKING")) // if it is refused, so is the step
 		}
-		c := t.s.command(ctx, t.steps[r.index], r.kind == noScript)
+		c := t.s.command(ctx, n, t.steps[r.index], r.kind == noScript)
 		commands = append(commands, c)
 		_ = pipe.Process(ctx, c) // it only queues
+	}
+	if some = send; len(some) == 0 {
+		return again
 	}
 	look := t.s.guard.lookAgain(ctx, n, pipe)
 	var wait *redis.Cmd
@@ -124,6 +134,10 @@ func (t *trip) make(ctx context.Context, n *node, some []retry, asking bool) (ag
 		case moved, ask:
 			again = append(again, retry{index: at, kind: kind, addr: target(c.Err())})
 		case ownError:
+			if isOtherServer(c.Err()) {
+				again = append(again, retry{index: at, kind: otherServer})
+				continue
+			}
 			t.answers[at].Err = t.s.guard.lose(fmt.Errorf("the data of bucket %02x is not what it was (%w)", t.steps[at].bucket, c.Err()))
 		case outOfRoom:
 			t.answers[at].Err = errFull(c.Err())
@@ -192,6 +206,12 @@ func (t *trip) makeAgain(ctx context.Context, refused []retry, try int) (again [
 		} else if at.node, err = t.s.topology.node(ctx, t.steps[r.index].bucket); err != nil {
 			t.answers[r.index].Err = err
 			continue
+		}
+		if r.kind == otherServer {
+			if err := t.s.guard.takeOver(ctx, at.node, t.steps[r.index].bucket); err != nil {
+				t.answers[r.index].Err = err
+				continue
+			}
 		}
 		if groups[at] == nil {
 			order = append(order, at)

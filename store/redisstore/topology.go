@@ -20,9 +20,18 @@ import (
 // same time: one for reservations and reads, one for swaps.
 type node struct {
 	client *redis.Client
-	looked atomic.Int64 // when the settings of the server were looked at last
+	at     atomic.Pointer[string] // which server it is connected to; see [facts.server]
+	looked atomic.Int64           // when the settings of the server were looked at last
 	begins groupcommit.Batcher[*step, any]
 	swaps  groupcommit.Batcher[*step, any]
+}
+
+// server returns the server that the node is connected to, nothing if it never was.
+func (n *node) server() string {
+	if at := n.at.Load(); at != nil {
+		return *at
+	}
+	return ""
 }
 
 // topology knows which node has which bucket. Without a cluster one node has all.
@@ -51,7 +60,7 @@ func (t *topology) start(ctx context.Context) error {
 		t.addrs = slices.Clone(t.target.Addrs)
 		return t.readSlots(ctx)
 	}
-	n := t.newNode(t.target.Client(t.s.guard.connected))
+	n := t.newNode(t.target.Client)
 	t.nodes[""] = n
 	for b := range t.buckets {
 		t.buckets[b] = n
@@ -59,8 +68,9 @@ func (t *topology) start(ctx context.Context) error {
 	return nil
 }
 
-func (t *topology) newNode(c *redis.Client) *node {
-	n := &node{client: c}
+func (t *topology) newNode(client func(connected func(context.Context, *redis.Conn) error) *redis.Client) *node {
+	n := new(node)
+	n.client = client(func(ctx context.Context, cn *redis.Conn) error { return t.s.guard.connected(ctx, cn, n) })
 	for _, b := range []*groupcommit.Batcher[*step, any]{&n.begins, &n.swaps} {
 		*b = groupcommit.Batcher[*step, any]{
 			Send:     func(ctx context.Context, batch []*step) []answer { return t.s.send(ctx, n, batch) },
@@ -95,7 +105,9 @@ func (t *topology) nodeAt(addr string) *node {
 func (t *topology) at(addr string) *node {
 	n := t.nodes[addr]
 	if n == nil {
-		n = t.newNode(t.target.ClientAt(addr, t.s.guard.connected))
+		n = t.newNode(func(connected func(context.Context, *redis.Conn) error) *redis.Client {
+			return t.target.ClientAt(addr, connected)
+		})
 		t.nodes[addr] = n
 	}
 	return n
