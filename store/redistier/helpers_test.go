@@ -8,6 +8,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/leftover"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
+	"github.com/retrysafe/retrysafe/store/memstore"
 	"github.com/retrysafe/retrysafe/store/redistier"
 )
 
@@ -60,6 +61,11 @@ func newWrite(key string) retrysafe.Write {
 	}, Term: time.Hour}
 	_, _ = rand.Read(w.Owner[:])
 	return w
+}
+
+// newBelow returns a store that keeps times as those on disk do, to the microsecond.
+func newBelow() *memstore.Store {
+	return memstore.New(&memstore.Options{Now: func() time.Time { return time.Now().Truncate(time.Microsecond) }})
 }
 
 // answered stores a completed record in a store.

@@ -24,7 +24,7 @@ import (
 func TestContract(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		below, opts := memstore.New(nil), options()
+		below, opts := newBelow(), options()
 		return storetest.Harness{
 			Store: open(t, below, opts), Peers: []retrysafe.Store{open(t, below, opts)},
 			Begin: func(ctx context.Context) (retrysafe.Tx, error) { return below.Begin(ctx) },
@@ -44,7 +44,7 @@ func TestW55_StaleSweepersOverwriteNothing(t *testing.T) {
 
 func place(t *testing.T) recoverytest.Place {
 	t.Helper()
-	below, opts := memstore.New(nil), options()
+	below, opts := newBelow(), options()
 	return recoverytest.Place{Store: open(t, below, opts), Peers: []retrysafe.Store{open(t, below, opts)}}
 }
 
@@ -98,7 +98,7 @@ func TestOneReadServesAllProcesses(t *testing.T) {
 // process, whoever has stored the answer there.
 func TestOperatorsChangeIsDroppedFromRedis(t *testing.T) {
 	t.Parallel()
-	below, opts := memstore.New(nil), options()
+	below, opts := newBelow(), options()
 	shared := open(t, below, opts)
 	cache := tiered.New(shared, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -176,7 +176,7 @@ func TestReadFromBeforeAChangeIsNotStored(t *testing.T) {
 // may have happened that no process has dropped.
 func TestNothingFromBeforeTheFeedIsTrusted(t *testing.T) {
 	t.Parallel()
-	below, opts := memstore.New(nil), options()
+	below, opts := newBelow(), options()
 	first := open(t, below, opts)
 	rec := answered(t, below, "key")
 	_, err := first.Load(t.Context(), rec.Ref)
@@ -209,7 +209,9 @@ func TestRedisMayBeGone(t *testing.T) {
 		if got.Revision != rec.Revision {
 			t.Errorf("Load without Redis: revision %d, want %d", got.Revision, rec.Revision)
 		}
-		_, err = s.Swap(t.Context(), got.Update())
+		w := got.Update()
+		w.Term = time.Hour
+		_, err = s.Swap(t.Context(), w)
 		must(t, err)
 		rec, err = s.Load(t.Context(), rec.Ref)
 		must(t, err)

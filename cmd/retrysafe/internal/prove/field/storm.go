@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
 )
 
 // A storm is many requests for the same, at the same time.
