@@ -108,7 +108,7 @@ func (c *Config) noteLiteralSecrets() {
 		"admin.token":         c.Admin.Token != "" && c.Admin.TokenFile == "",
 		"admin.metrics_token": c.Admin.MetricsToken != "" && c.Admin.MetricsTokenFile == "",
 		"store":               c.StoreFile == "" && redactStore(c.Store) != c.Store,
-		"cache.shared":        redactStore(c.Cache.Shared) != c.Cache.Shared,
+		"cache.shared":        c.Cache.Shared != "" && redactStore(c.Cache.Shared) != c.Cache.Shared,
 	}
 	for i := range c.Ledger {
 		literal[element("ledger", i)+".theirs.token"] = c.Ledger[i].Theirs.Token != "" && c.Ledger[i].Theirs.TokenFile == ""
