@@ -94,8 +94,8 @@ func TestOneReadServesAllProcesses(t *testing.T) {
 	}
 }
 
-// An operator's change reaches Redis: through the feed of the store below, from any
-// process, whoever has stored the answer there.
+// An operator's change reaches Redis through the feed of the store below, from any process
+// and whichever process has stored the answer there.
 func TestOperatorsChangeIsDroppedFromRedis(t *testing.T) {
 	t.Parallel()
 	below, opts := newBelow(), options()
