@@ -15,7 +15,7 @@ import (
 var (
 	durableRun    = flag.Bool("durable", false, "measure durable stores side by side; takes a quarter of an hour on a quiet machine")
 	durableQuick  = flag.Bool("durable.quick", false, "a second for each run instead of four, and smaller tables: for a first look")
-	durableOnly   = flag.String("durable.only", "", "a regexp of the scenarios to measure: fresh, slowdisk, onecommit, txform, replay, footprint, growth, sqlite, expiry, reaper, outbox")
+	durableOnly   = flag.String("durable.only", "", "a regexp of the scenarios to measure: fresh, slowdisk, onecommit, txform, replay, footprint, growth, sqlite, expiry, reaper, outbox, redis")
 	durableRounds = flag.Int("durable.rounds", 0, "how many interleaved rounds, odd")
 	durableKeys   = flag.Int("durable.existing", 0, "how many keys there are in the table that has grown")
 	durableDocs   = flag.String("durable.docs", "", "the folder of benchmarks.md, whose section and chart are written")
@@ -39,6 +39,7 @@ var scenarios = []scenario{
 	{"expiry", expiry},
 	{"reaper", reaper},
 	{"outbox", messages},
+	{"redis", redisKeys},
 }
 
 func TestMain(m *testing.M) {

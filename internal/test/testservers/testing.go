@@ -35,6 +35,9 @@ func Main(m interface{ Run() int }) {
 	shared.mu.Lock()
 	clear(shared.servers)
 	shared.mu.Unlock()
+	sharedRedis.mu.Lock()
+	sharedRedis.server = nil
+	sharedRedis.mu.Unlock()
 	if err := Shutdown(); err != nil { // the tests have their verdict already
 		fmt.Fprintln(os.Stderr, err)
 	}

@@ -144,7 +144,8 @@ error is reported, one line for each.
 
 A store is given as a URL: ` + "`sqlite:FILE`" + `, ` + "`postgres://user:password@host/database`" + ` (with ` + "`?schema=NAME`" + ` for
 tables in a schema, ` + "`?pgbouncer=true`" + ` behind a pooler in transaction mode, and ` + "`?anyserver=true`" + ` for a server that is
-[not PostgreSQL](choosing-a-store.md#servers-that-only-speak-postgresqls-protocol)), ` + "`dynamodb://REGION/TABLE`" + `
+[not PostgreSQL](choosing-a-store.md#servers-that-only-speak-postgresqls-protocol)), ` + "`mysql://user:password@host/database`" + `, ` + "`redis://user:password@host`" + `
+([clusters, sentinels and parameters](redis.md#opening-it)), ` + "`dynamodb://REGION/TABLE`" + `
 ([credentials](dynamodb.md#opening-it) as for every AWS program), or, for a gateway, ` + "`memory:`" + `. The URL
 comes from ` + "`--store`" + `, from the configuration of a gateway (` + "`--config`" + `), or from ` + "`$RETRYSAFE_STORE`" + `, in this order.
 Other users of the machine can see a password on a command line: put it into the variable or the configuration. No output

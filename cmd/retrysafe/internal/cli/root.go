@@ -40,6 +40,7 @@ A store is given as a URL:
   sqlite:FILE                               one file, durable, one machine
   postgres://user:password@host/database    any number of machines; ?schema=NAME
   dynamodb://REGION/TABLE                   any number of machines; Amazon DynamoDB
+  redis://user:password@host                any number of machines; best effort (class D)
   memory:                                   gone with the process`,
 		Example: `  # see it work: a payment API, and three lines to try on it
   retrysafe demo

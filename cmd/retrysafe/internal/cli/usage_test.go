@@ -48,7 +48,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{"keys list --store db.internal:5432/app", 2, "did you mean postgres://user:password@db.internal:5432/app?"},
 		{"keys list --store app:hunter2@db/app", 2, "did you mean postgres://user:password@host/database?"},
 		{"keys list --store pg://app:hunter2@db/app", 2, "did you mean postgres://user:password@host/database?"},
-		{"keys list --store redis://x", 2, "no store for redis yet"},
+		{"keys list --store mysql://x", 2, "no store for mysql yet"},
 		{"keys list --store nonsense", 2, "sqlite:FILE"},
 		{"keys list --store memory:", 2, "exists in its own process only"},
 		{"keys list --store postgres://u:hunter2@h:x/db", 2, "PostgreSQL URL cannot be read"},

@@ -5,12 +5,17 @@
 //	sqlite:retrysafe.db                      one file, durable, one machine
 //	postgres://user:password@host/database   PostgreSQL; any number of nodes
 //	mysql://user:password@host/database      MySQL or MariaDB; any number of nodes
+//	redis://user:password@host               Redis or Valkey; any number of nodes; class D
+//	redis+cluster://host,host                a Redis Cluster
+//	redis+sentinel://host,host/MASTER        the primary that sentinels name
 //	dynamodb://REGION/TABLE                  Amazon DynamoDB; any number of nodes in one region
 //
 // A PostgreSQL URL may have three parameters that are not PostgreSQL's: schema=NAME, the
 // schema of the tables, pgbouncer=true, for a pooler in transaction mode, and
 // anyserver=true, which lets in a server that is not PostgreSQL (pgstore.Options.AnyServer).
-// A DynamoDB URL may have endpoint=URL, for a server that is not Amazon's.
+// A Redis URL may have prefix=NAME, replicas=N, existing=true and failover=accept; rediss,
+// rediss+cluster and rediss+sentinel connect with TLS. A DynamoDB URL may have
+// endpoint=URL, for a server that is not Amazon's.
 package storeurl
 
 import (
@@ -44,7 +49,7 @@ type Opened struct {
 	Store retrysafe.Store
 	// Outbox keeps the messages that commit with the keys. It is nil if the store has none.
 	Outbox outbox.Store
-	// Kind is [Memory], [SQLite], [Postgres], [MySQL] or [DynamoDB].
+	// Kind is [Memory], [SQLite], [Postgres], [MySQL], [Redis] or [DynamoDB].
 	Kind string
 	// Shared says that other processes may use the store at the same time.
 	Shared bool
@@ -83,6 +88,8 @@ func Open(ctx context.Context, address string, opts *Options) (*Opened, error) {
 		return openMySQL(ctx, &a, opts)
 	case DynamoDB:
 		return openDynamoDB(ctx, &a, opts)
+	case Redis:
+		return openRedis(ctx, &a, opts)
 	default:
 		s, err := pgstore.Open(ctx, a.URL, &pgstore.Options{Schema: a.Schema, PgBouncer: a.PgBouncer, AnyServer: a.AnyServer, SkipMigrations: opts.SkipMigrations, Moving: opts.Moving})
 		if err != nil {
@@ -92,8 +99,18 @@ func Open(ctx context.Context, address string, opts *Options) (*Opened, error) {
 	}
 }
 
+// JoinsTransactions reports whether the store at an address can write its records in a
+// transaction of its caller's, and has an outbox.
+func JoinsTransactions(address string) bool {
+	a, err := Parse(address)
+	return err == nil && a.Kind != Redis && a.Kind != DynamoDB
+}
+
 // Redact returns an address without its password, for logs and messages.
 func Redact(address string) string {
+	if scheme, _, ok := strings.Cut(address, "://"); ok && isRedis(scheme) {
+		return redactRedis(address)
+	}
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme == "" {
 		return "(not a store's URL)"
@@ -120,18 +137,20 @@ type Address struct {
 	Kind string
 	// Path is the path of the SQLite file.
 	Path string
-	// URL is the URL for PostgreSQL, without the parameters of this package.
+	// URL is the URL for PostgreSQL or Redis, without the parameters of this package.
 	URL string
 	// Schema, PgBouncer and AnyServer are these parameters.
 	Schema               string
 	PgBouncer, AnyServer bool
 	// DSN is the driver's data source name for MySQL.
 	DSN string
+	// Redis has the parameters of a Redis URL.
+	Redis RedisAddress
 	// Region, Table and Endpoint are those of DynamoDB.
 	Region, Table, Endpoint string
 }
 
-var errKinds = errors.New(`a store is "memory:", "sqlite:FILE", "postgres://user:password@host/database", "mysql://user:password@host/database" or "dynamodb://REGION/TABLE"`)
+var errKinds = errors.New(`a store is "memory:", "sqlite:FILE", "postgres://user:password@host/database", "mysql://user:password@host/database", "redis://user:password@host" or "dynamodb://REGION/TABLE"`)
 
 // Parse parses an address. Its error says what is wrong with it. It opens nothing.
 func Parse(text string) (Address, error) {
@@ -160,8 +179,9 @@ func Parse(text string) (Address, error) {
 		return parseMySQL(text)
 	case DynamoDB:
 		return parseDynamoDB(text)
-	case "redis", "rediss", "redis+cluster":
-		return Address{}, fmt.Errorf("this version has no store for %s yet: %w", scheme, errKinds)
+	}
+	if isRedis(scheme) {
+		return parseRedis(text)
 	}
 	return Address{}, fmt.Errorf("there is no store of the kind %q: %w", scheme, errKinds)
 }

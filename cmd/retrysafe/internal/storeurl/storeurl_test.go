@@ -52,7 +52,6 @@ func TestBadAddressesTeach(t *testing.T) {
 		"mysql:///db":                  "without a host",
 		"mysql://u:se cret@h/db":       "%40",
 		"mysql://u:p@h/db?tls=absent":  "parameter that the driver refuses",
-		"redis://h":                    "no store for redis yet",
 		"oracle://h/db":                "no store of the kind",
 		"postgres://u:se cret@h/db":    "%40",
 		"postgres://h/db?pgbouncer=x":  "true or false",

@@ -100,7 +100,7 @@ func (b *builder) build(ctx context.Context, c *config.Config) (listener.App, er
 // newInstance returns an instance over an open store. Without their keys the records of
 // an encrypted store would not be found and each operation would run again, so that is
 // refused, and so are other settings under which records would not be found.
-func (b *builder) newInstance(ctx context.Context, c *config.Config, d *deployment) (*instance, error) {
+func (b *builder) newInstance(ctx context.Context, c *config.Config, d *deployment) (_ *instance, err error) {
 	l := d.at
 	former, err := d.formerFields(ctx)
 	if err != nil {
@@ -119,6 +119,16 @@ func (b *builder) newInstance(ctx context.Context, c *config.Config, d *deployme
 		parts.Keyring = ring
 		parts.Secrets = []httpkey.Secret{{ID: 1, Key: ring.Derive("fingerprints")}}
 	}
+	below, closeShared, err := withSharedCache(c, d.store)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = closeShared() // nothing is lost with it
+		}
+	}()
+	parts.Store = below
 	g, err := gateway.New(c, parts)
 	if errors.Is(err, retrysafe.ErrUnreadable) {
 		return nil, l.WrongKeys(err)
@@ -130,7 +140,7 @@ func (b *builder) newInstance(ctx context.Context, c *config.Config, d *deployme
 		return nil, err
 	}
 	b.running = d
-	i := &instance{Gateway: g}
+	i := &instance{Gateway: g, release: []func() error{closeShared}}
 	b.metrics.Routes(g.Routes()...)
 	i.onRelease(b.metrics.Store(func() bool { return g.Ready() == nil }), b.metrics.Guard(g.Guard()))
 	if cache := g.Cache(); cache != nil {

@@ -93,7 +93,7 @@ func (r *runner) tasks(chosen []prove.Check, stores []string, skips map[string]s
 			if c.Needs.Has(prove.Processes) && strings.HasPrefix(s, storeurl.Memory) {
 				t.skip = "processes cannot share memory:"
 			}
-			if c.Needs.Has(prove.Transactions) && strings.HasPrefix(s, storeurl.DynamoDB+":") {
+			if c.Needs.Has(prove.Transactions) && !storeurl.JoinsTransactions(s) {
 				t.skip = notPromised
 			}
 			tasks = append(tasks, t)

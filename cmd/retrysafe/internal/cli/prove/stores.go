@@ -51,6 +51,8 @@ func storeFacts(ctx context.Context, url string) (prove.StoreFacts, error) {
 		facts.Class = "class D: gone with the process"
 	case storeurl.DynamoDB:
 		facts.Class, err = dynamoClass(ctx, url)
+	case storeurl.Redis:
+		facts.Class, err = redisClass(ctx, url)
 	default:
 		facts.Class, err = durabilityClass(ctx, url)
 	}

@@ -31,6 +31,7 @@ const (
 // Help is for the help texts of commands that need a store.
 const Help = `The store is given by --store, by the configuration of a gateway (--config), or by
 $` + URLVariable + `: sqlite:FILE, postgres://user:password@host/database or
+mysql://user:password@host/database, redis://user:password@host or
 dynamodb://REGION/TABLE. If its records are encrypted, --keys-file (or the configuration,
 or $` + KeysVariable + `) names the file with the keys.`
 

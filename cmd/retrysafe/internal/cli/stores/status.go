@@ -48,11 +48,13 @@ func (l *Location) Status(ctx context.Context) (Status, error) {
 	case storeurl.MySQL:
 		s, err := mysqlstore.ReadStatus(ctx, l.Address.DSN)
 		return Status{s.Version, s.Newest, s.Refused, s.Pending, s.Keys, s.Estimated}, l.StoreError(err)
+	case storeurl.Redis:
+		return l.redisStatus(ctx)
 	case storeurl.DynamoDB:
 		return l.dynamoStatus(ctx)
 	default:
 		return Status{}, exit.Usagef("a memory: store exists in its own process only, and cannot be read by another").
-			Hintf("name a sqlite:, postgres:, mysql: or dynamodb: store")
+			Hintf("name a store that processes share, such as sqlite: or postgres:")
 	}
 }
 

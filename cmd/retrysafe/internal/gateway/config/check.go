@@ -184,6 +184,7 @@ func (k *checker) numbers() {
 	k.lasting("server.drain", s.Drain)
 	k.lasting("server.dial_timeout", s.DialTimeout)
 	k.lasting("cache.max_age", k.Cache.MaxAge)
+	k.sharedCache()
 	k.lasting("janitor.sweep", j.Sweep)
 	k.lasting("janitor.reap", j.Reap)
 	k.notNegative("janitor.tombstone", float64(j.Tombstone))

@@ -247,6 +247,8 @@ type Cache struct {
 	// MaxAge is how long an answer is taken from it without asking the store.
 	// Default 1 minute.
 	MaxAge time.Duration
+	// Shared is the URL of a Redis that gateways share for finished answers. None if empty.
+	Shared string
 }
 
 // Janitor is when background duties come round. Off leaves them to others.

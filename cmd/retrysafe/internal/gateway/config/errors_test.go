@@ -47,7 +47,7 @@ func TestWhatIsWrongIsSaidWithItsPlace(t *testing.T) {
 		{"+claim: org", "gw.yaml:3:1: claim: this field does not belong here but to tenant"},
 		{"+server: {upstream: http://h}", "gw.yaml:3:10: server.upstream: this field does not belong here but to the top of the file"},
 		{"+defaults: {lease: '" + strings.Repeat("x", 100) + "'}", `gw.yaml:3:19: defaults.lease: "` + strings.Repeat("x", 60) + `…" is not a duration such as 30s, 15m, 24h or 7d`},
-		{"+cache: {colour: red}", "gw.yaml:3:9: cache.colour: there is no such field; there are bytes, max_age"},
+		{"+cache: {colour: red}", "gw.yaml:3:9: cache.colour: there is no such field; there are bytes, max_age, shared"},
 		{"+listen: :80\nlisten: :81", "gw.yaml:4:1: listen: it is there twice; the first is on line 3"},
 		{"+? [a, b]\n: c", "gw.yaml:3:3: a list is where a field's name belongs"},
 
@@ -88,7 +88,7 @@ func TestWhatIsWrongIsSaidWithItsPlace(t *testing.T) {
 		{"upstream: http://h/?a=b\ntenant: none", `gw.yaml:1:11: upstream: "http://h/?a=b" has something behind its path; queries are the requests' own`},
 		{"upstream: http://127.0.0.1:8080\ntenant: none", `gw.yaml:1:11: upstream: "127.0.0.1:8080" is where this gateway itself listens`},
 		{"+upstream_tls: {ca_file: ca.pem}", `gw.yaml:3:1: upstream_tls: it is for an https upstream, but that is "http://127.0.0.1:9000"`},
-		{"+store: keys.db", `gw.yaml:3:8: store: it is no store's URL; did you mean sqlite:keys.db? a store is "memory:", "sqlite:FILE", "postgres://user:password@host/database" or "dynamodb://REGION/TABLE"`},
+		{"+store: keys.db", `gw.yaml:3:8: store: it is no store's URL; did you mean sqlite:keys.db? a store is "memory:", "sqlite:FILE", "postgres://user:password@host/database", "mysql://user:password@host/database", "redis://user:password@host" or "dynamodb://REGION/TABLE"`},
 		{"+store: dynamodb://eu-central-1/keys\ndefaults: {max_response: 1MiB}", `gw.yaml:4:26: defaults.max_response: a record of a dynamodb store has room for an answer of 350KiB; write 350KiB or less: a larger answer is sent, and a retry gets only the fact that it ran`},
 		{"+store: dynamodb://eu-central-1/keys\nroutes: [{match: POST /a, async: true, max_request: 300KiB}]", `gw.yaml:4:53: routes[0].max_request: a record of a dynamodb store has room for 350KiB, and an asynchronous route keeps the request beside the answer; let max_request and max_response have 350KiB together`},
 		{"+tls: {cert_file: c.pem}", "gw.yaml:3:1: tls.key_file: it is missing; a certificate is of no use without its key"},

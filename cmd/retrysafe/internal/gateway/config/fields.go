@@ -43,6 +43,7 @@ func (c *Config) fields() section {
 		{"cache", section{
 			{"bytes", room(&c.Cache.Bytes)},
 			{"max_age", span(&c.Cache.MaxAge)},
+			{"shared", secretText(&c.Cache.Shared, redactStore)},
 		}},
 		{"janitor", section{
 			{"off", flag(&c.Janitor.Off)},

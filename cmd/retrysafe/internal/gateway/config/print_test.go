@@ -30,7 +30,7 @@ admin: { listen: ":8081", token: "#\"'$$$${PW}xxxxxxxxx", metrics_token: "for-me
 tls: { cert_file: "true", key_file: "5" }
 upstream_tls: { ca_file: ca, server_name: s, cert_file: c, key_file: k }
 server: { max_header: 1000, max_connections: 1, max_memory: 2000000, min_body_rate: 500, read_header: 1s, read_body: 2s, write: 3s, idle: 4s, drain: 5s, drain_delay: 8s, upstream_connections: 6, dial_timeout: 7s }
-cache: { bytes: 0, max_age: 1s }
+cache: { bytes: 0, max_age: 1s, shared: "redis://cache" }
 janitor: { off: true, sweep: 1s, reap: 1s, tombstone: 90d }
 reconcile:
   { every: 1s, concurrency: 2, tries: 3, pause: 4s, max_pause: 5s, timeout: 6s, break_after: 7, break_pause: 8s, max_break_pause: 9s,

@@ -108,6 +108,7 @@ func (c *Config) noteLiteralSecrets() {
 		"admin.token":         c.Admin.Token != "" && c.Admin.TokenFile == "",
 		"admin.metrics_token": c.Admin.MetricsToken != "" && c.Admin.MetricsTokenFile == "",
 		"store":               c.StoreFile == "" && redactStore(c.Store) != c.Store,
+		"cache.shared":        c.Cache.Shared != "" && redactStore(c.Cache.Shared) != c.Cache.Shared,
 	}
 	for i := range c.Ledger {
 		literal[element("ledger", i)+".theirs.token"] = c.Ledger[i].Theirs.Token != "" && c.Ledger[i].Theirs.TokenFile == ""
@@ -121,7 +122,11 @@ func (c *Config) noteLiteralSecrets() {
 			if strings.HasPrefix(path, "webhooks") {
 				field = "secret_files"
 			}
-			c.src.notes = append(c.src.notes, note{path, "this file can be read by every user of this machine, and there is a secret in it: chmod 600, or use ${NAME} or " + field})
+			remedy := "chmod 600, or use ${NAME} or " + field
+			if path == "cache.shared" {
+				remedy = "chmod 600, or use ${NAME}"
+			}
+			c.src.notes = append(c.src.notes, note{path, "this file can be read by every user of this machine, and there is a secret in it: " + remedy})
 		}
 	}
 }

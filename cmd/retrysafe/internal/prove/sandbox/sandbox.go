@@ -1,7 +1,8 @@
 // Package sandbox makes a store of its own for one check, so that the check touches
 // nothing else: a schema of its own in the PostgreSQL database that the user named, a
 // database of its own on the MySQL server, a file of its own beside the user's SQLite file,
-// a table of its own beside the user's DynamoDB table. What was made is removed again.
+// a prefix of its own in the user's Redis, a table of its own beside the user's DynamoDB
+// table. What was made is removed again.
 package sandbox
 
 import (
@@ -40,6 +41,8 @@ func New(ctx context.Context, address string) (*Sandbox, error) {
 		return newSQLite(at.Path)
 	case storeurl.DynamoDB:
 		return newDynamoDB(&at), nil
+	case storeurl.Redis:
+		return newRedis(address, &at), nil
 	default:
 		return &Sandbox{URL: address, remove: func(context.Context) error { return nil }}, nil
 	}

@@ -1,0 +1,121 @@
+package storeurl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/redisurl"
+	"github.com/retrysafe/retrysafe/store/redisstore"
+)
+
+// Redis is the kind of a store in Redis or Valkey: one server, a primary behind sentinels,
+// or a cluster.
+const Redis = "redis"
+
+// isRedis reports whether a scheme is one of Redis.
+func isRedis(scheme string) bool {
+	plain, _ := redisurl.Plain(scheme)
+	return plain == redisurl.Single || plain == redisurl.Cluster || plain == redisurl.Sentinel
+}
+
+// parseRedis parses the URL of a Redis server, with its optional parameters.
+func parseRedis(text string) (Address, error) {
+	address, query, _ := strings.Cut(text, "?")
+	if _, err := redisurl.Parse(address); err != nil {
+		return Address{}, err
+	}
+	a := Address{Kind: Redis, URL: address}
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		return Address{}, errors.New("the parameters of a Redis URL cannot be read; they are ?name=value&name=value")
+	}
+	for name, values := range q {
+		if err := a.Redis.set(name, values[0]); err != nil {
+			return Address{}, err
+		}
+	}
+	return a, nil
+}
+
+// A RedisAddress has the parameters of a Redis URL. See [redisstore.Options].
+type RedisAddress struct {
+	Prefix                    string
+	Replicas                  int
+	MustExist, AcceptFailover bool
+}
+
+func (r *RedisAddress) set(name, value string) (err error) {
+	switch name {
+	case "prefix":
+		r.Prefix = value
+	case "replicas":
+		if r.Replicas, err = strconv.Atoi(value); err != nil || r.Replicas < 0 {
+			return errors.New("replicas in a Redis URL is the number of replicas that must have confirmed a step: replicas=1")
+		}
+	case "existing":
+		if r.MustExist, err = strconv.ParseBool(value); err != nil {
+			return errors.New("existing in a Redis URL is true or false; true refuses a server that has no data of the store")
+		}
+	case "failover":
+		if value != "accept" {
+			return errors.New("failover in a Redis URL is accept, or left out: then a promoted replica is refused")
+		}
+		r.AcceptFailover = true
+	default:
+		return fmt.Errorf("a Redis URL takes prefix, replicas, existing and failover behind the question mark, not %q", name)
+	}
+	return nil
+}
+
+// openRedis opens the store. With SkipMigrations a server without data of the store is
+// refused, not prepared.
+func openRedis(ctx context.Context, a *Address, opts *Options) (*Opened, error) {
+	s, err := redisstore.Open(ctx, a.URL, &redisstore.Options{
+		Prefix: a.Redis.Prefix, MinReplicas: a.Redis.Replicas, AcceptFailover: a.Redis.AcceptFailover,
+		MustExist: a.Redis.MustExist || opts.SkipMigrations,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Opened{Store: s, Kind: Redis, Shared: true, closer: s}, nil
+}
+
+// redactRedis returns the URL of a Redis server without its password. Package net/url does
+// not take several hosts.
+func redactRedis(address string) string {
+	scheme, rest, _ := strings.Cut(address, "://")
+	authority, path, slash := strings.Cut(rest, "/")
+	if at := strings.LastIndex(authority, "@"); at >= 0 {
+		user, _, hasPassword := strings.Cut(authority[:at], ":")
+		if hasPassword {
+			user += ":xxxxx"
+		}
+		authority = user + authority[at:]
+	}
+	if slash {
+		authority += "/" + path
+	}
+	return scheme + "://" + authority
+}
+
+// redisCaveats says how an open store in Redis can lose an acknowledged answer.
+func redisCaveats(ctx context.Context, s retrysafe.Store) []string {
+	r, ok := s.(*redisstore.Store)
+	if !ok {
+		return nil
+	}
+	d, err := r.Durability(ctx)
+	if err != nil {
+		return nil
+	}
+	all := []string{"store: class " + d.Class + ", best effort: a failover or a restart of Redis can lose acknowledged keys, whose operations can then run again"}
+	for _, c := range d.Caveats {
+		all = append(all, "store: class "+d.Class+": "+c)
+	}
+	return all
+}

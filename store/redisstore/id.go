@@ -1,0 +1,116 @@
+package redisstore
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// buckets is how many parts the data has. All keys of one bucket are in one slot of a
+// cluster. The number is part of the layout of the data.
+const buckets = 256
+
+// id identifies a record: the hash of its scope (12 characters) and the hash of scope and
+// key (20). The keys of one scope are neighbours in the index of ids. If two refs had the
+// same id the second would be refused: the record holds the texts.
+type id string
+
+const (
+	scopeDigits = 12
+	idDigits    = 32
+)
+
+func idOf(ref retrysafe.Ref) id {
+	var space [256]byte
+	b := binary.BigEndian.AppendUint32(space[:0], uint32(len(ref.Scope)))
+	b = append(b, ref.Scope...)
+	scope := sha256.Sum256(b)
+	whole := sha256.Sum256(append(b, ref.Key...))
+	var sum [24]byte
+	copy(sum[:9], scope[:])
+	copy(sum[9:], whole[:])
+	return id(base64.RawURLEncoding.EncodeToString(sum[:]))
+}
+
+// scopeOf returns the digits that all ids of a scope begin with.
+func scopeOf(scope string) id { return idOf(retrysafe.Ref{Scope: scope})[:scopeDigits] }
+
+// bucket returns the bucket of the record. It depends on the hash of the key, so that a
+// scope is spread over all buckets.
+func (i id) bucket() int {
+	b, err := base64.RawURLEncoding.DecodeString(string(i[scopeDigits : scopeDigits+4]))
+	if err != nil {
+		return 0
+	}
+	return int(b[0])
+}
+
+// valid reports whether i can be the id of a record.
+func (i id) valid() bool {
+	if len(i) != idDigits {
+		return false
+	}
+	_, err := base64.RawURLEncoding.DecodeString(string(i))
+	return err == nil
+}
+
+// unreadableScope marks the Ref of a record that cannot be read. Its key is the id, so
+// that a list can continue behind it.
+const unreadableScope = "\x00retrysafe: unreadable"
+
+func unreadable(i id) retrysafe.Ref { return retrysafe.Ref{Scope: unreadableScope, Key: string(i)} }
+
+// afterOf returns the id behind which a list continues.
+func afterOf(ref retrysafe.Ref) id {
+	if ref.Scope == unreadableScope && id(ref.Key).valid() {
+		return id(ref.Key)
+	}
+	return idOf(ref)
+}
+
+// keys are the names of the keys of one bucket.
+type keys struct {
+	mark string // the epoch, the highest revision and the number of writes
+	ids  string // all ids, by their order
+	live string // ids of records that are in flight or unknown, by deadline
+	done string // ids of records that are forgettable, by deadline
+	over string // which servers have taken the bucket over; see lua/takeover.lua
+	tag  string
+	slot int
+}
+
+func keysOf(prefix string, bucket int) keys {
+	name := fmt.Sprintf("%s:%02x", prefix, bucket)
+	tag := "{" + name + "}:"
+	return keys{mark: tag + "mark", ids: tag + "ids", live: tag + "live", done: tag + "done", over: tag + "over", tag: tag, slot: slotOf(name)}
+}
+
+// record returns the name of the key of a record.
+func (k *keys) record(i id) string { return k.tag + string(i) }
+
+// index returns the index of a state, and the other one.
+func (k *keys) index(s retrysafe.State) (of, other string) {
+	if s.Forgettable() {
+		return k.done, k.live
+	}
+	return k.live, k.done
+}
+
+// slotOf returns the slot of a cluster that a tag is in: CRC-16 of XMODEM.
+func slotOf(tag string) int {
+	var crc uint16
+	for _, c := range []byte(tag) {
+		crc ^= uint16(c) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return int(crc) % 16384
+}

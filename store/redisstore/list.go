@@ -1,0 +1,278 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/storekit"
+)
+
+const (
+	// bucketsAtOnce is of how many buckets the index is read in one round trip.
+	bucketsAtOnce = 32
+	// loadsAtOnce is how many records are read in one round trip.
+	loadsAtOnce = 128
+)
+
+// List implements [retrysafe.Store]. The order is that of the buckets, which are hashes,
+// and in a bucket that of the ids. A bucket keeps its records and its number when its slot
+// moves to another node, so the order stays.
+//
+// Records that are due, or in flight or unknown, are found by indexes of their own.
+func (s *Store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
+	if !s.life.Enter() {
+		return nil, ErrClosed
+	}
+	defer s.life.Leave()
+	l := listing{s: s, q: q, first: 0}
+	if q.After != (retrysafe.Ref{}) {
+		l.after = afterOf(q.After)
+		l.first = l.after.bucket()
+	}
+	for b := l.first; b < buckets && len(l.found) < q.Size(); b += bucketsAtOnce {
+		if err := l.read(ctx, b, min(b+bucketsAtOnce, buckets)); err != nil {
+			return nil, fmt.Errorf("list keys: %w", err)
+		}
+	}
+	return l.found, nil
+}
+
+// listing is one call of List.
+type listing struct {
+	s     *Store
+	q     retrysafe.Query
+	first int // the bucket that the list continues in,
+	after id  // behind this id
+	found []retrysafe.Record
+}
+
+// read lists the records of some buckets.
+func (l *listing) read(ctx context.Context, from, to int) error {
+	if l.byDeadline() {
+		return l.readDue(ctx, from, to)
+	}
+	low, high := make([]string, to-from), "+"
+	for b := range low {
+		low[b] = "-"
+		if l.q.Scope != "" {
+			low[b] = "[" + string(scopeOf(l.q.Scope))
+		}
+		if from+b == l.first && l.after != "" {
+			if l.q.Scope != "" && l.after < scopeOf(l.q.Scope) {
+				low[b] = "[" + string(scopeOf(l.q.Scope))
+			} else {
+				low[b] = "(" + string(l.after)
+			}
+		}
+	}
+	if l.q.Scope != "" {
+		high = "(" + string(scopeOf(l.q.Scope)) + "~" // sorts behind every digit
+	}
+	more := make([]int, 0, to-from)
+	for b := from; b < to; b++ {
+		more = append(more, b)
+	}
+	// Each bucket is read to its end before the next one, because that is the order. The
+	// first page of all of them comes in one round trip.
+	pages, err := l.pages(ctx, more, low, high)
+	if err != nil {
+		return err
+	}
+	for n, b := range more {
+		for page := pages[n]; ; {
+			if err := l.load(ctx, page); err != nil {
+				return err
+			}
+			if len(l.found) >= l.q.Size() {
+				return nil
+			}
+			if len(page) < l.pageSize() {
+				break
+			}
+			next, err := l.pages(ctx, []int{b}, []string{"(" + string(page[len(page)-1])}, high)
+			if err != nil {
+				return err
+			}
+			page = next[0]
+		}
+	}
+	return nil
+}
+
+func (l *listing) pageSize() int { return min(l.q.Size(), 1000) }
+
+// pages reads a page of ids of each bucket.
+func (l *listing) pages(ctx context.Context, some []int, low []string, high string) ([][]id, error) {
+	steps := make([]*step, len(some))
+	for n, b := range some {
+		steps[n] = &step{script: indexScript, bucket: b, keys: []string{l.s.keys[b].ids}, args: []any{"lex", low[n], high, l.pageSize()}}
+	}
+	return l.s.ids(ctx, steps)
+}
+
+// byDeadline reports whether the query is answered by the indexes of deadlines: it asks
+// for what is due, or only for records that are in flight or unknown.
+func (l *listing) byDeadline() bool {
+	return l.q.Due || len(l.q.States) > 0 && !slices.ContainsFunc(l.q.States, retrysafe.State.Forgettable)
+}
+
+// readDue lists records by the indexes of deadlines. A heartbeat moves a record there, so
+// all ids of a bucket are read at once, and then sorted.
+func (l *listing) readDue(ctx context.Context, from, to int) error {
+	live, done := len(l.q.States) == 0, len(l.q.States) == 0
+	for _, state := range l.q.States {
+		live, done = live || !state.Forgettable(), done || state.Forgettable()
+	}
+	args := []any{"all"}
+	if l.q.Due {
+		args = []any{"due", 0, -1}
+	}
+	var steps []*step
+	for b := from; b < to; b++ {
+		if live {
+			steps = append(steps, &step{script: indexScript, bucket: b, keys: []string{l.s.keys[b].live}, args: args})
+		}
+		if done {
+			steps = append(steps, &step{script: indexScript, bucket: b, keys: []string{l.s.keys[b].done}, args: args})
+		}
+	}
+	lists, err := l.s.ids(ctx, steps)
+	if err != nil {
+		return err
+	}
+	perBucket := len(steps) / (to - from)
+	for b := from; b < to; b++ {
+		var all []id
+		for range perBucket {
+			all, lists = append(all, lists[0]...), lists[1:]
+		}
+		slices.Sort(all)
+		all = slices.DeleteFunc(slices.Compact(all), func(i id) bool {
+			return b == l.first && i <= l.after || l.q.Scope != "" && i[:scopeDigits] != scopeOf(l.q.Scope)
+		})
+		if err := l.load(ctx, all); err != nil {
+			return err
+		}
+		if len(l.found) >= l.q.Size() {
+			return nil
+		}
+	}
+	return nil
+}
+
+// load reads records, and adds those that the query selects until it has enough.
+func (l *listing) load(ctx context.Context, some []id) error {
+	for chunk := range slices.Chunk(some, loadsAtOnce) {
+		steps := make([]*step, len(chunk))
+		for n, i := range chunk {
+			steps[n] = l.s.load(i)
+		}
+		answers, err := l.s.do(ctx, steps)
+		if err != nil {
+			return err
+		}
+		for n, a := range answers {
+			if len(l.found) == l.q.Size() {
+				return nil
+			}
+			if err := l.add(chunk[n], a.Value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// add adds a record if the query selects it. One that cannot be read is added with Version
+// 0: by the state and the deadline in its meta, if that can be read.
+func (l *listing) add(i id, v any) error {
+	if _, gone := v.(int64); gone {
+		return nil // it was purged in the meantime
+	}
+	r, err := l.s.read(i, v)
+	if err == nil {
+		if storekit.Matches(&l.q, &r) {
+			l.found = append(l.found, r)
+		}
+		return nil
+	}
+	f, ok := v.([]any)
+	if !ok || len(f) != 5 {
+		return err
+	}
+	meta, _ := f[1].(string)
+	digits, _ := f[0].(string)
+	now, _ := strconv.ParseInt(digits, 10, 64) // it was parsed before
+	q := retrysafe.Query{States: l.q.States, Due: l.q.Due}
+	if bad := decodeMeta(&r, i, meta); bad == nil {
+		if r.ReadAt = r.UpdatedAt; l.q.Due { // the index has said that it is due
+			r.ReadAt = r.Deadline
+		}
+		if !storekit.Matches(&q, &r) {
+			return nil
+		}
+	}
+	l.found = append(l.found, retrysafe.Record{Ref: unreadable(i), Reason: err.Error(), ReadAt: fromMicros(now)})
+	return nil
+}
+
+// ids runs steps that reply with ids.
+func (s *Store) ids(ctx context.Context, steps []*step) ([][]id, error) {
+	answers, err := s.do(ctx, steps)
+	if err != nil {
+		return nil, err
+	}
+	lists := make([][]id, len(answers))
+	for n, a := range answers {
+		list, ok := a.Value.([]any)
+		if !ok {
+			return nil, errReply(a.Value)
+		}
+		for _, v := range list {
+			text, _ := v.(string)
+			if !id(text).valid() {
+				return nil, fmt.Errorf("redisstore: an index of the prefix %q has the member %q, which is none of the store's", s.prefix, text)
+			}
+			lists[n] = append(lists[n], id(text))
+		}
+	}
+	return lists, nil
+}
+
+// Count implements [retrysafe.Counter]. It counts the ids that begin with a hash of the
+// scope; another scope with the same hash is unlikely.
+func (s *Store) Count(ctx context.Context, scope string) (int, error) {
+	first := scopeOf(scope)
+	return s.count(ctx, "["+string(first), "("+string(first)+"~")
+}
+
+// CountAll returns the number of records in all scopes.
+func (s *Store) CountAll(ctx context.Context) (int, error) { return s.count(ctx, "-", "+") }
+
+// count counts the ids of a range in all buckets.
+func (s *Store) count(ctx context.Context, low, high string) (int, error) {
+	if !s.life.Enter() {
+		return 0, ErrClosed
+	}
+	defer s.life.Leave()
+	steps := make([]*step, buckets)
+	for b := range steps {
+		steps[b] = &step{script: indexScript, bucket: b, keys: []string{s.keys[b].ids}, args: []any{"count", low, high}}
+	}
+	answers, err := s.do(ctx, steps)
+	if err != nil {
+		return 0, fmt.Errorf("count keys: %w", err)
+	}
+	sum := 0
+	for _, a := range answers {
+		n, ok := a.Value.(int64)
+		if !ok {
+			return 0, errReply(a.Value)
+		}
+		sum += int(n)
+	}
+	return sum, nil
+}

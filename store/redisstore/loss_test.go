@@ -1,0 +1,285 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
+	"github.com/retrysafe/retrysafe/store/redisstore"
+)
+
+// refused checks that the store has noticed a loss, and refuses every step from then on.
+func refused(t *testing.T, s *redisstore.Store, why string) {
+	t.Helper()
+	err := eventually(t, "the loss is noticed", func(ctx context.Context) error {
+		_, err := s.Create(ctx, newWrite("after the loss"))
+		return err
+	})
+	if !errors.Is(err, redisstore.ErrDataLost) || !strings.Contains(err.Error(), why) {
+		t.Errorf("Create after the loss: got %v, want ErrDataLost because of %q", err, why)
+	}
+	_, loaded := s.Load(t.Context(), refOf(0))
+	_, swapped := s.Swap(t.Context(), newWrite("swapped"))
+	_, listed := s.List(t.Context(), retrysafe.Query{})
+	_, purged := s.Purge(t.Context(), 1)
+	for what, err := range map[string]error{"Load": loaded, "Swap": swapped, "List": listed, "Purge": purged} {
+		if !errors.Is(err, redisstore.ErrDataLost) {
+			t.Errorf("%s after the loss: got %v, want ErrDataLost", what, err)
+		}
+	}
+}
+
+func TestW36_EvictingServerIsRefused(t *testing.T) {
+	t.Parallel()
+	server := testservers.NewRedisWith(t, map[string]string{"maxmemory-policy": "allkeys-lru"})
+	_, err := redisstore.Open(t.Context(), "redis://"+server.Addr(), nil)
+	if err == nil || !strings.Contains(err.Error(), "maxmemory-policy allkeys-lru") || !strings.Contains(err.Error(), "noeviction") {
+		t.Errorf("Open of a server that evicts: %v", err)
+	}
+	// Records have no time to live, so these policies do not touch them.
+	_, err = server.Do(t.Context(), "CONFIG", "SET", "maxmemory-policy", "volatile-lru")
+	must(t, err)
+	s := open(t, "redis://"+server.Addr(), nil)
+	_, err = s.Create(t.Context(), newWrite("key"))
+	must(t, err)
+}
+
+// The control: a server that is told to evict while the store is open grants a key twice,
+// as a bare look at the server shows. The store notices and refuses.
+func TestW36_ServerThatBeginsToEvict(t *testing.T) {
+	t.Parallel()
+	server := testservers.NewRedis(t)
+	s := open(t, "redis://"+server.Addr(), nil)
+	w := newWrite("key")
+	_, err := s.Create(t.Context(), w)
+	must(t, err)
+	c := redis.NewClient(&redis.Options{Addr: server.Addr(), DisableIdentity: true})
+	defer c.Close()
+	for _, args := range [][]any{{"CONFIG", "SET", "maxmemory-policy", "allkeys-random"}, {"CONFIG", "SET", "maxmemory", "3mb"}} {
+		must(t, c.Do(t.Context(), args...).Err())
+	}
+	within(t, "the reservation is evicted", func() bool {
+		pipe := c.Pipeline()
+		for range 200 {
+			pipe.Set(t.Context(), "other:"+newWrite("").Owner.String(), strings.Repeat("x", 1000), 0)
+		}
+		_, _ = pipe.Exec(t.Context())
+		return c.Exists(t.Context(), s.Key(w.Ref)).Val() == 0
+	})
+	err = eventually(t, "the eviction is noticed", func(ctx context.Context) error {
+		_, err := s.Load(ctx, w.Ref)
+		if errors.Is(err, retrysafe.ErrNotFound) {
+			err = errors.New("the record is gone, and the policy was not looked at yet")
+		}
+		return err
+	})
+	if !errors.Is(err, redisstore.ErrDataLost) {
+		t.Errorf("a server that evicts: got %v, want ErrDataLost", err)
+	}
+}
+
+func TestW36_FlushedServerIsRefused(t *testing.T) {
+	t.Parallel()
+	server := testservers.NewRedis(t)
+	s := open(t, "redis://"+server.Addr(), nil)
+	_, err := s.Create(t.Context(), newWrite("key"))
+	must(t, err)
+	_, err = server.Do(t.Context(), "FLUSHALL")
+	must(t, err)
+	refused(t, s, "not what it was")
+	if _, err := redisstore.Open(t.Context(), "redis://"+server.Addr(), &redisstore.Options{MustExist: true}); !errors.Is(err, redisstore.ErrDataLost) {
+		t.Errorf("Open with MustExist of a server that was flushed: %v", err)
+	}
+	// A program that accepts the loss begins anew, and stores from before stay refused.
+	fresh := open(t, "redis://"+server.Addr(), nil)
+	_, err = fresh.Create(t.Context(), newWrite("key"))
+	must(t, err)
+	refused(t, s, "not what it was")
+}
+
+// Another store that begins anew hides nothing from one that has seen the old data.
+func TestW36_NewEpochIsRefused(t *testing.T) {
+	t.Parallel()
+	server := testservers.NewRedis(t)
+	s := open(t, "redis://"+server.Addr(), nil)
+	_, err := server.Do(t.Context(), "FLUSHALL")
+	must(t, err)
+	open(t, "redis://"+server.Addr(), nil)
+	refused(t, s, "not what it was")
+}
+
+func TestW36_RestartWithoutADiskIsRefused(t *testing.T) {
+	t.Parallel()
+	server := testservers.NewRedisWith(t, map[string]string{"appendonly": "no"})
+	s := open(t, "redis://"+server.Addr(), &redisstore.Options{AcceptFailover: true})
+	_, err := s.Create(t.Context(), newWrite("key"))
+	must(t, err)
+	must(t, server.Restart(t.Context()))
+	refused(t, s, "lost the data")
+}
+
+// A server that comes back with an older snapshot has the records of before. The writes
+// since then are missed, whether failovers are accepted or not.
+func TestW36_OlderSnapshotIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, accept := range []bool{false, true} {
+		server := testservers.NewRedisWith(t, map[string]string{"appendonly": "no"})
+		s := open(t, "redis://"+server.Addr(), &redisstore.Options{AcceptFailover: accept})
+		w := newWrite("key")
+		rec, err := s.Create(t.Context(), w)
+		must(t, err)
+		_, err = server.Do(t.Context(), "SAVE")
+		must(t, err)
+		_, err = s.Swap(t.Context(), complete(rec, "paid"))
+		must(t, err)
+		must(t, server.Restart(t.Context()))
+		refused(t, s, "were acknowledged")
+	}
+}
+
+// A server without an append-only file that comes back whole may lack what other
+// processes have written.
+func TestW36_RestartFromASnapshotIsRefusedUnlessAccepted(t *testing.T) {
+	t.Parallel()
+	for _, accept := range []bool{false, true} {
+		server := testservers.NewRedisWith(t, map[string]string{"appendonly": "no"})
+		s := open(t, "redis://"+server.Addr(), &redisstore.Options{AcceptFailover: accept})
+		w := newWrite("key")
+		_, err := s.Create(t.Context(), w)
+		must(t, err)
+		_, err = server.Do(t.Context(), "SAVE")
+		must(t, err)
+		must(t, server.Restart(t.Context()))
+		if !accept {
+			refused(t, s, "AcceptFailover")
+			continue
+		}
+		err = eventually(t, "the server is back", func(ctx context.Context) error {
+			_, err := s.Load(ctx, w.Ref)
+			return err
+		})
+		must(t, err)
+	}
+}
+
+func TestRestartWithAnAppendOnlyFileGoesOn(t *testing.T) {
+	t.Parallel()
+	server := testservers.NewRedis(t)
+	s := open(t, "redis://"+server.Addr(), nil)
+	w := newWrite("key")
+	rec, err := s.Create(t.Context(), w)
+	must(t, err)
+	must(t, server.Restart(t.Context()))
+	err = eventually(t, "the server is back", func(ctx context.Context) error {
+		_, err := s.Swap(ctx, complete(rec, "paid"))
+		return err
+	})
+	must(t, err)
+}
+
+func TestPartOfTheDataIsRefused(t *testing.T) {
+	t.Parallel()
+	url, opts := shared(t)
+	s := open(t, url, opts)
+	c := s.Client(refOf(0))
+	must(t, c.Del(t.Context(), "{"+opts.Prefix+":07}:mark").Err())
+	if _, err := redisstore.Open(t.Context(), url, opts); !errors.Is(err, redisstore.ErrDataLost) || !strings.Contains(err.Error(), "another prefix") {
+		t.Errorf("Open of data that lacks a part: %v", err)
+	}
+	must(t, c.Del(t.Context(), "{"+opts.Prefix+":00}:root").Err())
+	if _, err := redisstore.Open(t.Context(), url, opts); !errors.Is(err, redisstore.ErrDataLost) {
+		t.Errorf("Open of data without its root: %v", err)
+	}
+}
+
+func TestReplicaIsRefused(t *testing.T) {
+	t.Parallel()
+	server := testservers.NewRedis(t)
+	_, port, _ := strings.Cut(strings.TrimPrefix(testservers.SharedRedis(t), ""), ":")
+	_, err := server.Do(t.Context(), "REPLICAOF", "127.0.0.1", port)
+	must(t, err)
+	if _, err := redisstore.Open(t.Context(), "redis://"+server.Addr(), nil); err == nil || !strings.Contains(err.Error(), "replica") {
+		t.Errorf("Open of a replica: %v", err)
+	}
+}
+
+func TestFullServerStoresNothing(t *testing.T) {
+	t.Parallel()
+	server := testservers.NewRedis(t)
+	s := open(t, "redis://"+server.Addr(), nil)
+	_, err := server.Do(t.Context(), "CONFIG", "SET", "maxmemory", "1mb")
+	must(t, err)
+	w := newWrite("key")
+	if _, err := s.Create(t.Context(), w); !errors.Is(err, retrysafe.ErrFull) {
+		t.Errorf("Create in a server without room: got %v, want ErrFull", err)
+	}
+	if _, err := s.Load(t.Context(), w.Ref); !errors.Is(err, retrysafe.ErrNotFound) {
+		t.Errorf("Load after that: got %v, want ErrNotFound", err)
+	}
+}
+
+// A server that has lost its scripts is sent them again.
+func TestServerThatForgotItsScripts(t *testing.T) {
+	t.Parallel()
+	server := testservers.NewRedis(t)
+	s := open(t, "redis://"+server.Addr(), nil)
+	for range 3 {
+		_, err := server.Do(t.Context(), "SCRIPT", "FLUSH")
+		must(t, err)
+		rec, err := s.Create(t.Context(), newWrite(newWrite("").Owner.String()))
+		must(t, err)
+		_, err = s.Swap(t.Context(), complete(rec, "paid"))
+		must(t, err)
+	}
+}
+
+func TestDurabilityNamesWhatCanBeLost(t *testing.T) {
+	t.Parallel()
+	server := testservers.NewRedis(t)
+	s := open(t, "redis://"+server.Addr(), nil)
+	d, err := s.Durability(t.Context())
+	must(t, err)
+	if d.Class != "D" || !d.AppendOnly || d.Fsync != "always" || len(d.Caveats) != 0 {
+		t.Errorf("appendfsync always: %v", d)
+	}
+	for setting, want := range map[string]string{"appendfsync everysec": "appendfsync is everysec", "appendonly no": "no append-only file"} {
+		name, value, _ := strings.Cut(setting, " ")
+		_, err := server.Do(t.Context(), "CONFIG", "SET", name, value)
+		must(t, err)
+		d, err := s.Durability(t.Context())
+		must(t, err)
+		if !strings.Contains(d.String(), want) {
+			t.Errorf("%s: %v", setting, d)
+		}
+		_, err = server.Do(t.Context(), "CONFIG", "SET", "appendonly", "yes")
+		must(t, err)
+	}
+}
+
+// Every part of a record is covered by a checksum.
+func TestDamageOfAnyPartIsNoticed(t *testing.T) {
+	t.Parallel()
+	url, opts := shared(t)
+	s := open(t, url, opts)
+	for _, part := range []string{"m", "h", "c", "t"} {
+		w := newWrite("damaged " + part)
+		w.Checkpoint = retrysafe.Checkpoint{Phase: "charged", Data: []byte("ch_1")}
+		rec, err := s.Create(t.Context(), w)
+		must(t, err)
+		must(t, damage(t, s, w.Ref, part))
+		if _, err := s.Load(t.Context(), w.Ref); !errors.Is(err, retrysafe.ErrUnreadable) {
+			t.Errorf("Load with a damaged %s: got %v", part, err)
+		}
+		if part == "t" {
+			continue // a swap replaces it
+		}
+		if _, err := s.Swap(t.Context(), rec.Update()); !errors.Is(err, retrysafe.ErrUnreadable) {
+			t.Errorf("Swap with a damaged %s: got %v", part, err)
+		}
+	}
+}
