@@ -19,7 +19,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/store/dynamostore"
 )
 
@@ -152,22 +151,4 @@ func (a *Address) MaxAnswer() int64 {
 		return dynamostore.MaxBody
 	}
 	return 0
-}
-
-// Caveats says how an open store can lose an acknowledged answer, or hide it from a retry,
-// where the store itself can tell. A store that does not answer has other errors.
-func Caveats(ctx context.Context, s retrysafe.Store) []string {
-	d, ok := s.(*dynamostore.Store)
-	if !ok {
-		return nil
-	}
-	durability, err := d.Durability(ctx)
-	if err != nil {
-		return nil
-	}
-	var all []string
-	for _, c := range durability.Caveats {
-		all = append(all, "store: class "+durability.Class+": "+c)
-	}
-	return all
 }

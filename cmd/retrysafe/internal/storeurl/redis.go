@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/redisurl"
 	"github.com/retrysafe/retrysafe/store/redisstore"
 )
@@ -101,21 +100,4 @@ func redactRedis(address string) string {
 		authority += "/" + path
 	}
 	return scheme + "://" + authority
-}
-
-// redisCaveats says how an open store in Redis can lose an acknowledged answer.
-func redisCaveats(ctx context.Context, s retrysafe.Store) []string {
-	r, ok := s.(*redisstore.Store)
-	if !ok {
-		return nil
-	}
-	d, err := r.Durability(ctx)
-	if err != nil {
-		return nil
-	}
-	all := []string{"store: class " + d.Class + ", best effort: a failover or a restart of Redis can lose acknowledged keys, whose operations can then run again"}
-	for _, c := range d.Caveats {
-		all = append(all, "store: class "+d.Class+": "+c)
-	}
-	return all
 }
