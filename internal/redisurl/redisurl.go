@@ -11,11 +11,19 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
+
+// QuietDriver keeps the driver from writing to the standard error, in a program of ours:
+// what it would write is in the errors that it returns. It holds for the whole process.
+func QuietDriver() { quiet.Do(logging.Disable) }
+
+var quiet sync.Once
 
 // A Server is what a URL says about the server, or servers.
 type Server struct {

@@ -145,9 +145,10 @@ func (g *guard) lookAgain(ctx context.Context, n *node, pipe redis.Pipeliner) *r
 
 // looked looks at the reply. An error refuses all further steps.
 func (g *guard) looked(look *redis.StringCmd) error {
-	if look == nil || look.Err() != nil {
-		return nil // the steps of the same pipeline have failed too
+	if look == nil {
+		return nil
 	}
+	// If it has no reply, the steps of the same pipeline have none either.
 	if policy := parseFacts(look.Val()).evicts(); policy != "" {
 		return g.lose(fmt.Errorf("the server's maxmemory-policy is %s now, and it deletes keys that are in use; set it to noeviction", policy))
 	}

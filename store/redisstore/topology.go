@@ -146,7 +146,7 @@ func (t *topology) readSlots(ctx context.Context) error {
 	for _, addr := range addrs {
 		c := t.target.ClientAt(addr, nil)
 		ask, cancel := context.WithTimeout(ctx, max(t.s.timeout/4, time.Millisecond))
-		slots, err := c.ClusterSlots(ask).Result()
+		slots, err := c.ClusterSlots(ask).Result() //nolint:staticcheck // its successor is not in Redis 6.2
 		cancel()
 		_ = c.Close() // it has nothing to lose
 		if err == nil && len(slots) == 0 {

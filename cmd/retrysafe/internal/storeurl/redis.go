@@ -74,6 +74,7 @@ func (r *RedisAddress) set(name, value string) (err error) {
 // openRedis opens the store. With SkipMigrations a server without data of the store is
 // refused, not prepared.
 func openRedis(ctx context.Context, a *Address, opts *Options) (*Opened, error) {
+	redisurl.QuietDriver()
 	s, err := redisstore.Open(ctx, a.URL, &redisstore.Options{
 		Prefix: a.Redis.Prefix, MinReplicas: a.Redis.Replicas, AcceptFailover: a.Redis.AcceptFailover,
 		MustExist: a.Redis.MustExist || opts.SkipMigrations,

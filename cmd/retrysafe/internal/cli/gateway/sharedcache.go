@@ -8,6 +8,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
+	"github.com/retrysafe/retrysafe/internal/redisurl"
 	"github.com/retrysafe/retrysafe/store/redistier"
 )
 
@@ -18,6 +19,7 @@ func withSharedCache(c *config.Config, below retrysafe.Store) (retrysafe.Store, 
 	if c.Cache.Shared == "" {
 		return below, func() error { return nil }, nil
 	}
+	redisurl.QuietDriver()
 	// Gateways over different stores that name the same Redis must not share answers.
 	sum := sha256.Sum256([]byte(storeurl.Redact(c.Store)))
 	prefix := "retrysafe-tier-" + hex.EncodeToString(sum[:8])
