@@ -32,7 +32,14 @@ func must(t testing.TB, err error) {
 // open opens a store that is closed with the test.
 func open(t testing.TB, url string, opts *redisstore.Options) *redisstore.Store {
 	t.Helper()
-	s, err := redisstore.Open(t.Context(), url, opts)
+	var o redisstore.Options
+	if opts != nil {
+		o = *opts
+	}
+	if o.Timeout == 0 && o.MinReplicas == 0 { // steps that wait for replicas wait for as long as half of it
+		o.Timeout = patience
+	}
+	s, err := redisstore.Open(t.Context(), url, &o)
 	must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s

@@ -13,7 +13,8 @@ import (
 const slots = 16384
 
 // A RedisCluster is a running Redis Cluster. Its servers can be killed, paused and
-// restarted one by one; one that lost its primary is promoted within about two seconds.
+// restarted one by one. No server is taken for dead by itself, because a busy machine would
+// make failovers of its own: [RedisCluster.Promote] promotes a replica.
 type RedisCluster struct {
 	// Nodes are the servers, the primaries first. A failover does not change their order.
 	Nodes []*Redis
@@ -24,7 +25,7 @@ func StartRedisCluster(ctx context.Context, primaries, replicas int) (*RedisClus
 	c := new(RedisCluster)
 	for range primaries * (1 + replicas) {
 		r, err := startRedis(ctx, map[string]string{
-			"cluster-enabled": "yes", "cluster-config-file": "nodes.conf", "cluster-node-timeout": "1000", "cluster-port": "port",
+			"cluster-enabled": "yes", "cluster-config-file": "nodes.conf", "cluster-node-timeout": "3600000", "cluster-port": "port",
 			// A replica is promoted however old its data is: tests lose writes on purpose.
 			"cluster-replica-validity-factor": "0", "repl-diskless-sync-delay": "0", "repl-ping-replica-period": "1",
 		})
@@ -55,8 +56,8 @@ func (c *RedisCluster) join(ctx context.Context, primaries int) error {
 				return err
 			}
 		}
-		if i > 0 {
-			if _, err := n.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(c.Nodes[0].port), strconv.Itoa(c.Nodes[0].bus)); err != nil {
+		for _, other := range c.Nodes[:i] { // all of them: to learn of each other by others takes long
+			if _, err := n.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.port), strconv.Itoa(other.bus)); err != nil {
 				return err
 			}
 		}
@@ -114,11 +115,14 @@ func (c *RedisCluster) URL() string {
 	return "redis+cluster://" + strings.Join(addrs, ",")
 }
 
-// AwaitPromoted returns when the server is a primary that the others know, and the cluster
-// works again.
-func (c *RedisCluster) AwaitPromoted(ctx context.Context, n *Redis) error {
+// Promote makes a replica the primary, whether its primary lives or not. It returns when the
+// other servers know it, and the cluster works.
+func (c *RedisCluster) Promote(ctx context.Context, n *Redis) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
+	if _, err := n.Do(ctx, "CLUSTER", "FAILOVER", "TAKEOVER"); err != nil {
+		return err
+	}
 	return poll(ctx, func() (bool, error) {
 		role, err := n.Do(ctx, "ROLE")
 		if err != nil || !strings.HasPrefix(role, "master") {

@@ -14,8 +14,9 @@ import (
 // MasterName is the name that the sentinels of a [RedisSentinel] know the primary by.
 const MasterName = "payments"
 
-// A RedisSentinel is a primary with replicas, and sentinels that promote a replica within
-// about two seconds when the primary is gone.
+// A RedisSentinel is a primary with replicas, and sentinels that know which one is the
+// primary. No server is taken for dead by itself, because a busy machine would make failovers
+// of its own: [RedisSentinel.Promote] has the sentinels promote a replica.
 type RedisSentinel struct {
 	// Servers are the primary, and then its replicas. A failover does not change their order.
 	Servers []*Redis
@@ -71,7 +72,7 @@ func startSentinel(ctx context.Context, primary *Redis) (*Redis, error) {
 	if r.port, err = r.newPort(); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
-	config := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor %s 127.0.0.1 %d 2\nsentinel down-after-milliseconds %s 1000\nsentinel failover-timeout %s 3000\n",
+	config := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor %s 127.0.0.1 %d 2\nsentinel down-after-milliseconds %s 3600000\nsentinel failover-timeout %s 180000\n",
 		r.port, dir, MasterName, primary.port, MasterName, MasterName)
 	file := filepath.Join(dir, "sentinel.conf")
 	// A sentinel writes to its configuration.
@@ -116,10 +117,14 @@ func (s *RedisSentinel) URL() string {
 	return "redis+sentinel://" + strings.Join(addrs, ",") + "/" + MasterName
 }
 
-// AwaitPromoted returns when the sentinels name the server as the primary.
-func (s *RedisSentinel) AwaitPromoted(ctx context.Context, r *Redis) error {
+// Promote has the sentinels promote a replica, which must be r. It returns when all of them
+// name it as the primary.
+func (s *RedisSentinel) Promote(ctx context.Context, r *Redis) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
+	if _, err := s.Sentinels[0].Do(ctx, "SENTINEL", "FAILOVER", MasterName); err != nil {
+		return err
+	}
 	return poll(ctx, func() (bool, error) {
 		for _, n := range s.Sentinels {
 			addr, err := n.Do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", MasterName)
