@@ -17,9 +17,10 @@ import (
 const (
 	// maxTries is how often a request is sent before the step returns an error.
 	maxTries = 5
-	// firstTimeout is how long the first try may take, if the context allows it. Each
+	// firstTimeout is how long the first try may take, if the context allows it: a server that
+	// is only slow is waited for, because what it does after a try was given up is not known. Each
 	// further one may take twice as long as the one before.
-	firstTimeout = 5 * time.Second
+	firstTimeout = 30 * time.Second
 	// firstPause is the pause after the first try. Each further one is twice as long.
 	firstPause = 20 * time.Millisecond
 )

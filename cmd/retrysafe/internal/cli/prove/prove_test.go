@@ -9,6 +9,7 @@ import (
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
+	"github.com/retrysafe/retrysafe/internal/test/dynamofake"
 )
 
 // A user runs the checks on a store of their own: in a sandbox, which is deleted
@@ -55,5 +56,24 @@ func TestProveWhatIsImpossible(t *testing.T) {
 		if !strings.Contains(out, "\n"+check+" ") {
 			t.Errorf("the list lacks %s:\n%s", check, out)
 		}
+	}
+}
+
+// On a store without transactions the checks that its class allows are carried out, in a
+// table that is deleted afterwards, and the others are named as not promised.
+func TestProveOnDynamoDB(t *testing.T) {
+	t.Parallel()
+	fake := dynamofake.New()
+	t.Cleanup(fake.Close)
+	sh := clitest.NewShell(t, "dynamodb://eu-central-1/keys?endpoint="+fake.URL)
+	out := sh.Run("prove isolation -n 200 --seed 7").Exits(0).Out
+	if !strings.Contains(out, "1 of 1 checks passed") || !strings.Contains(out, "class B") {
+		t.Errorf("it says:\n%s", out)
+	}
+	if left := fake.Tables(); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+	if p := sh.Run("prove nth"); p.Code != 5 || !strings.Contains(p.Out, "not promised") {
+		t.Errorf("nth: exit %d\n%s", p.Code, p.Out)
 	}
 }
