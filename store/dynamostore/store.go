@@ -78,10 +78,10 @@ func (s *Store) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record
 			return retrysafe.Record{}, fmt.Errorf("create key: %w", err)
 		case stored.record.Ref != w.Ref:
 			return retrysafe.Record{}, fmt.Errorf("create key: %w", errOtherKey)
-		case stored.record.Owner == w.Owner && !w.Owner.IsZero():
-			return stored.record, nil
 		case unsure && stored.record.Revision >= first && stored.nonce != nil: // it was swapped since this step began
 			return retrysafe.Record{}, fmt.Errorf("create key: %w", errUnsure)
+		case stored.record.Owner == w.Owner && !w.Owner.IsZero():
+			return stored.record, nil
 		}
 		return stored.record, retrysafe.ErrExists
 	}

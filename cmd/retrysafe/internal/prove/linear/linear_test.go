@@ -47,15 +47,16 @@ func TestChecksPass(t *testing.T) {
 
 func stores(t *testing.T, c *prove.Check) map[string]string {
 	t.Helper()
-	fake := dynamofake.New()
-	t.Cleanup(fake.Close)
 	all := map[string]string{
-		"dynamodb": "dynamodb://eu-central-1/keys?endpoint=" + fake.URL,
 		"postgres": testservers.Shared(t),
 		"sqlite":   "sqlite:" + filepath.Join(t.TempDir(), "keys.db"),
 	}
 	if !c.Needs.Has(prove.Processes) {
 		all["memory"] = "memory:"
+		return all
 	}
+	fake := dynamofake.New()
+	t.Cleanup(fake.Close)
+	all["dynamodb"] = "dynamodb://eu-central-1/keys?endpoint=" + fake.URL
 	return all
 }
