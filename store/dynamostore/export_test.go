@@ -9,6 +9,9 @@ import (
 // SetLocal replaces the node's clock.
 func (s *Store) SetLocal(now func() time.Time) { s.clock.local = now }
 
+// SetTimeout sets how long the first try of a request may take.
+func (s *Store) SetTimeout(d time.Duration) { s.timeout = d }
+
 // ID is the id of a key's item.
 func ID(ref retrysafe.Ref) []byte { return idOf(ref) }
 

@@ -33,7 +33,8 @@ const (
 	attrAttempt  = "attempt" // the part that belongs to the attempt
 	attrPoint    = "point"   // the checkpoint; absent if it is zero
 	attrOutcome  = "outcome" // the part that every write replaces
-	attrNonce    = "nonce"   // identifies the last swap
+	attrNonce    = "nonce"   // identifies the last swap; absent before the first
+	attrReplaced = "was"     // the revision that the last swap replaced
 	attrExpires  = "expires" // when DynamoDB may delete it, in seconds; only final records have it
 	attrVersion  = "version" // of the item that describes the table
 	attrShards   = "shards"  // of the item that describes the table
@@ -160,6 +161,7 @@ func (s *Store) update(id []byte, w *retrysafe.Write, now time.Time, nonce []byt
 	u.set(attrUpdated, number(micros(now)))
 	u.set(attrOutcome, binaryOf(outcomePart(&w.Record)))
 	u.set(attrNonce, binaryOf(nonce))
+	u.set(attrReplaced, number(w.Expect.Revision))
 	if w.State.Forgettable() {
 		u.set(attrExpires, number(expiry(deadline)))
 	} else {
@@ -224,8 +226,9 @@ var errOtherKey = fmt.Errorf("%w: the item has the id of this key and the text o
 
 // A stored is an item as it was read.
 type stored struct {
-	record retrysafe.Record
-	nonce  []byte
+	record   retrysafe.Record
+	nonce    []byte // nil if there was no swap
+	replaced int64
 }
 
 // decode returns the record of an item. Every error is [retrysafe.ErrUnreadable].
@@ -245,9 +248,9 @@ func decode(it item) (stored, error) {
 		d.fail(attrOwner, errors.New("it has another length"))
 	}
 	r.Deadline, r.CreatedAt, r.UpdatedAt = d.time(attrDue), d.time(attrCreated), d.time(attrUpdated)
-	var nonce []byte
+	var last stored
 	if it[attrNonce] != nil {
-		nonce = d.bytes(attrNonce)
+		last.nonce, last.replaced = d.bytes(attrNonce), d.number(attrReplaced)
 	}
 	switch {
 	case d.err != nil:
@@ -255,7 +258,8 @@ func decode(it item) (stored, error) {
 	case retrysafe.State(d.number(attrState)) != r.State, string(d.bytes(attrID)) != string(idOf(r.Ref)):
 		return stored{}, fmt.Errorf("%w: its parts are not of one record", retrysafe.ErrUnreadable)
 	}
-	return stored{r, nonce}, nil
+	last.record = r
+	return last, nil
 }
 
 // A decoder reads attributes and keeps the first error.

@@ -75,6 +75,7 @@ func TestW14W43_ConnectionThatBreaksAtAnyByte(t *testing.T) {
 func TestW16_ReplyThatNeverComesIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	proxy, s, truth := behindProxy(t, newFake(t).URL)
+	s.SetTimeout(200 * time.Millisecond)
 	for _, dir := range []netfault.Direction{netfault.ToServer, netfault.ToClient} {
 		proxy.Plan(atByte(dir, 5, netfault.Discard))
 		operate(t, s, truth, fmt.Sprint("discarded ", dir))

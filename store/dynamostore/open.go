@@ -55,7 +55,7 @@ func Open(ctx context.Context, client *dynamodb.Client, table string, opts *Opti
 	case opts.Shards < 0 || opts.Shards > maxShards:
 		return nil, fmt.Errorf("dynamostore: open: %d shards; choose 1 to %d, or 0 for %d", opts.Shards, maxShards, defaultShards)
 	}
-	s := &Store{table: table, clock: newClock()}
+	s := &Store{table: table, clock: newClock(), timeout: firstTimeout}
 	s.client = dynamodb.New(client.Options(), func(o *dynamodb.Options) {
 		o.Retryer = aws.NopRetryer{}
 		if o.HTTPClient == nil {

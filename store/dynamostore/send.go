@@ -17,9 +17,10 @@ import (
 const (
 	// maxTries is how often a request is sent before the step returns an error.
 	maxTries = 5
-	// firstTimeout is how long the first try may take. Each further one may take twice as
-	// long as the one before.
-	firstTimeout = 700 * time.Millisecond
+	// firstTimeout is how long the first try may take, if the context allows it: a server that
+	// is only slow is waited for, because what it does after a try was given up is not known. Each
+	// further one may take twice as long as the one before.
+	firstTimeout = 30 * time.Second
 	// firstPause is the pause after the first try. Each further one is twice as long.
 	firstPause = 20 * time.Millisecond
 )
@@ -39,7 +40,7 @@ func (s *Store) sendWrite(ctx context.Context, do func(ctx context.Context) erro
 		return false, err // nothing was sent
 	}
 	for try := 0; ; try++ {
-		err := sendOnce(ctx, firstTimeout<<try, do)
+		err := sendOnce(ctx, s.timeout<<try, do)
 		if err == nil || isDefinite(err) || try == maxTries-1 {
 			return unsure, err
 		}

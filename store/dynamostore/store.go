@@ -28,6 +28,8 @@ type Store struct {
 	table  string
 	shards int
 	clock  *clock
+	// timeout is that of the first try of a request.
+	timeout time.Duration
 }
 
 // maxRounds is how often a step begins again because the record changed while the step
@@ -76,10 +78,10 @@ func (s *Store) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record
 			return retrysafe.Record{}, fmt.Errorf("create key: %w", err)
 		case stored.record.Ref != w.Ref:
 			return retrysafe.Record{}, fmt.Errorf("create key: %w", errOtherKey)
+		case unsure && stored.record.Revision >= first && stored.nonce != nil: // it was swapped since this step began
+			return retrysafe.Record{}, fmt.Errorf("create key: %w", errUnsure)
 		case stored.record.Owner == w.Owner && !w.Owner.IsZero():
 			return stored.record, nil
-		case unsure && stored.record.Revision >= first: // revisions grow, so a lower one is from before this step
-			return retrysafe.Record{}, fmt.Errorf("create key: %w", errUnsure)
 		}
 		return stored.record, retrysafe.ErrExists
 	}
@@ -120,7 +122,7 @@ func (s *Store) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, 
 			return retrysafe.Record{}, fmt.Errorf("swap key: %w", err)
 		case string(stored.nonce) == string(nonce): // this very write; its reply was lost
 			return stored.record, nil
-		case unsure && stored.record.Revision >= first:
+		case unsure && stored.record.Revision >= first && stored.replaced != w.Expect.Revision: // what it has replaced may be this write
 			return retrysafe.Record{}, fmt.Errorf("swap key: %w", errUnsure)
 		case stored.record.Fence() != w.Expect:
 			return stored.record, retrysafe.ErrConflict

@@ -14,9 +14,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -147,38 +150,11 @@ func (s *Server) Expire(at time.Time) (deleted int) {
 	return deleted
 }
 
-// Edit changes an attribute of an item as no client could, and reports whether the item
-// has it.
-func (s *Server) Edit(tableName string, id []byte, attribute string, change func(text []byte) []byte) bool {
+// Tables returns the names of the tables.
+func (s *Server) Tables() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.tables[tableName]
-	if t == nil {
-		return false
-	}
-	it, ok := t.items[string(id)]
-	if !ok {
-		return false
-	}
-	v, ok := it[attribute]
-	if !ok {
-		return false
-	}
-	it = it.clone()
-	v.text = string(change([]byte(v.text)))
-	it[attribute] = v
-	t.items[string(id)] = it
-	return true
-}
-
-// Attribute returns an attribute of an item as text, or "" if there is none.
-func (s *Server) Attribute(tableName string, id []byte, attribute string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t := s.tables[tableName]; t != nil {
-		return t.items[string(id)][attribute].text
-	}
-	return ""
+	return slices.Sorted(maps.Keys(s.tables))
 }
 
 // A fault is an error of the service.
@@ -206,6 +182,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Date", date)
 	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+	w.Header().Set("X-Amz-Crc32", strconv.FormatUint(uint64(crc32.ChecksumIEEE(body)), 10))
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go/logging"
 
 	"github.com/retrysafe/retrysafe/store/dynamostore"
 )
@@ -80,7 +81,8 @@ func (f closeFunc) Close() error { f(); return nil }
 // connections. A server on this machine, as DynamoDB local or dynalite is, takes any
 // credentials.
 func (a *Address) dynamoClient(ctx context.Context) (*dynamodb.Client, *http.Transport, error) {
-	from := []func(*config.LoadOptions) error{config.WithRegion(a.Region)}
+	// What the SDK would log is in the errors too.
+	from := []func(*config.LoadOptions) error{config.WithRegion(a.Region), config.WithLogger(logging.Nop{})}
 	if a.isLocal() {
 		from = append(from, config.WithCredentialsProvider(credentials.NewStaticCredentialsProvider("local", "local", "")))
 	}

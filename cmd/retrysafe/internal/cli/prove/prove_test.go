@@ -9,6 +9,7 @@ import (
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
+	"github.com/retrysafe/retrysafe/internal/test/dynamofake"
 )
 
 // A user runs the checks on a store of their own: in a sandbox, which is deleted
@@ -55,5 +56,20 @@ func TestProveWhatIsImpossible(t *testing.T) {
 		if !strings.Contains(out, "\n"+check+" ") {
 			t.Errorf("the list lacks %s:\n%s", check, out)
 		}
+	}
+}
+
+// On a store without transactions the checks that need them are named as not promised, and
+// the table that was made to look at its class is deleted.
+func TestProveOnDynamoDB(t *testing.T) {
+	t.Parallel()
+	fake := dynamofake.New()
+	t.Cleanup(fake.Close)
+	sh := clitest.NewShell(t, "dynamodb://eu-central-1/keys?endpoint="+fake.URL)
+	if p := sh.Run("prove nth"); p.Code != 5 || !strings.Contains(p.Out, "not promised") || !strings.Contains(p.Out, "class B") {
+		t.Errorf("nth: exit %d\n%s", p.Code, p.Out)
+	}
+	if left := fake.Tables(); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/child"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/field"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
+	"github.com/retrysafe/retrysafe/internal/test/dynamofake"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
@@ -27,6 +28,11 @@ func TestMain(m *testing.M) {
 var stores = map[string]func(*testing.T) string{
 	"sqlite":   func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "field.db") },
 	"postgres": func(t *testing.T) string { return testservers.Shared(t) },
+	"dynamodb": func(t *testing.T) string {
+		fake := dynamofake.New()
+		t.Cleanup(fake.Close)
+		return "dynamodb://eu-central-1/keys?endpoint=" + fake.URL
+	},
 }
 
 func run(t *testing.T, c prove.Check, address string) *prove.Result {
