@@ -72,6 +72,47 @@ func (broken) Depth(context.Context) (outbox.Depth, error) {
 	return outbox.Depth{}, errors.New("no connection")
 }
 
+// countless counts, except when it is told to fail.
+type countless struct {
+	outbox.DepthReporter
+	fails *bool
+}
+
+func (f countless) Depth(ctx context.Context) (outbox.Depth, error) {
+	if *f.fails {
+		return outbox.Depth{}, errors.New("no connection")
+	}
+	return f.DepthReporter.Depth(ctx)
+}
+
+// A count that fails after others is tried again: neither is the outbox full for ever,
+// nor open to all.
+func TestBrakeCountsAgainAfterAFailure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, fails := memstore.New(nil), false
+		b, err := outbox.NewBackpressure(countless{s.Outbox(), &fails}, &outbox.BackpressureOptions{MaxWaiting: 1, Every: time.Second})
+		must(t, err)
+		if ok, err := braked(t, s, b, message("a", "first")); err != nil || !ok {
+			t.Fatalf("the first: %v, committed %t", err, ok)
+		}
+		fails = true
+		time.Sleep(2 * time.Second)
+		if _, err := braked(t, s, b, message("a", "second")); err == nil || errors.Is(err, outbox.ErrFull) {
+			t.Errorf("while the messages cannot be counted: %v", err)
+		}
+		fails = false
+		w, err := outbox.NewWorker(s.Outbox(), &receiver{}, nil)
+		must(t, err)
+		_, err = w.RunOnce(t.Context())
+		must(t, err)
+		time.Sleep(2 * time.Second)
+		if ok, err := braked(t, s, b, message("a", "third")); err != nil || !ok {
+			t.Errorf("after the first was delivered: %v, committed %t", err, ok)
+		}
+	})
+}
+
 func TestBrakeThatCannotCountTakesNothing(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(nil)

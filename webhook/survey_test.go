@@ -74,6 +74,7 @@ func TestW57_KeyInFlightIsFoundByItsDownstreamKey(t *testing.T) {
 	overStores(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDownstreamDesk(t, s, webhook.Options{Missing: webhook.MissingAcknowledge})
 		d.put(retrysafe.Record{State: retrysafe.StateInProgress})
+		d.about("evt-3", derived(ours)[0], retrysafe.FindingDeclined, 503, "key-in-flight") // first: what was found is remembered
 		d.about("evt-1", derived(ours)[0], retrysafe.FindingHappened, 503, "key-in-flight")
 		d.about("evt-2", derived(retrysafe.Ref{Scope: scope, Key: "none"})[0], retrysafe.FindingHappened, 200, "acknowledged")
 	})

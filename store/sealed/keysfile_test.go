@@ -2,6 +2,7 @@ package sealed_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -48,6 +49,42 @@ func TestKeysFileRotates(t *testing.T) {
 	same(t, load(t, over(t, below, parsed(t, two)), r.Ref), full("tenant-a", "order-1").Record)
 	if _, err := sealed.UseKey(both, 3); err == nil || !strings.Contains(err.Error(), "key 3 is to be current") {
 		t.Errorf("UseKey of a key that is not there: %v", err)
+	}
+}
+
+// A key that is added gets a number that was never used, also after an old key was taken
+// out of the file.
+func TestAddedKeyReplacesNone(t *testing.T) {
+	t.Parallel()
+	text := sealed.GenerateKeys()
+	for range 2 {
+		var err error
+		if text, _, err = sealed.AddKey(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := sealed.UseKey(text, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Index   string            `json:"index"`
+		Current int               `json:"current"`
+		Keys    map[string]string `json:"keys"`
+	}
+	if err := json.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	delete(file.Keys, "1")
+	if text, err = json.Marshal(file); err != nil {
+		t.Fatal(err)
+	}
+	more, number, err := sealed.AddKey(text)
+	if err != nil || number != 4 {
+		t.Fatalf("AddKey = %d, %v", number, err)
+	}
+	if got := parsed(t, more).String(); got != "keyring(writes 3, reads 2, 3, 4)" {
+		t.Errorf("the file has %s", got)
 	}
 }
 
