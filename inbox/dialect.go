@@ -20,6 +20,10 @@ type dialect struct {
 	insert string // id, consumer, print, seconds: writes a row unless it is there
 	print  string // id
 	purge  string // limit
+
+	// isDeadlock reports whether the server has rolled the transaction back because of a
+	// deadlock. Nil: writing a key causes none.
+	isDeadlock func(err error) bool
 }
 
 //go:embed migrations

@@ -153,6 +153,15 @@ func sqlitePlace(t testing.TB) *place[*sql.Tx] {
 	return sqlPlace(db, inbox.SQLite)
 }
 
+func mysqlPlace(t testing.TB) *place[*sql.Tx] {
+	t.Helper()
+	db, err := sql.Open("mysql", testservers.SharedMariaDB(t)+"?tx_isolation=%27READ-COMMITTED%27&multiStatements=true")
+	must(t, err)
+	db.SetMaxOpenConns(8)
+	t.Cleanup(func() { _ = db.Close() })
+	return sqlPlace(db, inbox.MySQL)
+}
+
 // everywhere runs a test in each database, under each driver.
 func everywhere(t *testing.T, native func(*testing.T, *place[pgx.Tx]), standard func(*testing.T, *place[*sql.Tx])) {
 	t.Run("pgx", func(t *testing.T) {
@@ -166,5 +175,9 @@ func everywhere(t *testing.T, native func(*testing.T, *place[pgx.Tx]), standard 
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
 		standard(t, sqlitePlace(t))
+	})
+	t.Run("mysql", func(t *testing.T) {
+		t.Parallel()
+		standard(t, mysqlPlace(t))
 	})
 }

@@ -54,6 +54,12 @@ type transaction interface {
 	rollback(ctx context.Context) error
 }
 
+// An intactTx is a transaction that knows whether a statement of fn has ended it.
+type intactTx interface {
+	// intact returns an error if the transaction has ended.
+	intact(ctx context.Context) error
+}
+
 // newInbox checks the arguments of all constructors. The consumer's name is part of
 // every key: under another name all messages are applied again.
 func newInbox[T any](consumer string, opts *Options, db database[T], sql *dialect) (*Inbox[T], error) {
@@ -87,6 +93,23 @@ func newInbox[T any](consumer string, opts *Options, db database[T], sql *dialec
 // first runs fn. The others wait until its transaction ends. If it commits, they return
 // false; if it does not, one of them runs fn.
 func (b *Inbox[T]) Once(ctx context.Context, m Message, fn func(ctx context.Context, tx T) error) (bool, error) {
+	for try := 1; ; try++ {
+		ran := false
+		fresh, err := b.once(ctx, m, func(ctx context.Context, tx T) error {
+			ran = true
+			return fn(ctx, tx)
+		})
+		if err == nil || ran || try == deadlockTries || b.sql.isDeadlock == nil || !b.sql.isDeadlock(err) {
+			return fresh, err
+		}
+	}
+}
+
+// deadlockTries bounds how often a message is tried again whose key could not be written
+// because of a deadlock. Nothing has happened then: fn did not run.
+const deadlockTries = 20
+
+func (b *Inbox[T]) once(ctx context.Context, m Message, fn func(ctx context.Context, tx T) error) (bool, error) {
 	tx, err := b.db.begin(ctx)
 	if err != nil {
 		return false, fmt.Errorf("inbox: begin: %w", err)
@@ -130,6 +153,9 @@ func (b *Inbox[T]) OnceTx(ctx context.Context, tx T, m Message, fn func(ctx cont
 	fresh, err = b.claim(ctx, joined, &m)
 	if err == nil && fresh {
 		err = fn(ctx, tx)
+	}
+	if t, ok := joined.(intactTx); ok && err == nil {
+		err = t.intact(ctx)
 	}
 	if err != nil {
 		return false, err

@@ -190,7 +190,7 @@ func manyAtOnce[T any](t *testing.T, p *place[T]) {
 			t.Errorf("message %d was fresh %d times", i, n)
 		}
 	}
-	if all, distinct := p.count(t, "bookings"), p.count(t, "(SELECT DISTINCT what FROM bookings) AS each"); all != messages || distinct != messages {
+	if all, distinct := p.count(t, "bookings"), p.count(t, "(SELECT DISTINCT what FROM bookings) AS counted"); all != messages || distinct != messages {
 		t.Errorf("%d effects, of %d messages; want %d of each", all, distinct, messages)
 	}
 }

@@ -214,7 +214,11 @@ func (s *Store) swapAlone(ctx context.Context, q swap) (retrysafe.Record, error)
 	if err := ctx.Err(); err != nil {
 		return retrysafe.Record{}, err
 	}
-	wait, stop := context.WithCancel(context.WithoutCancel(ctx))
+	values, ok := retrysafe.DeadlineOnly(ctx)
+	if !ok {
+		values = context.WithoutCancel(ctx)
+	}
+	wait, stop := context.WithCancel(values) // the engine reuses ctx when this step has returned
 	done := make(chan answer, 1)
 	s.alone.Go(func() {
 		defer stop()

@@ -80,7 +80,9 @@ func (b *till) pay(ctx context.Context, mode, key string) (mine string, out retr
 }
 
 func (b *till) payInTx(ctx context.Context, x *retrysafe.Execution, r retrysafe.Result) error {
-	tx, err := b.DB().BeginTx(ctx, nil)
+	// Not with ctx: if it ended, database/sql would roll back and say only that the
+	// transaction has ended, which may also be a commit, and the outcome would be unknown.
+	tx, err := b.DB().BeginTx(context.WithoutCancel(ctx), nil)
 	if err != nil {
 		return retrysafe.NotExecuted(err)
 	}
@@ -102,7 +104,8 @@ func (b *till) finish(t testing.TB, mode, key string) retrysafe.Outcome {
 		case err == nil:
 			return out
 		case errors.Is(err, retrysafe.ErrUnknown), errors.Is(err, retrysafe.ErrMismatch):
-			t.Fatalf("%s: a retry of %s gets %v", mode, key, err)
+			r, _ := b.Load(t.Context(), refOf(key))
+			t.Fatalf("%s: a retry of %s gets %v: %s", mode, key, err, r.Reason)
 		case time.Now().After(deadline):
 			t.Fatalf("%s: %s is not final: %v", mode, key, err)
 		}
