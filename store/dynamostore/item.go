@@ -270,7 +270,7 @@ type decoder struct {
 
 func (d *decoder) fail(attr string, err error) {
 	if d.err == nil {
-		d.err = fmt.Errorf("%w: attribute %q: %v", retrysafe.ErrUnreadable, attr, err)
+		d.err = fmt.Errorf("%w: attribute %q: %w", retrysafe.ErrUnreadable, attr, err)
 	}
 }
 

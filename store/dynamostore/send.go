@@ -55,10 +55,14 @@ func (s *Store) sendWrite(ctx context.Context, do func(ctx context.Context) erro
 	}
 }
 
+// sendOnce calls do with a context that ends with ctx and has none of its values: a
+// connection that is being made may use it after the step has returned, when the engine
+// has given ctx to another step.
 func sendOnce(ctx context.Context, timeout time.Duration, do func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	own, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	return do(ctx)
+	defer context.AfterFunc(ctx, cancel)()
+	return do(own)
 }
 
 // isDefinite reports whether err is an answer of the service that a further try of the

@@ -16,6 +16,11 @@ func TestBrokersComeBackAfterAKill(t *testing.T) {
 		r := testservers.NewRedis(t)
 		comesBack(t, r)
 	})
+	t.Run("Dynalite", func(t *testing.T) {
+		t.Parallel()
+		d := testservers.NewDynalite(t)
+		comesBack(t, d)
+	})
 	t.Run("RabbitMQ", func(t *testing.T) {
 		t.Parallel()
 		r := testservers.NewRabbitMQ(t)

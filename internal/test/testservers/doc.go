@@ -1,7 +1,7 @@
 // Package testservers runs real servers as child processes, for tests,
 // benchmarks and the command that proves a store: PostgreSQL with standbys and
-// pg_cron, PgBouncer in front of it, MariaDB, Redis and RabbitMQ. They can be killed,
-// paused, restarted and promoted.
+// pg_cron, PgBouncer in front of it, MariaDB, Redis, RabbitMQ, and dynalite, which speaks
+// DynamoDB's protocol. They can be killed, paused, restarted and promoted.
 //
 // Every server has a directory and a port of its own, also while it is down, never
 // runs as root, and never outlives this process, however it ends. A missing program is an error
