@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -187,17 +188,25 @@ func (t *topology) learn(slots []redis.ClusterSlot) {
 	t.addrs = addrs
 }
 
-// close waits for the batches that are under way, and closes the connections.
+// close waits for the batches that are under way, and closes the connections. It waits
+// without the lock: a batch whose bucket has moved looks for its node, and may add one.
 func (t *topology) close() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var errs []error
-	for _, n := range t.nodes {
+	for _, n := range t.all() {
 		n.begins.Wait()
 		n.swaps.Wait()
+	}
+	var errs []error
+	for _, n := range t.all() {
 		errs = append(errs, n.client.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// all returns the nodes that were ever used.
+func (t *topology) all() []*node {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return slices.Collect(maps.Values(t.nodes))
 }
 
 // each calls do for every node.
