@@ -3,7 +3,10 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -206,6 +209,46 @@ func TestReplicaIsRefused(t *testing.T) {
 	if _, err := redisstore.Open(t.Context(), "redis://"+server.Addr(), nil); err == nil || !strings.Contains(err.Error(), "replica") {
 		t.Errorf("Open of a replica: %v", err)
 	}
+}
+
+// A running server gets another replication id when its first replica connects. Nothing is
+// lost by that, and stores of several processes go on, those with connections from before
+// and those that come later.
+func TestReplicaThatConnectsIsNoLoss(t *testing.T) {
+	t.Parallel()
+	server, replica := testservers.NewRedis(t), testservers.NewRedis(t)
+	url := "redis://" + server.Addr()
+	stores := []*redisstore.Store{open(t, url, nil), open(t, url, nil)}
+	var steps atomic.Int64
+	work := func(s *redisstore.Store, name string) {
+		for n := range 300 {
+			got, err := s.Create(t.Context(), newWrite(fmt.Sprint(name, n)))
+			if err == nil {
+				_, err = s.Swap(t.Context(), complete(got, "paid"))
+			}
+			if err != nil {
+				t.Errorf("%s, step %d: %v", name, n, err)
+				return
+			}
+			steps.Add(1)
+		}
+	}
+	var all sync.WaitGroup
+	for i, s := range stores {
+		for k := range 4 {
+			all.Go(func() { work(s, fmt.Sprintf("store %d, client %d, ", i, k)) })
+		}
+	}
+	within(t, "the stores work", func() bool { return steps.Load() > 100 || t.Failed() })
+	_, port, _ := strings.Cut(server.Addr(), ":")
+	_, err := replica.Do(t.Context(), "REPLICAOF", "127.0.0.1", port)
+	must(t, err)
+	within(t, "the replica follows", func() bool {
+		info, err := replica.Do(t.Context(), "INFO", "replication")
+		return err == nil && strings.Contains(info, "master_link_status:up")
+	})
+	all.Go(func() { work(open(t, url, nil), "a later store, ") })
+	all.Wait()
 }
 
 func TestFullServerStoresNothing(t *testing.T) {
