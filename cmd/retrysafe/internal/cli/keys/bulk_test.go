@@ -97,6 +97,11 @@ func TestBulkRelease(t *testing.T) {
 	if dry.Count != 20 || dry.Disputed != 1 || len(dry.Sample) != 10 {
 		t.Errorf("%+v", dry)
 	}
+	other := here.Run("keys release --operation 'POST /charges' --state unknown --scope tenant-b --dry-run -o json").Exits(0)
+	clitest.Must(t, json.Unmarshal([]byte(other.Out), &dry))
+	if dry.Count != 1 || len(dry.Sample) != 1 || dry.Sample[0].Key != "timeout" {
+		t.Errorf("of another scope: %+v", dry)
+	}
 	line := filters + " --why 'the provider has none of them'"
 	here.Run(line).Exits(2).Says("confirm with --yes-count 20").InOneLine()
 	here.Typing("yes\n").Run(line).Exits(1).Says("20 keys match", "Type the number 20", "not confirmed; nothing was done")
