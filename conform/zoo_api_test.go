@@ -398,6 +398,7 @@ func (a *zooAPI) execute(w http.ResponseWriter, r *http.Request, key string, rec
 	answer := httptest.NewRecorder()
 	defer func() {
 		died := recover()
+		a.expiry(answer.Header()) // before others see it
 		a.keys.Lock()
 		defer a.keys.Unlock()
 		rec.running = false
@@ -419,7 +420,6 @@ func (a *zooAPI) execute(w http.ResponseWriter, r *http.Request, key string, rec
 		if died != nil {
 			panic(died)
 		}
-		a.expiry(answer.Header())
 		write(w, answer.Code, answer.Header(), answer.Body.Bytes())
 	}()
 	next.ServeHTTP(answer, r)

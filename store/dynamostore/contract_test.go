@@ -82,6 +82,7 @@ func place(t *testing.T, url string) recoverytest.Place {
 	table := newTable()
 	return recoverytest.Place{
 		Store: open(t, newClient(t, url), table), Peers: []retrysafe.Store{open(t, newClient(t, url), table)},
+		Skew: 5 * time.Second, // the node's time is that of the call, and a request may be slow
 	}
 }
 

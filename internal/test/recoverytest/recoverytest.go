@@ -34,6 +34,9 @@ type Place struct {
 	// Begin opens a transaction of a store that shares one with its callers. If it is
 	// nil, there are no operations in transactions.
 	Begin func(context.Context) (retrysafe.Tx, error)
+	// Skew is by how much the time of a Create may be before the moment at which it is
+	// applied, in a store that has no clock of its own.
+	Skew time.Duration
 }
 
 var seed = flag.Uint64("recovery-seed", 0, "the seed of the recovery races; 0 draws one")

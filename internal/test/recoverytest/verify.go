@@ -55,7 +55,7 @@ func (s *scene) follow(history []write) {
 	var last *write
 	for i := range history {
 		e := &history[i]
-		if broken := after(last, e); broken != "" {
+		if broken := after(last, e, s.place.Skew); broken != "" {
 			s.violation("%v, by %s at revision %d: %s", e.record.Ref, e.by, e.record.Revision, broken)
 		}
 		last = e
@@ -64,7 +64,7 @@ func (s *scene) follow(history []write) {
 
 // after returns the violation by a write that came after another; empty if there is
 // none.
-func after(last, e *write) string {
+func after(last, e *write, skew time.Duration) string {
 	now := &e.record
 	if last == nil {
 		if e.from != 0 {
@@ -78,7 +78,7 @@ func after(last, e *write) string {
 		switch {
 		case !was.State.Forgettable():
 			return fmt.Sprintf("W54, S10: it was deleted while it was %v", was.State)
-		case !due:
+		case now.UpdatedAt.Add(skew).Before(was.Deadline):
 			return fmt.Sprintf("W54, S10: it was deleted while it was %v, %v before its time", was.State, was.Deadline.Sub(now.UpdatedAt))
 		}
 		return ""

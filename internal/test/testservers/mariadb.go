@@ -87,6 +87,7 @@ func (m *MariaDB) command(path string, wanted map[string]string) []string {
 	maps.Copy(settings, map[string]string{
 		"datadir": m.data(), "bind_address": "127.0.0.1", "port": strconv.Itoa(m.port),
 		"socket": filepath.Join(m.dir, "socket"), "pid_file": filepath.Join(m.dir, "pid"),
+		"tmpdir": m.dir, // a server that starts deletes the temporary tables that it finds, also another server's
 	})
 	argv := []string{path, "--no-defaults"}
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
