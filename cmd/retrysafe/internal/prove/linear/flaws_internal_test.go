@@ -198,7 +198,7 @@ func TestFlawedStoresAreFound(t *testing.T) {
 			f := &flawed{TxStore: db.TxStore()}
 			bend(f)
 			r := new(prove.Result)
-			if err := judge(t.Context(), hunt(t, f, 3_000), r); err != nil {
+			if err := judge(t.Context(), hunt(t, f, 3_000), r, 0); err != nil {
 				t.Fatal(err)
 			}
 			if found := r.Found > 0; found == (name == "none") {

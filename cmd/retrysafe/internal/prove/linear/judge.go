@@ -145,7 +145,7 @@ func (h *history) within(limit time.Duration) porcupine.CheckResult {
 }
 
 // judge says what is wrong with what the clients saw.
-func judge(ctx context.Context, steps []*step, r *prove.Result) error {
+func judge(ctx context.Context, steps []*step, r *prove.Result, skew time.Duration) error {
 	all := histories(steps)
 	r.Count("keys", len(all))
 	bad, hard := checkAll(ctx, all)
@@ -178,7 +178,7 @@ func judge(ctx context.Context, steps []*step, r *prove.Result) error {
 		})
 	}
 	fences(all, r)
-	clocks(steps, r)
+	clocks(steps, r, skew)
 	impossible(steps, r)
 	if undecided > 0 {
 		return fmt.Errorf("%d histories could not be judged within %v each", undecided, judgement)

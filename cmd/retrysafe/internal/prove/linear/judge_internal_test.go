@@ -213,7 +213,7 @@ func TestPoisonedHistoriesAreRejected(t *testing.T) {
 		var told tale
 		c.tell(&told)
 		r := new(prove.Result)
-		if err := judge(t.Context(), told.steps, r); err != nil {
+		if err := judge(t.Context(), told.steps, r, 0); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		found := ""
@@ -237,7 +237,7 @@ func TestTraceIsShort(t *testing.T) {
 		told.saw(b)
 	}
 	r := new(prove.Result)
-	if err := judge(t.Context(), told.steps, r); err != nil {
+	if err := judge(t.Context(), told.steps, r, 0); err != nil {
 		t.Fatal(err)
 	}
 	if r.Found != 1 || len(r.Violations[0].Trace) != 3 {

@@ -31,7 +31,7 @@ func runLinear(ctx context.Context, env *prove.Env, r *prove.Result) error {
 		return err
 	}
 	began := time.Now()
-	err = judge(ctx, steps, r)
+	err = judge(ctx, steps, r, skewOf(env.Store))
 	r.Measure("judged in", time.Since(began).Seconds(), "s")
 	return err
 }
