@@ -11,8 +11,10 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
+	"github.com/retrysafe/retrysafe/store/dynamostore"
 	"github.com/retrysafe/retrysafe/store/mysqlstore"
 	"github.com/retrysafe/retrysafe/store/pgstore"
+	"github.com/retrysafe/retrysafe/store/redisstore"
 )
 
 // stores returns the stores that the checks run on: the user's, or temporary ones. Skips
@@ -49,10 +51,6 @@ func storeFacts(ctx context.Context, url string) (prove.StoreFacts, error) {
 		_, err = os.Stat(filepath.Dir(at.Path))
 	case storeurl.Memory:
 		facts.Class = "class D: gone with the process"
-	case storeurl.DynamoDB:
-		facts.Class, err = dynamoClass(ctx, url)
-	case storeurl.Redis:
-		facts.Class, err = redisClass(ctx, url)
 	default:
 		facts.Class, err = durabilityClass(ctx, url)
 	}
@@ -62,7 +60,7 @@ func storeFacts(ctx context.Context, url string) (prove.StoreFacts, error) {
 	return facts, nil
 }
 
-// durabilityClass returns what a server promises about commits.
+// durabilityClass returns what a server promises about commits, asked in a sandbox of its own.
 func durabilityClass(ctx context.Context, url string) (string, error) {
 	box, err := sandbox.New(ctx, url)
 	if err != nil {
@@ -78,6 +76,10 @@ func durabilityClass(ctx context.Context, url string) (string, error) {
 	case *pgstore.Store:
 		return durability(s.Durability(ctx))
 	case *mysqlstore.Store:
+		return durability(s.Durability(ctx))
+	case *redisstore.Store:
+		return durability(s.Durability(ctx))
+	case *dynamostore.Store:
 		return durability(s.Durability(ctx))
 	default:
 		return "", nil
