@@ -72,13 +72,13 @@ func (broken) Depth(context.Context) (outbox.Depth, error) {
 	return outbox.Depth{}, errors.New("no connection")
 }
 
-// countless counts, except when it is told to fail.
-type countless struct {
+// failingDepth counts, except when it is told to fail.
+type failingDepth struct {
 	outbox.DepthReporter
 	fails *bool
 }
 
-func (f countless) Depth(ctx context.Context) (outbox.Depth, error) {
+func (f failingDepth) Depth(ctx context.Context) (outbox.Depth, error) {
 	if *f.fails {
 		return outbox.Depth{}, errors.New("no connection")
 	}
@@ -91,7 +91,7 @@ func TestBrakeCountsAgainAfterAFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, fails := memstore.New(nil), false
-		b, err := outbox.NewBackpressure(countless{s.Outbox(), &fails}, &outbox.BackpressureOptions{MaxWaiting: 1, Every: time.Second})
+		b, err := outbox.NewBackpressure(failingDepth{s.Outbox(), &fails}, &outbox.BackpressureOptions{MaxWaiting: 1, Every: time.Second})
 		must(t, err)
 		if ok, err := braked(t, s, b, message("a", "first")); err != nil || !ok {
 			t.Fatalf("the first: %v, committed %t", err, ok)

@@ -7,7 +7,7 @@ import (
 )
 
 // packages matches the name of a package of ours at the beginning of an error.
-var packages = regexp.MustCompile(`(^|: |\()(?:retrysafe|httpkey|operator|outbox|pgstore|sqlitestore|mysqlstore|dynamostore|sealed|storeurl|move|gateway|listener|config|identity|client|journal): `)
+var packages = regexp.MustCompile(`(^|: |\()(?:retrysafe|httpkey|operator|outbox|pgstore|sqlitestore|mysqlstore|redisstore|redistier|redisurl|dynamostore|inbox|sealed|storeurl|move|gateway|listener|config|identity|client|journal): `)
 
 // Plain returns the text of an error for people: in one line, without names of
 // packages, and without the repetitions that chains of errors have.
