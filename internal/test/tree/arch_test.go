@@ -52,6 +52,7 @@ var arrows = []arrowRule{
 	{"webhook", []string{root, "internal/jsonrule"}, "it takes evidence in; what it settles is any store's"},
 	{"operator", []string{root, "outbox", "store/storekit", "internal/failreason"}, "what a person may do to a record of any store"},
 	{"telemetry", []string{root, "httpkey", "janitor", "outbox", "store/tiered"}, "it counts what others tell it"},
+	{"console/internal/access", nil, "it knows people and roles, not what they look at"},
 	{"client", nil, "it talks to any API, also to one without retrysafe"},
 	{"client/journal", []string{"client"}, "it keeps a client's operations; how they are sent is not its matter"},
 	{"conform", nil, "the verifier is a black box: it shares no code with what it judges"},
