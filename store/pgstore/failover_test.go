@@ -292,7 +292,9 @@ func TestW33_CancelledWaitForTheStandbyIsNoCommit(t *testing.T) {
 				if w.mode != keyed { // else the server does not lie any more, or we do not look
 					eventually(t, "other sessions see the effect", func() bool { cancel(); return len(receipts(t, p.eye, w.key)) == 1 })
 				}
-				// Others in this process do not believe it either.
+				// Other sessions see the effect before the warning has arrived: so long, and no
+				// longer, the store may believe it too.
+				eventually(t, "the store is in doubt", func() bool { return b.shown(t.Context(), w.key) != nil })
 				b.inDoubt(t, w.key)
 				b.recover(t, &p, w)
 			}
@@ -308,11 +310,19 @@ func (b *till) relaxed(ctx context.Context, key string) error {
 	return err
 }
 
+// shown returns the error of reading a key, within a tenth of a second.
+func (b *till) shown(ctx context.Context, key string) error {
+	ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	_, err := b.Load(ctx, refOf(key))
+	return err
+}
+
 // inDoubt makes sure that no step is answered.
 func (b *till) inDoubt(t *testing.T, key string) {
 	t.Helper()
 	for what, step := range map[string]func(context.Context) error{
-		"what may not be on the standby is shown":            func(ctx context.Context) error { _, err := b.Load(ctx, refOf(key)); return err },
+		"what may not be on the standby is shown":            func(ctx context.Context) error { return b.shown(ctx, key) },
 		"a commit that does not wait for it ended the doubt": func(ctx context.Context) error { return b.relaxed(ctx, key) },
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
