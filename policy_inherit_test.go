@@ -119,6 +119,10 @@ func TestLapseInTxRunsAgainOnceItWasSeenInATransaction(t *testing.T) {
 	if err := crash(process(), "third"); err != nil {
 		t.Errorf("after a crash of another process: %v, want another attempt", err)
 	}
+	now = now.Add(91 * 24 * time.Hour) // the note is due, and was not purged
+	if err := crash(process(), "fourth"); !errors.Is(err, retrysafe.ErrUnknown) {
+		t.Errorf("after a crash long after the operation was last seen in a transaction: %v, want ErrUnknown", err)
+	}
 }
 
 // While the store does not say whether an operation was seen in a transaction, nothing

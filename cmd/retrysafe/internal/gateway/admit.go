@@ -52,7 +52,7 @@ func (g *Gateway) scope(r *http.Request) (string, error) {
 		return tenant, err
 	}
 	name, address := g.consumer(r, tenant)
-	x.tenant = tenant
+	x.tenant, x.consumer = tenant, admission.ConsumerOf(name, address)
 	if limit := x.claim.Open(g.budget, name, address, requestCost); limit != admission.LimitNone {
 		return "", x.refuse(limit, errCrowded)
 	}

@@ -77,11 +77,12 @@ type proxied struct {
 	event   Exchange      // what is known of it so far
 	began   time.Time
 
-	tenant string          // once it is known
-	claim  admission.Claim // what it holds of the memory that all share
-	body   arrivingBody
-	answer int64 // size of the answer up to which it is charged
-	muted  bool  // the rest of the answer is dropped: another one was sent
+	tenant   string             // once it is known
+	consumer admission.Consumer // once it is known; not changed after that
+	claim    admission.Claim    // what it holds of the memory that all share
+	body     arrivingBody
+	answer   int64 // size of the answer up to which it is charged
+	muted    bool  // the rest of the answer is dropped: another one was sent
 }
 
 type proxiedKey struct{}

@@ -17,7 +17,7 @@ const checkTimeout = 10 * time.Second
 // wrapStore puts encryption and a cache before the store. The cache is in front, so
 // that a replay from it opens nothing.
 func (g *Gateway) wrapStore(c *config.Config, p *Parts) error {
-	g.store = p.Store
+	g.store = g.paced(p.Store)
 	if c.Encryption.KeysFile != "" && p.Keyring == nil {
 		return errors.New("encryption: the keys were not read") // never store in the clear what was to be sealed
 	}
@@ -28,7 +28,7 @@ func (g *Gateway) wrapStore(c *config.Config, p *Parts) error {
 			return fmt.Errorf("encryption: %w", err)
 		}
 		var err error
-		if g.store, err = sealed.New(p.Store, p.Keyring); err != nil {
+		if g.store, err = sealed.New(g.store, p.Keyring); err != nil {
 			return fmt.Errorf("encryption: %w", err)
 		}
 	}

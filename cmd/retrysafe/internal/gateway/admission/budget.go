@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"context"
 	"net/netip"
 	"runtime"
 	"sync"
@@ -16,13 +15,22 @@ type Budget struct {
 	tenants         table[string]
 	addresses       table[netip.Addr]
 	refused         [limits]atomic.Uint64
-	work            *Turns[consumer]
+	large, steps    *Turns[Consumer]
 }
 
-// A consumer is whose turn a piece of work takes.
-type consumer struct {
+// A Consumer is whose turn a piece of work takes. The zero Consumer takes none.
+type Consumer struct {
 	tenant  string
 	address netip.Addr
+}
+
+// ConsumerOf returns the consumer that a request counts for. As many tenants as it likes
+// may come from one address, so it is the address where that counts.
+func ConsumerOf(tenant string, address netip.Addr) Consumer {
+	if address.IsValid() {
+		return Consumer{address: address}
+	}
+	return Consumer{tenant: tenant}
 }
 
 // A resource is divided by the rule of this package.
@@ -32,7 +40,8 @@ type resource struct {
 
 // New returns a budget of so many bytes and requests.
 func New(bytes, requests int64) *Budget {
-	b := &Budget{work: NewTurns[consumer](2 * runtime.GOMAXPROCS(0))}
+	b := &Budget{large: NewTurns[Consumer](2 * runtime.GOMAXPROCS(0)), steps: NewTurns[Consumer](8 * runtime.GOMAXPROCS(0))}
+	b.steps.aloneFree = true
 	b.tenants.init()
 	b.addresses.init()
 	b.Resize(bytes, requests)
@@ -139,6 +148,20 @@ func (c *Claim) Charge(n int64) bool {
 	return true
 }
 
+// stepWait is how long a step of the store waits for its turn at most.
+const stepWait = 250 * time.Millisecond
+
+// BeginStep waits, while other consumers are at work too, until few other steps of the
+// consumer are at the store. The steps of one batch end at the same moment, and each
+// goes on at once: without turns hundreds of one consumer do before the next of another.
+// It reports whether EndStep has to be called.
+func (b *Budget) BeginStep(of Consumer) bool {
+	return of != (Consumer{}) && b.steps.TakeWithin(stepWait, of) == nil
+}
+
+// EndStep ends what BeginStep began.
+func (b *Budget) EndStep(of Consumer) { b.steps.Give(of) }
+
 // Turn waits until few other large pieces of work of the consumer are under way, and lets
 // end be called when this one is done. It does not wait longer than most, and the turn
 // does not last longer than that either: a turn is about the processors, and work that
@@ -147,13 +170,8 @@ func (c *Claim) Turn(most time.Duration) (end func()) {
 	if c.of == nil {
 		return func() {}
 	}
-	turns, of := c.of.work, consumer{tenant: c.name, address: c.at}
-	if c.at.IsValid() { // as many tenants as it likes may come from one address
-		of.tenant = ""
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), most)
-	defer cancel()
-	if turns.Take(ctx, of) != nil {
+	turns, of := c.of.large, ConsumerOf(c.name, c.at)
+	if turns.TakeWithin(most, of) != nil {
 		return func() {}
 	}
 	give := sync.OnceFunc(func() { turns.Give(of) })

@@ -18,4 +18,4 @@ func kept[K comparable](t *table[K]) (n int) {
 }
 
 // Working returns how many consumers have a turn or wait for one.
-func Working(b *Budget) int { return b.work.Consumers() }
+func Working(b *Budget) int { return b.large.Consumers() + b.steps.Consumers() }

@@ -61,3 +61,48 @@ func TestLargeWorkTakesTurns(t *testing.T) {
 		}
 	})
 }
+
+// While others are at work too, a consumer has few steps at the store at a time; the rest
+// of its steps wait in the order of their arrival, up to a limit. A consumer that is
+// alone is not bound.
+func TestStepsOfOneConsumerTakeTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := admission.New(1<<30, 1<<30)
+		many, other := admission.ConsumerOf("many", netip.Addr{}), admission.ConsumerOf("other", netip.Addr{})
+		most := 8 * runtime.GOMAXPROCS(0)
+		begin := func(what string, of admission.Consumer, want time.Duration, turn bool) {
+			t.Helper()
+			began := time.Now()
+			got := b.BeginStep(of)
+			if took := time.Since(began); took != want || got != turn {
+				t.Errorf("%s: waited %v and got a turn: %v, want %v and %v", what, took, got, want, turn)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		begin("another consumer", other, 0, true)
+		b.EndStep(other)
+		for range most {
+			begin("one of the first", many, 0, true)
+		}
+		begin("one too many beside another consumer", many, 250*time.Millisecond, false)
+		begin("the other consumer", other, 0, true)
+		go func() {
+			time.Sleep(100 * time.Millisecond)
+			b.EndStep(many)
+		}()
+		begin("one that gets the turn of another", many, 100*time.Millisecond, true)
+		b.EndStep(other)
+		time.Sleep(1100 * time.Millisecond)
+		for range 3 * most {
+			begin("one of a consumer that is alone", many, 0, true)
+		}
+		begin("a request that counts for no consumer", admission.Consumer{}, 0, false)
+		for range 4 * most {
+			b.EndStep(many)
+		}
+		if n := admission.Working(b); n != 0 {
+			t.Errorf("%d consumers are still remembered", n)
+		}
+	})
+}

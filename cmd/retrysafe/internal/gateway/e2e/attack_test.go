@@ -20,6 +20,8 @@ var (
 	attackRun   = flag.Bool("attack", false, "measure honest tenants beside a hostile one; takes some minutes on a quiet machine")
 	attackLasts = flag.Duration("attack.lasts", time.Minute, "how long each of the two runs lasts")
 	attackConns = flag.Int("attack.connections", 2000, "how many connections the hostile tenant has")
+	attackKinds = flag.String("attack.kinds", "announced,slow,large,waiting,idle,streams", "what the connections do")
+	attackTrace = flag.Bool("attack.trace", false, "print the slowest honest request of each quarter of a second")
 )
 
 const (
@@ -106,6 +108,7 @@ func honestLoad(t *testing.T, g *gateway, name string, lasts time.Duration) load
 	t.Helper()
 	var mu sync.Mutex
 	var took []time.Duration
+	start, worst := time.Now(), make([]time.Duration, 4*int(lasts/time.Second)+240)
 	l := load{reasons: make(map[string]int)}
 	var all sync.WaitGroup
 	for tenant := range honestTenants {
@@ -125,6 +128,9 @@ func honestLoad(t *testing.T, g *gateway, name string, lasts time.Duration) load
 					mu.Lock()
 					defer mu.Unlock()
 					took = append(took, d)
+					if at := int(began.Sub(start) / (time.Second / 4)); at < len(worst) {
+						worst[at] = max(worst[at], d)
+					}
 					if err != nil || status != http.StatusCreated {
 						l.lost++
 						l.reasons[fmt.Sprintf("%d %.300s %v", status, text, err)]++
@@ -134,6 +140,9 @@ func honestLoad(t *testing.T, g *gateway, name string, lasts time.Duration) load
 		})
 	}
 	all.Wait()
+	if *attackTrace {
+		t.Logf("%s, slowest of each quarter of a second: %v", name, worst[:4*int(lasts/time.Second)])
+	}
 	slices.Sort(took)
 	l.requests, l.p50, l.p99 = len(took), took[len(took)/2], took[len(took)*99/100]
 	return l

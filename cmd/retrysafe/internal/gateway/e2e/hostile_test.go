@@ -35,7 +35,7 @@ type attack struct {
 func startAttack(t *testing.T, g *gateway, connections int) *attack {
 	t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "nice", "-n", "10", os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d", hostileVariable, g.addr, connections))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %s", hostileVariable, g.addr, connections, *attackKinds))
 	cmd.Stderr = t.Output()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()
@@ -67,15 +67,15 @@ func (a *attack) stop() {
 // beHostile is the attacking process, if this is one. It writes how many requests it has
 // sent.
 func beHostile() bool {
-	addr, number, ok := strings.Cut(os.Getenv(hostileVariable), " ")
-	connections, err := strconv.Atoi(number)
-	if !ok || err != nil {
+	var addr, kinds string
+	var connections int
+	if _, err := fmt.Sscan(os.Getenv(hostileVariable), &addr, &connections, &kinds); err != nil {
 		return false
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	h := &hostile{addr: addr, ctx: ctx}
-	h.attack(connections)
+	h.attack(connections, strings.Split(kinds, ","))
 	for ctx.Err() == nil {
 		fmt.Println(h.sent.Load())
 		h.pause(100 * time.Millisecond)
@@ -101,12 +101,14 @@ const hostilePause = 10 * time.Second
 var hostileDialer = &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 
 // attack starts one goroutine for each connection.
-func (h *hostile) attack(connections int) {
-	kinds := []func(n int){h.announced, h.slow, h.large, h.waiting, h.idle, h.streams}
+func (h *hostile) attack(connections int, kinds []string) {
+	do := map[string]func(n int){
+		"announced": h.announced, "slow": h.slow, "large": h.large, "waiting": h.waiting, "idle": h.idle, "streams": h.streams,
+	}
 	for n := range connections {
 		h.all.Go(func() {
 			for h.ctx.Err() == nil {
-				kinds[n%len(kinds)](n)
+				do[kinds[n%len(kinds)]](n)
 				select {
 				case <-time.After(hostilePause):
 				case <-h.ctx.Done():

@@ -1,0 +1,94 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
+	"github.com/retrysafe/retrysafe/store/memstore"
+)
+
+// A slowStore takes its time for each step, and counts the steps at work.
+type slowStore struct {
+	retrysafe.Store
+	steps atomic.Int64
+}
+
+func (s *slowStore) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+	s.steps.Add(1)
+	defer s.steps.Add(-1)
+	time.Sleep(10 * time.Millisecond)
+	return s.Store.Load(ctx, ref)
+}
+
+// Many steps of one consumer take turns at the store while another consumer is at work,
+// whose step waits for none of them; steps of no request, as the duties have them, wait
+// for none either.
+func TestStepsOfOneConsumerDoNotCrowdTheStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		below := &slowStore{Store: memstore.New(nil)}
+		g := &Gateway{budget: admission.New(1<<30, 1<<30)}
+		s := g.paced(below)
+		load := func(ctx context.Context, tenant string) {
+			if tenant != "" {
+				ctx = &proxied{Context: ctx, consumer: admission.ConsumerOf(tenant, netip.Addr{})}
+			}
+			if _, err := s.Load(ctx, retrysafe.Ref{Scope: tenant, Key: "a key"}); !errors.Is(err, retrysafe.ErrNotFound) {
+				t.Errorf("%q: %v", tenant, err)
+			}
+		}
+		load(t.Context(), "honest")
+		most := 8 * runtime.GOMAXPROCS(0)
+		for range 10 * most {
+			go load(t.Context(), "hostile")
+		}
+		time.Sleep(5 * time.Millisecond)
+		if got := below.steps.Load(); got != int64(most) {
+			t.Errorf("%d steps of the hostile tenant are at the store, want %d", got, most)
+		}
+		for _, other := range []string{"honest", ""} {
+			began := time.Now()
+			load(t.Context(), other)
+			if took := time.Since(began); took != 10*time.Millisecond {
+				t.Errorf("the step of %q took %v", other, took)
+			}
+		}
+		time.Sleep(time.Second)
+		if got := below.steps.Load(); got != 0 {
+			t.Errorf("%d steps have not ended", got)
+		}
+	})
+}
+
+// What a store can do beside its steps it can do behind the turns too, and nothing more.
+func TestPacedStoreIsAsCapable(t *testing.T) {
+	t.Parallel()
+	g := &Gateway{budget: admission.New(1<<30, 1<<30)}
+	counting := g.paced(memstore.New(nil))
+	for i := range 3 {
+		if _, err := counting.Create(t.Context(), retrysafe.Write{Record: retrysafe.Record{
+			Ref: retrysafe.Ref{Scope: "a", Key: strconv.Itoa(i)}, Owner: retrysafe.Owner{1}, State: retrysafe.StateInProgress,
+		}, Term: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := counting.(retrysafe.Counter).Count(t.Context(), "a"); n != 3 || err != nil {
+		t.Errorf("counted %d, %v", n, err)
+	}
+	plain := g.paced(&slowStore{Store: memstore.New(nil)})
+	if _, ok := plain.(retrysafe.Counter); ok {
+		t.Error("a store that cannot count says that it can")
+	}
+	if _, _, err := plain.(retrysafe.ChangeFeed).Changes(t.Context(), ""); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("changes of a store that has no feed: %v", err)
+	}
+}
