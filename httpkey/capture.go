@@ -114,10 +114,24 @@ func (x *exchange) Write(p []byte) (int, error) {
 		return x.w.Write(p)
 	}
 	if x.buf == nil {
-		x.buf = make([]byte, 0, max(len(p), 64))
+		x.buf = make([]byte, 0, max(len(p), 64, x.announced()))
 	}
 	x.buf = append(x.buf, p...)
 	return len(p), nil
+}
+
+// announced returns the length of the body that the handler has announced, if that will be
+// kept, so that a large body is not copied again and again as it grows.
+func (x *exchange) announced() int {
+	length := x.header["Content-Length"]
+	if len(length) != 1 {
+		return 0
+	}
+	n, err := strconv.ParseInt(length[0], 10, 64)
+	if err != nil || n < 0 || n > x.g.o.MaxResponse {
+		return 0
+	}
+	return int(n)
 }
 
 // WriteString is Write without a copy.

@@ -46,8 +46,12 @@ func (s pacedStore) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Re
 	return s.Store.Create(ctx, w)
 }
 
-// Swap implements [retrysafe.Swapper].
+// Swap implements [retrysafe.Swapper]. A large answer is stored by a turn for large work.
 func (s pacedStore) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	if x := proxiedOf(ctx); x != nil && w.Result != nil && len(w.Result.Body) > largeAnswer {
+		defer s.budget.Turn(x.consumer, largeTurn)()
+		return s.Store.Swap(ctx, w)
+	}
 	if of, end := s.begin(ctx); end {
 		defer s.budget.EndStep(of)
 	}

@@ -40,7 +40,7 @@ type resource struct {
 
 // New returns a budget of so many bytes and requests.
 func New(bytes, requests int64) *Budget {
-	b := &Budget{large: NewTurns[Consumer](2 * runtime.GOMAXPROCS(0)), steps: NewTurns[Consumer](8 * runtime.GOMAXPROCS(0))}
+	b := &Budget{large: NewTurns[Consumer](runtime.GOMAXPROCS(0) / 2), steps: NewTurns[Consumer](8 * runtime.GOMAXPROCS(0))}
 	b.steps.aloneFree = true
 	b.tenants.init()
 	b.addresses.init()
@@ -162,19 +162,23 @@ func (b *Budget) BeginStep(of Consumer) bool {
 // EndStep ends what BeginStep began.
 func (b *Budget) EndStep(of Consumer) { b.steps.Give(of) }
 
-// Turn waits until few other large pieces of work of the consumer are under way, and lets
-// end be called when this one is done. It does not wait longer than most, and the turn
-// does not last longer than that either: a turn is about the processors, and work that
-// takes longer waits for something else.
+// Turn is [Budget.Turn] of the claim's consumer.
 func (c *Claim) Turn(most time.Duration) (end func()) {
 	if c.of == nil {
 		return func() {}
 	}
-	turns, of := c.of.large, ConsumerOf(c.name, c.at)
-	if turns.TakeWithin(most, of) != nil {
+	return c.of.Turn(ConsumerOf(c.name, c.at), most)
+}
+
+// Turn waits until few other large pieces of work of the consumer are under way, and lets
+// end be called when this one is done. It does not wait longer than most, and the turn
+// does not last longer than that either: a turn is about the processors, and work that
+// takes longer waits for something else.
+func (b *Budget) Turn(of Consumer, most time.Duration) (end func()) {
+	if b.large.TakeWithin(most, of) != nil {
 		return func() {}
 	}
-	give := sync.OnceFunc(func() { turns.Give(of) })
+	give := sync.OnceFunc(func() { b.large.Give(of) })
 	lasts := time.AfterFunc(most, give)
 	return func() {
 		lasts.Stop()

@@ -38,7 +38,8 @@ func TestLargeWorkTakesTurns(t *testing.T) {
 			return end
 		}
 		var ends []func()
-		for range 2 * runtime.GOMAXPROCS(0) {
+		turns := max(1, runtime.GOMAXPROCS(0)/2)
+		for range turns {
 			ends = append(ends, waits("one of the first", claim("a", "192.0.2.1"), 0))
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -50,8 +51,13 @@ func TestLargeWorkTakesTurns(t *testing.T) {
 		endLate := waits("another tenant of that address", claim("b", "192.0.2.1"), 30*time.Millisecond)
 		waits("another address", claim("a", "192.0.2.2"), 0)()
 		waits("a tenant without an address", claim("a", ""), 0)()
-		// The first turns end by themselves, 100 ms after they began.
-		end := waits("work beside turns that nothing ends", claim("a", "192.0.2.1"), 60*time.Millisecond)
+		// The first turns end by themselves, 100 ms after they began; if there is only one of
+		// them, the one after it does.
+		left := 60 * time.Millisecond
+		if turns == 1 {
+			left = most
+		}
+		end := waits("work beside turns that nothing ends", claim("a", "192.0.2.1"), left)
 		for _, end := range append(ends, endLate, end) {
 			end()
 		}
