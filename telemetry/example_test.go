@@ -62,3 +62,19 @@ func ExampleMetrics_Exchange() {
 	// retrysafe_responses_total{outcome="passed",route="other",status="4xx"} 1
 	// retrysafe_responses_total{outcome="replay",route="POST /payments",status="2xx"} 1
 }
+
+// What a status page shows without a Prometheus server.
+func ExampleMetrics_LastHour() {
+	metrics := telemetry.New(nil)
+	for _, kind := range []retrysafe.EventKind{retrysafe.EventReserved, retrysafe.EventCompleted, retrysafe.EventReplayed, retrysafe.EventReplayed} {
+		metrics.Observer().Observe(retrysafe.Event{Kind: kind})
+	}
+	ran, replayed := int64(0), int64(0)
+	for _, minute := range metrics.LastHour() {
+		ran += minute.Ran
+		replayed += minute.Replayed
+	}
+	fmt.Println(ran, "ran,", replayed, "replayed,", metrics.PreventedToday(), "duplicates prevented today")
+	// Output:
+	// 1 ran, 2 replayed, 2 duplicates prevented today
+}

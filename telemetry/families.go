@@ -6,6 +6,8 @@ var (
 	responses    = counts("retrysafe_responses_total", "Requests that were answered.", "route", "outcome", "status")
 	tenantEvents = counts("retrysafe_tenant_events_total", "All events, by tenant.", "tenant", "event")
 
+	tenantDuplicates = counts("retrysafe_tenant_duplicates_prevented_total", "Calls that came again and whose operation did not run again, by tenant.", "tenant")
+
 	ttlPruned   = counts("api_idempotency_ttl_pruned_total", "Records that were deleted because their retention was over.")
 	passes      = counts("retrysafe_janitor_passes_total", "Passes of a duty that have ended.", "duty")
 	failures    = counts("retrysafe_janitor_failures_total", "Passes that ended with an error.", "duty")
