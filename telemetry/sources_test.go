@@ -289,3 +289,24 @@ func TestLimitsOfAGuard(t *testing.T) {
 		t.Errorf("after the guard has gone there is %v", got)
 	}
 }
+
+func TestBatchesAndSharedCacheAreShown(t *testing.T) {
+	t.Parallel()
+	m := telemetry.New(nil)
+	m.Batches(nil)()
+	m.SharedCache(nil)()
+	forget := []func(){m.Batches(batches), m.Batches(batches), m.SharedCache(func() (hits, misses uint64) { return 3, 4 })}
+	wantSeries(t, shown(t, m), map[string]float64{
+		"retrysafe_store_batches_total": 20, "retrysafe_store_batch_requests_total": 50,
+		"retrysafe_store_batches_in_flight": 4, "retrysafe_store_batch_waiting_requests": 6,
+		"retrysafe_shared_cache_hits_total": 3, "retrysafe_shared_cache_misses_total": 4,
+	})
+	for _, f := range forget {
+		f()
+	}
+	left := shown(t, m)
+	wantSeries(t, left, map[string]float64{"retrysafe_store_batches_total": 20, "retrysafe_shared_cache_hits_total": 3})
+	if _, ok := left["retrysafe_store_batches_in_flight"]; ok {
+		t.Error("of a store that was removed, batches are shown in flight")
+	}
+}
