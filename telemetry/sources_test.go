@@ -3,6 +3,7 @@ package telemetry_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -309,4 +310,25 @@ func TestBatchesAndSharedCacheAreShown(t *testing.T) {
 	if _, ok := left["retrysafe_store_batches_in_flight"]; ok {
 		t.Error("of a store that was removed, batches are shown in flight")
 	}
+}
+
+// The breaker of a resolver whose configuration was replaced is no one's any more.
+func TestBreakerOfARemovedReconcilerIsForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	down := janitor.NewReconciler(w.store, janitor.ResolverFunc(func(context.Context, retrysafe.Record) (retrysafe.Evidence, error) {
+		return retrysafe.Evidence{}, errors.New("the provider is down")
+	}), &janitor.ReconcilerOptions{Options: janitor.Options{Logger: slog.New(slog.DiscardHandler)}, BreakAfter: 1})
+	m := telemetry.New(nil)
+	forget := m.Janitor(down)
+	quarantine(t, w.engine, "a", errors.New("no reply"))
+	w.pass(time.Hour)
+	_, _ = down.RunOnce(t.Context()) // the failure of a resolver may be one of the pass
+	wantSeries(t, shown(t, m), map[string]float64{"retrysafe_reconcile_breakers_open": 1})
+	forget()
+	left := shown(t, m)
+	if n, ok := left["retrysafe_reconcile_breakers_open"]; ok {
+		t.Errorf("after the reconciler was removed, %v breakers are open", n)
+	}
+	wantSeries(t, left, map[string]float64{`retrysafe_reconcile_questions_total{result="error"}`: 1})
 }

@@ -15,7 +15,10 @@ import (
 const (
 	unknownsName = "unknowns" // of the duty, in logs and as a label
 
-	// unknownsEvery is the pause between two readings of the store.
+	// unknownsTurn is how often the duty runs. So the first reading is soon after the
+	// start; most other turns are too early for another one.
+	unknownsTurn = 2 * time.Second
+	// unknownsEvery is the shortest time between two readings of the store.
 	unknownsEvery = 30 * time.Second
 	// unknownsShare is the largest share of the time, as one in so many, that readings
 	// take: after a long one the next ones are left out.
@@ -68,13 +71,14 @@ type unknownCounts struct {
 
 // Schedule implements [janitor.Duty].
 func (u *unknowns) Schedule() janitor.Schedule {
-	return janitor.Schedule{Name: unknownsName, Every: unknownsEvery, Logger: u.logger}
+	return janitor.Schedule{Name: unknownsName, Every: unknownsTurn, Logger: u.logger}
 }
 
-// RunOnce implements [janitor.Duty]. It changes no record.
+// RunOnce implements [janitor.Duty]. It reads the store if it is time to, and changes no
+// record.
 func (u *unknowns) RunOnce(ctx context.Context) (int, error) {
 	u.mu.Lock()
-	early := time.Since(u.ended) < unknownsShare*u.took
+	early := time.Since(u.ended) < max(unknownsEvery, unknownsShare*u.took)
 	u.mu.Unlock()
 	if early {
 		return 0, nil
