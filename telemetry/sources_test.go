@@ -312,7 +312,7 @@ func TestBatchesAndSharedCacheAreShown(t *testing.T) {
 	}
 }
 
-// The breaker of a resolver whose configuration was replaced is no one's any more.
+// A breaker is shown as long as its reconciler is a source, unlike the reconciler's counts.
 func TestBreakerOfARemovedReconcilerIsForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
