@@ -396,6 +396,7 @@ func TestComposeIsScraped(t *testing.T) {
 	}
 	var conf struct {
 		Global  map[string]string
+		Rules   []string `json:"rule_files"`
 		Configs []struct {
 			Name          string `json:"job_name"`
 			Authorization struct {
@@ -406,6 +407,15 @@ func TestComposeIsScraped(t *testing.T) {
 	}
 	if err := yaml.UnmarshalStrict(text, &conf); err != nil {
 		t.Fatal(err)
+	}
+	rules, err := filepath.Abs("prometheus/rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(project.Services["prometheus"].Volumes, func(v types.ServiceVolumeConfig) bool {
+		return v.Source == rules && slices.Equal(conf.Rules, []string{v.Target})
+	}) {
+		t.Errorf("the rules are looked for in %v, and mounted are %+v", conf.Rules, project.Services["prometheus"].Volumes)
 	}
 	secret := project.Services["prometheus"].Secrets[0].Source
 	if got := conf.Configs[0].Authorization.File; got != "/run/secrets/"+secret || project.Secrets[secret].Environment != "RETRYSAFE_METRICS_TOKEN" {

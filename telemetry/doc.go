@@ -12,8 +12,9 @@
 // they occur. Give it to all of them.
 //
 // Counters that other packages keep are read at each scrape: [Metrics.Janitor],
-// [Metrics.Outbox], [Metrics.Cache], [Metrics.Guard] and [Metrics.Store] each add a
-// source. Each may be called several times; sources of one kind are merged. Each
+// [Metrics.Outbox], [Metrics.Cache], [Metrics.Batches], [Metrics.Guard] and
+// [Metrics.Store] each add a source. What the store knows of unknown outcomes is read by
+// a duty, [Metrics.Unknowns], never by a scrape. Each may be called several times; sources of one kind are merged. Each
 // returns a function that removes the source when a configuration is replaced; its
 // counts are kept. The function need not be called.
 //

@@ -1,6 +1,8 @@
 package telemetry_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,7 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/failreason"
 	"github.com/retrysafe/retrysafe/telemetry"
 )
 
@@ -94,73 +96,163 @@ func TestDocsHaveEveryEvent(t *testing.T) {
 func TestDocsAskForWhatExists(t *testing.T) {
 	t.Parallel()
 	known := registered(t)
-	labelled := regexp.MustCompile(`\b((?:api_idempotency|retrysafe)_[a-z_]+)(?:\{(\w+)=~?"([^"]*)"\})?`)
-	named := 0
-	for _, m := range labelled.FindAllStringSubmatch(page(t), -1) {
-		name := m[1]
-		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
-			if base := strings.TrimSuffix(name, suffix); strings.HasPrefix(known[base], "histogram") {
-				name = base
-			}
-		}
-		what, ok := known[name]
-		if !ok {
-			t.Errorf("the page asks for %s, which there is not", m[1])
-			continue
-		}
-		named++
-		if m[2] != "" && !slices.Contains(strings.Fields(what)[1:], m[2]) {
-			t.Errorf("the page asks for %s by %s, which is not a label of it", name, m[2])
-		}
-		if m[2] == "event" && !slices.ContainsFunc(kinds(), func(k retrysafe.EventKind) bool {
-			return k.String() == m[3] && slices.Contains(moves[k].always, event(m[3]))
-		}) {
-			t.Errorf("the page asks for the event %q, which there is not", m[3])
-		}
-	}
-	if named < len(known) {
+	if named := asksFor(t, "docs/metrics.md", known, page(t)); named < len(known) {
 		t.Errorf("found %d names on the page and there are %d metrics; this test looks in the wrong place", named, len(known))
 	}
 }
 
-func TestDocsAlertsAreRules(t *testing.T) {
+// Each expression of the alerts and of the dashboard asks for metrics that there are, by
+// labels that they have.
+func TestDocsAlertsAndDashboardAskForWhatExists(t *testing.T) {
 	t.Parallel()
-	_, text, _ := strings.Cut(page(t), "```yaml\n")
-	text, _, _ = strings.Cut(text, "```")
-	var file struct {
-		Groups []struct {
-			Name  string
-			Rules []struct {
-				Alert, Expr, For    string
-				Labels, Annotations map[string]string
+	known := registered(t)
+	expressions := map[string]string{}
+	for _, r := range rules(t) {
+		expressions["the alert "+r.Alert] = r.Expr
+	}
+	var board struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr, LegendFormat string }
+		}
+	}
+	if err := json.Unmarshal(must(os.ReadFile("../deploy/grafana/retrysafe.json"))(t), &board); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range board.Panels {
+		for _, target := range p.Targets {
+			expressions["the panel "+p.Title+": "+target.Expr] = target.Expr
+			for _, m := range regexp.MustCompile(`\{\{(\w+)\}\}`).FindAllStringSubmatch(target.LegendFormat, -1) {
+				if !regexp.MustCompile(`by \([^)]*\b` + m[1] + `\b`).MatchString(target.Expr) {
+					t.Errorf("the legend of the panel %s has the label %s, which its expression drops", p.Title, m[1])
+				}
 			}
 		}
 	}
-	decoder := yaml.NewDecoder(strings.NewReader(text))
+	if len(expressions) < 40 {
+		t.Fatalf("there are %d expressions; this test looks in the wrong place", len(expressions))
+	}
+	grouped := regexp.MustCompile(`\b(?:by|on) \(([^)]*)\)`)
+	for where, expr := range expressions {
+		if asksFor(t, where, known, expr) == 0 {
+			t.Errorf("%s asks for no metric of ours", where)
+		}
+		has := map[string]bool{"job": true, "instance": true, "le": strings.Contains(expr, "_bucket")}
+		for _, name := range metricNames.FindAllString(expr, -1) {
+			for _, label := range strings.Fields(known[family(known, name)]) {
+				has[label] = true
+			}
+		}
+		for _, m := range grouped.FindAllStringSubmatch(expr, -1) {
+			for label := range strings.SplitSeq(m[1], ",") {
+				if label = strings.TrimSpace(label); label != "" && !has[label] {
+					t.Errorf("%s groups by %s, which is a label of none of its metrics", where, label)
+				}
+			}
+		}
+	}
+}
+
+var (
+	metricNames = regexp.MustCompile(`\b(?:api_idempotency|retrysafe)_[a-z_]+`)
+	selectors   = regexp.MustCompile(`\b((?:api_idempotency|retrysafe)_[a-z_]+)(?:\{([^}]*)\})?`)
+	matchers    = regexp.MustCompile(`(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"`)
+)
+
+// family returns the metric that a series of this name belongs to: of a histogram, its
+// own.
+func family(known map[string]string, name string) string {
+	for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+		if base := strings.TrimSuffix(name, suffix); strings.HasPrefix(known[base], "histogram") {
+			return base
+		}
+	}
+	return name
+}
+
+// asksFor holds that all metrics in a text exist and have the labels, and the values of
+// labels, that the text selects them by. It returns how many it has found.
+func asksFor(t *testing.T, where string, known map[string]string, text string) (named int) {
+	t.Helper()
+	values := map[string][]string{
+		"duty":    {"sweeper", "reaper", "reconciler", "unknowns"},
+		"outcome": {"fresh", "replay", "accepted", "refused", "observed", "passed", "event"},
+		"status":  {"none", "1xx", "2xx", "3xx", "4xx", "5xx"},
+		"reason":  failreason.Classes,
+	}
+	for _, kind := range kinds() {
+		if slices.Contains(moves[kind].always, event(kind.String())) {
+			values["event"] = append(values["event"], kind.String())
+		}
+	}
+	for _, m := range selectors.FindAllStringSubmatch(text, -1) {
+		name := family(known, m[1])
+		what, ok := known[name]
+		if !ok {
+			t.Errorf("%s asks for %s, which there is not", where, m[1])
+			continue
+		}
+		named++
+		for _, by := range matchers.FindAllStringSubmatch(m[2], -1) {
+			label := by[1]
+			if label == "job" || label == "instance" { // Prometheus adds them
+				continue
+			}
+			if !slices.Contains(strings.Fields(what)[1:], label) {
+				t.Errorf("%s asks for %s by %s, which is not a label of it", where, name, label)
+			}
+			for value := range strings.SplitSeq(by[2], "|") {
+				if values[label] != nil && !slices.Contains(values[label], value) {
+					t.Errorf("%s asks for %s where %s is %q, which it never is", where, name, label, value)
+				}
+			}
+		}
+	}
+	return named
+}
+
+type rule struct {
+	Alert, Expr, For    string
+	Labels, Annotations map[string]string
+}
+
+// rules returns the alerts that are shipped.
+func rules(t *testing.T) []rule {
+	t.Helper()
+	var file struct {
+		Groups []struct {
+			Name  string
+			Rules []rule
+		}
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(must(os.ReadFile("../deploy/prometheus/rules.yaml"))(t)))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&file); err != nil {
 		t.Fatal(err)
 	}
-	if len(file.Groups) != 1 || len(file.Groups[0].Rules) != 3 {
-		t.Fatalf("the page has %+v, want three alerts", file)
+	if len(file.Groups) != 1 || len(file.Groups[0].Rules) < 10 {
+		t.Fatalf("there are %+v, want one group of alerts", file)
 	}
-	for _, rule := range file.Groups[0].Rules {
-		if rule.For != "" {
-			must(time.ParseDuration(rule.For))(t)
+	return file.Groups[0].Rules
+}
+
+// The page says why each alert fires, and names no other.
+func TestDocsHaveEveryAlert(t *testing.T) {
+	t.Parallel()
+	all := rules(t)
+	for _, r := range all {
+		if strings.Count(page(t), "| `"+r.Alert+"` |") != 1 {
+			t.Errorf("the page does not say why %s fires", r.Alert)
 		}
-		if rule.Labels["severity"] == "" || rule.Annotations["summary"] == "" {
-			t.Errorf("%s does not say how bad it is, or what", rule.Alert)
-		}
-		if strings.Count(rule.Expr, "(") != strings.Count(rule.Expr, ")") || strings.Count(rule.Expr, "{") != strings.Count(rule.Expr, "}") {
-			t.Errorf("%s: %s is not an expression", rule.Alert, rule.Expr)
-		}
-		for _, m := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(rule.Annotations["summary"], -1) {
-			if !regexp.MustCompile(`by \([^)]*\b` + m[1] + `\b`).MatchString(rule.Expr) {
-				t.Errorf("%s speaks of the label %s, which its expression drops", rule.Alert, m[1])
+		for _, m := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(r.Annotations["summary"], -1) {
+			if !regexp.MustCompile(`by \([^)]*\b` + m[1] + `\b`).MatchString(r.Expr) {
+				t.Errorf("%s speaks of the label %s, which its expression drops", r.Alert, m[1])
 			}
 		}
-		if !strings.Contains(page(t), "| `"+rule.Alert+"` |") {
-			t.Errorf("the page does not say why %s rings", rule.Alert)
+	}
+	for _, m := range regexp.MustCompile("`(Retrysafe\\w+)`").FindAllStringSubmatch(page(t), -1) {
+		if !slices.ContainsFunc(all, func(r rule) bool { return r.Alert == m[1] }) {
+			t.Errorf("the page has the alert %s, which there is not", m[1])
 		}
 	}
 }

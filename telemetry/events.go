@@ -1,6 +1,8 @@
 package telemetry
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/retrysafe/retrysafe"
@@ -45,6 +47,10 @@ type row struct {
 	unknown string
 	// ends says that the event ends an attempt; its Took is the attempt's duration.
 	ends bool
+	// outcome is what it adds to its minute.
+	outcome outcome
+	// duplicate says that a call came again and its operation did not run again.
+	duplicate bool
 }
 
 // table has a row for each kind of event.
@@ -58,29 +64,29 @@ var table = [...]row{
 	// a lapsed or expired key that may run is the same.
 	retrysafe.EventRetried: {counter: failedRetry},
 	// The client got the stored answer.
-	retrysafe.EventReplayed: {counter: replay},
+	retrysafe.EventReplayed: {counter: replay, outcome: outcomeReplayed, duplicate: true},
 	// The client was told to retry later; also after a wait without a result.
-	retrysafe.EventInFlight: {counter: inProgress},
+	retrysafe.EventInFlight: {counter: inProgress, outcome: outcomeRefused, duplicate: true},
 	// A client's bug, or a caller that probes a known key with another body.
-	retrysafe.EventMismatched: {counter: keyMisuse},
+	retrysafe.EventMismatched: {counter: keyMisuse, outcome: outcomeRefused},
 	// The client was told that the operation may have happened.
-	retrysafe.EventUnknown: {counter: unknown},
-	retrysafe.EventGone:    {},
+	retrysafe.EventUnknown: {counter: unknown, outcome: outcomeRefused, duplicate: true},
+	retrysafe.EventGone:    {outcome: outcomeRefused, duplicate: true},
 	// The record is of a newer version, damaged, or its encryption key is missing.
-	retrysafe.EventUnreadable: {},
+	retrysafe.EventUnreadable: {outcome: outcomeRefused},
 	// One store operation may fail up to three times; if a later try succeeds, the
 	// client does not notice.
 	retrysafe.EventStoreError: {counter: storeError},
 	// The lease ran out while its owner was running: the owner is a zombie. It is
 	// counted once, when the lapsed lease is found. If the zombie writes later, that is
 	// EventLost.
-	retrysafe.EventLapsed: {counter: zombieKey, unknown: scheduled},
+	retrysafe.EventLapsed: {counter: zombieKey, unknown: scheduled, outcome: outcomeByState},
 
-	retrysafe.EventCompleted: {ends: true},
-	retrysafe.EventReleased:  {ends: true},
+	retrysafe.EventCompleted: {ends: true, outcome: outcomeRan},
+	retrysafe.EventReleased:  {ends: true, outcome: outcomeFailed},
 	// Where effects are protected, a quarantined attempt may be retryable at once and
 	// needs no operator.
-	retrysafe.EventQuarantined: {unknown: scheduled, ends: true},
+	retrysafe.EventQuarantined: {unknown: scheduled, ends: true, outcome: outcomeByState},
 	retrysafe.EventLost:        {ends: true},
 	retrysafe.EventUnsettled:   {},
 	retrysafe.EventForgone:     {},
@@ -103,6 +109,10 @@ type events struct {
 	slots   [len(table)]slot
 	routes  *routes
 	tenants tenants
+
+	duplicates prometheus.Counter
+	hour       hour
+	today      today
 }
 
 // A slot is a row with its counters resolved, so that counting an event needs no map
@@ -110,6 +120,8 @@ type events struct {
 type slot struct {
 	counter, unknown prometheus.Counter
 	ends             bool
+	outcome          outcome
+	duplicate        bool
 }
 
 func (e *events) init(r *routes, maxTenants int) {
@@ -118,13 +130,16 @@ func (e *events) init(r *routes, maxTenants int) {
 	e.unnamed = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "retrysafe_events_total", Help: "Events that have no counter of their own.",
 	}, []string{"event"})
+	e.duplicates = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "retrysafe_duplicates_prevented_total", Help: "Calls that came again and whose operation did not run again.",
+	})
 	byName := make(map[string]prometheus.Counter, len(help))
 	for name, text := range help {
 		byName[name] = prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: text})
 		e.named = append(e.named, byName[name])
 	}
 	for kind, row := range table {
-		s := slot{counter: byName[row.counter], unknown: byName[row.unknown], ends: row.ends}
+		s := slot{counter: byName[row.counter], unknown: byName[row.unknown], ends: row.ends, outcome: row.outcome, duplicate: row.duplicate}
 		if row.counter == "" {
 			s.counter = e.unnamed.WithLabelValues(retrysafe.EventKind(kind).String())
 		}
@@ -147,6 +162,14 @@ func (e *events) Observe(ev retrysafe.Event) {
 	if s.ends && ev.Took > 0 {
 		e.routes.attempt(ev.Operation, kind, ev.Took)
 	}
+	if s.outcome != noOutcome {
+		now := time.Now()
+		e.hour.add(now, s.outcome.of(&ev))
+		if s.duplicate {
+			e.duplicates.Inc()
+			e.today.add(now)
+		}
+	}
 	if e.tenants.most.Load() > 0 {
 		e.tenants.of(ev.Ref.Scope).events[kind].Add(1)
 	}
@@ -158,6 +181,7 @@ func (e *events) Describe(out chan<- *prometheus.Desc) {
 		c.Describe(out)
 	}
 	e.unnamed.Describe(out)
+	e.duplicates.Describe(out)
 }
 
 // Collect implements [prometheus.Collector].
@@ -166,4 +190,5 @@ func (e *events) Collect(out chan<- prometheus.Metric) {
 		c.Collect(out)
 	}
 	e.unnamed.Collect(out)
+	e.duplicates.Collect(out)
 }

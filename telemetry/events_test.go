@@ -17,17 +17,20 @@ func attempt(outcome string) string {
 	return fmt.Sprintf("retrysafe_attempt_duration_seconds{outcome=%q,route=\"POST /payments\"}", outcome)
 }
 
+// prevented counts calls that came again and whose operation did not run again.
+const prevented = "retrysafe_duplicates_prevented_total"
+
 // moves is what each kind of event moves, by one each, when the record is Completed
 // and took some time, and what it moves beside that when the record is Unknown.
 var moves = map[retrysafe.EventKind]struct{ always, unknown []string }{
 	0:                           {always: []string{event("invalid")}},
 	retrysafe.EventReserved:     {always: []string{"api_idempotency_reserve_created_total"}},
 	retrysafe.EventRetried:      {always: []string{"api_idempotency_reserve_failed_retry_total"}},
-	retrysafe.EventReplayed:     {always: []string{"api_idempotency_reserve_replay_total"}},
-	retrysafe.EventInFlight:     {always: []string{"api_idempotency_reserve_in_progress_total"}},
+	retrysafe.EventReplayed:     {always: []string{"api_idempotency_reserve_replay_total", prevented}},
+	retrysafe.EventInFlight:     {always: []string{"api_idempotency_reserve_in_progress_total", prevented}},
 	retrysafe.EventMismatched:   {always: []string{"api_idempotency_reserve_key_misuse_total"}},
-	retrysafe.EventUnknown:      {always: []string{"api_idempotency_reserve_unknown_total"}},
-	retrysafe.EventGone:         {always: []string{event("gone")}},
+	retrysafe.EventUnknown:      {always: []string{"api_idempotency_reserve_unknown_total", prevented}},
+	retrysafe.EventGone:         {always: []string{event("gone"), prevented}},
 	retrysafe.EventUnreadable:   {always: []string{event("unreadable")}},
 	retrysafe.EventStoreError:   {always: []string{"api_idempotency_store_error_total"}},
 	retrysafe.EventLapsed:       {[]string{"api_idempotency_zombie_key_total"}, []string{"api_idempotency_reconcile_scheduled_total"}},
@@ -106,7 +109,7 @@ func TestEventWithoutDurationIsNoAttempt(t *testing.T) {
 	}
 }
 
-// Each of the twelve names is there from the first scrape on: an alert on what was
+// Each of the twelve names, and the duplicates prevented, is there from the first scrape on: an alert on what was
 // never counted would never ring.
 func TestTheTwelveAreThereFromTheStart(t *testing.T) {
 	t.Parallel()
@@ -118,6 +121,9 @@ func TestTheTwelveAreThereFromTheStart(t *testing.T) {
 		if v, ok := all["api_idempotency_"+name+"_total"]; !ok || v != 0 {
 			t.Errorf("api_idempotency_%s_total = %v (shown: %v), want 0", name, v, ok)
 		}
+	}
+	if v, ok := all[prevented]; !ok || v != 0 {
+		t.Errorf("%s = %v (shown: %v), want 0", prevented, v, ok)
 	}
 }
 

@@ -62,3 +62,51 @@ func ExampleMetrics_Exchange() {
 	// retrysafe_responses_total{outcome="passed",route="other",status="4xx"} 1
 	// retrysafe_responses_total{outcome="replay",route="POST /payments",status="2xx"} 1
 }
+
+// What a status page shows without a Prometheus server.
+func ExampleMetrics_LastHour() {
+	metrics := telemetry.New(nil)
+	for _, kind := range []retrysafe.EventKind{retrysafe.EventReserved, retrysafe.EventCompleted, retrysafe.EventReplayed, retrysafe.EventReplayed} {
+		metrics.Observer().Observe(retrysafe.Event{Kind: kind})
+	}
+	ran, replayed := int64(0), int64(0)
+	for _, minute := range metrics.LastHour() {
+		ran += minute.Ran
+		replayed += minute.Replayed
+	}
+	fmt.Println(ran, "ran,", replayed, "replayed,", metrics.PreventedToday(), "duplicates prevented today")
+	// Output:
+	// 1 ran, 2 replayed, 2 duplicates prevented today
+}
+
+// The duty reads the store; a scrape shows what it has found.
+func ExampleMetrics_Unknowns() {
+	store := memstore.New(nil)
+	engine, err := retrysafe.New(store, nil)
+	if err != nil {
+		panic(err)
+	}
+	call := retrysafe.Call{Ref: retrysafe.Ref{Scope: "tenant-1", Key: "8e03978e-40d5-43dd-bc93"}, Operation: "POST /payments"}
+	attempt, _, err := engine.Begin(context.Background(), call)
+	if err != nil {
+		panic(err)
+	}
+	if err := attempt.Quarantine(context.Background(), context.DeadlineExceeded); err != nil {
+		panic(err)
+	}
+
+	metrics := telemetry.New(nil)
+	duty, _ := metrics.Unknowns(store, nil)
+	if _, err := duty.RunOnce(context.Background()); err != nil { // a service gives it to janitor.Run
+		panic(err)
+	}
+	w := httptest.NewRecorder()
+	metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for line := range strings.Lines(w.Body.String()) {
+		if strings.HasPrefix(line, "retrysafe_unknown_outcomes") && !strings.HasSuffix(line, " 0\n") {
+			fmt.Print(line)
+		}
+	}
+	// Output:
+	// retrysafe_unknown_outcomes{reason="timeout"} 1
+}

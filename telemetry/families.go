@@ -6,6 +6,8 @@ var (
 	responses    = counts("retrysafe_responses_total", "Requests that were answered.", "route", "outcome", "status")
 	tenantEvents = counts("retrysafe_tenant_events_total", "All events, by tenant.", "tenant", "event")
 
+	tenantDuplicates = counts("retrysafe_tenant_duplicates_prevented_total", "Calls that came again and whose operation did not run again, by tenant.", "tenant")
+
 	ttlPruned   = counts("api_idempotency_ttl_pruned_total", "Records that were deleted because their retention was over.")
 	passes      = counts("retrysafe_janitor_passes_total", "Passes of a duty that have ended.", "duty")
 	failures    = counts("retrysafe_janitor_failures_total", "Passes that ended with an error.", "duty")
@@ -30,6 +32,19 @@ var (
 	cacheEvicted  = counts("retrysafe_cache_evicted_total", "Records that were evicted to make room for others.")
 	cacheEntries  = gauges("retrysafe_cache_entries", "Records in the cache.", sum)
 	cacheBytes    = gauges("retrysafe_cache_bytes", "Memory of the records in the cache, in bytes.", sum)
+
+	sharedCacheHits   = counts("retrysafe_shared_cache_hits_total", "Reads that the shared cache answered without the store.")
+	sharedCacheMisses = counts("retrysafe_shared_cache_misses_total", "Reads that went past the shared cache to the store, new keys included.")
+
+	batches         = counts("retrysafe_store_batches_total", "Batches that were sent to the store.")
+	batchRequests   = counts("retrysafe_store_batch_requests_total", "Requests that were in these batches.")
+	batchesInFlight = gauges("retrysafe_store_batches_in_flight", "Batches that the store has not answered yet.", sum)
+	batchWaiting    = gauges("retrysafe_store_batch_waiting_requests", "Requests that wait for the next batch.", sum)
+
+	unknownOutcomes = gauges("retrysafe_unknown_outcomes", "Keys whose outcome is unknown, by the class of the reason, as last read from the store.", highest, "reason")
+	unknownOldest   = gauges("retrysafe_unknown_oldest_seconds", "For how long at least the oldest unknown outcome has been unknown; 0 if there is none.", highest)
+	unknownDead     = gauges("retrysafe_unknown_dead_letters", "Unknown outcomes that no resolver is asked about again.", highest)
+	unknownDisputed = gauges("retrysafe_unknown_disputed", "Unknown outcomes whose evidence contradicts itself: the operation may have happened twice.", highest)
 
 	findings      = counts("retrysafe_guard_findings_total", "Requests that guards refused or, where a rule is not enforced, would have refused.", "code", "enforced")
 	limitRefusals = counts("retrysafe_limit_refusals_total", "Requests that were refused and connections that were closed, by the limit that was reached.", "limit")

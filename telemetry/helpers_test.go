@@ -21,6 +21,7 @@ import (
 	"github.com/retrysafe/retrysafe/janitor"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/memstore"
+	"github.com/retrysafe/retrysafe/store/storekit"
 	"github.com/retrysafe/retrysafe/store/tiered"
 	"github.com/retrysafe/retrysafe/telemetry"
 )
@@ -103,6 +104,7 @@ type world struct {
 	reaper     *janitor.Reaper
 	reconciler *janitor.Reconciler
 	worker     *outbox.Worker
+	counting   []janitor.Duty // the duties that count unknown outcomes
 
 	mu  sync.Mutex
 	now time.Time
@@ -133,13 +135,23 @@ func newWorld(t *testing.T, o retrysafe.Observer) *world {
 func (w *world) show(m *telemetry.Metrics) (forget func()) {
 	all := []func(){
 		m.Janitor(w.sweeper, w.reaper, w.reconciler), m.Outbox(w.worker, w.store.Outbox()),
-		m.Cache(w.cache), m.Guard(w.guard), m.Guard(limited{}), m.Webhook("stripe", w.guard), m.Store(w.engine.Healthy), m.Ledgers(ledgers),
+		m.Cache(w.cache), m.SharedCache(func() (hits, misses uint64) { return 3, 4 }), m.Batches(batches), w.unknowns(m), m.Guard(w.guard), m.Guard(limited{}), m.Webhook("stripe", w.guard), m.Store(w.engine.Healthy), m.Ledgers(ledgers),
 	}
 	return func() {
 		for _, f := range slices.Backward(all) {
 			f()
 		}
 	}
+}
+
+func batches() storekit.BatchStats {
+	return storekit.BatchStats{Batches: 10, Requests: 25, InFlight: 2, Waiting: 3}
+}
+
+func (w *world) unknowns(m *telemetry.Metrics) (forget func()) {
+	duty, forget := m.Unknowns(w.store, slog.New(slog.DiscardHandler))
+	w.counting = append(w.counting, duty)
+	return forget
 }
 
 // Now is the time of the store, and of the machine that the reaper runs on.
@@ -193,6 +205,9 @@ func (w *world) live(t *testing.T) {
 	}
 	w.pass(time.Hour)
 	once(t, w.sweeper)
+	for _, d := range w.counting {
+		once(t, d)
+	}
 	w.pass(time.Hour)
 	once(t, w.reconciler)
 	w.pass(72 * time.Hour)

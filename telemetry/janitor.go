@@ -22,6 +22,9 @@ func (m *Metrics) Janitor(duties ...janitor.Duty) (forget func()) {
 					r.add(lastSuccess, timestamp(p.Finished, since), name)
 					r.add(unreadable, float64(p.Unreadable), name)
 				}
+				if c, ok := d.(*janitor.Reconciler); ok && c != nil {
+					r.add(breakersOpen, float64(c.Stats().Open))
+				}
 			}
 		})
 }
@@ -58,7 +61,6 @@ func countDuty(r reading, d janitor.Duty) {
 		r.add(questions, float64(s.Asked-s.ResolverErrors), "answered")
 		r.add(questions, float64(s.ResolverErrors), "error")
 		r.add(questions, float64(s.Skipped), "skipped")
-		r.add(breakersOpen, float64(s.Open))
 	}
 }
 

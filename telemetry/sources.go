@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/retrysafe/retrysafe/httpkey"
+	"github.com/retrysafe/retrysafe/store/storekit"
 	"github.com/retrysafe/retrysafe/store/tiered"
 )
 
@@ -33,6 +34,38 @@ func (m *Metrics) Cache(c Cache) (forget func()) {
 			s := c.Stats()
 			r.add(cacheEntries, float64(s.Entries))
 			r.add(cacheBytes, float64(s.Bytes))
+		})
+}
+
+// SharedCache adds a cache that several processes share as a source, by the method Hits of
+// a redistier.Store. Nil adds none.
+func (m *Metrics) SharedCache(hits func() (hits, misses uint64)) (forget func()) {
+	if hits == nil {
+		return func() {}
+	}
+	return m.pull.watch(func(r reading) {
+		hits, misses := hits()
+		r.add(sharedCacheHits, float64(hits))
+		r.add(sharedCacheMisses, float64(misses))
+	}, nil)
+}
+
+// Batches adds the batches of a store as a source, by the method BatchStats that a store
+// with group commit has. Nil adds none.
+func (m *Metrics) Batches(stats func() storekit.BatchStats) (forget func()) {
+	if stats == nil {
+		return func() {}
+	}
+	return m.pull.watch(
+		func(r reading) {
+			s := stats()
+			r.add(batches, float64(s.Batches))
+			r.add(batchRequests, float64(s.Requests))
+		},
+		func(r reading) {
+			s := stats()
+			r.add(batchesInFlight, float64(s.InFlight))
+			r.add(batchWaiting, float64(s.Waiting))
 		})
 }
 

@@ -3,6 +3,7 @@ package telemetry_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -288,4 +289,46 @@ func TestLimitsOfAGuard(t *testing.T) {
 	if _, ok := got[`retrysafe_limit_used{limit="memory"}`]; ok || got[`retrysafe_limit_refusals_total{limit="memory"}`] != 3 {
 		t.Errorf("after the guard has gone there is %v", got)
 	}
+}
+
+func TestBatchesAndSharedCacheAreShown(t *testing.T) {
+	t.Parallel()
+	m := telemetry.New(nil)
+	m.Batches(nil)()
+	m.SharedCache(nil)()
+	forget := []func(){m.Batches(batches), m.Batches(batches), m.SharedCache(func() (hits, misses uint64) { return 3, 4 })}
+	wantSeries(t, shown(t, m), map[string]float64{
+		"retrysafe_store_batches_total": 20, "retrysafe_store_batch_requests_total": 50,
+		"retrysafe_store_batches_in_flight": 4, "retrysafe_store_batch_waiting_requests": 6,
+		"retrysafe_shared_cache_hits_total": 3, "retrysafe_shared_cache_misses_total": 4,
+	})
+	for _, f := range forget {
+		f()
+	}
+	left := shown(t, m)
+	wantSeries(t, left, map[string]float64{"retrysafe_store_batches_total": 20, "retrysafe_shared_cache_hits_total": 3})
+	if _, ok := left["retrysafe_store_batches_in_flight"]; ok {
+		t.Error("of a store that was removed, batches are shown in flight")
+	}
+}
+
+// A breaker is shown as long as its reconciler is a source, unlike the reconciler's counts.
+func TestBreakerOfARemovedReconcilerIsForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	down := janitor.NewReconciler(w.store, janitor.ResolverFunc(func(context.Context, retrysafe.Record) (retrysafe.Evidence, error) {
+		return retrysafe.Evidence{}, errors.New("the provider is down")
+	}), &janitor.ReconcilerOptions{Options: janitor.Options{Logger: slog.New(slog.DiscardHandler)}, BreakAfter: 1})
+	m := telemetry.New(nil)
+	forget := m.Janitor(down)
+	quarantine(t, w.engine, "a", errors.New("no reply"))
+	w.pass(time.Hour)
+	_, _ = down.RunOnce(t.Context()) // the failure of a resolver may be one of the pass
+	wantSeries(t, shown(t, m), map[string]float64{"retrysafe_reconcile_breakers_open": 1})
+	forget()
+	left := shown(t, m)
+	if n, ok := left["retrysafe_reconcile_breakers_open"]; ok {
+		t.Errorf("after the reconciler was removed, %v breakers are open", n)
+	}
+	wantSeries(t, left, map[string]float64{`retrysafe_reconcile_questions_total{result="error"}`: 1})
 }

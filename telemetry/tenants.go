@@ -93,6 +93,9 @@ func (t *tenant) count(into reading) {
 	for kind := range t.events {
 		if n := t.events[kind].Load(); n > 0 {
 			into.add(tenantEvents, float64(n), t.label, retrysafe.EventKind(kind).String())
+			if table[kind].duplicate {
+				into.add(tenantDuplicates, float64(n), t.label)
+			}
 		}
 	}
 }

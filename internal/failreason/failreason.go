@@ -7,6 +7,7 @@ package failreason
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -36,6 +37,48 @@ func Status(reason string) int {
 		return 0
 	}
 	return status
+}
+
+// Classes are the classes of reasons: their number is bounded, whatever text an error has.
+var Classes = []string{
+	"lapsed", "abandoned", "too_long", "answered_5xx", "answered_4xx", "answered_other", "answer_cut", "timeout", "connection", "panic", "operator", other,
+}
+
+const other = "other"
+
+// Class returns the one of [Classes] that a reason belongs to. Texts of foreign errors are
+// recognised by their words, so a class is for an overview, and the reason itself for a
+// decision.
+func Class(reason string) string {
+	has := func(parts ...string) bool {
+		return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(reason, part) })
+	}
+	switch status := Status(reason); {
+	case strings.HasPrefix(reason, cut):
+		return "answer_cut"
+	case status >= 500 && status <= 599:
+		return "answered_5xx"
+	case status >= 400 && status <= 499:
+		return "answered_4xx"
+	case strings.HasPrefix(reason, answered):
+		return "answered_other"
+	case reason == "lease lapsed":
+		return "lapsed"
+	case reason == "no worker took it up":
+		return "abandoned"
+	case has("attempt ran too long"):
+		return "too_long"
+	case strings.HasPrefix(reason, "quarantined by an operator"):
+		return "operator"
+	case strings.HasPrefix(reason, "panic"):
+		return "panic"
+	case has("timeout", "deadline exceeded", "timed out"):
+		return "timeout"
+	case has("EOF", "connection reset", "broken pipe", "connection refused", "closed network connection", "server closed"):
+		return "connection"
+	default:
+		return other
+	}
 }
 
 // localAddress is the local end of a connection in an error of package net, as in "read

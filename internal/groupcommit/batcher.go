@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/retrysafe/retrysafe/internal/pool"
@@ -59,6 +60,9 @@ type Batcher[Q, A any] struct {
 	underWay []*request[Q, A]
 	batches  sync.WaitGroup
 	spare    pool.Of[request[Q, A]]
+
+	sent, requests atomic.Uint64 // see Stats
+	inFlight       atomic.Int64
 
 	timer  *time.Timer // for the first of the deadlines
 	fireAt time.Time   // zero if the timer is not set
@@ -262,7 +266,11 @@ func (b *Batcher[Q, A]) send(ctx context.Context, batch []Q) (answers []Answer[A
 		ctx, cancel = context.WithTimeout(ctx, b.Timeout)
 		defer cancel()
 	}
+	b.requests.Add(uint64(len(batch))) // before sent, which Stats reads first
+	b.sent.Add(1)
+	b.inFlight.Add(1)
 	defer func() {
+		b.inFlight.Add(-1)
 		if p := recover(); p != nil {
 			answers = make([]Answer[A], len(batch))
 			for i := range answers {

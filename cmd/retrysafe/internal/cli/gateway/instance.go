@@ -21,6 +21,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
 	"github.com/retrysafe/retrysafe/httpkey"
+	"github.com/retrysafe/retrysafe/janitor"
 	"github.com/retrysafe/retrysafe/store/sealed"
 	"github.com/retrysafe/retrysafe/telemetry"
 )
@@ -29,7 +30,8 @@ import (
 // when it has ended.
 type instance struct {
 	*gateway.Gateway
-	release []func() error
+	unknowns janitor.Duty // nil if other nodes count them
+	release  []func() error
 }
 
 // Drain implements [listener.App].
@@ -158,6 +160,7 @@ func (b *builder) newInstance(ctx context.Context, c *config.Config, d *deployme
 	if len(c.Ledger) > 0 {
 		i.onRelease(b.metrics.Ledgers(func() []telemetry.LedgerStats { return ledgerStats(g.Ledgers()) }))
 	}
+	i.watchStore(b, below, d.store)
 	b.metrics.Tenants(c.Metrics.Tenants)
 	return i, nil
 }

@@ -84,7 +84,7 @@ func recordFor(verb, key string) retrysafe.Write {
 // Every alert that we ship has a section in the runbook, which ends in commands.
 func TestDocsEveryAlertHasItsCommands(t *testing.T) {
 	t.Parallel()
-	text := pages.Read(t, "docs/metrics.md")
+	text := ""
 	clitest.Must(t, filepath.WalkDir(pages.Path(t, "deploy"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !slices.Contains([]string{".yaml", ".yml"}, filepath.Ext(path)) {
 			return err
@@ -94,11 +94,11 @@ func TestDocsEveryAlertHasItsCommands(t *testing.T) {
 		return err
 	}))
 	alerts := regexp.MustCompile(`(?m)^\s*- alert: (\w+)`).FindAllStringSubmatch(text, -1)
-	if len(alerts) < 3 {
+	if len(alerts) < 10 {
 		t.Fatalf("there are %d alerts; this test looks in the wrong place", len(alerts))
 	}
 	runbook := pages.Read(t, "docs/runbook.md")
-	names := []string{"Messages wait in the outbox"}
+	var names []string
 	for _, a := range alerts {
 		names = append(names, a[1])
 	}

@@ -4,14 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
 
+	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
+	"github.com/retrysafe/retrysafe/janitor"
 	"github.com/retrysafe/retrysafe/telemetry"
 )
+
+// watched returns the duties of a run that goes on. Where metrics are served, one more
+// counts the unknown outcomes for them.
+func (f *runFlags) watched(env *command.Env, store retrysafe.Store, metrics *telemetry.Metrics, all *duties) []janitor.Duty {
+	list := all.list()
+	if f.metricsListen != "" {
+		unknowns, _ := metrics.Unknowns(store, slog.New(slog.NewTextHandler(env.Err, nil)))
+		list = append(list, unknowns)
+	}
+	return list
+}
 
 // serveMetrics serves the metrics of the duties to Prometheus, under the names that a
 // gateway's have, until stop is called. Without an address it does nothing.

@@ -149,7 +149,7 @@ func (f *runFlags) run(ctx context.Context, env *command.Env) error {
 		}
 		defer stop()
 		fmt.Fprintf(env.Err, "working on %s, until stopped\n", s)
-		err = janitor.Run(ctx, all.list()...)
+		err = janitor.Run(ctx, f.watched(env, s.Store, metrics, all)...)
 	} else {
 		err = all.runOnce(ctx, env)
 	}

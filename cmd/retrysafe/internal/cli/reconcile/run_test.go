@@ -216,7 +216,7 @@ reconcile:
 	p := clitest.Start(t, "reconcile", "run", "--config", file, "--watch", "--metrics-listen", "127.0.0.1:0")
 	metrics := p.Word("metrics on ")
 	p.Until("an unknown outcome was settled")
-	for want := range map[string]bool{`retrysafe_reconcile_questions_total{result="answered"} 1`: true, "api_idempotency_reconcile_resolved_total 1": true, "retrysafe_reconcile_breakers_open 0": true} {
+	for want := range map[string]bool{`retrysafe_reconcile_questions_total{result="answered"} 1`: true, "api_idempotency_reconcile_resolved_total 1": true, "retrysafe_reconcile_breakers_open 0": true, "retrysafe_unknown_oldest_seconds": true} {
 		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 			status, text := clitest.Get(t, metrics, "")
 			if status == http.StatusOK && strings.Contains(text, want) {
