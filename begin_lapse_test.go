@@ -327,6 +327,27 @@ func TestW30_AttemptInTxThatWasNeverSeenInATransaction(t *testing.T) {
 	})
 }
 
+// An attempt that has committed a transaction by itself and then runs too long proves
+// nothing either, although its operation was seen in a transaction.
+func TestW30_AttemptInTxThatHasEndedATransactionItself(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lease: 10 * time.Second, MaxRun: time.Minute})
+		b.seenInTx(t)
+		x := b.begins(t)
+		tx, err := b.mem.Begin(t.Context())
+		must(t, err)
+		must(t, tx.Commit(t.Context()))
+		if err := x.CompleteTx(t.Context(), tx, answer("too late")); !errors.Is(err, retrysafe.ErrTxDone) {
+			t.Fatalf("CompleteTx in a transaction that has ended = %v", err)
+		}
+		time.Sleep(61 * time.Second)
+		if got := b.state(t).State; got != retrysafe.StateUnknown {
+			t.Errorf("it became %s, want unknown", got)
+		}
+	})
+}
+
 func TestW30_SettingAsideIsTriedUntilItIsDone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

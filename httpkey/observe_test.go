@@ -214,11 +214,11 @@ func TestObserveNeverWaits(t *testing.T) {
 func TestObserveReleasesWhatWouldNotBeStored(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]retrysafe.State{201: retrysafe.StateCompleted, 404: retrysafe.StateCompleted, 429: retrysafe.StateRetryable} {
-		b := observing(t, withHandler(func(w http.ResponseWriter, _ *http.Request) {
+		b := observing(t)
+		b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusEarlyHints)
 			w.WriteHeader(status)
 		}))
-		b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 		b.post(t, key, `{}`)
 		if got := b.state(t).State; got != want {
 			t.Errorf("after %d the record is %s, want %s", status, got, want)
