@@ -127,7 +127,7 @@ func TestAsyncHandlerSeesTheRequest(t *testing.T) {
 	var seen *http.Request
 	var body string
 	b := setup(t, async, func(c *config) {
-		c.KeepHeaders, c.FingerprintHeaders = []string{"x-campaign"}, []string{"Stripe-Version"}
+		c.KeepHeaders, c.FingerprintHeaders = []string{"x-campaign"}, []string{"Stripe-Version", "X-Api-Key"}
 		c.Encoded = httpkey.EncodedDecodeGzip
 	})
 	route := b.guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -3,9 +3,11 @@ package pgstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -106,6 +108,35 @@ func TestFillIsOneRuns(t *testing.T) {
 func TestMovingOpensWhatIsClosed(t *testing.T) {
 	t.Parallel()
 	movetest.MovingOpensWhatIsClosed(t, moveHarness(t, ""))
+}
+
+// What was written behind more purged keys than Retire takes at a time is handed over too.
+func TestRetireGoesOnBehindPurgedKeys(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	s, conn := open(t, url, nil), connect(t, url)
+	must(t, second(s.Mover().Follow(t.Context(), mover)))
+	before := one[int64](t, conn, `SELECT coalesce(max(revision), 0) FROM retrysafe_keys`)
+	store := func(what string, n int) {
+		var all sync.WaitGroup
+		for i := range n {
+			all.Go(func() {
+				if _, err := s.Create(t.Context(), fresh(fmt.Sprintf("%s %d", what, i))); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	store("purged", 1200)
+	exec(t, conn, fmt.Sprintf(`DELETE FROM retrysafe_keys WHERE revision > %d`, before))
+	store("behind", 200)
+	rest, err := retire(t.Context(), s)
+	must(t, err)
+	left := slices.DeleteFunc(rest, func(name string) bool { return strings.HasPrefix(name, "no ") })
+	if len(left) != 200 {
+		t.Errorf("%d keys that were written behind the purged ones are left to copy, want 200", len(left))
+	}
 }
 
 // This is movetest.RetireWaitsForTransactions with the caller's own writes in the
