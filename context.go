@@ -194,7 +194,8 @@ func (d *detachedContext) end(cause error) {
 // or has run too long.
 type executionContext struct {
 	detachedContext
-	x *Execution
+	x      *Execution
+	tracer Tracer // nil if the operation is not traced
 }
 
 type executionKey struct{}
@@ -202,6 +203,9 @@ type executionKey struct{}
 func (c *executionContext) Value(key any) any {
 	if key == (executionKey{}) {
 		return c.x
+	}
+	if key == (tracerKey{}) && c.tracer != nil {
+		return c.tracer
 	}
 	return c.detachedContext.Value(key)
 }

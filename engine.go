@@ -18,6 +18,9 @@ type Options struct {
 	Policy Policy
 	// Observer receives the engine's events.
 	Observer Observer
+	// Tracer follows calls and attempts as spans; see package telemetry/otel. Nil: none
+	// does, at no cost.
+	Tracer Tracer
 	// Namespace sets the downstream keys of this service apart from those of
 	// others that call the same provider on behalf of the same callers.
 	Namespace string
@@ -53,6 +56,7 @@ type Engine struct {
 type shared struct {
 	store         Store
 	observer      Observer
+	tracer        Tracer
 	namespace     string
 	storeTimeout  time.Duration
 	settleTimeout time.Duration
@@ -86,6 +90,7 @@ func New(s Store, opts *Options) (*Engine, error) {
 	sh := &shared{
 		store:         s,
 		observer:      o.Observer,
+		tracer:        o.Tracer,
 		namespace:     o.Namespace,
 		storeTimeout:  cmp.Or(o.StoreTimeout, 1500*time.Millisecond),
 		settleTimeout: cmp.Or(o.SettleTimeout, 3*time.Second),

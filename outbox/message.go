@@ -101,6 +101,13 @@ func (m *Message) Shard() int {
 	return int(h.Sum32() % Shards)
 }
 
+// Prepared returns m as a store keeps it: with a key, its own or a random one, and with
+// the headers of the trace that ctx belongs to, unless it has some. Stores call it when a
+// message is enqueued.
+func (m Message) Prepared(ctx context.Context) Message {
+	return m.traced(ctx).Keyed()
+}
+
 // Keyed returns m with a key: its own, or a random one.
 func (m Message) Keyed() Message {
 	if m.Key == "" {

@@ -1,6 +1,8 @@
 package telemetry
 
 import (
+	"context"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/retrysafe/retrysafe"
@@ -103,6 +105,15 @@ type events struct {
 	slots   [len(table)]slot
 	routes  *routes
 	tenants tenants
+	traceID func(context.Context) string // nil: there are no exemplars
+}
+
+// trace returns the id of the sampled trace of ctx, if there is one.
+func (e *events) trace(ctx context.Context) string {
+	if e.traceID == nil || ctx == nil {
+		return ""
+	}
+	return e.traceID(ctx)
 }
 
 // A slot is a row with its counters resolved, so that counting an event needs no map
@@ -145,7 +156,7 @@ func (e *events) Observe(ev retrysafe.Event) {
 		s.unknown.Inc()
 	}
 	if s.ends && ev.Took > 0 {
-		e.routes.attempt(ev.Operation, kind, ev.Took)
+		e.routes.attempt(ev.Operation, kind, ev.Took, e.trace(ev.Context))
 	}
 	if e.tenants.most.Load() > 0 {
 		e.tenants.of(ev.Ref.Scope).events[kind].Add(1)
