@@ -89,7 +89,7 @@ type Event struct {
 	// Context is that of the attempt that the event is about, where that is known, for
 	// its values alone.
 	Context context.Context
-	// Trace is [Record.Trace], where a [Tracer] is told of the end of a step.
+	// Trace is [Record.Trace], where a [Tracer] is told of the end of a reservation.
 	Trace string
 }
 
@@ -97,7 +97,7 @@ type Event struct {
 func eventOf(ctx context.Context, kind EventKind, r *Record, took time.Duration, err error) Event {
 	return Event{
 		Kind: kind, Ref: r.Ref, Operation: r.Operation, Attempt: r.Attempt, Revision: r.Revision, State: r.State,
-		Took: took, Err: err, Context: ctx, Trace: r.Trace(),
+		Took: took, Err: err, Context: ctx,
 	}
 }
 

@@ -113,7 +113,9 @@ func (b *begin) endTrace(kind EventKind, r *Record, err error) {
 		return
 	}
 	b.traced = false
-	b.e.tracer.EndSpan(b.ctx, eventOf(b.ctx, kind, r, 0, err))
+	ended := eventOf(b.ctx, kind, r, 0, err)
+	ended.Trace = r.Trace()
+	b.e.tracer.EndSpan(b.ctx, ended)
 }
 
 // endRefused ends the span of a call that was refused, if it has not ended before.

@@ -1,6 +1,7 @@
 package otel
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"strings"
@@ -32,7 +33,7 @@ func (t *Tracer) Handler(next http.Handler) http.Handler {
 		}
 		served, noted := r.WithContext(ctx), &statusWriter{ResponseWriter: w}
 		defer func() { // also when the handler panics because its answer was cut off
-			if _, route, ok := strings.Cut(served.Pattern, " "); ok {
+			if route := served.Pattern[strings.IndexByte(served.Pattern, ' ')+1:]; route != "" {
 				span.SetName(method + " " + route)
 				span.SetAttributes(attribute.String("http.route", route))
 			}
@@ -49,6 +50,20 @@ func (t *Tracer) Handler(next http.Handler) http.Handler {
 			noted.status = http.StatusOK
 		}
 	})
+}
+
+// Describe adds what became of a request to the span of [Tracer.Handler], which ctx
+// carries: the outcome, and the code of the problem that its client was told of, if there
+// was one.
+func (t *Tracer) Describe(ctx context.Context, outcome, problem string) {
+	span := trace.SpanFromContext(ctx)
+	if !span.IsRecording() {
+		return
+	}
+	span.SetAttributes(outcomeKey.String(outcome))
+	if problem != "" {
+		span.SetAttributes(attribute.String("retrysafe.problem", problem))
+	}
 }
 
 // InjectHTTP sets the headers of W3C Trace Context of the span in the request's context,

@@ -46,7 +46,7 @@ type stepKey struct{}
 // stepIn returns the step whose span is the innermost one in ctx, or nil.
 func stepIn(ctx context.Context) *step {
 	s, _ := ctx.Value(stepKey{}).(*step)
-	if s == nil || trace.SpanFromContext(ctx) != s.span {
+	if s == nil || trace.SpanContextFromContext(ctx).SpanID() != s.span.SpanContext().SpanID() {
 		return nil
 	}
 	return s
