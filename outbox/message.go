@@ -105,11 +105,7 @@ func (m *Message) Shard() int {
 // the headers of the trace that ctx belongs to, unless it has some. Stores call it when a
 // message is enqueued.
 func (m Message) Prepared(ctx context.Context) Message {
-	return m.traced(ctx).Keyed()
-}
-
-// Keyed returns m with a key: its own, or a random one.
-func (m Message) Keyed() Message {
+	m = m.traced(ctx)
 	if m.Key == "" {
 		var nonce [16]byte
 		_, _ = rand.Read(nonce[:]) // it never fails

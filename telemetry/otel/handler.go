@@ -1,7 +1,6 @@
 package otel
 
 import (
-	"context"
 	"net/http"
 	"strconv"
 	"strings"
@@ -50,29 +49,6 @@ func (t *Tracer) Handler(next http.Handler) http.Handler {
 			noted.status = http.StatusOK
 		}
 	})
-}
-
-// Describe adds what became of a request to the span of [Tracer.Handler], which ctx
-// carries: the outcome, and the code of the problem that its client was told of, if there
-// was one.
-func (t *Tracer) Describe(ctx context.Context, outcome, problem string) {
-	span := trace.SpanFromContext(ctx)
-	if !span.IsRecording() {
-		return
-	}
-	span.SetAttributes(outcomeKey.String(outcome))
-	if problem != "" {
-		span.SetAttributes(attribute.String("retrysafe.problem", problem))
-	}
-}
-
-// InjectHTTP sets the headers of W3C Trace Context of the span in the request's context,
-// in place of those that the request came with. If there is no span, they stay.
-func (t *Tracer) InjectHTTP(r *http.Request) {
-	if trace.SpanContextFromContext(r.Context()).IsValid() {
-		r.Header.Del("Tracestate")
-		t.w3c.Inject(r.Context(), propagation.HeaderCarrier(r.Header))
-	}
 }
 
 // methodOf returns the method as the attribute has it: clients may send any text.

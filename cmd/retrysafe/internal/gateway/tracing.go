@@ -4,6 +4,10 @@ import (
 	"net/http"
 	"strings"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/telemetry/otel"
 )
@@ -42,9 +46,11 @@ func (t *tracing) engine() retrysafe.Tracer {
 // inject names the gateway's span as the parent of what the upstream does. Without tracing
 // the headers of the client's trace pass as they came.
 func (t *tracing) inject(out *http.Request) {
-	if t.tracer != nil {
-		t.tracer.InjectHTTP(out)
+	if t.tracer == nil || !trace.SpanContextFromContext(out.Context()).IsValid() {
+		return
 	}
+	delete(out.Header, "Tracestate")
+	propagation.TraceContext{}.Inject(out.Context(), propagation.HeaderCarrier(out.Header))
 }
 
 // told adds what became of a request to its span, and passes it on.
@@ -53,8 +59,12 @@ func (t *tracing) told(next func(Exchange)) func(Exchange) {
 		return next
 	}
 	return func(x Exchange) {
-		if x.Context != nil {
-			t.tracer.Describe(x.Context, string(x.Handling), x.Code)
+		if x.Context != nil && !x.Later { // a worker's attempt has no request, and its span has ended
+			span := trace.SpanFromContext(x.Context)
+			span.SetAttributes(attribute.String("retrysafe.outcome", string(x.Handling)))
+			if x.Code != "" {
+				span.SetAttributes(attribute.String("retrysafe.problem", x.Code))
+			}
 		}
 		if next != nil {
 			next(x)
