@@ -194,8 +194,7 @@ func (d *detachedContext) end(cause error) {
 // or has run too long.
 type executionContext struct {
 	detachedContext
-	x      *Execution
-	tracer Tracer // nil if the operation is not traced
+	x *Execution
 }
 
 type executionKey struct{}
@@ -204,8 +203,8 @@ func (c *executionContext) Value(key any) any {
 	if key == (executionKey{}) {
 		return c.x
 	}
-	if key == (tracerKey{}) && c.tracer != nil {
-		return c.tracer
+	if key == (tracerKey{}) && c.x != nil && c.x.e.tracer != nil {
+		return c.x.e.tracer
 	}
 	return c.detachedContext.Value(key)
 }

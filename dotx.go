@@ -189,7 +189,7 @@ func (t *txCall) tryReserve(got *Record) error {
 	now := e.clock.Now()
 	life := new(executionContext)
 	life.init(b.ctx, e.clock, e.policy.MaxRun)
-	life.deadline, life.tracer = now.Add(e.policy.MaxRun), e.tracer
+	life.deadline = now.Add(e.policy.MaxRun)
 	until, _ := b.storeCtx.Deadline()
 	limit := e.clock.AfterFunc(until.Sub(now), func() { life.end(context.DeadlineExceeded) })
 	tx, op, err := t.begin(life)
@@ -288,7 +288,7 @@ var errNoReturn = errors.New("the operation panicked or ended its goroutine")
 // DoTx still runs.
 func (t *txCall) call(next *Write) (Result, error) {
 	back := false
-	ctx := t.e.traceRun(t.ctx, &next.Record)
+	ctx := t.traceRun(&next.Record)
 	defer func() {
 		if back {
 			return

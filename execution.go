@@ -65,7 +65,7 @@ func (e *Engine) execution(ctx context.Context, r *Record) *Execution {
 	}
 	x.ctx.init(ctx, e.clock, e.policy.MaxRun)
 	x.ctx.deadline = now.Add(e.policy.MaxRun)
-	x.ctx.x, x.ctx.tracer = x, e.tracer
+	x.ctx.x = x
 	return x
 }
 

@@ -198,6 +198,15 @@ func settledKind(state State, err error) EventKind {
 	}
 }
 
+// traceRun starts the span of an operation in a transaction and returns the context that it
+// runs in. That has no execution which leads to the tracer.
+func (t *txCall) traceRun(r *Record) context.Context {
+	if !t.e.traces(&r.Ref) {
+		return t.ctx
+	}
+	return context.WithValue(t.e.traceRun(t.ctx, r), tracerKey{}, t.e.tracer)
+}
+
 // endRun ends the span of an operation in a transaction.
 func (t *txCall) endRun(ctx context.Context, r *Record, err error) {
 	if !t.e.traces(&r.Ref) {

@@ -43,7 +43,8 @@ type step struct {
 
 type stepKey struct{}
 
-// stepIn returns the step whose span is the innermost one in ctx, or nil.
+// stepIn returns the step whose span is the innermost one in ctx, or nil if that is another
+// span.
 func stepIn(ctx context.Context) *step {
 	s, _ := ctx.Value(stepKey{}).(*step)
 	if s == nil || trace.SpanContextFromContext(ctx).SpanID() != s.span.SpanContext().SpanID() {
@@ -66,17 +67,21 @@ func (t *Tracer) StartSpan(ctx context.Context, s retrysafe.Span) context.Contex
 		kind = trace.SpanKindProducer
 	}
 	ctx, span := t.tracer.Start(outer, prefix+s.Name, trace.WithSpanKind(kind))
-	started := &step{span: span, parent: trace.SpanFromContext(outer), ref: s.Ref, name: s.Name}
-	if span.IsRecording() {
-		span.SetAttributes(operationKey.String(s.Operation), keyHashKey.String(retrysafe.HashKey(s.Ref.Key)))
-		if s.Ref.Scope != "" {
-			span.SetAttributes(scopeHashKey.String(retrysafe.HashKey(s.Ref.Scope)))
+	if !span.IsRecording() {
+		if stepIn(ctx) != nil { // a provider that makes no spans passes on the ids of the outer one
+			ctx = context.WithValue(ctx, stepKey{}, (*step)(nil))
 		}
-		if s.Attempt > 0 {
-			span.SetAttributes(attemptKey.Int(s.Attempt))
-		}
-		t.link(started, s.Trace)
+		return ctx
 	}
+	started := &step{span: span, parent: trace.SpanFromContext(outer), ref: s.Ref, name: s.Name}
+	span.SetAttributes(operationKey.String(s.Operation), keyHashKey.String(retrysafe.HashKey(s.Ref.Key)))
+	if s.Ref.Scope != "" {
+		span.SetAttributes(scopeHashKey.String(retrysafe.HashKey(s.Ref.Scope)))
+	}
+	if s.Attempt > 0 {
+		span.SetAttributes(attemptKey.Int(s.Attempt))
+	}
+	t.link(started, s.Trace)
 	return context.WithValue(ctx, stepKey{}, started)
 }
 

@@ -14,6 +14,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/janitor"
@@ -489,6 +490,22 @@ func TestEverySpanEnds(t *testing.T) {
 		t.Errorf("%d spans were started, and %d ended: %v", started, ended, names(tr.Ended()))
 	}
 	noSecrets(t, tr)
+}
+
+// A tracer whose provider makes no spans leaves those of another tracer open.
+func TestNoopProviderEndsNoSpanOfOthers(t *testing.T) {
+	t.Parallel()
+	tr, none := newTraced(), otel.New(noop.NewTracerProvider())
+	span := retrysafe.Span{Name: "run", Ref: call.Ref}
+	outer := tr.StartSpan(t.Context(), span)
+	inner := none.StartSpan(outer, span)
+	none.EndSpan(inner, retrysafe.Event{})
+	if n := len(tr.Ended()); n != 0 {
+		t.Errorf("%d spans have ended", n)
+	}
+	tr.EndSpan(outer, retrysafe.Event{})
+	tr.EndSpan(outer, retrysafe.Event{Err: errors.New("again")})
+	has(t, tr.one(t, "run"), map[string]string{"retrysafe.outcome": "none"})
 }
 
 // noSecrets checks that no span has a key, a card, a token, or the text of an error.

@@ -52,19 +52,19 @@ tracing:
 func TestTracingIsRefused(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		`{ endpoint: "127.0.0.1:4318" }`:                                                                              "tracing.endpoint: it is not the URL of a collector",
-		`{ endpoint: "grpc://127.0.0.1:4317" }`:                                                                       "tracing.endpoint: it is not the URL of a collector",
-		`{ endpoint: "https://me:secret@c.example" }`:                                                                 "tracing.endpoint: it has a password in it",
-		`{ endpoint: "https://c.example?token=1" }`:                                                                   "tracing.endpoint: it is not the URL",
-		`{ endpoint: "http://c.example", headers: { Authorization: "Bearer 1" } }`:                                    "use https",
-		`{ headers: { Authorization: "Bearer 1" } }`:                                                                  "tracing.endpoint: it is missing",
-		`{ endpoint: "https://c.example", sample: 5 }`:                                                                "tracing.sample: it is the share",
-		`{ endpoint: "https://c.example", sample: -0.1 }`:                                                             "tracing.sample: it is the share",
-		`{ endpoint: "https://c.example", timeout: 0s }`:                                                              "tracing.timeout: it must be more than 0",
-		`{ endpoint: "https://c.example", service: "" }`:                                                              "tracing.service: it is empty",
-		`{ endpoint: "https://c.example", headers: { "a b": c } }`:                                                    "is not the name of a header",
+		`{ endpoint: "127.0.0.1:4318" }`:                                                                                 "tracing.endpoint: it is not the URL of a collector",
+		`{ endpoint: "grpc://127.0.0.1:4317" }`:                                                                          "tracing.endpoint: it is not the URL of a collector",
+		`{ endpoint: "https://me:secret@c.example" }`:                                                                    "tracing.endpoint: it has a password in it",
+		`{ endpoint: "https://c.example?token=1" }`:                                                                      "tracing.endpoint: it is not the URL",
+		`{ endpoint: "http://c.example", headers: { Authorization: "Bearer 1" } }`:                                       "use https",
+		`{ headers: { Authorization: "Bearer 1" } }`:                                                                     "tracing.endpoint: it is missing",
+		`{ endpoint: "https://c.example", sample: 5 }`:                                                                   "tracing.sample: it is the share",
+		`{ endpoint: "https://c.example", sample: -0.1 }`:                                                                "tracing.sample: it is the share",
+		`{ endpoint: "https://c.example", timeout: 0s }`:                                                                 "tracing.timeout: it must be more than 0",
+		`{ endpoint: "https://c.example", service: "" }`:                                                                 "tracing.service: it is empty",
+		`{ endpoint: "https://c.example", headers: { "a b": c } }`:                                                       "is not the name of a header",
 		`{ endpoint: "https://c.example", headers: { A: b }, header_files: { a: ` + write(t, "token", "secret") + ` } }`: "headers has it too",
-		`{ endpoit: "https://c.example" }`: "endpoint",
+		`{ endpoit: "https://c.example" }`:                                                                               "endpoint",
 	} {
 		if got := refused(t, least+"\ntracing: "+text+"\n"); !strings.Contains(got, want) {
 			t.Errorf("%s: %s\nwant %q", text, got, want)

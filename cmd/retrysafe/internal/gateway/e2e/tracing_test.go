@@ -308,7 +308,7 @@ metrics: { tenants: 10 }
 		}
 	}
 	for range 2 {
-		post(key, `{"card": "`+card+`"}`)                // run, replayed
+		post(key, `{"card": "`+card+`"}`)                 // run, replayed
 		post(other, `{"card": "`+card+`", "hang up": 1}`) // unknown, refused
 	}
 	post(key, `{"card": "`+card+`", "amount": 2}`) // another request
