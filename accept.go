@@ -24,7 +24,9 @@ func (e *Engine) Accept(ctx context.Context, c Call, request []byte) (*Outcome, 
 	b := e.newBegin(ctx, &c)
 	defer b.done()
 	b.accept, b.request = true, request
+	b.trace(0, "")
 	_, out, err := b.run()
+	b.endRefused(err)
 	return out, err
 }
 
@@ -63,6 +65,8 @@ func (e *Engine) TakeUp(ctx context.Context, r Record) (*Execution, error) {
 	}
 	next := transition(retryAction(&r), &c, policy, r, b.owner)
 	next.Relaxed = false
+	b.trace(next.Attempt, r.Trace())
+	next.setTrace(b.traceparent)
 	failpoint.Hit("takeup.claiming")
 	var got Record
 	err = b.send(opSwap, &next, &got)

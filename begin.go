@@ -30,7 +30,10 @@ func (e *Engine) Begin(ctx context.Context, c Call) (*Execution, *Outcome, error
 	}
 	b := e.newBegin(ctx, &c)
 	defer b.done()
-	return b.run()
+	b.trace(0, "")
+	x, out, err := b.run()
+	b.endRefused(err)
+	return x, out, err
 }
 
 // begin is the state of one call of Begin, Accept, Peek or DoTx. Objects are pooled:
@@ -49,6 +52,9 @@ type begin struct {
 	paused     time.Duration    // how long the last pause was
 	unanswered bool             // the store did not answer a try of the last step
 	orphaned   bool             // the owner was added to the orphans
+
+	traced      bool   // the span of the call is open; see [begin.trace]
+	traceparent string // of that span, if it is recorded
 }
 
 var begins pool.Of[begin]
@@ -62,6 +68,7 @@ func (e *Engine) newBegin(ctx context.Context, c *Call) *begin {
 
 // done resets b and returns it to the pool.
 func (b *begin) done() {
+	b.endRefused(nil) // it is open only if the call has panicked
 	b.storeCtx.done()
 	*b = begin{}
 	begins.Put(b)
@@ -88,6 +95,7 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 	if b.accept {
 		b.queue(&mine)
 	}
+	mine.setTrace(b.traceparent)
 	var got Record
 	err = b.create(&mine, &got)
 	for range maxSteps {
@@ -99,12 +107,14 @@ func (b *begin) run() (*Execution, *Outcome, error) {
 		}
 		if b.accept && got.Owner == b.owner && got.State == StateAccepted {
 			e.observe(EventAccepted, &got, 0, nil)
+			b.endTrace(EventAccepted, &got, nil)
 			return nil, nil, e.refuse(ErrAccepted, &got)
 		}
 		e.confirmExpiry(&got)
 		switch v := decide(&b.c, b.policy, &got); {
 		case v.do == actReplay:
 			e.observe(EventReplayed, &got, 0, nil)
+			b.endTrace(EventReplayed, &got, nil)
 			out := outcomeOf(&got, true)
 			return nil, &out, nil
 		case is(v.why, ErrInFlight), is(v.why, ErrUnknown):
@@ -166,6 +176,7 @@ func (b *begin) claim(do action, mine *Write, got *Record) error {
 	if b.accept {
 		b.queue(&next)
 	}
+	next.setTrace(b.traceparent)
 	err := b.send(opSwap, &next, got)
 	if b.unclear(err) {
 		b.orphan()
@@ -322,12 +333,13 @@ func (b *begin) start(r *Record) (*Execution, *Outcome, error) {
 		b.orphaned = false
 	}
 	failpoint.Hit("begin.reserved")
-	x := e.execution(b.ctx, r)
 	kind := EventReserved
 	if r.Attempt > 1 {
 		kind = EventRetried
 	}
 	e.observe(kind, r, 0, nil)
+	b.endTrace(kind, r, nil)
+	x := e.execution(e.traceRun(b.ctx, r), r)
 	if err := b.ctx.Err(); err != nil { // the operation has not started: provably not executed
 		return nil, nil, errors.Join(fmt.Errorf("begin: %w", err), x.Release(b.ctx, err))
 	}

@@ -203,6 +203,9 @@ func (c *executionContext) Value(key any) any {
 	if key == (executionKey{}) {
 		return c.x
 	}
+	if key == (tracerKey{}) && c.x != nil && c.x.e.tracer != nil {
+		return c.x.e.tracer
+	}
 	return c.detachedContext.Value(key)
 }
 

@@ -122,6 +122,7 @@ func transition(a action, c *Call, p *Policy, r Record, owner Owner) Write {
 	next.Ref, next.Expect, next.Overwrite = r.Ref, r.Fence(), true
 	next.Inquiry.Notes = withoutQuestion(r.Inquiry.Notes)
 	if a == actRenew {
+		next.Inquiry.Notes = withoutTrace(next.Inquiry.Notes)
 		return next
 	}
 	next.Attempt = r.Attempt + 1

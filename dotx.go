@@ -58,9 +58,12 @@ func (e *Engine) doTx(ctx context.Context, c *Call, begin func(context.Context) 
 	}
 	b := e.newBegin(ctx, c)
 	defer b.done()
+	b.trace(0, "")
 	t := txCall{b: b, e: e, begin: begin}
 	defer func() { _ = t.rollback() }() // it is open only after an error or a panic, which the caller gets
-	return t.run()
+	out, err := t.run()
+	b.endRefused(err)
+	return out, err
 }
 
 // txCall is the state of one call of DoTx.
@@ -101,6 +104,7 @@ func (t *txCall) run() (Outcome, error) {
 		case v.do == actReplay:
 			_ = t.rollback() // it has written nothing
 			e.observe(EventReplayed, &got, 0, nil)
+			b.endTrace(EventReplayed, &got, nil)
 			return outcomeOf(&got, true), nil
 		case (waits || is(v.why, ErrUnknown)) && t.tx != nil && e.orphans.take(got.Owner):
 			if out, err := t.adopt(&got); !is(err, errAgain) {
@@ -259,6 +263,8 @@ func (t *txCall) execute(do action, got *Record) (Outcome, error) {
 		kind = EventRetried
 	}
 	e.observe(kind, &next.Record, 0, nil)
+	next.setTrace(b.traceparent)
+	b.endTrace(kind, &next.Record, nil)
 	t.began = e.clock.Now()
 	result, err := t.call(&next)
 	if err != nil {
@@ -272,7 +278,7 @@ func (t *txCall) execute(do action, got *Record) (Outcome, error) {
 	}
 	failpoint.Hit("dotx.ran")
 	next.State, next.Result, next.Term, next.Relaxed = StateCompleted, &result, next.Retain, false
-	return t.commit(&next)
+	return t.tracedCommit(&next)
 }
 
 // errNoReturn is the error of a function that did not return.
@@ -282,10 +288,12 @@ var errNoReturn = errors.New("the operation panicked or ended its goroutine")
 // DoTx still runs.
 func (t *txCall) call(next *Write) (Result, error) {
 	back := false
+	ctx := t.traceRun(&next.Record)
 	defer func() {
 		if back {
 			return
 		}
+		t.endRun(ctx, &next.Record, errNoReturn)
 		undone := t.rollback()
 		if is(undone, ErrTxDone) {
 			_, _ = t.quarantine(next, errors.Join(errNoReturn, undone)) // the caller gets the panic
@@ -293,12 +301,13 @@ func (t *txCall) call(next *Write) (Result, error) {
 		}
 		t.released(&next.Record, errors.Join(errNoReturn, undone))
 	}()
-	result, err := t.op(t.ctx)
+	result, err := t.op(ctx)
 	back = true
 	t.ctx.stopTimer() // what came back in time is committed
 	if t.ctx.Err() != nil {
 		err = errors.Join(ErrTooLong, err)
 	}
+	t.endRun(ctx, &next.Record, err)
 	return result, err
 }
 

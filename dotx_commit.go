@@ -130,7 +130,7 @@ func (t *txCall) completed(got *Record) Outcome {
 	e.durations.note(got.Operation, t.took)
 	e.waits.notify(got, e.clock)
 	if e.observer != nil {
-		e.observe(EventCompleted, got, t.took(), nil)
+		e.observeIn(t.b.ctx, EventCompleted, got, t.took(), nil)
 	}
 	return outcomeOf(got, false)
 }

@@ -18,6 +18,9 @@ type Options struct {
 	Policy Policy
 	// Observer receives the engine's events.
 	Observer Observer
+	// Tracer follows calls and attempts as spans; see package telemetry/otel. Nil: none
+	// does, at no cost.
+	Tracer Tracer
 	// Namespace sets the downstream keys of this service apart from those of
 	// others that call the same provider on behalf of the same callers.
 	Namespace string
@@ -53,6 +56,7 @@ type Engine struct {
 type shared struct {
 	store         Store
 	observer      Observer
+	tracer        Tracer
 	namespace     string
 	storeTimeout  time.Duration
 	settleTimeout time.Duration
@@ -86,6 +90,7 @@ func New(s Store, opts *Options) (*Engine, error) {
 	sh := &shared{
 		store:         s,
 		observer:      o.Observer,
+		tracer:        o.Tracer,
 		namespace:     o.Namespace,
 		storeTimeout:  cmp.Or(o.StoreTimeout, 1500*time.Millisecond),
 		settleTimeout: cmp.Or(o.SettleTimeout, 3*time.Second),
@@ -126,6 +131,44 @@ func (e *Engine) Store() Store { return e.store }
 // refuses reservations. If it has opened because of failed writes, only a write that
 // succeeds closes it.
 func (e *Engine) Healthy() bool { return !e.breaker.open() }
+
+// A Call asks for one operation under one key.
+type Call struct {
+	Ref
+	// Operation names what is asked for, e.g. "POST /payments". It is for
+	// people, metrics and Retry-After; the fingerprint decides what matches.
+	Operation string
+	// Fingerprint is the hash of the intent.
+	Fingerprint Fingerprint
+	// Refingerprint computes the fingerprint in the way that a stored one was computed,
+	// before the algorithm, its secret or the choice of what counts has changed. It is
+	// called if the stored one differs. If it reports false, or a record of another
+	// algorithm is found and there is no Refingerprint, the record is refused rather
+	// than guessed at.
+	Refingerprint func(stored Fingerprint) (Fingerprint, bool)
+	// Retention overrides the policy's for this key, if not zero.
+	Retention time.Duration
+}
+
+const (
+	maxScope = 1024
+	maxKey   = 1024
+)
+
+// check reports what is wrong with the call itself.
+func (c *Call) check() error {
+	switch {
+	case c.Scope == "":
+		return fmt.Errorf("%w: Scope is empty; it names whose key this is", ErrInvalidCall)
+	case c.Key == "":
+		return fmt.Errorf("%w: Key is empty", ErrInvalidCall)
+	case len(c.Scope) > maxScope || len(c.Key) > maxKey:
+		return fmt.Errorf("%w: Scope or Key is over %d bytes", ErrInvalidCall, maxKey)
+	case c.Retention < 0:
+		return fmt.Errorf("%w: Retention is negative", ErrInvalidCall)
+	}
+	return nil
+}
 
 // An Outcome is an answer and where it comes from.
 type Outcome struct {

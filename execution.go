@@ -76,7 +76,10 @@ func (x *Execution) Context() context.Context { return &x.ctx }
 
 // Stop ends the execution's context. The caller of the operation's code calls it when
 // that code has returned; it settles nothing.
-func (x *Execution) Stop() { x.ctx.end(context.Canceled) }
+func (x *Execution) Stop() {
+	x.endRun(0, nil) // it has ended before if a settlement was tried
+	x.ctx.end(context.Canceled)
+}
 
 // Ref returns the key that the execution is for.
 func (x *Execution) Ref() Ref { return x.ref }

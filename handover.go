@@ -75,6 +75,7 @@ func (x *Execution) HandOver(ctx context.Context, tx Tx, term time.Duration) (Re
 		x.mu.Lock()
 		x.handedTo = owner
 		x.mu.Unlock()
+		x.endRun(StateAccepted, nil)
 		x.scheduleBeat(x.e.clock.Now()) // the next heartbeat finds out whether the transaction has committed
 		return got, nil
 	case is(err, ErrConflict) && got.Owner == x.owner && got.continues():

@@ -1,6 +1,9 @@
 package retrysafe
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // An Observer receives events. Observe is called on the path of requests, from many
 // goroutines: it must be quick and must not block. It must never use a key as a
@@ -83,15 +86,33 @@ type Event struct {
 	Took time.Duration
 	// Err is the cause, where there is one. It is for operators only.
 	Err error
+	// Context is that of the attempt that the event is about, where that is known, for
+	// its values alone.
+	Context context.Context
+	// Trace is [Record.Trace], where a [Tracer] is told of the end of a reservation.
+	Trace string
+}
+
+// eventOf returns the event for a tracer.
+func eventOf(ctx context.Context, kind EventKind, r *Record, took time.Duration, err error) Event {
+	return Event{
+		Kind: kind, Ref: r.Ref, Operation: r.Operation, Attempt: r.Attempt, Revision: r.Revision, State: r.State,
+		Took: took, Err: err, Context: ctx,
+	}
 }
 
 // observe sends an event about a record to the observer, if there is one.
 func (e *Engine) observe(kind EventKind, r *Record, took time.Duration, err error) {
+	e.observeIn(nil, kind, r, took, err)
+}
+
+// observeIn is observe for an event of an attempt that runs in ctx.
+func (e *Engine) observeIn(ctx context.Context, kind EventKind, r *Record, took time.Duration, err error) {
 	if e.observer == nil {
 		return
 	}
 	e.observer.Observe(Event{
 		Kind: kind, Ref: r.Ref, Operation: r.Operation, Attempt: r.Attempt,
-		Revision: r.Revision, State: r.State, Took: took, Err: err,
+		Revision: r.Revision, State: r.State, Took: took, Err: err, Context: ctx,
 	})
 }

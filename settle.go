@@ -101,12 +101,20 @@ const (
 	longPause  = 2 * time.Second
 )
 
-// settle ends the execution by one swap. It tries again until SettleTimeout while the
-// store does not answer, and then goes on in the background.
+// settle ends the execution, in a span of its own.
 func (x *Execution) settle(ctx context.Context, s settlement) error {
 	if err := x.checkNoOpenTx(); err != nil {
 		return err
 	}
+	ctx = x.traceSettle(ctx, s.state, s.why)
+	err := x.settleWithin(ctx, s)
+	x.endSettle(ctx, s.state, err)
+	return err
+}
+
+// settleWithin ends the execution by one swap. It tries again until SettleTimeout while
+// the store does not answer, and then goes on in the background.
+func (x *Execution) settleWithin(ctx context.Context, s settlement) error {
 	x.enterGate(ctx)
 	defer x.leaveGate()
 	if x.stage != stageRunning && x.stage != stageSetAside {
@@ -227,7 +235,7 @@ func (x *Execution) ended(got *Record) {
 	}
 	e.waits.notify(got, e.clock)
 	if e.observer != nil {
-		e.observe(kind, got, x.took(), nil)
+		e.observeIn(x.ctx.parent, kind, got, x.took(), nil)
 	}
 }
 
@@ -242,7 +250,7 @@ func (x *Execution) lose(got *Record, err error) error {
 	x.stage = stageLost
 	x.mu.Unlock()
 	x.ctx.end(err)
-	x.e.observe(EventLost, &x.rec, x.took(), err)
+	x.e.observeIn(x.ctx.parent, EventLost, &x.rec, x.took(), err)
 	return err
 }
 

@@ -25,6 +25,14 @@ func (x *Execution) CompleteTx(ctx context.Context, tx Tx, r Result) error {
 	if err := x.checkNoOpenTx(); err != nil {
 		return errors.Join(err, rollback(ctx, tx))
 	}
+	ctx = x.traceSettle(ctx, StateCompleted, nil)
+	err := x.completeTx(ctx, tx, r)
+	x.endSettle(ctx, StateCompleted, err)
+	return err
+}
+
+// completeTx stores the answer in the transaction.
+func (x *Execution) completeTx(ctx context.Context, tx Tx, r Result) error {
 	x.enterGateTx(ctx)
 	defer x.leaveGate()
 	if x.stage != stageRunning {

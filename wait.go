@@ -236,8 +236,17 @@ func (e *Engine) Peek(ctx context.Context, c Call) (*Outcome, error) {
 	}
 	b := e.newBegin(ctx, &c)
 	defer b.done()
+	b.trace(0, "")
+	out, err := b.peek()
+	b.endRefused(err)
+	return out, err
+}
+
+// peek looks the record up and decides what the call would get.
+func (b *begin) peek() (*Outcome, error) {
+	e := b.e
 	var got Record
-	err := b.send(opLoad, &Write{Record: Record{Ref: c.Ref}}, &got)
+	err := b.send(opLoad, &Write{Record: Record{Ref: b.c.Ref}}, &got)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil, ErrNotFound
@@ -250,6 +259,7 @@ func (e *Engine) Peek(ctx context.Context, c Call) (*Outcome, error) {
 	switch v := decide(&b.c, &e.policy, &got); {
 	case v.do == actReplay:
 		e.observe(EventReplayed, &got, 0, nil)
+		b.endTrace(EventReplayed, &got, nil)
 		out := outcomeOf(&got, true)
 		return &out, nil
 	case v.do == actRefuse:

@@ -23,6 +23,9 @@ type Options struct {
 	StoreTimeout time.Duration
 	// Observer gets an event for each record that is changed.
 	Observer retrysafe.Observer
+	// Tracer follows each question of a reconciler as a span; see package telemetry/otel.
+	// Nil: none does.
+	Tracer retrysafe.Tracer
 	// Logger gets changes of records, with their keys hashed, and errors. Default
 	// slog.Default().
 	Logger *slog.Logger

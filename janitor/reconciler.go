@@ -165,6 +165,8 @@ func (c *Reconciler) inquire(ctx context.Context, listed retrysafe.Record) (bool
 		c.overtaken() // the store took so long that the claim may be over
 		return false, nil
 	}
+	ctx, end := c.trace(ctx, &claimed)
+	defer end()
 	asked := listed // as it was before the claim, which is nothing to a resolver
 	asked.ReadAt = claimed.ReadAt
 	v, cause := c.ask(ctx, asked, left)
@@ -297,6 +299,27 @@ func (c *Reconciler) concluded(ctx context.Context, r *retrysafe.Record, cause e
 	}
 	c.count(count)
 	c.tell(ctx, level, what, kind, r, cause)
+	c.endTrace(ctx, kind, r, cause)
+}
+
+// trace starts the span of a question. End ends it, if the question came to nothing.
+func (c *Reconciler) trace(ctx context.Context, r *retrysafe.Record) (_ context.Context, end func()) {
+	if c.Tracer == nil {
+		return ctx, func() {}
+	}
+	ctx = c.Tracer.StartSpan(ctx, retrysafe.Span{
+		Name: "reconcile", Ref: r.Ref, Operation: r.Operation, Attempt: r.Attempt, Trace: r.Trace(),
+	})
+	return ctx, func() { c.Tracer.EndSpan(ctx, retrysafe.Event{Ref: r.Ref, Operation: r.Operation, Attempt: r.Attempt}) }
+}
+
+// endTrace ends the span of a question with what became of the record.
+func (c *Reconciler) endTrace(ctx context.Context, kind retrysafe.EventKind, r *retrysafe.Record, cause error) {
+	if c.Tracer != nil {
+		c.Tracer.EndSpan(ctx, retrysafe.Event{
+			Kind: kind, Ref: r.Ref, Operation: r.Operation, Attempt: r.Attempt, Revision: r.Revision, State: r.State, Err: cause, Context: ctx,
+		})
+	}
 }
 
 func (c *Reconciler) count(f func(*ReconcilerStats)) {

@@ -92,9 +92,11 @@ func (a *sendAction) perform(ctx context.Context, w *Worker) {
 	}
 	ctx, cancel := deadline.After(ctx, w.opts.Clock, w.opts.Timeout)
 	defer cancel()
+	spans := startSpans(ctx, w.opts.Tracer, batch)
 	failpoint.Hit("outbox.delivering")
 	receipts, err := callSink(ctx, w.sink, batch)
 	failpoint.Hit("outbox.delivered")
+	endSpans(w.opts.Tracer, spans, batch, receipts, err)
 	for i, n := range at {
 		if err != nil {
 			a.receipts[n].Err = err

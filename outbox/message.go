@@ -101,8 +101,11 @@ func (m *Message) Shard() int {
 	return int(h.Sum32() % Shards)
 }
 
-// Keyed returns m with a key: its own, or a random one.
-func (m Message) Keyed() Message {
+// Prepared returns m as a store keeps it: with a key, its own or a random one, and with
+// the headers of the trace that ctx belongs to, unless it has some. Stores call it when a
+// message is enqueued.
+func (m Message) Prepared(ctx context.Context) Message {
+	m = m.traced(ctx)
 	if m.Key == "" {
 		var nonce [16]byte
 		_, _ = rand.Read(nonce[:]) // it never fails

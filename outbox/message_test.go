@@ -45,7 +45,7 @@ func TestShards(t *testing.T) {
 	t.Parallel()
 	used := map[int]bool{}
 	for range 2000 {
-		m := outbox.Message{Topic: "t"}.Keyed()
+		m := outbox.Message{Topic: "t"}.Prepared(t.Context())
 		if m.Key == "" || m.Shard() < 0 || m.Shard() >= outbox.Shards {
 			t.Fatalf("%q is of shard %d", m.Key, m.Shard())
 		}
@@ -58,7 +58,7 @@ func TestShards(t *testing.T) {
 	if len(used) != outbox.Shards {
 		t.Errorf("2,000 keys are in %d of %d shards", len(used), outbox.Shards)
 	}
-	if m := (outbox.Message{Key: "mine"}).Keyed(); m.Key != "mine" {
+	if m := (outbox.Message{Key: "mine"}).Prepared(t.Context()); m.Key != "mine" {
 		t.Errorf("a message with a key got %q", m.Key)
 	}
 }

@@ -45,6 +45,9 @@ type Options struct {
 	// effect. Zero keeps none: then nothing is left of a delivered message but the answer
 	// of the key that it settled. The store must be a [ReceiptKeeper].
 	KeepReceipts time.Duration
+	// Tracer follows each try to deliver a message as a span, in the trace that the
+	// message's headers name; see package telemetry/otel. Nil: none does.
+	Tracer retrysafe.Tracer
 	// Logger gets dead letters and failures of the store. Default [slog.Default].
 	Logger *slog.Logger
 	// Clock and Rand replace time and randomness, for simulation. Rand returns numbers

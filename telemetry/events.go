@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -113,6 +114,15 @@ type events struct {
 	duplicates prometheus.Counter
 	hour       hour
 	today      today
+	traceID    func(context.Context) string // nil: there are no exemplars
+}
+
+// trace returns the id of the sampled trace of ctx, if there is one.
+func (e *events) trace(ctx context.Context) string {
+	if e.traceID == nil || ctx == nil {
+		return ""
+	}
+	return e.traceID(ctx)
 }
 
 // A slot is a row with its counters resolved, so that counting an event needs no map
@@ -160,7 +170,7 @@ func (e *events) Observe(ev retrysafe.Event) {
 		s.unknown.Inc()
 	}
 	if s.ends && ev.Took > 0 {
-		e.routes.attempt(ev.Operation, kind, ev.Took)
+		e.routes.attempt(ev.Operation, kind, ev.Took, e.trace(ev.Context))
 	}
 	if s.outcome != noOutcome {
 		now := time.Now()

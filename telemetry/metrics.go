@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"runtime"
 	"runtime/debug"
@@ -23,6 +24,11 @@ type Options struct {
 	// Version is the version label of retrysafe_build_info. Default: the main module's
 	// version.
 	Version string
+	// TraceID returns the id of the trace that a context belongs to, or an empty text if it
+	// belongs to none that is sampled; otel.TraceID of package telemetry/otel does. With it
+	// the two histograms have exemplars, in scrapes that ask for OpenMetrics and in
+	// OpenTelemetry. Default: they have none.
+	TraceID func(context.Context) string
 }
 
 // Metrics are the metrics of one process. All methods may be called concurrently, at
@@ -51,6 +57,7 @@ func New(opts *Options) *Metrics {
 	m.pull.init()
 	m.routes.init()
 	m.events.init(&m.routes, opts.Tenants)
+	m.events.traceID = opts.TraceID
 	m.pull.watch(m.routes.counts, nil)
 	m.pull.watch(m.events.tenants.counts, nil)
 	version := label(cmp.Or(opts.Version, mainVersion()))
@@ -64,6 +71,7 @@ func New(opts *Options) *Metrics {
 		ErrorHandling:       promhttp.ContinueOnError, // during an incident, some metrics are better than none
 		CoalesceGather:      true,
 		MaxRequestsInFlight: maxScrapes,
+		EnableOpenMetrics:   opts.TraceID != nil, // the text format has no exemplars
 	})
 	return m
 }

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"context"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -27,9 +28,19 @@ func (m *Metrics) Routes(names ...string) { m.routes.declare(names) }
 // outcome is "other". A status of zero says that no
 // response was sent: the client has gone, or the connection was cut.
 func (m *Metrics) Exchange(route, outcome string, status int, took time.Duration) {
+	m.exchange(route, outcome, status, took, "")
+}
+
+// ExchangeIn is [Metrics.Exchange] for a request whose context names its trace, which
+// becomes an exemplar; see [Options.TraceID].
+func (m *Metrics) ExchangeIn(ctx context.Context, route, outcome string, status int, took time.Duration) {
+	m.exchange(route, outcome, status, took, m.events.trace(ctx))
+}
+
+func (m *Metrics) exchange(route, outcome string, status int, took time.Duration, trace string) {
 	r, o := m.routes.of(route), outcomeOf(outcome)
 	r.responses[o][classOf(status)].Add(1)
-	r.requests[o].add(took)
+	r.requests[o].add(took, trace)
 }
 
 // outcomes are the values of the label outcome.
@@ -109,8 +120,8 @@ func (rs *routes) of(name string) *route {
 }
 
 // attempt counts the duration of an attempt, by the event that ended it.
-func (rs *routes) attempt(operation string, ended retrysafe.EventKind, took time.Duration) {
-	rs.of(operation).attempts[ended].add(took)
+func (rs *routes) attempt(operation string, ended retrysafe.EventKind, took time.Duration, trace string) {
+	rs.of(operation).attempts[ended].add(took, trace)
 }
 
 // each returns the set of all routes.

@@ -65,7 +65,7 @@ func (tx *Tx) Enqueue(ctx context.Context, messages ...outbox.Message) error {
 			}
 		}
 		for i := range messages {
-			m := messages[i].Keyed()
+			m := messages[i].Prepared(ctx)
 			wait := m.Wait
 			m, err := outbox.DecodeMessage(outbox.AppendMessage(nil, &m)) // a copy: the caller may change its bytes
 			if err != nil {

@@ -52,7 +52,7 @@ func (t *Tx) enqueue(ctx context.Context, messages []outbox.Message) error {
 	var rows []any
 	size := 0
 	for i := range messages {
-		m := messages[i].Keyed()
+		m := messages[i].Prepared(ctx)
 		b := outbox.AppendMessage(nil, &m)
 		rows = append(rows, m.Shard(), lineOf(m.Group), m.Wait.Microseconds(), b)
 		if size += len(b); size >= maxEncoded || i == len(messages)-1 {

@@ -59,7 +59,7 @@ func (t *Tx) Enqueue(ctx context.Context, messages ...outbox.Message) error {
 	if len(messages) == 0 {
 		return nil
 	}
-	rows, err := enqueueRowsOf(messages)
+	rows, err := enqueueRowsOf(ctx, messages)
 	if err == nil {
 		args := []any{rows.shards, rows.lines, rows.waits, rows.bodies}
 		if _, ok := t.db.(standard); ok {
@@ -86,12 +86,12 @@ type enqueueRows struct {
 	bodies [][]byte
 }
 
-func enqueueRowsOf(messages []outbox.Message) (r enqueueRows, err error) {
+func enqueueRowsOf(ctx context.Context, messages []outbox.Message) (r enqueueRows, err error) {
 	for i := range messages {
 		if err := messages[i].Check(); err != nil {
 			return r, err
 		}
-		m := messages[i].Keyed()
+		m := messages[i].Prepared(ctx)
 		r.shards = append(r.shards, int16(m.Shard()))
 		r.lines = append(r.lines, lineOf(m.Group))
 		r.waits = append(r.waits, m.Wait.Microseconds())

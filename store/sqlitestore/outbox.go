@@ -55,7 +55,7 @@ func (t *Tx) enqueue(ctx context.Context, messages []outbox.Message) error {
 	var rows []any
 	size := 0
 	for i := range messages {
-		m := messages[i].Keyed()
+		m := messages[i].Prepared(ctx)
 		b := outbox.AppendMessage(nil, &m)
 		rows = append(rows, m.Shard(), []byte(m.Group), now.Add(m.Wait).UnixMicro(), now.UnixMicro(), b)
 		if size += len(b); size >= maxEncoded {

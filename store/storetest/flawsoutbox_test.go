@@ -74,7 +74,7 @@ var sendingFlaws = []boxFlaw{{
 			for i := range list {
 				if len(list[i].Key) == 32 {
 					list[i].Key = ""
-					list[i].Message = list[i].Keyed()
+					list[i].Message = list[i].Prepared(context.Background())
 				}
 			}
 			return list

@@ -39,6 +39,8 @@ type Exchange struct {
 	Later bool
 	// Err is what went wrong at the upstream. It is for operators only.
 	Err error
+	// Context is the request's, for its values alone.
+	Context context.Context
 }
 
 // Guarded reports whether the request was more than let through.

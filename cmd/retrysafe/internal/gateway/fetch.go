@@ -93,6 +93,7 @@ func (g *Gateway) plainRequest(r *http.Request, h *earlyHints) *http.Request {
 	if g.tenants.header != "" {
 		g.forwardTenant(r, out.Header)
 	}
+	g.tracing.inject(out)
 	return out
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/retrysafe/retrysafe/janitor"
 	"github.com/retrysafe/retrysafe/store/sealed"
 	"github.com/retrysafe/retrysafe/store/tiered"
+	"github.com/retrysafe/retrysafe/telemetry/otel"
 )
 
 // Parts are what a [Gateway] is given besides its configuration. Store is required.
@@ -44,6 +45,8 @@ type Parts struct {
 	Budget *admission.Budget
 	// Observer is told what happens to keys.
 	Observer retrysafe.Observer
+	// Tracer makes spans of requests and of what happens to their keys. Nil: there are none.
+	Tracer *otel.Tracer
 	// Exchange is told of each request at its end, on the request's own path: it must
 	// be quick, and is called concurrently.
 	Exchange func(Exchange)
@@ -79,6 +82,7 @@ type Gateway struct {
 	health         *storeHealth
 	warnings       warnings
 	webhooks       webhooks
+	tracing        tracing
 }
 
 // New returns a gateway for a configuration that is complete and checked. It starts
@@ -87,7 +91,9 @@ func New(c *config.Config, p Parts) (*Gateway, error) {
 	if c == nil || p.Store == nil {
 		return nil, errors.New("gateway: New needs a configuration and a store")
 	}
-	g := &Gateway{exchange: p.Exchange, logger: p.Logger, tenantSlots: tenantSlots{max: c.Limits.InFlight}, budget: p.Budget}
+	g := &Gateway{logger: p.Logger, tenantSlots: tenantSlots{max: c.Limits.InFlight}, budget: p.Budget}
+	g.tracing = newTracing(p.Tracer, g.serve)
+	g.exchange = g.tracing.told(p.Exchange)
 	if g.budget == nil {
 		g.budget = admission.New(BudgetFor(c))
 	}
@@ -111,6 +117,7 @@ func (g *Gateway) makeGuard(c *config.Config, p *Parts) (err error) {
 	g.health = newStoreHealth(p, g.logger)
 	g.engine, err = retrysafe.New(g.store, &retrysafe.Options{
 		Observer:  g.webhooks.observer(&clockWatch{next: g.health, logger: g.logger}),
+		Tracer:    g.tracing.engine(),
 		Namespace: config.Namespace,
 
 		StoreTimeout: c.StoreTimeout,
@@ -164,8 +171,14 @@ func (g *Gateway) makeHealth(*config.Config, *Parts) error {
 // ownPrefix is the path below which everything is the gateway's own.
 const ownPrefix = "/.retrysafe/"
 
-// ServeHTTP serves one request.
+// ServeHTTP serves one request, in a span if there is tracing.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !g.tracing.serves(w, r) {
+		g.serve(w, r)
+	}
+}
+
+func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	if hook := g.webhooks.at[r.URL.Path]; hook != nil {
 		hook.ServeHTTP(w, r)
 		return

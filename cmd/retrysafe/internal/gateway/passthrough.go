@@ -50,7 +50,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, route string) {
 	defer func() { // also when the proxy panics because the answer was cut off
 		x := Exchange{
 			Method: r.Method, Path: r.URL.EscapedPath(), Route: route, Handling: HandlingPassed,
-			Status: p.status, Bytes: p.length, Took: time.Since(began), Err: p.err,
+			Status: p.status, Bytes: p.length, Took: time.Since(began), Err: p.err, Context: r.Context(),
 		}
 		x.Upstream = x.Took
 		g.passthroughs.Put(p)
@@ -66,7 +66,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, p *httpkey.Prob
 	if g.exchange != nil {
 		g.exchange(Exchange{
 			Method: r.Method, Path: r.URL.EscapedPath(), Handling: HandlingRefused, Code: p.Code,
-			Status: p.Status, Took: time.Since(began),
+			Status: p.Status, Took: time.Since(began), Context: r.Context(),
 		})
 	}
 }

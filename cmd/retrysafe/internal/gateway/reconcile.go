@@ -35,7 +35,7 @@ func (g *Gateway) makeReconciler(c *config.Config, p *Parts) error {
 	if err != nil {
 		return err
 	}
-	g.reconciler = janitor.NewReconciler(g.store, resolvers, ReconcilerOptions(c, janitor.Options{Observer: p.Observer, Logger: g.logger}))
+	g.reconciler = janitor.NewReconciler(g.store, resolvers, ReconcilerOptions(c, janitor.Options{Observer: p.Observer, Tracer: g.tracing.engine(), Logger: g.logger}))
 	g.duties = append(g.duties, func(ctx context.Context) error { return janitor.Run(ctx, g.reconciler) })
 	return nil
 }

@@ -34,6 +34,7 @@ func (g *Gateway) rewriteTarget(p *httputil.ProxyRequest) {
 	if g.tenants.header != "" {
 		g.forwardTenant(p.In, p.Out.Header)
 	}
+	g.tracing.inject(p.Out)
 }
 
 // isAlias reports whether a header becomes one that the gateway decides by, or that the

@@ -216,7 +216,7 @@ func (rt *route) serve(w http.ResponseWriter, r *http.Request) {
 	r.Pattern = rt.pattern // as http.ServeMux would: it names the operation
 	x := &proxied{
 		Context: r.Context(), ResponseWriter: w, route: rt, began: time.Now(), answer: answerFree,
-		event: Exchange{Method: r.Method, Path: r.URL.EscapedPath(), Route: rt.name, Handling: HandlingRefused},
+		event: Exchange{Method: r.Method, Path: r.URL.EscapedPath(), Route: rt.name, Handling: HandlingRefused, Context: r.Context()},
 	}
 	defer func() {
 		x.claim.Close()

@@ -45,7 +45,7 @@ func (rt *route) callUpstream(w http.ResponseWriter, r *http.Request, run *retry
 	later := x == nil
 	if later {
 		x = &proxied{ResponseWriter: w, route: rt, began: time.Now(), event: Exchange{
-			Method: r.Method, Path: r.URL.EscapedPath(), Route: rt.name, Later: true,
+			Method: r.Method, Path: r.URL.EscapedPath(), Route: rt.name, Later: true, Context: r.Context(),
 		}}
 		w = x
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/listener"
 	"github.com/retrysafe/retrysafe/telemetry"
+	"github.com/retrysafe/retrysafe/telemetry/otel"
 )
 
 // configFlags are the flags that set a field of the configuration.
@@ -131,7 +132,7 @@ file, reloads the configuration: completely, or not at all.`,
 			logger = slog.New(slog.NewJSONHandler(env.Err, nil))
 		}
 		b := &builder{
-			out: env.Out, logger: logger, metrics: telemetry.New(&telemetry.Options{Version: build.Current().Version}),
+			out: env.Out, logger: logger, metrics: telemetry.New(&telemetry.Options{Version: build.Current().Version, TraceID: otel.TraceID}),
 			access: &listener.AccessLog{Logger: logger, All: logAll}, adopt: adopt,
 			budget: admission.New(0, 0), // each configuration sets its size
 		}

@@ -32,11 +32,13 @@ type instance struct {
 	*gateway.Gateway
 	unknowns janitor.Duty // nil if other nodes count them
 	release  []func() error
+	traces   *exporter // nil without tracing
 }
 
 // Drain implements [listener.App].
 func (i *instance) Drain(ctx context.Context) error {
 	err := i.Gateway.Drain(ctx)
+	i.traces.flush(ctx)
 	for _, f := range i.release {
 		err = errors.Join(err, f())
 	}
@@ -131,6 +133,16 @@ func (b *builder) newInstance(ctx context.Context, c *config.Config, d *deployme
 		}
 	}()
 	parts.Store = below
+	traces, err := newExporter(ctx, &c.Tracing, b.logger)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			traces.flush(ctx) // it has nothing to send
+		}
+	}()
+	parts.Tracer = traces.tracer()
 	g, err := gateway.New(c, parts)
 	if errors.Is(err, retrysafe.ErrUnreadable) {
 		return nil, l.WrongKeys(err)
@@ -142,7 +154,7 @@ func (b *builder) newInstance(ctx context.Context, c *config.Config, d *deployme
 		return nil, err
 	}
 	b.running = d
-	i := &instance{Gateway: g, release: []func() error{closeShared}}
+	i := &instance{Gateway: g, release: []func() error{closeShared}, traces: traces}
 	b.metrics.Routes(g.Routes()...)
 	i.onRelease(b.metrics.Store(func() bool { return g.Ready() == nil }), b.metrics.Guard(g.Guard()))
 	if cache := g.Cache(); cache != nil {
@@ -168,11 +180,11 @@ func (b *builder) newInstance(ctx context.Context, c *config.Config, d *deployme
 // exchange counts and logs a request that has ended.
 func (b *builder) exchange(x gateway.Exchange) {
 	if !x.Later { // a worker's attempt has no client whose latency could be measured
-		b.metrics.Exchange(x.Route, string(x.Handling), x.Status, x.Took)
+		b.metrics.ExchangeIn(x.Context, x.Route, string(x.Handling), x.Status, x.Took)
 	}
 	b.access.Write(context.Background(), listener.Line{
 		Method: x.Method, Path: x.Path, Route: x.Route, Status: x.Status, Bytes: x.Bytes, Took: x.Took, Upstream: x.Upstream,
-		Tenant: x.ScopeHash, Key: x.KeyHash, Outcome: string(x.Handling), Code: x.Code, Attempt: x.Attempt, Later: x.Later, Guarded: x.Guarded(),
+		Tenant: x.ScopeHash, Key: x.KeyHash, Outcome: string(x.Handling), Code: x.Code, Attempt: x.Attempt, Later: x.Later, Guarded: x.Guarded(), Trace: traceOf(x.Context),
 	})
 }
 
@@ -196,6 +208,9 @@ func (b *builder) announce(at listener.Addresses) {
 	}
 	for i := range c.Reconcile.Resolvers {
 		say("resolver %s", printable.Text(resolverText(&c.Reconcile.Resolvers[i], c.Janitor.Off)))
+	}
+	if c.Tracing.Endpoint != "" {
+		say("traces to %s", printable.Text(c.Tracing.URL()))
 	}
 	if at.Admin != "" {
 		say("operators on %s", printable.Text(at.Admin))

@@ -34,6 +34,7 @@ type recordJSON struct {
 	Reason      string      `json:"reason,omitempty"`
 	Upstream    int         `json:"upstream_status,omitempty"` // of the service, when the attempt failed
 	Tries       int         `json:"tries,omitempty"`
+	Trace       string      `json:"trace,omitempty"` // of the first attempt
 	Notes       []noteJSON  `json:"notes,omitempty"`
 	Steps       []stepJSON  `json:"steps,omitempty"`
 	Receipts    []receipt   `json:"receipts,omitempty"`
@@ -94,7 +95,8 @@ func newRecordJSON(r *retrysafe.Record, hashed, body bool) recordJSON {
 		Request: len(r.Request), Phase: r.Checkpoint.Phase, ProviderRef: r.ProviderRef, Reason: r.Reason,
 		Upstream: failreason.Status(r.Reason), Tries: r.Inquiry.Tries,
 	}
-	for _, n := range r.Inquiry.Notes {
+	j.Trace = traceID(r)
+	for _, n := range notesOf(r) {
 		j.Notes = append(j.Notes, noteJSON{n.At, n.By, n.State.String(), n.Text, n.ID})
 	}
 	steps, _ := r.Checkpoint.Steps() // a checkpoint without a step log has none

@@ -143,7 +143,10 @@ func writeRecord(w io.Writer, r *retrysafe.Record, downstream string, receipts [
 		}
 		d.Add(first(i, "receipts"), "%s", text)
 	}
-	for i, n := range r.Inquiry.Notes {
+	if trace := traceID(r); trace != "" {
+		d.Add("trace", "%s, of the first attempt", trace)
+	}
+	for i, n := range notesOf(r) {
 		text := printable.Text(n.Text)
 		if n.ID != "" {
 			text += " [action " + printable.Text(n.ID) + "]"
@@ -156,6 +159,22 @@ func writeRecord(w io.Writer, r *retrysafe.Record, downstream string, receipts [
 	}
 	a := advise(r, repeat)
 	terminal.WriteOptions(w, a.meaning, a.options)
+}
+
+// traceID returns the id of the trace of the first attempt, if it is kept.
+func traceID(r *retrysafe.Record) string {
+	if parts := strings.Split(r.Trace(), "-"); len(parts) == 4 {
+		return parts[1]
+	}
+	return ""
+}
+
+// notesOf returns the notes of a record without the first one that keeps its trace.
+func notesOf(r *retrysafe.Record) []retrysafe.Note {
+	if r.Trace() != "" {
+		return r.Inquiry.Notes[1:]
+	}
+	return r.Inquiry.Notes
 }
 
 // first returns the name of a list before its first line, and nothing before the others.

@@ -69,6 +69,19 @@ func TestShowHasTheSteps(t *testing.T) {
 	clitest.NewShell(t, url).Run("keys show t k --format json").Exits(0).Says(`"steps":[{"name":"ride"},{"name":"charge","effect":true,"open":true,"calls":1}]`)
 }
 
+// The trace of the first attempt is shown as its id, and not among the notes.
+func TestShowHasTheTrace(t *testing.T) {
+	t.Parallel()
+	url, s := clitest.SQLite(t)
+	r := clitest.Dead("tenant-a", "k")
+	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
+	r.Inquiry.Notes = append([]retrysafe.Note{{By: "trace", State: retrysafe.StateInProgress, Text: "00-" + id + "-00f067aa0ba902b7-01"}}, r.Inquiry.Notes...)
+	clitest.Put(t, s.Store, r)
+	here := clitest.NewShell(t, url)
+	here.Run("keys show tenant-a k").Exits(0).Says("trace", id+", of the first attempt").Hides("by trace", "00f067aa0ba902b7")
+	here.Run("keys show tenant-a k -o json").Exits(0).Says(`"trace":"` + id + `"`).Hides("00f067aa0ba902b7")
+}
+
 // The commands that are shown can be copied: they do what they say, on that store.
 func TestShownCommandsWork(t *testing.T) {
 	t.Parallel()

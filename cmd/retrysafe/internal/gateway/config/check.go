@@ -37,6 +37,7 @@ func (c *Config) problems(broken func(path string) bool) []*FieldError {
 	k.numbers()
 	k.reconcile()
 	k.webhooks()
+	k.tracing()
 	k.operation()
 	k.ledgers()
 	return k.errs

@@ -48,6 +48,7 @@ type Config struct {
 	// Webhooks are where providers send their events.
 	Webhooks []Webhook
 	Metrics  Metrics
+	Tracing  Tracing
 	Ledger   []Ledger
 
 	src *source

@@ -40,6 +40,7 @@ func Default() Config {
 		Janitor: Janitor{Sweep: 2 * time.Second, Reap: time.Minute},
 
 		Reconcile: defaultReconcile(),
+		Tracing:   defaultTracing(),
 	}
 }
 

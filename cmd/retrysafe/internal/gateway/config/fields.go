@@ -54,6 +54,7 @@ func (c *Config) fields() section {
 		{"reconcile", c.Reconcile.fields()},
 		{"webhooks", c.webhookFields()},
 		{"metrics", section{{"tenants", count(&c.Metrics.Tenants)}}},
+		{"tracing", c.Tracing.fields()},
 		{"ledger", sections[Ledger]{&c.Ledger, newLedger, (*Ledger).fields}},
 	}
 }

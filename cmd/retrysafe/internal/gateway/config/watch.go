@@ -47,6 +47,9 @@ func (c *Config) Files() []string {
 			all = append(all, f)
 		}
 	}
+	for _, h := range c.Tracing.HeaderFiles {
+		all = append(all, h.File)
+	}
 	return append(all, c.webhookFiles()...)
 }
 

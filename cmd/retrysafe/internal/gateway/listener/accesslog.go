@@ -29,6 +29,8 @@ type Line struct {
 	// made it, and no client waited.
 	Attempt int
 	Later   bool
+	// Trace is the id of the trace of the request, if it is sampled.
+	Trace string
 	// Guarded is false for requests that were let through untouched.
 	Guarded bool
 }
@@ -57,7 +59,7 @@ func (l *AccessLog) Write(ctx context.Context, x Line) {
 		level = slog.LevelWarn
 	}
 	if logger.Enabled(ctx, level) {
-		logger.LogAttrs(ctx, level, "request", x.attrs(make([]slog.Attr, 0, 13))...)
+		logger.LogAttrs(ctx, level, "request", x.attrs(make([]slog.Attr, 0, 14))...)
 	}
 }
 
@@ -82,6 +84,7 @@ func (x *Line) attrs(to []slog.Attr) []slog.Attr {
 	say("code", x.Code)
 	say("tenant", hashed(x.Tenant))
 	say("key", hashed(x.Key))
+	say("trace", hashed(x.Trace))
 	if x.Attempt > 0 {
 		to = append(to, slog.Int("attempt", x.Attempt))
 	}
