@@ -27,6 +27,9 @@ type Target struct {
 // Report reports how an action ended: what package operator returned for it.
 func Report(env *command.Env, flags *Flags, on Target, e operator.Entry, err error) error {
 	refused, isRefused := errors.AsType[*operator.RefusedError](err)
+	if e, ok := errors.AsType[*exit.Error](err); ok {
+		return e
+	}
 	switch {
 	case isRefused:
 		e = refused.Entry

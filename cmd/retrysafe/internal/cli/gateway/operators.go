@@ -55,7 +55,7 @@ func (b *builder) addOperators(c *config.Config, i *instance, d *deployment) err
 	}
 	o := console.Options{Service: service, Outbox: d.opened.Outbox, Logger: b.logger, Overview: console.Overview{
 		Status: func(ctx context.Context) (any, error) {
-			f, err := d.at.Facts(ctx, d.opened, i.Store())
+			f, err := d.at.Facts(ctx, d.opened)
 			f.Version = build.Current().Version
 			return f, err
 		},

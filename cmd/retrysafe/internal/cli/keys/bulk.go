@@ -227,7 +227,10 @@ func (b *bulk) apply(ctx context.Context, env *command.Env, s *session, sel *adm
 	}
 	e, err := s.Apply(ctx, b.batch, sel)
 	progress.End()
+	denied, isDenied := errors.AsType[*exit.Error](err)
 	switch {
+	case isDenied:
+		return denied
 	case errors.Is(err, operator.ErrInvalid), errors.Is(err, retrysafe.ErrMismatch):
 		return exit.Usagef("%v", err)
 	case err != nil:

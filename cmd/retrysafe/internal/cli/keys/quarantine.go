@@ -148,7 +148,10 @@ func (q *quarantine) act(ctx context.Context, env *command.Env, s *session) erro
 	}
 	e, err := s.Quarantine(ctx, q.suspects)
 	progress.End()
+	denied, isDenied := errors.AsType[*exit.Error](err)
 	switch {
+	case isDenied:
+		return denied
 	case errors.Is(err, operator.ErrInvalid), errors.Is(err, retrysafe.ErrMismatch):
 		return exit.Usagef("%v", err)
 	case err != nil:

@@ -16,6 +16,8 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
+	"github.com/retrysafe/retrysafe/internal/adminwire"
+	"github.com/retrysafe/retrysafe/operator"
 )
 
 // TokenVariable has the token for the admin API.
@@ -113,10 +115,10 @@ func (a *Admin) String() string { return printable.Text(a.url) }
 // StoreError returns an error of the gateway as one of the command. Nil stays nil, and an
 // [*exit.Error] stays what it is.
 func (a *Admin) StoreError(err error) error {
-	if e, ok := errors.AsType[*exit.Error](err); ok || err == nil {
-		if err == nil {
-			return nil
-		}
+	if err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*exit.Error](err); ok {
 		return e
 	}
 	switch {
@@ -126,6 +128,39 @@ func (a *Admin) StoreError(err error) error {
 		return exit.Errorf(exit.Store, "the store of the gateway %s does not answer: %v", a, err)
 	}
 	return exit.Errorf(exit.Store, "the gateway %s: %v", a, err)
+}
+
+// denied returns an error that says that the token may not do this, and other errors as
+// they are: nothing was done then, and a command need not find out.
+func (a *Admin) denied(err error) error {
+	if errors.Is(err, adminclient.ErrAccess) {
+		return a.StoreError(err)
+	}
+	return err
+}
+
+// Act applies a verb to one record.
+func (a *Admin) Act(ctx context.Context, verb string, act operator.Action, answer *retrysafe.Result) (operator.Entry, error) {
+	e, err := a.Client.Act(ctx, verb, act, answer)
+	return e, a.denied(err)
+}
+
+// ActOnMessage applies a verb to one message.
+func (a *Admin) ActOnMessage(ctx context.Context, verb string, act operator.DeadLetterAction) (operator.Entry, error) {
+	e, err := a.Client.ActOnMessage(ctx, verb, act)
+	return e, a.denied(err)
+}
+
+// Apply changes the records of a selection.
+func (a *Admin) Apply(ctx context.Context, b operator.Batch, of *adminwire.Counted) (operator.Entry, error) {
+	e, err := a.Client.Apply(ctx, b, of)
+	return e, a.denied(err)
+}
+
+// Quarantine sets aside what is not final.
+func (a *Admin) Quarantine(ctx context.Context, s operator.Suspects) (operator.Entry, error) {
+	e, err := a.Client.Quarantine(ctx, s)
+	return e, a.denied(err)
 }
 
 // Close ends the session.

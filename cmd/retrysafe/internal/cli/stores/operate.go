@@ -102,11 +102,11 @@ func (s *Session) Quarantine(ctx context.Context, q operator.Suspects) (operator
 
 // Facts describes the store.
 func (s *Session) Facts(ctx context.Context) (adminwire.Status, error) {
-	return s.Location.Facts(ctx, s.Opened, s.Store)
+	return s.Location.Facts(ctx, s.Opened)
 }
 
-// Facts describes a store that is open. Used is the store as engines use it.
-func (l *Location) Facts(ctx context.Context, opened *storeurl.Opened, used retrysafe.Store) (f adminwire.Status, err error) {
+// Facts describes a store that is open.
+func (l *Location) Facts(ctx context.Context, opened *storeurl.Opened) (f adminwire.Status, err error) {
 	f.Store.Kind, f.Store.Encrypted, f.Store.Outbox = opened.Kind, l.KeysFile != "", opened.Outbox != nil
 	if l.Address.Kind != storeurl.Memory {
 		status, err := l.Status(ctx)
@@ -115,7 +115,7 @@ func (l *Location) Facts(ctx context.Context, opened *storeurl.Opened, used retr
 		}
 		f.Store.Schema, f.Store.Newest = status.Version, status.Newest
 	}
-	if feed, ok := used.(retrysafe.ChangeFeed); ok {
+	if feed, ok := opened.Store.(retrysafe.ChangeFeed); ok {
 		_, _, err := feed.Changes(ctx, "")
 		f.Store.Announces = err == nil
 	}
