@@ -123,6 +123,11 @@ func (j *jobs) close(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+		return nil
+	default:
 		return errors.New("console: a batch does not stop; repeat it under its ID to find out how it ended")
 	}
 }

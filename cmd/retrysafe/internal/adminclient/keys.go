@@ -114,6 +114,9 @@ func (c *Client) Audit(ctx context.Context, f operator.AuditFilter) ([]operator.
 	if err := c.get(ctx, "/audit", q, &got); err != nil {
 		return nil, err
 	}
+	if len(got.Entries) == 0 {
+		return nil, nil
+	}
 	return got.Entries, nil
 }
 
