@@ -28,7 +28,7 @@ type adminSite struct {
 	place       string // its URL
 }
 
-// newAdminSite starts a gateway with tokens for anna, who may act, and for a reader, over a
+// newAdminSite starts a gateway with tokens for anna, with the role act, and for a reader, over a
 // store with these records.
 func newAdminSite(t *testing.T, keys string, fill func(retrysafe.Store)) *adminSite {
 	t.Helper()
