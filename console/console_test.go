@@ -139,6 +139,7 @@ func (s *site) send(token, method, path string, body any, header ...string) *ans
 	d := json.NewDecoder(bytes.NewReader(got))
 	d.UseNumber()
 	_ = d.Decode(&a.body) // an answer that is not JSON has no members
+	checkAnswer(s.t, method, path, a)
 	return a
 }
 

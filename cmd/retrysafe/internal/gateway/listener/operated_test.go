@@ -81,7 +81,7 @@ func TestPagesThatGuardThemselves(t *testing.T) {
 // shortDir returns a directory whose path is short enough for a socket.
 func shortDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "rs")
+	dir, err := os.MkdirTemp("", "rs") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
