@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -50,7 +51,7 @@ func (c *Config) Files() []string {
 	for _, h := range c.Tracing.HeaderFiles {
 		all = append(all, h.File)
 	}
-	return append(all, c.webhookFiles()...)
+	return slices.Concat(all, c.adminFiles(), c.webhookFiles())
 }
 
 const (

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/internal/tokenlimit"
 )
 
 // adminBody bounds what operators may send.
@@ -25,13 +27,22 @@ var adminHeaders = [][2]string{
 	{"X-Frame-Options", "DENY"},
 }
 
-// serveAdmin serves the operators. Only the health checks need no token.
+// serveAdmin serves the operators. Only the health checks need no token. Pages that guard
+// themselves see the tokens of their requests alone, so that each is counted once.
 func (s *Server) serveAdmin(w http.ResponseWriter, r *http.Request) {
 	for _, h := range adminHeaders {
 		w.Header().Set(h[0], h[1])
 	}
 	g := s.current.Load()
-	who := s.admit(r, g.token, g.metricsToken)
+	if g.guards && g.admin != nil && !isAdminHealth(r) && r.URL.Path != "/metrics" {
+		if g.scrapes(r) {
+			answer(w, http.StatusForbidden, "the token for metrics opens /metrics alone")
+			return
+		}
+		s.servePage(w, r)
+		return
+	}
+	who := s.admit(r, g.tokens, g.metricsToken)
 	read := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
 	case read && r.URL.Path == "/livez":
@@ -39,7 +50,7 @@ func (s *Server) serveAdmin(w http.ResponseWriter, r *http.Request) {
 	case read && r.URL.Path == "/readyz":
 		s.serveReady(w, who == operator)
 	case who == slowed:
-		w.Header().Set("Retry-After", strconv.Itoa(int(refill/time.Second)))
+		w.Header().Set("Retry-After", strconv.Itoa(int(tokenlimit.Refill/time.Second)))
 		answer(w, http.StatusTooManyRequests, "too many wrong tokens from this address")
 	case who == scraper && read && r.URL.Path == "/metrics":
 		serveOr404(s.o.Metrics, w, r)
@@ -66,6 +77,10 @@ func (s *Server) servePage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer g.leave()
+	if g.guards {
+		serveOr404(g.admin, w, r) // it bounds bodies itself
+		return
+	}
 	serveOr404(g.admin, w, withBody(r, http.MaxBytesReader(w, r.Body, adminBody)))
 }
 
@@ -102,26 +117,47 @@ func metricsDigest(token string) *digest {
 	return &d
 }
 
+// digestsOf returns the digests of the operators' tokens.
+func digestsOf(a *config.Admin) (all []digest) {
+	for _, p := range a.People() {
+		all = append(all, digestOf(string(p.Token)))
+	}
+	return all
+}
+
+// scrapes reports whether a request shows the token for metrics.
+func (g *generation) scrapes(r *http.Request) bool {
+	if g.metricsToken == nil {
+		return false
+	}
+	got := digestOf(shown(r))
+	return subtle.ConstantTimeCompare(got[:], g.metricsToken[:]) == 1
+}
+
 // admit classifies the caller by its token. Metrics is nil if scrapers have no token of
 // their own.
-func (s *Server) admit(r *http.Request, want digest, metrics *digest) caller {
+func (s *Server) admit(r *http.Request, want []digest, metrics *digest) caller {
 	token := shown(r)
 	if token == "" {
 		return stranger
 	}
 	got := digestOf(token)
-	if subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
+	found := 0
+	for i := range want {
+		found |= subtle.ConstantTimeCompare(got[:], want[i][:])
+	}
+	if found == 1 {
 		return operator
 	}
 	if metrics != nil && subtle.ConstantTimeCompare(got[:], metrics[:]) == 1 {
 		return scraper
 	}
 	from := admission.AddressOf(r.RemoteAddr)
-	who := s.tokenLimit.wrong(from)
-	if who == stranger {
-		s.o.Logger.Warn("listener: wrong admin token", "remote", from.String())
+	if !s.tokenLimit.Wrong(from) {
+		return slowed
 	}
-	return who
+	s.o.Logger.Warn("listener: wrong admin token", "remote", from.String())
+	return stranger
 }
 
 // shown returns the token that a request shows: as a bearer or, for browsers and
