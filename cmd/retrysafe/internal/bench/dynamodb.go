@@ -37,15 +37,18 @@ func (d *dynamoDB) insert(ctx context.Context, n int64) error {
 	row["scope"] = &types.AttributeValueMemberS{Value: c.Scope}
 	row["operation"] = &types.AttributeValueMemberS{Value: c.Operation}
 	row["fingerprint"] = &types.AttributeValueMemberB{Value: c.Fingerprint.Sum[:]}
-	_, err := d.client.PutItem(ctx, &dynamodb.PutItemInput{TableName: &d.table, Item: row, ConditionExpression: aws.String("attribute_not_exists(id)")})
+	_, err := d.client.PutItem(ctx, &dynamodb.PutItemInput{
+		TableName: &d.table, Item: row, ConditionExpression: aws.String("attribute_not_exists(#id)"), ExpressionAttributeNames: map[string]string{"#id": "id"},
+	})
 	return err
 }
 
 func (d *dynamoDB) update(ctx context.Context, n int64) error {
 	_, err := d.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName: &d.table, Key: dynamoKey(n),
-		UpdateExpression:    aws.String("SET answered = :s, body = :b"),
-		ConditionExpression: aws.String("attribute_exists(id) AND attribute_not_exists(answered)"),
+		UpdateExpression:         aws.String("SET #s = :s, #b = :b"),
+		ConditionExpression:      aws.String("attribute_exists(#id) AND attribute_not_exists(#s)"),
+		ExpressionAttributeNames: map[string]string{"#id": "id", "#s": "answered", "#b": "body"},
 		ExpressionAttributeValues: item{
 			":s": &types.AttributeValueMemberN{Value: strconv.Itoa(answer.Status)}, ":b": &types.AttributeValueMemberB{Value: answer.Body},
 		},

@@ -41,8 +41,9 @@ type Row struct {
 	// Least and Most are the rates of the slowest and the fastest round.
 	Least float64 `json:"least_per_second"`
 	Most  float64 `json:"most_per_second"`
-	// BesideBare is the rate divided by that of the bare loop, in the same round.
-	BesideBare float64 `json:"beside_bare"`
+	// BesideBare is the rate divided by that of the bare loop, in the same round. Replays
+	// have none: the bare loop knows no replays.
+	BesideBare float64 `json:"beside_bare,omitempty"`
 	P50Seconds float64 `json:"p50_seconds"`
 	P99Seconds float64 `json:"p99_seconds"`
 	// Completed and Failed count operations of all rounds. Failure is the first one.
@@ -71,8 +72,9 @@ func (r *Report) add(clients int, loads []Load, samples map[Load][]sample) {
 			}
 			beside = append(beside, some[i].perSecond/samples[Bare][i].perSecond)
 		}
-		slices.Sort(beside)
-		row.BesideBare = beside[len(beside)/2]
+		if slices.Sort(beside); l != Replay {
+			row.BesideBare = beside[len(beside)/2]
+		}
 		r.Rows = append(r.Rows, row)
 	}
 }
@@ -93,8 +95,12 @@ func (r *Report) Tail(w io.Writer) error {
 	fmt.Fprintln(w)
 	t := terminal.NewTable(w, false, "CLIENTS", "LOAD", "PER SECOND", "LEAST TO MOST", "BESIDE BARE", "P50", "P99")
 	for _, row := range r.Rows {
+		beside := "-"
+		if row.BesideBare > 0 {
+			beside = fmt.Sprintf("%.2f", row.BesideBare)
+		}
 		t.Add(strconv.Itoa(row.Clients), string(row.Load), rate(row.PerSecond), rate(row.Least)+" to "+rate(row.Most),
-			fmt.Sprintf("%.2f", row.BesideBare), Milliseconds(row.P50Seconds), Milliseconds(row.P99Seconds))
+			beside, Milliseconds(row.P50Seconds), Milliseconds(row.P99Seconds))
 	}
 	if err := t.Flush(); err != nil {
 		return err
