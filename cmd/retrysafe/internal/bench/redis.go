@@ -42,7 +42,7 @@ func newRedis(at *storeurl.Address) (database, error) {
 func (d *redisDB) insert(ctx context.Context, n int64) error {
 	for last := d.last.Load(); n > last && !d.last.CompareAndSwap(last, n); last = d.last.Load() {
 	}
-	added, err := d.client.SetNX(ctx, d.prefix+keyOf(n), "pending", redisKeep).Result() //nolint:staticcheck // its successor is not what such a middleware sends
+	added, err := d.client.SetNX(ctx, d.prefix+keyOf(n), "pending", redisKeep).Result()
 	if err == nil && !added {
 		err = errors.New("a new key is there already")
 	}

@@ -35,7 +35,7 @@ func TestBenchStores(t *testing.T) {
 	if !*storesRun {
 		t.Skip("make bench-stores runs it")
 	}
-	dir, err := os.MkdirTemp("", "retrysafe-bench-stores-") // on the disk, and readable for the user that servers run as
+	dir, err := os.MkdirTemp("", "retrysafe-bench-stores-") //nolint:usetesting // the user that servers run as may not enter t.TempDir
 	clitest.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	clitest.Must(t, os.Chmod(dir, 0o777))
