@@ -117,10 +117,12 @@ func (r *Report) Tail(w io.Writer) error {
 
 func rate(v float64) string { return terminal.Number(int64(math.Round(v))) }
 
-// Milliseconds returns a time that is short.
+// Milliseconds returns a time that is short, in milliseconds or microseconds.
 func Milliseconds(seconds float64) string {
 	ms := seconds * 1000
 	switch {
+	case ms < 0.0995:
+		return strconv.FormatFloat(ms*1000, 'f', 0, 64) + " µs"
 	case ms >= 99.95:
 		return strconv.FormatFloat(ms, 'f', 0, 64) + " ms"
 	case ms >= 9.995:

@@ -49,10 +49,10 @@ const (
 	patience = 5 * time.Second
 	// probeLasts and probeMost bound how long and how often one row is committed by one
 	// client, and a round trip made.
-	probeLasts = time.Second
-	probeMost  = 500
+	probeLasts = 500 * time.Millisecond
+	probeMost  = 300
 	// stockSize is how many keys are completed for replays.
-	stockSize = 500
+	stockSize = 200
 )
 
 // answer is what every operation answers: 200 bytes and two headers.
@@ -167,7 +167,7 @@ func alone(ctx context.Context, step func(context.Context) error) (seconds float
 	if err := step(ctx); err != nil { // it may connect
 		return 0, err
 	}
-	for began := time.Now(); len(all) < probeMost && (len(all) < 3 || time.Since(began) < probeLasts/2); {
+	for began := time.Now(); len(all) < probeMost && (len(all) < 3 || time.Since(began) < probeLasts); {
 		start := time.Now()
 		if err := step(ctx); err != nil {
 			return 0, err
