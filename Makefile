@@ -143,6 +143,19 @@ bench-gateway: ## the gateway beside a bare reverse proxy, and nginx if there is
 	@mkdir -p out
 	cd bench && go test -run='^TestGateway$$' -count=1 -v -timeout=30m . -gateway $(if $(QUICK),-gateway.quick,-gateway.docs=../docs) \
 		| grep -v '^=== ' | tee ../out/bench-gateway.txt
+	$(MAKE) bench-restate QUICK='$(QUICK)'
+
+.PHONY: bench-restate
+bench-restate: ## the gateway beside Restate, a minute (QUICK=1 for a look); the first run fetches 200 MB from npm; writes docs/
+	@mkdir -p out
+	server=$$(scripts/restate) && cd bench && go test -tags=restate -run='^TestRestate$$' -count=1 -v -timeout=30m . -restate="$$server" \
+		$(if $(QUICK),-restate.quick,-restate.docs=../docs) | grep -v '^=== ' | tee ../out/bench-restate.txt
+
+.PHONY: bench-stores
+bench-stores: ## retrysafe bench on every store that can be started here, two minutes; writes docs/choosing-a-store.md
+	@mkdir -p out
+	go test -run='^TestBenchStores$$' -count=1 -v -timeout=30m ./cmd/retrysafe/internal/cli/bench -stores -stores.doc='$(CURDIR)/docs/choosing-a-store.md' \
+		| grep -v '^=== ' | tee out/bench-stores.txt
 
 .PHONY: bench-attack
 bench-attack: ## ten honest tenants beside a hostile one with 2,000 connections, two minutes (QUICK=1 for a look)

@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -326,21 +327,44 @@ func (l *lab) role(name, upstream string) *process {
 	return l.start(addr, cmd)
 }
 
+// restateService is the service's handler for Restate. It is nil without the build tag
+// restate.
+var restateService func(answer []byte, run func()) (http.Handler, error)
+
 // play plays a role until the process is killed.
 func play(name string) {
-	var h http.Handler
+	s := &http.Server{Addr: os.Getenv(listenEnv), ReadHeaderTimeout: time.Minute}
+	answer := []byte(`{"id": 17, "text": "` + strings.Repeat("a", 178) + `"}`)
+	var runs atomic.Int64
+	showRuns := func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, runs.Load()) }
 	switch name {
 	case "service":
-		answer := []byte(`{"id": 17, "text": "` + strings.Repeat("a", 178) + `"}`)
-		h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/runs" {
+				showRuns(w, r)
+				return
+			}
+			runs.Add(1)
 			_, _ = io.Copy(io.Discard, r.Body)
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write(answer)
 		})
 	case "bare":
-		h = tunedProxy(os.Getenv(upstreamEnv))
+		s.Handler = tunedProxy(os.Getenv(upstreamEnv))
+	case "restate":
+		h, err := restateService(answer, func() { runs.Add(1) })
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET /runs", showRuns)
+		mux.Handle("/", h)
+		s.Handler, s.Protocols = mux, new(http.Protocols)
+		s.Protocols.SetHTTP1(true)
+		s.Protocols.SetUnencryptedHTTP2(true)
 	}
-	fmt.Fprintln(os.Stderr, (&http.Server{Addr: os.Getenv(listenEnv), Handler: h, ReadHeaderTimeout: time.Minute}).ListenAndServe())
+	fmt.Fprintln(os.Stderr, s.ListenAndServe())
 	os.Exit(1)
 }
 

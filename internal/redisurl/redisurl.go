@@ -169,3 +169,14 @@ func (s *Server) ClientAt(addr string, connected func(context.Context, *redis.Co
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 }
+
+// ClusterClient returns a client of all servers of a cluster. Unlike those of [Server.ClientAt]
+// it follows the slots, and for that sends a command again that a server has redirected.
+func (s *Server) ClusterClient() *redis.ClusterClient {
+	return redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: s.Addrs, Username: s.username, Password: s.password, TLSConfig: s.tls, Protocol: 2,
+		DialTimeout: s.Timeout, ReadTimeout: s.Timeout, WriteTimeout: s.Timeout,
+		ContextTimeoutEnabled: true, PoolSize: connections, PoolTimeout: s.Timeout, DisableIdentity: true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}

@@ -12,6 +12,7 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/bench"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/build"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/config"
@@ -61,7 +62,7 @@ A store is given as a URL:
 	for id, commands := range map[string][]*cobra.Command{
 		"run":     {demo.Command(env), gateway.Command(env)},
 		"operate": {keys.Command(env), outbox.Command(env), reconcile.Command(env), journal.Command(env)},
-		"trust":   {proveCommand(env), verify.Command(env)},
+		"trust":   {proveCommand(env), verify.Command(env), bench.Command(env)},
 		"set up":  {config.Command(env), migrate.Command(env), versionCommand(env)},
 	} {
 		for _, cmd := range commands {

@@ -61,7 +61,7 @@ func parseDynamoDB(text string) (Address, error) {
 
 // openDynamoDB opens the table. Connections are kept as long as the store is open.
 func openDynamoDB(ctx context.Context, a *Address, opts *Options) (*Opened, error) {
-	client, transport, err := a.dynamoClient(ctx)
+	client, transport, err := a.DynamoDBClient(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -77,10 +77,10 @@ type closeFunc func()
 
 func (f closeFunc) Close() error { f(); return nil }
 
-// dynamoClient returns a client with the credentials of the environment, and its
+// DynamoDBClient returns a client with the credentials of the environment, and its
 // connections. A server on this machine, as DynamoDB local or dynalite is, takes any
 // credentials.
-func (a *Address) dynamoClient(ctx context.Context) (*dynamodb.Client, *http.Transport, error) {
+func (a *Address) DynamoDBClient(ctx context.Context) (*dynamodb.Client, *http.Transport, error) {
 	// What the SDK would log is in the errors too.
 	from := []func(*config.LoadOptions) error{config.WithRegion(a.Region), config.WithLogger(logging.Nop{})}
 	if a.isLocal() {
@@ -116,7 +116,7 @@ func (a *Address) DynamoDBURL() string {
 
 // DropTable deletes the table, whatever protects it. A table that is not there is gone.
 func (a *Address) DropTable(ctx context.Context) error {
-	client, transport, err := a.dynamoClient(ctx)
+	client, transport, err := a.DynamoDBClient(ctx)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package prove
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,10 +10,6 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/sandbox"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
-	"github.com/retrysafe/retrysafe/store/dynamostore"
-	"github.com/retrysafe/retrysafe/store/mysqlstore"
-	"github.com/retrysafe/retrysafe/store/pgstore"
-	"github.com/retrysafe/retrysafe/store/redisstore"
 )
 
 // stores returns the stores that the checks run on: the user's, or temporary ones. Skips
@@ -47,10 +42,10 @@ func storeFacts(ctx context.Context, url string) (prove.StoreFacts, error) {
 	facts := prove.StoreFacts{URL: storeurl.Redact(url), Kind: at.Kind}
 	switch at.Kind {
 	case storeurl.SQLite:
-		facts.Class = "class A on this machine: each commit is flushed to the disk"
+		facts.Class = storeurl.SQLiteClass
 		_, err = os.Stat(filepath.Dir(at.Path))
 	case storeurl.Memory:
-		facts.Class = "class D: gone with the process"
+		facts.Class = storeurl.MemoryClass
 	default:
 		facts.Class, err = durabilityClass(ctx, url)
 	}
@@ -72,23 +67,5 @@ func durabilityClass(ctx context.Context, url string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = opened.Close() }()
-	switch s := opened.Store.(type) {
-	case *pgstore.Store:
-		return durability(s.Durability(ctx))
-	case *mysqlstore.Store:
-		return durability(s.Durability(ctx))
-	case *redisstore.Store:
-		return durability(s.Durability(ctx))
-	case *dynamostore.Store:
-		return durability(s.Durability(ctx))
-	default:
-		return "", nil
-	}
-}
-
-func durability(d fmt.Stringer, err error) (string, error) {
-	if err != nil {
-		return "", err
-	}
-	return d.String(), nil
+	return storeurl.Class(ctx, opened.Store)
 }

@@ -1,3 +1,5 @@
+// Package sandbox is a store of its own for one check, with a table of effects in the same
+// database. The store is made and removed by package internal/sandbox.
 package sandbox
 
 import (
@@ -10,12 +12,19 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/prove/effect"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/sandbox"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
 	"github.com/retrysafe/retrysafe/store/memstore"
 	"github.com/retrysafe/retrysafe/store/mysqlstore"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
+
+// New makes a sandbox at the address of a store that the user has named, for [Open] in any
+// process.
+func New(ctx context.Context, address string) (*sandbox.Sandbox, error) {
+	return sandbox.New(ctx, address, "prove")
+}
 
 // A DB is a sandbox that one process has open: the store, and a table of effects in the
 // same database. The table has no unique constraint: only the transactions keep a

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"crypto/rand"
 	"net/url"
 	"strings"
 
@@ -10,14 +9,14 @@ import (
 	"github.com/retrysafe/retrysafe/store/redisstore"
 )
 
-// newRedis names a prefix that the first process of the check prepares.
-func newRedis(address string, at *storeurl.Address) *Sandbox {
+// newRedis names a prefix that the first process that opens it prepares.
+func newRedis(address string, at *storeurl.Address, purpose string) *Sandbox {
 	address, query, _ := strings.Cut(address, "?")
 	q, _ := url.ParseQuery(query) // it was parsed before
-	prefix := "retrysafe-prove-" + strings.ToLower(rand.Text()[:10])
+	prefix := "retrysafe-" + purpose + "-" + random()
 	q.Set("prefix", prefix)
 	q.Del("existing")
-	return &Sandbox{URL: address + "?" + q.Encode(), remove: func(ctx context.Context) error {
+	return &Sandbox{URL: address + "?" + q.Encode(), What: "the prefix " + prefix, remove: func(ctx context.Context) error {
 		return redisstore.Destroy(ctx, at.URL, prefix)
 	}}
 }
