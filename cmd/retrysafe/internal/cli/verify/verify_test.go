@@ -1,7 +1,6 @@
 package verify_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,7 +18,6 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
 	"github.com/retrysafe/retrysafe/conform"
 	"github.com/retrysafe/retrysafe/internal/test/pages"
-	"github.com/retrysafe/retrysafe/internal/test/porthold"
 )
 
 // A service sells without keys. It counts what it has sold under each key.
@@ -72,72 +70,6 @@ func (s *service) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Location", fmt.Sprintf("%s/%d", r.URL.Path, n))
 	w.WriteHeader(http.StatusCreated)
 	fmt.Fprintf(w, `{"id": "sale_%06d"}`, n)
-}
-
-// The gateway makes a service that knows no keys pass every check, in both profiles, and
-// what it knows survives its restart.
-func TestGatewayHoldsInBothProfiles(t *testing.T) {
-	t.Parallel()
-	for name, profile := range map[string]*conform.Profile{"ietf": conform.IETF, "stripe": conform.Stripe} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newService(t)
-			address, store := porthold.Lent(t), "sqlite:"+filepath.Join(t.TempDir(), "keys.db")
-			// Without forward_key the service could not book its sales under their keys.
-			config := filepath.Join(t.TempDir(), "gateway.yaml")
-			clitest.Must(t, os.WriteFile(config, []byte(fmt.Sprintf(`
-listen: %s
-upstream: %s
-store: %s
-profile: %s
-tenant: { from: bearer }
-routes:
-  - { match: "POST /{rest...}", forward_key: Idempotency-Key }
-`, address, s.URL, store, name)), 0o600))
-			start := func() *clitest.Process {
-				p := clitest.Start(t, "gateway", "--config", config)
-				p.Until("gateway on ")
-				return p
-			}
-			p := start()
-			test := func(what string) http.Header { return http.Header{"X-Test": {what}} }
-			r, err := conform.Run(t.Context(), &conform.Options{
-				URL: "http://" + address, Profile: profile,
-				Request:     conform.Request{Path: "/sales", Header: http.Header{"Authorization": {"Bearer a"}}, Body: []byte(`{"amount": 1200, "currency": "EUR"}`)},
-				OtherHeader: http.Header{"Authorization": {"Bearer b"}}, OtherPath: "/transfers",
-				Effects: conform.Effects{URL: s.URL + "/?key={key}"},
-				Slow:    test("slow"), Fail: test("fail"), Limit: test("limit"), Crash: test("crash"),
-				Restart: func(context.Context) error { p.Stop(0); p = start(); return nil },
-				Racers:  4, Rate: 1e6, Interval: 50 * time.Millisecond, Patience: 30 * time.Second, Timeout: time.Minute,
-			})
-			clitest.Must(t, err)
-			var said strings.Builder
-			clitest.Must(t, r.Write(&said, "text"))
-			clitest.Must(t, r.Err())
-			for _, result := range r.Results {
-				switch result.Verdict {
-				case "holds", "not tested", "observation":
-				default:
-					t.Errorf("%s: %s\n%s", result.Check, result.Verdict, said.String())
-				}
-			}
-		})
-	}
-}
-
-const payment = `{"amount": 1200, "currency": "EUR", "account_id": 1}`
-
-// The demo passes, as docs/verify.md shows it.
-func TestDemoHolds(t *testing.T) {
-	t.Parallel()
-	p := clitest.Start(t, "demo", "--listen", "127.0.0.1:0")
-	p.Until(`"none"`)
-	at := p.Word("node 1 on ")
-	for _, endpoint := range []string{"/payments", "/charges"} {
-		clitest.NewShell(t, "").RunArgs("verify", at+endpoint, "--data", payment, "--header", "Authorization: Bearer demo-a",
-			"--other-header", "Authorization: Bearer demo-b", "--effects-url", at+"/ledger?key={key}", "--rate", "1000").
-			Exits(0).Says("replay/bytes", " holds", "scope/credentials").Hides("violated", "not optimal", "set-up failed")
-	}
 }
 
 // A service without keys is found out, in every format, with exit code 1.
