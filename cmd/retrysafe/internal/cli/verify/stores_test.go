@@ -2,6 +2,7 @@ package verify_test
 
 import (
 	"context"
+	"database/sql"
 	"flag"
 	"fmt"
 	"net/http"
@@ -12,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
 	"github.com/retrysafe/retrysafe/conform"
@@ -29,63 +32,76 @@ var (
 // A place is where a gateway keeps its keys.
 type place struct {
 	name string
-	// url returns the URL of an empty store. A store behind a network is reached through
-	// the proxy, which is nil for the others.
-	url func(t *testing.T) (url string, network *netfault.Proxy)
+	// open returns an empty store. It ends with the test.
+	open func(t *testing.T) *keyStore
 	// forgets says that a restart loses everything.
 	forgets bool
 	// slow says that the store takes part only if everything is asked for.
 	slow bool
 }
 
+// A keyStore is a store that can be made unavailable, except for one in memory.
+type keyStore struct {
+	url      string
+	down, up func(context.Context) error
+}
+
 var places = []place{
-	{name: "memory", forgets: true, url: func(*testing.T) (string, *netfault.Proxy) { return "memory:", nil }},
-	{name: "sqlite", url: func(t *testing.T) (string, *netfault.Proxy) {
-		return "sqlite:" + filepath.Join(t.TempDir(), "keys.db"), nil
+	{name: "memory", forgets: true, open: func(*testing.T) *keyStore { return &keyStore{url: "memory:"} }},
+	{name: "sqlite", open: func(t *testing.T) *keyStore {
+		file := filepath.Join(t.TempDir(), "keys.db")
+		db, err := sql.Open("sqlite", file) // it connects when it is used
+		clitest.Must(t, err)
+		t.Cleanup(func() { clitest.Must(t, db.Close()) })
+		db.SetMaxOpenConns(1)
+		lock := func(ctx context.Context) error { _, err := db.ExecContext(ctx, "BEGIN EXCLUSIVE"); return err }
+		unlock := func(ctx context.Context) error { _, err := db.ExecContext(ctx, "ROLLBACK"); return err }
+		return &keyStore{"sqlite:" + file, lock, unlock}
 	}},
-	{name: "postgres", url: func(t *testing.T) (string, *netfault.Proxy) {
+	{name: "postgres", open: func(t *testing.T) *keyStore {
 		direct := testservers.Shared(t)
 		at, err := url.Parse(direct)
 		clitest.Must(t, err)
-		network := before(t, at.Host)
-		through, err := testservers.Via(direct, network.Addr())
-		clitest.Must(t, err)
-		return through, network
+		return behind(t, at.Host, func(address string) string {
+			through, err := testservers.Via(direct, address)
+			clitest.Must(t, err)
+			return through
+		})
 	}},
-	{name: "mariadb", url: func(t *testing.T) (string, *netfault.Proxy) {
-		dsn := testservers.SharedMariaDB(t) // root@tcp(HOST:PORT)/DATABASE
-		_, rest, _ := strings.Cut(dsn, "(")
-		address, database, _ := strings.Cut(rest, ")/")
-		network := before(t, address)
-		return "mysql://root@" + network.Addr() + "/" + database, network
+	{name: "mariadb", open: func(t *testing.T) *keyStore {
+		_, rest, _ := strings.Cut(testservers.SharedMariaDB(t), "(") // root@tcp(HOST:PORT)/DATABASE
+		at, database, _ := strings.Cut(rest, ")/")
+		return behind(t, at, func(address string) string { return "mysql://root@" + address + "/" + database })
 	}},
-	{name: "redis", url: func(t *testing.T) (string, *netfault.Proxy) {
-		network := before(t, testservers.NewRedis(t).Addr())
-		return "redis://" + network.Addr(), network
+	{name: "redis", open: func(t *testing.T) *keyStore {
+		return behind(t, testservers.NewRedis(t).Addr(), func(address string) string { return "redis://" + address })
 	}},
-	{name: "dynamodb", url: func(t *testing.T) (string, *netfault.Proxy) {
+	{name: "dynamodb", open: func(t *testing.T) *keyStore {
 		fake := dynamofake.New()
 		t.Cleanup(fake.Close)
-		return dynamoURL(t, fake.URL)
+		return behind(t, strings.TrimPrefix(fake.URL, "http://"), dynamoURL)
 	}},
-	{name: "dynalite", slow: true, url: func(t *testing.T) (string, *netfault.Proxy) {
-		return dynamoURL(t, testservers.NewDynalite(t).URL())
+	{name: "dynalite", slow: true, open: func(t *testing.T) *keyStore {
+		return behind(t, testservers.NewDynalite(t).Addr(), dynamoURL)
 	}},
 }
 
-func dynamoURL(t *testing.T, endpoint string) (string, *netfault.Proxy) {
-	t.Helper()
-	network := before(t, strings.TrimPrefix(endpoint, "http://"))
-	return "dynamodb://eu-central-1/keys?endpoint=http://" + network.Addr(), network
+func dynamoURL(address string) string {
+	return "dynamodb://eu-central-1/keys?endpoint=http://" + address
 }
 
-// before returns a proxy before a server, which ends with the test.
-func before(t *testing.T, address string) *netfault.Proxy {
+// behind returns a store that is reached through a network that can fail.
+func behind(t *testing.T, at string, url func(address string) string) *keyStore {
 	t.Helper()
-	network, err := netfault.New(address)
+	network, err := netfault.New(at)
 	clitest.Must(t, err)
 	t.Cleanup(func() { clitest.Must(t, network.Close()) })
-	return network
+	down := func(context.Context) error {
+		network.Refuse()
+		network.Strike(netfault.Reset)
+		return nil
+	}
+	return &keyStore{url(network.Addr()), down, func(context.Context) error { return network.Heal() }}
 }
 
 var profiles = []*conform.Profile{conform.IETF, conform.Stripe}
@@ -102,7 +118,8 @@ func TestGatewayHoldsInBothProfiles(t *testing.T) {
 			t.Run(store.name+" "+profile.Name, func(t *testing.T) {
 				t.Parallel()
 				s := newService(t)
-				keys, network := store.url(t)
+				s.hook = porthold.Lent(t)
+				keys := store.open(t)
 				address := porthold.Lent(t)
 				// Without forward_key the service could not book its sales under their keys.
 				config := filepath.Join(t.TempDir(), "gateway.yaml")
@@ -114,7 +131,7 @@ profile: %s
 tenant: { from: bearer }
 routes:
   - { match: "POST /{rest...}", forward_key: Idempotency-Key }
-`, address, s.URL, keys, profile.Name)), 0o600))
+`, address, s.URL, keys.url, profile.Name)), 0o600))
 				start := func() *clitest.Process {
 					p := clitest.Start(t, "gateway", "--config", config)
 					p.Until("gateway on ")
@@ -127,13 +144,14 @@ routes:
 					Request:     conform.Request{Path: "/sales", Header: http.Header{"Authorization": {"Bearer a"}}, Body: []byte(`{"amount": 1200, "currency": "EUR"}`)},
 					OtherHeader: http.Header{"Authorization": {"Bearer b"}}, OtherPath: "/transfers",
 					Effects: conform.Effects{URL: s.URL + "/?key={key}"},
-					Slow:    test("slow"), Fail: test("fail"), Limit: test("limit"), Crash: test("crash"),
+					Slow:    test("slow"), Fail: test("fail"), Limit: test("limit"), Crash: test("crash"), Webhooks: s.hook,
 					Racers: 4, Rate: 1e6, Interval: 50 * time.Millisecond, Patience: time.Minute, Timeout: time.Minute,
 				}
-				untested := []string{"webhook/once"}
+				var untested []string
 				if store.forgets {
-					untested = append(untested, "restart/replay")
+					untested = []string{"restart/replay", "store/fail-closed"}
 				} else {
+					o.StoreDown, o.StoreUp = keys.down, keys.up
 					o.Restart = func(context.Context) error {
 						if profile == conform.IETF {
 							p.Signal(syscall.SIGKILL)
@@ -144,16 +162,6 @@ routes:
 						p = start()
 						return nil
 					}
-				}
-				if network == nil {
-					untested = append(untested, "store/fail-closed")
-				} else {
-					o.StoreDown = func(context.Context) error {
-						network.Refuse()
-						network.Strike(netfault.Reset)
-						return nil
-					}
-					o.StoreUp = func(context.Context) error { return network.Heal() }
 				}
 				r := everyCheckHolds(t, o, untested...)
 				if *reports != "" && profile == conform.IETF {
@@ -177,7 +185,7 @@ func TestDemoHolds(t *testing.T) {
 			t.Run(store.name+" "+profile.Name, func(t *testing.T) {
 				t.Parallel()
 				address, provider := porthold.Lent(t), porthold.Lent(t)
-				keys, _ := store.url(t)
+				keys := store.open(t).url
 				start := func() *clitest.Process {
 					p := clitest.Start(t, "demo", "--listen", address, "--provider", provider, "--store", keys, "--profile", profile.Name)
 					p.Until(`"none"`)

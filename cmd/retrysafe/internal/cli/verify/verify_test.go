@@ -24,6 +24,7 @@ import (
 type service struct {
 	*httptest.Server
 	requests atomic.Int64
+	hook     string // the address that webhooks go to
 
 	mu    sync.Mutex
 	sold  map[string]int
@@ -62,6 +63,11 @@ func (s *service) serve(w http.ResponseWriter, r *http.Request) {
 	n := s.count
 	s.sold[strings.Trim(r.Header.Get("Idempotency-Key"), `"`)]++
 	s.mu.Unlock()
+	if s.hook != "" {
+		if res, err := http.Post("http://"+s.hook, "application/json", strings.NewReader(fmt.Sprintf(`{"id": "sale_%06d"}`, n))); err == nil {
+			_ = res.Body.Close()
+		}
+	}
 	if r.Header.Get("X-Test") == "crash" {
 		panic(http.ErrAbortHandler)
 	}
