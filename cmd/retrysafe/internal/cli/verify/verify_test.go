@@ -1,9 +1,12 @@
 package verify_test
 
 import (
+	"crypto/tls"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,6 +21,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
 	"github.com/retrysafe/retrysafe/conform"
 	"github.com/retrysafe/retrysafe/internal/test/pages"
+	"github.com/retrysafe/retrysafe/internal/test/porthold"
 )
 
 // A service sells without keys. It counts what it has sold under each key.
@@ -138,12 +142,16 @@ func TestWrongCommandLines(t *testing.T) {
 		"invalid info":                            {s.URL, "--openapi", file("f.yaml", "openapi: 3.0.0\ninfo: {title: x}\npaths: {}\n")},
 		"disallowed external reference":           {s.URL, "--openapi", file("g.yaml", "openapi: 3.0.0\ninfo: {title: x, version: '1'}\npaths: {/a: {post: {requestBody: {$ref: 'other.yaml#/x'}, responses: {default: {description: x}}}}}\n")},
 		"POST /orders: amount: a text that matches ^a+$ cannot be made up; give an example": {s.URL, "--openapi", file("h.yaml", strings.NewReplacer("type: integer", "type: string, pattern: '^a+$'", "  /refunds:", "  /orders/{orderId}/refunds:\n    parameters: [{name: orderId, in: path, required: true, schema: {type: string}}]").Replace(flow))},
-		"directory":                                 {s.URL, "--output", filepath.Join(t.TempDir(), "none", "x.html")},
-		"--other-body":                              {s.URL, "--other-body", "none.json"},
-		"it is one of text, json":                   {s.URL, "--format", "pdf"},
-		"if any flags in the group [store-down":     {s.URL, "--store-down", "true"},
-		"if any flags in the group [body data] are": {s.URL, "--body", "x", "--data", "y"},
-		"URL is missing":                            {},
+		"request body: it is not a JSON document":                                           {s.URL, "--body", file("f.json", "amount=1")},
+		"other body: it is not a JSON document":                                             {s.URL, "--data", "{}", "--other-body", file("o.json", "[")},
+		"neither YAML nor JSON: yaml: line":                                                 {s.URL, "--openapi", file("i.yaml", "openapi: [")},
+		"x-none":                                                                            {s.URL, "--openapi", file("j.yaml", strings.Replace(flow, "#/components/schemas/Order", "#/components/schemas/x-none", 1))},
+		"directory":                                                                         {s.URL, "--output", filepath.Join(t.TempDir(), "none", "x.html")},
+		"--other-body":                                                                      {s.URL, "--other-body", "none.json"},
+		"it is one of text, json":                                                           {s.URL, "--format", "pdf"},
+		"if any flags in the group [store-down":                                             {s.URL, "--store-down", "true"},
+		"if any flags in the group [body data] are":                                         {s.URL, "--body", "x", "--data", "y"},
+		"URL is missing":                                                                    {},
 	} {
 		t.Run(says, func(t *testing.T) {
 			t.Parallel()
@@ -155,6 +163,57 @@ func TestWrongCommandLines(t *testing.T) {
 			t.Errorf("%d requests were sent", n)
 		}
 	})
+}
+
+// What only a connection shows is said in one line too, with exit code 2, and nothing is sent:
+// no request by a connection that cannot be trusted, and none to the host that a redirect leads
+// to.
+func TestWrongServers(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	silent := log.New(io.Discard, "", 0)
+	secure := httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	secure.Config.ErrorLog = silent
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	trusted := filepath.Join(t.TempDir(), "ca.pem")
+	clitest.Must(t, os.WriteFile(trusted, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600))
+	old := httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	old.Config.ErrorLog = silent
+	old.TLS = &tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10}
+	old.StartTLS()
+	t.Cleanup(old.Close)
+	var redirected atomic.Int64
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		redirected.Add(1)
+		w.Header().Set("Location", s.URL+r.URL.Path)
+		w.WriteHeader(http.StatusPermanentRedirect)
+	}))
+	t.Cleanup(front.Close)
+	t.Cleanup(func() {
+		if n := s.requests.Load(); n > 0 {
+			t.Errorf("%d requests were sent", n)
+		}
+		if n := redirected.Load(); n != 1 {
+			t.Errorf("%d requests were redirected, want that the first ends the run", n)
+		}
+	})
+	refused := porthold.New(t).Addr()
+	for says, args := range map[string][]string{
+		"certificate signed by unknown authority; if it is yours, trust": {secure.URL + "/sales"},
+		"not localhost":                 {strings.Replace(secure.URL, "127.0.0.1", "localhost", 1) + "/sales", "--ca", trusted},
+		"the server does not speak TLS": {strings.Replace(s.URL, "http:", "https:", 1) + "/sales"},
+		"protocol version":              {old.URL + "/sales", "--ca", trusted},
+		"redirects to another host, " + strings.TrimPrefix(s.URL, "http://"): {front.URL + "/sales"},
+		"connection refused": {"http://" + refused + "/sales"},
+		"no such host":       {"http://nowhere.invalid/sales", "--i-own-this"},
+		refused:              {s.URL + "/sales", "--effects-url", "http://" + refused + "/?key={key}"},
+	} {
+		t.Run(says, func(t *testing.T) {
+			t.Parallel()
+			clitest.NewShell(t, "").RunArgs(append([]string{"verify", "--data", `{"amount": 1}`, "--rate", "10000"}, args...)...).Exits(2).Says(says).InOneLine()
+		})
+	}
 }
 
 const flow = `
