@@ -39,7 +39,7 @@ waiting := -parallel=6 -p=$(shell echo $$(($$(nproc) * 3 / 2)))
 checked := internal/test/brokers rpckey examples/rpc examples/web
 # Adapters are used in other programs, so they are linted too.
 adapters := frameworks/ginkey frameworks/echokey frameworks/fiberkey frameworks/recipes
-nested  := bench deploy $(adapters) $(checked)
+nested  := bench deploy internal/test/peers $(adapters) $(checked)
 
 ##@ Every day
 
@@ -162,6 +162,10 @@ bench-attack: ## ten honest tenants beside a hostile one with 2,000 connections,
 	@mkdir -p out
 	go test -run='^TestAttack$$' -count=1 -v -timeout=10m ./cmd/retrysafe/internal/gateway/e2e -attack \
 		$(if $(QUICK),-attack.lasts=10s -attack.connections=300) | grep -v '^=== ' | tee out/bench-attack.txt
+
+.PHONY: matrix
+matrix: ## the verifier on our gateway and middleware, and on others beside them; writes docs/matrix.md
+	@scripts/matrix
 
 .PHONY: release
 release: ## archives, checksums and SBOMs of a tagged version (VERSION=v1.2.3); docs/releasing.md is the checklist

@@ -3,7 +3,6 @@ package client_test
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -18,11 +17,6 @@ import (
 	"github.com/retrysafe/retrysafe/client"
 	"github.com/retrysafe/retrysafe/internal/test/netfault"
 	"github.com/retrysafe/retrysafe/internal/test/seed"
-)
-
-var (
-	operations = flag.Int("operations", 250, "how many operations go through an unreliable network; a release: 1,000")
-	everyByte  = flag.Bool("every-byte", false, "kill connections at every byte also by resets and of requests without a body, and not at every seventh")
 )
 
 // An unreliable proxy speaks HTTP: it loses requests and answers, sends requests twice and
@@ -93,7 +87,7 @@ func unreliable(t *testing.T, target string, rng func(n int) int) *httptest.Serv
 // an error that is true.
 func TestOneEffectThroughAnUnreliableNetwork(t *testing.T) {
 	t.Parallel()
-	const callers = 16
+	const callers, operations = 16, 1000
 	a := newAPI(t, nil, keyed, nil)
 	draws := rand.New(rand.NewPCG(seed.For(t), 1))
 	var mu sync.Mutex
@@ -155,13 +149,13 @@ func TestOneEffectThroughAnUnreliableNetwork(t *testing.T) {
 			}
 		})
 	}
-	for n := range *operations {
+	for n := range operations {
 		work <- fmt.Sprintf("order-%d", n)
 	}
 	close(work)
 	all.Wait()
 	t.Logf("%d answered, %d in doubt, %d not sent", answered, doubtful, declined)
-	if answered < *operations/2 || doubtful == 0 {
+	if answered < operations/2 || doubtful == 0 {
 		t.Error("the faults are too many or too few to show anything")
 	}
 
@@ -176,7 +170,7 @@ func TestOneEffectThroughAnUnreliableNetwork(t *testing.T) {
 		t.Errorf("%d operations were resumed, and %d were in doubt", unfinished, doubtful)
 	}
 	sent := len(a.arrived())
-	for n := range *operations {
+	for n := range operations {
 		order := fmt.Sprintf("order-%d", n)
 		response, err := patient.Do(order, post(t, url, order)) // a second call for the same purchase
 		paid(t, order, response, err)
@@ -229,11 +223,7 @@ func killAtEveryByte(t *testing.T, body string, fault netfault.Fault, dir netfau
 	base := newTransport(t)
 	attempts := 0
 	c := newClient(t, client.Options{Base: base, Budget: -1, OnAttempt: func(*http.Request, int) { attempts++ }})
-	step := int64(7)
-	if *everyByte || fault == netfault.Cut && body != "" {
-		step = 1
-	}
-	for at := int64(0); ; at += step {
+	for at := int64(0); ; at++ {
 		order := fmt.Sprintf("order-%d", at)
 		warm(t, base, "http://"+network.Addr()+"/warm")
 		network.Plan(netfault.Once(netfault.AfterBytes(dir, at, fault)))

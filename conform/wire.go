@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -162,9 +163,20 @@ func (w *wire) dial(ctx context.Context, u *url.URL) (net.Conn, error) {
 	secure := tls.Client(conn, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = conn.Close() // the first error says more
-		return nil, err
+		return nil, handshakeError(err)
 	}
 	return secure, nil
+}
+
+// handshakeError adds to the error of a TLS handshake what can be done about it.
+func handshakeError(err error) error {
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return fmt.Errorf("the server does not speak TLS, is it a URL of http? %w", err)
+	}
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return fmt.Errorf("%w; if it is yours, trust its certificate with Options.TLS, or --ca", err)
+	}
+	return err
 }
 
 // reach connects to the host of u and sends nothing.

@@ -32,6 +32,7 @@ type File struct {
 	path   string
 	keep   time.Duration
 	locked *os.File // nil if it is read-only
+	sync   func(*os.File) error
 
 	// turn is held by the caller that writes. It guards the fields up to mu.
 	turn    sync.Mutex
@@ -74,7 +75,7 @@ func Open(path string, o *Options) (*File, error) {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real // compaction replaces the file, not a link to it
 	}
-	f := &File{path: path, keep: o.Keep, entries: make(map[string]*entry), changing: make(map[string]*batch)}
+	f := &File{path: path, keep: o.Keep, sync: (*os.File).Sync, entries: make(map[string]*entry), changing: make(map[string]*batch)}
 	if f.keep == 0 {
 		f.keep = 30 * 24 * time.Hour
 	}

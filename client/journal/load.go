@@ -37,7 +37,7 @@ func (f *File) load() error {
 		whole = len(heading)
 	}
 	f.size = int64(whole)
-	if err := f.file.Sync(); err != nil {
+	if err := f.sync(f.file); err != nil {
 		return err
 	}
 	if created {

@@ -79,7 +79,7 @@ func (f *File) append(records []record) (int64, error) {
 		}
 		return 0, fmt.Errorf("journal %s: write: %w", f.path, err)
 	}
-	if err := f.file.Sync(); err != nil {
+	if err := f.sync(f.file); err != nil {
 		// What is on the disk is not known, and asking again does not tell.
 		f.giveUp(err)
 		return 0, fmt.Errorf("journal %s: sync: %w", f.path, err)
@@ -155,7 +155,7 @@ func (f *File) compact() (err error) {
 		sizes[i] = int64(len(line))
 		size += sizes[i]
 	}
-	if err := fresh.Sync(); err != nil {
+	if err := f.sync(fresh); err != nil {
 		return err
 	}
 	if err := os.Rename(fresh.Name(), f.path); err != nil {

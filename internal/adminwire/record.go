@@ -15,31 +15,31 @@ import (
 // of its checkpoint are there only if they were revealed.
 type Record struct {
 	Key
-	Version     uint8      `json:"version"`
-	Operation   string     `json:"operation,omitempty"`
-	State       string     `json:"state"`
-	Due         bool       `json:"due"`
-	Dead        bool       `json:"dead,omitempty"`
-	Disputed    bool       `json:"disputed,omitempty"`
-	UnderReview bool       `json:"under_review,omitempty"`
-	Unreadable  bool       `json:"unreadable,omitempty"`
-	Attempt     int        `json:"attempt"`
-	Effects     string     `json:"effects"`
-	Lapse       string     `json:"lapse"`
-	Revision    int64      `json:"revision"`
-	CreatedAt   time.Time  `json:"created_at"`
-	UpdatedAt   time.Time  `json:"updated_at"`
-	Deadline    time.Time  `json:"deadline"`
-	ReadAt      time.Time  `json:"read_at"`
-	Answer      *Answer    `json:"answer,omitempty"`
-	RequestSize int        `json:"request_bytes,omitempty"`
-	Request     []byte     `json:"request_base64,omitempty"`
-	Checkpoint  *Progress  `json:"checkpoint,omitempty"`
-	ProviderRef string     `json:"provider_ref,omitempty"`
-	Reason      string     `json:"reason,omitempty"`
-	Upstream    int        `json:"upstream_status,omitempty"`
-	Tries       int        `json:"tries,omitempty"`
-	Notes       []Note `json:"notes,omitempty"`
+	Version     uint8     `json:"version"`
+	Operation   string    `json:"operation,omitempty"`
+	State       string    `json:"state"`
+	Due         bool      `json:"due"`
+	Dead        bool      `json:"dead,omitempty"`
+	Disputed    bool      `json:"disputed,omitempty"`
+	UnderReview bool      `json:"under_review,omitempty"`
+	Unreadable  bool      `json:"unreadable,omitempty"`
+	Attempt     int       `json:"attempt"`
+	Effects     string    `json:"effects"`
+	Lapse       string    `json:"lapse"`
+	Revision    int64     `json:"revision"`
+	CreatedAt   time.Time `json:"created_at"`
+	UpdatedAt   time.Time `json:"updated_at"`
+	Deadline    time.Time `json:"deadline"`
+	ReadAt      time.Time `json:"read_at"`
+	Answer      *Answer   `json:"answer,omitempty"`
+	RequestSize int       `json:"request_bytes,omitempty"`
+	Request     []byte    `json:"request_base64,omitempty"`
+	Checkpoint  *Progress `json:"checkpoint,omitempty"`
+	ProviderRef string    `json:"provider_ref,omitempty"`
+	Reason      string    `json:"reason,omitempty"`
+	Upstream    int       `json:"upstream_status,omitempty"`
+	Tries       int       `json:"tries,omitempty"`
+	Notes       []Note    `json:"notes,omitempty"`
 }
 
 // An Answer is what retries get. Without the role act there are names instead of headers.
@@ -55,9 +55,9 @@ type Answer struct {
 
 // A Progress is how far an operation in phases has come.
 type Progress struct {
-	Phase string     `json:"phase,omitempty"`
-	Size  int        `json:"data_bytes"`
-	Data  []byte     `json:"data_base64,omitempty"`
+	Phase string `json:"phase,omitempty"`
+	Size  int    `json:"data_bytes"`
+	Data  []byte `json:"data_base64,omitempty"`
 	Steps []Step `json:"steps,omitempty"`
 }
 

@@ -229,3 +229,19 @@ func (b *till) broken(t *testing.T, truth *sql.DB, mode, key string) {
 	}
 	b.audit(t, truth, mode, key, final)
 }
+
+// A store whose connections were broken closes without an error: nothing was lost with them.
+func TestBrokenConnectionsAreClosedInOrder(t *testing.T) {
+	t.Parallel()
+	dsn := testservers.SharedMariaDB(t)
+	proxy, err := netfault.New(addrOf(t, dsn))
+	must(t, err)
+	t.Cleanup(func() { _ = proxy.Close() })
+	s, err := mysqlstore.Open(t.Context(), through(t, dsn, proxy.Addr()), nil)
+	must(t, err)
+	if proxy.Open() == 0 {
+		t.Fatal("no connection is open")
+	}
+	proxy.Strike(netfault.Reset)
+	must(t, s.Close())
+}

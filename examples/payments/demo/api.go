@@ -19,7 +19,7 @@ type api struct {
 }
 
 // handler returns the API. Each route declares its effects, and so what may run again.
-func (a *api) handler(engine *retrysafe.Engine, logger *slog.Logger) (http.Handler, error) {
+func (a *api) handler(engine *retrysafe.Engine, profile *httpkey.Profile, logger *slog.Logger) (http.Handler, error) {
 	mux := http.NewServeMux()
 	for _, route := range []struct {
 		operation string
@@ -31,7 +31,7 @@ func (a *api) handler(engine *retrysafe.Engine, logger *slog.Logger) (http.Handl
 		{"POST /charges", retrysafe.Policy{Effects: retrysafe.EffectsUnprotected, Reconcile: askEvery}, a.charge},
 	} {
 		route.policy.Lease = lease
-		guard, err := httpkey.New(engine, tenantOf, &httpkey.Options{Policy: &route.policy, StatusURL: statusURL, Logger: logger})
+		guard, err := httpkey.New(engine, tenantOf, &httpkey.Options{Profile: profile, Policy: &route.policy, StatusURL: statusURL, Logger: logger})
 		if err != nil {
 			return nil, err
 		}

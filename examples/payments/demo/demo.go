@@ -56,7 +56,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}()
 	for i := range o.Nodes {
 		addr, _ := above(o.Listen, i) // checked
-		n, err := startNode(ctx, &o, settings{Listen: addr, Store: url, Provider: bank.url})
+		n, err := startNode(ctx, &o, settings{Listen: addr, Store: url, Provider: bank.url, Profile: o.Profile})
 		if err != nil {
 			return fmt.Errorf("node %d: %w", i+1, err)
 		}
@@ -64,7 +64,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		fmt.Fprintf(o.Out, "payments: node %d on %s (process %d)\n", i+1, n.url, n.pid)
 	}
 	fmt.Fprintf(o.Out, "payments: provider on %s\n", bank.url)
-	fmt.Fprint(o.Out, welcome(nodes[0].url, bank.url))
+	fmt.Fprint(o.Out, welcome(nodes[0].url, bank.url, profiles[o.Profile]))
 	if err := watch(ctx, &o, nodes); err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // settings are the configuration of a node.
-type settings struct{ Listen, Store, Provider string }
+type settings struct{ Listen, Store, Provider, Profile string }
 
 // node is one node of the API, with its own worker and janitor. All nodes share one
 // database.
@@ -54,7 +54,7 @@ func openNode(ctx context.Context, s settings, logger *slog.Logger) (n *node, er
 		return nil, err
 	}
 	a := &api{db: db, bank: newBank(s.Provider), wake: n.worker.Wake}
-	handler, err := a.handler(n.engine, logger)
+	handler, err := a.handler(n.engine, profiles[s.Profile], logger)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,8 @@ import (
 	"net"
 	"os/exec"
 	"strconv"
+
+	"github.com/retrysafe/retrysafe/httpkey"
 )
 
 // Options configure [Run]. Zero values select the defaults.
@@ -22,6 +24,8 @@ type Options struct {
 	// Store is a URL: sqlite:PATH or postgres://…. Default: a SQLite file in a
 	// temporary folder, which is deleted at the end.
 	Store string
+	// Profile is what the API follows: "ietf" or "stripe". Default ietf.
+	Profile string
 	// Nodes is the number of nodes of the API, at most 10. If there are several, each
 	// is its own process. Default 1.
 	Nodes int
@@ -39,6 +43,8 @@ const (
 	maxNodes      = 10
 )
 
+var profiles = map[string]*httpkey.Profile{httpkey.IETF.Name: httpkey.IETF, httpkey.Stripe.Name: httpkey.Stripe}
+
 // Check returns an error if an option is invalid.
 func (o Options) Check() error {
 	o = o.withDefaults()
@@ -53,6 +59,8 @@ func (o Options) Check() error {
 		return fmt.Errorf("%d nodes are not between 1 and %d", o.Nodes, maxNodes)
 	case o.Nodes > 1 && o.Node == nil:
 		return errors.New("several nodes need a command that starts one")
+	case profiles[o.Profile] == nil:
+		return fmt.Errorf("there is no profile %q; it is ietf or stripe", o.Profile)
 	}
 	if o.Store == "" {
 		return nil
@@ -61,7 +69,7 @@ func (o Options) Check() error {
 }
 
 func (o Options) withDefaults() Options {
-	o.Listen, o.Nodes = cmp.Or(o.Listen, defaultListen), cmp.Or(o.Nodes, 1)
+	o.Listen, o.Nodes, o.Profile = cmp.Or(o.Listen, defaultListen), cmp.Or(o.Nodes, 1), cmp.Or(o.Profile, httpkey.IETF.Name)
 	if o.Provider == "" {
 		o.Provider, _ = above(o.Listen, maxNodes)
 		o.Provider = cmp.Or(o.Provider, o.Listen) // Check reports the invalid address

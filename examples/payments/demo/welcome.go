@@ -3,15 +3,24 @@ package demo
 import (
 	"crypto/rand"
 	"fmt"
+	"strconv"
 	"strings"
+
+	"github.com/retrysafe/retrysafe/httpkey"
 )
 
-// welcome returns the commands to try, with new keys.
-func welcome(api, provider string) string {
+// welcome returns the commands to try, with new keys as the profile has them.
+func welcome(api, provider string, p *httpkey.Profile) string {
+	payment, transfer, charge := newKey(), newKey(), newKey()
+	written := func(key string) string { return `"` + key + `"` }
+	if p.Opaque { // quotes would be part of the key
+		written = func(key string) string { return key }
+	}
 	return strings.NewReplacer(
 		"API", api, "PROVIDER", provider,
 		"CALLER", `-H 'Authorization: Bearer demo-a' -H 'Content-Type: application/json'`,
-		"PAYMENT", newKey(), "TRANSFER", newKey(), "CHARGE", newKey(),
+		`"PAYMENT"`, written(payment), `"TRANSFER"`, written(transfer), `"CHARGE"`, written(charge), "TRANSFER", transfer,
+		"# 422", "# "+strconv.Itoa(p.Mismatch),
 	).Replace(tryThis)
 }
 

@@ -44,6 +44,7 @@ provider listens ten ports above the first node.`,
 	flags.StringVar(&o.Listen, "listen", "127.0.0.1:8080", "address of the first node; others follow")
 	flags.IntVar(&o.Nodes, "nodes", 1, "number of nodes, at most 10")
 	flags.StringVar(&o.Store, "store", "", "sqlite:FILE or postgres://…, since the demo joins its transactions (default a temporary file)")
+	flags.StringVar(&o.Profile, "profile", "ietf", "what the API follows: ietf or stripe")
 	flags.StringVar(&o.Provider, "provider", "", "address of the provider (default ten ports above the first node)")
 	flags.BoolVar(&node, nodeFlag, false, "")
 	_ = flags.MarkHidden(nodeFlag) // the flag exists

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/getkin/kin-openapi/openapi3"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/retrysafe/retrysafe/conform"
 )
@@ -24,6 +25,10 @@ func (o *options) readOpenAPI() error {
 	data, err := readFile(nil, o.openapi)
 	if err != nil {
 		return err
+	}
+	var anything yaml.Node
+	if err := yaml.Unmarshal(data, &anything); err != nil { // JSON is YAML too
+		return fmt.Errorf("it is neither YAML nor JSON: %s", firstLine(err))
 	}
 	doc, err := openapi3.NewLoader().LoadFromData(data) // refers to no other file
 	if err != nil {

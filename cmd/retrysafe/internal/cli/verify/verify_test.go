@@ -1,10 +1,12 @@
 package verify_test
 
 import (
-	"context"
+	"crypto/tls"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -26,6 +28,7 @@ import (
 type service struct {
 	*httptest.Server
 	requests atomic.Int64
+	hook     string // the address that webhooks go to
 
 	mu    sync.Mutex
 	sold  map[string]int
@@ -64,6 +67,11 @@ func (s *service) serve(w http.ResponseWriter, r *http.Request) {
 	n := s.count
 	s.sold[strings.Trim(r.Header.Get("Idempotency-Key"), `"`)]++
 	s.mu.Unlock()
+	if s.hook != "" {
+		if res, err := http.Post("http://"+s.hook, "application/json", strings.NewReader(fmt.Sprintf(`{"id": "sale_%06d"}`, n))); err == nil {
+			_ = res.Body.Close()
+		}
+	}
 	if r.Header.Get("X-Test") == "crash" {
 		panic(http.ErrAbortHandler)
 	}
@@ -72,72 +80,6 @@ func (s *service) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Location", fmt.Sprintf("%s/%d", r.URL.Path, n))
 	w.WriteHeader(http.StatusCreated)
 	fmt.Fprintf(w, `{"id": "sale_%06d"}`, n)
-}
-
-// The gateway makes a service that knows no keys pass every check, in both profiles, and
-// what it knows survives its restart.
-func TestGatewayHoldsInBothProfiles(t *testing.T) {
-	t.Parallel()
-	for name, profile := range map[string]*conform.Profile{"ietf": conform.IETF, "stripe": conform.Stripe} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newService(t)
-			address, store := porthold.Lent(t), "sqlite:"+filepath.Join(t.TempDir(), "keys.db")
-			// Without forward_key the service could not book its sales under their keys.
-			config := filepath.Join(t.TempDir(), "gateway.yaml")
-			clitest.Must(t, os.WriteFile(config, []byte(fmt.Sprintf(`
-listen: %s
-upstream: %s
-store: %s
-profile: %s
-tenant: { from: bearer }
-routes:
-  - { match: "POST /{rest...}", forward_key: Idempotency-Key }
-`, address, s.URL, store, name)), 0o600))
-			start := func() *clitest.Process {
-				p := clitest.Start(t, "gateway", "--config", config)
-				p.Until("gateway on ")
-				return p
-			}
-			p := start()
-			test := func(what string) http.Header { return http.Header{"X-Test": {what}} }
-			r, err := conform.Run(t.Context(), &conform.Options{
-				URL: "http://" + address, Profile: profile,
-				Request:     conform.Request{Path: "/sales", Header: http.Header{"Authorization": {"Bearer a"}}, Body: []byte(`{"amount": 1200, "currency": "EUR"}`)},
-				OtherHeader: http.Header{"Authorization": {"Bearer b"}}, OtherPath: "/transfers",
-				Effects: conform.Effects{URL: s.URL + "/?key={key}"},
-				Slow:    test("slow"), Fail: test("fail"), Limit: test("limit"), Crash: test("crash"),
-				Restart: func(context.Context) error { p.Stop(0); p = start(); return nil },
-				Racers:  4, Rate: 1e6, Interval: 50 * time.Millisecond, Patience: 30 * time.Second, Timeout: time.Minute,
-			})
-			clitest.Must(t, err)
-			var said strings.Builder
-			clitest.Must(t, r.Write(&said, "text"))
-			clitest.Must(t, r.Err())
-			for _, result := range r.Results {
-				switch result.Verdict {
-				case "holds", "not tested", "observation":
-				default:
-					t.Errorf("%s: %s\n%s", result.Check, result.Verdict, said.String())
-				}
-			}
-		})
-	}
-}
-
-const payment = `{"amount": 1200, "currency": "EUR", "account_id": 1}`
-
-// The demo passes, as docs/verify.md shows it.
-func TestDemoHolds(t *testing.T) {
-	t.Parallel()
-	p := clitest.Start(t, "demo", "--listen", "127.0.0.1:0")
-	p.Until(`"none"`)
-	at := p.Word("node 1 on ")
-	for _, endpoint := range []string{"/payments", "/charges"} {
-		clitest.NewShell(t, "").RunArgs("verify", at+endpoint, "--data", payment, "--header", "Authorization: Bearer demo-a",
-			"--other-header", "Authorization: Bearer demo-b", "--effects-url", at+"/ledger?key={key}", "--rate", "1000").
-			Exits(0).Says("replay/bytes", " holds", "scope/credentials").Hides("violated", "not optimal", "set-up failed")
-	}
 }
 
 // A service without keys is found out, in every format, with exit code 1.
@@ -200,12 +142,16 @@ func TestWrongCommandLines(t *testing.T) {
 		"invalid info":                            {s.URL, "--openapi", file("f.yaml", "openapi: 3.0.0\ninfo: {title: x}\npaths: {}\n")},
 		"disallowed external reference":           {s.URL, "--openapi", file("g.yaml", "openapi: 3.0.0\ninfo: {title: x, version: '1'}\npaths: {/a: {post: {requestBody: {$ref: 'other.yaml#/x'}, responses: {default: {description: x}}}}}\n")},
 		"POST /orders: amount: a text that matches ^a+$ cannot be made up; give an example": {s.URL, "--openapi", file("h.yaml", strings.NewReplacer("type: integer", "type: string, pattern: '^a+$'", "  /refunds:", "  /orders/{orderId}/refunds:\n    parameters: [{name: orderId, in: path, required: true, schema: {type: string}}]").Replace(flow))},
-		"directory":                                 {s.URL, "--output", filepath.Join(t.TempDir(), "none", "x.html")},
-		"--other-body":                              {s.URL, "--other-body", "none.json"},
-		"it is one of text, json":                   {s.URL, "--format", "pdf"},
-		"if any flags in the group [store-down":     {s.URL, "--store-down", "true"},
-		"if any flags in the group [body data] are": {s.URL, "--body", "x", "--data", "y"},
-		"URL is missing":                            {},
+		"request body: it is not a JSON document":                                           {s.URL, "--body", file("f.json", "amount=1")},
+		"other body: it is not a JSON document":                                             {s.URL, "--data", "{}", "--other-body", file("o.json", "[")},
+		"neither YAML nor JSON: yaml: line":                                                 {s.URL, "--openapi", file("i.yaml", "openapi: [")},
+		"x-none":                                                                            {s.URL, "--openapi", file("j.yaml", strings.Replace(flow, "#/components/schemas/Order", "#/components/schemas/x-none", 1))},
+		"directory":                                                                         {s.URL, "--output", filepath.Join(t.TempDir(), "none", "x.html")},
+		"--other-body":                                                                      {s.URL, "--other-body", "none.json"},
+		"it is one of text, json":                                                           {s.URL, "--format", "pdf"},
+		"if any flags in the group [store-down":                                             {s.URL, "--store-down", "true"},
+		"if any flags in the group [body data] are":                                         {s.URL, "--body", "x", "--data", "y"},
+		"URL is missing":                                                                    {},
 	} {
 		t.Run(says, func(t *testing.T) {
 			t.Parallel()
@@ -217,6 +163,57 @@ func TestWrongCommandLines(t *testing.T) {
 			t.Errorf("%d requests were sent", n)
 		}
 	})
+}
+
+// What only a connection shows is said in one line too, with exit code 2, and nothing is sent:
+// no request by a connection that cannot be trusted, and none to the host that a redirect leads
+// to.
+func TestWrongServers(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	silent := log.New(io.Discard, "", 0)
+	secure := httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	secure.Config.ErrorLog = silent
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	trusted := filepath.Join(t.TempDir(), "ca.pem")
+	clitest.Must(t, os.WriteFile(trusted, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600))
+	old := httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	old.Config.ErrorLog = silent
+	old.TLS = &tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10}
+	old.StartTLS()
+	t.Cleanup(old.Close)
+	var redirected atomic.Int64
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		redirected.Add(1)
+		w.Header().Set("Location", s.URL+r.URL.Path)
+		w.WriteHeader(http.StatusPermanentRedirect)
+	}))
+	t.Cleanup(front.Close)
+	t.Cleanup(func() {
+		if n := s.requests.Load(); n > 0 {
+			t.Errorf("%d requests were sent", n)
+		}
+		if n := redirected.Load(); n != 1 {
+			t.Errorf("%d requests were redirected, want that the first ends the run", n)
+		}
+	})
+	refused := porthold.New(t).Addr()
+	for says, args := range map[string][]string{
+		"certificate signed by unknown authority; if it is yours, trust": {secure.URL + "/sales"},
+		"not localhost":                 {strings.Replace(secure.URL, "127.0.0.1", "localhost", 1) + "/sales", "--ca", trusted},
+		"the server does not speak TLS": {strings.Replace(s.URL, "http:", "https:", 1) + "/sales"},
+		"protocol version":              {old.URL + "/sales", "--ca", trusted},
+		"redirects to another host, " + strings.TrimPrefix(s.URL, "http://"): {front.URL + "/sales"},
+		"connection refused": {"http://" + refused + "/sales"},
+		"no such host":       {"http://nowhere.invalid/sales", "--i-own-this"},
+		refused:              {s.URL + "/sales", "--effects-url", "http://" + refused + "/?key={key}"},
+	} {
+		t.Run(says, func(t *testing.T) {
+			t.Parallel()
+			clitest.NewShell(t, "").RunArgs(append([]string{"verify", "--data", `{"amount": 1}`, "--rate", "10000"}, args...)...).Exits(2).Says(says).InOneLine()
+		})
+	}
 }
 
 const flow = `
