@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/store/storekit"
@@ -30,10 +29,10 @@ func (s *Store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record
 	l := listing{s: s, q: q, first: 0}
 	if q.After != (retrysafe.Ref{}) {
 		l.after = afterOf(q.After)
-		l.first = l.after.bucket()
+		l.first = l.after.bucket(s.buckets)
 	}
-	for b := l.first; b < buckets && len(l.found) < q.Size(); b += bucketsAtOnce {
-		if err := l.read(ctx, b, min(b+bucketsAtOnce, buckets)); err != nil {
+	for b := l.first; b < s.buckets && len(l.found) < q.Size(); b += bucketsAtOnce {
+		if err := l.read(ctx, b, min(b+bucketsAtOnce, s.buckets)); err != nil {
 			return nil, fmt.Errorf("list keys: %w", err)
 		}
 	}
@@ -108,7 +107,7 @@ func (l *listing) pageSize() int { return min(l.q.Size(), 1000) }
 func (l *listing) pages(ctx context.Context, some []int, low []string, high string) ([][]id, error) {
 	steps := make([]*step, len(some))
 	for n, b := range some {
-		steps[n] = &step{script: indexScript, bucket: b, keys: []string{l.s.keys[b].ids}, args: []any{"lex", low[n], high, l.pageSize()}}
+		steps[n] = indexStep(b, "lex", low[n], high, l.pageSize())
 	}
 	return l.s.ids(ctx, steps)
 }
@@ -126,17 +125,16 @@ func (l *listing) readDue(ctx context.Context, from, to int) error {
 	for _, state := range l.q.States {
 		live, done = live || !state.Forgettable(), done || state.Forgettable()
 	}
-	args := []any{"all"}
-	if l.q.Due {
-		args = []any{"due", 0, -1}
-	}
 	var steps []*step
 	for b := from; b < to; b++ {
-		if live {
-			steps = append(steps, &step{script: indexScript, bucket: b, keys: []string{l.s.keys[b].live}, args: args})
+		switch {
+		case live && l.q.Due:
+			steps = append(steps, indexStep(b, "live", 0, -1))
+		case live:
+			steps = append(steps, indexStep(b, "all"))
 		}
 		if done {
-			steps = append(steps, &step{script: indexScript, bucket: b, keys: []string{l.s.keys[b].done}, args: args})
+			steps = append(steps, indexStep(b, "done", 0, -1))
 		}
 	}
 	lists, err := l.s.ids(ctx, steps)
@@ -168,7 +166,7 @@ func (l *listing) load(ctx context.Context, some []id) error {
 	for chunk := range slices.Chunk(some, loadsAtOnce) {
 		steps := make([]*step, len(chunk))
 		for n, i := range chunk {
-			steps[n] = l.s.load(i)
+			steps[n] = l.s.stepOf(loadScript, i, nil, false)
 		}
 		answers, err := l.s.do(ctx, steps)
 		if err != nil {
@@ -188,26 +186,21 @@ func (l *listing) load(ctx context.Context, some []id) error {
 
 // add adds a record if the query selects it. One that cannot be read is added with Version
 // 0: by the state and the deadline in its meta, if that can be read.
-func (l *listing) add(i id, v any) error {
-	if _, gone := v.(int64); gone {
+func (l *listing) add(i id, v reply) error {
+	text, ok := v.v.(string)
+	if !ok {
 		return nil // it was purged in the meantime
 	}
-	r, err := l.s.read(i, v)
+	r, _, err := decode(i, text, v.now)
 	if err == nil {
 		if storekit.Matches(&l.q, &r) {
 			l.found = append(l.found, r)
 		}
 		return nil
 	}
-	f, ok := v.([]any)
-	if !ok || len(f) != 5 {
-		return err
-	}
-	meta, _ := f[1].(string)
-	digits, _ := f[0].(string)
-	now, _ := strconv.ParseInt(digits, 10, 64) // it was parsed before
 	q := retrysafe.Query{States: l.q.States, Due: l.q.Due}
-	if bad := decodeMeta(&r, i, meta); bad == nil {
+	if meta, ok := storedMeta(text); ok {
+		decodeMeta(&r, meta)
 		if r.ReadAt = r.UpdatedAt; l.q.Due { // the index has said that it is due
 			r.ReadAt = r.Deadline
 		}
@@ -215,8 +208,13 @@ func (l *listing) add(i id, v any) error {
 			return nil
 		}
 	}
-	l.found = append(l.found, retrysafe.Record{Ref: unreadable(i), Reason: err.Error(), ReadAt: fromMicros(now)})
+	l.found = append(l.found, retrysafe.Record{Ref: unreadable(i), Reason: err.Error(), ReadAt: fromMicros(v.now)})
 	return nil
+}
+
+// indexStep returns a step that reads an index of a bucket; see lua/index.lua.
+func indexStep(bucket int, args ...any) *step {
+	return &step{script: indexScript, bucket: bucket, index: args}
 }
 
 // ids runs steps that reply with ids.
@@ -227,9 +225,9 @@ func (s *Store) ids(ctx context.Context, steps []*step) ([][]id, error) {
 	}
 	lists := make([][]id, len(answers))
 	for n, a := range answers {
-		list, ok := a.Value.([]any)
+		list, ok := a.Value.v.([]any)
 		if !ok {
-			return nil, errReply(a.Value)
+			return nil, errReply(a.Value.v)
 		}
 		for _, v := range list {
 			text, _ := v.(string)
@@ -258,9 +256,9 @@ func (s *Store) count(ctx context.Context, low, high string) (int, error) {
 		return 0, ErrClosed
 	}
 	defer s.life.Leave()
-	steps := make([]*step, buckets)
+	steps := make([]*step, s.buckets)
 	for b := range steps {
-		steps[b] = &step{script: indexScript, bucket: b, keys: []string{s.keys[b].ids}, args: []any{"count", low, high}}
+		steps[b] = indexStep(b, "count", low, high)
 	}
 	answers, err := s.do(ctx, steps)
 	if err != nil {
@@ -268,9 +266,9 @@ func (s *Store) count(ctx context.Context, low, high string) (int, error) {
 	}
 	sum := 0
 	for _, a := range answers {
-		n, ok := a.Value.(int64)
+		n, ok := a.Value.v.(int64)
 		if !ok {
-			return 0, errReply(a.Value)
+			return 0, errReply(a.Value.v)
 		}
 		sum += int(n)
 	}

@@ -309,7 +309,7 @@ func TestDamageOfAnyPartIsNoticed(t *testing.T) {
 	t.Parallel()
 	url, opts := shared(t)
 	s := open(t, url, opts)
-	for _, part := range []string{"m", "h", "c", "t"} {
+	for _, part := range []string{"m", "o", "h", "c", "t", "s", "e"} {
 		w := newWrite("damaged " + part)
 		w.Checkpoint = retrysafe.Checkpoint{Phase: "charged", Data: []byte("ch_1")}
 		rec, err := s.Create(t.Context(), w)
@@ -318,11 +318,55 @@ func TestDamageOfAnyPartIsNoticed(t *testing.T) {
 		if _, err := s.Load(t.Context(), w.Ref); !errors.Is(err, retrysafe.ErrUnreadable) {
 			t.Errorf("Load with a damaged %s: got %v", part, err)
 		}
-		if part == "t" {
+		if part == "t" || part == "s" {
 			continue // a swap replaces it
 		}
 		if _, err := s.Swap(t.Context(), rec.Update()); !errors.Is(err, retrysafe.ErrUnreadable) {
 			t.Errorf("Swap with a damaged %s: got %v", part, err)
+		}
+	}
+}
+
+// A key of the store that holds something else than a string is no record, and is neither
+// replaced nor taken for a free one. Steps that came together with it go on.
+func TestKeyOfAnotherTypeIsRefused(t *testing.T) {
+	t.Parallel()
+	url, opts := shared(t)
+	s := open(t, url, opts)
+	w := newWrite("key")
+	must(t, s.Client(w.Ref).LPush(t.Context(), s.Key(w.Ref), "something else").Err())
+	var all sync.WaitGroup
+	for n := range 64 {
+		all.Go(func() {
+			if _, err := s.Create(t.Context(), newWrite(fmt.Sprint("beside ", n))); err != nil {
+				t.Errorf("Create beside it: %v", err)
+			}
+			if _, err := s.Create(t.Context(), newWrite("key")); !errors.Is(err, retrysafe.ErrUnreadable) {
+				t.Errorf("Create: got %v, want ErrUnreadable", err)
+			}
+			if _, err := s.Load(t.Context(), w.Ref); !errors.Is(err, retrysafe.ErrUnreadable) {
+				t.Errorf("Load: got %v, want ErrUnreadable", err)
+			}
+			if _, err := s.Swap(t.Context(), complete(w.Record, "paid")); !errors.Is(err, retrysafe.ErrUnreadable) {
+				t.Errorf("Swap: got %v, want ErrUnreadable", err)
+			}
+		})
+	}
+	all.Wait()
+	if n, err := s.Client(w.Ref).LLen(t.Context(), s.Key(w.Ref)).Result(); n != 1 || err != nil {
+		t.Errorf("the other value has %d entries, %v", n, err)
+	}
+}
+
+// Data whose root a program does not know is refused.
+func TestUnknownRootIsRefused(t *testing.T) {
+	t.Parallel()
+	url, opts := shared(t)
+	c := open(t, url, opts).Client(refOf(0))
+	for _, root := range []string{"ready 0123456789abcdef", "ready 3 0123456789abcdef", "ready 8 short", "else 8 0123456789abcdef"} {
+		must(t, c.Set(t.Context(), "{"+opts.Prefix+":00}:root", root, 0).Err())
+		if _, err := redisstore.Open(t.Context(), url, opts); err == nil || !strings.Contains(err.Error(), "another Prefix") {
+			t.Errorf("Open of data with the root %q: %v", root, err)
 		}
 	}
 }
