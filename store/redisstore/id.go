@@ -1,10 +1,12 @@
 package redisstore
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
+	"strings"
 
 	"github.com/retrysafe/retrysafe"
 )
@@ -21,8 +23,8 @@ const (
 )
 
 // id identifies a record: the hash of its scope (12 characters) and the hash of scope and
-// key (20). The keys of one scope are neighbours in the index of ids. If two refs had the
-// same id the second would be refused: the record holds the texts.
+// key (20). If two refs had the same id the second would be refused: the record holds the
+// texts.
 type id string
 
 const (
@@ -53,6 +55,27 @@ func (i id) bucket(of int) int {
 		return 0
 	}
 	return int(b[0]) & (of - 1)
+}
+
+// place returns the place of the id in the index of ids: 32 bits of the hash of the scope
+// and 21 of the hash of the key, which the server compares as a number. Ids with the same
+// place are ordered by their text.
+func (i id) place() uint64 {
+	var b [idDigits * 3 / 4]byte
+	if _, err := base64.RawURLEncoding.Decode(b[:], []byte(i)); err != nil {
+		return 0
+	}
+	return uint64(binary.BigEndian.Uint32(b[:]))<<21 | uint64(binary.BigEndian.Uint32(b[10:])>>11)
+}
+
+// compareIDs compares ids in the order of their index.
+func compareIDs(a, b id) int { return cmp.Or(cmp.Compare(a.place(), b.place()), cmp.Compare(a, b)) }
+
+// places returns the first and the last place of the ids of a scope. Another scope may have
+// some of them.
+func places(scope string) (first, last uint64) {
+	first = (scopeOf(scope) + id(strings.Repeat("A", idDigits-scopeDigits))).place()
+	return first, first | (1<<21 - 1)
 }
 
 // valid reports whether i can be the id of a record.

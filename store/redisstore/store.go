@@ -18,9 +18,10 @@ var (
 // Create implements [retrysafe.Store]. If the key exists nothing is written.
 func (s *Store) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	i := idOf(w.Ref)
-	arg := make([]byte, 9, 9+sizeOf(&w))
+	arg := make([]byte, 9, createFixed+sizeOf(&w))
 	arg[0] = byte(w.State)
 	binary.BigEndian.PutUint64(arg[1:], uint64(w.Term.Microseconds()))
+	arg = fmt.Appendf(arg, "%016d", i.place())
 	arg = appendBody(arg, &w.Record, w.Owner, nil, false).bytes
 	got, err := s.step(ctx, false, s.stepOf(createScript, i, arg, isLarge(&w)))
 	if err != nil {
@@ -81,11 +82,16 @@ func (s *Store) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, 
 	}
 }
 
+// The bytes before the body in the arguments of scripts.
+const (
+	createFixed = 25
+	swapFixed   = 38
+)
+
 // swapArg returns the argument of a swap; see lua/swap.lua. Kept is how the stored record
 // begins, if it is not what the caller has read.
 func swapArg(w *retrysafe.Write, kept *body) []byte {
-	const fixed = 38
-	arg := make([]byte, fixed, fixed+sizeOf(w))
+	arg := make([]byte, swapFixed, swapFixed+sizeOf(w))
 	binary.BigEndian.PutUint64(arg, uint64(w.Expect.Revision))
 	copy(arg[8:], w.Expect.Owner[:])
 	binary.BigEndian.PutUint64(arg[24:], uint64(w.Term.Microseconds()))

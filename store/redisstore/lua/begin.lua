@@ -26,11 +26,13 @@ local now = time[1] * 1000000 + time[2]
 local pack, unpackMeta, sub = struct.pack, struct.unpack, string.sub
 local idFrom = #KEYS[1] - 3 -- the name of a record is that of the mark with the id for its last word
 local reply = {now, 0}
--- score is the place in the index of deadlines: records in flight or unknown have their
--- deadline, and those that are forgettable 2^53 less.
+-- score is the place in the index of deadlines, in milliseconds: records in flight or
+-- unknown have their deadline, and those that are forgettable 10^13 less. It is a text,
+-- because the server is slow to make one of a number.
 local function score(state, deadline)
-  if state == 3 or state == 4 or state == 6 then return deadline - 9007199254740992 end
-  return deadline
+  local ms = math.floor(deadline / 1000)
+  if state == 3 or state == 4 or state == 6 then ms = ms - 1e13 end
+  return string.format('%d', ms)
 end
 -- damaged reports whether a record is not one that a script has stored.
 local function damaged(v) return #v < 99 or sub(v, 1, 33) ~= sub(v, -33) end

@@ -1,5 +1,6 @@
--- Creates records. The argument of a step: state (1 byte), term (8), body. The reply to it: the
--- meta of the record that was created, or the record that is there.
+-- Creates records. The argument of a step: state (1 byte), term (8), the place in the index of
+-- ids (16 digits), body. The reply to it: the meta of the record that was created, or the
+-- record that is there.
 local stored = redis.call('MGET', unpack(KEYS, 4))
 local before = last
 local function create(look)
@@ -18,12 +19,12 @@ local function create(look)
       last = math.max(now, last + 1)
       local deadline = math.min(now + term, 8e15)
       local meta = pack('>i8i8i8i8B', last, deadline, now, now, state)
-      v = meta .. sub(arg, 10) .. meta
+      v = meta .. sub(arg, 26) .. meta
       made[key] = v
       n = n + 1
       local id = sub(key, idFrom)
       set[2 * n - 1], set[2 * n] = key, v
-      ids[2 * n - 1], ids[2 * n] = 0, id
+      ids[2 * n - 1], ids[2 * n] = sub(arg, 10, 25), id
       due[2 * n - 1], due[2 * n] = score(state, deadline), id
       reply[i + 2] = meta
     end
