@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -61,7 +62,7 @@ func byClients(b *testing.B, server *testservers.Redis, clients int, serve func(
 	b.Helper()
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	before, own := serverCPU(b, server), ownCPU(b)
+	before, own, memory := serverCPU(b, server), ownCPU(b), infoSum(b, server, "memory", "used_memory")
 	b.ReportAllocs()
 	b.ResetTimer()
 	for range clients {
@@ -77,6 +78,7 @@ func byClients(b *testing.B, server *testservers.Redis, clients int, serve func(
 	wg.Wait()
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "keys/s")
+	b.ReportMetric((infoSum(b, server, "memory", "used_memory")-memory)/float64(b.N), "server-B/key")
 	b.ReportMetric((serverCPU(b, server)-before)*1e6/float64(b.N), "server-µs/key")
 	b.ReportMetric((ownCPU(b)-own)*1e6/float64(b.N), "client-µs/key")
 }
@@ -90,16 +92,22 @@ func ownCPU(b *testing.B) float64 {
 }
 
 // serverCPU returns the processor time that the server has used, in seconds.
-func serverCPU(b *testing.B, server *testservers.Redis) (sum float64) {
+func serverCPU(b *testing.B, server *testservers.Redis) float64 {
 	b.Helper()
-	info, err := server.Do(b.Context(), "INFO", "cpu")
+	return infoSum(b, server, "cpu", "used_cpu_user", "used_cpu_sys")
+}
+
+// infoSum returns the sum of some of the figures that the server tells about itself.
+func infoSum(b *testing.B, server *testservers.Redis, section string, names ...string) (sum float64) {
+	b.Helper()
+	info, err := server.Do(b.Context(), "INFO", section)
 	must(b, err)
 	for line := range strings.Lines(info) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		if name == "used_cpu_user" || name == "used_cpu_sys" {
-			seconds, err := strconv.ParseFloat(value, 64)
+		if slices.Contains(names, name) {
+			n, err := strconv.ParseFloat(value, 64)
 			must(b, err)
-			sum += seconds
+			sum += n
 		}
 	}
 	return sum

@@ -370,3 +370,64 @@ func TestUnknownRootIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// Steps of all kinds on the same keys and on others that share scripts get their own replies,
+// and of those that reserve one key at the same time one gets it.
+func TestStepsThatComeTogether(t *testing.T) {
+	t.Parallel()
+	url, opts := shared(t)
+	s := open(t, url, opts)
+	const keys, clients = 40, 6
+	var won [keys]atomic.Int64
+	var all sync.WaitGroup
+	for c := range clients {
+		for n := range keys {
+			all.Go(func() {
+				w := newWrite(fmt.Sprint("together ", n))
+				got, err := s.Create(t.Context(), w)
+				switch {
+				case err == nil:
+					won[n].Add(1)
+					_, err = s.Swap(t.Context(), complete(got, fmt.Sprint("answer ", n)))
+					must(t, err)
+				case !errors.Is(err, retrysafe.ErrExists):
+					t.Errorf("client %d: Create: %v", c, err)
+				}
+				loaded, err := s.Load(t.Context(), w.Ref)
+				if err != nil || loaded.Key != w.Key || got.Key != w.Key {
+					t.Errorf("client %d: asked for %q, created %q, loaded %q: %v", c, w.Key, got.Key, loaded.Key, err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	for n := range keys {
+		r, err := s.Load(t.Context(), newWrite(fmt.Sprint("together ", n)).Ref)
+		if err != nil || won[n].Load() != 1 || r.State != retrysafe.StateCompleted || string(r.Result.Body) != fmt.Sprint("answer ", n) {
+			t.Errorf("key %d: %d reservations, state %v, %v", n, won[n].Load(), r.State, err)
+		}
+	}
+}
+
+// A swap whose caller has not read what belongs to the attempt keeps it, and returns it.
+func TestSwapKeepsWhatItsCallerHasNotRead(t *testing.T) {
+	t.Parallel()
+	url, opts := shared(t)
+	s := open(t, url, opts)
+	w := newWrite("key")
+	w.Request, w.Checkpoint = []byte("the request"), retrysafe.Checkpoint{Phase: "charged", Data: []byte("ch_1")}
+	rec, err := s.Create(t.Context(), w)
+	must(t, err)
+	blind := retrysafe.Write{Expect: rec.Fence(), Record: retrysafe.Record{
+		Ref: rec.Ref, State: retrysafe.StateUnknown, Lapse: rec.Lapse, Effects: rec.Effects, Version: rec.Version, Reason: "lost",
+	}, Term: w.Term}
+	got, err := s.Swap(t.Context(), blind)
+	must(t, err)
+	loaded, err := s.Load(t.Context(), rec.Ref)
+	must(t, err)
+	for what, r := range map[string]retrysafe.Record{"returned": got, "stored": loaded} {
+		if string(r.Request) != "the request" || r.Checkpoint.Phase != "charged" || r.Owner != rec.Owner || r.Attempt != 1 || r.State != retrysafe.StateUnknown || r.Reason != "lost" {
+			t.Errorf("%s: %+v", what, r)
+		}
+	}
+}
