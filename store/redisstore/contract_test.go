@@ -29,16 +29,21 @@ func harness(t *testing.T, url string, opts *redisstore.Options) storetest.Harne
 	}
 }
 
-// damage flips a bit of a part of a record.
+// damage flips a bit of a part of a record: m is its meta, h its head, c its checkpoint, t
+// its tail.
 func damage(t *testing.T, s *redisstore.Store, ref retrysafe.Ref, part string) error {
 	t.Helper()
 	c, key := s.Client(ref), s.Key(ref)
-	b, err := c.HGet(t.Context(), key, part).Bytes()
+	b, err := c.Get(t.Context(), key).Bytes()
 	if err != nil {
 		return err
 	}
-	b[len(b)/2] ^= 1
-	return c.HSet(t.Context(), key, part, b).Err()
+	at, err := redisstore.PartOf(string(b), part)
+	if err != nil {
+		return err
+	}
+	b[at] ^= 1
+	return c.Set(t.Context(), key, b, 0).Err()
 }
 
 // With a server that is killed and comes back. Only the rules about crashes are held here.

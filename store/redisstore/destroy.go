@@ -54,7 +54,7 @@ func (s *Store) destroyBucket(ctx context.Context, b int) error {
 			return err
 		}
 	}
-	own := []string{k.live, k.done, k.over, k.ids, k.mark}
+	own := []string{k.due, k.over, k.ids, k.mark}
 	if b == 0 {
 		own = append(own, k.tag+"root")
 	}

@@ -11,23 +11,23 @@ import (
 // Key returns the name of the key that has a record.
 func (s *Store) Key(ref retrysafe.Ref) string {
 	i := idOf(ref)
-	return s.keys[i.bucket()].record(i)
+	return s.keys[i.bucket(s.buckets)].record(i)
 }
 
-// Bucket returns the bucket of a record.
-func Bucket(ref retrysafe.Ref) int { return idOf(ref).bucket() }
+// Bucket returns the bucket of a record in a cluster.
+func Bucket(ref retrysafe.Ref) int { return idOf(ref).bucket(clusterBuckets) }
 
 // Client returns the client of the node that has a record.
 func (s *Store) Client(ref retrysafe.Ref) *redis.Client {
 	s.topology.mu.RLock()
 	defer s.topology.mu.RUnlock()
-	return s.topology.buckets[idOf(ref).bucket()].client
+	return s.topology.buckets[idOf(ref).bucket(s.buckets)].client
 }
 
 // Slots returns the slots of all buckets.
 func Slots(prefix string) map[int]string {
 	slots := make(map[int]string)
-	for b := range buckets {
+	for b := range clusterBuckets {
 		k := keysOf(prefix, b)
 		slots[k.slot] = fmt.Sprint(b)
 	}
@@ -36,3 +36,16 @@ func Slots(prefix string) map[int]string {
 
 // SlotOf returns the slot of a tag.
 var SlotOf = slotOf
+
+// PartOf returns a place within a part of a stored record: m is its meta, o its owner, h its
+// head, c its checkpoint, t its tail, s its sum, e the meta at its end.
+func PartOf(v, part string) (int, error) {
+	at, err := splitBody([]byte(v[metaLength : len(v)-metaLength]))
+	if err != nil {
+		return 0, err
+	}
+	return map[string]int{
+		"m": metaLength / 2, "o": metaLength + 3, "h": metaLength + at.head - 2, "c": metaLength + at.checkpoint - 2,
+		"t": metaLength + at.checkpoint + 3, "s": len(v) - metaLength - 2, "e": len(v) - 2,
+	}[part], nil
+}

@@ -1,21 +1,30 @@
 package redisstore
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
+	"strings"
 
 	"github.com/retrysafe/retrysafe"
 )
 
-// buckets is how many parts the data has. All keys of one bucket are in one slot of a
-// cluster. The number is part of the layout of the data.
-const buckets = 256
+// The data has a number of parts, the buckets. All keys of one bucket are in one slot of a
+// cluster, and one script works on one bucket. A cluster has many, so that its slots can
+// be at many servers. A single server has few, so that steps which come together share
+// scripts; but not one alone, because a list reads what is due of a bucket at once. The
+// number is written with the data, and stays when the data goes to another server.
+const (
+	maxBuckets     = 256
+	clusterBuckets = 256
+	serverBuckets  = 8
+)
 
 // id identifies a record: the hash of its scope (12 characters) and the hash of scope and
-// key (20). The keys of one scope are neighbours in the index of ids. If two refs had the
-// same id the second would be refused: the record holds the texts.
+// key (20). If two refs had the same id the second would be refused: the record holds the
+// texts.
 type id string
 
 const (
@@ -38,14 +47,35 @@ func idOf(ref retrysafe.Ref) id {
 // scopeOf returns the digits that all ids of a scope begin with.
 func scopeOf(scope string) id { return idOf(retrysafe.Ref{Scope: scope})[:scopeDigits] }
 
-// bucket returns the bucket of the record. It depends on the hash of the key, so that a
-// scope is spread over all buckets.
-func (i id) bucket() int {
-	b, err := base64.RawURLEncoding.DecodeString(string(i[scopeDigits : scopeDigits+4]))
-	if err != nil {
+// bucket returns the bucket of the record, of so many, a power of two. It depends on the
+// hash of the key, so that a scope is spread over all buckets.
+func (i id) bucket(of int) int {
+	var b [3]byte
+	if _, err := base64.RawURLEncoding.Decode(b[:], []byte(i[scopeDigits:scopeDigits+4])); err != nil {
 		return 0
 	}
-	return int(b[0])
+	return int(b[0]) & (of - 1)
+}
+
+// place returns the place of the id in the index of ids: 32 bits of the hash of the scope
+// and 21 of the hash of the key, which the server compares as a number. Ids with the same
+// place are ordered by their text.
+func (i id) place() uint64 {
+	var b [idDigits * 3 / 4]byte
+	if _, err := base64.RawURLEncoding.Decode(b[:], []byte(i)); err != nil {
+		return 0
+	}
+	return uint64(binary.BigEndian.Uint32(b[:]))<<21 | uint64(binary.BigEndian.Uint32(b[10:])>>11)
+}
+
+// compareIDs compares ids in the order of their index.
+func compareIDs(a, b id) int { return cmp.Or(cmp.Compare(a.place(), b.place()), cmp.Compare(a, b)) }
+
+// places returns the first and the last place of the ids of a scope. Another scope may have
+// some of them.
+func places(scope string) (first, last uint64) {
+	first = (scopeOf(scope) + id(strings.Repeat("A", idDigits-scopeDigits))).place()
+	return first, first | (1<<21 - 1)
 }
 
 // valid reports whether i can be the id of a record.
@@ -75,8 +105,7 @@ func afterOf(ref retrysafe.Ref) id {
 type keys struct {
 	mark string // the epoch, the highest revision and the number of writes
 	ids  string // all ids, by their order
-	live string // ids of records that are in flight or unknown, by deadline
-	done string // ids of records that are forgettable, by deadline
+	due  string // all ids, by deadline: the forgettable ones before all others; see lua/begin.lua
 	over string // which servers have taken the bucket over; see lua/takeover.lua
 	tag  string
 	slot int
@@ -85,19 +114,11 @@ type keys struct {
 func keysOf(prefix string, bucket int) keys {
 	name := fmt.Sprintf("%s:%02x", prefix, bucket)
 	tag := "{" + name + "}:"
-	return keys{mark: tag + "mark", ids: tag + "ids", live: tag + "live", done: tag + "done", over: tag + "over", tag: tag, slot: slotOf(name)}
+	return keys{mark: tag + "mark", ids: tag + "ids", due: tag + "due", over: tag + "over", tag: tag, slot: slotOf(name)}
 }
 
 // record returns the name of the key of a record.
 func (k *keys) record(i id) string { return k.tag + string(i) }
-
-// index returns the index of a state, and the other one.
-func (k *keys) index(s retrysafe.State) (of, other string) {
-	if s.Forgettable() {
-		return k.done, k.live
-	}
-	return k.live, k.done
-}
 
 // slotOf returns the slot of a cluster that a tag is in: CRC-16 of XMODEM.
 func slotOf(tag string) int {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/store/storekit"
@@ -30,10 +29,10 @@ func (s *Store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record
 	l := listing{s: s, q: q, first: 0}
 	if q.After != (retrysafe.Ref{}) {
 		l.after = afterOf(q.After)
-		l.first = l.after.bucket()
+		l.first = l.after.bucket(s.buckets)
 	}
-	for b := l.first; b < buckets && len(l.found) < q.Size(); b += bucketsAtOnce {
-		if err := l.read(ctx, b, min(b+bucketsAtOnce, buckets)); err != nil {
+	for b := l.first; b < s.buckets && len(l.found) < q.Size(); b += bucketsAtOnce {
+		if err := l.read(ctx, b, min(b+bucketsAtOnce, s.buckets)); err != nil {
 			return nil, fmt.Errorf("list keys: %w", err)
 		}
 	}
@@ -54,63 +53,82 @@ func (l *listing) read(ctx context.Context, from, to int) error {
 	if l.byDeadline() {
 		return l.readDue(ctx, from, to)
 	}
-	low, high := make([]string, to-from), "+"
-	for b := range low {
-		low[b] = "-"
-		if l.q.Scope != "" {
-			low[b] = "[" + string(scopeOf(l.q.Scope))
-		}
-		if from+b == l.first && l.after != "" {
-			if l.q.Scope != "" && l.after < scopeOf(l.q.Scope) {
-				low[b] = "[" + string(scopeOf(l.q.Scope))
-			} else {
-				low[b] = "(" + string(l.after)
-			}
-		}
-	}
-	if l.q.Scope != "" {
-		high = "(" + string(scopeOf(l.q.Scope)) + "~" // sorts behind every digit
-	}
-	more := make([]int, 0, to-from)
-	for b := from; b < to; b++ {
-		more = append(more, b)
+	pages := make([]*page, to-from)
+	for n := range pages {
+		pages[n] = l.firstPage(from + n)
 	}
 	// Each bucket is read to its end before the next one, because that is the order. The
 	// first page of all of them comes in one round trip.
-	pages, err := l.pages(ctx, more, low, high)
-	if err != nil {
+	if err := l.fetch(ctx, pages...); err != nil {
 		return err
 	}
-	for n, b := range more {
-		for page := pages[n]; ; {
-			if err := l.load(ctx, page); err != nil {
+	for _, p := range pages {
+		for {
+			if err := l.load(ctx, p.ids); err != nil {
 				return err
 			}
 			if len(l.found) >= l.q.Size() {
 				return nil
 			}
-			if len(page) < l.pageSize() {
+			if p.last {
 				break
 			}
-			next, err := l.pages(ctx, []int{b}, []string{"(" + string(page[len(page)-1])}, high)
-			if err != nil {
+			if err := l.fetch(ctx, p); err != nil {
 				return err
 			}
-			page = next[0]
 		}
 	}
 	return nil
 }
 
-func (l *listing) pageSize() int { return min(l.q.Size(), 1000) }
+// A page is some ids of a bucket, in their order.
+type page struct {
+	bucket    int
+	low, high uint64 // the places that are still to be read
+	after     id     // the id to continue behind
+	limit     int
+	ids       []id
+	last      bool // no more ids follow
+}
 
-// pages reads a page of ids of each bucket.
-func (l *listing) pages(ctx context.Context, some []int, low []string, high string) ([][]id, error) {
-	steps := make([]*step, len(some))
-	for n, b := range some {
-		steps[n] = &step{script: indexScript, bucket: b, keys: []string{l.s.keys[b].ids}, args: []any{"lex", low[n], high, l.pageSize()}}
+// firstPage returns the page that a list begins with in a bucket, before it is fetched.
+func (l *listing) firstPage(bucket int) *page {
+	p := &page{bucket: bucket, high: 1<<53 - 1, limit: min(l.q.Size(), 1000)}
+	if l.q.Scope != "" {
+		p.low, p.high = places(l.q.Scope)
 	}
-	return l.s.ids(ctx, steps)
+	if bucket == l.first && l.after != "" {
+		p.after = l.after
+		p.low = max(p.low, l.after.place())
+	}
+	return p
+}
+
+// fetch reads the next ids of pages. It asks for the place of the last id again, where
+// other ids may be. If there were none but those before, it asks for more.
+func (l *listing) fetch(ctx context.Context, pages ...*page) error {
+	steps := make([]*step, len(pages))
+	for n, p := range pages {
+		steps[n] = indexStep(p.bucket, "ids", p.low, p.high, 0, p.limit)
+	}
+	lists, err := l.s.ids(ctx, steps)
+	if err != nil {
+		return err
+	}
+	for n, p := range pages {
+		p.last = len(lists[n]) < p.limit
+		p.ids = slices.DeleteFunc(lists[n], func(i id) bool { return p.after != "" && compareIDs(i, p.after) <= 0 })
+		if len(p.ids) == 0 {
+			p.limit *= 2
+			continue
+		}
+		p.after = p.ids[len(p.ids)-1]
+		p.low = p.after.place()
+		if l.q.Scope != "" {
+			p.ids = slices.DeleteFunc(p.ids, func(i id) bool { return i[:scopeDigits] != scopeOf(l.q.Scope) })
+		}
+	}
+	return nil
 }
 
 // byDeadline reports whether the query is answered by the indexes of deadlines: it asks
@@ -126,17 +144,16 @@ func (l *listing) readDue(ctx context.Context, from, to int) error {
 	for _, state := range l.q.States {
 		live, done = live || !state.Forgettable(), done || state.Forgettable()
 	}
-	args := []any{"all"}
-	if l.q.Due {
-		args = []any{"due", 0, -1}
-	}
 	var steps []*step
 	for b := from; b < to; b++ {
-		if live {
-			steps = append(steps, &step{script: indexScript, bucket: b, keys: []string{l.s.keys[b].live}, args: args})
+		switch {
+		case live && l.q.Due:
+			steps = append(steps, indexStep(b, "live", 0, -1))
+		case live:
+			steps = append(steps, indexStep(b, "all"))
 		}
 		if done {
-			steps = append(steps, &step{script: indexScript, bucket: b, keys: []string{l.s.keys[b].done}, args: args})
+			steps = append(steps, indexStep(b, "done", 0, -1))
 		}
 	}
 	lists, err := l.s.ids(ctx, steps)
@@ -149,9 +166,9 @@ func (l *listing) readDue(ctx context.Context, from, to int) error {
 		for range perBucket {
 			all, lists = append(all, lists[0]...), lists[1:]
 		}
-		slices.Sort(all)
+		slices.SortFunc(all, compareIDs)
 		all = slices.DeleteFunc(slices.Compact(all), func(i id) bool {
-			return b == l.first && i <= l.after || l.q.Scope != "" && i[:scopeDigits] != scopeOf(l.q.Scope)
+			return b == l.first && l.after != "" && compareIDs(i, l.after) <= 0 || l.q.Scope != "" && i[:scopeDigits] != scopeOf(l.q.Scope)
 		})
 		if err := l.load(ctx, all); err != nil {
 			return err
@@ -168,7 +185,7 @@ func (l *listing) load(ctx context.Context, some []id) error {
 	for chunk := range slices.Chunk(some, loadsAtOnce) {
 		steps := make([]*step, len(chunk))
 		for n, i := range chunk {
-			steps[n] = l.s.load(i)
+			steps[n] = l.s.stepOf(loadScript, i, nil, false)
 		}
 		answers, err := l.s.do(ctx, steps)
 		if err != nil {
@@ -188,26 +205,21 @@ func (l *listing) load(ctx context.Context, some []id) error {
 
 // add adds a record if the query selects it. One that cannot be read is added with Version
 // 0: by the state and the deadline in its meta, if that can be read.
-func (l *listing) add(i id, v any) error {
-	if _, gone := v.(int64); gone {
+func (l *listing) add(i id, v reply) error {
+	text, ok := v.v.(string)
+	if !ok {
 		return nil // it was purged in the meantime
 	}
-	r, err := l.s.read(i, v)
+	r, _, err := decode(i, text, v.now)
 	if err == nil {
 		if storekit.Matches(&l.q, &r) {
 			l.found = append(l.found, r)
 		}
 		return nil
 	}
-	f, ok := v.([]any)
-	if !ok || len(f) != 5 {
-		return err
-	}
-	meta, _ := f[1].(string)
-	digits, _ := f[0].(string)
-	now, _ := strconv.ParseInt(digits, 10, 64) // it was parsed before
 	q := retrysafe.Query{States: l.q.States, Due: l.q.Due}
-	if bad := decodeMeta(&r, i, meta); bad == nil {
+	if meta, ok := storedMeta(text); ok {
+		decodeMeta(&r, meta)
 		if r.ReadAt = r.UpdatedAt; l.q.Due { // the index has said that it is due
 			r.ReadAt = r.Deadline
 		}
@@ -215,8 +227,13 @@ func (l *listing) add(i id, v any) error {
 			return nil
 		}
 	}
-	l.found = append(l.found, retrysafe.Record{Ref: unreadable(i), Reason: err.Error(), ReadAt: fromMicros(now)})
+	l.found = append(l.found, retrysafe.Record{Ref: unreadable(i), Reason: err.Error(), ReadAt: fromMicros(v.now)})
 	return nil
+}
+
+// indexStep returns a step that reads an index of a bucket; see lua/index.lua.
+func indexStep(bucket int, args ...any) *step {
+	return &step{script: indexScript, bucket: bucket, index: args}
 }
 
 // ids runs steps that reply with ids.
@@ -227,9 +244,9 @@ func (s *Store) ids(ctx context.Context, steps []*step) ([][]id, error) {
 	}
 	lists := make([][]id, len(answers))
 	for n, a := range answers {
-		list, ok := a.Value.([]any)
+		list, ok := a.Value.v.([]any)
 		if !ok {
-			return nil, errReply(a.Value)
+			return nil, errReply(a.Value.v)
 		}
 		for _, v := range list {
 			text, _ := v.(string)
@@ -242,25 +259,25 @@ func (s *Store) ids(ctx context.Context, steps []*step) ([][]id, error) {
 	return lists, nil
 }
 
-// Count implements [retrysafe.Counter]. It counts the ids that begin with a hash of the
-// scope; another scope with the same hash is unlikely.
+// Count implements [retrysafe.Counter]. It counts the ids at the places of the scope;
+// another scope with the same places is unlikely.
 func (s *Store) Count(ctx context.Context, scope string) (int, error) {
-	first := scopeOf(scope)
-	return s.count(ctx, "["+string(first), "("+string(first)+"~")
+	first, last := places(scope)
+	return s.count(ctx, first, last)
 }
 
 // CountAll returns the number of records in all scopes.
-func (s *Store) CountAll(ctx context.Context) (int, error) { return s.count(ctx, "-", "+") }
+func (s *Store) CountAll(ctx context.Context) (int, error) { return s.count(ctx, 0, 1<<53-1) }
 
-// count counts the ids of a range in all buckets.
-func (s *Store) count(ctx context.Context, low, high string) (int, error) {
+// count counts the ids of some places in all buckets.
+func (s *Store) count(ctx context.Context, low, high uint64) (int, error) {
 	if !s.life.Enter() {
 		return 0, ErrClosed
 	}
 	defer s.life.Leave()
-	steps := make([]*step, buckets)
+	steps := make([]*step, s.buckets)
 	for b := range steps {
-		steps[b] = &step{script: indexScript, bucket: b, keys: []string{s.keys[b].ids}, args: []any{"count", low, high}}
+		steps[b] = indexStep(b, "count", low, high)
 	}
 	answers, err := s.do(ctx, steps)
 	if err != nil {
@@ -268,9 +285,9 @@ func (s *Store) count(ctx context.Context, low, high string) (int, error) {
 	}
 	sum := 0
 	for _, a := range answers {
-		n, ok := a.Value.(int64)
+		n, ok := a.Value.v.(int64)
 		if !ok {
-			return 0, errReply(a.Value)
+			return 0, errReply(a.Value.v)
 		}
 		sum += int(n)
 	}

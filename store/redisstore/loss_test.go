@@ -309,7 +309,7 @@ func TestDamageOfAnyPartIsNoticed(t *testing.T) {
 	t.Parallel()
 	url, opts := shared(t)
 	s := open(t, url, opts)
-	for _, part := range []string{"m", "h", "c", "t"} {
+	for _, part := range []string{"m", "o", "h", "c", "t", "s", "e"} {
 		w := newWrite("damaged " + part)
 		w.Checkpoint = retrysafe.Checkpoint{Phase: "charged", Data: []byte("ch_1")}
 		rec, err := s.Create(t.Context(), w)
@@ -318,11 +318,116 @@ func TestDamageOfAnyPartIsNoticed(t *testing.T) {
 		if _, err := s.Load(t.Context(), w.Ref); !errors.Is(err, retrysafe.ErrUnreadable) {
 			t.Errorf("Load with a damaged %s: got %v", part, err)
 		}
-		if part == "t" {
+		if part == "t" || part == "s" {
 			continue // a swap replaces it
 		}
 		if _, err := s.Swap(t.Context(), rec.Update()); !errors.Is(err, retrysafe.ErrUnreadable) {
 			t.Errorf("Swap with a damaged %s: got %v", part, err)
+		}
+	}
+}
+
+// A key of the store that holds something else than a string is no record, and is neither
+// replaced nor taken for a free one. Steps that came together with it go on.
+func TestKeyOfAnotherTypeIsRefused(t *testing.T) {
+	t.Parallel()
+	url, opts := shared(t)
+	s := open(t, url, opts)
+	w := newWrite("key")
+	must(t, s.Client(w.Ref).LPush(t.Context(), s.Key(w.Ref), "something else").Err())
+	var all sync.WaitGroup
+	for n := range 64 {
+		all.Go(func() {
+			if _, err := s.Create(t.Context(), newWrite(fmt.Sprint("beside ", n))); err != nil {
+				t.Errorf("Create beside it: %v", err)
+			}
+			if _, err := s.Create(t.Context(), newWrite("key")); !errors.Is(err, retrysafe.ErrUnreadable) {
+				t.Errorf("Create: got %v, want ErrUnreadable", err)
+			}
+			if _, err := s.Load(t.Context(), w.Ref); !errors.Is(err, retrysafe.ErrUnreadable) {
+				t.Errorf("Load: got %v, want ErrUnreadable", err)
+			}
+			if _, err := s.Swap(t.Context(), complete(w.Record, "paid")); !errors.Is(err, retrysafe.ErrUnreadable) {
+				t.Errorf("Swap: got %v, want ErrUnreadable", err)
+			}
+		})
+	}
+	all.Wait()
+	if n, err := s.Client(w.Ref).LLen(t.Context(), s.Key(w.Ref)).Result(); n != 1 || err != nil {
+		t.Errorf("the other value has %d entries, %v", n, err)
+	}
+}
+
+// Data whose root a program does not know is refused.
+func TestUnknownRootIsRefused(t *testing.T) {
+	t.Parallel()
+	url, opts := shared(t)
+	c := open(t, url, opts).Client(refOf(0))
+	for _, root := range []string{"ready 0123456789abcdef", "ready 3 0123456789abcdef", "ready 8 short", "else 8 0123456789abcdef"} {
+		must(t, c.Set(t.Context(), "{"+opts.Prefix+":00}:root", root, 0).Err())
+		if _, err := redisstore.Open(t.Context(), url, opts); err == nil || !strings.Contains(err.Error(), "another Prefix") {
+			t.Errorf("Open of data with the root %q: %v", root, err)
+		}
+	}
+}
+
+// Steps of all kinds on the same keys and on others that share scripts get their own replies,
+// and of those that reserve one key at the same time one gets it.
+func TestStepsThatComeTogether(t *testing.T) {
+	t.Parallel()
+	url, opts := shared(t)
+	s := open(t, url, opts)
+	const keys, clients = 40, 6
+	var won [keys]atomic.Int64
+	var all sync.WaitGroup
+	for c := range clients {
+		for n := range keys {
+			all.Go(func() {
+				w := newWrite(fmt.Sprint("together ", n))
+				got, err := s.Create(t.Context(), w)
+				switch {
+				case err == nil:
+					won[n].Add(1)
+					_, err = s.Swap(t.Context(), complete(got, fmt.Sprint("answer ", n)))
+					must(t, err)
+				case !errors.Is(err, retrysafe.ErrExists):
+					t.Errorf("client %d: Create: %v", c, err)
+				}
+				loaded, err := s.Load(t.Context(), w.Ref)
+				if err != nil || loaded.Key != w.Key || got.Key != w.Key {
+					t.Errorf("client %d: asked for %q, created %q, loaded %q: %v", c, w.Key, got.Key, loaded.Key, err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	for n := range keys {
+		r, err := s.Load(t.Context(), newWrite(fmt.Sprint("together ", n)).Ref)
+		if err != nil || won[n].Load() != 1 || r.State != retrysafe.StateCompleted || string(r.Result.Body) != fmt.Sprint("answer ", n) {
+			t.Errorf("key %d: %d reservations, state %v, %v", n, won[n].Load(), r.State, err)
+		}
+	}
+}
+
+// A swap whose caller has not read what belongs to the attempt keeps it, and returns it.
+func TestSwapKeepsWhatItsCallerHasNotRead(t *testing.T) {
+	t.Parallel()
+	url, opts := shared(t)
+	s := open(t, url, opts)
+	w := newWrite("key")
+	w.Request, w.Checkpoint = []byte("the request"), retrysafe.Checkpoint{Phase: "charged", Data: []byte("ch_1")}
+	rec, err := s.Create(t.Context(), w)
+	must(t, err)
+	blind := retrysafe.Write{Expect: rec.Fence(), Record: retrysafe.Record{
+		Ref: rec.Ref, State: retrysafe.StateUnknown, Lapse: rec.Lapse, Effects: rec.Effects, Version: rec.Version, Reason: "lost",
+	}, Term: w.Term}
+	got, err := s.Swap(t.Context(), blind)
+	must(t, err)
+	loaded, err := s.Load(t.Context(), rec.Ref)
+	must(t, err)
+	for what, r := range map[string]retrysafe.Record{"returned": got, "stored": loaded} {
+		if string(r.Request) != "the request" || r.Checkpoint.Phase != "charged" || r.Owner != rec.Owner || r.Attempt != 1 || r.State != retrysafe.StateUnknown || r.Reason != "lost" {
+			t.Errorf("%s: %+v", what, r)
 		}
 	}
 }

@@ -40,9 +40,10 @@ type Options struct {
 type Store struct {
 	prefix      string
 	epoch       string
-	keys        [buckets]keys
-	marks       [buckets]atomic.Int64           // how many writes of the bucket were acknowledged,
-	seen        [buckets]atomic.Pointer[string] // and by which server
+	buckets     int // how many the data has; set by findEpoch
+	keys        [maxBuckets]keys
+	marks       [maxBuckets]atomic.Int64           // how many writes of the bucket were acknowledged,
+	seen        [maxBuckets]atomic.Pointer[string] // and by which server
 	minReplicas int
 	mustExist   bool
 	timeout     time.Duration
@@ -133,20 +134,39 @@ func checkVersion(ctx context.Context, c *redis.Client) error {
 	return nil
 }
 
-// The root says whether the marks of all buckets are there. It is written before the
-// first of them and after the last.
+// The root says whether the marks of all buckets are there, how many buckets the data has,
+// and its epoch. It is written before the first mark and after the last.
 const (
-	preparing = "preparing "
-	ready     = "ready "
+	preparing = "preparing"
+	ready     = "ready"
 )
+
+// splitRoot reads a root.
+func splitRoot(root string) (state string, count int, epoch string, err error) {
+	if n, bad := fmt.Sscanf(root, "%s %d %s", &state, &count, &epoch); n != 3 || bad != nil || state != preparing && state != ready ||
+		count < 1 || count > maxBuckets || count&(count-1) != 0 || len(epoch) != 16 {
+		return "", 0, "", fmt.Errorf("redisstore: the root of the data is %q, which this program does not know; upgrade the program, or choose another Prefix", root)
+	}
+	return state, count, epoch, nil
+}
 
 // findEpoch reads the epoch of the data, and begins one if there is no data. A server that
 // has some of the data only is refused: the rest was lost.
 func (s *Store) findEpoch(ctx context.Context) error {
-	root := s.keys[0].tag + "root"
-	state, err := s.get(ctx, 0, root)
+	s.buckets = serverBuckets
+	if s.topology.cluster {
+		s.buckets = clusterBuckets
+	}
+	name := s.keys[0].tag + "root"
+	root, err := s.get(ctx, 0, name)
 	if err != nil {
 		return err
+	}
+	var state, epoch string
+	if root != "" {
+		if state, s.buckets, epoch, err = splitRoot(root); err != nil {
+			return err
+		}
 	}
 	marks, err := s.readMarks(ctx)
 	if err != nil {
@@ -158,15 +178,14 @@ func (s *Store) findEpoch(ctx context.Context) error {
 			present++
 		}
 	}
-	epoch, done := strings.CutPrefix(state, ready)
 	switch {
-	case done:
+	case state == ready:
 	case state == "" && present > 0:
 		return s.incomplete(present)
 	case state == "" && s.mustExist:
 		return fmt.Errorf("%w: nothing has the prefix %q; if the store was in use its keys are lost, and if it is new, prepare it with: retrysafe migrate up", ErrNoData, s.prefix)
 	default:
-		if epoch, err = s.prepare(ctx, root); err != nil {
+		if epoch, err = s.prepare(ctx, name); err != nil {
 			return err
 		}
 		if marks, err = s.readMarks(ctx); err != nil {
@@ -174,7 +193,7 @@ func (s *Store) findEpoch(ctx context.Context) error {
 		}
 	}
 	s.epoch = epoch
-	for b, m := range marks {
+	for b, m := range marks[:s.buckets] {
 		e, server, writes := splitMark(m)
 		if e != epoch {
 			return s.incomplete(present)
@@ -186,38 +205,41 @@ func (s *Store) findEpoch(ctx context.Context) error {
 }
 
 func (s *Store) incomplete(present int) error {
-	return fmt.Errorf("%w: the server has %d of the %d parts of the data of prefix %q, so it has lost the others, and keys in them can run again; open the store with another prefix, or delete the keys that begin with {%s: if you accept that", ErrDataLost, present, buckets, s.prefix, s.prefix)
+	return fmt.Errorf("%w: the server has %d of the %d parts of the data of prefix %q, so it has lost the others, and keys in them can run again; open the store with another prefix, or delete the keys that begin with {%s: if you accept that", ErrDataLost, present, s.buckets, s.prefix, s.prefix)
 }
 
 // prepare writes the marks of all buckets, unless another process has done so.
-func (s *Store) prepare(ctx context.Context, root string) (epoch string, err error) {
+func (s *Store) prepare(ctx context.Context, name string) (epoch string, err error) {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // it never fails
-	if _, err := s.run(ctx, 0, "SET", root, preparing+hex.EncodeToString(random[:]), "NX"); err != nil && !errors.Is(err, redis.Nil) {
+	root := func(state, epoch string) string { return fmt.Sprintf("%s %d %s", state, s.buckets, epoch) }
+	if _, err := s.run(ctx, 0, "SET", name, root(preparing, hex.EncodeToString(random[:])), "NX"); err != nil && !errors.Is(err, redis.Nil) {
 		return "", err
 	}
-	state, err := s.get(ctx, 0, root)
+	now, err := s.get(ctx, 0, name)
 	if err != nil {
 		return "", err
 	}
-	_, epoch, _ = strings.Cut(state, " ")
+	if _, s.buckets, epoch, err = splitRoot(now); err != nil {
+		return "", err
+	}
 	zero := epoch + strings.Repeat("0", 33) // no revision, no server, no writes
 	if _, err := s.onMarks(ctx, func(mark string) []any { return []any{"SET", mark, zero, "NX"} }); err != nil {
 		return "", err
 	}
-	_, err = s.run(ctx, 0, "SET", root, ready+epoch)
+	_, err = s.run(ctx, 0, "SET", name, root(ready, epoch))
 	return epoch, err
 }
 
 // readMarks reads the marks of all buckets.
-func (s *Store) readMarks(ctx context.Context) (marks [buckets]string, err error) {
+func (s *Store) readMarks(ctx context.Context) (marks [maxBuckets]string, err error) {
 	return s.onMarks(ctx, func(mark string) []any { return []any{"GET", mark} })
 }
 
 // onMarks runs a command for the mark of each bucket, in one round trip for each node, and
 // returns the replies.
-func (s *Store) onMarks(ctx context.Context, command func(mark string) []any) (replies [buckets]string, err error) {
-	var commands [buckets]*redis.Cmd
+func (s *Store) onMarks(ctx context.Context, command func(mark string) []any) (replies [maxBuckets]string, err error) {
+	commands := make([]*redis.Cmd, s.buckets)
 	err = s.topology.each(func(n *node) error {
 		pipe := n.client.Pipeline()
 		for b := range commands {

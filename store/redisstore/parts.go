@@ -1,11 +1,9 @@
 package redisstore
 
 import (
-	"crypto/sha1" //nolint:gosec // a checksum that scripts can compute; it protects against damage
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
-	"strconv"
+	"hash/crc32"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
@@ -13,29 +11,85 @@ import (
 	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
-// A record is a hash of four fields. The meta has what scripts read and set, in digits of
-// fixed width, the sums of the other parts, and a sum of its own over all of it and the
-// id. The head stays the same for one attempt, the checkpoint for most writes, the tail is
-// new with each write.
+// A record is one string: meta, body, meta. The meta has what scripts read and set:
 //
-//	revision 16, deadline 16, created 16, updated 16: microseconds since 1970
-//	owner 32, state 3, sum of head 16, of checkpoint 16, of tail 16, own sum 8
+//	revision, deadline, created, updated (8 bytes each; times in microseconds since 1970), state (1)
+//
+// It is there twice, which is its checksum. The body is the client's, and scripts compare
+// only how it begins:
+//
+//	owner (16), length of the head (4), head, length of the checkpoint (4), checkpoint, tail, checksum (4)
+//
+// The head stays the same for one attempt, the checkpoint for most writes, and the tail is
+// new with each write.
 const (
-	metaBody   = 147
-	metaLength = 155
+	metaLength = 33
+	ownerEnd   = 16
+	sumLength  = 4
 )
 
-// layout is the version of head and tail, their first byte. A program refuses a layout
-// that it does not know.
+// layout is the version of head, checkpoint and tail, their first byte. A program refuses a
+// layout that it does not know.
 const layout = 1
 
-// noSum is the sum of a checkpoint that is not there.
-const noSum = "0000000000000000"
+var sums = crc32.MakeTable(crc32.Castagnoli)
 
-// sumOf returns the checksum of a part, as scripts compute it.
-func sumOf(part []byte) string {
-	sum := sha1.Sum(part) //nolint:gosec // see the import
-	return hex.EncodeToString(sum[:8])
+// A body is that of a record, and where its parts end.
+type body struct {
+	bytes      []byte // behind what the caller has appended to before
+	head       int    // where owner and head end
+	checkpoint int    // and the checkpoint
+}
+
+// appendBody appends the body of a record to b. Kept, if not nil, is how the body that is
+// stored begins, and is taken as it is: up to the end of the head, or of the checkpoint.
+func appendBody(b []byte, r *retrysafe.Record, owner retrysafe.Owner, kept *body, setCheckpoint bool) body {
+	from := len(b)
+	at := body{}
+	if kept == nil {
+		b = appendPart(append(b, owner[:]...), func(b []byte) []byte { return appendHead(b, r) })
+	} else {
+		b = append(b, kept.bytes[:kept.head]...)
+	}
+	at.head = len(b) - from
+	if kept == nil || setCheckpoint {
+		b = appendPart(b, func(b []byte) []byte { return appendCheckpoint(b, r.Checkpoint) })
+	} else {
+		b = append(b, kept.bytes[kept.head:kept.checkpoint]...)
+	}
+	at.checkpoint = len(b) - from
+	b = appendTail(b, r)
+	at.bytes = binary.BigEndian.AppendUint32(b, crc32.Checksum(b[from:], sums))
+	return at
+}
+
+// appendPart appends a part behind its length.
+func appendPart(b []byte, part func([]byte) []byte) []byte {
+	from := len(b)
+	b = part(append(b, 0, 0, 0, 0))
+	binary.BigEndian.PutUint32(b[from:], uint32(len(b)-from-4))
+	return b
+}
+
+// splitBody finds the parts of a body whose checksum is right.
+func splitBody(b []byte) (at body, err error) {
+	bad := fmt.Errorf("%w: its checksum does not match; it is damaged", retrysafe.ErrUnreadable)
+	if len(b) < ownerEnd+8+sumLength {
+		return at, bad
+	}
+	text := b[:len(b)-sumLength]
+	if crc32.Checksum(text, sums) != binary.BigEndian.Uint32(b[len(text):]) {
+		return at, bad
+	}
+	at = body{bytes: text, head: ownerEnd}
+	for _, end := range []*int{&at.head, &at.checkpoint} {
+		from := max(at.head, at.checkpoint)
+		if len(text) < from+4 || uint64(len(text)-from-4) < uint64(binary.BigEndian.Uint32(text[from:])) {
+			return at, fmt.Errorf("%w: its parts do not add up", retrysafe.ErrUnreadable)
+		}
+		*end = from + 4 + int(binary.BigEndian.Uint32(text[from:]))
+	}
+	return at, nil
 }
 
 func appendHead(b []byte, r *retrysafe.Record) []byte {
@@ -129,72 +183,52 @@ func ended(part string, d *fields.Reader) error {
 	return nil
 }
 
-// decodeMeta sets what the meta says, if its sum is right.
-func decodeMeta(r *retrysafe.Record, i id, m string) error {
-	if len(m) != metaLength || sumOf([]byte(m[:metaBody] + string(i)))[:8] != m[metaBody:] {
-		return fmt.Errorf("%w: the checksum of its meta does not match; it is damaged", retrysafe.ErrUnreadable)
+// decodeMeta sets what a meta says.
+func decodeMeta(r *retrysafe.Record, m string) {
+	var b [metaLength]byte
+	copy(b[:], m)
+	r.Revision = int64(binary.BigEndian.Uint64(b[:]))
+	r.Deadline, r.CreatedAt, r.UpdatedAt = fromMicros(int64(binary.BigEndian.Uint64(b[8:]))), fromMicros(int64(binary.BigEndian.Uint64(b[16:]))), fromMicros(int64(binary.BigEndian.Uint64(b[24:])))
+	r.State = retrysafe.State(b[32])
+}
+
+// storedMeta returns the meta of a record as it came from the server, if it is there twice.
+func storedMeta(v string) (meta string, ok bool) {
+	if len(v) < 2*metaLength || v[:metaLength] != v[len(v)-metaLength:] {
+		return "", false
 	}
-	var numbers [4]int64
-	for n := range numbers {
-		v, err := strconv.ParseInt(m[16*n:16*n+16], 10, 64)
-		if err != nil {
-			return fmt.Errorf("%w: its meta has no number: %w", retrysafe.ErrUnreadable, err)
-		}
-		numbers[n] = v
+	return v[:metaLength], true
+}
+
+// decode decodes a record as it came from the server at its time now, and returns its body
+// too. Every error is [retrysafe.ErrUnreadable].
+func decode(i id, v string, now int64) (r retrysafe.Record, at body, err error) {
+	meta, ok := storedMeta(v)
+	if !ok {
+		return r, at, fmt.Errorf("%w: its meta does not match; it is damaged", retrysafe.ErrUnreadable)
 	}
-	r.Revision = numbers[0]
-	r.Deadline, r.CreatedAt, r.UpdatedAt = fromMicros(numbers[1]), fromMicros(numbers[2]), fromMicros(numbers[3])
-	if _, err := hex.Decode(r.Owner[:], []byte(m[64:96])); err != nil {
-		return fmt.Errorf("%w: its owner: %w", retrysafe.ErrUnreadable, err)
+	if at, err = splitBody([]byte(v[metaLength : len(v)-metaLength])); err != nil {
+		return r, at, err
 	}
-	state, err := strconv.ParseUint(m[96:99], 10, 8)
+	copy(r.Owner[:], at.bytes)
+	if err = decodeHead(&r, at.bytes[ownerEnd+4:at.head]); err == nil {
+		err = decodeCheckpoint(&r, at.bytes[at.head+4:at.checkpoint])
+	}
+	if err == nil {
+		err = decodeTail(&r, at.bytes[at.checkpoint:])
+	}
+	if err == nil && idOf(r.Ref) != i {
+		err = fmt.Errorf("%w: it is stored under the name of another", retrysafe.ErrUnreadable)
+	}
 	if err != nil {
-		return fmt.Errorf("%w: its state: %w", retrysafe.ErrUnreadable, err)
+		return retrysafe.Record{}, at, err
 	}
-	r.State = retrysafe.State(state)
-	return nil
-}
-
-// stored is a record as it came from the server.
-type stored struct {
-	now                          int64
-	meta, head, checkpoint, tail string
-}
-
-// record decodes the parts. Every error is [retrysafe.ErrUnreadable].
-func (s *stored) record(i id) (r retrysafe.Record, err error) {
-	if err := decodeMeta(&r, i, s.meta); err != nil {
-		return retrysafe.Record{}, err
+	decodeMeta(&r, meta)
+	r.ReadAt = fromMicros(now)
+	if r.ReadAt.Before(r.UpdatedAt) {
+		r.ReadAt = r.UpdatedAt
 	}
-	for _, p := range [...]struct {
-		name, text, sum string
-		decode          func(*retrysafe.Record, []byte) error
-	}{
-		{"head", s.head, s.meta[99:115], decodeHead},
-		{"checkpoint", s.checkpoint, s.meta[115:131], decodeCheckpoint},
-		{"tail", s.tail, s.meta[131:147], decodeTail},
-	} {
-		b := []byte(p.text)
-		if sum := partSum(b); sum != p.sum {
-			return retrysafe.Record{}, fmt.Errorf("%w: the checksum of its %s does not match; it is damaged", retrysafe.ErrUnreadable, p.name)
-		}
-		if err := p.decode(&r, b); err != nil {
-			return retrysafe.Record{}, err
-		}
-	}
-	if idOf(r.Ref) != i {
-		return retrysafe.Record{}, fmt.Errorf("%w: it is stored under the name of another", retrysafe.ErrUnreadable)
-	}
-	r.ReadAt = fromMicros(s.now)
-	return r, nil
-}
-
-// partSum is the sum of a part, or noSum if it is empty.
-func partSum(b []byte) string {
-	if len(b) == 0 {
-		return noSum
-	}
-	return sumOf(b)
+	return r, at, nil
 }
 
 func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }

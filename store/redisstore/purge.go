@@ -10,18 +10,18 @@ import (
 const purgeAtOnce = 128
 
 // Purge implements [retrysafe.Store]. It looks for records that are due by an index, and
-// deletes each by a script that looks at the record once more. It begins with any bucket,
+// deletes them by a script that looks at each record once more. It begins with any bucket,
 // so that none is always last.
 func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
 	if !s.life.Enter() {
 		return 0, ErrClosed
 	}
 	defer s.life.Leave()
-	deleted, first := 0, rand.IntN(buckets) //nolint:gosec // any bucket will do
-	for k := 0; k < buckets && deleted < limit; k += bucketsAtOnce {
-		some := make([]int, bucketsAtOnce)
+	deleted, first := 0, rand.IntN(s.buckets) //nolint:gosec // any bucket will do
+	for k := 0; k < s.buckets && deleted < limit; k += bucketsAtOnce {
+		some := make([]int, min(bucketsAtOnce, s.buckets))
 		for n := range some {
-			some[n] = (first + k + n) % buckets
+			some[n] = (first + k + n) % s.buckets
 		}
 		n, err := s.purge(ctx, some, limit-deleted)
 		deleted += n
@@ -40,7 +40,7 @@ func (s *Store) purge(ctx context.Context, some []int, limit int) (deleted int, 
 		want := min(limit-deleted, purgeAtOnce)
 		steps := make([]*step, len(some))
 		for n, b := range some {
-			steps[n] = &step{script: indexScript, bucket: b, keys: []string{s.keys[b].done}, args: []any{"due", kept[b], want}}
+			steps[n] = indexStep(b, "done", kept[b], want)
 		}
 		lists, err := s.ids(ctx, steps)
 		if err != nil {
@@ -54,7 +54,7 @@ func (s *Store) purge(ctx context.Context, some []int, limit int) (deleted int, 
 				more = append(more, b)
 			}
 			for _, i := range list[:min(len(list), left)] {
-				doomed = append(doomed, &step{script: forgetScript, bucket: b, keys: []string{s.keys[b].record(i), s.keys[b].ids, s.keys[b].done}, args: []any{string(i)}})
+				doomed = append(doomed, s.stepOf(forgetScript, i, nil, false))
 			}
 		}
 		answers, err := s.do(ctx, doomed)
@@ -62,7 +62,7 @@ func (s *Store) purge(ctx context.Context, some []int, limit int) (deleted int, 
 			return deleted, err
 		}
 		for n, a := range answers {
-			switch v, _ := a.Value.(int64); v {
+			switch v, _ := a.Value.v.(int64); v {
 			case 1:
 				deleted++
 			case 0:

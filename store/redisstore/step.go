@@ -12,36 +12,115 @@ import (
 	"github.com/retrysafe/retrysafe/internal/groupcommit"
 )
 
-// A step is one script with its arguments.
+// A step is one record's part of a script, or a script that reads an index.
 type step struct {
 	script *script
 	bucket int
-	keys   []string // behind the mark of the bucket
-	args   []any    // behind epoch and mark
+	record string // its key
+	arg    []byte // its argument; see the scripts
+	index  []any  // the arguments of a script that reads an index
 	large  bool
 }
 
-// answer is the reply to a step.
-type answer = groupcommit.Answer[any]
+// reply is what a script replies to one step.
+type reply struct {
+	now int64 // the server's time
+	v   any
+}
 
-// command returns the step as a command. Whole sends the source of its script.
-func (s *Store) command(ctx context.Context, n *node, st *step, whole bool) *redis.Cmd {
-	args := make([]any, 0, 8+len(st.keys)+len(st.args))
-	if whole {
-		args = append(args, "EVAL", st.script.source)
+// answer is the reply to a step, or an error.
+type answer = groupcommit.Answer[reply]
+
+// A call is one run of a script: steps of one kind on one bucket.
+type call struct {
+	script *script
+	bucket int
+	whole  bool // the source of the script is sent, not its hash
+	steps  []retry
+	cmd    *redis.Cmd
+}
+
+// calls joins steps to calls, in the order of their first steps.
+func (t *trip) calls(some []retry) []*call {
+	type kind struct {
+		script *script
+		bucket int
+		whole  bool
+	}
+	var all []*call
+	byKind := make(map[kind]*call, t.s.buckets)
+	for _, r := range some {
+		st := t.steps[r.index]
+		k := kind{st.script, st.bucket, r.kind == noScript}
+		c := byKind[k]
+		if c == nil || st.index != nil || len(c.steps) == maxSteps {
+			c = &call{script: k.script, bucket: k.bucket, whole: k.whole, steps: make([]retry, 0, 1+len(some)/t.s.buckets)}
+			byKind[k] = c
+			all = append(all, c)
+		}
+		c.steps = append(c.steps, r)
+	}
+	return all
+}
+
+// maxSteps is how many steps one run of a script has at most: what it passes to a command
+// is bounded, and so is how long others wait for it.
+const maxSteps = 256
+
+// command makes the command of a call.
+func (t *trip) command(ctx context.Context, n *node, c *call) {
+	k := &t.s.keys[c.bucket]
+	args := make([]any, 0, 10+2*len(c.steps))
+	if c.whole {
+		args = append(args, "EVAL", c.script.source)
 	} else {
-		args = append(args, "EVALSHA", st.script.hash)
+		args = append(args, "EVALSHA", c.script.hash)
 	}
-	args = append(args, 1+len(st.keys), s.keys[st.bucket].mark)
-	for _, k := range st.keys {
-		args = append(args, k)
+	records := 0
+	args = append(args, 0, k.mark, k.ids, k.due)
+	for _, r := range c.steps {
+		if st := t.steps[r.index]; st.index == nil {
+			args = append(args, st.record)
+			records++
+		}
 	}
+	args[2] = 3 + records
 	touch := "0"
-	if s.minReplicas > 0 {
+	if t.s.minReplicas > 0 {
 		touch = "1"
 	}
-	args = append(args, s.epoch, strconv.FormatInt(s.marks[st.bucket].Load(), 10), n.server(), touch)
-	return redis.NewCmd(ctx, append(args, st.args...)...)
+	args = append(args, t.s.epoch, strconv.FormatInt(t.s.marks[c.bucket].Load(), 10), n.server(), touch)
+	for _, r := range c.steps {
+		if st := t.steps[r.index]; st.index == nil {
+			args = append(args, st.arg)
+		} else {
+			args = append(args, st.index...)
+		}
+	}
+	c.cmd = redis.NewCmd(ctx, args...)
+}
+
+// answer gives each step of the call its part of the reply, and returns how many writes of
+// the bucket the script has counted: 0 if it has written nothing.
+func (t *trip) answer(c *call) (writes int64) {
+	err := c.cmd.Err()
+	v, _ := c.cmd.Val().([]any)
+	if err == nil && len(v) != 2+len(c.steps) {
+		err = errReply(c.cmd.Val())
+	}
+	var now int64
+	if err == nil {
+		now, _ = v[0].(int64)
+		writes, _ = v[1].(int64)
+	}
+	for i, r := range c.steps {
+		if err != nil {
+			t.answers[r.index] = answer{Err: err}
+			continue
+		}
+		t.answers[r.index] = answer{Value: reply{now, v[2+i]}}
+	}
+	return writes
 }
 
 // sawWrites notes that so many writes of a bucket were acknowledged.
@@ -89,30 +168,38 @@ type retry struct {
 
 // make sends the steps of these numbers, all if some is nil, to one node.
 func (t *trip) make(ctx context.Context, n *node, some []retry, asking bool) (again []retry) {
-	pipe := n.client.Pipeline()
-	var commands []*redis.Cmd
 	if some == nil {
+		some = make([]retry, len(t.steps))
 		for i := range t.steps {
-			some = append(some, retry{index: i})
+			some[i].index = i
 		}
 	}
 	send := some[:0:0]
-	for _, r := range some {
+	for i, r := range some {
 		// A server that this store has not worked with on the bucket takes it over first.
 		if server := n.server(); server != "" && t.s.seenBy(t.steps[r.index].bucket) != server && r.kind != otherServer {
+			if len(again) == 0 {
+				send = append(send, some[:i]...)
+			}
 			again = append(again, retry{index: r.index, kind: otherServer})
-			continue
+		} else if len(again) > 0 {
+			send = append(send, r)
 		}
-		send = append(send, r)
-		if asking {
-			_ = pipe.Process(ctx, redis.NewCmd(ctx, "ASKING")) // if it is refused, so is the step
-		}
-		c := t.s.command(ctx, n, t.steps[r.index], r.kind == noScript)
-		commands = append(commands, c)
-		_ = pipe.Process(ctx, c) // it only queues
 	}
-	if some = send; len(some) == 0 {
+	if len(again) > 0 {
+		some = send
+	}
+	if len(some) == 0 {
 		return again
+	}
+	pipe := n.client.Pipeline()
+	calls := t.calls(some)
+	for _, c := range calls {
+		if asking {
+			_ = pipe.Process(ctx, redis.NewCmd(ctx, "ASKING")) // if it is refused, so is the call
+		}
+		t.command(ctx, n, c)
+		_ = pipe.Process(ctx, c.cmd) // it only queues
 	}
 	look := t.s.guard.lookAgain(ctx, n, pipe)
 	var wait *redis.Cmd
@@ -121,58 +208,85 @@ func (t *trip) make(ctx context.Context, n *node, some []retry, asking bool) (ag
 		_ = pipe.Process(ctx, wait) // it only queues
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
+	writes := make([]int64, len(calls))
 	failed := false
-	for i, c := range commands {
-		at := some[i].index
-		t.answers[at] = answer{Value: c.Val(), Err: c.Err()}
-		if c.Err() == nil {
+	for i, c := range calls {
+		writes[i] = t.answer(c)
+		if c.cmd.Err() == nil {
 			continue
 		}
-		switch kind := kindOf(c.Err()); kind {
-		case noScript, tryAgain:
-			again = append(again, retry{index: at, kind: kind})
-		case moved, ask:
-			again = append(again, retry{index: at, kind: kind, addr: target(c.Err())})
-		case ownError:
-			if isOtherServer(c.Err()) {
-				again = append(again, retry{index: at, kind: otherServer})
-				continue
-			}
-			t.answers[at].Err = t.s.guard.lose(fmt.Errorf("the data of bucket %02x is not what it was (%w)", t.steps[at].bucket, c.Err()))
-		case outOfRoom:
-			t.answers[at].Err = errFull(c.Err())
-		case "":
-			failed = true
-			if lost := t.s.guard.lost(); lost != nil {
-				t.answers[at].Err = lost
-			}
-		}
+		more, lost := t.refused(c)
+		again, failed = append(again, more...), failed || lost
 	}
 	if failed {
 		t.s.topology.doubt()
 	}
 	if err := t.s.guard.looked(look); err != nil {
-		for _, r := range some {
-			t.answers[r.index] = answer{Err: err}
-		}
+		t.takeBack(some, err)
+		return again
 	}
 	if wait != nil {
-		t.checkReplicas(wait, some)
+		if err := t.checkReplicas(wait); err != nil {
+			t.takeBack(some, err)
+			return again
+		}
+	}
+	for i, c := range calls {
+		t.s.sawWrites(c.bucket, writes[i]) // only now are they acknowledged
 	}
 	return again
 }
 
-// checkReplicas takes the answers back if too few replicas have confirmed the pipeline.
-func (t *trip) checkReplicas(wait *redis.Cmd, some []retry) {
-	n, err := wait.Int()
-	if err == nil && n >= t.s.minReplicas {
-		return
+// refused judges a call that has an error, and returns its steps if they are to be sent
+// again. Lost says that there was no reply.
+func (t *trip) refused(c *call) (again []retry, lost bool) {
+	err := c.cmd.Err()
+	all := func(kind, addr string) []retry {
+		for _, r := range c.steps {
+			again = append(again, retry{index: r.index, kind: kind, addr: addr})
+		}
+		return again
 	}
-	for _, r := range some {
-		if t.answers[r.index].Err == nil {
-			t.answers[r.index] = answer{Err: fmt.Errorf("%w: %d of %d", errReplicas, n, t.s.minReplicas)}
+	switch kind := kindOf(err); kind {
+	case noScript, tryAgain:
+		return all(kind, ""), false
+	case moved, ask:
+		return all(kind, target(err)), false
+	case ownError:
+		if isOtherServer(err) {
+			return all(otherServer, ""), false
+		}
+		err = t.s.guard.lose(fmt.Errorf("the data of bucket %02x is not what it was (%w)", c.bucket, err))
+	case outOfRoom:
+		err = errFull(err)
+	case "":
+		lost = true
+		if doubt := t.s.guard.lost(); doubt != nil {
+			err = doubt
 		}
 	}
+	for _, r := range c.steps {
+		t.answers[r.index].Err = err
+	}
+	return nil, lost
+}
+
+// takeBack replaces answers that the store cannot vouch for.
+func (t *trip) takeBack(some []retry, err error) {
+	for _, r := range some {
+		if t.answers[r.index].Err == nil {
+			t.answers[r.index] = answer{Err: err}
+		}
+	}
+}
+
+// checkReplicas returns an error if too few replicas have confirmed the pipeline.
+func (t *trip) checkReplicas(wait *redis.Cmd) error {
+	n, err := wait.Int()
+	if err == nil && n >= t.s.minReplicas {
+		return nil
+	}
+	return fmt.Errorf("%w: %d of %d", errReplicas, n, t.s.minReplicas)
 }
 
 // makeAgain sends steps again that were refused.

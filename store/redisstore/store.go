@@ -2,12 +2,12 @@ package redisstore
 
 import (
 	"context"
-	"encoding/hex"
+	"encoding/binary"
 	"fmt"
-	"strconv"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/groupcommit"
+	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
 var (
@@ -18,109 +18,136 @@ var (
 // Create implements [retrysafe.Store]. If the key exists nothing is written.
 func (s *Store) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	i := idOf(w.Ref)
-	k := &s.keys[i.bucket()]
-	head, checkpoint, tail := appendHead(nil, &w.Record), appendCheckpoint(nil, w.Checkpoint), appendTail(nil, &w.Record)
-	index, _ := k.index(w.State)
-	v, err := s.step(ctx, false, &step{
-		script: createScript, bucket: i.bucket(), keys: []string{k.record(i), k.ids, index},
-		args: []any{
-			string(i), hex.EncodeToString(w.Owner[:]), stateDigits(w.State), w.Term.Microseconds(),
-			head, sumOf(head), checkpoint, partSum(checkpoint), tail, sumOf(tail),
-		},
-		large: groupcommit.Large(head, checkpoint, tail),
-	})
+	arg := make([]byte, 9, createFixed+sizeOf(&w))
+	arg[0] = byte(w.State)
+	binary.BigEndian.PutUint64(arg[1:], uint64(w.Term.Microseconds()))
+	arg = fmt.Appendf(arg, "%016d", i.place())
+	arg = appendBody(arg, &w.Record, w.Owner, nil, false).bytes
+	got, err := s.step(ctx, false, s.stepOf(createScript, i, arg, isLarge(&w)))
 	if err != nil {
 		return retrysafe.Record{}, err
 	}
-	if meta, ok := v.(string); ok {
-		return s.wrote(w.Record, i, meta)
+	text, ok := got.v.(string)
+	switch {
+	case !ok:
+		return retrysafe.Record{}, errReply(got.v)
+	case len(text) == metaLength:
+		return written(w.Record, text), nil
 	}
-	got, err := s.read(i, v)
+	r, _, err := decode(i, text, got.now)
 	switch {
 	case err != nil:
 		return retrysafe.Record{}, err
-	case got.Owner == w.Owner && !w.Owner.IsZero():
-		return got, nil
+	case r.Owner == w.Owner && !w.Owner.IsZero():
+		return r, nil
 	}
-	return got, retrysafe.ErrExists
+	return r, retrysafe.ErrExists
 }
 
-// Swap implements [retrysafe.Swapper].
+// Swap implements [retrysafe.Swapper]. A swap that does not overwrite keeps what belongs to
+// the attempt. The script compares it with what the caller has read, which is nearly always
+// the same. If it is not, nothing is written, and the swap is sent again with what is stored.
 func (s *Store) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	i := idOf(w.Ref)
-	k := &s.keys[i.bucket()]
-	head, checkpoint, tail := appendHead(nil, &w.Record), appendCheckpoint(nil, w.Checkpoint), appendTail(nil, &w.Record)
-	headSum, checkpointSum := sumOf(head), partSum(checkpoint)
-	manner, set := "0", "0"
-	switch {
-	case w.Overwrite && w.Attempt == 1:
-		manner, set = "2", "1"
-	case w.Overwrite:
-		manner, set = "1", "1"
-	case w.SetCheckpoint:
-		head, set = nil, "1"
-	default:
-		head, checkpoint = nil, nil
-	}
-	index, other := k.index(w.State)
-	v, err := s.step(ctx, true, &step{
-		script: swapScript, bucket: i.bucket(), keys: []string{k.record(i), index, other},
-		args: []any{
-			string(i), fmt.Sprintf("%016d", w.Expect.Revision), hex.EncodeToString(w.Expect.Owner[:]), stateDigits(w.State), w.Term.Microseconds(),
-			tail, sumOf(tail), manner, hex.EncodeToString(w.Owner[:]), head, headSum, set, checkpoint, checkpointSum,
-		},
-		large: groupcommit.Large(head, checkpoint, tail),
-	})
-	if err != nil {
-		return retrysafe.Record{}, err
-	}
-	switch v := v.(type) {
-	case string:
-		return s.wrote(w.Record, i, v)
-	case []any:
-		if len(v) == 3 {
-			return s.continued(&w, i, v)
+	var kept *body
+	for {
+		got, err := s.step(ctx, true, s.stepOf(swapScript, i, swapArg(&w, kept), isLarge(&w)))
+		if err != nil {
+			return retrysafe.Record{}, err
 		}
-	case int64:
-		return retrysafe.Record{}, retrysafe.ErrNotFound
+		switch v := got.v.(type) {
+		case int64:
+			return retrysafe.Record{}, retrysafe.ErrNotFound
+		case string:
+			if len(v) == metaLength {
+				if !w.Overwrite {
+					w.Owner = w.Expect.Owner
+				}
+				return written(w.Record, v), nil
+			}
+			r, at, err := decode(i, v, got.now)
+			if err != nil {
+				return retrysafe.Record{}, err
+			}
+			if r.Fence() != w.Expect {
+				return r, retrysafe.ErrConflict
+			}
+			if w.Overwrite || kept != nil {
+				return retrysafe.Record{}, errReply(got.v) // the script has compared nothing else
+			}
+			kept, w.Record = &at, storekit.Apply(&r, &w, r.ReadAt)
+		default:
+			return retrysafe.Record{}, errReply(got.v)
+		}
 	}
-	got, err := s.read(i, v)
-	if err != nil {
-		return retrysafe.Record{}, err
+}
+
+// The bytes before the body in the arguments of scripts.
+const (
+	createFixed = 25
+	swapFixed   = 38
+)
+
+// swapArg returns the argument of a swap; see lua/swap.lua. Kept is how the stored record
+// begins, if it is not what the caller has read.
+func swapArg(w *retrysafe.Write, kept *body) []byte {
+	arg := make([]byte, swapFixed, swapFixed+sizeOf(w))
+	binary.BigEndian.PutUint64(arg, uint64(w.Expect.Revision))
+	copy(arg[8:], w.Expect.Owner[:])
+	binary.BigEndian.PutUint64(arg[24:], uint64(w.Term.Microseconds()))
+	arg[36] = byte(w.State)
+	owner, keep := w.Expect.Owner, 0
+	if w.Overwrite {
+		owner = w.Owner
+		if w.Attempt == 1 {
+			arg[37] = 1
+		}
 	}
-	return got, retrysafe.ErrConflict
+	b := appendBody(arg, &w.Record, owner, kept, w.SetCheckpoint)
+	switch {
+	case w.Overwrite:
+	case w.SetCheckpoint:
+		keep = b.head
+	default:
+		keep = b.checkpoint
+	}
+	binary.BigEndian.PutUint32(b.bytes[32:], uint32(keep))
+	return b.bytes
 }
 
 // Load implements [retrysafe.Store].
 func (s *Store) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
 	i := idOf(ref)
-	v, err := s.step(ctx, false, s.load(i))
+	got, err := s.step(ctx, false, s.stepOf(loadScript, i, nil, false))
 	if err != nil {
 		return retrysafe.Record{}, err
 	}
-	if _, none := v.(int64); none {
+	text, ok := got.v.(string)
+	if !ok {
 		return retrysafe.Record{}, retrysafe.ErrNotFound
 	}
-	return s.read(i, v)
+	r, _, err := decode(i, text, got.now)
+	return r, err
 }
 
-func (s *Store) load(i id) *step {
-	b := i.bucket()
-	return &step{script: loadScript, bucket: b, keys: []string{s.keys[b].record(i)}}
+// stepOf returns a step on a record.
+func (s *Store) stepOf(of *script, i id, arg []byte, large bool) *step {
+	b := i.bucket(s.buckets)
+	return &step{script: of, bucket: b, record: s.keys[b].record(i), arg: arg, large: large}
 }
 
 // step sends a step together with others.
-func (s *Store) step(ctx context.Context, swap bool, st *step) (any, error) {
+func (s *Store) step(ctx context.Context, swap bool, st *step) (reply, error) {
 	if !s.life.Enter() {
-		return nil, ErrClosed
+		return reply{}, ErrClosed
 	}
 	defer s.life.Leave()
 	if err := s.guard.lost(); err != nil {
-		return nil, err
+		return reply{}, err
 	}
 	n, err := s.topology.node(ctx, st.bucket)
 	if err != nil {
-		return nil, err
+		return reply{}, err
 	}
 	b := &n.begins
 	if swap {
@@ -130,64 +157,33 @@ func (s *Store) step(ctx context.Context, swap bool, st *step) (any, error) {
 	return v, explain(err)
 }
 
-// wrote returns the record that a step has stored, from the meta and the number of writes
-// that the script replied with.
-func (s *Store) wrote(r retrysafe.Record, i id, reply string) (retrysafe.Record, error) {
-	if len(reply) <= metaLength {
-		return retrysafe.Record{}, errReply(reply)
-	}
-	if err := decodeMeta(&r, i, reply[:metaLength]); err != nil {
-		return retrysafe.Record{}, err
-	}
-	writes, err := strconv.ParseInt(reply[metaLength:], 10, 64)
-	if err != nil {
-		return retrysafe.Record{}, errReply(reply)
-	}
-	s.sawWrites(i.bucket(), writes)
+// written returns the record that a step has stored, from the meta that the script replied
+// with.
+func written(r retrysafe.Record, meta string) retrysafe.Record {
+	decodeMeta(&r, meta)
 	r.ReadAt = r.UpdatedAt
-	return r, nil
+	return r
 }
 
-// continued returns the record of a swap whose caller has not read what belongs to the
-// attempt as it is stored.
-func (s *Store) continued(w *retrysafe.Write, i id, v []any) (retrysafe.Record, error) {
-	reply, _ := v[0].(string)
-	r, err := s.wrote(w.Record, i, reply)
-	if err != nil {
-		return retrysafe.Record{}, err
+// sizeOf is about how many bytes the body of a record has.
+func sizeOf(w *retrysafe.Write) int {
+	n := 160 + len(w.Scope) + len(w.Key) + len(w.Operation) + len(w.KeyText) + len(w.Request) + len(w.Checkpoint.Phase) + len(w.Checkpoint.Data) + len(w.ProviderRef) + len(w.Reason)
+	if w.Result != nil {
+		n += len(w.Result.Body) + 64*len(w.Result.Header)
 	}
-	head, _ := v[1].(string)
-	if err := decodeHead(&r, []byte(head)); err != nil {
-		return retrysafe.Record{}, err
-	}
-	if w.SetCheckpoint {
-		return r, nil
-	}
-	checkpoint, _ := v[2].(string)
-	return r, decodeCheckpoint(&r, []byte(checkpoint))
+	return n
 }
 
-// read returns the record that a script has found.
-func (s *Store) read(i id, v any) (retrysafe.Record, error) {
-	f, ok := v.([]any)
-	if !ok || len(f) != 5 {
-		return retrysafe.Record{}, errReply(v)
+// isLarge reports whether a step carries so much that others should not wait for it.
+func isLarge(w *retrysafe.Write) bool {
+	var answer []byte
+	if w.Result != nil {
+		answer = w.Result.Body
 	}
-	var text [5]string
-	for n := range f {
-		text[n], _ = f[n].(string) // nil if the part is not there
-	}
-	now, err := strconv.ParseInt(text[0], 10, 64)
-	if err != nil {
-		return retrysafe.Record{}, errReply(v)
-	}
-	found := stored{now: now, meta: text[1], head: text[2], checkpoint: text[3], tail: text[4]}
-	return found.record(i)
+	return groupcommit.Large(w.Request, w.Checkpoint.Data, answer)
 }
 
 // errReply says that a reply is none of the script's.
 func errReply(v any) error {
 	return fmt.Errorf("redisstore: the server's reply to a step is %T of another form", v)
 }
-
-func stateDigits(s retrysafe.State) string { return fmt.Sprintf("%03d", uint8(s)) }

@@ -13,8 +13,7 @@ import (
 // this store has seen. A bucket that is at another server, or moving, is skipped: the first
 // step there does it.
 func (g *guard) takeOverAll(ctx context.Context, pipe redis.Pipeliner, server string) error {
-	var replies [buckets]*redis.Cmd
-	var seen [buckets]sighting
+	replies, seen := make([]*redis.Cmd, g.s.buckets), make([]sighting, g.s.buckets)
 	for b := range replies {
 		seen[b] = g.s.sighting(b)
 		replies[b] = pipe.EvalSha(ctx, takeoverScript.hash, []string{g.s.keys[b].mark, g.s.keys[b].over}, g.s.epoch, server)

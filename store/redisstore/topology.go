@@ -23,8 +23,8 @@ type node struct {
 	client *redis.Client
 	at     atomic.Pointer[string] // which server it is connected to; see [facts.server]
 	looked atomic.Int64           // when the settings of the server were looked at last
-	begins groupcommit.Batcher[*step, any]
-	swaps  groupcommit.Batcher[*step, any]
+	begins groupcommit.Batcher[*step, reply]
+	swaps  groupcommit.Batcher[*step, reply]
 }
 
 // server returns the server that the node is connected to, nothing if it never was.
@@ -43,7 +43,7 @@ type topology struct {
 
 	mu      sync.RWMutex
 	nodes   map[string]*node
-	buckets [buckets]*node
+	buckets [maxBuckets]*node
 	addrs   []string // of the cluster, to ask for its slots
 
 	doubted    atomic.Bool // a connection has failed: slots may have moved
@@ -72,8 +72,8 @@ func (t *topology) start(ctx context.Context) error {
 func (t *topology) newNode(client func(connected func(context.Context, *redis.Conn) error) *redis.Client) *node {
 	n := new(node)
 	n.client = client(func(ctx context.Context, cn *redis.Conn) error { return t.s.guard.connected(ctx, cn, n) })
-	for _, b := range []*groupcommit.Batcher[*step, any]{&n.begins, &n.swaps} {
-		*b = groupcommit.Batcher[*step, any]{
+	for _, b := range []*groupcommit.Batcher[*step, reply]{&n.begins, &n.swaps} {
+		*b = groupcommit.Batcher[*step, reply]{
 			Send:     func(ctx context.Context, batch []*step) []answer { return t.s.send(ctx, n, batch) },
 			MaxBatch: 256, MaxQueue: 10_000, HonoursDeadline: true, DeadlineOnly: retrysafe.DeadlineOnly,
 			Large: func(st *step) bool { return st.large },

@@ -1,17 +1,40 @@
--- KEYS: mark, record, ids, index of the record's state
--- ARGV 5: id, owner, state, term, head, its sum, checkpoint, its sum, tail, its sum
-local v = redis.call('HMGET', KEYS[2], 'm', 'h', 'c', 't')
-if v[1] or v[2] or v[3] or v[4] then return found(v) end
-local revision = math.max(now, last + 1)
-local due = math.min(now + tonumber(ARGV[8]), 8e15)
-local meta = string.format('%016.0f%016.0f%016.0f%016.0f', revision, due, now, now) .. ARGV[6] .. ARGV[7] .. ARGV[10] .. ARGV[12] .. ARGV[14]
-meta = meta .. string.sub(redis.sha1hex(meta .. ARGV[5]), 1, 8)
-wrote(revision)
-if ARGV[11] == '' then
-  redis.call('HSET', KEYS[2], 'm', meta, 'h', ARGV[9], 't', ARGV[13])
-else
-  redis.call('HSET', KEYS[2], 'm', meta, 'h', ARGV[9], 'c', ARGV[11], 't', ARGV[13])
+-- Creates records. The argument of a step: state (1 byte), term (8), the place in the index of
+-- ids (16 digits), body. The reply to it: the meta of the record that was created, or the
+-- record that is there.
+local stored = redis.call('MGET', unpack(KEYS, 4))
+local before = last
+local function create(look)
+  local made, set, ids, due, n = {}, {}, {}, {}, 0
+  last = before
+  for i = 1, #stored do
+    local key = KEYS[i + 3]
+    local v = made[key] or stored[i]
+    if v then
+      reply[i + 2] = v
+    elseif look and redis.call('EXISTS', key) == 1 then
+      reply[i + 2] = '' -- a key of another type, which is no record
+    else
+      local arg = ARGV[i + 4]
+      local state, term = unpackMeta('>Bi8', arg)
+      last = math.max(now, last + 1)
+      local deadline = math.min(now + term, 8e15)
+      local meta = pack('>i8i8i8i8B', last, deadline, now, now, state)
+      v = meta .. sub(arg, 26) .. meta
+      made[key] = v
+      n = n + 1
+      local id = sub(key, idFrom)
+      set[2 * n - 1], set[2 * n] = key, v
+      ids[2 * n - 1], ids[2 * n] = sub(arg, 10, 25), id
+      due[2 * n - 1], due[2 * n] = score(state, deadline), id
+      reply[i + 2] = meta
+    end
+  end
+  if n == 0 then return true end
+  if redis.call('MSETNX', unpack(set)) == 0 then return false end
+  wrote(n)
+  redis.call('ZADD', KEYS[2], unpack(ids))
+  redis.call('ZADD', KEYS[3], unpack(due))
+  return true
 end
-redis.call('ZADD', KEYS[3], 0, ARGV[5])
-redis.call('ZADD', KEYS[4], due, ARGV[5])
-return meta .. string.format('%.0f', writes + 1)
+if not create(false) then create(true) end
+return ended()

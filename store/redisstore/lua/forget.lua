@@ -1,21 +1,32 @@
--- Deletes a record that is due and forgettable. KEYS: mark, record, ids, index of final
--- records. ARGV 5: id. Replies how many records were deleted, or -1 if an entry of the
--- index had no record.
-local meta = redis.call('HGET', KEYS[2], 'm')
-if not meta then
-  if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
-  redis.call('ZREM', KEYS[3], ARGV[5])
-  redis.call('ZREM', KEYS[4], ARGV[5])
-  return -1
+-- Deletes records that are due and forgettable. The reply to a step: 1 if the record was
+-- deleted, 0 if it was kept, -1 if an entry of the indexes had no record.
+local stored = redis.call('MGET', unpack(KEYS, 4))
+local gone, ids, n = {}, {}, 0
+for i = 1, #stored do
+  local key, v = KEYS[i + 3], stored[i]
+  reply[i + 2] = 0
+  if not v then
+    if redis.call('EXISTS', key) == 0 then
+      ids[#ids + 1] = sub(key, idFrom)
+      reply[i + 2] = -1
+    end
+  elseif not damaged(v) then
+    local revision, deadline, _, _, state = unpackMeta('>i8i8i8i8B', v)
+    if deadline <= now and (state == 3 or state == 4 or state == 6) then
+      last = math.max(last, revision)
+      n = n + 1
+      gone[n] = key
+      ids[#ids + 1] = sub(key, idFrom)
+      reply[i + 2] = 1
+    end
+  end
 end
-local state = string.sub(meta, 97, 99)
-if #meta ~= 155 or string.sub(redis.sha1hex(string.sub(meta, 1, 147) .. ARGV[5]), 1, 8) ~= string.sub(meta, 148)
-  or state ~= '003' and state ~= '004' and state ~= '006'
-  or tonumber(string.sub(meta, 17, 32)) > now then
-  return 0
+if n > 0 then
+  wrote(n)
+  redis.call('UNLINK', unpack(gone))
 end
-wrote(math.max(last, tonumber(string.sub(meta, 1, 16))))
-redis.call('UNLINK', KEYS[2])
-redis.call('ZREM', KEYS[3], ARGV[5])
-redis.call('ZREM', KEYS[4], ARGV[5])
-return 1
+if #ids > 0 then
+  redis.call('ZREM', KEYS[2], unpack(ids))
+  redis.call('ZREM', KEYS[3], unpack(ids))
+end
+return ended()

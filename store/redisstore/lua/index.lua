@@ -1,9 +1,20 @@
--- Reads an index of a bucket. KEYS: mark, index. ARGV 5: what to read:
---   lex, first, last, limit: ids by their order
---   due, offset, limit:      ids whose deadline has passed, by deadline
---   all:                     all ids
+-- Reads an index of a bucket. KEYS: mark, index of ids, index of deadlines. ARGV 5: what to
+-- read; the reply to it is the third of the script's:
+--   ids, first, last, offset, limit: ids by their order
+--   live, offset, limit:     ids of records in flight or unknown whose deadline has passed
+--   done, offset, limit:     ids of forgettable records whose deadline has passed
+--   all:                     ids of records in flight or unknown
 --   count, first, last:      how many ids
-if ARGV[5] == 'lex' then return redis.call('ZRANGEBYLEX', KEYS[2], ARGV[6], ARGV[7], 'LIMIT', 0, ARGV[8]) end
-if ARGV[5] == 'due' then return redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', now), 'LIMIT', ARGV[6], ARGV[7]) end
-if ARGV[5] == 'all' then return redis.call('ZRANGE', KEYS[2], 0, -1) end
-return redis.call('ZLEXCOUNT', KEYS[2], ARGV[6], ARGV[7])
+local what = ARGV[5]
+if what == 'ids' then
+  reply[3] = redis.call('ZRANGEBYSCORE', KEYS[2], ARGV[6], ARGV[7], 'LIMIT', ARGV[8], ARGV[9])
+elseif what == 'live' then
+  reply[3] = redis.call('ZRANGEBYSCORE', KEYS[3], 0, score(2, now), 'LIMIT', ARGV[6], ARGV[7])
+elseif what == 'done' then
+  reply[3] = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', score(3, now), 'LIMIT', ARGV[6], ARGV[7])
+elseif what == 'all' then
+  reply[3] = redis.call('ZRANGEBYSCORE', KEYS[3], 0, '+inf')
+else
+  reply[3] = redis.call('ZCOUNT', KEYS[2], ARGV[6], ARGV[7])
+end
+return ended()

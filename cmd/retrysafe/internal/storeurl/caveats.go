@@ -6,6 +6,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/store/dynamostore"
 	"github.com/retrysafe/retrysafe/store/mysqlstore"
+	"github.com/retrysafe/retrysafe/store/pgstore"
 	"github.com/retrysafe/retrysafe/store/redisstore"
 )
 
@@ -13,6 +14,9 @@ import (
 // where the store itself can tell. A store that does not answer has other errors.
 func Caveats(ctx context.Context, s retrysafe.Store) []string {
 	switch s := s.(type) {
+	case *pgstore.Store:
+		d, err := s.Durability(ctx)
+		return caveats(d.Class, d.Caveats, err)
 	case *mysqlstore.Store:
 		d, err := s.Durability(ctx)
 		return caveats(d.Class, d.Caveats, err)

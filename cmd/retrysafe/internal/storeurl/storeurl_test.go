@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
@@ -38,6 +39,31 @@ func TestEachKindOpensAndKeepsARecord(t *testing.T) {
 				t.Errorf("Load = %v, %v", r.State, err)
 			}
 		})
+	}
+}
+
+// A server of PostgreSQL that is set to lose answers is warned of, as those of the other
+// stores are.
+func TestPostgresThatLosesAnswersIsNamed(t *testing.T) {
+	t.Parallel()
+	pg := testservers.NewPostgres(t, &testservers.PostgresOptions{InMemory: true})
+	o, err := storeurl.Open(t.Context(), pg.URL("postgres"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	if got := storeurl.Caveats(t.Context(), o.Store); len(got) != 0 {
+		t.Errorf("a durable server has the caveats %q", got)
+	}
+	if err := pg.Configure(t.Context(), "full_page_writes", "off"); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for deadline := time.Now().Add(time.Minute); len(got) == 0 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		got = storeurl.Caveats(t.Context(), o.Store) // a session reads its settings before its next statement
+	}
+	if len(got) != 1 || !strings.Contains(got[0], "class D: full_page_writes is off") {
+		t.Errorf("a server with full_page_writes off has the caveats %q", got)
 	}
 }
 
