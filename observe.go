@@ -103,7 +103,7 @@ func eventOf(ctx context.Context, kind EventKind, r *Record, took time.Duration,
 
 // observe sends an event about a record to the observer, if there is one.
 func (e *Engine) observe(kind EventKind, r *Record, took time.Duration, err error) {
-	e.observeIn(nil, kind, r, took, err)
+	e.observeIn(nil, kind, r, took, err) //nolint:staticcheck // the event has no context
 }
 
 // observeIn is observe for an event of an attempt that runs in ctx.
