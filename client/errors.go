@@ -100,7 +100,11 @@ func (e *ExhaustedError) Error() string {
 	if e.MayHaveHappened {
 		next = "it may have been executed: send it again later with the same key, not with another key"
 	}
-	return fmt.Sprintf("%sno final answer in %d attempts%s%s; %s", about(e.Operation), e.Tries, last, because(e.Err), next)
+	attempts := fmt.Sprintf("%d attempts", e.Tries)
+	if e.Tries == 1 {
+		attempts = "1 attempt"
+	}
+	return fmt.Sprintf("%sno final answer in %s%s%s; %s", about(e.Operation), attempts, last, because(e.Err), next)
 }
 
 func (e *ExhaustedError) Unwrap() error { return e.Err }
