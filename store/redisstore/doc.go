@@ -17,7 +17,7 @@
 // comes back without an append-only file, is refused even if nothing seems to be missing,
 // unless [Options.AcceptFailover] says otherwise.
 //
-// A step is one script and one round trip; steps that come together share a pipeline. A
+// A step is one script and one round trip; steps that come together share both. A
 // reply that was lost means "cannot say", and no command is ever sent a second time by the
 // driver. The clock is the server's.
 package redisstore

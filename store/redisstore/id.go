@@ -19,7 +19,7 @@ import (
 const (
 	maxBuckets     = 256
 	clusterBuckets = 256
-	serverBuckets  = 8
+	serverBuckets  = 4
 )
 
 // id identifies a record: the hash of its scope (12 characters) and the hash of scope and

@@ -190,7 +190,7 @@ func TestPartOfTheDataIsRefused(t *testing.T) {
 	url, opts := shared(t)
 	s := open(t, url, opts)
 	c := s.Client(refOf(0))
-	must(t, c.Del(t.Context(), "{"+opts.Prefix+":07}:mark").Err())
+	must(t, c.Del(t.Context(), "{"+opts.Prefix+":03}:mark").Err())
 	if _, err := redisstore.Open(t.Context(), url, opts); !errors.Is(err, redisstore.ErrDataLost) || !strings.Contains(err.Error(), "another prefix") {
 		t.Errorf("Open of data that lacks a part: %v", err)
 	}
