@@ -1,0 +1,106 @@
+package pages
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// background owns the reads that go on after the request that began them.
+type background struct {
+	ctx  context.Context //nolint:containedctx // it ends with the owner, not with a request
+	stop func()
+	wg   sync.WaitGroup
+}
+
+func (b *background) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	b.ctx = ctx
+	b.stop = func() {
+		cancel()
+		b.wg.Wait()
+	}
+}
+
+// A snapshot is the latest result of a read that may take longer than a page may. A page
+// waits a moment for a new result, and shows the one before with its age if there is none
+// yet. One read runs at a time, and after it the store rests four times as long as it took.
+type snapshot[T any] struct {
+	work *background
+	read func(context.Context) (T, error)
+
+	mu      sync.Mutex
+	last    taken[T]
+	took    time.Duration
+	stale   bool          // an operator has changed something since the last read began
+	running chan struct{} // closed when the read that is under way has ended
+}
+
+// taken is a result and when it was read. A zero At: nothing was read yet.
+type taken[T any] struct {
+	Value T
+	At    time.Time
+	Err   error
+}
+
+// Age returns how old the result is.
+func (t *taken[T]) Age() time.Duration { return time.Since(t.At) }
+
+const (
+	// patience is how long a page waits for a new result.
+	patience = 120 * time.Millisecond
+	// fresh is how long a result is shown without a new read.
+	fresh = time.Second
+	// longestRead bounds a read in the background.
+	longestRead = time.Minute
+)
+
+func newSnapshot[T any](work *background, read func(context.Context) (T, error)) *snapshot[T] {
+	return &snapshot[T]{work: work, read: read}
+}
+
+// get returns the latest result.
+func (s *snapshot[T]) get(ctx context.Context) taken[T] {
+	s.mu.Lock()
+	if s.running == nil && (s.stale || time.Since(s.last.At) > max(fresh, 4*s.took)) && s.work.ctx.Err() == nil {
+		s.running, s.stale = make(chan struct{}), false
+		s.work.wg.Go(s.refresh)
+	}
+	running := s.running
+	s.mu.Unlock()
+	if running != nil {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		select {
+		case <-running:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
+// invalidate lets the next page read anew.
+func (s *snapshot[T]) invalidate() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stale = true
+}
+
+func (s *snapshot[T]) refresh() {
+	ctx, cancel := context.WithTimeout(s.work.ctx, longestRead)
+	defer cancel()
+	began := time.Now()
+	v, err := s.read(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.running)
+	s.running, s.took = nil, time.Since(began)
+	if err != nil && !s.last.At.IsZero() {
+		s.last.Err = err // the result before stays, with its age
+		return
+	}
+	s.last = taken[T]{v, began, err}
+}
