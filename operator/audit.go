@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -14,6 +15,9 @@ import (
 // An AuditFilter selects entries of the audit. The zero filter selects all but those of
 // the single records of a batch, for which the entry of the batch stands.
 type AuditFilter struct {
+	// ID, if not empty, selects the action with this ID, and nothing else counts. Then
+	// only its entry is read.
+	ID string
 	// By and Verb, if not empty, select the actions of one operator and of one verb.
 	By, Verb string
 	// Ref, if not zero, selects the actions on one record.
@@ -31,6 +35,9 @@ type AuditFilter struct {
 // reads the whole audit and holds at most twice as many entries in memory as it
 // returns.
 func (d *Service) Audit(ctx context.Context, f AuditFilter) ([]Entry, error) {
+	if f.ID != "" {
+		return d.auditOne(ctx, f.ID)
+	}
 	size := retrysafe.Query{Limit: f.Limit}.Size()
 	q := retrysafe.Query{Scope: auditScope, Limit: pageSize}
 	var found []Entry
@@ -52,6 +59,18 @@ func (d *Service) Audit(ctx context.Context, f AuditFilter) ([]Entry, error) {
 		}
 		q.After = list[len(list)-1].Ref
 	}
+}
+
+// auditOne returns the entry of one action, or nothing if there is none.
+func (d *Service) auditOne(ctx context.Context, id string) ([]Entry, error) {
+	r, err := d.fresh(ctx, retrysafe.Ref{Scope: auditScope, Key: id})
+	switch {
+	case errors.Is(err, retrysafe.ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	return []Entry{entryOf(&r)}, nil
 }
 
 // newest returns the last n entries, the newest first.

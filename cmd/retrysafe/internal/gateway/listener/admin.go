@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
+	"github.com/retrysafe/retrysafe/internal/tokenlimit"
 )
 
 // adminBody bounds what operators may send.
@@ -39,7 +40,7 @@ func (s *Server) serveAdmin(w http.ResponseWriter, r *http.Request) {
 	case read && r.URL.Path == "/readyz":
 		s.serveReady(w, who == operator)
 	case who == slowed:
-		w.Header().Set("Retry-After", strconv.Itoa(int(refill/time.Second)))
+		w.Header().Set("Retry-After", strconv.Itoa(int(tokenlimit.Refill/time.Second)))
 		answer(w, http.StatusTooManyRequests, "too many wrong tokens from this address")
 	case who == scraper && read && r.URL.Path == "/metrics":
 		serveOr404(s.o.Metrics, w, r)
@@ -117,11 +118,11 @@ func (s *Server) admit(r *http.Request, want digest, metrics *digest) caller {
 		return scraper
 	}
 	from := admission.AddressOf(r.RemoteAddr)
-	who := s.tokenLimit.wrong(from)
-	if who == stranger {
-		s.o.Logger.Warn("listener: wrong admin token", "remote", from.String())
+	if !s.tokenLimit.Wrong(from) {
+		return slowed
 	}
-	return who
+	s.o.Logger.Warn("listener: wrong admin token", "remote", from.String())
+	return stranger
 }
 
 // shown returns the token that a request shows: as a bearer or, for browsers and

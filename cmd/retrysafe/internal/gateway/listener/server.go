@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/retrysafe/retrysafe/internal/tokenlimit"
 )
 
 // A Server accepts and serves connections. It is used once.
@@ -17,7 +19,7 @@ type Server struct {
 	started    atomic.Bool
 	draining   atomic.Bool
 	current    atomic.Pointer[generation] // the App that gets new requests
-	tokenLimit *tokenLimit
+	tokenLimit *tokenlimit.Limit
 	conns      connCounts
 	main       atomic.Pointer[connTable] // of the clients' listener; nil before Run
 	origin     *http.CrossOriginProtection
@@ -36,7 +38,7 @@ func New(o Options) (*Server, error) {
 		o.Logger = slog.Default()
 	}
 	return &Server{
-		o: o, tokenLimit: newTokenLimit(), origin: http.NewCrossOriginProtection(),
+		o: o, tokenLimit: tokenlimit.New(), origin: http.NewCrossOriginProtection(),
 		failed: make(chan error, 1),
 	}, nil
 }

@@ -1,4 +1,4 @@
-package listener
+package tokenlimit
 
 import (
 	"net/netip"
@@ -10,24 +10,24 @@ import (
 func TestAttempts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := newTokenLimit()
+		a := New()
 		from := netip.MustParseAddr("192.0.2.1")
 		for i := range burst {
-			if got := a.wrong(from); got != stranger {
-				t.Fatalf("try %d: got %v", i, got)
+			if !a.Wrong(from) {
+				t.Fatalf("try %d: it is refused", i)
 			}
 		}
-		if got := a.wrong(from); got != slowed {
-			t.Errorf("one more: got %v", got)
+		if a.Wrong(from) {
+			t.Errorf("one more: it is allowed")
 		}
-		time.Sleep(refill)
-		if got := a.wrong(from); got != stranger {
-			t.Errorf("after a while: got %v", got)
+		time.Sleep(Refill)
+		if !a.Wrong(from) {
+			t.Errorf("after a while: refused")
 		}
-		time.Sleep(burst * refill)
+		time.Sleep(burst * Refill)
 		for range burst {
-			if got := a.wrong(from); got != stranger {
-				t.Errorf("after a long while: got %v", got)
+			if !a.Wrong(from) {
+				t.Errorf("after a long while: refused")
 			}
 		}
 	})
@@ -37,13 +37,13 @@ func TestAttempts(t *testing.T) {
 func TestAttemptsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := newTokenLimit()
+		a := New()
 		ip := netip.MustParseAddr("198.51.0.0")
 		known := ip.Next()
 		heard := 0
 		for range 4 * maxAddresses {
 			ip = ip.Next()
-			if a.wrong(ip) == stranger {
+			if a.Wrong(ip) {
 				heard++
 			}
 		}
@@ -53,12 +53,12 @@ func TestAttemptsAreBounded(t *testing.T) {
 		if heard > maxAddresses+burst {
 			t.Errorf("%d tries were heard", heard)
 		}
-		if got := a.wrong(known); got != stranger {
-			t.Errorf("an address that is known got %v", got)
+		if !a.Wrong(known) {
+			t.Errorf("an address that is known: refused")
 		}
-		time.Sleep(burst * refill)
-		if got := a.wrong(ip); got != stranger {
-			t.Errorf("after a while a new address got %v", got)
+		time.Sleep(burst * Refill)
+		if !a.Wrong(ip) {
+			t.Errorf("after a while a new address: refused")
 		}
 	})
 }
