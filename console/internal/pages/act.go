@@ -55,11 +55,14 @@ func answerFrom(r *http.Request) (retrysafe.Result, error) {
 // confirmation.
 var errUnconfirmed = errors.New("tick the box that says what this does, and send the form again")
 
+// errRefused wraps what a page refuses and may show.
+var errRefused = errors.New("nothing was done")
+
 // act carries out one verb on one key.
 func (p *Pages) act(w http.ResponseWriter, r *http.Request) {
 	verb := r.PathValue("verb")
 	if !slices.Contains(verbs, verb) {
-		p.fail(w, r, http.StatusNotFound, "There is no such action.", nil)
+		p.fail(w, r, http.StatusNotFound, "There is no such action.")
 		return
 	}
 	a, err := actionFrom(r)
@@ -110,12 +113,12 @@ func (p *Pages) changed() {
 
 // refused shows the key as it is now, and why the action was not carried out.
 func (p *Pages) refused(w http.ResponseWriter, r *http.Request, err error) {
-	status, n := refusal(err)
-	p.showKey(w, r, status, n, false)
+	status, n := p.refusal(r, err)
+	p.showKey(w, r, status, n)
 }
 
 // refusal returns the status and the message for an action that was not carried out.
-func refusal(err error) (int, *note) {
+func (p *Pages) refusal(r *http.Request, err error) (int, *note) {
 	text := visible(err.Error())
 	var refused *operator.RefusedError
 	if errors.As(err, &refused) {
@@ -128,10 +131,10 @@ func refusal(err error) (int, *note) {
 		return http.StatusConflict, &note{"warn", "Nothing was done: the record has changed since you saw it.", text + ". Below is what it is now. The audit has both actions."}
 	case errors.Is(err, retrysafe.ErrContradiction):
 		return http.StatusConflict, &note{"bad", "The record is disputed now: it may have happened twice.", text}
-	case errors.Is(err, operator.ErrLive), errors.Is(err, operator.ErrState), errors.Is(err, operator.ErrWindow), errors.Is(err, retrysafe.ErrNotFound),
+	case errors.Is(err, errRefused), errors.Is(err, operator.ErrLive), errors.Is(err, operator.ErrState), errors.Is(err, operator.ErrWindow), errors.Is(err, retrysafe.ErrNotFound),
 		errors.Is(err, retrysafe.ErrUnreadable), errors.Is(err, retrysafe.ErrMismatch):
 		return http.StatusConflict, &note{"bad", "Nothing was done.", text}
 	default:
-		return http.StatusServiceUnavailable, &note{"bad", "It is not known whether it was done.", text + ". Send the same form again: it has the same effect once."}
+		return http.StatusServiceUnavailable, &note{"bad", "It is not known whether it was done.", p.logged(r, err) + " Go back and send the same form again: its ID makes it happen once."}
 	}
 }

@@ -2,6 +2,7 @@ package pages
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe/console/internal/access"
+	"github.com/retrysafe/retrysafe/internal/adminwire"
 	"github.com/retrysafe/retrysafe/operator"
 )
 
@@ -22,8 +24,8 @@ type batchData struct {
 	ApplyURL   string
 	Verbs      []batchVerb
 	Chosen     batchVerb
-	Fields     url.Values // what the form had, for the next one
 	ID, Why    string
+	Selection  string
 	Rate       string
 	Status     string
 	Type, Body string
@@ -78,6 +80,18 @@ func batchFrom(r *http.Request) (operator.Batch, error) {
 	return b, err
 }
 
+// freeze replaces how long ago by a time, so that the batch selects by the same times as
+// its dry run.
+func freeze(r *http.Request) {
+	q := r.URL.Query()
+	for _, name := range []string{"since", "until"} {
+		if t, err := parseTime(q.Get(name), time.Now()); err == nil && !t.IsZero() {
+			q.Set(name, t.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	r.URL.RawQuery = q.Encode()
+}
+
 func (p *Pages) batchData(r *http.Request) batchData {
 	own := filterQuery(r.URL.Query())
 	d := batchData{
@@ -99,7 +113,7 @@ func (p *Pages) batchData(r *http.Request) batchData {
 
 func (p *Pages) batchForm(w http.ResponseWriter, r *http.Request) {
 	if p.Batches == nil {
-		p.fail(w, r, http.StatusNotFound, "This console runs no batches.", nil)
+		p.fail(w, r, http.StatusNotFound, "This console runs no batches.")
 		return
 	}
 	p.show(w, r, http.StatusOK, "batch", view{Title: "Act on everything that matches", Page: "keys", Data: p.batchData(r)})
@@ -108,18 +122,19 @@ func (p *Pages) batchForm(w http.ResponseWriter, r *http.Request) {
 // batchPreview is the dry run: it counts what the batch would change.
 func (p *Pages) batchPreview(w http.ResponseWriter, r *http.Request) {
 	if p.Batches == nil {
-		p.fail(w, r, http.StatusNotFound, "This console runs no batches.", nil)
+		p.fail(w, r, http.StatusNotFound, "This console runs no batches.")
 		return
 	}
+	freeze(r)
 	b, err := batchFrom(r)
 	d := p.batchData(r)
 	v := view{Title: "Act on everything that matches", Page: "keys"}
 	var s *operator.Selection
 	if err == nil {
-		s, err = p.Batches.Select(r.Context(), b)
+		s, d.Selection, err = p.Batches.Select(r.Context(), b)
 	}
 	if err != nil {
-		status, n := refusal(err)
+		status, n := p.refusal(r, err)
 		v.Note, v.Data = n, d
 		p.show(w, r, status, "batch", v)
 		return
@@ -134,7 +149,7 @@ func (p *Pages) batchPreview(w http.ResponseWriter, r *http.Request) {
 
 func (p *Pages) batchApply(w http.ResponseWriter, r *http.Request) {
 	if p.Batches == nil {
-		p.fail(w, r, http.StatusNotFound, "This console runs no batches.", nil)
+		p.fail(w, r, http.StatusNotFound, "This console runs no batches.")
 		return
 	}
 	b, err := batchFrom(r)
@@ -142,11 +157,13 @@ func (p *Pages) batchApply(w http.ResponseWriter, r *http.Request) {
 		err = fmt.Errorf("%w: %w", operator.ErrInvalid, errUnconfirmed)
 	}
 	if err == nil {
-		err = p.Batches.Apply(b)
+		if err = p.Batches.Start(b, r.PostFormValue("selection")); err != nil && !errors.Is(err, operator.ErrInvalid) {
+			err = fmt.Errorf("%w: %w", errRefused, err)
+		}
 	}
 	p.changed()
 	if err != nil {
-		status, n := refusal(err)
+		status, n := p.refusal(r, err)
 		p.show(w, r, status, "batch", view{Title: "Act on everything that matches", Page: "keys", Note: n, Data: p.batchData(r)})
 		return
 	}
@@ -160,41 +177,44 @@ type progressData struct {
 	Report                   operator.BatchReport
 	Handled                  int
 	Percent                  int
-	Over                     bool
+	Over, Elsewhere          bool
 	Problem                  string
-	Took                     string
 	AuditURL                 string
 }
 
 func (p *Pages) batchProgress(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
 	if p.Batches == nil {
-		p.fail(w, r, http.StatusNotFound, "This console runs no batches.", nil)
+		p.fail(w, r, http.StatusNotFound, "This console runs no batches.")
 		return
 	}
-	found, ok := p.Batches.Progress(id)
-	if !ok {
-		p.fail(w, r, http.StatusNotFound, "This process does not know the batch. The audit has it if it ended.", nil)
+	j, ok, err := p.Batches.Job(r.Context(), id)
+	switch {
+	case err != nil:
+		p.storeFailed(w, r, err)
+		return
+	case !ok || j.Counts == nil:
+		p.fail(w, r, http.StatusNotFound, "There is no batch with this ID.")
 		return
 	}
-	c := found.Report
+	c := *j.Counts
 	d := progressData{
-		ID: id, Verb: found.Batch.Verb, By: visible(found.Batch.By), Why: visible(found.Batch.Why), Words: visible(c.Filter), Report: c,
-		Handled: c.Done + c.Changed + c.Refused, Over: !found.Ended.IsZero(), AuditURL: p.link("/audit", url.Values{"batch": {id}}),
+		ID: visible(id), Verb: visible(j.Verb), By: visible(j.By), Report: c, Handled: c.Done + c.Changed + c.Refused, Over: j.State != adminwire.JobRunning,
+		Elsewhere: j.State == adminwire.JobOpen, AuditURL: p.link("/audit", url.Values{"batch": {id}}),
 	}
 	if c.Counted > 0 {
 		d.Percent = min(100, 100*d.Handled/c.Counted)
 	} else if d.Over {
 		d.Percent = 100
 	}
-	end := time.Now()
 	if d.Over {
-		end = found.Ended
 		p.changed()
 	}
-	d.Took = span(end.Sub(found.Began))
-	if found.Err != nil {
-		d.Problem = visible(found.Err.Error())
+	if e := j.Entry; e != nil {
+		d.Why, d.Words = visible(e.Why), visible(c.Filter)
+	}
+	if j.Problem != nil {
+		d.Problem = visible(j.Problem.Detail)
 	}
 	p.show(w, r, http.StatusOK, "progress", view{Title: "Batch " + d.Verb, Page: "keys", Data: d})
 }

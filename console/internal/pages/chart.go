@@ -77,7 +77,9 @@ func newChart(minutes []Minute) *chart {
 	return c
 }
 
-func (m *Minute) counts() [5]int64 { return [5]int64{m.Ran, m.Replayed, m.Refused, m.Unknown, m.Failed} }
+func (m *Minute) counts() [5]int64 {
+	return [5]int64{m.Ran, m.Replayed, m.Refused, m.Unknown, m.Failed}
+}
 
 // ceiling returns the next even number of the form 2, 4, 10 times a power of ten.
 func ceiling(n int64) int64 {

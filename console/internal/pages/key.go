@@ -58,33 +58,38 @@ type content struct {
 	Checkpoints []string
 }
 
-func (p *Pages) key(w http.ResponseWriter, r *http.Request) { p.showKey(w, r, http.StatusOK, nil, false) }
+func (p *Pages) key(w http.ResponseWriter, r *http.Request) { p.showKey(w, r, http.StatusOK, nil) }
 
 // showKey shows the page of the key in the request's address, with a message above it.
-func (p *Pages) showKey(w http.ResponseWriter, r *http.Request, status int, n *note, reveal bool) {
+func (p *Pages) showKey(w http.ResponseWriter, r *http.Request, status int, n *note) {
 	ref := refOf(r)
 	if ref.Scope == "" || ref.Key == "" {
-		p.fail(w, r, http.StatusBadRequest, "The address names no key.", nil)
+		p.fail(w, r, http.StatusBadRequest, "The address names no key.")
 		return
 	}
 	rec, err := p.Service.Show(r.Context(), ref)
 	switch {
 	case errors.Is(err, retrysafe.ErrNotFound):
-		p.fail(w, r, http.StatusNotFound, "There is no such key: it was forgotten, or never existed.", nil)
+		p.fail(w, r, http.StatusNotFound, "There is no such key: it was forgotten, or never existed.")
 		return
 	case errors.Is(err, retrysafe.ErrUnreadable):
 		rec.Version = 0 // shown as unreadable: parts of it may be wrong
 		rec.Ref = ref
 	case err != nil:
-		p.fail(w, r, http.StatusServiceUnavailable, "The store did not answer.", err)
+		p.storeFailed(w, r, err)
 		return
 	}
 	if n == nil {
 		n = doneNote(&rec, r.URL.Query().Get("done"))
 	}
-	d := p.keyData(r.Context(), &rec, access.From(r.Context()).May(access.RoleAct))
+	p.showRecord(w, r, status, &rec, n, false)
+}
+
+// showRecord shows the page of a key as it was read.
+func (p *Pages) showRecord(w http.ResponseWriter, r *http.Request, status int, rec *retrysafe.Record, n *note, reveal bool) {
+	d := p.keyData(r.Context(), rec, access.From(r.Context()).May(access.RoleAct))
 	if reveal {
-		d.Content = contentOf(&rec)
+		d.Content = contentOf(rec)
 	}
 	p.show(w, r, status, "key", view{Title: "Key " + d.Row.Hash, Page: "keys", Note: n, Data: d, Here: d.Here})
 }
@@ -126,7 +131,7 @@ func (p *Pages) keyData(ctx context.Context, r *retrysafe.Record, mayAct bool) k
 			d.Answer = fmt.Sprintf("%d; the body was not kept", r.Result.Status)
 		}
 	}
-	if p.Reveal != nil && mayAct && r.Readable() {
+	if mayAct && r.Readable() {
 		d.RevealURL, d.RevealID = p.link("/key/reveal", url.Values{"scope": {r.Scope}, "key": {r.Key}}), rand.Text()
 	}
 	entries, err := p.auditOf(ctx, r.Ref)
@@ -212,19 +217,16 @@ func shellWord(text string) string { return "'" + strings.ReplaceAll(text, "'", 
 
 // reveal shows the content of a record after the audit has a note of it.
 func (p *Pages) reveal(w http.ResponseWriter, r *http.Request) {
-	if p.Reveal == nil {
-		p.fail(w, r, http.StatusNotFound, "This console shows no content.", nil)
-		return
-	}
 	a, err := actionFrom(r)
+	var rec retrysafe.Record
 	if err == nil {
-		err = p.Reveal(r.Context(), a)
+		rec, _, err = p.Service.Reveal(context.WithoutCancel(r.Context()), a)
 	}
 	if err != nil {
 		p.refused(w, r, err)
 		return
 	}
-	p.showKey(w, r, http.StatusOK, &note{"warn", "The content is shown, and the audit says that you have seen it.", "It may hold personal data. It is gone from the page when you leave it."}, true)
+	p.showRecord(w, r, http.StatusOK, &rec, &note{"warn", "The content is shown, and the audit says that you have seen it.", "It may hold personal data. It is gone when you leave the page."}, true)
 }
 
 // An event is one entry of the time line of a key.

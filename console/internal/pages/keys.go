@@ -233,7 +233,7 @@ func (p *Pages) keys(w http.ResponseWriter, r *http.Request) {
 		if ctx.Err() != nil && r.Context().Err() == nil {
 			d.Slow = true
 		} else {
-			p.fail(w, r, http.StatusServiceUnavailable, "The store did not answer.", err)
+			p.storeFailed(w, r, err)
 			return
 		}
 	}

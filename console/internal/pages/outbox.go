@@ -5,8 +5,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -95,7 +97,7 @@ func (p *Pages) outbox(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	dead, err := p.Letters.List(ctx, after, pageLetters)
 	if err != nil {
-		p.fail(w, r, http.StatusServiceUnavailable, "The store did not answer.", err)
+		p.storeFailed(w, r, err)
 		return
 	}
 	for i := range dead {
@@ -124,33 +126,56 @@ type letterData struct {
 	Provider string
 	Payload  string
 	Actions  []action
+
+	RevealURL, RevealID string
+	Shown               bool
+	Content             string
+	Headers             []string
 }
 
-func (p *Pages) letter(w http.ResponseWriter, r *http.Request) { p.showLetter(w, r, http.StatusOK, nil) }
+func (p *Pages) letter(w http.ResponseWriter, r *http.Request) {
+	p.showLetter(w, r, http.StatusOK, nil)
+}
 
 func (p *Pages) showLetter(w http.ResponseWriter, r *http.Request, status int, n *note) {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil || p.Letters == nil {
-		p.fail(w, r, http.StatusNotFound, "There is no such letter.", nil)
+		p.fail(w, r, http.StatusNotFound, "There is no such letter.")
 		return
 	}
 	l, failing, err := p.findLetter(r.Context(), id)
 	if err != nil {
-		title := "There is no such letter: it was delivered, redriven or dropped."
-		if n != nil {
-			title, err = n.Title, errors.New(n.Text)
+		if !errors.Is(err, retrysafe.ErrNotFound) {
+			p.storeFailed(w, r, err)
+			return
 		}
-		p.fail(w, r, http.StatusNotFound, title, err)
+		if n == nil {
+			n = &note{"bad", "There is no such letter: it was delivered, redriven or dropped.", ""}
+		}
+		p.show(w, r, http.StatusNotFound, "message", view{Title: n.Title, Note: n})
 		return
 	}
-	d := letterData{Row: p.letterRow(&l), Failing: failing, Revision: l.Revision, Key: visible(l.Key), Provider: visible(l.ProviderRef), Payload: count(len(l.Payload), "byte", "bytes")}
+	p.showFound(w, r, status, &l, failing, n, false)
+}
+
+// showFound shows the page of a message as it was read.
+func (p *Pages) showFound(w http.ResponseWriter, r *http.Request, status int, l *outbox.DeadLetter, failing bool, n *note, reveal bool) {
+	id := l.ID
+	d := letterData{Row: p.letterRow(l), Failing: failing, Revision: l.Revision, Key: visible(l.Key), Provider: visible(l.ProviderRef), Payload: count(len(l.Payload), "byte", "bytes")}
 	if l.Settles != nil {
 		d.Settles, d.KeyURL = visible(l.Settles.Key), p.keyURL(l.Settles.Ref)
 	}
 	if access.From(r.Context()).May(access.RoleAct) {
 		for _, a := range letterActions(failing) {
-			a.ID, a.Revision, a.URL = rand.Text(), l.Revision, fmt.Sprintf("%s/outbox/letters/%d/%s", p.Prefix, id, a.Verb)
+			a.ID, a.Revision, a.URL = rand.Text(), l.Revision, fmt.Sprintf("%s/outbox/letters/%d/act/%s", p.Prefix, id, a.Verb)
 			d.Actions = append(d.Actions, a)
+		}
+		d.RevealURL, d.RevealID = fmt.Sprintf("%s/outbox/letters/%d/reveal", p.Prefix, id), rand.Text()
+	}
+	if reveal {
+		d.Shown, d.Content = true, bodyText(l.Payload)
+		for _, name := range slices.Sorted(maps.Keys(l.Header)) {
+			d.Headers = append(d.Headers, visible(name)+": "+visible(l.Header[name]))
 		}
 	}
 	p.show(w, r, status, "letter", view{Title: "Letter " + strconv.FormatInt(id, 10), Page: "outbox", Note: n, Data: d, Here: fmt.Sprintf("%s/outbox/letters/%d", p.Prefix, id)})
@@ -187,31 +212,58 @@ func letterActions(failing bool) []action {
 	}
 }
 
+// letterFrom returns the action that a form describes.
+func letterFrom(r *http.Request) (operator.DeadLetterAction, error) {
+	a := operator.DeadLetterAction{ID: r.PostFormValue("id"), By: access.From(r.Context()).Name, Why: strings.TrimSpace(r.PostFormValue("why"))}
+	var err, no error
+	a.Letter, no = strconv.ParseInt(r.PathValue("id"), 10, 64)
+	a.Revision, err = strconv.ParseInt(r.PostFormValue("revision"), 10, 64)
+	if err != nil || no != nil || a.ID == "" {
+		return a, fmt.Errorf("%w: the form has no ID or no revision; load the page again", operator.ErrInvalid)
+	}
+	return a, nil
+}
+
+// revealLetter shows the payload of a message after the audit has an entry of it.
+func (p *Pages) revealLetter(w http.ResponseWriter, r *http.Request) {
+	if p.Letters == nil {
+		p.fail(w, r, http.StatusNotFound, "There is no such letter.")
+		return
+	}
+	a, err := letterFrom(r)
+	var l outbox.DeadLetter
+	if err == nil {
+		l, _, err = p.Letters.Reveal(context.WithoutCancel(r.Context()), a)
+	}
+	if err != nil {
+		status, n := p.refusal(r, err)
+		p.showLetter(w, r, status, n)
+		return
+	}
+	n := &note{"warn", "The payload is shown, and the audit says that you have seen it.", "It may hold personal data. It is gone when you leave the page."}
+	p.showFound(w, r, http.StatusOK, &l, l.Died.IsZero(), n, true)
+}
+
 func (p *Pages) actLetter(w http.ResponseWriter, r *http.Request) {
-	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
-	if err != nil || p.Letters == nil {
-		p.fail(w, r, http.StatusNotFound, "There is no such letter.", nil)
+	if p.Letters == nil {
+		p.fail(w, r, http.StatusNotFound, "There is no such letter.")
 		return
 	}
 	verb := r.PathValue("verb")
-	revision, err := strconv.ParseInt(r.PostFormValue("revision"), 10, 64)
-	a := operator.DeadLetterAction{
-		ID: r.PostFormValue("id"), By: access.From(r.Context()).Name, Why: strings.TrimSpace(r.PostFormValue("why")), Letter: id, Revision: revision, Force: verb == "force",
-	}
-	if err != nil || a.ID == "" {
-		err = fmt.Errorf("%w: the form has no ID or no revision; load the page again", operator.ErrInvalid)
-	} else if verb != "redrive" && r.PostFormValue("confirm") != "yes" {
+	a, err := letterFrom(r)
+	a.Force = verb == "force"
+	if err == nil && verb != "redrive" && r.PostFormValue("confirm") != "yes" {
 		err = fmt.Errorf("%w: %w", operator.ErrInvalid, errUnconfirmed)
 	}
 	if err == nil {
 		err = p.carryOutLetter(context.WithoutCancel(r.Context()), verb, a)
 	}
 	if errors.Is(err, errNoVerb) {
-		p.fail(w, r, http.StatusNotFound, "There is no such action.", nil)
+		p.fail(w, r, http.StatusNotFound, "There is no such action.")
 		return
 	}
 	if err != nil {
-		status, n := refusal(err)
+		status, n := p.refusal(r, err)
 		p.showLetter(w, r, status, n)
 		return
 	}
@@ -267,7 +319,7 @@ func (p *Pages) reconciliation(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	page, err := p.Service.List(ctx, operator.Filter{States: []retrysafe.State{retrysafe.StateUnknown}, Limit: maxRunning})
 	if err != nil {
-		p.fail(w, r, http.StatusServiceUnavailable, "The store did not answer.", err)
+		p.storeFailed(w, r, err)
 		return
 	}
 	d.More = page.More
@@ -290,12 +342,12 @@ type auditData struct {
 }
 
 type auditRow struct {
-	At                              moment
-	By, Verb, Why, Outcome, Text    string
-	Class                           string
-	Hash, KeyURL                    string
-	From, To, ID                    string
-	BatchURL, Counts                string
+	At                           moment
+	By, Verb, Why, Outcome, Text string
+	Class                        string
+	Hash, KeyURL                 string
+	From, To, ID                 string
+	BatchURL, Counts             string
 }
 
 var auditVerbs = []string{"resolve", "decline", "release", "redrive", "forget", "erase", "quarantine", "reveal", "redrive letter", "drop letter", "skip message"}
@@ -323,7 +375,7 @@ func (p *Pages) audit(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	entries, err := p.Service.Audit(ctx, f)
 	if err != nil {
-		p.fail(w, r, http.StatusServiceUnavailable, "The audit could not be read.", err)
+		p.storeFailed(w, r, err)
 		return
 	}
 	now := time.Now()

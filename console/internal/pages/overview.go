@@ -110,7 +110,7 @@ const shownGroups = 20
 func (d *overviewData) fillGroups(p *Pages, t *taken[groupsFound]) {
 	d.Ready = !t.At.IsZero() && (t.Err == nil || len(t.Value.All) > 0)
 	if t.Err != nil {
-		d.Problem = visible(t.Err.Error())
+		d.Problem = "The log of this process has the reason."
 	}
 	if age := t.Age(); d.Ready && age > 5*time.Second {
 		d.Stale = "as of " + span(age) + " ago"
@@ -174,7 +174,7 @@ func runInfo(t *taken[runningFound]) string {
 	case t.At.IsZero():
 		return "Being read."
 	case t.Err != nil:
-		return "Not known: " + visible(t.Err.Error())
+		return "Not known: the store did not list them."
 	case t.Value.More:
 		return "The longest of the first " + number(t.Value.Count) + " that the store lists."
 	case t.Value.Count == 0:

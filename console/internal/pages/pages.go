@@ -11,12 +11,14 @@ import (
 	"embed"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/console/internal/access"
+	"github.com/retrysafe/retrysafe/internal/adminwire"
 	"github.com/retrysafe/retrysafe/operator"
 	"github.com/retrysafe/retrysafe/outbox"
 )
@@ -31,9 +33,8 @@ type Sources struct {
 	Depth func(context.Context) (outbox.Depth, error)
 	// Batches runs batches. Nil: the pages offer none.
 	Batches Batches
-	// Reveal notes in the audit that a person looks at the content of a record. Nil: the
-	// pages never show content.
-	Reveal func(context.Context, operator.Action) error
+	// Logger gets the errors of the store, which pages do not show. Required.
+	Logger *slog.Logger
 	// Prefix is the path under which the pages are mounted, without a slash at its end.
 	Prefix string
 	// Facts are what the process knows about itself.
@@ -70,7 +71,7 @@ type Check struct {
 
 // A Minute is how many calls had each outcome in one minute.
 type Minute struct {
-	At                                       time.Time
+	At                                      time.Time
 	Ran, Replayed, Refused, Unknown, Failed int64
 }
 
@@ -87,26 +88,16 @@ type Report struct {
 	Err string
 }
 
-// Batches runs batches in the background. A selection is kept under the ID of its batch
-// until it is applied, for some minutes.
+// Batches runs batches in the background.
 type Batches interface {
-	// Select counts what a batch would change, and keeps it.
-	Select(ctx context.Context, b operator.Batch) (*operator.Selection, error)
-	// Apply starts the batch on what Select has counted. It does not wait. The same batch
-	// started twice runs once.
-	Apply(b operator.Batch) error
-	// Progress returns how far a batch is, or false if the ID is not known here.
-	Progress(id string) (Progress, bool)
-}
-
-// Progress is how far a batch is.
-type Progress struct {
-	Batch  operator.Batch
-	Report operator.BatchReport
-	// Began and Ended are when it was started and, if not zero, when it ended.
-	Began, Ended time.Time
-	// Err is why it stopped before its end, if it did.
-	Err error
+	// Select counts what a batch would change, and keeps that for a while under the name
+	// that it returns.
+	Select(ctx context.Context, b operator.Batch) (found *operator.Selection, name string, err error)
+	// Start begins the batch on what Select has counted, and does not wait for its end. A
+	// batch that is started twice runs once.
+	Start(b operator.Batch, selection string) error
+	// Job returns how far a batch is. It is false if there is none with this ID.
+	Job(ctx context.Context, id string) (adminwire.Job, bool, error)
 }
 
 // Pages serves the console. Close ends what it reads in the background.
@@ -125,8 +116,8 @@ var assets embed.FS
 
 // New returns the pages over the sources.
 func New(s Sources) (*Pages, error) {
-	if s.Service == nil {
-		return nil, errors.New("console: the pages need an operator.Service")
+	if s.Service == nil || s.Logger == nil {
+		return nil, errors.New("console: the pages need an operator.Service and a logger")
 	}
 	s.Prefix = strings.TrimSuffix(s.Prefix, "/")
 	if s.Prefix != "" && s.Prefix[0] != '/' {
@@ -134,7 +125,7 @@ func New(s Sources) (*Pages, error) {
 	}
 	p := &Pages{Sources: s, mux: http.NewServeMux()}
 	p.work.start()
-	p.groups, p.running = newSnapshot(&p.work, p.readGroups), newSnapshot(&p.work, p.readRunning)
+	p.groups, p.running = newSnapshot(&p.work, s.Logger, p.readGroups), newSnapshot(&p.work, s.Logger, p.readRunning)
 	p.routes()
 	return p, nil
 }
@@ -161,7 +152,8 @@ func (p *Pages) routes() {
 	post("/key/act/{verb}", p.act)
 	get("/outbox", p.outbox)
 	get("/outbox/letters/{id}", p.letter)
-	post("/outbox/letters/{id}/{verb}", p.actLetter)
+	post("/outbox/letters/{id}/reveal", p.revealLetter)
+	post("/outbox/letters/{id}/act/{verb}", p.actLetter)
 	get("/reconciliation", p.reconciliation)
 	get("/audit", p.audit)
 	get("/ledgers", p.ledgers)
@@ -174,7 +166,7 @@ func (p *Pages) routes() {
 			p.Login(w, r, http.StatusUnauthorized, "")
 			return
 		}
-		p.fail(w, r, http.StatusNotFound, "There is no such page.", nil)
+		p.fail(w, r, http.StatusNotFound, "There is no such page.")
 	})
 }
 
@@ -205,13 +197,13 @@ func (p *Pages) guarded(role access.Role, h http.HandlerFunc) http.Handler {
 			p.Login(w, r, http.StatusUnauthorized, "")
 			return
 		case !person.May(role):
-			p.fail(w, r, http.StatusForbidden, "Your role is read. This needs a person with the role act.", nil)
+			p.fail(w, r, http.StatusForbidden, "Your role is read. This needs a person with the role act.")
 			return
 		}
 		if r.Method == http.MethodPost {
 			r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 			if err := r.ParseForm(); err != nil {
-				p.fail(w, r, http.StatusBadRequest, "The form could not be read. It may be larger than 1 MiB.", nil)
+				p.fail(w, r, http.StatusBadRequest, "The form could not be read. It may be larger than 1 MiB.")
 				return
 			}
 		}

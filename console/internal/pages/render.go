@@ -138,13 +138,21 @@ func (p *Pages) here(r *http.Request) string {
 	return here
 }
 
-// fail shows an error. Its text is for operators; store errors may be part of it.
-func (p *Pages) fail(w http.ResponseWriter, r *http.Request, status int, title string, err error) {
-	text := ""
-	if err != nil {
-		text = visible(err.Error())
-	}
-	p.show(w, r, status, "message", view{Title: title, Note: &note{"bad", title, text}})
+// fail shows that a request cannot be served.
+func (p *Pages) fail(w http.ResponseWriter, r *http.Request, status int, title string) {
+	p.show(w, r, status, "message", view{Title: title, Note: &note{"bad", title, ""}})
+}
+
+// storeFailed shows that the store did not answer. Its error is in the log, and not on the
+// page.
+func (p *Pages) storeFailed(w http.ResponseWriter, r *http.Request, err error) {
+	p.show(w, r, http.StatusServiceUnavailable, "message", view{Title: "The store did not answer", Note: &note{"bad", "The store did not answer.", p.logged(r, err)}})
+}
+
+// logged logs an error of the store, and returns what a page says instead.
+func (p *Pages) logged(r *http.Request, err error) string {
+	p.Logger.Warn("console: a page could not be read from the store", "page", r.Pattern, "by", access.From(r.Context()).Name, "error", err)
+	return "The log of this process has the reason."
 }
 
 // Login shows the login page. The form sends the token to /login.

@@ -47,7 +47,7 @@ func (p *Pages) ledgers(w http.ResponseWriter, r *http.Request) {
 		defer cancel()
 		all, err := p.Facts.Reports(ctx)
 		if err != nil {
-			d.Problem = visible(err.Error())
+			d.Problem = p.logged(r, err)
 		}
 		for i := range all {
 			d.Rows = append(d.Rows, newLedgerRow(&all[i]))

@@ -131,7 +131,7 @@ func (p *Pages) search(w http.ResponseWriter, r *http.Request) {
 		after, more, err = s.scan(ctx, scope, after)
 	}
 	if err != nil {
-		d.Problem = visible(err.Error())
+		d.Problem = p.logged(r, err)
 	}
 	if len(s.rows) == 1 && s.exact && q.Get("stay") == "" {
 		secure(w)

@@ -2,13 +2,14 @@ package pages
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 )
 
 // background owns the reads that go on after the request that began them.
 type background struct {
-	ctx  context.Context //nolint:containedctx // it ends with the owner, not with a request
+	ctx  context.Context // of all reads; it ends with the owner, not with a request
 	stop func()
 	wg   sync.WaitGroup
 }
@@ -26,8 +27,9 @@ func (b *background) start() {
 // waits a moment for a new result, and shows the one before with its age if there is none
 // yet. One read runs at a time, and after it the store rests four times as long as it took.
 type snapshot[T any] struct {
-	work *background
-	read func(context.Context) (T, error)
+	work   *background
+	logger *slog.Logger
+	read   func(context.Context) (T, error)
 
 	mu      sync.Mutex
 	last    taken[T]
@@ -55,8 +57,8 @@ const (
 	longestRead = time.Minute
 )
 
-func newSnapshot[T any](work *background, read func(context.Context) (T, error)) *snapshot[T] {
-	return &snapshot[T]{work: work, read: read}
+func newSnapshot[T any](work *background, logger *slog.Logger, read func(context.Context) (T, error)) *snapshot[T] {
+	return &snapshot[T]{work: work, logger: logger, read: read}
 }
 
 // get returns the latest result.
@@ -94,6 +96,9 @@ func (s *snapshot[T]) refresh() {
 	defer cancel()
 	began := time.Now()
 	v, err := s.read(ctx)
+	if err != nil && s.work.ctx.Err() == nil {
+		s.logger.Warn("console: the overview could not be read from the store", "error", err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(s.running)
