@@ -11,6 +11,10 @@ import (
 // happens at the record's deadline.
 func explain(r *retrysafe.Record) (meaning, client, due string) {
 	left := when(r.Deadline, r.ReadAt).Rel
+	ask, end := "Resolvers are asked "+left+".", "It is forgotten "+left+"."
+	if r.Due() {
+		ask, end = "Resolvers are due to be asked, since "+span(r.ReadAt.Sub(r.Deadline))+".", "It may be forgotten at any moment."
+	}
 	status := 0
 	if r.Result != nil {
 		status = r.Result.Status
@@ -20,7 +24,7 @@ func explain(r *retrysafe.Record) (meaning, client, due string) {
 		return "It cannot be read: it is damaged, newer than this program, or sealed with a key that is missing. Upgrade the program or give it the key.",
 			"503, and nothing runs", ""
 	case r.State == retrysafe.StateAccepted:
-		return "It is stored and waits for a worker. Check that one runs if this takes long.", "202, try again later", "It is given up " + left + "."
+		return "It is stored and waits for a worker. Check that one runs if this takes long.", "202, try again later", "It is given up " + left + ", unless a worker claims it."
 	case r.State == retrysafe.StateInProgress && !r.Due():
 		return fmt.Sprintf("It is running: attempt %d holds a lease and renews it. There is nothing to do.", r.Attempt), "409, try again later", "The lease ends " + left + " unless it is renewed."
 	case r.State == retrysafe.StateInProgress:
@@ -28,7 +32,7 @@ func explain(r *retrysafe.Record) (meaning, client, due string) {
 			"what the policy says: " + r.Lapse.String(), "The lease ended " + left + "."
 	case r.UnderReview():
 		return fmt.Sprintf("Its attempt stopped without an answer. Retries get a stored %d, which never changes, and whether it happened is under review.", status),
-			fmt.Sprintf("the stored %d", status), "Resolvers are asked " + left + "."
+			fmt.Sprintf("the stored %d", status), ask
 	case r.State == retrysafe.StateUnknown && r.Inquiry.Disputed:
 		return "Two pieces of evidence contradict each other: it was taken not to have happened, and has. Perhaps it has happened twice. Look for two effects at the provider, undo one there, and then resolve it.",
 			"409, and nothing runs", "No other evidence settles it."
@@ -37,15 +41,15 @@ func explain(r *retrysafe.Record) (meaning, client, due string) {
 			"409, and nothing runs", "No resolver is asked again."
 	case r.State == retrysafe.StateUnknown:
 		return "It may have happened. " + asked(r.Inquiry.Tries) + " If you know how it ended, say so; otherwise do nothing: unknown is safe.",
-			"409, and nothing runs", "Resolvers are asked " + left + "."
+			"409, and nothing runs", ask
 	case r.State == retrysafe.StateRetryable:
-		return "It is proven not to have happened. There is nothing to do.", "the next request runs it", "It is forgotten " + left + "."
+		return "It is proven not to have happened. There is nothing to do.", "the next request runs it", end
 	case r.State == retrysafe.StateExpired:
 		return "Its answer is forgotten; the key is kept for audit.", "a new run, or 410 by the policy", "It is deleted " + left + "."
 	case r.Result != nil && r.Result.Omitted:
-		return "It was executed, and its answer was not kept.", fmt.Sprintf("that it was executed with %d", status), "It is forgotten " + left + "."
+		return "It was executed, and its answer was not kept.", fmt.Sprintf("that it was executed with %d", status), end
 	default:
-		return "It is answered. Every retry gets this answer, byte for byte.", fmt.Sprintf("the stored %d", status), "It is forgotten " + left + "."
+		return "It is answered. Every retry gets this answer, byte for byte.", fmt.Sprintf("the stored %d", status), end
 	}
 }
 

@@ -81,10 +81,10 @@ func (m *Minute) counts() [5]int64 {
 	return [5]int64{m.Ran, m.Replayed, m.Refused, m.Unknown, m.Failed}
 }
 
-// ceiling returns the next even number of the form 2, 4, 10 times a power of ten.
+// ceiling returns an even and round number that is not below n.
 func ceiling(n int64) int64 {
 	for unit := int64(1); ; unit *= 10 {
-		for _, f := range []int64{2, 4, 10} {
+		for _, f := range []int64{2, 4, 6, 8, 10, 12, 16} {
 			if f*unit >= n {
 				return f * unit
 			}

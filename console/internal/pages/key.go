@@ -204,11 +204,11 @@ func (p *Pages) curl(r *retrysafe.Record) (line, remark string) {
 	if !utf8.ValidString(r.Key) || strings.ContainsFunc(r.Key, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }) {
 		return "", "The key has characters that a command line cannot carry safely."
 	}
-	api := p.Facts.API
-	if api == "" {
-		api = "$API"
+	target := `"$API"` + shellWord(path)
+	if p.Facts.API != "" {
+		target = shellWord(p.Facts.API + path)
 	}
-	line = fmt.Sprintf("curl -i -X %s \"%s\"%s -H \"Authorization: $TOKEN\" -H %s --data-binary @request.json", method, api, shellWord(path), shellWord(`Idempotency-Key: "`+r.Key+`"`))
+	line = fmt.Sprintf("curl -i -X %s %s \\\n  -H \"Authorization: $TOKEN\" \\\n  -H %s \\\n  --data-binary @request.json", method, target, shellWord(`Idempotency-Key: "`+r.Key+`"`))
 	return line, "With the same bytes as the first request and the same caller. Afterwards the answer has Idempotent-Replayed: true."
 }
 
@@ -254,7 +254,7 @@ func timeline(r *retrysafe.Record, entries []operator.Entry) []event {
 		first = "The first request arrived and was stored for a worker."
 	}
 	add(r.CreatedAt, "attempt", first, "", "", "")
-	noted := map[string]bool{}
+	noted, before := map[string]bool{}, retrysafe.StateInProgress
 	for i := range r.Inquiry.Notes {
 		n := &r.Inquiry.Notes[i]
 		noted[n.ID] = n.ID != ""
@@ -262,7 +262,12 @@ func timeline(r *retrysafe.Record, entries []operator.Entry) []event {
 		if strings.HasPrefix(n.By, "operator ") {
 			kind = "audit"
 		}
-		add(n.At, kind, "It became "+strings.ReplaceAll(n.State.String(), "_", " ")+".", n.Text, n.By, n.ID)
+		verb := "It became "
+		if n.State == before {
+			verb = "It stayed "
+		}
+		before = n.State
+		add(n.At, kind, verb+stateName(n.State)+".", n.Text, n.By, n.ID)
 	}
 	for i := range entries {
 		e := &entries[i]
@@ -277,7 +282,9 @@ func timeline(r *retrysafe.Record, entries []operator.Entry) []event {
 	}
 	slices.SortStableFunc(all, func(a, b event) int { return a.time.Compare(b.time) })
 	all = append(all, phases(r)...)
-	if last := len(all) - 1; last < 0 || r.UpdatedAt.After(all[last].time) {
+	last := len(r.Inquiry.Notes) - 1
+	told := last >= 0 && r.Inquiry.Notes[last].State == r.State && r.UpdatedAt.Sub(r.Inquiry.Notes[last].At) < time.Second
+	if !told && r.UpdatedAt.After(r.CreatedAt) {
 		add(r.UpdatedAt, "state", nowText(r), r.Reason, "", "")
 	}
 	_, _, due := explain(r)

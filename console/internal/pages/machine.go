@@ -138,7 +138,11 @@ func pathOf(r *retrysafe.Record) []retrysafe.State {
 		add(retrysafe.StateInProgress)
 	}
 	for i := range r.Inquiry.Notes {
-		s := r.Inquiry.Notes[i].State
+		n := &r.Inquiry.Notes[i]
+		s := n.State
+		if last := path[len(path)-1]; last == retrysafe.StateInProgress || last == retrysafe.StateAccepted {
+			add(before(n))
+		}
 		if path[len(path)-1] == retrysafe.StateRetryable && s != retrysafe.StateRetryable && !hidden[[2]retrysafe.State{retrysafe.StateRetryable, s}] {
 			add(retrysafe.StateInProgress)
 		}
@@ -152,4 +156,18 @@ func pathOf(r *retrysafe.Record) []retrysafe.State {
 	}
 	add(r.State)
 	return path
+}
+
+// before returns the state that a note was about, where its text tells: an answer is
+// forgotten or erased, and evidence settles an unknown outcome. What a sweeper settles had
+// no other state in between.
+func before(n *retrysafe.Note) retrysafe.State {
+	switch {
+	case strings.HasPrefix(n.Text, "forgotten:"), strings.HasPrefix(n.Text, "erased:"):
+		return retrysafe.StateCompleted
+	case n.By != "sweeper" && (n.State == retrysafe.StateCompleted || n.State == retrysafe.StateRetryable):
+		return retrysafe.StateUnknown
+	default:
+		return newKey
+	}
 }

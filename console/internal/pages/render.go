@@ -59,6 +59,7 @@ type view struct {
 	Here   string // the address of this page, to come back to
 	Query  string // what the search box says
 	Note   *note
+	Sent   bool // it answers a form, and its address does not show it again
 	Ver    string
 	Menu   []menuItem
 	Data   any
@@ -107,6 +108,7 @@ func (p *Pages) show(w http.ResponseWriter, r *http.Request, status int, name st
 	v.Prefix, v.Ver, v.Theme = p.Prefix, version, theme(r)
 	v.Person = access.From(r.Context())
 	v.MayAct = v.Person.May(access.RoleAct)
+	v.Sent = r.Method == http.MethodPost
 	if v.Here == "" {
 		v.Here = p.here(r)
 	}

@@ -104,6 +104,9 @@ type moment struct {
 	Rel, Exact, Machine string
 }
 
+// never is how far in the future a deadline is that never comes.
+const never = 30 * 365 * 24 * time.Hour
+
 // when returns a time relative to the store's clock at the moment it was read.
 func when(t, now time.Time) moment {
 	if t.IsZero() {
@@ -113,6 +116,8 @@ func when(t, now time.Time) moment {
 	switch d := now.Sub(t); {
 	case d > -time.Second && d < time.Second:
 		m.Rel = "now"
+	case d < -never:
+		m.Rel = "never"
 	case d < 0:
 		m.Rel = "in " + span(-d)
 	default:

@@ -120,7 +120,7 @@ func (b *tab) login(token string) {
 func (b *tab) waitFor(selector, part string) {
 	b.t.Helper()
 	quoted, _ := json.Marshal([]string{selector, part})
-	expression := fmt.Sprintf(`(() => { const [s, p] = %s; return [...document.querySelectorAll(s)].some((e) => e.innerText.includes(p)) })()`, quoted)
+	expression := fmt.Sprintf(`(() => { const [s, p] = %s; return [...document.querySelectorAll(s)].some((e) => e.checkVisibility() && e.innerText.includes(p)) })()`, quoted)
 	for until := time.Now().Add(enough); time.Now().Before(until); time.Sleep(30 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(b.ctx, enough)
 		found, err := chromedp.Run(ctx, chromedp.Evaluate[bool](expression))
@@ -177,12 +177,15 @@ type violation struct {
 	}
 }
 
-// accessible fails if axe-core finds a serious defect in the page.
-func (b *tab) accessible(name string) {
+// accessible fails if axe-core finds a serious defect in the page. Options are those of
+// its run.
+func (b *tab) accessible(name, options string) {
 	b.t.Helper()
-	b.do(chromedp.Evaluate[chromedp.Void](axe(b.t)))
+	if !evaluate[bool](b, "!!window.axe") {
+		b.do(chromedp.Evaluate[chromedp.Void](axe(b.t)))
+	}
 	type report struct{ Violations []violation }
-	r := evaluate[report](b, `axe.run(document, {resultTypes: ["violations"]})`)
+	r := evaluate[report](b, "axe.run(document, {"+options+"})")
 	for _, v := range r.Violations {
 		if v.Impact == "serious" || v.Impact == "critical" {
 			b.t.Errorf("%s: %s (%s): %s", name, v.ID, v.Impact, v.Help)

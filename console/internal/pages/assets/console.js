@@ -58,9 +58,8 @@
     }
     setTimeout(turn, wait);
   }
-  // A form's answer, such as that of a refused action, has no address to fetch anew.
-  const sent = performance.getEntriesByType("navigation")[0]?.type !== "reload" && document.querySelector("main > .note.bad, main > .note.warn");
-  if (!sent) for (const part of document.querySelectorAll("[data-live]")) live(part);
+  // The answer to a form, such as that of a refused action, has no address to fetch anew.
+  if (!document.querySelector("main[data-sent]")) for (const part of document.querySelectorAll("[data-live]")) live(part);
 
   // A double click sends a form once. Should it be sent twice all the same, its id makes
   // the second one a repetition of the first.
