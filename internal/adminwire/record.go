@@ -275,3 +275,18 @@ func Views(records []retrysafe.Record) []View {
 	}
 	return list
 }
+
+// A ViewPage is a part of a list of records.
+type ViewPage struct {
+	Records []View
+	Next    retrysafe.Ref
+	More    bool
+}
+
+// A Counted is what a batch would change. Of is the selection itself, as the source of it
+// has it.
+type Counted struct {
+	Count, Disputed, Unreadable int
+	Sample                      []View
+	Of                          any
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -69,7 +70,9 @@ func (a *API) startBatch(c *call) (any, error) {
 	if b.ID == "" {
 		b.ID = rand.Text()
 	}
-	request := digestOf(c.by.Name, in)
+	what := *in
+	what.Selection, what.AtMost, what.Rate = "", 0, 0 // they do not say what the batch does
+	request := digestOf(c.by.Name, what)
 	if j, ok := a.jobs.find(b.ID); ok && j.State == adminwire.JobRunning {
 		return a.accepted(c, adminwire.Job{ID: b.ID}, request, nil)
 	}
@@ -214,6 +217,9 @@ func (a *API) reconcile(c *call) (any, error) {
 		}
 	}
 	counts, err := a.Reconcile(c.Context(), in.Only)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil, unsupported("this server has no resolver to ask")
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,8 @@ machine). The change is made only if the record is still at the revision that yo
 type Flags struct {
 	By, Why, ID string
 	Revision    int64
+	// ByToken says that a gateway knows the author by a token.
+	ByToken bool
 	// Ask says that the action must be confirmed, Yes that it was on the command line.
 	Ask, Yes bool
 	Format   *command.Choice
@@ -58,7 +60,10 @@ func (f *Flags) Complete(env *command.Env) error {
 	if strings.TrimSpace(f.Why) == "" {
 		return exit.Usagef("--why is missing: the reason, for readers of the audit").Hintf(`for example --why "ch_17 is in the provider's dashboard"`)
 	}
-	if f.By == "" {
+	if f.ByToken && f.By != "" {
+		return exit.Usagef("with --admin the author is the name of the token").Hintf("leave out --by")
+	}
+	if f.By == "" && !f.ByToken {
 		user := cmp.Or(env.Getenv("USER"), env.Getenv("LOGNAME"))
 		if user == "" {
 			return exit.Usagef("the author is not known: there is no $USER").Hintf("use --by NAME")

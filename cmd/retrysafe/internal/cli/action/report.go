@@ -27,6 +27,9 @@ type Target struct {
 // Report reports how an action ended: what package operator returned for it.
 func Report(env *command.Env, flags *Flags, on Target, e operator.Entry, err error) error {
 	refused, isRefused := errors.AsType[*operator.RefusedError](err)
+	if e, ok := errors.AsType[*exit.Error](err); ok {
+		return e
+	}
 	switch {
 	case isRefused:
 		e = refused.Entry
@@ -38,7 +41,7 @@ func Report(env *command.Env, flags *Flags, on Target, e operator.Entry, err err
 		return exit.Errorf(exit.Store, "the store does not answer, and nothing was done: %v", err)
 	case err != nil:
 		return exit.Errorf(exit.Unsure, "it is not known whether it was done: %v", err).
-			Hintf("find out with the same command and: --by %s --revision %d --id %s", terminal.ShellWord(flags.By), flags.Revision, terminal.ShellWord(on.ID))
+			Hintf("find out with the same command and:%s --revision %d --id %s", flags.AuthorWords(), flags.Revision, terminal.ShellWord(on.ID))
 	}
 	if flags.Format.Is("json") {
 		if err := terminal.WriteJSON(env.Out, EntryJSON{e, e.Replayed}); err != nil {
@@ -51,6 +54,14 @@ func Report(env *command.Env, flags *Flags, on Target, e operator.Entry, err err
 		return exit.Errorf(exit.No, "refused: %v", errors.New(e.Text)).Hintf("%s", afterRefusal(e.Code, on.Show))
 	}
 	return nil
+}
+
+// AuthorWords are the words of a command line that name the same author.
+func (f *Flags) AuthorWords() string {
+	if f.ByToken {
+		return ""
+	}
+	return " --by " + terminal.ShellWord(f.By)
 }
 
 // EntryJSON is an entry of the audit for scripts. Replayed says that an earlier command

@@ -153,14 +153,19 @@ var varying = []struct {
 	{regexp.MustCompile(`  +`), "  "},
 }
 
+// Steady returns an output without the parts that differ from run to run.
+func Steady(text string) string {
+	for _, v := range varying {
+		text = v.pattern.ReplaceAllString(text, v.with)
+	}
+	return text
+}
+
 // Golden fails the test unless standard output is what a file of testdata has, apart from
 // times, IDs and the like.
 func (o *Output) Golden(name string) {
 	o.t.Helper()
-	got := o.Out
-	for _, v := range varying {
-		got = v.pattern.ReplaceAllString(got, v.with)
-	}
+	got := Steady(o.Out)
 	file := filepath.Join("testdata", name)
 	if *Update {
 		Must(o.t, os.WriteFile(file, []byte(got), 0o644))

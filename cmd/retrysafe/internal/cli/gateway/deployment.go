@@ -16,14 +16,15 @@ import (
 
 // A deployment is what a configuration works on: a store, and whose it is.
 type deployment struct {
-	at    *stores.Location
-	store retrysafe.Store // below encryption and cache
-	id    string          // as the store has it
+	at     *stores.Location
+	opened *storeurl.Opened
+	store  retrysafe.Store // that of opened, below encryption and cache
+	id     string          // as the store has it
 }
 
 // openStore opens the store of a configuration. In a reload a store that is not open yet
 // must have the tables already: a reload never creates one, since its keys are not there.
-func (b *builder) openStore(ctx context.Context, l *stores.Location) (retrysafe.Store, func() error, error) {
+func (b *builder) openStore(ctx context.Context, l *stores.Location) (*storeurl.Opened, func() error, error) {
 	if b.running == nil || b.stores.has(l) {
 		return b.stores.open(ctx, l, nil)
 	}

@@ -29,12 +29,13 @@ import (
 // when it has ended.
 type instance struct {
 	*gateway.Gateway
-	release []func() error
+	operators *operators // nil: there are none
+	release   []func() error
 }
 
 // Drain implements [listener.App].
 func (i *instance) Drain(ctx context.Context) error {
-	err := i.Gateway.Drain(ctx)
+	err := errors.Join(i.operators.close(ctx), i.Gateway.Drain(ctx))
 	for _, f := range i.release {
 		err = errors.Join(err, f())
 	}
@@ -73,13 +74,13 @@ func (b *builder) build(ctx context.Context, c *config.Config) (listener.App, er
 		return nil, err
 	}
 	l.KeysFile = c.Encryption.KeysFile
-	store, release, err := b.openStore(ctx, l)
+	opened, release, err := b.openStore(ctx, l)
 	if err != nil {
 		return nil, err
 	}
 	before, requests := b.budget.Memory().Most, b.budget.Requests().Most
 	b.budget.Resize(gateway.BudgetFor(c))
-	i, err := b.newInstance(ctx, c, &deployment{at: l, store: store})
+	i, err := b.newInstance(ctx, c, &deployment{at: l, opened: opened, store: opened.Store})
 	if err != nil {
 		b.budget.Resize(before, requests)
 		return nil, errors.Join(err, release())
@@ -88,7 +89,7 @@ func (b *builder) build(ctx context.Context, c *config.Config) (listener.App, er
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	reloaded := b.last != nil
-	b.last, b.warnings = c, slices.Concat(warnings(c, i.Gateway), l.Address.Warnings(), storeurl.Caveats(ctx, store))
+	b.last, b.warnings = c, slices.Concat(warnings(c, i.Gateway), l.Address.Warnings(), storeurl.Caveats(ctx, opened.Store))
 	if reloaded { // those of the first configuration are announced with the addresses
 		for _, w := range b.warnings {
 			b.logger.Warn("retrysafe: " + printable.Text(w))
@@ -139,8 +140,11 @@ func (b *builder) newInstance(ctx context.Context, c *config.Config, d *deployme
 	if err := b.join(ctx, d, identity.Claim{Settings: identity.Of(c, parts.Keyring), Fields: identity.FieldsOf(g.Fields())}); err != nil {
 		return nil, err
 	}
-	b.running = d
 	i := &instance{Gateway: g, release: []func() error{closeShared}}
+	if err := b.addOperators(c, i, d); err != nil {
+		return nil, err
+	}
+	b.running = d
 	b.metrics.Routes(g.Routes()...)
 	i.onRelease(b.metrics.Store(func() bool { return g.Ready() == nil }), b.metrics.Guard(g.Guard()))
 	if cache := g.Cache(); cache != nil {
@@ -196,6 +200,9 @@ func (b *builder) announce(at listener.Addresses) {
 	}
 	if at.Admin != "" {
 		say("operators on %s", printable.Text(at.Admin))
+	}
+	if at.Socket != "" {
+		say("operators on %s", printable.Text(at.Socket))
 	}
 	for _, w := range warnings {
 		say("warning: %s", printable.Text(w))

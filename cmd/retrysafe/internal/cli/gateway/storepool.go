@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
 )
@@ -31,7 +30,7 @@ func (p *storePool) has(l *stores.Location) bool {
 
 // open returns the store at a location, and a function that releases it. The last
 // release closes the store. Opts, which may be nil, are for a store that is not open.
-func (p *storePool) open(ctx context.Context, l *stores.Location, opts *storeurl.Options) (retrysafe.Store, func() error, error) {
+func (p *storePool) open(ctx context.Context, l *stores.Location, opts *storeurl.Options) (*storeurl.Opened, func() error, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.byURL[l.URL]
@@ -49,7 +48,7 @@ func (p *storePool) open(ctx context.Context, l *stores.Location, opts *storeurl
 		p.byURL[l.URL] = s
 	}
 	s.users++
-	return s.Store, sync.OnceValue(func() error { return p.release(l, s) }), nil
+	return s.Opened, sync.OnceValue(func() error { return p.release(l, s) }), nil
 }
 
 func (p *storePool) release(l *stores.Location, s *pooledStore) error {

@@ -33,15 +33,12 @@ type operation struct {
 	// outdates says that caches may hold an answer that the operation changes.
 	outdates bool
 	key      *keyArg
-	do       func(context.Context, *operator.Service, operator.Action) (operator.Entry, error)
+	answer   *retrysafe.Result // for retries, if the operation gives one
 }
 
 // run makes the change to the record that args name.
 func (o *operation) run(ctx context.Context, env *command.Env, target *stores.Flags, flags *action.Flags, args []string) error {
-	if err := flags.Complete(env); err != nil {
-		return err
-	}
-	s, err := target.Open(ctx, env)
+	s, err := openToAct(ctx, env, target, flags)
 	if err != nil {
 		return err
 	}
@@ -58,7 +55,7 @@ func (o *operation) run(ctx context.Context, env *command.Env, target *stores.Fl
 		flags.Revision = r.Revision
 	}
 	if flags.Ask && !flags.Yes {
-		if err := env.Confirm(ctx, question(o.consequence, ref, &r, flags.Revision)); err != nil {
+		if err := env.Confirm(ctx, question(o.consequence, ref, &r.Record, flags.Revision)); err != nil {
 			return err
 		}
 	}
@@ -66,59 +63,61 @@ func (o *operation) run(ctx context.Context, env *command.Env, target *stores.Fl
 	if a.ID == "" {
 		a.ID = action.ID(append([]string{o.verb, a.By, a.Why, ref.Scope, ref.Key, strconv.FormatInt(a.Revision, 10), a.ProviderRef}, o.arguments...)...)
 	}
-	e, err := o.do(ctx, s.Service, a)
-	on := action.Target{Name: keyref.Text(ref), ID: a.ID, Show: "retrysafe keys show" + s.Repeat + " " + keyref.ShellWords(ref)}
+	e, err := s.Act(ctx, o.verb, a, o.answer)
+	on := action.Target{Name: keyref.Text(ref), ID: a.ID, Show: "retrysafe keys show" + s.Again() + " " + keyref.ShellWords(ref)}
 	if err := action.Report(env, flags, on, e, err); err != nil || flags.Format.Is("json") {
 		return err
 	}
 	if o.outdates {
-		fmt.Fprintln(env.Out, reach(ctx, s.Store))
+		fmt.Fprintln(env.Out, reach(ctx, s))
 	}
 	return nil
 }
 
+// openToAct opens what an action works on, and completes its author.
+func openToAct(ctx context.Context, env *command.Env, target *stores.Flags, flags *action.Flags) (*session, error) {
+	flags.ByToken = target.AdminURL != ""
+	if err := flags.Complete(env); err != nil {
+		return nil, err
+	}
+	s, err := open(ctx, env, target)
+	if err != nil {
+		return nil, err
+	}
+	flags.By = cmp.Or(s.Author(), flags.By)
+	return s, nil
+}
+
 // reach says when running gateways serve what an operation has made of an answer.
-func reach(ctx context.Context, s retrysafe.Store) string {
-	if feed, ok := s.(retrysafe.ChangeFeed); ok {
-		if _, _, err := feed.Changes(ctx, ""); err == nil {
-			return "running gateways follow within a second"
-		}
+func reach(ctx context.Context, s *session) string {
+	if f, err := s.Facts(ctx); err == nil && f.Store.Announces {
+		return "running gateways follow within a second"
 	}
 	return "gateways with a cache may return the old answer for as long as their cache.max_age, by default a minute: this store cannot tell them"
 }
 
-// A simpleVerb is an operation that takes no arguments of its own.
-type simpleVerb func(*operator.Service, context.Context, operator.Action) (operator.Entry, error)
-
 // simpleCommand completes a command whose operation takes no arguments of its own. It
 // asks for a confirmation if there is a consequence.
-func simpleCommand(env *command.Env, target *stores.Flags, do simpleVerb, verb, consequence string, cmd *cobra.Command) *cobra.Command {
+func simpleCommand(env *command.Env, target *stores.Flags, verb, consequence string, cmd *cobra.Command) *cobra.Command {
 	cmd.Use = verb + " [SCOPE] KEY"
 	cmd.Args = oneKey
 	flags, key := action.AddFlags(cmd, consequence != ""), addKeyArg(cmd)
 	cmd.RunE = command.Run(func(cmd *cobra.Command, args []string) error {
-		o := operation{verb: verb, consequence: consequence, outdates: verb == "forget" || verb == "erase", key: key, do: do.of()}
+		o := operation{verb: verb, consequence: consequence, outdates: verb == "forget" || verb == "erase", key: key}
 		return o.run(cmd.Context(), env, target, flags, args)
 	})
 	return cmd
 }
 
-// of returns the verb with its arguments in another order.
-func (do simpleVerb) of() func(context.Context, *operator.Service, operator.Action) (operator.Entry, error) {
-	return func(ctx context.Context, d *operator.Service, a operator.Action) (operator.Entry, error) {
-		return do(d, ctx, a)
-	}
-}
-
 // bulkCommand is [simpleCommand] for a verb that changes many keys, too. Many is the
 // consequence for them.
-func bulkCommand(env *command.Env, target *stores.Flags, do simpleVerb, verb, consequence, many string, cmd *cobra.Command) *cobra.Command {
+func bulkCommand(env *command.Env, target *stores.Flags, verb, consequence, many string, cmd *cobra.Command) *cobra.Command {
 	cmd.Use = verb + " {[SCOPE] KEY | FILTERS}"
 	flags, key, bulkFlags := action.AddFlags(cmd, consequence != ""), addKeyArg(cmd), addBulkFlags(cmd, statusFlag)
 	cmd.Args = keyOrFilters(bulkFlags)
 	cmd.RunE = command.Run(func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			o := operation{verb: verb, consequence: consequence, key: key, do: do.of()}
+			o := operation{verb: verb, consequence: consequence, key: key}
 			return o.run(cmd.Context(), env, target, flags, args)
 		}
 		b := bulk{bulkFlags: bulkFlags, flags: flags, batch: operator.Batch{Verb: verb}, consequence: many}
@@ -142,11 +141,11 @@ func question(consequence string, ref retrysafe.Ref, r *retrysafe.Record, revisi
 }
 
 // cannotLoad returns the error for a record that cannot be loaded.
-func cannotLoad(s *stores.Session, ref retrysafe.Ref, err error) error {
+func cannotLoad(s *session, ref retrysafe.Ref, err error) error {
 	switch {
 	case errors.Is(err, retrysafe.ErrNotFound):
 		return exit.Errorf(exit.No, "there is no key %s in the scope %s: it was forgotten, or never existed", printable.Name(ref.Key), printable.Name(ref.Scope)).
-			Hintf("see what is there: retrysafe keys list%s --scope %s", s.Repeat, terminal.ShellWord(printable.Name(ref.Scope)))
+			Hintf("see what is there: retrysafe keys list%s --scope %s", s.Again(), terminal.ShellWord(printable.Name(ref.Scope)))
 	case errors.Is(err, retrysafe.ErrUnreadable):
 		return exit.Errorf(exit.No, "the record cannot be read: %v", err).
 			Hintf("upgrade this program, or name the key with --keys-file; until then it cannot run and cannot be changed")

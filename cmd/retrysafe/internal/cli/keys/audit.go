@@ -60,7 +60,7 @@ A change of many keys is one entry; --batch shows the keys of it.`,
 			f.Ref = keyref.Parse(args)
 		}
 		f.Since, f.Before = since.Time, before.Time
-		s, err := target.Open(ctx, env)
+		s, err := open(ctx, env, target)
 		if err != nil {
 			return err
 		}

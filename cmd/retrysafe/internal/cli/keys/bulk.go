@@ -17,6 +17,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
+	"github.com/retrysafe/retrysafe/internal/adminwire"
 	"github.com/retrysafe/retrysafe/internal/failreason"
 	"github.com/retrysafe/retrysafe/operator"
 )
@@ -84,14 +85,17 @@ type bulk struct {
 
 // run counts the keys, has the count confirmed, and changes them.
 func (b *bulk) run(ctx context.Context, env *command.Env, target *stores.Flags) error {
+	b.flags.ByToken = target.AdminURL != ""
 	if err := b.parse(env); err != nil {
 		return err
 	}
-	s, err := target.Open(ctx, env)
+	s, err := open(ctx, env, target)
 	if err != nil {
 		return err
 	}
 	defer s.Close(ctx)
+	b.flags.By = cmp.Or(s.Author(), b.flags.By)
+	b.batch.By = b.flags.By
 	sel, err := s.Select(ctx, b.batch)
 	switch {
 	case errors.Is(err, operator.ErrInvalid):
@@ -101,7 +105,7 @@ func (b *bulk) run(ctx context.Context, env *command.Env, target *stores.Flags) 
 	case b.dryRun:
 		return b.show(env, sel)
 	case sel.Count == 0 && b.flags.ID == "":
-		return exit.Errorf(exit.No, "no keys match%s; nothing was done", leftOut(sel)).Hintf("see what needs a person: retrysafe keys groups%s", s.Repeat)
+		return exit.Errorf(exit.No, "no keys match%s; nothing was done", leftOut(sel)).Hintf("see what needs a person: retrysafe keys groups%s", s.Again())
 	case b.yesCount > 0 && sel.Count > b.yesCount:
 		return exit.Errorf(exit.No, "%s match, and only %s were confirmed; nothing was done", terminal.Count(sel.Count, "key", "keys"), terminal.Number(b.yesCount)).
 			Hintf("look again with --dry-run, and confirm with --yes-count %d", sel.Count)
@@ -148,7 +152,7 @@ type selectionJSON struct {
 }
 
 // show shows what would be changed.
-func (b *bulk) show(env *command.Env, sel *operator.Selection) error {
+func (b *bulk) show(env *command.Env, sel *adminwire.Counted) error {
 	if b.flags.Format.Is("json") {
 		j := selectionJSON{Count: sel.Count, Disputed: sel.Disputed, Unreadable: sel.Unreadable, Sample: []recordJSON{}}
 		for i := range sel.Sample {
@@ -169,11 +173,11 @@ func (b *bulk) show(env *command.Env, sel *operator.Selection) error {
 }
 
 // sampleTable writes some of the keys.
-func sampleTable(env *command.Env, sel *operator.Selection) error {
+func sampleTable(env *command.Env, sel *adminwire.Counted) error {
 	t := terminal.NewTable(env.Out, false, "SCOPE", "KEY", "STATE", "OPERATION", "STATUS", "CREATED", "REASON")
 	for i := range sel.Sample {
 		r := &sel.Sample[i]
-		t.Add(printable.Name(r.Scope), printable.Name(r.Key), stateText(r), terminal.OrDash(printable.Text(r.Operation)), upstreamStatus(r),
+		t.Add(printable.Name(r.Scope), printable.Name(r.Key), stateText(&r.Record), terminal.OrDash(printable.Text(r.Operation)), upstreamStatus(&r.Record),
 			terminal.Ago(r.CreatedAt, r.ReadAt), terminal.OrDash(terminal.Clip(printable.Text(r.Reason), 60)))
 	}
 	if more := sel.Count - len(sel.Sample); more > 0 {
@@ -191,7 +195,7 @@ func upstreamStatus(r *retrysafe.Record) string {
 }
 
 // leftOut says which keys are left out although they may match.
-func leftOut(sel *operator.Selection) (text string) {
+func leftOut(sel *adminwire.Counted) (text string) {
 	if sel.Disputed > 0 {
 		text += fmt.Sprintf("; %s left out, to be settled one by one", terminal.Count(sel.Disputed, "disputed one is", "disputed ones are"))
 	}
@@ -202,11 +206,11 @@ func leftOut(sel *operator.Selection) (text string) {
 }
 
 // question returns what is about to be changed, and the consequence.
-func (b *bulk) question(s *stores.Session, sel *operator.Selection) string {
+func (b *bulk) question(s *session, sel *adminwire.Counted) string {
 	text := fmt.Sprintf("%s\n  %s match%s", s, terminal.Count(sel.Count, "key", "keys"), leftOut(sel))
 	for i := range min(3, len(sel.Sample)) {
 		r := &sel.Sample[i]
-		text += fmt.Sprintf("\n  %s %s: %s, %s", printable.Name(r.Scope), printable.Name(r.Key), stateText(r), terminal.OrDash(printable.Text(r.Operation)))
+		text += fmt.Sprintf("\n  %s %s: %s, %s", printable.Name(r.Scope), printable.Name(r.Key), stateText(&r.Record), terminal.OrDash(printable.Text(r.Operation)))
 	}
 	if sel.Count > 3 {
 		text += "\n  …"
@@ -215,7 +219,7 @@ func (b *bulk) question(s *stores.Session, sel *operator.Selection) string {
 }
 
 // apply changes the keys.
-func (b *bulk) apply(ctx context.Context, env *command.Env, s *stores.Session, sel *operator.Selection) error {
+func (b *bulk) apply(ctx context.Context, env *command.Env, s *session, sel *adminwire.Counted) error {
 	progress, last := env.Progress(), operator.BatchReport{}
 	b.batch.Progress = func(r operator.BatchReport) {
 		last = r
@@ -223,12 +227,15 @@ func (b *bulk) apply(ctx context.Context, env *command.Env, s *stores.Session, s
 	}
 	e, err := s.Apply(ctx, b.batch, sel)
 	progress.End()
+	denied, isDenied := errors.AsType[*exit.Error](err)
 	switch {
+	case isDenied:
+		return denied
 	case errors.Is(err, operator.ErrInvalid), errors.Is(err, retrysafe.ErrMismatch):
 		return exit.Usagef("%v", err)
 	case err != nil:
 		return exit.Errorf(exit.Unsure, "it was interrupted after %s: %v", terminal.Count(last.Done, "key", "keys"), err).
-			Hintf("go on with the same command and: --by %s --id %s%s", terminal.ShellWord(b.flags.By), terminal.ShellWord(b.batch.ID), b.times())
+			Hintf("go on with the same command and:%s --id %s%s", b.flags.AuthorWords(), terminal.ShellWord(b.batch.ID), b.times())
 	}
 	return b.report(env, s, &e)
 }
@@ -239,7 +246,7 @@ func (b *bulk) times() string {
 }
 
 // report says how it ended.
-func (b *bulk) report(env *command.Env, s *stores.Session, e *operator.Entry) error {
+func (b *bulk) report(env *command.Env, s *session, e *operator.Entry) error {
 	if e.Counts == nil {
 		e.Counts = new(operator.BatchReport)
 	}
@@ -259,7 +266,7 @@ func (b *bulk) report(env *command.Env, s *stores.Session, e *operator.Entry) er
 	}
 	if e.Counts.Refused > 0 {
 		return exit.Errorf(exit.No, "%s refused", terminal.Count(e.Counts.Refused, "key was", "keys were")).
-			Hintf("see why: retrysafe keys audit%s --batch %s --long", s.Repeat, terminal.ShellWord(e.ID))
+			Hintf("see why: retrysafe keys audit%s --batch %s --long", s.Again(), terminal.ShellWord(e.ID))
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ type copying struct {
 	format               *command.Choice
 }
 
-func copyCommand(env *command.Env) *cobra.Command {
+func copyCommand(env *command.Env, target *stores.Flags) *cobra.Command {
 	var c copying
 	cmd := &cobra.Command{
 		Use:   "copy FROM TO",
@@ -55,7 +55,12 @@ Both stores are arguments. --store, --config and --keys-file are ignored.`,
 	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask")
 	cmd.MarkFlagsMutuallyExclusive("dry-run", "abandon")
 	c.format = command.NewFormat(cmd, "text", "json")
-	cmd.RunE = command.Run(func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), env, args[0], args[1]) })
+	cmd.RunE = command.Run(func(cmd *cobra.Command, args []string) error {
+		if target.AdminURL != "" {
+			return exit.Usagef("keys copy needs both databases themselves; --admin does not reach them").Hintf("run it where both can be reached, with FROM and TO")
+		}
+		return c.run(cmd.Context(), env, args[0], args[1])
+	})
 	return cmd
 }
 

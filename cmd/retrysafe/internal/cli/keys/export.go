@@ -18,7 +18,6 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
-	"github.com/retrysafe/retrysafe/internal/deployment"
 	"github.com/retrysafe/retrysafe/operator"
 )
 
@@ -43,7 +42,7 @@ send it.
 	cmd.Flags().BoolVar(&bodies, "with-bodies", false, "show scope, key, headers, bodies and the stored request")
 	cmd.RunE = command.Run(func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
-		s, err := target.Open(ctx, env)
+		s, err := open(ctx, env, target)
 		if err != nil {
 			return err
 		}
@@ -101,17 +100,20 @@ type bundleStored struct {
 	Checkpoint []byte `json:"checkpoint_base64,omitempty"`
 }
 
-func newBundle(ctx context.Context, s *stores.Session, ref retrysafe.Ref, bodies bool) (*bundle, error) {
+func newBundle(ctx context.Context, s *session, ref retrysafe.Ref, bodies bool) (*bundle, error) {
 	r, err := s.Show(ctx, ref)
+	if bodies && err == nil {
+		r, err = s.Contents(ctx, ref, "retrysafe keys export --with-bodies")
+	}
 	if err != nil && (!errors.Is(err, retrysafe.ErrUnreadable) || r.Revision == 0) {
 		return nil, cannotLoad(s, ref, err)
 	}
 	if err != nil {
 		r.Version = 0 // shown as unreadable: parts of it may be wrong
 	}
-	status, err := s.Status(ctx)
+	facts, err := s.Facts(ctx)
 	if err != nil {
-		return nil, err
+		return nil, s.StoreError(err)
 	}
 	audit, err := s.Audit(ctx, operator.AuditFilter{Ref: ref, Limit: 1000})
 	if err != nil {
@@ -119,11 +121,9 @@ func newBundle(ctx context.Context, s *stores.Session, ref retrysafe.Ref, bodies
 	}
 	b := &bundle{
 		Format: 1, MadeAt: time.Now().UTC(), Program: build.Current(), Record: newRecordJSON(&r, !bodies, bodies), ScopeHash: retrysafe.HashKey(ref.Scope),
-		Store: bundleStore{s.Opened.Kind, status.Version, status.Newest, s.KeysFile != ""}, Audit: audit,
+		Store: bundleStore{facts.Store.Kind, facts.Store.Schema, facts.Store.Newest, facts.Store.Encrypted}, Audit: audit,
 	}
-	if noted, err := s.Opened.Store.Load(ctx, deployment.Ref()); err == nil && noted.Result != nil {
-		b.Configuration.Identity = sum(noted.Result.Body)
-	}
+	b.Configuration.Identity = facts.Identity
 	if bodies {
 		b.Stored = &bundleStored{r.Request, r.Checkpoint.Data}
 		return b, nil

@@ -6,11 +6,10 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/action"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
-	"github.com/retrysafe/retrysafe/operator"
 )
 
 func forgetCommand(env *command.Env, target *stores.Flags) *cobra.Command {
-	return simpleCommand(env, target, (*operator.Service).Forget, "forget",
+	return simpleCommand(env, target, "forget",
 		"The key is free then: the next request with it is a new operation, with effects of its own.",
 		&cobra.Command{
 			Short: "Free a key whose stored answer is wrong",
@@ -29,7 +28,7 @@ how long it takes where the store cannot tell them.
 }
 
 func eraseCommand(env *command.Env, target *stores.Flags) *cobra.Command {
-	return simpleCommand(env, target, (*operator.Service).Erase, "erase",
+	return simpleCommand(env, target, "erase",
 		"The content is deleted for good: body, headers, request, checkpoint, reason, notes. The key stays used.",
 		&cobra.Command{
 			Short: "Delete the content of a record, and leave the key used",

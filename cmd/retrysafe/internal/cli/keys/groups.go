@@ -40,7 +40,7 @@ next, ready to be copied. After an outage this is the first thing to look at.
 		if err != nil {
 			return err
 		}
-		s, err := target.Open(ctx, env)
+		s, err := open(ctx, env, target)
 		if err != nil {
 			return err
 		}
@@ -52,7 +52,7 @@ next, ready to be copied. After an outage this is the first thing to look at.
 		if len(groups) == 0 {
 			fmt.Fprintln(env.Err, "nothing needs a person")
 		}
-		return writeGroups(env, format, groups, &filter, s.Repeat)
+		return writeGroups(env, format, groups, &filter, s.Again())
 	})
 	return cmd
 }

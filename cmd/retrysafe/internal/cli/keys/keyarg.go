@@ -14,7 +14,6 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/keyref"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
 	"github.com/retrysafe/retrysafe/operator"
@@ -50,7 +49,7 @@ func oneKey(_ *cobra.Command, args []string) error {
 var hashed = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
 // find returns the key that the arguments name.
-func (k *keyArg) find(ctx context.Context, env *command.Env, s *stores.Session, args []string) (retrysafe.Ref, error) {
+func (k *keyArg) find(ctx context.Context, env *command.Env, s *session, args []string) (retrysafe.Ref, error) {
 	if len(args) == 2 {
 		if k.scope != "" {
 			return retrysafe.Ref{}, exit.Usagef("the scope is there twice: as an argument and as --scope")
@@ -74,7 +73,7 @@ func (k *keyArg) find(ctx context.Context, env *command.Env, s *stores.Session, 
 		return ref, cannotLoad(s, ref, retrysafe.ErrNotFound)
 	case len(found) == 0:
 		return ref, exit.Errorf(exit.No, "there is no key %s in any scope: it was forgotten, or never existed", printable.Name(ref.Key)).
-			Hintf("see what is there: retrysafe keys list%s", s.Repeat)
+			Hintf("see what is there: retrysafe keys list%s", s.Again())
 	}
 	var scopes []string
 	for _, f := range found {
@@ -91,7 +90,7 @@ func (k *keyArg) find(ctx context.Context, env *command.Env, s *stores.Session, 
 
 // search returns all records with this key, or whose key has it as its hash, in one scope
 // or in all.
-func search(ctx context.Context, env *command.Env, s *stores.Session, wanted retrysafe.Ref) (found []retrysafe.Ref, err error) {
+func search(ctx context.Context, env *command.Env, s *session, wanted retrysafe.Ref) (found []retrysafe.Ref, err error) {
 	progress, read := env.Progress(), 0
 	defer progress.End()
 	isHash := hashed.MatchString(wanted.Key)

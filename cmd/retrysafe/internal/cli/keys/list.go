@@ -2,8 +2,6 @@ package keys
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"strconv"
@@ -17,6 +15,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
+	"github.com/retrysafe/retrysafe/internal/adminwire"
 	"github.com/retrysafe/retrysafe/operator"
 )
 
@@ -123,7 +122,7 @@ func (l *listing) run(ctx context.Context, env *command.Env, target *stores.Flag
 	if err := l.parse(); err != nil {
 		return err
 	}
-	s, err := target.Open(ctx, env)
+	s, err := open(ctx, env, target)
 	if err != nil {
 		return err
 	}
@@ -174,8 +173,8 @@ const maxSorted = 10_000
 
 // sorted lists the first keys of an order by time. It holds twice as many in memory as
 // it lists.
-func (l *listing) sorted(ctx context.Context, env *command.Env, s *stores.Session, t *terminal.Table) error {
-	var found []retrysafe.Record
+func (l *listing) sorted(ctx context.Context, env *command.Env, s *session, t *terminal.Table) error {
+	var found []adminwire.View
 	total, f := 0, l.filter
 	f.Limit = 2000
 	cut := func() {
@@ -217,8 +216,8 @@ func (l *listing) sorted(ctx context.Context, env *command.Env, s *stores.Sessio
 }
 
 // compare orders two records by the time that the list is sorted by.
-func (l *listing) compare(a, b retrysafe.Record) int {
-	at := func(r *retrysafe.Record) time.Time {
+func (l *listing) compare(a, b adminwire.View) int {
+	at := func(r *adminwire.View) time.Time {
 		switch {
 		case l.sort.Is("created"):
 			return r.CreatedAt
@@ -235,7 +234,7 @@ func (l *listing) compare(a, b retrysafe.Record) int {
 }
 
 // add adds one record to the output.
-func (l *listing) add(env *command.Env, t *terminal.Table, r *retrysafe.Record) error {
+func (l *listing) add(env *command.Env, t *terminal.Table, r *adminwire.View) error {
 	if l.format.Is("json") {
 		return terminal.WriteJSON(env.Out, newRecordJSON(r, l.hashed, false))
 	}
@@ -245,7 +244,7 @@ func (l *listing) add(env *command.Env, t *terminal.Table, r *retrysafe.Record) 
 	}
 	exact := l.long || l.format.Is("csv")
 	cells := []string{
-		printable.Name(r.Scope), key, stateText(r), printable.Text(r.Operation), strconv.Itoa(r.Attempt),
+		printable.Name(r.Scope), key, stateText(&r.Record), printable.Text(r.Operation), strconv.Itoa(r.Attempt),
 		terminal.Time(r.UpdatedAt, r.ReadAt, exact), terminal.Time(r.Deadline, r.ReadAt, exact),
 	}
 	if l.long {
@@ -262,19 +261,7 @@ func (l *listing) add(env *command.Env, t *terminal.Table, r *retrysafe.Record) 
 
 // cursor returns the place where a list ended, as one word of a command line.
 func cursor(ref retrysafe.Ref) string {
-	b := binary.AppendUvarint(nil, uint64(len(ref.Scope)))
-	return base64.RawURLEncoding.EncodeToString(append(append(b, ref.Scope...), ref.Key...))
+	return adminwire.FormatRef(ref)
 }
 
-func parseCursor(text string) (ref retrysafe.Ref, ok bool) {
-	b, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil {
-		return ref, false
-	}
-	n, size := binary.Uvarint(b)
-	if size <= 0 || n > uint64(len(b)-size) {
-		return ref, false
-	}
-	b = b[size:]
-	return retrysafe.Ref{Scope: string(b[:n]), Key: string(b[n:])}, true
-}
+func parseCursor(text string) (retrysafe.Ref, bool) { return adminwire.ParseRef(text) }

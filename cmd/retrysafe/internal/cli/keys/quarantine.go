@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -100,15 +101,17 @@ func (q *quarantine) runBulk(ctx context.Context, env *command.Env, target *stor
 
 func (q *quarantine) run(ctx context.Context, env *command.Env, target *stores.Flags) error {
 	q.suspects.Since, q.suspects.Until, q.suspects.Scope = q.since.Time, q.until.Time, printable.ParseName(q.suspects.Scope)
+	q.flags.ByToken = target.AdminURL != ""
 	if !q.dryRun {
 		if err := q.flags.Complete(env); err != nil {
 			return err
 		}
 	}
-	s, err := target.Open(ctx, env)
+	s, err := open(ctx, env, target)
 	if err != nil {
 		return err
 	}
+	q.flags.By = cmp.Or(s.Author(), q.flags.By)
 	defer s.Close(ctx)
 	progress := env.Progress()
 	q.suspects.Progress = func(r operator.Report) { progress.Show(int64(r.Looked), "read") }
@@ -134,7 +137,7 @@ func (q *quarantine) run(ctx context.Context, env *command.Env, target *stores.F
 }
 
 // act sets the records aside.
-func (q *quarantine) act(ctx context.Context, env *command.Env, s *stores.Session) error {
+func (q *quarantine) act(ctx context.Context, env *command.Env, s *session) error {
 	q.suspects.ID, q.suspects.By, q.suspects.Why = q.flags.ID, q.flags.By, q.flags.Why
 	if q.suspects.ID == "" {
 		q.suspects.ID = rand.Text() // not a hash: the same words may be about another backup some day
@@ -145,12 +148,15 @@ func (q *quarantine) act(ctx context.Context, env *command.Env, s *stores.Sessio
 	}
 	e, err := s.Quarantine(ctx, q.suspects)
 	progress.End()
+	denied, isDenied := errors.AsType[*exit.Error](err)
 	switch {
+	case isDenied:
+		return denied
 	case errors.Is(err, operator.ErrInvalid), errors.Is(err, retrysafe.ErrMismatch):
 		return exit.Usagef("%v", err)
 	case err != nil:
 		return exit.Errorf(exit.Unsure, "it was interrupted: %v", err).
-			Hintf("continue with the same command and: --by %s --id %s", terminal.ShellWord(q.flags.By), terminal.ShellWord(q.suspects.ID))
+			Hintf("continue with the same command and:%s --id %s", q.flags.AuthorWords(), terminal.ShellWord(q.suspects.ID))
 	}
 	if q.flags.Format.Is("json") {
 		return terminal.WriteJSON(env.Out, action.EntryJSON{Entry: e, Replayed: e.Replayed})

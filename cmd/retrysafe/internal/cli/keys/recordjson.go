@@ -4,8 +4,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/keyref"
+	"github.com/retrysafe/retrysafe/internal/adminwire"
 	"github.com/retrysafe/retrysafe/internal/failreason"
 	"github.com/retrysafe/retrysafe/outbox"
 )
@@ -85,24 +85,23 @@ type stepJSON struct {
 
 // newRecordJSON returns a record for scripts: with the hash of the key instead of the
 // key if hashed, and with the body of the answer if body.
-func newRecordJSON(r *retrysafe.Record, hashed, body bool) recordJSON {
+func newRecordJSON(r *adminwire.View, hashed, body bool) recordJSON {
 	j := recordJSON{
 		JSON: keyref.NewJSON(r.Ref, hashed), Operation: r.Operation, State: r.State.String(), Due: r.Due(),
-		Dead: r.Inquiry.Dead, Disputed: r.Inquiry.Disputed, Unreadable: !readable(r), Attempt: r.Attempt,
+		Dead: r.Inquiry.Dead, Disputed: r.Inquiry.Disputed, Unreadable: !readable(&r.Record), Attempt: r.Attempt,
 		Effects: r.Effects.String(), Lapse: r.Lapse.String(), Revision: r.Revision,
 		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, Deadline: r.Deadline, ReadAt: r.ReadAt,
-		Request: len(r.Request), Phase: r.Checkpoint.Phase, ProviderRef: r.ProviderRef, Reason: r.Reason,
+		Request: r.RequestSize(), Phase: r.Checkpoint.Phase, ProviderRef: r.ProviderRef, Reason: r.Reason,
 		Upstream: failreason.Status(r.Reason), Tries: r.Inquiry.Tries,
 	}
 	for _, n := range r.Inquiry.Notes {
 		j.Notes = append(j.Notes, noteJSON{n.At, n.By, n.State.String(), n.Text, n.ID})
 	}
-	steps, _ := r.Checkpoint.Steps() // a checkpoint without a step log has none
-	for _, s := range steps {
+	for _, s := range r.Steps() {
 		j.Steps = append(j.Steps, stepJSON{s.Name, s.Effect, s.Open, s.Calls, s.ProviderRef})
 	}
 	if r.Result != nil {
-		j.Answer = &answerJSON{Status: r.Result.Status, Headers: r.Result.Header, Omitted: r.Result.Omitted, BodySize: len(r.Result.Body)}
+		j.Answer = &answerJSON{Status: r.Result.Status, Headers: r.Result.Header, Omitted: r.Result.Omitted, BodySize: r.BodySize()}
 		switch {
 		case !body:
 		case utf8.Valid(r.Result.Body):

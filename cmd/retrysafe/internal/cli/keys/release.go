@@ -6,11 +6,10 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/action"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
-	"github.com/retrysafe/retrysafe/operator"
 )
 
 func releaseCommand(env *command.Env, target *stores.Flags) *cobra.Command {
-	return bulkCommand(env, target, (*operator.Service).Release, "release",
+	return bulkCommand(env, target, "release",
 		"You vouch for both: the other side does not know of it, and the process that ran it has ended.\nThe next request with this key runs it. If its effects are unprotected, nothing else prevents a second effect.",
 		"You vouch for both, for all of them: the other side knows none of them, and the processes that ran them have ended.\nThe next requests with these keys run them. Where effects are unprotected, nothing else prevents second effects.",
 		&cobra.Command{
@@ -33,7 +32,7 @@ next request with its key runs it. Two things have to be true, and you vouch for
 }
 
 func redriveCommand(env *command.Env, target *stores.Flags) *cobra.Command {
-	return bulkCommand(env, target, (*operator.Service).Redrive, "redrive", "", "The resolvers are asked about all of them again, at once and from the first try.", &cobra.Command{
+	return bulkCommand(env, target, "redrive", "", "The resolvers are asked about all of them again, at once and from the first try.", &cobra.Command{
 		Short: "Have resolvers asked again about an unknown outcome",
 		Long: `Has the resolvers asked again about an unknown outcome, at once and from the first
 try, even if it is dead. It changes nothing else, and does no harm.

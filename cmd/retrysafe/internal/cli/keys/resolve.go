@@ -1,11 +1,8 @@
 package keys
 
 import (
-	"context"
-
 	"github.com/spf13/cobra"
 
-	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/action"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
@@ -16,7 +13,7 @@ import (
 )
 
 func resolveCommand(env *command.Env, target *stores.Flags) *cobra.Command {
-	return answerCommand(env, target, (*operator.Service).Resolve, "resolve", "It happened: every retry gets this answer from now on, and it never changes.",
+	return answerCommand(env, target, "resolve", "It happened: every retry gets this answer from now on, and it never changes.",
 		"All of them happened: every retry of each gets this same answer from now on, and it never changes.", &cobra.Command{
 			Short: "State that an operation has happened, and the answer for retries",
 			Long: `States that an operation whose outcome is unknown has happened. Every retry gets the
@@ -37,7 +34,7 @@ operator had released it, it becomes disputed instead: perhaps it has happened t
 }
 
 func declineCommand(env *command.Env, target *stores.Flags) *cobra.Command {
-	return answerCommand(env, target, (*operator.Service).Decline, "decline", "It was refused for good: every retry gets this answer from now on, and it never changes.",
+	return answerCommand(env, target, "decline", "It was refused for good: every retry gets this answer from now on, and it never changes.",
 		"All of them were refused for good: every retry of each gets this same answer from now on, and it never changes.", &cobra.Command{
 			Short: "State that an operation was refused for good, and the answer for retries",
 			Long: `States that an operation whose outcome is unknown was refused for good: the other
@@ -52,11 +49,8 @@ side knows of it, and has declined. Every retry gets the answer that you give.
 		})
 }
 
-// An answerVerb is an operation that gives an unknown outcome its answer.
-type answerVerb func(*operator.Service, context.Context, operator.Action, retrysafe.Result) (operator.Entry, error)
-
 // answerCommand completes a command whose operation takes the answer for retries.
-func answerCommand(env *command.Env, target *stores.Flags, do answerVerb, verb, consequence, many string, cmd *cobra.Command) *cobra.Command {
+func answerCommand(env *command.Env, target *stores.Flags, verb, consequence, many string, cmd *cobra.Command) *cobra.Command {
 	cmd.Use = verb + " {[SCOPE] KEY | FILTERS}"
 	flags, key, bulkFlags, answer := action.AddFlags(cmd, true), addKeyArg(cmd), addBulkFlags(cmd, upstreamStatusFlag), addAnswerFlags(cmd)
 	cmd.Args = keyOrFilters(bulkFlags)
@@ -75,10 +69,7 @@ func answerCommand(env *command.Env, target *stores.Flags, do answerVerb, verb, 
 		}
 		o := operation{
 			verb: verb, consequence: consequence + "\n" + preview(&result), providerRef: answer.providerRef, key: key,
-			arguments: []string{string(storekit.AppendResult(nil, &result))},
-			do: func(ctx context.Context, d *operator.Service, a operator.Action) (operator.Entry, error) {
-				return do(d, ctx, a, result)
-			},
+			arguments: []string{string(storekit.AppendResult(nil, &result))}, answer: &result,
 		}
 		return o.run(cmd.Context(), env, target, flags, args)
 	})

@@ -17,7 +17,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
-	"github.com/retrysafe/retrysafe/internal/deployment"
+	"github.com/retrysafe/retrysafe/internal/adminwire"
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
@@ -49,7 +49,7 @@ be given so: '"a\tb"'.`,
 	format := command.NewFormat(cmd, "text", "json")
 	cmd.RunE = command.Run(func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
-		s, err := target.Open(ctx, env)
+		s, err := open(ctx, env, target)
 		if err != nil {
 			return err
 		}
@@ -59,6 +59,9 @@ be given so: '"a\tb"'.`,
 			return err
 		}
 		r, err := s.Show(ctx, ref)
+		if body && err == nil {
+			r, err = s.Contents(ctx, ref, "retrysafe keys show --body")
+		}
 		if err != nil && (!errors.Is(err, retrysafe.ErrUnreadable) || r.Revision == 0) {
 			return cannotLoad(s, ref, err)
 		}
@@ -78,7 +81,7 @@ be given so: '"a\tb"'.`,
 			}
 			return terminal.WriteJSON(env.Out, j)
 		}
-		writeRecord(env.Out, &r, downstream, receipts, s.Repeat, body, long)
+		writeRecord(env.Out, &r, downstream, receipts, s.Again(), body, long)
 		return nil
 	})
 	return cmd
@@ -91,8 +94,8 @@ const maxReceipts = 20
 // downstreamKey returns the key that the service behind a gateway gets by derive_key, which
 // the provider may know instead of the client's. It is empty for a store that no gateway
 // has noted its settings in: other programs derive their keys by names of their own.
-func downstreamKey(ctx context.Context, s *stores.Session, ref retrysafe.Ref) string {
-	if _, err := s.Opened.Store.Load(ctx, deployment.Ref()); err != nil || ref.IsSystem() {
+func downstreamKey(ctx context.Context, s *session, ref retrysafe.Ref) string {
+	if f, err := s.Facts(ctx); err != nil || f.Identity == "" || ref.IsSystem() {
 		return ""
 	}
 	return retrysafe.DownstreamKey(config.Namespace, ref, config.UpstreamCall)
@@ -100,7 +103,7 @@ func downstreamKey(ctx context.Context, s *stores.Session, ref retrysafe.Ref) st
 
 // writeRecord writes everything about a record, for people. Receipts are of the messages
 // that settled it.
-func writeRecord(w io.Writer, r *retrysafe.Record, downstream string, receipts []outbox.KeptReceipt, repeat string, body, long bool) {
+func writeRecord(w io.Writer, r *adminwire.View, downstream string, receipts []outbox.KeptReceipt, repeat string, body, long bool) {
 	d := terminal.NewDetails(w)
 	d.Add("scope", "%s", printable.Name(r.Scope))
 	d.Add("key", "%s", printable.Name(r.Key))
@@ -109,11 +112,11 @@ func writeRecord(w io.Writer, r *retrysafe.Record, downstream string, receipts [
 		d.Add("downstream key", "%s (what the service gets by derive_key)", downstream)
 	}
 	d.Add("operation", "%s", terminal.OrDash(printable.Text(r.Operation)))
-	d.Add("state", "%s", stateText(r))
+	d.Add("state", "%s", stateText(&r.Record))
 	d.Add("attempt", "%d, effects %s, a lapsed attempt: %s", r.Attempt, r.Effects, r.Lapse)
 	d.Add("created", "%s", terminal.Time(r.CreatedAt, r.ReadAt, long))
 	d.Add("changed", "%s", terminal.Time(r.UpdatedAt, r.ReadAt, long))
-	d.Add("deadline", "%s (%s)", terminal.Time(r.Deadline, r.ReadAt, long), deadlineMeaning(r))
+	d.Add("deadline", "%s (%s)", terminal.Time(r.Deadline, r.ReadAt, long), deadlineMeaning(&r.Record))
 	d.Add("revision", "%d", r.Revision)
 	if r.ProviderRef != "" {
 		d.Add("provider ref", "%s", printable.Text(r.ProviderRef))
@@ -121,14 +124,14 @@ func writeRecord(w io.Writer, r *retrysafe.Record, downstream string, receipts [
 	if r.Reason != "" {
 		d.Add("reason", "%s", printable.Text(r.Reason))
 	}
-	if len(r.Request) > 0 {
-		d.Add("request", "%s, stored for a worker", terminal.Count(len(r.Request), "byte", "bytes"))
+	if n := r.RequestSize(); n > 0 {
+		d.Add("request", "%s, stored for a worker", terminal.Count(n, "byte", "bytes"))
 	}
 	if !r.Checkpoint.IsZero() {
 		d.Add("checkpoint", "%s", checkpointText(r))
 	}
 	if r.Result != nil {
-		d.Add("answer", "%d, body of %s", r.Result.Status, terminal.Count(len(r.Result.Body), "byte", "bytes"))
+		d.Add("answer", "%d, body of %s", r.Result.Status, terminal.Count(r.BodySize(), "byte", "bytes"))
 		for _, name := range slices.Sorted(maps.Keys(r.Result.Header)) {
 			for _, value := range r.Result.Header[name] {
 				d.Add("", "%s: %s", printable.Text(name), printable.Text(value))
@@ -154,7 +157,7 @@ func writeRecord(w io.Writer, r *retrysafe.Record, downstream string, receipts [
 	if body && r.Result != nil {
 		fmt.Fprintf(w, "\n%s\n", strings.TrimRight(printable.Lines(string(r.Result.Body)), "\n"))
 	}
-	a := advise(r, repeat)
+	a := advise(&r.Record, repeat)
 	terminal.WriteOptions(w, a.meaning, a.options)
 }
 
@@ -186,10 +189,10 @@ func deadlineMeaning(r *retrysafe.Record) string {
 }
 
 // checkpointText returns the steps that an operation has made.
-func checkpointText(r *retrysafe.Record) string {
-	steps, err := r.Checkpoint.Steps()
-	if err != nil || len(steps) == 0 {
-		return fmt.Sprintf("after %s, %s", terminal.OrDash(printable.Text(r.Checkpoint.Phase)), terminal.Count(len(r.Checkpoint.Data), "byte", "bytes"))
+func checkpointText(r *adminwire.View) string {
+	steps := r.Steps()
+	if len(steps) == 0 {
+		return fmt.Sprintf("after %s, %s", terminal.OrDash(printable.Text(r.Checkpoint.Phase)), terminal.Count(r.CheckpointSize(), "byte", "bytes"))
 	}
 	var parts []string
 	for i := range steps {

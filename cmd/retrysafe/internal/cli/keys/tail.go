@@ -16,6 +16,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
+	"github.com/retrysafe/retrysafe/internal/adminwire"
 	"github.com/retrysafe/retrysafe/operator"
 )
 
@@ -72,7 +73,7 @@ two readings the last change is shown.
 		if f.every <= 0 {
 			return exit.Usagef("--every %v is not above zero", f.every)
 		}
-		s, err := target.Open(cmd.Context(), env)
+		s, err := open(cmd.Context(), env, target)
 		if err != nil {
 			return err
 		}
@@ -87,7 +88,7 @@ a whole; an asterisk in them stands for any text. --%s is the status of your ser
 when the attempt failed.`
 
 // run reads the store until ctx ends, which is how this command is meant to end.
-func (f *follower) run(ctx context.Context, env *command.Env, s *stores.Session) error {
+func (f *follower) run(ctx context.Context, env *command.Env, s *session) error {
 	f.from, f.filter.Since = f.filter.Since, time.Time{}
 	f.shown, f.begins = map[retrysafe.Fence]time.Time{}, f.from.IsZero()
 	if f.format.Is("text") {
@@ -116,7 +117,7 @@ func (f *follower) run(ctx context.Context, env *command.Env, s *stores.Session)
 }
 
 // read returns the changes that were not shown, the oldest first.
-func (f *follower) read(ctx context.Context, s *stores.Session) (changed []retrysafe.Record, err error) {
+func (f *follower) read(ctx context.Context, s *session) (changed []adminwire.View, err error) {
 	page, next := f.filter, f.from
 	page.Limit = 2000
 	for more, first := true, true; more; {
@@ -147,7 +148,7 @@ func (f *follower) read(ctx context.Context, s *stores.Session) (changed []retry
 			delete(f.shown, fence)
 		}
 	}
-	slices.SortStableFunc(changed, func(a, b retrysafe.Record) int {
+	slices.SortStableFunc(changed, func(a, b adminwire.View) int {
 		return cmp.Or(a.UpdatedAt.Compare(b.UpdatedAt), cmp.Compare(a.Revision, b.Revision))
 	})
 	return changed, nil
@@ -161,7 +162,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // write shows one change.
-func (f *follower) write(env *command.Env, r *retrysafe.Record) error {
+func (f *follower) write(env *command.Env, r *adminwire.View) error {
 	if f.format.Is("json") {
 		return terminal.WriteJSON(env.Out, newRecordJSON(r, f.hashed, false))
 	}
@@ -169,7 +170,7 @@ func (f *follower) write(env *command.Env, r *retrysafe.Record) error {
 	if f.hashed {
 		key = retrysafe.HashKey(r.Key)
 	}
-	line := fmt.Sprintf("%s  %s %s  %s  %s, attempt %d", terminal.Exact(r.UpdatedAt), printable.Name(r.Scope), key, stateText(r),
+	line := fmt.Sprintf("%s  %s %s  %s  %s, attempt %d", terminal.Exact(r.UpdatedAt), printable.Name(r.Scope), key, stateText(&r.Record),
 		terminal.OrDash(printable.Text(r.Operation)), r.Attempt)
 	if r.Result != nil {
 		line += ", answer " + strconv.Itoa(r.Result.Status)

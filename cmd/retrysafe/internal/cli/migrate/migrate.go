@@ -24,5 +24,8 @@ yourself, for example because your programs may not change the schema.
 	})
 	target := stores.AddFlags(cmd)
 	cmd.AddCommand(upCommand(env, target), statusCommand(env, target), printCommand(env, target))
+	for _, sub := range cmd.Commands() {
+		stores.RefuseAdmin(sub, "migrate works on the tables of the database itself")
+	}
 	return cmd
 }

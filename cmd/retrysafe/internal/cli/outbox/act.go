@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -26,7 +27,6 @@ type operation struct {
 	dead bool
 	// force is passed to the action.
 	force bool
-	do    func(*operator.DeadLetters, context.Context, operator.DeadLetterAction) (operator.Entry, error)
 }
 
 // complete completes a command that makes the change.
@@ -42,6 +42,7 @@ func (o *operation) run(ctx context.Context, env *command.Env, f *boxFlags, flag
 	if err != nil {
 		return err
 	}
+	flags.ByToken = f.AdminURL != ""
 	if err := flags.Complete(env); err != nil {
 		return err
 	}
@@ -50,13 +51,14 @@ func (o *operation) run(ctx context.Context, env *command.Env, f *boxFlags, flag
 		return err
 	}
 	defer s.Close(ctx)
+	flags.By = cmp.Or(s.Author(), flags.By)
 	m, dead, err := s.find(ctx, id)
 	if err == nil && dead != o.dead {
 		is := "not a dead letter: its delivery fails, and is still tried"
 		if dead {
 			is = "a dead letter already"
 		}
-		err = exit.Errorf(exit.No, "message %d is %s", id, is).Hintf("see: retrysafe outbox show%s %d", s.Repeat, id)
+		err = exit.Errorf(exit.No, "message %d is %s", id, is).Hintf("see: retrysafe outbox show%s %d", s.Again(), id)
 	}
 	if err != nil && flags.Revision == 0 { // with a revision it may repeat an action whose message is gone
 		return err
@@ -65,7 +67,7 @@ func (o *operation) run(ctx context.Context, env *command.Env, f *boxFlags, flag
 		flags.Revision = m.Revision
 	}
 	if flags.Ask && !flags.Yes {
-		if err := env.Confirm(ctx, o.question(&m, id, flags.Revision)); err != nil {
+		if err := env.Confirm(ctx, o.question(&m.DeadLetter, id, flags.Revision)); err != nil {
 			return err
 		}
 	}
@@ -73,8 +75,8 @@ func (o *operation) run(ctx context.Context, env *command.Env, f *boxFlags, flag
 	if a.ID == "" {
 		a.ID = action.ID(o.verb, a.By, a.Why, arg, strconv.FormatInt(a.Revision, 10), strconv.FormatBool(a.Force))
 	}
-	e, err := o.do(s.messages, ctx, a)
-	on := action.Target{Name: fmt.Sprintf("message %d", id), ID: a.ID, Show: fmt.Sprintf("retrysafe outbox show%s %d", s.Repeat, id)}
+	e, err := s.ActOnMessage(ctx, o.verb, a)
+	on := action.Target{Name: fmt.Sprintf("message %d", id), ID: a.ID, Show: fmt.Sprintf("retrysafe outbox show%s %d", s.Again(), id)}
 	return action.Report(env, flags, on, e, err)
 }
 

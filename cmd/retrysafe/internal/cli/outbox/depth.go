@@ -11,7 +11,6 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
-	"github.com/retrysafe/retrysafe/outbox"
 )
 
 func depthCommand(env *command.Env, f *boxFlags) *cobra.Command {
@@ -50,7 +49,7 @@ oldest dead letter. If messages wait for long and none fails, check that a worke
 			return err
 		}
 		if d.Dead > 0 {
-			fmt.Fprintf(env.Out, "\nSee the dead letters: retrysafe outbox list%s\n", s.Repeat)
+			fmt.Fprintf(env.Out, "\nSee the dead letters: retrysafe outbox list%s\n", s.Again())
 		}
 		return nil
 	})
@@ -69,30 +68,17 @@ type depthJSON struct {
 
 // depth counts the messages.
 func (s *session) depth(ctx context.Context) (d depthJSON, err error) {
-	reporter, ok := s.Opened.Outbox.(outbox.DepthReporter)
-	if !ok {
+	got, err := s.Depth(ctx)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
 		return d, exit.Errorf(exit.No, "this store cannot count its messages")
-	}
-	depth, err := reporter.Depth(ctx)
-	if err != nil {
+	case err != nil:
 		return d, s.StoreError(err)
 	}
-	d = depthJSON{Waiting: depth.Waiting, Ready: depth.Waiting, Dead: depth.Dead, Oldest: depth.Oldest.Seconds(), OldestDead: depth.OldestDead.Seconds()}
-	const page = 1000
-	for after := int64(0); ; {
-		some, err := s.messages.Failing(ctx, after, page)
-		if errors.Is(err, errors.ErrUnsupported) {
-			return d, nil
-		}
-		if err != nil {
-			return d, s.StoreError(err)
-		}
-		if d.Failing += len(some); len(some) < page {
-			break
-		}
-		after = some[len(some)-1].ID
+	d = depthJSON{Waiting: got.Waiting, Ready: got.Waiting, Dead: got.Dead, Oldest: got.Oldest, OldestDead: got.OldestDead}
+	if got.Failing >= 0 { // otherwise the store cannot tell
+		d.Failing, d.Ready = got.Failing, max(got.Waiting-got.Failing, 0)
 	}
-	d.Ready = max(d.Waiting-d.Failing, 0)
 	return d, nil
 }
 

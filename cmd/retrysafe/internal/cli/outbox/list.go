@@ -13,7 +13,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/keyref"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
-	"github.com/retrysafe/retrysafe/outbox"
+	"github.com/retrysafe/retrysafe/internal/adminwire"
 )
 
 // A listing is what the flags of outbox list ask for.
@@ -58,10 +58,6 @@ func (l *listing) run(ctx context.Context, env *command.Env, f *boxFlags) error 
 		return err
 	}
 	defer s.Close(ctx)
-	list := s.messages.List
-	if l.failing {
-		list = s.messages.Failing
-	}
 	columns := []string{"ID", "TOPIC", "GROUP", "TRIES", "AGE", "WHY"}
 	if l.long {
 		columns = append(columns, "ENQUEUED", "DIED", "KEY", "SETTLES", "PROVIDER REF", "REVISION")
@@ -73,7 +69,7 @@ func (l *listing) run(ctx context.Context, env *command.Env, f *boxFlags) error 
 		if !l.all {
 			ask = min(page, l.limit-found+1) // one more, to know whether there is one
 		}
-		some, err := list(ctx, after, ask)
+		some, err := s.Messages(ctx, l.failing, after, ask)
 		if errors.Is(err, errors.ErrUnsupported) {
 			return exit.Errorf(exit.No, "this store cannot list messages that fail")
 		}
@@ -104,7 +100,7 @@ func (l *listing) run(ctx context.Context, env *command.Env, f *boxFlags) error 
 }
 
 // add adds one message to the output.
-func (l *listing) add(env *command.Env, t *terminal.Table, m *outbox.DeadLetter) error {
+func (l *listing) add(env *command.Env, t *terminal.Table, m *adminwire.MessageView) error {
 	if l.format.Is("json") {
 		return terminal.WriteJSON(env.Out, newMessageJSON(m, !l.failing, false))
 	}

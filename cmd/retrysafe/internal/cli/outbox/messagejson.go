@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/keyref"
-	"github.com/retrysafe/retrysafe/outbox"
+	"github.com/retrysafe/retrysafe/internal/adminwire"
 )
 
 // messageJSON is a message for scripts.
@@ -32,10 +32,10 @@ type messageJSON struct {
 
 // newMessageJSON returns a message for scripts. The payload is there if it was asked
 // for: as text, or as bytes if it is not text.
-func newMessageJSON(m *outbox.DeadLetter, dead, payload bool) messageJSON {
+func newMessageJSON(m *adminwire.MessageView, dead, payload bool) messageJSON {
 	j := messageJSON{
 		ID: m.ID, Dead: dead, Topic: m.Topic, Group: m.Group, Key: m.Key, Tries: m.Tries, EnqueuedAt: m.Enqueued, DiedAt: m.Died,
-		Why: m.Why, ProviderRef: m.ProviderRef, Revision: m.Revision, Header: maps.Clone(m.Header), PayloadSize: len(m.Payload),
+		Why: m.Why, ProviderRef: m.ProviderRef, Revision: m.Revision, Header: maps.Clone(m.Header), PayloadSize: m.PayloadSize(),
 	}
 	if m.Settles != nil {
 		ref := keyref.NewJSON(m.Settles.Ref, false)

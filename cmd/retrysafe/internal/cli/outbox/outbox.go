@@ -15,6 +15,8 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
+	"github.com/retrysafe/retrysafe/internal/adminwire"
 	"github.com/retrysafe/retrysafe/operator"
 	"github.com/retrysafe/retrysafe/outbox"
 )
@@ -22,7 +24,8 @@ import (
 // boxFlags are the flags that all commands of the group have.
 type boxFlags struct {
 	*stores.Flags
-	window time.Duration
+	window      time.Duration
+	windowGiven func() bool
 }
 
 // Command returns the group.
@@ -34,54 +37,106 @@ func Command(env *command.Env) *cobra.Command {
 that cannot be delivered becomes a dead letter, and stays one until an operator decides:
 nothing else removes it.
 
-` + stores.Help,
+` + stores.Help + `
+
+` + stores.AdminHelp,
 		Example: `  # dead letters
   retrysafe outbox list --store postgres://app@db/app
   # one of them
   retrysafe outbox show --store postgres://app@db/app 17`,
 	})
 	f := &boxFlags{Flags: stores.AddFlags(cmd)}
+	f.AddAdmin(cmd.PersistentFlags())
 	cmd.PersistentFlags().DurationVar(&f.window, "window", 24*time.Hour, "how long receivers remember a key; negative: they need none")
+	f.windowGiven = func() bool { return cmd.PersistentFlags().Changed("window") }
 	cmd.AddCommand(depthCommand(env, f), listCommand(env, f), receiptsCommand(env, f), showCommand(env, f), redriveCommand(env, f), skipCommand(env, f), dropCommand(env, f))
 	return cmd
 }
 
-// A session is an open store and the messages of its outbox.
+// A session is the outbox that the commands work on: that of a store, or of a gateway by
+// its admin API.
 type session struct {
-	*stores.Session
-	messages *operator.DeadLetters
+	place
+	messages
+}
+
+// A place is where the messages are.
+type place interface {
+	// Again returns the flags with which another command finds the same place.
+	Again() string
+	// Author returns the author of all actions, or nothing if the command line names it.
+	Author() string
+	// StoreError returns an error of the place as one of the command.
+	StoreError(err error) error
+	// Receipts returns receipts of delivered messages. If there are none to be kept, the
+	// error is [errors.ErrUnsupported].
+	Receipts(ctx context.Context, q outbox.ReceiptQuery) ([]outbox.KeptReceipt, error)
+	Close(ctx context.Context)
+}
+
+// messages are those that could not be delivered.
+type messages interface {
+	// Messages returns dead letters with ids above after, or messages that fail.
+	Messages(ctx context.Context, failing bool, after int64, limit int) ([]adminwire.MessageView, error)
+	// Message returns a message that is a dead letter, or one that fails. If it is neither,
+	// the error is [retrysafe.ErrNotFound].
+	Message(ctx context.Context, id int64) (m adminwire.MessageView, dead bool, err error)
+	// Payload returns the message with its payload. Why is for the audit of a gateway.
+	Payload(ctx context.Context, m adminwire.MessageView, why string) (adminwire.MessageView, error)
+	ActOnMessage(ctx context.Context, verb string, a operator.DeadLetterAction) (operator.Entry, error)
+	Depth(ctx context.Context) (adminwire.Depth, error)
 }
 
 func (f *boxFlags) open(ctx context.Context, env *command.Env) (*session, error) {
+	if f.AdminURL != "" {
+		return f.openAdmin(ctx, env)
+	}
 	s, err := f.Open(ctx, env)
 	if err != nil {
 		return nil, err
 	}
 	if s.Opened.Outbox == nil {
 		s.Close(ctx)
-		return nil, exit.Usagef("a store of the kind %s has no outbox", s.Opened.Kind).Hintf("messages commit together with answers in a sqlite: or postgres: store")
+		return nil, noOutbox(s.Opened.Kind)
 	}
-	return &session{s, s.DeadLetters(s.Opened.Outbox, f.window)}, nil
+	box := s.Box(f.window)
+	return &session{box, box}, nil
+}
+
+func (f *boxFlags) openAdmin(ctx context.Context, env *command.Env) (*session, error) {
+	if f.windowGiven() {
+		return nil, exit.Usagef("with --admin the gateway says how long receivers remember a key").Hintf("leave out --window")
+	}
+	a, err := f.OpenAdmin(ctx, env)
+	if err != nil {
+		return nil, err
+	}
+	facts, err := a.Facts(ctx)
+	if err != nil {
+		return nil, a.StoreError(err)
+	}
+	if !facts.Store.Outbox {
+		a.Close(ctx)
+		return nil, noOutbox(facts.Store.Kind)
+	}
+	return &session{a, a}, nil
+}
+
+func noOutbox(kind string) error {
+	return exit.Usagef("a store of the kind %s has no outbox", printable.Text(kind)).Hintf("messages commit together with answers in a sqlite: or postgres: store")
 }
 
 // find returns a message that is a dead letter, or one that fails and is still tried.
-func (s *session) find(ctx context.Context, id int64) (m outbox.DeadLetter, dead bool, err error) {
-	m, err = s.messages.Show(ctx, id)
-	if err == nil {
-		return m, true, nil
-	}
-	if !errors.Is(err, retrysafe.ErrNotFound) {
-		return m, true, s.StoreError(err)
-	}
-	failing, err := s.messages.Failing(ctx, id-1, 1)
+func (s *session) find(ctx context.Context, id int64) (m adminwire.MessageView, dead bool, err error) {
+	m, dead, err = s.Message(ctx, id)
 	switch {
-	case errors.Is(err, errors.ErrUnsupported), err == nil && (len(failing) == 0 || failing[0].ID != id):
+	case errors.Is(err, retrysafe.ErrNotFound):
 		return m, false, exit.Errorf(exit.No, "message %d is neither dead nor failing: it was delivered without a receipt, dropped, or never existed", id).
-			Hintf("see what is there: retrysafe outbox list%s", s.Repeat)
+			Hintf("see what is there: retrysafe outbox list%s", s.Again())
 	case err != nil:
-		return m, false, s.StoreError(err)
+		return m, dead, s.StoreError(err)
 	}
-	return failing[0], false, nil
+	return m, dead, nil
 }
 
 // parseID returns the ID of a message that an argument gives.

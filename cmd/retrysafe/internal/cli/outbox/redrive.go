@@ -5,11 +5,10 @@ import (
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/action"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
-	"github.com/retrysafe/retrysafe/operator"
 )
 
 func redriveCommand(env *command.Env, f *boxFlags) *cobra.Command {
-	o := &operation{verb: "redrive letter", dead: true, do: (*operator.DeadLetters).Redrive}
+	o := &operation{verb: "redrive letter", dead: true}
 	cmd := o.complete(env, f, &cobra.Command{
 		Use:   "redrive ID",
 		Short: "Send a dead letter again",
@@ -30,7 +29,6 @@ have made sure that it has not.
 func skipCommand(env *command.Env, f *boxFlags) *cobra.Command {
 	o := &operation{
 		verb: "skip message", consequence: "It is not sent any more, and its group continues without it. It becomes a dead letter.",
-		do: (*operator.DeadLetters).Skip,
 	}
 	return o.complete(env, f, &cobra.Command{
 		Use:   "skip ID",
@@ -46,7 +44,6 @@ continues without it. It becomes a dead letter like any other: nothing is lost.
 func dropCommand(env *command.Env, f *boxFlags) *cobra.Command {
 	o := &operation{
 		verb: "drop letter", consequence: "It is forgotten for good: only the audit remains.", dead: true,
-		do: (*operator.DeadLetters).Drop,
 	}
 	return o.complete(env, f, &cobra.Command{
 		Use:   "drop ID",

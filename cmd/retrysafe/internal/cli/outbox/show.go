@@ -13,7 +13,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/keyref"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
-	"github.com/retrysafe/retrysafe/outbox"
+	"github.com/retrysafe/retrysafe/internal/adminwire"
 )
 
 func showCommand(env *command.Env, f *boxFlags) *cobra.Command {
@@ -53,10 +53,15 @@ the worker keeps receipts.`,
 		if err != nil {
 			return err
 		}
+		if body {
+			if m, err = s.Payload(ctx, m, "retrysafe outbox show --body"); err != nil {
+				return s.StoreError(err)
+			}
+		}
 		if format.Is("json") {
 			return terminal.WriteJSON(env.Out, newMessageJSON(&m, dead, body))
 		}
-		writeMessage(env.Out, &m, dead, s.Repeat, body, long)
+		writeMessage(env.Out, &m, dead, s.Again(), body, long)
 		return nil
 	})
 	return cmd
@@ -64,7 +69,7 @@ the worker keeps receipts.`,
 
 // writeMessage writes everything about a message, for people. Repeat are the flags that
 // name the store.
-func writeMessage(w io.Writer, m *outbox.DeadLetter, dead bool, repeat string, body, long bool) {
+func writeMessage(w io.Writer, m *adminwire.MessageView, dead bool, repeat string, body, long bool) {
 	now := m.Enqueued.Add(m.Age) // by the clock of the store
 	d := terminal.NewDetails(w)
 	d.Add("message", "%d", m.ID)
@@ -89,7 +94,7 @@ func writeMessage(w io.Writer, m *outbox.DeadLetter, dead bool, repeat string, b
 	for _, name := range slices.Sorted(maps.Keys(m.Header)) {
 		d.Add("header", "%s: %s", printable.Text(name), printable.Text(m.Header[name]))
 	}
-	d.Add("payload", "%s", terminal.Count(len(m.Payload), "byte", "bytes"))
+	d.Add("payload", "%s", terminal.Count(m.PayloadSize(), "byte", "bytes"))
 	d.Add("revision", "%d", m.Revision)
 	_ = d.Flush() // an error of standard output is not reported
 	if body {

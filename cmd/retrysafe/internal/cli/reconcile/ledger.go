@@ -134,6 +134,7 @@ let the lists reach beyond the period, and give the period with --day, or --sinc
 		}
 		return c.runJob(cmd.Context(), env, job)
 	})
+	stores.RefuseAdmin(cmd, "reconcile ledger reads answers from the database itself")
 	return cmd
 }
 

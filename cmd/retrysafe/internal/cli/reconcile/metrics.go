@@ -10,12 +10,13 @@ import (
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/duties"
 	"github.com/retrysafe/retrysafe/telemetry"
 )
 
 // serveMetrics serves the metrics of the duties to Prometheus, under the names that a
 // gateway's have, until stop is called. Without an address it does nothing.
-func (f *runFlags) serveMetrics(ctx context.Context, env *command.Env, metrics *telemetry.Metrics, all *duties) (stop func(), err error) {
+func (f *runFlags) serveMetrics(ctx context.Context, env *command.Env, metrics *telemetry.Metrics, all *duties.Set) (stop func(), err error) {
 	if f.metricsListen == "" {
 		return func() {}, nil
 	}
@@ -23,7 +24,7 @@ func (f *runFlags) serveMetrics(ctx context.Context, env *command.Env, metrics *
 	if err != nil {
 		return nil, exit.Usagef("--metrics-listen: %v", err).Hintf("an address is free if no other program listens on it, such as 127.0.0.1:9464")
 	}
-	metrics.Janitor(all.list()...)
+	metrics.Janitor(all.List()...)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics.Handler())
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, MaxHeaderBytes: 16 << 10}

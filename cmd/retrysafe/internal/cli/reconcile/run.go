@@ -20,6 +20,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/configfile"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/duties"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
@@ -66,6 +67,9 @@ If expired keys are kept as tombstones (janitor.tombstone of a gateway's configu
 say so here too, by --config or --tombstone: all programs that delete records must agree
 on it. If there are tombstones in the store and neither is given, nothing is done.
 
+With --admin URL a gateway makes one pass, by its own configuration and with its own
+resolvers; $` + stores.TokenVariable + ` or --admin-token-file has the token.
+
 ` + stores.Help,
 		Example: `  # one pass, with a resolver on this machine
   retrysafe reconcile run --store sqlite:retrysafe.db --resolver-url http://127.0.0.1:9001/resolve
@@ -79,6 +83,7 @@ on it. If there are tombstones in the store and neither is given, nothing is don
 	}
 	flags := cmd.Flags()
 	f.target.Add(flags)
+	f.target.AddAdmin(flags)
 	flags.StringVar(&f.url, "resolver-url", "", "endpoint that can say what became of operations")
 	flags.StringVar(&f.tokenFile, "resolver-token-file", "", "`FILE` with a bearer token for it")
 	flags.BoolVar(&f.plainHTTP, "plain-http", false, "ask it over http on another machine: an attacker on the network could answer instead")
@@ -94,8 +99,11 @@ on it. If there are tombstones in the store and neither is given, nothing is don
 	flags.StringVar(&f.metricsListen, "metrics-listen", "", "with --watch: `ADDRESS` on which /metrics is served to Prometheus")
 	flags.BoolVar(&f.verbose, "verbose", false, "log what is done to each record")
 	f.format = command.NewFormat(cmd, "text", "json")
-	command.Complete(cmd, "only", dutyNames...)
+	command.Complete(cmd, "only", duties.Names...)
 	cmd.RunE = command.Run(func(cmd *cobra.Command, _ []string) error {
+		if f.target.AdminURL != "" {
+			return f.runAdmin(cmd.Context(), env, cmd.Flags().Changed)
+		}
 		f.tombstoneGiven = cmd.Flags().Changed("tombstone")
 		return f.run(cmd.Context(), env)
 	})
@@ -141,7 +149,7 @@ func (f *runFlags) run(ctx context.Context, env *command.Env) error {
 		}
 	}
 	metrics := telemetry.New(&telemetry.Options{Version: build.Current().Version})
-	all := f.duties(env, s.Store, metrics.Observer(), ask, asking)
+	all := f.makeDuties(env, s.Store, metrics.Observer(), ask, asking)
 	if f.watch {
 		stop, wrong := f.serveMetrics(ctx, env, metrics, all)
 		if wrong != nil {
@@ -149,43 +157,81 @@ func (f *runFlags) run(ctx context.Context, env *command.Env) error {
 		}
 		defer stop()
 		fmt.Fprintf(env.Err, "working on %s, until stopped\n", s)
-		err = janitor.Run(ctx, all.list()...)
+		err = janitor.Run(ctx, all.List()...)
 	} else {
-		err = all.runOnce(ctx, env)
+		err = all.RunOnce(ctx, func(pass func() error) error {
+			stop := env.Progress().Watch(func() (int64, string) { return handled(all), "records handled" })
+			defer stop()
+			return pass()
+		})
 	}
-	if err := all.report(env.Out, f.format.Is("json")); err != nil {
+	counts := all.Counts()
+	if err := report(env.Out, counts, f.format.Is("json")); err != nil {
 		return err
 	}
 	if err != nil {
 		return s.StoreError(err)
 	}
-	if all.resolverFailed() {
+	if resolverFailed(counts) {
 		return exit.Errorf(exit.Failed, "the resolver could not answer any question").Hintf("--verbose says why")
 	}
 	return nil
 }
 
-// duties returns the duties that the flags ask for. Ask is nil for no resolver; asking are
+// runAdmin has a gateway make one pass, by its own configuration.
+func (f *runFlags) runAdmin(ctx context.Context, env *command.Env, given func(flag string) bool) error {
+	for _, name := range []string{
+		"resolver-url", "resolver-token-file", "plain-http", "namespace", "call", "watch", "every", "settle", "tries", "workers", "tombstone", "metrics-listen", "verbose",
+	} {
+		if given(name) {
+			return exit.Usagef("with --admin the gateway makes one pass, by its own configuration").Hintf("leave out --%s", name)
+		}
+	}
+	if err := f.check(); err != nil {
+		return err
+	}
+	a, err := f.target.OpenAdmin(ctx, env)
+	if err != nil {
+		return err
+	}
+	defer a.Close(ctx)
+	counts, err := a.Reconcile(ctx, f.only)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return exit.Usagef("there is no resolver to ask").Hintf("reconcile.resolvers of the gateway's configuration names them")
+	case err != nil:
+		return a.StoreError(err)
+	}
+	if err := report(env.Out, counts, f.format.Is("json")); err != nil {
+		return err
+	}
+	if resolverFailed(counts) {
+		return exit.Errorf(exit.Failed, "the resolver could not answer any question").Hintf("the gateway's log says why")
+	}
+	return nil
+}
+
+// makeDuties returns the duties that the flags ask for. Ask is nil for no resolver; asking are
 // the options of its questions that flags override.
-func (f *runFlags) duties(env *command.Env, store retrysafe.Store, seen retrysafe.Observer, ask janitor.Resolver, asking *janitor.ReconcilerOptions) *duties {
+func (f *runFlags) makeDuties(env *command.Env, store retrysafe.Store, seen retrysafe.Observer, ask janitor.Resolver, asking *janitor.ReconcilerOptions) *duties.Set {
 	level := slog.LevelError // the report has the numbers of one pass
 	if f.watch || f.verbose {
 		level = slog.LevelInfo
 	}
 	opts := janitor.Options{Observer: seen, Logger: slog.New(slog.NewTextHandler(env.Err, &slog.HandlerOptions{Level: level})), Workers: f.workers}
-	all := new(duties)
+	all := new(duties.Set)
 	if f.includes("sweep") {
-		all.sweeper = janitor.NewSweeper(store, &opts)
+		all.Sweeper = janitor.NewSweeper(store, &opts)
 	}
 	if ask != nil {
 		o := *asking
 		o.Options = opts
 		o.Every, o.Workers = cmp.Or(f.every, asking.Every), cmp.Or(f.workers, asking.Workers)
 		o.Tries, o.Settle = cmp.Or(f.tries, asking.Tries), cmp.Or(f.settle, asking.Settle)
-		all.reconciler = janitor.NewReconciler(store, ask, &o)
+		all.Reconciler = janitor.NewReconciler(store, ask, &o)
 	}
 	if f.includes("reap") {
-		all.reaper = janitor.NewReaper(store, &janitor.ReaperOptions{Options: opts, Tombstone: f.tombstone})
+		all.Reaper = janitor.NewReaper(store, &janitor.ReaperOptions{Options: opts, Tombstone: f.tombstone})
 	}
 	return all
 }
@@ -206,8 +252,8 @@ func checkNoTombstones(ctx context.Context, s *stores.Session) error {
 
 func (f *runFlags) check() error {
 	for _, name := range f.only {
-		if !slices.Contains(dutyNames, name) {
-			return exit.Usagef("--only %s: there is no such duty", name).Hintf("they are %s", strings.Join(dutyNames, ", "))
+		if !slices.Contains(duties.Names, name) {
+			return exit.Usagef("--only %s: there is no such duty", name).Hintf("they are %s", strings.Join(duties.Names, ", "))
 		}
 	}
 	switch {

@@ -36,7 +36,11 @@ dynamodb://REGION/TABLE. If its records are encrypted, --keys-file (or the confi
 or $` + KeysVariable + `) names the file with the keys.`
 
 // Flags are the flags that name a store.
-type Flags struct{ URL, Config, KeysFile string }
+type Flags struct {
+	URL, Config, KeysFile string
+	// AdminURL and AdminTokenFile name the admin API of a gateway instead.
+	AdminURL, AdminTokenFile string
+}
 
 // AddFlags adds the flags to cmd and to all commands below it.
 func AddFlags(cmd *cobra.Command) *Flags {

@@ -30,6 +30,7 @@ func (c *Config) problems(broken func(path string) bool) []*FieldError {
 	k := &checker{Config: c, broken: broken}
 	k.addresses()
 	k.secrets()
+	k.operators()
 	k.tenant()
 	k.encryption()
 	k.settings()
@@ -141,7 +142,8 @@ func (k *checker) secrets() {
 		path = "admin.token_file"
 	}
 	switch n := len(k.Admin.Token); {
-	case k.Admin.Listen == "":
+	case k.Admin.Listen == "" && k.Admin.Socket == "":
+	case n == 0 && len(k.Admin.Tokens) > 0:
 	case n == 0:
 		k.refuse(path, "it is missing; a request to admin.listen must show a token of at least %d characters: token: ${RETRYSAFE_ADMIN_TOKEN}, or token_file", minToken)
 	case n < minToken:

@@ -181,11 +181,15 @@ type Limits struct {
 // Encryption names the keys that records are sealed with.
 type Encryption struct{ KeysFile string }
 
-// Admin is the operators' listener. Without an address there is none.
+// Admin is the operators' listener. Without an address and a socket there is none.
 type Admin struct {
 	Listen string
-	// Token is what operators show as a bearer. It is required with Listen.
-	// TokenFile is the file that it was read from, if it was.
+	// Socket is the path of a unix socket for operators on this machine.
+	Socket string
+	// Tokens are those of single operators, beside Token.
+	Tokens []AdminToken
+	// Token is what operators show as a bearer. With Listen or Socket it is required,
+	// unless there are Tokens. TokenFile is the file that it was read from, if it was.
 	Token     Secret
 	TokenFile string
 	// MetricsToken opens /metrics and nothing else, for a scraper. MetricsTokenFile is

@@ -26,6 +26,8 @@ func (c *Config) fields() section {
 		{"encryption", section{{"keys_file", text(&c.Encryption.KeysFile)}}},
 		{"admin", section{
 			{"listen", text(&c.Admin.Listen)},
+			{"socket", text(&c.Admin.Socket)},
+			{"tokens", c.Admin.tokenFields()},
 			{"token", secretText(&c.Admin.Token, redactAll)},
 			{"token_file", text(&c.Admin.TokenFile)},
 			{"metrics_token", secretText(&c.Admin.MetricsToken, redactAll)},

@@ -32,7 +32,7 @@ var secretFiles = []secretFile{
 
 // secretFiles returns all secrets that may be in files of their own.
 func (c *Config) secretFiles() []secretFile {
-	return slices.Concat(secretFiles, c.reconcileSecrets(), c.ledgerSecrets())
+	return slices.Concat(secretFiles, c.adminSecrets(), c.reconcileSecrets(), c.ledgerSecrets())
 }
 
 // maxSecret bounds what is read of a secret.
@@ -113,7 +113,7 @@ func (c *Config) noteLiteralSecrets() {
 	for i := range c.Ledger {
 		literal[element("ledger", i)+".theirs.token"] = c.Ledger[i].Theirs.Token != "" && c.Ledger[i].Theirs.TokenFile == ""
 	}
-	for _, path := range slices.Concat(c.reconcileLiterals(), c.literalWebhookSecrets()) {
+	for _, path := range slices.Concat(c.adminLiterals(), c.reconcileLiterals(), c.literalWebhookSecrets()) {
 		literal[path] = true
 	}
 	for path, secret := range literal {

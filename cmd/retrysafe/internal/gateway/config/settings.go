@@ -34,7 +34,7 @@ func (k *checker) operation() {
 	}
 	switch n := len(a.MetricsToken); {
 	case n == 0:
-	case a.Listen == "":
+	case a.Listen == "" && a.Socket == "":
 		k.refuse(path, "it is for /metrics of admin.listen, and there is none")
 	case n < minToken:
 		k.refuse(path, "the token has %d characters; it takes at least %d: openssl rand -hex 32", n, minToken)

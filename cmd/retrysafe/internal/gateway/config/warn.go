@@ -64,7 +64,7 @@ func (w *warner) listeners() {
 	if exposed(w.Listen) && w.TLS == (TLS{}) && (w.Tenant.From == "bearer" || w.Tenant.From == "jwt") {
 		w.warn("listen", "tokens cross the network in clear text; add tls, or let a proxy on this machine end it")
 	}
-	if w.Admin.Listen == "" && w.Admin.Token != "" {
+	if w.Admin.Listen == "" && w.Admin.Socket == "" && len(w.Admin.People()) > 0 {
 		w.warn("admin", "there is a token but no listen, so there is no listener for operators")
 	}
 	if w.Admin.Listen != "" && exposed(w.Admin.Listen) && w.Admin.TLS == (TLS{}) {

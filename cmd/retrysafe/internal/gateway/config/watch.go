@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -47,7 +48,7 @@ func (c *Config) Files() []string {
 			all = append(all, f)
 		}
 	}
-	return append(all, c.webhookFiles()...)
+	return slices.Concat(all, c.adminFiles(), c.webhookFiles())
 }
 
 const (

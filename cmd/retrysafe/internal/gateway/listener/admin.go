@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 	"github.com/retrysafe/retrysafe/internal/tokenlimit"
 )
 
@@ -26,13 +27,18 @@ var adminHeaders = [][2]string{
 	{"X-Frame-Options", "DENY"},
 }
 
-// serveAdmin serves the operators. Only the health checks need no token.
+// serveAdmin serves the operators. Only the health checks need no token. Pages that guard
+// themselves see the tokens of their requests alone, so that each is counted once.
 func (s *Server) serveAdmin(w http.ResponseWriter, r *http.Request) {
 	for _, h := range adminHeaders {
 		w.Header().Set(h[0], h[1])
 	}
 	g := s.current.Load()
-	who := s.admit(r, g.token, g.metricsToken)
+	if g.guards && g.admin != nil && !isAdminHealth(r) && r.URL.Path != "/metrics" {
+		s.servePage(w, r)
+		return
+	}
+	who := s.admit(r, g.tokens, g.metricsToken)
 	read := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
 	case read && r.URL.Path == "/livez":
@@ -67,6 +73,10 @@ func (s *Server) servePage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer g.leave()
+	if g.guards {
+		serveOr404(g.admin, w, r) // it bounds bodies itself
+		return
+	}
 	serveOr404(g.admin, w, withBody(r, http.MaxBytesReader(w, r.Body, adminBody)))
 }
 
@@ -103,15 +113,27 @@ func metricsDigest(token string) *digest {
 	return &d
 }
 
+// digestsOf returns the digests of the operators' tokens.
+func digestsOf(a *config.Admin) (all []digest) {
+	for _, p := range a.People() {
+		all = append(all, digestOf(string(p.Token)))
+	}
+	return all
+}
+
 // admit classifies the caller by its token. Metrics is nil if scrapers have no token of
 // their own.
-func (s *Server) admit(r *http.Request, want digest, metrics *digest) caller {
+func (s *Server) admit(r *http.Request, want []digest, metrics *digest) caller {
 	token := shown(r)
 	if token == "" {
 		return stranger
 	}
 	got := digestOf(token)
-	if subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
+	found := 0
+	for i := range want {
+		found |= subtle.ConstantTimeCompare(got[:], want[i][:])
+	}
+	if found == 1 {
 		return operator
 	}
 	if metrics != nil && subtle.ConstantTimeCompare(got[:], metrics[:]) == 1 {

@@ -14,7 +14,10 @@ import (
 type generation struct {
 	app   App
 	admin http.Handler // or nil
-	token digest
+	// guards says that admin authenticates its requests itself.
+	guards bool
+	// tokens are those of the operators.
+	tokens []digest
 	// metricsToken opens /metrics alone; nil if there is none.
 	metricsToken *digest
 	stop         context.CancelFunc // ends the App's Run

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -13,7 +14,7 @@ import (
 // A listener accepts connections at one address.
 type listener struct {
 	address  string // as the configuration has it
-	ln       *net.TCPListener
+	ln       deadlineListener
 	conns    *connTable
 	server   atomic.Pointer[connServer] // serves the connections that are accepted now
 	logger   *slog.Logger
@@ -21,18 +22,36 @@ type listener struct {
 	done     chan struct{} // closed when serve has returned
 }
 
+// A deadlineListener is a TCP listener, or one of a unix socket.
+type deadlineListener interface {
+	net.Listener
+	SetDeadline(t time.Time) error
+}
+
 // listen opens the address. Until serve is called, connections wait in the system's
 // queue.
 func listen(ctx context.Context, address string, conns *connTable, logger *slog.Logger) (*listener, error) {
+	ln, err := open(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	return &listener{
+		address: address, ln: ln, conns: conns, logger: logger,
+		stopping: make(chan struct{}), done: make(chan struct{}),
+	}, nil
+}
+
+// open opens an address, or the socket at a path.
+func open(ctx context.Context, address string) (deadlineListener, error) {
+	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
+		return openSocket(ctx, path)
+	}
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
-	return &listener{
-		address: address, ln: ln.(*net.TCPListener), conns: conns, logger: logger,
-		stopping: make(chan struct{}), done: make(chan struct{}),
-	}, nil
+	return ln.(*net.TCPListener), nil
 }
 
 // maxAcceptPause is the longest pause of serve after a failed accept, such as too many

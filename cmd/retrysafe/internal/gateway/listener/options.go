@@ -24,6 +24,13 @@ type App interface {
 	Ready() error
 }
 
+// An Operated App has pages and an API for operators, at all paths of the admin listener
+// but those for health and metrics. The handler authenticates its requests itself. It may
+// be nil.
+type Operated interface {
+	Operators() http.Handler
+}
+
 // Options are what a [Server] is made of. Load and Build are required.
 type Options struct {
 	// Load reads the configuration, complete and checked, at the start and at each
@@ -32,7 +39,8 @@ type Options struct {
 	// Build makes a configuration work. What it has opened when it fails, it closes.
 	Build func(ctx context.Context, c *config.Config) (App, error)
 	// Admin returns the handler of the admin listener's pages, which need the admin token.
-	// It is called once after each Build. Nil, or a nil handler, is none.
+	// It is called once after each Build. Nil, or a nil handler, is none. An [Operated] App
+	// has pages of its own instead.
 	Admin func(c *config.Config) http.Handler
 	// Metrics is /metrics of the admin listener, which needs the admin token or the one
 	// for metrics.
@@ -55,4 +63,6 @@ type Addresses struct {
 	Main string
 	// Admin is empty if there is no admin listener.
 	Admin string
+	// Socket is the admin listener's socket as unix:PATH, or empty.
+	Socket string
 }

@@ -160,9 +160,11 @@ func (s *Server) drain(ending context.Context, end context.CancelFunc, now *setu
 	now.gen.close()
 	wrong = append(wrong, now.gen.finish(until))
 	s.apps.Wait()
-	if now.admin.listener != nil {
-		now.admin.listener.close()
-		_ = now.admin.server.close(ctx, adminDrain)
+	for _, p := range []endpoint{now.admin, now.socket} {
+		if p.listener != nil {
+			p.listener.close()
+			_ = p.server.close(ctx, adminDrain)
+		}
 	}
 	if err := errors.Join(wrong...); err != nil {
 		return fmt.Errorf("listener: drain: %w", err)

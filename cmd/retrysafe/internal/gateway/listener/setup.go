@@ -8,14 +8,15 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 )
 
 // A setup is all that serves one configuration.
 type setup struct {
-	gen         *generation
-	main, admin endpoint
+	gen                 *generation
+	main, admin, socket endpoint
 }
 
 // An endpoint is a listener and the server that it hands connections to.
@@ -40,6 +41,7 @@ func (s *Server) prepare(ctx context.Context, old *setup) (*setup, error) {
 	if err := s.buildSetup(ctx, c, old, next); err != nil {
 		next.main.closeUnused(old.main)
 		next.admin.closeUnused(old.admin)
+		next.socket.closeUnused(old.socket)
 		return nil, err
 	}
 	return next, nil
@@ -52,13 +54,19 @@ func (s *Server) buildSetup(ctx context.Context, c *config.Config, old, next *se
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	if (c.Admin.Listen != "" || c.Admin.Socket != "") && len(c.Admin.People()) == 0 {
+		return errors.New("admin listener: it needs a token")
+	}
 	if c.Admin.Listen != "" {
-		if c.Admin.Token == "" {
-			return errors.New("admin listener: it needs a token")
-		}
 		next.admin, err = s.endpoint(ctx, old.admin, c.Admin.Listen, limitsOf(c.Server, c.Admin.TLS, false), endpoint{maxConns: adminConnections, trusted: c.Tenant.TrustedProxies}, s.serveAdmin, isAdminHealth)
 		if err != nil {
 			return fmt.Errorf("admin listener: %w", err)
+		}
+	}
+	if c.Admin.Socket != "" {
+		next.socket, err = s.endpoint(ctx, old.socket, unixPrefix+c.Admin.Socket, limitsOf(c.Server, config.TLS{}, false), endpoint{maxConns: adminConnections}, s.serveAdmin, isAdminHealth)
+		if err != nil {
+			return fmt.Errorf("admin socket: %w", err)
 		}
 	}
 	next.gen, err = s.buildApp(ctx, c)
@@ -98,9 +106,12 @@ func (s *Server) buildApp(ctx context.Context, c *config.Config) (*generation, e
 	if app == nil {
 		return nil, errors.New("build: there is no app")
 	}
-	g := &generation{app: app, token: digestOf(string(c.Admin.Token)), metricsToken: metricsDigest(string(c.Admin.MetricsToken)), ran: make(chan struct{}), empty: make(chan struct{})}
+	g := &generation{app: app, tokens: digestsOf(&c.Admin), metricsToken: metricsDigest(string(c.Admin.MetricsToken)), ran: make(chan struct{}), empty: make(chan struct{})}
 	if s.o.Admin != nil {
 		g.admin = s.o.Admin(c)
+	}
+	if o, ok := app.(Operated); ok {
+		g.admin, g.guards = o.Operators(), true
 	}
 	return g, nil
 }
@@ -114,6 +125,7 @@ func (s *Server) commit(ending context.Context, old, next *setup) {
 	s.main.Store(next.main.listener.conns)
 	s.switchEndpoint(ending, old.main, next.main)
 	s.switchEndpoint(ending, old.admin, next.admin)
+	s.switchEndpoint(ending, old.socket, next.socket)
 	if told := addresses(next); s.o.Ready != nil && told != addresses(old) {
 		s.o.Ready(told)
 	}
@@ -170,11 +182,14 @@ func (s *Server) switchEndpoint(ending context.Context, old, next endpoint) {
 	})
 }
 
-func addresses(s *setup) Addresses { return Addresses{Main: s.main.url(), Admin: s.admin.url()} }
+func addresses(s *setup) Addresses { return Addresses{Main: s.main.url(), Admin: s.admin.url(), Socket: s.socket.url()} }
 
 func (p endpoint) url() string {
 	if p.listener == nil {
 		return ""
+	}
+	if strings.HasPrefix(p.listener.address, unixPrefix) {
+		return p.listener.address
 	}
 	scheme := "http://"
 	if p.server.tls != nil {

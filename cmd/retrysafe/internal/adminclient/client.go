@@ -1,0 +1,203 @@
+// Package adminclient does over the admin API of a gateway what package operator does on a
+// store. Errors are those of package operator, so that a command need not know which of the
+// two it works on.
+package adminclient
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/adminwire"
+	"github.com/retrysafe/retrysafe/internal/neverresend"
+	"github.com/retrysafe/retrysafe/operator"
+)
+
+// A Client is the admin API of one gateway, for the holder of one token.
+type Client struct {
+	base  string // without a slash at its end
+	token string
+	http  *http.Client
+	inner *http.Transport
+	me    adminwire.Person
+}
+
+// ErrAccess says that the gateway does not let the token in, or not do this.
+var ErrAccess = errors.New("access denied")
+
+// New returns a client for the API at an address: https://, http://, or unix: and the path
+// of a socket. A path in the address is where the console is mounted.
+func New(address, token string) (*Client, error) {
+	c := &Client{token: token, inner: &http.Transport{TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: time.Minute}}
+	c.http = &http.Client{
+		Transport: neverresend.Transport(c.inner),
+		// A redirect would send the token elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		path = "/" + strings.TrimLeft(path, "/")
+		c.base = "http://retrysafe"
+		c.inner.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", path)
+		}
+		return c, nil
+	}
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return nil, errors.New("it must be https://HOST:PORT, http://HOST:PORT or unix:/PATH")
+	case u.User != nil:
+		return nil, errors.New("a token does not belong into the address")
+	case u.RawQuery != "" || u.Fragment != "":
+		return nil, errors.New("it has a query or a fragment, which no address of a gateway has")
+	}
+	c.base = u.Scheme + "://" + u.Host + strings.TrimRight(u.EscapedPath(), "/")
+	return c, nil
+}
+
+// InClearText reports whether the token crosses a network that is not encrypted.
+func (c *Client) InClearText() bool {
+	u, err := url.Parse(c.base)
+	if err != nil || u.Scheme != "http" || c.inner.DialContext != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	return u.Hostname() != "localhost" && (err != nil || !ip.IsLoopback())
+}
+
+// Open asks for the holder of the token. Call it first.
+func (c *Client) Open(ctx context.Context) error {
+	return c.get(ctx, "/whoami", nil, &c.me)
+}
+
+// Author returns the name of the token's holder, by which the audit knows all actions.
+func (c *Client) Author() string { return c.me.Name }
+
+// CloseConnections closes the connections to the gateway.
+func (c *Client) CloseConnections() { c.inner.CloseIdleConnections() }
+
+const (
+	readTimeout = 10 * time.Minute // a whole store may be read
+	actTimeout  = 2 * time.Minute
+	// maxAnswer bounds what is read of an answer.
+	maxAnswer = 512 << 20
+)
+
+func (c *Client) get(ctx context.Context, path string, q url.Values, to any) error {
+	if len(q) > 0 {
+		path += "?" + q.Encode()
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	return c.call(ctx, http.MethodGet, path, nil, to)
+}
+
+// post sends an action. An error that is not one of a problem leaves open whether it was
+// done.
+func (c *Client) post(ctx context.Context, path string, body, to any) error {
+	return c.postWithin(ctx, actTimeout, path, body, to)
+}
+
+func (c *Client) postWithin(ctx context.Context, limit time.Duration, path string, body, to any) error {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return c.call(ctx, http.MethodPost, path, text, to)
+}
+
+func (c *Client) call(ctx context.Context, method, path string, body []byte, to any) error {
+	r, err := http.NewRequestWithContext(ctx, method, c.base+"/api/v1"+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+c.token)
+	r.Header.Set("Accept", "application/json")
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	res, err := c.http.Do(r)
+	if err != nil {
+		if e := (*url.Error)(nil); errors.As(err, &e) {
+			err = e.Err // without the URL, which has keys in it
+		}
+		return fmt.Errorf("no answer: %w", err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("the answer broke off: %w", err)
+	}
+	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	switch {
+	case kind == "application/problem+json":
+		var p adminwire.Problem
+		if err := json.Unmarshal(text, &p); err != nil {
+			return fmt.Errorf("status %d: the problem cannot be read: %w", res.StatusCode, err)
+		}
+		return problemError(&p)
+	case res.StatusCode == http.StatusUnauthorized, res.StatusCode == http.StatusForbidden:
+		return fmt.Errorf("%w: status %d", ErrAccess, res.StatusCode)
+	case res.StatusCode/100 != 2 || kind != "application/json":
+		return fmt.Errorf("status %d: this is not the admin API of a retrysafe gateway", res.StatusCode)
+	}
+	if err := json.Unmarshal(text, to); err != nil {
+		return fmt.Errorf("the answer cannot be read: %w", err)
+	}
+	return nil
+}
+
+// A problem is an error of the gateway with its own text.
+type problem struct {
+	text string
+	is   error
+}
+
+func (e *problem) Error() string { return e.text }
+func (e *problem) Unwrap() error { return e.is }
+
+// problemError returns the error that package operator would have returned.
+func problemError(p *adminwire.Problem) error {
+	switch p.Code {
+	case adminwire.CodeRefused:
+		if p.Entry == nil {
+			return &problem{p.Detail, operator.ErrStale}
+		}
+		e := *p.Entry
+		e.Replayed = p.Replayed
+		return &operator.RefusedError{Entry: e}
+	case adminwire.CodeInvalid:
+		return &problem{p.Detail, operator.ErrInvalid}
+	case adminwire.CodeMismatch:
+		return &problem{p.Detail, retrysafe.ErrMismatch}
+	case adminwire.CodeNotFound:
+		return &problem{p.Detail, retrysafe.ErrNotFound}
+	case adminwire.CodeUnreadable:
+		return &problem{p.Detail, retrysafe.ErrUnreadable}
+	case adminwire.CodeUnsupported:
+		return &problem{p.Detail, errors.ErrUnsupported}
+	case adminwire.CodeUnavailable:
+		return &problem{p.Detail, retrysafe.ErrUnavailable}
+	}
+	if p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden || p.Status == http.StatusTooManyRequests {
+		return &problem{p.Detail, ErrAccess}
+	}
+	if p.Status/100 == 4 {
+		return &problem{p.Detail, operator.ErrInvalid} // nothing was done
+	}
+	return errors.New(p.Detail)
+}
