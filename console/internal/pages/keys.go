@@ -16,9 +16,13 @@ import (
 // pageKeys is how many keys a page of the list has.
 const pageKeys = 50
 
-// listTime bounds how long a page of the list reads. A filter that few records match may
-// need longer; the page then shows what was found.
-const listTime = 5 * time.Second
+const (
+	// soon bounds how long a page of the list reads at first. For a state that few records
+	// have, and that no index of the store finds, that may not be enough: the page then
+	// leads to itself with listTime.
+	soon     = 150 * time.Millisecond
+	listTime = 20 * time.Second
+)
 
 // A keyRow is one key in a list.
 type keyRow struct {
@@ -207,7 +211,8 @@ type keysData struct {
 	Rows      []keyRow
 	Next      string // the address of the next page, if there is more
 	First     string // the address of the first page, if this is not it
-	Slow      bool   // the time was over before the page was full
+	Slow      bool   // the time was over before the page was there
+	Patient   string // the address of the page with more time
 	BatchURL  string
 	ClearURL  string
 	Shortcuts []menuItem
@@ -226,12 +231,20 @@ func (p *Pages) keys(w http.ResponseWriter, r *http.Request) {
 	own := filterQuery(q)
 	d.Filtered = len(own) > 0
 	f.After, f.Limit = retrysafe.Ref{Scope: q.Get("after_scope"), Key: q.Get("after_key")}, pageKeys
-	ctx, cancel := context.WithTimeout(r.Context(), listTime)
+	wait := soon
+	if q.Get("wait") != "" {
+		wait = listTime
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
 	page, err := p.Service.List(ctx, f)
 	if err != nil {
 		if ctx.Err() != nil && r.Context().Err() == nil {
 			d.Slow = true
+			if wait == soon {
+				q.Set("wait", "1")
+				d.Patient = p.link("/keys", q)
+			}
 		} else {
 			p.storeFailed(w, r, err)
 			return

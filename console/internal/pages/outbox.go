@@ -33,7 +33,7 @@ func (p *Pages) depth(ctx context.Context) *depthView {
 	if p.Depth == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, patience/2)
 	defer cancel()
 	d, err := p.Depth(ctx)
 	if err != nil {
@@ -302,10 +302,12 @@ type reconciliationData struct {
 // reconciliation shows unknown outcomes in the order in which resolvers are asked.
 func (p *Pages) reconciliation(w http.ResponseWriter, r *http.Request) {
 	var o overviewData
-	groups := p.groups.get(r.Context())
+	brief, stop := context.WithTimeout(r.Context(), patience)
+	defer stop()
+	groups := p.groups.get(brief)
 	o.fillGroups(p, &groups)
 	d := reconciliationData{Ready: o.Ready, Stale: o.Stale}
-	for _, c := range p.checks(r.Context()) {
+	for _, c := range p.checks(brief) {
 		if c.Name != "outbox" {
 			d.Checks = append(d.Checks, c)
 		}

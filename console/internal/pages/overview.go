@@ -71,7 +71,6 @@ type overviewData struct {
 	Today   *Today
 	Running []keyRow
 	RunInfo string
-	Outbox  bool
 	Depth   *depthView
 }
 
@@ -87,10 +86,14 @@ type groupRow struct {
 }
 
 func (p *Pages) overview(w http.ResponseWriter, r *http.Request) {
-	d := overviewData{Checks: p.checks(r.Context()), Depth: p.depth(r.Context()), Outbox: p.Letters != nil}
-	groups := p.groups.get(r.Context())
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	p.groups.begin()
+	p.running.begin()
+	d := overviewData{Checks: p.checks(ctx), Depth: p.depth(ctx)}
+	groups := p.groups.get(ctx)
 	d.fillGroups(p, &groups)
-	running := p.running.get(r.Context())
+	running := p.running.get(ctx)
 	for i := range running.Value.Longest {
 		d.Running = append(d.Running, p.keyRow(&running.Value.Longest[i]))
 	}
@@ -188,8 +191,6 @@ func runInfo(t *taken[runningFound]) string {
 func (p *Pages) checks(ctx context.Context) []Check {
 	var all []Check
 	if p.Facts.Checks != nil {
-		ctx, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
 		all = slices.Clone(p.Facts.Checks(ctx))
 	}
 	for i := range all {

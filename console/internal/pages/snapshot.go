@@ -49,7 +49,7 @@ type taken[T any] struct {
 func (t *taken[T]) Age() time.Duration { return time.Since(t.At) }
 
 const (
-	// patience is how long a page waits for a new result.
+	// patience is how long a page waits for all that may take long.
 	patience = 120 * time.Millisecond
 	// fresh is how long a result is shown without a new read.
 	fresh = time.Second
@@ -61,21 +61,22 @@ func newSnapshot[T any](work *background, logger *slog.Logger, read func(context
 	return &snapshot[T]{work: work, logger: logger, read: read}
 }
 
-// get returns the latest result.
-func (s *snapshot[T]) get(ctx context.Context) taken[T] {
+// begin starts a read, if it is time for one, and returns the one that is under way.
+func (s *snapshot[T]) begin() (running chan struct{}) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.running == nil && (s.stale || time.Since(s.last.At) > max(fresh, 4*s.took)) && s.work.ctx.Err() == nil {
 		s.running, s.stale = make(chan struct{}), false
 		s.work.wg.Go(s.refresh)
 	}
-	running := s.running
-	s.mu.Unlock()
-	if running != nil {
-		timer := time.NewTimer(patience)
-		defer timer.Stop()
+	return s.running
+}
+
+// get returns the latest result. If a read is under way it waits for that until ctx ends.
+func (s *snapshot[T]) get(ctx context.Context) taken[T] {
+	if running := s.begin(); running != nil {
 		select {
 		case <-running:
-		case <-timer.C:
 		case <-ctx.Done():
 		}
 	}

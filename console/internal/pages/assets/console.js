@@ -85,6 +85,9 @@
   }
   if (document.querySelector("[data-search]")) searchOn();
 
+  const patient = document.querySelector("[data-patient]");
+  if (patient) location.replace(patient.href);
+
   for (const text of document.querySelectorAll("[data-copy]")) {
     if (!navigator.clipboard) break;
     const button = document.createElement("button");
