@@ -105,11 +105,8 @@ func (p *Pages) carryOut(ctx context.Context, r *http.Request, verb string, a op
 	}
 }
 
-// changed lets the overview read anew.
-func (p *Pages) changed() {
-	p.groups.invalidate()
-	p.running.invalidate()
-}
+// changed lets the next page count anew what needs a person.
+func (p *Pages) changed() { p.groups.invalidate() }
 
 // refused shows the key as it is now, and why the action was not carried out.
 func (p *Pages) refused(w http.ResponseWriter, r *http.Request, err error) {

@@ -52,12 +52,14 @@ func (m *scopeMemory) scopes() []string {
 
 const (
 	// searchTime bounds how long one page of a search reads the store.
-	searchTime = 100 * time.Millisecond
-	// searchPage is how many records one read of a search lists. A search that has begun
-	// a read finishes it.
-	searchPage = 500
-	maxFound   = 50
-	maxQuery   = 512
+	searchTime = 80 * time.Millisecond
+	// searchPage is how many records one read of a search lists. The first read of a page
+	// is finished, however long it takes, so that the search gets on; a later one is given
+	// up after searchGrace.
+	searchPage  = 200
+	searchGrace = 40 * time.Millisecond
+	maxFound    = 50
+	maxQuery    = 512
 )
 
 // searchData is what the page of a search shows.
@@ -191,7 +193,7 @@ func (s *searching) quick(ctx context.Context, scope string) error {
 			return err
 		}
 	}
-	page, err := s.p.Service.List(ctx, operator.Filter{Scope: scope, Limit: 4 * searchPage, States: []retrysafe.State{retrysafe.StateUnknown, retrysafe.StateAccepted}})
+	page, err := s.p.Service.List(ctx, operator.Filter{Scope: scope, Limit: 10 * searchPage, States: []retrysafe.State{retrysafe.StateUnknown, retrysafe.StateAccepted}})
 	if err != nil {
 		return err
 	}
@@ -206,8 +208,17 @@ func (s *searching) quick(ctx context.Context, scope string) error {
 // scan goes through the records behind a key until the time is over.
 func (s *searching) scan(ctx context.Context, scope string, after retrysafe.Ref) (retrysafe.Ref, bool, error) {
 	f := operator.Filter{Scope: scope, After: after, Limit: searchPage}
-	for time.Now().Before(s.until) && len(s.rows) < maxFound {
-		page, err := s.p.Service.List(ctx, f)
+	for first := true; first || time.Now().Before(s.until) && len(s.rows) < maxFound; first = false {
+		step, cancel := ctx, context.CancelFunc(func() {})
+		if !first {
+			step, cancel = context.WithDeadline(ctx, s.until.Add(searchGrace))
+		}
+		page, err := s.p.Service.List(step, f)
+		over := step.Err() != nil && ctx.Err() == nil
+		cancel()
+		if err != nil && over {
+			break
+		}
 		if err != nil {
 			return f.After, true, fmt.Errorf("the search stopped: %w", err)
 		}

@@ -25,7 +25,8 @@ func (b *background) start() {
 
 // A snapshot is the latest result of a read that may take longer than a page may. A page
 // waits a moment for a new result, and shows the one before with its age if there is none
-// yet. One read runs at a time, and after it the store rests four times as long as it took.
+// yet. One read runs at a time, and after it the store rests: four times as long as it
+// took, or sixty times after a slow read, behind which other lists of a store may wait.
 type snapshot[T any] struct {
 	work   *background
 	logger *slog.Logger
@@ -33,7 +34,8 @@ type snapshot[T any] struct {
 
 	mu      sync.Mutex
 	last    taken[T]
-	took    time.Duration
+	took    time.Duration // by the last read, and when that ended
+	ended   time.Time
 	stale   bool          // an operator has changed something since the last read began
 	running chan struct{} // closed when the read that is under way has ended
 }
@@ -61,11 +63,19 @@ func newSnapshot[T any](work *background, logger *slog.Logger, read func(context
 	return &snapshot[T]{work: work, logger: logger, read: read}
 }
 
+// rest returns how long no read begins after the last one. The caller holds mu.
+func (s *snapshot[T]) rest() time.Duration {
+	if s.took > patience {
+		return 60 * s.took
+	}
+	return max(fresh, 4*s.took)
+}
+
 // begin starts a read, if it is time for one, and returns the one that is under way.
 func (s *snapshot[T]) begin() (running chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.running == nil && (s.stale || time.Since(s.last.At) > max(fresh, 4*s.took)) && s.work.ctx.Err() == nil {
+	if s.running == nil && (s.stale || time.Since(s.ended) > s.rest()) && s.work.ctx.Err() == nil {
 		s.running, s.stale = make(chan struct{}), false
 		s.work.wg.Go(s.refresh)
 	}
@@ -103,7 +113,7 @@ func (s *snapshot[T]) refresh() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(s.running)
-	s.running, s.took = nil, time.Since(began)
+	s.running, s.took, s.ended = nil, time.Since(began), time.Now()
 	if err != nil && !s.last.At.IsZero() {
 		s.last.Err = err // the result before stays, with its age
 		return
