@@ -44,7 +44,7 @@ type Options struct {
 	// Window is how long the receiver of the outbox remembers a key, as
 	// [operator.Service.DeadLetters] takes it.
 	Window time.Duration
-	// Tokens are the people who may come in.
+	// Tokens are those of the people that are let in.
 	Tokens []Token
 	// Prefix is the path under which the handler is mounted, such as "/retrysafe". Empty
 	// is the root.

@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -82,7 +83,7 @@ func start(t *testing.T, change ...func(*console.Options)) *site {
 	must(t, err)
 	server := httptest.NewServer(s.handler)
 	t.Cleanup(server.Close)
-	t.Cleanup(func() { must(t, s.handler.Close(t.Context())) })
+	t.Cleanup(func() { must(t, s.handler.Close(context.WithoutCancel(t.Context()))) })
 	s.url = server.URL + "/retrysafe/api/v1"
 	return s
 }
@@ -138,6 +139,7 @@ func (s *site) send(token, method, path string, body any, header ...string) *ans
 	d := json.NewDecoder(bytes.NewReader(got))
 	d.UseNumber()
 	_ = d.Decode(&a.body) // an answer that is not JSON has no members
+	checkAnswer(s.t, method, path, a)
 	return a
 }
 
@@ -156,8 +158,10 @@ func (s *site) record(key string, state retrysafe.State) (retrysafe.Record, stri
 	w := retrysafe.Write{Term: time.Hour, Record: retrysafe.Record{
 		Ref: retrysafe.Ref{Scope: "tenant", Key: key}, Operation: "POST /charges", Fingerprint: retrysafe.Fingerprint{Alg: 1}, Owner: retrysafe.Owner{1},
 		State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion, Attempt: 1, Effects: retrysafe.EffectsUnprotected, Lapse: retrysafe.LapseQuarantine, Retain: time.Hour,
-		Request: []byte("the request with 4242424242424242"),
 	}}
+	if state == retrysafe.StateCompleted {
+		w.Request = []byte("the request with 4242424242424242")
+	}
 	r, err := s.store.Create(s.t.Context(), w)
 	must(s.t, err)
 	next := r.Update()
@@ -457,7 +461,7 @@ func TestBatchRunsInTheServer(t *testing.T) {
 		t.Errorf("got %s", a.text)
 	}
 	a = s.ended("/batches/batch-1")
-	if a.at("state") != "done" || fmt.Sprint(a.at("counts.done"), a.at("counts.changed")) != fmt.Sprint(many-1, " ", 1) {
+	if a.at("state") != "done" || fmt.Sprintf("%v %v", a.at("counts.done"), a.at("counts.changed")) != fmt.Sprintf("%d 1", many-1) {
 		t.Errorf("got %s, want all but the one that has changed", a.text)
 	}
 	if now, err := s.service.Show(t.Context(), retrysafe.Ref{Scope: "tenant", Key: "later"}); err != nil || now.State != retrysafe.StateUnknown {

@@ -204,5 +204,9 @@ func (q *Query) End() error {
 	return q.Err
 }
 
-// MaxLimit bounds how much one request may list.
-const MaxLimit = 10_000
+// MaxLimit bounds how many records one request may list: each of them is read whole.
+// MaxAudit is the bound for entries of the audit.
+const (
+	MaxLimit = 1000
+	MaxAudit = 10_000
+)

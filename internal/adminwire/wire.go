@@ -263,4 +263,5 @@ const (
 	CodeRunning     = "running"
 	CodeSelection   = "selection-unknown"
 	CodeTooMany     = "too-many"
+	CodeSlowed      = "too-many-wrong-tokens"
 )

@@ -32,7 +32,7 @@ func With(ctx context.Context, p Person) context.Context {
 	return context.WithValue(ctx, personKey{}, p)
 }
 
-// From returns the person of a request. Without one it is a person who may do nothing.
+// From returns the person of a request, or the zero Person, whose role is none.
 func From(ctx context.Context) Person {
 	p, _ := ctx.Value(personKey{}).(Person)
 	return p

@@ -26,7 +26,7 @@ const minSecret = 16
 
 // Options configure a [Guard].
 type Options struct {
-	// Tokens are the people who may come in. At least one is required.
+	// Tokens are those of the people that are let in. At least one is required.
 	Tokens []Token
 	// Prefix is the path under which the console is mounted, without a slash at its end.
 	Prefix string

@@ -18,7 +18,7 @@ const (
 	maxSessions = 1000
 )
 
-// A session is a person who has logged in with a browser.
+// A session is the login of a person with a browser.
 type session struct {
 	Person
 	began, used time.Time

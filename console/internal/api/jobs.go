@@ -57,7 +57,8 @@ func digestOf(by string, request any) [sha256.Size]byte {
 }
 
 // start runs a job under its ID and returns it. A job that runs under this ID is returned
-// as it is, if it was asked for by the same request.
+// as it is, if it was asked for by the same request. With a nil run it is expected to run
+// already.
 func (j *jobs) start(first adminwire.Job, request [sha256.Size]byte, run func(context.Context, *job)) (*job, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -68,6 +69,8 @@ func (j *jobs) start(first adminwire.Job, request [sha256.Size]byte, run func(co
 		return old, nil
 	}
 	switch {
+	case run == nil:
+		return nil, &refusal{problem(http.StatusConflict, adminwire.CodeRunning, "it has ended just now; send the request again")}
 	case j.closed:
 		return nil, &refusal{problem(http.StatusServiceUnavailable, adminwire.CodeUnavailable, "the server shuts down; nothing was done")}
 	case j.running >= maxRunning:
@@ -123,6 +126,11 @@ func (j *jobs) close(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+		return nil
+	default:
 		return errors.New("console: a batch does not stop; repeat it under its ID to find out how it ended")
 	}
 }

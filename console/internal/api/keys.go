@@ -112,7 +112,7 @@ func (a *API) audit(c *call) (any, error) {
 	q := adminwire.ParseQuery(c.URL.RawQuery)
 	f := operator.AuditFilter{
 		ID: q.Text("id"), By: q.Text("by"), Verb: q.Text("verb"), Ref: q.Ref("ref"), Batch: q.Text("batch"),
-		Since: q.Time("since"), Before: q.Time("before"), Limit: int(q.Int("limit", 1, adminwire.MaxLimit)),
+		Since: q.Time("since"), Before: q.Time("before"), Limit: int(q.Int("limit", 1, adminwire.MaxAudit)),
 	}
 	if err := q.End(); err != nil {
 		return nil, invalid("%v", err)

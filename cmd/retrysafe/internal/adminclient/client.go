@@ -193,7 +193,7 @@ func problemError(p *adminwire.Problem) error {
 	case adminwire.CodeUnavailable:
 		return &problem{p.Detail, retrysafe.ErrUnavailable}
 	}
-	if p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden || p.Status == http.StatusTooManyRequests {
+	if p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden || p.Code == adminwire.CodeSlowed {
 		return &problem{p.Detail, ErrAccess}
 	}
 	if p.Status/100 == 4 {

@@ -108,11 +108,14 @@ func (c *Client) Audit(ctx context.Context, f operator.AuditFilter) ([]operator.
 	adminwire.SetTime(q, "since", f.Since)
 	adminwire.SetTime(q, "before", f.Before)
 	if f.Limit > 0 {
-		q.Set("limit", strconv.Itoa(min(f.Limit, adminwire.MaxLimit)))
+		q.Set("limit", strconv.Itoa(min(f.Limit, adminwire.MaxAudit)))
 	}
 	var got adminwire.Audit
 	if err := c.get(ctx, "/audit", q, &got); err != nil {
 		return nil, err
+	}
+	if len(got.Entries) == 0 {
+		return nil, nil
 	}
 	return got.Entries, nil
 }

@@ -28,7 +28,7 @@ type adminSite struct {
 	place       string // its URL
 }
 
-// newAdminSite starts a gateway with tokens for anna, who may act, and for a reader, over a
+// newAdminSite starts a gateway with tokens for anna, with the role act, and for a reader, over a
 // store with these records.
 func newAdminSite(t *testing.T, keys string, fill func(retrysafe.Store)) *adminSite {
 	t.Helper()
@@ -39,7 +39,7 @@ func newAdminSite(t *testing.T, keys string, fill func(retrysafe.Store)) *adminS
 	clitest.Must(t, err)
 	fill(s)
 	clitest.FailedMessages(t, opened, "secret payload")
-	dir, err := os.MkdirTemp("", "rs") // the path of a socket is short
+	dir, err := os.MkdirTemp("", "rs") //nolint:usetesting // the path of a socket must be short
 	clitest.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	site := &adminSite{socket: filepath.Join(dir, "admin.sock"), store: "--store " + url + " --keys-file " + keys, place: url}

@@ -35,6 +35,10 @@ func (s *Server) serveAdmin(w http.ResponseWriter, r *http.Request) {
 	}
 	g := s.current.Load()
 	if g.guards && g.admin != nil && !isAdminHealth(r) && r.URL.Path != "/metrics" {
+		if g.scrapes(r) {
+			answer(w, http.StatusForbidden, "the token for metrics opens /metrics alone")
+			return
+		}
 		s.servePage(w, r)
 		return
 	}
@@ -119,6 +123,15 @@ func digestsOf(a *config.Admin) (all []digest) {
 		all = append(all, digestOf(string(p.Token)))
 	}
 	return all
+}
+
+// scrapes reports whether a request shows the token for metrics.
+func (g *generation) scrapes(r *http.Request) bool {
+	if g.metricsToken == nil {
+		return false
+	}
+	got := digestOf(shown(r))
+	return subtle.ConstantTimeCompare(got[:], g.metricsToken[:]) == 1
 }
 
 // admit classifies the caller by its token. Metrics is nil if scrapers have no token of
