@@ -43,7 +43,7 @@ func explain(r *retrysafe.Record) (meaning, client, due string) {
 		return "It may have happened. " + asked(r.Inquiry.Tries) + " If you know how it ended, say so; otherwise do nothing: unknown is safe.",
 			"409, and nothing runs", ask
 	case r.State == retrysafe.StateRetryable:
-		return "It is proven not to have happened. There is nothing to do.", "the next request runs it", end
+		return "It is proven not to have happened. There is nothing to do.", "an execution: the next request runs it", end
 	case r.State == retrysafe.StateExpired:
 		return "Its answer is forgotten; the key is kept for audit.", "a new run, or 410 by the policy", "It is deleted " + left + "."
 	case r.Result != nil && r.Result.Omitted:
@@ -64,7 +64,8 @@ func asked(tries int) string {
 type action struct {
 	Verb, Title string
 	When        string // when it is right
-	After       string // what a client gets afterwards
+	After       string // what a client gets afterwards; for a letter, what becomes of it
+	Letter      bool
 	Danger      string // what the operator confirms; empty: nothing
 	Answer      bool   // the form asks for an answer
 	Status      int

@@ -209,7 +209,7 @@ func (p *Pages) curl(r *retrysafe.Record) (line, remark string) {
 		target = shellWord(p.Facts.API + path)
 	}
 	line = fmt.Sprintf("curl -i -X %s %s \\\n  -H \"Authorization: $TOKEN\" \\\n  -H %s \\\n  --data-binary @request.json", method, target, shellWord(`Idempotency-Key: "`+r.Key+`"`))
-	return line, "With the same bytes as the first request and the same caller. Afterwards the answer has Idempotent-Replayed: true."
+	return line, "Send the same bytes as the first request, as the same caller. A stored answer comes with Idempotent-Replayed: true."
 }
 
 // shellWord returns text as one word of a shell.

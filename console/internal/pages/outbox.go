@@ -167,7 +167,7 @@ func (p *Pages) showFound(w http.ResponseWriter, r *http.Request, status int, l 
 	}
 	if access.From(r.Context()).May(access.RoleAct) {
 		for _, a := range letterActions(failing) {
-			a.ID, a.Revision, a.URL = rand.Text(), l.Revision, fmt.Sprintf("%s/outbox/letters/%d/act/%s", p.Prefix, id, a.Verb)
+			a.Letter, a.ID, a.Revision, a.URL = true, rand.Text(), l.Revision, fmt.Sprintf("%s/outbox/letters/%d/act/%s", p.Prefix, id, a.Verb)
 			d.Actions = append(d.Actions, a)
 		}
 		d.RevealURL, d.RevealID = fmt.Sprintf("%s/outbox/letters/%d/reveal", p.Prefix, id), rand.Text()

@@ -76,13 +76,13 @@ type overviewData struct {
 
 // A groupRow is a group on a page.
 type groupRow struct {
-	State, Operation, Reason, Status string
-	Disputed                         bool
-	Count, Dead                      int
-	Oldest                           moment
-	Age                              string
-	Next                             string // what to do next
-	URL, BatchURL                    string
+	State, StateText, Operation, Reason, Status string
+	Disputed                                    bool
+	Count, Dead                                 int
+	Oldest                                      moment
+	Age                                         string
+	Next                                        string // what to do next
+	URL, BatchURL                               string
 }
 
 func (p *Pages) overview(w http.ResponseWriter, r *http.Request) {
@@ -142,7 +142,7 @@ func (p *Pages) groupRow(g *operator.Group, read time.Time) groupRow {
 		q.Set("status", strconv.Itoa(g.Status))
 	}
 	row := groupRow{
-		State: g.State.String(), Operation: visible(g.Operation), Reason: visible(g.Reason), Disputed: g.Disputed, Count: g.Count, Dead: g.Dead,
+		State: g.State.String(), StateText: stateName(g.State), Operation: visible(g.Operation), Reason: visible(g.Reason), Disputed: g.Disputed, Count: g.Count, Dead: g.Dead,
 		Age: span(g.Age), Oldest: when(g.Oldest, read),
 	}
 	if g.Status != 0 {

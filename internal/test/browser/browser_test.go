@@ -218,8 +218,19 @@ var axe = func() func(testing.TB) string {
 	}
 }()
 
-// picture writes a picture of the page, if pictures are wanted.
+// picture writes a picture of the whole page, if pictures are wanted.
 func (b *tab) picture(name string) {
+	b.t.Helper()
+	b.write(name, chromedp.FullScreenshot(100))
+}
+
+// view writes a picture of what a window shows.
+func (b *tab) view(name string) {
+	b.t.Helper()
+	b.write(name, chromedp.CaptureScreenshot())
+}
+
+func (b *tab) write(name string, screenshot chromedp.Action[[]byte]) {
 	b.t.Helper()
 	if *screenshots == "" {
 		return
@@ -227,7 +238,7 @@ func (b *tab) picture(name string) {
 	must(b.t, os.MkdirAll(*screenshots, 0o755))
 	ctx, cancel := context.WithTimeout(b.ctx, enough)
 	defer cancel()
-	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+	png, err := chromedp.Run(ctx, screenshot)
 	must(b.t, err)
 	must(b.t, os.WriteFile(filepath.Join(*screenshots, name+".png"), png, 0o644))
 }

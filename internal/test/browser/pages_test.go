@@ -35,6 +35,9 @@ func TestEveryPageIsAccessibleInBothThemesAndOnAPhone(t *testing.T) {
 	b.accessible("login", `resultTypes: ["violations"]`)
 	b.picture("login")
 	b.login(anna)
+	b.theme("light")
+	b.waitFor(".needs h2", "need you")
+	b.view("console") // docs/console.png
 	for name, path := range s.every() {
 		b.theme("light")
 		b.do(chromedp.EmulateViewport(1360, 900))

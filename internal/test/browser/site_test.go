@@ -121,7 +121,7 @@ func (s *site) furnish() {
 		s.put(retrysafe.StateUnknown, "globex\x1fanna", fmt.Sprintf("order-%d", i), "POST /transfers", fmt.Sprintf("read tcp 10.0.0.7:%d->10.0.0.9:443: i/o timeout", 40000+i), time.Hour)
 	}
 	for i := range 6 {
-		s.put(retrysafe.StateInProgress, "acme", fmt.Sprintf("running-%d", i), "POST /exports", "", time.Duration(20+i)*time.Second)
+		s.put(retrysafe.StateInProgress, "acme", fmt.Sprintf("running-%d", i), "POST /exports", "", time.Duration(20+7*i)*time.Minute)
 	}
 	for i := range 120 {
 		s.put(retrysafe.StateCompleted, fmt.Sprintf("tenant-%d", i%5), fmt.Sprintf("done-%03d", i), "POST /payments", "", 24*time.Hour)
