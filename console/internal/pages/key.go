@@ -29,6 +29,7 @@ type keyData struct {
 	Effects   string
 	Lapse     string
 	Provider  string
+	Trace     string
 	Meaning   string
 	Client    string // what a client gets now
 	Due       string // what happens at the deadline
@@ -140,8 +141,15 @@ func (p *Pages) keyData(ctx context.Context, r *retrysafe.Record, mayAct bool) k
 	}
 	d.Timeline = timeline(r, entries)
 	d.Curl, d.CurlNote = p.curl(r)
+	if n := r.Inquiry.Notes; len(n) > 0 && n[0].By == traceAuthor && len(n[0].Text) == len("00-")+32+len("-0123456789abcdef-01") {
+		d.Trace = visible(n[0].Text[3:35])
+	}
 	return d
 }
+
+// traceAuthor is the author of the first note of a record whose first attempt was traced.
+// Its text is a W3C traceparent.
+const traceAuthor = "trace"
 
 // auditOf returns the actions on one key. It reads the whole audit, so its time is bounded.
 func (p *Pages) auditOf(ctx context.Context, ref retrysafe.Ref) ([]operator.Entry, error) {
@@ -257,6 +265,9 @@ func timeline(r *retrysafe.Record, entries []operator.Entry) []event {
 	noted, before := map[string]bool{}, retrysafe.StateInProgress
 	for i := range r.Inquiry.Notes {
 		n := &r.Inquiry.Notes[i]
+		if n.By == traceAuthor {
+			continue
+		}
 		noted[n.ID] = n.ID != ""
 		kind := "evidence"
 		if strings.HasPrefix(n.By, "operator ") {

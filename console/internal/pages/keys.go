@@ -2,6 +2,7 @@ package pages
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -235,20 +236,17 @@ func (p *Pages) keys(w http.ResponseWriter, r *http.Request) {
 	if q.Get("wait") != "" {
 		wait = listTime
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), wait)
-	defer cancel()
-	page, err := p.Service.List(ctx, f)
-	if err != nil {
-		if ctx.Err() != nil && r.Context().Err() == nil {
-			d.Slow = true
-			if wait == soon {
-				q.Set("wait", "1")
-				d.Patient = p.link("/keys", q)
-			}
-		} else {
-			p.storeFailed(w, r, err)
-			return
+	page, err := p.listWithin(r.Context(), f, wait)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		d.Slow = true
+		if wait == soon {
+			q.Set("wait", "1")
+			d.Patient = p.link("/keys", q)
 		}
+	case err != nil:
+		p.storeFailed(w, r, err)
+		return
 	}
 	for i := range page.Records {
 		d.Rows = append(d.Rows, p.keyRow(&page.Records[i]))
@@ -267,6 +265,36 @@ func (p *Pages) keys(w http.ResponseWriter, r *http.Request) {
 	}
 	v.Data = d
 	p.show(w, r, http.StatusOK, "keys", v)
+}
+
+// listWithin lists records, or returns context.DeadlineExceeded when the time is over. A
+// store may take longer to give up a read; the page does not wait for that.
+func (p *Pages) listWithin(ctx context.Context, f operator.Filter, wait time.Duration) (operator.Page, error) {
+	type listed struct {
+		page operator.Page
+		err  error
+	}
+	done := make(chan listed, 1)
+	within, cancel := context.WithTimeout(p.work.ctx, wait)
+	defer cancel()
+	stop := context.AfterFunc(ctx, cancel)
+	defer stop()
+	begun := p.work.begin(func() {
+		page, err := p.Service.List(within, f)
+		done <- listed{page, err}
+	})
+	if !begun {
+		return operator.Page{}, errors.New("the console is closed")
+	}
+	select {
+	case l := <-done:
+		if l.err != nil && within.Err() != nil {
+			return l.page, within.Err()
+		}
+		return l.page, l.err
+	case <-within.Done():
+		return operator.Page{}, within.Err()
+	}
 }
 
 // shortcuts are filters that operators need often.

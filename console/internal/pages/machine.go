@@ -139,6 +139,9 @@ func pathOf(r *retrysafe.Record) []retrysafe.State {
 	}
 	for i := range r.Inquiry.Notes {
 		n := &r.Inquiry.Notes[i]
+		if n.By == traceAuthor {
+			continue
+		}
 		s := n.State
 		if last := path[len(path)-1]; last == retrysafe.StateInProgress || last == retrysafe.StateAccepted {
 			add(before(n))

@@ -9,18 +9,34 @@ import (
 
 // background owns the reads that go on after the request that began them.
 type background struct {
-	ctx  context.Context // of all reads; it ends with the owner, not with a request
-	stop func()
-	wg   sync.WaitGroup
+	ctx    context.Context // of all reads; it ends with the owner, not with a request
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	closed bool
+	wg     sync.WaitGroup
 }
 
-func (b *background) start() {
-	ctx, cancel := context.WithCancel(context.Background())
-	b.ctx = ctx
-	b.stop = func() {
-		cancel()
-		b.wg.Wait()
+func (b *background) start() { b.ctx, b.cancel = context.WithCancel(context.Background()) }
+
+// begin runs a read, unless the owner is closed.
+func (b *background) begin(read func()) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return false
 	}
+	b.wg.Go(read)
+	return true
+}
+
+// stop ends all reads and waits for them.
+func (b *background) stop() {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	b.cancel()
+	b.wg.Wait()
 }
 
 // A snapshot is the latest result of a read that may take longer than a page may. A page
@@ -75,9 +91,12 @@ func (s *snapshot[T]) rest() time.Duration {
 func (s *snapshot[T]) begin() (running chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.running == nil && (s.stale || time.Since(s.ended) > s.rest()) && s.work.ctx.Err() == nil {
-		s.running, s.stale = make(chan struct{}), false
-		s.work.wg.Go(s.refresh)
+	if s.running != nil || !s.stale && time.Since(s.ended) <= s.rest() {
+		return s.running
+	}
+	running = make(chan struct{})
+	if s.work.begin(s.refresh) {
+		s.running, s.stale = running, false
 	}
 	return s.running
 }
