@@ -36,7 +36,7 @@ waiting := -parallel=6 -p=$(shell echo $$(($$(nproc) * 3 / 2)))
 # Modules of their own beside the root one. Some are linted and run like the root's: tests
 # of the library that need a server which must not be in its go.mod, and what users import
 # with frameworks that must not be there.
-checked := internal/test/brokers rpckey examples/rpc examples/web
+checked := internal/test/brokers internal/test/browser rpckey examples/rpc examples/web
 # Adapters are used in other programs, so they are linted too.
 adapters := frameworks/ginkey frameworks/echokey frameworks/fiberkey frameworks/recipes
 nested  := bench deploy internal/test/peers $(adapters) $(checked)

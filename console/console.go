@@ -29,6 +29,7 @@ import (
 
 	"github.com/retrysafe/retrysafe/console/internal/access"
 	"github.com/retrysafe/retrysafe/console/internal/api"
+	"github.com/retrysafe/retrysafe/console/internal/pages"
 	"github.com/retrysafe/retrysafe/operator"
 	"github.com/retrysafe/retrysafe/outbox"
 )
@@ -72,12 +73,16 @@ type Overview struct {
 	// Reconcile makes one pass of the named background duties, or of all, and returns what
 	// each has done.
 	Reconcile func(ctx context.Context, duties []string) (map[string]map[string]uint64, error)
+	// Facts is what the pages show beside records.
+	Facts Facts
 }
 
-// A Handler serves the API under "/api/v1/". It is safe for concurrent use.
+// A Handler serves pages under "/" and the API under "/api/v1/". It is safe for concurrent
+// use.
 type Handler struct {
-	mux *http.ServeMux
-	api *api.API
+	mux   *http.ServeMux
+	api   *api.API
+	pages *pages.Pages
 }
 
 // New returns a handler, or an error that says which option cannot be used. It starts
@@ -100,6 +105,9 @@ func New(o Options) (*Handler, error) {
 		Service: o.Service, Outbox: o.Outbox, Window: o.Window, Logger: o.Logger, Status: o.Overview.Status, Reconcile: o.Overview.Reconcile,
 	})}
 	h.mux.Handle(o.Prefix+"/api/", http.StripPrefix(o.Prefix, guard.API(h.api, api.Refuse)))
+	if err := h.addPages(&o, guard); err != nil {
+		return nil, err
+	}
 	return h, nil
 }
 
@@ -118,4 +126,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.Serv
 // Close stops the batches that run, each after the records that it is changing, and waits
 // until they have ended or ctx is done. A batch that was stopped goes on when it is
 // repeated under its ID. No batch begins after Close.
-func (h *Handler) Close(ctx context.Context) error { return h.api.Close(ctx) }
+func (h *Handler) Close(ctx context.Context) error {
+	h.pages.Close()
+	return h.api.Close(ctx)
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -51,18 +52,30 @@ type groupKey struct {
 // records in flight whose deadline has passed. States of the filter narrow that; its
 // After and Limit do not count.
 func (d *Service) Groups(ctx context.Context, f Filter) ([]Group, error) {
+	all, _, err := d.GroupsUpTo(ctx, f, math.MaxInt)
+	return all, err
+}
+
+// GroupsUpTo is [Service.Groups] for a page that has to be there soon: it stops after the
+// page of records with which it has read limit of them. Whole says that it has counted
+// all.
+func (d *Service) GroupsUpTo(ctx context.Context, f Filter, limit int) (all []Group, whole bool, err error) {
 	unknown, lapsed := f, f
 	unknown.States = narrowed(f.States, retrysafe.StateUnknown)
 	lapsed.States, lapsed.Due = narrowed(f.States, retrysafe.StateAccepted, retrysafe.StateInProgress), true
-	found := groups{}
+	found, read := groups{}, 0
 	for _, part := range []Filter{unknown, lapsed} {
 		if len(part.States) == 0 {
 			continue
 		}
 		for list, err := range d.pages(ctx, part) {
 			if err != nil {
-				return nil, fmt.Errorf("groups: %w", err)
+				return nil, false, fmt.Errorf("groups: %w", err)
 			}
+			if read >= limit && len(list) > 0 {
+				return found.sorted(), false, nil
+			}
+			read += len(list)
 			for i := range list {
 				if r := &list[i]; r.Readable() && !r.IsSystem() && part.selects(r) {
 					found.add(r)
@@ -70,7 +83,7 @@ func (d *Service) Groups(ctx context.Context, f Filter) ([]Group, error) {
 			}
 		}
 	}
-	return found.sorted(), nil
+	return found.sorted(), true, nil
 }
 
 // narrowed returns those of the states that are wanted. Without any wanted it returns

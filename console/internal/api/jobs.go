@@ -166,21 +166,26 @@ func (a *API) finish(o *job, c *call, e operator.Entry, err error) {
 
 // showJob returns a job of this process, or what the audit says of one.
 func (a *API) showJob(c *call) (any, error) {
-	id := c.PathValue("id")
+	j, ok, err := a.jobOf(c.Context(), c.PathValue("id"))
+	if err == nil && !ok {
+		err = &refusal{problem(http.StatusNotFound, adminwire.CodeNotFound, "no batch and no quarantine has this id")}
+	}
+	return j, err
+}
+
+// jobOf returns a job of this process, or what the audit says of one.
+func (a *API) jobOf(ctx context.Context, id string) (adminwire.Job, bool, error) {
 	if j, ok := a.jobs.find(id); ok {
-		return j, nil
+		return j, true, nil
 	}
-	list, err := a.Service.Audit(c.Context(), operator.AuditFilter{ID: id})
-	if err != nil {
-		return nil, err
-	}
-	if len(list) == 0 || list[0].Counts == nil && list[0].Report == nil && list[0].Outcome != operator.StatusOpen {
-		return nil, &refusal{problem(http.StatusNotFound, adminwire.CodeNotFound, "no batch and no quarantine has this id")}
+	list, err := a.Service.Audit(ctx, operator.AuditFilter{ID: id})
+	if err != nil || len(list) == 0 || list[0].Counts == nil && list[0].Report == nil && list[0].Outcome != operator.StatusOpen {
+		return adminwire.Job{}, false, err
 	}
 	e := &list[0]
 	j := adminwire.Job{ID: e.ID, Verb: e.Verb, By: e.By, State: adminwire.JobDone, Counts: e.Counts, Report: e.Report, Entry: e}
 	if e.Outcome == operator.StatusOpen {
 		j.State, j.Entry = adminwire.JobOpen, nil
 	}
-	return j, nil
+	return j, true, nil
 }

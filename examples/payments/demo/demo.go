@@ -64,12 +64,47 @@ func Run(ctx context.Context, o Options) (err error) {
 		fmt.Fprintf(o.Out, "payments: node %d on %s (process %d)\n", i+1, n.url, n.pid)
 	}
 	fmt.Fprintf(o.Out, "payments: provider on %s\n", bank.url)
+	end, err := startExtras(ctx, &o, url, nodes[0].url)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
 	fmt.Fprint(o.Out, welcome(nodes[0].url, bank.url, profiles[o.Profile]))
 	if err := watch(ctx, &o, nodes); err != nil {
 		return err
 	}
 	fmt.Fprintln(o.Out, "payments: stopped in order")
 	return nil
+}
+
+// startExtras starts the console and the traffic, if they are wanted, and returns the
+// function that ends them. The nodes run then still.
+func startExtras(ctx context.Context, o *Options, store, api string) (end func() error, err error) {
+	t := newTraffic(api)
+	end = func() error { return nil }
+	if o.Console != "" {
+		c, err := startConsole(ctx, o, store, api, t)
+		if err != nil {
+			return nil, err
+		}
+		end = c.stop
+		fmt.Fprintf(o.Out, "payments: console on %s\npayments: log in there with the token %s\n", c.url, c.token)
+	}
+	if !o.Traffic {
+		return end, nil
+	}
+	ctx, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		t.run(ctx)
+	}()
+	endConsole := end
+	return func() error {
+		stop()
+		<-done
+		return endConsole()
+	}, nil
 }
 
 // watch waits for the nodes. If a node ends by itself, watch prints that, and the

@@ -32,6 +32,11 @@ type Options struct {
 	// Node returns the command that runs a node: this program, if it calls [RunNode]
 	// with its standard input and output. It is required if Nodes is over 1.
 	Node func(context.Context) (*exec.Cmd, error)
+	// Console is the address of the operator console. Empty: there is none.
+	Console string
+	// Traffic sends requests of tenant-b all the time, so that there is something to see.
+	// The provider fails for some of its accounts.
+	Traffic bool
 	// Out gets the texts for people. Default: they are discarded.
 	Out io.Writer
 	// Logger gets errors. Default slog.Default().
@@ -48,11 +53,16 @@ var profiles = map[string]*httpkey.Profile{httpkey.IETF.Name: httpkey.IETF, http
 // Check returns an error if an option is invalid.
 func (o Options) Check() error {
 	o = o.withDefaults()
-	if _, err := above(o.Listen, maxNodes); err != nil {
+	if _, err := above(o.Listen, maxNodes+1); err != nil {
 		return err
 	}
 	if _, err := above(o.Provider, 0); err != nil {
 		return err
+	}
+	if o.Console != "" {
+		if _, err := above(o.Console, 0); err != nil {
+			return err
+		}
 	}
 	switch {
 	case o.Nodes < 1 || o.Nodes > maxNodes:

@@ -90,6 +90,12 @@ func (p *provider) decide(key string, body []byte, in wanted) (fault, *spoken) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := p.fault.next()
+	switch in.AccountID {
+	case unluckyDrop:
+		f = fault{Mode: dropAfter}
+	case unluckyError:
+		f = fault{Mode: errorBefore}
+	}
 	before := p.said[key]
 	switch {
 	case f.Mode == errorBefore:

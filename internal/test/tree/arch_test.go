@@ -56,6 +56,7 @@ var arrows = []arrowRule{
 	{"console/internal/access", []string{"internal/tokenlimit"}, "it knows people and roles, not what they look at"},
 	{"console", []string{"operator", "outbox", "console/internal/..."}, "pages and an API of package operator; what runs beside them it is told"},
 	{"console/internal/api", []string{root, "operator", "outbox", "console/internal/access", "internal/adminwire", "internal/headerkind"}, "it shows what package operator does, and decides nothing"},
+	{"console/internal/pages", []string{root, "operator", "outbox", "console/internal/access", "internal/adminwire"}, "pages of what package operator shows; it knows no store and no metrics"},
 	{"client", nil, "it talks to any API, also to one without retrysafe"},
 	{"client/journal", []string{"client"}, "it keeps a client's operations; how they are sent is not its matter"},
 	{"conform", nil, "the verifier is a black box: it shares no code with what it judges"},

@@ -32,7 +32,10 @@ try next. The tenant is in the token: Authorization: Bearer demo-a, or demo-b.
 
 It keeps its data in a temporary SQLite file, or in --store. With several nodes each is
 a process of its own, on consecutive ports over one store, so that you can kill one. The
-provider listens ten ports above the first node.`,
+provider listens ten ports above the first node, and the operator console one above that:
+open its address in a browser and log in with the token that the demo prints. A client
+sends requests all the time, some of which fail at the provider, so that there is something
+to see there.`,
 		Example: `  retrysafe demo
   # two nodes over PostgreSQL
   retrysafe demo --nodes 2 --store postgres://app@db/app
@@ -46,6 +49,8 @@ provider listens ten ports above the first node.`,
 	flags.StringVar(&o.Store, "store", "", "sqlite:FILE or postgres://…, since the demo joins its transactions (default a temporary file)")
 	flags.StringVar(&o.Profile, "profile", "ietf", "what the API follows: ietf or stripe")
 	flags.StringVar(&o.Provider, "provider", "", "address of the provider (default ten ports above the first node)")
+	flags.StringVar(&o.Console, "console", "", `address of the operator console, or "off" (default eleven ports above the first node)`)
+	flags.BoolVar(&o.Traffic, "traffic", true, "send requests all the time, some of which fail")
 	flags.BoolVar(&node, nodeFlag, false, "")
 	_ = flags.MarkHidden(nodeFlag) // the flag exists
 	cmd.RunE = command.Run(func(cmd *cobra.Command, _ []string) error {
@@ -58,6 +63,12 @@ provider listens ten ports above the first node.`,
 			if _, err := storeurl.Parse(o.Store); err != nil { // its error says what is wrong with the URL
 				return exit.Usagef("%v", err)
 			}
+		}
+		switch o.Console {
+		case "":
+			o.Console = demo.ConsoleAddress(o.Listen)
+		case "off":
+			o.Console = ""
 		}
 		if err := o.Check(); err != nil {
 			return exit.Usagef("%v", err)
