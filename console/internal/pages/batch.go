@@ -98,7 +98,7 @@ func (p *Pages) batchData(r *http.Request) batchData {
 		Words: filterWords(own), KeysURL: p.link("/keys", own), PreviewURL: p.link("/keys/batch/preview", own), ApplyURL: p.link("/keys/batch/apply", own),
 		Verbs: slices.Clone(batchVerbs), ID: rand.Text(), Status: "201", Type: "application/json",
 	}
-	verb := "release"
+	verb := "" // none is chosen before a person has
 	if r.Method == http.MethodPost {
 		verb, d.Why, d.Rate = r.PostFormValue("verb"), r.PostFormValue("why"), r.PostFormValue("rate")
 		d.ID, d.Status, d.Type, d.Body = r.PostFormValue("id"), r.PostFormValue("answer_status"), r.PostFormValue("answer_type"), r.PostFormValue("answer_body")

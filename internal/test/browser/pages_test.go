@@ -120,6 +120,7 @@ func TestBatchReleasesAThousandKeysWithProgress(t *testing.T) {
 	b.click(".group .go a")
 	b.typed("input[name=why]", "the provider was down, and has none of them")
 	b.typed("input[name=rate]", "800") // slow enough for the progress to be seen
+	b.click("input[name=verb][value=release]")
 	b.click("form[action*=preview] button")
 	b.waitFor("h2", "1,000 keys would be changed")
 	b.click("input[name=confirm]")
