@@ -4,7 +4,7 @@
 //	tracer := otel.New(nil) // the global provider
 //	engine, err := retrysafe.New(store, &retrysafe.Options{Tracer: tracer})
 //	...
-//	sweeper := janitor.NewReconciler(store, resolver, &janitor.ReconcilerOptions{Options: janitor.Options{Tracer: tracer}})
+//	reconciler := janitor.NewReconciler(store, resolver, &janitor.ReconcilerOptions{Options: janitor.Options{Tracer: tracer}})
 //	worker, err := outbox.NewWorker(store, sink, &outbox.Options{Tracer: tracer})
 //
 // # Spans

@@ -153,9 +153,9 @@ const traceAuthor = "trace"
 
 // auditOf returns the actions on one key. It reads the whole audit, so its time is bounded.
 func (p *Pages) auditOf(ctx context.Context, ref retrysafe.Ref) ([]operator.Entry, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return p.Service.Audit(ctx, operator.AuditFilter{Ref: ref, Limit: 50})
+	return within(ctx, p, patience, func(ctx context.Context) ([]operator.Entry, error) {
+		return p.Service.Audit(ctx, operator.AuditFilter{Ref: ref, Limit: 50})
+	})
 }
 
 // contentOf returns what a record holds, for people. Numbers stay as they were written.

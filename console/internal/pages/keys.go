@@ -236,7 +236,7 @@ func (p *Pages) keys(w http.ResponseWriter, r *http.Request) {
 	if q.Get("wait") != "" {
 		wait = listTime
 	}
-	page, err := p.listWithin(r.Context(), f, wait)
+	page, err := within(r.Context(), p, wait, func(ctx context.Context) (operator.Page, error) { return p.Service.List(ctx, f) })
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		d.Slow = true
@@ -267,33 +267,33 @@ func (p *Pages) keys(w http.ResponseWriter, r *http.Request) {
 	p.show(w, r, http.StatusOK, "keys", v)
 }
 
-// listWithin lists records, or returns context.DeadlineExceeded when the time is over. A
-// store may take longer to give up a read; the page does not wait for that.
-func (p *Pages) listWithin(ctx context.Context, f operator.Filter, wait time.Duration) (operator.Page, error) {
-	type listed struct {
-		page operator.Page
-		err  error
+// within returns the result of a read of the store, or context.DeadlineExceeded when the
+// time is over. A store may take longer to give up a read; the page does not wait for that.
+func within[T any](ctx context.Context, p *Pages, wait time.Duration, read func(context.Context) (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
 	}
-	done := make(chan listed, 1)
-	within, cancel := context.WithTimeout(p.work.ctx, wait)
+	done := make(chan result, 1)
+	step, cancel := context.WithTimeout(p.work.ctx, wait)
 	defer cancel()
 	stop := context.AfterFunc(ctx, cancel)
 	defer stop()
-	begun := p.work.begin(func() {
-		page, err := p.Service.List(within, f)
-		done <- listed{page, err}
-	})
-	if !begun {
-		return operator.Page{}, errors.New("the console is closed")
+	var none T
+	if !p.work.begin(func() {
+		v, err := read(step)
+		done <- result{v, err}
+	}) {
+		return none, errors.New("the console is closed")
 	}
 	select {
-	case l := <-done:
-		if l.err != nil && within.Err() != nil {
-			return l.page, within.Err()
+	case r := <-done:
+		if r.err != nil && step.Err() != nil {
+			return none, step.Err()
 		}
-		return l.page, l.err
-	case <-within.Done():
-		return operator.Page{}, within.Err()
+		return r.value, r.err
+	case <-step.Done():
+		return none, step.Err()
 	}
 }
 
