@@ -2,7 +2,6 @@ package pages
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/retrysafe/retrysafe"
 )
@@ -130,9 +129,3 @@ func actionsOf(r *retrysafe.Record) []action {
 
 // verbs are those of a key's page.
 var verbs = []string{"resolve", "decline", "release", "redrive", "forget", "erase"}
-
-// past returns what was done, for messages.
-func past(verb string) string {
-	return map[string]string{"resolve": "resolved", "decline": "declined", "release": "released", "redrive": "due for the resolvers again",
-		"forget": "forgotten", "erase": "erased"}[strings.ToLower(verb)]
-}
