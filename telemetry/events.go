@@ -111,10 +111,10 @@ type events struct {
 	routes  *routes
 	tenants tenants
 
-	duplicates prometheus.Counter
-	hour       hour
-	today      today
-	traceID    func(context.Context) string // nil: there are no exemplars
+	duplicates                    prometheus.Counter
+	hour                          hour
+	prevented, contradicted, lost today
+	traceID                       func(context.Context) string // nil: there are no exemplars
 }
 
 // trace returns the id of the sampled trace of ctx, if there is one.
@@ -177,8 +177,14 @@ func (e *events) Observe(ev retrysafe.Event) {
 		e.hour.add(now, s.outcome.of(&ev))
 		if s.duplicate {
 			e.duplicates.Inc()
-			e.today.add(now)
+			e.prevented.add(now)
 		}
+	}
+	switch kind {
+	case retrysafe.EventContradicted:
+		e.contradicted.add(time.Now())
+	case retrysafe.EventLost:
+		e.lost.add(time.Now())
 	}
 	if e.tenants.most.Load() > 0 {
 		e.tenants.of(ev.Ref.Scope).events[kind].Add(1)

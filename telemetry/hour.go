@@ -40,7 +40,15 @@ func (m *Metrics) LastHour() []Minute { return m.events.hour.read(time.Now()) }
 // seen before with the same request, and its operation does not run again: the call gets
 // the stored answer, or is refused because the operation runs, because its outcome is
 // unknown, or because the key has expired.
-func (m *Metrics) PreventedToday() int64 { return m.events.today.read(time.Now()) }
+func (m *Metrics) PreventedToday() int64 { return m.events.prevented.read(time.Now()) }
+
+// ContradictedToday returns how often evidence has contradicted a record since midnight
+// UTC, in this process.
+func (m *Metrics) ContradictedToday() int64 { return m.events.contradicted.read(time.Now()) }
+
+// LostToday returns how many owners have found their record taken since midnight UTC, in
+// this process.
+func (m *Metrics) LostToday() int64 { return m.events.lost.read(time.Now()) }
 
 // An outcome is the field of a Minute that an event adds to.
 type outcome uint8

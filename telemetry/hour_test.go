@@ -172,3 +172,21 @@ func TestTenantsDuplicates(t *testing.T) {
 		t.Errorf("without Tenants there are %d series of tenants, want none", n)
 	}
 }
+
+// Contradictions and lost owners are counted by themselves, since midnight.
+func TestContradictedAndLostToday(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := telemetry.New(nil)
+		for _, kind := range []retrysafe.EventKind{retrysafe.EventContradicted, retrysafe.EventContradicted, retrysafe.EventLost, retrysafe.EventReplayed} {
+			m.Observer().Observe(retrysafe.Event{Kind: kind})
+		}
+		if c, l := m.ContradictedToday(), m.LostToday(); c != 2 || l != 1 {
+			t.Errorf("%d contradicted and %d lost, want 2 and 1", c, l)
+		}
+		time.Sleep(24 * time.Hour)
+		if c, l := m.ContradictedToday(), m.LostToday(); c != 0 || l != 0 {
+			t.Errorf("a day later: %d contradicted and %d lost, want none", c, l)
+		}
+	})
+}

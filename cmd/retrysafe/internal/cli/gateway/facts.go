@@ -12,8 +12,12 @@ import (
 )
 
 // facts returns what the pages of the console show about this process.
-func facts(c *config.Config, g *gateway.Gateway) console.Facts {
+func (b *builder) facts(c *config.Config, g *gateway.Gateway) console.Facts {
 	f := console.Facts{
+		LastHour: b.lastHour,
+		Today: func() console.Today {
+			return console.Today{Prevented: b.metrics.PreventedToday(), Contradicted: b.metrics.ContradictedToday(), Lost: b.metrics.LostToday()}
+		},
 		Checks: func(context.Context) []console.Check { return checks(g) },
 		Config: func() string {
 			text, err := c.Print()
@@ -27,6 +31,15 @@ func facts(c *config.Config, g *gateway.Gateway) console.Facts {
 		f.Reports = func(context.Context) ([]console.Report, error) { return reports(g), nil }
 	}
 	return f
+}
+
+// lastHour returns the outcomes of the last hour in this process.
+func (b *builder) lastHour() []console.Minute {
+	var all []console.Minute
+	for _, m := range b.metrics.LastHour() {
+		all = append(all, console.Minute(m))
+	}
+	return all
 }
 
 // checks returns the health of the store and of background duties.

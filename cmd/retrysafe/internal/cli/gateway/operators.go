@@ -62,7 +62,7 @@ func (b *builder) addOperators(c *config.Config, i *instance, d *deployment) err
 		Reconcile: func(ctx context.Context, only []string) (map[string]map[string]uint64, error) {
 			return b.pass(ctx, c, i.Gateway, only)
 		},
-		Facts: facts(c, i.Gateway),
+		Facts: b.facts(c, i.Gateway),
 	}}
 	for _, p := range people {
 		o.Tokens = append(o.Tokens, console.Token{Name: p.Name, Role: p.Role, Secret: string(p.Token)})
