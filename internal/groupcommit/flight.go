@@ -6,11 +6,17 @@ import (
 )
 
 // A Flight is one batch under way, for a store that can tell that a batch has been
-// executed while its commit is not confirmed yet. Where commits take longer than that,
-// the next batch begins at this moment, so that the commits of several batches are under
-// way together. The answers of a batch are delivered when Send returns, as ever.
+// executed while its commit is not confirmed yet. Where commits take longer than
+// executions, the next batch begins at this moment, so that the commits of several batches
+// are under way together. The answers of a batch are delivered when SendFlight returns, as
+// ever.
 //
-// Its methods are for the goroutine of Send. A nil Flight does nothing.
+// No two batches under way have a key in common: a request whose key is in one of them
+// waits until that one has ended. So the steps of one key are taken in their order, each
+// after the commit of the one before, and two batches never wait for each other's rows.
+//
+// Its methods are for the goroutine that SendFlight was called on. A nil Flight does
+// nothing.
 type Flight struct {
 	slot              int
 	watched           bool
@@ -27,8 +33,8 @@ func (f *Flight) Slot() int { return f.slot }
 // asked of few.
 func (f *Flight) Watched() bool { return f != nil && f.watched }
 
-// Executed says that the batch has been executed, and that its commit, which Send goes on
-// to wait for, may be under way beside other batches. That took so long.
+// Executed says that the batch has been executed, how long that took, and that what
+// SendFlight goes on to wait for may be under way beside other batches.
 func (f *Flight) Executed(took time.Duration) {
 	if f.Watched() && f.execution == 0 { // the first statement of a batch counts
 		f.execution = max(took, 1)
@@ -38,7 +44,7 @@ func (f *Flight) Executed(took time.Duration) {
 
 // Committed says how long the commit took, after Executed.
 func (f *Flight) Committed(took time.Duration) {
-	if f.Watched() && f.commit == 0 {
+	if f.Watched() && f.execution > 0 && f.commit == 0 {
 		f.commit = max(took, 1)
 	}
 }

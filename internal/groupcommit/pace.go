@@ -41,12 +41,17 @@ func (p *pace) note(execution, commit time.Duration, overlap func(execution, com
 	p.overlapping = overlap(p.execution, p.commit, p.overlapping)
 }
 
-// Overlap reports whether batches should overlap: where the commit takes twice as long as
-// the execution. Where it does not, waiting for the batch before makes larger batches,
-// which are cheaper. Between the two limits it stays as it is.
+// slowCommit is from what time on a commit is worth the smaller batches of overlapping.
+const slowCommit = 500 * time.Microsecond
+
+// Overlap reports whether batches should overlap: where the commit is slow, and takes one
+// and a half times as long as the execution. Where it does not, waiting for the batch before
+// makes larger batches, which are cheaper. Batches go on overlapping until the commit
+// takes less time than the execution, or half as long as a slow one, so that chance does
+// not decide anew with every batch.
 func Overlap(execution, commit time.Duration, overlapping bool) bool {
 	if overlapping {
-		return commit > execution/2
+		return commit > execution && commit > slowCommit/2
 	}
-	return commit > 2*execution
+	return 2*commit > 3*execution && commit > slowCommit
 }

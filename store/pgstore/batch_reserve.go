@@ -20,7 +20,7 @@ type reservation struct {
 type reserveBatcher struct {
 	batcher groupcommit.Batcher[reservation, retrysafe.Record]
 	conns   *connPool
-	calm    atomic.Int32 // how many reservations in a row came alone and met no row
+	calm    atomic.Int32 // how many reservations came alone since one met a row
 	flights [maxFlights]reserveFlight
 }
 
@@ -110,8 +110,8 @@ func (b *reserveFlight) readOnly(ctx context.Context, requests []reservation, so
 	return err
 }
 
-// calmFrom is how many calm reservations in a row make the next one go by the plain
-// insert.
+// calmFrom is how many reservations that came alone, with no row met by any meanwhile,
+// make the next one go by the plain insert.
 const calmFrom = 8
 
 // reserve sends one statement that inserts the keys that are not there and returns the
@@ -120,7 +120,6 @@ const calmFrom = 8
 func (b *reserveFlight) reserve(ctx context.Context, requests []reservation, some []int, answers []answer) error {
 	switch {
 	case len(some) > 1:
-		b.calm.Store(0)
 	case b.calm.Load() < calmFrom:
 		b.calm.Add(1)
 	default:

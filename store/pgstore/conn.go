@@ -17,6 +17,7 @@ import (
 // again after it broke. It is used by one goroutine at a time.
 type conn struct {
 	s           *Store
+	pool        *connPool // nil if it is of none
 	relaxed     bool // commits need not be flushed
 	lockTimeout string
 	pg          *pgconn.PgConn
@@ -153,15 +154,16 @@ func (c *conn) exchangeInSteps(ctx context.Context, q *query) error {
 	if err := p.Sync(); err != nil {
 		return errors.Join(err, p.Close())
 	}
-	err := q.readInSteps(p, began)
+	err := c.readInSteps(p, q, began)
 	if closing := p.Close(); err == nil {
 		err = closing
 	}
 	return err
 }
 
-// readInSteps reads the result of the query, and then the end of its transaction.
-func (q *query) readInSteps(p *pgconn.Pipeline, began time.Time) error {
+// readInSteps reads the result of the query, and then the end of its transaction. The next
+// batch needs a connection of its own; if the server has none, it does not begin earlier.
+func (c *conn) readInSteps(p *pgconn.Pipeline, q *query, began time.Time) error {
 	got, err := p.GetResults()
 	if err != nil {
 		return err
@@ -174,7 +176,9 @@ func (q *query) readInSteps(p *pgconn.Pipeline, began time.Time) error {
 		return err
 	}
 	executed := time.Now()
-	q.flight.Executed(executed.Sub(began))
+	if c.pool.mayGrow(executed) {
+		q.flight.Executed(executed.Sub(began))
+	}
 	failpoint.Hit("pg.executed")
 	got, err = p.GetResults()
 	if err != nil {
