@@ -66,8 +66,10 @@ func TestAnswersOfOverlappingBatchesAwaitTheirCommits(t *testing.T) {
 	} {
 		var gates [batches]*gate
 		var answers [batches]chan reply
-		for i := range batches {
+		for i := range batches { // before an open transaction keeps triggers from being made
 			gates[i], answers[i] = closeGate(t, url, beforeCommit, c.key(i)), make(chan reply, 1)
+		}
+		for i := range batches {
 			go func() {
 				rec, err := c.step(i)
 				answers[i] <- reply{rec, err}

@@ -106,7 +106,8 @@ func Open(ctx context.Context, url string, opts *Options) (*Store, error) {
 // New returns a store over the database of pool. Transactions use the pool; the store's
 // own steps have up to four connections of their own, two more once there were large
 // requests and answers, one for relaxed reservations and one for [Store.Changes], made
-// like the pool's. The caller closes pool, after the store.
+// like the pool's. Where commits are slow, up to fourteen more let them overlap. The caller
+// closes pool, after the store.
 //
 // The store does not get the warnings of a pool that it did not make. Where commits wait
 // for a standby, each commit of [retrysafe.DoTx] is therefore followed by a second one
