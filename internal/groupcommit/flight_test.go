@@ -175,8 +175,9 @@ func TestStepsOfOneKeyKeepTheirOrder(t *testing.T) {
 		f.go1(t, &wg, 12, 15) // and after the second
 		f.go1(t, &wg, 20, 6)
 		time.Sleep(3 * time.Second)
-		f.go1(t, &wg, 13, 20) // the key is held and no batch is being executed
 		f.go1(t, &wg, 30, 8)
+		time.Sleep(1500 * time.Millisecond)
+		f.go1(t, &wg, 13, 20) // the key is held and no batch is being executed
 		wg.Wait()
 		f.check(t)
 		var order []int

@@ -99,5 +99,5 @@ func (s *Store) OwnConnections() int {
 	return s.conns.used + len(s.conns.idle)
 }
 
-// MaxFlights is how many batches of one kind overlap at most.
-const MaxFlights = maxFlights
+// IsFull reports whether the server has refused the store a further connection.
+func (s *Store) IsFull() bool { return !s.conns.mayGrow(time.Now()) }

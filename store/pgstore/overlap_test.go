@@ -227,26 +227,41 @@ func TestOverlapWithFewConnections(t *testing.T) {
 	must(t, open(t, url, nil).Close()) // migrates
 	role := newRole(t, admin)
 	exec(t, admin, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO `+role)
-	exec(t, admin, `ALTER ROLE `+role+` CONNECTION LIMIT 4`)
+	exec(t, admin, `ALTER ROLE `+role+` CONNECTION LIMIT 3`) // the pool has one
 	s := overlapping(t, as(t, url, role)+"&pool_max_conns=1", &pgstore.Options{Timeout: patience, SkipMigrations: true})
+	const steps, room = 5, 2
+	var gates [steps]*gate
+	for i := range steps {
+		gates[i] = closeGate(t, url, beforeCommit, fmt.Sprint("step ", i))
+	}
+	exec(t, admin, `GRANT SELECT ON gates TO `+role)
 	var wg sync.WaitGroup
-	for i := range 40 {
+	for i := range steps {
 		wg.Go(func() {
-			for n := range 10 {
-				got, err := s.Create(t.Context(), fresh(fmt.Sprint(i, " ", n)))
-				if err == nil {
-					_, err = s.Swap(t.Context(), done(got, "answer"))
-				}
-				if err != nil {
-					t.Errorf("with few connections: %v", err)
-					return
-				}
+			if _, err := s.Create(t.Context(), fresh(fmt.Sprint("step ", i))); err != nil {
+				t.Errorf("with few connections: %v", err)
+			}
+		})
+		if i < room {
+			waits(t, admin, i+1)
+		}
+	}
+	eventually(t, "a further connection is refused", s.IsFull)
+	for _, g := range gates {
+		g.open(t)
+	}
+	wg.Wait()
+	// For some time none is asked for any more: one batch at a time, on what there is.
+	for i := range 50 {
+		wg.Go(func() {
+			if _, err := s.Create(t.Context(), fresh(fmt.Sprint("later ", i))); err != nil {
+				t.Errorf("later: %v", err)
 			}
 		})
 	}
 	wg.Wait()
-	if n := s.OwnConnections(); n > pgstore.MaxFlights {
-		t.Errorf("%d connections are kept", n)
+	if n := s.OwnConnections(); n > room {
+		t.Errorf("%d connections are kept, want %d", n, room)
 	}
 }
 
