@@ -18,7 +18,7 @@ import (
 type conn struct {
 	s           *Store
 	pool        *connPool // nil if it is of none
-	relaxed     bool // commits need not be flushed
+	relaxed     bool      // commits need not be flushed
 	lockTimeout string
 	pg          *pgconn.PgConn
 	prepared    map[string]*pgconn.StatementDescription
