@@ -347,7 +347,7 @@ func TestBatchThatPanicsFreesItsKeys(t *testing.T) {
 	})
 }
 
-// Many callers of few keys, who come and go: each that stays gets its own answer.
+// Many callers of few keys come and go: each that stays gets its own answer.
 func TestCallersOfFewKeys(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
