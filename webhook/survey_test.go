@@ -96,6 +96,22 @@ func TestObservedKeysAreFoundWithoutASearch(t *testing.T) {
 	}
 }
 
+// An event that its reader has limited to one tenant does not settle the key of another
+// one, also if the process remembers that key.
+func TestW73_RememberedKeyOfAnotherTenant(t *testing.T) {
+	t.Parallel()
+	limited := func(ctx context.Context, ev webhook.Event) (webhook.Statement, error) {
+		e, err := readDownstream(ctx, ev)
+		e.Ref.Scope = "tenant-2"
+		return e, err
+	}
+	d := newDesk(t, memstore.New(nil), limited, &webhook.Options{DownstreamKeys: derived})
+	d.put(retrysafe.Record{State: retrysafe.StateUnknown})
+	d.Observe(retrysafe.Event{Kind: retrysafe.EventReserved, Ref: ours})
+	d.about("evt-1", derived(ours)[0], retrysafe.FindingHappened, 404, "no-such-key")
+	d.want(retrysafe.StateUnknown, "")
+}
+
 // What is remembered of keys is bounded, and what was forgotten is searched for.
 func TestKnownKeysAreBounded(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,8 @@
 // so one commit. The first caller's batch goes at once; callers that arrive while it
 // is under way share the next one. A lone caller pays next to nothing; under load the
 // number of batches stops growing with the number of callers.
+//
+// Where a commit takes longer than what it commits, batches may overlap: see [Flight].
 package groupcommit
 
 import (
@@ -28,14 +30,26 @@ type Answer[A any] struct {
 	Err   error
 }
 
-// A Batcher hands requests to Send, one batch at a time. A goroutine sends batches
-// while requests wait, and ends with the last of them.
+// A Batcher hands requests to Send, one batch at a time unless batches may overlap. A
+// goroutine sends batches while requests wait, and ends with the last of them.
 type Batcher[Q, A any] struct {
 	// Send sends one batch. It returns an answer for each request, in their order.
 	// Its context carries the values of one of the callers, never their cancellation:
 	// a caller that goes away does not take the others with it. Send may reuse what it
 	// returns when it is called the next time.
 	Send func(ctx context.Context, batch []Q) []Answer[A]
+	// SendFlight takes the place of Send where batches may overlap. It may reuse what it
+	// returns when it is called the next time with a flight of the same slot.
+	SendFlight func(ctx context.Context, batch []Q, f *Flight) []Answer[A]
+	// Flights is how many batches of SendFlight may be under way at the same time. With
+	// more than one, Key is needed. Zero is one.
+	Flights int
+	// Key returns what a request is about. Two requests of one key are never under way in
+	// two batches, so the second one begins when the first one's commit has been confirmed.
+	Key func(q Q) [16]byte
+	// Overlap decides whether batches overlap, by how long the execution and the commit of
+	// recent batches took, and by whether they overlap now. Nil: by [Overlap].
+	Overlap func(execution, commit time.Duration, overlapping bool) bool
 	// MaxBatch is the largest batch, MaxQueue how many callers may wait for the next.
 	MaxBatch, MaxQueue int
 	// Large reports whether a request takes as long as many others, because it carries
@@ -54,12 +68,16 @@ type Batcher[Q, A any] struct {
 	// DeadlineOnly, sends its request on its own goroutine.
 	HonoursDeadline bool
 
-	mu       sync.Mutex
-	busy     bool // a batch is under way
-	waiting  []*request[Q, A]
-	underWay []*request[Q, A]
-	batches  sync.WaitGroup
-	spare    pool.Of[request[Q, A]]
+	mu        sync.Mutex
+	executing bool             // a batch is under way that may not have been executed
+	underWay  int              // how many batches are
+	flights   []*flight[Q, A]  // by slot
+	held      map[[16]byte]int // keys of executed batches under way, with how many requests are parked for each
+	waiting   []*request[Q, A]
+	parked    []*request[Q, A] // those of waiting whose key was held when the next batch was made
+	pace      pace
+	batches   sync.WaitGroup
+	spare     pool.Of[request[Q, A]]
 
 	sent, requests atomic.Uint64 // see Stats
 	inFlight       atomic.Int64
@@ -87,8 +105,10 @@ func (b *Batcher[Q, A]) Do(ctx context.Context, q Q) (A, error) {
 		return none, err
 	}
 	values, deadlineOnly := b.deadlineOnly(ctx)
-	if deadlineOnly && b.HonoursDeadline && b.tryStart() {
-		return b.doAlone(ctx, q)
+	if deadlineOnly && b.HonoursDeadline {
+		if f := b.tryStart(q); f != nil {
+			return b.doAlone(ctx, f)
+		}
 	}
 	r := b.newRequest()
 	r.ctx, r.q, r.large = ctx, q, b.Large != nil && b.Large(q)
@@ -133,50 +153,51 @@ func (b *Batcher[Q, A]) newRequest() *request[Q, A] {
 	return r
 }
 
-// tryStart reserves the batcher for a batch of the caller's own, if none is under way.
-func (b *Batcher[Q, A]) tryStart() bool {
+// tryStart begins a batch of the caller's own, if a batch with q may begin now.
+func (b *Batcher[Q, A]) tryStart(q Q) *flight[Q, A] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.busy {
-		return false
+	if !b.mayBegin() || b.isHeld(q) {
+		return nil
 	}
-	b.busy = true
+	f := b.begin()
+	f.batch = append(f.batch, q)
 	b.batches.Add(1)
-	return true
+	return f
 }
 
 // doAlone sends a batch of one on the caller's goroutine, so that no other has to wake
 // up for it. A new goroutine sends the requests that arrived meanwhile.
-func (b *Batcher[Q, A]) doAlone(ctx context.Context, q Q) (A, error) {
+func (b *Batcher[Q, A]) doAlone(ctx context.Context, f *flight[Q, A]) (A, error) {
 	defer b.batches.Done()
-	batch := [1]Q{q}
 	got := Answer[A]{Err: errLost}
-	if answers := b.send(ctx, batch[:]); len(answers) > 0 {
+	if answers := b.send(ctx, f); len(answers) > 0 {
 		got = answers[0] // copied before the next batch reuses it
 	}
-	if b.takeNext() {
-		b.batches.Go(b.run)
+	if next := b.end(f, nil); next != nil {
+		b.batches.Go(func() { b.run(next) })
 	}
 	return got.Value, got.Err
 }
 
-// enqueue queues a request, and starts sending if no batch is under way.
+// enqueue queues a request, and starts sending if a batch with it may begin now.
 func (b *Batcher[Q, A]) enqueue(r *request[Q, A]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.busy && len(b.waiting) >= b.MaxQueue {
+	begins := b.mayBegin() && !b.isHeld(r.q)
+	if !begins && len(b.waiting)+len(b.parked) >= b.MaxQueue {
 		return false
 	}
 	if !r.deadline.IsZero() {
 		b.wakeAt(r.deadline)
 	}
-	if !b.busy {
-		b.busy = true
-		b.underWay = append(b.underWay, r)
-		b.batches.Go(b.run)
+	if !begins {
+		b.waiting = append(b.waiting, r)
 		return true
 	}
-	b.waiting = append(b.waiting, r)
+	f := b.begin()
+	f.members = append(f.members, r)
+	b.batches.Go(func() { b.run(f) })
 	return true
 }
 
@@ -212,10 +233,13 @@ func (b *Batcher[Q, A]) expire() {
 		r.answer <- Answer[A]{Err: context.DeadlineExceeded}
 		return true
 	}
-	for _, r := range b.underWay {
-		expired(r)
+	for _, f := range b.flights {
+		for _, r := range f.members {
+			expired(r)
+		}
 	}
 	b.waiting = slices.DeleteFunc(b.waiting, expired)
+	b.parked = slices.DeleteFunc(b.parked, expired)
 }
 
 // abandon takes a request out of the queue, unless its batch has begun.
@@ -226,26 +250,24 @@ func (b *Batcher[Q, A]) abandon(r *request[Q, A]) {
 	if i := slices.Index(b.waiting, r); i >= 0 {
 		b.waiting = slices.Delete(b.waiting, i, i+1)
 	}
-}
-
-// run sends batches until no request waits.
-func (b *Batcher[Q, A]) run() {
-	var batch []Q
-	for more := true; more; more = b.takeNext() {
-		batch = batch[:0]
-		for _, r := range b.underWay { // only takeNext and deliver change it
-			batch = append(batch, r.q)
-		}
-		b.deliver(b.send(context.WithoutCancel(b.underWay[0].ctx), batch))
-		clear(batch)
+	if i := slices.Index(b.parked, r); i >= 0 {
+		b.parked = slices.Delete(b.parked, i, i+1)
 	}
 }
 
-// deliver gives each request its answer, if its caller still waits.
-func (b *Batcher[Q, A]) deliver(answers []Answer[A]) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for i, r := range b.underWay {
+// run sends the batch f, and further ones until none may begin.
+func (b *Batcher[Q, A]) run(f *flight[Q, A]) {
+	for f != nil {
+		for _, r := range f.members { // nothing changes it until the batch has ended
+			f.batch = append(f.batch, r.q)
+		}
+		f = b.end(f, b.send(context.WithoutCancel(f.members[0].ctx), f))
+	}
+}
+
+// deliver gives each request its answer, if its caller still waits. The caller holds mu.
+func (f *flight[Q, A]) deliver(answers []Answer[A]) {
+	for i, r := range f.members {
 		switch {
 		case r.gone:
 		case i < len(answers):
@@ -254,31 +276,34 @@ func (b *Batcher[Q, A]) deliver(answers []Answer[A]) {
 			r.answer <- Answer[A]{Err: errLost}
 		}
 	}
-	clear(b.underWay) // a request that was answered is soon reused by another caller
-	b.underWay = b.underWay[:0]
+	clear(f.members) // a request that was answered is soon reused by another caller
+	f.members = f.members[:0]
 }
 
 // send sends one batch. If Send panics, each request gets an error, and the batcher
 // goes on.
-func (b *Batcher[Q, A]) send(ctx context.Context, batch []Q) (answers []Answer[A]) {
+func (b *Batcher[Q, A]) send(ctx context.Context, f *flight[Q, A]) (answers []Answer[A]) {
 	if b.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, b.Timeout)
 		defer cancel()
 	}
-	b.requests.Add(uint64(len(batch))) // before sent, which Stats reads first
+	b.requests.Add(uint64(len(f.batch))) // before sent, which Stats reads first
 	b.sent.Add(1)
 	b.inFlight.Add(1)
 	defer func() {
 		b.inFlight.Add(-1)
 		if p := recover(); p != nil {
-			answers = make([]Answer[A], len(batch))
+			answers = make([]Answer[A], len(f.batch))
 			for i := range answers {
 				answers[i].Err = fmt.Errorf("%w: panic: %v", errLost, p)
 			}
 		}
 	}()
-	return b.Send(ctx, batch)
+	if b.SendFlight != nil {
+		return b.SendFlight(ctx, f.batch, &f.Flight)
+	}
+	return b.Send(ctx, f.batch)
 }
 
 // maxLarge is how many large requests a batch has at most.
@@ -298,19 +323,23 @@ func Large(contents ...[]byte) bool {
 }
 
 // takeNext makes the waiting requests the next batch, but for large ones that would be
-// too many. If none waits the batcher is free, and takeNext is false.
-func (b *Batcher[Q, A]) takeNext() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.waiting) == 0 {
-		b.busy = false
-		return false
+// too many, and for those whose key is in a batch under way: these are parked until that
+// batch has ended. It returns nil if no batch may begin. The caller holds mu.
+func (b *Batcher[Q, A]) takeNext() *flight[Q, A] {
+	if len(b.waiting) == 0 || !b.mayBegin() {
+		return nil
 	}
+	var f *flight[Q, A]
 	large, left := 0, b.waiting[:0]
 	for i, r := range b.waiting {
-		if len(b.underWay) == b.MaxBatch {
+		if f != nil && len(f.members) == b.MaxBatch {
 			left = append(left, b.waiting[i:]...)
 			break
+		}
+		if b.isHeld(r.q) {
+			b.held[b.Key(r.q)]++
+			b.parked = append(b.parked, r)
+			continue
 		}
 		if r.large {
 			if large == maxLarge {
@@ -319,9 +348,12 @@ func (b *Batcher[Q, A]) takeNext() bool {
 			}
 			large++
 		}
-		b.underWay = append(b.underWay, r)
+		if f == nil {
+			f = b.begin()
+		}
+		f.members = append(f.members, r)
 	}
 	clear(b.waiting[len(left):])
 	b.waiting = left
-	return true
+	return f
 }

@@ -21,7 +21,7 @@ func (s *Stats) Add(other Stats) {
 // Stats returns the batcher's stats. It may be called concurrently with Do.
 func (b *Batcher[Q, A]) Stats() Stats {
 	b.mu.Lock()
-	waiting := len(b.waiting)
+	waiting := len(b.waiting) + len(b.parked)
 	b.mu.Unlock()
 	sent := b.sent.Load() // before the requests, so that no average is below one
 	return Stats{Batches: sent, Requests: b.requests.Load(), InFlight: int(b.inFlight.Load()), Waiting: waiting}

@@ -13,8 +13,13 @@ import (
 // answer is what one request of a batch gets.
 type answer = groupcommit.Answer[retrysafe.Record]
 
-// batchMemory is what a batcher uses for one batch after the other.
+// maxFlights is how many batches of one kind overlap at most, where their commits take
+// longer than what they commit. Each has a connection of its own.
+const maxFlights = 8
+
+// batchMemory is what one batch after the other uses. Batches that overlap have one each.
 type batchMemory struct {
+	flight   *groupcommit.Flight
 	all, ids arrays
 	order    []int
 	answers  []answer

@@ -15,8 +15,8 @@ type readBatcher struct {
 	ids     arrays
 }
 
-// send reads one batch, in one round trip.
-func (b *readBatcher) send(ctx context.Context, refs []retrysafe.Ref) []answer {
+// depart reads one batch, in one round trip.
+func (b *readBatcher) depart(ctx context.Context, refs []retrysafe.Ref, _ *groupcommit.Flight) []answer {
 	answers := make([]answer, len(refs))
 	requests := make(map[id][]int, len(refs))
 	for i, ref := range refs {

@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/failpoint"
@@ -19,14 +20,25 @@ type reservation struct {
 type reserveBatcher struct {
 	batcher groupcommit.Batcher[reservation, retrysafe.Record]
 	conns   *connPool
+	calm    atomic.Int32 // how many reservations came alone since one met a row
+	flights [maxFlights]reserveFlight
+}
 
+// reserveFlight is one batch of reservations, with the memory of those before it.
+type reserveFlight struct {
+	*reserveBatcher
 	batchMemory
-	calm int // how many reservations in a row came alone and met no row
+}
+
+func (b *reserveBatcher) depart(ctx context.Context, requests []reservation, f *groupcommit.Flight) []answer {
+	flight := &b.flights[f.Slot()]
+	flight.reserveBatcher, flight.flight = b, f
+	return flight.send(ctx, requests)
 }
 
 // send reserves one batch. A request that the server cannot take fails alone: the others
 // are sent again, each by itself.
-func (b *reserveBatcher) send(ctx context.Context, requests []reservation) []answer {
+func (b *reserveFlight) send(ctx context.Context, requests []reservation) []answer {
 	answers := b.blank(len(requests))
 	// In the order of their ids, so that two batches never wait for each other in a
 	// circle. Of requests with the same id only the first is sent.
@@ -63,7 +75,7 @@ func answerExisting(w *retrysafe.Write, found answer) answer {
 
 // try reserves the requests that some names, in one round trip, and reads the rows that
 // are there instead.
-func (b *reserveBatcher) try(ctx context.Context, requests []reservation, some []int, answers []answer) error {
+func (b *reserveFlight) try(ctx context.Context, requests []reservation, some []int, answers []answer) error {
 	err := b.reserve(ctx, requests, some, answers)
 	if isLocked(err) || isCode(err, "23505") {
 		return b.contend(ctx, requests, some, answers)
@@ -81,7 +93,7 @@ func (b *reserveBatcher) try(ctx context.Context, requests []reservation, some [
 // readOnly answers for a server that takes no writes, with refused as its error: stored
 // answers are still replayed. A request whose key has no row is refused, and so is one
 // that finds its own row: that may not have been confirmed, and nothing confirms it here.
-func (b *reserveBatcher) readOnly(ctx context.Context, requests []reservation, some []int, answers []answer, refused error) error {
+func (b *reserveFlight) readOnly(ctx context.Context, requests []reservation, some []int, answers []answer, refused error) error {
 	for _, i := range some {
 		answers[i].Err = refused
 	}
@@ -98,19 +110,18 @@ func (b *reserveBatcher) readOnly(ctx context.Context, requests []reservation, s
 	return err
 }
 
-// calmFrom is how many calm reservations in a row make the next one go by the plain
-// insert.
+// calmFrom is how many reservations that came alone, with no row met by any meanwhile,
+// make the next one go by the plain insert.
 const calmFrom = 8
 
 // reserve sends one statement that inserts the keys that are not there and returns the
 // rows that are. A lone reservation in a calm time goes by the plain insert, and by that
 // statement only if its key was not new.
-func (b *reserveBatcher) reserve(ctx context.Context, requests []reservation, some []int, answers []answer) error {
+func (b *reserveFlight) reserve(ctx context.Context, requests []reservation, some []int, answers []answer) error {
 	switch {
 	case len(some) > 1:
-		b.calm = 0
-	case b.calm < calmFrom:
-		b.calm++
+	case b.calm.Load() < calmFrom:
+		b.calm.Add(1)
 	default:
 		if isNew, err := b.reserveNew(ctx, requests, some, answers); isNew || err != nil {
 			return err
@@ -118,12 +129,12 @@ func (b *reserveBatcher) reserve(ctx context.Context, requests []reservation, so
 	}
 	stmt, params := b.statement(requests, some)
 	ownRow := false
-	err := b.conns.do(ctx, query{statement: stmt, params: params, each: func(v [][]byte) error {
+	err := b.conns.do(ctx, query{statement: stmt, params: params, flight: b.flight, each: func(v [][]byte) error {
 		i := requestOf(v[0], requests, some)
 		if v[1] == nil {
 			answers[i].Value = inserted(requests[i].w, v[2], v[3])
 		} else {
-			b.calm = 0
+			b.calm.Store(0)
 			answers[i] = existing(scanRow(v), requests[i].w)
 			ownRow = ownRow || answers[i].Err == nil
 		}
@@ -140,10 +151,10 @@ func (b *reserveBatcher) reserve(ctx context.Context, requests []reservation, so
 
 // reserveNew reserves one key that is most likely new, by a statement that does nothing
 // else, which costs a quarter less. It reports whether the key was new.
-func (b *reserveBatcher) reserveNew(ctx context.Context, requests []reservation, some []int, answers []answer) (isNew bool, err error) {
+func (b *reserveFlight) reserveNew(ctx context.Context, requests []reservation, some []int, answers []answer) (isNew bool, err error) {
 	b.all.reserve(requests, some)
 	i := some[0]
-	err = b.conns.do(ctx, query{statement: &b.conns.s.sql.reserveNew, params: b.all.scalars(), each: func(v [][]byte) error {
+	err = b.conns.do(ctx, query{statement: &b.conns.s.sql.reserveNew, params: b.all.scalars(), flight: b.flight, each: func(v [][]byte) error {
 		isNew, answers[i].Value = true, inserted(requests[i].w, v[0], v[1])
 		return nil
 	}})

@@ -9,7 +9,7 @@ const insertTries = 2
 // contend reserves keys that other sessions reserve at the same time. It waits only
 // briefly for a commit that is under way elsewhere. Then it leaves that key out, and the
 // others of the batch go on.
-func (b *reserveBatcher) contend(ctx context.Context, requests []reservation, some []int, answers []answer) error {
+func (b *reserveFlight) contend(ctx context.Context, requests []reservation, some []int, answers []answer) error {
 	left := some
 	for range insertTries {
 		if err := b.insert(ctx, requests, left, answers); err != nil {
@@ -30,7 +30,7 @@ func (b *reserveBatcher) contend(ctx context.Context, requests []reservation, so
 	return nil
 }
 
-func (b *reserveBatcher) insert(ctx context.Context, requests []reservation, some []int, answers []answer) error {
+func (b *reserveFlight) insert(ctx context.Context, requests []reservation, some []int, answers []answer) error {
 	b.all.reserve(requests, some)
 	params := b.all.params()
 	sql := &b.conns.s.sql
@@ -57,7 +57,7 @@ func (b *reserveBatcher) insert(ctx context.Context, requests []reservation, som
 
 // find reads the rows of requests that were not stored. The commit of a row that is this
 // very step's is confirmed before it counts.
-func (b *reserveBatcher) find(ctx context.Context, requests []reservation, some []int, answers []answer) error {
+func (b *reserveFlight) find(ctx context.Context, requests []reservation, some []int, answers []answer) error {
 	return b.conns.do(ctx, query{statement: &b.conns.s.sql.read, params: b.idsOf(requests, some), each: func(v [][]byte) error {
 		for _, i := range some {
 			if requests[i].id == id(v[0]) {
@@ -69,7 +69,7 @@ func (b *reserveBatcher) find(ctx context.Context, requests []reservation, some 
 }
 
 // idsOf is the parameter of a read of the keys that some names.
-func (b *reserveBatcher) idsOf(requests []reservation, some []int) [][]byte {
+func (b *reserveFlight) idsOf(requests []reservation, some []int) [][]byte {
 	b.ids.reset(len(some))
 	b.ids.column(oidUUID)
 	for _, i := range some {

@@ -4,7 +4,7 @@ package pgstore
 const lockParam = 2
 
 // statement returns the statement for a batch of this size, and its parameters.
-func (b *reserveBatcher) statement(requests []reservation, some []int) (*statement, [][]byte) {
+func (b *reserveFlight) statement(requests []reservation, some []int) (*statement, [][]byte) {
 	s := b.conns.s
 	if len(some) == 1 {
 		b.all.reserve(requests, some)

@@ -19,14 +19,25 @@ type settlement struct {
 type settleBatcher struct {
 	batcher groupcommit.Batcher[settlement, retrysafe.Record]
 	conns   *connPool
+	flights [maxFlights]settleFlight
+}
 
+// settleFlight is one batch of swaps, with the memory of those before it.
+type settleFlight struct {
+	*settleBatcher
 	batchMemory
 	plain   []int
 	decoder swapDecoder
 }
 
+func (b *settleBatcher) depart(ctx context.Context, requests []settlement, f *groupcommit.Flight) []answer {
+	flight := &b.flights[f.Slot()]
+	flight.settleBatcher, flight.flight = b, f
+	return flight.send(ctx, requests)
+}
+
 // send swaps one batch. A request that the server cannot take fails alone.
-func (b *settleBatcher) send(ctx context.Context, requests []settlement) []answer {
+func (b *settleFlight) send(ctx context.Context, requests []settlement) []answer {
 	answers := b.blank(len(requests))
 	order := b.sorted(len(requests), func(a, b int) int { return requests[a].id.compare(requests[b].id) })
 	split(order, func(some []int) error { return b.try(ctx, requests, some, answers) }, func(i int, err error) { answers[i].Err = err })
@@ -35,7 +46,7 @@ func (b *settleBatcher) send(ctx context.Context, requests []settlement) []answe
 
 // try swaps the requests that some names. It waits only briefly for a row that another
 // transaction has locked. Then it leaves that row out, and the others of the batch go on.
-func (b *settleBatcher) try(ctx context.Context, requests []settlement, some []int, answers []answer) error {
+func (b *settleFlight) try(ctx context.Context, requests []settlement, some []int, answers []answer) error {
 	err := b.settle(ctx, requests, some, answers)
 	left := unanswered(some, answers)
 	if err == nil && len(left) > 0 {
@@ -55,7 +66,7 @@ func (b *settleBatcher) try(ctx context.Context, requests []settlement, some []i
 
 // settle sends the ordinary requests by the statement that changes the least. A row that
 // has to change its bucket gets no answer.
-func (b *settleBatcher) settle(ctx context.Context, requests []settlement, some []int, answers []answer) error {
+func (b *settleFlight) settle(ctx context.Context, requests []settlement, some []int, answers []answer) error {
 	plain := b.plain[:0]
 	for _, i := range some {
 		if w := requests[i].w; !w.Overwrite && !w.SetCheckpoint && (w.State == retrysafe.StateInProgress || w.State.Forgettable()) {
@@ -71,14 +82,14 @@ func (b *settleBatcher) settle(ctx context.Context, requests []settlement, some 
 }
 
 // update sends requests by a statement that can change everything.
-func (b *settleBatcher) update(ctx context.Context, stmt *statement, requests []settlement, some []int, answers []answer) error {
+func (b *settleFlight) update(ctx context.Context, stmt *statement, requests []settlement, some []int, answers []answer) error {
 	b.all.update(requests, some)
 	failpoint.Hit("pg.settle.update")
 	return b.swap(ctx, stmt, b.all.params(), requests, some, answers)
 }
 
-func (b *settleBatcher) swap(ctx context.Context, stmt *statement, params [][]byte, requests []settlement, some []int, answers []answer) error {
-	err := b.conns.do(ctx, query{statement: stmt, params: params, each: func(v [][]byte) error {
+func (b *settleFlight) swap(ctx context.Context, stmt *statement, params [][]byte, requests []settlement, some []int, answers []answer) error {
+	err := b.conns.do(ctx, query{statement: stmt, params: params, flight: b.flight, each: func(v [][]byte) error {
 		i := some[int8At(v[0])-1]
 		answers[i] = b.decoder.swapped(&requests[i], v)
 		return nil
@@ -123,7 +134,7 @@ func (d *swapDecoder) keptAsSent(m *settlement, head, checkpoint []byte) bool {
 
 // find says why requests were not applied. A row that is the caller's own write may have
 // come from a commit that is not confirmed, so that is confirmed too.
-func (b *settleBatcher) find(ctx context.Context, requests []settlement, some []int, answers []answer) error {
+func (b *settleFlight) find(ctx context.Context, requests []settlement, some []int, answers []answer) error {
 	b.ids.reset(len(some))
 	b.ids.column(oidUUID)
 	for _, i := range some {

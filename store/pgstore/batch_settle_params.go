@@ -69,7 +69,7 @@ func (a *arrays) update(requests []settlement, some []int) {
 
 // statement returns the statement for a batch of ordinary settlements of this size, and
 // its parameters.
-func (b *settleBatcher) statement(requests []settlement, some []int) (*statement, [][]byte) {
+func (b *settleFlight) statement(requests []settlement, some []int) (*statement, [][]byte) {
 	s := b.conns.s
 	if len(some) == 1 {
 		b.all.settle(requests, some)

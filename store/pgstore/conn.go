@@ -10,13 +10,15 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/retrysafe/retrysafe/internal/failpoint"
+	"github.com/retrysafe/retrysafe/internal/groupcommit"
 )
 
 // A conn is one connection of the store's own. It connects when it is first used, and
 // again after it broke. It is used by one goroutine at a time.
 type conn struct {
 	s           *Store
-	relaxed     bool // commits need not be flushed
+	pool        *connPool // nil if it is of none
+	relaxed     bool      // commits need not be flushed
 	lockTimeout string
 	pg          *pgconn.PgConn
 	prepared    map[string]*pgconn.StatementDescription
@@ -32,7 +34,8 @@ type query struct {
 	*statement
 	params [][]byte
 	each   func(values [][]byte) error
-	count  *int64 // gets the number of rows, if not nil
+	count  *int64              // gets the number of rows, if not nil
+	flight *groupcommit.Flight // is told when the only query has been executed, if not nil
 }
 
 var binaryFormat = []int16{1}
@@ -108,6 +111,9 @@ func (c *conn) exchange(ctx context.Context, queries []query) error {
 	}
 	if len(queries) == 1 && !c.s.pgBouncer {
 		q := &queries[0]
+		if q.flight.Watched() {
+			return c.exchangeInSteps(ctx, q)
+		}
 		return q.read(c.pg.ExecStatement(ctx, c.prepared[q.name], q.params, binaryFormat, binaryFormat))
 	}
 	p := c.pg.StartPipeline(ctx)
@@ -136,6 +142,53 @@ func (c *conn) exchange(ctx context.Context, queries []query) error {
 		err = closing
 	}
 	return err
+}
+
+// exchangeInSteps sends a query, and asks the server for its rows before it commits. The
+// flight is told of the rows, which count only when the commit has been confirmed.
+func (c *conn) exchangeInSteps(ctx context.Context, q *query) error {
+	began := time.Now()
+	p := c.pg.StartPipeline(ctx)
+	p.SendQueryStatement(c.prepared[q.name], q.params, binaryFormat, binaryFormat)
+	p.SendFlushRequest()
+	if err := p.Sync(); err != nil {
+		return errors.Join(err, p.Close())
+	}
+	err := c.readInSteps(p, q, began)
+	if closing := p.Close(); err == nil {
+		err = closing
+	}
+	return err
+}
+
+// readInSteps reads the result of the query, and then the end of its transaction. The next
+// batch needs a connection of its own; if the server has none, it does not begin earlier.
+func (c *conn) readInSteps(p *pgconn.Pipeline, q *query, began time.Time) error {
+	got, err := p.GetResults()
+	if err != nil {
+		return err
+	}
+	rows, ok := got.(*pgconn.ResultReader)
+	if !ok {
+		return fmt.Errorf("the server answered a statement by %T", got)
+	}
+	if err := q.read(rows); err != nil {
+		return err
+	}
+	executed := time.Now()
+	if c.pool.mayGrow(executed) {
+		q.flight.Executed(executed.Sub(began))
+	}
+	failpoint.Hit("pg.executed")
+	got, err = p.GetResults()
+	if err != nil {
+		return err
+	}
+	if _, ok := got.(*pgconn.PipelineSync); !ok {
+		return fmt.Errorf("the server answered a commit by %T", got)
+	}
+	q.flight.Committed(time.Since(executed))
+	return nil
 }
 
 // receive reads the results of a pipeline. The first few are not the queries'.

@@ -10,9 +10,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
+func (c *conn) isOpen() bool { return c.pg != nil && !c.pg.IsClosed() }
+
 // connect connects, unless the connection is open.
 func (c *conn) connect(ctx context.Context) error {
-	if c.pg != nil && !c.pg.IsClosed() {
+	if c.isOpen() {
 		return nil
 	}
 	c.drop()

@@ -3,11 +3,13 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
+	"time"
 )
 
 // A connPool holds the connections for the store's own statements. There are as many as
-// batches were ever under way at the same time, one of each kind. The connection that
+// batches were ever under way at the same time, one of each kind or several that overlap. The connection that
 // was used last is used next: the steps of a single caller then share one connection,
 // and a server process whose memory is warm.
 type connPool struct {
@@ -15,23 +17,39 @@ type connPool struct {
 	relaxed     bool   // commits need not be flushed
 	lockTimeout string // how long a statement waits for a lock; empty: as the store says
 
-	mu   sync.Mutex
-	idle []*conn
+	mu       sync.Mutex
+	idle     []*conn
+	used     int           // connections that are not idle
+	returned chan struct{} // has room for one: a connection was returned
+	full     time.Time     // until when the server is taken to have no further connection
 }
 
-// do sends queries on one of the connections: see [conn.do].
+// fullFor is for how long no further connection is asked for after the server has refused
+// one.
+const fullFor = time.Minute
+
+// do sends queries on one of the connections: see [conn.do]. If the server has no further
+// connection, it waits until one of those there are is free.
 func (p *connPool) do(ctx context.Context, queries ...query) error {
 	c := p.acquire()
-	defer p.release(c)
+	defer func() { p.release(c) }()
+	if err := c.connect(ctx); err != nil {
+		open := p.awaitOpen(ctx, err)
+		if open == nil {
+			return err
+		}
+		c = open
+	}
 	return c.do(ctx, queries...)
 }
 
 func (p *connPool) acquire() *conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.used++
 	n := len(p.idle) - 1
 	if n < 0 {
-		return &conn{s: p.s, relaxed: p.relaxed, lockTimeout: p.lockTimeout}
+		return &conn{s: p.s, pool: p, relaxed: p.relaxed, lockTimeout: p.lockTimeout}
 	}
 	c := p.idle[n]
 	p.idle = p.idle[:n]
@@ -41,7 +59,72 @@ func (p *connPool) acquire() *conn {
 func (p *connPool) release(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.used--
 	p.idle = append(p.idle, c)
+	p.tell()
+}
+
+// tell lets one caller of awaitOpen look again. The caller holds mu.
+func (p *connPool) tell() {
+	if p.returned == nil {
+		return
+	}
+	select {
+	case p.returned <- struct{}{}:
+	default:
+	}
+}
+
+// awaitOpen returns an open connection in the place of one that could not be made: err
+// says why. It returns nil if there is another reason than that the server has too many,
+// if no connection is open, or if none is free in time.
+func (p *connPool) awaitOpen(ctx context.Context, err error) *conn {
+	if !isCode(err, "53300") {
+		return nil
+	}
+	limit := time.NewTimer(p.s.timeout)
+	defer limit.Stop()
+	for {
+		open, returned := p.takeOpen()
+		if open != nil || returned == nil {
+			return open
+		}
+		select {
+		case <-returned:
+		case <-limit.C:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// takeOpen takes an idle connection that is open. If there is none but others are in use,
+// it returns what tells that one of them was returned.
+func (p *connPool) takeOpen() (open *conn, returned <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.full = time.Now().Add(fullFor)
+	if i := slices.IndexFunc(p.idle, (*conn).isOpen); i >= 0 {
+		open = p.idle[i]
+		p.idle = slices.Delete(p.idle, i, i+1)
+		p.tell() // another may be idle too
+		return open, nil
+	}
+	if p.used <= 1 { // by the caller
+		return nil, nil
+	}
+	if p.returned == nil {
+		p.returned = make(chan struct{}, 1)
+	}
+	return nil, p.returned
+}
+
+// mayGrow reports whether the server is not known to have no further connection.
+func (p *connPool) mayGrow(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return now.After(p.full)
 }
 
 // close closes the idle connections: all of them, when no batch is under way.

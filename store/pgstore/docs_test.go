@@ -93,13 +93,15 @@ func TestDocsSnippetsAreExamples(t *testing.T) {
 	}
 }
 
-// A store has one connection at most for each kind of step, however many callers
-// it has, and makes each when it is first needed. A single caller needs one.
+// A store whose batches do not overlap has one connection at most for each kind of step,
+// however many callers it has, and makes each when it is first needed. A single caller
+// needs one.
 func TestStoreHasFourConnections(t *testing.T) {
 	t.Parallel()
 	url := testservers.Shared(t)
 	conn := connect(t, url)
 	s := open(t, url+"&application_name=mine&pool_max_conns=3", nil)
+	s.SetOverlap(false)
 	s.Pool().Reset() // what Open has asked with
 	const mine = `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'mine'`
 	eventually(t, "the pool is empty", func() bool { return one[int](t, conn, mine) == 0 })

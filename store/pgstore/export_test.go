@@ -84,3 +84,20 @@ func SetMigrations(with fs.FS) (undo func()) {
 
 // ChangeWait is the interval at which changes are read where nothing notifies of them.
 const ChangeWait = changeWait
+
+// SetOverlap makes batches overlap from the second on, or never, whatever commits take. It
+// is for before the first step.
+func (s *Store) SetOverlap(always bool) {
+	decide := func(time.Duration, time.Duration, bool) bool { return always }
+	s.reserves.batcher.Overlap, s.settles.batcher.Overlap = decide, decide
+}
+
+// OwnConnections is how many connections the store has for its own steps, used and idle.
+func (s *Store) OwnConnections() int {
+	s.conns.mu.Lock()
+	defer s.conns.mu.Unlock()
+	return s.conns.used + len(s.conns.idle)
+}
+
+// IsFull reports whether the server has refused the store a further connection.
+func (s *Store) IsFull() bool { return !s.conns.mayGrow(time.Now()) }

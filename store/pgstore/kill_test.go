@@ -154,7 +154,11 @@ func TestKilledServerLosesNothing(t *testing.T) {
 
 func killUnderLoad(t *testing.T, pg *testservers.Postgres, kills int) {
 	t.Helper()
-	s := open(t, pg.URL("postgres"), nil)
+	killUnderLoadOf(t, pg, open(t, pg.URL("postgres"), nil), kills)
+}
+
+func killUnderLoadOf(t *testing.T, pg *testservers.Postgres, s *pgstore.Store, kills int) {
+	t.Helper()
 	all := newJournal()
 	for round := range kills {
 		opts := loaded

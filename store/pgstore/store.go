@@ -106,7 +106,8 @@ func Open(ctx context.Context, url string, opts *Options) (*Store, error) {
 // New returns a store over the database of pool. Transactions use the pool; the store's
 // own steps have up to four connections of their own, two more once there were large
 // requests and answers, one for relaxed reservations and one for [Store.Changes], made
-// like the pool's. The caller closes pool, after the store.
+// like the pool's. Where commits are slow, up to fourteen more let them overlap. The caller
+// closes pool, after the store.
 //
 // The store does not get the warnings of a pool that it did not make. Where commits wait
 // for a standby, each commit of [retrysafe.DoTx] is therefore followed by a second one
@@ -134,13 +135,18 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, d *replicationDoubt, opts
 	s.outbox.s, s.outbox.conns.s, s.outbox.conns.lockTimeout = s, s, "200ms"
 	s.changes.conns.s, s.changes.conns.lockTimeout = s, "1s"
 
-	s.reserves.conns, s.reserves.batcher = &s.conns, newBatcher(o, s.reserves.send)
-	s.relaxed.conns, s.relaxed.batcher = &s.relaxedConns, newBatcher(o, s.relaxed.send)
-	s.settles.conns, s.settles.batcher = &s.conns, newBatcher(o, s.settles.send)
-	s.largeReserves.conns, s.largeReserves.batcher = &s.conns, newBatcher(o, s.largeReserves.send)
-	s.largeSettles.conns, s.largeSettles.batcher = &s.conns, newBatcher(o, s.largeSettles.send)
+	s.reserves.conns, s.reserves.batcher = &s.conns, newBatcher(o, s.reserves.depart)
+	s.relaxed.conns, s.relaxed.batcher = &s.relaxedConns, newBatcher(o, s.relaxed.depart)
+	s.settles.conns, s.settles.batcher = &s.conns, newBatcher(o, s.settles.depart)
+	s.largeReserves.conns, s.largeReserves.batcher = &s.conns, newBatcher(o, s.largeReserves.depart)
+	s.largeSettles.conns, s.largeSettles.batcher = &s.conns, newBatcher(o, s.largeSettles.depart)
 	s.largeReserves.batcher.MaxBatch, s.largeSettles.batcher.MaxBatch = maxLarge, maxLarge
-	s.reads.conns, s.reads.batcher = &s.conns, newBatcher(o, s.reads.send)
+	s.reserves.batcher.Key = func(q reservation) [16]byte { return q.id }
+	s.settles.batcher.Key = func(q settlement) [16]byte { return q.id }
+	if !o.PgBouncer { // there the commit is a statement, whose result comes with the rows
+		s.reserves.batcher.Flights, s.settles.batcher.Flights = maxFlights, maxFlights
+	}
+	s.reads.conns, s.reads.batcher = &s.conns, newBatcher(o, s.reads.depart)
 	s.background.conns, s.background.watermark = &s.conns, noWatermark
 	if err := s.start(ctx, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("pgstore: %w", explain(err)), s.Close())
@@ -148,9 +154,9 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, d *replicationDoubt, opts
 	return s, nil
 }
 
-func newBatcher[Q any](o Options, send func(context.Context, []Q) []answer) groupcommit.Batcher[Q, retrysafe.Record] {
+func newBatcher[Q any](o Options, send func(context.Context, []Q, *groupcommit.Flight) []answer) groupcommit.Batcher[Q, retrysafe.Record] {
 	return groupcommit.Batcher[Q, retrysafe.Record]{
-		Send: send, MaxBatch: cmp.Or(o.MaxBatch, 256), MaxQueue: cmp.Or(o.MaxQueue, 10_000),
+		SendFlight: send, MaxBatch: cmp.Or(o.MaxBatch, 256), MaxQueue: cmp.Or(o.MaxQueue, 10_000),
 		HonoursDeadline: true, DeadlineOnly: retrysafe.DeadlineOnly,
 	}
 }

@@ -379,6 +379,7 @@ func TestWaitersShareTwoConnections(t *testing.T) {
 	s, err := pgstore.New(t.Context(), pool, nil)
 	must(t, err)
 	defer s.Close()
+	s.SetOverlap(false)
 	pool.Reset() // what New has asked with is not the waiters'
 	const mine = `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'waiters'`
 	eventually(t, "its connection is gone", func() bool { return one[int](t, owner.conn, mine) == 0 })

@@ -289,6 +289,24 @@ func TestOvertakenMoverDoesNothing(t *testing.T) {
 	}
 }
 
+// An interrupt after the cut does not stop the move: neither store would be open.
+func TestInterruptAfterTheCutDoesNotStopTheMove(t *testing.T) {
+	t.Parallel()
+	pairs(t, func(t *testing.T, newSource, newDestination maker) {
+		from, to := served(t, newSource(t)), served(t, newDestination(t))
+		stock(t, from)
+		ctx, interrupt := context.WithCancel(t.Context())
+		defer interrupt()
+		_, err := move.Records(ctx, from, to, &move.Options{Progress: func(p move.Progress) {
+			if p.Stage == move.Opening {
+				interrupt()
+			}
+		}})
+		must(t, err)
+		serves(t, to)
+	})
+}
+
 // A destination that is being filled is not emptied for another source: once its own
 // source is retired, the destination has the only open copy. Only a move from that
 // source may finish or abandon it.
