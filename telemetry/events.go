@@ -180,10 +180,10 @@ func (e *events) Observe(ev retrysafe.Event) {
 			e.prevented.add(now)
 		}
 	}
-	switch kind {
-	case retrysafe.EventContradicted:
+	if kind == retrysafe.EventContradicted {
 		e.contradicted.add(time.Now())
-	case retrysafe.EventLost:
+	}
+	if kind == retrysafe.EventLost {
 		e.lost.add(time.Now())
 	}
 	if e.tenants.most.Load() > 0 {
