@@ -220,7 +220,7 @@ func TestAdminRefusals(t *testing.T) {
 		_, _ = w.Write([]byte(`{"ok": true}`))
 	}))
 	t.Cleanup(service.Close)
-	anna.Run("keys list --admin " + service.URL).Exits(3).InOneLine().Says("not the admin API", "admin.listen").Hides("no keys")
+	anna.Run("keys list --admin "+service.URL).Exits(3).InOneLine().Says("not the admin API", "admin.listen").Hides("no keys")
 	file := filepath.Join(t.TempDir(), "token")
 	clitest.Must(t, os.WriteFile(file, []byte(annasToken+"\n"), 0o600))
 	sh.Run("keys groups --admin-token-file " + file + at).Exits(0).Says("--admin " + site.url + " --admin-token-file " + file)
