@@ -121,7 +121,7 @@ func (g *Guard) API(next http.Handler, refuse Refuse) http.Handler {
 			refuse(w, r, http.StatusTooManyRequests, "too-many-wrong-tokens", "too many wrong tokens came from this address")
 		case err != nil:
 			w.Header().Set("WWW-Authenticate", `Bearer realm="retrysafe"`)
-			refuse(w, r, http.StatusUnauthorized, "token-missing", "show a token: Authorization: Bearer TOKEN")
+			refuse(w, r, http.StatusUnauthorized, "token-missing", "the token is missing or wrong: show it as Authorization: Bearer TOKEN")
 		case g.origin.Check(r) != nil:
 			refuse(w, r, http.StatusForbidden, "cross-site", "the request comes from another site")
 		default:

@@ -69,6 +69,10 @@ func (a *API) problemOf(c *call, err error) *adminwire.Problem {
 		return problem(http.StatusNotImplemented, adminwire.CodeUnsupported, "this store cannot do that")
 	}
 	a.Logger.Warn("console: a request to the API failed", "method", c.Method, "path", c.Pattern, "by", c.by.Name, "error", err)
+	if isAction && errors.Is(err, retrysafe.ErrInFlight) {
+		return problem(http.StatusInternalServerError, adminwire.CodeUnsure,
+			fmt.Sprintf("an attempt under the id %q is at work, or its server was killed; send the same request again in half a minute", action.id))
+	}
 	if isAction && !errors.Is(err, retrysafe.ErrUnavailable) {
 		return problem(http.StatusInternalServerError, adminwire.CodeUnsure,
 			fmt.Sprintf("it is not known whether it was done; the same request with the id %q tells", action.id))

@@ -36,8 +36,13 @@ type Client struct {
 // ErrAccess says that the gateway does not let the token in, or not do this.
 var ErrAccess = errors.New("access denied")
 
+var (
+	errAddress = errors.New("it must be https://HOST:PORT, http://HOST:PORT or unix:/PATH")
+	errNotAPI  = errors.New("this is not the admin API of a retrysafe gateway; give the address of admin.listen or admin.socket, not the one of clients")
+)
+
 // New returns a client for the API at an address: https://, http://, or unix: and the path
-// of a socket. A path in the address is where the console is mounted.
+// of a socket. A path in the address is where the console is mounted; /api/v1 may be there.
 func New(address, token string) (*Client, error) {
 	c := &Client{token: token, inner: &http.Transport{TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: time.Minute}}
 	c.http = &http.Client{
@@ -46,6 +51,9 @@ func New(address, token string) (*Client, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		if !strings.HasPrefix(path, "/") {
+			return nil, errAddress
+		}
 		path = "/" + strings.TrimLeft(path, "/")
 		c.base = "http://retrysafe"
 		c.inner.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -57,13 +65,13 @@ func New(address, token string) (*Client, error) {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return nil, errors.New("it must be https://HOST:PORT, http://HOST:PORT or unix:/PATH")
+		return nil, errAddress
 	case u.User != nil:
 		return nil, errors.New("a token does not belong into the address")
 	case u.RawQuery != "" || u.Fragment != "":
 		return nil, errors.New("it has a query or a fragment, which no address of a gateway has")
 	}
-	c.base = u.Scheme + "://" + u.Host + strings.TrimRight(u.EscapedPath(), "/")
+	c.base = u.Scheme + "://" + u.Host + strings.TrimRight(strings.TrimSuffix(strings.TrimRight(u.EscapedPath(), "/"), "/api/v1"), "/")
 	return c, nil
 }
 
@@ -79,7 +87,13 @@ func (c *Client) InClearText() bool {
 
 // Open asks for the holder of the token. Call it first.
 func (c *Client) Open(ctx context.Context) error {
-	return c.get(ctx, "/whoami", nil, &c.me)
+	if err := c.get(ctx, "/whoami", nil, &c.me); err != nil {
+		return err
+	}
+	if c.me.Name == "" { // a service that answers every path with JSON would have no keys
+		return errNotAPI
+	}
+	return nil
 }
 
 // Author returns the name of the token's holder, by which the audit knows all actions.
@@ -153,7 +167,7 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte, to 
 	case res.StatusCode == http.StatusUnauthorized, res.StatusCode == http.StatusForbidden:
 		return fmt.Errorf("%w: status %d", ErrAccess, res.StatusCode)
 	case res.StatusCode/100 != 2 || kind != "application/json":
-		return fmt.Errorf("status %d: this is not the admin API of a retrysafe gateway", res.StatusCode)
+		return fmt.Errorf("status %d: %w", res.StatusCode, errNotAPI)
 	}
 	if err := json.Unmarshal(text, to); err != nil {
 		return fmt.Errorf("the answer cannot be read: %w", err)

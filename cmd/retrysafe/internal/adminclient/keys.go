@@ -226,7 +226,7 @@ func (c *Client) run(ctx context.Context, path string, in any, id string, progre
 		select {
 		case <-time.After(every):
 		case <-ctx.Done():
-			return operator.Entry{}, fmt.Errorf("the gateway goes on with it: %w", ctx.Err())
+			return operator.Entry{}, fmt.Errorf("only the command has ended, and the gateway goes on: %w", ctx.Err())
 		}
 		if err := c.get(ctx, path+"/"+url.PathEscape(id), nil, &j); err != nil && ctx.Err() == nil {
 			if failed++; failed > patience {

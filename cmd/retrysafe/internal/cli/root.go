@@ -40,6 +40,7 @@ an outcome that cannot be known is set aside, never guessed.
 A store is given as a URL:
   sqlite:FILE                               one file, durable, one machine
   postgres://user:password@host/database    any number of machines; ?schema=NAME
+  mysql://user:password@host/database       any number of machines; MySQL and MariaDB
   dynamodb://REGION/TABLE                   any number of machines; Amazon DynamoDB
   redis://user:password@host                any number of machines; best effort (class D)
   memory:                                   gone with the process`,

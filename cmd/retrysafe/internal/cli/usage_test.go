@@ -23,6 +23,8 @@ func TestWrongCommandLines(t *testing.T) {
 	clitest.Must(t, os.WriteFile(empty, nil, 0o600))
 	text := filepath.Join(t.TempDir(), "notes.txt")
 	clitest.Must(t, os.WriteFile(text, []byte(strings.Repeat("no database ", 100)), 0o600))
+	dangling := filepath.Join(t.TempDir(), "gw.yaml")
+	clitest.Must(t, os.WriteFile(dangling, []byte("upstream: http://127.0.0.1:9000\ntenant: bearer\nadmin: {listen: 127.0.0.1:8081, token_file: /none-such}\n"), 0o600))
 	for _, c := range []struct {
 		line string
 		code int
@@ -117,6 +119,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{"migrate print oracle", 2, `no schema for "oracle"`},
 		{"migrate print sqlite --reaper", 2, "are for PostgreSQL"},
 		{"config validate none.yaml", 2, "there is no configuration file none.yaml"},
+		{"config validate " + dangling, 2, "none-such"},
 		{"config print none.yaml", 2, "there is no configuration file none.yaml"},
 		{"config genkeys none/keys.json", 5, "no such file"},
 		{"config genkeys none.json --add", 2, "no such file"},

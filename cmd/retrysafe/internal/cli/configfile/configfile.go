@@ -28,10 +28,10 @@ func Load(env *command.Env, path string, flags ...config.Flag) (c *config.Config
 
 // problems returns everything that is wrong with a configuration.
 func problems(path string, err error) *exit.Error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return exit.Usagef("there is no configuration file %s", path)
-	}
 	if _, ok := errors.AsType[*config.FieldError](err); !ok {
+		if errors.Is(err, fs.ErrNotExist) { // not a file that a field names
+			return exit.Usagef("there is no configuration file %s", path)
+		}
 		return exit.Usagef("%v", err)
 	}
 	e := exit.Problems(err, strings.Split(err.Error(), "\n"))

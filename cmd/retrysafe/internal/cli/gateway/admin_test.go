@@ -2,6 +2,8 @@ package gateway_test
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -211,6 +213,14 @@ func TestAdminRefusals(t *testing.T) {
 	anna.Run("keys list --admin gateway:8081").Exits(2).InOneLine().Says("https://HOST:PORT")
 	anna.Run("keys list --admin http://127.0.0.1:9").Exits(3).InOneLine()
 	anna.Run("keys list --admin unix:/nowhere/admin.sock").Exits(3).InOneLine()
+	anna.Run("keys list --admin unix:admin.sock").Exits(2).InOneLine().Says("unix:/PATH")
+	anna.Run("keys list --admin " + site.url + "/api/v1/").Exits(0).Says("key-completed")
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"ok": true}`))
+	}))
+	t.Cleanup(service.Close)
+	anna.Run("keys list --admin "+service.URL).Exits(3).InOneLine().Says("not the admin API", "admin.listen").Hides("no keys")
 	file := filepath.Join(t.TempDir(), "token")
 	clitest.Must(t, os.WriteFile(file, []byte(annasToken+"\n"), 0o600))
 	sh.Run("keys groups --admin-token-file " + file + at).Exits(0).Says("--admin " + site.url + " --admin-token-file " + file)

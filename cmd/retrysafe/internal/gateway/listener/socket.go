@@ -66,7 +66,7 @@ func checkFree(ctx context.Context, path string) error {
 	case err != nil:
 		return err
 	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("%s exists, and is not a socket", path)
+		return fmt.Errorf("%s exists, and is not a socket: choose another path for admin.socket, or remove it", path)
 	}
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)
@@ -74,7 +74,7 @@ func checkFree(ctx context.Context, path string) error {
 		return nil //nolint:nilerr // nothing listens there
 	}
 	_ = c.Close()
-	return fmt.Errorf("another process listens on %s", path)
+	return fmt.Errorf("another process listens on %s: stop it, or choose another path for admin.socket", path)
 }
 
 // Close stops listening and removes the file.
