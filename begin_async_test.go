@@ -68,7 +68,7 @@ func TestAsyncReserveRelaxesReservationsOnly(t *testing.T) {
 			must(t, x.Release(t.Context(), nil))
 			must(t, begin().Complete(t.Context(), answer("x"))) // a claim
 			time.Sleep(25 * time.Hour)
-			begin() // an expired key
+			begin()           // an expired key
 			lapse.Store(true) // up to the end: a heartbeat that arrives after the lapse would renew the lease
 			time.Sleep(time.Minute)
 			if _, _, err := e.Begin(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnknown) {

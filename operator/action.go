@@ -71,7 +71,7 @@ func checkAuthor(id *string, by, why string) error {
 		return fmt.Errorf("%w: ID must be printable ASCII without spaces, up to %d characters", ErrInvalid, maxID)
 	case strings.TrimSpace(by) == "" || len(by) > maxBy || !plain(by):
 		return fmt.Errorf("%w: By must name the operator, in one line of up to %d bytes", ErrInvalid, maxBy)
-	case strings.TrimSpace(why) == "" || len(why) > maxWhy || !plain(why):
+	case strings.Trim(why, " .") == "" || len(why) > maxWhy || !plain(why):
 		return fmt.Errorf("%w: Why must give the reason, in one line of up to %d bytes", ErrInvalid, maxWhy)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -43,10 +44,14 @@ func (d *Service) answer(ctx context.Context, verb string, f retrysafe.Finding, 
 	return d.act(ctx, verb, a, storekit.AppendResult(nil, &answer), answering(f, answer))
 }
 
-// checkAnswer reports an answer that retries cannot get.
+// checkAnswer reports an answer that retries cannot get, and one that was copied from an
+// example: retries would get it for the whole retention.
 func checkAnswer(answer *retrysafe.Result) error {
 	if answer.Status < 200 || answer.Status > 599 {
 		return fmt.Errorf("%w: the answer for retries must have a status between 200 and 599", ErrInvalid)
+	}
+	if bytes.Equal(bytes.ReplaceAll(answer.Body, []byte(" "), nil), []byte(`{"id":"..."}`)) {
+		return fmt.Errorf("%w: the body of the answer is that of an example; write what the client would have got", ErrInvalid)
 	}
 	return nil
 }

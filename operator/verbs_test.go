@@ -368,3 +368,21 @@ func TestWhatIsNobodysIsLeftAlone(t *testing.T) {
 		}
 	}
 }
+
+// The command lines and forms that are shown as examples have places to fill in. Sent as
+// they are, they change nothing.
+func TestExamplesAreNotTakenAsAnswers(t *testing.T) {
+	t.Parallel()
+	s, err := operator.New(memstore.New(nil), nil)
+	must(t, err)
+	a := operator.Action{By: "anna", Why: "it is in the dashboard", Ref: retrysafe.Ref{Scope: "a", Key: "k"}, Revision: 1}
+	for _, body := range []string{`{"id":"..."}`, `{"id": "..."}`} {
+		if _, err := s.Resolve(t.Context(), a, retrysafe.Result{Status: 201, Body: []byte(body)}); !errors.Is(err, operator.ErrInvalid) {
+			t.Errorf("Resolve with the body %s = %v", body, err)
+		}
+	}
+	a.Why = "..."
+	if _, err := s.Release(t.Context(), a); !errors.Is(err, operator.ErrInvalid) {
+		t.Errorf("Release for the reason %q = %v", a.Why, err)
+	}
+}

@@ -68,7 +68,7 @@ type action struct {
 	Danger      string // what the operator confirms; empty: nothing
 	Answer      bool   // the form asks for an answer
 	Status      int
-	Body        string
+	Body        string // an example; the form has none of its own
 
 	ID       string
 	Revision int64
@@ -79,7 +79,7 @@ type action struct {
 func actionsOf(r *retrysafe.Record) []action {
 	resolve := action{
 		Verb: "resolve", Title: "It happened", When: "You have found the effect at the other side, and know the answer that the client would have got.",
-		After: "Every retry gets this answer. Nothing runs.", Answer: true, Status: 201, Body: `{"id": "..."}`,
+		After: "Every retry gets this answer. Nothing runs.", Answer: true, Status: 201, Body: `{"id": "pay_17", "status": "succeeded"}`,
 	}
 	decline := action{
 		Verb: "decline", Title: "It was refused for good", When: "The other side has refused it, and no retry can change that.",

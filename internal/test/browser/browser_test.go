@@ -162,6 +162,9 @@ func (b *tab) settle(verb, why string) {
 	form := fmt.Sprintf("form[action*='/act/%s']", verb)
 	b.click(fmt.Sprintf("details:has(%s) summary", form))
 	b.typed(form+" input[name=why]", why)
+	if evaluate[bool](b, fmt.Sprintf(`!!document.querySelector("%s textarea")`, form)) {
+		b.typed(form+" textarea", `{"id": "ch_17"}`)
+	}
 	if evaluate[bool](b, fmt.Sprintf(`!!document.querySelector("%s input[name=confirm]")`, form)) {
 		b.click(form + " input[name=confirm]")
 	}

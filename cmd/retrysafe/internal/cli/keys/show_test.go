@@ -82,7 +82,8 @@ func TestShowHasTheTrace(t *testing.T) {
 	here.Run("keys show tenant-a k -o json").Exits(0).Says(`"trace":"` + id + `"`).Hides("00f067aa0ba902b7")
 }
 
-// The commands that are shown can be copied: they do what they say, on that store.
+// The commands that are shown can be copied: once their places are filled in they do what
+// they say, on that store.
 func TestShownCommandsWork(t *testing.T) {
 	t.Parallel()
 	url, s := clitest.SQLite(t)
@@ -95,17 +96,20 @@ func TestShownCommandsWork(t *testing.T) {
 		if line == nil {
 			t.Fatalf("no command is shown for %s\n%s", verb, shown.Out)
 		}
-		here.RunArgs(append(shellWords(line[1]), "--yes")...).Exits(0)
+		here.RunArgs(append(shellWords(filledIn(line[1])), "--yes")...).Exits(0)
 	}
 	clitest.Put(t, s.Store, clitest.Record("tenant-a", "done", retrysafe.StateCompleted))
 	shown := here.RunArgs("keys", "show", "--store", url, "tenant-a", "done").Exits(0)
 	for _, line := range regexp.MustCompile(`(?m)^  retrysafe (keys .*)$`).FindAllStringSubmatch(shown.Out, -1) {
-		here.RunArgs(append(shellWords(line[1]), "--yes")...)
+		here.RunArgs(append(shellWords(filledIn(line[1])), "--yes")...)
 	}
 	if r := clitest.Load(t, s.Store, "tenant-a", "done"); r.State != retrysafe.StateRetryable {
 		t.Errorf("the key is %s", r.State)
 	}
 }
+
+// filledIn puts something into the places of a command that is shown.
+func filledIn(line string) string { return strings.ReplaceAll(line, "...", "ch_17") }
 
 // shellWords splits a line as a shell does, '\” included.
 func shellWords(line string) (all []string) {
@@ -134,7 +138,7 @@ func TestKeysOfAnyBytes(t *testing.T) {
 		}
 		shown := here.RunArgs("keys", "show", "--", fmt.Sprintf("%q", name), fmt.Sprintf("%q", fmt.Sprint(name, i))).Exits(0)
 		line := regexp.MustCompile(`(?m)^  retrysafe (keys redrive .*)$`).FindStringSubmatch(shown.Out)
-		args := shellWords(line[1])
+		args := shellWords(filledIn(line[1]))
 		here.RunArgs(args...).Exits(0)
 	}
 }
