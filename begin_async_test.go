@@ -86,6 +86,31 @@ func TestAsyncReserveRelaxesReservationsOnly(t *testing.T) {
 	}
 }
 
+// Accepted work is durable before the client is told so, whatever the policy says of
+// reservations: nothing else knows of the request.
+func TestAsyncReserveDoesNotRelaxAcceptedWork(t *testing.T) {
+	t.Parallel()
+	fault := faultstore.New(memstore.New(nil))
+	e, err := retrysafe.New(fault, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsKeyed, AsyncReserve: true}})
+	must(t, err)
+	accepted := 0
+	fault.Plan(func(s faultstore.Step) faultstore.Fault {
+		if s.Write.State == retrysafe.StateAccepted {
+			accepted++
+			if s.Write.Relaxed {
+				t.Errorf("%s of accepted work is relaxed", s.Op)
+			}
+		}
+		return faultstore.None
+	})
+	if _, err := e.Accept(t.Context(), call(), []byte("the request")); !errors.Is(err, retrysafe.ErrAccepted) {
+		t.Fatal(err)
+	}
+	if accepted == 0 {
+		t.Error("nothing was accepted: this test looks at too little")
+	}
+}
+
 // What one commit stores is durable, whatever the policy says of reservations.
 func TestAsyncReserveDoesNotRelaxOneCommit(t *testing.T) {
 	t.Parallel()

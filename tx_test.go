@@ -269,6 +269,26 @@ func (b *bundle) completeInTx(t *testing.T, x *retrysafe.Execution, body string)
 	must(t, err)
 }
 
+// After a transaction of CompleteTx that rolled back the attempt goes on as before it: its
+// next phase runs.
+func TestAttemptGoesOnAfterARolledBackCompletion(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lease: 10 * time.Second})
+		x := b.begins(t)
+		tx, err := b.mem.Begin(t.Context())
+		must(t, err)
+		must(t, x.CompleteTx(t.Context(), tx, answer("undone")))
+		must(t, tx.Rollback(t.Context()))
+		time.Sleep(8 * time.Second) // a heartbeat finds out that it rolled back
+		if _, err := retrysafe.Phase(x.Context(), "another way", func(context.Context) (int, error) { return 1, nil }); err != nil {
+			t.Errorf("the next phase = %v", err)
+		}
+		b.completeInTx(t, x, "in another transaction")
+		b.replays(t, "in another transaction")
+	})
+}
+
 // seenInTx lets the operation complete in a transaction once, under another key, so that
 // a lapse of it proves a rollback from now on.
 func (b *bundle) seenInTx(t *testing.T) {

@@ -267,6 +267,21 @@ func TestTransactionThatWasEndedTakesNoAnswer(t *testing.T) {
 	}
 }
 
+// PostgreSQL answers the commit of a transaction that has failed with a success, and rolls
+// back. That is an error here.
+func TestCommitOfAFailedTransactionIsAnError(t *testing.T) {
+	t.Parallel()
+	s := open(t, testservers.Shared(t), nil)
+	tx, db, err := s.BeginTx(t.Context())
+	must(t, err)
+	if _, err := db.Exec(t.Context(), `SELECT 1/0`); err == nil {
+		t.Fatal("a division by zero succeeds")
+	}
+	if err := tx.Commit(t.Context()); err == nil {
+		t.Error("the commit of a transaction that has failed is reported as a success")
+	}
+}
+
 // A commit that the database refuses says why, and nothing is stored.
 func TestRefusedCommitSaysWhy(t *testing.T) {
 	t.Parallel()
