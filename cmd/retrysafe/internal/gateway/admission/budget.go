@@ -173,9 +173,9 @@ func (c *Claim) Turn(most time.Duration) (end func()) {
 // Turn waits until few other large pieces of work of the consumer are under way, and lets
 // end be called when this one is done. It does not wait longer than most, and the turn
 // does not last longer than that either: a turn is about the processors, and work that
-// takes longer waits for something else.
+// takes longer waits for something else. A consumer that is alone waits for nothing.
 func (b *Budget) Turn(of Consumer, most time.Duration) (end func()) {
-	if b.large.TakeWithin(most, of) != nil {
+	if b.steps.isAlone(of) || b.large.TakeWithin(most, of) != nil {
 		return func() {}
 	}
 	give := sync.OnceFunc(func() { b.large.Give(of) })

@@ -114,6 +114,17 @@ func (t *Turns[K]) alone() bool {
 	return t.aloneFree && len(t.of) == 1 && time.Since(t.crowded) > aloneAfter
 }
 
+// isAlone reports whether no other consumer has had work of late.
+func (t *Turns[K]) isAlone(of K) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	others := len(t.of)
+	if t.of[of] != nil {
+		others--
+	}
+	return others == 0 && time.Since(t.crowded) > aloneAfter
+}
+
 // Give gives a turn back.
 func (t *Turns[K]) Give(of K) {
 	t.mu.Lock()

@@ -10,8 +10,8 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
 )
 
-// A consumer's large work takes turns, another consumer waits for none of it, and neither
-// the wait nor a turn lasts longer than it may.
+// While others have work too, a consumer's large work takes turns. Another consumer waits
+// for none of it, and neither the wait nor a turn lasts longer than it may.
 func TestLargeWorkTakesTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -36,6 +36,11 @@ func TestLargeWorkTakesTurns(t *testing.T) {
 				t.Errorf("%s waited %v, want %v", what, took, want)
 			}
 			return end
+		}
+		waits("work of a consumer that is alone", claim("a", "192.0.2.1"), 0)
+		waits("more of it", claim("a", "192.0.2.1"), 0)
+		if other := admission.ConsumerOf("other", netip.Addr{}); b.BeginStep(other) {
+			b.EndStep(other)
 		}
 		var ends []func()
 		turns := max(1, runtime.GOMAXPROCS(0)/2)
