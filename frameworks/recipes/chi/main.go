@@ -69,6 +69,7 @@ func charge(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "amount is not positive", http.StatusBadRequest)
 		return
 	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(http.StatusCreated)
 	fmt.Fprintf(w, "charged %d to %s: pay_%s\n", in.Amount, chi.URLParam(r, "id"), rand.Text())
 }
