@@ -24,8 +24,8 @@ import (
 // that is a hostile tenant.
 const hostileVariable = "RETRYSAFE_E2E_HOSTILE"
 
-// An attack is a hostile tenant in a process of its own. Its priority is low: a real
-// attacker computes on machines of its own.
+// An attack is a hostile tenant in a process of its own. A real attacker computes on
+// machines of its own, so the process gets what the others leave of the processors.
 type attack struct {
 	cmd   *exec.Cmd
 	sent  atomic.Int64
@@ -34,10 +34,10 @@ type attack struct {
 
 func startAttack(t *testing.T, g *gateway, connections int) *attack {
 	t.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "nice", "-n", "10", os.Args[0])
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "nice", "-n", "19", os.Args[0])
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %s", hostileVariable, g.addr, connections, *attackKinds))
 	cmd.Stderr = t.Output()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -72,9 +72,12 @@ func beHostile() bool {
 	if _, err := fmt.Sscan(os.Getenv(hostileVariable), &addr, &connections, &kinds); err != nil {
 		return false
 	}
+	// Linux shares the processors between sessions and then within one, so both have a priority.
+	_ = os.WriteFile("/proc/self/autogroup", []byte("19"), 0)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	h := &hostile{addr: addr, ctx: ctx}
+	h.pause(hostileDelay)
 	h.attack(connections, strings.Split(kinds, ","))
 	for ctx.Err() == nil {
 		fmt.Println(h.sent.Load())
@@ -94,7 +97,10 @@ type hostile struct {
 	sent atomic.Int64
 }
 
-const hostilePause = 10 * time.Second
+const (
+	hostileDelay = time.Second // the honest ones are there before it
+	hostilePause = 10 * time.Second
+)
 
 // hostileDialer connects from an address of its own. The honest tenants come through a
 // trusted proxy.
