@@ -95,6 +95,26 @@ func TestW20_LanesKeepTheirOwnSettings(t *testing.T) {
 	}
 }
 
+// Large answers are compressed by lz4 where the server has it, whatever the database's
+// default is.
+func TestLargeAnswersAreCompressedFast(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	conn := connect(t, url)
+	exec(t, conn, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_toast_compression = pglz', current_database()); END $$`)
+	s := open(t, url, nil)
+	got, err := s.Create(t.Context(), fresh("large"))
+	must(t, err)
+	must(t, second(s.Swap(t.Context(), done(got, strings.Repeat("answer ", 10_000)))))
+	want := one[string](t, conn, `SELECT CASE WHEN 'lz4' = ANY (enumvals) THEN 'lz4' ELSE 'pglz' END FROM pg_settings WHERE name = 'default_toast_compression'`)
+	if method := one[string](t, conn, `SELECT pg_column_compression(tail) FROM retrysafe_keys`); method != want {
+		t.Errorf("a large answer is compressed by %s, want %s", method, want)
+	}
+	if back, err := s.Load(t.Context(), got.Ref); err != nil || len(back.Result.Body) != 70_000 {
+		t.Errorf("it is read as %d bytes, %v", len(back.Result.Body), err)
+	}
+}
+
 // A database whose transactions look at old snapshots by default can still be
 // opened by many at once: they wait for each other and then look again.
 func TestManyMayMigrateWhateverTheIsolation(t *testing.T) {
