@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -39,11 +38,10 @@ func TestAttack(t *testing.T) {
 		t.Skip("a measurement, not a test: run with -attack")
 	}
 	lasts, connections := *attackLasts, *attackConns
-	service := httptest.NewServer(http.HandlerFunc(attacked))
-	t.Cleanup(service.Close)
+	service := startAttacked(t)
 	g := newGateway(t, fmt.Sprintf("upstream: %s\nstore: %q\ntenant: { from: bearer, trusted_proxies: [127.0.0.1/32] }\n"+
 		"defaults: { in_flight: wait, wait: 10s }\nserver: { max_memory: %d, max_connections: %d }\n",
-		service.URL, testservers.Shared(t), attackMemory, connections)+certificate(t))
+		service, testservers.Shared(t), attackMemory, connections)+certificate(t))
 
 	quiet := honestLoad(t, g, "quiet", lasts)
 	a := startAttack(t, g, connections)
@@ -68,26 +66,6 @@ func TestAttack(t *testing.T) {
 	if most > 4*attackMemory {
 		t.Errorf("the gateway had %d MiB, want at most the %d MiB that this budget is meant for", most>>20, 4*attackMemory>>20)
 	}
-}
-
-var large [1_000_000]byte
-
-// attacked is a service with what a hostile tenant likes: large answers and slow ones.
-func attacked(w http.ResponseWriter, r *http.Request) {
-	_, _ = io.Copy(io.Discard, r.Body)
-	switch r.URL.Path {
-	case "/large":
-		w.Header().Set("Content-Length", "1000000")
-		_, _ = w.Write(large[:])
-		return
-	case "/slow":
-		select {
-		case <-time.After(5 * time.Second):
-		case <-r.Context().Done():
-		}
-	}
-	w.WriteHeader(http.StatusCreated)
-	_, _ = io.WriteString(w, `{"id":"pay_1"}`)
 }
 
 // A load is how honest requests fared.
