@@ -3,6 +3,7 @@ package retrysafe_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -479,4 +480,61 @@ func TestAcceptedWork(t *testing.T) {
 			t.Errorf("Begin = %+v, %v; want the stored 408", out, err)
 		}
 	})
+}
+
+// A transaction that would run the operation again does not believe the store's clock
+// alone either.
+func TestW26_DoTxForgetsNoAnswerWhenTheClockIsSetForward(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var set atomic.Int64
+		b := newBank(t, inTx)
+		b.mem = memstore.New(&memstore.Options{Now: func() time.Time { return time.Now().Add(time.Duration(set.Load())) }})
+		e, err := retrysafe.New(b.mem, &retrysafe.Options{Policy: inTx})
+		must(t, err)
+		b.Store, b.Engine = b.mem, e
+		_, err = b.do(t.Context(), call())
+		must(t, err)
+		set.Store(int64(25 * time.Hour))
+		if out, err := b.do(t.Context(), call()); err != nil || !out.Replayed {
+			t.Errorf("a retry after the store's clock was set forward: %+v, %v", out, err)
+		}
+		b.booked(t, 1, 1)
+		time.Sleep(24 * time.Hour)
+		_, err = b.do(t.Context(), call())
+		must(t, err)
+		b.booked(t, 2, 2)
+	})
+}
+
+// The lease of an execution is renewed whichever of the others end before it.
+func TestHeartbeatsGoOnWhenOthersEnd(t *testing.T) {
+	t.Parallel()
+	for _, ending := range [][]int{{0, 1}, {1, 0}, {0, 2}, {2, 0}, {1, 2}, {2, 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			b := setup(t, retrysafe.Policy{Lease: time.Minute})
+			running := map[int]*retrysafe.Execution{}
+			keyed := func(i int) retrysafe.Call {
+				c := call()
+				c.Ref.Key = fmt.Sprint("key ", i)
+				return c
+			}
+			for i := range 3 {
+				x, _, err := b.Begin(t.Context(), keyed(i))
+				must(t, err)
+				running[i] = x
+			}
+			for _, i := range ending {
+				must(t, running[i].Complete(t.Context(), answer("early")))
+				delete(running, i)
+			}
+			time.Sleep(3 * time.Minute)
+			for i, x := range running {
+				if _, _, err := b.Begin(t.Context(), keyed(i)); !errors.Is(err, retrysafe.ErrInFlight) {
+					t.Errorf("after %v have ended, a retry of %d gets %v, want in flight", ending, i, err)
+				}
+				must(t, x.Complete(t.Context(), answer("late")))
+			}
+		})
+	}
 }

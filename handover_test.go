@@ -169,3 +169,25 @@ func TestHandOverIsNotRunAgain(t *testing.T) {
 		}
 	})
 }
+
+// The message's answer is kept for as long as the operation said.
+func TestHandOverKeepsTheRetention(t *testing.T) {
+	t.Parallel()
+	b := setup(t, keyed)
+	_, err := b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
+		x.Retain(72 * time.Hour)
+		tx, err := b.mem.Begin(ctx)
+		must(t, err)
+		rec, err := x.HandOver(ctx, tx, time.Hour)
+		if rec.Retain != 72*time.Hour {
+			t.Errorf("the message has a retention of %v, want 72h", rec.Retain)
+		}
+		return retrysafe.Result{}, errors.Join(err, tx.Commit(ctx))
+	})
+	if !errors.Is(err, retrysafe.ErrAccepted) {
+		t.Fatal(err)
+	}
+	if got := b.state(t).Retain; got != 72*time.Hour {
+		t.Errorf("the record has a retention of %v, want 72h", got)
+	}
+}

@@ -352,3 +352,18 @@ func TestBrokenResponseAfterTheHandlerSettled(t *testing.T) {
 		}
 	}
 }
+
+// What a handler has started in its request's context ends with the request.
+func TestContextEndsWithTheHandler(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var ctx context.Context
+	b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
+		ctx = r.Context()
+		b.created(w, r)
+	}))
+	b.post(t, key, `{}`).ran(t, 1, false)
+	if ctx.Err() == nil {
+		t.Error("the context of a request that was answered has not ended")
+	}
+}

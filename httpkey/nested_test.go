@@ -2,6 +2,8 @@ package httpkey_test
 
 import (
 	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 
 	"github.com/retrysafe/retrysafe"
@@ -17,6 +19,30 @@ func TestNestedGuardsAreOne(t *testing.T) {
 	b.post(t, key, `{"n":1}`).ran(t, 1, false)
 	b.post(t, key, `{"n":1}`).ran(t, 1, true)
 	b.post(t, other, `{"n":1}`).ran(t, 2, false)
+}
+
+// A guarded handler that calls another guarded route in its own context has one key, and
+// the route another: the call is guarded like any other.
+func TestRouteCalledFromAHandlerIsGuarded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var inner atomic.Int32
+	route := b.guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		inner.Add(1)
+		w.WriteHeader(http.StatusCreated)
+	}))
+	b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
+		own := r.Clone(r.Context())
+		own.Header.Set("Idempotency-Key", `"a key of the handler's own"`)
+		own.Body = http.NoBody
+		route.ServeHTTP(httptest.NewRecorder(), own)
+		b.created(w, r)
+	}))
+	b.post(t, key, `{}`).ran(t, 1, false)
+	b.post(t, other, `{}`).ran(t, 2, false)
+	if n := inner.Load(); n != 1 {
+		t.Errorf("the inner route ran %d times under one key", n)
+	}
 }
 
 // TestReuseOnAnotherHostIsAMismatch: a host that a pattern names is part of the
