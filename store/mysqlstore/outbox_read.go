@@ -128,12 +128,16 @@ func (b *Outbox) Depth(ctx context.Context) (d outbox.Depth, err error) {
 	if err := b.s.steps.db.QueryRowContext(ctx, selectDepth).Scan(&d.Waiting, &due, &d.Dead, &died, &now); err != nil {
 		return outbox.Depth{}, fmt.Errorf("count messages: %w", b.s.explain(ctx, err))
 	}
-	for since, age := range map[sql.NullInt64]*time.Duration{due: &d.Oldest, died: &d.OldestDead} {
-		if since.Valid {
-			*age = time.Duration(max(now-since.Int64, 0)) * time.Microsecond
-		}
-	}
+	d.Oldest, d.OldestDead = age(time.UnixMicro(now), due), age(time.UnixMicro(now), died)
 	return d, nil
+}
+
+// age returns how long ago a time was, or 0 if there is none.
+func age(now time.Time, since sql.NullInt64) time.Duration {
+	if !since.Valid {
+		return 0
+	}
+	return max(now.Sub(time.UnixMicro(since.Int64)), 0)
 }
 
 // messageRow is the row of a message.

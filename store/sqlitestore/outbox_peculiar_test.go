@@ -189,3 +189,21 @@ type nothing struct{}
 func (nothing) Deliver(_ context.Context, batch []outbox.Delivery) []outbox.Receipt {
 	return make([]outbox.Receipt, len(batch))
 }
+
+// A message and a dead letter of the same instant are both reported with their age.
+func TestDepthOfTheSameInstant(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "keys.db"))
+	at := time.Now().Add(-time.Hour).UnixMicro()
+	for _, row := range []string{
+		`INSERT INTO retrysafe_outbox (shard, line, due, enqueued, msg) VALUES (0, x'', ?1, ?1, x'')`,
+		`INSERT INTO retrysafe_dead VALUES (7, 0, x'', ?1, 1, '', '', x'', ?1, 1)`,
+	} {
+		if _, err := s.DB().ExecContext(t.Context(), row, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d, err := s.Outbox().Depth(t.Context()); err != nil || d.Oldest < time.Hour || d.OldestDead < time.Hour {
+		t.Errorf("Depth = %+v, %v; want both an hour old", d, err)
+	}
+}

@@ -90,12 +90,16 @@ func (b *Outbox) Depth(ctx context.Context) (d outbox.Depth, err error) {
 		return outbox.Depth{}, fmt.Errorf("count messages: %w", b.s.explain(ctx, err))
 	}
 	now := b.s.now()
-	for since, age := range map[sql.NullInt64]*time.Duration{due: &d.Oldest, died: &d.OldestDead} {
-		if since.Valid {
-			*age = max(now.Sub(time.UnixMicro(since.Int64)), 0)
-		}
-	}
+	d.Oldest, d.OldestDead = age(now, due), age(now, died)
 	return d, nil
+}
+
+// age returns how long ago a time was, or 0 if there is none.
+func age(now time.Time, since sql.NullInt64) time.Duration {
+	if !since.Valid {
+		return 0
+	}
+	return max(now.Sub(time.UnixMicro(since.Int64)), 0)
 }
 
 // read calls each for the rows of a query, until it returns false.
