@@ -30,6 +30,7 @@ type scenario struct {
 var scenarios = []scenario{
 	{"fresh", freshKeys},
 	{"slowdisk", slowDisk},
+	{"faraway", farAway},
 	{"onecommit", oneCommit},
 	{"txform", txForm},
 	{"replay", replays},
@@ -60,7 +61,7 @@ func TestDurable(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	l := &lab{TB: t, scale: chosenScale(), report: &report{live: os.Stdout}, bed: func(t testing.TB) *bed { return newBed(t) }, slowBed: slowBed}
+	l := &lab{TB: t, scale: chosenScale(), report: &report{live: os.Stdout}, bed: func(t testing.TB) *bed { return newBed(t) }, slowBed: slowBed, farBed: farBed}
 	l.report.conditions = conditions(t, l.scale)
 	fmt.Println(l.report.conditions)
 	for _, s := range scenarios {
@@ -111,7 +112,7 @@ func TestDurableSmoke(t *testing.T) {
 		for i, s := range scenarios {
 			t.Run(s.name, func(t *testing.T) {
 				t.Parallel()
-				s.run(&lab{TB: t, scale: smoke, report: &reports[i], bed: sharedBed, slowBed: slowBed})
+				s.run(&lab{TB: t, scale: smoke, report: &reports[i], bed: sharedBed, slowBed: slowBed, farBed: farBed})
 			})
 		}
 	})

@@ -98,3 +98,27 @@ func slowDisk(l *lab) {
 	}
 	l.report.add(t)
 }
+
+// farAway: what is left when the server is a millisecond away and back.
+func farAway(l *lab) {
+	b := l.farBed(l)
+	t := table{
+		title: "Fresh keys in a database far away",
+		note:  "The same with half a millisecond of network each way.",
+		head:  loadHead,
+	}
+	for _, g := range []struct {
+		clients int
+		bare    float64
+	}{{8, 1}, {32, 1}, {256, 3}} {
+		all := l.freshEach(b, g.clients, bare, ours)
+		for _, s := range []system{bare, ours} {
+			t.loadRow(g.clients, s.name, all[s.name])
+		}
+		l.report.find(finding{
+			what: "database far away, keys/s, " + clientsText(g.clients), beside: bare.name,
+			got: all[ours.name].over(all[bare.name], perSecond), goal: atLeast(g.bare),
+		})
+	}
+	l.report.add(t)
+}

@@ -11,8 +11,10 @@ type lab struct {
 	testing.TB
 	scale
 	report *report
-	// bed and slowBed start a server, the second with a disk slow to flush.
+	// bed, slowBed and farBed start a server, the second with a disk slow to flush, the third
+	// with a network slow to pass.
 	bed, slowBed func(testing.TB) *bed
+	farBed       func(*lab) *bed
 }
 
 // A scale says how much is measured.

@@ -47,8 +47,9 @@ type Batcher[Q, A any] struct {
 	// Key returns what a request is about. Two requests of one key are never under way in
 	// two batches, so the second one begins when the first one's commit has been confirmed.
 	Key func(q Q) [16]byte
-	// Overlap decides whether batches overlap, by how long the execution and the commit of
-	// recent batches took, and by whether they overlap now. Nil: by [Overlap].
+	// Overlap decides whether batches overlap, by how long recent ones kept the server busy
+	// and how long they were waited for beside that, and by whether they overlap now. Nil: by
+	// [Overlap].
 	Overlap func(execution, commit time.Duration, overlapping bool) bool
 	// MaxBatch is the largest batch, MaxQueue how many callers may wait for the next.
 	MaxBatch, MaxQueue int
@@ -69,10 +70,10 @@ type Batcher[Q, A any] struct {
 	HonoursDeadline bool
 
 	mu        sync.Mutex
-	executing bool             // a batch is under way that may not have been executed
+	executing bool             // a batch is under way that has not let the next one begin
 	underWay  int              // how many batches are
 	flights   []*flight[Q, A]  // by slot
-	held      map[[16]byte]int // keys of executed batches under way, with how many requests are parked for each
+	held      map[[16]byte]int // keys of the other batches under way, with how many requests are parked for each
 	waiting   []*request[Q, A]
 	parked    []*request[Q, A] // those of waiting whose key was held when the next batch was made
 	pace      pace

@@ -8,8 +8,9 @@ import (
 // A Flight is one batch under way, for a store that can tell that a batch has been
 // executed while its commit is not confirmed yet. Where commits take longer than
 // executions, the next batch begins at this moment, so that the commits of several batches
-// are under way together. The answers of a batch are delivered when SendFlight returns, as
-// ever.
+// are under way together. Where the way to the server and back takes longer, the next batch
+// begins as soon as this one has been sent. The answers of a batch are delivered when
+// SendFlight returns, as ever.
 //
 // No two batches under way have a key in common: a request whose key is in one of them
 // waits until that one has ended. So the steps of one key are taken in their order, each
@@ -20,8 +21,10 @@ import (
 type Flight struct {
 	slot              int
 	watched           bool
+	distant           bool // the next batch may begin when this one has been sent
+	roundTrip         time.Duration
 	execution, commit time.Duration
-	left              bool   // it has been executed, and the next batch may begin
+	left              bool   // the next batch may begin
 	leave             func() // lets the next batch begin
 }
 
@@ -32,6 +35,18 @@ func (f *Flight) Slot() int { return f.slot }
 // out when a batch has been executed costs time, so where batches do not overlap it is
 // asked of few.
 func (f *Flight) Watched() bool { return f != nil && f.watched }
+
+// Sent says that the batch is on its way, and how long a round trip to the server takes
+// that has nothing to do there.
+func (f *Flight) Sent(roundTrip time.Duration) {
+	if !f.Watched() || f.execution > 0 {
+		return
+	}
+	f.roundTrip = roundTrip
+	if f.distant {
+		f.leave()
+	}
+}
 
 // Executed says that the batch has been executed, how long that took, and that what
 // SendFlight goes on to wait for may be under way beside other batches.
@@ -63,9 +78,9 @@ func (b *Batcher[Q, A]) mayBegin() bool {
 	return !b.executing && b.underWay < max(b.Flights, 1)
 }
 
-// isHeld reports whether the key of q is in a batch that has been executed and is under
-// way. The keys of two batches under way are never the same: while one is executed no
-// other begins. The caller holds mu.
+// isHeld reports whether the key of q is in a batch under way that has let the next one
+// begin. The keys of two batches under way are never the same: before a batch has done so
+// no other begins. The caller holds mu.
 func (b *Batcher[Q, A]) isHeld(q Q) bool {
 	if len(b.held) == 0 {
 		return false
@@ -88,6 +103,7 @@ func (b *Batcher[Q, A]) begin() *flight[Q, A] {
 	b.underWay++
 	f.underWay = true
 	f.watched = b.Flights > 1 && b.pace.watchNext()
+	f.distant = b.pace.distant
 	return f
 }
 
@@ -95,7 +111,7 @@ func (b *Batcher[Q, A]) begin() *flight[Q, A] {
 func (b *Batcher[Q, A]) leave(f *flight[Q, A]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.pace.overlapping {
+	if f.left || !b.pace.overlapping {
 		return
 	}
 	f.left, b.executing = true, false
@@ -122,11 +138,11 @@ func (b *Batcher[Q, A]) end(f *flight[Q, A], answers []Answer[A]) *flight[Q, A] 
 		b.executing = false
 	}
 	if f.commit > 0 {
-		b.pace.note(f.execution, f.commit, b.Overlap)
+		b.pace.note(f.roundTrip, f.execution, f.commit, b.Overlap)
 	}
 	clear(f.batch)
 	f.batch = f.batch[:0]
-	f.underWay, f.left, f.execution, f.commit = false, false, 0, 0
+	f.underWay, f.left, f.roundTrip, f.execution, f.commit = false, false, 0, 0, 0
 	b.underWay--
 	return b.takeNext()
 }

@@ -449,3 +449,52 @@ func TestOverlap(t *testing.T) {
 		}
 	}
 }
+
+// Where the way to the server takes longer than what the server does, the next batch begins
+// when the one before has been sent, but never with a key of one that is under way.
+func TestBatchesOverlapOnceSentToAServerFarAway(t *testing.T) {
+	t.Parallel()
+	for roundTrip, want := range map[time.Duration]int{time.Millisecond: 3, 200 * time.Microsecond: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			const work, commit = 200 * time.Microsecond, 50 * time.Microsecond
+			var mu sync.Mutex
+			underWay, most := map[[16]byte]bool{}, 0
+			keyed := func(m int) [16]byte { return [16]byte{byte(keyOf(m))} }
+			b := &groupcommit.Batcher[int, int]{
+				MaxBatch: 1, MaxQueue: 64, Flights: 3, Key: keyed,
+				SendFlight: func(_ context.Context, members []int, f *groupcommit.Flight) []groupcommit.Answer[int] {
+					key := keyed(members[0])
+					mu.Lock()
+					if underWay[key] {
+						t.Errorf("two batches with key %d are under way", key[0])
+					}
+					underWay[key] = true
+					most = max(most, len(underWay))
+					mu.Unlock()
+					f.Sent(roundTrip)
+					time.Sleep(roundTrip + work)
+					f.Executed(roundTrip + work)
+					time.Sleep(commit)
+					f.Committed(commit)
+					mu.Lock()
+					delete(underWay, key)
+					mu.Unlock()
+					return []groupcommit.Answer[int]{{Value: members[0] * 10}}
+				},
+			}
+			var all sync.WaitGroup
+			for m := range 60 { // ten of each key
+				all.Go(func() {
+					if got, err := b.Do(t.Context(), m); err != nil || got != m*10 {
+						t.Errorf("%d gets %d, %v", m, got, err)
+					}
+				})
+			}
+			all.Wait()
+			b.Wait()
+			if most != want {
+				t.Errorf("with a round trip of %v up to %d batches were under way, want %d", roundTrip, most, want)
+			}
+		})
+	}
+}

@@ -4,9 +4,10 @@ import "time"
 
 // pace is how long recent batches took, and what follows from that.
 type pace struct {
-	execution, commit time.Duration // moving averages
+	execution, commit time.Duration // moving averages: in the server, and of the waits beside it
 	overlapping       bool
-	noted             int // batches that were measured
+	distant           bool // the way alone is reason enough
+	noted             int  // batches that were measured
 	begun             int
 }
 
@@ -24,8 +25,10 @@ func (p *pace) watchNext() bool {
 	return p.overlapping || p.noted < paceFirst || p.begun%paceEvery == 0
 }
 
-// note adds a measurement and decides anew.
-func (p *pace) note(execution, commit time.Duration, overlap func(execution, commit time.Duration, overlapping bool) bool) {
+// note adds a measurement and decides anew. The way to the server and back is no work of
+// the server's: like a commit it may be under way for several batches.
+func (p *pace) note(roundTrip, execution, commit time.Duration, overlap func(execution, commit time.Duration, overlapping bool) bool) {
+	execution, commit = max(execution-roundTrip, 0), commit+roundTrip
 	if p.noted++; p.noted <= paceFirst {
 		// The plain average until then: the first batch finds nothing in the server's memory.
 		p.execution += (execution - p.execution) / time.Duration(p.noted)
@@ -36,12 +39,14 @@ func (p *pace) note(execution, commit time.Duration, overlap func(execution, com
 	}
 	if overlap == nil {
 		p.overlapping = p.noted >= paceFirst && Overlap(p.execution, p.commit, p.overlapping)
-		return
+	} else {
+		p.overlapping = overlap(p.execution, p.commit, p.overlapping)
 	}
-	p.overlapping = overlap(p.execution, p.commit, p.overlapping)
+	p.distant = p.overlapping && Overlap(p.execution, roundTrip, p.distant)
 }
 
-// slowCommit is from what time on a commit is worth the smaller batches of overlapping.
+// slowCommit is from what time on a commit, or the way to the server, is worth the smaller
+// batches of overlapping.
 const slowCommit = 500 * time.Microsecond
 
 // Overlap reports whether batches should overlap: where the commit is slow, and takes one

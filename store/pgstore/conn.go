@@ -22,7 +22,8 @@ type conn struct {
 	lockTimeout string
 	pg          *pgconn.PgConn
 	prepared    map[string]*pgconn.StatementDescription
-	exchanges   int         // on this connection
+	exchanges   int // on this connection
+	roundTrip   time.Duration
 	warned      atomic.Bool // the server has warned since the last confirm began
 	listens     bool        // the server notifies this connection of changes
 	notified    atomic.Bool // it has, since the last wait
@@ -153,6 +154,9 @@ func (c *conn) exchangeInSteps(ctx context.Context, q *query) error {
 	p.SendFlushRequest()
 	if err := p.Sync(); err != nil {
 		return errors.Join(err, p.Close())
+	}
+	if c.pool.mayGrow(began) {
+		q.flight.Sent(c.roundTrip)
 	}
 	err := c.readInSteps(p, q, began)
 	if closing := p.Close(); err == nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -56,6 +57,12 @@ func (c *conn) connect(ctx context.Context) error {
 		c.drop()
 		return fmt.Errorf("set up connection: %w", err)
 	}
+	began := time.Now()
+	if _, err := pg.Exec(ctx, "").ReadAll(); err != nil {
+		c.drop()
+		return fmt.Errorf("set up connection: %w", err)
+	}
+	c.roundTrip = time.Since(began)
 	return nil
 }
 
