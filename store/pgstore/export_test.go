@@ -101,3 +101,9 @@ func (s *Store) OwnConnections() int {
 
 // IsFull reports whether the server has refused the store a further connection.
 func (s *Store) IsFull() bool { return !s.conns.mayGrow(time.Now()) }
+
+// RaiseDoubt raises a doubt, as the warning of another connection does.
+func (s *Store) RaiseDoubt() { s.doubt.raise() }
+
+// InDoubt reports whether there is a doubt.
+func (s *Store) InDoubt() bool { return s.doubt.open() }

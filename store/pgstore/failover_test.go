@@ -530,3 +530,27 @@ func TestW34_FailoverToAnAsynchronousStandbyLoses(t *testing.T) {
 		}
 	}
 }
+
+// A doubt that another connection raises while a commit confirms earlier ones is not ended
+// by that commit, which may stand before it in the log.
+func TestDoubtThatIsRaisedDuringAConfirmationStays(t *testing.T) {
+	t.Parallel()
+	proxy, s, _ := behindProxy(t, nil)
+	must(t, second(s.Create(t.Context(), fresh("before"))))
+	s.RaiseDoubt()
+	proxy.Plan(func(c netfault.Chunk) netfault.Verdict {
+		if c.Dir == netfault.ToServer { // with the step, and with what confirms it
+			s.RaiseDoubt()
+		}
+		return netfault.Verdict{}
+	})
+	must(t, second(s.Create(t.Context(), fresh("meanwhile"))))
+	if !s.InDoubt() {
+		t.Error("the commit has ended a doubt that was raised after it was sent")
+	}
+	proxy.Plan(nil)
+	must(t, second(s.Create(t.Context(), fresh("after"))))
+	if s.InDoubt() {
+		t.Error("the next commit has not ended it")
+	}
+}
