@@ -32,6 +32,7 @@ var by = map[string]string{
 	"retrysafe_count":            "retrysafe_keys_pkey",
 	"retrysafe_retentions":       "retrysafe_keys_filed",
 	"retrysafe_list_due":         "retrysafe_keys_filed",
+	"retrysafe_list_open":        "retrysafe_keys_filed",
 	"retrysafe_list_buckets":     "retrysafe_keys_filed",
 	"retrysafe_watermark":        "retrysafe_keys_filed",
 	"retrysafe_rebucket_renewed": "retrysafe_keys_filed",
