@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// maxCounted bounds how many records the groups of the overview are counted from. If
-	// there are more, the counts are marked.
+	// maxCounted is the default of Sources.Counted.
 	maxCounted = 100_000
 	// maxRunning bounds how many records in flight are looked at for the longest.
 	maxRunning = 2000
@@ -30,7 +29,7 @@ type groupsFound struct {
 }
 
 func (p *Pages) readGroups(ctx context.Context) (groupsFound, error) {
-	all, whole, err := p.Service.GroupsUpTo(ctx, operator.Filter{}, maxCounted)
+	all, whole, err := p.Service.GroupsUpTo(ctx, operator.Filter{}, cmp.Or(p.Counted, maxCounted))
 	return groupsFound{all, whole}, err
 }
 
