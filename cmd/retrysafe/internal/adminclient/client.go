@@ -196,9 +196,9 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte, to 
 
 // unanswered explains why a request got no answer.
 func unanswered(err error) error {
-	untrusted, advice := (*tls.CertificateVerificationError)(nil), ""
+	untrusted, plain, advice := (*tls.CertificateVerificationError)(nil), tls.RecordHeaderError{}, ""
 	switch {
-	case errors.Is(err, http.ErrSchemeMismatch):
+	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &plain):
 		return errors.New("it is an address without TLS: begin it with http://, or give the gateway admin.tls")
 	case errors.As(err, &untrusted):
 		return fmt.Errorf("its certificate is not trusted here: %w; name the file of its authority in $SSL_CERT_FILE", untrusted.Err)

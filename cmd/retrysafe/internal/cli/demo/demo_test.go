@@ -72,7 +72,7 @@ func TestDemoNamesTheFlagOfAnAddress(t *testing.T) {
 		for name, value := range args {
 			line = append(line, name, value)
 		}
-		here.RunArgs(line...).Exits(5).Says("address already in use", "another address with "+flag).InOneLine()
+		here.RunArgs(line...).Exits(5).Says("address already in use", "another address with "+flag)
 		here.RunArgs("demo", flag, "127.0.0.1:99999").Exits(2).Says(flag[2:] + ": address 127.0.0.1:99999").InOneLine()
 	}
 }
