@@ -204,6 +204,9 @@ func check(t *testing.T, when string, c session, some ...string) {
 				found = false
 			}
 		}
+		if name == "retrysafe_list_open" && strings.Contains(plan, " using retrysafe_keys_pkey on ") {
+			found = false // it would read the table in the order of ids
+		}
 		if !found || strings.Contains(plan, "Seq Scan on retrysafe_keys") || strings.Contains(plan, "JIT:") {
 			t.Errorf("%s: %s is to go by %s:\n%s", when, name, index, plan)
 		}
