@@ -88,11 +88,15 @@ func (p *Pages) overview(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
 	p.groups.begin()
-	p.running.begin()
 	d := overviewData{Checks: p.checks(ctx), Depth: p.depth(ctx)}
 	groups := p.groups.get(ctx)
 	d.fillGroups(p, &groups)
-	running := p.running.get(ctx)
+	// To count the groups is to ask for what is due, by which a store may learn where
+	// records in flight are: before that a list of them may read the whole store.
+	var running taken[runningFound]
+	if !groups.At.IsZero() {
+		running = p.running.get(ctx)
+	}
 	for i := range running.Value.Longest {
 		d.Running = append(d.Running, p.keyRow(&running.Value.Longest[i]))
 	}
