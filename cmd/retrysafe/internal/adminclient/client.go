@@ -17,12 +17,12 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/internal/adminwire"
 	"github.com/retrysafe/retrysafe/internal/neverresend"
 	"github.com/retrysafe/retrysafe/operator"
@@ -177,8 +177,8 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte, to 
 		if p.Type != "" { // only problems for clients have one
 			return fmt.Errorf("status %d: %w", res.StatusCode, errNotAPI)
 		}
-		if after := res.Header.Get("Retry-After"); res.StatusCode == http.StatusTooManyRequests && after != "" {
-			p.Detail += "; try again after " + printable.Text(after) + " s"
+		if after, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && res.StatusCode == http.StatusTooManyRequests {
+			p.Detail += fmt.Sprintf("; try again after %d s", after)
 		}
 		return problemError(&p.Problem)
 	case res.StatusCode == http.StatusUnauthorized, res.StatusCode == http.StatusForbidden:
