@@ -201,6 +201,8 @@ func TestAdminRefusals(t *testing.T) {
 	reader.Run("keys show tenant-a key-unknown"+at).Exits(0).Says("It may have happened", "role act").Hides("retrysafe keys release", "What you may do")
 	anna.Run("keys show tenant-a key-unknown"+at).Exits(0).Says("retrysafe keys release", "What you may do")
 	reader.Run("outbox show 1" + at).Exits(0).Says("role act").Hides("retrysafe outbox drop")
+	reader.Run("keys groups"+at).Exits(0).Says("retrysafe keys list").Hides("retrysafe keys release", "retrysafe reconcile run")
+	anna.Run("keys groups" + at).Exits(0).Says("retrysafe keys release")
 	// It is refused before a person is asked to confirm it.
 	for _, line := range []string{"keys release tenant-b to-release", "keys release --operation 'POST /many'", "keys quarantine", "outbox drop 1"} {
 		reader.Run(line+" --why because"+at).Exits(1).InOneLine().Says("role read", "role act").Hides("confirm", "[y/N]")
