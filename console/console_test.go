@@ -18,8 +18,10 @@ import (
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/console"
 	"github.com/retrysafe/retrysafe/internal/adminwire"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/operator"
 	"github.com/retrysafe/retrysafe/outbox"
+	"github.com/retrysafe/retrysafe/store/pgstore"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
 
@@ -39,7 +41,9 @@ func must(t testing.TB, err error) {
 // A site is a console with three people over a store.
 type site struct {
 	t       *testing.T
-	store   *sqlitestore.Store
+	store   retrysafe.Store
+	box     outbox.Store
+	enqueue func(outbox.Message) // in a transaction of its own
 	service *operator.Service
 	handler *console.Handler
 	url     string
@@ -64,17 +68,58 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
+// start starts a site over SQLite.
 func start(t *testing.T, change ...func(*console.Options)) *site {
 	t.Helper()
-	s := &site{t: t, log: new(logBuffer)}
-	var err error
-	s.store, err = sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "keys.db"), nil)
+	store, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "keys.db"), nil)
 	must(t, err)
-	t.Cleanup(func() { _ = s.store.Close() })
+	t.Cleanup(func() { _ = store.Close() })
+	return startOver(t, &site{store: store, box: store.Outbox(), enqueue: func(m outbox.Message) {
+		t.Helper()
+		tx, err := store.DB().BeginTx(t.Context(), nil)
+		must(t, err)
+		must(t, store.Tx(tx).Enqueue(t.Context(), m))
+		must(t, tx.Commit())
+	}}, change...)
+}
+
+// startPostgres starts a site over PostgreSQL.
+func startPostgres(t *testing.T) *site {
+	t.Helper()
+	store, err := pgstore.Open(t.Context(), testservers.Shared(t), nil)
+	must(t, err)
+	t.Cleanup(func() { _ = store.Close() })
+	return startOver(t, &site{store: store, box: store.Outbox(), enqueue: func(m outbox.Message) {
+		t.Helper()
+		tx, err := store.Pool().Begin(t.Context())
+		must(t, err)
+		must(t, store.Tx(tx).Enqueue(t.Context(), m))
+		must(t, tx.Commit(t.Context()))
+	}})
+}
+
+// onStores runs a test over each store that a gateway may have and that tests can start.
+func onStores(t *testing.T, test func(t *testing.T, s *site)) {
+	t.Helper()
+	t.Parallel()
+	for name, open := range map[string]func(*testing.T) *site{
+		"sqlite": func(t *testing.T) *site { return start(t) }, "postgres": startPostgres,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, open(t))
+		})
+	}
+}
+
+func startOver(t *testing.T, s *site, change ...func(*console.Options)) *site {
+	t.Helper()
+	s.t, s.log = t, new(logBuffer)
+	var err error
 	s.service, err = operator.New(s.store, nil)
 	must(t, err)
 	o := console.Options{
-		Service: s.service, Outbox: s.store.Outbox(), Prefix: "/retrysafe", Logger: slog.New(slog.NewTextHandler(s.log, nil)),
+		Service: s.service, Outbox: s.box, Prefix: "/retrysafe", Logger: slog.New(slog.NewTextHandler(s.log, nil)),
 		Tokens: []console.Token{{Name: "anna", Role: "act", Secret: anna}, {Name: "bert", Role: "act", Secret: bert}, {Name: "reader", Role: "read", Secret: reader}},
 	}
 	for _, f := range change {
@@ -236,9 +281,10 @@ func TestNewRefusesTokens(t *testing.T) {
 }
 
 // The role read sees records without what clients sent and got, and changes nothing.
-func TestRoleRead(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+func TestRoleRead(t *testing.T) { onStores(t, roleRead) }
+
+func roleRead(t *testing.T, s *site) {
+	t.Helper()
 	r, path := s.record("k", retrysafe.StateCompleted)
 	for _, p := range []string{path, "/keys", "/keys?scope=tenant&key=k"} {
 		a := s.wants(s.send(reader, "GET", p, nil), 200, p)
@@ -268,9 +314,10 @@ func TestRoleRead(t *testing.T) {
 
 // What clients sent and got is shown to the role act only when asked for, and that is in
 // the audit.
-func TestRevealsAreAudited(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+func TestRevealsAreAudited(t *testing.T) { onStores(t, revealsAreAudited) }
+
+func revealsAreAudited(t *testing.T, s *site) {
+	t.Helper()
 	r, path := s.record("k", retrysafe.StateCompleted)
 	a := s.wants(s.send(anna, "GET", path, nil), 200, "show")
 	if strings.Contains(a.text, "4111") || !strings.Contains(a.text, "/payments/9") {
@@ -292,9 +339,10 @@ func TestRevealsAreAudited(t *testing.T) {
 
 // Of two operators on one record one wins. The other is told what the record is now, and
 // both are in the audit by the names of their tokens, whatever a request says.
-func TestTwoOperatorsOnOneKey(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+func TestTwoOperatorsOnOneKey(t *testing.T) { onStores(t, twoOperatorsOnOneKey) }
+
+func twoOperatorsOnOneKey(t *testing.T, s *site) {
+	t.Helper()
 	r, path := s.record("k", retrysafe.StateUnknown)
 	act := map[string]any{"revision": r.Revision, "why": "ch_1 is there", "answer": map[string]any{"status": 201, "headers": map[string][]string{"content-type": {"text/plain"}}, "body": "paid"}}
 	var mu sync.Mutex
@@ -334,9 +382,10 @@ func TestTwoOperatorsOnOneKey(t *testing.T) {
 }
 
 // An action that is sent again under its ID acts once, and is answered as before.
-func TestActionsAreIdempotent(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+func TestActionsAreIdempotent(t *testing.T) { onStores(t, actionsAreIdempotent) }
+
+func actionsAreIdempotent(t *testing.T, s *site) {
+	t.Helper()
 	r, path := s.record("k", retrysafe.StateUnknown)
 	act := map[string]any{"id": "release-1", "revision": r.Revision, "why": "not there"}
 	first := s.wants(s.send(anna, "POST", path+"/release", act), 200, "release")
@@ -432,9 +481,10 @@ func (s *site) ended(path string) *answer {
 }
 
 // A batch changes exactly what its dry run has counted, in the server and under its ID.
-func TestBatchRunsInTheServer(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+func TestBatchRunsInTheServer(t *testing.T) { onStores(t, batchRunsInTheServer) }
+
+func batchRunsInTheServer(t *testing.T, s *site) {
+	t.Helper()
 	const many = 50
 	var first retrysafe.Record
 	for i := range many {
@@ -515,9 +565,10 @@ func TestCloseStopsBatches(t *testing.T) {
 }
 
 // A quarantine runs in the server, too.
-func TestQuarantineRunsInTheServer(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+func TestQuarantineRunsInTheServer(t *testing.T) { onStores(t, quarantineRunsInTheServer) }
+
+func quarantineRunsInTheServer(t *testing.T, s *site) {
+	t.Helper()
 	r, _ := s.record("k", retrysafe.StateRetryable)
 	if a := s.wants(s.send(reader, "GET", "/survey", nil), 200, "survey"); fmt.Sprint(a.at("quarantined")) != "1" {
 		t.Errorf("got %s", a.text)
@@ -532,9 +583,10 @@ func TestQuarantineRunsInTheServer(t *testing.T) {
 }
 
 // Scopes and keys are any bytes, and numbers are exact.
-func TestAnyBytesAndExactNumbers(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+func TestAnyBytesAndExactNumbers(t *testing.T) { onStores(t, anyBytesAndExactNumbers) }
+
+func anyBytesAndExactNumbers(t *testing.T, s *site) {
+	t.Helper()
 	w := retrysafe.Write{Term: time.Hour, Record: retrysafe.Record{
 		Ref: retrysafe.Ref{Scope: "t\xfe", Key: "k\xff\x00\n"}, Operation: "o", Fingerprint: retrysafe.Fingerprint{Alg: 1}, Owner: retrysafe.Owner{1},
 		State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion, Attempt: 1, Effects: retrysafe.EffectsUnprotected, Lapse: retrysafe.LapseQuarantine, Retain: time.Hour,
@@ -565,9 +617,10 @@ func TestAnyBytesAndExactNumbers(t *testing.T) {
 }
 
 // Pages go on where the one before ended.
-func TestListIsPaged(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+func TestListIsPaged(t *testing.T) { onStores(t, listIsPaged) }
+
+func listIsPaged(t *testing.T, s *site) {
+	t.Helper()
 	for i := range 7 {
 		s.record(fmt.Sprint("k", i), retrysafe.StateUnknown)
 	}
@@ -595,15 +648,13 @@ func TestListIsPaged(t *testing.T) {
 
 // Messages are shown without their payloads, which are revealed with an entry in the
 // audit.
-func TestMessages(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+func TestMessages(t *testing.T) { onStores(t, messages) }
+
+func messages(t *testing.T, s *site) {
+	t.Helper()
 	ctx := t.Context()
-	tx, err := s.store.DB().BeginTx(ctx, nil)
-	must(t, err)
-	must(t, s.store.Tx(tx).Enqueue(ctx, outbox.Message{Topic: "mail", Key: "key-1", Payload: []byte("the payload with 4000"), Header: map[string]string{"X-Secret": "4222"}}))
-	must(t, tx.Commit())
-	box := s.store.Outbox()
+	s.enqueue(outbox.Message{Topic: "mail", Key: "key-1", Payload: []byte("the payload with 4000"), Header: map[string]string{"X-Secret": "4222"}})
+	box := s.box
 	held, err := box.Lease(ctx, retrysafe.Owner{9}, time.Minute)
 	must(t, err)
 	due, err := box.Due(ctx, held.Shards, 10)

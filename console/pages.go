@@ -69,7 +69,7 @@ func serveLogin(p *pages.Pages, guard *access.Guard, w http.ResponseWriter, r *h
 	r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
 	switch _, err := guard.Login(w, r, r.PostFormValue("token")); {
 	case errors.Is(err, access.ErrSlowed):
-		p.Login(w, r, http.StatusTooManyRequests, "Too many wrong tokens came from this address. Wait a little.")
+		p.Login(w, r, http.StatusTooManyRequests, "Too many wrong tokens came from this address. Wait a second, and try again.")
 	case err != nil:
 		p.Login(w, r, http.StatusUnauthorized, "The token is wrong.")
 	default:

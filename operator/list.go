@@ -66,7 +66,7 @@ const maxLooks = 20
 
 // List returns a page of records. Unreadable records are included with Version 0,
 // whatever States says, unless the filter asks for something that only a readable
-// record tells.
+// record tells. If ctx has a deadline, the page ends before it with what was found by then.
 func (d *Service) List(ctx context.Context, f Filter) (Page, error) {
 	q := retrysafe.Query{Scope: f.Scope, States: f.States, Due: f.Due, After: f.After, Limit: f.Limit}
 	size := q.Size()
@@ -78,7 +78,11 @@ func (d *Service) List(ctx context.Context, f Filter) (Page, error) {
 		q.States = []retrysafe.State{retrysafe.StateUnknown}
 	}
 	page := Page{More: true, Next: f.After}
-	for range maxLooks {
+	began := time.Now()
+	for looks := range maxLooks {
+		if looks > 0 && isShort(ctx, time.Since(began)/time.Duration(looks)) {
+			return page, nil
+		}
 		list, err := d.list(ctx, q)
 		if err != nil {
 			return Page{}, fmt.Errorf("list: %w", err)
@@ -98,6 +102,13 @@ func (d *Service) List(ctx context.Context, f Filter) (Page, error) {
 		q.After = page.Next
 	}
 	return page, nil
+}
+
+// isShort reports whether the time of ctx may be over before another look at the store has
+// ended, if looks take as long as they did so far.
+func isShort(ctx context.Context, look time.Duration) bool {
+	end, ok := ctx.Deadline()
+	return ok && time.Until(end) < 2*look
 }
 
 // selects reports whether a record of the query is one of the filter's.

@@ -1,11 +1,14 @@
 package operator_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
@@ -186,4 +189,59 @@ func TestEntryInJSON(t *testing.T) {
 	if !reflect.DeepEqual(back, e) {
 		t.Errorf("%s became %+v, was %+v", b, back, e)
 	}
+}
+
+// slowLists is a store whose lists take a while.
+type slowLists struct {
+	retrysafe.Store
+	each time.Duration
+}
+
+func (s slowLists) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
+	select {
+	case <-time.After(s.each):
+		return s.Store.List(ctx, q)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// A list whose time is nearly over returns what it has found, and where to go on.
+func TestListEndsBeforeItsTimeIsOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New(nil)
+		for i := range 3000 {
+			operation := "POST /payments"
+			if i%100 == 0 {
+				operation = "POST /refunds"
+			}
+			if _, err := store.Create(t.Context(), retrysafe.Write{Term: time.Hour, Record: retrysafe.Record{
+				Ref: retrysafe.Ref{Scope: "tenant", Key: fmt.Sprint("key-", i)}, Operation: operation, State: retrysafe.StateRetryable,
+				Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{byte(i), byte(i >> 8), 1}, Attempt: 1, Retain: time.Hour,
+			}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		service, err := operator.New(slowLists{store, 40 * time.Millisecond}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, pages := 0, 1
+		for f := (operator.Filter{Operation: "POST /refunds", Limit: 50}); ; pages++ {
+			ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
+			page, err := service.List(ctx, f)
+			cancel()
+			if err != nil {
+				t.Fatalf("page %d: %v", pages, err)
+			}
+			found += len(page.Records)
+			if f.After = page.Next; !page.More {
+				break
+			}
+		}
+		if found != 30 || pages < 2 {
+			t.Errorf("%d records were listed on %d pages, want 30 on several", found, pages)
+		}
+	})
 }

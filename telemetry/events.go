@@ -172,7 +172,7 @@ func (e *events) Observe(ev retrysafe.Event) {
 	if s.ends && ev.Took > 0 {
 		e.routes.attempt(ev.Operation, kind, ev.Took, e.trace(ev.Context))
 	}
-	if s.outcome != noOutcome {
+	if s.outcome != noOutcome && !byOperator(&ev) {
 		now := time.Now()
 		e.hour.add(now, s.outcome.of(&ev))
 		if s.duplicate {
@@ -189,6 +189,12 @@ func (e *events) Observe(ev retrysafe.Event) {
 	if e.tenants.most.Load() > 0 {
 		e.tenants.of(ev.Ref.Scope).events[kind].Add(1)
 	}
+}
+
+// byOperator reports whether an operator has set a record aside. The hour is about calls of
+// clients: no attempt has ended by it, so the event has no duration.
+func byOperator(ev *retrysafe.Event) bool {
+	return ev.Kind == retrysafe.EventQuarantined && ev.Took == 0 && ev.Context == nil
 }
 
 // Describe implements [prometheus.Collector].

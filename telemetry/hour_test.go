@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/operator"
+	"github.com/retrysafe/retrysafe/store/memstore"
 	"github.com/retrysafe/retrysafe/telemetry"
 )
 
@@ -32,7 +34,7 @@ func TestEachEventAddsToItsMinute(t *testing.T) {
 		for _, kind := range kinds() {
 			for _, state := range []retrysafe.State{retrysafe.StateCompleted, retrysafe.StateUnknown} {
 				m := telemetry.New(nil)
-				m.Observer().Observe(retrysafe.Event{Kind: kind, State: state})
+				m.Observer().Observe(retrysafe.Event{Kind: kind, State: state, Took: time.Second})
 				want := outcomes[kind].completed
 				if state == retrysafe.StateUnknown {
 					want = outcomes[kind].unknown
@@ -51,6 +53,34 @@ func TestEachEventAddsToItsMinute(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An operator that sets records aside adds nothing to the outcomes of clients' calls.
+func TestOperatorsAreNotInTheHour(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	m := telemetry.New(nil)
+	service, err := operator.New(s, &operator.Options{Observer: m.Observer()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Create(t.Context(), retrysafe.Write{Term: time.Hour, Record: retrysafe.Record{
+		Ref: retrysafe.Ref{Scope: "tenant", Key: "key"}, State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{1}, Attempt: 1, Retain: time.Hour,
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := service.Quarantine(t.Context(), operator.Suspects{ID: "q", By: "anna", Why: "a restore"}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := s.Load(t.Context(), retrysafe.Ref{Scope: "tenant", Key: "key"}); err != nil || r.State != retrysafe.StateUnknown {
+		t.Fatalf("the record is %s, %v; this test sets nothing aside", r.State, err)
+	}
+	for _, minute := range m.LastHour() {
+		minute.At = time.Time{}
+		if minute != (telemetry.Minute{}) {
+			t.Errorf("a minute has %+v", minute)
+		}
+	}
 }
 
 // Every minute has its own counts, also after hours without an event, and the hour that

@@ -328,3 +328,30 @@ func TestLookupAsksOnceAndOnlyThere(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A tracer that names one span.
+type tracer struct{}
+
+func (tracer) StartSpan(ctx context.Context, _ retrysafe.Span) context.Context { return ctx }
+func (tracer) EndSpan(context.Context, retrysafe.Event)                        {}
+func (tracer) Inject(_ context.Context, header map[string]string) {
+	header["traceparent"] = "00-a-b-01"
+}
+
+// A question names its span to the endpoint, if there is a tracer.
+func TestQuestionsCarryTheirTrace(t *testing.T) {
+	t.Parallel()
+	got := make(chan string, 2)
+	provider := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header.Get("Traceparent") }))
+	t.Cleanup(provider.Close)
+	for want, by := range map[string]retrysafe.Tracer{"": nil, "00-a-b-01": tracer{}} {
+		o := opts()
+		o.Tracer = by
+		r, err := httpresolver.New(provider.URL, o)
+		must(t, err)
+		_, _ = r.Resolve(t.Context(), unknown(time.Hour)) // the reply is no verdict
+		if sent := <-got; sent != want {
+			t.Errorf("the endpoint got the traceparent %q, want %q", sent, want)
+		}
+	}
+}

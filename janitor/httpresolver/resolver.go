@@ -68,6 +68,9 @@ type Options struct {
 	// Body returns the body of the operation's request, for {request:/pointer}, and
 	// whether the record has it. Default: no record has it.
 	Body func(retrysafe.Record) ([]byte, bool)
+	// Tracer names the span of a question to the endpoint, in the header traceparent: that
+	// of the reconciler, which has the same tracer. Nil: no such header is sent.
+	Tracer retrysafe.Tracer
 }
 
 // A Resolver asks over HTTP. It implements [janitor.Resolver] and is safe for concurrent
@@ -139,6 +142,7 @@ func (r *Resolver) Resolve(ctx context.Context, rec retrysafe.Record) (retrysafe
 	if r.opts.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+r.opts.Token)
 	}
+	r.trace(ctx, req)
 	got, err := r.send(req)
 	if err != nil {
 		return by, err
@@ -149,6 +153,18 @@ func (r *Resolver) Resolve(ctx context.Context, rec retrysafe.Record) (retrysafe
 	}
 	v.By = by.By
 	return r.inTime(&rec, v), nil
+}
+
+// trace names the span that ctx carries in the headers of a request.
+func (r *Resolver) trace(ctx context.Context, req *http.Request) {
+	if r.opts.Tracer == nil {
+		return
+	}
+	header := make(map[string]string, 2)
+	r.opts.Tracer.Inject(ctx, header)
+	for name, value := range header {
+		req.Header.Set(name, value)
+	}
 }
 
 // maxReply bounds how much of a reply is read.

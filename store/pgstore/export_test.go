@@ -56,8 +56,8 @@ func fieldsOf(of any) (all []*statement) {
 // the caller's to age.
 func (s *Store) Age(d time.Duration) {
 	b := &s.background
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.state.Lock()
+	defer b.state.Unlock()
 	b.moved, b.rewound = b.moved.Add(-d), b.rewound.Add(-d)
 	if b.watermark != noWatermark {
 		b.watermark -= int32(d / time.Second)
@@ -66,9 +66,15 @@ func (s *Store) Age(d time.Duration) {
 
 // Pass lets the watermark pass everything that is due by now.
 func (s *Store) Pass() {
-	s.background.mu.Lock()
-	defer s.background.mu.Unlock()
+	s.background.state.Lock()
+	defer s.background.state.Unlock()
 	s.background.watermark = int32(time.Now().Unix() - slotEpoch + 60)
+}
+
+// HoldDuties lets no statement of a duty begin until release is called.
+func (s *Store) HoldDuties() (release func()) {
+	s.background.mu.Lock()
+	return s.background.mu.Unlock
 }
 
 // Rewind is how often all slots are looked at.

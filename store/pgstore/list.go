@@ -4,14 +4,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"slices"
 
 	"github.com/retrysafe/retrysafe"
 )
 
 // List implements [retrysafe.Store]. The order is that of the ids, which are hashes. If
 // only accepted and unknown records are asked for it is that of the ids' last bytes.
+// Records that are not final are found by an index, those in flight once the process has
+// listed what is due: the rows of the last lease are read.
 func (s *Store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
-	next, err := s.listing(ctx, &q)
+	next, turns, err := s.listing(ctx, &q)
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -35,7 +38,7 @@ func (s *Store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record
 			}
 			return nil
 		}
-		if err := s.background.do(ctx, ask); err != nil {
+		if err := turns.do(ctx, ask); err != nil {
 			return nil, explain(err)
 		}
 		if page < want {
@@ -45,8 +48,9 @@ func (s *Store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record
 	return found, nil
 }
 
-// listing returns the function that makes the statement for the next page of a query.
-func (s *Store) listing(ctx context.Context, q *retrysafe.Query) (next func(after id, want int) query, err error) {
+// listing returns the function that makes the statement for the next page of a query, and
+// the turns in which it is sent.
+func (s *Store) listing(ctx context.Context, q *retrysafe.Query) (next func(after id, want int) query, of *turns, err error) {
 	low, high := id{}, lastID
 	if q.Scope != "" {
 		low, high = scopeRange(q.Scope)
@@ -57,22 +61,31 @@ func (s *Store) listing(ctx context.Context, q *retrysafe.Query) (next func(afte
 			return query{statement: &s.sql.listBuckets, params: [][]byte{
 				int4Param(after.hashSlot()), after[:], states, int8Param(int64(want)), low[:], high[:], boolParam(q.Due),
 			}}
-		}, nil
+		}, &s.lists, nil
 	}
-	sql, more := &s.sql.list, [][]byte(nil)
-	if q.Due {
+	sql, of, more := &s.sql.list, &s.lists, [][]byte(nil)
+	switch {
+	case q.Due:
 		from, err := s.background.advance(ctx)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		sql, more = &s.sql.listDue, [][]byte{int4Param(from)}
+		sql, of, more = &s.sql.listDue, &s.background.turns, [][]byte{int4Param(from)}
+	case len(q.States) > 0 && !slices.ContainsFunc(q.States, retrysafe.State.Forgettable):
+		from, known, err := s.background.recent(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		if known {
+			sql, more = &s.sql.listOpen, [][]byte{int4Param(from)}
+		}
 	}
 	return func(after id, want int) query {
 		if after.compare(low) < 0 {
 			after = low
 		}
 		return query{statement: sql, params: append([][]byte{after[:], high[:], states, int8Param(int64(want))}, more...)}
-	}, nil
+	}, of, nil
 }
 
 var lastID = id(bytes.Repeat([]byte{0xff}, 16))
@@ -116,7 +129,7 @@ func statesParam(states []retrysafe.State) []byte {
 func (s *Store) Count(ctx context.Context, scope string) (int, error) {
 	low, high := scopeRange(scope)
 	n := int64(0)
-	err := s.background.do(ctx, query{statement: &s.sql.countScope, params: [][]byte{low[:], high[:]}, each: func(v [][]byte) error {
+	err := s.lists.do(ctx, query{statement: &s.sql.countScope, params: [][]byte{low[:], high[:]}, each: func(v [][]byte) error {
 		n = int8At(v[0])
 		return nil
 	}})

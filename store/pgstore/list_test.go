@@ -195,6 +195,67 @@ func TestWhatWasPassedByIsFound(t *testing.T) {
 	s.due(t, "after an hour", "passed")
 }
 
+// Records in flight are listed whether a handle has a watermark or not, also if their
+// leases were renewed while it moved, and with records in other states that are not final.
+func TestInFlightIsListedAboveTheWatermark(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	alive := s.put(t, "alive", retrysafe.StateInProgress, time.Minute)
+	s.put(t, "lapsed", retrysafe.StateInProgress, time.Minute)
+	s.put(t, "unknown", retrysafe.StateUnknown, time.Minute)
+	s.put(t, "accepted", retrysafe.StateAccepted, time.Minute)
+	for i := range 20 {
+		s.put(t, fmt.Sprint("answer ", i), retrysafe.StateCompleted, time.Hour)
+	}
+	open := func(when, want string, states ...retrysafe.State) {
+		t.Helper()
+		for n, p := range append(s.peers, s.Store) {
+			if got := listed(t, p, retrysafe.Query{States: states}); got != want {
+				t.Errorf("%s: handle %d lists %q, want %q", when, n, got, want)
+			}
+			if got := listed(t, p, retrysafe.Query{Scope: alive.Scope, States: states}); got != want {
+				t.Errorf("%s: handle %d lists %q of the scope, want %q", when, n, got, want)
+			}
+		}
+	}
+	const running = retrysafe.StateInProgress
+	open("without a watermark", "alive, lapsed", running)
+	listed(t, s.Store, retrysafe.Query{Due: true}) // the other handle still has none
+	for range 5 {
+		s.age(t, 2*time.Minute)
+		var err error
+		alive, err = s.Swap(t.Context(), beat(alive, 3*time.Minute))
+		must(t, err)
+		open("while one is alive", "alive, lapsed", running)
+		open("while one is alive", "accepted, alive, lapsed, unknown", running, retrysafe.StateAccepted, retrysafe.StateUnknown)
+		listed(t, s.Store, retrysafe.Query{Due: true})
+	}
+	s.put(t, "late", running, time.Minute)
+	must(t, second(s.Swap(t.Context(), done(alive, "answer"))))
+	open("after a settlement", "lapsed, late", running)
+	// Rows at or below the watermark are not read.
+	s.Pass()
+	if got := listed(t, s.Store, retrysafe.Query{States: []retrysafe.State{running}}); strings.Contains(got, "lapsed") {
+		t.Errorf("it lists %q, and reads what the watermark has passed", got)
+	}
+}
+
+// A list for an operator does not wait for a sweep that reads all slots.
+func TestListsDoNotWaitForDuties(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	s.put(t, "alive", retrysafe.StateInProgress, time.Hour)
+	s.due(t, "at first", "")
+	release := s.HoldDuties()
+	defer release()
+	for _, q := range []retrysafe.Query{{}, {States: []retrysafe.State{retrysafe.StateInProgress}}} {
+		if got := listed(t, s.Store, q); got != "alive" {
+			t.Errorf("beside a sweep %+v lists %q", q, got)
+		}
+	}
+	must(t, second(s.Count(t.Context(), "")))
+}
+
 // An answer is kept for as long as it was to be, from when it was stored: the
 // retention of its call, the policy's, or one that its handler set.
 func TestPurgeByRetention(t *testing.T) {

@@ -10,15 +10,39 @@ import (
 // noWatermark is below every slot.
 const noWatermark = math.MinInt32
 
-// background sends what runs beside the callers' steps: list, count and purge. They take
-// turns, so that they need one connection.
-type background struct {
+// turns lets statements that run beside the callers' steps take turns, so that they need
+// one connection.
+type turns struct {
 	mu    sync.Mutex
 	conns *connPool
+}
 
+// do sends queries when it is their turn.
+func (t *turns) do(ctx context.Context, queries ...query) error {
+	if !t.conns.s.life.Enter() {
+		return ErrClosed
+	}
+	defer t.conns.s.life.Leave()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return t.conns.do(context.WithoutCancel(ctx), queries...)
+}
+
+// background sends the statements of duties: lists of what is due, and purges. Other lists
+// and counts have turns of their own, because a duty may take long: once an hour it reads
+// all slots.
+type background struct {
+	turns
+
+	// state guards what follows. It is not held while a statement runs.
+	state sync.Mutex
 	// watermark: every row whose slot is not above it is final.
 	watermark int32
 	moved     time.Time // when the watermark last moved
+	moving    bool      // a caller of advance reads the next one
 	rewound   time.Time // when all slots were last looked at
 
 	// clock is the slot of the database's time when the watermark last moved.
@@ -26,20 +50,6 @@ type background struct {
 	// ahead is the slot above which leases are still to be shortened, if shortens.
 	ahead    int32
 	shortens bool
-}
-
-// do sends queries when it is their turn.
-func (b *background) do(ctx context.Context, queries ...query) error {
-	if !b.conns.s.life.Enter() {
-		return ErrClosed
-	}
-	defer b.conns.s.life.Leave()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return b.conns.do(context.WithoutCancel(ctx), queries...)
 }
 
 // rewind is how often all slots are looked at, not only those above the watermark: a
@@ -50,18 +60,23 @@ const rewind = time.Hour
 // advance moves the watermark, at most once a second, and returns the slot from which to
 // look this time.
 func (b *background) advance(ctx context.Context) (int32, error) {
-	b.mu.Lock()
+	b.state.Lock()
 	from, now := b.watermark, time.Now()
-	if now.Sub(b.moved) < time.Second {
-		b.mu.Unlock()
+	if b.moving || now.Sub(b.moved) < time.Second {
+		b.state.Unlock()
 		return from, nil
 	}
 	rewinds := now.Sub(b.rewound) > rewind
 	if rewinds {
 		from = noWatermark
 	}
-	b.moved = now
-	b.mu.Unlock()
+	b.moved, b.moving = now, true
+	b.state.Unlock()
+	defer func() {
+		b.state.Lock()
+		defer b.state.Unlock()
+		b.moving = false
+	}()
 
 	sql, next, clock := &b.conns.s.sql, from, int32(0)
 	err := b.do(ctx, query{statement: &sql.rebucketRenewed, params: [][]byte{int4Param(from)}},
@@ -78,12 +93,30 @@ func (b *background) advance(ctx context.Context) (int32, error) {
 	return from, b.shorten(ctx)
 }
 
+// recent returns a watermark for a list of what is in flight. It is false if this process
+// has not read one: the first costs a look at all slots, which is for a duty.
+func (b *background) recent(ctx context.Context) (from int32, known bool, err error) {
+	from, moved := b.last()
+	if from != noWatermark && time.Since(moved) > time.Minute { // no duty runs here, and the clock may have been set back
+		_, err = b.advance(ctx)
+		from, _ = b.last()
+	}
+	return from, from != noWatermark, err
+}
+
+// last returns the watermark, and when it was moved.
+func (b *background) last() (int32, time.Time) {
+	b.state.Lock()
+	defer b.state.Unlock()
+	return b.watermark, b.moved
+}
+
 // advanced notes a new watermark and the clock at which it was read. If the clock was set
 // back, rows get slots below the watermark again: it is dropped, and advanced reports
 // that all slots have to be looked at.
 func (b *background) advanced(next, clock int32, rewound bool) (setBack bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.state.Lock()
+	defer b.state.Unlock()
 	setBack = b.clock > clock
 	b.watermark, b.clock = next, clock
 	switch {
@@ -109,9 +142,9 @@ const tolerated = time.Minute
 func (b *background) shorten(ctx context.Context) error {
 	sql := &b.conns.s.sql
 	for {
-		b.mu.Lock()
+		b.state.Lock()
 		from, shortens := b.ahead, b.shortens
-		b.mu.Unlock()
+		b.state.Unlock()
 		if !shortens {
 			return nil
 		}
@@ -127,10 +160,10 @@ func (b *background) shorten(ctx context.Context) error {
 		if err := b.do(ctx, query{statement: &sql.shorten, params: [][]byte{int4Param(from), int4Param(to)}}); err != nil {
 			return err
 		}
-		b.mu.Lock()
+		b.state.Lock()
 		if b.ahead == from { // no other caller has gone on, and the clock was not set back again
 			b.ahead, b.shortens = to, more
 		}
-		b.mu.Unlock()
+		b.state.Unlock()
 	}
 }

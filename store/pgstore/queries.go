@@ -136,7 +136,7 @@ type statements struct {
 	others, read                                     statement
 	settle, settleOne                                statement
 	update, updateUnlocked                           statement
-	retentions, list, listDue, listBuckets           statement
+	retentions, list, listDue, listOpen, listBuckets statement
 	watermark, rebucketRenewed                       statement
 	partOfSlots, shorten                             statement
 	purge, rebucketSettled, confirm, countScope      statement
@@ -203,6 +203,7 @@ func newStatements(schema string, steps uint32) (s statements) {
 		{&s.retentions, "retentions", selectRetentions, nil},
 		{&s.list, "list", listKeys, []uint32{oidUUID, oidUUID, oidInt2s, oidInt8}},
 		{&s.listDue, "list_due", listDueKeys, []uint32{oidUUID, oidUUID, oidInt2s, oidInt8, oidInt4}},
+		{&s.listOpen, "list_open", listOpenKeys, []uint32{oidUUID, oidUUID, oidInt2s, oidInt8, oidInt4}},
 		{&s.listBuckets, "list_buckets", listBucketKeys, []uint32{oidInt4, oidUUID, oidInt2s, oidInt8, oidUUID, oidUUID, oidBool}},
 		{&s.watermark, "watermark", selectWatermark, []uint32{oidInt4}},
 		{&s.rebucketRenewed, "rebucket_renewed", rebucketRenewedKeys, []uint32{oidInt4}},

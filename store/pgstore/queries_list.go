@@ -42,6 +42,21 @@ SELECT {columns}
 
 	dueWithin = ` AND (cardinality($3) = 0 OR k.state = ANY ($3)) AND k.deadline <= {now} AND k.id > $1 AND k.id <= $2`
 
+	listOpenKeys = `
+-- Lists a page of rows that are not final, those in flight among them, in the order of
+-- ids. One snapshot; it takes no lock. A row in flight has a slot above the watermark, $5,
+-- so that only the rows of the last lease are read. The ids are compared outside of what
+-- finds the rows: a plan that does not know the parameters would go by the ids.
+` + withRetentions + `SELECT {columns}
+  FROM (SELECT k.* FROM retentions x CROSS JOIN LATERAL (
+               SELECT k.* FROM {keys} k WHERE k.keep = x.keep AND k.keep >= 0 AND k.due > $5 AND k.state NOT IN (3, 4, 6) OFFSET 0) k
+         WHERE x.keep IS NOT NULL
+        UNION ALL
+        (SELECT k.* FROM {keys} k WHERE k.keep = {unknown} AND k.keep >= 0 AND 5 = ANY ($3) OFFSET 0)
+        UNION ALL
+        (SELECT k.* FROM {keys} k WHERE k.keep = {accepted} AND k.keep >= 0 AND 1 = ANY ($3) OFFSET 0)) k
+ WHERE k.state = ANY ($3) AND k.id > $1 AND k.id <= $2 ORDER BY k.id LIMIT $4`
+
 	listBucketKeys = `
 -- Lists a page of accepted rows, unknown rows or both, from their own buckets, however
 -- many other rows there are: in the order of hash slots, behind slot $1 and id $2. The

@@ -68,6 +68,7 @@ type Store struct {
 	largeSettles        settleBatcher
 	reads               readBatcher
 	background          background
+	lists               turns
 	outbox              Outbox
 	changes             changeFeed
 
@@ -104,7 +105,7 @@ func Open(ctx context.Context, url string, opts *Options) (*Store, error) {
 }
 
 // New returns a store over the database of pool. Transactions use the pool; the store's
-// own steps have up to four connections of their own, two more once there were large
+// own steps have up to five connections of their own, two more once there were large
 // requests and answers, one for relaxed reservations and one for [Store.Changes], made
 // like the pool's. Where commits are slow, up to fourteen more let them overlap. The caller
 // closes pool, after the store.
@@ -147,7 +148,7 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, d *replicationDoubt, opts
 		s.reserves.batcher.Flights, s.settles.batcher.Flights = maxFlights, maxFlights
 	}
 	s.reads.conns, s.reads.batcher = &s.conns, newBatcher(o, s.reads.depart)
-	s.background.conns, s.background.watermark = &s.conns, noWatermark
+	s.background.conns, s.background.watermark, s.lists.conns = &s.conns, noWatermark, &s.conns
 	if err := s.start(ctx, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("pgstore: %w", explain(err)), s.Close())
 	}

@@ -216,8 +216,8 @@ func (p *Pages) curl(r *retrysafe.Record) (line, remark string) {
 	if p.Facts.API != "" {
 		target = shellWord(p.Facts.API + path)
 	}
-	line = fmt.Sprintf("curl -i -X %s %s \\\n  -H \"Authorization: $TOKEN\" \\\n  -H 'Content-Type: application/json' \\\n  -H %s \\\n  --data-binary @request.json", method, target, shellWord(`Idempotency-Key: "`+r.Key+`"`))
-	return line, "Send the same bytes as the first request, with the same content type, as the same caller. A stored answer comes with Idempotent-Replayed: true."
+	line = fmt.Sprintf("curl -i -X %s %s \\\n  -H \"Authorization: $TOKEN\" \\\n  -H \"Content-Type: $TYPE\" \\\n  -H %s \\\n  --data-binary @request", method, target, shellWord(`Idempotency-Key: "`+r.Key+`"`))
+	return line, "The record has no copy of the request: put its bytes into the file request, its content type into $TYPE and the caller's Authorization into $TOKEN, all as they were the first time. A stored answer comes with Idempotent-Replayed: true."
 }
 
 // shellWord returns text as one word of a shell.

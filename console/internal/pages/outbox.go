@@ -289,14 +289,15 @@ func (p *Pages) carryOutLetter(ctx context.Context, verb string, a operator.Dead
 
 // reconciliationData is what the page of the reconciliation shows.
 type reconciliationData struct {
-	Checks []Check
-	Groups []groupRow
-	Ready  bool
-	Stale  string
-	Next   []keyRow // those that are asked about next
-	Total  string
-	Asked  string
-	More   bool
+	AtLeast bool // there are more than were counted
+	Checks  []Check
+	Groups  []groupRow
+	Ready   bool
+	Stale   string
+	Next    []keyRow // those that are asked about next
+	Total   string
+	Asked   string
+	More    bool
 }
 
 // reconciliation shows unknown outcomes in the order in which resolvers are asked.
@@ -306,7 +307,7 @@ func (p *Pages) reconciliation(w http.ResponseWriter, r *http.Request) {
 	defer stop()
 	groups := p.groups.get(brief)
 	o.fillGroups(p, &groups)
-	d := reconciliationData{Ready: o.Ready, Stale: o.Stale}
+	d := reconciliationData{Ready: o.Ready, Stale: o.Stale, AtLeast: o.AtLeast}
 	for _, c := range p.checks(brief) {
 		if c.Name != "outbox" {
 			d.Checks = append(d.Checks, c)

@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// maxCounted bounds how many records the groups of the overview are counted from. If
-	// there are more, the counts are marked.
+	// maxCounted is the default of Sources.Counted.
 	maxCounted = 100_000
 	// maxRunning bounds how many records in flight are looked at for the longest.
 	maxRunning = 2000
@@ -30,7 +29,7 @@ type groupsFound struct {
 }
 
 func (p *Pages) readGroups(ctx context.Context) (groupsFound, error) {
-	all, whole, err := p.Service.GroupsUpTo(ctx, operator.Filter{}, maxCounted)
+	all, whole, err := p.Service.GroupsUpTo(ctx, operator.Filter{}, cmp.Or(p.Counted, maxCounted))
 	return groupsFound{all, whole}, err
 }
 
@@ -89,11 +88,15 @@ func (p *Pages) overview(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
 	p.groups.begin()
-	p.running.begin()
 	d := overviewData{Checks: p.checks(ctx), Depth: p.depth(ctx)}
 	groups := p.groups.get(ctx)
 	d.fillGroups(p, &groups)
-	running := p.running.get(ctx)
+	// To count the groups is to ask for what is due, by which a store may learn where
+	// records in flight are: before that a list of them may read the whole store.
+	var running taken[runningFound]
+	if !groups.At.IsZero() {
+		running = p.running.get(ctx)
+	}
 	for i := range running.Value.Longest {
 		d.Running = append(d.Running, p.keyRow(&running.Value.Longest[i]))
 	}

@@ -35,6 +35,9 @@ type Sources struct {
 	Batches Batches
 	// Logger gets the errors of the store, which pages do not show. Required.
 	Logger *slog.Logger
+	// Counted bounds how many records the groups are counted from. If there are more, the
+	// counts are marked. Zero: 100,000.
+	Counted int
 	// Prefix is the path under which the pages are mounted, without a slash at its end.
 	Prefix string
 	// Facts are what the process knows about itself.

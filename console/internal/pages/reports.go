@@ -77,6 +77,7 @@ func newLedgerRow(l *Report) ledgerRow {
 // proofData is what the page of the proof shows.
 type proofData struct {
 	Known   bool
+	Missing bool // there is to be a report, and its file is not there
 	Problem string
 	Program string
 	Machine string
@@ -136,6 +137,7 @@ func (p *Pages) proof(w http.ResponseWriter, r *http.Request) {
 		}
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
+			d.Missing = true
 		case err != nil:
 			d.Problem = visible(err.Error())
 		default:

@@ -78,6 +78,23 @@ func span(d time.Duration) string {
 	}
 }
 
+// nearest rounds a duration to the unit in which span shows it, so that what was to last a
+// day is not 23 hours a moment later.
+func nearest(d time.Duration) time.Duration {
+	switch {
+	case d < 10*time.Second:
+		return d
+	case d < 2*time.Minute:
+		return d.Round(time.Second)
+	case d < 2*time.Hour:
+		return d.Round(time.Minute)
+	case d < 48*time.Hour:
+		return d.Round(time.Hour)
+	default:
+		return d.Round(24 * time.Hour)
+	}
+}
+
 // number returns n with its thousands separated.
 func number[N int | int64](n N) string {
 	text := strconv.FormatInt(int64(n), 10)
@@ -119,7 +136,7 @@ func when(t, now time.Time) moment {
 	case d < -never:
 		m.Rel = "never"
 	case d < 0:
-		m.Rel = "in " + span(-d)
+		m.Rel = "in " + span(nearest(-d))
 	default:
 		m.Rel = span(d) + " ago"
 	}

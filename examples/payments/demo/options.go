@@ -54,14 +54,14 @@ var profiles = map[string]*httpkey.Profile{httpkey.IETF.Name: httpkey.IETF, http
 func (o Options) Check() error {
 	o = o.withDefaults()
 	if _, err := above(o.Listen, maxNodes+1); err != nil {
-		return err
+		return fmt.Errorf("listen: %w", err)
 	}
 	if _, err := above(o.Provider, 0); err != nil {
-		return err
+		return fmt.Errorf("provider: %w", err)
 	}
 	if o.Console != "" {
 		if _, err := above(o.Console, 0); err != nil {
-			return err
+			return fmt.Errorf("console: %w", err)
 		}
 	}
 	switch {

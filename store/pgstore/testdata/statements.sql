@@ -216,6 +216,25 @@ SELECT k.id, k.owner, k.revision, k.deadline, k.created, k.state, k.head, k.tail
         (SELECT k.* FROM retrysafe_keys k WHERE k.keep = 2147483646 AND k.keep >= 0 AND (cardinality($3) = 0 OR 1 = ANY ($3)) AND (cardinality($3) = 0 OR k.state = ANY ($3)) AND k.deadline <= (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) AND k.id > $1 AND k.id <= $2 OFFSET 0)) k
  ORDER BY k.id LIMIT $4;
 
+-- retrysafe_list_open (uuid, uuid, smallint[], bigint, int)
+-- Lists a page of rows that are not final, those in flight among them, in the order of
+-- ids. One snapshot; it takes no lock. A row in flight has a slot above the watermark, $5,
+-- so that only the rows of the last lease are read. The ids are compared outside of what
+-- finds the rows: a plan that does not know the parameters would go by the ids.
+WITH RECURSIVE retentions AS (
+       (SELECT keep FROM retrysafe_keys WHERE keep >= 0 AND keep < 2147483646 ORDER BY keep LIMIT 1)
+       UNION ALL
+       SELECT (SELECT k.keep FROM retrysafe_keys k WHERE k.keep > x.keep AND k.keep >= 0 AND k.keep < 2147483646 ORDER BY k.keep LIMIT 1) FROM retentions x WHERE x.keep IS NOT NULL)
+SELECT k.id, k.owner, k.revision, k.deadline, k.created, k.state, k.head, k.tail, k.checkpoint, (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint)
+  FROM (SELECT k.* FROM retentions x CROSS JOIN LATERAL (
+               SELECT k.* FROM retrysafe_keys k WHERE k.keep = x.keep AND k.keep >= 0 AND k.due > $5 AND k.state NOT IN (3, 4, 6) OFFSET 0) k
+         WHERE x.keep IS NOT NULL
+        UNION ALL
+        (SELECT k.* FROM retrysafe_keys k WHERE k.keep = 2147483647 AND k.keep >= 0 AND 5 = ANY ($3) OFFSET 0)
+        UNION ALL
+        (SELECT k.* FROM retrysafe_keys k WHERE k.keep = 2147483646 AND k.keep >= 0 AND 1 = ANY ($3) OFFSET 0)) k
+ WHERE k.state = ANY ($3) AND k.id > $1 AND k.id <= $2 ORDER BY k.id LIMIT $4;
+
 -- retrysafe_list_buckets (int, uuid, smallint[], bigint, uuid, uuid, boolean)
 -- Lists a page of accepted rows, unknown rows or both, from their own buckets, however
 -- many other rows there are: in the order of hash slots, behind slot $1 and id $2. The

@@ -6,16 +6,20 @@ package adminclient
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"mime"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
@@ -96,11 +100,15 @@ func (c *Client) Open(ctx context.Context) error {
 	return nil
 }
 
-// Author returns the name of the token's holder, by which the audit knows all actions.
-func (c *Client) Author() string { return c.me.Name }
+// Person returns the token's holder, by whose name the audit knows all actions.
+func (c *Client) Person() adminwire.Person { return c.me }
 
 // CloseConnections closes the connections to the gateway.
 func (c *Client) CloseConnections() { c.inner.CloseIdleConnections() }
+
+// inClearText is how the answer of a gateway to a request without TLS begins, where it has
+// TLS.
+const inClearText = "This is an HTTPS address"
 
 const (
 	readTimeout = 10 * time.Minute // a whole store may be read
@@ -149,7 +157,7 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte, to 
 		if e := (*url.Error)(nil); errors.As(err, &e) {
 			err = e.Err // without the URL, which has keys in it
 		}
-		return fmt.Errorf("no answer: %w", err)
+		return unanswered(err)
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
@@ -159,13 +167,24 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte, to 
 	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	switch {
 	case kind == "application/problem+json":
-		var p adminwire.Problem
+		var p struct {
+			adminwire.Problem
+			Type string `json:"type"`
+		}
 		if err := json.Unmarshal(text, &p); err != nil {
 			return fmt.Errorf("status %d: the problem cannot be read: %w", res.StatusCode, err)
 		}
-		return problemError(&p)
+		if p.Type != "" { // only problems for clients have one
+			return fmt.Errorf("status %d: %w", res.StatusCode, errNotAPI)
+		}
+		if after, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && res.StatusCode == http.StatusTooManyRequests {
+			p.Detail += fmt.Sprintf("; try again after %d s", after)
+		}
+		return problemError(&p.Problem)
 	case res.StatusCode == http.StatusUnauthorized, res.StatusCode == http.StatusForbidden:
 		return fmt.Errorf("%w: status %d", ErrAccess, res.StatusCode)
+	case res.StatusCode == http.StatusBadRequest && bytes.HasPrefix(text, []byte(inClearText)):
+		return errors.New("it is an address with TLS: begin it with https://")
 	case res.StatusCode/100 != 2 || kind != "application/json":
 		return fmt.Errorf("status %d: %w", res.StatusCode, errNotAPI)
 	}
@@ -173,6 +192,24 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte, to 
 		return fmt.Errorf("the answer cannot be read: %w", err)
 	}
 	return nil
+}
+
+// unanswered explains why a request got no answer.
+func unanswered(err error) error {
+	untrusted, plain, advice := (*tls.CertificateVerificationError)(nil), tls.RecordHeaderError{}, ""
+	switch {
+	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &plain):
+		return errors.New("it is an address without TLS: begin it with http://, or give the gateway admin.tls")
+	case errors.As(err, &untrusted):
+		return fmt.Errorf("its certificate is not trusted here: %w; name the file of its authority in $SSL_CERT_FILE", untrusted.Err)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		advice = "; nothing listens there: check that the gateway runs, and its admin.listen"
+	case errors.Is(err, fs.ErrNotExist):
+		advice = "; there is no socket: check that the gateway runs, and its admin.socket"
+	case errors.Is(err, fs.ErrPermission):
+		advice = "; only the user of the gateway may connect to its socket"
+	}
+	return fmt.Errorf("no answer: %w%s", err, advice)
 }
 
 // A problem is an error of the gateway with its own text.

@@ -35,6 +35,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{"keys lst", 2, "did you mean retrysafe keys list?"},
 		{"keys list --nonsense", 2, "unknown flag: --nonsense; see retrysafe keys list --help"},
 		{"config validate --config gateway.yaml", 2, "unknown flag: --config; the file is an argument here: retrysafe config validate FILE"},
+		{"config check gateway.yaml", 2, "did you mean retrysafe config validate?"},
 		{"config print --config=gateway.yaml", 2, "retrysafe config print FILE"},
 		{"config validate --nonsense", 2, "unknown flag: --nonsense; see retrysafe config validate --help"},
 		{"keys list tenant-a", 2, `"tenant-a" is one argument too many`},

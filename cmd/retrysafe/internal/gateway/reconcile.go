@@ -31,7 +31,7 @@ func (g *Gateway) makeReconciler(c *config.Config, p *Parts) error {
 	if c.Janitor.Off || len(c.Reconcile.Resolvers) == 0 {
 		return nil
 	}
-	resolvers, err := Resolvers(c)
+	resolvers, err := Resolvers(c, g.tracing.engine())
 	if err != nil {
 		return err
 	}
@@ -55,12 +55,13 @@ func ReconcilerOptions(c *config.Config, common janitor.Options) *janitor.Reconc
 	}
 }
 
-// Resolvers returns the resolvers of a configuration by the operations of its routes.
-func Resolvers(c *config.Config) (janitor.Resolvers, error) {
+// Resolvers returns the resolvers of a configuration by the operations of its routes. Tracer
+// is that of the reconciler; nil: there is none.
+func Resolvers(c *config.Config, tracer retrysafe.Tracer) (janitor.Resolvers, error) {
 	all := janitor.Resolvers{}
 	for i := range c.Reconcile.Resolvers {
 		r := &c.Reconcile.Resolvers[i]
-		ask, err := r.Open(httpkey.StoredBody)
+		ask, err := r.Open(httpkey.StoredBody, tracer)
 		if err != nil {
 			return nil, fmt.Errorf("reconcile.resolvers[%d]: %w", i, err)
 		}

@@ -9,10 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/sdk/trace"
+
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 	"github.com/retrysafe/retrysafe/janitor/httpresolver"
+	"github.com/retrysafe/retrysafe/telemetry/otel"
 )
 
 func fails(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }
@@ -74,17 +77,21 @@ func TestUnknownOutcomeIsSaidToBeLookedIntoOnlyWhereItIs(t *testing.T) {
 }
 
 // The gateway asks by itself, also by what an asynchronous request says, and the retry
-// gets the answer.
+// gets the answer. With tracing the question names its span.
 func TestGatewayAsksAboutUnknownOutcomes(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 100)
 	ledger := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked <- r.RequestURI
+		if len(r.Header.Get("Traceparent")) != 55 {
+			t.Errorf("the traceparent of the question is %q", r.Header.Get("Traceparent"))
+		}
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"found": true}`)
 	}))
 	defer ledger.Close()
-	b := setup(t, answering(fails), withRoutes(route("POST /exports", async, soon)), asking(ledger.URL+"/{request:/order}?k={key}", "POST /exports"))
+	b := setup(t, answering(fails), withRoutes(route("POST /exports", async, soon)), asking(ledger.URL+"/{request:/order}?k={key}", "POST /exports"),
+		func(b *bundle) { b.parts.Tracer = otel.New(trace.NewTracerProvider()) })
 	b.run(t)
 	place := b.post(t, "/exports", key, `{"order": "a/b"}`).header.Get("Location")
 	if got, want := <-asked, "/a%2Fb?k="+key; got != want {

@@ -19,12 +19,26 @@ func Ago(t, now time.Time) string {
 	case d < -never:
 		return "never"
 	case d < 0:
-		return "in " + Duration(-d)
+		return "in " + Duration(nearest(-d))
 	case d < time.Second:
 		return "just now"
 	default:
 		return Duration(d) + " ago"
 	}
+}
+
+// nearest rounds a duration to the nearest of its largest unit, so that what was to last a
+// day is not 23 hours a moment later.
+func nearest(d time.Duration) time.Duration {
+	for _, unit := range []time.Duration{time.Second, time.Minute, time.Hour} {
+		if d < 60*unit {
+			return (d - 1).Round(unit)
+		}
+	}
+	if d < 48*time.Hour {
+		return (d - 1).Round(time.Hour)
+	}
+	return (d - 1).Round(24 * time.Hour)
 }
 
 // Soon is [Ago] for a moment that is expected: if it has passed, the event may come at

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/binary"
+	"io"
 	"os"
 	"strings"
 
@@ -15,6 +16,8 @@ import (
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
+	"github.com/retrysafe/retrysafe/internal/adminwire"
 )
 
 // Help is for the help texts of these commands.
@@ -74,6 +77,27 @@ func (f *Flags) Complete(env *command.Env) error {
 		}
 	}
 	return nil
+}
+
+// Adopt takes over the author that a gateway knows by a token. A token that may not act is
+// refused here, before a person is asked to confirm anything.
+func (f *Flags) Adopt(p adminwire.Person) error {
+	if p.Role == "read" {
+		return exit.Errorf(exit.No, "the token %q has the role read, which shows records and changes none", p.Name).
+			Hintf("use a token with the role act, from admin.tokens of the gateway's configuration")
+	}
+	f.By = cmp.Or(p.Name, f.By)
+	return nil
+}
+
+// WriteOptions writes what the state of a thing means, and the commands that a person may
+// run next: none, if the token may not act.
+func WriteOptions(w io.Writer, p adminwire.Person, means string, options []terminal.Option) {
+	if p.Role == "read" && len(options) > 0 {
+		means += " Your token has the role read: a person with the role act may decide about it."
+		options = nil
+	}
+	terminal.WriteOptions(w, means, options)
 }
 
 // ID returns the ID of an action that the command line gives none: a hash of everything

@@ -16,8 +16,9 @@ import (
 func validateCommand(env *command.Env) *cobra.Command {
 	var strict bool
 	cmd := &cobra.Command{
-		Use:   "validate FILE",
-		Short: "Check a gateway's configuration, without starting one",
+		Use:        "validate FILE",
+		SuggestFor: []string{"check", "test", "verify", "lint"},
+		Short:      "Check a gateway's configuration, without starting one",
 		Long: `Checks a configuration file. It names the line and the field of every error, and of
 every setting that works but may not be intended. If the store can be read within two
 seconds, it also warns of settings that are not those that the keys were stored under: a

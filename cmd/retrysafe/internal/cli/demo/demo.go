@@ -4,9 +4,12 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"os/exec"
+	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -73,9 +76,24 @@ to see there.`,
 		if err := o.Check(); err != nil {
 			return exit.Usagef("%v", err)
 		}
-		return demo.Run(ctx, o)
+		return withFlag(demo.Run(ctx, o))
 	})
 	return cmd
+}
+
+// withFlag returns an error with the flag that another address is given by, if the address
+// is taken.
+func withFlag(err error) error {
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return err
+	}
+	flag := "--listen"
+	for part, its := range map[string]string{"provider: ": "--provider", "console: ": "--console"} {
+		if strings.HasPrefix(err.Error(), part) {
+			flag = its
+		}
+	}
+	return exit.Errorf(exit.Failed, "%v", err).Hintf("another process listens there: stop it, or choose another address with %s", flag)
 }
 
 // newNode returns this program, to be started as one node of several.

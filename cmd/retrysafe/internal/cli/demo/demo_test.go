@@ -1,6 +1,7 @@
 package demo_test
 
 import (
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -55,6 +56,25 @@ func TestDemoRefusesBadStores(t *testing.T) {
 	here.RunArgs("demo", "--store", "postgres://u:se cret@h/db").Exits(2).Says("%40").InOneLine()
 	here.RunArgs("demo", "--store", "sqlite:").Exits(2).Says("needs a file").InOneLine()
 	here.RunArgs("demo", "--store", "memory:").Exits(2).Says("shares its transactions").InOneLine()
+}
+
+// An address that is taken or wrong is named with the flag that gives it.
+func TestDemoNamesTheFlagOfAnAddress(t *testing.T) {
+	t.Parallel()
+	busy, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	clitest.Must(t, err)
+	defer busy.Close()
+	here := clitest.NewShell(t, "")
+	for _, flag := range []string{"--listen", "--provider", "--console"} {
+		args := map[string]string{"--listen": "127.0.0.1:0", "--provider": "127.0.0.1:0", "--console": "off"}
+		args[flag] = busy.Addr().String()
+		line := []string{"demo"}
+		for name, value := range args {
+			line = append(line, name, value)
+		}
+		here.RunArgs(line...).Exits(5).Says("address already in use", "another address with "+flag)
+		here.RunArgs("demo", flag, "127.0.0.1:99999").Exits(2).Says(flag[2:] + ": address 127.0.0.1:99999").InOneLine()
+	}
 }
 
 // Two nodes are two processes over one store: one is killed, the other answers with

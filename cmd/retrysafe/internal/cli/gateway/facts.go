@@ -3,6 +3,8 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"io"
+	"os"
 	"time"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway"
@@ -27,10 +29,31 @@ func (b *builder) facts(c *config.Config, g *gateway.Gateway) console.Facts {
 			return string(text)
 		},
 	}
+	if c.Admin.Proof != "" {
+		f.Proof = func(context.Context) ([]byte, error) { return readProof(c.Admin.Proof) }
+	}
 	if len(c.Ledger) > 0 {
 		f.Reports = func(context.Context) ([]console.Report, error) { return reports(g), nil }
 	}
 	return f
+}
+
+// maxProof bounds the report of a proof. One with every check has some hundred kilobytes.
+const maxProof = 16 << 20
+
+// readProof reads the report that the console shows. It is read each time, so that a new
+// report needs no reload.
+func readProof(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxProof+1))
+	if err == nil && len(text) > maxProof {
+		err = fmt.Errorf("%s is larger than %d bytes: it is not the report of retrysafe prove", path, maxProof)
+	}
+	return text, err
 }
 
 // lastHour returns the outcomes of the last hour in this process.

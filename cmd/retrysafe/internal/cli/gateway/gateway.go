@@ -8,7 +8,9 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -208,6 +210,9 @@ func serve(ctx context.Context, env *command.Env, path string, over []config.Fla
 	}
 	b.metrics.Guard(&limits{b.budget, server}) // for as long as the process runs
 	err = server.Run(ctx)
+	if errors.Is(err, syscall.EADDRINUSE) && strings.HasPrefix(err.Error(), "admin listener: ") {
+		return exit.Errorf(exit.Failed, "%v", err).Hintf("another process listens there: stop it, or choose another address (--admin, or admin.listen in the configuration)")
+	}
 	if e, ok := errors.AsType[*exit.Error](err); ok {
 		return e
 	}

@@ -202,6 +202,19 @@ func TestGatewayReloads(t *testing.T) {
 	}
 }
 
+// A reload that takes the operators' listener away says so.
+func TestGatewayReloadsWithoutOperators(t *testing.T) {
+	t.Parallel()
+	conf := filepath.Join(t.TempDir(), "gateway.yaml")
+	const rest = "upstream: http://127.0.0.1:9\ntenant: bearer\nstore: 'memory:'\nlisten: 127.0.0.1:0\njanitor: {off: true}\n"
+	clitest.Must(t, os.WriteFile(conf, []byte(rest+"admin: {listen: '127.0.0.1:0', token: a-token-of-operators}\n"), 0o600))
+	p := clitest.Start(t, "gateway", "--config", conf)
+	p.Until("operators on")
+	clitest.Must(t, os.WriteFile(conf, []byte(rest), 0o600))
+	p.Until("the listener of operators is closed")
+	p.Stop(0)
+}
+
 // SIGTERM lets accepted requests end; a second one does not wait.
 func TestGatewayDrainsUnlessToldTwice(t *testing.T) {
 	t.Parallel()
@@ -309,7 +322,9 @@ func TestGatewayCannotListen(t *testing.T) {
 	busy, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	clitest.Must(t, err)
 	defer busy.Close()
-	clitest.NewShell(t, "memory:").Run("gateway --upstream http://127.0.0.1:1 --tenant none --listen", busy.Addr().String()).Exits(5).Says("address already in use")
+	clitest.NewShell(t, "memory:").Run("gateway --upstream http://127.0.0.1:1 --tenant none --listen", busy.Addr().String()).Exits(5).Says("address already in use", "--listen")
+	clitest.NewShell(t, "memory:").With("RETRYSAFE_ADMIN_TOKEN", "a-token-of-operators").
+		Run("gateway --upstream http://127.0.0.1:1 --tenant none --listen 127.0.0.1:0 --admin", busy.Addr().String()).Exits(5).Says("address already in use", "--admin").InOneLine()
 }
 
 // A gateway does not start over a store whose keys were stored under other settings,

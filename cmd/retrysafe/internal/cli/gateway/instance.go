@@ -34,12 +34,14 @@ type instance struct {
 	operators *operators   // nil: there are none
 	release   []func() error
 	traces    *exporter // nil without tracing
+	pushed    *pusher   // nil if no metrics are sent
 }
 
 // Drain implements [listener.App].
 func (i *instance) Drain(ctx context.Context) error {
 	err := errors.Join(i.operators.close(ctx), i.Gateway.Drain(ctx))
 	i.traces.flush(ctx)
+	i.pushed.flush(ctx)
 	for _, f := range i.release {
 		err = errors.Join(err, f())
 	}
@@ -93,7 +95,11 @@ func (b *builder) build(ctx context.Context, c *config.Config) (listener.App, er
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	reloaded := b.last != nil
+	gone := reloaded && hasOperators(b.last) && !hasOperators(c)
 	b.last, b.warnings = c, slices.Concat(warnings(c, i.Gateway), l.Address.Warnings(), storeurl.Caveats(ctx, opened.Store))
+	if gone {
+		b.warnings = append(b.warnings, "the configuration has no admin.listen and no admin.socket any more: the listener of operators is closed, and health, metrics and the console with it")
+	}
 	if reloaded { // those of the first configuration are announced with the addresses
 		for _, w := range b.warnings {
 			b.logger.Warn("retrysafe: " + printable.Text(w))
@@ -158,6 +164,9 @@ func (b *builder) newInstance(ctx context.Context, c *config.Config, d *deployme
 	if err := b.addOperators(c, i, d); err != nil {
 		return nil, err
 	}
+	if i.pushed, err = newPusher(&c.Tracing, b.metrics, b.logger); err != nil {
+		return nil, err
+	}
 	b.running = d
 	b.metrics.Routes(g.Routes()...)
 	i.onRelease(b.metrics.Store(func() bool { return g.Ready() == nil }), b.metrics.Guard(g.Guard()))
@@ -215,6 +224,9 @@ func (b *builder) announce(at listener.Addresses) {
 	}
 	if c.Tracing.Endpoint != "" {
 		say("traces to %s", printable.Text(c.Tracing.URL()))
+		if c.Tracing.MetricsEvery > 0 {
+			say("metrics to %s every %v", printable.Text(c.Tracing.MetricsURL()), c.Tracing.MetricsEvery)
+		}
 	}
 	if at.Admin != "" {
 		say("operators on %s", printable.Text(at.Admin))

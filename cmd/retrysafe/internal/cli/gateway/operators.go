@@ -33,6 +33,9 @@ func (i *instance) Operators() http.Handler {
 	return i.operators.console
 }
 
+// hasOperators reports whether a configuration has a listener for operators.
+func hasOperators(c *config.Config) bool { return c.Admin.Listen != "" || c.Admin.Socket != "" }
+
 // close stops what operators have begun, and stores what is known of it.
 func (o *operators) close(ctx context.Context) error {
 	if o == nil {
@@ -45,7 +48,7 @@ func (o *operators) close(ctx context.Context) error {
 // of the gateway uses it: with its cache, its encryption and its outbox.
 func (b *builder) addOperators(c *config.Config, i *instance, d *deployment) error {
 	people := c.Admin.People()
-	if len(people) == 0 || c.Admin.Listen == "" && c.Admin.Socket == "" {
+	if len(people) == 0 || !hasOperators(c) {
 		return nil
 	}
 	receipts, _ := d.opened.Outbox.(outbox.ReceiptKeeper) // nil: the store keeps none
@@ -84,7 +87,7 @@ func (b *builder) pass(ctx context.Context, c *config.Config, g *gateway.Gateway
 		set.Sweeper = janitor.NewSweeper(g.Store(), &opts)
 	}
 	if wanted("reconcile") && len(c.Reconcile.Resolvers) > 0 {
-		resolvers, err := gateway.Resolvers(c)
+		resolvers, err := gateway.Resolvers(c, nil)
 		if err != nil {
 			return nil, err
 		}

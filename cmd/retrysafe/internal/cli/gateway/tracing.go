@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,19 +50,28 @@ func newExporter(ctx context.Context, c *config.Tracing, logger *slog.Logger) (*
 	if err != nil {
 		return nil, exit.Usagef("tracing: %v", err)
 	}
-	var id [8]byte
-	_, _ = rand.Read(id[:]) // it never fails
-	about := resource.NewSchemaless(
-		attribute.String("service.name", c.Service), attribute.String("service.version", build.Current().Version),
-		attribute.String("service.instance.id", hex.EncodeToString(id[:])),
-	)
 	return &exporter{logger: logger, provider: trace.NewTracerProvider(
-		trace.WithResource(about),
+		trace.WithResource(resourceOf(c)),
 		trace.WithSampler(trace.ParentBased(trace.TraceIDRatioBased(c.Sample))),
 		trace.WithBatcher(client, trace.WithMaxQueueSize(maxSpans), trace.WithMaxExportBatchSize(exportBatch),
 			trace.WithBatchTimeout(exportEvery), trace.WithExportTimeout(c.Timeout)),
 	)}, nil
 }
+
+// resourceOf returns what spans and metrics say about this process.
+func resourceOf(c *config.Tracing) *resource.Resource {
+	return resource.NewSchemaless(
+		attribute.String("service.name", c.Service), attribute.String("service.version", build.Current().Version),
+		attribute.String("service.instance.id", instanceID()),
+	)
+}
+
+// instanceID is the name of this process, the same after a reload.
+var instanceID = sync.OnceValue(func() string {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // it never fails
+	return hex.EncodeToString(id[:])
+})
 
 // tracer returns what makes the spans, or nil.
 func (e *exporter) tracer() *otel.Tracer {
@@ -104,6 +114,6 @@ func tellErrors(logger *slog.Logger) {
 		if before != 0 && now-before < int64(errorPause) || !last.CompareAndSwap(before, now) {
 			return
 		}
-		logger.Warn("retrysafe: spans were not sent to the collector, and are lost; requests are not affected", "error", err)
+		logger.Warn("retrysafe: spans were not sent to the collector, or metrics, and are lost; requests are not affected", "error", err)
 	}))
 }

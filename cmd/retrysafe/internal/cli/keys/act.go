@@ -84,7 +84,10 @@ func openToAct(ctx context.Context, env *command.Env, target *stores.Flags, flag
 	if err != nil {
 		return nil, err
 	}
-	flags.By = cmp.Or(s.Author(), flags.By)
+	if err := flags.Adopt(s.Person()); err != nil {
+		s.Close(ctx)
+		return nil, err
+	}
 	return s, nil
 }
 

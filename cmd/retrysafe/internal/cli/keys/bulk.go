@@ -94,7 +94,9 @@ func (b *bulk) run(ctx context.Context, env *command.Env, target *stores.Flags) 
 		return err
 	}
 	defer s.Close(ctx)
-	b.flags.By = cmp.Or(s.Author(), b.flags.By)
+	if err := b.flags.Adopt(s.Person()); err != nil {
+		return err
+	}
 	b.batch.By = b.flags.By
 	sel, err := s.Select(ctx, b.batch)
 	switch {

@@ -2,7 +2,9 @@ package keys
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,6 +14,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
+	"github.com/retrysafe/retrysafe/internal/adminwire"
 	"github.com/retrysafe/retrysafe/operator"
 )
 
@@ -52,7 +55,9 @@ next, ready to be copied. After an outage this is the first thing to look at.
 		if len(groups) == 0 {
 			fmt.Fprintln(env.Err, "nothing needs a person")
 		}
-		return writeGroups(env, format, groups, &filter, s.Again())
+		return writeGroups(env, format, groups, func(g *operator.Group) []terminal.Option {
+			return offered(s.Person(), groupOptions(g, &filter, s.Again()))
+		})
 	})
 	return cmd
 }
@@ -71,14 +76,14 @@ type groupJSON struct {
 	Next      []string  `json:"next"`
 }
 
-func writeGroups(env *command.Env, format *command.Choice, groups []operator.Group, f *operator.Filter, repeat string) error {
+func writeGroups(env *command.Env, format *command.Choice, groups []operator.Group, options func(*operator.Group) []terminal.Option) error {
 	t := terminal.NewTable(env.Out, format.Is("csv"), "COUNT", "DEAD", "OLDEST", "STATE", "OPERATION", "STATUS", "REASON")
 	for i := range groups {
 		g := &groups[i]
 		if format.Is("json") {
 			j := groupJSON{State: g.State.String(), Disputed: g.Disputed, Operation: g.Operation, Reason: g.Reason, Status: g.Status,
 				Count: g.Count, Dead: g.Dead, OldestAt: g.Oldest, Age: int64(g.Age / time.Second), Next: []string{}}
-			for _, o := range groupOptions(g, f, repeat) {
+			for _, o := range options(g) {
 				j.Next = append(j.Next, o.Command)
 			}
 			if err := terminal.WriteJSON(env.Out, j); err != nil {
@@ -99,7 +104,7 @@ func writeGroups(env *command.Env, format *command.Choice, groups []operator.Gro
 	for i := range groups {
 		g := &groups[i]
 		fmt.Fprintf(env.Out, "\n%s, %s%s:\n", terminal.Count(g.Count, "key", "keys"), terminal.OrDash(printable.Text(g.Operation)), groupReason(g))
-		for _, o := range groupOptions(g, f, repeat) {
+		for _, o := range options(g) {
 			fmt.Fprintf(env.Out, "  # %s\n  %s\n", o.When, o.Command)
 		}
 	}
@@ -122,6 +127,14 @@ func groupState(g *operator.Group) string {
 	default:
 		return g.State.String() + ", due"
 	}
+}
+
+// offered returns the options of a person: those that only look, if the token may not act.
+func offered(p adminwire.Person, options []terminal.Option) []terminal.Option {
+	if p.Role != "read" {
+		return options
+	}
+	return slices.DeleteFunc(options, func(o terminal.Option) bool { return !strings.HasPrefix(o.Command, "retrysafe keys list") })
 }
 
 // groupOptions returns what a person may do about a group. Repeat are the flags that name

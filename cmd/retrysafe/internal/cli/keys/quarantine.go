@@ -1,7 +1,6 @@
 package keys
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -111,8 +110,10 @@ func (q *quarantine) run(ctx context.Context, env *command.Env, target *stores.F
 	if err != nil {
 		return err
 	}
-	q.flags.By = cmp.Or(s.Author(), q.flags.By)
 	defer s.Close(ctx)
+	if err := q.flags.Adopt(s.Person()); err != nil && !q.dryRun {
+		return err
+	}
 	progress := env.Progress()
 	q.suspects.Progress = func(r operator.Report) { progress.Show(int64(r.Looked), "read") }
 	report, err := s.Survey(ctx, q.suspects)

@@ -25,8 +25,9 @@ type place interface {
 	fmt.Stringer
 	// Again returns the flags with which another command finds the same place.
 	Again() string
-	// Author returns the author of all actions, or nothing if the command line names it.
-	Author() string
+	// Person returns the author of all actions and its role, or nothing if the command line
+	// names the author.
+	Person() adminwire.Person
 	// StoreError returns an error of the place as one of the command.
 	StoreError(err error) error
 	Close(ctx context.Context)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/action"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
@@ -81,7 +82,9 @@ be given so: '"a\tb"'.`,
 			}
 			return terminal.WriteJSON(env.Out, j)
 		}
-		writeRecord(env.Out, &r, downstream, receipts, s.Again(), body, long)
+		writeRecord(env.Out, &r, downstream, receipts, body, long)
+		a := advise(&r.Record, s.Again())
+		action.WriteOptions(env.Out, s.Person(), a.meaning, a.options)
 		return nil
 	})
 	return cmd
@@ -103,7 +106,7 @@ func downstreamKey(ctx context.Context, s *session, ref retrysafe.Ref) string {
 
 // writeRecord writes everything about a record, for people. Receipts are of the messages
 // that settled it.
-func writeRecord(w io.Writer, r *adminwire.View, downstream string, receipts []outbox.KeptReceipt, repeat string, body, long bool) {
+func writeRecord(w io.Writer, r *adminwire.View, downstream string, receipts []outbox.KeptReceipt, body, long bool) {
 	d := terminal.NewDetails(w)
 	d.Add("scope", "%s", printable.Name(r.Scope))
 	d.Add("key", "%s", printable.Name(r.Key))
@@ -160,8 +163,6 @@ func writeRecord(w io.Writer, r *adminwire.View, downstream string, receipts []o
 	if body && r.Result != nil {
 		fmt.Fprintf(w, "\n%s\n", strings.TrimRight(printable.Lines(string(r.Result.Body)), "\n"))
 	}
-	a := advise(&r.Record, repeat)
-	terminal.WriteOptions(w, a.meaning, a.options)
 }
 
 // traceID returns the id of the trace of the first attempt, if it is kept.

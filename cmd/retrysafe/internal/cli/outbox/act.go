@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -51,7 +50,9 @@ func (o *operation) run(ctx context.Context, env *command.Env, f *boxFlags, flag
 		return err
 	}
 	defer s.Close(ctx)
-	flags.By = cmp.Or(s.Author(), flags.By)
+	if err := flags.Adopt(s.Person()); err != nil {
+		return err
+	}
 	m, dead, err := s.find(ctx, id)
 	if err == nil && dead != o.dead {
 		is := "not a dead letter: its delivery fails, and is still tried"

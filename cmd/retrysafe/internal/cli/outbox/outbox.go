@@ -64,8 +64,9 @@ type session struct {
 type place interface {
 	// Again returns the flags with which another command finds the same place.
 	Again() string
-	// Author returns the author of all actions, or nothing if the command line names it.
-	Author() string
+	// Person returns the author of all actions and its role, or nothing if the command line
+	// names the author.
+	Person() adminwire.Person
 	// StoreError returns an error of the place as one of the command.
 	StoreError(err error) error
 	// Receipts returns receipts of delivered messages. If there are none to be kept, the

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/action"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/keyref"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
@@ -61,15 +62,16 @@ the worker keeps receipts.`,
 		if format.Is("json") {
 			return terminal.WriteJSON(env.Out, newMessageJSON(&m, dead, body))
 		}
-		writeMessage(env.Out, &m, dead, s.Again(), body, long)
+		writeMessage(env.Out, &m, dead, body, long)
+		means, next := advise(&m, dead, s.Again())
+		action.WriteOptions(env.Out, s.Person(), means, next)
 		return nil
 	})
 	return cmd
 }
 
-// writeMessage writes everything about a message, for people. Repeat are the flags that
-// name the store.
-func writeMessage(w io.Writer, m *adminwire.MessageView, dead bool, repeat string, body, long bool) {
+// writeMessage writes everything about a message, for people.
+func writeMessage(w io.Writer, m *adminwire.MessageView, dead, body, long bool) {
 	now := m.Enqueued.Add(m.Age) // by the clock of the store
 	d := terminal.NewDetails(w)
 	d.Add("message", "%d", m.ID)
@@ -100,9 +102,14 @@ func writeMessage(w io.Writer, m *adminwire.MessageView, dead bool, repeat strin
 	if body {
 		fmt.Fprintf(w, "\n%s\n", strings.TrimRight(printable.Lines(string(m.Payload)), "\n"))
 	}
+}
+
+// advise explains a message, and returns what an operator may do. Repeat are the flags that
+// name the store.
+func advise(m *adminwire.MessageView, dead bool, repeat string) (means string, next []terminal.Option) {
 	at := fmt.Sprintf("%s %d --revision %d --why '...'", repeat, m.ID, m.Revision)
-	means := "Its delivery has failed, and is tried again later. If it has a group, the others of it wait."
-	next := []terminal.Option{{When: "let its group continue without it; it becomes a dead letter", Command: "retrysafe outbox skip" + at}}
+	means = "Its delivery has failed, and is tried again later. If it has a group, the others of it wait."
+	next = []terminal.Option{{When: "let its group continue without it; it becomes a dead letter", Command: "retrysafe outbox skip" + at}}
 	if dead {
 		means = "It was given up, and stays until you decide. If its receiver has forgotten its key by now and it had happened, sending it again makes a second effect: find out first."
 		next = []terminal.Option{
@@ -110,5 +117,5 @@ func writeMessage(w io.Writer, m *adminwire.MessageView, dead bool, repeat strin
 			{When: "it is not wanted any more, or has happened: forget it for good", Command: "retrysafe outbox drop" + at},
 		}
 	}
-	terminal.WriteOptions(w, means, next)
+	return means, next
 }

@@ -128,7 +128,7 @@ func (f *runFlags) run(ctx context.Context, env *command.Env) error {
 			f.tombstone = c.Janitor.Tombstone
 		}
 		if ask == nil && f.includes("reconcile") && len(c.Reconcile.Resolvers) > 0 {
-			all, err := gateway.Resolvers(c)
+			all, err := gateway.Resolvers(c, nil)
 			if err != nil {
 				return exit.Usagef("%v", err)
 			}

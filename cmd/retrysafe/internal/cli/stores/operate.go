@@ -20,8 +20,9 @@ import (
 // What a session offers to commands is what the admin API of a gateway offers, too; see
 // [Admin].
 
-// Author is empty: the command line names the author.
-func (s *Session) Author() string { return "" }
+// Person is empty: the command line names the author, and what it may do is the
+// database's to say.
+func (s *Session) Person() adminwire.Person { return adminwire.Person{} }
 
 // Again returns the flags, each after a space, with which another command finds the same
 // store.

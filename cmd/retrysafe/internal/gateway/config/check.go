@@ -57,8 +57,8 @@ func (k *checker) addresses() {
 	k.address("listen", k.Listen)
 	if k.Admin.Listen != "" {
 		k.address("admin.listen", k.Admin.Listen)
-		if k.Admin.Listen == k.Listen && !strings.HasSuffix(k.Listen, ":0") {
-			k.refuse("admin.listen", "clients come in at %s already; operators need an address of their own", quote(k.Listen))
+		if samePlace(k.Admin.Listen, k.Listen) {
+			k.refuse("admin.listen", "clients come in at %s already; operators need a port of their own", quote(k.Listen))
 		}
 	}
 	k.pair("tls", k.TLS.CertFile, k.TLS.KeyFile)
@@ -84,6 +84,38 @@ func (k *checker) address(path, address string) {
 	}
 }
 
+// samePlace reports whether two addresses are of one port of this machine, however they
+// are spelled: an address without a host is every address of the machine. Port 0 is any
+// that is free.
+func samePlace(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	if errA != nil || errB != nil {
+		return false
+	}
+	n, errA := strconv.ParseUint(portA, 10, 16)
+	m, errB := strconv.ParseUint(portB, 10, 16)
+	if errA != nil || errB != nil || n != m || n == 0 {
+		return false
+	}
+	return sameHost(hostA, hostB)
+}
+
+func sameHost(a, b string) bool {
+	if a == "" || b == "" || strings.EqualFold(a, b) {
+		return true
+	}
+	if strings.EqualFold(b, "localhost") {
+		a, b = b, a
+	}
+	ip, errB := netip.ParseAddr(b)
+	if strings.EqualFold(a, "localhost") { // it is 127.0.0.1, and on most machines ::1 too
+		return errB == nil && (ip.IsUnspecified() || ip.Unmap() == netip.AddrFrom4([4]byte{127, 0, 0, 1}) || ip == netip.IPv6Loopback())
+	}
+	other, errA := netip.ParseAddr(a)
+	return errA == nil && errB == nil && (ip.IsUnspecified() || other.IsUnspecified() || ip.Unmap() == other.Unmap())
+}
+
 // pair refuses a certificate without its key, and a key without its certificate.
 func (k *checker) pair(path, cert, key string) {
 	switch {
@@ -107,7 +139,7 @@ func (k *checker) upstream() {
 		k.refuse("upstream", "it has a user or a password in it, which would not be sent")
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		k.refuse("upstream", "%s has something behind its path; queries are the requests' own", quote(k.Upstream))
-	case u.Host == k.Listen && u.Port() != "0":
+	case loopback(u.Hostname()) && samePlace(u.Host, k.Listen):
 		k.refuse("upstream", "%s is where this gateway itself listens", quote(u.Host))
 	}
 	if u.Scheme != "https" && k.UpstreamTLS != (UpstreamTLS{}) {

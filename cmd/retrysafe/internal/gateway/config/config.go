@@ -197,7 +197,10 @@ type Admin struct {
 	// the file that it was read from, if it was.
 	MetricsToken     Secret
 	MetricsTokenFile string
-	TLS              TLS
+	// Proof is the file with a report of "retrysafe prove --format json" that the console
+	// shows.
+	Proof string
+	TLS   TLS
 }
 
 // TLS is a certificate, as PEM files that are read again when they change.

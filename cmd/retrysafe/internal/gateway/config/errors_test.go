@@ -95,7 +95,11 @@ func TestWhatIsWrongIsSaidWithItsPlace(t *testing.T) {
 		{"+admin: {tls: {key_file: k.pem}}", "gw.yaml:3:9: admin.tls.cert_file: it is missing; a key is of no use without its certificate"},
 		{"+admin: {listen: ':8081'}", "gw.yaml:3:1: admin.token: it is missing; a request to admin.listen must show a token of at least 16 characters: token: ${RETRYSAFE_ADMIN_TOKEN}, or token_file"},
 		{"+admin: {listen: ':8081', token: secret}", "gw.yaml:3:33: admin.token: the token has 6 characters; it takes at least 16: openssl rand -hex 32"},
-		{"+admin: {listen: '127.0.0.1:8080', token: 0123456789abcdef}", `gw.yaml:3:17: admin.listen: clients come in at "127.0.0.1:8080" already; operators need an address of their own`},
+		{"+admin: {listen: '127.0.0.1:8080', token: 0123456789abcdef}", `gw.yaml:3:17: admin.listen: clients come in at "127.0.0.1:8080" already; operators need a port of their own`},
+		{"+admin: {listen: ':8080', token: 0123456789abcdef}", `gw.yaml:3:17: admin.listen: clients come in at "127.0.0.1:8080" already; operators need a port of their own`},
+		{"+admin: {listen: 'localhost:8080', token: 0123456789abcdef}", `gw.yaml:3:17: admin.listen: clients come in at "127.0.0.1:8080" already; operators need a port of their own`},
+		{"+listen: '[::]:8080'\nadmin: {listen: '127.0.0.1:08080', token: 0123456789abcdef}", `gw.yaml:4:17: admin.listen: clients come in at "[::]:8080" already; operators need a port of their own`},
+		{"+listen: localhost:8080\nadmin: {listen: '[::1]:8080', token: 0123456789abcdef}", `gw.yaml:4:17: admin.listen: clients come in at "localhost:8080" already; operators need a port of their own`},
 		{"+encryption: {keys_file: ''}", "gw.yaml:3:25: encryption.keys_file: it is empty; name the file with the keys, or leave the section out"},
 
 		// Tenants
@@ -172,6 +176,21 @@ gw.yaml:3:76: defaults.replay_headers[2]: it is empty where the name of a header
 		}
 		if got := refused(t, text); got != c.want {
 			t.Errorf("%s\n\ngot\n\t%s\nwant\n\t%s\n", text, strings.ReplaceAll(got, "\n", "\n\t"), strings.ReplaceAll(c.want, "\n", "\n\t"))
+		}
+	}
+}
+
+// Two addresses of the machine may have the same port, and port 0 is any that is free.
+func TestListenersOfOtherAddresses(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"listen: 10.0.0.1:8080\nadmin: {listen: '127.0.0.1:8080', token: 0123456789abcdef}",
+		"listen: 127.0.0.1:8080\nadmin: {listen: '[::1]:8080', token: 0123456789abcdef}",
+		"listen: localhost:8080\nadmin: {listen: '127.0.0.2:8080', token: 0123456789abcdef}",
+		"listen: localhost:0\nadmin: {listen: '127.0.0.1:0', token: 0123456789abcdef}",
+	} {
+		if _, err := config.Parse("gw.yaml", []byte(least+text), nil); err != nil {
+			t.Errorf("%s\n%v", text, err)
 		}
 	}
 }

@@ -32,6 +32,7 @@ func (c *Config) fields() section {
 			{"token_file", text(&c.Admin.TokenFile)},
 			{"metrics_token", secretText(&c.Admin.MetricsToken, redactAll)},
 			{"metrics_token_file", text(&c.Admin.MetricsTokenFile)},
+			{"proof", text(&c.Admin.Proof)},
 			{"tls", c.Admin.TLS.fields()},
 		}},
 		{"tls", c.TLS.fields()},

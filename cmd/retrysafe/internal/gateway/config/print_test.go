@@ -26,7 +26,7 @@ routes:
   - { match: "example.com/y/{z...}", async: true, stream: false }
 limits: { new_keys_per_second: 0.5, new_keys_burst: 3, lookups_per_second: 1000, active_keys: 5, in_flight: 6 }
 encryption: { keys_file: "my keys" }
-admin: { listen: ":8081", socket: /run/retrysafe/admin.sock, tokens: [{ name: anna, role: act, token: "a-token-of-anna-only" }], token: "#\"'$$$${PW}xxxxxxxxx", metrics_token: "for-metrics-$${alone}", tls: { cert_file: a, key_file: b } }
+admin: { listen: ":8081", socket: /run/retrysafe/admin.sock, tokens: [{ name: anna, role: act, token: "a-token-of-anna-only" }], token: "#\"'$$$${PW}xxxxxxxxx", metrics_token: "for-metrics-$${alone}", proof: proof.json, tls: { cert_file: a, key_file: b } }
 tls: { cert_file: "true", key_file: "5" }
 upstream_tls: { ca_file: ca, server_name: s, cert_file: c, key_file: k }
 server: { max_header: 1000, max_connections: 1, max_memory: 2000000, min_body_rate: 500, read_header: 1s, read_body: 2s, write: 3s, idle: 4s, drain: 5s, drain_delay: 8s, upstream_connections: 6, dial_timeout: 7s }

@@ -76,9 +76,9 @@ type HeaderFile struct {
 
 // Open returns the resolver. Body returns the body of an operation's request, where the
 // record has it; it may be nil.
-func (r *Resolver) Open(body func(retrysafe.Record) ([]byte, bool)) (*httpresolver.Resolver, error) {
+func (r *Resolver) Open(body func(retrysafe.Record) ([]byte, bool), tracer retrysafe.Tracer) (*httpresolver.Resolver, error) {
 	opts := &httpresolver.Options{
-		Name: r.Name, Token: string(r.Token), Namespace: Namespace, Call: UpstreamCall, PlainHTTP: r.PlainHTTP, Deadline: r.Deadline, Body: body,
+		Name: r.Name, Token: string(r.Token), Namespace: Namespace, Call: UpstreamCall, PlainHTTP: r.PlainHTTP, Deadline: r.Deadline, Body: body, Tracer: tracer,
 	}
 	if r.Endpoint != "" {
 		one, err := httpresolver.New(r.Endpoint, opts)
@@ -280,7 +280,7 @@ func (k *checker) resolver(i int) {
 			}
 		}
 	}
-	_, err := r.Open(nil)
+	_, err := r.Open(nil, nil)
 	for _, e := range unjoined(err) {
 		field, wrong := "", e
 		if f, ok := errors.AsType[*httpresolver.FieldError](e); ok {

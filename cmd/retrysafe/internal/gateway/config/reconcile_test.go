@@ -44,7 +44,7 @@ rules:
 	if first.Status[0] != "200" || strings.Join(first.When["/data/0/status"], " ") != "paid settled" || first.When["/data/0/live"][0] != "true" || first.Answer.Status != 201 || first.Answer.Header["X-A"] != "b" {
 		t.Errorf("got %+v", first)
 	}
-	if _, err := r.Open(func(retrysafe.Record) ([]byte, bool) { return nil, false }); err != nil {
+	if _, err := r.Open(func(retrysafe.Record) ([]byte, bool) { return nil, false }, nil); err != nil {
 		t.Error(err)
 	}
 	if !c.Resolves("POST /payments") || c.Resolves("POST /exports") || c.Resolves("") {

@@ -22,6 +22,8 @@ type Tracing struct {
 	Service string
 	// Timeout bounds one export. Default 10 s.
 	Timeout time.Duration
+	// MetricsEvery is how often metrics are sent to the same collector. Zero: never.
+	MetricsEvery time.Duration
 	// Headers are sent with each export, and so are those of HeaderFiles, whose values are
 	// in files of their own.
 	Headers     []Header
@@ -38,19 +40,35 @@ func (t *Tracing) fields() section {
 		{"sample", rate(&t.Sample)},
 		{"service", text(&t.Service)},
 		{"timeout", span(&t.Timeout)},
+		{"metrics_every", span(&t.MetricsEvery)},
 		{"headers", headers(&t.Headers)},
 		{"header_files", headerFiles(&t.HeaderFiles)},
 	}
 }
 
+const (
+	tracesPath  = "/v1/traces"
+	metricsPath = "/v1/metrics"
+)
+
 // URL returns the endpoint with its path.
 func (t *Tracing) URL() string {
 	u, err := url.Parse(t.Endpoint)
 	if err == nil && (u.Path == "" || u.Path == "/") {
-		u.Path = "/v1/traces"
+		u.Path = tracesPath
 		return u.String()
 	}
 	return t.Endpoint
+}
+
+// MetricsURL returns where the same collector takes metrics, or nothing if that is not
+// known.
+func (t *Tracing) MetricsURL() string {
+	base, ok := strings.CutSuffix(t.URL(), tracesPath)
+	if !ok {
+		return ""
+	}
+	return base + metricsPath
 }
 
 // Header returns all headers of an export.
@@ -95,6 +113,9 @@ func (k *checker) tracing() {
 	if t.Timeout <= 0 {
 		k.refuse("tracing.timeout", "it must be more than 0")
 	}
+	if t.MetricsEvery < 0 || t.MetricsEvery > 0 && t.MetricsEvery < time.Second {
+		k.refuse("tracing.metrics_every", "it must be at least 1s, or 0 to send no metrics")
+	}
 	if t.Service == "" {
 		k.refuse("tracing.service", "it is empty; it is the name of this gateway in traces")
 	}
@@ -112,7 +133,7 @@ func (k *checker) tracing() {
 		}
 	}
 	if t.Endpoint == "" {
-		if len(t.Headers)+len(t.HeaderFiles) > 0 {
+		if len(t.Headers)+len(t.HeaderFiles) > 0 || t.MetricsEvery > 0 {
 			k.refuse("tracing.endpoint", "it is missing; it is the URL of a collector, such as http://127.0.0.1:4318")
 		}
 		return
@@ -125,6 +146,8 @@ func (k *checker) tracing() {
 		k.refuse("tracing.endpoint", "it has a password in it; put that into headers, or into a file that header_files names")
 	case u.Scheme == "http" && !isLocal(u.Hostname()) && slices.ContainsFunc(slices.Collect(maps.Keys(t.Header())), credential):
 		k.refuse("tracing.endpoint", "headers would be sent there unencrypted, and one of them is a credential; use https")
+	case t.MetricsEvery > 0 && t.MetricsURL() == "":
+		k.refuse("tracing.metrics_every", "the path of tracing.endpoint does not end with %s, so it is not known where the collector takes metrics; leave the path out, or let it end so", tracesPath)
 	}
 }
 

@@ -21,11 +21,12 @@ tracing:
   sample: 0.05
   service: payments
   timeout: 2s
+  metrics_every: 30s
   headers: { X-Api-Key: "${TOKEN}" }
   header_files: { Authorization: `+file+` }
 `)
 	tr := &c.Tracing
-	if tr.URL() != "https://collector.example/v1/traces" || tr.Sample != 0.05 || tr.Service != "payments" || tr.Timeout != 2*time.Second {
+	if tr.URL() != "https://collector.example/v1/traces" || tr.Sample != 0.05 || tr.Service != "payments" || tr.Timeout != 2*time.Second || tr.MetricsEvery != 30*time.Second {
 		t.Errorf("%+v", tr)
 	}
 	if want := map[string]string{"X-Api-Key": "a-token-of-the-environment", "Authorization": "Bearer a-token-of-a-file"}; !maps.Equal(tr.Header(), want) {
@@ -47,6 +48,14 @@ tracing:
 			t.Errorf("%s is %s, want %s", endpoint, got, want)
 		}
 	}
+	for endpoint, want := range map[string]string{
+		"http://127.0.0.1:4318":            "http://127.0.0.1:4318/v1/metrics",
+		"https://c.example/otlp/v1/traces": "https://c.example/otlp/v1/metrics",
+	} {
+		if got := parse(t, least+"\ntracing: { endpoint: \""+endpoint+"\", metrics_every: 1m }\n").Tracing.MetricsURL(); got != want {
+			t.Errorf("metrics of %s go to %s, want %s", endpoint, got, want)
+		}
+	}
 }
 
 func TestTracingIsRefused(t *testing.T) {
@@ -61,6 +70,9 @@ func TestTracingIsRefused(t *testing.T) {
 		`{ endpoint: "https://c.example", sample: 5 }`:                                                                   "tracing.sample: it is the share",
 		`{ endpoint: "https://c.example", sample: -0.1 }`:                                                                "tracing.sample: it is the share",
 		`{ endpoint: "https://c.example", timeout: 0s }`:                                                                 "tracing.timeout: it must be more than 0",
+		`{ endpoint: "https://c.example", metrics_every: 10ms }`:                                                         "tracing.metrics_every: it must be at least 1s",
+		`{ endpoint: "https://c.example/mine", metrics_every: 1m }`:                                                      "tracing.metrics_every: the path of tracing.endpoint",
+		`{ metrics_every: 1m }`:                                                                                          "tracing.endpoint: it is missing",
 		`{ endpoint: "https://c.example", service: "" }`:                                                                 "tracing.service: it is empty",
 		`{ endpoint: "https://c.example", headers: { "a b": c } }`:                                                       "is not the name of a header",
 		`{ endpoint: "https://c.example", headers: { A: b }, header_files: { a: ` + write(t, "token", "secret") + ` } }`: "headers has it too",

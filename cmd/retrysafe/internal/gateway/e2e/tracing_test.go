@@ -15,8 +15,10 @@ import (
 	"syscall"
 	"testing"
 
+	measured "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	common "go.opentelemetry.io/proto/otlp/common/v1"
+	numbers "go.opentelemetry.io/proto/otlp/metrics/v1"
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
@@ -26,19 +28,20 @@ import (
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
-// A sink takes spans, as a collector does: OTLP over HTTP.
+// A sink takes spans and metrics, as a collector does: OTLP over HTTP.
 type sink struct {
 	*httptest.Server
 
-	mu     sync.Mutex
-	spans  []*otlp.Span
-	raw    strings.Builder // all that came, as text and as bytes
-	header http.Header     // of the last export
+	mu      sync.Mutex
+	spans   []*otlp.Span
+	metrics map[string]*numbers.Metric // as they came last, by name
+	raw     strings.Builder            // all that came, as text and as bytes
+	header  http.Header                // of the last export
 }
 
 func newSink(t *testing.T) *sink {
 	t.Helper()
-	s := new(sink)
+	s := &sink{metrics: map[string]*numbers.Metric{}}
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(s.Close)
 	return s
@@ -46,6 +49,10 @@ func newSink(t *testing.T) *sink {
 
 func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
+	if err == nil && r.URL.Path == "/v1/metrics" {
+		s.takeMetrics(w, body)
+		return
+	}
 	var request collector.ExportTraceServiceRequest
 	if err != nil || r.URL.Path != "/v1/traces" || proto.Unmarshal(body, &request) != nil {
 		w.WriteHeader(http.StatusBadRequest)
@@ -62,6 +69,37 @@ func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/x-protobuf")
+}
+
+func (s *sink) takeMetrics(w http.ResponseWriter, body []byte) {
+	var request measured.ExportMetricsServiceRequest
+	if proto.Unmarshal(body, &request) != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.raw.Write(body)
+	s.raw.WriteString(prototext.Format(&request))
+	for _, resource := range request.GetResourceMetrics() {
+		for _, scope := range resource.GetScopeMetrics() {
+			for _, m := range scope.GetMetrics() {
+				s.metrics[m.GetName()] = m
+			}
+		}
+	}
+	w.Header().Set("Content-Type", "application/x-protobuf")
+}
+
+// counted returns the value of a counter without labels.
+func (s *sink) counted(name string) float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	total := 0.0
+	for _, p := range s.metrics[name].GetSum().GetDataPoints() {
+		total += p.GetAsDouble()
+	}
+	return total
 }
 
 // find returns the spans of this name about a key.
@@ -292,7 +330,7 @@ func TestDumpOfEverythingHasNoSecret(t *testing.T) {
 	g := newGateway(t, conf(s, "sqlite:"+database)+fmt.Sprintf(`
 encryption: { keys_file: %q }
 admin: { listen: %q, token: %s }
-tracing: { endpoint: %q, headers: { Authorization: "Bearer %s" } }
+tracing: { endpoint: %q, metrics_every: 1s, headers: { Authorization: "Bearer %s" } }
 metrics: { tenants: 10 }
 `, keys, admin, operators, traces.URL, collectors))
 	post := func(key, body string) {
@@ -324,6 +362,14 @@ metrics: { tenants: 10 }
 	}
 	if state := g.end(syscall.SIGTERM); !state.Success() {
 		t.Errorf("the gateway ended with %v:\n%s", state, g.log)
+	}
+	// Metrics arrive at the collector too, the last when the gateway ends: the numbers of a
+	// scrape, with the trace of a request as an exemplar.
+	if made, replayed := traces.counted("api_idempotency_reserve_created_total"), traces.counted("api_idempotency_reserve_replay_total"); made != 2 || replayed != 1 {
+		t.Errorf("the collector has %v new keys and %v replays, want 2 and 1", made, replayed)
+	}
+	if !strings.Contains(traces.text(), "exemplars") || !strings.Contains(traces.text(), "explicit_bounds") {
+		t.Error("the collector has no histogram with an exemplar")
 	}
 	stored := ""
 	for _, name := range []string{database, database + "-wal"} {

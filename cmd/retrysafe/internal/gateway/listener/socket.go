@@ -31,7 +31,12 @@ func openSocket(ctx context.Context, path string) (_ *socketFile, err error) {
 		return nil, err
 	}
 	private, err := os.MkdirTemp(filepath.Dir(path), ".rs")
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("the directory %s does not exist: create it, or choose another path for admin.socket", filepath.Dir(path))
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("the user of this process may not write into the directory %s: allow it, or choose another path for admin.socket", filepath.Dir(path))
+	case err != nil:
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(private) }() // the socket has left it, or is not needed

@@ -1,0 +1,143 @@
+package console_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/console"
+)
+
+// page returns the page at a path, for the holder of a token.
+func (s *site) page(token, path string) string {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, strings.TrimSuffix(s.url, "/api/v1")+path, nil)
+	must(s.t, err)
+	r.Header.Set("Authorization", "Bearer "+token)
+	res, err := http.DefaultClient.Do(r)
+	must(s.t, err)
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	must(s.t, err)
+	if res.StatusCode != http.StatusOK {
+		s.t.Fatalf("%s: status %d\n%s", path, res.StatusCode, text)
+	}
+	return string(text)
+}
+
+// until returns the page once it has what is read in the background.
+func (s *site) until(token, path, has string) string {
+	s.t.Helper()
+	text := ""
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if text = s.page(token, path); strings.Contains(text, has) {
+			return text
+		}
+	}
+	s.t.Fatalf("%s has no %q:\n%s", path, has, text)
+	return ""
+}
+
+// unknowns stores records that need a person, many at a time.
+func (s *site) unknowns(n int) {
+	s.t.Helper()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	store := func(i int) {
+		if _, err := s.store.Create(s.t.Context(), retrysafe.Write{Term: time.Hour, Record: retrysafe.Record{
+			Ref: retrysafe.Ref{Scope: "tenant", Key: fmt.Sprint("key-", i)}, Operation: "POST /payments", State: retrysafe.StateUnknown, Reason: "the handler answered 500",
+			Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{byte(i), byte(i >> 8), 1}, Attempt: 1, Retain: time.Hour,
+		}}); err != nil {
+			s.t.Error(err)
+		}
+	}
+	for i := range n {
+		wg.Go(func() { store(i) })
+	}
+}
+
+// A count that is not of all records is marked, as one above 100,000 is.
+func TestCountsOfManyAreMarked(t *testing.T) { onStores(t, countsOfManyAreMarked) }
+
+func countsOfManyAreMarked(t *testing.T, s *site) {
+	t.Helper()
+	const stored, counted = 700, 500 // the first page that is read has 500
+	s.handler.CountUpTo(counted)
+	s.unknowns(stored)
+	text := s.until(anna, "/", "need you</h2>")
+	found := regexp.MustCompile(`About ([\d,]+) keys or more need you`).FindStringSubmatch(text)
+	if found == nil || !strings.Contains(text, `<span class="about">about</span> `+found[1]) {
+		t.Fatalf("the count is not marked:\n%s", text)
+	}
+	var n int
+	if _, err := fmt.Sscan(strings.ReplaceAll(found[1], ",", ""), &n); err != nil || n < counted || n > stored {
+		t.Errorf("it counts %s of %d, want at least %d", found[1], stored, counted)
+	}
+	if text := s.page(anna, "/reconciliation"); !strings.Contains(text, "about "+found[1]) {
+		t.Errorf("the count of the reconciliation is not marked:\n%s", text)
+	}
+}
+
+// A count of all records is exact, and not marked.
+func TestCountsOfAFewAreExact(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.unknowns(7)
+	if text := s.until(anna, "/", "7 keys need you"); strings.Contains(text, `class="about"`) || strings.Contains(text, "About ") {
+		t.Errorf("the count is marked:\n%s", text)
+	}
+}
+
+// A person with the role read is shown no action, and told which role takes it.
+func TestReaderIsOfferedNoAction(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.unknowns(3)
+	for _, c := range []struct{ path, offered string }{
+		{"/", "Settle together"}, {"/keys", "Act on everything"}, {"/key?scope=tenant&key=key-1", "What you may do"}, {"/keys/batch?state=unknown", "Count them first"},
+	} {
+		if text := s.until(anna, c.path, c.offered); strings.Contains(text, "Your role is read") {
+			t.Errorf("%s: a person that may act is taken for a reader", c.path)
+		}
+		text := s.page(reader, c.path)
+		if strings.Contains(text, c.offered) || c.path != "/keys" && !strings.Contains(text, "the role act") {
+			t.Errorf("%s: a reader is offered %q, or not told of the role:\n%s", c.path, c.offered, text)
+		}
+	}
+}
+
+// The line that replays a request leaves what the record does not know to the reader.
+func TestCurlLineNamesNoContentType(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.unknowns(1)
+	text := s.page(anna, "/key?scope=tenant&key=key-0")
+	if !strings.Contains(text, "Content-Type: $TYPE") || !strings.Contains(text, "as they were the first time") {
+		t.Errorf("the page has no line:\n%s", text)
+	}
+}
+
+// The page of the proof shows the report that there is, or says how to get one.
+func TestProofPage(t *testing.T) {
+	t.Parallel()
+	var report []byte
+	var missing error = fs.ErrNotExist
+	s := start(t, func(o *console.Options) {
+		o.Overview.Facts.Proof = func(context.Context) ([]byte, error) { return report, missing }
+	})
+	if text := s.page(reader, "/proof"); !strings.Contains(text, "retrysafe prove --store") || !strings.Contains(text, "admin.proof") || !strings.Contains(text, "is not there") {
+		t.Errorf("without a report:\n%s", text)
+	}
+	report, missing = []byte(`{"program": "retrysafe 1", "verdict": "passed", "seed": 18446744073709551615, "results": [{"check": "kill", "shows": "one effect", "verdict": "passed"}]}`), nil
+	if text := s.page(reader, "/proof"); !strings.Contains(text, "18446744073709551615") || !strings.Contains(text, "one effect") {
+		t.Errorf("with a report:\n%s", text)
+	}
+}
