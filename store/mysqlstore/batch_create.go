@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/groupcommit"
@@ -172,12 +173,30 @@ func (b *createBatcher) read(ctx context.Context, c conn, requests []creation, s
 	return left, nil
 }
 
-// insert inserts keys in one transaction: all of them or none. It looks twice whether
-// another transaction holds one of them: before the insert, which would otherwise wait for
-// a transaction that has inserted the same key, and after it, because a transaction may
-// have taken the key in between. That one sees the insert, and waits for its end; see
-// [Tx.Reserve].
+// insert inserts keys in one transaction: all of them or none.
 func (b *createBatcher) insert(ctx context.Context, c conn, requests []creation, some []int, answers []answer) error {
+	now, err, tried := int64(0), error(nil), c.several && c.mariaDB
+	if tried {
+		now, err = b.insertAtOnce(ctx, c, requests, some)
+	}
+	if !tried || isLocked(err) { // by a transaction of the caller's, or by another process that is creating it just now
+		now, err = b.insertAndWait(ctx, c, requests, some)
+	}
+	if err != nil {
+		return err
+	}
+	for _, i := range some {
+		answers[i].Value = created(requests[i].w, now)
+	}
+	return nil
+}
+
+// insertAndWait is insert that waits for another step which creates one of the keys. It
+// looks twice whether another transaction holds one of them: before the insert, which
+// would otherwise wait for a transaction that has inserted the same key, and after it,
+// because a transaction may have taken the key in between. That one sees the insert, and
+// waits for its end; see [Tx.Reserve].
+func (b *createBatcher) insertAndWait(ctx context.Context, c conn, requests []creation, some []int) (int64, error) {
 	ids, rows := make([]any, len(some)), make([]any, 0, len(some)*insertColumns)
 	for n, i := range some {
 		q := &requests[i]
@@ -188,18 +207,57 @@ func (b *createBatcher) insert(ctx context.Context, c conn, requests []creation,
 	check := statement{sql: checkHolds(len(some)), args: ids, each: ignore}
 	err := c.script(ctx, check, statement{sql: begin}, statement{sql: setNow}, one(selectSetNow, &now),
 		statement{sql: insertKeys(len(some)), args: rows}, check, statement{sql: `COMMIT`})
-	if err != nil && isRefusal(err) { // else the next transaction would commit this one
-		if _, end := c.ExecContext(context.WithoutCancel(ctx), `ROLLBACK`); end != nil {
-			return fmt.Errorf("roll back: %w", errUndone)
-		}
+	return now, undone(ctx, c, err)
+}
+
+// insertAtOnce is insert in the fewest statements. A key that another transaction has
+// inserted is refused at once, so no look at the holds has to come first.
+func (b *createBatcher) insertAtOnce(ctx context.Context, c conn, requests []creation, some []int) (now int64, err error) {
+	var s script
+	s.Grow(sizeOfScript(some, func(i int) int { return sizeOf(requests[i].w) }))
+	s.then(begin)
+	s.then(takeFreshNow)
+	s.then(refuseToWait, insertInto)
+	var space []byte
+	for n, i := range some {
+		q := &requests[i]
+		r := &q.w.Record
+		space = appendHead(space[:0], r)
+		head := len(space)
+		space = appendTail(space, r)
+		tail := len(space)
+		space = appendCheckpoint(space, r)
+		const now = `@retrysafe_now`
+		s.row(n == 0, q.id[:], q.w.Owner[:], now, now+`+`+strconv.FormatInt(termOf(q.w), 10), now, now, int64(q.w.State),
+			space[:head], space[head:tail], space[tail:])
 	}
-	if err != nil {
+	s.then(`SELECT held FROM retrysafe_holds`, byID)
+	s.list(len(some), func(n int) *id { return &requests[some[n]].id })
+	s.WriteString(` FOR UPDATE NOWAIT`)
+	s.then(`COMMIT`)
+	now, err = c.send(ctx, &s)
+	return now, undone(ctx, c, err)
+}
+
+// undone rolls back after a refusal: the next transaction of the connection would commit
+// what was done before it.
+func undone(ctx context.Context, c conn, err error) error {
+	if err == nil || !isRefusal(err) {
 		return err
 	}
-	for _, i := range some {
-		answers[i].Value = created(requests[i].w, now)
+	if _, end := c.ExecContext(context.WithoutCancel(ctx), `ROLLBACK`); end != nil {
+		return fmt.Errorf("roll back: %w", errUndone)
 	}
-	return nil
+	return err
+}
+
+// sizeOfScript is about how long the text of a script of records is.
+func sizeOfScript(some []int, size func(int) int) int {
+	n := 500
+	for _, i := range some {
+		n += 2 * size(i) // two digits for each byte
+	}
+	return n
 }
 
 // errUndone: the server has refused a batch, and did not answer when it was to be rolled

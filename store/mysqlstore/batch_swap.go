@@ -13,7 +13,11 @@ import (
 	"github.com/retrysafe/retrysafe/internal/groupcommit"
 )
 
-// A batch of swaps is one transaction of two round trips: the first locks and reads the
+// Most swaps complete a key that their caller has reserved, and are applied. So a batch is
+// first sent as one transaction in one round trip, in which the server compares: see
+// swapAtOnce. If one of the swaps is to be refused, none is applied.
+//
+// Then the batch is one transaction of two round trips: the first locks and reads the
 // rows, and does not wait for a lock; the second writes what has changed and commits.
 // Between them the store compares revisions and owners. If a row is locked by another
 // transaction the batch is not applied, and each of its swaps goes by itself: only the
@@ -42,9 +46,20 @@ func (b *swapBatcher) send(ctx context.Context, requests []swap) []answer {
 		for n, i := range some {
 			part[n] = requests[i]
 		}
-		copy(answers[some[0]:], b.s.swapSome(ctx, ctx, part, lockKeys))
+		copy(answers[some[0]:], b.swapPart(ctx, part))
 	}
 	return answers
+}
+
+// swapPart applies swaps in one transaction: by one round trip if all of them are plain
+// and are applied, otherwise by two.
+func (b *swapBatcher) swapPart(ctx context.Context, requests []swap) []answer {
+	if b.s.steps.several && allPlain(requests) {
+		if answers, done := b.s.swapAtOnce(ctx, requests); done {
+			return answers
+		}
+	}
+	return b.s.swapSome(ctx, ctx, requests, lockKeys)
 }
 
 // swapSome applies swaps in one transaction. Wait bounds the wait for locks, and ctx the

@@ -87,9 +87,11 @@ func newStore(ctx context.Context, db, steps *sql.DB, opts *Options) (*Store, er
 	if err := s.steps.probe(ctx); err != nil {
 		return nil, explain(err)
 	}
-	if err := checkServer(ctx, db); err != nil {
+	mariaDB, err := checkServer(ctx, db)
+	if err != nil {
 		return nil, err
 	}
+	s.steps.mariaDB = mariaDB
 	if !o.SkipMigrations {
 		if err := Migrate(ctx, steps); err != nil {
 			return nil, err
