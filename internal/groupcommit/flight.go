@@ -1,6 +1,7 @@
 package groupcommit
 
 import (
+	"runtime"
 	"slices"
 	"time"
 )
@@ -128,6 +129,11 @@ func (b *Batcher[Q, A]) end(f *flight[Q, A], answers []Answer[A]) *flight[Q, A] 
 	f.batch = f.batch[:0]
 	f.underWay, f.left, f.execution, f.commit = false, false, 0, 0
 	b.underWay--
+	if b.Gather { // those that have just got their answers may be about to send more
+		b.mu.Unlock()
+		runtime.Gosched()
+		b.mu.Lock()
+	}
 	return b.takeNext()
 }
 

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/groupcommit"
 )
 
 // Most keys that are created are new, so a batch first inserts all its keys by one
@@ -24,15 +24,14 @@ type creation struct {
 	w  *retrysafe.Write
 }
 
-// createBatcher sends creations in batches.
-type createBatcher struct {
+// creator applies the creations of batches.
+type creator struct {
 	s         *Store
-	batcher   groupcommit.Batcher[creation, retrysafe.Record]
-	readFirst bool // the last batch had a key that exists; only send uses it
+	readFirst atomic.Bool // the last batch had a key that exists
 }
 
 // send creates one batch.
-func (b *createBatcher) send(ctx context.Context, requests []creation) []answer {
+func (b *creator) send(ctx context.Context, requests []creation) []answer {
 	answers := make([]answer, len(requests))
 	// Of several requests for one key only the first is in a round: the others meet what
 	// it has stored. A request without an owner does not recognise itself, so it has a
@@ -65,11 +64,11 @@ func (b *createBatcher) send(ctx context.Context, requests []creation) []answer 
 }
 
 // round creates the keys of some, each of which is there once.
-func (b *createBatcher) round(ctx context.Context, requests []creation, some []int, answers []answer) {
+func (b *creator) round(ctx context.Context, requests []creation, some []int, answers []answer) {
 	if len(some) == 0 {
 		return
 	}
-	err := b.s.steps.do(ctx, func(c conn) error { return b.create(ctx, c, requests, some, answers, b.readFirst) })
+	err := b.s.steps.do(ctx, func(c conn) error { return b.create(ctx, c, requests, some, answers, b.readFirst.Load()) })
 	switch {
 	case err == nil:
 		return
@@ -95,7 +94,7 @@ func unanswered(a *answer) bool { return a.Err == nil && a.Value.Revision == 0 }
 const creationTries = 20
 
 // create creates the keys of some on a connection.
-func (b *createBatcher) create(ctx context.Context, c conn, requests []creation, some []int, answers []answer, readFirst bool) error {
+func (b *creator) create(ctx context.Context, c conn, requests []creation, some []int, answers []answer, readFirst bool) error {
 	left, met := some, false
 	var err error
 	for range creationTries {
@@ -129,12 +128,12 @@ func (b *createBatcher) create(ctx context.Context, c conn, requests []creation,
 		}
 		readFirst = true
 	}
-	b.readFirst = met
+	b.readFirst.Store(met)
 	return err
 }
 
 // read answers the creations whose keys exist, and returns the others.
-func (b *createBatcher) read(ctx context.Context, c conn, requests []creation, some []int, answers []answer) (left []int, err error) {
+func (b *creator) read(ctx context.Context, c conn, requests []creation, some []int, answers []answer) (left []int, err error) {
 	byID := make(map[id]int, len(some))
 	args := make([]any, len(some))
 	for n, i := range some {
@@ -174,7 +173,7 @@ func (b *createBatcher) read(ctx context.Context, c conn, requests []creation, s
 }
 
 // insert inserts keys in one transaction: all of them or none.
-func (b *createBatcher) insert(ctx context.Context, c conn, requests []creation, some []int, answers []answer) error {
+func (b *creator) insert(ctx context.Context, c conn, requests []creation, some []int, answers []answer) error {
 	now, err, tried := int64(0), error(nil), c.several && c.mariaDB
 	if tried {
 		now, err = b.insertAtOnce(ctx, c, requests, some)
@@ -196,7 +195,7 @@ func (b *createBatcher) insert(ctx context.Context, c conn, requests []creation,
 // would otherwise wait for a transaction that has inserted the same key, and after it,
 // because a transaction may have taken the key in between. That one sees the insert, and
 // waits for its end; see [Tx.Reserve].
-func (b *createBatcher) insertAndWait(ctx context.Context, c conn, requests []creation, some []int) (int64, error) {
+func (b *creator) insertAndWait(ctx context.Context, c conn, requests []creation, some []int) (int64, error) {
 	ids, rows := make([]any, len(some)), make([]any, 0, len(some)*insertColumns)
 	for n, i := range some {
 		q := &requests[i]
@@ -212,12 +211,26 @@ func (b *createBatcher) insertAndWait(ctx context.Context, c conn, requests []cr
 
 // insertAtOnce is insert in the fewest statements. A key that another transaction has
 // inserted is refused at once, so no look at the holds has to come first.
-func (b *createBatcher) insertAtOnce(ctx context.Context, c conn, requests []creation, some []int) (now int64, err error) {
+func (b *creator) insertAtOnce(ctx context.Context, c conn, requests []creation, some []int) (now int64, err error) {
 	var s script
 	s.Grow(sizeOfScript(some, func(i int) int { return sizeOf(requests[i].w) }))
-	s.then(begin)
-	s.then(takeFreshNow)
-	s.then(refuseToWait, insertInto)
+	s.begin(c)
+	s.create(c, requests, some)
+	s.then(`COMMIT`)
+	now, err = c.send(ctx, &s)
+	return now, undone(ctx, c, err)
+}
+
+// create adds the statements that insert keys. With MariaDB the INSERT waits for no lock.
+// Otherwise it could wait for a transaction that has inserted the same key, so a look at
+// the holds comes before it.
+func (s *script) create(c conn, requests []creation, some []int) {
+	if c.mariaDB {
+		s.then(refuseToWait, insertInto)
+	} else {
+		s.checkHolds(requests, some)
+		s.then(insertInto)
+	}
 	var space []byte
 	for n, i := range some {
 		q := &requests[i]
@@ -231,12 +244,14 @@ func (b *createBatcher) insertAtOnce(ctx context.Context, c conn, requests []cre
 		s.row(n == 0, q.id[:], q.w.Owner[:], now, now+`+`+strconv.FormatInt(termOf(q.w), 10), now, now, int64(q.w.State),
 			space[:head], space[head:tail], space[tail:])
 	}
+	s.checkHolds(requests, some)
+}
+
+// checkHolds adds a statement that is refused if another transaction holds one of the keys.
+func (s *script) checkHolds(requests []creation, some []int) {
 	s.then(`SELECT held FROM retrysafe_holds`, byID)
 	s.list(len(some), func(n int) *id { return &requests[some[n]].id })
 	s.WriteString(` FOR UPDATE NOWAIT`)
-	s.then(`COMMIT`)
-	now, err = c.send(ctx, &s)
-	return now, undone(ctx, c, err)
 }
 
 // undone rolls back after a refusal: the next transaction of the connection would commit

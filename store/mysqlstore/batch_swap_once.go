@@ -51,31 +51,48 @@ func (s *Store) swapAtOnce(ctx context.Context, requests []swap) (answers []answ
 	if err != nil && isRefusal(err) {
 		return nil, false
 	}
-	answers = make([]answer, len(requests))
+	return swappedAnswers(requests, now, err), true
+}
+
+// swappedAnswers are the answers of plain swaps that were applied at now, or failed
+// together.
+func swappedAnswers(requests []swap, now int64, err error) []answer {
+	answers := make([]answer, len(requests))
 	for i, q := range requests {
 		if answers[i].Err = err; err == nil {
 			stored := keptOf(q.w)
 			answers[i].Value = swapped(&stored, q.w, now)
 		}
 	}
-	return answers, true
+	return answers
 }
 
+// swapScript is the transaction of plain swaps.
 func swapScript(c conn, requests []swap) *script {
-	order := make([]int, len(requests))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return bytes.Compare(requests[a].id[:], requests[b].id[:]) })
 	s := new(script)
-	s.Grow(sizeOfScript(order, func(i int) int { return sizeOf(requests[i].w) }))
-	s.then(begin)
+	s.Grow(sizeOfScript(indexes(len(requests)), func(i int) int { return sizeOf(requests[i].w) }))
+	s.begin(c)
+	s.swap(c, requests)
+	s.then(`COMMIT`)
+	return s
+}
+
+// indexes returns 0 to n-1.
+func indexes(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// swap adds the statements of plain swaps. They wait for no lock.
+func (s *script) swap(c conn, requests []swap) {
+	order := indexes(len(requests))
+	slices.SortFunc(order, func(a, b int) int { return bytes.Compare(requests[a].id[:], requests[b].id[:]) })
 	if c.mariaDB {
-		s.then(takeNow)
 		s.then(refuseToWait, insertInto)
 	} else {
-		s.then(setPlainNow)
-		s.then(selectSetNow)
 		s.then(`SELECT state FROM retrysafe_keys`, byID)
 		s.list(len(order), func(n int) *id { return &requests[order[n]].id })
 		s.WriteString(` FOR UPDATE NOWAIT`)
@@ -95,6 +112,4 @@ func swapScript(c conn, requests []swap) *script {
 	}
 	s.WriteString(swapIfKept)
 	s.then(`SET @retrysafe_all = POW(10, 400 * (ROW_COUNT() <> `, strconv.Itoa(2*len(order)), `))`)
-	s.then(`COMMIT`)
-	return s
 }

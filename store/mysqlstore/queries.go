@@ -18,7 +18,7 @@ const (
 
 	// selectFreshNow is the time of an insert: never behind the highest revision that was
 	// purged, so that revisions do not repeat if the clock was set back. setNow keeps it for
-	// the inserts behind it in the same script.
+	// the statements behind it in the same script.
 	selectFreshNow = `SELECT GREATEST(` + now + `, revision + 1) FROM retrysafe_fence`
 	setNow         = `SET @retrysafe_now = (` + selectFreshNow + `)`
 	selectSetNow   = `SELECT CAST(@retrysafe_now AS SIGNED)`
@@ -65,11 +65,6 @@ const (
 	swapIfKept = ` ON DUPLICATE KEY UPDATE revision = IF(revision = VALUES(revision) AND owner = VALUES(owner) AND created = VALUES(created)
 		AND updated <= @retrysafe_now AND head = VALUES(head) AND checkpoint = VALUES(checkpoint), GREATEST(revision + 1, @retrysafe_now), NULL),
 		deadline = @retrysafe_now + VALUES(deadline), updated = @retrysafe_now, state = VALUES(state), tail = VALUES(tail)`
-
-	// takeNow and setPlainNow keep the time of a swap, as takeFreshNow and setNow keep that
-	// of an insert.
-	takeNow     = `SELECT @retrysafe_now := ` + now
-	setPlainNow = `SET @retrysafe_now = ` + now
 
 	// Holds of keys by transactions. The server-wide lock lets the statements between it
 	// and its release take turns, so that the insert waits for none. They take milliseconds.

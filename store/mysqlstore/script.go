@@ -28,6 +28,17 @@ func (s *script) then(texts ...string) {
 	}
 }
 
+// begin begins a transaction, and keeps the time for the statements of the script.
+func (s *script) begin(c conn) {
+	s.then(begin)
+	if c.mariaDB {
+		s.then(takeFreshNow)
+	} else {
+		s.then(setNow)
+		s.then(selectSetNow)
+	}
+}
+
 // row adds a row of values, each a text of our own, an int64 or bytes.
 func (s *script) row(first bool, values ...any) {
 	if !first {
