@@ -51,6 +51,9 @@ type Batcher[Q, A any] struct {
 	// Overlap decides whether batches overlap, by how long the execution and the commit of
 	// recent batches took, and by whether they overlap now. Nil: by [Overlap].
 	Overlap func(execution, commit time.Duration, overlapping bool) bool
+	// Beside is how many requests have to wait for a batch to begin beside another one,
+	// where batches overlap. Zero is one.
+	Beside int
 	// Gather lets the callers that are ready to run join the next batch before it begins,
 	// for a store to which a batch costs much more than a step. A lone caller pays one turn
 	// of the scheduler for it.
@@ -162,7 +165,7 @@ func (b *Batcher[Q, A]) newRequest() *request[Q, A] {
 func (b *Batcher[Q, A]) tryStart(q Q) *flight[Q, A] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.mayBegin() || b.isHeld(q) {
+	if !b.mayBegin(1) || b.isHeld(q) {
 		return nil
 	}
 	f := b.begin()
@@ -189,7 +192,7 @@ func (b *Batcher[Q, A]) doAlone(ctx context.Context, f *flight[Q, A]) (A, error)
 func (b *Batcher[Q, A]) enqueue(r *request[Q, A]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	begins := b.mayBegin() && !b.isHeld(r.q)
+	begins := b.mayBegin(1) && !b.isHeld(r.q)
 	if !begins && len(b.waiting)+len(b.parked) >= b.MaxQueue {
 		return false
 	}
@@ -346,7 +349,7 @@ func Large(contents ...[]byte) bool {
 // too many, and for those whose key is in a batch under way: these are parked until that
 // batch has ended. It returns nil if no batch may begin. The caller holds mu.
 func (b *Batcher[Q, A]) takeNext() *flight[Q, A] {
-	if len(b.waiting) == 0 || !b.mayBegin() {
+	if len(b.waiting) == 0 || !b.mayBegin(0) {
 		return nil
 	}
 	return b.fill(nil)

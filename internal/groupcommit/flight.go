@@ -58,10 +58,10 @@ type flight[Q, A any] struct {
 	batch    []Q
 }
 
-// mayBegin reports whether another batch may begin, if it has no key of one that is
-// under way. The caller holds mu.
-func (b *Batcher[Q, A]) mayBegin() bool {
-	return !b.executing && b.underWay < max(b.Flights, 1)
+// mayBegin reports whether another batch may begin, of those that wait and some more, if
+// it has no key of one that is under way. The caller holds mu.
+func (b *Batcher[Q, A]) mayBegin(more int) bool {
+	return !b.executing && b.underWay < max(b.Flights, 1) && (b.underWay == 0 || len(b.waiting)+more >= b.Beside)
 }
 
 // isHeld reports whether the key of q is in a batch that has been executed and is under

@@ -449,3 +449,75 @@ func TestOverlap(t *testing.T) {
 		}
 	}
 }
+
+// Where a batch costs much, one begins beside another only when enough requests wait for
+// it. The others travel with the next one.
+func TestFewRequestsDoNotBeginABatchBesideAnother(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var sizes []int
+		b := &groupcommit.Batcher[int, int]{
+			SendFlight: func(_ context.Context, batch []int, f *groupcommit.Flight) []groupcommit.Answer[int] {
+				mu.Lock()
+				sizes = append(sizes, len(batch))
+				mu.Unlock()
+				f.Executed(1)
+				time.Sleep(time.Second)
+				f.Committed(1)
+				return make([]groupcommit.Answer[int], len(batch))
+			},
+			Flights: 2, Key: func(q int) [16]byte { return [16]byte{byte(q)} }, Overlap: func(_, _ time.Duration, _ bool) bool { return true },
+			Beside: 3, Gather: true, MaxBatch: 8, MaxQueue: 16,
+		}
+		ask := func(q int) {
+			if _, err := b.Do(t.Context(), q); err != nil {
+				t.Errorf("request %d: %v", q, err)
+			}
+		}
+		ask(0) // after the first batch it is known that batches overlap
+		var all sync.WaitGroup
+		for q := 1; q <= 6; q++ { // 1 goes, 2 and 3 wait, 4 takes them along, 5 and 6 wait for a batch to end
+			all.Go(func() { ask(q) })
+			synctest.Wait()
+		}
+		began := time.Now()
+		all.Wait()
+		if !slices.Equal(sizes, []int{1, 1, 3, 2}) || time.Since(began) != 2*time.Second {
+			t.Errorf("batches of %v in %v, want 1, 1, 3 and 2 in 2s", sizes, time.Since(began))
+		}
+	})
+}
+
+// Callers that are ready to run share the batch of the first of them.
+func TestCallersThatAreReadyShareTheFirstBatch(t *testing.T) {
+	t.Parallel()
+	var sizes []int
+	b := &groupcommit.Batcher[int, int]{
+		Send: func(_ context.Context, batch []int) []groupcommit.Answer[int] {
+			sizes = append(sizes, len(batch))
+			return make([]groupcommit.Answer[int], len(batch))
+		},
+		Gather: true, MaxBatch: 64, MaxQueue: 64,
+	}
+	var all sync.WaitGroup
+	const callers = 32
+	for q := range callers {
+		all.Go(func() {
+			for range 20 {
+				if _, err := b.Do(t.Context(), q); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	b.Wait()
+	sum := 0
+	for _, n := range sizes {
+		sum += n
+	}
+	if sum != 20*callers || len(sizes) > 10*callers {
+		t.Errorf("%d requests in %d batches, want %d in far fewer", sum, len(sizes), 20*callers)
+	}
+}

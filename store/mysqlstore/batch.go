@@ -16,12 +16,17 @@ import (
 // new keys and all its swaps are plain. If the server refuses that, nothing was applied,
 // and creations and swaps go by themselves.
 //
-// Two batches are under way at a time: while one is executed the other one is committed,
-// and its callers prepare their next steps. They have no key in common, so that neither
-// waits for the other.
+// Where many steps wait, two batches are under way at a time: the server executes both, or
+// one while the other is committed and its callers prepare their next steps. They have no
+// key in common, so that neither waits for the other. Where few wait, one large batch is
+// faster than two small ones.
 
-// flights is how many batches are under way at a time. More of them would be smaller.
-const flights = 2
+const (
+	// flights is how many batches are under way at most, and beside how many steps have to
+	// wait for the second one.
+	flights = 2
+	beside  = 32
+)
 
 // step is the request of one Create or Swap.
 type step struct {
@@ -41,8 +46,7 @@ func (b *stepBatcher) init(s *Store, o Options) {
 	b.s, b.creator.s = s, s
 	b.batcher = groupcommit.Batcher[step, retrysafe.Record]{
 		SendFlight: b.depart, Flights: flights, Key: func(q step) [16]byte { return q.id },
-		Overlap:  func(_, _ time.Duration, _ bool) bool { return true },
-		Gather:   true,
+		Overlap: func(_, _ time.Duration, _ bool) bool { return true }, Beside: beside, Gather: true,
 		MaxBatch: cmp.Or(o.MaxBatch, 256), MaxQueue: cmp.Or(o.MaxQueue, 10_000),
 		Large:   func(q step) bool { return isLarge(q.w) },
 		Timeout: s.timeout, DeadlineOnly: retrysafe.DeadlineOnly,
