@@ -164,9 +164,11 @@ func runOn(ctx context.Context, db execer, s statement) error {
 		return err
 	}
 	defer rows.Close()
-	for rows.Next() {
-		if err := s.each(rows.Scan); err != nil {
-			return err
+	for more := true; more; more = rows.NextResultSet() { // a compound statement may have several
+		for rows.Next() {
+			if err := s.each(rows.Scan); err != nil {
+				return err
+			}
 		}
 	}
 	if err := rows.Err(); err != nil {
