@@ -34,9 +34,9 @@ func (t *Tx) reserveAtOnce(ctx context.Context, key id) (at *row, done bool, err
 	} else {
 		s.WriteString(`; `)
 	}
-	s.WriteString(read)
+	s.WriteString(refuseToWait + read) // NOWAIT is not allowed here
 	s.row(true, key[:])
-	s.WriteString(` FOR UPDATE NOWAIT; `)
+	s.WriteString(` FOR UPDATE; `)
 	if t.own {
 		s.WriteString(`END IF; `)
 	}
