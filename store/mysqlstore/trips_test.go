@@ -195,4 +195,3 @@ func TestContractWithMySQLsStatements(t *testing.T) {
 		}
 	})
 }
-
