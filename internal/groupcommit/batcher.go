@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -51,6 +52,13 @@ type Batcher[Q, A any] struct {
 	// and how long they were waited for beside that, and by whether they overlap now. Nil: by
 	// [Overlap].
 	Overlap func(execution, commit time.Duration, overlapping bool) bool
+	// Beside is how many requests have to wait for a batch to begin beside another one,
+	// where batches overlap. Zero is one.
+	Beside int
+	// Gather lets the callers that are ready to run join the next batch before it begins,
+	// for a store to which a batch costs much more than a step. A lone caller pays one turn
+	// of the scheduler for it.
+	Gather bool
 	// MaxBatch is the largest batch, MaxQueue how many callers may wait for the next.
 	MaxBatch, MaxQueue int
 	// Large reports whether a request takes as long as many others, because it carries
@@ -158,7 +166,7 @@ func (b *Batcher[Q, A]) newRequest() *request[Q, A] {
 func (b *Batcher[Q, A]) tryStart(q Q) *flight[Q, A] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.mayBegin() || b.isHeld(q) {
+	if !b.mayBegin(1) || b.isHeld(q) {
 		return nil
 	}
 	f := b.begin()
@@ -185,7 +193,7 @@ func (b *Batcher[Q, A]) doAlone(ctx context.Context, f *flight[Q, A]) (A, error)
 func (b *Batcher[Q, A]) enqueue(r *request[Q, A]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	begins := b.mayBegin() && !b.isHeld(r.q)
+	begins := b.mayBegin(1) && !b.isHeld(r.q)
 	if !begins && len(b.waiting)+len(b.parked) >= b.MaxQueue {
 		return false
 	}
@@ -198,8 +206,23 @@ func (b *Batcher[Q, A]) enqueue(r *request[Q, A]) bool {
 	}
 	f := b.begin()
 	f.members = append(f.members, r)
-	b.batches.Go(func() { b.run(f) })
+	b.batches.Go(func() {
+		if b.Gather {
+			b.gather(f)
+		}
+		b.run(f)
+	})
 	return true
+}
+
+// gather lets other goroutines run, and adds what they have sent to the batch f. The
+// callers of the batch before have often just got their answers, and their next requests
+// are about to come.
+func (b *Batcher[Q, A]) gather(f *flight[Q, A]) {
+	runtime.Gosched()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fill(f)
 }
 
 // wakeAt sets the timer, unless it fires before. The caller holds mu.
@@ -327,13 +350,25 @@ func Large(contents ...[]byte) bool {
 // too many, and for those whose key is in a batch under way: these are parked until that
 // batch has ended. It returns nil if no batch may begin. The caller holds mu.
 func (b *Batcher[Q, A]) takeNext() *flight[Q, A] {
-	if len(b.waiting) == 0 || !b.mayBegin() {
+	if len(b.waiting) == 0 || !b.mayBegin(0) {
 		return nil
 	}
-	var f *flight[Q, A]
+	return b.fill(nil)
+}
+
+// fill moves waiting requests to the batch f, or to a new one if f is nil. It returns the
+// batch, or nil if none of the requests may be sent. The caller holds mu.
+func (b *Batcher[Q, A]) fill(f *flight[Q, A]) *flight[Q, A] {
 	large, left := 0, b.waiting[:0]
+	if f != nil {
+		for _, r := range f.members {
+			if r.large {
+				large++
+			}
+		}
+	}
 	for i, r := range b.waiting {
-		if f != nil && len(f.members) == b.MaxBatch {
+		if f != nil && len(f.members) >= b.MaxBatch {
 			left = append(left, b.waiting[i:]...)
 			break
 		}

@@ -1,6 +1,7 @@
 package groupcommit
 
 import (
+	"runtime"
 	"slices"
 	"time"
 )
@@ -72,10 +73,10 @@ type flight[Q, A any] struct {
 	batch    []Q
 }
 
-// mayBegin reports whether another batch may begin, if it has no key of one that is
-// under way. The caller holds mu.
-func (b *Batcher[Q, A]) mayBegin() bool {
-	return !b.executing && b.underWay < max(b.Flights, 1)
+// mayBegin reports whether another batch may begin, of those that wait and some more, if
+// it has no key of one that is under way. The caller holds mu.
+func (b *Batcher[Q, A]) mayBegin(more int) bool {
+	return !b.executing && b.underWay < max(b.Flights, 1) && (b.underWay == 0 || len(b.waiting)+more >= b.Beside)
 }
 
 // isHeld reports whether the key of q is in a batch under way that has let the next one
@@ -144,6 +145,11 @@ func (b *Batcher[Q, A]) end(f *flight[Q, A], answers []Answer[A]) *flight[Q, A] 
 	f.batch = f.batch[:0]
 	f.underWay, f.left, f.roundTrip, f.execution, f.commit = false, false, 0, 0, 0
 	b.underWay--
+	if b.Gather { // those that have just got their answers may be about to send more
+		b.mu.Unlock()
+		runtime.Gosched()
+		b.mu.Lock()
+	}
 	return b.takeNext()
 }
 

@@ -498,3 +498,75 @@ func TestBatchesOverlapOnceSentToAServerFarAway(t *testing.T) {
 		})
 	}
 }
+
+// Where a batch costs much, one begins beside another only when enough requests wait for
+// it. The others travel with the next one.
+func TestFewRequestsDoNotBeginABatchBesideAnother(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var sizes []int
+		b := &groupcommit.Batcher[int, int]{
+			SendFlight: func(_ context.Context, batch []int, f *groupcommit.Flight) []groupcommit.Answer[int] {
+				mu.Lock()
+				sizes = append(sizes, len(batch))
+				mu.Unlock()
+				f.Executed(1)
+				time.Sleep(time.Second)
+				f.Committed(1)
+				return make([]groupcommit.Answer[int], len(batch))
+			},
+			Flights: 2, Key: func(q int) [16]byte { return [16]byte{byte(q)} }, Overlap: func(_, _ time.Duration, _ bool) bool { return true },
+			Beside: 3, Gather: true, MaxBatch: 8, MaxQueue: 16,
+		}
+		ask := func(q int) {
+			if _, err := b.Do(t.Context(), q); err != nil {
+				t.Errorf("request %d: %v", q, err)
+			}
+		}
+		ask(0) // after the first batch it is known that batches overlap
+		var all sync.WaitGroup
+		for q := 1; q <= 6; q++ { // 1 goes, 2 and 3 wait, 4 takes them along, 5 and 6 wait for a batch to end
+			all.Go(func() { ask(q) })
+			synctest.Wait()
+		}
+		began := time.Now()
+		all.Wait()
+		if !slices.Equal(sizes, []int{1, 1, 3, 2}) || time.Since(began) != 2*time.Second {
+			t.Errorf("batches of %v in %v, want 1, 1, 3 and 2 in 2s", sizes, time.Since(began))
+		}
+	})
+}
+
+// Callers that join a batch just before it begins get their own answers, each once.
+func TestCallersThatJoinLateAreAnswered(t *testing.T) {
+	t.Parallel()
+	var sent atomic.Int64
+	b := &groupcommit.Batcher[int, int]{
+		Send: func(_ context.Context, batch []int) []groupcommit.Answer[int] {
+			answers := make([]groupcommit.Answer[int], len(batch))
+			for i, q := range batch {
+				answers[i].Value = q * 10
+			}
+			sent.Add(int64(len(batch)))
+			return answers
+		},
+		Gather: true, MaxBatch: 8, MaxQueue: 64,
+	}
+	var all sync.WaitGroup
+	const callers, each = 32, 20
+	for q := range callers {
+		all.Go(func() {
+			for range each {
+				if got, err := b.Do(t.Context(), q); err != nil || got != q*10 {
+					t.Errorf("%d gets %d, %v", q, got, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	b.Wait()
+	if n := sent.Load(); n != callers*each {
+		t.Errorf("%d requests were sent, want %d", n, callers*each)
+	}
+}

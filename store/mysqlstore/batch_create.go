@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"sync/atomic"
 
 	"github.com/retrysafe/retrysafe"
-	"github.com/retrysafe/retrysafe/internal/groupcommit"
 )
 
 // Most keys that are created are new, so a batch first inserts all its keys by one
@@ -23,15 +24,14 @@ type creation struct {
 	w  *retrysafe.Write
 }
 
-// createBatcher sends creations in batches.
-type createBatcher struct {
+// creator applies the creations of batches.
+type creator struct {
 	s         *Store
-	batcher   groupcommit.Batcher[creation, retrysafe.Record]
-	readFirst bool // the last batch had a key that exists; only send uses it
+	readFirst atomic.Bool // the last batch had a key that exists
 }
 
 // send creates one batch.
-func (b *createBatcher) send(ctx context.Context, requests []creation) []answer {
+func (b *creator) send(ctx context.Context, requests []creation) []answer {
 	answers := make([]answer, len(requests))
 	// Of several requests for one key only the first is in a round: the others meet what
 	// it has stored. A request without an owner does not recognise itself, so it has a
@@ -64,11 +64,11 @@ func (b *createBatcher) send(ctx context.Context, requests []creation) []answer 
 }
 
 // round creates the keys of some, each of which is there once.
-func (b *createBatcher) round(ctx context.Context, requests []creation, some []int, answers []answer) {
+func (b *creator) round(ctx context.Context, requests []creation, some []int, answers []answer) {
 	if len(some) == 0 {
 		return
 	}
-	err := b.s.steps.do(ctx, func(c conn) error { return b.create(ctx, c, requests, some, answers, b.readFirst) })
+	err := b.s.steps.do(ctx, func(c conn) error { return b.create(ctx, c, requests, some, answers, b.readFirst.Load()) })
 	switch {
 	case err == nil:
 		return
@@ -94,7 +94,7 @@ func unanswered(a *answer) bool { return a.Err == nil && a.Value.Revision == 0 }
 const creationTries = 20
 
 // create creates the keys of some on a connection.
-func (b *createBatcher) create(ctx context.Context, c conn, requests []creation, some []int, answers []answer, readFirst bool) error {
+func (b *creator) create(ctx context.Context, c conn, requests []creation, some []int, answers []answer, readFirst bool) error {
 	left, met := some, false
 	var err error
 	for range creationTries {
@@ -128,12 +128,12 @@ func (b *createBatcher) create(ctx context.Context, c conn, requests []creation,
 		}
 		readFirst = true
 	}
-	b.readFirst = met
+	b.readFirst.Store(met)
 	return err
 }
 
 // read answers the creations whose keys exist, and returns the others.
-func (b *createBatcher) read(ctx context.Context, c conn, requests []creation, some []int, answers []answer) (left []int, err error) {
+func (b *creator) read(ctx context.Context, c conn, requests []creation, some []int, answers []answer) (left []int, err error) {
 	byID := make(map[id]int, len(some))
 	args := make([]any, len(some))
 	for n, i := range some {
@@ -172,12 +172,30 @@ func (b *createBatcher) read(ctx context.Context, c conn, requests []creation, s
 	return left, nil
 }
 
-// insert inserts keys in one transaction: all of them or none. It looks twice whether
-// another transaction holds one of them: before the insert, which would otherwise wait for
-// a transaction that has inserted the same key, and after it, because a transaction may
-// have taken the key in between. That one sees the insert, and waits for its end; see
-// [Tx.Reserve].
-func (b *createBatcher) insert(ctx context.Context, c conn, requests []creation, some []int, answers []answer) error {
+// insert inserts keys in one transaction: all of them or none.
+func (b *creator) insert(ctx context.Context, c conn, requests []creation, some []int, answers []answer) error {
+	now, err, tried := int64(0), error(nil), c.several && c.mariaDB
+	if tried {
+		now, err = b.insertAtOnce(ctx, c, requests, some)
+	}
+	if !tried || isLocked(err) { // by a transaction of the caller's, or by another process that is creating it just now
+		now, err = b.insertAndWait(ctx, c, requests, some)
+	}
+	if err != nil {
+		return err
+	}
+	for _, i := range some {
+		answers[i].Value = created(requests[i].w, now)
+	}
+	return nil
+}
+
+// insertAndWait is insert that waits for another step which creates one of the keys. It
+// looks twice whether another transaction holds one of them: before the insert, which
+// would otherwise wait for a transaction that has inserted the same key, and after it,
+// because a transaction may have taken the key in between. That one sees the insert, and
+// waits for its end; see [Tx.Reserve].
+func (b *creator) insertAndWait(ctx context.Context, c conn, requests []creation, some []int) (int64, error) {
 	ids, rows := make([]any, len(some)), make([]any, 0, len(some)*insertColumns)
 	for n, i := range some {
 		q := &requests[i]
@@ -188,18 +206,73 @@ func (b *createBatcher) insert(ctx context.Context, c conn, requests []creation,
 	check := statement{sql: checkHolds(len(some)), args: ids, each: ignore}
 	err := c.script(ctx, check, statement{sql: begin}, statement{sql: setNow}, one(selectSetNow, &now),
 		statement{sql: insertKeys(len(some)), args: rows}, check, statement{sql: `COMMIT`})
-	if err != nil && isRefusal(err) { // else the next transaction would commit this one
-		if _, end := c.ExecContext(context.WithoutCancel(ctx), `ROLLBACK`); end != nil {
-			return fmt.Errorf("roll back: %w", errUndone)
-		}
+	return now, undone(ctx, c, err)
+}
+
+// insertAtOnce is insert in the fewest statements. A key that another transaction has
+// inserted is refused at once, so no look at the holds has to come first.
+func (b *creator) insertAtOnce(ctx context.Context, c conn, requests []creation, some []int) (now int64, err error) {
+	var s script
+	s.Grow(sizeOfScript(some, func(i int) int { return sizeOf(requests[i].w) }))
+	s.begin(c)
+	s.create(c, requests, some)
+	s.then(`COMMIT`)
+	now, err = c.send(ctx, &s)
+	return now, undone(ctx, c, err)
+}
+
+// create adds the statements that insert keys. With MariaDB the INSERT waits for no lock.
+// Otherwise it could wait for a transaction that has inserted the same key, so a look at
+// the holds comes before it.
+func (s *script) create(c conn, requests []creation, some []int) {
+	if c.mariaDB {
+		s.then(refuseToWait, insertInto)
+	} else {
+		s.checkHolds(requests, some)
+		s.then(insertInto)
 	}
-	if err != nil {
+	var space []byte
+	for n, i := range some {
+		q := &requests[i]
+		r := &q.w.Record
+		space = appendHead(space[:0], r)
+		head := len(space)
+		space = appendTail(space, r)
+		tail := len(space)
+		space = appendCheckpoint(space, r)
+		const now = `@retrysafe_now`
+		s.row(n == 0, q.id[:], q.w.Owner[:], now, now+`+`+strconv.FormatInt(termOf(q.w), 10), now, now, int64(q.w.State),
+			space[:head], space[head:tail], space[tail:])
+	}
+	s.checkHolds(requests, some)
+}
+
+// checkHolds adds a statement that is refused if another transaction holds one of the keys.
+func (s *script) checkHolds(requests []creation, some []int) {
+	s.then(`SELECT held FROM retrysafe_holds`, byID)
+	s.list(len(some), func(n int) *id { return &requests[some[n]].id })
+	s.WriteString(` FOR UPDATE NOWAIT`)
+}
+
+// undone rolls back after a refusal: the next transaction of the connection would commit
+// what was done before it.
+func undone(ctx context.Context, c conn, err error) error {
+	if err == nil || !isRefusal(err) {
 		return err
 	}
-	for _, i := range some {
-		answers[i].Value = created(requests[i].w, now)
+	if _, end := c.ExecContext(context.WithoutCancel(ctx), `ROLLBACK`); end != nil {
+		return fmt.Errorf("roll back: %w", errUndone)
 	}
-	return nil
+	return err
+}
+
+// sizeOfScript is about how long the text of a script of records is.
+func sizeOfScript(some []int, size func(int) int) int {
+	n := 500
+	for _, i := range some {
+		n += 2 * size(i) // two digits for each byte
+	}
+	return n
 }
 
 // errUndone: the server has refused a batch, and did not answer when it was to be rolled

@@ -10,10 +10,13 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/failpoint"
-	"github.com/retrysafe/retrysafe/internal/groupcommit"
 )
 
-// A batch of swaps is one transaction of two round trips: the first locks and reads the
+// Most swaps complete a key that their caller has reserved, and are applied. So a batch is
+// first sent as one transaction in one round trip, in which the server compares: see
+// swapAtOnce. If one of the swaps is to be refused, none is applied.
+//
+// Then the batch is one transaction of two round trips: the first locks and reads the
 // rows, and does not wait for a lock; the second writes what has changed and commits.
 // Between them the store compares revisions and owners. If a row is locked by another
 // transaction the batch is not applied, and each of its swaps goes by itself: only the
@@ -25,26 +28,28 @@ type swap struct {
 	w  *retrysafe.Write
 }
 
-// swapBatcher sends swaps in batches.
-type swapBatcher struct {
-	s       *Store
-	batcher groupcommit.Batcher[swap, retrysafe.Record]
-}
-
-func (b *swapBatcher) send(ctx context.Context, requests []swap) []answer {
+// swapAll applies the swaps of a batch.
+func (s *Store) swapAll(ctx context.Context, requests []swap) []answer {
 	answers := make([]answer, len(requests))
-	all := make([]int, len(requests))
-	for i := range all {
-		all[i] = i
-	}
-	for some := range chunks(all, func(i int) int { return sizeOf(requests[i].w) }) {
+	for some := range chunks(indexes(len(requests)), func(i int) int { return sizeOf(requests[i].w) }) {
 		part := make([]swap, len(some))
 		for n, i := range some {
 			part[n] = requests[i]
 		}
-		copy(answers[some[0]:], b.s.swapSome(ctx, ctx, part, lockKeys))
+		copy(answers[some[0]:], s.swapPart(ctx, part))
 	}
 	return answers
+}
+
+// swapPart applies swaps in one transaction: by one round trip if all of them are plain
+// and are applied, otherwise by two.
+func (s *Store) swapPart(ctx context.Context, requests []swap) []answer {
+	if s.steps.several && allPlain(requests) {
+		if answers, done := s.swapAtOnce(ctx, requests); done {
+			return answers
+		}
+	}
+	return s.swapSome(ctx, ctx, requests, lockKeys)
 }
 
 // swapSome applies swaps in one transaction. Wait bounds the wait for locks, and ctx the

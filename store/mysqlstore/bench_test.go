@@ -50,6 +50,8 @@ func BenchmarkFresh(b *testing.B) {
 						}
 						return err
 					})
+					stats := s.BatchStats()
+					b.ReportMetric(float64(stats.Requests)/float64(stats.Batches), "steps/batch")
 				})
 			}
 		}

@@ -16,6 +16,8 @@ type conns struct {
 	db *sql.DB
 	// several says that the connections take several statements in one round trip.
 	several bool
+	// mariaDB says that the server is MariaDB, which has statements of its own.
+	mariaDB bool
 }
 
 // probe finds out what the connections can do.
@@ -28,8 +30,25 @@ func (c *conns) probe(ctx context.Context) error {
 	if err == nil { // a parameter must not make the driver prepare the statement
 		err = c.db.QueryRowContext(ctx, `SELECT ?; SELECT 2`, 1).Scan(&n)
 	}
-	c.several = err == nil
+	if err == nil { // a driver around the driver may hide what it can do
+		c.several, err = c.queries(ctx)
+		return err
+	}
 	return nil
+}
+
+// queries reports whether the driver takes queries without preparing them.
+func (c *conns) queries(ctx context.Context) (ok bool, err error) {
+	link, err := c.db.Conn(ctx)
+	if err != nil {
+		return false, fmt.Errorf("mysqlstore: connect: %w", err)
+	}
+	defer link.Close()
+	err = link.Raw(func(driven any) error {
+		_, ok = driven.(driver.QueryerContext)
+		return nil
+	})
+	return ok, err
 }
 
 // statement is one statement with its parameters.
@@ -44,7 +63,7 @@ type statement struct {
 // conn is one connection in use.
 type conn struct {
 	*sql.Conn
-	several bool
+	several, mariaDB bool
 }
 
 // do calls f with a connection. If f fails in a transaction it is rolled back.
@@ -54,7 +73,7 @@ func (c *conns) do(ctx context.Context, f func(conn) error) error {
 		return fmt.Errorf("connect: %w", err)
 	}
 	defer link.Close()
-	err = f(conn{link, c.several})
+	err = f(conn{link, c.several, c.mariaDB})
 	if err != nil {
 		discard(ctx, link, err)
 	}
@@ -145,9 +164,11 @@ func runOn(ctx context.Context, db execer, s statement) error {
 		return err
 	}
 	defer rows.Close()
-	for rows.Next() {
-		if err := s.each(rows.Scan); err != nil {
-			return err
+	for more := true; more; more = rows.NextResultSet() { // a compound statement may have several
+		for rows.Next() {
+			if err := s.each(rows.Scan); err != nil {
+				return err
+			}
 		}
 	}
 	if err := rows.Err(); err != nil {

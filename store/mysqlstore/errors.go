@@ -28,6 +28,8 @@ const (
 	codeDeadlock       = 1213
 	codeNoWait         = 3572
 	codeInTransaction  = 1568
+	codeNull           = 1048
+	codeRange          = 1690
 	codeReadOnly       = 1290
 	codeReadOnlyMode   = 1836
 	codeDiskFull       = 1021

@@ -8,3 +8,6 @@ func ID(ref retrysafe.Ref) []byte { return idOf(ref) }
 // Several reports whether the store's connections take several statements in one round
 // trip.
 func (s *Store) Several() bool { return s.steps.several }
+
+// SpeakMySQL lets the store use the statements for MySQL, whatever the server is.
+func (s *Store) SpeakMySQL() { s.steps.mariaDB = false }

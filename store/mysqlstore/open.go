@@ -120,8 +120,7 @@ var ErrClosed = errors.New("mysqlstore: the store is closed")
 // return [ErrClosed].
 func (s *Store) Close() error {
 	s.life.End()
-	s.creates.batcher.Wait() // a batch may last longer than the call that it was sent for
-	s.swaps.batcher.Wait()
+	s.batches.batcher.Wait() // a batch may last longer than the call that it was sent for
 	s.alone.Wait()
 	for _, db := range s.owned {
 		// A connection that was broken meanwhile is an error here. It says nothing about

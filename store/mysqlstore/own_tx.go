@@ -21,9 +21,11 @@ func (s *Store) BeginTx(ctx context.Context) (retrysafe.Tx, *sql.Tx, error) {
 	defer s.life.Leave()
 	t := new(ownTx)
 	var err error
-	t.Tx, err = sqltx.Begin(ctx, func(ctx context.Context) (*sql.Tx, error) {
-		return s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-	}, t.undo)
+	opts := &sql.TxOptions{Isolation: sql.LevelReadCommitted}
+	if len(s.owned) > 0 { // the sessions are READ COMMITTED, and to say so takes a round trip
+		opts = nil
+	}
+	t.Tx, err = sqltx.Begin(ctx, func(ctx context.Context) (*sql.Tx, error) { return s.db.BeginTx(ctx, opts) }, t.undo)
 	if err != nil {
 		return nil, nil, fmt.Errorf("begin: %w", explain(err))
 	}

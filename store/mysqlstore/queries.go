@@ -18,10 +18,19 @@ const (
 
 	// selectFreshNow is the time of an insert: never behind the highest revision that was
 	// purged, so that revisions do not repeat if the clock was set back. setNow keeps it for
-	// the inserts behind it in the same script.
+	// the statements behind it in the same script.
 	selectFreshNow = `SELECT GREATEST(` + now + `, revision + 1) FROM retrysafe_fence`
 	setNow         = `SET @retrysafe_now = (` + selectFreshNow + `)`
 	selectSetNow   = `SELECT CAST(@retrysafe_now AS SIGNED)`
+
+	// takeFreshNow is setNow and selectSetNow in one statement, which MySQL warns of.
+	takeFreshNow = `SELECT @retrysafe_now := (` + selectFreshNow + `)`
+
+	// refuseToWait begins a statement of MariaDB's that waits for no lock: it is refused
+	// like one with NOWAIT, which an INSERT cannot have.
+	refuseToWait = `SET STATEMENT innodb_lock_wait_timeout = 0 FOR `
+
+	insertInto = `INSERT INTO retrysafe_keys ` + keyInsert + ` VALUES `
 
 	raiseFence = `UPDATE retrysafe_fence SET revision = GREATEST(revision, ?)`
 
@@ -48,6 +57,14 @@ const (
 	updateBrief   = ` ON DUPLICATE KEY UPDATE revision = VALUES(revision), deadline = VALUES(deadline), updated = VALUES(updated),
 		state = VALUES(state), tail = VALUES(tail)`
 	updateWhole = updateBrief + `, owner = VALUES(owner), created = VALUES(created), head = VALUES(head), checkpoint = VALUES(checkpoint)`
+
+	// swapIfKept lets the rows of an INSERT swap those that are there. A row that is not as
+	// its caller expects it gets no revision, which the server refuses, and with it the
+	// whole statement. VALUES has what is expected: the revision, and the times and parts
+	// that the swap keeps; and the term of the new deadline.
+	swapIfKept = ` ON DUPLICATE KEY UPDATE revision = IF(revision = VALUES(revision) AND owner = VALUES(owner) AND created = VALUES(created)
+		AND updated <= @retrysafe_now AND head = VALUES(head) AND checkpoint = VALUES(checkpoint), GREATEST(revision + 1, @retrysafe_now), NULL),
+		deadline = @retrysafe_now + VALUES(deadline), updated = @retrysafe_now, state = VALUES(state), tail = VALUES(tail)`
 
 	// Holds of keys by transactions. The server-wide lock lets the statements between it
 	// and its release take turns, so that the insert waits for none. They take milliseconds.

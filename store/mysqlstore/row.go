@@ -78,11 +78,13 @@ func (at *row) decode() (r retrysafe.Record, err error) {
 	return r, nil
 }
 
-// appendHead appends what belongs to the attempt: a swap without Overwrite leaves it alone.
+// appendHead appends what belongs to the attempt: a swap without Overwrite leaves it
+// alone. It is the same bytes in every state of the attempt, so that a swap can compare
+// them.
 func appendHead(b []byte, r *retrysafe.Record) []byte {
 	return storekit.AppendRecord(b, &retrysafe.Record{
 		Ref: r.Ref, KeyText: r.KeyText, Operation: r.Operation, Fingerprint: r.Fingerprint,
-		Owner: r.Owner, Request: r.Request, Attempt: r.Attempt, State: r.State, Lapse: r.Lapse, Effects: r.Effects,
+		Owner: r.Owner, Request: r.Request, Attempt: r.Attempt, State: retrysafe.StateInProgress,
 	})
 }
 
@@ -99,7 +101,7 @@ func appendCheckpoint(b []byte, r *retrysafe.Record) []byte {
 	if r.Checkpoint.IsZero() {
 		return b
 	}
-	return storekit.AppendRecord(b, &retrysafe.Record{Checkpoint: r.Checkpoint, State: r.State, Lapse: r.Lapse, Effects: r.Effects})
+	return storekit.AppendRecord(b, &retrysafe.Record{Checkpoint: r.Checkpoint, State: retrysafe.StateInProgress})
 }
 
 // created returns the record that w leaves behind when it is inserted at now.

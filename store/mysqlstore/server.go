@@ -16,17 +16,17 @@ const minPacket = 4 << 20
 
 // checkServer refuses a server, or a session, on which the store would lose or change
 // data. Each error says what to set.
-func checkServer(ctx context.Context, db *sql.DB) error {
+func checkServer(ctx context.Context, db *sql.DB) (mariaDB bool, err error) {
 	v, err := readVariables(ctx, db)
 	if err != nil {
-		return fmt.Errorf("mysqlstore: read the server's settings: %w", explain(err))
+		return false, fmt.Errorf("mysqlstore: read the server's settings: %w", explain(err))
 	}
 	for _, err := range []error{v.checkVersion(), v.checkSession(), v.checkSettings()} {
 		if err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return v.isMariaDB(), nil
 }
 
 // variables are the server's variables that the store looks at, as a session has them.

@@ -47,8 +47,7 @@ type Store struct {
 	steps conns   // for the store's own steps
 	owned []*sql.DB
 
-	creates createBatcher
-	swaps   swapBatcher
+	batches stepBatcher
 	box     Outbox
 	timeout time.Duration
 
@@ -79,17 +78,16 @@ func newStore(ctx context.Context, db, steps *sql.DB, opts *Options) (*Store, er
 		return nil, err
 	}
 	s := &Store{db: db, steps: conns{db: steps}, timeout: cmp.Or(o.Timeout, 5*time.Second)}
-	s.creates.s, s.swaps.s, s.box.s = s, s, s
-	s.creates.batcher = newBatcher[creation](o, s.timeout, s.creates.send)
-	s.swaps.batcher = newBatcher[swap](o, s.timeout, s.swaps.send)
-	s.creates.batcher.Large = func(q creation) bool { return isLarge(q.w) }
-	s.swaps.batcher.Large = func(q swap) bool { return isLarge(q.w) }
+	s.box.s = s
+	s.batches.init(s, o)
 	if err := s.steps.probe(ctx); err != nil {
 		return nil, explain(err)
 	}
-	if err := checkServer(ctx, db); err != nil {
+	mariaDB, err := checkServer(ctx, db)
+	if err != nil {
 		return nil, err
 	}
+	s.steps.mariaDB = mariaDB
 	if !o.SkipMigrations {
 		if err := Migrate(ctx, steps); err != nil {
 			return nil, err
@@ -105,13 +103,6 @@ func newStore(ctx context.Context, db, steps *sql.DB, opts *Options) (*Store, er
 		return nil, closed
 	}
 	return s, nil
-}
-
-func newBatcher[Q any](o Options, timeout time.Duration, send func(context.Context, []Q) []answer) groupcommit.Batcher[Q, retrysafe.Record] {
-	return groupcommit.Batcher[Q, retrysafe.Record]{
-		Send: send, MaxBatch: cmp.Or(o.MaxBatch, 256), MaxQueue: cmp.Or(o.MaxQueue, 10_000),
-		Timeout: timeout, DeadlineOnly: retrysafe.DeadlineOnly,
-	}
 }
 
 // answer is what one request of a batch gets.
@@ -138,7 +129,7 @@ func (s *Store) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record
 		return retrysafe.Record{}, ErrClosed
 	}
 	defer s.life.Leave()
-	got, err := s.creates.batcher.Do(ctx, creation{idOfRef(w.Ref), &w})
+	got, err := s.batches.batcher.Do(ctx, step{id: idOfRef(w.Ref), w: &w})
 	return got, s.explain(ctx, err)
 }
 
@@ -155,7 +146,7 @@ func (s *Store) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, 
 	err := errLocked
 	var got retrysafe.Record
 	if !w.Announce { // announced swaps take turns at one row
-		got, err = s.swaps.batcher.Do(ctx, q)
+		got, err = s.batches.batcher.Do(ctx, step{q.id, q.w, true})
 	}
 	if errors.Is(err, errLocked) {
 		got, err = s.swapAlone(ctx, q)

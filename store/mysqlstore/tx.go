@@ -60,15 +60,27 @@ func (t *Tx) hold(ctx context.Context, key id) (held bool, err error) {
 		return true, nil
 	}
 	if held, err = t.take(ctx, key); held {
-		if t.held == nil {
-			t.held = make(map[id]bool)
-		}
-		t.held[key] = true
+		t.holds(key)
 	}
 	return held, err
 }
 
+// holds notes that the transaction holds the key.
+func (t *Tx) holds(key id) {
+	if t.held == nil {
+		t.held = make(map[id]bool)
+	}
+	t.held[key] = true
+}
+
 func (t *Tx) take(ctx context.Context, key id) (held bool, err error) {
+	if t.s.steps.mariaDB {
+		err := t.insertHold(ctx, refuseToWait, key)
+		if isLocked(err) {
+			return false, nil
+		}
+		return err == nil, err
+	}
 	name := hex.EncodeToString(key[:])
 	var locked sql.NullInt64
 	if err := runOn(ctx, t.tx, statement{sql: holdLock, args: []any{name}, each: func(scan func(...any) error) error { return scan(&locked) }}); err != nil {
@@ -77,7 +89,9 @@ func (t *Tx) take(ctx context.Context, key id) (held bool, err error) {
 	if locked.Int64 != 1 {
 		return false, nil
 	}
-	err = t.insertHold(ctx, key)
+	if err = runOn(ctx, t.tx, statement{sql: checkHolds(1), args: []any{key[:]}, each: ignore}); err == nil {
+		err = t.insertHold(ctx, "", key)
+	}
 	if _, release := t.tx.ExecContext(ctx, holdUnlock, name); release != nil {
 		return false, errors.Join(release, err)
 	}
@@ -88,11 +102,8 @@ func (t *Tx) take(ctx context.Context, key id) (held bool, err error) {
 }
 
 // insertHold inserts the row of a held key, and deletes it: its lock stays.
-func (t *Tx) insertHold(ctx context.Context, key id) error {
-	if err := runOn(ctx, t.tx, statement{sql: checkHolds(1), args: []any{key[:]}, each: ignore}); err != nil {
-		return err
-	}
-	for _, query := range []string{holdInsert, holdDelete} {
+func (t *Tx) insertHold(ctx context.Context, how string, key id) error {
+	for _, query := range []string{how + holdInsert, holdDelete} {
 		if _, err := t.tx.ExecContext(ctx, query, key[:]); err != nil {
 			return err
 		}
@@ -103,18 +114,23 @@ func (t *Tx) insertHold(ctx context.Context, key id) error {
 // Reserve implements [retrysafe.Tx].
 func (t *Tx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
 	key := idOfRef(ref)
-	held, err := false, t.usable(ctx)
-	if err == nil {
-		held, err = t.hold(ctx, key)
-	}
-	switch {
-	case err != nil:
-		return retrysafe.Record{}, t.refuse(fmt.Errorf("reserve key: %w", t.s.explain(ctx, err)))
-	case !held:
-		return retrysafe.Record{}, retrysafe.ErrBusy
+	at, done, err := t.reserveAtOnce(ctx, key)
+	if !done {
+		held, err := false, t.usable(ctx)
+		if err == nil {
+			held, err = t.hold(ctx, key)
+		}
+		switch {
+		case err != nil:
+			return retrysafe.Record{}, t.refuse(fmt.Errorf("reserve key: %w", t.s.explain(ctx, err)))
+		case !held:
+			return retrysafe.Record{}, retrysafe.ErrBusy
+		}
 	}
 	failpoint.Hit("mysql.tx.held")
-	at, err := t.find(ctx, key)
+	if !done {
+		at, err = t.find(ctx, key)
+	}
 	switch {
 	case isLocked(err):
 		return retrysafe.Record{}, retrysafe.ErrBusy
@@ -172,22 +188,20 @@ func (t *Tx) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, e
 		return retrysafe.Record{}, t.refuse(errState)
 	}
 	key := idOfRef(w.Ref)
-	held, err := false, t.usable(ctx)
-	if err == nil {
-		held, err = t.hold(ctx, key)
+	atOnce := t.s.steps.mariaDB && t.held[key]
+	if !atOnce {
+		held, err := false, t.usable(ctx)
+		if err == nil {
+			held, err = t.hold(ctx, key)
+		}
+		switch {
+		case err != nil:
+			return retrysafe.Record{}, t.refuse(fmt.Errorf("create key: %w", t.s.explain(ctx, err)))
+		case !held:
+			return retrysafe.Record{}, t.refuse(retrysafe.ErrBusy)
+		}
 	}
-	switch {
-	case err != nil:
-		return retrysafe.Record{}, t.refuse(fmt.Errorf("create key: %w", t.s.explain(ctx, err)))
-	case !held:
-		return retrysafe.Record{}, t.refuse(retrysafe.ErrBusy)
-	}
-	var now int64
-	var r retrysafe.Record
-	if err = runOn(ctx, t.tx, one(selectFreshNow, &now)); err == nil {
-		r = created(&w, now)
-		_, err = t.tx.ExecContext(ctx, insertTx, updateArgs(key, &r, true)...)
-	}
+	r, err := t.insert(ctx, key, &w, atOnce)
 	switch {
 	case isCode(err, codeExists):
 		return retrysafe.Record{}, t.refuse(retrysafe.ErrExists)
@@ -195,6 +209,20 @@ func (t *Tx) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, e
 		return retrysafe.Record{}, t.refuse(fmt.Errorf("create key: %w", t.s.explain(ctx, err)))
 	}
 	return r, nil
+}
+
+// insert inserts a key that the transaction holds.
+func (t *Tx) insert(ctx context.Context, key id, w *retrysafe.Write, atOnce bool) (r retrysafe.Record, err error) {
+	if atOnce {
+		return t.createAtOnce(ctx, key, w)
+	}
+	var now int64
+	if err := runOn(ctx, t.tx, one(selectFreshNow, &now)); err != nil {
+		return r, err
+	}
+	r = created(w, now)
+	_, err = t.tx.ExecContext(ctx, insertTx, updateArgs(key, &r, true)...)
+	return r, err
 }
 
 // Swap implements [retrysafe.Swapper]. It waits for a transaction that has written the

@@ -1,0 +1,81 @@
+package mysqlstore
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/retrysafe/retrysafe"
+)
+
+// The steps of a transaction in one round trip each, on connections that take one statement
+// at a time: MariaDB has compound statements, and INSERT with a result. MySQL has neither.
+
+// codeEnded is the error by which reserveAtOnce says that no transaction is open.
+const codeEnded = 45001
+
+// reserveAtOnce holds a key for the length of the transaction and reads its record. It
+// reports false if that is left to single statements: the server is not MariaDB, or has
+// refused. Then nothing was done but that the key may be held.
+func (t *Tx) reserveAtOnce(ctx context.Context, key id) (at *row, done bool, err error) {
+	if !t.s.steps.mariaDB || t.held[key] {
+		return nil, false, nil
+	}
+	var s script
+	s.then(`BEGIN NOT ATOMIC IF NOT @@in_transaction THEN SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = `, strconv.Itoa(codeEnded), `; END IF`)
+	s.then(refuseToWait, `INSERT INTO retrysafe_holds VALUES `)
+	s.row(true, key[:], int64(1))
+	s.then(`DELETE FROM retrysafe_holds WHERE id = `)
+	s.literal(key[:])
+	read := `SELECT ` + columns + ` FROM retrysafe_keys` + byID
+	if t.own { // see find
+		s.then(read)
+		s.row(true, key[:])
+		s.then(`IF FOUND_ROWS() = 0 THEN `)
+	} else {
+		s.WriteString(`; `)
+	}
+	s.WriteString(refuseToWait + read) // NOWAIT is not allowed here
+	s.row(true, key[:])
+	s.WriteString(` FOR UPDATE; `)
+	if t.own {
+		s.WriteString(`END IF; `)
+	}
+	s.WriteString(`END`)
+	err = runOn(ctx, t.tx, statement{sql: s.String(), each: func(scan func(...any) error) error {
+		at = new(row)
+		return at.scan(scan)
+	}})
+	switch {
+	case isCode(err, codeEnded):
+		return nil, true, errEnded
+	case isRefusal(err) && !isDeadlock(err): // the key is held by another transaction, or is just being written
+		return nil, false, nil
+	case err == nil:
+		t.holds(key)
+	}
+	return at, true, err
+}
+
+// createAtOnce inserts a key that the transaction holds. If the transaction has ended it
+// inserts nothing.
+func (t *Tx) createAtOnce(ctx context.Context, key id, w *retrysafe.Write) (r retrysafe.Record, err error) {
+	var s script
+	s.then(`INSERT INTO retrysafe_keys `, keyInsert, ` SELECT `)
+	s.literal(key[:])
+	s.WriteByte(',')
+	s.literal(w.Owner[:])
+	s.WriteString(`, n, n + ` + strconv.FormatInt(termOf(w), 10) + `, n, n, ` + strconv.Itoa(int(w.State)))
+	for _, part := range [][]byte{appendHead(nil, &w.Record), appendTail(nil, &w.Record), appendCheckpoint(nil, &w.Record)} {
+		s.WriteByte(',')
+		s.literal(part)
+	}
+	s.WriteString(` FROM (SELECT GREATEST(` + now + `, revision + 1) AS n FROM retrysafe_fence) AS fence WHERE @@in_transaction RETURNING revision`)
+	revision := int64(0)
+	if err := runOn(ctx, t.tx, one(s.String(), &revision)); err != nil {
+		return r, err
+	}
+	if revision == 0 {
+		return r, errEnded
+	}
+	return created(w, revision), nil
+}
