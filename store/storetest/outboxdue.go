@@ -111,20 +111,6 @@ var dueRules = []outboxRule{{
 		}
 	},
 }, {
-	name:   "message with a wait is not due early",
-	reason: "A message is kept back for as long as it asks, and comes then, because its effect is meant for that time.",
-	check: func(k *outboxKit) {
-		held := k.all()
-		wait, never := text("", "soon"), text("", "later")
-		wait.Wait, never.Wait = soon, later
-		k.enqueue(never, text("", "now"), wait)
-		if got := payloads(k.due(held, plenty)); !slices.Contains(got, "now") || slices.Contains(got, "later") {
-			k.failf("due at first are %q", got)
-		}
-		k.eventually("what was kept back", func() bool { return slices.Contains(payloads(k.due(held, plenty)), "soon") })
-		k.finds("after a while", held, "now", "soon")
-	},
-}, {
 	name:   "only the shards asked for are read",
 	reason: "A read returns messages of the shards that it names and no others, because those have workers of their own.",
 	check: func(k *outboxKit) {

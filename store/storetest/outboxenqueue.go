@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +28,20 @@ var enqueueRules = []outboxRule{{
 				k.failf("another node finds %q, %v", payloads(list), err)
 			}
 		}
+	},
+}, {
+	name:   "message with a wait is not due early",
+	reason: "A message is kept back for as long as it asks, and comes then, because its effect is meant for that time.",
+	check: func(k *outboxKit) {
+		held := k.all()
+		wait, never := text("", "soon"), text("", "later")
+		wait.Wait, never.Wait = soon, later
+		k.enqueue(never, text("", "now"), wait)
+		if got := payloads(k.due(held, plenty)); !slices.Contains(got, "now") || slices.Contains(got, "later") {
+			k.failf("due at first are %q", got)
+		}
+		k.eventually("what was kept back", func() bool { return slices.Contains(payloads(k.due(held, plenty)), "soon") })
+		k.finds("after a while", held, "now", "soon")
 	},
 }, {
 	name:   "message of a rollback never was",
