@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -83,6 +84,39 @@ func TestTheSecondDeliveryWaitsForTheFirstInSQLite(t *testing.T) {
 			t.Errorf("a message has %d effects", n)
 		}
 	}
+}
+
+// A deadlock of fn's own statements rolls the transaction back and is returned. Fn is not
+// run again: it may have done things outside of the transaction.
+func TestADeadlockInsideFnIsReturned(t *testing.T) {
+	t.Parallel()
+	p := mysqlPlace(t)
+	b := p.ledger(t)
+	p.run(t, `CREATE TABLE accounts (name varchar(8) PRIMARY KEY, balance int)`)
+	p.run(t, `INSERT INTO accounts VALUES ('a', 0), ('b', 0)`)
+	rival, err := p.begin(t.Context())
+	must(t, err)
+	for range 8 { // the server rolls the transaction back that has written less
+		must(t, p.exec(t.Context(), rival, `INSERT INTO bookings SELECT 'r' FROM accounts AS x, accounts AS y, accounts AS z`))
+	}
+	must(t, p.exec(t.Context(), rival, `UPDATE accounts SET balance = 1 WHERE name = 'b'`))
+	runs, crossed := 0, make(chan error, 1)
+	fresh, err := b.Once(t.Context(), payment("k"), func(ctx context.Context, tx *sql.Tx) error {
+		if runs++; runs > 1 {
+			return nil
+		}
+		if err := p.exec(ctx, tx, `UPDATE accounts SET balance = 2 WHERE name = 'a'`); err != nil {
+			return err
+		}
+		go func() { crossed <- p.exec(t.Context(), rival, `UPDATE accounts SET balance = 1 WHERE name = 'a'`) }()
+		return p.exec(ctx, tx, `UPDATE accounts SET balance = 2 WHERE name = 'b'`)
+	})
+	if fresh || runs != 1 || err == nil || !strings.Contains(err.Error(), "Error 1213 (40001)") {
+		t.Fatalf("fresh: %v, %v, after %d runs of fn; want the deadlock, after one", fresh, err, runs)
+	}
+	must(t, <-crossed)
+	must(t, p.end(rival, false))
+	is(t, true)(b.Once(t.Context(), payment("k"), p.book)) // the next delivery
 }
 
 // A stricter transaction cannot see what it has waited for. It fails, and knows the

@@ -184,6 +184,29 @@ func TestW66_OldLetterIsRedrivenOnlyByForce(t *testing.T) {
 	})
 }
 
+// A worker buries a letter beyond the window without sending it. Force says that the
+// operator has checked that it may be sent, so its age starts again.
+func TestForcedRedriveOfALetterBeyondTheWindowIsSent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t, 0)
+		l := p.letter(t, message("a", "m"))
+		time.Sleep(30 * time.Hour)
+		p.fine = true
+		a := act(&l)
+		a.Force = true
+		if e, err := p.Redrive(t.Context(), a); err != nil || e.Outcome != operator.StatusDone {
+			t.Fatalf("%+v, %v", e, err)
+		}
+		p.work(t)
+		list, err := p.DeadLetters.List(t.Context(), 0, 10)
+		must(t, err)
+		if got := p.got.got; len(got) != 1 || len(list) != 0 {
+			t.Errorf("received %v, and the dead letters are %+v", got, list)
+		}
+	})
+}
+
 // TestW69_NothingDropsALetterButAPerson: not time, not a worker, not a purge.
 func TestW69_NothingDropsALetterButAPerson(t *testing.T) {
 	t.Parallel()

@@ -286,6 +286,57 @@ func TestStepThatFailsLeavesNothing(t *testing.T) {
 	must(t, second(s.Swap(t.Context(), done(flying, "landed"))))
 }
 
+// A purge that does not get the write lock gives its connection back to the pool.
+func TestPurgeThatFailsKeepsNoConnection(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "keys.db")
+	other := patient(t, path)
+	db, err := sql.Open("sqlite", waitingDSN(path, time.Millisecond))
+	must(t, err)
+	defer db.Close()
+	s, err := sqlitestore.New(t.Context(), db, nil)
+	must(t, err)
+	defer s.Close()
+	due := done(fresh("k").Record, "an answer")
+	due.Term = -time.Second
+	must(t, second(s.Create(t.Context(), due)))
+	before := db.Stats().InUse
+	tx, err := other.DB().BeginTx(t.Context(), nil) // it takes the lock
+	must(t, err)
+	for range 3 {
+		if n, err := s.Purge(t.Context(), 10); n != 0 || err == nil {
+			t.Errorf("Purge = %d, %v, while another process has the lock", n, err)
+		}
+	}
+	if after := db.Stats().InUse; after != before {
+		t.Errorf("%d connections are in use, and before the purges %d were", after, before)
+	}
+	must(t, tx.Rollback())
+	if n, err := s.Purge(t.Context(), 10); n != 1 || err != nil {
+		t.Errorf("Purge = %d, %v", n, err)
+	}
+}
+
+// The fence is the highest revision of a purge, in whatever order the keys are due.
+func TestFenceIsTheHighestRevisionOfAPurge(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "keys.db"))
+	var last retrysafe.Record
+	for i := range 3 { // the last one has the highest revision, and is due first
+		w := done(fresh(fmt.Sprint(i)).Record, "an answer")
+		w.Term = -time.Duration(1+i) * time.Hour
+		r, err := s.Create(t.Context(), w)
+		must(t, err)
+		last = r
+	}
+	if n, err := s.Purge(t.Context(), 10); n != 3 || err != nil {
+		t.Fatalf("Purge = %d, %v", n, err)
+	}
+	if fence := one[int64](t, s.DB(), `SELECT revision FROM retrysafe_fence`); fence != last.Revision {
+		t.Errorf("the fence is at %d, and %d was purged", fence, last.Revision)
+	}
+}
+
 // A clock that was set back repeats no revision: a key starts above all that were
 // ever purged.
 func TestRevisionsStartAboveThePurged(t *testing.T) {

@@ -76,6 +76,10 @@ func FollowNotesEveryWrite(t *testing.T, h Harness) {
 	if n := h.Triggers(t); n != 0 {
 		t.Errorf("%d triggers are left", n)
 	}
+	// A destination that was closed by a move that was given up takes only the same source.
+	if again, err := s.Mover().Follow(t.Context(), run); err != nil || again != source {
+		t.Errorf("after a move that was given up the store's identity is %v, and was %v; %v", again, source, err)
+	}
 }
 
 // FollowEndsByItself tests that the log which a killed move leaves behind ends at a time.

@@ -402,16 +402,17 @@ func TestGuardedUpgradeIsNotPassedOn(t *testing.T) {
 	}
 }
 
+func zip(body string) string {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, _ = io.WriteString(w, body)
+	_ = w.Close()
+	return b.String()
+}
+
 // Encoded bodies are refused, or decoded under limits; nothing of a bomb is passed on.
 func TestW6_EncodedBodies(t *testing.T) {
 	t.Parallel()
-	zip := func(body string) string {
-		var b bytes.Buffer
-		w := gzip.NewWriter(&b)
-		_, _ = io.WriteString(w, body)
-		_ = w.Close()
-		return b.String()
-	}
 	encodings := make(chan []string, 1)
 	b := setup(t, withRoutes(
 		route("POST /plain"), route("POST /decode", func(s *config.Settings) { s.Decode, s.MaxRequest = true, 64<<20 }),

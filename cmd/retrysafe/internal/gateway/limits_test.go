@@ -3,8 +3,10 @@ package gateway_test
 import (
 	"bufio"
 	"context"
+	"encoding/hex"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -107,17 +109,21 @@ func (m *meddler) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Reco
 	return m.Store.Create(context.WithoutCancel(ctx), w) // before may have taken all of its time
 }
 
-// A request that reserves its key and then finds the limit reached releases the key;
-// nothing of it runs.
+// A request that reserves its key and then finds the limit reached releases the key, and
+// its place in the route; nothing of it runs.
 func TestLastPlaceIsLost(t *testing.T) {
 	t.Parallel()
-	for name, limit := range map[string]func(*bundle){
-		"upstream-busy":      withRoutes(route("POST /payments", func(s *config.Settings) { s.Concurrency = 1 })),
-		"too-many-in-flight": func(b *bundle) { b.config.Limits.InFlight = 1 },
+	routes := withRoutes(route("POST /payments", func(s *config.Settings) { s.Concurrency = 1 }), route("POST /others"))
+	for name, c := range map[string]struct {
+		inFlight int
+		taken    string // the route of the request that gets the place
+	}{
+		"upstream-busy":      {0, "/payments"},
+		"too-many-in-flight": {1, "/others"},
 	} {
 		started, hold, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		m := &meddler{Store: memstore.New(nil)}
-		b := setup(t, over(m), limit, answering(func(w http.ResponseWriter, r *http.Request) {
+		b := setup(t, over(m), routes, func(b *bundle) { b.config.Limits.InFlight = c.inFlight }, answering(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("X-Slow") != "" {
 				close(started)
 				<-hold
@@ -125,7 +131,7 @@ func TestLastPlaceIsLost(t *testing.T) {
 			created(w, r)
 		}))
 		overtake := sync.OnceFunc(func() { // between the guard's look and the reservation
-			slow := b.request(t, http.MethodPost, "/payments", `{}`, with("X-Slow", "yes"), with("Idempotency-Key", other))
+			slow := b.request(t, http.MethodPost, c.taken, `{}`, with("X-Slow", "yes"), with("Idempotency-Key", other))
 			go func() {
 				defer close(done)
 				if res, err := b.client.Do(slow); err == nil {
@@ -249,6 +255,20 @@ func TestW78_AnnouncedBodiesAreNotCharged(t *testing.T) {
 	if used := b.Budget().Memory().Used; used > 2<<20 {
 		t.Errorf("they hold %d bytes", used)
 	}
+}
+
+// What an encoded body may become is charged once, in however many pieces it arrives.
+func TestW78_DecodedSizeIsChargedOnce(t *testing.T) {
+	t.Parallel()
+	const decoded = 256 << 10
+	b := setup(t, func(b *bundle) { b.config.Server.MaxMemory = 4 * decoded }, // a tenant may hold it once, and not twice
+		withRoutes(route("POST /payments"), route("POST /decode", func(s *config.Settings) { s.Decode, s.MaxRequest = true, decoded })))
+	end := holding(t, b) // alone a request may hold anything
+	defer end()
+	random := make([]byte, 20<<10)
+	rand.NewChaCha8([32]byte{}).Read(random) // it is compressed to more than is read at a time
+	body := `"` + hex.EncodeToString(random) + `"`
+	b.post(t, "/decode", key, zip(body), with("Content-Encoding", "gzip")).is(t, 201, `{"got":`+body+`}`, false)
 }
 
 // A tenant that holds all that it may has no effect on another one, and its own requests
