@@ -66,7 +66,7 @@ func message(i int) outbox.Message {
 
 // enqueue commits messages with a row of the business's.
 func enqueue(ctx context.Context, s *pgstore.Store, from, n int) error {
-	tx, err := s.Pool().Begin(ctx)
+	tx, _, err := s.BeginTx(ctx)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func enqueue(ctx context.Context, s *pgstore.Store, from, n int) error {
 	for i := range all {
 		all[i] = message(from + i)
 	}
-	if err := s.Tx(tx).Enqueue(ctx, all...); err != nil {
+	if err := tx.(outbox.Enqueuer).Enqueue(ctx, all...); err != nil {
 		return err
 	}
 	return tx.Commit(ctx)

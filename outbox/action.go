@@ -31,26 +31,35 @@ func (a *leaseAction) perform(ctx context.Context, w *Worker) {
 	failpoint.Hit("outbox.leased")
 }
 
-// readAction reads messages that are due.
+// readAction reads messages that are due: all of them, or quickly those that the worker
+// does not know.
 type readAction struct {
 	shards []Shard
 	limit  int
+	quick  bool
+	known  []int64
 
 	list []Delivery
+	all  bool // a quick read has left out none
 	err  error
 }
 
 func (a *readAction) perform(ctx context.Context, w *Worker) {
 	ctx, cancel := deadline.After(ctx, w.opts.Clock, w.opts.Lease)
 	defer cancel()
-	if a.list, a.err = w.store.Due(ctx, a.shards, a.limit); a.err != nil {
+	if a.quick {
+		a.list, a.all, a.err = w.quick.DueExcept(ctx, a.shards, a.known, a.limit)
+	} else {
+		a.list, a.err = w.store.Due(ctx, a.shards, a.limit)
+	}
+	if a.err != nil {
 		a.list = nil
 	}
 }
 
 // ackAction stores acknowledgements.
 type ackAction struct {
-	acks []pendingAck
+	acks []*pendingAck
 
 	results []AckResult
 	err     error
@@ -70,7 +79,7 @@ func (a *ackAction) perform(ctx context.Context, w *Worker) {
 
 // sendAction sends a batch.
 type sendAction struct {
-	batch []Delivery
+	batch []*Delivery
 
 	receipts []Receipt
 }
@@ -80,12 +89,12 @@ func (a *sendAction) perform(ctx context.Context, w *Worker) {
 	a.receipts = make([]Receipt, len(a.batch))
 	batch := make([]Delivery, 0, len(a.batch))
 	at := make([]int, 0, len(a.batch))
-	for i := range a.batch {
-		if err := cmp.Or(a.batch[i].Err, tooOld(&w.opts, &a.batch[i])); err != nil {
+	for i, d := range a.batch {
+		if err := cmp.Or(d.Err, tooOld(&w.opts, d)); err != nil {
 			a.receipts[i].Err = Permanent(err)
 			continue
 		}
-		batch, at = append(batch, a.batch[i]), append(at, i)
+		batch, at = append(batch, *d), append(at, i)
 	}
 	if len(batch) == 0 {
 		return

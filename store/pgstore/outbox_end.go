@@ -14,6 +14,9 @@ import (
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
+// sparsest is how many ids there may be for each message that is deleted by a range of ids.
+const sparsest = 4
+
 var errFate = errors.New("pgstore: an ending without a fate")
 
 // Ack implements [outbox.Store]: one statement for all endings. If an open transaction
@@ -25,8 +28,10 @@ func (b *Outbox) Ack(ctx context.Context, endings []outbox.Ack) ([]outbox.AckRes
 		return nil, err
 	}
 	failpoint.Hit("pg.outbox.ended")
-	for i := range endings {
-		e.ended[i] = e.ended[e.first[endings[i].ID]]
+	if len(e.first) < len(endings) {
+		for i := range endings {
+			e.ended[i] = e.ended[e.first[endings[i].ID]]
+		}
 	}
 	return e.ended, nil
 }
@@ -160,8 +165,11 @@ func (e *endBatch) delete(ctx context.Context, some []int) error {
 	fillShards(&shards, e.shards)
 	a.reset(len(some))
 	a.column(oidInt8)
+	lowest, highest := e.endings[some[0]].ID, e.endings[some[0]].ID
 	for _, i := range some {
-		a.int8(e.endings[i].ID)
+		id := e.endings[i].ID
+		lowest, highest = min(lowest, id), max(highest, id)
+		a.int8(id)
 	}
 	a.end()
 	a.column(oidInt2)
@@ -174,7 +182,14 @@ func (e *endBatch) delete(ctx context.Context, some []int) error {
 		var kept arrays
 		kept.receipts(len(some), at)
 		stmt, params = &e.b.sql.endedKept, append(params, kept.params()...)
+	} else if highest-lowest < int64(sparsest*len(some)) {
+		stmt, params = &e.b.sql.endedRange, append(params, int8Param(lowest), int8Param(highest))
 	}
+	return e.deleteBy(ctx, some, stmt, params)
+}
+
+// deleteBy ends messages by a statement that returns which shards are held.
+func (e *endBatch) deleteBy(ctx context.Context, some []int, stmt *statement, params [][]byte) error {
 	held := int64(0)
 	err := e.b.do(ctx, "end messages", query{statement: stmt, params: params, each: func(v [][]byte) error {
 		held = int8At(v[0])
