@@ -17,8 +17,6 @@ const (
 	maxRead = 64 << 20
 	// maxFailed is how many messages that failed one read looks at, in all shards.
 	maxFailed = 8192
-	// maxHeldUp is how many messages may have failed for a quick read to go around them.
-	maxHeldUp = 256
 )
 
 // Due implements [outbox.Store]. It is one read, and waits for no lock. If a great many
@@ -53,56 +51,6 @@ func (b *Outbox) Due(ctx context.Context, shards []outbox.Shard, limit int) ([]o
 	b.found.Store(int64(len(due)))
 	slices.SortFunc(due, func(a, b outbox.Delivery) int { return cmp.Compare(a.ID, b.ID) })
 	return due, nil
-}
-
-// DueExcept implements [outbox.QuickReader]: one walk along the ids from the lowest on.
-// It is not worth while if most of the oldest messages are kept back or of other workers'
-// shards; then it says that it has left some out.
-func (b *Outbox) DueExcept(ctx context.Context, shards []outbox.Shard, known []int64, limit int) (due []outbox.Delivery, all bool, err error) {
-	if len(shards) == 0 || limit <= 0 {
-		return nil, true, nil
-	}
-	var held, ids arrays
-	held.reset(len(shards))
-	fillShards(&held, shards)
-	ids.reset(len(known))
-	ids.column(oidInt8)
-	for _, id := range known {
-		ids.int8(id)
-	}
-	ids.end()
-	params := append(append(held.params(), ids.params()...), int8Param(int64(limit)), int8Param(maxHeldUp), int8Param(maxRead))
-	var epochs [outbox.Shards]int64
-	for _, s := range shards {
-		epochs[s.N] = s.Epoch
-	}
-	seen := 0
-	var memory slab
-	err = b.do(ctx, "read messages", query{statement: &b.sql.first, params: params, each: func(v [][]byte) error {
-		switch {
-		case v[0] == nil:
-			all = v[6] != nil && v[6][0] == 0
-			return nil
-		case v[4] == nil:
-			seen++
-			return nil
-		}
-		seen++
-		if len(due) == cap(due) {
-			due = slices.Grow(due, min(max(4*len(due), 16), limit))
-		}
-		d := deliveryOf(v, &memory)
-		d.Shard.Epoch = epochs[d.Shard.N]
-		due = append(due, d)
-		return nil
-	}})
-	if err != nil {
-		return nil, false, err
-	}
-	if seen >= limit && 8*len(due) < limit {
-		all = false
-	}
-	return due, all, nil
 }
 
 // beginning is the line that a read begins with, and how many failed messages it looks

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +15,13 @@ import (
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
-// sparsest is how many ids there may be for each message that is deleted by a range of ids.
-const sparsest = 4
+const (
+	// sparsest is how many ids there may be for each message of those that are deleted by a
+	// range of ids.
+	sparsest = 4
+	// noShard is the byte of an id in such a range that is not deleted. No shard has it.
+	noShard = 255
+)
 
 var errFate = errors.New("pgstore: an ending without a fate")
 
@@ -158,32 +164,41 @@ func (e *endBatch) allDelivered(some []int) bool {
 	return true
 }
 
-// delete ends messages that were delivered.
+// delete ends messages that were delivered: a range of ids, if they are most of it.
 func (e *endBatch) delete(ctx context.Context, some []int) error {
-	var shards, a arrays
+	var shards arrays
 	shards.reset(len(e.shards))
 	fillShards(&shards, e.shards)
+	at := e.at(some)
+	keeps := e.b.keeps(len(some), at)
+	lowest, highest := at(0).ID, at(0).ID
+	for n := range some {
+		lowest, highest = min(lowest, at(n).ID), max(highest, at(n).ID)
+	}
+	if width := highest - lowest + 1; !keeps && lowest > 0 && width <= int64(sparsest*len(some)) {
+		named := bytes.Repeat([]byte{noShard}, int(width))
+		for n := range some {
+			named[at(n).ID-lowest] = byte(at(n).Shard.N)
+		}
+		return e.deleteBy(ctx, some, &e.b.sql.endedRange, append(shards.params(), int8Param(lowest-1), named))
+	}
+	var a arrays
 	a.reset(len(some))
 	a.column(oidInt8)
-	lowest, highest := e.endings[some[0]].ID, e.endings[some[0]].ID
-	for _, i := range some {
-		id := e.endings[i].ID
-		lowest, highest = min(lowest, id), max(highest, id)
-		a.int8(id)
+	for n := range some {
+		a.int8(at(n).ID)
 	}
 	a.end()
 	a.column(oidInt2)
-	for _, i := range some {
-		a.int2(int16(e.endings[i].Shard.N))
+	for n := range some {
+		a.int2(int16(at(n).Shard.N))
 	}
 	a.end()
 	stmt, params := &e.b.sql.ended, append(shards.params(), a.params()...)
-	if at := e.at(some); e.b.keeps(len(some), at) {
+	if keeps {
 		var kept arrays
 		kept.receipts(len(some), at)
 		stmt, params = &e.b.sql.endedKept, append(params, kept.params()...)
-	} else if highest-lowest < int64(sparsest*len(some)) {
-		stmt, params = &e.b.sql.endedRange, append(params, int8Param(lowest), int8Param(highest))
 	}
 	return e.deleteBy(ctx, some, stmt, params)
 }
