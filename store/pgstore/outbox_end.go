@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// sparsest is how many ids there may be for each message of those that are deleted by a
-	// range of ids.
-	sparsest = 4
+	// rangeFrom is from how many messages on they are deleted by a range of ids, and
+	// sparsest how many ids the range may have for each of them.
+	rangeFrom, sparsest = 16, 4
 	// noShard is the byte of an id in such a range that is not deleted. No shard has it.
 	noShard = 255
 )
@@ -175,7 +175,7 @@ func (e *endBatch) delete(ctx context.Context, some []int) error {
 	for n := range some {
 		lowest, highest = min(lowest, at(n).ID), max(highest, at(n).ID)
 	}
-	if width := highest - lowest + 1; !keeps && lowest > 0 && width <= int64(sparsest*len(some)) {
+	if width := highest - lowest + 1; !keeps && len(some) >= rangeFrom && lowest > 0 && width <= int64(sparsest*len(some)) {
 		named := bytes.Repeat([]byte{noShard}, int(width))
 		for n := range some {
 			named[at(n).ID-lowest] = byte(at(n).Shard.N)
