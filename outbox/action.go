@@ -86,19 +86,39 @@ type sendAction struct {
 
 // perform calls the sink. Messages that cannot be read, or are too old, are not sent.
 func (a *sendAction) perform(ctx context.Context, w *Worker) {
-	a.receipts = make([]Receipt, len(a.batch))
 	batch := make([]Delivery, 0, len(a.batch))
-	at := make([]int, 0, len(a.batch))
+	var refused []error // by the index in a.batch; nil: none is
 	for i, d := range a.batch {
-		if err := cmp.Or(d.Err, tooOld(&w.opts, d)); err != nil {
-			a.receipts[i].Err = Permanent(err)
+		err := cmp.Or(d.Err, tooOld(&w.opts, d))
+		if err == nil {
+			batch = append(batch, *d)
 			continue
 		}
-		batch, at = append(batch, *d), append(at, i)
+		if refused == nil {
+			refused = make([]error, len(a.batch))
+		}
+		refused[i] = Permanent(err)
 	}
-	if len(batch) == 0 {
+	var receipts []Receipt
+	if len(batch) > 0 {
+		receipts = sendBatch(ctx, w, batch)
+	}
+	if refused == nil {
+		a.receipts = receipts
 		return
 	}
+	a.receipts = make([]Receipt, len(a.batch))
+	for i, err := range refused {
+		if err != nil {
+			a.receipts[i].Err = err
+			continue
+		}
+		a.receipts[i], receipts = receipts[0], receipts[1:]
+	}
+}
+
+// sendBatch calls the sink, and returns a receipt for each message.
+func sendBatch(ctx context.Context, w *Worker, batch []Delivery) []Receipt {
 	ctx, cancel := deadline.After(ctx, w.opts.Clock, w.opts.Timeout)
 	defer cancel()
 	spans := startSpans(ctx, w.opts.Tracer, batch)
@@ -106,13 +126,13 @@ func (a *sendAction) perform(ctx context.Context, w *Worker) {
 	receipts, err := callSink(ctx, w.sink, batch)
 	failpoint.Hit("outbox.delivered")
 	endSpans(w.opts.Tracer, spans, batch, receipts, err)
-	for i, n := range at {
-		if err != nil {
-			a.receipts[n].Err = err
-		} else {
-			a.receipts[n] = receipts[i]
+	if err != nil {
+		receipts = make([]Receipt, len(batch))
+		for i := range receipts {
+			receipts[i].Err = err
 		}
 	}
+	return receipts
 }
 
 // tooOld returns why a message must not be sent any more: a worker that has died may
