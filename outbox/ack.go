@@ -11,12 +11,12 @@ import (
 // A pendingAck is the acknowledgement of a delivery that the store has not confirmed
 // yet.
 type pendingAck struct {
-	delivery Delivery
+	delivery *Delivery
 	receipt  Receipt
 	ack      Ack
 }
 
-func acksOf(pending []pendingAck) []Ack {
+func acksOf(pending []*pendingAck) []Ack {
 	list := make([]Ack, len(pending))
 	for i := range pending {
 		list[i] = pending[i].ack
@@ -60,12 +60,11 @@ func (l *loop) finishAcks(a *ackAction, now time.Time) {
 		return
 	}
 	l.rest = 0
-	var again []pendingAck
+	var again []*pendingAck
 	var cause error
-	for i := range a.acks {
-		p := &a.acks[i]
+	for i, p := range a.acks {
 		if !l.finishAck(p, &a.results[i]) {
-			again, cause = append(again, *p), a.results[i].Err
+			again, cause = append(again, p), a.results[i].Err
 		}
 		if errors.Is(a.results[i].Err, retrysafe.ErrBusy) { // a transaction has the key; its end is waited for
 			l.ackAt = now.Add(ackRest)
@@ -76,20 +75,22 @@ func (l *loop) finishAcks(a *ackAction, now time.Time) {
 
 // retry stores acknowledgements again, as long as their shards are held. Beyond that the
 // messages are sent again, by this worker or another.
-func (l *loop) retry(again []pendingAck, cause error, now time.Time) {
+func (l *loop) retry(again []*pendingAck, cause error, now time.Time) {
 	held := again[:0]
-	for i := range again {
-		if p := &again[i]; now.Before(l.until) && l.inflight.holds(p.delivery.Shard) {
-			held = append(held, *p)
+	for _, p := range again {
+		if now.Before(l.until) && l.inflight.holds(p.delivery.Shard) {
+			held = append(held, p)
 		} else {
-			l.inflight.drop(&p.delivery)
+			l.inflight.drop(p.delivery)
 		}
 	}
 	if lost := len(again) - len(held); lost > 0 {
 		l.err = fmt.Errorf("outbox: store acknowledgements before the lease ends: %w", cause)
 		l.opts.Logger.Error("outbox: acknowledgements could not be stored while their shards were held; the messages are sent again", "messages", lost, "error", cause)
 	}
-	l.acks = append(held, l.acks...)
+	if len(held) > 0 {
+		l.acks = append(held, l.acks...)
+	}
 }
 
 // finishAck takes in what the store has said to one acknowledgement, and reports whether
@@ -100,7 +101,7 @@ func (l *loop) finishAck(p *pendingAck, result *AckResult) (done bool) {
 		l.confirmed(p)
 	case errors.Is(err, ErrFenced):
 		l.stats.fenced.Add(1)
-		l.inflight.drop(&p.delivery)
+		l.inflight.drop(p.delivery)
 	case errors.Is(err, retrysafe.ErrConflict) && p.ack.Settle != nil:
 		p.ack.Settle = resettled(result.Record, &p.ack, &p.receipt)
 		return false
@@ -112,14 +113,14 @@ func (l *loop) finishAck(p *pendingAck, result *AckResult) (done bool) {
 		return false
 	default:
 		l.opts.Logger.Error("outbox: a message cannot be acknowledged; it is sent again", "message", p.delivery.ID, "error", err)
-		l.inflight.drop(&p.delivery)
+		l.inflight.drop(p.delivery)
 	}
 	return true
 }
 
 // confirmed takes in that the store has an acknowledgement.
 func (l *loop) confirmed(p *pendingAck) {
-	d := &p.delivery
+	d := p.delivery
 	switch p.ack.Kind {
 	case AckDelivered:
 		l.stats.delivered.Add(1)

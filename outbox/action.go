@@ -31,26 +31,35 @@ func (a *leaseAction) perform(ctx context.Context, w *Worker) {
 	failpoint.Hit("outbox.leased")
 }
 
-// readAction reads messages that are due.
+// readAction reads messages that are due: all of them, or quickly those that the worker
+// does not know.
 type readAction struct {
 	shards []Shard
 	limit  int
+	quick  bool
+	known  []int64
 
 	list []Delivery
+	all  bool // a quick read has left out none
 	err  error
 }
 
 func (a *readAction) perform(ctx context.Context, w *Worker) {
 	ctx, cancel := deadline.After(ctx, w.opts.Clock, w.opts.Lease)
 	defer cancel()
-	if a.list, a.err = w.store.Due(ctx, a.shards, a.limit); a.err != nil {
+	if a.quick {
+		a.list, a.all, a.err = w.quick.DueExcept(ctx, a.shards, a.known, a.limit)
+	} else {
+		a.list, a.err = w.store.Due(ctx, a.shards, a.limit)
+	}
+	if a.err != nil {
 		a.list = nil
 	}
 }
 
 // ackAction stores acknowledgements.
 type ackAction struct {
-	acks []pendingAck
+	acks []*pendingAck
 
 	results []AckResult
 	err     error
@@ -70,26 +79,46 @@ func (a *ackAction) perform(ctx context.Context, w *Worker) {
 
 // sendAction sends a batch.
 type sendAction struct {
-	batch []Delivery
+	batch []*Delivery
 
 	receipts []Receipt
 }
 
 // perform calls the sink. Messages that cannot be read, or are too old, are not sent.
 func (a *sendAction) perform(ctx context.Context, w *Worker) {
-	a.receipts = make([]Receipt, len(a.batch))
 	batch := make([]Delivery, 0, len(a.batch))
-	at := make([]int, 0, len(a.batch))
-	for i := range a.batch {
-		if err := cmp.Or(a.batch[i].Err, tooOld(&w.opts, &a.batch[i])); err != nil {
-			a.receipts[i].Err = Permanent(err)
+	var refused []error // by the index in a.batch; nil: none is
+	for i, d := range a.batch {
+		err := cmp.Or(d.Err, tooOld(&w.opts, d))
+		if err == nil {
+			batch = append(batch, *d)
 			continue
 		}
-		batch, at = append(batch, a.batch[i]), append(at, i)
+		if refused == nil {
+			refused = make([]error, len(a.batch))
+		}
+		refused[i] = Permanent(err)
 	}
-	if len(batch) == 0 {
+	var receipts []Receipt
+	if len(batch) > 0 {
+		receipts = sendBatch(ctx, w, batch)
+	}
+	if refused == nil {
+		a.receipts = receipts
 		return
 	}
+	a.receipts = make([]Receipt, len(a.batch))
+	for i, err := range refused {
+		if err != nil {
+			a.receipts[i].Err = err
+			continue
+		}
+		a.receipts[i], receipts = receipts[0], receipts[1:]
+	}
+}
+
+// sendBatch calls the sink, and returns a receipt for each message.
+func sendBatch(ctx context.Context, w *Worker, batch []Delivery) []Receipt {
 	ctx, cancel := deadline.After(ctx, w.opts.Clock, w.opts.Timeout)
 	defer cancel()
 	spans := startSpans(ctx, w.opts.Tracer, batch)
@@ -97,13 +126,13 @@ func (a *sendAction) perform(ctx context.Context, w *Worker) {
 	receipts, err := callSink(ctx, w.sink, batch)
 	failpoint.Hit("outbox.delivered")
 	endSpans(w.opts.Tracer, spans, batch, receipts, err)
-	for i, n := range at {
-		if err != nil {
-			a.receipts[n].Err = err
-		} else {
-			a.receipts[n] = receipts[i]
+	if err != nil {
+		receipts = make([]Receipt, len(batch))
+		for i := range receipts {
+			receipts[i].Err = err
 		}
 	}
+	return receipts
 }
 
 // tooOld returns why a message must not be sent any more: a worker that has died may

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 )
@@ -10,12 +11,12 @@ import (
 // after the other, in the order of their ids. It calls nothing and has no lock: one
 // goroutine owns it.
 type inflight struct {
-	leased  map[int]int64           // the epochs of the leased shards, by their numbers
-	known   map[int64]int64         // the messages of the set, and the epochs under which they were read
-	groups  map[groupKey][]Delivery // groups with a message that is ready or at the sink, and the messages behind it
-	ready   []Delivery              // may be sent now
-	sending map[int64]groupKey      // messages of groups that are at the sink
-	read    *pendingRead            // nil: no read is under way
+	leased  map[int]int64            // the epochs of the leased shards, by their numbers
+	known   map[int64]Shard          // the messages of the set, and the shards under whose epochs they were read
+	groups  map[groupKey][]*Delivery // groups with a message that is ready or at the sink, and the messages behind it
+	ready   []*Delivery              // may be sent now
+	sending map[int64]groupKey       // messages of groups that are at the sink
+	read    *pendingRead             // nil: no read is under way
 }
 
 // groupKey identifies a group.
@@ -34,7 +35,7 @@ type pendingRead struct {
 }
 
 func newInflight() *inflight {
-	return &inflight{leased: make(map[int]int64, Shards), known: map[int64]int64{}, groups: map[groupKey][]Delivery{}, sending: map[int64]groupKey{}}
+	return &inflight{leased: make(map[int]int64, Shards), known: map[int64]Shard{}, groups: map[groupKey][]*Delivery{}, sending: map[int64]groupKey{}}
 }
 
 // setLeases notes which shards are leased. Messages of other shards that wait are
@@ -55,7 +56,7 @@ func (f *inflight) setLeases(shards []Shard) {
 			delete(f.groups, key)
 		}
 	}
-	f.ready = slices.DeleteFunc(f.ready, func(d Delivery) bool {
+	f.ready = slices.DeleteFunc(f.ready, func(d *Delivery) bool {
 		lost := !f.holds(d.Shard)
 		if lost {
 			delete(f.known, d.ID)
@@ -64,9 +65,9 @@ func (f *inflight) setLeases(shards []Shard) {
 	})
 }
 
-func (f *inflight) forget(list []Delivery) {
-	for i := range list {
-		delete(f.known, list[i].ID)
+func (f *inflight) forget(list []*Delivery) {
+	for _, d := range list {
+		delete(f.known, d.ID)
 	}
 }
 
@@ -88,6 +89,19 @@ func (f *inflight) shards() []Shard {
 // size is how many messages the set has.
 func (f *inflight) size() int { return len(f.known) }
 
+// ids returns the messages of the set that a read need not return. Those that were read
+// under an epoch that has ended are not among them: the read says that they are still
+// there, and their groups wait.
+func (f *inflight) ids() []int64 {
+	all := make([]int64, 0, len(f.known))
+	for id, shard := range f.known {
+		if f.holds(shard) {
+			all = append(all, id)
+		}
+	}
+	return all
+}
+
 // beginRead notes that a read of the store begins.
 func (f *inflight) beginRead() {
 	f.read = &pendingRead{map[int64]struct{}{}, map[groupKey]struct{}{}}
@@ -99,15 +113,15 @@ func (f *inflight) endRead(list []Delivery, limit int) (added int) {
 	read := f.read
 	f.read = nil
 	for id, key := range f.sending { // a message at the sink since before its shard was lost and leased again
-		if !f.holds(Shard{key.shard, f.known[id]}) {
+		if !f.holds(f.known[id]) {
 			read.stale[key] = struct{}{}
 		}
 	}
 	for i := range list {
 		d := &list[i]
 		key := groupOf(d)
-		epoch, here := f.known[d.ID]
-		if here && epoch != d.Shard.Epoch { // its call under the old epoch has not returned; its group waits
+		shard, here := f.known[d.ID]
+		if here && shard != d.Shard { // its call under the old epoch has not returned; its group waits
 			read.stale[key] = struct{}{}
 		}
 		_, removed := read.removed[d.ID]
@@ -118,35 +132,35 @@ func (f *inflight) endRead(list []Delivery, limit int) (added int) {
 		if len(f.known) >= limit {
 			break
 		}
-		f.known[d.ID] = d.Shard.Epoch
+		f.known[d.ID] = d.Shard
 		added++
 		if d.Group == "" {
-			f.ready = append(f.ready, *d)
+			f.ready = append(f.ready, d)
 			continue
 		}
 		waiting, busy := f.groups[key]
 		if !busy {
 			f.groups[key] = nil
-			f.ready = append(f.ready, *d)
+			f.ready = append(f.ready, d)
 			continue
 		}
-		at, _ := slices.BinarySearchFunc(waiting, d.ID, func(w Delivery, id int64) int { return int(max(min(w.ID-id, 1), -1)) })
-		f.groups[key] = slices.Insert(waiting, at, *d)
+		at, _ := slices.BinarySearchFunc(waiting, d.ID, func(w *Delivery, id int64) int { return cmp.Compare(w.ID, id) })
+		f.groups[key] = slices.Insert(waiting, at, d)
 	}
 	return added
 }
 
 // take returns messages that may be sent now, at most n, no two of one group. The batch
 // is the caller's: the set never writes to it again.
-func (f *inflight) take(n int) []Delivery {
+func (f *inflight) take(n int) []*Delivery {
 	n = min(n, len(f.ready))
 	batch := f.ready[:n:n]
 	if f.ready = f.ready[n:]; len(f.ready) == 0 {
 		f.ready = nil
 	}
-	for i := range batch {
-		if batch[i].Group != "" {
-			f.sending[batch[i].ID] = groupOf(&batch[i])
+	for _, d := range batch {
+		if d.Group != "" {
+			f.sending[d.ID] = groupOf(d)
 		}
 	}
 	return batch
@@ -197,8 +211,8 @@ func (f *inflight) drop(d *Delivery) {
 	}
 	f.forget(f.groups[key])
 	delete(f.groups, key)
-	f.ready = slices.DeleteFunc(f.ready, func(w Delivery) bool {
-		behind := groupOf(&w) == key
+	f.ready = slices.DeleteFunc(f.ready, func(w *Delivery) bool {
+		behind := groupOf(w) == key
 		if behind {
 			delete(f.known, w.ID)
 		}

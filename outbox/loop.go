@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -19,8 +18,8 @@ type loop struct {
 	concurrency int  // calls of the sink at a time
 
 	inflight *inflight
-	until    time.Time    // when the leases end, by the worker's own clock
-	acks     []pendingAck // not stored yet
+	until    time.Time     // when the leases end, by the worker's own clock
+	acks     []*pendingAck // not stored yet
 
 	// What is under way. There is at most one step of the store of each kind.
 	leasing, reading bool
@@ -32,6 +31,15 @@ type loop struct {
 	ackAt   time.Time     // not before this are acknowledgements stored
 	idle    time.Duration // between two reads
 	rest    time.Duration // between two tries to store acknowledgements, while the store fails
+
+	// Reads are quick, if the store has that, but for those that find what quick reads
+	// leave out.
+	quick      bool
+	left       bool      // the last quick read has left messages out, or may have
+	quickAt    time.Time // when quick reads are tried again
+	thoroughAt time.Time // when what quick reads have left is to be read
+	began      time.Time // the read that is under way, or the last
+	restsUntil time.Time // until when a worker that is woken waits
 
 	stopping bool
 	leased   bool  // a lease was asked for
@@ -50,17 +58,22 @@ const (
 	// slowest is how long a worker waits at most between two tries of a store that
 	// fails, if Poll is not longer.
 	slowest = time.Second
+	// thorough is for how long quick reads may leave out messages while they find others.
+	thorough = 50 * time.Millisecond
+	// noQuick is for how long no quick read is made after one that has found nothing and
+	// left messages out.
+	noQuick = time.Second
 )
 
 // newLoop returns the loop of [Worker.Run].
-func newLoop(opts *Options, s *stats) *loop {
-	return &loop{opts: opts, stats: s, concurrency: opts.Concurrency, inflight: newInflight(), idle: busyPoll}
+func newLoop(w *Worker) *loop {
+	return &loop{opts: &w.opts, stats: &w.stats, quick: w.quick != nil, concurrency: w.opts.Concurrency, inflight: newInflight(), idle: busyPoll}
 }
 
 // newPass returns the loop of [Worker.RunOnce]: it makes one call at a time, and has the
 // one lease that it begins with.
-func newPass(opts *Options, s *stats) *loop {
-	l := newLoop(opts, s)
+func newPass(w *Worker) *loop {
+	l := newLoop(w)
 	l.once, l.concurrency = true, 1
 	return l
 }
@@ -80,9 +93,7 @@ func (l *loop) next(now time.Time) action {
 		l.calls++
 		return &sendAction{batch: l.inflight.take(l.opts.Batch)}
 	case l.shouldRead(now):
-		l.reading, l.woken = true, false
-		l.inflight.beginRead()
-		return &readAction{shards: l.inflight.shards(), limit: l.opts.InFlight + l.inflight.size()}
+		return l.read(now)
 	}
 	return nil
 }
@@ -103,6 +114,17 @@ func (l *loop) shouldRead(now time.Time) bool {
 	size := l.inflight.size()
 	unsent := size - len(l.acks) - l.storing
 	return unsent <= l.opts.InFlight/2 && size <= 2*l.opts.InFlight
+}
+
+// read begins a read: a quick one if the store has that and it is worth while. What quick
+// reads leave out is read at once if they find nothing else, and else from time to time.
+func (l *loop) read(now time.Time) *readAction {
+	l.reading, l.woken, l.began = true, false, now
+	l.inflight.beginRead()
+	if l.quick && !now.Before(l.quickAt) && !(l.left && !now.Before(l.thoroughAt)) {
+		return &readAction{shards: l.inflight.shards(), limit: l.opts.InFlight, quick: true, known: l.inflight.ids()}
+	}
+	return &readAction{shards: l.inflight.shards(), limit: l.opts.InFlight + l.inflight.size()}
 }
 
 // covered reports whether a call that begins now ends before the leases do.
@@ -134,6 +156,9 @@ func (l *loop) wake(now time.Time) {
 	l.woken = true
 	if !l.reading {
 		l.readAt = now
+		if l.restsUntil.After(now) {
+			l.readAt = l.restsUntil
+		}
 	}
 }
 
@@ -186,34 +211,62 @@ func (l *loop) finishLease(a *leaseAction, now time.Time) {
 
 func (l *loop) finishRead(a *readAction, now time.Time) {
 	l.reading = false
-	l.found = l.inflight.endRead(a.list, 3*l.opts.InFlight) > 0
-	switch {
-	case a.err != nil:
+	added := l.inflight.endRead(a.list, 3*l.opts.InFlight)
+	l.found = added > 0
+	if a.err != nil {
 		l.err = fmt.Errorf("outbox: read: %w", a.err)
 		l.failed("read", a.err)
+		l.readAt = now.Add(l.idle)
+		return
+	}
+	if l.rest == 0 {
+		l.failures = 0
+	}
+	l.noteRead(a, now)
+	l.restsUntil = now.Add(min(now.Sub(l.began), busyPoll))
+	switch {
 	case l.found || l.woken:
 		l.idle = busyPoll
+	case a.quick && l.left: // the next one is thorough
+		l.readAt = now
+		return
 	default:
 		l.idle = min(l.idle*2, l.opts.Poll)
 	}
-	if a.err == nil && l.rest == 0 {
-		l.failures = 0
+	switch {
+	case l.found && len(a.list) >= a.limit: // there are more
+		l.readAt = now
+	case l.woken:
+		l.readAt = l.restsUntil
+	default:
+		l.readAt = now.Add(l.idle)
 	}
-	l.readAt = now.Add(l.idle)
+}
+
+// noteRead decides what kind of read follows one.
+func (l *loop) noteRead(a *readAction, now time.Time) {
+	if !a.quick {
+		l.left, l.thoroughAt = false, now.Add(thorough)
+		return
+	}
+	if l.left = !a.all; l.left && !l.found {
+		l.quickAt = now.Add(noQuick)
+	}
 }
 
 // finishSend acknowledges each message of a call. The message behind one that its
 // receiver has may go before the acknowledgement is stored.
 func (l *loop) finishSend(a *sendAction) {
 	l.calls--
-	l.acks = slices.Grow(l.acks, len(a.batch))
-	for i := range a.batch {
-		d, r := &a.batch[i], &a.receipts[i]
-		ack := ackFor(l.opts, d, r)
-		if ack.Kind == AckDelivered {
+	pending := make([]pendingAck, len(a.batch))
+	for i, d := range a.batch {
+		p := &pending[i]
+		p.delivery, p.receipt = d, a.receipts[i]
+		p.ack = ackFor(l.opts, d, &p.receipt)
+		if p.ack.Kind == AckDelivered {
 			l.inflight.advance(d)
 		}
-		l.acks = append(l.acks, pendingAck{*d, *r, ack})
+		l.acks = append(l.acks, p)
 	}
 }
 

@@ -155,8 +155,15 @@ func DecodeMessage(b []byte) (m Message, err error) {
 		return m, fmt.Errorf("%w: its checksum does not match; it is damaged", ErrUnreadable)
 	}
 	d := fields.Reader{Rest: body[1:]}
-	for _, s := range [...]*string{&m.Topic, &m.Group, &m.Key} {
-		*s = string(d.Bytes())
+	var ends [3]int // the names are parts of one string
+	var sizes [3]int
+	for i := range ends {
+		sizes[i] = len(d.Bytes())
+		ends[i] = len(body) - len(d.Rest)
+	}
+	names := string(body[:ends[2]])
+	for i, s := range [...]*string{&m.Topic, &m.Group, &m.Key} {
+		*s = names[ends[i]-sizes[i] : ends[i]]
 	}
 	if n := d.Count(); n > 0 {
 		m.Header = make(map[string]string, n)

@@ -12,7 +12,10 @@ import (
 // Run delivers messages until ctx ends. Then it waits for the calls that are under way,
 // stores their acknowledgements, and gives its shards back.
 func (w *Worker) Run(ctx context.Context) error {
-	l := newLoop(&w.opts, &w.stats)
+	l := newLoop(w)
+	if n, ok := w.store.(CommitNotifier); ok {
+		defer n.NotifyCommits(w.Wake)()
+	}
 	var performing sync.WaitGroup
 	defer performing.Wait()
 	ended := make(chan action, w.opts.Concurrency+3) // there is room for all that can be under way

@@ -114,6 +114,26 @@ type Store interface {
 	Dispose(ctx context.Context, d Disposal) error
 }
 
+// A QuickReader is a store that has a cheaper read than [Store.Due], which finds some of
+// what is due. A worker reads with it while messages come, and with Due what it leaves.
+type QuickReader interface {
+	// DueExcept returns messages that are due, the oldest first, at most limit, without
+	// those that known names. It may leave out messages that Due returns, and reports
+	// by all whether it has left out none. Of a group it leaves out none before one that
+	// it returns: each message of the group that is committed and has a lower id is in
+	// the list or in known. Like Due it returns none of a group whose first message waits
+	// to be sent again.
+	DueExcept(ctx context.Context, shards []Shard, known []int64, limit int) (list []Delivery, all bool, err error)
+}
+
+// A CommitNotifier is a store that says when messages were committed by it: those of
+// transactions that the store itself has begun. A worker then reads them at once.
+type CommitNotifier interface {
+	// NotifyCommits lets the store call wake after each commit, in this process, of a
+	// transaction with messages, until stop is called. Wake returns at once.
+	NotifyCommits(wake func()) (stop func())
+}
+
 // A DeadLetter is a dead letter: a message that is not sent any more. It is kept until an
 // operator disposes of it.
 type DeadLetter struct {

@@ -18,6 +18,7 @@ import (
 // One worker has one [Worker.Run] or [Worker.RunOnce] at a time.
 type Worker struct {
 	store Store
+	quick QuickReader // the store, if it is one
 	sink  Sink
 	opts  Options
 	owner retrysafe.Owner
@@ -57,13 +58,15 @@ func NewWorker(s Store, sink Sink, opts *Options) (*Worker, error) {
 		return nil, err
 	}
 	w := &Worker{store: s, sink: sink, opts: o, wake: make(chan struct{}, 1)}
+	w.quick, _ = s.(QuickReader)
 	_, _ = rand.Read(w.owner[:]) // it never fails
 	return w, nil
 }
 
 // Wake tells the worker that a message was committed, so that [Worker.Run] reads at once
 // instead of at the next poll. It never blocks, and may be called at any time and by any
-// goroutine.
+// goroutine. After a commit by the store itself it need not be called, if the store is a
+// [CommitNotifier].
 func (w *Worker) Wake() {
 	select {
 	case w.wake <- struct{}{}:
@@ -80,7 +83,7 @@ func (w *Worker) Wake() {
 // nothing.
 func (w *Worker) RunOnce(ctx context.Context) (delivered int, err error) {
 	before := w.stats.delivered.Load()
-	l := newPass(&w.opts, &w.stats)
+	l := newPass(w)
 	for {
 		if ctx.Err() != nil {
 			l.stop()

@@ -464,6 +464,57 @@ func TestWakeDuringARead(t *testing.T) {
 	})
 }
 
+// A commit wakes the worker of the same process: it does not wait for its next poll.
+func TestCommitWakesTheWorker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, r := memstore.New(nil), &receiver{}
+		running(t, s.Outbox(), r, &outbox.Options{Poll: time.Hour})
+		time.Sleep(24 * time.Hour) // it polls as rarely as it does
+		for n := range 3 {
+			enqueue(t, s, message("a", fmt.Sprint(n)))
+			time.Sleep(20 * time.Millisecond)
+		}
+		if got := r.received(); len(got) != 3 {
+			t.Errorf("delivered %v", got)
+		}
+	})
+}
+
+// hasty is an outbox whose quick reads leave out a group.
+type hasty struct{ *memstore.Outbox }
+
+func (h hasty) DueExcept(ctx context.Context, shards []outbox.Shard, known []int64, limit int) ([]outbox.Delivery, bool, error) {
+	list, all, err := h.Outbox.DueExcept(ctx, shards, known, limit)
+	before := len(list)
+	list = slices.DeleteFunc(list, func(d outbox.Delivery) bool { return d.Group == "left" })
+	return list, all && len(list) == before, err
+}
+
+// What quick reads leave out is read all the same: at once if they find nothing else, and
+// soon while they do.
+func TestWhatQuickReadsLeaveOutIsRead(t *testing.T) {
+	t.Parallel()
+	for _, busy := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s, r := memstore.New(nil), &receiver{}
+			running(t, hasty{s.Outbox()}, r, &outbox.Options{Poll: time.Hour})
+			time.Sleep(24 * time.Hour)
+			enqueue(t, s, message("left", "1"), message("left", "2"))
+			for n := range 100 {
+				if busy {
+					enqueue(t, s, message("other", fmt.Sprint(n)))
+				}
+				time.Sleep(2 * time.Millisecond)
+			}
+			got := slices.DeleteFunc(r.received(), func(p string) bool { return p != "1" && p != "2" })
+			if !busy && len(got) != 2 || busy && len(r.received()) != 100+2 {
+				t.Errorf("busy %t: delivered %d, of those that were left out %v", busy, len(r.received()), got)
+			}
+		})
+	}
+}
+
 // A pass whose context ends stores what was delivered, and sends nothing more.
 func TestPassEndsWithItsContext(t *testing.T) {
 	t.Parallel()

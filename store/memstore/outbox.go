@@ -18,6 +18,9 @@ var (
 	_ outbox.Store         = (*Outbox)(nil)
 	_ outbox.DepthReporter = (*Outbox)(nil)
 	_ outbox.ReceiptKeeper = (*Outbox)(nil)
+
+	_ outbox.QuickReader    = (*Outbox)(nil)
+	_ outbox.CommitNotifier = (*Outbox)(nil)
 )
 
 // An Outbox keeps messages together with the records of a [Store]. It is for tests and
@@ -32,6 +35,7 @@ type Outbox struct {
 	kept    map[int64]outbox.KeptReceipt
 	shards  [outbox.Shards]holder
 	workers map[retrysafe.Owner]time.Time // when each worker's lease ends
+	wake    map[*byte]func()              // the workers that are told of commits
 }
 
 // holder is the lease of a shard.
@@ -90,6 +94,9 @@ func (b *Outbox) put(l *letter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waiting[l.ID] = l
+	for _, wake := range b.wake {
+		wake()
+	}
 }
 
 // Lease implements [outbox.Store].

@@ -21,6 +21,9 @@ var (
 	_ outbox.DepthReporter = (*Outbox)(nil)
 	_ outbox.Skipper       = (*Outbox)(nil)
 	_ outbox.ReceiptKeeper = (*Outbox)(nil)
+
+	_ outbox.QuickReader    = (*Outbox)(nil)
+	_ outbox.CommitNotifier = (*Outbox)(nil)
 )
 
 // An Outbox keeps messages in the store's own database, so that they commit together with
@@ -33,6 +36,8 @@ type Outbox struct {
 	operator sync.Mutex   // operators' requests take turns
 	found    atomic.Int64 // how many messages the last read has found
 	receipts receiptTable
+
+	listeners listeners
 }
 
 // Outbox returns the store's outbox. Beside the store's connections a worker has up to
@@ -70,7 +75,21 @@ func (t *Tx) Enqueue(ctx context.Context, messages ...outbox.Message) error {
 	if err != nil {
 		return t.refuse(fmt.Errorf("enqueue: %w", explain(err)))
 	}
+	t.enqueued()
 	return nil
+}
+
+// enqueued notes that the transaction has messages, so that its commit wakes workers.
+func (t *Tx) enqueued() {
+	t.messages = true
+	if n, ok := t.db.(native); ok {
+		switch tx := n.tx.(type) {
+		case *ownTx:
+			tx.messages = true
+		case borrowed:
+			tx.messages = true
+		}
+	}
 }
 
 // Enqueue implements [outbox.Enqueuer].

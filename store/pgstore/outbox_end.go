@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,14 @@ import (
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
+const (
+	// rangeFrom is from how many messages on they are deleted by a range of ids, and
+	// sparsest how many ids the range may have for each of them.
+	rangeFrom, sparsest = 16, 4
+	// noShard is the byte of an id in such a range that is not deleted. No shard has it.
+	noShard = 255
+)
+
 var errFate = errors.New("pgstore: an ending without a fate")
 
 // Ack implements [outbox.Store]: one statement for all endings. If an open transaction
@@ -25,8 +34,10 @@ func (b *Outbox) Ack(ctx context.Context, endings []outbox.Ack) ([]outbox.AckRes
 		return nil, err
 	}
 	failpoint.Hit("pg.outbox.ended")
-	for i := range endings {
-		e.ended[i] = e.ended[e.first[endings[i].ID]]
+	if len(e.first) < len(endings) {
+		for i := range endings {
+			e.ended[i] = e.ended[e.first[endings[i].ID]]
+		}
 	}
 	return e.ended, nil
 }
@@ -153,28 +164,47 @@ func (e *endBatch) allDelivered(some []int) bool {
 	return true
 }
 
-// delete ends messages that were delivered.
+// delete ends messages that were delivered: a range of ids, if they are most of it.
 func (e *endBatch) delete(ctx context.Context, some []int) error {
-	var shards, a arrays
+	var shards arrays
 	shards.reset(len(e.shards))
 	fillShards(&shards, e.shards)
+	at := e.at(some)
+	keeps := e.b.keeps(len(some), at)
+	lowest, highest := at(0).ID, at(0).ID
+	for n := range some {
+		lowest, highest = min(lowest, at(n).ID), max(highest, at(n).ID)
+	}
+	if width := highest - lowest + 1; !keeps && len(some) >= rangeFrom && lowest > 0 && width <= int64(sparsest*len(some)) {
+		named := bytes.Repeat([]byte{noShard}, int(width))
+		for n := range some {
+			named[at(n).ID-lowest] = byte(at(n).Shard.N)
+		}
+		return e.deleteBy(ctx, some, &e.b.sql.endedRange, append(shards.params(), int8Param(lowest-1), named))
+	}
+	var a arrays
 	a.reset(len(some))
 	a.column(oidInt8)
-	for _, i := range some {
-		a.int8(e.endings[i].ID)
+	for n := range some {
+		a.int8(at(n).ID)
 	}
 	a.end()
 	a.column(oidInt2)
-	for _, i := range some {
-		a.int2(int16(e.endings[i].Shard.N))
+	for n := range some {
+		a.int2(int16(at(n).Shard.N))
 	}
 	a.end()
 	stmt, params := &e.b.sql.ended, append(shards.params(), a.params()...)
-	if at := e.at(some); e.b.keeps(len(some), at) {
+	if keeps {
 		var kept arrays
 		kept.receipts(len(some), at)
 		stmt, params = &e.b.sql.endedKept, append(params, kept.params()...)
 	}
+	return e.deleteBy(ctx, some, stmt, params)
+}
+
+// deleteBy ends messages by a statement that returns which shards are held.
+func (e *endBatch) deleteBy(ctx context.Context, some []int, stmt *statement, params [][]byte) error {
 	held := int64(0)
 	err := e.b.do(ctx, "end messages", query{statement: stmt, params: params, each: func(v [][]byte) error {
 		held = int8At(v[0])

@@ -76,6 +76,45 @@ SELECT id, shard, tries, enqueued, body, {now} FROM (
                       SELECT m.id, m.shard, m.tries, m.enqueued, m.body FROM {outbox} m
                        WHERE m.shard = h.n AND m.line = 0 AND m.due <= {now} ORDER BY m.shard, m.due LIMIT $4) m`
 
+	selectFirst = `
+-- Reads the oldest messages of one moment, at most $6, without those that the worker has:
+-- the ids of $3, and those above $4 whose byte in $5 is not 0. It takes no lock: the end of
+-- a message compares the shard's epoch again.
+--
+-- It always begins with the lowest id: a message may be committed after others with higher
+-- ids. Of the messages that it looks at, those of other shards, those that are kept back,
+-- and those of groups in which a message has failed come without their bodies: "due" reads
+-- the groups that have failed. The first row says whether a message of such a group is
+-- due, or NULL if more than $7 messages have failed: then no other row follows.
+WITH mask AS MATERIALIZED (
+SELECT coalesce(bit_or(1::bigint << s.n), 0) AS held
+  FROM unnest($1::smallint[], $2::bigint[]) u (n, epoch) JOIN {shards} s ON s.n = u.n AND s.epoch = u.epoch),
+failed AS MATERIALIZED (
+SELECT m.line, m.line <> 0 AND m.due <= {now} AS due FROM {outbox} m WHERE m.tries > 0 AND m.id > 0 LIMIT $7 + 1),
+state AS MATERIALIZED (SELECT CASE WHEN count(*) <= $7 THEN coalesce(bool_or(due), false) END AS left FROM failed)
+SELECT NULL::bigint, NULL::smallint, NULL::integer, NULL::bigint, NULL::bytea, {now}, state.left FROM state
+UNION ALL
+{oldest}`
+
+	// oldestMessages are the rows of selectFirst. A body that is larger than $8 bytes comes
+	// as NULL, and its row says so.
+	oldestMessages = `SELECT id, shard, tries, enqueued, CASE WHEN goes AND octet_length(body) <= $8 THEN body END, {now}, goes AND octet_length(body) > $8 FROM (
+       {walk}) m`
+
+	// oldestLarge are the same for large bodies: those of more than $8 bytes in all are left
+	// for the next read.
+	oldestLarge = `SELECT id, shard, tries, enqueued, CASE WHEN goes THEN body END, {now}, false FROM (
+       SELECT *, sum(CASE WHEN goes THEN octet_length(body) ELSE 0 END) OVER (ROWS UNBOUNDED PRECEDING) AS size FROM (
+       {walk}) m) m
+ WHERE size - octet_length(body) < $8`
+
+	walkOldest = `SELECT m.id, m.shard, m.tries, m.enqueued, m.body,
+              ((SELECT held FROM mask) >> m.shard) & 1 = 1 AND CASE WHEN m.line = 0 THEN m.due <= {now} ELSE m.line NOT IN (SELECT line FROM failed) END AS goes
+         FROM {outbox} m
+        WHERE m.id > 0 AND m.id NOT IN (SELECT unnest($3::bigint[])) AND (SELECT state.left IS NOT NULL FROM state)
+          AND CASE WHEN m.id > $4 AND m.id <= $4 + octet_length($5::bytea) THEN get_byte($5::bytea, (m.id - $4 - 1)::integer) = 0 ELSE true END
+        ORDER BY m.id LIMIT $6`
+
 	// fence locks the rows of the shards that the worker holds. A worker that has this lock
 	// ends its transaction before the shard's epoch can change, and one that has waited here
 	// for a change sees the new epoch.
@@ -89,6 +128,16 @@ mask AS MATERIALIZED (SELECT coalesce(bit_or(1::bigint << held.n), 0) AS held FR
 -- are locked before the messages are deleted, in one statement.
 WITH {fence}gone AS (DELETE FROM {outbox} m USING unnest($3::bigint[], $4::smallint[]{receipt arrays}) e (id, shard{receipt columns})
           WHERE m.id = e.id AND m.shard = e.shard AND ((SELECT held FROM mask) >> e.shard) & 1 = 1{receipts of e}){kept}
+SELECT held FROM mask`
+
+	deleteRange = `
+-- Ends messages that were delivered and have most of the ids from $3 + 1 on, if their
+-- shards' epochs are the worker's. It deletes those whose byte in $4 is the number of their
+-- shard, and no others. The range lets the server read them one behind the other. The
+-- shards are locked before the messages are deleted, in one statement.
+WITH {fence}gone AS (DELETE FROM {outbox} m
+          WHERE m.id > $3 AND m.id <= $3 + octet_length($4::bytea) AND get_byte($4::bytea, (m.id - $3 - 1)::integer) = m.shard
+            AND ((SELECT held FROM mask) >> m.shard) & 1 = 1)
 SELECT held FROM mask`
 
 	endMessages = `
@@ -207,7 +256,8 @@ SELECT (SELECT count(*) FROM first),
 
 // outboxStatements are the outbox's SQL, for one schema.
 type outboxStatements struct {
-	due, ended, end, endUnlocked, skip           statement
+	due, first, firstLarge, ended, endedRange    statement
+	end, endUnlocked, skip                       statement
 	endedKept, endKept, endKeptUnlocked          statement // with receipts
 	turn, wait, count, forget, shorten, lease    statement
 	failing, dead, waits, letter, dispose, depth statement
@@ -223,6 +273,7 @@ func newOutboxStatements(schema string) (s outboxStatements) {
 	tables := outboxNames(schema)
 	names := tableNames(schema, "{outbox_id}", literal(tables[0])+"::regclass::oid", "{shards_id}", literal(tables[2])+"::regclass::oid")
 	ends := append(append([]uint32{}, updateTypes...), oidInt2s, oidInt8s, oidInt8s, oidInt2s, oidInt2s, oidInt4s, oidInt8s, oidByteas, oidByteas, oidInt8)
+	firsts := []uint32{oidInt2s, oidInt8s, oidInt8s, oidInt8, oidBytea, oidInt8, oidInt8, oidInt8}
 	deletes := []uint32{oidInt2s, oidInt8s, oidInt8s, oidInt2s}
 	_, update := cutComment(updateKeys)
 	swap := func(locked string) string {
@@ -239,6 +290,9 @@ func newOutboxStatements(schema string) (s outboxStatements) {
 		"{admit}", "m.tries = ($13::bigint[])[1] AND m.tries > 0 AND m.due > {now}", "{swap}", swap(skips))
 	define("retrysafe_box_", names, []definition{
 		{&s.due, "due", variant(selectDue, "{ungrouped}", ungroupedMessages), []uint32{oidInt2s, oidInt8s, oidInt8, oidInt8, oidInt8, oidBool, oidInt8}},
+		{&s.first, "first", variant(variant(selectFirst, "{oldest}", oldestMessages), "{walk}", walkOldest), firsts},
+		{&s.firstLarge, "first_large", variant(variant(selectFirst, "{oldest}", oldestLarge), "{walk}", walkOldest), firsts},
+		{&s.endedRange, "ended_range", variant(deleteRange, "{fence}", variant(fence, "{held shards}", "$1::smallint[], $2::bigint[]")), []uint32{oidInt2s, oidInt8s, oidInt8, oidBytea}},
 		{&s.ended, "ended", withReceipts(deleted, 0), deletes},
 		{&s.end, "end", end(waits, 0), ends},
 		{&s.endUnlocked, "end_unlocked", end(skips, 0), ends},

@@ -60,6 +60,7 @@ type ownTx struct {
 	held  *id // the key that it has locked and found free
 	// replicated says that commits wait for a standby.
 	replicated bool
+	messages   bool   // it has some
 	inner      pgx.Tx // the same transaction as the driver's own type
 }
 
@@ -232,7 +233,11 @@ func (t *ownTx) Commit(ctx context.Context) error {
 func (t *ownTx) finish(ctx context.Context, last func(context.Context, *pgxpool.Conn) error) error {
 	warned := t.getsWarnings()
 	failpoint.Hit("pg.tx.ending")
-	if err := t.end(ctx, last); err != nil {
+	err := t.end(ctx, last)
+	if t.messages {
+		t.s.outbox.listeners.notify() // also after an error: it may have committed
+	}
+	if err != nil {
 		return err
 	}
 	failpoint.Hit("pg.tx.ended")

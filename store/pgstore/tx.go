@@ -19,8 +19,9 @@ var _ retrysafe.Tx = (*Tx)(nil)
 // that ignores the error cannot commit. Join the outermost transaction: in a nested one
 // only the savepoint would be rolled back.
 type Tx struct {
-	s  *Store
-	db joined
+	s        *Store
+	db       joined
+	messages bool // it has some
 }
 
 // joined is a transaction of pgx or of database/sql.
@@ -31,11 +32,11 @@ type joined interface {
 }
 
 // Tx joins a transaction on the store's own database.
-func (s *Store) Tx(tx pgx.Tx) *Tx { return &Tx{s, native{tx}} }
+func (s *Store) Tx(tx pgx.Tx) *Tx { return &Tx{s: s, db: native{tx}} }
 
 // SQLTx joins a transaction of database/sql on the store's own database, with any driver
 // for PostgreSQL.
-func (s *Store) SQLTx(tx *sql.Tx) *Tx { return &Tx{s, standard{tx}} }
+func (s *Store) SQLTx(tx *sql.Tx) *Tx { return &Tx{s: s, db: standard{tx}} }
 
 // SQL returns the store with transactions of db, for programs that use database/sql, or
 // a library on top of it such as gorm, ent or bun. Db must be connections to the store's
@@ -60,7 +61,7 @@ func (s *sqlStore) BeginTx(ctx context.Context) (retrysafe.Tx, *sql.Tx, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("pgstore: begin: %w", err)
 	}
-	return &Tx{s.Store, standard{tx}}, tx.Tx.Tx, nil
+	return &Tx{s: s.Store, db: standard{tx}}, tx.Tx.Tx, nil
 }
 
 type native struct{ tx pgx.Tx }
@@ -253,7 +254,13 @@ func (t *Tx) refuse(err error) error {
 }
 
 // Commit commits the caller's transaction.
-func (t *Tx) Commit(ctx context.Context) error { return t.db.commit(ctx) }
+func (t *Tx) Commit(ctx context.Context) error {
+	err := t.db.commit(ctx)
+	if t.messages {
+		t.s.outbox.listeners.notify() // also after an error: it may have committed
+	}
+	return err
+}
 
 // Rollback rolls the caller's transaction back. If it has ended already it returns
 // [retrysafe.ErrTxDone].

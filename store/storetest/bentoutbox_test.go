@@ -31,6 +31,8 @@ type bentBox struct {
 	begin   func(*memstore.Tx) storetest.OutboxTx
 	listed  func(context.Context, outbox.ReceiptQuery) ([]outbox.KeptReceipt, error)
 	forget  func(context.Context, retrysafe.Ref) error
+	quick   func(context.Context, []outbox.Shard, []int64, int) ([]outbox.Delivery, bool, error)
+	notify  func(func()) func()
 	keys    retrysafe.Store
 
 	mu      sync.Mutex
@@ -45,6 +47,7 @@ func newBentBox() *bentBox {
 	o := b.store.Outbox()
 	b.Outbox = o
 	b.lease, b.end, b.dispose, b.depth, b.failing, b.skip = o.Lease, o.Ack, o.Dispose, o.Depth, o.Failing, o.Skip
+	b.quick, b.notify = o.DueExcept, o.NotifyCommits
 	b.listed, b.forget, b.keys = o.Receipts, o.ForgetReceipts, b.store
 	b.due, b.dead = b.dueOrDamaged, b.deadOrDamaged
 	b.begin = func(tx *memstore.Tx) storetest.OutboxTx { return tx }
@@ -121,6 +124,12 @@ func (b *bentBox) Skip(ctx context.Context, s outbox.SkipRequest) (outbox.AckRes
 func (b *bentBox) Failing(ctx context.Context, after int64, limit int) ([]outbox.DeadLetter, error) {
 	return b.failing(ctx, after, limit)
 }
+
+func (b *bentBox) DueExcept(ctx context.Context, shards []outbox.Shard, known []int64, limit int) ([]outbox.Delivery, bool, error) {
+	return b.quick(ctx, shards, known, limit)
+}
+
+func (b *bentBox) NotifyCommits(wake func()) (stop func()) { return b.notify(wake) }
 
 func (b *bentBox) Receipts(ctx context.Context, q outbox.ReceiptQuery) ([]outbox.KeptReceipt, error) {
 	return b.listed(ctx, q)
@@ -217,7 +226,7 @@ func TestHonestOutboxKeepsEveryPromise(t *testing.T) {
 func TestBrokenOutboxIsToldWhichPromise(t *testing.T) {
 	t.Parallel()
 	promises := storetest.OutboxPromises(newBentBox().harness())
-	for _, f := range slices.Concat(sendingFlaws, leaseFlaws, endingFlaws, uniformEndingFlaws, letterFlaws, receiptFlaws) {
+	for _, f := range slices.Concat(sendingFlaws, leaseFlaws, endingFlaws, uniformEndingFlaws, letterFlaws, receiptFlaws, quickFlaws) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			reports := storetest.OutboxReports(t.Context(), func() storetest.OutboxHarness {
@@ -238,7 +247,7 @@ func TestBrokenOutboxIsToldWhichPromise(t *testing.T) {
 func TestEveryOutboxRuleHasAFlawThatBreaksIt(t *testing.T) {
 	t.Parallel()
 	promises := storetest.OutboxPromises(newBentBox().harness())
-	for _, f := range slices.Concat(sendingFlaws, leaseFlaws, endingFlaws, uniformEndingFlaws, letterFlaws, receiptFlaws) {
+	for _, f := range slices.Concat(sendingFlaws, leaseFlaws, endingFlaws, uniformEndingFlaws, letterFlaws, receiptFlaws, quickFlaws) {
 		for _, name := range f.breaks {
 			if _, ok := promises[name]; !ok {
 				t.Errorf("flaw %q names a rule that does not exist: %q", f.name, name)

@@ -15,8 +15,8 @@ import (
 type OutboxHarness struct {
 	// Store keeps the records that messages settle.
 	Store retrysafe.Store
-	// Outbox is empty and used by nothing else. If it is a DepthReporter, a Skipper or a
-	// ReceiptKeeper too, the rules for those run.
+	// Outbox is empty and used by nothing else. If it is a DepthReporter, a Skipper, a
+	// ReceiptKeeper, a QuickReader or a CommitNotifier too, the rules for those run.
 	Outbox outbox.Store
 	// Peers are further handles on the same data, as other nodes hold them.
 	Peers []outbox.Store
@@ -49,7 +49,7 @@ func RunOutbox(t *testing.T, open func(t *testing.T) OutboxHarness) {
 // RunOutboxTx tests only the rules about what a transaction enqueues, like [RunTx].
 func RunOutboxTx(t *testing.T, open func(t *testing.T) OutboxHarness) {
 	t.Helper()
-	hold(t, "outbox", enqueueRules, open)
+	hold(t, "outbox", slices.Concat(enqueueRules, notifyRules), open)
 }
 
 // An outboxRule is one promise of the contract.
@@ -59,7 +59,7 @@ func (h OutboxHarness) kit(t trial) *outboxKit { return &outboxKit{OutboxHarness
 
 // outboxRules returns the whole contract.
 func outboxRules() []outboxRule {
-	return slices.Concat(enqueueRules, dueRules, leaseRules, endRules, uniformEndRules, letterRules, receiptRules)
+	return slices.Concat(enqueueRules, notifyRules, dueRules, quickRules, leaseRules, endRules, uniformEndRules, letterRules, receiptRules)
 }
 
 func needsOvertaking(h OutboxHarness) string {

@@ -526,6 +526,60 @@ SELECT id, shard, tries, enqueued, body, (SELECT (date_part('epoch', statement_t
               LIMIT $4) m) m
  WHERE size - octet_length(body) < $7;
 
+-- retrysafe_box_first (smallint[], bigint[], bigint[], bigint, bytea, bigint, bigint, bigint)
+-- Reads the oldest messages of one moment, at most $6, without those that the worker has:
+-- the ids of $3, and those above $4 whose byte in $5 is not 0. It takes no lock: the end of
+-- a message compares the shard's epoch again.
+--
+-- It always begins with the lowest id: a message may be committed after others with higher
+-- ids. Of the messages that it looks at, those of other shards, those that are kept back,
+-- and those of groups in which a message has failed come without their bodies: "due" reads
+-- the groups that have failed. The first row says whether a message of such a group is
+-- due, or NULL if more than $7 messages have failed: then no other row follows.
+WITH mask AS MATERIALIZED (
+SELECT coalesce(bit_or(1::bigint << s.n), 0) AS held
+  FROM unnest($1::smallint[], $2::bigint[]) u (n, epoch) JOIN retrysafe_shards s ON s.n = u.n AND s.epoch = u.epoch),
+failed AS MATERIALIZED (
+SELECT m.line, m.line <> 0 AND m.due <= (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) AS due FROM retrysafe_outbox m WHERE m.tries > 0 AND m.id > 0 LIMIT $7 + 1),
+state AS MATERIALIZED (SELECT CASE WHEN count(*) <= $7 THEN coalesce(bool_or(due), false) END AS left FROM failed)
+SELECT NULL::bigint, NULL::smallint, NULL::integer, NULL::bigint, NULL::bytea, (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), state.left FROM state
+UNION ALL
+SELECT id, shard, tries, enqueued, CASE WHEN goes AND octet_length(body) <= $8 THEN body END, (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), goes AND octet_length(body) > $8 FROM (
+       SELECT m.id, m.shard, m.tries, m.enqueued, m.body,
+              ((SELECT held FROM mask) >> m.shard) & 1 = 1 AND CASE WHEN m.line = 0 THEN m.due <= (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) ELSE m.line NOT IN (SELECT line FROM failed) END AS goes
+         FROM retrysafe_outbox m
+        WHERE m.id > 0 AND m.id NOT IN (SELECT unnest($3::bigint[])) AND (SELECT state.left IS NOT NULL FROM state)
+          AND CASE WHEN m.id > $4 AND m.id <= $4 + octet_length($5::bytea) THEN get_byte($5::bytea, (m.id - $4 - 1)::integer) = 0 ELSE true END
+        ORDER BY m.id LIMIT $6) m;
+
+-- retrysafe_box_first_large (smallint[], bigint[], bigint[], bigint, bytea, bigint, bigint, bigint)
+-- Reads the oldest messages of one moment, at most $6, without those that the worker has:
+-- the ids of $3, and those above $4 whose byte in $5 is not 0. It takes no lock: the end of
+-- a message compares the shard's epoch again.
+--
+-- It always begins with the lowest id: a message may be committed after others with higher
+-- ids. Of the messages that it looks at, those of other shards, those that are kept back,
+-- and those of groups in which a message has failed come without their bodies: "due" reads
+-- the groups that have failed. The first row says whether a message of such a group is
+-- due, or NULL if more than $7 messages have failed: then no other row follows.
+WITH mask AS MATERIALIZED (
+SELECT coalesce(bit_or(1::bigint << s.n), 0) AS held
+  FROM unnest($1::smallint[], $2::bigint[]) u (n, epoch) JOIN retrysafe_shards s ON s.n = u.n AND s.epoch = u.epoch),
+failed AS MATERIALIZED (
+SELECT m.line, m.line <> 0 AND m.due <= (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) AS due FROM retrysafe_outbox m WHERE m.tries > 0 AND m.id > 0 LIMIT $7 + 1),
+state AS MATERIALIZED (SELECT CASE WHEN count(*) <= $7 THEN coalesce(bool_or(due), false) END AS left FROM failed)
+SELECT NULL::bigint, NULL::smallint, NULL::integer, NULL::bigint, NULL::bytea, (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), state.left FROM state
+UNION ALL
+SELECT id, shard, tries, enqueued, CASE WHEN goes THEN body END, (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint), false FROM (
+       SELECT *, sum(CASE WHEN goes THEN octet_length(body) ELSE 0 END) OVER (ROWS UNBOUNDED PRECEDING) AS size FROM (
+       SELECT m.id, m.shard, m.tries, m.enqueued, m.body,
+              ((SELECT held FROM mask) >> m.shard) & 1 = 1 AND CASE WHEN m.line = 0 THEN m.due <= (SELECT (date_part('epoch', statement_timestamp()) * 1000000)::bigint) ELSE m.line NOT IN (SELECT line FROM failed) END AS goes
+         FROM retrysafe_outbox m
+        WHERE m.id > 0 AND m.id NOT IN (SELECT unnest($3::bigint[])) AND (SELECT state.left IS NOT NULL FROM state)
+          AND CASE WHEN m.id > $4 AND m.id <= $4 + octet_length($5::bytea) THEN get_byte($5::bytea, (m.id - $4 - 1)::integer) = 0 ELSE true END
+        ORDER BY m.id LIMIT $6) m) m
+ WHERE size - octet_length(body) < $8;
+
 -- retrysafe_box_ended (smallint[], bigint[], bigint[], smallint[])
 -- Ends messages that were delivered, if their shards' epochs are the worker's. The shards
 -- are locked before the messages are deleted, in one statement.
@@ -534,6 +588,19 @@ SELECT s.n FROM unnest($1::smallint[], $2::bigint[]) u (n, epoch) JOIN retrysafe
 mask AS MATERIALIZED (SELECT coalesce(bit_or(1::bigint << held.n), 0) AS held FROM held),
 gone AS (DELETE FROM retrysafe_outbox m USING unnest($3::bigint[], $4::smallint[]) e (id, shard)
           WHERE m.id = e.id AND m.shard = e.shard AND ((SELECT held FROM mask) >> e.shard) & 1 = 1)
+SELECT held FROM mask;
+
+-- retrysafe_box_ended_range (smallint[], bigint[], bigint, bytea)
+-- Ends messages that were delivered and have most of the ids from $3 + 1 on, if their
+-- shards' epochs are the worker's. It deletes those whose byte in $4 is the number of their
+-- shard, and no others. The range lets the server read them one behind the other. The
+-- shards are locked before the messages are deleted, in one statement.
+WITH held AS MATERIALIZED (
+SELECT s.n FROM unnest($1::smallint[], $2::bigint[]) u (n, epoch) JOIN retrysafe_shards s ON s.n = u.n AND s.epoch = u.epoch FOR KEY SHARE OF s),
+mask AS MATERIALIZED (SELECT coalesce(bit_or(1::bigint << held.n), 0) AS held FROM held),
+gone AS (DELETE FROM retrysafe_outbox m
+          WHERE m.id > $3 AND m.id <= $3 + octet_length($4::bytea) AND get_byte($4::bytea, (m.id - $3 - 1)::integer) = m.shard
+            AND ((SELECT held FROM mask) >> m.shard) & 1 = 1)
 SELECT held FROM mask;
 
 -- retrysafe_box_end (uuid[], uuid[], bigint[], uuid[], bigint[], int[], smallint[], smallint[], bytea[], bytea[], bytea[], smallint[], bigint[], bigint[], smallint[], smallint[], int[], bigint[], bytea[], bytea[], bigint)

@@ -207,7 +207,10 @@ func (s *slot) index(w *world) byte {
 
 // The outbox of the store, on the same network.
 
-var _ outbox.Store = (*store)(nil)
+var (
+	_ outbox.Store       = (*store)(nil)
+	_ outbox.QuickReader = (*store)(nil)
+)
 
 // Lease implements [outbox.Store].
 func (s *store) Lease(ctx context.Context, worker retrysafe.Owner, term time.Duration) (outbox.Lease, error) {
@@ -248,6 +251,26 @@ func (s *store) Due(ctx context.Context, shards []outbox.Shard, limit int) ([]ou
 	}
 	s.w.offered(list)
 	return list, err
+}
+
+// DueExcept implements [outbox.QuickReader].
+func (s *store) DueExcept(ctx context.Context, shards []outbox.Shard, known []int64, limit int) ([]outbox.Delivery, bool, error) {
+	f := s.w.reaches()
+	if err := ctx.Err(); err != nil {
+		return nil, false, err
+	}
+	if f == losesRequest || f == comesLate {
+		return nil, false, s.w.gives()
+	}
+	list, all, err := s.w.mem.Outbox().DueExcept(outside, shards, known, limit)
+	if err := s.w.drags(ctx); err != nil {
+		return nil, false, err
+	}
+	if lost := s.w.returns(f); lost != nil {
+		return nil, false, lost
+	}
+	s.w.offered(list)
+	return list, all, err
 }
 
 // End implements [outbox.Store].
