@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"os"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -98,6 +99,7 @@ type socket struct {
 	raw     syscall.RawConn
 	written atomic.Int64
 	left    int64 // bytes that may still be read; only the reader changes it
+	late    bool  // a read has met the deadline, whatever a parser has made of that
 	noWait  bool  // Read returns errNothingYet instead of waiting
 
 	receive func(fd uintptr) // receiveNow, bound once
@@ -133,6 +135,7 @@ func (s *socket) Read(b []byte) (n int, err error) {
 	}
 	n, err = s.Conn.Read(b[:min(int64(len(b)), s.left)])
 	s.left -= int64(n)
+	s.late = err != nil && errors.Is(err, os.ErrDeadlineExceeded)
 	return n, err
 }
 

@@ -217,7 +217,8 @@ func (x *exchange) cause(err error) error {
 	if end := x.call.Request.Context().Err(); end != nil {
 		return end
 	}
-	if d := x.call.Deadline; errors.Is(err, os.ErrDeadlineExceeded) && !d.IsZero() && !time.Now().Before(d) {
+	late := errors.Is(err, os.ErrDeadlineExceeded) || x.conn != nil && x.conn.socket.late
+	if d := x.call.Deadline; late && !d.IsZero() && !time.Now().Before(d) {
 		return context.DeadlineExceeded
 	}
 	if errors.Is(err, io.EOF) {
