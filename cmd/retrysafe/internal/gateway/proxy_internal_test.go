@@ -93,7 +93,11 @@ func TestOwnWayIsTheProxys(t *testing.T) {
 		"delete":      func(r *http.Request) { r.Method = http.MethodDelete },
 		"large put":   func(r *http.Request) { r.Method = http.MethodPut; withBody(r, strings.Repeat("large ", 50_000)) },
 		"get, chunks": func(r *http.Request) { withBody(r, "some"); r.ContentLength = -1 },
-		"put, chunks": func(r *http.Request) { r.Method = http.MethodPut; withBody(r, strings.Repeat("large ", 50_000)); r.ContentLength = -1 },
+		"put, chunks": func(r *http.Request) {
+			r.Method = http.MethodPut
+			withBody(r, strings.Repeat("large ", 50_000))
+			r.ContentLength = -1
+		},
 		"expecting": func(r *http.Request) {
 			r.Method = http.MethodPut
 			withBody(r, "expected")
