@@ -516,6 +516,12 @@ func TestEarlyAnswer(t *testing.T) {
 			if status != http.StatusRequestEntityTooLarge || body != "large" || err != nil {
 				t.Errorf("closes %t, length %d: %d %q, %v", closes, length, status, body, err)
 			}
+			if status, _, _, err := do(client, &http1.Call{Request: request(t, http.MethodGet, nil)}); status != http.StatusRequestEntityTooLarge || err != nil {
+				t.Errorf("closes %t, length %d: the next request got %d, %v", closes, length, status, err)
+			}
+			if n := s.opened.Load(); n != 2 {
+				t.Errorf("closes %t, length %d: %d connections, want 2", closes, length, n)
+			}
 		}
 	}
 }
