@@ -21,6 +21,7 @@ type conn struct {
 	secured *tls.Conn // nil in clear text
 	in      *bufio.Reader
 	since   time.Time // since when it waits for a request
+	limited bool      // it has a deadline
 	abort   func()    // ends what is read and written on it, from any goroutine
 }
 
@@ -51,6 +52,15 @@ func (c *conn) secure(ctx context.Context, config *tls.Config) error {
 	}
 	c.in.Reset(c.secured)
 	return nil
+}
+
+// limit sets the deadline of an exchange. Zero is none.
+func (c *conn) limit(t time.Time) error {
+	if t.IsZero() && !c.limited {
+		return nil
+	}
+	c.limited = !t.IsZero()
+	return c.socket.SetDeadline(t)
 }
 
 // write writes to the server.

@@ -113,7 +113,7 @@ func (x *exchange) send() error {
 		}
 		x.conn, x.kept = conn, kept
 		x.cancel = context.AfterFunc(call.Request.Context(), conn.abort)
-		if err := conn.socket.SetDeadline(call.Deadline); err != nil {
+		if err := conn.limit(call.Deadline); err != nil {
 			x.drop()
 			return notSent(err)
 		}
