@@ -15,7 +15,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,6 +32,7 @@ import (
 var (
 	gatewayRun   = flag.Bool("gateway", false, "measure the gateway beside a bare reverse proxy and nginx; takes some minutes on a quiet machine")
 	gatewayQuick = flag.Bool("gateway.quick", false, "a second for each run instead of four")
+	gatewayOnly  = flag.String("gateway.only", "", "a pattern of the ways to measure; what is compared with others is left out")
 	gatewayDocs  = flag.String("gateway.docs", "", "the folder of benchmarks.md, whose section is written")
 )
 
@@ -90,7 +93,17 @@ func gateways(l *lab) {
 	if path, err := exec.LookPath("nginx"); err == nil {
 		names, each = append(names, nginx), append(each, get(l.nginx(path, service.addr).addr))
 	}
-	if _, err := each[3].drive(l, load{clients: clients, calls: l.stock}); err != nil { // the keys that are replayed
+	ways := each
+	if *gatewayOnly != "" {
+		only := regexp.MustCompile(*gatewayOnly)
+		names, each = slices.Clone(names), slices.Clone(each)
+		for i := len(names) - 1; i >= 0; i-- {
+			if !only.MatchString(names[i]) {
+				names, each = slices.Delete(names, i, i+1), slices.Delete(each, i, i+1)
+			}
+		}
+	}
+	if _, err := ways[3].drive(l, load{clients: clients, calls: l.stock}); err != nil { // the keys that are replayed
 		l.Fatal(err)
 	}
 	all := l.interleave(names, func(i int) sample {
@@ -115,6 +128,9 @@ func gateways(l *lab) {
 		t.row(name, s.of(perSecond).text(count), s.of(p50).text(micros), s.of(p99).text(micros))
 	}
 	l.report.add(t)
+	if *gatewayOnly != "" {
+		return
+	}
 	l.report.find(finding{what: "GET passed on, requests/s", beside: bareProxy, got: all[passThrough].over(all[bareProxy], perSecond), goal: atLeast(0.95)})
 	if all[nginx] != nil {
 		l.report.find(finding{what: "GET passed on, requests/s", beside: nginx, got: all[passThrough].over(all[nginx], perSecond), goal: atLeast(0.6)})
@@ -123,7 +139,7 @@ func gateways(l *lab) {
 	l.report.find(finding{what: freshInPG + ", requests/s", beside: "–", got: all[freshInPG].of(perSecond), format: count, goal: atLeast(8_000)})
 	l.report.find(finding{what: "replays from the gateway's memory, requests/s", beside: passThrough, got: all[replayed].over(all[passThrough], perSecond), goal: atLeast(1.5)})
 
-	for _, way := range each[2:5] {
+	for _, way := range ways[2:5] {
 		if _, err := way.drive(l, load{clients: l.connections, calls: 4 * l.connections}); err != nil {
 			l.Fatal(err)
 		}

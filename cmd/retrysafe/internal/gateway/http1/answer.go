@@ -23,7 +23,7 @@ func (x *exchange) readHead() error {
 		_, _ = in.Discard(n)
 		return nil
 	}
-	res, err := http.ReadResponse(in, x.call.Request)
+	res, err := http.ReadResponse(in, x.call.Request) //nolint:bodyclose // the exchange's own body is closed, and its connection with it
 	if err != nil {
 		return err
 	}

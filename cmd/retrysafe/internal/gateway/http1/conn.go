@@ -122,13 +122,13 @@ type socket struct {
 var errHeadTooLarge = errors.New("the head of the upstream's answer is too large")
 
 // errNothingYet says that a read would have to wait.
-var errNothingYet error = nothingYet{}
+var errNothingYet error = nothingYetError{}
 
-type nothingYet struct{}
+type nothingYetError struct{}
 
-func (nothingYet) Error() string   { return "nothing has come yet" }
-func (nothingYet) Timeout() bool   { return true }
-func (nothingYet) Temporary() bool { return true } // so that TLS reads on later
+func (nothingYetError) Error() string   { return "nothing has come yet" }
+func (nothingYetError) Timeout() bool   { return true }
+func (nothingYetError) Temporary() bool { return true } // so that TLS reads on later
 
 func (s *socket) Write(b []byte) (int, error) {
 	n, err := s.Conn.Write(b)
