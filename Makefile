@@ -141,8 +141,8 @@ bench-durable: ## durable stores, a quarter of an hour (QUICK=1 for a look, ONLY
 .PHONY: bench-gateway
 bench-gateway: ## the gateway beside a bare reverse proxy, and nginx if there is one (QUICK=1 for a look); writes docs/
 	@mkdir -p out
-	cd bench && go test -run='^TestGateway$$' -count=1 -v -timeout=30m . -gateway $(if $(QUICK),-gateway.quick,-gateway.docs=../docs) \
-		| grep -v '^=== ' | tee ../out/bench-gateway.txt
+	cd bench && go test -run='^TestGateway$$' -count=1 -v -timeout=30m . -gateway $(if $(QUICK),-gateway.quick) \
+		$(if $(ONLY),-gateway.only='$(ONLY)') $(if $(QUICK)$(ONLY),,-gateway.docs=../docs) | grep -v '^=== ' | tee ../out/bench-gateway.txt
 	$(MAKE) bench-restate QUICK='$(QUICK)'
 
 .PHONY: bench-restate

@@ -15,7 +15,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,6 +32,7 @@ import (
 var (
 	gatewayRun   = flag.Bool("gateway", false, "measure the gateway beside a bare reverse proxy and nginx; takes some minutes on a quiet machine")
 	gatewayQuick = flag.Bool("gateway.quick", false, "a second for each run instead of four")
+	gatewayOnly  = flag.String("gateway.only", "", "a pattern of the ways to measure; what is compared with others is left out")
 	gatewayDocs  = flag.String("gateway.docs", "", "the folder of benchmarks.md, whose section is written")
 )
 
@@ -44,7 +47,7 @@ func TestGateway(t *testing.T) {
 		s = quick
 	}
 	s.rounds, s.run, s.warm = 5*s.rounds, s.run/4, s.warm/2 // many short ones: the machine's mood changes within seconds
-	l := &lab{TB: t, scale: s, report: &report{live: os.Stdout}}
+	l := &lab{TB: t, scale: s, report: &report{live: os.Stdout}, bed: func(t testing.TB) *bed { return newBed(t) }}
 	l.report.conditions = proxyConditions(s)
 	gateways(l)
 	goals := l.report.goals()
@@ -62,7 +65,7 @@ func TestGatewayRuns(t *testing.T) {
 	t.Parallel()
 	s := smoke
 	s.stock = 16
-	gateways(&lab{TB: t, scale: s, report: new(report)})
+	gateways(&lab{TB: t, scale: s, report: new(report), bed: sharedBed})
 }
 
 const (
@@ -71,6 +74,7 @@ const (
 	nginx       = "nginx"
 	passThrough = "gateway, GET passed on"
 	freshPosts  = "gateway, new keys (SQLite)"
+	freshInPG   = "gateway, new keys (PostgreSQL)"
 	replayed    = "gateway, replays from its memory"
 )
 
@@ -80,13 +84,26 @@ func gateways(l *lab) {
 	service := l.role("service", "")
 	bare := l.role("bare", service.addr)
 	own := l.gateway(service.addr)
+	url, drop := l.bed(l).create()
+	defer drop()
+	ownPG := l.gatewayOn(service.addr, url)
 	get := func(addr string) *exchange { return &exchange{addr: addr, next: always(getRequest)} }
-	names := []string{direct, bareProxy, passThrough, replayed, freshPosts}
-	each := []*exchange{get(service.addr), get(bare.addr), get(own.addr), {addr: own.addr, next: keysOf(l.stock)}, {addr: own.addr, next: newKeys()}}
+	names := []string{direct, bareProxy, passThrough, replayed, freshPosts, freshInPG}
+	each := []*exchange{get(service.addr), get(bare.addr), get(own.addr), {addr: own.addr, next: keysOf(l.stock)}, {addr: own.addr, next: newKeys()}, {addr: ownPG.addr, next: newKeys()}}
 	if path, err := exec.LookPath("nginx"); err == nil {
 		names, each = append(names, nginx), append(each, get(l.nginx(path, service.addr).addr))
 	}
-	if _, err := each[3].drive(l, load{clients: clients, calls: l.stock}); err != nil { // the keys that are replayed
+	ways := each
+	if *gatewayOnly != "" {
+		only := regexp.MustCompile(*gatewayOnly)
+		names, each = slices.Clone(names), slices.Clone(each)
+		for i := len(names) - 1; i >= 0; i-- {
+			if !only.MatchString(names[i]) {
+				names, each = slices.Delete(names, i, i+1), slices.Delete(each, i, i+1)
+			}
+		}
+	}
+	if _, err := ways[3].drive(l, load{clients: clients, calls: l.stock}); err != nil { // the keys that are replayed
 		l.Fatal(err)
 	}
 	all := l.interleave(names, func(i int) sample {
@@ -111,10 +128,18 @@ func gateways(l *lab) {
 		t.row(name, s.of(perSecond).text(count), s.of(p50).text(micros), s.of(p99).text(micros))
 	}
 	l.report.add(t)
+	if *gatewayOnly != "" {
+		return
+	}
 	l.report.find(finding{what: "GET passed on, requests/s", beside: bareProxy, got: all[passThrough].over(all[bareProxy], perSecond), goal: atLeast(0.95)})
+	if all[nginx] != nil {
+		l.report.find(finding{what: "GET passed on, requests/s", beside: nginx, got: all[passThrough].over(all[nginx], perSecond), goal: atLeast(0.6)})
+	}
+	l.report.find(finding{what: freshPosts + ", requests/s", beside: "–", got: all[freshPosts].of(perSecond), format: count, goal: atLeast(10_000)})
+	l.report.find(finding{what: freshInPG + ", requests/s", beside: "–", got: all[freshInPG].of(perSecond), format: count, goal: atLeast(8_000)})
 	l.report.find(finding{what: "replays from the gateway's memory, requests/s", beside: passThrough, got: all[replayed].over(all[passThrough], perSecond), goal: atLeast(1.5)})
 
-	for _, way := range each[2:5] {
+	for _, way := range ways[2:5] {
 		if _, err := way.drive(l, load{clients: l.connections, calls: 4 * l.connections}); err != nil {
 			l.Fatal(err)
 		}
@@ -280,13 +305,19 @@ var command = sync.OnceValues(func() (string, error) {
 
 func (l *lab) gateway(upstream string) *process {
 	l.Helper()
+	return l.gatewayOn(upstream, "sqlite:"+filepath.Join(l.TempDir(), "keys.db"))
+}
+
+// gatewayOn starts a gateway with this store.
+func (l *lab) gatewayOn(upstream, store string) *process {
+	l.Helper()
 	path, err := command()
 	if err != nil {
 		l.Fatal(err)
 	}
 	dir, addr := l.TempDir(), porthold.Lent(l)
 	conf := filepath.Join(dir, "retrysafe.yaml")
-	text := fmt.Sprintf("listen: %s\nupstream: http://%s\nstore: sqlite:%s\ntenant: { from: bearer }\nroutes:\n  - { match: \"POST /payments\" }\n", addr, upstream, filepath.Join(dir, "keys.db"))
+	text := fmt.Sprintf("listen: %s\nupstream: http://%s\nstore: %q\ntenant: { from: bearer }\nroutes:\n  - { match: \"POST /payments\" }\n", addr, upstream, store)
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		l.Fatal(err)
 	}

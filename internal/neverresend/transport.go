@@ -19,8 +19,9 @@ import (
 	"sync/atomic"
 )
 
-// ErrNotSent says that there was no connection to send the request on, so its receiver cannot
-// have seen it. An error without this mark proves nothing.
+// ErrNotSent says that no byte of the request was sent, because there was no connection to
+// send it on or the connection accepted nothing. Its receiver cannot have seen it. An error
+// without this mark proves nothing.
 var ErrNotSent = errors.New("request was not sent")
 
 // Transport returns a transport that sends each request to next at most once. It sends

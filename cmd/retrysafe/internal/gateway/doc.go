@@ -12,8 +12,9 @@
 // The upstream is another process, so what became of an attempt is judged by what is
 // proven, and by nothing else:
 //
-//   - There was no connection to send it on: it was not executed. The key is free
-//     again, and the client is told to send the same request once more.
+//   - There was no connection to send it on, or the connection accepted no byte of it: it
+//     was not executed. The key is free again, and the client is told to send the same
+//     request once more.
 //   - An answer came to its clean end: it is the outcome, by its status. One without a
 //     length that ends with its connection is whole, as HTTP has it.
 //   - Anything else (a reset, a time-out, an answer that cannot be read or is cut off):

@@ -101,7 +101,7 @@ func New(c *config.Config, p Parts) (*Gateway, error) {
 		g.logger = slog.Default()
 	}
 	g.lookedInto = func(pattern string) bool { return lookedInto(c, pattern) }
-	g.passthroughs.New = func() *passthrough { return newPassthrough(g) }
+	g.passthroughs.New = func() *passthrough { return &passthrough{g: g} }
 	for _, step := range []func(*config.Config, *Parts) error{
 		g.makeTenants, g.wrapStore, g.openUpstream, g.makeGuard, g.makeRoutes, g.noteTrustedHeaders, g.makeWorkers, g.makeJanitor, g.makeReconciler, g.makeLedgers, g.makeHealth, g.makeWebhooks,
 	} {

@@ -5,10 +5,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"sync/atomic"
 	"time"
 
@@ -17,25 +15,14 @@ import (
 	"github.com/retrysafe/retrysafe/internal/pool"
 )
 
-// A passthrough is one request that is proxied without a guard. Its proxy's hooks are
-// methods of its own, so that they know their request without another context or
-// writer. It is pooled.
+// A passthrough is one request that is proxied without a guard. It is pooled.
 type passthrough struct {
 	g      *Gateway
-	proxy  httputil.ReverseProxy
+	out    outbound
 	status int
 	length int64
 	err    error
 	body   *requestBody // the body on its way, if there is one
-}
-
-func newPassthrough(g *Gateway) *passthrough {
-	p := &passthrough{g: g}
-	p.proxy = httputil.ReverseProxy{
-		Rewrite: g.rewriteTarget, ModifyResponse: p.answered, ErrorHandler: p.failed,
-		BufferPool: &copyBuffers, ErrorLog: slog.NewLogLogger(g.logger.Handler(), slog.LevelDebug),
-	}
-	return p
 }
 
 // pass lets a request through. Route names the route that says so, if one does.
@@ -83,26 +70,40 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
 
 func (p *passthrough) serve(w http.ResponseWriter, r *http.Request) {
 	p.status, p.length, p.err, p.body = 0, 0, nil, nil
-	p.proxy.Transport = p.g.upstream.transportFor(r.Method)
-	if p.g.upstream.isPlain(r) {
-		p.fetch(w, r)
+	if isWebSocket(r) {
+		p.upgrade(w, r)
 		return
 	}
-	if !isWebSocket(r) {
-		r = withoutUpgrade(r)
-	}
-	if r.Body != nil && r.Body != http.NoBody {
+	out := p.g.upstream.outbound(&p.out)
+	defer out.forget()
+	out.address(p.g, r)
+	if out.request.Body != nil && out.request.Body != http.NoBody {
 		p.body = &requestBody{ReadCloser: r.Body}
-		r = r.WithContext(r.Context()) // a copy: net/http looks at the body of the request itself
-		r.Body = p.body
+		out.request.Body = p.body
+		defer p.body.Close() // what a transport still reads of it then comes to its end
 	}
-	p.proxy.ServeHTTP(w, r)
+	res, err := p.g.upstream.send(out, w, !isSafe(r.Method), 0)
+	if err != nil {
+		p.failed(w, r, err)
+		return
+	}
+	defer res.Body.Close()
+	if err := p.answered(res); err != nil {
+		p.failed(w, r, err)
+		return
+	}
+	if err := relay(w, res, res.Body); err != nil {
+		panic(http.ErrAbortHandler) //nolint:forbidigo // so net/http is told to cut an answer off that was cut off
+	}
 }
 
 // answered notes what the upstream has answered.
 func (p *passthrough) answered(res *http.Response) error {
 	if res.StatusCode < minStatus {
 		return errStatus
+	}
+	if res.StatusCode == http.StatusSwitchingProtocols && !isWebSocket(res.Request) {
+		return errSwitched
 	}
 	p.status, p.length = res.StatusCode, res.ContentLength
 	return nil

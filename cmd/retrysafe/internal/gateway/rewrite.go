@@ -11,30 +11,30 @@ import (
 )
 
 // rewriteTarget addresses a request to the upstream: the same target, and X-Forwarded
-// headers that describe the client. The proxy has removed those that the client sent.
-func (g *Gateway) rewriteTarget(p *httputil.ProxyRequest) {
+// headers that describe the client instead of those that it sent.
+func (g *Gateway) rewriteTarget(in, out *http.Request) {
 	u := g.upstream
 	if u.prefix {
-		host := p.Out.Host
-		p.SetURL(u.url)
-		p.Out.Host = host
+		host := out.Host
+		(&httputil.ProxyRequest{In: in, Out: out}).SetURL(u.url)
+		out.Host = host
 	} else {
-		p.Out.URL.Scheme, p.Out.URL.Host = u.url.Scheme, u.url.Host
+		out.URL.Scheme, out.URL.Host = u.url.Scheme, u.url.Host
 	}
-	p.Out.URL.RawQuery = p.In.URL.RawQuery // as it came: nothing here is decided by it
+	out.URL.RawQuery = in.URL.RawQuery // as it came: nothing here is decided by it
 	if u.url.Scheme == "https" {
-		p.Out.Host = "" // the upstream's own
+		out.Host = "" // the upstream's own
 	}
-	for name := range p.Out.Header {
+	for name := range out.Header {
 		if g.isAlias(name) {
-			delete(p.Out.Header, name)
+			delete(out.Header, name)
 		}
 	}
-	g.setForwarded(p.In, p.Out.Header)
+	g.setForwarded(in, out.Header)
 	if g.tenants.header != "" {
-		g.forwardTenant(p.In, p.Out.Header)
+		g.forwardTenant(in, out.Header)
 	}
-	g.tracing.inject(p.Out)
+	g.tracing.inject(out)
 }
 
 // isAlias reports whether a header becomes one that the gateway decides by, or that the

@@ -55,7 +55,7 @@ func (g *Gateway) newRoute(pattern string, s *config.Settings) (*route, error) {
 	rt.slots.max = int64(s.Concurrency)
 	rt.maxResponse = cmp.Or(s.MaxResponse, defaultResponse)
 	rt.keyHeader = http.CanonicalHeaderKey(cmp.Or(s.KeyHeader, "Idempotency-Key"))
-	rt.calls.New = func() *upstreamCall { return newUpstreamCall(rt) }
+	rt.calls.New = func() *upstreamCall { return &upstreamCall{route: rt} }
 	engine, err := g.engine.With(s.Policy)
 	if err != nil {
 		return nil, err

@@ -11,10 +11,14 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
+	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/certfile"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/http1"
 	"github.com/retrysafe/retrysafe/internal/neverresend"
 )
 
@@ -22,11 +26,20 @@ import (
 type upstream struct {
 	url    *url.URL
 	prefix bool // it has a path, which is put before each request's own
-	// plain is for requests that may be repeated by their nature: the transport itself
-	// does so when a kept-alive connection turns out to be dead. Once is for all
-	// others.
+	// own is the way by HTTP/1.1, nil if there is none. An upstream by https is asked by a
+	// transport which protocol it speaks, and http1 is its answer.
+	own   *http1.Client
+	http1 atomic.Bool
+	// The transports speak HTTP/2, and carry WebSockets. Plain is for requests that may be
+	// repeated by their nature: the transport itself does so when a kept-alive connection
+	// turns out to be dead. Once is for all others.
 	plain, once http.RoundTripper
 	closeIdle   func() // closes idle connections
+}
+
+// exchanges reports whether requests go by the gateway's own exchange.
+func (u *upstream) exchanges() bool {
+	return u.own != nil && (u.url.Scheme == "http" || u.http1.Load())
 }
 
 const (
@@ -43,6 +56,8 @@ const (
 	// does not say so would leave the outcome of each unknown, for as long as they come;
 	// one whose upstream is only slow must not be given up.
 	lostAfter = 3
+	// continueTimeout is how long a request that asks for it waits for 100 Continue.
+	continueTimeout = time.Second
 	// maxResponseHead bounds the head of the upstream's answers.
 	maxResponseHead = 1 << 20
 )
@@ -58,16 +73,16 @@ func (g *Gateway) openUpstream(c *config.Config, _ *Parts) error {
 		return fmt.Errorf("upstream: %w", err)
 	}
 	within := cmp.Or(c.Server.DialTimeout, dialTimeout)
+	kept := cmp.Or(c.Server.UpstreamConnections, keptConnections)
 	dial := (&net.Dialer{Timeout: within}).DialContext
 	transport := func(idle time.Duration) *http.Transport {
-		kept := cmp.Or(c.Server.UpstreamConnections, keptConnections)
 		return &http.Transport{
 			DialContext: dial, ForceAttemptHTTP2: true,
 			TLSClientConfig:     secure.Clone(), // net/http writes to it when it is first used
 			HTTP2:               &http.HTTP2Config{SendPingTimeout: within, PingTimeout: lostAfter * within},
 			TLSHandshakeTimeout: within,
 			MaxIdleConns:        kept, MaxIdleConnsPerHost: kept, IdleConnTimeout: idle,
-			ExpectContinueTimeout:  time.Second,
+			ExpectContinueTimeout:  continueTimeout,
 			DisableCompression:     true, // the client's own Accept-Encoding counts, and bytes stay as they are
 			MaxResponseHeaderBytes: maxResponseHead,
 		}
@@ -76,22 +91,34 @@ func (g *Gateway) openUpstream(c *config.Config, _ *Parts) error {
 	g.upstream = &upstream{
 		url: u, prefix: u.Path != "" && u.Path != "/",
 		plain: plain, once: neverresend.Transport(once),
-		closeIdle: func() {
-			plain.CloseIdleConnections()
-			once.CloseIdleConnections()
-		},
 	}
+	g.upstream.closeIdle = func() {
+		plain.CloseIdleConnections()
+		once.CloseIdleConnections()
+		if own := g.upstream.own; own != nil {
+			own.CloseIdle()
+		}
+	}
+	if !http1.Supported || strings.ContainsFunc(u.Host, func(c rune) bool { return c > unicode.MaxASCII }) { // a transport encodes such a name
+		return nil
+	}
+	o := http1.Options{
+		Addr: addressOf(u), DialTimeout: within, MaxIdle: kept, IdleTimeout: idleTimeout, MaxHead: maxResponseHead, ContinueTimeout: continueTimeout,
+	}
+	if u.Scheme == "https" {
+		o.TLS = secure
+	}
+	g.upstream.own = http1.New(&o)
 	return nil
 }
 
-// transportFor returns the way for requests of this method.
-func (u *upstream) transportFor(method string) http.RoundTripper {
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		return u.plain
-	default:
-		return u.once
+// addressOf returns host and port of an upstream.
+func addressOf(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
 	}
+	return net.JoinHostPort(u.Hostname(), port)
 }
 
 // clientTLS is how an https upstream is checked, and what it is shown.

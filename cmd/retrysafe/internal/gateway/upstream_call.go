@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
-	"net/http/httputil"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
@@ -16,26 +14,17 @@ import (
 	"github.com/retrysafe/retrysafe/internal/neverresend"
 )
 
-// An upstreamCall is one guarded request at the upstream. Like a [passthrough] its
-// proxy's hooks are methods of its own, and it is pooled.
+// An upstreamCall is one guarded request at the upstream. It is pooled.
 type upstreamCall struct {
 	route      *route
-	proxy      httputil.ReverseProxy
+	out        outbound
 	in         *http.Request
 	w          http.ResponseWriter // the guard's
 	run        *retrysafe.Execution
 	x          *proxied
-	body       []byte // of the response, held until it has ended
+	body       []byte // of the response, as far as it is held
+	held       bool   // all of it is
 	incomplete error  // why the rest of a response that was not held did not come
-}
-
-func newUpstreamCall(rt *route) *upstreamCall {
-	a := &upstreamCall{route: rt}
-	a.proxy = httputil.ReverseProxy{
-		Rewrite: a.rewrite, Transport: a, ErrorHandler: a.failed,
-		BufferPool: &copyBuffers, ErrorLog: slog.NewLogLogger(rt.g.logger.Handler(), slog.LevelDebug),
-	}
-	return a
 }
 
 // callUpstream sends a request whose execution holds the key to the upstream.
@@ -61,10 +50,9 @@ func (rt *route) callUpstream(w http.ResponseWriter, r *http.Request, run *retry
 		}
 		defer leave()
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), rt.timeout)
-	defer cancel()
 	a := rt.calls.Get()
 	a.in, a.w, a.run, a.x, a.incomplete = r, held, run, x, nil
+	a.held = false
 	began := time.Now()
 	defer func() { // also when the proxy panics because the answer was cut off
 		took := time.Since(began)
@@ -80,8 +68,42 @@ func (rt *route) callUpstream(w http.ResponseWriter, r *http.Request, run *retry
 		}
 		rt.calls.Put(a)
 	}()
-	a.proxy.ServeHTTP(w, withoutUpgrade(r.WithContext(ctx))) // what has switched cannot be answered again
-	if a.incomplete != nil {                                 // the proxy says so too, but only where it finds itself in a server
+	a.call(w, r)
+}
+
+// call sends the request to the upstream and its answer to the client.
+func (a *upstreamCall) call(w http.ResponseWriter, r *http.Request) {
+	g := a.route.g
+	out := g.upstream.outbound(&a.out)
+	defer out.forget()
+	sent := r
+	if !out.own {
+		ctx, cancel := context.WithTimeout(r.Context(), a.route.timeout)
+		defer cancel()
+		sent = r.WithContext(ctx)
+	}
+	out.address(g, sent)
+	a.replaceKey(r.Header, out.header)
+	delete(out.header, "Expect") // the body is here already
+	res, err := g.upstream.send(out, w, true, a.route.timeout)
+	if err != nil {
+		a.failed(w, r, err)
+		return
+	}
+	defer res.Body.Close()
+	body, err := a.judge(res)
+	switch {
+	case err != nil:
+		a.failed(w, r, err)
+		return
+	case a.held:
+		err = relayHeld(w, res, a.body)
+	default:
+		err = relay(w, res, body)
+	}
+	// Without a server there is no connection to cut off: the answer of a request that is run
+	// later is the guard's, which knows what it was given.
+	if err != nil && (a.incomplete != nil || r.Context().Value(http.ServerContextKey) != nil) {
 		panic(http.ErrAbortHandler) //nolint:forbidigo // so the guard is told that the response did not end
 	}
 }
@@ -96,40 +118,26 @@ const (
 	largeAnswer, largeTurn = 64 << 10, 100 * time.Millisecond
 )
 
-// rewrite makes the upstream's request of the client's.
-func (a *upstreamCall) rewrite(p *httputil.ProxyRequest) {
-	a.route.g.rewriteTarget(p)
-	a.replaceKey(p.In.Header, p.Out.Header)
-	delete(p.Out.Header, "Expect") // the body is here already
-}
-
 // errSwitched: nothing of that can be answered again.
 var errSwitched = errors.New("the upstream switched protocols, and was not asked to")
 
-// RoundTrip sends the request, once, and returns an answer only when it has come to its
-// clean end: then an error is always the attempt's, and never half an answer. One
-// beyond what is kept of answers comes as far as it has; its outcome is stored without
-// a body before any of it goes on.
-func (a *upstreamCall) RoundTrip(r *http.Request) (*http.Response, error) {
-	res, err := a.route.g.upstream.once.RoundTrip(r)
+// judge lets an answer pass only when it has come to its clean end: then an error is always
+// the attempt's, and never half an answer. One beyond what is kept of answers comes as far
+// as it has, and the rest from the reader that is returned; its outcome is stored without a
+// body before any of it goes on.
+func (a *upstreamCall) judge(res *http.Response) (rest io.Reader, err error) {
 	switch {
-	case err != nil:
-		return nil, err
 	case res.StatusCode == http.StatusSwitchingProtocols:
-		res.Body.Close()
-		return nil, errSwitched
+		return nil, errSwitched // what has switched cannot be answered again
 	case res.StatusCode < minStatus:
-		res.Body.Close()
 		return nil, errStatus
 	case a.route.set.Stream:
-		res.Body = &streamedBody{res.Body, res.Body, a, false}
-		return res, nil
+		return &streamedBody{res.Body, a, false}, nil
 	}
-	if err := a.hold(res); err != nil {
-		res.Body.Close()
+	if rest, err = a.hold(res); err != nil {
 		return nil, failreason.Cut(res.StatusCode, err)
 	}
-	return res, nil
+	return rest, nil
 }
 
 // errCloseDelimited: a service that was killed in the middle of it leaves the same bytes.
@@ -144,10 +152,12 @@ func isCloseDelimited(res *http.Response) bool {
 
 // hold reads the body of an answer to its end, or to the first byte that is too much. An
 // answer that cannot be known to be whole is an error, like one that was cut off. One
-// that there is no memory for is treated as one that is too large, wherever it ends.
-func (a *upstreamCall) hold(res *http.Response) error {
+// that there is no memory for is treated as one that is too large, wherever it ends. Of an
+// answer that is not held it returns where all of it is read.
+func (a *upstreamCall) hold(res *http.Response) (rest io.Reader, err error) {
 	if res.Body == http.NoBody {
-		return nil
+		a.body, a.held = a.body[:0], true
+		return nil, nil
 	}
 	uncertain := isCloseDelimited(res) && !a.route.set.CloseDelimited
 	body, most := a.body[:0], a.route.maxResponse
@@ -159,14 +169,14 @@ func (a *upstreamCall) hold(res *http.Response) error {
 	}
 	if n := max(res.ContentLength, minBody); n <= most && int64(cap(body)) <= n {
 		if !a.x.holdAnswer(n) {
-			return a.omit(res, nil)
+			return a.omit(res, nil), nil
 		}
 		body = make([]byte, 0, n+1) // one more, so that the end is seen without growing
 	}
 	for {
 		if len(body) == cap(body) {
 			if !a.x.holdAnswer(2 * int64(len(body))) {
-				return a.omit(res, body)
+				return a.omit(res, body), nil
 			}
 			if !large && len(body) >= largeAnswer { // its length was not announced
 				large, endTurn = true, a.x.claim.Turn(largeTurn)
@@ -178,34 +188,29 @@ func (a *upstreamCall) hold(res *http.Response) error {
 		a.body = body
 		switch {
 		case int64(len(body)) > most:
-			res.Body = &streamedBody{io.MultiReader(bytes.NewReader(body), res.Body), res.Body, a, false}
-			return nil
+			return &streamedBody{io.MultiReader(bytes.NewReader(body), res.Body), a, false}, nil
 		case errors.Is(err, io.EOF) && uncertain:
-			return errCloseDelimited
+			return nil, errCloseDelimited
 		case errors.Is(err, io.EOF):
-			res.Body.Close()
-			res.Body = io.NopCloser(bytes.NewReader(body))
-			res.ContentLength = int64(len(body)) // it is here, so there is nothing to flush
-			return nil
+			a.held = true
+			return nil, nil
 		case err != nil:
-			return err
+			return nil, err
 		}
 	}
 }
 
 // omit lets an answer go on as it comes, which begins with what was read of it. The
 // guard stores its outcome without the body, as it does for one over max_response.
-func (a *upstreamCall) omit(res *http.Response, read []byte) error {
+func (a *upstreamCall) omit(res *http.Response, read []byte) io.Reader {
 	a.route.g.noteLimit(admission.LimitAnswers, a.x.tenant)
-	res.Body = &streamedBody{io.MultiReader(bytes.NewReader(read), res.Body), res.Body, a, true}
-	return nil
+	return &streamedBody{io.MultiReader(bytes.NewReader(read), res.Body), a, true}
 }
 
 // streamedBody is a body that goes on as it comes. It notes if it did not come to its
 // end.
 type streamedBody struct {
 	io.Reader
-	io.Closer
 	of      *upstreamCall
 	omitted bool // the guard is to store the outcome without it, before it is read
 }
@@ -213,7 +218,7 @@ type streamedBody struct {
 func (u *streamedBody) Read(p []byte) (int, error) {
 	if u.omitted {
 		u.omitted = false
-		if guard, ok := u.of.w.(interface{ Omit() error }); ok { // the proxy has written the status
+		if guard, ok := u.of.w.(interface{ Omit() error }); ok { // the status was written
 			if err := guard.Omit(); err != nil {
 				return 0, err
 			}

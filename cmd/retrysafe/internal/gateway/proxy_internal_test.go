@@ -17,9 +17,9 @@ import (
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
-// Whether a plain request takes its own way or the proxy's makes no difference, to the
-// upstream or to the client.
-func TestPlainWayIsTheProxys(t *testing.T) {
+// Whether a request goes by the gateway's own exchange, or by [httputil.ReverseProxy] and a
+// transport, makes no difference to the upstream or to the client.
+func TestOwnWayIsTheProxys(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan string, 1)
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -43,15 +43,11 @@ func TestPlainWayIsTheProxys(t *testing.T) {
 		if peer := r.Header.Get("X-Peer"); peer != "" {
 			r.RemoteAddr = peer
 		}
-		p := newPassthrough(g)
-		p.proxy.Transport = g.upstream.transportFor(r.Method)
-		if !g.upstream.isPlain(r) {
-			t.Errorf("%s %v is not plain", r.Method, r.Header)
-		}
-		if way == "plain" {
-			p.fetch(w, r)
+		p := &passthrough{g: g}
+		if way == "own" {
+			p.serve(w, r)
 		} else {
-			p.proxy.ServeHTTP(w, r)
+			p.upgrade(w, r)
 		}
 	}))
 	defer both.Close()
@@ -86,11 +82,32 @@ func TestPlainWayIsTheProxys(t *testing.T) {
 		"host":  func(r *http.Request) { r.Host = "shop.example.com" },
 		"query": func(r *http.Request) { r.URL.RawQuery = "a=1;b=2&c=%zz" },
 		"path":  func(r *http.Request) { r.URL.Opaque = "//a/../b%2Fc" },
+		"hop by hop": func(r *http.Request) {
+			r.Header.Set("Connection", "X-Hop, keep-alive")
+			r.Header.Set("X-Hop", "this far")
+			r.Header.Set("Te", "gzip, trailers")
+			r.Header.Set("Proxy-Authorization", "Basic")
+		},
+		"post":        func(r *http.Request) { r.Method = http.MethodPost; withBody(r, "{}") },
+		"empty post":  func(r *http.Request) { r.Method = http.MethodPost },
+		"delete":      func(r *http.Request) { r.Method = http.MethodDelete },
+		"large put":   func(r *http.Request) { r.Method = http.MethodPut; withBody(r, strings.Repeat("large ", 50_000)) },
+		"get, chunks": func(r *http.Request) { withBody(r, "some"); r.ContentLength = -1 },
+		"put, chunks": func(r *http.Request) {
+			r.Method = http.MethodPut
+			withBody(r, strings.Repeat("large ", 50_000))
+			r.ContentLength = -1
+		},
+		"expecting": func(r *http.Request) {
+			r.Method = http.MethodPut
+			withBody(r, "expected")
+			r.Header.Set("Expect", "100-continue")
+		},
 	}
 	for name, change := range requests {
 		for answer := range answers {
 			var seen, got [2]string
-			for i, way := range []string{"plain", "proxy"} {
+			for i, way := range []string{"own", "proxy"} {
 				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, both.URL+"/things?a=b", nil)
 				if err != nil {
 					t.Fatal(err)
@@ -109,6 +126,10 @@ func TestPlainWayIsTheProxys(t *testing.T) {
 			}
 		}
 	}
+}
+
+func withBody(r *http.Request, text string) {
+	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(text)), int64(len(text))
 }
 
 // answers are what an upstream may answer.
