@@ -16,6 +16,11 @@ const (
 
 	raiseFence = `UPDATE retrysafe_fence SET revision = max(revision, ?)`
 
+	// checkpointLog copies as much of the log as it can without waiting for a reader or a
+	// writer. It returns whether another checkpoint is under way, how many pages the log
+	// has, and how many of them are in the file.
+	checkpointLog = `PRAGMA wal_checkpoint(PASSIVE)`
+
 	// The rows of a purge, behind the row that it has read last.
 	past = ` FROM retrysafe_keys INDEXED BY retrysafe_keys_due WHERE due <= ? AND (due, row) > (?, ?)`
 

@@ -109,7 +109,19 @@ func (s *Store) sendDeferred(ctx context.Context, requests []*queued) []answer {
 	if isBusy(err) {
 		err = errLocked
 	}
+	if err == nil {
+		s.wrote(&s.deferredConn, b)
+	}
 	return b.answered(s.explain(ctx, err))
+}
+
+// wrote counts what a batch has written to the log on a connection.
+func (s *Store) wrote(conn *session, b *batch) {
+	if conn.lend {
+		return // the pool has no connection to spare
+	}
+	s.log.use(conn.autoCheckpoint)
+	s.log.wrote(s.db, b.pages(), s.deferred.Timeout)
 }
 
 // sendImmediate sends a batch that waits for the write lock.
@@ -124,6 +136,9 @@ func (s *Store) sendImmediate(ctx context.Context, requests []*queued) []answer 
 		}
 		return b.write(ctx, tx)
 	})
+	if err == nil {
+		s.wrote(&s.immediateConn, b)
+	}
 	return b.answered(s.explain(ctx, err))
 }
 

@@ -55,6 +55,7 @@ type Store struct {
 	immediateConn session
 
 	writing sync.Mutex // one writer of this process at a time; SQLite keeps processes apart
+	log     checkpointer
 	reads   *sql.Stmt
 	held    heldKeys     // keys of open transactions
 	clock   atomic.Int64 // the latest time seen, in microseconds: time does not go back
