@@ -84,6 +84,12 @@ var (
 			FROM (VALUES ` + values(n, 3) + `) AS v WHERE row = v.column3`
 	})
 
+	// swapKeys updates rows that were not read, if they are as they were written last.
+	swapKeys = bySize(func(n int) string {
+		return `UPDATE OR FAIL retrysafe_keys SET due = v.column1, rec = v.column2
+			FROM (VALUES ` + values(n, 5) + `) AS v WHERE row = v.column3 AND id = v.column4 AND rec = v.column5`
+	})
+
 	deleteKeys = bySize(func(n int) string {
 		return `DELETE FROM retrysafe_keys WHERE row IN ` + values(1, n)
 	})

@@ -40,7 +40,7 @@ func (s *session) tx(ctx context.Context, begin string, do func(context.Context,
 	if err == nil {
 		err = s.finish(context.WithoutCancel(ctx), do)
 	}
-	if s.lend || err != nil && !isBusy(err) && !errors.Is(err, errLocked) {
+	if s.lend || err != nil && !isBusy(err) && !errors.Is(err, errLocked) && !errors.Is(err, errStale) {
 		_ = s.close() // its error does not undo a commit
 	}
 	return err
