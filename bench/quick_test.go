@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,11 +25,13 @@ var (
 	quickFail   = flag.Bool("quick.fail", false, "fail if a ratio has fallen beyond noise; without it that is a warning")
 )
 
-// guardScale is the scale of the guard: more and shorter rounds than a look has, because the
-// spread of the rounds says what is noise.
-var guardScale = scale{rounds: 5, warm: 200 * time.Millisecond, run: 800 * time.Millisecond, stock: 5_000, crowd: 256, requests: 40_000}
+// guardScale is the scale of the guard: more and shorter rounds than a look has, because
+// half of them say what is noise.
+var guardScale = scale{rounds: 9, warm: 200 * time.Millisecond, run: 700 * time.Millisecond, stock: 5_000, crowd: 256, requests: 40_000}
 
-// A quickRatio is one of the six, as it is committed.
+// A quickRatio is one of the six, as it is committed: the median of the ratios within each
+// round, and their quartiles, between which half of the rounds are. A single round that
+// other work on the machine has disturbed changes neither.
 type quickRatio struct {
 	What   string `json:"what"`
 	Beside string `json:"beside"`
@@ -45,8 +48,19 @@ type quickRatios struct {
 	Ratios     []quickRatio `json:"ratios"`
 }
 
-func newQuickRatio(what, beside string, got spread) quickRatio {
-	return quickRatio{What: what, Beside: beside, Median: got.mid, Low: got.low, High: got.high}
+func newQuickRatio(what, beside string, rounds []float64) quickRatio {
+	sorted := slices.Sorted(slices.Values(rounds))
+	n := len(sorted)
+	return quickRatio{What: what, Beside: beside, Median: sorted[n/2], Low: sorted[n/4], High: sorted[n-1-n/4]}
+}
+
+// rates returns the ratio of two systems' rates in each round.
+func rates(all map[string]series, what, beside system) []float64 {
+	ratios := make([]float64, len(all[what.name]))
+	for i := range ratios {
+		ratios[i] = perSecond(all[what.name][i]) / perSecond(all[beside.name][i])
+	}
+	return ratios
 }
 
 // measureQuick measures the six ratios.
@@ -56,26 +70,26 @@ func measureQuick(l *lab) []quickRatio {
 	var all []quickRatio
 	for _, n := range []int{clients, crowd} {
 		fresh := l.freshEach(b, n, bare, ours)
-		all = append(all, newQuickRatio("PostgreSQL, fresh keys/s, "+clientsText(n), bare.name, fresh[ours.name].over(fresh[bare.name], perSecond)))
+		all = append(all, newQuickRatio("PostgreSQL, fresh keys/s, "+clientsText(n), bare.name, rates(fresh, ours, bare)))
 	}
 	once := l.freshEach(b, clients, business, oursOneCommit)
-	all = append(all, newQuickRatio("PostgreSQL, one commit, operations/s, "+clientsText(clients), business.name, once[oursOneCommit.name].over(once[business.name], perSecond)))
+	all = append(all, newQuickRatio("PostgreSQL, one commit, operations/s, "+clientsText(clients), business.name, rates(once, oursOneCommit, business)))
 
 	known := l.replayEach(b, clients, article, ours)
-	all = append(all, newQuickRatio("PostgreSQL, replays/s, "+clientsText(clients), article.name, known[ours.name].over(known[article.name], perSecond)))
+	all = append(all, newQuickRatio("PostgreSQL, replays/s, "+clientsText(clients), article.name, rates(known, ours, article)))
 
 	grouped, single := sqliteSystem("sqlitestore", 0, l.TempDir), sqliteSystem("one transaction per step", 1, l.TempDir)
 	files := l.freshFiles(crowd, single, grouped)
-	all = append(all, newQuickRatio("SQLite, fresh keys/s, "+clientsText(crowd), single.name, files[grouped.name].over(files[single.name], perSecond)))
+	all = append(all, newQuickRatio("SQLite, fresh keys/s, "+clientsText(crowd), single.name, rates(files, grouped, single)))
 
-	adds := newQuickRatio("middleware, what a fresh request adds", "Fiber's", l.middlewareAdds(false))
+	adds := newQuickRatio("middleware, what a fresh request adds", "Fiber's", l.middlewareAdds())
 	adds.Less = true
 	return append(all, adds)
 }
 
 // middlewareAdds is the processor time that our middleware adds to a bare handler, beside
 // what Fiber's adds to its own.
-func (l *lab) middlewareAdds(replay bool) spread {
+func (l *lab) middlewareAdds() []float64 {
 	l.Helper()
 	ratios := make([]float64, l.rounds)
 	for i := range ratios {
@@ -84,14 +98,14 @@ func (l *lab) middlewareAdds(replay bool) spread {
 			took := func(guarded bool) float64 {
 				r := tr.rig(guarded)
 				r.renew()
-				return float64(serveMany(r, l.requests, replay, func(renew func()) { renew() }))
+				return float64(serveMany(r, l.requests, false, func(renew func()) { renew() }))
 			}
 			took(true) // fills pools and caches
 			added = append(added, took(true)-took(false))
 		}
 		ratios[i] = added[0] / added[1]
 	}
-	return spreadOf(ratios)
+	return ratios
 }
 
 // fellTo is how much of its committed median a ratio keeps at least when it has not
@@ -99,8 +113,7 @@ func (l *lab) middlewareAdds(replay bool) spread {
 const fellTo = 0.85
 
 // fallen reports whether the ratio has fallen beyond noise since it was committed: the
-// median by more than a seventh, and even the best round of now is worse than the worst
-// round of then.
+// median by more than a seventh, and the quartiles of now and then do not overlap.
 func (now quickRatio) fallen(then quickRatio) bool {
 	if then.Less {
 		return now.Median*fellTo > then.Median && now.Low > then.High
@@ -181,6 +194,7 @@ func TestQuick(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Println(wrap(now.Conditions, 118))
+	fmt.Println("\nHere the brackets have the quartiles of the ratios within the rounds.")
 	seen, warnings := then.compare(now)
 	seen.write(os.Stdout)
 	fmt.Printf("\nMeasured in %v.\n", time.Since(began).Round(time.Second))
@@ -225,7 +239,7 @@ func TestQuickSmoke(t *testing.T) {
 	}
 }
 
-// TestQuickFallen: a fall is one of the median that no round contradicts.
+// TestQuickFallen: a fall is one of the median that the quartiles do not contradict.
 func TestQuickFallen(t *testing.T) {
 	t.Parallel()
 	ratio := func(less bool, mid, low, high float64) quickRatio {
@@ -238,12 +252,12 @@ func TestQuickFallen(t *testing.T) {
 	}{
 		{"the same", ratio(false, 2, 1.8, 2.2), ratio(false, 2, 1.8, 2.2), false},
 		{"better", ratio(false, 2, 1.8, 2.2), ratio(false, 3, 2.8, 3.2), false},
-		{"a little worse, rounds apart", ratio(false, 2, 1.95, 2.1), ratio(false, 1.8, 1.75, 1.85), false},
-		{"much worse, rounds overlap", ratio(false, 2, 1.2, 2.1), ratio(false, 1, 0.9, 1.3), false},
+		{"a little worse, quartiles apart", ratio(false, 2, 1.95, 2.1), ratio(false, 1.8, 1.75, 1.85), false},
+		{"much worse, quartiles overlap", ratio(false, 2, 1.2, 2.1), ratio(false, 1, 0.9, 1.3), false},
 		{"much worse", ratio(false, 2, 1.8, 2.2), ratio(false, 1.5, 1.4, 1.7), true},
 		{"less is better, less", ratio(true, 2, 1.8, 2.2), ratio(true, 1, 0.9, 1.1), false},
 		{"less is better, a little more", ratio(true, 2, 1.8, 2.05), ratio(true, 2.2, 2.1, 2.3), false},
-		{"less is better, much more, rounds overlap", ratio(true, 2, 1.8, 2.5), ratio(true, 2.8, 2.4, 3), false},
+		{"less is better, much more, quartiles overlap", ratio(true, 2, 1.8, 2.5), ratio(true, 2.8, 2.4, 3), false},
 		{"less is better, much more", ratio(true, 2, 1.8, 2.2), ratio(true, 2.8, 2.6, 3), true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -256,6 +270,9 @@ func TestQuickFallen(t *testing.T) {
 				t.Errorf("warnings %q, want some: %v", warnings, c.want)
 			}
 		})
+	}
+	if got, want := newQuickRatio("w", "b", []float64{9, 1, 5, 2, 8, 3, 7, 4, 6}), ratio(false, 5, 3, 7); got != want {
+		t.Errorf("median and quartiles of 1 to 9: %+v, want %+v", got, want)
 	}
 	if _, warnings := (quickRatios{Ratios: []quickRatio{{What: "gone"}}}).compare(quickRatios{Ratios: []quickRatio{{What: "new"}}}); len(warnings) != 2 {
 		t.Errorf("a ratio that is new and one that is gone: %q, want a warning for each", warnings)
