@@ -13,6 +13,8 @@ BENCH        ?= .
 COUNT        ?= 6
 QUICK        ?=
 ONLY         ?=
+UPDATE       ?=
+FAIL         ?=
 VERSION      ?=
 # A change is tested with the same draws everywhere, so that a newcomer's first
 # `make test` is not the run that finds a rare defect. `make fresh` draws anew.
@@ -137,6 +139,12 @@ bench-durable: ## durable stores, a quarter of an hour (QUICK=1 for a look, ONLY
 	@mkdir -p out
 	cd bench && go test -run='^TestDurable$$' -count=1 -v -timeout=60m . -durable $(if $(QUICK),-durable.quick) \
 		$(if $(ONLY),-durable.only='$(ONLY)') $(if $(QUICK)$(ONLY),,-durable.docs=../docs) | grep -v '^=== ' | tee ../out/bench-durable.txt
+
+.PHONY: bench-quick
+bench-quick: ## six ratios beside the committed ones of bench/quick.json, three minutes; warns (FAIL=1 fails) if one has fallen, UPDATE=1 writes them
+	@mkdir -p out
+	cd bench && go test -run='^TestQuick$$' -count=1 -v -timeout=10m . -quick $(if $(UPDATE),-quick.update) $(if $(FAIL),-quick.fail) \
+		| grep -v '^=== ' | tee ../out/bench-quick.txt
 
 .PHONY: bench-gateway
 bench-gateway: ## the gateway beside a bare reverse proxy, and nginx if there is one (QUICK=1 for a look); writes docs/

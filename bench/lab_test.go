@@ -33,12 +33,13 @@ type scale struct {
 	stream   time.Duration // for how long messages are produced and delivered
 	// connections are those of a crowd at the gateway.
 	connections int
+	requests    int // through a middleware, in one run of the regression guard
 }
 
 var (
 	full  = scale{rounds: 3, warm: 500 * time.Millisecond, run: 4 * time.Second, keys: 40_000, stock: 20_000, existing: 2_000_000, backlog: 200_000, overdue: 1_000_000, slices: 10, crowd: 256, messages: 100_000, stream: 30 * time.Second, connections: 1000}
 	quick = scale{rounds: 3, warm: 200 * time.Millisecond, run: time.Second, keys: 10_000, stock: 10_000, existing: 200_000, backlog: 50_000, overdue: 100_000, slices: 10, crowd: 256, messages: 30_000, stream: 5 * time.Second, connections: 1000}
-	smoke = scale{rounds: 1, run: 10 * time.Millisecond, keys: 64, stock: 64, existing: 64, backlog: 64, overdue: 64, slices: 2, crowd: 8, messages: 100, stream: 50 * time.Millisecond, connections: 50}
+	smoke = scale{rounds: 1, run: 10 * time.Millisecond, keys: 64, stock: 64, existing: 64, backlog: 64, overdue: 64, slices: 2, crowd: 8, messages: 100, stream: 50 * time.Millisecond, connections: 50, requests: 100}
 )
 
 // An occupied bed is a database with one system open on it.
@@ -138,6 +139,25 @@ func (l *lab) freshEach(b *bed, clients int, systems ...system) map[string]serie
 			o.fresh(load{clients: clients, lasts: l.warm})
 		}
 		return o.fresh(load{clients: clients, lasts: l.run})
+	})
+}
+
+// replayEach measures keys that were completed some time ago, of each system in a database
+// of its own.
+func (l *lab) replayEach(b *bed, clients int, systems ...system) map[string]series {
+	l.Helper()
+	var open []*occupied
+	var stocks [][]call
+	for _, s := range systems {
+		o := b.occupy(s)
+		defer o.leave()
+		open, stocks = append(open, o), append(stocks, o.lay(l.stock, l.crowd))
+		o.settled()
+	}
+	return l.interleave(namesOf(systems), func(i int) sample {
+		b.checkpoint()
+		open[i].replay(load{clients: clients, calls: l.stock}, stocks[i]) // fills caches
+		return open[i].replay(load{clients: clients, lasts: l.run}, stocks[i])
 	})
 }
 

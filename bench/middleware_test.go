@@ -56,28 +56,40 @@ func (tr traffic) bench(guarded, replay bool) func(b *testing.B) {
 	return func(b *testing.B) {
 		r := tr.rig(guarded)
 		r.renew()
-		key := []byte("8e03978e-40d5-43dd-bc93-000000000000")
-		r.serve(string(key))
+		r.serve(string(firstKey()))
 		b.ReportAllocs()
 		b.ResetTimer()
-		var paused, start time.Duration = 0, cpuTime()
-		for i := 0; i < b.N; i++ {
-			if i%perStore == perStore-1 && !replay {
-				b.StopTimer()
-				pause := cpuTime()
-				r.renew()
-				paused += cpuTime() - pause
-				b.StartTimer()
-			}
-			if !replay {
-				for n, at := i+1, len(key)-1; n > 0 && at > 23; n, at = n/10, at-1 {
-					key[at] = '0' + byte(n%10)
-				}
-			}
-			r.serve(string(key))
-		}
-		b.ReportMetric(float64(cpuTime()-start-paused)/float64(b.N), cpuMetric)
+		took := serveMany(r, b.N, replay, func(renew func()) {
+			b.StopTimer()
+			renew()
+			b.StartTimer()
+		})
+		b.ReportMetric(float64(took)/float64(b.N), cpuMetric)
 	}
+}
+
+func firstKey() []byte { return []byte("8e03978e-40d5-43dd-bc93-000000000000") }
+
+// serveMany sends n requests, each with a new key or all with the first one, and returns
+// the processor time that they took. When the store is full, it calls pause with a function
+// that starts over with an empty one; what that takes does not count.
+func serveMany(r rig, n int, replay bool, pause func(renew func())) time.Duration {
+	key := firstKey()
+	var paused, start time.Duration = 0, cpuTime()
+	for i := range n {
+		if i%perStore == perStore-1 && !replay {
+			began := cpuTime()
+			pause(r.renew)
+			paused += cpuTime() - began
+		}
+		if !replay {
+			for n, at := i+1, len(key)-1; n > 0 && at > 23; n, at = n/10, at-1 {
+				key[at] = '0' + byte(n%10)
+			}
+		}
+		r.serve(string(key))
+	}
+	return cpuTime() - start - paused
 }
 
 // cpuMetric is the processor time of an operation, with what it causes in the

@@ -5,21 +5,8 @@ import "fmt"
 // replays: keys that were completed some time ago are sent again.
 func replays(l *lab) {
 	const clients = 32
-	b := l.bed(l)
 	systems := []system{article, ours, oursCached}
-	var open []*occupied
-	var stocks [][]call
-	for _, s := range systems {
-		o := b.occupy(s)
-		defer o.leave()
-		open, stocks = append(open, o), append(stocks, o.lay(l.stock, l.crowd))
-		o.settled()
-	}
-	all := l.interleave(namesOf(systems), func(i int) sample {
-		b.checkpoint()
-		open[i].replay(load{clients: clients, calls: l.stock}, stocks[i]) // fills caches
-		return open[i].replay(load{clients: clients, lasts: l.run}, stocks[i])
-	})
+	all := l.replayEach(l.bed(l), clients, systems...)
 	t := table{
 		title: "Replays",
 		note:  fmt.Sprintf("%s completed keys, after a VACUUM, in random order.", count(float64(l.stock))),

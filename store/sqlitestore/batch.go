@@ -17,10 +17,13 @@ type batch struct {
 	requests []*queued
 	answers  []answer
 	rows     []*row
-	of       []int // for each request, the index of its row
+	unread   []*row // those of rows that have to be read
+	of       []int  // for each request, the index of its row
 	known    map[id]int
 
 	keys, inserts, updates []any
+	swaps                  []any  // updates of rows that were not read
+	inserted               []*row // the rows of inserts
 	buf                    []byte // encoded records; a driver copies what it is given
 }
 
@@ -46,7 +49,7 @@ func newBatch(requests []*queued) *batch {
 func (b *batch) release() {
 	b.drop()
 	b.requests, b.answers, b.keys = nil, nil, emptied(b.keys)
-	b.rows, b.of = emptied(b.rows), b.of[:0]
+	b.rows, b.unread, b.of = emptied(b.rows), emptied(b.unread), b.of[:0]
 	clear(b.known)
 	if cap(b.buf) <= 2*maxEncoded {
 		batches.Put(b)
@@ -56,6 +59,7 @@ func (b *batch) release() {
 // drop discards what is encoded to be written.
 func (b *batch) drop() {
 	b.inserts, b.updates, b.buf = emptied(b.inserts), emptied(b.updates), b.buf[:0]
+	b.swaps, b.inserted = emptied(b.swaps), emptied(b.inserted)
 }
 
 func emptied[T any](s []T) []T {
@@ -107,12 +111,20 @@ func (b *batch) answered(err error) []answer {
 	return b.answers
 }
 
-// read reads all rows.
+// read reads all rows but those that are assumed.
 func (b *batch) read(ctx context.Context, tx execer) error {
-	for some := range slices.Chunk(b.rows, chunk) {
+	b.unread = b.unread[:0]
+	for i, q := range b.requests {
+		at := b.rowOf(i)
+		if at != &q.row || at.assumed.rec != nil && at.take(&q.request) {
+			continue
+		}
+		*at = row{id: at.id}
+		b.unread = append(b.unread, at)
+	}
+	for some := range slices.Chunk(b.unread, chunk) {
 		b.keys = b.keys[:0]
 		for _, at := range some {
-			*at = row{id: at.id}
 			b.keys = append(b.keys, at.id[:])
 		}
 		for len(b.keys) < size(len(some)) {
@@ -162,11 +174,15 @@ func (b *batch) write(ctx context.Context, tx execer) error {
 		b.buf = storekit.AppendRecord(b.buf, &at.rec)
 		rec := b.buf[start:len(b.buf):len(b.buf)]
 		due := dueOf(&at.rec)
-		if at.number == 0 {
-			b.inserts = append(b.inserts, at.id[:], due, rec)
-		} else {
+		switch {
+		case at.number == 0:
+			b.inserts, b.inserted = append(b.inserts, at.id[:], due, rec), append(b.inserted, at)
+		case at.assumed.rec != nil:
+			b.swaps = append(b.swaps, due, rec, at.number, at.id[:], at.assumed.rec)
+		default:
 			b.updates = append(b.updates, due, rec, at.number)
 		}
+		at.keep(rec)
 		if len(b.buf) >= maxEncoded {
 			if err := b.flush(ctx, tx); err != nil {
 				return err
@@ -181,22 +197,47 @@ func (b *batch) write(ctx context.Context, tx execer) error {
 
 func (b *batch) flush(ctx context.Context, tx execer) error {
 	defer b.drop()
-	if err := execMany(ctx, tx, insertKeys, 3, b.inserts); err != nil {
+	rows := b.inserted
+	err := eachChunk(insertKeys, 3, b.inserts, func(n int, query string, args []any) error {
+		res, err := execRows(ctx, tx, n, query, args...)
+		if err != nil {
+			return err
+		}
+		last, err := res.LastInsertId()
+		for i, at := range rows[:n] { // SQLite numbers the rows of a statement in their order
+			at.kept.number = last - int64(n-1-i)
+		}
+		rows = rows[n:]
+		return err
+	})
+	if err != nil {
 		return err
 	}
-	return execMany(ctx, tx, updateKeys, 3, b.updates)
+	if err := execMany(ctx, tx, updateKeys, 3, b.updates); err != nil {
+		return err
+	}
+	if err = execMany(ctx, tx, swapKeys, 5, b.swaps); errors.Is(err, errFewer) {
+		return errStale
+	}
+	return err
 }
 
 // execMany runs a statement that writes rows of so many columns, in chunks, until all
 // of args are written.
 func execMany(ctx context.Context, tx execer, statement sized, columns int, args []any) error {
+	return eachChunk(statement, columns, args, func(n int, query string, args []any) error { return exec(ctx, tx, n, query, args...) })
+}
+
+// eachChunk divides args, rows of so many columns, into chunks that there is a statement
+// for.
+func eachChunk(statement sized, columns int, args []any, do func(n int, query string, args []any) error) error {
 	for len(args) > 0 {
 		rows := len(args) / columns
 		n := size(rows)
 		if n > rows {
 			n /= 2
 		}
-		if err := exec(ctx, tx, n, statement[n], args[:n*columns]...); err != nil {
+		if err := do(n, statement[n], args[:n*columns]); err != nil {
 			return err
 		}
 		args = args[n*columns:]
@@ -204,14 +245,23 @@ func execMany(ctx context.Context, tx execer, statement sized, columns int, args
 	return nil
 }
 
+// errFewer says that a statement has written fewer rows than it was to.
+var errFewer = errors.New("sqlitestore: rows are missing")
+
 // exec runs a statement that writes n rows.
 func exec(ctx context.Context, tx execer, n int, query string, args ...any) error {
+	_, err := execRows(ctx, tx, n, query, args...)
+	return err
+}
+
+// execRows is exec with the result.
+func execRows(ctx context.Context, tx execer, n int, query string, args ...any) (sql.Result, error) {
 	res, err := tx.ExecContext(ctx, query, args...)
 	if err != nil {
-		return fmt.Errorf("write keys: %w", err)
+		return nil, fmt.Errorf("write keys: %w", err)
 	}
 	if wrote, err := res.RowsAffected(); err != nil || wrote != int64(n) {
-		return errors.Join(fmt.Errorf("write keys: %d of %d rows", wrote, n), err)
+		return nil, errors.Join(fmt.Errorf("write keys: %d of %d rows: %w", wrote, n, errFewer), err)
 	}
-	return nil
+	return res, nil
 }

@@ -16,6 +16,11 @@ const (
 
 	raiseFence = `UPDATE retrysafe_fence SET revision = max(revision, ?)`
 
+	// checkpointLog copies as much of the log as it can without waiting for a reader or a
+	// writer. It returns whether another checkpoint is under way, how many pages the log
+	// has, and how many of them are in the file.
+	checkpointLog = `PRAGMA wal_checkpoint(PASSIVE)`
+
 	// The rows of a purge, behind the row that it has read last.
 	past = ` FROM retrysafe_keys INDEXED BY retrysafe_keys_due WHERE due <= ? AND (due, row) > (?, ?)`
 
@@ -77,6 +82,12 @@ var (
 		}
 		return `UPDATE OR FAIL retrysafe_keys SET due = v.column1, rec = v.column2
 			FROM (VALUES ` + values(n, 3) + `) AS v WHERE row = v.column3`
+	})
+
+	// swapKeys updates rows that were not read, if they are as they were written last.
+	swapKeys = bySize(func(n int) string {
+		return `UPDATE OR FAIL retrysafe_keys SET due = v.column1, rec = v.column2
+			FROM (VALUES ` + values(n, 5) + `) AS v WHERE row = v.column3 AND id = v.column4 AND rec = v.column5`
 	})
 
 	deleteKeys = bySize(func(n int) string {

@@ -92,6 +92,20 @@ func (s *Store) do(ctx context.Context, create bool, w *retrysafe.Write) (retrys
 func (s *Store) sendDeferred(ctx context.Context, requests []*queued) []answer {
 	b := newBatch(requests)
 	defer b.release()
+	s.reserved.assume(b)
+	err := s.tryDeferred(ctx, b)
+	if errors.Is(err, errStale) {
+		b.distrust()
+		err = s.tryDeferred(ctx, b)
+	}
+	if isBusy(err) {
+		err = errLocked
+	}
+	s.ended(&s.deferredConn, b, err)
+	return b.answered(s.explain(ctx, err))
+}
+
+func (s *Store) tryDeferred(ctx context.Context, b *batch) error {
 	locked := false
 	err := s.deferredConn.tx(ctx, "BEGIN", func(ctx context.Context, tx execer) error {
 		if err := s.decide(ctx, tx, b); err != nil || !b.changed() {
@@ -106,10 +120,20 @@ func (s *Store) sendDeferred(ctx context.Context, requests []*queued) []answer {
 	if locked {
 		s.writing.Unlock()
 	}
-	if isBusy(err) {
-		err = errLocked
+	return err
+}
+
+// ended notes what a batch has written on a connection, if anything.
+func (s *Store) ended(conn *session, b *batch, err error) {
+	if errors.Is(err, errLocked) {
+		return // nothing was written, and the requests go into another batch
 	}
-	return b.answered(s.explain(ctx, err))
+	s.reserved.note(b, err == nil)
+	if err != nil || conn.lend { // a small pool has no connection to spare for a checkpoint
+		return
+	}
+	s.log.use(conn.autoCheckpoint)
+	s.log.wrote(s.db, b.pages(), s.deferred.Timeout)
 }
 
 // sendImmediate sends a batch that waits for the write lock.
@@ -118,13 +142,23 @@ func (s *Store) sendImmediate(ctx context.Context, requests []*queued) []answer 
 	defer b.release()
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	err := s.immediateConn.tx(ctx, "BEGIN IMMEDIATE", func(ctx context.Context, tx execer) error {
+	s.reserved.assume(b)
+	err := s.tryImmediate(ctx, b)
+	if errors.Is(err, errStale) {
+		b.distrust()
+		err = s.tryImmediate(ctx, b)
+	}
+	s.ended(&s.immediateConn, b, err)
+	return b.answered(s.explain(ctx, err))
+}
+
+func (s *Store) tryImmediate(ctx context.Context, b *batch) error {
+	return s.immediateConn.tx(ctx, "BEGIN IMMEDIATE", func(ctx context.Context, tx execer) error {
 		if err := s.decide(ctx, tx, b); err != nil {
 			return err
 		}
 		return b.write(ctx, tx)
 	})
-	return b.answered(s.explain(ctx, err))
 }
 
 // apply applies requests inside a transaction of the caller's.
@@ -133,6 +167,7 @@ func (s *Store) apply(ctx context.Context, tx execer, requests []request) ([]gro
 	for i, q := range requests {
 		q.w.Announce = false // only a step of the store's own is announced
 		all[i] = &queued{request: q, row: row{id: id(idOf(q.w.Ref))}}
+		s.reserved.forget(all[i].row.id)
 	}
 	b := newBatch(all)
 	defer b.release()

@@ -15,6 +15,9 @@ type row struct {
 	changed bool
 	rec     retrysafe.Record
 	err     error // the record cannot be read
+
+	assumed reservedRow // how the row is taken to be without a read; zero if it is read
+	kept    reservedRow // what was written, if it is to be remembered
 }
 
 // apply applies a request to the row, or returns why it is refused.

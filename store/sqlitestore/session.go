@@ -24,6 +24,9 @@ type session struct {
 	// busyTimeout is how long the connection was configured to wait for the write lock.
 	// The session sets the connection's own timeout to zero and waits itself.
 	busyTimeout time.Duration
+	// autoCheckpoint is at how many pages of the log the connection was configured to copy
+	// them into the file.
+	autoCheckpoint int64
 }
 
 // tx runs do in a transaction. Once begun, the transaction does not end with ctx: its
@@ -37,7 +40,7 @@ func (s *session) tx(ctx context.Context, begin string, do func(context.Context,
 	if err == nil {
 		err = s.finish(context.WithoutCancel(ctx), do)
 	}
-	if s.lend || err != nil && !isBusy(err) && !errors.Is(err, errLocked) {
+	if s.lend || err != nil && !isBusy(err) && !errors.Is(err, errLocked) && !errors.Is(err, errStale) {
 		_ = s.close() // its error does not undo a commit
 	}
 	return err
@@ -53,6 +56,9 @@ func (s *session) connect(ctx context.Context) error {
 	}
 	var ms int64
 	if err := conn.QueryRowContext(ctx, `PRAGMA busy_timeout`).Scan(&ms); err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	if err := conn.QueryRowContext(ctx, `PRAGMA wal_autocheckpoint`).Scan(&s.autoCheckpoint); err != nil {
 		return errors.Join(err, conn.Close())
 	}
 	if _, err := conn.ExecContext(ctx, `PRAGMA busy_timeout = 0`); err != nil {

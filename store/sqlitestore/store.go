@@ -54,11 +54,13 @@ type Store struct {
 	immediate     batcher // waits for the write lock first
 	immediateConn session
 
-	writing sync.Mutex // one writer of this process at a time; SQLite keeps processes apart
-	reads   *sql.Stmt
-	held    heldKeys     // keys of open transactions
-	clock   atomic.Int64 // the latest time seen, in microseconds: time does not go back
-	box     Outbox
+	writing  sync.Mutex // one writer of this process at a time; SQLite keeps processes apart
+	log      checkpointer
+	reads    *sql.Stmt
+	reserved reservedRows
+	held     heldKeys     // keys of open transactions
+	clock    atomic.Int64 // the latest time seen, in microseconds: time does not go back
+	box      Outbox
 	// announces says that the file has the tables of changes.
 	announces bool
 	life      groupcommit.Life
