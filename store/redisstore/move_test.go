@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -119,4 +120,36 @@ func TestFollowedStoreRefusesProgramsThatKnowNoMoves(t *testing.T) {
 	if after := epochs(); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("the epochs are %v, and were %v", after, before)
 	}
+}
+
+// A mover that is killed in its cut leaves a store that serves again when the cut has
+// ended by itself, and the mover cannot retire it any more.
+func TestKilledCutEndsByItself(t *testing.T) {
+	t.Parallel()
+	url, opts := shared(t)
+	s, other := open(t, url, opts), open(t, url, opts)
+	ctx, run := t.Context(), retrysafe.Owner{1}
+	_, err := s.Mover().Follow(ctx, run)
+	must(t, err)
+	err = s.Mover().Retire(ctx, run, "elsewhere", func(context.Context, []retrysafe.Record, []retrysafe.Ref) error {
+		if _, err := other.Create(ctx, newWrite("k")); !errors.Is(err, storemove.ErrCut) {
+			t.Errorf("Create in the cut = %v", err)
+		}
+		c, key := s.Client(refOf(0)), strings.TrimSuffix(s.MarkKeys()[0], "mark")+"move"
+		note, err := c.Get(ctx, key).Result()
+		must(t, err)
+		past := regexp.MustCompile(`"cut_ends":\d+`).ReplaceAllString(note, `"cut_ends":1`)
+		if past == note {
+			t.Fatalf("the note has no end of the cut: %s", note)
+		}
+		must(t, c.Set(ctx, key, past, 0).Err())
+		_, err = other.Create(ctx, newWrite("k"))
+		must(t, err)
+		return nil
+	})
+	if !errors.Is(err, storemove.ErrOvertaken) {
+		t.Errorf("Retire = %v", err)
+	}
+	_, err = s.Create(ctx, newWrite("another"))
+	must(t, err)
 }

@@ -31,7 +31,8 @@ type Harness struct {
 	// BeginIdle begins a transaction that has used the database, and has no lock that
 	// another transaction would wait for.
 	BeginIdle func(ctx context.Context, s Store) (retrysafe.Tx, error)
-	// Purge deletes two records that are due and final.
+	// Purge deletes two records that are due and final. Nil: the store purges nothing while
+	// it is followed.
 	Purge func(t *testing.T, s Store, due [2]retrysafe.Ref)
 	// Triggers returns how many triggers a move has left in the database. Nil: it has none.
 	Triggers func(t *testing.T) int
