@@ -58,7 +58,6 @@ func (t *trail) add(r *retrysafe.Record) (changed bool) {
 func (t *trail) endPass() {
 	for ref, seen := range t.due {
 		if seen {
-			t.due[ref] = false
 			continue
 		}
 		delete(t.due, ref)
@@ -147,6 +146,11 @@ func (m mover) Written(ctx context.Context, run retrysafe.Owner, limit int) (wri
 // the trail.
 func (m mover) changed(ctx context.Context, limit int) (written []retrysafe.Record, ended bool, err error) {
 	t := &m.s.trail
+	if len(t.after) == 0 {
+		for ref := range t.due {
+			t.due[ref] = false // not seen in this pass
+		}
+	}
 	items, behind, err := m.page(ctx, t.after, limit)
 	if err != nil {
 		return nil, false, err
@@ -211,9 +215,6 @@ func (m mover) copyRest(ctx context.Context, run retrysafe.Owner, to string, res
 		t.begin(run)
 	}
 	t.after = nil // a whole pass: what was read before may have changed
-	for ref := range t.due {
-		t.due[ref] = false
-	}
 	for ended := false; !ended; {
 		written, last, err := m.changed(ctx, retirePage)
 		if err != nil {

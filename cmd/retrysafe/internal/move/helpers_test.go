@@ -2,6 +2,7 @@ package move_test
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"database/sql"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/store/mysqlstore"
 	"github.com/retrysafe/retrysafe/store/pgstore"
+	"github.com/retrysafe/retrysafe/store/redisstore"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
 
@@ -42,6 +44,13 @@ func (p place) openWith(ctx context.Context, moving bool) (store, error) {
 	if dsn, ok := strings.CutPrefix(string(p), "mysql:"); ok {
 		return mysqlstore.Open(ctx, dsn, &mysqlstore.Options{Moving: moving, Timeout: time.Minute})
 	}
+	if at, ok := strings.CutPrefix(string(p), "redis:"); ok {
+		url, prefix, _ := strings.Cut(at, "#")
+		return redisstore.Open(ctx, url, &redisstore.Options{Prefix: prefix, Moving: moving, Timeout: time.Minute})
+	}
+	if at, ok := strings.CutPrefix(string(p), "dynamodb:"); ok {
+		return openTable(ctx, at, moving)
+	}
 	url, schema, _ := strings.Cut(string(p), "#")
 	return pgstore.Open(ctx, url, &pgstore.Options{Schema: schema, Moving: moving, Timeout: time.Minute})
 }
@@ -60,18 +69,20 @@ var kinds = map[string]maker{
 	"sqlite":   func(t testing.TB) place { return place("sqlite:" + filepath.Join(t.TempDir(), "keys.db")) },
 	"postgres": func(t testing.TB) place { return place(testservers.Shared(t) + "#" + schema) },
 	"mysql":    func(t testing.TB) place { return place("mysql:" + testservers.SharedMariaDB(t)) },
+	"redis":    func(t testing.TB) place { return place("redis:redis://" + testservers.SharedRedis(t) + "#test-" + rand.Text()[:12]) },
+	"dynamodb": newTablePlace,
 }
 
 // schema is where keys are in a database of PostgreSQL.
 const schema = "keys"
 
-// pairs runs a test from every kind of store to every kind; MySQL is paired with SQLite
-// alone, which takes the least time.
+// pairs runs a test from every kind of store to every kind; all but PostgreSQL are paired
+// with SQLite alone, which takes the least time.
 func pairs(t *testing.T, test func(t *testing.T, newSource, newDestination maker)) {
 	t.Helper()
 	for source, newSource := range kinds {
 		for destination, newDestination := range kinds {
-			if (source == "mysql" || destination == "mysql") && source != "sqlite" && destination != "sqlite" {
+			if source != "sqlite" && destination != "sqlite" && (source != "postgres" || destination != "postgres") {
 				continue
 			}
 			t.Run(source+" to "+destination, func(t *testing.T) {
