@@ -5,9 +5,11 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"database/sql"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,13 +78,23 @@ var kinds = map[string]maker{
 // schema is where keys are in a database of PostgreSQL.
 const schema = "keys"
 
-// pairs runs a test from every kind of store to every kind; all but PostgreSQL are paired
-// with SQLite alone, which takes the least time.
+var (
+	everyPair  = flag.Bool("move.everypair", false, "run each test from every kind of store to every kind")
+	everyPoint = flag.Bool("move.everypoint", false, "kill a mover at every point also between Redis and DynamoDB; takes some minutes")
+)
+
+// chosen are the pairs of kinds that each test runs with: every kind is a source and a
+// destination, and those that take the least time are chosen.
+var chosen = map[string]string{
+	"sqlite": "sqlite postgres mysql", "postgres": "sqlite postgres", "mysql": "sqlite", "redis": "dynamodb", "dynamodb": "redis",
+}
+
+// pairs runs a test from kinds of stores to others.
 func pairs(t *testing.T, test func(t *testing.T, newSource, newDestination maker)) {
 	t.Helper()
 	for source, newSource := range kinds {
 		for destination, newDestination := range kinds {
-			if source != "sqlite" && destination != "sqlite" && (source != "postgres" || destination != "postgres") {
+			if !*everyPair && !slices.Contains(strings.Fields(chosen[source]), destination) {
 				continue
 			}
 			t.Run(source+" to "+destination, func(t *testing.T) {
