@@ -71,7 +71,9 @@ var kinds = map[string]maker{
 	"sqlite":   func(t testing.TB) place { return place("sqlite:" + filepath.Join(t.TempDir(), "keys.db")) },
 	"postgres": func(t testing.TB) place { return place(testservers.Shared(t) + "#" + schema) },
 	"mysql":    func(t testing.TB) place { return place("mysql:" + testservers.SharedMariaDB(t)) },
-	"redis":    func(t testing.TB) place { return place("redis:redis://" + testservers.SharedRedis(t) + "#test-" + rand.Text()[:12]) },
+	"redis": func(t testing.TB) place {
+		return place("redis:redis://" + testservers.SharedRedis(t) + "#test-" + rand.Text()[:12])
+	},
 	"dynamodb": newTablePlace,
 }
 
