@@ -18,6 +18,11 @@ import (
 func moveHarness(t *testing.T) movetest.Harness {
 	t.Helper()
 	url, opts := shared(t)
+	return moveHarnessAt(t, url, opts)
+}
+
+func moveHarnessAt(t *testing.T, url string, opts *redisstore.Options) movetest.Harness {
+	t.Helper()
 	return movetest.Harness{
 		Open: func(ctx context.Context, moving bool) (movetest.Store, error) {
 			s, err := redisstore.Open(ctx, url, &redisstore.Options{Prefix: opts.Prefix, Moving: moving, Timeout: patience})
