@@ -60,3 +60,10 @@ type Destination interface {
 	// Filling returns the run that fills the store, or the zero Owner.
 	Filling(ctx context.Context) (run retrysafe.Owner, err error)
 }
+
+// A Lister is a [Source] without a log of what is written: it compares what it has with what
+// was copied, and so has to know that. A move lists the records by it.
+type Lister interface {
+	// List is that of [retrysafe.Store]. The move copies what it returns.
+	List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error)
+}

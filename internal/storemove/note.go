@@ -2,8 +2,9 @@
 // records to another store, "retrysafe keys copy". It also defines the note that a
 // store keeps of a move: the store's part in it, and why the store is closed.
 //
-// A move closes a store by renaming its tables, so that no process finds them: not an
-// old version of this program either, nor a prepared statement. The note says why.
+// A move closes a database by renaming its tables, so that no process finds them: not an
+// old version of this program either, nor a prepared statement. The note says why. In a
+// store without transactions the note itself closes the store: see [Kept].
 package storemove
 
 import (

@@ -25,6 +25,7 @@ type clock struct {
 	high     time.Duration
 	at       time.Time // when the bounds were set, by local
 	disputes int       // how many responses in a row contradict the bounds
+	date     time.Time // the latest Date of a response
 }
 
 const (
@@ -98,11 +99,14 @@ func (c *clock) correction() time.Duration {
 // observe takes a Date of the service into account. Sent and received are by local.
 func (c *clock) observe(sent, received, date time.Time) {
 	low, high := date.Sub(received)-slack, date.Add(time.Second).Sub(sent)+slack
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if date.After(c.date) {
+		c.date = date
+	}
 	if high < low {
 		return // the response took no time: local went back
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if !c.known {
 		c.set(low, high, received)
 		return
@@ -116,6 +120,13 @@ func (c *clock) observe(sent, received, date time.Time) {
 	if c.disputes++; c.disputes >= maxDisputes {
 		c.set(low, high, received)
 	}
+}
+
+// latestDate returns the latest Date of a response.
+func (c *clock) latestDate() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.date
 }
 
 // set sets the bounds. The caller holds mu.

@@ -38,6 +38,9 @@ const (
 	attrExpires  = "expires" // when DynamoDB may delete it, in seconds; only final records have it
 	attrVersion  = "version" // of the item that describes the table
 	attrShards   = "shards"  // of the item that describes the table
+	attrMove     = "move"    // of the same item: the note of a move; absent if there was none
+	attrLease    = "lease"   // of the same item: how long a permit lasts, in milliseconds; only tests set it
+	attrImport   = "import"  // the number of the run of a move that has imported the record
 	indexDue     = "due"     // the index of what is due
 	nonceSize    = 12        //
 	expiryMargin = time.Hour // how long after the deadline DynamoDB may delete a record

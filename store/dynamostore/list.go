@@ -28,7 +28,11 @@ const (
 // List implements [retrysafe.Store]. What is due, and what is not final, is found by an
 // index, in the order of ids. Every other query reads the whole table, in an order of
 // DynamoDB's own.
-func (s *Store) List(ctx context.Context, q retrysafe.Query) (found []retrysafe.Record, err error) {
+func (s *Store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
+	return permitted(ctx, s, func() ([]retrysafe.Record, error) { return s.list(ctx, q) })
+}
+
+func (s *Store) list(ctx context.Context, q retrysafe.Query) (found []retrysafe.Record, err error) {
 	if q.Due || len(q.States) > 0 && !slices.ContainsFunc(q.States, retrysafe.State.Forgettable) {
 		found, err = s.listByIndex(ctx, &q)
 	} else {

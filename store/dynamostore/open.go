@@ -10,6 +10,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/retrysafe/retrysafe/internal/storemove"
 )
 
 // Options configure [Open]. Nil and zero values are the defaults.
@@ -21,6 +23,9 @@ type Options struct {
 	// Open creates. Each of them takes about 300 new keys per second, and each search for
 	// what is due reads all of them. It cannot be changed later. Default 32.
 	Shards int
+	// Moving opens the store even if a move has closed it, for "retrysafe keys copy". The
+	// steps of such a store are refused all the same.
+	Moving bool
 }
 
 // ErrNoTable is the error of [Open] with SkipCreate if there is no table, or if it was
@@ -218,16 +223,13 @@ var selfID = []byte("retrysafe")
 // that item into a new table.
 func (s *Store) describeItself(ctx context.Context, opts *Options) error {
 	for range maxRounds {
-		var self *dynamodb.GetItemOutput
-		err := s.send(ctx, func(ctx context.Context) (err error) {
-			self, err = s.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.table, Key: keyOf(selfID), ConsistentRead: aws.Bool(true)})
-			return err
-		})
+		asked := time.Now()
+		self, err := s.self(ctx)
 		if err != nil {
 			return err
 		}
-		if len(self.Item) > 0 {
-			return s.adopt(self.Item)
+		if len(self) > 0 {
+			return s.adopt(self, asked, opts.Moving)
 		}
 		if opts.SkipCreate {
 			return ErrNoTable
@@ -250,8 +252,22 @@ func (s *Store) describeItself(ctx context.Context, opts *Options) error {
 	return errRestless
 }
 
-// adopt takes over the layout that an item describes.
-func (s *Store) adopt(self item) error {
+// self reads the item that describes the table.
+func (s *Store) self(ctx context.Context) (item, error) {
+	var reply *dynamodb.GetItemOutput
+	err := s.send(ctx, func(ctx context.Context) (err error) {
+		reply, err = s.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.table, Key: keyOf(selfID), ConsistentRead: aws.Bool(true)})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return reply.Item, nil
+}
+
+// adopt takes over the layout that an item describes, which was asked for at a time. It
+// returns an error if a move has closed the table, unless moving is set.
+func (s *Store) adopt(self item, asked time.Time, moving bool) error {
 	d := decoder{it: self}
 	version, shards := d.number(attrVersion), d.number(attrShards)
 	switch {
@@ -263,5 +279,8 @@ func (s *Store) adopt(self item) error {
 		return fmt.Errorf("the item that describes the table says %d shards, which is none of 1 to %d; it is damaged", shards, maxShards)
 	}
 	s.shards = int(shards)
+	if err := s.permit.grant(s, self, asked); err != nil && !moving && !errors.Is(err, storemove.ErrCut) {
+		return err
+	}
 	return nil
 }

@@ -18,12 +18,23 @@ import (
 // Purge implements [retrysafe.Store]. State and deadline are part of the condition of each
 // delete, so that a record which was claimed meanwhile stays. Where time to live is
 // enabled DynamoDB deletes final records by itself, an hour after their deadline or later;
-// what it has not deleted is due like any other record.
-func (s *Store) Purge(ctx context.Context, limit int) (deleted int, err error) {
+// what it has not deleted is due like any other record. While a move follows the table,
+// nothing is deleted.
+func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
+	return permitted(ctx, s, func() (int, error) { return s.purge(ctx, limit) })
+}
+
+func (s *Store) purge(ctx context.Context, limit int) (deleted int, err error) {
 	now, first := s.clock.now(), rand.IntN(s.shards) // reapers of several nodes begin at different places
 	for i := range s.shards {
 		in := s.indexQuery(partition(final, (first+i)%s.shards), true, now)
 		for deleted < limit {
+			if err := s.permit.ask(ctx, s); err != nil {
+				return deleted, fmt.Errorf("purge keys: %w", err)
+			}
+			if !s.permit.purges(s) {
+				return deleted, nil
+			}
 			in.Limit = aws.Int32(int32(min(limit-deleted, 1000)))
 			page, err := s.query(ctx, in)
 			if err != nil {

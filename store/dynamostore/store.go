@@ -28,6 +28,8 @@ type Store struct {
 	table  string
 	shards int
 	clock  *clock
+	permit permit
+	trail  trail
 	// timeout is that of the first try of a request.
 	timeout time.Duration
 }
@@ -44,6 +46,10 @@ var errRestless = errors.New("the record was created and deleted again and again
 
 // Create implements [retrysafe.Store].
 func (s *Store) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return permitted(ctx, s, func() (retrysafe.Record, error) { return s.insert(ctx, w) })
+}
+
+func (s *Store) insert(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	id, first := idOf(w.Ref), int64(0)
 	for range maxRounds {
 		next := w.Record
@@ -91,6 +97,10 @@ func (s *Store) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record
 // Swap implements [retrysafe.Store]. It is one conditional update, which writes neither
 // the request nor the checkpoint unless the write brings them.
 func (s *Store) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	return permitted(ctx, s, func() (retrysafe.Record, error) { return s.swap(ctx, w) })
+}
+
+func (s *Store) swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	id, nonce, first := idOf(w.Ref), make([]byte, nonceSize), int64(0)
 	_, _ = rand.Read(nonce) // it never fails
 	for range maxRounds {
@@ -136,6 +146,10 @@ func revisionAfter(before int64, now time.Time) int64 { return max(before+1, now
 
 // Load implements [retrysafe.Store].
 func (s *Store) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+	return permitted(ctx, s, func() (retrysafe.Record, error) { return s.load(ctx, ref) })
+}
+
+func (s *Store) load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
 	got, err := s.read(ctx, idOf(ref))
 	switch {
 	case err != nil:

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/storemove"
+	"github.com/retrysafe/retrysafe/internal/test/movetest"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/store/redisstore"
 	"github.com/retrysafe/retrysafe/store/storetest"
@@ -30,8 +32,54 @@ func TestW35W37_Cluster(t *testing.T) {
 			return harness(t, c.URL(), opts)
 		})
 	})
+	for name, test := range map[string]func(*testing.T, movetest.Harness){
+		"follow": movetest.FollowNotesEveryWrite, "fill": movetest.FillIsOneRuns, "closed": movetest.MovingOpensWhatIsClosed,
+	} {
+		t.Run("move, "+name, func(t *testing.T) {
+			_, opts := shared(t)
+			test(t, moveHarnessAt(t, c.URL(), opts))
+		})
+	}
+	t.Run("move, whole", func(t *testing.T) { moveOut(t, c) })
 	t.Run("slots move", func(t *testing.T) { slotsMove(t, c) })
 	t.Run("failover that loses writes", func(t *testing.T) { losingFailover(t, c) })
+}
+
+// moveOut follows a store with 256 buckets on three servers, and retires it: the log of all
+// buckets is copied, and every bucket is closed.
+func moveOut(t *testing.T, c *testservers.RedisCluster) {
+	ctx, run := t.Context(), retrysafe.Owner{1}
+	_, opts := shared(t)
+	s, other := open(t, c.URL(), opts), open(t, c.URL(), opts)
+	_, err := s.Mover().Follow(ctx, run)
+	must(t, err)
+	const keys = 300
+	for n := range keys {
+		_, err := other.Create(ctx, newWrite(fmt.Sprint(n)))
+		must(t, err)
+	}
+	got := map[string]bool{}
+	written, _, err := s.Mover().Written(ctx, run, 100)
+	must(t, err)
+	if len(written) != 100 {
+		t.Errorf("Written has returned %d records of %d, want 100", len(written), keys)
+	}
+	rest := func(_ context.Context, written []retrysafe.Record, _ []retrysafe.Ref) error {
+		for _, r := range written {
+			got[r.Key] = true
+		}
+		return nil
+	}
+	must(t, rest(ctx, written, nil))
+	must(t, s.Mover().Retire(ctx, run, "elsewhere", rest))
+	if len(got) != keys {
+		t.Errorf("%d keys were copied, want %d", len(got), keys)
+	}
+	for n := range keys {
+		if _, err := other.Load(ctx, newWrite(fmt.Sprint(n)).Ref); !errors.Is(err, storemove.ErrMoved) {
+			t.Fatalf("Load of key %d after the move = %v", n, err)
+		}
+	}
 }
 
 // owner returns the node of the cluster that has the slot of a record now.

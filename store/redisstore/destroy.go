@@ -56,7 +56,7 @@ func (s *Store) destroyBucket(ctx context.Context, b int) error {
 	}
 	own := []string{k.due, k.over, k.ids, k.mark}
 	if b == 0 {
-		own = append(own, k.tag+"root")
+		own = append(own, k.tag+"root", s.noteKey())
 	}
 	return n.client.Unlink(ctx, own...).Err()
 }

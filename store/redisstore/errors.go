@@ -41,11 +41,18 @@ const (
 
 	// otherServer is an ownError: the bucket was written to by another server before.
 	otherServer = "server"
+	// closedByMove is an ownError: a run of a move has closed the bucket. Its number follows.
+	closedByMove = "closed"
+	// overtaken is an ownError: another run of a move has replaced the one whose step it is.
+	overtaken = "overtaken"
 )
 
-// isOtherServer reports whether a script has refused a step because another server has
-// written to the bucket before.
-func isOtherServer(err error) bool { return strings.Contains(err.Error(), ownError+" "+otherServer) }
+// ownReason returns what one of the store's own errors says, and what follows.
+func ownReason(err error) (reason, more string) {
+	_, text, _ := strings.Cut(err.Error(), ownError+" ")
+	f := append(strings.Fields(text), "", "")
+	return f[0], f[1]
+}
 
 // kindOf returns the first word of an error that the server replied with, or nothing.
 func kindOf(err error) string {

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
@@ -48,4 +49,18 @@ func PartOf(v, part string) (int, error) {
 		"m": metaLength / 2, "o": metaLength + 3, "h": metaLength + at.head - 2, "c": metaLength + at.checkpoint - 2,
 		"t": metaLength + at.checkpoint + 3, "s": len(v) - metaLength - 2, "e": len(v) - 2,
 	}[part], nil
+}
+
+// MarkKeys returns the names of the marks of all buckets.
+func (s *Store) MarkKeys() (names []string) {
+	for b := range s.buckets {
+		names = append(names, s.keys[b].mark)
+	}
+	return names
+}
+
+// Gate runs the command of a move on all buckets; see lua/gate.lua.
+func (s *Store) Gate(ctx context.Context, what string, seq int64, more ...any) error {
+	_, err := mover{s}.gateAll(ctx, what, seq, more...)
+	return err
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/retrysafe/retrysafe/internal/groupcommit"
 	"github.com/retrysafe/retrysafe/internal/redisurl"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 )
 
 // Options configure a [Store]. Nil and zero values are the defaults.
@@ -34,6 +35,9 @@ type Options struct {
 	AcceptFailover bool
 	// Timeout bounds one batch of steps. Default 5 s.
 	Timeout time.Duration
+	// Moving opens the store even if a move has closed it, for "retrysafe keys copy". The
+	// steps of such a store are refused all the same.
+	Moving bool
 }
 
 // Store keeps records in Redis. It is safe for concurrent use.
@@ -46,6 +50,7 @@ type Store struct {
 	seen        [maxBuckets]atomic.Pointer[string] // and by which server
 	minReplicas int
 	mustExist   bool
+	moving      bool
 	timeout     time.Duration
 	mode        string
 	topology    topology
@@ -93,7 +98,7 @@ func newStore(url string, o Options) (*Store, error) {
 		return nil, fmt.Errorf("redisstore: %w", err)
 	}
 	at.Timeout = o.Timeout
-	s := &Store{prefix: o.Prefix, minReplicas: o.MinReplicas, mustExist: o.MustExist, timeout: o.Timeout, mode: modeOf(at)}
+	s := &Store{prefix: o.Prefix, minReplicas: o.MinReplicas, mustExist: o.MustExist, moving: o.Moving, timeout: o.Timeout, mode: modeOf(at)}
 	for b := range s.keys {
 		s.keys[b] = keysOf(o.Prefix, b)
 	}
@@ -193,13 +198,34 @@ func (s *Store) findEpoch(ctx context.Context) error {
 		}
 	}
 	s.epoch = epoch
+	closed := false
 	for b, m := range marks[:s.buckets] {
-		e, server, writes := splitMark(m)
-		if e != epoch {
+		at := splitMark(m)
+		if at.epoch != epoch {
 			return s.incomplete(present)
 		}
-		s.marks[b].Store(writes)
-		s.seen[b].Store(&server)
+		s.marks[b].Store(at.writes)
+		s.seen[b].Store(&at.server)
+		closed = closed || at.closed
+	}
+	if !closed || s.moving {
+		return nil
+	}
+	return s.checkNote(ctx)
+}
+
+// checkNote returns an error if the note of a move says that the store is closed.
+func (s *Store) checkNote(ctx context.Context) error {
+	text, err := s.get(ctx, 0, s.noteKey())
+	if err != nil {
+		return err
+	}
+	k, err := storemove.DecodeKept(text)
+	if err != nil {
+		return fmt.Errorf("redisstore: %w", err)
+	}
+	if err := k.Closed(); err != nil {
+		return fmt.Errorf("redisstore: %w", err)
 	}
 	return nil
 }

@@ -19,6 +19,11 @@ var (
 	forgetScript = newScript("forget")
 	indexScript  = newScript("index")
 
+	noteScript   = newScript("note")
+	gateScript   = newScript("gate")
+	takeScript   = newScript("take")
+	importScript = newScript("import")
+
 	takeoverScript = &script{read("takeover"), hashOf(read("takeover"))} // it does not begin as the others do
 )
 

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/retrysafe/retrysafe/internal/groupcommit"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 )
 
 // A step is one record's part of a script, or a script that reads an index.
@@ -20,6 +21,7 @@ type step struct {
 	arg    []byte // its argument; see the scripts
 	index  []any  // the arguments of a script that reads an index
 	large  bool
+	move   string // of a step of a move: what the scripts get in place of touch; see lua/begin.lua
 }
 
 // reply is what a script replies to one step.
@@ -35,7 +37,8 @@ type answer = groupcommit.Answer[reply]
 type call struct {
 	script *script
 	bucket int
-	whole  bool // the source of the script is sent, not its hash
+	whole  bool   // the source of the script is sent, not its hash
+	move   string // as that of its steps
 	steps  []retry
 	cmd    *redis.Cmd
 }
@@ -46,15 +49,16 @@ func (t *trip) calls(some []retry) []*call {
 		script *script
 		bucket int
 		whole  bool
+		move   string
 	}
 	var all []*call
 	byKind := make(map[kind]*call, t.s.buckets)
 	for _, r := range some {
 		st := t.steps[r.index]
-		k := kind{st.script, st.bucket, r.kind == noScript}
+		k := kind{st.script, st.bucket, r.kind == noScript, st.move}
 		c := byKind[k]
 		if c == nil || st.index != nil || len(c.steps) == maxSteps {
-			c = &call{script: k.script, bucket: k.bucket, whole: k.whole, steps: make([]retry, 0, 1+len(some)/t.s.buckets)}
+			c = &call{script: k.script, bucket: k.bucket, whole: k.whole, move: k.move, steps: make([]retry, 0, 1+len(some)/t.s.buckets)}
 			byKind[k] = c
 			all = append(all, c)
 		}
@@ -88,6 +92,9 @@ func (t *trip) command(ctx context.Context, n *node, c *call) {
 	touch := "0"
 	if t.s.minReplicas > 0 {
 		touch = "1"
+	}
+	if c.move != "" {
+		touch = c.move
 	}
 	args = append(args, t.s.epoch, strconv.FormatInt(t.s.marks[c.bucket].Load(), 10), n.server(), touch)
 	for _, r := range c.steps {
@@ -149,6 +156,11 @@ func (s *Store) send(ctx context.Context, n *node, steps []*step) []answer {
 	for try := 0; len(again) > 0 && try < redirects; try++ {
 		again = t.makeAgain(ctx, again, try)
 	}
+	for _, r := range again {
+		if r.kind == closedByMove {
+			answers[r.index].Err = storemove.ErrCut
+		}
+	}
 	return answers
 }
 
@@ -163,7 +175,7 @@ type trip struct {
 type retry struct {
 	index int
 	kind  string
-	addr  string // where to send it, of a redirection
+	addr  string // where to send it, of a redirection; of closedByMove: the number of the run
 }
 
 // make sends the steps of these numbers, all if some is nil, to one node.
@@ -253,8 +265,16 @@ func (t *trip) refused(c *call) (again []retry, lost bool) {
 	case moved, ask:
 		return all(kind, target(err)), false
 	case ownError:
-		if isOtherServer(err) {
+		switch reason, more := ownReason(err); reason {
+		case otherServer:
 			return all(otherServer, ""), false
+		case closedByMove:
+			return all(closedByMove, more), false
+		case overtaken:
+			for _, r := range c.steps {
+				t.answers[r.index].Err = storemove.ErrOvertaken
+			}
+			return nil, false
 		}
 		err = t.s.guard.lose(fmt.Errorf("the data of bucket %02x is not what it was (%w)", c.bucket, err))
 	case outOfRoom:
@@ -297,7 +317,8 @@ func (t *trip) makeAgain(ctx context.Context, refused []retry, try int) (again [
 	}
 	var order []place
 	groups := make(map[place][]retry)
-	pause, refresh := false, false
+	refused, pause := t.reopen(ctx, refused)
+	refresh := false
 	for _, r := range refused {
 		pause = pause || r.kind == tryAgain
 		refresh = refresh || r.kind == moved
@@ -315,7 +336,7 @@ func (t *trip) makeAgain(ctx context.Context, refused []retry, try int) (again [
 	for _, r := range refused {
 		var at place
 		var err error
-		if r.addr != "" && (r.kind == ask || try > 0) {
+		if r.addr != "" && r.kind != closedByMove && (r.kind == ask || try > 0) {
 			at = place{t.s.topology.nodeAt(r.addr), r.kind == ask}
 		} else if at.node, err = t.s.topology.node(ctx, t.steps[r.index].bucket); err != nil {
 			t.answers[r.index].Err = err

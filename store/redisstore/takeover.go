@@ -122,15 +122,36 @@ func writesAfter(takeovers, server string) (writes int64, ok bool) {
 	return 0, false
 }
 
-// splitMark returns the epoch, the server and the number of writes in a mark. A mark that
-// cannot be read is one of no epoch.
-func splitMark(mark string) (epoch, server string, writes int64) {
-	if len(mark) < 49 {
-		return "", "", 0
+// A mark is what a bucket says about itself: see lua/begin.lua.
+type mark struct {
+	epoch, server string
+	writes        int64
+	closed        bool // by a move
+}
+
+// The words that stand in place of the epoch in the mark of a bucket that a move has marked.
+const (
+	closedWords   = "closed by a move"
+	followedWords = "followed by move"
+)
+
+// splitMark reads a mark. One that cannot be read is of no epoch.
+func splitMark(text string) mark {
+	if len(text) < 49 {
+		return mark{}
 	}
-	n, err := strconv.ParseInt(mark[48:], 10, 64)
-	if err != nil {
-		return "", "", 0
+	m := mark{epoch: text[:16], server: text[32:48]}
+	count := text[48:]
+	if m.epoch == closedWords || m.epoch == followedWords {
+		f := strings.Fields(count)
+		if len(f) != 4 {
+			return mark{}
+		}
+		count, m.epoch, m.closed = f[0], f[3], m.epoch == closedWords
 	}
-	return mark[:16], mark[32:48], n
+	var err error
+	if m.writes, err = strconv.ParseInt(count, 10, 64); err != nil {
+		return mark{}
+	}
+	return m
 }

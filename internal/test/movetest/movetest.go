@@ -26,18 +26,20 @@ type Harness struct {
 	// Open opens the store as a further process would, even while a move has closed it if
 	// moving is set. The test does not close what it returns.
 	Open func(ctx context.Context, moving bool) (Store, error)
-	// Begin begins a transaction of the caller's that can write.
+	// Begin begins a transaction of the caller's that can write. Nil: the store has none.
 	Begin func(ctx context.Context, s Store) (retrysafe.Tx, error)
 	// BeginIdle begins a transaction that has used the database, and has no lock that
 	// another transaction would wait for.
 	BeginIdle func(ctx context.Context, s Store) (retrysafe.Tx, error)
-	// Purge deletes two records that are due and final.
+	// Purge deletes two records that are due and final. Nil: the store purges nothing while
+	// it is followed.
 	Purge func(t *testing.T, s Store, due [2]retrysafe.Ref)
-	// Triggers returns how many triggers a move has left in the database.
+	// Triggers returns how many triggers a move has left in the database. Nil: it has none.
 	Triggers func(t *testing.T) int
 	// ExpireLog sets the end of the log of written keys to a time in the past.
 	ExpireLog func(t *testing.T)
-	// Missed returns how many rows of the log say that a write was missed.
+	// Missed returns how many rows of the log say that a write was missed. Nil: the
+	// database does not tell.
 	Missed func(t *testing.T) int
 	// LoadsClosed says that a store which was opened while it is closed can load its
 	// records.

@@ -4,7 +4,7 @@
 local stored = redis.call('MGET', unpack(KEYS, 4))
 local before = last
 local function create(look)
-  local made, set, ids, due, n = {}, {}, {}, {}, 0
+  local made, set, ids, due, new, n = {}, {}, {}, {}, {}, 0
   last = before
   for i = 1, #stored do
     local key = KEYS[i + 3]
@@ -26,6 +26,7 @@ local function create(look)
       set[2 * n - 1], set[2 * n] = key, v
       ids[2 * n - 1], ids[2 * n] = sub(arg, 10, 25), id
       due[2 * n - 1], due[2 * n] = score(state, deadline), id
+      if follows then new[n] = 'w' .. id end
       reply[i + 2] = meta
     end
   end
@@ -34,6 +35,7 @@ local function create(look)
   wrote(n)
   redis.call('ZADD', KEYS[2], unpack(ids))
   redis.call('ZADD', KEYS[3], unpack(due))
+  if follows then log(new) end
   return true
 end
 if not create(false) then create(true) end

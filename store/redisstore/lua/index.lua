@@ -2,7 +2,8 @@
 -- read; the reply to it is the third of the script's:
 --   ids, first, last, offset, limit: ids by their order
 --   live, offset, limit:     ids of records in flight or unknown whose deadline has passed
---   done, offset, limit:     ids of forgettable records whose deadline has passed
+--   done, offset, limit:     ids of forgettable records whose deadline has passed; the log of a
+--                            move, see begin.lua, is below them
 --   all:                     ids of records in flight or unknown
 --   count, first, last:      how many ids
 local what = ARGV[5]
@@ -11,7 +12,7 @@ if what == 'ids' then
 elseif what == 'live' then
   reply[3] = redis.call('ZRANGEBYSCORE', KEYS[3], 0, score(2, now), 'LIMIT', ARGV[6], ARGV[7])
 elseif what == 'done' then
-  reply[3] = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', score(3, now), 'LIMIT', ARGV[6], ARGV[7])
+  reply[3] = redis.call('ZRANGEBYSCORE', KEYS[3], '-100000000000000', score(3, now), 'LIMIT', ARGV[6], ARGV[7])
 elseif what == 'all' then
   reply[3] = redis.call('ZRANGEBYSCORE', KEYS[3], 0, '+inf')
 else

@@ -3,7 +3,7 @@
 -- new generation (1), body. The reply to it: the meta of the record as it is now, or the record
 -- if it is not what the caller expects, or 0 if there is none.
 local stored = redis.call('MGET', unpack(KEYS, 4))
-local made, set, due, n = {}, {}, {}, 0
+local made, set, due, changed, n = {}, {}, {}, {}, 0
 for i = 1, #stored do
   local key = KEYS[i + 3]
   local v = made[key] or stored[i]
@@ -29,6 +29,7 @@ for i = 1, #stored do
       n = n + 1
       set[2 * n - 1], set[2 * n] = key, v
       due[2 * n - 1], due[2 * n] = score(state, deadline), sub(key, idFrom)
+      if follows then changed[n] = 'w' .. sub(key, idFrom) end
       reply[i + 2] = meta
     end
   end
@@ -37,5 +38,6 @@ if n > 0 then
   wrote(n)
   redis.call('MSET', unpack(set))
   redis.call('ZADD', KEYS[3], unpack(due))
+  if follows then log(changed) end
 end
 return ended()

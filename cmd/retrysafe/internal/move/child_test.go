@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/move"
@@ -22,6 +23,7 @@ const (
 	envTo      = "RETRYSAFE_MOVE_TO"
 	envPoint   = "RETRYSAFE_MOVE_POINT"
 	envEffects = "RETRYSAFE_MOVE_EFFECTS"
+	envPause   = "RETRYSAFE_MOVE_PAUSE"
 )
 
 // child starts this program again in a role.
@@ -174,6 +176,10 @@ func runPayer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	pause, err := time.ParseDuration(os.Getenv(envPause))
+	if err != nil {
+		return err
+	}
 	shown := bufio.NewWriter(os.Stdout)
 	for n := 0; ; n++ {
 		key := fmt.Sprint("child ", n)
@@ -186,5 +192,6 @@ func runPayer(ctx context.Context) error {
 		if err := shown.Flush(); err != nil {
 			return err
 		}
+		time.Sleep(pause)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 )
 
 const (
@@ -26,7 +27,11 @@ const (
 // left.
 func (m *move) copy(ctx context.Context) error {
 	m.enter(Copying)
-	err := m.pages(ctx, func(page []retrysafe.Record) error {
+	list := m.from.List
+	if source, ok := m.source.(storemove.Lister); ok {
+		list = source.List
+	}
+	err := m.pages(ctx, list, func(page []retrysafe.Record) error {
 		for i := range page {
 			m.report.States[page[i].State]++
 		}
@@ -53,11 +58,11 @@ func (m *move) copy(ctx context.Context) error {
 }
 
 // pages calls each with all records of the source, page by page.
-func (m *move) pages(ctx context.Context, each func([]retrysafe.Record) error) error {
+func (m *move) pages(ctx context.Context, list func(context.Context, retrysafe.Query) ([]retrysafe.Record, error), each func([]retrysafe.Record) error) error {
 	q := retrysafe.Query{}
 	for m.page = min(firstPage, m.Batch); ; {
 		q.Limit = m.page
-		page, err := m.from.List(ctx, q)
+		page, err := list(ctx, q)
 		if err != nil {
 			return fmt.Errorf("source: %w", err)
 		}

@@ -18,7 +18,7 @@
 //     copied. In the same transaction the source is closed for good.
 //  5. Filled: the destination is opened.
 //
-// A store is closed by renaming its tables. No statement finds them then, not even one
+// A database is closed by renaming its tables. No statement finds them then, not even one
 // that a process has prepared before. So the engine refuses with a 503, and nothing runs.
 // A note in the store says where the records are, and every error repeats it.
 //
@@ -56,6 +56,27 @@
 //     are deleted only for a run of the same source, and a source that could be followed
 //     is not retired.
 //   - If it is unknown whether the cut has committed, nothing is undone.
+//
+// # Stores without transactions
+//
+// Redis and DynamoDB close no table, and have no transaction over all of their data. There
+// one text, the note, decides, and is changed by compare-and-swap ([storemove.Kept]). Each
+// run has a number, and the note names the run that may go on.
+//
+//   - Retire first notes the cut, then locks out the writers, copies the rest, and notes
+//     last that the store is moved. That note is written only if the cut is still this
+//     run's and not over. If the mover is killed, the cut is over after ten seconds, and
+//     any process that meets it notes that the store stays. So one of the two is noted, and
+//     never both.
+//   - Redis: the mark of each bucket, which every script reads first, says that the bucket
+//     is followed or closed, and by which run. A process that finds a bucket closed reads
+//     the note, and opens the bucket if the note says that this run is over. A late command
+//     of an old run has an old number, and changes nothing.
+//   - DynamoDB: a process takes steps with a permit, which it gets by reading the note, and
+//     reports no outcome without one. The mover waits until all permits from before the
+//     note have ended. A step that is carried out later is reported to no caller, and
+//     nothing runs by it. What was written is found by its revision, in a pass over the
+//     table within the cut.
 //
 // # What is kept
 //

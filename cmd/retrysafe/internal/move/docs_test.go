@@ -24,7 +24,7 @@ func TestDocsStatementsOpenTheDestination(t *testing.T) {
 		if _, err := move.Records(t.Context(), from, deadEnd{to}, nil); !errors.Is(err, move.ErrNotOpened) {
 			t.Fatalf("Records = %v", err)
 		}
-		b.exec(t, statements[0])
+		b.openByHand(t, statements[0])
 		same(t, everything(t, to), want, time.Hour)
 		serves(t, to)
 		_ = served(t, b)

@@ -35,7 +35,7 @@ func (m *move) dryRun(ctx context.Context) error {
 	}
 	m.enter(Copying)
 	unreadable := 0
-	err = m.pages(ctx, func(page []retrysafe.Record) error {
+	err = m.pages(ctx, m.from.List, func(page []retrysafe.Record) error {
 		for i := range page {
 			if page[i].Version == 0 {
 				unreadable++

@@ -2,11 +2,14 @@ package move_test
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"database/sql"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +21,7 @@ import (
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/store/mysqlstore"
 	"github.com/retrysafe/retrysafe/store/pgstore"
+	"github.com/retrysafe/retrysafe/store/redisstore"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
 
@@ -42,6 +46,13 @@ func (p place) openWith(ctx context.Context, moving bool) (store, error) {
 	if dsn, ok := strings.CutPrefix(string(p), "mysql:"); ok {
 		return mysqlstore.Open(ctx, dsn, &mysqlstore.Options{Moving: moving, Timeout: time.Minute})
 	}
+	if at, ok := strings.CutPrefix(string(p), "redis:"); ok {
+		url, prefix, _ := strings.Cut(at, "#")
+		return redisstore.Open(ctx, url, &redisstore.Options{Prefix: prefix, Moving: moving, Timeout: time.Minute})
+	}
+	if at, ok := strings.CutPrefix(string(p), "dynamodb:"); ok {
+		return openTable(ctx, at, moving)
+	}
 	url, schema, _ := strings.Cut(string(p), "#")
 	return pgstore.Open(ctx, url, &pgstore.Options{Schema: schema, Moving: moving, Timeout: time.Minute})
 }
@@ -60,18 +71,32 @@ var kinds = map[string]maker{
 	"sqlite":   func(t testing.TB) place { return place("sqlite:" + filepath.Join(t.TempDir(), "keys.db")) },
 	"postgres": func(t testing.TB) place { return place(testservers.Shared(t) + "#" + schema) },
 	"mysql":    func(t testing.TB) place { return place("mysql:" + testservers.SharedMariaDB(t)) },
+	"redis": func(t testing.TB) place {
+		return place("redis:redis://" + testservers.SharedRedis(t) + "#test-" + rand.Text()[:12])
+	},
+	"dynamodb": newTablePlace,
 }
 
 // schema is where keys are in a database of PostgreSQL.
 const schema = "keys"
 
-// pairs runs a test from every kind of store to every kind; MySQL is paired with SQLite
-// alone, which takes the least time.
+var (
+	everyPair  = flag.Bool("move.everypair", false, "run each test from every kind of store to every kind")
+	everyPoint = flag.Bool("move.everypoint", false, "kill a mover at every point also between Redis and DynamoDB; takes some minutes")
+)
+
+// chosen are the pairs of kinds that each test runs with: every kind is a source and a
+// destination, and those that take the least time are chosen.
+var chosen = map[string]string{
+	"sqlite": "sqlite postgres mysql", "postgres": "sqlite postgres", "mysql": "sqlite", "redis": "dynamodb", "dynamodb": "redis",
+}
+
+// pairs runs a test from kinds of stores to others.
 func pairs(t *testing.T, test func(t *testing.T, newSource, newDestination maker)) {
 	t.Helper()
 	for source, newSource := range kinds {
 		for destination, newDestination := range kinds {
-			if (source == "mysql" || destination == "mysql") && source != "sqlite" && destination != "sqlite" {
+			if !*everyPair && !slices.Contains(strings.Fields(chosen[source]), destination) {
 				continue
 			}
 			t.Run(source+" to "+destination, func(t *testing.T) {

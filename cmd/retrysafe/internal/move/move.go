@@ -17,7 +17,7 @@ import (
 var (
 	// ErrKind says that one of the stores is of a kind that records cannot be moved from
 	// or to.
-	ErrKind = errors.New("move: records move from and to SQLite, PostgreSQL and MySQL, below any seal or cache; what is in memory alone does not move")
+	ErrKind = errors.New("move: records move from and to SQLite, PostgreSQL, MySQL, Redis and DynamoDB, below any seal or cache; what is in memory alone does not move")
 	// ErrUnsure says that the source did not confirm whether it is closed.
 	ErrUnsure = errors.New("move: it is unknown whether the source is closed, and the destination is not open; run the same move again, which finishes it or starts over")
 	// ErrNotOpened says that the source is closed, and the destination is not open yet.

@@ -86,11 +86,6 @@ func TestSameStoreIsRefused(t *testing.T) {
 // A record that cannot be read would be missing at the destination, and its key free.
 func TestUnreadableRecordStopsTheMove(t *testing.T) {
 	t.Parallel()
-	damage := map[string]string{
-		"sqlite":   `UPDATE retrysafe_keys SET rec = x'0102030405060708' WHERE row = (SELECT max(row) FROM retrysafe_keys)`,
-		"postgres": `UPDATE retrysafe_keys SET head = '\x0102030405060708' WHERE id = (SELECT id FROM retrysafe_keys LIMIT 1)`,
-		"mysql":    `UPDATE retrysafe_keys SET head = x'0102030405060708' LIMIT 1`,
-	}
 	for kind, make := range kinds {
 		for _, when := range []string{"before", "meanwhile", "at the cut"} {
 			t.Run(kind+" "+when, func(t *testing.T) {
@@ -99,14 +94,14 @@ func TestUnreadableRecordStopsTheMove(t *testing.T) {
 				from, to := served(t, p), served(t, kinds["sqlite"](t))
 				stock(t, from)
 				if when == "before" {
-					p.exec(t, damage[kind])
+					p.damage(t)
 					if _, err := move.Records(t.Context(), from, to, &move.Options{DryRun: true}); !errors.Is(err, retrysafe.ErrUnreadable) {
 						t.Errorf("a dry run says %v", err)
 					}
 				}
 				_, err := move.Records(t.Context(), from, to, &move.Options{Progress: func(p2 move.Progress) {
 					if when == "meanwhile" && p2.Stage == move.Catching && p2.Again == 0 || when == "at the cut" && p2.Stage == move.Cutting {
-						p.exec(t, damage[kind])
+						p.damage(t)
 					}
 				}})
 				if !errors.Is(err, retrysafe.ErrUnreadable) {

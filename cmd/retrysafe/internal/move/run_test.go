@@ -36,7 +36,6 @@ func TestMovedStoreSaysWhere(t *testing.T) {
 		_, create := from.Create(ctx, reserved("new"))
 		_, swap := from.Swap(ctx, answered("open 1"))
 		_, purge := from.Purge(ctx, 10)
-		_, count := from.(retrysafe.Counter).Count(ctx, "acct_1")
 		_, opens := a.openWith(ctx, false)
 		_, again := move.Records(ctx, from, served(t, newDestination(t)), nil)
 		_, same := move.Records(ctx, opened(t, a), opened(t, b), nil)
@@ -44,10 +43,18 @@ func TestMovedStoreSaysWhere(t *testing.T) {
 		must(t, busy.Mover().Fill(ctx, retrysafe.Owner{1}, retrysafe.Owner{2}, "a third"))
 		_, third := move.Records(ctx, from, busy, nil)
 		_, dry := move.Records(ctx, from, served(t, newDestination(t)), &move.Options{DryRun: true})
-		for step, err := range map[string]error{
-			"List": list, "Load": load, "Create": create, "Swap": swap, "Purge": purge, "Count": count, "Open": opens, "DoTx": doTx(ctx, t, from),
-			"outbox": lease(ctx, from), "a second move": again, "the same move": same, "where another moves to": third, "a dry run": dry, "to abandon it": move.Abandon(ctx, from, to),
-		} {
+		refused := map[string]error{
+			"List": list, "Load": load, "Create": create, "Swap": swap, "Purge": purge, "Open": opens,
+			"a second move": again, "the same move": same, "where another moves to": third, "a dry run": dry, "to abandon it": move.Abandon(ctx, from, to),
+		}
+		if s, ok := from.(retrysafe.Counter); ok {
+			_, refused["Count"] = s.Count(ctx, "acct_1")
+		}
+		if box := boxOf(from); box != nil { // it has transactions too
+			_, refused["outbox"] = box.Lease(ctx, retrysafe.Owner{1}, time.Minute)
+			refused["DoTx"] = doTx(ctx, t, from)
+		}
+		for step, err := range refused {
 			if err == nil || !isClosed(err) || !strings.Contains(err.Error(), `moved to the\ncellar on 2`) || !strings.Contains(err.Error(), "point the configuration there") {
 				t.Errorf("%s: %v", step, err)
 			}
@@ -79,30 +86,27 @@ func run[T any](ctx context.Context, t *testing.T, e *retrysafe.Engine, s retrys
 	return err
 }
 
+// boxOf returns the outbox of a store, nil if it has none.
 func boxOf(s retrysafe.Store) outbox.Store {
 	switch s := s.(type) {
 	case *sqlitestore.Store:
 		return s.Outbox()
 	case *mysqlstore.Store:
 		return s.Outbox()
-	default:
-		return s.(*pgstore.Store).Outbox()
+	case *pgstore.Store:
+		return s.Outbox()
 	}
-}
-
-func lease(ctx context.Context, s retrysafe.Store) error {
-	_, err := boxOf(s).Lease(ctx, retrysafe.Owner{1}, time.Minute)
-	return err
+	return nil
 }
 
 // Messages do not move, so a store that has any does not either.
 func TestOutboxMustBeEmpty(t *testing.T) {
 	t.Parallel()
-	for kind, make := range kinds {
+	for _, kind := range []string{"sqlite", "postgres", "mysql"} {
 		for _, when := range []move.Stage{"", move.Cutting} {
 			t.Run(kind+" "+string(when), func(t *testing.T) {
 				t.Parallel()
-				from, to := served(t, make(t)), served(t, kinds["sqlite"](t))
+				from, to := served(t, kinds[kind](t)), served(t, kinds["sqlite"](t))
 				stock(t, from)
 				want := everything(t, from)
 				if when == "" {

@@ -65,7 +65,7 @@ func openDynamoDB(ctx context.Context, a *Address, opts *Options) (*Opened, erro
 	if err != nil {
 		return nil, err
 	}
-	s, err := dynamostore.Open(ctx, client, a.Table, &dynamostore.Options{SkipCreate: opts.SkipMigrations})
+	s, err := dynamostore.Open(ctx, client, a.Table, &dynamostore.Options{SkipCreate: opts.SkipMigrations, Moving: opts.Moving})
 	if err != nil {
 		transport.CloseIdleConnections()
 		return nil, err

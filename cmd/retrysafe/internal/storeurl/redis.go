@@ -77,7 +77,7 @@ func openRedis(ctx context.Context, a *Address, opts *Options) (*Opened, error) 
 	redisurl.QuietDriver()
 	s, err := redisstore.Open(ctx, a.URL, &redisstore.Options{
 		Prefix: a.Redis.Prefix, MinReplicas: a.Redis.Replicas, AcceptFailover: a.Redis.AcceptFailover,
-		MustExist: a.Redis.MustExist || opts.SkipMigrations,
+		MustExist: a.Redis.MustExist || opts.SkipMigrations, Moving: opts.Moving,
 	})
 	if err != nil {
 		return nil, err
