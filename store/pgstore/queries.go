@@ -131,18 +131,20 @@ func tableNames(schema string, more ...string) *strings.Replacer {
 
 // statements are the store's SQL on keys, for one schema.
 type statements struct {
-	reserve, reserveOne, reserveNew                  statement
-	insert, insertUnlocked                           statement
-	others, read                                     statement
-	settle, settleOne                                statement
-	update, updateUnlocked                           statement
-	retentions, list, listDue, listBuckets           statement
-	watermark, rebucketRenewed                       statement
-	partOfSlots, shorten                             statement
-	purge, rebucketSettled, confirm, countScope      statement
-	announce, lastChange, changes                    statement
-	begin, lockOwn, readOne, putOne, putHeld, commit statement // in a transaction of the store's
-	tx                                               txStatements
+	reserve, reserveOne, reserveNew             statement
+	insert, insertUnlocked                      statement
+	others, read                                statement
+	settle, settleOne                           statement
+	update, updateUnlocked                      statement
+	retentions, list, listDue, listBuckets      statement
+	watermark, rebucketRenewed                  statement
+	partOfSlots, shorten                        statement
+	purge, rebucketSettled, confirm, countScope statement
+	announce, lastChange, changes               statement
+	begin, lockOwn, readOne                     statement // in a transaction of the store's
+	beginDefault, take, settings                statement
+	putOne, putHeld, putFinal, commit           statement
+	tx                                          txStatements
 }
 
 // txStatements are for transactions of the caller's. They go through the caller's
@@ -220,6 +222,10 @@ func newStatements(schema string, steps uint32) (s statements) {
 		{&s.readOne, "read_one", selectKey, []uint32{oidUUID}},
 		{&s.putOne, "put", variant(putKey, "{lock}", lockOrFail, "{returned}", "k.revision, k.deadline"), one},
 		{&s.putHeld, "put_held", putHeldKey, slices.Delete(elements(reserveTypes), lockParam, lockParam+1)},
+		{&s.beginDefault, "begin_default", `BEGIN`, nil},
+		{&s.take, "take", takeOwnKey, []uint32{oidInt8, oidUUID}},
+		{&s.settings, "settings", ownSettings, nil},
+		{&s.putFinal, "put_final", putFinalKey, slices.Delete(elements(reserveTypes), lockParam, lockParam+1)},
 		{&s.commit, "commit", `COMMIT`, nil},
 	})
 	define("", names, []definition{
