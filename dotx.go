@@ -169,7 +169,7 @@ func (t *txCall) reserveOrWait(got *Record) (decision, error) {
 func (t *txCall) reserve(got *Record) error {
 	e := t.e
 	for try := 1; ; try++ {
-		err := t.tryReserve(got)
+		err := t.tryReserve(got, take)
 		if isAnswer(err) {
 			e.breaker.note(e.clock, noteAnswered)
 			return err
@@ -184,7 +184,11 @@ func (t *txCall) reserve(got *Record) error {
 // tryReserve begins a transaction and takes the key in it. The transaction's context
 // lasts as long as an operation may run, because some drivers roll back when the
 // context ends. Until the key is taken, the store's timeout ends it.
-func (t *txCall) tryReserve(got *Record) error {
+//
+// How is what it takes the key by: take suffices to run an operation, since storing its
+// answer is refused if another one was committed meanwhile. Reserve is for what must
+// know how an earlier transaction ended.
+func (t *txCall) tryReserve(got *Record, how func(context.Context, Tx, Ref) (Record, error)) error {
 	e, b := t.e, t.b
 	now := e.clock.Now()
 	life := new(executionContext)
@@ -197,7 +201,7 @@ func (t *txCall) tryReserve(got *Record) error {
 	if err == nil {
 		t.tx, t.op = tx, op
 		failpoint.Hit("dotx.begun")
-		*got, err = tx.Reserve(life, b.c.Ref)
+		*got, err = how(life, tx, b.c.Ref)
 		failpoint.Hit("dotx.reserved")
 	}
 	if !limit.Stop() && isAnswer(err) {
@@ -209,6 +213,17 @@ func (t *txCall) tryReserve(got *Record) error {
 	}
 	return err
 }
+
+// take takes a key in a transaction, by Take if the store has it.
+func take(ctx context.Context, tx Tx, ref Ref) (Record, error) {
+	if t, ok := tx.(Taker); ok {
+		return t.Take(ctx, ref)
+	}
+	return tx.Reserve(ctx, ref)
+}
+
+// reserve takes a key in a transaction, and returns what is stored from then on.
+func reserve(ctx context.Context, tx Tx, ref Ref) (Record, error) { return tx.Reserve(ctx, ref) }
 
 // rollback rolls back the transaction that is open, if any.
 func (t *txCall) rollback() error {

@@ -152,7 +152,7 @@ func (t *txCall) resolveCommit(next *Write, d *commitAttempt) (Outcome, error) {
 	for pause := firstPause; ; pause = min(pause*2, longPause) {
 		var got Record
 		b.renewStoreContext()
-		err := t.tryReserve(&got)
+		err := t.tryReserve(&got, reserve)
 		held := t.tx != nil
 		_ = t.rollback() // it has written nothing
 		switch now := e.clock.Now(); {

@@ -81,7 +81,7 @@ type Swapper interface {
 // engine refuses it.
 //
 // What else a store can do it says by implementing [Counter], [Sealer], [Forgetter],
-// [ChangeFeed] or [TxStore], and its transactions by [CreateCommitter].
+// [ChangeFeed] or [TxStore], and its transactions by [CreateCommitter] or [Taker].
 type Store interface {
 	// Create inserts w's record if its Ref is not there, and returns the record as
 	// stored: CreatedAt and UpdatedAt are the store's now, Deadline is now plus w.Term.
@@ -185,6 +185,17 @@ type CreateCommitter interface {
 	// it has committed nothing, for certain; after any other error the outcome is
 	// unknown. In a transaction that has ended before it stores nothing.
 	CreateAndCommit(ctx context.Context, w Write) (Record, error)
+}
+
+// A Taker is a [Tx] that takes a key for less than Reserve does. It is optional; [DoTx]
+// uses it.
+type Taker interface {
+	// Take is Reserve, except that the record which it returns, or its absence, may be that
+	// of a moment before it took the key: a transaction that held the key before may have
+	// committed in that moment. So what it returns proves nothing about an earlier
+	// transaction. Create, Swap and CreateAndCommit go by what is stored: they refuse the
+	// caller that was told otherwise, and its transaction with it.
+	Take(ctx context.Context, ref Ref) (Record, error)
 }
 
 // A Counter is a store that can say how many records a scope holds. It is

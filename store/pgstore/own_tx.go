@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -17,6 +18,7 @@ import (
 var (
 	_ retrysafe.TxStore[pgx.Tx] = (*Store)(nil)
 	_ retrysafe.CreateCommitter = (*ownTx)(nil)
+	_ retrysafe.Taker           = (*ownTx)(nil)
 )
 
 // BeginTx implements [retrysafe.TxStore]. The connection is one of the pool's. BEGIN is
@@ -49,7 +51,7 @@ var errBorrowed = errors.New("pgstore: this transaction is committed by DoTx or 
 func (t borrowed) Commit(context.Context) error { return errBorrowed }
 
 // ownTx is a transaction that the store has begun for [retrysafe.DoTx]: a [pgx.Tx] for the
-// business writes and a [retrysafe.Tx] for the key. Reserve sends BEGIN along, and
+// business writes and a [retrysafe.Tx] for the key. Take and Reserve send BEGIN along, and
 // CreateAndCommit sends COMMIT along, so the key costs two round trips. It is not safe
 // for concurrent use.
 type ownTx struct {
@@ -58,10 +60,11 @@ type ownTx struct {
 	sent  bool          // a commit was sent, or would have been
 	begun bool
 	held  *id // the key that it has locked and found free
-	// replicated says that commits wait for a standby.
-	replicated bool
-	messages   bool   // it has some
-	inner      pgx.Tx // the same transaction as the driver's own type
+	// asked says that the server has told whether commits wait for a standby, and
+	// replicated that they do.
+	asked, replicated bool
+	messages          bool   // it has some
+	inner             pgx.Tx // the same transaction as the driver's own type
 }
 
 // start begins the transaction, unless it has begun.
@@ -95,30 +98,100 @@ func (t *ownTx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Recor
 	t.begun = true
 	k := idOf(ref)
 	sql := &t.s.sql
-	free, found := false, false
-	var w row
+	var got taking
 	err := t.send(ctx, t.conn, query{statement: &sql.begin},
 		query{statement: &sql.lockOwn, params: [][]byte{int8Param(k.lock())}, each: func(v [][]byte) error {
-			free, t.replicated = boolAt(v[0]), boolAt(v[1])
+			got.free, t.asked, t.replicated = boolAt(v[0]), true, boolAt(v[1])
 			return nil
 		}},
 		query{statement: &sql.readOne, params: [][]byte{k[:]}, each: func(v [][]byte) error {
-			found, w = true, scanRow(v)
+			got.found, got.row = true, scanRow(v)
 			return nil
 		}})
+	return t.taken(ctx, ref, k, err, &got)
+}
+
+// Take implements [retrysafe.Taker]: one statement locks the key and reads it. Its snapshot
+// is older than the lock by the time between two of its steps. A record that another
+// transaction has committed in that time is missed, and is met by the primary key when
+// the answer is inserted, or by the fence of a swap.
+func (t *ownTx) Take(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+	if t.begun || t.conn == nil {
+		return t.joined().Reserve(ctx, ref)
+	}
+	t.begun = true
+	k := idOf(ref)
+	var got taking
+	err := t.take(ctx, k, &got)
+	if err == nil && !got.readCommitted {
+		// The session's default is another isolation level: the transaction begins again and
+		// names it, as those after it do at once.
+		t.s.namesIsolation.Store(true)
+		if _, err = t.conn.Exec(ctx, "ROLLBACK"); err == nil {
+			err = t.take(ctx, k, &got)
+		}
+	}
+	if err == nil && got.free && !got.durable {
+		err = t.send(ctx, t.conn, query{statement: &t.s.sql.settings})
+	}
+	return t.taken(ctx, ref, k, err, &got)
+}
+
+// taking is what the server has said about a key and about the transaction that takes it.
+type taking struct {
+	free          bool // the transaction has the key
+	found         bool // it has a record
+	row           row
+	readCommitted bool
+	durable       bool // the commit waits as it must, and its warnings come through
+}
+
+// take begins the transaction, takes the key and reads it. To name the isolation level
+// makes a setting for the transaction, which costs more than to ask for it.
+func (t *ownTx) take(ctx context.Context, k id, got *taking) error {
+	begin := &t.s.sql.beginDefault
+	if t.s.namesIsolation.Load() {
+		begin = &t.s.sql.begin
+	}
+	return t.send(ctx, t.conn, query{statement: begin},
+		query{statement: &t.s.sql.take, params: [][]byte{int8Param(k.lock()), k[:]}, each: func(v [][]byte) error {
+			got.free, got.found = boolAt(v[0]), v[5] != nil
+			t.asked, t.replicated = true, len(v[1]) > 0
+			got.durable = commitsDurably(v[2]) && string(v[3]) != "error"
+			got.readCommitted = string(v[4]) == "read committed"
+			if got.found {
+				got.row = scanRow(v[5:])
+			}
+			return nil
+		}})
+}
+
+// commitsDurably reports whether a commit waits for the disk, and for the standby if there
+// is one, under this value of synchronous_commit.
+func commitsDurably(setting []byte) bool {
+	switch string(setting) {
+	case "on", "remote_apply":
+		return true
+	default:
+		return false
+	}
+}
+
+// taken is the end of Take and Reserve; err is that of the exchange.
+func (t *ownTx) taken(ctx context.Context, ref retrysafe.Ref, k id, err error, got *taking) (retrysafe.Record, error) {
 	switch {
 	case err != nil:
 		return retrysafe.Record{}, errors.Join(fmt.Errorf("reserve key: %w", explain(t.s.closedBy(err))), t.Rollback(context.WithoutCancel(ctx)))
-	case !free:
+	case !got.free:
 		return retrysafe.Record{}, retrysafe.ErrBusy
-	case !found:
+	case !got.found:
 		t.held = &k
 		return retrysafe.Record{}, retrysafe.ErrNotFound
 	}
 	if err := t.s.resolveDoubt(ctx); err != nil {
 		return retrysafe.Record{}, err
 	}
-	return w.of(ref)
+	return got.row.of(ref)
 }
 
 // getsWarnings reports whether the connection's warnings raise a doubt.
@@ -188,6 +261,9 @@ func (t *ownTx) CreateAndCommit(ctx context.Context, w retrysafe.Write) (retrysa
 	}}
 	if t.held != nil && *t.held == k {
 		put.statement, put.params = &t.s.sql.putHeld, slices.Delete(put.params, lockParam, lockParam+1)
+		if w.State.Forgettable() {
+			put.statement = &t.s.sql.putFinal
+		}
 	}
 	err := t.finish(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		return t.send(ctx, conn, put, query{statement: &t.s.sql.commit})
@@ -250,14 +326,15 @@ func (t *ownTx) finish(ctx context.Context, last func(context.Context, *pgxpool.
 // end runs last and releases the connection. If ctx ends first, last goes on in another
 // goroutine, and the caller gets an error: the outcome is unknown.
 func (t *ownTx) end(ctx context.Context, last func(context.Context, *pgxpool.Conn) error) error {
-	conn := t.conn
+	conn, mayGiveUp := t.conn, t.mayGiveUp()
 	t.conn, t.sent = nil, true
 	if err := ctx.Err(); err != nil { // nothing was sent, and nothing will be
 		_ = conn.Conn().Close(context.WithoutCancel(ctx))
 		conn.Release()
 		return err
 	}
-	if ctx.Done() == nil {
+	_, deadlineOnly := retrysafe.DeadlineOnly(ctx)
+	if !deadlineOnly && ctx.Done() == nil {
 		defer conn.Release()
 		return t.s.commit(conn, func() error { return last(ctx, conn) })
 	}
@@ -265,6 +342,13 @@ func (t *ownTx) end(ctx context.Context, last func(context.Context, *pgxpool.Con
 		_ = conn.Conn().Close(context.WithoutCancel(ctx))
 		conn.Release()
 		return ErrClosed
+	}
+	if deadlineOnly && mayGiveUp {
+		defer t.s.life.Leave()
+		defer conn.Release()
+		return t.s.until(ctx, conn, func() error {
+			return t.s.commit(conn, func() error { return last(context.Background(), conn) })
+		})
 	}
 	done := make(chan error, 1)
 	t.s.commits.Go(func() {
@@ -278,6 +362,31 @@ func (t *ownTx) end(ctx context.Context, last func(context.Context, *pgxpool.Con
 	case <-ctx.Done():
 		return fmt.Errorf("the commit goes on unseen: %w", ctx.Err())
 	}
+}
+
+// mayGiveUp reports whether the connection may be given up while it commits. The commit is
+// then sent on the caller's goroutine, and the deadline of the network connection ends
+// the wait for it. The driver sends a cancel request when it gives up a connection: on a
+// pool that the store has made it cannot, and otherwise that must do no harm, which it
+// does where a commit waits for a standby.
+func (t *ownTx) mayGiveUp() bool { return t.getsWarnings() || t.asked && !t.replicated }
+
+// until runs last with ctx's deadline, and no longer than a batch may take.
+func (s *Store) until(ctx context.Context, conn *pgxpool.Conn, last func() error) error {
+	limit := time.Now().Add(s.timeout)
+	if deadline, ok := ctx.Deadline(); ok && deadline.Before(limit) {
+		limit = deadline
+	}
+	socket := conn.Conn().PgConn().Conn()
+	if err := socket.SetDeadline(limit); err != nil {
+		_ = conn.Conn().Close(context.WithoutCancel(ctx)) // it is closed; nothing was sent
+		return err
+	}
+	err := last()
+	if reset := socket.SetDeadline(time.Time{}); reset != nil && err == nil {
+		_ = conn.Conn().Close(context.WithoutCancel(ctx)) // it has committed
+	}
+	return err
 }
 
 // endTx makes sure that no transaction is left open on a connection that goes back to

@@ -41,12 +41,15 @@ var by = map[string]string{
 	"retrysafe_purge":            "retrysafe_keys_filed",
 	"retrysafe_rebucket_settled": "retrysafe_keys_filed",
 	"retrysafe_read_one":         "retrysafe_keys_pkey",
+	"retrysafe_take":             "retrysafe_keys_pkey",
 	"retrysafe_announce":         "retrysafe_keys_pkey",
 	"retrysafe_changes":          "retrysafe_keys_pkey",
 	"retrysafe_last_change":      "", // its table has one row
 	"retrysafe_reserve_new":      "", // it inserts, and looks for nothing
 	"retrysafe_put":              "",
 	"retrysafe_put_held":         "",
+	"retrysafe_put_final":        "",
+	"retrysafe_settings":         "",
 	"retrysafe_lock_own":         "",
 	"retrysafe_confirm":          "",
 }
@@ -84,7 +87,7 @@ func holdPlans(t *testing.T, url string) {
 	// up all the same, and never by the other index.
 	exec(t, conn, `TRUNCATE retrysafe_keys`)
 	exec(t, conn, `VACUUM ANALYZE retrysafe_keys`)
-	check(t, "emptied and vacuumed", prepared(t, url, s), "retrysafe_reserve_one", "retrysafe_settle_one", "retrysafe_read_one")
+	check(t, "emptied and vacuumed", prepared(t, url, s), "retrysafe_reserve_one", "retrysafe_settle_one", "retrysafe_read_one", "retrysafe_take")
 }
 
 // Of a table that was vacuumed when it was empty the server believes that it has no

@@ -141,7 +141,9 @@ type statements struct {
 	partOfSlots, shorten                             statement
 	purge, rebucketSettled, confirm, countScope      statement
 	announce, lastChange, changes                    statement
-	begin, lockOwn, readOne, putOne, putHeld, commit statement // in a transaction of the store's
+	begin, lockOwn, readOne                          statement // in a transaction of the store's
+	beginDefault, take, settings                     statement
+	putOne, putHeld, putFinal, commit                statement
 	tx                                               txStatements
 }
 
@@ -221,6 +223,10 @@ func newStatements(schema string, steps uint32) (s statements) {
 		{&s.readOne, "read_one", selectKey, []uint32{oidUUID}},
 		{&s.putOne, "put", variant(putKey, "{lock}", lockOrFail, "{returned}", "k.revision, k.deadline"), one},
 		{&s.putHeld, "put_held", putHeldKey, slices.Delete(elements(reserveTypes), lockParam, lockParam+1)},
+		{&s.beginDefault, "begin_default", `BEGIN`, nil},
+		{&s.take, "take", takeOwnKey, []uint32{oidInt8, oidUUID}},
+		{&s.settings, "settings", ownSettings, nil},
+		{&s.putFinal, "put_final", putFinalKey, slices.Delete(elements(reserveTypes), lockParam, lockParam+1)},
 		{&s.commit, "commit", `COMMIT`, nil},
 	})
 	define("", names, []definition{

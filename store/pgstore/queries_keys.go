@@ -124,6 +124,14 @@ VALUES ($1::uuid, $2::uuid, {micros}, {micros} + $3::bigint, {micros}, $4::int,
 RETURNING k.revision, k.deadline`
 )
 
+const putFinalKey = `
+-- "put_held" for a record that is final: its slot is that of a lease which ends now.
+INSERT INTO {keys} AS k (id, owner, revision, deadline, created, keep, due, state, head, tail, checkpoint)
+VALUES ($1::uuid, $2::uuid, {micros}, {micros} + $3::bigint, {micros}, $4::int,
+       least({micros} / 1000000 - 1600000000, 2147483647)::int,
+       $5::smallint, $6::bytea, $7::bytea, $8::bytea)
+RETURNING k.revision, k.deadline`
+
 // The statements of transactions: those of the caller's, and those that the store
 // begins for retrysafe.DoTx. A step has one row.
 const (
@@ -136,6 +144,20 @@ SELECT pg_try_advisory_xact_lock($1::bigint # {table})`
 -- commits wait for a standby. The look-up is the next statement: its snapshot is later
 -- than the lock, so it sees what the transaction that held the key has committed.
 SELECT pg_try_advisory_xact_lock($1 # {table}), current_setting('synchronous_standby_names') <> '', {with warnings}, {durable}`
+
+	takeOwnKey = `
+-- Takes the key for the length of the transaction, without waiting, and reads it by the
+-- same statement, so its snapshot is a little older than the lock. A row that was
+-- committed in between is not seen: the primary key refuses the insert that follows, or
+-- the fence the update. It also tells the settings that the commit depends on.
+SELECT pg_try_advisory_xact_lock($1::bigint # {table}), current_setting('synchronous_standby_names'), current_setting('synchronous_commit'),
+       current_setting('client_min_messages'), current_setting('transaction_isolation'),
+       k.id, k.owner, k.revision, k.deadline, k.created, k.state, k.head, k.tail, k.checkpoint, {micros}
+  FROM (SELECT) one LEFT JOIN {keys} k ON k.id = $2::uuid`
+
+	ownSettings = `
+-- Makes the settings that a commit of the store's needs, for the transaction.
+SELECT {with warnings}, {durable}`
 
 	selectPlainKey = `
 -- Reads the key that the transaction has locked by a statement before.

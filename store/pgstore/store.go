@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -60,6 +61,9 @@ type Store struct {
 
 	pool    *pgxpool.Pool // for transactions
 	ownPool bool          // Open made it
+	// namesIsolation says that a session of the pool's had another default of the isolation
+	// level than READ COMMITTED.
+	namesIsolation atomic.Bool
 
 	conns, relaxedConns connPool // of relaxedConns commits need not be flushed
 	reserves, relaxed   reserveBatcher

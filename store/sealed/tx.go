@@ -8,7 +8,10 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
-var _ retrysafe.Tx = (*tx)(nil)
+var (
+	_ retrysafe.Tx    = (*tx)(nil)
+	_ retrysafe.Taker = (*tx)(nil)
+)
 
 // tx seals what it sends to a transaction of the store below.
 type tx struct {
@@ -26,6 +29,16 @@ func (t *tx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 		return retrysafe.Record{}, errHandle
 	}
 	got, err := t.Tx.Reserve(ctx, t.keys.lower(ref))
+	return t.keys.raise(&got, err, ref, nil)
+}
+
+// Take implements [retrysafe.Taker]. Over a transaction that is none it is Reserve.
+func (t *tx) Take(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+	below, ok := t.Tx.(retrysafe.Taker)
+	if _, isHandle := t.keys.parseHandle(ref); isHandle || !ok {
+		return t.Reserve(ctx, ref)
+	}
+	got, err := below.Take(ctx, t.keys.lower(ref))
 	return t.keys.raise(&got, err, ref, nil)
 }
 

@@ -389,6 +389,23 @@ SELECT pg_try_advisory_xact_lock($1 # 'retrysafe_keys'::regclass::oid::bigint), 
 -- Reads the key that the transaction has locked by a statement before.
 SELECT k.id, k.owner, k.revision, k.deadline, k.created, k.state, k.head, k.tail, k.checkpoint, (date_part('epoch', statement_timestamp()) * 1000000)::bigint FROM retrysafe_keys k WHERE k.id = $1;
 
+-- retrysafe_begin_default
+BEGIN;
+
+-- retrysafe_take (bigint, uuid)
+-- Takes the key for the length of the transaction, without waiting, and reads it by the
+-- same statement, so its snapshot is a little older than the lock. A row that was
+-- committed in between is not seen: the primary key refuses the insert that follows, or
+-- the fence the update. It also tells the settings that the commit depends on.
+SELECT pg_try_advisory_xact_lock($1::bigint # 'retrysafe_keys'::regclass::oid::bigint), current_setting('synchronous_standby_names'), current_setting('synchronous_commit'),
+       current_setting('client_min_messages'), current_setting('transaction_isolation'),
+       k.id, k.owner, k.revision, k.deadline, k.created, k.state, k.head, k.tail, k.checkpoint, (date_part('epoch', statement_timestamp()) * 1000000)::bigint
+  FROM (SELECT) one LEFT JOIN retrysafe_keys k ON k.id = $2::uuid;
+
+-- retrysafe_settings
+-- Makes the settings that a commit of the store's needs, for the transaction.
+SELECT CASE WHEN current_setting('client_min_messages') = 'error' THEN set_config('client_min_messages', 'warning', true) END, CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN set_config('synchronous_commit', 'on', true) END;
+
 -- retrysafe_put (uuid, uuid, bigint, bigint, int, smallint, bytea, bytea, bytea)
 -- Inserts a key together with its lock. The primary key refuses one that is there, and
 -- with it the transaction.
@@ -410,6 +427,14 @@ INSERT INTO retrysafe_keys AS k (id, owner, revision, deadline, created, keep, d
 VALUES ($1::uuid, $2::uuid, (date_part('epoch', statement_timestamp()) * 1000000)::bigint, (date_part('epoch', statement_timestamp()) * 1000000)::bigint + $3::bigint, (date_part('epoch', statement_timestamp()) * 1000000)::bigint, $4::int,
        CASE WHEN $5::smallint = 1 THEN (('x' || right($1::uuid::text, 8))::bit(32)::bigint - 2147483648)::int
             ELSE least(((date_part('epoch', statement_timestamp()) * 1000000)::bigint + CASE WHEN $5::smallint IN (3, 4, 6) THEN 0 ELSE $3::bigint END) / 1000000 - 1600000000, 2147483647)::int END,
+       $5::smallint, $6::bytea, $7::bytea, $8::bytea)
+RETURNING k.revision, k.deadline;
+
+-- retrysafe_put_final (uuid, uuid, bigint, int, smallint, bytea, bytea, bytea)
+-- "put_held" for a record that is final: its slot is that of a lease which ends now.
+INSERT INTO retrysafe_keys AS k (id, owner, revision, deadline, created, keep, due, state, head, tail, checkpoint)
+VALUES ($1::uuid, $2::uuid, (date_part('epoch', statement_timestamp()) * 1000000)::bigint, (date_part('epoch', statement_timestamp()) * 1000000)::bigint + $3::bigint, (date_part('epoch', statement_timestamp()) * 1000000)::bigint, $4::int,
+       least((date_part('epoch', statement_timestamp()) * 1000000)::bigint / 1000000 - 1600000000, 2147483647)::int,
        $5::smallint, $6::bytea, $7::bytea, $8::bytea)
 RETURNING k.revision, k.deadline;
 
