@@ -44,7 +44,10 @@ func (x *exchange) parse(in []byte) int {
 		return 0
 	}
 	head := string(in[:end+2]) // each line with its end
-	line, rest := cutLine(head)
+	line, rest, ok := cutLine(head)
+	if !ok {
+		return 0
+	}
 	status := parseStatus(line[len(version):])
 	if status == 0 {
 		return 0
@@ -65,13 +68,14 @@ func (x *exchange) parse(in []byte) int {
 	return end + len("\r\n\r\n")
 }
 
-// cutLine returns the first line, without its end, and the rest.
-func cutLine(text string) (line, rest string) {
+// cutLine returns the first line, without its end, and the rest. It reports false if a line
+// has a carriage return elsewhere.
+func cutLine(text string) (line, rest string, ok bool) {
 	i := strings.IndexByte(text, '\r')
 	if i+1 >= len(text) || text[i+1] != '\n' {
-		return "\n", "" // nothing is made of a line with such a byte
+		return "", "", false
 	}
-	return text[:i], text[i+2:]
+	return text[:i], text[i+2:], true
 }
 
 // parseStatus returns the code of a final answer with a body: "200 OK" is 200. It returns 0
@@ -91,8 +95,11 @@ func parseStatus(text string) int {
 func (x *exchange) parseFields(text string) bool {
 	values := make([]string, 0, strings.Count(text, "\n"))
 	for text != "" {
-		var line string
-		line, text = cutLine(text)
+		line, rest, ok := cutLine(text)
+		if !ok {
+			return false
+		}
+		text = rest
 		colon := strings.IndexByte(line, ':')
 		if colon <= 0 || !isToken(line[:colon]) {
 			return false

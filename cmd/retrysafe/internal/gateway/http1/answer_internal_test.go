@@ -23,6 +23,7 @@ var answers = []string{
 	"HTTP/1.1 201 Created\r\nDate: Mon, 02 Jan 2006 15:04:05 GMT\r\nSet-Cookie: a=b\r\nset-cookie: c=d\r\nContent-Length: 0\r\nX-Empty:\r\n\r\n",
 	"HTTP/1.1 200\r\ncontent-length:   5 \t\r\nWWW-Authenticate: Basic\r\nConnection: Keep-Alive\r\n\r\nhello",
 	"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\ndone",
+	"HTTP/1.1 200 OK\r\bContent-Length: 4\r\n\r\ndone",
 	"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Length: 4\r\n\r\ndone",
 	"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\ndone!",
 	"HTTP/1.1 200 OK\r\nContent-Length: +4\r\n\r\ndone",
