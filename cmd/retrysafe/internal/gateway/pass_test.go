@@ -234,6 +234,22 @@ func TestUpgradePasses(t *testing.T) {
 	}
 }
 
+// A body that the client breaks off is the client's failure, with an upgrade and without.
+func TestBrokenBodyOfAnUpgradeIsTheClients(t *testing.T) {
+	t.Parallel()
+	b := setup(t, answering(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	for _, upgrade := range []string{"", "Connection: Upgrade\r\nUpgrade: websocket\r\n"} {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(b.url, "http://"))
+		must(t, err)
+		fmt.Fprint(conn, "GET /socket HTTP/1.1\r\nHost: a\r\n"+upgrade+"Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\nno chunk\r\n")
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || res.StatusCode != http.StatusBadRequest {
+			t.Errorf("with %q: %v, %v; want a 400", upgrade, res, err)
+		}
+		conn.Close()
+	}
+}
+
 // X-Forwarded-* gives the service the address of the gateway's peer. What a trusted
 // proxy has set is kept; from other peers it is replaced.
 func TestForwardedHeaders(t *testing.T) {

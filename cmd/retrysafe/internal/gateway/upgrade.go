@@ -23,5 +23,10 @@ func (p *passthrough) upgrade(w http.ResponseWriter, r *http.Request) {
 		Transport: p.g.upstream.plain, ModifyResponse: p.answered, ErrorHandler: p.failed,
 		BufferPool: &copyBuffers, ErrorLog: slog.NewLogLogger(p.g.logger.Handler(), slog.LevelDebug),
 	}
+	if r.Body != nil && r.Body != http.NoBody {
+		p.body = &requestBody{ReadCloser: r.Body}
+		r = r.WithContext(r.Context()) // a copy: net/http looks at the body of the request itself
+		r.Body = p.body
+	}
 	proxy.ServeHTTP(w, r)
 }
