@@ -135,7 +135,7 @@ bench: bench-durable ## side-by-side benchmarks as tables (BENCH=regexp COUNT=6)
 	@$(tool) benchstat -col /impl out/bench.txt # .../impl=ours and .../impl=theirs stand side by side
 
 .PHONY: bench-durable
-bench-durable: ## durable stores, a quarter of an hour (QUICK=1 for a look, ONLY=regexp of scenarios); the whole writes docs/
+bench-durable: ## durable stores, half an hour (QUICK=1 for a look, ONLY=regexp of scenarios); the whole writes docs/
 	@mkdir -p out
 	cd bench && go test -run='^TestDurable$$' -count=1 -v -timeout=60m . -durable $(if $(QUICK),-durable.quick) \
 		$(if $(ONLY),-durable.only='$(ONLY)') $(if $(QUICK)$(ONLY),,-durable.docs=../docs) | grep -v '^=== ' | tee ../out/bench-durable.txt

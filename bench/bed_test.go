@@ -37,6 +37,12 @@ var durable = map[string]string{
 // newBed starts a server of its own, on disk, and ends it with the test.
 func newBed(t testing.TB, env ...string) *bed {
 	t.Helper()
+	b, _ := newServer(t, env...)
+	return b
+}
+
+func newServer(t testing.TB, env ...string) (*bed, *testservers.Postgres) {
+	t.Helper()
 	server, err := testservers.StartPostgres(t.Context(), &testservers.PostgresOptions{Settings: durable, Env: env})
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +63,7 @@ func newBed(t testing.TB, env ...string) *bed {
 		}
 	}}
 	b.conn = b.connect(server.URL("postgres"))
-	return b
+	return b, server
 }
 
 // sharedBed is for tests of the code, not for measurements.

@@ -13,9 +13,9 @@ import (
 )
 
 var (
-	durableRun    = flag.Bool("durable", false, "measure durable stores side by side; takes a quarter of an hour on a quiet machine")
+	durableRun    = flag.Bool("durable", false, "measure durable stores side by side; takes a half an hour on a quiet machine")
 	durableQuick  = flag.Bool("durable.quick", false, "a second for each run instead of four, and smaller tables: for a first look")
-	durableOnly   = flag.String("durable.only", "", "a regexp of the scenarios to measure: fresh, slowdisk, onecommit, txform, replay, footprint, growth, sqlite, expiry, reaper, outbox, redis")
+	durableOnly   = flag.String("durable.only", "", "a regexp of the scenarios to measure: fresh, slowdisk, standby, faraway, onecommit, txform, replay, footprint, growth, sqlite, expiry, reaper, outbox, redis")
 	durableRounds = flag.Int("durable.rounds", 0, "how many interleaved rounds, odd")
 	durableKeys   = flag.Int("durable.existing", 0, "how many keys there are in the table that has grown")
 	durableDocs   = flag.String("durable.docs", "", "the folder of benchmarks.md, whose section and chart are written")
@@ -30,6 +30,7 @@ type scenario struct {
 var scenarios = []scenario{
 	{"fresh", freshKeys},
 	{"slowdisk", slowDisk},
+	{"standby", standby},
 	{"faraway", farAway},
 	{"onecommit", oneCommit},
 	{"txform", txForm},
@@ -61,7 +62,7 @@ func TestDurable(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	l := &lab{TB: t, scale: chosenScale(), report: &report{live: os.Stdout}, bed: func(t testing.TB) *bed { return newBed(t) }, slowBed: slowBed, farBed: farBed}
+	l := &lab{TB: t, scale: chosenScale(), report: &report{live: os.Stdout}, bed: func(t testing.TB) *bed { return newBed(t) }, slowBed: slowBed, standbyBed: standbyBed, farBed: farBed}
 	l.report.conditions = conditions(t, l.scale)
 	fmt.Println(l.report.conditions)
 	for _, s := range scenarios {
@@ -112,7 +113,7 @@ func TestDurableSmoke(t *testing.T) {
 		for i, s := range scenarios {
 			t.Run(s.name, func(t *testing.T) {
 				t.Parallel()
-				s.run(&lab{TB: t, scale: smoke, report: &reports[i], bed: sharedBed, slowBed: slowBed, farBed: farBed})
+				s.run(&lab{TB: t, scale: smoke, report: &reports[i], bed: sharedBed, slowBed: slowBed, standbyBed: standbyBed, farBed: farBed})
 			})
 		}
 	})

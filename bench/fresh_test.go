@@ -99,14 +99,25 @@ func slowDisk(l *lab) {
 	l.report.add(t)
 }
 
+// standby: what is left when every commit waits for a second server.
+func standby(l *lab) {
+	l.besideBare(l.standbyBed(l), "synchronous standby", table{
+		title: "Fresh keys with a synchronous standby",
+		note:  "The same with a standby that every commit waits for, and that takes a millisecond to flush.",
+	})
+}
+
 // farAway: what is left when the server is a millisecond away and back.
 func farAway(l *lab) {
-	b := l.farBed(l)
-	t := table{
+	l.besideBare(l.farBed(l), "database far away", table{
 		title: "Fresh keys in a database far away",
 		note:  "The same with half a millisecond of network each way.",
-		head:  loadHead,
-	}
+	})
+}
+
+// besideBare measures fresh keys of few and of many clients beside the bare loop.
+func (l *lab) besideBare(b *bed, what string, t table) {
+	t.head = loadHead
 	for _, g := range []struct {
 		clients int
 		bare    float64
@@ -116,7 +127,7 @@ func farAway(l *lab) {
 			t.loadRow(g.clients, s.name, all[s.name])
 		}
 		l.report.find(finding{
-			what: "database far away, keys/s, " + clientsText(g.clients), beside: bare.name,
+			what: what + ", keys/s, " + clientsText(g.clients), beside: bare.name,
 			got: all[ours.name].over(all[bare.name], perSecond), goal: atLeast(g.bare),
 		})
 	}

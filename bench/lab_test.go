@@ -11,10 +11,10 @@ type lab struct {
 	testing.TB
 	scale
 	report *report
-	// bed, slowBed and farBed start a server, the second with a disk slow to flush, the third
-	// with a network slow to pass.
-	bed, slowBed func(testing.TB) *bed
-	farBed       func(*lab) *bed
+	// Each starts a server: slowBed one with a disk slow to flush, standbyBed one whose commits
+	// wait for a second server, farBed one with a network slow to pass.
+	bed, slowBed, standbyBed func(testing.TB) *bed
+	farBed                   func(*lab) *bed
 }
 
 // A scale says how much is measured.
@@ -37,7 +37,7 @@ type scale struct {
 }
 
 var (
-	full  = scale{rounds: 3, warm: 500 * time.Millisecond, run: 4 * time.Second, keys: 40_000, stock: 20_000, existing: 2_000_000, backlog: 200_000, overdue: 1_000_000, slices: 10, crowd: 256, messages: 100_000, stream: 30 * time.Second, connections: 1000}
+	full  = scale{rounds: 3, warm: 500 * time.Millisecond, run: 4 * time.Second, keys: 40_000, stock: 20_000, existing: 5_000_000, backlog: 200_000, overdue: 1_000_000, slices: 10, crowd: 256, messages: 100_000, stream: 30 * time.Second, connections: 1000}
 	quick = scale{rounds: 3, warm: 200 * time.Millisecond, run: time.Second, keys: 10_000, stock: 10_000, existing: 200_000, backlog: 50_000, overdue: 100_000, slices: 10, crowd: 256, messages: 30_000, stream: 5 * time.Second, connections: 1000}
 	smoke = scale{rounds: 1, run: 10 * time.Millisecond, keys: 64, stock: 64, existing: 64, backlog: 64, overdue: 64, slices: 2, crowd: 8, messages: 100, stream: 50 * time.Millisecond, connections: 50, requests: 100}
 )

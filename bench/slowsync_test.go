@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
 // slowBed starts a server whose disk takes a millisecond longer to flush, by a
@@ -13,6 +15,28 @@ import (
 func slowBed(t testing.TB) *bed {
 	t.Helper()
 	b := newBed(t, "LD_PRELOAD="+buildSlowSync(t))
+	b.commitsSlowly()
+	return b
+}
+
+// standbyBed starts a server whose commits wait for a standby that takes a millisecond to
+// flush them, as one in another zone would to answer, and proves that they do.
+func standbyBed(t testing.TB) *bed {
+	t.Helper()
+	b, server := newServer(t)
+	standby, err := server.Standby(t.Context(), &testservers.StandbyOptions{Synchronous: true, Env: []string{"LD_PRELOAD=" + buildSlowSync(t)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { standby.Close() })
+	b.commitsSlowly()
+	return b
+}
+
+// commitsSlowly fails the test unless a commit takes a millisecond or more.
+func (b *bed) commitsSlowly() {
+	t := b.t
+	t.Helper()
 	url, drop := b.create()
 	defer drop()
 	b.exec(url, "CREATE TABLE t (n int)")
@@ -29,7 +53,6 @@ func slowBed(t testing.TB) *bed {
 	if best < time.Millisecond {
 		t.Fatalf("a commit took %v: the slowed flush is not in effect", best)
 	}
-	return b
 }
 
 // buildSlowSync compiles the shim where the server's user can read it.
