@@ -1,17 +1,13 @@
 package sqlitestore_test
 
 import (
-	"context"
-	"fmt"
 	"path/filepath"
 	"testing"
-	"time"
 
-	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/test/batchtest"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
 
-// Each operation is a reservation and a settlement, alone or in a batch with others.
 func TestBatchStats(t *testing.T) {
 	t.Parallel()
 	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "keys.db"), nil)
@@ -19,22 +15,5 @@ func TestBatchStats(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { must(t, s.Close()) }()
-	engine, err := retrysafe.New(s, &retrysafe.Options{StoreTimeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := s.BatchStats()
-	const operations = 5
-	for i := range operations {
-		call := retrysafe.Call{Ref: retrysafe.Ref{Scope: "tenant", Key: fmt.Sprintf("key-%d", i)}, Operation: "POST /payments"}
-		if _, err := engine.Do(t.Context(), call, func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
-			return retrysafe.Result{Status: 201}, nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got := s.BatchStats()
-	if n := got.Requests - before.Requests; n < 2*operations || got.Batches-before.Batches > n || got.InFlight != 0 || got.Waiting != 0 {
-		t.Errorf("after %d operations the stats are %+v, before they were %+v", operations, got, before)
-	}
+	batchtest.Counts(t, s)
 }
