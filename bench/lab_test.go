@@ -20,6 +20,7 @@ type lab struct {
 // A scale says how much is measured.
 type scale struct {
 	rounds   int
+	again    int           // how often a run is repeated at most, if the host disturbs it
 	warm     time.Duration // before each run, not measured
 	run      time.Duration
 	keys     int           // that are written to measure the log and the disk
@@ -37,8 +38,8 @@ type scale struct {
 }
 
 var (
-	full  = scale{rounds: 3, warm: 500 * time.Millisecond, run: 4 * time.Second, keys: 40_000, stock: 20_000, existing: 5_000_000, backlog: 200_000, overdue: 1_000_000, slices: 10, crowd: 256, messages: 100_000, stream: 30 * time.Second, connections: 1000}
-	quick = scale{rounds: 3, warm: 200 * time.Millisecond, run: time.Second, keys: 10_000, stock: 10_000, existing: 200_000, backlog: 50_000, overdue: 100_000, slices: 10, crowd: 256, messages: 30_000, stream: 5 * time.Second, connections: 1000}
+	full  = scale{rounds: 3, again: 4, warm: 500 * time.Millisecond, run: 4 * time.Second, keys: 40_000, stock: 20_000, existing: 5_000_000, backlog: 200_000, overdue: 1_000_000, slices: 10, crowd: 256, messages: 100_000, stream: 30 * time.Second, connections: 1000}
+	quick = scale{rounds: 3, again: 4, warm: 200 * time.Millisecond, run: time.Second, keys: 10_000, stock: 10_000, existing: 200_000, backlog: 50_000, overdue: 100_000, slices: 10, crowd: 256, messages: 30_000, stream: 5 * time.Second, connections: 1000}
 	smoke = scale{rounds: 1, run: 10 * time.Millisecond, keys: 64, stock: 64, existing: 64, backlog: 64, overdue: 64, slices: 2, crowd: 8, messages: 100, stream: 50 * time.Millisecond, connections: 50, requests: 100}
 )
 
@@ -121,7 +122,7 @@ func (l *lab) interleave(names []string, measure func(i int) sample) map[string]
 	for round := range l.rounds {
 		for turn := range names {
 			i := (round + turn) % len(names)
-			all[names[i]] = append(all[names[i]], measure(i))
+			all[names[i]] = append(all[names[i]], l.undisturbed(func() sample { return measure(i) }))
 		}
 	}
 	return all

@@ -35,7 +35,7 @@ func (r *report) publishSection(name, doc string, pictures ...string) error {
 		return fmt.Errorf("%s has no section between %q and %q", doc, begin, end)
 	}
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "%s%s\n\n%s\n", before, begin, wrap(r.conditions, 118))
+	fmt.Fprintf(&out, "%s%s\n\n%s\n", before, begin, wrap(r.conditions+r.disturbed.String(), 118))
 	for _, picture := range pictures {
 		fmt.Fprintf(&out, "\n%s\n", picture)
 	}

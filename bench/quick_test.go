@@ -27,7 +27,7 @@ var (
 
 // guardScale is the scale of the guard: more and shorter rounds than a look has, because
 // half of them say what is noise.
-var guardScale = scale{rounds: 9, warm: 200 * time.Millisecond, run: 700 * time.Millisecond, stock: 5_000, crowd: 256, requests: 40_000}
+var guardScale = scale{rounds: 9, again: 3, warm: 200 * time.Millisecond, run: 700 * time.Millisecond, stock: 5_000, crowd: 256, requests: 40_000}
 
 // A quickRatio is one of the six, as it is committed: the median of the ratios within each
 // round, and their quartiles, between which half of the rounds are. A single round that

@@ -11,6 +11,7 @@ import (
 type report struct {
 	live       io.Writer // where tables appear as they come; nil for nowhere
 	conditions string
+	disturbed  disturbances
 	findings   []finding
 	tables     []table
 	bars       []bars
