@@ -166,7 +166,7 @@ func (b *Batcher[Q, A]) newRequest() *request[Q, A] {
 func (b *Batcher[Q, A]) tryStart(q Q) *flight[Q, A] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.mayBegin(1) || b.isHeld(q) {
+	if len(b.waiting) > 0 || !b.mayBegin(1) || b.isHeld(q) {
 		return nil
 	}
 	f := b.begin()
@@ -200,12 +200,11 @@ func (b *Batcher[Q, A]) enqueue(r *request[Q, A]) bool {
 	if !r.deadline.IsZero() {
 		b.wakeAt(r.deadline)
 	}
+	b.waiting = append(b.waiting, r)
 	if !begins {
-		b.waiting = append(b.waiting, r)
 		return true
 	}
-	f := b.begin()
-	f.members = append(f.members, r)
+	f := b.fill(nil)
 	b.batches.Go(func() {
 		if b.Gather {
 			b.gather(f)

@@ -37,10 +37,14 @@ func (f *Flight) Slot() int { return f.slot }
 // asked of few.
 func (f *Flight) Watched() bool { return f != nil && f.watched }
 
+// Distant reports whether Sent is to be called for this batch, although it may not be
+// watched: the way to the server is long, and the next batch begins when this one is on it.
+func (f *Flight) Distant() bool { return f != nil && f.distant }
+
 // Sent says that the batch is on its way, and how long a round trip to the server takes
 // that has nothing to do there.
 func (f *Flight) Sent(roundTrip time.Duration) {
-	if !f.Watched() || f.execution > 0 {
+	if !f.Watched() && !f.Distant() || f.execution > 0 {
 		return
 	}
 	f.roundTrip = roundTrip
@@ -76,7 +80,26 @@ type flight[Q, A any] struct {
 // mayBegin reports whether another batch may begin, of those that wait and some more, if
 // it has no key of one that is under way. The caller holds mu.
 func (b *Batcher[Q, A]) mayBegin(more int) bool {
-	return !b.executing && b.underWay < max(b.Flights, 1) && (b.underWay == 0 || len(b.waiting)+more >= b.Beside)
+	if b.executing || b.underWay >= max(b.Flights, 1) {
+		return false
+	}
+	waiting := len(b.waiting) + more
+	return b.underWay == 0 || waiting >= b.Beside && (!b.pace.distant || distantShare*waiting >= b.flying())
+}
+
+// distantShare is how many times the requests of a batch that begins when the one before has
+// been sent are those under way at least. Without it each request would go alone as long
+// as there are connections, and a batch of one costs the server as much as one of four.
+const distantShare = 3
+
+// flying is how many requests are under way. The caller holds mu.
+func (b *Batcher[Q, A]) flying() (n int) {
+	for _, f := range b.flights {
+		if f.underWay {
+			n += max(len(f.members), 1) // none if the caller sends by itself
+		}
+	}
+	return n
 }
 
 // isHeld reports whether the key of q is in a batch under way that has let the next one

@@ -459,9 +459,9 @@ func TestBatchesOverlapOnceSentToAServerFarAway(t *testing.T) {
 			const work, commit = 200 * time.Microsecond, 50 * time.Microsecond
 			var mu sync.Mutex
 			underWay, most := map[[16]byte]bool{}, 0
-			keyed := func(m int) [16]byte { return [16]byte{byte(keyOf(m))} }
+			keyed := func(m int) [16]byte { return [16]byte{byte(m % 2 * m)} }
 			b := &groupcommit.Batcher[int, int]{
-				MaxBatch: 1, MaxQueue: 64, Flights: 3, Key: keyed,
+				MaxBatch: 1, MaxQueue: 1000, Flights: 3, Key: keyed,
 				SendFlight: func(_ context.Context, members []int, f *groupcommit.Flight) []groupcommit.Answer[int] {
 					key := keyed(members[0])
 					mu.Lock()
@@ -483,7 +483,7 @@ func TestBatchesOverlapOnceSentToAServerFarAway(t *testing.T) {
 				},
 			}
 			var all sync.WaitGroup
-			for m := range 60 { // ten of each key
+			for m := range 600 { // half of one key, so that many are parked; a batch in sixteen is measured
 				all.Go(func() {
 					if got, err := b.Do(t.Context(), m); err != nil || got != m*10 {
 						t.Errorf("%d gets %d, %v", m, got, err)
@@ -496,6 +496,55 @@ func TestBatchesOverlapOnceSentToAServerFarAway(t *testing.T) {
 				t.Errorf("with a round trip of %v up to %d batches were under way, want %d", roundTrip, most, want)
 			}
 		})
+	}
+}
+
+// Requests to a server far away that come one by one do not each go alone: a batch beside
+// others has at least a third as many requests as they have together, and few are measured.
+func TestBatchesToAServerFarAwayGrowWithThoseUnderWay(t *testing.T) {
+	t.Parallel()
+	for _, self := range []bool{false, true} { // a caller may send a batch of its own
+		synctest.Test(t, func(t *testing.T) { batchesGrow(t, self) })
+	}
+}
+
+func batchesGrow(t *testing.T, self bool) {
+	t.Helper()
+	const roundTrip, work = time.Millisecond, 100 * time.Microsecond
+	var sizes []int
+	measured := 0
+	b := &groupcommit.Batcher[int, int]{
+		MaxBatch: 64, MaxQueue: 64, Flights: 16, HonoursDeadline: self, DeadlineOnly: deadlineOnly, Key: func(m int) [16]byte { return [16]byte{byte(m)} },
+		SendFlight: func(_ context.Context, members []int, f *groupcommit.Flight) []groupcommit.Answer[int] {
+			sizes = append(sizes, len(members))
+			if f.Watched() {
+				measured++
+			}
+			f.Sent(roundTrip)
+			time.Sleep(roundTrip + work)
+			f.Executed(roundTrip + work)
+			f.Committed(1)
+			return make([]groupcommit.Answer[int], len(members))
+		},
+	}
+	ctx := lapsing{Context: t.Context(), at: time.Now().Add(time.Hour)}
+	for i := range 32 { // until it is known how far away the server is
+		_, _ = b.Do(ctx, i)
+	}
+	sizes, measured = nil, 0
+	var wg sync.WaitGroup
+	for i := range 17 {
+		wg.Go(func() { _, _ = b.Do(ctx, i) })
+		synctest.Wait() // it is under way, or waits
+	}
+	wg.Wait()
+	// Four go alone; then there have to be two beside four and beside six, three beside
+	// eight, four beside eleven, and two wait until a batch has come back.
+	if want := []int{1, 1, 1, 1, 2, 2, 3, 4, 2}; !slices.Equal(sizes, want) {
+		t.Errorf("batches of %v, want %v", sizes, want)
+	}
+	if measured > 2 {
+		t.Errorf("%d of %d batches were measured", measured, len(sizes))
 	}
 }
 

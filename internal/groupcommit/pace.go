@@ -19,10 +19,11 @@ const (
 	paceShare = 8
 )
 
-// watchNext reports whether the next batch is to be measured.
+// watchNext reports whether the next batch is to be measured. Where batches begin when the
+// one before has been executed, each is.
 func (p *pace) watchNext() bool {
 	p.begun++
-	return p.overlapping || p.noted < paceFirst || p.begun%paceEvery == 0
+	return p.overlapping && !p.distant || p.noted < paceFirst || p.begun%paceEvery == 0
 }
 
 // note adds a measurement and decides anew. The way to the server and back is no work of

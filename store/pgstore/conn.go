@@ -112,7 +112,7 @@ func (c *conn) exchange(ctx context.Context, queries []query) error {
 	}
 	if len(queries) == 1 && !c.s.pgBouncer {
 		q := &queries[0]
-		if q.flight.Watched() {
+		if q.flight.Watched() || q.flight.Distant() {
 			return c.exchangeInSteps(ctx, q)
 		}
 		return q.read(c.pg.ExecStatement(ctx, c.prepared[q.name], q.params, binaryFormat, binaryFormat))
@@ -145,20 +145,28 @@ func (c *conn) exchange(ctx context.Context, queries []query) error {
 	return err
 }
 
-// exchangeInSteps sends a query, and asks the server for its rows before it commits. The
-// flight is told of the rows, which count only when the commit has been confirmed.
+// exchangeInSteps sends a query, and tells the flight when it has left. If the flight is
+// watched, it asks the server for the rows before it commits, and tells the flight of these
+// too; they count only when the commit has been confirmed.
 func (c *conn) exchangeInSteps(ctx context.Context, q *query) error {
 	began := time.Now()
 	p := c.pg.StartPipeline(ctx)
 	p.SendQueryStatement(c.prepared[q.name], q.params, binaryFormat, binaryFormat)
-	p.SendFlushRequest()
+	if q.flight.Watched() {
+		p.SendFlushRequest()
+	}
 	if err := p.Sync(); err != nil {
 		return errors.Join(err, p.Close())
 	}
 	if c.pool.mayGrow(began) {
 		q.flight.Sent(c.roundTrip)
 	}
-	err := c.readInSteps(p, q, began)
+	var err error
+	if q.flight.Watched() {
+		err = c.readInSteps(p, q, began)
+	} else {
+		err = receive(p, []query{*q}, 0)
+	}
 	if closing := p.Close(); err == nil {
 		err = closing
 	}
