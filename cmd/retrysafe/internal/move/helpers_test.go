@@ -82,7 +82,7 @@ const schema = "keys"
 
 var (
 	everyPair  = flag.Bool("move.everypair", false, "run each test from every kind of store to every kind")
-	everyPoint = flag.Bool("move.everypoint", false, "kill a mover at every point also between Redis and DynamoDB; takes some minutes")
+	everyPoint = flag.Bool("move.everypoint", false, "kill a mover at every point instead of some; takes some minutes")
 )
 
 // chosen are the pairs of kinds that each test runs with: every kind is a source and a
