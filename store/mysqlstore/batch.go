@@ -107,6 +107,7 @@ func (b *stepBatcher) sendTogether(ctx context.Context, creations []creation, sw
 		return err
 	})
 	if err != nil && isRefusal(err) {
+		b.s.fallbacks.note(ctx, "a batch in one transaction", err)
 		return nil, nil
 	}
 	createdNow = make([]answer, len(creations))

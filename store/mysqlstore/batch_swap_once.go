@@ -42,6 +42,11 @@ func keptOf(w *retrysafe.Write) retrysafe.Record {
 // The statement is an INSERT of rows that exist. Where a row does not, the server inserts
 // it, and the guard behind the statement makes sure that this is never committed: only a
 // row that was there and has changed counts as two.
+//
+// By MariaDB's processor time for each key, an UPDATE for each row takes about a third more,
+// and one UPDATE whose n-th row takes the n-th of lists of values (ELT) is no faster. In
+// large batches about a third of this statement's time is the index on state and deadline,
+// whose entry moves.
 func (s *Store) swapAtOnce(ctx context.Context, requests []swap) (answers []answer, done bool) {
 	var now int64
 	err := s.steps.do(ctx, func(c conn) (err error) {
@@ -49,6 +54,7 @@ func (s *Store) swapAtOnce(ctx context.Context, requests []swap) (answers []answ
 		return err
 	})
 	if err != nil && isRefusal(err) {
+		s.fallbacks.note(ctx, "swaps in one round trip", err)
 		return nil, false
 	}
 	return swappedAnswers(requests, now, err), true

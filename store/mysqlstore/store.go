@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -32,6 +33,9 @@ type Options struct {
 	// Moving opens the store even if a move has closed it, for "retrysafe keys copy". The
 	// steps of a closed store still return [ErrMoved] or [ErrFilling].
 	Moving bool
+	// Logger gets, at level debug and once for each cause, why steps take more round trips
+	// than they need. Default slog.Default().
+	Logger *slog.Logger
 }
 
 func (o *Options) check() error {
@@ -50,6 +54,8 @@ type Store struct {
 	batches stepBatcher
 	box     Outbox
 	timeout time.Duration
+
+	fallbacks fallbacks
 
 	life  groupcommit.Life
 	alone sync.WaitGroup // steps that wait for a lock, and whose caller may have gone
@@ -79,6 +85,7 @@ func newStore(ctx context.Context, db, steps *sql.DB, opts *Options) (*Store, er
 	}
 	s := &Store{db: db, steps: conns{db: steps}, timeout: cmp.Or(o.Timeout, 5*time.Second)}
 	s.box.s = s
+	s.fallbacks.logger = cmp.Or(o.Logger, slog.Default())
 	s.batches.init(s, o)
 	if err := s.steps.probe(ctx); err != nil {
 		return nil, explain(err)

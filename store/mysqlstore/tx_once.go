@@ -49,6 +49,7 @@ func (t *Tx) reserveAtOnce(ctx context.Context, key id) (at *row, done bool, err
 	case isCode(err, codeEnded):
 		return nil, true, errEnded
 	case isRefusal(err) && !isDeadlock(err): // the key is held by another transaction, or is just being written
+		t.s.fallbacks.note(ctx, "a reservation in one round trip", err)
 		return nil, false, nil
 	case err == nil:
 		t.holds(key)
