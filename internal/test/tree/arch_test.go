@@ -96,6 +96,7 @@ var arrows = []arrowRule{
 	{"internal/tokenlimit", nil, "it counts wrong tokens; what the right one opens it does not know"},
 	{"internal/storemove", []string{root}, "what a store offers to the command that moves its records"},
 	{"internal/test/adaptertest", []string{root, "httpkey", "store/memstore"}, "it holds the adapters of frameworks to the guard's behaviour"},
+	{"internal/test/batchtest", []string{root, "store/storekit"}, "it counts the batches of any store that batches"},
 	{"internal/test/crashtest", []string{root}, "it crashes the clients of any store"},
 	{"internal/test/faultstore", []string{root}, "it lets any store fail"},
 	{"internal/test/misusetest", []string{root, "httpkey"}, "it misuses guards and transactions over any store"},
