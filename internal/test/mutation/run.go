@@ -239,7 +239,12 @@ func (r *runner) execute(ctx context.Context, s *suite, names []string, limit ti
 	cmd.Stdout, cmd.Stderr = &out, &out
 	// What a test has started ends with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Cancel = func() error {
+		if syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) != nil {
+			return os.ErrProcessDone
+		}
+		return nil
+	}
 	cmd.WaitDelay = 5 * time.Second
 	err = cmd.Run()
 	if ctx.Err() != nil {
