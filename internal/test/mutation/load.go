@@ -43,7 +43,8 @@ type listed struct {
 // load reads the package that pattern names. What it imports comes compiled from the go
 // command's cache.
 func load(ctx context.Context, dir, pattern string) (*source, error) {
-	out, err := goCommand(ctx, dir, "list", "-export", "-deps", "-json=Dir,ImportPath,Export,Name,GoFiles", pattern)
+	// The first three are what support imports.
+	out, err := goCommand(ctx, dir, "list", "-export", "-deps", "-json=Dir,ImportPath,Export,Name,GoFiles", "os", "strconv", "sync", pattern)
 	if err != nil {
 		return nil, err
 	}
