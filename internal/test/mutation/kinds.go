@@ -324,7 +324,10 @@ func isSlice(t types.Type) bool {
 // swapped finds two arguments of one type in the wrong order.
 func (f *finder) swapped(call *ast.CallExpr, a, b ast.Expr) {
 	ta, tb := f.info.Types[a], f.info.Types[b]
-	if ta.Type == nil || tb.Type == nil || ta.Value != nil && tb.Value != nil || !types.Identical(ta.Type, tb.Type) || !f.isPlain(a) || !f.isPlain(b) {
+	if f.isErrorInterface(a) && f.isErrorInterface(b) {
+		return // errors.Is finds the same, but for errors that wrap
+	}
+	if ta.Type == nil || tb.Type == nil || ta.IsNil() || tb.IsNil() || ta.Value != nil && tb.Value != nil || !types.Identical(ta.Type, tb.Type) || !f.isPlain(a) || !f.isPlain(b) {
 		return
 	}
 	name, ok := f.typeName(ta.Type)
