@@ -174,6 +174,9 @@ func TestTransition(t *testing.T) {
 		if got.State != want.State || got.Term != want.Term || got.Result != want.Result || got.Overwrite || got.Owner != r.Owner || got.Expect != r.Fence() || got.Reason == "" {
 			t.Errorf("action %d leaves %+v", a, got)
 		}
+		if n := got.Inquiry.Notes; len(n) != 1 || n[0].By != "retry" || n[0].Text != got.Reason || (got.Reason == "no worker took it up") != (a == actAbandon) {
+			t.Errorf("action %d says %q and notes %+v", a, got.Reason, n)
+		}
 	}
 	if abandonedResult.Status != 408 || lapsedResult.Status != 500 {
 		t.Error("given-up work is a 408, a silent attempt a 500")

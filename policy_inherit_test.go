@@ -26,6 +26,12 @@ func TestPolicyInherits(t *testing.T) {
 	for name, c := range map[string]struct{ given, want retrysafe.Policy }{
 		"nothing set": {retrysafe.Policy{}, base},
 		"a duration":  {retrysafe.Policy{Retention: time.Hour}, changed(base, func(p *retrysafe.Policy) { p.Retention = time.Hour })},
+		"all durations": {
+			retrysafe.Policy{Lease: 2 * time.Second, MaxRun: 2 * time.Minute, Retention: time.Hour, Wait: time.Second, Reconcile: time.Minute, Patience: 2 * time.Minute},
+			changed(base, func(p *retrysafe.Policy) {
+				p.Lease, p.MaxRun, p.Retention, p.Wait, p.Reconcile, p.Patience = 2*time.Second, 2*time.Minute, time.Hour, time.Second, time.Minute, 2*time.Minute
+			}),
+		},
 		"the same effects": {retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun},
 			changed(base, func(p *retrysafe.Policy) { p.Lapse = retrysafe.LapseRerun })},
 		"explicit values": {retrysafe.Policy{InFlight: retrysafe.InFlightConflict, OnExpired: retrysafe.ExpiredRerun},
