@@ -143,6 +143,17 @@ func TestAcceptWhoseReplyIsLost(t *testing.T) {
 	})
 }
 
+// Work that is gone is not the worker's any more: it goes on.
+func TestTakeUpOfWorkThatIsGone(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{})
+	r := b.accepts(t)
+	r.Key = "purged"
+	if _, err := b.TakeUp(t.Context(), r); !errors.Is(err, retrysafe.ErrLost) {
+		t.Errorf("TakeUp = %v", err)
+	}
+}
+
 // A worker that draws no owner runs nothing.
 func TestTakeUpWithoutRandomnessRunsNothing(t *testing.T) {
 	t.Parallel()

@@ -48,8 +48,8 @@ func TestW24_LapsedAttemptGoesWhereItsOwnPolicySays(t *testing.T) {
 		policy retrysafe.Policy
 		check  func(t *testing.T, b *bundle)
 	}{
-		{"unprotected: quarantined", retrysafe.Policy{}, func(t *testing.T, b *bundle) {
-			if r := b.refused(t, retrysafe.ErrUnknown); r.RetryAfter < time.Second || b.state(t).Reason == "" {
+		{"unprotected: quarantined", retrysafe.Policy{Reconcile: time.Hour}, func(t *testing.T, b *bundle) {
+			if r := b.refused(t, retrysafe.ErrUnknown); r.RetryAfter != time.Minute || b.state(t).Reason == "" {
 				t.Errorf("refused with %+v", r)
 			}
 			time.Sleep(24 * time.Hour) // it should have been looked into long ago

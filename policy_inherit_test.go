@@ -86,6 +86,28 @@ func TestLapseGoesByTheEffects(t *testing.T) {
 // a transaction; after that it is, also in another process.
 func TestLapseInTxRunsAgainOnceItWasSeenInATransaction(t *testing.T) {
 	t.Parallel()
+	for name, in := range map[string]func(context.Context, *memstore.Store, *retrysafe.Execution) (retrysafe.Result, error){
+		"with its answer": func(ctx context.Context, s *memstore.Store, x *retrysafe.Execution) (retrysafe.Result, error) {
+			tx, err := s.Begin(ctx)
+			must(t, err)
+			must(t, x.CompleteTx(ctx, tx, retrysafe.Result{Status: 201}))
+			return retrysafe.Result{}, tx.Commit(ctx)
+		},
+		"with its phase": func(ctx context.Context, s *memstore.Store, _ *retrysafe.Execution) (retrysafe.Result, error) {
+			_, err := retrysafe.PhaseTx(ctx, s, "book", func(context.Context, *memstore.Tx) (int, error) { return 1, nil })
+			return retrysafe.Result{Status: 201}, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testLapseInTx(t, in)
+		})
+	}
+}
+
+// testLapseInTx lets attempts crash before and after their operation was seen to complete
+// by in, a function that commits.
+func testLapseInTx(t *testing.T, in func(context.Context, *memstore.Store, *retrysafe.Execution) (retrysafe.Result, error)) {
 	ctx := t.Context()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	s := memstore.New(&memstore.Options{Now: func() time.Time { return now }})
@@ -112,12 +134,7 @@ func TestLapseInTxRunsAgainOnceItWasSeenInATransaction(t *testing.T) {
 	if err := crash(e, "first"); !errors.Is(err, retrysafe.ErrUnknown) {
 		t.Fatalf("after a crash of an operation that was never seen in a transaction: %v, want ErrUnknown", err)
 	}
-	_, err := e.Do(ctx, call("good"), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
-		tx, err := s.Begin(ctx)
-		must(t, err)
-		must(t, x.CompleteTx(ctx, tx, retrysafe.Result{Status: 201}))
-		return retrysafe.Result{}, tx.Commit(ctx)
-	})
+	_, err := e.Do(ctx, call("good"), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) { return in(ctx, s, x) })
 	must(t, err)
 	if err := crash(e, "second"); err != nil {
 		t.Errorf("after a crash: %v, want another attempt", err)

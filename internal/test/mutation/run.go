@@ -250,11 +250,11 @@ func (r *runner) execute(ctx context.Context, s *suite, names []string, limit ti
 	if ctx.Err() != nil {
 		return "", ctx.Err()
 	}
-	if err == nil {
+	if err == nil || cmd.ProcessState != nil && cmd.ProcessState.Success() { // also if its time was over just then
 		return "", nil
 	}
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
+	if hard.Err() == nil && !errors.As(err, &exit) {
 		return "", fmt.Errorf("run the tests of %s: %w", s.pkg, err)
 	}
 	if hard.Err() != nil || bytes.Contains(out.Bytes(), []byte("panic: test timed out")) {
