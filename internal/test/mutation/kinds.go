@@ -377,6 +377,7 @@ func (f *finder) binaryExpr(n *ast.BinaryExpr) {
 				f.wrap(m, n.Y, "zzNegate["+name+"](%d, ", ")")
 			}
 		}
+	default: // bits and products are rarely what a program decides by
 	}
 }
 
