@@ -154,14 +154,23 @@ func TestTakeUpOfWorkThatIsGone(t *testing.T) {
 	}
 }
 
-// A worker that draws no owner runs nothing.
-func TestTakeUpWithoutRandomnessRunsNothing(t *testing.T) {
+// An attempt without an owner of its own could not be told from another one: without
+// randomness nothing runs.
+func TestWithoutRandomnessNothingRuns(t *testing.T) {
 	t.Parallel()
 	b := setup(t, retrysafe.Policy{})
 	e, err := retrysafe.New(b.mem, &retrysafe.Options{Rand: strings.NewReader("")})
 	must(t, err)
 	if x, err := e.TakeUp(t.Context(), b.accepts(t)); x != nil || err == nil || b.state(t).State != retrysafe.StateAccepted {
 		t.Errorf("TakeUp = %v, %v", x, err)
+	}
+	fresh := call()
+	fresh.Key = "fresh"
+	if x, _, err := e.Begin(t.Context(), fresh); x != nil || !errors.Is(err, retrysafe.ErrUnavailable) {
+		t.Errorf("Begin = %v, %v", x, err)
+	}
+	if _, err := b.mem.Load(t.Context(), fresh.Ref); !errors.Is(err, retrysafe.ErrNotFound) {
+		t.Errorf("something is reserved: %v", err)
 	}
 }
 

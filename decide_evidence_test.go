@@ -89,6 +89,19 @@ func TestEvidenceNeedNotNameTheEffect(t *testing.T) {
 	}
 }
 
+// A question that found nothing out closes no review, also where another run would be
+// harmless.
+func TestReviewStaysOpenWhenNothingIsFoundOut(t *testing.T) {
+	t.Parallel()
+	r := unknown(retrysafe.EffectsKeyed)
+	told := answer("under review")
+	r.Result = &told
+	got, err := retrysafe.DecideEvidence(r, retrysafe.Evidence{Text: "timed out"}, retrysafe.Recheck{After: time.Minute, Limit: 3})
+	if err != nil || !got.UnderReview() || got.Term != time.Minute {
+		t.Errorf("it is %v for %v, %v", got.State, got.Term, err)
+	}
+}
+
 // What a worker ran and did not happen waits for a worker again.
 func TestConcludedWorkIsTakenUpAgain(t *testing.T) {
 	t.Parallel()

@@ -285,6 +285,11 @@ func TestEventsNameTheirRecord(t *testing.T) {
 		if e := b.last; e.Kind != retrysafe.EventReplayed || e.Operation != "POST /payments" || e.Took != 0 {
 			t.Errorf("replayed: %+v", e)
 		}
+		b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
+		b.refused(t, retrysafe.ErrUnavailable)
+		if e := b.last; e.Kind != retrysafe.EventStoreError || e.Ref != ref || e.Operation != "POST /payments" || !errors.Is(e.Err, faultstore.ErrInjected) {
+			t.Errorf("failed: %+v", e)
+		}
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -302,6 +303,9 @@ func TestDoJSON(t *testing.T) {
 		if got, err := do("Emma"); err != nil || got.Number != 1 {
 			t.Errorf("got %+v, %v", got, err)
 		}
+	}
+	if got, err := e.Attach(t.Context(), c.Ref); err != nil || got.Status != 200 || !slices.Equal(got.Header["Content-Type"], []string{"application/json"}) || string(got.Body) != `{"Number":1}` {
+		t.Errorf("stored %+v, %v", got.Result, err)
 	}
 	if _, err := do("Persuasion"); !errors.Is(err, retrysafe.ErrMismatch) {
 		t.Errorf("another intent under the key: %v, want ErrMismatch", err)
