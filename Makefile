@@ -16,6 +16,9 @@ ONLY         ?=
 UPDATE       ?=
 FAIL         ?=
 VERSION      ?=
+PKG          ?=
+N            ?= 200
+TESTS        ?=
 # A change is tested with the same draws everywhere, so that a newcomer's first
 # `make test` is not the run that finds a rare defect. `make fresh` draws anew.
 SEED         ?= 1
@@ -110,6 +113,10 @@ versions: ## what could differ between versions of PostgreSQL, on 14 to 18
 .PHONY: mutants
 mutants: command ## plant every known bug, and see that its test finds it
 	out/retrysafe prove mutants --full
+
+.PHONY: mutate
+mutate: ## plant small bugs in a package, at random, and list those that no test notices (PKG=./httpkey N=200 TESTS=./a,./b)
+	go run ./internal/test/mutation -pkg '$(PKG)' -n '$(N)' $(if $(TESTS),-tests '$(TESTS)')
 
 .PHONY: windows
 windows: ## every failure window has a test that carries its number, or a reason (docs/windows.md)

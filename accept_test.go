@@ -2,6 +2,7 @@ package retrysafe_test
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -124,18 +125,53 @@ func TestAcceptWhoseReplyIsLost(t *testing.T) {
 		})
 		r := b.accepts(t) // it recognises itself
 		b.fault.Plan(func(faultstore.Step) faultstore.Fault { return faultstore.LoseReply })
-		if _, err := b.TakeUp(t.Context(), r); err == nil {
-			t.Error("it runs, though the store has not confirmed it")
+		if _, err := b.TakeUp(t.Context(), r); err == nil || errors.Is(err, retrysafe.ErrLost) {
+			t.Errorf("TakeUp = %v, though the store has not said whose it is", err)
 		}
 		b.fault.Plan(nil)
 		if s := b.state(t).State; s != retrysafe.StateInProgress {
 			t.Fatalf("it is %v", s)
 		}
-		time.Sleep(time.Minute)
-		if n := b.sweep(t); n != 1 { // a lease without an execution lapses as any other
-			t.Errorf("swept %d", n)
+		// This process knows that the attempt never started, so a retry need not wait for its
+		// lease.
+		x := b.begins(t)
+		if x.Attempt() != 2 {
+			t.Errorf("attempt %d", x.Attempt())
 		}
+		must(t, x.Complete(t.Context(), answer("paid")))
+		b.replays(t, "paid")
 	})
+}
+
+// Work that is gone is not the worker's any more: it goes on.
+func TestTakeUpOfWorkThatIsGone(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{})
+	r := b.accepts(t)
+	r.Key = "purged"
+	if _, err := b.TakeUp(t.Context(), r); !errors.Is(err, retrysafe.ErrLost) {
+		t.Errorf("TakeUp = %v", err)
+	}
+}
+
+// An attempt without an owner of its own could not be told from another one: without
+// randomness nothing runs.
+func TestWithoutRandomnessNothingRuns(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{})
+	e, err := retrysafe.New(b.mem, &retrysafe.Options{Rand: strings.NewReader("")})
+	must(t, err)
+	if x, err := e.TakeUp(t.Context(), b.accepts(t)); x != nil || err == nil || b.state(t).State != retrysafe.StateAccepted {
+		t.Errorf("TakeUp = %v, %v", x, err)
+	}
+	fresh := call()
+	fresh.Key = "fresh"
+	if x, _, err := e.Begin(t.Context(), fresh); x != nil || !errors.Is(err, retrysafe.ErrUnavailable) {
+		t.Errorf("Begin = %v, %v", x, err)
+	}
+	if _, err := b.mem.Load(t.Context(), fresh.Ref); !errors.Is(err, retrysafe.ErrNotFound) {
+		t.Errorf("something is reserved: %v", err)
+	}
 }
 
 // An accepted key that expired, or was proven not to have happened, is accepted

@@ -48,11 +48,14 @@ func TestW24_LapsedAttemptGoesWhereItsOwnPolicySays(t *testing.T) {
 		policy retrysafe.Policy
 		check  func(t *testing.T, b *bundle)
 	}{
-		{"unprotected: quarantined", retrysafe.Policy{}, func(t *testing.T, b *bundle) {
-			if r := b.refused(t, retrysafe.ErrUnknown); r.RetryAfter < time.Second || b.state(t).Reason == "" {
+		{"unprotected: quarantined", retrysafe.Policy{Reconcile: time.Hour}, func(t *testing.T, b *bundle) {
+			if r := b.refused(t, retrysafe.ErrUnknown); r.RetryAfter != time.Minute || b.state(t).Reason == "" {
 				t.Errorf("refused with %+v", r)
 			}
-			b.refused(t, retrysafe.ErrUnknown)
+			time.Sleep(24 * time.Hour) // it should have been looked into long ago
+			if r := b.refused(t, retrysafe.ErrUnknown); r.RetryAfter != time.Second {
+				t.Errorf("retry after %v, want 1s", r.RetryAfter)
+			}
 		}},
 		{"unprotected: failed", retrysafe.Policy{Lapse: retrysafe.LapseFail}, func(t *testing.T, b *bundle) {
 			_, out, err := b.Begin(t.Context(), call())
@@ -165,6 +168,18 @@ func TestW26_OnlyTheStoresClockCounts(t *testing.T) {
 			must(t, err)
 			if _, _, err := e.Begin(t.Context(), call()); !errors.Is(err, retrysafe.ErrInFlight) {
 				t.Errorf("skew %v: Begin = %v, want in flight", skew, err)
+			}
+			other := call()
+			other.Key = "of a process that died"
+			dead := retrysafe.Record{
+				Ref: other.Ref, Operation: other.Operation, Fingerprint: other.Fingerprint, State: retrysafe.StateInProgress, Attempt: 1,
+				Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{1}, Lapse: retrysafe.LapseQuarantine, Effects: retrysafe.EffectsUnprotected, Retain: time.Hour,
+			}
+			_, err = store.Create(t.Context(), retrysafe.Write{Record: dead, Term: time.Second})
+			must(t, err)
+			time.Sleep(2 * time.Second)
+			if _, _, err := e.Begin(t.Context(), other); !errors.Is(err, retrysafe.ErrUnknown) {
+				t.Errorf("skew %v: Begin on a lapsed attempt = %v, want unknown", skew, err)
 			}
 			must(t, x.Complete(t.Context(), answer("kept")))
 			time.Sleep(59 * time.Minute)

@@ -19,6 +19,9 @@ func TestOrphansNeverFillUpForGood(t *testing.T) {
 	if !o.take(late) {
 		t.Error("after 10,000 lost requests no lost reply is ever remembered again")
 	}
+	if len(o.known) != maxOrphans-1 {
+		t.Errorf("%d orphans are left: one makes room for one", len(o.known))
+	}
 }
 
 // scripted is a store whose steps end as a script says, and that stores what comes after

@@ -84,12 +84,31 @@ func TestW14_ReservationWhoseReplyIsLostRecognisesItself(t *testing.T) {
 	b.replays(t, "once")
 }
 
+// A reservation whose lease is over when the store confirms it is not run under that lease:
+// another process may have taken it. It is claimed once more.
+func TestW14_ReservationThatIsConfirmedTooLateIsClaimedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Lease: 10 * time.Millisecond}) // as long as the pause before the second try
+		b.fault.Plan(faultstore.FailOnce(faultstore.Create, 1, faultstore.LoseReply))
+		x := b.begins(t)
+		if r := b.state(t); x.Attempt() != 2 || r.Due() {
+			t.Errorf("attempt %d runs under a lease until %v", x.Attempt(), r.Deadline)
+		}
+		must(t, x.Complete(t.Context(), answer("once")))
+		b.replays(t, "once")
+	})
+}
+
 func TestW14_ReservationThatCannotBeConfirmedNeverRuns(t *testing.T) {
 	t.Parallel()
 	b := setup(t, retrysafe.Policy{})
 	b.fault.Plan(faultstore.FailAll(faultstore.LoseReply))
 	if r := b.refused(t, retrysafe.ErrUnavailable); r.RetryAfter <= 0 {
 		t.Error("no time to come back")
+	}
+	if n := b.fault.Count(faultstore.Create); n != 3 {
+		t.Errorf("the store was asked %d times, want 3", n)
 	}
 	if got := b.state(t); got.State != retrysafe.StateInProgress {
 		t.Fatalf("the reservation is %s; the test wants it stored", got.State)
@@ -298,9 +317,18 @@ func TestBreakerOfFailedWritesIsClosedByAWrite(t *testing.T) {
 				t.Fatalf("Peek = %v, healthy: %v", err, b.Healthy())
 			}
 		}
-		b.fault.Plan(nil)
+		var tried retrysafe.Write
+		b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if s.Op == faultstore.Create && s.Write.Ref != ref {
+				tried = s.Write
+			}
+			return faultstore.None
+		})
 		time.Sleep(2 * time.Second)
 		b.replays(t, "before")
+		if r := tried.Record; !r.Ref.IsSystem() || r.Key == "" || r.Owner.IsZero() || r.State != retrysafe.StateCompleted || r.Result == nil || !r.Readable() || tried.Term <= 0 || r.Retain != tried.Term {
+			t.Errorf("the write that is tried is %+v: stores refuse it, or calls may meet it", tried)
+		}
 		if !b.Healthy() {
 			t.Error("the store takes writes, and calls that only replay keep the breaker open")
 		}

@@ -75,6 +75,33 @@ func TestW56_Concluded(t *testing.T) {
 	}
 }
 
+// Evidence that does not name the effect is about the one that the record names. Only
+// another name is a contradiction.
+func TestEvidenceNeedNotNameTheEffect(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]retrysafe.State{"": retrysafe.StateCompleted, "ch_1": retrysafe.StateCompleted, "ch_2": retrysafe.StateUnknown} {
+		r := unknown(retrysafe.EffectsUnprotected)
+		r.ProviderRef = "ch_1"
+		got, err := retrysafe.DecideEvidence(r, retrysafe.Evidence{Finding: retrysafe.FindingHappened, Result: answer("paid"), ProviderRef: name}, retrysafe.Recheck{})
+		if got.State != want || errors.Is(err, retrysafe.ErrContradiction) != (want == retrysafe.StateUnknown) || got.ProviderRef != "ch_1" {
+			t.Errorf("%q: it is %v as %q, %v; want %v", name, got.State, got.ProviderRef, err, want)
+		}
+	}
+}
+
+// A question that found nothing out closes no review, also where another run would be
+// harmless.
+func TestReviewStaysOpenWhenNothingIsFoundOut(t *testing.T) {
+	t.Parallel()
+	r := unknown(retrysafe.EffectsKeyed)
+	told := answer("under review")
+	r.Result = &told
+	got, err := retrysafe.DecideEvidence(r, retrysafe.Evidence{Text: "timed out"}, retrysafe.Recheck{After: time.Minute, Limit: 3})
+	if err != nil || !got.UnderReview() || got.Term != time.Minute {
+		t.Errorf("it is %v for %v, %v", got.State, got.Term, err)
+	}
+}
+
 // What a worker ran and did not happen waits for a worker again.
 func TestConcludedWorkIsTakenUpAgain(t *testing.T) {
 	t.Parallel()

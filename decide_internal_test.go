@@ -1,6 +1,7 @@
 package retrysafe
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -174,9 +175,18 @@ func TestTransition(t *testing.T) {
 		if got.State != want.State || got.Term != want.Term || got.Result != want.Result || got.Overwrite || got.Owner != r.Owner || got.Expect != r.Fence() || got.Reason == "" {
 			t.Errorf("action %d leaves %+v", a, got)
 		}
+		if n := got.Inquiry.Notes; len(n) != 1 || n[0].By != "retry" || n[0].Text != got.Reason || (got.Reason == "no worker took it up") != (a == actAbandon) {
+			t.Errorf("action %d says %q and notes %+v", a, got.Reason, n)
+		}
 	}
-	if abandonedResult.Status != 408 || lapsedResult.Status != 500 {
-		t.Error("given-up work is a 408, a silent attempt a 500")
+	for status, r := range map[int]*Result{408: abandonedResult, 500: lapsedResult} {
+		var body struct {
+			Status int
+			Detail string
+		}
+		if err := json.Unmarshal(r.Body, &body); err != nil || r.Status != status || body.Status != status || body.Detail == "" || r.Header["Content-Type"][0] != "application/problem+json" {
+			t.Errorf("given-up work is a 408, a silent attempt a 500, with a problem that says so: %d %s", r.Status, r.Body)
+		}
 	}
 }
 

@@ -68,6 +68,8 @@ func TestSwept(t *testing.T) {
 		}
 		if got.Expect != c.r.Fence() || got.Owner != c.r.Owner || got.Overwrite || got.Term <= 0 || got.Reason == "" || len(got.Inquiry.Notes) != 1 {
 			t.Errorf("%s: %+v", name, got)
+		} else if n := got.Inquiry.Notes[0]; n.By != "sweeper" || n.Text == "" || (n.Text == "no worker took it up") != (c.r.State == retrysafe.StateAccepted) {
+			t.Errorf("%s: noted %+v", name, n)
 		}
 	}
 }

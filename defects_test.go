@@ -189,6 +189,28 @@ func TestDoSettlesWhenTheCommitCannotBeConfirmed(t *testing.T) {
 	})
 }
 
+// Its function rolled the answer's transaction back, returned no error, and the store could
+// not say so at once: what it returned is no answer.
+func TestDoStoresNoAnswerWhoseCommitCannotBeConfirmed(t *testing.T) {
+	t.Parallel()
+	for _, effects := range []retrysafe.Effects{retrysafe.EffectsKeyed, retrysafe.EffectsInTx} {
+		synctest.Test(t, func(t *testing.T) {
+			b := setup(t, retrysafe.Policy{Effects: effects})
+			_, err := b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
+				tx, err := b.mem.Begin(ctx)
+				must(t, err)
+				must(t, x.CompleteTx(ctx, tx, answer("paid")))
+				must(t, tx.Rollback(ctx))
+				b.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.LoseRequest))
+				return answer("returned"), nil
+			})
+			if got := b.state(t).State; err == nil || got != retrysafe.StateRetryable {
+				t.Errorf("%v: Do = %v, and the record is %s", effects, err, got)
+			}
+		})
+	}
+}
+
 // Once a defect: fn failed by itself and runs too long: is the attempt Failed?
 func TestFailAfterAside(t *testing.T) {
 	t.Parallel()

@@ -322,6 +322,33 @@ func TestDoTxCarelessFunctionIsTaught(t *testing.T) {
 	}
 }
 
+// A function ended its transaction itself, and that cannot be set aside: the caller is told,
+// and so is the observer.
+func TestDoTxCarelessFunctionWhoseOutcomeIsNotStored(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank(t, inTx)
+		b.fn = func(ctx context.Context, tx *memstore.Tx) (retrysafe.Result, error) {
+			b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
+			return answer("booked"), tx.Commit(ctx)
+		}
+		start := time.Now()
+		_, err := b.do(t.Context(), call())
+		if !errors.Is(err, retrysafe.ErrTxDone) || !errors.Is(err, retrysafe.ErrUnsettled) || retrysafe.IsNotExecuted(err) || b.saw(retrysafe.EventForgone) != 1 || time.Since(start) < time.Second {
+			t.Errorf("with a store that fails, DoTx = %v after %v; observer saw %v", err, time.Since(start), b.events)
+		}
+	})
+	b := newBank(t, inTx)
+	b.fn = func(ctx context.Context, tx *memstore.Tx) (retrysafe.Result, error) {
+		must(t, tx.Commit(ctx))
+		x := b.begins(t)
+		return answer("booked"), x.Release(ctx, nil)
+	}
+	if _, err := b.do(t.Context(), call()); !errors.Is(err, retrysafe.ErrTxDone) || !errors.Is(err, retrysafe.ErrLost) || b.saw(retrysafe.EventLost) != 1 {
+		t.Errorf("with another call's record, DoTx = %v; observer saw %v", err, b.events)
+	}
+}
+
 func TestDoTxWantsInTx(t *testing.T) {
 	t.Parallel()
 	for _, effects := range []retrysafe.Effects{retrysafe.EffectsUnprotected, retrysafe.EffectsKeyed} {

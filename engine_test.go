@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -24,12 +25,13 @@ type bundle struct {
 
 	mu     sync.Mutex
 	events []retrysafe.EventKind
+	last   retrysafe.Event
 }
 
 func (b *bundle) Observe(e retrysafe.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.events = append(b.events, e.Kind)
+	b.events, b.last = append(b.events, e.Kind), e
 }
 
 func (b *bundle) saw(kind retrysafe.EventKind) int {
@@ -263,6 +265,62 @@ func TestSettledOnceOnly(t *testing.T) {
 		t.Error("a stopped execution's context goes on")
 	}
 	b.replays(t, "once")
+}
+
+// An event says which record it is about, which attempt, and how that ended.
+func TestEventsNameTheirRecord(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{})
+		x := b.begins(t)
+		if e := b.last; e.Kind != retrysafe.EventReserved || e.Ref != ref || e.Operation != "POST /payments" || e.Attempt != 1 || e.Revision != b.state(t).Revision || e.State != retrysafe.StateInProgress {
+			t.Errorf("reserved: %+v", e)
+		}
+		time.Sleep(time.Second)
+		must(t, x.Complete(t.Context(), answer("paid")))
+		if e := b.last; e.Kind != retrysafe.EventCompleted || e.Ref != ref || e.Operation != "POST /payments" || e.Revision != b.state(t).Revision || e.State != retrysafe.StateCompleted || e.Took != time.Second || e.Context == nil {
+			t.Errorf("completed: %+v", e)
+		}
+		b.replays(t, "paid")
+		if e := b.last; e.Kind != retrysafe.EventReplayed || e.Operation != "POST /payments" || e.Took != 0 {
+			t.Errorf("replayed: %+v", e)
+		}
+		b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
+		b.refused(t, retrysafe.ErrUnavailable)
+		if e := b.last; e.Kind != retrysafe.EventStoreError || e.Ref != ref || e.Operation != "POST /payments" || !errors.Is(e.Err, faultstore.ErrInjected) {
+			t.Errorf("failed: %+v", e)
+		}
+	})
+}
+
+// Answers are the same if all of them is: what a retry gets is never another one that
+// differs in one part.
+func TestResultEqual(t *testing.T) {
+	t.Parallel()
+	a := answer("paid")
+	same := answer("paid")
+	if !a.Equal(&same) || a.Equal(nil) || (*retrysafe.Result)(nil).Equal(&a) || !(*retrysafe.Result)(nil).Equal(nil) {
+		t.Error("an answer equals itself, and none equals none")
+	}
+	for name, change := range map[string]func(r *retrysafe.Result){
+		"status":            func(r *retrysafe.Result) { r.Status = 200 },
+		"omitted":           func(r *retrysafe.Result) { r.Omitted = true },
+		"body":              func(r *retrysafe.Result) { r.Body = []byte("paiD") },
+		"header more":       func(r *retrysafe.Result) { r.Header = map[string][]string{"Location": {"/payments/1"}, "Etag": {"1"}} },
+		"header name":       func(r *retrysafe.Result) { r.Header = map[string][]string{"Link": {"/payments/1"}} },
+		"header of nothing": func(r *retrysafe.Result) { r.Header = map[string][]string{"Link": {}} },
+		"header value":      func(r *retrysafe.Result) { r.Header = map[string][]string{"Location": {"/payments/2"}} },
+		"header values":     func(r *retrysafe.Result) { r.Header = map[string][]string{"Location": {"/payments/1", "/payments/2"}} },
+	} {
+		other := answer("paid")
+		if change(&other); a.Equal(&other) || other.Equal(&a) {
+			t.Errorf("another %s counts as the same answer", name)
+		}
+	}
+	empty, link := retrysafe.Result{Header: map[string][]string{"A": nil}}, retrysafe.Result{Header: map[string][]string{"B": nil}}
+	if empty.Equal(&link) {
+		t.Error("headers without values count as the same under another name")
+	}
 }
 
 func TestReasonsAreFitToBeStored(t *testing.T) {

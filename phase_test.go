@@ -557,6 +557,32 @@ func TestW42_PhaseIsOfferedUntilItIsStored(t *testing.T) {
 	}
 }
 
+// Also for a caller that has gone, tries to store a phase are apart.
+func TestPhaseOfACallerThatHasGonePausesBetweenTries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, resumes)
+		x := b.begins(t)
+		tries := 0
+		ctx, cancel := context.WithCancel(x.Context())
+		_, err := retrysafe.Phase(ctx, "a", func(context.Context) (string, error) {
+			b.fault.Plan(func(faultstore.Step) faultstore.Fault {
+				if tries++; tries > 100 {
+					return faultstore.None // without pauses time stands still here
+				}
+				return faultstore.LoseRequest
+			})
+			cancel()
+			return "", nil
+		})
+		if !errors.Is(err, faultstore.ErrInjected) || tries > 20 {
+			t.Errorf("Phase = %v after %d tries", err, tries)
+		}
+		b.fault.Plan(nil)
+		must(t, x.Fail(t.Context(), err))
+	})
+}
+
 func TestPhaseThatCannotBeStoredEndsTheWalk(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

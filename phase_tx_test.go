@@ -204,6 +204,38 @@ func TestPhaseTxThatFailsLeavesNothing(t *testing.T) {
 	}
 }
 
+// A phase that ended its transaction itself may have committed its writes without its
+// result. No failure of the operation proves then that they are not stored, and no answer
+// says that they are.
+func TestPhaseTxThatEndsItsTransactionProvesNothing(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		settle func(x *retrysafe.Execution) error
+		want   error
+	}{
+		"failed":    {settle: func(x *retrysafe.Execution) error { return x.Fail(t.Context(), errLine) }},
+		"released":  {settle: func(x *retrysafe.Execution) error { return x.Release(t.Context(), errLine) }},
+		"completed": {func(x *retrysafe.Execution) error { return x.Complete(t.Context(), answer("done")) }, retrysafe.ErrNotInTx},
+	} {
+		b := newBank(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseResume})
+		x := b.begins(t)
+		_, err := b.book(x.Context(), "a")
+		must(t, err)
+		b.fn = func(ctx context.Context, tx *memstore.Tx) (retrysafe.Result, error) {
+			return retrysafe.Result{}, tx.Commit(ctx)
+		}
+		if _, err := b.book(x.Context(), "b"); !errors.Is(err, retrysafe.ErrTxDone) {
+			t.Errorf("%s: PhaseTx = %v", name, err)
+		}
+		if err := c.settle(x); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+		if got := b.state(t).State; got != retrysafe.StateUnknown {
+			t.Errorf("%s: it is %s, and its writes are stored", name, got)
+		}
+	}
+}
+
 // What waits for the gate inside of a phase that holds it would wait for ever.
 func TestExecutionCannotBeSettledInsideAPhaseTx(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,12 @@ func TestPolicyInherits(t *testing.T) {
 	for name, c := range map[string]struct{ given, want retrysafe.Policy }{
 		"nothing set": {retrysafe.Policy{}, base},
 		"a duration":  {retrysafe.Policy{Retention: time.Hour}, changed(base, func(p *retrysafe.Policy) { p.Retention = time.Hour })},
+		"all durations": {
+			retrysafe.Policy{Lease: 2 * time.Second, MaxRun: 2 * time.Minute, Retention: time.Hour, Wait: time.Second, Reconcile: time.Minute, Patience: 2 * time.Minute},
+			changed(base, func(p *retrysafe.Policy) {
+				p.Lease, p.MaxRun, p.Retention, p.Wait, p.Reconcile, p.Patience = 2*time.Second, 2*time.Minute, time.Hour, time.Second, time.Minute, 2*time.Minute
+			}),
+		},
 		"the same effects": {retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun},
 			changed(base, func(p *retrysafe.Policy) { p.Lapse = retrysafe.LapseRerun })},
 		"explicit values": {retrysafe.Policy{InFlight: retrysafe.InFlightConflict, OnExpired: retrysafe.ExpiredRerun},
@@ -80,6 +87,28 @@ func TestLapseGoesByTheEffects(t *testing.T) {
 // a transaction; after that it is, also in another process.
 func TestLapseInTxRunsAgainOnceItWasSeenInATransaction(t *testing.T) {
 	t.Parallel()
+	for name, in := range map[string]func(context.Context, *memstore.Store, *retrysafe.Execution) (retrysafe.Result, error){
+		"with its answer": func(ctx context.Context, s *memstore.Store, x *retrysafe.Execution) (retrysafe.Result, error) {
+			tx, err := s.Begin(ctx)
+			must(t, err)
+			must(t, x.CompleteTx(ctx, tx, retrysafe.Result{Status: 201}))
+			return retrysafe.Result{}, tx.Commit(ctx)
+		},
+		"with its phase": func(ctx context.Context, s *memstore.Store, _ *retrysafe.Execution) (retrysafe.Result, error) {
+			_, err := retrysafe.PhaseTx(ctx, s, "book", func(context.Context, *memstore.Tx) (int, error) { return 1, nil })
+			return retrysafe.Result{Status: 201}, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testLapseInTx(t, in)
+		})
+	}
+}
+
+// testLapseInTx lets attempts crash before and after their operation was seen to complete
+// by in, a function that commits.
+func testLapseInTx(t *testing.T, in func(context.Context, *memstore.Store, *retrysafe.Execution) (retrysafe.Result, error)) {
 	ctx := t.Context()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	s := memstore.New(&memstore.Options{Now: func() time.Time { return now }})
@@ -106,12 +135,7 @@ func TestLapseInTxRunsAgainOnceItWasSeenInATransaction(t *testing.T) {
 	if err := crash(e, "first"); !errors.Is(err, retrysafe.ErrUnknown) {
 		t.Fatalf("after a crash of an operation that was never seen in a transaction: %v, want ErrUnknown", err)
 	}
-	_, err := e.Do(ctx, call("good"), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
-		tx, err := s.Begin(ctx)
-		must(t, err)
-		must(t, x.CompleteTx(ctx, tx, retrysafe.Result{Status: 201}))
-		return retrysafe.Result{}, tx.Commit(ctx)
-	})
+	_, err := e.Do(ctx, call("good"), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) { return in(ctx, s, x) })
 	must(t, err)
 	if err := crash(e, "second"); err != nil {
 		t.Errorf("after a crash: %v, want another attempt", err)
@@ -279,6 +303,9 @@ func TestDoJSON(t *testing.T) {
 		if got, err := do("Emma"); err != nil || got.Number != 1 {
 			t.Errorf("got %+v, %v", got, err)
 		}
+	}
+	if got, err := e.Attach(t.Context(), c.Ref); err != nil || got.Status != 200 || !slices.Equal(got.Header["Content-Type"], []string{"application/json"}) || string(got.Body) != `{"Number":1}` {
+		t.Errorf("stored %+v, %v", got.Result, err)
 	}
 	if _, err := do("Persuasion"); !errors.Is(err, retrysafe.ErrMismatch) {
 		t.Errorf("another intent under the key: %v, want ErrMismatch", err)

@@ -51,6 +51,11 @@ func TestSetTraceKeepsSampledTracesOnly(t *testing.T) {
 	if n := w.Inquiry.Notes; len(n) != 2 || w.Trace() != sampled || n[1].By != "operator anna" {
 		t.Errorf("notes %+v", n)
 	}
+	shared := append(make([]Note, 0, 4), Note{By: "operator anna"})
+	w2 := Write{Record: Record{Inquiry: Inquiry{Notes: shared}}}
+	if w2.setTrace(sampled); shared[0].By != "operator anna" {
+		t.Errorf("the notes of the record that was found have become %+v", shared)
+	}
 	full := Write{Record: Record{Inquiry: Inquiry{Notes: make([]Note, maxNotes)}}}
 	if full.setTrace(sampled); len(full.Inquiry.Notes) != maxNotes {
 		t.Errorf("%d notes", len(full.Inquiry.Notes))

@@ -140,6 +140,33 @@ func TestW32_BusyRecordIsWaitedFor(t *testing.T) {
 	})
 }
 
+// A heartbeat that the store does not answer may wait for the very transaction that
+// CompleteTx is called in: it is cancelled rather than waited for.
+func TestCompleteTxCancelsAHeartbeatThatHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
+		x := b.begins(t)
+		b.fault.Plan(faultstore.FailAll(faultstore.Hang))
+		time.Sleep(b.Policy().Lease/3 + time.Millisecond)
+		if b.fault.Count(faultstore.Swap) != 1 {
+			t.Fatal("no heartbeat is under way")
+		}
+		tx, err := b.mem.Begin(t.Context())
+		must(t, err)
+		start := time.Now()
+		must(t, x.CompleteTx(t.Context(), tx, answer("booked")))
+		if took := time.Since(start); took > 200*time.Millisecond {
+			t.Errorf("it waited for %v", took)
+		}
+		must(t, tx.Commit(t.Context()))
+		b.fault.Plan(nil)
+		b.replays(t, "booked")
+		_, err = x.Outcome(t.Context())
+		must(t, err)
+	})
+}
+
 func TestCompleteTxRefusedCannotCommit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

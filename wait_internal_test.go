@@ -18,6 +18,11 @@ func TestWaitersOfNarrowedScopesAreCountedOff(t *testing.T) {
 		}
 		w.leave(ref, on)
 	}
+	stays, leaves := w.join(ref), w.join(ref)
+	if w.leave(ref, leaves); w.tenants["acme"] != 1 || w.refs[ref] != stays {
+		t.Errorf("after one of two has left, %v and %d wait", w.tenants, len(w.refs))
+	}
+	w.leave(ref, stays)
 	if len(w.tenants) != 0 || len(w.refs) != 0 || w.count.Load() != 0 {
 		t.Errorf("left behind: %v, %v, %d", w.tenants, w.refs, w.count.Load())
 	}

@@ -76,12 +76,17 @@ func TestWaitersAreBounded(t *testing.T) {
 		must(t, err)
 		x, _, err := e.Begin(t.Context(), call())
 		must(t, err)
-		go func() { _, _, _ = e.Begin(t.Context(), call()) }()
-		synctest.Wait()
 		start := time.Now()
+		go func() {
+			if _, _, err := e.Begin(t.Context(), call()); !errors.Is(err, retrysafe.ErrInFlight) || time.Since(start) != time.Second {
+				t.Errorf("the only waiter: %v after %v", err, time.Since(start))
+			}
+		}()
+		synctest.Wait()
 		if _, _, err := e.Begin(t.Context(), call()); !errors.Is(err, retrysafe.ErrInFlight) || time.Since(start) != 0 {
 			t.Errorf("one waiter too many: %v after %v", err, time.Since(start))
 		}
+		time.Sleep(2 * time.Second)
 		must(t, x.Release(t.Context(), nil))
 	})
 }

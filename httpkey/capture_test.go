@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -335,4 +336,18 @@ func TestResponseControllerReachesTheConnection(t *testing.T) {
 		}
 	}))
 	b.ServeHTTP(httptest.NewRecorder(), request(t, other, `{}`))
+}
+
+// A response that was held is sent with its length, whatever its size, and so is its replay.
+func TestHeldResponsesHaveALength(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{0, 10, 2049, 5000} {
+		b := setup(t, withHandler(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", n)) }))
+		s := b.serve(t)
+		for range 2 {
+			if got := send(t, s, key, `{}`); got.header.Get("Content-Length") != strconv.Itoa(n) || len(got.body) != n {
+				t.Errorf("%d bytes: got %d with %v", n, len(got.body), got.header)
+			}
+		}
+	}
 }

@@ -124,6 +124,18 @@ func TestW28_RepanicGoesOnAfterItIsSettled(t *testing.T) {
 	}
 }
 
+// Repanic is about panics. Another fault of a handler is answered as without it.
+func TestRepanicLeavesOtherFaultsAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *config) { c.Repanic = true }, withHandler(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(1000) }))
+	if got := b.post(t, key, `{}`); got.status != 500 || got.problem(t).Code == "" {
+		t.Errorf("got %d %s", got.status, got.body)
+	}
+	if got := b.state(t).State; got != retrysafe.StateUnknown {
+		t.Errorf("the record is %s, want unknown", got)
+	}
+}
+
 func TestW28_PanicAfterTheHandlerSettled(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

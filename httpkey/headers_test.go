@@ -63,6 +63,7 @@ func TestW48_StoredByHandIsFilteredToo(t *testing.T) {
 	b := setup(t, withHandler(func(_ http.ResponseWriter, r *http.Request) {
 		x, _ := retrysafe.FromContext(r.Context())
 		must(t, x.Complete(r.Context(), retrysafe.Result{Status: 201, Body: []byte("ok"), Header: map[string][]string{
+			"set-cookie": {"session=other"}, "x-lower": {"as an operator wrote it"},
 			"Set-Cookie": {"session=secret"}, "Content-Length": {"999"}, "Transfer-Encoding": {"chunked"}, "Connection": {"close"},
 			"Www-Authenticate": {"Basic"}, "Date": {"Thu, 01 Jan 1970 00:00:00 GMT"}, "Location": {"/payments/1"}, "X-Own": {"kept"},
 		}}))

@@ -149,3 +149,19 @@ func TestFates(t *testing.T) {
 		t.Errorf("told of %+v", told)
 	}
 }
+
+// Where a resolver or a webhook finds out what became of requests, the client of an unknown
+// one is told to ask again.
+func TestReconciledSaysThatItIsLookedInto(t *testing.T) {
+	t.Parallel()
+	for _, reconciled := range []bool{false, true} {
+		b := setup(t, func(c *config) { c.Reconciled = reconciled }, withHandler(func(http.ResponseWriter, *http.Request) { panic("out of coffee") }))
+		first, retry := b.post(t, key, `{}`), b.post(t, key, `{}`)
+		retry.refused(t, 409, "outcome-unknown")
+		for _, got := range []*response{first, retry} {
+			if strings.Contains(got.body, "is being looked into") != reconciled {
+				t.Errorf("reconciled %v: %s", reconciled, got.body)
+			}
+		}
+	}
+}

@@ -98,4 +98,7 @@ func TestSecretsAreChecked(t *testing.T) {
 			t.Errorf("Secrets %v: %v", bad, err)
 		}
 	}
+	if _, err := b.guard.With(func(o *httpkey.Options) { o.Secrets = []httpkey.Secret{secret(15, "a"), secret(1, "z")} }); err != nil {
+		t.Errorf("the lowest and the highest ID: %v", err)
+	}
 }

@@ -2,6 +2,7 @@ package httpkey_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,6 +119,16 @@ func TestStatusTakesTheKeyFromItsHeader(t *testing.T) {
 	b := setup(t, async)
 	b.post(t, key, `{}`).accepted(t)
 	b.look(t, "", to("/status"), with("Idempotency-Key", `"`+key+`"`)).accepted(t)
+	stripe, err := b.guard.With(func(o *httpkey.Options) { o.Profile = httpkey.Stripe })
+	must(t, err)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/status", nil)
+	r.Header.Set("Idempotency-Key", key) // opaque: Stripe's keys have no quotes
+	r.Header.Set("X-Tenant", "acme")
+	w := httptest.NewRecorder()
+	stripe.Status(payments).ServeHTTP(w, r)
+	if w.Code != 202 || w.Header().Get("Content-Type") != "application/json" {
+		t.Errorf("under Stripe's profile: %d %v %s", w.Code, w.Header(), w.Body)
+	}
 	b.look(t, "", to("/status")).refused(t, 400, "key-missing")
 	b.look(t, "", to("/status"), with("Idempotency-Key", "a, b")).refused(t, 400, "key-malformed")
 	b.look(t, "", to("/status"), func(r *http.Request) { r.Header["Idempotency-Key"] = []string{key, key} }).refused(t, 400, "key-malformed")

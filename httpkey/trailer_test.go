@@ -27,6 +27,12 @@ var trailing = map[string]http.HandlerFunc{
 		fmt.Fprint(w, "body")
 		w.Header().Set("X-Sum", "4")
 	},
+	"announced as the second": func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Trailer", "X-Unused, X-Sum")
+		w.WriteHeader(201)
+		fmt.Fprint(w, "body")
+		w.Header().Set("X-Sum", "4")
+	},
 	"announced, map kept": func(w http.ResponseWriter, _ *http.Request) {
 		h := w.Header()
 		h.Set("Trailer", "X-Sum")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,6 +114,30 @@ func TestTxRollbackIsNotReportedAsDone(t *testing.T) {
 			l.has(t, 1)
 		})
 	}
+}
+
+// A handler gave its answer to a transaction and returned without ending it: the
+// transaction is rolled back, and a retry runs.
+func TestTxThatIsLeftOpenIsRolledBack(t *testing.T) {
+	t.Parallel()
+	b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
+		b.created(w, r)
+		must(t, httpkey.CompleteTx(r.Context(), w, tx))
+		if b.runs.Load() > 1 {
+			must(t, tx.Commit(r.Context()))
+		}
+	})
+	got := b.post(t, key, `{}`)
+	if p := got.refused(t, 500, "not-committed"); !p.Retryable || got.header.Get("Retry-After") != "1" {
+		t.Errorf("got %v %+v", got.header, p)
+	}
+	if !strings.Contains(b.log.String(), "commit the transaction after CompleteTx") {
+		t.Errorf("the log has no remedy: %s", b.log)
+	}
+	l.has(t, 0)
+	b.post(t, key, `{}`).ran(t, 2, false)
+	b.post(t, key, `{}`).ran(t, 2, true)
+	l.has(t, 1)
 }
 
 // Under unprotected effects a rollback does not prove that nothing happened.

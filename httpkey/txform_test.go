@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/retrysafe/retrysafe"
@@ -295,6 +296,50 @@ func TestTxFormEndedByItsHandlerIsUnknown(t *testing.T) {
 		b.ranTimes(t, 1)
 		l.has(t, 1)
 	}
+}
+
+// silentStore loses the reply to each commit, and is not there when it is asked about one.
+type silentStore struct {
+	*memstore.Store
+	down atomic.Bool
+}
+
+func (s *silentStore) BeginTx(ctx context.Context) (retrysafe.Tx, *memstore.Tx, error) {
+	if s.down.Load() {
+		return nil, nil, errors.New("no connection")
+	}
+	tx, own, err := s.Store.BeginTx(ctx)
+	return &silentTx{tx, s}, own, err
+}
+
+type silentTx struct {
+	retrysafe.Tx
+	s *silentStore
+}
+
+func (tx *silentTx) Commit(ctx context.Context) error {
+	tx.s.down.Store(true)
+	return errors.Join(tx.Tx.Commit(ctx), errors.New("connection lost during COMMIT"))
+}
+
+// While the store cannot say whether the transaction committed, the client is told that;
+// then a retry gets what was committed.
+func TestW32_TxFormCommitThatIsNotKnown(t *testing.T) {
+	t.Parallel()
+	b := setup(t, quickSettle)
+	s := &silentStore{Store: b.mem}
+	l := new(ledger)
+	var err error
+	b.Handler, err = httpkey.TxHandler(b.guard, s, func(w http.ResponseWriter, r *http.Request, tx *memstore.Tx) error {
+		b.runs.Add(1)
+		tx.OnCommit(func() { l.entries++ })
+		return book(b, w, r, tx)
+	})
+	must(t, err)
+	b.post(t, key, `{}`).refused(t, 503, "outcome-pending")
+	s.down.Store(false)
+	b.post(t, key, `{}`).ran(t, 1, true)
+	l.has(t, 1)
 }
 
 // Requests that the guard lets pass run in a transaction too.

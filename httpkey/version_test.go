@@ -60,6 +60,23 @@ func TestFingerprintsStayWhatTheyAre(t *testing.T) {
 	}
 }
 
+// So do the fingerprints of bodies of other kinds.
+func TestFingerprintsOfFormsStayWhatTheyAre(t *testing.T) {
+	t.Parallel()
+	parts := "--b\r\nContent-Disposition: form-data; name=\"amount\"\r\n\r\n1200\r\n--b--\r\n"
+	for _, c := range []struct{ contentType, body, sum string }{
+		{"application/x-www-form-urlencoded", "currency=EUR&amount=1200", "1180711025377bc50767301d1222343d812b7e4ec728fc9196f45a54b3321af5"},
+		{"multipart/form-data; boundary=b", parts, "ec58c2dba8f90f366c915ef3925916d4e3e3e513f0b69b2519cd4b7c3c3dbb25"},
+		{"text/plain", "1200 EUR", "502092ea2d3be4c1a3ad5675fa869174d6765d7e2a415a5e48112aee1c640cab"},
+	} {
+		b := setup(t)
+		b.post(t, key, c.body, with("Content-Type", c.contentType)).ran(t, 1, false)
+		if got := b.state(t).Fingerprint; got.Alg != 0x02 || hex.EncodeToString(got.Sum[:]) != c.sum {
+			t.Errorf("%s: got %#02x %x, want 0x02 %s", c.contentType, got.Alg, got.Sum, c.sum)
+		}
+	}
+}
+
 // restamp gives the record another fingerprint, as another program would have stored it.
 func (b *bundle) restamp(t *testing.T, f retrysafe.Fingerprint) {
 	t.Helper()
