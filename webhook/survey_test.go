@@ -160,12 +160,29 @@ func TestSearchesAreShared(t *testing.T) {
 	}
 }
 
+// listing is a store that calls a function before it lists.
+type listing struct {
+	retrysafe.Store
+	before func()
+}
+
+func (s listing) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
+	s.before()
+	return s.Store.List(ctx, q)
+}
+
 // Searches of different tenants that wait together: each is answered by a listing of its
 // own scope, and not by that of another one.
 func TestW73_SearchesOfManyTenants(t *testing.T) {
 	t.Parallel()
 	const tenants, events = 6, 4
-	d := newDesk(t, memstore.New(nil), nil, nil)
+	var d *desk
+	together := sync.OnceFunc(func() { // the first listing waits until all events are there
+		for d.reads.Load() < tenants*events && t.Context().Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	d = newDesk(t, listing{memstore.New(nil), together}, nil, nil)
 	var all sync.WaitGroup
 	for i := range tenants * events {
 		ref := retrysafe.Ref{Scope: fmt.Sprint("tenant-", i%tenants), Key: fmt.Sprint("order-", i)}
