@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"net"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +14,7 @@ import (
 type notedConn struct {
 	net.Conn
 	deadlines []time.Time
-	closed    bool
+	closed    atomic.Bool
 }
 
 func (c *notedConn) SetDeadline(t time.Time) error {
@@ -22,7 +23,7 @@ func (c *notedConn) SetDeadline(t time.Time) error {
 }
 
 func (c *notedConn) Close() error {
-	c.closed = true
+	c.closed.Store(true)
 	return nil
 }
 
@@ -49,7 +50,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 			synctest.Wait()
 			var got []bool
 			for _, c := range all {
-				got = append(got, c.closed)
+				got = append(got, c.closed.Load())
 			}
 			if !slices.Equal(got, want) {
 				t.Errorf("closed are %v, want %v", got, want)
