@@ -88,24 +88,30 @@ func TestReconcilerMeetsAContradiction(t *testing.T) {
 // contradiction is reported.
 func TestReconcilerMeetsAContradictionTooLate(t *testing.T) {
 	t.Parallel()
-	for _, effects := range []retrysafe.Effects{retrysafe.EffectsUnprotected, retrysafe.EffectsKeyed} {
+	happened, declined := janitor.Happened(answer("paid"), "ch_1"), janitor.Declined(retrysafe.Result{Status: 402}, "no money")
+	for _, c := range []struct {
+		effects retrysafe.Effects
+		verdict retrysafe.Evidence
+		want    int
+	}{
+		{retrysafe.EffectsUnprotected, happened, 1},
+		{retrysafe.EffectsKeyed, happened, 0}, // it is the same effect
+		{retrysafe.EffectsUnprotected, declined, 0},
+	} {
+		effects, verdict, want := c.effects, c.verdict, c.want
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, retrysafe.Policy{Effects: effects, Lapse: retrysafe.LapseQuarantine})
 			x, wake := w.falls(t)
 			time.Sleep(time.Minute)
 			var heir *retrysafe.Execution
-			c := w.reconciler(meanwhile(janitor.Happened(answer("paid"), "ch_1"), func() {
+			c := w.reconciler(meanwhile(verdict, func() {
 				wake()
 				must(t, x.Release(t.Context(), errors.New("nothing was sent")))
 				heir = w.begins(t)
 			}), janitor.ReconcilerOptions{})
 			once(t, c, 0)
-			want := 1
-			if effects == retrysafe.EffectsKeyed { // it is the same effect
-				want = 0
-			}
-			if got := w.saw(retrysafe.EventContradicted); got != want || int(c.Stats().Contradicted) != want {
-				t.Errorf("%s: the contradiction was reported %d times, want %d", effects, got, want)
+			if got := w.saw(retrysafe.EventContradicted); got != want || int(c.Stats().Contradicted) != want || c.Stats().Overtaken != 1 {
+				t.Errorf("%s, %s: the contradiction was reported %d times, want %d; counted %+v", effects, verdict.Finding, got, want, c.Stats())
 			}
 			must(t, heir.Complete(t.Context(), answer("heir's")))
 		})
@@ -157,6 +163,36 @@ func TestReconcilerKeepsEvidenceFromTheNextOperation(t *testing.T) {
 			t.Errorf("the next operation is %s with %+v after evidence about the one before it", r.State, r.Result)
 		}
 	}
+}
+
+// A record that is gone, or that a transaction holds, when the evidence is there: that
+// contradicts nothing.
+func TestReconcilerWhoseRecordIsGone(t *testing.T) {
+	t.Parallel()
+	for _, why := range []error{retrysafe.ErrNotFound, retrysafe.ErrBusy} {
+		w := newWorld(t, retrysafe.Policy{})
+		w.unknown(t, retrysafe.EffectsUnprotected)
+		c := janitor.NewReconciler(&refusing{Store: w.mem, after: 1, why: why}, &says{verdict: janitor.Happened(answer("paid"), "ch_1")}, &janitor.ReconcilerOptions{Options: w.opts()})
+		once(t, c, 0)
+		if s := c.Stats(); s.Overtaken != 1 || s.Contradicted != 0 || s.Completed != 0 || w.saw(retrysafe.EventContradicted) != 0 {
+			t.Errorf("%v: counted %+v", why, s)
+		}
+		w.is(t, retrysafe.StateUnknown)
+	}
+}
+
+// refusing is a store that refuses swaps after so many.
+type refusing struct {
+	retrysafe.Store
+	after int
+	why   error
+}
+
+func (s *refusing) Swap(ctx context.Context, next retrysafe.Write) (retrysafe.Record, error) {
+	if s.after--; s.after < 0 {
+		return retrysafe.Record{}, s.why
+	}
+	return s.Store.Swap(ctx, next)
 }
 
 // Of many nodes one settles each record, and what is settled is not asked about.

@@ -3,6 +3,7 @@ package janitor_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -219,6 +220,99 @@ func TestReaperThatCannotBuryDeletesNothing(t *testing.T) {
 		once(t, r, 2)
 		w.is(t, retrysafe.StateExpired)
 	})
+}
+
+// A list that fails ends the pass before anything is deleted, whichever list it is.
+func TestReaperThatCannotListDeletesNothing(t *testing.T) {
+	t.Parallel()
+	for list := 1; list <= 4; list++ { // the clock, the answers, what needs no tombstone, answers that are due since
+		w := newWorld(t, retrysafe.Policy{})
+		put(t, w.mem, record("running", retrysafe.StateInProgress, time.Hour))
+		w.fault.Plan(faultstore.FailOnce(faultstore.List, list, faultstore.LoseRequest))
+		r := reaper(w.fault, janitor.ReaperOptions{Tombstone: time.Hour})
+		if n, err := r.RunOnce(t.Context()); n != 0 || !errors.Is(err, faultstore.ErrInjected) || r.Stats().Failures != 1 {
+			t.Errorf("list %d fails: RunOnce = %d, %v", list, n, err)
+		}
+		if n := w.fault.Count(faultstore.Purge); n != 0 {
+			t.Errorf("list %d fails, and yet there are %d purges", list, n)
+		}
+	}
+}
+
+// An answer whose retention ends during a pass gets its tombstone in the next one.
+func TestReaperBuriesWhatBecomesDueMeanwhile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, retrysafe.Policy{})
+		put(t, w.mem, record("key", retrysafe.StateCompleted, time.Second))
+		put(t, w.mem, record("unknown for long", retrysafe.StateUnknown, 0))
+		w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if s.Op == faultstore.List && s.N == 3 { // the answers that are due were listed
+				time.Sleep(time.Second)
+			}
+			return faultstore.None
+		})
+		r := reaper(w.fault, janitor.ReaperOptions{Tombstone: time.Hour})
+		once(t, r, 0)
+		w.is(t, retrysafe.StateCompleted)
+		w.fault.Plan(nil)
+		once(t, r, 1)
+		w.is(t, retrysafe.StateExpired)
+	})
+}
+
+// purges is a store that notes the limits of its purges.
+type purges struct {
+	retrysafe.Store
+	limits []int
+}
+
+func (s *purges) Purge(ctx context.Context, limit int) (int, error) {
+	s.limits = append(s.limits, limit)
+	return s.Store.Purge(ctx, limit)
+}
+
+// With tombstones no more is purged than needs none. When no record is due, what the store
+// has beside records may be.
+func TestReaperPurgesNoMoreThanNeedsNoTombstone(t *testing.T) {
+	t.Parallel()
+	s := &purges{Store: memstore.New(nil)}
+	put(t, s, record("retryable", retrysafe.StateRetryable, 0))
+	put(t, s, record("old tombstone", retrysafe.StateExpired, 0))
+	r := reaper(s, janitor.ReaperOptions{Tombstone: time.Hour})
+	once(t, r, 2)
+	once(t, r, 0)
+	if len(s.limits) != 2 || s.limits[0] != 2 || s.limits[1] < 100 {
+		t.Errorf("it purged %d", s.limits)
+	}
+	put(t, s, record("answered", retrysafe.StateCompleted, 0))
+	once(t, reaper(s, janitor.ReaperOptions{Tombstone: -time.Hour}), 1) // as without tombstones
+	if left, err := s.List(t.Context(), retrysafe.Query{}); err != nil || len(left) != 0 {
+		t.Errorf("%d records are left, %v", len(left), err)
+	}
+}
+
+// A store whose clock is far ahead says of answers that they are due, and may be wrong:
+// nothing is deleted until the clocks agree.
+func TestReaperDoesNotBelieveAClockThatIsAhead(t *testing.T) {
+	t.Parallel()
+	for _, tombstone := range []time.Duration{0, time.Hour} {
+		for _, ahead := range []time.Duration{time.Minute, time.Hour} {
+			s := memstore.New(&memstore.Options{Now: func() time.Time { return time.Now().Add(ahead) }})
+			put(t, s, record("key", retrysafe.StateCompleted, 0))
+			r := reaper(s, janitor.ReaperOptions{Tombstone: tombstone})
+			if ahead == time.Minute {
+				once(t, r, 1)
+				continue
+			}
+			if n, err := r.RunOnce(t.Context()); n != 0 || err == nil || !strings.Contains(err.Error(), "nothing is deleted") || r.Stats().Failures != 1 {
+				t.Errorf("RunOnce = %d, %v", n, err)
+			}
+			if got := load(t, s, "key"); got.State != retrysafe.StateCompleted {
+				t.Errorf("it is %s", got.State)
+			}
+		}
+	}
 }
 
 func TestReaperTellsWhatItDeletedBeforeItFailed(t *testing.T) {

@@ -99,7 +99,7 @@ func TestReconcilerSettlesByTheVerdict(t *testing.T) {
 			stats: janitor.ReconcilerStats{Asked: 1, Released: 1}, kind: retrysafe.EventResolved, note: "tombstone placed: cancelled"},
 		"still unknown": {verdict: janitor.StillUnknown("ask later"), state: retrysafe.StateUnknown,
 			stats: janitor.ReconcilerStats{Asked: 1, StillUnknown: 1}, kind: retrysafe.EventInquired, note: "ask later"},
-		"error": {verdict: janitor.Happened(answer("never mind"), ""), err: errors.New("502 from the provider"), state: retrysafe.StateUnknown,
+		"error": {verdict: retrysafe.Evidence{Finding: retrysafe.FindingHappened, Result: answer("never mind"), ProviderRef: "ch_1"}, err: errors.New("502 from the provider"), state: retrysafe.StateUnknown,
 			stats: janitor.ReconcilerStats{Asked: 1, ResolverErrors: 1, StillUnknown: 1}, kind: retrysafe.EventInquired, note: "502 from the provider"},
 		"an answer that is none": {verdict: janitor.Happened(retrysafe.Result{}, "ch_1"), state: retrysafe.StateUnknown,
 			stats: janitor.ReconcilerStats{Asked: 1, StillUnknown: 1}, kind: retrysafe.EventInquired, note: "needs the answer"},
@@ -117,6 +117,9 @@ func TestReconcilerSettlesByTheVerdict(t *testing.T) {
 				stats.Passes = janitor.Passes{}
 				if stats != c.stats {
 					t.Errorf("counted %+v, want %+v", stats, c.stats)
+				}
+				if got := w.record(t).ProviderRef; got != c.verdict.ProviderRef {
+					t.Errorf("the provider's id is %q", got)
 				}
 				if w.saw(c.kind) != 1 {
 					t.Errorf("no event %s was reported", c.kind)
@@ -231,6 +234,71 @@ func TestReconcilerTellsAStoreThatFails(t *testing.T) {
 		}
 		w.is(t, retrysafe.StateUnknown)
 	}
+}
+
+// Evidence that the store does not take is reported, and the record is asked about again.
+func TestReconcilerTellsAStoreThatFailsAfterTheQuestion(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, retrysafe.Policy{})
+		w.unknown(t, retrysafe.EffectsUnprotected)
+		w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if s.Op == faultstore.Swap && s.N > 1 {
+				return faultstore.LoseRequest
+			}
+			return faultstore.None
+		})
+		resolver := &says{verdict: janitor.Happened(answer("paid"), "ch_1")}
+		c := janitor.NewReconciler(w.fault, resolver, &janitor.ReconcilerOptions{Options: w.opts()})
+		if n, err := c.RunOnce(t.Context()); n != 0 || !errors.Is(err, faultstore.ErrInjected) || resolver.n.Load() != 1 || c.Stats().Completed != 0 {
+			t.Errorf("RunOnce = %d, %v, asked %d times", n, err, resolver.n.Load())
+		}
+		w.is(t, retrysafe.StateUnknown)
+		w.fault.Plan(nil)
+		time.Sleep(time.Minute)
+		once(t, c, 1)
+		w.replays(t, 201, "paid")
+	})
+}
+
+// A node that stops takes no further questions: another node would have to wait until the
+// time for them is over.
+func TestReconcilerThatStopsClaimsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, retrysafe.Policy{})
+	for i := range 5 {
+		put(t, w.mem, record(key(i), retrysafe.StateUnknown, 0))
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	resolver := &says{verdict: janitor.Happened(answer("paid"), "")}
+	c := w.reconciler(meanwhile(resolver.verdict, stop), janitor.ReconcilerOptions{Options: janitor.Options{Workers: 1}})
+	if n, err := c.RunOnce(ctx); n != 1 || !errors.Is(err, context.Canceled) {
+		t.Errorf("RunOnce = %d, %v", n, err)
+	}
+	once(t, w.reconciler(resolver, janitor.ReconcilerOptions{}), 4)
+}
+
+// If the store took so long that another node may have the question by now, it is not asked.
+func TestReconcilerDoesNotAskWhenItsTimeIsOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, retrysafe.Policy{})
+		w.unknown(t, retrysafe.EffectsUnprotected)
+		w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if s.Op == faultstore.Swap {
+				time.Sleep(time.Minute)
+			}
+			return faultstore.None
+		})
+		o := janitor.ReconcilerOptions{Options: w.opts(), Timeout: 5 * time.Second}
+		o.StoreTimeout = time.Hour
+		resolver := &says{verdict: janitor.Tombstoned("cancelled")}
+		c := janitor.NewReconciler(w.fault, resolver, &o)
+		once(t, c, 0)
+		if resolver.n.Load() != 0 || c.Stats().Overtaken != 1 || c.Stats().Asked != 0 {
+			t.Errorf("it was asked %d times, counted %+v", resolver.n.Load(), c.Stats())
+		}
+	})
 }
 
 // What an operator has is not asked about, also when it is due.

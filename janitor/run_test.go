@@ -162,6 +162,28 @@ func TestRunRefusesWhatCannotWork(t *testing.T) {
 	must(t, janitor.Run(t.Context()))
 }
 
+// Each duty runs as often as it is told, or by default.
+func TestScheduleIsTheOptions(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	for _, every := range []time.Duration{0, 7 * time.Second, time.Hour} {
+		o := janitor.Options{Every: every}
+		for d, byDefault := range map[janitor.Duty]time.Duration{
+			janitor.NewSweeper(s, &o): 2 * time.Second,
+			janitor.NewReconciler(s, janitor.Resolvers{}, &janitor.ReconcilerOptions{Options: o}): 30 * time.Second,
+			janitor.NewReaper(s, &janitor.ReaperOptions{Options: o}):                              time.Minute,
+		} {
+			want := every
+			if want == 0 {
+				want = byDefault
+			}
+			if got := d.Schedule(); got.Every != want {
+				t.Errorf("the %s runs every %v, want %v", got.Name, got.Every, want)
+			}
+		}
+	}
+}
+
 // All duties together, on three nodes at once, over one store.
 func TestRunOnEveryNode(t *testing.T) {
 	t.Parallel()

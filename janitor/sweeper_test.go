@@ -63,8 +63,9 @@ func TestSweeperGoesByTheRecordsOwnPolicy(t *testing.T) {
 			if stats != c.stats {
 				t.Errorf("counted %+v, want %+v", stats, c.stats)
 			}
-			if w.saw(retrysafe.EventLapsed) != 1 {
-				t.Error("no event reports the lapse")
+			if e := w.events; len(e) != 1 || e[0].Kind != retrysafe.EventLapsed || e[0].Ref != got.Ref || e[0].Revision != got.Revision ||
+				e[0].State != got.State || e[0].Operation != got.Operation || e[0].Attempt != got.Attempt {
+				t.Errorf("the events are %+v", e)
 			}
 			once(t, s, 0)
 		})
@@ -246,6 +247,35 @@ func TestSweeperLeavesWhatItCannotRead(t *testing.T) {
 	}
 	if strings.Count(out.String(), "cannot read") != 1 {
 		t.Errorf("it is said once when it changes, but the log says %s", out)
+	}
+}
+
+// A walk that goes on where the one before it was broken off has not seen all records, and
+// does not say how many of all cannot be read.
+func TestUnreadableIsOfAWholeWalk(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, retrysafe.Policy{})
+	r := record(key(0), retrysafe.StateInProgress, 0)
+	r.Version = retrysafe.RecordVersion + 1
+	put(t, w.mem, r)
+	out := &logs{}
+	s := janitor.NewSweeper(w.fault, &janitor.Options{Logger: out.logger(), Workers: 1})
+	once(t, s, 0)
+	for i := range 30 {
+		put(t, w.mem, record(key(i+1), retrysafe.StateInProgress, 0))
+	}
+	w.fault.Plan(func(st faultstore.Step) faultstore.Fault {
+		if st.Op == faultstore.Swap && st.Write.Key <= key(10) {
+			return faultstore.LoseRequest
+		}
+		return faultstore.None
+	})
+	if _, err := s.RunOnce(t.Context()); err == nil {
+		t.Error("the walk was not broken off")
+	}
+	once(t, s, 20)
+	if n := s.Stats().Unreadable; n != 1 || strings.Count(out.String(), "cannot read") != 1 {
+		t.Errorf("%d records cannot be read; the log says %s", n, out)
 	}
 }
 

@@ -255,8 +255,9 @@ func TestBatchLeavesWhatIsInFlight(t *testing.T) {
 	lapsed := in(retrysafe.StateInProgress, "lapsed")
 	lapsed.Term = -time.Second
 	put(t, s, lapsed)
+	put(t, s, in(retrysafe.StateAccepted, "waits for a worker"))
 	d := newDesk(t, s, nil)
-	for states, want := range map[retrysafe.State]int{0: 0, retrysafe.StateInProgress: 1} {
+	for states, want := range map[retrysafe.State]int{0: 0, retrysafe.StateInProgress: 1, retrysafe.StateAccepted: 0} {
 		b := operator.Batch{By: anna, Why: "w", Verb: "release"}
 		if states != 0 {
 			b.Filter.States = []retrysafe.State{states}
@@ -265,6 +266,33 @@ func TestBatchLeavesWhatIsInFlight(t *testing.T) {
 		must(t, err)
 		if sel.Count != want {
 			t.Errorf("with the state %s it selects %d, want %d", states, sel.Count, want)
+		}
+	}
+}
+
+// For a quarantine Since and Until are about the last write, for other verbs about the
+// creation.
+func TestBatchSelectsByTime(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	clock := &clock{now: began}
+	s := memstore.New(&memstore.Options{Now: clock.Now})
+	unknown, retryable := put(t, s, in(retrysafe.StateUnknown, "unknown")), put(t, s, in(retrysafe.StateRetryable, "retryable"))
+	clock.Advance(24 * time.Hour)
+	for _, r := range []retrysafe.Record{unknown, retryable} {
+		w := r.Update()
+		w.Term = time.Hour
+		_, err := s.Swap(t.Context(), w)
+		must(t, err)
+	}
+	d := newDesk(t, s, nil)
+	for verb, want := range map[string][2]int{"release": {1, 0}, "quarantine": {0, 1}} {
+		for i, f := range []operator.Filter{{Until: began.Add(time.Hour)}, {Since: began.Add(time.Hour)}} {
+			sel, err := d.Select(t.Context(), operator.Batch{By: anna, Why: "w", Verb: verb, Filter: f})
+			must(t, err)
+			if sel.Count != want[i] {
+				t.Errorf("%s %+v selects %d, want %d", verb, f, sel.Count, want[i])
+			}
 		}
 	}
 }
@@ -439,6 +467,9 @@ func TestFilterByContent(t *testing.T) {
 		other := failedWith("POST /charges", 500, "other")
 		other.Scope = "acct_12"
 		first := put(t, s, other)
+		timeout := in(retrysafe.StateUnknown, "timeout")
+		timeout.Scope, timeout.Reason = "acct_3", "read tcp 127.0.0.1:40001->127.0.0.1:9000: i/o timeout"
+		put(t, s, timeout)
 		d := newDesk(t, s, nil)
 		for name, c := range map[string]struct {
 			f    operator.Filter
@@ -451,6 +482,8 @@ func TestFilterByContent(t *testing.T) {
 			"asterisk":         {operator.Filter{Operation: "* /*s", Status: 502}, 1},
 			"asterisk in none": {operator.Filter{Operation: "PUT*"}, 0},
 			"reason":           {operator.Filter{Reason: "the handler answered 502"}, 1},
+			"part of a reason": {operator.Filter{Reason: "*answered 502"}, 1},
+			"exact reason":     {operator.Filter{Reason: "read *:40001->*: i/o timeout"}, 1}, // its kind has no port
 			"status":           {operator.Filter{Status: 500}, 6},
 			"since":            {operator.Filter{Since: first.CreatedAt.Add(time.Hour)}, 0},
 			"until":            {operator.Filter{Until: first.CreatedAt.Add(-time.Hour)}, 0},

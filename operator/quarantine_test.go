@@ -74,7 +74,7 @@ func TestW38_RestoredBackupIsQuarantined(t *testing.T) {
 	}
 	entry, err := d.Quarantine(t.Context(), restored)
 	must(t, err)
-	if entry.Report == nil || *entry.Report != survey || entry.Outcome != operator.StatusDone {
+	if entry.Report == nil || *entry.Report != survey || entry.Outcome != operator.StatusDone || entry.By != anna || entry.Why != restored.Why || entry.Verb != "quarantine" {
 		t.Errorf("entry %+v", entry)
 	}
 	for _, key := range []string{"in flight", "lives through it", "retryable", "accepted", "unknown"} {
@@ -234,6 +234,42 @@ func TestQuarantineGoesOnWhereItStopped(t *testing.T) {
 			t.Errorf("%d are left, %v", len(left), err)
 		}
 	})
+}
+
+// A quarantine that a store fails has not ended, and does not say that it has.
+func TestQuarantineThatFailsIsOpen(t *testing.T) {
+	t.Parallel()
+	below := memstore.New(nil)
+	s := faultstore.New(below)
+	for i := range 10 {
+		put(t, below, in(retrysafe.StateRetryable, key(i)))
+	}
+	d := newDesk(t, s, nil)
+	who := restored
+	who.ID = "3-a-m"
+	for _, op := range []faultstore.Op{faultstore.Swap, faultstore.List} {
+		s.Plan(func(step faultstore.Step) faultstore.Fault {
+			if step.Op == op && (op == faultstore.List || step.Write.Key == key(7)) {
+				return faultstore.LoseRequest
+			}
+			return faultstore.None
+		})
+		if e, err := d.Quarantine(t.Context(), who); !errors.Is(err, faultstore.ErrInjected) || e.Outcome != operator.StatusOpen {
+			t.Errorf("%s fails: %+v, %v", op, e, err)
+		}
+		if _, err := d.Survey(t.Context(), who); (err != nil) != (op == faultstore.List) {
+			t.Errorf("%s fails: a survey says %v", op, err)
+		}
+		if _, err := d.Groups(t.Context(), operator.Filter{}); (err != nil) != (op == faultstore.List) {
+			t.Errorf("%s fails: groups say %v", op, err)
+		}
+	}
+	s.Plan(nil)
+	e, err := d.Quarantine(t.Context(), who)
+	must(t, err)
+	if e.Outcome != operator.StatusDone || load(t, below, retrysafe.Ref{Scope: "acct_1", Key: key(7)}).State != retrysafe.StateUnknown {
+		t.Errorf("%+v", e)
+	}
 }
 
 // Steps that are lost are sent again; a record that a client has moved meanwhile is

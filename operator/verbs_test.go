@@ -3,6 +3,7 @@ package operator_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -304,12 +305,13 @@ func TestIncompleteActionsAreInvalid(t *testing.T) {
 	s := memstore.New(nil)
 	d := newDesk(t, s, nil)
 	r := put(t, s, in(retrysafe.StateUnknown, "k"))
-	long := string(make([]byte, 500))
+	long := strings.Repeat("a", 500)
 	for name, spoil := range map[string]func(*operator.Action){
 		"nobody":              func(a *operator.Action) { a.By = " " },
 		"no reason":           func(a *operator.Action) { a.Why = "" },
 		"a long reason":       func(a *operator.Action) { a.Why = long },
 		"a reason in lines":   func(a *operator.Action) { a.Why = "one\ntwo" },
+		"a reason in Latin-1": func(a *operator.Action) { a.Why = "gepr\xfcft" },
 		"no record":           func(a *operator.Action) { a.Ref = retrysafe.Ref{} },
 		"no revision":         func(a *operator.Action) { a.Revision = 0 },
 		"an ID with a blank":  func(a *operator.Action) { a.ID = "a b" },

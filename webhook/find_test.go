@@ -50,7 +50,23 @@ func TestKeyIsFoundByTheProvidersID(t *testing.T) {
 		d.put(retrysafe.Record{State: retrysafe.StateUnknown, ProviderRef: "pay-1"})
 		d.deliver("evt-1", paid("pay-1"), 200, "settled")
 		d.want(retrysafe.StateCompleted, "as reported by evt-1")
+		d.put(retrysafe.Record{Ref: retrysafe.Ref{Scope: scope, Key: "another"}, State: retrysafe.StateUnknown, ProviderRef: "pay-2"})
+		d.deliver("evt-2", refused("pay-2"), 200, "settled")
 	})
+}
+
+// A record at the end of a page is one record: no search reads it twice.
+func TestRecordAtTheEndOfAPageIsFoundOnce(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, memstore.New(nil), nil, nil)
+	d.crowd(499)
+	last := retrysafe.Ref{Scope: "tenant-99", Key: key}
+	d.put(retrysafe.Record{Ref: last, State: retrysafe.StateUnknown, ProviderRef: "pay-1"})
+	d.put(retrysafe.Record{Ref: retrysafe.Ref{Scope: "tenant-999", Key: key}, State: retrysafe.StateUnknown, ProviderRef: "pay-2"})
+	d.deliver("evt-1", paid("pay-1"), 200, "settled")
+	if r, err := d.store.Load(t.Context(), last); err != nil || r.State != retrysafe.StateCompleted {
+		t.Errorf("it is %s, %v", r.State, err)
+	}
 }
 
 // Also by its id, success after Retryable is an alarm, and anything else is nothing.
@@ -97,6 +113,8 @@ func TestSearchIsBounded(t *testing.T) {
 	event := paid("pay-1")
 	event.Scope = scope
 	d.deliver("evt-1", event, 200, "settled") // one tenant's are few enough
+	d.put(retrysafe.Record{Ref: retrysafe.Ref{Scope: scope, Key: "another"}, State: retrysafe.StateUnknown, ProviderRef: "pay-2"})
+	newDesk(t, d.store, nil, &webhook.Options{MaxSearch: 1001}).deliver("evt-2", paid("pay-2"), 200, "settled") // nothing is left behind the last page
 }
 
 func TestKeyIsFoundByATableOfYours(t *testing.T) {

@@ -144,6 +144,32 @@ func TestHMACIsChecked(t *testing.T) {
 	}
 }
 
+// An id in the body is signed with it: the event is remembered by its id, also if the
+// provider has changed other bytes since.
+func TestSignedIDIsTheEvents(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, memstore.New(nil), nil, nil)
+	intake, err := webhook.New("signed", d.engine, webhook.HMAC{Secrets: []webhook.Secret{hmacSecret}, Header: "X-Signature", IDPointer: "/id"}, read, nil)
+	must(t, err)
+	d.put(retrysafe.Record{State: retrysafe.StateUnknown})
+	for i, c := range []struct {
+		body   string
+		status int
+	}{
+		{`{"id":"","Note":"no id"}`, 400},
+		{strings.Replace(string(happened().body()), "{", `{"id":"evt-1",`, 1), 200},
+		{strings.Replace(string(happened().body()), "{", `{"id":"evt-1","pending":0,`, 1), 200},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/hooks/signed", strings.NewReader(c.body))
+		r.Header.Set("X-Signature", signHMAC(hmacSecret, c.body))
+		w := httptest.NewRecorder()
+		intake.ServeHTTP(w, r)
+		if replayed := w.Header().Get("Idempotent-Replayed") != ""; w.Code != c.status || replayed != (i == 2) {
+			t.Errorf("%s got %d %s, replayed: %v", c.body, w.Code, w.Body, replayed)
+		}
+	}
+}
+
 // The signature does not cover the header with the id, so a recorded event is not taken
 // in again under another id: it may say that an attempt before this one did not happen.
 func TestRecordedEventUnderAnotherIDIsARedelivery(t *testing.T) {

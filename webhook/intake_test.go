@@ -184,16 +184,19 @@ func TestW57_SuccessAfterDeclineIsAnAlarm(t *testing.T) {
 			event  report
 			alarm  bool
 		}{
-			"success after decline":        {402, happened(), true},
-			"decline after success":        {201, declined(), true},
-			"success after a stored error": {500, happened(), true},
-			"nothing after success":        {201, report{Finding: retrysafe.FindingNotHappened}, true},
-			"success under another id":     {201, report{Finding: retrysafe.FindingHappened, Status: 201, ProviderRef: "pay-2"}, true},
-			"decline under another id":     {201, report{Finding: retrysafe.FindingDeclined, Status: 402, ProviderRef: "pay-2"}, false},
-			"success after success":        {201, report{Finding: retrysafe.FindingHappened, Status: 200, ProviderRef: "pay-1"}, false},
-			"decline after decline":        {402, declined(), false},
-			"nothing after decline":        {402, report{Finding: retrysafe.FindingNotHappened}, false},
-			"pending after decline":        {402, pending(), false},
+			"success after decline":         {402, happened(), true},
+			"decline after success":         {201, declined(), true},
+			"success after a stored error":  {500, happened(), true},
+			"success after a bad request":   {400, happened(), true},
+			"success after a redirect":      {399, happened(), false},
+			"nothing after success":         {201, report{Finding: retrysafe.FindingNotHappened}, true},
+			"success under another id":      {201, report{Finding: retrysafe.FindingHappened, Status: 201, ProviderRef: "pay-2"}, true},
+			"another success after decline": {402, report{Finding: retrysafe.FindingHappened, Status: 201, ProviderRef: "pay-2"}, false},
+			"decline under another id":      {201, report{Finding: retrysafe.FindingDeclined, Status: 402, ProviderRef: "pay-2"}, false},
+			"success after success":         {201, report{Finding: retrysafe.FindingHappened, Status: 200, ProviderRef: "pay-1"}, false},
+			"decline after decline":         {402, declined(), false},
+			"nothing after decline":         {402, report{Finding: retrysafe.FindingNotHappened}, false},
+			"pending after decline":         {402, pending(), false},
 		} {
 			d := newDesk(t, s, nil, nil)
 			ref := retrysafe.Ref{Scope: scope, Key: name}
@@ -306,8 +309,8 @@ func TestW57_OwnerAtWorkIsNotOvertaken(t *testing.T) {
 			event := happened()
 			event.Key = ref.Key
 			id := "evt-" + ref.Key
-			if w := d.deliver(id, event, 503, "key-in-flight"); w.Header().Get("Retry-After") == "" {
-				t.Error("there is no Retry-After")
+			if w := d.deliver(id, event, 503, "key-in-flight"); w.Header().Get("Retry-After") != "60" { // its lease is an hour
+				t.Errorf("Retry-After is %q", w.Header().Get("Retry-After"))
 			}
 			if state, _ := d.remembered(id); state == retrysafe.StateCompleted {
 				t.Error("the event is remembered as done")
@@ -346,7 +349,9 @@ func TestW57_LapsedRerunIsLeftAlone(t *testing.T) {
 	overStores(t, func(t *testing.T, s retrysafe.Store) {
 		d := newDesk(t, s, nil, nil)
 		d.put(retrysafe.Record{State: retrysafe.StateInProgress, Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun}, time.Nanosecond)
-		d.deliver("evt-1", happened(), 503, "key-in-flight")
+		if w := d.deliver("evt-1", happened(), 503, "key-in-flight"); w.Header().Get("Retry-After") != "1" { // its lease is over
+			t.Errorf("Retry-After is %q", w.Header().Get("Retry-After"))
+		}
 		d.want(retrysafe.StateInProgress, "")
 	})
 }
@@ -474,6 +479,32 @@ func TestReaderFaultsAreNotRemembered(t *testing.T) {
 			t.Errorf("the log has %s", log)
 		}
 	})
+}
+
+// The evidence that a reader found is noted in the record, with the event that it is from.
+func TestEvidenceIsNoted(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, memstore.New(nil), func(ctx context.Context, ev webhook.Event) (webhook.Statement, error) {
+		s, err := read(ctx, ev)
+		s.Evidence.Text = "charge.succeeded"
+		return s, err
+	}, nil)
+	d.put(retrysafe.Record{State: retrysafe.StateUnknown})
+	d.deliver("evt-1", happened(), 200, "settled")
+	if notes := d.load().Inquiry.Notes; len(notes) != 1 || !strings.Contains(notes[0].Text, "event evt-1: charge.succeeded") {
+		t.Errorf("noted %+v", notes)
+	}
+}
+
+// The bound of a body is the option's.
+func TestBodyIsBounded(t *testing.T) {
+	t.Parallel()
+	body := pending().body()
+	d := newDesk(t, memstore.New(nil), nil, &webhook.Options{MaxBody: int64(len(body))})
+	if w := d.send(signed(t, secret, "evt-1", time.Now(), append(body, ' '))); w.Code != 413 || d.reads.Load() != 0 {
+		t.Errorf("a byte too much got %d %s", w.Code, w.Body)
+	}
+	d.deliver("evt-1", pending(), 404, "no-such-key")
 }
 
 func TestEventsAboutNoKeyAreIgnored(t *testing.T) {

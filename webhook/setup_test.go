@@ -251,4 +251,9 @@ func (d *desk) saw(want ...retrysafe.EventKind) {
 	if got := d.seen.kinds(); !slices.Equal(got, want) {
 		d.t.Fatalf("the observer was told %v; want %v", got, want)
 	}
+	for _, e := range d.seen.events {
+		if e.Ref.Key == "" || e.Ref.Scope == "" || e.Operation != "POST /payments" || e.Attempt != 1 || e.Revision == 0 || e.State == 0 || (e.Err != nil) != (e.Kind == retrysafe.EventContradicted) {
+			d.t.Fatalf("the observer was told %+v", e)
+		}
+	}
 }

@@ -59,6 +59,15 @@ func TestStoresAnswersAreHeard(t *testing.T) {
 	}
 }
 
+// An alarm is raised once for each event, also if the record keeps changing.
+func TestAlarmIsRaisedOnce(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, stubborn{memstore.New(nil), nil, retrysafe.ErrConflict}, nil, nil)
+	d.put(retrysafe.Record{State: retrysafe.StateRetryable})
+	d.deliver("evt-1", happened(), 503, "key-in-flight")
+	d.saw(retrysafe.EventContradicted)
+}
+
 // An event that cannot be remembered is not read: it might be done twice in a row
 // for ever.
 func TestEventIsReservedFirst(t *testing.T) {

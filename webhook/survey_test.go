@@ -88,6 +88,12 @@ func TestObservedKeysAreFoundWithoutASearch(t *testing.T) {
 	d.about("evt-1", derived(ours)[0], retrysafe.FindingDeclined, 404, "no-such-key")
 	d.Observe(retrysafe.Event{Kind: retrysafe.EventReserved, Ref: ours})
 	d.Observe(retrysafe.Event{Kind: retrysafe.EventReserved, Ref: retrysafe.Ref{Scope: retrysafe.SystemScope("x"), Key: "1"}})
+	for i := range 10 {
+		d.Observe(retrysafe.Event{Kind: retrysafe.EventAccepted, Ref: retrysafe.Ref{Scope: scope, Key: fmt.Sprint(i)}})
+	}
+	if n := d.Known(); n != 2*11 {
+		t.Errorf("%d downstream keys are remembered", n)
+	}
 	d.fault.Plan(nil)
 	d.about("evt-1", derived(ours)[0], retrysafe.FindingDeclined, 200, "unchanged")
 	d.about("evt-2", derived(ours)[0], retrysafe.FindingHappened, 200, "contradicted")
@@ -154,6 +160,45 @@ func TestSearchesAreShared(t *testing.T) {
 	}
 }
 
+// listing is a store that calls a function before it lists.
+type listing struct {
+	retrysafe.Store
+	before func()
+}
+
+func (s listing) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
+	s.before()
+	return s.Store.List(ctx, q)
+}
+
+// Searches of different tenants that wait together: each is answered by a listing of its
+// own scope, and not by that of another one.
+func TestW73_SearchesOfManyTenants(t *testing.T) {
+	t.Parallel()
+	const tenants, events = 6, 4
+	var d *desk
+	together := sync.OnceFunc(func() { // the first listing waits until all events are there
+		for d.reads.Load() < tenants*events && t.Context().Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	d = newDesk(t, listing{memstore.New(nil), together}, nil, nil)
+	var all sync.WaitGroup
+	for i := range tenants * events {
+		ref := retrysafe.Ref{Scope: fmt.Sprint("tenant-", i%tenants), Key: fmt.Sprint("order-", i)}
+		d.put(retrysafe.Record{Ref: ref, State: retrysafe.StateUnknown, ProviderRef: fmt.Sprint("pay-", i/tenants)}) // the same ids in each
+		all.Go(func() {
+			event := paid(fmt.Sprint("pay-", i/tenants))
+			event.Scope = ref.Scope
+			d.deliver(fmt.Sprint("evt-", i), event, 200, "settled")
+			if r, err := d.store.Load(t.Context(), ref); err != nil || r.State != retrysafe.StateCompleted {
+				t.Errorf("%v is %s, %v", ref, r.State, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
 // A caller that gives up takes no search from others, and a search that fails fails
 // for the events that waited for it only.
 func TestSearchOutlivesItsCaller(t *testing.T) {
@@ -178,6 +223,8 @@ func TestEventsOfOtherOperationsAreRefused(t *testing.T) {
 	d.put(retrysafe.Record{State: retrysafe.StateUnknown})
 	d.deliver("evt-1", happened(), 500, "event-not-read")
 	d.want(retrysafe.StateUnknown, "")
+	own := newDesk(t, d.store, nil, &webhook.Options{Operations: []string{"POST /refunds", "POST /payments"}})
+	own.deliver("evt-1", happened(), 200, "settled")
 }
 
 // What a reader says about an event that it cannot use.
@@ -205,5 +252,6 @@ func TestReadersRefusals(t *testing.T) {
 		}
 	}
 	d := newDesk(t, memstore.New(nil), readDownstream, nil)
+	d.Observe(retrysafe.Event{Kind: retrysafe.EventReserved, Ref: ours}) // it is told, and derives nothing
 	d.about("evt-1", derived(ours)[0], retrysafe.FindingHappened, 500, "event-not-read")
 }

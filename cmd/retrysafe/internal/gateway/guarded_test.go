@@ -386,6 +386,21 @@ func TestExpectContinue(t *testing.T) {
 	}
 }
 
+// A route checks when a client first sent its request where its settings say so.
+func TestFirstSentIsCheckedWhereItIsSet(t *testing.T) {
+	t.Parallel()
+	firstSent := func(f config.FirstSent) func(*config.Settings) { return func(s *config.Settings) { s.FirstSent = f } }
+	b := setup(t, withRoutes(route("POST /ignored", firstSent(config.FirstSentIgnored)), route("POST /checked", firstSent(config.FirstSentChecked)),
+		route("POST /required", firstSent(config.FirstSentRequired))))
+	old := with("Idempotency-First-Sent", "Thu, 01 Jan 1970 00:00:00 GMT")
+	b.post(t, "/ignored", key+"1", `{}`, old).is(t, 201, `{"got":{}}`, false)
+	b.post(t, "/checked", key+"2", `{}`, old).refused(t, http.StatusPreconditionFailed, "first-sent-stale")
+	b.post(t, "/checked", key+"2", `{}`).is(t, 201, `{"got":{}}`, false)
+	b.post(t, "/required", key+"3", `{}`, old).refused(t, http.StatusPreconditionFailed, "first-sent-stale")
+	b.post(t, "/required", key+"3", `{}`).refused(t, http.StatusBadRequest, "first-sent-missing")
+	b.upstream.called(t, 2)
+}
+
 // A request that cannot be answered again is not switched to another protocol.
 func TestGuardedUpgradeIsNotPassedOn(t *testing.T) {
 	t.Parallel()

@@ -82,6 +82,45 @@ func TestConcurrencyOfARoute(t *testing.T) {
 	b.post(t, "/payments", other, `{}`).is(t, 201, `{"got":{}}`, false)
 }
 
+// A place is given back once, however many requests have had it: otherwise there would be
+// more of them each time.
+func TestPlacesAreGivenBackOnce(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		concurrency, inFlight, status int
+		code                          string
+	}{
+		{1, 0, http.StatusServiceUnavailable, "upstream-busy"},
+		{1, 9, http.StatusServiceUnavailable, "upstream-busy"},
+		{0, 1, http.StatusTooManyRequests, "too-many-in-flight"},
+		{9, 1, http.StatusTooManyRequests, "too-many-in-flight"},
+	} {
+		started, hold := make(chan struct{}), make(chan struct{})
+		b := setup(t, withRoutes(route("POST /payments", func(s *config.Settings) { s.Concurrency, s.Required = c.concurrency, false })),
+			func(b *bundle) { b.config.Limits.InFlight = c.inFlight },
+			answering(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("X-Slow") != "" {
+					close(started)
+					<-hold
+				}
+				created(w, r)
+			}))
+		for i := range 3 {
+			b.post(t, "/payments", key+strconv.Itoa(i), `{}`).is(t, 201, `{"got":{}}`, false)
+			b.do(t, b.request(t, http.MethodPost, "/payments", `{}`)).is(t, 201, `{"got":{}}`, false) // without a key
+		}
+		var slow sync.WaitGroup
+		slow.Go(func() { b.post(t, "/payments", key, `{}`, with("X-Slow", "yes")).is(t, 201, `{"got":{}}`, false) })
+		<-started
+		for i := range 3 {
+			b.post(t, "/payments", other+strconv.Itoa(i), `{}`).refused(t, c.status, c.code)
+		}
+		close(hold)
+		slow.Wait()
+		b.post(t, "/payments", other, `{}`).is(t, 201, `{"got":{}}`, false)
+	}
+}
+
 // A tenant that has all its requests at the upstream leaves room for the others.
 func TestW78_InFlightOfATenant(t *testing.T) {
 	t.Parallel()

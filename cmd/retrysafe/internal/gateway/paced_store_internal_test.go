@@ -69,6 +69,46 @@ func TestStepsOfOneConsumerDoNotCrowdTheStore(t *testing.T) {
 	})
 }
 
+// Each step gives its turn back, so that a consumer never waits for steps that have ended.
+func TestStepsGiveTheirTurnsBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := &Gateway{budget: admission.New(1<<30, 1<<30)}
+		s := g.paced(memstore.New(nil))
+		of := func(tenant string) context.Context {
+			return &proxied{Context: t.Context(), consumer: admission.ConsumerOf(tenant, netip.Addr{})}
+		}
+		_, _ = s.Load(of("another"), retrysafe.Ref{Scope: "another", Key: "key"})
+		began := time.Now()
+		for i := range 20 * runtime.GOMAXPROCS(0) {
+			w := retrysafe.Write{Term: time.Minute, Record: retrysafe.Record{
+				Ref: retrysafe.Ref{Scope: "many", Key: strconv.Itoa(i)}, Owner: retrysafe.Owner{1}, Attempt: 1,
+				State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion,
+			}}
+			r, err := s.Create(of("many"), w)
+			for _, size := range []int{1, 2 * largeAnswer} {
+				if err == nil {
+					w = r.Update()
+					w.Term = time.Minute
+					if size > largeAnswer {
+						w.State, w.Result = retrysafe.StateCompleted, &retrysafe.Result{Status: 200, Body: make([]byte, size)}
+					}
+					r, err = s.Swap(of("many"), w)
+				}
+			}
+			if err == nil {
+				_, err = s.Load(of("many"), w.Ref)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("one step after the other waited for %v", took)
+		}
+	})
+}
+
 // What a store can do beside its steps it can do behind the turns too, and nothing more.
 func TestPacedStoreIsAsCapable(t *testing.T) {
 	t.Parallel()

@@ -187,8 +187,12 @@ func TestOfferOfHTTP2IsNotPassedOn(t *testing.T) {
 		arrived <- r.Header
 		fmt.Fprint(w, "plain")
 	}))
-	for _, protocol := range []string{"h2c", "websocket, h2c", "TLS/1.0"} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/things", http.NoBody)
+	for _, protocol := range []string{"h2c", "websocket, h2c", "TLS/1.0", "websocket"} {
+		method := http.MethodGet
+		if protocol == "websocket" {
+			method = http.MethodDelete // a WebSocket begins with GET
+		}
+		r, err := http.NewRequestWithContext(t.Context(), method, b.url+"/things", http.NoBody)
 		must(t, err)
 		r.Header.Set("Connection", "Upgrade, HTTP2-Settings")
 		r.Header.Set("Upgrade", protocol)
@@ -232,6 +236,11 @@ func TestUpgradePasses(t *testing.T) {
 	if line, err := in.ReadString('\n'); line != "HELLO\n" || err != nil {
 		t.Errorf("got %q, %v", line, err)
 	}
+	must(t, conn.Close())
+	if x := b.last(t); x.Status != http.StatusSwitchingProtocols {
+		t.Errorf("the status is %d", x.Status)
+	}
+	b.upstream.called(t, 1)
 }
 
 // A body that the client breaks off is the client's failure, with an upgrade and without.

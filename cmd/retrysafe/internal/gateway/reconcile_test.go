@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/janitor"
 	"github.com/retrysafe/retrysafe/janitor/httpresolver"
 	"github.com/retrysafe/retrysafe/telemetry/otel"
 )
@@ -131,6 +133,21 @@ func TestStoppedGatewayEndsItsQuestions(t *testing.T) {
 	close(let)
 	must(t, <-ended)
 	b.is(t, key, retrysafe.StateCompleted)
+}
+
+// Each setting of the configuration is the reconciler's.
+func TestReconcilerHasItsSettings(t *testing.T) {
+	t.Parallel()
+	c := &config.Config{Reconcile: config.Reconcile{
+		Every: 1, Concurrency: 2, Timeout: 3, Pause: 4, MaxPause: 5, Tries: 6, BreakAfter: 7, BreakPause: 8, MaxBreakPause: 9,
+	}}
+	got := gateway.ReconcilerOptions(c, janitor.Options{Batch: 10})
+	want := janitor.ReconcilerOptions{
+		Options: janitor.Options{Every: 1, Workers: 2, Batch: 10}, Timeout: 3, Pause: 4, MaxPause: 5, Tries: 6, BreakAfter: 7, BreakPause: 8, MaxBreakPause: 9,
+	}
+	if !reflect.DeepEqual(*got, want) {
+		t.Errorf("got %+v, want %+v", *got, want)
+	}
 }
 
 // A configuration whose resolver cannot work makes no gateway.

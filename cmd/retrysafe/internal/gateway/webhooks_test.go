@@ -179,6 +179,19 @@ func TestEventsAreFoundByKeyAndTenant(t *testing.T) {
 	b.is(t, key, retrysafe.StateCompleted)
 }
 
+// In Stripe's profile quotes are a part of the key.
+func TestQuotedKeyOfAnEvent(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lost, hooked(func(w *config.Webhook) { w.Find = config.WebhookFind{Key: "/data/order", Tenant: "/data/shop"} }),
+		func(b *bundle) { b.config.Profile = "stripe" })
+	b.post(t, "/payments", key, `{"amount":1}`)
+	about := func(id, order string) string {
+		return fmt.Sprintf(`{"id":%q,"type":"payment.succeeded","data":{"id":"pi_7","shop":"acme","order":%q}}`, id, order)
+	}
+	b.deliver(t, "/hooks/pay", about("evt_1", `"`+key+`"`)).gets(t, 404, "no-such-key")
+	b.deliver(t, "/hooks/pay", about("evt_2", key)).gets(t, 200, "settled")
+}
+
 func TestEventsAreFoundByTheProvidersReference(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lost, hooked(), hooked(func(w *config.Webhook) {
@@ -217,6 +230,8 @@ func TestEventsThatLackSomething(t *testing.T) {
 	b.post(t, "/payments", key, `{"amount":1}`).refused(t, http.StatusBadGateway, "attempt-unknown")
 	b.deliver(t, "/hooks/pay", fmt.Sprintf(`{"id":"e1","type":"payment.succeeded","data":{"key":%q}}`, downstreamKey(key))).gets(t, 500, "event-not-read")
 	b.deliver(t, "/hooks/pay", `{"id":"e2","type":"payment.succeeded","data":{"id":"pi_7"}}`).gets(t, 404, "no-such-key")
+	b.deliver(t, "/hooks/pay", event("e4", "payment.processing", key)).gets(t, 200, "noted") // the record has the provider's id now
+	b.deliver(t, "/hooks/pay", `{"id":"e5","type":"payment.succeeded","data":{"id":"pi_7"}}`).gets(t, 404, "no-such-key")
 	b.deliver(t, "/hooks/pay", `{"id":"e3","type":"payment.succeeded","type":"payment.failed","data":{"id":"pi_7"}}`).gets(t, 500, "event-not-read")
 	b.is(t, key, retrysafe.StateUnknown)
 }

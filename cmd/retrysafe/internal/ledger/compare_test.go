@@ -289,3 +289,29 @@ func TestKindsHaveNames(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// Each kind is counted by a number of its own, and only what is pending is nothing wrong.
+func TestOnlyWhatIsPendingIsClean(t *testing.T) {
+	t.Parallel()
+	all := 0
+	for k := range new(ledger.Summary).Counts() {
+		all++
+		s := ledger.Summary{Complete: true}
+		for i := range reflect.TypeFor[ledger.Summary]().NumField() {
+			if reflect.TypeFor[ledger.Summary]().Field(i).Tag.Get("json") == k.String() {
+				reflect.ValueOf(&s).Elem().Field(i).SetInt(1)
+			}
+		}
+		for other, n := range s.Counts() {
+			if (n == 1) != (other == k) {
+				t.Errorf("with one %s there are %d %s", k, n, other)
+			}
+		}
+		if got, want := s.Clean(), strings.HasPrefix(k.String(), "pending"); got != want {
+			t.Errorf("with one %s Clean = %v", k, got)
+		}
+	}
+	if all != 10 {
+		t.Errorf("there are %d kinds", all)
+	}
+}

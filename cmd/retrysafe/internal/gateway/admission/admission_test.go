@@ -123,6 +123,26 @@ func TestOversizedRequestAloneIsLetThrough(t *testing.T) {
 	}
 }
 
+// One request alone is let through, whatever it needs, and also where there is room for one
+// request only. Requests that count for no consumer may use all there is.
+func TestLoneRequestIsLetThroughAtOnce(t *testing.T) {
+	t.Parallel()
+	b := admission.New(100, 1)
+	var large, other admission.Claim
+	for range 2 {
+		if limit := large.Open(b, "a", nowhere, 400); limit != admission.LimitNone {
+			t.Fatalf("refused for %q", limit)
+		}
+		if limit := other.Open(b, "b", nowhere, 0); limit != admission.LimitRequests {
+			t.Errorf("a second request gets %q", limit)
+		}
+		large.Close()
+	}
+	if held, _ := fill(admission.New(100, 1<<30), "", nowhere, 10); held != 100 {
+		t.Errorf("requests of no consumer got %d of 100", held)
+	}
+}
+
 // Whatever happens at once, nothing is lost and the budget is not exceeded.
 func TestBudgetUnderConcurrency(t *testing.T) {
 	t.Parallel()
@@ -188,12 +208,33 @@ func TestAccountsAreBounded(t *testing.T) {
 	b := admission.New(1<<30, 1<<30)
 	for i := range 20_000 {
 		var c admission.Claim
-		c.Open(b, fmt.Sprint("once", i), nowhere, 1)
+		c.Open(b, fmt.Sprint("once", i), netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 1)
 		c.Close()
 	}
-	if n := admission.Accounts(b); n > 64*64+64 {
+	if n := admission.Accounts(b); n > 2*(64*64+64) {
 		t.Errorf("%d accounts are kept", n)
 	}
+}
+
+// A consumer's account is not dropped while it holds something, however many consumers
+// there are: it would get its share once more.
+func TestAccountInUseIsKept(t *testing.T) {
+	t.Parallel()
+	b := admission.New(1200, 1<<30)
+	held, claims := fill(b, "a", nowhere, 10)
+	for i := range 10_000 {
+		var other admission.Claim
+		if limit := other.Open(b, fmt.Sprint("other", i), nowhere, 0); limit != admission.LimitNone {
+			t.Fatalf("refused for %q", limit)
+		}
+	}
+	var small admission.Claim
+	small.Open(b, "a", nowhere, 0)
+	small.Close()
+	if more, _ := fill(b, "a", nowhere, 10); more != 0 {
+		t.Errorf("a consumer that holds its share of %d got %d more", held, more)
+	}
+	closeAll(claims)
 }
 
 // A lone request costs no memory.
@@ -237,6 +278,13 @@ func TestContainerMemory(t *testing.T) {
 			"sys/fs/cgroup/system.slice/memory.max":                   file("1048576\n"),
 			"sys/fs/cgroup/system.slice/retrysafe.service/memory.max": file("max\n"),
 		}, 1 << 20},
+		"version 2, the group's own": {fstest.MapFS{
+			"proc/self/cgroup": file("0::/a/b\n"), "sys/fs/cgroup/a/memory.max": file("2097152\n"), "sys/fs/cgroup/a/b/memory.max": file("1048576\n"),
+		}, 1 << 20},
+		"version 1, beside the group of another controller": {fstest.MapFS{
+			"proc/self/cgroup": file("12:cpu,cpuacct:/x\n4:memory:/y\n"),
+			"sys/fs/cgroup/memory/x/memory.limit_in_bytes": file("1048576\n"), "sys/fs/cgroup/memory/y/memory.limit_in_bytes": file("2097152\n"),
+		}, 2 << 20},
 		"version 2 without a limit": {fstest.MapFS{
 			"proc/self/cgroup": file("0::/a\n"), "sys/fs/cgroup/a/memory.max": file("max\n"),
 		}, 0},
@@ -266,6 +314,7 @@ func TestAddress(t *testing.T) {
 		"192.0.2.1:5000":              "192.0.2.1",
 		"[::ffff:192.0.2.1]:5000":     "192.0.2.1",
 		"[2001:db8:1:2:3:4:5:6]:5000": "2001:db8:1:2::",
+		"[2001:db8:1:3:ffff::6]:5000": "2001:db8:1:3::",
 		"[fe80::1%eth0]:5000":         "fe80::",
 		"handoff":                     "invalid IP",
 	} {

@@ -73,6 +73,28 @@ func TestLargeWorkTakesTurns(t *testing.T) {
 	})
 }
 
+// A consumer whose one step takes long is at work: the large work of others takes turns.
+func TestLargeWorkTakesTurnsBesideALongStep(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := admission.New(1<<30, 1<<30)
+		many, other := admission.ConsumerOf("many", netip.Addr{}), admission.ConsumerOf("other", netip.Addr{})
+		if !b.BeginStep(other) {
+			t.Fatal("there is no turn")
+		}
+		defer b.EndStep(other)
+		time.Sleep(2 * time.Second)
+		for range max(1, runtime.GOMAXPROCS(0)/2) {
+			defer b.Turn(many, time.Minute)()
+		}
+		began := time.Now()
+		b.Turn(many, time.Second)()
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("one too many waited %v", took)
+		}
+	})
+}
+
 // While others are at work too, a consumer has few steps at the store at a time; the rest
 // of its steps wait in the order of their arrival, up to a limit. A consumer that is
 // alone is not bound.
@@ -103,6 +125,8 @@ func TestStepsOfOneConsumerTakeTurns(t *testing.T) {
 			b.EndStep(many)
 		}()
 		begin("one that gets the turn of another", many, 100*time.Millisecond, true)
+		time.Sleep(1100 * time.Millisecond)
+		begin("one too many beside a step that takes long", many, 250*time.Millisecond, false)
 		b.EndStep(other)
 		time.Sleep(1100 * time.Millisecond)
 		for range 3 * most {

@@ -54,6 +54,8 @@ var answers = []string{
 	"HTTP/1.1 2000 OK\r\nContent-Length: 4\r\n\r\ndone",
 	"HTTP/1.1 000 None\r\nContent-Length: 4\r\n\r\ndone",
 	"HTTP/1.1 999 \r\nContent-Length: 4\r\n\r\ndone",
+	"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nTRANSFER-ENCODING: chunked\r\n\r\n4\r\ndone\r\n0\r\n\r\n",
+	"HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\n",
 	"HTTP/2.0 200 OK\r\nContent-Length: 4\r\n\r\ndone",
 	"220 ready\r\n\r\n",
 }
@@ -64,6 +66,7 @@ func FuzzAnswerIsReadAsNetHTTPDoes(f *testing.F) {
 	for i, text := range answers {
 		hammer.Add(f, []byte(text), i%5 == 4)
 	}
+	hammer.Add(f, []byte("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"), true)
 	hammer.Fuzz(f, func(t *testing.T, data []byte, head bool) {
 		r := &http.Request{Method: http.MethodGet}
 		if head {

@@ -17,6 +17,8 @@ func TestHeadIsNetHTTPs(t *testing.T) {
 	for name, change := range map[string]func(*http.Request){
 		"bare":       func(*http.Request) {},
 		"post":       func(r *http.Request) { r.Method = http.MethodPost },
+		"patch":      func(r *http.Request) { r.Method = http.MethodPatch },
+		"unknown":    func(r *http.Request) { r.Method, r.Body = http.MethodPost, io.NopCloser(strings.NewReader("body")) },
 		"own method": func(r *http.Request) { r.Method = "PURGE" },
 		"body":       func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(strings.NewReader("body")), 4 },
 		"chunks":     func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(strings.NewReader("body")), -1 },
@@ -74,6 +76,7 @@ func TestHeadIsNotRepaired(t *testing.T) {
 		"method":       {func(r *http.Request) { r.Method = "GET /a" }, errMethod},
 		"no method":    {func(r *http.Request) { r.Method = "" }, errMethod},
 		"space":        {func(r *http.Request) { r.URL.RawQuery = "a b" }, errTarget},
+		"delete":       {func(r *http.Request) { r.URL.RawQuery = "a\x7fb" }, errTarget},
 		"line":         {func(r *http.Request) { r.URL.Opaque = "/a\r\nX: b" }, errTarget},
 		"host":         {func(r *http.Request) { r.Host = "a\r\nX: b" }, errHost},
 		"host, path":   {func(r *http.Request) { r.Host = "a/b" }, errHost},

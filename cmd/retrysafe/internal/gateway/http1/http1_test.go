@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/http1"
@@ -397,6 +398,30 @@ func TestKeptConnections(t *testing.T) {
 	client.CloseIdle()
 	s.Close()
 	s.conns.Wait() // the server sees that the client closes what has rested too long
+}
+
+// A reader may return the end of a body with its last bytes.
+func TestEndOfABodyWithItsLastBytes(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil, func(c net.Conn, in *bufio.Reader) {
+		for {
+			_, body, ok := readRequest(in)
+			if !ok {
+				return
+			}
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n%6d", len(body))
+		}
+	})
+	client := s.client(t)
+	for _, length := range []int{10_000, 100_000} { // in one write, and in several
+		for _, announced := range []int64{int64(length), -1} {
+			r := request(t, http.MethodPost, iotest.DataErrReader(strings.NewReader(strings.Repeat("x", length))))
+			r.ContentLength = announced
+			if _, body, _, err := do(client, &http1.Call{Request: r}); err != nil || body != fmt.Sprintf("%6d", length) {
+				t.Errorf("of %d bytes, announced as %d, %s arrived, %v", length, announced, body, err)
+			}
+		}
+	}
 }
 
 // Where there is no connection, or no request that could be sent, nothing was sent.

@@ -23,6 +23,7 @@ func TestPlainRequestsPass(t *testing.T) {
 		{"length with zeros", "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 002\r\n\r\nhi", "/a hi"},
 		{"empty and odd values", "GET /a HTTP/1.1\r\nHost: a\r\nX:\r\nY: \t a\tb \r\nZ: caf\xc3\xa9 \xff\r\n\r\n", "/a "},
 		{"all of a name's characters", "GET /a HTTP/1.1\r\nHost: a\r\n!#$%&'*+-.^_`|~09AZaz: a\r\n\r\n", "/a "},
+		{"names as long as those of the framing", "GET /a HTTP/1.1\r\nHost: a\r\nMaximum-Length: none\r\nContent-Digest: none\r\nAccepted-Encoding: gzip\r\nTransfer-Priority: low\r\n\r\n", "/a "},
 		{"every line that is allowed", headers200("/a"), "/a "},
 		{"largest head", head64K("/a"), "/a "},
 		{"length of 0", "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", "/a "},

@@ -117,6 +117,7 @@ var offences = []offence{
 
 	{name: "empty line first", request: "\r\nGET /bad HTTP/1.1\r\nHost: a\r\n\r\n", detail: "request line"},
 	{name: "space first", request: " GET /bad HTTP/1.1\r\nHost: a\r\n\r\n", detail: "request line"},
+	{name: "no method", request: " /bad HTTP/1.1\r\nHost: a\r\n\r\n", detail: "request line"},
 	{name: "NUL first", request: "\x00GET /bad HTTP/1.1\r\nHost: a\r\n\r\n", detail: "request line"},
 	{name: "two spaces before target", request: "GET  /bad HTTP/1.1\r\nHost: a\r\n\r\n", detail: "request line"},
 	{name: "two spaces before version", request: "GET /bad  HTTP/1.1\r\nHost: a\r\n\r\n", detail: "request line"},

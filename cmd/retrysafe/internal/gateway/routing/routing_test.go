@@ -207,6 +207,16 @@ func TestFindReturnsTheRoutesOfAllReadings(t *testing.T) {
 		"/off/../../pay":                     {0, 1, 2, -1}, // above the root: it may be anything
 		"/off/%00":                           {0, 1, 2, -1},
 		"/off/%c0%ae%c0%ae/pay":              {0, 1, 2, -1},
+		"/off/%c1%9c":                        {0, 1, 2, -1},
+		"/off/%e0%9f%bf":                     {0, 1, 2, -1},
+		"/off/%e0%a0%80":                     {0},
+		"/off/%f0%8f%bf%bf":                  {0, 1, 2, -1},
+		"/off/%f0%90%80%80":                  {0},
+		"/off/%1f":                           {0, 1, 2, -1},
+		"/off/%7f":                           {0, 1, 2, -1},
+		"/off/..":                            {0, -1},
+		"/pay/.":                             {-1, 1}, // with a slash at the end, which means nothing to many servers
+		"/off/abecde/pay;v=1.0":              {0},
 		"/off/%":                             {0},
 		"/off/" + strings.Repeat("a;", 3000): {0, 1, 2, -1},
 	} {

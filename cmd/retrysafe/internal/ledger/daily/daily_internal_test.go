@@ -330,6 +330,46 @@ func TestDaysFollowTheTimeZone(t *testing.T) {
 	}
 }
 
+// The time of a day has minutes, and is UTC's unless a zone is named.
+func TestTimeOfADayHasMinutes(t *testing.T) {
+	t.Parallel()
+	j := &Job{At: 6*time.Hour + 45*time.Minute}
+	due := time.Date(2026, 3, 2, 6, 45, 0, 0, time.UTC)
+	if day, next := j.latestDue(due.Add(-1)); day != (Day{2026, time.February, 28}) || !next.Equal(due) {
+		t.Errorf("before its time the latest day is %s, and the next is due at %s", day, next)
+	}
+	if day, next := j.latestDue(due); day != (Day{2026, time.March, 1}) || !next.Equal(due.Add(24*time.Hour)) {
+		t.Errorf("at its time the latest day is %s, and the next is due at %s", day, next)
+	}
+}
+
+// A job that cannot work is refused at the start; one that is never due is left out.
+func TestJobsThatCannotWork(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	for text, spoil := range map[string]func(*Job){
+		"needs a name":        func(j *Job) { j.Name = "" },
+		"name the operations": func(j *Job) { j.Ours.Operations = nil },
+		"is negative":         func(j *Job) { j.Tolerance = -1 },
+		"time of their rows":  func(j *Job) { j.Tolerance, j.Theirs.Columns.Time = time.Hour, "" },
+		"is not one of a day": func(j *Job) { j.At = 24 * time.Hour },
+		"ledger bank: ":       func(j *Job) { j.Theirs = feed.Feed{} },
+	} {
+		j := p.job()
+		spoil(j)
+		if _, err := New(memstore.New(nil), []*Job{p.job(), j}, nil); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("got %v, want an error that says %q", err, text)
+		}
+	}
+	never := p.job()
+	never.At = -1
+	d, err := New(memstore.New(nil), []*Job{never, p.job()}, nil)
+	must(t, err)
+	if n := len(d.Stats()); n != 1 {
+		t.Errorf("%d jobs are due", n)
+	}
+}
+
 // A scheduler that could not write its reports is refused at the start.
 func TestReportsMustBeWritable(t *testing.T) {
 	t.Parallel()
