@@ -118,7 +118,7 @@ func TestStepsOfAMove(t *testing.T) {
 		note             storemove.Kept
 		cutting, overdue bool
 		closed           error
-	}{{none, false, false, nil}, {followed, false, false, nil}, {cutting, true, false, nil}, {overdue, false, true, nil}, {moved, false, false, storemove.ErrMoved}, {emptied, false, false, storemove.ErrFilling}} {
+	}{{none, false, false, nil}, {stays, false, false, nil}, {followed, false, false, nil}, {cutting, true, false, nil}, {overdue, false, true, nil}, {moved, false, false, storemove.ErrMoved}, {emptied, false, false, storemove.ErrFilling}} {
 		if c.note.Cutting(now) != c.cutting || c.note.Overdue(now) != c.overdue || !errors.Is(c.note.Closed(), c.closed) {
 			t.Errorf("%+v: cutting %t, overdue %t, closed: %v", c.note, c.note.Cutting(now), c.note.Overdue(now), c.note.Closed())
 		}
@@ -150,7 +150,8 @@ type keeper struct {
 	text   string
 	before func(k *keeper) // once
 	lies   bool            // the first replacement is made, and said not to be
-	err    error
+	err    error           // of ReadNote
+	fails  error           // of ReplaceNote, whether it is made or not
 }
 
 func (k *keeper) ReadNote(context.Context) (string, time.Time, error) { return k.text, now, k.err }
@@ -164,6 +165,9 @@ func (k *keeper) ReplaceNote(_ context.Context, old, text string) (bool, error) 
 		return false, nil
 	}
 	k.text = text
+	if k.fails != nil {
+		return false, k.fails
+	}
 	lied := k.lies
 	k.lies = false
 	return !lied, nil
@@ -191,6 +195,11 @@ func TestNoteIsChangedOnce(t *testing.T) {
 	if got, at, err := storemove.Read(ctx, k); err != nil || got.Seq != 3 || got.Run != mine || !at.Equal(now) {
 		t.Errorf("it reads %+v at %v, %v", got, at, err)
 	}
+	k.fails = errors.New("the connection broke")
+	if _, err := storemove.Change(ctx, k, follow(mine)); !errors.Is(err, k.fails) {
+		t.Errorf("a change that may have been made: %v", err)
+	}
+	k.fails = nil
 	before := k.text
 	if _, err := storemove.Change(ctx, k, func(k *storemove.Kept, at time.Time) (storemove.Kept, error) { return k.Retire(mine, at) }); !errors.Is(err, storemove.ErrOvertaken) || k.text != before {
 		t.Errorf("a step that is refused: %v, the note is %s", err, k.text)
@@ -198,6 +207,9 @@ func TestNoteIsChangedOnce(t *testing.T) {
 	k.text = "{"
 	if _, err := storemove.Change(ctx, k, follow(mine)); err == nil || k.text != "{" {
 		t.Errorf("over a note that cannot be read: %v, the note is %s", err, k.text)
+	}
+	if got, _, err := storemove.Read(ctx, k); err == nil {
+		t.Errorf("a note that cannot be read is %+v", got)
 	}
 	k.err = errors.New("no connection")
 	if _, err := storemove.Change(ctx, k, follow(mine)); !errors.Is(err, k.err) {
