@@ -60,6 +60,9 @@ func TestEveryDeliveryReleasesItsHost(t *testing.T) {
 			if err := send(ctx, ""); !errors.Is(err, ErrNotSent) {
 				t.Errorf("a message that waits for its host: %v", err)
 			}
+			if len(s.hosts.slots) != 1 { // the others would not count the one that is under way
+				t.Error("a message that waits no longer takes its host's limit along")
+			}
 			return context.Canceled
 		},
 	} {
