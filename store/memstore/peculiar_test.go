@@ -149,3 +149,25 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 }
+
+// A reader that is so far behind that changes are forgotten is told so, and does not miss
+// them.
+func TestForgottenChangesAreLost(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	r := mustCreate(t, s, reservation("k"))
+	for range 1001 { // half of 1,000 are forgotten
+		w := r.Update()
+		w.Term, w.Announce = time.Minute, true
+		r = mustSwap(t, s, w)
+	}
+	for cursor, want := range map[string]int{"500": 501, "1000": 1} {
+		if changed, next, err := s.Changes(t.Context(), cursor); len(changed) != want || next != "1001" || err != nil {
+			t.Errorf("from %s on there are %d changes up to %s, %v, want %d up to 1001", cursor, len(changed), next, err, want)
+		}
+	}
+	for _, cursor := range []string{"0", "499", "1002", "of another store"} {
+		_, _, err := s.Changes(t.Context(), cursor)
+		wantErr(t, "changes from "+cursor, err, retrysafe.ErrChangesLost)
+	}
+}
