@@ -27,6 +27,24 @@ func TestClockThatStepsBack(t *testing.T) {
 	if after.Revision <= before.Revision {
 		t.Errorf("revision went from %d to %d", before.Revision, after.Revision)
 	}
+	loaded, err := s.Load(t.Context(), before.Ref)
+	wantErr(t, "load", err, nil)
+	again := reservation("k")
+	again.Owner = retrysafe.Owner{9}
+	exists, err := s.Create(t.Context(), again)
+	wantErr(t, "second create", err, retrysafe.ErrExists)
+	tx, err := s.Begin(t.Context())
+	wantErr(t, "begin", err, nil)
+	reserved, err := tx.Reserve(t.Context(), before.Ref)
+	wantErr(t, "reserve", err, nil)
+	there, err := tx.Create(t.Context(), again)
+	wantErr(t, "create in a transaction", err, retrysafe.ErrExists)
+	wantErr(t, "rollback", tx.Rollback(t.Context()), nil)
+	for step, r := range map[string]retrysafe.Record{"Load": loaded, "Create": exists, "Reserve": reserved, "Create in a transaction": there} {
+		if r.ReadAt.Before(before.ReadAt) {
+			t.Errorf("%s: time went back from %v to %v", step, before.ReadAt, r.ReadAt)
+		}
+	}
 	if other := mustCreate(t, s, reservation("other")); other.Revision <= after.Revision {
 		t.Errorf("a later record has revision %d, an earlier one %d", other.Revision, after.Revision)
 	}
