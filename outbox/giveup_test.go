@@ -20,8 +20,8 @@ type meddling struct {
 }
 
 func (m meddling) Skip(ctx context.Context, s outbox.SkipRequest) (outbox.AckResult, error) {
-	if err := m.before(); err != nil {
-		return outbox.AckResult{Err: err}, nil
+	if refused := (outbox.AckResult{Err: m.before()}); refused.Err != nil {
+		return refused, nil
 	}
 	return m.Skipper.Skip(ctx, s)
 }

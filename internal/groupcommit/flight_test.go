@@ -303,7 +303,7 @@ func TestLeaverAtEveryPlaceOfSeveralBatches(t *testing.T) {
 					wg.Wait()
 					f.check(t)
 					for _, v := range f.sent {
-						if slices.Contains(v.members, requests[place]) && v.begun*time.Second > after {
+						if slices.Contains(v.members, requests[place]) && int(v.begun) > int(after/time.Second) {
 							t.Errorf("place %d leaves after %v, and is sent after %d s", place, after, v.begun)
 						}
 					}

@@ -22,10 +22,11 @@ func TestOutboxContract(t *testing.T) {
 	})
 }
 
-// Failing messages are listed page by page.
+// Failing messages are listed page by page, until they are due.
 func TestFailingMessagesAreListedInPages(t *testing.T) {
 	t.Parallel()
-	s := memstore.New(nil)
+	c := newClock()
+	s := memstore.New(&memstore.Options{Now: c.Now})
 	tx, err := s.Begin(t.Context())
 	wantErr(t, "begin", err, nil)
 	wantErr(t, "enqueue", tx.Enqueue(t.Context(), outbox.Message{Topic: "1"}, outbox.Message{Topic: "2"}, outbox.Message{Topic: "3"}), nil)
@@ -36,6 +37,10 @@ func TestFailingMessagesAreListedInPages(t *testing.T) {
 	wantErr(t, "a worker", err, nil)
 	_, err = w.RunOnce(t.Context())
 	wantErr(t, "a pass", err, nil)
+	tx, err = s.Begin(t.Context())
+	wantErr(t, "begin", err, nil)
+	wantErr(t, "enqueue", tx.Enqueue(t.Context(), outbox.Message{Topic: "not sent yet", Wait: time.Hour}), nil)
+	wantErr(t, "commit", tx.Commit(t.Context()), nil)
 	var topics string
 	for after, pages := int64(0), 0; pages < 3; pages++ {
 		list, err := s.Outbox().Failing(t.Context(), after, 2)
@@ -47,5 +52,9 @@ func TestFailingMessagesAreListedInPages(t *testing.T) {
 	}
 	if topics != "12.3.." {
 		t.Errorf("the pages are %q, want %q", topics, "12.3..")
+	}
+	c.Advance(2 * time.Hour)
+	if list, err := s.Outbox().Failing(t.Context(), 0, 10); len(list) != 0 || err != nil {
+		t.Errorf("of messages that are due, %d are to be skipped: %v", len(list), err)
 	}
 }
