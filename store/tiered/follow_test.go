@@ -158,12 +158,6 @@ func TestCacheThatCannotFollowDoesNotAnswer(t *testing.T) {
 		time.Sleep(time.Second)
 		answers(t, "when it can read again", cache, "right", false) // the change of before has dropped it
 		answers(t, "again", cache, "right", true)
-		f.fail(errors.New("the line is cut"))
-		time.Sleep(2 * time.Hour)
-		answers(t, "after 2 h", cache, "right", false)
-		if n := cache.Stats().Bypassed; n != 2 {
-			t.Errorf("%d calls have bypassed the cache, want 2: what it has is too old to answer the last one", n)
-		}
 	})
 }
 
