@@ -13,8 +13,8 @@ type Backoff struct {
 // receiver asked for. At is the random number for the random half, from 0 to 1.
 func (b Backoff) after(tries int, asked time.Duration, at float64) time.Duration {
 	d := b.Longest
-	if shift := tries - 1; shift < 30 {
-		d = min(b.First<<max(shift, 0), b.Longest)
+	if shift := max(tries-1, 0); b.First <= b.Longest>>shift { // so that the shift does not overflow
+		d = b.First << shift
 	}
 	return max(d/2+time.Duration(at*float64(d/2)), asked)
 }

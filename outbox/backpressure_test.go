@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,6 +65,57 @@ func TestW69_FullOutboxRefuses(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	})
+}
+
+// Messages that are enqueued together count one by one, each once, and those that were
+// enqueued without the back-pressure count from the next count on.
+func TestBrakeCountsEachMessageOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(nil)
+		b, err := outbox.NewBackpressure(s.Outbox(), &outbox.BackpressureOptions{MaxWaiting: 10})
+		must(t, err)
+		batch := func(n int, full bool) {
+			t.Helper()
+			if ok, err := braked(t, s, b, slices.Repeat([]outbox.Message{message("", "m")}, n)...); ok == full || errors.Is(err, outbox.ErrFull) != full {
+				t.Fatalf("%d more: %v, committed %t", n, err, ok)
+			}
+		}
+		batch(11, true)
+		batch(4, false)
+		batch(7, true)
+		time.Sleep(2 * time.Second) // it counts again
+		batch(4, false)
+		batch(3, true)
+		enqueue(t, s, message("", "beside it"), message("", "beside it"))
+		time.Sleep(2 * time.Second)
+		batch(1, true)
+	})
+}
+
+// A negative bound is none.
+func TestBrakeWithoutBounds(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	b, err := outbox.NewBackpressure(deep{}, &outbox.BackpressureOptions{MaxWaiting: -1, MaxDead: -1})
+	must(t, err)
+	if ok, err := braked(t, s, b, message("a", "m")); err != nil || !ok {
+		t.Errorf("%v, committed %t", err, ok)
+	}
+	for _, o := range []outbox.BackpressureOptions{{MaxWaiting: -1}, {MaxDead: -1}} { // the other bound is the default
+		b, err := outbox.NewBackpressure(deep{}, &o)
+		must(t, err)
+		if err := b.Check(t.Context()); !errors.Is(err, outbox.ErrFull) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+// deep reports more than the default bounds.
+type deep struct{}
+
+func (deep) Depth(context.Context) (outbox.Depth, error) {
+	return outbox.Depth{Waiting: 2_000_000, Dead: 20_000}, nil
 }
 
 type broken struct{}

@@ -44,7 +44,20 @@ func TestRunStopsWithEveryReceiptStored(t *testing.T) {
 	})
 }
 
+// listening is an outbox that counts the workers that it tells of commits.
+type listening struct {
+	*memstore.Outbox
+	workers int
+}
+
+func (l *listening) NotifyCommits(wake func()) (stop func()) {
+	l.workers++
+	stops := l.Outbox.NotifyCommits(wake)
+	return func() { l.workers--; stops() }
+}
+
 // A worker that is told to stop waits for the calls of its sink, whose context goes on.
+// Afterwards it is told of no commit, and other workers need not wait for its shards.
 func TestShutdownLetsTheSinkFinish(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -60,11 +73,18 @@ func TestShutdownLetsTheSinkFinish(t *testing.T) {
 				return outbox.Receipt{Err: ctx.Err()}
 			}
 		})
-		w, err := outbox.NewWorker(s.Outbox(), sink, nil)
+		box := &listening{Outbox: s.Outbox()}
+		w, err := outbox.NewWorker(box, sink, nil)
 		must(t, err)
 		must(t, w.Run(ctx))
-		if got := w.Stats(); got != (outbox.Stats{Delivered: 1}) {
-			t.Errorf("a call that was under way ended as %+v", got)
+		if got := w.Stats(); got != (outbox.Stats{Delivered: 1}) || box.workers != 0 {
+			t.Errorf("a call that was under way ended as %+v; %d workers are told of commits", got, box.workers)
+		}
+		enqueue(t, s, message("a", "2"))
+		other, err := outbox.NewWorker(s.Outbox(), &receiver{}, nil)
+		must(t, err)
+		if n, err := other.RunOnce(t.Context()); n != 1 || err != nil {
+			t.Errorf("at once another worker delivers %d, %v", n, err)
 		}
 	})
 }

@@ -316,13 +316,123 @@ func TestW66_MessageInTheLastLeaseOfItsWindow(t *testing.T) {
 	}
 }
 
+// A receiver that needs no key gets a message however old it is.
+func TestReceiverThatNeedsNoKeyGetsOldMessages(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, r := memstore.New(nil), &receiver{}
+		enqueue(t, s, message("a", "old"))
+		time.Sleep(480 * time.Hour)
+		w, err := outbox.NewWorker(s.Outbox(), r, &outbox.Options{Window: -1})
+		must(t, err)
+		if n, err := w.RunOnce(t.Context()); n != 1 || err != nil {
+			t.Errorf("RunOnce = %d, %v", n, err)
+		}
+	})
+}
+
+// Of a batch in which some messages are not sent, because they are too old, each of the
+// others ends by its own receipt.
+func TestEachMessageOfABatchEndsByItsReceipt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(nil)
+		r := &receiver{fail: func(d *outbox.Delivery, _ int) outbox.Receipt {
+			switch string(d.Payload) {
+			case "refused":
+				return outbox.Receipt{Err: outbox.Permanent(errors.New("no such account"))}
+			case "later":
+				return outbox.Receipt{Err: errors.New("not now"), After: time.Hour}
+			}
+			return outbox.Receipt{}
+		}}
+		enqueue(t, s, message("", "old"), message("", "older"))
+		time.Sleep(48 * time.Hour)
+		enqueue(t, s, message("", "refused"), message("", "good"), message("", "later"))
+		w, err := outbox.NewWorker(s.Outbox(), r, nil)
+		must(t, err)
+		if n, err := w.RunOnce(t.Context()); n != 1 || err != nil {
+			t.Errorf("RunOnce = %d, %v", n, err)
+		}
+		if got, want := w.Stats(), (outbox.Stats{Delivered: 1, Again: 1, Buried: 3}); got != want || !slices.Equal(r.received(), []string{"good"}) {
+			t.Errorf("%+v, want %+v; delivered %v", got, want, r.received())
+		}
+		dead, err := s.Outbox().DeadLetters(t.Context(), 0, 10)
+		must(t, err)
+		var why []string
+		for i := range dead {
+			why = append(why, string(dead[i].Payload)+": "+dead[i].Why[:15])
+		}
+		if got, want := strings.Join(why, ", "), "old: it was enqueued, older: it was enqueued, refused: no such account"; got != want {
+			t.Errorf("the dead letters are %q, want %q", got, want)
+		}
+		if failing, err := s.Outbox().Failing(t.Context(), 0, 10); len(failing) != 1 || string(failing[0].Payload) != "later" || err != nil {
+			t.Errorf("to be sent again: %+v, %v", failing, err)
+		}
+	})
+}
+
+// batchSink is a sink that is called with whole batches.
+type batchSink func(ctx context.Context, batch []outbox.Delivery) []outbox.Receipt
+
+func (f batchSink) Deliver(ctx context.Context, batch []outbox.Delivery) []outbox.Receipt {
+	return f(ctx, batch)
+}
+
+// If a sink does not say what became of each message, or takes too long, all are sent
+// again.
+func TestSinkThatSaysTooLittle(t *testing.T) {
+	t.Parallel()
+	for name, sink := range map[string]batchSink{
+		"panics": func(context.Context, []outbox.Delivery) []outbox.Receipt { panic("no") },
+		"returns too few": func(_ context.Context, batch []outbox.Delivery) []outbox.Receipt {
+			return make([]outbox.Receipt, len(batch)-1)
+		},
+		"returns too many": func(_ context.Context, batch []outbox.Delivery) []outbox.Receipt {
+			return make([]outbox.Receipt, len(batch)+1)
+		},
+		"ends with its context": func(ctx context.Context, batch []outbox.Delivery) []outbox.Receipt {
+			<-ctx.Done()
+			receipts := make([]outbox.Receipt, len(batch))
+			for i := range receipts {
+				receipts[i].Err = ctx.Err()
+			}
+			return receipts
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := memstore.New(nil)
+			enqueue(t, s, message("", "1"), message("", "2"))
+			w, err := outbox.NewWorker(s.Outbox(), sink, nil)
+			must(t, err)
+			began := time.Now()
+			if n, err := w.RunOnce(t.Context()); n != 0 || err != nil {
+				t.Errorf("%s: RunOnce = %d, %v", name, n, err)
+			}
+			if d, _ := s.Outbox().Depth(t.Context()); w.Stats() != (outbox.Stats{Again: 2}) || d.Waiting != 2 || time.Since(began) > 10*time.Second {
+				t.Errorf("%s: %+v, %+v after %v", name, w.Stats(), d, time.Since(began))
+			}
+		})
+	}
+}
+
 // Settings under which a message could be sent twice as two are refused.
 func TestW66W72_DangerousSettingsAreRefused(t *testing.T) {
 	t.Parallel()
 	for want, o := range map[string]outbox.Options{
 		"remembers keys": {Horizon: 24 * time.Hour},
 		"Timeout":        {Timeout: time.Minute, Lease: time.Minute},
+		"for 24h0m0s; s": {Horizon: 24*time.Hour - 30*time.Minute - 40*time.Second}, // until the very end of the window
+		"Timeout 15s":    {Timeout: 15 * time.Second},                               // two of them are the lease
+		"is negative":    {Concurrency: -1},
 		"negative":       {Batch: -1},
+		"option is":      {InFlight: -1},
+		"an option is":   {MaxTries: -1},
+		": an option":    {Timeout: -1},
+		"box: an option": {Lease: -1, Timeout: -2},
+		"outbox: an opt": {Poll: -1},
+		"outbox: an":     {Backoff: outbox.Backoff{First: -1}},
+		"outbox: a":      {Horizon: -1},
 		"back-off":       {Backoff: outbox.Backoff{First: time.Hour, Longest: time.Minute}},
 	} {
 		if _, err := outbox.NewWorker(memstore.New(nil).Outbox(), &receiver{}, &o); err == nil || !strings.Contains(err.Error(), want) {

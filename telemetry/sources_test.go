@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/retrysafe/retrysafe/janitor"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/memstore"
+	"github.com/retrysafe/retrysafe/store/tiered"
 	"github.com/retrysafe/retrysafe/telemetry"
 )
 
@@ -224,6 +226,51 @@ func TestOutboxThatCannotBeCounted(t *testing.T) {
 	if _, ok := all["retrysafe_outbox_waiting_messages"]; ok {
 		t.Error("what could not be counted is shown")
 	}
+}
+
+type cached tiered.Stats
+
+func (c cached) Stats() tiered.Stats { return tiered.Stats(c) }
+
+// Each count of a source is shown under its own name: no two of them are the same here.
+func TestEachCountIsShownUnderItsName(t *testing.T) {
+	t.Parallel()
+	m := telemetry.New(nil)
+	m.Cache(cached{Hits: 1, Misses: 2, Bypassed: 3, Evicted: 4, Entries: 5, Bytes: 6})
+	m.Webhook("stripe", counter{"taken": 7, "refused": 8})
+	store := memstore.New(nil)
+	tx := must(store.Begin(t.Context()))(t)
+	for name, n := range map[string]int{"delivered": 9, "again": 10, "buried": 11} {
+		if err := tx.Enqueue(t.Context(), slices.Repeat([]outbox.Message{{Topic: name}}, n)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	worker := must(outbox.NewWorker(store.Outbox(), outbox.SinkFunc(func(_ context.Context, d *outbox.Delivery) outbox.Receipt {
+		switch d.Topic {
+		case "again":
+			return outbox.Receipt{Err: errors.New("not now"), After: time.Hour}
+		case "buried":
+			return outbox.Receipt{Err: outbox.Permanent(errors.New("no"))}
+		}
+		return outbox.Receipt{}
+	}), &outbox.Options{Logger: slog.New(slog.DiscardHandler)}))(t)
+	m.Outbox(worker, store.Outbox())
+	must(worker.RunOnce(t.Context()))(t)
+	wantSeries(t, shown(t, m), map[string]float64{
+		"retrysafe_cache_hits_total": 1, "retrysafe_cache_misses_total": 2, "retrysafe_cache_bypassed_total": 3, "retrysafe_cache_evicted_total": 4,
+		"retrysafe_cache_entries": 5, "retrysafe_cache_bytes": 6,
+		`retrysafe_webhook_events_total{outcome="taken",webhook="stripe"}`:   7,
+		`retrysafe_webhook_events_total{outcome="refused",webhook="stripe"}`: 8,
+		`retrysafe_outbox_messages_total{result="delivered"}`:                9,
+		`retrysafe_outbox_messages_total{result="again"}`:                    10,
+		`retrysafe_outbox_messages_total{result="buried"}`:                   11,
+		`retrysafe_outbox_messages_total{result="fenced"}`:                   0,
+		"retrysafe_outbox_waiting_messages":                                  10,
+		"retrysafe_outbox_dead_letters":                                      11,
+	})
 }
 
 type counter map[string]uint64

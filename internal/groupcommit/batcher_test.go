@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,6 +103,53 @@ func TestSmallRequestsOvertakeLargeOnes(t *testing.T) {
 			t.Errorf("they took %v, want %v", took, want)
 		}
 	})
+}
+
+// A request that its batch has no answer for gets an error, whether its caller sends by
+// itself or not, and the others get theirs.
+func TestBatchThatAnswersTooFew(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newBatcher(new(batches))
+		l.HonoursDeadline, l.Timeout = true, 0
+		l.Send = func(_ context.Context, members []int) []groupcommit.Answer[int] {
+			time.Sleep(time.Second)
+			return make([]groupcommit.Answer[int], len(members)-1)
+		}
+		var wg sync.WaitGroup
+		for i := range 4 { // the first one alone, then three together
+			wg.Go(func() {
+				if _, err := l.Do(lapsing{t.Context(), time.Now().Add(time.Hour)}, i); (err == nil) != (i == 1 || i == 2) {
+					t.Errorf("request %d: %v", i, err)
+				}
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+	})
+}
+
+// A Life admits no step after its end, and ends when the last step has.
+func TestLifeEndsWithItsLastStep(t *testing.T) {
+	t.Parallel()
+	var life groupcommit.Life
+	for range 2 {
+		if !life.Enter() {
+			t.Fatal("a life that has begun admits no step")
+		}
+	}
+	var steps atomic.Int32
+	steps.Store(2)
+	ended := make(chan int32)
+	go func() { life.End(); ended <- steps.Load() }()
+	for range 2 {
+		steps.Add(-1)
+		life.Leave()
+	}
+	if left := <-ended; left != 0 || life.Enter() {
+		t.Errorf("it ended with %d steps under way, and then admits another", left)
+	}
+	life.End() // once more changes nothing
 }
 
 func TestLarge(t *testing.T) {

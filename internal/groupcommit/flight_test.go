@@ -254,6 +254,9 @@ func TestParkedRequestsCountAsWaiting(t *testing.T) {
 		f.go1(t, &wg, 12, 10)
 		time.Sleep(2 * time.Second) // they are parked
 		f.go1(t, &wg, 13, 10)
+		if got := f.Stats().Waiting; got != 3 {
+			t.Errorf("the stats say that %d requests wait, want 3", got)
+		}
 		if _, err := f.Do(t.Context(), 14); !errors.Is(err, groupcommit.ErrFull) {
 			t.Errorf("one too many: %v", err)
 		}
@@ -291,14 +294,19 @@ func TestLeaverAtEveryPlaceOfSeveralBatches(t *testing.T) {
 						wg.Go(func() {
 							got, err := f.Do(ctx, m)
 							left := i == place && errors.Is(err, context.DeadlineExceeded) && time.Since(start) == after
-							if !left && (err != nil || got != m*10) {
-								t.Errorf("place %d leaves after %v: %d gets %d, %v", place, after, m, got, err)
+							if late := i == place && time.Since(start) > after; late || !left && (err != nil || got != m*10) {
+								t.Errorf("place %d leaves after %v: %d gets %d, %v after %v", place, after, m, got, err, time.Since(start))
 							}
 						})
 						synctest.Wait()
 					}
 					wg.Wait()
 					f.check(t)
+					for _, v := range f.sent {
+						if slices.Contains(v.members, requests[place]) && int(v.begun) > int(after/time.Second) {
+							t.Errorf("place %d leaves after %v, and is sent after %d s", place, after, v.begun)
+						}
+					}
 					if len(f.underWay) > 0 || f.most < 2 {
 						t.Errorf("place %d leaves after %v: %d batches at the same time, %d left", place, after, f.most, len(f.underWay))
 					}
@@ -423,6 +431,30 @@ func TestOverlapFollowsTheCommit(t *testing.T) {
 			t.Errorf("with a quick commit again %d of 160 batches are measured", n)
 		}
 	})
+}
+
+// Where one batch at a time may be under way, none is measured, and no key is needed.
+func TestSingleFlightNeedsNoKey(t *testing.T) {
+	t.Parallel()
+	for flights := range 2 {
+		b := &groupcommit.Batcher[int, int]{
+			MaxBatch: 1, MaxQueue: 10, Flights: flights, Overlap: func(time.Duration, time.Duration, bool) bool { return true },
+			SendFlight: func(_ context.Context, m []int, f *groupcommit.Flight) []groupcommit.Answer[int] {
+				if f.Watched() {
+					t.Errorf("%d flights: a batch is watched", flights)
+				}
+				f.Sent(time.Second)
+				f.Executed(time.Second)
+				f.Committed(time.Second)
+				return make([]groupcommit.Answer[int], len(m))
+			},
+		}
+		for range 3 {
+			if _, err := b.Do(t.Context(), 1); err != nil {
+				t.Errorf("%d flights: %v", flights, err)
+			}
+		}
+	}
 }
 
 func TestOverlap(t *testing.T) {

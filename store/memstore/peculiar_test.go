@@ -27,6 +27,24 @@ func TestClockThatStepsBack(t *testing.T) {
 	if after.Revision <= before.Revision {
 		t.Errorf("revision went from %d to %d", before.Revision, after.Revision)
 	}
+	loaded, err := s.Load(t.Context(), before.Ref)
+	wantErr(t, "load", err, nil)
+	again := reservation("k")
+	again.Owner = retrysafe.Owner{9}
+	exists, err := s.Create(t.Context(), again)
+	wantErr(t, "second create", err, retrysafe.ErrExists)
+	tx, err := s.Begin(t.Context())
+	wantErr(t, "begin", err, nil)
+	reserved, err := tx.Reserve(t.Context(), before.Ref)
+	wantErr(t, "reserve", err, nil)
+	there, err := tx.Create(t.Context(), again)
+	wantErr(t, "create in a transaction", err, retrysafe.ErrExists)
+	wantErr(t, "rollback", tx.Rollback(t.Context()), nil)
+	for step, r := range map[string]retrysafe.Record{"Load": loaded, "Create": exists, "Reserve": reserved, "Create in a transaction": there} {
+		if r.ReadAt.Before(before.ReadAt) {
+			t.Errorf("%s: time went back from %v to %v", step, before.ReadAt, r.ReadAt)
+		}
+	}
 	if other := mustCreate(t, s, reservation("other")); other.Revision <= after.Revision {
 		t.Errorf("a later record has revision %d, an earlier one %d", other.Revision, after.Revision)
 	}
@@ -147,5 +165,27 @@ func TestAllocations(t *testing.T) {
 		if got > c.most || err != nil {
 			t.Errorf("%s: got %v allocations and %v, want %v at most", name, got, err, c.most)
 		}
+	}
+}
+
+// A reader that is so far behind that changes are forgotten is told so, and does not miss
+// them.
+func TestForgottenChangesAreLost(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	r := mustCreate(t, s, reservation("k"))
+	for range 1001 { // half of 1,000 are forgotten
+		w := r.Update()
+		w.Term, w.Announce = time.Minute, true
+		r = mustSwap(t, s, w)
+	}
+	for cursor, want := range map[string]int{"500": 501, "1000": 1} {
+		if changed, next, err := s.Changes(t.Context(), cursor); len(changed) != want || next != "1001" || err != nil {
+			t.Errorf("from %s on there are %d changes up to %s, %v, want %d up to 1001", cursor, len(changed), next, err, want)
+		}
+	}
+	for _, cursor := range []string{"0", "499", "1002", "of another store"} {
+		_, _, err := s.Changes(t.Context(), cursor)
+		wantErr(t, "changes from "+cursor, err, retrysafe.ErrChangesLost)
 	}
 }

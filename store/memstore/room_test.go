@@ -254,6 +254,50 @@ func TestRoomComesBack(t *testing.T) {
 
 // What is charged is given back, whichever way plain steps, transactions,
 // rollbacks and purges come.
+// A transaction that is rolled back leaves the count as it was, of new records and of those
+// that it has changed.
+func TestRolledBackTransactionIsNotCharged(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	r := mustCreate(t, s, reservation("k"))
+	records, bytes := s.Used()
+	tx, err := s.Begin(t.Context())
+	wantErr(t, "begin", err, nil)
+	mustSwap(t, tx, saved(r, retrysafe.Checkpoint{Phase: "charged", Data: make([]byte, 1000)}))
+	_, err = tx.Create(t.Context(), reservation("new"))
+	wantErr(t, "create", err, nil)
+	if n, b := s.Used(); n != records+1 || b <= bytes+1000 {
+		t.Errorf("an open transaction has %d records and %d bytes charged", n-records, b-bytes)
+	}
+	wantErr(t, "rollback", tx.Rollback(t.Context()), nil)
+	if n, b := s.Used(); n != records || b != bytes {
+		t.Errorf("after the rollback there are %d records and %d bytes, want %d and %d", n, b, records, bytes)
+	}
+}
+
+// A record that needs the room of many is admitted if that many are due: they are forgotten
+// a batch at a time.
+func TestLargeRecordTakesTheRoomOfMany(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s := memstore.New(&memstore.Options{Now: c.Now, MaxBytes: 1 << 20})
+	for n := 0; ; n++ {
+		w := reservation(fmt.Sprint(n))
+		got, err := s.Create(t.Context(), w)
+		if errors.Is(err, retrysafe.ErrFull) {
+			break
+		}
+		wantErr(t, "create", err, nil)
+		end := got.Update()
+		end.State, end.Result, end.Term = retrysafe.StateCompleted, &retrysafe.Result{Status: 201}, time.Minute
+		mustSwap(t, s, end)
+	}
+	c.Advance(time.Hour)
+	large := reservation("large")
+	large.Request = make([]byte, 700<<10)
+	mustCreate(t, s, large)
+}
+
 func TestNothingIsChargedForAnEmptyStore(t *testing.T) {
 	t.Parallel()
 	c := newClock()

@@ -50,6 +50,17 @@ func TestKeysFileRotates(t *testing.T) {
 	if _, err := sealed.UseKey(both, 3); err == nil || !strings.Contains(err.Error(), "key 3 is to be current") {
 		t.Errorf("UseKey of a key that is not there: %v", err)
 	}
+	if _, err := sealed.UseKey(both[1:], 2); err == nil {
+		t.Error("UseKey in a file that cannot be read")
+	}
+	last := []byte(strings.ReplaceAll(strings.Replace(string(one), `"current": 1`, `"current": 4294967295`, 1), `"1":`, `"4294967295":`))
+	parsed(t, last)
+	if _, number, err := sealed.AddKey(last); err == nil {
+		t.Errorf("behind the last number comes %d", number)
+	}
+	if _, err := sealed.ParseKeyring([]byte(strings.ReplaceAll(string(both), `"2":`, `"0":`))); err == nil {
+		t.Error("a key has the number 0")
+	}
 }
 
 // A key that is added gets a number that was never used, also after an old key was taken

@@ -99,6 +99,14 @@ func TestTxThatCannotReadDoesNotCommit(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Errorf("rollback: %v", err)
 	}
+	for what, step := range map[string]func(tx retrysafe.Tx) error{ // a caller that ignores the error cannot commit
+		"create by handle": func(tx retrysafe.Tx) error { _, err := tx.Create(t.Context(), face.Update()); return err },
+		"swap by handle":   func(tx retrysafe.Tx) error { _, err := tx.Swap(t.Context(), face.Update()); return err },
+	} {
+		tx := begin(t, below, keys)
+		refused(t, what, step(tx))
+		refused(t, "commit after "+what, tx.Commit(t.Context()))
+	}
 }
 
 // An engine completes in a sealed transaction.

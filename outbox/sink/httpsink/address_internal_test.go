@@ -15,7 +15,7 @@ func TestW71_AddressIsJudgedWhenItIsDialled(t *testing.T) {
 		"93.184.216.34:443": true, "8.8.8.8:80": true, "[2606:4700::1]:443": true, "[::ffff:8.8.8.8]:443": true,
 		"10.1.2.3:443": true, "[::ffff:10.1.2.3]:443": true, "[fd00:1::5]:443": true,
 		"10.2.0.1:443": false, "[::ffff:10.2.0.1]:443": false, "[fd00:2::5]:443": false, "127.0.0.1:1": false,
-		"[fe80::1%eth0]:443": false, "/run/socket": false, "example.com:443": false,
+		"[fe80::1%eth0]:443": false, "[2606:4700::1%eth0]:443": false, "/run/socket": false, "example.com:443": false,
 	} {
 		network := "tcp4"
 		if address[0] == '[' {

@@ -64,7 +64,7 @@ func to(url string) httpsink.Route { return httpsink.To(httpsink.Endpoint{URL: u
 func TestWebhooksAreSignedAndExact(t *testing.T) {
 	t.Parallel()
 	const present, next = webhook.Secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), webhook.Secret("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD")
-	for _, key := range []string{"k-1", "with.a.stop"} {
+	for key, want := range map[string]string{"k-1": "k-1", "with.a.stop": "msg_d75f3e42b50960bc56177c64785569fe"} { // receivers remember ids
 		var got http.Header
 		server := newServer(t, func(_ http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
@@ -80,7 +80,7 @@ func TestWebhooksAreSignedAndExact(t *testing.T) {
 		})
 		s := newSink(t, httpsink.To(httpsink.Endpoint{URL: server.URL, Secrets: []webhook.Secret{present, next}, Header: http.Header{"authorization": {"Bearer x"}}}), local())
 		d := message(key, "{\"n\":1.0 }\n")
-		d.Header = map[string]string{"Content-Type": "application/json"}
+		d.Header = map[string]string{"Content-Type": "application/json", "Authorization": "that of the endpoint replaces it", "X-Note": "a\tb"}
 		if r := one(t, s, d); r.Err != nil {
 			t.Fatal(r.Err)
 		}
@@ -88,6 +88,9 @@ func TestWebhooksAreSignedAndExact(t *testing.T) {
 			t.Errorf("%v", got)
 		}
 		id := got.Get(webhook.HeaderID)
+		if id != want {
+			t.Errorf("key %q has the id %q, want %q", key, id, want)
+		}
 		if r := one(t, s, d); r.Err != nil || got.Get(webhook.HeaderID) != id {
 			t.Errorf("the second try has the id %q, the first had %q: %v", got.Get(webhook.HeaderID), id, r.Err)
 		}
@@ -97,7 +100,14 @@ func TestWebhooksAreSignedAndExact(t *testing.T) {
 func TestKeyIsQuotedForTheIETF(t *testing.T) {
 	t.Parallel()
 	var got string
-	server := newServer(t, func(_ http.ResponseWriter, r *http.Request) { got = r.Header.Get("Idempotency-Key") })
+	server := newServer(t, func(_ http.ResponseWriter, r *http.Request) {
+		got = r.Header.Get("Idempotency-Key")
+		for _, name := range []string{webhook.HeaderID, webhook.HeaderTimestamp, webhook.HeaderSignature} {
+			if r.Header.Values(name) != nil {
+				t.Errorf("an endpoint without secrets gets %s", name)
+			}
+		}
+	})
 	s := newSink(t, httpsink.To(httpsink.Endpoint{URL: server.URL, Quoted: true}), local())
 	if r := one(t, s, message(`a"b\c`, "")); r.Err != nil || got != `"a\"b\\c"` {
 		t.Errorf("%s, %v", got, r.Err)
@@ -110,6 +120,12 @@ func TestMessagesThatCannotBeSentAreBuried(t *testing.T) {
 	s := newSink(t, to(server.URL), local())
 	for name, change := range map[string]func(d *outbox.Delivery){
 		"key":       func(d *outbox.Delivery) { d.Key = "a\r\nX: y" },
+		"umlaut":    func(d *outbox.Delivery) { d.Key = "schl\u00fcssel" },
+		"other key": func(d *outbox.Delivery) { d.Header = map[string]string{"idempotency-key": "another"} },
+		"length":    func(d *outbox.Delivery) { d.Header = map[string]string{"content-length": "7"} },
+		"colon":     func(d *outbox.Delivery) { d.Header = map[string]string{"a:b": "c"} },
+		"delete":    func(d *outbox.Delivery) { d.Header = map[string]string{"a": "b\x7f"} },
+		"id":        func(d *outbox.Delivery) { d.Header = map[string]string{"webhook-id": "another"} },
 		"host":      func(d *outbox.Delivery) { d.Header = map[string]string{"host": "elsewhere"} },
 		"hop":       func(d *outbox.Delivery) { d.Header = map[string]string{"transfer-encoding": "chunked"} },
 		"signature": func(d *outbox.Delivery) { d.Header = map[string]string{"Webhook-Signature": "v1,x"} },
@@ -421,6 +437,10 @@ func TestRoutes(t *testing.T) {
 	panics := newSink(t, func(context.Context, *outbox.Delivery) (httpsink.Endpoint, error) { panic("oops") }, nil)
 	if r := one(t, panics, other); r.Err == nil {
 		t.Error("delivered by a route that panicked")
+	}
+	method := newSink(t, httpsink.To(httpsink.Endpoint{URL: server.URL, Method: "PO ST"}), local())
+	if r := one(t, method, other); !errors.Is(r.Err, httpsink.ErrEndpoint) || outbox.IsPermanent(r.Err) {
+		t.Errorf("a method that is none: %v", r.Err)
 	}
 	if _, err := httpsink.New(nil, nil); err == nil {
 		t.Error("a sink without a route")
