@@ -209,3 +209,26 @@ func TestSystemScopes(t *testing.T) {
 		t.Error("a scope of ours is taken for a tenant's, or the other way round")
 	}
 }
+
+// A sweeper made the work of a worker that was silent for too long wait for the next
+// worker. The record still has the silent worker's owner and attempt; its answer is refused
+// all the same, and it must not be told that the answer is stored.
+func TestAnswerForWorkThatWaitsForAWorkerAgainIsRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun})
+		x, err := b.TakeUp(t.Context(), b.accepts(t))
+		must(t, err)
+		b.crash(t)
+		if n := b.sweep(t); n != 1 || b.state(t).State != retrysafe.StateAccepted {
+			t.Fatalf("swept %d, it is %v", n, b.state(t).State)
+		}
+		if err := x.Complete(t.Context(), answer("late")); !errors.Is(err, retrysafe.ErrLost) {
+			t.Errorf("the late worker's Complete = %v, and the record is %v", err, b.state(t).State)
+		}
+		next, err := b.TakeUp(t.Context(), b.accepts(t))
+		must(t, err)
+		must(t, next.Complete(t.Context(), answer("paid")))
+		b.replays(t, "paid")
+	})
+}

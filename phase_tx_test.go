@@ -217,21 +217,23 @@ func TestPhaseTxThatEndsItsTransactionProvesNothing(t *testing.T) {
 		"released":  {settle: func(x *retrysafe.Execution) error { return x.Release(t.Context(), errLine) }},
 		"completed": {func(x *retrysafe.Execution) error { return x.Complete(t.Context(), answer("done")) }, retrysafe.ErrNotInTx},
 	} {
-		b := newBank(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseResume})
-		x := b.begins(t)
-		_, err := b.book(x.Context(), "a")
-		must(t, err)
-		b.fn = func(ctx context.Context, tx *memstore.Tx) (retrysafe.Result, error) {
-			return retrysafe.Result{}, tx.Commit(ctx)
-		}
-		if _, err := b.book(x.Context(), "b"); !errors.Is(err, retrysafe.ErrTxDone) {
-			t.Errorf("%s: PhaseTx = %v", name, err)
-		}
-		if err := c.settle(x); !errors.Is(err, c.want) {
-			t.Errorf("%s: %v, want %v", name, err, c.want)
-		}
-		if got := b.state(t).State; got != retrysafe.StateUnknown {
-			t.Errorf("%s: it is %s, and its writes are stored", name, got)
+		for _, returned := range []error{nil, errLine} {
+			b := newBank(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseResume})
+			x := b.begins(t)
+			_, err := b.book(x.Context(), "a")
+			must(t, err)
+			b.fn = func(ctx context.Context, tx *memstore.Tx) (retrysafe.Result, error) {
+				return retrysafe.Result{}, errors.Join(tx.Commit(ctx), returned)
+			}
+			if _, err := b.book(x.Context(), "b"); !errors.Is(err, retrysafe.ErrTxDone) {
+				t.Errorf("%s, returned %v: PhaseTx = %v", name, returned, err)
+			}
+			if err := c.settle(x); !errors.Is(err, c.want) {
+				t.Errorf("%s, returned %v: %v, want %v", name, returned, err, c.want)
+			}
+			if got := b.state(t).State; got != retrysafe.StateUnknown {
+				t.Errorf("%s, returned %v: it is %s, and its writes are stored", name, returned, got)
+			}
 		}
 	}
 }

@@ -355,3 +355,133 @@ func TestKeyHeldByAnOpenTransactionIsInFlight(t *testing.T) {
 		must(t, x.Release(t.Context(), nil))
 	})
 }
+
+// CompleteTx on an execution that holds an answer in a transaction already: what became of
+// that transaction decides, and the second transaction never commits.
+func TestSecondCompleteTxFindsOutWhatBecameOfTheFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
+		x := b.begins(t)
+		first, err := b.mem.Begin(t.Context())
+		must(t, err)
+		must(t, x.CompleteTx(t.Context(), first, answer("first")))
+		must(t, first.Commit(t.Context()))
+		second, err := b.mem.Begin(t.Context())
+		must(t, err)
+		if err := x.CompleteTx(t.Context(), second, answer("second")); !errors.Is(err, retrysafe.ErrSettled) {
+			t.Errorf("after a commit: CompleteTx = %v, want ErrSettled", err)
+		}
+		if err := second.Commit(t.Context()); err == nil {
+			t.Error("a second effect committed")
+		}
+		if x.State() != retrysafe.StateCompleted {
+			t.Errorf("the execution is %s", x.State())
+		}
+		b.replays(t, "first")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lease: 10 * time.Second})
+		x := b.begins(t)
+		tx, err := b.mem.Begin(t.Context())
+		must(t, err)
+		must(t, x.CompleteTx(t.Context(), tx, answer("once")))
+		if err := x.CompleteTx(t.Context(), tx, answer("twice")); err == nil || errors.Is(err, retrysafe.ErrSettled) || errors.Is(err, retrysafe.ErrLost) {
+			t.Errorf("twice in one transaction: CompleteTx = %v", err)
+		}
+		if err := tx.Commit(t.Context()); err == nil {
+			t.Error("the transaction committed")
+		}
+		time.Sleep(time.Minute)
+		b.refused(t, retrysafe.ErrInFlight) // its heartbeats go on
+		b.completeInTx(t, x, "in another")
+		b.replays(t, "in another")
+	})
+}
+
+// A transaction that refuses the answer costs the attempt nothing but that transaction, be
+// it another database's, broken, or ended before: the lease is renewed as before.
+func TestHeartbeatGoesOnAfterATransactionThatRefusesTheAnswer(t *testing.T) {
+	t.Parallel()
+	hands := func(x *retrysafe.Execution, tx retrysafe.Tx) error {
+		_, err := x.HandOver(t.Context(), tx, time.Hour)
+		return err
+	}
+	completes := func(x *retrysafe.Execution, tx retrysafe.Tx) error {
+		return x.CompleteTx(t.Context(), tx, answer("refused"))
+	}
+	for name, c := range map[string]struct {
+		tx   func(t *testing.T, b *bundle) retrysafe.Tx
+		give func(*retrysafe.Execution, retrysafe.Tx) error
+		want error
+	}{
+		"CompleteTx of another database": {foreignTx, completes, retrysafe.ErrNotFound},
+		"CompleteTx of a broken one":     {func(*testing.T, *bundle) retrysafe.Tx { return brokenTx{} }, completes, faultstore.ErrInjected},
+		"CompleteTx of one that ended":   {endedTx, completes, retrysafe.ErrTxDone},
+		"HandOver of a broken one":       {func(*testing.T, *bundle) retrysafe.Tx { return brokenTx{} }, hands, faultstore.ErrInjected},
+		"HandOver of one that ended":     {endedTx, hands, retrysafe.ErrTxDone},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lease: 10 * time.Second})
+			x := b.begins(t)
+			tx := c.tx(t, b)
+			if err := c.give(x, tx); !errors.Is(err, c.want) || errors.Is(err, retrysafe.ErrLost) {
+				t.Errorf("%s: %v, want %v", name, err, c.want)
+			}
+			if mem, ok := tx.(*memstore.Tx); ok && mem.Commit(t.Context()) == nil {
+				t.Errorf("%s: the transaction committed", name)
+			}
+			time.Sleep(time.Minute)
+			b.refused(t, retrysafe.ErrInFlight)
+			b.completeInTx(t, x, "in another")
+			b.replays(t, "in another")
+		})
+	}
+}
+
+// foreignTx begins a transaction of a database that has no record of the execution.
+func foreignTx(t *testing.T, _ *bundle) retrysafe.Tx {
+	t.Helper()
+	tx, err := memstore.New(nil).Begin(t.Context())
+	must(t, err)
+	return tx
+}
+
+// endedTx returns a transaction that has ended.
+func endedTx(t *testing.T, b *bundle) retrysafe.Tx {
+	t.Helper()
+	tx, err := b.mem.Begin(t.Context())
+	must(t, err)
+	must(t, tx.Rollback(t.Context()))
+	return tx
+}
+
+// A heartbeat that is about to end is waited for rather than cancelled: its renewal may be
+// stored already, and then the store would refuse the transaction's answer.
+func TestCompleteTxWaitsForAHeartbeatThatIsAboutToEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lease: 30 * time.Second})
+		x := b.begins(t)
+		b.fault.Plan(func(faultstore.Step) faultstore.Fault {
+			time.Sleep(50 * time.Millisecond)
+			return faultstore.None
+		})
+		time.Sleep(10*time.Second + time.Millisecond)
+		b.completeInTx(t, x, "booked")
+		if b.saw(retrysafe.EventStoreError) != 0 {
+			t.Error("the heartbeat was cancelled")
+		}
+		b.replays(t, "booked")
+	})
+}
+
+// A refusal needs no transaction: nothing was done, so there is nothing to be one with.
+func TestRefusalOutsideATransactionIsStored(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
+	must(t, b.begins(t).Complete(t.Context(), retrysafe.Result{Status: 400, Body: []byte("no such account")}))
+	if _, out, err := b.Begin(t.Context(), call()); out == nil || out.Status != 400 || b.saw(retrysafe.EventUnfenced) != 0 {
+		t.Errorf("Begin = %+v, %v", out, err)
+	}
+}
