@@ -249,6 +249,11 @@ func TestDisputedRecord(t *testing.T) {
 	if err != nil || w.State != retrysafe.StateCompleted || w.Inquiry.Disputed || w.Inquiry.Dead || w.ProviderRef != "ch_2" {
 		t.Errorf("an operator settles it: %+v, %v", w, err)
 	}
+	none := retrysafe.Evidence{Finding: retrysafe.FindingNotHappened, Proof: retrysafe.ProofAttested}
+	w, err = retrysafe.DecideEvidence(r, none, retrysafe.Recheck{After: time.Minute, Limit: 3})
+	if err != nil || w.State != retrysafe.StateRetryable || w.Inquiry.Disputed || w.Inquiry.Dead {
+		t.Errorf("an operator lets it run again: %+v, %v", w, err)
+	}
 }
 
 // The settle window must not begin before the record was unknown.

@@ -191,3 +191,19 @@ func TestHandOverKeepsTheRetention(t *testing.T) {
 		t.Errorf("the record has a retention of %v, want 72h", got)
 	}
 }
+
+// A transaction that took the key and rolled back is proof that nothing happened.
+func TestHandOverThatRolledBackProvesThatNothingHappened(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
+	x := b.begins(t)
+	tx, err := b.mem.Begin(t.Context())
+	must(t, err)
+	_, err = x.HandOver(t.Context(), tx, time.Hour)
+	must(t, err)
+	must(t, tx.Rollback(t.Context()))
+	must(t, x.Fail(t.Context(), errors.New("constraint violated")))
+	if got := b.state(t).State; got != retrysafe.StateRetryable {
+		t.Errorf("it is %s, want retryable", got)
+	}
+}
