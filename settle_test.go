@@ -343,6 +343,9 @@ func TestOutcomeWaitsForTheStepUnderWay(t *testing.T) {
 			saved <- time.Now()
 		}()
 		synctest.Wait()
+		if x.Untouched() {
+			t.Error("it is untouched, and a step is under way")
+		}
 		if _, err := x.Outcome(t.Context()); !errors.Is(err, retrysafe.ErrOpen) {
 			t.Errorf("Outcome = %v", err)
 		}

@@ -170,8 +170,8 @@ func TestAttach(t *testing.T) {
 			t.Errorf("attached to %+v", out)
 		}
 		out, err := b.Peek(t.Context(), call())
-		if err != nil || string(out.Body) != "attached" {
-			t.Errorf("Peek = %+v, %v", out, err)
+		if err != nil || string(out.Body) != "attached" || b.saw(retrysafe.EventReplayed) != 1 {
+			t.Errorf("Peek = %+v, %v; events %v", out, err, b.events)
 		}
 	})
 	b := setup(t, retrysafe.Policy{})
@@ -350,4 +350,32 @@ func TestPeekAndAttachReportARecordThatTheStoreCannotDecode(t *testing.T) {
 	if _, err := e.Attach(t.Context(), ref); !errors.Is(err, retrysafe.ErrUnreadable) {
 		t.Errorf("Attach = %v", err)
 	}
+}
+
+// While one waiter's load hangs, the others have learnt nothing: they wait on. The attempt
+// that is settled in this process reaches them all, also the one whose load fails after it.
+func TestWaitersGoOnWhileALoadHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: time.Minute})
+		x := b.begins(t)
+		b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if s.Op == faultstore.Load {
+				return faultstore.Hang
+			}
+			return faultstore.None
+		})
+		var waiters sync.WaitGroup
+		for range 3 {
+			waiters.Go(func() {
+				_, out, err := b.Begin(t.Context(), call())
+				if out == nil || string(out.Body) != "waited for" {
+					t.Errorf("Begin = %+v, %v; want the answer", out, err)
+				}
+			})
+		}
+		time.Sleep(500 * time.Millisecond)
+		must(t, x.Complete(t.Context(), answer("waited for")))
+		waiters.Wait()
+	})
 }
