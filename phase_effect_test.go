@@ -479,7 +479,8 @@ func TestProviderRefSurvivesAnEffectThatWasNotCalled(t *testing.T) {
 }
 
 // The name that the attempt's own call returned counts, not what a resolver has found while
-// the attempt was taken for unknown.
+// the attempt was taken for unknown. The next effect starts without a name, also if the
+// reply to a heartbeat was lost before it.
 func TestProviderRefOfTheAttemptsOwnCallCounts(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, resumes)
@@ -492,8 +493,19 @@ func TestProviderRefOfTheAttemptsOwnCallCounts(t *testing.T) {
 		return 1, err
 	})
 	must(t, err)
-	must(t, x.Complete(t.Context(), answer("charged")))
-	if r := s.state(t); r.State != retrysafe.StateCompleted || r.ProviderRef != "ch_own" {
+	if r := s.state(t); r.State != retrysafe.StateInProgress || r.ProviderRef != "ch_own" {
 		t.Errorf("the record is %s, %q", r.State, r.ProviderRef)
 	}
+	w := s.state(t).Update() // a heartbeat whose reply is lost
+	w.Term = time.Minute
+	_, err = s.mem.Swap(t.Context(), w)
+	must(t, err)
+	_, err = retrysafe.Effect(x.Context(), "notify", nil, func(context.Context, retrysafe.Attempt) (int, error) {
+		if got := s.state(t).ProviderRef; got != "" {
+			t.Errorf("the next effect is called with the name %q", got)
+		}
+		return 1, nil
+	})
+	must(t, err)
+	must(t, x.Complete(t.Context(), answer("charged")))
 }
