@@ -339,8 +339,13 @@ func (unreadable) Load(context.Context, retrysafe.Ref) (retrysafe.Record, error)
 	return retrysafe.Record{}, retrysafe.ErrUnreadable
 }
 
+func (unreadable) Create(context.Context, retrysafe.Write) (retrysafe.Record, error) {
+	return retrysafe.Record{}, retrysafe.ErrUnreadable
+}
+
 // A record that the store cannot decode is refused as such: a retry will not find it better.
-func TestPeekAndAttachReportARecordThatTheStoreCannotDecode(t *testing.T) {
+// The store has answered, so it counts as healthy for other keys.
+func TestCallsReportARecordThatTheStoreCannotDecode(t *testing.T) {
 	t.Parallel()
 	e, err := retrysafe.New(unreadable{memstore.New(nil)}, nil)
 	must(t, err)
@@ -349,6 +354,11 @@ func TestPeekAndAttachReportARecordThatTheStoreCannotDecode(t *testing.T) {
 	}
 	if _, err := e.Attach(t.Context(), ref); !errors.Is(err, retrysafe.ErrUnreadable) {
 		t.Errorf("Attach = %v", err)
+	}
+	for range 20 {
+		if x, _, err := e.Begin(t.Context(), call()); x != nil || !errors.Is(err, retrysafe.ErrUnreadable) || !e.Healthy() {
+			t.Fatalf("Begin = %v, %v; healthy: %v", x, err, e.Healthy())
+		}
 	}
 }
 
