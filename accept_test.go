@@ -209,3 +209,75 @@ func TestSystemScopes(t *testing.T) {
 		t.Error("a scope of ours is taken for a tenant's, or the other way round")
 	}
 }
+
+// A sweeper made the work of a worker that was silent for too long wait for the next
+// worker. The record still has the silent worker's owner and attempt; its answer is refused
+// all the same, and it must not be told that the answer is stored.
+func TestAnswerForWorkThatWaitsForAWorkerAgainIsRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsKeyed, Lapse: retrysafe.LapseRerun})
+		x, err := b.TakeUp(t.Context(), b.accepts(t))
+		must(t, err)
+		b.crash(t)
+		if n := b.sweep(t); n != 1 || b.state(t).State != retrysafe.StateAccepted {
+			t.Fatalf("swept %d, it is %v", n, b.state(t).State)
+		}
+		if err := x.Complete(t.Context(), answer("late")); !errors.Is(err, retrysafe.ErrLost) {
+			t.Errorf("the late worker's Complete = %v, and the record is %v", err, b.state(t).State)
+		}
+		next, err := b.TakeUp(t.Context(), b.accepts(t))
+		must(t, err)
+		must(t, next.Complete(t.Context(), answer("paid")))
+		b.replays(t, "paid")
+	})
+}
+
+// Accept stores nothing for a call that cannot be stored, and a worker gets nothing while the
+// store does not say how its operation is to be judged.
+func TestAcceptAndTakeUpCheckFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseRerun})
+		scopeless := call()
+		scopeless.Scope = ""
+		if _, err := b.Accept(t.Context(), scopeless, nil); !errors.Is(err, retrysafe.ErrInvalidCall) {
+			t.Errorf("Accept without a scope = %v", err)
+		}
+		r := b.accepts(t)
+		b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if s.Op == faultstore.Load {
+				return faultstore.LoseRequest
+			}
+			return faultstore.None
+		})
+		if x, err := b.TakeUp(t.Context(), r); x != nil || !errors.Is(err, faultstore.ErrInjected) || b.state(t).State != retrysafe.StateAccepted {
+			t.Errorf("TakeUp = %v, %v; it is %s", x, err, b.state(t).State)
+		}
+	})
+}
+
+// A worker's claim is durable before it runs, also with AsyncReserve: no client is there to
+// send the work again.
+func TestTakeUpIsNeverRelaxed(t *testing.T) {
+	t.Parallel()
+	p := keyed
+	p.AsyncReserve = true
+	b := setup(t, p)
+	r := b.accepts(t)
+	claims := 0
+	b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+		if s.Op == faultstore.Swap && s.Write.State == retrysafe.StateInProgress {
+			if claims++; s.Write.Relaxed {
+				t.Error("the claim is relaxed")
+			}
+		}
+		return faultstore.None
+	})
+	x, err := b.TakeUp(t.Context(), r)
+	must(t, err)
+	must(t, x.Complete(t.Context(), answer("paid")))
+	if claims == 0 {
+		t.Error("no claim was seen")
+	}
+}

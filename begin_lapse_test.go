@@ -462,7 +462,9 @@ func TestW59_RecordOfANewerVersionIsRefused(t *testing.T) {
 	w := retrysafe.Write{Record: retrysafe.Record{Ref: ref, Version: retrysafe.RecordVersion + 1, State: retrysafe.StateRetryable, Owner: retrysafe.Owner{1}}, Term: time.Hour}
 	_, err := b.mem.Create(t.Context(), w)
 	must(t, err)
-	b.refused(t, retrysafe.ErrUnreadable)
+	if after := b.refused(t, retrysafe.ErrUnreadable).RetryAfter; after != time.Minute {
+		t.Errorf("Retry-After is %v; a newer program may read it soon", after)
+	}
 	if _, err := b.Peek(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnreadable) {
 		t.Errorf("Peek = %v", err)
 	}
@@ -550,6 +552,30 @@ func TestHeartbeatsGoOnWhenOthersEnd(t *testing.T) {
 				}
 				must(t, x.Complete(t.Context(), answer("late")))
 			}
+		})
+	}
+}
+
+// An operation that was never seen to complete in a transaction may commit by itself: its
+// lapsed attempt is not run again, whatever the policy says of lapsed attempts, and what
+// was seen of another operation says nothing of it.
+func TestLapsedAttemptInTxThatWasNeverSeenInATransaction(t *testing.T) {
+	t.Parallel()
+	for _, lapse := range []retrysafe.Lapse{retrysafe.LapseRerun, retrysafe.LapseResume} {
+		synctest.Test(t, func(t *testing.T) {
+			p := retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: lapse}
+			b := setup(t, p)
+			other := call()
+			other.Key, other.Operation = "other", "POST /refunds"
+			y, _, err := b.Begin(t.Context(), other)
+			must(t, err)
+			b.completeInTx(t, y, "refunded")
+			restarted, err := retrysafe.New(b.fault, &retrysafe.Options{Policy: p}) // it knows what the store has noted
+			must(t, err)
+			b.Engine = restarted
+			b.begins(t)
+			b.crash(t)
+			b.refused(t, retrysafe.ErrUnknown)
 		})
 	}
 }

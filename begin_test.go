@@ -13,6 +13,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/faultstore"
+	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
 func TestInvalidCallsReserveNothing(t *testing.T) {
@@ -333,4 +334,24 @@ func TestBreakerOfFailedWritesIsClosedByAWrite(t *testing.T) {
 			t.Error("the store takes writes, and calls that only replay keep the breaker open")
 		}
 	})
+}
+
+// full is a store that has no room for new keys.
+type full struct{ retrysafe.Store }
+
+func (full) Create(context.Context, retrysafe.Write) (retrysafe.Record, error) {
+	return retrysafe.Record{}, retrysafe.ErrFull
+}
+
+// A full store refuses new keys and is healthy otherwise: the breaker stays closed, so that
+// attempts and replays of keys that are stored go on.
+func TestFullStoreDoesNotOpenTheBreaker(t *testing.T) {
+	t.Parallel()
+	e, err := retrysafe.New(full{memstore.New(nil)}, nil)
+	must(t, err)
+	for range 20 {
+		if x, _, err := e.Begin(t.Context(), call()); x != nil || !errors.Is(err, retrysafe.ErrFull) || !e.Healthy() {
+			t.Fatalf("Begin = %v, %v; healthy: %v", x, err, e.Healthy())
+		}
+	}
 }

@@ -237,6 +237,13 @@ func TestDisputedRecord(t *testing.T) {
 	if !errors.Is(err, retrysafe.ErrContradiction) || w.State != retrysafe.StateUnknown || !w.Inquiry.Disputed || w.ProviderRef != "ch_1" {
 		t.Fatalf("another effect: %+v, %v", w, err)
 	}
+	for _, v := range []retrysafe.Evidence{ // one effect at most
+		{Finding: retrysafe.FindingDeclined, Result: answer("no"), ProviderRef: "ch_2"}, {ProviderRef: "ch_2", Text: "timed out"},
+	} {
+		if got, err := retrysafe.DecideEvidence(r, v, retrysafe.Recheck{After: time.Minute, Limit: 3}); err != nil || got.Inquiry.Disputed {
+			t.Errorf("%v under another name: %+v, %v", v.Finding, got, err)
+		}
+	}
 	r = w.Record
 	for _, v := range []retrysafe.Evidence{happened("ch_1"), happened("ch_2"), {}, {Finding: retrysafe.FindingNotHappened, Proof: retrysafe.ProofTombstone}} {
 		if got, err := retrysafe.DecideEvidence(r, v, retrysafe.Recheck{After: time.Minute, Limit: 3}); !errors.Is(err, retrysafe.ErrDisputed) || got.State != 0 {
@@ -248,6 +255,11 @@ func TestDisputedRecord(t *testing.T) {
 	w, err = retrysafe.DecideEvidence(r, attested, retrysafe.Recheck{After: time.Minute, Limit: 3})
 	if err != nil || w.State != retrysafe.StateCompleted || w.Inquiry.Disputed || w.Inquiry.Dead || w.ProviderRef != "ch_2" {
 		t.Errorf("an operator settles it: %+v, %v", w, err)
+	}
+	none := retrysafe.Evidence{Finding: retrysafe.FindingNotHappened, Proof: retrysafe.ProofAttested}
+	w, err = retrysafe.DecideEvidence(r, none, retrysafe.Recheck{After: time.Minute, Limit: 3})
+	if err != nil || w.State != retrysafe.StateRetryable || w.Inquiry.Disputed || w.Inquiry.Dead {
+		t.Errorf("an operator lets it run again: %+v, %v", w, err)
 	}
 }
 

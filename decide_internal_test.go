@@ -214,7 +214,7 @@ func TestPolicyCheck(t *testing.T) {
 		}
 	}
 	for _, p := range []Policy{
-		{Lease: -1}, {Lease: time.Millisecond}, {MaxRun: time.Second}, {Retention: -1}, {Wait: -1}, {Reconcile: -1},
+		{Lease: -1}, {Lease: time.Millisecond}, {MaxRun: time.Second}, {Retention: -1}, {Wait: -1}, {Reconcile: -1}, {Patience: -1},
 		{Effects: 9}, {Lapse: 9}, {OnFailure: 9}, {InFlight: 9}, {OnExpired: 9},
 	} {
 		if err := p.Check(); !errors.Is(err, ErrPolicy) {

@@ -541,3 +541,31 @@ func ExampleDoTx() {
 	// 201 booked false 70 <nil>
 	// 201 booked true 70 <nil>
 }
+
+// Waiting helps with an attempt in flight only: any other refusal comes at once.
+func TestDoTxDoesNotWaitForWhatWillNotChange(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, InFlight: retrysafe.InFlightWait, Wait: time.Minute})
+		_, err := b.do(t.Context(), call())
+		must(t, err)
+		other := call()
+		other.Fingerprint = print(2)
+		unknown := call()
+		unknown.Key = "unknown"
+		x, _, err := b.Begin(t.Context(), unknown)
+		must(t, err)
+		must(t, x.Quarantine(t.Context(), errors.New("timed out")))
+		start := time.Now()
+		if _, err := b.do(t.Context(), other); !errors.Is(err, retrysafe.ErrMismatch) {
+			t.Errorf("another request: DoTx = %v", err)
+		}
+		if _, err := b.do(t.Context(), unknown); !errors.Is(err, retrysafe.ErrUnknown) {
+			t.Errorf("an unknown outcome: DoTx = %v", err)
+		}
+		if waited := time.Since(start); waited != 0 {
+			t.Errorf("they waited %v", waited)
+		}
+		b.booked(t, 1, 1)
+	})
+}

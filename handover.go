@@ -81,6 +81,9 @@ func (x *Execution) HandOver(ctx context.Context, tx Tx, term time.Duration) (Re
 	case is(err, ErrConflict) && got.Owner == x.owner && got.continues():
 		x.store(&got, stageRunning) // the reply to a heartbeat was lost; the next transaction succeeds
 		x.scheduleBeat(x.e.clock.Now())
+	case is(err, ErrNotFound) && x.isStored(ctx):
+		err = errForeignTx
+		x.scheduleBeat(x.e.clock.Now())
 	case is(err, ErrConflict), is(err, ErrNotFound):
 		err = x.lose(&got, err)
 	case is(err, ErrTxDone):

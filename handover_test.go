@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/test/faultstore"
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
@@ -189,5 +190,65 @@ func TestHandOverKeepsTheRetention(t *testing.T) {
 	}
 	if got := b.state(t).Retain; got != 72*time.Hour {
 		t.Errorf("the record has a retention of %v, want 72h", got)
+	}
+}
+
+// A transaction that took the key and rolled back is proof that nothing happened.
+func TestHandOverThatRolledBackProvesThatNothingHappened(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
+	x := b.begins(t)
+	tx, err := b.mem.Begin(t.Context())
+	must(t, err)
+	_, err = x.HandOver(t.Context(), tx, time.Hour)
+	must(t, err)
+	must(t, tx.Rollback(t.Context()))
+	must(t, x.Fail(t.Context(), errors.New("constraint violated")))
+	if got := b.state(t).State; got != retrysafe.StateRetryable {
+		t.Errorf("it is %s, want retryable", got)
+	}
+}
+
+func TestHandOverAfterABeatWhoseReplyWasLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := keyed
+		p.Lease = 30 * time.Second
+		b := setup(t, p)
+		x := b.begins(t)
+		b.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.LoseReply))
+		time.Sleep(11 * time.Second)
+		tx, err := b.mem.Begin(t.Context())
+		must(t, err)
+		if _, err := x.HandOver(t.Context(), tx, time.Hour); !errors.Is(err, retrysafe.ErrConflict) || errors.Is(err, retrysafe.ErrLost) {
+			t.Fatalf("HandOver = %v, want ErrConflict", err)
+		}
+		if err := tx.Commit(t.Context()); err == nil {
+			t.Error("a refused transaction committed")
+		}
+		again, err := b.mem.Begin(t.Context())
+		must(t, err)
+		_, err = x.HandOver(t.Context(), again, time.Hour)
+		must(t, err)
+		must(t, again.Commit(t.Context()))
+		b.refused(t, retrysafe.ErrAccepted)
+		time.Sleep(time.Minute) // a heartbeat finds the commit
+	})
+}
+
+// A transaction that had ended before HandOver may have committed; one that fails has not.
+func TestHandOverInATransactionThatHasEndedProvesNothing(t *testing.T) {
+	t.Parallel()
+	for want, begin := range map[retrysafe.State]func(*testing.T, *bundle) retrysafe.Tx{
+		retrysafe.StateUnknown:   endedTx,
+		retrysafe.StateRetryable: func(*testing.T, *bundle) retrysafe.Tx { return brokenTx{} },
+	} {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
+		x := b.begins(t)
+		_, err := x.HandOver(t.Context(), begin(t, b), time.Hour)
+		must(t, x.Release(t.Context(), err))
+		if got := b.state(t).State; err == nil || got != want {
+			t.Errorf("HandOver = %v; it is %s, want %s", err, got, want)
+		}
 	}
 }

@@ -453,3 +453,59 @@ func TestAnyStepOfTheStoreMayGoWrong(t *testing.T) {
 		}
 	}
 }
+
+// An effect that was not called, because its intent is too large to be stored, does not
+// take away the name of the effect before it.
+func TestProviderRefSurvivesAnEffectThatWasNotCalled(t *testing.T) {
+	t.Parallel()
+	s := newStory(t, resumes)
+	x := s.begins(t)
+	_, err := retrysafe.Effect(x.Context(), "authorise", nil, func(_ context.Context, a retrysafe.Attempt) (int, error) {
+		a.Provider("auth_1")
+		return 1, nil
+	})
+	must(t, err)
+	_, err = retrysafe.Effect(x.Context(), "capture", []byte(strings.Repeat("x", 256<<10)), func(context.Context, retrysafe.Attempt) (int, error) {
+		t.Error("it was called")
+		return 0, nil
+	})
+	if !errors.Is(err, retrysafe.ErrPhases) {
+		t.Errorf("Effect = %v", err)
+	}
+	must(t, x.Quarantine(t.Context(), err))
+	if r := s.state(t); r.ProviderRef != "auth_1" {
+		t.Errorf("the record names %q", r.ProviderRef)
+	}
+}
+
+// The name that the attempt's own call returned counts, not what a resolver has found while
+// the attempt was taken for unknown. The next effect starts without a name, also if the
+// reply to a heartbeat was lost before it.
+func TestProviderRefOfTheAttemptsOwnCallCounts(t *testing.T) {
+	t.Parallel()
+	s := newStory(t, resumes)
+	x := s.begins(t)
+	_, err := retrysafe.Effect(x.Context(), "charge", nil, func(ctx context.Context, a retrysafe.Attempt) (int, error) {
+		a.Provider("ch_own")
+		w := s.state(t).Update()
+		w.State, w.ProviderRef, w.Term = retrysafe.StateUnknown, "ch_found", time.Minute
+		_, err := s.mem.Swap(ctx, w)
+		return 1, err
+	})
+	must(t, err)
+	if r := s.state(t); r.State != retrysafe.StateInProgress || r.ProviderRef != "ch_own" {
+		t.Errorf("the record is %s, %q", r.State, r.ProviderRef)
+	}
+	w := s.state(t).Update() // a heartbeat whose reply is lost
+	w.Term = time.Minute
+	_, err = s.mem.Swap(t.Context(), w)
+	must(t, err)
+	_, err = retrysafe.Effect(x.Context(), "notify", nil, func(context.Context, retrysafe.Attempt) (int, error) {
+		if got := s.state(t).ProviderRef; got != "" {
+			t.Errorf("the next effect is called with the name %q", got)
+		}
+		return 1, nil
+	})
+	must(t, err)
+	must(t, x.Complete(t.Context(), answer("charged")))
+}

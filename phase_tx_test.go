@@ -217,21 +217,23 @@ func TestPhaseTxThatEndsItsTransactionProvesNothing(t *testing.T) {
 		"released":  {settle: func(x *retrysafe.Execution) error { return x.Release(t.Context(), errLine) }},
 		"completed": {func(x *retrysafe.Execution) error { return x.Complete(t.Context(), answer("done")) }, retrysafe.ErrNotInTx},
 	} {
-		b := newBank(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseResume})
-		x := b.begins(t)
-		_, err := b.book(x.Context(), "a")
-		must(t, err)
-		b.fn = func(ctx context.Context, tx *memstore.Tx) (retrysafe.Result, error) {
-			return retrysafe.Result{}, tx.Commit(ctx)
-		}
-		if _, err := b.book(x.Context(), "b"); !errors.Is(err, retrysafe.ErrTxDone) {
-			t.Errorf("%s: PhaseTx = %v", name, err)
-		}
-		if err := c.settle(x); !errors.Is(err, c.want) {
-			t.Errorf("%s: %v, want %v", name, err, c.want)
-		}
-		if got := b.state(t).State; got != retrysafe.StateUnknown {
-			t.Errorf("%s: it is %s, and its writes are stored", name, got)
+		for _, returned := range []error{nil, errLine} {
+			b := newBank(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lapse: retrysafe.LapseResume})
+			x := b.begins(t)
+			_, err := b.book(x.Context(), "a")
+			must(t, err)
+			b.fn = func(ctx context.Context, tx *memstore.Tx) (retrysafe.Result, error) {
+				return retrysafe.Result{}, errors.Join(tx.Commit(ctx), returned)
+			}
+			if _, err := b.book(x.Context(), "b"); !errors.Is(err, retrysafe.ErrTxDone) {
+				t.Errorf("%s, returned %v: PhaseTx = %v", name, returned, err)
+			}
+			if err := c.settle(x); !errors.Is(err, c.want) {
+				t.Errorf("%s, returned %v: %v, want %v", name, returned, err, c.want)
+			}
+			if got := b.state(t).State; got != retrysafe.StateUnknown {
+				t.Errorf("%s, returned %v: it is %s, and its writes are stored", name, returned, got)
+			}
 		}
 	}
 }
@@ -559,4 +561,39 @@ func TestPhaseTxWithoutAnExecutionIsAPlainTransaction(t *testing.T) {
 		t.Errorf("PhaseTx = %v", err)
 	}
 	b.booked(t, 4, 1)
+}
+
+// A result that cannot be stored is no result: the writes are rolled back with it.
+func TestPhaseTxWhoseResultIsNoJSONIsRolledBack(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, resumes)
+	err := b.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
+		_, err := retrysafe.PhaseTx(ctx, b, "a", func(_ context.Context, tx *memstore.Tx) (func(), error) {
+			b.runs.Add(1)
+			tx.OnCommit(func() { b.rows.Add(1) })
+			return func() {}, nil
+		})
+		return err
+	})
+	if err == nil || b.state(t).State != retrysafe.StateRetryable || len(b.names(t)) != 0 {
+		t.Errorf("Do = %v; the record is %s, %q", err, b.state(t).State, b.names(t))
+	}
+	b.booked(t, 1, 0)
+}
+
+// A transaction that was found to have rolled back leaves nothing in doubt, also where the
+// effects are unprotected: the key may be released.
+func TestPhaseTxThatRolledBackLeavesNothingInDoubt(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, retrysafe.Policy{})
+	b.commit = func(ctx context.Context, tx *memstore.Tx) error { return errors.Join(tx.Rollback(ctx), errLine) }
+	x := b.begins(t)
+	if _, err := b.book(x.Context(), "a"); !errors.Is(err, errLine) {
+		t.Errorf("PhaseTx = %v", err)
+	}
+	must(t, x.Release(t.Context(), errLine))
+	if got := b.state(t).State; got != retrysafe.StateRetryable {
+		t.Errorf("it is %s, want retryable", got)
+	}
+	b.booked(t, 1, 0)
 }

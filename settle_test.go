@@ -298,3 +298,107 @@ func TestCheckpointsAreKept(t *testing.T) {
 		must(t, x.Complete(t.Context(), answer("")))
 	})
 }
+
+// The lease counts from its last renewal, by a heartbeat or a checkpoint: one that fails
+// later ends nothing while the lease lasts.
+func TestLateHeartbeatThatFailsDoesNotEndTheOperation(t *testing.T) {
+	t.Parallel()
+	for name, live := range map[string]func(t *testing.T, b *bundle, x *retrysafe.Execution){
+		"after heartbeats": func(*testing.T, *bundle, *retrysafe.Execution) { time.Sleep(17500 * time.Millisecond) },
+		"after a checkpoint": func(t *testing.T, b *bundle, x *retrysafe.Execution) {
+			b.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.LoseRequest))
+			time.Sleep(1500 * time.Millisecond)
+			b.fault.Plan(nil)
+			must(t, x.Save(t.Context(), retrysafe.Checkpoint{Phase: "one"}))
+			b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
+			time.Sleep(2 * time.Second) // to beyond the end of the first lease
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := setup(t, retrysafe.Policy{Lease: 3 * time.Second})
+			x := b.begins(t)
+			live(t, b, x)
+			b.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.LoseRequest))
+			time.Sleep(time.Second)
+			if err := context.Cause(x.Context()); err != nil || b.saw(retrysafe.EventStoreError) == 0 {
+				t.Errorf("%s: the operation's context has ended: %v; events %v", name, err, b.events)
+			}
+			b.fault.Plan(nil)
+			must(t, x.Complete(t.Context(), answer("alive")))
+			b.replays(t, "alive")
+		})
+	}
+}
+
+// Outcome waits for the step that is under way: it does not let a settlement in beside it.
+func TestOutcomeWaitsForTheStepUnderWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{})
+		x := b.begins(t)
+		b.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.Hang))
+		saved := make(chan time.Time, 1)
+		go func() {
+			_ = x.Save(t.Context(), retrysafe.Checkpoint{Phase: "slow"})
+			saved <- time.Now()
+		}()
+		synctest.Wait()
+		if x.Untouched() {
+			t.Error("it is untouched, and a step is under way")
+		}
+		if _, err := x.Outcome(t.Context()); !errors.Is(err, retrysafe.ErrOpen) {
+			t.Errorf("Outcome = %v", err)
+		}
+		asked := time.Now()
+		if done := <-saved; asked.Before(done) {
+			t.Errorf("Outcome returned %v before the checkpoint was done", done.Sub(asked))
+		}
+		must(t, x.Complete(t.Context(), answer("after")))
+	})
+}
+
+// What an execution says of itself before and after its settlement.
+func TestExecutionTellsHowFarItIs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for want, settle := range map[retrysafe.State]func(*retrysafe.Execution) error{
+			retrysafe.StateCompleted: func(x *retrysafe.Execution) error { return x.Complete(t.Context(), answer("done")) },
+			retrysafe.StateRetryable: func(x *retrysafe.Execution) error { return x.Release(t.Context(), nil) },
+			retrysafe.StateUnknown:   func(x *retrysafe.Execution) error { return x.Quarantine(t.Context(), nil) },
+		} {
+			b := setup(t, retrysafe.Policy{Retention: 48 * time.Hour})
+			x := b.begins(t)
+			if _, ok := x.Expires(); ok || !x.Untouched() || x.State() != retrysafe.StateInProgress {
+				t.Errorf("%s: before: expires %v, untouched %v, %s", want, ok, x.Untouched(), x.State())
+			}
+			must(t, settle(x))
+			at, ok := x.Expires()
+			if ok != (want != retrysafe.StateUnknown) || x.Untouched() || x.State() != want {
+				t.Errorf("%s: after: expires %v, untouched %v, %s", want, ok, x.Untouched(), x.State())
+			}
+			if left := time.Until(at); ok && left != 48*time.Hour {
+				t.Errorf("%s: it expires in %v", want, left)
+			}
+		}
+		b := setup(t, keyed)
+		x := b.begins(t)
+		tx, err := b.mem.Begin(t.Context())
+		must(t, err)
+		must(t, x.CompleteTx(t.Context(), tx, answer("open")))
+		if x.Untouched() {
+			t.Error("it is untouched, and a transaction has its answer")
+		}
+		must(t, tx.Rollback(t.Context()))
+		must(t, x.Release(t.Context(), nil))
+		y := b.begins(t)
+		tx, err = b.mem.Begin(t.Context())
+		must(t, err)
+		_, err = y.HandOver(t.Context(), tx, time.Hour)
+		must(t, err)
+		if y.Untouched() {
+			t.Error("it is untouched, and a transaction has its key")
+		}
+		must(t, tx.Rollback(t.Context()))
+		must(t, y.Release(t.Context(), nil))
+	})
+}

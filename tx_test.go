@@ -3,6 +3,7 @@ package retrysafe_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -267,7 +268,7 @@ func TestCompleteTxOnABrokenTransaction(t *testing.T) {
 	b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
 	x := b.begins(t)
 	err := x.CompleteTx(t.Context(), brokenTx{}, answer("x"))
-	if !errors.Is(err, faultstore.ErrInjected) {
+	if !errors.Is(err, faultstore.ErrInjected) || !strings.Contains(err.Error(), "connection is gone") {
 		t.Errorf("CompleteTx = %v", err)
 	}
 	must(t, x.Release(t.Context(), err))
@@ -354,4 +355,187 @@ func TestKeyHeldByAnOpenTransactionIsInFlight(t *testing.T) {
 		must(t, err)
 		must(t, x.Release(t.Context(), nil))
 	})
+}
+
+// CompleteTx on an execution that holds an answer in a transaction already: what became of
+// that transaction decides, and the second transaction never commits.
+func TestSecondCompleteTxFindsOutWhatBecameOfTheFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
+		x := b.begins(t)
+		first, err := b.mem.Begin(t.Context())
+		must(t, err)
+		must(t, x.CompleteTx(t.Context(), first, answer("first")))
+		must(t, first.Commit(t.Context()))
+		second, err := b.mem.Begin(t.Context())
+		must(t, err)
+		if err := x.CompleteTx(t.Context(), second, answer("second")); !errors.Is(err, retrysafe.ErrSettled) || strings.Contains(err.Error(), "twice") {
+			t.Errorf("after a commit: CompleteTx = %v, want ErrSettled", err)
+		}
+		if err := second.Commit(t.Context()); err == nil {
+			t.Error("a second effect committed")
+		}
+		if x.State() != retrysafe.StateCompleted {
+			t.Errorf("the execution is %s", x.State())
+		}
+		b.replays(t, "first")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lease: 10 * time.Second})
+		x := b.begins(t)
+		tx, err := b.mem.Begin(t.Context())
+		must(t, err)
+		must(t, x.CompleteTx(t.Context(), tx, answer("once")))
+		if err := x.CompleteTx(t.Context(), tx, answer("twice")); err == nil || !strings.Contains(err.Error(), "called twice") || errors.Is(err, retrysafe.ErrSettled) || errors.Is(err, retrysafe.ErrLost) {
+			t.Errorf("twice in one transaction: CompleteTx = %v", err)
+		}
+		if err := tx.Commit(t.Context()); err == nil {
+			t.Error("the transaction committed")
+		}
+		time.Sleep(time.Minute)
+		b.refused(t, retrysafe.ErrInFlight) // its heartbeats go on
+		b.completeInTx(t, x, "in another")
+		b.replays(t, "in another")
+	})
+}
+
+// A transaction that refuses the answer costs the attempt nothing but that transaction, be
+// it another database's, broken, or ended before: the lease is renewed as before.
+func TestHeartbeatGoesOnAfterATransactionThatRefusesTheAnswer(t *testing.T) {
+	t.Parallel()
+	hands := func(x *retrysafe.Execution, tx retrysafe.Tx) error {
+		_, err := x.HandOver(t.Context(), tx, time.Hour)
+		return err
+	}
+	completes := func(x *retrysafe.Execution, tx retrysafe.Tx) error {
+		return x.CompleteTx(t.Context(), tx, answer("refused"))
+	}
+	for name, c := range map[string]struct {
+		tx   func(t *testing.T, b *bundle) retrysafe.Tx
+		give func(*retrysafe.Execution, retrysafe.Tx) error
+		want error
+	}{
+		"CompleteTx of another database": {foreignTx, completes, retrysafe.ErrNotFound},
+		"CompleteTx of a broken one":     {func(*testing.T, *bundle) retrysafe.Tx { return brokenTx{} }, completes, faultstore.ErrInjected},
+		"CompleteTx of one that ended":   {endedTx, completes, retrysafe.ErrTxDone},
+		"HandOver of another database":   {foreignTx, hands, retrysafe.ErrNotFound},
+		"HandOver of a broken one":       {func(*testing.T, *bundle) retrysafe.Tx { return brokenTx{} }, hands, faultstore.ErrInjected},
+		"HandOver of one that ended":     {endedTx, hands, retrysafe.ErrTxDone},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lease: 10 * time.Second})
+			x := b.begins(t)
+			tx := c.tx(t, b)
+			err := c.give(x, tx)
+			if !errors.Is(err, c.want) || errors.Is(err, retrysafe.ErrLost) {
+				t.Errorf("%s: %v, want %v", name, err, c.want)
+			}
+			if c.want == retrysafe.ErrNotFound && !strings.Contains(err.Error(), "begun on another database") { //nolint:errorlint // it is the table's own
+				t.Errorf("%s: %v", name, err)
+			}
+			if mem, ok := tx.(*memstore.Tx); ok && mem.Commit(t.Context()) == nil {
+				t.Errorf("%s: the transaction committed", name)
+			}
+			time.Sleep(time.Minute)
+			b.refused(t, retrysafe.ErrInFlight)
+			b.completeInTx(t, x, "in another")
+			b.replays(t, "in another")
+		})
+	}
+}
+
+// foreignTx begins a transaction of a database that has no record of the execution.
+func foreignTx(t *testing.T, _ *bundle) retrysafe.Tx {
+	t.Helper()
+	tx, err := memstore.New(nil).Begin(t.Context())
+	must(t, err)
+	return tx
+}
+
+// endedTx returns a transaction that has ended.
+func endedTx(t *testing.T, b *bundle) retrysafe.Tx {
+	t.Helper()
+	tx, err := b.mem.Begin(t.Context())
+	must(t, err)
+	must(t, tx.Rollback(t.Context()))
+	return tx
+}
+
+// A heartbeat that is about to end is waited for rather than cancelled: its renewal may be
+// stored already, and then the store would refuse the transaction's answer.
+func TestCompleteTxWaitsForAHeartbeatThatIsAboutToEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, Lease: 30 * time.Second})
+		x := b.begins(t)
+		b.fault.Plan(func(faultstore.Step) faultstore.Fault {
+			time.Sleep(50 * time.Millisecond)
+			return faultstore.None
+		})
+		time.Sleep(10*time.Second + time.Millisecond)
+		b.completeInTx(t, x, "booked")
+		if b.saw(retrysafe.EventStoreError) != 0 {
+			t.Error("the heartbeat was cancelled")
+		}
+		b.replays(t, "booked")
+	})
+}
+
+// A refusal needs no transaction: nothing was done, so there is nothing to be one with.
+func TestRefusalOutsideATransactionIsStored(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
+	must(t, b.begins(t).Complete(t.Context(), retrysafe.Result{Status: 400, Body: []byte("no such account")}))
+	if _, out, err := b.Begin(t.Context(), call()); out == nil || out.Status != 400 || b.saw(retrysafe.EventUnfenced) != 0 {
+		t.Errorf("Begin = %+v, %v", out, err)
+	}
+}
+
+// An execution whose record is gone or is another attempt's has lost it, also where the
+// transaction cannot see that.
+func TestLostExecutionIsToldSoByATransactionOfAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(*testing.T, *bundle){
+		"gone": func(t *testing.T, b *bundle) {
+			w := b.state(t).Update()
+			w.State, w.Term = retrysafe.StateRetryable, 0
+			_, err := b.mem.Swap(t.Context(), w)
+			must(t, err)
+			if n, err := b.mem.Purge(t.Context(), 10); n != 1 || err != nil {
+				t.Fatalf("Purge = %d, %v", n, err)
+			}
+		},
+		"settled": func(t *testing.T, b *bundle) {
+			w := b.state(t).Update()
+			w.State, w.Term = retrysafe.StateRetryable, time.Hour
+			_, err := b.mem.Swap(t.Context(), w)
+			must(t, err)
+		},
+		"another's": func(t *testing.T, b *bundle) {
+			w := b.state(t).Update()
+			w.State, w.Term = retrysafe.StateRetryable, time.Hour
+			_, err := b.mem.Swap(t.Context(), w)
+			must(t, err)
+			b.begins(t)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := setup(t, keyed)
+			x := b.begins(t)
+			lose(t, b)
+			if err := x.CompleteTx(t.Context(), foreignTx(t, b), answer("late")); !errors.Is(err, retrysafe.ErrLost) {
+				t.Errorf("%s: CompleteTx = %v, want ErrLost", name, err)
+			}
+			if !errors.Is(context.Cause(x.Context()), retrysafe.ErrLost) {
+				t.Errorf("%s: its context: %v", name, context.Cause(x.Context()))
+			}
+			b = setup(t, keyed)
+			x = b.begins(t)
+			lose(t, b)
+			if _, err := x.HandOver(t.Context(), foreignTx(t, b), time.Hour); !errors.Is(err, retrysafe.ErrLost) {
+				t.Errorf("%s: HandOver = %v, want ErrLost", name, err)
+			}
+		})
+	}
 }

@@ -196,6 +196,9 @@ func (e *Engine) refresh(ctx context.Context, on *waitedKey, ref Ref, seen int64
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	on.looking = false
+	if !isAnswer(err) && on.rec.Revision > seen { // an attempt was settled meanwhile, and the load says nothing of it
+		return on.rec, on.err
+	}
 	if got.Revision >= on.rec.Revision || err != nil { // an attempt that was settled meanwhile has a newer one
 		on.rec, on.err, on.at = got, err, now
 	}

@@ -170,8 +170,8 @@ func TestAttach(t *testing.T) {
 			t.Errorf("attached to %+v", out)
 		}
 		out, err := b.Peek(t.Context(), call())
-		if err != nil || string(out.Body) != "attached" {
-			t.Errorf("Peek = %+v, %v", out, err)
+		if err != nil || string(out.Body) != "attached" || b.saw(retrysafe.EventReplayed) != 1 {
+			t.Errorf("Peek = %+v, %v; events %v", out, err, b.events)
 		}
 	})
 	b := setup(t, retrysafe.Policy{})
@@ -255,5 +255,137 @@ func TestRetryAfterFollowsTheOperation(t *testing.T) {
 			t.Errorf("Retry-After is %v; the operation takes 4s, its lease is a minute", got)
 		}
 		must(t, x.Release(t.Context(), nil))
+	})
+}
+
+// What Attach says of a record without an answer: only what provably did not happen, or is
+// forgotten, is not found.
+func TestAttachTellsWhatIsNotKnownFromWhatDidNotHappen(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		leave func(*testing.T, *bundle)
+		want  error
+	}{
+		"an attempt whose process died": {func(t *testing.T, b *bundle) { b.begins(t); b.crash(t) }, retrysafe.ErrUnknown},
+		"work that no worker took":      {func(t *testing.T, b *bundle) { b.accepts(t); time.Sleep(2 * time.Hour) }, retrysafe.ErrAccepted},
+		"a released attempt":            {func(t *testing.T, b *bundle) { must(t, b.begins(t).Release(t.Context(), nil)) }, retrysafe.ErrNotFound},
+		"an answer that is forgotten": {func(t *testing.T, b *bundle) {
+			must(t, b.begins(t).Complete(t.Context(), answer("old")))
+			time.Sleep(2 * time.Hour)
+		}, retrysafe.ErrNotFound},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := setup(t, retrysafe.Policy{Retention: time.Hour, MaxRun: time.Minute})
+			c.leave(t, b)
+			out, err := b.Attach(t.Context(), ref)
+			if !errors.Is(err, c.want) || out.Body != nil {
+				t.Errorf("%s: Attach = %+v, %v; want %v", name, out, err, c.want)
+			}
+		})
+	}
+}
+
+// A process that dies writes nothing: those that wait for its attempt go on when its lease
+// is over, although the record is the one they have seen.
+func TestWaitersGoOnWhenTheLeaseOfADeadProcessIsOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Lease: 10 * time.Second, InFlight: retrysafe.InFlightWait, Wait: time.Minute})
+		b.begins(t)
+		start := time.Now()
+		var waiters sync.WaitGroup
+		waiters.Go(func() {
+			within, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if _, err := b.Attach(within, ref); !errors.Is(err, retrysafe.ErrUnknown) || time.Since(start) > 11*time.Second {
+				t.Errorf("Attach = %v after %v", err, time.Since(start))
+			}
+		})
+		b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if s.Op == faultstore.Swap && s.Write.State == retrysafe.StateInProgress {
+				return faultstore.LoseRequest
+			}
+			return faultstore.None
+		})
+		waiters.Wait()
+	})
+	synctest.Test(t, func(t *testing.T) {
+		p := keyed
+		p.Lease, p.InFlight, p.Wait = 10*time.Second, retrysafe.InFlightWait, time.Minute
+		b := setup(t, p)
+		b.begins(t)
+		start := time.Now()
+		heir := make(chan *retrysafe.Execution, 1)
+		go func() {
+			x, _, err := b.Begin(t.Context(), call())
+			if err != nil || time.Since(start) > 11*time.Second {
+				t.Errorf("Begin = %v after %v", err, time.Since(start))
+			}
+			heir <- x
+		}()
+		b.crash(t)
+		x := <-heir
+		if x == nil || x.Attempt() != 2 {
+			t.Fatalf("the waiter did not take over: %v", x)
+		}
+		must(t, x.Complete(t.Context(), answer("second")))
+	})
+}
+
+// unreadable is a store that has the record and cannot decode it.
+type unreadable struct{ retrysafe.Store }
+
+func (unreadable) Load(context.Context, retrysafe.Ref) (retrysafe.Record, error) {
+	return retrysafe.Record{}, retrysafe.ErrUnreadable
+}
+
+func (unreadable) Create(context.Context, retrysafe.Write) (retrysafe.Record, error) {
+	return retrysafe.Record{}, retrysafe.ErrUnreadable
+}
+
+// A record that the store cannot decode is refused as such: a retry will not find it better.
+// The store has answered, so it counts as healthy for other keys.
+func TestCallsReportARecordThatTheStoreCannotDecode(t *testing.T) {
+	t.Parallel()
+	e, err := retrysafe.New(unreadable{memstore.New(nil)}, nil)
+	must(t, err)
+	if _, err := e.Peek(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnreadable) || errors.Is(err, retrysafe.ErrUnavailable) {
+		t.Errorf("Peek = %v", err)
+	}
+	if _, err := e.Attach(t.Context(), ref); !errors.Is(err, retrysafe.ErrUnreadable) {
+		t.Errorf("Attach = %v", err)
+	}
+	for range 20 {
+		if x, _, err := e.Begin(t.Context(), call()); x != nil || !errors.Is(err, retrysafe.ErrUnreadable) || !e.Healthy() {
+			t.Fatalf("Begin = %v, %v; healthy: %v", x, err, e.Healthy())
+		}
+	}
+}
+
+// While one waiter's load hangs, the others have learnt nothing: they wait on. The attempt
+// that is settled in this process reaches them all, also the one whose load fails after it.
+func TestWaitersGoOnWhileALoadHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: time.Minute})
+		x := b.begins(t)
+		b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if s.Op == faultstore.Load {
+				return faultstore.Hang
+			}
+			return faultstore.None
+		})
+		var waiters sync.WaitGroup
+		for range 3 {
+			waiters.Go(func() {
+				_, out, err := b.Begin(t.Context(), call())
+				if out == nil || string(out.Body) != "waited for" {
+					t.Errorf("Begin = %+v, %v; want the answer", out, err)
+				}
+			})
+		}
+		time.Sleep(500 * time.Millisecond)
+		must(t, x.Complete(t.Context(), answer("waited for")))
+		waiters.Wait()
 	})
 }

@@ -1,0 +1,40 @@
+package retrysafe
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// A single attempt that took long, or short, moves the average a little and in its direction.
+func TestAverageDurationFollowsSlowly(t *testing.T) {
+	t.Parallel()
+	for took, want := range map[time.Duration]time.Duration{12 * time.Second: 5 * time.Second, 0: 3500 * time.Millisecond} {
+		var p durations
+		for range 4 {
+			p.note("pay", func() time.Duration { return 4 * time.Second })
+		}
+		p.note("pay", func() time.Duration { return took })
+		if got := time.Duration(p.average("pay", false).average.Load()); got != want {
+			t.Errorf("after %v the average is %v, want %v", took, got, want)
+		}
+	}
+}
+
+// Operations that a caller makes up do not use up memory: beyond a bound they share one
+// average, and those that are known keep theirs.
+func TestAveragesAreBounded(t *testing.T) {
+	t.Parallel()
+	var p durations
+	for i := range 2 * maxOperations {
+		p.note(fmt.Sprint("operation ", i), func() time.Duration { return time.Duration(i+1) * time.Second })
+	}
+	kept := 0
+	p.byOperation.Range(func(any, any) bool { kept++; return true })
+	if kept != maxOperations || p.others.average.Load() == 0 {
+		t.Errorf("%d averages are kept, want %d; the others' is %d", kept, maxOperations, p.others.average.Load())
+	}
+	if got := time.Duration(p.average("operation 0", false).average.Load()); got != time.Second {
+		t.Errorf("the first operation's average is %v", got)
+	}
+}
