@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe/httpkey"
+	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
 // open lists what an audit found, in short.
@@ -36,6 +37,12 @@ func TestAuditOfAMux(t *testing.T) {
 	handle("POST /{$}", b.guard.Handler(ran))
 	handle("POST example.com/hosted/", b.guard.Handler(ran))
 	handle("PATCH\t/tabbed", b.guard.Handler(ran))
+	inTx, err := httpkey.TxHandler(b.guard, b.mem, func(http.ResponseWriter, *http.Request, *memstore.Tx) error {
+		t.Error("a handler was run")
+		return nil
+	})
+	must(t, err)
+	handle("POST /in/tx", inTx)
 	if got := open(httpkey.Audit(httpkey.MuxRoutes(mux, patterns))); len(got) != 0 {
 		t.Errorf("found %q, want nothing", got)
 	}

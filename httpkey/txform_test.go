@@ -5,10 +5,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -276,14 +278,15 @@ func TestTxFormStoresClientErrors(t *testing.T) {
 // A handler that ends the transaction itself may have committed its writes.
 func TestTxFormEndedByItsHandlerIsUnknown(t *testing.T) {
 	t.Parallel()
-	for _, fails := range []bool{false, true} {
-		b, l := inForm(t, func(b *bundle, w http.ResponseWriter, r *http.Request, tx *memstore.Tx) error {
+	errLate := errors.New("after the commit")
+	for _, c := range []struct {
+		status int
+		err    error
+	}{{201, nil}, {201, errLate}, {409, errLate}} { // a 4xx with an error is an answer only if it was rolled back
+		b, l := inForm(t, func(_ *bundle, w http.ResponseWriter, r *http.Request, tx *memstore.Tx) error {
 			must(t, tx.Commit(r.Context()))
-			b.created(w, r)
-			if fails {
-				return errors.New("after the commit")
-			}
-			return nil
+			w.WriteHeader(c.status)
+			return c.err
 		})
 		b.post(t, key, `{}`).refused(t, 500, "not-in-transaction")
 		if got := b.state(t).State; got != retrysafe.StateUnknown {
@@ -295,6 +298,100 @@ func TestTxFormEndedByItsHandlerIsUnknown(t *testing.T) {
 		b.post(t, key, `{}`).refused(t, 409, "outcome-unknown")
 		b.ranTimes(t, 1)
 		l.has(t, 1)
+	}
+}
+
+// A panic that is to go on does so after its transaction is rolled back.
+func TestTxFormPanicGoesOnAfterItIsRolledBack(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		repanic bool
+		value   any
+		logged  bool
+	}{{true, "out of coffee", true}, {false, http.ErrAbortHandler, false}} {
+		b, l := inForm(t, func(b *bundle, w http.ResponseWriter, r *http.Request, _ *memstore.Tx) error {
+			b.created(w, r)
+			if b.runs.Load() == 1 {
+				panic(c.value)
+			}
+			return nil
+		}, func(o *config) { o.Repanic = c.repanic })
+		func() {
+			defer func() {
+				if p := recover(); p != c.value {
+					t.Errorf("recovered %v, want the handler's own panic %v", p, c.value)
+				}
+			}()
+			got := b.post(t, key, `{}`)
+			t.Errorf("the panic %v did not go on: %d %s", c.value, got.status, got.body)
+		}()
+		if logged := strings.Contains(b.log.String(), "did not finish"); logged != c.logged {
+			t.Errorf("the panic %v is logged: %v", c.value, logged)
+		}
+		l.has(t, 0)
+		b.post(t, key, `{}`).ran(t, 2, false)
+		l.has(t, 1)
+	}
+}
+
+// What became of each request is told once, as without a transaction.
+func TestTxFormTellsWhatBecameOfEachRequest(t *testing.T) {
+	t.Parallel()
+	var told []httpkey.Disposition
+	busy := false
+	b, _ := inForm(t, func(b *bundle, w http.ResponseWriter, r *http.Request, _ *memstore.Tx) error {
+		if r.Header.Get("Fail") != "" {
+			return errors.New("sorry")
+		}
+		b.created(w, r)
+		return nil
+	}, func(c *config) {
+		c.Optional = true
+		c.Disposition = func(_ *http.Request, d httpkey.Disposition) { told = append(told, d) }
+		c.Busy = func(retrysafe.Ref) *httpkey.Problem {
+			if busy {
+				return elsewhere
+			}
+			return nil
+		}
+	})
+	b.post(t, key, `{}`).ran(t, 1, false)
+	b.post(t, key, `{}`).ran(t, 1, true)
+	b.post(t, key, `[]`).refused(t, 422, "key-reused")
+	b.post(t, "a, b", `{}`).refused(t, 400, "key-malformed")
+	b.post(t, key, `{}`, method(http.MethodGet), with("X-HTTP-Method-Override", "POST")).refused(t, 400, "method-override")
+	b.post(t, other, `{}`, with("Fail", "yes")).refused(t, 500, "attempt-failed")
+	busy = true
+	b.post(t, other, `{}`).refused(t, 503, "elsewhere")
+	b.post(t, "", `{}`).ran(t, 3, false)
+	ref, second := retrysafe.Ref{Scope: "acme", Key: key}, retrysafe.Ref{Scope: "acme", Key: other}
+	want := []httpkey.Disposition{
+		{Ref: ref, Code: httpkey.DispositionRan}, {Ref: ref, Code: httpkey.DispositionReplay}, {Ref: ref, Code: "key-reused"}, {Code: "key-malformed"},
+		{Code: "method-override"}, {Ref: second, Code: httpkey.DispositionRan}, {Ref: second, Code: "elsewhere"}, {},
+	}
+	for i := range want {
+		want[i].Enforced = true
+	}
+	if !slices.Equal(told, want) {
+		t.Errorf("told of\n%+v, want\n%+v", told, want)
+	}
+}
+
+// The body is the handler's: no later request changes what a goroutine of it reads.
+func TestTxFormHandlerMayKeepTheBody(t *testing.T) {
+	t.Parallel()
+	var kept io.Reader
+	b, _ := inForm(t, func(b *bundle, w http.ResponseWriter, r *http.Request, _ *memstore.Tx) error {
+		if kept == nil {
+			kept = r.Body
+		}
+		b.created(w, r)
+		return nil
+	})
+	b.post(t, key, `{"n":"first"}`).ran(t, 1, false)
+	b.post(t, other, `{"n":"other"}`).ran(t, 2, false)
+	if text, err := io.ReadAll(kept); err != nil || string(text) != `{"n":"first"}` {
+		t.Errorf("the first handler reads %q, %v", text, err)
 	}
 }
 

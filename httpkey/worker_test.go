@@ -361,9 +361,11 @@ func TestWorkerIsChecked(t *testing.T) {
 	b, stranger := setup(t, async), setup(t, async)
 	plain, err := b.guard.With(func(o *httpkey.Options) { o.Async = false })
 	must(t, err)
+	observing, err := b.guard.With(func(o *httpkey.Options) { o.Observe = true })
+	must(t, err)
 	h := http.NotFoundHandler()
 	for name, routes := range map[string]map[string]http.Handler{
-		"no routes": nil, "no guard": {payments: h}, "not async": {payments: plain.Handler(h)},
+		"no routes": nil, "no guard": {payments: h}, "not async": {payments: plain.Handler(h)}, "observing": {payments: observing.Handler(h)},
 		"stranger": {payments: stranger.Handler}, "no name": {"": b.Handler}, "long name": {strings.Repeat("a", 300): b.Handler},
 	} {
 		if _, err := httpkey.NewWorker(b.guard, routes, nil); err == nil || !strings.HasPrefix(err.Error(), "httpkey: NewWorker") {
@@ -374,7 +376,7 @@ func TestWorkerIsChecked(t *testing.T) {
 	if _, err := httpkey.NewWorker(nil, routes, nil); err == nil {
 		t.Error("a worker without a guard")
 	}
-	for _, o := range []httpkey.WorkerOptions{{Poll: -1}, {Concurrency: -1}} {
+	for _, o := range []httpkey.WorkerOptions{{Poll: -1}, {Concurrency: -1}, {Attempts: -1}, {Rest: -1}} {
 		if _, err := httpkey.NewWorker(b.guard, routes, &o); err == nil {
 			t.Errorf("%+v passes", o)
 		}
