@@ -52,10 +52,11 @@ func TestAuditOfAMux(t *testing.T) {
 	handle("POST /x/{id}", ran)                    // a wildcard beside
 	handle("POST /x/x", b.guard.Handler(ran))      // a guarded name that it could be taken for
 	patterns = append(patterns, "POST /misspelt/") // not there
+	patterns = append(patterns, "POST /any/gone")  // not there, and a guarded one takes its requests
 	got := open(httpkey.Audit(httpkey.MuxRoutes(mux, patterns)))
 	const why = ": no guard on the way to its handler"
 	want := []string{
-		"POST POST /forgotten" + why, "POST /open/" + why, "PATCH /open/" + why, "POST POST /x/{id}" + why, "POST POST /misspelt/" + why,
+		"POST POST /forgotten" + why, "POST /open/" + why, "PATCH /open/" + why, "POST POST /x/{id}" + why, "POST POST /misspelt/" + why, "POST POST /any/gone" + why,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("found\n%q, want\n%q", got, want)

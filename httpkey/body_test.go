@@ -103,6 +103,9 @@ func TestW6_OuterLimitIsALimit(t *testing.T) {
 	if p.Retryable {
 		t.Error("told to send the same body again")
 	}
+	if !strings.Contains(p.Detail, "The limit is 10 bytes.") {
+		t.Errorf("told %q", p.Detail)
+	}
 	b.untouched(t)
 }
 

@@ -187,6 +187,22 @@ func TestW46_StreamGoesThrough(t *testing.T) {
 	b.ranTimes(t, 1)
 }
 
+// deaf is a connection that cannot flush.
+type deaf struct{ http.ResponseWriter }
+
+// A handler that streams learns that its connection cannot.
+func TestW46_StreamThatCannotBeFlushedIsTold(t *testing.T) {
+	t.Parallel()
+	b := setup(t, through, withHandler(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "data")
+		if err := http.NewResponseController(w).Flush(); !errors.Is(err, http.ErrNotSupported) {
+			t.Errorf("Flush = %v", err)
+		}
+	}))
+	b.ServeHTTP(deaf{httptest.NewRecorder()}, request(t, key, `{}`))
+	b.ranTimes(t, 1)
+}
+
 // An answer without a body loses nothing by being flushed.
 func TestW46_FlushedAnswerWithoutABodyIsStoredWhole(t *testing.T) {
 	t.Parallel()

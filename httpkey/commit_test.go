@@ -188,7 +188,11 @@ func TestAttemptThatWasGivenUpMayRunAgain(t *testing.T) {
 		}
 		b.created(w, r)
 	}))
-	b.post(t, key, `{}`).refused(t, http.StatusInternalServerError, "attempt-failed")
+	got := b.post(t, key, `{}`)
+	got.refused(t, http.StatusInternalServerError, "attempt-failed")
+	if after := got.header.Get("Retry-After"); after != "1" {
+		t.Errorf("told to try again after %s s", after)
+	}
 	b.post(t, key, `{}`).ran(t, 2, false)
 	b.post(t, key, `{}`).ran(t, 2, true)
 }

@@ -179,6 +179,21 @@ func TestObserveRecordsSuccessesOfTransactions(t *testing.T) {
 	}
 }
 
+// Other effects are recorded as what they are: they decide what becomes of the key if
+// the process dies.
+func TestObserveKeepsTheEffects(t *testing.T) {
+	t.Parallel()
+	for observed, want := range map[retrysafe.Effects]retrysafe.Effects{
+		retrysafe.EffectsKeyed: retrysafe.EffectsKeyed, retrysafe.EffectsUnprotected: retrysafe.EffectsUnprotected, retrysafe.EffectsInTx: retrysafe.EffectsUnprotected,
+	} {
+		b := observing(t, withPolicy(retrysafe.Policy{Effects: observed}))
+		b.post(t, key, `{}`)
+		if got := b.state(t).Effects; got != want {
+			t.Errorf("%s is recorded as %s, want %s", observed, got, want)
+		}
+	}
+}
+
 func TestObserveOptionalKey(t *testing.T) {
 	t.Parallel()
 	b := observing(t, func(c *config) { c.Optional = true })

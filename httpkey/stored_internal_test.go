@@ -79,7 +79,7 @@ func TestWildcardsOfAPattern(t *testing.T) {
 
 func TestCredentialsAreKnownByTheirNames(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"Authorization", "Proxy-Authorization", "Cookie", "x-api-key", "Apikey", "X-Auth-Token", "X-Amz-Security-Token", "X-Csrf-Token", "X-Goog-Api-Key", "Client-Secret", "X-Auth-Request-User"} {
+	for _, name := range []string{"Authorization", "Proxy-Authorization", "Cookie", "x-api-key", "Apikey", "X-Auth-Token", "X-Amz-Security-Token", "X-Csrf-Token", "X-Goog-Api-Key", "Client-Secret", "X-Auth-Request-User", "X-Auth"} {
 		if !isCredential(name) {
 			t.Errorf("%s passes for no credential", name)
 		}

@@ -104,6 +104,14 @@ func TestTxFormRollsBack(t *testing.T) {
 		}, 429, "later", ""},
 		"nothing": {func(*bundle, http.ResponseWriter, *http.Request) error { return nil }, 500, "no-answer", "write a status or a body"},
 		"panic":   {func(b *bundle, w http.ResponseWriter, r *http.Request) error { b.created(w, r); panic(errStock) }, 500, "attempt-failed", "out of stock"},
+		"panic with an error": {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error {
+			http.Error(w, "none left", http.StatusConflict)
+			panic(errStock)
+		}, 500, "attempt-failed", "out of stock"},
+		"invalid status": {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error {
+			w.WriteHeader(1000)
+			return errStock
+		}, 500, "attempt-failed", "out of stock"},
 		"goexit": {func(b *bundle, w http.ResponseWriter, r *http.Request) error {
 			b.created(w, r)
 			runtime.Goexit()
@@ -236,6 +244,62 @@ func TestTxOfTheContext(t *testing.T) {
 	l.has(t, 1)
 	b.post(t, "", `{}`).ran(t, 2, false) // without a key it runs in a transaction too
 	l.has(t, 2)
+}
+
+// A framework whose handler ended with an error has its writes rolled back, whatever the
+// response looks like. A client error is the answer all the same.
+func TestTxOptionRollsBackWhatAFrameworkCallsAnError(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusCreated, http.StatusConflict} {
+		b := setup(t)
+		l := new(ledger)
+		g, err := b.guard.With(func(o *httpkey.Options) { o.Tx = httpkey.InTx(b.mem) })
+		must(t, err)
+		b.Handler = g.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
+			tx, err := httpkey.Tx[*memstore.Tx](r.Context())
+			must(t, err)
+			tx.OnCommit(func() { l.entries++ })
+			w.WriteHeader(status)
+			w.(interface{ RollBack() }).RollBack()
+		}))
+		for range 2 {
+			if got := b.post(t, key, `{}`); status == http.StatusCreated {
+				got.refused(t, 500, "attempt-failed")
+			} else if got.status != status {
+				t.Errorf("got %d %s", got.status, got.body)
+			}
+		}
+		l.has(t, 0)
+		b.ranTimes(t, map[int]int{http.StatusCreated: 2, http.StatusConflict: 1}[status])
+	}
+}
+
+// With AllowEmpty a handler that writes nothing has answered, and its writes are committed.
+func TestTxFormMayAnswerWithNothing(t *testing.T) {
+	t.Parallel()
+	b, l := inForm(t, func(*bundle, http.ResponseWriter, *http.Request, *memstore.Tx) error { return nil }, func(c *config) { c.AllowEmpty = true })
+	for range 2 {
+		if got := b.post(t, key, `{}`); got.status != http.StatusOK || got.body != "" {
+			t.Errorf("got %d %s", got.status, got.body)
+		}
+	}
+	b.ranTimes(t, 1)
+	l.has(t, 1)
+}
+
+// A guarded handler may call a route in the transaction form without a key. The outer
+// execution is neither refused nor released.
+func TestTxFormCalledWithoutAKeyFromAGuardedHandler(t *testing.T) {
+	t.Parallel()
+	b, l := inForm(t, book, func(c *config) { c.Optional = true })
+	inner := b.Handler
+	b.Handler = b.guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		call := request(t, "", `{}`).WithContext(r.Context())
+		inner.ServeHTTP(w, call)
+	}))
+	b.post(t, key, `{}`).ran(t, 1, false)
+	b.post(t, key, `{}`).ran(t, 1, true)
+	l.has(t, 1)
 }
 
 // What cannot be committed with its answer is refused when the guard is built.
@@ -564,7 +628,7 @@ func TestNotExecutedStatuses(t *testing.T) {
 		status int
 		runs   int
 	}{
-		{nil, 429, 2}, {nil, 401, 2}, {nil, 423, 1}, {[]int{423}, 423, 2}, {[]int{423}, 429, 1}, {[]int{}, 429, 1}, {[]int{503}, 503, 2},
+		{nil, 429, 2}, {nil, 401, 2}, {nil, 423, 1}, {[]int{423}, 423, 2}, {[]int{423}, 429, 1}, {[]int{}, 429, 1}, {[]int{503}, 503, 2}, {[]int{400, 599}, 400, 2},
 	} {
 		b := setup(t, func(o *config) { o.NotExecuted = c.list }, withHandler(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.status) }))
 		b.post(t, key, `{}`)

@@ -220,6 +220,22 @@ func TestWorkerLeavesOthersWorkAlone(t *testing.T) {
 	}
 }
 
+// However many requests of other workers there are, a worker finds its own behind them.
+func TestWorkerLooksPastOthersWork(t *testing.T) {
+	t.Parallel()
+	b := setup(t, async)
+	for i := range 7 {
+		b.post(t, fmt.Sprintf("0-%s-%d", key, i), `{}`, to("/refunds")).accepted(t)
+	}
+	b.post(t, key, `{}`).accepted(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if n, err := b.worker(t, &httpkey.WorkerOptions{Concurrency: 1}).RunOnce(ctx); n != 1 || err != nil {
+		t.Errorf("RunOnce = %d, %v", n, err)
+	}
+	b.post(t, key, `{}`).ran(t, 1, true)
+}
+
 // plantAccepted stores a request under k and changes its record.
 func (b *bundle) plantAccepted(t *testing.T, k string, change func(*retrysafe.Write)) {
 	t.Helper()
