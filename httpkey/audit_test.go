@@ -75,13 +75,16 @@ func TestAuditSaysWhy(t *testing.T) {
 		must(t, err)
 		return g.Handler(ran)
 	}
+	inTx := guard(func(o *httpkey.Options) { o.Optional, o.Tx = true, httpkey.InTx(b.mem) })
 	routes := []httpkey.Route{
+		{Method: "POST", Pattern: "/tx", Handler: inTx},
 		{Method: "POST", Pattern: "/put", Handler: guard(func(o *httpkey.Options) { o.Methods = []string{"PUT"} })},
 		{Method: "post", Pattern: "/observed", Handler: guard(func(o *httpkey.Options) { o.Observe = true })},
 		{Method: "POST", Pattern: "/optional", Handler: guard(func(o *httpkey.Options) { o.Optional = true })},
 		{Pattern: "/none"},
 	}
 	want := []string{
+		"POST /tx: its guard lets requests without a key pass",
 		"POST /put: its guard lets POST pass", "POST /observed: its guard only observes", "POST /optional: its guard lets requests without a key pass",
 		"POST /none: no guard on the way to its handler", "PATCH /none: no guard on the way to its handler",
 	}

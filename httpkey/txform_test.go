@@ -18,6 +18,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/httpkey"
+	"github.com/retrysafe/retrysafe/internal/test/faultstore"
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
@@ -121,6 +122,10 @@ func TestTxFormRollsBack(t *testing.T) {
 			_, err := w.Write(make([]byte, 2<<20))
 			return err
 		}, 500, "attempt-failed", "over the limit"},
+		"too long, and not noticed": {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error {
+			_, _ = w.Write(make([]byte, 2<<20))
+			return nil
+		}, 500, "attempt-failed", "over the limit"},
 		"hijack": {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error {
 			_, _, err := http.NewResponseController(w).Hijack()
 			return err
@@ -202,6 +207,26 @@ func TestTxFormStoresTheErrorForAClientThatHasGone(t *testing.T) {
 	l.has(t, 0)
 }
 
+// An error that could not be stored is not shown: a retry runs, and may get another answer.
+func TestTxFormErrorIsDurableBeforeItIsSent(t *testing.T) {
+	t.Parallel()
+	b, l := inForm(t, func(b *bundle, w http.ResponseWriter, r *http.Request, _ *memstore.Tx) error {
+		if b.runs.Load() > 1 {
+			b.created(w, r)
+			return nil
+		}
+		b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
+		http.Error(w, "none left", http.StatusConflict)
+		return errors.New("out of stock")
+	})
+	b.post(t, key, `{}`).refused(t, 503, "store-unavailable")
+	l.has(t, 0)
+	b.fault.Plan(nil)
+	if all := b.records(t); len(all) != 0 {
+		t.Errorf("%d records are stored", len(all))
+	}
+}
+
 // A guard around a handler in the transaction form would keep the key outside its
 // transaction. The request is refused, and nothing runs, however often it is sent.
 func TestTxFormInsideAnotherGuardIsRefused(t *testing.T) {
@@ -250,7 +275,7 @@ func TestTxOfTheContext(t *testing.T) {
 // response looks like. A client error is the answer all the same.
 func TestTxOptionRollsBackWhatAFrameworkCallsAnError(t *testing.T) {
 	t.Parallel()
-	for _, status := range []int{http.StatusCreated, http.StatusConflict} {
+	for _, status := range []int{http.StatusCreated, http.StatusBadRequest} {
 		b := setup(t)
 		l := new(ledger)
 		g, err := b.guard.With(func(o *httpkey.Options) { o.Tx = httpkey.InTx(b.mem) })
@@ -270,7 +295,7 @@ func TestTxOptionRollsBackWhatAFrameworkCallsAnError(t *testing.T) {
 			}
 		}
 		l.has(t, 0)
-		b.ranTimes(t, map[int]int{http.StatusCreated: 2, http.StatusConflict: 1}[status])
+		b.ranTimes(t, map[int]int{http.StatusCreated: 2, http.StatusBadRequest: 1}[status])
 	}
 }
 
@@ -507,8 +532,12 @@ func TestW32_TxFormCommitThatIsNotKnown(t *testing.T) {
 func TestTxFormWithoutAKey(t *testing.T) {
 	t.Parallel()
 	b, l := inForm(t, func(b *bundle, w http.ResponseWriter, r *http.Request, _ *memstore.Tx) error {
-		if r.Header.Get("Fail") != "" {
+		switch r.Header.Get("Fail") {
+		case "yes":
 			return errors.New("sorry")
+		case "500":
+			http.Error(w, "sorry", http.StatusInternalServerError)
+			return nil
 		}
 		b.created(w, r)
 		return nil
@@ -519,6 +548,9 @@ func TestTxFormWithoutAKey(t *testing.T) {
 	b.do(request(t, key, `{}`, method(http.MethodPut))).ran(t, 3, false)
 	l.has(t, 3)
 	b.post(t, "", `{}`, with("Fail", "yes")).refused(t, 500, "attempt-failed")
+	if got := b.post(t, "", `{}`, with("Fail", "500")); got.status != 500 || got.body != "sorry\n" {
+		t.Errorf("got %d %s", got.status, got.body)
+	}
 	l.has(t, 3)
 	if all := b.records(t); len(all) != 0 {
 		t.Errorf("%d records are stored", len(all))
@@ -527,12 +559,15 @@ func TestTxFormWithoutAKey(t *testing.T) {
 
 func TestTxFormWithinLimits(t *testing.T) {
 	t.Parallel()
-	b, l := inForm(t, book, func(c *config) { c.Limits = httpkey.Limits{NewKeys: 1e-9, NewKeysBurst: 1, ActiveKeys: 10} })
+	b, l := inForm(t, book, func(c *config) { c.Limits = httpkey.Limits{NewKeys: 1e-9, NewKeysBurst: 2, ActiveKeys: 10} })
 	b.post(t, key, `{}`).ran(t, 1, false)
+	for range 3 { // not charged
+		b.post(t, key, `{}`).ran(t, 1, true)
+	}
+	b.post(t, other, `{}`).ran(t, 2, false)
+	b.post(t, nth(3), `{}`).refused(t, 429, "too-many-new-keys")
 	b.post(t, key, `{}`).ran(t, 1, true)
-	b.post(t, other, `{}`).refused(t, 429, "too-many-new-keys")
-	b.post(t, key, `{}`).ran(t, 1, true)
-	l.has(t, 1)
+	l.has(t, 2)
 }
 
 func TestTxFormIsRefusedWhenItCannotWork(t *testing.T) {
