@@ -169,6 +169,11 @@ func TestUnknownOutcomeIsLogged(t *testing.T) {
 		c.handler = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }
 	})
 	b.post(t, key, `{}`)
+	panics := setup(t, withHandler(func(http.ResponseWriter, *http.Request) { panic("out of coffee") }))
+	panics.post(t, key, `{}`)
+	if log := panics.log.String(); !strings.Contains(log, "set aside as unknown") {
+		t.Errorf("after a panic the log is %s", log)
+	}
 	if log := b.log.String(); !strings.Contains(log, "set aside as unknown") || !strings.Contains(log, "the handler answered 500") || !strings.Contains(log, "docs/recovery.md") {
 		t.Errorf("the log is %s", log)
 	}

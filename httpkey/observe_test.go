@@ -194,6 +194,19 @@ func TestObserveKeepsTheEffects(t *testing.T) {
 	}
 }
 
+// A request without a body stays one: a proxy behind the guard tells by it what to send.
+func TestObserveLeavesNoBodyAlone(t *testing.T) {
+	t.Parallel()
+	b := observing(t)
+	b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body != http.NoBody {
+			t.Errorf("the handler gets the body %T", r.Body)
+		}
+		b.created(w, r)
+	}))
+	b.post(t, key, "", func(r *http.Request) { r.Body, r.ContentLength = http.NoBody, 0 }).ran(t, 1, false)
+}
+
 func TestObserveOptionalKey(t *testing.T) {
 	t.Parallel()
 	b := observing(t, func(c *config) { c.Optional = true })

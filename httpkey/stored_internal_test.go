@@ -116,6 +116,13 @@ func TestHandsAreBounded(t *testing.T) {
 	if len(s.all) != 0 {
 		t.Error("what is done is remembered")
 	}
+	for range 20 { // however often it fails, it is tried again within the longest delay
+		if !s.start(ref(0), now) {
+			t.Fatalf("it rests at %v", now)
+		}
+		s.failed(ref(0), now)
+		now = now.Add(longestDelay)
+	}
 }
 
 // The body of a stored request is found in its record; a record without one, or with one
