@@ -106,3 +106,19 @@ func TestW46_OmittedAnswerIsNeverASecondRun(t *testing.T) {
 	b.post(t, key, `{}`).refused(t, http.StatusCreated, "response-not-stored")
 	b.ranTimes(t, 1)
 }
+
+// Before anything is written the status is a 200, as with net/http.
+func TestW46_OmittedAnswerWithoutAStatusIsA200(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withHandler(func(w http.ResponseWriter, _ *http.Request) {
+		if err := w.(interface{ Omit() error }).Omit(); err != nil {
+			t.Errorf("omit: %v", err)
+		}
+		_, _ = io.WriteString(w, "all")
+	}))
+	if got := b.post(t, key, `{}`); got.status != http.StatusOK || got.body != "all" {
+		t.Errorf("got %d %q", got.status, got.body)
+	}
+	b.post(t, key, `{}`).refused(t, http.StatusOK, "response-not-stored")
+	b.ranTimes(t, 1)
+}

@@ -82,8 +82,9 @@ type auditAnswer struct {
 func (route *Route) unguarded(method string) string {
 	answer := new(auditAnswer)
 	var chain http.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { answer.reached = true })
-	if h, ok := route.Handler.(*guarded); ok {
-		chain = h
+	switch route.Handler.(type) {
+	case *guarded, *txHandler:
+		chain = route.Handler
 	}
 	for _, wrap := range slices.Backward(route.Middleware) {
 		chain = wrap(chain)

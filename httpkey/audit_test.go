@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe/httpkey"
+	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
 // open lists what an audit found, in short.
@@ -36,6 +37,12 @@ func TestAuditOfAMux(t *testing.T) {
 	handle("POST /{$}", b.guard.Handler(ran))
 	handle("POST example.com/hosted/", b.guard.Handler(ran))
 	handle("PATCH\t/tabbed", b.guard.Handler(ran))
+	inTx, err := httpkey.TxHandler(b.guard, b.mem, func(http.ResponseWriter, *http.Request, *memstore.Tx) error {
+		t.Error("a handler was run")
+		return nil
+	})
+	must(t, err)
+	handle("POST /in/tx", inTx)
 	if got := open(httpkey.Audit(httpkey.MuxRoutes(mux, patterns))); len(got) != 0 {
 		t.Errorf("found %q, want nothing", got)
 	}
@@ -45,10 +52,11 @@ func TestAuditOfAMux(t *testing.T) {
 	handle("POST /x/{id}", ran)                    // a wildcard beside
 	handle("POST /x/x", b.guard.Handler(ran))      // a guarded name that it could be taken for
 	patterns = append(patterns, "POST /misspelt/") // not there
+	patterns = append(patterns, "POST /any/gone")  // not there, and a guarded one takes its requests
 	got := open(httpkey.Audit(httpkey.MuxRoutes(mux, patterns)))
 	const why = ": no guard on the way to its handler"
 	want := []string{
-		"POST POST /forgotten" + why, "POST /open/" + why, "PATCH /open/" + why, "POST POST /x/{id}" + why, "POST POST /misspelt/" + why,
+		"POST POST /forgotten" + why, "POST /open/" + why, "PATCH /open/" + why, "POST POST /x/{id}" + why, "POST POST /misspelt/" + why, "POST POST /any/gone" + why,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("found\n%q, want\n%q", got, want)
@@ -67,13 +75,16 @@ func TestAuditSaysWhy(t *testing.T) {
 		must(t, err)
 		return g.Handler(ran)
 	}
+	inTx := guard(func(o *httpkey.Options) { o.Optional, o.Tx = true, httpkey.InTx(b.mem) })
 	routes := []httpkey.Route{
+		{Method: "POST", Pattern: "/tx", Handler: inTx},
 		{Method: "POST", Pattern: "/put", Handler: guard(func(o *httpkey.Options) { o.Methods = []string{"PUT"} })},
 		{Method: "post", Pattern: "/observed", Handler: guard(func(o *httpkey.Options) { o.Observe = true })},
 		{Method: "POST", Pattern: "/optional", Handler: guard(func(o *httpkey.Options) { o.Optional = true })},
 		{Pattern: "/none"},
 	}
 	want := []string{
+		"POST /tx: its guard lets requests without a key pass",
 		"POST /put: its guard lets POST pass", "POST /observed: its guard only observes", "POST /optional: its guard lets requests without a key pass",
 		"POST /none: no guard on the way to its handler", "PATCH /none: no guard on the way to its handler",
 	}

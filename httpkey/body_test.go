@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe/httpkey"
+	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
 func TestW5_ClientThatDiesHalfWayLeavesNoRecord(t *testing.T) {
@@ -101,6 +102,9 @@ func TestW6_OuterLimitIsALimit(t *testing.T) {
 	p := send(t, s, key, `{"text":"more than ten bytes"}`).refused(t, 413, "body-too-large")
 	if p.Retryable {
 		t.Error("told to send the same body again")
+	}
+	if !strings.Contains(p.Detail, "The limit is 10 bytes.") {
+		t.Errorf("told %q", p.Detail)
 	}
 	b.untouched(t)
 }
@@ -327,16 +331,19 @@ func TestBodyCountsWhateverItsLengthSays(t *testing.T) {
 	}
 }
 
+// Also in the transaction form, with a key or without one.
 func TestUploadsAreCleanedUp(t *testing.T) {
 	t.Parallel()
 	names := make(chan string, 1)
-	b := setup(t, withHandler(func(_ http.ResponseWriter, r *http.Request) {
+	upload := func(_ *bundle, w http.ResponseWriter, r *http.Request, _ *memstore.Tx) error {
 		must(t, r.ParseMultipartForm(1))
 		f, err := r.MultipartForm.File["file"][0].Open()
 		must(t, err)
 		names <- f.(*os.File).Name()
 		must(t, f.Close())
-	}))
+		w.WriteHeader(http.StatusCreated)
+		return nil
+	}
 	var text bytes.Buffer
 	w := multipart.NewWriter(&text)
 	part, err := w.CreateFormFile("file", "large.bin")
@@ -344,8 +351,17 @@ func TestUploadsAreCleanedUp(t *testing.T) {
 	_, err = part.Write(make([]byte, 100_000))
 	must(t, err)
 	must(t, w.Close())
-	b.post(t, key, text.String(), with("Content-Type", w.FormDataContentType()))
-	if _, err := os.Stat(<-names); !os.IsNotExist(err) {
-		t.Errorf("an uploaded file is left behind: %v", err)
+	plain := setup(t, withHandler(func(w http.ResponseWriter, r *http.Request) { _ = upload(nil, w, r, nil) }))
+	inTx, _ := inForm(t, upload, func(c *config) { c.Optional = true })
+	for name, c := range map[string]struct {
+		b   *bundle
+		key string
+	}{"plain": {plain, key}, "transaction form": {inTx, key}, "transaction form, no key": {inTx, ""}} {
+		if got := c.b.post(t, c.key, text.String(), with("Content-Type", w.FormDataContentType())); got.status != http.StatusCreated {
+			t.Fatalf("%s: got %d %s", name, got.status, got.body)
+		}
+		if _, err := os.Stat(<-names); !os.IsNotExist(err) {
+			t.Errorf("%s: an uploaded file is left behind: %v", name, err)
+		}
 	}
 }

@@ -72,7 +72,11 @@ func TestW46_ResponseOfExactlyTheLimitIsStored(t *testing.T) {
 // A large answer whose outcome cannot be stored is not shown either.
 func TestW46_LargeAnswerIsDurableBeforeItIsSent(t *testing.T) {
 	t.Parallel()
-	for _, lose := range []bool{false, true} {
+	for _, c := range []struct {
+		lose   bool
+		status int
+	}{{false, 201}, {true, 201}, {false, 409}, {true, 409}} {
+		lose := c.lose
 		b := setup(t, quickSettle, func(c *config) { c.MaxResponse = 10 })
 		b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, _ *http.Request) {
 			if lose {
@@ -80,7 +84,7 @@ func TestW46_LargeAnswerIsDurableBeforeItIsSent(t *testing.T) {
 			} else {
 				b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
 			}
-			w.WriteHeader(201)
+			w.WriteHeader(c.status)
 			if _, err := fmt.Fprint(w, "much more than ten bytes"); err == nil {
 				t.Error("the handler is not told that its answer is not stored")
 			}
@@ -96,7 +100,7 @@ func TestW46_LargeAnswerIsDurableBeforeItIsSent(t *testing.T) {
 		got.refused(t, 503, "outcome-pending")
 		b.fault.Plan(nil)
 		must(t, b.engine.Drain(t.Context()))
-		b.post(t, key, `{}`).refused(t, 201, "response-not-stored")
+		b.post(t, key, `{}`).refused(t, c.status, "response-not-stored")
 		b.ranTimes(t, 1)
 	}
 }
@@ -184,6 +188,22 @@ func TestW46_StreamGoesThrough(t *testing.T) {
 	if got.header.Get("Location") != "/streams/1" {
 		t.Errorf("Location is %q", got.header.Get("Location"))
 	}
+	b.ranTimes(t, 1)
+}
+
+// deaf is a connection that cannot flush.
+type deaf struct{ http.ResponseWriter }
+
+// A handler that streams learns that its connection cannot.
+func TestW46_StreamThatCannotBeFlushedIsTold(t *testing.T) {
+	t.Parallel()
+	b := setup(t, through, withHandler(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "data")
+		if err := http.NewResponseController(w).Flush(); !errors.Is(err, http.ErrNotSupported) {
+			t.Errorf("Flush = %v", err)
+		}
+	}))
+	b.ServeHTTP(deaf{httptest.NewRecorder()}, request(t, key, `{}`))
 	b.ranTimes(t, 1)
 }
 

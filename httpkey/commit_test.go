@@ -169,6 +169,11 @@ func TestUnknownOutcomeIsLogged(t *testing.T) {
 		c.handler = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }
 	})
 	b.post(t, key, `{}`)
+	panics := setup(t, withHandler(func(http.ResponseWriter, *http.Request) { panic("out of coffee") }))
+	panics.post(t, key, `{}`)
+	if log := panics.log.String(); !strings.Contains(log, "set aside as unknown") {
+		t.Errorf("after a panic the log is %s", log)
+	}
 	if log := b.log.String(); !strings.Contains(log, "set aside as unknown") || !strings.Contains(log, "the handler answered 500") || !strings.Contains(log, "docs/recovery.md") {
 		t.Errorf("the log is %s", log)
 	}
@@ -188,7 +193,11 @@ func TestAttemptThatWasGivenUpMayRunAgain(t *testing.T) {
 		}
 		b.created(w, r)
 	}))
-	b.post(t, key, `{}`).refused(t, http.StatusInternalServerError, "attempt-failed")
+	got := b.post(t, key, `{}`)
+	got.refused(t, http.StatusInternalServerError, "attempt-failed")
+	if after := got.header.Get("Retry-After"); after != "1" {
+		t.Errorf("told to try again after %s s", after)
+	}
 	b.post(t, key, `{}`).ran(t, 2, false)
 	b.post(t, key, `{}`).ran(t, 2, true)
 }

@@ -308,6 +308,14 @@ func TestHandlerThatReleasedMaySayALot(t *testing.T) {
 	}))
 	b.post(t, key, `{}`).ran(t, 1, false)
 	b.post(t, key, `{}`).ran(t, 1, true)
+	// Also if what it goes on to say is an error.
+	b = setup(t, func(c *config) { c.MaxResponse = 100 }, withHandler(func(w http.ResponseWriter, r *http.Request) {
+		x, _ := retrysafe.FromContext(r.Context())
+		must(t, x.Complete(r.Context(), retrysafe.Result{Status: 201, Body: []byte(`{"run":1}`)}))
+		http.Error(w, long, http.StatusConflict)
+	}))
+	b.post(t, key, `{}`).ran(t, 1, false)
+	b.post(t, key, `{}`).ran(t, 1, true)
 }
 
 // After Release and Quarantine a handler has no success to tell of, at any length and in

@@ -75,6 +75,21 @@ func TestFieldsHaveNoOrder(t *testing.T) {
 	b.post(t, key, `{"a":1,"c":3}`).ran(t, 1, true)
 }
 
+// A choice of headers alone is a choice: a record names it.
+func TestFormerHeadersStillVerify(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	headers := httpkey.Fields{Headers: []string{"Api-Version"}}
+	b.choose(t, headers)
+	b.post(t, key, `{}`, with("Api-Version", "1")).ran(t, 1, false)
+	b.choose(t, httpkey.Fields{})
+	b.post(t, key, `{}`, with("Api-Version", "1")).refused(t, 503, "record-unreadable")
+	b.choose(t, httpkey.Fields{}, headers)
+	b.post(t, key, `{}`, with("Api-Version", "1")).ran(t, 1, true)
+	b.post(t, key, `{}`, with("Api-Version", "2")).refused(t, 422, "key-reused")
+	b.ranTimes(t, 1)
+}
+
 func TestFormerFieldsAreChecked(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

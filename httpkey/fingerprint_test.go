@@ -280,6 +280,9 @@ func TestBrokenMultipartCountsAsItIs(t *testing.T) {
 			}
 		})
 	}
+	if !isSame(t, form{contentType: contentType, body: "--x--"}, form{contentType: "multipart/form-data; boundary=y", body: "--y--"}) {
+		t.Error("a form without parts is another one under another boundary")
+	}
 	if !isSame(t, form{contentType: contentType, body: whole}, form{contentType: contentType, body: strings.TrimRight(whole, "\r\n")}) {
 		t.Error("the last line end counts")
 	}

@@ -1,6 +1,8 @@
 package httpkey_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -12,6 +14,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/httpkey"
 	"github.com/retrysafe/retrysafe/internal/test/faultstore"
+	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
 // nth is the n-th of as many keys as a test likes.
@@ -160,6 +163,42 @@ func TestActiveKeysAreCapped(t *testing.T) {
 		must(t, err)
 		b.post(t, nth(3), `{}`).ran(t, 5, false)
 	})
+}
+
+// Keys that another process brings count after a second.
+func TestActiveKeysOfOtherProcessesCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, limited(httpkey.Limits{ActiveKeys: 2}))
+		b.post(t, nth(0), `{}`).ran(t, 1, false)
+		elsewhere, err := retrysafe.New(b.mem, nil)
+		must(t, err)
+		_, err = elsewhere.Do(t.Context(), retrysafe.Call{Ref: retrysafe.Ref{Scope: "acme", Key: nth(1)}, Operation: payments}, func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
+			return retrysafe.Result{Status: 201}, nil
+		})
+		must(t, err)
+		time.Sleep(2 * time.Second)
+		b.post(t, nth(2), `{}`).refused(t, 429, "too-many-active-keys")
+	})
+}
+
+// A further attempt beyond the limit ends as any other: what was rolled back is no success.
+func TestFailureOfAFurtherAttemptBeyondTheLimitIsTold(t *testing.T) {
+	t.Parallel()
+	b := setup(t, limited(httpkey.Limits{NewKeys: 1e-9, NewKeysBurst: 1}), withHandler(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	b.post(t, key, `{}`)
+	b.post(t, other, `{}`).refused(t, 429, "too-many-new-keys")
+	var err error
+	b.Handler, err = httpkey.TxHandler(b.guard, b.mem, func(w http.ResponseWriter, r *http.Request, _ *memstore.Tx) error {
+		b.runs.Add(1)
+		b.created(w, r)
+		return errors.New("out of stock")
+	})
+	must(t, err)
+	b.post(t, key, `{}`).refused(t, 500, "attempt-failed")
+	b.ranTimes(t, 2)
 }
 
 func TestActiveKeysNeedAStoreThatCounts(t *testing.T) {

@@ -64,6 +64,24 @@ func TestReuseOnAnotherHostIsAMismatch(t *testing.T) {
 	b.post(t, other, `{}`, to("d.example", "/any")).ran(t, 2, true)
 }
 
+// TestRetryOfARouteThatIsSpelledAnew: a pattern that says the method, and one that does
+// not, are of the same endpoint. So is one with two blanks.
+func TestRetryOfARouteThatIsSpelledAnew(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, path := range []string{"/payments", "a.example/payments"} {
+		k := nth(len(path))
+		want := int(b.runs.Load()) + 1
+		for i, pattern := range []string{"POST " + path, path, "POST \t" + path} {
+			mux := http.NewServeMux()
+			mux.Handle(pattern, b.guard.Handler(b.counted(b.created)))
+			w := httptest.NewRecorder()
+			mux.ServeHTTP(w, request(t, k, `{}`, func(r *http.Request) { r.Host = "a.example" }))
+			read(w.Result()).ran(t, want, i > 0)
+		}
+	}
+}
+
 // TestExpiredKeyMayBeNotFound: an API that does not tell expired keys from
 // unknown ones answers 404.
 func TestExpiredKeyMayBeNotFound(t *testing.T) {
@@ -76,6 +94,10 @@ func TestExpiredKeyMayBeNotFound(t *testing.T) {
 	})
 	b.post(t, key, `{}`)
 	b.post(t, key, `{}`).refused(t, http.StatusNotFound, "key-expired")
+	profile.Gone = http.StatusGone
+	if _, err := b.guard.With(func(o *httpkey.Options) { o.Profile = &profile }); err != nil {
+		t.Errorf("the default is refused: %v", err)
+	}
 	profile.Gone = http.StatusTeapot
 	if _, err := b.guard.With(func(o *httpkey.Options) { o.Profile = &profile }); err == nil {
 		t.Error("a teapot is accepted")

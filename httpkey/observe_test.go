@@ -179,6 +179,34 @@ func TestObserveRecordsSuccessesOfTransactions(t *testing.T) {
 	}
 }
 
+// Other effects are recorded as what they are: they decide what becomes of the key if
+// the process dies.
+func TestObserveKeepsTheEffects(t *testing.T) {
+	t.Parallel()
+	for observed, want := range map[retrysafe.Effects]retrysafe.Effects{
+		retrysafe.EffectsKeyed: retrysafe.EffectsKeyed, retrysafe.EffectsUnprotected: retrysafe.EffectsUnprotected, retrysafe.EffectsInTx: retrysafe.EffectsUnprotected,
+	} {
+		b := observing(t, withPolicy(retrysafe.Policy{Effects: observed}))
+		b.post(t, key, `{}`)
+		if got := b.state(t).Effects; got != want {
+			t.Errorf("%s is recorded as %s, want %s", observed, got, want)
+		}
+	}
+}
+
+// A request without a body stays one: a proxy behind the guard tells by it what to send.
+func TestObserveLeavesNoBodyAlone(t *testing.T) {
+	t.Parallel()
+	b := observing(t)
+	b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body != http.NoBody {
+			t.Errorf("the handler gets the body %T", r.Body)
+		}
+		b.created(w, r)
+	}))
+	b.post(t, key, "", func(r *http.Request) { r.Body, r.ContentLength = http.NoBody, 0 }).ran(t, 1, false)
+}
+
 func TestObserveOptionalKey(t *testing.T) {
 	t.Parallel()
 	b := observing(t, func(c *config) { c.Optional = true })

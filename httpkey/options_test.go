@@ -38,8 +38,16 @@ func TestOptionsAreChecked(t *testing.T) {
 		"Policy": func(o *httpkey.Options) {
 			o.Policy = &retrysafe.Policy{Effects: retrysafe.EffectsUnprotected, Lapse: retrysafe.LapseRerun}
 		},
-		"no mismatch": func(o *httpkey.Options) { o.Profile = &httpkey.Profile{Name: "mine"} },
-		"envelope":    func(o *httpkey.Options) { o.Profile = &httpkey.Profile{Name: "mine", Mismatch: 422, Envelope: 9} },
+		"Policy while it observes": func(o *httpkey.Options) {
+			o.Observe, o.Policy = true, &retrysafe.Policy{Effects: retrysafe.EffectsUnprotected, Lapse: retrysafe.LapseRerun}
+		},
+		"NotExecuted below":     func(o *httpkey.Options) { o.NotExecuted = []int{399} },
+		"NotExecuted above":     func(o *httpkey.Options) { o.NotExecuted = []int{429, 600} },
+		"mismatch is a success": func(o *httpkey.Options) { o.Profile = &httpkey.Profile{Name: "mine", Mismatch: 399} },
+		"mismatch is a failure": func(o *httpkey.Options) { o.Profile = &httpkey.Profile{Name: "mine", Mismatch: 500} },
+		"gone":                  func(o *httpkey.Options) { o.Profile = &httpkey.Profile{Name: "mine", Mismatch: 422, Gone: 200} },
+		"no mismatch":           func(o *httpkey.Options) { o.Profile = &httpkey.Profile{Name: "mine"} },
+		"envelope":              func(o *httpkey.Options) { o.Profile = &httpkey.Profile{Name: "mine", Mismatch: 422, Envelope: 9} },
 	} {
 		if _, err := b.guard.With(change); err == nil || !strings.HasPrefix(err.Error(), "httpkey: ") {
 			t.Errorf("%s: %v", name, err)

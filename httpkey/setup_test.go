@@ -244,6 +244,11 @@ func (r *response) refused(t *testing.T, status int, code string) problem {
 	if r.status != status || !strings.Contains(r.header.Get("Link"), "/"+code) {
 		t.Fatalf("got %d %v %s, want %d %s", r.status, r.header, r.body, status, code)
 	}
+	for name, values := range r.header {
+		if values[0] == "" {
+			t.Errorf("the refusal has an empty %s", name)
+		}
+	}
 	return r.problem(t)
 }
 

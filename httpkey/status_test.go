@@ -145,6 +145,24 @@ func TestStatusWhenTheStoreDoesNotAnswer(t *testing.T) {
 	if p := b.look(t, key).refused(t, 503, "record-unreadable"); p.SafeNewKey || !p.Retryable {
 		t.Errorf("the problem is %+v", p)
 	}
+	if after := b.look(t, key).header.Get("Retry-After"); after != "1" {
+		t.Errorf("told to ask again after %s s", after)
+	}
+}
+
+// An answer that is under review is shown, as to a retry. When it is forgotten is not
+// known, so no date is.
+func TestStatusOfAnAnswerUnderReview(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.plant(t, func(r *retrysafe.Write) {
+		r.State, r.Result = retrysafe.StateUnknown, &retrysafe.Result{Status: 201, Body: []byte(`{"run":1}`)}
+	})
+	got := b.look(t, key)
+	got.ran(t, 1, true)
+	if expires := got.header["Idempotency-Expires"]; expires != nil {
+		t.Errorf("it expires %q", expires)
+	}
 }
 
 func TestStatusIsLimited(t *testing.T) {

@@ -79,7 +79,7 @@ func TestWildcardsOfAPattern(t *testing.T) {
 
 func TestCredentialsAreKnownByTheirNames(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"Authorization", "Proxy-Authorization", "Cookie", "x-api-key", "Apikey", "X-Auth-Token", "X-Amz-Security-Token", "X-Csrf-Token", "X-Goog-Api-Key", "Client-Secret", "X-Auth-Request-User"} {
+	for _, name := range []string{"Authorization", "Proxy-Authorization", "Cookie", "x-api-key", "Apikey", "X-Auth-Token", "X-Amz-Security-Token", "X-Csrf-Token", "X-Goog-Api-Key", "Client-Secret", "X-Auth-Request-User", "X-Auth"} {
 		if !isCredential(name) {
 			t.Errorf("%s passes for no credential", name)
 		}
@@ -115,6 +115,13 @@ func TestHandsAreBounded(t *testing.T) {
 	s.done(ref(0))
 	if len(s.all) != 0 {
 		t.Error("what is done is remembered")
+	}
+	for range 20 { // however often it fails, it is tried again within the longest delay
+		if !s.start(ref(0), now) {
+			t.Fatalf("it rests at %v", now)
+		}
+		s.failed(ref(0), now)
+		now = now.Add(longestDelay)
 	}
 }
 

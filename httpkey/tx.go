@@ -123,7 +123,7 @@ type txHandler struct {
 func (h *txHandler) plain(x *exchange) error {
 	return h.o.Tx.PlainTx(x.r.Context(), func(ctx context.Context) error {
 		x.ran = true
-		if err := callHandler(func() error { return h.next(x, x.r.WithContext(ctx)) }); err != nil {
+		if err := x.callIn(x.r.WithContext(ctx), h.next); err != nil {
 			return err
 		}
 		return x.commitable()
@@ -301,11 +301,7 @@ func (h *txHandler) answerPanic(x *exchange, ref retrysafe.Ref, p *panicError) {
 // An error rolls them back.
 func (x *exchange) runInTx(ctx context.Context, body []byte, next func(*exchange, *http.Request) error) (retrysafe.Result, error) {
 	x.ran = true
-	seen := x.withBody(ctx, x.r, body)
-	err := callHandler(func() error { return next(x, seen) })
-	if seen.MultipartForm != nil { // the server removes the files of its own request, not of this copy
-		_ = seen.MultipartForm.RemoveAll()
-	}
+	err := x.callIn(x.withBody(ctx, x.r, body), next)
 	var panicked *panicError
 	switch {
 	case err == nil:
@@ -317,6 +313,15 @@ func (x *exchange) runInTx(ctx context.Context, body []byte, next func(*exchange
 		return retrysafe.Result{}, err
 	}
 	return x.result(false), nil
+}
+
+// callIn calls the handler with its copy of the request, and returns its panic as an error.
+func (x *exchange) callIn(seen *http.Request, next func(*exchange, *http.Request) error) error {
+	err := callHandler(func() error { return next(x, seen) })
+	if seen.MultipartForm != nil { // the server removes the files of its own request, not of this copy
+		_ = seen.MultipartForm.RemoveAll()
+	}
+	return err
 }
 
 // commitable returns nil if the handler's response is an answer to be committed.

@@ -152,6 +152,71 @@ func TestTxRollbackOfUnprotectedEffectsIsUnknown(t *testing.T) {
 	b.post(t, key, `{}`).refused(t, 409, "outcome-unknown")
 }
 
+// A handler that committed before it gave its answer to the transaction may have had its
+// effect, and its answer is stored nowhere.
+func TestTxThatIsCompletedAfterItsCommitIsUnknown(t *testing.T) {
+	t.Parallel()
+	b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
+		b.created(w, r)
+		must(t, tx.Commit(r.Context()))
+		if err := httpkey.CompleteTx(r.Context(), w, tx); !errors.Is(err, retrysafe.ErrTxDone) {
+			t.Errorf("CompleteTx = %v, want ErrTxDone", err)
+		}
+	})
+	b.post(t, key, `{}`).refused(t, 500, "not-in-transaction")
+	if !strings.Contains(b.log.String(), "call CompleteTx before the commit") {
+		t.Errorf("the log has no remedy: %s", b.log)
+	}
+	b.post(t, key, `{}`).refused(t, 409, "outcome-unknown")
+	b.ranTimes(t, 1)
+	l.has(t, 1)
+}
+
+// So may one that gave its answer to no transaction.
+func TestSuccessOutsideTheTransactionIsUnknown(t *testing.T) {
+	t.Parallel()
+	b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
+		must(t, tx.Commit(r.Context()))
+		b.created(w, r)
+	})
+	b.post(t, key, `{}`).refused(t, 500, "not-in-transaction")
+	if !strings.Contains(b.log.String(), "use httpkey.TxHandler, or call httpkey.CompleteTx") {
+		t.Errorf("the log has no remedy: %s", b.log)
+	}
+	b.post(t, key, `{}`).refused(t, 409, "outcome-unknown")
+	b.ranTimes(t, 1)
+	l.has(t, 1)
+}
+
+// A request that was handed over to a message has no answer yet, whatever the handler
+// writes: the client gets the 202 that retries get, or the handler's own.
+func TestHandedOverRequestIsAccepted(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{0, 201, 202, 409, 1000} {
+		b, l := inTx(t, func(_ *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
+			x, _ := retrysafe.FromContext(r.Context())
+			_, err := x.HandOver(r.Context(), tx, time.Hour)
+			must(t, err)
+			must(t, tx.Commit(r.Context()))
+			if status != 0 {
+				w.WriteHeader(status)
+				fmt.Fprint(w, "mine")
+			}
+		}, withPolicy(retrysafe.Policy{Effects: retrysafe.EffectsKeyed}))
+		if got := b.post(t, key, `{}`); status != 202 {
+			got.accepted(t)
+		} else if got.status != 202 || got.body != "mine" {
+			t.Errorf("got %d %s", got.status, got.body)
+		}
+		if logged := strings.Contains(b.log.String(), "invalid status"); logged != (status == 1000) {
+			t.Errorf("%d: the log is %s", status, b.log)
+		}
+		b.post(t, key, `{}`).accepted(t)
+		b.ranTimes(t, 1)
+		l.has(t, 1)
+	}
+}
+
 func TestTxRefusedCompletionCannotCommit(t *testing.T) {
 	t.Parallel()
 	for name, after := range map[string]func(*bundle, http.ResponseWriter, *http.Request){
@@ -278,6 +343,9 @@ func TestTxResponseIsSealed(t *testing.T) {
 			again.ran(t, 1, true)
 			again.same(t, got)
 			l.has(t, 1)
+			if !strings.Contains(b.log.String(), "what was written after it is dropped") {
+				t.Errorf("the log has no remedy: %s", b.log)
+			}
 		}
 	})
 }

@@ -5,10 +5,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/httpkey"
+	"github.com/retrysafe/retrysafe/internal/test/faultstore"
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
@@ -102,6 +105,14 @@ func TestTxFormRollsBack(t *testing.T) {
 		}, 429, "later", ""},
 		"nothing": {func(*bundle, http.ResponseWriter, *http.Request) error { return nil }, 500, "no-answer", "write a status or a body"},
 		"panic":   {func(b *bundle, w http.ResponseWriter, r *http.Request) error { b.created(w, r); panic(errStock) }, 500, "attempt-failed", "out of stock"},
+		"panic with an error": {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error {
+			http.Error(w, "none left", http.StatusConflict)
+			panic(errStock)
+		}, 500, "attempt-failed", "out of stock"},
+		"invalid status": {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error {
+			w.WriteHeader(1000)
+			return errStock
+		}, 500, "attempt-failed", "out of stock"},
 		"goexit": {func(b *bundle, w http.ResponseWriter, r *http.Request) error {
 			b.created(w, r)
 			runtime.Goexit()
@@ -110,6 +121,10 @@ func TestTxFormRollsBack(t *testing.T) {
 		"too long": {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error {
 			_, err := w.Write(make([]byte, 2<<20))
 			return err
+		}, 500, "attempt-failed", "over the limit"},
+		"too long, and not noticed": {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error {
+			_, _ = w.Write(make([]byte, 2<<20))
+			return nil
 		}, 500, "attempt-failed", "over the limit"},
 		"hijack": {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error {
 			_, _, err := http.NewResponseController(w).Hijack()
@@ -192,6 +207,26 @@ func TestTxFormStoresTheErrorForAClientThatHasGone(t *testing.T) {
 	l.has(t, 0)
 }
 
+// An error that could not be stored is not shown: a retry runs, and may get another answer.
+func TestTxFormErrorIsDurableBeforeItIsSent(t *testing.T) {
+	t.Parallel()
+	b, l := inForm(t, func(b *bundle, w http.ResponseWriter, r *http.Request, _ *memstore.Tx) error {
+		if b.runs.Load() > 1 {
+			b.created(w, r)
+			return nil
+		}
+		b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
+		http.Error(w, "none left", http.StatusConflict)
+		return errors.New("out of stock")
+	})
+	b.post(t, key, `{}`).refused(t, 503, "store-unavailable")
+	l.has(t, 0)
+	b.fault.Plan(nil)
+	if all := b.records(t); len(all) != 0 {
+		t.Errorf("%d records are stored", len(all))
+	}
+}
+
 // A guard around a handler in the transaction form would keep the key outside its
 // transaction. The request is refused, and nothing runs, however often it is sent.
 func TestTxFormInsideAnotherGuardIsRefused(t *testing.T) {
@@ -236,6 +271,62 @@ func TestTxOfTheContext(t *testing.T) {
 	l.has(t, 2)
 }
 
+// A framework whose handler ended with an error has its writes rolled back, whatever the
+// response looks like. A client error is the answer all the same.
+func TestTxOptionRollsBackWhatAFrameworkCallsAnError(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusCreated, http.StatusBadRequest} {
+		b := setup(t)
+		l := new(ledger)
+		g, err := b.guard.With(func(o *httpkey.Options) { o.Tx = httpkey.InTx(b.mem) })
+		must(t, err)
+		b.Handler = g.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
+			tx, err := httpkey.Tx[*memstore.Tx](r.Context())
+			must(t, err)
+			tx.OnCommit(func() { l.entries++ })
+			w.WriteHeader(status)
+			w.(interface{ RollBack() }).RollBack()
+		}))
+		for range 2 {
+			if got := b.post(t, key, `{}`); status == http.StatusCreated {
+				got.refused(t, 500, "attempt-failed")
+			} else if got.status != status {
+				t.Errorf("got %d %s", got.status, got.body)
+			}
+		}
+		l.has(t, 0)
+		b.ranTimes(t, map[int]int{http.StatusCreated: 2, http.StatusBadRequest: 1}[status])
+	}
+}
+
+// With AllowEmpty a handler that writes nothing has answered, and its writes are committed.
+func TestTxFormMayAnswerWithNothing(t *testing.T) {
+	t.Parallel()
+	b, l := inForm(t, func(*bundle, http.ResponseWriter, *http.Request, *memstore.Tx) error { return nil }, func(c *config) { c.AllowEmpty = true })
+	for range 2 {
+		if got := b.post(t, key, `{}`); got.status != http.StatusOK || got.body != "" {
+			t.Errorf("got %d %s", got.status, got.body)
+		}
+	}
+	b.ranTimes(t, 1)
+	l.has(t, 1)
+}
+
+// A guarded handler may call a route in the transaction form without a key. The outer
+// execution is neither refused nor released.
+func TestTxFormCalledWithoutAKeyFromAGuardedHandler(t *testing.T) {
+	t.Parallel()
+	b, l := inForm(t, book, func(c *config) { c.Optional = true })
+	inner := b.Handler
+	b.Handler = b.guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		call := request(t, "", `{}`).WithContext(r.Context())
+		inner.ServeHTTP(w, call)
+	}))
+	b.post(t, key, `{}`).ran(t, 1, false)
+	b.post(t, key, `{}`).ran(t, 1, true)
+	l.has(t, 1)
+}
+
 // What cannot be committed with its answer is refused when the guard is built.
 func TestTxOptionIsChecked(t *testing.T) {
 	t.Parallel()
@@ -276,14 +367,15 @@ func TestTxFormStoresClientErrors(t *testing.T) {
 // A handler that ends the transaction itself may have committed its writes.
 func TestTxFormEndedByItsHandlerIsUnknown(t *testing.T) {
 	t.Parallel()
-	for _, fails := range []bool{false, true} {
-		b, l := inForm(t, func(b *bundle, w http.ResponseWriter, r *http.Request, tx *memstore.Tx) error {
+	errLate := errors.New("after the commit")
+	for _, c := range []struct {
+		status int
+		err    error
+	}{{201, nil}, {201, errLate}, {409, errLate}} { // a 4xx with an error is an answer only if it was rolled back
+		b, l := inForm(t, func(_ *bundle, w http.ResponseWriter, r *http.Request, tx *memstore.Tx) error {
 			must(t, tx.Commit(r.Context()))
-			b.created(w, r)
-			if fails {
-				return errors.New("after the commit")
-			}
-			return nil
+			w.WriteHeader(c.status)
+			return c.err
 		})
 		b.post(t, key, `{}`).refused(t, 500, "not-in-transaction")
 		if got := b.state(t).State; got != retrysafe.StateUnknown {
@@ -295,6 +387,100 @@ func TestTxFormEndedByItsHandlerIsUnknown(t *testing.T) {
 		b.post(t, key, `{}`).refused(t, 409, "outcome-unknown")
 		b.ranTimes(t, 1)
 		l.has(t, 1)
+	}
+}
+
+// A panic that is to go on does so after its transaction is rolled back.
+func TestTxFormPanicGoesOnAfterItIsRolledBack(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		repanic bool
+		value   any
+		logged  bool
+	}{{true, "out of coffee", true}, {false, http.ErrAbortHandler, false}} {
+		b, l := inForm(t, func(b *bundle, w http.ResponseWriter, r *http.Request, _ *memstore.Tx) error {
+			b.created(w, r)
+			if b.runs.Load() == 1 {
+				panic(c.value)
+			}
+			return nil
+		}, func(o *config) { o.Repanic = c.repanic })
+		func() {
+			defer func() {
+				if p := recover(); p != c.value {
+					t.Errorf("recovered %v, want the handler's own panic %v", p, c.value)
+				}
+			}()
+			got := b.post(t, key, `{}`)
+			t.Errorf("the panic %v did not go on: %d %s", c.value, got.status, got.body)
+		}()
+		if logged := strings.Contains(b.log.String(), "did not finish"); logged != c.logged {
+			t.Errorf("the panic %v is logged: %v", c.value, logged)
+		}
+		l.has(t, 0)
+		b.post(t, key, `{}`).ran(t, 2, false)
+		l.has(t, 1)
+	}
+}
+
+// What became of each request is told once, as without a transaction.
+func TestTxFormTellsWhatBecameOfEachRequest(t *testing.T) {
+	t.Parallel()
+	var told []httpkey.Disposition
+	busy := false
+	b, _ := inForm(t, func(b *bundle, w http.ResponseWriter, r *http.Request, _ *memstore.Tx) error {
+		if r.Header.Get("Fail") != "" {
+			return errors.New("sorry")
+		}
+		b.created(w, r)
+		return nil
+	}, func(c *config) {
+		c.Optional = true
+		c.Disposition = func(_ *http.Request, d httpkey.Disposition) { told = append(told, d) }
+		c.Busy = func(retrysafe.Ref) *httpkey.Problem {
+			if busy {
+				return elsewhere
+			}
+			return nil
+		}
+	})
+	b.post(t, key, `{}`).ran(t, 1, false)
+	b.post(t, key, `{}`).ran(t, 1, true)
+	b.post(t, key, `[]`).refused(t, 422, "key-reused")
+	b.post(t, "a, b", `{}`).refused(t, 400, "key-malformed")
+	b.post(t, key, `{}`, method(http.MethodGet), with("X-HTTP-Method-Override", "POST")).refused(t, 400, "method-override")
+	b.post(t, other, `{}`, with("Fail", "yes")).refused(t, 500, "attempt-failed")
+	busy = true
+	b.post(t, other, `{}`).refused(t, 503, "elsewhere")
+	b.post(t, "", `{}`).ran(t, 3, false)
+	ref, second := retrysafe.Ref{Scope: "acme", Key: key}, retrysafe.Ref{Scope: "acme", Key: other}
+	want := []httpkey.Disposition{
+		{Ref: ref, Code: httpkey.DispositionRan}, {Ref: ref, Code: httpkey.DispositionReplay}, {Ref: ref, Code: "key-reused"}, {Code: "key-malformed"},
+		{Code: "method-override"}, {Ref: second, Code: httpkey.DispositionRan}, {Ref: second, Code: "elsewhere"}, {},
+	}
+	for i := range want {
+		want[i].Enforced = true
+	}
+	if !slices.Equal(told, want) {
+		t.Errorf("told of\n%+v, want\n%+v", told, want)
+	}
+}
+
+// The body is the handler's: no later request changes what a goroutine of it reads.
+func TestTxFormHandlerMayKeepTheBody(t *testing.T) {
+	t.Parallel()
+	var kept io.Reader
+	b, _ := inForm(t, func(b *bundle, w http.ResponseWriter, r *http.Request, _ *memstore.Tx) error {
+		if kept == nil {
+			kept = r.Body
+		}
+		b.created(w, r)
+		return nil
+	})
+	b.post(t, key, `{"n":"first"}`).ran(t, 1, false)
+	b.post(t, other, `{"n":"other"}`).ran(t, 2, false)
+	if text, err := io.ReadAll(kept); err != nil || string(text) != `{"n":"first"}` {
+		t.Errorf("the first handler reads %q, %v", text, err)
 	}
 }
 
@@ -346,8 +532,12 @@ func TestW32_TxFormCommitThatIsNotKnown(t *testing.T) {
 func TestTxFormWithoutAKey(t *testing.T) {
 	t.Parallel()
 	b, l := inForm(t, func(b *bundle, w http.ResponseWriter, r *http.Request, _ *memstore.Tx) error {
-		if r.Header.Get("Fail") != "" {
+		switch r.Header.Get("Fail") {
+		case "yes":
 			return errors.New("sorry")
+		case "500":
+			http.Error(w, "sorry", http.StatusInternalServerError)
+			return nil
 		}
 		b.created(w, r)
 		return nil
@@ -358,6 +548,9 @@ func TestTxFormWithoutAKey(t *testing.T) {
 	b.do(request(t, key, `{}`, method(http.MethodPut))).ran(t, 3, false)
 	l.has(t, 3)
 	b.post(t, "", `{}`, with("Fail", "yes")).refused(t, 500, "attempt-failed")
+	if got := b.post(t, "", `{}`, with("Fail", "500")); got.status != 500 || got.body != "sorry\n" {
+		t.Errorf("got %d %s", got.status, got.body)
+	}
 	l.has(t, 3)
 	if all := b.records(t); len(all) != 0 {
 		t.Errorf("%d records are stored", len(all))
@@ -366,12 +559,15 @@ func TestTxFormWithoutAKey(t *testing.T) {
 
 func TestTxFormWithinLimits(t *testing.T) {
 	t.Parallel()
-	b, l := inForm(t, book, func(c *config) { c.Limits = httpkey.Limits{NewKeys: 1e-9, NewKeysBurst: 1, ActiveKeys: 10} })
+	b, l := inForm(t, book, func(c *config) { c.Limits = httpkey.Limits{NewKeys: 1e-9, NewKeysBurst: 2, ActiveKeys: 10} })
 	b.post(t, key, `{}`).ran(t, 1, false)
+	for range 3 { // not charged
+		b.post(t, key, `{}`).ran(t, 1, true)
+	}
+	b.post(t, other, `{}`).ran(t, 2, false)
+	b.post(t, nth(3), `{}`).refused(t, 429, "too-many-new-keys")
 	b.post(t, key, `{}`).ran(t, 1, true)
-	b.post(t, other, `{}`).refused(t, 429, "too-many-new-keys")
-	b.post(t, key, `{}`).ran(t, 1, true)
-	l.has(t, 1)
+	l.has(t, 2)
 }
 
 func TestTxFormIsRefusedWhenItCannotWork(t *testing.T) {
@@ -467,7 +663,7 @@ func TestNotExecutedStatuses(t *testing.T) {
 		status int
 		runs   int
 	}{
-		{nil, 429, 2}, {nil, 401, 2}, {nil, 423, 1}, {[]int{423}, 423, 2}, {[]int{423}, 429, 1}, {[]int{}, 429, 1}, {[]int{503}, 503, 2},
+		{nil, 429, 2}, {nil, 401, 2}, {nil, 423, 1}, {[]int{423}, 423, 2}, {[]int{423}, 429, 1}, {[]int{}, 429, 1}, {[]int{503}, 503, 2}, {[]int{400, 599}, 400, 2},
 	} {
 		b := setup(t, func(o *config) { o.NotExecuted = c.list }, withHandler(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.status) }))
 		b.post(t, key, `{}`)

@@ -220,6 +220,22 @@ func TestWorkerLeavesOthersWorkAlone(t *testing.T) {
 	}
 }
 
+// However many requests of other workers there are, a worker finds its own behind them.
+func TestWorkerLooksPastOthersWork(t *testing.T) {
+	t.Parallel()
+	b := setup(t, async)
+	for i := range 7 {
+		b.post(t, fmt.Sprintf("0-%s-%d", key, i), `{}`, to("/refunds")).accepted(t)
+	}
+	b.post(t, key, `{}`).accepted(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if n, err := b.worker(t, &httpkey.WorkerOptions{Concurrency: 1}).RunOnce(ctx); n != 1 || err != nil {
+		t.Errorf("RunOnce = %d, %v", n, err)
+	}
+	b.post(t, key, `{}`).ran(t, 1, true)
+}
+
 // plantAccepted stores a request under k and changes its record.
 func (b *bundle) plantAccepted(t *testing.T, k string, change func(*retrysafe.Write)) {
 	t.Helper()
@@ -361,9 +377,11 @@ func TestWorkerIsChecked(t *testing.T) {
 	b, stranger := setup(t, async), setup(t, async)
 	plain, err := b.guard.With(func(o *httpkey.Options) { o.Async = false })
 	must(t, err)
+	observing, err := b.guard.With(func(o *httpkey.Options) { o.Observe = true })
+	must(t, err)
 	h := http.NotFoundHandler()
 	for name, routes := range map[string]map[string]http.Handler{
-		"no routes": nil, "no guard": {payments: h}, "not async": {payments: plain.Handler(h)},
+		"no routes": nil, "no guard": {payments: h}, "not async": {payments: plain.Handler(h)}, "observing": {payments: observing.Handler(h)},
 		"stranger": {payments: stranger.Handler}, "no name": {"": b.Handler}, "long name": {strings.Repeat("a", 300): b.Handler},
 	} {
 		if _, err := httpkey.NewWorker(b.guard, routes, nil); err == nil || !strings.HasPrefix(err.Error(), "httpkey: NewWorker") {
@@ -374,7 +392,7 @@ func TestWorkerIsChecked(t *testing.T) {
 	if _, err := httpkey.NewWorker(nil, routes, nil); err == nil {
 		t.Error("a worker without a guard")
 	}
-	for _, o := range []httpkey.WorkerOptions{{Poll: -1}, {Concurrency: -1}} {
+	for _, o := range []httpkey.WorkerOptions{{Poll: -1}, {Concurrency: -1}, {Attempts: -1}, {Rest: -1}} {
 		if _, err := httpkey.NewWorker(b.guard, routes, &o); err == nil {
 			t.Errorf("%+v passes", o)
 		}
