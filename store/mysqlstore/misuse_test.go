@@ -19,6 +19,12 @@ func TestMisusedTransactions(t *testing.T) {
 	misusetest.Run(t, openShop, database)
 }
 
+func TestTransactionsGiveBackWhatTheyHold(t *testing.T) {
+	t.Parallel()
+	s := open(t, database(t), &mysqlstore.Options{Timeout: patience})
+	misusetest.GiveBack(t, s, s.DB())
+}
+
 func TestRandomOrdersOfCalls(t *testing.T) {
 	t.Parallel()
 	misusetest.RandomOrders(t, openShop, database(t), rand.New(rand.NewPCG(seed.For(t), 0)), 100)

@@ -27,6 +27,14 @@ func TestMisusedTransactionsOfDatabaseSQL(t *testing.T) {
 	misusetest.Run(t, openSQLShop, garage)
 }
 
+func TestTransactionsOfDatabaseSQLGiveBackWhatTheyHold(t *testing.T) {
+	t.Parallel()
+	s := open(t, testservers.Shared(t), nil)
+	db := stdlib.OpenDBFromPool(s.Pool())
+	defer db.Close()
+	misusetest.GiveBack(t, s.SQL(db), db)
+}
+
 func TestRandomOrdersOfCalls(t *testing.T) {
 	t.Parallel()
 	misusetest.RandomOrders(t, openShop, testservers.Shared(t), rand.New(rand.NewPCG(seed.For(t), 0)), 500)

@@ -18,6 +18,12 @@ func TestMisusedTransactions(t *testing.T) {
 	misusetest.Run(t, openShop, shop)
 }
 
+func TestTransactionsGiveBackWhatTheyHold(t *testing.T) {
+	t.Parallel()
+	s := patient(t, shop(t))
+	misusetest.GiveBack(t, s, s.DB())
+}
+
 func TestRandomOrdersOfCalls(t *testing.T) {
 	t.Parallel()
 	misusetest.RandomOrders(t, openShop, shop(t), rand.New(rand.NewPCG(seed.For(t), 0)), 500)
