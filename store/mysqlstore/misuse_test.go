@@ -11,6 +11,7 @@ import (
 	"github.com/retrysafe/retrysafe/internal/test/misusetest"
 	"github.com/retrysafe/retrysafe/internal/test/seed"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
+	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/mysqlstore"
 )
 
@@ -23,6 +24,17 @@ func TestTransactionsGiveBackWhatTheyHold(t *testing.T) {
 	t.Parallel()
 	s := open(t, database(t), &mysqlstore.Options{Timeout: patience})
 	misusetest.GiveBack(t, s, s.DB())
+}
+
+func TestAckThatCannotBeAppliedFailsAlone(t *testing.T) {
+	t.Parallel()
+	s := open(t, database(t), &mysqlstore.Options{Timeout: patience})
+	misusetest.Acks(t, s, s.Outbox(), func(m ...outbox.Message) {
+		tx, err := join(t.Context(), s)
+		must(t, err)
+		must(t, tx.Enqueue(t.Context(), m...))
+		must(t, tx.Commit(t.Context()))
+	})
 }
 
 func TestRandomOrdersOfCalls(t *testing.T) {

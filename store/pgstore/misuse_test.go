@@ -14,6 +14,7 @@ import (
 	"github.com/retrysafe/retrysafe/internal/test/misusetest"
 	"github.com/retrysafe/retrysafe/internal/test/seed"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
+	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 )
 
@@ -33,6 +34,12 @@ func TestTransactionsOfDatabaseSQLGiveBackWhatTheyHold(t *testing.T) {
 	db := stdlib.OpenDBFromPool(s.Pool())
 	defer db.Close()
 	misusetest.GiveBack(t, s.SQL(db), db)
+}
+
+func TestAckThatCannotBeAppliedFailsAlone(t *testing.T) {
+	t.Parallel()
+	s := open(t, testservers.Shared(t), nil)
+	misusetest.Acks(t, s, s.Outbox(), func(m ...outbox.Message) { putMessages(t, s, m...) })
 }
 
 func TestRandomOrdersOfCalls(t *testing.T) {

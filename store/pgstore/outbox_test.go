@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -86,5 +87,26 @@ func TestOutboxContractBehindPgBouncer(t *testing.T) {
 	storetest.RunOutbox(t, func(t *testing.T) storetest.OutboxHarness {
 		_, schema := next(t)
 		return boxHarness(t, address, &pgstore.Options{Schema: schema, PgBouncer: true}, joinPgx)
+	})
+}
+
+// Beyond what is counted, the depth is an estimate of the server's, and never less. A
+// message without a group that is older than all of them is not overlooked.
+func TestDepthOfManyMessages(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	s, conn := open(t, url, nil), connect(t, url)
+	const hour = 3600e6
+	exec(t, conn, `INSERT INTO retrysafe_outbox (line, shard, due, enqueued, body)
+		SELECT 1, 0, n.now, n.now, '' FROM generate_series(1, 30000), (SELECT (extract(epoch FROM now()) * 1e6)::bigint AS now) n`)
+	exec(t, conn, `INSERT INTO retrysafe_outbox (line, shard, due, enqueued, body) SELECT 0, 7, n.now, n.now, '' FROM (SELECT (extract(epoch FROM now()) * 1e6 - $1)::bigint AS now) n`, int64(hour))
+	exec(t, conn, `ANALYZE retrysafe_outbox`)
+	eventually(t, "the depth is about that of the table", func() bool {
+		d, err := s.Outbox().Depth(t.Context())
+		must(t, err)
+		if d.Waiting < 20000 || d.Oldest < time.Hour {
+			t.Fatalf("the depth of 30,001 messages is %+v", d)
+		}
+		return d.Waiting > 29000 && d.Waiting < 31000
 	})
 }

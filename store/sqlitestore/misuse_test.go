@@ -10,6 +10,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/misusetest"
 	"github.com/retrysafe/retrysafe/internal/test/seed"
+	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
 
@@ -22,6 +23,12 @@ func TestTransactionsGiveBackWhatTheyHold(t *testing.T) {
 	t.Parallel()
 	s := patient(t, shop(t))
 	misusetest.GiveBack(t, s, s.DB())
+}
+
+func TestAckThatCannotBeAppliedFailsAlone(t *testing.T) {
+	t.Parallel()
+	s := patient(t, shop(t))
+	misusetest.Acks(t, s, s.Outbox(), func(m ...outbox.Message) { enqueue(t, s, m...) })
 }
 
 func TestRandomOrdersOfCalls(t *testing.T) {
