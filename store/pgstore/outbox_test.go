@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/pgstore"
@@ -109,4 +110,41 @@ func TestDepthOfManyMessages(t *testing.T) {
 		}
 		return d.Waiting > 29000 && d.Waiting < 31000
 	})
+}
+
+// An acknowledgement that the server refuses for its values fails alone, and the others of
+// the call are applied.
+func TestAckThatTheServerRefusesFailsAlone(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	s, conn := open(t, url, nil), connect(t, url)
+	exec(t, conn, `ALTER TABLE retrysafe_outbox ADD CONSTRAINT polite CHECK (why IS DISTINCT FROM 'rude')`)
+	held, err := s.Outbox().Lease(t.Context(), retrysafe.Owner{1}, time.Hour)
+	must(t, err)
+	for _, group := range []string{"again", "rude", "delivered"} {
+		putMessages(t, s, outbox.Message{Topic: "t", Group: group})
+	}
+	list, err := s.Outbox().Due(t.Context(), held.Shards, 10)
+	must(t, err)
+	var acks []outbox.Ack
+	for _, d := range list {
+		a := outbox.Ack{ID: d.ID, Shard: d.Shard, Group: d.Group, Kind: outbox.AckRetry, Tries: 1, After: time.Hour, Why: d.Group}
+		if d.Group == "delivered" {
+			a.Kind = outbox.AckDelivered
+		}
+		acks = append(acks, a)
+	}
+	ended, err := s.Outbox().Ack(t.Context(), acks)
+	must(t, err)
+	for i, e := range ended {
+		if (e.Err != nil) != (acks[i].Group == "rude") {
+			t.Errorf("%s: %v", acks[i].Group, e.Err)
+		}
+	}
+	if left, err := s.Outbox().Due(t.Context(), held.Shards, 10); err != nil || len(left) != 1 || left[0].Group != "rude" {
+		t.Errorf("due are %+v, %v", left, err)
+	}
+	if failing, err := s.Outbox().Failing(t.Context(), 0, 10); err != nil || len(failing) != 1 || failing[0].Group != "again" {
+		t.Errorf("failing are %+v, %v", failing, err)
+	}
 }
