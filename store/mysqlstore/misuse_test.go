@@ -29,12 +29,25 @@ func TestTransactionsGiveBackWhatTheyHold(t *testing.T) {
 func TestAckThatCannotBeAppliedFailsAlone(t *testing.T) {
 	t.Parallel()
 	s := open(t, database(t), &mysqlstore.Options{Timeout: patience})
-	misusetest.Acks(t, s, s.Outbox(), func(m ...outbox.Message) {
-		tx, err := join(t.Context(), s)
-		must(t, err)
-		must(t, tx.Enqueue(t.Context(), m...))
-		must(t, tx.Commit(t.Context()))
+	misusetest.Acks(t, s, s.Outbox(), func(m ...outbox.Message) { putMessages(t, s, m...) })
+}
+
+func TestOutboxStepThatFailsLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := open(t, database(t), &mysqlstore.Options{Timeout: patience})
+	misusetest.FailingOutbox(t, s, s.Outbox(), func(m ...outbox.Message) { putMessages(t, s, m...) }, func(event, table string) func() {
+		exec(t, s.DB(), `CREATE TRIGGER refusal BEFORE `+event+` ON `+table+` FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not today'`)
+		return func() { exec(t, s.DB(), `DROP TRIGGER refusal`) }
 	})
+}
+
+// putMessages commits messages.
+func putMessages(t *testing.T, s *mysqlstore.Store, messages ...outbox.Message) {
+	t.Helper()
+	tx, err := join(t.Context(), s)
+	must(t, err)
+	must(t, tx.Enqueue(t.Context(), messages...))
+	must(t, tx.Commit(t.Context()))
 }
 
 func TestRandomOrdersOfCalls(t *testing.T) {

@@ -31,7 +31,11 @@ func moveHarness(t *testing.T) movetest.Harness {
 		},
 		Begin:     begin,
 		BeginIdle: begin,
-		Outbox:    func(s movetest.Store) outbox.Store { return s.(*mysqlstore.Store).Outbox() },
+		Exec: func(t *testing.T, statement string) {
+			t.Helper()
+			exec(t, db, statement)
+		},
+		Outbox: func(s movetest.Store) outbox.Store { return s.(*mysqlstore.Store).Outbox() },
 		Purge: func(t *testing.T, s movetest.Store, _ [2]retrysafe.Ref) {
 			t.Helper()
 			if n, err := s.Purge(t.Context(), 10); n != 2 || err != nil {

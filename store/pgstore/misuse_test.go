@@ -42,6 +42,17 @@ func TestAckThatCannotBeAppliedFailsAlone(t *testing.T) {
 	misusetest.Acks(t, s, s.Outbox(), func(m ...outbox.Message) { putMessages(t, s, m...) })
 }
 
+func TestOutboxStepThatFailsLeavesNothing(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	s, conn := open(t, url, nil), connect(t, url)
+	exec(t, conn, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not today'; END $$`)
+	misusetest.FailingOutbox(t, s, s.Outbox(), func(m ...outbox.Message) { putMessages(t, s, m...) }, func(event, table string) func() {
+		exec(t, conn, `CREATE TRIGGER refusal BEFORE `+event+` ON `+table+` FOR EACH ROW EXECUTE FUNCTION refuse()`)
+		return func() { exec(t, conn, `DROP TRIGGER refusal ON `+table) }
+	})
+}
+
 func TestRandomOrdersOfCalls(t *testing.T) {
 	t.Parallel()
 	misusetest.RandomOrders(t, openShop, testservers.Shared(t), rand.New(rand.NewPCG(seed.For(t), 0)), 500)

@@ -64,6 +64,10 @@ func moveHarness(t *testing.T, schema string) movetest.Harness {
 			}
 			return own.Tx(tx), nil
 		},
+		Exec: func(t *testing.T, statement string) {
+			t.Helper()
+			exec(t, conn, statement)
+		},
 		Outbox: func(s movetest.Store) outbox.Store { return s.(*pgstore.Store).Outbox() },
 		Purge: func(t *testing.T, s movetest.Store, due [2]retrysafe.Ref) {
 			t.Helper()

@@ -3,6 +3,7 @@ package sqlitestore_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
@@ -29,6 +30,18 @@ func TestAckThatCannotBeAppliedFailsAlone(t *testing.T) {
 	t.Parallel()
 	s := patient(t, shop(t))
 	misusetest.Acks(t, s, s.Outbox(), func(m ...outbox.Message) { enqueue(t, s, m...) })
+}
+
+func TestOutboxStepThatFailsLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := patient(t, shop(t))
+	n := 0 // each trigger has a name of its own: a connection may remember one that another has dropped
+	misusetest.FailingOutbox(t, s, s.Outbox(), func(m ...outbox.Message) { enqueue(t, s, m...) }, func(event, table string) func() {
+		n++
+		name := fmt.Sprint("refusal", n)
+		exec(t, s.DB(), `CREATE TRIGGER `+name+` BEFORE `+event+` ON `+table+` BEGIN SELECT RAISE(FAIL, 'not today'); END`)
+		return func() { exec(t, s.DB(), `DROP TRIGGER `+name) }
+	})
 }
 
 func TestRandomOrdersOfCalls(t *testing.T) {

@@ -49,6 +49,10 @@ func moveHarness(t *testing.T) movetest.Harness {
 			n := 0
 			return tx, own.QueryRowContext(ctx, `SELECT count(*) FROM retrysafe_keys`).Scan(&n)
 		},
+		Exec: func(t *testing.T, statement string) {
+			t.Helper()
+			exec(t, db, statement)
+		},
 		Outbox: func(s movetest.Store) outbox.Store { return s.(*sqlitestore.Store).Outbox() },
 		Purge: func(t *testing.T, s movetest.Store, _ [2]retrysafe.Ref) {
 			t.Helper()

@@ -34,6 +34,8 @@ type Harness struct {
 	BeginIdle func(ctx context.Context, s Store) (retrysafe.Tx, error)
 	// Outbox returns the store's outbox.
 	Outbox func(s Store) outbox.Store
+	// Exec runs a statement in the database.
+	Exec func(t *testing.T, statement string)
 	// Purge deletes two records that are due and final. Nil: the store purges nothing while
 	// it is followed.
 	Purge func(t *testing.T, s Store, due [2]retrysafe.Ref)

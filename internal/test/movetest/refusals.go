@@ -33,7 +33,12 @@ func RetireIsUndone(t *testing.T, h Harness) {
 	if !errors.Is(err, full) {
 		t.Errorf("Retire = %v", err)
 	}
-	runs(t, "after a cut that failed", m, retrysafe.Owner{}, retrysafe.Owner{})
+	h.Exec(t, `CREATE TABLE retrysafe_keys_moved (n INTEGER)`) // the name that the table of keys is to get
+	if _, err := retire(t.Context(), s); err == nil {
+		t.Error("a store whose table cannot be renamed is retired")
+	}
+	h.Exec(t, `DROP TABLE retrysafe_keys_moved`)
+	runs(t, "after cuts that failed", m, retrysafe.Owner{}, retrysafe.Owner{})
 	put(t, s, "b")
 	must(t, m.Unfollow(t.Context(), run))
 	must(t, second(m.Follow(t.Context(), run)))
@@ -54,7 +59,7 @@ func RetireIsUndone(t *testing.T, h Harness) {
 	if err := m.Unfollow(t.Context(), run); err == nil {
 		t.Error("Unfollow has succeeded on a store that was moved")
 	}
-	if _, err := s.Create(t.Context(), fresh("too late")); !errors.Is(err, storemove.ErrMoved) {
+	if _, err := s.Create(t.Context(), fresh("too late")); !errors.Is(err, storemove.ErrMoved) || !strings.Contains(err.Error(), "to elsewhere on 20") {
 		t.Errorf("Create = %v", err)
 	}
 }
@@ -66,9 +71,15 @@ func FillIsUndone(t *testing.T, h Harness) {
 	t.Helper()
 	s := h.open(t)
 	m, source := s.Mover(), retrysafe.Owner{9}
+	h.Exec(t, `CREATE TABLE retrysafe_keys_filling (n INTEGER)`)
+	if err := m.Fill(t.Context(), run, source, "elsewhere"); err == nil {
+		t.Error("a store whose table cannot be renamed is filled")
+	}
+	h.Exec(t, `DROP TABLE retrysafe_keys_filling`)
+	runs(t, "after a Fill that failed", m, retrysafe.Owner{}, retrysafe.Owner{})
 	must(t, m.Fill(t.Context(), run, source, "elsewhere"))
 	runs(t, "while it is filled", m, retrysafe.Owner{}, run)
-	if _, err := m.Follow(t.Context(), retrysafe.Owner{8}); !errors.Is(err, storemove.ErrFilling) {
+	if _, err := m.Follow(t.Context(), retrysafe.Owner{8}); !errors.Is(err, storemove.ErrFilling) || !strings.Contains(err.Error(), "from elsewhere, begun on 20") {
 		t.Errorf("Follow of a store that is filled = %v", err)
 	}
 	must(t, m.Import(t.Context(), run, []retrysafe.Record{fresh("given up").Record}, nil))
