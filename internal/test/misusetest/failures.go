@@ -1,6 +1,8 @@
 package misusetest
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -98,6 +100,7 @@ func FailingOutbox(t *testing.T, s retrysafe.Store, box outbox.Store, enqueue fu
 	}
 	fails("INSERT", "retrysafe_dead", "a skip", skip)
 	fails("DELETE", "retrysafe_outbox", "a skip", skip)
+	fails("UPDATE", "retrysafe_keys", "a skip", skip)
 	dead("after skips that failed", 0)
 	if list, err := skipper.Failing(t.Context(), 0, 10); err != nil || len(list) != 1 {
 		t.Errorf("after skips that failed %d messages wait, %v", len(list), err)
@@ -115,4 +118,37 @@ func FailingOutbox(t *testing.T, s retrysafe.Store, box outbox.Store, enqueue fu
 	}
 	due("after redrives that failed", 0)
 	dead("after redrives that failed", 1)
+	endedOutbox(t, box, held.Shards, wait, letter)
+}
+
+// endedOutbox tests that each step whose context has ended is an error: a worker would take
+// no error for an empty outbox, and an operator for a step that is done.
+func endedOutbox(t *testing.T, box outbox.Store, shards []outbox.Shard, ack outbox.Ack, letter outbox.DeadLetter) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	steps := map[string]func() error{
+		"Lease":       func() error { _, err := box.Lease(ctx, retrysafe.Owner{2}, time.Hour); return err },
+		"Due":         func() error { _, err := box.Due(ctx, shards, 10); return err },
+		"Ack":         func() error { _, err := box.Ack(ctx, []outbox.Ack{ack}); return err },
+		"DeadLetters": func() error { _, err := box.DeadLetters(ctx, 0, 10); return err },
+		"Dispose":     func() error { return box.Dispose(ctx, outbox.Disposal{ID: letter.ID, Revision: letter.Revision}) },
+		"Depth":       func() error { _, err := box.(outbox.DepthReporter).Depth(ctx); return err },
+		"Failing":     func() error { _, err := box.(outbox.Skipper).Failing(ctx, 0, 10); return err },
+	}
+	if keeper, ok := box.(outbox.ReceiptKeeper); ok {
+		steps["Receipts"] = func() error { _, err := keeper.Receipts(ctx, outbox.ReceiptQuery{Limit: 10}); return err }
+		steps["ForgetReceipts"] = func() error { return keeper.ForgetReceipts(ctx, retrysafe.Ref{Scope: "tenant", Key: "handed over"}) }
+	}
+	if quick, ok := box.(outbox.QuickReader); ok {
+		steps["DueExcept"] = func() error { _, _, err := quick.DueExcept(ctx, shards, nil, 10); return err }
+	}
+	for name, step := range steps {
+		if err := step(); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s with a context that has ended = %v", name, err)
+		}
+	}
+	if list, err := box.DeadLetters(t.Context(), 0, 10); err != nil || len(list) != 1 {
+		t.Errorf("after these steps there are %d dead letters, %v", len(list), err)
+	}
 }
