@@ -93,3 +93,13 @@ func openGarage(ctx context.Context, dsn string) (*crashtest.Garage[*sql.Tx], er
 	}
 	return &crashtest.Garage[*sql.Tx]{Store: s, DB: s.DB(), Exec: execIn, Close: s.Close}, nil
 }
+
+func TestCreateWithoutAnOwnerRecognisesNothing(t *testing.T) {
+	t.Parallel()
+	misusetest.Ownerless(t, open(t, database(t), &mysqlstore.Options{Timeout: patience}))
+}
+
+func TestLimitOfAPurgeIsForAllStates(t *testing.T) {
+	t.Parallel()
+	misusetest.PurgeLimit(t, open(t, database(t), &mysqlstore.Options{Timeout: patience}))
+}

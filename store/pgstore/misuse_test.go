@@ -96,3 +96,8 @@ func openSQLShop(ctx context.Context, url string) (*misusetest.Shop[*sql.Tx], er
 		Close:   shop.Close,
 	}, nil
 }
+
+func TestCreateWithoutAnOwnerRecognisesNothing(t *testing.T) {
+	t.Parallel()
+	misusetest.Ownerless(t, open(t, testservers.Shared(t), nil))
+}

@@ -71,3 +71,13 @@ func openShop(ctx context.Context, path string) (*misusetest.Shop[*sql.Tx], erro
 		Close:   s.Close,
 	}, nil
 }
+
+func TestCreateWithoutAnOwnerRecognisesNothing(t *testing.T) {
+	t.Parallel()
+	misusetest.Ownerless(t, patient(t, shop(t)))
+}
+
+func TestLimitOfAPurgeIsForAllStates(t *testing.T) {
+	t.Parallel()
+	misusetest.PurgeLimit(t, patient(t, shop(t)))
+}
