@@ -11,12 +11,43 @@ import (
 	"github.com/retrysafe/retrysafe/internal/test/misusetest"
 	"github.com/retrysafe/retrysafe/internal/test/seed"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
+	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/mysqlstore"
 )
 
 func TestMisusedTransactions(t *testing.T) {
 	t.Parallel()
 	misusetest.Run(t, openShop, database)
+}
+
+func TestTransactionsGiveBackWhatTheyHold(t *testing.T) {
+	t.Parallel()
+	s := open(t, database(t), &mysqlstore.Options{Timeout: patience})
+	misusetest.GiveBack(t, s, s.DB())
+}
+
+func TestAckThatCannotBeAppliedFailsAlone(t *testing.T) {
+	t.Parallel()
+	s := open(t, database(t), &mysqlstore.Options{Timeout: patience})
+	misusetest.Acks(t, s, s.Outbox(), func(m ...outbox.Message) { putMessages(t, s, m...) })
+}
+
+func TestOutboxStepThatFailsLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := open(t, database(t), &mysqlstore.Options{Timeout: patience})
+	misusetest.FailingOutbox(t, s, s.Outbox(), func(m ...outbox.Message) { putMessages(t, s, m...) }, func(event, table string) func() {
+		exec(t, s.DB(), `CREATE TRIGGER refusal BEFORE `+event+` ON `+table+` FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not today'`)
+		return func() { exec(t, s.DB(), `DROP TRIGGER refusal`) }
+	})
+}
+
+// putMessages commits messages.
+func putMessages(t *testing.T, s *mysqlstore.Store, messages ...outbox.Message) {
+	t.Helper()
+	tx, err := join(t.Context(), s)
+	must(t, err)
+	must(t, tx.Enqueue(t.Context(), messages...))
+	must(t, tx.Commit(t.Context()))
 }
 
 func TestRandomOrdersOfCalls(t *testing.T) {
@@ -61,4 +92,14 @@ func openGarage(ctx context.Context, dsn string) (*crashtest.Garage[*sql.Tx], er
 		return nil, err
 	}
 	return &crashtest.Garage[*sql.Tx]{Store: s, DB: s.DB(), Exec: execIn, Close: s.Close}, nil
+}
+
+func TestCreateWithoutAnOwnerRecognisesNothing(t *testing.T) {
+	t.Parallel()
+	misusetest.Ownerless(t, open(t, database(t), &mysqlstore.Options{Timeout: patience}))
+}
+
+func TestLimitOfAPurgeIsForAllStates(t *testing.T) {
+	t.Parallel()
+	misusetest.PurgeLimit(t, open(t, database(t), &mysqlstore.Options{Timeout: patience}))
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/movetest"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
+	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/mysqlstore"
 )
 
@@ -30,6 +31,11 @@ func moveHarness(t *testing.T) movetest.Harness {
 		},
 		Begin:     begin,
 		BeginIdle: begin,
+		Exec: func(t *testing.T, statement string) {
+			t.Helper()
+			exec(t, db, statement)
+		},
+		Outbox: func(s movetest.Store) outbox.Store { return s.(*mysqlstore.Store).Outbox() },
 		Purge: func(t *testing.T, s movetest.Store, _ [2]retrysafe.Ref) {
 			t.Helper()
 			if n, err := s.Purge(t.Context(), 10); n != 2 || err != nil {
@@ -80,4 +86,19 @@ func TestFillIsOneRuns(t *testing.T) {
 func TestMovingOpensWhatIsClosed(t *testing.T) {
 	t.Parallel()
 	movetest.MovingOpensWhatIsClosed(t, moveHarness(t))
+}
+
+func TestRetireIsUndone(t *testing.T) {
+	t.Parallel()
+	movetest.RetireIsUndone(t, moveHarness(t))
+}
+
+func TestFillIsUndone(t *testing.T) {
+	t.Parallel()
+	movetest.FillIsUndone(t, moveHarness(t))
+}
+
+func TestMessagesStay(t *testing.T) {
+	t.Parallel()
+	movetest.MessagesStay(t, moveHarness(t))
 }

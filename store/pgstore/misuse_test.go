@@ -14,6 +14,7 @@ import (
 	"github.com/retrysafe/retrysafe/internal/test/misusetest"
 	"github.com/retrysafe/retrysafe/internal/test/seed"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
+	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 )
 
@@ -25,6 +26,31 @@ func TestMisusedTransactions(t *testing.T) {
 func TestMisusedTransactionsOfDatabaseSQL(t *testing.T) {
 	t.Parallel()
 	misusetest.Run(t, openSQLShop, garage)
+}
+
+func TestTransactionsOfDatabaseSQLGiveBackWhatTheyHold(t *testing.T) {
+	t.Parallel()
+	s := open(t, testservers.Shared(t), nil)
+	db := stdlib.OpenDBFromPool(s.Pool())
+	defer db.Close()
+	misusetest.GiveBack(t, s.SQL(db), db)
+}
+
+func TestAckThatCannotBeAppliedFailsAlone(t *testing.T) {
+	t.Parallel()
+	s := open(t, testservers.Shared(t), nil)
+	misusetest.Acks(t, s, s.Outbox(), func(m ...outbox.Message) { putMessages(t, s, m...) })
+}
+
+func TestOutboxStepThatFailsLeavesNothing(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	s, conn := open(t, url, nil), connect(t, url)
+	exec(t, conn, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not today'; END $$`)
+	misusetest.FailingOutbox(t, s, s.Outbox(), func(m ...outbox.Message) { putMessages(t, s, m...) }, func(event, table string) func() {
+		exec(t, conn, `CREATE TRIGGER refusal BEFORE `+event+` ON `+table+` FOR EACH ROW EXECUTE FUNCTION refuse()`)
+		return func() { exec(t, conn, `DROP TRIGGER refusal ON `+table) }
+	})
 }
 
 func TestRandomOrdersOfCalls(t *testing.T) {
@@ -69,4 +95,9 @@ func openSQLShop(ctx context.Context, url string) (*misusetest.Shop[*sql.Tx], er
 		Join:    shop.Join,
 		Close:   shop.Close,
 	}, nil
+}
+
+func TestCreateWithoutAnOwnerRecognisesNothing(t *testing.T) {
+	t.Parallel()
+	misusetest.Ownerless(t, open(t, testservers.Shared(t), nil))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/movetest"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
+	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 )
 
@@ -63,6 +64,11 @@ func moveHarness(t *testing.T, schema string) movetest.Harness {
 			}
 			return own.Tx(tx), nil
 		},
+		Exec: func(t *testing.T, statement string) {
+			t.Helper()
+			exec(t, conn, statement)
+		},
+		Outbox: func(s movetest.Store) outbox.Store { return s.(*pgstore.Store).Outbox() },
 		Purge: func(t *testing.T, s movetest.Store, due [2]retrysafe.Ref) {
 			t.Helper()
 			eventually(t, "a purge deletes both", func() bool {
@@ -108,6 +114,21 @@ func TestFillIsOneRuns(t *testing.T) {
 func TestMovingOpensWhatIsClosed(t *testing.T) {
 	t.Parallel()
 	movetest.MovingOpensWhatIsClosed(t, moveHarness(t, ""))
+}
+
+func TestRetireIsUndone(t *testing.T) {
+	t.Parallel()
+	movetest.RetireIsUndone(t, moveHarness(t, ""))
+}
+
+func TestFillIsUndone(t *testing.T) {
+	t.Parallel()
+	movetest.FillIsUndone(t, moveHarness(t, ""))
+}
+
+func TestMessagesStay(t *testing.T) {
+	t.Parallel()
+	movetest.MessagesStay(t, moveHarness(t, ""))
 }
 
 // What was written behind more purged keys than Retire takes at a time is handed over too.

@@ -70,6 +70,9 @@ func seen(row *bool) func([][]byte) error {
 
 // Skip implements [outbox.Skipper].
 func (b *Outbox) Skip(ctx context.Context, s outbox.SkipRequest) (outbox.AckResult, error) {
+	if s.Settle != nil && !s.Settle.State.Valid() {
+		return outbox.AckResult{}, fmt.Errorf("message %d: %w", s.ID, errState)
+	}
 	b.operator.Lock()
 	defer b.operator.Unlock()
 	e := outbox.Ack{ID: s.ID, Kind: outbox.AckDead, Why: s.Why, ProviderRef: s.ProviderRef, Settle: s.Settle}

@@ -23,7 +23,10 @@ const (
 	noShard = 255
 )
 
-var errFate = errors.New("pgstore: an ending without a fate")
+var (
+	errFate  = errors.New("pgstore: an ending without a fate")
+	errState = errors.New("pgstore: the record has no state")
+)
 
 // Ack implements [outbox.Store]: one statement for all endings. If an open transaction
 // has locked a key, End waits for it briefly; then the error is [retrysafe.ErrBusy].
@@ -78,6 +81,8 @@ func (e *endBatch) admit() {
 			e.ended[i].Err = outbox.ErrFenced
 		case it.Kind < outbox.AckDelivered || it.Kind > outbox.AckDead:
 			e.ended[i].Err = errFate
+		case it.Settle != nil && !it.Settle.State.Valid():
+			e.ended[i].Err = errState
 		default:
 			e.todo = append(e.todo, i)
 		}

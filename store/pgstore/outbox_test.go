@@ -3,10 +3,12 @@ package pgstore_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/pgstore"
@@ -87,4 +89,62 @@ func TestOutboxContractBehindPgBouncer(t *testing.T) {
 		_, schema := next(t)
 		return boxHarness(t, address, &pgstore.Options{Schema: schema, PgBouncer: true}, joinPgx)
 	})
+}
+
+// Beyond what is counted, the depth is an estimate of the server's, and never less. A
+// message without a group that is older than all of them is not overlooked.
+func TestDepthOfManyMessages(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	s, conn := open(t, url, nil), connect(t, url)
+	const hour = 3600e6
+	exec(t, conn, `INSERT INTO retrysafe_outbox (line, shard, due, enqueued, body)
+		SELECT 1, 0, n.now, n.now, '' FROM generate_series(1, 30000), (SELECT (extract(epoch FROM now()) * 1e6)::bigint AS now) n`)
+	exec(t, conn, `INSERT INTO retrysafe_outbox (line, shard, due, enqueued, body) SELECT 0, 7, n.now, n.now, '' FROM (SELECT (extract(epoch FROM now()) * 1e6 - $1)::bigint AS now) n`, int64(hour))
+	exec(t, conn, `ANALYZE retrysafe_outbox`)
+	eventually(t, "the depth is about that of the table", func() bool {
+		d, err := s.Outbox().Depth(t.Context())
+		must(t, err)
+		if d.Waiting < 20000 || d.Oldest < time.Hour {
+			t.Fatalf("the depth of 30,001 messages is %+v", d)
+		}
+		return d.Waiting > 29000 && d.Waiting < 31000
+	})
+}
+
+// An acknowledgement that the server refuses for its values fails alone, and the others of
+// the call are applied.
+func TestAckThatTheServerRefusesFailsAlone(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	s, conn := open(t, url, nil), connect(t, url)
+	exec(t, conn, `ALTER TABLE retrysafe_outbox ADD CONSTRAINT polite CHECK (why IS DISTINCT FROM 'rude')`)
+	held, err := s.Outbox().Lease(t.Context(), retrysafe.Owner{1}, time.Hour)
+	must(t, err)
+	for _, group := range []string{"again", "rude", "delivered"} {
+		putMessages(t, s, outbox.Message{Topic: "t", Group: group})
+	}
+	list, err := s.Outbox().Due(t.Context(), held.Shards, 10)
+	must(t, err)
+	var acks []outbox.Ack
+	for _, d := range list {
+		a := outbox.Ack{ID: d.ID, Shard: d.Shard, Group: d.Group, Kind: outbox.AckRetry, Tries: 1, After: time.Hour, Why: d.Group}
+		if d.Group == "delivered" {
+			a.Kind = outbox.AckDelivered
+		}
+		acks = append(acks, a)
+	}
+	ended, err := s.Outbox().Ack(t.Context(), acks)
+	must(t, err)
+	for i, e := range ended {
+		if (e.Err != nil) != (acks[i].Group == "rude") {
+			t.Errorf("%s: %v", acks[i].Group, e.Err)
+		}
+	}
+	if left, err := s.Outbox().Due(t.Context(), held.Shards, 10); err != nil || len(left) != 1 || left[0].Group != "rude" {
+		t.Errorf("due are %+v, %v", left, err)
+	}
+	if failing, err := s.Outbox().Failing(t.Context(), 0, 10); err != nil || len(failing) != 1 || failing[0].Group != "again" {
+		t.Errorf("failing are %+v, %v", failing, err)
+	}
 }

@@ -38,6 +38,29 @@ func TestAnswerOfAKeyThatTakeHasMissedIsRefused(t *testing.T) {
 	}
 }
 
+// A transaction that has taken one key stores no answer of another key that is held.
+func TestAnswerOfAKeyThatWasNotTakenIsLocked(t *testing.T) {
+	t.Parallel()
+	s := open(t, testservers.Shared(t), nil)
+	holder, _, err := s.BeginTx(t.Context())
+	must(t, err)
+	defer func() { must(t, holder.Rollback(context.WithoutCancel(t.Context()))) }()
+	if _, err := holder.Reserve(t.Context(), call("held").Ref); !errors.Is(err, retrysafe.ErrNotFound) {
+		t.Fatal(err)
+	}
+	tx, _, err := s.BeginTx(t.Context())
+	must(t, err)
+	if _, err := tx.(retrysafe.Taker).Take(t.Context(), call("taken").Ref); !errors.Is(err, retrysafe.ErrNotFound) {
+		t.Fatal(err)
+	}
+	if _, err := tx.(retrysafe.CreateCommitter).CreateAndCommit(t.Context(), done(fresh("held").Record, "x")); !errors.Is(err, retrysafe.ErrBusy) {
+		t.Errorf("CreateAndCommit = %v, want ErrBusy", err)
+	}
+	if _, err := s.Load(t.Context(), call("held").Ref); !errors.Is(err, retrysafe.ErrNotFound) {
+		t.Errorf("Load = %v", err)
+	}
+}
+
 // A transaction of DoTx is READ COMMITTED, whatever the default of the session is.
 func TestTakeIsReadCommittedWhateverTheDefault(t *testing.T) {
 	t.Parallel()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
+	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 )
 
@@ -455,12 +456,20 @@ func TestTransactionsGiveTheirConnectionsBack(t *testing.T) {
 			_, _ = own.Exec(t.Context(), "COMMIT")
 			_ = tx.Commit(t.Context())
 		},
+		"a step that is refused":    func(tx retrysafe.Tx, _ pgx.Tx) { _, _ = tx.Swap(t.Context(), fresh("absent")) },
+		"a message that is refused": func(tx retrysafe.Tx, _ pgx.Tx) { _ = tx.(outbox.Enqueuer).Enqueue(t.Context(), outbox.Message{}) },
+		"a Reserve too late":        func(tx retrysafe.Tx, _ pgx.Tx) { _, _ = tx.Reserve(ended, call("k").Ref) },
+		"a first Reserve too late":  func(tx retrysafe.Tx, _ pgx.Tx) { _, _ = tx.Reserve(ended, call("k").Ref) },
+		"a first Take too late":     func(tx retrysafe.Tx, _ pgx.Tx) { _, _ = tx.(retrysafe.Taker).Take(ended, call("k").Ref) },
+		"a first commit":            func(tx retrysafe.Tx, _ pgx.Tx) { _ = tx.Commit(t.Context()) },
+		"a first rollback":          func(tx retrysafe.Tx, _ pgx.Tx) { _ = tx.Rollback(t.Context()) },
 	} {
 		for range 3 {
 			tx, own, err := s.BeginTx(t.Context())
 			must(t, err)
-			_, err = own.Exec(t.Context(), "SELECT 1")
-			must(t, err)
+			if !strings.HasPrefix(name, "a first ") {
+				must(t, second(own.Exec(t.Context(), "SELECT 1")))
+			}
 			finish(tx, own)
 		}
 		eventually(t, "no connection is taken after "+name, func() bool { return s.Pool().Stat().AcquiredConns() == 0 })

@@ -2,6 +2,7 @@ package sqlitestore_test
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"testing"
 
@@ -65,4 +66,35 @@ func TestChangesAreBounded(t *testing.T) {
 func TestAnnouncedSwapWithoutTheTables(t *testing.T) {
 	t.Parallel()
 	changetest.Untold(t, changing, map[string]string{"no table": `DROP TABLE retrysafe_changes`})
+}
+
+// Where changes cannot be read or noted, each call says so: a reader that takes an error
+// for no changes would miss some, and an announced write that is not noted is not made.
+func TestChangesThatCannotBeReadAreAnError(t *testing.T) {
+	t.Parallel()
+	d := changing(t)
+	s := d.Store.(*sqlitestore.Store)
+	r := changetest.Answered(t, s, "k")
+	cursor := changetest.Present(t, s)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for _, cursor := range []string{"", cursor} {
+		if _, _, err := s.Changes(ended, cursor); !errors.Is(err, context.Canceled) {
+			t.Errorf("Changes behind %q with a context that has ended = %v", cursor, err)
+		}
+	}
+	exec(t, s.DB(), `DELETE FROM retrysafe_last_change`)
+	for _, cursor := range []string{"", cursor} {
+		if _, _, err := s.Changes(t.Context(), cursor); err == nil {
+			t.Errorf("Changes behind %q, without the number of the last one, succeeds", cursor)
+		}
+	}
+	w := done(r, "another answer")
+	w.Announce = true
+	if _, err := s.Swap(t.Context(), w); err == nil {
+		t.Error("an announced write that is not noted succeeds")
+	}
+	if got, err := s.Load(t.Context(), r.Ref); err != nil || got.Revision != r.Revision {
+		t.Errorf("the record is at revision %d, %v; want %d", got.Revision, err, r.Revision)
+	}
 }

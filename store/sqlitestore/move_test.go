@@ -9,6 +9,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/movetest"
+	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
 
@@ -48,6 +49,11 @@ func moveHarness(t *testing.T) movetest.Harness {
 			n := 0
 			return tx, own.QueryRowContext(ctx, `SELECT count(*) FROM retrysafe_keys`).Scan(&n)
 		},
+		Exec: func(t *testing.T, statement string) {
+			t.Helper()
+			exec(t, db, statement)
+		},
+		Outbox: func(s movetest.Store) outbox.Store { return s.(*sqlitestore.Store).Outbox() },
 		Purge: func(t *testing.T, s movetest.Store, _ [2]retrysafe.Ref) {
 			t.Helper()
 			if n, err := s.Purge(t.Context(), 10); n != 2 || err != nil {
@@ -95,4 +101,19 @@ func TestFillIsOneRuns(t *testing.T) {
 func TestMovingOpensWhatIsClosed(t *testing.T) {
 	t.Parallel()
 	movetest.MovingOpensWhatIsClosed(t, moveHarness(t))
+}
+
+func TestRetireIsUndone(t *testing.T) {
+	t.Parallel()
+	movetest.RetireIsUndone(t, moveHarness(t))
+}
+
+func TestFillIsUndone(t *testing.T) {
+	t.Parallel()
+	movetest.FillIsUndone(t, moveHarness(t))
+}
+
+func TestMessagesStay(t *testing.T) {
+	t.Parallel()
+	movetest.MessagesStay(t, moveHarness(t))
 }

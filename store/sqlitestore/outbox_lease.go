@@ -39,10 +39,17 @@ func (b *Outbox) Lease(ctx context.Context, worker retrysafe.Owner, term time.Du
 	return held, nil
 }
 
+// longTerm is how far ahead a term may end before it counts as written by a clock that
+// was set back since.
+const longTerm = time.Hour
+
 func (b *Outbox) lease(ctx context.Context, tx execer, worker []byte, term time.Duration) (held outbox.Lease, err error) {
 	at := b.s.now()
-	now, until := at.UnixMicro(), at.Add(term).UnixMicro()
+	now, until, latest := at.UnixMicro(), at.Add(term).UnixMicro(), at.Add(max(10*term, longTerm)).UnixMicro()
 	if _, err := tx.ExecContext(ctx, countWorker, worker, until); err != nil {
+		return held, err
+	}
+	if _, err := tx.ExecContext(ctx, shortenWorkers, latest); err != nil {
 		return held, err
 	}
 	if _, err := tx.ExecContext(ctx, forgetWorkers, now); err != nil {
@@ -51,6 +58,7 @@ func (b *Outbox) lease(ctx context.Context, tx execer, worker []byte, term time.
 	if err := tx.QueryRowContext(ctx, countWorkers).Scan(&held.Workers); err != nil {
 		return held, err
 	}
+	held.Workers = max(held.Workers, 1) // a term of less than a microsecond has ended already
 	shards, err := readHolders(ctx, tx)
 	if err != nil {
 		return held, err
@@ -59,10 +67,14 @@ func (b *Outbox) lease(ctx context.Context, tx execer, worker []byte, term time.
 	if term > 0 {
 		share = (outbox.Shards + held.Workers - 1) / held.Workers
 	}
-	var keep, give, take []int
+	var keep, give, take, long []int
 	for n := range shards { // first the shards that the worker holds
 		switch h := &shards[n]; {
-		case h.until <= now || !bytes.Equal(h.worker, worker):
+		case h.until <= now:
+		case !bytes.Equal(h.worker, worker):
+			if h.until > latest {
+				long = append(long, n)
+			}
 		case len(keep) < share:
 			keep = append(keep, n)
 			held.Shards = append(held.Shards, outbox.Shard{N: n, Epoch: h.epoch})
@@ -80,6 +92,9 @@ func (b *Outbox) lease(ctx context.Context, tx execer, worker []byte, term time.
 		return held, err
 	}
 	if err := update(ctx, tx, give, keepShards, now); err != nil {
+		return held, err
+	}
+	if err := update(ctx, tx, long, keepShards, latest); err != nil {
 		return held, err
 	}
 	return held, update(ctx, tx, take, takeShards, worker, until)

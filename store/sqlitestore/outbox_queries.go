@@ -58,6 +58,10 @@ const (
 
 	countWorker = `INSERT INTO retrysafe_workers VALUES (?, ?) ON CONFLICT DO UPDATE SET until = excluded.until`
 
+	// A term that ends later was written before the clock was set back. A live worker
+	// renews its own.
+	shortenWorkers = `UPDATE retrysafe_workers SET until = ?1 WHERE until > ?1`
+
 	forgetWorkers = `DELETE FROM retrysafe_workers WHERE until <= ?`
 
 	countWorkers = `SELECT count(*) FROM retrysafe_workers`

@@ -12,6 +12,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/storemove"
+	"github.com/retrysafe/retrysafe/outbox"
 )
 
 // A Store is a store that records can be moved from and to.
@@ -31,6 +32,10 @@ type Harness struct {
 	// BeginIdle begins a transaction that has used the database, and has no lock that
 	// another transaction would wait for.
 	BeginIdle func(ctx context.Context, s Store) (retrysafe.Tx, error)
+	// Outbox returns the store's outbox.
+	Outbox func(s Store) outbox.Store
+	// Exec runs a statement in the database.
+	Exec func(t *testing.T, statement string)
 	// Purge deletes two records that are due and final. Nil: the store purges nothing while
 	// it is followed.
 	Purge func(t *testing.T, s Store, due [2]retrysafe.Ref)
