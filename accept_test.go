@@ -281,3 +281,21 @@ func TestTakeUpIsNeverRelaxed(t *testing.T) {
 		t.Error("no claim was seen")
 	}
 }
+
+// The answer of accepted work is kept for as long as its call has asked for, whatever the
+// policy of the worker says.
+func TestAcceptedWorkKeepsTheRetentionOfItsCall(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{Retention: time.Hour})
+	c := call()
+	c.Retention = 48 * time.Hour
+	if _, err := b.Accept(t.Context(), c, []byte("POST /payments")); !errors.Is(err, retrysafe.ErrAccepted) {
+		t.Fatal(err)
+	}
+	x, err := b.TakeUp(t.Context(), b.state(t))
+	must(t, err)
+	must(t, x.Complete(t.Context(), answer("paid")))
+	if got := b.state(t); got.Retain != c.Retention || got.Deadline.Sub(got.ReadAt) < 47*time.Hour {
+		t.Errorf("kept for %v, until %v from now; want %v", got.Retain, got.Deadline.Sub(got.ReadAt), c.Retention)
+	}
+}

@@ -180,6 +180,28 @@ func TestAFailedStatementCannotBeCommitted(t *testing.T) {
 	is(t, true)(b.Once(t.Context(), payment("k"), p.book))
 }
 
+// In MySQL a statement may end the transaction, as a deadlock does, and what follows is
+// committed by itself: fn that swallows that has applied nothing.
+func TestATransactionThatFnHasEndedCountsForNothing(t *testing.T) {
+	t.Parallel()
+	p := mysqlPlace(t)
+	b := p.ledger(t)
+	swallow := func(ctx context.Context, tx *sql.Tx) error {
+		must(t, p.book(ctx, tx))
+		return p.exec(ctx, tx, `ROLLBACK`)
+	}
+	fresh, err := b.Once(t.Context(), payment("k"), swallow)
+	if fresh || !errors.Is(err, sql.ErrTxDone) {
+		t.Errorf("Once: %v, %v; want ErrTxDone", fresh, err)
+	}
+	tx, err := p.begin(t.Context())
+	must(t, err)
+	if fresh, err = b.OnceTx(t.Context(), tx, payment("k"), swallow); fresh || !errors.Is(err, sql.ErrTxDone) {
+		t.Errorf("OnceTx: %v, %v; want ErrTxDone", fresh, err)
+	}
+	is(t, true)(b.Once(t.Context(), payment("k"), p.book)) // the next delivery
+}
+
 // A consumer acknowledges a message once Once returns, so its commit must be durable
 // by then.
 func TestTheCommitIsDurableWhateverTheSessionSays(t *testing.T) {

@@ -20,7 +20,6 @@ import (
 var hostile = map[string]string{
 	"default_transaction_isolation": "serializable",
 	"default_transaction_read_only": "on",
-	"synchronous_commit":            "off",
 	"statement_timeout":             "10s",
 	"lock_timeout":                  "1ms",
 	"search_path":                   "elsewhere",
@@ -36,9 +35,13 @@ func TestW20_LanesKeepTheirOwnSettings(t *testing.T) {
 	t.Parallel()
 	pg := testservers.NewPostgres(t, &testservers.PostgresOptions{InMemory: true})
 	bouncer := testservers.NewPgBouncer(t, pg, nil)
-	for name, opts := range map[string]*pgstore.Options{"direct": nil, "pooled": {PgBouncer: true}} {
+	for name, flushed := range map[string]string{"direct": "off", "direct_beside_a_standby": "remote_write", "pooled": "local"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			var opts *pgstore.Options
+			if name == "pooled" {
+				opts = &pgstore.Options{PgBouncer: true}
+			}
 			direct, err := pg.CreateDatabase(t.Context(), name)
 			must(t, err)
 			url := direct
@@ -62,6 +65,7 @@ func TestW20_LanesKeepTheirOwnSettings(t *testing.T) {
 				INSERT INTO public.seen SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit'),
 					current_setting('statement_timeout'), current_setting('lock_timeout'); RETURN NEW; END $$`)
 			exec(t, conn, `CREATE TRIGGER note BEFORE INSERT OR UPDATE ON public.retrysafe_keys FOR EACH ROW EXECUTE FUNCTION public.note()`)
+			exec(t, conn, fmt.Sprintf("ALTER DATABASE %s SET synchronous_commit = '%s'", name, flushed))
 			for setting, value := range hostile {
 				exec(t, conn, fmt.Sprintf("ALTER DATABASE %s SET %s = '%s'", name, setting, value))
 			}

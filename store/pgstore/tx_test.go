@@ -475,3 +475,36 @@ func TestTransactionsGiveTheirConnectionsBack(t *testing.T) {
 		eventually(t, "no connection is taken after "+name, func() bool { return s.Pool().Stat().AcquiredConns() == 0 })
 	}
 }
+
+// A commit has a deadline on its connection, which the next one to use it does not meet.
+func TestConnectionsHaveNoDeadlineAfterTheirCommit(t *testing.T) {
+	t.Parallel()
+	s := open(t, testservers.Shared(t), nil)
+	var until time.Time
+	for try := time.Second; ; try *= 2 { // longer, if the machine is too busy for it
+		until = time.Now().Add(try)
+		ctx, cancel := context.WithDeadline(t.Context(), until)
+		tx, own, err := s.BeginTx(t.Context())
+		must(t, err)
+		must(t, second(own.Exec(t.Context(), "SELECT 1")))
+		err = tx.Commit(ctx)
+		cancel()
+		if err == nil {
+			break
+		}
+		if try > time.Minute {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(time.Until(until))
+	all := s.Pool().AcquireAllIdle(t.Context())
+	if len(all) == 0 {
+		t.Error("no connection has gone back to the pool")
+	}
+	for _, conn := range all {
+		if err := conn.Ping(t.Context()); err != nil {
+			t.Errorf("a connection after its commit: %v", err)
+		}
+		conn.Release()
+	}
+}
