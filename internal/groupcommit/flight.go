@@ -87,9 +87,10 @@ func (b *Batcher[Q, A]) mayBegin(more int) bool {
 	return b.underWay == 0 || waiting >= b.Beside && (!b.pace.distant || distantShare*waiting >= b.flying())
 }
 
-// distantShare is how many times the requests of a batch that begins when the one before has
-// been sent are those under way at least. Without it each request would go alone as long
-// as there are connections, and a batch of one costs the server as much as one of four.
+// distantShare bounds how small a batch may be that begins while others are on their way to
+// a distant server: it has at least one request for each distantShare under way. Otherwise
+// each request would go alone as long as there are connections, and a batch of one costs the
+// server as much as one of four.
 const distantShare = 3
 
 // flying is how many requests are under way. The caller holds mu.

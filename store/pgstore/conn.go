@@ -113,7 +113,7 @@ func (c *conn) exchange(ctx context.Context, queries []query) error {
 	if len(queries) == 1 && !c.s.pgBouncer {
 		q := &queries[0]
 		if q.flight.Watched() || q.flight.Distant() {
-			return c.exchangeInSteps(ctx, q)
+			return c.exchangeInSteps(ctx, queries)
 		}
 		return q.read(c.pg.ExecStatement(ctx, c.prepared[q.name], q.params, binaryFormat, binaryFormat))
 	}
@@ -145,10 +145,11 @@ func (c *conn) exchange(ctx context.Context, queries []query) error {
 	return err
 }
 
-// exchangeInSteps sends a query, and tells the flight when it has left. If the flight is
-// watched, it asks the server for the rows before it commits, and tells the flight of these
-// too; they count only when the commit has been confirmed.
-func (c *conn) exchangeInSteps(ctx context.Context, q *query) error {
+// exchangeInSteps sends the only one of queries, and tells its flight when it has left. If
+// the flight is watched, it asks the server for the rows before it commits, and tells the
+// flight of these too; they count only when the commit has been confirmed.
+func (c *conn) exchangeInSteps(ctx context.Context, queries []query) error {
+	q := &queries[0]
 	began := time.Now()
 	p := c.pg.StartPipeline(ctx)
 	p.SendQueryStatement(c.prepared[q.name], q.params, binaryFormat, binaryFormat)
@@ -165,7 +166,7 @@ func (c *conn) exchangeInSteps(ctx context.Context, q *query) error {
 	if q.flight.Watched() {
 		err = c.readInSteps(p, q, began)
 	} else {
-		err = receive(p, []query{*q}, 0)
+		err = receive(p, queries, 0)
 	}
 	if closing := p.Close(); err == nil {
 		err = closing
