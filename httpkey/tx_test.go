@@ -152,40 +152,38 @@ func TestTxRollbackOfUnprotectedEffectsIsUnknown(t *testing.T) {
 	b.post(t, key, `{}`).refused(t, 409, "outcome-unknown")
 }
 
-// A handler that committed before it gave its answer to the transaction may have had its
-// effect, and its answer is stored nowhere.
-func TestTxThatIsCompletedAfterItsCommitIsUnknown(t *testing.T) {
-	t.Parallel()
-	b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
-		b.created(w, r)
-		must(t, tx.Commit(r.Context()))
-		if err := httpkey.CompleteTx(r.Context(), w, tx); !errors.Is(err, retrysafe.ErrTxDone) {
-			t.Errorf("CompleteTx = %v, want ErrTxDone", err)
-		}
-	})
-	b.post(t, key, `{}`).refused(t, 500, "not-in-transaction")
-	if !strings.Contains(b.log.String(), "call CompleteTx before the commit") {
-		t.Errorf("the log has no remedy: %s", b.log)
-	}
-	b.post(t, key, `{}`).refused(t, 409, "outcome-unknown")
-	b.ranTimes(t, 1)
-	l.has(t, 1)
-}
-
-// So may one that gave its answer to no transaction.
+// A handler that committed and gave its answer to no transaction before that may have had
+// its effect, and its answer is stored nowhere.
 func TestSuccessOutsideTheTransactionIsUnknown(t *testing.T) {
 	t.Parallel()
-	b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
-		must(t, tx.Commit(r.Context()))
-		b.created(w, r)
-	})
-	b.post(t, key, `{}`).refused(t, 500, "not-in-transaction")
-	if !strings.Contains(b.log.String(), "use httpkey.TxHandler, or call httpkey.CompleteTx") {
-		t.Errorf("the log has no remedy: %s", b.log)
+	for name, late := range map[string]struct {
+		complete bool
+		remedy   string
+	}{
+		"completed after the commit": {true, "call CompleteTx before the commit"},
+		"never completed":            {false, "use httpkey.TxHandler, or call httpkey.CompleteTx"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
+				b.created(w, r)
+				must(t, tx.Commit(r.Context()))
+				if !late.complete {
+					return
+				}
+				if err := httpkey.CompleteTx(r.Context(), w, tx); !errors.Is(err, retrysafe.ErrTxDone) {
+					t.Errorf("CompleteTx = %v, want ErrTxDone", err)
+				}
+			})
+			b.post(t, key, `{}`).refused(t, 500, "not-in-transaction")
+			if !strings.Contains(b.log.String(), late.remedy) {
+				t.Errorf("the log has no remedy: %s", b.log)
+			}
+			b.post(t, key, `{}`).refused(t, 409, "outcome-unknown")
+			b.ranTimes(t, 1)
+			l.has(t, 1)
+		})
 	}
-	b.post(t, key, `{}`).refused(t, 409, "outcome-unknown")
-	b.ranTimes(t, 1)
-	l.has(t, 1)
 }
 
 // A request that was handed over to a message has no answer yet, whatever the handler

@@ -105,6 +105,8 @@ var arrows = []arrowRule{
 	{"internal/test/recoverytest", []string{root}, "it lets recovery race over any store"},
 	{"internal/test/sinktest", []string{"outbox", "store/memstore", "internal/test/netfault"}, "it holds the sinks of brokers to their contract"},
 	{"internal/test/changetest", []string{root}, "it changes the tables of any SQL store behind its back"},
+	{"internal/test/leasetest", []string{root, "outbox"}, "it changes the clock of any SQL store behind its back"},
+	{"internal/test/sizetest", []string{root}, "it holds any store in memory to what it counts"},
 	{"internal/test/viewtest", []string{root, "internal/test/seed"}, "it holds the view of any store to the records in it"},
 	{"internal/test/testservers", []string{"internal/test/porthold"}, "it runs servers, for the tests of any package"},
 	{"internal/test/netfault", []string{"internal/test/porthold"}, "it knows bytes, not keys"},

@@ -203,11 +203,12 @@ func decimal(text string) (n int64, ok bool) {
 
 // limitRemedies says what an operator can do about a limit.
 var limitRemedies = map[admission.Limit]string{
-	admission.LimitMemory:   "the tenant may hold as much as is free of server.max_memory; raise it, lower max_request of the route, or limit the tenant by limits.in_flight",
-	admission.LimitRequests: "the tenant may have as many requests under way as are free of server.max_connections; raise it, or limit the tenant by limits.in_flight",
-	admission.LimitAnswers:  "the answer was sent and not stored, because the tenant may hold as much as is free of server.max_memory; raise it, lower max_response of the route, or limit the tenant by limits.in_flight",
-	admission.LimitReplays:  "the tenant may hold as much as is free of server.max_memory; raise it, or limit the tenant by limits.lookups_per_second",
-	admission.LimitBodyRate: "the client sends less than server.min_body_rate, or nothing; lower it, or raise server.read_header and server.read_body",
+	admission.LimitMemory:    "the tenant may hold as much as is free of server.max_memory; raise it, lower max_request of the route, or limit the tenant by limits.in_flight",
+	admission.LimitRequests:  "the tenant may have as many requests under way as are free of server.max_connections; raise it, or limit the tenant by limits.in_flight",
+	admission.LimitAnswers:   "the answer was sent and not stored, because the tenant may hold as much as is free of server.max_memory; raise it, lower max_response of the route, or limit the tenant by limits.in_flight",
+	admission.LimitReplays:   "the tenant may hold as much as is free of server.max_memory; raise it, or limit the tenant by limits.lookups_per_second",
+	admission.LimitExchanges: "the tenant asks for more large answers than can be taken in beside the requests of others, and its request was not sent; limit the tenant by limits.in_flight, or let the service answer with less than 64 KiB",
+	admission.LimitBodyRate:  "the client sends less than server.min_body_rate, or nothing; lower it, or raise server.read_header and server.read_body",
 }
 
 // noteLimit counts a refusal, and logs it at most once a second.

@@ -49,7 +49,7 @@ func (s pacedStore) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Re
 // Swap implements [retrysafe.Swapper]. A large answer is stored by a turn for large work.
 func (s pacedStore) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	if x := proxiedOf(ctx); x != nil && w.Result != nil && len(w.Result.Body) > largeAnswer {
-		defer s.budget.Turn(x.consumer, largeTurn)()
+		defer s.budget.Turn(x.consumer, int64(len(w.Result.Body)), largeTurn)()
 		return s.Store.Swap(ctx, w)
 	}
 	if of, end := s.begin(ctx); end {

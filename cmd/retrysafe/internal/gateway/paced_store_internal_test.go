@@ -103,7 +103,8 @@ func TestStepsGiveTheirTurnsBack(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if took := time.Since(began); took != 0 {
+		// Large ones have a rate. A turn that was not given back would end after 100 ms.
+		if took := time.Since(began); took > 60*time.Millisecond {
 			t.Errorf("one step after the other waited for %v", took)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
+	"github.com/retrysafe/retrysafe/httpkey"
 	"github.com/retrysafe/retrysafe/internal/failreason"
 	"github.com/retrysafe/retrysafe/internal/neverresend"
 )
@@ -43,13 +44,18 @@ func (rt *route) callUpstream(w http.ResponseWriter, r *http.Request, run *retry
 	if !rt.set.Async { // a worker's concurrency is the route's
 		leave, full := rt.acquireSlots(run.Ref())
 		if full != nil {
-			x.event.Attempt, x.event.Handling, x.event.Code = 0, HandlingRefused, full.Code
-			_ = run.Release(r.Context(), errors.New(full.Title)) // the guard tells the client if that failed
-			rt.guard.Refuse(w, r, run.Ref().Key, full)
+			rt.refuseUnsent(w, r, run, x, full)
 			return
 		}
 		defer leave()
 	}
+	end, ok := x.claim.BeginExchange(rt.name, rt.turnWait())
+	if !ok {
+		rt.g.noteLimit(admission.LimitExchanges, x.tenant)
+		rt.refuseUnsent(w, r, run, x, &crowded)
+		return
+	}
+	defer end()
 	a := rt.calls.Get()
 	a.in, a.w, a.run, a.x, a.incomplete = r, held, run, x, nil
 	a.held = false
@@ -69,6 +75,13 @@ func (rt *route) callUpstream(w http.ResponseWriter, r *http.Request, run *retry
 		rt.calls.Put(a)
 	}()
 	a.call(w, r)
+}
+
+// refuseUnsent refuses a request that was not sent to the upstream, and gives its key back.
+func (rt *route) refuseUnsent(w http.ResponseWriter, r *http.Request, run *retrysafe.Execution, x *proxied, why *httpkey.Problem) {
+	x.event.Attempt, x.event.Handling, x.event.Code = 0, HandlingRefused, why.Code
+	_ = run.Release(r.Context(), errors.New(why.Title)) // the guard tells the client if that failed
+	rt.guard.Refuse(w, r, run.Ref().Key, why)
 }
 
 // call sends the request to the upstream and its answer to the client.
@@ -113,10 +126,14 @@ const (
 	minBody = 4 << 10
 	// maxReused bounds the memory that an attempt leaves to the next one.
 	maxReused = 64 << 10
-	// largeAnswer is from how many bytes on the answers of one consumer are taken in by
-	// turns, and largeTurn how long one waits for its turn at most.
-	largeAnswer, largeTurn = 64 << 10, 100 * time.Millisecond
+	// largeAnswer is from how many bytes on the answers of one consumer are taken in and
+	// stored by turns. An answer waits for its turn as long as largeTurn at most: if many went
+	// on without one at the same moment, all other consumers would wait for them.
+	largeAnswer, largeTurn = 64 << 10, 5 * time.Second
 )
+
+// turnWait is how long a request of the route waits for a turn at most.
+func (rt *route) turnWait() time.Duration { return min(largeTurn, rt.timeout/4) }
 
 // errSwitched: nothing of that can be answered again.
 var errSwitched = errors.New("the upstream switched protocols, and was not asked to")
@@ -165,7 +182,8 @@ func (a *upstreamCall) hold(res *http.Response) (rest io.Reader, err error) {
 	defer func() { endTurn() }()
 	large := res.ContentLength > largeAnswer
 	if large {
-		endTurn = a.x.claim.Turn(largeTurn)
+		a.x.claim.NoteLarge(a.route.name)
+		endTurn = a.x.claim.Turn(res.ContentLength, a.route.turnWait())
 	}
 	if n := max(res.ContentLength, minBody); n <= most && int64(cap(body)) <= n {
 		if !a.x.holdAnswer(n) {
@@ -179,7 +197,8 @@ func (a *upstreamCall) hold(res *http.Response) (rest io.Reader, err error) {
 				return a.omit(res, body), nil
 			}
 			if !large && len(body) >= largeAnswer { // its length was not announced
-				large, endTurn = true, a.x.claim.Turn(largeTurn)
+				a.x.claim.NoteLarge(a.route.name)
+				large, endTurn = true, a.x.claim.Turn(largeAnswer, a.route.turnWait())
 			}
 			body = append(body, 0)[:len(body)]
 		}

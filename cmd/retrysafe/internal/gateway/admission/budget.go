@@ -3,7 +3,6 @@ package admission
 import (
 	"net/netip"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -16,6 +15,7 @@ type Budget struct {
 	addresses       table[netip.Addr]
 	refused         [limits]atomic.Uint64
 	large, steps    *Turns[Consumer]
+	heavy           *heavy
 }
 
 // A Consumer is whose turn a piece of work takes. The zero Consumer takes none.
@@ -40,7 +40,7 @@ type resource struct {
 
 // New returns a budget of so many bytes and requests.
 func New(bytes, requests int64) *Budget {
-	b := &Budget{large: NewTurns[Consumer](runtime.GOMAXPROCS(0) / 2), steps: NewTurns[Consumer](8 * runtime.GOMAXPROCS(0))}
+	b := &Budget{large: NewTurns[Consumer](runtime.GOMAXPROCS(0) / 2), steps: NewTurns[Consumer](8 * runtime.GOMAXPROCS(0)), heavy: newHeavy()}
 	b.steps.aloneFree = true
 	b.tenants.init()
 	b.addresses.init()
@@ -81,11 +81,13 @@ const (
 	LimitReplays
 	// LimitBodyRate: the body came too slowly.
 	LimitBodyRate
+	// LimitExchanges: the exchanges of a consumer that gets large answers.
+	LimitExchanges
 
 	limits = iota
 )
 
-var limitNames = [limits]string{"none", "memory", "requests", "answers", "replays", "body_rate"}
+var limitNames = [limits]string{"none", "memory", "requests", "answers", "replays", "body_rate", "exchanges"}
 
 // String returns the name of the limit in metrics and logs.
 func (l Limit) String() string { return limitNames[l] }
@@ -163,27 +165,31 @@ func (b *Budget) BeginStep(of Consumer) bool {
 func (b *Budget) EndStep(of Consumer) { b.steps.Give(of) }
 
 // Turn is [Budget.Turn] of the claim's consumer.
-func (c *Claim) Turn(most time.Duration) (end func()) {
+func (c *Claim) Turn(bytes int64, wait time.Duration) (end func()) {
 	if c.of == nil {
-		return func() {}
+		return noTurn
 	}
-	return c.of.Turn(ConsumerOf(c.name, c.at), most)
+	return c.of.Turn(ConsumerOf(c.name, c.at), bytes, wait)
 }
 
+const (
+	// largeLasts is how long a turn for a large piece of work lasts at most: a turn is about
+	// the processors, and work that takes longer waits for something else.
+	largeLasts = 100 * time.Millisecond
+	// largeRate is how many bytes of a consumer are worked on in a second at most, for each
+	// turn that it has. Service and store work on them too, so that a consumer which has one
+	// of two processors here would leave none of them to others.
+	largeRate = 100 << 20
+)
+
 // Turn waits until few other large pieces of work of the consumer are under way, and lets
-// end be called when this one is done. It does not wait longer than most, and the turn
-// does not last longer than that either: a turn is about the processors, and work that
-// takes longer waits for something else. A consumer that is alone waits for nothing.
-func (b *Budget) Turn(of Consumer, most time.Duration) (end func()) {
-	if b.steps.isAlone(of) || b.large.TakeWithin(most, of) != nil {
-		return func() {}
+// end be called when this one is done. After so much waiting it goes on without a turn. A
+// consumer that is alone waits for nothing.
+func (b *Budget) Turn(of Consumer, bytes int64, wait time.Duration) (end func()) {
+	if b.steps.isAlone(of) || b.large.TakeWithin(wait, of) != nil {
+		return noTurn
 	}
-	give := sync.OnceFunc(func() { b.large.Give(of) })
-	lasts := time.AfterFunc(most, give)
-	return func() {
-		lasts.Stop()
-		give()
-	}
+	return b.large.during(of, span{least: min(largeLasts, time.Duration(bytes)*time.Second/largeRate), most: largeLasts})
 }
 
 // Close gives back all that the claim holds. Closing it again does nothing.

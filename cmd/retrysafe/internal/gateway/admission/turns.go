@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -59,6 +60,55 @@ func (t *Turns[K]) TakeWithin(most time.Duration, of K) error {
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
 	return t.await(ctx, of, come)
+}
+
+// noTurn ends a turn that was not taken.
+func noTurn() {}
+
+// A span is how long a turn lasts. Work that ends earlier leaves the turn unused until then;
+// the turn of work that takes longer ends by itself, unless stays reports that it must not.
+type span struct {
+	least, most time.Duration
+	stays       func() bool // asked again after each most; nil: it ends
+}
+
+// during lets a turn that was taken end with its work, which end is called after, or by
+// itself.
+func (t *Turns[K]) during(of K, s span) (end func()) {
+	began := time.Now()
+	var ended atomic.Bool
+	give := func() {
+		if ended.CompareAndSwap(false, true) {
+			t.Give(of)
+		}
+	}
+	var expire func()
+	expire = func() {
+		if s.stays != nil && !ended.Load() && s.stays() {
+			time.AfterFunc(s.most, expire)
+			return
+		}
+		give()
+	}
+	timer := time.AfterFunc(s.most, expire)
+	return func() {
+		if rest := s.least - time.Since(began); rest > 0 {
+			time.AfterFunc(rest, give)
+			return
+		}
+		timer.Stop()
+		give()
+	}
+}
+
+// waitingOf returns how many pieces of work of the consumer wait for their turn.
+func (t *Turns[K]) waitingOf(of K) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if own := t.of[of]; own != nil {
+		return len(own.waiting)
+	}
+	return 0
 }
 
 // enter takes a turn and returns nil, or returns what is closed when the turn has come.

@@ -31,7 +31,7 @@ func TestLargeWorkTakesTurns(t *testing.T) {
 		waits := func(what string, c *admission.Claim, want time.Duration) (end func()) {
 			t.Helper()
 			began := time.Now()
-			end = c.Turn(most)
+			end = c.Turn(0, most)
 			if took := time.Since(began); took != want {
 				t.Errorf("%s waited %v, want %v", what, took, want)
 			}
@@ -85,11 +85,11 @@ func TestLargeWorkTakesTurnsBesideALongStep(t *testing.T) {
 		defer b.EndStep(other)
 		time.Sleep(2 * time.Second)
 		for range max(1, runtime.GOMAXPROCS(0)/2) {
-			defer b.Turn(many, time.Minute)()
+			defer b.Turn(many, 1, time.Minute)()
 		}
 		began := time.Now()
-		b.Turn(many, time.Second)()
-		if took := time.Since(began); took != time.Second {
+		b.Turn(many, 1, 50*time.Millisecond)()
+		if took := time.Since(began); took != 50*time.Millisecond {
 			t.Errorf("one too many waited %v", took)
 		}
 	})
