@@ -52,6 +52,10 @@ type Batcher[Q, A any] struct {
 	// and how long they were waited for beside that, and by whether they overlap now. Nil: by
 	// [Overlap].
 	Overlap func(execution, commit time.Duration, overlapping bool) bool
+	// Distant decides, of batches that overlap, whether the next one begins when the one
+	// before has been sent, by how long recent ones kept the server busy and how long the way
+	// to it takes. Nil: by [Overlap].
+	Distant func(execution, roundTrip time.Duration, distant bool) bool
 	// Beside is how many requests have to wait for a batch to begin beside another one,
 	// where batches overlap. Zero is one.
 	Beside int

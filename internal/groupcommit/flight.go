@@ -163,7 +163,7 @@ func (b *Batcher[Q, A]) end(f *flight[Q, A], answers []Answer[A]) *flight[Q, A] 
 		b.executing = false
 	}
 	if f.commit > 0 {
-		b.pace.note(f.roundTrip, f.execution, f.commit, b.Overlap)
+		b.pace.note(f.roundTrip, f.execution, f.commit, b.Overlap, b.Distant)
 	}
 	clear(f.batch)
 	f.batch = f.batch[:0]

@@ -28,7 +28,7 @@ func (p *pace) watchNext() bool {
 
 // note adds a measurement and decides anew. The way to the server and back is no work of
 // the server's: like a commit it may be under way for several batches.
-func (p *pace) note(roundTrip, execution, commit time.Duration, overlap func(execution, commit time.Duration, overlapping bool) bool) {
+func (p *pace) note(roundTrip, execution, commit time.Duration, overlap, distant func(execution, wait time.Duration, now bool) bool) {
 	execution, commit = max(execution-roundTrip, 0), commit+roundTrip
 	if p.noted++; p.noted <= paceFirst {
 		// The plain average until then: the first batch finds nothing in the server's memory.
@@ -43,7 +43,10 @@ func (p *pace) note(roundTrip, execution, commit time.Duration, overlap func(exe
 	} else {
 		p.overlapping = overlap(p.execution, p.commit, p.overlapping)
 	}
-	p.distant = p.overlapping && Overlap(p.execution, roundTrip, p.distant)
+	if distant == nil {
+		distant = Overlap
+	}
+	p.distant = p.overlapping && distant(p.execution, roundTrip, p.distant)
 }
 
 // slowCommit is from what time on a commit, or the way to the server, is worth the smaller

@@ -22,8 +22,7 @@ type conn struct {
 	lockTimeout string
 	pg          *pgconn.PgConn
 	prepared    map[string]*pgconn.StatementDescription
-	exchanges   int // on this connection
-	roundTrip   time.Duration
+	exchanges   int         // on this connection
 	warned      atomic.Bool // the server has warned since the last confirm began
 	listens     bool        // the server notifies this connection of changes
 	notified    atomic.Bool // it has, since the last wait
@@ -160,7 +159,7 @@ func (c *conn) exchangeInSteps(ctx context.Context, queries []query) error {
 		return errors.Join(err, p.Close())
 	}
 	if c.pool.mayGrow(began) {
-		q.flight.Sent(c.roundTrip)
+		q.flight.Sent(c.s.way.roundTrip())
 	}
 	var err error
 	if q.flight.Watched() {

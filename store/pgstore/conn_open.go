@@ -62,9 +62,29 @@ func (c *conn) connect(ctx context.Context) error {
 		c.drop()
 		return fmt.Errorf("set up connection: %w", err)
 	}
-	c.roundTrip = time.Since(began)
+	c.s.way.note(time.Since(began))
 	return nil
 }
+
+// A way is how long it takes to the server and back, by what new connections measure. A
+// machine that is busy for a moment makes it look longer than it is, so it follows a
+// shorter measurement at once, and longer ones slowly.
+type way struct{ nanos atomic.Int64 }
+
+func (w *way) note(measured time.Duration) {
+	for {
+		was := w.nanos.Load()
+		now := int64(measured)
+		if was > 0 && now > was {
+			now = was + (now-was)/16
+		}
+		if w.nanos.CompareAndSwap(was, now) {
+			return
+		}
+	}
+}
+
+func (w *way) roundTrip() time.Duration { return time.Duration(w.nanos.Load()) }
 
 // settings is the statement that makes the settings of the store's statements: for the
 // session, or for the transaction if local is "true". Plans must use the indexes also on

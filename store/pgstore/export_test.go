@@ -91,11 +91,13 @@ func SetMigrations(with fs.FS) (undo func()) {
 // ChangeWait is the interval at which changes are read where nothing notifies of them.
 const ChangeWait = changeWait
 
-// SetOverlap makes batches overlap from the second on, or never, whatever commits take. It
-// is for before the first step.
+// SetOverlap makes batches overlap from the second on, or never, whatever commits take, and
+// the server count as near, whatever the way to it takes. It is for before the first step.
 func (s *Store) SetOverlap(always bool) {
 	decide := func(time.Duration, time.Duration, bool) bool { return always }
+	near := func(time.Duration, time.Duration, bool) bool { return false }
 	s.reserves.batcher.Overlap, s.settles.batcher.Overlap = decide, decide
+	s.reserves.batcher.Distant, s.settles.batcher.Distant = near, near
 }
 
 // OwnConnections is how many connections the store has for its own steps, used and idle.

@@ -65,6 +65,7 @@ type Store struct {
 	// level than READ COMMITTED.
 	namesIsolation atomic.Bool
 
+	way                 way
 	conns, relaxedConns connPool // of relaxedConns commits need not be flushed
 	reserves, relaxed   reserveBatcher
 	settles             settleBatcher
