@@ -97,6 +97,20 @@ func TestReplayIsByteForByte(t *testing.T) {
 	}
 }
 
+// The date of the header is that of Greenwich, whatever zone the store's times are in.
+func TestExpiryIsToldInGMT(t *testing.T) {
+	t.Parallel()
+	zone := time.FixedZone("somewhere", 5*60*60)
+	b := setup(t, func(c *config) {
+		c.store.Now = func() time.Time { return time.Now().In(zone) }
+	})
+	until, err := http.ParseTime(b.post(t, key, `{}`).header.Get("Idempotency-Expires"))
+	retain := b.engine.Policy().Retention
+	if left := time.Until(until); err != nil || left < retain-time.Hour || left > retain {
+		t.Errorf("the answer is kept until %v, %v: for %v", until, err, left)
+	}
+}
+
 func TestW42_NothingIsShownBeforeItIsDurable(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -133,6 +133,16 @@ var sendingFlaws = []boxFlaw{{
 		})
 	},
 }, {
+	name:   "message waits a thousandth of its time",
+	breaks: []string{"failed message comes again"},
+	bend: func(b *bentBox) {
+		b.bendEnd(func(e *outbox.Ack) {
+			if e.Kind == outbox.AckRetry && e.After == time.Minute {
+				e.After /= 1000
+			}
+		})
+	},
+}, {
 	name:   "each acknowledgement counts as a try",
 	breaks: []string{"retry that is stored twice counts once"},
 	bend: func(b *bentBox) {

@@ -106,6 +106,19 @@ var receiptFlaws = []boxFlaw{{
 		})
 	},
 }, {
+	name:   "receiver's name of the first try stays",
+	breaks: []string{leavesReceipt, "buried message is kept"},
+	bend: func(b *bentBox) {
+		first := map[int64]string{}
+		b.bendEnd(func(e *outbox.Ack) {
+			if was := first[e.ID]; was != "" && e.ProviderRef != "" {
+				e.ProviderRef = was
+			} else if e.ProviderRef != "" {
+				first[e.ID] = e.ProviderRef
+			}
+		})
+	},
+}, {
 	name:   "receipts of one name are those of all",
 	breaks: []string{receiptsFound},
 	bend: func(b *bentBox) {

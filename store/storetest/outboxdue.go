@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/retrysafe/retrysafe/outbox"
 )
@@ -73,10 +74,17 @@ var dueRules = []outboxRule{{
 	reason: "A message that is to be sent again comes when its time has come, first of its group and with its tries counted, because otherwise it is lost or overtaken.",
 	check: func(k *outboxKit) {
 		held := k.all()
-		k.enqueue(text("a", "a1"), text("a", "a2"), text("", "free"))
-		k.ends(again(k.one(held, "a1"), soon), again(k.one(held, "free"), soon))
+		k.enqueue(text("a", "a1"), text("a", "a2"), text("", "free"), text("", "in a minute"))
+		k.ends(again(k.one(held, "a1"), 3*soon), again(k.one(held, "free"), 3*soon), again(k.one(held, "in a minute"), time.Minute))
+		began := time.Now()
 		var list []outbox.Delivery
-		k.eventually("what was to be sent again", func() bool { list = k.due(held, plenty); return len(list) == 3 })
+		k.eventually("what was to be sent again", func() bool { // a thousandth of a minute is over by then
+			list = k.due(held, plenty)
+			return len(list) >= 3 && time.Since(began) > 3*soon
+		})
+		if got := payloads(list); slices.Contains(got, "in a minute") {
+			k.failf("%v after its end a message comes that is to wait a minute: %q", 3*soon, got)
+		}
 		tries := map[string]int{}
 		for _, d := range list {
 			tries[string(d.Payload)] = d.Tries

@@ -93,6 +93,9 @@ var receiptRules = []outboxRule{{
 		m.Settles = &rec
 		k.enqueue(m)
 		done := to(retrysafe.StateCompleted, rec, later)
+		failed := again(k.one(held, "settles"), 0)
+		failed.ProviderRef = "ch_1" // the last name that was given counts
+		k.ends(failed)
 		e := kept(k.one(held, "settles"), later, "ch_2")
 		e.Settle = &done
 		k.ends(e)

@@ -106,6 +106,19 @@ func (h *Harness) within(t *testing.T, s Store, end func(retrysafe.Tx, context.C
 	must(t, end(tx, t.Context()))
 }
 
+// refusedWithin tests that do fails in a transaction of the caller's, or else the commit.
+func (h *Harness) refusedWithin(t *testing.T, s Store, what string, do func(retrysafe.Tx) error) {
+	t.Helper()
+	tx, err := h.Begin(t.Context(), s)
+	if err != nil {
+		return
+	}
+	if do(tx) == nil && tx.Commit(t.Context()) == nil {
+		t.Errorf("%s succeeds", what)
+	}
+	_ = tx.Rollback(t.Context())
+}
+
 // names are the keys of what Written and Retire return.
 func names(written []retrysafe.Record, gone []retrysafe.Ref) (all []string) {
 	for i := range written {

@@ -163,6 +163,9 @@ func MessagesStay(t *testing.T, h Harness) {
 	}
 	refused("Follow", func() error { return second(m.Follow(t.Context(), run)) })
 	refused("Retire", func() error { return second(retire(t.Context(), s)) })
+	h.refusedWithin(t, s, "Enqueue in a store that was moved", func(tx retrysafe.Tx) error {
+		return tx.(outbox.Enqueuer).Enqueue(t.Context(), outbox.Message{Topic: "t", Payload: []byte("late")})
+	})
 }
 
 // runs checks which runs have retired the store and fill it.
