@@ -3,7 +3,6 @@ package main_test
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -60,32 +59,5 @@ func TestW84_NobodyServesTheDefaultMux(t *testing.T) {
 	}
 	if files < 100 {
 		t.Errorf("only %d files were looked at", files)
-	}
-}
-
-// Two builds of the same source are the same program, wherever they are made.
-func TestW86_BuildsAreReproducible(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("it links the program twice")
-	}
-	built := func() string {
-		t.Helper()
-		path := filepath.Join(t.TempDir(), "retrysafe")
-		cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-o", path, ".")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "TMPDIR="+t.TempDir())
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		text, err := os.ReadFile(path)
-		clitest.Must(t, err)
-		return string(text)
-	}
-	one, two := built(), built()
-	if one != two {
-		t.Error("two builds differ")
-	}
-	if here, err := os.Getwd(); err != nil || strings.Contains(two, here) {
-		t.Errorf("the program names the folder that it was built in: %v", err)
 	}
 }
