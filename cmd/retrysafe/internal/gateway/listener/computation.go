@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"runtime"
+	"time"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
 )
@@ -21,8 +22,17 @@ type computation struct {
 	turns *admission.Turns[netip.Addr]
 	ctx   context.Context
 	of    netip.Addr
-	has   bool
+	// others reports whether other addresses have connections. Then a turn rests as long as
+	// it was computed in: a thousand handshakes of one address leave half a processor of two to
+	// its own client, and the rest to the requests of others. Nil: there are none.
+	others func() bool
+	has    bool
+	since  time.Time // if it has a turn
 }
+
+// mostRest bounds the rest of a turn: on a busy machine a computation takes longer than it
+// computes.
+const mostRest = 2 * time.Millisecond
 
 // read reads from the client without a turn, and returns with one.
 func (c *computation) read(from func([]byte) (int, error), p []byte) (int, error) {
@@ -31,14 +41,19 @@ func (c *computation) read(from func([]byte) (int, error), p []byte) (int, error
 	if e := c.turns.Take(c.ctx, c.of); e != nil {
 		return 0, e
 	}
-	c.has = true
+	c.has, c.since = true, time.Now()
 	return n, err
 }
 
 // pause gives the turn back, if there is one.
 func (c *computation) pause() {
-	if c.has {
-		c.has = false
-		c.turns.Give(c.of)
+	if !c.has {
+		return
 	}
+	c.has = false
+	if c.others != nil && c.others() {
+		time.AfterFunc(min(time.Since(c.since), mostRest), func() { c.turns.Give(c.of) })
+		return
+	}
+	c.turns.Give(c.of)
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
@@ -62,6 +63,57 @@ func TestHandshakesOfOneAddressTakeTurns(t *testing.T) {
 	turns.Give(other)
 	if n := turns.Consumers(); n != 0 {
 		t.Errorf("%d addresses are still remembered", n)
+	}
+}
+
+// While other addresses have connections, a turn rests as long as it was computed in, up
+// to a limit, before the next handshake of its address has it.
+func TestHandshakesRestBesideOtherAddresses(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		others        func() bool
+		computed, gap time.Duration
+	}{
+		"alone":        {func() bool { return false }, time.Millisecond, 0},
+		"beside":       {func() bool { return true }, time.Millisecond, time.Millisecond},
+		"busy machine": {func() bool { return true }, time.Minute, mostRest},
+		"nil":          {nil, time.Millisecond, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				turns := admission.NewTurns[netip.Addr](1)
+				address := netip.MustParseAddr("192.0.2.1")
+				one := &computation{turns: turns, ctx: t.Context(), of: address, others: c.others}
+				if _, err := one.read(func([]byte) (int, error) { return 1, nil }, nil); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(c.computed)
+				one.pause()
+				one.pause()
+				began := time.Now()
+				takes(t, turns, address)
+				if gap := time.Since(began); gap != c.gap {
+					t.Errorf("the next one has its turn after %v, want %v", gap, c.gap)
+				}
+				turns.Give(address)
+			})
+		})
+	}
+}
+
+// A table knows whether its connections are of one address.
+func TestTableHasOthers(t *testing.T) {
+	t.Parallel()
+	table := tableOf(4, "192.0.2.1/32")
+	connected(t, table, "192.0.2.1")
+	connected(t, table, "192.0.2.1")
+	if table.hasOthers() {
+		t.Error("of one address there are others")
+	}
+	connected(t, table, "192.0.2.2")
+	if !table.hasOthers() {
+		t.Error("of two addresses there are no others")
 	}
 }
 

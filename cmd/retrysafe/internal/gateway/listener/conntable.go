@@ -138,6 +138,13 @@ func (t *connTable) isTrusted(c *connection) bool {
 	return t.trusts(c)
 }
 
+// hasOthers reports whether connections are of more than one address.
+func (t *connTable) hasOthers() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.held) > 1
+}
+
 // oldestIdle returns the connection that has been idle for longest, of an address with at
 // least so many places, and marks it: a request that comes on it now is not served.
 //

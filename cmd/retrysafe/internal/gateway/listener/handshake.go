@@ -16,7 +16,7 @@ func (r *connServer) handshake(s *connection) {
 	defer cancel()
 	c := tls.Server(s, r.tls)
 	if !s.table.isTrusted(s) {
-		s.computing = &computation{turns: r.turns, ctx: ctx, of: s.address}
+		s.computing = &computation{turns: r.turns, ctx: ctx, of: s.address, others: s.table.hasOthers}
 	}
 	err := c.HandshakeContext(ctx)
 	if s.computing != nil {
