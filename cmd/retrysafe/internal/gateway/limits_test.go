@@ -16,9 +16,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
@@ -527,4 +529,52 @@ func dialTo(t *testing.T, url string) net.Conn {
 	must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// A request that would ask for one more large answer, while those of its tenant wait to be
+// taken in and others are at work, waits, and is then refused before it is sent. It can be
+// sent again.
+func TestLargeAnswersAreNotAskedForInHeaps(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withRoutes(route("POST /reports", func(s *config.Settings) { s.Timeout = 4 * time.Second })), answering(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(make([]byte, 100_000))
+	}))
+	if got := b.post(t, "/reports", key, `{}`); got.status != http.StatusOK || len(got.body) != 100_000 {
+		t.Fatalf("got %d, %d bytes", got.status, len(got.body))
+	}
+	other := admission.ConsumerOf("other", netip.Addr{})
+	if !b.Budget().BeginStep(other) {
+		t.Fatal("there is no turn")
+	}
+	defer b.Budget().EndStep(other)
+	claim := func() *admission.Claim {
+		c := new(admission.Claim)
+		if limit := c.Open(b.Budget(), "header:acme", netip.Addr{}, 1); limit != admission.LimitNone {
+			t.Fatal(limit)
+		}
+		t.Cleanup(c.Close)
+		return c
+	}
+	var all sync.WaitGroup
+	for range 100 {
+		c := claim()
+		all.Go(func() { c.Turn(1<<40, 5*time.Second)() })
+	}
+	for range 2 * runtime.GOMAXPROCS(0) {
+		end, ok := claim().BeginExchange("POST /reports", time.Minute)
+		if !ok {
+			t.Fatal("no exchange may begin")
+		}
+		defer end()
+	}
+	b.post(t, "/reports", key+"2", `{}`).refused(t, http.StatusServiceUnavailable, "gateway-busy")
+	b.upstream.called(t, 1)
+	if log := b.log.String(); !strings.Contains(log, "limit=exchanges") || !strings.Contains(log, "remedy=") {
+		t.Errorf("the log does not name the limit: %s", log)
+	}
+	all.Wait()
+	if got := b.post(t, "/reports", key+"2", `{}`); got.status != http.StatusOK {
+		t.Errorf("sent again: %d %s", got.status, got.body)
+	}
+	b.upstream.called(t, 2)
 }

@@ -189,7 +189,8 @@ func (b *Budget) Turn(of Consumer, bytes int64, wait time.Duration) (end func())
 	if b.steps.isAlone(of) || b.large.TakeWithin(wait, of) != nil {
 		return noTurn
 	}
-	return b.large.during(of, span{least: min(largeLasts, time.Duration(bytes)*time.Second/largeRate), most: largeLasts})
+	least := time.Duration(min(bytes, largeRate)) * time.Second / largeRate
+	return b.large.during(of, span{least: min(least, largeLasts), most: largeLasts})
 }
 
 // Close gives back all that the claim holds. Closing it again does nothing.
