@@ -38,6 +38,9 @@ outside := -gcflags='modernc.org/...=-race=false'
 # than there are cores. Most packages keep half a core busy, so half as many more of them
 # run at a time too.
 waiting := -parallel=6 -p=$(shell echo $$(($$(nproc) * 3 / 2)))
+# The packages that take longest begin first: as the last ones they would have nothing
+# beside them.
+longest := ./store/pgstore ./cmd/retrysafe/internal/gateway/e2e ./cmd/retrysafe/internal/move ./cmd/retrysafe/internal/prove/linear
 # Modules of their own beside the root one. Some are linted and run like the root's: tests
 # of the library that need a server which must not be in its go.mod, and what users import
 # with frameworks that must not be there.
@@ -81,7 +84,7 @@ lint: ## golangci-lint as pinned in tools/go.mod; the first run builds it
 .PHONY: race
 race: ## all tests under the race detector, in shuffled order, never from the cache
 	@for m in . $(checked); do (set -x; \
-		go -C $$m test -race -vet=off $(outside) $(waiting) -shuffle=$(shuffle) -count=1 -timeout=$(TEST_TIMEOUT) ./...); done
+		go -C $$m test -race -vet=off $(outside) $(waiting) -shuffle=$(shuffle) -count=1 -timeout=$(TEST_TIMEOUT) $$([[ $$m != . ]] || echo $(longest)) ./...); done
 
 .PHONY: prove
 prove: command ## put the promises to the test, at the size of a change; the report is out/prove.json
