@@ -51,7 +51,7 @@ type Scheduler struct {
 	logger *slog.Logger
 
 	mu    sync.Mutex
-	stats []Stats  // one for each job
+	stats []Stats          // one for each job
 	told  []map[Day]string // the last failure of each day of each job, so that it is logged once
 }
 
