@@ -7,6 +7,7 @@ import (
 	"errors"
 	"regexp"
 	"testing"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/hammer"
@@ -74,6 +75,67 @@ func TestResolverNamesTheOpenCall(t *testing.T) {
 	}
 	if got := n.question().DownstreamKey; got != sent {
 		t.Errorf("the key is %s, and the provider was sent %s", got, sent)
+	}
+}
+
+// A verdict means what it says, with the answer and the provider's name that it has.
+func TestVerdicts(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]retrysafe.Evidence{
+		`{"verdict":"happened","provider_ref":"ch_1","answer":{"status":200,"body":"b"}}`: {Finding: retrysafe.FindingHappened, ProviderRef: "ch_1", Result: retrysafe.Result{Status: 200, Body: []byte("b")}},
+		`{"verdict":"declined","answer":{"status":599,"body_base64":"AP8="}}`:             {Finding: retrysafe.FindingDeclined, Result: retrysafe.Result{Status: 599, Body: []byte{0, 0xff}}},
+		`{"verdict":"not_happened","provider_ref":"none"}`:                                {Finding: retrysafe.FindingNotHappened, ProviderRef: "none"},
+		`{"verdict":"tombstoned"}`:    {Finding: retrysafe.FindingNotHappened, Proof: retrysafe.ProofTombstone},
+		`{"verdict":"still_unknown"}`: {Finding: retrysafe.FindingUnknown},
+	} {
+		v, err := parseVerdict([]byte(text))
+		if err != nil || v.Finding != want.Finding || v.Proof != want.Proof || v.ProviderRef != want.ProviderRef || v.Result.Status != want.Result.Status || !bytes.Equal(v.Result.Body, want.Result.Body) {
+			t.Errorf("%s is %+v, %v", text, v, err)
+		}
+	}
+	for _, text := range []string{
+		`{"verdict":"happened","answer":{"status":199}}`, `{"verdict":"happened","answer":{"status":600}}`, `{"verdict":"happened"}`, `{"verdict":"declined"}`, `{}`,
+		`{"verdict":"not_happened","answer":{"status":200}}`, `{"verdict":"happened","answer":{"status":200,"body":"a","body_base64":"AA=="}}`, `{"verdict":"not_happened"}{}`,
+		`{"verdict":"not_happened","deadline":1}`, `{"verdict":"happened","answer":{"status":200,"headers":{"Connection":["close"]}}}`,
+	} {
+		if v, err := parseVerdict([]byte(text)); err == nil || v.Finding != retrysafe.FindingUnknown {
+			t.Errorf("%s is %+v, %v", text, v, err)
+		}
+	}
+}
+
+// A question has what is known of the operation, and bytes that are no text beside it.
+func TestQuestion(t *testing.T) {
+	t.Parallel()
+	rec := retrysafe.Record{
+		Ref: retrysafe.Ref{Scope: "s\xff", Key: "k\xff"}, Operation: "o", ProviderRef: "p", Reason: "r", Attempt: 3, Effects: retrysafe.EffectsKeyed,
+		CreatedAt: time.Unix(1, 0), UpdatedAt: time.Unix(2, 0), Inquiry: retrysafe.Inquiry{Tries: 4},
+	}
+	q := (&names{opts: &Options{}, rec: &rec}).question()
+	if q.Scope != rec.Scope || q.Key != rec.Key || q.KeyHash != retrysafe.HashKey(rec.Key) || string(q.ScopeBytes) != rec.Scope || string(q.KeyBytes) != rec.Key || q.Operation != "o" ||
+		q.ProviderRef != "p" || q.Reason != "r" || q.Attempt != 3 || q.Effects != rec.Effects.String() || !q.CreatedAt.Equal(rec.CreatedAt) || !q.UpdatedAt.Equal(rec.UpdatedAt) || q.Tries != 4 {
+		t.Errorf("the question is %+v", q)
+	}
+}
+
+// A resolver is called by its host, and asks only where a network attacker cannot answer.
+func TestAddressesOfResolvers(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]error{
+		"https://a.example/x": nil, "http://127.0.0.1/x": nil, "http://[::1]:80/x": nil, "http://localhost/x": nil,
+		"http://10.0.0.1/x": ErrPlainHTTP, "http://a.example/x": ErrPlainHTTP, "http://localhost.a.example/x": ErrPlainHTTP,
+		"ftp://a.example/x": ErrURL, "https:///x": ErrURL, "a.example": ErrURL, "https://u@a.example/": ErrPassword,
+	} {
+		if _, err := New(address, nil); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", address, err, want)
+		}
+	}
+	r, err := New("http://127.0.0.1:1/x", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err := r.Resolve(t.Context(), retrysafe.Record{}); err == nil || v.By != "resolver 127.0.0.1:1" {
+		t.Errorf("got %+v, %v", v, err)
 	}
 }
 

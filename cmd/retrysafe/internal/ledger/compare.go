@@ -22,6 +22,9 @@ type Options struct {
 	// much earlier, so that the row of theirs is in a list that reaches to the end of the period.
 	Lag time.Duration
 
+	// OursSince, if it is not zero, is a further bound of our rows: one that only we have is pending if its time is before.
+	OursSince time.Time
+
 	// Presorted demands that both lists are in ascending order of their ids, compared byte by byte. A row that is not
 	// is an error, [ErrOrder]. Without it the lists may have any order.
 	Presorted bool
@@ -78,7 +81,7 @@ func (o *Options) pending(e *Entry, theirs bool) bool {
 	if !theirs {
 		at = at.Add(o.Lag)
 	}
-	early := !o.Since.IsZero() && at.Before(o.Since)
+	early := !o.Since.IsZero() && at.Before(o.Since) || !theirs && !o.OursSince.IsZero() && e.Time.Before(o.OursSince)
 	late := !o.Until.IsZero() && !at.Before(o.Until)
 	return !e.Time.IsZero() && (early || late)
 }

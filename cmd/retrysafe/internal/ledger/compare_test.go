@@ -88,6 +88,8 @@ func TestCompare(t *testing.T) {
 		{"before it too", nil, rows{{ID: "b", Time: day.Since.Add(-1)}}, day, []string{"pending_theirs b"}},
 		{"a row without a time is not pending", rows{row("a")}, nil, day, []string{"only_ours a"}},
 		{"without a period nothing is pending", rows{{ID: "a", Time: time.Unix(-1e11, 0)}}, nil, nil, []string{"only_ours a"}},
+		{"our rows may begin later", rows{at("a", "01T05:59"), at("b", "01T06:00")}, rows{at("c", "01T05:59")}, &ledger.Options{Since: day.Since, Until: day.Until, OursSince: day.Since.Add(6 * time.Hour)},
+			[]string{"pending_ours a", "only_ours b", "only_theirs c"}},
 		{"duplicates are never pending", rows{at("a", "02T00:00"), at("a", "02T00:00")}, nil, day, []string{"pending_ours a", "duplicate_ours a"}},
 		{"differences are never pending", rows{{ID: "a", Time: day.Until, Fields: map[string]string{"x": "1"}}}, rows{row("a")}, day, []string{"different a x"}},
 	} {

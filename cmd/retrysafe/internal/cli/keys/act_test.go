@@ -150,6 +150,31 @@ func TestRefusals(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.Out), &e); err != nil || e.Code != "live" || e.Outcome != operator.StatusRefused {
 		t.Errorf("the entry is %+v, %v", e, err)
 	}
+	for line, says := range map[string]string{
+		"resolve t dead": "--status is missing", "resolve t dead --status 199": "--status is missing", "decline t dead --status 600": "--status is missing",
+		"resolve t dead --status 201 --header Content-Type":      "it has no colon",
+		"resolve t dead --status 201 --header 'Connection: x'":   "--header",
+		"resolve t dead --status 201 --body-file /not/there":     "--body-file",
+		"resolve --state unknown --status 201 --provider-ref ch": "--provider-ref is for one key",
+		"release t dead --state unknown":                         "a KEY and filters exclude each other",
+		"release t dead --dry-run":                               "--dry-run is for filters",
+		"release t dead --yes-count 1":                           "--yes-count is for filters",
+		"release":                                                "KEY is missing, or a filter",
+		"release --state unknown":                                "--yes confirms the change of one key",
+		"release --state unknown --revision 7":                   "--revision is for one key",
+		"release --state unknown --rate -1":                      "--rate -1 is negative",
+		"release --state unknown --yes-count -1":                 "--yes-count -1 is negative",
+		"release --state unknwon":                                "there is no state",
+		"release --status 99":                                    "is not a status of HTTP",
+		"release --since 1h --until 2h":                          "is not before --until",
+	} {
+		here.Run("keys " + line + " --why x --yes").Exits(2).Says(says).InOneLine()
+		if r := clitest.Load(t, s.Store, "t", "dead"); r.State != retrysafe.StateUnknown || r.Result != nil {
+			t.Fatalf("%s: the key is %s", line, r.State)
+		}
+	}
+	here.Typing("no\n").Run("keys release t dead --why x --revision 7").Exits(1).Says("revision 7", "it is at revision")
+	here.Typing("no\n").Run("keys release t dead --why x").Exits(1).Hides("it is at revision")
 	here.Run("keys release t dead --why", strings.Repeat("x", 400), "--yes").Exits(2).Says("Why must give the reason").InOneLine()
 	here.Run("keys release t dead --why x --yes --id 'a b'").Exits(2).Says("ID must be printable ASCII").InOneLine()
 	here.Run("keys redrive t dead --why x --id 1").Exits(0)

@@ -1,6 +1,7 @@
 package keys_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -65,6 +66,10 @@ func TestListSortsAndSelects(t *testing.T) {
 			t.Errorf("keys list %s: %s, want %s", line, got, want)
 		}
 	}
+	here.Run("keys list --sort created --limit 10001").Exits(2).Says("more than can be sorted").InOneLine()
+	here.Run("keys list --sort created --all").Exits(2).Says("--sort is for the first keys").InOneLine()
+	here.Run("keys list --reverse").Exits(2).Says("--reverse is for --sort").InOneLine()
+	here.Run("keys list --limit 0").Exits(2).Says("is not above zero").InOneLine()
 	here.Run("keys list --sort created --limit 3").Exits(0).Says("3 of 9 keys")
 	here.Run("keys list --sort created --operation x").Exits(0).Says("no keys")
 }
@@ -125,5 +130,9 @@ func TestExportHidesWhatIsSecret(t *testing.T) {
 	}
 	here.Run("keys export tenant-secret waiting").Exits(0).Says(`"verb":"erase"`, `"code":"live"`).Hides("request-secret", "tenant-secret", "waiting\"")
 	here.Run("keys export key-secret --with-bodies").Exits(0).Says("key-secret", "tenant-secret", "header-secret", "body-secret")
+	odd := clitest.Record("\xff-scope-secret", "\xff-odd-secret", retrysafe.StateCompleted)
+	clitest.Put(t, s.Store, odd)
+	here.Run("keys export", retrysafe.HashKey(odd.Key)).Exits(0).Says(`"scope_hash":"`+retrysafe.HashKey(odd.Scope)).
+		Hides("scope-secret", "odd-secret", base64.StdEncoding.EncodeToString([]byte(odd.Scope)), base64.StdEncoding.EncodeToString([]byte(odd.Key)))
 	here.Run("keys export nothing").Exits(1).InOneLine()
 }

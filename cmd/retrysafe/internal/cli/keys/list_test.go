@@ -43,9 +43,10 @@ func TestListOfEveryState(t *testing.T) {
 	here.Run("keys list --hash").Exits(0).Golden("list-hash.txt")
 	here.Run("keys list --format csv --hash").Exits(0).Golden("list.csv")
 	here.Run("keys list --format json").Exits(0).Golden("list.jsonl")
+	here.Run("keys list --format json --hash").Exits(0).Says(`"key_hash":"`+retrysafe.HashKey("lapsed")+`"`).Hides(`"lapsed"`, `"body"`)
 	for line, want := range map[string]int{
 		"--scope tenant-b": 2, "--scope nobody": 0, "--state unknown": 3, "--state completed --state expired": 3, "--dead": 2,
-		"--due --state in_progress": 1, "--due --state in_progress --state accepted": 2, "--key-hash " + retrysafe.HashKey("lapsed"): 1, "--limit 3": 3, "--all": 11,
+		"--due --state in_progress": 1, "--due --state in_progress --state accepted": 2, "--key-hash " + retrysafe.HashKey("lapsed"): 1, "--limit 3": 3, "--all": 11, "--all --limit 3": 11,
 	} {
 		got := here.Run("keys list --format json " + line).Exits(0)
 		if n := strings.Count(got.Out, "\n"); n != want {

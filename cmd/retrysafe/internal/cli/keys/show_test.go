@@ -30,6 +30,13 @@ func TestShowExplainsEveryState(t *testing.T) {
 	here.Run("keys show tenant-a completed --body --long").Exits(0).Golden("show-body.txt")
 	here.Run("keys show tenant-a dead --format json").Exits(0).Golden("show.json")
 	here.Run("keys show tenant-a completed --body --format json").Exits(0).Says(`"body":"{\"id\":\"pay_1\"}"`)
+	review := clitest.Record("tenant-a", "review", retrysafe.StateUnknown)
+	review.Result = &retrysafe.Result{Status: 504}
+	clitest.Put(t, s.Store, review)
+	here.Run("keys show tenant-a review").Exits(0).Says("unknown, answered", "Retries get a stored 504", "under review").Hides("Evidence says")
+	review.Key, review.Inquiry.Disputed = "disputed-review", true
+	clitest.Put(t, s.Store, review)
+	here.Run("keys show tenant-a disputed-review").Exits(0).Says("unknown, answered, disputed", "Evidence says that it has happened")
 	here.Run("keys show tenant-a nothing").Exits(1).InOneLine().Says("there is no key nothing in the scope tenant-a")
 }
 
@@ -197,6 +204,7 @@ func TestUnreadableRecords(t *testing.T) {
 	}
 	here.Run("keys show", handle...).Exits(0).Says("It cannot be read", "key 2").Hides("What you may do")
 	here.Run("keys show tenant-a new").Exits(0).Says("It cannot be read")
+	here.Run("keys export tenant-a new").Exits(0).Says(`"unreadable":true`)
 	here.Run("keys release --why x --yes", handle...).Exits(1).Says("cannot be read").InOneLine()
 	here.Run("keys release --why x --yes tenant-a new").Exits(1).Says("cannot be read").InOneLine()
 	here.Run("keys quarantine --dry-run").Exits(0)

@@ -267,6 +267,9 @@ func TestFieldsAreNoted(t *testing.T) {
 	if got := claim(httpkey.Fields{}, a, a).Choices(); fmt.Sprint(got) != "[{[/a /b] [] [X-A X-B]}]" {
 		t.Errorf("noted is %v", got)
 	}
+	if got := identity.FieldsOf([]httpkey.Fields{{Exclude: []string{"/b", "/a"}}, {Exclude: []string{"/a", "/b", "/a"}}}); len(got) != 1 {
+		t.Errorf("one choice in two spellings is %v", got)
+	}
 	claim(httpkey.Fields{Include: []string{"/a", "/b"}, Headers: []string{"X-B", "x-a"}})
 	if got := claim().Choices(); len(got) != 1 {
 		t.Errorf("noted is %v", got)

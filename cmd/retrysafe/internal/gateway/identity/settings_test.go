@@ -55,6 +55,10 @@ func TestDifferences(t *testing.T) {
 		"principal": {"tenant: { from: header, name: X-A, principal: X-B }\ndefaults: { bind: principal }\n", "tenant: { from: header, name: X-A, principal: X-C }\ndefaults: { bind: principal }\n", []string{
 			"tenant.principal is X-B in the store, and X-C in the configuration",
 		}},
+		"principal of a route": {"tenant: { from: header, name: X-A, principal: X-B }\nroutes: [{ match: POST /a, bind: principal }, { match: POST /b, key_header: X }]\n",
+			"tenant: { from: header, name: X-A, principal: X-C }\nroutes: [{ match: POST /a, bind: principal }, { match: POST /b, key_header: X }]\n", []string{
+				"tenant.principal is X-B in the store, and X-C in the configuration",
+			}},
 		"route": {"", "routes: [{ match: POST /a, key_header: X-Request-Id }]\n", []string{
 			"routes[POST /a] is as in defaults in the store, and key_header X-Request-Id, scope tenant, bind none in the configuration",
 		}},
@@ -63,6 +67,18 @@ func TestDifferences(t *testing.T) {
 		}},
 		"pattern that names operations": {"defaults: { scope: operation }\n", "defaults: { scope: operation }\nroutes: [{ match: \"POST /a/{id}\" }]\n", []string{
 			"routes[POST /a/{id}] is as in defaults in the store, and key_header Idempotency-Key, scope operation by pattern, bind none in the configuration",
+		}},
+		"folder that names operations": {"defaults: { scope: operation }\n", "defaults: { scope: operation }\nroutes: [{ match: POST /a/ }]\n", []string{
+			"routes[POST /a/] is as in defaults in the store, and key_header Idempotency-Key, scope operation by pattern, bind none in the configuration",
+		}},
+		"route of another method": {"routes: [{ match: POST /a, key_header: X }]\n", "routes: [{ match: POST /a, key_header: X }, { match: /a }]\n", []string{
+			"routes[/a] is as in defaults in the store, and key_header Idempotency-Key, scope tenant, bind none in the configuration",
+		}},
+		"folder around another route": {"routes: [{ match: POST /a/b, key_header: X }]\n", "routes: [{ match: POST /a/b, key_header: X }, { match: POST /a/ }]\n", []string{
+			"routes[POST /a/] is as in defaults in the store, and key_header Idempotency-Key, scope tenant, bind none in the configuration",
+		}},
+		"route that takes requests from all others": {"routes: [{ match: POST /, key_header: X }]\n", "routes: [{ match: POST /, key_header: X }, { match: POST /b }]\n", []string{
+			"routes[POST /b] is as in defaults in the store, and key_header Idempotency-Key, scope tenant, bind none in the configuration",
 		}},
 		"stored requests of the defaults": {"defaults: { scope: operation }\n", "defaults: { scope: operation, async: true }\n", []string{
 			"defaults.scope is operation in the store, and operation by method in the configuration",
@@ -103,6 +119,8 @@ func TestNoDifferences(t *testing.T) {
 		"plain route":          {"", "routes: [{ match: POST /a, retention: 7d }, { match: \"POST /b/{id}\", off: true }]\n"},
 		"literal operation":    {"defaults: { scope: operation }\n", "defaults: { scope: operation }\nroutes: [{ match: POST /a }, { match: PATCH /b }]\n"},
 		"route beside another": {"routes: [{ match: POST /a/, key_header: X }]\n", "routes: [{ match: POST /a/, key_header: X }, { match: POST /b }, { match: POST /ab }]\n"},
+		"route below another":  {"routes: [{ match: POST /a, key_header: X }]\n", "routes: [{ match: POST /a, key_header: X }, { match: POST /a/b }]\n"},
+		"stored operation":     {"defaults: { scope: operation }\n", "defaults: { scope: operation }\nroutes: [{ match: POST /a, async: true }]\n"},
 		"order of routes":      {"routes: [{ match: POST /a, key_header: X }, { match: POST /b, key_header: Y }]\n", "routes: [{ match: POST /b, key_header: y }, { match: \"POST  /a\", key_header: x }]\n"},
 		"case of a host":       {"routes: [{ match: POST API.example.com/a, key_header: X }]\n", "routes: [{ match: POST api.example.com/a, key_header: X }]\n"},
 		"off and on":           {"routes: [{ match: POST /a, key_header: X, off: true }]\n", "routes: [{ match: POST /a, key_header: X }]\n"},

@@ -300,10 +300,42 @@ func TestToleranceJudgesEachPaymentOnce(t *testing.T) {
 		if len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "their list of 1999-12-31 is not there") {
 			t.Errorf("the notes are %q", got.Notes)
 		}
+		if text := p.report(first, ".txt"); strings.Contains(text, "lost at night") || !strings.Contains(text, "of theirs") {
+			t.Errorf("the report of the first day is\n%s", text)
+		}
 		time.Sleep(24 * time.Hour)
 		got = all[0].Stats()[0].Last
 		if want := (ledger.Summary{Complete: true, Ours: 2, Theirs: 2, Same: 1, OnlyOurs: 1, PendingTheirs: 1}); got.Summary != want || len(got.Lists) != 2 {
 			t.Errorf("the second day is %+v of %v", got.Summary, got.Lists)
+		}
+		if text := p.report(first.add(1), ".txt"); !strings.Contains(text, "lost at night") {
+			t.Errorf("the report of the second day is\n%s", text)
+		}
+	})
+}
+
+// Where the list of the day before is not there, our payments from its end are not called missing; those that the day's list
+// has are ours all the same.
+func TestToleranceWithoutTheListOfTheDayBefore(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	synctest.Test(t, func(t *testing.T) {
+		p.t = t
+		store := memstore.New(nil)
+		e := engine(t, store)
+		time.Sleep(23*time.Hour + 50*time.Minute)
+		pay(t, e, "booked late", 201, `{"amount": 1}`)
+		pay(t, e, "booked before midnight", 201, `{"amount": 2}`)
+		p.arrive(first.add(1), "booked late,2000-01-02T00:05:00Z,1")
+		j := p.job()
+		j.Tolerance = time.Hour
+		time.Sleep(31 * time.Hour)
+		all, stop := nodes(t, store, discard, j)
+		defer stop()
+		time.Sleep(time.Minute)
+		got := all[0].Stats()[0].Last
+		if want := (ledger.Summary{Complete: true, Ours: 2, Theirs: 1, Same: 1, PendingOurs: 1}); got.Summary != want || len(got.Notes) != 1 {
+			t.Errorf("the day is %+v, %q", got.Summary, got.Notes)
 		}
 	})
 }
@@ -365,8 +397,13 @@ func TestJobsThatCannotWork(t *testing.T) {
 	never.At = -1
 	d, err := New(memstore.New(nil), []*Job{never, p.job()}, nil)
 	must(t, err)
-	if n := len(d.Stats()); n != 1 {
+	if n := len(d.Stats()); n != 1 || d.logger == nil {
 		t.Errorf("%d jobs are due", n)
+	}
+	midnight := p.job()
+	midnight.At = 0
+	if d, err = New(memstore.New(nil), []*Job{midnight}, nil); err != nil || len(d.Stats()) != 1 {
+		t.Errorf("a job that is due at midnight is left out: %v", err)
 	}
 }
 

@@ -100,8 +100,9 @@ func (j *Job) Find(ctx context.Context, p Period) (*Comparison, error) {
 		c.result.Lists = append(c.result.Lists, one.Name)
 	}
 	if c.lists.Missing != "" {
-		// Rows of ours from the end of the day before cannot be judged without that list.
-		c.ours.Since = p.Since
+		// Rows of ours from the end of the day before cannot be judged without that list, though this day's list may
+		// have some of them.
+		c.opts.OursSince = p.Since
 		c.result.Notes = append(c.result.Notes, fmt.Sprintf("their list of %s is not there, so our rows of the last %v of that day were not judged", c.lists.Missing, j.Tolerance))
 	}
 	return c, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -50,8 +51,8 @@ type Scheduler struct {
 	logger *slog.Logger
 
 	mu    sync.Mutex
-	stats []Stats  // one for each job
-	told  []string // the last failure of each job, so that it is logged once
+	stats []Stats          // one for each job
+	told  []map[Day]string // the last failure of each day of each job, so that it is logged once
 }
 
 // New returns a scheduler over a store. Jobs that are never due are left out. It starts nothing, but makes sure that
@@ -71,7 +72,7 @@ func New(s retrysafe.Store, jobs []*Job, logger *slog.Logger) (*Scheduler, error
 		if err := j.checkDirectory(); err != nil {
 			return nil, fmt.Errorf("ledger %s: %w", printable.Text(j.Name), err)
 		}
-		d.jobs, d.stats, d.told = append(d.jobs, j), append(d.stats, Stats{Name: j.Name}), append(d.told, "")
+		d.jobs, d.stats, d.told = append(d.jobs, j), append(d.stats, Stats{Name: j.Name}), append(d.told, map[Day]string{})
 	}
 	// A comparison changes nothing but its reports, which have the same names each time: it may run again.
 	engine, err := retrysafe.New(s, &retrysafe.Options{Policy: retrysafe.Policy{
@@ -163,32 +164,29 @@ func (j *Job) call(day Day) (retrysafe.Call, error) {
 }
 
 // open returns the days that have to be compared, the earliest first. Without lists of single days that is the latest
-// one; otherwise it is each day since the last that was compared, as after an outage. If none was compared, only
-// those that were tried are made up for.
+// one; otherwise it is each day without a result after the first of the last days that has one, as after an outage or
+// where a list comes later than that of the next day. Of earlier days only those that were tried are made up for.
 func (d *Scheduler) open(ctx context.Context, i int, latest Day) ([]Day, error) {
 	j, back := d.jobs[i], 1
 	if j.Theirs.Daily() {
 		back = catchUp
 	}
-	var open, tried []Day
-	for n := range back {
+	var open []Day
+	done := false // a day before is compared
+	for n := back - 1; n >= 0; n-- {
 		day := latest.add(-n)
-		result, found, err := d.resultOf(ctx, j, day)
+		result, tried, err := d.resultOf(ctx, j, day)
 		switch {
 		case err != nil:
 			return nil, err
 		case result != nil:
 			d.note(i, *result)
-			slices.Reverse(open)
-			return open, nil
-		}
-		open = append(open, day)
-		if found || n == 0 {
-			tried = append(tried, day)
+			done = true
+		case done || tried || n == 0:
+			open = append(open, day)
 		}
 	}
-	slices.Reverse(tried)
-	return tried, nil
+	return open, nil
 }
 
 // resultOf returns the result of a day, or nil, and whether the day was tried.
@@ -247,7 +245,7 @@ func (d *Scheduler) compare(ctx context.Context, i int, day Day) error {
 		return err
 	}
 	if !out.Replayed {
-		d.compared(i, result)
+		d.compared(i, day, result)
 	}
 	d.note(i, *result)
 	return nil
@@ -271,11 +269,11 @@ func (d *Scheduler) write(ctx context.Context, c *Comparison) ([]byte, error) {
 }
 
 // compared counts and logs a day that this process has compared.
-func (d *Scheduler) compared(i int, r *Result) {
+func (d *Scheduler) compared(i int, day Day, r *Result) {
 	d.mu.Lock()
 	d.stats[i].Compared++
 	d.stats[i].Tried = r.Ended
-	d.told[i] = ""
+	delete(d.told[i], day)
 	d.mu.Unlock()
 	log := d.logger.Info
 	if !r.Summary.Clean() {
@@ -298,10 +296,11 @@ func (d *Scheduler) failed(ctx context.Context, i int, day Day, err error) {
 	if ctx.Err() != nil {
 		return // the process ends; another node goes on
 	}
-	text := day.String() + ": " + err.Error()
+	text := err.Error()
 	d.mu.Lock()
-	again := d.told[i] == text
-	d.told[i] = text
+	again := d.told[i][day] == text
+	d.told[i][day] = text
+	maps.DeleteFunc(d.told[i], func(told Day, _ string) bool { return told.start(time.UTC).Before(day.add(-catchUp).start(time.UTC)) })
 	if !again || !errors.Is(err, feed.ErrNotYet) { // a list that is waited for is one failure, however often it is looked for
 		d.stats[i].Failed++
 	}

@@ -131,6 +131,154 @@ func TestAllPagesAreRead(t *testing.T) {
 	}
 }
 
+// a store that has records as given, or fails.
+type listing struct {
+	*memstore.Store
+	records []retrysafe.Record
+	err     error
+	asked   []retrysafe.Query
+}
+
+func (s *listing) List(_ context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
+	s.asked = append(s.asked, q)
+	if s.err != nil {
+		return nil, s.err
+	}
+	page := s.records[:min(q.Size(), len(s.records))]
+	s.records = s.records[len(page):]
+	return page, nil
+}
+
+func completed(key string, status int, body string) retrysafe.Record {
+	return retrysafe.Record{
+		Ref: retrysafe.Ref{Scope: "s", Key: key}, Operation: operation, State: retrysafe.StateCompleted, Version: retrysafe.RecordVersion,
+		CreatedAt: time.Unix(1000, 0), UpdatedAt: time.Unix(2000, 0), ProviderRef: "ref-" + key, Result: &retrysafe.Result{Status: status, Body: []byte(body)},
+	}
+}
+
+func TestWhichRecordsHaveARow(t *testing.T) {
+	t.Parallel()
+	unreadable, damaged, foreign := completed("newer", 201, ""), completed("damaged", 201, ""), completed("foreign", 201, "")
+	unreadable.Version = retrysafe.RecordVersion + 1
+	damaged.Version, damaged.Operation = 0, ""
+	foreign.Version, foreign.Operation = retrysafe.RecordVersion+1, "POST /refunds"
+	system := completed("system", 201, `{"id":"no payment"}`)
+	system.Scope = retrysafe.SystemScope("ledger")
+	omitted := completed("omitted", 201, `{"id":"not to be read"}`)
+	omitted.Result.Omitted = true
+	unknown := completed("unknown", 201, `{"id":"u"}`)
+	unknown.State, unknown.Result = retrysafe.StateUnknown, nil
+	expired := completed("expired", 201, `{"id":"e"}`)
+	expired.State, expired.Result = retrysafe.StateExpired, nil
+	all := []retrysafe.Record{
+		completed("199", 199, `{"id":"199"}`), completed("200", 200, `{"id":"200"}`), completed("299", 299, `{"id":"299"}`), completed("300", 300, `{"id":"300"}`),
+		completed("empty", 200, `{"id":""}`), completed("none", 200, `{}`), completed("null", 200, `{"id":null}`), unreadable, damaged, foreign, system, omitted, unknown, expired,
+	}
+	o := export.Options{Operations: []string{operation}, ID: value(t, "/id"), Fields: map[string]export.Value{"status": value(t, "status"), "header": value(t, "header:X-Ref")}}
+	got := rows(t, &listing{records: slices.Clone(all)}, o)
+	if ids := slices.Sorted(maps.Keys(got)); strings.Join(ids, ", ") != "200, 299, s damaged, s empty, s expired, s newer, s none, s null, s omitted, s unknown" {
+		t.Errorf("there are rows of %q", ids)
+	}
+	for id, want := range map[string]string{"200": " false", "s damaged": "unreadable true", "s newer": "unreadable true", "s unknown": "unknown true", "s expired": "expired true", "s none": " true", "s empty": " true", "s omitted": " true"} {
+		if e := got[id]; fmt.Sprint(e.Unknown, " ", e.Unidentified) != want || e.Record == "" || (e.Fields != nil) != (e.Unknown == "") {
+			t.Errorf("%s is %+v, want %s", id, e, want)
+		}
+	}
+	// What is not known has an id all the same where the record has one.
+	for text, id := range map[string]string{"key": "unknown", "provider_ref": "ref-unknown", "downstream_key": retrysafe.DownstreamKey("", unknown.Ref, ""), "scope": "s"} {
+		o.ID = value(t, text)
+		if e := rows(t, &listing{records: []retrysafe.Record{unknown}}, o)[id]; e.Unidentified || e.Unknown != "unknown" {
+			t.Errorf("by %s: %+v", text, e)
+		}
+	}
+	for _, text := range []string{"status", "header:x-ref", "/id", "request:/id"} {
+		o.ID, _ = export.ParseValue(text)
+		if e := rows(t, &listing{records: []retrysafe.Record{unknown}}, o)["s unknown"]; !e.Unidentified {
+			t.Errorf("by %s: %+v", text, e)
+		}
+	}
+	unknown.ProviderRef, o.ID = "", value(t, "provider_ref")
+	if e := rows(t, &listing{records: []retrysafe.Record{unknown}}, o)["s unknown"]; !e.Unidentified {
+		t.Errorf("without a reference of the provider: %+v", e)
+	}
+	named := completed("named", 200, "")
+	named.Result.Header = map[string][]string{"X-Ref": {"one", "two"}}
+	o.ID, _ = export.ParseValue("header:x-ref")
+	if e := rows(t, &listing{records: []retrysafe.Record{named}}, o)["one"]; e.Unidentified || e.ID == "" {
+		t.Errorf("by a header in small letters: %+v", e)
+	}
+}
+
+// The time of a payment is that of its first request, or of its answer; what has no answer has only the first.
+func TestTimesOfRows(t *testing.T) {
+	t.Parallel()
+	lost := completed("lost", 201, "")
+	lost.State, lost.Result = retrysafe.StateUnknown, nil
+	for _, c := range []struct {
+		answered     bool
+		since, until int64
+		want         string
+	}{
+		{false, 0, 0, "lost@1000 paid@1000"},
+		{false, 1000, 1001, "lost@1000 paid@1000"},
+		{false, 1001, 0, ""},
+		{false, 0, 1000, ""},
+		{true, 0, 0, "lost@1000 paid@2000"},
+		{true, 1001, 2001, "paid@2000"},
+		{true, 0, 2000, "lost@1000"},
+	} {
+		o := export.Options{Operations: []string{operation}, Answered: c.answered}
+		if c.since != 0 {
+			o.Since = time.Unix(c.since, 0)
+		}
+		if c.until != 0 {
+			o.Until = time.Unix(c.until, 0)
+		}
+		got := rows(t, &listing{records: []retrysafe.Record{lost, completed("paid", 201, "")}}, o)
+		var all []string
+		for _, id := range slices.Sorted(maps.Keys(got)) {
+			all = append(all, fmt.Sprintf("%s@%d", id, got[id].Time.Unix()))
+		}
+		if strings.Join(all, " ") != c.want {
+			t.Errorf("%+v: got %q", c, all)
+		}
+	}
+	old := completed("old", 201, "")
+	old.CreatedAt = time.Time{}.Add(-time.Hour)
+	if got := rows(t, &listing{records: []retrysafe.Record{old}}, export.Options{Operations: []string{operation}}); len(got) != 1 {
+		t.Errorf("without bounds: %+v", got)
+	}
+}
+
+// A store that fails is no store without payments; large answers are listed in small pages.
+func TestListsOfTheStore(t *testing.T) {
+	t.Parallel()
+	var last error
+	failed := errors.New("no connection")
+	for _, err := range export.Records(t.Context(), &listing{err: failed}, export.Options{Operations: []string{operation}}) {
+		last = err
+	}
+	if !errors.Is(last, failed) {
+		t.Errorf("the store fails, and the export ends with %v", last)
+	}
+	for name, large := range map[string]func(*retrysafe.Record){
+		"answers":     func(r *retrysafe.Record) { r.Result.Body = make([]byte, 1<<20) },
+		"requests":    func(r *retrysafe.Record) { r.Request = make([]byte, 1<<20) },
+		"checkpoints": func(r *retrysafe.Record) { r.Checkpoint.Data = make([]byte, 1<<20) },
+	} {
+		s := new(listing)
+		for n := range 101 {
+			s.records = append(s.records, completed(fmt.Sprint(n), 201, ""))
+		}
+		large(&s.records[0])
+		for range export.Records(t.Context(), s, export.Options{}) {
+		}
+		if len(s.asked) != 2 || s.asked[1].Limit >= 1000 || s.asked[1].After.Key != "99" {
+			t.Errorf("%s: asked for %+v", name, s.asked)
+		}
+	}
+}
+
 func TestValuesThatAreNone(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

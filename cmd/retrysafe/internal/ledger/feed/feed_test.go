@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/ledger"
@@ -200,6 +201,9 @@ func TestURL(t *testing.T) {
 			fmt.Fprint(w, `{"id":"j"}`)
 		}, nil, "j"},
 		{"not there", func(w http.ResponseWriter) { w.WriteHeader(404) }, feed.ErrNotYet, "404"},
+		{"being made", func(w http.ResponseWriter) { w.WriteHeader(202) }, feed.ErrNotYet, "202"},
+		{"too early", func(w http.ResponseWriter) { w.WriteHeader(425) }, feed.ErrNotYet, "425"},
+		{"forbidden", func(w http.ResponseWriter) { w.WriteHeader(403) }, nil, s.URL + "/list: the answer is 403"}, // the query is not shown
 		{"an error", func(w http.ResponseWriter) { w.WriteHeader(500) }, nil, "500"},
 		{"a part", func(w http.ResponseWriter) { w.WriteHeader(206) }, nil, "206"},
 		{"elsewhere", func(w http.ResponseWriter) { w.Header().Set("Location", "/x"); w.WriteHeader(302) }, nil, "302"},
@@ -228,6 +232,138 @@ func TestURL(t *testing.T) {
 	}
 }
 
+// The format of the configuration holds whatever the answer says; a list may have as many bytes as are allowed.
+func TestFormatAndSizeOfAnAnswer(t *testing.T) {
+	t.Parallel()
+	const list = `{"id":"a"}` + "\n"
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/csv")
+		if r.URL.Path != "/" {
+			w.(http.Flusher).Flush() // no length is announced
+		}
+		fmt.Fprint(w, list)
+	}))
+	defer s.Close()
+	for _, path := range []string{"/", "/chunked"} {
+		f := &feed.Feed{URL: s.URL + path, Format: feed.JSONL, Columns: columns, MaxBytes: int64(len(list))}
+		if got, err := ids(t.Context(), f, feed.Period{}, false); got != "a" || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
+		f.MaxBytes--
+		if got, err := ids(t.Context(), f, feed.Period{}, false); !errors.Is(err, ledger.ErrTooLarge) {
+			t.Errorf("got %q, %v", got, err)
+		}
+	}
+	dead, cancel := context.WithCancel(t.Context())
+	cancel()
+	f := &feed.Feed{URL: s.URL + "/?token=secret", Columns: columns}
+	if _, err := ids(dead, f, feed.Period{}, false); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v", err)
+	}
+	f.URL = "http://bank.example/"
+	if _, err := f.Find(t.Context(), &feed.Period{}, false); !errors.Is(err, feed.ErrPlainHTTP) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A file is read when it has stayed as it is; an empty one may be the beginning of a list, however old it is.
+func TestAFileHasToSettle(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			text  string
+			age   time.Duration
+			waits bool
+		}{
+			"new.csv": {"id\na\n", time.Second, true}, "empty.csv": {"", time.Hour, true}, "old.csv": {"id\na\n", time.Hour, false},
+		} {
+			path := write(t, filepath.Join(dir, name), c.text, c.age)
+			f, began := &feed.Feed{File: path, Columns: columns, Settle: 10 * time.Second}, time.Now()
+			if c.waits {
+				go func() {
+					time.Sleep(9 * time.Second)
+					write(t, path, "id\na\nb\n", 0)
+				}()
+				if _, err := f.Find(t.Context(), &feed.Period{}, false); !errors.Is(err, feed.ErrNotYet) || !strings.Contains(err.Error(), "still being written") {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			time.Sleep(time.Until(began.Add(time.Minute)))
+			before := time.Now()
+			if got, err := ids(t.Context(), f, feed.Period{}, false); err != nil || !strings.HasPrefix(got, "a") || time.Since(before) != 0 {
+				t.Errorf("%s: %q, %v after %v", name, got, err, time.Since(before))
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		f := &feed.Feed{File: write(t, filepath.Join(dir, "new.csv"), "id\n", 0), Columns: columns}
+		if _, err := f.Find(ctx, &feed.Period{}, false); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// What is no list is an error, and only what may come is waited for.
+func TestFilesThatAreNoLists(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	p := feed.Period{Day: "2026-03-02", Before: "2026-03-01", Until: time.Now()}
+	for _, c := range []struct {
+		feed.Feed
+		notYet bool
+		says   string
+	}{
+		{feed.Feed{File: dir}, false, "is not a plain file"},
+		{feed.Feed{File: in("nothing.csv")}, true, "there is no"},
+		{feed.Feed{Directory: in("nothing")}, false, "no such file"},
+		{feed.Feed{Directory: in("{day}")}, true, "there is no"},
+	} {
+		if _, err := c.Find(t.Context(), &p, false); err == nil || errors.Is(err, feed.ErrNotYet) != c.notYet || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%+v: %v", c.Feed, err)
+		}
+	}
+	// The list of the day before is left out if it is not there, and not if it cannot be read.
+	f := &feed.Feed{File: in("{day}.csv"), Columns: columns}
+	write(t, in("2026-03-02.csv"), "id\nb\n", time.Hour) // written before the end of the period: its name has the day
+	if err := os.Mkdir(in("2026-03-01.csv"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if lists, err := f.Find(t.Context(), &p, true); err == nil || errors.Is(err, feed.ErrNotYet) {
+		t.Errorf("the list of the day before is a directory: %+v, %v", lists, err)
+	}
+	if got, err := ids(t.Context(), f, p, false); got != "b" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	// A file that is gone or broken when it is read is named.
+	write(t, in("2026-03-02.csv"), "id\n\"\n", time.Hour)
+	if _, err := ids(t.Context(), f, p, false); !errors.Is(err, ledger.ErrMalformed) || !strings.Contains(err.Error(), in("2026-03-02.csv")) {
+		t.Errorf("got %v", err)
+	}
+	lists, err := f.Find(t.Context(), &p, false)
+	if err != nil || os.Remove(in("2026-03-02.csv")) != nil {
+		t.Fatal(err)
+	}
+	for _, e := range lists.Source() {
+		err = e
+	}
+	if err == nil {
+		t.Error("a file that is gone is an empty list")
+	}
+	// Of files of the same time the last by name is the newest; a directory is none.
+	f = &feed.Feed{Directory: dir, Columns: columns}
+	now := time.Now().Add(-time.Hour)
+	for _, name := range []string{"b.csv", "c.csv", "a.csv"} {
+		if err := os.Chtimes(write(t, in(name), "id\n"+name+"\n", 0), now, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := ids(t.Context(), f, feed.Period{}, false); got != "c.csv" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
 func TestWhatIsWrongWithAFeed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -238,6 +374,18 @@ func TestWhatIsWrongWithAFeed(t *testing.T) {
 		{feed.Feed{File: "a", URL: "https://b"}, "keep one of file, directory and url"},
 		{feed.Feed{File: "a", Pattern: "*"}, "a pattern needs a directory"},
 		{feed.Feed{Directory: "a", Pattern: "["}, "is not a pattern"},
+		{feed.Feed{File: "a"}, ""},
+		{feed.Feed{Directory: "a", Pattern: "*.csv", Format: "jsonl"}, ""},
+		{feed.Feed{File: "a", Directory: "b"}, "keep one of file, directory and url"},
+		{feed.Feed{File: "a", MaxBytes: -1}, "the size is negative"},
+		{feed.Feed{URL: "https://bank.example/x"}, ""},
+		{feed.Feed{URL: "https:///x"}, "it is not a URL such as https://"},
+		{feed.Feed{URL: "https://bank.example/%zz"}, "it is not a URL such as https://"},
+		{feed.Feed{URL: "http://localhost/x"}, ""},
+		{feed.Feed{URL: "http://[::1]:8080/x"}, ""},
+		{feed.Feed{URL: "http://[::ffff:127.0.0.1]/x"}, ""},
+		{feed.Feed{URL: "http://localhost.bank.example/x"}, "it is not https"},
+		{feed.Feed{URL: "http://10.0.0.1/x"}, "it is not https"},
 		{feed.Feed{URL: "ftp://h/x"}, "it is not a URL such as https://"},
 		{feed.Feed{URL: "http://bank.example/x"}, "it is not https"},
 		{feed.Feed{URL: "https://u:p@bank.example/x"}, "give a token instead"},
