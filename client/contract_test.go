@@ -121,6 +121,11 @@ func TestWaitsForARequestInFlight(t *testing.T) {
 		if !client.Replayed(response) || a.effectsOf("1") != 1 || waited.Load() < 2 {
 			t.Errorf("%s: %d effects, waited %d times", profile.Name, a.effectsOf("1"), waited.Load())
 		}
+		for _, r := range a.arrived() { // without a Location the request itself asks
+			if r.method != http.MethodPost || r.body != `{"order":"1"}` {
+				t.Errorf("%s: it asks by %+v", profile.Name, r)
+			}
+		}
 	}
 }
 

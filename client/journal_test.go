@@ -49,6 +49,34 @@ func TestConcurrentCallsForOneOperation(t *testing.T) {
 	}
 }
 
+// Under the name of a stored operation another request is refused, and not sent: another
+// method, address, host or body is another operation.
+func TestAnotherRequestUnderAnOperationsName(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, nil, keyed, nil)
+	c := newClient(t, client.Options{Journal: openJournal(t, t.TempDir()+"/journal")})
+	response, err := c.Do("order-1", post(t, a.URL+"/payments", "1"))
+	paid(t, "1", response, err)
+	for name, other := range map[string]func() *http.Request{
+		"method": func() *http.Request { r := post(t, a.URL+"/payments", "1"); r.Method = http.MethodPatch; return r },
+		"path":   func() *http.Request { return post(t, a.URL+"/payments2", "1") },
+		"query":  func() *http.Request { return post(t, a.URL+"/payments?again=1", "1") },
+		"host":   func() *http.Request { r := post(t, a.URL+"/payments", "1"); r.Host = "other.example"; return r },
+		"body":   func() *http.Request { return post(t, a.URL+"/payments", "2") },
+	} {
+		if _, err := c.Do("order-1", other()); as[*client.MismatchError](t, err).Status != 0 {
+			t.Errorf("another %s: %v", name, err)
+		}
+	}
+	if n := len(a.arrived()); n != 1 {
+		t.Errorf("%d requests were sent, want the first", n)
+	}
+	same := post(t, a.URL+"/payments", "1")
+	same.Host = same.URL.Host // as it is by default
+	response, err = c.Do("order-1", same)
+	paid(t, "1", response, err)
+}
+
 // What certainly did not happen is not in the journal, so that it does not happen later. What
 // may have happened is.
 func TestTheJournalKeepsOnlyWhatIsInDoubt(t *testing.T) {

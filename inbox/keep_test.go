@@ -116,6 +116,9 @@ func migrates[T any](t *testing.T, p *place[T]) {
 	if _, err := b.Once(t.Context(), payment("k"), nothing[T]); err == nil {
 		t.Error("without its tables an inbox accepts messages")
 	}
+	if _, err := b.Purge(t.Context(), 1); err == nil {
+		t.Error("a purge that fails says that nothing is due")
+	}
 	var all sync.WaitGroup
 	for range 6 {
 		all.Go(func() {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -23,8 +24,10 @@ func TestAMessageIsAppliedOnce(t *testing.T) {
 
 func appliedOnce[T any](t *testing.T, p *place[T]) {
 	b := p.ledger(t)
-	for delivery := range 3 {
-		is(t, delivery == 0)(b.Once(t.Context(), payment("k"), p.book))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	for delivery := range 12 { // more than the pool has connections: each one goes back
+		is(t, delivery == 0)(b.Once(ctx, payment("k"), p.book))
 	}
 	for delivery := range 2 { // in a transaction of the caller's it is the same message
 		tx, err := p.begin(t.Context())
@@ -96,6 +99,27 @@ func rollsBack[T any](t *testing.T, p *place[T]) {
 		t.Errorf("%d effects of deliveries that failed", n)
 	}
 	is(t, true)(b.Once(t.Context(), payment("k"), p.book))
+}
+
+// deafTx is a transaction that cannot be rolled back.
+type deafTx struct{ pgx.Tx }
+
+var errDeaf = errors.New("the connection is broken")
+
+func (d deafTx) Rollback(ctx context.Context) error { return errors.Join(d.Tx.Rollback(ctx), errDeaf) }
+
+// An error of the rollback is returned beside fn's own, not instead of it.
+func TestAFailedRollbackHidesNoError(t *testing.T) {
+	t.Parallel()
+	p := pgxPlace(t, postgresURL(t))
+	b := p.ledger(t)
+	broken := errors.New("broken")
+	tx, err := p.begin(t.Context())
+	must(t, err)
+	fresh, err := b.OnceTx(t.Context(), deafTx{tx}, payment("k"), func(context.Context, pgx.Tx) error { return broken })
+	if fresh || !errors.Is(err, broken) || !errors.Is(err, errDeaf) {
+		t.Errorf("fresh: %v, %v; want both errors", fresh, err)
+	}
 }
 
 func TestAnotherPayloadUnderTheKeyIsAnAlarm(t *testing.T) {

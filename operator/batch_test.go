@@ -47,8 +47,9 @@ func TestGroupsSayWhatNeedsAPerson(t *testing.T) {
 		outage(t, s, 7)
 		dead := in(retrysafe.StateUnknown, "timeout-1")
 		dead.Reason, dead.Inquiry.Dead = "read tcp 127.0.0.1:40001->127.0.0.1:9000: i/o timeout", true
-		put(t, s, dead)
-		dead.Key, dead.Reason, dead.Inquiry.Dead = "timeout-2", "read tcp 127.0.0.1:40002->127.0.0.1:9000: i/o timeout", false
+		other := dead
+		other.Key, other.Reason, other.Inquiry.Dead = "timeout-2", "read tcp 127.0.0.1:40002->127.0.0.1:9000: i/o timeout", false
+		oldest := put(t, s, other) // it is listed behind the younger one
 		put(t, s, dead)
 		lapsed := in(retrysafe.StateInProgress, "lapsed")
 		lapsed.Term = -time.Second
@@ -61,6 +62,9 @@ func TestGroupsSayWhatNeedsAPerson(t *testing.T) {
 			got[fmt.Sprintf("%s %v %s %d %q dead %d", g.State, g.Disputed, g.Operation, g.Status, g.Reason, g.Dead)] = g.Count
 			if g.Oldest.IsZero() || g.Age < 0 {
 				t.Errorf("%+v has no age", g)
+			}
+			if g.Count == 2 && !g.Oldest.Equal(oldest.UnknownSince()) {
+				t.Errorf("the oldest of %+v is of %v", g, oldest.UnknownSince())
 			}
 		}
 		want := map[string]int{
@@ -310,6 +314,7 @@ func TestBatchThatIsNotCompleteIsRefused(t *testing.T) {
 		"no author":     func(b *operator.Batch) { b.By = "" },
 		"no reason":     func(b *operator.Batch) { b.Why = "" },
 		"no answer":     func(b *operator.Batch) { b.Verb = "resolve" },
+		"no decline":    func(b *operator.Batch) { b.Verb = "decline" },
 		"wrong state":   func(b *operator.Batch) { b.Filter.States = []retrysafe.State{retrysafe.StateCompleted} },
 		"negative rate": func(b *operator.Batch) { b.Rate = -1 },
 	} {
@@ -414,7 +419,7 @@ func TestBatchRecognisesItsOwnWrites(t *testing.T) {
 }
 
 // A batch that fails between a change and its entry in the audit adds the entry when it
-// goes on.
+// goes on, and does not end before it could.
 func TestBatchAddsEntriesThatAreMissing(t *testing.T) {
 	t.Parallel()
 	down := atomic.Bool{}
@@ -426,18 +431,100 @@ func TestBatchAddsEntriesThatAreMissing(t *testing.T) {
 	sel, err := d.Select(t.Context(), b)
 	must(t, err)
 	down.Store(true)
-	if _, err := d.Apply(t.Context(), b, sel); !errors.Is(err, errLost) {
-		t.Fatalf("the store fails: %v", err)
+	for range 2 {
+		if _, err := d.Apply(t.Context(), b, sel); !errors.Is(err, errLost) {
+			t.Fatalf("the store fails: %v", err)
+		}
+		sel, err = d.Select(t.Context(), b)
+		must(t, err)
 	}
 	down.Store(false)
-	sel, err = d.Select(t.Context(), b)
-	must(t, err)
 	e, err := d.Apply(t.Context(), b, sel)
 	must(t, err)
 	if c := e.Counts; c.Done != 50 || c.Counted != 50 {
 		t.Errorf("%+v", c)
 	}
 	auditOfBatch(t, d, s, e, 50)
+}
+
+// stuckStore is a store that cannot swap one key while it is down.
+type stuckStore struct {
+	retrysafe.Store
+	key  string
+	down atomic.Bool
+}
+
+func (s *stuckStore) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	if w.Key == s.key && s.down.Load() {
+		return retrysafe.Record{}, errLost
+	}
+	return s.Store.Swap(ctx, w)
+}
+
+// A batch of which one record cannot be changed has not ended, and goes on with that
+// record.
+func TestBatchDoesNotEndWithoutOneOfItsRecords(t *testing.T) {
+	t.Parallel()
+	s := &stuckStore{Store: memstore.New(nil), key: "charge-00003"}
+	outage(t, s.Store, 10)
+	d := newDesk(t, s, nil)
+	b := release500()
+	b.ID = "stuck"
+	s.down.Store(true)
+	for range 2 {
+		sel, err := d.Select(t.Context(), b)
+		must(t, err)
+		if e, err := d.Apply(t.Context(), b, sel); !errors.Is(err, errLost) || e.Outcome == operator.StatusDone {
+			t.Fatalf("one record cannot be changed: %+v, %v", e, err)
+		}
+	}
+	s.down.Store(false)
+	sel, err := d.Select(t.Context(), b)
+	must(t, err)
+	e, err := d.Apply(t.Context(), b, sel)
+	must(t, err)
+	if c := e.Counts; c.Done != 10 || c.Counted != 10 || c.Changed != 0 || c.Refused != 0 {
+		t.Errorf("%+v", c)
+	}
+	auditOfBatch(t, d, s, e, 10)
+}
+
+// The ID of a batch belongs to all that says what it does: with another filter, verb or
+// answer it is another batch.
+func TestBatchIDBelongsToItsFilter(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, memstore.New(nil), nil)
+	apply := func(change func(*operator.Batch)) error {
+		b := operator.Batch{ID: "mine", By: anna, Why: "they have none", Verb: "resolve", Answer: paid}
+		change(&b)
+		sel, err := d.Select(t.Context(), b)
+		must(t, err)
+		_, err = d.Apply(t.Context(), b, sel)
+		return err
+	}
+	must(t, apply(func(*operator.Batch) {}))
+	must(t, apply(func(b *operator.Batch) { b.Rate = 100 }))
+	day := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+	for name, change := range map[string]func(*operator.Batch){
+		"scope":     func(b *operator.Batch) { b.Filter.Scope = "acct_1" },
+		"tenant":    func(b *operator.Batch) { b.Filter.Tenant = "acct_1" },
+		"operation": func(b *operator.Batch) { b.Filter.Operation = "POST /charges" },
+		"reason":    func(b *operator.Batch) { b.Filter.Reason = "timeout" },
+		"status":    func(b *operator.Batch) { b.Filter.Status = 500 },
+		"since":     func(b *operator.Batch) { b.Filter.Since = day },
+		"until":     func(b *operator.Batch) { b.Filter.Until = day },
+		"states":    func(b *operator.Batch) { b.Filter.States = []retrysafe.State{retrysafe.StateInProgress} },
+		"due":       func(b *operator.Batch) { b.Filter.Due = true },
+		"dead":      func(b *operator.Batch) { b.Filter.Dead = true },
+		"verb":      func(b *operator.Batch) { b.Verb = "decline" },
+		"author":    func(b *operator.Batch) { b.By = "bert" },
+		"reason of": func(b *operator.Batch) { b.Why = "they have all" },
+		"answer":    func(b *operator.Batch) { b.Answer.Body = []byte("paid twice") },
+	} {
+		if err := apply(change); !errors.Is(err, retrysafe.ErrMismatch) {
+			t.Errorf("another %s: %v, want ErrMismatch", name, err)
+		}
+	}
 }
 
 func TestBatchKeepsItsRate(t *testing.T) {

@@ -207,6 +207,38 @@ func TestForcedRedriveOfALetterBeyondTheWindowIsSent(t *testing.T) {
 	})
 }
 
+// unreadable is an outbox whose dead letters cannot be read.
+type unreadable struct{ *memstore.Outbox }
+
+func (u unreadable) DeadLetters(ctx context.Context, after int64, limit int) ([]outbox.DeadLetter, error) {
+	list, err := u.Outbox.DeadLetters(ctx, after, limit)
+	for i := range list {
+		list[i].Message, list[i].Err = outbox.Message{}, outbox.ErrUnreadable
+	}
+	return list, err
+}
+
+// A letter that cannot be read is not sent again, by force neither. It can be dropped.
+func TestUnreadableLetterIsNotRedriven(t *testing.T) {
+	t.Parallel()
+	p := newPost(t, 0)
+	l := p.letter(t, message("a", "m"))
+	letters := p.desk.DeadLetters(unreadable{p.Outbox()}, 0)
+	for _, force := range []bool{false, true} {
+		a := act(&l)
+		a.Force = force
+		if e, err := letters.Redrive(t.Context(), a); !errors.Is(err, retrysafe.ErrUnreadable) || e.Outcome != operator.StatusRefused {
+			t.Errorf("force %t: %+v, %v", force, e, err)
+		}
+	}
+	if d, err := p.Outbox().Depth(t.Context()); err != nil || d.Dead != 1 || d.Waiting != 0 {
+		t.Errorf("after the refusals: %+v, %v", d, err)
+	}
+	if e, err := letters.Drop(t.Context(), act(&l)); err != nil || e.Outcome != operator.StatusDone {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
+
 // TestW69_NothingDropsALetterButAPerson: not time, not a worker, not a purge.
 func TestW69_NothingDropsALetterButAPerson(t *testing.T) {
 	t.Parallel()

@@ -245,3 +245,27 @@ func TestListEndsBeforeItsTimeIsOver(t *testing.T) {
 		}
 	})
 }
+
+// deafStore is a store that cannot list.
+type deafStore struct{ retrysafe.Store }
+
+func (deafStore) List(context.Context, retrysafe.Query) ([]retrysafe.Record, error) {
+	return nil, errLost
+}
+
+// A list that cannot be read is an error, never a short list.
+func TestListThatFailsIsNotEmpty(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, deafStore{memstore.New(nil)}, nil)
+	for name, look := range map[string]func() error{
+		"Audit":  func() error { _, err := d.Audit(t.Context(), operator.AuditFilter{}); return err },
+		"List":   func() error { _, err := d.List(t.Context(), operator.Filter{}); return err },
+		"Groups": func() error { _, err := d.Groups(t.Context(), operator.Filter{}); return err },
+		"Select": func() error { _, err := d.Select(t.Context(), release500()); return err },
+		"Survey": func() error { _, err := d.Survey(t.Context(), operator.Suspects{}); return err },
+	} {
+		if err := look(); !errors.Is(err, errLost) {
+			t.Errorf("%s: %v, want the store's error", name, err)
+		}
+	}
+}

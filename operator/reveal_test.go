@@ -25,7 +25,7 @@ func TestRevealIsAudited(t *testing.T) {
 		if string(got.Result.Body) != "body of "+secret || string(got.Request) != "request of "+secret {
 			t.Errorf("got %q and %q, want the contents", got.Result.Body, got.Request)
 		}
-		if e.Verb != "reveal" || e.By != "anna" || e.Outcome != operator.StatusDone || e.Replayed != replayed {
+		if e.Verb != "reveal" || e.By != "anna" || e.Outcome != operator.StatusDone || e.Replayed != replayed || e.KeyHash != retrysafe.HashKey("k") || e.Seen != r.Revision {
 			t.Errorf("got %+v", e)
 		}
 	}

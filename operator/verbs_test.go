@@ -296,6 +296,45 @@ func TestContradictionIsLeftToPeople(t *testing.T) {
 	}
 }
 
+// The observer is told of outcomes that have changed, and of nothing else.
+func TestOnlyOutcomesAreTold(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		state retrysafe.State
+		want  retrysafe.EventKind // zero is none
+	}{
+		"forget":     {retrysafe.StateCompleted, 0},
+		"erase":      {retrysafe.StateCompleted, 0},
+		"redrive":    {retrysafe.StateUnknown, 0},
+		"release":    {retrysafe.StateUnknown, retrysafe.EventResolved},
+		"resolve":    {retrysafe.StateUnknown, retrysafe.EventResolved},
+		"quarantine": {retrysafe.StateRetryable, retrysafe.EventQuarantined},
+	} {
+		s, told := memstore.New(nil), make(events, 10)
+		d := newDesk(t, s, &operator.Options{Observer: told})
+		r := put(t, s, in(c.state, "k"))
+		var err error
+		if name == "quarantine" {
+			b := operator.Batch{By: anna, Why: "looked it up", Verb: name}
+			var sel *operator.Selection
+			sel, err = d.Select(t.Context(), b)
+			must(t, err)
+			_, err = d.Apply(t.Context(), b, sel)
+		} else {
+			_, err = verbs[name](d, t.Context(), seen(r))
+		}
+		must(t, err)
+		close(told)
+		var kinds []retrysafe.EventKind
+		for e := range told {
+			kinds = append(kinds, e.Kind)
+		}
+		if want := c.want != 0; want != (len(kinds) == 1 && kinds[0] == c.want) || !want && len(kinds) > 0 {
+			t.Errorf("%s: the observer was told of %v, want %v", name, kinds, c.want)
+		}
+	}
+}
+
 type events chan retrysafe.Event
 
 func (c events) Observe(e retrysafe.Event) { c <- e }

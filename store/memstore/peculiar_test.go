@@ -91,6 +91,20 @@ func TestCancelledContextIsReturned(t *testing.T) {
 	}
 }
 
+// A limit beyond one hold of a shard's lock is a limit too.
+func TestPurgeOfManyRespectsItsLimit(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	for i := range 250 {
+		mustCreate(t, s, moved(reservation(fmt.Sprint(i)), retrysafe.StateCompleted, -time.Second))
+	}
+	for _, want := range []int{200, 50, 0} {
+		if got, err := s.Purge(t.Context(), 200); got != want || err != nil {
+			t.Errorf("Purge: got %d, %v, want %d", got, err, want)
+		}
+	}
+}
+
 // Purge must agree with a plain look at every record, whatever order the
 // deadlines come in and however records enter and leave the forgettable states.
 func TestPurgeAgreesWithALookAtEveryRecord(t *testing.T) {

@@ -80,6 +80,13 @@ func TestCrashForgetsRelaxedSteps(t *testing.T) {
 				c.Fatal(err)
 			}
 		}, 0, [2]int{1, 0}},
+		"a purge after": {func(c crashing) {
+			mustCreate(c.T, c.Store, moved(reservation("due"), retrysafe.StateCompleted, -time.Second))
+			c.reserve("one", true)
+			if n, err := c.Purge(c.Context(), 10); n != 1 || err != nil {
+				c.Fatal(n, err)
+			}
+		}, 0, [2]int{1, 0}},
 		"a rollback after": {func(c crashing) {
 			c.reserve("one", true)
 			if err := c.begin().Rollback(c.Context()); err != nil {

@@ -117,3 +117,23 @@ func TestMessagesStay(t *testing.T) {
 	t.Parallel()
 	movetest.MessagesStay(t, moveHarness(t))
 }
+
+// An import that cannot be written is an error: the records would be missing in the new
+// store.
+func TestImportThatFailsIsAnError(t *testing.T) {
+	t.Parallel()
+	s := patient(t, filepath.Join(t.TempDir(), "keys.db"))
+	run, source := retrysafe.Owner{1}, retrysafe.Owner{2}
+	must(t, s.Mover().Fill(t.Context(), run, source, "elsewhere"))
+	exec(t, s.DB(), `CREATE TRIGGER full BEFORE INSERT ON retrysafe_keys_filling BEGIN SELECT RAISE(ABORT, 'full'); END`)
+	records := []retrysafe.Record{{Ref: retrysafe.Ref{Scope: "s", Key: "k"}, State: retrysafe.StateCompleted, Version: retrysafe.RecordVersion, Owner: run}}
+	if err := s.Mover().Import(t.Context(), run, records, nil); err == nil {
+		t.Error("a record is not imported, and no error says so")
+	}
+	exec(t, s.DB(), `DROP TRIGGER full`)
+	must(t, s.Mover().Import(t.Context(), run, records, nil))
+	must(t, s.Mover().Filled(t.Context(), run))
+	if _, err := s.Load(t.Context(), records[0].Ref); err != nil {
+		t.Error(err)
+	}
+}

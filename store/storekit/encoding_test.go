@@ -2,7 +2,9 @@ package storekit_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"reflect"
 	"strings"
 	"testing"
@@ -45,7 +47,10 @@ func fullRecord() retrysafe.Record {
 func TestRecordsSurviveTheirEncoding(t *testing.T) {
 	t.Parallel()
 	plain := retrysafe.Record{Ref: ref, Version: 1, State: retrysafe.StateInProgress, Attempt: -1, Revision: -5}
-	for _, want := range []retrysafe.Record{fullRecord(), plain, {}} {
+	disputed, asked := plain, plain
+	disputed.Inquiry = retrysafe.Inquiry{Disputed: true, Notes: []retrysafe.Note{{Text: "a\x1fb"}, {Text: "\x1f", ID: "a-1"}}}
+	asked.Inquiry.Tries = 1
+	for _, want := range []retrysafe.Record{fullRecord(), plain, {}, disputed, asked} {
 		got, err := storekit.DecodeRecord(storekit.AppendRecord(nil, &want))
 		must(t, err)
 		if !reflect.DeepEqual(got, want) {
@@ -75,6 +80,30 @@ func TestW41_DamagedRecordIsUnreadable(t *testing.T) {
 	}
 }
 
+// sealed returns the bytes of a record with a checksum that matches.
+func sealed(body []byte) []byte {
+	return binary.BigEndian.AppendUint32(bytes.Clone(body), crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
+}
+
+// A record whose fields do not add up is unreadable, also if its checksum matches: a newer
+// program may have written it, and what cannot be read may say that it is disputed.
+func TestRecordOfAnotherLayoutIsUnreadable(t *testing.T) {
+	t.Parallel()
+	r := fullRecord()
+	good := storekit.AppendRecord(nil, &r)
+	body := good[:len(good)-4]
+	if _, err := storekit.DecodeRecord(sealed(body)); err != nil {
+		t.Fatal(err)
+	}
+	more := bytes.Clone(body)
+	more[bytes.Index(body, storekit.AppendInquiry(nil, &r.Inquiry))+1]++ // the number of notes
+	for name, bad := range map[string][]byte{"one note more": more, "a byte more": append(bytes.Clone(body), 0), "a byte less": body[:len(body)-1]} {
+		if _, err := storekit.DecodeRecord(sealed(bad)); !errors.Is(err, retrysafe.ErrUnreadable) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestResultsSurviveTheirEncoding(t *testing.T) {
 	t.Parallel()
 	want := fullRecord().Result
@@ -86,10 +115,16 @@ func TestResultsSurviveTheirEncoding(t *testing.T) {
 	if _, err := storekit.DecodeResult(append(coded, 0)); !errors.Is(err, retrysafe.ErrUnreadable) {
 		t.Errorf("trailing bytes: %v", err)
 	}
+	for i := range coded {
+		if _, err := storekit.DecodeResult(coded[:i]); !errors.Is(err, retrysafe.ErrUnreadable) {
+			t.Errorf("cut at %d: %v", i, err)
+		}
+	}
 	// A header named twice would come back as one.
-	twice := []byte{0, 0, 2, 1, 'A', 0, 1, 'A', 0, 0}
-	if _, err := storekit.DecodeResult(twice); !errors.Is(err, retrysafe.ErrUnreadable) {
-		t.Errorf("a header twice: %v", err)
+	for name, second := range map[byte]bool{2: true, 1: false} {
+		if _, err := storekit.DecodeResult([]byte{0, 0, 2, 1, 0, name, 0, 0}); (err == nil) != second || err != nil && !errors.Is(err, retrysafe.ErrUnreadable) {
+			t.Errorf("headers 1 and %d: %v", name, err)
+		}
 	}
 }
 

@@ -226,7 +226,7 @@ func TestHonestOutboxKeepsEveryPromise(t *testing.T) {
 func TestBrokenOutboxIsToldWhichPromise(t *testing.T) {
 	t.Parallel()
 	promises := storetest.OutboxPromises(newBentBox().harness())
-	for _, f := range slices.Concat(sendingFlaws, leaseFlaws, endingFlaws, uniformEndingFlaws, letterFlaws, receiptFlaws, quickFlaws) {
+	for _, f := range slices.Concat(sendingFlaws, leaseFlaws, endingFlaws, uniformEndingFlaws, letterFlaws, failingFlaws, receiptFlaws, quickFlaws) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			reports := storetest.OutboxReports(t.Context(), func() storetest.OutboxHarness {
@@ -247,7 +247,7 @@ func TestBrokenOutboxIsToldWhichPromise(t *testing.T) {
 func TestEveryOutboxRuleHasAFlawThatBreaksIt(t *testing.T) {
 	t.Parallel()
 	promises := storetest.OutboxPromises(newBentBox().harness())
-	for _, f := range slices.Concat(sendingFlaws, leaseFlaws, endingFlaws, uniformEndingFlaws, letterFlaws, receiptFlaws, quickFlaws) {
+	for _, f := range slices.Concat(sendingFlaws, leaseFlaws, endingFlaws, uniformEndingFlaws, letterFlaws, failingFlaws, receiptFlaws, quickFlaws) {
 		for _, name := range f.breaks {
 			if _, ok := promises[name]; !ok {
 				t.Errorf("flaw %q names a rule that does not exist: %q", f.name, name)

@@ -59,7 +59,7 @@ func (h OutboxHarness) kit(t trial) *outboxKit { return &outboxKit{OutboxHarness
 
 // outboxRules returns the whole contract.
 func outboxRules() []outboxRule {
-	return slices.Concat(enqueueRules, notifyRules, dueRules, quickRules, leaseRules, endRules, uniformEndRules, letterRules, receiptRules)
+	return slices.Concat(enqueueRules, notifyRules, dueRules, quickRules, leaseRules, endRules, uniformEndRules, letterRules, failingRules, receiptRules)
 }
 
 func needsOvertaking(h OutboxHarness) string {
