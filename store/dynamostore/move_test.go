@@ -43,6 +43,7 @@ func moveHarness(t *testing.T, url string) movetest.Harness {
 	client, table := newClient(t, url), newTable()
 	shortPermits(t, client, table)
 	return movetest.Harness{
+		CutEndsRun: true,
 		Open: func(ctx context.Context, moving bool) (movetest.Store, error) {
 			s, err := dynamostore.Open(ctx, client, table, &dynamostore.Options{Moving: moving})
 			if err != nil {
@@ -77,6 +78,16 @@ func TestFillIsOneRuns(t *testing.T) {
 func TestMovingOpensWhatIsClosed(t *testing.T) {
 	t.Parallel()
 	moves(t, movetest.MovingOpensWhatIsClosed)
+}
+
+func TestRetireIsUndone(t *testing.T) {
+	t.Parallel()
+	moves(t, movetest.RetireIsUndone)
+}
+
+func TestFillIsUndone(t *testing.T) {
+	t.Parallel()
+	moves(t, movetest.FillIsUndone)
 }
 
 // While a move follows the table nothing is purged, because nothing would tell the mover.

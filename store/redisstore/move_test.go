@@ -32,6 +32,7 @@ func moveHarnessAt(t *testing.T, url string, opts *redisstore.Options) movetest.
 			t.Cleanup(func() { _ = s.Close() })
 			return s, nil
 		},
+		CutEndsRun: true,
 		Purge: func(t *testing.T, s movetest.Store, _ [2]retrysafe.Ref) {
 			t.Helper()
 			if n, err := s.Purge(t.Context(), 10); n != 2 || err != nil {
@@ -71,6 +72,16 @@ func TestFillIsOneRuns(t *testing.T) {
 func TestMovingOpensWhatIsClosed(t *testing.T) {
 	t.Parallel()
 	movetest.MovingOpensWhatIsClosed(t, moveHarness(t))
+}
+
+func TestRetireIsUndone(t *testing.T) {
+	t.Parallel()
+	movetest.RetireIsUndone(t, moveHarness(t))
+}
+
+func TestFillIsUndone(t *testing.T) {
+	t.Parallel()
+	movetest.FillIsUndone(t, moveHarness(t))
 }
 
 // A bucket that a run has closed after it was given up is opened by the first step that
