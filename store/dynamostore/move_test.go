@@ -75,6 +75,11 @@ func TestFillIsOneRuns(t *testing.T) {
 	moves(t, movetest.FillIsOneRuns)
 }
 
+func TestImportKeepsRecords(t *testing.T) {
+	t.Parallel()
+	moves(t, movetest.ImportKeepsRecords)
+}
+
 func TestMovingOpensWhatIsClosed(t *testing.T) {
 	t.Parallel()
 	moves(t, movetest.MovingOpensWhatIsClosed)

@@ -93,6 +93,12 @@ func (s *Store) SetBack(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
+// IndexAsDone puts a record into the index of deadlines as one that is final and due.
+func (s *Store) IndexAsDone(ctx context.Context, ref retrysafe.Ref) error {
+	i := idOf(ref)
+	return s.Client(ref).ZAdd(ctx, s.keys[i.bucket(s.buckets)].due, redis.Z{Score: 1 - 1e13, Member: string(i)}).Err()
+}
+
 // MarkKeys returns the names of the marks of all buckets.
 func (s *Store) MarkKeys() (names []string) {
 	for b := range s.buckets {

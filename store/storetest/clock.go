@@ -113,11 +113,15 @@ var clockRules = []rule{{
 	reason: "While the store's clock is behind its records, each write has a higher revision than the write before it and no earlier time, also if the key was purged in between, because an owner of long ago would pass a fence that comes again.",
 	needs:  needsSetBack,
 	check: func(k *kit) {
-		keys := []string{"renewed", "noted", "claimed", "begun anew", "in a transaction", "purged", "purged in a transaction", "purged last"}
+		keys := []string{"renewed", "noted", "claimed", "begun anew", "in a transaction", "purged", "purged in a transaction"}
 		for _, key := range keys {
 			k.create(k.record(key))
 		}
 		k.SetBack(later)
+		low := map[string]retrysafe.Record{} // behind all others
+		for _, key := range keys[5:] {
+			low[key] = k.create(k.record("behind " + key))
+		}
 		purge := func(key string) retrysafe.Record {
 			k.t.Helper()
 			gone := k.swap(to(retrysafe.StateCompleted, k.load(k.record(key).Ref), -2*later))
@@ -141,14 +145,13 @@ var clockRules = []rule{{
 				k.after("Swap", was, k.swapBy(key, w))
 			}
 		}
-		gone, goneInTx, low := purge(keys[5]), purge(keys[6]), k.create(k.record("created meanwhile"))
-		k.swap(to(retrysafe.StateCompleted, low, -3*later))
-		purge(keys[7])
-		for _, was := range []retrysafe.Record{gone, goneInTx} {
-			if _, err := k.Store.Load(k.ctx, was.Ref); err == nil {
+		for _, key := range keys[5:] {
+			gone := purge(key)
+			purge(low[key].Key) // its revision is the clock's
+			if _, err := k.Store.Load(k.ctx, gone.Ref); err == nil {
 				continue // a store may keep a record until its clock has passed it
 			}
-			k.after("Create", was, k.createBy(was.Key, k.record(was.Key)))
+			k.after("Create", gone, k.createBy(key, k.record(key)))
 		}
 	},
 }}

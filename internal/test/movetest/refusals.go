@@ -27,6 +27,11 @@ func RetireIsUndone(t *testing.T, h Harness) {
 	if err := m.Fill(t.Context(), stranger, retrysafe.Owner{9}, "elsewhere"); !errors.Is(err, storemove.ErrLeaving) {
 		t.Errorf("Fill of a store that is followed = %v", err)
 	}
+	if k, ok := m.(storemove.Keeper); ok {
+		if replaced, err := k.ReplaceNote(t.Context(), "another note", "{}"); replaced || err != nil {
+			t.Errorf("a note that has changed since it was read is replaced: %t, %v", replaced, err)
+		}
+	}
 	put(t, s, "a")
 	full := errors.New("the destination is full")
 	err := m.Retire(t.Context(), run, "elsewhere", func(context.Context, []retrysafe.Record, []retrysafe.Ref) error { return full })
