@@ -31,6 +31,10 @@ func TestContract(t *testing.T) {
 				fake.SetOffset(time.Duration(moved.Load()) + d)
 				moved.Add(int64(d))
 			},
+			SetBack: func(d time.Duration) {
+				fake.SetOffset(time.Duration(moved.Load()) - d)
+				moved.Add(-int64(d))
+			},
 			Reopen: func() retrysafe.Store { return handle() },
 			Damage: func(ref retrysafe.Ref) error { return damage(t.Context(), client, table, ref) },
 		}

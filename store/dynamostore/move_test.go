@@ -43,6 +43,7 @@ func moveHarness(t *testing.T, url string) movetest.Harness {
 	client, table := newClient(t, url), newTable()
 	shortPermits(t, client, table)
 	return movetest.Harness{
+		CutEndsRun: true,
 		Open: func(ctx context.Context, moving bool) (movetest.Store, error) {
 			s, err := dynamostore.Open(ctx, client, table, &dynamostore.Options{Moving: moving})
 			if err != nil {
@@ -74,9 +75,24 @@ func TestFillIsOneRuns(t *testing.T) {
 	moves(t, movetest.FillIsOneRuns)
 }
 
+func TestImportKeepsRecords(t *testing.T) {
+	t.Parallel()
+	moves(t, movetest.ImportKeepsRecords)
+}
+
 func TestMovingOpensWhatIsClosed(t *testing.T) {
 	t.Parallel()
 	moves(t, movetest.MovingOpensWhatIsClosed)
+}
+
+func TestRetireIsUndone(t *testing.T) {
+	t.Parallel()
+	moves(t, movetest.RetireIsUndone)
+}
+
+func TestFillIsUndone(t *testing.T) {
+	t.Parallel()
+	moves(t, movetest.FillIsUndone)
 }
 
 // While a move follows the table nothing is purged, because nothing would tell the mover.

@@ -73,12 +73,12 @@ func (s *Store) deleteDue(ctx context.Context, ids [][]byte, now time.Time) (int
 }
 
 // deletion returns the request that deletes an item if it is final and due. A record whose
-// revision is ahead of the clock stays: a record that is created later must have a higher
-// one.
+// revision the clock has not passed stays: a record that is created later must have a
+// higher one, also if the clock stands still because it was set back.
 func (s *Store) deletion(id []byte, now time.Time) *dynamodb.DeleteItemInput {
 	u := newUpdate()
 	at := u.value(number(micros(now)))
-	condition := fmt.Sprintf("%s IN (%s, %s, %s) AND %s <= %s AND %s <= %s", u.name(attrState),
+	condition := fmt.Sprintf("%s IN (%s, %s, %s) AND %s <= %s AND %s < %s", u.name(attrState),
 		u.value(number(int64(retrysafe.StateCompleted))), u.value(number(int64(retrysafe.StateRetryable))), u.value(number(int64(retrysafe.StateExpired))),
 		u.name(attrDue), at, u.name(attrRevision), at)
 	return &dynamodb.DeleteItemInput{

@@ -196,6 +196,9 @@ func (b *Outbox) end(ctx context.Context, e *outbox.Ack) (out outbox.AckResult) 
 	if !there {
 		return out // this worker has ended it before
 	}
+	if l.Delivery.Shard.N != e.Shard.N {
+		return outbox.AckResult{Err: outbox.ErrFenced}
+	}
 	if e.Settle != nil {
 		if out.Record, out.Err = b.s.Swap(ctx, *e.Settle); out.Err != nil {
 			return out

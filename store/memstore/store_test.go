@@ -43,7 +43,7 @@ func TestContract(t *testing.T) {
 	storetest.Run(t, func(*testing.T) storetest.Harness {
 		c := newClock()
 		h := harness(memstore.New(&memstore.Options{Now: c.Now}))
-		h.Advance = c.Advance
+		h.Advance, h.SetBack = c.Advance, func(d time.Duration) { c.Advance(-d) }
 		return h
 	})
 }

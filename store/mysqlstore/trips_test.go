@@ -178,7 +178,7 @@ func TestSwapReturnsWhatIsStored(t *testing.T) {
 func TestContractWithMySQLsStatements(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		if !strings.Contains(t.Name(), "one_kind") && !strings.Contains(t.Name(), "transaction") && !strings.Contains(t.Name(), "reserve") {
+		if !strings.Contains(t.Name(), "one_kind") && !strings.Contains(t.Name(), "set_back") && !strings.Contains(t.Name(), "transaction") && !strings.Contains(t.Name(), "reserve") {
 			t.Skip("TestContract holds it")
 		}
 		dsn := testservers.SharedMariaDB(t)
@@ -191,7 +191,7 @@ func TestContractWithMySQLsStatements(t *testing.T) {
 				tx, _, err := s.BeginTx(ctx)
 				return tx, err
 			},
-			Damage: damageOf(t, s),
+			Damage: damageOf(t, s), SetBack: setBackOf(t, s),
 		}
 	})
 }

@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/recoverytest"
@@ -25,7 +26,8 @@ func harness(t *testing.T, url string, opts *redisstore.Options) storetest.Harne
 	s := open(t, url, opts)
 	return storetest.Harness{
 		Store: s, Peers: []retrysafe.Store{open(t, url, opts)},
-		Damage: func(ref retrysafe.Ref) error { return damage(t, s, ref, "h") },
+		Damage:  func(ref retrysafe.Ref) error { return damage(t, s, ref, "h") },
+		SetBack: func(d time.Duration) { must(t, s.SetBack(t.Context(), d)) },
 	}
 }
 

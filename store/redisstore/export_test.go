@@ -2,7 +2,11 @@ package redisstore
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -49,6 +53,50 @@ func PartOf(v, part string) (int, error) {
 		"m": metaLength / 2, "o": metaLength + 3, "h": metaLength + at.head - 2, "c": metaLength + at.checkpoint - 2,
 		"t": metaLength + at.checkpoint + 3, "s": len(v) - metaLength - 2, "e": len(v) - 2,
 	}[part], nil
+}
+
+// SetBack moves all records ahead of the server's clock, with the highest revision of each
+// bucket.
+func (s *Store) SetBack(ctx context.Context, d time.Duration) error {
+	for b := range s.buckets {
+		k, c := &s.keys[b], s.topology.buckets[b].client
+		ids, err := c.ZRange(ctx, k.ids, 0, -1).Result()
+		if err != nil {
+			return err
+		}
+		for _, i := range ids {
+			v, err := c.Get(ctx, k.record(id(i))).Bytes()
+			if err != nil {
+				return err
+			}
+			for _, meta := range [][]byte{v[:metaLength], v[len(v)-metaLength:]} {
+				for at := 0; at < 32; at += 8 {
+					binary.BigEndian.PutUint64(meta[at:], binary.BigEndian.Uint64(meta[at:])+uint64(d.Microseconds()))
+				}
+			}
+			if err := errors.Join(c.Set(ctx, k.record(id(i)), v, 0).Err(), c.ZIncrBy(ctx, k.due, float64(d.Milliseconds()), i).Err()); err != nil {
+				return err
+			}
+		}
+		mark, err := c.Get(ctx, k.mark).Result()
+		if err != nil {
+			return err
+		}
+		last, err := strconv.ParseInt(mark[16:32], 10, 64)
+		if err == nil && last > 0 {
+			err = c.Set(ctx, k.mark, fmt.Sprintf("%s%016d%s", mark[:16], last+d.Microseconds(), mark[32:]), 0).Err()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// IndexAsDone puts a record into the index of deadlines as one that is final and due.
+func (s *Store) IndexAsDone(ctx context.Context, ref retrysafe.Ref) error {
+	i := idOf(ref)
+	return s.Client(ref).ZAdd(ctx, s.keys[i.bucket(s.buckets)].due, redis.Z{Score: 1 - 1e13, Member: string(i)}).Err()
 }
 
 // MarkKeys returns the names of the marks of all buckets.

@@ -105,6 +105,27 @@ func TestW36_FlushedServerIsRefused(t *testing.T) {
 	refused(t, s, "not what it was")
 }
 
+// A server whose data is replaced by an older copy while it runs keeps its name and its
+// connections: only the number of writes tells.
+func TestW36_OlderDataInTheSameServerIsRefused(t *testing.T) {
+	t.Parallel()
+	server := testservers.NewRedis(t)
+	s := open(t, "redis://"+server.Addr(), nil)
+	must2 := func(_ any, err error) { t.Helper(); must(t, err) }
+	must2(s.Create(t.Context(), newWrite("before")))
+	marks := make(map[string]string)
+	for _, key := range s.MarkKeys() {
+		mark, err := s.Client(refOf(0)).Get(t.Context(), key).Result()
+		must(t, err)
+		marks[key] = mark
+	}
+	must2(s.Create(t.Context(), newWrite("after the loss"))) // the key that refused asks for
+	for key, mark := range marks {
+		must(t, s.Client(refOf(0)).Set(t.Context(), key, mark, 0).Err())
+	}
+	refused(t, s, "not what it was")
+}
+
 // Another store that begins anew hides nothing from one that has seen the old data.
 func TestW36_NewEpochIsRefused(t *testing.T) {
 	t.Parallel()

@@ -32,6 +32,7 @@ func moveHarnessAt(t *testing.T, url string, opts *redisstore.Options) movetest.
 			t.Cleanup(func() { _ = s.Close() })
 			return s, nil
 		},
+		CutEndsRun: true,
 		Purge: func(t *testing.T, s movetest.Store, _ [2]retrysafe.Ref) {
 			t.Helper()
 			if n, err := s.Purge(t.Context(), 10); n != 2 || err != nil {
@@ -68,9 +69,24 @@ func TestFillIsOneRuns(t *testing.T) {
 	movetest.FillIsOneRuns(t, moveHarness(t))
 }
 
+func TestImportKeepsRecords(t *testing.T) {
+	t.Parallel()
+	movetest.ImportKeepsRecords(t, moveHarness(t))
+}
+
 func TestMovingOpensWhatIsClosed(t *testing.T) {
 	t.Parallel()
 	movetest.MovingOpensWhatIsClosed(t, moveHarness(t))
+}
+
+func TestRetireIsUndone(t *testing.T) {
+	t.Parallel()
+	movetest.RetireIsUndone(t, moveHarness(t))
+}
+
+func TestFillIsUndone(t *testing.T) {
+	t.Parallel()
+	movetest.FillIsUndone(t, moveHarness(t))
 }
 
 // A bucket that a run has closed after it was given up is opened by the first step that
@@ -96,6 +112,39 @@ func TestBucketsOfAnEndedRunAreOpened(t *testing.T) {
 	written, _, err := s.Mover().Written(ctx, second, 10)
 	if err != nil || len(written) != 1 || written[0].Key != "logged" {
 		t.Errorf("a late command of the run before has ended the log: %v, %v", written, err)
+	}
+}
+
+// A command of a run that was replaced may arrive late, after the note of the move has let
+// it pass: the mark of each bucket refuses it.
+func TestLateCommandsOfAReplacedRunAreRefused(t *testing.T) {
+	t.Parallel()
+	ctx, run, id := t.Context(), retrysafe.Owner{1}, strings.Repeat("0", 32)
+	url, opts := shared(t)
+	source := open(t, url, opts)
+	must2 := func(_ any, err error) { t.Helper(); must(t, err) }
+	must2(source.Mover().Follow(ctx, run))
+	must2(source.Create(ctx, newWrite("key")))
+	if err := source.Gate(ctx, "fill", 9, id, id); !errors.Is(err, storemove.ErrLeaving) {
+		t.Errorf("fill of a bucket that is followed = %v", err)
+	}
+	must(t, source.Gate(ctx, "follow", 9, 1<<53))
+	if _, _, err := source.Mover().Written(ctx, run, 10); !errors.Is(err, storemove.ErrOvertaken) {
+		t.Errorf("Written of a run that was replaced = %v", err)
+	}
+
+	url, opts = shared(t)
+	destination := open(t, url, opts)
+	must(t, destination.Mover().Fill(ctx, run, retrysafe.Owner{9}, "elsewhere"))
+	if err := destination.Gate(ctx, "follow", 9, 1<<53); !errors.Is(err, storemove.ErrFilling) {
+		t.Errorf("follow of a bucket that is filled = %v", err)
+	}
+	if err := destination.Gate(ctx, "cut", 1); !errors.Is(err, storemove.ErrOvertaken) {
+		t.Errorf("cut of a bucket that is filled = %v", err)
+	}
+	must(t, destination.Gate(ctx, "fill", 9, id, id))
+	if err := destination.Mover().Import(ctx, run, []retrysafe.Record{newWrite("key").Record}, nil); err == nil {
+		t.Error("a run that was replaced has imported a record")
 	}
 }
 

@@ -98,6 +98,11 @@ func TestFillIsOneRuns(t *testing.T) {
 	movetest.FillIsOneRuns(t, moveHarness(t))
 }
 
+func TestImportKeepsRecords(t *testing.T) {
+	t.Parallel()
+	movetest.ImportKeepsRecords(t, moveHarness(t))
+}
+
 func TestMovingOpensWhatIsClosed(t *testing.T) {
 	t.Parallel()
 	movetest.MovingOpensWhatIsClosed(t, moveHarness(t))

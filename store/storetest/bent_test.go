@@ -63,6 +63,7 @@ func (b *bent) harness() storetest.Harness {
 	return storetest.Harness{
 		Store:   b,
 		Advance: b.advance,
+		SetBack: func(d time.Duration) { b.advance(-d) },
 		Begin: func(ctx context.Context) (retrysafe.Tx, error) {
 			tx, err := b.Store.Begin(ctx)
 			b.opened = append(b.opened, tx)

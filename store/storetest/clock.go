@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"strings"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
@@ -107,7 +108,95 @@ var clockRules = []rule{{
 			see("List", listed[0].ReadAt)
 		}
 	},
+}, {
+	name:   "clock that is set back repeats no revision",
+	reason: "While the store's clock is behind its records, each write has a higher revision than the write before it and no earlier time, also if the key was purged in between, because an owner of long ago would pass a fence that comes again.",
+	needs:  needsSetBack,
+	check: func(k *kit) {
+		keys := []string{"renewed", "noted", "claimed", "begun anew", "in a transaction", "purged", "purged in a transaction"}
+		for _, key := range keys {
+			k.create(k.record(key))
+		}
+		k.SetBack(later)
+		low := map[string]retrysafe.Record{} // behind all others
+		for _, key := range keys[5:] {
+			low[key] = k.create(k.record("behind " + key))
+		}
+		purge := func(key string) retrysafe.Record {
+			k.t.Helper()
+			gone := k.swap(to(retrysafe.StateCompleted, k.load(k.record(key).Ref), -2*later))
+			if _, err := k.Store.Purge(k.ctx, 10); err != nil {
+				k.failf("Purge: %v", err)
+			}
+			return gone
+		}
+		for _, key := range keys[:5] {
+			for range 2 {
+				was := k.load(k.record(key).Ref)
+				w := beat(was)
+				switch key {
+				case "noted":
+					w.SetCheckpoint, w.Checkpoint = true, retrysafe.Checkpoint{Phase: "charged"}
+				case "claimed":
+					w = claim(w, 2)
+				case "begun anew":
+					w = claim(w, 1)
+				}
+				k.after("Swap", was, k.swapBy(key, w))
+			}
+		}
+		for _, key := range keys[5:] {
+			gone := purge(key)
+			purge(low[key].Key) // its revision is the clock's
+			if _, err := k.Store.Load(k.ctx, gone.Ref); err == nil {
+				continue // a store may keep a record until its clock has passed it
+			}
+			k.after("Create", gone, k.createBy(key, k.record(key)))
+		}
+	},
 }}
+
+// swapBy swaps, in a transaction if the key says so and the store has them.
+func (k *kit) swapBy(key string, w retrysafe.Write) (got retrysafe.Record) {
+	k.t.Helper()
+	if k.Begin == nil || !strings.HasSuffix(key, "in a transaction") {
+		return k.swap(w)
+	}
+	k.inTx(func(tx retrysafe.Tx) (err error) { got, err = tx.Swap(k.ctx, w); return err })
+	return got
+}
+
+// createBy creates, in a transaction if the key says so and the store has them.
+func (k *kit) createBy(key string, w retrysafe.Write) (got retrysafe.Record) {
+	k.t.Helper()
+	if k.Begin == nil || !strings.HasSuffix(key, "in a transaction") {
+		return k.create(w)
+	}
+	k.inTx(func(tx retrysafe.Tx) (err error) { got, err = tx.Create(k.ctx, w); return err })
+	return got
+}
+
+// inTx commits a transaction with one step.
+func (k *kit) inTx(step func(retrysafe.Tx) error) {
+	k.t.Helper()
+	tx := k.begin()
+	k.want("step in a transaction", step(tx), nil)
+	k.want("Commit", tx.Commit(k.ctx), nil)
+}
+
+// after checks that a record was written after another one of the same key, whatever the
+// clock says, and that it is stored as it was returned.
+func (k *kit) after(step string, was, got retrysafe.Record) {
+	k.t.Helper()
+	if got.Revision <= was.Revision {
+		k.failf("%s of %q: revision %d after %d", step, was.Key, got.Revision, was.Revision)
+	}
+	if step == "Swap" && (got.UpdatedAt.Before(was.UpdatedAt) || got.ReadAt.Before(was.UpdatedAt)) {
+		k.failf("%s of %q: updated at %v, read at %v, after %v", step, was.Key, got.UpdatedAt, got.ReadAt, was.UpdatedAt)
+	}
+	k.lasts(step+" of "+was.Key, got, later)
+	k.same("stored by "+step+" of "+was.Key, k.load(was.Ref), got)
+}
 
 // ordinary performs an operation with ordinary terms: w reserves the key, the lease is
 // renewed, and the attempt is settled in state, with the fields of brings.
@@ -152,6 +241,13 @@ func (k *kit) lasts(what string, r retrysafe.Record, term time.Duration) {
 	if d := r.Deadline.Sub(r.UpdatedAt) - term; d.Abs() > tick {
 		k.failf("%s: Deadline is %v away from UpdatedAt plus a Term of %v", what, d, term)
 	}
+}
+
+func needsSetBack(h Harness) string {
+	if h.SetBack == nil {
+		return "the store's clock cannot be set back"
+	}
+	return ""
 }
 
 func needsAdvance(h Harness) string {

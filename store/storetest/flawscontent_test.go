@@ -44,6 +44,43 @@ var timeFlaws = []flaw{{
 			}
 		}
 	},
+}, {
+	name:   "revision is the clock's",
+	breaks: []string{"clock that is set back repeats no revision"},
+	only:   true,
+	bend: func(b *bent) {
+		b.see = func(method string, r *retrysafe.Record) {
+			if now := b.clock(); method == "swap" && now.Before(r.UpdatedAt) {
+				r.Revision = now.UnixMicro()
+			}
+		}
+	},
+}, {
+	name:   "key that was purged begins with the clock",
+	breaks: []string{"clock that is set back repeats no revision"},
+	only:   true,
+	bend: func(b *bent) {
+		high := map[retrysafe.Ref]int64{}
+		b.see = func(method string, r *retrysafe.Record) {
+			if before, again := high[r.Ref]; method == "create" && again && r.Revision > before {
+				r.Revision = before
+			}
+			if method == "swap" && r.State == retrysafe.StateCompleted && b.clock().After(r.Deadline) {
+				high[r.Ref] = r.Revision
+			}
+		}
+	},
+}, {
+	name:   "time of a write goes back with the clock",
+	breaks: []string{"clock that is set back repeats no revision"},
+	only:   true,
+	bend: func(b *bent) {
+		b.see = func(_ string, r *retrysafe.Record) {
+			if now := b.clock(); now.Before(r.UpdatedAt) {
+				r.Deadline, r.UpdatedAt = r.Deadline.Add(now.Sub(r.UpdatedAt)), now
+			}
+		}
+	},
 }}
 
 var contentFlaws = []flaw{{

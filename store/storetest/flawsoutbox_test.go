@@ -384,6 +384,19 @@ var endingFlaws = []boxFlaw{{
 		}
 	},
 }, {
+	name:   "any shard of the worker's ends a message",
+	breaks: []string{"message ends under its own shard"},
+	bend: func(b *bentBox) {
+		shard := map[int64]outbox.Shard{}
+		b.bendDue(func(_ []outbox.Shard, list []outbox.Delivery) []outbox.Delivery {
+			for i := range list {
+				shard[list[i].ID] = list[i].Shard
+			}
+			return list
+		})
+		b.bendEnd(func(e *outbox.Ack) { e.Shard = shard[e.ID] })
+	},
+}, {
 	name:   "depth counts what is ended",
 	breaks: []string{"depth is what waits and what is dead"},
 	bend: func(b *bentBox) {
@@ -398,6 +411,36 @@ var endingFlaws = []boxFlaw{{
 }}
 
 var letterFlaws = []boxFlaw{{
+	name:   "redriven letter has no name of its effect",
+	breaks: []string{"receiver's name and tries are not lost"},
+	bend: func(b *bentBox) {
+		b.bendDead(func(l *outbox.DeadLetter) {
+			if l.Tries == 1 {
+				l.ProviderRef = ""
+			}
+		})
+	},
+}, {
+	name:   "failing messages have one page",
+	breaks: []string{"skipped message lets its group go on"},
+	bend: func(b *bentBox) {
+		b.failing = func(ctx context.Context, _ int64, limit int) ([]outbox.DeadLetter, error) {
+			return b.Outbox.Failing(ctx, 0, limit)
+		}
+	},
+}, {
+	name:   "depth counts from the enqueueing",
+	breaks: []string{"depth is what waits and what is dead"},
+	bend: func(b *bentBox) {
+		b.depth = func(ctx context.Context) (outbox.Depth, error) {
+			d, err := b.Outbox.Depth(ctx)
+			if list, _ := b.Outbox.DeadLetters(ctx, 0, 1); len(list) > 0 {
+				d.OldestDead = list[0].Age
+			}
+			return d, err
+		}
+	},
+}, {
 	name:   "buried message is dropped",
 	breaks: []string{"buried message is kept", "skipped message lets its group go on"},
 	bend: func(b *bentBox) {

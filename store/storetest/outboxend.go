@@ -91,6 +91,28 @@ var endRules = []outboxRule{{
 		k.ends(stale)
 	},
 }, {
+	name:   "message ends under its own shard",
+	reason: "An ending under another shard than the message's changes nothing, whichever worker holds that shard, because the message is another worker's, which may be sending it.",
+	check: func(k *outboxKit) {
+		held := k.all()
+		rec := k.keys().create(k.keys().record("handed over"))
+		k.enqueue(text("a", "m"))
+		d := k.one(held, "m")
+		done := to(retrysafe.StateCompleted, rec, later)
+		for _, kind := range []outbox.AckKind{outbox.AckDelivered, outbox.AckDead, outbox.AckRetry} {
+			e := ending(d, kind)
+			e.Settle, e.After = &done, later
+			if e.Shard = held[0]; e.Shard.N == d.Shard.N {
+				e.Shard = held[1]
+			}
+			k.end(e) // an error, or as one that is ended
+		}
+		k.keys().unchanged("an ending under another shard", rec)
+		if got := k.finds("afterwards", held, "m")[0]; got.Tries != 0 || len(k.dead()) != 0 {
+			k.failf("an ending under another shard was counted as a try, or buried the message")
+		}
+	},
+}, {
 	name:   "depth is what waits and what is dead",
 	reason: "Depth counts what is committed and not ended, and reports how old it is, because alerts depend on it.",
 	needs:  needsGauge,
@@ -117,11 +139,19 @@ var endRules = []outboxRule{{
 		depth("three", 3, 0)
 		k.eventually("that something has waited", func() bool { return depth("three, later", 3, 0).Oldest >= soon })
 		k.ends(ending(k.one(held, "1"), outbox.AckDead))
-		depth("one buried", 2, 1)
+		d := depth("one buried", 2, 1)
+		if l := k.dead()[0]; d.OldestDead > l.Age-l.Died.Sub(l.Enqueued)+tick {
+			k.failf("a message that was buried at %v is dead for %v", l.Died, d.OldestDead)
+		}
 		k.eventually("that something is dead", func() bool { return depth("one buried, later", 2, 1).OldestDead >= soon })
 		k.ends(ending(k.one(held, "2"), outbox.AckDelivered))
 		if d := depth("one delivered", 1, 1); d.Oldest != 0 {
 			k.failf("a message that is kept back has waited for %v", d.Oldest)
+		}
+		k.enqueue(text("a", "3"))
+		k.ends(ending(k.one(held, "3"), outbox.AckDead))
+		if d := depth("another one buried", 1, 2); d.OldestDead < soon {
+			k.failf("the oldest of two dead letters is dead for %v", d.OldestDead)
 		}
 	},
 }}

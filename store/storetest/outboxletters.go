@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,7 +18,7 @@ var letterRules = []outboxRule{{
 		m := outbox.Message{Topic: "t", Group: "a", Key: "k", Header: map[string]string{"A": "1"}, Payload: []byte("0\x00\xff")}
 		k.enqueue(m, text("a", "next"))
 		d := k.one(held, string(m.Payload))
-		for _, ref := range []string{"ch_0", "ch_1"} { // the last name that was given counts
+		for _, ref := range []string{"ch_0", "ch_1", ""} { // the last name that was given counts
 			failed := again(k.one(held, string(m.Payload)), 0)
 			failed.ProviderRef = ref
 			k.ends(failed)
@@ -34,8 +35,35 @@ var letterRules = []outboxRule{{
 		if diff := k.differs(&l.Message, &m); diff != "" || l.ID != d.ID || l.Err != nil {
 			k.failf("the dead letter is not the message: %s %v", diff, l.Err)
 		}
-		if l.Why != last.Why || l.ProviderRef != "ch_1" || l.Tries != 3 || l.Died.Before(l.Enqueued) || l.Revision == 0 || !l.Enqueued.Equal(d.Enqueued) {
+		if l.Why != last.Why || l.ProviderRef != "ch_1" || l.Tries != 4 || l.Died.Before(l.Enqueued) || l.Revision == 0 || !l.Enqueued.Equal(d.Enqueued) {
 			k.failf("the dead letter says %q, %q, %d tries, enqueued %v, died %v, revision %d", l.Why, l.ProviderRef, l.Tries, l.Enqueued, l.Died, l.Revision)
+		}
+	},
+}, {
+	name:   "receiver's name and tries are not lost",
+	reason: "The receiver's name for the effect stays with a letter that is sent again until there is another one, and tries never become fewer, because an operator finds the effect by the name, and a worker gives up by the tries.",
+	check: func(k *outboxKit) {
+		held := k.all()
+		k.enqueue(text("a", "m"))
+		first := again(k.one(held, "m"), 0)
+		first.Tries, first.ProviderRef = 5, "ch_1"
+		late := first
+		late.Tries, late.ProviderRef = 1, ""
+		k.ends(first)
+		k.ends(late)
+		if n := k.one(held, "m").Tries; n != 5 {
+			k.failf("%d tries after 5", n)
+		}
+		want := "ch_1"
+		for _, given := range []string{"", "", "ch_2", ""} {
+			e := ending(k.one(held, "m"), outbox.AckDead)
+			e.ProviderRef, want = given, cmp.Or(given, want)
+			k.ends(e)
+			l := k.dead()[0]
+			if l.ProviderRef != want || l.Tries != e.Tries {
+				k.failf("buried with the name %q and %d tries, it has %q and %d, want %q", given, e.Tries, l.ProviderRef, l.Tries, want)
+			}
+			k.want("Dispose", k.Outbox.Dispose(k.ctx, outbox.Disposal{ID: l.ID, Revision: l.Revision, Redrive: true}), nil)
 		}
 	},
 }, {
@@ -153,7 +181,9 @@ var letterRules = []outboxRule{{
 		rec := k.keys().create(k.keys().record("handed over"))
 		m := text("a", "a1")
 		m.Settles = &rec
-		k.enqueue(m, text("a", "a2"), text("b", "b1"))
+		kept := text("", "kept back")
+		kept.Wait = later
+		k.enqueue(m, text("a", "a2"), text("b", "b1"), kept)
 		first := again(k.one(held, "a1"), later)
 		first.ProviderRef = "ch_1"
 		k.ends(first)
@@ -161,6 +191,9 @@ var letterRules = []outboxRule{{
 		k.want("Failing", err, nil)
 		if len(list) != 1 || string(list[0].Payload) != "a1" || list[0].Tries != 1 || list[0].Revision != 1 || list[0].Why != first.Why || list[0].ProviderRef != "ch_1" {
 			k.failf("failing are %+v", list)
+		}
+		if rest, err := skipper.Failing(k.ctx, list[0].ID, plenty); len(rest) != 0 || err != nil {
+			k.failf("failing behind the last one are %+v, %v", rest, err)
 		}
 		done := to(retrysafe.StateUnknown, rec, later)
 		ended, err := skipper.Skip(k.ctx, outbox.SkipRequest{ID: list[0].ID, Tries: 1, Why: "skipped", Settle: &done})

@@ -35,6 +35,10 @@ type Harness struct {
 	// wait, by the store's own clock.
 	Advance func(time.Duration)
 
+	// SetBack sets the store's clock back, for all handles, or moves all that is stored
+	// ahead of it, which is the same. Nil: the rule about it is skipped.
+	SetBack func(time.Duration)
+
 	// Begin opens a transaction of a store that shares one with its callers.
 	Begin func(context.Context) (retrysafe.Tx, error)
 	// OneWriter says that an open transaction which has taken a step delays the writes of

@@ -104,6 +104,7 @@ func TestHarnessDeclaresWhatTheStoreCanDo(t *testing.T) {
 		{"all", all, "times are the store's", true},
 		{"bare", bare, "times are the store's", false},
 		{"bare", bare, "due comes with the clock", true},
+		{"bare", bare, "clock that is set back repeats no revision", false},
 		{"all", all, "rollback leaves no trace", true},
 		{"bare", bare, "rollback leaves no trace", false},
 		{"one writer", oneWriter, "rollback leaves no trace", true},

@@ -123,6 +123,52 @@ var swapRules = []rule{{
 		k.same("stored", k.load(first.Ref), second)
 	},
 }, {
+	name:   "one of many wins beside steps of others",
+	reason: "Of many Creates, or Swaps, of one key exactly one wins also while other keys keep the store busy, because steps that wait for others then come together, and the second of a key has to meet what the first has done.",
+	check: func(k *kit) {
+		var others [crowd / 2]retrysafe.Record
+		for i := 1; i < len(others); i += 2 {
+			others[i] = k.create(k.record(fmt.Sprint("other ", i)))
+		}
+		for round := range 8 {
+			rec := k.create(k.record(fmt.Sprint("swapped ", round)))
+			replies := race(crowd, func(i int) (retrysafe.Record, error) {
+				var w retrysafe.Write
+				switch {
+				case i < len(others) && i%2 == 1:
+					w = beat(others[i])
+				case i < len(others):
+					w = k.record(fmt.Sprint("other ", round, " ", i))
+				case i%2 == 1:
+					w = beat(rec)
+					w.Reason = fmt.Sprint("caller ", i)
+				default:
+					w = k.record(fmt.Sprint("created ", round))
+				}
+				return k.retryBusy(func() (retrysafe.Record, error) {
+					if i%2 == 1 {
+						return k.Store.Swap(k.ctx, w)
+					}
+					return k.Store.Create(k.ctx, w)
+				})
+			})
+			var swaps, creates []reply
+			for i, r := range replies {
+				switch {
+				case i < len(others):
+					k.want("step of another key", r.err, nil)
+					others[i] = r.rec
+				case i%2 == 1:
+					swaps = append(swaps, r)
+				default:
+					creates = append(creates, r)
+				}
+			}
+			k.winner(swaps, retrysafe.ErrConflict)
+			k.winner(creates, retrysafe.ErrExists)
+		}
+	},
+}, {
 	name:   "one of many swaps wins",
 	reason: "Of many Swaps at one revision at the same time exactly one wins and all others get its record with ErrConflict, because two attempts that both settle, or both take over, are two executions.",
 	check: func(k *kit) {

@@ -2,11 +2,15 @@ package movetest
 
 import (
 	"errors"
+	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/deployment"
 	"github.com/retrysafe/retrysafe/internal/storemove"
 )
 
@@ -81,4 +85,80 @@ func MovingOpensWhatIsClosed(t *testing.T, h Harness) {
 	}
 	must(t, second(s.Load(t.Context(), r.Ref)))
 	put(t, s, "new")
+}
+
+// ImportKeepsRecords tests that a record is the same after it was imported, in every state,
+// also where an earlier version of it was imported before: by its new store's clock it has
+// as long to go as it had, and it is found, counted and purged as any other record.
+func ImportKeepsRecords(t *testing.T, h Harness) {
+	t.Helper()
+	s := h.open(t)
+	m := s.Mover()
+	for _, ref := range []retrysafe.Ref{deployment.Ref(), deployment.Probe()} { // a store with these has no records
+		w := fresh("")
+		w.Ref = ref
+		must(t, second(s.Create(t.Context(), w)))
+	}
+	must(t, m.Fill(t.Context(), run, retrysafe.Owner{9}, "elsewhere"))
+	read := time.Now().Add(-10 * time.Minute).Truncate(time.Microsecond).UTC()
+	var all, earlier []retrysafe.Record
+	for state := retrysafe.StateAccepted; state <= retrysafe.StateExpired; state++ {
+		for _, left := range []time.Duration{-time.Hour, 5 * time.Hour} {
+			r := fresh(fmt.Sprint(state, left)).Record
+			r.State, r.Attempt, r.KeyText, r.Request = state, 3, []byte("sealed"), []byte("request")
+			r.UpdatedAt = read.Add(-time.Duration(len(all)+1) * time.Hour)
+			r.Revision, r.CreatedAt, r.Deadline, r.ReadAt = r.UpdatedAt.UnixMicro(), r.UpdatedAt.Add(-24*time.Hour), read.Add(left), read
+			r.Checkpoint = retrysafe.Checkpoint{Phase: "charged", Data: []byte("ch_1")}
+			r.ProviderRef, r.Reason = "ch_1", "because"
+			if state == retrysafe.StateCompleted {
+				r.Result = &retrysafe.Result{Status: 201, Body: []byte("answer")}
+			}
+			before := fresh(r.Key).Record // of another owner
+			before.ReadAt, before.Revision, before.UpdatedAt = read, r.Revision-1, r.UpdatedAt.Add(-time.Microsecond)
+			before.CreatedAt, before.Deadline = before.UpdatedAt, read.Add(20*time.Hour)
+			all, earlier = append(all, r), append(earlier, before)
+		}
+	}
+	must(t, m.Import(t.Context(), run, append(earlier, fresh("gone").Record), nil))
+	must(t, m.Import(t.Context(), run, all, []retrysafe.Ref{fresh("gone").Ref}))
+	must(t, m.Filled(t.Context(), run))
+
+	var due, final []string
+	for i := range all {
+		want := all[i]
+		got, err := s.Load(t.Context(), want.Ref)
+		must(t, err)
+		if was, left := want.Deadline.Sub(want.ReadAt), got.Deadline.Sub(got.ReadAt); left > was || left < was-5*time.Minute {
+			t.Errorf("%s: what had %v to go has %v", want.Key, was, left)
+		}
+		if want.ReadAt, want.Deadline = got.ReadAt, got.Deadline; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s is %+v, and was %+v", want.Key, got, want)
+		}
+		if got.Due() {
+			due = append(due, want.Key)
+			if got.State.Forgettable() {
+				final = append(final, want.Key)
+			}
+		}
+	}
+	listed := func(what string, q retrysafe.Query, want []string) {
+		t.Helper()
+		q.Scope = "acct_1"
+		list, err := s.List(t.Context(), q)
+		slices.Sort(want)
+		if got := names(list, nil); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s are %q, %v; want %q", what, got, err, want)
+		}
+	}
+	listed("due", retrysafe.Query{Due: true}, due)
+	listed("all", retrysafe.Query{}, names(all, nil))
+	if c, ok := s.(retrysafe.Counter); ok {
+		if n, err := c.Count(t.Context(), "acct_1"); n != len(all) || err != nil {
+			t.Errorf("counted are %d, %v; want %d", n, err, len(all))
+		}
+	}
+	if n, err := s.Purge(t.Context(), 100); n != len(final) || err != nil {
+		t.Errorf("Purge = %d, %v; want %d", n, err, len(final))
+	}
+	listed("left", retrysafe.Query{}, slices.DeleteFunc(names(all, nil), func(key string) bool { return slices.Contains(final, key) }))
 }

@@ -34,7 +34,7 @@ type Harness struct {
 	BeginIdle func(ctx context.Context, s Store) (retrysafe.Tx, error)
 	// Outbox returns the store's outbox.
 	Outbox func(s Store) outbox.Store
-	// Exec runs a statement in the database.
+	// Exec runs a statement in the database. Nil: there are no tables.
 	Exec func(t *testing.T, statement string)
 	// Purge deletes two records that are due and final. Nil: the store purges nothing while
 	// it is followed.
@@ -49,6 +49,8 @@ type Harness struct {
 	// LoadsClosed says that a store which was opened while it is closed can load its
 	// records.
 	LoadsClosed bool
+	// CutEndsRun says that a run whose cut has failed does not follow the store any more.
+	CutEndsRun bool
 	// Waits reports whether a transaction waits for the lock of another one. Nil: the
 	// database does not tell.
 	Waits func(t *testing.T) bool
