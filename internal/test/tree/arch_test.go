@@ -100,7 +100,7 @@ var arrows = []arrowRule{
 	{"internal/test/crashtest", []string{root}, "it crashes the clients of any store"},
 	{"internal/test/faultstore", []string{root}, "it lets any store fail"},
 	{"internal/test/misusetest", []string{root, "httpkey", "outbox"}, "it misuses guards and transactions over any store"},
-	{"internal/test/movetest", []string{root, "internal/storemove", "outbox"}, "it holds any store to the contract of a move"},
+	{"internal/test/movetest", []string{root, "internal/deployment", "internal/storemove", "outbox"}, "it holds any store to the contract of a move"},
 	{"internal/test/poison", []string{"internal/pool"}, "it spoils what goes back to any pool"},
 	{"internal/test/recoverytest", []string{root}, "it lets recovery race over any store"},
 	{"internal/test/sinktest", []string{"outbox", "store/memstore", "internal/test/netfault"}, "it holds the sinks of brokers to their contract"},

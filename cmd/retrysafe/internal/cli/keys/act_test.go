@@ -164,7 +164,7 @@ func TestRefusals(t *testing.T) {
 		"release --state unknown --revision 7":                   "--revision is for one key",
 		"release --state unknown --rate -1":                      "--rate -1 is negative",
 		"release --state unknown --yes-count -1":                 "--yes-count -1 is negative",
-		"release --state unknwon":                                "there is no state",
+		"release --state lost":                                   "there is no state",
 		"release --status 99":                                    "is not a status of HTTP",
 		"release --since 1h --until 2h":                          "is not before --until",
 	} {
