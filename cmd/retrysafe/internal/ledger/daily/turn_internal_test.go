@@ -77,7 +77,7 @@ func TestPauseUntilTheNextLook(t *testing.T) {
 		look("soon", 3*time.Minute, 1, 4)
 		time.Sleep(time.Until(due) - 1)
 		look("very soon", time.Second, 1, 4)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		call, err := d.jobs[0].call(first.add(1))
 		must(t, err)
 		p.arrive(first.add(1))
