@@ -38,9 +38,9 @@ outside := -gcflags='modernc.org/...=-race=false'
 # than there are cores. Most packages keep half a core busy, so half as many more of them
 # run at a time too.
 waiting := -parallel=6 -p=$(shell echo $$(($$(nproc) * 3 / 2)))
-# The packages that take longest begin first: as the last ones they would have nothing
-# beside them.
-longest := ./store/pgstore ./cmd/retrysafe/internal/gateway/e2e ./cmd/retrysafe/internal/move ./cmd/retrysafe/internal/prove/linear
+# The package that takes longest begins first: as one of the last it would have nothing
+# beside it.
+longest := ./store/pgstore
 # Modules of their own beside the root one. Some are linted and run like the root's: tests
 # of the library that need a server which must not be in its go.mod, and what users import
 # with frameworks that must not be there.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/retrysafe/retrysafe"
@@ -93,6 +94,8 @@ func Open(ctx context.Context, url string, opts *Options) (*Store, error) {
 	if opts != nil && opts.PgBouncer {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 		config.ConnConfig.StatementCacheCapacity, config.ConnConfig.DescriptionCacheCapacity = 0, 0
+	} else {
+		config.AfterConnect = noticeClosed
 	}
 	d := new(replicationDoubt)
 	d.watch(config)
@@ -107,6 +110,21 @@ func Open(ctx context.Context, url string, opts *Options) (*Store, error) {
 	}
 	s.ownPool = true
 	return s, nil
+}
+
+// noticeClosed lets the server look, every two seconds while a statement runs, whether its
+// client has closed the connection. A driver that gives up a statement asks the server to
+// cancel it and closes the connection; a request that comes a moment before the statement
+// begins cancels nothing, and the transaction would hold its key until the statement ends.
+// Servers on some systems cannot look, and keep the setting that they have.
+func noticeClosed(ctx context.Context, c *pgx.Conn) error {
+	const look = `SELECT set_config('client_connection_check_interval', '2s', false) WHERE current_setting('client_connection_check_interval') = '0'`
+	_, err := c.PgConn().Exec(ctx, look).ReadAll()
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) {
+		return nil
+	}
+	return err
 }
 
 // New returns a store over the database of pool. Transactions use the pool; the store's
