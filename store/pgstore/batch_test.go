@@ -50,6 +50,15 @@ type reply struct {
 	err error
 }
 
+// oneByOne opens a store whose batches go one after the other, also on a machine that is so
+// busy that commits look slow, and whose queue has room for so many requests.
+func oneByOne(t testing.TB, url string, queue int) *pgstore.Store {
+	t.Helper()
+	s := open(t, url, &pgstore.Options{MaxQueue: queue, Timeout: patience})
+	s.SetOverlap(false)
+	return s
+}
+
 // together sends steps that share one batch: behind a first one that is held
 // up until all of them wait. The batcher's queue must have room for just as many. Lead sends
 // a step of the key that the gate stands before.
@@ -104,7 +113,7 @@ func TestStepsThatWaitTravelTogether(t *testing.T) {
 	t.Parallel()
 	const members = 40
 	url := testservers.Shared(t)
-	s := open(t, url, &pgstore.Options{MaxQueue: members, Timeout: patience})
+	s := oneByOne(t, url, members)
 	var records []retrysafe.Write
 	for i := range members {
 		records = append(records, fresh(fmt.Sprint(i)))
@@ -129,7 +138,7 @@ func TestLeaverAtEveryPlaceOfABatch(t *testing.T) {
 	t.Parallel()
 	const members = 5
 	url := testservers.Shared(t)
-	s := open(t, url, &pgstore.Options{MaxQueue: members, Timeout: patience})
+	s := oneByOne(t, url, members)
 	for place := range members {
 		records := make([]retrysafe.Write, members)
 		replies := make([]reply, members)
@@ -202,7 +211,7 @@ func TestMemberThatIsRefusedFailsAlone(t *testing.T) {
 	t.Run("create", func(t *testing.T) {
 		t.Parallel()
 		url := testservers.Shared(t)
-		s := open(t, url, &pgstore.Options{MaxQueue: members, Timeout: patience})
+		s := oneByOne(t, url, members)
 		sane(t, url)
 		var records []retrysafe.Write
 		for i := range members {
@@ -218,7 +227,7 @@ func TestMemberThatIsRefusedFailsAlone(t *testing.T) {
 	t.Run("swap", func(t *testing.T) {
 		t.Parallel()
 		url := testservers.Shared(t)
-		s := open(t, url, &pgstore.Options{MaxQueue: members, Timeout: patience})
+		s := oneByOne(t, url, members)
 		sane(t, url)
 		first, err := s.Create(t.Context(), fresh("first"))
 		must(t, err)
@@ -249,7 +258,7 @@ func TestDuplicatesInOneTrip(t *testing.T) {
 	t.Run("create", func(t *testing.T) {
 		t.Parallel()
 		url := testservers.Shared(t)
-		s := open(t, url, &pgstore.Options{MaxQueue: members, Timeout: patience})
+		s := oneByOne(t, url, members)
 		var records []retrysafe.Write
 		for i := range members / 2 {
 			r := fresh(fmt.Sprint("key ", i%4))
@@ -287,7 +296,7 @@ func TestDuplicatesInOneTrip(t *testing.T) {
 	t.Run("swap", func(t *testing.T) {
 		t.Parallel()
 		url := testservers.Shared(t)
-		s := open(t, url, &pgstore.Options{MaxQueue: members, Timeout: patience})
+		s := oneByOne(t, url, members)
 		first, err := s.Create(t.Context(), fresh("first"))
 		must(t, err)
 		var records []retrysafe.Write
@@ -338,7 +347,7 @@ func TestOrdinarySettlementIsFenced(t *testing.T) {
 		"another key":         func(w *retrysafe.Write) { w.Key += "x" },
 		"the same in another": func(w *retrysafe.Write) { w.Scope += "x" },
 	}
-	s := open(t, url, &pgstore.Options{MaxQueue: len(forge) + good, Timeout: patience})
+	s := oneByOne(t, url, len(forge)+good)
 	for name, step := range map[string]func(retrysafe.Record) retrysafe.Write{
 		"settlement": func(r retrysafe.Record) retrysafe.Write { return done(r, "forged") },
 		"release": func(r retrysafe.Record) retrysafe.Write {
@@ -395,7 +404,7 @@ func TestOrdinarySettlementIsFenced(t *testing.T) {
 func TestFullQueueIsUnavailable(t *testing.T) {
 	t.Parallel()
 	url := testservers.Shared(t)
-	s := open(t, url, &pgstore.Options{MaxQueue: 2, Timeout: patience})
+	s := oneByOne(t, url, 2)
 	e, err := retrysafe.New(s, unhurried)
 	must(t, err)
 	runs := 0
@@ -436,7 +445,7 @@ func TestFullQueueIsUnavailable(t *testing.T) {
 func TestCallerThatGoesEndsNoTrip(t *testing.T) {
 	t.Parallel()
 	url := testservers.Shared(t)
-	s := open(t, url, &pgstore.Options{MaxQueue: 2, Timeout: patience})
+	s := oneByOne(t, url, 2)
 	g := closeGate(t, url, beforeWrite, "sent")
 	ctx, leave := context.WithCancel(t.Context())
 	var gone, stay sync.WaitGroup
