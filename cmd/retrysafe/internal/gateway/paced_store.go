@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
@@ -46,10 +47,14 @@ func (s pacedStore) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Re
 	return s.Store.Create(ctx, w)
 }
 
+// settleTurn is how long a large answer waits to be stored at most. Its attempt sends no
+// heartbeat any more, and the step has a deadline of its own.
+const settleTurn = 250 * time.Millisecond
+
 // Swap implements [retrysafe.Swapper]. A large answer is stored by a turn for large work.
 func (s pacedStore) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
 	if x := proxiedOf(ctx); x != nil && w.Result != nil && len(w.Result.Body) > largeAnswer {
-		defer s.budget.Turn(x.consumer, int64(len(w.Result.Body)), largeTurn)()
+		defer s.budget.Turn(x.consumer, int64(len(w.Result.Body)), settleTurn)()
 		return s.Store.Swap(ctx, w)
 	}
 	if of, end := s.begin(ctx); end {

@@ -69,6 +69,60 @@ func TestStepsOfOneConsumerDoNotCrowdTheStore(t *testing.T) {
 	})
 }
 
+// A large answer that is to be stored does not wait for its turn until its lease or the
+// step's own deadline is over, however many others wait.
+func TestLargeAnswerIsStoredInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := &Gateway{budget: admission.New(1<<30, 1<<30)}
+		s := g.paced(memstore.New(nil))
+		many, other := admission.ConsumerOf("many", netip.Addr{}), admission.ConsumerOf("other", netip.Addr{})
+		if !g.budget.BeginStep(other) {
+			t.Fatal("there is no turn")
+		}
+		defer g.budget.EndStep(other)
+		ctx := &proxied{Context: t.Context(), consumer: many}
+		r, err := s.Create(ctx, retrysafe.Write{Term: time.Minute, Record: retrysafe.Record{
+			Ref: retrysafe.Ref{Scope: "many", Key: "key"}, Owner: retrysafe.Owner{1}, Attempt: 1,
+			State: retrysafe.StateInProgress, Version: retrysafe.RecordVersion,
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 100 * runtime.GOMAXPROCS(0) { // each has its turn for 100 ms
+			go g.budget.Turn(many, 1<<40, time.Minute)
+		}
+		synctest.Wait()
+		w := r.Update()
+		w.State, w.Term, w.Result = retrysafe.StateCompleted, time.Minute, &retrysafe.Result{Status: 200, Body: make([]byte, 2*largeAnswer)}
+		began := time.Now()
+		if _, err := s.Swap(ctx, w); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > 250*time.Millisecond {
+			t.Errorf("it was stored after %v", took)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// The waits of a request leave its exchange all of the route's timeout, within the time that
+// an attempt may take.
+func TestWaitsForTurnsStayWithinTheAttempt(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ maxRun, timeout, want time.Duration }{
+		{10 * time.Minute, 30 * time.Second, 1500 * time.Millisecond},
+		{10 * time.Minute, 9 * time.Minute, 5 * time.Second},
+		{10 * time.Second, 9 * time.Second, 450 * time.Millisecond},
+		{time.Second, 990 * time.Millisecond, 5 * time.Millisecond},
+	} {
+		rt := &route{timeout: c.timeout, policy: retrysafe.Policy{MaxRun: c.maxRun}}
+		if got := rt.turnWait(); got != c.want || 2*got > c.maxRun-c.timeout {
+			t.Errorf("MaxRun %v, timeout %v: a request waits up to %v, want %v", c.maxRun, c.timeout, got, c.want)
+		}
+	}
+}
+
 // Each step gives its turn back, so that a consumer never waits for steps that have ended.
 func TestStepsGiveTheirTurnsBack(t *testing.T) {
 	t.Parallel()

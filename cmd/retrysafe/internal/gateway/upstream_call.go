@@ -127,13 +127,20 @@ const (
 	// maxReused bounds the memory that an attempt leaves to the next one.
 	maxReused = 64 << 10
 	// largeAnswer is from how many bytes on the answers of one consumer are taken in and
-	// stored by turns. An answer waits for its turn as long as largeTurn at most: if many went
-	// on without one at the same moment, all other consumers would wait for them.
-	largeAnswer, largeTurn = 64 << 10, 5 * time.Second
+	// stored by turns.
+	largeAnswer = 64 << 10
+	// largeTurn is how long an exchange, and the answer that it has got, wait for their turns
+	// at most: if many went on without one at the same moment, all other consumers would wait
+	// for them.
+	largeTurn = 5 * time.Second
 )
 
-// turnWait is how long a request of the route waits for a turn at most.
-func (rt *route) turnWait() time.Duration { return min(largeTurn, rt.timeout/4) }
+// turnWait is how long a request of the route waits for a turn at most. The wait before the
+// exchange is not part of the route's timeout, so both together must stay below MaxRun; the
+// one for the answer is, and must not be why the answer comes too late.
+func (rt *route) turnWait() time.Duration {
+	return min(largeTurn, rt.timeout/20, (rt.policy.MaxRun-rt.timeout)/2)
+}
 
 // errSwitched: nothing of that can be answered again.
 var errSwitched = errors.New("the upstream switched protocols, and was not asked to")

@@ -54,9 +54,6 @@ func (h *heavy) note(s source) {
 
 // is reports whether a source is heavy.
 func (h *heavy) is(s source) bool {
-	if h.marked.Load() == 0 {
-		return false
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	last, ok := h.last[s]

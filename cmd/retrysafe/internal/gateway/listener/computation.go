@@ -23,8 +23,8 @@ type computation struct {
 	ctx   context.Context
 	of    netip.Addr
 	// others reports whether other addresses have connections. Then a turn rests as long as
-	// it was computed in: a thousand handshakes of one address leave half a processor of two to
-	// its own client, and the rest to the requests of others. Nil: there are none.
+	// it was computed in, so that the handshakes of one address take a quarter of the
+	// processors at most. Nil: there are none.
 	others func() bool
 	has    bool
 	since  time.Time // if it has a turn
