@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -201,12 +202,14 @@ func (b *builder) exchange(x gateway.Exchange) {
 	})
 }
 
-// announce prints the addresses of the gateway and its most important settings.
+// announce prints the addresses of the gateway and its most important settings, in one
+// write: requests are served by then, and a line of the log may not fall in between.
 func (b *builder) announce(at listener.Addresses) {
 	b.mu.Lock()
 	c, warnings := b.last, b.warnings
 	b.mu.Unlock()
-	say := func(format string, args ...any) { fmt.Fprintf(b.out, "retrysafe: "+format+"\n", args...) }
+	var text bytes.Buffer
+	say := func(format string, args ...any) { fmt.Fprintf(&text, "retrysafe: "+format+"\n", args...) }
 	say("gateway on %s", printable.Text(at.Main))
 	say("upstream %s", printable.Text(c.Upstream))
 	say("store %s", &stores.Location{URL: c.Store})
@@ -237,6 +240,7 @@ func (b *builder) announce(at listener.Addresses) {
 	for _, w := range warnings {
 		say("warning: %s", printable.Text(w))
 	}
+	_, _ = b.out.Write(text.Bytes())
 }
 
 // warnings returns the warnings of a configuration and of its gateway. One that both

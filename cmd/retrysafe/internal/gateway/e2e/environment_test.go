@@ -107,7 +107,7 @@ func TestClockOfTheDatabaseSetForward(t *testing.T) {
 		}
 	}
 	meanwhile := g.pays(t, "/payments", "while-the-clock-is-ahead")
-	eventually(t, "the log names the clock", func() bool { return strings.Contains(g.log.String(), "clock was set forward") })
+	g.logs("clock was set forward")
 	let()
 	told := <-first
 	eventually(t, "the attempt's own answer is replayed", func() bool {
@@ -116,7 +116,7 @@ func TestClockOfTheDatabaseSetForward(t *testing.T) {
 	})
 	set(0)
 	after := g.pays(t, "/payments", "when-the-clock-is-right")
-	eventually(t, "the log names the clock", func() bool { return strings.Contains(g.log.String(), "clock was set back") })
+	g.logs("clock was set back")
 	for key, want := range map[string]answer{"before-the-clock-was-set": before, "while-the-clock-is-ahead": meanwhile, "when-the-clock-is-right": after} {
 		if got := g.pays(t, "/payments", key); want.status != http.StatusCreated || got.body != want.body {
 			t.Errorf("%s: the answer was %d %s, and is %d %s", key, want.status, want.body, got.status, got.body)
@@ -276,9 +276,7 @@ func TestTwoVersionsOfTheGatewayOverOneStore(t *testing.T) {
 			t.Errorf("%s: the record was changed: %+v", key, r)
 		}
 	}
-	if log := g.log.String(); !strings.Contains(log, "cannot be read") || !strings.Contains(log, "newer version") {
-		t.Errorf("the log does not name the cause: %s", log)
-	}
+	g.logs("cannot be read", "newer version")
 
 	// The golden fingerprint of this request, from before fingerprints had the scope.
 	const path, body = "/payments?b=2&a=1", `{"amount":1200,"currency":"EUR"}`

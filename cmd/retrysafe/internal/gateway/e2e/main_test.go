@@ -89,9 +89,11 @@ func newGateway(t testing.TB, conf string) *gateway {
 	return g
 }
 
-// start starts the process and waits until it is ready.
+// start starts the process and waits until it is ready and has said with what settings.
 func (g *gateway) start() {
 	g.t.Helper()
+	const announcement = "retrysafe: gateway on " // the rest is in the same write
+	announced := strings.Count(g.log.String(), announcement)
 	cmd := exec.CommandContext(context.WithoutCancel(g.t.Context()), built(g.t), append([]string{"gateway", "--config", g.conf}, g.flags...)...)
 	cmd.Stdout, cmd.Stderr = g.log, g.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -107,7 +109,7 @@ func (g *gateway) start() {
 		close(ended)
 	}()
 	for {
-		if g.ready() {
+		if g.ready() && strings.Count(g.log.String(), announcement) > announced {
 			return
 		}
 		select {
@@ -115,6 +117,20 @@ func (g *gateway) start() {
 			g.t.Fatalf("the gateway ended: %v\n%s", cmd.ProcessState, g.log)
 		case <-time.After(5 * time.Millisecond):
 		}
+	}
+}
+
+// logs waits until the log has these texts: what a process has printed reaches the
+// buffer a moment later.
+func (g *gateway) logs(texts ...string) {
+	g.t.Helper()
+	defer func() {
+		if g.t.Failed() {
+			g.t.Logf("the log has\n%s", g.log)
+		}
+	}()
+	for _, text := range texts {
+		eventually(g.t, fmt.Sprintf("the log has %q", text), func() bool { return strings.Contains(g.log.String(), text) })
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -103,9 +102,7 @@ func TestReadyzOfAnIdleGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	notReady("stopped")
-	if !strings.Contains(g.log.String(), "not ready; look at the store") {
-		t.Errorf("the log does not say why:\n%s", g.log)
-	}
+	g.logs("not ready; look at the store")
 }
 
 // While the service is down nothing has happened, and the gateway knows: the key may

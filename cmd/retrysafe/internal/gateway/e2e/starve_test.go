@@ -242,7 +242,5 @@ func TestSlowBodiesAreRefused(t *testing.T) {
 	if calls, _ := s.called(`{}`); calls != 1 {
 		t.Errorf("the service was called %d times", calls)
 	}
-	if log := g.log.String(); !strings.Contains(log, "limit=body_rate") || !strings.Contains(log, "remedy=") {
-		t.Errorf("the log has no line with the limit and what to do:\n%s", log)
-	}
+	g.logs("limit=body_rate", "remedy=")
 }
