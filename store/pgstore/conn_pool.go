@@ -22,18 +22,29 @@ type connPool struct {
 	used     int           // connections that are not idle
 	returned chan struct{} // has room for one: a connection was returned
 	full     time.Time     // until when the server is taken to have no further connection
+	openings map[*opening]struct{}
+	opens    sync.WaitGroup // one for each of openings
 }
 
 // fullFor is for how long no further connection is asked for after the server has refused
 // one.
 const fullFor = time.Minute
 
-// do sends queries on one of the connections: see [conn.do]. If the server has no further
-// connection, it waits until one of those there are is free.
+// do sends queries on one of the connections: see [conn.do]. While a further one is made
+// it takes one that becomes free, and if the server has no further one it waits for that.
 func (p *connPool) do(ctx context.Context, queries ...query) error {
-	c := p.acquire()
+	c, others := p.take()
+	var err error
+	if !c.isOpen() && others {
+		c, err = p.open(ctx, c)
+	} else {
+		err = c.connect(ctx)
+	}
+	if c == nil {
+		return err
+	}
 	defer func() { p.release(c) }()
-	if err := c.connect(ctx); err != nil {
+	if err != nil {
 		open := p.awaitOpen(ctx, err)
 		if open == nil {
 			return err
@@ -44,16 +55,37 @@ func (p *connPool) do(ctx context.Context, queries ...query) error {
 }
 
 func (p *connPool) acquire() *conn {
+	c, _ := p.take()
+	return c
+}
+
+// take takes a connection, an open one if there is one, and says whether others are in use.
+func (p *connPool) take() (c *conn, others bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	others = p.used > 0
 	p.used++
+	if c := p.pop(); c != nil {
+		return c, others
+	}
 	n := len(p.idle) - 1
 	if n < 0 {
-		return &conn{s: p.s, pool: p, relaxed: p.relaxed, lockTimeout: p.lockTimeout}
+		return &conn{s: p.s, pool: p, relaxed: p.relaxed, lockTimeout: p.lockTimeout}, others
 	}
-	c := p.idle[n]
+	c = p.idle[n]
 	p.idle = p.idle[:n]
-	return c
+	return c, others
+}
+
+// pop returns the idle open connection that was used last, or nil. The caller holds mu.
+func (p *connPool) pop() *conn {
+	for i, c := range slices.Backward(p.idle) {
+		if c.isOpen() {
+			p.idle = slices.Delete(p.idle, i, i+1)
+			return c
+		}
+	}
+	return nil
 }
 
 func (p *connPool) release(c *conn) {
@@ -64,7 +96,7 @@ func (p *connPool) release(c *conn) {
 	p.tell()
 }
 
-// tell lets one caller of awaitOpen look again. The caller holds mu.
+// tell lets one caller of awaitOpen or open look again. The caller holds mu.
 func (p *connPool) tell() {
 	if p.returned == nil {
 		return
@@ -105,19 +137,22 @@ func (p *connPool) takeOpen() (open *conn, returned <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.full = time.Now().Add(fullFor)
-	if i := slices.IndexFunc(p.idle, (*conn).isOpen); i >= 0 {
-		open = p.idle[i]
-		p.idle = slices.Delete(p.idle, i, i+1)
+	if open = p.pop(); open != nil {
 		p.tell() // another may be idle too
 		return open, nil
 	}
 	if p.used <= 1 { // by the caller
 		return nil, nil
 	}
+	return nil, p.returns()
+}
+
+// returns tells that a connection was returned. The caller holds mu.
+func (p *connPool) returns() <-chan struct{} {
 	if p.returned == nil {
 		p.returned = make(chan struct{}, 1)
 	}
-	return nil, p.returned
+	return p.returned
 }
 
 // mayGrow reports whether the server is not known to have no further connection.
@@ -129,6 +164,7 @@ func (p *connPool) mayGrow(now time.Time) bool {
 
 // close closes the idle connections: all of them, when no batch is under way.
 func (p *connPool) close(ctx context.Context) error {
+	p.giveUpOpenings()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var errs []error

@@ -107,6 +107,18 @@ func (s *Store) OwnConnections() int {
 	return s.conns.used + len(s.conns.idle)
 }
 
+// IdleConnections is how many of them are open and idle.
+func (s *Store) IdleConnections() (n int) {
+	s.conns.mu.Lock()
+	defer s.conns.mu.Unlock()
+	for _, c := range s.conns.idle {
+		if c.isOpen() {
+			n++
+		}
+	}
+	return n
+}
+
 // IsFull reports whether the server has refused the store a further connection.
 func (s *Store) IsFull() bool { return !s.conns.mayGrow(time.Now()) }
 

@@ -20,6 +20,7 @@ var (
 	attackLasts = flag.Duration("attack.lasts", time.Minute, "how long each of the two runs lasts")
 	attackConns = flag.Int("attack.connections", 2000, "how many connections the hostile tenant has")
 	attackKinds = flag.String("attack.kinds", "announced,slow,large,waiting,idle,streams", "what the connections do")
+	attackOther = flag.Bool("attack.elsewhere", false, "measure also beside the same attack on another gateway with a service and a server of its own, which shares nothing but the processors")
 	attackTrace = flag.Bool("attack.trace", false, "print the slowest honest request of each quarter of a second")
 )
 
@@ -38,12 +39,17 @@ func TestAttack(t *testing.T) {
 		t.Skip("a measurement, not a test: run with -attack")
 	}
 	lasts, connections := *attackLasts, *attackConns
-	service := startAttacked(t)
-	g := newGateway(t, fmt.Sprintf("upstream: %s\nstore: %q\ntenant: { from: bearer, trusted_proxies: [127.0.0.1/32] }\n"+
-		"defaults: { in_flight: wait, wait: 10s }\nserver: { max_memory: %d, max_connections: %d }\n",
-		service, testservers.Shared(t), attackMemory, connections)+certificate(t))
+	g := newAttacked(t, testservers.Shared(t), connections)
 
 	quiet := honestLoad(t, g, "quiet", lasts)
+	var elsewhere load
+	if *attackOther {
+		other := newAttacked(t, testservers.NewPostgres(t, nil).URL("postgres"), connections)
+		a := startAttack(t, other, connections)
+		elsewhere = honestLoad(t, g, "elsewhere", lasts)
+		a.stop()
+		other.kill()
+	}
 	a := startAttack(t, g, connections)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -55,6 +61,9 @@ func TestAttack(t *testing.T) {
 	a.stop()
 
 	t.Logf("quiet:  %v", quiet)
+	if *attackOther {
+		t.Logf("beside the same attack on another gateway, service and server of this machine: %v", elsewhere)
+	}
 	t.Logf("beside: %v; the hostile tenant sent %d requests on up to %d connections", beside, a.sent.Load(), connections)
 	t.Logf("memory: at most %d MiB, of which bodies and answers may have %d MiB", most>>20, attackMemory>>20)
 	if quiet.lost+beside.lost > 0 {
@@ -66,6 +75,14 @@ func TestAttack(t *testing.T) {
 	if most > 4*attackMemory {
 		t.Errorf("the gateway had %d MiB, want at most the %d MiB that this budget is meant for", most>>20, 4*attackMemory>>20)
 	}
+}
+
+// newAttacked starts a gateway with a service of its own over a store.
+func newAttacked(t *testing.T, store string, connections int) *gateway {
+	t.Helper()
+	return newGateway(t, fmt.Sprintf("upstream: %s\nstore: %q\ntenant: { from: bearer, trusted_proxies: [127.0.0.1/32] }\n"+
+		"defaults: { in_flight: wait, wait: 10s }\nserver: { max_memory: %d, max_connections: %d }\n",
+		startAttacked(t), store, attackMemory, connections)+certificate(t))
 }
 
 // A load is how honest requests fared.

@@ -1,0 +1,109 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+)
+
+// An opening is a connection that is being made in a goroutine of the pool.
+type opening struct {
+	conn   *conn
+	cancel context.CancelFunc
+	ended  chan struct{} // closed when err is set
+	err    error
+	left   bool // its caller has taken another connection; the pool's mu guards it
+}
+
+// open opens c, or returns in its place a connection that became free earlier: to make one
+// takes a server process and several round trips, which a batch of other callers should not
+// wait for. What is opened in vain is idle afterwards. It returns nil if ctx ends first.
+func (p *connPool) open(ctx context.Context, c *conn) (*conn, error) {
+	o := p.startOpening(ctx, c)
+	for {
+		open, returned := p.takeInstead(o)
+		if open != nil {
+			return open, nil
+		}
+		select {
+		case <-o.ended:
+			return c, o.err
+		case <-returned:
+		case <-ctx.Done():
+			if p.leave(o) {
+				return nil, fmt.Errorf("connect: %w", context.Cause(ctx))
+			}
+			return c, o.err
+		}
+	}
+}
+
+func (p *connPool) startOpening(ctx context.Context, c *conn) *opening {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.s.timeout)
+	o := &opening{conn: c, cancel: cancel, ended: make(chan struct{})}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.openings == nil {
+		p.openings = make(map[*opening]struct{})
+	}
+	p.openings[o] = struct{}{}
+	p.opens.Go(func() {
+		defer cancel()
+		err := c.connect(ctx)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.openings, o)
+		o.err = err
+		close(o.ended)
+		if o.left {
+			p.used--
+			p.idle = append(p.idle, c)
+			p.tell()
+		}
+	})
+	return o
+}
+
+// takeInstead takes an idle open connection in the place of one that is not there yet. If
+// there is none it returns what tells that one was returned.
+func (p *connPool) takeInstead(o *opening) (open *conn, returned <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o.hasEnded() {
+		p.tell() // another caller may take what this one was told of
+		return nil, nil
+	}
+	if open = p.pop(); open == nil {
+		return nil, p.returns()
+	}
+	p.tell() // another may be idle too
+	o.left = true
+	p.used++
+	return open, nil
+}
+
+// leave lets the pool have the connection that o makes, unless it has been made.
+func (p *connPool) leave(o *opening) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o.left = !o.hasEnded()
+	return o.left
+}
+
+func (o *opening) hasEnded() bool {
+	select {
+	case <-o.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// giveUpOpenings ends the openings that are under way, and waits for their goroutines.
+func (p *connPool) giveUpOpenings() {
+	p.mu.Lock()
+	for o := range p.openings {
+		o.cancel()
+	}
+	p.mu.Unlock()
+	p.opens.Wait()
+}
