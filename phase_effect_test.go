@@ -140,6 +140,46 @@ func TestW31_UnprotectedEffectThatNobodyKnowsIsUnknown(t *testing.T) {
 	}
 }
 
+// An effect whose result is stored is not in doubt: what follows it may be given up, and the
+// next attempt goes on behind it.
+func TestEffectThatIsStoredLeavesNothingInDoubt(t *testing.T) {
+	t.Parallel()
+	failure := errors.New("the ledger is down")
+	for name, end := range map[string]func(ctx context.Context, x *retrysafe.Execution) error{
+		"the rest was not executed": func(context.Context, *retrysafe.Execution) error { return retrysafe.NotExecuted(failure) },
+		"the rest is released":      func(ctx context.Context, x *retrysafe.Execution) error { return x.Release(ctx, failure) },
+		"a later phase fails, and is tried again": func(ctx context.Context, _ *retrysafe.Execution) error {
+			for try := range 2 {
+				if _, err := retrysafe.Phase(ctx, "book", func(context.Context) (string, error) {
+					return "", retrysafe.NotExecuted(failure)
+				}); errors.Is(err, retrysafe.ErrPhases) {
+					t.Errorf("try %d: %v", try, err)
+				}
+			}
+			return retrysafe.NotExecuted(failure)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, p := newStory(t, retrysafe.Policy{}), provider{}
+			_ = s.attempt(t, func(ctx context.Context, x *retrysafe.Execution) error {
+				if _, err := p.charge(ctx, "12 EUR"); err != nil {
+					t.Error(err)
+				}
+				return end(ctx, x)
+			})
+			if r := s.state(t); r.State != retrysafe.StateRetryable {
+				t.Errorf("stored %s", r.State)
+			}
+			must(t, s.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
+				_, err := p.charge(ctx, "12 EUR")
+				return err
+			}))
+			p.arrived(t, 1, "12 EUR")
+		})
+	}
+}
+
 // Under FailureRetry too: that policy is about failures, and whether this call failed
 // is not known.
 func TestUnprotectedEffectInDoubtOutranksRetryFailure(t *testing.T) {

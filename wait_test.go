@@ -67,6 +67,28 @@ func TestWaitEndsInTime(t *testing.T) {
 	})
 }
 
+// However long a call has waited, the step that takes the key over has the store's whole
+// time.
+func TestWaiterTakesOverAfterALongWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: time.Hour, Lease: time.Hour, MaxRun: 2 * time.Hour})
+		x := b.begins(t)
+		done := make(chan error)
+		go func() {
+			y, _, err := b.Begin(t.Context(), call())
+			if err == nil {
+				err = y.Complete(t.Context(), answer("second"))
+			}
+			done <- err
+		}()
+		time.Sleep(30 * time.Minute)
+		must(t, x.Release(t.Context(), errors.New("never sent")))
+		must(t, <-done)
+		b.replays(t, "second")
+	})
+}
+
 func TestWaitersAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -103,9 +103,14 @@ func (s *Store) next(op Op, w retrysafe.Write) Fault {
 	return s.plan(Step{Op: op, N: s.count[op], Write: w})
 }
 
-// pass does one step under its fault.
+// pass does one step under its fault. Like a store behind a network it goes by the
+// deadline, and sends nothing after it.
 func pass[T any](ctx context.Context, f Fault, do func() (T, error)) (T, error) {
 	var none T
+	_, _ = ctx.Deadline()
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
 	switch f {
 	case LoseRequest:
 		return none, ErrInjected

@@ -2,9 +2,10 @@ package gateway
 
 import (
 	"context"
+	"math"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
-	"time"
 )
 
 // memoryGoal is the memory that a gateway uses before it collects garbage. Every request
@@ -12,43 +13,68 @@ import (
 // several times in a second, at the expense of the requests.
 const memoryGoal = 176 << 20
 
-// paceCollector keeps the garbage collector to memoryGoal, or to more if more is in use,
-// until ctx ends. Then it restores the settings. If the environment sets GOGC or
-// GOMEMLIMIT, it does nothing. Container is the memory limit of the process, or 0.
+// paceCollector lets the heap grow to memoryGoal, or to twice what is in use if that is
+// more, until ctx ends. Then it restores the settings. If the environment sets GOGC or
+// GOMEMLIMIT, it does nothing. Container is the memory limit of the process, or 0; the
+// collector keeps below it.
+//
+// What may be added to the heap is set anew after each collection, by what was found in
+// use: when a burst of requests comes, a goal that stays where it was is one that cannot
+// be kept, and the collector would run all the time in vain.
 func paceCollector(ctx context.Context, getenv func(string) string, container int64) {
 	if getenv("GOGC") != "" || getenv("GOMEMLIMIT") != "" {
 		return
 	}
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(memoryLimit(0, 0, container)))
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
+	if container > 0 {
+		defer debug.SetMemoryLimit(debug.SetMemoryLimit(container / 10 * 9))
+	}
+	percent := growth(inUse())
+	defer debug.SetGCPercent(debug.SetGCPercent(percent))
+	collected := make(chan struct{}, 1)
 	for {
+		afterCollection(collected)
 		select {
-		case <-tick.C:
-			heap, stacks := inUse()
-			debug.SetMemoryLimit(memoryLimit(heap, stacks, container))
+		case <-collected:
 		case <-ctx.Done():
 			return
+		}
+		if next := growth(inUse()); next != percent {
+			debug.SetGCPercent(next)
+			percent = next
 		}
 	}
 }
 
-// inUse returns the size of the heap after the last collection, and of the stacks.
-func inUse() (heap, stacks uint64) {
-	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
-	metrics.Read(samples)
-	return samples[0].Value.Uint64(), samples[1].Value.Uint64()
+// afterCollection tells when the next collection is over.
+func afterCollection(told chan<- struct{}) {
+	type garbage struct{ _ *int } // with a pointer it shares its memory with no other object
+	runtime.AddCleanup(new(garbage), func(told chan<- struct{}) {
+		select {
+		case told <- struct{}{}:
+		default:
+		}
+	}, told)
 }
 
-// memoryLimit returns a limit that leaves as much room as the live heap takes, so that
-// each collection frees enough to be worth its cost. In a container it stays below the
-// limit at which the process would be killed.
-func memoryLimit(heap, stacks uint64, container int64) int64 {
-	const runtime = 32 << 20 // what the runtime needs for itself
-	limit := int64(max(memoryGoal, 2*heap+stacks+runtime))
-	if container > 0 {
-		limit = min(limit, container/10*9)
-	}
-	return limit
+// usage is what the collector has found in use, and adds its percentage of.
+type usage struct{ heap, roots uint64 }
+
+// inUse returns the size of the heap after the last collection, and of what it was found
+// from: stacks and global variables.
+func inUse() usage {
+	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}
+	metrics.Read(samples)
+	return usage{heap: samples[0].Value.Uint64(), roots: samples[1].Value.Uint64() + samples[2].Value.Uint64()}
+}
+
+// growth returns by how many percent the heap may grow until it is collected: to
+// memoryGoal, or by as much as is in use, so that each collection frees enough to be worth
+// its cost.
+func growth(u usage) int {
+	const (
+		goal  = memoryGoal - 32<<20 // the runtime needs the rest for itself
+		least = 4 << 20             // what Go takes a smaller heap for
+	)
+	heap := float64(max(u.heap, least))
+	return max(100, int(math.Ceil(100*(goal-heap)/(heap+float64(u.roots)))))
 }

@@ -2,27 +2,62 @@ package gateway
 
 import (
 	"context"
+	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
+	"sync"
 	"testing"
+	"time"
 )
 
-func TestMemoryLimitFollowsWhatIsInUse(t *testing.T) {
+func TestHeapMayGrowByWhatIsInUse(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		heap, stacks    uint64
-		container, want int64
+		heap, roots uint64 // MiB
+		want        int
 	}{
-		{0, 0, 0, memoryGoal},
-		{64 << 20, 16 << 20, 0, memoryGoal},
-		{256 << 20, 16 << 20, 0, (2*256 + 16 + 32) << 20},
-		{256 << 20, 16 << 20, 500 << 20, 450 << 20},
-		{0, 0, 100 << 20, 90 << 20},
-		{0, 0, 10 << 30, memoryGoal},
+		{0, 0, 3500},
+		{4, 0, 3500},
+		{16, 0, 800},
+		{16, 16, 400},
+		{72, 0, 100},
+		{100, 0, 100},
+		{1000, 10, 100},
 	} {
-		if got := memoryLimit(c.heap, c.stacks, c.container); got != c.want {
-			t.Errorf("memoryLimit(%d, %d, %d) = %d, want %d", c.heap, c.stacks, c.container, got, c.want)
+		if got := growth(usage{c.heap << 20, c.roots << 20}); got != c.want {
+			t.Errorf("with %d MiB and %d MiB of roots the heap may grow by %d %%, want %d %%", c.heap, c.roots, got, c.want)
 		}
 	}
+}
+
+// When much is in use at once, the heap may grow to twice of that as soon as the collector
+// has found it, and to the goal again when it is gone.
+func TestGoalFollowsEachCollection(t *testing.T) { //nolint:paralleltest // there is one collector in the process
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { paceCollector(ctx, func(string) string { return "" }, 0) })
+	defer running.Wait()
+	defer cancel()
+	awaitGoal := func(what string, ok func(heap, goal uint64) bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); ; runtime.GC() {
+			samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/goal:bytes"}}
+			metrics.Read(samples)
+			heap, goal := samples[0].Value.Uint64(), samples[1].Value.Uint64()
+			if ok(heap, goal) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s: the heap has %d MiB and may have %d MiB", what, heap>>20, goal>>20)
+			}
+		}
+	}
+	awaitGoal("little in use", func(heap, goal uint64) bool { return heap < 40<<20 && goal > 100<<20 && goal < memoryGoal })
+	much := make([]byte, 300<<20)
+	awaitGoal("much in use", func(heap, goal uint64) bool { return heap >= 300<<20 && goal > 590<<20 && goal < 750<<20 })
+	runtime.KeepAlive(much)
+	much = nil
+	awaitGoal("little in use again", func(heap, goal uint64) bool { return heap < 40<<20 && goal > 100<<20 && goal < memoryGoal })
 }
 
 // Settings of the environment are left alone, and afterwards all are as they were.
@@ -37,10 +72,24 @@ func TestCollectorIsLeftAsItWas(t *testing.T) { //nolint:paralleltest // there i
 				return env
 			}
 			return ""
-		}, 0)
+		}, 1<<40)
 		now := debug.SetGCPercent(percent)
 		if got := debug.SetMemoryLimit(-1); got != limit || now != percent {
 			t.Errorf("GOGC=%q: it has a limit of %d and %d %%, before %d and %d %%", env, got, now, limit, percent)
+		}
+	}
+}
+
+// In a container the collector keeps below the limit at which the process would be killed.
+func TestCollectorKeepsBelowTheContainer(t *testing.T) { //nolint:paralleltest // there is one collector in the process
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { paceCollector(ctx, func(string) string { return "" }, 100<<30) })
+	defer running.Wait()
+	defer cancel()
+	for end := time.Now().Add(time.Minute); debug.SetMemoryLimit(-1) != 90<<30; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the limit is %d", debug.SetMemoryLimit(-1))
 		}
 	}
 }
