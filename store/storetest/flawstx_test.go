@@ -45,6 +45,20 @@ var txFlaws = []flaw{{
 		b.bendTx(func(tx *bentTx) { tx.rollback = tx.Tx.Commit })
 	},
 }, {
+	name:   "busy create lets the transaction commit",
+	breaks: []string{"busy create poisons the transaction"},
+	only:   true,
+	bend: func(b *bent) {
+		b.bendTx(func(tx *bentTx) {
+			tx.create = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+				if got, err := tx.Tx.Reserve(ctx, w.Ref); errors.Is(err, retrysafe.ErrBusy) {
+					return got, err
+				}
+				return tx.Tx.Create(ctx, w)
+			}
+		})
+	},
+}, {
 	name:   "refused swap lets the transaction commit",
 	breaks: []string{"refused swap poisons the transaction"},
 	bend: func(b *bent) {

@@ -65,6 +65,27 @@ var besideRules = []rule{{
 		k.same("the answer", got, created)
 	},
 }, {
+	name:   "busy create poisons the transaction",
+	reason: "After a Create of a key that another transaction holds the transaction cannot commit, even if its caller ignores the error, because the other one is about to make the same business write.",
+	needs:  needsWriters,
+	check: func(k *kit) {
+		r := k.record("k")
+		one := k.begin()
+		_, err := one.Reserve(k.ctx, r.Ref)
+		k.want("Reserve of a free key", err, retrysafe.ErrNotFound)
+		k.poisoned("Create of a key that another transaction holds", func(tx retrysafe.Tx) {
+			ctx, cancel := k.briefly()
+			defer cancel()
+			if _, err := tx.Create(ctx, in(retrysafe.StateCompleted, k.record("k"), later)); err == nil {
+				k.failf("Create of a key that another transaction holds succeeded")
+			}
+		})
+		created, err := one.Create(k.ctx, in(retrysafe.StateCompleted, r, later))
+		k.want("Create in the first transaction", err, nil)
+		k.want("Commit of the first transaction", one.Commit(k.ctx), nil)
+		k.unchanged("a transaction that could not commit", created)
+	},
+}, {
 	name:   "open transaction delays no other key",
 	reason: "While a transaction holds a key every other key is created, swapped, listed and purged as ever, because one slow handler must not stop the rest.",
 	needs:  needsWriters,

@@ -22,7 +22,8 @@ import (
 // A connServer serves connections, all with the same limits and certificate.
 //
 // It has a server for each protocol, because net/http speaks HTTP/2 on a *tls.Conn
-// only, while HTTP/1 connections are looked at by package rawhead in between.
+// only, while HTTP/1 connections are looked at by package rawhead in between. Connections
+// of HTTP/2 that may have few streams have one of their own.
 type connServer struct {
 	limits  limits
 	handler http.Handler
@@ -34,9 +35,8 @@ type connServer struct {
 
 	refusals logPace
 
-	http1, http2 *http.Server
-	to1, to2     *handoff
-	serving      sync.WaitGroup
+	http1, http2, fewStreams protocolServer
+	serving                  sync.WaitGroup
 
 	turns            *admission.Turns[netip.Addr]
 	handshakes       sync.WaitGroup // TLS handshakes
@@ -50,19 +50,33 @@ type connServer struct {
 	conns  map[*connection]struct{}
 }
 
+// A protocolServer serves the connections that it is given.
+type protocolServer struct {
+	*http.Server
+	conns *handoff
+}
+
+func (p protocolServer) serve() { _ = p.Serve(p.conns) }
+
 // What an HTTP/2 client may have on one connection: open requests, and data of their
 // bodies that was received and not read, in all and of each.
 const (
 	streams       = 100
 	connBuffer    = 256 << 10
 	streamsBuffer = 128 << 10
+	// manyConns is how many connections an address may have beside other addresses before
+	// further ones of it have only few streams. A client with one connection is told of all
+	// streams that it may use; one with a thousand would begin a hundred thousand requests at
+	// the same moment, and the gateway would be busy with refusing them.
+	manyConns  = 32
+	fewStreams = 4
 )
 
 // newConnServer starts nothing. It fails if there is no certificate where one should be.
 func newConnServer(t limits, h http.Handler, health func(*http.Request) bool, logger *slog.Logger) (*connServer, error) {
 	r := &connServer{
 		limits: t, handler: h, health: health, logger: logger, heads: &rawhead.Options{MaxHead: int(t.maxHeader), Upgrades: t.upgrades},
-		to1: newHandoff(), to2: newHandoff(), turns: newHandshakeTurns(),
+		turns:      newHandshakeTurns(),
 		connClosed: make(chan struct{}, 1), conns: make(map[*connection]struct{}),
 	}
 	r.heads.Refused = func(remote net.Addr, why error) {
@@ -79,18 +93,24 @@ func newConnServer(t limits, h http.Handler, health func(*http.Request) bool, lo
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.Current(), nil },
 		}
 	}
-	r.http1, r.http2 = r.newServer(), r.newServer()
+	r.http1, r.http2, r.fewStreams = r.newServer(), r.newHTTP2Server(streams), r.newHTTP2Server(fewStreams)
 	r.http1.Protocols.SetHTTP1(true)
-	r.http2.Protocols.SetHTTP2(true)
-	r.http2.HTTP2 = &http.HTTP2Config{
-		MaxConcurrentStreams: streams, SendPingTimeout: t.idle,
-		MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamsBuffer,
-	}
 	return r, nil
 }
 
-func (r *connServer) newServer() *http.Server {
-	return &http.Server{
+// newHTTP2Server returns a server whose connections may have so many streams.
+func (r *connServer) newHTTP2Server(streams int) protocolServer {
+	s := r.newServer()
+	s.Protocols.SetHTTP2(true)
+	s.HTTP2 = &http.HTTP2Config{
+		MaxConcurrentStreams: streams, SendPingTimeout: r.limits.idle,
+		MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamsBuffer,
+	}
+	return s
+}
+
+func (r *connServer) newServer() protocolServer {
+	return protocolServer{conns: newHandoff(), Server: &http.Server{
 		Handler:           r,
 		ReadHeaderTimeout: r.limits.readHeader,
 		IdleTimeout:       r.limits.idle,
@@ -105,14 +125,20 @@ func (r *connServer) newServer() *http.Server {
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connectionKey{}, connectionOf(c))
 		},
-	}
+	}}
+}
+
+// servers returns the servers of all protocols.
+func (r *connServer) servers() []protocolServer {
+	return []protocolServer{r.http1, r.http2, r.fewStreams}
 }
 
 // start starts the servers.
 func (r *connServer) start() {
 	r.handshakeCtx, r.cancelHandshakes = context.WithCancel(context.Background())
-	r.serving.Go(func() { _ = r.http1.Serve(r.to1) })
-	r.serving.Go(func() { _ = r.http2.Serve(r.to2) })
+	for _, s := range r.servers() {
+		r.serving.Go(s.serve)
+	}
 }
 
 func (r *connServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -216,7 +242,7 @@ func (r *connServer) serveConn(c net.Conn, table *connTable) bool {
 	r.mu.Unlock()
 	table.enter(s)
 	if r.tls == nil {
-		r.to1.give(rawhead.Conn(s, r.heads))
+		r.http1.conns.give(rawhead.Conn(s, r.heads))
 		return true
 	}
 	go func() {
@@ -287,14 +313,15 @@ func (r *connServer) close(ctx context.Context, within time.Duration) error {
 	r.handshakes.Wait()
 
 	var closing sync.WaitGroup
-	for _, s := range []*http.Server{r.http1, r.http2} {
+	for _, s := range r.servers() {
 		closing.Go(func() { _ = s.Shutdown(ctx) })
 	}
 	closing.Wait()
 	r.waitEmpty(ctx) // Shutdown does not wait for hijacked connections
 	n := r.closeAll()
-	_ = r.http1.Close()
-	_ = r.http2.Close()
+	for _, s := range r.servers() {
+		_ = s.Close()
+	}
 	r.serving.Wait()
 	if n > 0 {
 		return fmt.Errorf("connections cut off after %v: %d", within, n)

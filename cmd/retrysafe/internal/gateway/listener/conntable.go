@@ -30,6 +30,7 @@ type connTable struct {
 	taken   int                      // places: connections, and streams beyond their first
 	held    map[netip.Addr]int       // of them, by address
 	conns   map[*connection]struct{} // that have a place
+	connsOf map[netip.Addr]int       // of them, by address
 	reserve []*connection            // that have none, and no request yet; the oldest first
 	scan    scan                     // the last one that found no idle connection
 	waiting []*connection            // that have none, and a request; the oldest first
@@ -58,7 +59,7 @@ type connCounts struct {
 func newConnTable(most int, trusted []netip.Prefix, counts *connCounts, logger *slog.Logger) *connTable {
 	return &connTable{
 		logger: logger, counts: counts, most: most, trusted: trusted,
-		held: make(map[netip.Addr]int), conns: make(map[*connection]struct{}),
+		held: make(map[netip.Addr]int), conns: make(map[*connection]struct{}), connsOf: make(map[netip.Addr]int),
 	}
 }
 
@@ -110,6 +111,7 @@ func (t *connTable) settle(c *connection) (gone *connection, ok bool) {
 	}
 	t.take(c.address)
 	t.conns[c] = struct{}{}
+	t.connsOf[c.address]++
 	c.place = placeRegular
 	c.reserved.Store(false)
 	return gone, true
@@ -143,6 +145,14 @@ func (t *connTable) hasOthers() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.held) > 1
+}
+
+// isOneOfMany reports whether c is of an address with many connections beside others. A
+// trusted proxy carries many clients, so it is of none.
+func (t *connTable) isOneOfMany(c *connection) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.connsOf) > 1 && t.connsOf[c.address] > manyConns && !t.trusts(c)
 }
 
 // oldestIdle returns the connection that has been idle for longest, of an address with at
@@ -195,6 +205,9 @@ func (t *connTable) leave(c *connection) {
 	switch c.place {
 	case placeRegular:
 		delete(t.conns, c)
+		if t.connsOf[c.address]--; t.connsOf[c.address] == 0 {
+			delete(t.connsOf, c.address)
+		}
 		t.give(c.address)
 	case placeReserve:
 		t.reserve = without(t.reserve, c)

@@ -10,3 +10,10 @@ func Terms(s config.Server) map[string]int64 {
 		"idle time": int64(t.idle), "drain": int64(t.drain), "connections": int64(maxConnections(s)),
 	}
 }
+
+// How many streams a connection may have, and few streams from how many connections on.
+const (
+	Streams    = streams
+	FewStreams = fewStreams
+	ManyConns  = manyConns
+)

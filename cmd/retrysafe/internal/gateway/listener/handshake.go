@@ -29,11 +29,14 @@ func (r *connServer) handshake(s *connection) {
 		_ = s.Close()
 		return
 	}
-	if c.ConnectionState().NegotiatedProtocol == "h2" {
-		r.to2.give(c)
-		return
+	switch {
+	case c.ConnectionState().NegotiatedProtocol != "h2":
+		r.http1.conns.give(rawhead.Conn(c, r.heads))
+	case s.table.isOneOfMany(s):
+		r.fewStreams.conns.give(c)
+	default:
+		r.http2.conns.give(c)
 	}
-	r.to1.give(rawhead.Conn(c, r.heads))
 }
 
 // answerPlaintext answers a client that sends plain HTTP to a TLS address.

@@ -2,7 +2,9 @@ package listener_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
+	"net"
 	"net/http"
 	"testing"
 	"time"
@@ -133,5 +135,47 @@ func TestStreamsCountLikeConnections(t *testing.T) {
 	}
 	if n := s.server.Refusals()["streams"]; n != 2 {
 		t.Errorf("counted %d", n)
+	}
+}
+
+// An address with many connections beside others gets few streams on the next: it would
+// begin more requests at the same moment than it is worth to refuse. A client with few
+// connections, and one that is alone, has all streams.
+func TestConnectionOfAnAddressWithManyHasFewStreams(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(http.ResponseWriter, *http.Request) {}, withTLS(t))
+	from := func(last byte) int {
+		t.Helper()
+		d := tls.Dialer{
+			NetDialer: &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, last)}},
+			Config:    &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}},
+		}
+		c, err := d.DialContext(t.Context(), "tcp", s.host())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		_, settings := rawh2.New(t, c).Next(rawh2.Settings)
+		for ; len(settings) >= 6; settings = settings[6:] {
+			if binary.BigEndian.Uint16(settings) == 3 {
+				return int(binary.BigEndian.Uint32(settings[2:]))
+			}
+		}
+		t.Fatal("the number of streams is not said")
+		return 0
+	}
+	for range listener.ManyConns + 1 {
+		if n := from(2); n != listener.Streams {
+			t.Fatalf("a client that is alone may have %d streams, want %d", n, listener.Streams)
+		}
+	}
+	if n := from(1); n != listener.Streams {
+		t.Errorf("a second client may have %d streams, want %d", n, listener.Streams)
+	}
+	if n := from(2); n != listener.FewStreams {
+		t.Errorf("a client with many connections may have %d streams, want %d", n, listener.FewStreams)
+	}
+	if n := from(1); n != listener.Streams {
+		t.Errorf("the second connection of another may have %d streams, want %d", n, listener.Streams)
 	}
 }
