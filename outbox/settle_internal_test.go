@@ -70,3 +70,39 @@ func TestMessageLeavesTheAttemptOfAnotherOwner(t *testing.T) {
 		t.Errorf("the attempt of another owner becomes %s", w.State)
 	}
 }
+
+// A message that was delivered although its key was released meanwhile, or happened under
+// another id, leaves a dispute behind; one that says nothing new leaves the key as it is.
+func TestDeliveryAgainstASettledKeyIsADispute(t *testing.T) {
+	t.Parallel()
+	key := retrysafe.Record{
+		Ref: retrysafe.Ref{Scope: "acct_1", Key: "k"}, Version: retrysafe.RecordVersion,
+		Revision: 7, Owner: retrysafe.Owner{1}, Attempt: 1, ProviderRef: "ch_1",
+	}
+	in := func(state retrysafe.State) retrysafe.Record {
+		r := key
+		r.State = state
+		return r
+	}
+	for _, c := range []struct {
+		name string
+		now  retrysafe.Record
+		ref  string
+		want bool
+	}{
+		{"released meanwhile", in(retrysafe.StateRetryable), "ch_1", true},
+		{"unknown, and under another id", in(retrysafe.StateUnknown), "ch_2", true},
+		{"completed meanwhile", in(retrysafe.StateCompleted), "ch_1", false},
+	} {
+		ack := Ack{Kind: AckDelivered}
+		receipt := Receipt{ProviderRef: c.ref}
+		ack.Settle = settled(in(retrysafe.StateInProgress), &ack, &receipt)
+		w := resettled(c.now, &ack, &receipt)
+		switch {
+		case !c.want && w != nil:
+			t.Errorf("%s: the key becomes %+v", c.name, w)
+		case c.want && (w == nil || w.State != retrysafe.StateUnknown || !w.Inquiry.Disputed || w.Expect != c.now.Fence()):
+			t.Errorf("%s: the write is %+v, want a dispute", c.name, w)
+		}
+	}
+}

@@ -88,3 +88,38 @@ func TestShutdownLetsTheSinkFinish(t *testing.T) {
 		}
 	})
 }
+
+// detached notes whether acknowledgements come with a context that goes on.
+type detached struct {
+	outbox.Store
+	ended error // of a context that acknowledgements came with
+}
+
+func (d *detached) Ack(ctx context.Context, acks []outbox.Ack) ([]outbox.AckResult, error) {
+	d.ended = ctx.Err()
+	if d.ended != nil {
+		return nil, d.ended
+	}
+	return d.Store.Ack(ctx, acks)
+}
+
+// What a receiver has said is stored also if the context of RunOnce has ended meanwhile:
+// the message would be sent again.
+func TestRunOnceStoresWhatTheReceiverSaidAfterItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(nil)
+		enqueue(t, s, message("a", "1"))
+		ctx, stop := context.WithCancel(t.Context())
+		sink := outbox.SinkFunc(func(context.Context, *outbox.Delivery) outbox.Receipt {
+			stop()
+			return outbox.Receipt{}
+		})
+		box := &detached{Store: s.Outbox()}
+		w, err := outbox.NewWorker(box, sink, nil)
+		must(t, err)
+		if n, err := w.RunOnce(ctx); n != 1 || !errors.Is(err, context.Canceled) || box.ended != nil {
+			t.Errorf("RunOnce = %d, %v; the acknowledgement came with a context that had ended: %v", n, err, box.ended)
+		}
+	})
+}
