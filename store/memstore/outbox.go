@@ -100,7 +100,10 @@ func (b *Outbox) put(l *letter) {
 }
 
 // Lease implements [outbox.Store].
-func (b *Outbox) Lease(_ context.Context, worker retrysafe.Owner, term time.Duration) (held outbox.Lease, err error) {
+func (b *Outbox) Lease(ctx context.Context, worker retrysafe.Owner, term time.Duration) (held outbox.Lease, err error) {
+	if err := ctx.Err(); err != nil {
+		return outbox.Lease{}, err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.s.now()
@@ -140,7 +143,10 @@ func (b *Outbox) Lease(_ context.Context, worker retrysafe.Owner, term time.Dura
 func (b *Outbox) holds(s outbox.Shard) bool { return b.shards[s.N].epoch == s.Epoch }
 
 // Due implements [outbox.Store].
-func (b *Outbox) Due(_ context.Context, shards []outbox.Shard, limit int) ([]outbox.Delivery, error) {
+func (b *Outbox) Due(ctx context.Context, shards []outbox.Shard, limit int) ([]outbox.Delivery, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.s.now()
@@ -179,6 +185,9 @@ func (b *Outbox) Due(_ context.Context, shards []outbox.Shard, limit int) ([]out
 
 // Ack implements [outbox.Store].
 func (b *Outbox) Ack(ctx context.Context, endings []outbox.Ack) ([]outbox.AckResult, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	ended := make([]outbox.AckResult, len(endings))
@@ -222,7 +231,10 @@ func (b *Outbox) end(ctx context.Context, e *outbox.Ack) (out outbox.AckResult) 
 }
 
 // DeadLetters implements [outbox.Store].
-func (b *Outbox) DeadLetters(_ context.Context, after int64, limit int) (list []outbox.DeadLetter, err error) {
+func (b *Outbox) DeadLetters(ctx context.Context, after int64, limit int) (list []outbox.DeadLetter, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.s.now()
@@ -237,7 +249,10 @@ func (b *Outbox) DeadLetters(_ context.Context, after int64, limit int) (list []
 }
 
 // Dispose implements [outbox.Store].
-func (b *Outbox) Dispose(_ context.Context, d outbox.Disposal) error {
+func (b *Outbox) Dispose(ctx context.Context, d outbox.Disposal) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	l, there := b.dead[d.ID]

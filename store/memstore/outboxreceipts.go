@@ -23,7 +23,10 @@ func (b *Outbox) keep(l *letter, e *outbox.Ack, now time.Time) {
 }
 
 // Receipts implements [outbox.ReceiptKeeper].
-func (b *Outbox) Receipts(_ context.Context, q outbox.ReceiptQuery) (list []outbox.KeptReceipt, err error) {
+func (b *Outbox) Receipts(ctx context.Context, q outbox.ReceiptQuery) (list []outbox.KeptReceipt, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.s.now()
@@ -38,7 +41,10 @@ func (b *Outbox) Receipts(_ context.Context, q outbox.ReceiptQuery) (list []outb
 }
 
 // ForgetReceipts implements [outbox.ReceiptKeeper].
-func (b *Outbox) ForgetReceipts(_ context.Context, settled retrysafe.Ref) error {
+func (b *Outbox) ForgetReceipts(ctx context.Context, settled retrysafe.Ref) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	maps.DeleteFunc(b.kept, func(_ int64, r outbox.KeptReceipt) bool { return r.Settled == settled && settled != retrysafe.Ref{} })

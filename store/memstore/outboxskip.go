@@ -14,7 +14,10 @@ import (
 var _ outbox.Skipper = (*Outbox)(nil)
 
 // Failing implements [outbox.Skipper].
-func (b *Outbox) Failing(_ context.Context, after int64, limit int) (list []outbox.DeadLetter, err error) {
+func (b *Outbox) Failing(ctx context.Context, after int64, limit int) (list []outbox.DeadLetter, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.s.now()

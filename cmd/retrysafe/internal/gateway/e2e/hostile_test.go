@@ -25,7 +25,10 @@ import (
 const hostileVariable = "RETRYSAFE_E2E_HOSTILE"
 
 // An attack is a hostile tenant in a process of its own. A real attacker computes on
-// machines of its own, so the process gets what the others leave of the processors.
+// machines of its own, so the process gets what the others leave of the processors: it is
+// scheduled when they are idle. By a low priority alone each of its threads would still run
+// for some milliseconds at a time, and every process that an honest request passes through
+// would wait for that.
 type attack struct {
 	cmd   *exec.Cmd
 	sent  atomic.Int64
@@ -34,7 +37,7 @@ type attack struct {
 
 func startAttack(t *testing.T, g *gateway, connections int) *attack {
 	t.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "nice", "-n", "19", os.Args[0])
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "chrt", "--idle", "0", os.Args[0])
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %s", hostileVariable, g.addr, connections, *attackKinds))
 	cmd.Stderr = t.Output()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
