@@ -20,7 +20,8 @@ const memoryGoal = 176 << 20
 //
 // What may be added to the heap is set anew after each collection, by what was found in
 // use: when a burst of requests comes, a goal that stays where it was is one that cannot
-// be kept, and the collector would run all the time in vain.
+// be kept, and the collector would run all the time in vain. A heap that is large also gets
+// more places for goroutines to run in.
 func paceCollector(ctx context.Context, getenv func(string) string, container int64) {
 	if getenv("GOGC") != "" || getenv("GOMEMLIMIT") != "" {
 		return
@@ -30,6 +31,8 @@ func paceCollector(ctx context.Context, getenv func(string) string, container in
 	}
 	percent := growth(inUse())
 	defer debug.SetGCPercent(debug.SetGCPercent(percent))
+	procs := newProcs(getenv)
+	defer procs.restore()
 	collected := make(chan struct{}, 1)
 	for {
 		afterCollection(collected)
@@ -38,7 +41,9 @@ func paceCollector(ctx context.Context, getenv func(string) string, container in
 		case <-ctx.Done():
 			return
 		}
-		if next := growth(inUse()); next != percent {
+		now := inUse()
+		procs.follow(now.heap)
+		if next := growth(now); next != percent {
 			debug.SetGCPercent(next)
 			percent = next
 		}

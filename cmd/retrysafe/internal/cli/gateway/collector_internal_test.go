@@ -60,6 +60,37 @@ func TestGoalFollowsEachCollection(t *testing.T) { //nolint:paralleltest // ther
 	awaitGoal("little in use again", func(heap, goal uint64) bool { return heap < 40<<20 && goal > 100<<20 && goal < memoryGoal })
 }
 
+// With a large heap more goroutines may run at the same time, unless the environment says
+// how many.
+func TestProcsFollowTheHeap(t *testing.T) { //nolint:paralleltest // there is one scheduler in the process
+	defer runtime.SetDefaultGOMAXPROCS()
+	runtime.GOMAXPROCS(2)
+	p := newProcs(func(string) string { return "" })
+	for _, c := range []struct {
+		heap uint64
+		more bool
+	}{{1 << 20, false}, {largeHeap - 1, false}, {largeHeap, true}, {1 << 30, true}, {smallHeap, true}, {smallHeap - 1, false}, {smallHeap, false}} {
+		if p.follow(c.heap); (runtime.GOMAXPROCS(0) == leastProcs) != c.more && runtime.NumCPU() < leastProcs || p.raised != c.more {
+			t.Errorf("with a heap of %d MiB %d goroutines run at the same time", c.heap>>20, runtime.GOMAXPROCS(0))
+		}
+	}
+	p.follow(largeHeap)
+	p.restore()
+	if p.raised {
+		t.Error("not restored")
+	}
+	runtime.GOMAXPROCS(2)
+	said := newProcs(func(name string) string { return map[string]string{"GOMAXPROCS": "2"}[name] })
+	if said.follow(1 << 30); runtime.GOMAXPROCS(0) != 2 {
+		t.Errorf("the environment says 2, and %d goroutines run at the same time", runtime.GOMAXPROCS(0))
+	}
+	runtime.GOMAXPROCS(2 * leastProcs)
+	enough := newProcs(func(string) string { return "" })
+	if enough.follow(1 << 30); runtime.GOMAXPROCS(0) != 2*leastProcs {
+		t.Errorf("%d goroutines run at the same time", runtime.GOMAXPROCS(0))
+	}
+}
+
 // Settings of the environment are left alone, and afterwards all are as they were.
 func TestCollectorIsLeftAsItWas(t *testing.T) { //nolint:paralleltest // there is one collector in the process
 	limit, percent := debug.SetMemoryLimit(-1), debug.SetGCPercent(100)

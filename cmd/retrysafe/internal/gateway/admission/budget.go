@@ -2,7 +2,6 @@ package admission
 
 import (
 	"net/netip"
-	"runtime"
 	"sync/atomic"
 	"time"
 )
@@ -40,7 +39,7 @@ type resource struct {
 
 // New returns a budget of so many bytes and requests.
 func New(bytes, requests int64) *Budget {
-	b := &Budget{large: NewTurns[Consumer](runtime.GOMAXPROCS(0) / 2), steps: NewTurns[Consumer](8 * runtime.GOMAXPROCS(0)), heavy: newHeavy()}
+	b := &Budget{large: NewTurns[Consumer](Processors() / 2), steps: NewTurns[Consumer](8 * Processors()), heavy: newHeavy()}
 	b.steps.aloneFree = true
 	b.tenants.init()
 	b.addresses.init()

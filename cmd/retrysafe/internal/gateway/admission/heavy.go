@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,7 +37,7 @@ const (
 )
 
 func newHeavy() *heavy {
-	return &heavy{turns: NewTurns[source](heavyByProc * runtime.GOMAXPROCS(0)), last: make(map[source]time.Time)}
+	return &heavy{turns: NewTurns[source](heavyByProc * Processors()), last: make(map[source]time.Time)}
 }
 
 // note notes a large answer.

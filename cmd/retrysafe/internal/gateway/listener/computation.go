@@ -3,7 +3,6 @@ package listener
 import (
 	"context"
 	"net/netip"
-	"runtime"
 	"time"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
@@ -13,7 +12,7 @@ import (
 // A turn is held while a handshake is computed and not while it waits for its client, so a
 // slow client holds up no other of its address.
 func newHandshakeTurns() *admission.Turns[netip.Addr] {
-	return admission.NewTurns[netip.Addr](runtime.GOMAXPROCS(0) / 2)
+	return admission.NewTurns[netip.Addr](admission.Processors() / 2)
 }
 
 // A computation is the part of one handshake's time in which it has a turn. It is used by
