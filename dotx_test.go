@@ -301,13 +301,22 @@ func TestDoTxCarelessFunctionIsTaught(t *testing.T) {
 		"commits":    func(tx *memstore.Tx) error { return tx.Commit(t.Context()) },
 		"rolls back": func(tx *memstore.Tx) error { return tx.Rollback(t.Context()) },
 	} {
-		for _, finisher := range []bool{false, true} {
+		for _, c := range []struct{ finisher, fails bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 			b := newBank(t, inTx)
-			if finisher {
+			if c.finisher {
 				b.finish = func(context.Context, *memstore.Tx, retrysafe.Write) error { return nil }
 			}
-			b.fn = func(_ context.Context, tx *memstore.Tx) (retrysafe.Result, error) { return answer("booked"), end(tx) }
+			failure := errors.New("the mail was refused")
+			b.fn = func(_ context.Context, tx *memstore.Tx) (retrysafe.Result, error) {
+				if err := end(tx); err != nil || !c.fails {
+					return answer("booked"), err
+				}
+				return retrysafe.Result{}, failure
+			}
 			out, err := b.do(t.Context(), call())
+			if c.fails && !errors.Is(err, failure) {
+				t.Errorf("%s, and fails: DoTx = %v", name, err)
+			}
 			if err == nil || out.Status != 0 || !errors.Is(err, retrysafe.ErrTxDone) || !strings.Contains(err.Error(), "leave commit and rollback to DoTx") {
 				t.Errorf("%s: DoTx = %+v, %v", name, out, err)
 			}

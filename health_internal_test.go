@@ -38,3 +38,40 @@ func TestAveragesAreBounded(t *testing.T) {
 		t.Errorf("the first operation's average is %v", got)
 	}
 }
+
+// A row of failures ends with any answer if all of it were reads, because a read has shown
+// that the store is back; if one was a write, only a write that succeeds shows that.
+func TestBreakerIsClosedByWhatFailed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		failed []healthNote
+		then   healthNote
+		open   bool
+	}{
+		{"reads, then a read", []healthNote{noteReadFailed, noteReadFailed, noteReadFailed, noteReadFailed, noteReadFailed}, noteAnswered, false},
+		{"reads, then a write", []healthNote{noteReadFailed, noteReadFailed, noteReadFailed, noteReadFailed, noteReadFailed}, noteWrote, false},
+		{"a write among them, then a read", []healthNote{noteReadFailed, noteWriteFailed, noteReadFailed, noteReadFailed, noteReadFailed}, noteAnswered, true},
+		{"a write among them, then a write", []healthNote{noteReadFailed, noteWriteFailed, noteReadFailed, noteReadFailed, noteReadFailed}, noteWrote, false},
+	} {
+		var b breaker
+		for _, n := range c.failed {
+			b.note(WallClock{}, n)
+		}
+		if !b.open() {
+			t.Errorf("%s: not open after %d failures", c.name, len(c.failed))
+		}
+		if b.note(WallClock{}, c.then); b.open() != c.open {
+			t.Errorf("%s: open is %t", c.name, b.open())
+		}
+		if c.open {
+			continue
+		}
+		for range breakerTrips {
+			b.note(WallClock{}, noteReadFailed)
+		}
+		if b.note(WallClock{}, noteAnswered); b.open() {
+			t.Errorf("%s: a write that failed in an earlier row still counts", c.name)
+		}
+	}
+}
