@@ -181,6 +181,26 @@ func TestRowIsFiledByItsState(t *testing.T) {
 	}
 }
 
+// An answer that was stored long after its first lease is filed anew by a purge, under the
+// second in which its retention begins: another slot would keep it for longer, or let each
+// purge read it.
+func TestPurgeFilesLateAnswersByTheirDeadline(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	r := s.put(t, "late", retrysafe.StateCompleted, 2*time.Hour)
+	exec(t, s.conn, `UPDATE retrysafe_keys SET due = due - 100000000`) // as if its first lease were years ago
+	if n, err := s.Purge(t.Context(), 100); n != 0 || err != nil {
+		t.Fatalf("Purge = %d, %v; want no key", n, err)
+	}
+	if late := one[int](t, s.conn, `SELECT due - (deadline / 1000000 - 1600000000 - keep) FROM retrysafe_keys WHERE id = $1`, pgstore.ID(r.Ref)); late != 0 {
+		t.Errorf("it is filed %d seconds late", late)
+	}
+	s.age(t, 3*time.Hour)
+	if n, err := s.Purge(t.Context(), 100); n != 1 || err != nil {
+		t.Errorf("after its retention Purge = %d, %v; want one key", n, err)
+	}
+}
+
 // Workers of three nodes that look for work beside purges and sweeps take up each
 // piece once, also what was put back, and what became unknown is there at the end.
 func TestWorkersTakeUpAllWork(t *testing.T) {

@@ -34,6 +34,19 @@ var quickFlaws = []boxFlaw{{
 		}
 	},
 }, {
+	name:   "quick read forgets the epochs of large messages",
+	breaks: []string{"quick reads find large messages"},
+	bend: func(b *bentBox) {
+		b.bendQuick(func(_ []int64, list []outbox.Delivery, all bool) ([]outbox.Delivery, bool) {
+			for i := range list {
+				if len(list[i].Payload) > 64<<10 {
+					list[i].Shard.Epoch = 0
+				}
+			}
+			return list, all
+		})
+	},
+}, {
 	name:   "quick read has a cursor",
 	breaks: []string{"quick reads find late commits"},
 	bend: func(b *bentBox) {

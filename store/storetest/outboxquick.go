@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/retrysafe/retrysafe/outbox"
@@ -89,6 +90,28 @@ var quickRules = []outboxRule{{
 			at := slices.IndexFunc(read, func(d outbox.Delivery) bool { return d.ID == known[i].ID })
 			if at < 0 || read[at].Shard != known[i].Shard || read[at].Key != known[i].Key || !read[at].Enqueued.Equal(known[i].Enqueued) {
 				k.failf("message %d comes as %+v", known[i].ID, known[i])
+			}
+		}
+	},
+}, {
+	name:   "quick reads find large messages",
+	reason: "A quick read returns large messages like others, as they were enqueued and under the epochs of their shards, because what comes under another epoch is never acknowledged.",
+	needs:  needsQuick,
+	check: func(k *outboxKit) {
+		held := k.all()
+		var want []string
+		for _, group := range []string{"", "a", "b"} {
+			large := group + strings.Repeat("x", 200<<10)
+			want = append(want, large)
+			k.enqueue(text(group, large))
+		}
+		list, _ := k.quick(held, nil, plenty)
+		if !slices.Equal(payloads(list), want) {
+			k.failf("%d of %d large messages come as they were enqueued", len(list), len(want))
+		}
+		for _, d := range list {
+			if !slices.Contains(held, d.Shard) {
+				k.failf("a large message comes under %v, and %v are held", d.Shard, held)
 			}
 		}
 	},
