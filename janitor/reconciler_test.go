@@ -133,6 +133,50 @@ func TestReconcilerSettlesByTheVerdict(t *testing.T) {
 	}
 }
 
+// Evidence about a record that was written meanwhile counts if it is sure, and is dropped if
+// not: a later pass asks again about what is known by then.
+func TestReconcilerDropsUncertainEvidenceThatIsOvertaken(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		verdict retrysafe.Evidence
+		state   retrysafe.State
+		stats   janitor.ReconcilerStats
+	}{
+		"happened":               {janitor.Happened(answer("paid"), "ch_1"), retrysafe.StateCompleted, janitor.ReconcilerStats{Asked: 1, Completed: 1}},
+		"tombstoned":             {janitor.Tombstoned("cancelled"), retrysafe.StateRetryable, janitor.ReconcilerStats{Asked: 1, Released: 1}},
+		"not happened, no proof": {janitor.NotHappened("no such charge"), retrysafe.StateUnknown, janitor.ReconcilerStats{Asked: 1}},
+		"still unknown":          {janitor.StillUnknown("ask later"), retrysafe.StateUnknown, janitor.ReconcilerStats{Asked: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, retrysafe.Policy{})
+				w.unknown(t, retrysafe.EffectsInTx)
+				time.Sleep(2 * time.Minute) // beyond the settle window
+				r := w.reconciler(meanwhile(c.verdict, func() {
+					now := w.record(t)
+					next := now.Update()
+					next.AddNote(retrysafe.Note{By: "webhook", Text: "an event came"})
+					if _, err := w.mem.Swap(t.Context(), next); err != nil {
+						t.Error(err)
+					}
+				}), janitor.ReconcilerOptions{})
+				_, err := r.RunOnce(t.Context())
+				must(t, err)
+				w.is(t, c.state)
+				stats := r.Stats()
+				if late := stats.Overtaken; late != map[bool]uint64{true: 1}[c.state == retrysafe.StateUnknown] {
+					t.Errorf("%d were overtaken", late)
+				}
+				stats.Passes = janitor.Passes{}
+				if stats != c.stats {
+					t.Errorf("counted %+v, want %+v", stats, c.stats)
+				}
+			})
+		})
+	}
+}
+
 // A resolver that panics has asked in vain, and the others are asked all the same.
 func TestReconcilerOutlivesAPanic(t *testing.T) {
 	t.Parallel()

@@ -92,6 +92,7 @@ func TestHMAC(t *testing.T) {
 	}{
 		{"as signed", headers("X-Signature", good, "X-Time", "1531420618"), nil},
 		{"beside others", headers("X-Signature", "v1=00, v0=00,"+good, "X-Time", "1531420618"), nil},
+		{"before others", headers("X-Signature", good+", v0=00, v1=00", "X-Time", "1531420618"), nil},
 		{"another time", headers("X-Signature", good, "X-Time", "1531420619"), webhook.ErrForged},
 		{"no time", headers("X-Signature", good), webhook.ErrMalformed},
 		{"too late", headers("X-Signature", "v0="+signHMAC(hmacSecret, "v0:1531420317:"+hmacBody), "X-Time", "1531420317"), webhook.ErrLate},
@@ -104,6 +105,15 @@ func TestHMAC(t *testing.T) {
 	}
 	if _, err := slack.Verify(headers("X-Signature", "v0="+signHMAC(hmacSecret, "v0:1531420618:{}"), "X-Time", "1531420618"), []byte("{}")); !errors.Is(err, webhook.ErrMalformed) {
 		t.Errorf("a body without an id: %v", err)
+	}
+
+	// While secrets are replaced, either may have signed, in whatever order they stand.
+	for _, secrets := range [][]webhook.Secret{{hmacSecret, githubSecret}, {githubSecret, hmacSecret}} {
+		rotated := slack
+		rotated.Secrets = secrets
+		if _, err := rotated.Verify(headers("X-Signature", good, "X-Time", "1531420618"), []byte(hmacBody)); err != nil {
+			t.Errorf("one of two secrets has signed: %v", err)
+		}
 	}
 
 	long := webhook.HMAC{Secrets: []webhook.Secret{hmacSecret}, Hash: crypto.SHA512, Header: "X-Signature", Base64: true}

@@ -44,6 +44,9 @@ func TestDeploymentIsBelowTheSeal(t *testing.T) {
 		q, seen := retrysafe.Query{Limit: limit}, 0
 		for {
 			page := list(t, s, q)
+			if len(page) > limit {
+				t.Errorf("a page of %d has %d records", limit, len(page))
+			}
 			for _, r := range page {
 				if seen++; r.Scope != "tenant-a" {
 					t.Errorf("pages of %d show %q", limit, r.Ref)

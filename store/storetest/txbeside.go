@@ -42,6 +42,33 @@ var besideRules = []rule{{
 		}
 	},
 }, {
+	name:   "ended transaction frees no key of another",
+	reason: "A Rollback after the end of a transaction changes nothing, also not for the transaction that holds its key by now, because callers defer a Rollback and the key would be run twice.",
+	needs:  needsTwoTx,
+	check: func(k *kit) {
+		ref := k.record("k").Ref
+		for _, end := range []func(retrysafe.Tx) error{
+			func(tx retrysafe.Tx) error { return tx.Commit(k.ctx) },
+			func(tx retrysafe.Tx) error { return tx.Rollback(k.ctx) },
+		} {
+			one := k.begin()
+			_, err := one.Reserve(k.ctx, ref)
+			k.want("Reserve of a free key", err, retrysafe.ErrNotFound)
+			k.want("end of the first transaction", end(one), nil)
+			two := k.begin()
+			_, err = two.Reserve(k.ctx, ref)
+			k.want("Reserve after the first transaction's end", err, retrysafe.ErrNotFound)
+			_ = one.Rollback(k.ctx)
+			three := k.begin()
+			ctx, cancel := k.briefly()
+			_, err = three.Reserve(ctx, ref)
+			cancel()
+			k.want("Reserve beside the second transaction, after another Rollback of the first", err, retrysafe.ErrBusy)
+			k.want("Rollback", three.Rollback(k.ctx), nil)
+			k.want("Rollback", two.Rollback(k.ctx), nil)
+		}
+	},
+}, {
 	name:   "create of a reserved key is busy",
 	reason: "A plain Create of a free key that an open transaction holds returns ErrBusy at once and stores nothing, because the transaction may be about to store the answer.",
 	needs:  needsTwoTx,
