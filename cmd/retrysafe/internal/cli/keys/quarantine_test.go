@@ -22,6 +22,9 @@ func TestQuarantine(t *testing.T) {
 	here.Run("keys quarantine --dry-run --since 2038-01-01").Exits(0).Says("would set aside 0 of 6")
 	here.Run("keys quarantine --dry-run --since 1h").Exits(0).Says("would set aside 6 of 6")
 	here.Run("keys quarantine --dry-run --state retryable --tenant tenant-a").Exits(0).Says("would quarantine 1 key")
+	for _, filter := range []string{"--tenant tenant-nobody", "--operation 'POST /nothing'", "--reason nothing", "--status 599"} { // one alone selects keys, too
+		here.Run("keys quarantine --dry-run " + filter).Exits(0).Says("would quarantine 0 keys")
+	}
 	here.Run("keys quarantine --dry-run --state retryable --scope tenant-b").Exits(0).Says("would quarantine 1 key")
 	here.Run("keys quarantine --dry-run --state retryable --until 2020-01-01").Exits(0).Says("would quarantine 0 keys")
 	here.Run("keys quarantine --dry-run --state retryable --spare-in-tx").Exits(2).Says("--spare-in-tx is for the whole store").InOneLine()

@@ -2,11 +2,13 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
+	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/action"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
@@ -53,16 +55,16 @@ func (o *operation) run(ctx context.Context, env *command.Env, f *boxFlags, flag
 	if err := flags.Adopt(s.Person()); err != nil {
 		return err
 	}
-	m, dead, err := s.find(ctx, id)
-	if err == nil && dead != o.dead {
+	m, dead, unfit := s.find(ctx, id)
+	if unfit == nil && dead != o.dead {
 		is := "not a dead letter: its delivery fails, and is still tried"
 		if dead {
 			is = "a dead letter already"
 		}
-		err = exit.Errorf(exit.No, "message %d is %s", id, is).Hintf("see: retrysafe outbox show%s %d", s.Again(), id)
+		unfit = exit.Errorf(exit.No, "message %d is %s", id, is).Hintf("see: retrysafe outbox show%s %d", s.Again(), id)
 	}
-	if err != nil && flags.Revision == 0 { // with a revision it may repeat an action whose message is gone
-		return err
+	if unfit != nil && flags.Revision == 0 { // with a revision it may repeat an action whose message is gone
+		return unfit
 	}
 	if flags.Revision == 0 {
 		flags.Revision = m.Revision
@@ -77,6 +79,9 @@ func (o *operation) run(ctx context.Context, env *command.Env, f *boxFlags, flag
 		a.ID = action.ID(o.verb, a.By, a.Why, arg, strconv.FormatInt(a.Revision, 10), strconv.FormatBool(a.Force))
 	}
 	e, err := s.ActOnMessage(ctx, o.verb, a)
+	if unfit != nil && errors.Is(err, retrysafe.ErrNotFound) { // no action is repeated
+		return unfit
+	}
 	on := action.Target{Name: fmt.Sprintf("message %d", id), ID: a.ID, Show: fmt.Sprintf("retrysafe outbox show%s %d", s.Again(), id)}
 	return action.Report(env, flags, on, e, err)
 }

@@ -30,6 +30,7 @@ func TestOutbox(t *testing.T) {
 	here.Run("outbox skip 2 --why x").Exits(2).Says("--yes").InOneLine()
 	here.Run("outbox skip 2 --why x --yes").Exits(0).Says("message 2: buried as a dead letter")
 	here.Run("outbox skip 2 --why x --yes --revision 1").Exits(0).Says("this was done before")
+	here.Run("outbox skip 2 --why x --yes --revision 2").Exits(1).Says("a dead letter already").InOneLine() // another state of it, so another action
 
 	here.Run("outbox redrive 1 --why x --window 1ns").Exits(1).Says("--force sends it again").InOneLine()
 	here.Run("outbox redrive 1 --why x --window 1ns --force").Exits(0).Says("message 1: sent again")
