@@ -397,3 +397,19 @@ func TestActionsThatAreNone(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What is a dead letter already was not skipped by the action, and a letter that has changed
+// since it was shown is not revealed.
+func TestLettersOfAnotherStateAreRefused(t *testing.T) {
+	t.Parallel()
+	p := newPost(t, 0)
+	l := p.letter(t, message("a", "m"))
+	if e, err := p.Skip(t.Context(), act(&l)); !errors.Is(err, retrysafe.ErrNotFound) || e.Outcome != operator.StatusRefused {
+		t.Errorf("Skip of a dead letter: %+v, %v", e, err)
+	}
+	a := act(&l)
+	a.Revision++
+	if got, e, err := p.Reveal(t.Context(), a); !errors.Is(err, operator.ErrStale) || e.Outcome != operator.StatusRefused || got.ID != 0 || got.Payload != nil {
+		t.Errorf("Reveal at another revision: %+v, %+v, %v", got, e, err)
+	}
+}

@@ -295,6 +295,15 @@ func TestQuarantineMeetsLossAndTraffic(t *testing.T) {
 			}
 			return faultstore.None
 		}
+		if step.Write.Key == key(8) { // a newer program is
+			r, err := below.Load(context.Background(), step.Write.Ref)
+			if err == nil && r.Readable() {
+				w := r.Update()
+				w.Version, w.Term = retrysafe.RecordVersion+1, time.Hour
+				_, _ = below.Swap(context.Background(), w)
+			}
+			return faultstore.None
+		}
 		switch step.N % 5 {
 		case 0:
 			return faultstore.LoseReply
@@ -319,8 +328,41 @@ func TestQuarantineMeetsLossAndTraffic(t *testing.T) {
 		switch {
 		case i == 7 && r.State != retrysafe.StateCompleted:
 			t.Errorf("the client's answer is %s", r.State)
-		case i != 7 && (r.State != retrysafe.StateUnknown || len(r.Inquiry.Notes) != 1):
+		case i == 8 && (r.State != retrysafe.StateRetryable || r.Readable()):
+			t.Errorf("the record of a newer program is %s of version %d", r.State, r.Version)
+		case i != 7 && i != 8 && (r.State != retrysafe.StateUnknown || len(r.Inquiry.Notes) != 1):
 			t.Errorf("%s is %s with %d notes", r.Key, r.State, len(r.Inquiry.Notes))
+		}
+	}
+}
+
+// What is quarantined is asked about anew, whatever was found out before, and the ID of a
+// quarantine belongs to all that says what it selects.
+func TestQuarantineBeginsTheInquiryAnew(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	w := in(retrysafe.StateRetryable, "k")
+	w.Inquiry = retrysafe.Inquiry{Tries: 12, Dead: true}
+	r := put(t, s, w)
+	d := newDesk(t, s, nil)
+	who := restored
+	who.ID = "3-a-m"
+	must(t, second(d.Quarantine(t.Context(), who)))
+	if now := load(t, s, r.Ref); now.State != retrysafe.StateUnknown || now.Inquiry.Tries != 0 || now.Inquiry.Dead {
+		t.Errorf("it is %s, after %d tries, dead %t", now.State, now.Inquiry.Tries, now.Inquiry.Dead)
+	}
+	for name, change := range map[string]func(*operator.Suspects){
+		"since":     func(s *operator.Suspects) { s.Since = time.Unix(1_800_000_000, 0) },
+		"until":     func(s *operator.Suspects) { s.Until = time.Unix(1_800_000_000, 0) },
+		"scope":     func(s *operator.Suspects) { s.Scope = "acct_2" },
+		"spareInTx": func(s *operator.Suspects) { s.SpareInTx = !s.SpareInTx },
+		"author":    func(s *operator.Suspects) { s.By = "bert" },
+		"reason":    func(s *operator.Suspects) { s.Why = "another one" },
+	} {
+		other := who
+		change(&other)
+		if _, err := d.Quarantine(t.Context(), other); !errors.Is(err, retrysafe.ErrMismatch) {
+			t.Errorf("another %s under the same ID: %v", name, err)
 		}
 	}
 }

@@ -180,3 +180,81 @@ func TestBrakeThatCannotCountTakesNothing(t *testing.T) {
 		t.Error("a negative option")
 	}
 }
+
+// counter is a depth that is counted while it is told to wait.
+type counter struct {
+	depth outbox.Depth
+	wait  chan struct{} // nil: it does not wait
+}
+
+func (c *counter) Depth(context.Context) (outbox.Depth, error) {
+	if c.wait != nil {
+		<-c.wait
+	}
+	return c.depth, nil
+}
+
+// pending is a transaction that notes how it was rolled back.
+type pending struct {
+	outbox.Enqueuer
+	rolledBack int
+	ended      error // of the context that Rollback came with
+}
+
+var errRollback = errors.New("the rollback failed")
+
+func (p *pending) Enqueue(context.Context, ...outbox.Message) error { return nil }
+func (p *pending) Rollback(ctx context.Context) error {
+	p.rolledBack++
+	p.ended = ctx.Err()
+	return errRollback
+}
+
+// Before the first count nothing is taken. Later ones hold up no caller, and what is
+// enqueued meanwhile counts beside them.
+func TestBrakeDuringACount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{outbox.Depth{Waiting: 2}, make(chan struct{})}
+		b, err := outbox.NewBackpressure(c, &outbox.BackpressureOptions{MaxWaiting: 3, Every: time.Second})
+		must(t, err)
+		checked := make(chan error, 2)
+		check := func() { checked <- b.Check(t.Context()) }
+		go check()
+		synctest.Wait()
+		go check()
+		synctest.Wait()
+		if len(checked) != 0 {
+			t.Errorf("before the first count Check = %v", <-checked)
+		}
+		close(c.wait)
+		for range 2 {
+			must(t, <-checked)
+		}
+
+		time.Sleep(2 * time.Second)
+		c.wait = make(chan struct{})
+		go check()
+		synctest.Wait()
+		must(t, b.On(&pending{}).Enqueue(t.Context(), message("", "during the count")))
+		close(c.wait)
+		if err := <-checked; !errors.Is(err, outbox.ErrFull) {
+			t.Errorf("of three messages one was enqueued during the count, and Check = %v", err)
+		}
+	})
+}
+
+// A transaction that is refused is rolled back also if the context of its caller has ended,
+// and the caller learns if that fails.
+func TestBrakeRollsBackAfterItsContext(t *testing.T) {
+	t.Parallel()
+	b, err := outbox.NewBackpressure(deep{}, nil)
+	must(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	tx := &pending{}
+	err = b.On(tx).Enqueue(ctx, message("a", "m"))
+	if !errors.Is(err, outbox.ErrFull) || !errors.Is(err, errRollback) || tx.rolledBack != 1 || tx.ended != nil {
+		t.Errorf("Enqueue = %v; rolled back %d times, with a context that has ended: %v", err, tx.rolledBack, tx.ended)
+	}
+}

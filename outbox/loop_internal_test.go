@@ -355,5 +355,20 @@ func TestAcknowledgementsEndWithTheLease(t *testing.T) {
 		if len(l.acks) != c.kept {
 			t.Errorf("%s: %d acknowledgements are stored again, want %d", c.name, len(l.acks), c.kept)
 		}
+		if !l.ackAt.After(now) {
+			t.Errorf("%s: a store that fails is asked again at once", c.name)
+		}
+	}
+}
+
+// A store whose reads fail is read again after a rest.
+func TestReadsThatFailRest(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0)
+	l := newLoop(&Worker{opts: Options{Logger: slog.New(slog.DiscardHandler)}.withDefaults()})
+	l.inflight.beginRead()
+	l.finishRead(&readAction{err: errDepot}, now)
+	if l.reading || !l.readAt.After(now) || !errors.Is(l.err, errDepot) {
+		t.Errorf("reading %t, the next read is %v later, the error %v", l.reading, l.readAt.Sub(now), l.err)
 	}
 }

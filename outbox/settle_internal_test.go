@@ -40,6 +40,8 @@ func TestSettledWhateverIsKnownOfTheKey(t *testing.T) {
 			t.Errorf("%s: the write is %+v, want one of the key with its fence", c.name, w)
 		case w.State != c.want || w.Inquiry.Disputed != c.disputed || w.Inquiry.Dead != (c.want == retrysafe.StateUnknown):
 			t.Errorf("%s: the key becomes %s, dead %t, disputed %t", c.name, w.State, w.Inquiry.Dead, w.Inquiry.Disputed)
+		case c.want == retrysafe.StateUnknown && w.Term < never:
+			t.Errorf("%s: an operator has to settle the key, and it is due in %v", c.name, w.Term)
 		case len(w.Inquiry.Notes) != 1 || !strings.Contains(w.Inquiry.Notes[0].Text, c.note):
 			t.Errorf("%s: notes %+v, want one with %q", c.name, w.Inquiry.Notes, c.note)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/faultstore"
+	"github.com/retrysafe/retrysafe/store/memstore"
 	"github.com/retrysafe/retrysafe/store/tiered"
 )
 
@@ -387,5 +388,14 @@ func same(tb testing.TB, got, want retrysafe.Record) {
 	tb.Helper()
 	if g, w := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want); g != w || !got.Result.Equal(want.Result) {
 		tb.Errorf("got  %s\nwant %s", g, w)
+	}
+}
+
+// A cache says that records are encrypted only if the store at the bottom does.
+func TestCacheOfACacheIsNotSealed(t *testing.T) {
+	t.Parallel()
+	s, ok := tiered.New(tiered.New(memstore.New(nil), nil), nil).(retrysafe.Sealer)
+	if !ok || s.Sealed() {
+		t.Error("the records of a store in memory are said to be encrypted")
 	}
 }
