@@ -169,6 +169,7 @@ func TestW48_EncodingFollowsTheRetry(t *testing.T) {
 		"identity is none":      {"identity", plain, []string{"gzip"}, plain, "identity"},
 		"unknown, accepted":     {"br", "not really br", []string{"br"}, "not really br", "br"},
 		"unknown, nothing said": {"br", "not really br", nil, "not really br", "br"}, // RFC 9110: then any will do
+		"capital letters":       {"GZIP", zipped, []string{"identity"}, plain, ""},
 		"two, both accepted":    {"gzip, br", "whatever", []string{"br, gzip"}, "whatever", "gzip, br"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -199,15 +200,18 @@ func TestW48_EncodingFollowsTheRetry(t *testing.T) {
 
 func TestW48_AnswerThatTheRetryCannotRead(t *testing.T) {
 	t.Parallel()
-	for stored, body := range map[string]string{"br": "whatever", "gzip": "not gzip", "gzip, br": "whatever"} {
+	for _, c := range []struct{ stored, body, accept string }{
+		{"br", "whatever", "identity"}, {"gzip", "not gzip", "identity"}, {"gzip, br", "whatever", "identity"},
+		{"gzip, br", "whatever", "gzip"}, {"gzip, br", "whatever", "br"},
+	} {
 		b := setup(t, withHandler(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Encoding", stored)
-			_, _ = io.WriteString(w, body)
+			w.Header().Set("Content-Encoding", c.stored)
+			_, _ = io.WriteString(w, c.body)
 		}))
 		b.post(t, key, `{}`)
-		got := b.post(t, key, `{}`, with("Accept-Encoding", "identity"))
+		got := b.post(t, key, `{}`, with("Accept-Encoding", c.accept))
 		p := got.refused(t, 406, "answer-encoded")
-		if p.SafeNewKey || p.Retryable || !strings.Contains(p.Detail, stored) || got.header.Get("Content-Encoding") != "" {
+		if p.SafeNewKey || p.Retryable || !strings.Contains(p.Detail, c.stored) || got.header.Get("Content-Encoding") != "" {
 			t.Errorf("the problem is %+v, %v", p, got.header)
 		}
 		b.ranTimes(t, 1)

@@ -165,6 +165,27 @@ func TestActiveKeysAreCapped(t *testing.T) {
 	})
 }
 
+// Where the scope is narrower than the tenant, the cap holds for each scope, also between
+// two counts of the store.
+func TestActiveKeysAreCappedInNarrowerScopes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, limited(httpkey.Limits{ActiveKeys: 2}), func(c *config) {
+			c.PerOperation = true
+			c.Bind = func(r *http.Request) (string, error) { return r.Header.Get("X-User"), nil }
+		})
+		alice := with("X-User", "alice")
+		for n := range 2 {
+			b.post(t, nth(n), `{}`, to("/a"), alice).ran(t, n+1, false)
+		}
+		b.post(t, nth(2), `{}`, to("/a"), alice).refused(t, 429, "too-many-active-keys")
+		b.post(t, nth(2), `{}`, to("/b"), alice).ran(t, 3, false)
+		b.post(t, nth(2), `{}`, to("/a"), with("X-User", "bob")).ran(t, 4, false)
+		time.Sleep(time.Minute)
+		b.post(t, nth(2), `{}`, to("/a"), alice).refused(t, 429, "too-many-active-keys")
+	})
+}
+
 // Keys that another process brings count after a second.
 func TestActiveKeysOfOtherProcessesCount(t *testing.T) {
 	t.Parallel()

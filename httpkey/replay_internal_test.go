@@ -1,6 +1,8 @@
 package httpkey
 
 import (
+	"bytes"
+	"compress/gzip"
 	"slices"
 	"testing"
 )
@@ -14,5 +16,21 @@ func TestCopiedHeadersAreApart(t *testing.T) {
 	_ = append(several, "z")
 	if one[0] != "a" || !slices.Equal(several, []string{"b", "c"}) || last[0] != "d" {
 		t.Errorf("they are %v, %v and %v", one, several, last)
+	}
+}
+
+// An answer that decodes to more than the limit is not decoded, rather than cut off.
+func TestDecodedAnswerIsNeverCutOff(t *testing.T) {
+	t.Parallel()
+	var zipped bytes.Buffer
+	w := gzip.NewWriter(&zipped)
+	_, _ = w.Write(make([]byte, 5000))
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for limit, fits := range map[int64]bool{4998: false, 4999: false, 5000: true, 5001: true} {
+		if plain, ok := decode(zipped.Bytes(), "gzip", limit); ok != fits || ok && len(plain) != 5000 {
+			t.Errorf("under a limit of %d it is decoded to %d bytes, %v", limit, len(plain), ok)
+		}
 	}
 }
