@@ -66,6 +66,7 @@ func TestW48_StoredByHandIsFilteredToo(t *testing.T) {
 			"set-cookie": {"session=other"}, "x-lower": {"as an operator wrote it"},
 			"Set-Cookie": {"session=secret"}, "Content-Length": {"999"}, "Transfer-Encoding": {"chunked"}, "Connection": {"close"},
 			"Www-Authenticate": {"Basic"}, "Date": {"Thu, 01 Jan 1970 00:00:00 GMT"}, "Location": {"/payments/1"}, "X-Own": {"kept"},
+			http.TrailerPrefix + "Set-Cookie": {"session=late"}, http.TrailerPrefix + "X-Sum": {"1"},
 		}}))
 	}))
 	s := b.serve(t)
@@ -81,6 +82,25 @@ func TestW48_StoredByHandIsFilteredToo(t *testing.T) {
 		}
 		if strings.Contains(got.header.Get("Date"), "1970") {
 			t.Error("Date is replayed")
+		}
+		if len(got.trailer) != 1 || got.trailer.Get("X-Sum") != "1" {
+			t.Errorf("the trailers are %v", got.trailer)
+		}
+	}
+}
+
+// Whether an answer is a replay, and until when it is kept, is not for the handler to say.
+func TestHandlerDoesNotSpeakForTheGuard(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusCreated, http.StatusInternalServerError} {
+		b := setup(t, withHandler(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Idempotent-Replayed", "true")
+			w.Header().Set("Idempotency-Expires", "never")
+			w.WriteHeader(status)
+		}))
+		got := b.post(t, key, `{}`)
+		if until := got.header.Get("Idempotency-Expires"); got.header.Get("Idempotent-Replayed") != "" || until == "never" || (until != "") != (status == http.StatusCreated) {
+			t.Errorf("%d has %v", got.status, got.header)
 		}
 	}
 }

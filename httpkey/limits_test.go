@@ -299,3 +299,67 @@ func TestStoreThatFailsUnderLimits(t *testing.T) {
 		b.ranTimes(t, 1)
 	})
 }
+
+// uncounted is a store that does not answer when it is asked for a count.
+type uncounted struct{ retrysafe.Store }
+
+func (uncounted) Count(ctx context.Context, _ string) (int, error) {
+	<-ctx.Done()
+	return 0, ctx.Err()
+}
+
+// Keys that cannot be counted are a store that fails: no new key is let in, and the
+// client is told so in time.
+func TestKeysThatCannotBeCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		b.post(t, key, `{}`).ran(t, 1, false)
+		e, err := retrysafe.New(uncounted{b.mem}, nil)
+		must(t, err)
+		g, err := httpkey.New(e, tenant, &httpkey.Options{Limits: httpkey.Limits{ActiveKeys: 5}, Logger: discard})
+		must(t, err)
+		b.Handler = g.Handler(b.counted(b.created))
+		start := time.Now()
+		b.post(t, other, `{}`).refused(t, 503, "store-unavailable")
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("the refusal took %v", took)
+		}
+		b.post(t, key, `{}`).ran(t, 1, true)
+		b.ranTimes(t, 1)
+	})
+}
+
+// A look into the store for the sake of a limit does not wait for long.
+func TestLimitsDoNotWaitForAHangingStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, limited(httpkey.Limits{NewKeys: 1e-9, NewKeysBurst: 1}))
+		b.post(t, key, `{}`).ran(t, 1, false)
+		b.fault.Plan(faultstore.FailOnce(faultstore.Load, 2, faultstore.Hang)) // the look whether the key goes on
+		start := time.Now()
+		b.post(t, other, `{}`).refused(t, 429, "too-many-new-keys")
+
+		a := setup(t, async, limited(httpkey.Limits{NewKeys: 1}))
+		a.fault.Plan(faultstore.FailOnce(faultstore.Load, 1, faultstore.Hang)) // the look whether the key is known
+		a.post(t, key, `{}`).accepted(t)
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("both took %v", took)
+		}
+	})
+}
+
+// A stored request that no worker has taken up is no new key when it is sent again: its
+// client is told what became of it.
+func TestRequestThatNoWorkerTookUpIsNoNewKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, async, limited(httpkey.Limits{NewKeys: 1e-9, NewKeysBurst: 1}), withPolicy(retrysafe.Policy{Patience: time.Hour}))
+		b.post(t, key, `{}`).accepted(t)
+		b.post(t, other, `{}`).refused(t, 429, "too-many-new-keys")
+		time.Sleep(2 * time.Hour)
+		if got := b.post(t, key, `{}`); got.status != http.StatusRequestTimeout || got.header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("got %d %s", got.status, got.body)
+		}
+	})
+}

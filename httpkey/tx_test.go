@@ -443,3 +443,39 @@ func TestTxThroughMiddlewareAndOutsideAGuard(t *testing.T) {
 		t.Errorf("outside a guard: %v", err)
 	}
 }
+
+// A response that a transaction has stored is neither sent nor stored otherwise before
+// the commit, and gets nothing that retries would not get.
+func TestTxStoredResponseIsFinal(t *testing.T) {
+	t.Parallel()
+	for name, after := range map[string]func(http.ResponseWriter) error{
+		"flushed": func(w http.ResponseWriter) error { return http.NewResponseController(w).Flush() },
+		"omitted": func(w http.ResponseWriter) error { return w.(interface{ Omit() error }).Omit() },
+		"trailer": func(w http.ResponseWriter) error {
+			w.Header().Set(http.TrailerPrefix+"X-Sum", "1")
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
+				b.created(w, r)
+				must(t, httpkey.CompleteTx(r.Context(), w, tx))
+				must(t, after(w))
+				if got := b.state(t).State; got != retrysafe.StateInProgress {
+					t.Errorf("the record is %s before the commit", got)
+				}
+				must(t, tx.Commit(r.Context()))
+			}, func(c *config) { c.Stream = httpkey.StreamThrough }, withPolicy(retrysafe.Policy{}))
+			first := b.post(t, key, `{}`)
+			first.ran(t, 1, false)
+			again := b.post(t, key, `{}`)
+			again.ran(t, 1, true)
+			again.same(t, first)
+			if len(first.trailer) > 0 {
+				t.Errorf("the first client alone got the trailers %v", first.trailer)
+			}
+			l.has(t, 1)
+		})
+	}
+}
