@@ -32,16 +32,18 @@ func TestAnswerAfterRollbackIsTheStoredOne(t *testing.T) {
 // R2b: the same trap as in Do, through the execution's own CompleteTx.
 func TestExecutionTxRolledBackIsNotReportedAsDone(t *testing.T) {
 	t.Parallel()
-	b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
-		x, _ := retrysafe.FromContext(r.Context())
-		_ = x.CompleteTx(r.Context(), tx, retrysafe.Result{Status: 201})
-		_ = tx.Rollback(r.Context()) // COMMIT failed, ignored
-		b.created(w, r)
-	})
-	got := b.post(t, key, `{}`)
-	l.has(t, 0)
-	if got.status < 500 {
-		t.Errorf("got %d %s without an effect", got.status, got.body)
+	for _, effects := range []retrysafe.Effects{retrysafe.EffectsInTx, retrysafe.EffectsKeyed, retrysafe.EffectsUnprotected} {
+		b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
+			x, _ := retrysafe.FromContext(r.Context())
+			_ = x.CompleteTx(r.Context(), tx, retrysafe.Result{Status: 201})
+			_ = tx.Rollback(r.Context()) // COMMIT failed, ignored
+			b.created(w, r)
+		}, withPolicy(retrysafe.Policy{Effects: effects}))
+		got := b.post(t, key, `{}`)
+		l.has(t, 0)
+		if got.status < 500 || b.state(t).State == retrysafe.StateCompleted {
+			t.Errorf("%s: got %d %s without an effect, and the record is %s", effects, got.status, got.body, b.state(t).State)
+		}
 	}
 }
 
