@@ -127,6 +127,8 @@ func TestLimitIsTheTenantsWhateverTheScope(t *testing.T) {
 		b.post(t, key, `{}`, to("/c"), with("X-User", "carol")).refused(t, 429, "too-many-new-keys")
 		b.post(t, key, `{}`, to("/a"), with("X-User", "alice")).ran(t, 1, true)
 		b.post(t, key, `{}`, to("/a"), with("X-User", "alice")).refused(t, 429, "too-many-lookups")
+		b.Handler = b.guard.Status("POST /a")
+		b.post(t, key, "", method(http.MethodGet), with("X-User", "dave")).refused(t, 429, "too-many-lookups")
 	})
 }
 
