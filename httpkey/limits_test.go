@@ -365,3 +365,18 @@ func TestRequestThatNoWorkerTookUpIsNoNewKey(t *testing.T) {
 		}
 	})
 }
+
+// Each retry gets a 202 until a worker has run the request, and none of them is a new key.
+func TestRetriesOfAStoredRequestAreNotCharged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, async, limited(httpkey.Limits{NewKeys: 1e-9, NewKeysBurst: 2, ActiveKeys: 2}))
+		for range 20 {
+			b.post(t, nth(0), `{}`).accepted(t)
+		}
+		b.post(t, nth(1), `{}`).accepted(t)
+		b.post(t, nth(2), `{}`).refused(t, 429, "too-many-active-keys")
+		time.Sleep(2 * time.Second)
+		b.post(t, nth(0), `{}`).accepted(t)
+	})
+}
