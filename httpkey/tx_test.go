@@ -459,6 +459,7 @@ func TestTxStoredResponseIsFinal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("X-Own", "1") // it is not stored
 				b.created(w, r)
 				must(t, httpkey.CompleteTx(r.Context(), w, tx))
 				must(t, after(w))
