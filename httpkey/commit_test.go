@@ -201,3 +201,27 @@ func TestAttemptThatWasGivenUpMayRunAgain(t *testing.T) {
 	b.post(t, key, `{}`).ran(t, 2, false)
 	b.post(t, key, `{}`).ran(t, 2, true)
 }
+
+// A transaction is rolled back also for a client that has disconnected.
+func TestRollbackOutlivesTheRequest(t *testing.T) {
+	t.Parallel()
+	tx := &watchedTx{}
+	b := setup(t, withHandler(func(w http.ResponseWriter, r *http.Request) {
+		_ = httpkey.CompleteTx(canceled(r.Context()), w, tx) // nothing is written, so it is rolled back
+	}))
+	b.post(t, key, `{}`).refused(t, http.StatusServiceUnavailable, "attempt-failed")
+	if !tx.rolledBack {
+		t.Error("the transaction was not rolled back")
+	}
+}
+
+// watchedTx is a transaction that a context which has ended does not reach.
+type watchedTx struct {
+	retrysafe.Tx
+	rolledBack bool
+}
+
+func (tx *watchedTx) Rollback(ctx context.Context) error {
+	tx.rolledBack = ctx.Err() == nil
+	return ctx.Err()
+}

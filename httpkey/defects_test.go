@@ -32,16 +32,18 @@ func TestAnswerAfterRollbackIsTheStoredOne(t *testing.T) {
 // R2b: the same trap as in Do, through the execution's own CompleteTx.
 func TestExecutionTxRolledBackIsNotReportedAsDone(t *testing.T) {
 	t.Parallel()
-	b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
-		x, _ := retrysafe.FromContext(r.Context())
-		_ = x.CompleteTx(r.Context(), tx, retrysafe.Result{Status: 201})
-		_ = tx.Rollback(r.Context()) // COMMIT failed, ignored
-		b.created(w, r)
-	})
-	got := b.post(t, key, `{}`)
-	l.has(t, 0)
-	if got.status < 500 {
-		t.Errorf("got %d %s without an effect", got.status, got.body)
+	for _, effects := range []retrysafe.Effects{retrysafe.EffectsInTx, retrysafe.EffectsKeyed, retrysafe.EffectsUnprotected} {
+		b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
+			x, _ := retrysafe.FromContext(r.Context())
+			_ = x.CompleteTx(r.Context(), tx, retrysafe.Result{Status: 201})
+			_ = tx.Rollback(r.Context()) // COMMIT failed, ignored
+			b.created(w, r)
+		}, withPolicy(retrysafe.Policy{Effects: effects}))
+		got := b.post(t, key, `{}`)
+		l.has(t, 0)
+		if got.status < 500 || b.state(t).State == retrysafe.StateCompleted {
+			t.Errorf("%s: got %d %s without an effect, and the record is %s", effects, got.status, got.body, b.state(t).State)
+		}
 	}
 }
 
@@ -75,12 +77,20 @@ func TestResultWithoutStatusIsReplayed(t *testing.T) {
 // Once a defect: outer middleware that edits header values in place edits the stored answer.
 func TestOuterMiddlewareDoesNotEditTheStoredAnswer(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	headers := []string{"Location", "Link", http.TrailerPrefix + "X-Sum"}
+	b := setup(t, withHandler(func(w http.ResponseWriter, _ *http.Request) {
+		for _, name := range headers {
+			w.Header().Set(name, "/payments/1")
+		}
+		w.WriteHeader(http.StatusCreated)
+	}))
 	outer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := httptest.NewRecorder() // a buffering middleware
 		b.Handler.ServeHTTP(buffered{rec, w.Header()}, r)
-		for i, v := range w.Header()["Location"] {
-			w.Header()["Location"][i] = "/v1" + v
+		for _, name := range headers {
+			for i, v := range w.Header()[name] {
+				w.Header()[name][i] = "/v1" + v
+			}
 		}
 		w.WriteHeader(rec.Code)
 		_, _ = w.Write(rec.Body.Bytes())
@@ -88,12 +98,16 @@ func TestOuterMiddlewareDoesNotEditTheStoredAnswer(t *testing.T) {
 	for i := range 3 {
 		w := httptest.NewRecorder()
 		outer.ServeHTTP(w, request(t, key, `{}`))
-		if got := w.Header().Get("Location"); got != "/v1/payments/1" {
-			t.Errorf("answer %d: Location %s", i+1, got)
+		for _, name := range headers {
+			if got := w.Header().Get(name); got != "/v1/payments/1" {
+				t.Errorf("answer %d: %s %s", i+1, name, got)
+			}
 		}
 	}
-	if got := b.state(t).Result.Header["Location"][0]; got != "/payments/1" {
-		t.Errorf("stored Location is %s", got)
+	for _, name := range headers {
+		if got := b.state(t).Result.Header[name][0]; got != "/payments/1" {
+			t.Errorf("stored %s is %s", name, got)
+		}
 	}
 }
 

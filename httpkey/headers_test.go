@@ -66,6 +66,7 @@ func TestW48_StoredByHandIsFilteredToo(t *testing.T) {
 			"set-cookie": {"session=other"}, "x-lower": {"as an operator wrote it"},
 			"Set-Cookie": {"session=secret"}, "Content-Length": {"999"}, "Transfer-Encoding": {"chunked"}, "Connection": {"close"},
 			"Www-Authenticate": {"Basic"}, "Date": {"Thu, 01 Jan 1970 00:00:00 GMT"}, "Location": {"/payments/1"}, "X-Own": {"kept"},
+			http.TrailerPrefix + "Set-Cookie": {"session=late"}, http.TrailerPrefix + "X-Sum": {"1"},
 		}}))
 	}))
 	s := b.serve(t)
@@ -81,6 +82,25 @@ func TestW48_StoredByHandIsFilteredToo(t *testing.T) {
 		}
 		if strings.Contains(got.header.Get("Date"), "1970") {
 			t.Error("Date is replayed")
+		}
+		if len(got.trailer) != 1 || got.trailer.Get("X-Sum") != "1" {
+			t.Errorf("the trailers are %v", got.trailer)
+		}
+	}
+}
+
+// Whether an answer is a replay, and until when it is kept, is not for the handler to say.
+func TestHandlerDoesNotSpeakForTheGuard(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusCreated, http.StatusInternalServerError} {
+		b := setup(t, withHandler(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Idempotent-Replayed", "true")
+			w.Header().Set("Idempotency-Expires", "never")
+			w.WriteHeader(status)
+		}))
+		got := b.post(t, key, `{}`)
+		if until := got.header.Get("Idempotency-Expires"); got.header.Get("Idempotent-Replayed") != "" || until == "never" || (until != "") != (status == http.StatusCreated) {
+			t.Errorf("%d has %v", got.status, got.header)
 		}
 	}
 }
@@ -169,6 +189,7 @@ func TestW48_EncodingFollowsTheRetry(t *testing.T) {
 		"identity is none":      {"identity", plain, []string{"gzip"}, plain, "identity"},
 		"unknown, accepted":     {"br", "not really br", []string{"br"}, "not really br", "br"},
 		"unknown, nothing said": {"br", "not really br", nil, "not really br", "br"}, // RFC 9110: then any will do
+		"capital letters":       {"GZIP", zipped, []string{"identity"}, plain, ""},
 		"two, both accepted":    {"gzip, br", "whatever", []string{"br, gzip"}, "whatever", "gzip, br"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -199,15 +220,18 @@ func TestW48_EncodingFollowsTheRetry(t *testing.T) {
 
 func TestW48_AnswerThatTheRetryCannotRead(t *testing.T) {
 	t.Parallel()
-	for stored, body := range map[string]string{"br": "whatever", "gzip": "not gzip", "gzip, br": "whatever"} {
+	for _, c := range []struct{ stored, body, accept string }{
+		{"br", "whatever", "identity"}, {"gzip", "not gzip", "identity"}, {"gzip, br", "whatever", "identity"},
+		{"gzip, br", "whatever", "gzip"}, {"gzip, br", "whatever", "br"},
+	} {
 		b := setup(t, withHandler(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Encoding", stored)
-			_, _ = io.WriteString(w, body)
+			w.Header().Set("Content-Encoding", c.stored)
+			_, _ = io.WriteString(w, c.body)
 		}))
 		b.post(t, key, `{}`)
-		got := b.post(t, key, `{}`, with("Accept-Encoding", "identity"))
+		got := b.post(t, key, `{}`, with("Accept-Encoding", c.accept))
 		p := got.refused(t, 406, "answer-encoded")
-		if p.SafeNewKey || p.Retryable || !strings.Contains(p.Detail, stored) || got.header.Get("Content-Encoding") != "" {
+		if p.SafeNewKey || p.Retryable || !strings.Contains(p.Detail, c.stored) || got.header.Get("Content-Encoding") != "" {
 			t.Errorf("the problem is %+v, %v", p, got.header)
 		}
 		b.ranTimes(t, 1)

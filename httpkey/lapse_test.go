@@ -1,6 +1,7 @@
 package httpkey_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"sync"
@@ -291,6 +292,17 @@ func TestW44_ZombieWhoseRecordIsUnknownOrGone(t *testing.T) {
 			must(t, err)
 		}, 409, "outcome-unknown"},
 		"released by an operator": {func(t *testing.T, b *bundle) { b.take(t, retrysafe.StateRetryable) }, 409, "outcome-unknown"},
+		"forgotten, and used for another request": {func(t *testing.T, b *bundle) {
+			b.take(t, retrysafe.StateRetryable)
+			time.Sleep(48 * time.Hour)
+			_, err := b.mem.Purge(t.Context(), 10)
+			must(t, err)
+			_, err = b.engine.Do(t.Context(), retrysafe.Call{Ref: retrysafe.Ref{Scope: "acme", Key: key}, Operation: payments, Fingerprint: retrysafe.Fingerprint{Alg: 2}},
+				func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
+					return retrysafe.Result{Status: 201}, nil
+				})
+			must(t, err)
+		}, 409, "outcome-unknown"},
 		"store down": {func(t *testing.T, b *bundle) {
 			b.take(t, retrysafe.StateInProgress)
 			b.fault.Plan(func(s faultstore.Step) faultstore.Fault {

@@ -127,6 +127,8 @@ func TestLimitIsTheTenantsWhateverTheScope(t *testing.T) {
 		b.post(t, key, `{}`, to("/c"), with("X-User", "carol")).refused(t, 429, "too-many-new-keys")
 		b.post(t, key, `{}`, to("/a"), with("X-User", "alice")).ran(t, 1, true)
 		b.post(t, key, `{}`, to("/a"), with("X-User", "alice")).refused(t, 429, "too-many-lookups")
+		b.Handler = b.guard.Status("POST /a")
+		b.post(t, key, "", method(http.MethodGet), with("X-User", "dave")).refused(t, 429, "too-many-lookups")
 	})
 }
 
@@ -162,6 +164,27 @@ func TestActiveKeysAreCapped(t *testing.T) {
 		_, err := b.mem.Purge(t.Context(), 100)
 		must(t, err)
 		b.post(t, nth(3), `{}`).ran(t, 5, false)
+	})
+}
+
+// Where the scope is narrower than the tenant, the cap holds for each scope, also between
+// two counts of the store.
+func TestActiveKeysAreCappedInNarrowerScopes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, limited(httpkey.Limits{ActiveKeys: 2}), func(c *config) {
+			c.PerOperation = true
+			c.Bind = func(r *http.Request) (string, error) { return r.Header.Get("X-User"), nil }
+		})
+		alice := with("X-User", "alice")
+		for n := range 2 {
+			b.post(t, nth(n), `{}`, to("/a"), alice).ran(t, n+1, false)
+		}
+		b.post(t, nth(2), `{}`, to("/a"), alice).refused(t, 429, "too-many-active-keys")
+		b.post(t, nth(2), `{}`, to("/b"), alice).ran(t, 3, false)
+		b.post(t, nth(2), `{}`, to("/a"), with("X-User", "bob")).ran(t, 4, false)
+		time.Sleep(time.Minute)
+		b.post(t, nth(2), `{}`, to("/a"), alice).refused(t, 429, "too-many-active-keys")
 	})
 }
 
@@ -276,5 +299,84 @@ func TestStoreThatFailsUnderLimits(t *testing.T) {
 		b.post(t, nth(1), `{}`).refused(t, 429, "too-many-new-keys")
 		b.post(t, nth(0), `{}`).ran(t, 1, true)
 		b.ranTimes(t, 1)
+	})
+}
+
+// uncounted is a store that does not answer when it is asked for a count.
+type uncounted struct{ retrysafe.Store }
+
+func (uncounted) Count(ctx context.Context, _ string) (int, error) {
+	<-ctx.Done()
+	return 0, ctx.Err()
+}
+
+// Keys that cannot be counted are a store that fails: no new key is let in, and the
+// client is told so in time.
+func TestKeysThatCannotBeCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		b.post(t, key, `{}`).ran(t, 1, false)
+		e, err := retrysafe.New(uncounted{b.mem}, nil)
+		must(t, err)
+		g, err := httpkey.New(e, tenant, &httpkey.Options{Limits: httpkey.Limits{ActiveKeys: 5}, Logger: discard})
+		must(t, err)
+		b.Handler = g.Handler(b.counted(b.created))
+		start := time.Now()
+		b.post(t, other, `{}`).refused(t, 503, "store-unavailable")
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("the refusal took %v", took)
+		}
+		b.post(t, key, `{}`).ran(t, 1, true)
+		b.ranTimes(t, 1)
+	})
+}
+
+// A look into the store for the sake of a limit does not wait for long.
+func TestLimitsDoNotWaitForAHangingStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, limited(httpkey.Limits{NewKeys: 1e-9, NewKeysBurst: 1}))
+		b.post(t, key, `{}`).ran(t, 1, false)
+		b.fault.Plan(faultstore.FailOnce(faultstore.Load, 2, faultstore.Hang)) // the look whether the key goes on
+		start := time.Now()
+		b.post(t, other, `{}`).refused(t, 429, "too-many-new-keys")
+
+		a := setup(t, async, limited(httpkey.Limits{NewKeys: 1}))
+		a.fault.Plan(faultstore.FailOnce(faultstore.Load, 1, faultstore.Hang)) // the look whether the key is known
+		a.post(t, key, `{}`).accepted(t)
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("both took %v", took)
+		}
+	})
+}
+
+// A stored request that no worker has taken up is no new key when it is sent again: its
+// client is told what became of it.
+func TestRequestThatNoWorkerTookUpIsNoNewKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, async, limited(httpkey.Limits{NewKeys: 1e-9, NewKeysBurst: 1}), withPolicy(retrysafe.Policy{Patience: time.Hour}))
+		b.post(t, key, `{}`).accepted(t)
+		b.post(t, other, `{}`).refused(t, 429, "too-many-new-keys")
+		time.Sleep(2 * time.Hour)
+		if got := b.post(t, key, `{}`); got.status != http.StatusRequestTimeout || got.header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("got %d %s", got.status, got.body)
+		}
+	})
+}
+
+// Each retry gets a 202 until a worker has run the request, and none of them is a new key.
+func TestRetriesOfAStoredRequestAreNotCharged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, async, limited(httpkey.Limits{NewKeys: 1e-9, NewKeysBurst: 2, ActiveKeys: 2}))
+		for range 20 {
+			b.post(t, nth(0), `{}`).accepted(t)
+		}
+		b.post(t, nth(1), `{}`).accepted(t)
+		b.post(t, nth(2), `{}`).refused(t, 429, "too-many-active-keys")
+		time.Sleep(2 * time.Second)
+		b.post(t, nth(0), `{}`).accepted(t)
 	})
 }

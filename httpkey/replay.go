@@ -40,7 +40,7 @@ func (g *Guard) answer(w http.ResponseWriter, r *http.Request, out *retrysafe.Ou
 	}
 	body, encoding, decoded := out.Body, first(out.Header["Content-Encoding"]), false
 	if encoding != "" && !accepts(r.Header, encoding) {
-		plain, ok := decode(body, encoding)
+		plain, ok := decode(body, encoding, decodedLimit)
 		switch {
 		case ok:
 			body, decoded = plain, true
@@ -154,12 +154,13 @@ func weighs(q string) bool {
 	return err != nil || weight != 0
 }
 
-// maxDecoded bounds an answer that is decoded for a client that does not accept its
+// decodedLimit bounds an answer that is decoded for a client that does not accept its
 // encoding.
-const maxDecoded = 64 << 20
+const decodedLimit = 64 << 20
 
-// decode returns a stored body without its encoding, if that is a known one.
-func decode(body []byte, encoding string) ([]byte, bool) {
+// decode returns a stored body without its encoding, if that is a known one and the body
+// has at most maxDecoded bytes then.
+func decode(body []byte, encoding string, maxDecoded int64) ([]byte, bool) {
 	if !strings.EqualFold(encoding, "gzip") {
 		return nil, false
 	}
@@ -168,7 +169,7 @@ func decode(body []byte, encoding string) ([]byte, bool) {
 		return nil, false
 	}
 	plain, err := io.ReadAll(io.LimitReader(zr, maxDecoded+1))
-	return plain, err == nil && len(plain) <= maxDecoded
+	return plain, err == nil && int64(len(plain)) <= maxDecoded
 }
 
 // dates formats times as HTTP dates. Answers that are stored in the same second expire

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/httpkey"
@@ -218,4 +220,62 @@ func TestReuseUnderAnotherMountIsAMismatch(t *testing.T) {
 	b.post(t, key, `{}`, to("/eu/payments")).ran(t, 1, false)
 	b.post(t, key, `{}`, to("/eu/payments")).ran(t, 1, true)
 	b.post(t, key, `{}`, to("/us/payments")).refused(t, 422, "key-reused")
+}
+
+// A guard inside another one passes a request on only if both have the same key in the
+// same scope.
+func TestInnerGuardOfAnotherScopeGuards(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	inner, err := httpkey.New(b.engine, func(*http.Request) (string, error) { return "umbrella", nil }, &httpkey.Options{Logger: discard})
+	must(t, err)
+	b.Handler = b.guard.Handler(inner.Handler(b.counted(b.created)))
+	b.post(t, key, `{}`).ran(t, 1, false)
+	b.post(t, key, `{}`, with("X-Tenant", "initech")) // another outer scope, the same inner one
+	b.ranTimes(t, 1)
+}
+
+// The name of an operation cannot look like further parts of a scope, and what is stored
+// of a long one is text.
+func TestOperationOfAnyName(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"pay\x1fby\x1feve", "x" + strings.Repeat("ä", 200)} {
+		b := setup(t, func(c *config) {
+			c.PerOperation = true
+			c.Operation = func(*http.Request) string { return name }
+		})
+		b.post(t, key, `{}`).ran(t, 1, false)
+		rec := b.records(t)[0]
+		if tenant, principal := httpkey.Caller(rec.Ref); tenant != "acme" || principal != "" {
+			t.Errorf("the key is that of %q of %q", principal, tenant)
+		}
+		if !utf8.ValidString(rec.Operation) || !utf8.ValidString(rec.Scope) {
+			t.Errorf("%q is stored in the scope %q", rec.Operation, rec.Scope)
+		}
+	}
+}
+
+// What is too long ago is a matter of the guard's own policy.
+func TestFirstSentIsComparedWithTheGuardsRetention(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *config) {
+		c.FirstSent = true
+		c.Policy = &retrysafe.Policy{Retention: time.Hour}
+	})
+	sent := with("Idempotency-First-Sent", time.Now().Add(-2*time.Hour).UTC().Format(http.TimeFormat))
+	b.post(t, key, `{}`, sent).refused(t, http.StatusPreconditionFailed, "first-sent-stale")
+	b.untouched(t)
+}
+
+// The limit of a body holds for what it decodes to.
+func TestDecodedBodyIsUnderTheLimit(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *config) { c.Encoded, c.MaxRequest = httpkey.EncodedDecodeGzip, 500 })
+	for n, fits := range map[int]bool{498: true, 499: false} {
+		body := string(zip(t, []byte(`"`+strings.Repeat("x", n)+`"`)))
+		got := b.post(t, nth(n), body, with("Content-Encoding", "gzip"))
+		if fits != (got.status == http.StatusCreated) {
+			t.Errorf("a body of %d bytes gets %d %s", n+2, got.status, got.body)
+		}
+	}
 }

@@ -172,3 +172,19 @@ func TestStatusIsLimited(t *testing.T) {
 	b.look(t, key).refused(t, 429, "too-many-lookups")
 	b.look(t, key, with("X-Tenant", "umbrella")).refused(t, 404, "key-unknown")
 }
+
+// A status request does not wait for long for a store that hangs.
+func TestStatusDoesNotWaitForAHangingStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		b.post(t, key, `{}`).ran(t, 1, false)
+		b.fault.Plan(faultstore.FailAll(faultstore.Hang))
+		b.Handler = b.guard.Status(payments)
+		start := time.Now()
+		b.post(t, key, "", method(http.MethodGet)).refused(t, http.StatusServiceUnavailable, "record-unreadable")
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("the refusal took %v", took)
+		}
+	})
+}

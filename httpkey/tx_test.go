@@ -443,3 +443,88 @@ func TestTxThroughMiddlewareAndOutsideAGuard(t *testing.T) {
 		t.Errorf("outside a guard: %v", err)
 	}
 }
+
+// A response that a transaction has stored is neither sent nor stored otherwise before
+// the commit, and gets nothing that retries would not get.
+func TestTxStoredResponseIsFinal(t *testing.T) {
+	t.Parallel()
+	for name, after := range map[string]func(http.ResponseWriter) error{
+		"flushed": func(w http.ResponseWriter) error { return http.NewResponseController(w).Flush() },
+		"omitted": func(w http.ResponseWriter) error { return w.(interface{ Omit() error }).Omit() },
+		"trailer": func(w http.ResponseWriter) error {
+			w.Header().Set(http.TrailerPrefix+"X-Sum", "1")
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("X-Own", "1") // it is not stored
+				b.created(w, r)
+				must(t, httpkey.CompleteTx(r.Context(), w, tx))
+				must(t, after(w))
+				if got := b.state(t).State; got != retrysafe.StateInProgress {
+					t.Errorf("the record is %s before the commit", got)
+				}
+				must(t, tx.Commit(r.Context()))
+			}, func(c *config) { c.Stream = httpkey.StreamThrough }, withPolicy(retrysafe.Policy{}))
+			first := b.post(t, key, `{}`)
+			first.ran(t, 1, false)
+			again := b.post(t, key, `{}`)
+			again.ran(t, 1, true)
+			again.same(t, first)
+			if len(first.trailer) > 0 {
+				t.Errorf("the first client alone got the trailers %v", first.trailer)
+			}
+			l.has(t, 1)
+		})
+	}
+}
+
+// A transaction that the handler leaves open is rolled back however the handler ends. What
+// else it did is not proven undone by that.
+func TestTxLeftOpenIsRolledBackHoweverTheHandlerEnds(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(){"returns": func() {}, "panics": func() { panic("a bug") }} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var open *memstore.Tx
+			b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
+				open = tx
+				b.created(w, r)
+				must(t, httpkey.CompleteTx(r.Context(), w, tx))
+				end()
+			}, withPolicy(retrysafe.Policy{}))
+			got := b.post(t, key, `{}`)
+			if p := got.problem(t); p.Code != "attempt-unknown" {
+				t.Errorf("the problem is %+v", p)
+			}
+			if open.Rollback(t.Context()) == nil {
+				t.Error("the transaction was still open")
+			}
+			b.post(t, key, `{}`).refused(t, 409, "outcome-unknown")
+			l.has(t, 0)
+		})
+	}
+}
+
+// That an earlier transaction was undone proves nothing about a later one.
+func TestTxUndoneProvesNothingAboutTheNext(t *testing.T) {
+	t.Parallel()
+	b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
+		if err := httpkey.CompleteTx(r.Context(), w, tx); err == nil { // nothing is written yet
+			t.Error("an empty response was stored")
+		}
+		next, err := b.mem.Begin(r.Context())
+		must(t, err)
+		b.created(w, r)
+		must(t, httpkey.CompleteTx(r.Context(), w, next))
+		must(t, next.Rollback(r.Context()))
+	}, withPolicy(retrysafe.Policy{}))
+	if p := b.post(t, key, `{}`).problem(t); p.Code != "attempt-unknown" {
+		t.Errorf("the problem is %+v", p)
+	}
+	b.post(t, key, `{}`).refused(t, 409, "outcome-unknown")
+	b.ranTimes(t, 1)
+	l.has(t, 0)
+}

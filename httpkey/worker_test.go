@@ -260,7 +260,7 @@ func TestWorkerAnswersForAPoisonedRequest(t *testing.T) {
 		"cut short":        {func(r *retrysafe.Write) { r.Request = r.Request[:len(r.Request)-1] }, retrysafe.StateCompleted},
 		"longer":           {func(r *retrysafe.Write) { r.Request = append(bytes.Clone(r.Request), 0) }, retrysafe.StateCompleted},
 		"empty":            {func(r *retrysafe.Write) { r.Request = []byte{} }, retrysafe.StateCompleted},
-		"run before":       {func(r *retrysafe.Write) { r.Request, r.Attempt = []byte{1}, 2 }, retrysafe.StateUnknown},
+		"run before":       {func(r *retrysafe.Write) { r.Request, r.Attempt = []byte{1}, 1 }, retrysafe.StateUnknown},
 		"of a newer guard": {func(r *retrysafe.Write) { r.Request = []byte{2} }, retrysafe.StateAccepted},
 	} {
 		t.Run(name, func(t *testing.T) {
