@@ -234,7 +234,7 @@ func TestDisputedRecord(t *testing.T) {
 	r := unknown(retrysafe.EffectsKeyed)
 	r.ProviderRef = "ch_1"
 	w, err := retrysafe.DecideEvidence(r, happened("ch_2"), retrysafe.Recheck{After: time.Minute, Limit: 3})
-	if !errors.Is(err, retrysafe.ErrContradiction) || w.State != retrysafe.StateUnknown || !w.Inquiry.Disputed || w.ProviderRef != "ch_1" {
+	if !errors.Is(err, retrysafe.ErrContradiction) || w.State != retrysafe.StateUnknown || !w.Inquiry.Disputed || w.ProviderRef != "ch_1" || w.Term < 10*365*24*time.Hour {
 		t.Fatalf("another effect: %+v, %v", w, err)
 	}
 	for _, v := range []retrysafe.Evidence{ // one effect at most
