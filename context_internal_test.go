@@ -78,3 +78,22 @@ func TestStoreContextEndsWithItsStep(t *testing.T) {
 }
 
 type nopStore struct{ Store }
+
+// renewing is a store that takes every swap.
+type renewing struct{ Store }
+
+func (renewing) Swap(_ context.Context, w Write) (Record, error) { return w.Record, nil }
+
+// The context of a heartbeat is reused after it. What comes later must not end it: it may be
+// that of another call's step by then.
+func TestContextOfAHeartbeatIsForgottenWithIt(t *testing.T) {
+	t.Parallel()
+	e, err := New(renewing{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := e.execution(t.Context(), &Record{Ref: Ref{"tenant", "key"}, Version: RecordVersion, State: StateInProgress, Owner: Owner{1}, Attempt: 1})
+	if err := x.renewByBeat(); err != nil || x.beat != nil {
+		t.Errorf("renewed: %v; the context is kept: %t", err, x.beat != nil)
+	}
+}
