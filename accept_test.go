@@ -368,3 +368,19 @@ type busySwap struct{ retrysafe.Store }
 func (busySwap) Swap(context.Context, retrysafe.Write) (retrysafe.Record, error) {
 	return retrysafe.Record{}, retrysafe.ErrBusy
 }
+
+// A worker that releases its work gives it back for as long as work may wait, and is not told
+// that it has lost it when the reply of the store is lost.
+func TestReleasedWorkWaitsForAWorkerAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Patience: 20 * time.Minute})
+		x, err := b.TakeUp(t.Context(), b.accepts(t))
+		must(t, err)
+		b.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.LoseReply))
+		must(t, x.Release(t.Context(), errors.New("not sent")))
+		if r := b.state(t); r.State != retrysafe.StateAccepted || r.Deadline.Sub(r.UpdatedAt) != 20*time.Minute || b.saw(retrysafe.EventLost) != 0 {
+			t.Errorf("it is %s for %v; observer saw %v", r.State, r.Deadline.Sub(r.UpdatedAt), b.events)
+		}
+	})
+}

@@ -82,7 +82,12 @@ type nopStore struct{ Store }
 // renewing is a store that takes every swap.
 type renewing struct{ Store }
 
-func (renewing) Swap(_ context.Context, w Write) (Record, error) { return w.Record, nil }
+func (renewing) Swap(ctx context.Context, w Write) (Record, error) {
+	if _, ok := DeadlineOnly(ctx); ok {
+		return Record{}, errors.New("the store is told that nothing but its deadline ends a heartbeat")
+	}
+	return w.Record, nil
+}
 
 // The context of a heartbeat is reused after it. What comes later must not end it: it may be
 // that of another call's step by then.

@@ -119,6 +119,8 @@ var told = map[string]func(*testing.T, *bank, *memstore.Tx) (committed bool){
 	},
 }
 
+// A commit failed before it reached the server, so the transaction is open and holds the key:
+// it is ended first, or its end could not be found out.
 func TestW32_DoTxCommitThatNeverArrivedIsRolledBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

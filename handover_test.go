@@ -252,3 +252,17 @@ func TestHandOverInATransactionThatHasEndedProvesNothing(t *testing.T) {
 		}
 	}
 }
+
+// An attempt that has not passed all stored steps is another program's: it hands nothing over.
+func TestHandOverIsRefusedBeforeAllStepsArePassed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsKeyed})
+	x := b.begins(t)
+	_, err := retrysafe.Phase(x.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
+	must(t, err)
+	must(t, x.Release(t.Context(), nil))
+	rec, err := b.handsOver(t, commit)
+	if !errors.Is(err, retrysafe.ErrPhases) || rec.State != 0 || b.state(t).State != retrysafe.StateRetryable {
+		t.Errorf("Do = %v; it is %s", err, b.state(t).State)
+	}
+}

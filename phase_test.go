@@ -702,6 +702,9 @@ func TestStepsAreNotBegunAfterTheEnd(t *testing.T) {
 		t.Errorf("after the settlement: ran: %t, %v", ran, err)
 	}
 	x = b.begins(t)
+	if err := x.Save(t.Context(), retrysafe.Checkpoint{Phase: "own"}); !errors.Is(err, retrysafe.ErrPhases) {
+		t.Errorf("Save over the steps of an earlier attempt = %v", err)
+	}
 	for _, name := range []string{"another", "first"} {
 		if ran, err := step(x, name); ran || !errors.Is(err, retrysafe.ErrPhases) {
 			t.Errorf("%s: ran: %t, %v", name, ran, err)

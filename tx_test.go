@@ -656,5 +656,9 @@ func TestRefusedTransactionIsRolledBackForACallerThatHasGone(t *testing.T) {
 	if err := x.CompleteTx(gone, &tx, answer("paid")); err == nil || len(tx.rolledBack) != 1 || tx.rolledBack[0] != nil {
 		t.Errorf("CompleteTx = %v; rolled back with %v", err, tx.rolledBack)
 	}
+	var other goneTx
+	if _, err := x.HandOver(gone, &other, time.Hour); err == nil || len(other.rolledBack) != 1 || other.rolledBack[0] != nil {
+		t.Errorf("HandOver = %v; rolled back with %v", err, other.rolledBack)
+	}
 	must(t, x.Release(t.Context(), nil))
 }
