@@ -226,6 +226,10 @@ func TestHandOverAfterABeatWhoseReplyWasLost(t *testing.T) {
 		if err := tx.Commit(t.Context()); err == nil {
 			t.Error("a refused transaction committed")
 		}
+		time.Sleep(2 * time.Minute) // heartbeats go on meanwhile
+		if r := b.state(t); r.Due() {
+			t.Error("the lease has run out while the operation ran")
+		}
 		again, err := b.mem.Begin(t.Context())
 		must(t, err)
 		_, err = x.HandOver(t.Context(), again, time.Hour)
