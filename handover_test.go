@@ -270,3 +270,21 @@ func TestHandOverIsRefusedBeforeAllStepsArePassed(t *testing.T) {
 		t.Errorf("Do = %v; it is %s", err, b.state(t).State)
 	}
 }
+
+// An execution that is settled hands nothing over: its answer stays, and the transaction is
+// rolled back.
+func TestHandOverAfterTheSettlementIsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t, keyed)
+	x := b.begins(t)
+	must(t, x.Complete(t.Context(), answer("paid")))
+	tx, err := b.mem.Begin(t.Context())
+	must(t, err)
+	if _, err := x.HandOver(t.Context(), tx, time.Hour); !errors.Is(err, retrysafe.ErrSettled) {
+		t.Errorf("HandOver = %v", err)
+	}
+	if tx.Commit(t.Context()) == nil {
+		t.Error("the transaction committed")
+	}
+	b.replays(t, "paid")
+}
