@@ -1,6 +1,7 @@
 package retrysafe_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -164,6 +165,16 @@ func TestWithoutRandomnessNothingRuns(t *testing.T) {
 	if x, err := e.TakeUp(t.Context(), b.accepts(t)); x != nil || err == nil || b.state(t).State != retrysafe.StateAccepted {
 		t.Errorf("TakeUp = %v, %v", x, err)
 	}
+	once, err := retrysafe.New(b.mem, &retrysafe.Options{Rand: strings.NewReader("of one attempt!!")}) // enough to reserve a key, not to claim one
+	must(t, err)
+	released := call()
+	released.Key = "released"
+	x, _, err := b.Begin(t.Context(), released)
+	must(t, err)
+	must(t, x.Release(t.Context(), nil))
+	if x, _, err := once.Begin(t.Context(), released); x != nil || !errors.Is(err, retrysafe.ErrUnavailable) {
+		t.Errorf("Begin = %v, %v", x, err)
+	}
 	fresh := call()
 	fresh.Key = "fresh"
 	if x, _, err := e.Begin(t.Context(), fresh); x != nil || !errors.Is(err, retrysafe.ErrUnavailable) {
@@ -298,4 +309,78 @@ func TestAcceptedWorkKeepsTheRetentionOfItsCall(t *testing.T) {
 	if got := b.state(t); got.Retain != c.Retention || got.Deadline.Sub(got.ReadAt) < 47*time.Hour {
 		t.Errorf("kept for %v, until %v from now; want %v", got.Retain, got.Deadline.Sub(got.ReadAt), c.Retention)
 	}
+}
+
+// A worker gets the bytes that were accepted first, whatever a retry brings. An empty request
+// is one, too: work without a body waits for the next worker again.
+func TestAcceptedWorkKeepsTheRequestOfItsFirstCall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsKeyed})
+		first, err := b.TakeUp(t.Context(), b.accepts(t))
+		must(t, err)
+		b.crash(t)
+		if _, err := b.Accept(t.Context(), call(), []byte("other bytes")); !errors.Is(err, retrysafe.ErrAccepted) {
+			t.Fatal(err)
+		}
+		if r := b.state(t); r.State != retrysafe.StateAccepted || string(r.Request) != "POST /payments" {
+			t.Errorf("it is %s with %q", r.State, r.Request)
+		}
+		_ = first.Release(t.Context(), nil) // stop its heartbeat
+		bare := call()
+		bare.Key = "bare"
+		if _, err := b.Accept(t.Context(), bare, nil); !errors.Is(err, retrysafe.ErrAccepted) {
+			t.Fatal(err)
+		}
+		r, err := b.mem.Load(t.Context(), bare.Ref)
+		must(t, err)
+		x, err := b.TakeUp(t.Context(), r)
+		must(t, err)
+		if must(t, x.Release(t.Context(), errors.New("not sent"))); x.State() != retrysafe.StateAccepted {
+			t.Errorf("work without a body is %s after its worker has released it", x.State())
+		}
+	})
+}
+
+// A worker leaves alone what it cannot read, and what another transaction holds.
+func TestTakeUpLeavesAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{})
+	r := b.accepts(t)
+	newer := r
+	newer.Version = retrysafe.RecordVersion + 1
+	if x, err := b.TakeUp(t.Context(), newer); x != nil || !errors.Is(err, retrysafe.ErrUnreadable) {
+		t.Errorf("TakeUp of a newer version = %v, %v", x, err)
+	}
+	held, err := retrysafe.New(busySwap{b.mem}, nil)
+	must(t, err)
+	if x, err := held.TakeUp(t.Context(), r); x != nil || !errors.Is(err, retrysafe.ErrLost) {
+		t.Errorf("TakeUp of a key that a transaction holds = %v, %v", x, err)
+	}
+	if s := b.state(t).State; s != retrysafe.StateAccepted {
+		t.Errorf("it is %s", s)
+	}
+}
+
+// busySwap is a store in which a transaction holds every key.
+type busySwap struct{ retrysafe.Store }
+
+func (busySwap) Swap(context.Context, retrysafe.Write) (retrysafe.Record, error) {
+	return retrysafe.Record{}, retrysafe.ErrBusy
+}
+
+// A worker that releases its work gives it back for as long as work may wait, and is not told
+// that it has lost it when the reply of the store is lost.
+func TestReleasedWorkWaitsForAWorkerAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Patience: 20 * time.Minute})
+		x, err := b.TakeUp(t.Context(), b.accepts(t))
+		must(t, err)
+		b.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.LoseReply))
+		must(t, x.Release(t.Context(), errors.New("not sent")))
+		if r := b.state(t); r.State != retrysafe.StateAccepted || r.Deadline.Sub(r.UpdatedAt) != 20*time.Minute || b.saw(retrysafe.EventLost) != 0 {
+			t.Errorf("it is %s for %v; observer saw %v", r.State, r.Deadline.Sub(r.UpdatedAt), b.events)
+		}
+	})
 }

@@ -573,7 +573,8 @@ func TestLapsedAttemptInTxThatWasNeverSeenInATransaction(t *testing.T) {
 			restarted, err := retrysafe.New(b.fault, &retrysafe.Options{Policy: p}) // it knows what the store has noted
 			must(t, err)
 			b.Engine = restarted
-			b.begins(t)
+			must(t, b.begins(t).Release(t.Context(), retrysafe.NotExecuted(errors.New("not sent"))))
+			b.begins(t) // the claim of a released key is reserved with the same caution
 			b.crash(t)
 			b.refused(t, retrysafe.ErrUnknown)
 		})

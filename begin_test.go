@@ -355,3 +355,27 @@ func TestFullStoreDoesNotOpenTheBreaker(t *testing.T) {
 		}
 	}
 }
+
+// Reads that fail open the breaker, and a read that is answered closes it: no write has
+// failed, so none is tried.
+func TestBreakerOfFailedReadsIsClosedByARead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{})
+		must(t, b.begins(t).Complete(t.Context(), answer("before")))
+		b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
+		for range 5 {
+			var refused *retrysafe.RefusedError
+			if _, err := b.Peek(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnavailable) || !errors.As(err, &refused) || refused.Record.Ref != ref || refused.RetryAfter <= 0 {
+				t.Fatalf("Peek = %v", err)
+			}
+		}
+		if b.Healthy() {
+			t.Fatal("the breaker is closed after five reads that failed")
+		}
+		b.fault.Plan(nil)
+		if _, err := b.Peek(t.Context(), call()); err != nil || !b.Healthy() || b.fault.Count(faultstore.Create) != 0 {
+			t.Errorf("Peek = %v, healthy: %v, %d writes tried", err, b.Healthy(), b.fault.Count(faultstore.Create))
+		}
+	})
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 )
@@ -38,6 +40,20 @@ func TestExecutionSeesTheCallersValuesAndNotItsCancellation(t *testing.T) {
 	if derived.Err() != nil || context.Cause(derived) != nil {
 		t.Errorf("a context derived from it has ended with the caller: %v", context.Cause(derived))
 	}
+}
+
+// The deadline of an operation counts from its beginning, whenever it is asked for.
+func TestDeadlineOfAnExecutionCountsFromItsBeginning(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{})
+		x, until := b.begins(t), time.Now().Add(b.Policy().MaxRun)
+		time.Sleep(time.Minute)
+		if got, ok := x.Context().Deadline(); !ok || !got.Equal(until) {
+			t.Errorf("the deadline is %v, want %v", got, until)
+		}
+		must(t, x.Release(t.Context(), nil))
+	})
 }
 
 // It counts allocations, so it does not run beside other tests.

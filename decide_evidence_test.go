@@ -205,6 +205,24 @@ func TestConcludedRefuses(t *testing.T) {
 	}
 }
 
+// A store leaves out an inquiry that is zero, so nothing that was found out may count as that.
+func TestInquiryIsZeroOnlyIfNothingWasDone(t *testing.T) {
+	t.Parallel()
+	for _, q := range []retrysafe.Inquiry{{Tries: 1}, {Dead: true}, {Disputed: true}, {Notes: make([]retrysafe.Note, 1)}} {
+		if q.IsZero() {
+			t.Errorf("%+v is taken for none", q)
+		}
+	}
+	if q := (retrysafe.Inquiry{}); !q.IsZero() {
+		t.Error("the zero Inquiry is one")
+	}
+	var r retrysafe.Record
+	r.AddNote(retrysafe.Note{By: "a\x1f", Text: "b\x1f", ID: "c\x1f"}) // stores separate notes by it
+	if n := r.Inquiry.Notes[0]; strings.Contains(n.By+n.Text+n.ID, "\x1f") {
+		t.Errorf("the note is %+q", n)
+	}
+}
+
 // A record keeps its first note and the latest, whole and readable.
 func TestNotesAreBounded(t *testing.T) {
 	t.Parallel()
@@ -234,7 +252,7 @@ func TestDisputedRecord(t *testing.T) {
 	r := unknown(retrysafe.EffectsKeyed)
 	r.ProviderRef = "ch_1"
 	w, err := retrysafe.DecideEvidence(r, happened("ch_2"), retrysafe.Recheck{After: time.Minute, Limit: 3})
-	if !errors.Is(err, retrysafe.ErrContradiction) || w.State != retrysafe.StateUnknown || !w.Inquiry.Disputed || w.ProviderRef != "ch_1" {
+	if !errors.Is(err, retrysafe.ErrContradiction) || w.State != retrysafe.StateUnknown || !w.Inquiry.Disputed || w.ProviderRef != "ch_1" || w.Term < 10*365*24*time.Hour {
 		t.Fatalf("another effect: %+v, %v", w, err)
 	}
 	for _, v := range []retrysafe.Evidence{ // one effect at most

@@ -162,6 +162,15 @@ func TestTransition(t *testing.T) {
 		if a == actRenew && !newOperation || a != actRenew && !sameOperation {
 			t.Errorf("action %d mixes up operations: %+v", a, got)
 		}
+		if (string(got.KeyText) == "sealed") != (a != actRenew) {
+			t.Errorf("action %d: the sealed key is %q", a, got.KeyText)
+		}
+		noted := r
+		noted.Inquiry.Notes = []Note{{By: traceAuthor}, {By: "operator anna"}, {By: "resolver", ID: questionOf(r.Owner)}}
+		notes := transition(a, &call, &p, noted, next).Inquiry.Notes // a new operation has its own trace, and no question about the last attempt is open
+		if kept := a != actRenew; len(notes) == 0 || (notes[0].By == traceAuthor) != kept || notes[len(notes)-1].By != "operator anna" {
+			t.Errorf("action %d keeps the notes %+v", a, notes)
+		}
 		if want := a == actResume; !got.Checkpoint.IsZero() != want {
 			t.Errorf("action %d: checkpoint kept %v, want %v", a, !want, want)
 		}

@@ -119,6 +119,21 @@ var told = map[string]func(*testing.T, *bank, *memstore.Tx) (committed bool){
 	},
 }
 
+// A commit failed before it reached the server, so the transaction is open and holds the key:
+// it is ended first, or its end could not be found out.
+func TestW32_DoTxCommitThatNeverArrivedIsRolledBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank(t, inTx)
+		b.commit = func(context.Context, *memstore.Tx) error { return errLine } // the transaction stays open
+		if _, err := b.do(t.Context(), call()); !retrysafe.IsNotExecuted(err) || errors.Is(err, retrysafe.ErrUnsettled) {
+			t.Errorf("DoTx = %v", err)
+		}
+		b.free(t)
+		b.booked(t, 1, 0)
+	})
+}
+
 func TestW32_DoTxAmbiguousCommitIsResolved(t *testing.T) {
 	t.Parallel()
 	for name, end := range told {

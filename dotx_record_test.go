@@ -142,13 +142,14 @@ func TestDoTxUnreadableIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, inTx)
 	b.reserve = func(context.Context) error { return retrysafe.ErrUnreadable }
-	if _, err := b.do(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnreadable) {
+	var refused *retrysafe.RefusedError
+	if _, err := b.do(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnreadable) || !errors.As(err, &refused) || errors.Is(err, retrysafe.ErrUnavailable) {
 		t.Errorf("DoTx = %v", err)
 	}
 	b.reserve = nil
 	b.store = func(retrysafe.Write) error { return retrysafe.ErrUnreadable }
-	if _, err := b.do(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnreadable) {
-		t.Errorf("DoTx = %v", err)
+	if _, err := b.do(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnreadable) || !errors.As(err, &refused) || b.saw(retrysafe.EventReleased) != 1 || b.saw(retrysafe.EventUnreadable) != 2 {
+		t.Errorf("DoTx = %v; observer saw %v", err, b.events)
 	}
 	b.booked(t, 1, 0)
 	b.free(t)
@@ -174,6 +175,10 @@ func TestDoTxTakesUpItsOwnOrphan(t *testing.T) {
 		t.Errorf("DoTx beside another transaction = %v", err)
 	}
 	must(t, looks.Rollback(t.Context()))
+	w := b.state(t).Update() // a sweeper has found it, which does not know that it never started
+	w.State, w.Reason, w.Term = retrysafe.StateUnknown, "lease lapsed", time.Minute
+	_, err = b.mem.Swap(t.Context(), w)
+	must(t, err)
 	for _, fail := range []bool{true, false} { // it is not lost when taking it fails
 		b.fn = func(context.Context, *memstore.Tx) (retrysafe.Result, error) {
 			if fail {

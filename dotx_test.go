@@ -327,8 +327,168 @@ func TestDoTxCarelessFunctionIsTaught(t *testing.T) {
 				t.Errorf("%s: observer saw %v", name, b.events)
 			}
 			b.refused(t, retrysafe.ErrUnknown)
+			if r := b.state(t); r.Deadline.Sub(r.UpdatedAt) != b.Policy().Reconcile {
+				t.Errorf("%s: it is looked into after %v", name, r.Deadline.Sub(r.UpdatedAt))
+			}
 		}
 	}
+}
+
+// A function that panics after it has ended its transaction itself leaves the outcome
+// unknown, also if it took longer than the store may take for its steps.
+func TestDoTxPanicAfterACommitOfItsOwnIsUnknown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank(t, inTx)
+		b.fn = func(ctx context.Context, tx *memstore.Tx) (retrysafe.Result, error) {
+			must(t, tx.Commit(ctx))
+			time.Sleep(time.Minute)
+			panic("after the commit")
+		}
+		func() {
+			defer func() {
+				if p := recover(); p != "after the commit" {
+					t.Errorf("the caller gets the panic %v", p)
+				}
+			}()
+			_, _ = b.do(t.Context(), call())
+		}()
+		b.refused(t, retrysafe.ErrUnknown)
+		if b.saw(retrysafe.EventQuarantined) != 1 || b.saw(retrysafe.EventReleased) != 0 {
+			t.Errorf("observer saw %v", b.events)
+		}
+	})
+}
+
+// refusing is a store that refuses every new record for one reason.
+type refusing struct {
+	retrysafe.Store
+	why error
+}
+
+func (s refusing) Create(context.Context, retrysafe.Write) (retrysafe.Record, error) {
+	return retrysafe.Record{}, s.why
+}
+
+// A function ended its transaction itself, and the store refuses to set that aside: it is not
+// asked again, and the attempt is reported as lost.
+func TestDoTxCarelessFunctionWhoseOutcomeIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, why := range []error{retrysafe.ErrExists, retrysafe.ErrConflict, retrysafe.ErrNotFound, retrysafe.ErrUnreadable, retrysafe.ErrFull} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBank(t, inTx)
+			b.fn = func(ctx context.Context, tx *memstore.Tx) (retrysafe.Result, error) {
+				return answer("booked"), tx.Commit(ctx)
+			}
+			e, err := retrysafe.New(refusing{b.mem, why}, &retrysafe.Options{Policy: inTx, Observer: b.bundle})
+			must(t, err)
+			b.Engine = e
+			_, err = b.do(t.Context(), call())
+			if !errors.Is(err, retrysafe.ErrTxDone) || !errors.Is(err, retrysafe.ErrLost) || errors.Is(err, retrysafe.ErrUnsettled) || b.saw(retrysafe.EventLost) != 1 {
+				t.Errorf("%v: DoTx = %v; observer saw %v", why, err, b.events)
+			}
+		})
+	}
+}
+
+// Each transaction that was begun is ended, and so is its context, whether or not the key
+// could be taken in it.
+func TestDoTxEndsEachTransaction(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank(t, inTx)
+		var begun []context.Context
+		ended, tries := 0, 0
+		b.begin = func(ctx context.Context) error {
+			if begun = append(begun, ctx); len(begun) == 1 {
+				return faultstore.ErrInjected
+			}
+			return nil
+		}
+		b.reserve = func(context.Context) error {
+			if tries++; tries == 1 {
+				return faultstore.ErrInjected
+			}
+			return nil
+		}
+		b.rollback = func(tx *memstore.Tx) error { ended++; return tx.Rollback(context.Background()) }
+		_, err := b.do(t.Context(), call())
+		must(t, err)
+		if len(begun) != 3 || ended != 1 {
+			t.Errorf("%d transactions, %d rolled back; want one that did not begin, one rolled back and one committed", len(begun), ended)
+		}
+		for i, ctx := range begun {
+			if ctx.Err() == nil {
+				t.Errorf("the context of transaction %d goes on", i+1)
+			}
+		}
+	})
+}
+
+// A function that came back in time is committed, also if the commit ends after MaxRun: the
+// transaction's context, by which drivers roll back, does not end meanwhile.
+func TestDoTxCommitMayEndAfterMaxRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank(t, changed(inTx, func(p *retrysafe.Policy) { p.MaxRun = time.Minute }))
+		var ended <-chan struct{}
+		b.begin = func(ctx context.Context) error { ended = ctx.Done(); return nil }
+		b.fn = func(context.Context, *memstore.Tx) (retrysafe.Result, error) {
+			time.Sleep(time.Minute - time.Millisecond)
+			return answer("booked"), nil
+		}
+		b.commit = func(ctx context.Context, tx *memstore.Tx) error {
+			time.Sleep(time.Second)
+			select {
+			case <-ended:
+				t.Error("the transaction's context ends during the commit")
+			default:
+			}
+			return tx.Commit(ctx)
+		}
+		_, err := b.do(t.Context(), call())
+		must(t, err)
+		b.booked(t, 1, 1)
+	})
+}
+
+// What DoTx sees of the store closes the breaker: a read after reads that have failed, and a
+// commit after writes that have.
+func TestDoTxClosesTheBreaker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank(t, inTx)
+		_, err := b.do(t.Context(), call())
+		must(t, err)
+		b.reserve = func(context.Context) error { return faultstore.ErrInjected }
+		for range 5 {
+			if _, err := b.do(t.Context(), call()); !errors.Is(err, retrysafe.ErrUnavailable) {
+				t.Fatal(err)
+			}
+		}
+		b.reserve = nil
+		time.Sleep(2 * time.Second)
+		if out, err := b.do(t.Context(), call()); err != nil || !out.Replayed || !b.Healthy() {
+			t.Errorf("reads: DoTx = %+v, %v; healthy: %v", out, err, b.Healthy())
+		}
+		fresh := call()
+		fresh.Key = "fresh"
+		b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if s.Op == faultstore.Create {
+				return faultstore.LoseRequest
+			}
+			return faultstore.None
+		})
+		for range 5 {
+			if _, _, err := b.Begin(t.Context(), fresh); !errors.Is(err, retrysafe.ErrUnavailable) {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		if out, err := b.do(t.Context(), fresh); err != nil || out.Replayed || !b.Healthy() {
+			t.Errorf("writes: DoTx = %+v, %v; healthy: %v", out, err, b.Healthy())
+		}
+	})
 }
 
 // A function ended its transaction itself, and that cannot be set aside: the caller is told,

@@ -139,6 +139,8 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 	}{
 		{nil, nil, "needs a store"},
 		{store, &retrysafe.Options{StoreTimeout: -1}, "negative"},
+		{store, &retrysafe.Options{SettleTimeout: -1}, "negative"},
+		{store, &retrysafe.Options{MaxWaiters: -1}, "negative"},
 		{store, &retrysafe.Options{Policy: retrysafe.Policy{Lapse: retrysafe.LapseRerun}}, "cannot rerun"},
 	} {
 		if _, err := retrysafe.New(c.store, c.opts); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -375,5 +377,54 @@ func TestNewRefusesNilPointers(t *testing.T) {
 	var s *memstore.Store
 	if _, err := retrysafe.New(s, nil); err == nil || !strings.Contains(err.Error(), "*memstore.Store is nil: check the error") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// The transaction of the answer has committed, and the store did not say so at first: the
+// settlement finds the answer, and Do returns it.
+func TestDoReturnsAnAnswerWhoseCommitIsConfirmedLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, inTx)
+		var kept context.Context
+		out, err := b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
+			kept = ctx
+			tx, err := b.mem.Begin(ctx)
+			must(t, err)
+			must(t, x.CompleteTx(ctx, tx, answer("paid")))
+			must(t, tx.Commit(ctx))
+			b.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.LoseRequest))
+			return answer("returned"), nil
+		})
+		if err != nil || string(out.Body) != "paid" {
+			t.Errorf("Do = %q, %v", out.Body, err)
+		}
+		if kept.Err() == nil {
+			t.Error("Do has returned, and the context of its operation goes on")
+		}
+	})
+}
+
+// What Do finds out about the record does not hide the function's own error.
+func TestDoKeepsTheErrorOfItsFunction(t *testing.T) {
+	t.Parallel()
+	own := errors.New("the function's own")
+	b := setup(t, keyed)
+	if _, err := b.handsOver(t, func(tx *memstore.Tx) error { return errors.Join(own, commit(tx)) }); !errors.Is(err, retrysafe.ErrAccepted) || !errors.Is(err, own) {
+		t.Errorf("handed over: Do = %v", err)
+	}
+	b = setup(t, keyed)
+	_, err := b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
+		w := b.state(t).Update()
+		w.Owner, w.Attempt, w.Overwrite, w.Term = retrysafe.Owner{9}, 2, true, time.Hour
+		_, err := b.mem.Swap(ctx, w)
+		must(t, err)
+		if err := x.Save(ctx, retrysafe.Checkpoint{Phase: "late"}); !errors.Is(err, retrysafe.ErrLost) {
+			t.Errorf("Save = %v", err)
+		}
+		return retrysafe.Result{}, own
+	})
+	if !errors.Is(err, retrysafe.ErrLost) || !errors.Is(err, own) {
+		t.Errorf("lost: Do = %v", err)
 	}
 }

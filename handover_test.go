@@ -226,6 +226,10 @@ func TestHandOverAfterABeatWhoseReplyWasLost(t *testing.T) {
 		if err := tx.Commit(t.Context()); err == nil {
 			t.Error("a refused transaction committed")
 		}
+		time.Sleep(2 * time.Minute) // heartbeats go on meanwhile
+		if r := b.state(t); r.Due() {
+			t.Error("the lease has run out while the operation ran")
+		}
 		again, err := b.mem.Begin(t.Context())
 		must(t, err)
 		_, err = x.HandOver(t.Context(), again, time.Hour)
@@ -251,4 +255,36 @@ func TestHandOverInATransactionThatHasEndedProvesNothing(t *testing.T) {
 			t.Errorf("HandOver = %v; it is %s, want %s", err, got, want)
 		}
 	}
+}
+
+// An attempt that has not passed all stored steps is another program's: it hands nothing over.
+func TestHandOverIsRefusedBeforeAllStepsArePassed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsKeyed})
+	x := b.begins(t)
+	_, err := retrysafe.Phase(x.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
+	must(t, err)
+	must(t, x.Release(t.Context(), nil))
+	rec, err := b.handsOver(t, commit)
+	if !errors.Is(err, retrysafe.ErrPhases) || rec.State != 0 || b.state(t).State != retrysafe.StateRetryable {
+		t.Errorf("Do = %v; it is %s", err, b.state(t).State)
+	}
+}
+
+// An execution that is settled hands nothing over: its answer stays, and the transaction is
+// rolled back.
+func TestHandOverAfterTheSettlementIsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t, keyed)
+	x := b.begins(t)
+	must(t, x.Complete(t.Context(), answer("paid")))
+	tx, err := b.mem.Begin(t.Context())
+	must(t, err)
+	if _, err := x.HandOver(t.Context(), tx, time.Hour); !errors.Is(err, retrysafe.ErrSettled) {
+		t.Errorf("HandOver = %v", err)
+	}
+	if tx.Commit(t.Context()) == nil {
+		t.Error("the transaction committed")
+	}
+	b.replays(t, "paid")
 }

@@ -39,6 +39,17 @@ func TestAveragesAreBounded(t *testing.T) {
 	}
 }
 
+// A retry is never told to come back after the lease, when another process may have claimed
+// the record.
+func TestRetryAfterIsWithinTheLease(t *testing.T) {
+	t.Parallel()
+	var d durations
+	d.note("op", func() time.Duration { return 10 * time.Second })
+	if got := d.retryAfter("op", 2*time.Second); got != 2*time.Second {
+		t.Errorf("a retry comes back after %v", got)
+	}
+}
+
 // A row of failures ends with any answer if all of it were reads, because a read has shown
 // that the store is back; if one was a write, only a write that succeeds shows that.
 func TestBreakerIsClosedByWhatFailed(t *testing.T) {

@@ -683,3 +683,32 @@ func TestStepResultsAreJSON(t *testing.T) {
 		t.Errorf("got %q, %s", got, &s.steps(t)[0])
 	}
 }
+
+// A step is not begun by an execution that its operation has settled, nor after a step that
+// did not fit what is stored: its effect would be no part of any attempt.
+func TestStepsAreNotBegunAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsKeyed})
+	step := func(x *retrysafe.Execution, name string) (ran bool, err error) {
+		_, err = retrysafe.Phase(x.Context(), name, func(context.Context) (int, error) { ran = true; return 1, nil })
+		return ran, err
+	}
+	x := b.begins(t)
+	if ran, err := step(x, "first"); !ran || err != nil {
+		t.Fatalf("ran: %t, %v", ran, err)
+	}
+	must(t, x.Release(t.Context(), nil))
+	if ran, err := step(x, "second"); ran || !errors.Is(err, retrysafe.ErrSettled) {
+		t.Errorf("after the settlement: ran: %t, %v", ran, err)
+	}
+	x = b.begins(t)
+	if err := x.Save(t.Context(), retrysafe.Checkpoint{Phase: "own"}); !errors.Is(err, retrysafe.ErrPhases) {
+		t.Errorf("Save over the steps of an earlier attempt = %v", err)
+	}
+	for _, name := range []string{"another", "first"} {
+		if ran, err := step(x, name); ran || !errors.Is(err, retrysafe.ErrPhases) {
+			t.Errorf("%s: ran: %t, %v", name, ran, err)
+		}
+	}
+	must(t, x.Release(t.Context(), nil))
+}

@@ -597,3 +597,52 @@ func TestPhaseTxThatRolledBackLeavesNothingInDoubt(t *testing.T) {
 	}
 	b.booked(t, 1, 0)
 }
+
+// Another process has settled the attempt, or only taken it for unknown. The first runs no
+// phase any more, although the record still has its owner; the second goes on, and what was
+// asked about it meanwhile no longer counts.
+func TestPhaseTxOfAnAttemptThatAnotherProcessHasMoved(t *testing.T) {
+	t.Parallel()
+	for state, goesOn := range map[retrysafe.State]bool{retrysafe.StateRetryable: false, retrysafe.StateAccepted: false, retrysafe.StateUnknown: true} {
+		b := newBank(t, inTx)
+		x := b.begins(t)
+		w := b.state(t).Update()
+		w.State, w.Term, w.Inquiry.Tries, w.Inquiry.Dead = state, time.Hour, 3, true
+		moved, err := b.mem.Swap(t.Context(), w)
+		must(t, err)
+		ran := false
+		_, err = retrysafe.PhaseTx(x.Context(), b, "book", func(context.Context, *memstore.Tx) (int, error) { ran = true; return 1, nil })
+		got := b.state(t)
+		switch {
+		case goesOn && (err != nil || !ran || got.Inquiry.Tries != 0 || got.Inquiry.Dead):
+			t.Errorf("%s: PhaseTx = %v, ran: %t; the inquiry is %+v", state, err, ran, got.Inquiry)
+		case !goesOn && (!errors.Is(err, retrysafe.ErrLost) || ran || got.Revision != moved.Revision):
+			t.Errorf("%s: PhaseTx = %v, ran: %t; it is %s", state, err, ran, got.State)
+		}
+	}
+}
+
+// A function that ended its transaction itself and then failed may have written: its phase is
+// not tried again in this attempt. Without an execution, one that fails is rolled back.
+func TestPhaseTxThatFailsAfterACommitOfItsOwnIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, inTx)
+	x := b.begins(t)
+	runs, rolledBack := 0, 0
+	failure := errors.New("the mail was refused")
+	for i := range 2 {
+		_, err := retrysafe.PhaseTx(x.Context(), b, "book", func(ctx context.Context, tx *memstore.Tx) (int, error) {
+			runs++
+			must(t, tx.Commit(ctx))
+			return 0, failure
+		})
+		if runs != 1 || i == 0 && !errors.Is(err, failure) || i == 1 && !errors.Is(err, retrysafe.ErrPhases) {
+			t.Errorf("try %d: PhaseTx = %v after %d runs", i+1, err, runs)
+		}
+	}
+	b.rollback = func(tx *memstore.Tx) error { rolledBack++; return tx.Rollback(t.Context()) }
+	if _, err := retrysafe.PhaseTx(t.Context(), b, "book", func(context.Context, *memstore.Tx) (int, error) { return 0, failure }); !errors.Is(err, failure) || rolledBack != 1 {
+		t.Errorf("without an execution: PhaseTx = %v, rolled back %d times", err, rolledBack)
+	}
+	must(t, x.Quarantine(t.Context(), nil))
+}

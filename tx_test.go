@@ -245,6 +245,10 @@ func TestCompleteTxAfterABeatWhoseReplyWasLost(t *testing.T) {
 		if err := tx.Commit(t.Context()); err == nil {
 			t.Error("a refused transaction committed")
 		}
+		time.Sleep(2 * time.Minute) // heartbeats go on meanwhile
+		if r := b.state(t); r.Due() {
+			t.Error("the lease has run out while the operation ran")
+		}
 		again, err := b.mem.Begin(t.Context())
 		must(t, err)
 		must(t, x.CompleteTx(t.Context(), again, answer("x")))
@@ -344,8 +348,9 @@ func TestKeyHeldByAnOpenTransactionIsInFlight(t *testing.T) {
 		}
 		tx := hold()
 		b.refused(t, retrysafe.ErrInFlight)
-		if _, _, err := patient.Begin(t.Context(), call()); !errors.Is(err, retrysafe.ErrInFlight) {
-			t.Errorf("after waiting: %v", err)
+		start := time.Now()
+		if _, _, err := patient.Begin(t.Context(), call()); !errors.Is(err, retrysafe.ErrInFlight) || time.Since(start) != 5*time.Second {
+			t.Errorf("after waiting for %v: %v", time.Since(start), err)
 		}
 		go func() {
 			time.Sleep(time.Second)
@@ -538,4 +543,122 @@ func TestLostExecutionIsToldSoByATransactionOfAnotherDatabase(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An attempt that was taken for unknown too early completes in a transaction: what was asked
+// about it meanwhile is no part of what it leaves behind.
+func TestCompleteTxAfterItWasGivenUpTooEarly(t *testing.T) {
+	t.Parallel()
+	b := setup(t, inTx)
+	x := b.begins(t)
+	w := b.state(t).Update()
+	w.State, w.Term, w.Inquiry.Tries, w.Inquiry.Dead = retrysafe.StateUnknown, time.Hour, 3, true
+	_, err := b.mem.Swap(t.Context(), w)
+	must(t, err)
+	tx, err := b.mem.Begin(t.Context())
+	must(t, err)
+	if err := x.CompleteTx(t.Context(), tx, answer("paid")); !errors.Is(err, retrysafe.ErrConflict) {
+		t.Fatalf("CompleteTx = %v, want ErrConflict", err)
+	}
+	b.completeInTx(t, x, "paid")
+	if q := b.state(t).Inquiry; q.Tries != 0 || q.Dead {
+		t.Errorf("a completed record has the inquiry %+v", q)
+	}
+}
+
+// The answer was in no transaction, and that cannot be stored either: the caller learns both.
+func TestRefusalOutsideATransactionThatIsNotStored(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, inTx)
+		x := b.begins(t)
+		b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
+		if err := x.Complete(t.Context(), answer("paid")); !errors.Is(err, retrysafe.ErrNotInTx) || !errors.Is(err, retrysafe.ErrUnsettled) || b.saw(retrysafe.EventUnfenced) != 0 {
+			t.Errorf("Complete = %v; observer saw %v", err, b.events)
+		}
+		b.fault.Plan(nil)
+		must(t, b.Drain(t.Context()))
+		b.refused(t, retrysafe.ErrUnknown)
+	})
+}
+
+// Another process has settled the attempt meanwhile. The record still has its owner, and it
+// is lost all the same: no later transaction of it stores an answer.
+func TestTransactionOfASettledAttemptIsLost(t *testing.T) {
+	t.Parallel()
+	for _, state := range []retrysafe.State{retrysafe.StateRetryable, retrysafe.StateCompleted} {
+		for name, step := range map[string]func(*retrysafe.Execution, retrysafe.Tx) error{
+			"CompleteTx": func(x *retrysafe.Execution, tx retrysafe.Tx) error {
+				return x.CompleteTx(t.Context(), tx, answer("late"))
+			},
+			"HandOver": func(x *retrysafe.Execution, tx retrysafe.Tx) error {
+				_, err := x.HandOver(t.Context(), tx, time.Hour)
+				return err
+			},
+		} {
+			b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsKeyed})
+			x := b.begins(t)
+			w := b.state(t).Update()
+			w.State, w.Term = state, time.Hour
+			if state == retrysafe.StateCompleted {
+				paid := answer("by an operator")
+				w.Result = &paid
+			}
+			settled, err := b.mem.Swap(t.Context(), w)
+			must(t, err)
+			for range 2 {
+				tx, err := b.mem.Begin(t.Context())
+				must(t, err)
+				if err := step(x, tx); !errors.Is(err, retrysafe.ErrLost) {
+					t.Errorf("%s of an attempt that is %s = %v", name, state, err)
+				}
+				_ = tx.Commit(t.Context())
+			}
+			if got := b.state(t); got.Revision != settled.Revision {
+				t.Errorf("%s: it is %s, and was %s", name, got.State, state)
+			}
+		}
+	}
+}
+
+// An attempt that another one has followed is told so, also if that one gave the same answer.
+func TestSameAnswerOfALaterAttemptIsNotItsOwn(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{})
+	x := b.begins(t)
+	w, paid := b.state(t).Update(), answer("paid")
+	w.Owner, w.Attempt, w.State, w.Result, w.Overwrite, w.Term = retrysafe.Owner{9}, 2, retrysafe.StateCompleted, &paid, true, time.Hour
+	_, err := b.mem.Swap(t.Context(), w)
+	must(t, err)
+	if err := x.Complete(t.Context(), answer("paid")); !errors.Is(err, retrysafe.ErrLost) || b.saw(retrysafe.EventCompleted) != 0 {
+		t.Errorf("Complete = %v; observer saw %v", err, b.events)
+	}
+}
+
+// goneTx refuses the answer, and notes the context that it is rolled back in.
+type goneTx struct {
+	brokenTx
+	rolledBack []error
+}
+
+func (tx *goneTx) Rollback(ctx context.Context) error {
+	tx.rolledBack = append(tx.rolledBack, ctx.Err())
+	return nil
+}
+
+// A transaction that must not commit is rolled back, also for a caller that has gone.
+func TestRefusedTransactionIsRolledBackForACallerThatHasGone(t *testing.T) {
+	t.Parallel()
+	x := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsKeyed}).begins(t)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	var tx goneTx
+	if err := x.CompleteTx(gone, &tx, answer("paid")); err == nil || len(tx.rolledBack) != 1 || tx.rolledBack[0] != nil {
+		t.Errorf("CompleteTx = %v; rolled back with %v", err, tx.rolledBack)
+	}
+	var other goneTx
+	if _, err := x.HandOver(gone, &other, time.Hour); err == nil || len(other.rolledBack) != 1 || other.rolledBack[0] != nil {
+		t.Errorf("HandOver = %v; rolled back with %v", err, other.rolledBack)
+	}
+	must(t, x.Release(t.Context(), nil))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -409,5 +410,55 @@ func TestWaitersGoOnWhileALoadHangs(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		must(t, x.Complete(t.Context(), answer("waited for")))
 		waiters.Wait()
+	})
+}
+
+// becomesUnreadable is a store that cannot decode any record from some time on.
+type becomesUnreadable struct {
+	retrysafe.Store
+	loads atomic.Int32
+}
+
+func (s *becomesUnreadable) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+	if s.loads.Add(1) > 3 {
+		return retrysafe.Record{}, retrysafe.ErrUnreadable
+	}
+	return s.Store.Load(ctx, ref)
+}
+
+// A waiter learns that the record which it waits for cannot be decoded any more: it does not
+// wait until its own time is over.
+func TestWaiterLearnsThatTheRecordCannotBeDecoded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e, err := retrysafe.New(&becomesUnreadable{Store: memstore.New(nil)}, nil)
+		must(t, err)
+		x, _, err := e.Begin(t.Context(), call())
+		must(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := e.Attach(ctx, ref); !errors.Is(err, retrysafe.ErrUnreadable) {
+			t.Errorf("Attach = %v", err)
+		}
+		must(t, x.Complete(t.Context(), answer("paid")))
+	})
+}
+
+// Accepted work is under way: Attach waits for its answer, too.
+func TestAttachWaitsForAcceptedWork(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{})
+		r := b.accepts(t)
+		go func() {
+			time.Sleep(time.Minute)
+			x, err := b.TakeUp(t.Context(), r)
+			must(t, err)
+			time.Sleep(time.Second)
+			must(t, x.Complete(t.Context(), answer("paid")))
+		}()
+		if out, err := b.Attach(t.Context(), ref); err != nil || string(out.Body) != "paid" {
+			t.Errorf("Attach = %+v, %v", out, err)
+		}
 	})
 }
