@@ -56,7 +56,6 @@ func TestGoalFollowsEachCollection(t *testing.T) { //nolint:paralleltest // ther
 	much := make([]byte, 300<<20)
 	awaitGoal("much in use", func(heap, goal uint64) bool { return heap >= 300<<20 && goal > 590<<20 && goal < 750<<20 })
 	runtime.KeepAlive(much)
-	much = nil
 	awaitGoal("little in use again", func(heap, goal uint64) bool { return heap < 40<<20 && goal > 100<<20 && goal < memoryGoal })
 }
 
