@@ -57,9 +57,7 @@ func (g *Guard) call(r *http.Request, s *scratch) (c retrysafe.Call, body []byte
 		g.o.Logger.Warn("retrysafe: caller is not identified", "operation", c.Operation, "error", err, "fix", "if this caller has authenticated, place authentication before the guard, where the scope function finds its result")
 		return c, nil, unidentified(err)
 	}
-	if len(c.Operation) > maxOperation {
-		c.Operation = strings.ToValidUTF8(c.Operation[:maxOperation], "")
-	}
+	c.Operation = cutOperation(c.Operation)
 	if run, ok := retrysafe.FromContext(r.Context()); ok && run.Ref() == c.Ref {
 		return retrysafe.Call{}, nil, nil // an outer guard has reserved this key already
 	}
@@ -179,6 +177,14 @@ const (
 	maxScope     = 1024 // the engine's limit
 	maxOperation = 256  // a longer path is cut
 )
+
+// cutOperation returns the name of an operation as it is stored.
+func cutOperation(operation string) string {
+	if len(operation) > maxOperation {
+		return strings.ToValidUTF8(operation[:maxOperation], "")
+	}
+	return operation
+}
 
 var errNoScope = errors.New("the scope is empty, too long or contains a control character")
 

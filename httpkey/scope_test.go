@@ -3,6 +3,7 @@ package httpkey_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -252,6 +253,11 @@ func TestOperationOfAnyName(t *testing.T) {
 		if !utf8.ValidString(rec.Operation) || !utf8.ValidString(rec.Scope) {
 			t.Errorf("%q is stored in the scope %q", rec.Operation, rec.Scope)
 		}
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/status", nil)
+		r.Header.Set("Idempotency-Key", key)
+		w := httptest.NewRecorder()
+		b.guard.Status(name).ServeHTTP(w, r)
+		read(w.Result()).ran(t, 1, true)
 	}
 }
 

@@ -73,7 +73,7 @@ func (g *Guard) status(w http.ResponseWriter, r *http.Request, ref retrysafe.Ref
 		g.refuse(w, r, ref.Key, refusal{problem: p, retryAfter: after})
 	}
 	switch {
-	case errors.Is(err, retrysafe.ErrNotFound), err == nil && rec.Operation != operation:
+	case errors.Is(err, retrysafe.ErrNotFound), err == nil && rec.Operation != cutOperation(operation):
 		refuse(keyUnknown, 0)
 		return
 	case err != nil: // the request may have been executed, so explain's text would be wrong

@@ -47,6 +47,7 @@ type readAction struct {
 func (a *readAction) perform(ctx context.Context, w *Worker) {
 	ctx, cancel := deadline.After(ctx, w.opts.Clock, w.opts.Lease)
 	defer cancel()
+	began := w.opts.Clock.Now()
 	if a.quick {
 		a.list, a.all, a.err = w.quick.DueExcept(ctx, a.shards, a.known, a.limit)
 	} else {
@@ -54,6 +55,9 @@ func (a *readAction) perform(ctx context.Context, w *Worker) {
 	}
 	if a.err != nil {
 		a.list = nil
+	}
+	for i := range a.list {
+		a.list[i].readAt = began
 	}
 }
 
@@ -136,12 +140,14 @@ func sendBatch(ctx context.Context, w *Worker, batch []Delivery) []Receipt {
 }
 
 // tooOld returns why a message must not be sent any more: a worker that has died may
-// have sent it, and its receiver may have forgotten the key since.
+// have sent it, and its receiver may have forgotten the key since. A message may have
+// waited here for long, behind others of its group or for a slow sink.
 func tooOld(opts *Options, d *Delivery) error {
-	if opts.Window < 0 || d.Age+opts.Lease+opts.Timeout < opts.Window {
+	age := d.Age + opts.Clock.Now().Sub(d.readAt)
+	if opts.Window < 0 || age+opts.Lease+opts.Timeout < opts.Window {
 		return nil
 	}
-	return fmt.Errorf("it was enqueued %v ago, and its receiver remembers keys for %v: if it was sent before, the receiver would take it for a new one", d.Age.Round(time.Second), opts.Window)
+	return fmt.Errorf("it was enqueued %v ago, and its receiver remembers keys for %v: if it was sent before, the receiver would take it for a new one", age.Round(time.Second), opts.Window)
 }
 
 // callSink calls the sink. A sink that panics, or returns another number of receipts,

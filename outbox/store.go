@@ -24,6 +24,8 @@ type Delivery struct {
 	// Err says that the message cannot be read. Then only ID, Shard and, where the
 	// store has it, Group are set.
 	Err error
+
+	readAt time.Time // when the worker began to read it, by its own clock
 }
 
 // A Shard is a part of the outbox that a worker has leased. The epoch is the fence: it

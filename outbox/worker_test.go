@@ -317,6 +317,33 @@ func TestW66_MessageInTheLastLeaseOfItsWindow(t *testing.T) {
 	}
 }
 
+// The age of a message counts until it is sent, and not until it was read: it may wait for
+// those before it in its group.
+func TestW66_MessageThatWaitsBehindOthersOutOfItsWindow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, r := memstore.New(nil), &receiver{}
+		for n := range 6 {
+			enqueue(t, s, message("a", fmt.Sprint(n)))
+		}
+		time.Sleep(24*time.Hour - time.Minute)
+		slow := outbox.SinkFunc(func(ctx context.Context, d *outbox.Delivery) outbox.Receipt {
+			time.Sleep(9 * time.Second)
+			return r.Deliver(ctx, []outbox.Delivery{*d})[0]
+		})
+		w, err := outbox.NewWorker(s.Outbox(), slow, &outbox.Options{Lease: 30 * time.Second, Timeout: 10 * time.Second, Window: 24 * time.Hour})
+		must(t, err)
+		ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer stop()
+		must(t, w.Run(ctx))
+		letters, err := s.Outbox().DeadLetters(t.Context(), 0, 10)
+		must(t, err)
+		if got := len(r.received()); got != 3 || len(letters) != 3 { // sent after 0, 9 and 18 seconds
+			t.Errorf("%d were sent and %d are dead letters, want 3 and 3", got, len(letters))
+		}
+	})
+}
+
 // A receiver that needs no key gets a message however old it is.
 func TestReceiverThatNeedsNoKeyGetsOldMessages(t *testing.T) {
 	t.Parallel()
