@@ -18,7 +18,7 @@ type opening struct {
 // takes a server process and several round trips, which a batch of other callers should not
 // wait for. What is opened in vain is idle afterwards. It returns nil if ctx ends first.
 func (p *connPool) open(ctx context.Context, c *conn) (*conn, error) {
-	o := p.startOpening(ctx, c)
+	o := p.startOpening(c)
 	for {
 		open, returned := p.takeInstead(o)
 		if open != nil {
@@ -37,8 +37,10 @@ func (p *connPool) open(ctx context.Context, c *conn) (*conn, error) {
 	}
 }
 
-func (p *connPool) startOpening(ctx context.Context, c *conn) *opening {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.s.timeout)
+// startOpening lets a goroutine of the pool open c. It has a context of its own: that of a
+// step ends with the step, and is reused then.
+func (p *connPool) startOpening(c *conn) *opening {
+	ctx, cancel := context.WithTimeout(context.Background(), p.s.timeout)
 	o := &opening{conn: c, cancel: cancel, ended: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
