@@ -7,7 +7,6 @@ import (
 
 // An opening is a connection that is being made in a goroutine of the pool.
 type opening struct {
-	conn   *conn
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when err is set
 	err    error
@@ -41,7 +40,7 @@ func (p *connPool) open(ctx context.Context, c *conn) (*conn, error) {
 // step ends with the step, and is reused then.
 func (p *connPool) startOpening(c *conn) *opening {
 	ctx, cancel := context.WithTimeout(context.Background(), p.s.timeout)
-	o := &opening{conn: c, cancel: cancel, ended: make(chan struct{})}
+	o := &opening{cancel: cancel, ended: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.openings == nil {
