@@ -288,7 +288,7 @@ func roleRead(t *testing.T, s *site) {
 	r, path := s.record("k", retrysafe.StateCompleted)
 	for _, p := range []string{path, "/keys", "/keys?scope=tenant&key=k"} {
 		a := s.wants(s.send(reader, "GET", p, nil), 200, p)
-		for _, secret := range []string{"4111", "4242", "/payments/9", "NDI0Mj"} {
+		for _, secret := range []string{"41111111", "42424242", "/payments/9", "NDI0Mj"} {
 			if strings.Contains(a.text, secret) {
 				t.Errorf("%s shows %q to a reader: %s", p, secret, a.text)
 			}
