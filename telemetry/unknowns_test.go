@@ -121,7 +121,7 @@ func TestUnknownsHaveBoundedLabels(t *testing.T) {
 		t.Errorf("there are %d series, want one for each class, %d", n, len(failreason.Classes))
 	}
 	wantSeries(t, all, map[string]float64{reason("other"): 500})
-	if text := scrape(t, m); strings.Contains(text, "4242") || strings.Contains(text, "customer") {
+	if text := scrape(t, m); strings.Contains(text, "42424242") || strings.Contains(text, "customer") {
 		t.Error("the scrape has the text of a reason")
 	}
 }
