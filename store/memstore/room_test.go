@@ -374,3 +374,28 @@ func chaos(t *testing.T, s *memstore.Store, random *rand.Rand) {
 		}
 	}
 }
+
+// A record that grows in a transaction is charged as one that grows outside of one.
+func TestGrowthInATransactionIsChargedOnce(t *testing.T) {
+	t.Parallel()
+	used := func(inTx bool) int64 {
+		s := memstore.New(nil)
+		begun := mustCreate(t, s, reservation("k"))
+		next := moved(begun.Update(), retrysafe.StateCompleted, time.Hour)
+		next.Result = &retrysafe.Result{Status: 201, Body: make([]byte, 10_000)}
+		if !inTx {
+			mustSwap(t, s, next)
+		} else {
+			tx, err := s.Begin(t.Context())
+			wantErr(t, "Begin", err, nil)
+			_, err = tx.Swap(t.Context(), next)
+			wantErr(t, "Swap", err, nil)
+			wantErr(t, "Commit", tx.Commit(t.Context()), nil)
+		}
+		_, bytes := s.Used()
+		return bytes
+	}
+	if plain, inTx := used(false), used(true); plain != inTx {
+		t.Errorf("it is charged %d bytes, and %d in a transaction", plain, inTx)
+	}
+}
