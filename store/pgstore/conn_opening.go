@@ -53,6 +53,7 @@ func (p *connPool) startOpening(c *conn) *opening {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		delete(p.openings, o)
+		p.noteFull(err)
 		o.err = err
 		close(o.ended)
 		if o.left {

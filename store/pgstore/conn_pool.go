@@ -111,9 +111,12 @@ func (p *connPool) tell() {
 // says why. It returns nil if there is another reason than that the server has too many,
 // if no connection is open, or if none is free in time.
 func (p *connPool) awaitOpen(ctx context.Context, err error) *conn {
-	if !isCode(err, "53300") {
+	if !isFull(err) {
 		return nil
 	}
+	p.mu.Lock()
+	p.noteFull(err)
+	p.mu.Unlock()
 	limit := time.NewTimer(p.s.timeout)
 	defer limit.Stop()
 	for {
@@ -136,7 +139,6 @@ func (p *connPool) awaitOpen(ctx context.Context, err error) *conn {
 func (p *connPool) takeOpen() (open *conn, returned <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.full = time.Now().Add(fullFor)
 	if open = p.pop(); open != nil {
 		p.tell() // another may be idle too
 		return open, nil
@@ -153,6 +155,17 @@ func (p *connPool) returns() <-chan struct{} {
 		p.returned = make(chan struct{}, 1)
 	}
 	return p.returned
+}
+
+// isFull reports whether the server has refused a connection because it has too many.
+func isFull(err error) bool { return isCode(err, "53300") }
+
+// noteFull notes that the server has no further connection, if err says so. The caller
+// holds mu.
+func (p *connPool) noteFull(err error) {
+	if isFull(err) {
+		p.full = time.Now().Add(fullFor)
+	}
 }
 
 // mayGrow reports whether the server is not known to have no further connection.

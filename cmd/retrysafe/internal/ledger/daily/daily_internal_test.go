@@ -77,6 +77,17 @@ func newPlace(t *testing.T) *place {
 	return p
 }
 
+// inPlace runs a test in virtual time, in a place of its own.
+func inPlace(t *testing.T, test func(t *testing.T, p *place)) {
+	t.Helper()
+	t.Parallel()
+	p := newPlace(t)
+	synctest.Test(t, func(t *testing.T) {
+		p.t = t
+		test(t, p)
+	})
+}
+
 func (p *place) job() *Job {
 	return &Job{
 		Name: "bank", Amounts: []string{"amount"}, At: 6 * time.Hour,
@@ -130,10 +141,7 @@ func compared(all []*Scheduler) (n uint64) {
 var first = Day{2000, time.January, 1}
 
 func TestADayIsComparedOnceByAnyNumberOfNodes(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	synctest.Test(t, func(t *testing.T) {
-		p.t = t
+	inPlace(t, func(t *testing.T, p *place) {
 		store := memstore.New(nil)
 		e := engine(t, store)
 		time.Sleep(10 * time.Hour)
@@ -189,10 +197,7 @@ func TestADayIsComparedOnceByAnyNumberOfNodes(t *testing.T) {
 }
 
 func TestADayIsComparedAgainAfterACrash(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	synctest.Test(t, func(t *testing.T) {
-		p.t = t
+	inPlace(t, func(t *testing.T, p *place) {
 		store := memstore.New(nil)
 		p.arrive(first, "only there,2000-01-01T10:00:01Z,3")
 		j := p.job()
@@ -219,10 +224,7 @@ func TestADayIsComparedAgainAfterACrash(t *testing.T) {
 }
 
 func TestAListThatIsLateIsWaitedForAndMissedDaysAreMadeUpFor(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	synctest.Test(t, func(t *testing.T) {
-		p.t = t
+	inPlace(t, func(t *testing.T, p *place) {
 		store := memstore.New(nil)
 		var log journal
 		p.arrive(first)
@@ -277,10 +279,7 @@ func (j *journal) String() string {
 // Where the provider books later than we do, each payment is judged once, with the list that
 // has it.
 func TestToleranceJudgesEachPaymentOnce(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	synctest.Test(t, func(t *testing.T) {
-		p.t = t
+	inPlace(t, func(t *testing.T, p *place) {
 		store := memstore.New(nil)
 		e := engine(t, store)
 		time.Sleep(23*time.Hour + 50*time.Minute)
@@ -317,10 +316,7 @@ func TestToleranceJudgesEachPaymentOnce(t *testing.T) {
 // Where the list of the day before is not there, our payments from its end are not called missing; those that the day's list
 // has are ours all the same.
 func TestToleranceWithoutTheListOfTheDayBefore(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	synctest.Test(t, func(t *testing.T) {
-		p.t = t
+	inPlace(t, func(t *testing.T, p *place) {
 		store := memstore.New(nil)
 		e := engine(t, store)
 		time.Sleep(23*time.Hour + 50*time.Minute)
@@ -421,10 +417,7 @@ func TestReportsMustBeWritable(t *testing.T) {
 
 // A comparison that fails leaves no report behind, and no claim.
 func TestAListThatCannotBeReadLeavesNoReport(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	synctest.Test(t, func(t *testing.T) {
-		p.t = t
+	inPlace(t, func(t *testing.T, p *place) {
 		store := memstore.New(nil)
 		p.arrive(first, "a,yesterday,3")
 		j := p.job()

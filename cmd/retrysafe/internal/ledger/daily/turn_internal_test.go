@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
@@ -40,10 +39,7 @@ func (s *failingStore) List(ctx context.Context, q retrysafe.Query) ([]retrysafe
 // What a look finds decides when the next one is: soon for a list that is late, and never later than a clock that was set
 // would need.
 func TestPauseUntilTheNextLook(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	synctest.Test(t, func(t *testing.T) {
-		p.t = t
+	inPlace(t, func(t *testing.T, p *place) {
 		store := &failingStore{Store: memstore.New(nil)}
 		d, err := New(store, []*Job{p.job()}, discard)
 		must(t, err)
@@ -90,10 +86,7 @@ func TestPauseUntilTheNextLook(t *testing.T) {
 // The result of a day is a record of retrysafe's own, is kept for longer than days are made up for, and says that the day
 // may be compared again.
 func TestTheRecordOfADay(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	synctest.Test(t, func(t *testing.T) {
-		p.t = t
+	inPlace(t, func(t *testing.T, p *place) {
 		store := memstore.New(nil)
 		d, err := New(store, []*Job{p.job()}, discard)
 		must(t, err)
@@ -130,10 +123,7 @@ func TestTheRecordOfADay(t *testing.T) {
 
 // Days are made up for in their order, also if none was compared yet, and a day whose list comes later than the next one's.
 func TestEachDayIsComparedWhateverTheOrderOfTheLists(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	synctest.Test(t, func(t *testing.T) {
-		p.t = t
+	inPlace(t, func(t *testing.T, p *place) {
 		store := memstore.New(nil)
 		var log journal
 		d, err := New(store, []*Job{p.job()}, slog.New(slog.NewTextHandler(&log, nil)))
@@ -186,10 +176,7 @@ func TestEachDayIsComparedWhateverTheOrderOfTheLists(t *testing.T) {
 
 // A list that is not of one day is compared for the latest day only: nothing says that it has earlier ones.
 func TestAListOfNoDayIsComparedForTheLatest(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	synctest.Test(t, func(t *testing.T) {
-		p.t = t
+	inPlace(t, func(t *testing.T, p *place) {
 		j := p.job()
 		j.Theirs.File = filepath.Join(p.theirs, "all.csv")
 		d, err := New(memstore.New(nil), []*Job{j}, discard)
@@ -212,10 +199,7 @@ func TestAListOfNoDayIsComparedForTheLatest(t *testing.T) {
 
 // A process that ends does not wait for a comparison, does not count it as a failure, and leaves the day to others.
 func TestAnEndInTheMiddleOfAComparison(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	synctest.Test(t, func(t *testing.T) {
-		p.t = t
+	inPlace(t, func(t *testing.T, p *place) {
 		store := &failingStore{Store: memstore.New(nil), hang: true}
 		p.arrive(first)
 		time.Sleep(30 * time.Hour)
