@@ -18,10 +18,9 @@ const memoryGoal = 176 << 20
 // GOMEMLIMIT, it does nothing. Container is the memory limit of the process, or 0; the
 // collector keeps below it.
 //
-// What may be added to the heap is set anew after each collection, by what was found in
-// use: when a burst of requests comes, a goal that stays where it was is one that cannot
-// be kept, and the collector would run all the time in vain. A heap that is large also gets
-// more places for goroutines to run in.
+// It sets GOGC anew after each collection, by what was found in use. With a memory limit
+// that stays where it was when a burst of requests comes, the collector would run without
+// pause, because the limit cannot be kept. With a large heap GOMAXPROCS is raised, too.
 func paceCollector(ctx context.Context, getenv func(string) string, container int64) {
 	if getenv("GOGC") != "" || getenv("GOMEMLIMIT") != "" {
 		return
@@ -72,7 +71,7 @@ func inUse() usage {
 	return usage{heap: samples[0].Value.Uint64(), roots: samples[1].Value.Uint64() + samples[2].Value.Uint64()}
 }
 
-// growth returns by how many percent the heap may grow until it is collected: to
+// growth returns GOGC, by how many percent the heap may grow until it is collected: to
 // memoryGoal, or by as much as is in use, so that each collection frees enough to be worth
 // its cost.
 func growth(u usage) int {

@@ -2,22 +2,21 @@ package gateway
 
 import "runtime"
 
-// A largeHeap takes tens of milliseconds to mark. Meanwhile the collector has a quarter of
-// the places in which goroutines run, and those that are free. If there are two it often
-// has one of them for milliseconds, while requests wait for their turn at the other. Where
-// there are more places than processors, the operating system shares the processors
-// between the collector and the requests, in smaller slices; with a small heap that only
-// costs time, about a tenth of the requests that can be served.
+// While the collector marks the heap it has a quarter of GOMAXPROCS, and what is idle. A
+// large heap takes tens of milliseconds to mark. If GOMAXPROCS is two, the collector often
+// has one of the two for milliseconds, while requests wait for the other. If it is four on
+// two processors, the operating system shares the processors between the collector and the
+// requests, in smaller slices. With a small heap that only costs throughput, about a tenth.
 const (
-	largeHeap = 64 << 20 // more places are used from here on
-	smallHeap = 32 << 20 // and no longer from here on
-	// leastProcs is how many goroutines may run at the same time at least, with a large heap.
+	largeHeap = 64 << 20 // GOMAXPROCS is raised at this size
+	smallHeap = 32 << 20 // and is Go's own choice again below this one
+	// leastProcs is the least GOMAXPROCS with a large heap.
 	leastProcs = 4
 )
 
-// procs is how many goroutines may run at the same time.
+// procs is GOMAXPROCS: how many goroutines may run at the same time.
 type procs struct {
-	fixed  bool // by the environment, or enough
+	fixed  bool // the environment says how many, or there are enough
 	raised bool
 }
 
