@@ -137,6 +137,7 @@ func TestW14W43_AppliedStepWhoseReplyIsAnErrorRecognisesItself(t *testing.T) {
 			fake.HideOld()
 		}
 		s := open(t, newClient(t, fake.URL), newTable())
+		s.SetLease(time.Hour) // a request that renews it would take the failure of the step
 		fake.FailNext(500, true, "InternalServerError", "InternalServerError")
 		created, err := s.Create(t.Context(), fresh("k"))
 		if err != nil {
@@ -160,6 +161,7 @@ func TestThrottledStepsAreSentAgain(t *testing.T) {
 	t.Parallel()
 	fake := newFake(t)
 	s := open(t, newClient(t, fake.URL), newTable())
+	s.SetLease(time.Hour) // a request that renews it would take the failure of the step
 	const busy = "ProvisionedThroughputExceededException"
 	fake.FailNext(400, false, busy, "ThrottlingException", busy)
 	must(t, second(s.Create(t.Context(), fresh("k"))))
@@ -186,6 +188,8 @@ func TestOverwrittenStepWhoseReplyIsLostCannotSay(t *testing.T) {
 	fake := newFake(t)
 	client, table := newClient(t, fake.URL), newTable()
 	s, other := open(t, client, table), open(t, client, table)
+	s.SetLease(time.Hour) // a request that renews it would take the failure of a step
+	other.SetLease(time.Hour)
 	ctx := t.Context()
 	claim := func(key string) {
 		r, err := other.Load(ctx, fresh(key).Ref)
