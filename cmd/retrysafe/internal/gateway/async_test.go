@@ -12,6 +12,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/httpkey"
 	"github.com/retrysafe/retrysafe/store/sealed"
 	"github.com/retrysafe/retrysafe/store/storekit"
 )
@@ -180,6 +181,21 @@ func TestW82_Encryption(t *testing.T) {
 	b.post(t, "/payments", key, `{}`).is(t, 201, `{"got":{}}`, false)
 	if _, err := gateway.New(&c.config, c.parts); !errors.Is(err, retrysafe.ErrUnreadable) {
 		t.Errorf("a store that holds plain records is sealed: %v", err)
+	}
+}
+
+// Where there are secrets, a reader of the store cannot guess requests by their fingerprints.
+func TestFingerprintsHaveASecret(t *testing.T) {
+	t.Parallel()
+	seen := make(map[retrysafe.Fingerprint]bool)
+	for _, secrets := range [][]httpkey.Secret{nil, {{ID: 1, Key: []byte(strings.Repeat("a", 32))}}, {{ID: 1, Key: []byte(strings.Repeat("b", 32))}}} {
+		b := setup(t, func(b *bundle) { b.parts.Secrets = secrets })
+		b.post(t, "/payments", key, `{}`).is(t, 201, `{"got":{}}`, false)
+		b.post(t, "/payments", key, `{}`).is(t, 201, `{"got":{}}`, true)
+		seen[b.state(t, key).Fingerprint] = true
+	}
+	if len(seen) != 3 {
+		t.Errorf("three gateways have %d fingerprints of one request", len(seen))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/tenant"
 )
 
 // The observer of exchanges is optional.
@@ -72,7 +74,11 @@ func TestCareForKeys(t *testing.T) {
 		route("POST /refuse", func(s *config.Settings) { s.ShortKeys, s.PersonalData = "refuse", "refuse" }),
 		route("POST /ignore", func(s *config.Settings) { s.ShortKeys, s.PersonalData = "ignore", "ignore" }),
 		route("POST /warn"),
+		route("POST /short", func(s *config.Settings) { s.ShortKeys, s.PersonalData = "ignore", "refuse" }),
+		route("POST /personal", func(s *config.Settings) { s.ShortKeys, s.PersonalData = "refuse", "ignore" }),
 	))
+	b.post(t, "/short", "brief", `{}`).is(t, 201, `{"got":{}}`, false)
+	b.post(t, "/personal", "ann.other@example.com", `{}`).is(t, 201, `{"got":{}}`, false)
 	b.post(t, "/refuse", "short", `{}`).refused(t, 400, "key-too-short")
 	b.post(t, "/refuse", "ann.other@example.com", `{}`).refused(t, 400, "key-personal-data")
 	b.post(t, "/ignore", "short", `{}`).is(t, 201, `{"got":{}}`, false)
@@ -91,8 +97,9 @@ func TestW76_ClaimsOfTokens(t *testing.T) {
 	encode := base64.RawURLEncoding.EncodeToString
 	file := filepath.Join(t.TempDir(), "jwks.json")
 	must(t, os.WriteFile(file, fmt.Appendf(nil, `{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"1","use":"sig","alg":"EdDSA","x":%q}]}`, encode(public)), 0o600))
+	issuer, audience := "issuer", "gateway"
 	token := func(org, sub string, lives time.Duration) func(*http.Request) {
-		claims, err := json.Marshal(map[string]any{"iss": "issuer", "aud": "gateway", "org": org, "sub": sub, "exp": time.Now().Add(lives).Unix()})
+		claims, err := json.Marshal(map[string]any{"iss": issuer, "aud": audience, "org": org, "sub": sub, "exp": time.Now().Add(lives).Unix()})
 		must(t, err)
 		signed := encode([]byte(`{"alg":"EdDSA","kid":"1"}`)) + "." + encode(claims)
 		return with("Authorization", "Bearer "+signed+"."+encode(ed25519.Sign(private, []byte(signed))))
@@ -100,6 +107,9 @@ func TestW76_ClaimsOfTokens(t *testing.T) {
 	b := setup(t, withRoutes(route("POST /payments"), route("POST /bound", func(s *config.Settings) { s.BindPrincipal = true })), func(b *bundle) {
 		b.config.Tenant = config.Tenant{From: "jwt", Claim: "org", Principal: "sub", JWKS: file, Issuer: "issuer", Audience: "gateway"}
 	})
+	if b.Ready() == nil {
+		t.Error("it is ready before the keys of tokens were read")
+	}
 	b.run(t)
 	b.post(t, "/payments", key, `{}`, token("acme", "ann", time.Hour)).is(t, 201, `{"got":{}}`, false)
 	b.post(t, "/payments", key, `{}`, token("acme", "bob", time.Hour)).is(t, 201, `{"got":{}}`, true)
@@ -118,7 +128,23 @@ func TestW76_ClaimsOfTokens(t *testing.T) {
 	b.post(t, "/bound", other, `{}`, token("acme", "ann", time.Hour)).is(t, 201, `{"got":{}}`, false)
 	b.post(t, "/bound", other, `{}`, token("acme", "bob", time.Hour)).is(t, 201, `{"got":{}}`, false)
 	b.upstream.called(t, 4)
-	if err := b.Ready(); err != nil {
-		t.Errorf("not ready: %v", err)
+	for err := b.Ready(); err != nil; err = b.Ready() {
+		if !errors.Is(err, tenant.ErrUnavailable) {
+			t.Fatalf("not ready: %v", err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+
+	elsewhere := setup(t, func(o *bundle) {
+		o.config.Tenant = b.config.Tenant
+		o.config.Tenant.Algorithms = []string{"ES256"}
+	})
+	elsewhere.run(t)
+	elsewhere.post(t, "/payments", key, `{}`, token("acme", "ann", time.Hour)).refused(t, 401, "caller-unidentified")
+	for _, wrong := range []*string{&issuer, &audience} {
+		right := *wrong
+		*wrong = "another"
+		b.post(t, "/payments", key, `{}`, token("acme", "ann", time.Hour)).refused(t, 401, "caller-unidentified")
+		*wrong = right
 	}
 }

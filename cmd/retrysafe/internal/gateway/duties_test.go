@@ -3,13 +3,18 @@ package gateway_test
 import (
 	"context"
 	"net/http"
+	"reflect"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/httpkey"
 	"github.com/retrysafe/retrysafe/internal/test/faultstore"
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
@@ -68,11 +73,47 @@ func TestW42_DrainWaitsForAnswers(t *testing.T) {
 	b.upstream.called(t, 1)
 }
 
-// What a dead process has left behind is settled, and what is forgotten deleted.
+// seen is an observer that counts.
+type seen struct {
+	mu     sync.Mutex
+	events map[retrysafe.EventKind]int
+}
+
+func (s *seen) Observe(e retrysafe.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.events == nil {
+		s.events = make(map[retrysafe.EventKind]int)
+	}
+	s.events[e.Kind]++
+}
+
+// await waits until there was an event of the kind.
+func (s *seen) await(t *testing.T, kind retrysafe.EventKind) {
+	t.Helper()
+	for {
+		s.mu.Lock()
+		n := s.events[kind]
+		s.mu.Unlock()
+		if n > 0 {
+			return
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("no %s was observed", kind)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// What a dead process has left behind is settled, and what is forgotten deleted; the
+// observer is told.
 func TestJanitor(t *testing.T) {
 	t.Parallel()
 	const lease = 50 * time.Millisecond
+	observer := new(seen)
 	b := setup(t, func(b *bundle) {
+		b.parts.Observer = observer
 		b.config.Janitor = config.Janitor{Sweep: 5 * time.Millisecond, Reap: 5 * time.Millisecond}
 	}, withRoutes(route("POST /payments", func(s *config.Settings) { s.Policy.Retention = lease })))
 	_, err := b.store.Create(t.Context(), retrysafe.Write{Term: lease, Record: retrysafe.Record{
@@ -96,6 +137,18 @@ func TestJanitor(t *testing.T) {
 		case <-time.After(time.Millisecond):
 		}
 	}
+	observer.await(t, retrysafe.EventLapsed)
+	observer.await(t, retrysafe.EventReserved) // of the engine
+	b = setup(t, func(b *bundle) {
+		b.config.Janitor = config.Janitor{Sweep: time.Hour, Reap: 5 * time.Millisecond, Tombstone: time.Hour}
+	}, withRoutes(route("POST /payments", func(s *config.Settings) { s.Policy.Retention = lease })))
+	b.post(t, "/payments", key, `{}`).is(t, 201, `{"got":{}}`, false)
+	time.Sleep(2 * lease) // a record that is due between the reaper's walk and its purge leaves no tombstone
+	b.run(t)
+	for b.state(t, key).State != retrysafe.StateExpired {
+		time.Sleep(time.Millisecond)
+	}
+
 	b = build(t, func(b *bundle) { b.config.Janitor.Off = true })
 	if sweeper, reaper := b.Janitor(); sweeper != nil || reaper != nil {
 		t.Error("a janitor that is off is there")
@@ -153,6 +206,24 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
+	for _, url := range []string{"", "example.com", "http://", "http://user:word@example.com", "http://example.com?a=b", "http://example.com/#a"} {
+		b := build(t)
+		b.config.Upstream = url
+		if _, err := gateway.New(&b.config, b.parts); err == nil || !strings.Contains(err.Error(), "upstream: it is http") {
+			t.Errorf("upstream %q: %v", url, err)
+		}
+	}
+}
+
+// An operator is told at the start of a route whose requests may hold more than a tenant gets.
+func TestWarnsOfLargeRequests(t *testing.T) {
+	t.Parallel()
+	for memory, warned := range map[int64]bool{1 << 20: true, 1 << 30: false} {
+		b := build(t, func(b *bundle) { b.config.Server.MaxMemory = memory })
+		if all := strings.Join(b.Warnings(), "\n"); strings.Contains(all, "POST /payments: max_request and max_response allow") != warned {
+			t.Errorf("%d bytes: warned of %q", memory, all)
+		}
+	}
 }
 
 // An operator is told at the start what a setting gives up, and of which route.
@@ -168,8 +239,45 @@ func TestWarnsOfShortRetention(t *testing.T) {
 	}
 }
 
+// What counts in fingerprints is said of each route that has any, and of the defaults.
+func TestFieldsOfTheRoutes(t *testing.T) {
+	t.Parallel()
+	b := build(t, withRoutes(
+		route("POST /a", func(s *config.Settings) { s.Include, s.FingerprintHeaders = []string{"/x"}, []string{"X-Version"} }),
+		route("POST /b", keyed, func(s *config.Settings) { s.Exclude, s.FingerprintHeaders = []string{"/y"}, []string{"X-Version"} }),
+		route("POST /c", func(s *config.Settings) { s.Off = true }),
+	), func(b *bundle) { b.config.Defaults.Exclude = []string{"/z"} })
+	want := []httpkey.Fields{
+		{Include: []string{"/x"}, Headers: []string{"X-Version"}},
+		{Exclude: []string{"/y"}, Headers: []string{"X-Version", "Idempotency-Key"}},
+		{Exclude: []string{"/z"}},
+	}
+	if got := b.Fields(); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// The budget has the configuration's size, unless there is one that outlives it.
+func TestBudgetOfAGateway(t *testing.T) {
+	t.Parallel()
+	small := func(b *bundle) { b.config.Server.MaxMemory, b.config.Server.MaxConnections = 1<<20, 7 }
+	if b := build(t, small); b.Budget().Memory().Most != 1<<20 || b.Budget().Requests().Most != 7 {
+		t.Errorf("the budget has %+v and %+v", b.Budget().Memory(), b.Budget().Requests())
+	}
+	if _, requests := gateway.BudgetFor(new(config.Config)); requests != 10_000 {
+		t.Errorf("by default there are %d requests", requests)
+	}
+	kept := admission.New(2<<20, 8)
+	if b := build(t, small, func(b *bundle) { b.parts.Budget = kept }); b.Budget() != kept || kept.Memory().Most != 2<<20 {
+		t.Errorf("the budget is another one, or was changed: %+v", kept.Memory())
+	}
+}
+
 func TestRoutesHaveNames(t *testing.T) {
 	t.Parallel()
+	if b := build(t, hooked()); !slices.Contains(b.Routes(), "webhook pay") {
+		t.Errorf("the webhook has no name: %q", b.Routes())
+	}
 	b := build(t, withRoutes(route("POST /payments"), route("/legacy/{rest...}")))
 	if got := strings.Join(b.Routes(), ", "); got != "POST /payments, /legacy/{rest...}, POST /legacy/{rest...}, PATCH /legacy/{rest...}, default" {
 		t.Errorf("got %s", got)

@@ -137,7 +137,7 @@ func TestDownstreamKeys(t *testing.T) {
 		route("POST /rename", func(s *config.Settings) { s.KeyHeader, s.ForwardKey = "X-Request-Key", "idempotency-key" }),
 		route("POST /derive", func(s *config.Settings) {
 			s.Policy.Effects = retrysafe.EffectsKeyed
-			s.DeriveKey = "X-Idempotency-Key"
+			s.DeriveKey = "x-idempotency-key"
 		}),
 	), answering(func(w http.ResponseWriter, r *http.Request) {
 		arrived <- r.Header
@@ -162,7 +162,11 @@ func TestDownstreamKeys(t *testing.T) {
 		t.Errorf("the upstream got %v", h)
 	}
 	answer = http.StatusInternalServerError
-	first := send("/derive", key+"d", with("X-Idempotency-Key", "mine")).Get("X-Idempotency-Key")
+	h := send("/derive", key+"d", with("X-Idempotency-Key", "mine"))
+	first := h.Get("X-Idempotency-Key")
+	if len(h["X-Idempotency-Key"]) != 1 {
+		t.Errorf("the upstream got the keys %q", h["X-Idempotency-Key"])
+	}
 	second := send("/derive", key+"d").Get("X-Idempotency-Key")
 	tenant := send("/derive", key+"d", with("X-Tenant-Id", "rival")).Get("X-Idempotency-Key")
 	if first == "" || first == "mine" || strings.Contains(first, key) || second != first || tenant == first || tenant == "" {
@@ -359,6 +363,9 @@ func TestShapesOfAnswers(t *testing.T) {
 				Got1xxResponse: func(int, textproto.MIMEHeader) error { hinted++; return nil },
 			})))
 			got.is(t, want.status, want.body, replayed)
+			if x := b.last(t); x.Status != want.status || x.Bytes != int64(len(want.body)) {
+				t.Errorf("%s, replayed %v: told of %+v", shape, replayed, x)
+			}
 			if (hinted == 1) != (shape == "hints" && !replayed) {
 				t.Errorf("%s, replayed %v: %d informational answers", shape, replayed, hinted)
 			}
@@ -561,6 +568,48 @@ func TestStreamedAnswers(t *testing.T) {
 	res.Body.Close()
 	b.post(t, "/chat", key, `{}`).refused(t, 200, "response-not-stored")
 	b.upstream.called(t, 1)
+}
+
+// Each setting of a route about keys and requests is its guard's.
+func TestSettingsOfARoute(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withRoutes(
+		route("POST /strict", func(s *config.Settings) { s.Strict = true }),
+		route("POST /long", func(s *config.Settings) { s.ShortKeys, s.MinKeyLength = "refuse", len(key)+1 }),
+		route("POST /one", func(s *config.Settings) { s.PerOperation = true }),
+		route("POST /two", func(s *config.Settings) { s.PerOperation = true }),
+		route("POST /include", func(s *config.Settings) { s.Include = []string{"/amount"} }),
+		route("POST /exclude", func(s *config.Settings) { s.Exclude = []string{"/at"} }),
+		route("POST /version", func(s *config.Settings) { s.FingerprintHeaders = []string{"X-Version"} }),
+		route("POST /headers", func(s *config.Settings) { s.ReplayHeaders = []string{"X-Rate"} }),
+		route("POST /later", async, func(s *config.Settings) { s.KeepHeaders = []string{"X-Custom"} }),
+	), answering(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Rate", "7")
+		w.Header().Set("X-Other", "1")
+		fmt.Fprint(w, "done", r.Header.Get("X-Custom"))
+	}))
+	b.post(t, "/strict", key, `{}`).refused(t, 400, "key-malformed")
+	b.post(t, "/strict", `"`+key+`s"`, `{}`).is(t, 200, "done", false)
+	b.post(t, "/long", key, `{}`).refused(t, 400, "key-too-short")
+	b.post(t, "/long", key+"l", `{}`).is(t, 200, "done", false)
+	for _, replayed := range []bool{false, true} {
+		b.post(t, "/one", key, `{}`).is(t, 200, "done", replayed)
+		b.post(t, "/two", key, `{}`).is(t, 200, "done", replayed)
+		at := fmt.Sprintf(`{"amount":1,"at":%v}`, replayed)
+		b.post(t, "/include", key+"i", at).is(t, 200, "done", replayed)
+		b.post(t, "/exclude", key+"e", at).is(t, 200, "done", replayed)
+		got := b.post(t, "/headers", key+"h", `{}`)
+		got.is(t, 200, "done", replayed)
+		if h := got.header; h.Get("X-Rate") != "7" || (h.Get("X-Other") == "") != replayed {
+			t.Errorf("replayed %v: %v", replayed, h)
+		}
+	}
+	b.post(t, "/include", key+"i", `{"amount":2}`).refused(t, 422, "key-reused")
+	b.post(t, "/exclude", key+"e", `{"amount":2}`).refused(t, 422, "key-reused")
+	b.post(t, "/version", key+"v", `{}`, with("X-Version", "1")).is(t, 200, "done", false)
+	b.post(t, "/version", key+"v", `{}`, with("X-Version", "2")).refused(t, 422, "key-reused")
+	b.run(t)
+	b.await(t, b.post(t, "/later", key+"a", `{}`, with("X-Custom", "kept")).header.Get("Location")).is(t, 200, "donekept", true)
 }
 
 // Without a key a request passes where none is required, and leaves nothing behind.

@@ -133,7 +133,7 @@ func TestReadyzWhenTheRecordOfTheProbeIsGone(t *testing.T) {
 		g, fault, _ := probed(t)
 		must(t, g.Ready())
 		fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
-		time.Sleep(25 * time.Hour)
+		time.Sleep(25*time.Hour + time.Second/2) // between two turns of the probe
 		fault.Plan(nil)
 		if n, err := fault.Purge(t.Context(), 10); n != 1 || err != nil {
 			t.Fatalf("purged %d, %v", n, err)
@@ -141,6 +141,30 @@ func TestReadyzWhenTheRecordOfTheProbeIsGone(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		must(t, g.Ready())
 	})
+}
+
+// contested is a store in which another gateway always writes the probe's record first.
+type contested struct{ retrysafe.Store }
+
+func (s contested) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	if !w.IsSystem() {
+		return s.Store.Swap(ctx, w)
+	}
+	r, err := s.Load(ctx, w.Ref)
+	if err == nil {
+		err = retrysafe.ErrConflict
+	}
+	return r, err
+}
+
+// A store in which the writes of other gateways succeed takes writes.
+func TestReadyzWhileOthersWriteTheRecordOfTheProbe(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(nil)
+	for _, s := range []retrysafe.Store{store, contested{store}} {
+		b := build(t, over(s))
+		must(t, b.Ready())
+	}
 }
 
 // A breaker that failed writes have opened is closed by a write, though every read was

@@ -179,6 +179,9 @@ func TestPacedStoreIsAsCapable(t *testing.T) {
 	if n, err := counting.(retrysafe.Counter).Count(t.Context(), "a"); n != 3 || err != nil {
 		t.Errorf("counted %d, %v", n, err)
 	}
+	if _, cursor, err := counting.(retrysafe.ChangeFeed).Changes(t.Context(), ""); cursor == "" || err != nil {
+		t.Errorf("changes of a store that has a feed: %q, %v", cursor, err)
+	}
 	plain := g.paced(&slowStore{Store: memstore.New(nil)})
 	if _, ok := plain.(retrysafe.Counter); ok {
 		t.Error("a store that cannot count says that it can")

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -309,6 +310,11 @@ func TestForwardedHeaders(t *testing.T) {
 			continue
 		}
 		in, name = <-arrived, <-host
+		r.TLS = new(tls.ConnectionState)
+		b.ServeHTTP(httptest.NewRecorder(), r)
+		if secure := <-arrived; secure.Get("X-Forwarded-Proto") != "https" || <-host == "" {
+			t.Errorf("%s: of a request by TLS the service got %v", target, secure)
+		}
 		for header, want := range map[string]string{
 			"X-Forwarded-For": "192.0.2.7", "X-Forwarded-Proto": "http", "X-Forwarded-Host": "api.example.com", "Forwarded": "", "X-Tenant-Id": "",
 		} {
@@ -401,9 +407,12 @@ func TestW9_ReadingsOfARequest(t *testing.T) {
 func TestAliasesDoNotPass(t *testing.T) {
 	t.Parallel()
 	seen := make(chan http.Header, 1)
-	b := setup(t, answering(func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header }))
+	b := setup(t, answering(func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header }), withRoutes(
+		route("POST /keyed", keyed), route("POST /derived", func(s *config.Settings) { s.DeriveKey = "X-Payment-Key" }),
+		route("POST /renamed", func(s *config.Settings) { s.KeyHeader, s.ForwardKey = "X-Client-Key", "X-Order-Key" })),
+		func(b *bundle) { b.config.Tenant.Principal = "X-User" })
 	aliases := func(r *http.Request) {
-		for _, name := range []string{"X_Tenant_Id", "x-tenant_id", "X_Forwarded_For", "Idempotency_Key", "X_HTTP_Method_Override", "Content_Encoding"} {
+		for _, name := range []string{"X_Tenant_Id", "x-tenant_id", "X_Forwarded_For", "Idempotency_Key", "X_HTTP_Method_Override", "Content_Encoding", "X_Payment_Key", "X_Order_Key", "X_Client_Key", "X_User"} {
 			r.Header[name] = []string{"victim"}
 		}
 		r.Header["Api_Key"] = []string{"mine"}
@@ -429,15 +438,20 @@ func TestAliasesDoNotPass(t *testing.T) {
 // A transport takes any three digits for a status.
 func TestStatusThatIsNone(t *testing.T) {
 	t.Parallel()
-	b := setup(t, answering(func(w http.ResponseWriter, _ *http.Request) {
+	b := setup(t, answering(func(w http.ResponseWriter, r *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		defer c.Close()
+		if r.URL.Path == "/switch" { // and was not asked to
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+			return
+		}
 		_, _ = io.WriteString(c, "HTTP/1.1 000 None\r\nContent-Length: 1\r\n\r\nx")
 	}))
+	b.get(t, "/switch").refused(t, http.StatusBadGateway, "upstream-failed")
 	b.get(t, "/").refused(t, http.StatusBadGateway, "upstream-failed")
 	b.do(t, b.request(t, http.MethodPut, "/", "{}")).refused(t, http.StatusBadGateway, "upstream-failed")
 	b.post(t, "/payments", key, "{}").refused(t, http.StatusBadGateway, "attempt-unknown")
@@ -497,7 +511,11 @@ func TestW51_PassedPostIsNotResent(t *testing.T) {
 		if target != "/optional" {
 			change = append(change, with("Idempotency-Key", key))
 		}
+		b.last(t)
 		b.do(t, b.request(t, http.MethodPost, target, "", change...)).refused(t, http.StatusBadGateway, "upstream-failed")
+		if x := b.last(t); x.Err == nil || x.Status != http.StatusBadGateway {
+			t.Errorf("told of %+v", x)
+		}
 		if n := len(m.executed(target)); n != 1 {
 			t.Errorf("%s: executed %d times, want 1", target, n)
 		}
@@ -508,15 +526,15 @@ func TestW51_PassedPostIsNotResent(t *testing.T) {
 func TestUpstreamWithAPath(t *testing.T) {
 	t.Parallel()
 	uris := make(chan string, 1)
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { uris <- r.RequestURI }))
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { uris <- r.Host + r.RequestURI }))
 	t.Cleanup(server.Close)
 	b := setup(t, at(server.URL+"/base/"))
-	b.get(t, "/a%2Fb?c=d;e")
-	if got := <-uris; got != "/base/a%2Fb?c=d;e" {
+	b.get(t, "/a%2Fb?c=d;e", func(r *http.Request) { r.Host = "shop.example.com" })
+	if got := <-uris; got != "shop.example.com/base/a%2Fb?c=d;e" {
 		t.Errorf("%s arrived", got)
 	}
 	b.post(t, "/payments", key, "{}")
-	if got := <-uris; got != "/base/payments" {
+	if got := <-uris; got != strings.TrimPrefix(b.url, "http://")+"/base/payments" {
 		t.Errorf("%s arrived", got)
 	}
 }
@@ -557,7 +575,11 @@ func TestConnectionCannotRemoveTheCredential(t *testing.T) {
 		}
 	}
 	b.upstream.called(t, 0)
-	for i, line := range []string{"keep-alive", "X-Mine", "X-Mine, te", ""} {
+	b.do(t, b.request(t, http.MethodPost, "/payments", "", with("Idempotency-Key", key), func(r *http.Request) {
+		r.Header["Connection"] = []string{"keep-alive", "idempotency-key"}
+	})).refused(t, http.StatusBadRequest, "connection-removes-header")
+	b.upstream.called(t, 0)
+	for i, line := range []string{"keep-alive", "X-Mine", "X-Mine, te", "", "X-Mine, ,"} {
 		got := b.post(t, "/payments", fmt.Sprint(key, i), `{}`, with("Authorization", "Bearer me"), with("X-Mine", "1"), with("Connection", line))
 		if h := <-arrived; got.status != 200 || h.Get("Authorization") != "Bearer me" || (h.Get("X-Mine") == "") != strings.Contains(line, "X-Mine") {
 			t.Errorf("%q: %d, the service got %v", line, got.status, h)

@@ -79,10 +79,10 @@ func TestUnknownOutcomeIsSaidToBeLookedIntoOnlyWhereItIs(t *testing.T) {
 }
 
 // The gateway asks by itself, also by what an asynchronous request says, and the retry
-// gets the answer. With tracing the question names its span.
+// gets the answer. With tracing the question names its span; the observer is told.
 func TestGatewayAsksAboutUnknownOutcomes(t *testing.T) {
 	t.Parallel()
-	asked := make(chan string, 100)
+	asked, observer := make(chan string, 100), new(seen)
 	ledger := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked <- r.RequestURI
 		if len(r.Header.Get("Traceparent")) != 55 {
@@ -93,7 +93,7 @@ func TestGatewayAsksAboutUnknownOutcomes(t *testing.T) {
 	}))
 	defer ledger.Close()
 	b := setup(t, answering(fails), withRoutes(route("POST /exports", async, soon)), asking(ledger.URL+"/{request:/order}?k={key}", "POST /exports"),
-		func(b *bundle) { b.parts.Tracer = otel.New(trace.NewTracerProvider()) })
+		func(b *bundle) { b.parts.Tracer, b.parts.Observer = otel.New(trace.NewTracerProvider()), observer })
 	b.run(t)
 	place := b.post(t, "/exports", key, `{"order": "a/b"}`).header.Get("Location")
 	if got, want := <-asked, "/a%2Fb?k="+key; got != want {
@@ -103,6 +103,7 @@ func TestGatewayAsksAboutUnknownOutcomes(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	b.await(t, place).is(t, 201, `{"found": true}`, true)
+	observer.await(t, retrysafe.EventResolved)
 	b.upstream.called(t, 1)
 	if s := b.Reconciler().Stats(); s.Asked != 1 {
 		t.Errorf("counted %+v", s)

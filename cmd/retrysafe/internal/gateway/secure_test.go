@@ -77,6 +77,47 @@ func TestSecureUpstream(t *testing.T) {
 	b.is(t, key, retrysafe.StateRetryable) // nothing was sent to a stranger
 }
 
+// By HTTP/2 too an answer is stored and replayed as it is, without a length and without a
+// body; an upstream that takes too long may have executed the request; and the client's own
+// Accept-Encoding counts.
+func TestAnswersOverHTTP2(t *testing.T) {
+	t.Parallel()
+	hold := make(chan struct{})
+	b := setup(t, secure(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/parts":
+			for range 2 {
+				fmt.Fprint(w, "part ")
+				_ = http.NewResponseController(w).Flush()
+			}
+		case "/late":
+			<-hold
+		case "/encoded":
+			fmt.Fprint(w, r.Header["Accept-Encoding"])
+		}
+	}), withRoutes(route("POST /parts"), route("POST /none"), route("POST /late", func(s *config.Settings) { s.Timeout = time.Second })))
+	t.Cleanup(func() { close(hold) })
+	for path, want := range map[string]string{"/parts": "part part ", "/none": ""} {
+		for _, replayed := range []bool{false, true} {
+			b.post(t, path, key+path[1:], `{}`).is(t, 200, want, replayed)
+		}
+	}
+	b.post(t, "/none", other, `{}`).is(t, 200, "", false) // after one that had a body
+	rec := httptest.NewRecorder()
+	b.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/encoded", nil))
+	if got := rec.Body.String(); got != "[]" {
+		t.Errorf("the upstream may encode by %s", got)
+	}
+	for i := range 100 {
+		got := b.post(t, "/late", fmt.Sprint(key, i), `{}`)
+		if got.status == http.StatusServiceUnavailable && i < 99 {
+			continue // on a busy machine there is no connection within that time
+		}
+		got.refused(t, http.StatusGatewayTimeout, "attempt-unknown")
+		break
+	}
+}
+
 // expired makes an upstream show a certificate that has expired.
 func expired(t *testing.T) func(*httptest.Server) {
 	return func(s *httptest.Server) {

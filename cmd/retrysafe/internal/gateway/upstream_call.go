@@ -179,10 +179,6 @@ func isCloseDelimited(res *http.Response) bool {
 // that there is no memory for is treated as one that is too large, wherever it ends. Of an
 // answer that is not held it returns where all of it is read.
 func (a *upstreamCall) hold(res *http.Response) (rest io.Reader, err error) {
-	if res.Body == http.NoBody {
-		a.body, a.held = a.body[:0], true
-		return nil, nil
-	}
 	uncertain := isCloseDelimited(res) && !a.route.set.CloseDelimited
 	body, most := a.body[:0], a.route.maxResponse
 	endTurn := func() {}

@@ -2,14 +2,19 @@ package gateway_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 	"github.com/retrysafe/retrysafe/webhook"
 )
@@ -146,6 +151,11 @@ func TestW57_EventBeforeTheAnswerComesAgain(t *testing.T) {
 		b.post(t, "/payments", key, `{"amount":1}`).is(t, 201, `{"got":{"amount":1}}`, false)
 		(<-early).gets(t, 503, "key-in-flight")
 		b.deliver(t, "/hooks/pay", event("evt_1", "payment.succeeded", key)).gets(t, 200, "unchanged")
+		if stranger := b.deliver(t, "/hooks/pay", event("evt_2", "payment.succeeded", other)); missing == config.MissingAcknowledge {
+			stranger.gets(t, 200, "acknowledged")
+		} else {
+			stranger.gets(t, 404, "no-such-key")
+		}
 		b.post(t, "/payments", key, `{"amount":1}`).is(t, 201, `{"got":{"amount":1}}`, true)
 	}
 }
@@ -153,13 +163,15 @@ func TestW57_EventBeforeTheAnswerComesAgain(t *testing.T) {
 // Another node, which has not seen the request, finds the key in the store.
 func TestEventsReachTheKeysOfOtherNodes(t *testing.T) {
 	t.Parallel()
-	b := setup(t, hooked(), lost)
+	b, observer := setup(t, hooked(), lost), new(seen)
 	b.post(t, "/payments", key, `{"amount":1}`).refused(t, http.StatusBadGateway, "attempt-unknown")
-	other := setup(t, hooked(), func(o *bundle) { o.parts.Store = b.store })
-	other.deliver(t, "/hooks/pay", event("evt_1", "payment.succeeded", key)).gets(t, 200, "settled")
+	other := setup(t, hooked(), func(o *bundle) { o.parts.Store, o.parts.Observer = b.store, observer })
+	upper := strings.ReplaceAll(event("evt_1", "payment.succeeded", key), downstreamKey(key), strings.ToUpper(downstreamKey(key)))
+	other.deliver(t, "/hooks/pay", upper).gets(t, 200, "settled") // a key is hexadecimal, and some providers write it so
+	observer.await(t, retrysafe.EventResolved)
 	other.deliver(t, "/hooks/pay", event("evt_2", "payment.processing", other.url)).gets(t, 404, "no-such-key")
 	b.post(t, "/payments", key, `{"amount":1}`).is(t, 201, `{"payment":"pi_7"}`, true)
-	b.deliver(t, "/hooks/pay", event("evt_1", "payment.succeeded", key)).gets(t, 200, "settled") // it is remembered in the store
+	b.deliver(t, "/hooks/pay", upper).gets(t, 200, "settled") // it is remembered in the store
 }
 
 func TestEventsAreFoundByKeyAndTenant(t *testing.T) {
@@ -294,6 +306,73 @@ func TestEventsAreCharged(t *testing.T) {
 	if x := b.last(t); x.Handling != gateway.HandlingRefused || x.Status != 500 {
 		t.Errorf("the exchange is %+v", x)
 	}
+}
+
+// An event that there is no memory for is refused, and comes again. Events count for their
+// address, and for their webhook if they come through a proxy that does not name it.
+func TestEventsBeyondTheMemoryAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, trusted := range []string{"10.0.0.0/8", "127.0.0.0/8"} {
+		b := setup(t, hooked(), func(b *bundle) {
+			b.config.Server.MaxMemory = 64 << 10
+			b.config.Tenant.TrustedProxies = []netip.Prefix{netip.MustParsePrefix(trusted)}
+		})
+		small := `{"id":"e1","type":"customer.created"}`
+		large := `{"id":"e2","type":"customer.created","x":"` + strings.Repeat("x", 30<<10) + `"}`
+		var others admission.Claim
+		for _, c := range []struct {
+			held int64
+			body string
+			ok   bool
+		}{{1, small, true}, {1, large, false}, {60 << 10, small, false}, {0, large, true}} {
+			if others.Close(); c.held > 0 && others.Open(b.Budget(), "other", netip.Addr{}, c.held) != admission.LimitNone {
+				t.Fatal("there is no memory")
+			}
+			refused := b.Budget().Refusals()["memory"]
+			got := b.deliver(t, "/hooks/pay", c.body)
+			x := b.last(t)
+			if c.ok {
+				got.gets(t, 200, "ignored")
+				continue
+			}
+			got.refused(t, http.StatusServiceUnavailable, "gateway-busy")
+			if x.Handling != gateway.HandlingRefused || x.Code != "gateway-busy" || x.Status != http.StatusServiceUnavailable {
+				t.Errorf("told of %+v", x)
+			}
+			if n := b.Budget().Refusals()["memory"]; n != refused+1 {
+				t.Errorf("%d refusals are counted, want %d", n, refused+1)
+			}
+			if n := b.Budget().Memory().Used; n != c.held {
+				t.Errorf("%d bytes are held, want %d", n, c.held)
+			}
+		}
+	}
+}
+
+// An event whose body does not come whole settles nothing, whatever has come of it, and its
+// connection is not waited for.
+func TestEventsWhoseBodyBreaksOff(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lost, hooked(func(w *config.Webhook) { w.MaxBody = 2000 }))
+	b.post(t, "/payments", key, `{"amount":1}`).refused(t, http.StatusBadGateway, "attempt-unknown")
+	body := event("evt_1", "payment.succeeded", key)
+	for _, c := range []struct {
+		err    error
+		status int
+		code   string
+	}{{os.ErrDeadlineExceeded, http.StatusRequestTimeout, "body-too-slow"}, {io.ErrUnexpectedEOF, http.StatusBadRequest, "body-unreadable"}} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/hooks/pay", io.MultiReader(strings.NewReader(body), iotest.ErrReader(c.err)))
+		r.Header.Set("Stripe-Signature", webhook.SignStripe(hookSecret, time.Now(), []byte(body)))
+		rec := httptest.NewRecorder()
+		b.ServeHTTP(rec, r)
+		(&response{status: rec.Code, header: rec.Header(), body: rec.Body.String()}).refused(t, c.status, c.code)
+		if c.code == "body-too-slow" && (rec.Header().Get("Connection") != "close" || b.Budget().Refusals()["body_rate"] != 1) {
+			t.Errorf("told %v, counted %v", rec.Header(), b.Budget().Refusals())
+		}
+	}
+	b.deliver(t, "/hooks/pay", body+strings.Repeat(" ", 2000)).gets(t, http.StatusRequestEntityTooLarge, "body-too-large")
+	b.is(t, key, retrysafe.StateUnknown)
+	b.deliver(t, "/hooks/pay", body).gets(t, 200, "settled")
 }
 
 // A webhook settles keys of its own operations only.

@@ -202,13 +202,52 @@ func TestRefusedClaimRefusesNoOther(t *testing.T) {
 	all.Wait()
 }
 
-// Names that are used once leave nothing behind.
+// A claim that was refused holds nothing, and gives nothing back that it has not taken.
+func TestRefusedClaimHoldsNothing(t *testing.T) {
+	t.Parallel()
+	for want, c := range map[admission.Limit]struct{ requests, bytes int64 }{admission.LimitMemory: {10, 1000}, admission.LimitRequests: {2, 1}} {
+		b := admission.New(100, c.requests)
+		var held, refused admission.Claim
+		if limit := held.Open(b, "a", nowhere, 10); limit != admission.LimitNone {
+			t.Fatalf("refused for %q", limit)
+		}
+		if limit := refused.Open(b, "b", nowhere, c.bytes); limit != want || refused.IsOpen() {
+			t.Errorf("refused for %q, want %q; open is %v", limit, want, refused.IsOpen())
+		}
+		refused.Close()
+		b.Count(want)
+		if n := b.Refusals()[want.String()]; n != 1 {
+			t.Errorf("%q: %d refusals are counted: %v", want, n, b.Refusals())
+		}
+		if b.Memory().Used != 10 || b.Requests().Used != 1 {
+			t.Errorf("%q: held are %+v and %+v", want, b.Memory(), b.Requests())
+		}
+	}
+}
+
+// A budget is resized while claims are open.
+func TestResize(t *testing.T) {
+	t.Parallel()
+	b := admission.New(100, 10)
+	var c admission.Claim
+	if limit := c.Open(b, "a", nowhere, 10); limit != admission.LimitNone {
+		t.Fatalf("refused for %q", limit)
+	}
+	b.Resize(1000, 20)
+	if memory, requests := b.Memory(), b.Requests(); memory != (admission.Usage{Used: 10, Most: 1000}) || requests != (admission.Usage{Used: 1, Most: 20}) {
+		t.Errorf("it has %+v and %+v", memory, requests)
+	}
+}
+
+// Names that are used once leave nothing behind, whether they were refused or not.
 func TestAccountsAreBounded(t *testing.T) {
 	t.Parallel()
 	b := admission.New(1<<30, 1<<30)
+	var held admission.Claim // so that others are refused
+	held.Open(b, "held", nowhere, 1)
 	for i := range 20_000 {
 		var c admission.Claim
-		c.Open(b, fmt.Sprint("once", i), netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 1)
+		c.Open(b, fmt.Sprint("once", i), netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), int64(i%2)<<30)
 		c.Close()
 	}
 	if n := admission.Accounts(b); n > 2*(64*64+64) {

@@ -19,3 +19,6 @@ func kept[K comparable](t *table[K]) (n int) {
 
 // Working returns how many consumers have a turn or wait for one.
 func Working(b *Budget) int { return b.large.Consumers() + b.steps.Consumers() }
+
+// Sources returns how many sources of large answers are remembered.
+func Sources(b *Budget) int { return len(b.heavy.last) }

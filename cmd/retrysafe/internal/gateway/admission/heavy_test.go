@@ -3,6 +3,7 @@ package admission_test
 import (
 	"net/netip"
 	"runtime"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,12 +90,30 @@ func TestExchangesOfOneConsumerAloneTakeNoTurns(t *testing.T) {
 		if limit := c.Open(b, "many", netip.Addr{}, 1); limit != admission.LimitNone {
 			t.Fatal(limit)
 		}
+		if many := admission.ConsumerOf("many", netip.Addr{}); b.BeginStep(many) { // its own steps are no other's
+			defer b.EndStep(many)
+		}
 		time.Sleep(2 * time.Second)
 		c.NoteLarge("reports")
 		for range 100 {
 			begin(t, "one of many", c, "reports", 0)
 		}
 	})
+}
+
+// Routes and consumers that got a large answer once are not remembered for ever.
+func TestSourcesOfLargeAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+	b, c := admission.New(1<<30, 1<<30), new(admission.Claim)
+	if limit := c.Open(b, "many", netip.Addr{}, 1); limit != admission.LimitNone {
+		t.Fatal(limit)
+	}
+	for i := range 5000 {
+		c.NoteLarge(strconv.Itoa(i))
+	}
+	if n := admission.Sources(b); n == 0 || n > 1024 {
+		t.Errorf("%d sources are remembered", n)
+	}
 }
 
 // While large answers wait to be taken in, no further ones are asked for.
