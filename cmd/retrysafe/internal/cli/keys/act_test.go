@@ -211,6 +211,11 @@ func TestBodyOfAnAnswer(t *testing.T) {
 	}
 	here.Run("keys show t file --body --format json").Exits(0).Says(`"body_base64":"AAEC/w=="`)
 	here.Run("keys show t file --body").Exits(0).Says(`\x00\x01\x02\xff`)
+	// Another answer is another action, and comes too late.
+	line := fmt.Sprintf("keys resolve t other --status 200 --why x --yes --revision %d --body ", clitest.Put(t, s.Store, clitest.Dead("t", "other")).Revision)
+	here.Run(line + "a").Exits(0)
+	here.Run(line + "b").Exits(1).Says("has changed since it was shown")
+	here.Run(line + "a").Exits(0).Says("this was done before")
 	// A body is stored as a whole, or not at all.
 	clitest.Must(t, os.Truncate(body, 16<<20+1))
 	clitest.Put(t, s.Store, clitest.Dead("t", "large"))

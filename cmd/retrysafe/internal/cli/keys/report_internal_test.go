@@ -166,3 +166,17 @@ func TestEndOfAQuarantineIsSaid(t *testing.T) {
 		checkEnd(t, c.name, q.act(t.Context(), env, s), c.code, out.String(), c.says)
 	}
 }
+
+// A record that a newer program has written is not taken for one that this program knows.
+func TestNewerRecordsAreUnreadable(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[int]string{0: "unreadable", retrysafe.RecordVersion: "completed", retrysafe.RecordVersion + 1: "unreadable"} {
+		r := retrysafe.Record{State: retrysafe.StateCompleted}
+		for range version {
+			r.Version++
+		}
+		if got := stateText(&r); got != want {
+			t.Errorf("a record of version %d is %s, want %s", version, got, want)
+		}
+	}
+}

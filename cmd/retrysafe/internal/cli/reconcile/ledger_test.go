@@ -96,7 +96,7 @@ func TestLedgerFromTheStore(t *testing.T) {
 	s.With("RETRYSAFE_LEDGER_TOKEN", "another").RunArgs(args(provider.URL+"/list?day={day}", "--day", "2026-03-01", "--token-file", token)...).Exits(1).Says("only-there")
 	clitest.Must(t, os.WriteFile(token, []byte("two words"), 0o600))
 	s.RunArgs(args(provider.URL+"/list", "--token-file", token)...).Exits(2).Says("no token has").InOneLine()
-	s.RunArgs(args(file, "--max-size", "10")...).Exits(2).Says("cannot be compared")
+	s.RunArgs(args(file, "--max-size", "10")...).Exits(5).Says("too large").InOneLine()
 	s.RunArgs(args("http://0.0.0.0:1/list", "--plain-http")...).Exits(5).Says("were not compared").InOneLine()
 	s.RunArgs(args(file, "--day", "2026-03-01", "--time-zone", "Europe/Berlin")...).Exits(1).Says("period: 2026-03-01T00:00:00+01:00 to 2026-03-02T00:00:00+01:00")
 	s.RunArgs(args(file, "--time-zone", "Europe/Nowhere")...).Exits(2).Says("is not a time zone").InOneLine()
