@@ -170,11 +170,8 @@ func TestEndOfAQuarantineIsSaid(t *testing.T) {
 // A record that a newer program has written is not taken for one that this program knows.
 func TestNewerRecordsAreUnreadable(t *testing.T) {
 	t.Parallel()
-	for version, want := range map[int]string{0: "unreadable", retrysafe.RecordVersion: "completed", retrysafe.RecordVersion + 1: "unreadable"} {
-		r := retrysafe.Record{State: retrysafe.StateCompleted}
-		for range version {
-			r.Version++
-		}
+	for version, want := range map[uint8]string{0: "unreadable", retrysafe.RecordVersion: "completed", retrysafe.RecordVersion + 1: "unreadable"} {
+		r := retrysafe.Record{State: retrysafe.StateCompleted, Version: version}
 		if got := stateText(&r); got != want {
 			t.Errorf("a record of version %d is %s, want %s", version, got, want)
 		}
