@@ -22,6 +22,7 @@ func TestOutbox(t *testing.T) {
 	here.Run("outbox list").Exits(0).Golden("outbox.txt")
 	here.Run("outbox list --failing --long").Exits(0).Golden("outbox-failing.txt")
 	here.Run("outbox list --format json").Exits(0).Golden("outbox.jsonl")
+	here.Run("outbox list --failing --format json").Exits(0).Says(`"id":2,"dead":false`)
 	here.Run("outbox show 1 --body").Exits(0).Golden("outbox-show.txt")
 	here.Run("outbox show 2").Exits(0).Golden("outbox-show-failing.txt")
 	here.Run("outbox show 2 --format json").Exits(0).Says(`"dead":false`)
@@ -154,4 +155,5 @@ func TestReceipts(t *testing.T) {
 	clitest.Must(t, err)
 	here.Run("keys erase tenant-a key-1 --yes --why", "request 42").Exits(0)
 	here.Run("outbox receipts").Exits(0).Says("mails").Hides("tenant-a", "ch_17")
+	here.Run("outbox show 1").Exits(1).Says("delivered without a receipt").InOneLine() // that of message 2 is another
 }
