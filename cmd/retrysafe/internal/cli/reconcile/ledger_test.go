@@ -97,7 +97,7 @@ func TestLedgerFromTheStore(t *testing.T) {
 	clitest.Must(t, os.WriteFile(token, []byte("two words"), 0o600))
 	s.RunArgs(args(provider.URL+"/list", "--token-file", token)...).Exits(2).Says("no token has").InOneLine()
 	s.RunArgs(args(file, "--max-size", "10")...).Exits(5).Says("too large").InOneLine()
-	s.RunArgs(args("http://0.0.0.0:1/list", "--plain-http")...).Exits(5).Says("were not compared").InOneLine()
+	s.RunArgs(args("http://0.0.0.0:1/list", "--plain-http")...).Exits(5).Says("were not compared")
 	s.RunArgs(args(file, "--day", "2026-03-01", "--time-zone", "Europe/Berlin")...).Exits(1).Says("period: 2026-03-01T00:00:00+01:00 to 2026-03-02T00:00:00+01:00")
 	s.RunArgs(args(file, "--time-zone", "Europe/Nowhere")...).Exits(2).Says("is not a time zone").InOneLine()
 	s.RunArgs(args(file, "--tolerance", "1h")...).Exits(2).Says("--theirs time=COLUMN").InOneLine()
@@ -107,7 +107,7 @@ func TestLedgerFromTheStore(t *testing.T) {
 	derived := filepath.Join(t.TempDir(), "derived.csv")
 	clitest.Must(t, os.WriteFile(derived, []byte("id,amount\n"+retrysafe.DownstreamKey("shop", retrysafe.Ref{Scope: "acme", Key: "paid-both"}, "refund")+",12.50\n"), 0o600))
 	s.RunArgs(args(derived, "--ours", "id=downstream_key", "--namespace", "shop", "--call", "refund")...).Exits(1).Says("1 the same")
-	s.RunArgs(args(derived, "--ours", "id=downstream_key")...).Exits(1).Says("only_theirs").Hides("the same")
+	s.RunArgs(args(derived, "--ours", "id=downstream_key")...).Exits(1).Says("only_theirs", "0 the same")
 
 	// A payment may be dated by its answer.
 	clitest.Put(t, store.Store, clitest.Dead("acme", "answered-later"))
@@ -139,7 +139,7 @@ ledger:
 	yesterday := func() string { return time.Now().UTC().AddDate(0, 0, -1).Format(time.DateOnly) }
 	for before := ""; before != yesterday(); { // again, if a day has ended meanwhile
 		before = yesterday()
-		got := s.RunArgs("reconcile", "ledger", "--config", conf, "--ledger", "bank").Exits(1)
+		got := s.RunArgs("reconcile", "ledger", "--config", conf, "--ledger", "bank")
 		if before == yesterday() {
 			got.Says("ledger bank, " + before)
 		}
