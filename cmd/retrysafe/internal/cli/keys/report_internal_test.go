@@ -177,3 +177,17 @@ func TestNewerRecordsAreUnreadable(t *testing.T) {
 		}
 	}
 }
+
+// A change of many keys is the one that the command line asks for.
+func TestBatchIsWhatTheFlagsSay(t *testing.T) {
+	t.Parallel()
+	var out, said strings.Builder
+	b := bulk{bulkFlags: &bulkFlags{selectFlags: &selectFlags{statusName: statusFlag, operation: "POST /a", states: []string{"unknown"}}, rate: 50}, flags: &action.Flags{By: "anna", Why: "case 42", ID: "night"}}
+	b.batch.Filter.Scope = "tenant-a"
+	if err := b.parse(testEnv(&out, &said)); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.batch; got.ID != "night" || got.By != "anna" || got.Why != "case 42" || got.Rate != 50 || got.Filter.Scope != "tenant-a" || got.Filter.Operation != "POST /a" || len(got.Filter.States) != 1 {
+		t.Errorf("it is %+v", got)
+	}
+}
