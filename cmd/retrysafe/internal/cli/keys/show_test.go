@@ -222,5 +222,6 @@ func TestUnreadableRecords(t *testing.T) {
 	here.Run("keys release --why x --yes", handle...).Exits(1).Says("cannot be read").InOneLine()
 	here.Run("keys release --why x --yes tenant-a new").Exits(1).Says("cannot be read").InOneLine()
 	here.Run("keys quarantine --dry-run").Exits(0)
+	here.Run("keys release --state unknown --dry-run").Exits(0).Says("would release 1 key; 1 record cannot be read, and left out")
 	here.With("RETRYSAFE_KEYS_FILE", rotated).Run("keys list").Exits(0).Says("old", "new").Hides("unreadable")
 }

@@ -80,6 +80,8 @@ func TestDepth(t *testing.T) {
 	clitest.Enqueue(t, s, outbox.Message{Topic: "t", Payload: []byte("p")})
 	here.Run("outbox depth").Exits(0).Says("waiting  2", "ready    1", "failing  1", "dead     1, the oldest for", "retrysafe outbox list")
 	here.Run("outbox depth -o json").Exits(0).Says(`"waiting":2`, `"ready":1`, `"failing":1`, `"dead":1`)
+	here.Run("outbox redrive 1 --why x").Exits(0)
+	here.Run("outbox show 1").Exits(1).Says("neither dead nor failing").InOneLine() // it waits, and message 2 is another
 }
 
 // delivered leaves the receipt of a message that settled a key, and that of one that
