@@ -52,7 +52,7 @@ func TestAnswersOfAGatewayAreUnderstood(t *testing.T) {
 		"too large":        {413, problem, `{"status": 413, "code": "too-large", "detail": "it is too large"}`, 2, "it is too large"},
 		"not known":        {504, problem, `{"status": 504, "code": "outcome-unknown", "detail": "the store did not confirm it"}`, 4, "--revision 5 --id "},
 		"error":            {500, problem, `{"status": 500, "code": "internal", "detail": "it failed"}`, 4, "it is not known whether it was done"},
-		"an error in JSON": {500, "application/json", `{"message": "it failed"}`, 4, "it is not known whether it was done"},
+		"an error in JSON": {500, "application/json", `{"entry": {"id": "a", "by": "anna", "verb": "release", "outcome": "done"}}`, 4, "it is not known whether it was done"},
 		"a proxy":          {502, "text/html", "<h1>Bad Gateway</h1>", 4, "it is not known whether it was done"},
 		"broken":           {200, "application/json", `{"entry": `, 4, "it is not known whether it was done"},
 		"a broken problem": {409, problem, `{"status": `, 4, "it is not known whether it was done"},
