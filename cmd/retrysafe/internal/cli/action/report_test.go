@@ -28,6 +28,12 @@ func TestUnsureActionsSayHowToFindOut(t *testing.T) {
 	if e.Code != exit.Unsure || !strings.HasSuffix(e.Lines()[0], `with the same command and: --by 'anna o'\''hara' --revision 17 --id ABC`) {
 		t.Errorf("%d %q", e.Code, e.Lines())
 	}
+	out := new(bytes.Buffer)
+	env.Out = out
+	gone := operator.Entry{ID: "ABC", By: "anna", Verb: "drop letter", Outcome: operator.StatusGone, Text: "it was delivered"}
+	if err := action.Report(env, flags, action.Target{Name: "message 7"}, gone, nil); err != nil || !strings.Contains(out.String(), "there is nothing left to act on: it was delivered") {
+		t.Errorf("%v: %s", err, out)
+	}
 	err = action.Report(env, flags, action.Target{ID: "ABC"}, operator.Entry{}, context.Canceled)
 	if e := exit.Of(err, ""); e.Code != exit.Interrupted || !strings.Contains(e.Lines()[0], "--id ABC") {
 		t.Errorf("%d %q", e.Code, e.Lines())

@@ -110,6 +110,22 @@ func TestCollectorIsLeftAsItWas(t *testing.T) { //nolint:paralleltest // there i
 	}
 }
 
+// With a setting of the environment it does nothing, and does not wait.
+func TestCollectorOfTheEnvironment(t *testing.T) { //nolint:paralleltest // there is one collector in the process
+	for _, set := range []string{"GOGC", "GOMEMLIMIT"} {
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			paceCollector(t.Context(), func(name string) string { return map[string]string{set: "50"}[name] }, 0)
+		}()
+		select {
+		case <-ended:
+		case <-time.After(time.Minute):
+			t.Fatalf("%s is set, and the collector is paced", set)
+		}
+	}
+}
+
 // In a container the collector keeps below the limit at which the process would be killed.
 func TestCollectorKeepsBelowTheContainer(t *testing.T) { //nolint:paralleltest // there is one collector in the process
 	ctx, cancel := context.WithCancel(t.Context())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/ledger/daily"
 	"github.com/retrysafe/retrysafe/console"
 	"github.com/retrysafe/retrysafe/janitor"
 )
@@ -33,7 +34,7 @@ func (b *builder) facts(c *config.Config, g *gateway.Gateway) console.Facts {
 		f.Proof = func(context.Context) ([]byte, error) { return readProof(c.Admin.Proof) }
 	}
 	if len(c.Ledger) > 0 {
-		f.Reports = func(context.Context) ([]console.Report, error) { return reports(g), nil }
+		f.Reports = func(context.Context) ([]console.Report, error) { return reports(g.Ledgers()), nil }
 	}
 	return f
 }
@@ -111,8 +112,8 @@ func dutyCheck(name string, p janitor.Passes, every time.Duration) console.Check
 }
 
 // reports returns the latest comparison of each ledger.
-func reports(g *gateway.Gateway) (all []console.Report) {
-	for _, s := range g.Ledgers() {
+func reports(ledgers []daily.Stats) (all []console.Report) {
+	for _, s := range ledgers {
 		r := console.Report{Ledger: s.Name, Day: s.Last.Day, Ended: s.Last.Ended}
 		if !s.Last.Ended.IsZero() {
 			r.Differences = map[string]int64{}

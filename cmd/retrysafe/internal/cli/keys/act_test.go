@@ -66,7 +66,8 @@ func TestEveryVerb(t *testing.T) {
 	here.Run("keys audit --verb erase --format json").Exits(0).Golden("audit.jsonl")
 	here.Run("keys audit t resolve").Exits(0).Says("resolve").Hides("erase")
 	here.Run("keys audit --by nobody").Exits(0).Says("nothing")
-	here.Run("keys audit --since 1h --limit 2 --long --format csv").Exits(0).Says("FROM")
+	here.Run("keys audit --since 1h --limit 2 --long --format csv").Exits(0).Says("FROM", "erase", "forget").Hides("resolve", "redrive")
+	here.Run("keys audit --since 2038-01-01").Exits(0).Says("nothing")
 	here.Run("keys audit --before 2020-01-01").Exits(0).Says("nothing")
 }
 
@@ -94,6 +95,9 @@ func TestDoubleClickReplays(t *testing.T) {
 		t.Errorf("the audit has no id of the action: %s", entry.Out)
 	} else {
 		here.Run("keys show t k").Exits(0).Says("[action " + id[1] + "]")
+	}
+	if own, all := here.Run("keys list -o json").Exits(0), here.Run("keys list -o json --system").Exits(0); strings.Count(own.Out, "\n") != 1 || strings.Count(all.Out, "\n") < 2 {
+		t.Errorf("of clients there is %s\nof all %s", own.Out, all.Out)
 	}
 	if n := strings.Count(here.Run("keys audit --format json").Out, "\n"); n != 1 {
 		t.Errorf("the audit has %d entries, want one", n)
@@ -157,6 +161,14 @@ func TestRefusals(t *testing.T) {
 		"resolve t dead --status 201 --body-file /not/there":     "--body-file",
 		"resolve --state unknown --status 201 --provider-ref ch": "--provider-ref is for one key",
 		"release t dead --state unknown":                         "a KEY and filters exclude each other",
+		"release t dead --operation x":                           "a KEY and filters exclude each other",
+		"release t dead --reason x":                              "a KEY and filters exclude each other",
+		"release t dead --status 500":                            "a KEY and filters exclude each other",
+		"resolve t dead --status 201 --upstream-status 500":      "a KEY and filters exclude each other",
+		"release t dead --tenant x":                              "a KEY and filters exclude each other",
+		"release t dead --since 1h":                              "a KEY and filters exclude each other",
+		"release t dead --until 1h":                              "a KEY and filters exclude each other",
+		"release t dead --rate 1":                                "--rate is for filters",
 		"release t dead --dry-run":                               "--dry-run is for filters",
 		"release t dead --yes-count 1":                           "--yes-count is for filters",
 		"release":                                                "KEY is missing, or a filter",
@@ -166,6 +178,7 @@ func TestRefusals(t *testing.T) {
 		"release --state unknown --yes-count -1":                 "--yes-count -1 is negative",
 		"release --state lost":                                   "there is no state",
 		"release --status 99":                                    "is not a status of HTTP",
+		"release --status 600":                                   "is not a status of HTTP",
 		"release --since 1h --until 2h":                          "is not before --until",
 	} {
 		here.Run("keys " + line + " --why x --yes").Exits(2).Says(says).InOneLine()
@@ -190,7 +203,7 @@ func TestBodyOfAnAnswer(t *testing.T) {
 	clitest.Put(t, s.Store, clitest.Dead("t", "file"))
 	here.Run("keys resolve t file --status 200 --why x --yes --body-file", body).Exits(0)
 	clitest.Put(t, s.Store, clitest.Dead("t", "stdin"))
-	here.Piping("from a pipe").Run("keys resolve t stdin --status 200 --why x --yes --body-file -").Exits(0)
+	here.Piping("from a pipe").Run("keys resolve t stdin --status 599 --why x --yes --body-file -").Exits(0)
 	for key, want := range map[string]string{"file": "\x00\x01\x02\xff", "stdin": "from a pipe"} {
 		if r := clitest.Load(t, s.Store, "t", key); string(r.Result.Body) != want {
 			t.Errorf("%s: the body is %q", key, r.Result.Body)
@@ -198,6 +211,15 @@ func TestBodyOfAnAnswer(t *testing.T) {
 	}
 	here.Run("keys show t file --body --format json").Exits(0).Says(`"body_base64":"AAEC/w=="`)
 	here.Run("keys show t file --body").Exits(0).Says(`\x00\x01\x02\xff`)
+	// Another answer is another action, and comes too late.
+	line := fmt.Sprintf("keys resolve t other --status 200 --why x --yes --revision %d --body ", clitest.Put(t, s.Store, clitest.Dead("t", "other")).Revision)
+	here.Run(line + "a").Exits(0)
+	here.Run(line + "b").Exits(1).Says("has changed since it was shown")
+	here.Run(line + "a").Exits(0).Says("this was done before")
+	// A body is stored as a whole, or not at all.
+	clitest.Must(t, os.Truncate(body, 16<<20+1))
+	clitest.Put(t, s.Store, clitest.Dead("t", "large"))
+	here.Run("keys resolve t large --status 200 --why x --yes --body-file", body).Exits(2).Says("the body is over").InOneLine()
 }
 
 // A store that does not answer has done nothing, and that is said.

@@ -136,12 +136,12 @@ func lapseText(r *retrysafe.Record) string {
 	if !ok {
 		return "nothing"
 	}
-	switch next.State {
-	case retrysafe.StateCompleted:
-		return fmt.Sprintf("an answer, %d", status(&next.Record))
-	case retrysafe.StateRetryable:
+	switch {
+	case next.UnderReview():
+		return fmt.Sprintf("retries get a %d, and whether it happened is under review", status(&next.Record))
+	case next.State == retrysafe.StateRetryable:
 		return "retryable, so that the next request runs it"
-	case retrysafe.StateAccepted:
+	case next.State == retrysafe.StateAccepted:
 		return "accepted again, for a worker"
 	default:
 		return "unknown, because it may have happened"

@@ -97,7 +97,6 @@ func (b *bulk) run(ctx context.Context, env *command.Env, target *stores.Flags) 
 	if err := b.flags.Adopt(s.Person()); err != nil {
 		return err
 	}
-	b.batch.By = b.flags.By
 	sel, err := s.Select(ctx, b.batch)
 	switch {
 	case errors.Is(err, operator.ErrInvalid):

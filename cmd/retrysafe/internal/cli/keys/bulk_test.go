@@ -44,6 +44,7 @@ func TestGroups(t *testing.T) {
 	here.Run("keys groups -o json").Exits(0).Says(`{"state":"unknown","operation":"POST /charges","reason":"the handler answered 500","status":500,"count":20,"dead":0,"oldest_at":"`,
 		`"age_seconds":`, `"next":["retrysafe keys release --state unknown --operation 'POST /charges' --reason 'the handler answered 500' --status 500 --why '...'",`)
 	here.Run("keys groups --tenant tenant-b").Exits(0).Says("i/o timeout", "--tenant tenant-b").Hides("answered 500")
+	here.Run("keys groups --since 1h --until 2038-01-01").Exits(0).Says("--reason 'the handler answered 500' --status 500 --since 20", " --until 2038-01-01T00:00:00")
 	here.Run("keys groups --since 2030-01-01").Exits(0).Says("nothing needs a person")
 }
 

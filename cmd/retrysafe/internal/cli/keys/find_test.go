@@ -66,6 +66,16 @@ func TestListSortsAndSelects(t *testing.T) {
 			t.Errorf("keys list %s: %s, want %s", line, got, want)
 		}
 	}
+	// The three times of a record are not one.
+	here.Run("keys redrive t 5 --why x").Exits(0)
+	here.Run("keys redrive t 0 --why x").Exits(0)
+	for line, want := range map[string]string{
+		"--sort created --limit 2": "04", "--sort updated --reverse --limit 3": "051", "--sort deadline --limit 3": "504", "--sort created --key-hash " + retrysafe.HashKey("4"): "4",
+	} {
+		if got := keys(line); got != want {
+			t.Errorf("keys list %s: %s, want %s", line, got, want)
+		}
+	}
 	here.Run("keys list --sort created --limit 10001").Exits(2).Says("more than can be sorted").InOneLine()
 	here.Run("keys list --sort created --all").Exits(2).Says("--sort is for the first keys").InOneLine()
 	here.Run("keys list --reverse").Exits(2).Says("--reverse is for --sort").InOneLine()
@@ -124,7 +134,7 @@ func TestExportHidesWhatIsSecret(t *testing.T) {
 	clitest.Must(t, os.WriteFile(conf, []byte("upstream: http://127.0.0.1:1\nstore: "+url+"\ntenant: none\n"), 0o600))
 	out := here.Run("keys export key-secret --config", conf).Exits(0).
 		Says(`"bundle":1`, `"kind":"sqlite"`, `"schema_version":`, `"go":"go`, "found ch_17", `"key_hash":"`+retrysafe.HashKey("key-secret"), `"X-Secret"`, `"file_sha256":"`).
-		Hides("key-secret", "tenant-secret", "header-secret", "body-secret")
+		Hides("key-secret", "tenant-secret", "header-secret", "body-secret", `"verb":"erase"`, `"verb":"forget"`) // they are of other keys
 	if strings.Count(out.Out, "\n") != 1 {
 		t.Errorf("it is not one line: %s", out.Out)
 	}

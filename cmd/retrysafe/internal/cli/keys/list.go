@@ -127,6 +127,11 @@ func (l *listing) run(ctx context.Context, env *command.Env, target *stores.Flag
 		return err
 	}
 	defer s.Close(ctx)
+	return l.write(ctx, env, s)
+}
+
+// write lists what the flags ask for.
+func (l *listing) write(ctx context.Context, env *command.Env, s *session) error {
 	columns := []string{"SCOPE", "KEY", "STATE", "OPERATION", "TRY", "CHANGED", "DEADLINE"}
 	if l.long {
 		columns = append(columns, "CREATED", "REVISION", "EFFECTS", "STATUS", "PROVIDER REF", "REASON")

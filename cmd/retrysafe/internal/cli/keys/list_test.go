@@ -91,4 +91,7 @@ func TestHash(t *testing.T) {
 	if got := clitest.NewShell(t, "").Run("keys hash 8e03978e-40d5-43dd-bc93-6894a57f9324").Exits(0); got.Out != retrysafe.HashKey("8e03978e-40d5-43dd-bc93-6894a57f9324")+"\n" {
 		t.Errorf("keys hash = %q", got.Out)
 	}
+	if got := clitest.NewShell(t, "").RunArgs("keys", "hash", `"a\tb"`).Exits(0); got.Out != retrysafe.HashKey("a\tb")+"\n" {
+		t.Errorf("keys hash = %q of a key in quotes", got.Out)
+	}
 }

@@ -27,6 +27,7 @@ func TestQuarantine(t *testing.T) {
 	}
 	here.Run("keys quarantine --dry-run --state retryable --scope tenant-b").Exits(0).Says("would quarantine 1 key")
 	here.Run("keys quarantine --dry-run --state retryable --until 2020-01-01").Exits(0).Says("would quarantine 0 keys")
+	here.Run("keys quarantine --dry-run --state retryable --since 2038-01-01").Exits(0).Says("would quarantine 0 keys")
 	here.Run("keys quarantine --dry-run --state retryable --spare-in-tx").Exits(2).Says("--spare-in-tx is for the whole store").InOneLine()
 	here.Run("keys quarantine --yes-count 6 --why x").Exits(2).Says("are for keys that a filter selects").InOneLine()
 	here.Run("keys quarantine --yes").Exits(2).Says("--why is missing").InOneLine()

@@ -33,10 +33,24 @@ func TestShowExplainsEveryState(t *testing.T) {
 	review := clitest.Record("tenant-a", "review", retrysafe.StateUnknown)
 	review.Result = &retrysafe.Result{Status: 504}
 	clitest.Put(t, s.Store, review)
-	here.Run("keys show tenant-a review").Exits(0).Says("unknown, answered", "Retries get a stored 504", "under review").Hides("Evidence says")
+	here.Run("keys show tenant-a review").Exits(0).Says("unknown, answered", "Retries get a stored 504", "under review", "retrysafe keys resolve", "retrysafe keys release").Hides("Evidence says", "retrysafe keys decline")
 	review.Key, review.Inquiry.Disputed = "disputed-review", true
 	clitest.Put(t, s.Store, review)
 	here.Run("keys show tenant-a disputed-review").Exits(0).Says("unknown, answered, disputed", "Evidence says that it has happened")
+	for says, policy := range map[string]struct {
+		lapse   retrysafe.Lapse
+		effects retrysafe.Effects
+		request []byte
+	}{
+		"policy: retries get a 500, and whether it happened is": {retrysafe.LapseFail, retrysafe.EffectsInTx, nil},
+		"retryable, so that the next request":                   {retrysafe.LapseResume, retrysafe.EffectsKeyed, nil},
+		"accepted again, for a worker":                          {retrysafe.LapseRerun, retrysafe.EffectsKeyed, []byte("request")},
+	} {
+		lapsed := clitest.Record("tenant-c", policy.lapse.String(), retrysafe.StateInProgress)
+		lapsed.Term, lapsed.Lapse, lapsed.Effects, lapsed.Request = 0, policy.lapse, policy.effects, policy.request
+		clitest.Put(t, s.Store, lapsed)
+		here.Run("keys show tenant-c", lapsed.Key).Exits(0).Says(says)
+	}
 	here.Run("keys show tenant-a nothing").Exits(1).InOneLine().Says("there is no key nothing in the scope tenant-a")
 }
 
@@ -208,5 +222,6 @@ func TestUnreadableRecords(t *testing.T) {
 	here.Run("keys release --why x --yes", handle...).Exits(1).Says("cannot be read").InOneLine()
 	here.Run("keys release --why x --yes tenant-a new").Exits(1).Says("cannot be read").InOneLine()
 	here.Run("keys quarantine --dry-run").Exits(0)
+	here.Run("keys release --state unknown --dry-run").Exits(0).Says("would release 1 key; 1 record cannot be read, and left out")
 	here.With("RETRYSAFE_KEYS_FILE", rotated).Run("keys list").Exits(0).Says("old", "new").Hides("unreadable")
 }

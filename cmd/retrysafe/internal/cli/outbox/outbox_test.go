@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
@@ -20,6 +22,7 @@ func TestOutbox(t *testing.T) {
 	here.Run("outbox list").Exits(0).Golden("outbox.txt")
 	here.Run("outbox list --failing --long").Exits(0).Golden("outbox-failing.txt")
 	here.Run("outbox list --format json").Exits(0).Golden("outbox.jsonl")
+	here.Run("outbox list --failing --format json").Exits(0).Says(`"id":2,"dead":false`)
 	here.Run("outbox show 1 --body").Exits(0).Golden("outbox-show.txt")
 	here.Run("outbox show 2").Exits(0).Golden("outbox-show-failing.txt")
 	here.Run("outbox show 2 --format json").Exits(0).Says(`"dead":false`)
@@ -46,7 +49,7 @@ func TestOutboxListGoesOn(t *testing.T) {
 	t.Parallel()
 	url, s := clitest.SQLite(t)
 	for range 5 {
-		clitest.Enqueue(t, s, outbox.Message{Topic: "t", Payload: []byte("p")})
+		clitest.Enqueue(t, s, outbox.Message{Topic: "t", Payload: []byte("p\xff")})
 	}
 	clitest.Deliver(t, s, outbox.AckDead, "no")
 	here := clitest.NewShell(t, url)
@@ -56,6 +59,15 @@ func TestOutboxListGoesOn(t *testing.T) {
 	}
 	if got := here.Run("outbox list --all --format json").Exits(0); strings.Count(got.Out, "\n") != 5 {
 		t.Errorf("%s%s", got.Out, got.Err)
+	}
+	if got := here.Run("outbox list --all --limit 2 --format json").Exits(0); strings.Count(got.Out, "\n") != 5 {
+		t.Errorf("%s%s", got.Out, got.Err)
+	}
+	here.Run("outbox list --limit 5").Exits(0).Hides("there is more")
+	here.Run("outbox show 3 --format json").Exits(0).Says(`"payload_bytes":2`).Hides("payload_base64")
+	here.Run("outbox show 3 --body --format json").Exits(0).Says(`"payload_base64":"cP8="`)
+	for _, id := range []string{"0", "-1", "1x"} {
+		here.RunArgs("outbox", "show", "--", id).Exits(2).Says("is not the ID of a message").InOneLine()
 	}
 }
 
@@ -68,6 +80,8 @@ func TestDepth(t *testing.T) {
 	clitest.Enqueue(t, s, outbox.Message{Topic: "t", Payload: []byte("p")})
 	here.Run("outbox depth").Exits(0).Says("waiting  2", "ready    1", "failing  1", "dead     1, the oldest for", "retrysafe outbox list")
 	here.Run("outbox depth -o json").Exits(0).Says(`"waiting":2`, `"ready":1`, `"failing":1`, `"dead":1`)
+	here.Run("outbox redrive 1 --why x").Exits(0)
+	here.Run("outbox show 1").Exits(1).Says("neither dead nor failing").InOneLine() // it waits, and message 2 is another
 }
 
 // delivered leaves the receipt of a message that settled a key, and that of one that
@@ -110,10 +124,32 @@ func TestReceipts(t *testing.T) {
 		t.Errorf("%s", got.Out)
 	}
 	here.Run("outbox show 1").Exits(0).Says("delivered", "ch_17", "tenant-a key-1", "downstream-1", "then the receipt is forgotten")
-	here.Run("outbox show 1 -o json").Exits(0).Says(`"delivered":true`, `"expires_at"`)
+	var receipt struct {
+		Delivered bool
+		At        time.Time `json:"delivered_at"`
+		Expires   time.Time `json:"expires_at"`
+	}
+	clitest.Must(t, json.Unmarshal([]byte(here.Run("outbox show 1 -o json").Exits(0).Out), &receipt))
+	if !receipt.Delivered || time.Since(receipt.At).Abs() > 10*time.Minute || receipt.Expires.Sub(receipt.At) < 50*time.Minute {
+		t.Errorf("the receipt is %+v", receipt)
+	}
+	here.Run("outbox show 1 --long").Exits(0).Says(terminal.Exact(receipt.At), terminal.Exact(receipt.Expires)+" (then the receipt is forgotten)")
 	here.Run("outbox show 3").Exits(1).Says("delivered without a receipt").InOneLine()
-	here.Run("keys show tenant-a key-1").Exits(0).Says("receipts", "message 1, charges, delivered", "provider ref ch_17")
-	here.Run("keys show tenant-a key-1 -o json").Exits(0).Says(`"downstream_key":"downstream-1"`)
+	here.Run("keys show tenant-a key-1").Exits(0).Says("receipts", "message 1, charges, delivered", "provider ref ch_17").Hides("mails")
+	var shown struct {
+		Receipts []struct {
+			Message int64
+			Topic   string
+			Key     string    `json:"downstream_key"`
+			At      time.Time `json:"delivered_at"`
+			Expires time.Time `json:"expires_at"`
+		}
+	}
+	clitest.Must(t, json.Unmarshal([]byte(here.Run("keys show tenant-a key-1 -o json").Exits(0).Out), &shown))
+	if n := len(shown.Receipts); n != 1 || shown.Receipts[0].Message != 1 || shown.Receipts[0].Topic != "charges" || shown.Receipts[0].Key != "downstream-1" ||
+		!shown.Receipts[0].At.Equal(receipt.At) || !shown.Receipts[0].Expires.Equal(receipt.Expires) {
+		t.Errorf("the key has %+v, and the message %+v", shown.Receipts, receipt)
+	}
 
 	done := r.Update()
 	done.State, done.Result, done.Term = retrysafe.StateCompleted, &retrysafe.Result{Status: 201}, time.Hour
@@ -121,4 +157,5 @@ func TestReceipts(t *testing.T) {
 	clitest.Must(t, err)
 	here.Run("keys erase tenant-a key-1 --yes --why", "request 42").Exits(0)
 	here.Run("outbox receipts").Exits(0).Says("mails").Hides("tenant-a", "ch_17")
+	here.Run("outbox show 1").Exits(1).Says("delivered without a receipt").InOneLine() // that of message 2 is another
 }

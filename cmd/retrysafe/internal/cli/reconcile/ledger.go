@@ -123,6 +123,8 @@ let the lists reach beyond the period, and give the period with --day, or --sinc
 		switch {
 		case c.ledger != "" && len(args) > 0:
 			return exit.Usagef("--ledger says where both lists are; leave out %s", args[0])
+		case c.tolerance < 0:
+			return exit.Usagef("--tolerance %v is negative", c.tolerance)
 		case c.ledger == "" && len(args) == 0:
 			return exit.Usagef("THEIRS is missing").Hintf("name a file, a directory or a URL with their list, or a ledger of the configuration with --ledger")
 		case len(args) == 2:

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
@@ -36,6 +37,17 @@ func TestLedger(t *testing.T) {
 	s.RunArgs("reconcile", "ledger", theirs, theirs, "--comma", ";").Exits(1).Says("duplicate")
 	s.RunArgs("reconcile", "ledger", ours, ours, "--presorted").Exits(2).Says("out of order", "line 3")
 	s.RunArgs("reconcile", "ledger", ours, ours, "--compare", "price").Exits(2).Says("price")
+	s.RunArgs("reconcile", "ledger", ours, ours, "--tolerance", "-1h").Exits(2).Says("--tolerance -1h0m0s is negative").InOneLine()
+	// A day is that of a time zone, and what the other side may book later is judged with the next one.
+	night := file("night.csv", "id\tbooked_at\nearly\t2026-02-28T23:30:00Z\nlate\t2026-03-01T23:30:00Z\n")
+	none := file("none.csv", "id\tbooked_at\n")
+	for flags, judged := range map[string]string{"": "late", "--time-zone UTC": "late", "--time-zone Europe/Berlin": "early", "--tolerance 2h": "early"} {
+		got := s.RunArgs(append([]string{"reconcile", "ledger", night, none, "--comma", `\t`, "--time", "booked_at", "--day", "2026-03-01", "--format", "json"}, strings.Fields(flags)...)...).
+			Exits(1).Says(`{"kind":"only_ours","id":"` + judged + `"`)
+		if strings.Count(got.Out, `"kind":"only_ours"`) != 1 {
+			t.Errorf("%s: %s", flags, got.Out)
+		}
+	}
 	s.Piping("id\na\nb\nlate\n").RunArgs("reconcile", "ledger", ours, "-").Exits(0)
 }
 
@@ -79,6 +91,32 @@ func TestLedgerFromTheStore(t *testing.T) {
 		Exits(1).Says("only-there", "period: 2026-03-01T00:00:00Z").Hides("paid-here") // a record of today
 	s.RunArgs(args(provider.URL+"/list?day={day}", "--day", "2026-03-01")...).Exits(5).Says("403")
 
+	token := filepath.Join(t.TempDir(), "token")
+	clitest.Must(t, os.WriteFile(token, []byte("a-token\n"), 0o600))
+	s.With("RETRYSAFE_LEDGER_TOKEN", "another").RunArgs(args(provider.URL+"/list?day={day}", "--day", "2026-03-01", "--token-file", token)...).Exits(1).Says("only-there")
+	clitest.Must(t, os.WriteFile(token, []byte("two words"), 0o600))
+	s.RunArgs(args(provider.URL+"/list", "--token-file", token)...).Exits(2).Says("no token has").InOneLine()
+	s.RunArgs(args(file, "--max-size", "10")...).Exits(5).Says("too large").InOneLine()
+	s.RunArgs(args("http://0.0.0.0:1/list", "--plain-http")...).Exits(5).Says("were not compared")
+	s.RunArgs(args(file, "--day", "2026-03-01", "--time-zone", "Europe/Berlin")...).Exits(1).Says("period: 2026-03-01T00:00:00+01:00 to 2026-03-02T00:00:00+01:00")
+	s.RunArgs(args(file, "--time-zone", "Europe/Nowhere")...).Exits(2).Says("is not a time zone").InOneLine()
+	s.RunArgs(args(file, "--tolerance", "1h")...).Exits(2).Says("--theirs time=COLUMN").InOneLine()
+	s.RunArgs(args(file, "--tolerance", "1h", "--theirs", "time=at")...).Exits(1).Says("tolerance: 1h0m0s")
+	s.RunArgs(args(file, "--presorted")...).Exits(2).Says("--presorted is for two files").InOneLine()
+
+	derived := filepath.Join(t.TempDir(), "derived.csv")
+	clitest.Must(t, os.WriteFile(derived, []byte("id,amount\n"+retrysafe.DownstreamKey("shop", retrysafe.Ref{Scope: "acme", Key: "paid-both"}, "refund")+",12.50\n"), 0o600))
+	s.RunArgs(args(derived, "--ours", "id=downstream_key", "--namespace", "shop", "--call", "refund")...).Exits(1).Says("1 the same")
+	s.RunArgs(args(derived, "--ours", "id=downstream_key")...).Exits(1).Says("only_theirs", "0 the same")
+
+	// A payment may be dated by its answer.
+	clitest.Put(t, store.Store, clitest.Dead("acme", "answered-later"))
+	since := time.Now().UTC().Format(time.RFC3339Nano)
+	s.Run("keys resolve acme answered-later --status 201 --body '{}' --why x --yes --store", url).Exits(0)
+	s.RunArgs(args(file, "--since", since, "--ours", "time=answered")...).Exits(1).Says("answered-later").Hides("paid-here")
+	s.RunArgs(args(file, "--since", since)...).Exits(1).Hides("answered-later", "paid-here")
+	s.RunArgs(args(file, "--ours", "time=changed")...).Exits(2).Says("none of created, answered").InOneLine()
+
 	s.RunArgs("reconcile", "ledger", file, "--store", url).Exits(2).Says("--operation is missing")
 	s.RunArgs(args(file, "--ours", "id=provider")...).Exits(2).Says("--ours id=provider", "downstream_key")
 	s.RunArgs(args(file, "--ours", "id=provider_ref")...).Exits(1).Says("unidentified")
@@ -98,6 +136,19 @@ ledger:
 `, url, file), 0o600))
 	s.RunArgs("reconcile", "ledger", "--config", conf, "--ledger", "bank", "--day", "2026-03-01").Exits(1).Says("ledger bank, 2026-03-01", "only-there")
 	s.RunArgs("reconcile", "ledger", "--config", conf, "--ledger", "bnk").Exits(2).Says(`no ledger "bnk"`, "it has bank")
-	s.RunArgs("reconcile", "ledger", "--config", conf, "--ledger", "bank", "--id", "x").Exits(2).Says("--id is said by the ledger in the configuration")
+	yesterday := func() string { return time.Now().UTC().AddDate(0, 0, -1).Format(time.DateOnly) }
+	for before := ""; before != yesterday(); { // again, if a day has ended meanwhile
+		before = yesterday()
+		got := s.RunArgs("reconcile", "ledger", "--config", conf, "--ledger", "bank")
+		if before == yesterday() {
+			got.Says("ledger bank, " + before)
+		}
+	}
+	s.RunArgs("reconcile", "ledger", "--config", conf, "--ledger", "bank", "--since", "2026-03-01").Exits(1).Says("period: 2026-03-01T00:00:00Z to …")
+	s.RunArgs("reconcile", "ledger", "--config", conf, "--ledger", "bank", "--day", "2026-03-01", "--until", "1h").Exits(2).Says("--day is a period of its own").InOneLine()
+	for _, flag := range []string{"--id x", "--time x", "--time-layout unix", "--compare x", "--amounts x", "--ours x=y", "--theirs x=y", "--comma ;", "--operation x", "--time-zone UTC", "--tolerance 1h", "--token-file x", "--plain-http", "--max-size 1", "--presorted"} {
+		words := strings.Fields(flag)
+		s.RunArgs(append([]string{"reconcile", "ledger", "--config", conf, "--ledger", "bank"}, words...)...).Exits(2).Says(words[0] + " is said by the ledger in the configuration").InOneLine()
+	}
 	s.RunArgs("reconcile", "ledger", "--ledger", "bank").Exits(2).Says("--config is missing")
 }

@@ -146,9 +146,16 @@ func TestReconcileTokenFile(t *testing.T) {
 	clitest.Must(t, os.WriteFile(file, []byte("from-a-file\n"), 0o600))
 	unknownFor(t, s.Store, "k", retrysafe.EffectsKeyed)
 	ask.Reply("k", `{"verdict": "still_unknown"}`)
-	clitest.NewShell(t, url).Run("reconcile run --resolver-token-file", file, "--resolver-url", ask.URL).Exits(0)
-	if _, header := ask.Questions(); header.Get("Authorization") != "Bearer from-a-file" {
+	clitest.NewShell(t, url).Run("reconcile run --tries 1 --namespace shop --call refund --resolver-token-file", file, "--resolver-url", ask.URL).Exits(0)
+	asked, header := ask.Questions()
+	if header.Get("Authorization") != "Bearer from-a-file" {
 		t.Errorf("the token is %q", header.Get("Authorization"))
+	}
+	if want := retrysafe.DownstreamKey("shop", retrysafe.Ref{Scope: "tenant-a", Key: "k"}, "refund"); len(asked) != 1 || asked[0]["downstream_key"] != want {
+		t.Errorf("asked %v, want the key %s", asked, want)
+	}
+	if r := clitest.Load(t, s.Store, "tenant-a", "k"); !r.Inquiry.Dead {
+		t.Error("it was asked about as often as --tries says, and is not dead")
 	}
 	clitest.Must(t, os.WriteFile(file, []byte("two words"), 0o600))
 	clitest.NewShell(t, url).Run("reconcile run --resolver-token-file", file, "--resolver-url", ask.URL).Exits(2).Says("no token has").InOneLine()
@@ -169,6 +176,15 @@ func TestReconcileWithoutAResolver(t *testing.T) {
 	}
 	clitest.NewShell(t, url).Run("reconcile run").Exits(2).Says("a reaper has to know for how long").InOneLine()
 	clitest.NewShell(t, url).Run("reconcile run --only sweep").Exits(0)
+	forgotten.Key = "forgotten-too"
+	clitest.Put(t, s.Store, forgotten)
+	conf := filepath.Join(t.TempDir(), "gateway.yaml")
+	clitest.Must(t, os.WriteFile(conf, []byte("upstream: http://127.0.0.1:9000\ntenant: bearer\nstore: "+url+"\njanitor: {tombstone: 1h}\n"), 0o600))
+	clitest.NewShell(t, "").Run("reconcile run --tombstone 0 --config", conf).Exits(2).Says("a reaper has to know for how long").InOneLine()
+	clitest.NewShell(t, "").Run("reconcile run --config", conf).Exits(0).Says("reap       1 expired")
+	if r := clitest.Load(t, s.Store, "tenant-a", "forgotten-too"); r.State != retrysafe.StateExpired {
+		t.Errorf("by the configuration it is %s", r.State)
+	}
 	if r := clitest.Load(t, s.Store, "tenant-a", "unknown"); r.Inquiry.Tries != 0 {
 		t.Errorf("a resolver was asked %d times", r.Inquiry.Tries)
 	}
@@ -213,6 +229,11 @@ reconcile:
       rules: [{ status: 200, when: { /status: paid }, then: happened, answer: { status: 201, body_from: response } }]
 `), 0o600))
 	clitest.NewShell(t, "").Run("reconcile run --only sweep --metrics-listen 127.0.0.1:0 --config", file).Exits(2).Says("add --watch").InOneLine()
+	clitest.NewShell(t, "").Run("reconcile run --only sweep,reap --config", file).Exits(0).Hides("reconcile ")
+	clitest.NewShell(t, "").Run("reconcile run --only sweep --resolver-url "+ledger.URL+"/none --config", file).Exits(0).Hides("reconcile ")
+	if r := clitest.Load(t, s.Store, "tenant-a", "k"); r.Inquiry.Tries != 0 {
+		t.Errorf("a resolver was asked %d times without its duty", r.Inquiry.Tries)
+	}
 	p := clitest.Start(t, "reconcile", "run", "--config", file, "--watch", "--metrics-listen", "127.0.0.1:0")
 	metrics := p.Word("metrics on ")
 	p.Until("an unknown outcome was settled")

@@ -9,6 +9,8 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
+	"github.com/retrysafe/retrysafe/store/sqlitestore"
 	"github.com/retrysafe/retrysafe/store/storekit"
 )
 
@@ -24,6 +26,48 @@ func TestLookingMakesNothing(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("there is %v, %v", left, err)
 	}
+}
+
+// The command line counts more than a configuration, which counts more than the
+// environment. A command to copy has no password.
+func TestStoreIsTheOneThatIsNamed(t *testing.T) {
+	t.Parallel()
+	urls := map[string]string{}
+	for _, name := range []string{"flag", "config", "environment"} {
+		url, s := clitest.SQLite(t)
+		urls[name] = url
+		clitest.Put(t, s.Store, clitest.Dead("tenant", "key-of-"+name))
+	}
+	config := filepath.Join(t.TempDir(), "gateway.yaml")
+	clitest.Must(t, os.WriteFile(config, fmt.Appendf(nil, "upstream: http://127.0.0.1:9000\ntenant: bearer\nstore: %q\n", urls["config"]), 0o600))
+	here := clitest.NewShell(t, urls["environment"])
+	for name, line := range map[string]string{"environment": "", "config": " --config " + config, "flag": " --config " + config + " --store " + urls["flag"]} {
+		got := here.Run("keys list -o csv" + line).Exits(0).Says("key-of-" + name)
+		if strings.Count(got.Out, "key-of-") != 1 {
+			t.Errorf("%s: %s", name, got.Out)
+		}
+		here.Run("keys show tenant key-of-" + name + line).Exits(0).Says("retrysafe keys release")
+	}
+	for url, want := range map[string]string{
+		"postgres://app:hunter2@db/app": ` --store "$RETRYSAFE_STORE" --keys-file 'a b'`, "postgres://app@db/app": " --store postgres://app@db/app --keys-file 'a b'",
+	} {
+		l, err := (&stores.Flags{URL: url, KeysFile: "a b"}).Location(clitest.NewEnv())
+		if err != nil || l.Repeat != want || strings.Contains(l.String(), "hunter2") {
+			t.Errorf("%s is repeated as %s, %v", url, l.Repeat, err)
+		}
+	}
+}
+
+// A store that lacks a migration is not worked on, and says how it gets it.
+func TestOlderSchemaIsMigratedFirst(t *testing.T) {
+	t.Parallel()
+	url, s := clitest.SQLite(t)
+	_, err := s.Store.(*sqlitestore.Store).DB().ExecContext(t.Context(), `DELETE FROM retrysafe_schema WHERE version = (SELECT max(version) FROM retrysafe_schema)`)
+	clitest.Must(t, err)
+	here := clitest.NewShell(t, "")
+	here.Run("keys list --store", url).Exits(3).Says("and this program needs", "retrysafe migrate up --store "+url).InOneLine()
+	here.Run("migrate status --store", url).Exits(1).Says("apply them with: retrysafe migrate up --store " + url)
+	here.Run("migrate status -o json --store", url).Exits(1).Says(`"pending":["`)
 }
 
 // Operators see through the seal with its keys, and without them nothing is shown or
@@ -60,6 +104,9 @@ func TestSealedStores(t *testing.T) {
 
 	_, others := clitest.Seal(t, s.Store)
 	bare.Run("keys list --keys-file", others).Exits(2).Says("are not those of").InOneLine()
+	bare.With("RETRYSAFE_KEYS_FILE", others).Run("keys list --keys-file", keys).Exits(0).Says("tenant-a")
+	bare.With("RETRYSAFE_KEYS_FILE", others).Run("keys list --config", config).Exits(0).Says("tenant-a")
+	bare.Run("keys list --config "+config+" --keys-file", others).Exits(2).Says("are not those of").InOneLine()
 	plainURL, plain := clitest.SQLite(t)
 	clitest.Put(t, plain.Store, clitest.Dead("tenant-a", "k"))
 	clitest.NewShell(t, plainURL).Run("keys list --keys-file", keys).Exits(2).Says("are not those of").InOneLine()
