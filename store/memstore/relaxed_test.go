@@ -129,3 +129,30 @@ func TestCrashFreesRoom(t *testing.T) {
 		}
 	}
 }
+
+// After a crash the store is charged for what is left, and purges nothing that is not due
+// any more.
+func TestCrashLeavesTheBooksInOrder(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	begun := mustCreate(t, s, reservation("stored"))
+	records, bytes := s.Used()
+	answer := moved(begun.Update(), retrysafe.StateCompleted, 0)
+	answer.Relaxed, answer.Result = true, &retrysafe.Result{Status: 201, Body: make([]byte, 10_000)}
+	mustSwap(t, s, answer)
+	other := moved(reservation("new"), retrysafe.StateCompleted, 0)
+	other.Relaxed = true
+	mustCreate(t, s, other)
+	if got := s.Crash(); got != 2 {
+		t.Errorf("%d steps are forgotten, want 2", got)
+	}
+	if r, b := s.Used(); r != records || b != bytes {
+		t.Errorf("charged for %d records and %d bytes, want %d and %d", r, b, records, bytes)
+	}
+	if n, err := s.Purge(t.Context(), 10); n != 0 || err != nil {
+		t.Errorf("Purge = %d, %v, and nothing is due", n, err)
+	}
+	if _, err := s.Load(t.Context(), begun.Ref); err != nil {
+		t.Errorf("the attempt in progress: %v", err)
+	}
+}

@@ -334,10 +334,8 @@ func TestNothingIsChargedForAnEmptyStore(t *testing.T) {
 // chaos takes a few random steps, plainly or in a transaction. Most are refused
 // for one reason or another.
 func chaos(t *testing.T, s *memstore.Store, random *rand.Rand) {
-	var steps interface {
-		retrysafe.Swapper
-		Create(context.Context, retrysafe.Write) (retrysafe.Record, error)
-	} = s
+	var steps retrysafe.Swapper = s
+	create := s.Create
 	end := func() {}
 	if random.IntN(2) == 0 {
 		tx, err := s.Begin(t.Context())
@@ -346,6 +344,13 @@ func chaos(t *testing.T, s *memstore.Store, random *rand.Rand) {
 			return
 		}
 		steps = tx
+		create = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) { // a Create that is refused would end it
+			r, err := tx.Reserve(ctx, w.Ref)
+			if errors.Is(err, retrysafe.ErrNotFound) {
+				return tx.Create(ctx, w)
+			}
+			return r, err
+		}
 		end = func() {
 			if random.IntN(2) == 0 || tx.Commit(t.Context()) != nil {
 				tx.Rollback(t.Context())
@@ -358,7 +363,7 @@ func chaos(t *testing.T, s *memstore.Store, random *rand.Rand) {
 	for range 1 + random.IntN(4) {
 		fresh := reservation(fmt.Sprint(random.IntN(40)))
 		fresh.Request = make([]byte, random.IntN(2000))
-		r, err := steps.Create(ctx, fresh)
+		r, err := create(ctx, fresh)
 		if err != nil && !errors.Is(err, retrysafe.ErrExists) {
 			return
 		}
@@ -397,5 +402,26 @@ func TestGrowthInATransactionIsChargedOnce(t *testing.T) {
 	}
 	if plain, inTx := used(false), used(true); plain != inTx {
 		t.Errorf("it is charged %d bytes, and %d in a transaction", plain, inTx)
+	}
+}
+
+// Room that a smaller record frees is free at Commit, and no other key has it before: after
+// a rollback the larger record is still there.
+func TestRoomOfASmallerRecordIsFreeAtCommit(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	begun := mustCreate(t, s, reservation("k"))
+	begun = mustSwap(t, s, saved(begun, retrysafe.Checkpoint{Phase: "p", Data: make([]byte, 10_000)}))
+	_, before := s.Used()
+	tx, err := s.Begin(t.Context())
+	wantErr(t, "Begin", err, nil)
+	_, err = tx.Swap(t.Context(), saved(begun, retrysafe.Checkpoint{Phase: "p"}))
+	wantErr(t, "Swap", err, nil)
+	if _, bytes := s.Used(); bytes != before {
+		t.Errorf("before the commit %d bytes are charged, want %d", bytes, before)
+	}
+	wantErr(t, "Commit", tx.Commit(t.Context()), nil)
+	if _, bytes := s.Used(); bytes != before-10_000 {
+		t.Errorf("after the commit %d bytes are charged, want %d", bytes, before-10_000)
 	}
 }

@@ -2,7 +2,9 @@ package sqlitestore
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -79,5 +81,108 @@ func TestTripBesideAWriter(t *testing.T) {
 			t.Errorf("request %d got %+v", i, got.Value)
 		}
 		seen[got.Value] = true
+	}
+}
+
+// A batch whose records are too large to be written at once is stored as a whole, or not
+// at all.
+func TestLargeBatchThatFailsLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s, _ := twoStores(t)
+	if _, err := s.db.ExecContext(t.Context(), `CREATE TRIGGER refusal BEFORE INSERT ON retrysafe_keys WHEN length(new.rec) > 600001 BEGIN SELECT RAISE(FAIL, 'not today'); END`); err != nil {
+		t.Fatal(err)
+	}
+	var requests []request
+	for i := range 3 {
+		w := record(fmt.Sprint(i), 1)
+		w.Request = make([]byte, 600_000-100_000*i) // the first alone is refused, and is written with the second
+		requests = append(requests, request{create: true, w: w})
+	}
+	for i, a := range s.sendDeferred(t.Context(), batchOf(requests...)) {
+		if a.Err == nil {
+			t.Errorf("request %d succeeds", i)
+		}
+		if _, err := s.Load(t.Context(), requests[i].w.Ref); !errors.Is(err, retrysafe.ErrNotFound) {
+			t.Errorf("request %d: Load = %v", i, err)
+		}
+	}
+}
+
+// Each announced write of a batch is told under its own key, and one that was refused is
+// not told.
+func TestAnnouncedWritesOfABatch(t *testing.T) {
+	t.Parallel()
+	s, _ := twoStores(t)
+	_, cursor, err := s.Changes(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	announced := func(key string) request {
+		w := completed(reserve(t, s, key), "changed")
+		w.Announce = true
+		return request{w: w}
+	}
+	first, second, third := announced("first"), announced("second"), announced("third")
+	first.w.Announce = false
+	late := first
+	late.w.Announce = true
+	for i, a := range s.sendDeferred(t.Context(), batchOf(first, late, second, third)) {
+		if (a.Err != nil) != (i == 1) {
+			t.Errorf("request %d: %v", i, a.Err)
+		}
+	}
+	if changed, _, err := s.Changes(t.Context(), cursor); err != nil || !slices.Equal(changed, []retrysafe.Ref{second.w.Ref, third.w.Ref}) {
+		t.Errorf("changed are %q, %v", changed, err)
+	}
+}
+
+func TestOptionsOfBatches(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ set, want Options }{
+		{Options{}, Options{MaxBatch: 256, MaxQueue: 10_000, Timeout: 10 * time.Second}},
+		{Options{MaxBatch: 2, MaxQueue: 3, Timeout: 4 * time.Second}, Options{MaxBatch: 2, MaxQueue: 3, Timeout: 4 * time.Second}},
+	} {
+		s, err := Open(t.Context(), filepath.Join(t.TempDir(), "keys.db"), &c.set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		for _, b := range []*batcher{&s.deferred, &s.immediate} {
+			if got := (Options{MaxBatch: b.MaxBatch, MaxQueue: b.MaxQueue, Timeout: b.Timeout}); got != c.want {
+				t.Errorf("a batcher has %+v, want %+v", got, c.want)
+			}
+		}
+	}
+	for _, bad := range []Options{{MaxBatch: -1}, {MaxQueue: -1}, {Timeout: -1}} {
+		if _, err := Open(t.Context(), filepath.Join(t.TempDir(), "keys.db"), &bad); err == nil {
+			t.Errorf("%+v is accepted", bad)
+		}
+	}
+}
+
+// A connection that has broken fails the steps that use it, and the next ones have a new
+// one.
+func TestBrokenConnectionIsReplaced(t *testing.T) {
+	t.Parallel()
+	s, _ := twoStores(t)
+	reserve(t, s, "before")
+	if err := s.deferredConn.conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Create(t.Context(), record("meanwhile", 1)); err == nil {
+		t.Error("a step on a connection that is closed succeeds")
+	}
+	reserve(t, s, "after")
+}
+
+// If the machine's clock is set back, time stands still for this process: a record that is
+// due stays due.
+func TestTimeDoesNotGoBack(t *testing.T) {
+	t.Parallel()
+	s, _ := twoStores(t)
+	ahead := time.Now().Add(time.Hour).Truncate(time.Microsecond)
+	s.clock.Store(ahead.UnixMicro())
+	if r := reserve(t, s, "k"); r.UpdatedAt.Before(ahead) || r.ReadAt.Before(ahead) {
+		t.Errorf("written at %v and read at %v, and it was %v", r.UpdatedAt, r.ReadAt, ahead)
 	}
 }

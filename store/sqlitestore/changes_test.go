@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/changetest"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
@@ -52,9 +53,28 @@ func TestLostChangesAreTold(t *testing.T) {
 		"all rows were dropped":         `DELETE FROM retrysafe_changes`,
 		"the file is an older one":      `UPDATE retrysafe_last_change SET n = 0, token = x'01'; DELETE FROM retrysafe_changes`,
 		"another change has the number": `UPDATE retrysafe_changes SET before = x'01' WHERE n = 2`,
+		"the last change is another":    `UPDATE retrysafe_last_change SET n = 1, token = x'01'; DELETE FROM retrysafe_changes`,
 		"the record was purged":         `DELETE FROM retrysafe_keys`,
 		"the record cannot be read":     `UPDATE retrysafe_keys SET rec = substr(rec, 1, length(rec) - 1)`,
 	})
+}
+
+// Files that were written apart, as a restored backup and the file that it replaces, have
+// the same number of changes and are told apart: a reader of one does not go on in the other.
+func TestChangesOfAnotherFileAreLost(t *testing.T) {
+	t.Parallel()
+	one, two := changing(t).Store, changing(t).Store
+	var last retrysafe.Record
+	for _, s := range []changetest.Store{one, two} {
+		last = changetest.Announce(t, s, changetest.Answered(t, s, "k"))
+	}
+	cursor := changetest.Present(t, one)
+	for range 2 { // the second time a change is behind the cursor
+		if changed, _, err := two.Changes(t.Context(), cursor); !errors.Is(err, retrysafe.ErrChangesLost) {
+			t.Errorf("the other file: %q, %v, want ErrChangesLost", changed, err)
+		}
+		last = changetest.Announce(t, two, last)
+	}
 }
 
 func TestChangesAreBounded(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -17,10 +18,16 @@ import (
 func refusesUnreadable(t *testing.T, what string, s *sqlitestore.Store, key string) {
 	t.Helper()
 	ctx, ref := t.Context(), keyed(key).Ref
+	shown := func(r retrysafe.Record, err error) error { // also the record of another key is not shown
+		if !reflect.DeepEqual(r, retrysafe.Record{ReadAt: r.ReadAt}) {
+			t.Errorf("%s: a step returns %+v", what, r)
+		}
+		return err
+	}
 	for step, err := range map[string]error{
-		"Load":   second(s.Load(ctx, ref)),
-		"Create": second(s.Create(ctx, fresh(key))),
-		"Swap":   second(s.Swap(ctx, fresh(key))),
+		"Load":   shown(s.Load(ctx, ref)),
+		"Create": shown(s.Create(ctx, fresh(key))),
+		"Swap":   shown(s.Swap(ctx, fresh(key))),
 	} {
 		if !errors.Is(err, retrysafe.ErrUnreadable) {
 			t.Errorf("%s: %s = %v, want it unreadable", what, step, err)
@@ -143,6 +150,26 @@ func TestW41_DamagedColumnsForgetNothing(t *testing.T) {
 			t.Errorf("%s: it is listed as %+v afterwards", what, all)
 		}
 		exec(t, s.DB(), `DELETE FROM retrysafe_keys`)
+	}
+
+	// An answer is kept for as long as its record says.
+	put(t, s, "answered")
+	exec(t, s.DB(), `UPDATE retrysafe_keys SET due = 3 << 56 | 1`)
+	if n, err := s.Purge(t.Context(), 10); n != 0 || err != nil {
+		t.Errorf("an answer whose time has not come: Purge = %d, %v", n, err)
+	}
+	must(t, second(s.Load(t.Context(), keyed("answered").Ref)))
+	// A row that has another key's record is not listed as that key.
+	put(t, s, "another")
+	exec(t, s.DB(), `UPDATE retrysafe_keys SET (due, rec) = (SELECT due, rec FROM retrysafe_keys WHERE id = ?)`, sqlitestore.ID(keyed("another").Ref))
+	unreadable := 0
+	for _, r := range pages(t, s, retrysafe.Query{}) {
+		if r.Version == 0 {
+			unreadable++
+		}
+	}
+	if unreadable != 1 {
+		t.Errorf("%d rows of two are listed as unreadable, want the one with another key's record", unreadable)
 	}
 }
 

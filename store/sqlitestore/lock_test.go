@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -134,6 +135,15 @@ func TestSmallPools(t *testing.T) {
 			must(t, s.Close())
 			if n := one[int](t, db, `SELECT count(*) FROM retrysafe_keys`); n != 80 { // the pool is still the caller's
 				t.Errorf("%d rows", n)
+			}
+			for range conns { // and each connection waits for the write lock as it was configured to
+				c, err := db.Conn(t.Context())
+				must(t, err)
+				defer c.Close()
+				var ms int
+				if err := c.QueryRowContext(t.Context(), `PRAGMA busy_timeout`).Scan(&ms); ms != 60_000 || err != nil {
+					t.Errorf("a connection waits %d ms for the write lock, want a minute: %v", ms, err)
+				}
 			}
 		})
 	}
@@ -264,7 +274,8 @@ func TestProcessesContend(t *testing.T) {
 // A step that fails half-way leaves nothing behind.
 func TestStepThatFailsLeavesNothing(t *testing.T) {
 	t.Parallel()
-	s := open(t, filepath.Join(t.TempDir(), "keys.db"))
+	path := filepath.Join(t.TempDir(), "keys.db")
+	s, other := open(t, path), open(t, path) // the other one has not reserved the key, and reads it first
 	flying, err := s.Create(t.Context(), fresh("in flight"))
 	must(t, err)
 	exec(t, s.DB(), `CREATE TRIGGER inserts AFTER INSERT ON retrysafe_keys BEGIN SELECT RAISE(FAIL, 'not today'); END`)
@@ -275,19 +286,33 @@ func TestStepThatFailsLeavesNothing(t *testing.T) {
 	if _, err := s.Load(t.Context(), keyed("new").Ref); !errors.Is(err, retrysafe.ErrNotFound) {
 		t.Errorf("Load = %v", err)
 	}
-	if _, err := s.Swap(t.Context(), done(flying, "landed")); err == nil {
-		t.Error("Swap does not fail")
+	for _, s := range []*sqlitestore.Store{s, other} {
+		if _, err := s.Swap(t.Context(), done(flying, "landed")); err == nil {
+			t.Error("Swap does not fail")
+		}
 	}
 	if got, err := s.Load(t.Context(), flying.Ref); err != nil || got.Revision != flying.Revision {
 		t.Errorf("Load = %+v, %v", got, err)
 	}
 	exec(t, s.DB(), `DROP TRIGGER inserts; DROP TRIGGER updates`)
 	put(t, s, "new")
+
+	// A constraint that is checked by COMMIT.
+	exec(t, s.DB(), `CREATE TABLE parents (id INTEGER PRIMARY KEY); CREATE TABLE children (parent INTEGER REFERENCES parents DEFERRABLE INITIALLY DEFERRED)`)
+	exec(t, s.DB(), `CREATE TRIGGER orphans AFTER INSERT ON retrysafe_keys BEGIN INSERT INTO children VALUES (1); END`)
+	if _, err := s.Create(t.Context(), fresh("not committed")); err == nil || !strings.Contains(err.Error(), "commit") {
+		t.Errorf("Create that cannot commit = %v", err)
+	}
+	if _, err := s.Load(t.Context(), keyed("not committed").Ref); !errors.Is(err, retrysafe.ErrNotFound) {
+		t.Errorf("Load = %v", err)
+	}
+	exec(t, s.DB(), `DROP TRIGGER orphans`)
+	put(t, s, "not committed")
 	must(t, second(s.Swap(t.Context(), done(flying, "landed"))))
 }
 
-// A purge that does not get the write lock gives its connection back to the pool.
-func TestPurgeThatFailsKeepsNoConnection(t *testing.T) {
+// A purge gives its connection back to the pool, also if it does not get the write lock.
+func TestPurgeKeepsNoConnection(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys.db")
 	other := patient(t, path)
@@ -315,6 +340,9 @@ func TestPurgeThatFailsKeepsNoConnection(t *testing.T) {
 	if n, err := s.Purge(t.Context(), 10); n != 1 || err != nil {
 		t.Errorf("Purge = %d, %v", n, err)
 	}
+	if after := db.Stats().InUse; after != before {
+		t.Errorf("after a purge that succeeds %d connections are in use, and before %d were", after, before)
+	}
 }
 
 // The fence is the highest revision of a purge, in whatever order the keys are due.
@@ -334,6 +362,18 @@ func TestFenceIsTheHighestRevisionOfAPurge(t *testing.T) {
 	}
 	if fence := one[int64](t, s.DB(), `SELECT revision FROM retrysafe_fence`); fence != last.Revision {
 		t.Errorf("the fence is at %d, and %d was purged", fence, last.Revision)
+	}
+	// A later purge of lower revisions does not lower it.
+	w := done(fresh("lower").Record, "an answer")
+	w.Term = -time.Hour
+	must(t, second(s.Create(t.Context(), w)))
+	ahead := time.Now().Add(time.Hour).UnixMicro()
+	exec(t, s.DB(), `UPDATE retrysafe_fence SET revision = ?`, ahead)
+	if n, err := s.Purge(t.Context(), 10); n != 1 || err != nil {
+		t.Fatalf("Purge = %d, %v", n, err)
+	}
+	if fence := one[int64](t, s.DB(), `SELECT revision FROM retrysafe_fence`); fence != ahead {
+		t.Errorf("the fence is at %d, and was at %d", fence, ahead)
 	}
 }
 

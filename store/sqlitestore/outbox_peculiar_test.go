@@ -3,6 +3,7 @@ package sqlitestore_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -105,6 +106,36 @@ func TestOutboxWithOneConnection(t *testing.T) {
 	if tx.Commit() == nil {
 		t.Error("it committed without its message")
 	}
+	exec(t, db, `DROP TABLE retrysafe_fence`)
+	tx, err = db.BeginTx(t.Context(), nil)
+	must(t, err)
+	within, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := s.Tx(tx).Reserve(within, keyed("k").Ref); err == nil || !strings.Contains(err.Error(), "run the migrations") || within.Err() != nil {
+		t.Errorf("Reserve = %v; it waits for the connection of its own transaction: %v", err, within.Err())
+	}
+	if tx.Commit() == nil {
+		t.Error("it committed without its key")
+	}
+}
+
+// Messages that are too large to be written at once are enqueued all, or not at all.
+func TestLargeMessagesThatFailLeaveNothing(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "keys.db"))
+	exec(t, s.DB(), `CREATE TRIGGER refusal BEFORE INSERT ON retrysafe_outbox WHEN length(new.msg) > 600000 BEGIN SELECT RAISE(FAIL, 'not today'); END`)
+	var messages []outbox.Message
+	for i := range 3 { // the first alone is refused, and is written with the second
+		messages = append(messages, outbox.Message{Topic: "t", Payload: make([]byte, 600_000-100_000*i)})
+	}
+	tx, err := s.DB().BeginTx(t.Context(), nil)
+	must(t, err)
+	if s.Tx(tx).Enqueue(t.Context(), messages...) == nil {
+		t.Error("messages are enqueued without the first")
+	}
+	if tx.Commit() == nil {
+		t.Error("it committed without its messages")
+	}
 }
 
 // One read is bounded in bytes too; the rest comes later.
@@ -189,6 +220,39 @@ type nothing struct{}
 
 func (nothing) Deliver(_ context.Context, batch []outbox.Delivery) []outbox.Receipt {
 	return make([]outbox.Receipt, len(batch))
+}
+
+// A message of a group that cannot be read is still of its group, which it holds up, and one
+// that stands in another group's row is not sent.
+func TestUnreadableMessageStaysInItsGroup(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "keys.db"))
+	for i := range 2 {
+		enqueue(t, s, outbox.Message{Topic: "t", Group: "g", Payload: []byte{byte(i)}})
+	}
+	exec(t, s.DB(), `UPDATE retrysafe_outbox SET msg = CASE id WHEN 1 THEN x'' ELSE msg END, line = CASE id WHEN 1 THEN line ELSE x'68' END`)
+	held, err := s.Outbox().Lease(t.Context(), retrysafe.Owner{1}, time.Hour)
+	must(t, err)
+	due, err := s.Outbox().Due(t.Context(), held.Shards, 10)
+	if err != nil || len(due) != 2 {
+		t.Fatalf("due are %+v, %v", due, err)
+	}
+	for i, group := range []string{"g", "h"} {
+		if d := &due[i]; !errors.Is(d.Err, outbox.ErrUnreadable) || d.Group != group || d.Topic != "" {
+			t.Errorf("message %d of group %q is read as %+v, %v", d.ID, group, d.Message, d.Err)
+		}
+	}
+}
+
+// A message is as old as its transaction, however long it waits: its receiver's memory of
+// its key is counted from then on.
+func TestMessageThatWaitsIsAsOldAsItsTransaction(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "keys.db"))
+	enqueue(t, s, outbox.Message{Topic: "t", Wait: time.Hour})
+	if waits := one[int64](t, s.DB(), `SELECT due - enqueued FROM retrysafe_outbox`); waits != time.Hour.Microseconds() {
+		t.Errorf("a message that waits an hour is due %d µs after it was enqueued", waits)
+	}
 }
 
 // A message and a dead letter of the same instant are both reported with their age.

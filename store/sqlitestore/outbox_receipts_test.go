@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
@@ -30,5 +31,18 @@ func TestReceiptsWithoutTheTable(t *testing.T) {
 	sink := outbox.SinkFunc(func(context.Context, *outbox.Delivery) outbox.Receipt { return outbox.Receipt{} })
 	if _, err := outbox.NewWorker(s.Outbox(), sink, &outbox.Options{KeepReceipts: time.Hour}); err == nil || !strings.Contains(err.Error(), "run the migrations") {
 		t.Errorf("NewWorker = %v", err)
+	}
+	// A message that was delivered has ended, with or without its receipt.
+	m := outbox.Message{Topic: "t"}
+	enqueue(t, s, m)
+	held, err := s.Outbox().Lease(t.Context(), retrysafe.Owner{1}, time.Hour)
+	must(t, err)
+	due, err := s.Outbox().Due(t.Context(), held.Shards, 10)
+	if err != nil || len(due) != 1 {
+		t.Fatalf("due are %d, %v", len(due), err)
+	}
+	ended, err := s.Outbox().Ack(t.Context(), []outbox.Ack{{ID: due[0].ID, Shard: due[0].Shard, Kind: outbox.AckDelivered, Keep: time.Hour, Message: &m}})
+	if err != nil || ended[0].Err != nil {
+		t.Errorf("Ack = %+v, %v", ended, err)
 	}
 }

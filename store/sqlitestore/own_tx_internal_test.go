@@ -1,8 +1,11 @@
 package sqlitestore
 
 import (
+	"database/sql"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 )
@@ -38,4 +41,47 @@ func TestWriterDoesNotWaitForTheTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-s.held.turns() // still the other's to give back
+}
+
+// A settlement beside an open transaction that holds its key waits for the transaction. If
+// it were refused, an answer would be lost.
+func TestSwapWaitsForTheTransactionThatHoldsItsKey(t *testing.T) {
+	t.Parallel()
+	dsn := strings.Replace(DSN(filepath.Join(t.TempDir(), "keys.db")), "busy_timeout%285000%29", "busy_timeout%2860000%29", 1)
+	db, err := sql.Open("sqlite", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	s, err := New(t.Context(), db, &Options{Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	got := reserve(t, s, "k")
+	tx, _, err := s.BeginTx(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Reserve(t.Context(), got.Ref); err != nil {
+		t.Fatal(err)
+	}
+	settled := make(chan error, 1)
+	go func() {
+		_, err := s.Swap(t.Context(), completed(got, "landed"))
+		settled <- err
+	}()
+	for s.immediate.Stats().InFlight == 0 {
+		select {
+		case err := <-settled:
+			t.Fatalf("Swap beside the transaction = %v", err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-settled; err != nil || answerOf(t, s, "k") != "landed" {
+		t.Errorf("Swap behind the transaction = %v", err)
+	}
 }

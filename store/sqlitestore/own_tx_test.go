@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 	"github.com/retrysafe/retrysafe/store/storetest"
 )
@@ -271,6 +272,123 @@ func TestDoTxSeesOtherProcesses(t *testing.T) {
 		t.Errorf("the next attempt got %+v, %v", out, err)
 	}
 	one.entries(t, 2)
+}
+
+// endingContext ends when it is looked at for the nth time.
+type endingContext struct {
+	context.Context
+	left atomic.Int32
+	done chan struct{}
+}
+
+func (c *endingContext) look() (ended bool) {
+	n := c.left.Add(-1)
+	if n == 0 {
+		close(c.done)
+	}
+	return n <= 0
+}
+
+func (c *endingContext) Done() <-chan struct{} {
+	c.look()
+	return c.done
+}
+
+func (c *endingContext) Err() error {
+	if c.look() {
+		return context.Canceled
+	}
+	return nil
+}
+
+// A step of a transaction whose context has ended is refused, and holds neither its key nor
+// the turn, whether its user rolls back or not.
+func TestStepAfterTheEndOfTheContextHoldsNothing(t *testing.T) {
+	t.Parallel()
+	s := patient(t, filepath.Join(t.TempDir(), "keys.db"))
+	ref, other := keyed("k").Ref, keyed("other").Ref
+	within, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, step := range map[string]func(retrysafe.Tx) error{
+		"Reserve": func(tx retrysafe.Tx) error { return second(tx.Reserve(within, ref)) },
+		"Create":  func(tx retrysafe.Tx) error { return second(tx.Create(within, fresh("k"))) },
+		"Enqueue": func(tx retrysafe.Tx) error {
+			return tx.(outbox.Enqueuer).Enqueue(within, outbox.Message{Topic: "t"})
+		},
+		"Reserve that does not get the turn": func(tx retrysafe.Tx) error {
+			first, _, err := s.BeginTx(within)
+			must(t, err)
+			defer first.Rollback(within)
+			if _, err := first.Reserve(within, other); !errors.Is(err, retrysafe.ErrNotFound) {
+				t.Errorf("Reserve of another key = %v", err)
+			}
+			return second(tx.Reserve(gone, ref))
+		},
+	} {
+		ctx, end := context.WithCancel(t.Context())
+		late, _, err := s.BeginTx(ctx)
+		must(t, err)
+		end()
+		if late.Commit(within) == nil { // it waits until the end of the context has rolled back
+			t.Errorf("%s: a transaction whose context has ended commits", name)
+		}
+		if err := step(late); err == nil || errors.Is(err, retrysafe.ErrNotFound) {
+			t.Errorf("%s after the end of the context = %v", name, err)
+		}
+		tx, _, err := s.BeginTx(within)
+		must(t, err)
+		if _, err := tx.Reserve(within, ref); !errors.Is(err, retrysafe.ErrNotFound) {
+			t.Errorf("%s after the end of the context: another transaction gets %v", name, err)
+		}
+		must(t, tx.Rollback(within))
+	}
+}
+
+// A step that waits for the write lock of another process waits no longer than its context.
+func TestWaitForTheLockEndsWithTheContext(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "keys.db")
+	other := patient(t, path)
+	db, err := sql.Open("sqlite", waitingDSN(path, 24*time.Hour))
+	must(t, err)
+	defer db.Close()
+	s, err := sqlitestore.New(t.Context(), db, nil)
+	must(t, err)
+	tx, err := other.DB().BeginTx(t.Context(), nil) // it takes the lock
+	must(t, err)
+	ctx := &endingContext{Context: t.Context(), done: make(chan struct{})}
+	ctx.left.Store(50)
+	if _, err := s.Outbox().Lease(ctx, retrysafe.Owner{1}, time.Hour); !errors.Is(err, context.Canceled) {
+		t.Errorf("Lease = %v", err)
+	}
+	must(t, tx.Rollback())
+	must(t, second(s.Outbox().Lease(t.Context(), retrysafe.Owner{1}, time.Hour)))
+	put(t, s, "k")
+	must(t, s.Close())
+	if n := db.Stats().InUse; n != 0 {
+		t.Errorf("a store that is closed keeps %d connections", n)
+	}
+}
+
+// Wherever in BeginTx its context ends, the connection is given back.
+func TestBeginTxThatFailsKeepsNoConnection(t *testing.T) {
+	t.Parallel()
+	s := patient(t, filepath.Join(t.TempDir(), "keys.db"))
+	before := s.DB().Stats().InUse
+	for n := range int32(20) {
+		ctx := &endingContext{Context: t.Context(), done: make(chan struct{})}
+		ctx.left.Store(n + 1)
+		if tx, _, err := s.BeginTx(ctx); err == nil {
+			_ = tx.Rollback(t.Context())
+		}
+	}
+	for start := time.Now(); s.DB().Stats().InUse > before; time.Sleep(time.Millisecond) {
+		if time.Since(start) > time.Minute {
+			t.Fatalf("%d connections are in use, and before %d were", s.DB().Stats().InUse, before)
+		}
+	}
 }
 
 func TestBeginTxOnAClosedStore(t *testing.T) {

@@ -112,6 +112,11 @@ func TestResultsSurviveTheirEncoding(t *testing.T) {
 	if err != nil || !got.Equal(want) {
 		t.Errorf("DecodeResult = %+v, %v", got, err)
 	}
+	for range 20 { // whatever the order of a map is
+		if again := storekit.AppendResult(nil, want); !bytes.Equal(again, coded) {
+			t.Fatalf("equal results are encoded as %x and %x", coded, again)
+		}
+	}
 	if _, err := storekit.DecodeResult(append(coded, 0)); !errors.Is(err, retrysafe.ErrUnreadable) {
 		t.Errorf("trailing bytes: %v", err)
 	}
