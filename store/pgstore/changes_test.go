@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,6 +74,20 @@ func TestLostChangesAreTold(t *testing.T) {
 		"the record cannot be read":         `UPDATE retrysafe_keys SET head = set_byte(head, 40, 255 - get_byte(head, 40))`,
 		"another change is the last of all": `UPDATE retrysafe_last_change SET n = 1, token = '00000000-0000-0000-0000-000000000001'; DELETE FROM retrysafe_changes`,
 	})
+}
+
+// Without the row that numbers the changes nothing is followed: a reader is told what is
+// missing, with a cursor and without.
+func TestChangesWithoutTheLastOneAreRefused(t *testing.T) {
+	t.Parallel()
+	d := changing(t)
+	cursor := changetest.Present(t, d.Store)
+	must(t, d.Exec(t.Context(), `DELETE FROM retrysafe_last_change`))
+	for _, from := range []string{"", cursor} {
+		if _, _, err := d.Store.Changes(t.Context(), from); err == nil || !strings.Contains(err.Error(), "retrysafe_last_change is missing") {
+			t.Errorf("from %q: %v", from, err)
+		}
+	}
 }
 
 func TestChangesAreBounded(t *testing.T) {

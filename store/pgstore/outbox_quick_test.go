@@ -136,6 +136,45 @@ func TestQuickReadOfAnyMessages(t *testing.T) {
 	}
 }
 
+// Groups that are held up stay so, however many there are: no message comes before one of
+// its group that waits to be sent again, also where two of a group wait. What is before the
+// first that waits comes in its order.
+func TestDueOfGroupsThatAreHeldUp(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	s, conn := open(t, url, nil), connect(t, url)
+	held, err := s.Outbox().Lease(t.Context(), retrysafe.Owner{1}, time.Hour)
+	must(t, err)
+	put := func(n int, line string, waits bool) (id int64) {
+		t.Helper()
+		tries, due := 0, int64(1)
+		if waits {
+			tries, due = 1, 9e18
+		}
+		return one[int64](t, conn, fmt.Sprintf(`WITH put AS (INSERT INTO retrysafe_outbox (line, shard, tries, due, enqueued, body)
+			SELECT %s, 0, %d, %d, 1, '' FROM generate_series(1, %d) i RETURNING id) SELECT min(id) FROM put`, line, tries, due, n))
+	}
+	put(300, "10 * i", true)
+	put(300, "10 * i", false)
+	first := put(300, "7", false)
+	put(2, "7", true)
+	put(1, "7", false)
+	for range 20 { // from other beginnings
+		for _, limit := range []int{2, 1000} {
+			due, err := s.Outbox().Due(t.Context(), held.Shards, limit)
+			must(t, err)
+			for n, d := range due {
+				if d.ID != first+int64(n) {
+					t.Fatalf("message %d of the group comes as the %dth of %d; the others wait", d.ID-first, n, len(due))
+				}
+			}
+			if len(due) != min(limit, 300) {
+				t.Fatalf("%d messages come, want %d", len(due), min(limit, 300))
+			}
+		}
+	}
+}
+
 // Bodies of more bytes than one read returns are left for the next ones.
 func TestQuickReadIsBounded(t *testing.T) {
 	t.Parallel()
@@ -145,6 +184,9 @@ func TestQuickReadIsBounded(t *testing.T) {
 	must(t, err)
 	m := outbox.Message{Topic: "t", Key: "k", Payload: make([]byte, 1<<20)}
 	exec(t, conn, `INSERT INTO retrysafe_outbox (line, shard, due, enqueued, body) SELECT i, 0, 1, 1, $1 FROM generate_series(1, 70) i`, outbox.AppendMessage(nil, &m))
+	if list, err := s.Outbox().Due(t.Context(), held.Shards, 100); err != nil || len(list) != 64 {
+		t.Fatalf("of 70 messages of a megabyte %d come at once, %v; want 64", len(list), err)
+	}
 	var known []int64
 	for _, want := range []int{64, 6, 0} {
 		list, all := quickly(t, s, held.Shards, known, 5000)

@@ -51,6 +51,43 @@ func TestReceiptsThatTheRoleMayNotKeep(t *testing.T) {
 	}
 }
 
+// A role that lacks a single right to the tables of changes or of receipts is found out
+// when the store is opened: an operator's change is made without being announced, a message
+// ends without a receipt, and the store says that it has neither.
+func TestRightsThatAreMissingAreFoundOut(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	works(t, open(t, url, nil))
+	conn := connect(t, url)
+	role := newRole(t, conn)
+	exec(t, conn, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA `+one[string](t, conn, `SELECT quote_ident(current_schema())`)+` TO `+role)
+	opened := func(key string) (changes, receipts error) {
+		t.Helper()
+		s := open(t, as(t, url, role), &pgstore.Options{SkipMigrations: true})
+		r, err := s.Create(t.Context(), fresh(key))
+		must(t, err)
+		w := done(r, "answer")
+		w.Announce = true
+		must(t, second(s.Swap(t.Context(), w)))
+		_, _, changes = s.Changes(t.Context(), "")
+		return changes, second(s.Outbox().Receipts(t.Context(), outbox.ReceiptQuery{Limit: 1}))
+	}
+	if changes, receipts := opened("all rights"); changes != nil || receipts != nil {
+		t.Errorf("with all rights: %v, %v", changes, receipts)
+	}
+	for _, right := range []string{
+		"SELECT ON retrysafe_changes", "INSERT ON retrysafe_changes", "DELETE ON retrysafe_changes", "SELECT ON retrysafe_last_change", "UPDATE ON retrysafe_last_change",
+		"SELECT ON retrysafe_receipts", "INSERT ON retrysafe_receipts", "UPDATE ON retrysafe_receipts", "DELETE ON retrysafe_receipts",
+	} {
+		exec(t, conn, `REVOKE `+right+` FROM `+role)
+		changes, receipts := opened(right)
+		if ofReceipts := strings.Contains(right, "receipts"); errors.Is(receipts, errors.ErrUnsupported) != ofReceipts || errors.Is(changes, errors.ErrUnsupported) == ofReceipts {
+			t.Errorf("without %s: %v, %v", right, changes, receipts)
+		}
+		exec(t, conn, `GRANT `+right+` TO `+role)
+	}
+}
+
 // Receipts are found by an index, whichever way they are asked for, also when there are
 // many.
 func TestReceiptsAreFoundByAnIndex(t *testing.T) {

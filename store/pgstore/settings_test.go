@@ -171,4 +171,7 @@ func TestOneCommitIsFlushed(t *testing.T) {
 	if d.Class != "D" || !strings.Contains(d.String(), "synchronous_commit is off") {
 		t.Errorf("Durability does not tell of it: %v", d)
 	}
+	if d, err := open(t, url+"&synchronous_commit=local", nil).Durability(t.Context()); err != nil || d.Class != "A" {
+		t.Errorf("where there is no standby to wait for Durability is %v, %v", d, err)
+	}
 }
