@@ -256,9 +256,12 @@ func TestMoveWaitsForWhatItLooksFor(t *testing.T) {
 			must(t, c.write(s.Tx(tx)))
 			ended := make(chan error, 1)
 			go func() { ended <- c.step(s) }()
-			eventually(t, "the step waits for the transaction", func() bool {
-				return one[bool](t, conn, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock')`)
-			})
+			for _, waits := range []bool{true, false, true} { // it lets others go on, and tries again
+				eventually(t, "the step waits for the transaction, and again", func() bool {
+					return len(ended) > 0 || one[bool](t, conn, `SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+						WHERE NOT l.granted AND l.mode = 'AccessExclusiveLock' AND d.datname = current_database())`) == waits
+				})
+			}
 			must(t, tx.Commit(t.Context()))
 			if err := <-ended; !errors.Is(err, c.want) {
 				t.Errorf("the step ends with %v, want %v", err, c.want)
@@ -268,36 +271,39 @@ func TestMoveWaitsForWhatItLooksFor(t *testing.T) {
 }
 
 // A store that was once to be moved itself, and was not, can be filled, also by a run that
-// begins again.
+// begins again. A store in another schema of the database has no part in that.
 func TestStoreThatWasFollowedIsFilled(t *testing.T) {
 	t.Parallel()
-	m := open(t, testservers.Shared(t), nil).Mover()
+	url := testservers.Shared(t)
+	m, beside := open(t, url, nil).Mover(), open(t, url, &pgstore.Options{Schema: "beside"})
 	must(t, second(m.Follow(t.Context(), mover)))
 	must(t, m.Unfollow(t.Context(), mover))
 	for _, run := range []retrysafe.Owner{{1}, {2}} {
 		must(t, m.Fill(t.Context(), run, retrysafe.Owner{9}, "elsewhere"))
 		must(t, m.Import(t.Context(), run, []retrysafe.Record{fresh("k").Record}, nil))
 	}
+	must(t, second(beside.Mover().Follow(t.Context(), mover)))
 	must(t, m.Filled(t.Context(), retrysafe.Owner{2}))
 }
 
 // The steps of a move have settings of their own, whatever the database's defaults are: they
-// wait for locks briefly, a long one is not cut short, their commits are flushed, and the
-// server ends them when the process that moves is gone.
+// wait for locks briefly, a long one is not cut short, their commits are flushed, each
+// statement sees what was committed before it, and the server ends them when the process
+// that moves is gone.
 func TestStepsOfAMoveHaveTheirOwnSettings(t *testing.T) {
 	t.Parallel()
 	url := testservers.Shared(t)
 	conn := connect(t, url)
-	s := open(t, url+"&statement_timeout=600000&synchronous_commit=local", nil)
+	s := open(t, url+"&default_transaction_isolation=serializable&statement_timeout=600000&synchronous_commit=local", nil)
 	exec(t, conn, `CREATE TABLE seen (settings text);
 		CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 			INSERT INTO seen SELECT concat_ws(', ', current_setting('lock_timeout'), current_setting('statement_timeout'),
-				current_setting('idle_in_transaction_session_timeout'), current_setting('synchronous_commit')); RETURN NEW; END $$;
+				current_setting('idle_in_transaction_session_timeout'), current_setting('synchronous_commit'), current_setting('transaction_isolation')); RETURN NEW; END $$;
 		CREATE TRIGGER note BEFORE INSERT ON retrysafe_keys FOR EACH ROW EXECUTE FUNCTION note()`)
 	must(t, s.Mover().Fill(t.Context(), mover, retrysafe.Owner{9}, "elsewhere"))
 	must(t, s.Mover().Import(t.Context(), mover, []retrysafe.Record{fresh("k").Record}, nil))
-	if got := one[string](t, conn, `SELECT settings FROM seen`); got != "100ms, 0, 30s, on" {
-		t.Errorf("lock_timeout, statement_timeout, idle_in_transaction_session_timeout, synchronous_commit: %s", got)
+	if got := one[string](t, conn, `SELECT settings FROM seen`); got != "100ms, 0, 30s, on, read committed" {
+		t.Errorf("lock_timeout, statement_timeout, idle_in_transaction_session_timeout, synchronous_commit, isolation: %s", got)
 	}
 }
 

@@ -30,6 +30,13 @@ func quickly(t *testing.T, s *pgstore.Store, shards []outbox.Shard, known []int6
 	return list, all
 }
 
+func idsOf(list []outbox.Delivery) (ids []int64) {
+	for _, d := range list {
+		ids = append(ids, d.ID)
+	}
+	return ids
+}
+
 // Many acknowledgements of messages that lie side by side are one range of ids. Of it
 // those go that are named, under the shard that is named, and under an epoch that holds.
 func TestManyEndingsTakeOnlyWhatTheyName(t *testing.T) {
@@ -78,11 +85,7 @@ func TestManyEndingsTakeOnlyWhatTheyName(t *testing.T) {
 	left := func(shards []outbox.Shard) []int64 {
 		t.Helper()
 		list, _ := quickly(t, s, shards, nil, 1000)
-		var ids []int64
-		for _, d := range list {
-			ids = append(ids, d.ID)
-		}
-		return ids
+		return idsOf(list)
 	}
 	lease(first, 0)
 	held := lease(second, time.Hour)
@@ -124,15 +127,39 @@ func TestQuickReadOfAnyMessages(t *testing.T) {
 	if len(list) != 5 || !all || len(list[1].Payload) != len(large) {
 		t.Fatalf("%d of 5 messages come, with a large one among them; all of them: %t", len(list), all)
 	}
-	known := []int64{list[0].ID, list[1].ID, list[3].ID}
+	known, five := []int64{list[0].ID, list[1].ID, list[3].ID}, idsOf(list)
 	list, all = quickly(t, s, held.Shards, known, 5000)
 	if len(list) != 2 || !all || string(list[0].Payload) != "2" || string(list[1].Payload) != "4" {
 		t.Fatalf("of 5 messages three are known, and %d come; all of them: %t", len(list), all)
+	}
+	exec(t, conn, `INSERT INTO retrysafe_outbox (line, shard, due, enqueued, body) SELECT 0, 0, 9000000000000000000, 1, '' FROM generate_series(1, 20) i`)
+	putMessages(t, s, text("a", "5"))
+	if list, all = quickly(t, s, held.Shards, five, 16); len(list) != 0 || all {
+		t.Fatalf("behind 20 messages that are kept back %d come of a read of 16; all of them: %t", len(list), all)
 	}
 	exec(t, conn, `INSERT INTO retrysafe_outbox (line, shard, tries, due, enqueued, body)
 		SELECT i, 0, 1, 9000000000000000000, 1, '' FROM generate_series(1, 300) i`)
 	if list, all = quickly(t, s, held.Shards, nil, 5000); len(list) != 0 || all {
 		t.Fatalf("beside 300 failed messages %d come; all of them: %t", len(list), all)
+	}
+}
+
+// A quick read ends before a message that is too large for it: what is behind that in its
+// group would overtake it.
+func TestQuickReadEndsBeforeALargeMessage(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	s, conn := open(t, url, nil), connect(t, url)
+	held, err := s.Outbox().Lease(t.Context(), retrysafe.Owner{1}, time.Hour)
+	must(t, err)
+	exec(t, conn, `INSERT INTO retrysafe_outbox (line, shard, due, enqueued, body) SELECT i, 0, 1, 1, '' FROM generate_series(1, 700) i`)
+	putMessages(t, s, outbox.Message{Topic: "t", Group: "a", Payload: make([]byte, 100_000)}, outbox.Message{Topic: "t", Group: "a", Payload: []byte("behind")})
+	list, _ := quickly(t, s, held.Shards, nil, 5000)
+	if n := len(list); n < 700 || n == 701 && list[700].Topic == "t" && len(list[700].Payload) < 100_000 {
+		t.Errorf("%d messages come, 700 before the large one; the last may have overtaken it", n)
+	}
+	if list, all := quickly(t, s, held.Shards, nil, 0); len(list) != 0 || !all {
+		t.Errorf("of no messages %d come; all of them: %t", len(list), all)
 	}
 }
 
@@ -159,6 +186,7 @@ func TestDueOfGroupsThatAreHeldUp(t *testing.T) {
 	first := put(300, "7", false)
 	put(2, "7", true)
 	put(1, "7", false)
+	shards := slices.Clone(held.Shards)
 	for range 20 { // from other beginnings
 		for _, limit := range []int{2, 1000} {
 			due, err := s.Outbox().Due(t.Context(), held.Shards, limit)
@@ -173,13 +201,16 @@ func TestDueOfGroupsThatAreHeldUp(t *testing.T) {
 			}
 		}
 	}
+	if !slices.Equal(held.Shards, shards) {
+		t.Error("a read has changed the order of the caller's shards")
+	}
 }
 
 // Bodies of more bytes than one read returns are left for the next ones.
 func TestQuickReadIsBounded(t *testing.T) {
 	t.Parallel()
 	url := testservers.Shared(t)
-	s, conn := open(t, url, nil), connect(t, url)
+	s, conn := open(t, url, &pgstore.Options{Timeout: patience}), connect(t, url)
 	held, err := s.Outbox().Lease(t.Context(), retrysafe.Owner{1}, time.Hour)
 	must(t, err)
 	m := outbox.Message{Topic: "t", Key: "k", Payload: make([]byte, 1<<20)}

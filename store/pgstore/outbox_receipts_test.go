@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/pgstore"
@@ -85,6 +86,33 @@ func TestRightsThatAreMissingAreFoundOut(t *testing.T) {
 			t.Errorf("without %s: %v, %v", right, changes, receipts)
 		}
 		exec(t, conn, `GRANT `+right+` TO `+role)
+	}
+}
+
+// Of several messages that end together those leave receipts that are to, wherever they
+// stand among the others.
+func TestReceiptsOfSomeMessages(t *testing.T) {
+	t.Parallel()
+	s := open(t, testservers.Shared(t), nil)
+	held, err := s.Outbox().Lease(t.Context(), retrysafe.Owner{1}, time.Hour)
+	must(t, err)
+	for _, others := range []outbox.AckKind{outbox.AckDelivered, outbox.AckDead} {
+		putMessages(t, s, outbox.Message{Topic: "other", Group: "a"}, outbox.Message{Topic: "kept", Group: "b"})
+		list, err := s.Outbox().Due(t.Context(), held.Shards, 10)
+		must(t, err)
+		var acks []outbox.Ack
+		for _, d := range list {
+			a := outbox.Ack{ID: d.ID, Shard: d.Shard, Group: d.Group, Kind: others, Tries: 1}
+			if d.Topic == "kept" {
+				a.Kind, a.Keep, a.Message = outbox.AckDelivered, time.Hour, &d.Message
+			}
+			acks = append(acks, a)
+		}
+		must(t, second(s.Outbox().Ack(t.Context(), acks)))
+		kept, err := s.Outbox().Receipts(t.Context(), outbox.ReceiptQuery{Limit: 10, After: list[0].ID})
+		if err != nil || len(kept) != 1 || kept[0].ID != list[1].ID || kept[0].Topic != "kept" {
+			t.Errorf("the receipts are %+v, %v", kept, err)
+		}
 	}
 }
 

@@ -121,7 +121,7 @@ func TestStoreConnectsAsThePoolDoes(t *testing.T) {
 	t.Cleanup(pool.Close)
 	s, err := pgstore.New(t.Context(), pool, nil)
 	must(t, err)
-	t.Cleanup(func() { _ = s.Close() })
+	defer s.Close()
 	heals(t, s)
 	down.Store(true)
 	disconnect(t, conn)
@@ -131,6 +131,8 @@ func TestStoreConnectsAsThePoolDoes(t *testing.T) {
 	})
 	down.Store(false)
 	heals(t, s)
+	must(t, s.Close())
+	eventually(t, "the pool, which stays the caller's, connects", func() bool { return pool.Ping(t.Context()) == nil })
 }
 
 // The certificate of the database's server has expired, and sslmode is verify-full. The
