@@ -172,20 +172,17 @@ func TestDueOfGroupsThatAreHeldUp(t *testing.T) {
 	s, conn := open(t, url, nil), connect(t, url)
 	held, err := s.Outbox().Lease(t.Context(), retrysafe.Owner{1}, time.Hour)
 	must(t, err)
-	put := func(n int, line string, waits bool) (id int64) {
+	const anew, again, waits = "0, 1", "1, 1", "1, 9000000000000000000" // how often it was sent, and when it is due
+	put := func(n int, line, sent string) (id int64) {
 		t.Helper()
-		tries, due := 0, int64(1)
-		if waits {
-			tries, due = 1, 9e18
-		}
 		return one[int64](t, conn, fmt.Sprintf(`WITH put AS (INSERT INTO retrysafe_outbox (line, shard, tries, due, enqueued, body)
-			SELECT %s, 0, %d, %d, 1, '' FROM generate_series(1, %d) i RETURNING id) SELECT min(id) FROM put`, line, tries, due, n))
+			SELECT %s, 0, %s, 1, '' FROM generate_series(1, %d) i RETURNING id) SELECT min(id) FROM put`, line, sent, n))
 	}
-	put(300, "10 * i", true)
-	put(300, "10 * i", false)
-	first := put(300, "7", false)
-	put(2, "7", true)
-	put(1, "7", false)
+	put(300, "10 * i", waits)
+	put(300, "10 * i", anew)
+	first := put(300, "7", anew)
+	put(2, "7", waits)
+	put(1, "7", anew)
 	shards := slices.Clone(held.Shards)
 	for range 20 { // from other beginnings
 		for _, limit := range []int{2, 1000} {
@@ -203,6 +200,19 @@ func TestDueOfGroupsThatAreHeldUp(t *testing.T) {
 	}
 	if !slices.Equal(held.Shards, shards) {
 		t.Error("a read has changed the order of the caller's shards")
+	}
+
+	// More messages are due again than one read looks at, before those that wait.
+	exec(t, conn, `DELETE FROM retrysafe_outbox`)
+	put(200, "i", again)
+	put(200, "1000 + i", waits)
+	behind := put(200, "1000 + i", anew)
+	for range 20 {
+		due, err := s.Outbox().Due(t.Context(), held.Shards, 1000)
+		must(t, err)
+		if len(due) == 0 || slices.ContainsFunc(due, func(d outbox.Delivery) bool { return d.ID >= behind }) {
+			t.Fatalf("%d messages come, of those that wait or of none", len(due))
+		}
 	}
 }
 

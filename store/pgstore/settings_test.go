@@ -189,8 +189,10 @@ func TestOneCommitIsFlushed(t *testing.T) {
 func TestOwnTransactionHasItsOwnSettings(t *testing.T) {
 	t.Parallel()
 	url := testservers.Shared(t)
-	for _, early := range []string{"off", "local", "remote_write"} {
-		s := open(t, url+"&default_transaction_isolation=serializable&client_min_messages=error&synchronous_commit="+early, nil)
+	for setting, want := range map[string]string{
+		"synchronous_commit=off": "on, notice", "synchronous_commit=local": "on, notice", "synchronous_commit=remote_write": "on, notice", "client_min_messages=error": "on, warning",
+	} {
+		s := open(t, url+"&default_transaction_isolation=serializable&"+setting, nil)
 		for way, take := range map[string]func(retrysafe.Tx) error{
 			"Take":    func(tx retrysafe.Tx) error { return second(tx.(retrysafe.Taker).Take(t.Context(), refOf("k"))) },
 			"Reserve": func(tx retrysafe.Tx) error { return second(tx.Reserve(t.Context(), refOf("k"))) },
@@ -202,8 +204,8 @@ func TestOwnTransactionHasItsOwnSettings(t *testing.T) {
 			}
 			var got string
 			must(t, db.QueryRow(t.Context(), `SELECT concat_ws(', ', current_setting('transaction_isolation'), current_setting('synchronous_commit'), current_setting('client_min_messages'))`).Scan(&got))
-			if got != "read committed, on, warning" {
-				t.Errorf("%s under synchronous_commit = %s: %s", way, early, got)
+			if got != "read committed, "+want {
+				t.Errorf("%s under %s: %s", way, setting, got)
 			}
 			must(t, tx.Rollback(t.Context()))
 		}
