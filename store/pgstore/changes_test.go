@@ -2,8 +2,10 @@ package pgstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,6 +75,46 @@ func TestLostChangesAreTold(t *testing.T) {
 		"the record cannot be read":         `UPDATE retrysafe_keys SET head = set_byte(head, 40, 255 - get_byte(head, 40))`,
 		"another change is the last of all": `UPDATE retrysafe_last_change SET n = 1, token = '00000000-0000-0000-0000-000000000001'; DELETE FROM retrysafe_changes`,
 	})
+}
+
+// Without the row that numbers the changes nothing is followed: a reader is told what is
+// missing, with a cursor and without.
+func TestChangesWithoutTheLastOneAreRefused(t *testing.T) {
+	t.Parallel()
+	d := changing(t)
+	cursor := changetest.Present(t, d.Store)
+	must(t, d.Exec(t.Context(), `DELETE FROM retrysafe_last_change`))
+	for _, from := range []string{"", cursor} {
+		if _, _, err := d.Store.Changes(t.Context(), from); err == nil || !strings.Contains(err.Error(), "retrysafe_last_change is missing") {
+			t.Errorf("from %q: %v", from, err)
+		}
+	}
+}
+
+// Readers use one connection after the other, and a swap that is announced waits only
+// briefly for a transaction that has written the record.
+func TestChangesBesideATransaction(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	s, conn := open(t, url, nil), connect(t, url)
+	r := changetest.Answered(t, s, "k")
+	tx, err := s.Pool().Begin(t.Context())
+	must(t, err)
+	w := done(r, "by another")
+	must(t, second(s.Tx(tx).Swap(t.Context(), w)))
+	w.Announce = true
+	if _, err := s.Swap(t.Context(), w); !errors.Is(err, retrysafe.ErrBusy) {
+		t.Errorf("Swap of a record that a transaction has written = %v, want ErrBusy", err)
+	}
+	must(t, tx.Rollback(t.Context()))
+	cursor := changetest.Present(t, s)
+	for range 5 {
+		changetest.Present(t, s)
+	}
+	changetest.Await(t, s, cursor, changetest.Announce(t, s, r).Ref)
+	if n := one[int](t, conn, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%last_change l%' AND pid <> pg_backend_pid()`); n > 1 {
+		t.Errorf("one reader has %d connections", n)
+	}
 }
 
 func TestChangesAreBounded(t *testing.T) {

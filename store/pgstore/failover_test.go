@@ -509,6 +509,7 @@ func TestW34_FailoverToAnAsynchronousStandbyLoses(t *testing.T) {
 	if err != nil || d.Class != "D" || d.Followers != 1 || !strings.Contains(d.String(), "promoting one loses answers") {
 		t.Errorf("with an asynchronous standby Durability is %v, %v; want class D and why", d, err)
 	}
+	tellsWhatGivesAnswersUp(t, primary)
 	b.finish(t, oneCommit, "early")
 	must(t, standby.CatchUp(t.Context()))
 	must(t, standby.Detach(t.Context()))
@@ -529,6 +530,37 @@ func TestW34_FailoverToAnAsynchronousStandbyLoses(t *testing.T) {
 			t.Errorf("%s: an asynchronous standby has lost nothing; the limit that we tell of is none", mode)
 		}
 	}
+}
+
+// tellsWhatGivesAnswersUp fails unless Durability names the settings under which an answer
+// can be lost, of a server that has a standby. A quorum of standbys is synchronous.
+func tellsWhatGivesAnswersUp(t *testing.T, primary *testservers.Postgres) {
+	t.Helper()
+	url := primary.URL("postgres")
+	durability := func(url string) pgstore.Durability {
+		t.Helper()
+		d, err := open(t, url, nil).Durability(t.Context())
+		must(t, err)
+		return d
+	}
+	for _, setting := range []string{"fsync", "full_page_writes"} {
+		must(t, primary.Configure(t.Context(), setting, "off"))
+		if d := durability(url); d.Class != "D" || !strings.Contains(d.String(), "; "+setting+" is off") {
+			t.Errorf("without %s Durability is %v", setting, d)
+		}
+		must(t, primary.Configure(t.Context(), setting, ""))
+	}
+	must(t, primary.Configure(t.Context(), "synchronous_standby_names", "ANY 1 (*)"))
+	eventually(t, "the standby is one of a quorum", func() bool {
+		d := durability(url)
+		return d.Class == "A" && d.Followers == 1 && d.Synchronous == 1 && len(d.Caveats) == 0
+	})
+	for _, early := range []string{"local", "remote_write"} {
+		if d := durability(url + "&synchronous_commit=" + early); d.Class != "D" || !strings.Contains(d.String(), "before the standby has flushed it") {
+			t.Errorf("where transactions do not wait for the standby (%s) Durability is %v", early, d)
+		}
+	}
+	must(t, primary.Configure(t.Context(), "synchronous_standby_names", ""))
 }
 
 // A doubt that another connection raises while a commit confirms earlier ones is not ended

@@ -71,7 +71,9 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		{what: "no TLS there", url: strings.Replace(address, "sslmode=disable", "sslmode=require", 1), want: []string{"TLS"}},
 		{what: "a newer schema", url: pg.URL("newer"), want: []string{"upgrade the program"}},
 		{what: "no tables", url: address, opts: &pgstore.Options{SkipMigrations: true}, want: []string{"retrysafe_keys", "run the migrations"}},
-		{what: "a negative option", url: address, opts: &pgstore.Options{MaxBatch: -1}, want: []string{"negative"}},
+		{what: "a negative batch", url: address, opts: &pgstore.Options{MaxBatch: -1}, want: []string{"negative"}},
+		{what: "a negative queue", url: address, opts: &pgstore.Options{MaxQueue: -1}, want: []string{"negative"}},
+		{what: "a negative timeout", url: address, opts: &pgstore.Options{Timeout: -1}, want: []string{"negative"}},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		if c.what == "a server that does not answer" {

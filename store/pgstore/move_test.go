@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 	"github.com/retrysafe/retrysafe/internal/test/movetest"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/outbox"
@@ -54,7 +55,10 @@ func moveHarness(t *testing.T, schema string) movetest.Harness {
 				return nil, err
 			}
 			t.Cleanup(func() { _ = s.Close() })
-			return s, nil
+			if !moving { // as in a process that sweeps: what is imported is above its watermark
+				_, err = s.List(ctx, retrysafe.Query{Due: true})
+			}
+			return s, err
 		},
 		Begin: func(ctx context.Context, s movetest.Store) (retrysafe.Tx, error) {
 			own := s.(*pgstore.Store)
@@ -220,6 +224,89 @@ func TestRetireWaitsForTransactions(t *testing.T) {
 	}
 }
 
+// What a transaction has written and not yet committed is waited for: a message of it keeps
+// the store from being retired, and a key of it keeps the store from being filled.
+func TestMoveWaitsForWhatItLooksFor(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		write func(tx *pgstore.Tx) error
+		step  func(s *pgstore.Store) error
+		want  error
+	}{
+		"a message and Retire": {
+			func(tx *pgstore.Tx) error { return tx.Enqueue(t.Context(), outbox.Message{Topic: "t"}) },
+			func(s *pgstore.Store) error { return second(retire(t.Context(), s)) }, storemove.ErrUndelivered,
+		},
+		"a key and Fill": {
+			func(tx *pgstore.Tx) error { return second(tx.Create(t.Context(), fresh("early"))) },
+			func(s *pgstore.Store) error {
+				return s.Mover().Fill(t.Context(), mover, retrysafe.Owner{9}, "elsewhere")
+			}, storemove.ErrNotEmpty,
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			url := testservers.Shared(t)
+			s, conn := open(t, url, nil), connect(t, url)
+			if c.want == storemove.ErrUndelivered { //nolint:errorlint // the row's own
+				must(t, second(s.Mover().Follow(t.Context(), mover)))
+			}
+			tx, err := s.Pool().Begin(t.Context())
+			must(t, err)
+			must(t, c.write(s.Tx(tx)))
+			ended := make(chan error, 1)
+			go func() { ended <- c.step(s) }()
+			for _, waits := range []bool{true, false, true} { // it lets others go on, and tries again
+				eventually(t, "the step waits for the transaction, and again", func() bool {
+					return len(ended) > 0 || one[bool](t, conn, `SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+						WHERE NOT l.granted AND l.mode = 'AccessExclusiveLock' AND d.datname = current_database())`) == waits
+				})
+			}
+			must(t, tx.Commit(t.Context()))
+			if err := <-ended; !errors.Is(err, c.want) {
+				t.Errorf("the step ends with %v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
+// A store that was once to be moved itself, and was not, can be filled, also by a run that
+// begins again. A store in another schema of the database has no part in that.
+func TestStoreThatWasFollowedIsFilled(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	m, beside := open(t, url, nil).Mover(), open(t, url, &pgstore.Options{Schema: "beside"})
+	must(t, second(m.Follow(t.Context(), mover)))
+	must(t, m.Unfollow(t.Context(), mover))
+	for _, run := range []retrysafe.Owner{{1}, {2}} {
+		must(t, m.Fill(t.Context(), run, retrysafe.Owner{9}, "elsewhere"))
+		must(t, m.Import(t.Context(), run, []retrysafe.Record{fresh("k").Record}, nil))
+	}
+	must(t, second(beside.Mover().Follow(t.Context(), mover)))
+	must(t, m.Filled(t.Context(), retrysafe.Owner{2}))
+}
+
+// The steps of a move have settings of their own, whatever the database's defaults are: they
+// wait for locks briefly, a long one is not cut short, their commits are flushed, each
+// statement sees what was committed before it, and the server ends them when the process
+// that moves is gone.
+func TestStepsOfAMoveHaveTheirOwnSettings(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	conn := connect(t, url)
+	s := open(t, url+"&default_transaction_isolation=serializable&statement_timeout=600000&synchronous_commit=local", nil)
+	exec(t, conn, `CREATE TABLE seen (settings text);
+		CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			INSERT INTO seen SELECT concat_ws(', ', current_setting('lock_timeout'), current_setting('statement_timeout'),
+				current_setting('idle_in_transaction_session_timeout'), current_setting('synchronous_commit'), current_setting('transaction_isolation')); RETURN NEW; END $$;
+		CREATE TRIGGER note BEFORE INSERT ON retrysafe_keys FOR EACH ROW EXECUTE FUNCTION note()`)
+	must(t, s.Mover().Fill(t.Context(), mover, retrysafe.Owner{9}, "elsewhere"))
+	must(t, s.Mover().Import(t.Context(), mover, []retrysafe.Record{fresh("k").Record}, nil))
+	if got := one[string](t, conn, `SELECT settings FROM seen`); got != "100ms, 0, 30s, on, read committed" {
+		t.Errorf("lock_timeout, statement_timeout, idle_in_transaction_session_timeout, synchronous_commit, isolation: %s", got)
+	}
+}
+
 // A role that may use the keys and nothing else is followed, and is told where they
 // went. It cannot move them.
 func TestRolesInAMove(t *testing.T) {
@@ -235,6 +322,9 @@ func TestRolesInAMove(t *testing.T) {
 		}
 	}
 	must(t, second(s.Mover().Follow(t.Context(), mover)))
+	if safe := one[bool](t, conn, `SELECT prosecdef AND proconfig = '{"search_path=pg_catalog, pg_temp"}' FROM pg_proc WHERE proname = 'retrysafe_write'`); !safe {
+		t.Error("what logs the writes has the rights of its owner, and not a search path of its own")
+	}
 	must(t, second(clerk.Create(t.Context(), fresh("of a clerk"))))
 	rest, err := retire(t.Context(), s)
 	if err != nil || strings.Join(rest, ", ") != "of a clerk" {

@@ -30,6 +30,13 @@ func quickly(t *testing.T, s *pgstore.Store, shards []outbox.Shard, known []int6
 	return list, all
 }
 
+func idsOf(list []outbox.Delivery) (ids []int64) {
+	for _, d := range list {
+		ids = append(ids, d.ID)
+	}
+	return ids
+}
+
 // Many acknowledgements of messages that lie side by side are one range of ids. Of it
 // those go that are named, under the shard that is named, and under an epoch that holds.
 func TestManyEndingsTakeOnlyWhatTheyName(t *testing.T) {
@@ -78,11 +85,7 @@ func TestManyEndingsTakeOnlyWhatTheyName(t *testing.T) {
 	left := func(shards []outbox.Shard) []int64 {
 		t.Helper()
 		list, _ := quickly(t, s, shards, nil, 1000)
-		var ids []int64
-		for _, d := range list {
-			ids = append(ids, d.ID)
-		}
-		return ids
+		return idsOf(list)
 	}
 	lease(first, 0)
 	held := lease(second, time.Hour)
@@ -124,10 +127,15 @@ func TestQuickReadOfAnyMessages(t *testing.T) {
 	if len(list) != 5 || !all || len(list[1].Payload) != len(large) {
 		t.Fatalf("%d of 5 messages come, with a large one among them; all of them: %t", len(list), all)
 	}
-	known := []int64{list[0].ID, list[1].ID, list[3].ID}
+	known, five := []int64{list[0].ID, list[1].ID, list[3].ID}, idsOf(list)
 	list, all = quickly(t, s, held.Shards, known, 5000)
 	if len(list) != 2 || !all || string(list[0].Payload) != "2" || string(list[1].Payload) != "4" {
 		t.Fatalf("of 5 messages three are known, and %d come; all of them: %t", len(list), all)
+	}
+	exec(t, conn, `INSERT INTO retrysafe_outbox (line, shard, due, enqueued, body) SELECT 0, 0, 9000000000000000000, 1, '' FROM generate_series(1, 20) i`)
+	putMessages(t, s, text("a", "5"))
+	if list, all = quickly(t, s, held.Shards, five, 16); len(list) != 0 || all {
+		t.Fatalf("behind 20 messages that are kept back %d come of a read of 16; all of them: %t", len(list), all)
 	}
 	exec(t, conn, `INSERT INTO retrysafe_outbox (line, shard, tries, due, enqueued, body)
 		SELECT i, 0, 1, 9000000000000000000, 1, '' FROM generate_series(1, 300) i`)
@@ -136,15 +144,90 @@ func TestQuickReadOfAnyMessages(t *testing.T) {
 	}
 }
 
-// Bodies of more bytes than one read returns are left for the next ones.
-func TestQuickReadIsBounded(t *testing.T) {
+// A quick read ends before a message that is too large for it: what is behind that in its
+// group would overtake it.
+func TestQuickReadEndsBeforeALargeMessage(t *testing.T) {
 	t.Parallel()
 	url := testservers.Shared(t)
 	s, conn := open(t, url, nil), connect(t, url)
 	held, err := s.Outbox().Lease(t.Context(), retrysafe.Owner{1}, time.Hour)
 	must(t, err)
+	exec(t, conn, `INSERT INTO retrysafe_outbox (line, shard, due, enqueued, body) SELECT i, 0, 1, 1, '' FROM generate_series(1, 700) i`)
+	putMessages(t, s, outbox.Message{Topic: "t", Group: "a", Payload: make([]byte, 100_000)}, outbox.Message{Topic: "t", Group: "a", Payload: []byte("behind")})
+	list, _ := quickly(t, s, held.Shards, nil, 5000)
+	if n := len(list); n < 700 || n == 701 && list[700].Topic == "t" && len(list[700].Payload) < 100_000 {
+		t.Errorf("%d messages come, 700 before the large one; the last may have overtaken it", n)
+	}
+	if list, all := quickly(t, s, held.Shards, nil, 0); len(list) != 0 || !all {
+		t.Errorf("of no messages %d come; all of them: %t", len(list), all)
+	}
+}
+
+// Groups that are held up stay so, however many there are: no message comes before one of
+// its group that waits to be sent again, also where two of a group wait. What is before the
+// first that waits comes in its order.
+func TestDueOfGroupsThatAreHeldUp(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	s, conn := open(t, url, nil), connect(t, url)
+	held, err := s.Outbox().Lease(t.Context(), retrysafe.Owner{1}, time.Hour)
+	must(t, err)
+	const anew, again, waits = "0, 1", "1, 1", "1, 9000000000000000000" // how often it was sent, and when it is due
+	put := func(n int, line, sent string) (id int64) {
+		t.Helper()
+		return one[int64](t, conn, fmt.Sprintf(`WITH put AS (INSERT INTO retrysafe_outbox (line, shard, tries, due, enqueued, body)
+			SELECT %s, 0, %s, 1, '' FROM generate_series(1, %d) i RETURNING id) SELECT min(id) FROM put`, line, sent, n))
+	}
+	put(300, "10 * i", waits)
+	put(300, "10 * i", anew)
+	first := put(300, "7", anew)
+	put(2, "7", waits)
+	put(1, "7", anew)
+	shards := slices.Clone(held.Shards)
+	for range 20 { // from other beginnings
+		for _, limit := range []int{2, 1000} {
+			due, err := s.Outbox().Due(t.Context(), held.Shards, limit)
+			must(t, err)
+			for n, d := range due {
+				if d.ID != first+int64(n) {
+					t.Fatalf("message %d of the group comes as the %dth of %d; the others wait", d.ID-first, n, len(due))
+				}
+			}
+			if len(due) != min(limit, 300) {
+				t.Fatalf("%d messages come, want %d", len(due), min(limit, 300))
+			}
+		}
+	}
+	if !slices.Equal(held.Shards, shards) {
+		t.Error("a read has changed the order of the caller's shards")
+	}
+
+	// More messages are due again than one read looks at, before those that wait.
+	exec(t, conn, `DELETE FROM retrysafe_outbox`)
+	put(200, "i", again)
+	put(200, "1000 + i", waits)
+	behind := put(200, "1000 + i", anew)
+	for range 20 {
+		due, err := s.Outbox().Due(t.Context(), held.Shards, 1000)
+		must(t, err)
+		if len(due) == 0 || slices.ContainsFunc(due, func(d outbox.Delivery) bool { return d.ID >= behind }) {
+			t.Fatalf("%d messages come, of those that wait or of none", len(due))
+		}
+	}
+}
+
+// Bodies of more bytes than one read returns are left for the next ones.
+func TestQuickReadIsBounded(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	s, conn := open(t, url, &pgstore.Options{Timeout: patience}), connect(t, url)
+	held, err := s.Outbox().Lease(t.Context(), retrysafe.Owner{1}, time.Hour)
+	must(t, err)
 	m := outbox.Message{Topic: "t", Key: "k", Payload: make([]byte, 1<<20)}
 	exec(t, conn, `INSERT INTO retrysafe_outbox (line, shard, due, enqueued, body) SELECT i, 0, 1, 1, $1 FROM generate_series(1, 70) i`, outbox.AppendMessage(nil, &m))
+	if list, err := s.Outbox().Due(t.Context(), held.Shards, 100); err != nil || len(list) != 64 {
+		t.Fatalf("of 70 messages of a megabyte %d come at once, %v; want 64", len(list), err)
+	}
 	var known []int64
 	for _, want := range []int{64, 6, 0} {
 		list, all := quickly(t, s, held.Shards, known, 5000)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/pgstore"
@@ -48,6 +49,70 @@ func TestReceiptsThatTheRoleMayNotKeep(t *testing.T) {
 				t.Errorf("ForgetReceipts = %v", err)
 			}
 		})
+	}
+}
+
+// A role that lacks a single right to the tables of changes or of receipts is found out
+// when the store is opened: an operator's change is made without being announced, a message
+// ends without a receipt, and the store says that it has neither.
+func TestRightsThatAreMissingAreFoundOut(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	works(t, open(t, url, nil))
+	conn := connect(t, url)
+	role := newRole(t, conn)
+	exec(t, conn, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA `+one[string](t, conn, `SELECT quote_ident(current_schema())`)+` TO `+role)
+	opened := func(key string) (changes, receipts error) {
+		t.Helper()
+		s := open(t, as(t, url, role), &pgstore.Options{SkipMigrations: true})
+		r, err := s.Create(t.Context(), fresh(key))
+		must(t, err)
+		w := done(r, "answer")
+		w.Announce = true
+		must(t, second(s.Swap(t.Context(), w)))
+		_, _, changes = s.Changes(t.Context(), "")
+		return changes, second(s.Outbox().Receipts(t.Context(), outbox.ReceiptQuery{Limit: 1}))
+	}
+	if changes, receipts := opened("all rights"); changes != nil || receipts != nil {
+		t.Errorf("with all rights: %v, %v", changes, receipts)
+	}
+	for _, right := range []string{
+		"SELECT ON retrysafe_changes", "INSERT ON retrysafe_changes", "DELETE ON retrysafe_changes", "SELECT ON retrysafe_last_change", "UPDATE ON retrysafe_last_change",
+		"SELECT ON retrysafe_receipts", "INSERT ON retrysafe_receipts", "UPDATE ON retrysafe_receipts", "DELETE ON retrysafe_receipts",
+	} {
+		exec(t, conn, `REVOKE `+right+` FROM `+role)
+		changes, receipts := opened(right)
+		if ofReceipts := strings.Contains(right, "receipts"); errors.Is(receipts, errors.ErrUnsupported) != ofReceipts || errors.Is(changes, errors.ErrUnsupported) == ofReceipts {
+			t.Errorf("without %s: %v, %v", right, changes, receipts)
+		}
+		exec(t, conn, `GRANT `+right+` TO `+role)
+	}
+}
+
+// Of several messages that end together those leave receipts that are to, wherever they
+// stand among the others.
+func TestReceiptsOfSomeMessages(t *testing.T) {
+	t.Parallel()
+	s := open(t, testservers.Shared(t), nil)
+	held, err := s.Outbox().Lease(t.Context(), retrysafe.Owner{1}, time.Hour)
+	must(t, err)
+	for _, others := range []outbox.AckKind{outbox.AckDelivered, outbox.AckDead} {
+		putMessages(t, s, outbox.Message{Topic: "other", Group: "a"}, outbox.Message{Topic: "kept", Group: "b"})
+		list, err := s.Outbox().Due(t.Context(), held.Shards, 10)
+		must(t, err)
+		var acks []outbox.Ack
+		for _, d := range list {
+			a := outbox.Ack{ID: d.ID, Shard: d.Shard, Group: d.Group, Kind: others, Tries: 1}
+			if d.Topic == "kept" {
+				a.Kind, a.Keep, a.Message = outbox.AckDelivered, time.Hour, &d.Message
+			}
+			acks = append(acks, a)
+		}
+		must(t, second(s.Outbox().Ack(t.Context(), acks)))
+		kept, err := s.Outbox().Receipts(t.Context(), outbox.ReceiptQuery{Limit: 10, After: list[0].ID})
+		if err != nil || len(kept) != 1 || kept[0].ID != list[1].ID || kept[0].Topic != "kept" {
+			t.Errorf("the receipts are %+v, %v", kept, err)
+		}
 	}
 }
 

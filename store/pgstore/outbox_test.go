@@ -2,6 +2,8 @@ package pgstore_test
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -146,5 +148,71 @@ func TestAckThatTheServerRefusesFailsAlone(t *testing.T) {
 	}
 	if failing, err := s.Outbox().Failing(t.Context(), 0, 10); err != nil || len(failing) != 1 || failing[0].Group != "again" {
 		t.Errorf("failing are %+v, %v", failing, err)
+	}
+}
+
+// The acknowledgements of one call do not depend on each other: one under an epoch that is
+// over, one whose record a transaction has locked, and those beside them, in any order. The
+// same one twice gets the same result.
+func TestAcksOfOneCall(t *testing.T) {
+	t.Parallel()
+	s := open(t, testservers.Shared(t), nil)
+	box := s.Outbox()
+	held, err := box.Lease(t.Context(), retrysafe.Owner{1}, time.Hour)
+	must(t, err)
+	r, err := s.Create(t.Context(), fresh("k"))
+	must(t, err)
+	for _, name := range []string{"stale", "present", "dead", "kept", "locked"} {
+		m := outbox.Message{Topic: name, Group: name}
+		switch name {
+		case "present":
+			m.Group = "stale" // and so of the same shard
+		case "locked":
+			m.Settles = &r
+		}
+		putMessages(t, s, m)
+	}
+	list, err := box.Due(t.Context(), held.Shards, 10)
+	must(t, err)
+	tx, err := s.Pool().Begin(t.Context())
+	must(t, err)
+	must(t, second(s.Tx(tx).Swap(t.Context(), beat(r, time.Minute))))
+	want := map[string]error{"stale": outbox.ErrFenced, "locked": retrysafe.ErrBusy}
+	var acks []outbox.Ack
+	for _, d := range list {
+		a := outbox.Ack{ID: d.ID, Shard: d.Shard, Group: d.Topic, Kind: outbox.AckDelivered, Tries: 1}
+		switch d.Topic {
+		case "stale":
+			a.Shard.Epoch--
+		case "dead":
+			a.Kind = outbox.AckDead
+		case "kept":
+			a.Keep, a.Message = time.Hour, &d.Message
+		case "locked":
+			settle := done(r, "answer")
+			a.Settle = &settle
+		}
+		acks = append(acks, a)
+	}
+	acks = append(acks, acks[0])
+	ended, err := box.Ack(t.Context(), acks)
+	must(t, err)
+	for i, e := range ended {
+		if name := acks[i].Group; !errors.Is(e.Err, want[name]) {
+			t.Errorf("%s: %v, want %v", name, e.Err, want[name])
+		}
+	}
+	must(t, tx.Rollback(t.Context()))
+	var left []string
+	list, err = box.Due(t.Context(), held.Shards, 10)
+	must(t, err)
+	for _, d := range list {
+		left = append(left, d.Topic)
+	}
+	if got := strings.Join(left, ", "); got != "stale, locked" {
+		t.Errorf("left are %s", got)
+	}
+	if kept, err := box.Receipts(t.Context(), outbox.ReceiptQuery{Limit: 10}); err != nil || len(kept) != 1 || kept[0].Topic != "kept" {
+		t.Errorf("the receipts are %+v, %v", kept, err)
 	}
 }

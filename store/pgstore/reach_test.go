@@ -98,6 +98,43 @@ func TestDNSFailureIsNamed(t *testing.T) {
 	heals(t, s)
 }
 
+// A pool of the caller's may get a password that lasts for minutes each time before it
+// connects. The store's own connections do the same. If that fails the step fails, with
+// its error, and the store goes on when it succeeds again.
+func TestStoreConnectsAsThePoolDoes(t *testing.T) {
+	t.Parallel()
+	address := testservers.Shared(t)
+	conn := connect(t, address)
+	config, err := pgxpool.ParseConfig(as(t, address, "stranger"))
+	must(t, err)
+	refused := errors.New("no password today")
+	var down atomic.Bool
+	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+		if down.Load() {
+			return refused
+		}
+		c.User = "postgres"
+		return nil
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	must(t, err)
+	t.Cleanup(pool.Close)
+	s, err := pgstore.New(t.Context(), pool, nil)
+	must(t, err)
+	defer s.Close()
+	heals(t, s)
+	down.Store(true)
+	disconnect(t, conn)
+	eventually(t, "a step needs a new connection", func() bool {
+		_, err = s.Load(t.Context(), refOf("k"))
+		return errors.Is(err, refused)
+	})
+	down.Store(false)
+	heals(t, s)
+	must(t, s.Close())
+	eventually(t, "the pool, which stays the caller's, connects", func() bool { return pool.Ping(t.Context()) == nil })
+}
+
 // The certificate of the database's server has expired, and sslmode is verify-full. The
 // store does not open, a store that is open reserves nothing, the error names the cause
 // and the server, and the store goes on with the next certificate.

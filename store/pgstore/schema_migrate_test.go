@@ -13,6 +13,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
+	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 )
 
@@ -174,7 +175,12 @@ func TestRoleThatMayNotMigrateIsToldWhatToDo(t *testing.T) {
 		for _, grant := range strings.Split(grants, "; ") {
 			exec(t, conn, grant)
 		}
-		works(t, open(t, as(t, url, role), opts))
+		granted := open(t, as(t, url, role), opts)
+		works(t, granted)
+		_, _, changes := granted.Changes(t.Context(), "")
+		if receipts := second(granted.Outbox().Receipts(t.Context(), outbox.ReceiptQuery{Limit: 1})); changes != nil || receipts != nil {
+			t.Errorf("with what was granted: %v, %v", changes, receipts)
+		}
 		works(t, open(t, as(t, url, role), &pgstore.Options{Schema: schema, SkipMigrations: true}))
 	}
 }

@@ -82,6 +82,13 @@ func TestW20_LanesKeepTheirOwnSettings(t *testing.T) {
 					}
 				})
 			}
+			large := fresh("large")
+			large.Request = make([]byte, 100_000)
+			if r, err := s.Create(t.Context(), large); err != nil {
+				t.Errorf("a large request: %v", err)
+			} else if _, err := s.Swap(t.Context(), done(r, strings.Repeat("answer", 20_000))); err != nil {
+				t.Errorf("a large answer: %v", err)
+			}
 			wg.Wait()
 			if all, err := s.List(t.Context(), retrysafe.Query{Due: true}); err != nil || len(all) != 0 {
 				t.Errorf("List: %d, %v", len(all), err)
@@ -170,5 +177,37 @@ func TestOneCommitIsFlushed(t *testing.T) {
 	must(t, err)
 	if d.Class != "D" || !strings.Contains(d.String(), "synchronous_commit is off") {
 		t.Errorf("Durability does not tell of it: %v", d)
+	}
+	if d, err := open(t, url+"&synchronous_commit=local", nil).Durability(t.Context()); err != nil || d.Class != "A" {
+		t.Errorf("where there is no standby to wait for Durability is %v, %v", d, err)
+	}
+}
+
+// A transaction that the store begins is READ COMMITTED, its commit waits for disk and
+// standby, and its warnings come through, whatever the session's defaults are and whichever
+// way it takes its key.
+func TestOwnTransactionHasItsOwnSettings(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	for setting, want := range map[string]string{
+		"synchronous_commit=off": "on, notice", "synchronous_commit=local": "on, notice", "synchronous_commit=remote_write": "on, notice", "client_min_messages=error": "on, warning",
+	} {
+		s := open(t, url+"&default_transaction_isolation=serializable&"+setting, nil)
+		for way, take := range map[string]func(retrysafe.Tx) error{
+			"Take":    func(tx retrysafe.Tx) error { return second(tx.(retrysafe.Taker).Take(t.Context(), refOf("k"))) },
+			"Reserve": func(tx retrysafe.Tx) error { return second(tx.Reserve(t.Context(), refOf("k"))) },
+		} {
+			tx, db, err := s.BeginTx(t.Context())
+			must(t, err)
+			if err := take(tx); !errors.Is(err, retrysafe.ErrNotFound) {
+				t.Errorf("%s = %v", way, err)
+			}
+			var got string
+			must(t, db.QueryRow(t.Context(), `SELECT concat_ws(', ', current_setting('transaction_isolation'), current_setting('synchronous_commit'), current_setting('client_min_messages'))`).Scan(&got))
+			if got != "read committed, "+want {
+				t.Errorf("%s under %s: %s", way, setting, got)
+			}
+			must(t, tx.Rollback(t.Context()))
+		}
 	}
 }

@@ -123,7 +123,12 @@ var quickRules = []outboxRule{{
 		held := k.all()
 		k.enqueue(text("a", "a1"), text("", "free"), text("a", "a2"), text("b", "b1"))
 		k.ends(again(k.one(held, "a1"), soon))
-		k.enqueue(text("a", "a3"))
+		k.enqueue(text("a", "a3"), text("c", "c1"))
+		k.ends(again(k.one(held, "c1"), later))
+		k.enqueue(text("c", "c2"))
+		if list, _ := k.quick(held, nil, plenty); slices.ContainsFunc(list, func(d outbox.Delivery) bool { return d.Group == "c" }) {
+			k.failf("while c1 waits come %q", payloads(list))
+		}
 		if list, _ := k.quick(held, nil, plenty); slices.ContainsFunc(list, func(d outbox.Delivery) bool { return d.Group == "a" && d.Tries == 0 && list[0].Tries == 0 }) {
 			k.failf("behind a1, which waits, come %q", payloads(list))
 		}
