@@ -3,7 +3,9 @@ package config_test
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
 )
 
@@ -48,6 +50,16 @@ func TestFieldsThatCannotWorkAreNamed(t *testing.T) {
 		{"routes: [{match: POST api.example.com/.retrysafe/x}]", "routes[0].match"},
 		{"routes: [{match: POST /x}, {match: 'POST /{a}/b'}, {match: 'POST /a/{b}'}]", "routes[2].match"},
 		{"tenant: {from: header, name: X-A, principal: X-B}\ndefaults: {key_header: x-b}", "defaults.key_header"},
+		{"tenant: {from: header, name: X-A, principal: 'a b'}", "tenant.principal"},
+		{"tenant: {from: jwt, claim: org, issuer: i, audience: a, jwks: 'https:///keys'}", "tenant.jwks"},
+		{"tenant: {from: jwt, claim: org, issuer: i, audience: a, jwks: 'https://u:p@login.example.com/keys'}", "tenant.jwks"},
+		{"tenant: 'bearer:x'", "tenant"},
+		{"tenant: 'none:x'", "tenant"},
+		{"admin: {listen: ':8081', tokens: [{name: ' a', role: read, token: 0123456789abcdef}]}", "admin.tokens[0].name"},
+		{"admin: {listen: ':8081', tokens: [{name: 'a ', role: read, token: 0123456789abcdef}]}", "admin.tokens[0].name"},
+		{"defaults: {retention: 106751d24h}", "defaults.retention"},
+		{"defaults: {retention: 1d+1h}", "defaults.retention"},
+		{"defaults: {retention: 1d-1h}", "defaults.retention"},
 		{"tenant: {from: header, name: X-A}\ndefaults: {effects: keyed, forward_key: x-a}", "defaults.forward_key"},
 	} {
 		text := c.text + "\n"
@@ -91,3 +103,65 @@ func TestBodiesHaveTheRoomThatTheStoreHas(t *testing.T) {
 		}
 	}
 }
+
+// What a file says stays, on each route, and the rest follows from it.
+func TestRoutesFollowWhatIsSaid(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		text string
+		of   func(c *config.Config, r *config.Route) any
+		want any
+	}{
+		{"tenant: {from: header, name: X-A, principal: X-B}\ndefaults: {bind: principal}", principal, "X-B"},
+		{"tenant: {from: header, name: X-A}\ndefaults: {bind: principal}", principal, "X-Principal-Id"},
+		{"tenant: {from: header, name: X-A}", principal, ""},
+		{"defaults: {max_run: 1h}", maxRun, time.Hour},
+		{"defaults: {lease: 20m}", maxRun, 20 * time.Minute},
+		{"routes: [{match: POST /a, max_run: 2h}]", maxRun, 2 * time.Hour},
+		{"routes: [{match: POST /a, lease: 20m}]", maxRun, 20 * time.Minute},
+		{"defaults: {timeout: 2m}", timeout, 2 * time.Minute},
+		{"routes: [{match: POST /a, timeout: 1m}]", timeout, time.Minute},
+		{"routes: [{match: POST /a, lease: 10s, max_run: 20s}]", timeout, 20 * time.Second},
+		{"defaults: {effects: keyed, forward_key: X-K}", lapse, retrysafe.LapseRerun},
+		{"routes: [{match: POST /a, effects: keyed, forward_key: X-K}]", lapse, retrysafe.LapseRerun},
+		{"defaults: {effects: keyed, forward_key: X-K, lapse: quarantine}", lapse, retrysafe.LapseQuarantine},
+		{"", lapse, retrysafe.LapseQuarantine},
+		{"defaults: {effects: keyed, forward_key: X-K}\nroutes: [{match: POST /a, derive_key: X-D}]", keys, [2]string{"", "X-D"}},
+		{"defaults: {effects: keyed, derive_key: X-D}\nroutes: [{match: POST /a, forward_key: X-K}]", keys, [2]string{"X-K", ""}},
+		{"defaults: {observe: true}\nroutes: [{match: POST /a, off: true}]", ways, [2]bool{true, false}},
+		{"defaults: {off: true}\nroutes: [{match: POST /a, observe: true}]", ways, [2]bool{false, true}},
+		{"defaults: {ambiguous_paths: guard}\nroutes: [{match: POST /a, off: true}]", paths, config.AmbiguousRefuse},
+		{"defaults: {ambiguous_paths: guard}\nroutes: [{match: POST /a, observe: true}]", paths, config.AmbiguousRefuse},
+		{"defaults: {ambiguous_paths: guard}\nroutes: [{match: POST /a, required: false}]", paths, config.AmbiguousRefuse},
+		{"defaults: {ambiguous_paths: guard}", paths, config.AmbiguousGuard},
+		{"defaults: {on_expired: gone}", tombstone, 30 * 24 * time.Hour},
+		{"routes: [{match: POST /a, on_expired: gone}]", tombstone, 30 * 24 * time.Hour},
+		{"janitor: {tombstone: 1h}\nroutes: [{match: POST /a, on_expired: gone}]", tombstone, time.Hour},
+		{"", tombstone, time.Duration(0)},
+	} {
+		text := "upstream: http://127.0.0.1:9000\n" + c.text + "\n"
+		if !strings.Contains(text, "tenant:") {
+			text += "tenant: bearer\n"
+		}
+		if !strings.Contains(text, "routes:") {
+			text += "routes: [{match: POST /a}]\n"
+		}
+		got, err := config.Parse("gw.yaml", []byte(text), nil)
+		if err != nil {
+			t.Errorf("%s: %v", c.text, err)
+			continue
+		}
+		if got := c.of(got, &got.Routes[0]); got != c.want {
+			t.Errorf("%s: got %v, want %v", c.text, got, c.want)
+		}
+	}
+}
+
+func principal(c *config.Config, _ *config.Route) any { return c.Tenant.Principal }
+func tombstone(c *config.Config, _ *config.Route) any { return c.Janitor.Tombstone }
+func maxRun(_ *config.Config, r *config.Route) any    { return r.Policy.MaxRun }
+func timeout(_ *config.Config, r *config.Route) any   { return r.Timeout }
+func lapse(_ *config.Config, r *config.Route) any     { return r.Policy.Lapse }
+func keys(_ *config.Config, r *config.Route) any      { return [2]string{r.ForwardKey, r.DeriveKey} }
+func ways(_ *config.Config, r *config.Route) any      { return [2]bool{r.Off, r.Observe} }
+func paths(_ *config.Config, r *config.Route) any     { return r.AmbiguousPaths }

@@ -51,7 +51,8 @@ func TestFailedSetupClosesWhatItHasOpened(t *testing.T) {
 		Build: func(context.Context, *config.Config) (App, error) {
 			return stubborn{run: untilDone, drain: func(context.Context) error { return nil }}, refuse
 		},
-		Logger: slog.New(slog.DiscardHandler),
+		Upgrades: true,
+		Logger:   slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -72,6 +73,14 @@ func TestFailedSetupClosesWhatItHasOpened(t *testing.T) {
 		if trusted := len(p.trusted) > 0; trusted != (i < 2) { // behind a socket there is no proxy
 			t.Errorf("endpoint %d trusts %v", i, p.trusted)
 		}
+	}
+	if now.admin.server.limits.upgrades || now.socket.server.limits.upgrades || !now.main.server.limits.upgrades {
+		t.Error("upgrades are for clients alone")
+	}
+	tokenless := *c
+	tokenless.Admin = config.Admin{Socket: filepath.Join(dir, "t")}
+	if err := server.buildSetup(t.Context(), &tokenless, now, new(setup)); err == nil {
+		t.Error("a socket for operators without a token is opened")
 	}
 	refuse = errors.New("no app")
 	next := *now
@@ -115,5 +124,11 @@ func TestFailedSetupClosesWhatItHasOpened(t *testing.T) {
 	}
 	if _, err := os.Lstat(c.Admin.Socket); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the socket's file: %v", err)
+	}
+	if err := server.Run(t.Context()); !errors.Is(err, refuse) {
+		t.Errorf("got %v", err)
+	}
+	if err := server.Run(t.Context()); err == nil || errors.Is(err, refuse) {
+		t.Errorf("a second Run: %v", err)
 	}
 }
