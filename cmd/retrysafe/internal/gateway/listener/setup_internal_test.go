@@ -32,6 +32,18 @@ func TestLimitsAreThoseOfTheConfiguration(t *testing.T) {
 	}
 }
 
+// Each limit has its own count of refusals.
+func TestRefusalsAreCountedByLimit(t *testing.T) {
+	t.Parallel()
+	s := new(Server)
+	s.conns.idle.Add(1)
+	s.conns.refused.Add(2)
+	s.conns.streams.Add(3)
+	if got := s.Refusals(); len(got) != 3 || got["idle_connections"] != 1 || got["connections"] != 2 || got["streams"] != 3 {
+		t.Errorf("got %v", got)
+	}
+}
+
 // What a setup that fails has opened is closed again, and what it shares with the one that
 // serves stays open.
 func TestFailedSetupClosesWhatItHasOpened(t *testing.T) {
