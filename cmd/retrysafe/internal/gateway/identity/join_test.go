@@ -270,6 +270,14 @@ func TestFieldsAreNoted(t *testing.T) {
 	if got := identity.FieldsOf([]httpkey.Fields{{Exclude: []string{"/b", "/a"}}, {Exclude: []string{"/a", "/b", "/a"}}}); len(got) != 1 {
 		t.Errorf("one choice in two spellings is %v", got)
 	}
+	for _, two := range [][]httpkey.Fields{
+		{{Include: []string{"/a"}}, {Include: []string{"/b"}}}, {{Exclude: []string{"/a"}}, {Exclude: []string{"/b"}}},
+		{{Headers: []string{"X-A"}}, {Headers: []string{"X-B"}}}, {{Include: []string{"/a"}}, {Exclude: []string{"/a"}}},
+	} {
+		if got := identity.FieldsOf(two); len(got) != 2 {
+			t.Errorf("the two choices %v are %v", two, got)
+		}
+	}
 	claim(httpkey.Fields{Include: []string{"/a", "/b"}, Headers: []string{"X-B", "x-a"}})
 	if got := claim().Choices(); len(got) != 1 {
 		t.Errorf("noted is %v", got)

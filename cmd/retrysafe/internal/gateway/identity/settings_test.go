@@ -71,6 +71,16 @@ func TestDifferences(t *testing.T) {
 		"folder that names operations": {"defaults: { scope: operation }\n", "defaults: { scope: operation }\nroutes: [{ match: POST /a/ }]\n", []string{
 			"routes[POST /a/] is as in defaults in the store, and key_header Idempotency-Key, scope operation by pattern, bind none in the configuration",
 		}},
+		"host that names operations": {"defaults: { scope: operation }\n", "defaults: { scope: operation }\nroutes: [{ match: POST api.example.com/a }]\n", []string{
+			"routes[POST api.example.com/a] is as in defaults in the store, and key_header Idempotency-Key, scope operation by pattern, bind none in the configuration",
+		}},
+		"route of all hosts beside that of one": {"routes: [{ match: POST api.example.com/a, key_header: X }]\n", "routes: [{ match: POST api.example.com/a, key_header: X }, { match: POST /a }]\n", []string{
+			"routes[POST /a] is as in defaults in the store, and key_header Idempotency-Key, scope tenant, bind none in the configuration",
+		}},
+		"principal of the defaults beside a route without": {"tenant: { from: header, name: X-A, principal: X-B }\ndefaults: { bind: principal }\nroutes: [{ match: POST /a, bind: none }]\n",
+			"tenant: { from: header, name: X-A, principal: X-C }\ndefaults: { bind: principal }\nroutes: [{ match: POST /a, bind: none }]\n", []string{
+				"tenant.principal is X-B in the store, and X-C in the configuration",
+			}},
 		"route of another method": {"routes: [{ match: POST /a, key_header: X }]\n", "routes: [{ match: POST /a, key_header: X }, { match: /a }]\n", []string{
 			"routes[/a] is as in defaults in the store, and key_header Idempotency-Key, scope tenant, bind none in the configuration",
 		}},
@@ -125,6 +135,7 @@ func TestNoDifferences(t *testing.T) {
 		"case of a host":       {"routes: [{ match: POST API.example.com/a, key_header: X }]\n", "routes: [{ match: POST api.example.com/a, key_header: X }]\n"},
 		"off and on":           {"routes: [{ match: POST /a, key_header: X, off: true }]\n", "routes: [{ match: POST /a, key_header: X }]\n"},
 		"proxies":              {"tenant: { from: header, name: X-A, trusted_proxies: [10.0.0.0/8] }\n", "tenant: { from: header, name: x-a, trusted_proxies: [127.0.0.1, 10.1.0.0/16] }\n"},
+		"case of a principal":  {"tenant: { from: header, name: X-A, principal: x-b }\ndefaults: { bind: principal }\n", "tenant: { from: header, name: X-A, principal: X-B }\ndefaults: { bind: principal }\n"},
 		"unused principal":     {"tenant: { from: header, name: X-A, principal: X-B }\n", "tenant: { from: header, name: X-A }\n"},
 		"keys of tokens":       {jwt("org", "me"), strings.ReplaceAll(strings.ReplaceAll(jwt("org", "me"), "keys.json", "others.json"), "audience: us", "audience: them, algorithms: [ES384]")},
 	} {

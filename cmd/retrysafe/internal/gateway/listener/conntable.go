@@ -51,7 +51,6 @@ const (
 // connCounts count for all listeners of a server.
 type connCounts struct {
 	idle    atomic.Uint64 // connections that were closed because they were idle
-	waited  atomic.Uint64 // connections that found no place at once
 	refused atomic.Uint64 // connections and requests that got no place in the end
 	streams atomic.Uint64 // streams that got none
 }
@@ -85,7 +84,6 @@ func (t *connTable) enter(c *connection) {
 	}
 	t.mu.Unlock()
 	if !ok {
-		t.counts.waited.Add(1)
 		t.log.log(t.logger, slog.LevelWarn, "listener: as many connections as there may be; those that are idle for a second give way, others wait",
 			slog.String("remote", c.address.String()), slog.String("remedy", "raise server.max_connections, or name the proxy in tenant.trusted_proxies if the address is one"))
 	}

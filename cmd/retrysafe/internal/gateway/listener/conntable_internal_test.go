@@ -133,8 +133,8 @@ func TestReserveGivesWayToTheNewest(t *testing.T) {
 			open++
 		}
 	}
-	if open != reserveSize/2 || flood[len(flood)-1].closed.Load() || other.closed.Load() {
-		t.Errorf("%d of one address are in reserve, want half of it; the newest must be among them", open)
+	if open != reserveSize/2 || flood[len(flood)-reserveSize/2].closed.Load() || flood[len(flood)-1].closed.Load() || other.closed.Load() {
+		t.Errorf("%d of one address are in reserve, want half of it, the newest", open)
 	}
 	third := connected(t, table, "192.0.2.4")
 	for range reserveSize/2 - 2 {
@@ -165,6 +165,9 @@ func TestReserveGivesWayToTheNewest(t *testing.T) {
 	if !<-first {
 		t.Error("a request in reserve did not get the place that became free")
 	}
+	if other.reserved.Load() {
+		t.Error("a connection with a regular place counts as one in reserve")
+	}
 	last := flood[len(flood)-1]
 	go func() { second <- table.await(context.Background(), last, time.Millisecond) }()
 	if <-second {
@@ -179,6 +182,74 @@ func TestReserveGivesWayToTheNewest(t *testing.T) {
 	}
 	if taken, most := table.usage(); taken != 0 || most != 1 || len(table.held) != 0 || len(table.reserve) != 0 {
 		t.Errorf("in the end %d of %d are taken, by %v, and %d are in reserve", taken, most, table.held, len(table.reserve))
+	}
+	if len(table.conns) != 0 || len(table.connsOf) != 0 || len(table.waiting) != 0 {
+		t.Errorf("in the end there are %d connections, of %v, and %d wait", len(table.conns), table.connsOf, len(table.waiting))
+	}
+}
+
+// A connection that was closed before it had a place takes none.
+func TestClosedConnectionTakesNoPlace(t *testing.T) {
+	t.Parallel()
+	table := tableOf(4)
+	a, b := net.Pipe()
+	t.Cleanup(func() { a.Close(); b.Close() })
+	c := &connection{Conn: a, table: table, onClose: table.exit}
+	_ = c.Close()
+	table.enter(c)
+	if taken, _ := table.usage(); taken != 0 || len(table.conns) != 0 {
+		t.Errorf("%d places are taken", taken)
+	}
+}
+
+// An address with many connections beside others has few streams on further ones, unless
+// it is a proxy, which carries many clients.
+func TestAddressWithManyConnectionsIsKnown(t *testing.T) {
+	t.Parallel()
+	table := tableOf(1000, "192.0.2.1/32")
+	var client *connection
+	for range manyConns {
+		connected(t, table, "192.0.2.1")
+		client = connected(t, table, "192.0.2.2")
+	}
+	if table.isOneOfMany(client) {
+		t.Errorf("%d connections are too many", manyConns)
+	}
+	proxy, another := connected(t, table, "192.0.2.1"), connected(t, table, "192.0.2.2")
+	if !table.isOneOfMany(another) {
+		t.Errorf("%d connections of an address are not too many", manyConns+1)
+	}
+	if table.isOneOfMany(proxy) {
+		t.Error("a trusted proxy has too many connections")
+	}
+	if !table.isTrusted(proxy) || table.isTrusted(another) {
+		t.Error("the table does not know its proxies")
+	}
+}
+
+// A request in reserve takes the place of a connection that has become idle, and closes
+// it. It is given up with its client, and is not served when its own connection was closed.
+func TestRequestInReserveWaitsForItsPlace(t *testing.T) {
+	t.Parallel()
+	table := tableOf(1)
+	holder := connected(t, table, "192.0.2.1")
+	gone, closed, served := connected(t, table, "192.0.2.1"), connected(t, table, "192.0.2.1"), connected(t, table, "192.0.2.1")
+	ctx, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	if table.await(ctx, gone, time.Hour) {
+		t.Error("there is a place for a client that has hung up")
+	}
+	_ = gone.Close()
+	_ = closed.Close()
+	if table.await(t.Context(), closed, time.Hour) {
+		t.Error("there is a place for a connection that is closed")
+	}
+	holder.rests(time.Minute)
+	if !table.await(t.Context(), served, time.Hour) || !regular(table, served) {
+		t.Error("there is no place, and an idle connection")
+	}
+	if !holder.closed.Load() {
+		t.Error("the connection that gave way is still open")
 	}
 }
 

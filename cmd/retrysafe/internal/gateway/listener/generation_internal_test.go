@@ -108,6 +108,36 @@ func TestFinishIsBounded(t *testing.T) {
 	})
 }
 
+// An earlier App is drained when its last request has ended, however long that takes; its
+// background work ends at once.
+func TestEarlierAppIsDrainedAfterItsLastRequest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{}
+		s.o.Logger = slog.New(slog.DiscardHandler)
+		var drained atomic.Bool
+		g := newGeneration(t, untilDone, func(context.Context) error { drained.Store(true); return nil })
+		if !g.enter() {
+			t.Fatal("it takes no request")
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			s.retire(t.Context(), g, limits{drain: time.Second})
+		}()
+		<-g.ran
+		time.Sleep(time.Hour)
+		if drained.Load() {
+			t.Error("it is drained while it serves a request")
+		}
+		g.leave()
+		<-ended
+		if !drained.Load() {
+			t.Error("it is not drained")
+		}
+	})
+}
+
 // A request that arrives after the server has ended gets a 503.
 func TestNobodyServesAfterTheEnd(t *testing.T) {
 	t.Parallel()

@@ -207,7 +207,12 @@ func TestAddressesChange(t *testing.T) {
 	write(t, slow, "GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-began
 
-	s.change(func(c *config.Config) { c.Listen, c.Admin.Listen = "localhost:0", "localhost:0" })
+	s.change(func(c *config.Config) {
+		c.Listen, c.Admin.Listen, c.Server.MaxConnections = "localhost:0", "localhost:0", 77
+	})
+	if _, most := s.server.Connections(); most != 77 {
+		t.Errorf("at the new address there may be %d connections, want 77", most)
+	}
 	after := s.addresses()
 	if after.Main == before.Main || after.Admin == before.Admin {
 		t.Fatalf("the addresses are still %v", after)

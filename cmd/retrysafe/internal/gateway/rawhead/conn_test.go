@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/rawhead"
@@ -57,6 +58,26 @@ func (n *noting) CloseWrite() error { return n.Conn.(*net.TCPConn).CloseWrite() 
 func (n *noting) Close() error {
 	defer n.once.Do(func() { close(n.closed) })
 	return n.Conn.Close()
+}
+
+// A refused client that takes no answer holds up its reader for a second. In the bubble
+// that takes no time.
+func TestRefusalDoesNotWaitForItsClient(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		inner, client := net.Pipe()
+		defer client.Close()
+		s := rawhead.Conn(inner, nil)
+		defer inner.Close()
+		go io.WriteString(client, doubled)
+		start := time.Now()
+		if n, err := s.Read(make([]byte, 4096)); n != 0 || !errors.Is(err, rawhead.ErrRefused) {
+			t.Errorf("got %d bytes and %v", n, err)
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("the answer was given up after %v", took)
+		}
+	})
 }
 
 // net/http reads one byte ahead while it serves a request. That read must not

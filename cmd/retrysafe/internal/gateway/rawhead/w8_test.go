@@ -127,6 +127,7 @@ var offences = []offence{
 	{name: "space in target", request: "GET /bad HTTP/1.1 /x HTTP/1.1\r\nHost: a\r\n\r\n", detail: "request line"},
 	{name: "CR in target", request: "GET /bad\rX HTTP/1.1\r\nHost: a\r\n\r\n", detail: "request line"},
 	{name: "no-break space in target", request: "GET /bad\xa0HTTP/1.1 HTTP/1.1\r\nHost: a\r\n\r\n", detail: "request line"},
+	{name: "empty target", request: "GET  HTTP/1.1\r\nHost: a\r\n\r\n", detail: "request line"},
 	{name: "no target", request: "GET HTTP/1.1\r\nHost: a\r\n\r\n", detail: "request line"},
 	{name: "no version", request: "GET /bad\r\nHost: a\r\n\r\n", detail: "request line"},
 	{name: "method with colon", request: "GE:T /bad HTTP/1.1\r\nHost: a\r\n\r\n", detail: "request line"},

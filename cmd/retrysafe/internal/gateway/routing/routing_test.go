@@ -38,6 +38,7 @@ func TestOnlyAnExactMatchCounts(t *testing.T) {
 	t.Parallel()
 	matches := []string{
 		"-POST /payments/{rest...}", "-POST /orders/", "POST /users/{id}/cards", "-POST /end/{$}", "/both", "PUT /things/{id}", "-POST shop.example/", "POST /a%2Fb",
+		"-POST Caps.Example./caps", "-POST\t/tab",
 	}
 	made := table(t, true, matches...)
 	for request, want := range map[string]string{
@@ -53,6 +54,7 @@ func TestOnlyAnExactMatchCounts(t *testing.T) {
 		"POST /end":                  "default",
 		"POST /end/":                 "POST /end/{$}",
 		"POST /end/a":                "default",
+		"POST /end//":                "default",
 		"POST /both":                 "/both",
 		"POST /%62oth":               "/both",
 		"PATCH /both":                "/both",
@@ -63,6 +65,10 @@ func TestOnlyAnExactMatchCounts(t *testing.T) {
 		"POST /a/b":                  "default",
 		"POST Shop.Example.:80/both": "POST shop.example/",
 		"POST shop.example":          "POST shop.example/",
+		"POST caps.example/caps":     "POST Caps.Example./caps",
+		"POST CAPS.EXAMPLE:443/caps": "POST Caps.Example./caps",
+		"POST other.example/caps":    "default",
+		"POST /tab":                  "POST\t/tab",
 		"POST *":                     "default",
 	} {
 		method, rest, _ := strings.Cut(request, " ")
@@ -203,6 +209,15 @@ func TestFindReturnsTheRoutesOfAllReadings(t *testing.T) {
 		"/pay%3Fv":                           {-1, 1},
 		"/pay%23":                            {-1, 1},
 		"/off/%EF%BC%8E%EF%BC%8E/pay":        {0, 1},
+		"/off/\uff0e\uff0e/pay":              {0, 1},
+		"/off/..%EF%BC%8Fpay":                {0, 1},
+		"/off/..%EF%BC%BCpay":                {0, 1},
+		"/pay%EF%BC%9Bv":                     {-1, 1},
+		"/off/%EF%BC%852e%EF%BC%852e/pay":    {0, 1},
+		"/pay?v":                             {-1, 1},
+		"/pay#v":                             {-1, 1},
+		"/off/a/..":                          {0}, // the folder, with its slash
+		"*":                                  {-1, 0, 1, 2},
 		"/files/a%2Fb":                       {2, -1},
 		"/off/../../pay":                     {0, 1, 2, -1}, // above the root: it may be anything
 		"/off/%00":                           {0, 1, 2, -1},
@@ -226,6 +241,36 @@ func TestFindReturnsTheRoutesOfAllReadings(t *testing.T) {
 		slices.Sort(want[1:])
 		if !slices.Equal(got, want) {
 			t.Errorf("%.60s takes %d, want %d", at, got, want)
+		}
+	}
+}
+
+// What is no path takes no pattern, also none for every path; what a reader of references
+// takes for a host has the root behind it; and a host counts in every reading.
+func TestFindAtTheRootAndOfHosts(t *testing.T) {
+	t.Parallel()
+	if got := table(t, true, "-POST /").Match(http.MethodPost, "", "*"); got != routing.Default {
+		t.Errorf("* takes %d", got)
+	}
+	if place, others := table(t, false, "POST /{$}").Find(http.MethodPost, "", "//x"); place != routing.Default || !slices.Contains(others, 0) {
+		t.Errorf("//x takes %d or %d", place, others)
+	}
+	hosts := table(t, false, "POST shop.example/pay")
+	if place, others := hosts.Find(http.MethodPost, "Shop.Example:443", "/off/../pay"); place != routing.Default || !slices.Contains(others, 0) {
+		t.Errorf("/off/../pay of shop.example takes %d or %d", place, others)
+	}
+	if place, others := hosts.Find(http.MethodPost, "other.example", "/off/../pay"); place != routing.Default || slices.Contains(others, 0) {
+		t.Errorf("/off/../pay of another host takes %d or %d", place, others)
+	}
+}
+
+// A table looks at the methods of the default route and at those that patterns name.
+func TestTableLooksAtMethodsOfPatterns(t *testing.T) {
+	t.Parallel()
+	made := table(t, true, "PUT /things/{id}")
+	for method, want := range map[string]bool{"POST": true, "PATCH": true, "PUT": true, "DELETE": false, "GET": false} {
+		if got := made.Looks(method); got != want {
+			t.Errorf("it looks at %s: %v", method, got)
 		}
 	}
 }

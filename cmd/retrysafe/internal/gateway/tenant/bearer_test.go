@@ -69,6 +69,11 @@ func TestBearerWithoutATokenIsRefused(t *testing.T) {
 			got, err := f(r)
 			if got != "" || !errors.Is(err, c.err) {
 				t.Errorf("%s, %s: got %q, %v; want %v", kind, name, got, err, c.err)
+			} else if challenged, ok := errors.AsType[interface {
+				error
+				Challenge() string
+			}](err); !ok || !strings.HasPrefix(challenged.Challenge(), "Bearer ") {
+				t.Errorf("%s, %s: the client is not asked for a token: %v", kind, name, err)
 			} else if strings.Contains(err.Error(), "secr") || strings.Contains(err.Error(), "c2Vj") {
 				t.Errorf("%s, %s: the error %q shows what was sent", kind, name, err)
 			}

@@ -8,6 +8,7 @@ const (
 	MaxToken   = maxToken
 	MaxKeySet  = maxKeySet
 	MaxWaiting = maxWaiting
+	MaxReading = maxReading
 	AskPause   = askPause
 	Leeway     = leeway
 )

@@ -90,6 +90,7 @@ func TestW12_HeaderIsBelievedFromTrustedPeersOnly(t *testing.T) {
 		"a prefix of IPv4 as IPv6":     {prefixes("::ffff:10.0.0.0/104"), "10.1.2.3:80", true},
 		"both as IPv6":                 {prefixes("::ffff:10.0.0.0/104"), "[::ffff:10.1.2.3]:80", true},
 		"as IPv6, beside":              {prefixes("::ffff:10.0.0.0/104"), "11.0.0.1:80", false},
+		"all of IPv4 as IPv6":          {prefixes("::ffff:0.0.0.0/96"), "11.0.0.1:80", true},
 		"IPv6":                         {prefixes("2001:db8::/32"), "[2001:db8::1]:80", true},
 		"IPv6, beside":                 {prefixes("2001:db8::/32"), "[2001:db9::1]:80", false},
 		"all of IPv6 is not all":       {prefixes("::/0"), "10.1.2.3:80", false},

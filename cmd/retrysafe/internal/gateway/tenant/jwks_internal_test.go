@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/retrysafe/retrysafe/internal/test/hammer"
 )
@@ -148,6 +149,20 @@ func TestFittingKeys(t *testing.T) {
 	}
 	if got := (*keySet)(nil).fitting("RS256", nil); got != nil {
 		t.Errorf("no keys fit %v", got)
+	}
+}
+
+// A key that the issuer takes back is believed until the keys are read again: a file costs
+// nothing to read, also where it is written as a URL.
+func TestHowOftenKeysAreReadAgain(t *testing.T) {
+	t.Parallel()
+	for where, want := range map[string]time.Duration{
+		"https://login.example.com/jwks": 5 * time.Minute, "http://localhost/jwks": 5 * time.Minute,
+		"/etc/jwks.json": 10 * time.Second, "file:///etc/jwks.json": 10 * time.Second,
+	} {
+		if s, err := newSource(where, nil); err != nil || s.every != want {
+			t.Errorf("%s is read every %v, %v; want %v", where, s.every, err, want)
+		}
 	}
 }
 

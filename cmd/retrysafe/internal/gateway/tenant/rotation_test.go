@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -176,7 +177,80 @@ func TestRequestsDoNotWaitForASlowIssuer(t *testing.T) {
 		waited(t.Context(), "a request that joins Run", unknown, tenant.ErrUnavailable, tenant.MaxWaiting)
 		stop()
 		wg.Wait()
+
+		start := time.Now()
+		if err := j.RunOnce(t.Context()); err == nil || time.Since(start) > tenant.MaxReading {
+			t.Errorf("the issuer is given up with %v after %v", err, time.Since(start))
+		}
 	})
+}
+
+// A request that has waited for the fetch of another one learns that it failed: its key
+// may be a new one, and the token good.
+func TestAFailedReadingFailsForAllThatWait(t *testing.T) {
+	t.Parallel()
+	is, clock := newIssuer(t), newClock()
+	keys, unknown := is.keySet(), is.token(t, by(edSigner("next")))
+	var closed atomic.Int64
+	synctest.Test(t, func(t *testing.T) {
+		status := http.StatusOK
+		j := is.jwt(t, func(o *tenant.Options) {
+			o.Transport = transport(func(*http.Request) (*http.Response, error) {
+				time.Sleep(time.Second)
+				answer := httptest.NewRecorder()
+				answer.WriteHeader(status)
+				_, _ = answer.Write(keys)
+				response := answer.Result()
+				response.Body = closing{response.Body, &closed}
+				return response, nil
+			})
+		})
+		j.SetNow(clock.now)
+		must(t, j.RunOnce(t.Context()))
+		status = http.StatusBadGateway
+		var wg sync.WaitGroup
+		for _, what := range []string{"the request that asks", "one that waits"} {
+			wg.Go(func() { expect(t, j, what, unknown, tenant.ErrUnavailable) })
+			synctest.Wait()
+		}
+		wg.Wait()
+	})
+	if n := closed.Load(); n != 2 {
+		t.Errorf("%d of 2 bodies of the issuer's answers are closed", n)
+	}
+}
+
+// A closing body counts that it was closed.
+type closing struct {
+	io.ReadCloser
+	closed *atomic.Int64
+}
+
+func (c closing) Close() error {
+	c.closed.Add(1)
+	return c.ReadCloser.Close()
+}
+
+// W77: keys that were taken back while a token was verified with them do not stay with it.
+func TestW77_KeyThatIsTakenBackWhileATokenIsVerified(t *testing.T) {
+	t.Parallel()
+	is, clock := newIssuer(t), newClock()
+	j := is.jwt(t)
+	stolen := is.token(t, at(clock))
+	must(t, j.RunOnce(t.Context()))
+	asked := 0
+	j.SetNow(func() time.Time {
+		if asked++; asked == 2 { // by the parser, which has its keys
+			is.publish(edSigner("2"))
+			must(t, j.RunOnce(t.Context()))
+		}
+		return clock.now()
+	})
+	expect(t, j, "while the key is taken back", stolen, nil)
+	if asked < 2 {
+		t.Fatal("the key was not taken back")
+	}
+	expect(t, j, "after that", stolen, tenant.ErrInvalid)
 }
 
 type transport func(*http.Request) (*http.Response, error)
@@ -201,6 +275,7 @@ func TestKeysStayWhenTheyCannotBeRead(t *testing.T) {
 		"an error":         say(500, `{"keys":[]}`),
 		"nothing":          say(204, ``),
 		"no longer there":  say(404, `{"keys":[]}`),
+		"not ready yet":    say(202, `{"keys":[]}`),
 		"a login page":     say(200, `<!doctype html>`),
 		"an empty answer":  say(200, ``),
 		"an object":        say(200, `{}`),
@@ -230,7 +305,12 @@ func TestKeysStayWhenTheyCannotBeRead(t *testing.T) {
 				if err := j.Ready(); !errors.Is(err, tenant.ErrUnavailable) {
 					t.Errorf("ready = %v before there were keys", err)
 				}
-				is.answerWith(nil)
+				is.answerWith(func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.RawQuery != "key=secret" {
+						t.Errorf("the keys are asked for with the query %q", r.URL.RawQuery)
+					}
+					_, _ = w.Write(is.keySet())
+				})
 				must(t, j.RunOnce(t.Context()))
 				must(t, j.Ready())
 				expect(t, j, "with keys", is.token(t), nil)
@@ -249,6 +329,7 @@ func TestKeysStayWhenTheyCannotBeRead(t *testing.T) {
 				is.answerWith(nil)
 				clock.pass(tenant.AskPause)
 				expect(t, j, "a key that is not new after all", is.token(t, by(stranger)), tenant.ErrInvalid)
+				expect(t, j, "and again, when the keys are up to date", is.token(t, by(stranger)), tenant.ErrInvalid)
 				for _, want := range []string{"no token can be accepted", "those of before stay in use"} {
 					if !strings.Contains(log.String(), want) {
 						t.Errorf("the log does not say %q:\n%s", want, log)
@@ -275,10 +356,12 @@ func TestW77_KeyThatWasTakenBack(t *testing.T) {
 	is.publish(edSigner("2"))
 	must(t, j.RunOnce(t.Context()))
 	expect(t, j, "after", stolen, tenant.ErrInvalid)
-	expect(t, j, "one of the new key", is.token(t), nil)
+	last := is.token(t)
+	expect(t, j, "one of the new key", last, nil)
 	is.publish() // an issuer without keys has taken back all
 	must(t, j.RunOnce(t.Context()))
 	expect(t, j, "after that", stolen, tenant.ErrInvalid)
+	expect(t, j, "one of the last key", last, tenant.ErrInvalid)
 }
 
 // W76: a token that has expired opens nothing, however often it was seen before.
@@ -312,10 +395,15 @@ func TestKeysFromAFile(t *testing.T) {
 		{"too long", func() error { return os.WriteFile(file, bytes.Repeat([]byte(" "), tenant.MaxKeySet+1), 0o600) }},
 		{"gone", func() error { return os.Remove(file) }},
 		{"a folder", func() error { return os.Mkdir(file, 0o700) }},
+		{"a device", func() error { return errors.Join(os.Remove(file), os.Symlink(os.DevNull, file)) }},
 	} {
 		must(t, broken.spoil())
-		if err := j.RunOnce(t.Context()); err == nil {
+		err := j.RunOnce(t.Context())
+		if err == nil {
 			t.Errorf("%s: no error", broken.what)
+		}
+		if broken.what == "a device" && !strings.Contains(err.Error(), "it is not a file") { // a pipe could hold up the reader for ever
+			t.Errorf("%s: it is opened: %v", broken.what, err)
 		}
 		expect(t, j, broken.what, is.token(t), nil)
 	}
