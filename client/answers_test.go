@@ -281,10 +281,10 @@ func TestHooksMayNotRepeatAnEffect(t *testing.T) {
 		var sent []time.Time
 		o := client.Options{
 			Profile: client.KeysIgnored, CheckRetry: func(context.Context, *http.Response, error) (bool, error) { return true, nil },
-			Base: script(&sent, is(500, "")),
+			Base: script(&sent, is(418, "")),
 		}
 		response, err := newClient(t, o).Do("", post(t, "http://127.0.0.1/", "1"))
-		if err != nil || response.StatusCode != 500 || len(sent) != 1 {
+		if err != nil || response.StatusCode != 418 || len(sent) != 1 {
 			t.Errorf("%v, %v, sent %d times", response, err, len(sent))
 		}
 		sent = nil

@@ -202,9 +202,9 @@ func (s failing) List(context.Context, retrysafe.Query) ([]retrysafe.Record, err
 	return nil, errors.New("the store is down")
 }
 
-// A listing that fails finds no key, and proves of none that it does not exist: events that
-// waited for the listing of another one are not acknowledged either.
-func TestFailedSearchAcknowledgesNoEvent(t *testing.T) {
+// A listing that fails proves of no key that it does not exist, also to the events that
+// waited for the listing of another one.
+func TestFailedSearchMissesNoKey(t *testing.T) {
 	t.Parallel()
 	const many = 8
 	var d *desk
@@ -212,10 +212,10 @@ func TestFailedSearchAcknowledgesNoEvent(t *testing.T) {
 		for d.Waiting() < many-1 && t.Context().Err() == nil {
 			time.Sleep(time.Millisecond)
 		}
-	})}, nil, &webhook.Options{Missing: webhook.MissingAcknowledge})
+	})}, nil, nil)
 	var all sync.WaitGroup
 	for i := range many {
-		all.Go(func() { d.deliver(fmt.Sprint("evt-", i), paid("pay-1"), 503, "store-unavailable") })
+		all.Go(func() { d.deliver(fmt.Sprint("evt-", i), refused("pay-1"), 503, "store-unavailable") }) // one search: of unknown outcomes
 	}
 	all.Wait()
 }
