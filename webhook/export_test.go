@@ -14,10 +14,3 @@ func Answers() map[string]int {
 
 // Known returns how many downstream keys are remembered.
 func (in *Intake) Known() int { return len(in.known.young) + len(in.known.old) }
-
-// Waiting returns how many events wait for the next search of unknown outcomes.
-func (in *Intake) Waiting() int {
-	in.unknown.mu.Lock()
-	defer in.unknown.mu.Unlock()
-	return len(in.unknown.waiting)
-}

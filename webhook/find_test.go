@@ -206,10 +206,10 @@ func (s failing) List(context.Context, retrysafe.Query) ([]retrysafe.Record, err
 // waited for the listing of another one.
 func TestFailedSearchMissesNoKey(t *testing.T) {
 	t.Parallel()
-	const many = 8
+	const many = 32
 	var d *desk
 	d = newDesk(t, failing{memstore.New(nil), sync.OnceFunc(func() {
-		for d.Waiting() < many-1 && t.Context().Err() == nil {
+		for d.reads.Load() < many && t.Context().Err() == nil {
 			time.Sleep(time.Millisecond)
 		}
 	})}, nil, nil)
