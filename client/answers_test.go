@@ -213,13 +213,23 @@ func TestAKeyThatIsTooOldIsNotSent(t *testing.T) {
 			t.Errorf("%+v after %s", e, sent[len(sent)-1].Sub(sent[0]))
 		}
 		sent = nil
-		o.Base = script(&sent, is(201, "", "Idempotency-Expires", in(time.Hour)), broken)
+		const expires = "Idempotency-Expires"
+		announced := []func() *http.Response{
+			is(201, "", expires, in(-time.Hour)), // nothing to go by
+			is(201, "", expires, in(time.Hour)),
+			is(201, "", expires, in(10*time.Hour)),                               // the shortest one counts
+			is(201, "", expires, in(time.Minute), "Idempotent-Replayed", "true"), // the rest of an older key's time
+		}
+		o.Base = script(&sent, append(announced, broken)...)
 		c := newClient(t, o)
-		_, err = c.Do("", post(t, "http://127.0.0.1/", "1"))
-		must(t, err)
+		for range announced {
+			_, err = c.Do("", post(t, "http://127.0.0.1/", "1"))
+			must(t, err)
+		}
 		_, err = c.Do("", post(t, "http://127.0.0.1/", "2"))
-		if e := as[*client.UnknownError](t, err); !e.TooOld || sent[len(sent)-1].Sub(sent[1]) > 54*time.Minute || sent[len(sent)-1].Sub(sent[1]) < 50*time.Minute {
-			t.Errorf("%+v after %s, and the API keeps keys for an hour", e, sent[len(sent)-1].Sub(sent[1]))
+		first, last := sent[len(announced)], sent[len(sent)-1]
+		if e := as[*client.UnknownError](t, err); !e.TooOld || last.Sub(first) > 54*time.Minute || last.Sub(first) < 50*time.Minute {
+			t.Errorf("%+v after %s, and the API keeps keys for an hour", e, last.Sub(first))
 		}
 	})
 }
@@ -261,6 +271,72 @@ func TestHooks(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	})
+}
+
+// A hook decides nothing that may repeat an effect: without keys an attempt that may have
+// been executed is not repeated, and a refusal after a lost answer is not the answer.
+func TestHooksMayNotRepeatAnEffect(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var sent []time.Time
+		o := client.Options{
+			Profile: client.KeysIgnored, CheckRetry: func(context.Context, *http.Response, error) (bool, error) { return true, nil },
+			Base: script(&sent, is(418, "")),
+		}
+		response, err := newClient(t, o).Do("", post(t, "http://127.0.0.1/", "1"))
+		if err != nil || response.StatusCode != 418 || len(sent) != 1 {
+			t.Errorf("%v, %v, sent %d times", response, err, len(sent))
+		}
+		sent = nil
+		o.Profile, o.CheckRetry = client.IETF, func(_ context.Context, r *http.Response, _ error) (bool, error) { return r == nil, nil }
+		o.Base = script(&sent, broken, is(401, ""))
+		_, err = newClient(t, o).Do("", post(t, "http://127.0.0.1/", "1"))
+		if e := as[*client.ExhaustedError](t, err); !e.MayHaveHappened || e.Status != 401 || len(sent) != 2 {
+			t.Errorf("%+v, sent %d times", e, len(sent))
+		}
+	})
+}
+
+// Answers restore no more of the budget than was spent.
+func TestBudgetIsNotSavedUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var sent []time.Time
+		ok := is(201, "")
+		c := newClient(t, client.Options{Budget: 2, MaxTries: 100, Base: script(&sent, ok, ok, ok, ok, ok, is(503, ""))})
+		for range 5 {
+			_, err := c.Do("", post(t, "http://127.0.0.1/", "1"))
+			must(t, err)
+		}
+		_, err := c.Do("", post(t, "http://127.0.0.1/", "2"))
+		if e := as[*client.ExhaustedError](t, err); e.Tries != 3 {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+// What the caller has set in its request is sent: its host, its credentials and the time of
+// its first attempt. Without a host nothing is sent.
+func TestTheCallersRequestIsSent(t *testing.T) {
+	t.Parallel()
+	var got []*http.Request
+	c := newClient(t, client.Options{Base: roundTrip(func(r *http.Request) (*http.Response, error) {
+		got = append(got, r)
+		return answer(201, ""), nil
+	})})
+	const first = "Wed, 01 Jul 2026 10:00:00 GMT"
+	r := post(t, "http://user:password@127.0.0.1/", "1")
+	r.Host = "api.example.com"
+	r.Header.Set("Authorization", "Bearer of the caller")
+	r.Header.Set("Idempotency-First-Sent", first)
+	_, err := c.Do("", r)
+	must(t, err)
+	if h := got[0].Header; got[0].Host != "api.example.com" || h.Get("Authorization") != "Bearer of the caller" || h.Get("Idempotency-First-Sent") != first {
+		t.Errorf("sent to %s with %v", got[0].Host, h)
+	}
+	if _, err := c.Do("", post(t, "/payments", "1")); err == nil || !strings.Contains(err.Error(), "no host") || len(got) != 1 {
+		t.Errorf("%v, sent %d times", err, len(got))
+	}
 }
 
 func TestBadOptions(t *testing.T) {

@@ -105,6 +105,26 @@ func TestWhatTheStatusResourceSays(t *testing.T) {
 	}
 }
 
+// The credentials of a request go to no other host, and to no connection without TLS.
+func TestTheStatusResourceIsOnTheSameOrigin(t *testing.T) {
+	t.Parallel()
+	for _, place := range []string{"http://127.0.0.1/status", "https://127.0.0.2/status"} {
+		sent := 0
+		c := newClient(t, client.Options{Base: roundTrip(func(r *http.Request) (*http.Response, error) {
+			if r.Method != http.MethodPost || r.URL.String() != "https://127.0.0.1/" {
+				t.Errorf("sent %s %s", r.Method, r.URL)
+			}
+			if sent++; sent == 1 {
+				return answer(202, "", "Retry-After", "0", "Location", place), nil
+			}
+			return answer(201, "", "Idempotent-Replayed", "true"), nil
+		})})
+		if response, err := c.Do("", post(t, "https://127.0.0.1/", "1")); err != nil || response.StatusCode != 201 || sent != 2 {
+			t.Errorf("%v, %v, sent %d times", response, err, sent)
+		}
+	}
+}
+
 // The refusal of a key that belongs to another request is the end of the operation, in the
 // journal too.
 func TestAMismatchEndsTheOperation(t *testing.T) {

@@ -94,6 +94,12 @@ func TestTheJournalKeepsOnlyWhatIsInDoubt(t *testing.T) {
 			w.WriteHeader(http.StatusUnauthorized)
 		case "/lost":
 			hangUp()
+		case "/unknown":
+			w.WriteHeader(http.StatusConflict)
+			_, _ = w.Write([]byte(`{"code":"outcome-unknown"}`))
+		case "/expired":
+			w.WriteHeader(http.StatusGone)
+			_, _ = w.Write([]byte(`{"code":"key-expired"}`))
 		}
 	}))
 	t.Cleanup(server.Close)
@@ -110,8 +116,17 @@ func TestTheJournalKeepsOnlyWhatIsInDoubt(t *testing.T) {
 	if len(ops) != 1 || ops[0].ID != "lost" || !ops[0].Unfinished() {
 		t.Errorf("the journal has %+v", ops)
 	}
-
 	op := ops[0]
+	for _, id := range []string{"unknown", "expired"} {
+		_, err = c.Do(id, post(t, server.URL+"/"+id, "1"))
+		as[*client.UnknownError](t, err)
+	}
+	ops, err = j.Operations(t.Context())
+	must(t, err)
+	if len(ops) != 3 {
+		t.Errorf("the journal has %+v", ops)
+	}
+
 	op.Abandoned, op.Ended = "anna: it is in the dashboard", time.Now()
 	must(t, j.End(t.Context(), op))
 	if _, err = c.Do("lost", post(t, server.URL+"/lost", "1")); !errors.Is(err, client.ErrAbandoned) || !strings.Contains(err.Error(), "in the dashboard") {
@@ -170,7 +185,9 @@ func TestResumeSendsNothingThatIsTooOld(t *testing.T) {
 	ignored.ID, ignored.Key, ignored.Begun, ignored.Profile = "ignored", "k-ignored", time.Now(), client.KeysIgnored
 	newer := old
 	newer.ID, newer.Key, newer.Profile = "newer", "k-newer", "a later one"
-	for _, op := range []client.Operation{old, ignored, newer} {
+	expired := old // young enough, but its key is forgotten
+	expired.ID, expired.Key, expired.Begun, expired.Expires = "expired", "k-expired", time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)
+	for _, op := range []client.Operation{old, ignored, newer, expired} {
 		_, found, err := j.Begin(t.Context(), op)
 		must(t, err)
 		if found {
@@ -183,6 +200,9 @@ func TestResumeSendsNothingThatIsTooOld(t *testing.T) {
 	}
 	resume()
 	if e := as[*client.UnknownError](t, resumed["old"]); !e.TooOld || e.Operation != "old" {
+		t.Errorf("%+v", e)
+	}
+	if e := as[*client.UnknownError](t, resumed["expired"]); !e.TooOld {
 		t.Errorf("%+v", e)
 	}
 	if e := as[*client.UnknownError](t, resumed["ignored"]); e.TooOld {

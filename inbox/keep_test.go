@@ -105,6 +105,44 @@ func purgesBeside[T any](t *testing.T, p *place[T]) {
 	}
 }
 
+// Rows that another transaction has locked are left for a later purge, which does not wait
+// for them.
+func TestPurgeLeavesWhatIsLocked(t *testing.T) {
+	t.Parallel()
+	p := pgxPlace(t, postgresURL(t))
+	b := p.ledger(t)
+	for _, key := range []string{"held", "free"} {
+		is(t, true)(b.Once(t.Context(), payment(key), nothing[pgx.Tx]))
+	}
+	p.run(t, `UPDATE retrysafe_inbox SET due = seen`)
+	tx, err := p.begin(t.Context())
+	must(t, err)
+	must(t, p.exec(t.Context(), tx, `SELECT FROM retrysafe_inbox LIMIT 1 FOR UPDATE`))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if n, err := b.Purge(ctx, 10); n != 1 || err != nil {
+		t.Errorf("purged %d beside the one that is held, %v", n, err)
+	}
+	must(t, p.end(tx, false))
+	if n, err := b.Purge(ctx, 10); n != 1 || err != nil {
+		t.Errorf("purged %d that was held, %v", n, err)
+	}
+}
+
+// The stored names of messages are the same in every version of this program: under
+// another name every message would be applied again.
+func TestStoredNamesStay(t *testing.T) {
+	t.Parallel()
+	p := sqlitePlace(t)
+	b := p.ledger(t)
+	is(t, true)(b.Once(t.Context(), withPayload("k", "10 EUR"), nothing[*sql.Tx]))
+	var id, seen string
+	must(t, p.db.QueryRowContext(t.Context(), `SELECT hex(id), hex(print) FROM retrysafe_inbox`).Scan(&id, &seen))
+	if id != "B4CD30E8626F04E8186C466BF320CE93" || seen != "2FCE175B6E0DE48EE331D27ABCB8B3FB" {
+		t.Errorf("the message is stored as %s, its payload as %s", id, seen)
+	}
+}
+
 func TestMigrateByManyAtOnce(t *testing.T) {
 	t.Parallel()
 	everywhere(t, migrates[pgx.Tx], migrates[*sql.Tx])

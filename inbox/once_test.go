@@ -159,7 +159,7 @@ func TestAMessageWithoutAKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	p := sqlitePlace(t)
 	b := p.ledger(t)
-	for _, m := range []inbox.Message{{}, {Scope: "acme"}, {Key: "k"}, {Scope: "acme", Key: strings.Repeat("k", 1025)}} {
+	for _, m := range []inbox.Message{{}, {Scope: "acme"}, {Key: "k"}, {Scope: "acme", Key: strings.Repeat("k", 1025)}, {Scope: strings.Repeat("s", 1025), Key: "k"}} {
 		if fresh, err := b.Once(t.Context(), m, p.book); fresh || !errors.Is(err, inbox.ErrMessage) {
 			t.Errorf("%+v: %v, %v; want ErrMessage", m, fresh, err)
 		}
@@ -222,7 +222,7 @@ func manyAtOnce[T any](t *testing.T, p *place[T]) {
 func TestAnInboxNeedsAConsumer(t *testing.T) {
 	t.Parallel()
 	p := sqlitePlace(t)
-	for name, opts := range map[string]*inbox.Options{"": nil, "\xff": nil, "a": {Keep: -1}, "b": {Keep: 1}, "c": {Schema: "s"}} {
+	for name, opts := range map[string]*inbox.Options{"": nil, "\xff": nil, strings.Repeat("c", 1025): nil, "a": {Keep: -1}, "b": {Keep: 1}, "c": {Schema: "s"}} {
 		if _, err := p.open(name, opts); err == nil {
 			t.Errorf("%q with %+v is accepted", name, opts)
 		}

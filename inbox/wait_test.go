@@ -22,14 +22,16 @@ import (
 const waits = `pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
 
 // While the first delivery's transaction is open the second waits. What it reports
-// depends on how the first ends.
+// depends on how the first ends. The inbox's own transactions are READ COMMITTED, also if
+// the database's default is stricter.
 func TestTheSecondDeliveryWaitsForTheFirst(t *testing.T) {
 	t.Parallel()
 	for _, commits := range []bool{true, false} {
 		t.Run(fmt.Sprintf("commits=%v", commits), func(t *testing.T) {
 			t.Parallel()
-			t.Run("pgx", func(t *testing.T) { secondWaits(t, pgxPlace(t, postgresURL(t)), commits) })
-			t.Run("postgres", func(t *testing.T) { secondWaits(t, postgresPlace(t, postgresURL(t)), commits) })
+			const strict = "&default_transaction_isolation=serializable"
+			t.Run("pgx", func(t *testing.T) { secondWaits(t, pgxPlace(t, postgresURL(t)+strict), commits) })
+			t.Run("postgres", func(t *testing.T) { secondWaits(t, postgresPlace(t, postgresURL(t)+strict), commits) })
 		})
 	}
 }

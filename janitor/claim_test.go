@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/test/faultstore"
 	"github.com/retrysafe/retrysafe/janitor"
 )
 
@@ -101,6 +103,10 @@ func TestResolverSeesNoClaim(t *testing.T) {
 			if !r.UpdatedAt.Equal(was.UpdatedAt) || len(r.Inquiry.Notes) != 0 || !r.ReadAt.Equal(time.Now()) || r.UnknownSince() != was.UpdatedAt {
 				t.Errorf("the resolver gets %+v", r)
 			}
+			claimed := w.record(t) // for longer than the question may take, and by a name of its own
+			if claim := claimed.Inquiry.Notes; time.Until(claimed.Deadline) != 15*time.Second || len(claim) != 1 || len(strings.Fields(claim[0].ID)) != 3 {
+				t.Errorf("claimed for %v, with %+v", time.Until(claimed.Deadline), claim)
+			}
 			v := janitor.StillUnknown("later")
 			v.By = "resolver of its own name"
 			return v, nil
@@ -169,6 +175,34 @@ func TestBreakerSparesAResolverThatFails(t *testing.T) {
 		}
 		if s := c.Stats(); dead > 6 || int(s.Dead) != dead {
 			t.Errorf("%d are dead letters; counted %+v", dead, s)
+		}
+	})
+}
+
+// If the question that decides cannot be claimed, the next one decides: the resolver is not
+// left in its pause for ever.
+func TestBreakerOutlivesAClaimThatFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, retrysafe.Policy{})
+		put(t, w.mem, record("key", retrysafe.StateUnknown, 0))
+		resolver := &says{err: errors.New("503")}
+		c := janitor.NewReconciler(w.fault, resolver, &janitor.ReconcilerOptions{Options: w.opts(), BreakAfter: 1})
+		once(t, c, 1)
+		time.Sleep(time.Hour)
+		w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if s.Op == faultstore.Swap {
+				return faultstore.LoseRequest
+			}
+			return faultstore.None
+		})
+		if n, err := c.RunOnce(t.Context()); n != 0 || err == nil {
+			t.Errorf("RunOnce = %d, %v", n, err)
+		}
+		w.fault.Plan(nil)
+		once(t, c, 1)
+		if n := resolver.n.Load(); n != 2 {
+			t.Errorf("the resolver was asked %d times", n)
 		}
 	})
 }

@@ -45,11 +45,23 @@ func TestWrote(t *testing.T) {
 	}
 	other := r
 	other.ReadAt = now.Add(time.Millisecond)
+	claimed := func(nonce string) retrysafe.Record {
+		r := mine
+		r.Inquiry.Notes = []retrysafe.Note{mine.Inquiry.Notes[0]}
+		r.Inquiry.Notes[0].ID = nonce
+		return r
+	}
+	first, second := claimed("1"), claimed("2")
+	if !wrote(&first, &first) || wrote(&first, &second) {
+		t.Error("two claims that were made of the same read are not told apart by their nonces")
+	}
 	for name, o := range map[string]retrysafe.Record{
-		"another's":     noted(other, "sweeper", "lease lapsed"),
-		"no note":       r,
-		"a later state": func() retrysafe.Record { o := mine; o.State = retrysafe.StateCompleted; return o }(),
-		"noted since":   noted(mine, "operator anna", "hm"),
+		"of another author": noted(r, "reconciler", "lease lapsed"),
+		"another text":      noted(r, "sweeper", "not taken up"),
+		"another's":         noted(other, "sweeper", "lease lapsed"),
+		"no note":           r,
+		"a later state":     func() retrysafe.Record { o := mine; o.State = retrysafe.StateCompleted; return o }(),
+		"noted since":       noted(mine, "operator anna", "hm"),
 	} {
 		if wrote(&o, &mine) {
 			t.Errorf("%s is taken for its own", name)

@@ -279,6 +279,10 @@ func TestReaperPurgesNoMoreThanNeedsNoTombstone(t *testing.T) {
 	s := &purges{Store: memstore.New(nil)}
 	put(t, s, record("retryable", retrysafe.StateRetryable, 0))
 	put(t, s, record("old tombstone", retrysafe.StateExpired, 0))
+	notDue := []retrysafe.State{retrysafe.StateRetryable, retrysafe.StateExpired, retrysafe.StateCompleted}
+	for _, state := range notDue {
+		put(t, s, record("not due, "+state.String(), state, time.Hour))
+	}
 	r := reaper(s, janitor.ReaperOptions{Tombstone: time.Hour})
 	once(t, r, 2)
 	once(t, r, 0)
@@ -287,9 +291,50 @@ func TestReaperPurgesNoMoreThanNeedsNoTombstone(t *testing.T) {
 	}
 	put(t, s, record("answered", retrysafe.StateCompleted, 0))
 	once(t, reaper(s, janitor.ReaperOptions{Tombstone: -time.Hour}), 1) // as without tombstones
-	if left, err := s.List(t.Context(), retrysafe.Query{}); err != nil || len(left) != 0 {
+	if left, err := s.List(t.Context(), retrysafe.Query{}); err != nil || len(left) != len(notDue) {
 		t.Errorf("%d records are left, %v", len(left), err)
 	}
+}
+
+// With tombstones, too, one pass deletes all that is due, in batches.
+func TestReaperWithTombstonesDeletesEveryBatch(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	for i := range 25 {
+		put(t, s, record(key(i), retrysafe.StateExpired, 0))
+	}
+	once(t, reaper(s, janitor.ReaperOptions{Tombstone: time.Hour, Options: janitor.Options{Batch: 10}}), 25)
+}
+
+// After each batch the store is left alone for as long as the batch took, and a purge that
+// hangs is given up.
+func TestReaperLeavesTimeToRequests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mem := memstore.New(nil)
+		fault := faultstore.New(mem)
+		for i := range 20 {
+			put(t, mem, record(key(i), retrysafe.StateCompleted, 0))
+		}
+		fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if s.Op == faultstore.Purge {
+				time.Sleep(500 * time.Millisecond)
+			}
+			return faultstore.None
+		})
+		r := reaper(fault, janitor.ReaperOptions{Options: janitor.Options{Batch: 10}})
+		began := time.Now()
+		once(t, r, 20)
+		if took := time.Since(began); took != 5*500*time.Millisecond { // three purges, two pauses
+			t.Errorf("it took %v", took)
+		}
+		put(t, mem, record("key", retrysafe.StateCompleted, time.Hour)) // without a record there is no pass
+		fault.Plan(faultstore.FailOnce(faultstore.Purge, 1, faultstore.Hang))
+		began = time.Now()
+		if _, err := r.RunOnce(t.Context()); err == nil || time.Since(began) > 11*time.Second {
+			t.Errorf("a purge hangs: %v, after %v", err, time.Since(began))
+		}
+	})
 }
 
 // A store whose clock is far ahead says of answers that they are due, and may be wrong:

@@ -12,6 +12,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/faultstore"
 	"github.com/retrysafe/retrysafe/janitor"
+	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
 // says is a resolver that always says the same, and counts how often.
@@ -124,6 +125,11 @@ func TestReconcilerSettlesByTheVerdict(t *testing.T) {
 				if w.saw(c.kind) != 1 {
 					t.Errorf("no event %s was reported", c.kind)
 				}
+				for _, e := range w.events {
+					if e.Kind == c.kind && (e.Err != nil) != (c.err != nil || c.note == "needs the answer") {
+						t.Errorf("the event's error is %v", e.Err)
+					}
+				}
 				if notes := w.record(t).Inquiry.Notes; len(notes) != 1 || notes[0].By != "resolver stripe" || !strings.Contains(notes[0].Text, c.note) {
 					t.Errorf("its notes are %+v, want %q", notes, c.note)
 				}
@@ -200,6 +206,38 @@ func TestReconcilerOutlivesAPanic(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "reconciler_test.go") {
 		t.Errorf("the log does not say where: %s", out)
+	}
+}
+
+// "Not found" is not believed within the first minute, which is the default.
+func TestReconcilerBelievesNotFoundAfterAMinute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for after, want := range map[time.Duration]retrysafe.State{59 * time.Second: retrysafe.StateUnknown, time.Minute: retrysafe.StateRetryable} {
+			mem := memstore.New(nil)
+			r := record("key", retrysafe.StateUnknown, 0)
+			r.Effects = retrysafe.EffectsKeyed
+			put(t, mem, r)
+			time.Sleep(after)
+			once(t, janitor.NewReconciler(mem, &says{verdict: janitor.NotHappened("no such charge")}, &janitor.ReconcilerOptions{Options: janitor.Options{Logger: quiet}}), 1)
+			if got := load(t, mem, "key").State; got != want {
+				t.Errorf("after %v it is %s, want %s", after, got, want)
+			}
+		}
+	})
+}
+
+// A worker's operation that did not happen goes back to the workers, and counts as released.
+func TestReconcilerGivesWorkBackToWorkers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, retrysafe.Policy{})
+	r := record("key", retrysafe.StateUnknown, 0)
+	r.Request = []byte("{}")
+	put(t, w.mem, r)
+	c := w.reconciler(&says{verdict: janitor.Tombstoned("cancelled")}, janitor.ReconcilerOptions{})
+	once(t, c, 1)
+	if got := load(t, w.mem, "key").State; got != retrysafe.StateAccepted || c.Stats().Released != 1 || w.saw(retrysafe.EventResolved) != 1 {
+		t.Errorf("it is %s, counted %+v", got, c.Stats())
 	}
 }
 

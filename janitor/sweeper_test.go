@@ -292,6 +292,59 @@ func TestSweeperRecognisesItsOwnStep(t *testing.T) {
 	}
 }
 
+// A step that was lost before it came to the store is not taken for done when another
+// process has written the record since.
+func TestSweeperDoesNotTakeAnothersStepForItsOwn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, retrysafe.Policy{})
+	was := put(t, w.mem, record("key", retrysafe.StateInProgress, 0))
+	w.fault.Plan(func(st faultstore.Step) faultstore.Fault {
+		if st.Op != faultstore.Swap || st.N > 1 {
+			return faultstore.None
+		}
+		next := was.Update()
+		next.State, next.Term = retrysafe.StateUnknown, time.Hour
+		next.AddNote(retrysafe.Note{By: "sweeper", Text: "of another node"})
+		_, err := w.mem.Swap(t.Context(), next)
+		must(t, err)
+		return faultstore.LoseRequest
+	})
+	s := w.sweeper()
+	once(t, s, 0)
+	if stats := s.Stats(); stats.Quarantined != 0 || stats.Overtaken != 1 || w.saw(retrysafe.EventLapsed) != 0 {
+		t.Errorf("counted %+v", stats)
+	}
+}
+
+// panicking is an observer that panics.
+type panicking struct{}
+
+func (panicking) Observe(retrysafe.Event) { panic("boom") }
+
+// A panic on a worker's goroutine is the error of its record, and ends no process.
+func TestSweeperOutlivesAPanic(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, retrysafe.Policy{})
+	put(t, w.mem, record("key", retrysafe.StateInProgress, 0))
+	s := janitor.NewSweeper(w.mem, &janitor.Options{Logger: quiet, Observer: panicking{}})
+	if _, err := s.RunOnce(t.Context()); err == nil || !strings.Contains(err.Error(), "boom") || s.Stats().Failures != 1 {
+		t.Errorf("RunOnce = %v", err)
+	}
+}
+
+// An option below zero is one that is not set: with less than no workers nothing would be
+// done, and without an error.
+func TestOptionsBelowZeroAreDefaults(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, retrysafe.Policy{})
+	put(t, w.mem, record("key", retrysafe.StateInProgress, 0))
+	s := janitor.NewSweeper(w.mem, &janitor.Options{Logger: quiet, Workers: -1, Batch: -1, Every: -1, StoreTimeout: -1})
+	once(t, s, 1)
+	if every := s.Schedule().Every; every != 2*time.Second {
+		t.Errorf("it runs every %v", every)
+	}
+}
+
 // A store that hangs is given up after a while, and the pass fails.
 func TestSweeperIsNotHeldUpByAStoreThatHangs(t *testing.T) {
 	t.Parallel()
@@ -301,8 +354,10 @@ func TestSweeperIsNotHeldUpByAStoreThatHangs(t *testing.T) {
 		s := w.sweeper()
 		for _, op := range []faultstore.Op{faultstore.List, faultstore.Swap} {
 			w.fault.Plan(faultstore.FailOnce(op, 1, faultstore.Hang))
-			if n, err := s.RunOnce(t.Context()); err == nil || n != 0 {
-				t.Errorf("%s hangs, and RunOnce = %d, %v", op, n, err)
+			began := time.Now()
+			n, err := s.RunOnce(t.Context())
+			if took := time.Since(began); err == nil || n != 0 || took > 11*time.Second { // the default, and pauses
+				t.Errorf("%s hangs, and RunOnce = %d, %v, after %v", op, n, err, took)
 			}
 		}
 		w.fault.Plan(nil)

@@ -48,8 +48,12 @@ func TestKeyIsFoundByTheProvidersID(t *testing.T) {
 		d.crowd(1100) // several pages
 		d.deliver("evt-1", paid("pay-1"), 404, "no-such-key")
 		d.put(retrysafe.Record{State: retrysafe.StateUnknown, ProviderRef: "pay-1"})
+		d.put(retrysafe.Record{Ref: retrysafe.Ref{Scope: scope, Key: "zz, of no provider's id"}, State: retrysafe.StateUnknown})
 		d.deliver("evt-1", paid("pay-1"), 200, "settled")
 		d.want(retrysafe.StateCompleted, "as reported by evt-1")
+		accepted := retrysafe.Ref{Scope: scope, Key: "accepted"}
+		d.put(retrysafe.Record{Ref: accepted, State: retrysafe.StateAccepted, ProviderRef: "pay-3"})
+		d.deliver("evt-3", refused("pay-3"), 503, "key-in-flight")
 		d.put(retrysafe.Record{Ref: retrysafe.Ref{Scope: scope, Key: "another"}, State: retrysafe.StateUnknown, ProviderRef: "pay-2"})
 		d.deliver("evt-2", refused("pay-2"), 200, "settled")
 	})
@@ -123,6 +127,7 @@ func TestKeyIsFoundByATableOfYours(t *testing.T) {
 		"pay-1": {Scope: scope, Key: key},
 		"pay-2": {Scope: scope},
 		"pay-3": {Scope: retrysafe.SystemScope("webhook/test"), Key: "evt-0"},
+		"pay-4": {Key: key},
 	}
 	d := newDesk(t, memstore.New(nil), nil, &webhook.Options{
 		Find: func(_ context.Context, id string) (retrysafe.Ref, error) {
@@ -141,6 +146,7 @@ func TestKeyIsFoundByATableOfYours(t *testing.T) {
 	d.deliver("evt-1", paid("down"), 503, "store-unavailable")
 	d.deliver("evt-2", paid("pay-2"), 500, "event-not-read")
 	d.deliver("evt-3", paid("pay-3"), 500, "event-not-read")
+	d.deliver("evt-3", paid("pay-4"), 500, "event-not-read")
 	event := paid("pay-1")
 	event.Scope = "tenant-2"
 	d.deliver("evt-4", event, 500, "event-not-read")
@@ -161,4 +167,55 @@ func TestSearchSurvivesTheStore(t *testing.T) {
 	d.fault.Plan(faultstore.FailOnce(faultstore.List, 1, faultstore.LoseRequest))
 	d.deliver("evt-1", paid("pay-1"), 503, "store-unavailable")
 	d.deliver("evt-1", paid("pay-1"), 200, "settled")
+}
+
+// Of the names that a statement has for its key, the key itself comes before the
+// downstream key, and that before the provider's id.
+func TestKeyOfAStatementWithManyNames(t *testing.T) {
+	t.Parallel()
+	other := retrysafe.Ref{Scope: scope, Key: "another"}
+	statement := webhook.Statement{Evidence: retrysafe.Evidence{ProviderRef: "pay-1", Finding: retrysafe.FindingHappened, Result: retrysafe.Result{Status: 201}}}
+	d := newDesk(t, memstore.New(nil), func(context.Context, webhook.Event) (webhook.Statement, error) { return statement, nil }, &webhook.Options{
+		DownstreamKeys: derived,
+		Find:           func(context.Context, string) (retrysafe.Ref, error) { return other, nil },
+	})
+	d.put(retrysafe.Record{State: retrysafe.StateUnknown})
+	d.put(retrysafe.Record{Ref: other, State: retrysafe.StateUnknown})
+	statement.DownstreamKey = derived(ours)[0]
+	d.deliver("evt-1", report{}, 200, "settled")
+	d.want(retrysafe.StateCompleted, "")
+	statement.Ref, statement.DownstreamKey = ours, derived(other)[0]
+	d.deliver("evt-2", report{}, 200, "unchanged")
+	if r, err := d.store.Load(t.Context(), other); err != nil || r.State != retrysafe.StateUnknown {
+		t.Errorf("the other key is %s, %v", r.State, err)
+	}
+}
+
+// failing is a store whose listings fail, the first one when all events are there.
+type failing struct {
+	retrysafe.Store
+	together func()
+}
+
+func (s failing) List(context.Context, retrysafe.Query) ([]retrysafe.Record, error) {
+	s.together()
+	return nil, errors.New("the store is down")
+}
+
+// A listing that fails proves of no key that it does not exist, also to the events that
+// waited for the listing of another one.
+func TestFailedSearchMissesNoKey(t *testing.T) {
+	t.Parallel()
+	const many = 32
+	var d *desk
+	d = newDesk(t, failing{memstore.New(nil), sync.OnceFunc(func() {
+		for d.reads.Load() < many && t.Context().Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+	})}, nil, nil)
+	var all sync.WaitGroup
+	for i := range many {
+		all.Go(func() { d.deliver(fmt.Sprint("evt-", i), refused("pay-1"), 503, "store-unavailable") }) // one search: of unknown outcomes
+	}
+	all.Wait()
 }

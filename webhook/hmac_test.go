@@ -93,6 +93,7 @@ func TestHMAC(t *testing.T) {
 		{"as signed", headers("X-Signature", good, "X-Time", "1531420618"), nil},
 		{"beside others", headers("X-Signature", "v1=00, v0=00,"+good, "X-Time", "1531420618"), nil},
 		{"before others", headers("X-Signature", good+", v0=00, v1=00", "X-Time", "1531420618"), nil},
+		{"beside others, with spaces only", headers("X-Signature", "v1=00 "+good+" v0=00", "X-Time", "1531420618"), nil},
 		{"another time", headers("X-Signature", good, "X-Time", "1531420619"), webhook.ErrForged},
 		{"no time", headers("X-Signature", good), webhook.ErrMalformed},
 		{"too late", headers("X-Signature", "v0="+signHMAC(hmacSecret, "v0:1531420317:"+hmacBody), "X-Time", "1531420317"), webhook.ErrLate},
@@ -105,6 +106,10 @@ func TestHMAC(t *testing.T) {
 	}
 	if _, err := slack.Verify(headers("X-Signature", "v0="+signHMAC(hmacSecret, "v0:1531420618:{}"), "X-Time", "1531420618"), []byte("{}")); !errors.Is(err, webhook.ErrMalformed) {
 		t.Errorf("a body without an id: %v", err)
+	}
+
+	if _, err := slack.Verify(headers("X-Signature", "v0="+signHMAC(hmacSecret, "v0:1531420618:id"), "X-Time", "1531420618"), []byte("id")); !errors.Is(err, webhook.ErrMalformed) {
+		t.Errorf("a body that is not JSON: %v", err)
 	}
 
 	// While secrets are replaced, either may have signed, in whatever order they stand.
@@ -136,6 +141,8 @@ func TestHMACIsChecked(t *testing.T) {
 		"a weak hash":                func(s *webhook.HMAC) { s.Hash = crypto.SHA1 },
 		"nothing of the body":        func(s *webhook.HMAC) { s.Signed = "{timestamp}"; s.TimestampHeader = "T" },
 		"text behind the body":       func(s *webhook.HMAC) { s.Signed = "{body}." },
+		"no body at all":             func(s *webhook.HMAC) { s.Signed, s.TimestampHeader = "v0:{timestamp}:", "T" },
+		"an unknown place behind":    func(s *webhook.HMAC) { s.Signed, s.TimestampHeader = "{timestamp}.{id}.{body}", "T" },
 		"an unknown place":           func(s *webhook.HMAC) { s.Signed = "{id}.{body}" },
 		"a time that is not signed":  func(s *webhook.HMAC) { s.TimestampHeader = "T" },
 		"a signed time from nowhere": func(s *webhook.HMAC) { s.Signed = "{timestamp}.{body}" },

@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,6 +73,8 @@ func TestVerifier(t *testing.T) {
 		"as signed":                       {},
 		"secret without its prefix":       {secrets: []webhook.Secret{"MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}},
 		"the next secret beside it":       {secrets: []webhook.Secret{next, secret}},
+		"the next secret behind it":       {secrets: []webhook.Secret{secret, next}},
+		"the first of several signatures": {header: with(set(webhook.HeaderSignature, vector.signature+" "+otherSignature))},
 		"the next secret alone":           {secrets: []webhook.Secret{next}, want: webhook.ErrForged},
 		"one of several signatures":       {header: with(set(webhook.HeaderSignature, otherSignature+" v2,"+vector.signature[3:]+" v1a,x "+vector.signature))},
 		"several, none of them":           {header: with(set(webhook.HeaderSignature, otherSignature+" "+otherSignature)), want: webhook.ErrForged},
@@ -133,6 +136,7 @@ func TestStripe(t *testing.T) {
 		"beside v0 and another v1":  {header: "t=1492774577,v0=" + zeros + ",v1=" + zeros + ",v1=" + stripeSignature},
 		"the next secret beside it": {secrets: []webhook.Secret{next, stripeSecret}},
 		"the next secret alone":     {secrets: []webhook.Secret{next}, want: webhook.ErrForged},
+		"with spaces":               {header: "t=1492774577, v1=" + stripeSignature},
 		"v0 only":                   {header: "t=1492774577,v0=" + stripeSignature, want: webhook.ErrForged},
 		"another time":              {header: "t=1492774578,v1=" + stripeSignature, want: webhook.ErrForged},
 		"another body":              {body: `{"id":"evt_2"}`, want: webhook.ErrForged},
@@ -178,7 +182,9 @@ func TestSchemesNeedSecrets(t *testing.T) {
 		"empty":                webhook.Verifier{Secrets: []webhook.Secret{""}},
 		"short":                webhook.Verifier{Secrets: []webhook.Secret{secret, "whsec_c2hvcnQ="}},
 		"negative tolerance":   webhook.Verifier{Secrets: []webhook.Secret{secret}, Tolerance: -1},
+		"a byte too short":     webhook.Verifier{Secrets: []webhook.Secret{webhook.Secret(base64.StdEncoding.EncodeToString(make([]byte, 23)))}},
 		"Stripe, none":         webhook.Stripe{},
+		"Stripe, too short":    webhook.Stripe{Secrets: []webhook.Secret{"fifteen letters"}},
 		"Stripe, empty":        webhook.Stripe{Secrets: []webhook.Secret{""}},
 		"Stripe, no tolerance": webhook.Stripe{Secrets: []webhook.Secret{stripeSecret}, Tolerance: -1},
 	} {
@@ -188,6 +194,36 @@ func TestSchemesNeedSecrets(t *testing.T) {
 		h := http.Header{"Stripe-Signature": {webhook.SignStripe("", time.Now(), []byte(stripeBody))}}
 		if _, err := s.Verify(h, []byte(stripeBody)); err == nil {
 			t.Errorf("%s: it takes an event in", name)
+		}
+	}
+}
+
+// The tolerance of each scheme is the option's.
+func TestToleranceIsTheOptions(t *testing.T) {
+	t.Parallel()
+	const tolerance = time.Hour
+	at := time.Unix(1_600_000_000, 0)
+	body := []byte(stripeBody)
+	standard, err := webhook.Sign(secret, "msg_1", at, body)
+	must(t, err)
+	header := headers(
+		webhook.HeaderID, "msg_1", webhook.HeaderTimestamp, "1600000000", webhook.HeaderSignature, standard,
+		"Stripe-Signature", webhook.SignStripe(stripeSecret, at, body),
+		"X-Signature", signHMAC(hmacSecret, "1600000000."+stripeBody),
+	)
+	for off, want := range map[time.Duration]error{tolerance: nil, -tolerance: nil, tolerance + time.Second: webhook.ErrLate, -tolerance - time.Second: webhook.ErrLate} {
+		now := func() time.Time { return at.Add(off) }
+		for _, s := range []webhook.Scheme{
+			webhook.Verifier{Secrets: []webhook.Secret{secret}, Tolerance: tolerance, Now: now},
+			webhook.Stripe{Secrets: []webhook.Secret{stripeSecret}, Tolerance: tolerance, Now: now},
+			webhook.HMAC{
+				Secrets: []webhook.Secret{hmacSecret}, Header: "X-Signature", Signed: "{timestamp}.{body}", TimestampHeader: webhook.HeaderTimestamp,
+				Tolerance: tolerance, Now: now,
+			},
+		} {
+			if _, err := s.Verify(header, body); !errors.Is(err, want) || (err == nil) != (want == nil) {
+				t.Errorf("%T, %v off: %v, want %v", s, off, err, want)
+			}
 		}
 	}
 }
