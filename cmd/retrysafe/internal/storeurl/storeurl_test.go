@@ -101,6 +101,7 @@ func TestBadAddressesTeach(t *testing.T) {
 		"localhost:5432/db":            "did you mean postgres://user:password@localhost:5432/db?",
 		"/var/lib/keys.db":             "did you mean sqlite:/var/lib/keys.db?",
 		"sqlite3:///keys.db":           "did you mean sqlite:/keys.db?",
+		"file:keys.db?key=secret":      "no store of the kind",
 	} {
 		_, err := storeurl.Parse(address)
 		if err == nil || !strings.Contains(err.Error(), want) {
