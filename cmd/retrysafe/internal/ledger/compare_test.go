@@ -49,7 +49,8 @@ func TestCompare(t *testing.T) {
 		Since: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC),
 		Until: time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC),
 	}
-	amounts := &ledger.Options{Amounts: []string{"amount"}}
+	amounts, presorted := &ledger.Options{Amounts: []string{"amount"}}, &ledger.Options{Presorted: true}
+	nameless := func(id string) ledger.Entry { return ledger.Entry{ID: id, Unidentified: true} }
 	type rows = []ledger.Entry
 	for _, c := range []struct {
 		rule         string
@@ -91,6 +92,9 @@ func TestCompare(t *testing.T) {
 		{"our rows may begin later", rows{at("a", "01T05:59"), at("b", "01T06:00")}, rows{at("c", "01T05:59")}, &ledger.Options{Since: day.Since, Until: day.Until, OursSince: day.Since.Add(6 * time.Hour)},
 			[]string{"pending_ours a", "only_ours b", "only_theirs c"}},
 		{"duplicates are never pending", rows{at("a", "02T00:00"), at("a", "02T00:00")}, nil, day, []string{"pending_ours a", "duplicate_ours a"}},
+		{"a sorted list may have an id twice", rows{row("a"), row("a"), row("b")}, rows{row("a"), row("b"), row("b")}, presorted, []string{"duplicate_ours a", "duplicate_theirs b"}},
+		{"rows without an id have no place in the order", rows{row("b"), nameless("a"), nameless("z"), row("c"), nameless("m")}, rows{row("b"), row("c")}, presorted,
+			[]string{"unidentified a", "unidentified m", "unidentified z"}},
 		{"differences are never pending", rows{{ID: "a", Time: day.Until, Fields: map[string]string{"x": "1"}}}, rows{row("a")}, day, []string{"different a x"}},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
@@ -112,7 +116,8 @@ func TestCompare(t *testing.T) {
 
 func TestDifferencesHaveTheirRows(t *testing.T) {
 	t.Parallel()
-	ours := []ledger.Entry{{ID: "a", Line: 1}, {ID: "b", Line: 2, Fields: map[string]string{"x": "1"}}, {ID: "b", Line: 3}}
+	nameless := ledger.Entry{ID: "s k", Time: time.Unix(5, 7).UTC(), Record: "s k", Unknown: "in_progress", Unidentified: true}
+	ours := []ledger.Entry{{ID: "a", Line: 1}, {ID: "b", Line: 2, Fields: map[string]string{"x": "1"}}, {ID: "b", Line: 3}, nameless}
 	theirs := []ledger.Entry{{ID: "b", Line: 7}, {ID: "b", Line: 8}, {ID: "c", Line: 9}}
 	want := []ledger.Difference{
 		{Kind: ledger.KindOnlyOurs, ID: "a", Ours: ours[0]},
@@ -120,6 +125,7 @@ func TestDifferencesHaveTheirRows(t *testing.T) {
 		{Kind: ledger.KindDuplicateOurs, ID: "b", Ours: ours[2]},
 		{Kind: ledger.KindDuplicateTheirs, ID: "b", Theirs: theirs[1]},
 		{Kind: ledger.KindOnlyTheirs, ID: "c", Theirs: theirs[2]},
+		{Kind: ledger.KindUnknown, ID: "s k", Ours: nameless},
 	}
 	var got []ledger.Difference
 	_, err := ledger.Compare(t.Context(), ledger.Of(ours...), ledger.Of(theirs...), ledger.Each(func(d ledger.Difference) error {
@@ -161,6 +167,7 @@ func TestComparisonsThatFailAreNotComplete(t *testing.T) {
 		{"out of order", fine, ledger.Of(row("b"), row("a")), true, ledger.ErrOrder, `read theirs: row 2: out of order: "a" after "b"`},
 		{"out of order, in a file", ledger.Of(row("b"), ledger.Entry{ID: "a\x1b", Line: 17}), fine, true, ledger.ErrOrder, `read ours: line 17: out of order: "a\x1b" after "b"`},
 		{"long ids are cut", ledger.Of(row("b"+strings.Repeat("x", 1e5)), row("a")), fine, true, ledger.ErrOrder, `xx"…`},
+		{"a row of theirs has no id", fine, ledger.Of(row("a"), ledger.Entry{ID: "x", Unidentified: true}), false, nil, "rows of ours agree with"},
 		{"an id is empty", ledger.Of(row("")), fine, false, ledger.ErrMalformed, "row 1: malformed: no id"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {

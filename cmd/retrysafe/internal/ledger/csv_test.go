@@ -108,6 +108,9 @@ func TestCSVRowsAreBounded(t *testing.T) {
 	if len(rows) != 2 || !errors.Is(err, ledger.ErrTooLarge) || !strings.Contains(err.Error(), "after the row in line 3") {
 		t.Errorf("%d rows, %v", len(rows), err)
 	}
+	if rows, err = collect(ledger.CSV(strings.NewReader("id\n"+strings.Repeat("123456789\n", 10_000)), c)); len(rows) != 10_000 || err != nil {
+		t.Errorf("of many short rows %d are read, %v", len(rows), err)
+	}
 	// A quote that is never closed does not pull the file into memory.
 	endless := &counted{r: io.MultiReader(strings.NewReader("id\n\""), forever('x'))}
 	_, err = collect(ledger.CSV(endless, ledger.Columns{ID: "id"}))

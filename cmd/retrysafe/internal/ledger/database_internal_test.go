@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 )
@@ -114,6 +115,29 @@ func TestSpillsReturnWhatFails(t *testing.T) {
 	o.Dir = "/dev/null/missing"
 	if _, err := createDatabase(t.Context(), o); err == nil {
 		t.Error("made in a directory that is none")
+	}
+}
+
+// Rows wait to be inserted together only as long as they are small together.
+func TestLargeRowsDoNotWait(t *testing.T) {
+	t.Parallel()
+	o := &Options{Dir: t.TempDir()}
+	d, err := createDatabase(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.close)
+	in := inserter{database: d}
+	for n, size := range []int{insertBytes / 4, insertBytes / 4, 2 * insertBytes} { // the fields are kept twice
+		if err := in.add(&Entry{ID: "a", Fields: map[string]string{"x": strings.Repeat("x", size)}}, o); err != nil {
+			t.Fatal(err)
+		}
+		if waits := len(in.args) > 0; waits != (n == 0) || (in.waiting > 0) != waits {
+			t.Errorf("after row %d, %d bytes wait in %d arguments", n, in.waiting, len(in.args))
+		}
+	}
+	if cap(in.buffer) > 2*insertBytes {
+		t.Errorf("%d bytes are kept", cap(in.buffer))
 	}
 }
 

@@ -22,7 +22,7 @@ func TestJSONL(t *testing.T) {
 		{"numbers stay as they are written", `{"amount":9007199254740993.10,"paid":1E+2,"at":0,"id":12}`, ledger.Entry{ID: "12", Time: time.Unix(0, 0).UTC(), Fields: map[string]string{"amount": "9007199254740993.10", "paid": "1E+2"}}},
 		{"literals are words and null is nothing", `{"id":"a","at":null,"amount":null,"paid":true}`, ledger.Entry{ID: "a", Fields: map[string]string{"amount": "", "paid": "true"}}},
 		{"what nobody asked for is skipped", ` { "x" : { "id" : [ "\"}" , { } ] } , "id" : "a" , "y":[],"at":"","paid" : false , "amount" : 1 ,"x":-1.5e3 } `, ledger.Entry{ID: "a", Fields: map[string]string{"amount": "1", "paid": "false"}}},
-		{"escapes are undone, in names too", `{"\u0069d":"\ud83d\ude00\n\\u\"é\u00e9","at":"","amount":"\\","paid":""}`, ledger.Entry{ID: "😀\n\\u\"éé", Fields: map[string]string{"amount": `\`, "paid": ""}}},
+		{"escapes are undone, in names too", `{"\u0069d":"\ud83d\ude00\n\\u\"é\u00e9","at":"","amount":"\\","paid":"\ud800\udc00\udbff\udfff\ue000"}`, ledger.Entry{ID: "😀\n\\u\"éé", Fields: map[string]string{"amount": `\`, "paid": "\U00010000\U0010ffff\ue000"}}},
 	} {
 		for _, file := range []string{r.line, r.line + "\n", "\n \t\r\n" + r.line + "\r\n\n"} {
 			got, err := collect(ledger.JSONL(strings.NewReader(file), c))
@@ -33,6 +33,12 @@ func TestJSONL(t *testing.T) {
 				t.Errorf("%s: %+v, %v\nwant %+v", r.rule, got, err, r.want)
 			}
 		}
+	}
+	// One member may be several parts of a row.
+	c = ledger.Columns{ID: "id", Time: "id", TimeLayout: ledger.Unix, Fields: map[string]string{"x": "id", "y": "id"}}
+	want := []ledger.Entry{{ID: "60", Line: 1, Time: time.Unix(60, 0).UTC(), Fields: map[string]string{"x": "60", "y": "60"}}}
+	if rows, err := collect(ledger.JSONL(strings.NewReader(`{"id":60}`), c)); err != nil || !reflect.DeepEqual(rows, want) {
+		t.Errorf("one member for all: %+v, %v", rows, err)
 	}
 	if rows, err := collect(ledger.JSONL(strings.NewReader(""), c)); len(rows) != 0 || err != nil {
 		t.Errorf("an empty file: %v, %v", rows, err)

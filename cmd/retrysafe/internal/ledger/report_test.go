@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -123,13 +124,14 @@ func TestReportsSayWhenTheyAreNotWhole(t *testing.T) {
 
 func TestJSONLReport(t *testing.T) {
 	t.Parallel()
-	ours := ledger.Of(ledger.Entry{ID: "a", Line: 2, Time: time.Unix(1, 5e8), Fields: map[string]string{"amount": "1.00"}})
+	ours := ledger.Of(ledger.Entry{ID: "a", Line: 2, Time: time.Unix(1, 5e8), Fields: map[string]string{"amount": "1.00"}}, ledger.Entry{ID: "c", Record: "s c", Unknown: "in_progress"})
 	theirs := ledger.Of(ledger.Entry{ID: "a", Fields: map[string]string{"amount": "2"}}, ledger.Entry{ID: "b"})
 	var b strings.Builder
 	report(t, ledger.JSONLReport(&b), ours, theirs)
 	const want = `{"kind":"different","id":"a","fields":["amount"],"ours":{"line":2,"time":"1970-01-01T00:00:01.5Z","fields":{"amount":"1.00"}},"theirs":{"fields":{"amount":"2"}}}
 {"kind":"only_theirs","id":"b","theirs":{}}
-{"kind":"summary","complete":true,"ours":1,"theirs":2,"same":0,"different":1,"only_ours":0,"only_theirs":1,"duplicate_ours":0,"duplicate_theirs":0,"pending_ours":0,"pending_theirs":0,"unknown":0,"unknown_confirmed":0,"unidentified":0}
+{"kind":"unknown","id":"c","ours":{"record":"s c","state":"in_progress"}}
+{"kind":"summary","complete":true,"ours":2,"theirs":2,"same":0,"different":1,"only_ours":0,"only_theirs":1,"duplicate_ours":0,"duplicate_theirs":0,"pending_ours":0,"pending_theirs":0,"unknown":1,"unknown_confirmed":0,"unidentified":0}
 `
 	if b.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
@@ -199,13 +201,19 @@ type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
+func page(w io.Writer) ledger.Report { return ledger.HTMLReport(w, ledger.Heading{Title: "t"}) }
+
 func TestReportsReturnWhatFails(t *testing.T) {
 	t.Parallel()
-	for name, r := range map[string]ledger.Report{"text": ledger.TextReport(fullDisk{}), "JSONL": ledger.JSONLReport(fullDisk{})} {
-		sum, err := ledger.Compare(t.Context(), ledger.Of(row("a")), ledger.Of(), r, nil)
-		if err == nil || !strings.Contains(err.Error(), "disk full") || sum.Complete {
-			t.Errorf("%s: %+v, %v", name, sum, err)
+	for name, of := range map[string]func(io.Writer) ledger.Report{"text": ledger.TextReport, "JSONL": ledger.JSONLReport, "HTML": page} {
+		for _, theirs := range []ledger.Source{ledger.Of(), ledger.Of(row("a"))} { // with a difference and without
+			sum, err := ledger.Compare(t.Context(), ledger.Of(row("a")), theirs, of(fullDisk{}), nil)
+			if err == nil || !strings.Contains(err.Error(), "disk full") || sum.Complete {
+				t.Errorf("%s: %+v, %v", name, sum, err)
+			}
 		}
+	}
+	for name, r := range map[string]ledger.Report{"text": ledger.TextReport(fullDisk{}), "JSONL": ledger.JSONLReport(fullDisk{})} {
 		many := func(yield func(ledger.Entry, error) bool) {
 			for i := range 5000 {
 				if !yield(row(fmt.Sprintf("%06d", i)), nil) {

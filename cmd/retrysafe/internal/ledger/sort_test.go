@@ -104,6 +104,9 @@ func TestSortedLeavesNothingBehind(t *testing.T) {
 				if !openIn(t, dir) {
 					return errors.New("nothing was on disk, so this shows nothing")
 				}
+				if files, err := os.ReadDir(dir); runtime.GOOS == "linux" && len(files) > 0 || err != nil {
+					return fmt.Errorf("a kill would leave the payments in %v: %w", files, err)
+				}
 				return err
 			}
 			return nil
@@ -116,6 +119,20 @@ func TestSortedLeavesNothingBehind(t *testing.T) {
 			_, err := collect(sorted(t.Context(), ledger.Of(list...), &ledger.Options{Dir: dir, Memory: 1, Disk: 300_000}))
 			return err
 		}, ledger.ErrTooLarge},
+		{"when rows without an id have no room", func(dir string) error {
+			nameless := slices.Clone(list[:5000]) // neither half of them is too large
+			for i := range nameless {
+				nameless[i].Unidentified = i >= len(nameless)/2
+			}
+			_, err := collect(sorted(t.Context(), ledger.Of(nameless...), &ledger.Options{Dir: dir, Disk: 120_000}))
+			return err
+		}, ledger.ErrTooLarge},
+		{"when the context has ended before", func(dir string) error {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			_, err := collect(sorted(ctx, ledger.Of(list...), tiny(dir)))
+			return err
+		}, context.Canceled},
 		{"when the context ends while it reads", func(dir string) error {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()

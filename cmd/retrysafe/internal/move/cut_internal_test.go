@@ -63,3 +63,48 @@ func TestCutIsUnsureOnlyOnceAllIsCopied(t *testing.T) {
 		}
 	}
 }
+
+// Pages of large records are small, whatever makes the records large, and never empty.
+func TestPagesFitTheirRecords(t *testing.T) {
+	t.Parallel()
+	const large = 100 << 10
+	for name, c := range map[string]struct {
+		record      retrysafe.Record
+		least, most int
+	}{
+		"small":       {retrysafe.Record{}, 10_000, pageBytes},
+		"answers":     {retrysafe.Record{Result: &retrysafe.Result{Body: make([]byte, large)}}, 70, 82},
+		"requests":    {retrysafe.Record{Request: make([]byte, large)}, 70, 82},
+		"checkpoints": {retrysafe.Record{Checkpoint: retrysafe.Checkpoint{Data: make([]byte, large)}}, 70, 82},
+		"very large":  {retrysafe.Record{Request: make([]byte, 2*pageBytes)}, 10, 10},
+	} {
+		if n := fit([]retrysafe.Record{c.record, c.record}); n < c.least || n > c.most {
+			t.Errorf("%s: a page has %d records, want %d to %d", name, n, c.least, c.most)
+		}
+	}
+}
+
+type someStore struct{ retrysafe.Store }
+
+func (someStore) Mover() storemove.Store { return nil }
+
+func TestOptionsOfAMove(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		opts     *Options
+		batch    int
+		from, to string
+	}{
+		{nil, 2000, "another store", "another store"},
+		{&Options{Batch: 7, From: "the\nattic"}, 7, `the\nattic`, "another store"},
+		{&Options{Batch: retrysafe.MaxList + 1, To: "the\ncellar"}, retrysafe.MaxList, "another store", `the\ncellar`},
+	} {
+		m, err := newMove(someStore{}, someStore{}, c.opts)
+		if err != nil || m.Batch != c.batch || m.From != c.from || m.To != c.to || m.run.IsZero() {
+			t.Errorf("%+v: %+v, %v", c.opts, m, err)
+		}
+	}
+	if m, err := newMove(someStore{}, someStore{}, &Options{Batch: -1}); err == nil {
+		t.Errorf("a negative batch: %+v", m)
+	}
+}

@@ -56,6 +56,7 @@ func TestBadDynamoDBAddressesTeach(t *testing.T) {
 		"dynamodb://eu-central-1/a/b":                       "is no name of a DynamoDB table",
 		"dynamodb://id:secret@eu-central-1/keys":            "credentials come from",
 		"dynamodb://eu-central-1/keys?table=x":              "takes only endpoint",
+		"dynamodb://eu-central-1/keys#x":                    "takes only endpoint",
 		"dynamodb://eu-central-1/keys?endpoint=127.0.0.1:1": "is no URL",
 	} {
 		_, err := storeurl.Parse(address)

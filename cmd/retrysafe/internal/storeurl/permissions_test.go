@@ -1,6 +1,7 @@
 package storeurl_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,6 +49,14 @@ func TestOpenPermissionsDrawAWarning(t *testing.T) {
 		if (got == "") != (c.want == "") || !strings.HasSuffix(got, c.want) {
 			t.Errorf("%v and %v: warned %q, want %q", c.db, c.wal, got, c.want)
 		}
+	}
+	for name, mode := range map[string]os.FileMode{file: 0o600, file + "-wal": 0o600, file + "-shm": 0o602} {
+		if err := errors.Join(os.WriteFile(name, nil, 0o600), os.Chmod(name, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.Join((&storeurl.Address{Kind: storeurl.SQLite, Path: link}).Warnings(), "\n"); !strings.HasSuffix(got, "chmod 600 "+file+"-shm") {
+		t.Errorf("other users can change the shared memory: warned %q", got)
 	}
 	for _, other := range []string{"memory:", "postgres://h/d", "sqlite:" + file + "-none"} {
 		a, err := storeurl.Parse(other)

@@ -48,6 +48,7 @@ func TestBadRedisAddressesTeach(t *testing.T) {
 		"redis://":                   "a host is missing",
 		"redis://h?colour=red":       "prefix, replicas, existing and failover",
 		"redis://h?replicas=few":     "replicas=1",
+		"redis://h?replicas=-1":      "replicas=1",
 		"redis://h?existing=perhaps": "true or false",
 		"redis://h?failover=yes":     "is accept",
 		"redis+cluster://a,b?%zz":    "cannot be read",

@@ -124,6 +124,10 @@ var errFull = errors.New("disk full")
 func (full) Add(ledger.Difference) error     { return errFull }
 func (full) End(ledger.Summary, error) error { return errFull }
 
+type fullWriter struct{}
+
+func (fullWriter) Write([]byte) (int, error) { return 0, errFull }
+
 // A report that cannot be written is an error, and none is published in part.
 func TestReportsOnAFullDisk(t *testing.T) {
 	t.Parallel()
@@ -144,7 +148,11 @@ func TestReportsOnAFullDisk(t *testing.T) {
 	must(t, err)
 	for why, spoil := range map[string]func(*files){
 		"the second file": func(f *files) { must(t, f.open[1].Close()) },
-		"a name":          func(f *files) { f.open[0].path = filepath.Join(p.reports, "not", "there") },
+		"the last bytes": func(f *files) {
+			f.open[1].w.Reset(fullWriter{})
+			must(t, f.open[1].w.WriteByte('x'))
+		},
+		"a name": func(f *files) { f.open[0].path = filepath.Join(p.reports, "not", "there") },
 	} {
 		f, err := c.openFiles()
 		must(t, err)
@@ -159,6 +167,11 @@ func TestReportsOnAFullDisk(t *testing.T) {
 			t.Errorf("%s: unfinished files are left: %v", why, left)
 		}
 	}
+	c.job.Directory = ""
+	if f, err := c.openFiles(); err != nil || len(f.open) != 0 {
+		t.Errorf("without a directory %d reports are begun, %v", len(f.open), err)
+	}
+	c.job.Directory = p.reports
 	must(t, os.RemoveAll(p.reports))
 	if f, err := c.openFiles(); err == nil {
 		t.Errorf("opened %v in a directory that is gone", f)

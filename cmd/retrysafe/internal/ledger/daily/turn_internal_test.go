@@ -14,14 +14,20 @@ import (
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
-// failingStore fails where an error is set, and lists nothing before the end of the context if hang is set.
+// failingStore fails where an error is set, lists nothing before the end of the context if hang is set, or is slow.
 type failingStore struct {
 	*memstore.Store
 	load error
 	hang bool
+	slow int  // so many pages take 50 seconds each, and have nothing of ours
+	deaf bool // nothing is loaded before the end of the context
 }
 
 func (s *failingStore) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+	if s.deaf {
+		<-ctx.Done()
+		return retrysafe.Record{}, ctx.Err()
+	}
 	if s.load != nil {
 		return retrysafe.Record{}, s.load
 	}
@@ -32,6 +38,19 @@ func (s *failingStore) List(ctx context.Context, q retrysafe.Query) ([]retrysafe
 	if s.hang {
 		<-ctx.Done()
 		return nil, ctx.Err()
+	}
+	if s.slow > 0 {
+		s.slow--
+		select {
+		case <-time.After(50 * time.Second):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		page := make([]retrysafe.Record, q.Size())
+		for i := range page {
+			page[i].Version, page[i].Operation = retrysafe.RecordVersion, "POST /refunds"
+		}
+		return page, nil
 	}
 	return s.Store.List(ctx, q)
 }
@@ -99,6 +118,13 @@ func TestTheRecordOfADay(t *testing.T) {
 		must(t, err)
 		if !r.IsSystem() || r.Operation != "compare a ledger" || r.Lapse != retrysafe.LapseRerun || r.Effects != retrysafe.EffectsKeyed || r.Retain <= catchUp*24*time.Hour || r.Result.Status != 200 {
 			t.Errorf("the record is %+v", r)
+		}
+		// A node that finds the day done by another has not compared it, and knows the result.
+		late, err := New(store, []*Job{p.job()}, discard)
+		must(t, err)
+		must(t, late.compare(t.Context(), 0, first))
+		if got := late.Stats()[0]; got.Compared != 0 || got.Failed != 0 || got.Last.Day != first.String() {
+			t.Errorf("a node that was late knows %+v", got)
 		}
 		other := *p.job()
 		other.Name = "bank2"
@@ -225,6 +251,86 @@ func TestAnEndInTheMiddleOfAComparison(t *testing.T) {
 		time.Sleep(time.Minute)
 		if compared(all) != 1 {
 			t.Errorf("another process has not compared the day: %+v", all[0].Stats())
+		}
+	})
+}
+
+// A comparison may take hours: nothing but its own limit ends it.
+func TestALongComparisonIsNotCutOff(t *testing.T) {
+	inPlace(t, func(t *testing.T, p *place) {
+		store := &failingStore{Store: memstore.New(nil), slow: 60}
+		d, err := New(store, []*Job{p.job()}, discard)
+		must(t, err)
+		p.arrive(first)
+		time.Sleep(30 * time.Hour)
+		before := time.Now()
+		d.turn(t.Context(), 0)
+		if got := d.Stats()[0]; got.Compared != 1 || got.Failed != 0 || time.Since(before) < 50*time.Minute {
+			t.Errorf("after %v: %+v", time.Since(before), got)
+		}
+	})
+}
+
+// A store that does not answer is a failure, which does not stop the schedule.
+func TestAStoreThatDoesNotAnswerIsNotWaitedFor(t *testing.T) {
+	inPlace(t, func(t *testing.T, p *place) {
+		d, err := New(&failingStore{Store: memstore.New(nil), deaf: true}, []*Job{p.job()}, discard)
+		must(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if pause := d.turn(ctx, 0); pause != afterFailure || d.Stats()[0].Failed != 1 || ctx.Err() != nil {
+			t.Errorf("a pause of %v after %+v", pause, d.Stats()[0])
+		}
+	})
+}
+
+// A day whose report could not be written is not done.
+func TestADayWithoutItsReportIsNotDone(t *testing.T) {
+	inPlace(t, func(t *testing.T, p *place) {
+		d, err := New(memstore.New(nil), []*Job{p.job()}, discard)
+		must(t, err)
+		p.arrive(first)
+		inTheWay := filepath.Join(p.reports, "bank-"+first.String()+".html")
+		must(t, os.Mkdir(inTheWay, 0o700))
+		time.Sleep(30 * time.Hour)
+		d.turn(t.Context(), 0)
+		if got := d.Stats()[0]; got.Compared != 0 || got.Failed != 1 {
+			t.Errorf("without a report: %+v", got)
+		}
+		must(t, os.Remove(inTheWay))
+		time.Sleep(afterFailure)
+		d.turn(t.Context(), 0)
+		if got := d.Stats()[0]; got.Compared != 1 {
+			t.Errorf("with a report: %+v", got)
+		}
+	})
+}
+
+// Each ledger of a scheduler is compared, and has numbers of its own.
+func TestEachLedgerHasNumbersOfItsOwn(t *testing.T) {
+	inPlace(t, func(t *testing.T, p *place) {
+		waits := p.job()
+		waits.Name, waits.Theirs.File = "card", filepath.Join(p.theirs, "card-{day}.csv")
+		too := *waits
+		too.Name = "wallet"
+		d, err := New(memstore.New(nil), []*Job{waits, p.job(), &too}, discard)
+		must(t, err)
+		p.arrive(first)
+		time.Sleep(30 * time.Hour)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		must(t, d.Run(ctx))
+		got := d.Stats()
+		for i, name := range map[int]string{0: "card", 2: "wallet"} {
+			if got[i].Name != name || got[i].Failed != 1 || got[i].Compared != 0 || got[i].Last.Day != "" || got[i].Tried.IsZero() {
+				t.Errorf("without a list: %+v", got[i])
+			}
+		}
+		if got[1].Name != "bank" || got[1].Failed != 0 || got[1].Compared != 1 || got[1].Last.Day != first.String() {
+			t.Errorf("with a list: %+v", got[1])
+		}
+		if got[0].Name = "changed"; d.Stats()[0].Name != "card" {
+			t.Error("a caller has changed what the scheduler knows")
 		}
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/ledger"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/ledger/export"
+	"github.com/retrysafe/retrysafe/httpkey"
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
@@ -128,6 +131,60 @@ func TestAllPagesAreRead(t *testing.T) {
 	}
 	if got := len(rows(t, store, export.Options{Operations: []string{operation}})); got != records {
 		t.Errorf("%d of %d records", got, records)
+	}
+}
+
+// Each state in which an operation may have had its effect has rows, and the state that proves the contrary has none.
+func TestEveryStateIsListedButRetryable(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(nil)
+	states := []retrysafe.State{
+		retrysafe.StateAccepted, retrysafe.StateInProgress, retrysafe.StateCompleted, retrysafe.StateRetryable, retrysafe.StateUnknown, retrysafe.StateExpired,
+	}
+	for n, state := range states {
+		r := completed(state.String(), 201, "")
+		r.State, r.Owner = state, retrysafe.Owner{byte(n + 1)}
+		if state != retrysafe.StateCompleted {
+			r.Result = nil
+		}
+		_, err := store.Create(t.Context(), retrysafe.Write{Term: time.Hour, Record: r})
+		must(t, err)
+	}
+	got := rows(t, store, export.Options{Operations: []string{operation}})
+	if keys := slices.Sorted(maps.Keys(got)); strings.Join(keys, " ") != "accepted completed expired in_progress unknown" {
+		t.Errorf("there are rows of %q", keys)
+	}
+}
+
+// A value may be in the request that is stored for a worker.
+func TestValuesOfTheRequest(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(nil)
+	e, err := retrysafe.New(store, nil)
+	must(t, err)
+	g, err := httpkey.New(e, func(*http.Request) (string, error) { return "s", nil }, &httpkey.Options{Async: true})
+	must(t, err)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/payments", strings.NewReader(`{"ref":"order 7","amount":5}`))
+	r.Header.Set("Idempotency-Key", `"k"`)
+	w := httptest.NewRecorder()
+	g.Handler(http.NotFoundHandler()).ServeHTTP(w, r)
+	if w.Code != http.StatusAccepted {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	all, err := store.List(t.Context(), retrysafe.Query{})
+	must(t, err)
+	record := all[0]
+	got := rows(t, store, export.Options{Operations: []string{record.Operation}, ID: value(t, "request:/ref")})
+	if got["order 7"].Unknown != "accepted" || got["order 7"].Unidentified {
+		t.Errorf("the rows are %+v", got)
+	}
+	if v, err := export.ParseValue("answer:/amount"); err != nil || v.String() != "/amount" {
+		t.Errorf("answer:/amount is %v, %v", v, err)
+	}
+	record.State, record.Result = retrysafe.StateCompleted, &retrysafe.Result{Status: 200, Body: []byte(`{"ref":"answer","amount":6}`)}
+	of := export.Options{Operations: []string{record.Operation}, ID: value(t, "request:/ref"), Fields: map[string]export.Value{"asked": value(t, "request:/amount"), "paid": value(t, "/amount")}}
+	if f := fmt.Sprint(rows(t, &listing{records: []retrysafe.Record{record}}, of)["order 7"].Fields); f != "map[asked:5 paid:6]" {
+		t.Errorf("the fields are %s", f)
 	}
 }
 

@@ -156,7 +156,7 @@ func (f *Feed) Find(ctx context.Context, p *Period, before bool) (*Lists, error)
 	found := new(Lists)
 	if before && f.Daily() {
 		earlier := *p
-		earlier.Day, earlier.Until = p.Before, p.Since
+		earlier.Day = p.Before
 		one, err := f.file(ctx, &earlier)
 		switch {
 		case errors.Is(err, ErrNotYet):

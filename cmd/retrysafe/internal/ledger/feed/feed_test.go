@@ -68,9 +68,18 @@ func TestDirectoryYieldsItsNewestWholeFile(t *testing.T) {
 	write(t, in("new.csv"), "id\nnew\n", 50*time.Minute)
 	expect("new")
 	write(t, in(".hidden.csv"), "id\nhidden\n", time.Minute)
-	write(t, in("later.csv.part"), "id\npart\n", time.Minute)
-	write(t, in("later.csv~"), "id\nbackup\n", time.Minute)
+	for _, end := range []string{".tmp", ".part", ".partial", ".crdownload", ".filepart", "~"} {
+		write(t, in("later.csv"+end), "id\nunfinished\n", time.Minute)
+	}
 	expect("new")
+	elsewhere := write(t, filepath.Join(t.TempDir(), "x"), "id\nlinked\n", 40*time.Minute)
+	if err := os.Symlink(elsewhere, in("link.csv")); err != nil {
+		t.Fatal(err)
+	}
+	expect("linked")
+	if err := os.Remove(in("link.csv")); err != nil {
+		t.Fatal(err)
+	}
 	write(t, in("z.jsonl"), `{"id": "json"}`+"\n", time.Minute)
 	expect("json")
 	f.Pattern = "*.csv"
@@ -125,21 +134,40 @@ func TestAFileThatIsBeingWrittenIsNotRead(t *testing.T) {
 
 func TestAFileThatChangesWhileItIsReadIsNoList(t *testing.T) {
 	t.Parallel()
-	path := write(t, filepath.Join(t.TempDir(), "list.csv"), "id\na\nb\n", time.Hour)
-	f := &feed.Feed{File: path, Columns: columns}
-	lists, err := f.Find(t.Context(), &feed.Period{}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows := 0
-	for _, e := range lists.Source() {
-		if rows++; rows == 1 {
-			write(t, path, "id\na\nb\nc\n", 0)
+	for name, change := range map[string]func(path string, at time.Time) error{
+		"it grows": func(path string, at time.Time) error {
+			return errors.Join(os.WriteFile(path, []byte("id\na\nb\nc\n"), 0o600), os.Chtimes(path, at, at))
+		},
+		"it is written again": func(path string, at time.Time) error {
+			return os.Chtimes(path, at.Add(time.Second), at.Add(time.Second))
+		},
+		"another takes its place": func(path string, at time.Time) error {
+			return errors.Join(os.WriteFile(path+"2", []byte("id\nc\nd\n"), 0o600), os.Chtimes(path+"2", at, at), os.Rename(path+"2", path))
+		},
+		"it is removed": func(path string, _ time.Time) error { return os.Remove(path) },
+	} {
+		path := write(t, filepath.Join(t.TempDir(), "list.csv"), "id\na\nb\n", time.Hour)
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
 		}
-		err = e
-	}
-	if !errors.Is(err, feed.ErrNotYet) {
-		t.Errorf("got %v after %d rows", err, rows)
+		f := &feed.Feed{File: path, Columns: columns}
+		lists, err := f.Find(t.Context(), &feed.Period{}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := 0
+		for _, e := range lists.Source() {
+			if rows++; rows == 1 {
+				if err := change(path, info.ModTime()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err = e
+		}
+		if !errors.Is(err, feed.ErrNotYet) {
+			t.Errorf("%s: got %v after %d rows", name, err, rows)
+		}
 	}
 }
 
@@ -170,6 +198,30 @@ func TestListsOfSingleDays(t *testing.T) {
 	if got, err := ids(t.Context(), f, p, true); got != "a b" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
+	for _, in := range []feed.Feed{{Directory: dir, Pattern: "*{day}.csv"}, {Directory: filepath.Join(dir, "{day}")}} {
+		in.Columns = columns
+		for day, id := range map[string]string{p.Before: "a", p.Day: "b"} {
+			if err := os.MkdirAll(filepath.Join(dir, day), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(dir, day, "list.csv"), "id\n"+id+"\n", time.Hour)
+		}
+		if got, err := ids(t.Context(), &in, p, true); got != "a b" || err != nil || !in.Daily() {
+			t.Errorf("%s, %s: got %q, %v", in.Directory, in.Pattern, got, err)
+		}
+	}
+	for _, other := range []struct {
+		feed.Feed
+		daily bool
+	}{{feed.Feed{File: "list.csv"}, false}, {feed.Feed{Directory: dir, Pattern: "*.csv"}, false}, {feed.Feed{URL: "https://bank.example/list"}, true}} {
+		if other.Daily() != other.daily {
+			t.Errorf("%+v has a list for each day: %v", other.Feed, other.Daily())
+		}
+	}
+	f.MaxBytes = 5
+	if got, err := ids(t.Context(), f, p, false); got != "b" || err != nil {
+		t.Errorf("a list of 5 bytes where 5 are allowed: %q, %v", got, err)
+	}
 	f.MaxBytes = 4
 	if _, err := ids(t.Context(), f, p, false); !errors.Is(err, ledger.ErrTooLarge) {
 		t.Errorf("a list of 5 bytes where 4 are allowed: %v", err)
@@ -182,12 +234,12 @@ func TestURL(t *testing.T) {
 	reply := func(w http.ResponseWriter) { w.Header().Set("Content-Type", "text/csv"); fmt.Fprint(w, "id\na\nb\n") }
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { asked = *r; reply(w) }))
 	defer s.Close()
-	f := &feed.Feed{URL: s.URL + "/list?day={day}&from={since}", Token: "a-token", Columns: columns}
-	p := feed.Period{Day: "2026-03-01", From: time.Date(2026, 2, 28, 22, 0, 0, 0, time.UTC)}
+	f := &feed.Feed{URL: s.URL + "/list?day={day}&from={since}&to={until}", Token: "a-token", Columns: columns}
+	p := feed.Period{Day: "2026-03-01", From: time.Date(2026, 2, 28, 22, 0, 0, 0, time.UTC), To: time.Date(2026, 3, 2, 0, 30, 0, 0, time.UTC)}
 	if got, err := ids(t.Context(), f, p, true); got != "a b" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if q := asked.URL.Query(); q.Get("day") != "2026-03-01" || q.Get("from") != "2026-02-28T22:00:00Z" || asked.Header.Get("Authorization") != "Bearer a-token" {
+	if q := asked.URL.Query(); q.Get("day") != "2026-03-01" || q.Get("from") != "2026-02-28T22:00:00Z" || q.Get("to") != "2026-03-02T00:30:00Z" || asked.Header.Get("Authorization") != "Bearer a-token" {
 		t.Errorf("asked %s with %v", asked.URL, asked.Header)
 	}
 	for _, c := range []struct {
@@ -238,6 +290,9 @@ func TestFormatAndSizeOfAnAnswer(t *testing.T) {
 	const list = `{"id":"a"}` + "\n"
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/csv")
+		if r.Header["Authorization"] != nil {
+			t.Error("credentials are sent, and there are none")
+		}
 		if r.URL.Path != "/" {
 			w.(http.Flusher).Flush() // no length is announced
 		}
@@ -260,9 +315,64 @@ func TestFormatAndSizeOfAnAnswer(t *testing.T) {
 	if _, err := ids(dead, f, feed.Period{}, false); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v", err)
 	}
+	open := &feed.Feed{URL: s.URL + "/", Format: feed.JSONL, Columns: columns}
+	if got, err := ids(t.Context(), open, feed.Period{}, false); got != "a" || err != nil {
+		t.Errorf("without a token: %q, %v", got, err)
+	}
 	f.URL = "http://bank.example/"
 	if _, err := f.Find(t.Context(), &feed.Period{}, false); !errors.Is(err, feed.ErrPlainHTTP) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// The format is that of the configuration, else what the name of the file or the type of the answer says.
+func TestFormatsOfLists(t *testing.T) {
+	t.Parallel()
+	texts := map[string]string{feed.CSV: "id\na\n", feed.JSONL: `{"id":"a"}` + "\n"}
+	for name, format := range map[string]string{"a.csv": feed.CSV, "a": feed.CSV, "a.jsonl": feed.JSONL, "a.ndjson": feed.JSONL, "a.json": feed.JSONL, "A.JSONL": feed.JSONL} {
+		f := &feed.Feed{File: write(t, filepath.Join(t.TempDir(), name), texts[format], time.Hour), Columns: columns}
+		if got, err := ids(t.Context(), f, feed.Period{}, false); got != "a" || err != nil {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+		for set, text := range texts {
+			f.Format = set
+			write(t, f.File, text, time.Hour)
+			if got, err := ids(t.Context(), f, feed.Period{}, false); got != "a" || err != nil {
+				t.Errorf("%s that is %s: %q, %v", name, set, got, err)
+			}
+		}
+	}
+	kind := ""
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		fmt.Fprint(w, texts[r.URL.Path[1:]])
+	}))
+	defer s.Close()
+	for format, kinds := range map[string][]string{
+		feed.CSV:   {"text/csv; charset=utf-8", "application/csv"},
+		feed.JSONL: {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines", "application/json-lines"},
+	} {
+		for _, kind = range kinds {
+			f := &feed.Feed{URL: s.URL + "/" + format, Columns: columns}
+			if got, err := ids(t.Context(), f, feed.Period{}, false); got != "a" || err != nil {
+				t.Errorf("%s: %q, %v", kind, got, err)
+			}
+		}
+	}
+}
+
+// A list may have 1 GiB unless the configuration says otherwise.
+func TestSizeOfAListIsBounded(t *testing.T) {
+	t.Parallel()
+	f := &feed.Feed{File: write(t, filepath.Join(t.TempDir(), "list.csv"), "id\n", time.Hour), Columns: columns}
+	for size, want := range map[int64]error{1 << 30: nil, 1<<30 + 1: ledger.ErrTooLarge} {
+		at := time.Now().Add(-time.Hour)
+		if err := errors.Join(os.Truncate(f.File, size), os.Chtimes(f.File, at, at)); err != nil { // it has a hole
+			t.Fatal(err)
+		}
+		if _, err := f.Find(t.Context(), &feed.Period{}, false); !errors.Is(err, want) {
+			t.Errorf("%d bytes: %v, want %v", size, err, want)
+		}
 	}
 }
 
