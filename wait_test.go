@@ -385,32 +385,38 @@ func TestCallsReportARecordThatTheStoreCannotDecode(t *testing.T) {
 	}
 }
 
-// While one waiter's load hangs, the others have learnt nothing: they wait on. The attempt
-// that is settled in this process reaches them all, also the one whose load fails after it.
+// While one waiter's load hangs, or loads fail, the others have learnt nothing: they wait on.
+// The attempt that is settled in this process reaches them all, also the one whose load fails
+// after it.
 func TestWaitersGoOnWhileALoadHangs(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: time.Minute})
-		x := b.begins(t)
-		b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
-			if s.Op == faultstore.Load {
-				return faultstore.Hang
-			}
-			return faultstore.None
-		})
-		var waiters sync.WaitGroup
-		for range 3 {
-			waiters.Go(func() {
-				_, out, err := b.Begin(t.Context(), call())
-				if out == nil || string(out.Body) != "waited for" {
-					t.Errorf("Begin = %+v, %v; want the answer", out, err)
-				}
-			})
+	for _, fault := range []faultstore.Fault{faultstore.Hang, faultstore.LoseRequest} {
+		synctest.Test(t, func(t *testing.T) { waitersGoOn(t, fault) })
+	}
+}
+
+func waitersGoOn(t *testing.T, fault faultstore.Fault) {
+	t.Helper()
+	b := setup(t, retrysafe.Policy{InFlight: retrysafe.InFlightWait, Wait: time.Minute})
+	x := b.begins(t)
+	b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+		if s.Op == faultstore.Load {
+			return fault
 		}
-		time.Sleep(500 * time.Millisecond)
-		must(t, x.Complete(t.Context(), answer("waited for")))
-		waiters.Wait()
+		return faultstore.None
 	})
+	var waiters sync.WaitGroup
+	for range 3 {
+		waiters.Go(func() {
+			_, out, err := b.Begin(t.Context(), call())
+			if out == nil || string(out.Body) != "waited for" {
+				t.Errorf("Begin = %+v, %v; want the answer", out, err)
+			}
+		})
+	}
+	time.Sleep(500 * time.Millisecond)
+	must(t, x.Complete(t.Context(), answer("waited for")))
+	waiters.Wait()
 }
 
 // becomesUnreadable is a store that cannot decode any record from some time on.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
@@ -218,4 +219,36 @@ func TestFailedSearchMissesNoKey(t *testing.T) {
 		all.Go(func() { d.deliver(fmt.Sprint("evt-", i), refused("pay-1"), 503, "store-unavailable") }) // one search: of unknown outcomes
 	}
 	all.Wait()
+}
+
+// slow is a store whose listings take their time.
+type slow struct {
+	retrysafe.Store
+	takes time.Duration
+}
+
+func (s slow) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
+	select {
+	case <-time.After(s.takes):
+		return s.Store.List(ctx, q)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// A listing answers all events that wait for it. It does not end with the time of the one
+// that lists, which may have waited for long before.
+func TestSearchOutlivesTheEventThatBeganIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, slow{memstore.New(nil), 14 * time.Second}, nil, nil)
+		d.put(retrysafe.Record{State: retrysafe.StateUnknown, ProviderRef: "pay-1"})
+		var all sync.WaitGroup
+		for id, r := range map[string]report{"first": refused("pay-8"), "second": refused("pay-9")} {
+			all.Go(func() { d.send(signed(t, secret, id, time.Now(), r.body())) })
+		}
+		time.Sleep(20 * time.Second) // one of them has listed, and the other one is about to
+		d.deliver("third", refused("pay-1"), 200, "settled")
+		all.Wait()
+	})
 }
