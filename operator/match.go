@@ -45,10 +45,11 @@ func matches(pattern, text string) bool {
 	if len(parts) == 1 {
 		return pattern == text
 	}
-	if len(text) < len(first)+len(last) || !strings.HasPrefix(text, first) || !strings.HasSuffix(text, last) {
+	text, begins := strings.CutPrefix(text, first)
+	text, ends := strings.CutSuffix(text, last) // of what is left: the two ends do not overlap
+	if !begins || !ends {
 		return false
 	}
-	text = text[len(first) : len(text)-len(last)]
 	for _, part := range parts[1 : len(parts)-1] {
 		at := strings.Index(text, part)
 		if at < 0 {

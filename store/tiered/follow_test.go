@@ -149,10 +149,13 @@ func TestCacheThatCannotFollowDoesNotAnswer(t *testing.T) {
 		answers(t, "after 4 s", cache, "wrong", true)
 		announced(t, f.Store, "right")
 		time.Sleep(2 * time.Second)
+		if got, err := cache.Load(t.Context(), ref); err != nil || string(got.Result.Body) != "right" {
+			t.Errorf("after 6 s: Load = %+v, %v", got.Result, err)
+		}
 		answers(t, "after 6 s", cache, "right", false)
 		answers(t, "again", cache, "right", false)
-		if n := cache.Stats().Bypassed; n != 2 {
-			t.Errorf("%d calls have bypassed the cache, want 2", n)
+		if n := cache.Stats().Bypassed; n != 3 {
+			t.Errorf("%d calls have bypassed the cache, want 3", n)
 		}
 		f.fail(nil)
 		time.Sleep(time.Second)
