@@ -325,6 +325,9 @@ var replayChecks = []check{
 		plan: firstAndRetry,
 		run: func(t *trial) finding {
 			first, retry := t.send("first"), t.send("retry")
+			if !first.ok() {
+				return notDone(first)
+			}
 			if first.status != retry.status {
 				return fails("the first answer was %s, and the retry's %s", first, retry)
 			}
@@ -337,6 +340,9 @@ var replayChecks = []check{
 		plan: firstAndRetry,
 		run: func(t *trial) finding {
 			first, retry := t.send("first"), t.send("retry")
+			if !first.ok() {
+				return notDone(first)
+			}
 			switch {
 			case string(first.body) == string(retry.body):
 				return hold("%d bytes, the same", len(first.body))
@@ -352,6 +358,9 @@ var replayChecks = []check{
 		plan: firstAndRetry,
 		run: func(t *trial) finding {
 			first, retry := t.send("first"), t.send("retry")
+			if !first.ok() {
+				return notDone(first)
+			}
 			for _, name := range headersThatStay {
 				if was, is := first.header.Values(name), retry.header.Values(name); len(was) > 0 && !slices.Equal(was, is) {
 					return fails("the first answer has %s: %s, and the replay %s", name, strings.Join(was, ", "), orNone(strings.Join(is, ", ")))
@@ -366,6 +375,9 @@ var replayChecks = []check{
 		plan: firstAndRetry,
 		run: func(t *trial) finding {
 			first, retry := t.send("first"), t.send("retry")
+			if !first.ok() {
+				return notDone(first)
+			}
 			cookies := first.header.Values("Set-Cookie")
 			if len(cookies) == 0 {
 				return untested("the answer sets no cookie")
@@ -390,6 +402,9 @@ var replayChecks = []check{
 		plan: firstAndRetry,
 		run: func(t *trial) finding {
 			first, retry := t.send("first"), t.send("retry")
+			if !first.ok() {
+				return notDone(first)
+			}
 			switch {
 			case t.replayed(first):
 				return fails("the first answer is marked as a replay")
@@ -411,6 +426,9 @@ var replayChecks = []check{
 		plan: fixed(once("first", "a new operation", plain)),
 		run: func(t *trial) finding {
 			first := t.send("first")
+			if !first.ok() {
+				return notDone(first)
+			}
 			value := first.header.Get(t.s.profile.Expires)
 			if value == "" {
 				return unsupported("the answer has no %s; then the documentation of the API has to say it", t.s.profile.Expires)

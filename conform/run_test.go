@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -253,6 +254,36 @@ func TestChecksAreInOrder(t *testing.T) {
 			t.Errorf("%s lacks a clause, a sentence or a severity", c.Check)
 		}
 		seen = append(seen, c.Check)
+	}
+}
+
+// An API that refuses the first request of a check, as any may do at times, has shown
+// nothing about its replays.
+func TestRefusedFirstRequestIsNoViolation(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"effect", "status", "bytes", "headers", "cookies", "marker", "expiry"} {
+		t.Run(id, func(t *testing.T) {
+			t.Parallel()
+			a := newZooAPI("")
+			var seen sync.Map
+			o := everything(t, a.shop, serveZoo(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				key := r.Header.Get("Idempotency-Key")
+				if _, again := seen.LoadOrStore(key, true); !again && strings.Contains(key, "-replay-"+id) {
+					w.WriteHeader(http.StatusServiceUnavailable)
+					return
+				}
+				a.handler().ServeHTTP(w, r)
+			})))
+			o.Only = []string{"replay"}
+			r, err := conform.Run(t.Context(), o)
+			must(t, err)
+			if bad := found(r); len(bad) > 0 {
+				t.Errorf("found %q\n%s", bad, text(t, r))
+			}
+			if failed := verdicts(r, "set-up failed"); len(failed) != 1 || !strings.HasPrefix(failed[0], "replay/"+id+": the first request was answered 503") {
+				t.Errorf("set-up failed: %q", failed)
+			}
+		})
 	}
 }
 

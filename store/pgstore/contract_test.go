@@ -22,7 +22,11 @@ import (
 // Each rule has a schema of its own in one database, as tenants may have.
 func inSchemas(t *testing.T) func(t *testing.T) (url, schema string) {
 	t.Helper()
-	url := testservers.Shared(t)
+	return inSchemasOf(t, testservers.Shared(t))
+}
+
+func inSchemasOf(t *testing.T, url string) func(t *testing.T) (url, schema string) {
+	t.Helper()
 	var count atomic.Int32
 	return func(*testing.T) (string, string) { return url, fmt.Sprintf("Rule %d", count.Add(1)) }
 }

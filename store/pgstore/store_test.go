@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/leftover"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
@@ -39,12 +41,14 @@ func TestContract(t *testing.T) {
 // usual one.
 func holdContract(t *testing.T, version string) {
 	t.Helper()
+	next := inSchemasOf(t, testservers.SharedOn(t, version))
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		url := testservers.SharedOn(t, version)
-		s := open(t, url, nil)
+		url, schema := next(t)
+		opts := &pgstore.Options{Schema: schema}
+		s := open(t, url, opts)
 		return storetest.Harness{
 			Store: s,
-			Peers: []retrysafe.Store{open(t, url, nil)},
+			Peers: []retrysafe.Store{open(t, url, opts)},
 			Begin: func(ctx context.Context) (retrysafe.Tx, error) {
 				tx, err := s.Pool().Begin(ctx)
 				if err != nil {
@@ -53,7 +57,8 @@ func holdContract(t *testing.T, version string) {
 				return s.Tx(tx), nil
 			},
 			Damage: func(ref retrysafe.Ref) error {
-				_, err := s.Pool().Exec(t.Context(), `UPDATE retrysafe_keys SET head = set_bit(head, 100, 1 - get_bit(head, 100)) WHERE id = $1`, pgstore.ID(ref))
+				table := pgx.Identifier{schema, "retrysafe_keys"}.Sanitize()
+				_, err := s.Pool().Exec(t.Context(), `UPDATE `+table+` SET head = set_bit(head, 100, 1 - get_bit(head, 100)) WHERE id = $1`, pgstore.ID(ref))
 				return err
 			},
 		}

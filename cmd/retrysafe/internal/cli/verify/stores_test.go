@@ -127,6 +127,7 @@ func TestGatewayHoldsInBothProfiles(t *testing.T) {
 listen: %s
 upstream: %s
 store: %q
+store_timeout: 5s # the machine may be busy
 profile: %s
 tenant: { from: bearer }
 routes:
