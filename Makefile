@@ -26,6 +26,7 @@ SEED         ?= 1
 export TEST_TIMEOUT
 export RETRYSAFE_SEED := $(SEED)
 shuffle := $(if $(filter fresh,$(SEED)),on,$(SEED))
+space   := $(subst ,, )
 
 # Developer tools are pinned in tools/go.mod, away from the library's own.
 tool   := go tool -modfile=tools/go.mod
@@ -41,6 +42,13 @@ waiting := -parallel=6 -p=$(shell echo $$(($$(nproc) * 3 / 2)))
 # The package that takes longest begins first: as one of the last it would have nothing
 # beside it.
 longest := ./store/pgstore
+# Tests of the tools that prove: they compute for minutes under the race detector, on one
+# goroutine or in processes of their own, and what they hold is held by their own checks.
+# The contract on further versions of PostgreSQL is the one that TestContract holds. A
+# change runs these without the detector; `make fresh` runs all with it.
+tools      := internal/test/tree $(addprefix cmd/retrysafe/internal/prove/,field linear model sim)
+versions   := ./store/pgstore ./cmd/retrysafe/internal/cli/prove
+undetected := $(if $(filter fresh,$(SEED)),,$(tools))
 # Modules of their own beside the root one. Some are linted and run like the root's: tests
 # of the library that need a server which must not be in its go.mod, and what users import
 # with frameworks that must not be there.
@@ -82,9 +90,10 @@ lint: ## golangci-lint as pinned in tools/go.mod; the first run builds it
 	@for m in $(checked) $(adapters); do (set -x; go -C $$m tool -modfile='$(CURDIR)/tools/go.mod' golangci-lint run ./...); done
 
 .PHONY: race
-race: ## all tests under the race detector, in shuffled order, never from the cache
+race: ## the tests under the race detector, in shuffled order, never from the cache
 	@for m in . $(checked); do (set -x; \
-		go -C $$m test -race -vet=off $(outside) $(waiting) -shuffle=$(shuffle) -count=1 -timeout=$(TEST_TIMEOUT) $$([[ $$m != . ]] || echo $(longest)) ./...); done
+		go -C $$m test -race -vet=off $(outside) $(waiting) -shuffle=$(shuffle) -count=1 -timeout=$(TEST_TIMEOUT) $(if $(undetected),-skip=VersionsOfPostgreSQL) \
+			$$([[ $$m != . ]] || echo $(longest)) $$(go -C $$m list ./... | grep -vE '($(subst $(space),|,$(or $(undetected),none)))$$')); done
 
 .PHONY: prove
 prove: command ## put the promises to the test, at the size of a change; the report is out/prove.json
@@ -111,7 +120,7 @@ model: command ## the protocol in every order of events, by Spin (docs/model.md)
 .PHONY: versions
 versions: ## what could differ between versions of PostgreSQL, on 14 to 18
 	scripts/postgres
-	RETRYSAFE_POSTGRES_VERSIONS='14 15 16 17 18' go test -count=1 -run=VersionsOfPostgreSQL -timeout=$(TEST_TIMEOUT) ./store/pgstore ./cmd/retrysafe/internal/cli/prove
+	RETRYSAFE_POSTGRES_VERSIONS='14 15 16 17 18' go test -count=1 -run=VersionsOfPostgreSQL -timeout=$(TEST_TIMEOUT) $(versions)
 
 .PHONY: mutants
 mutants: command ## plant every known bug, and see that its test finds it
@@ -217,10 +226,12 @@ vet: # lint has the rest of it
 arch:
 	go test -run='^TestArch' ./internal/test/tree
 
-# What the race detector would watch for minutes, at its full size.
+# What the race detector would watch for minutes.
 .PHONY: plain
 plain:
 	go test -vet=off -run=Million -count=1 -timeout=$(TEST_TIMEOUT) ./cmd/retrysafe/internal/ledger
+	go test -vet=off $(waiting) -run=VersionsOfPostgreSQL -count=1 -timeout=$(TEST_TIMEOUT) $(versions)
+	go test -vet=off $(waiting) -shuffle=$(shuffle) -count=1 -timeout=$(TEST_TIMEOUT) $(addprefix ./,$(tools))
 
 .PHONY: nested
 nested:
