@@ -43,8 +43,9 @@ func (m *batchMemory) sorted(n int, compare func(a, b int) int) []int {
 }
 
 // split calls try with all of some. If the server refuses that, it calls try with each
-// alone, so that one request that the server cannot take does not fail the others. A
-// batch that was refused was not applied.
+// alone, so that one request that the server cannot take does not fail the others. An
+// exchange that was refused was not applied. Exchanges of the same batch before it were: try
+// leaves the answers that it has from those as they are.
 func split(some []int, try func([]int) error, fail func(i int, err error)) {
 	err := try(some)
 	if err == nil {

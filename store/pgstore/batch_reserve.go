@@ -74,9 +74,12 @@ func answerExisting(w *retrysafe.Write, found answer) answer {
 	}
 }
 
-// try reserves the requests that some names, in one round trip, and reads the rows that
-// are there instead.
+// try reserves the requests that some names, but for those that have an answer from an
+// earlier call, in one round trip, and reads the rows that are there instead.
 func (b *reserveFlight) try(ctx context.Context, requests []reservation, some []int, answers []answer) error {
+	if some = unanswered(some, answers); len(some) == 0 {
+		return nil
+	}
 	err := b.reserve(ctx, requests, some, answers)
 	if isLocked(err) || isCode(err, "23505") {
 		return b.contend(ctx, requests, some, answers)

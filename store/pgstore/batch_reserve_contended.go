@@ -58,7 +58,7 @@ func (b *reserveFlight) insert(ctx context.Context, requests []reservation, some
 // find reads the rows of requests that were not stored. The commit of a row that is this
 // very step's is confirmed before it counts.
 func (b *reserveFlight) find(ctx context.Context, requests []reservation, some []int, answers []answer) error {
-	return b.conns.do(ctx, query{statement: &b.conns.s.sql.read, params: b.idsOf(requests, some), each: func(v [][]byte) error {
+	err := b.conns.do(ctx, query{statement: &b.conns.s.sql.read, params: b.idsOf(requests, some), each: func(v [][]byte) error {
 		for _, i := range some {
 			if requests[i].id == id(v[0]) {
 				answers[i] = existing(scanRow(v), requests[i].w)
@@ -66,6 +66,10 @@ func (b *reserveFlight) find(ctx context.Context, requests []reservation, some [
 		}
 		return nil
 	}}, query{statement: &b.conns.s.sql.confirm})
+	if err != nil {
+		reset(some, answers)
+	}
+	return err
 }
 
 // idsOf is the parameter of a read of the keys that some names.

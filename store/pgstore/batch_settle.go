@@ -44,9 +44,13 @@ func (b *settleFlight) send(ctx context.Context, requests []settlement) []answer
 	return answers
 }
 
-// try swaps the requests that some names. It waits only briefly for a row that another
-// transaction has locked. Then it leaves that row out, and the others of the batch go on.
+// try swaps the requests that some names, but for those that have an answer from an earlier
+// call. It waits only briefly for a row that another transaction has locked. Then it leaves
+// that row out, and the others of the batch go on.
 func (b *settleFlight) try(ctx context.Context, requests []settlement, some []int, answers []answer) error {
+	if some = unanswered(some, answers); len(some) == 0 {
+		return nil
+	}
 	err := b.settle(ctx, requests, some, answers)
 	left := unanswered(some, answers)
 	if err == nil && len(left) > 0 {
@@ -142,7 +146,7 @@ func (b *settleFlight) find(ctx context.Context, requests []settlement, some []i
 		answers[i].Err = retrysafe.ErrNotFound
 	}
 	b.ids.end()
-	return b.conns.do(ctx, query{statement: &b.conns.s.sql.read, params: b.ids.params(), each: func(v [][]byte) error {
+	err := b.conns.do(ctx, query{statement: &b.conns.s.sql.read, params: b.ids.params(), each: func(v [][]byte) error {
 		for _, i := range some {
 			if m := &requests[i]; m.id == id(v[0]) {
 				answers[i] = refused(scanRow(v), m.w)
@@ -150,6 +154,10 @@ func (b *settleFlight) find(ctx context.Context, requests []settlement, some []i
 		}
 		return nil
 	}}, query{statement: &b.conns.s.sql.confirm})
+	if err != nil {
+		reset(some, answers)
+	}
+	return err
 }
 
 // refused is what a Swap gets that was not applied to the row that it met.

@@ -2,15 +2,19 @@ package pgstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 )
@@ -228,12 +232,23 @@ func TestSettlesAreHeapOnly(t *testing.T) {
 	for c := range clients {
 		wg.Go(func() {
 			for i := c; i < keys; i += clients {
-				got, err := s.Create(t.Context(), fresh(fmt.Sprint(i)))
+				// On a busy machine a batch may wait for a new page longer than for a lock.
+				var got retrysafe.Record
+				patiently := func(step func() (retrysafe.Record, error)) (err error) {
+					for got, err = step(); isLockTimeout(err); got, err = step() {
+						time.Sleep(time.Millisecond)
+					}
+					return err
+				}
+				w := fresh(fmt.Sprint(i))
+				err := patiently(func() (retrysafe.Record, error) { return s.Create(t.Context(), w) })
 				if err == nil && i%10 == 0 {
-					got, err = s.Swap(t.Context(), beat(got, got.Deadline.Sub(got.ReadAt)))
+					w = beat(got, got.Deadline.Sub(got.ReadAt))
+					err = patiently(func() (retrysafe.Record, error) { return s.Swap(t.Context(), w) })
 				}
 				if err == nil {
-					_, err = s.Swap(t.Context(), done(got, body))
+					w = done(got, body)
+					err = patiently(func() (retrysafe.Record, error) { return s.Swap(t.Context(), w) })
 				}
 				if err != nil {
 					t.Error(err)
@@ -257,4 +272,9 @@ func TestSettlesAreHeapOnly(t *testing.T) {
 	if n := one[int](t, conn, `SELECT count(*) FROM retrysafe_keys`); n != keys {
 		t.Errorf("%d rows", n)
 	}
+}
+
+func isLockTimeout(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && refused.Code == "55P03"
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -273,4 +274,36 @@ func TestW60_MigrationUnderLoad(t *testing.T) {
 	if n := one[int](t, b.conn, `SELECT count(*) FROM retrysafe_keys WHERE counted = 7`); int64(n) < next.Load() {
 		t.Errorf("%d rows have the new column, of %d", n, next.Load())
 	}
+}
+
+// TestW60_LockedTableLosesNoAnswer: while another session locks the table again and again, as
+// a migration or a manual repair does, and for longer than a batch waits, every operation ends
+// with its answer. Of a batch that is refused half way, what was done before stays done.
+func TestW60_LockedTableLosesNoAnswer(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	b, locker := newBank(t, url, txPolicy), connect(t, url)
+	var next atomic.Int64
+	var over atomic.Bool
+	var load sync.WaitGroup
+	for range 8 {
+		load.Go(func() {
+			for !over.Load() {
+				key := fmt.Sprint(next.Add(1))
+				for _, replayed := range []bool{false, true} {
+					if out, err := b.do(t.Context(), key); err != nil || out.Replayed != replayed {
+						t.Errorf("%s beside a lock: %+v, %v; want a replay: %t", key, out, err, replayed)
+					}
+				}
+			}
+		})
+	}
+	for i := 0; i < 40 && !t.Failed(); i++ {
+		exec(t, locker, `BEGIN; LOCK TABLE retrysafe_keys IN ACCESS EXCLUSIVE MODE`)
+		time.Sleep(time.Duration(5+i) * time.Millisecond) // a batch waits for 20 ms
+		exec(t, locker, `COMMIT`)
+		time.Sleep(time.Duration(i%7) * time.Millisecond)
+	}
+	over.Store(true)
+	load.Wait()
 }
