@@ -3,6 +3,7 @@ package memstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -188,8 +189,6 @@ func (b *Outbox) Ack(ctx context.Context, endings []outbox.Ack) ([]outbox.AckRes
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	ended := make([]outbox.AckResult, len(endings))
 	for i := range endings {
 		ended[i] = b.end(ctx, &endings[i])
@@ -197,22 +196,52 @@ func (b *Outbox) Ack(ctx context.Context, endings []outbox.Ack) ([]outbox.AckRes
 	return ended, nil
 }
 
+// errEnded says that a message is not waiting any more.
+var errEnded = errors.New("the message has ended before")
+
 func (b *Outbox) end(ctx context.Context, e *outbox.Ack) (out outbox.AckResult) {
-	if !b.holds(e.Shard) {
-		return outbox.AckResult{Err: outbox.ErrFenced}
-	}
-	l, there := b.waiting[e.ID]
-	if !there {
-		return out // this worker has ended it before
-	}
-	if l.Delivery.Shard.N != e.Shard.N {
-		return outbox.AckResult{Err: outbox.ErrFenced}
-	}
-	if e.Settle != nil {
-		if out.Record, out.Err = b.s.Swap(ctx, *e.Settle); out.Err != nil {
-			return out
+	out.Record, out.Err = b.settling(ctx, e.Settle, func() error {
+		l, there := b.waiting[e.ID]
+		switch {
+		case !b.holds(e.Shard):
+			return outbox.ErrFenced
+		case !there:
+			return errEnded
+		case l.Delivery.Shard.N != e.Shard.N:
+			return outbox.ErrFenced
 		}
+		return nil
+	}, func() { b.ended(b.waiting[e.ID], e) })
+	if errors.Is(out.Err, errEnded) {
+		return outbox.AckResult{} // by this worker
 	}
+	return out
+}
+
+// settling calls do if check returns nil, together with the swap that settles a key, if
+// there is one. A transaction that commits has locked its keys when it puts its messages
+// here, so the key is locked before the outbox.
+func (b *Outbox) settling(ctx context.Context, settle *retrysafe.Write, check func() error, do func()) (r retrysafe.Record, err error) {
+	locked := func(then func()) error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if err := check(); err != nil {
+			return err
+		}
+		then()
+		return nil
+	}
+	if settle == nil {
+		return r, locked(do)
+	}
+	if err := locked(func() {}); err != nil { // it waits for no transaction then
+		return r, err
+	}
+	return b.s.swapAnd(ctx, *settle, func() error { return locked(do) })
+}
+
+// ended notes how a message has ended. The caller holds mu.
+func (b *Outbox) ended(l *letter, e *outbox.Ack) {
 	now := b.s.now()
 	l.Tries = max(l.Tries, e.Tries)
 	l.Why, l.ProviderRef = e.Why, cmp.Or(e.ProviderRef, l.ProviderRef)
@@ -227,7 +256,6 @@ func (b *Outbox) end(ctx context.Context, e *outbox.Ack) (out outbox.AckResult) 
 		l.Died, l.Revision = now, l.Revision+1
 		b.dead[e.ID] = l
 	}
-	return out
 }
 
 // DeadLetters implements [outbox.Store].

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/memstore"
 	"github.com/retrysafe/retrysafe/store/storetest"
@@ -56,5 +58,64 @@ func TestFailingMessagesAreListedInPages(t *testing.T) {
 	c.Advance(2 * time.Hour)
 	if list, err := s.Outbox().Failing(t.Context(), 0, 10); len(list) != 0 || err != nil {
 		t.Errorf("of messages that are due, %d are to be skipped: %v", len(list), err)
+	}
+}
+
+// An acknowledgement that settles a key waits for the transaction that holds the key, and
+// holds nothing meanwhile that the transaction needs to commit its own messages.
+func TestAckThatWaitsForATransactionDoesNotHoldItUp(t *testing.T) {
+	t.Parallel()
+	for name, ack := range map[string]func(context.Context, *memstore.Outbox, outbox.Delivery, *retrysafe.Write) (outbox.AckResult, error){
+		"Ack": func(ctx context.Context, box *memstore.Outbox, d outbox.Delivery, settle *retrysafe.Write) (outbox.AckResult, error) {
+			ended, err := box.Ack(ctx, []outbox.Ack{{ID: d.ID, Shard: d.Shard, Kind: outbox.AckDelivered, Tries: 2, Settle: settle}})
+			if err != nil {
+				return outbox.AckResult{}, err
+			}
+			return ended[0], nil
+		},
+		"Skip": func(ctx context.Context, box *memstore.Outbox, d outbox.Delivery, settle *retrysafe.Write) (outbox.AckResult, error) {
+			return box.Skip(ctx, outbox.SkipRequest{ID: d.ID, Tries: 1, Settle: settle})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := memstore.New(nil)
+				box := s.Outbox()
+				r := mustCreate(t, s, reservation("k"))
+				tx := begin(t, s)
+				wantErr(t, "Enqueue", tx.Enqueue(t.Context(), outbox.Message{Topic: "first"}), nil)
+				wantErr(t, "Commit", tx.Commit(t.Context()), nil)
+				held, err := box.Lease(t.Context(), retrysafe.Owner{1}, time.Hour)
+				wantErr(t, "Lease", err, nil)
+				due, err := box.Due(t.Context(), held.Shards, 10)
+				if err != nil || len(due) != 1 {
+					t.Fatalf("Due = %v, %v", due, err)
+				}
+				_, err = box.Ack(t.Context(), []outbox.Ack{{ID: due[0].ID, Shard: due[0].Shard, Kind: outbox.AckRetry, Tries: 1, After: time.Hour}})
+				wantErr(t, "Ack", err, nil)
+
+				tx = begin(t, s)
+				kept := mustSwap(t, tx, moved(r.Update(), retrysafe.StateInProgress, time.Hour))
+				wantErr(t, "Enqueue", tx.Enqueue(t.Context(), outbox.Message{Topic: "second"}), nil)
+				settle := moved(kept.Update(), retrysafe.StateCompleted, time.Hour)
+				got := make(chan outbox.AckResult, 1)
+				go func() {
+					ended, err := ack(t.Context(), box, due[0], &settle)
+					if err != nil {
+						t.Error(err)
+					}
+					got <- ended
+				}()
+				synctest.Wait() // for the transaction
+				wantErr(t, "Commit", tx.Commit(t.Context()), nil)
+				if ended := <-got; ended.Err != nil || ended.Record.State != retrysafe.StateCompleted {
+					t.Errorf("the key is %v, %v", ended.Record.State, ended.Err)
+				}
+				if due, err := box.Due(t.Context(), held.Shards, 10); err != nil || len(due) != 1 || due[0].Topic != "second" {
+					t.Errorf("Due = %v, %v", due, err)
+				}
+			})
+		})
 	}
 }

@@ -34,23 +34,24 @@ func (b *Outbox) Failing(ctx context.Context, after int64, limit int) (list []ou
 
 // Skip implements [outbox.Skipper].
 func (b *Outbox) Skip(ctx context.Context, s outbox.SkipRequest) (ended outbox.AckResult, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := b.s.now()
-	l, there := b.waiting[s.ID]
-	switch {
-	case !there:
-		return ended, fmt.Errorf("message %d: %w", s.ID, retrysafe.ErrNotFound)
-	case l.Tries != s.Tries || l.Tries == 0 || !l.due.After(now):
-		return ended, fmt.Errorf("message %d: %w", s.ID, retrysafe.ErrConflict)
-	}
-	if s.Settle != nil {
-		if ended.Record, ended.Err = b.s.Swap(ctx, *s.Settle); ended.Err != nil {
-			return ended, nil
+	var refused error
+	ended.Record, ended.Err = b.settling(ctx, s.Settle, func() error {
+		l, there := b.waiting[s.ID]
+		switch {
+		case !there:
+			refused = fmt.Errorf("message %d: %w", s.ID, retrysafe.ErrNotFound)
+		case l.Tries != s.Tries || l.Tries == 0 || !l.due.After(b.s.now()):
+			refused = fmt.Errorf("message %d: %w", s.ID, retrysafe.ErrConflict)
 		}
+		return refused
+	}, func() {
+		l := b.waiting[s.ID]
+		delete(b.waiting, s.ID)
+		l.Why, l.ProviderRef, l.Died, l.Revision = s.Why, cmp.Or(s.ProviderRef, l.ProviderRef), b.s.now(), l.Revision+1
+		b.dead[s.ID] = l
+	})
+	if refused != nil {
+		return outbox.AckResult{}, refused
 	}
-	delete(b.waiting, s.ID)
-	l.Why, l.ProviderRef, l.Died, l.Revision = s.Why, cmp.Or(s.ProviderRef, l.ProviderRef), now, l.Revision+1
-	b.dead[s.ID] = l
 	return ended, nil
 }
