@@ -388,6 +388,15 @@ func TestW33_StepRecognisesItselfOnTheStandbyOnly(t *testing.T) {
 			t.Errorf("the second try gets %v, %v", got.State, err)
 		}
 	}
+	reading := open(t, p.primary.URL("postgres"), hastyStore)
+	for range 10 { // from some replays on it reads first
+		if _, err := reading.Create(t.Context(), fresh("swapped")); !errors.Is(err, retrysafe.ErrExists) {
+			t.Errorf("a replay gets %v", err)
+		}
+	}
+	if got, err := reading.Create(t.Context(), created); err == nil {
+		t.Errorf("after replays the second try gets %v", got.State)
+	}
 	third := open(t, p.primary.URL("postgres"), hastyStore)
 	tx, err := third.Pool().Begin(t.Context())
 	must(t, err)
