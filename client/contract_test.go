@@ -135,7 +135,7 @@ func TestInFlightErrorSaysSo(t *testing.T) {
 	release := make(chan struct{})
 	a := newAPI(t, nil, keyed, func(w http.ResponseWriter, _ *http.Request) { <-release; w.WriteHeader(http.StatusCreated) })
 	t.Cleanup(func() { close(release) })
-	c := newClient(t, client.Options{AttemptTimeout: 200 * time.Millisecond, MaxElapsed: 700 * time.Millisecond})
+	c := newClient(t, client.Options{AttemptTimeout: time.Second, MaxElapsed: 3 * time.Second})
 	_, err := c.Do("order-1", post(t, a.URL+"/payments", "1"))
 	e := as[*client.InFlightError](t, err)
 	if e.Operation != "order-1" || e.Key == "" || e.RetryAfter < time.Second || strings.Contains(err.Error(), strings.Trim(e.Key, `"`)) {
