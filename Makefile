@@ -42,10 +42,10 @@ waiting := -parallel=6 -p=$(shell echo $$(($$(nproc) * 3 / 2)))
 # The package that takes longest begins first: as one of the last it would have nothing
 # beside it.
 longest := ./store/pgstore
-# Tests of the tools that prove: they compute for minutes under the race detector, on one
-# goroutine or in processes of their own, and what they hold is held by their own checks.
-# The contract on further versions of PostgreSQL is the one that TestContract holds. A
-# change runs these without the detector; `make fresh` runs all with it.
+# The tests of the proving tools and of the tree's rules compute for minutes under the race
+# detector, on one goroutine or in child processes, and the contract on further versions of
+# PostgreSQL is the one that TestContract holds under it. A change runs these without the
+# detector, in plain; make fresh runs all tests with it.
 tools      := internal/test/tree $(addprefix cmd/retrysafe/internal/prove/,field linear model sim)
 versions   := ./store/pgstore ./cmd/retrysafe/internal/cli/prove
 undetected := $(if $(filter fresh,$(SEED)),,$(tools))

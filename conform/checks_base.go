@@ -36,6 +36,18 @@ var firstAndRetry = fixed(once("first", "a new operation", plain), once("retry",
 // notDone returns the finding for a first request that should have succeeded.
 func notDone(a *answer) finding { return badSetup("the first request was answered %s", a) }
 
+// onReplay is the run of a check that compares the answer of a first request, if it has
+// succeeded, with that of its retry.
+func onReplay(judge func(t *trial, first, retry *answer) finding) func(t *trial) finding {
+	return func(t *trial) finding {
+		first, retry := t.send("first"), t.send("retry")
+		if !first.ok() {
+			return notDone(first)
+		}
+		return judge(t, first, retry)
+	}
+}
+
 var baseChecks = []check{
 	{
 		id: "base/answer", clause: contract, severity: critical,
@@ -323,26 +335,18 @@ var replayChecks = []check{
 		id: "replay/status", clause: ietfFirst, severity: major, needs: []string{"replay/effect"},
 		says: "A retry of a completed request has the status of the first answer.",
 		plan: firstAndRetry,
-		run: func(t *trial) finding {
-			first, retry := t.send("first"), t.send("retry")
-			if !first.ok() {
-				return notDone(first)
-			}
+		run: onReplay(func(t *trial, first, retry *answer) finding {
 			if first.status != retry.status {
 				return fails("the first answer was %s, and the retry's %s", first, retry)
 			}
 			return hold("%s, twice", first)
-		},
+		}),
 	},
 	{
 		id: "replay/bytes", clause: ietfFirst, severity: major, needs: []string{"replay/status"},
 		says: "A retry of a completed request gets the body of the first answer, byte for byte.",
 		plan: firstAndRetry,
-		run: func(t *trial) finding {
-			first, retry := t.send("first"), t.send("retry")
-			if !first.ok() {
-				return notDone(first)
-			}
+		run: onReplay(func(t *trial, first, retry *answer) finding {
 			switch {
 			case string(first.body) == string(retry.body):
 				return hold("%d bytes, the same", len(first.body))
@@ -350,34 +354,26 @@ var replayChecks = []check{
 				return fails("the replay says the same in other bytes: it was written anew, so signatures and checksums of it differ")
 			}
 			return fails("the replay has another body than the first answer")
-		},
+		}),
 	},
 	{
 		id: "replay/headers", clause: ietfFirst, severity: major, needs: []string{"replay/status"},
 		says: "A retry of a completed request gets the headers that belong to the answer: " + strings.Join(headersThatStay, ", ") + ".",
 		plan: firstAndRetry,
-		run: func(t *trial) finding {
-			first, retry := t.send("first"), t.send("retry")
-			if !first.ok() {
-				return notDone(first)
-			}
+		run: onReplay(func(t *trial, first, retry *answer) finding {
 			for _, name := range headersThatStay {
 				if was, is := first.header.Values(name), retry.header.Values(name); len(was) > 0 && !slices.Equal(was, is) {
 					return fails("the first answer has %s: %s, and the replay %s", name, strings.Join(was, ", "), orNone(strings.Join(is, ", ")))
 				}
 			}
 			return hold("they are the same")
-		},
+		}),
 	},
 	{
 		id: "replay/cookies", clause: contract, severity: critical, needs: []string{"replay/status"},
 		says: "A replay sets no cookie of the first answer: it may belong to another session.",
 		plan: firstAndRetry,
-		run: func(t *trial) finding {
-			first, retry := t.send("first"), t.send("retry")
-			if !first.ok() {
-				return notDone(first)
-			}
+		run: onReplay(func(t *trial, first, retry *answer) finding {
 			cookies := first.header.Values("Set-Cookie")
 			if len(cookies) == 0 {
 				return untested("the answer sets no cookie")
@@ -388,7 +384,7 @@ var replayChecks = []check{
 				}
 			}
 			return hold("the cookie is not replayed")
-		},
+		}),
 	},
 	{
 		id: "replay/marker", clause: "Stripe; ACP §6", severity: minor, needs: []string{"replay/status"},
@@ -400,11 +396,7 @@ var replayChecks = []check{
 			return ""
 		},
 		plan: firstAndRetry,
-		run: func(t *trial) finding {
-			first, retry := t.send("first"), t.send("retry")
-			if !first.ok() {
-				return notDone(first)
-			}
+		run: onReplay(func(t *trial, first, retry *answer) finding {
 			switch {
 			case t.replayed(first):
 				return fails("the first answer is marked as a replay")
@@ -412,7 +404,7 @@ var replayChecks = []check{
 				return fails("the replay has no %s: true%s", t.s.profile.Marker, otherMarker(retry))
 			}
 			return hold("%s: true", t.s.profile.Marker)
-		},
+		}),
 	},
 	{
 		id: "replay/expiry", clause: "IETF draft §2.3, §2.5.2", severity: minor, needs: []string{"base/answer"},

@@ -43,24 +43,25 @@ func (m *batchMemory) sorted(n int, compare func(a, b int) int) []int {
 }
 
 // split calls try with all of some. If the server refuses that, it calls try with each
-// alone, so that one request that the server cannot take does not fail the others. An
-// exchange that was refused was not applied. Exchanges of the same batch before it were: try
-// leaves the answers that it has from those as they are.
-func split(some []int, try func([]int) error, fail func(i int, err error)) {
+// alone, so that one request that the server cannot take does not fail the others. A try
+// is several exchanges, and one that is refused was not applied: try has taken its answers
+// back. What the exchanges before it have answered was applied, and stays.
+func split(some []int, answers []answer, try func([]int) error) {
 	err := try(some)
 	if err == nil {
 		return
 	}
+	left := unanswered(some, answers)
 	var refused *pgconn.PgError
 	if len(some) == 1 || !errors.As(err, &refused) || refused.SeverityUnlocalized != "ERROR" {
-		for _, i := range some {
-			fail(i, err)
+		for _, i := range left {
+			answers[i].Err = err
 		}
 		return
 	}
-	for i := range some {
-		if err := try(some[i : i+1]); err != nil {
-			fail(some[i], err)
+	for n, i := range left {
+		if err := try(left[n : n+1]); err != nil {
+			answers[i].Err = err
 		}
 	}
 }

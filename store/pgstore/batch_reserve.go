@@ -46,7 +46,7 @@ func (b *reserveFlight) send(ctx context.Context, requests []reservation) []answ
 	order := b.sorted(len(requests), func(a, b int) int { return requests[a].id.compare(requests[b].id) })
 	first := slices.CompactFunc(slices.Clone(order), func(a, b int) bool { return requests[a].id == requests[b].id })
 
-	split(first, func(some []int) error { return b.try(ctx, requests, some, answers) }, func(i int, err error) { answers[i].Err = err })
+	split(first, answers, func(some []int) error { return b.try(ctx, requests, some, answers) })
 
 	for at, i := 0, 0; at < len(order); at++ {
 		if requests[order[at]].id != requests[first[i]].id {
@@ -74,12 +74,9 @@ func answerExisting(w *retrysafe.Write, found answer) answer {
 	}
 }
 
-// try reserves the requests that some names, but for those that have an answer from an
-// earlier call, in one round trip, and reads the rows that are there instead.
+// try reserves the requests that some names, in one round trip, and reads the rows that
+// are there instead.
 func (b *reserveFlight) try(ctx context.Context, requests []reservation, some []int, answers []answer) error {
-	if some = unanswered(some, answers); len(some) == 0 {
-		return nil
-	}
 	err := b.reserve(ctx, requests, some, answers)
 	if isLocked(err) || isCode(err, "23505") {
 		return b.contend(ctx, requests, some, answers)

@@ -40,17 +40,13 @@ func (b *settleBatcher) depart(ctx context.Context, requests []settlement, f *gr
 func (b *settleFlight) send(ctx context.Context, requests []settlement) []answer {
 	answers := b.blank(len(requests))
 	order := b.sorted(len(requests), func(a, b int) int { return requests[a].id.compare(requests[b].id) })
-	split(order, func(some []int) error { return b.try(ctx, requests, some, answers) }, func(i int, err error) { answers[i].Err = err })
+	split(order, answers, func(some []int) error { return b.try(ctx, requests, some, answers) })
 	return answers
 }
 
-// try swaps the requests that some names, but for those that have an answer from an earlier
-// call. It waits only briefly for a row that another transaction has locked. Then it leaves
-// that row out, and the others of the batch go on.
+// try swaps the requests that some names. It waits only briefly for a row that another
+// transaction has locked. Then it leaves that row out, and the others of the batch go on.
 func (b *settleFlight) try(ctx context.Context, requests []settlement, some []int, answers []answer) error {
-	if some = unanswered(some, answers); len(some) == 0 {
-		return nil
-	}
 	err := b.settle(ctx, requests, some, answers)
 	left := unanswered(some, answers)
 	if err == nil && len(left) > 0 {

@@ -124,7 +124,7 @@ let the lists reach beyond the period, and give the period with --day, or --sinc
 		case c.ledger != "" && len(args) > 0:
 			return exit.Usagef("--ledger says where both lists are; leave out %s", args[0])
 		case c.tolerance < 0:
-			return exit.Usagef("--tolerance %v is negative", c.tolerance)
+			return exit.Usagef("--tolerance %v is negative", c.tolerance).Hintf("say how far apart the two sides may date a payment, such as 5m")
 		case c.ledger == "" && len(args) == 0:
 			return exit.Usagef("THEIRS is missing").Hintf("name a file, a directory or a URL with their list, or a ledger of the configuration with --ledger")
 		case len(args) == 2:
