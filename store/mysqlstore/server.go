@@ -164,3 +164,11 @@ func checkTables(ctx context.Context, db *sql.DB) error {
 	}
 	return nil
 }
+
+// checkColumns returns an error if the table of keys is not there or lacks columns.
+func checkColumns(ctx context.Context, db *sql.DB) error {
+	if _, err := db.ExecContext(ctx, `SELECT `+columns+` FROM retrysafe_keys LIMIT 0`); err != nil {
+		return fmt.Errorf("mysqlstore: read the table of keys: %w", explain(err))
+	}
+	return nil
+}

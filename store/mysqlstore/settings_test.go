@@ -47,6 +47,23 @@ func TestSettingsThatLoseDataAreRefused(t *testing.T) {
 	}
 }
 
+// A store that is not to migrate opens only where others have.
+func TestOpensWithoutMigratingOnlyWhereTheTablesAre(t *testing.T) {
+	t.Parallel()
+	dsn, skip := testservers.SharedMariaDB(t), &mysqlstore.Options{SkipMigrations: true}
+	for what, spoil := range map[string]string{"no tables": `DO 0`, "an old table": `CREATE TABLE retrysafe_keys (id BINARY(16) PRIMARY KEY) ENGINE = InnoDB`} {
+		exec(t, connect(t, dsn), spoil)
+		if _, err := mysqlstore.Open(t.Context(), dsn, skip); err == nil || !strings.Contains(err.Error(), "run the migrations") {
+			t.Errorf("%s: %v", what, err)
+		}
+		exec(t, connect(t, dsn), `DROP TABLE IF EXISTS retrysafe_keys`)
+	}
+	must(t, mysqlstore.Migrate(t.Context(), connect(t, dsn)))
+	s, err := mysqlstore.Open(t.Context(), dsn, skip)
+	must(t, err)
+	must(t, s.Close())
+}
+
 // The driver may count matched rows or changed ones: the store does not depend on it.
 func TestFoundRowsDoNotMatter(t *testing.T) {
 	t.Parallel()

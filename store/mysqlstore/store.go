@@ -106,8 +106,15 @@ func newStore(ctx context.Context, db, steps *sql.DB, opts *Options) (*Store, er
 	if err := newerSchema(ctx, steps); err != nil {
 		return nil, err
 	}
-	if closed := s.closed(ctx); closed != nil && !o.Moving {
-		return nil, closed
+	err = s.closed(ctx)
+	switch {
+	case err != nil && o.Moving: // whose tables have other names
+		return s, nil
+	case err == nil && o.SkipMigrations:
+		err = checkColumns(ctx, steps)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return s, nil
 }
