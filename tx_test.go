@@ -36,6 +36,23 @@ func TestCompleteTxCommitsWithTheEffect(t *testing.T) {
 	b.replays(t, "committed")
 }
 
+// The answer is kept for as long as the operation said.
+func TestCompleteTxKeepsTheRetention(t *testing.T) {
+	t.Parallel()
+	b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
+	_, err := b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
+		x.Retain(72 * time.Hour)
+		tx, err := b.mem.Begin(ctx)
+		must(t, err)
+		must(t, x.CompleteTx(ctx, tx, answer("kept")))
+		return retrysafe.Result{}, tx.Commit(ctx)
+	})
+	must(t, err)
+	if r := b.state(t); r.Retain != 72*time.Hour || r.Deadline.Sub(r.UpdatedAt) != 72*time.Hour {
+		t.Errorf("retention %v until %v, want 72h", r.Retain, r.Deadline.Sub(r.UpdatedAt))
+	}
+}
+
 func TestW32_CommitThatWasToldToHaveFailedIsFound(t *testing.T) {
 	t.Parallel()
 	b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
