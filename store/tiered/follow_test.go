@@ -229,6 +229,28 @@ func TestRunWithoutAFeed(t *testing.T) {
 	}
 }
 
+// A store that stops telling its changes, for its tables were taken away, leaves the cache
+// as without Run.
+func TestFeedThatEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &feed{Store: memstore.New(nil)}
+		cache := tiered.New(f, &tiered.Options{MaxAge: time.Hour})
+		var ended sync.WaitGroup
+		ended.Go(func() {
+			if err := cache.Run(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("Run: got %v, want ErrUnsupported", err)
+			}
+		})
+		synctest.Wait()
+		f.fail(errors.ErrUnsupported)
+		ended.Wait()
+		time.Sleep(time.Minute)
+		complete(t, cache, ref, "paid")
+		answers(t, "after Run", cache, "paid", true)
+	})
+}
+
 // A sealing store tells the true names, which the store below does not know. A record
 // that is gone has none, so that everything may have changed.
 func TestChangesThroughASealingStore(t *testing.T) {

@@ -70,7 +70,7 @@ func TestKilledMoverIsRunAgain(t *testing.T) {
 	for _, pair := range [][2]string{{"sqlite", "postgres"}, {"postgres", "sqlite"}, {"mysql", "sqlite"}, {"sqlite", "mysql"}, {"redis", "dynamodb"}, {"dynamodb", "redis"}} {
 		t.Run(pair[0]+" to "+pair[1], func(t *testing.T) {
 			t.Parallel()
-			stride, n := 3, 0
+			stride, n := 5, 0
 			if strings.Contains(pair[0], "dynamodb") || strings.Contains(pair[1], "dynamodb") { // whose moves wait for permits
 				stride = 8
 			}
