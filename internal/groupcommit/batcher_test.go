@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,29 +126,6 @@ func TestBatchThatAnswersTooFew(t *testing.T) {
 		}
 		wg.Wait()
 	})
-}
-
-// A Life admits no step after its end, and ends when the last step has.
-func TestLifeEndsWithItsLastStep(t *testing.T) {
-	t.Parallel()
-	var life groupcommit.Life
-	for range 2 {
-		if !life.Enter() {
-			t.Fatal("a life that has begun admits no step")
-		}
-	}
-	var steps atomic.Int32
-	steps.Store(2)
-	ended := make(chan int32)
-	go func() { life.End(); ended <- steps.Load() }()
-	for range 2 {
-		steps.Add(-1)
-		life.Leave()
-	}
-	if left := <-ended; left != 0 || life.Enter() {
-		t.Errorf("it ended with %d steps under way, and then admits another", left)
-	}
-	life.End() // once more changes nothing
 }
 
 func TestLarge(t *testing.T) {
