@@ -323,6 +323,20 @@ func TestPurgeByRetention(t *testing.T) {
 	purge("for ever", "in flight", "unknown")
 }
 
+// A purge of more rows than one statement deletes goes on, from one retention to the next, up
+// to its limit.
+func TestPurgeOfManyGoesOnUpToItsLimit(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	exec(t, s.conn, `INSERT INTO retrysafe_keys (id, owner, revision, deadline, created, keep, due, state, head, tail, checkpoint)
+		SELECT gen_random_uuid(), gen_random_uuid(), 1, 1, 1, CASE WHEN i <= 2500 THEN 60 ELSE 3600 END, 1, 3, '\x01', '\x02', '' FROM generate_series(1, 3000) i`)
+	for _, c := range []struct{ limit, want int }{{0, 0}, {1000, 1000}, {1600, 1600}, {1000, 400}, {1000, 0}} {
+		if n, err := s.Purge(t.Context(), c.limit); err != nil || n != c.want {
+			t.Errorf("Purge(%d) = %d, %v, want %d", c.limit, n, err, c.want)
+		}
+	}
+}
+
 // A purge skips a row that another transaction has locked, and deletes it the next
 // time.
 func TestPurgeLeavesLockedRows(t *testing.T) {
