@@ -1,10 +1,14 @@
 package pgstore
 
 import (
+	"context"
 	"io/fs"
 	"reflect"
 	"strings"
 	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/outbox"
 )
 
 // Settings returns the statement that a connection sends before the others: for the
@@ -127,3 +131,13 @@ func (s *Store) RaiseDoubt() { s.doubt.raise() }
 
 // InDoubt reports whether there is a doubt.
 func (s *Store) InDoubt() bool { return s.doubt.open() }
+
+// WhyRefused is what an acknowledgement says of a key that it has not settled.
+func (b *Outbox) WhyRefused(ctx context.Context, w retrysafe.Write) outbox.AckResult {
+	t := newEndStatement(1, func(int) *outbox.Ack { return &outbox.Ack{Settle: &w} })
+	t.keys = make([]outbox.AckResult, 1)
+	if err := t.find(ctx, b, []int{0}); err != nil {
+		return outbox.AckResult{Err: err}
+	}
+	return t.keys[0]
+}
