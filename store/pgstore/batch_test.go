@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	mrand "math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -691,6 +692,7 @@ func TestClosedStoreIsQuiet(t *testing.T) {
 	eventually(t, "no connection is left", func() bool {
 		return one[int](t, conn, `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'quiet'`) == 0
 	})
+	runtime.KeepAlive(s) // or the collector would close what Close has not
 }
 
 func second[T any](_ T, err error) error { return err }

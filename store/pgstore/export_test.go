@@ -75,6 +75,12 @@ func (s *Store) Pass() {
 	s.background.watermark = int32(time.Now().Unix() - slotEpoch + 60)
 }
 
+// Watermark is what the store knows of the slots: below it all rows are final.
+func (s *Store) Watermark() int32 {
+	watermark, _ := s.background.last()
+	return watermark
+}
+
 // HoldDuties lets no statement of a duty begin until release is called.
 func (s *Store) HoldDuties() (release func()) {
 	s.background.mu.Lock()

@@ -141,9 +141,28 @@ func TestLeaseThatIsCutShortIsListed(t *testing.T) {
 	s := newShelf(t)
 	r := s.put(t, "short", retrysafe.StateInProgress, time.Hour)
 	must(t, second(s.Swap(t.Context(), beat(r, time.Minute))))
+	r = s.put(t, "by a little", retrysafe.StateInProgress, 3*time.Minute+5*time.Second)
+	must(t, second(s.Swap(t.Context(), beat(r, 3*time.Minute))))
 	s.due(t, "at first", "")
 	s.age(t, 2*time.Minute)
 	s.due(t, "after two minutes", "short")
+	s.age(t, time.Minute+time.Second)
+	s.due(t, "after three minutes", "by a little, short")
+}
+
+// Where no duty runs, a list of what is in flight reads a new watermark, once the last one
+// is older than a minute: the clock may have been set back.
+func TestOldWatermarkIsReadAgain(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	inFlight := retrysafe.Query{States: []retrysafe.State{retrysafe.StateInProgress}}
+	s.put(t, "k", retrysafe.StateInProgress, 24*time.Hour)
+	must(t, second(s.List(t.Context(), retrysafe.Query{Due: true})))
+	s.Age(2 * time.Minute)
+	old := s.Watermark()
+	if got := listed(t, s.Store, inFlight); got != "k" || s.Watermark() <= old {
+		t.Errorf("listed is %q, by the watermark %d, that of two minutes before is %d", got, s.Watermark(), old)
+	}
 }
 
 // A transaction that commits late is not passed by: the watermark waits for it,
