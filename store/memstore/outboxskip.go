@@ -34,6 +34,9 @@ func (b *Outbox) Failing(ctx context.Context, after int64, limit int) (list []ou
 
 // Skip implements [outbox.Skipper].
 func (b *Outbox) Skip(ctx context.Context, s outbox.SkipRequest) (ended outbox.AckResult, err error) {
+	if err := ctx.Err(); err != nil {
+		return outbox.AckResult{}, err
+	}
 	var refused error
 	ended.Record, ended.Err = b.settling(ctx, s.Settle, func() error {
 		l, there := b.waiting[s.ID]

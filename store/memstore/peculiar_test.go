@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
@@ -74,6 +76,16 @@ func TestCancelledContextIsReturned(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(nil)
 	r := mustCreate(t, s, reservation("k")).Update()
+	box, tx := s.Outbox(), begin(t, s)
+	wantErr(t, "Enqueue", tx.Enqueue(t.Context(), outbox.Message{Topic: "t"}), nil)
+	wantErr(t, "Commit", tx.Commit(t.Context()), nil)
+	held, err := box.Lease(t.Context(), retrysafe.Owner{1}, time.Hour)
+	wantErr(t, "Lease", err, nil)
+	due, err := box.Due(t.Context(), held.Shards, 10)
+	if err != nil || len(due) != 1 {
+		t.Fatalf("Due = %v, %v", due, err)
+	}
+	ack := outbox.Ack{ID: due[0].ID, Shard: due[0].Shard, Kind: outbox.AckDelivered, Tries: 1}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for step, call := range map[string]func() error{
@@ -84,11 +96,79 @@ func TestCancelledContextIsReturned(t *testing.T) {
 		"Purge":  func() error { _, err := s.Purge(ctx, 1); return err },
 		"Count":  func() error { _, err := s.Count(ctx, r.Scope); return err },
 		"Begin":  func() error { _, err := s.Begin(ctx); return err },
+
+		"Changes": func() error { _, _, err := s.Changes(ctx, ""); return err },
+
+		"Lease":          func() error { _, err := box.Lease(ctx, retrysafe.Owner{1}, time.Hour); return err },
+		"Due":            func() error { _, err := box.Due(ctx, held.Shards, 1); return err },
+		"DueExcept":      func() error { _, _, err := box.DueExcept(ctx, held.Shards, nil, 1); return err },
+		"Ack":            func() error { _, err := box.Ack(ctx, []outbox.Ack{ack}); return err },
+		"DeadLetters":    func() error { _, err := box.DeadLetters(ctx, 0, 1); return err },
+		"Dispose":        func() error { return box.Dispose(ctx, outbox.Disposal{ID: 1}) },
+		"Failing":        func() error { _, err := box.Failing(ctx, 0, 1); return err },
+		"Skip":           func() error { _, err := box.Skip(ctx, outbox.SkipRequest{ID: 1, Tries: 1}); return err },
+		"Receipts":       func() error { _, err := box.Receipts(ctx, outbox.ReceiptQuery{Limit: 1}); return err },
+		"ForgetReceipts": func() error { return box.ForgetReceipts(ctx, r.Ref) },
 	} {
 		if err := call(); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: got %v, want %v", step, err, context.Canceled)
 		}
 	}
+	if due, err := box.Due(t.Context(), held.Shards, 10); err != nil || len(due) != 1 {
+		t.Errorf("afterwards %d messages are due, %v, want 1", len(due), err)
+	}
+}
+
+// A reader of changes waits for the next one, for half a second, or until its context
+// ends.
+func TestChangesAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(nil)
+		r := mustCreate(t, s, reservation("k"))
+		swap := func(announce bool) {
+			w := r.Update()
+			w.Term, w.Announce = time.Hour, announce
+			r = mustSwap(t, s, w)
+		}
+		swap(true)
+		_, cursor, err := s.Changes(t.Context(), "")
+		wantErr(t, "the present", err, nil)
+
+		type told struct {
+			changed []retrysafe.Ref
+			next    string
+			err     error
+			after   time.Duration
+		}
+		read := func(ctx context.Context) <-chan told {
+			out, start := make(chan told, 1), time.Now()
+			go func() {
+				changed, next, err := s.Changes(ctx, cursor)
+				out <- told{changed, next, err, time.Since(start)}
+			}()
+			synctest.Wait()
+			return out
+		}
+		if got := <-read(t.Context()); len(got.changed) != 0 || got.next != cursor || got.err != nil || got.after != 500*time.Millisecond {
+			t.Errorf("where nothing changes: %+v", got)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if got := <-read(ctx); got.next != "" || !errors.Is(got.err, context.DeadlineExceeded) || got.after != 100*time.Millisecond {
+			t.Errorf("with a context that ends: %+v", got)
+		}
+		one, two := read(t.Context()), read(t.Context())
+		time.Sleep(100 * time.Millisecond)
+		swap(false)
+		time.Sleep(100 * time.Millisecond)
+		swap(true)
+		for _, got := range []told{<-one, <-two} {
+			if len(got.changed) != 1 || got.changed[0] != r.Ref || got.next != "2" || got.err != nil || got.after != 200*time.Millisecond {
+				t.Errorf("of a change: %+v", got)
+			}
+		}
+	})
 }
 
 // A limit beyond one hold of a shard's lock is a limit too.

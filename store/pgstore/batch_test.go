@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	mrand "math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -660,23 +661,38 @@ func TestClosedStoreIsQuiet(t *testing.T) {
 			}
 		})
 	}
+	// All that has connections of its own has made one.
+	relaxed := fresh("relaxed")
+	relaxed.Relaxed = true
+	must(t, second(s.Create(t.Context(), relaxed)))
+	must(t, second(s.Outbox().Depth(t.Context())))
+	_, _, err = s.Changes(t.Context(), "")
+	must(t, err)
 	conn := connect(t, url)
 	eventually(t, "it is at work", func() bool { return one[int](t, conn, `SELECT count(*) FROM retrysafe_keys`) > 0 })
 	if err := s.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
 	wg.Wait()
+	box, late := s.Outbox(), fresh("late")
+	announced := late
+	announced.Announce = true
 	for what, err := range map[string]error{
-		"create": second(s.Create(t.Context(), fresh("late"))), "load": second(s.Load(t.Context(), fresh("late").Ref)),
-		"swap": second(s.Swap(t.Context(), fresh("late"))), "list": second(s.List(t.Context(), retrysafe.Query{})), "purge": second(s.Purge(t.Context(), 1)),
+		"create": second(s.Create(t.Context(), late)), "load": second(s.Load(t.Context(), late.Ref)),
+		"swap": second(s.Swap(t.Context(), late)), "announced swap": second(s.Swap(t.Context(), announced)),
+		"list": second(s.List(t.Context(), retrysafe.Query{})), "list of what is due": second(s.List(t.Context(), retrysafe.Query{Due: true})),
+		"count": second(s.Count(t.Context(), "tenant")), "purge": second(s.Purge(t.Context(), 1)),
+		"changes": func() error { _, _, err := s.Changes(t.Context(), ""); return err }(),
+		"lease":   second(box.Lease(t.Context(), retrysafe.Owner{1}, time.Hour)), "depth": second(box.Depth(t.Context())),
 	} {
-		if err == nil || errors.Is(err, retrysafe.ErrNotFound) {
+		if !errors.Is(err, pgstore.ErrClosed) {
 			t.Errorf("%s of a closed store: %v", what, err)
 		}
 	}
 	eventually(t, "no connection is left", func() bool {
 		return one[int](t, conn, `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'quiet'`) == 0
 	})
+	runtime.KeepAlive(s) // or the collector would close what Close has not
 }
 
 func second[T any](_ T, err error) error { return err }

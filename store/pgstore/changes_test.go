@@ -174,3 +174,29 @@ func TestChangesSurviveABrokenConnection(t *testing.T) {
 		}
 	}
 }
+
+// A reader whose connection broke listens again on the next one: it is told at once, and
+// not by the next read of the table. On a busy machine that may fail now and then.
+func TestReaderListensAgainAfterItsConnectionBroke(t *testing.T) {
+	t.Parallel()
+	s := open(t, testservers.Shared(t), nil)
+	r := changetest.Answered(t, s, "k")
+	cursor := changetest.Present(t, s)
+	for range 3 { // it listens now
+		must(t, func() error { _, _, err := s.Changes(t.Context(), cursor); return err }())
+	}
+	exec(t, connect(t, s.Pool().Config().ConnString()), `SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+	eventually(t, "the store has connections again", func() bool {
+		_, _, err := s.Changes(t.Context(), cursor)
+		return err == nil && second(s.Load(t.Context(), r.Ref)) == nil
+	})
+	eventually(t, "a change is told at once", func() bool {
+		told := make(chan string, 1)
+		go func() { told <- changetest.Await(t, s, cursor, r.Ref) }()
+		time.Sleep(pgstore.ChangeWait / 4) // the reader waits, or is late: then this proves nothing
+		start := time.Now()
+		r = changetest.Announce(t, s, r)
+		cursor = <-told
+		return time.Since(start) < pgstore.ChangeWait/4
+	})
+}

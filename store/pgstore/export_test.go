@@ -1,10 +1,14 @@
 package pgstore
 
 import (
+	"context"
 	"io/fs"
 	"reflect"
 	"strings"
 	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/outbox"
 )
 
 // Settings returns the statement that a connection sends before the others: for the
@@ -71,6 +75,12 @@ func (s *Store) Pass() {
 	s.background.watermark = int32(time.Now().Unix() - slotEpoch + 60)
 }
 
+// Watermark is what the store knows of the slots: below it all rows are final.
+func (s *Store) Watermark() int32 {
+	watermark, _ := s.background.last()
+	return watermark
+}
+
 // HoldDuties lets no statement of a duty begin until release is called.
 func (s *Store) HoldDuties() (release func()) {
 	s.background.mu.Lock()
@@ -127,3 +137,13 @@ func (s *Store) RaiseDoubt() { s.doubt.raise() }
 
 // InDoubt reports whether there is a doubt.
 func (s *Store) InDoubt() bool { return s.doubt.open() }
+
+// WhyRefused is what an acknowledgement says of a key that it has not settled.
+func (b *Outbox) WhyRefused(ctx context.Context, w retrysafe.Write) outbox.AckResult {
+	t := newEndStatement(1, func(int) *outbox.Ack { return &outbox.Ack{Settle: &w} })
+	t.keys = make([]outbox.AckResult, 1)
+	if err := t.find(ctx, b, []int{0}); err != nil {
+		return outbox.AckResult{Err: err}
+	}
+	return t.keys[0]
+}

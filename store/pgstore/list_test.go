@@ -141,9 +141,28 @@ func TestLeaseThatIsCutShortIsListed(t *testing.T) {
 	s := newShelf(t)
 	r := s.put(t, "short", retrysafe.StateInProgress, time.Hour)
 	must(t, second(s.Swap(t.Context(), beat(r, time.Minute))))
+	r = s.put(t, "by a little", retrysafe.StateInProgress, 3*time.Minute+5*time.Second)
+	must(t, second(s.Swap(t.Context(), beat(r, 3*time.Minute))))
 	s.due(t, "at first", "")
 	s.age(t, 2*time.Minute)
 	s.due(t, "after two minutes", "short")
+	s.age(t, time.Minute+time.Second)
+	s.due(t, "after three minutes", "by a little, short")
+}
+
+// Where no duty runs, a list of what is in flight reads a new watermark, once the last one
+// is older than a minute: the clock may have been set back.
+func TestOldWatermarkIsReadAgain(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	inFlight := retrysafe.Query{States: []retrysafe.State{retrysafe.StateInProgress}}
+	s.put(t, "k", retrysafe.StateInProgress, 24*time.Hour)
+	must(t, second(s.List(t.Context(), retrysafe.Query{Due: true})))
+	s.Age(2 * time.Minute)
+	old := s.Watermark()
+	if got := listed(t, s.Store, inFlight); got != "k" || s.Watermark() <= old {
+		t.Errorf("listed is %q, by the watermark %d, that of two minutes before is %d", got, s.Watermark(), old)
+	}
 }
 
 // A transaction that commits late is not passed by: the watermark waits for it,
@@ -321,6 +340,20 @@ func TestPurgeByRetention(t *testing.T) {
 	purge("after a day", "in flight", "unknown")
 	s.age(t, 1000*time.Hour)
 	purge("for ever", "in flight", "unknown")
+}
+
+// A purge of more rows than one statement deletes goes on, from one retention to the next, up
+// to its limit.
+func TestPurgeOfManyGoesOnUpToItsLimit(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	exec(t, s.conn, `INSERT INTO retrysafe_keys (id, owner, revision, deadline, created, keep, due, state, head, tail, checkpoint)
+		SELECT gen_random_uuid(), gen_random_uuid(), 1, 1, 1, CASE WHEN i <= 2500 THEN 60 ELSE 3600 END, 1, 3, '\x01', '\x02', '' FROM generate_series(1, 3000) i`)
+	for _, c := range []struct{ limit, want int }{{0, 0}, {1000, 1000}, {1600, 1600}, {1000, 400}, {1000, 0}} {
+		if n, err := s.Purge(t.Context(), c.limit); err != nil || n != c.want {
+			t.Errorf("Purge(%d) = %d, %v, want %d", c.limit, n, err, c.want)
+		}
+	}
 }
 
 // A purge skips a row that another transaction has locked, and deletes it the next

@@ -327,6 +327,33 @@ func TestW14W32W43_LostRequestsAndReplies(t *testing.T) {
 	}
 }
 
+// A step ends with the deadline that its engine has set, where that is earlier than the
+// store's own.
+func TestStepEndsWithTheDeadlineOfItsEngine(t *testing.T) {
+	t.Parallel()
+	proxy, s, _ := behindProxy(t, &pgstore.Options{Timeout: patience})
+	e, err := retrysafe.New(s, &retrysafe.Options{StoreTimeout: time.Second})
+	must(t, err)
+	answer := func(context.Context, *retrysafe.Execution) (retrysafe.Result, error) {
+		return retrysafe.Result{Status: 201}, nil
+	}
+	for end := time.Now().Add(patience); ; {
+		if _, err = e.Do(t.Context(), call("first"), answer); err == nil || time.Now().After(end) {
+			break
+		}
+	}
+	must(t, err)
+	proxy.Plan(netfault.Always(netfault.Stall, netfault.ToClient))
+	start := time.Now()
+	if _, err := e.Do(t.Context(), call("first"), answer); err == nil {
+		t.Error("a replay that the server did not send")
+	}
+	if took := time.Since(start); took > patience/2 {
+		t.Errorf("the step went on for %v", took)
+	}
+	proxy.Strike(netfault.Reset) // the driver waits 15 s for a server that does not hang up
+}
+
 // A reply that does not come, or comes much too late, is a reply that was lost.
 func TestW16_RepliesThatDoNotCome(t *testing.T) {
 	t.Parallel()

@@ -169,6 +169,59 @@ func TestRetireGoesOnBehindPurgedKeys(t *testing.T) {
 	}
 }
 
+// A record that was written and cannot be read, or whose deletion cannot, ends the copy and
+// stays in the log: it is not left behind in silence.
+func TestUnreadableRecordDoesNotMove(t *testing.T) {
+	t.Parallel()
+	for what, statement := range map[string]string{
+		"a record":   `UPDATE retrysafe_keys SET tail = set_byte(tail, 0, 255 - get_byte(tail, 0))`,
+		"a deletion": `UPDATE retrysafe_keys SET head = set_byte(head, 9, 255 - get_byte(head, 9)); DELETE FROM retrysafe_keys`,
+	} {
+		url := testservers.Shared(t)
+		s, conn := open(t, url, nil), connect(t, url)
+		must(t, second(s.Mover().Follow(t.Context(), mover)))
+		must(t, second(s.Create(t.Context(), fresh("k"))))
+		exec(t, conn, statement)
+		logged := one[int](t, conn, `SELECT count(*) FROM retrysafe_written`)
+		if written, gone, err := s.Mover().Written(t.Context(), mover, 10); !errors.Is(err, retrysafe.ErrUnreadable) || written != nil || gone != nil {
+			t.Errorf("%s: Written = %v, %v, %v", what, written, gone, err)
+		}
+		if rest, err := retire(t.Context(), s); !errors.Is(err, retrysafe.ErrUnreadable) || rest != nil {
+			t.Errorf("%s: Retire = %v, %v", what, rest, err)
+		}
+		if n := one[int](t, conn, `SELECT count(*) FROM retrysafe_written`); n != logged {
+			t.Errorf("%s: %d of %d entries are left in the log", what, n, logged)
+		}
+	}
+}
+
+// A step of a move that waits for a transaction ends with its context.
+func TestStepOfAMoveEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	s, conn := open(t, url, nil), connect(t, url)
+	tx, err := s.Pool().Begin(t.Context())
+	must(t, err)
+	must(t, second(s.Tx(tx).Create(t.Context(), fresh("held"))))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- second(s.Mover().Follow(ctx, mover)) }()
+	for _, waits := range []bool{true, false} { // it lets others go on
+		eventually(t, "the step waits for the transaction", func() bool {
+			return len(ended) > 0 || one[bool](t, conn, `SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+				WHERE NOT l.granted AND l.mode = 'AccessExclusiveLock' AND d.datname = current_database())`) == waits
+		})
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("Follow = %v", err)
+	}
+	must(t, tx.Commit(t.Context()))
+	if n := one[int](t, conn, `SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'retrysafe%'`); n != 0 {
+		t.Errorf("%d triggers are left", n)
+	}
+}
+
 // This is movetest.RetireWaitsForTransactions with the caller's own writes in the
 // transactions and DoTx as the one that commits.
 func TestRetireWaitsForTransactions(t *testing.T) {

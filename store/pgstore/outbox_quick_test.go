@@ -236,6 +236,9 @@ func TestQuickReadIsBounded(t *testing.T) {
 		}
 		for _, d := range list {
 			known = append(known, d.ID)
+			if !slices.Contains(held.Shards, d.Shard) {
+				t.Fatalf("message %d comes under %+v, which is not held", d.ID, d.Shard)
+			}
 		}
 	}
 }

@@ -44,6 +44,20 @@ func TestReceiptsThatTheRoleMayNotKeep(t *testing.T) {
 			}
 			_, err = outbox.NewWorker(s.Outbox(), nowhere, nil)
 			must(t, err)
+			// A message that is to leave a receipt ends without one.
+			held, err := s.Outbox().Lease(t.Context(), retrysafe.Owner{1}, time.Hour)
+			must(t, err)
+			putMessages(t, s, outbox.Message{Topic: "t"})
+			list, err := s.Outbox().Due(t.Context(), held.Shards, 10)
+			must(t, err)
+			for _, d := range list {
+				ended, err := s.Outbox().Ack(t.Context(), []outbox.Ack{{ID: d.ID, Shard: d.Shard, Kind: outbox.AckDelivered, Tries: 1, Keep: time.Hour, Message: &d.Message}})
+				must(t, err)
+				must(t, ended[0].Err)
+			}
+			if d, err := s.Outbox().Depth(t.Context()); err != nil || len(list) != 1 || d.Waiting != 0 {
+				t.Errorf("of %d messages %d are left, %v", len(list), d.Waiting, err)
+			}
 			err = s.Outbox().ForgetReceipts(t.Context(), call("k").Ref)
 			if (err == nil) != (name == "no table") { // what may be there and cannot be deleted is an error
 				t.Errorf("ForgetReceipts = %v", err)

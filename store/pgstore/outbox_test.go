@@ -216,3 +216,31 @@ func TestAcksOfOneCall(t *testing.T) {
 		t.Errorf("the receipts are %+v, %v", kept, err)
 	}
 }
+
+// A key that was not settled, of a message that did not end, says why: the worker knows
+// whether to try again. What cannot be read now may be read later.
+func TestAckSaysWhyAKeyWasNotSettled(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	s, conn := open(t, url, nil), connect(t, url)
+	r, err := s.Create(t.Context(), fresh("k"))
+	must(t, err)
+	later, err := s.Swap(t.Context(), beat(r, time.Minute))
+	must(t, err)
+	says := func(w retrysafe.Write, want error, revision int64) {
+		t.Helper()
+		if got := s.Outbox().WhyRefused(t.Context(), w); !errors.Is(got.Err, want) || got.Record.Revision != revision {
+			t.Errorf("%v, %+v; want %v, revision %d", got.Err, got.Record, want, revision)
+		}
+	}
+	missing := done(r, "x")
+	missing.Key = "missing"
+	says(done(later, "x"), retrysafe.ErrBusy, 0)
+	says(done(r, "x"), retrysafe.ErrConflict, later.Revision)
+	says(missing, retrysafe.ErrNotFound, 0)
+	exec(t, conn, `UPDATE retrysafe_keys SET tail = ''`)
+	says(done(later, "x"), retrysafe.ErrUnreadable, 0)
+	must(t, s.Close())
+	says(done(later, "x"), retrysafe.ErrBusy, 0)
+	says(done(later, "x"), pgstore.ErrClosed, 0)
+}

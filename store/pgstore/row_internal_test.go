@@ -215,6 +215,45 @@ func TestDamagedRowNeverDecodes(t *testing.T) {
 	}
 }
 
+// Fields that do not add up never decode, also where the checksum is right.
+func TestRowOfOtherFieldsNeverDecodes(t *testing.T) {
+	t.Parallel()
+	r := retrysafe.Record{
+		Ref: retrysafe.Ref{Scope: "tenant", Key: "k"}, Operation: "POST /payments", Fingerprint: retrysafe.Fingerprint{Alg: usualAlg},
+		State: retrysafe.StateUnknown, Attempt: 1, Lapse: retrysafe.LapseQuarantine, Effects: retrysafe.EffectsUnprotected,
+		Checkpoint: retrysafe.Checkpoint{Phase: "charge", Data: []byte("ch_1")}, Inquiry: retrysafe.Inquiry{Tries: 1},
+	}
+	k := idOf(r.Ref)
+	sealed := func(b, with []byte) []byte { return appendSum(b, b, with) }
+	body := func(part []byte) []byte { return bytes.Clone(part[:len(part)-4]) }
+	whole := rowOf(&r)
+	head, tail, point, state := body(whole.head), body(whole.tail), body(whole.checkpoint), []byte{byte(r.State)}
+	method := bytes.IndexByte(head, byte(len("/payments"))) - 1
+	unknown := bytes.Clone(head)
+	unknown[method] = byte(len(methods) + 1)
+	for what, change := range map[string]func(w *row){
+		"a head that is too short":       func(w *row) { w.head = sealed(head[:len(head)-1], k[:]) },
+		"a head that is too long":        func(w *row) { w.head = sealed(append(bytes.Clone(head), 0), k[:]) },
+		"an unknown method":              func(w *row) { w.head = sealed(unknown, k[:]) },
+		"a tail that is too short":       func(w *row) { w.tail = sealed(tail[:2], state) },
+		"an inquiry that is cut off":     func(w *row) { w.tail = sealed(append(bytes.Clone(tail[:3]), 1, tail[4]), state) },
+		"a tail that ends in no answer":  func(w *row) { w.tail = sealed(append(bytes.Clone(tail), 0xff), state) },
+		"a checkpoint that is too short": func(w *row) { w.checkpoint = sealed(point[:len(point)-1], nil) },
+		"a checkpoint that is too long":  func(w *row) { w.checkpoint = sealed(append(bytes.Clone(point), 0), nil) },
+		"a state below all":              func(w *row) { w.state = -1 },
+		"a state above all":              func(w *row) { w.state = math.MaxUint8 + 1 + w.state },
+	} {
+		w := whole
+		change(&w)
+		if got, err := w.record(); !errors.Is(err, retrysafe.ErrUnreadable) {
+			t.Errorf("%s decodes: %+v, %v", what, got, err)
+		}
+	}
+	if _, err := whole.record(); err != nil {
+		t.Error(err)
+	}
+}
+
 // Whatever stands in a row whose checksums are right decodes without a panic, and
 // what does decode is stored again as the same record.
 func FuzzRow(f *testing.F) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -502,5 +503,172 @@ func TestConnectionsHaveNoDeadlineAfterTheirCommit(t *testing.T) {
 			t.Errorf("a connection after its commit: %v", err)
 		}
 		conn.Release()
+	}
+}
+
+// Whatever comes first in a transaction that the store begins, of all that pgx has, is in
+// the transaction: it goes with a rollback, it comes with a commit, and after either no
+// more is taken.
+func TestAnyFirstStatementIsInTheTransaction(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, testservers.Shared(t), txPolicy)
+	ctx := t.Context()
+	for name, use := range map[string]func(tx pgx.Tx, key string) error{
+		"Exec": func(tx pgx.Tx, key string) error { return second(tx.Exec(ctx, book, key, "x")) },
+		"Query": func(tx pgx.Tx, key string) error {
+			rows, err := tx.Query(ctx, book, key, "x")
+			if err != nil {
+				return err
+			}
+			rows.Close()
+			return rows.Err()
+		},
+		"QueryRow": func(tx pgx.Tx, key string) error {
+			var by string
+			return tx.QueryRow(ctx, book+` RETURNING by`, key, "x").Scan(&by)
+		},
+		"SendBatch": func(tx pgx.Tx, key string) error {
+			var all pgx.Batch
+			all.Queue(book, key, "x")
+			results := tx.SendBatch(ctx, &all)
+			return errors.Join(second(results.Exec()), results.Close())
+		},
+		"CopyFrom": func(tx pgx.Tx, key string) error {
+			return second(tx.CopyFrom(ctx, pgx.Identifier{"effects"}, []string{"key", "by"}, pgx.CopyFromRows([][]any{{key, "x"}})))
+		},
+		"Prepare": func(tx pgx.Tx, key string) error {
+			if _, err := tx.Prepare(ctx, "by_hand", book); err != nil {
+				return err
+			}
+			return second(tx.Exec(ctx, "by_hand", key, "x"))
+		},
+		"Begin": func(tx pgx.Tx, key string) error {
+			nested, err := tx.Begin(ctx)
+			if err != nil {
+				return err
+			}
+			return errors.Join(second(nested.Exec(ctx, book, key, "x")), nested.Commit(ctx))
+		},
+	} {
+		for _, commits := range []bool{false, true} {
+			key, want := fmt.Sprint(name, commits), ""
+			tx, db, err := b.store.BeginTx(ctx)
+			must(t, err)
+			if err := use(db, key); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			// The key is taken all the same.
+			if _, err := tx.(retrysafe.Taker).Take(ctx, call(key).Ref); !errors.Is(err, retrysafe.ErrNotFound) {
+				t.Errorf("Take after %s = %v", name, err)
+			}
+			if _, err := b.store.Create(ctx, fresh(key)); !errors.Is(err, retrysafe.ErrBusy) {
+				t.Errorf("Create of a key that was taken after %s = %v", name, err)
+			}
+			if commits {
+				want = "x"
+				must(t, tx.Commit(ctx))
+			} else {
+				must(t, tx.Rollback(ctx))
+			}
+			if err := use(db, key); !errors.Is(err, pgx.ErrTxClosed) {
+				t.Errorf("%s after the end = %v", name, err)
+			}
+			if got := b.booked(t, key); got != want {
+				t.Errorf("%s: booked %q, want %q", name, got, want)
+			}
+		}
+	}
+	tx, db, err := b.store.BeginTx(ctx)
+	must(t, err)
+	objects := db.LargeObjects()
+	must(t, second(objects.Create(ctx, 0)))
+	must(t, tx.Rollback(ctx))
+	if n := one[int](t, b.conn, `SELECT count(*) FROM pg_largeobject_metadata`); n != 0 {
+		t.Errorf("a large object is left")
+	}
+}
+
+// A transaction on a pool of the caller's that outlives its store does not commit, and
+// gives its connection back.
+func TestTransactionOfAClosedStoreDoesNotCommit(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	b := newBank(t, url, txPolicy)
+	pool, err := pgxpool.New(t.Context(), url)
+	must(t, err)
+	defer pool.Close()
+	s, err := pgstore.New(t.Context(), pool, nil)
+	must(t, err)
+	tx, db, err := s.BeginTx(t.Context())
+	must(t, err)
+	must(t, second(db.Exec(t.Context(), book, "k", "late")))
+	must(t, s.Close())
+	if err := tx.Commit(t.Context()); !errors.Is(err, pgstore.ErrClosed) {
+		t.Errorf("Commit = %v", err)
+	}
+	if got := b.booked(t, "k"); got != "" {
+		t.Errorf("booked %q", got)
+	}
+	if n := pool.Stat().AcquiredConns(); n != 0 {
+		t.Errorf("%d connections are not given back", n)
+	}
+}
+
+// Close does not wait for ever for a commit on the caller's pool that hangs, and says so.
+func TestCloseSaysThatACommitHangs(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	open(t, url, nil)
+	pool, err := pgxpool.New(t.Context(), url)
+	must(t, err)
+	defer pool.Close()
+	s, err := pgstore.New(t.Context(), pool, &pgstore.Options{Timeout: 50 * time.Millisecond})
+	must(t, err)
+	g := closeGate(t, url, beforeCommit, "held")
+	defer g.open(t)
+	tx, _, err := s.BeginTx(t.Context())
+	must(t, err)
+	must(t, ignore(second(tx.Reserve(t.Context(), call("held").Ref)), retrysafe.ErrNotFound))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- second(tx.(retrysafe.CreateCommitter).CreateAndCommit(ctx, fresh("held"))) }()
+	g.held(t)
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("CreateAndCommit = %v", err)
+	}
+	if err := s.Close(); err == nil || !strings.Contains(err.Error(), "a commit is still under way") {
+		t.Errorf("Close = %v", err)
+	}
+}
+
+// A commit wakes the workers of the process, whichever way its messages came, and one
+// without messages does not.
+func TestCommitWithMessagesWakesWorkers(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, testservers.Shared(t), txPolicy)
+	var woken atomic.Int32
+	stop := b.store.Outbox().NotifyCommits(func() { woken.Add(1) })
+	m := outbox.Message{Topic: "t"}
+	for name, c := range map[string]struct {
+		enqueue func(ctx context.Context, tx pgx.Tx) error
+		want    int32
+	}{
+		"none":       {nil, 0},
+		"of none":    {func(ctx context.Context, tx pgx.Tx) error { return b.store.Tx(tx).Enqueue(ctx) }, 0},
+		"by itself":  {func(ctx context.Context, tx pgx.Tx) error { return tx.(outbox.Enqueuer).Enqueue(ctx, m) }, 1},
+		"by a store": {func(ctx context.Context, tx pgx.Tx) error { return b.store.Tx(tx).Enqueue(ctx, m) }, 1},
+	} {
+		woken.Store(0)
+		must(t, second(b.doTx(t.Context(), name, c.enqueue)))
+		if n := woken.Load(); n != c.want {
+			t.Errorf("messages %s: workers are woken %d times, want %d", name, n, c.want)
+		}
+	}
+	stop()
+	woken.Store(0)
+	putMessages(t, b.store, m)
+	if woken.Load() != 0 {
+		t.Error("a worker that has gone is woken")
 	}
 }

@@ -60,6 +60,9 @@ func TestDoTxSealed(t *testing.T) {
 		if _, counts := s.(retrysafe.Counter); counts == (name == "uncounted") {
 			t.Errorf("%s: counts: %t", name, counts)
 		}
+		if sealer, ok := s.(retrysafe.Sealer); !ok || !sealer.Sealed() {
+			t.Errorf("%s: it does not say that it seals", name)
+		}
 		if name == "both in one" {
 			tx, _, err := s.BeginTx(t.Context())
 			if _, ok := tx.(retrysafe.CreateCommitter); !ok || err != nil {

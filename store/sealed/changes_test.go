@@ -7,52 +7,63 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/deployment"
+	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
-// A feed is a store that tells of changes.
-type feed struct {
+// feeding is a store whose changes a test makes up.
+type feeding struct {
 	retrysafe.Store
 	changed []retrysafe.Ref
-	err     error
+	feeds   error
+	loads   error
 }
 
-func (f *feed) Changes(context.Context, string) ([]retrysafe.Ref, string, error) {
-	return f.changed, "next", f.err
+func (s *feeding) Changes(_ context.Context, cursor string) ([]retrysafe.Ref, string, error) {
+	if s.feeds != nil {
+		return nil, "", s.feeds
+	}
+	return s.changed, cursor + "+", nil
 }
 
-// The true name of a record that is gone or does not open is not known: a follower of
-// the changes has to forget everything, and go on from the present.
-func TestChangesAreToldByTheirTrueNames(t *testing.T) {
+func (s *feeding) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+	if s.loads != nil {
+		return retrysafe.Record{}, s.loads
+	}
+	return s.Store.Load(ctx, ref)
+}
+
+// Changes come under their true names. One whose name cannot be known is a loss; one that
+// cannot be read now is an error, and the reader comes again.
+func TestChangesHaveTheirTrueNames(t *testing.T) {
 	t.Parallel()
-	without, _, below := stranded(t, full("tenant-a", "order-1"))
-	old := only(t, below).Ref
-	fresh := full("tenant-a", "order-2")
-	fresh.Owner = owner(2)
-	create(t, without, fresh)
-	later := lowered(t, below, owner(2)).Ref
-	broken := errors.New("broken")
-
+	below := &feeding{Store: memstore.New(nil)}
+	s := over(t, below, ring(t, 1, 1))
+	feed := s.(retrysafe.ChangeFeed)
+	want := create(t, s, full("tenant-a", "order-1")).Ref
+	raw := only(t, below.Store).Ref
+	down := errors.New("down")
 	for what, c := range map[string]struct {
-		keys    []uint32
-		changed []retrysafe.Ref
-		err     error
-		want    []retrysafe.Ref
-		is      error
+		changed      []retrysafe.Ref
+		feeds, loads error
+		want         error
 	}{
-		"all open":         {keys: []uint32{1, 2}, changed: []retrysafe.Ref{old, later}, want: []retrysafe.Ref{{Scope: "tenant-a", Key: "order-1"}, fresh.Ref}},
-		"one does not":     {keys: []uint32{2}, changed: []retrysafe.Ref{later, old}, is: retrysafe.ErrChangesLost},
-		"one is gone":      {keys: []uint32{1, 2}, changed: []retrysafe.Ref{old, {Key: "gone"}}, is: retrysafe.ErrChangesLost},
-		"the feed fails":   {keys: []uint32{2}, err: broken, is: broken},
-		"none were there":  {keys: []uint32{2}},
-		"no feed is below": {is: errors.ErrUnsupported},
+		"a record, and what is not sealed": {changed: []retrysafe.Ref{deployment.Ref(), raw, deployment.Probe()}},
+		"a record that is gone":            {changed: []retrysafe.Ref{{Scope: raw.Scope, Key: "gone"}}, want: retrysafe.ErrChangesLost},
+		"a record that does not open":      {changed: []retrysafe.Ref{raw}, loads: retrysafe.ErrUnreadable, want: retrysafe.ErrChangesLost},
+		"a store that is down":             {changed: []retrysafe.Ref{raw}, loads: down, want: down},
+		"a feed that is down":              {changed: []retrysafe.Ref{raw}, feeds: down, want: down},
 	} {
-		s := over(t, struct{ retrysafe.Store }{below}, ring(t, 2, 2))
-		if c.keys != nil {
-			s = over(t, &feed{below, c.changed, c.err}, ring(t, 2, c.keys...))
+		below.changed, below.feeds, below.loads = c.changed, c.feeds, c.loads
+		changed, next, err := feed.Changes(t.Context(), "at")
+		if !errors.Is(err, c.want) || errors.Is(err, retrysafe.ErrChangesLost) != errors.Is(c.want, retrysafe.ErrChangesLost) {
+			t.Errorf("%s: %v, want %v", what, err, c.want)
 		}
-		got, next, err := s.(retrysafe.ChangeFeed).Changes(t.Context(), "")
-		if !errors.Is(err, c.is) || !slices.Equal(got, c.want) || err == nil && next != "next" {
-			t.Errorf("%s: Changes = %v, %q, %v; want %v, %v", what, got, next, err, c.want, c.is)
+		if c.want == nil && (next != "at+" || !slices.Equal(changed, []retrysafe.Ref{want})) || c.want != nil && (changed != nil || next != "") {
+			t.Errorf("%s: %v up to %q", what, changed, next)
 		}
+	}
+	if _, _, err := over(t, struct{ retrysafe.Store }{below.Store}, ring(t, 1, 1)).(retrysafe.ChangeFeed).Changes(t.Context(), ""); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("over a store without changes: %v", err)
 	}
 }

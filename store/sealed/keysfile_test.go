@@ -112,11 +112,15 @@ func TestKeysFileRefuses(t *testing.T) {
 	t.Parallel()
 	const a, b = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=", "AQECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 	for text, says := range map[string]string{
-		``:     "no JSON at byte 0",
-		`{`:    "no JSON",
-		`[]`:   "the file is no object",
-		`{}`:   `"index" is missing`,
-		`null`: "the file is no object",
+		``:                  "no JSON at byte 0",
+		`{`:                 "no JSON",
+		`[]`:                "the file is no object",
+		`{7: 1}`:            "no JSON at byte",
+		`{"current"`:        "no JSON at byte",
+		`{"current": 1, }`:  "no JSON at byte",
+		`{"keys": {"1": }}`: "no JSON at byte",
+		`{}`:                `"index" is missing`,
+		`null`:              "the file is no object",
 		fmt.Sprintf(`{"index": %q, "current": 1, "keys": {"1": %q}} {}`, a, b):                          "something follows",
 		fmt.Sprintf(`{"index": %q, "current": 1, "keys": {}}`, a):                                       `"keys" has none`,
 		fmt.Sprintf(`{"index": %q, "keys": {"1": %q}}`, a, b):                                           `"current" is missing`,
@@ -154,6 +158,9 @@ func TestLoadKeyring(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys.json")
 	if _, err := sealed.LoadKeyring(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
+	}
+	if _, err := sealed.LoadKeyring(filepath.Dir(path)); err == nil || !strings.Contains(err.Error(), "keys file") {
+		t.Errorf("a folder: %v", err)
 	}
 	text := sealed.GenerateKeys()
 	if err := os.WriteFile(path, text, 0o600); err != nil {

@@ -1,6 +1,7 @@
 package sealed_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -137,5 +138,57 @@ func TestEngineCompletesInASealedTransaction(t *testing.T) {
 	_, replay, err := engine.Begin(t.Context(), call)
 	if err != nil || !replay.Equal(&want) || !replay.Replayed {
 		t.Errorf("the retry gets %+v, %v, want the stored answer", replay, err)
+	}
+}
+
+// taking is a transaction that takes keys, and notes which.
+type taking struct {
+	retrysafe.Tx
+	took *[]retrysafe.Ref
+}
+
+func (tx taking) Take(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+	*tx.took = append(*tx.took, ref)
+	return tx.Reserve(ctx, ref)
+}
+
+// Take finds what the store has sealed, over a transaction that takes keys by Take and over
+// another by Reserve, and takes no handle.
+func TestTakeSealsAsReserveDoes(t *testing.T) {
+	t.Parallel()
+	below, keys := memstore.New(nil), ring(t, 1, 1)
+	want := full("tenant-a", "order-1")
+	create(t, over(t, below, keys), want)
+	raw := only(t, below)
+	for _, takes := range []bool{false, true} {
+		var took []retrysafe.Ref
+		plain, err := below.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var tx retrysafe.Tx = plain
+		if takes {
+			tx = taking{plain, &took}
+		}
+		taker := keys.Tx(tx).(retrysafe.Taker)
+		got, err := taker.Take(t.Context(), want.Ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, got, want.Record)
+		if takes != slices.Equal(took, []retrysafe.Ref{raw.Ref}) {
+			t.Errorf("takes %t: taken below is %v, want %v", takes, took, raw.Ref)
+		}
+		if _, err := taker.Take(t.Context(), retrysafe.Ref{Scope: "tenant-a", Key: "order-2"}); !errors.Is(err, retrysafe.ErrNotFound) {
+			t.Errorf("takes %t: Take of a free key = %v", takes, err)
+		}
+		if err := plain.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	placeholder := only(t, over(t, below, ring(t, 2, 2)))
+	took := []retrysafe.Ref{}
+	if _, err := ring(t, 2, 2).Tx(taking{nil, &took}).(retrysafe.Taker).Take(t.Context(), placeholder.Ref); !errors.Is(err, retrysafe.ErrUnreadable) || len(took) != 0 {
+		t.Errorf("Take of a handle = %v, taken below is %v", err, took)
 	}
 }

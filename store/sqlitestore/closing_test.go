@@ -2,6 +2,7 @@ package sqlitestore_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"path/filepath"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/outbox"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 )
 
@@ -39,5 +41,49 @@ func TestStepsMayComeWhileTheStoreCloses(t *testing.T) {
 		if _, err := s.Load(t.Context(), retrysafe.Ref{Scope: "t", Key: "aa"}); !errors.Is(err, sqlitestore.ErrClosed) {
 			t.Errorf("load from a closed store: %v", err)
 		}
+	}
+}
+
+// Every step of a closed store is refused, also on a database of the caller's, which stays
+// open, and none takes a connection again.
+func TestEveryStepOfAClosedStoreIsRefused(t *testing.T) {
+	t.Parallel()
+	db, err := sql.Open("sqlite", patientDSN(filepath.Join(t.TempDir(), "keys.db")))
+	must(t, err)
+	defer db.Close()
+	s, err := sqlitestore.New(t.Context(), db, nil)
+	must(t, err)
+	r, err := s.Create(t.Context(), fresh("k"))
+	must(t, err)
+	must(t, second(s.Outbox().Lease(t.Context(), retrysafe.Owner{1}, time.Hour)))
+	must(t, s.Close())
+	ctx, box, shard := t.Context(), s.Outbox(), []outbox.Shard{{N: 1, Epoch: 1}}
+	for step, err := range map[string]error{
+		"Create":         second(s.Create(ctx, fresh("new"))),
+		"Swap":           second(s.Swap(ctx, done(r, "late"))),
+		"Load":           second(s.Load(ctx, r.Ref)),
+		"List":           second(s.List(ctx, retrysafe.Query{})),
+		"Count":          second(s.Count(ctx, r.Scope)),
+		"Purge":          second(s.Purge(ctx, 10)),
+		"Changes":        func() error { _, _, err := s.Changes(ctx, ""); return err }(),
+		"Lease":          second(box.Lease(ctx, retrysafe.Owner{1}, time.Hour)),
+		"Due":            second(box.Due(ctx, shard, 10)),
+		"Ack":            second(box.Ack(ctx, []outbox.Ack{{ID: 1, Shard: shard[0], Kind: outbox.AckDelivered}})),
+		"DeadLetters":    second(box.DeadLetters(ctx, 0, 10)),
+		"Failing":        second(box.Failing(ctx, 0, 10)),
+		"Dispose":        box.Dispose(ctx, outbox.Disposal{ID: 1}),
+		"Depth":          second(box.Depth(ctx)),
+		"Receipts":       second(box.Receipts(ctx, outbox.ReceiptQuery{Limit: 1})),
+		"ForgetReceipts": box.ForgetReceipts(ctx, r.Ref),
+	} {
+		if !errors.Is(err, sqlitestore.ErrClosed) {
+			t.Errorf("%s = %v, want ErrClosed", step, err)
+		}
+	}
+	if n := db.Stats().InUse; n != 0 {
+		t.Errorf("%d connections are in use", n)
+	}
+	if n := one[int](t, db, `SELECT count(*) FROM retrysafe_keys`); n != 1 {
+		t.Errorf("%d keys are stored, want the one from before", n)
 	}
 }

@@ -86,6 +86,10 @@ func (b *Outbox) write(ctx context.Context, verb string, do func(context.Context
 	defer b.mu.Unlock()
 	b.s.writing.Lock()
 	defer b.s.writing.Unlock()
+	if !b.s.life.Enter() {
+		return ErrClosed
+	}
+	defer b.s.life.Leave()
 	if err := b.own.tx(ctx, "BEGIN IMMEDIATE", do); err != nil {
 		return fmt.Errorf("%s: %w", verb, b.s.explain(ctx, err))
 	}

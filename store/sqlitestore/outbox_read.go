@@ -85,6 +85,10 @@ func (b *Outbox) letters(ctx context.Context, query string, args ...any) (list [
 
 // Depth implements [outbox.DepthReporter].
 func (b *Outbox) Depth(ctx context.Context) (d outbox.Depth, err error) {
+	if !b.s.life.Enter() {
+		return outbox.Depth{}, ErrClosed
+	}
+	defer b.s.life.Leave()
 	var due, died sql.NullInt64
 	if err := b.s.db.QueryRowContext(ctx, selectDepth).Scan(&d.Waiting, &due, &d.Dead, &died); err != nil {
 		return outbox.Depth{}, fmt.Errorf("count messages: %w", b.s.explain(ctx, err))
@@ -104,6 +108,10 @@ func age(now time.Time, since sql.NullInt64) time.Duration {
 
 // read calls each for the rows of a query, until it returns false.
 func (b *Outbox) read(ctx context.Context, query string, args []any, each func(*sql.Rows) (more bool, err error)) error {
+	if !b.s.life.Enter() {
+		return ErrClosed
+	}
+	defer b.s.life.Leave()
 	rows, err := b.s.db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return b.s.explain(ctx, err)

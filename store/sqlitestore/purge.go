@@ -25,6 +25,10 @@ type purge struct {
 // keeps those that cannot be read. If nothing is due, nothing is locked. Receipts of the
 // outbox that have expired count as records.
 func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
+	if !s.life.Enter() {
+		return 0, ErrClosed
+	}
+	defer s.life.Leave()
 	own := session{db: s.db, lend: s.deferredConn.lend} // its transactions alternate with those of other steps
 	now, deleted := s.now(), 0
 	for _, state := range allStates {
