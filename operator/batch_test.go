@@ -316,6 +316,20 @@ func TestBatchSelectsByTime(t *testing.T) {
 	}
 }
 
+// A bound that all records together just reach has left none out.
+func TestGroupsUpToTheLastRecord(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	outage(t, s, 2)
+	d := newDesk(t, s, nil)
+	all, err := s.List(t.Context(), retrysafe.Query{States: []retrysafe.State{retrysafe.StateUnknown}})
+	must(t, err)
+	got, whole, err := d.GroupsUpTo(t.Context(), operator.Filter{}, len(all))
+	if err != nil || !whole || len(got) == 0 {
+		t.Errorf("%d groups, whole %v, %v", len(got), whole, err)
+	}
+}
+
 // A record that a transaction holds is at work: the batch leaves it, as one that has changed.
 func TestBatchLeavesWhatIsHeld(t *testing.T) {
 	t.Parallel()
