@@ -1,10 +1,14 @@
 package client_test
 
 import (
+	"context"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/retrysafe/retrysafe/client"
 )
@@ -185,5 +189,47 @@ func TestAnswersThatAreNotReturnedAreClosed(t *testing.T) {
 	_, err = newClient(t, client.Options{Base: base, MaxAnswer: 4, MaxTries: 1}).Do("", post(t, "http://127.0.0.1/", "1"))
 	if as[*client.ExhaustedError](t, err); closed != bodies {
 		t.Errorf("%d answers are open in the end", bodies-closed)
+	}
+}
+
+// The time of an attempt does not bound how long the caller reads a large answer. An answer of
+// just the limit is not a large one: it is there whole, and its attempt is over.
+func TestLargeAnswersMayTakeTheirTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for size, large := range map[int]bool{4: false, 5: true} {
+			var attempt context.Context
+			base := roundTrip(func(r *http.Request) (*http.Response, error) {
+				attempt = r.Context()
+				return is(201, strings.Repeat("x", size))(), nil
+			})
+			response, err := newClient(t, client.Options{Base: base, MaxAnswer: 4, AttemptTimeout: time.Second}).Do("", post(t, "http://127.0.0.1/", "1"))
+			must(t, err)
+			time.Sleep(time.Minute)
+			if open := attempt.Err() == nil; open != large {
+				t.Errorf("%d bytes: the attempt is open: %v, want %v", size, open, large)
+			}
+			must(t, response.Body.Close())
+			if attempt.Err() == nil {
+				t.Errorf("%d bytes: the attempt goes on after its answer was closed", size)
+			}
+		}
+	})
+}
+
+// Each attempt has a number of its own, also one that only asks for a request in flight.
+func TestAttemptsHaveNumbers(t *testing.T) {
+	t.Parallel()
+	answers := []func() *http.Response{is(409, "", "Retry-After", "0"), is(503, "", "Retry-After", "0"), is(409, "", "Retry-After", "0"), is(201, "")}
+	var numbers []int
+	c := newClient(t, client.Options{
+		Base:      roundTrip(func(*http.Request) (*http.Response, error) { return answers[len(numbers)-1](), nil }),
+		OnAttempt: func(_ *http.Request, n int) { numbers = append(numbers, n) },
+	})
+	response, err := c.Do("", post(t, "http://127.0.0.1/", "1"))
+	must(t, err)
+	must(t, response.Body.Close())
+	if !slices.Equal(numbers, []int{0, 1, 2, 3}) {
+		t.Errorf("the attempts are %v", numbers)
 	}
 }

@@ -99,7 +99,13 @@ func TestResolverSeesNoClaim(t *testing.T) {
 		w.unknown(t, retrysafe.EffectsUnprotected)
 		was := w.record(t)
 		time.Sleep(time.Minute)
-		c := w.reconciler(janitor.ResolverFunc(func(_ context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
+		w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if s.Op == faultstore.Swap {
+				time.Sleep(time.Second) // so that it is taken later than it was listed
+			}
+			return faultstore.None
+		})
+		c := janitor.NewReconciler(w.fault, janitor.ResolverFunc(func(_ context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
 			if !r.UpdatedAt.Equal(was.UpdatedAt) || len(r.Inquiry.Notes) != 0 || !r.ReadAt.Equal(time.Now()) || r.UnknownSince() != was.UpdatedAt {
 				t.Errorf("the resolver gets %+v", r)
 			}
@@ -110,7 +116,7 @@ func TestResolverSeesNoClaim(t *testing.T) {
 			v := janitor.StillUnknown("later")
 			v.By = "resolver of its own name"
 			return v, nil
-		}), janitor.ReconcilerOptions{})
+		}), &janitor.ReconcilerOptions{Options: w.opts()})
 		once(t, c, 1)
 		if n := w.record(t).Inquiry.Notes; len(n) != 1 || n[0].By != "resolver of its own name" {
 			t.Errorf("noted %+v", n)

@@ -368,7 +368,7 @@ func TestReconcilerDoesNotAskWhenItsTimeIsOver(t *testing.T) {
 		w.unknown(t, retrysafe.EffectsUnprotected)
 		w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
 			if s.Op == faultstore.Swap {
-				time.Sleep(time.Minute)
+				time.Sleep(10 * time.Second) // just as long as the question is taken for
 			}
 			return faultstore.None
 		})

@@ -72,6 +72,39 @@ func TestSweeperGoesByTheRecordsOwnPolicy(t *testing.T) {
 	}
 }
 
+// Two sweepers that have read a record at the same moment write the same, and only one of
+// them has done it. The log names the record.
+func TestSweeperCountsOnlyItsOwn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, retrysafe.Policy{})
+		r := record("key", retrysafe.StateInProgress, 0)
+		r.Attempt = 7
+		put(t, w.mem, r)
+		var out logs
+		o := w.opts()
+		o.Logger = out.logger()
+		first := janitor.NewSweeper(w.mem, &o)
+		w.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if s.Op == faultstore.Swap {
+				once(t, first, 1)
+			}
+			return faultstore.None
+		})
+		second := w.sweeper()
+		once(t, second, 0)
+		if s := second.Stats(); s.Overtaken != 1 || s.Quarantined != 0 || w.saw(retrysafe.EventLapsed) != 1 {
+			t.Errorf("counted %+v, and told it %d times", s, w.saw(retrysafe.EventLapsed))
+		}
+		got := w.record(t)
+		for _, want := range []string{"level=WARN", "scope=" + retrysafe.HashKey("tenant"), "key=" + retrysafe.HashKey("key"), `operation="POST /payments"`, "attempt=7 ", fmt.Sprintf("revision=%d ", got.Revision), "state=unknown"} {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("the log has no %s: %s", want, out.String())
+			}
+		}
+	})
+}
+
 func TestSweeperLeavesEverythingElse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, retrysafe.Policy{})

@@ -103,7 +103,7 @@ func TestBatchChangesWhatItCounted(t *testing.T) {
 		b := release500()
 		sel, err := d.Select(t.Context(), b)
 		must(t, err)
-		if sel.Count != 100 || sel.Disputed != 1 || len(sel.Sample) == 0 {
+		if sel.Count != 100 || sel.Disputed != 1 || len(sel.Sample) != 10 {
 			t.Fatalf("it selects %d, left out %d, with a sample of %d", sel.Count, sel.Disputed, len(sel.Sample))
 		}
 		calls := 0
@@ -178,8 +178,14 @@ func TestBatchSkipsWhatChangedSinceItWasCounted(t *testing.T) {
 		outage(t, s, 10)
 		d := newDesk(t, s, nil)
 		b := release500()
+		other := failedWith("POST /refunds", 500, "disputed refund")
+		other.Inquiry = retrysafe.Inquiry{Dead: true, Disputed: true}
+		put(t, s, other)
 		sel, err := d.Select(t.Context(), b)
 		must(t, err)
+		if sel.Disputed != 1 {
+			t.Errorf("%d disputed records match", sel.Disputed)
+		}
 		ref := func(key string) retrysafe.Ref { return retrysafe.Ref{Scope: "acct_1", Key: key} }
 		_, err = d.Resolve(t.Context(), seen(load(t, s, ref("charge-00003"))), paid)
 		must(t, err)
@@ -197,6 +203,12 @@ func TestBatchSkipsWhatChangedSinceItWasCounted(t *testing.T) {
 			if r := load(t, s, ref(key)); r.State != want {
 				t.Errorf("%s is %s, want %s", key, r.State, want)
 			}
+		}
+		b.ID = "the-same-selection"
+		e, err = d.Apply(t.Context(), b, sel)
+		must(t, err)
+		if c := e.Counts; c.Counted != 10 || c.Done != 0 || c.Changed != 10 {
+			t.Errorf("once more: %+v", c)
 		}
 	})
 }
@@ -304,6 +316,37 @@ func TestBatchSelectsByTime(t *testing.T) {
 	}
 }
 
+// A bound that all records together just reach has left none out.
+func TestGroupsUpToTheLastRecord(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	outage(t, s, 2)
+	d := newDesk(t, s, nil)
+	all, err := s.List(t.Context(), retrysafe.Query{States: []retrysafe.State{retrysafe.StateUnknown}})
+	must(t, err)
+	got, whole, err := d.GroupsUpTo(t.Context(), operator.Filter{}, len(all))
+	if err != nil || !whole || len(got) == 0 {
+		t.Errorf("%d groups, whole %v, %v", len(got), whole, err)
+	}
+}
+
+// A record that a transaction holds is at work: the batch leaves it, as one that has changed.
+func TestBatchLeavesWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	s := &held{Store: memstore.New(nil)}
+	outage(t, s, 2)
+	s.ref, s.replies = retrysafe.Ref{Scope: "acct_1", Key: "charge-00001"}, []error{retrysafe.ErrBusy}
+	d := newDesk(t, s, nil)
+	b := release500()
+	sel, err := d.Select(t.Context(), b)
+	must(t, err)
+	e, err := d.Apply(t.Context(), b, sel)
+	must(t, err)
+	if c := e.Counts; c.Counted != 2 || c.Done != 1 || c.Changed != 1 || c.Refused != 0 {
+		t.Errorf("%+v", c)
+	}
+}
+
 func TestBatchThatIsNotCompleteIsRefused(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(nil)
@@ -312,13 +355,16 @@ func TestBatchThatIsNotCompleteIsRefused(t *testing.T) {
 	sel, err := d.Select(t.Context(), good)
 	must(t, err)
 	for name, spoil := range map[string]func(*operator.Batch){
-		"no verb":       func(b *operator.Batch) { b.Verb = "" },
-		"another verb":  func(b *operator.Batch) { b.Verb = "erase" },
-		"no author":     func(b *operator.Batch) { b.By = "" },
-		"no reason":     func(b *operator.Batch) { b.Why = "" },
-		"no answer":     func(b *operator.Batch) { b.Verb = "resolve" },
-		"no decline":    func(b *operator.Batch) { b.Verb = "decline" },
-		"wrong state":   func(b *operator.Batch) { b.Filter.States = []retrysafe.State{retrysafe.StateCompleted} },
+		"no verb":      func(b *operator.Batch) { b.Verb = "" },
+		"another verb": func(b *operator.Batch) { b.Verb = "erase" },
+		"no author":    func(b *operator.Batch) { b.By = "" },
+		"no reason":    func(b *operator.Batch) { b.Why = "" },
+		"no answer":    func(b *operator.Batch) { b.Verb = "resolve" },
+		"no decline":   func(b *operator.Batch) { b.Verb = "decline" },
+		"wrong state":  func(b *operator.Batch) { b.Filter.States = []retrysafe.State{retrysafe.StateCompleted} },
+		"redrive in flight": func(b *operator.Batch) {
+			b.Verb, b.Filter.States = "redrive", []retrysafe.State{retrysafe.StateUnknown, retrysafe.StateInProgress}
+		},
 		"negative rate": func(b *operator.Batch) { b.Rate = -1 },
 	} {
 		b := good
@@ -384,6 +430,7 @@ type lossy struct {
 	retrysafe.Store
 	swaps, creates atomic.Int64
 	swap, create   func(n int64) bool // whether the nth reply is lost, or the nth entry
+	created        func(n int64) bool // whether the reply to the nth entry is lost
 }
 
 var errLost = errors.New("the reply was lost")
@@ -400,7 +447,31 @@ func (l *lossy) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record
 	if w.State == retrysafe.StateCompleted && l.create != nil && l.create(l.creates.Add(1)) {
 		return retrysafe.Record{}, errLost
 	}
-	return l.Store.Create(ctx, w)
+	r, err := l.Store.Create(ctx, w)
+	if w.State == retrysafe.StateCompleted && l.created != nil && l.created(l.creates.Add(1)) {
+		return retrysafe.Record{}, errLost
+	}
+	return r, err
+}
+
+// An entry whose reply is lost is there. Entries of a batch are kept as long as others.
+func TestBatchRecognisesItsOwnEntries(t *testing.T) {
+	t.Parallel()
+	s := &lossy{Store: memstore.New(nil), created: func(n int64) bool { return n%3 == 1 }}
+	outage(t, s.Store, 2)
+	d := newDesk(t, s, &operator.Options{Retention: 30 * 24 * time.Hour})
+	b := release500()
+	sel, err := d.Select(t.Context(), b)
+	must(t, err)
+	e, err := d.Apply(t.Context(), b, sel)
+	must(t, err)
+	auditOfBatch(t, d, s, e, 2)
+	for _, one := range append(audited(t, d, operator.AuditFilter{Batch: e.ID}), e) {
+		r := load(t, s, retrysafe.Ref{Scope: retrysafe.SystemScope("operator"), Key: one.ID})
+		if left := r.Deadline.Sub(r.ReadAt).Round(time.Hour); r.Retain != 30*24*time.Hour || left != 30*24*time.Hour {
+			t.Errorf("the entry %s is kept for %v, and has %v left", one.ID, r.Retain, left)
+		}
+	}
 }
 
 // A reply that is lost changes nothing about the counts: the note in the record shows

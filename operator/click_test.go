@@ -56,6 +56,10 @@ func TestW58_DoubleClickGetsTheFirstOutcome(t *testing.T) {
 		if _, err := d.Resolve(t.Context(), other, retrysafe.Result{Status: 402}); !errors.Is(err, retrysafe.ErrMismatch) {
 			t.Errorf("another answer under the same ID: %v", err)
 		}
+		other.ProviderRef = "ch_2"
+		if _, err := d.Resolve(t.Context(), other, paid); !errors.Is(err, retrysafe.ErrMismatch) {
+			t.Errorf("another effect under the same ID: %v", err)
+		}
 		if n := len(audited(t, d, operator.AuditFilter{})); n != 3 {
 			t.Errorf("%d entries in the audit, want one for each click", n)
 		}
@@ -311,6 +315,9 @@ func TestHeldRecordIsLive(t *testing.T) {
 	s.replies = []error{errors.New("the line broke"), retrysafe.ErrBusy, retrysafe.ErrBusy}
 	if e, err := d.Release(t.Context(), a); !errors.Is(err, retrysafe.ErrBusy) || e.Outcome != operator.StatusOpen {
 		t.Errorf("%+v, %v", e, err)
+	}
+	if all := audited(t, d, operator.AuditFilter{ID: a.ID}); len(all) != 1 || all[0].Outcome != operator.StatusOpen || !strings.Contains(all[0].Text, retrysafe.ErrBusy.Error()) {
+		t.Errorf("why it is open is not in the audit: %+v", all)
 	}
 	e, err = d.Release(t.Context(), a)
 	if err != nil || e.Outcome != operator.StatusDone || e.Attempt != 2 {

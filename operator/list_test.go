@@ -142,6 +142,26 @@ func TestAuditIsNewestFirst(t *testing.T) {
 	}
 }
 
+// An audit of several pages has each entry once.
+func TestAuditOfSeveralPages(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	const many = 1200
+	for i := range many {
+		w := in(retrysafe.StateCompleted, key(i))
+		w.Scope = retrysafe.SystemScope("operator")
+		put(t, s, w)
+	}
+	all := map[string]bool{}
+	found := audited(t, newDesk(t, s, nil), operator.AuditFilter{Limit: many})
+	for _, e := range found {
+		all[e.ID] = true
+	}
+	if want := min(many, retrysafe.MaxList); len(found) != want || len(all) != want {
+		t.Errorf("%d entries of %d actions, want %d", len(found), len(all), want)
+	}
+}
+
 // The audit is kept for its retention, and then goes as answers do.
 func TestAuditIsKept(t *testing.T) {
 	t.Parallel()

@@ -23,6 +23,8 @@ func TestMatches(t *testing.T) {
 		{"POST*/b*/a*", "POST /a/b/c", false},
 		{"a*b*b", "ab", false},
 		{"a*b*b", "abb", true},
+		{"*ab*ab*", "ab", false},
+		{"*ab*ab*", "abab", true},
 	} {
 		if got := matches(c.pattern, c.text); got != c.want {
 			t.Errorf("matches(%q, %q) = %t", c.pattern, c.text, got)

@@ -345,6 +345,22 @@ func TestIncompleteActionsAreInvalid(t *testing.T) {
 	d := newDesk(t, s, nil)
 	r := put(t, s, in(retrysafe.StateUnknown, "k"))
 	long := strings.Repeat("a", 500)
+	for name, spoil := range map[string]func(a *operator.Action, more int){ // the longest, and one more
+		"ID":           func(a *operator.Action, more int) { a.ID = long[:64+more] },
+		"operator":     func(a *operator.Action, more int) { a.By = long[:100+more] },
+		"reason":       func(a *operator.Action, more int) { a.Why = long[:300+more] },
+		"provider ref": func(a *operator.Action, more int) { a.ProviderRef = long[:255+more] },
+	} {
+		a := seen(put(t, s, in(retrysafe.StateUnknown, "longest "+name)))
+		spoil(&a, 1)
+		if _, err := d.Resolve(t.Context(), a, paid); !errors.Is(err, operator.ErrInvalid) {
+			t.Errorf("an %s that is too long: %v", name, err)
+		}
+		spoil(&a, 0)
+		if _, err := d.Resolve(t.Context(), a, paid); err != nil {
+			t.Errorf("the longest %s: %v", name, err)
+		}
+	}
 	for name, spoil := range map[string]func(*operator.Action){
 		"nobody":              func(a *operator.Action) { a.By = " " },
 		"no reason":           func(a *operator.Action) { a.Why = "" },
@@ -355,7 +371,9 @@ func TestIncompleteActionsAreInvalid(t *testing.T) {
 		"no revision":         func(a *operator.Action) { a.Revision = 0 },
 		"an ID with a blank":  func(a *operator.Action) { a.ID = "a b" },
 		"a long ID":           func(a *operator.Action) { a.ID = long },
-		"a long provider ref": func(a *operator.Action) { a.ProviderRef = long },
+		"a provider's lines":  func(a *operator.Action) { a.ProviderRef = "ch_1\nch_2" },
+		"a scope alone":       func(a *operator.Action) { a.Ref.Key = "" },
+		"a key alone":         func(a *operator.Action) { a.Ref.Scope = "" },
 	} {
 		a := seen(r)
 		spoil(&a)
@@ -363,7 +381,7 @@ func TestIncompleteActionsAreInvalid(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, status := range []int{0, 101, 600} {
+	for _, status := range []int{0, 199, 600} {
 		if _, err := d.Resolve(t.Context(), seen(r), retrysafe.Result{Status: status}); !errors.Is(err, operator.ErrInvalid) {
 			t.Errorf("status %d: %v", status, err)
 		}
@@ -371,7 +389,7 @@ func TestIncompleteActionsAreInvalid(t *testing.T) {
 	if _, err := d.Quarantine(t.Context(), operator.Suspects{By: anna}); !errors.Is(err, operator.ErrInvalid) {
 		t.Error(err)
 	}
-	if now := load(t, s, r.Ref); now.Revision != r.Revision || len(audited(t, d, operator.AuditFilter{})) != 0 {
+	if now := load(t, s, r.Ref); now.Revision != r.Revision || len(audited(t, d, operator.AuditFilter{})) != 4 {
 		t.Error("something was done")
 	}
 	if _, err := operator.New(nil, nil); err == nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -122,8 +123,8 @@ func TestRepliesMeanWhatTheRulesSay(t *testing.T) {
 			if c.kind != "" && (len(v.Result.Header["Content-Type"]) != 1 || v.Result.Header["Content-Type"][0] != c.kind) {
 				t.Errorf("the answer has %v", v.Result.Header)
 			}
-			if strings.Contains(c.body, `"ch_2"`) && v.ProviderRef != "ch_2" {
-				t.Errorf("the provider's name is %q", v.ProviderRef)
+			if strings.Contains(c.body, `"ch_2"`) && (v.ProviderRef != "ch_2" || !strings.HasSuffix(v.Text, ", ch_2")) {
+				t.Errorf("the provider's name is %q, and the evidence %q", v.ProviderRef, v.Text)
 			}
 		})
 	}
@@ -135,18 +136,25 @@ func TestNotHappenedCountsAfterTheDeadline(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
-	ask := func(deadline, since time.Duration) retrysafe.Evidence {
+	askOf := func(deadline time.Duration, rec retrysafe.Record) retrysafe.Evidence {
 		r, err := httpresolver.NewLookup(httpresolver.Lookup{URL: server.URL, Rules: []httpresolver.Rule{{Status: []string{"404"}, Then: "not_happened"}}}, &httpresolver.Options{Deadline: deadline})
 		must(t, err)
-		v, err := r.Resolve(t.Context(), unknown(since))
+		v, err := r.Resolve(t.Context(), rec)
 		must(t, err)
 		return v
 	}
+	ask := func(deadline, since time.Duration) retrysafe.Evidence { return askOf(deadline, unknown(since)) }
 	if v := ask(time.Hour, time.Hour-1); v.Finding != retrysafe.FindingUnknown || !strings.Contains(v.Text, "unknown for 1h0m0s") {
 		t.Errorf("a moment before: %+v", v)
 	}
-	if v := ask(time.Hour, time.Hour); v.Finding != retrysafe.FindingNotHappened || v.Proof != retrysafe.ProofWaited {
+	if v := ask(time.Hour, time.Hour); v.Finding != retrysafe.FindingNotHappened || v.Text != "status 404, rule 1" || v.Proof != retrysafe.ProofWaited {
 		t.Errorf("at the deadline: %+v", v)
+	}
+	rec := unknown(time.Hour) // a note since then does not begin the time anew
+	rec.Inquiry.Notes = []retrysafe.Note{{At: rec.UpdatedAt, State: retrysafe.StateUnknown, Text: "asked"}}
+	rec.Inquiry.Tries, rec.UpdatedAt = 1, at
+	if v := askOf(time.Hour, rec); v.Finding != retrysafe.FindingNotHappened || v.Proof != retrysafe.ProofWaited {
+		t.Errorf("at the deadline, of a record written since: %+v", v)
 	}
 	if v := ask(0, time.Hour); v.Finding != retrysafe.FindingNotHappened || v.Proof != retrysafe.ProofNone {
 		t.Errorf("without one: %+v", v)
@@ -190,6 +198,12 @@ func TestValuesAreEscapedForTheirPlace(t *testing.T) {
 		t.Errorf("asked %s, want %s", body, want)
 	}
 
+	_, err = ask(httpresolver.Lookup{URL: "/a/./b"}, rec) // as it is written: no value stands there
+	must(t, err)
+	if uri != "/a/./b" {
+		t.Errorf("asked %s", uri)
+	}
+
 	asked = 0
 	for name, c := range map[string]struct {
 		l   httpresolver.Lookup
@@ -207,7 +221,7 @@ func TestValuesAreEscapedForTheirPlace(t *testing.T) {
 	} {
 		rec := unknown(0)
 		c.rec(&rec)
-		if v, err := ask(c.l, rec); err != nil || v.Finding != retrysafe.FindingUnknown || !strings.Contains(v.Text, "it cannot be asked") || asked != 0 {
+		if v, err := ask(c.l, rec); err != nil || v.Finding != retrysafe.FindingUnknown || !strings.Contains(v.Text, "it cannot be asked") || v.By != "resolver stripe" || asked != 0 {
 			t.Errorf("%s: %+v, %v, asked %d times", name, v, err, asked)
 			asked = 0
 		}
@@ -234,6 +248,7 @@ func TestLookupsThatCannotWorkAreRefused(t *testing.T) {
 		`url: "id" is not a JSON pointer`:                          with(func(l *httpresolver.Lookup) { l.URL += "/{request:id}" }),
 		`url: there is a brace that belongs to no placeholder`:     with(func(l *httpresolver.Lookup) { l.URL += "/{Key}" }),
 		`url: there is a fragment`:                                 with(func(l *httpresolver.Lookup) { l.URL += "#x" }),
+		`url: there is a fragment (#), which is never sent`:        with(func(l *httpresolver.Lookup) { l.URL = "https://api.example.com/#/{key}" }),
 		`url: {scope} stands before the path`:                      with(func(l *httpresolver.Lookup) { l.URL = "https://{scope}.example.com/" }),
 		`method: "DELETE" is none of GET, POST`:                    with(func(l *httpresolver.Lookup) { l.Method = "DELETE" }),
 		`body: only a POST has a body`:                             with(func(l *httpresolver.Lookup) { l.Body = "{}" }),
@@ -273,6 +288,14 @@ func TestLookupsThatCannotWorkAreRefused(t *testing.T) {
 		`rules[1]: it can never match: rules[0], which comes first`: with(func(l *httpresolver.Lookup) {
 			l.Rules = []httpresolver.Rule{{Status: []string{"2xx"}, Then: "pending"}, {Status: []string{"200"}, When: map[string][]string{"/a": {"b"}}, Then: "unknown"}}
 		}),
+		`rules[1]: it can never match: rules[0], which comes first, matches every reply`: with(func(l *httpresolver.Lookup) {
+			l.Rules = []httpresolver.Rule{{Status: []string{"200"}, Present: []string{"/a"}, Then: "pending"}, {Status: []string{"200"}, When: map[string][]string{"/a": {"b"}}, Then: "unknown"}}
+		}),
+		`rules[0].status[0]: "" is not a status`: with(func(l *httpresolver.Lookup) {
+			l.Rules = []httpresolver.Rule{{Status: []string{"", "200"}, Then: "pending"}, {Status: []string{"200"}, Then: "pending"}}
+		}),
+		`rules[0].status[0]: a 302 says something of the question`: rule(httpresolver.Rule{Status: []string{"302"}, Then: "not_happened"}),
+		`rules[0].status[0]: a 1xx says something of the question`: rule(httpresolver.Rule{Status: []string{"1xx"}, Then: "tombstoned"}),
 		`rules[2]: it can never match: rules[1], which comes first`: with(func(l *httpresolver.Lookup) {
 			l.Rules = []httpresolver.Rule{
 				{Status: []string{"200"}, When: map[string][]string{"/a": {"b"}}, Then: "pending"},
@@ -294,6 +317,14 @@ func TestLookupsThatCannotWorkAreRefused(t *testing.T) {
 		}
 	}
 	_, err := httpresolver.NewLookup(ok, nil)
+	must(t, err)
+	// Rules of which each matches replies that those before it do not.
+	apart := ok
+	apart.Rules = []httpresolver.Rule{
+		{Status: []string{"200"}, Absent: []string{"/a"}, Then: "pending"}, {Status: []string{"200"}, Absent: []string{"/b"}, Then: "pending"},
+		{Status: []string{"200"}, Present: []string{"/c"}, Then: "pending"}, {Status: []string{"200"}, Then: "unknown"}, {Status: []string{"2xx"}, Then: "unknown"},
+	}
+	_, err = httpresolver.NewLookup(apart, nil)
 	must(t, err)
 	plain := ok
 	plain.URL = "http://api.example.com/{key}"
@@ -326,6 +357,84 @@ func TestLookupAsksOnceAndOnlyThere(t *testing.T) {
 	cancel()
 	if _, err := r.Resolve(ctx, unknown(0)); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
+	}
+}
+
+// A question has the headers and the body that are written, of any type, and no header of
+// the question before it.
+func TestLookupSendsWhatIsWritten(t *testing.T) {
+	t.Parallel()
+	got := make(chan http.Header, 2)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if text, _ := io.ReadAll(r.Body); string(text) != "<open/>" {
+			t.Errorf("the body is %s", text)
+		}
+		got <- r.Header
+	}))
+	defer server.Close()
+	o := opts()
+	o.Tracer = &onceTracer{}
+	r, err := httpresolver.NewLookup(httpresolver.Lookup{
+		Method: "POST", URL: server.URL, Body: "<open/>", Rules: []httpresolver.Rule{{Status: []string{"200"}, Then: "pending"}},
+		Header: map[string]string{"Authorization": "Basic eDp5", "Accept": "text/xml", "Content-Type": "application/xml"},
+	}, o)
+	must(t, err)
+	for _, trace := range []string{"00-a-b-01", ""} {
+		_, err := r.Resolve(t.Context(), unknown(0))
+		must(t, err)
+		h := <-got
+		if h.Get("Authorization") != "Basic eDp5" || h.Get("Accept") != "text/xml" || h.Get("Content-Type") != "application/xml" || h.Get("Traceparent") != trace {
+			t.Errorf("sent %v, want the traceparent %q", h, trace)
+		}
+	}
+}
+
+// A onceTracer names the span of its first question only.
+type onceTracer struct {
+	tracer
+	named bool
+}
+
+func (o *onceTracer) Inject(ctx context.Context, header map[string]string) {
+	if !o.named {
+		o.tracer.Inject(ctx, header)
+	}
+	o.named = true
+}
+
+// A reply may have 16 MiB, and one of more bytes is not read as if it ended there.
+func TestRepliesHaveALargestSize(t *testing.T) {
+	t.Parallel()
+	size := 16 << 20
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) }))
+	defer server.Close()
+	r, err := httpresolver.NewLookup(httpresolver.Lookup{URL: server.URL, Rules: []httpresolver.Rule{{Status: []string{"200"}, Then: "pending"}}}, opts())
+	must(t, err)
+	_, err = r.Resolve(t.Context(), unknown(0))
+	must(t, err)
+	size++
+	if _, err := r.Resolve(t.Context(), unknown(0)); err == nil || !strings.Contains(err.Error(), "over 16777216 bytes") {
+		t.Errorf("a reply that is too large: %v", err)
+	}
+}
+
+// No proxy is asked: it could answer in place of the endpoint.
+func TestNoProxyIsAsked(t *testing.T) { //nolint:paralleltest // it changes what all transports are made of
+	there, proxied := 0, 0
+	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { proxied++ }))
+	defer proxy.Close()
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { there++ }))
+	defer server.Close()
+	std := http.DefaultTransport.(*http.Transport)
+	before := std.Proxy
+	std.Proxy = func(*http.Request) (*url.URL, error) { return url.Parse(proxy.URL) }
+	defer func() { std.Proxy = before }()
+	r, err := httpresolver.NewLookup(httpresolver.Lookup{URL: server.URL, Rules: []httpresolver.Rule{{Status: []string{"200"}, Then: "pending"}}}, opts())
+	must(t, err)
+	_, err = r.Resolve(t.Context(), unknown(0))
+	must(t, err)
+	if there != 1 || proxied != 0 {
+		t.Errorf("the endpoint was asked %d times, and a proxy %d times", there, proxied)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -76,6 +77,21 @@ func TestResolverNamesTheOpenCall(t *testing.T) {
 	if got := n.question().DownstreamKey; got != sent {
 		t.Errorf("the key is %s, and the provider was sent %s", got, sent)
 	}
+	// A call that has ended is not the one in doubt.
+	rec.Ref.Key = "k2"
+	_, _ = engine.Do(t.Context(), retrysafe.Call{Ref: rec.Ref, Fingerprint: retrysafe.Fingerprint{Alg: 1}}, func(ctx context.Context, _ *retrysafe.Execution) (retrysafe.Result, error) {
+		_, err := retrysafe.Effect(ctx, "charge", nil, func(context.Context, retrysafe.Attempt) (int, error) { return 1, nil })
+		return retrysafe.Result{}, errors.Join(err, errors.New("the line was cut"))
+	})
+	if rec, err = store.Load(t.Context(), rec.Ref); err != nil {
+		t.Fatal(err)
+	}
+	if steps, _ := rec.Checkpoint.Steps(); len(steps) != 1 || steps[0].Open {
+		t.Fatalf("the steps are %+v", steps)
+	}
+	if got, want := n.question().DownstreamKey, retrysafe.DownstreamKey("n", rec.Ref, "upstream"); got != want {
+		t.Errorf("the key is %s, want %s", got, want)
+	}
 }
 
 // A verdict means what it says, with the answer and the provider's name that it has.
@@ -95,12 +111,27 @@ func TestVerdicts(t *testing.T) {
 	}
 	for _, text := range []string{
 		`{"verdict":"happened","answer":{"status":199}}`, `{"verdict":"happened","answer":{"status":600}}`, `{"verdict":"happened"}`, `{"verdict":"declined"}`, `{}`,
-		`{"verdict":"not_happened","answer":{"status":200}}`, `{"verdict":"happened","answer":{"status":200,"body":"a","body_base64":"AA=="}}`, `{"verdict":"not_happened"}{}`,
+		`{"verdict":"not_happened","answer":{"status":200}}`, `{"verdict":"tombstoned","answer":{"status":200}}`, `{"verdict":"still_unknown","answer":{"status":200}}`,
+		`{"verdict":"happened","answer":{"status":200,"body":"a","body_base64":"AA=="}}`, `{"verdict":"not_happened"}{}`,
 		`{"verdict":"not_happened","deadline":1}`, `{"verdict":"happened","answer":{"status":200,"headers":{"Connection":["close"]}}}`,
 	} {
 		if v, err := parseVerdict([]byte(text)); err == nil || v.Finding != retrysafe.FindingUnknown {
 			t.Errorf("%s is %+v, %v", text, v, err)
 		}
+	}
+}
+
+// The headers of an answer have their proper names. Two spellings of one are one header.
+func TestHeadersOfVerdicts(t *testing.T) {
+	t.Parallel()
+	v, err := parseVerdict([]byte(`{"verdict":"happened","answer":{"status":200,"headers":{"x-a":["1"],"X-A":["2"],"x-b":["3","4"]}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := v.Result.Header["X-A"], v.Result.Header["X-B"]
+	slices.Sort(a)
+	if !slices.Equal(a, []string{"1", "2"}) || !slices.Equal(b, []string{"3", "4"}) || len(v.Result.Header) != 2 {
+		t.Errorf("the headers are %v", v.Result.Header)
 	}
 }
 
@@ -115,6 +146,12 @@ func TestQuestion(t *testing.T) {
 	if q.Scope != rec.Scope || q.Key != rec.Key || q.KeyHash != retrysafe.HashKey(rec.Key) || string(q.ScopeBytes) != rec.Scope || string(q.KeyBytes) != rec.Key || q.Operation != "o" ||
 		q.ProviderRef != "p" || q.Reason != "r" || q.Attempt != 3 || q.Effects != rec.Effects.String() || !q.CreatedAt.Equal(rec.CreatedAt) || !q.UpdatedAt.Equal(rec.UpdatedAt) || q.Tries != 4 {
 		t.Errorf("the question is %+v", q)
+	}
+	for _, ref := range []retrysafe.Ref{{Scope: "s", Key: "k\xff"}, {Scope: "s\xff", Key: "k"}} { // one of them is text
+		q := (&names{opts: &Options{}, rec: &retrysafe.Record{Ref: ref}}).question()
+		if (q.KeyBytes == nil) != (ref.Key == "k") || (q.ScopeBytes == nil) != (ref.Scope == "s") {
+			t.Errorf("of %+v it has the bytes %q and %q", ref, q.ScopeBytes, q.KeyBytes)
+		}
 	}
 }
 

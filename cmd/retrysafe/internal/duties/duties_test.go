@@ -95,6 +95,52 @@ func TestOnePassOfEachDuty(t *testing.T) {
 	})
 }
 
+// What the resolvers have said is counted, each under its name, and so are tombstones.
+func TestCountsOfWhatResolversSay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(nil)
+		for i, n := range map[string]int{"happened": 1, "gone": 2, "failed": 4, "last": 5} {
+			for j := range n {
+				w := retrysafe.Write{Term: time.Second, Record: retrysafe.Record{
+					Ref: retrysafe.Ref{Scope: "s", Key: fmt.Sprint(i, j)}, Operation: i, Owner: retrysafe.Owner{byte(n), byte(j)}, Version: retrysafe.RecordVersion, Retain: time.Hour,
+					State: retrysafe.StateUnknown, Attempt: 1, Lapse: retrysafe.LapseQuarantine, Effects: retrysafe.EffectsUnprotected,
+				}}
+				if i == "last" {
+					w.Inquiry.Tries = 11
+				}
+				_, err := s.Create(t.Context(), w)
+				must(t, err)
+			}
+		}
+		_, err := s.Create(t.Context(), retrysafe.Write{Term: time.Second, Record: retrysafe.Record{
+			Ref: retrysafe.Ref{Scope: "s", Key: "answered"}, Owner: retrysafe.Owner{1}, Version: retrysafe.RecordVersion, Retain: time.Hour, State: retrysafe.StateCompleted, Attempt: 1, Result: &retrysafe.Result{Status: 200},
+		}})
+		must(t, err)
+		time.Sleep(time.Minute)
+		set := newSet(s, janitor.ResolverFunc(func(_ context.Context, r retrysafe.Record) (retrysafe.Evidence, error) {
+			switch r.Operation {
+			case "happened":
+				return janitor.Happened(retrysafe.Result{Status: 200}, "paid"), nil
+			case "gone":
+				return janitor.Tombstoned("cancelled"), nil
+			case "failed":
+				return retrysafe.Evidence{}, errBroken
+			}
+			return janitor.StillUnknown("nothing is known"), nil
+		}))
+		set.Reaper = janitor.NewReaper(s, &janitor.ReaperOptions{Options: janitor.Options{Logger: slog.New(slog.DiscardHandler)}, Tombstone: time.Hour})
+		must(t, set.RunOnce(t.Context(), nil))
+		got := set.Counts()
+		if reconciled := fmt.Sprint(got["reconcile"]); reconciled != "map[asked:12 completed:1 contradicted:0 dead:5 overtaken:0 released:2 resolver_errors:4 skipped:0 still_unknown:4 unreadable:0]" {
+			t.Errorf("the reconciler has done %s", reconciled)
+		}
+		if reaped := fmt.Sprint(got["reap"]); reaped != "map[deleted:0 expired:1]" {
+			t.Errorf("the reaper has done %s", reaped)
+		}
+	})
+}
+
 type brokenStore struct{ *memstore.Store }
 
 var errBroken = errors.New("no connection")

@@ -202,6 +202,18 @@ func TestRefusedClaimRefusesNoOther(t *testing.T) {
 	all.Wait()
 }
 
+// There is a count for each limit.
+func TestEachLimitIsCounted(t *testing.T) {
+	t.Parallel()
+	b := admission.New(100, 10)
+	for l := admission.LimitMemory; l <= admission.LimitExchanges; l++ {
+		b.Count(l)
+		if n, ok := b.Refusals()[l.String()]; !ok || n != 1 {
+			t.Errorf("%q: %d refusals are counted: %v", l, n, b.Refusals())
+		}
+	}
+}
+
 // A claim that was refused holds nothing, and gives nothing back that it has not taken.
 func TestRefusedClaimHoldsNothing(t *testing.T) {
 	t.Parallel()
@@ -334,6 +346,15 @@ func TestContainerMemory(t *testing.T) {
 		"version 1 without a limit": {fstest.MapFS{
 			"proc/self/cgroup": file("4:memory:/\n"), "sys/fs/cgroup/memory/memory.limit_in_bytes": file("9223372036854771712\n"),
 		}, 0},
+		"version 1, the least that is no limit": {fstest.MapFS{
+			"proc/self/cgroup": file("4:memory:/\n"), "sys/fs/cgroup/memory/memory.limit_in_bytes": file("9223372036853727232\n"),
+		}, 0},
+		"version 1, a controller whose name is longer": {fstest.MapFS{
+			"proc/self/cgroup": file("4:name=memory-test:/x\n"), "sys/fs/cgroup/memory/x/memory.limit_in_bytes": file("1048576\n"),
+		}, 0},
+		"a limit of nothing in one that counts": {fstest.MapFS{
+			"proc/self/cgroup": file("0::/a\n"), "sys/fs/cgroup/a/memory.max": file("0\n"), "sys/fs/cgroup/memory.max": file("1048576\n"),
+		}, 1 << 20},
 		"nonsense": {fstest.MapFS{
 			"proc/self/cgroup": file("nothing\n0::/../..\n"), "sys/fs/cgroup/memory.max": file("many"),
 		}, 0},

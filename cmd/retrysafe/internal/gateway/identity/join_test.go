@@ -165,6 +165,9 @@ func TestIdentityIsForEver(t *testing.T) {
 	now := time.Now()
 	s := memstore.New(&memstore.Options{Now: func() time.Time { return now }})
 	id := join(t, s, identity.Claim{Settings: identity.Settings{"tenant": "bearer"}})
+	if r, err := s.Load(t.Context(), deployment.Ref()); err != nil || r.Retain != 100*365*24*time.Hour || r.Deadline.Sub(r.ReadAt) != r.Retain {
+		t.Errorf("it is kept for %v, until %v: %v", r.Retain, r.Deadline, err)
+	}
 	now = now.Add(50 * 365 * 24 * time.Hour)
 	opts := janitor.Options{Clock: laterClock{now: &now}}
 	for _, duty := range []janitor.Duty{
@@ -177,6 +180,32 @@ func TestIdentityIsForEver(t *testing.T) {
 	if got, err := identity.Read(t.Context(), s); err != nil || got.ID != id.ID {
 		t.Errorf("after fifty years it is %+v, %v", got, err)
 	}
+}
+
+// A store whose identity goes while a gateway adopts its settings gets it anew.
+func TestIdentityThatGoesMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := &goneStore{Store: memstore.New(nil)}
+	join(t, s, identity.Claim{Settings: identity.Settings{"tenant": "bearer"}})
+	s.gone = true
+	id, _, err := identity.Join(t.Context(), s, identity.Claim{Settings: identity.Settings{"tenant": "jwt"}, Adopt: true, By: "anna"})
+	if err != nil || id.Settings["tenant"] != "jwt" || s.gone {
+		t.Errorf("joined %+v, %v", id, err)
+	}
+}
+
+// A goneStore says once that what is swapped is not there.
+type goneStore struct {
+	retrysafe.Store
+	gone bool
+}
+
+func (s *goneStore) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	if s.gone {
+		s.gone = false
+		return retrysafe.Record{}, retrysafe.ErrNotFound
+	}
+	return s.Store.Swap(ctx, w)
 }
 
 // A laterClock is the clock of a machine that has the store's time.

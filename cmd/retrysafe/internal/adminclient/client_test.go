@@ -1,0 +1,220 @@
+package adminclient_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/adminclient"
+	"github.com/retrysafe/retrysafe/internal/adminwire"
+	"github.com/retrysafe/retrysafe/operator"
+	"github.com/retrysafe/retrysafe/outbox"
+)
+
+// A reply is what a gateway answers.
+type reply struct {
+	status int
+	kind   string // empty: JSON
+	body   any
+	header map[string]string
+}
+
+// gateway returns a client of a gateway that gives these replies, one after the other and
+// the last one ever again, and notes what it was asked.
+func gateway(t *testing.T, replies ...reply) (*adminclient.Client, *[]string) {
+	t.Helper()
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		line := r.Method + " " + r.URL.String()
+		if len(body) > 0 {
+			line += " " + string(body)
+		}
+		if r.Header.Get("Authorization") != "Bearer token" || (len(body) > 0) != (r.Header.Get("Content-Type") != "") {
+			t.Errorf("%s with %v", line, r.Header)
+		}
+		now := replies[min(len(asked), len(replies)-1)]
+		asked = append(asked, line)
+		kind := now.kind
+		if kind == "" {
+			kind = "application/json"
+		}
+		w.Header().Set("Content-Type", kind)
+		for name, value := range now.header {
+			w.Header().Set(name, value)
+		}
+		w.WriteHeader(now.status)
+		if text, ok := now.body.(string); ok {
+			_, _ = io.WriteString(w, text)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(now.body)
+	}))
+	t.Cleanup(server.Close)
+	c, err := adminclient.New(server.URL+"/console/api/v1/", "token")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseConnections)
+	return c, &asked
+}
+
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	for address, ok := range map[string]bool{
+		"https://gw:1": true, "http://gw:1/console/": true, "unix:/run/x.sock": true, "unix:///run/x.sock": true,
+		"gw:1": false, "ftp://gw": false, "https://": false, "https://u@gw": false, "https://gw?a=b": false, "https://gw#a": false, "unix:run/x.sock": false,
+	} {
+		if _, err := adminclient.New(address, "token"); (err == nil) != ok {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
+// A problem is the error that the same action on the store has.
+func TestProblemsAreErrorsOfTheOperator(t *testing.T) {
+	t.Parallel()
+	const problem = "application/problem+json"
+	for name, c := range map[string]struct {
+		reply
+		is   error
+		text string
+	}{
+		"refused without an entry": {reply{status: 409, kind: problem, body: adminwire.Problem{Status: 409, Code: adminwire.CodeRefused, Detail: "it has changed"}}, operator.ErrStale, "it has changed"},
+		"refused":                  {reply{status: 409, kind: problem, body: adminwire.Problem{Status: 409, Code: adminwire.CodeRefused, Entry: &operator.Entry{Verb: "release", Code: "live", Text: "it runs"}}}, operator.ErrLive, "it runs"},
+		"invalid":                  {reply{status: 400, kind: problem, body: adminwire.Problem{Status: 400, Code: adminwire.CodeInvalid, Detail: "no reason"}}, operator.ErrInvalid, "no reason"},
+		"another action":           {reply{status: 409, kind: problem, body: adminwire.Problem{Status: 409, Code: adminwire.CodeMismatch}}, retrysafe.ErrMismatch, ""},
+		"not there":                {reply{status: 404, kind: problem, body: adminwire.Problem{Status: 404, Code: adminwire.CodeNotFound}}, retrysafe.ErrNotFound, ""},
+		"unreadable":               {reply{status: 409, kind: problem, body: adminwire.Problem{Status: 409, Code: adminwire.CodeUnreadable}}, retrysafe.ErrUnreadable, ""},
+		"unsupported":              {reply{status: 501, kind: problem, body: adminwire.Problem{Status: 501, Code: adminwire.CodeUnsupported}}, errors.ErrUnsupported, ""},
+		"no store":                 {reply{status: 503, kind: problem, body: adminwire.Problem{Status: 503, Code: adminwire.CodeUnavailable}}, retrysafe.ErrUnavailable, ""},
+		"forbidden":                {reply{status: 403, kind: problem, body: adminwire.Problem{Status: 403, Code: adminwire.CodeForbidden}}, adminclient.ErrAccess, ""},
+		"slowed": {reply{status: 429, kind: problem, body: adminwire.Problem{Status: 429, Code: adminwire.CodeSlowed, Detail: "wrong tokens"}, header: map[string]string{"Retry-After": "7"}},
+			adminclient.ErrAccess, "wrong tokens; try again after 7 s"},
+		"another refusal":     {reply{status: 409, kind: problem, body: adminwire.Problem{Status: 409, Code: adminwire.CodeRunning, Detail: "it runs"}, header: map[string]string{"Retry-After": "7"}}, operator.ErrInvalid, "it runs"},
+		"a bare 401":          {reply{status: 401, kind: "text/plain", body: "no"}, adminclient.ErrAccess, "status 401"},
+		"a bare 403":          {reply{status: 403, kind: "text/plain", body: "no"}, adminclient.ErrAccess, "status 403"},
+		"TLS":                 {reply{status: 400, kind: "text/plain", body: "This is an HTTPS address"}, nil, "begin it with https://"},
+		"a page":              {reply{status: 200, kind: "text/html", body: "<p>"}, nil, "not the admin API"},
+		"a redirect":          {reply{status: 302, body: "{}", header: map[string]string{"Location": "/"}}, nil, "status 302"},
+		"a client's problem":  {reply{status: 404, kind: problem, body: `{"type":"https://example.com/p","code":"not-found"}`}, nil, "not the admin API"},
+		"broken JSON":         {reply{status: 200, body: "{"}, nil, "cannot be read"},
+		"a broken problem":    {reply{status: 500, kind: problem, body: "{"}, nil, "status 500: the problem cannot be read"},
+		"a problem of theirs": {reply{status: 500, kind: problem, body: adminwire.Problem{Status: 500, Code: "internal", Detail: "a fault"}}, nil, "a fault"},
+	} {
+		client, _ := gateway(t, c.reply)
+		_, err := client.Act(t.Context(), "release", operator.Action{Ref: retrysafe.Ref{Scope: "s", Key: "k"}}, nil)
+		if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.text) || c.is == nil && errors.Is(err, operator.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if name == "another refusal" && strings.Contains(err.Error(), "7 s") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	client, _ := gateway(t, reply{status: 200, body: "{}"})
+	if err := client.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "not the admin API") {
+		t.Errorf("a service that says {} to all: %v", err)
+	}
+}
+
+// Each question and action has all that it was given.
+func TestWhatIsAsked(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 18, 12, 0, 0, 0, time.FixedZone("", 3600))
+	ref := retrysafe.Ref{Scope: "s", Key: "k"}
+	for want, do := range map[string]func(*adminclient.Client, context.Context) error{
+		"GET /console/api/v1/audit?batch=b&before=2026-11-18T12%3A00%3A00Z&by=anna&limit=10000&ref=AXNr&since=2026-11-18T11%3A00%3A00Z&verb=release": func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.Audit(ctx, operator.AuditFilter{By: "anna", Verb: "release", Ref: ref, Batch: "b", Since: at, Before: at.Add(time.Hour), Limit: 20_000})
+			return err
+		},
+		"GET /console/api/v1/audit?id=one": func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.Audit(ctx, operator.AuditFilter{ID: "one"})
+			return err
+		},
+		"GET /console/api/v1/survey?scope=s&since=2026-11-18T11%3A00%3A00Z&spare_in_tx=true&until=2026-11-18T12%3A00%3A00Z": func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.Survey(ctx, operator.Suspects{Scope: "s", Since: at, Until: at.Add(time.Hour), SpareInTx: true})
+			return err
+		},
+		"GET /console/api/v1/outbox/messages?after=7&failing=true&limit=3": func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.Messages(ctx, true, 7, 3)
+			return err
+		},
+		"GET /console/api/v1/outbox/messages?limit=3": func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.Messages(ctx, false, 0, 3)
+			return err
+		},
+		"GET /console/api/v1/outbox/receipts?after=7&limit=1000&provider_ref=ch_1&settled=AXNr": func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.Receipts(ctx, outbox.ReceiptQuery{ProviderRef: "ch_1", Settled: ref, After: 7, Limit: 2000})
+			return err
+		},
+		"GET /console/api/v1/outbox/receipts?limit=1": func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.Receipts(ctx, outbox.ReceiptQuery{})
+			return err
+		},
+		`POST /console/api/v1/keys/AXNr/resolve {"id":"one","revision":4,"why":"seen","provider_ref":"ch_1","answer":{"status":201,"body":"paid"}}`: func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.Act(ctx, "resolve", operator.Action{ID: "one", By: "anna", Why: "seen", Ref: ref, Revision: 4, ProviderRef: "ch_1"}, &retrysafe.Result{Status: 201, Body: []byte("paid")})
+			return err
+		},
+		`POST /console/api/v1/outbox/messages/9/redrive {"id":"one","revision":4,"why":"seen","force":true}`: func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.ActOnMessage(ctx, "redrive letter", operator.DeadLetterAction{ID: "one", Why: "seen", Letter: 9, Revision: 4, Force: true})
+			return err
+		},
+		`POST /console/api/v1/reconcile {"only":["sweep"]}`: func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.Reconcile(ctx, []string{"sweep"})
+			return err
+		},
+	} {
+		c, asked := gateway(t, reply{status: 200, body: "{}"})
+		if err := do(c, t.Context()); err != nil || len(*asked) != 1 || (*asked)[0] != want {
+			t.Errorf("%v, asked\n%s, want\n%s", err, strings.Join(*asked, "\n"), want)
+		}
+	}
+}
+
+// A job in the gateway is asked about until it has ended. A question without an answer is
+// repeated.
+func TestJobsAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	running := reply{status: 202, body: adminwire.Job{ID: "a/b", State: "running", Counts: &operator.BatchReport{Done: 1}}}
+	down := reply{status: 503, kind: "application/problem+json", body: adminwire.Problem{Status: 503, Code: adminwire.CodeUnavailable}}
+	done := reply{status: 200, body: adminwire.Job{ID: "a/b", State: adminwire.JobDone, Replayed: true, Counts: &operator.BatchReport{Done: 2}, Entry: &operator.Entry{ID: "a/b", Outcome: operator.StatusDone}}}
+	var seen []int
+	batch := operator.Batch{ID: "a/b", Why: "w", Verb: "release", Rate: 3, Progress: func(r operator.BatchReport) { seen = append(seen, r.Done) }}
+	c, asked := gateway(t, running, down, done)
+	e, err := c.Apply(t.Context(), batch, &adminwire.Counted{Of: "selection"})
+	if err != nil || e.ID != "a/b" || !e.Replayed || len(seen) != 3 || seen[2] != 2 || len(*asked) != 3 || (*asked)[2] != "GET /console/api/v1/batches/a%2Fb" {
+		t.Errorf("%+v, %v, progress %v, asked %v", e, err, seen, *asked)
+	}
+	for _, want := range []string{`"id":"a/b"`, `"why":"w"`, `"rate":3`, `"selection":"selection"`, `"verb":"release"`} {
+		if !strings.Contains((*asked)[0], want) {
+			t.Errorf("the job began with %s, without %s", (*asked)[0], want)
+		}
+	}
+	for text, c := range map[string]struct {
+		job adminwire.Job
+		is  error
+	}{
+		"does not say how it ended": {adminwire.Job{State: adminwire.JobDone}, nil},
+		"it was interrupted":        {adminwire.Job{State: adminwire.JobInterrupted}, nil},
+		"no store":                  {adminwire.Job{State: adminwire.JobInterrupted, Problem: &adminwire.Problem{Code: adminwire.CodeUnavailable, Detail: "no store"}}, retrysafe.ErrUnavailable},
+		"has ended meanwhile":       {adminwire.Job{State: adminwire.JobOpen}, nil},
+	} {
+		client, _ := gateway(t, reply{status: 200, body: c.job})
+		if _, err := client.Quarantine(t.Context(), operator.Suspects{ID: "one"}); err == nil || !strings.Contains(err.Error(), text) || c.is != nil && !errors.Is(err, c.is) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	batch.Progress = func(operator.BatchReport) { cancel() }
+	c, _ = gateway(t, running)
+	if _, err := c.Apply(ctx, batch, &adminwire.Counted{}); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "the gateway goes on") {
+		t.Errorf("a caller that leaves: %v", err)
+	}
+}
