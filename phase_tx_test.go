@@ -246,10 +246,14 @@ func TestExecutionCannotBeSettledInsideAPhaseTx(t *testing.T) {
 		b.fn = func(ctx context.Context, _ *memstore.Tx) (retrysafe.Result, error) {
 			other, err := b.mem.Begin(ctx)
 			must(t, err)
+			third, err := b.mem.Begin(ctx)
+			must(t, err)
+			_, handed := x.HandOver(ctx, third, time.Hour)
 			_, nested := b.book(ctx, "inner")
 			for name, err := range map[string]error{
 				"Complete":   x.Complete(ctx, answer("early")),
 				"CompleteTx": x.CompleteTx(ctx, other, answer("early")),
+				"HandOver":   handed,
 				"Release":    x.Release(ctx, nil),
 				"Quarantine": x.Quarantine(ctx, nil),
 				"Fail":       x.Fail(ctx, errors.New("no")),
@@ -259,6 +263,9 @@ func TestExecutionCannotBeSettledInsideAPhaseTx(t *testing.T) {
 				if !errors.Is(err, retrysafe.ErrPhases) {
 					t.Errorf("%s inside = %v", name, err)
 				}
+			}
+			if other.Commit(ctx) == nil || third.Commit(ctx) == nil {
+				t.Error("a refused transaction committed")
 			}
 			if _, err := x.Outcome(ctx); !errors.Is(err, retrysafe.ErrOpen) {
 				t.Errorf("Outcome inside = %v", err)
