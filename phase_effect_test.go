@@ -549,3 +549,18 @@ func TestProviderRefOfTheAttemptsOwnCallCounts(t *testing.T) {
 	must(t, err)
 	must(t, x.Complete(t.Context(), answer("charged")))
 }
+
+// With a key that the other side honours a second call does no harm: Release runs it again.
+func TestKeyedEffectThatNobodyKnowsIsReleased(t *testing.T) {
+	t.Parallel()
+	s := newStory(t, resumes)
+	x := s.begins(t)
+	p := provider{err: errors.New("connection lost")}
+	if _, err := p.charge(x.Context(), "20"); err == nil {
+		t.Fatal("the call has not failed")
+	}
+	must(t, x.Release(t.Context(), nil))
+	if got := s.state(t).State; got != retrysafe.StateRetryable {
+		t.Errorf("it is %s, want retryable", got)
+	}
+}
