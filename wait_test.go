@@ -379,7 +379,7 @@ func TestCallsReportARecordThatTheStoreCannotDecode(t *testing.T) {
 		t.Errorf("Attach = %v", err)
 	}
 	for range 20 {
-		if x, _, err := e.Begin(t.Context(), call()); x != nil || !errors.Is(err, retrysafe.ErrUnreadable) || !e.Healthy() {
+		if x, _, err := e.Begin(t.Context(), call()); x != nil || !errors.Is(err, retrysafe.ErrUnreadable) || errors.Is(err, retrysafe.ErrUnavailable) || !e.Healthy() {
 			t.Fatalf("Begin = %v, %v; healthy: %v", x, err, e.Healthy())
 		}
 	}
