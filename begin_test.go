@@ -379,3 +379,64 @@ func TestBreakerOfFailedReadsIsClosedByARead(t *testing.T) {
 		}
 	})
 }
+
+// A store that has lost writes and is full now answers, and takes none: that it refuses the
+// write that is tried does not close the breaker.
+func TestBreakerStaysOpenWhileTheStoreIsFull(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &fills{Store: memstore.New(nil)}
+		e, err := retrysafe.New(s, nil)
+		must(t, err)
+		x, _, err := e.Begin(t.Context(), call())
+		must(t, err)
+		must(t, x.Complete(t.Context(), answer("before")))
+		s.err = errors.New("disk is gone")
+		for e.Healthy() {
+			if _, _, err := e.Begin(t.Context(), retrysafe.Call{Ref: retrysafe.Ref{Scope: "tenant", Key: "new"}}); !errors.Is(err, retrysafe.ErrUnavailable) {
+				t.Fatalf("Begin = %v", err)
+			}
+		}
+		s.err = retrysafe.ErrFull
+		time.Sleep(2 * time.Second)
+		if _, err := e.Peek(t.Context(), call()); err != nil || e.Healthy() {
+			t.Errorf("Peek = %v, healthy: %v", err, e.Healthy())
+		}
+	})
+}
+
+// fills is a store that creates nothing once it has an error.
+type fills struct {
+	retrysafe.Store
+	err error
+}
+
+func (s *fills) Create(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	if s.err != nil {
+		return retrysafe.Record{}, s.err
+	}
+	return s.Store.Create(ctx, w)
+}
+
+// A client that hangs up while the store does not answer leaves no reservation behind: the
+// step is sent on, and what it reserved is released.
+func TestClientThatHangsUpDuringAReservationLeavesNone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{})
+		ctx, cancel := context.WithCancel(t.Context())
+		b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if s.Op == faultstore.Create && ctx.Err() == nil {
+				cancel()
+				return faultstore.LoseReply
+			}
+			return faultstore.None
+		})
+		if x, _, err := b.Begin(ctx, call()); x != nil || !errors.Is(err, context.Canceled) {
+			t.Errorf("Begin = %v, %v", x, err)
+		}
+		if got := b.state(t).State; got != retrysafe.StateRetryable {
+			t.Errorf("it is %s, want retryable", got)
+		}
+	})
+}

@@ -78,6 +78,9 @@ func TestDoTxMeetsARecord(t *testing.T) {
 			b.booked(t, 1, 1)
 			b.replays(t, "booked")
 		}
+		if settled := b.state(t); settled.Owner == was.Owner && settled.Revision != was.Revision && b.saw(retrysafe.EventLapsed) != 1 {
+			t.Errorf("%s: it became %s, and observer saw %v", name, settled.State, b.events)
+		}
 		tx, err := b.mem.Begin(t.Context())
 		must(t, err)
 		if _, err := tx.Reserve(t.Context(), ref); err != nil {
@@ -85,6 +88,21 @@ func TestDoTxMeetsARecord(t *testing.T) {
 		}
 		must(t, tx.Rollback(t.Context()))
 	}
+}
+
+// A reservation need not be durable at once, where the policy says so. An answer has to be.
+func TestDoTxStoresADurableAnswer(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx, AsyncReserve: true})
+	b.store = func(w retrysafe.Write) error {
+		if w.Relaxed {
+			t.Error("the answer is stored as if it need not be durable")
+		}
+		return nil
+	}
+	_, err := b.do(t.Context(), call())
+	must(t, err)
+	b.booked(t, 1, 1)
 }
 
 func TestDoTxFailureLeavesARecordAsItWas(t *testing.T) {

@@ -271,8 +271,8 @@ func TestDoTxFailureLeavesNothing(t *testing.T) {
 				t.Errorf("%s: DoTx = %+v, %v, panic %v", name, out, err, panicked)
 			}
 			b.free(t)
-			if b.saw(retrysafe.EventReleased) != 1 || b.saw(retrysafe.EventCompleted) != 0 {
-				t.Errorf("%s: observer saw %v", name, b.events)
+			if b.saw(retrysafe.EventReleased) != 1 || b.saw(retrysafe.EventCompleted) != 0 || b.last.State != retrysafe.StateRetryable {
+				t.Errorf("%s: observer saw %v, the last with %s", name, b.events, b.last.State)
 			}
 			b.fn = nil
 			_, err = b.do(t.Context(), call())
@@ -736,5 +736,29 @@ func TestDoTxDoesNotWaitForWhatWillNotChange(t *testing.T) {
 			t.Errorf("they waited %v", waited)
 		}
 		b.booked(t, 1, 1)
+	})
+}
+
+// How long operations take is known from those in transactions, too: a retry is told to come
+// back when the first one will be done.
+func TestDoTxTellsHowLongItTakes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank(t, inTx)
+		b.fn = func(context.Context, *memstore.Tx) (retrysafe.Result, error) {
+			time.Sleep(5 * time.Second)
+			return answer("booked"), nil
+		}
+		_, err := b.do(t.Context(), call())
+		must(t, err)
+		next := call()
+		next.Key = "next"
+		x, _, err := b.Begin(t.Context(), next)
+		must(t, err)
+		var refused *retrysafe.RefusedError
+		if _, err := b.do(t.Context(), next); !errors.As(err, &refused) || refused.RetryAfter != 5*time.Second {
+			t.Errorf("DoTx = %v, want a Retry-After of 5 s", err)
+		}
+		must(t, x.Release(t.Context(), nil))
 	})
 }

@@ -3,6 +3,8 @@ package retrysafe_test
 import (
 	"context"
 	"errors"
+	"io"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,19 +115,21 @@ func TestW32_HandOverWhoseCommitIsInDoubt(t *testing.T) {
 func TestHandOverIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		for want, c := range map[error]struct {
+		for _, c := range []struct {
 			policy retrysafe.Policy
 			term   time.Duration
+			want   error
 		}{
-			retrysafe.ErrPolicy: {term: time.Hour},
-			nil:                 {policy: keyed, term: -1},
+			{term: time.Hour, want: retrysafe.ErrPolicy},
+			{policy: keyed, term: -1},
+			{policy: keyed, term: 0},
 		} {
 			b := setup(t, c.policy)
 			x := b.begins(t)
 			tx, err := b.mem.Begin(t.Context())
 			must(t, err)
-			if _, err := x.HandOver(t.Context(), tx, c.term); err == nil || want != nil && !errors.Is(err, want) {
-				t.Errorf("HandOver = %v, want %v", err, want)
+			if _, err := x.HandOver(t.Context(), tx, c.term); err == nil || c.want != nil && !errors.Is(err, c.want) {
+				t.Errorf("HandOver for %v = %v, want %v", c.term, err, c.want)
 			}
 			if err := tx.Commit(t.Context()); err == nil {
 				t.Error("its transaction commits")
@@ -204,8 +208,8 @@ func TestHandOverThatRolledBackProvesThatNothingHappened(t *testing.T) {
 	must(t, err)
 	must(t, tx.Rollback(t.Context()))
 	must(t, x.Fail(t.Context(), errors.New("constraint violated")))
-	if got := b.state(t).State; got != retrysafe.StateRetryable {
-		t.Errorf("it is %s, want retryable", got)
+	if got := b.state(t).State; got != retrysafe.StateRetryable || x.HandedOver() {
+		t.Errorf("it is %s, want retryable; handed over: %v", got, x.HandedOver())
 	}
 }
 
@@ -265,10 +269,35 @@ func TestHandOverIsRefusedBeforeAllStepsArePassed(t *testing.T) {
 	_, err := retrysafe.Phase(x.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
 	must(t, err)
 	must(t, x.Release(t.Context(), nil))
-	rec, err := b.handsOver(t, commit)
-	if !errors.Is(err, retrysafe.ErrPhases) || rec.State != 0 || b.state(t).State != retrysafe.StateRetryable {
-		t.Errorf("Do = %v; it is %s", err, b.state(t).State)
+	again := b.begins(t)
+	tx, err := b.mem.Begin(t.Context())
+	must(t, err)
+	if rec, err := again.HandOver(t.Context(), tx, time.Hour); !errors.Is(err, retrysafe.ErrPhases) || rec.State != 0 {
+		t.Errorf("HandOver = %+v, %v", rec, err)
 	}
+	if tx.Commit(t.Context()) == nil {
+		t.Error("the transaction committed")
+	}
+	must(t, again.Release(t.Context(), nil))
+}
+
+// Without randomness there is no owner for the message: nothing is handed over.
+func TestHandOverWithoutRandomnessIsRefused(t *testing.T) {
+	t.Parallel()
+	mem := memstore.New(nil)
+	e, err := retrysafe.New(mem, &retrysafe.Options{Policy: keyed, Rand: strings.NewReader("the one attempt.")})
+	must(t, err)
+	x, _, err := e.Begin(t.Context(), call())
+	must(t, err)
+	tx, err := mem.Begin(t.Context())
+	must(t, err)
+	if _, err := x.HandOver(t.Context(), tx, time.Hour); !errors.Is(err, io.EOF) {
+		t.Errorf("HandOver = %v", err)
+	}
+	if tx.Commit(t.Context()) == nil {
+		t.Error("the transaction committed")
+	}
+	must(t, x.Complete(t.Context(), answer("paid")))
 }
 
 // An execution that is settled hands nothing over: its answer stays, and the transaction is

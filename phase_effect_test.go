@@ -549,3 +549,48 @@ func TestProviderRefOfTheAttemptsOwnCallCounts(t *testing.T) {
 	must(t, err)
 	must(t, x.Complete(t.Context(), answer("charged")))
 }
+
+// With a key that the other side honours a second call does no harm: Release runs it again.
+func TestKeyedEffectThatNobodyKnowsIsReleased(t *testing.T) {
+	t.Parallel()
+	s := newStory(t, resumes)
+	x := s.begins(t)
+	p := provider{err: errors.New("connection lost")}
+	if _, err := p.charge(x.Context(), "20"); err == nil {
+		t.Fatal("the call has not failed")
+	}
+	must(t, x.Release(t.Context(), nil))
+	if got := s.state(t).State; got != retrysafe.StateRetryable {
+		t.Errorf("it is %s, want retryable", got)
+	}
+}
+
+// An operation may answer although its call was not made: nothing is left of the intent.
+func TestAnswerAfterACallThatWasNotMade(t *testing.T) {
+	t.Parallel()
+	s := newStory(t, resumes)
+	p := provider{err: retrysafe.NotExecuted(errors.New("no connection"))}
+	must(t, s.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
+		if _, err := p.charge(ctx, "20"); err == nil {
+			t.Error("the call has not failed")
+		}
+		return nil
+	}))
+	s.replays(t, "done")
+}
+
+// What a provider names its effect is stored in a form that every store can keep.
+func TestProviderRefIsCleaned(t *testing.T) {
+	t.Parallel()
+	s := newStory(t, resumes)
+	must(t, s.attempt(t, func(ctx context.Context, _ *retrysafe.Execution) error {
+		_, err := retrysafe.Effect(ctx, strings.Repeat("n", 200), nil, func(_ context.Context, a retrysafe.Attempt) (int, error) { // the longest name
+			a.Provider("ch\x00_1")
+			return 1, nil
+		})
+		return err
+	}))
+	if got := s.state(t).ProviderRef; got != "ch�_1" {
+		t.Errorf("stored %q", got)
+	}
+}

@@ -712,3 +712,37 @@ func TestStepsAreNotBegunAfterTheEnd(t *testing.T) {
 	}
 	must(t, x.Release(t.Context(), nil))
 }
+
+// A zombie's phase is refused at once, and so is its answer, with both reasons.
+func TestPhaseAndAnswerOfAZombie(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStory(t, resumes)
+		s.stops(t, "a", "b")
+		x := s.begins(t)
+		_, err := s.phase(x.Context(), "a")
+		must(t, err)
+		heir := s.state(t).Update()
+		heir.Owner, heir.Overwrite, heir.Attempt, heir.Term = retrysafe.Owner{7}, true, 9, time.Hour
+		_, err = s.mem.Swap(t.Context(), heir)
+		must(t, err)
+		if err := x.Complete(t.Context(), answer("early")); !errors.Is(err, retrysafe.ErrPhases) || !errors.Is(err, retrysafe.ErrLost) {
+			t.Errorf("Complete = %v, want ErrPhases and ErrLost", err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s := newStory(t, resumes)
+		x := s.begins(t)
+		heir := s.state(t).Update()
+		heir.Owner, heir.Overwrite, heir.Attempt, heir.Term = retrysafe.Owner{7}, true, 9, time.Hour
+		_, err := s.mem.Swap(t.Context(), heir)
+		must(t, err)
+		began := time.Now()
+		if _, err := s.phase(x.Context(), "a"); !errors.Is(err, retrysafe.ErrLost) {
+			t.Errorf("Phase = %v, want ErrLost", err)
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("it was tried again for %v", took)
+		}
+	})
+}

@@ -246,10 +246,14 @@ func TestExecutionCannotBeSettledInsideAPhaseTx(t *testing.T) {
 		b.fn = func(ctx context.Context, _ *memstore.Tx) (retrysafe.Result, error) {
 			other, err := b.mem.Begin(ctx)
 			must(t, err)
+			third, err := b.mem.Begin(ctx)
+			must(t, err)
+			_, handed := x.HandOver(ctx, third, time.Hour)
 			_, nested := b.book(ctx, "inner")
 			for name, err := range map[string]error{
 				"Complete":   x.Complete(ctx, answer("early")),
 				"CompleteTx": x.CompleteTx(ctx, other, answer("early")),
+				"HandOver":   handed,
 				"Release":    x.Release(ctx, nil),
 				"Quarantine": x.Quarantine(ctx, nil),
 				"Fail":       x.Fail(ctx, errors.New("no")),
@@ -259,6 +263,9 @@ func TestExecutionCannotBeSettledInsideAPhaseTx(t *testing.T) {
 				if !errors.Is(err, retrysafe.ErrPhases) {
 					t.Errorf("%s inside = %v", name, err)
 				}
+			}
+			if other.Commit(ctx) == nil || third.Commit(ctx) == nil {
+				t.Error("a refused transaction committed")
 			}
 			if _, err := x.Outcome(ctx); !errors.Is(err, retrysafe.ErrOpen) {
 				t.Errorf("Outcome inside = %v", err)
@@ -645,4 +652,38 @@ func TestPhaseTxThatFailsAfterACommitOfItsOwnIsNotTriedAgain(t *testing.T) {
 		t.Errorf("without an execution: PhaseTx = %v, rolled back %d times", err, rolledBack)
 	}
 	must(t, x.Quarantine(t.Context(), nil))
+}
+
+// An attempt that was taken for unknown too early goes on: what was noted of it stays, and
+// what was asked about it counts no longer.
+func TestPhaseTxOfAnAttemptThatWasGivenUpTooEarly(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, resumes)
+	x := b.begins(t)
+	w := b.state(t).Update()
+	w.State, w.Term, w.Inquiry.Tries = retrysafe.StateUnknown, time.Hour, 3
+	w.AddNote(retrysafe.Note{By: "sweeper", Text: "lease lapsed"})
+	_, err := b.mem.Swap(t.Context(), w)
+	must(t, err)
+	_, err = b.book(x.Context(), "a")
+	must(t, err)
+	if q := b.state(t).Inquiry; q.Tries != 0 || len(q.Notes) != 1 {
+		t.Errorf("the record has the inquiry %+v", q)
+	}
+	must(t, x.Complete(t.Context(), answer("done")))
+}
+
+// A record that cannot be read does not become readable: PhaseTx does not try again.
+func TestPhaseTxOfARecordThatCannotBeReadFailsAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank(t, resumes)
+		x := b.begins(t)
+		b.reserve = func(context.Context) error { return retrysafe.ErrUnreadable }
+		began := time.Now()
+		if _, err := b.book(x.Context(), "a"); !errors.Is(err, retrysafe.ErrUnreadable) || time.Since(began) != 0 {
+			t.Errorf("PhaseTx = %v after %v", err, time.Since(began))
+		}
+		must(t, x.Release(t.Context(), nil))
+	})
 }

@@ -334,3 +334,63 @@ func TestFingerprintsIncludeTheScope(t *testing.T) {
 		t.Errorf("%d different fingerprints, want 12", len(seen))
 	}
 }
+
+// A note that cannot be read says nothing: its operation counts as unseen, and the note, which
+// a newer version may have written, stays.
+func TestNoteThatCannotBeReadIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	for name, load := range map[string]error{"a newer version": nil, "damaged": retrysafe.ErrUnreadable} {
+		s := memstore.New(nil)
+		begin := func(e *retrysafe.Engine, key string) *retrysafe.Execution {
+			x, _, err := e.Begin(t.Context(), retrysafe.Call{Ref: retrysafe.Ref{Scope: "acme", Key: key}, Operation: "book"})
+			must(t, err)
+			return x
+		}
+		complete := func(x *retrysafe.Execution) {
+			tx, err := s.Begin(t.Context())
+			must(t, err)
+			must(t, x.CompleteTx(t.Context(), tx, retrysafe.Result{Status: 201}))
+			must(t, tx.Commit(t.Context()))
+			_, err = x.Outcome(t.Context())
+			must(t, err)
+		}
+		note := func() retrysafe.Record {
+			notes, err := s.List(t.Context(), retrysafe.Query{Scope: retrysafe.SystemScope("joined")})
+			if err != nil || len(notes) != 1 {
+				t.Fatalf("%d notes, %v", len(notes), err)
+			}
+			return notes[0]
+		}
+		o := &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx}}
+		e, err := retrysafe.New(s, o)
+		must(t, err)
+		complete(begin(e, "1"))
+		newer := note().Update()
+		newer.Version, newer.Term = 99, 24*time.Hour
+		stored, err := s.Swap(t.Context(), newer)
+		must(t, err)
+		e, err = retrysafe.New(&unreadableNotes{s, load}, o)
+		must(t, err)
+		x := begin(e, "2")
+		if got := x.Record().Lapse; got != retrysafe.LapseQuarantine {
+			t.Errorf("%s: its attempt would %s", name, got)
+		}
+		complete(x)
+		if got := note().Revision; got != stored.Revision {
+			t.Errorf("%s: the note was overwritten", name)
+		}
+	}
+}
+
+// unreadableNotes is a store that fails to load the engine's notes with err.
+type unreadableNotes struct {
+	*memstore.Store
+	err error
+}
+
+func (s *unreadableNotes) Load(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, error) {
+	if s.err != nil && ref.Scope == retrysafe.SystemScope("joined") {
+		return retrysafe.Record{}, s.err
+	}
+	return s.Store.Load(ctx, ref)
+}

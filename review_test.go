@@ -45,6 +45,13 @@ func TestLapseFailIsUnderReview(t *testing.T) {
 	if err := x.Complete(context.WithoutCancel(t.Context()), retrysafe.Result{Status: 201}); !errors.Is(err, retrysafe.ErrLost) {
 		t.Errorf("its late owner: %v, want ErrLost: a client has an answer", err)
 	}
+	_, e, call, _, x := lapsedUnderReview(t)
+	if err := x.Quarantine(t.Context(), nil); !errors.Is(err, retrysafe.ErrLost) {
+		t.Errorf("its late owner sets it aside: %v, want ErrLost: the review is not its own", err)
+	}
+	if _, err := e.Attach(t.Context(), call.Ref); !errors.Is(err, retrysafe.ErrUnknown) {
+		t.Errorf("Attach = %v, want ErrUnknown", err)
+	}
 }
 
 // Evidence closes a review and never changes the answer; that it has happened is a

@@ -187,6 +187,46 @@ func TestFenceNeverRepeats(t *testing.T) {
 	})
 }
 
+// Each execution has its heartbeat a third of its lease after it began, also if that of
+// another one was due before.
+func TestHeartbeatsComeInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Lease: 30 * time.Second})
+		x := b.begins(t)
+		time.Sleep(4 * time.Second)
+		second := call()
+		second.Key = "second"
+		y, _, err := b.Begin(t.Context(), second)
+		must(t, err)
+		time.Sleep(11 * time.Second) // 15 s: one beat of each, at 10 s and 14 s
+		for name, x := range map[string]*retrysafe.Execution{"first": x, "second": y} {
+			r := x.Record()
+			if got := r.UpdatedAt.Sub(r.CreatedAt); got != 10*time.Second {
+				t.Errorf("%s: renewed after %v, want 10 s", name, got)
+			}
+			must(t, x.Complete(t.Context(), answer("paid")))
+		}
+	})
+}
+
+// An operation that has run too long is told so, also if it looks only then.
+func TestCauseOfAContextThatLastedTooLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{Lease: 10 * time.Second, MaxRun: time.Minute})
+		x := b.begins(t)
+		time.Sleep(2 * time.Minute)
+		if got := context.Cause(x.Context()); !errors.Is(got, retrysafe.ErrTooLong) {
+			t.Errorf("the cause is %v, want ErrTooLong", got)
+		}
+		must(t, x.Quarantine(t.Context(), nil))
+		if b.saw(retrysafe.EventReleased) != 0 {
+			t.Error("a quarantined attempt is reported as released")
+		}
+	})
+}
+
 func TestHeartbeatRevivesWhatASweeperGaveUpTooEarly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -36,20 +36,23 @@ func TestCompleteTxCommitsWithTheEffect(t *testing.T) {
 	b.replays(t, "committed")
 }
 
-// The answer is kept for as long as the operation said.
+// The answer is kept for as long as the operation said, also if that is shorter than the
+// policy says.
 func TestCompleteTxKeepsTheRetention(t *testing.T) {
 	t.Parallel()
-	b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
-	_, err := b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
-		x.Retain(72 * time.Hour)
-		tx, err := b.mem.Begin(ctx)
+	for _, want := range []time.Duration{time.Hour, 72 * time.Hour} {
+		b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
+		_, err := b.Do(t.Context(), call(), func(ctx context.Context, x *retrysafe.Execution) (retrysafe.Result, error) {
+			x.Retain(want)
+			tx, err := b.mem.Begin(ctx)
+			must(t, err)
+			must(t, x.CompleteTx(ctx, tx, answer("kept")))
+			return retrysafe.Result{}, tx.Commit(ctx)
+		})
 		must(t, err)
-		must(t, x.CompleteTx(ctx, tx, answer("kept")))
-		return retrysafe.Result{}, tx.Commit(ctx)
-	})
-	must(t, err)
-	if r := b.state(t); r.Retain != 72*time.Hour || r.Deadline.Sub(r.UpdatedAt) != 72*time.Hour {
-		t.Errorf("retention %v until %v, want 72h", r.Retain, r.Deadline.Sub(r.UpdatedAt))
+		if r := b.state(t); r.Retain != want || r.Deadline.Sub(r.UpdatedAt) != want {
+			t.Errorf("retention %v until %v, want %v", r.Retain, r.Deadline.Sub(r.UpdatedAt), want)
+		}
 	}
 }
 
@@ -577,6 +580,10 @@ func TestCompleteTxAfterItWasGivenUpTooEarly(t *testing.T) {
 	if err := x.CompleteTx(t.Context(), tx, answer("paid")); !errors.Is(err, retrysafe.ErrConflict) {
 		t.Fatalf("CompleteTx = %v, want ErrConflict", err)
 	}
+	must(t, x.Save(t.Context(), retrysafe.Checkpoint{Phase: "goes on"}))
+	if got := b.state(t).State; got != retrysafe.StateInProgress {
+		t.Errorf("it is %s after its owner has renewed the lease", got)
+	}
 	b.completeInTx(t, x, "paid")
 	if q := b.state(t).Inquiry; q.Tries != 0 || q.Dead {
 		t.Errorf("a completed record has the inquiry %+v", q)
@@ -678,4 +685,99 @@ func TestRefusedTransactionIsRolledBackForACallerThatHasGone(t *testing.T) {
 		t.Errorf("HandOver = %v; rolled back with %v", err, other.rolledBack)
 	}
 	must(t, x.Release(t.Context(), nil))
+}
+
+// A zombie never takes up the record of the attempt that runs now, not even at its next try.
+func TestTransactionOfAZombieIsLostWhileItsHeirRuns(t *testing.T) {
+	t.Parallel()
+	for name, give := range map[string]func(*retrysafe.Execution, retrysafe.Tx) error{
+		"CompleteTx": func(x *retrysafe.Execution, tx retrysafe.Tx) error {
+			return x.CompleteTx(t.Context(), tx, answer("zombie"))
+		},
+		"HandOver": func(x *retrysafe.Execution, tx retrysafe.Tx) error {
+			_, err := x.HandOver(t.Context(), tx, time.Hour)
+			return err
+		},
+	} {
+		b := setup(t, keyed)
+		x := b.begins(t)
+		heir := b.state(t).Update()
+		heir.Owner, heir.Overwrite, heir.Attempt, heir.Term = retrysafe.Owner{7}, true, 2, time.Hour
+		_, err := b.mem.Swap(t.Context(), heir)
+		must(t, err)
+		for range 2 {
+			tx, err := b.mem.Begin(t.Context())
+			must(t, err)
+			if err := give(x, tx); !errors.Is(err, retrysafe.ErrLost) {
+				t.Errorf("%s = %v, want ErrLost", name, err)
+			}
+			if tx.Commit(t.Context()) == nil {
+				t.Errorf("%s: the zombie's transaction committed", name)
+			}
+		}
+		if got := b.state(t).Owner; got != (retrysafe.Owner{7}) {
+			t.Errorf("%s: the record is %s's", name, got)
+		}
+	}
+}
+
+// A transaction that refuses the answer cannot commit, which proves that nothing happened.
+// One that had ended before proves nothing.
+func TestFailureAfterATransactionThatRefusesTheAnswer(t *testing.T) {
+	t.Parallel()
+	for name, give := range map[string]func(*retrysafe.Execution, retrysafe.Tx) error{
+		"CompleteTx": func(x *retrysafe.Execution, tx retrysafe.Tx) error {
+			return x.CompleteTx(t.Context(), tx, answer("refused"))
+		},
+		"HandOver": func(x *retrysafe.Execution, tx retrysafe.Tx) error {
+			_, err := x.HandOver(t.Context(), tx, time.Hour)
+			return err
+		},
+	} {
+		for want, begin := range map[retrysafe.State]func(*testing.T, *bundle) retrysafe.Tx{
+			retrysafe.StateUnknown:   endedTx,
+			retrysafe.StateRetryable: func(*testing.T, *bundle) retrysafe.Tx { return brokenTx{} },
+		} {
+			b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsInTx})
+			x := b.begins(t)
+			err := give(x, begin(t, b))
+			must(t, x.Fail(t.Context(), err))
+			if got := b.state(t).State; err == nil || got != want {
+				t.Errorf("%s = %v; it is %s, want %s", name, err, got, want)
+			}
+		}
+	}
+}
+
+// Only an answer that a transaction has committed shows that the operation completes in
+// transactions: neither one that was rolled back, nor what followed a commit of its own.
+func TestOperationThatAnsweredOutsideItsTransactionsIsNotNoted(t *testing.T) {
+	t.Parallel()
+	for name, run := range map[string]func(*testing.T, *bank, *retrysafe.Execution){
+		"rolled back": func(t *testing.T, b *bank, x *retrysafe.Execution) {
+			t.Helper()
+			tx, err := b.mem.Begin(t.Context())
+			must(t, err)
+			must(t, x.CompleteTx(t.Context(), tx, answer("undone")))
+			must(t, tx.Rollback(t.Context()))
+		},
+		"committed by itself": func(t *testing.T, b *bank, x *retrysafe.Execution) {
+			t.Helper()
+			_, err := b.book(x.Context(), "a")
+			must(t, err)
+			x.Stop()
+			if err := x.CompleteTx(t.Context(), endedTx(t, b.bundle), answer("late")); !errors.Is(err, retrysafe.ErrTxDone) {
+				t.Fatal(err)
+			}
+		},
+	} {
+		b := newBank(t, inTx)
+		x := b.begins(t)
+		run(t, b, x)
+		must(t, x.Complete(t.Context(), retrysafe.Result{Status: 422}))
+		notes, err := b.mem.List(t.Context(), retrysafe.Query{Scope: retrysafe.SystemScope("joined")})
+		if err != nil || len(notes) != 0 {
+			t.Errorf("%s: %d notes, %v", name, len(notes), err)
+		}
+	}
 }

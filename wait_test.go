@@ -379,7 +379,7 @@ func TestCallsReportARecordThatTheStoreCannotDecode(t *testing.T) {
 		t.Errorf("Attach = %v", err)
 	}
 	for range 20 {
-		if x, _, err := e.Begin(t.Context(), call()); x != nil || !errors.Is(err, retrysafe.ErrUnreadable) || !e.Healthy() {
+		if x, _, err := e.Begin(t.Context(), call()); x != nil || !errors.Is(err, retrysafe.ErrUnreadable) || errors.Is(err, retrysafe.ErrUnavailable) || !e.Healthy() {
 			t.Fatalf("Begin = %v, %v; healthy: %v", x, err, e.Healthy())
 		}
 	}
@@ -466,5 +466,52 @@ func TestAttachWaitsForAcceptedWork(t *testing.T) {
 		if out, err := b.Attach(t.Context(), ref); err != nil || string(out.Body) != "paid" {
 			t.Errorf("Attach = %+v, %v", out, err)
 		}
+	})
+}
+
+// Work that goes back to the queue is still under way.
+func TestAttachWaitsForWorkThatWaitsForAWorkerAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{})
+		first, err := b.TakeUp(t.Context(), b.accepts(t))
+		must(t, err)
+		go func() {
+			time.Sleep(time.Second)
+			must(t, first.Release(t.Context(), nil))
+			time.Sleep(time.Second)
+			second, err := b.TakeUp(t.Context(), b.state(t))
+			must(t, err)
+			must(t, second.Complete(t.Context(), answer("paid")))
+		}()
+		if out, err := b.Attach(t.Context(), ref); err != nil || string(out.Body) != "paid" {
+			t.Errorf("Attach = %+v, %v", out, err)
+		}
+	})
+}
+
+// A waiter that has seen a heartbeat goes on looking: the answer may come from another
+// process, which notifies nobody here.
+func TestWaiterSeesWhatFollowsAHeartbeat(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, retrysafe.Policy{})
+		x := b.begins(t)
+		go func() {
+			time.Sleep(time.Second)
+			must(t, x.Save(t.Context(), retrysafe.Checkpoint{Phase: "alive"}))
+			time.Sleep(time.Second)
+			paid := answer("paid")
+			w := b.state(t).Update()
+			w.State, w.Result, w.Term = retrysafe.StateCompleted, &paid, time.Hour
+			_, err := b.mem.Swap(t.Context(), w)
+			must(t, err)
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if out, err := b.Attach(ctx, ref); err != nil || string(out.Body) != "paid" {
+			t.Errorf("Attach = %+v, %v", out, err)
+		}
+		time.Sleep(time.Minute) // its heartbeat finds out
 	})
 }

@@ -3,6 +3,7 @@ package httpkey_test
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"mime/multipart"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/retrysafe/retrysafe/httpkey"
@@ -146,8 +148,8 @@ func TestW6_GzipIsDecodedForFingerprintAndHandler(t *testing.T) {
 		b.created(w, r)
 	}))
 	zipped := string(zip(t, []byte(`{"b":1,"a":2}`)))
-	b.post(t, key, zipped, with("Content-Encoding", "gzip")).ran(t, 1, false)
-	if body != `{"b":1,"a":2}` || seen.ContentLength != int64(len(body)) || seen.Header.Get("Content-Encoding") != "" {
+	b.post(t, key, zipped, with("Content-Encoding", "gzip"), with("Content-Length", fmt.Sprint(len(zipped)))).ran(t, 1, false)
+	if body != `{"b":1,"a":2}` || seen.Header.Get("Content-Length") != "" || seen.ContentLength != int64(len(body)) || seen.Header.Get("Content-Encoding") != "" {
 		t.Errorf("the handler got %q, %d bytes, %v", body, seen.ContentLength, seen.Header)
 	}
 	again := string(zip(t, []byte(` {"a":2,"b":1}`)))
@@ -364,4 +366,14 @@ func TestUploadsAreCleanedUp(t *testing.T) {
 			t.Errorf("%s: an uploaded file is left behind: %v", name, err)
 		}
 	}
+}
+
+// A body that is announced to be too large is refused before any of it is read.
+func TestBodyOverTheLimitIsNotRead(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *config) { c.MaxRequest = 100 })
+	b.post(t, key, "", func(r *http.Request) {
+		r.ContentLength, r.Body = 101, io.NopCloser(iotest.ErrReader(errors.New("it was read")))
+	}).refused(t, 413, "body-too-large")
+	b.ranTimes(t, 0)
 }

@@ -57,6 +57,33 @@ func TestW46_ResponseOverTheLimitIsNeverASecondRun(t *testing.T) {
 	}
 }
 
+// Once a response goes to the client directly no write of it is too large.
+func TestW46_ResponseOverTheLimitGoesOn(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *config) { c.MaxResponse = 100 }, withHandler(func(w http.ResponseWriter, _ *http.Request) {
+		for range 3 {
+			if _, err := fmt.Fprint(w, strings.Repeat("x", 101)); err != nil {
+				t.Errorf("Write = %v", err)
+			}
+		}
+	}))
+	if got := b.post(t, key, `{}`); got.body != strings.Repeat("x", 303) {
+		t.Errorf("the client got %d bytes, want 303", len(got.body))
+	}
+}
+
+// No memory is taken for a length that is only announced and that no response may have.
+func TestAnnouncedLengthBeyondTheLimitCostsNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withHandler(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "9000000000000000000")
+		fmt.Fprint(w, "short")
+	}))
+	if got := b.post(t, key, `{}`); got.status != 200 || got.body != "short" {
+		t.Errorf("the client got %d %s", got.status, got.body)
+	}
+}
+
 func TestW46_ResponseOfExactlyTheLimitIsStored(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *config) { c.MaxResponse = 100 }, withHandler(func(w http.ResponseWriter, _ *http.Request) {

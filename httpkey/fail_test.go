@@ -63,6 +63,23 @@ func TestFailAfterASettlement(t *testing.T) {
 	}
 }
 
+// What is already being sent goes on, and its outcome is stored.
+func TestFailDuringAStream(t *testing.T) {
+	t.Parallel()
+	b := setup(t, through, withHandler(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "first, ")
+		must(t, http.NewResponseController(w).Flush())
+		httpkey.Fail(w, errNotRendered)
+		if _, err := fmt.Fprint(w, "second"); err != nil {
+			t.Errorf("Write = %v", err)
+		}
+	}))
+	if got := b.post(t, key, `{}`); got.status != 200 || got.body != "first, second" {
+		t.Errorf("the client got %d %s", got.status, got.body)
+	}
+	b.post(t, key, `{}`).refused(t, 200, "response-not-stored")
+}
+
 // Outside a guard it does nothing, so that handlers stay testable.
 func TestFailOutsideAGuard(t *testing.T) {
 	t.Parallel()

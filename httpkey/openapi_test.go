@@ -128,10 +128,14 @@ func TestOpenAPIFollowsTheOptions(t *testing.T) {
 		t.Errorf("the parameter is %+v, and is not looked at", p)
 	}
 	for _, required := range []bool{false, true} {
-		dated := setup(t, func(c *config) { c.FirstSent, c.RequireFirstSent = true, required })
+		dated := setup(t, func(c *config) { c.FirstSent, c.RequireFirstSent = !required, required })
 		if p := describe(t, dated.guard).Components.Parameters["IdempotencyFirstSent"]; p.Name != "Idempotency-First-Sent" || p.In != "header" || p.Required != required {
 			t.Errorf("the parameter is %+v, required %v", p, required)
 		}
+	}
+	optional := setup(t, func(c *config) { c.RequireFirstSent, c.Optional = true, true })
+	if p := describe(t, optional.guard).Components.Parameters["IdempotencyFirstSent"]; p.Name == "" || p.Required {
+		t.Errorf("a request without a key needs no date, and the parameter is %+v", p)
 	}
 	got := b.post(t, "", `{}`, with("X-Key", "a,b"))
 	if p := got.refused(t, 400, "key-malformed"); p.Type != "https://api.example/problems/key-malformed" {
