@@ -491,7 +491,7 @@ func TestAttachWaitsForWorkThatWaitsForAWorkerAgain(t *testing.T) {
 }
 
 // A waiter that has seen a heartbeat goes on looking: the answer may come from another
-// process, which notifies nobody here.
+// process, which notifies no waiter of this one.
 func TestWaiterSeesWhatFollowsAHeartbeat(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -40,6 +40,9 @@ func TestW24_CrashIsExplainedByEffectMode(t *testing.T) {
 			b.post(t, key, `{"a":1}`).ran(t, 1, false)
 		}},
 		"failed": {retrysafe.Policy{Lapse: retrysafe.LapseFail}, func(t *testing.T, b *bundle) {
+			if got := b.look(t, key); got.status != 500 || got.header.Get("Idempotent-Replayed") != "true" {
+				t.Errorf("before anybody has stored it the status is %d %s, want the 500", got.status, got.body)
+			}
 			for range 2 {
 				if got := b.post(t, key, `{"a":1}`); got.status != 500 || got.header.Get("Idempotent-Replayed") != "true" {
 					t.Errorf("got %d %s, want the stored 500", got.status, got.body)

@@ -15,8 +15,10 @@ func TestLifeEndsAfterItsSteps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var l groupcommit.Life
-		if !l.Enter() || !l.Enter() {
-			t.Fatal("a new life admits no step")
+		for range 2 {
+			if !l.Enter() {
+				t.Fatal("a new life admits no step")
+			}
 		}
 		var ended sync.WaitGroup
 		for range 2 {

@@ -119,3 +119,47 @@ func TestAckThatWaitsForATransactionDoesNotHoldItUp(t *testing.T) {
 		})
 	}
 }
+
+// An acknowledgement that loses its shard while it waits for a transaction settles nothing,
+// and is charged for nothing.
+func TestAckThatIsFencedWhileItWaitsIsNotCharged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(nil)
+		box := s.Outbox()
+		r := mustCreate(t, s, reservation("k"))
+		tx := begin(t, s)
+		wantErr(t, "Enqueue", tx.Enqueue(t.Context(), outbox.Message{Topic: "first"}), nil)
+		wantErr(t, "Commit", tx.Commit(t.Context()), nil)
+		held, err := box.Lease(t.Context(), retrysafe.Owner{1}, time.Minute)
+		wantErr(t, "Lease", err, nil)
+		due, err := box.Due(t.Context(), held.Shards, 10)
+		if err != nil || len(due) != 1 {
+			t.Fatalf("Due = %v, %v", due, err)
+		}
+		records, bytes := s.Used()
+
+		tx = begin(t, s)
+		mustSwap(t, tx, moved(r.Update(), retrysafe.StateInProgress, time.Hour))
+		settle := moved(r.Update(), retrysafe.StateCompleted, time.Hour)
+		settle.Result = &retrysafe.Result{Status: 200, Body: make([]byte, 1<<20)}
+		got := make(chan outbox.AckResult, 1)
+		go func() {
+			ended, err := box.Ack(t.Context(), []outbox.Ack{{ID: due[0].ID, Shard: due[0].Shard, Kind: outbox.AckDelivered, Tries: 1, Settle: &settle}})
+			if err != nil {
+				t.Error(err)
+			}
+			got <- ended[0]
+		}()
+		synctest.Wait() // for the transaction
+		time.Sleep(time.Hour)
+		_, err = box.Lease(t.Context(), retrysafe.Owner{2}, time.Minute)
+		wantErr(t, "Lease", err, nil)
+		wantErr(t, "Rollback", tx.Rollback(t.Context()), nil)
+		ended := <-got
+		wantErr(t, "Ack", ended.Err, outbox.ErrFenced)
+		if n, now := s.Used(); n != records || now != bytes {
+			t.Errorf("%d records of %d bytes are charged, want %d of %d", n, now, records, bytes)
+		}
+	})
+}

@@ -135,6 +135,23 @@ func TestSweeperMovesWhatItCannotRead(t *testing.T) {
 	}
 }
 
+// What an operator notes with the move is kept, for the time when the key is back.
+func TestMoveKeepsItsNote(t *testing.T) {
+	t.Parallel()
+	want := lapsed("tenant-a", "order-1")
+	without, with, _ := stranded(t, want)
+	r := list(t, without, retrysafe.Query{})[0].Update()
+	r.State, r.Term = retrysafe.StateUnknown, time.Minute
+	r.AddNote(retrysafe.Note{By: "anna", Text: "looked into", ID: "1"})
+	if _, err := without.Swap(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	notes := load(t, with, want.Ref).Inquiry.Notes
+	if !slices.ContainsFunc(notes, func(n retrysafe.Note) bool { return n.By == "anna" && n.Text == "looked into" && n.ID == "1" }) {
+		t.Errorf("the notes are %+v, and one of anna's is missing", notes)
+	}
+}
+
 // A lapsed attempt that is to fail gets its error answer, and its Reason is kept when
 // the write gives none.
 func TestMoveWritesAnAnswerAndKeepsTheReason(t *testing.T) {

@@ -26,6 +26,7 @@ var answers = []string{
 	"HTTP/1.1 200 OK\r\bContent-Length: 4\r\n\r\ndone",
 	"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Length: 4\r\n\r\ndone",
 	"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\ndone!",
+	"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nContent-Length: 5\r\n\r\ndone!",
 	"HTTP/1.1 200 OK\r\nContent-Length: +4\r\n\r\ndone",
 	"HTTP/1.1 200 OK\r\nContent-Length: 4, 4\r\n\r\ndone",
 	"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\ndone",
