@@ -103,8 +103,10 @@ func TestDepthOfManyMessages(t *testing.T) {
 	exec(t, conn, `INSERT INTO retrysafe_outbox (line, shard, due, enqueued, body)
 		SELECT 1, 0, n.now, n.now, '' FROM generate_series(1, 30000), (SELECT (extract(epoch FROM now()) * 1e6)::bigint AS now) n`)
 	exec(t, conn, `INSERT INTO retrysafe_outbox (line, shard, due, enqueued, body) SELECT 0, 7, n.now, n.now, '' FROM (SELECT (extract(epoch FROM now()) * 1e6 - $1)::bigint AS now) n`, int64(hour))
-	exec(t, conn, `ANALYZE retrysafe_outbox`)
 	eventually(t, "the depth is about that of the table", func() bool {
+		// The server may count the insertions once more after an ANALYZE, because a session
+		// reports them late. The next ANALYZE sets that right.
+		exec(t, conn, `ANALYZE retrysafe_outbox`)
 		d, err := s.Outbox().Depth(t.Context())
 		must(t, err)
 		if d.Waiting < 20000 || d.Oldest < time.Hour {

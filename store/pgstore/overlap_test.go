@@ -266,6 +266,9 @@ func TestOverlapWithFewConnections(t *testing.T) {
 	if n := s.OwnConnections(); n > room {
 		t.Errorf("%d connections are kept, want %d", n, room)
 	}
+	if n := s.IdleConnections(); n != room {
+		t.Errorf("%d connections are idle and open, want all %d: a step that took another one has to give that one back", n, room)
+	}
 }
 
 // The server is killed with -9 while batches overlap.
