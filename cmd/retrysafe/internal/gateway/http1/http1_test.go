@@ -358,6 +358,36 @@ func TestStaleConnection(t *testing.T) {
 	}
 }
 
+// A connection whose answer says that it closes is not used again, also if the server has not
+// closed it yet: the next request would go to a server that no longer reads it. All other
+// answers leave a connection that is used again.
+func TestConnectionThatIsAnnouncedToCloseIsNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	for name, f := range framings {
+		s := serve(t, nil, func(c net.Conn, in *bufio.Reader) {
+			for {
+				if _, _, ok := readRequest(in); !ok {
+					return
+				}
+				_, _ = io.WriteString(c, f.text)
+			}
+		})
+		client := s.client(t)
+		for range 2 {
+			if _, body, _, err := do(client, &http1.Call{Request: request(t, http.MethodPost, nil)}); body != f.body || err != nil {
+				t.Errorf("%s: %q, %v", name, body, err)
+			}
+		}
+		want := int32(1)
+		if f.closes {
+			want = 2
+		}
+		if n := s.opened.Load(); n != want {
+			t.Errorf("%s: %d connections, want %d", name, n, want)
+		}
+	}
+}
+
 // Connections are kept as long and as many as the client is told to, and one that has rested
 // too long for a request is left to others.
 func TestKeptConnections(t *testing.T) {
