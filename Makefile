@@ -46,7 +46,7 @@ longest := ./store/pgstore
 # detector, on one goroutine or in child processes, and the contract on further versions of
 # PostgreSQL is the one that TestContract holds under it. A change runs these without the
 # detector, in plain; make fresh runs all tests with it.
-tools      := internal/test/tree $(addprefix cmd/retrysafe/internal/prove/,field linear model sim)
+tools      := internal/test/tree $(addprefix cmd/retrysafe/internal/prove/,field linear model mutate sim)
 versions   := ./store/pgstore ./cmd/retrysafe/internal/cli/prove
 undetected := $(if $(filter fresh,$(SEED)),,$(tools))
 # Modules of their own beside the root one. Some are linted and run like the root's: tests
