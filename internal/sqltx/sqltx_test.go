@@ -76,6 +76,28 @@ func TestContextThatEndsFirstRollsBack(t *testing.T) {
 	entries(t, db, 0)
 }
 
+// Until its own rollback has ended, no one else has rolled the transaction back: what that
+// returns is what became of it.
+func TestContextEndsNothingButByItsRollback(t *testing.T) {
+	t.Parallel()
+	db := open(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	tx := begin(ctx, t, db, func(tx *sql.Tx) error {
+		for range 200 { // each gives database/sql time to roll back
+			if _, err := tx.ExecContext(t.Context(), `INSERT INTO ledger VALUES ('before the rollback')`); err != nil {
+				t.Errorf("before the rollback: %v", err)
+				break
+			}
+		}
+		return tx.Rollback()
+	})
+	cancel()
+	if err := tx.Rollback(); err != nil {
+		t.Errorf("Rollback = %v", err)
+	}
+	entries(t, db, 0)
+}
+
 func TestTransactionThatEndsFirst(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -133,6 +155,15 @@ func TestContextEndsTheWaitForAConnection(t *testing.T) {
 		t.Errorf("Begin = %v", err)
 	}
 	entries(t, db, 0) // it left no transaction open
+	// Nothing but Begin itself ends a transaction that was begun in another way.
+	ctx, cancel = context.WithCancel(t.Context())
+	_, err = sqltx.Begin(ctx, func(context.Context) (*sql.Tx, error) {
+		defer cancel()
+		return db.BeginTx(t.Context(), nil)
+	}, (*sql.Tx).Rollback)
+	if n := db.Stats().InUse; !errors.Is(err, context.Canceled) || n != 0 {
+		t.Errorf("Begin = %v, and %d connections are in use", err, n)
+	}
 	db.Close()
 	if _, err := sqltx.Begin(t.Context(), func(ctx context.Context) (*sql.Tx, error) { return db.BeginTx(ctx, nil) }, (*sql.Tx).Rollback); err == nil {
 		t.Error("it began on a closed database")

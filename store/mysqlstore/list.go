@@ -14,6 +14,10 @@ import (
 // hashes. Records that are due, or not final, are found by an index, however many others
 // there are.
 func (s *Store) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
+	if !s.life.Enter() {
+		return nil, ErrClosed
+	}
+	defer s.life.Leave()
 	var after []byte
 	if q.After != (retrysafe.Ref{}) {
 		after = afterOf(q.After)
@@ -104,6 +108,10 @@ func listQuery(q *retrysafe.Query, after []byte, limit int) (query string, args 
 // Count implements [retrysafe.Counter]. It counts the rows under a hash of the scope;
 // another scope with the same hash is unlikely.
 func (s *Store) Count(ctx context.Context, scope string) (n int, err error) {
+	if !s.life.Enter() {
+		return 0, ErrClosed
+	}
+	defer s.life.Leave()
 	low, high := scopeRange(scope)
 	if err := s.steps.db.QueryRowContext(ctx, countScope, low, high).Scan(&n); err != nil {
 		return 0, fmt.Errorf("count keys: %w", s.explain(ctx, err))

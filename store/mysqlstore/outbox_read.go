@@ -104,6 +104,10 @@ func (b *Outbox) Failing(ctx context.Context, after int64, limit int) ([]outbox.
 }
 
 func (b *Outbox) letters(ctx context.Context, query string, args ...any) (list []outbox.DeadLetter, err error) {
+	if !b.s.life.Enter() {
+		return nil, ErrClosed
+	}
+	defer b.s.life.Leave()
 	err = runOn(ctx, b.s.steps.db, statement{sql: query, args: args, each: func(scan func(...any) error) error {
 		var r messageRow
 		var l outbox.DeadLetter
@@ -123,6 +127,10 @@ func (b *Outbox) letters(ctx context.Context, query string, args ...any) (list [
 
 // Depth implements [outbox.DepthReporter].
 func (b *Outbox) Depth(ctx context.Context) (d outbox.Depth, err error) {
+	if !b.s.life.Enter() {
+		return outbox.Depth{}, ErrClosed
+	}
+	defer b.s.life.Leave()
 	var due, died sql.NullInt64
 	var now int64
 	if err := b.s.steps.db.QueryRowContext(ctx, selectDepth).Scan(&d.Waiting, &due, &d.Dead, &died, &now); err != nil {

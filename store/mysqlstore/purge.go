@@ -13,6 +13,10 @@ const purgeBatch = 500
 // Purge implements [retrysafe.Store]. It goes by the columns of state and deadline, and
 // skips rows that a transaction has locked: such a row has a living owner.
 func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
+	if !s.life.Enter() {
+		return 0, ErrClosed
+	}
+	defer s.life.Leave()
 	deleted := 0
 	for _, state := range allStates {
 		if !state.Forgettable() {

@@ -112,3 +112,25 @@ func (s *Store) Gate(ctx context.Context, what string, seq int64, more ...any) e
 	_, err := mover{s}.gateAll(ctx, what, seq, more...)
 	return err
 }
+
+// LoadGivenUp returns what a Load gets whose server has another name than the store knows,
+// in a batch whose context ends before the step can be sent there: another step of the
+// batch has to wait.
+func (s *Store) LoadGivenUp(ctx context.Context, ref retrysafe.Ref) (v any, err error) {
+	st := s.stepOf(loadScript, idOf(ref), nil, false)
+	other := "another server's"
+	seen := s.seen[st.bucket].Swap(&other)
+	defer s.seen[st.bucket].Store(seen)
+	n, err := s.topology.node(ctx, st.bucket)
+	if err != nil {
+		return nil, err
+	}
+	t := trip{s: s, steps: []*step{st, st}, answers: make([]answer, 2)}
+	unsent := t.make(ctx, n, []retry{{index: 0}}, false)
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if again := t.makeAgain(ended, append(unsent, retry{index: 1, kind: tryAgain}), 0); len(again) > 0 {
+		return nil, errors.New("the step is sent again")
+	}
+	return t.answers[0].Value.v, t.answers[0].Err
+}

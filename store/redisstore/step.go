@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -171,6 +172,9 @@ type trip struct {
 	answers []answer
 }
 
+// errUnsent is the error of a step that was not sent in the time of its batch.
+var errUnsent = errors.New("redisstore: another server has the record now, and the step was not sent there in time")
+
 // retry is a step that the server has refused without running it.
 type retry struct {
 	index int
@@ -194,6 +198,7 @@ func (t *trip) make(ctx context.Context, n *node, some []retry, asking bool) (ag
 				send = append(send, some[:i]...)
 			}
 			again = append(again, retry{index: r.index, kind: otherServer})
+			t.answers[r.index] = answer{Err: errUnsent} // if the batch ends first, that is not the reply of a free key
 		} else if len(again) > 0 {
 			send = append(send, r)
 		}

@@ -391,6 +391,35 @@ func TestBeginTxThatFailsKeepsNoConnection(t *testing.T) {
 	}
 }
 
+// Wherever in a step its context ends, also while its connection is being set up, the
+// connection is given back.
+func TestStepThatFailsKeepsNoConnection(t *testing.T) {
+	t.Parallel()
+	db, err := sql.Open("sqlite", patientDSN(filepath.Join(t.TempDir(), "keys.db")))
+	must(t, err)
+	defer db.Close()
+	db.SetMaxOpenConns(3) // the store keeps none of so few: each step sets one up
+	s, err := sqlitestore.New(t.Context(), db, nil)
+	must(t, err)
+	defer s.Close()
+	leased := 0
+	for n := range int32(60) {
+		ctx := &endingContext{Context: t.Context(), done: make(chan struct{})}
+		ctx.left.Store(n + 1)
+		if _, err := s.Outbox().Lease(ctx, retrysafe.Owner{1}, time.Hour); err == nil {
+			leased++
+		}
+		for start := time.Now(); db.Stats().InUse > 0; time.Sleep(time.Millisecond) {
+			if time.Since(start) > time.Minute {
+				t.Fatalf("after look %d at its context %d connections are in use", n+1, db.Stats().InUse)
+			}
+		}
+	}
+	if leased == 0 || leased == 60 {
+		t.Errorf("of 60 steps %d succeed: contexts that end meanwhile are not among them, or only those", leased)
+	}
+}
+
 func TestBeginTxOnAClosedStore(t *testing.T) {
 	t.Parallel()
 	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "keys.db"), nil)

@@ -84,6 +84,54 @@ var timeFlaws = []flaw{{
 }}
 
 var contentFlaws = []flaw{{
+	name:   "a relaxed create has no effect mode",
+	breaks: []string{"every step stores every field"},
+	only:   true,
+	bend: func(b *bent) {
+		b.create = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			if w.Relaxed {
+				w.Effects = 0
+			}
+			return b.Store.Create(ctx, w)
+		}
+	},
+}, {
+	name:   "an announced claim loses its reason",
+	breaks: []string{"every step stores every field"},
+	only:   true,
+	bend: func(b *bent) {
+		b.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+			if w.Announce && w.Overwrite {
+				w.Reason = ""
+			}
+			return b.Store.Swap(ctx, w)
+		}
+	},
+}, {
+	name:   "a transaction creates without a checkpoint",
+	breaks: []string{"every step of a transaction stores every field"},
+	only:   true,
+	bend: func(b *bent) {
+		b.bendTx(func(tx *bentTx) {
+			tx.create = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+				w.Checkpoint = retrysafe.Checkpoint{}
+				return tx.Tx.Create(ctx, w)
+			}
+		})
+	},
+}, {
+	name:   "a transaction swaps without the notes",
+	breaks: []string{"every step of a transaction stores every field"},
+	only:   true,
+	bend: func(b *bent) {
+		b.bendTx(func(tx *bentTx) {
+			tx.swap = func(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+				w.Inquiry.Notes = nil
+				return tx.Tx.Swap(ctx, w)
+			}
+		})
+	},
+}, {
 	name:   "header keeps its first value only",
 	breaks: []string{"answers are byte-exact"},
 	only:   true,

@@ -83,7 +83,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 // them. [Run] tests one kind against every rule.
 func RunTx(t *testing.T, open func(t *testing.T) Harness) {
 	t.Helper()
-	hold(t, "contract", slices.Concat(txRules, txWriteRules, besideRules, finishRules), open)
+	hold(t, "contract", slices.Concat(txRules, txWriteRules, txWholeRules, besideRules, finishRules), open)
 }
 
 // A rule is one promise of the contract.
@@ -93,5 +93,5 @@ func (h Harness) kit(t trial) *kit { return &kit{Harness: h, trial: t} }
 
 // rules returns the whole contract.
 func rules() []rule {
-	return slices.Concat(createRules, swapRules, writeRules, fenceRules, uniformRules, clockRules, fidelityRules, inquiryRules, acceptedRules, keyRules, purgeRules, listRules, changeRules, damageRules, callRules, txRules, txWriteRules, besideRules, finishRules, crashRules)
+	return slices.Concat(createRules, swapRules, writeRules, fenceRules, uniformRules, clockRules, fidelityRules, wholeRules, inquiryRules, acceptedRules, keyRules, purgeRules, listRules, changeRules, damageRules, callRules, txRules, txWriteRules, txWholeRules, besideRules, finishRules, crashRules)
 }

@@ -60,7 +60,7 @@ func TestBrokenStoreIsToldWhichPromise(t *testing.T) {
 				}
 			}
 			for name, report := range reports {
-				if !slices.Contains(f.breaks, name) {
+				if !slices.Contains(f.breaks, name) && !slices.Contains(wide, name) {
 					t.Errorf("rule %q noticed too:\n%s", name, report)
 				}
 				t.Logf("%s:\n%s", name, report)
@@ -68,6 +68,10 @@ func TestBrokenStoreIsToldWhichPromise(t *testing.T) {
 		})
 	}
 }
+
+// wide are the rules that look at every field of a record after every step, so that they
+// notice flaws which belong to another rule.
+var wide = []string{"every step stores every field", "every step of a transaction stores every field"}
 
 // Every rule must be able to fail, or it promises nothing.
 func TestEveryRuleHasAFlawThatBreaksIt(t *testing.T) {

@@ -6,6 +6,7 @@ package movetest
 import (
 	"context"
 	"crypto/rand"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -84,6 +85,19 @@ func fresh(key string) retrysafe.Write {
 	return w
 }
 
+// fill sets all fields of a record that neither its store sets nor fresh has set.
+func fill(r *retrysafe.Record) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 678_901_000, time.UTC)
+	r.KeyText, r.Request, r.Attempt, r.Lapse, r.Effects = []byte("sealed"), []byte("request"), 3, retrysafe.LapseFail, retrysafe.EffectsKeyed
+	r.Checkpoint = retrysafe.Checkpoint{Phase: "charged", Data: []byte("ch_1")}
+	r.ProviderRef, r.Reason = "ch_1", "because"
+	r.Result = &retrysafe.Result{Status: 201, Header: map[string][]string{"Location": {"/p/1"}, "X-Two": {"a", "b"}}, Body: []byte("answer"), Omitted: true}
+	r.Inquiry = retrysafe.Inquiry{
+		Tries: 2, Dead: true, Disputed: true,
+		Notes: []retrysafe.Note{{At: at, By: "operator anna", State: retrysafe.StateUnknown, Text: "asked", ID: "a-1"}},
+	}
+}
+
 // done is the write that gives r an answer.
 func done(r retrysafe.Record, answer string) retrysafe.Write {
 	w := r.Update()
@@ -133,13 +147,42 @@ func names(written []retrysafe.Record, gone []retrysafe.Ref) (all []string) {
 	return all
 }
 
+// asStored tests that the records which a move gets are whole: as the store has shown them
+// just then, and read at a time by which their deadlines can be carried over.
+func asStored(t *testing.T, written []retrysafe.Record, shown func(ref retrysafe.Ref) retrysafe.Record) {
+	t.Helper()
+	for i := range written {
+		got, want := written[i], shown(written[i].Ref)
+		if got.ReadAt.Before(want.UpdatedAt) || got.ReadAt.Sub(want.ReadAt).Abs() > 10*time.Minute {
+			t.Errorf("%s, which was written at %v, was read at %v, and by a step at %v", got.Key, want.UpdatedAt, got.ReadAt, want.ReadAt)
+		}
+		if got.ReadAt = want.ReadAt; !reflect.DeepEqual(got, want) {
+			t.Errorf("the move gets %+v, and stored is %+v", got, want)
+		}
+	}
+}
+
+// load reads a record that is there.
+func load(t *testing.T, s Store, ref retrysafe.Ref) retrysafe.Record {
+	t.Helper()
+	r, err := s.Load(t.Context(), ref)
+	must(t, err)
+	return r
+}
+
 // retire retires s and returns what was left to copy.
 func retire(ctx context.Context, s Store) (rest []string, err error) {
-	err = s.Mover().Retire(ctx, run, "elsewhere", func(_ context.Context, written []retrysafe.Record, gone []retrysafe.Ref) error {
-		rest = append(rest, names(written, gone)...)
+	written, gone, err := retireWhole(ctx, s)
+	return names(written, gone), err
+}
+
+// retireWhole is retire with the records.
+func retireWhole(ctx context.Context, s Store) (written []retrysafe.Record, gone []retrysafe.Ref, err error) {
+	err = s.Mover().Retire(ctx, run, "elsewhere", func(_ context.Context, some []retrysafe.Record, others []retrysafe.Ref) error {
+		written, gone = append(written, some...), append(gone, others...)
 		return nil
 	})
-	return rest, err
+	return written, gone, err
 }
 
 // eventually waits until a condition holds.

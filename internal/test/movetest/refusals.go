@@ -54,9 +54,16 @@ func RetireIsUndone(t *testing.T, h Harness) {
 	if m, ok := m.(storemove.Lister); ok { // the move copies all records first
 		must(t, second(m.List(t.Context(), retrysafe.Query{})))
 	}
-	put(t, s, "c")
-	if rest, err := retire(t.Context(), s); err != nil || strings.Join(rest, ", ") != "c" {
+	w := fresh("c")
+	fill(&w.Record)
+	w.Result = nil
+	must(t, second(s.Create(t.Context(), w)))
+	last := load(t, s, w.Ref)
+	written, gone, err := retireWhole(t.Context(), s)
+	if rest := names(written, gone); err != nil || strings.Join(rest, ", ") != "c" {
 		t.Errorf("left to copy: %q, %v", rest, err)
+	} else {
+		asStored(t, written, func(retrysafe.Ref) retrysafe.Record { return last })
 	}
 	runs(t, "after the cut", m, run, retrysafe.Owner{})
 	for name, err := range map[string]error{

@@ -32,9 +32,13 @@ func FollowNotesEveryWrite(t *testing.T, h Harness) {
 		t.Fatal(err)
 	}
 	must(t, second(other.Create(t.Context(), fresh("new"))))
-	must(t, second(s.Swap(t.Context(), done(old["settled"], "x"))))
+	settled := done(old["settled"], "x")
+	fill(&settled.Record)
+	settled.SetCheckpoint = true
+	must(t, second(s.Swap(t.Context(), settled)))
 	claim := old["claimed"].Update()
-	claim.Overwrite, claim.Owner = true, retrysafe.Owner{1}
+	fill(&claim.Record)
+	claim.Overwrite, claim.Owner, claim.Result = true, retrysafe.Owner{1}, nil
 	must(t, second(other.Swap(t.Context(), claim)))
 	if h.Begin == nil {
 		must(t, second(s.Swap(t.Context(), done(old["in a transaction"], "x"))))
@@ -67,6 +71,7 @@ func FollowNotesEveryWrite(t *testing.T, h Harness) {
 		if len(written)+len(gone) == 0 {
 			break
 		}
+		asStored(t, written, func(ref retrysafe.Ref) retrysafe.Record { return load(t, s, ref) })
 		got = append(got, names(written, gone)...)
 	}
 	slices.Sort(got)

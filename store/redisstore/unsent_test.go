@@ -1,0 +1,21 @@
+package redisstore_test
+
+import "testing"
+
+// A step that is not sent in time has an error. No reply at all would be that of a key
+// without a record.
+func TestStepThatWasNotSentHasAnError(t *testing.T) {
+	t.Parallel()
+	url, opts := shared(t)
+	s := open(t, url, opts)
+	w := newWrite("k")
+	if _, err := s.Create(t.Context(), w); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := s.LoadGivenUp(t.Context(), w.Ref); v != nil || err == nil {
+		t.Errorf("a Load that was not sent gets %v, %v", v, err)
+	}
+	if _, err := s.Load(t.Context(), w.Ref); err != nil {
+		t.Errorf("a Load that is sent: %v", err)
+	}
+}
