@@ -358,6 +358,32 @@ func TestStaleConnection(t *testing.T) {
 	}
 }
 
+// Only a connection that ended before the first byte of an answer is stale: after one the
+// server has the request, and not even one that is safe is sent again.
+func TestAnswerThatHasBegunIsNotStale(t *testing.T) {
+	t.Parallel()
+	for _, begun := range []string{"H", "HTTP/1.1 200 OK\r\nContent-Le", "HTTP/1.1 103 Early Hints\r\n\r\n", done[:len(done)-1]} {
+		s := serve(t, nil, func(c net.Conn, in *bufio.Reader) {
+			for _, answer := range []string{done, begun} {
+				if _, _, ok := readRequest(in); !ok {
+					return
+				}
+				_, _ = io.WriteString(c, answer)
+			}
+		})
+		client := s.client(t)
+		for n := range 2 {
+			_, _, _, err := do(client, &http1.Call{Request: request(t, http.MethodGet, nil)})
+			if errors.Is(err, http1.ErrStale) || (err != nil) != (n == 1) {
+				t.Errorf("answered by %q, request %d: %v", begun, n, err)
+			}
+		}
+		if n := s.opened.Load(); n != 1 {
+			t.Errorf("answered by %q: %d connections, want one that is kept", begun, n)
+		}
+	}
+}
+
 // A connection whose answer says that it closes is not used again, also if the server has not
 // closed it yet: the next request would go to a server that no longer reads it. All other
 // answers leave a connection that is used again.
