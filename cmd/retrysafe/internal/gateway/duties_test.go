@@ -177,6 +177,40 @@ func TestCache(t *testing.T) {
 	}
 }
 
+// What an operator changes on another node takes effect here long before max_age; where the
+// store cannot tell, an operator is told so.
+func TestCacheFollowsTheChangesOfOtherNodes(t *testing.T) {
+	t.Parallel()
+	old := func(b *bundle) { b.config.Cache.MaxAge = time.Hour }
+	b := setup(t, over(memstore.New(nil)), old)
+	b.run(t)
+	b.post(t, "/payments", key, `{}`).is(t, 201, `{"got":{}}`, false)
+	b.post(t, "/payments", key, `{}`).is(t, 201, `{"got":{}}`, true)
+	r := b.state(t, key)
+	w := r.Update()
+	w.Result = &retrysafe.Result{Status: 200, Header: r.Result.Header, Body: []byte(`{"right":{}}`)}
+	w.Term, w.Announce = time.Hour, true
+	_, err := b.store.Swap(t.Context(), w)
+	must(t, err)
+	for b.post(t, "/payments", key, `{}`).body != `{"right":{}}` {
+		select {
+		case <-t.Context().Done():
+			t.Fatal("the answer of before is still replayed")
+		case <-time.After(time.Millisecond):
+		}
+	}
+
+	b = build(t, over(struct{ retrysafe.Store }{memstore.New(nil)}), old)
+	b.run(t)
+	for !strings.Contains(b.log.String(), "takes effect here after cache.max_age, 1h0m0s, not within a second") {
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("nobody is told that changes are not followed: %s", b.log)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
 // How long and how much is remembered is the configuration's.
 func TestCacheHasItsSettings(t *testing.T) {
 	t.Parallel()
