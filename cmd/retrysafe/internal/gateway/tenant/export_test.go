@@ -16,9 +16,7 @@ const (
 // SetNow lets a test say what time it is. Call it before the first request.
 func (j *JWT) SetNow(now func() time.Time) { j.now, j.keys.now = now, now }
 
-// Remembered is how many verified tokens are remembered.
-func (j *JWT) Remembered() int {
-	j.seen.mu.RLock()
-	defer j.seen.mu.RUnlock()
-	return len(j.seen.young) + len(j.seen.old)
+// Remembers reports whether a token would be taken now without verifying it.
+func (j *JWT) Remembers(token string) bool {
+	return j.seen.get(hashOf(cacheHash, token)).goodFor(j.tenant, j.keys.current.Load(), j.now())
 }
