@@ -6,9 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -364,6 +369,164 @@ func TestWhatIsAnswered(t *testing.T) {
 		}
 		if c.asked != "" && (*asked)[len(*asked)-1] != c.asked {
 			t.Errorf("%s: asked %v, want %s", name, *asked, c.asked)
+		}
+	}
+}
+
+// questions is every method that asks a gateway.
+func questions() map[string]func(*adminclient.Client, context.Context) error {
+	ref := retrysafe.Ref{Scope: "s", Key: "the-key"}
+	return map[string]func(*adminclient.Client, context.Context) error{
+		"Open":  func(c *adminclient.Client, ctx context.Context) error { return c.Open(ctx) },
+		"Facts": func(c *adminclient.Client, ctx context.Context) error { _, err := c.Facts(ctx); return err },
+		"List": func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.List(ctx, operator.Filter{Tenant: "the-key"})
+			return err
+		},
+		"Show": func(c *adminclient.Client, ctx context.Context) error { _, err := c.Show(ctx, ref); return err },
+		"Contents": func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.Contents(ctx, ref, "why")
+			return err
+		},
+		"Groups": func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.Groups(ctx, operator.Filter{})
+			return err
+		},
+		"Audit": func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.Audit(ctx, operator.AuditFilter{})
+			return err
+		},
+		"Act": func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.Act(ctx, "release", operator.Action{Ref: ref}, nil)
+			return err
+		},
+		"Select": func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.Select(ctx, operator.Batch{})
+			return err
+		},
+		"Apply": func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.Apply(ctx, operator.Batch{}, &adminwire.Counted{})
+			return err
+		},
+		"Survey": func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.Survey(ctx, operator.Suspects{})
+			return err
+		},
+		"Quarantine": func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.Quarantine(ctx, operator.Suspects{})
+			return err
+		},
+		"Reconcile": func(c *adminclient.Client, ctx context.Context) error { _, err := c.Reconcile(ctx, nil); return err },
+		"Messages": func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.Messages(ctx, true, 0, 1)
+			return err
+		},
+		"Message": func(c *adminclient.Client, ctx context.Context) error { _, _, err := c.Message(ctx, 9); return err },
+		"ActOnMessage": func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.ActOnMessage(ctx, "drop letter", operator.DeadLetterAction{Letter: 9})
+			return err
+		},
+		"Payload": func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.Payload(ctx, adminwire.MessageView{}, "why")
+			return err
+		},
+		"Depth": func(c *adminclient.Client, ctx context.Context) error { _, err := c.Depth(ctx); return err },
+		"Receipts": func(c *adminclient.Client, ctx context.Context) error {
+			_, err := c.Receipts(ctx, outbox.ReceiptQuery{})
+			return err
+		},
+	}
+}
+
+// Whatever is asked, a refusal is one, an answer that breaks off is none, and without an
+// answer the error says why, and tells no key.
+func TestEveryQuestionHasItsError(t *testing.T) {
+	t.Parallel()
+	all := questions()
+	for m := range reflect.TypeFor[*adminclient.Client]().Methods() {
+		switch m.Name {
+		case "Person", "InClearText", "CloseConnections": // they ask nothing
+		default:
+			if all[m.Name] == nil {
+				t.Errorf("%s is not tested here", m.Name)
+			}
+		}
+	}
+	plain := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(plain.Close)
+	secure := httptest.NewTLSServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	t.Cleanup(secure.Close)
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	cut := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", "100")
+		_, _ = io.WriteString(w, "{}")
+	}))
+	t.Cleanup(cut.Close)
+	for address, want := range map[string]string{
+		"https" + strings.TrimPrefix(plain.URL, "http"): "an address without TLS",
+		secure.URL: "is not trusted here",
+		gone.URL:   "nothing listens there",
+		"unix:" + filepath.Join(t.TempDir(), "absent.sock"): "there is no socket",
+		cut.URL: "broke off",
+	} {
+		client, err := adminclient.New(address, "token")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, ask := range all {
+			if err := ask(client, t.Context()); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "the-key") || strings.Contains(err.Error(), "/api/v1") {
+				t.Errorf("%s at %s: %v, want %q in it", name, address, err, want)
+			}
+		}
+		client.CloseConnections()
+	}
+	for name, ask := range all {
+		client, _ := gateway(t, reply{status: 403, kind: "application/problem+json", body: adminwire.Problem{Status: 403, Code: adminwire.CodeForbidden, Detail: "this role may only read"}})
+		if err := ask(client, t.Context()); !errors.Is(err, adminclient.ErrAccess) || !strings.Contains(err.Error(), "only read") {
+			t.Errorf("%s is refused: %v", name, err)
+		}
+	}
+}
+
+// A socket is asked like an address, and its name does not matter.
+func TestSocketIsAsked(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "rs") // that of the test may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "s")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Skip(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"name":"anna at `+r.Host+r.URL.Path+`"}`)
+	}))
+	server.Listener.Close()
+	server.Listener = l
+	server.Start()
+	t.Cleanup(server.Close)
+	for _, address := range []string{"unix:" + path, "unix://" + path} {
+		c, err := adminclient.New(address, "token")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Open(t.Context()); err != nil || c.Person().Name != "anna at retrysafe/api/v1/whoami" || c.InClearText() {
+			t.Errorf("%s: %v, %q, in clear text: %t", address, err, c.Person().Name, c.InClearText())
+		}
+		c.CloseConnections()
+	}
+	for address, clear := range map[string]bool{
+		"http://gw:1": true, "http://10.0.0.1:1": true, "https://gw:1": false, "http://localhost:1": false, "http://127.0.0.2:1": false, "http://[::1]:1": false,
+	} {
+		if c, err := adminclient.New(address, "token"); err != nil || c.InClearText() != clear {
+			t.Errorf("%s: %v, in clear text: %t", address, err, !clear)
 		}
 	}
 }
