@@ -358,6 +358,21 @@ func TestStaleConnection(t *testing.T) {
 	}
 }
 
+// A connection that is not there in time is not waited for, and nothing was sent.
+func TestConnectionTakesTooLong(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil, func(_ net.Conn, in *bufio.Reader) {
+		if _, _, ok := readRequest(in); ok {
+			t.Error("the request was sent")
+		}
+	})
+	client := s.client(t, func(o *http1.Options) { o.DialTimeout = time.Nanosecond })
+	_, _, _, err := do(client, &http1.Call{Request: request(t, http.MethodPost, nil)})
+	if timeout := net.Error(nil); !errors.Is(err, neverresend.ErrNotSent) || !errors.As(err, &timeout) || !timeout.Timeout() {
+		t.Errorf("got %v", err)
+	}
+}
+
 // Only a connection that ended before the first byte of an answer is stale: after one the
 // server has the request, and not even one that is safe is sent again.
 func TestAnswerThatHasBegunIsNotStale(t *testing.T) {
