@@ -799,6 +799,31 @@ func TestExpectContinue(t *testing.T) {
 	}
 }
 
+// A server that has answered instead of asking for the body may still take what comes next for
+// it, so its connection is not used again.
+func TestConnectionThatMayAwaitABodyIsNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil, func(c net.Conn, in *bufio.Reader) {
+		for {
+			if _, err := http.ReadRequest(in); err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, done)
+		}
+	})
+	client := s.client(t)
+	for range 2 {
+		r := request(t, http.MethodPut, strings.NewReader("body"))
+		r.Header.Set("Expect", "100-continue")
+		if _, body, _, err := do(client, &http1.Call{Request: r}); body != "done" || err != nil {
+			t.Errorf("%q, %v", body, err)
+		}
+	}
+	if n := s.opened.Load(); n != 2 {
+		t.Errorf("%d connections, want one for each request", n)
+	}
+}
+
 // Informational answers are told before the final one. A head beyond the limit is refused,
 // and one of them does not count for the next.
 func TestInformationalAnswersAndLargeHeads(t *testing.T) {
