@@ -18,6 +18,8 @@ func TestOverrideMethodsAreReadFromLists(t *testing.T) {
 		`"Patch"`:      {`"PATCH"`, "PATCH"},
 		"PUT\x00":      {"PUT\x00", "PUT"},
 		"M-SEARCH":     {"M-SEARCH"},
+		"a_z0-9":       {"A_Z0-9"},
+		"GET/PUT:A@Z[": {"GET/PUT:A@Z[", "GET", "PUT", "A", "Z"}, // the neighbours of digits and letters
 		"":             {""},
 		"ſ, ı, delete": {"S, I, DELETE", "S", "I", "DELETE"},
 	} {

@@ -39,18 +39,15 @@ func parseValue(d *json.Decoder, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("it is nested deeper than %d levels", maxDepth)
 	}
-	token, err := d.Token()
+	token, err := next(d)
 	if err != nil {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
 		return nil, err
 	}
 	switch token {
 	case json.Delim('{'):
 		object := map[string]any{}
 		for d.More() {
-			name, err := d.Token()
+			name, err := next(d)
 			if err != nil {
 				return nil, err
 			}
@@ -62,7 +59,7 @@ func parseValue(d *json.Decoder, depth int) (any, error) {
 				return nil, err
 			}
 		}
-		_, err := d.Token()
+		_, err := next(d)
 		return object, err
 	case json.Delim('['):
 		list := []any{}
@@ -73,10 +70,19 @@ func parseValue(d *json.Decoder, depth int) (any, error) {
 			}
 			list = append(list, value)
 		}
-		_, err := d.Token()
+		_, err := next(d)
 		return list, err
 	}
 	return token, nil
+}
+
+// next returns the next token of a value that has not come to its end.
+func next(d *json.Decoder) (json.Token, error) {
+	token, err := d.Token()
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return token, err
 }
 
 // A Pointer names a place in a document. The zero Pointer is the whole document.

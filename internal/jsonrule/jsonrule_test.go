@@ -1,6 +1,9 @@
 package jsonrule_test
 
 import (
+	"errors"
+	"io"
+	"strings"
 	"testing"
 
 	"github.com/retrysafe/retrysafe/internal/jsonrule"
@@ -53,6 +56,14 @@ func TestTextAtAPointer(t *testing.T) {
 	if text, ok := doc.JSON(p); !ok || string(text) != `{"x":"<y>"}` {
 		t.Errorf("as JSON it is %s, %t", text, ok)
 	}
+	missing, _ := jsonrule.ParsePointer("/missing")
+	if text, ok := doc.JSON(missing); ok || len(text) > 0 {
+		t.Errorf("what is missing is %s as JSON", text)
+	}
+	none, _ := jsonrule.ParsePointer("/none")
+	if text, ok := doc.JSON(none); !ok || string(text) != "null" {
+		t.Errorf("null is %s as JSON, %t", text, ok)
+	}
 }
 
 func TestConditions(t *testing.T) {
@@ -87,6 +98,30 @@ func TestRefused(t *testing.T) {
 	for _, text := range []string{`a`, `data.id`, `/~`, `/~2`, `/a~0b~`} {
 		if _, err := jsonrule.ParsePointer(text); err == nil {
 			t.Errorf("%s is read as a pointer", text)
+		}
+	}
+}
+
+// A document that was cut off must not look like one that is not there.
+func TestCutOffAndDeepDocuments(t *testing.T) {
+	t.Parallel()
+	for n := range len(payment) - 1 {
+		if _, err := jsonrule.Parse([]byte(payment[:n])); err == nil || errors.Is(err, io.EOF) {
+			t.Errorf("%s is read: %v", payment[:n], err)
+		}
+	}
+	if _, err := jsonrule.Parse(nil); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("nothing is read: %v", err)
+	}
+	for _, brackets := range [][2]string{{"[", "]"}, {`{"a":`, "}"}} {
+		nested := func(levels int) []byte {
+			return []byte(strings.Repeat(brackets[0], levels) + "1" + strings.Repeat(brackets[1], levels))
+		}
+		if _, err := jsonrule.Parse(nested(200)); err != nil {
+			t.Errorf("200 levels of %s: %v", brackets[0], err)
+		}
+		if _, err := jsonrule.Parse(nested(201)); err == nil || !strings.Contains(err.Error(), "200 levels") {
+			t.Errorf("201 levels of %s: %v", brackets[0], err)
 		}
 	}
 }

@@ -2,12 +2,16 @@ package gateway_test
 
 import (
 	"context"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
@@ -170,6 +174,118 @@ func TestCache(t *testing.T) {
 	b = setup(t, over(memstore.New(nil)), func(b *bundle) { b.config.Cache.Bytes = -1 })
 	if _, forgets := b.Gateway.Store().(retrysafe.Forgetter); b.Cache() != nil || forgets {
 		t.Error("there is a cache")
+	}
+}
+
+// What an operator changes on another node takes effect here long before max_age; where the
+// store cannot tell, an operator is told so.
+func TestCacheFollowsTheChangesOfOtherNodes(t *testing.T) {
+	t.Parallel()
+	old := func(b *bundle) { b.config.Cache.MaxAge = time.Hour }
+	b := setup(t, over(memstore.New(nil)), old)
+	b.run(t)
+	b.post(t, "/payments", key, `{}`).is(t, 201, `{"got":{}}`, false)
+	b.post(t, "/payments", key, `{}`).is(t, 201, `{"got":{}}`, true)
+	r := b.state(t, key)
+	w := r.Update()
+	w.Result = &retrysafe.Result{Status: 200, Header: r.Result.Header, Body: []byte(`{"right":{}}`)}
+	w.Term, w.Announce = time.Hour, true
+	_, err := b.store.Swap(t.Context(), w)
+	must(t, err)
+	for b.post(t, "/payments", key, `{}`).body != `{"right":{}}` {
+		select {
+		case <-t.Context().Done():
+			t.Fatal("the answer of before is still replayed")
+		case <-time.After(time.Millisecond):
+		}
+	}
+
+	b = build(t, over(struct{ retrysafe.Store }{memstore.New(nil)}), old)
+	b.run(t)
+	for !strings.Contains(b.log.String(), "takes effect here after cache.max_age, 1h0m0s, not within a second") {
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("nobody is told that changes are not followed: %s", b.log)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// How long and how much is remembered is the configuration's.
+func TestCacheHasItsSettings(t *testing.T) {
+	t.Parallel()
+	for size, kept := range map[int64]bool{1 << 20: false, 1 << 30: true} { // a record may take a 64th of it
+		synctest.Test(t, func(t *testing.T) {
+			b := build(t, at("http://127.0.0.1:1"), func(b *bundle) { b.config.Cache = config.Cache{Bytes: size, MaxAge: 10 * time.Minute} })
+			small, large := retrysafe.Ref{Scope: "s", Key: "small"}, retrysafe.Ref{Scope: "s", Key: "large"}
+			for ref, length := range map[retrysafe.Ref]int{small: 1, large: 64 << 10} {
+				_, err := b.Gateway.Store().Create(t.Context(), retrysafe.Write{Term: time.Hour, Record: retrysafe.Record{
+					Ref: ref, State: retrysafe.StateCompleted, Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{1}, Attempt: 1, Retain: time.Hour,
+					Result: &retrysafe.Result{Status: 201, Body: make([]byte, length)},
+				}})
+				must(t, err)
+			}
+			hit := func(ref retrysafe.Ref) bool {
+				before := b.Cache().Stats().Hits
+				_, err := b.Gateway.Store().Load(t.Context(), ref)
+				must(t, err)
+				return b.Cache().Stats().Hits > before
+			}
+			hit(small) // if it was not remembered when it was stored
+			hit(large)
+			time.Sleep(5 * time.Minute)
+			if !hit(small) {
+				t.Error("after half of max_age an answer is not remembered")
+			}
+			if got := hit(large); got != kept {
+				t.Errorf("with %d bytes 64 KiB are remembered: %t", size, got)
+			}
+			time.Sleep(6 * time.Minute)
+			if hit(small) {
+				t.Error("after max_age an answer is still remembered")
+			}
+		})
+	}
+}
+
+// As many connections to the upstream are kept as the configuration says.
+func TestConnectionsToTheUpstreamAreKept(t *testing.T) {
+	t.Parallel()
+	for most, want := range map[int]int32{1: 3, 0: 2} { // by default all of these
+		var opened atomic.Int32
+		arrived, leave := make(chan struct{}), make(chan struct{})
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			arrived <- struct{}{}
+			<-leave
+		}))
+		server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+			if s == http.StateNew {
+				opened.Add(1)
+			}
+		}
+		server.Start()
+		t.Cleanup(server.Close)
+		b := build(t, at(server.URL), func(b *bundle) { b.config.Server.UpstreamConnections = most })
+		for range 2 { // twice two requests at a time
+			var both sync.WaitGroup
+			for range 2 {
+				both.Go(func() {
+					r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/things", nil)
+					w := httptest.NewRecorder()
+					if b.ServeHTTP(w, r); w.Code != http.StatusOK {
+						t.Errorf("got %d %s", w.Code, w.Body)
+					}
+				})
+			}
+			<-arrived
+			<-arrived
+			leave <- struct{}{}
+			leave <- struct{}{}
+			both.Wait()
+		}
+		if n := opened.Load(); n != want {
+			t.Errorf("with server.upstream_connections %d: %d connections were opened, want %d", most, n, want)
+		}
 	}
 }
 

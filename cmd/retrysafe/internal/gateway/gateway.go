@@ -194,7 +194,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadRequest) // of "x:http://host/path" routes see no path, and the upstream one
 		return
 	case g.removesProtected(r.Header):
-		g.refuseConnection(w, r)
+		g.refuse(w, r, &removal)
 		return
 	}
 	switch rt, ok := g.table.find(r); {

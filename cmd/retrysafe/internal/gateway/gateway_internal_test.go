@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -96,6 +97,63 @@ func TestRequestThatIsSentOnceTakesAFreshConnection(t *testing.T) {
 		res.Body.Close()
 		if got := o.call.Rested; got != want {
 			t.Errorf("once %v: a connection may have rested for %v, want %v", once, got, want)
+		}
+	}
+}
+
+// Each way to the upstream has the limits of the configuration and of the gateway: one without
+// a limit could wait for ever.
+func TestWaysToTheUpstreamHaveTheirLimits(t *testing.T) {
+	t.Parallel()
+	type limits struct {
+		handshake, ping, pong, idle, proceed time.Duration
+		kept, keptByHost                     int
+		head                                 int64
+		http2, raw                           bool
+	}
+	made := func(s config.Server) *Gateway {
+		t.Helper()
+		g := &Gateway{logger: slog.New(slog.DiscardHandler)}
+		if err := g.openUpstream(&config.Config{Upstream: "https://example.com", Server: s}, nil); err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	for _, c := range []struct {
+		server config.Server
+		want   limits
+	}{
+		{config.Server{}, limits{5 * time.Second, 5 * time.Second, 15 * time.Second, 90 * time.Second, time.Second, 256, 256, 1 << 20, true, true}},
+		{
+			config.Server{DialTimeout: 7 * time.Second, UpstreamConnections: 3},
+			limits{7 * time.Second, 7 * time.Second, 21 * time.Second, 90 * time.Second, time.Second, 3, 3, 1 << 20, true, true},
+		},
+	} {
+		p := made(c.server).upstream.plain.(*http.Transport)
+		got := limits{
+			p.TLSHandshakeTimeout, p.HTTP2.SendPingTimeout, p.HTTP2.PingTimeout, p.IdleConnTimeout, p.ExpectContinueTimeout,
+			p.MaxIdleConns, p.MaxIdleConnsPerHost, p.MaxResponseHeaderBytes, p.ForceAttemptHTTP2, p.DisableCompression,
+		}
+		if got != c.want {
+			t.Errorf("%+v: the way has %+v, want %+v", c.server, got, c.want)
+		}
+	}
+
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	g := made(config.Server{DialTimeout: time.Nanosecond})
+	for name, way := range map[string]http.RoundTripper{"plain": g.upstream.plain, "once": g.upstream.once} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+listener.Addr().String(), nil)
+		r.RequestURI = ""
+		res, err := way.RoundTrip(r)
+		if timeout := net.Error(nil); !errors.As(err, &timeout) || !timeout.Timeout() {
+			t.Errorf("%s: a connection that takes longer than server.dial_timeout: %v", name, err)
+		}
+		if err == nil {
+			res.Body.Close()
 		}
 	}
 }

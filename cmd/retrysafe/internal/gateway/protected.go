@@ -50,11 +50,3 @@ func (g *Gateway) removesProtected(h http.Header) bool {
 	}
 	return false
 }
-
-// refuseConnection refuses such a request.
-func (g *Gateway) refuseConnection(w http.ResponseWriter, r *http.Request) {
-	g.guard.Refuse(w, r, "", &removal)
-	if g.exchange != nil {
-		g.exchange(Exchange{Method: r.Method, Path: r.URL.EscapedPath(), Handling: HandlingRefused, Status: removal.Status, Code: removal.Code})
-	}
-}

@@ -77,6 +77,25 @@ func TestSecureUpstream(t *testing.T) {
 	b.is(t, key, retrysafe.StateRetryable) // nothing was sent to a stranger
 }
 
+// An https upstream that speaks HTTP/1.1 only is spoken to by TLS from the first request on, by
+// the transport, which finds that out, and after that by the gateway's own exchange.
+func TestSecureUpstreamOfHTTP1(t *testing.T) {
+	t.Parallel()
+	arrived := make(chan string, 1)
+	b := setup(t, secure(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS != nil {
+			arrived <- r.Proto + " for " + r.TLS.ServerName
+		}
+		created(w, r)
+	}, func(s *httptest.Server) { s.EnableHTTP2 = false }))
+	for i := range 3 {
+		b.post(t, "/payments", fmt.Sprint(key, i), `{}`).is(t, 201, `{"got":{}}`, false)
+		if got := <-arrived; got != "HTTP/1.1 for example.com" {
+			t.Errorf("request %d arrived by %s", i, got)
+		}
+	}
+}
+
 // By HTTP/2 too an answer is stored and replayed as it is, without a length and without a
 // body; an upstream that takes too long may have executed the request; and the client's own
 // Accept-Encoding counts.

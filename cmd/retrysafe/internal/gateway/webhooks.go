@@ -118,7 +118,7 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.g.exchange(Exchange{
 		Method: r.Method, Path: r.URL.EscapedPath(), Route: h.route, Handling: handling, Code: code,
-		Status: seen.status, Bytes: seen.bytes, Took: time.Since(began),
+		Status: seen.status, Bytes: seen.bytes, Took: time.Since(began), Context: r.Context(),
 	})
 }
 

@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/store/memstore"
 	"github.com/retrysafe/retrysafe/webhook"
 )
 
@@ -157,6 +160,34 @@ func TestW57_EventBeforeTheAnswerComesAgain(t *testing.T) {
 			stranger.gets(t, 404, "no-such-key")
 		}
 		b.post(t, "/payments", key, `{"amount":1}`).is(t, 201, `{"got":{"amount":1}}`, true)
+	}
+}
+
+// searched counts how often records are searched for.
+type searched struct {
+	retrysafe.Store
+	lists atomic.Int32
+}
+
+func (s *searched) List(ctx context.Context, q retrysafe.Query) ([]retrysafe.Record, error) {
+	s.lists.Add(1)
+	return s.Store.List(ctx, q)
+}
+
+// The node that has seen the request knows its key, and does not search the store for it.
+func TestEventsOfOwnRequestsNeedNoSearch(t *testing.T) {
+	t.Parallel()
+	store := &searched{Store: memstore.New(nil)}
+	b := setup(t, over(store), hooked(), lost)
+	b.post(t, "/payments", key, `{"amount":1}`).refused(t, http.StatusBadGateway, "attempt-unknown")
+	before := store.lists.Load()
+	b.deliver(t, "/hooks/pay", event("evt_1", "payment.succeeded", key)).gets(t, 200, "settled")
+	if n := store.lists.Load() - before; n != 0 {
+		t.Errorf("the store was searched %d times", n)
+	}
+	b.deliver(t, "/hooks/pay", event("evt_2", "payment.processing", other)).gets(t, 404, "no-such-key")
+	if n := store.lists.Load() - before; n == 0 {
+		t.Error("a key that is not known here was not searched for: this test shows nothing")
 	}
 }
 

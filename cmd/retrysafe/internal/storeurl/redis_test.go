@@ -7,6 +7,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
+	"github.com/retrysafe/retrysafe/store/redisstore"
 )
 
 func TestRedisOpensByItsURL(t *testing.T) {
@@ -39,6 +40,28 @@ func TestRedisOpensByItsURL(t *testing.T) {
 	}
 	if got := storeurl.Caveats(t.Context(), o.Store); len(got) != 2 || !strings.Contains(got[1], "everysec") {
 		t.Errorf("a server with appendfsync everysec has the caveats %q", got)
+	}
+}
+
+// Each parameter of the URL is the store's.
+func TestRedisStoreHasTheParametersOfItsURL(t *testing.T) {
+	t.Parallel()
+	server := testservers.NewRedis(t)
+	if _, err := storeurl.Open(t.Context(), "redis://"+server.Addr()+"?prefix=absent&existing=true", nil); err == nil {
+		t.Error("a server without data of the store is taken for one that has some")
+	}
+	o, err := storeurl.Open(t.Context(), "redis://"+server.Addr()+"?prefix=mine&replicas=2", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	d, err := o.Store.(*redisstore.Store).Durability(t.Context())
+	if err != nil || d.MinReplicas != 2 {
+		t.Errorf("a step waits for %d replicas, %v, want 2", d.MinReplicas, err)
+	}
+	names, err := server.Do(t.Context(), "EVAL", "return table.concat(redis.call('KEYS', '*'), ' ')", "0")
+	if err != nil || !strings.Contains(names, "mine") || strings.Contains(names, "absent") {
+		t.Errorf("the server has %q, %v, want the data of mine and none of absent", names, err)
 	}
 }
 

@@ -61,13 +61,17 @@ func TestFirstByteDecides(t *testing.T) {
 			t.Fatal(err)
 		}
 		kept := client.idle.conns[0]
-		kept.socket.Conn = &fullConn{kept.socket.Conn, accepts}
+		full := &fullConn{Conn: kept.socket.Conn, accepts: accepts}
+		kept.socket.Conn = full
 		before := whole.Load()
 		err := do()
 		if sent := whole.Load() - before; accepts == 0 && (err != nil || sent != 1) {
 			t.Errorf("a connection accepts nothing: %v, and %d requests arrive", err, sent)
 		} else if accepts == 1 && (err == nil || errors.Is(err, neverresend.ErrNotSent) || sent != 0) {
 			t.Errorf("a connection accepts a byte: %v, and %d requests arrive", err, sent)
+		}
+		if !full.closed {
+			t.Errorf("a connection that accepts %d bytes is left open", accepts)
 		}
 	}
 
@@ -80,7 +84,7 @@ func TestFirstByteDecides(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn.socket.Conn = &fullConn{conn.socket.Conn, 0}
+	conn.socket.Conn = &fullConn{Conn: conn.socket.Conn}
 	client.idle.put(conn)
 	if err := do(); err != nil {
 		t.Errorf("a connection that broke while it was kept: %v", err)
@@ -91,10 +95,16 @@ func TestFirstByteDecides(t *testing.T) {
 type fullConn struct {
 	net.Conn
 	accepts int
+	closed  bool // by the client, after that
 }
 
 func (c *fullConn) Write(p []byte) (int, error) {
 	n, _ := c.Conn.Write(p[:c.accepts])
-	c.Close()
+	c.Conn.Close() // so that it is not read either
 	return n, syscall.EPIPE
+}
+
+func (c *fullConn) Close() error {
+	c.closed = true
+	return c.Conn.Close()
 }

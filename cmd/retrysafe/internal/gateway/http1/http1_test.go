@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -358,6 +359,142 @@ func TestStaleConnection(t *testing.T) {
 	}
 }
 
+// A connection that is not there in time is not waited for, and nothing was sent.
+func TestConnectionTakesTooLong(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil, func(_ net.Conn, in *bufio.Reader) {
+		if _, _, ok := readRequest(in); ok {
+			t.Error("the request was sent")
+		}
+	})
+	client := s.client(t, func(o *http1.Options) { o.DialTimeout = time.Nanosecond })
+	_, _, _, err := do(client, &http1.Call{Request: request(t, http.MethodPost, nil)})
+	if timeout := net.Error(nil); !errors.Is(err, neverresend.ErrNotSent) || !errors.As(err, &timeout) || !timeout.Timeout() {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A server that is spoken to by TLS is checked by the host of its address unless there is
+// another name, asked for HTTP/1.1, and given up at the deadline also while it shakes hands.
+func TestTLSOfAConnection(t *testing.T) {
+	t.Parallel()
+	secure := certificate(t).Clone()
+	secure.NextProtos = []string{"h2", "http/1.1"}
+	known, err := x509.ParseCertificate(secure.Certificates[0].Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	spoken := make(chan string, 1)
+	s := serve(t, secure, func(c net.Conn, in *bufio.Reader) {
+		if _, _, ok := readRequest(in); ok {
+			spoken <- c.(*tls.Conn).ConnectionState().NegotiatedProtocol
+			_, _ = io.WriteString(c, done)
+		}
+	})
+	for name, ok := range map[string]bool{"": true, "example.com": true, "example.org": false} {
+		var given *tls.Config
+		client := s.client(t, func(o *http1.Options) {
+			given = &tls.Config{RootCAs: x509.NewCertPool(), ServerName: name, MinVersion: tls.VersionTLS12}
+			given.RootCAs.AddCert(known)
+			o.TLS = given
+		})
+		_, _, _, err := do(client, &http1.Call{Request: request(t, http.MethodPost, nil)})
+		if (err == nil) != ok || !ok && !errors.Is(err, neverresend.ErrNotSent) {
+			t.Errorf("the name %q: %v", name, err)
+		}
+		if err == nil {
+			if got := <-spoken; got != "http/1.1" {
+				t.Errorf("the name %q: they speak %q", name, got)
+			}
+		}
+		if given.ServerName != name || given.NextProtos != nil {
+			t.Errorf("the caller's configuration was changed: %q, %q", given.ServerName, given.NextProtos)
+		}
+	}
+
+	mute := serve(t, nil, func(_ net.Conn, in *bufio.Reader) { _, _ = io.Copy(io.Discard, in) })
+	client := mute.client(t, trusting(secure), func(o *http1.Options) { o.DialTimeout = time.Hour })
+	_, _, _, err = do(client, &http1.Call{Request: request(t, http.MethodPost, nil), Deadline: time.Now().Add(20 * time.Millisecond)})
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, neverresend.ErrNotSent) {
+		t.Errorf("a handshake that does not end: %v", err)
+	}
+
+	ended := make(chan struct{})
+	rude := serve(t, nil, func(c net.Conn, in *bufio.Reader) {
+		_, _ = io.WriteString(c, "this is no TLS\r\n")
+		_, _ = io.Copy(io.Discard, in)
+		close(ended)
+	})
+	if _, _, _, err := do(rude.client(t, trusting(secure)), &http1.Call{Request: request(t, http.MethodPost, nil)}); !errors.Is(err, neverresend.ErrNotSent) {
+		t.Errorf("a handshake that fails: %v", err)
+	}
+	select {
+	case <-ended:
+	case <-t.Context().Done():
+		t.Error("the connection of a handshake that has failed is still open")
+	}
+}
+
+// A kept connection that the server has closed on its side is closed here too, not only left
+// alone.
+func TestConnectionThatIsNotUsedAgainIsClosed(t *testing.T) {
+	t.Parallel()
+	var first atomic.Bool
+	half, ended := make(chan struct{}), make(chan struct{})
+	s := serve(t, nil, func(c net.Conn, in *bufio.Reader) {
+		if _, _, ok := readRequest(in); !ok {
+			return
+		}
+		_, _ = io.WriteString(c, done)
+		if first.Swap(true) {
+			return
+		}
+		_ = c.(*net.TCPConn).CloseWrite()
+		close(half)
+		_, _ = io.Copy(io.Discard, in)
+		close(ended)
+	})
+	client := s.client(t)
+	if _, _, _, err := do(client, &http1.Call{Request: request(t, http.MethodPost, nil)}); err != nil {
+		t.Fatal(err)
+	}
+	<-half
+	if _, _, _, err := do(client, &http1.Call{Request: request(t, http.MethodPost, nil)}); err != nil && !errors.Is(err, http1.ErrStale) {
+		t.Error(err) // stale, if what the server has done is not seen yet
+	}
+	select {
+	case <-ended:
+	case <-t.Context().Done():
+		t.Error("the connection is still open")
+	}
+}
+
+// Only a connection that ended before the first byte of an answer is stale: after one the
+// server has the request, and not even one that is safe is sent again.
+func TestAnswerThatHasBegunIsNotStale(t *testing.T) {
+	t.Parallel()
+	for _, begun := range []string{"H", "HTTP/1.1 200 OK\r\nContent-Le", "HTTP/1.1 103 Early Hints\r\n\r\n", done[:len(done)-1]} {
+		s := serve(t, nil, func(c net.Conn, in *bufio.Reader) {
+			for _, answer := range []string{done, begun} {
+				if _, _, ok := readRequest(in); !ok {
+					return
+				}
+				_, _ = io.WriteString(c, answer)
+			}
+		})
+		client := s.client(t)
+		for n := range 2 {
+			_, _, _, err := do(client, &http1.Call{Request: request(t, http.MethodGet, nil)})
+			if errors.Is(err, http1.ErrStale) || (err != nil) != (n == 1) {
+				t.Errorf("answered by %q, request %d: %v", begun, n, err)
+			}
+		}
+		if n := s.opened.Load(); n != 1 {
+			t.Errorf("answered by %q: %d connections, want one that is kept", begun, n)
+		}
+	}
+}
+
 // A connection whose answer says that it closes is not used again, also if the server has not
 // closed it yet: the next request would go to a server that no longer reads it. All other
 // answers leave a connection that is used again.
@@ -659,6 +796,31 @@ func TestExpectContinue(t *testing.T) {
 				t.Errorf("%s, %d bytes: %d of the body arrived", name, size, len(got))
 			}
 		}
+	}
+}
+
+// A server that has answered instead of asking for the body may still take what comes next for
+// it, so its connection is not used again.
+func TestConnectionThatMayAwaitABodyIsNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil, func(c net.Conn, in *bufio.Reader) {
+		for {
+			if _, err := http.ReadRequest(in); err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, done)
+		}
+	})
+	client := s.client(t)
+	for range 2 {
+		r := request(t, http.MethodPut, strings.NewReader("body"))
+		r.Header.Set("Expect", "100-continue")
+		if _, body, _, err := do(client, &http1.Call{Request: r}); body != "done" || err != nil {
+			t.Errorf("%q, %v", body, err)
+		}
+	}
+	if n := s.opened.Load(); n != 2 {
+		t.Errorf("%d connections, want one for each request", n)
 	}
 }
 

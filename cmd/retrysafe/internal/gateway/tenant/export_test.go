@@ -15,3 +15,8 @@ const (
 
 // SetNow lets a test say what time it is. Call it before the first request.
 func (j *JWT) SetNow(now func() time.Time) { j.now, j.keys.now = now, now }
+
+// Remembers reports whether a token would be taken now without verifying it.
+func (j *JWT) Remembers(token string) bool {
+	return j.seen.get(hashOf(cacheHash, token)).goodFor(j.tenant, j.keys.current.Load(), j.now())
+}

@@ -42,6 +42,53 @@ func TestJWTAcceptsWhatItsIssuerSigned(t *testing.T) {
 	}
 }
 
+// Without a choice of algorithms there are three, and no other one that a key could be used
+// with.
+func TestAlgorithmsByDefault(t *testing.T) {
+	t.Parallel()
+	is := newIssuer(t)
+	p256, p384 := newEC(elliptic.P256()), newEC(elliptic.P384())
+	is.publish(
+		signer{id: "ed", method: jwt.SigningMethodEdDSA, private: edPrivate()}, signer{id: "rsa", method: jwt.SigningMethodRS256, private: rsaPrivate()},
+		signer{id: "p256", method: jwt.SigningMethodES256, private: p256}, signer{id: "p384", method: jwt.SigningMethodES384, private: p384},
+	)
+	j := is.jwt(t, func(o *tenant.Options) { o.Algorithms = nil })
+	for _, c := range []struct {
+		signer
+		ok bool
+	}{
+		{signer{id: "ed", method: jwt.SigningMethodEdDSA, private: edPrivate()}, true},
+		{signer{id: "rsa", method: jwt.SigningMethodRS256, private: rsaPrivate()}, true},
+		{signer{id: "p256", method: jwt.SigningMethodES256, private: p256}, true},
+		{signer{id: "rsa", method: jwt.SigningMethodRS512, private: rsaPrivate()}, false},
+		{signer{id: "rsa", method: jwt.SigningMethodPS256, private: rsaPrivate()}, false},
+		{signer{id: "p384", method: jwt.SigningMethodES384, private: p384}, false},
+	} {
+		if _, err := j.Tenant(bearing(is.token(t, by(c.signer)))); (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.method.Alg(), err)
+		}
+	}
+}
+
+// A token is verified once, and what is refused is not remembered.
+func TestVerifiedTokenIsRemembered(t *testing.T) {
+	t.Parallel()
+	is := newIssuer(t)
+	j := is.jwt(t)
+	good, bad := is.token(t), is.token(t, with("aud", "another"))
+	for range 2 {
+		if _, err := j.Tenant(bearing(good)); err != nil {
+			t.Error(err)
+		}
+		if _, err := j.Tenant(bearing(bad)); err == nil {
+			t.Error("a token for another audience is accepted")
+		}
+		if !j.Remembers(good) || j.Remembers(bad) {
+			t.Errorf("the good token is remembered: %t, the bad one: %t", j.Remembers(good), j.Remembers(bad))
+		}
+	}
+}
+
 func TestJWTRefusesWhatDoesNotHold(t *testing.T) {
 	t.Parallel()
 	clock := newClock()

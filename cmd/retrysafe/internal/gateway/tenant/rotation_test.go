@@ -555,3 +555,37 @@ func TestKeysOverTLS(t *testing.T) {
 	must(t, known.RunOnce(t.Context()))
 	expect(t, known, "one that is known", is.token(t), nil)
 }
+
+// An operator reads in the log where the keys come from, which of them is of no use, and when
+// none is left; a secret in the address is not there.
+func TestLogSaysWhatIsWrongWithKeys(t *testing.T) {
+	t.Parallel()
+	var log logbook
+	is := newIssuer(t)
+	j := is.jwt(t, logTo(&log), func(o *tenant.Options) { o.JWKS += "?token=hidden" })
+	for _, c := range []struct{ answer, line string }{
+		{`{"keys": [{"kty": "oct", "kid": "shared", "k": "AAAA"}]}`, `level=ERROR msg="retrysafe: the issuer has new keys" jwks=` + is.url + " keys=0\n"},
+		{string(is.keySet()), `level=INFO msg="retrysafe: the issuer has new keys" jwks=` + is.url + " keys=1\n"},
+		{"nothing", `level=ERROR msg="retrysafe: the issuer's keys cannot be read, those of before stay in use" jwks=` + is.url + " error="},
+	} {
+		is.answerWith(func(w http.ResponseWriter, r *http.Request) {
+			if got := r.Header.Get("Accept"); got != "application/jwk-set+json, application/json" || r.URL.RawQuery != "token=hidden" {
+				t.Errorf("the keys are asked for with %v and %q", r.Header, r.URL.RawQuery)
+			}
+			_, _ = io.WriteString(w, c.answer)
+		})
+		if err := j.RunOnce(t.Context()); (err != nil) != (c.answer == "nothing") {
+			t.Error(err)
+		}
+		if text := log.String(); !strings.Contains(text, c.line) {
+			t.Errorf("the log has no %s:\n%s", c.line, text)
+		}
+	}
+	text := log.String()
+	if want := `level=WARN msg="retrysafe: a key of the issuer is left out" jwks=` + is.url + ` reason="key 0: it is a shared secret`; !strings.Contains(text, want) {
+		t.Errorf("the log has no %s:\n%s", want, text)
+	}
+	if strings.Contains(text, "hidden") {
+		t.Errorf("the log tells the secret:\n%s", text)
+	}
+}
