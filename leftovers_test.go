@@ -67,11 +67,14 @@ func (c *timers) longer(d time.Duration) (n int) {
 // watching is a store that waits for the end of each step's context, as drivers do: it has a timer from then on.
 type watching struct {
 	*faultstore.Store
+	mu       sync.Mutex
 	contexts []context.Context
 }
 
 func (s *watching) watch(ctx context.Context) context.Context {
 	ctx.Done()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.contexts = append(s.contexts, ctx)
 	return ctx
 }
@@ -448,6 +451,8 @@ func TestNothingIsLeftOpen(t *testing.T) {
 				for _, x := range w.runs {
 					x.Stop()
 				}
+				w.store.mu.Lock()
+				defer w.store.mu.Unlock()
 				for i, ctx := range w.store.contexts {
 					if ctx.Err() == nil {
 						t.Errorf("context %d of %d goes on", i+1, len(w.store.contexts))

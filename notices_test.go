@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,14 +80,14 @@ func TestWaitersAreTold(t *testing.T) {
 					p.MaxRun = took
 				}
 				b := newBank(t, p)
-				loads := 0
-				time.AfterFunc(took-1, func() { loads = b.fault.Count(faultstore.Load) })
+				var before atomic.Int64
+				time.AfterFunc(took-1, func() { before.Store(int64(b.fault.Count(faultstore.Load))) })
 				var running sync.WaitGroup
 				defer running.Wait()
 				running.Go(func() { c.run(t, t.Context(), b) })
 				synctest.Wait()
 				x, _, err := b.Begin(t.Context(), call())
-				if after := b.fault.Count(faultstore.Load); loads == 0 || after != loads {
+				if loads, after := int(before.Load()), b.fault.Count(faultstore.Load); loads == 0 || after != loads {
 					t.Errorf("%d loads while the attempt ran and %d after it: %v", loads, after-loads, err)
 				}
 				if x != nil {
@@ -144,7 +145,7 @@ func TestEvidenceNeedsAStatus(t *testing.T) {
 	for status, ok := range map[int]bool{0: false, 99: false, 100: true, 999: true, 1000: false} {
 		b := setup(t, retrysafe.Policy{})
 		must(t, b.begins(t).Quarantine(t.Context(), io.EOF))
-		v := retrysafe.Evidence{Finding: retrysafe.FindingHappened, Proof: retrysafe.ProofAttested, By: "a person", Result: retrysafe.Result{Status: status}}
+		v := retrysafe.Evidence{Finding: retrysafe.FindingHappened, By: "a person", Result: retrysafe.Result{Status: status}}
 		if _, err := retrysafe.DecideEvidence(b.state(t), v, retrysafe.Recheck{}); (err == nil) != ok {
 			t.Errorf("a status of %d: %v", status, err)
 		}

@@ -18,7 +18,9 @@ func TestEachCountOfADutyIsShown(t *testing.T) {
 	newWorld(t, m.Observer()).show(m)
 	all := shown(t, m)
 	elsewhere := []string{"Passes", "Asked", "ResolverErrors", "Skipped", "Open"} // in series of their own
-	for duty, stats := range map[string]any{"sweeper": janitor.SweeperStats{}, "reaper": janitor.ReaperStats{}, "reconciler": janitor.ReconcilerStats{}} {
+	for duty, stats := range map[string]any{
+		"sweeper": janitor.SweeperStats{}, "reaper": janitor.ReaperStats{}, "reconciler": janitor.ReconcilerStats{},
+	} {
 		for field := range reflect.TypeOf(stats).Fields() {
 			if slices.Contains(elsewhere, field.Name) {
 				continue
