@@ -11,7 +11,7 @@ import (
 	"github.com/retrysafe/retrysafe/client"
 )
 
-// Each error of an operation names the operation and its key: without them nobody can look up what became of it.
+// Each error of an operation names the operation and its key, by which a person looks up what became of it.
 func TestErrorsNameTheOperation(t *testing.T) {
 	t.Parallel()
 	unsure := `{"type":"https://x/problems/outcome-unknown.md","code":"outcome-unknown","retryable":true}`
