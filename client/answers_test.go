@@ -36,7 +36,8 @@ func is(status int, body string, headers ...string) func() *http.Response {
 
 func broken() *http.Response { return nil }
 
-// Each answer means what its API's contract says.
+// Each answer means what its API's contract says. Whatever it means, its body is closed and the context of its attempt ends, also if it is longer than what is
+// kept of it, as all answers are here.
 func TestWhatAnswersMean(t *testing.T) {
 	t.Parallel()
 	const (
@@ -94,11 +95,13 @@ func TestWhatAnswersMean(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var sent []time.Time
-				k := newClient(t, client.Options{Base: script(&sent, c.answers...), Profile: c.profile, MinWait: time.Second})
+				base := &whole{base: script(&sent, c.answers...)}
+				k := newClient(t, client.Options{Base: base, Profile: c.profile, MinWait: time.Second, MaxAnswer: 1000})
 				response, err := k.Do("", post(t, "http://127.0.0.1/payments", "1"))
 				got := ""
 				if err == nil {
 					got = fmt.Sprint(response.StatusCode)
+					must(t, response.Body.Close())
 				} else if _, ok := errors.AsType[*client.MismatchError](err); ok {
 					got = "mismatch"
 				} else if e, ok := errors.AsType[*client.UnknownError](err); ok {
@@ -107,6 +110,7 @@ func TestWhatAnswersMean(t *testing.T) {
 				if got != c.want || len(sent) != c.sent {
 					t.Errorf("got %q (%v) after %d requests, want %q after %d", got, err, len(sent), c.want, c.sent)
 				}
+				base.ended(t)
 			})
 		})
 	}

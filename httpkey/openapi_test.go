@@ -76,6 +76,9 @@ func TestOpenAPIListsEachProblem(t *testing.T) {
 		if slices.Sort(listed); !slices.Equal(listed, codes) {
 			t.Errorf("listed are\n%q, want\n%q", listed, codes)
 		}
+		if _, ok := f.Components.Responses["key-missing"].Content[map[bool]string{true: "application/json", false: "application/problem+json"}[p.Envelope == httpkey.StripeJSON]]; !ok {
+			t.Errorf("%s: a refusal is %v", p.Name, f.Components.Responses["key-missing"].Content)
+		}
 		if got := f.Components.Responses["key-reused"].Status; got != float64(p.Mismatch) {
 			t.Errorf("%s: a mismatch is %v", p.Name, got)
 		}
@@ -107,8 +110,12 @@ func TestOpenAPITellsTheTruth(t *testing.T) {
 	b := setup(t, withPolicy(retrysafe.Policy{InFlight: retrysafe.InFlightAccept}))
 	b.plant(t, func(*retrysafe.Write) {})
 	got := b.post(t, key, `{"a":1}`)
-	if published := describe(t, b.guard).Components.Responses["in-flight"]; published.Status != float64(got.status) {
+	all := describe(t, b.guard).Components.Responses
+	if published := all["in-flight"]; published.Status != float64(got.status) {
 		t.Errorf("in flight: published %v, sent %d", published.Status, got.status)
+	}
+	if published := all["outcome-unknown"]; published.Status != 409.0 {
+		t.Errorf("where requests in flight are accepted, an unknown outcome is published as %v", published.Status)
 	}
 }
 

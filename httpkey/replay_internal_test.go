@@ -29,6 +29,9 @@ func TestDecodedAnswerIsNeverCutOff(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
+	if _, ok := decode(zipped.Bytes()[:zipped.Len()-4], "gzip", 5000); ok {
+		t.Error("an answer whose end is missing is decoded")
+	}
 	for limit, fits := range map[int64]bool{4998: false, 4999: false, 5000: true, 5001: true} {
 		if plain, ok := decode(zipped.Bytes(), "gzip", limit); ok != fits || ok && len(plain) != 5000 {
 			t.Errorf("under a limit of %d it is decoded to %d bytes, %v", limit, len(plain), ok)

@@ -234,7 +234,10 @@ func TestTxFormInsideAnotherGuardIsRefused(t *testing.T) {
 	b, l := inForm(t, book)
 	b.Handler = b.guard.Handler(b.Handler)
 	for range 2 {
-		b.post(t, key, `{}`).refused(t, http.StatusInternalServerError, "guarded-twice")
+		got := b.post(t, key, `{}`)
+		if got.refused(t, http.StatusInternalServerError, "guarded-twice"); got.header.Get("Retry-After") != "60" {
+			t.Errorf("until the service is corrected it is to ask every %s s", got.header.Get("Retry-After"))
+		}
 	}
 	if !strings.Contains(b.log.String(), "mount the handler without another guard around it") {
 		t.Errorf("the log does not name the remedy: %s", b.log)

@@ -1,6 +1,7 @@
 package httpkey
 
 import (
+	"context"
 	"testing"
 	"time"
 )
@@ -15,5 +16,16 @@ func TestRestIsBounded(t *testing.T) {
 		if got := w.restAfter(attempts); got != want {
 			t.Errorf("after %d attempts it is %v, want %v", attempts, got, want)
 		}
+	}
+}
+
+// A worker that has stopped leaves nothing behind in its guard.
+func TestStoppedWorkerIsForgotten(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	w := &Worker{wakeups: new(wakeups), poll: time.Hour}
+	if err := w.Run(ctx); err != nil || len(w.wakeups.all) != 0 {
+		t.Errorf("Run = %v, %d workers are notified", err, len(w.wakeups.all))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -208,7 +209,12 @@ func TestMessageThatSettlesAKeyBringsTheAnswer(t *testing.T) {
 		w.Header().Set("Set-Cookie", "session=1")
 		switch r.URL.Path {
 		case "/long":
-			_, _ = io.WriteString(w, strings.Repeat("x", 100))
+			_, _ = io.WriteString(w, strings.Repeat("x", 51))
+		case "/longest":
+			_, _ = io.WriteString(w, strings.Repeat("x", 50))
+		case "/299", "/300":
+			status, _ := strconv.Atoi(r.URL.Path[1:])
+			w.WriteHeader(status)
 		case "/declined":
 			w.WriteHeader(http.StatusPaymentRequired)
 			_, _ = io.WriteString(w, "no money")
@@ -244,6 +250,15 @@ func TestMessageThatSettlesAKeyBringsTheAnswer(t *testing.T) {
 	}
 	if r := send("/long", settles); r.Err != nil || !r.Answer.Omitted || len(r.Answer.Body) != 0 {
 		t.Errorf("too long: %+v", r)
+	}
+	if r := send("/longest", settles); r.Err != nil || r.Answer.Omitted || len(r.Answer.Body) != 50 {
+		t.Errorf("as long as it may be: %+v", r)
+	}
+	if r := send("/299", settles); r.Err != nil || r.Answer.Status != 299 {
+		t.Errorf("the last status of a success: %+v", r)
+	}
+	if r := send("/300", settles); r.Err == nil || r.Answer != nil {
+		t.Errorf("a 300 is no success: %+v", r)
 	}
 	if r := send("/declined", settles); r.Err != nil || r.Answer.Status != 402 || string(r.Answer.Body) != "no money" {
 		t.Errorf("declined: %+v", r)
@@ -444,5 +459,23 @@ func TestRoutes(t *testing.T) {
 	}
 	if _, err := httpsink.New(nil, nil); err == nil {
 		t.Error("a sink without a route")
+	}
+}
+
+// A key goes into a header as it is, or not at all: with a blank, a control character or a byte beyond ASCII it is
+// refused for good, and nothing is sent.
+func TestKeysThatAHeaderCannotCarry(t *testing.T) {
+	t.Parallel()
+	sent := atomic.Int32{}
+	server := newServer(t, func(http.ResponseWriter, *http.Request) { sent.Add(1) })
+	s := newSink(t, to(server.URL), local())
+	for b := range 256 {
+		r := one(t, s, message("key"+string([]byte{byte(b)}), ""))
+		if ok := b > ' ' && b < 0x7f; (r.Err == nil) != ok || !ok && !outbox.IsPermanent(r.Err) {
+			t.Errorf("a key with the byte %#x: %v", b, r.Err)
+		}
+	}
+	if n := sent.Load(); n != 0x7e-' ' {
+		t.Errorf("%d messages were sent", n)
 	}
 }
