@@ -87,19 +87,11 @@ func TestBreakerIsClosedByWhatFailed(t *testing.T) {
 	}
 }
 
-// A frozenClock stands still until it is moved.
-type frozenClock struct {
-	WallClock
-	at time.Time
-}
-
-func (c *frozenClock) Now() time.Time { return c.at }
-
 // While the breaker is open one call in each rest tries the store, and one write is tried on
 // behalf of reads, however many calls there are and whether or not the trials have ended.
 func TestOpenBreakerLetsOneCallTryInEachRest(t *testing.T) {
 	t.Parallel()
-	clock := &frozenClock{at: time.Unix(1e9, 0)}
+	clock := &handClock{now: time.Unix(1e9, 0)}
 	var b breaker
 	for range breakerTrips {
 		b.note(clock, noteWriteFailed)
@@ -116,14 +108,18 @@ func TestOpenBreakerLetsOneCallTryInEachRest(t *testing.T) {
 		t.Errorf("%d calls are admitted at the moment of the last failure", n)
 	}
 	for rest := range 3 {
-		clock.at = clock.at.Add(breakerRests)
+		clock.now = clock.now.Add(breakerRests)
 		if calls, writes := many(b.allow), many(b.wantsWrite); calls != 1 || writes != 1 {
 			t.Errorf("rest %d: %d calls and %d writes are tried, want one of each", rest, calls, writes)
 		}
-		clock.at = clock.at.Add(-time.Nanosecond)
+		clock.now = clock.now.Add(-time.Nanosecond)
 		if calls, writes := many(b.allow), many(b.wantsWrite); calls != 0 || writes != 0 {
 			t.Errorf("rest %d: %d calls and %d writes are tried before the next one", rest, calls, writes)
 		}
-		clock.at = clock.at.Add(time.Nanosecond)
+		clock.now = clock.now.Add(time.Nanosecond)
+	}
+	b.note(clock, noteWrote)
+	if b.wantsWrite(clock) {
+		t.Error("a write is wanted although the last one succeeded")
 	}
 }

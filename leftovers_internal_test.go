@@ -41,26 +41,6 @@ func TestTraceparentsAreWhole(t *testing.T) {
 	}
 }
 
-// While writes fail, the engine tries one of its own once in each rest, not beside each read.
-func TestBreakerTriesOneWriteInEachRest(t *testing.T) {
-	t.Parallel()
-	var b breaker
-	c := &handClock{now: time.Unix(1000, 0)}
-	for range breakerTrips {
-		b.note(c, noteWriteFailed)
-	}
-	for rest := range 3 {
-		if !b.wantsWrite(c) || b.wantsWrite(c) {
-			t.Fatalf("in rest %d it does not want one write", rest+1)
-		}
-		c.now = c.now.Add(breakerRests)
-	}
-	b.note(c, noteWrote)
-	if b.wantsWrite(c) {
-		t.Error("it wants a write although the last one succeeded")
-	}
-}
-
 // handClock is a clock that a test sets.
 type handClock struct {
 	WallClock

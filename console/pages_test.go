@@ -3,9 +3,11 @@ package console_test
 import (
 	"context"
 	"fmt"
+	"html"
 	"io"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"sync"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/console"
+	"github.com/retrysafe/retrysafe/operator"
 )
 
 // page returns the page at a path, for the holder of a token.
@@ -93,6 +96,59 @@ func TestCountsOfAFewAreExact(t *testing.T) {
 	s.unknowns(7)
 	if text := s.until(anna, "/", "7 keys need you"); strings.Contains(text, `class="about"`) || strings.Contains(text, "About ") {
 		t.Errorf("the count is marked:\n%s", text)
+	}
+}
+
+// The pages of the audit, one behind the other, have each key of a batch once, and nothing
+// that the filter leaves out.
+func TestAuditIsPagedUnderItsFilter(t *testing.T) { onStores(t, auditIsPagedUnderItsFilter) }
+
+func auditIsPagedUnderItsFilter(t *testing.T, s *site) {
+	t.Helper()
+	const many = 130
+	s.unknowns(many)
+	b := operator.Batch{ID: "after-the-outage", By: "anna", Why: "none of them ran", Verb: "release", Filter: operator.Filter{Operation: "POST /payments"}}
+	some, err := s.service.Select(t.Context(), b)
+	must(t, err)
+	_, err = s.service.Apply(t.Context(), b, some)
+	must(t, err)
+	for i := range 5 { // before and after, by others
+		r, _ := s.record(fmt.Sprint("other ", i), retrysafe.StateUnknown)
+		_, err := s.service.Release(t.Context(), operator.Action{By: "bert", Why: "one of many", Ref: r.Ref, Revision: r.Revision})
+		must(t, err)
+	}
+	older := regexp.MustCompile(`<a class="button" href="([^"]+)">Older</a>`)
+	row := regexp.MustCompile(`href="/retrysafe/key\?key=([^&"]+)`)
+	for _, filter := range []url.Values{
+		{"batch": {b.ID}, "by": {"anna"}, "verb": {"release"}, "since": {"1h"}},
+		{"batch": {b.ID}},
+	} {
+		seen, pages := map[string]int{}, 0
+		for path := "/audit?" + filter.Encode(); path != ""; pages++ {
+			text := s.page(reader, path)
+			for _, m := range row.FindAllStringSubmatch(text, -1) {
+				seen[m[1]]++
+			}
+			path = ""
+			if m := older.FindStringSubmatch(text); m != nil {
+				path = strings.TrimPrefix(html.UnescapeString(m[1]), "/retrysafe")
+				next, err := url.Parse(path)
+				must(t, err)
+				for name := range filter {
+					if next.Query().Get(name) != filter.Get(name) {
+						t.Errorf("the link to the next page is %s, without the filter's %s", path, name)
+					}
+				}
+			}
+		}
+		for i := range many {
+			if n := seen[fmt.Sprint("key-", i)]; n != 1 {
+				t.Errorf("%v: key-%d is there %d times", filter, i, n)
+			}
+		}
+		if len(seen) != many || pages < 2 {
+			t.Errorf("%v: %d keys on %d pages, want %d", filter, len(seen), pages, many)
+		}
 	}
 }
 

@@ -27,13 +27,14 @@ type AuditFilter struct {
 	// Since and Before, if not zero, select by the time of an action's first try. To
 	// get the next page, set Before to the At of the last entry.
 	Since, Before time.Time
-	// Limit bounds how many are returned; zero means 100.
+	// Limit is how many are returned; zero means 100. Entries of the same moment as the
+	// last of them come too, because the next page, by Before, begins behind that moment:
+	// a batch over a store that commits many steps at once has many of one moment.
 	Limit int
 }
 
 // Audit returns the actions of operators, refused ones included, the newest first. It
-// reads the whole audit and holds at most twice as many entries in memory as it
-// returns.
+// reads the whole audit and holds about twice as many entries in memory as it returns.
 func (d *Service) Audit(ctx context.Context, f AuditFilter) ([]Entry, error) {
 	if f.ID != "" {
 		return d.auditOne(ctx, f.ID)
@@ -41,6 +42,7 @@ func (d *Service) Audit(ctx context.Context, f AuditFilter) ([]Entry, error) {
 	size := retrysafe.Query{Limit: f.Limit}.Size()
 	q := retrysafe.Query{Scope: auditScope, Limit: pageSize}
 	var found []Entry
+	room := 2 * size
 	for {
 		list, err := d.list(ctx, q)
 		if err != nil {
@@ -50,8 +52,9 @@ func (d *Service) Audit(ctx context.Context, f AuditFilter) ([]Entry, error) {
 			if e := entryOf(&list[i]); f.selects(&e) {
 				found = append(found, e)
 			}
-			if len(found) >= 2*size {
+			if len(found) >= room {
 				found = newest(found, size)
+				room = len(found) + size
 			}
 		}
 		if len(list) < q.Limit {
@@ -73,10 +76,15 @@ func (d *Service) auditOne(ctx context.Context, id string) ([]Entry, error) {
 	return []Entry{entryOf(&r)}, nil
 }
 
-// newest returns the last n entries, the newest first.
+// newest returns the last n entries and all of the same moment as the first of them, the
+// newest first.
 func newest(all []Entry, n int) []Entry {
 	slices.SortFunc(all, func(a, b Entry) int { return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.ID, b.ID)) })
-	return all[:min(n, len(all))]
+	n = min(n, len(all))
+	for 0 < n && n < len(all) && all[n].At.Equal(all[n-1].At) {
+		n++
+	}
+	return all[:n]
 }
 
 func (f *AuditFilter) selects(e *Entry) bool {

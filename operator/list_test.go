@@ -162,6 +162,43 @@ func TestAuditOfSeveralPages(t *testing.T) {
 	}
 }
 
+// Whoever reads the audit page by page gets each entry once, however many were stored in one
+// moment: a page ends between two moments.
+func TestPagesOfTheAuditPartNoMoment(t *testing.T) {
+	t.Parallel()
+	clock := newClock()
+	s := memstore.New(&memstore.Options{Now: clock.Now})
+	d := newDesk(t, s, nil)
+	const together, moments = 7, 30
+	for i := range together * moments {
+		if i%together == 0 {
+			clock.Advance(time.Second)
+		}
+		w := in(retrysafe.StateCompleted, key(i))
+		w.Scope = retrysafe.SystemScope("operator")
+		put(t, s, w)
+	}
+	all := map[string]int{}
+	for f := (operator.AuditFilter{Limit: 10}); ; {
+		page := audited(t, d, f)
+		for _, e := range page {
+			all[e.ID]++
+		}
+		if len(page) == 0 {
+			break
+		}
+		if n := len(page); n != 2*together {
+			t.Fatalf("a page for at least %d has %d entries, want %d", f.Limit, n, 2*together)
+		}
+		f.Before = page[len(page)-1].At
+	}
+	for i := range together * moments {
+		if n := all[key(i)]; n != 1 {
+			t.Errorf("%s is there %d times", key(i), n)
+		}
+	}
+}
+
 // The audit is kept for its retention, and then goes as answers do.
 func TestAuditIsKept(t *testing.T) {
 	t.Parallel()

@@ -394,7 +394,7 @@ func (p *Pages) audit(w http.ResponseWriter, r *http.Request) {
 	if d.Before != "" {
 		d.First = p.link("/audit", own)
 	}
-	if len(entries) == pageKeys {
+	if len(entries) >= pageKeys {
 		own.Set("before", entries[len(entries)-1].At.UTC().Format(time.RFC3339Nano))
 		d.Next = p.link("/audit", own)
 	}

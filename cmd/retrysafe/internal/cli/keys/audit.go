@@ -48,7 +48,7 @@ A change of many keys is one entry; --batch shows the keys of it.`,
 	flags.Var(&since, "since", "only actions since a time, or since so long ago")
 	flags.Var(&before, "before", "only actions before a time")
 	flags.StringVar(&f.Batch, "batch", "", "the single keys of the change of many keys with this ID")
-	flags.IntVar(&f.Limit, "limit", 100, "how many at most")
+	flags.IntVar(&f.Limit, "limit", 100, "how many; those of the same moment as the last one come too")
 	flags.BoolVar(&long, "long", false, "exact times, and more columns")
 	format := command.NewFormat(cmd, "table", "json", "csv")
 	cmd.RunE = command.Run(func(cmd *cobra.Command, args []string) error {
