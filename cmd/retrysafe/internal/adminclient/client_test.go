@@ -494,7 +494,7 @@ func TestEveryQuestionHasItsError(t *testing.T) {
 // A socket is asked like an address, and its name does not matter.
 func TestSocketIsAsked(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "rs") // that of the test may be too long for a socket
+	dir, err := os.MkdirTemp("", "rs") //nolint:usetesting // t.TempDir may be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
