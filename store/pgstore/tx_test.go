@@ -80,6 +80,15 @@ func (b *bank) booked(t *testing.T, key string) string {
 	return one[string](t, b.conn, `SELECT coalesce(string_agg(by, ', ' ORDER BY by), '') FROM effects WHERE key = $1`, key)
 }
 
+// isBooked reports whether there is an effect of a key. It may be called concurrently.
+func (b *bank) isBooked(t *testing.T, key string) (is bool) {
+	t.Helper()
+	if err := b.store.Pool().QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM effects WHERE key = $1)`, key).Scan(&is); err != nil {
+		t.Error(err)
+	}
+	return is
+}
+
 // While a transaction is open every other key goes on as ever, and its own is
 // refused at once.
 func TestOpenTransactionDelaysNoOtherKey(t *testing.T) {
