@@ -162,7 +162,7 @@ func TestAuditOfSeveralPages(t *testing.T) {
 	}
 }
 
-// Whoever reads the audit page by page gets each entry once, however many were stored in one
+// A reader who goes through the audit page by page gets each entry once, however many were stored in one
 // moment: a page ends between two moments.
 func TestPagesOfTheAuditPartNoMoment(t *testing.T) {
 	t.Parallel()
