@@ -162,7 +162,7 @@ func TestAuditOfSeveralPages(t *testing.T) {
 	}
 }
 
-// A reader who goes through the audit page by page gets each entry once, however many were stored in one
+// The pages of the audit, read one after the other, have each entry once, however many were stored in one
 // moment: a page ends between two moments.
 func TestPagesOfTheAuditPartNoMoment(t *testing.T) {
 	t.Parallel()
