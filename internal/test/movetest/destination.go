@@ -87,9 +87,10 @@ func MovingOpensWhatIsClosed(t *testing.T, h Harness) {
 	put(t, s, "new")
 }
 
-// ImportKeepsRecords tests that a record is the same after it was imported, in every state,
-// with all of its fields, also where an earlier version of it was imported before: by its new store's clock it has
-// as long to go as it had, and it is found, counted and purged as any other record.
+// ImportKeepsRecords tests that a record is the same after it was imported, in every state and
+// with all of its fields, also where an earlier version of it was imported before: by its new
+// store's clock it has as long to go as it had, and it is found, counted and purged as any
+// other record.
 func ImportKeepsRecords(t *testing.T, h Harness) {
 	t.Helper()
 	s := h.open(t)
