@@ -82,6 +82,90 @@ func TestAnnouncedLengthAllocatesNothing(t *testing.T) {
 	b.post(t, key, body[:len(body)-2]+`y"}`).refused(t, http.StatusUnprocessableEntity, "key-reused")
 }
 
+// owned writes bytes that the handler does not use again, as a proxy does.
+func owned(w http.ResponseWriter, p []byte) error {
+	n, err := w.(interface{ WriteOwned(p []byte) (int, error) }).WriteOwned(p)
+	if err == nil && n != len(p) {
+		return fmt.Errorf("WriteOwned of %d bytes = %d", len(p), n)
+	}
+	return err
+}
+
+// Bytes that a proxy gives away are held without a copy, and are a part of the response
+// like all others, wherever they stand in it.
+func TestOwnedBytesAreAPartOfTheResponse(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		write func(w http.ResponseWriter) error
+		want  string
+	}{
+		"alone": {func(w http.ResponseWriter) error {
+			p := []byte("bytes")
+			err := owned(w, p)
+			p[0] = 'B' // to see that there is no copy
+			return err
+		}, "Bytes"},
+		"none": {func(w http.ResponseWriter) error { return owned(w, nil) }, ""},
+		"first": {func(w http.ResponseWriter) error {
+			err := owned(w, []byte("one "))
+			fmt.Fprint(w, "two")
+			return err
+		}, "one two"},
+		"last": {func(w http.ResponseWriter) error {
+			fmt.Fprint(w, "one ")
+			return owned(w, []byte("two"))
+		}, "one two"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, withHandler(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusCreated)
+				if err := c.write(w); err != nil {
+					t.Errorf("WriteOwned = %v", err)
+				}
+			}))
+			for _, replayed := range []string{"", "true"} {
+				got := b.post(t, key, `{}`)
+				if got.status != http.StatusCreated || got.body != c.want || got.header.Get("Idempotent-Replayed") != replayed {
+					t.Errorf("got %d %q, replayed %q; want 201 %q, %q", got.status, got.body, got.header.Get("Idempotent-Replayed"), c.want, replayed)
+				}
+			}
+			b.ranTimes(t, 1)
+		})
+	}
+}
+
+// Bytes that a proxy gives away count against the limit, and nothing is held beyond it.
+func TestW46_OwnedBytesOverTheLimitAreNeverASecondRun(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *config) { c.MaxResponse = 100 }, withHandler(func(w http.ResponseWriter, _ *http.Request) {
+		for _, n := range []int{101, 1} {
+			if err := owned(w, []byte(strings.Repeat("x", n))); err != nil {
+				t.Errorf("WriteOwned = %v", err)
+			}
+		}
+	}))
+	if got := b.post(t, key, `{}`); got.status != http.StatusOK || got.body != strings.Repeat("x", 102) {
+		t.Errorf("the client got %d and %d bytes, want 200 and 102", got.status, len(got.body))
+	}
+	b.post(t, key, `{}`).refused(t, http.StatusOK, "response-not-stored")
+	b.ranTimes(t, 1)
+}
+
+// A response that may have no body takes none of a proxy's either.
+func TestOwnedBytesOfAResponseWithoutABody(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withHandler(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+		if err := owned(w, []byte("x")); !errors.Is(err, http.ErrBodyNotAllowed) {
+			t.Errorf("WriteOwned = %v", err)
+		}
+	}))
+	if got := b.post(t, key, `{}`); got.status != http.StatusNoContent || got.body != "" {
+		t.Errorf("the client got %d %q", got.status, got.body)
+	}
+}
+
 // A proxy that cannot hold an answer has it sent and not stored; a retry does not run
 // again.
 func TestW46_OmittedAnswerIsNeverASecondRun(t *testing.T) {

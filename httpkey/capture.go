@@ -120,6 +120,22 @@ func (x *exchange) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// WriteOwned is Write of bytes that the caller does not use again: the first ones are held
+// without a copy. A proxy calls it, through an interface of its own, with a large body.
+func (x *exchange) WriteOwned(p []byte) (int, error) {
+	if len(x.buf) > 0 {
+		return x.Write(p)
+	}
+	if err := x.writable(len(p)); err != nil {
+		return 0, err
+	}
+	if x.direct {
+		return x.w.Write(p)
+	}
+	x.buf = p
+	return len(p), nil
+}
+
 // announced returns the length of the body that the handler has announced, if that will be
 // kept, so that a large body is not copied again and again as it grows.
 func (x *exchange) announced() int {

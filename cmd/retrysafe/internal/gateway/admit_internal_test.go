@@ -98,6 +98,53 @@ type omitter struct {
 
 func (o omitter) Omit() error { return o.err }
 
+// Memory that the next attempt does not get is given to the guard; a copy is made of the
+// other, and by a writer that knows of no such gift.
+func TestLargeAnswerIsGivenToTheGuard(t *testing.T) {
+	t.Parallel()
+	body := []byte("answer")
+	for name, c := range map[string]struct {
+		w     http.ResponseWriter
+		owned bool
+		given int
+	}{
+		"large":          {&taker{ResponseWriter: httptest.NewRecorder()}, true, len(body)},
+		"small":          {&taker{ResponseWriter: httptest.NewRecorder()}, false, 0},
+		"another writer": {httptest.NewRecorder(), true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := relayHeld(c.w, &http.Response{StatusCode: http.StatusOK}, body, c.owned); err != nil {
+				t.Fatal(err)
+			}
+			given := 0
+			recorder, _ := c.w.(*httptest.ResponseRecorder)
+			if w, ok := c.w.(*taker); ok {
+				given, recorder = w.given, w.ResponseWriter.(*httptest.ResponseRecorder)
+			}
+			if got := recorder.Body.String(); got != "answer" || given != c.given {
+				t.Errorf("wrote %q, of which %d bytes were given, want %d", got, given, c.given)
+			}
+		})
+	}
+	for size, reused := range map[int]bool{0: true, maxReused: true, maxReused + 1: false} {
+		if a := (&upstreamCall{body: make([]byte, 0, size)}); a.reusesBody() != reused {
+			t.Errorf("memory of %d bytes is used again: %v", size, !reused)
+		}
+	}
+}
+
+// taker counts the bytes that it was given.
+type taker struct {
+	http.ResponseWriter
+	given int
+}
+
+func (w *taker) WriteOwned(p []byte) (int, error) {
+	w.given += len(p)
+	return w.Write(p)
+}
+
 // Each request counts for a tenant or an address. Where a proxy hides the address of a
 // caller, it counts for its tenant, and never for none.
 func TestConsumerOfARequest(t *testing.T) {

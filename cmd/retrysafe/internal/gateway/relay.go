@@ -24,13 +24,17 @@ func relay(w http.ResponseWriter, res *http.Response, body io.Reader) error {
 	return nil
 }
 
-// relayHeld is relay for an answer whose body has arrived.
-func relayHeld(w http.ResponseWriter, res *http.Response, body []byte) error {
+// relayHeld is relay for an answer whose body has arrived, and is not used again if owned.
+func relayHeld(w http.ResponseWriter, res *http.Response, body []byte, owned bool) error {
 	setHeader(w.Header(), res)
 	announced := len(res.Trailer)
 	w.WriteHeader(res.StatusCode)
 	if len(body) > 0 {
-		if _, err := w.Write(body); err != nil {
+		write := w.Write
+		if guard, ok := w.(interface{ WriteOwned(p []byte) (int, error) }); ok && owned {
+			write = guard.WriteOwned
+		}
+		if _, err := write(body); err != nil {
 			return err
 		}
 	}

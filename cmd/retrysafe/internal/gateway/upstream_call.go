@@ -69,7 +69,7 @@ func (rt *route) callUpstream(w http.ResponseWriter, r *http.Request, run *retry
 			rt.g.exchange(x.event)
 		}
 		a.in, a.w, a.run, a.x = nil, nil, nil, nil
-		if cap(a.body) > maxReused {
+		if !a.reusesBody() {
 			a.body = nil
 		}
 		rt.calls.Put(a)
@@ -83,6 +83,9 @@ func (rt *route) refuseUnsent(w http.ResponseWriter, r *http.Request, run *retry
 	_ = run.Release(r.Context(), errors.New(why.Title)) // the guard tells the client if that failed
 	rt.guard.Refuse(w, r, run.Ref().Key, why)
 }
+
+// reusesBody reports whether the next attempt gets the memory of the body.
+func (a *upstreamCall) reusesBody() bool { return cap(a.body) <= maxReused }
 
 // call sends the request to the upstream and its answer to the client.
 func (a *upstreamCall) call(w http.ResponseWriter, r *http.Request) {
@@ -110,7 +113,7 @@ func (a *upstreamCall) call(w http.ResponseWriter, r *http.Request) {
 		a.failed(w, r, err)
 		return
 	case a.held:
-		err = relayHeld(w, res, a.body)
+		err = relayHeld(w, res, a.body, !a.reusesBody())
 	default:
 		err = relay(w, res, body)
 	}

@@ -176,9 +176,9 @@ const (
 	// the processors, and work that takes longer waits for something else.
 	largeLasts = 100 * time.Millisecond
 	// largeRate is how many bytes of a consumer are worked on in a second at most, for each
-	// turn that it has. Service and store work on them too, so that a consumer which has one
-	// of two processors here would leave none of them to others.
-	largeRate = 100 << 20
+	// turn that it has. Service and store work on them too, and the collector on what they
+	// leave behind: on two processors that is about a quarter of them.
+	largeRate = 16 << 20
 )
 
 // Turn waits until few other large pieces of work of the consumer are under way, and lets

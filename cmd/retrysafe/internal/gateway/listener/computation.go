@@ -21,17 +21,21 @@ type computation struct {
 	turns *admission.Turns[netip.Addr]
 	ctx   context.Context
 	of    netip.Addr
-	// others reports whether other addresses have connections. Then a turn rests as long as
-	// it was computed in, so that the handshakes of one address take a quarter of the
-	// processors at most. Nil: there are none.
+	// others reports whether other addresses have connections. Then a turn rests three times
+	// as long as it was computed in, so that the handshakes of one address take an eighth of
+	// the processors at most. Nil: there are none.
 	others func() bool
 	has    bool
 	since  time.Time // if it has a turn
 }
 
-// mostRest bounds the rest of a turn: on a busy machine a computation takes longer than it
-// computes.
-const mostRest = 2 * time.Millisecond
+const (
+	// restFactor is how many times as long as it was computed in a turn rests.
+	restFactor = 3
+	// mostRest bounds the rest of a turn: on a busy machine a computation takes longer than it
+	// computes.
+	mostRest = restFactor * 2 * time.Millisecond
+)
 
 // read reads from the client without a turn, and returns with one.
 func (c *computation) read(from func([]byte) (int, error), p []byte) (int, error) {
@@ -51,7 +55,7 @@ func (c *computation) pause() {
 	}
 	c.has = false
 	if c.others != nil && c.others() {
-		time.AfterFunc(min(time.Since(c.since), mostRest), func() { c.turns.Give(c.of) })
+		time.AfterFunc(min(restFactor*time.Since(c.since), mostRest), func() { c.turns.Give(c.of) })
 		return
 	}
 	c.turns.Give(c.of)

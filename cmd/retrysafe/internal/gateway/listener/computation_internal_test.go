@@ -66,8 +66,8 @@ func TestHandshakesOfOneAddressTakeTurns(t *testing.T) {
 	}
 }
 
-// While other addresses have connections, a turn rests as long as it was computed in, up
-// to a limit, before the next handshake of its address has it.
+// While other addresses have connections, a turn rests three times as long as it was
+// computed in, up to a limit, before the next handshake of its address has it.
 func TestHandshakesRestBesideOtherAddresses(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -75,8 +75,8 @@ func TestHandshakesRestBesideOtherAddresses(t *testing.T) {
 		computed, gap time.Duration
 	}{
 		"alone":        {func() bool { return false }, time.Millisecond, 0},
-		"beside":       {func() bool { return true }, time.Millisecond, time.Millisecond},
-		"busy machine": {func() bool { return true }, time.Minute, mostRest},
+		"beside":       {func() bool { return true }, time.Millisecond, 3 * time.Millisecond},
+		"busy machine": {func() bool { return true }, time.Minute, 6 * time.Millisecond},
 		"nil":          {nil, time.Millisecond, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
