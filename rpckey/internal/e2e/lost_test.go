@@ -20,11 +20,13 @@ const retryPolicy = `{"methodConfig": [{"name": [{}], "retryPolicy": {
 	"maxAttempts": 5, "initialBackoff": "0.01s", "maxBackoff": "0.1s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`
 
 // retrying is an interceptor of a client that sends a call again after UNAVAILABLE, as a
-// client of gRPC does by its service config.
+// client of gRPC does by its service config. A connection that was reset is CANCELED to a
+// client of Connect, although the call's context is not done.
 var retrying = connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, r connect.AnyRequest) (res connect.AnyResponse, err error) {
 		for ctx.Err() == nil {
-			if res, err = next(ctx, r); err == nil || connect.CodeOf(err) != connect.CodeUnavailable {
+			res, err = next(ctx, r)
+			if code := connect.CodeOf(err); err == nil || code != connect.CodeUnavailable && code != connect.CodeCanceled {
 				break
 			}
 		}
