@@ -29,8 +29,8 @@ const (
 	answerFree  = 4 << 10
 	// bodyStep and answerStep are what more is charged at a time.
 	bodyStep, answerStep = 16 << 10, 32 << 10
-	// answerCopies is how often a held answer is in memory: here, and in the guard until
-	// it is stored and sent.
+	// answerCopies is how often a held answer is in memory: here, and until it is stored and
+	// sent in the guard, or, of a large one, in the driver of the store.
 	answerCopies = 2
 )
 
