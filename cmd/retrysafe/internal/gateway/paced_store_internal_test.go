@@ -157,9 +157,10 @@ func TestStepsGiveTheirTurnsBack(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// Large ones have a rate, 8 ms for each of forty here. A turn that was not given back
-		// would end after 100 ms.
-		if took := time.Since(began); took > 400*time.Millisecond {
+		// Large ones have a rate, 8 ms for each, and as many turns as half of the processors:
+		// 0.3 s here, and 0.5 s with three. A turn that was not given back would end after
+		// 100 ms, which makes it seconds.
+		if took := time.Since(began); took > 700*time.Millisecond {
 			t.Errorf("one step after the other waited for %v", took)
 		}
 	})

@@ -177,7 +177,7 @@ const (
 	largeLasts = 100 * time.Millisecond
 	// largeRate is how many bytes of a consumer are worked on in a second at most, for each
 	// turn that it has. Service and store work on them too, and the collector on what they
-	// leave behind: on two processors that is about a quarter of them.
+	// leave behind.
 	largeRate = 16 << 20
 )
 

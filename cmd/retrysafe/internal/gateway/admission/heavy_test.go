@@ -2,7 +2,6 @@ package admission_test
 
 import (
 	"net/netip"
-	"runtime"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -47,7 +46,7 @@ func TestExchangesThatGetLargeAnswersTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, claim := beside(t)
-		most := 2 * runtime.GOMAXPROCS(0)
+		most := 2 * admission.Processors()
 		for range 3 * most {
 			begin(t, "before any large answer", claim(), "reports", 0)()
 		}
@@ -122,11 +121,11 @@ func TestExchangesWaitForLargeAnswersThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, claim := beside(t)
 		claim().NoteLarge("reports")
-		for range 2 * runtime.GOMAXPROCS(0) {
+		for range 2 * admission.Processors() {
 			begin(t, "one of the first", claim(), "reports", 0)
 		}
 		time.Sleep(5 * time.Millisecond)
-		turns := max(1, runtime.GOMAXPROCS(0)/2)
+		turns := max(1, admission.Processors()/2)
 		for range 2 * turns { // the second ones wait for the first, whose turns last 100 ms
 			go claim().Turn(1, time.Minute)
 		}
@@ -142,7 +141,7 @@ func TestLargeAnswersHaveARate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, claim := beside(t)
-		turns := max(1, runtime.GOMAXPROCS(0)/2)
+		turns := max(1, admission.Processors()/2)
 		began := time.Now()
 		for range 4 * turns {
 			claim().Turn(1<<20, time.Minute)()

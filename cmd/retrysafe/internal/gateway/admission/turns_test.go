@@ -2,7 +2,6 @@ package admission_test
 
 import (
 	"net/netip"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,7 +42,7 @@ func TestLargeWorkTakesTurns(t *testing.T) {
 			b.EndStep(other)
 		}
 		var ends []func()
-		turns := max(1, runtime.GOMAXPROCS(0)/2)
+		turns := max(1, admission.Processors()/2)
 		for range turns {
 			ends = append(ends, waits("one of the first", claim("a", "192.0.2.1"), 0))
 		}
@@ -84,7 +83,7 @@ func TestLargeWorkTakesTurnsBesideALongStep(t *testing.T) {
 		}
 		defer b.EndStep(other)
 		time.Sleep(2 * time.Second)
-		for range max(1, runtime.GOMAXPROCS(0)/2) {
+		for range max(1, admission.Processors()/2) {
 			defer b.Turn(many, 1, time.Minute)()
 		}
 		began := time.Now()
@@ -103,7 +102,7 @@ func TestStepsOfOneConsumerTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := admission.New(1<<30, 1<<30)
 		many, other := admission.ConsumerOf("many", netip.Addr{}), admission.ConsumerOf("other", netip.Addr{})
-		most := 8 * runtime.GOMAXPROCS(0)
+		most := 8 * admission.Processors()
 		begin := func(what string, of admission.Consumer, want time.Duration, turn bool) {
 			t.Helper()
 			began := time.Now()
