@@ -25,6 +25,9 @@ SEED         ?= 1
 
 export TEST_TIMEOUT
 export RETRYSAFE_SEED := $(SEED)
+# Without the directory in what is compiled, a clone at any path has it from Go's cache:
+# that is a fifth of the time of make test.
+export GOFLAGS := $(filter-out -trimpath,$(shell go env GOFLAGS 2>/dev/null)) -trimpath
 shuffle := $(if $(filter fresh,$(SEED)),on,$(SEED))
 space   := $(subst ,, )
 

@@ -8,13 +8,20 @@ import (
 	"runtime/metrics"
 )
 
-// memoryGoal is the memory that a gateway uses before it collects garbage. Every request
-// makes garbage, and little is kept. With Go's default the heap would be collected
-// several times in a second, at the expense of the requests.
-const memoryGoal = 176 << 20
+const (
+	// memoryGoal is the memory that a gateway uses before it collects garbage. Every request
+	// makes garbage, and little is kept. With Go's default the heap would be collected
+	// several times in a second, at the expense of the requests.
+	memoryGoal = 176 << 20
+	// burstGoal is the memory that the heap may grow to three times what is in use for, not
+	// twice: when a burst of requests comes, what is in use has doubled before the next
+	// collection ends, and requests that allocate meanwhile have to help it.
+	burstGoal = 272 << 20
+	// overhead is what the runtime needs for itself.
+	overhead = 32 << 20
+)
 
-// paceCollector lets the heap grow to memoryGoal, or to twice what is in use if that is
-// more, until ctx ends. Then it restores the settings. If the environment sets GOGC or
+// paceCollector lets the heap grow to what growth says, until ctx ends. Then it restores the settings. If the environment sets GOGC or
 // GOMEMLIMIT, it does nothing. Container is the memory limit of the process, or 0; the
 // collector keeps below it.
 //
@@ -72,13 +79,13 @@ func inUse() usage {
 }
 
 // growth returns GOGC, by how many percent the heap may grow until it is collected: to
-// memoryGoal, or by as much as is in use, so that each collection frees enough to be worth
-// its cost.
+// memoryGoal, or to three times what is in use within burstGoal, or else by as much as is in
+// use, so that each collection frees enough to be worth its cost.
 func growth(u usage) int {
-	const (
-		goal  = memoryGoal - 32<<20 // the runtime needs the rest for itself
-		least = 4 << 20             // what Go takes a smaller heap for
-	)
+	const least = 4 << 20 // what Go takes a smaller heap for
 	heap := float64(max(u.heap, least))
-	return max(100, int(math.Ceil(100*(goal-heap)/(heap+float64(u.roots)))))
+	to := func(goal float64) int {
+		return int(math.Ceil(100 * (goal - overhead - heap) / (heap + float64(u.roots))))
+	}
+	return max(100, to(memoryGoal), min(200, to(burstGoal)))
 }
