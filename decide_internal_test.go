@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -228,6 +229,11 @@ func TestPolicyCheck(t *testing.T) {
 	} {
 		if err := p.Check(); !errors.Is(err, ErrPolicy) {
 			t.Errorf("%+v: Check = %v, want ErrPolicy", p, err)
+		}
+	}
+	for name, p := range map[string]Policy{"Retention -5s": {Retention: -5 * time.Second}, "Wait -1ns": {Wait: -1}, "Reconcile -1ns": {Reconcile: -1}, "Patience -1ns": {Patience: -1}} {
+		if err := p.Check(); err == nil || !strings.Contains(err.Error(), name+" is negative") {
+			t.Errorf("%s: Check = %v", name, err)
 		}
 	}
 	if c := (Policy{Retention: time.Minute}).Caveats(); len(c) != 1 {

@@ -204,8 +204,14 @@ func (p Policy) Check() error {
 		return refuse("Lease %v is under %v", p.Lease, minLease)
 	case p.MaxRun < p.Lease:
 		return refuse("MaxRun %v is shorter than Lease %v", p.MaxRun, p.Lease)
-	case p.Retention <= 0 || p.Wait < 0 || p.Reconcile <= 0 || p.Patience <= 0:
-		return refuse("a duration is negative")
+	}
+	for _, f := range []struct {
+		name string
+		d    time.Duration
+	}{{"Retention", p.Retention}, {"Wait", p.Wait}, {"Reconcile", p.Reconcile}, {"Patience", p.Patience}} {
+		if f.d < 0 {
+			return refuse("%s %v is negative", f.name, f.d)
+		}
 	}
 	return nil
 }

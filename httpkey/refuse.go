@@ -111,7 +111,7 @@ func (g *Guard) explain(r *http.Request, key string, err error) refusal {
 		re.problem = recordUnreadable
 		g.counts.occasionally(func() {
 			g.o.Logger.Error("retrysafe: request was not executed: the record of its key cannot be read", "operation", g.operation(r), "key", retrysafe.HashKey(key), "error", err,
-				"fix", "if a newer version of retrysafe shares this store, upgrade this one; otherwise the record is damaged, or made under a secret that is not configured")
+				"fix", "if a newer version of retrysafe shares this store, upgrade this one; if Include, Exclude or FingerprintHeaders were changed, name the former lists in FormerFields; otherwise the record is damaged, or made under a secret that is not configured")
 		})
 	case errors.Is(err, errTooManyKeys):
 		re.problem = tooManyKeys

@@ -3,8 +3,11 @@ package operator
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"mime"
+	"strings"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
@@ -53,7 +56,30 @@ func checkAnswer(answer *retrysafe.Result) error {
 	if bytes.Equal(bytes.ReplaceAll(answer.Body, []byte(" "), nil), []byte(`{"id":"..."}`)) {
 		return fmt.Errorf("%w: the body of the answer is that of an example; write what the client would have got", ErrInvalid)
 	}
+	if err := checkJSON(answer); err != nil {
+		return fmt.Errorf("%w: by its Content-Type the body of the answer is JSON, and it is not: %w; retries would get it as it is, and it cannot be changed later", ErrInvalid, err)
+	}
 	return nil
+}
+
+// checkJSON reports a body that is called JSON and is not: the clients' programs read it.
+// An encoded body is not looked into.
+func checkJSON(answer *retrysafe.Result) error {
+	called, encoded := false, false
+	for name, values := range answer.Header {
+		switch strings.ToLower(name) {
+		case "content-type":
+			kind, _, _ := mime.ParseMediaType(strings.Join(values, ", "))
+			called = kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")
+		case "content-encoding":
+			encoded = true
+		}
+	}
+	if !called || encoded || len(answer.Body) == 0 {
+		return nil
+	}
+	var body json.RawMessage
+	return json.Unmarshal(answer.Body, &body)
 }
 
 // answering returns the change that gives an unknown outcome its answer.

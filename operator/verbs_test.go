@@ -386,6 +386,12 @@ func TestIncompleteActionsAreInvalid(t *testing.T) {
 			t.Errorf("status %d: %v", status, err)
 		}
 	}
+	for _, kind := range []string{"application/json", "application/problem+json", "Application/JSON; charset=utf-8"} {
+		torn := retrysafe.Result{Status: 201, Header: map[string][]string{"Content-Type": {kind}}, Body: []byte(`{"id":2, "amount": 8`)}
+		if _, err := d.Resolve(t.Context(), seen(r), torn); !errors.Is(err, operator.ErrInvalid) || !strings.Contains(err.Error(), "body of the answer is JSON, and it is not") {
+			t.Errorf("a body that is no %s: %v", kind, err)
+		}
+	}
 	if _, err := d.Quarantine(t.Context(), operator.Suspects{By: anna}); !errors.Is(err, operator.ErrInvalid) {
 		t.Error(err)
 	}

@@ -371,9 +371,9 @@ func TestGatewayReloadsInThisProcess(t *testing.T) {
 	conf, keys, hidden := filepath.Join(dir, "gateway.yaml"), filepath.Join(dir, "keys.json"), filepath.Join(dir, "url")
 	clitest.NewShell(t, "").Run("config genkeys", keys).Exits(0)
 	clitest.Must(t, os.WriteFile(hidden, []byte("sqlite:"+filepath.Join(dir, "keys.db")+"\n"), 0o600))
-	write := func(upstream string) {
+	write := func(upstream string, more ...string) {
 		t.Helper()
-		clitest.Must(t, os.WriteFile(conf, fmt.Appendf(nil, "upstream: %s\ntenant: {from: header, name: X-Tenant}\nstore_file: %s\nlisten: 127.0.0.1:0\nencryption: {keys_file: %s}\n", upstream, hidden, keys), 0o600))
+		clitest.Must(t, os.WriteFile(conf, fmt.Appendf(nil, "upstream: %s\ntenant: {from: header, name: X-Tenant}\nstore_file: %s\nlisten: 127.0.0.1:0\nencryption: {keys_file: %s}\n%s", upstream, hidden, keys, strings.Join(more, "\n")), 0o600))
 	}
 	write(one.URL)
 	ctx, stop := context.WithCancel(t.Context())
@@ -418,6 +418,11 @@ func TestGatewayReloadsInThisProcess(t *testing.T) {
 	pay("answer 1")
 	if status, _ := clitest.Get(t, at+"/b", ""); status != http.StatusCreated || two.calls.Load() != 1 {
 		t.Errorf("got %d after %d calls", status, two.calls.Load())
+	}
+	write(two.URL, "routes: [{match: POST /a, off: true}]")
+	until("configuration reloaded", 4)
+	if lost := "run again; undo it"; strings.Count(said.String(), lost) != 1 || !strings.Contains(said.String(), `\"POST /a\" is off now and was guarded before`) {
+		t.Errorf("a route that is not guarded any more was not reported once:\n%s", &said)
 	}
 	stop()
 	if code := <-ended; code != 0 {

@@ -97,7 +97,11 @@ func (b *builder) build(ctx context.Context, c *config.Config) (listener.App, er
 	defer b.mu.Unlock()
 	reloaded := b.last != nil
 	gone := reloaded && hasOperators(b.last) && !hasOperators(c)
-	b.last, b.warnings = c, slices.Concat(warnings(c, i.Gateway), l.Address.Warnings(), storeurl.Caveats(ctx, opened.Store))
+	var lost []string
+	if reloaded {
+		lost = c.NoLongerGuards(b.last)
+	}
+	b.last, b.warnings = c, slices.Concat(lost, warnings(c, i.Gateway), l.Address.Warnings(), storeurl.Caveats(ctx, opened.Store))
 	if gone {
 		b.warnings = append(b.warnings, "the configuration has no admin.listen and no admin.socket any more: the listener of operators is closed, and health, metrics and the console with it")
 	}
