@@ -42,15 +42,17 @@ outside := -gcflags='modernc.org/...=-race=false'
 # than there are cores. Most packages keep half a core busy, so half as many more of them
 # run at a time too.
 waiting := -parallel=6 -p=$(shell echo $$(($$(nproc) * 3 / 2)))
-# The package that takes longest begins first: as one of the last it would have nothing
-# beside it.
-longest := ./store/pgstore
+# The packages that take longest begin first: as the last ones they would have nothing
+# beside them.
+longest := ./store/pgstore ./store/dynamostore
 # The tests of the proving tools and of the tree's rules compute for minutes under the race
-# detector, on one goroutine or in child processes, and the contract on further versions of
-# PostgreSQL is the one that TestContract holds under it. A change runs these without the
+# detector, on one goroutine or in child processes. The contract on further versions of
+# PostgreSQL and behind PgBouncer is the one that TestContract holds under it, and what a
+# query costs beside many rows is about the server. A change runs these without the
 # detector, in plain; make fresh runs all tests with it.
-tools      := internal/test/tree $(addprefix cmd/retrysafe/internal/prove/,field linear model mutate sim)
-versions   := ./store/pgstore ./cmd/retrysafe/internal/cli/prove
+tools      := $(addprefix cmd/retrysafe/internal/prove/,field linear model mutate sim) internal/test/tree
+servers    := VersionsOfPostgreSQL|PgBouncer|BesideMany
+versions   := ./store/pgstore ./cmd/retrysafe/internal/cli/prove ./internal/test/testservers
 # Nor does the detector see what these packages test: a built command, whose processes have
 # no detector, and moves between stores, each of which is tested under it.
 processes  := cmd/retrysafe $(addprefix cmd/retrysafe/internal/,move gateway/e2e prove/wire) scripts/dist
@@ -98,7 +100,7 @@ lint: ## golangci-lint as pinned in tools/go.mod; the first run builds it
 .PHONY: race
 race: ## the tests under the race detector, in shuffled order, never from the cache
 	@mkdir -p out
-	@detect() { (set -x; go -C $$1 test -race -vet=off $(outside) $(waiting) -shuffle=$(shuffle) -count=1 -timeout=$(TEST_TIMEOUT) $(if $(undetected),-skip=VersionsOfPostgreSQL) \
+	@detect() { (set -x; go -C $$1 test -race -vet=off $(outside) $(waiting) -shuffle=$(shuffle) -count=1 -timeout=$(TEST_TIMEOUT) $(if $(undetected),-skip='$(servers)') \
 			$$([[ $$1 != . ]] || echo $(longest)) $$(go -C $$1 list ./... | grep -vE '/($(subst $(space),|,$(or $(undetected),none)))$$')); }; \
 	trap 'kill 0' INT; \
 	(for m in $(checked); do detect $$m || exit; done) > out/race-nested.txt 2>&1 & \
@@ -241,9 +243,9 @@ plain:
 	@mkdir -p out
 	@trap 'kill 0' INT; set -x; \
 	(go test -vet=off -run=Million -count=1 -timeout=$(TEST_TIMEOUT) ./cmd/retrysafe/internal/ledger && \
-	go test -vet=off $(waiting) -run=VersionsOfPostgreSQL -count=1 -timeout=$(TEST_TIMEOUT) $(versions)) > out/plain-versions.txt 2>&1 & \
+	go test -vet=off $(waiting) -run='$(servers)' -count=1 -timeout=$(TEST_TIMEOUT) $(versions)) > out/plain-versions.txt 2>&1 & \
 	failed=0; \
-	go test -vet=off $(waiting) -shuffle=$(shuffle) -count=1 -timeout=$(TEST_TIMEOUT) $(addprefix ./,$(processes) $(tools)) || failed=1; \
+	go test -vet=off $(waiting) -shuffle=$(shuffle) -count=1 -timeout=$(TEST_TIMEOUT) $(addprefix ./,$(tools) $(processes)) || failed=1; \
 	wait $$! || failed=1; cat out/plain-versions.txt; exit $$failed
 
 .PHONY: nested
