@@ -13,9 +13,9 @@ const (
 	// makes garbage, and little is kept. With Go's default the heap would be collected
 	// several times in a second, at the expense of the requests.
 	memoryGoal = 176 << 20
-	// burstGoal is the memory that the heap may grow to three times what is in use for, not
-	// twice: when a burst of requests comes, what is in use has doubled before the next
-	// collection ends, and requests that allocate meanwhile have to help it.
+	// burstGoal bounds a process whose heap may grow to three times what is in use, not to
+	// twice. In a burst of requests what is in use doubles between two collections. With a
+	// goal that is too near the collector falls behind, and requests have to help it.
 	burstGoal = 272 << 20
 	// overhead is what the runtime needs for itself.
 	overhead = 32 << 20
