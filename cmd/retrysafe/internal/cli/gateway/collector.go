@@ -21,9 +21,9 @@ const (
 	overhead = 32 << 20
 )
 
-// paceCollector lets the heap grow to what growth says, until ctx ends. Then it restores the settings. If the environment sets GOGC or
-// GOMEMLIMIT, it does nothing. Container is the memory limit of the process, or 0; the
-// collector keeps below it.
+// paceCollector lets the heap grow by what growth says, until ctx ends. Then it restores
+// the settings. If the environment sets GOGC or GOMEMLIMIT, it does nothing. Container is
+// the memory limit of the process, or 0; the collector keeps below it.
 //
 // It sets GOGC anew after each collection, by what was found in use. With a memory limit
 // that stays where it was when a burst of requests comes, the collector would run without
