@@ -2,18 +2,25 @@ package tiered
 
 import (
 	"errors"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/retrysafe/retrysafe"
 )
 
 // An entry is a cached record. Except for the fields that the shard's lock guards it
 // never changes, so it is read without a lock.
+//
+// What it consists of is in few pieces of memory, because the collector visits each piece of
+// each entry in each collection.
 type entry struct {
-	rec   retrysafe.Record // as the store below returned it
-	came  instant          // when the store below returned it
-	until instant          // it is trusted before this
-	size  int64            // the bytes that it is charged for
-	hash  uint64
+	rec    retrysafe.Record // as the store below returned it
+	result retrysafe.Result // of rec
+	came   instant          // when the store below returned it
+	until  instant          // it is trusted before this
+	size   int64            // the bytes that it is charged for
+	hash   uint64
 
 	// Guarded by the shard's mu:
 	used         bool // served since it was cached or last spared
@@ -30,12 +37,42 @@ func (s *store) learn(at place, t ticket, asked instant, got *retrysafe.Record, 
 	now := asked
 	if keepable(got) {
 		now = s.now()
-		e = &entry{rec: *got, came: now, until: asked.add(s.trust(got)), size: sizeOf(got)}
-		if !e.trusted(now) {
-			e = nil
+		if until := asked.add(s.trust(got)); now.before(until) {
+			e = newEntry(got, now, until)
 		}
 	}
 	at.learn(t, got.Revision, e, now)
+}
+
+func newEntry(got *retrysafe.Record, came, until instant) *entry {
+	e := &entry{rec: *got, result: *got.Result, came: came, until: until, size: sizeOf(got)}
+	e.rec.Result = &e.result
+	joinTexts(&e.rec)
+	return e
+}
+
+// joinTexts moves the record's texts into one piece of memory.
+func joinTexts(r *retrysafe.Record) {
+	texts := [...]*string{&r.Scope, &r.Key, &r.Operation, &r.Checkpoint.Phase, &r.ProviderRef, &r.Reason}
+	var all strings.Builder
+	n := 0
+	for _, text := range texts {
+		n += len(*text)
+	}
+	all.Grow(n)
+	for _, text := range texts {
+		begin := all.Len()
+		all.WriteString(*text)
+		*text = all.String()[begin:]
+	}
+}
+
+// shareHeader takes the header of another answer if it is the same: those of one API often
+// are.
+func (e *entry) shareHeader(other map[string][]string) {
+	if maps.EqualFunc(e.result.Header, other, slices.Equal[[]string]) {
+		e.result.Header = other
+	}
 }
 
 // answered reports whether a step that ended with err returned the stored record.

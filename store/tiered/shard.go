@@ -19,6 +19,7 @@ type shard struct {
 	flights map[uint64]flight
 	epoch   uint32 // changes with each Forget and Flush
 	stats   Stats
+	header  map[string][]string // of the answer that was cached last
 
 	room int64 // how many bytes the entries may take
 
@@ -125,7 +126,7 @@ func (sh *shard) flush() {
 	defer sh.mu.Unlock()
 	sh.epoch++
 	sh.entries = make(map[uint64]*entry) // a cleared map would keep its size
-	sh.queue = queue{}
+	sh.queue, sh.header = queue{}, nil
 }
 
 // insert caches an entry, and replaces the one with the same hash.
@@ -146,6 +147,8 @@ func (sh *shard) insert(hash uint64, e *entry, now instant) {
 		sh.stats.Evicted++
 	}
 	e.hash = hash
+	e.shareHeader(sh.header)
+	sh.header = e.result.Header
 	sh.entries[hash] = e
 	sh.queue.push(e)
 }

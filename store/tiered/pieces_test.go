@@ -1,0 +1,73 @@
+package tiered_test
+
+import (
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/store/tiered"
+)
+
+// A cached answer is in few pieces of memory, since the collector visits each of them, and
+// it does not keep what its texts were cut from. Not parallel: it measures the heap.
+func TestCachedAnswerIsInFewPieces(t *testing.T) {
+	const answers = 2000
+	s := tiered.New(discard{}, nil)
+	before := heap()
+	for i := range answers {
+		head := strings.Repeat("x", 10_000) + strconv.Itoa(i)
+		w := with("paid", reservation(retrysafe.Ref{Scope: head[10:20], Key: head[9000:]}, 1))
+		w.Operation = "POST /payments/" + strconv.Itoa(i)
+		if _, err := s.Create(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := s.Stats().Entries; n != answers {
+		t.Fatalf("%d answers are cached, want %d", n, answers)
+	}
+	after := heap()
+	runtime.KeepAlive(s)
+	if n := float64(after.HeapObjects-before.HeapObjects) / answers; n > 4 {
+		t.Errorf("an answer is in %.1f pieces of memory, want the entry, its texts and its body", n)
+	}
+	if n := (after.HeapAlloc - before.HeapAlloc) / answers; n > 4000 {
+		t.Errorf("an answer with a key of 1,000 bytes takes %d bytes", n)
+	}
+}
+
+// heap returns what is on the heap after a collection.
+func heap() (m runtime.MemStats) {
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m
+}
+
+// Answers with equal headers share one, and others have their own.
+func TestAnswersHaveTheirOwnHeaders(t *testing.T) {
+	t.Parallel()
+	s := tiered.New(discard{}, &tiered.Options{MaxAge: time.Hour})
+	kinds := []map[string][]string{
+		{"Content-Type": {"application/json"}}, {"Content-Type": {"text/plain"}}, {"Content-Type": {"text/plain", "text/html"}},
+		{"Location": {"text/plain"}}, {"Content-Type": {"text/plain"}, "Location": {"/1"}}, {}, nil,
+	}
+	of := func(i int) retrysafe.Write {
+		w := with("paid", reservation(retrysafe.Ref{Scope: "acct_1", Key: strconv.Itoa(i)}, 1))
+		w.Result.Header = kinds[i*i%11%len(kinds)]
+		return w
+	}
+	const answers = 1000
+	for i := range answers {
+		if _, err := s.Create(t.Context(), of(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range answers {
+		got, err := s.Load(t.Context(), of(i).Ref) // from the cache: there is nothing below
+		if want := of(i).Result; err != nil || !got.Result.Equal(want) {
+			t.Fatalf("answer %d is %+v (%v), want %+v", i, got.Result, err, want)
+		}
+	}
+}
