@@ -57,5 +57,7 @@ var (
 	ledgerLastRun     = gauges("retrysafe_ledger_last_run_timestamp_seconds", "When this process last ended a comparison, in whichever way; before the first, when it began to count.", highest, "ledger")
 	ledgerLastSuccess = gauges("retrysafe_ledger_last_success_timestamp_seconds", "When the latest day was compared, by any node; before the first, when this process began to count.", highest, "ledger")
 
+	configRefused = gauges("retrysafe_config_reload_refused", "1 after a reload of the configuration was refused, so that the former one is at work; 0 otherwise.", highest)
+
 	storeUp = gauges("retrysafe_store_up", "1 while the store answers, 0 while reservations are refused.", lowest)
 )

@@ -135,7 +135,7 @@ func newWorld(t *testing.T, o retrysafe.Observer) *world {
 func (w *world) show(m *telemetry.Metrics) (forget func()) {
 	all := []func(){
 		m.Janitor(w.sweeper, w.reaper, w.reconciler), m.Outbox(w.worker, w.store.Outbox()),
-		m.Cache(w.cache), m.SharedCache(func() (hits, misses uint64) { return 3, 4 }), m.Batches(batches), w.unknowns(m), m.Guard(w.guard), m.Guard(limited{}), m.Webhook("stripe", w.guard), m.Store(w.engine.Healthy), m.Ledgers(ledgers),
+		m.Cache(w.cache), m.SharedCache(func() (hits, misses uint64) { return 3, 4 }), m.Batches(batches), w.unknowns(m), m.Guard(w.guard), m.Guard(limited{}), m.Guard(reloading{refused: true}), m.Webhook("stripe", w.guard), m.Store(w.engine.Healthy), m.Ledgers(ledgers),
 	}
 	return func() {
 		for _, f := range slices.Backward(all) {

@@ -72,29 +72,22 @@ func (m *Metrics) Batches(stats func() storekit.BatchStats) (forget func()) {
 // A Guard is an [httpkey.Guard], or a type that has several.
 type Guard interface{ Counts() map[string]uint64 }
 
-// Guard adds the findings of guards as a source. Nil adds none. A guard that also has
-// Limits, as that of a gateway, shows what they refused and how much of each is used:
+// Guard adds the findings of guards as a source. Nil adds none. A guard that also has these
+// methods, as that of a gateway, shows what its limits refused and how much of each is used,
+// and whether it works by a former configuration because a reload was refused:
 //
 //	Limits() (refused map[string]uint64, held map[string][2]int64) // used, and what there is
+//	ReloadRefused() bool
 func (m *Metrics) Guard(g Guard) (forget func()) {
 	if g == nil {
 		return func() {}
 	}
-	var held func(reading)
-	limited, ok := g.(interface {
+	limited, hasLimits := g.(interface {
 		Limits() (refused map[string]uint64, held map[string][2]int64)
 	})
-	if ok {
-		held = func(r reading) {
-			_, held := limited.Limits()
-			for limit, of := range held {
-				r.add(limitUsed, float64(of[0]), label(limit))
-				r.add(limitMax, float64(of[1]), label(limit))
-			}
-		}
-	}
+	reloads, hasReloads := g.(interface{ ReloadRefused() bool })
 	return m.pull.watch(func(r reading) {
-		if limited != nil {
+		if hasLimits {
 			refused, _ := limited.Limits()
 			for limit, n := range refused {
 				r.add(limitRefusals, float64(n), label(limit))
@@ -104,7 +97,18 @@ func (m *Metrics) Guard(g Guard) (forget func()) {
 			code, observed := strings.CutSuffix(code, " (observed)")
 			r.add(findings, float64(n), label(code), strconv.FormatBool(!observed))
 		}
-	}, held)
+	}, func(r reading) {
+		if hasLimits {
+			_, held := limited.Limits()
+			for limit, of := range held {
+				r.add(limitUsed, float64(of[0]), label(limit))
+				r.add(limitMax, float64(of[1]), label(limit))
+			}
+		}
+		if hasReloads {
+			r.add(configRefused, oneIf(reloads.ReloadRefused()))
+		}
+	})
 }
 
 // Webhook adds the events of a webhook's intake as a source, under the name of the
@@ -127,11 +131,12 @@ func (m *Metrics) Store(healthy func() bool) (forget func()) {
 	if healthy == nil {
 		return func() {}
 	}
-	return m.pull.watch(nil, func(r reading) {
-		up := 0.0
-		if healthy() {
-			up = 1
-		}
-		r.add(storeUp, up)
-	})
+	return m.pull.watch(nil, func(r reading) { r.add(storeUp, oneIf(healthy())) })
+}
+
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
 }

@@ -59,6 +59,7 @@ func TestWhatHappensIsShown(t *testing.T) {
 		`retrysafe_guard_findings_total{code="key-missing",enforced="true"}`:    1,
 		`retrysafe_guard_findings_total{code="key-reused",enforced="true"}`:     1,
 		"retrysafe_store_up":                                                    1,
+		"retrysafe_config_reload_refused":                                       1,
 	})
 	if all["retrysafe_cache_bytes"] == 0 {
 		t.Error("the cache has an entry and no bytes")
@@ -98,6 +99,27 @@ func TestForgottenSourcesStayCounted(t *testing.T) {
 
 func up() bool   { return true }
 func down() bool { return false }
+
+func TestRefusedReloadIsShown(t *testing.T) {
+	t.Parallel()
+	m := telemetry.New(nil)
+	m.Guard(counter{})
+	if _, ok := shown(t, m)["retrysafe_config_reload_refused"]; ok {
+		t.Error("a process without a configuration shows that none was refused")
+	}
+	m.Guard(reloading{})
+	wantSeries(t, shown(t, m), map[string]float64{"retrysafe_config_reload_refused": 0})
+	m.Guard(reloading{refused: true})
+	wantSeries(t, shown(t, m), map[string]float64{"retrysafe_config_reload_refused": 1})
+}
+
+// reloading is a guard whose configuration can be replaced.
+type reloading struct {
+	counter
+	refused bool
+}
+
+func (r reloading) ReloadRefused() bool { return r.refused }
 
 func TestStoreIsUpIfAllSaySo(t *testing.T) {
 	t.Parallel()

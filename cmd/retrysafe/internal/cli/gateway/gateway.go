@@ -208,7 +208,7 @@ func serve(ctx context.Context, env *command.Env, path string, over []config.Fla
 	if err != nil {
 		return err
 	}
-	b.metrics.Guard(&limits{b.budget, server}) // for as long as the process runs
+	b.metrics.Guard(&process{b.budget, server}) // for as long as the process runs
 	err = server.Run(ctx)
 	if errors.Is(err, syscall.EADDRINUSE) && strings.HasPrefix(err.Error(), "admin listener: ") {
 		return exit.Errorf(exit.Failed, "%v", err).Hintf("another process listens there: stop it, or choose another address (--admin, or admin.listen in the configuration)")

@@ -170,12 +170,20 @@ func TestGatewayReloads(t *testing.T) {
 	write := func(upstream string) {
 		t.Helper()
 		next := filepath.Join(dir, "next")
-		clitest.Must(t, os.WriteFile(next, fmt.Appendf(nil, "upstream: %s\ntenant: bearer\nstore: 'memory:'\nlisten: 127.0.0.1:0\n", upstream), 0o600))
+		clitest.Must(t, os.WriteFile(next, fmt.Appendf(nil, "upstream: %s\ntenant: bearer\nstore: 'memory:'\nlisten: 127.0.0.1:0\nadmin: { listen: 127.0.0.1:0, token: a-token-of-an-operator }\n", upstream), 0o600))
 		clitest.Must(t, os.Rename(next, conf))
 	}
 	write(one.URL)
 	p := clitest.Start(t, "gateway", "--config", conf)
 	at := p.Word("gateway on ")
+	admin := p.Word("operators on ")
+	refused := func(want string) {
+		t.Helper()
+		if _, metrics := clitest.Get(t, admin+"/metrics", "a-token-of-an-operator"); !strings.Contains(metrics, "\nretrysafe_config_reload_refused "+want+"\n") {
+			t.Errorf("the metrics have not retrysafe_config_reload_refused %s", want)
+		}
+	}
+	refused("0")
 	if _, body := clitest.Post(t, at+"/a", "a", "before-the-reload", "{}"); body != "answer 1" {
 		t.Errorf("got %s", body)
 	}
@@ -183,6 +191,7 @@ func TestGatewayReloads(t *testing.T) {
 	p.Until("configuration reloaded")
 	write("nonsense")
 	p.Until("configuration not reloaded, the old one serves on")
+	refused("1")
 	if status, _ := clitest.Get(t, at+"/b", ""); status != http.StatusCreated || one.calls.Load() != 2 {
 		t.Errorf("got %d after %d calls", status, one.calls.Load())
 	}
@@ -192,6 +201,7 @@ func TestGatewayReloads(t *testing.T) {
 			t.Fatalf("got %d", status)
 		}
 	}
+	refused("0")
 	// What is in memory has outlived the reloads.
 	if _, body := clitest.Post(t, at+"/a", "a", "before-the-reload", "{}"); body != "answer 1" {
 		t.Errorf("got %s after a reload", body)

@@ -25,8 +25,15 @@ func TestDocsEveryCommandOfTheRunbookIsRun(t *testing.T) {
 	if len(blocks) < 10 {
 		t.Fatalf("the runbook has %d blocks of commands; this test looks in the wrong place", len(blocks))
 	}
-	answer := filepath.Join(t.TempDir(), "answer.json")
-	clitest.Must(t, os.WriteFile(answer, []byte(`{"id":"ch_17"}`), 0o600))
+	files := map[string]string{
+		"answer.json":    `{"id":"ch_17"}`,
+		"retrysafe.yaml": "upstream: http://127.0.0.1:9000\ntenant: bearer\n",
+	}
+	dir := t.TempDir()
+	for name, text := range files {
+		files[name] = filepath.Join(dir, name)
+		clitest.Must(t, os.WriteFile(files[name], []byte(text), 0o600))
+	}
 	for i, block := range blocks {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
@@ -47,8 +54,10 @@ func TestDocsEveryCommandOfTheRunbookIsRun(t *testing.T) {
 					key := clitest.Put(t, s.Store, recordFor(args[2], fmt.Sprintf("key-%d", len(line))))
 					args[at], args[at+1] = key.Scope, key.Key
 				}
-				if at := slices.Index(args, "answer.json"); at > 0 {
-					args[at] = answer
+				for name, file := range files {
+					if at := slices.Index(args, name); at > 0 {
+						args[at] = file
+					}
 				}
 				typed := "yes\n"
 				if isBulk(args) {

@@ -18,6 +18,7 @@ type Server struct {
 	o          Options
 	started    atomic.Bool
 	draining   atomic.Bool
+	refused    atomic.Bool                // the last reload
 	current    atomic.Pointer[generation] // the App that gets new requests
 	tokenLimit *tokenlimit.Limit
 	conns      connCounts
@@ -76,6 +77,9 @@ func (s *Server) Connections() (open, most int) {
 	return 0, 0
 }
 
+// ReloadRefused reports whether the last reload was refused: an older configuration serves.
+func (s *Server) ReloadRefused() bool { return s.refused.Load() }
+
 // Refusals returns how often a connection or a stream was closed or refused, by limit.
 func (s *Server) Refusals() map[string]uint64 {
 	return map[string]uint64{
@@ -100,9 +104,11 @@ func (s *Server) serve(ctx, ending context.Context, now *setup) (*setup, error) 
 		}
 		next, err := s.prepare(ctx, now)
 		if err != nil {
+			s.refused.Store(true)
 			s.o.Logger.Error("listener: configuration not reloaded, the old one serves on", "error", err)
 			continue
 		}
+		s.refused.Store(false)
 		s.commit(ending, now, next)
 		now = next
 		s.o.Logger.Info("listener: configuration reloaded")
