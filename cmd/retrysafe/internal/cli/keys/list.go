@@ -43,13 +43,13 @@ func listCommand(env *command.Env, target *stores.Flags) *cobra.Command {
 the store. With --hash keys are shown as logs show them, so that readers of the list
 cannot use them.
 
-Stuck keys are found by --dead (unknown, and no resolver is asked again: a person has
-to look), by --state unknown (it may have happened, and resolvers are asked), and by
---state in_progress --due (the lease of the attempt has ended; no sweeper runs).
-"retrysafe keys groups" shows them in groups.
+Stuck keys are found by --state unknown (it may have happened: a resolver is asked, or,
+if none is configured, a person has to look), by --dead (of these the ones that resolvers
+have given up: a person has to look), and by --state in_progress --due (the lease of the
+attempt has ended; no sweeper runs). "retrysafe keys groups" shows them in groups.
 
 ` + fmt.Sprintf(selecting, statusFlag),
-		Example: `  # outcomes that need a person
+		Example: `  # outcomes that resolvers have given up; without resolvers see --state unknown
   retrysafe keys list --dead
   # attempts whose lease has ended, and requests that no worker has claimed
   retrysafe keys list --state in_progress --state accepted --due
@@ -69,7 +69,7 @@ to look), by --state unknown (it may have happened, and resolvers are asked), an
 	flags.StringVar(&l.filter.Scope, "scope", "", "only keys of this scope")
 	flags.DurationVar(&l.olderThan, "older-than", 0, "only keys that were first sent longer ago than this")
 	flags.BoolVar(&l.filter.Due, "due", false, "only keys whose deadline has passed, by the clock of the store")
-	flags.BoolVar(&l.filter.Dead, "dead", false, "only unknown outcomes that need a person")
+	flags.BoolVar(&l.filter.Dead, "dead", false, "only unknown outcomes that resolvers have given up")
 	flags.BoolVar(&l.filter.System, "system", false, "include retrysafe's own keys")
 	flags.StringVar(&l.keyHash, "key-hash", "", "only keys with this hash, which logs show")
 	l.sort = command.NewChoice(cmd, "sort", "order of the list, the earliest time first; it reads the whole store", "none", "created", "updated", "deadline")
@@ -164,13 +164,27 @@ func (l *listing) write(ctx context.Context, env *command.Env, s *session) error
 			return err
 		}
 		if f.After, more = page.Next, page.More; !more && found == 0 {
-			fmt.Fprintln(env.Err, "no keys")
+			l.sayNone(ctx, env, s)
 		}
 	}
 	if more && !l.all {
 		fmt.Fprintf(env.Err, "there is more: the same with --after %s\n", cursor(f.After))
 	}
 	return nil
+}
+
+// sayNone says that the list is empty. With --dead it says too if there are unknown outcomes
+// all the same: without resolvers all of them need a person, and none is given up.
+func (l *listing) sayNone(ctx context.Context, env *command.Env, s *session) {
+	fmt.Fprintln(env.Err, "no keys")
+	if !l.filter.Dead {
+		return
+	}
+	f := l.filter
+	f.Dead, f.States, f.Limit, f.After = false, []retrysafe.State{retrysafe.StateUnknown}, 1, retrysafe.Ref{}
+	if page, err := s.List(ctx, f); err == nil && len(page.Records) > 0 {
+		fmt.Fprintln(env.Err, "but outcomes are unknown that no resolver has given up. If no resolver is configured, they need a person: --state unknown lists them")
+	}
 }
 
 // maxSorted bounds how many records are held to sort them.
@@ -213,7 +227,7 @@ func (l *listing) sorted(ctx context.Context, env *command.Env, s *session, t *t
 	}
 	switch {
 	case total == 0:
-		fmt.Fprintln(env.Err, "no keys")
+		l.sayNone(ctx, env, s)
 	case total > len(found):
 		fmt.Fprintf(env.Err, "%s of %s\n", terminal.Number(len(found)), terminal.Count(total, "key", "keys"))
 	}

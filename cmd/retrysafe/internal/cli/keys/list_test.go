@@ -58,6 +58,33 @@ func TestListOfEveryState(t *testing.T) {
 	}
 }
 
+// Only resolvers give an outcome up: without one the list of those is empty, and says that
+// unknown outcomes need a person all the same.
+func TestListOfTheDeadNamesUnknownOutcomes(t *testing.T) {
+	t.Parallel()
+	url, s := clitest.SQLite(t)
+	here := clitest.NewShell(t, url)
+	const hint = "--state unknown"
+	for _, line := range []string{"keys list --dead", "keys list --dead --sort created"} {
+		here.Run(line).Exits(0).Says("no keys").Hides(hint)
+	}
+	clitest.Put(t, s.Store, clitest.Record("tenant-a", "charged", retrysafe.StateCompleted))
+	clitest.Put(t, s.Store, clitest.Record("tenant-a", "perhaps", retrysafe.StateUnknown))
+	for line, says := range map[string]bool{
+		"keys list --dead": true, "keys list --dead --sort created": true, "keys list --dead --scope tenant-a": true,
+		"keys list --dead --scope tenant-b": false, "keys list --state accepted": false,
+	} {
+		got := here.Run(line).Exits(0).Says("no keys")
+		if says {
+			got.Says(hint)
+		} else {
+			got.Hides(hint)
+		}
+	}
+	clitest.Put(t, s.Store, clitest.Dead("tenant-a", "dead"))
+	here.Run("keys list --dead").Exits(0).Hides("no keys", hint)
+}
+
 // A list that is cut says how it goes on, and goes on so.
 func TestListGoesOn(t *testing.T) {
 	t.Parallel()

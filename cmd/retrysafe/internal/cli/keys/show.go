@@ -200,7 +200,7 @@ func deadlineMeaning(r *retrysafe.Record) string {
 	case retrysafe.StateInProgress:
 		return "of its lease"
 	case retrysafe.StateUnknown:
-		return "then resolvers are asked again"
+		return "then resolvers, if any run, are asked"
 	case retrysafe.StateExpired:
 		return "then it is deleted"
 	default:
