@@ -13,7 +13,9 @@ import (
 // like [Engine.Do], for operations whose effects are all in the store's own database:
 // reservation, business writes and answer are one transaction and one commit. The
 // engine's effects must be [EffectsInTx], and s must keep the engine's records: as a
-// rule it is the engine's own store.
+// rule it is the engine's own store. The engine looks for the first record that it has
+// committed; if its own store does not have it, DoTx returns an error that wraps
+// [ErrPolicy], and a retry the answer.
 //
 // Fn writes in the transaction that it is given and neither commits it nor rolls it
 // back. If it ends the transaction itself, its effects may be stored without an answer:

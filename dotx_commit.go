@@ -60,7 +60,11 @@ func (t *txCall) commit(next *Write) (Outcome, error) {
 		t.e.breaker.note(t.e.clock, noteWrote)
 		t.tx = nil // there is nothing to roll back
 		_ = t.rollback()
-		return t.completed(&d.rec), nil
+		out := t.completed(&d.rec)
+		if err := t.confirmStore(&d.rec); err != nil {
+			return Outcome{}, err
+		}
+		return out, nil
 	}
 	if d.sent {
 		return t.resolveCommit(next, &d)
@@ -82,6 +86,30 @@ func (t *txCall) commit(next *Write) (Outcome, error) {
 		return Outcome{}, undone
 	}
 }
+
+// confirmStore returns an error if the engine's store does not have the record that was
+// committed: DoTx was given another store. It looks until it has once found a record, so it
+// costs an engine one Load. The answer stays committed, and a retry gets it from DoTx; but Do
+// with this key, the sweeper and operators do not see it.
+func (t *txCall) confirmStore(committed *Record) error {
+	e, b := t.e, t.b
+	if e.txConfirmed.Load() {
+		return nil
+	}
+	b.renewStoreContext()
+	var got Record
+	err := b.send(opLoad, &Write{Record: Record{Ref: committed.Ref}}, &got)
+	switch {
+	case err == nil && got.Owner == b.owner:
+		e.txConfirmed.Store(true)
+	case is(err, ErrNotFound) && t.took() < committed.Retain/2: // it cannot have been purged
+		return errOtherStore
+	}
+	return nil // it is not known: the next commit is looked up
+}
+
+// errOtherStore: DoTx has committed in a store that does not keep the engine's records.
+var errOtherStore = fmt.Errorf("%w: DoTx has committed in another store than the engine's: Do with the same key would run it again, and the sweeper and operators do not see it; give DoTx the store that the engine was made with, or make an engine over this one", ErrPolicy)
 
 // quarantine stores that the outcome is unknown, after the operation has ended the
 // transaction itself: it may have committed its effects without the answer.

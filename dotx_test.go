@@ -28,8 +28,8 @@ func TestDoTxIsOneCommit(t *testing.T) {
 		}
 		first, err := b.do(t.Context(), call())
 		must(t, err)
-		if got := b.steps.Load(); got != want || b.fault.Count(faultstore.Create)+b.fault.Count(faultstore.Swap)+b.fault.Count(faultstore.Load) != 0 {
-			t.Errorf("%s: %d steps in the transaction, want %d and none outside", name, got, want)
+		if got := b.steps.Load(); got != want || b.fault.Count(faultstore.Create)+b.fault.Count(faultstore.Swap) != 0 || b.fault.Count(faultstore.Load) != 1 {
+			t.Errorf("%s: %d steps in the transaction, want %d and outside only the look whether the store is the engine's", name, got, want)
 		}
 		if first.Replayed || first.Attempt != 1 || time.Until(first.Expires) < 23*time.Hour {
 			t.Errorf("%s: the first outcome is %+v", name, first)
@@ -530,6 +530,67 @@ func TestDoTxWantsInTx(t *testing.T) {
 		if b.steps.Load() != 0 {
 			t.Error("the store was touched")
 		}
+	}
+}
+
+func withKey(key string) retrysafe.Call {
+	c := call()
+	c.Key = key
+	return c
+}
+
+// An engine finds out once whether what DoTx commits is in its own store.
+func TestDoTxLooksOnceForWhatItCommitted(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, inTx)
+	b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest)) // the look fails, which proves nothing
+	for range 2 {
+		if _, err := b.do(t.Context(), withKey(fmt.Sprint(b.runs.Load()))); err != nil {
+			t.Errorf("DoTx beside a store that does not answer = %v", err)
+		}
+	}
+	b.fault.Plan(nil)
+	before := b.fault.Count(faultstore.Load)
+	for range 5 {
+		_, err := b.do(t.Context(), withKey(fmt.Sprint(b.runs.Load())))
+		must(t, err)
+	}
+	if n := b.fault.Count(faultstore.Load) - before; n != 1 {
+		t.Errorf("the engine looked %d times, want once it had found what was committed", n)
+	}
+}
+
+// A store that is not the engine's is reported by the first call. The answer is not lost: it
+// is committed with what the function wrote.
+func TestDoTxWithAnotherStore(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, inTx)
+	b.mem = memstore.New(nil)
+	for _, key := range []string{"one", "two"} {
+		_, err := b.do(t.Context(), withKey(key))
+		if !errors.Is(err, retrysafe.ErrPolicy) || retrysafe.IsNotExecuted(err) || !strings.Contains(err.Error(), "give DoTx the store that the engine was made with") {
+			t.Errorf("DoTx = %v", err)
+		}
+		if out, err := b.do(t.Context(), withKey(key)); err != nil || !out.Replayed || string(out.Body) != "booked" {
+			t.Errorf("a retry got %+v, %v", out, err)
+		}
+	}
+	b.booked(t, 2, 2)
+}
+
+// An answer that is kept for a moment only may have been purged before the engine looks.
+func TestDoTxWithAnAnswerThatIsGoneAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, inTx)
+	b.mem = memstore.New(nil)
+	b.fn = func(context.Context, *memstore.Tx) (retrysafe.Result, error) {
+		time.Sleep(20 * time.Millisecond)
+		return answer("booked"), nil
+	}
+	short := call()
+	short.Retention = 30 * time.Millisecond
+	if _, err := b.do(t.Context(), short); err != nil {
+		t.Errorf("DoTx = %v", err)
 	}
 }
 

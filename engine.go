@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"sync/atomic"
 	"time"
 )
 
@@ -69,6 +70,8 @@ type shared struct {
 	waits     waiterSet
 	offers    offers
 	joined    joinedOperations
+
+	txConfirmed atomic.Bool // what DoTx has committed was found in the store
 }
 
 // New returns an engine over s. Opts may be nil. A policy that its effect mode does not

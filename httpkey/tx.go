@@ -52,7 +52,8 @@ func Tx[T any](ctx context.Context) (T, error) {
 // Everything that fn does must be in tx: what it does elsewhere is not rolled back.
 //
 // The guard's policy applies, with the effects [retrysafe.EffectsInTx]; its Lapse and
-// OnFailure do not apply. S is as a rule the engine's store. Requests that the guard
+// OnFailure do not apply. S is as a rule the engine's store; one that is not is reported
+// by the first request. Requests that the guard
 // lets pass, by their method or because they have no key and need none, run in a
 // transaction too, and are not stored.
 func TxHandler[T any](g *Guard, s retrysafe.TxStore[T], fn func(w http.ResponseWriter, r *http.Request, tx T) error) (http.Handler, error) {
@@ -270,6 +271,9 @@ func (h *txHandler) answerFailed(x *exchange, ref retrysafe.Ref, err error) {
 	case errors.Is(err, retrysafe.ErrTxDone):
 		h.logDefect(x.r, err, "return nil to commit the transaction, or an error to roll it back; TxHandler does both")
 		refuse(notInTransaction)
+	case errors.Is(err, retrysafe.ErrPolicy) && x.answered: // it is committed, and a retry gets it
+		h.logDefect(x.r, err, "give TxHandler the store that the guard's engine was made with")
+		refuse(outcomePending)
 	case errors.Is(err, retrysafe.ErrLost):
 		refuse(outcomeUnknown)
 	case errors.As(err, &panicked):
@@ -312,6 +316,7 @@ func (x *exchange) runInTx(ctx context.Context, body []byte, next func(*exchange
 	if err != nil {
 		return retrysafe.Result{}, err
 	}
+	x.answered = true
 	return x.result(false), nil
 }
 

@@ -62,6 +62,26 @@ func TestTxFormCommitsEffectAndAnswerTogether(t *testing.T) {
 	}
 }
 
+// A store that is not the engine's is reported by the first request, with the remedy. What
+// was committed in it is answered by a retry.
+func TestTxFormWithAnotherStore(t *testing.T) {
+	t.Parallel()
+	b, l := inForm(t, book)
+	h, err := httpkey.TxHandler(b.guard, memstore.New(nil), func(w http.ResponseWriter, r *http.Request, tx *memstore.Tx) error {
+		b.runs.Add(1)
+		tx.OnCommit(func() { l.entries++ })
+		return book(b, w, r, tx)
+	})
+	must(t, err)
+	b.Handler = h
+	b.post(t, key, `{"a":1}`).refused(t, 503, "outcome-pending")
+	if !strings.Contains(b.log.String(), "give TxHandler the store that the guard's engine was made with") {
+		t.Errorf("the log is %s", b.log)
+	}
+	b.post(t, key, `{"a":1}`).ran(t, 1, true)
+	l.has(t, 1)
+}
+
 func TestTxFormOneOfManyRuns(t *testing.T) {
 	t.Parallel()
 	b, l := inForm(t, book, patient)
@@ -90,6 +110,10 @@ func TestTxFormRollsBack(t *testing.T) {
 		log    string
 	}{
 		"error": {func(b *bundle, w http.ResponseWriter, r *http.Request) error { b.created(w, r); return errStock }, 500, "attempt-failed", "out of stock"},
+		"error of another engine": {func(b *bundle, w http.ResponseWriter, r *http.Request) error {
+			b.created(w, r)
+			return fmt.Errorf("nested: %w", retrysafe.ErrPolicy)
+		}, 500, "attempt-failed", "nested"},
 		"error with a refusal": {func(_ *bundle, w http.ResponseWriter, _ *http.Request) error {
 			http.Error(w, "later", http.StatusTooManyRequests)
 			return errStock

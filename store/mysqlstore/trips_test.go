@@ -56,6 +56,8 @@ func TestStepsTakeFewRoundTrips(t *testing.T) {
 	s := open(t, through(t, dsn, proxy.Addr()), nil)
 	b := newTill(t, s, *unhurried)
 	must(t, second(s.Create(t.Context(), fresh("warm"))))
+	_, _, err = b.pay(t.Context(), oneCommit, "the first commit, which the engine looks for in its store")
+	must(t, err)
 	p := new(tap)
 	proxy.Plan(p.plan)
 	took := func(step string, trips, statements int) {
