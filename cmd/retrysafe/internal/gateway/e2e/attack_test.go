@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -99,6 +100,7 @@ type load struct {
 	lost     int
 	p50, p99 time.Duration
 	reasons  map[string]int // of requests that were lost
+	stolen   time.Duration  // for which processors of this machine worked for others of its host
 }
 
 func newLoad(took []time.Duration, lost int, reasons map[string]int) load {
@@ -112,11 +114,28 @@ func (l load) and(other load) load {
 	for reason, n := range other.reasons {
 		reasons[reason] += n
 	}
-	return newLoad(slices.Concat(l.took, other.took), l.lost+other.lost, reasons)
+	both := newLoad(slices.Concat(l.took, other.took), l.lost+other.lost, reasons)
+	both.stolen = l.stolen + other.stolen
+	return both
 }
 
 func (l load) String() string {
-	return fmt.Sprintf("%d requests, %d lost, p50 %v, p99 %v", len(l.took), l.lost, l.p50.Round(time.Microsecond), l.p99.Round(time.Microsecond))
+	return fmt.Sprintf("%d requests, %d lost, p50 %v, p99 %v, while the host took %v of the processors' time", len(l.took), l.lost, l.p50.Round(time.Microsecond), l.p99.Round(time.Microsecond), l.stolen)
+}
+
+// stolen returns for how long processors of this machine have worked for others of its host.
+func stolen(t *testing.T) time.Duration {
+	t.Helper()
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var name string
+	var times [8]int64 // in hundredths of a second
+	if _, err := fmt.Sscan(string(stat), &name, &times[0], &times[1], &times[2], &times[3], &times[4], &times[5], &times[6], &times[7]); err != nil {
+		t.Fatalf("%.80s: %v", stat, err)
+	}
+	return time.Duration(times[7]) * 10 * time.Millisecond
 }
 
 // honestLoad sends the requests of the honest tenants, each at its time, whether those
@@ -126,7 +145,7 @@ func honestLoad(t *testing.T, g *gateway, name string, lasts time.Duration) load
 	var mu sync.Mutex
 	var took []time.Duration
 	start, worst := time.Now(), make([]time.Duration, 4*int(lasts/time.Second)+240)
-	lost, reasons := 0, make(map[string]int)
+	lost, reasons, before := 0, make(map[string]int), stolen(t)
 	var all sync.WaitGroup
 	for tenant := range honestTenants {
 		all.Go(func() {
@@ -160,7 +179,9 @@ func honestLoad(t *testing.T, g *gateway, name string, lasts time.Duration) load
 	if *attackTrace {
 		t.Logf("%s, slowest of each quarter of a second: %v", name, worst[:4*int(lasts/time.Second)])
 	}
-	return newLoad(took, lost, reasons)
+	l := newLoad(took, lost, reasons)
+	l.stolen = stolen(t) - before
+	return l
 }
 
 func send1(ctx context.Context, client *http.Client, url, token, key string) (int, string, error) {
