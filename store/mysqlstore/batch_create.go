@@ -172,10 +172,15 @@ func (b *creator) read(ctx context.Context, c conn, requests []creation, some []
 	return left, nil
 }
 
-// insert inserts keys in one transaction: all of them or none.
+// insert inserts keys, by the fewest statements that the server takes: all of them or none.
 func (b *creator) insert(ctx context.Context, c conn, requests []creation, some []int, answers []answer) error {
-	now, err, tried := int64(0), error(nil), c.several && c.mariaDB
-	if tried {
+	now, err, tried := int64(0), error(nil), false
+	if c.lone && len(some) == 1 {
+		now, err = insertLone(ctx, c, &requests[some[0]])
+		tried = err != nil || now != 0
+	}
+	if !tried && c.mariaDB && c.several {
+		tried = true
 		now, err = b.insertAtOnce(ctx, c, requests, some)
 	}
 	if !tried || isLocked(err) { // by a transaction of the caller's, or by another process that is creating it just now

@@ -44,7 +44,13 @@ func (s *Store) swapAll(ctx context.Context, requests []swap) []answer {
 // swapPart applies swaps in one transaction: by one round trip if all of them are plain
 // and are applied, otherwise by two.
 func (s *Store) swapPart(ctx context.Context, requests []swap) []answer {
-	if s.steps.several && allPlain(requests) {
+	switch {
+	case !allPlain(requests):
+	case len(requests) == 1 && s.steps.lone:
+		if got, done := s.swapLone(ctx, requests[0]); done {
+			return []answer{got}
+		}
+	case s.steps.several:
 		if answers, done := s.swapAtOnce(ctx, requests); done {
 			return answers
 		}

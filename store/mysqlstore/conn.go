@@ -18,6 +18,8 @@ type conns struct {
 	several bool
 	// mariaDB says that the server is MariaDB, which has statements of its own.
 	mariaDB bool
+	// lone says that a step that comes alone is one statement and no transaction.
+	lone bool
 }
 
 // probe finds out what the connections can do.
@@ -63,7 +65,7 @@ type statement struct {
 // conn is one connection in use.
 type conn struct {
 	*sql.Conn
-	several, mariaDB bool
+	several, mariaDB, lone bool
 }
 
 // do calls f with a connection. If f fails in a transaction it is rolled back.
@@ -73,7 +75,7 @@ func (c *conns) do(ctx context.Context, f func(conn) error) error {
 		return fmt.Errorf("connect: %w", err)
 	}
 	defer link.Close()
-	err = f(conn{link, c.several, c.mariaDB})
+	err = f(conn{link, c.several, c.mariaDB, c.lone})
 	if err != nil {
 		discard(ctx, link, err)
 	}

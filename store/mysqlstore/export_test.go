@@ -10,4 +10,8 @@ func ID(ref retrysafe.Ref) []byte { return idOf(ref) }
 func (s *Store) Several() bool { return s.steps.several }
 
 // SpeakMySQL lets the store use the statements for MySQL, whatever the server is.
-func (s *Store) SpeakMySQL() { s.steps.mariaDB = false }
+func (s *Store) SpeakMySQL() { s.steps.mariaDB, s.steps.lone = false, false }
+
+// SendLoneStepsAsBatches lets the store send a step that comes alone as the transaction that
+// a batch is.
+func (s *Store) SendLoneStepsAsBatches() { s.steps.lone = false }

@@ -28,8 +28,8 @@ type fallback struct {
 // note logs that the server has refused what, unless it did so by the same error before.
 // The server's own text is left out: it may quote the statement, and with it an answer.
 func (f *fallbacks) note(ctx context.Context, what string, err error) {
-	var refused *mysql.MySQLError
-	if !errors.As(err, &refused) {
+	refused := &mysql.MySQLError{} // without a number, if the server has only found no row
+	if !errors.As(err, &refused) && !errors.Is(err, errNotKept) {
 		return
 	}
 	cause := fallback{what, refused.Number}
@@ -49,7 +49,7 @@ func causeOf(err error) string {
 		return "another transaction has locked a key"
 	case isCode(err, codeExists):
 		return "a key exists"
-	case isCode(err, codeNull, codeRange):
+	case isCode(err, codeNull, codeRange), errors.Is(err, errNotKept):
 		return "a record is not as its caller expects it"
 	default:
 		return "the server, or a proxy before it, does not take the statement"

@@ -68,7 +68,7 @@ func TestFallbacksAreLoggedOnce(t *testing.T) {
 	}
 	for _, want := range []string{
 		`a reservation in one round trip, which goes by single statements instead; logged once for each cause" cause="another transaction has locked a key"`,
-		`swaps in one round trip, which goes by single statements instead; logged once for each cause" cause="a record is not as its caller expects it"`,
+		`a swap in one statement, which goes by single statements instead; logged once for each cause" cause="a record is not as its caller expects it"`,
 	} {
 		if n := logged.lines(want); n != 1 {
 			t.Errorf("%d lines, want one: %s\n%s", n, want, logged.text.String())

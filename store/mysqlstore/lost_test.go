@@ -156,7 +156,8 @@ func TestW14W32W43_ConnectionThatBreaksAtAnyByte(t *testing.T) {
 	if *everyByte {
 		points = 1 << 20
 	}
-	for _, mode := range modes {
+	const batched = "keyed as batches"
+	for _, mode := range append([]string{batched}, modes...) {
 		for at, fault := range []netfault.Fault{netfault.Cut, netfault.Reset, netfault.HalfClose} {
 			t.Run(mode+"/"+fault.String(), func(t *testing.T) {
 				t.Parallel()
@@ -166,6 +167,10 @@ func TestW14W32W43_ConnectionThatBreaksAtAnyByte(t *testing.T) {
 				must(t, err)
 				t.Cleanup(func() { _ = proxy.Close() })
 				b := newTill(t, open(t, through(t, dsn, proxy.Addr()), nil), patient)
+				if mode == batched {
+					mode = keyed
+					b.SendLoneStepsAsBatches()
+				}
 				broken := 0
 				for _, dir := range []netfault.Direction{netfault.ToServer, netfault.ToClient} {
 					b.finish(t, mode, fmt.Sprint("warm up ", dir))

@@ -94,7 +94,7 @@ func newStore(ctx context.Context, db, steps *sql.DB, opts *Options) (*Store, er
 	if err != nil {
 		return nil, err
 	}
-	s.steps.mariaDB = mariaDB
+	s.steps.mariaDB, s.steps.lone = mariaDB, mariaDB
 	if !o.SkipMigrations {
 		if err := Migrate(ctx, steps); err != nil {
 			return nil, err

@@ -56,6 +56,22 @@ func TestContract(t *testing.T) {
 	})
 }
 
+// With steps that come alone sent as the transaction that a batch is.
+func TestContractOfBatches(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		dsn := testservers.SharedMariaDB(t)
+		s := open(t, dsn, nil)
+		s.SendLoneStepsAsBatches()
+		return storetest.Harness{
+			Store:  s,
+			Peers:  []retrysafe.Store{open(t, dsn, nil)},
+			Begin:  func(ctx context.Context) (retrysafe.Tx, error) { return join(ctx, s) },
+			Damage: damageOf(t, s), SetBack: setBackOf(t, s),
+		}
+	})
+}
+
 // With the transactions that the store begins by itself.
 func TestContractOfOwnTx(t *testing.T) {
 	t.Parallel()

@@ -61,16 +61,8 @@ func (t *Tx) reserveAtOnce(ctx context.Context, key id) (at *row, done bool, err
 // inserts nothing.
 func (t *Tx) createAtOnce(ctx context.Context, key id, w *retrysafe.Write) (r retrysafe.Record, err error) {
 	var s script
-	s.then(`INSERT INTO retrysafe_keys `, keyInsert, ` SELECT `)
-	s.literal(key[:])
-	s.WriteByte(',')
-	s.literal(w.Owner[:])
-	s.WriteString(`, n, n + ` + strconv.FormatInt(termOf(w), 10) + `, n, n, ` + strconv.Itoa(int(w.State)))
-	for _, part := range [][]byte{appendHead(nil, &w.Record), appendTail(nil, &w.Record), appendCheckpoint(nil, &w.Record)} {
-		s.WriteByte(',')
-		s.literal(part)
-	}
-	s.WriteString(` FROM (SELECT GREATEST(` + now + `, revision + 1) AS n FROM retrysafe_fence) AS fence WHERE @@in_transaction RETURNING revision`)
+	s.insertOne(&key, w)
+	s.WriteString(` WHERE @@in_transaction RETURNING revision`)
 	revision := int64(0)
 	if err := runOn(ctx, t.tx, one(s.String(), &revision)); err != nil {
 		return r, err
