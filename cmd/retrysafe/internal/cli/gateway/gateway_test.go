@@ -138,6 +138,16 @@ func TestGatewayFirstContact(t *testing.T) {
 	}
 }
 
+// A line about all requests would be wrong where routes have settings of their own.
+func TestGatewaySaysWhatHoldsOutsideItsRoutes(t *testing.T) {
+	t.Parallel()
+	conf := filepath.Join(t.TempDir(), "gateway.yaml")
+	clitest.Must(t, os.WriteFile(conf, fmt.Appendf(nil, "upstream: %s\ntenant: bearer\nstore: 'memory:'\nroutes: [{match: POST /hooks, off: true}]\nlisten: 127.0.0.1:0\n", newService(t).URL), 0o600))
+	p := clitest.Start(t, "gateway", "--config", conf)
+	p.Until("without a key: ")
+	p.Stop(0).Says("POST and PATCH that match no route, without a key: refused with a 400")
+}
+
 // What the service gets as a derived key is what a resolver is asked by.
 func TestGatewayAndResolverNameTheSameKey(t *testing.T) {
 	t.Parallel()

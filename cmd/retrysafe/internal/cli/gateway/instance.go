@@ -221,7 +221,11 @@ func (b *builder) announce(at listener.Addresses) {
 		say("records are encrypted with the keys in %s", printable.Text(c.Encryption.KeysFile))
 	}
 	say("tenant: %s", printable.Text(tenantText(&c.Tenant)))
-	say("POST and PATCH without a key: %s", keylessText(&c.Defaults))
+	keyless := "POST and PATCH without a key"
+	if len(c.Routes) > 0 {
+		keyless = "POST and PATCH that match no route, without a key"
+	}
+	say("%s: %s", keyless, keylessText(&c.Defaults))
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
 		say("webhook %s on %s", printable.Text(w.Name), printable.Text(at.Main+w.Path))
