@@ -55,14 +55,15 @@ func TestClientsHaveWhatTheURLSays(t *testing.T) {
 	t.Parallel()
 	const sentinels = "FailoverClient" // by which the driver calls a primary that sentinels name
 	for text, want := range map[string]options{
-		"redis://h":                       {addr: "h:6379"},
-		"redis://h/0":                     {addr: "h:6379"},
-		"redis://me@h/3":                  {addr: "h:6379", username: "me", db: 3},
-		"redis://:p%40ss%3Aa%2Fb@h:7000":  {addr: "h:7000", password: "p@ss:a/b"},
-		"rediss://me:p%40ss@h:7000/15":    {addr: "h:7000", username: "me", password: "p@ss", db: 15, secure: true, serverName: "h"},
-		"rediss://[::1]:7000":             {addr: "[::1]:7000", secure: true, serverName: "::1"},
-		"redis+sentinel://me:pw@a,b/pay":  {addr: sentinels, username: "me", password: "pw"},
-		"rediss+sentinel://me:pw@a,b/pay": {addr: sentinels, username: "me", password: "pw", secure: true},
+		"redis://h":                      {addr: "h:6379"},
+		"redis://h/0":                    {addr: "h:6379"},
+		"redis://me@h/3":                 {addr: "h:6379", username: "me", db: 3},
+		"redis://:p%40ss%3Aa%2Fb@h:7000": {addr: "h:7000", password: "p@ss:a/b"},
+		"rediss://me:p%40ss@h:7000/15":   {addr: "h:7000", username: "me", password: "p@ss", db: 15, secure: true, serverName: "h"},
+		"rediss://[::1]:7000":            {addr: "[::1]:7000", secure: true, serverName: "::1"},
+		"redis+sentinel://me:pw@a,b/pay": {addr: sentinels, username: "me", password: "pw"},
+		"redis+sentinel://me:pw@a,b/pay?sentinel_username=x&sentinel_password=y": {addr: sentinels, username: "me", password: "pw"},
+		"rediss+sentinel://me:pw@a,b/pay":                                        {addr: sentinels, username: "me", password: "pw", secure: true},
 	} {
 		s, err := redisurl.Parse(text)
 		if err != nil {

@@ -37,9 +37,20 @@ type Server struct {
 	Timeout time.Duration
 
 	username, password string
+	sentinels          struct{ username, password string }
 	db                 int
 	tls                *tls.Config
 }
+
+// The parameters of a URL with sentinels that ask for a password themselves. [HasParameter]
+// reports that a URL may have them.
+const (
+	SentinelUsername = "sentinel_username"
+	SentinelPassword = "sentinel_password"
+)
+
+// HasParameter reports whether this package reads a parameter of URLs.
+func HasParameter(name string) bool { return name == SentinelUsername || name == SentinelPassword }
 
 // The schemes of URLs. [Plain] takes the mark of TLS off.
 const (
@@ -123,8 +134,21 @@ func address(host, port string) (string, error) {
 }
 
 func (s *Server) parsePath(scheme, path, query string) error {
-	if query != "" {
-		return errors.New("the store's URL has a parameter that is not known here")
+	parameters, err := url.ParseQuery(query)
+	if err != nil {
+		return errors.New("the parameters of a Redis URL cannot be read; they are ?name=value&name=value, and characters such as & % + in a value are written as %26 and so on")
+	}
+	for name, values := range parameters {
+		switch {
+		case !HasParameter(name):
+			return errors.New("the store's URL has a parameter that is not known here")
+		case scheme != Sentinel:
+			return fmt.Errorf("%s is for sentinels, and the URL has none: %w", name, errURL)
+		case name == SentinelUsername:
+			s.sentinels.username = values[0]
+		default:
+			s.sentinels.password = values[0]
+		}
 	}
 	switch {
 	case scheme == Cluster && path != "" && path != "0":
@@ -154,7 +178,8 @@ func (s *Server) Client(connected func(context.Context, *redis.Conn) error) *red
 		return s.ClientAt(s.Addrs[0], connected)
 	}
 	return redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: s.Master, SentinelAddrs: s.Addrs, Username: s.username, Password: s.password, DB: s.db, TLSConfig: s.tls,
+		MasterName: s.Master, SentinelAddrs: s.Addrs, SentinelUsername: s.sentinels.username, SentinelPassword: s.sentinels.password,
+		Username: s.username, Password: s.password, DB: s.db, TLSConfig: s.tls,
 		Protocol: 2, MaxRetries: -1, DialerRetries: 1, DialTimeout: s.Timeout, ReadTimeout: s.Timeout, WriteTimeout: s.Timeout,
 		ContextTimeoutEnabled: true, PoolSize: connections, PoolTimeout: s.Timeout, OnConnect: connected, DisableIdentity: true,
 	})

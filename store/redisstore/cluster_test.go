@@ -273,3 +273,24 @@ func TestW35_Sentinel(t *testing.T) {
 	})
 	refused(t, strict, "promoted")
 }
+
+// Sentinels may ask for a password of their own.
+func TestSentinelsThatAskForAPassword(t *testing.T) {
+	t.Parallel()
+	servers := testservers.NewRedisSentinel(t, 0)
+	for _, n := range servers.Sentinels {
+		for _, user := range [][]string{{"asker", "on", ">of&sentinels", "~*", "&*", "+@all"}, {"default", "resetpass", ">of another"}} {
+			_, err := n.Do(t.Context(), append([]string{"ACL", "SETUSER"}, user...)...)
+			must(t, err)
+		}
+	}
+	for _, parameters := range []string{"", "?sentinel_username=asker&sentinel_password=wrong"} {
+		_, err := redisstore.Open(t.Context(), servers.URL()+parameters, nil)
+		if err == nil || !strings.Contains(err.Error(), "check sentinel_username and sentinel_password") {
+			t.Errorf("Open with %q: %v", parameters, err)
+		}
+	}
+	s := open(t, servers.URL()+"?sentinel_username=asker&sentinel_password=of%26sentinels", nil)
+	_, err := s.Create(t.Context(), newWrite("a key"))
+	must(t, err)
+}

@@ -79,6 +79,8 @@ func explain(err error) error {
 	switch kind := kindOf(err); {
 	case err == nil:
 		return nil
+	case (kind == "NOAUTH" || kind == "WRONGPASS") && strings.Contains(err.Error(), "all sentinels"):
+		hint = "check sentinel_username and sentinel_password in the store's URL: the user and the password in front of the hosts are those of the primary"
 	case kind == "NOAUTH", kind == "WRONGPASS":
 		hint = "check user and password in the store's URL"
 	case kind == "NOPERM":

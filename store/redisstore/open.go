@@ -65,7 +65,9 @@ type Store struct {
 //	redis+sentinel://host:26379,host:26379/MASTER    the primary that sentinels name
 //	redis+cluster://host:6379,host:6379              a cluster
 //
-// With rediss, rediss+sentinel and rediss+cluster connections have TLS.
+// With rediss, rediss+sentinel and rediss+cluster connections have TLS. Sentinels that ask
+// for a password themselves get it from ?sentinel_password=…, and a user's name from
+// sentinel_username.
 //
 // Open refuses a server that evicts keys, one older than 6.2, a replica, and one whose
 // data of this prefix is incomplete.

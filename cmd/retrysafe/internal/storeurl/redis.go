@@ -25,18 +25,25 @@ func isRedis(scheme string) bool {
 // parseRedis parses the URL of a Redis server, with its optional parameters.
 func parseRedis(text string) (Address, error) {
 	address, query, _ := strings.Cut(text, "?")
-	if _, err := redisurl.Parse(address); err != nil {
-		return Address{}, err
-	}
 	a := Address{Kind: Redis, URL: address}
 	q, err := url.ParseQuery(query)
 	if err != nil {
 		return Address{}, errors.New("the parameters of a Redis URL cannot be read; they are ?name=value&name=value")
 	}
 	for name, values := range q {
+		if redisurl.HasParameter(name) {
+			continue
+		}
 		if err := a.Redis.set(name, values[0]); err != nil {
 			return Address{}, err
 		}
+		q.Del(name)
+	}
+	if len(q) > 0 {
+		a.URL += "?" + q.Encode()
+	}
+	if _, err := redisurl.Parse(a.URL); err != nil {
+		return Address{}, err
 	}
 	return a, nil
 }
@@ -66,7 +73,7 @@ func (r *RedisAddress) set(name, value string) (err error) {
 		}
 		r.AcceptFailover = true
 	default:
-		return fmt.Errorf("a Redis URL takes prefix, replicas, existing and failover behind the question mark, not %q", name)
+		return fmt.Errorf("a Redis URL takes prefix, replicas, existing and failover behind the question mark, with sentinels sentinel_username and sentinel_password too, and not %q", name)
 	}
 	return nil
 }
@@ -85,9 +92,17 @@ func openRedis(ctx context.Context, a *Address, opts *Options) (*Opened, error) 
 	return &Opened{Store: s, Kind: Redis, Shared: true, closer: s}, nil
 }
 
-// redactRedis returns the URL of a Redis server without its password. Package net/url does
+// redactRedis returns the URL of a Redis server without its passwords. Package net/url does
 // not take several hosts.
 func redactRedis(address string) string {
+	if _, err := parseRedis(address); err != nil {
+		return unreadable
+	}
+	address, query, _ := strings.Cut(address, "?")
+	if q, _ := url.ParseQuery(query); q.Has(redisurl.SentinelPassword) {
+		q.Set(redisurl.SentinelPassword, "xxxxx")
+		query = q.Encode()
+	}
 	scheme, rest, _ := strings.Cut(address, "://")
 	authority, path, slash := strings.Cut(rest, "/")
 	if at := strings.LastIndex(authority, "@"); at >= 0 {
@@ -99,6 +114,9 @@ func redactRedis(address string) string {
 	}
 	if slash {
 		authority += "/" + path
+	}
+	if query != "" {
+		authority += "?" + query
 	}
 	return scheme + "://" + authority
 }

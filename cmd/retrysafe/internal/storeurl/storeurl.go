@@ -106,6 +106,10 @@ func JoinsTransactions(address string) bool {
 	return err == nil && a.Kind != Redis && a.Kind != DynamoDB
 }
 
+// unreadable is shown in place of an address that cannot be read: its password may be
+// anywhere in it.
+const unreadable = "(not a store's URL)"
+
 // Redact returns an address without its password, for logs and messages.
 func Redact(address string) string {
 	if scheme, _, ok := strings.Cut(address, "://"); ok && isRedis(scheme) {
@@ -113,7 +117,7 @@ func Redact(address string) string {
 	}
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme == "" {
-		return "(not a store's URL)"
+		return unreadable
 	}
 	q := u.Query()
 	for _, secret := range []string{"password", "sslpassword"} {

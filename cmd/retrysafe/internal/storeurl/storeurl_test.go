@@ -115,7 +115,8 @@ func TestBadAddressesTeach(t *testing.T) {
 
 func TestRedactTellsNoPassword(t *testing.T) {
 	t.Parallel()
-	for _, address := range []string{"postgres://u:secret@h/db", "mysql://u:secret@h/db", "postgres://h/db?user=u&password=secret", "postgres://h/db?sslpassword=secret", "host=h password=secret"} {
+	for _, address := range []string{"postgres://u:secret@h/db", "mysql://u:secret@h/db", "postgres://h/db?user=u&password=secret", "postgres://h/db?sslpassword=secret", "host=h password=secret",
+		"redis://u:secret@h/1?prefix=x", "redis+sentinel://u:secret@a,b/pay", "redis+sentinel://a,b/pay?sentinel_username=u&sentinel_password=secret&prefix=x", "redis://u:a/secret@h", "redis://u:a?secret@h"} {
 		if got := storeurl.Redact(address); strings.Contains(got, "secret") {
 			t.Errorf("Redact = %s", got)
 		}
@@ -131,9 +132,10 @@ func TestAddressesAreParsed(t *testing.T) {
 		"sqlite:///v/keys.db": {Kind: storeurl.SQLite, Path: "/v/keys.db"},
 		"postgres://u:p@h/db": {Kind: storeurl.Postgres, URL: "postgres://u:p@h/db"},
 		"postgresql://h/db":   {Kind: storeurl.Postgres, URL: "postgresql://h/db"},
-		"postgres://h/db?sslmode=disable&schema=x&pgbouncer=true": {Kind: storeurl.Postgres, URL: "postgres://h/db?sslmode=disable", Schema: "x", PgBouncer: true},
-		"postgres://h/db?anyserver=true&pgbouncer=false":          {Kind: storeurl.Postgres, URL: "postgres://h/db", AnyServer: true},
-		"redis://h:1?replicas=1&existing=false":                   {Kind: storeurl.Redis, URL: "redis://h:1", Redis: storeurl.RedisAddress{Replicas: 1}},
+		"postgres://h/db?sslmode=disable&schema=x&pgbouncer=true":   {Kind: storeurl.Postgres, URL: "postgres://h/db?sslmode=disable", Schema: "x", PgBouncer: true},
+		"postgres://h/db?anyserver=true&pgbouncer=false":            {Kind: storeurl.Postgres, URL: "postgres://h/db", AnyServer: true},
+		"redis+sentinel://a,b/pay?sentinel_password=x%26y&prefix=z": {Kind: storeurl.Redis, URL: "redis+sentinel://a,b/pay?sentinel_password=x%26y", Redis: storeurl.RedisAddress{Prefix: "z"}},
+		"redis://h:1?replicas=1&existing=false":                     {Kind: storeurl.Redis, URL: "redis://h:1", Redis: storeurl.RedisAddress{Replicas: 1}},
 	} {
 		if got, err := storeurl.Parse(text); err != nil || got != want {
 			t.Errorf("Parse(%q) = %+v, %v, want %+v", text, got, err, want)
