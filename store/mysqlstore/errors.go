@@ -18,6 +18,7 @@ import (
 // The server's error codes that the store tells apart.
 const (
 	codeExists         = 1062
+	codeChanged        = 1020
 	codeUnknownBase    = 1049
 	codeAccess         = 1045
 	codeNoRight        = 1044
@@ -46,9 +47,10 @@ func isCode(err error, codes ...uint16) bool {
 // not wait for it, or not for longer.
 func isLocked(err error) bool { return isCode(err, codeLockWait, codeNoWait) }
 
-// isDeadlock reports whether the server has rolled the transaction back because it and
-// another one waited for each other. Nothing was applied.
-func isDeadlock(err error) bool { return isCode(err, codeDeadlock) }
+// isDeadlock reports whether the server has refused the transaction because of another one:
+// they waited for each other; or, with MariaDB's innodb_snapshot_isolation, the other has
+// changed a row since the statement has begun to read. Nothing was applied.
+func isDeadlock(err error) bool { return isCode(err, codeDeadlock, codeChanged) }
 
 // isRefusal reports whether the server has answered, and refused the statement.
 func isRefusal(err error) bool {

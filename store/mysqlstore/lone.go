@@ -3,6 +3,7 @@ package mysqlstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 
 	"github.com/retrysafe/retrysafe"
@@ -25,15 +26,14 @@ const (
 // insertLone inserts one key. It returns zero if the statement would not have committed by
 // itself; then nothing was inserted. It waits for no lock: neither of a key that another
 // transaction has inserted nor, after its own row was inserted, for that of a hold; see
-// [creator.insertAndWait].
+// [creator.insertAndWait]. The look at the hold names the row that was inserted: by a
+// literal it would be a constant, which the server finds out before it inserts.
 func insertLone(ctx context.Context, c conn, q *creation) (now int64, err error) {
 	var s script
 	s.Grow(2 * sizeOf(q.w))
 	s.then(refuseToWait)
 	s.insertOne(&q.id, q.w)
-	s.WriteString(` WHERE ` + byItself + ` RETURNING revision, (SELECT held FROM retrysafe_holds FORCE INDEX (PRIMARY) WHERE id = `)
-	s.literal(q.id[:])
-	s.WriteString(` FOR UPDATE)`)
+	s.WriteString(` WHERE ` + byItself + ` RETURNING revision, (SELECT held FROM retrysafe_holds AS h FORCE INDEX (PRIMARY) WHERE h.id = retrysafe_keys.id FOR UPDATE)`)
 	var held any
 	failpoint.Hit("mysql.sending")
 	err = c.run(ctx, statement{sql: s.String(), each: func(scan func(...any) error) error { return scan(&now, &held) }})
@@ -103,5 +103,22 @@ func updateLone(ctx context.Context, c conn, q swap) (now int64, err error) {
 	if n, err := result.RowsAffected(); err != nil || n == 0 {
 		return 0, errors.Join(errNotKept, err)
 	}
-	return result.LastInsertId()
+	now, err = result.LastInsertId()
+	if err == nil && now <= kept.Revision { // a trigger clears it in the reply, and not in the session
+		now, err = lastInsertID(ctx, c, kept.Revision)
+	}
+	return now, err
+}
+
+// lastInsertID asks for the revision that an update has just stored, in place of the one
+// given. The update is applied: no error of this function may be taken for its refusal.
+func lastInsertID(ctx context.Context, c conn, before int64) (now int64, err error) {
+	err = c.run(ctx, one(`SELECT LAST_INSERT_ID()`, &now))
+	if err == nil && now <= before {
+		err = errors.New("the server does not tell it")
+	}
+	if err != nil {
+		err = fmt.Errorf("mysqlstore: the step is stored, and its revision is not known: %s", err.Error())
+	}
+	return now, err
 }

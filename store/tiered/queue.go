@@ -36,6 +36,7 @@ func (q *queue) take(e *entry) {
 	} else {
 		q.oldest = e.newer
 	}
+	e.newer, e.older = nil, nil // its answer may be in use for long, and must not keep others
 }
 
 // victim returns the entry to evict. The queue is not empty.

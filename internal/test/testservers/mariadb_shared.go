@@ -40,13 +40,17 @@ func SharedMariaDB(t TB) string {
 	return dsn
 }
 
+// asNewerOnes is a setting that is the default from MariaDB 11.6.2 on: a transaction that
+// meets a row which was changed since it began to read is refused.
+var asNewerOnes = map[string]string{"innodb_snapshot_isolation": "ON"}
+
 // nextSharedMariaDB starts the shared server if it is not there, and names a database.
 func nextSharedMariaDB(ctx context.Context) (*MariaDB, string, error) {
 	s := &sharedMariaDB
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.server == nil || !s.server.running() {
-		server, err := StartMariaDB(ctx, &MariaDBOptions{InMemory: true})
+		server, err := StartMariaDB(ctx, &MariaDBOptions{InMemory: true, Settings: asNewerOnes})
 		if err != nil {
 			return nil, "", err
 		}
