@@ -68,6 +68,9 @@ func (g *Guard) unaryTx(ctx context.Context, c *Call, m *method, call retrysafe.
 		return g.storeError(ctx, c, m, call, a, res)
 	case errors.Is(err, errAnswered): // it was rolled back, and the key is free
 		return a
+	case errors.Is(err, retrysafe.ErrPolicy) && ran && broken == nil: // it is committed, and a retry gets it
+		g.o.Logger.Error("retrysafe: give rpckey.InTx the store that the guard's engine was made with", "procedure", c.Procedure, "key", retrysafe.HashKey(call.Key), "error", err)
+		return refuse(&refusal{problem: outcomePending, retryAfter: time.Second})
 	}
 	g.logBroken(c.Procedure, call.Key, err)
 	if p := asPanic(broken); p != nil && (g.o.Repanic || p.aborts()) {

@@ -71,3 +71,32 @@ func TestAnswersHaveTheirOwnHeaders(t *testing.T) {
 		}
 	}
 }
+
+// An answer that a caller keeps does not keep those that the cache has evicted since. Not
+// parallel: it measures the heap.
+func TestAnswerInUseKeepsNoOther(t *testing.T) {
+	s := tiered.New(discard{}, &tiered.Options{MaxAge: time.Hour, MaxBytes: 4 << 20})
+	fill := func(from, to int) {
+		for i := from; i < to; i++ {
+			w := with(strings.Repeat("x", 1000), reservation(retrysafe.Ref{Scope: "acct_1", Key: strconv.Itoa(i)}, 1))
+			if _, err := s.Create(t.Context(), w); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fill(0, 400)
+	var kept []*retrysafe.Result
+	for i := range 400 {
+		if got, err := s.Load(t.Context(), retrysafe.Ref{Scope: "acct_1", Key: strconv.Itoa(i)}); err == nil {
+			kept = append(kept, got.Result)
+		}
+	}
+	before := heap()
+	fill(400, 40_000)
+	after := heap()
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 8<<20 {
+		t.Errorf("the heap of a cache of 4 MiB has grown by %d MiB while %d answers were kept", grown>>20, len(kept))
+	}
+	runtime.KeepAlive(kept)
+	runtime.KeepAlive(s)
+}

@@ -254,3 +254,22 @@ func commitTx(ctx context.Context) error {
 	}
 	return tx.Commit()
 }
+
+// The transactions may be of another store than the engine's records. What was committed is
+// the answer of a retry.
+func TestInTxOfAnotherStore(t *testing.T) {
+	each(t, func(t *testing.T, tr transport) {
+		s, b, c := inTx(t, tr, func(ctx context.Context, b *bank, o *order) (*payv1.ChargeResponse, error) {
+			return b.chargeInTx(ctx, o)
+		}, func(c *config) { c.store = memstore.New(nil) })
+		c.call(t.Context(), pay(key, 1)).refused(t, codes.Unavailable, "outcome-pending")
+		if !strings.Contains(s.log.String(), "give rpckey.InTx the store that the guard's engine was made with") {
+			t.Errorf("the log is %s", s.log.String())
+		}
+		if again := c.call(t.Context(), pay(key, 1)); again.code != codes.OK {
+			t.Errorf("a retry got %s %q %v", again.code, again.text, again.details)
+		}
+		b.has(t, 1)
+		s.ranTimes(t, 1)
+	})
+}

@@ -174,14 +174,15 @@ func (l *listing) write(ctx context.Context, env *command.Env, s *session) error
 }
 
 // sayNone says that the list is empty. With --dead it says too if there are unknown outcomes
-// all the same: without resolvers all of them need a person, and none is given up.
+// all the same: without resolvers all of them need a person, and none is given up. A list
+// that goes on behind another one, or looks for one key, does not show whether one is.
 func (l *listing) sayNone(ctx context.Context, env *command.Env, s *session) {
 	fmt.Fprintln(env.Err, "no keys")
-	if !l.filter.Dead {
+	if !l.filter.Dead || l.keyHash != "" || l.after != "" || len(l.filter.States) > 0 {
 		return
 	}
 	f := l.filter
-	f.Dead, f.States, f.Limit, f.After = false, []retrysafe.State{retrysafe.StateUnknown}, 1, retrysafe.Ref{}
+	f.Dead, f.States, f.Limit = false, []retrysafe.State{retrysafe.StateUnknown}, 1
 	if page, err := s.List(ctx, f); err == nil && len(page.Records) > 0 {
 		fmt.Fprintln(env.Err, "but outcomes are unknown that no resolver has given up. If no resolver is configured, they need a person: --state unknown lists them")
 	}

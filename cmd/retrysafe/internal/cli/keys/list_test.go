@@ -9,6 +9,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
+	"github.com/retrysafe/retrysafe/internal/adminwire"
 )
 
 // everyState puts a record of each kind.
@@ -83,6 +84,10 @@ func TestListOfTheDeadNamesUnknownOutcomes(t *testing.T) {
 	}
 	clitest.Put(t, s.Store, clitest.Dead("tenant-a", "dead"))
 	here.Run("keys list --dead").Exits(0).Hides("no keys", hint)
+	// A list of a part of the keys does not show that none is given up.
+	for _, part := range []string{"--key-hash 000000000000", "--state completed", "--after '" + adminwire.FormatRef(clitest.Dead("tenant-a", "dead").Ref) + "'"} {
+		here.Run("keys list --dead " + part).Exits(0).Says("no keys").Hides(hint)
+	}
 }
 
 // A list that is cut says how it goes on, and goes on so.
