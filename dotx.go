@@ -107,7 +107,7 @@ func (t *txCall) run() (Outcome, error) {
 			_ = t.rollback() // it has written nothing
 			e.observe(EventReplayed, &got, 0, nil)
 			b.endTrace(EventReplayed, &got, nil)
-			return outcomeOf(&got, true), nil
+			return outcomeOf(&got, true).own(), nil
 		case (waits || is(v.why, ErrUnknown)) && t.tx != nil && e.orphans.take(got.Owner):
 			if out, err := t.adopt(&got); !is(err, errAgain) {
 				return out, err

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -173,7 +174,9 @@ func (c *Call) check() error {
 	return nil
 }
 
-// An Outcome is an answer and where it comes from.
+// An Outcome is an answer and where it comes from. It may share its body with the
+// store, and one that [Engine.Begin] or [Engine.Peek] returns its header too: these must not
+// be changed.
 type Outcome struct {
 	Result
 	// Replayed says that the answer was stored by an earlier attempt.
@@ -193,6 +196,19 @@ func outcomeOf(r *Record, replayed bool) Outcome {
 	return out
 }
 
+// own returns a stored outcome with a header that its caller may change.
+func (o Outcome) own() Outcome {
+	if o.Header == nil {
+		return o
+	}
+	header := make(map[string][]string, len(o.Header))
+	for name, values := range o.Header {
+		header[name] = slices.Clone(values)
+	}
+	o.Header = header
+	return o
+}
+
 // Do runs fn once for the call's key and returns its answer, now and on every retry.
 // When fn returns an error, [Execution.Fail] settles the attempt and Do returns that
 // error. When fn panics, Fail settles the attempt and the panic goes on. If fn settles
@@ -205,7 +221,7 @@ func (e *Engine) Do(ctx context.Context, c Call, fn func(context.Context, *Execu
 		return Outcome{}, err
 	}
 	if replay != nil {
-		return *replay, nil
+		return replay.own(), nil
 	}
 	defer x.Stop()
 	result, err := x.run(fn)

@@ -3,6 +3,7 @@ package retrysafe_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -426,5 +427,35 @@ func TestDoKeepsTheErrorOfItsFunction(t *testing.T) {
 	})
 	if !errors.Is(err, retrysafe.ErrLost) || !errors.Is(err, own) {
 		t.Errorf("lost: Do = %v", err)
+	}
+}
+
+// What a caller does to the header of its answer is in no later answer.
+func TestHeaderOfAReplayIsTheCallersOwn(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(nil)
+	e, err := retrysafe.New(store, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx}})
+	must(t, err)
+	header := map[string][]string{"Content-Type": {"text/plain"}, "Vary": append(make([]string, 0, 4), "Accept")}
+	_, err = retrysafe.DoTx(t.Context(), e, store, call(), func(context.Context, *memstore.Tx) (retrysafe.Result, error) {
+		return retrysafe.Result{Status: 201, Header: header}, nil
+	})
+	must(t, err)
+	want := "map[Content-Type:[text/plain] Vary:[Accept]]"
+	for range 2 {
+		for name, replay := range map[string]func() (retrysafe.Outcome, error){
+			"Do":     func() (retrysafe.Outcome, error) { return e.Do(t.Context(), call(), nil) },
+			"DoTx":   func() (retrysafe.Outcome, error) { return retrysafe.DoTx(t.Context(), e, store, call(), nil) },
+			"Attach": func() (retrysafe.Outcome, error) { return e.Attach(t.Context(), call().Ref) },
+		} {
+			out, err := replay()
+			must(t, err)
+			if got := fmt.Sprint(out.Header); got != want || !out.Replayed {
+				t.Errorf("%s: got %s, want %s", name, got, want)
+			}
+			out.Header["Set-Cookie"] = []string{"a secret of " + name}
+			out.Header["Content-Type"][0] = "text/html"
+			out.Header["Vary"] = append(out.Header["Vary"], "Origin")
+		}
 	}
 }

@@ -221,7 +221,7 @@ func (e *Engine) Attach(ctx context.Context, ref Ref) (Outcome, error) {
 	e.confirmExpiry(&got)
 	switch {
 	case got.State == StateCompleted && got.Result != nil && !got.Due():
-		return outcomeOf(&got, true), nil
+		return outcomeOf(&got, true).own(), nil
 	case got.State == StateUnknown, got.State == StateInProgress:
 		return Outcome{}, e.refuse(ErrUnknown, &got)
 	case got.State == StateAccepted:

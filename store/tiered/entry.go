@@ -67,12 +67,19 @@ func joinTexts(r *retrysafe.Record) {
 	}
 }
 
-// shareHeader takes the header of another answer if it is the same: those of one API often
-// are.
+// shareHeader gives the entry the header of another one if it is the same: those of one API
+// often are. Otherwise the entry gets a copy, because a caller that has stored the answer may
+// go on with its own, and what it writes there would be in the answers of other keys.
 func (e *entry) shareHeader(other map[string][]string) {
 	if maps.EqualFunc(e.result.Header, other, slices.Equal[[]string]) {
 		e.result.Header = other
+		return
 	}
+	own := make(map[string][]string, len(e.result.Header))
+	for name, values := range e.result.Header {
+		own[name] = slices.Clip(slices.Clone(values))
+	}
+	e.result.Header = own
 }
 
 // answered reports whether a step that ended with err returned the stored record.

@@ -100,3 +100,38 @@ func TestAnswerInUseKeepsNoOther(t *testing.T) {
 	runtime.KeepAlive(kept)
 	runtime.KeepAlive(s)
 }
+
+// The header of an answer may be its caller's, who goes on with it.
+func TestCachedHeaderIsTheCachesOwn(t *testing.T) {
+	t.Parallel()
+	s := tiered.New(discard{}, nil)
+	var headers []map[string][]string
+	store := func(n int) {
+		for i := range n {
+			h := map[string][]string{"Content-Type": {"text/plain"}, "Vary": append(make([]string, 0, 4), "Accept")}
+			w := with("paid", reservation(retrysafe.Ref{Scope: "acct_" + strconv.Itoa(i%3), Key: strconv.Itoa(len(headers))}, 1))
+			w.Result.Header = h
+			if _, err := s.Create(t.Context(), w); err != nil {
+				t.Fatal(err)
+			}
+			headers = append(headers, h)
+		}
+	}
+	store(50)
+	for _, h := range headers {
+		h["Set-Cookie"] = []string{"a secret"}
+		h["Content-Type"][0] = "text/html"
+		h["Vary"] = append(h["Vary"], "Origin")
+	}
+	store(50)
+	for i := range headers {
+		got, err := s.Load(t.Context(), retrysafe.Ref{Scope: "acct_" + strconv.Itoa(i%50%3), Key: strconv.Itoa(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := got.Result.Header
+		if len(h) != 2 || h["Content-Type"][0] != "text/plain" || len(h["Vary"]) != 1 || cap(h["Vary"]) != 1 {
+			t.Fatalf("answer %d has the header %v", i, h)
+		}
+	}
+}
