@@ -156,8 +156,8 @@ func TestW14W32W43_ConnectionThatBreaksAtAnyByte(t *testing.T) {
 	if *everyByte {
 		points = 1 << 20
 	}
-	const batched = "keyed as batches"
-	for _, mode := range append([]string{batched}, modes...) {
+	const batched, watched = "keyed as batches", "keyed beside a trigger"
+	for _, mode := range append([]string{batched, watched}, modes...) {
 		for at, fault := range []netfault.Fault{netfault.Cut, netfault.Reset, netfault.HalfClose} {
 			t.Run(mode+"/"+fault.String(), func(t *testing.T) {
 				t.Parallel()
@@ -167,9 +167,13 @@ func TestW14W32W43_ConnectionThatBreaksAtAnyByte(t *testing.T) {
 				must(t, err)
 				t.Cleanup(func() { _ = proxy.Close() })
 				b := newTill(t, open(t, through(t, dsn, proxy.Addr()), nil), patient)
-				if mode == batched {
+				switch mode {
+				case batched:
 					mode = keyed
 					b.SendLoneStepsAsBatches()
+				case watched:
+					mode = keyed
+					audit(t, dsn, "AFTER")
 				}
 				broken := 0
 				for _, dir := range []netfault.Direction{netfault.ToServer, netfault.ToClient} {
