@@ -97,6 +97,8 @@ func explain(err error) error {
 		hint = readOnlyHint
 	case isCode(err, codeDiskFull, codeTableFull):
 		hint = "the server's disk is full"
+	case isCode(err, codeChanged):
+		hint = "the transaction sees the rows as they were when it began to read; begin it READ COMMITTED, which is the default of the pool"
 	case isCode(err, codePacketTooLarge), errors.Is(err, mysql.ErrPktTooLarge):
 		hint = "raise the server's max_allowed_packet"
 	default:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/retrysafe/retrysafe"
@@ -102,4 +103,20 @@ func TestCreateWithoutAnOwnerRecognisesNothing(t *testing.T) {
 func TestLimitOfAPurgeIsForAllStates(t *testing.T) {
 	t.Parallel()
 	misusetest.PurgeLimit(t, open(t, database(t), &mysqlstore.Options{Timeout: patience}))
+}
+
+// A transaction that sees old rows, against the rule, is refused with the remedy.
+func TestTransactionThatSeesOldRowsIsRefused(t *testing.T) {
+	t.Parallel()
+	s := open(t, testservers.SharedMariaDB(t), nil)
+	r, err := s.Create(t.Context(), fresh("key"))
+	must(t, err)
+	tx, err := s.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	must(t, err)
+	defer func() { _ = tx.Rollback() }()
+	must(t, tx.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM retrysafe_keys`).Scan(new(int)))
+	must(t, second(s.Swap(t.Context(), done(r, "answer"))))
+	if got, err := s.Tx(tx).Reserve(t.Context(), r.Ref); err == nil || !strings.Contains(err.Error(), "begin it READ COMMITTED") {
+		t.Errorf("Reserve: got %v, %v", got.State, err)
+	}
 }
