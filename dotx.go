@@ -13,9 +13,9 @@ import (
 // like [Engine.Do], for operations whose effects are all in the store's own database:
 // reservation, business writes and answer are one transaction and one commit. The
 // engine's effects must be [EffectsInTx], and s must keep the engine's records: as a
-// rule it is the engine's own store. The engine looks for the first record that it has
-// committed; if its own store does not have it, DoTx returns an error that wraps
-// [ErrPolicy], and a retry the answer.
+// rule it is the engine's own store. If s is another value, the engine looks for the first
+// record that is committed in it; if its own store does not have that, DoTx returns an
+// error that wraps [ErrPolicy], and a retry the answer.
 //
 // Fn writes in the transaction that it is given and neither commits it nor rolls it
 // back. If it ends the transaction itself, its effects may be stored without an answer:
@@ -38,7 +38,7 @@ import (
 // by itself; or [ErrUnsettled] if that cannot be known yet. A retry with the same key
 // is safe in every case: it runs only what was not committed.
 func DoTx[T any](ctx context.Context, e *Engine, s TxStore[T], c Call, fn func(context.Context, T) (Result, error)) (Outcome, error) {
-	return e.doTx(ctx, &c, func(ctx context.Context) (Tx, operation, error) {
+	return e.doTx(ctx, &c, s, func(ctx context.Context) (Tx, operation, error) {
 		tx, own, err := s.BeginTx(ctx)
 		return tx, func(ctx context.Context) (Result, error) { return fn(ctx, own) }, err
 	})
@@ -47,7 +47,7 @@ func DoTx[T any](ctx context.Context, e *Engine, s TxStore[T], c Call, fn func(c
 // operation runs fn in the transaction that begin has opened.
 type operation func(context.Context) (Result, error)
 
-func (e *Engine) doTx(ctx context.Context, c *Call, begin func(context.Context) (Tx, operation, error)) (Outcome, error) {
+func (e *Engine) doTx(ctx context.Context, c *Call, store any, begin func(context.Context) (Tx, operation, error)) (Outcome, error) {
 	if e.policy.Effects != EffectsInTx {
 		return Outcome{}, fmt.Errorf("%w: DoTx commits effects and answer together, and the engine's effects are %s; give DoTx an engine.With(Policy{Effects: EffectsInTx}) if all effects are in the store's database, otherwise use Do",
 			ErrPolicy, e.policy.Effects)
@@ -61,7 +61,7 @@ func (e *Engine) doTx(ctx context.Context, c *Call, begin func(context.Context) 
 	b := e.newBegin(ctx, c)
 	defer b.done()
 	b.trace(0, "")
-	t := txCall{b: b, e: e, begin: begin}
+	t := txCall{b: b, e: e, store: store, begin: begin}
 	defer func() { _ = t.rollback() }() // it is open only after an error or a panic, which the caller gets
 	out, err := t.run()
 	b.endRefused(err)
@@ -72,6 +72,7 @@ func (e *Engine) doTx(ctx context.Context, c *Call, begin func(context.Context) 
 type txCall struct {
 	b     *begin
 	e     *Engine
+	store any // that begins the transactions
 	begin func(context.Context) (Tx, operation, error)
 
 	tx     Tx                // the transaction that is open, if any

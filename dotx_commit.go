@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/retrysafe/retrysafe/internal/failpoint"
@@ -87,13 +90,36 @@ func (t *txCall) commit(next *Write) (Outcome, error) {
 	}
 }
 
+// txStores are the stores that DoTx was given, and that have the records of the engine's own.
+type txStores struct {
+	known sync.Map // of stores
+	count atomic.Int32
+}
+
+// maxTxStores bounds the stores that are known: a program may make a value for each call.
+const maxTxStores = 64
+
+func (t *txStores) has(store any) bool {
+	_, known := t.known.Load(store)
+	return known || t.count.Load() >= maxTxStores
+}
+
+func (t *txStores) add(store any) {
+	if _, known := t.known.LoadOrStore(store, nil); !known {
+		t.count.Add(1)
+	}
+}
+
 // confirmStore returns an error if the engine's store does not have the record that was
 // committed: DoTx was given another store. It looks until it has once found a record, so it
-// costs an engine one Load. The answer stays committed, and a retry gets it from DoTx; but Do
-// with this key, the sweeper and operators do not see it.
+// costs one Load for each store that is not the engine's own. The answer stays committed, and
+// a retry gets it from DoTx; but Do with this key, the sweeper and operators do not see it.
 func (t *txCall) confirmStore(committed *Record) error {
 	e, b := t.e, t.b
-	if e.txConfirmed.Load() {
+	if !reflect.ValueOf(t.store).Comparable() {
+		t.store = reflect.TypeOf(t.store)
+	}
+	if t.store == any(e.store) || e.txStores.has(t.store) {
 		return nil
 	}
 	b.renewStoreContext()
@@ -101,7 +127,7 @@ func (t *txCall) confirmStore(committed *Record) error {
 	err := b.send(opLoad, &Write{Record: Record{Ref: committed.Ref}}, &got)
 	switch {
 	case err == nil && got.Owner == b.owner:
-		e.txConfirmed.Store(true)
+		e.txStores.add(t.store)
 	case is(err, ErrNotFound) && t.took() < committed.Retain/2: // it cannot have been purged
 		return errOtherStore
 	}

@@ -2,6 +2,7 @@ package retrysafe_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"runtime"
@@ -576,6 +577,34 @@ func TestDoTxWithAnotherStore(t *testing.T) {
 		}
 	}
 	b.booked(t, 2, 2)
+}
+
+// Each store is looked at by itself: that one call was given the right one says nothing of
+// another call.
+func TestDoTxWithAnotherStoreAfterItsOwn(t *testing.T) {
+	t.Parallel()
+	own, other := memstore.New(nil), memstore.New(nil)
+	counted := faultstore.New(own)
+	e, err := retrysafe.New(counted, &retrysafe.Options{Policy: inTx})
+	must(t, err)
+	do := func(s *memstore.Store, key string) error {
+		_, err := retrysafe.DoTx(t.Context(), e, s, withKey(key), func(context.Context, *memstore.Tx) (retrysafe.Result, error) { return answer("booked"), nil })
+		return err
+	}
+	for i := range 3 {
+		must(t, do(own, fmt.Sprint("own ", i)))
+	}
+	if n := counted.Count(faultstore.Load); n != 1 {
+		t.Errorf("the engine looked %d times at its own store behind another value, want once", n)
+	}
+	for range 2 {
+		if err := do(other, rand.Text()); !errors.Is(err, retrysafe.ErrPolicy) {
+			t.Errorf("DoTx with another store = %v", err)
+		}
+	}
+	e, err = retrysafe.New(own, &retrysafe.Options{Policy: inTx})
+	must(t, err)
+	must(t, do(own, "the engine's own value"))
 }
 
 // An answer that is kept for a moment only may have been purged before the engine looks.

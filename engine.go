@@ -9,7 +9,6 @@ import (
 	"io"
 	"reflect"
 	"slices"
-	"sync/atomic"
 	"time"
 )
 
@@ -72,7 +71,7 @@ type shared struct {
 	offers    offers
 	joined    joinedOperations
 
-	txConfirmed atomic.Bool // what DoTx has committed was found in the store
+	txStores txStores
 }
 
 // New returns an engine over s. Opts may be nil. A policy that its effect mode does not

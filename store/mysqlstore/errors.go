@@ -25,6 +25,7 @@ const (
 	codeTableRight     = 1142
 	codeNoTable        = 1146
 	codeNoColumn       = 1054
+	codeNoSavepoint    = 1305
 	codeLockWait       = 1205
 	codeDeadlock       = 1213
 	codeNoWait         = 3572

@@ -3,6 +3,8 @@ package mysqlstore_test
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -118,5 +120,67 @@ func TestTransactionThatSeesOldRowsIsRefused(t *testing.T) {
 	must(t, second(s.Swap(t.Context(), done(r, "answer"))))
 	if got, err := s.Tx(tx).Reserve(t.Context(), r.Ref); err == nil || !strings.Contains(err.Error(), "begin it READ COMMITTED") {
 		t.Errorf("Reserve: got %v, %v", got.State, err)
+	}
+}
+
+// A statement may end the transaction and begin another one at once. Its effects may be
+// committed then, so the outcome is unknown and no retry runs.
+func TestTransactionThatIsBegunAnewIsNoticed(t *testing.T) {
+	t.Parallel()
+	for _, server := range []string{"MariaDB", "MySQL"} {
+		for _, anew := range []string{`START TRANSACTION`, `BEGIN`, `COMMIT AND CHAIN`, `ROLLBACK AND CHAIN`} {
+			for _, end := range []error{nil, errors.New("declined")} {
+				t.Run(fmt.Sprint(server, "/", anew, "/", end), func(t *testing.T) {
+					t.Parallel()
+					s := open(t, testservers.SharedMariaDB(t), nil)
+					if server == "MySQL" {
+						s.SpeakMySQL()
+					}
+					exec(t, s.DB(), `CREATE TABLE effects (n INT)`)
+					e, err := retrysafe.New(s, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx}})
+					must(t, err)
+					for i, want := range []error{retrysafe.ErrTxDone, retrysafe.ErrUnknown, retrysafe.ErrUnknown} {
+						_, err := retrysafe.DoTx(t.Context(), e, s, retrysafe.Call{Ref: refOf("key")}, func(ctx context.Context, tx *sql.Tx) (retrysafe.Result, error) {
+							for _, query := range []string{`INSERT INTO effects VALUES (1)`, anew, `INSERT INTO effects VALUES (2)`} {
+								must(t, second(tx.ExecContext(ctx, query)))
+							}
+							return retrysafe.Result{Status: 201}, end
+						})
+						if !errors.Is(err, want) {
+							t.Errorf("call %d: got %v, want %v", i+1, err, want)
+						}
+					}
+					if n := one[int](t, s.DB(), `SELECT COUNT(*) FROM effects`); n > 1 {
+						t.Errorf("%d effects", n)
+					}
+				})
+			}
+		}
+	}
+}
+
+// A savepoint of the operation's own, and what it takes back to one, changes nothing.
+func TestSavepointsInDoTx(t *testing.T) {
+	t.Parallel()
+	s := open(t, testservers.SharedMariaDB(t), nil)
+	exec(t, s.DB(), `CREATE TABLE effects (n INT)`)
+	e, err := retrysafe.New(s, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx}})
+	must(t, err)
+	for _, replayed := range []bool{false, true} {
+		out, err := retrysafe.DoTx(t.Context(), e, s, retrysafe.Call{Ref: refOf("key")}, func(ctx context.Context, tx *sql.Tx) (retrysafe.Result, error) {
+			for _, query := range []string{
+				`SAVEPOINT a`, `INSERT INTO effects VALUES (1)`, `SAVEPOINT b`, `INSERT INTO effects VALUES (2)`, `ROLLBACK TO SAVEPOINT b`, `RELEASE SAVEPOINT a`, `INSERT INTO effects VALUES (3)`,
+			} {
+				must(t, second(tx.ExecContext(ctx, query)))
+			}
+			return retrysafe.Result{Status: 201}, nil
+		})
+		must(t, err)
+		if out.Replayed != replayed {
+			t.Errorf("replayed is %v", out.Replayed)
+		}
+	}
+	if n := one[int](t, s.DB(), `SELECT SUM(n) FROM effects`); n != 4 {
+		t.Errorf("the effects have the sum %d, want 1 and 3", n)
 	}
 }

@@ -29,15 +29,30 @@ func (s *Store) BeginTx(ctx context.Context) (retrysafe.Tx, *sql.Tx, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("begin: %w", explain(err))
 	}
-	return &Tx{s: s, tx: t, own: true}, t.Tx.Tx, nil
+	return &Tx{s: s, tx: t, own: t}, t.Tx.Tx, nil
 }
 
 // ownTx is a transaction that the store has begun. It notices if its caller has ended it
-// by a statement.
-type ownTx struct{ *sqltx.Tx }
+// by a statement, also if that statement has begun another one, as START TRANSACTION does.
+type ownTx struct {
+	*sqltx.Tx
+	// marked says that the transaction has the savepoint, which ends with it.
+	marked bool
+}
 
-// ended reports whether no transaction is open on the connection any more.
+// The savepoint that a transaction has from when it takes its key until the answer is stored.
+const (
+	mark   = `SAVEPOINT retrysafe_begun`
+	unmark = `RELEASE SAVEPOINT retrysafe_begun`
+)
+
+// ended reports whether the transaction is not open on the connection any more.
 func (t *ownTx) ended(tx *sql.Tx) bool {
+	if t.marked {
+		_, err := tx.ExecContext(context.Background(), unmark)
+		t.marked = err != nil
+		return isCode(err, codeNoSavepoint)
+	}
 	_, err := tx.ExecContext(context.Background(), `SET TRANSACTION ISOLATION LEVEL READ COMMITTED`)
 	return err == nil
 }

@@ -97,7 +97,7 @@ func TestStepsTakeFewRoundTrips(t *testing.T) {
 	if must(t, err); out.Replayed {
 		t.Error("a fresh key was replayed")
 	}
-	took("one commit: begin, reservation, the effect, answer, a look whether it is still open, commit", 6, 13)
+	took("one commit: begin, reservation, the effect, answer, a look whether it is still open, commit", 6, 16)
 }
 
 // A batch in one round trip is applied as a whole or not at all. If one of its steps is to be

@@ -18,8 +18,8 @@ import (
 type Tx struct {
 	s  *Store
 	tx transaction
-	// own says that the store has begun the transaction, so that it is READ COMMITTED.
-	own bool
+	// own is the transaction if the store has begun it, so that it is READ COMMITTED.
+	own *ownTx
 	// held are the keys that the transaction holds, as far as this Tx has taken them.
 	held map[id]bool
 }
@@ -42,6 +42,14 @@ var errEnded = fmt.Errorf("the transaction has ended: a statement has committed 
 // refuses to change the isolation level of an open transaction. Without one what follows
 // would be committed statement by statement: the answer without its effects.
 func (t *Tx) usable(ctx context.Context) error {
+	if t.own != nil && t.own.marked {
+		_, err := t.tx.ExecContext(ctx, unmark)
+		if isCode(err, codeNoSavepoint) {
+			return errEnded
+		}
+		t.own.marked = err != nil
+		return err
+	}
 	_, err := t.tx.ExecContext(ctx, `SET TRANSACTION ISOLATION LEVEL READ COMMITTED`)
 	switch {
 	case isCode(err, codeInTransaction):
@@ -120,6 +128,10 @@ func (t *Tx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 		if err == nil {
 			held, err = t.hold(ctx, key)
 		}
+		if err == nil && held && t.own != nil {
+			_, err = t.tx.ExecContext(ctx, mark)
+			t.own.marked = err == nil
+		}
 		switch {
 		case err != nil:
 			return retrysafe.Record{}, t.refuse(fmt.Errorf("reserve key: %w", t.s.explain(ctx, err)))
@@ -155,7 +167,7 @@ const (
 // one was there. A transaction of the caller's may have an older snapshot, which only a
 // locking read ignores.
 func (t *Tx) find(ctx context.Context, key id) (at *row, err error) {
-	if t.own {
+	if t.own != nil {
 		if at, err = t.read(ctx, readKeys(1), key); at != nil || err != nil {
 			return at, err
 		}

@@ -22,12 +22,15 @@ func (t *Tx) reserveAtOnce(ctx context.Context, key id) (at *row, done bool, err
 	}
 	var s script
 	s.then(`BEGIN NOT ATOMIC IF NOT @@in_transaction THEN SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = `, strconv.Itoa(codeEnded), `; END IF`)
+	if t.own != nil {
+		s.then(mark)
+	}
 	s.then(refuseToWait, `INSERT INTO retrysafe_holds VALUES `)
 	s.row(true, key[:], int64(1))
 	s.then(`DELETE FROM retrysafe_holds WHERE id = `)
 	s.literal(key[:])
 	read := `SELECT ` + columns + ` FROM retrysafe_keys` + byID
-	if t.own { // see find
+	if t.own != nil { // see find
 		s.then(read)
 		s.row(true, key[:])
 		s.then(`IF FOUND_ROWS() = 0 THEN `)
@@ -37,7 +40,7 @@ func (t *Tx) reserveAtOnce(ctx context.Context, key id) (at *row, done bool, err
 	s.WriteString(refuseToWait + read) // NOWAIT is not allowed here
 	s.row(true, key[:])
 	s.WriteString(` FOR UPDATE; `)
-	if t.own {
+	if t.own != nil {
 		s.WriteString(`END IF; `)
 	}
 	s.WriteString(`END`)
@@ -53,6 +56,9 @@ func (t *Tx) reserveAtOnce(ctx context.Context, key id) (at *row, done bool, err
 		return nil, false, nil
 	case err == nil:
 		t.holds(key)
+		if t.own != nil {
+			t.own.marked = true
+		}
 	}
 	return at, true, err
 }
@@ -61,11 +67,26 @@ func (t *Tx) reserveAtOnce(ctx context.Context, key id) (at *row, done bool, err
 // inserts nothing.
 func (t *Tx) createAtOnce(ctx context.Context, key id, w *retrysafe.Write) (r retrysafe.Record, err error) {
 	var s script
+	marked := t.own != nil && t.own.marked
+	if marked {
+		s.then(`BEGIN NOT ATOMIC `, unmark)
+		s.WriteString(`; `)
+	}
 	s.insertOne(&key, w)
 	s.WriteString(` WHERE @@in_transaction RETURNING revision`)
+	if marked {
+		s.WriteString(`; END`)
+	}
 	revision := int64(0)
-	if err := runOn(ctx, t.tx, one(s.String(), &revision)); err != nil {
+	err = runOn(ctx, t.tx, one(s.String(), &revision))
+	if marked && isCode(err, codeNoSavepoint) {
+		return r, errEnded
+	}
+	if err != nil {
 		return r, err
+	}
+	if marked {
+		t.own.marked = false
 	}
 	if revision == 0 {
 		return r, errEnded
