@@ -36,6 +36,9 @@ func TestTableDecidesNotTheNoteOfAKilledMover(t *testing.T) {
 	if _, err := mysqlstore.Open(t.Context(), dsn, nil); !errors.Is(err, storemove.ErrMoved) {
 		t.Errorf("killed after the table was renamed: Open = %v", err)
 	}
+	if _, err := mysqlstore.ReadStatus(t.Context(), dsn); !errors.Is(err, storemove.ErrMoved) {
+		t.Errorf("killed after the table was renamed: ReadStatus = %v", err)
+	}
 	if _, err := s.Load(t.Context(), refOf("key")); !errors.Is(err, storemove.ErrMoved) {
 		t.Errorf("killed after the table was renamed: Load = %v", err)
 	}

@@ -48,7 +48,7 @@ func ReadStatus(ctx context.Context, dsn string) (s SchemaStatus, err error) {
 	}
 	const most = 100_000
 	if err := db.QueryRowContext(ctx, fmt.Sprintf(`SELECT COUNT(*) FROM (SELECT 1 FROM retrysafe_keys LIMIT %d) AS k`, most+1)).Scan(&s.Keys); err != nil {
-		return s, fmt.Errorf("mysqlstore: %w", explain(err))
+		return s, fmt.Errorf("mysqlstore: %w", (&Store{steps: conns{db: db}}).explain(ctx, err)) // it may have been moved
 	}
 	s.Estimated = s.Keys > most
 	return s, nil

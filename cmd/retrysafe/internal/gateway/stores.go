@@ -44,7 +44,7 @@ func (g *Gateway) wrapStore(c *config.Config, p *Parts) error {
 func (g *Gateway) followChanges(ctx context.Context, maxAge time.Duration) error {
 	err := g.cache.Run(ctx)
 	if errors.Is(err, errors.ErrUnsupported) {
-		g.logger.Warn(fmt.Sprintf("retrysafe: an operator's change of a stored answer takes effect here after cache.max_age, %s, not within a second: %v", maxAge, err))
+		g.logger.Warn(fmt.Sprintf("retrysafe: an operator's change of a stored answer takes effect here after cache.max_age, %s, not within a second: this store has no list of changes", maxAge))
 		return nil
 	}
 	return err

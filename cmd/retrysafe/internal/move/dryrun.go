@@ -15,6 +15,17 @@ func (m *move) dryRun(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("source: %w", err)
 	}
+	if m.to != nil {
+		if err := m.lookAtDestination(ctx, run); err != nil || m.report.Finished {
+			return err
+		}
+	}
+	return m.count(ctx)
+}
+
+// lookAtDestination checks whether the records could go there: nothing is in the way, or an
+// earlier run has left only its last step.
+func (m *move) lookAtDestination(ctx context.Context, run retrysafe.Owner) error {
 	filling, err := m.destination.Filling(ctx)
 	if err != nil {
 		return fmt.Errorf("destination: %w", err)
@@ -33,9 +44,14 @@ func (m *move) dryRun(ctx context.Context) error {
 			}
 		}
 	}
+	return nil
+}
+
+// count counts the records, and refuses those that cannot be read.
+func (m *move) count(ctx context.Context) error {
 	m.enter(Copying)
 	unreadable := 0
-	err = m.pages(ctx, m.from.List, func(page []retrysafe.Record) error {
+	err := m.pages(ctx, m.from.List, func(page []retrysafe.Record) error {
 		for i := range page {
 			if page[i].Version == 0 {
 				unreadable++

@@ -83,7 +83,7 @@ type movable interface {
 // Records moves all records of one store into another and closes the first for good.
 // Both must be of a kind that can be moved, or the error is [ErrKind]. Open them with the
 // option Moving, which accepts a closed store, or a move that was killed cannot be
-// finished. Opts may be nil.
+// finished. Opts may be nil. With DryRun the second may be nil: it is still to be created.
 //
 // After an error the source serves on as if nothing had happened, unless the error is
 // [ErrUnsure] or [ErrNotOpened]: then run the same move again. See the package comment.
@@ -149,10 +149,13 @@ func newMove(from, to retrysafe.Store, opts *Options) (*move, error) {
 	m.From, m.To = cmp.Or(printable.Text(m.From), "another store"), cmp.Or(printable.Text(m.To), "another store")
 	source, leaves := from.(movable)
 	destination, enters := to.(movable)
-	if !leaves || !enters {
+	if !leaves || !enters && (to != nil || !m.DryRun) {
 		return nil, fmt.Errorf("%w (from %T to %T)", ErrKind, from, to)
 	}
-	m.source, m.destination = source.Mover(), destination.Mover()
+	m.source = source.Mover()
+	if enters {
+		m.destination = destination.Mover()
+	}
 	_, _ = rand.Read(m.run[:]) // it never fails
 	return m, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
@@ -86,20 +87,24 @@ func (c *copying) run(ctx context.Context, env *command.Env, fromURL, toURL stri
 			return err
 		}
 	}
-	destination, err := openForMove(ctx, to, !c.dryRun)
-	if err != nil {
-		return err
+	var destination retrysafe.Store // nil: a dry run creates none
+	if !c.dryRun || !isNew(ctx, to) {
+		opened, err := openForMove(ctx, to, !c.dryRun)
+		if err != nil {
+			return err
+		}
+		defer opened.Close()
+		destination = opened.Store
 	}
-	defer destination.Close()
 	if c.abandon {
-		if err := move.Abandon(ctx, source.Store, destination.Store); err != nil {
+		if err := move.Abandon(ctx, source.Store, destination); err != nil {
 			return moveError(err)
 		}
 		fmt.Fprintf(env.Out, "%s stays in service, and %s is empty\n", from, to)
 		return nil
 	}
 	progress := env.Progress()
-	report, err := move.Records(ctx, source.Store, destination.Store, &move.Options{
+	report, err := move.Records(ctx, source.Store, destination, &move.Options{
 		From: from.String(), To: to.String(), DryRun: c.dryRun,
 		Progress: func(at move.Progress) { progress.Show(int64(at.Records+at.Again), "copied, "+string(at.Stage)) },
 	})
@@ -112,6 +117,15 @@ func (c *copying) run(ctx context.Context, env *command.Env, fromURL, toURL stri
 	}
 	fmt.Fprint(env.Out, moveText(&report, from, to, c.dryRun))
 	return nil
+}
+
+// isNew reports whether nothing is at a store's address yet, neither tables nor a file.
+func isNew(ctx context.Context, l *stores.Location) bool {
+	if l.Missing() {
+		return true
+	}
+	s, err := l.Status(ctx)
+	return err == nil && s.Version == 0
 }
 
 // openForMove opens a store as it is stored, without decrypting it. If create is true

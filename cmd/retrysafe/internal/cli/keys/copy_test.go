@@ -16,7 +16,10 @@ func TestCopy(t *testing.T) {
 	to := testservers.Shared(t)
 	here := clitest.NewShell(t, "")
 	line := []string{"keys", "copy", from, to}
-	here.RunArgs(append(line, "--dry-run")...).Exits(3).Says("migrations") // no program has made tables there, and a dry run does not
+	for _, new := range []string{to, "sqlite:" + filepath.Join(t.TempDir(), "new.db")} {
+		here.Run("keys copy --dry-run", from, new).Exits(0).Says("11 keys could move")
+		here.Run("keys list --store", new).Exits(3).Says("migrate up") // a dry run creates nothing
+	}
 	here.Run("migrate up --store", to).Exits(0)
 	here.RunArgs(append(line, "--dry-run")...).Exits(0).Says("11 keys could move")
 	here.RunArgs(line...).Exits(2).Says("--yes").InOneLine()
@@ -36,6 +39,9 @@ func TestCopy(t *testing.T) {
 	back := "sqlite:" + filepath.Join(t.TempDir(), "back.db")
 	here.Run("keys copy --abandon", to, back).Exits(0).Says("stays in service")
 	here.Run("keys copy --yes", to, back).Exits(0).Says("11 keys moved", "point every configuration to "+back)
+	for _, ask := range []string{"keys list", "keys groups", "migrate status"} {
+		here.Run(ask+" --store", to).Exits(3).Says("this store was moved to", "point the configuration there").InOneLine()
+	}
 	if got := here.Run("keys list --format json --store", back).Exits(0); strings.Count(got.Out, "\n") != 11 {
 		t.Errorf("%s", got.Out)
 	}

@@ -19,8 +19,8 @@ wrong, such as an error that was kept. Be certain that the old operation had no 
 or that two are wanted. An operation in flight or with an unknown outcome is refused:
 settle it first. Receipts of outbox messages that settled the key are deleted with it.
 
-Running gateways follow within a second on PostgreSQL and SQLite. The command says so, or
-how long it takes where the store cannot tell them.
+Running gateways follow within a second, on Redis and DynamoDB within a minute. The
+command says so, or how long it takes where the store cannot tell them.
 
 ` + action.Help,
 			Example: `  retrysafe keys forget tenant-a 8e03978e-40d5-43dd-bc93-6894a57f9324 --why "a wrong 500 was kept, nothing was charged"`,
@@ -41,8 +41,7 @@ deleted too. It is for data that must be deleted.
 An operation in flight or with an unknown outcome is refused: settle it first. Do not
 write personal data into --why: the audit keeps it. Copies that the database keeps on
 its own (dead rows, logs, backups) are deleted when the database does so: see
-docs/runbook.md. Running gateways follow within a second on PostgreSQL and SQLite, as with
-forget.
+docs/runbook.md. Running gateways follow as after forget.
 
 ` + action.Help,
 			Example: `  retrysafe keys erase tenant-a 8e03978e-40d5-43dd-bc93-6894a57f9324 --why "request 42 for erasure"`,

@@ -44,6 +44,9 @@ func (l *Location) Status(ctx context.Context) (Status, error) {
 		return Status{s.Version, s.Newest, s.Refused, s.Pending, s.Keys, s.Estimated}, l.StoreError(err)
 	case storeurl.Postgres:
 		s, err := pgstore.ReadStatus(ctx, l.Address.URL, &pgstore.Options{Schema: l.Address.Schema, PgBouncer: l.Address.PgBouncer})
+		if err != nil {
+			err = l.movedOr(ctx, err)
+		}
 		return Status{s.Version, s.Newest, s.Refused, s.Pending, s.Keys, s.Estimated}, l.StoreError(err)
 	case storeurl.MySQL:
 		s, err := mysqlstore.ReadStatus(ctx, l.Address.DSN)
@@ -56,6 +59,19 @@ func (l *Location) Status(ctx context.Context) (Status, error) {
 		return Status{}, exit.Usagef("a memory: store exists in its own process only, and cannot be read by another").
 			Hintf("name a store that processes share, such as sqlite: or postgres:")
 	}
+}
+
+// movedOr returns the error of opening the store if a move has closed it. Otherwise it returns
+// err: that its tables are not there, for one.
+func (l *Location) movedOr(ctx context.Context, err error) error {
+	opened, closed := storeurl.Open(ctx, l.URL, &storeurl.Options{SkipMigrations: true})
+	switch {
+	case errors.Is(closed, pgstore.ErrMoved), errors.Is(closed, pgstore.ErrFilling):
+		return closed
+	case closed == nil:
+		_ = opened.Close() // nothing was written
+	}
+	return err
 }
 
 // CheckSchema returns an error unless the store exists and has a schema that this program
