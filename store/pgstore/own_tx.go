@@ -59,7 +59,8 @@ type ownTx struct {
 	conn  *pgxpool.Conn // nil once it has ended
 	sent  bool          // a commit was sent, or would have been
 	begun bool
-	held  *id // the key that it has locked and found free
+	left  bool // the caller has ended it by a statement that has begun another one
+	held  *id  // the key that it has locked and found free
 	// asked says that the server has told whether commits wait for a standby, and
 	// replicated that they do.
 	asked, replicated bool
@@ -85,7 +86,9 @@ func (t *ownTx) start(ctx context.Context) error {
 
 // endedByCaller reports whether the caller has ended the transaction by a statement.
 // What follows would be committed by itself: the answer without its effects.
-func (t *ownTx) endedByCaller() bool { return t.begun && t.conn.Conn().PgConn().TxStatus() == 'I' }
+func (t *ownTx) endedByCaller() bool {
+	return t.begun && (t.left || t.conn.Conn().PgConn().TxStatus() == 'I')
+}
 
 // joined returns the transaction as one that the store has joined.
 func (t *ownTx) joined() *Tx { return t.s.Tx(t) }

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -39,7 +40,22 @@ func (t *ownTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.Comma
 	if err := t.start(ctx); err != nil {
 		return pgconn.CommandTag{}, err
 	}
-	return t.conn.Exec(ctx, sql, args...)
+	tag, err := t.conn.Exec(ctx, sql, args...)
+	t.left = t.left || ends(tag, sql)
+	return tag, err
+}
+
+// ends reports whether a statement has ended its transaction. COMMIT AND CHAIN leaves another
+// one open, so the state of the connection does not show it.
+func ends(tag pgconn.CommandTag, sql string) bool {
+	switch tag.String() {
+	case "COMMIT":
+		return true
+	case "ROLLBACK":
+		return !strings.Contains(strings.ToLower(strings.Join(strings.Fields(sql), " ")), " to ") // a savepoint
+	default:
+		return false
+	}
 }
 
 // Query implements [pgx.Tx].
