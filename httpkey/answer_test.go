@@ -124,6 +124,9 @@ func TestW42_NothingIsShownBeforeItIsDurable(t *testing.T) {
 		if !p.Retryable || p.SafeNewKey || got.header.Get("Retry-After") == "" || got.header.Get("Location") != "" || strings.Contains(got.body, "run") {
 			t.Errorf("got %v %s", got.header, got.body)
 		}
+		if !strings.Contains(b.log.String(), "its answer is not stored yet") || !strings.Contains(b.log.String(), retrysafe.HashKey(strings.Trim(key, `"`))) {
+			t.Errorf("the log does not name the key whose answer is not stored: %s", b.log)
+		}
 		b.post(t, key, `{}`).refused(t, 503, "store-unavailable")
 		b.fault.Plan(nil)
 		must(t, b.engine.Drain(t.Context()))

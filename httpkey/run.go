@@ -141,6 +141,12 @@ func (g *Guard) logDefect(r *http.Request, defect error, fix string) {
 	g.o.Logger.Error("retrysafe: the handler of a guarded route has a defect", "operation", g.operation(r), "defect", defect, "fix", fix)
 }
 
+// logPending logs that a request ran and that its answer is not stored: if it never is, the
+// line names the key whose outcome will be unknown.
+func (g *Guard) logPending(r *http.Request, key string, why error) {
+	g.o.Logger.Warn("retrysafe: the request ran, and its answer is not stored yet", "operation", g.operation(r), "key", retrysafe.HashKey(key), "error", why)
+}
+
 // closeTx rolls back the transaction that CompleteTx was given, if the handler has left
 // it open: it would hold the key until its connection is closed.
 func (x *exchange) closeTx() {
@@ -342,6 +348,7 @@ func (x *exchange) refuseUnsettled(err error) {
 		return
 	}
 	if !errors.Is(err, retrysafe.ErrLost) {
+		x.g.logPending(x.r, key, err)
 		x.g.refuse(x.w, x.r, key, refusal{problem: outcomePending, retryAfter: time.Second})
 		return
 	}

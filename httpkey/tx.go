@@ -267,6 +267,7 @@ func (h *txHandler) answerFailed(x *exchange, ref retrysafe.Ref, err error) {
 			h.reportDisposition(x.r, ref, re.code)
 		}
 	case errors.Is(err, retrysafe.ErrUnsettled) && !errors.Is(err, retrysafe.ErrTxDone):
+		h.logPending(x.r, ref.Key, err)
 		refuse(outcomePending)
 	case errors.Is(err, retrysafe.ErrTxDone):
 		h.logDefect(x.r, err, "return nil to commit the transaction, or an error to roll it back; TxHandler does both")

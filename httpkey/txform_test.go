@@ -550,6 +550,9 @@ func TestW32_TxFormCommitThatIsNotKnown(t *testing.T) {
 	})
 	must(t, err)
 	b.post(t, key, `{}`).refused(t, 503, "outcome-pending")
+	if !strings.Contains(b.log.String(), "its answer is not stored yet") || !strings.Contains(b.log.String(), retrysafe.HashKey(strings.Trim(key, `"`))) {
+		t.Errorf("the log does not name the key whose answer is not stored: %s", b.log)
+	}
 	s.down.Store(false)
 	b.post(t, key, `{}`).ran(t, 1, true)
 	l.has(t, 1)
