@@ -26,6 +26,7 @@ const (
 	codeNoTable        = 1146
 	codeNoColumn       = 1054
 	codeNoSavepoint    = 1305
+	codeNoVariable     = 1193
 	codeLockWait       = 1205
 	codeDeadlock       = 1213
 	codeNoWait         = 3572
@@ -91,7 +92,11 @@ func explain(err error) error {
 	case isCode(err, codeAccess):
 		hint = "check user and password in the store's URL"
 	case isCode(err, codeNoRight, codeTableRight):
-		hint = "the store's user lacks rights; GRANT SELECT, INSERT, UPDATE, DELETE on the tables retrysafe_*, and for migrations CREATE, ALTER, INDEX and DROP"
+		hint = "the database does not exist, or the store's user lacks rights; GRANT SELECT, INSERT, UPDATE, DELETE on the tables retrysafe_*, and for migrations CREATE, ALTER, INDEX and DROP, and for a move LOCK TABLES and TRIGGER"
+	case isCode(err, codeNoVariable):
+		hint = "the driver sets each parameter of the store's URL that it does not know as a variable; is one misspelt?"
+	case isCode(err, codeNoTable) && !strings.Contains(err.Error(), "retrysafe_"):
+		hint = "is it used by a trigger on a table of the store?"
 	case isCode(err, codeNoTable, codeNoColumn):
 		hint = "the schema is not there or not this program's; run the migrations"
 	case isCode(err, codeReadOnly, codeReadOnlyMode):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,6 +74,18 @@ func TestStepsBesideTriggersReturnWhatIsStored(t *testing.T) {
 			must(t, err)
 			isStored(t, s, &r)
 		})
+	}
+}
+
+// A trigger may write to a table that is not there: that is not the store's schema.
+func TestTriggerThatCannotWriteIsNamed(t *testing.T) {
+	t.Parallel()
+	dsn := testservers.SharedMariaDB(t)
+	s := open(t, dsn, nil)
+	audit(t, dsn, "AFTER")
+	exec(t, s.DB(), `DROP TABLE audit`)
+	if _, err := s.Create(t.Context(), fresh("key")); err == nil || !strings.Contains(err.Error(), "used by a trigger") {
+		t.Errorf("Create: %v", err)
 	}
 }
 

@@ -131,7 +131,7 @@ func (v variables) checkSession() error {
 		return fmt.Errorf("mysqlstore: sql_mode is %q, and the server would cut off what does not fit; add STRICT_TRANS_TABLES to sql_mode", mode)
 	}
 	if !v.on("autocommit") {
-		return errors.New("mysqlstore: autocommit is off, and a step would not be committed; remove autocommit from the data source name, or set it to 1")
+		return errors.New("mysqlstore: autocommit is off, and a step would not be committed; set autocommit=1 in the data source name, which wins over the server")
 	}
 	return nil
 }

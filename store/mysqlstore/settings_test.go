@@ -39,6 +39,9 @@ func TestSettingsThatLoseDataAreRefused(t *testing.T) {
 			t.Errorf("%q: %v", dsn, err)
 		}
 	}
+	if _, err := mysqlstore.Open(t.Context(), dsn+"?tsl=true", nil); err == nil || !strings.Contains(err.Error(), "is one misspelt?") {
+		t.Errorf("a parameter that is misspelt: %v", err)
+	}
 	if _, err := mysqlstore.Open(t.Context(), "root@tcp("+addrOf(t, dsn)+")/absent", nil); err == nil || !strings.Contains(err.Error(), "create the database first") {
 		t.Errorf("a database that does not exist: %v", err)
 	}

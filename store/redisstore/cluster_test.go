@@ -290,7 +290,11 @@ func TestSentinelsThatAskForAPassword(t *testing.T) {
 			t.Errorf("Open with %q: %v", parameters, err)
 		}
 	}
-	s := open(t, servers.URL()+"?sentinel_username=asker&sentinel_password=of%26sentinels", nil)
+	const known = "?sentinel_username=asker&sentinel_password=of%26sentinels"
+	if _, err := redisstore.Open(t.Context(), servers.URL()+"s"+known, nil); err == nil || !strings.Contains(err.Error(), "the sentinels know no primary of the name") {
+		t.Errorf("Open with another name: %v", err)
+	}
+	s := open(t, servers.URL()+known, nil)
 	_, err := s.Create(t.Context(), newWrite("a key"))
 	must(t, err)
 }

@@ -83,6 +83,8 @@ func explain(err error) error {
 		hint = "check sentinel_username and sentinel_password in the store's URL: the user and the password in front of the hosts are those of the primary"
 	case kind == "NOAUTH", kind == "WRONGPASS":
 		hint = "check user and password in the store's URL"
+	case strings.Contains(err.Error(), "all sentinels") && errors.Is(err, redis.Nil):
+		hint = "the sentinels know no primary of the name behind the hosts in the store's URL"
 	case kind == "NOPERM", strings.Contains(err.Error(), "can't run this command"): // inside of a script
 		hint = "the user may not run a command that the store needs: allow it +@scripting +@read +@write +time +info +wait +config|get on the keys of the prefix"
 	case kind == "READONLY":

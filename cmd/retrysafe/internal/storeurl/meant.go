@@ -20,6 +20,12 @@ func meantBy(text string) string {
 		return server
 	case strings.Contains(text, "://"):
 		return ""
+	case hasColon && (scheme == MySQL || scheme == "mariadb"):
+		return scheme + "://user:password@host/database"
+	case hasColon && isRedis(scheme):
+		return scheme + "://user:password@host"
+	case hasColon && scheme == DynamoDB:
+		return "dynamodb://REGION/TABLE"
 	case strings.Contains(text, "@"): // user:password@host, without a scheme
 		return server
 	case !hasColon && (isPath(text) || isDatabaseFile(text)):

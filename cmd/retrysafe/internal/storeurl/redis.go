@@ -28,7 +28,7 @@ func parseRedis(text string) (Address, error) {
 	a := Address{Kind: Redis, URL: address}
 	q, err := url.ParseQuery(query)
 	if err != nil {
-		return Address{}, errors.New("the parameters of a Redis URL cannot be read; they are ?name=value&name=value")
+		return Address{}, errors.New("the parameters of a Redis URL cannot be read; they are ?name=value&name=value, and characters such as & % + in a value are written as %26 and so on")
 	}
 	for name, values := range q {
 		if redisurl.HasParameter(name) {
