@@ -101,7 +101,7 @@ func TestAnswerInUseKeepsNoOther(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// The header of an answer may be its caller's, who goes on with it.
+// The header of an answer may be one that its caller writes to later.
 func TestCachedHeaderIsTheCachesOwn(t *testing.T) {
 	t.Parallel()
 	s := tiered.New(discard{}, nil)
