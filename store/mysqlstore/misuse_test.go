@@ -184,3 +184,23 @@ func TestSavepointsInDoTx(t *testing.T) {
 		t.Errorf("the effects have the sum %d, want 1 and 3", n)
 	}
 }
+
+// An answer that the server refuses is not stored, and that says nothing else: the
+// transaction was whole until then, and is rolled back.
+func TestAnswerThatIsRefusedIsNoTransactionThatHasEnded(t *testing.T) {
+	t.Parallel()
+	s := open(t, testservers.SharedMariaDB(t), nil)
+	exec(t, s.DB(), `CREATE TABLE effects (n INT)`)
+	exec(t, s.DB(), `CREATE TRIGGER refusal BEFORE INSERT ON retrysafe_keys FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not today'`)
+	e, err := retrysafe.New(s, &retrysafe.Options{Policy: retrysafe.Policy{Effects: retrysafe.EffectsInTx}})
+	must(t, err)
+	_, err = retrysafe.DoTx(t.Context(), e, s, retrysafe.Call{Ref: refOf("key")}, func(ctx context.Context, tx *sql.Tx) (retrysafe.Result, error) {
+		return retrysafe.Result{Status: 201}, second(tx.ExecContext(ctx, `INSERT INTO effects VALUES (1)`))
+	})
+	if err == nil || !strings.Contains(err.Error(), "not today") || errors.Is(err, retrysafe.ErrTxDone) {
+		t.Errorf("DoTx: %v", err)
+	}
+	if n := one[int](t, s.DB(), `SELECT COUNT(*) FROM effects`); n != 0 {
+		t.Errorf("%d effects of an operation without an answer", n)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/failpoint"
@@ -36,8 +37,9 @@ func (s *Store) BeginTx(ctx context.Context) (retrysafe.Tx, *sql.Tx, error) {
 // by a statement, also if that statement has begun another one, as START TRANSACTION does.
 type ownTx struct {
 	*sqltx.Tx
-	// marked says that the transaction has the savepoint, which ends with it.
-	marked bool
+	// marked says that the transaction has the savepoint, which ends with it. It is read by the
+	// end of the transaction's context too.
+	marked atomic.Bool
 }
 
 // The savepoint that a transaction has from when it takes its key until the answer is stored.
@@ -48,9 +50,9 @@ const (
 
 // ended reports whether the transaction is not open on the connection any more.
 func (t *ownTx) ended(tx *sql.Tx) bool {
-	if t.marked {
+	if t.marked.Load() {
 		_, err := tx.ExecContext(context.Background(), unmark)
-		t.marked = err != nil
+		t.marked.Store(err != nil)
 		return isCode(err, codeNoSavepoint)
 	}
 	_, err := tx.ExecContext(context.Background(), `SET TRANSACTION ISOLATION LEVEL READ COMMITTED`)

@@ -42,12 +42,12 @@ var errEnded = fmt.Errorf("the transaction has ended: a statement has committed 
 // refuses to change the isolation level of an open transaction. Without one what follows
 // would be committed statement by statement: the answer without its effects.
 func (t *Tx) usable(ctx context.Context) error {
-	if t.own != nil && t.own.marked {
+	if t.own != nil && t.own.marked.Load() {
 		_, err := t.tx.ExecContext(ctx, unmark)
 		if isCode(err, codeNoSavepoint) {
 			return errEnded
 		}
-		t.own.marked = err != nil
+		t.own.marked.Store(err != nil)
 		return err
 	}
 	_, err := t.tx.ExecContext(ctx, `SET TRANSACTION ISOLATION LEVEL READ COMMITTED`)
@@ -130,7 +130,7 @@ func (t *Tx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Record, 
 		}
 		if err == nil && held && t.own != nil {
 			_, err = t.tx.ExecContext(ctx, mark)
-			t.own.marked = err == nil
+			t.own.marked.Store(err == nil)
 		}
 		switch {
 		case err != nil:

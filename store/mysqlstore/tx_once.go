@@ -57,7 +57,7 @@ func (t *Tx) reserveAtOnce(ctx context.Context, key id) (at *row, done bool, err
 	case err == nil:
 		t.holds(key)
 		if t.own != nil {
-			t.own.marked = true
+			t.own.marked.Store(true)
 		}
 	}
 	return at, true, err
@@ -67,7 +67,7 @@ func (t *Tx) reserveAtOnce(ctx context.Context, key id) (at *row, done bool, err
 // inserts nothing.
 func (t *Tx) createAtOnce(ctx context.Context, key id, w *retrysafe.Write) (r retrysafe.Record, err error) {
 	var s script
-	marked := t.own != nil && t.own.marked
+	marked := t.own != nil && t.own.marked.Swap(false) // it is released, also if the insert is refused
 	if marked {
 		s.then(`BEGIN NOT ATOMIC `, unmark)
 		s.WriteString(`; `)
@@ -84,9 +84,6 @@ func (t *Tx) createAtOnce(ctx context.Context, key id, w *retrysafe.Write) (r re
 	}
 	if err != nil {
 		return r, err
-	}
-	if marked {
-		t.own.marked = false
 	}
 	if revision == 0 {
 		return r, errEnded
