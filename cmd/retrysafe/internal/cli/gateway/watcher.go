@@ -50,10 +50,13 @@ func (w *watcher) watch(files []string) {
 	}
 	ctx, stop := context.WithCancel(w.ctx)
 	w.files, w.stop = files, stop
+	run, err := config.Watch(ctx, files, w.changed)
+	if err != nil {
+		w.logger.Error("retrysafe: changes of the configuration are not noticed; send SIGHUP instead", "error", err)
+		return
+	}
 	w.running.Go(func() {
 		defer stop()
-		if err := config.Watch(ctx, files, w.changed); err != nil {
-			w.logger.Error("retrysafe: changes of the configuration are not noticed; send SIGHUP instead", "error", err)
-		}
+		run()
 	})
 }

@@ -13,21 +13,21 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Watch calls changed each time that one of the files has got another content,
-// until ctx ends; then it returns nil. What holds when Watch is called counts as
-// known, so call it before the files are read.
+// Watch looks at files, and returns a function that calls changed each time that one of
+// them has got another content, until ctx ends. What they hold when Watch is called counts
+// as known, so call it before the files are read, and the function in another goroutine.
 //
 // It is the content that counts: a file that is touched, or replaced by a copy of
 // itself, has not changed, and neither has one that is gone for now. Editors that
 // rename a new file into place and Kubernetes, which swaps a symbolic link above
 // it, are noticed at once where the system tells of changes in folders, and
 // within seconds elsewhere.
-func Watch(ctx context.Context, paths []string, changed func()) error {
+func Watch(ctx context.Context, paths []string, changed func()) (run func(), err error) {
 	if len(paths) == 0 {
-		return errors.New("config: Watch was given no files")
+		return nil, errors.New("config: Watch was given no files")
 	}
-	newWatcher(paths).run(ctx, changed)
-	return nil
+	w := newWatcher(paths)
+	return func() { w.run(ctx, changed) }, nil
 }
 
 // Files returns the files, besides the one that c was read from, that a gateway

@@ -144,11 +144,27 @@ func TestWatchEnds(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if err := config.Watch(ctx, []string{filepath.Join(t.TempDir(), "none", "gw.yaml")}, func() { t.Error("nothing changed") }); err != nil {
-		t.Errorf("Watch = %v", err)
-	}
-	if err := config.Watch(t.Context(), nil, nil); err == nil {
+	run, err := config.Watch(ctx, []string{filepath.Join(t.TempDir(), "none", "gw.yaml")}, func() { t.Error("nothing changed") })
+	must(t, err)
+	run()
+	if _, err := config.Watch(t.Context(), nil, nil); err == nil {
 		t.Error("no files are watched for ever")
+	}
+}
+
+// The goroutine that watches may come late: what has changed since Watch was called is a
+// change, whether or not it runs yet.
+func TestWatchNoticesWhatChangesBeforeItRuns(t *testing.T) {
+	t.Parallel()
+	path := write(t, filepath.Join(t.TempDir(), "gw.yaml"), "old")
+	ctx, stop := context.WithCancel(t.Context())
+	changes := 0
+	run, err := config.Watch(ctx, []string{path}, func() { changes++; stop() })
+	must(t, err)
+	write(t, path, "new")
+	run()
+	if changes != 1 {
+		t.Errorf("it was told %d times", changes)
 	}
 }
 
