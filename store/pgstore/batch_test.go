@@ -587,7 +587,7 @@ func TestBatchesOfSeveralNodesNeverDeadlock(t *testing.T) {
 	exec(t, conn, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = 1', current_database()); END $$`)
 	var stores []*pgstore.Store
 	for range nodes {
-		stores = append(stores, open(t, url, nil))
+		stores = append(stores, open(t, url, &pgstore.Options{Timeout: patience}))
 	}
 	// rush lets every node take the same step for every key at the same time, each
 	// in an order of its own, and counts the successes of each key.

@@ -140,6 +140,19 @@ func within(t testing.TB, limit time.Duration, what string, done func() bool) {
 	}
 }
 
+// whileMoving waits for done, however long that takes, as long as progress goes on.
+func whileMoving(t testing.TB, progress func() int, what string, done func() bool) {
+	t.Helper()
+	at, since := progress(), time.Now()
+	for ; !done(); time.Sleep(2 * time.Millisecond) {
+		if now := progress(); now != at {
+			at, since = now, time.Now()
+		} else if time.Since(since) > 2*patience {
+			t.Fatalf("never: %s; for %s it has been at %d", what, 2*patience, at)
+		}
+	}
+}
+
 // newRole makes a role that may connect and nothing else. It goes with the test.
 func newRole(t testing.TB, conn *pgx.Conn) string {
 	t.Helper()

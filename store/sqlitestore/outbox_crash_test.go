@@ -153,12 +153,7 @@ func (d *depot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	text, key := base64.StdEncoding.EncodeToString(body), r.Header.Get("Idempotency-Key")
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.count++; d.count%40 == 0 {
-		select {
-		case d.kill <- struct{}{}:
-		default:
-		}
-	}
+	d.count++
 	if rand.IntN(20) == 0 {
 		http.Error(w, "not now", http.StatusServiceUnavailable)
 		return
@@ -166,6 +161,14 @@ func (d *depot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if was, known := d.keys[text]; !known {
 		d.first = append(d.first, text)
 		d.keys[text] = key
+		// Not counted by deliveries: a slow machine delivers again what it was slow to
+		// deliver, and each kill makes it slower.
+		if len(d.first)%30 == 0 {
+			select {
+			case d.kill <- struct{}{}:
+			default:
+			}
+		}
 	} else if was != key {
 		d.wrong = append(d.wrong, fmt.Sprintf("%s came under %q and %q", text, was, key))
 	}
