@@ -453,7 +453,7 @@ func TestOutboxOfAKilledServer(t *testing.T) {
 	}
 	close(over)
 	producers.Wait()
-	within(t, 2*time.Minute, "everything is delivered", drained(t, s))
+	whileMoving(t, d.arrived, "everything is delivered", drained(t, s))
 	stop()
 	all.Wait()
 	d.check(t, connect(t, url))
