@@ -96,6 +96,7 @@ func TestHMAC(t *testing.T) {
 		{"beside others, with spaces only", headers("X-Signature", "v1=00 "+good+" v0=00", "X-Time", "1531420618"), nil},
 		{"another time", headers("X-Signature", good, "X-Time", "1531420619"), webhook.ErrForged},
 		{"no time", headers("X-Signature", good), webhook.ErrMalformed},
+		{"a time that is no number", headers("X-Signature", "v0="+signHMAC(hmacSecret, "v0:noon:"+hmacBody), "X-Time", "noon"), webhook.ErrMalformed},
 		{"too late", headers("X-Signature", "v0="+signHMAC(hmacSecret, "v0:1531420317:"+hmacBody), "X-Time", "1531420317"), webhook.ErrLate},
 		{"too early", headers("X-Signature", "v0="+signHMAC(hmacSecret, "v0:1531420919:"+hmacBody), "X-Time", "1531420919"), webhook.ErrLate},
 	} {
@@ -155,8 +156,14 @@ func TestHMACIsChecked(t *testing.T) {
 		s := webhook.HMAC{Secrets: []webhook.Secret{hmacSecret}, Header: "X-Signature"}
 		must(t, s.Check())
 		change(&s)
-		if s.Check() == nil {
+		want := s.Check()
+		if want == nil {
 			t.Errorf("%s is accepted", what)
+			continue
+		}
+		h := headers("X-Signature", signHMAC(hmacSecret, hmacBody), "T", "1531420618", "X-Id", "evt-1")
+		if _, err := s.Verify(h, []byte(hmacBody)); err == nil || err.Error() != want.Error() {
+			t.Errorf("%s: Verify says %v; want %v", what, err, want)
 		}
 	}
 }

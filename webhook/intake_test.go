@@ -490,8 +490,14 @@ func TestReaderFaultsAreNotRemembered(t *testing.T) {
 		}
 		broken = false
 		d.deliver("evt-1", happened(), 200, "settled")
-		if log := d.log.String(); strings.Contains(log, key) || !strings.Contains(log, "out of range") {
-			t.Errorf("the log has %s", log)
+		log := d.log.String()
+		for _, cause := range []string{"out of range", `event=evt-1 code=event-not-read error="read: no such type"`} {
+			if !strings.Contains(log, cause) {
+				t.Errorf("the log does not tell %q:\n%s", cause, log)
+			}
+		}
+		if strings.Contains(log, key) {
+			t.Errorf("the log tells a key:\n%s", log)
 		}
 	})
 }
