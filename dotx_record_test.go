@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
@@ -211,4 +212,50 @@ func TestDoTxTakesUpItsOwnOrphan(t *testing.T) {
 	}
 	b.booked(t, 2, 1)
 	b.replays(t, "booked")
+}
+
+// A call that waits for a record in flight gets what DoTx has made of it in the same process,
+// without a load.
+func TestDoTxNotifiesCallsThatWait(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fn   func(context.Context, *memstore.Tx) (retrysafe.Result, error)
+		want error
+	}{
+		"commits": {},
+		"ends its transaction itself": {func(ctx context.Context, tx *memstore.Tx) (retrysafe.Result, error) {
+			return answer("booked"), tx.Commit(ctx)
+		}, retrysafe.ErrUnknown},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBank(t, inTx)
+			failing := func(op faultstore.Op, f faultstore.Fault) {
+				b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+					if s.Op == op {
+						return f
+					}
+					return faultstore.None
+				})
+			}
+			failing(faultstore.Create, faultstore.LoseReply)
+			b.refused(t, retrysafe.ErrUnavailable) // the reservation is stored, and this process may take it up
+			failing("", faultstore.None)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if out, err := b.Attach(ctx, ref); !errors.Is(err, c.want) || err == nil && string(out.Body) != "booked" {
+					t.Errorf("DoTx %s: Attach = %+v, %v; want %v", name, out, err, c.want)
+				}
+			}()
+			time.Sleep(time.Second)
+			failing(faultstore.Load, faultstore.LoseRequest)
+			b.fn = c.fn
+			if _, err := b.do(t.Context(), call()); (err == nil) != (c.want == nil) {
+				t.Errorf("DoTx that %s = %v", name, err)
+			}
+			<-done
+		})
+	}
 }

@@ -307,6 +307,14 @@ func TestDoTxCarelessFunctionIsTaught(t *testing.T) {
 			if c.finisher {
 				b.finish = func(context.Context, *memstore.Tx, retrysafe.Write) error { return nil }
 			}
+			released := false
+			b.rollback = func(tx *memstore.Tx) error { released = true; return tx.Rollback(t.Context()) }
+			b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+				if s.Op == faultstore.Create && !released {
+					t.Errorf("%s: the outcome is set aside while the store holds a connection for the transaction", name)
+				}
+				return faultstore.None
+			})
 			failure := errors.New("the mail was refused")
 			b.fn = func(_ context.Context, tx *memstore.Tx) (retrysafe.Result, error) {
 				if err := end(tx); err != nil || !c.fails {

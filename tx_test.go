@@ -382,6 +382,13 @@ func TestKeyHeldByAnOpenTransactionIsInFlight(t *testing.T) {
 	})
 }
 
+// mutedTx is rolled back, and does not say so.
+type mutedTx struct{ retrysafe.Tx }
+
+func (tx mutedTx) Rollback(ctx context.Context) error {
+	return errors.Join(tx.Tx.Rollback(ctx), errors.New("connection is gone"))
+}
+
 // CompleteTx on an execution that holds an answer in a transaction already: what became of
 // that transaction decides, and the second transaction never commits.
 func TestSecondCompleteTxFindsOutWhatBecameOfTheFirst(t *testing.T) {
@@ -395,8 +402,8 @@ func TestSecondCompleteTxFindsOutWhatBecameOfTheFirst(t *testing.T) {
 		must(t, first.Commit(t.Context()))
 		second, err := b.mem.Begin(t.Context())
 		must(t, err)
-		if err := x.CompleteTx(t.Context(), second, answer("second")); !errors.Is(err, retrysafe.ErrSettled) || strings.Contains(err.Error(), "twice") {
-			t.Errorf("after a commit: CompleteTx = %v, want ErrSettled", err)
+		if err := x.CompleteTx(t.Context(), mutedTx{second}, answer("second")); !errors.Is(err, retrysafe.ErrSettled) || strings.Contains(err.Error(), "twice") || !strings.Contains(err.Error(), "connection is gone") {
+			t.Errorf("after a commit: CompleteTx = %v, want ErrSettled and what the rollback returned", err)
 		}
 		if err := second.Commit(t.Context()); err == nil {
 			t.Error("a second effect committed")
@@ -622,6 +629,10 @@ func TestTransactionOfASettledAttemptIsLost(t *testing.T) {
 		} {
 			b := setup(t, retrysafe.Policy{Effects: retrysafe.EffectsKeyed})
 			x := b.begins(t)
+			undone, err := b.mem.Begin(t.Context())
+			must(t, err)
+			must(t, x.CompleteTx(t.Context(), undone, answer("early")))
+			must(t, undone.Rollback(t.Context()))
 			w := b.state(t).Update()
 			w.State, w.Term = state, time.Hour
 			if state == retrysafe.StateCompleted {
@@ -633,7 +644,7 @@ func TestTransactionOfASettledAttemptIsLost(t *testing.T) {
 			for range 2 {
 				tx, err := b.mem.Begin(t.Context())
 				must(t, err)
-				if err := step(x, tx); !errors.Is(err, retrysafe.ErrLost) {
+				if err := step(x, tx); !errors.Is(err, retrysafe.ErrLost) || strings.Contains(err.Error(), "twice") {
 					t.Errorf("%s of an attempt that is %s = %v", name, state, err)
 				}
 				_ = tx.Commit(t.Context())
@@ -650,10 +661,19 @@ func TestSameAnswerOfALaterAttemptIsNotItsOwn(t *testing.T) {
 	t.Parallel()
 	b := setup(t, retrysafe.Policy{})
 	x := b.begins(t)
+	tx, err := b.mem.Begin(t.Context())
+	must(t, err)
+	must(t, x.CompleteTx(t.Context(), tx, answer("paid")))
+	must(t, tx.Rollback(t.Context()))
 	w, paid := b.state(t).Update(), answer("paid")
 	w.Owner, w.Attempt, w.State, w.Result, w.Overwrite, w.Term = retrysafe.Owner{9}, 2, retrysafe.StateCompleted, &paid, true, time.Hour
-	_, err := b.mem.Swap(t.Context(), w)
+	_, err = b.mem.Swap(t.Context(), w)
 	must(t, err)
+	late, err := b.mem.Begin(t.Context())
+	must(t, err)
+	if err := x.CompleteTx(t.Context(), late, answer("paid")); !errors.Is(err, retrysafe.ErrLost) || strings.Contains(err.Error(), "twice") {
+		t.Errorf("CompleteTx = %v", err)
+	}
 	if err := x.Complete(t.Context(), answer("paid")); !errors.Is(err, retrysafe.ErrLost) || b.saw(retrysafe.EventCompleted) != 0 {
 		t.Errorf("Complete = %v; observer saw %v", err, b.events)
 	}
