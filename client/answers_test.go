@@ -350,7 +350,8 @@ func TestBadOptions(t *testing.T) {
 			t.Errorf("%+v is taken", o)
 		}
 	}
-	c := newClient(t, client.Options{MaxBody: 3, Authorize: func(*http.Request) error { return errors.New("no token") }})
+	var attempt context.Context
+	c := newClient(t, client.Options{MaxBody: 3, Authorize: func(r *http.Request) error { attempt = r.Context(); return errors.New("no token") }})
 	_, err := c.Do("", post(t, "http://127.0.0.1/", "1"))
 	if err == nil || !strings.Contains(err.Error(), "raise Options.MaxBody") {
 		t.Errorf("%v", err)
@@ -360,6 +361,9 @@ func TestBadOptions(t *testing.T) {
 	_, err = c.Do("", r)
 	if e := as[*client.ExhaustedError](t, err); e.MayHaveHappened || !strings.Contains(err.Error(), "no token") {
 		t.Errorf("%v", err)
+	}
+	if attempt.Err() == nil {
+		t.Error("an attempt without credentials goes on after its call")
 	}
 	if err := c.Resume(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "Options.Journal") {
 		t.Errorf("%v", err)

@@ -198,19 +198,19 @@ func TestLargeAnswersMayTakeTheirTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for size, large := range map[int]bool{4: false, 5: true} {
-			var attempt context.Context
+			var attempt, whole context.Context
 			base := roundTrip(func(r *http.Request) (*http.Response, error) {
 				attempt = r.Context()
 				return is(201, strings.Repeat("x", size))(), nil
 			})
-			response, err := newClient(t, client.Options{Base: base, MaxAnswer: 4, AttemptTimeout: time.Second}).Do("", post(t, "http://127.0.0.1/", "1"))
+			response, err := newClient(t, client.Options{Base: base, MaxAnswer: 4, AttemptTimeout: time.Second, OnAttempt: func(r *http.Request, _ int) { whole = r.Context() }}).Do("", post(t, "http://127.0.0.1/", "1"))
 			must(t, err)
 			time.Sleep(time.Minute)
 			if open := attempt.Err() == nil; open != large {
 				t.Errorf("%d bytes: the attempt is open: %v, want %v", size, open, large)
 			}
 			must(t, response.Body.Close())
-			if attempt.Err() == nil {
+			if attempt.Err() == nil || whole.Err() == nil {
 				t.Errorf("%d bytes: the attempt goes on after its answer was closed", size)
 			}
 		}
