@@ -252,3 +252,32 @@ func TestSearchOutlivesTheEventThatBeganIt(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// An event that gives up its search, because those of other tenants take too long, leaves the
+// other events that wait where they are. The store rests between two searches.
+func TestSearchThatIsGivenUpLeavesTheOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const search = 11 * time.Second
+		d := newDesk(t, slow{memstore.New(nil), search}, nil, nil)
+		d.put(retrysafe.Record{State: retrysafe.StateUnknown, ProviderRef: "pay-1"})
+		in := func(tenant string) report {
+			r := refused("pay-1")
+			r.Scope = tenant
+			return r
+		}
+		began := time.Now()
+		var all sync.WaitGroup
+		all.Go(func() { d.deliver("first", in("a"), 404, "no-such-key") })
+		synctest.Wait() // it lists
+		all.Go(func() { d.deliver("second", in("b"), 404, "no-such-key") })
+		synctest.Wait() // it is the next one
+		all.Go(func() { d.deliver("third", in("c"), 503, "search-incomplete") })
+		time.Sleep(29 * time.Second)
+		d.deliver("fourth", in(scope), 200, "settled")
+		if took := time.Since(began); took != 5*search {
+			t.Errorf("three searches took %v, want %v, with a pause of the same length between two", took, 5*search)
+		}
+		all.Wait()
+	})
+}

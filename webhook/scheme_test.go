@@ -131,6 +131,7 @@ func TestStripe(t *testing.T) {
 		secrets []webhook.Secret
 		now     time.Duration
 		want    error
+		says    string
 	}{
 		"as signed":                 {},
 		"beside v0 and another v1":  {header: "t=1492774577,v0=" + zeros + ",v1=" + zeros + ",v1=" + stripeSignature},
@@ -142,7 +143,8 @@ func TestStripe(t *testing.T) {
 		"another body":              {body: `{"id":"evt_2"}`, want: webhook.ErrForged},
 		"too late":                  {now: 6 * time.Minute, want: webhook.ErrLate},
 		"from the future":           {now: -6 * time.Minute, want: webhook.ErrLate},
-		"two times":                 {header: "t=1492774577," + good, want: webhook.ErrMalformed},
+		"two times":                 {header: "t=1492774577," + good, want: webhook.ErrMalformed, says: "two time stamps"},
+		"another letter behind it":  {header: good + "f", want: webhook.ErrForged},
 		"no time":                   {header: "v1=" + stripeSignature, want: webhook.ErrMalformed},
 		"nonsense":                  {header: ",=,,t", want: webhook.ErrMalformed},
 		"signed, without an id": {
@@ -162,11 +164,20 @@ func TestStripe(t *testing.T) {
 		s := webhook.Stripe{Secrets: c.secrets, Now: func() time.Time { return stripeAt.Add(c.now) }}
 		must(t, s.Check())
 		ev, err := s.Verify(http.Header{"Stripe-Signature": {c.header}}, []byte(c.body))
-		if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
-			t.Errorf("%s: %v, want %v", name, err, c.want)
+		if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %v %s", name, err, c.want, c.says)
 		}
 		if err == nil && (ev.ID != "evt_1" || !ev.At.Equal(stripeAt)) {
 			t.Errorf("%s: the event is %+v", name, ev)
+		}
+	}
+	s := webhook.Stripe{Secrets: []webhook.Secret{stripeSecret}, Now: func() time.Time { return stripeAt }}
+	for says, h := range map[string]http.Header{
+		"there is no Stripe-Signature":            {},
+		"there is more than one Stripe-Signature": {"Stripe-Signature": {good, good}},
+	} {
+		if ev, err := s.Verify(h, []byte(stripeBody)); !errors.Is(err, webhook.ErrMalformed) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: the event is %+v, %v", says, ev, err)
 		}
 	}
 }
@@ -192,8 +203,8 @@ func TestSchemesNeedSecrets(t *testing.T) {
 			t.Errorf("%s: Check has no objection", name)
 		}
 		h := http.Header{"Stripe-Signature": {webhook.SignStripe("", time.Now(), []byte(stripeBody))}}
-		if _, err := s.Verify(h, []byte(stripeBody)); err == nil {
-			t.Errorf("%s: it takes an event in", name)
+		if _, err := s.Verify(h, []byte(stripeBody)); err == nil || errors.Is(err, webhook.ErrForged) {
+			t.Errorf("%s: an event is %v, want what is wrong with the scheme", name, err)
 		}
 	}
 }

@@ -83,7 +83,12 @@ func TestW57_KeyInFlightIsFoundByItsDownstreamKey(t *testing.T) {
 // The keys of this process are found without a search, also when they are settled.
 func TestObservedKeysAreFoundWithoutASearch(t *testing.T) {
 	t.Parallel()
-	d := newDownstreamDesk(t, memstore.New(nil), webhook.Options{})
+	tenant := ""
+	d := newDesk(t, memstore.New(nil), func(ctx context.Context, ev webhook.Event) (webhook.Statement, error) {
+		e, err := readDownstream(ctx, ev)
+		e.Ref.Scope = tenant
+		return e, err
+	}, &webhook.Options{DownstreamKeys: derived})
 	d.put(retrysafe.Record{State: retrysafe.StateCompleted, Result: &retrysafe.Result{Status: 402}})
 	d.about("evt-1", derived(ours)[0], retrysafe.FindingDeclined, 404, "no-such-key")
 	d.Observe(retrysafe.Event{Kind: retrysafe.EventReserved, Ref: ours})
@@ -97,6 +102,8 @@ func TestObservedKeysAreFoundWithoutASearch(t *testing.T) {
 	d.fault.Plan(nil)
 	d.about("evt-1", derived(ours)[0], retrysafe.FindingDeclined, 200, "unchanged")
 	d.about("evt-2", derived(ours)[0], retrysafe.FindingHappened, 200, "contradicted")
+	tenant = scope
+	d.about("evt-3", derived(ours)[0], retrysafe.FindingDeclined, 200, "unchanged")
 	if n := d.fault.Count(faultstore.List); n != 0 {
 		t.Errorf("the store was searched %d times", n)
 	}
