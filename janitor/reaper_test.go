@@ -362,20 +362,49 @@ func TestReaperDoesNotBelieveAClockThatIsAhead(t *testing.T) {
 
 func TestReaperTellsWhatItDeletedBeforeItFailed(t *testing.T) {
 	t.Parallel()
-	mem := memstore.New(nil)
-	fault := faultstore.New(mem)
-	for i := range 30 {
-		put(t, mem, record(key(i), retrysafe.StateCompleted, 0))
+	for _, tombstone := range []time.Duration{0, time.Hour} {
+		mem := memstore.New(nil)
+		fault := faultstore.New(mem)
+		for i := range 30 {
+			put(t, mem, record(key(i), retrysafe.StateExpired, 0))
+		}
+		fault.Plan(faultstore.FailOnce(faultstore.Purge, 3, faultstore.LoseRequest))
+		r := reaper(fault, janitor.ReaperOptions{Tombstone: tombstone, Options: janitor.Options{Batch: 10}})
+		if n, err := r.RunOnce(t.Context()); n != 20 || !errors.Is(err, faultstore.ErrInjected) {
+			t.Errorf("tombstones for %v: RunOnce = %d, %v", tombstone, n, err)
+		}
+		if got := r.Stats(); got.Deleted != 20 || got.Failures != 1 {
+			t.Errorf("tombstones for %v: counted %+v", tombstone, got)
+		}
+		once(t, r, 10)
 	}
-	fault.Plan(faultstore.FailOnce(faultstore.Purge, 3, faultstore.LoseRequest))
-	r := reaper(fault, janitor.ReaperOptions{Options: janitor.Options{Batch: 10}})
-	if n, err := r.RunOnce(t.Context()); n != 20 || !errors.Is(err, faultstore.ErrInjected) {
-		t.Errorf("RunOnce = %d, %v", n, err)
+}
+
+// A reaper that is stopped while it leaves the store alone says so, and not that all was
+// deleted.
+func TestReaperStopsWhileItRests(t *testing.T) {
+	t.Parallel()
+	for _, tombstone := range []time.Duration{0, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			mem := memstore.New(nil)
+			fault := faultstore.New(mem)
+			for i := range 30 {
+				put(t, mem, record(key(i), retrysafe.StateExpired, 0))
+			}
+			fault.Plan(func(s faultstore.Step) faultstore.Fault {
+				if s.Op == faultstore.Purge {
+					time.Sleep(500 * time.Millisecond)
+				}
+				return faultstore.None
+			})
+			ctx, stop := context.WithCancel(t.Context())
+			time.AfterFunc(750*time.Millisecond, stop)
+			r := reaper(fault, janitor.ReaperOptions{Tombstone: tombstone, Options: janitor.Options{Batch: 10}})
+			if n, err := r.RunOnce(ctx); n != 10 || !errors.Is(err, context.Canceled) || fault.Count(faultstore.Purge) != 1 {
+				t.Errorf("tombstones for %v: RunOnce = %d, %v, after %d purges", tombstone, n, err, fault.Count(faultstore.Purge))
+			}
+		})
 	}
-	if got := r.Stats(); got.Deleted != 20 || got.Failures != 1 {
-		t.Errorf("counted %+v", got)
-	}
-	once(t, r, 10)
 }
 
 // A reaper that is stopped stops between two batches.
