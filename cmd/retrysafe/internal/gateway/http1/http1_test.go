@@ -631,16 +631,19 @@ func TestNotSent(t *testing.T) {
 func TestExchangeEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		says string
-		body io.Reader
+		says    string
+		body    io.Reader
+		expects bool
 	}{
-		"before the head":      {"", nil},
-		"in the head":          {"HTTP/1.1 200 OK\r\nContent-", nil},
-		"in the body":          {"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", nil},
-		"in a chunk":           {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nha", nil},
-		"while it is sent":     {"", strings.NewReader(strings.Repeat("a", 64<<20))},
-		"while it is awaited":  {"", io.NopCloser(neverEnding{})},
-		"after an early reply": {"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", io.NopCloser(neverEnding{})},
+		"before the head":                 {"", nil, false},
+		"in the head":                     {"HTTP/1.1 200 OK\r\nContent-", nil, false},
+		"in the body":                     {"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", nil, false},
+		"in a chunk":                      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nha", nil, false},
+		"while it is sent":                {"", strings.NewReader(strings.Repeat("a", 64<<20)), false},
+		"while it is awaited":             {"", io.NopCloser(neverEnding{}), false},
+		"after an early reply":            {"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", io.NopCloser(neverEnding{}), false},
+		"before it is asked for its body": {"", strings.NewReader("body"), true},
+		"after it was asked for its body": {"HTTP/1.1 100 Continue\r\n\r\n", strings.NewReader("body"), true},
 	} {
 		for _, byContext := range []bool{false, true} {
 			s := serve(t, nil, func(conn net.Conn, in *bufio.Reader) {
@@ -648,7 +651,7 @@ func TestExchangeEnds(t *testing.T) {
 					return
 				}
 				_, _ = io.WriteString(conn, c.says)
-				if c.body == nil || c.says != "" {
+				if c.body == nil || c.says != "" || c.expects {
 					_, _ = io.Copy(io.Discard, conn)
 				} else {
 					time.Sleep(50 * time.Millisecond) // it does not read
@@ -660,6 +663,10 @@ func TestExchangeEnds(t *testing.T) {
 				_, _ = b.Seek(0, io.SeekStart)
 				r.ContentLength = b.Size()
 			}
+			if c.expects {
+				r.Header.Set("Expect", "100-continue")
+			}
+			began := time.Now()
 			call, want := http1.Call{Request: r}, context.DeadlineExceeded
 			if byContext {
 				ctx, cancel := context.WithCancel(t.Context())
@@ -670,6 +677,9 @@ func TestExchangeEnds(t *testing.T) {
 			}
 			if _, _, _, err := do(client, &call); !errors.Is(err, want) && !(errors.Is(err, neverresend.ErrNotSent) && !byContext) {
 				t.Errorf("%s, by its context %t: %v, want %v", name, byContext, err, want)
+			}
+			if took := time.Since(began); took > 30*time.Second {
+				t.Errorf("%s, by its context %t: it took %v", name, byContext, took)
 			}
 		}
 	}
@@ -796,6 +806,39 @@ func TestExpectContinue(t *testing.T) {
 				t.Errorf("%s, %d bytes: %d of the body arrived", name, size, len(got))
 			}
 		}
+	}
+}
+
+// A request whose context has ended is not continued when the server asks for its body.
+func TestRequestThatHasEndedSendsNoBody(t *testing.T) {
+	t.Parallel()
+	hinted, asked := make(chan struct{}), make(chan struct{})
+	s := serve(t, nil, func(conn net.Conn, in *bufio.Reader) {
+		r, err := http.ReadRequest(in)
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 103 Early Hints\r\n\r\n")
+		<-hinted
+		_, _ = io.WriteString(conn, "HTTP/1.1 100 Continue\r\n\r\n")
+		close(asked)
+		if body, _ := io.ReadAll(r.Body); len(body) > 0 {
+			t.Error("the body has arrived")
+			_, _ = io.WriteString(conn, done)
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	r := request(t, http.MethodPut, strings.NewReader("body")).WithContext(ctx)
+	r.Header.Set("Expect", "100-continue")
+	_, _, _, err := do(s.client(t), &http1.Call{Request: r, Inform: func(status int, _ http.Header) {
+		if status == http.StatusEarlyHints {
+			cancel()
+			close(hinted)
+			<-asked
+		}
+	}})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Do = %v", err)
 	}
 }
 
