@@ -1,10 +1,16 @@
 package redisurl_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -125,6 +131,78 @@ func TestClusterClientsHaveWhatTheURLSays(t *testing.T) {
 		}
 		if err := one.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// The sentinels are asked, with the password of their own, for the primary that the URL names.
+func TestSentinelsAreAskedForThePrimaryOfTheURL(t *testing.T) {
+	t.Parallel()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan string, 100)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				close(asked)
+				return
+			}
+			sentinel(c, asked)
+		}
+	})
+	t.Cleanup(all.Wait)
+	s, err := redisurl.Parse("redis+sentinel://me:pw@" + l.Addr().String() + "/pay?sentinel_username=x&sentinel_password=y")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Timeout = time.Minute
+	c := s.Client(nil)
+	if err := c.Ping(t.Context()).Err(); err == nil {
+		t.Error("a primary has answered that no sentinel knows")
+	}
+	if err := errors.Join(c.Close(), l.Close()); err != nil {
+		t.Error(err)
+	}
+	var got []string
+	for command := range asked {
+		got = append(got, command)
+	}
+	for _, want := range []string{"auth x y", "sentinel get-master-addr-by-name pay"} {
+		if !slices.Contains(got, want) {
+			t.Errorf("the sentinel was asked %q, and not %q", got, want)
+		}
+	}
+}
+
+// sentinel tells the commands of a connection. It knows no primary.
+func sentinel(c net.Conn, asked chan<- string) {
+	defer c.Close()
+	for in := bufio.NewReader(c); ; {
+		var args int
+		if _, err := fmt.Fscanf(in, "*%d\r\n", &args); err != nil {
+			return
+		}
+		words := make([]string, args)
+		for i := range words {
+			var size int
+			if _, err := fmt.Fscanf(in, "$%d\r\n%s\r\n", &size, &words[i]); err != nil {
+				return
+			}
+		}
+		asked <- strings.Join(words, " ")
+		reply := "+OK\r\n"
+		switch words[0] {
+		case "hello":
+			reply = "-ERR unknown command\r\n"
+		case "sentinel":
+			reply = "*-1\r\n"
+		}
+		if _, err := io.WriteString(c, reply); err != nil {
+			return
 		}
 	}
 }

@@ -17,6 +17,7 @@ func TestParse(t *testing.T) {
 		"redis+cluster://u:p@a:1,b:2,c":             "[a:1 b:2 c:6379] true ",
 		"rediss+sentinel://a,b:2/payments":          "[a:26379 b:2] false payments",
 		"redis+sentinel://:secret@a:26379/payments": "[a:26379] false payments",
+		"redis+sentinel://a/payments/0":             "[a:26379] false payments",
 	} {
 		s, err := redisurl.Parse(text)
 		if err != nil {
