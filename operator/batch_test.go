@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/test/faultstore"
 	"github.com/retrysafe/retrysafe/operator"
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
@@ -496,8 +498,19 @@ func TestBatchRecognisesItsOwnWrites(t *testing.T) {
 // goes on, and does not end before it could.
 func TestBatchAddsEntriesThatAreMissing(t *testing.T) {
 	t.Parallel()
+	for _, there := range []bool{false, true} { // an entry whose replies are all lost is there already
+		batchAddsEntries(t, there)
+	}
+}
+
+func batchAddsEntries(t *testing.T, there bool) {
+	t.Helper()
 	down := atomic.Bool{}
-	s := &lossy{Store: memstore.New(nil), create: func(n int64) bool { return n > 20 && down.Load() }}
+	fails := func(n int64) bool { return n > 20 && down.Load() }
+	s := &lossy{Store: memstore.New(nil), create: fails}
+	if there {
+		s.create, s.created = nil, fails
+	}
 	outage(t, s.Store, 50)
 	d := newDesk(t, s, nil)
 	b := release500()
@@ -561,6 +574,66 @@ func TestBatchDoesNotEndWithoutOneOfItsRecords(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	auditOfBatch(t, d, s, e, 10)
+}
+
+// A batch that the store fails changes nothing that it has not noted, stops at the first
+// failure and has not ended, also if it could not list what there is to change, or find out
+// how an earlier try of it ended.
+func TestBatchThatFailsIsOpen(t *testing.T) {
+	t.Parallel()
+	const first = "charge-00000"
+	of := func(op faultstore.Op, key string) func(faultstore.Step) bool {
+		return func(s faultstore.Step) bool { return s.Op == op && (key == "" || s.Write.Key == key) }
+	}
+	notes := 0
+	for name, fails := range map[string]func(faultstore.Step) bool{
+		"notes": func(s faultstore.Step) bool {
+			if s.Op == faultstore.Swap && s.Write.IsSystem() && s.Write.State == retrysafe.StateInProgress {
+				notes++
+				return notes > 1 // the author and the reason are stored
+			}
+			return false
+		},
+		"lists": of(faultstore.List, ""),
+		"swaps": of(faultstore.Swap, first),
+		"looks": of(faultstore.Load, first),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			below := memstore.New(nil)
+			s := faultstore.New(below)
+			outage(t, below, 3)
+			d := newDesk(t, s, nil)
+			b := release500()
+			b.ID, b.Rate = name, 1
+			plan := func(fails func(faultstore.Step) bool) {
+				s.Plan(func(step faultstore.Step) faultstore.Fault {
+					if fails(step) {
+						return faultstore.LoseRequest
+					}
+					return faultstore.None
+				})
+			}
+			if name == "looks" { // an earlier try has left open how the first record ended
+				plan(of(faultstore.Swap, first))
+				sel, err := d.Select(t.Context(), b)
+				must(t, err)
+				if _, err := d.Apply(t.Context(), b, sel); err == nil {
+					t.Fatal("the first record was changed")
+				}
+				plan(func(faultstore.Step) bool { return false })
+			}
+			sel, err := d.Select(t.Context(), b)
+			must(t, err)
+			plan(fails)
+			if e, err := d.Apply(t.Context(), b, sel); !errors.Is(err, faultstore.ErrInjected) || e.Outcome != operator.StatusOpen {
+				t.Errorf("the store fails what %s: %+v, %v", name, e, err)
+			}
+			s.Plan(nil)
+			if left := unknownOf(t, d); left != 3 {
+				t.Errorf("the store fails what %s: %d of 3 are left", name, left)
+			}
+		})
+	}
 }
 
 // The ID of a batch belongs to all that says what it does: with another filter, verb or

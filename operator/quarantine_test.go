@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/retrysafe/retrysafe"
@@ -270,6 +271,34 @@ func TestQuarantineThatFailsIsOpen(t *testing.T) {
 	if e.Outcome != operator.StatusDone || load(t, below, retrysafe.Ref{Scope: "acct_1", Key: key(7)}).State != retrysafe.StateUnknown {
 		t.Errorf("%+v", e)
 	}
+}
+
+// A quarantine that cannot note how far it is stops there, and has not ended.
+func TestQuarantineThatCannotNoteItsProgressIsOpen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		below := memstore.New(nil)
+		s := faultstore.New(below)
+		for i := range 600 { // more than a page
+			put(t, below, in(retrysafe.StateRetryable, key(i)))
+		}
+		notes := 0
+		s.Plan(func(step faultstore.Step) faultstore.Fault {
+			if step.Op == faultstore.Swap && step.Write.IsSystem() && step.Write.State == retrysafe.StateInProgress {
+				if notes++; notes > 1 { // the author and the reason are stored
+					return faultstore.LoseRequest
+				}
+			}
+			return faultstore.None
+		})
+		if e, err := newDesk(t, s, nil).Quarantine(t.Context(), restored); !errors.Is(err, faultstore.ErrInjected) || e.Outcome != operator.StatusOpen {
+			t.Errorf("%+v, %v", e, err)
+		}
+		left, err := below.List(t.Context(), retrysafe.Query{States: []retrysafe.State{retrysafe.StateRetryable}})
+		if err != nil || len(left) != 100 {
+			t.Errorf("%d of 600 are left, %v", len(left), err)
+		}
+	})
 }
 
 // Steps that are lost are sent again; a record that a client has moved meanwhile is
