@@ -1,8 +1,11 @@
 package storeurl_test
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
@@ -62,6 +65,43 @@ func TestRedisStoreHasTheParametersOfItsURL(t *testing.T) {
 	names, err := server.Do(t.Context(), "EVAL", "return table.concat(redis.call('KEYS', '*'), ' ')", "0")
 	if err != nil || !strings.Contains(names, "mine") || strings.Contains(names, "absent") {
 		t.Errorf("the server has %q, %v, want the data of mine and none of absent", names, err)
+	}
+}
+
+// A server without an append-only file that was restarted may lack writes. Only a store whose
+// URL accepts that goes on with it.
+func TestRedisStoreAcceptsAFailoverIfItsURLSaysSo(t *testing.T) {
+	t.Parallel()
+	server := testservers.NewRedisWith(t, map[string]string{"appendonly": "no"})
+	open := func(query string) retrysafe.Store {
+		o, err := storeurl.Open(t.Context(), "redis://"+server.Addr()+"?"+query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = o.Close() })
+		return o.Store
+	}
+	strict, accepting := open("prefix=strict"), open("prefix=accepting&failover=accept")
+	if _, err := server.Do(t.Context(), "SAVE"); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	look := func(s retrysafe.Store) (err error) {
+		for began := time.Now(); time.Since(began) < time.Minute; { // the first steps may meet the connections of before
+			_, err = s.Load(t.Context(), retrysafe.Ref{Scope: "s", Key: "k"})
+			if errors.Is(err, retrysafe.ErrNotFound) || strings.Contains(fmt.Sprint(err), "failover=accept") {
+				break
+			}
+		}
+		return err
+	}
+	if err := look(accepting); !errors.Is(err, retrysafe.ErrNotFound) {
+		t.Errorf("failover=accept: Load = %v", err)
+	}
+	if err := look(strict); errors.Is(err, retrysafe.ErrNotFound) {
+		t.Error("a server that may lack writes is taken for whole, and its URL does not accept that")
 	}
 }
 
