@@ -179,6 +179,17 @@ func TestObserveRecordsSuccessesOfTransactions(t *testing.T) {
 	}
 }
 
+// A handler that writes nothing has answered with a 200, as the client sees it.
+func TestObserveRecordsAnImplicitStatus(t *testing.T) {
+	t.Parallel()
+	b := observing(t)
+	b.Handler = b.guard.Handler(b.counted(func(http.ResponseWriter, *http.Request) {}))
+	b.post(t, key, `{}`)
+	if got := b.state(t); got.State != retrysafe.StateCompleted || got.Result.Status != 200 {
+		t.Errorf("the record is %s, with %+v", got.State, got.Result)
+	}
+}
+
 // Other effects are recorded as what they are: they decide what becomes of the key if
 // the process dies.
 func TestObserveKeepsTheEffects(t *testing.T) {

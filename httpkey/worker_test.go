@@ -201,6 +201,37 @@ func TestWorkerFinishesWhatItHasTakenUp(t *testing.T) {
 	})
 }
 
+// A worker that is stopped while it claims a request runs it: the claim may be stored. Before
+// that it leaves the request to another worker.
+func TestWorkerThatIsStoppedFinishesItsClaim(t *testing.T) {
+	t.Parallel()
+	for _, claiming := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			b := setup(t, async, func(c *config) {
+				c.Restore = func(ctx context.Context, _ *http.Request, _ retrysafe.Ref) (context.Context, error) {
+					if !claiming {
+						stop()
+					}
+					return ctx, nil
+				}
+			})
+			b.post(t, key, `{}`).accepted(t)
+			b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+				if s.Op == faultstore.Swap {
+					stop()
+				}
+				return faultstore.None
+			})
+			n, err := b.worker(t, nil).RunOnce(ctx)
+			if want := map[bool]int{true: 1}[claiming]; n != want || b.runs.Load() != int32(want) {
+				t.Errorf("stopped while it claims %t: RunOnce = %d, %v; the handler ran %d times", claiming, n, err, b.runs.Load())
+			}
+		})
+	}
+}
+
 func TestWorkerLeavesOthersWorkAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, async)
