@@ -64,6 +64,7 @@ func TestOutboxListGoesOn(t *testing.T) {
 		t.Errorf("%s%s", got.Out, got.Err)
 	}
 	here.Run("outbox list --limit 5").Exits(0).Hides("there is more")
+	here.Run("outbox list --limit 0").Exits(2).Says("--all").InOneLine()
 	here.Run("outbox show 3 --format json").Exits(0).Says(`"payload_bytes":2`).Hides("payload_base64")
 	here.Run("outbox show 3 --body --format json").Exits(0).Says(`"payload_base64":"cP8="`)
 	for _, id := range []string{"0", "-1", "1x"} {
@@ -120,7 +121,7 @@ func TestReceipts(t *testing.T) {
 	here.Run("outbox receipts --limit 0").Exits(2).Says("--all").InOneLine()
 	here.Run("outbox receipts --limit 1").Exits(0).Says("there is more: the same with --after 1")
 	here.Run("outbox receipts --limit 1 --after 1").Exits(0).Says("mails").Hides("there is more")
-	if got := here.Run("outbox receipts --all -o json").Exits(0).Says(`"provider_ref":"ch_17"`, `"scope":"tenant-a"`); strings.Count(got.Out, "\n") != 2 {
+	if got := here.Run("outbox receipts --all --limit 1 -o json").Exits(0).Says(`"provider_ref":"ch_17"`, `"scope":"tenant-a"`); strings.Count(got.Out, "\n") != 2 {
 		t.Errorf("%s", got.Out)
 	}
 	here.Run("outbox show 1").Exits(0).Says("delivered", "ch_17", "tenant-a key-1", "downstream-1", "then the receipt is forgotten")
