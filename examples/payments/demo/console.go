@@ -42,7 +42,7 @@ func startConsole(ctx context.Context, o *Options, store, api string, t *traffic
 		if err := db.PingContext(ctx); err != nil {
 			store.Level, store.Text = "bad", "does not answer"
 		}
-		return []console.Check{store, {Name: "provider", Level: "warn", Text: "fails for some accounts, on purpose"}}
+		return []console.Check{store, {Name: "provider", Level: "warn", Text: "fails for some accounts of the traffic, on purpose"}}
 	}
 	c.handler, err = console.New(console.Options{
 		Service: c.service, Outbox: db.messages, Logger: o.Logger, Overview: console.Overview{Facts: facts},
