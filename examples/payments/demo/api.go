@@ -53,6 +53,7 @@ func (a *api) handler(engine *retrysafe.Engine, profile *httpkey.Profile, logger
 		route.policy.Lease = lease
 		guard, err := httpkey.New(engine, tenantOf, &httpkey.Options{
 			Profile: profile, Policy: &route.policy, StatusURL: statusURL, Logger: logger,
+			Reconciled: route.policy.Effects == retrysafe.EffectsUnprotected, // the janitor asks the provider's ledger
 		})
 		if err != nil {
 			return nil, err
