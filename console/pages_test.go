@@ -214,6 +214,46 @@ func TestReaderIsOfferedNoAction(t *testing.T) {
 	}
 }
 
+// Where the process knows that neither a resolver nor a webhook is about an operation, no
+// page says that one is asked: an operator has to settle its unknown outcomes.
+func TestPagesSayThatAnOperatorHasToSettleIt(t *testing.T) {
+	t.Parallel()
+	const settles = "an operator has to settle"
+	paths := map[string]string{
+		"/": "needs you", "/key?scope=tenant&key=k": "What you may do", "/keys/batch?operation=POST+%2Fcharges&state=unknown": "Count them first", "/reconciliation": "POST /charges",
+	}
+	for _, c := range []struct {
+		name  string
+		looks func(string) bool
+		asks  bool
+	}{
+		{"known to be none", func(operation string) bool { return operation != "POST /charges" }, false},
+		{"known to be one", func(operation string) bool { return operation == "POST /charges" }, true},
+		{"not known", nil, true},
+	} {
+		s := start(t, func(o *console.Options) { o.Overview.Facts.LookedInto = c.looks })
+		s.record("k", retrysafe.StateUnknown)
+		for path, has := range paths {
+			text := strings.ToLower(html.UnescapeString(s.until(anna, path, has)))
+			asks := strings.Contains(text, "resolvers are asked") || strings.Contains(text, "ask the resolvers again")
+			if asks != c.asks {
+				t.Errorf("%s, %s: it says that resolvers are asked: %v, want %v\n%s", c.name, path, asks, c.asks, text)
+			}
+			if says := strings.Contains(text, settles); says == c.asks && (path == "/" || strings.HasPrefix(path, "/key?")) {
+				t.Errorf("%s, %s: it says that %s it: %v\n%s", c.name, path, settles, says, text)
+			}
+		}
+	}
+}
+
+// The page of ledgers names the field of the configuration that adds one.
+func TestLedgersPageNamesTheField(t *testing.T) {
+	t.Parallel()
+	if text := start(t).page(anna, "/ledgers"); !strings.Contains(text, "<code>ledger</code>") {
+		t.Errorf("it does not name the field ledger:\n%s", text)
+	}
+}
+
 // The line that replays a request leaves what the record does not know to the reader.
 func TestCurlLineNamesNoContentType(t *testing.T) {
 	t.Parallel()

@@ -37,6 +37,7 @@ func startConsole(ctx context.Context, o *Options, store, api string, t *traffic
 		return nil, err
 	}
 	facts := console.Facts{API: api, LastHour: t.lastHour, Today: t.today}
+	facts.LookedInto = func(operation string) bool { return operation == "POST /charges" } // see node.duties
 	facts.Checks = func(ctx context.Context) []console.Check {
 		store := console.Check{Name: "store", Level: "ok", Text: "answers"}
 		if err := db.PingContext(ctx); err != nil {
