@@ -446,6 +446,8 @@ func TestBadRequests(t *testing.T) {
 		{"POST", path + "/release", "{" + full + `,"answer":{"status":201}}`, 400}, {"POST", path + "/resolve", "{" + full + "}", 400},
 		{"POST", path + "/resolve", "{" + full + `,"answer":{"status":99}}`, 400}, {"POST", path + "/resolve", "{" + full + `,"answer":{"status":200,"headers":{"Set-Cookie":["a=b"]}}}`, 400},
 		{"POST", path + "/resolve", "{" + full + `,"answer":{"status":200,"body":"a","body_base64":"YQ=="}}`, 400},
+		{"POST", path + "/resolve", "{" + full + `,"answer":{"status":201}}`, 400}, {"POST", path + "/resolve", "{" + full + `,"answer":{"status":201,"body":"a","no_body":true}}`, 400},
+		{"POST", "/selections", `{"verb":"resolve","filter":{},"answer":{"status":200,"body":""}}`, 400},
 		{"POST", path + "/release", "{" + full + `,"id":"` + strings.Repeat("x", 70_000) + `"}`, 413},
 		{"POST", "/batches", `{"verb":"release","filter":{},"why":"because"}`, 400}, {"POST", "/batches", `{"verb":"release","filter":{},"at_most":5}`, 400},
 		{"POST", "/batches", `{"verb":"forget","filter":{},"why":"because","at_most":5}`, 400}, {"POST", "/batches", `{"verb":"release","filter":{},"why":"because","selection":"none"}`, 409},

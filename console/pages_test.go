@@ -36,6 +36,21 @@ func (s *site) page(token, path string) string {
 	return string(text)
 }
 
+// form sends a form to a path, and returns the status and the page.
+func (s *site) form(token, path string, fields url.Values) (int, string) {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, strings.TrimSuffix(s.url, "/api/v1")+path, strings.NewReader(fields.Encode()))
+	must(s.t, err)
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	res, err := http.DefaultClient.Do(r)
+	must(s.t, err)
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	must(s.t, err)
+	return res.StatusCode, html.UnescapeString(string(text))
+}
+
 // until returns the page once it has what is read in the background.
 func (s *site) until(token, path, has string) string {
 	s.t.Helper()
@@ -96,6 +111,35 @@ func TestCountsOfAFewAreExact(t *testing.T) {
 	s.unknowns(7)
 	if text := s.until(anna, "/", "7 keys need you"); strings.Contains(text, `class="about"`) || strings.Contains(text, "About ") {
 		t.Errorf("the count is marked:\n%s", text)
+	}
+}
+
+// A form that answers an operation with a success has a body, for one key and for many: an
+// empty field is no answer.
+func TestFormsNeedTheBodyOfASuccess(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	r, _ := s.record("k", retrysafe.StateUnknown)
+	one := "/key/act/resolve?" + url.Values{"scope": {r.Scope}, "key": {r.Key}}.Encode()
+	for path, fields := range map[string]url.Values{one: {}, "/keys/batch/preview?state=unknown": {"verb": {"resolve"}}} {
+		fields.Set("id", "seen")
+		fields.Set("revision", fmt.Sprint(r.Revision))
+		fields.Set("why", "ch_17 is there")
+		fields.Set("answer_status", "201")
+		if status, text := s.form(anna, path, fields); status != http.StatusUnprocessableEntity || !strings.Contains(text, "the answer has no body, and clients' programs read that of a 201") {
+			t.Errorf("%s: got %d\n%s", path, status, text)
+		}
+		for answer, body := range map[string]string{"204": "", "201": "paid"} {
+			fields.Set("answer_status", answer)
+			fields.Set("answer_body", body)
+			fields.Set("verb", "resolve")
+			if status, text := s.form(anna, "/keys/batch/preview?state=unknown", fields); status != http.StatusOK || !strings.Contains(text, "1 key would be changed") {
+				t.Errorf("%s with %s: got %d\n%s", path, answer, status, text)
+			}
+		}
+	}
+	if now, err := s.service.Show(t.Context(), r.Ref); err != nil || now.State != retrysafe.StateUnknown {
+		t.Errorf("the record is %s, %v", now.State, err)
 	}
 }
 
@@ -167,6 +211,46 @@ func TestReaderIsOfferedNoAction(t *testing.T) {
 		if strings.Contains(text, c.offered) || c.path != "/keys" && !strings.Contains(text, "the role act") {
 			t.Errorf("%s: a reader is offered %q, or not told of the role:\n%s", c.path, c.offered, text)
 		}
+	}
+}
+
+// Where the process knows that neither a resolver nor a webhook is about an operation, no
+// page says that one is asked: an operator has to settle its unknown outcomes.
+func TestPagesSayThatAnOperatorHasToSettleIt(t *testing.T) {
+	t.Parallel()
+	const settles = "an operator has to settle"
+	paths := map[string]string{
+		"/": "needs you", "/key?scope=tenant&key=k": "What you may do", "/keys/batch?operation=POST+%2Fcharges&state=unknown": "Count them first", "/reconciliation": "POST /charges",
+	}
+	for _, c := range []struct {
+		name  string
+		looks func(string) bool
+		asks  bool
+	}{
+		{"known to be none", func(operation string) bool { return operation != "POST /charges" }, false},
+		{"known to be one", func(operation string) bool { return operation == "POST /charges" }, true},
+		{"not known", nil, true},
+	} {
+		s := start(t, func(o *console.Options) { o.Overview.Facts.LookedInto = c.looks })
+		s.record("k", retrysafe.StateUnknown)
+		for path, has := range paths {
+			text := strings.ToLower(html.UnescapeString(s.until(anna, path, has)))
+			asks := strings.Contains(text, "resolvers are asked") || strings.Contains(text, "ask the resolvers again")
+			if asks != c.asks {
+				t.Errorf("%s, %s: it says that resolvers are asked: %v, want %v\n%s", c.name, path, asks, c.asks, text)
+			}
+			if says := strings.Contains(text, settles); says == c.asks && (path == "/" || strings.HasPrefix(path, "/key?")) {
+				t.Errorf("%s, %s: it says that %s it: %v\n%s", c.name, path, settles, says, text)
+			}
+		}
+	}
+}
+
+// The page of ledgers names the field of the configuration that adds one.
+func TestLedgersPageNamesTheField(t *testing.T) {
+	t.Parallel()
+	if text := start(t).page(anna, "/ledgers"); !strings.Contains(text, "<code>ledger</code>") {
+		t.Errorf("it does not name the field ledger:\n%s", text)
 	}
 }
 

@@ -2,6 +2,7 @@ package adminwire
 
 import (
 	"math"
+	"net/http"
 	"time"
 	"unicode/utf8"
 
@@ -105,11 +106,21 @@ type GivenAnswer struct {
 	Headers   map[string][]string `json:"headers,omitempty"`
 	Body      string              `json:"body,omitempty"`
 	BodyBytes []byte              `json:"body_base64,omitempty"`
+	// This lets an answer pass for which [LacksBody] holds.
+	NoBody bool `json:"no_body,omitempty"`
+}
+
+// LacksBody reports whether an answer has no body although its status is that of a success
+// which has one: clients' programs read it, and it cannot be given later. So what a person
+// gives is refused without one, unless the person says that there is none.
+func LacksBody(r *retrysafe.Result) bool {
+	empty := r.Status == http.StatusNoContent || r.Status == http.StatusResetContent
+	return len(r.Body) == 0 && r.Status >= 200 && r.Status < 300 && !empty
 }
 
 // NewGivenAnswer returns an answer in JSON.
 func NewGivenAnswer(r *retrysafe.Result) *GivenAnswer {
-	a := &GivenAnswer{Status: r.Status, Headers: r.Header}
+	a := &GivenAnswer{Status: r.Status, Headers: r.Header, NoBody: LacksBody(r)}
 	if utf8.Valid(r.Body) {
 		a.Body = string(r.Body)
 	} else {

@@ -1,8 +1,10 @@
 package pgstore_test
 
 import (
+	"fmt"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -89,6 +91,40 @@ func TestDocsSnippetsAreExamples(t *testing.T) {
 	for _, block := range blocks(t, "go") {
 		if !strings.Contains(plain(string(source)), plain(block)) {
 			t.Errorf("%s shows code that is in no example:\n%s", page, block)
+		}
+	}
+}
+
+// What the pages say of the connections of a gateway is the sum of the table of
+// docs/postgresql.md, whose parts are tested below and in overlap_test.go.
+func TestDocsPagesAgreeOnConnections(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(page)
+	must(t, err)
+	parts := map[string]int{}
+	for _, m := range regexp.MustCompile(`(?m)^\| (\d+)(?: more)? \| (.*) \|$`).FindAllStringSubmatch(string(text), -1) {
+		parts[m[2]], err = strconv.Atoi(m[1])
+		must(t, err)
+	}
+	ofGateway, slow := 2, 0 // its pool
+	for what, n := range parts {
+		switch {
+		case strings.Contains(what, "overlap"):
+			slow = n
+		case strings.Contains(what, "async_reserve"), strings.Contains(what, "worker"): // not every gateway has them
+		default:
+			ofGateway += n
+		}
+	}
+	if want := 2 * (pgstore.MaxFlights - 1); len(parts) != 7 || slow != want {
+		t.Errorf("%s has %d parts, and %d connections for batches that overlap; want 7 and %d", page, len(parts), slow, want)
+	}
+	says := regexp.MustCompile(fmt.Sprintf(`%d\s+connections.{0,20}, and %d\s+where\s+commits\s+are\s+slow`, ofGateway, ofGateway+slow))
+	for _, name := range []string{page, "../../docs/sizing.md", "../../docs/choosing-a-store.md"} {
+		text, err := os.ReadFile(name)
+		must(t, err)
+		if !says.Match(text) {
+			t.Errorf("%s does not say that a gateway has %d connections, and %d where commits are slow", name, ofGateway, ofGateway+slow)
 		}
 	}
 }

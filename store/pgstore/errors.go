@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -56,7 +57,8 @@ func explain(err error) error {
 	case isCode(err, "53100"):
 		hint = "the server's disk is full"
 	default:
-		if hint = unreachable(err); hint == "" {
+		var connect *pgconn.ConnectError
+		if hint = unreachable(err); hint == "" && !errors.As(err, &connect) {
 			return err
 		}
 	}
@@ -96,14 +98,33 @@ const (
 	readOnly = "the server is read-only, as a standby is; connect to the primary: name all servers in the store's URL, with target_session_attrs=read-write"
 )
 
-// hintedError is an error of the driver's in one line, with a hint.
+// hintedError is an error of the driver's in one line, with a hint, if there is one.
 type hintedError struct {
 	err  error
 	hint string
 }
 
 func (e *hintedError) Error() string {
-	return strings.Join(strings.Fields(e.err.Error()), " ") + " (" + e.hint + ")"
+	text := inOneLine(e.err.Error())
+	if e.hint != "" {
+		text += " (" + e.hint + ")"
+	}
+	return text
+}
+
+// refusedTLS is what the driver says of a server that has no TLS. With sslmode=prefer, the
+// default, it tries the same address again without.
+const refusedTLS = "tls error: server refused TLS connection"
+
+// inOneLine returns the text of an error of the driver's in one line. One that has an attempt
+// in each line loses those that ended for want of TLS, if the address was tried without.
+func inOneLine(text string) string {
+	lines := strings.Split(text, "\n")
+	lines = slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
+		address, refused := strings.CutSuffix(line, refusedTLS)
+		return refused && slices.ContainsFunc(lines, func(other string) bool { return other != line && strings.HasPrefix(other, address) })
+	})
+	return strings.Join(strings.Fields(strings.Join(lines, " ")), " ")
 }
 
 func (e *hintedError) Unwrap() error { return e.err }

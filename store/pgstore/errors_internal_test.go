@@ -56,6 +56,25 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
+// What the driver says of TLS is left out where the same address was tried without, so that
+// the error begins with its cause.
+func TestRefusedTLSIsNotTheCause(t *testing.T) {
+	t.Parallel()
+	const prefix, a, b = "pgstore: failed to connect to `user=u database=d`:", "\n\t1.1.1.1:5432 (a): ", "\n\t1.1.1.2:5432 (b): "
+	for text, want := range map[string]string{
+		prefix + a + refusedTLS + a + "server error: FATAL: no d":                     prefix + " 1.1.1.1:5432 (a): server error: FATAL: no d",
+		prefix + " 1.1.1.1:5432 (a): " + refusedTLS:                                   prefix + " 1.1.1.1:5432 (a): " + refusedTLS,
+		prefix + a + refusedTLS + b + refusedTLS:                                      prefix + " 1.1.1.1:5432 (a): " + refusedTLS + " 1.1.1.2:5432 (b): " + refusedTLS,
+		prefix + a + refusedTLS + a + "dial error: x" + b + "dial error:\n\ty":        prefix + " 1.1.1.1:5432 (a): dial error: x 1.1.1.2:5432 (b): dial error: y",
+		prefix + a + "server error: no encryption" + a + "tls error: bad certificate": prefix + " 1.1.1.1:5432 (a): server error: no encryption 1.1.1.1:5432 (a): tls error: bad certificate",
+		"in\ntwo lines": "in two lines",
+	} {
+		if got := inOneLine(text); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
 // connectError is that of a server that does not answer within no time.
 func connectError(t *testing.T) error {
 	ctx, cancel := context.WithTimeout(t.Context(), 0)

@@ -11,6 +11,9 @@ import (
 	"github.com/retrysafe/retrysafe/outbox"
 )
 
+// MaxFlights is how many batches of one kind overlap at most.
+const MaxFlights = maxFlights
+
 // Settings returns the statement that a connection sends before the others: for the
 // session, or behind a pooler for each transaction.
 func (s *Store) Settings() string {

@@ -66,6 +66,25 @@ func heals(t *testing.T, s *pgstore.Store) {
 	})
 }
 
+// The error of a server without TLS begins with the cause, unless TLS is what was asked for.
+func TestCauseComesBeforeTLS(t *testing.T) {
+	t.Parallel()
+	u, err := url.Parse(testservers.Shared(t))
+	must(t, err)
+	u.Path = "/not_there"
+	for mode, c := range map[string]struct{ says, hides string }{
+		"prefer": {`database "not_there" does not exist (SQLSTATE 3D000) (create the database first)`, "TLS"}, "require": {"server refused TLS connection", "not_there\" does not"},
+	} {
+		q := u.Query()
+		q.Set("sslmode", mode)
+		u.RawQuery = q.Encode()
+		_, err := pgstore.Open(t.Context(), u.String(), nil)
+		if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), c.hides) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("sslmode=%s: %v", mode, err)
+		}
+	}
+}
+
 // The name of the database's host does not resolve any more. Nothing is reserved, the
 // error names DNS and the host, and the store goes on when the name resolves again.
 func TestDNSFailureIsNamed(t *testing.T) {

@@ -188,6 +188,12 @@ func givenAnswer(in *adminwire.GivenAnswer) (retrysafe.Result, error) {
 		return retrysafe.Result{}, invalid("the answer has both body and body_base64; keep one of them")
 	}
 	out := in.Result()
+	switch {
+	case in.NoBody && len(out.Body) > 0:
+		return out, invalid("the answer has a body, and no_body says that it has none; keep one of them")
+	case !in.NoBody && adminwire.LacksBody(&out):
+		return out, invalid("the answer has no body, and clients' programs read that of a %d; give it in body or body_base64, or say no_body", out.Status)
+	}
 	out.Header = nil
 	for name, values := range in.Headers {
 		name = http.CanonicalHeaderKey(name)

@@ -6,13 +6,23 @@ import (
 	"github.com/retrysafe/retrysafe"
 )
 
+// lookedInto reports whether a resolver or a webhook may find out what became of unknown
+// outcomes of an operation. It is false only where the process knows that there is none.
+func (p *Pages) lookedInto(operation string) bool {
+	return p.Facts.LookedInto == nil || p.Facts.LookedInto(operation)
+}
+
 // explain returns what the state of a record means, what a client gets now, and what
 // happens at the record's deadline.
-func explain(r *retrysafe.Record) (meaning, client, due string) {
+func (p *Pages) explain(r *retrysafe.Record) (meaning, client, due string) {
 	left := when(r.Deadline, r.ReadAt).Rel
 	ask, end := "Resolvers are asked "+left+".", "It is forgotten "+left+"."
 	if r.Due() {
 		ask, end = "Resolvers are due to be asked, since "+span(r.ReadAt.Sub(r.Deadline))+".", "It may be forgotten at any moment."
+	}
+	told := asked(r.Inquiry.Tries)
+	if !p.lookedInto(r.Operation) {
+		ask, told = "An operator has to settle it.", "No resolver or webhook of this process is about its operation: an operator has to settle it."
 	}
 	status := 0
 	if r.Result != nil {
@@ -39,7 +49,7 @@ func explain(r *retrysafe.Record) (meaning, client, due string) {
 		return "It may have happened, and no resolver is asked again: a person has to look. If you know nothing for certain, do nothing: unknown is safe.",
 			"409, and nothing runs", "No resolver is asked again."
 	case r.State == retrysafe.StateUnknown:
-		return "It may have happened. " + asked(r.Inquiry.Tries) + " If you know how it ended, say so; otherwise do nothing: unknown is safe.",
+		return "It may have happened. " + told + " If you know how it ended, say so; otherwise do nothing: unknown is safe.",
 			"409, and nothing runs", ask
 	case r.State == retrysafe.StateRetryable:
 		return "It is proven not to have happened. There is nothing to do.", "an execution: the next request runs it", end
@@ -76,7 +86,7 @@ type action struct {
 }
 
 // actionsOf returns what an operator may do about a record.
-func actionsOf(r *retrysafe.Record) []action {
+func (p *Pages) actionsOf(r *retrysafe.Record) []action {
 	resolve := action{
 		Verb: "resolve", Title: "It happened", When: "You have found the effect at the other side, and know the answer that the client would have got.",
 		After: "Every retry gets this answer. Nothing runs.", Answer: true, Status: 201, Body: `{"id": "pay_17", "status": "succeeded"}`,
@@ -103,6 +113,8 @@ func actionsOf(r *retrysafe.Record) []action {
 		return []action{resolve, release}
 	case r.State == retrysafe.StateUnknown && r.Inquiry.Disputed:
 		return []action{resolve}
+	case r.State == retrysafe.StateUnknown && !p.lookedInto(r.Operation):
+		return []action{resolve, decline, release}
 	case r.State == retrysafe.StateUnknown:
 		return []action{resolve, decline, release, redrive}
 	case r.State == retrysafe.StateInProgress && r.Due(), r.State == retrysafe.StateAccepted && r.Due():

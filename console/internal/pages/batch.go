@@ -103,6 +103,9 @@ func (p *Pages) batchData(r *http.Request) batchData {
 		verb, d.Why, d.Rate = r.PostFormValue("verb"), r.PostFormValue("why"), r.PostFormValue("rate")
 		d.ID, d.Status, d.Type, d.Body = r.PostFormValue("id"), r.PostFormValue("answer_status"), r.PostFormValue("answer_type"), r.PostFormValue("answer_body")
 	}
+	if operation := own.Get("operation"); operation != "" && !strings.Contains(operation, "*") && !p.lookedInto(operation) {
+		d.Verbs = slices.DeleteFunc(d.Verbs, func(v batchVerb) bool { return v.Name == "redrive" })
+	}
 	for i := range d.Verbs {
 		if d.Verbs[i].On = d.Verbs[i].Name == verb; d.Verbs[i].On {
 			d.Chosen = d.Verbs[i]

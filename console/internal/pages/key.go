@@ -115,8 +115,8 @@ func (p *Pages) keyData(ctx context.Context, r *retrysafe.Record, mayAct bool) k
 		Provider: visible(r.ProviderRef), Machine: newMachine(r), Here: p.keyURL(r.Ref),
 		TenantURL: p.link("/keys", url.Values{"tenant": {tenant}}), OpURL: p.link("/keys", url.Values{"operation": {r.Operation}}),
 	}
-	d.Meaning, d.Client, d.Due = explain(r)
-	for _, a := range actionsOf(r) {
+	d.Meaning, d.Client, d.Due = p.explain(r)
+	for _, a := range p.actionsOf(r) {
 		a.ID, a.Revision, a.URL = rand.Text(), r.Revision, p.link("/key/act/"+a.Verb, url.Values{"scope": {r.Scope}, "key": {r.Key}})
 		d.Actions = append(d.Actions, a)
 	}
@@ -139,7 +139,7 @@ func (p *Pages) keyData(ctx context.Context, r *retrysafe.Record, mayAct bool) k
 	if err != nil {
 		d.AuditNote = "The audit was not read in time; actions that were refused may be missing here."
 	}
-	d.Timeline = timeline(r, entries)
+	d.Timeline = timeline(r, entries, d.Due)
 	d.Curl, d.CurlNote = p.curl(r)
 	if n := r.Inquiry.Notes; len(n) > 0 && n[0].By == traceAuthor && len(n[0].Text) == len("00-")+32+len("-0123456789abcdef-01") {
 		d.Trace = visible(n[0].Text[3:35])
@@ -248,8 +248,9 @@ type event struct {
 	ID    string
 }
 
-// timeline returns everything that is known of a key in the order of time.
-func timeline(r *retrysafe.Record, entries []operator.Entry) []event {
+// timeline returns everything that is known of a key in the order of time. Due is what
+// happens at its deadline.
+func timeline(r *retrysafe.Record, entries []operator.Entry, due string) []event {
 	var all []event
 	add := func(at time.Time, kind, title, text, by, id string) {
 		all = append(all, event{when(at, r.ReadAt), at, kind, title, visible(text), visible(by), id})
@@ -298,7 +299,6 @@ func timeline(r *retrysafe.Record, entries []operator.Entry) []event {
 	if !told && r.UpdatedAt.After(r.CreatedAt) {
 		add(r.UpdatedAt, "state", nowText(r), r.Reason, "", "")
 	}
-	_, _, due := explain(r)
 	add(r.Deadline, "next", due, "", "", "")
 	return all
 }

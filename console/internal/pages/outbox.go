@@ -327,6 +327,7 @@ func (p *Pages) reconciliation(w http.ResponseWriter, r *http.Request) {
 	}
 	d.More = page.More
 	d.Total = number(len(page.Records))
+	page.Records = slices.DeleteFunc(page.Records, func(r retrysafe.Record) bool { return !p.lookedInto(r.Operation) })
 	for _, rec := range soonest(page.Records, shownNext) {
 		d.Next = append(d.Next, p.keyRow(&rec))
 	}

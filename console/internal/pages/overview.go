@@ -159,6 +159,8 @@ func (p *Pages) groupRow(g *operator.Group, read time.Time) groupRow {
 		row.Next = "Their time has run out and no sweeper has settled them. Check that a sweeper runs."
 	case g.Dead == g.Count:
 		row.Next = "No resolver is asked again. Find out at the provider whether they happened, then settle them together."
+	case !p.lookedInto(g.Operation):
+		row.Next = "No resolver or webhook of this process is about them: an operator has to settle them. Look at the provider, then settle them together."
 	default:
 		row.Next = "Resolvers are asked about them. If none runs, look at the provider and settle them together."
 	}

@@ -59,6 +59,10 @@ type Facts struct {
 	Reports func(context.Context) ([]Report, error)
 	// Proof returns the report of `retrysafe prove --format json`, or fs.ErrNotExist.
 	Proof func(context.Context) ([]byte, error)
+	// LookedInto reports whether a resolver or a webhook finds out what became of unknown
+	// outcomes of an operation. Where none does, pages say that an operator has to settle
+	// them.
+	LookedInto func(operation string) bool
 	// API is the address that clients call, for the command lines that pages show.
 	API string
 }

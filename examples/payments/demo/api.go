@@ -18,6 +18,26 @@ type api struct {
 	wake func() // wakes the worker for a new message
 }
 
+// handlers returns the API for people, and the same for the traffic, whose guards log
+// nothing.
+func (a *api) handlers(engine *retrysafe.Engine, profile *httpkey.Profile, logger *slog.Logger) (http.Handler, error) {
+	people, err := a.handler(engine, profile, logger)
+	if err != nil {
+		return nil, err
+	}
+	traffic, err := a.handler(engine, profile, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	return authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if tenant, _ := tenantOf(r); tenant == trafficTenant {
+			traffic.ServeHTTP(w, r)
+			return
+		}
+		people.ServeHTTP(w, r)
+	})), nil
+}
+
 // handler returns the API. Each route declares its effects, and so what may run again.
 func (a *api) handler(engine *retrysafe.Engine, profile *httpkey.Profile, logger *slog.Logger) (http.Handler, error) {
 	mux := http.NewServeMux()
@@ -31,7 +51,10 @@ func (a *api) handler(engine *retrysafe.Engine, profile *httpkey.Profile, logger
 		{"POST /charges", retrysafe.Policy{Effects: retrysafe.EffectsUnprotected, Reconcile: askEvery}, a.charge},
 	} {
 		route.policy.Lease = lease
-		guard, err := httpkey.New(engine, tenantOf, &httpkey.Options{Profile: profile, Policy: &route.policy, StatusURL: statusURL, Logger: logger})
+		guard, err := httpkey.New(engine, tenantOf, &httpkey.Options{
+			Profile: profile, Policy: &route.policy, StatusURL: statusURL, Logger: logger,
+			Reconciled: route.policy.Effects == retrysafe.EffectsUnprotected, // the janitor asks the provider's ledger
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -44,7 +67,7 @@ func (a *api) handler(engine *retrysafe.Engine, profile *httpkey.Profile, logger
 		mux.HandleFunc("GET /"+kind+"s/{id}", a.show(kind))
 	}
 	mux.HandleFunc("GET /ledger", a.ledger)
-	return authenticate(mux), nil
+	return mux, nil
 }
 
 // statusURL is where a client asks for an outcome that is not there yet.

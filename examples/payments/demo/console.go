@@ -37,12 +37,13 @@ func startConsole(ctx context.Context, o *Options, store, api string, t *traffic
 		return nil, err
 	}
 	facts := console.Facts{API: api, LastHour: t.lastHour, Today: t.today}
+	facts.LookedInto = func(operation string) bool { return operation == "POST /charges" } // see node.duties
 	facts.Checks = func(ctx context.Context) []console.Check {
 		store := console.Check{Name: "store", Level: "ok", Text: "answers"}
 		if err := db.PingContext(ctx); err != nil {
 			store.Level, store.Text = "bad", "does not answer"
 		}
-		return []console.Check{store, {Name: "provider", Level: "warn", Text: "fails for some accounts, on purpose"}}
+		return []console.Check{store, {Name: "provider", Level: "warn", Text: "fails for some accounts of the traffic, on purpose"}}
 	}
 	c.handler, err = console.New(console.Options{
 		Service: c.service, Outbox: db.messages, Logger: o.Logger, Overview: console.Overview{Facts: facts},

@@ -30,6 +30,7 @@ type node struct {
 
 // openNode opens a node that already listens. The caller has to run it.
 func openNode(ctx context.Context, s settings, logger *slog.Logger) (n *node, err error) {
+	logger = slog.New(withoutTraffic{logger.Handler()})
 	db, err := openDatabase(ctx, s.Store)
 	if err != nil {
 		return nil, err
@@ -54,7 +55,7 @@ func openNode(ctx context.Context, s settings, logger *slog.Logger) (n *node, er
 		return nil, err
 	}
 	a := &api{db: db, bank: newBank(s.Provider), wake: n.worker.Wake}
-	handler, err := a.handler(n.engine, profiles[s.Profile], logger)
+	handler, err := a.handlers(n.engine, profiles[s.Profile], logger)
 	if err != nil {
 		return nil, err
 	}

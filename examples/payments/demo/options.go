@@ -34,8 +34,9 @@ type Options struct {
 	Node func(context.Context) (*exec.Cmd, error)
 	// Console is the address of the operator console. Empty: there is none.
 	Console string
-	// Traffic sends requests of tenant-b all the time, so that there is something to see.
-	// The provider fails for some of its accounts.
+	// Traffic sends requests of a tenant of its own all the time, so that there is something
+	// to see. The provider fails for some of its accounts, and faults that a person sets
+	// are not about it. Logger gets nothing of it.
 	Traffic bool
 	// Out gets the texts for people. Default: they are discarded.
 	Out io.Writer

@@ -55,15 +55,19 @@ type program struct {
 	stop     func() error // ends it as a signal would
 }
 
-func start(t *testing.T, store string, nodes int) *program {
+func start(t *testing.T, store string, nodes int, change ...func(*demo.Options)) *program {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	read, write := io.Pipe()
+	o := demo.Options{
+		Listen: "127.0.0.1:0", Store: store, Nodes: nodes, Node: itself, Out: write, Logger: slog.New(slog.DiscardHandler),
+	}
+	for _, f := range change {
+		f(&o)
+	}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- demo.Run(ctx, demo.Options{
-			Listen: "127.0.0.1:0", Store: store, Nodes: nodes, Node: itself, Out: write, Logger: slog.New(slog.DiscardHandler),
-		})
+		ended <- demo.Run(ctx, o)
 		write.Close()
 	}()
 	p := &program{t: t, stop: sync.OnceValue(func() error { cancel(); return <-ended })}

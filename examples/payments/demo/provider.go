@@ -89,13 +89,7 @@ func (p *provider) charge(w http.ResponseWriter, r *http.Request) {
 func (p *provider) decide(key string, body []byte, in wanted) (fault, *spoken) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f := p.fault.next()
-	switch in.AccountID {
-	case unluckyDrop:
-		f = fault{Mode: dropAfter}
-	case unluckyError:
-		f = fault{Mode: errorBefore}
-	}
+	f := p.faultOf(in)
 	before := p.said[key]
 	switch {
 	case f.Mode == errorBefore:
@@ -115,6 +109,21 @@ func (p *provider) decide(key string, body []byte, in wanted) (fault, *spoken) {
 		p.said[key] = now
 	}
 	return f, now
+}
+
+// faultOf returns the fault of one request. The fault that was set is for people: the traffic
+// does not use it up, and has its own.
+func (p *provider) faultOf(in wanted) fault {
+	switch {
+	case in.Merchant != trafficTenant:
+		return p.fault.next()
+	case in.AccountID == unluckyDrop:
+		return fault{Mode: dropAfter}
+	case in.AccountID == unluckyError:
+		return fault{Mode: errorBefore}
+	default:
+		return fault{Mode: none}
+	}
 }
 
 // ledger lists the charges under a key or a reference, of one merchant if one is given.

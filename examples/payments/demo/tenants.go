@@ -8,7 +8,7 @@ import (
 )
 
 // tenants maps tokens to callers. In a real service the identity provider does that.
-var tenants = map[string]string{"demo-a": "tenant-a", "demo-b": "tenant-b"}
+var tenants = map[string]string{"demo-a": "tenant-a", "demo-b": "tenant-b", trafficToken: trafficTenant}
 
 type tenantKey struct{}
 

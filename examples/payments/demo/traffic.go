@@ -28,7 +28,14 @@ type traffic struct {
 // every is the pause between two requests.
 const every = 120 * time.Millisecond
 
-// The provider fails for these accounts, whatever its fault is.
+// The traffic is a tenant of its own: the provider's fault is for the requests of people, and
+// so is the log.
+const (
+	trafficToken  = "demo-traffic"
+	trafficTenant = "tenant-traffic"
+)
+
+// The provider fails for these accounts of the traffic.
 const (
 	unluckyDrop  = 9013 // it charges, and drops the connection
 	unluckyError = 9014 // it answers 500, and has not charged
@@ -76,14 +83,14 @@ func (t *traffic) operation(ctx context.Context, n int) {
 	}
 }
 
-// send sends a request of tenant-b and counts its answer.
+// send sends a request of the traffic and counts its answer.
 func (t *traffic) send(ctx context.Context, kind, key string, account, amount int64) {
 	body, _ := json.Marshal(order{Amount: amount, Currency: "EUR", AccountID: account}) // plain values always marshal
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, t.api+"/"+kind, bytes.NewReader(body))
 	if err != nil {
 		return
 	}
-	r.Header.Set("Authorization", "Bearer demo-b")
+	r.Header.Set("Authorization", "Bearer "+trafficToken)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Idempotency-Key", `"`+key+`"`)
 	answer, err := http.DefaultClient.Do(r)

@@ -49,7 +49,7 @@ A store is given as a URL:
   # put it before a service of yours, in any language
   retrysafe gateway --upstream http://127.0.0.1:9000 --tenant header:X-Tenant-Id --store sqlite:retrysafe.db
   # outcomes that need a person
-  retrysafe keys list --store sqlite:retrysafe.db --dead`,
+  retrysafe keys groups --store sqlite:retrysafe.db`,
 		Version:       build.Current().String(),
 		SilenceErrors: true, // Run reports them
 		SilenceUsage:  true,

@@ -18,6 +18,22 @@ func lookedInto(c *config.Config, pattern string) bool {
 	return c.Resolves(pattern) || slices.ContainsFunc(c.Webhooks, func(w config.Webhook) bool { return w.Covers(pattern) })
 }
 
+// LookedInto returns a function that reports whether unknown outcomes of an operation are
+// looked into without an operator.
+func LookedInto(c *config.Config) func(operation string) bool {
+	routes := map[string]bool{}
+	for i := range c.Routes {
+		for _, operation := range operationsOf(c.Routes[i].Match) {
+			routes[operation] = lookedInto(c, c.Routes[i].Match)
+		}
+	}
+	others := lookedInto(c, "")
+	return func(operation string) bool {
+		looked, named := routes[operation]
+		return looked || !named && others
+	}
+}
+
 // unclear returns the problem of an attempt whose outcome is unknown.
 func (rt *route) unclear() httpkey.Problem {
 	if rt.lookedInto {

@@ -164,3 +164,30 @@ func TestGatewayRefusesAResolverThatCannotWork(t *testing.T) {
 		t.Errorf("a janitor that is off asks: %+v", c.Stats())
 	}
 }
+
+// The console is told of each operation whether a resolver or a webhook is about it, as
+// clients are by the 409 of its route.
+func TestLookedIntoGoesByTheRoute(t *testing.T) {
+	t.Parallel()
+	resolver := func(routes ...string) config.Config {
+		c := config.Config{Routes: []config.Route{{Match: "POST /charges"}, {Match: "/refunds"}}}
+		c.Reconcile.Resolvers = []config.Resolver{{Routes: routes}}
+		return c
+	}
+	webhook := config.Config{Routes: []config.Route{{Match: "POST /charges"}}, Webhooks: []config.Webhook{{Operations: []string{"POST /charges"}}}}
+	for name, c := range map[string]struct {
+		c                      config.Config
+		charges, refund, other bool
+	}{
+		"nothing":                   {c: config.Config{}},
+		"a resolver for all":        {resolver(), true, true, true},
+		"a resolver for a route":    {resolver("POST /charges"), true, false, false},
+		"a resolver for any method": {resolver("/refunds"), false, true, false},
+		"a webhook for a route":     {webhook, true, false, false},
+	} {
+		looked := gateway.LookedInto(&c.c)
+		if a, b, o := looked("POST /charges"), looked("PATCH /refunds"), looked("POST /others"); a != c.charges || b != c.refund || o != c.other {
+			t.Errorf("%s: charges %v, refunds %v, others %v; want %v, %v, %v", name, a, b, o, c.charges, c.refund, c.other)
+		}
+	}
+}

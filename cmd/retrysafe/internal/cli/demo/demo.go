@@ -38,7 +38,8 @@ a process of its own, on consecutive ports over one store, so that you can kill 
 provider listens ten ports above the first node, and the operator console one above that:
 open its address in a browser and log in with the token that the demo prints. A client
 sends requests all the time, some of which fail at the provider, so that there is something
-to see there.`,
+to see there. It is a tenant of its own: the faults that you set are for your requests, and
+the log is about them.`,
 		Example: `  retrysafe demo
   # two nodes over PostgreSQL
   retrysafe demo --nodes 2 --store postgres://app@db/app

@@ -164,7 +164,7 @@ func TestAdminCommandsEqualThoseOnTheStore(t *testing.T) {
 		"keys quarantine --dry-run --spare-in-tx", "outbox list --after 1", "outbox receipts --after 3 -o csv", "outbox receipts --provider-ref ch_mails", "outbox receipts tenant-a key-in_progress",
 
 		"keys resolve tenant-b to-resolve --status 201 --header 'content-type: text/plain' --body paid --provider-ref ch_1" + yes, "keys show tenant-b to-resolve",
-		"keys resolve tenant-b to-resolve --status 201" + yes, "keys decline tenant-b to-decline --status 402 -o json" + yes, "keys release tenant-b to-release" + yes,
+		"keys resolve tenant-b to-resolve --status 201" + yes, "keys resolve tenant-b to-resolve --status 201 --no-body" + yes, "keys decline tenant-b to-decline --status 402 -o json" + yes, "keys release tenant-b to-release" + yes,
 		"keys release tenant-b to-release --revision 1" + yes, "keys redrive tenant-a key-dead" + yes, "keys redrive tenant-a key-completed" + yes, "keys release tenant-a key-in_progress" + yes,
 		`keys release tenant-b '"k\xff\x01"'` + yes, "keys forget tenant-d to-forget" + yes, "keys erase tenant-d to-erase" + yes, "keys erase tenant-d nothing" + yes, "keys release tenant-a key-unknown --why because",
 		"keys release --operation 'POST /many' --dry-run", "keys release --operation 'POST /many' --dry-run -o json", "keys release --operation 'POST /none' --yes-count 1 --why because",

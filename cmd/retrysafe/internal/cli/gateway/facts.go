@@ -21,7 +21,8 @@ func (b *builder) facts(c *config.Config, g *gateway.Gateway) console.Facts {
 		Today: func() console.Today {
 			return console.Today{Prevented: b.metrics.PreventedToday(), Contradicted: b.metrics.ContradictedToday(), Lost: b.metrics.LostToday()}
 		},
-		Checks: func(context.Context) []console.Check { return checks(g) },
+		Checks:     func(context.Context) []console.Check { return checks(g) },
+		LookedInto: gateway.LookedInto(c),
 		Config: func() string {
 			text, err := c.Print()
 			if err != nil {

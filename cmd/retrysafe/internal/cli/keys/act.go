@@ -116,7 +116,7 @@ func simpleCommand(env *command.Env, target *stores.Flags, verb, consequence str
 // consequence for them.
 func bulkCommand(env *command.Env, target *stores.Flags, verb, consequence, many string, cmd *cobra.Command) *cobra.Command {
 	cmd.Use = verb + " {[SCOPE] KEY | FILTERS}"
-	flags, key, bulkFlags := action.AddFlags(cmd, consequence != ""), addKeyArg(cmd), addBulkFlags(cmd, statusFlag)
+	flags, key, bulkFlags := action.AddFlags(cmd, consequence != ""), addKeyArg(cmd), addBulkFlags(cmd)
 	cmd.Args = keyOrFilters(bulkFlags)
 	cmd.RunE = command.Run(func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {

@@ -39,11 +39,15 @@ type advice struct {
 	options []terminal.Option
 }
 
+// happenedAnswer are the flags for the answer to an operation that has happened. Its body
+// is a place to fill in, which is refused as it is.
+const happenedAnswer = ` --status 201 --header 'Content-Type: application/json' --body '{"id":"..."}'`
+
 // advise explains a record. Repeat are the flags that name the store.
 func advise(r *retrysafe.Record, repeat string) advice {
 	seen := fmt.Sprintf("%s %s --revision %d", repeat, keyref.ShellWords(r.Ref), r.Revision)
 	settle := []terminal.Option{
-		{When: "it happened, and you have the answer that the client would have got", Command: "retrysafe keys resolve" + seen + ` --status 201 --header 'Content-Type: application/json' --body '{"id":"..."}' --why '...'`},
+		{When: "it happened, and you have the answer that the client would have got", Command: "retrysafe keys resolve" + seen + happenedAnswer + " --why '...'"},
 		{When: "it was refused for good", Command: "retrysafe keys decline" + seen + ` --status 402 --header 'Content-Type: application/json' --body '{"error":"declined"}' --why '...'`},
 		{When: "it did not happen and never will: the other side does not know of it, and the process that ran it has ended", Command: "retrysafe keys release" + seen + " --why '...'"},
 	}

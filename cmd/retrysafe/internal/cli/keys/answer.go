@@ -17,6 +17,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
+	"github.com/retrysafe/retrysafe/internal/adminwire"
 	"github.com/retrysafe/retrysafe/internal/headerkind"
 )
 
@@ -26,6 +27,7 @@ type answerFlags struct {
 	headers     []string
 	body        string
 	bodyFile    string
+	noBody      bool
 	providerRef string
 }
 
@@ -35,8 +37,9 @@ func addAnswerFlags(cmd *cobra.Command) *answerFlags {
 	cmd.Flags().StringArrayVar(&f.headers, "header", nil, "header of the answer, as 'Name: value'; may be repeated")
 	cmd.Flags().StringVar(&f.body, "body", "", "body of the answer")
 	cmd.Flags().StringVar(&f.bodyFile, "body-file", "", "`FILE` with the body of the answer; - is the standard input")
+	cmd.Flags().BoolVar(&f.noBody, "no-body", false, "the answer has no body, although it is a success other than 204")
 	cmd.Flags().StringVar(&f.providerRef, "provider-ref", "", "the other side's own name for the effect")
-	cmd.MarkFlagsMutuallyExclusive("body", "body-file")
+	cmd.MarkFlagsMutuallyExclusive("body", "body-file", "no-body")
 	return f
 }
 
@@ -65,7 +68,12 @@ func (f *answerFlags) result(env *command.Env) (retrysafe.Result, error) {
 		defer file.Close()
 		body, err = readBody(file)
 	}
-	return retrysafe.Result{Status: f.status, Header: header, Body: body}, err
+	result := retrysafe.Result{Status: f.status, Header: header, Body: body}
+	if err == nil && !f.noBody && adminwire.LacksBody(&result) {
+		err = exit.Usagef("the answer has no body, and clients' programs read that of a %d", f.status).
+			Hintf("give it with --body or --body-file; if your API answers without one, say --no-body")
+	}
+	return result, err
 }
 
 func (f *answerFlags) header() (header map[string][]string, err error) {
@@ -107,8 +115,10 @@ func preview(r *retrysafe.Result) string {
 			fmt.Fprintf(&b, "\n  %s: %s", printable.Text(name), printable.Text(value))
 		}
 	}
+	body := "(no body)"
 	if len(r.Body) > 0 {
-		fmt.Fprintf(&b, "\n  %s", terminal.Clip(printable.Text(string(r.Body)), 300))
+		body = terminal.Clip(printable.Text(string(r.Body)), 300)
 	}
+	fmt.Fprintf(&b, "\n  %s", body)
 	return b.String()
 }

@@ -29,8 +29,8 @@ type bulkFlags struct {
 	yesCount, rate int
 }
 
-func addBulkFlags(cmd *cobra.Command, statusName string) *bulkFlags {
-	f := &bulkFlags{selectFlags: addSelectFlags(cmd, statusName)}
+func addBulkFlags(cmd *cobra.Command) *bulkFlags {
+	f := &bulkFlags{selectFlags: addSelectFlags(cmd)}
 	f.addMode(cmd)
 	return f
 }
@@ -44,15 +44,13 @@ func (f *bulkFlags) addMode(cmd *cobra.Command) {
 }
 
 // bulkHelp is for the help texts of these commands.
-func bulkHelp(statusName string) string {
-	return `With filters instead of KEY it changes all keys that match: it counts them, asks you to
+const bulkHelp = `With filters instead of KEY it changes all keys that match: it counts them, asks you to
 type the count, and changes each one that is still as it was counted. Keys that change
 meanwhile, and disputed ones, are left as they are. The audit has one entry for all and
 one for each key. If it is interrupted, the same command goes on with what still
 matches.
 
-` + fmt.Sprintf(selecting, statusName)
-}
+` + selecting
 
 // keyOrFilters is for commands that take one key, or filters.
 func keyOrFilters(f *bulkFlags) cobra.PositionalArgs {
@@ -108,7 +106,7 @@ func (b *bulk) run(ctx context.Context, env *command.Env, target *stores.Flags) 
 	case sel.Count == 0 && b.flags.ID == "":
 		return exit.Errorf(exit.No, "no keys match%s; nothing was done", leftOut(sel)).Hintf("see what needs a person: retrysafe keys groups%s", s.Again())
 	case b.yesCount > 0 && sel.Count > b.yesCount:
-		return exit.Errorf(exit.No, "%s match, and only %s were confirmed; nothing was done", terminal.Count(sel.Count, "key", "keys"), terminal.Number(b.yesCount)).
+		return exit.Errorf(exit.No, "%s, and only %s were confirmed; nothing was done", matching(sel), terminal.Number(b.yesCount)).
 			Hintf("look again with --dry-run, and confirm with --yes-count %d", sel.Count)
 	case b.yesCount == 0 && sel.Count > 0:
 		if err := env.ConfirmCount(ctx, b.question(s, sel), sel.Count); err != nil {
@@ -195,6 +193,11 @@ func upstreamStatus(r *retrysafe.Record) string {
 	return "-"
 }
 
+// matching says how many keys match.
+func matching(sel *adminwire.Counted) string {
+	return terminal.Count(sel.Count, "key matches", "keys match")
+}
+
 // leftOut says which keys are left out although they may match.
 func leftOut(sel *adminwire.Counted) (text string) {
 	if sel.Disputed > 0 {
@@ -208,7 +211,7 @@ func leftOut(sel *adminwire.Counted) (text string) {
 
 // question returns what is about to be changed, and the consequence.
 func (b *bulk) question(s *session, sel *adminwire.Counted) string {
-	text := fmt.Sprintf("%s\n  %s match%s", s, terminal.Count(sel.Count, "key", "keys"), leftOut(sel))
+	text := fmt.Sprintf("%s\n  %s%s", s, matching(sel), leftOut(sel))
 	for i := range min(3, len(sel.Sample)) {
 		r := &sel.Sample[i]
 		text += fmt.Sprintf("\n  %s %s: %s, %s", printable.Name(r.Scope), printable.Name(r.Key), stateText(&r.Record), terminal.OrDash(printable.Text(r.Operation)))
@@ -243,7 +246,7 @@ func (b *bulk) apply(ctx context.Context, env *command.Env, s *session, sel *adm
 
 // times returns the flags for times that were given as how long ago they were.
 func (b *bulk) times() string {
-	return selectWords(&operator.Filter{Since: b.batch.Filter.Since, Until: b.batch.Filter.Until}, b.statusName)
+	return selectWords(&operator.Filter{Since: b.batch.Filter.Since, Until: b.batch.Filter.Until})
 }
 
 // report says how it ended.

@@ -42,9 +42,9 @@ func TestGroups(t *testing.T) {
 	afterOutage(t, s.Store, 20)
 	here.Run("keys groups").Exits(0).Golden("groups.txt")
 	here.Run("keys groups -o json").Exits(0).Says(`{"state":"unknown","operation":"POST /charges","reason":"the handler answered 500","status":500,"count":20,"dead":0,"oldest_at":"`,
-		`"age_seconds":`, `"next":["retrysafe keys release --state unknown --operation 'POST /charges' --reason 'the handler answered 500' --status 500 --why '...'",`)
+		`"age_seconds":`, `"next":["retrysafe keys release --state unknown --operation 'POST /charges' --reason 'the handler answered 500' --upstream-status 500 --why '...'",`)
 	here.Run("keys groups --tenant tenant-b").Exits(0).Says("i/o timeout", "--tenant tenant-b").Hides("answered 500")
-	here.Run("keys groups --since 1h --until 2038-01-01").Exits(0).Says("--reason 'the handler answered 500' --status 500 --since 20", " --until 2038-01-01T00:00:00")
+	here.Run("keys groups --since 1h --until 2038-01-01").Exits(0).Says("--reason 'the handler answered 500' --upstream-status 500 --since 20", " --until 2038-01-01T00:00:00")
 	here.Run("keys groups --since 2030-01-01").Exits(0).Says("nothing needs a person")
 }
 
@@ -65,7 +65,7 @@ func TestCommandsOfGroupsSelectTheGroup(t *testing.T) {
 		}
 		clitest.Must(t, json.Unmarshal([]byte(line), &g))
 		for _, next := range g.Next {
-			args := shellWords(next)[1:]
+			args := shellWords(filledIn(next))[1:]
 			switch args[1] {
 			case "list":
 				listed := here.RunArgs(append(args, "-o", "json")...).Exits(0)
@@ -78,6 +78,9 @@ func TestCommandsOfGroupsSelectTheGroup(t *testing.T) {
 			}
 		}
 	}
+	if !strings.Contains(groups.Out, "keys resolve") || strings.Contains(groups.Out, " --status 500") {
+		t.Errorf("one flag is the status of the service, another one that of an answer:\n%s", groups.Out)
+	}
 	if seen != 6 {
 		t.Errorf("%d commands were tried, want 6", seen)
 	}
@@ -88,7 +91,7 @@ func TestBulkRelease(t *testing.T) {
 	url, s := clitest.SQLite(t)
 	afterOutage(t, s.Store, 20)
 	here := clitest.NewShell(t, url)
-	filters := "keys release --operation 'POST /charges' --status 500"
+	filters := "keys release --operation 'POST /charges' --upstream-status 500"
 	here.Run(filters + " --dry-run").Exits(0).Golden("bulk-dry-run.txt")
 	var dry struct {
 		Count, Disputed int
@@ -125,6 +128,39 @@ func TestBulkRelease(t *testing.T) {
 		t.Errorf("the audit has %d entries of the batch", n)
 	}
 	here.Run("keys audit tenant-a charge-0007").Exits(0).Says("release", "done")
+}
+
+// The confirmation shows the whole answer that many keys get, also that it has no body.
+func TestBulkResolveShowsItsAnswer(t *testing.T) {
+	t.Parallel()
+	url, s := clitest.SQLite(t)
+	clitest.Put(t, s.Store, clitest.Dead("t", "one"))
+	here := clitest.NewShell(t, url)
+	resolve := "keys resolve --state unknown --status 201 --why statement"
+	here.Typing("1\n").Run(resolve).Exits(2).Says("the answer has no body", "--no-body").InOneLine()
+	here.Typing("no\n").Run(resolve+" --no-body").Exits(1).Says("1 key matches", "201 Created\n  (no body)")
+	here.Typing("no\n").Run(resolve + " --body paid").Exits(1).Says("201 Created\n  paid").Hides("(no body)")
+	here.Run(resolve + " --no-body --yes-count 1").Exits(0).Says("resolved: 1 of 1 key")
+	if r := clitest.Load(t, s.Store, "t", "one"); r.State != retrysafe.StateCompleted || len(r.Result.Body) != 0 {
+		t.Errorf("it is %s", r.State)
+	}
+}
+
+// --status is the former name of --upstream-status in commands that store no answer.
+func TestStatusOfTheServiceHasItsFormerName(t *testing.T) {
+	t.Parallel()
+	url, s := clitest.SQLite(t)
+	afterOutage(t, s.Store, 20)
+	here := clitest.NewShell(t, url)
+	for _, flag := range []string{"--status", "--upstream-status"} {
+		for _, verb := range []string{"release", "redrive"} {
+			here.Run("keys " + verb + " " + flag + " 500 --dry-run").Exits(0).Says("would " + verb + " 20 keys")
+		}
+		here.Run("keys list " + flag + " 599").Exits(0).Hides("charge-0001")
+		here.Run("keys groups " + flag + " 500").Exits(0).Hides("i/o timeout")
+		here.Run("keys quarantine " + flag + " 500 --dry-run").Exits(0).Says("would quarantine 0 keys")
+	}
+	here.Run("keys resolve --upstream-status 500 --status 204 --dry-run").Exits(0).Says("would resolve 20 keys")
 }
 
 func TestBulkVerbsOnPostgres(t *testing.T) {

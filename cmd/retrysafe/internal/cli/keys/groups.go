@@ -27,7 +27,7 @@ operation, reason and the status that your service answered with, and attempts w
 lease has ended without a sweeper. For each group it prints the commands that may come
 next, ready to be copied. After an outage this is the first thing to look at.
 
-` + fmt.Sprintf(selecting, statusFlag),
+` + selecting,
 		Example: `  retrysafe keys groups
   # what became unknown tonight
   retrysafe keys groups --since 12h
@@ -35,7 +35,7 @@ next, ready to be copied. After an outage this is the first thing to look at.
   retrysafe keys groups -o json`,
 		Args: command.Args(),
 	}
-	f := addSelectFlags(cmd, statusFlag)
+	f := addSelectFlags(cmd)
 	format := command.NewFormat(cmd, "table", "json", "csv")
 	cmd.RunE = command.Run(func(cmd *cobra.Command, _ []string) error {
 		ctx := cmd.Context()
@@ -142,7 +142,7 @@ func offered(p adminwire.Person, options []terminal.Option) []terminal.Option {
 func groupOptions(g *operator.Group, f *operator.Filter, repeat string) []terminal.Option {
 	of := *f
 	of.States, of.Operation, of.Reason, of.Status = []retrysafe.State{g.State}, g.Operation, g.Reason, g.Status
-	words, look := selectWords(&of, statusFlag), "retrysafe keys list"+repeat
+	words, look := selectWords(&of), "retrysafe keys list"+repeat
 	switch {
 	case g.Disputed:
 		return []terminal.Option{{When: "evidence contradicts these records: settle them one by one", Command: look + words + " --dead"}}
@@ -154,7 +154,7 @@ func groupOptions(g *operator.Group, f *operator.Filter, repeat string) []termin
 	}
 	return []terminal.Option{
 		{When: "they did not happen and never will: the other side knows none of them, and what ran them has ended", Command: "retrysafe keys release" + repeat + words + " --why '...'"},
-		{When: "they all happened, and one answer is right for all", Command: "retrysafe keys resolve" + repeat + selectWords(&of, upstreamStatusFlag) + " --status 201 --why '...'"},
+		{When: "they all happened, and one answer is right for all", Command: "retrysafe keys resolve" + repeat + words + happenedAnswer + " --why '...'"},
 		{When: "resolvers or webhooks can tell: have them asked again", Command: "retrysafe keys redrive" + repeat + words + " --why '...'"},
 		{When: "you do not know yet: see them", Command: look + words},
 	}

@@ -48,7 +48,7 @@ if none is configured, a person has to look), by --dead (of these the ones that 
 have given up: a person has to look), and by --state in_progress --due (the lease of the
 attempt has ended; no sweeper runs). "retrysafe keys groups" shows them in groups.
 
-` + fmt.Sprintf(selecting, statusFlag),
+` + selecting,
 		Example: `  # outcomes that resolvers have given up; without resolvers see --state unknown
   retrysafe keys list --dead
   # attempts whose lease has ended, and requests that no worker has claimed
@@ -64,7 +64,7 @@ attempt has ended; no sweeper runs). "retrysafe keys groups" shows them in group
 		Args: command.Args(),
 		RunE: command.Run(func(cmd *cobra.Command, _ []string) error { return l.run(cmd.Context(), env, target) }),
 	}
-	l.selectFlags = addSelectFlags(cmd, statusFlag)
+	l.selectFlags = addSelectFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&l.filter.Scope, "scope", "", "only keys of this scope")
 	flags.DurationVar(&l.olderThan, "older-than", 0, "only keys that were first sent longer ago than this")

@@ -44,7 +44,7 @@ at any time, and one that was interrupted continues where it stopped, by its --i
 cannot bring back keys that were created in the lost time: they are free, and a retry
 runs them. docs/runbook.md has the whole procedure.
 
-With --state, --operation, --reason, --status or --tenant it sets aside only what
+With --state, --operation, --reason, --upstream-status or --tenant it sets aside only what
 matches: it counts the keys, asks you to type the count, and changes each one that is
 still as it was counted. The audit then has one entry for all and one for each key.`,
 		Example: `  # what it would do
@@ -57,7 +57,7 @@ still as it was counted. The audit then has one entry for all and one for each k
   retrysafe keys quarantine --spare-in-tx --why "restored the backup of 3 a.m." --yes`,
 		Args: command.Args(),
 	}
-	q.bulk.selectFlags = &selectFlags{statusName: statusFlag}
+	q.bulk.selectFlags = new(selectFlags)
 	q.flags.AddAuthor(cmd)
 	q.flags.Format = command.NewFormat(cmd, "text", "json")
 	flags := cmd.Flags()
@@ -68,7 +68,7 @@ still as it was counted. The audit then has one entry for all and one for each k
 	flags.StringArrayVar(&q.bulk.states, "state", nil, "only keys in this state; may be repeated")
 	flags.StringVar(&q.bulk.operation, "operation", "", "only keys of this operation, as 'POST /charges'; * stands for any text")
 	flags.StringVar(&q.bulk.reason, "reason", "", "only keys with this reason; * stands for any text")
-	flags.IntVar(&q.bulk.status, statusFlag, 0, "only keys whose attempt failed with this status of your service")
+	q.bulk.addStatus(cmd)
 	flags.StringVar(&q.bulk.tenant, "tenant", "", "only keys of this tenant")
 	q.bulk.addMode(cmd)
 	flags.StringVar(&q.suspects.Scope, "scope", "", "only keys of this scope")
@@ -79,7 +79,7 @@ still as it was counted. The audit then has one entry for all and one for each k
 			return q.runBulk(cmd.Context(), env, target)
 		}
 		if q.bulk.yesCount != 0 || q.bulk.rate != 0 {
-			return exit.Usagef("--yes-count and --rate are for keys that a filter selects").Hintf("add --state, --operation, --reason, --status or --tenant, or confirm the whole store with --yes")
+			return exit.Usagef("--yes-count and --rate are for keys that a filter selects").Hintf("add --state, --operation, --reason, --upstream-status or --tenant, or confirm the whole store with --yes")
 		}
 		return q.run(cmd.Context(), env, target)
 	})

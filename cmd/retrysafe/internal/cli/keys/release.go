@@ -21,12 +21,12 @@ next request with its key runs it. Two things have to be true, and you vouch for
   2. The process that ran it has ended, and nothing of it is still on its way: "not
      found" while the first attempt is merely slow is how charges happen twice.
 
-` + bulkHelp(statusFlag) + `
+` + bulkHelp + `
 
 ` + action.Help,
 			Example: `  # after an outage: what would be released, and then all of it
-  retrysafe keys release --operation 'POST /charges' --status 500 --dry-run
-  retrysafe keys release --operation 'POST /charges' --status 500 --why "the provider has none of them; the service answered before it called"
+  retrysafe keys release --operation 'POST /charges' --upstream-status 500 --dry-run
+  retrysafe keys release --operation 'POST /charges' --upstream-status 500 --why "the provider has none of them; the service answered before it called"
   retrysafe keys release tenant-a 8e03978e-40d5-43dd-bc93-6894a57f9324 --why "the provider knows nothing of it, and node 3 is switched off"`,
 		})
 }
@@ -37,7 +37,7 @@ func redriveCommand(env *command.Env, target *stores.Flags) *cobra.Command {
 		Long: `Has the resolvers asked again about an unknown outcome, at once and from the first
 try, even if it is dead. It changes nothing else, and does no harm.
 
-` + bulkHelp(statusFlag) + `
+` + bulkHelp + `
 
 ` + action.Help,
 		Example: `  # all of them, fifty in a second, so that the provider is not overrun

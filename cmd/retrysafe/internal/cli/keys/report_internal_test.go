@@ -114,7 +114,7 @@ func TestEndOfABatchIsSaid(t *testing.T) {
 	} {
 		var out, said strings.Builder
 		env := testEnv(&out, &said)
-		b := bulk{bulkFlags: &bulkFlags{selectFlags: &selectFlags{statusName: statusFlag}}, flags: &action.Flags{By: "anna o", Format: command.NewFormat(new(cobra.Command), c.format)}}
+		b := bulk{bulkFlags: &bulkFlags{selectFlags: &selectFlags{}}, flags: &action.Flags{By: "anna o", Format: command.NewFormat(new(cobra.Command), c.format)}}
 		b.batch = operator.Batch{ID: "ID", Verb: "release"}
 		b.batch.Filter.Since, b.batch.Filter.Until = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 		s := &session{place: place, actions: ended{entry: operator.Entry{ID: "ID", By: "anna", Verb: "release", Outcome: operator.StatusDone, Counts: c.counts}, err: c.err}}
@@ -182,7 +182,7 @@ func TestNewerRecordsAreUnreadable(t *testing.T) {
 func TestBatchIsWhatTheFlagsSay(t *testing.T) {
 	t.Parallel()
 	var out, said strings.Builder
-	b := bulk{bulkFlags: &bulkFlags{selectFlags: &selectFlags{statusName: statusFlag, operation: "POST /a", states: []string{"unknown"}}, rate: 50}, flags: &action.Flags{By: "anna", Why: "case 42", ID: "night"}}
+	b := bulk{bulkFlags: &bulkFlags{selectFlags: &selectFlags{operation: "POST /a", states: []string{"unknown"}}, rate: 50}, flags: &action.Flags{By: "anna", Why: "case 42", ID: "night"}}
 	b.batch.Filter.Scope = "tenant-a"
 	if err := b.parse(testEnv(&out, &said)); err != nil {
 		t.Fatal(err)

@@ -18,13 +18,14 @@ func resolveCommand(env *command.Env, target *stores.Flags) *cobra.Command {
 			Short: "State that an operation has happened, and the answer for retries",
 			Long: `States that an operation whose outcome is unknown has happened. Every retry gets the
 answer that you give, from now on and for the whole retention. It has to be what your
-API would have answered, because the client's program reads it.
+API would have answered, because the client's program reads it: a success has a body,
+unless --no-body says that yours has none, or its status is 204.
 
 Look the operation up at the other side first: by the key that was sent there, or by
 amount, account and time. If the record says that it did not happen, because an
 operator had released it, it becomes disputed instead: perhaps it has happened twice.
 
-` + bulkHelp(upstreamStatusFlag) + `
+` + bulkHelp + `
 
 ` + action.Help,
 			Example: `  retrysafe keys resolve tenant-a 8e03978e-40d5-43dd-bc93-6894a57f9324 --status 201 --header 'Content-Type: application/json' --body '{"id":"ch_17","status":"paid"}' --provider-ref ch_17 --why "ch_17 is in the provider's dashboard"
@@ -40,7 +41,7 @@ func declineCommand(env *command.Env, target *stores.Flags) *cobra.Command {
 			Long: `States that an operation whose outcome is unknown was refused for good: the other
 side knows of it, and has declined. Every retry gets the answer that you give.
 
-` + bulkHelp(upstreamStatusFlag) + `
+` + bulkHelp + `
 
 ` + action.Help,
 			Example: `  # many at once: the provider has refused everything since noon
@@ -52,7 +53,8 @@ side knows of it, and has declined. Every retry gets the answer that you give.
 // answerCommand completes a command whose operation takes the answer for retries.
 func answerCommand(env *command.Env, target *stores.Flags, verb, consequence, many string, cmd *cobra.Command) *cobra.Command {
 	cmd.Use = verb + " {[SCOPE] KEY | FILTERS}"
-	flags, key, bulkFlags, answer := action.AddFlags(cmd, true), addKeyArg(cmd), addBulkFlags(cmd, upstreamStatusFlag), addAnswerFlags(cmd)
+	flags, key, answer := action.AddFlags(cmd, true), addKeyArg(cmd), addAnswerFlags(cmd)
+	bulkFlags := addBulkFlags(cmd)
 	cmd.Args = keyOrFilters(bulkFlags)
 	cmd.RunE = command.Run(func(cmd *cobra.Command, args []string) error {
 		result, err := answer.result(env)

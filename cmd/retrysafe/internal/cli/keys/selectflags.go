@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
@@ -21,30 +22,25 @@ type selectFlags struct {
 	operation, reason, tenant string
 	status                    int
 	since, until              command.Time
-	// statusName is the name of the flag for the status of the service: commands that
-	// store an answer have another --status.
-	statusName string
 }
 
-// The names of the flag for the status of the service.
-const (
-	statusFlag         = "status"
-	upstreamStatusFlag = "upstream-status"
-)
+// upstreamStatusFlag is the name of the flag for the status of the service: --status is
+// that of an answer.
+const upstreamStatusFlag = "upstream-status"
 
 // selecting is what the help of commands says about the flags.
 const selecting = `--operation and --reason are compared as a whole; an asterisk in them stands for any
-text. --%s is the status of your service when the attempt failed.
+text. --upstream-status is the status of your service when the attempt failed.
 --since and --until go by when a key was first sent.`
 
 // addSelectFlags adds the flags, except those that exist already.
-func addSelectFlags(cmd *cobra.Command, statusName string) *selectFlags {
-	f := &selectFlags{statusName: statusName}
+func addSelectFlags(cmd *cobra.Command) *selectFlags {
+	f := new(selectFlags)
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.states, "state", nil, "only keys in this state; may be repeated")
 	flags.StringVar(&f.operation, "operation", "", "only keys of this operation, as 'POST /charges'; * stands for any text")
 	flags.StringVar(&f.reason, "reason", "", "only keys with this reason, as keys groups shows it; * stands for any text")
-	flags.IntVar(&f.status, statusName, 0, "only keys whose attempt failed with this status of your service")
+	f.addStatus(cmd)
 	flags.StringVar(&f.tenant, "tenant", "", "only keys of this tenant")
 	flags.Var(&f.since, "since", "only keys that were first sent since a time, or since so long ago")
 	flags.Var(&f.until, "until", "only keys that were first sent before a time, or longer ago")
@@ -52,9 +48,24 @@ func addSelectFlags(cmd *cobra.Command, statusName string) *selectFlags {
 	return f
 }
 
+// addStatus adds the flag for the status of the service. --status, its former name, still
+// means it in commands that store no answer.
+func (f *selectFlags) addStatus(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	if flags.Lookup("status") == nil {
+		flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+			if name == "status" {
+				name = upstreamStatusFlag
+			}
+			return pflag.NormalizedName(name)
+		})
+	}
+	flags.IntVar(&f.status, upstreamStatusFlag, 0, "only keys whose attempt failed with this status of your service")
+}
+
 // given reports whether one of the flags is on the command line.
 func (f *selectFlags) given(cmd *cobra.Command) bool {
-	for _, name := range []string{"state", "operation", "reason", f.statusName, "tenant", "since", "until"} {
+	for _, name := range []string{"state", "operation", "reason", upstreamStatusFlag, "tenant", "since", "until"} {
 		if cmd.Flags().Changed(name) {
 			return true
 		}
@@ -76,7 +87,7 @@ func (f *selectFlags) filter() (operator.Filter, error) {
 		out.States = append(out.States, state)
 	}
 	if f.status != 0 && (f.status < 100 || f.status > 599) {
-		return out, exit.Usagef("--%s %d is not a status of HTTP", f.statusName, f.status).Hintf("it is the status that your service answered with, for example --%s 500", f.statusName)
+		return out, exit.Usagef("--%s %d is not a status of HTTP", upstreamStatusFlag, f.status).Hintf("it is the status that your service answered with, for example --%s 500", upstreamStatusFlag)
 	}
 	if !out.Since.IsZero() && !out.Until.IsZero() && !out.Since.Before(out.Until) {
 		return out, exit.Usagef("--since %s is not before --until %s", terminal.Exact(out.Since), terminal.Exact(out.Until))
@@ -95,7 +106,7 @@ func parseState(name string) (retrysafe.State, error) {
 
 // selectWords returns the words of a command line that select what a filter does. Text
 // that is not printable is an asterisk there.
-func selectWords(f *operator.Filter, statusName string) string {
+func selectWords(f *operator.Filter) string {
 	var b strings.Builder
 	add := func(name, value string) {
 		if value != "" {
@@ -108,7 +119,7 @@ func selectWords(f *operator.Filter, statusName string) string {
 	add("operation", pattern(f.Operation))
 	add("reason", pattern(f.Reason))
 	if f.Status != 0 {
-		add(statusName, fmt.Sprint(f.Status))
+		add(upstreamStatusFlag, fmt.Sprint(f.Status))
 	}
 	if f.Tenant != "" {
 		add("tenant", printable.Name(f.Tenant))

@@ -49,7 +49,7 @@ reads the store again and again, and takes no more than a tenth of the time for 
 large store is read less often than --every says. Of a key that changes twice between
 two readings the last change is shown.
 
-` + fmt.Sprintf("--since shows the changes since a time first. "+selectingTail, statusFlag),
+--since shows the changes since a time first. ` + selectingTail,
 		Example: `  retrysafe keys tail
   # outcomes that become unknown, for a script
   retrysafe keys tail --state unknown -o json
@@ -57,7 +57,7 @@ two readings the last change is shown.
   retrysafe keys tail --hash --since 10m`,
 		Args: command.Args(),
 	}
-	f.selectFlags = addSelectFlags(cmd, statusFlag)
+	f.selectFlags = addSelectFlags(cmd)
 	cmd.Flags().Lookup("since").Usage = "begin with the changes since a time, or since so long ago"
 	cmd.Flags().Lookup("until").Hidden = true
 	cmd.Flags().DurationVar(&f.every, "every", time.Second, "how often to read the store")
@@ -84,8 +84,8 @@ two readings the last change is shown.
 }
 
 const selectingTail = `--operation and --reason are compared as
-a whole; an asterisk in them stands for any text. --%s is the status of your service
-when the attempt failed.`
+a whole; an asterisk in them stands for any text. --upstream-status is the status
+of your service when the attempt failed.`
 
 // run reads the store until ctx ends, which is how this command is meant to end.
 func (f *follower) run(ctx context.Context, env *command.Env, s *session) error {
