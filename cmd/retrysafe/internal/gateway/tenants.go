@@ -61,6 +61,9 @@ func (g *Gateway) makeTenants(c *config.Config, p *Parts) error {
 	default:
 		return errors.New("tenant: nothing says how callers are told apart; keys of two callers would meet")
 	}
+	if fix := unidentifiedFix(&c.Tenant); fix != "" {
+		t.tenant, t.principal = withFix(t.tenant, fix), withFix(t.principal, fix)
+	}
 	if p.Tenant != nil {
 		t.tenant = p.Tenant
 	}
@@ -69,3 +72,42 @@ func (g *Gateway) makeTenants(c *config.Config, p *Parts) error {
 	}
 	return nil
 }
+
+// unidentifiedFix returns what an operator does if callers are not identified that should be.
+func unidentifiedFix(c *config.Tenant) string {
+	switch c.From {
+	case "header":
+		return "tenant.from is header: the proxy in front must set " + c.Name + ", and its address must be one of tenant.trusted_proxies; if callers are told apart in another way, change tenant.from"
+	case "bearer":
+		return "tenant.from is bearer: the client must send a token; if callers are told apart in another way, change tenant.from"
+	case "jwt":
+		return "tenant.from is jwt: the client must send a token that tenant.jwks, tenant.issuer, tenant.audience and tenant.claim accept; if callers are told apart in another way, change tenant.from"
+	default:
+		return ""
+	}
+}
+
+// withFix returns f with errors that say what an operator does about them; the guard logs it.
+func withFix(f tenant.Func, fix string) tenant.Func {
+	if f == nil {
+		return nil
+	}
+	return func(r *http.Request) (string, error) {
+		name, err := f(r)
+		if err != nil {
+			err = &unidentifiedError{err, fix}
+		}
+		return name, err
+	}
+}
+
+// An unidentifiedError is an error of a [tenant.Func] with its remedy.
+type unidentifiedError struct {
+	error
+	fix string
+}
+
+func (e *unidentifiedError) Unwrap() error { return e.error }
+
+// Fix returns what an operator does about the error.
+func (e *unidentifiedError) Fix() string { return e.fix }
