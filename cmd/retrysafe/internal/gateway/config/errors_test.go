@@ -105,6 +105,8 @@ func TestWhatIsWrongIsSaidWithItsPlace(t *testing.T) {
 		// Tenants
 		{"upstream: http://h", "gw.yaml:1:1: tenant: " + noTenant},
 		{"upstream: http://h\ntenant:", "gw.yaml:2:8: tenant: " + noTenant},
+		{"upstream: http://h\ntenant: beerer", `gw.yaml:2:9: tenant: "beerer" is none of header:NAME, bearer, jwt:CLAIM, none; did you mean bearer?`},
+		{"upstream: http://h\ntenant: heder:X-Org", `gw.yaml:2:9: tenant: "heder:X-Org" is none of header:NAME, bearer, jwt:CLAIM, none; did you mean header?`},
 		{"upstream: http://h\ntenant: header", `gw.yaml:2:9: tenant: "header" is none of header:NAME, bearer, jwt:CLAIM, none`},
 		{"upstream: http://h\ntenant: {from: heder}", `gw.yaml:2:16: tenant.from: "heder" is none of header, bearer, jwt, none; did you mean header?`},
 		{"upstream: http://h\ntennant: {from: header}", "gw.yaml:2:1: tennant: there is no such field; did you mean tenant?"},

@@ -42,6 +42,14 @@ func (s *source) said(path string) bool {
 	return ok
 }
 
+// withoutFile reports whether flags are all that the configuration is made of.
+func (s *source) withoutFile() bool { return s != nil && s.name == "" }
+
+// byFlag reports whether the field at path was set on the command line.
+func (s *source) byFlag(path string) bool {
+	return s.said(path) && strings.HasPrefix(s.marks[path].file, "--")
+}
+
 // find returns where the field at path was said, or else the nearest thing that
 // it belongs to.
 func (s *source) find(path string) mark {
