@@ -74,6 +74,7 @@ type Gateway struct {
 	tenantSlots    tenantSlots
 	budget         *admission.Budget // memory and requests, shared by all tenants
 	limitLog       logPace
+	pathLog        logPace
 	passthroughs   pool.Of[passthrough]
 	statuses       map[string]http.Handler
 	duties         []func(context.Context) error
@@ -194,12 +195,12 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadRequest) // of "x:http://host/path" routes see no path, and the upstream one
 		return
 	case g.removesProtected(r.Header):
-		g.refuse(w, r, &removal)
+		g.refuse(w, r, "", &removal)
 		return
 	}
-	switch rt, ok := g.table.find(r); {
-	case !ok:
-		g.refuse(w, r, &ambiguous)
+	switch rt, rival := g.table.find(r); {
+	case rival != nil:
+		g.refuseAmbiguous(w, r, rt, rival)
 	case rt == nil:
 		g.pass(w, r, "")
 	default:
