@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
@@ -80,8 +81,8 @@ type Gateway struct {
 	duties         []func(context.Context) error
 	exchange       func(Exchange)
 	logger         *slog.Logger
+	made           atomic.Bool // New has returned it
 	health         *storeHealth
-	warnings       warnings
 	webhooks       webhooks
 	tracing        tracing
 }
@@ -110,6 +111,7 @@ func New(c *config.Config, p Parts) (*Gateway, error) {
 			return nil, fmt.Errorf("gateway: %w", err)
 		}
 	}
+	g.made.Store(true)
 	return g, nil
 }
 
@@ -250,11 +252,6 @@ func (g *Gateway) Ready() error {
 	}
 	return g.tenants.ready()
 }
-
-// Warnings are what an operator should look at: settings that give up something, and
-// leaseFactor that are short for what their routes really take. They are logged too, once
-// each.
-func (g *Gateway) Warnings() []string { return g.warnings.list() }
 
 // Routes are the names of the routes, as [Exchange.Route] has them, and of their
 // operations, as events have them: all that is known before requests come.

@@ -18,7 +18,6 @@ type tenants struct {
 	header    string   // canonical, where a header names the tenant
 	names     []string // all headers by which callers are told apart, canonical
 	trusted   tenant.Proxies
-	tokens    bool // callers are told apart by what they hold, which is not stored
 	byAddress bool // what a caller holds is counted for its address, too
 	oneTenant bool // all callers are one
 }
@@ -42,7 +41,7 @@ func (g *Gateway) makeTenants(c *config.Config, p *Parts) error {
 			t.names = append(t.names, http.CanonicalHeaderKey(c.Tenant.Principal))
 		}
 	case from == "bearer":
-		t.tenant, t.tokens, t.byAddress = tenant.Bearer(), true, true
+		t.tenant, t.byAddress = tenant.Bearer(), true
 	case from == "jwt":
 		jwt, err := tenant.NewJWT(tenant.Options{
 			Claim: c.Tenant.Claim, JWKS: c.Tenant.JWKS, Issuer: c.Tenant.Issuer, Audience: c.Tenant.Audience,
@@ -51,7 +50,7 @@ func (g *Gateway) makeTenants(c *config.Config, p *Parts) error {
 		if err != nil {
 			return fmt.Errorf("tenant: %w", err)
 		}
-		t.tenant, t.ready, t.tokens = jwt.Tenant, jwt.Ready, true
+		t.tenant, t.ready = jwt.Tenant, jwt.Ready
 		if c.Tenant.Principal != "" {
 			t.principal = jwt.Claim(c.Tenant.Principal)
 		}
