@@ -131,7 +131,7 @@ func fillStore(b *testing.B, s retrysafe.Store, n int) {
 		w := benchWrite(i, benchKey(i))
 		switch {
 		case i < 2000:
-			w.State, w.Result, w.Reason = retrysafe.StateUnknown, nil, fmt.Sprintf("the handler answered %d", 500+i%3)
+			w.State, w.Result, w.Reason = retrysafe.StateUnknown, nil, fmt.Sprintf("the service answered %d", 500+i%3)
 		case i < 2050:
 			w.State, w.Result = retrysafe.StateInProgress, nil
 		}

@@ -71,7 +71,7 @@ func (s *site) unknowns(n int) {
 	defer wg.Wait()
 	store := func(i int) {
 		if _, err := s.store.Create(s.t.Context(), retrysafe.Write{Term: time.Hour, Record: retrysafe.Record{
-			Ref: retrysafe.Ref{Scope: "tenant", Key: fmt.Sprint("key-", i)}, Operation: "POST /payments", State: retrysafe.StateUnknown, Reason: "the handler answered 500",
+			Ref: retrysafe.Ref{Scope: "tenant", Key: fmt.Sprint("key-", i)}, Operation: "POST /payments", State: retrysafe.StateUnknown, Reason: "the service answered 500",
 			Version: retrysafe.RecordVersion, Owner: retrysafe.Owner{byte(i), byte(i >> 8), 1}, Attempt: 1, Retain: time.Hour,
 		}}); err != nil {
 			s.t.Error(err)

@@ -175,6 +175,20 @@ func TestImageRunsInABareChroot(t *testing.T) {
 			t.Errorf("answer %d: %s %v %q", replay, answer.Status, answer.Header, body)
 		}
 	}
+	for _, method := range []string{http.MethodPost, http.MethodPatch} { // the file says that other requests need no key
+		r, err := http.NewRequestWithContext(t.Context(), method, at+"/orders/1", strings.NewReader(`{}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode != http.StatusCreated {
+			t.Errorf("a %s without a key got %s, want it forwarded", method, answer.Status)
+		}
+	}
 	_, rest, _ := strings.Cut(log.String(), "operators on ")
 	admin, _, _ := strings.Cut(rest, "\n")
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, admin+"/metrics", nil)
@@ -191,8 +205,8 @@ func TestImageRunsInABareChroot(t *testing.T) {
 	if scraped.StatusCode != http.StatusOK || !bytes.Contains(text, []byte("api_idempotency_reserve_replay_total 1")) {
 		t.Errorf("a scrape got %s\n%s", scraped.Status, text)
 	}
-	if len(calls) != 1 {
-		t.Errorf("the service was called %d times", len(calls))
+	if len(calls) != 3 {
+		t.Errorf("the service was called %d times, want once for the key and once for each request without one", len(calls))
 	}
 	if err := gateway.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)

@@ -178,9 +178,33 @@ func (x *exchange) writable(n int) error {
 	case !bodyAllowed(x.status):
 		return http.ErrBodyNotAllowed
 	case !x.direct && int64(len(x.buf)+n) > x.g.o.MaxResponse:
-		return x.goDirect()
+		size := int64(len(x.buf) + n)
+		err := x.goDirect()
+		if err == nil {
+			x.warnOmitted(size)
+		}
+		return err
 	}
 	return nil
+}
+
+// warnOmitted counts and logs that the answer, of at least size bytes, is over the limit and
+// not stored: otherwise the first sign would be what a retry gets.
+func (x *exchange) warnOmitted(size int64) {
+	if x.run.State() != retrysafe.StateCompleted { // an attempt that failed has no answer to store
+		return
+	}
+	ref := x.run.Ref()
+	x.g.report(responseNotStored.code, x.r, ref.Key, false)
+	x.g.counts.occasionally(func() {
+		known := "size_so_far"
+		if announced, err := strconv.ParseInt(first(x.final()["Content-Length"]), 10, 64); err == nil {
+			known, size = "size", announced
+		}
+		x.g.o.Logger.Warn("retrysafe: an answer is over the limit, so it was sent and not stored; a retry gets response-not-stored",
+			"operation", x.g.operation(x.r), "scope", retrysafe.HashKey(ref.Scope), "key", retrysafe.HashKey(ref.Key), known, size, "limit", x.g.o.MaxResponse,
+			"fix", "raise Options.MaxResponse, in a gateway max_response of the route; or answer with the Location of a resource that has the result")
+	})
 }
 
 func bodyAllowed(status int) bool {

@@ -57,6 +57,37 @@ func TestW46_ResponseOverTheLimitIsNeverASecondRun(t *testing.T) {
 	}
 }
 
+// An answer that is not stored because it is too large is in the log and in the counts: a
+// retry that is refused is too late a sign. An attempt that failed has no answer to store.
+func TestResponseOverTheLimitIsLoggedAndCounted(t *testing.T) {
+	t.Parallel()
+	status := http.StatusCreated
+	b := setup(t, func(c *config) { c.MaxResponse = 100 }, withHandler(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "250")
+		w.WriteHeader(status)
+		fmt.Fprint(w, strings.Repeat("x", 125))
+		fmt.Fprint(w, strings.Repeat("x", 125))
+	}))
+	b.post(t, key, `{}`)
+	if n := b.guard.Counts()["response-not-stored (observed)"]; n != 1 {
+		t.Errorf("it is counted %d times", n)
+	}
+	log := b.log.String()
+	for _, part := range []string{"level=WARN", "sent and not stored", "size=250", "limit=100", "key=" + retrysafe.HashKey(key), "scope=" + retrysafe.HashKey("acme"), "max_response", "Location"} {
+		if strings.Count(log, part) != 1 {
+			t.Errorf("the log does not say %q once: %s", part, log)
+		}
+	}
+	if strings.Contains(log, key) {
+		t.Errorf("the log has the key: %s", log)
+	}
+	status = http.StatusBadGateway
+	b.post(t, other, `{}`)
+	if n := b.guard.Counts()["response-not-stored (observed)"]; n != 1 {
+		t.Errorf("a failed attempt is counted: %d", n)
+	}
+}
+
 // Once a response goes to the client directly no write of it is too large.
 func TestW46_ResponseOverTheLimitGoesOn(t *testing.T) {
 	t.Parallel()

@@ -54,7 +54,7 @@ func (g *Guard) call(r *http.Request, s *scratch) (c retrysafe.Call, body []byte
 		if re := refusalIn(err); re != nil {
 			return c, nil, re
 		}
-		g.o.Logger.Warn("retrysafe: caller is not identified", "operation", c.Operation, "error", err, "fix", "if this caller has authenticated, place authentication before the guard, where the scope function finds its result")
+		g.o.Logger.Warn("retrysafe: caller is not identified", "operation", c.Operation, "error", err, "fix", unidentifiedFix(err))
 		return c, nil, unidentified(err)
 	}
 	c.Operation = cutOperation(c.Operation)
@@ -68,6 +68,16 @@ func (g *Guard) call(r *http.Request, s *scratch) (c retrysafe.Call, body []byte
 	c.Fingerprint = s.fingerprint(intent{r, body, c.Scope}, &g.fields)
 	c.Refingerprint = s.refingerprint
 	return c, body, nil
+}
+
+// unidentifiedFix returns what to do about a caller that is not identified. A gateway, whose
+// scope function is made from its configuration, says it by an interface of its own.
+func unidentifiedFix(err error) string {
+	var known interface{ Fix() string }
+	if errors.As(err, &known) {
+		return known.Fix()
+	}
+	return "if this caller has authenticated, place authentication before the guard, where the scope function finds its result"
 }
 
 // refuseBody returns the refusal of a body that could not be read.

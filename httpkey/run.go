@@ -235,7 +235,7 @@ func (x *exchange) logUnknown(cause error) {
 		x.g.logDefect(x.r, errUnprovenFailure, "use httpkey.TxHandler or Options.Tx, which roll back and know it; or call Execution.Release once the handler has rolled back")
 	default:
 		x.g.o.Logger.Warn("retrysafe: an attempt failed and may have been executed; its key is set aside as unknown until it is settled",
-			"operation", x.g.operation(x.r), "cause", cause, "fix", "docs/recovery.md settles it; docs/semantics.md has what keeps a failure from being unknown")
+			"operation", x.g.operation(x.r), "scope", retrysafe.HashKey(x.run.Ref().Scope), "key", retrysafe.HashKey(x.run.Ref().Key), "cause", cause, "fix", "docs/recovery.md settles it; docs/semantics.md has what keeps a failure from being unknown")
 	}
 }
 

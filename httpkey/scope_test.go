@@ -76,6 +76,27 @@ func TestChallengeOfAScopeErrorIsA401(t *testing.T) {
 	b.untouched(t)
 }
 
+// remedyError is an error of a scope function that knows its remedy, as that of a gateway.
+type remedyError struct{ loginError }
+
+func (remedyError) Fix() string { return "change tenant.from" }
+
+// The log says what to do about a caller that is not identified: where the scope function
+// knows it, in its words.
+func TestUnidentifiedCallerIsLoggedWithItsRemedy(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[string]error{
+		`fix="change tenant.from"`:              fmt.Errorf("tenant: %w", remedyError{}),
+		"place authentication before the guard": loginError{},
+	} {
+		b := setup(t, func(c *config) { c.scope = func(*http.Request) (string, error) { return "", err } })
+		b.post(t, key, `{}`).refused(t, 401, "caller-unidentified")
+		if log := b.log.String(); !strings.Contains(log, want) {
+			t.Errorf("the log does not say %q: %s", want, log)
+		}
+	}
+}
+
 func TestReuseOnAnotherEndpointIsAMismatch(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/pause"
 )
 
 // WorkerOptions are the options of a [Worker]. Nil and zero values are the defaults.
@@ -21,8 +22,8 @@ type WorkerOptions struct {
 	// Concurrency is how many requests run at once. Default 8.
 	Concurrency int
 	// Poll is how often the store is polled for requests that another process has
-	// stored, give or take a quarter. Those stored in this process are run at once.
-	// Default 500 ms.
+	// stored, give or take a quarter. Those stored in this process are run at once. While
+	// the store fails the pause doubles, up to a minute. Default 500 ms.
 	Poll time.Duration
 	// Attempts is how often a request is run if its attempts fail and may be repeated.
 	// Beyond it the request waits until [retrysafe.Policy.Patience] ends; then its
@@ -100,17 +101,23 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer w.wakeups.unsubscribe(wake)
 	var p pass
 	defer p.running.Wait()
-	for ctx.Err() == nil {
-		if err := p.poll(ctx, w); err != nil && ctx.Err() == nil {
-			w.logger.Warn("retrysafe: worker cannot look for requests", "error", err)
+	for failures := 0; ctx.Err() == nil; {
+		err := p.poll(ctx, w)
+		failures++
+		if err == nil {
+			failures = 0
 		}
-		pause := time.NewTimer(w.poll*3/4 + rand.N(w.poll/2+1))
+		again := pause.Jitter(pause.After(w.poll, failures), rand.Float64())
+		if err != nil && ctx.Err() == nil {
+			w.logger.Warn("retrysafe: worker cannot look for requests", "error", err, "failures", failures, "again", again)
+		}
+		wait := time.NewTimer(again)
 		select {
 		case <-ctx.Done():
 		case <-wake:
-		case <-pause.C:
+		case <-wait.C:
 		}
-		pause.Stop()
+		wait.Stop()
 	}
 	return nil
 }

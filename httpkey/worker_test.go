@@ -50,6 +50,45 @@ func (b *bundle) beside(t *testing.T, change ...func(*config)) *bundle {
 	return c
 }
 
+// While the store does not answer a worker looks less and less often, and says so as often;
+// once it has answered it looks at its usual pace again, and a request that is stored wakes
+// it at once.
+func TestWorkerPausesLongerWhileTheStoreFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, async)
+		b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if s.Op == faultstore.List {
+				return faultstore.LoseRequest
+			}
+			return faultstore.None
+		})
+		w := b.worker(t, &httpkey.WorkerOptions{Poll: 500 * time.Millisecond})
+		stop := running(t, w)
+		defer stop()
+		tries := func() int { return strings.Count(b.log.String(), "worker cannot look for requests") }
+		time.Sleep(8 * time.Second)
+		if n := tries(); n < 3 || n > 5 {
+			t.Errorf("it looked %d times in 8 s, want 3 to 5: %s", n, b.log)
+		}
+		time.Sleep(time.Hour)
+		if n := tries(); n < 45 || n > 95 {
+			t.Errorf("it looked %d times in an hour, want about once a minute", n)
+		}
+		b.fault.Plan(nil)
+		b.post(t, key, `{}`)
+		synctest.Wait()
+		b.ranTimes(t, 1)
+		before := tries()
+		b.beside(t, async).post(t, other, `{}`)
+		time.Sleep(time.Second)
+		b.ranTimes(t, 2)
+		if tries() != before {
+			t.Errorf("it fails on: %s", b.log)
+		}
+	})
+}
+
 func TestWorkerIsWokenAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/pause"
 )
 
 // A breaker stops the questions to one resolver that fails every time, so that records do
@@ -69,7 +70,7 @@ func (b *breakers) leave(one *breaker, probe bool, how ended) {
 		one.failures++
 		// Questions that were under way when the breaker opened do not prolong the pause.
 		if probe || one.until.IsZero() && one.failures >= b.after {
-			one.until = b.now().Add(jitter(doubled(b.pause, one.opened, b.most), b.rand()))
+			one.until = b.now().Add(pause.Jitter(pause.Doubled(b.pause, one.opened, b.most), b.rand()))
 			one.opened++
 		}
 	case notAsked:

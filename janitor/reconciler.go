@@ -12,6 +12,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/deadline"
+	"github.com/retrysafe/retrysafe/internal/pause"
 )
 
 // A Reconciler asks a [Resolver] about operations whose outcome is unknown and settles
@@ -227,7 +228,7 @@ func (c *Reconciler) conclude(ctx context.Context, asked *retrysafe.Record, v re
 	r := *asked
 	v.By = cmp.Or(v.By, c.o.By)
 	for range maxSteps {
-		again := jitter(doubled(c.o.Pause, r.Inquiry.Tries, c.o.MaxPause), c.Rand())
+		again := pause.Jitter(pause.Doubled(c.o.Pause, r.Inquiry.Tries, c.o.MaxPause), c.Rand())
 		next, wrong := retrysafe.DecideEvidence(r, v, retrysafe.Recheck{After: again, Limit: c.o.Tries})
 		switch {
 		case wrong == nil, errors.Is(wrong, retrysafe.ErrContradiction):

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/pause"
 )
 
 // A Duty is work that [Run] repeats.
@@ -33,9 +34,6 @@ type Schedule struct {
 	// Clock is the clock that Run sleeps on. Default: the system's.
 	Clock retrysafe.Clock
 }
-
-// maxRest bounds the pause after failures, unless Every is longer.
-const maxRest = time.Minute
 
 // Run runs the duties, each on its own schedule, until ctx ends, and returns when all
 // have stopped. If a pass fails or panics, the failure is logged and the duty runs
@@ -83,8 +81,8 @@ func repeat(ctx context.Context, d Duty) {
 		s.Clock = retrysafe.WallClock{}
 	}
 	failures := 0
-	pause := time.Duration(rand.Float64() * float64(s.Every))
-	for s.Clock.Sleep(ctx, pause) == nil {
+	wait := time.Duration(rand.Float64() * float64(s.Every))
+	for s.Clock.Sleep(ctx, wait) == nil {
 		_, err := safely(func() (int, error) { return d.RunOnce(ctx) })
 		if ctx.Err() != nil {
 			return // another node, or this one after a restart, does the rest
@@ -93,31 +91,12 @@ func repeat(ctx context.Context, d Duty) {
 		if err == nil {
 			failures = 0
 		}
-		pause = jitter(rest(s.Every, failures), rand.Float64())
+		wait = pause.Jitter(pause.After(s.Every, failures), rand.Float64())
 		if err != nil {
 			s.Logger.LogAttrs(ctx, slog.LevelError, "retrysafe: "+s.Name+" failed", append(causeOf(err),
-				slog.Int("failures", failures), slog.Duration("again", pause))...)
+				slog.Int("failures", failures), slog.Duration("again", wait))...)
 		}
 	}
-}
-
-// rest is the pause after so many failures in a row.
-func rest(every time.Duration, failures int) time.Duration {
-	return doubled(every, failures, max(every, maxRest))
-}
-
-// doubled returns d, doubled so many times, but not more than most.
-func doubled(d time.Duration, times int, most time.Duration) time.Duration {
-	for ; times > 0 && d < most; times-- {
-		d *= 2
-	}
-	return min(d, most)
-}
-
-// jitter returns d, give or take a quarter: at, from 0 to 1, is the point within that
-// range.
-func jitter(d time.Duration, at float64) time.Duration {
-	return time.Duration((0.75 + at/2) * float64(d))
 }
 
 // safely calls f and turns a panic into an error.

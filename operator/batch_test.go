@@ -19,7 +19,7 @@ import (
 // status.
 func failedWith(operation string, status int, key string) retrysafe.Write {
 	w := in(retrysafe.StateUnknown, key)
-	w.Operation, w.Reason = operation, fmt.Sprintf("the handler answered %d", status)
+	w.Operation, w.Reason = operation, fmt.Sprintf("the service answered %d", status)
 	return w
 }
 
@@ -70,10 +70,10 @@ func TestGroupsSayWhatNeedsAPerson(t *testing.T) {
 			}
 		}
 		want := map[string]int{
-			`unknown false POST /charges 500 "the handler answered 500" dead 0`:               7,
-			`unknown true POST /charges 500 "the handler answered 500" dead 1`:                1,
-			`unknown false POST /charges 502 "the handler answered 502" dead 0`:               1,
-			`unknown false POST /refunds 500 "the handler answered 500" dead 0`:               1,
+			`unknown false POST /charges 500 "the service answered 500" dead 0`:               7,
+			`unknown true POST /charges 500 "the service answered 500" dead 1`:                1,
+			`unknown false POST /charges 502 "the service answered 502" dead 0`:               1,
+			`unknown false POST /refunds 500 "the service answered 500" dead 0`:               1,
 			`unknown false POST /payments 0 "read tcp …->127.0.0.1:9000: i/o timeout" dead 1`: 2,
 			`in_progress false POST /payments 0 "" dead 0`:                                    1,
 		}
@@ -715,7 +715,7 @@ func TestFilterByContent(t *testing.T) {
 			"part of one":      {operator.Filter{Operation: "/refunds"}, 0},
 			"asterisk":         {operator.Filter{Operation: "* /*s", Status: 502}, 1},
 			"asterisk in none": {operator.Filter{Operation: "PUT*"}, 0},
-			"reason":           {operator.Filter{Reason: "the handler answered 502"}, 1},
+			"reason":           {operator.Filter{Reason: "the service answered 502"}, 1},
 			"part of a reason": {operator.Filter{Reason: "*answered 502"}, 1},
 			"exact reason":     {operator.Filter{Reason: "read *:40001->*: i/o timeout"}, 1}, // its kind has no port
 			"status":           {operator.Filter{Status: 500}, 6},

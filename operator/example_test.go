@@ -92,8 +92,8 @@ func ExampleService_Groups() {
 		fmt.Println(g.Count, g.Operation, g.Status, g.Reason)
 	}
 	// Output:
-	// 2 POST /charges 500 the handler answered 500
-	// 1 POST /charges 502 the handler answered 502
+	// 2 POST /charges 500 the service answered 500
+	// 1 POST /charges 502 the service answered 502
 }
 
 // What a batch would change is counted first.

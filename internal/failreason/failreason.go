@@ -10,22 +10,45 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 const (
-	answered = "the handler answered "
+	answered = "the service answered "
+	// formerly is what records of former versions and of package rpckey have.
+	formerly = "the handler answered "
 	cut      = "read the answer "
+	late     = "did not answer within "
 )
 
 // Answered returns the reason of an attempt that failed with a whole answer.
 func Answered(status int) string { return answered + strconv.Itoa(status) }
+
+// Late returns the reason of an attempt whose service sent no answer in time. It wraps err,
+// whose text it leaves out.
+func Late(within time.Duration, err error) error {
+	return &lateError{"the service " + late + within.String(), err}
+}
+
+// LateEnd is Late for an answer that began in time, as the error for [Cut].
+func LateEnd(within time.Duration, err error) error {
+	return &lateError{"it did not end within " + within.String(), err}
+}
+
+type lateError struct {
+	text string
+	err  error
+}
+
+func (e *lateError) Error() string { return e.text }
+func (e *lateError) Unwrap() error { return e.err }
 
 // Cut returns the reason of an attempt whose answer could not be read to its end.
 func Cut(status int, err error) error { return fmt.Errorf(cut+"%d: %w", status, err) }
 
 // Status returns the status that a reason names, or zero.
 func Status(reason string) int {
-	rest, ok := strings.CutPrefix(reason, answered)
+	rest, ok := cutAnswered(reason)
 	if !ok {
 		if rest, ok = strings.CutPrefix(reason, cut); !ok {
 			return 0
@@ -37,6 +60,14 @@ func Status(reason string) int {
 		return 0
 	}
 	return status
+}
+
+// cutAnswered returns what a reason says behind the words that the service answered.
+func cutAnswered(reason string) (rest string, ok bool) {
+	if rest, ok = strings.CutPrefix(reason, answered); !ok {
+		rest, ok = strings.CutPrefix(reason, formerly)
+	}
+	return rest, ok
 }
 
 // Classes are the classes of reasons: their number is bounded, whatever text an error has.
@@ -53,6 +84,7 @@ func Class(reason string) string {
 	has := func(parts ...string) bool {
 		return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(reason, part) })
 	}
+	_, whole := cutAnswered(reason)
 	switch status := Status(reason); {
 	case strings.HasPrefix(reason, cut):
 		return "answer_cut"
@@ -60,7 +92,7 @@ func Class(reason string) string {
 		return "answered_5xx"
 	case status >= 400 && status <= 499:
 		return "answered_4xx"
-	case strings.HasPrefix(reason, answered):
+	case whole:
 		return "answered_other"
 	case reason == "lease lapsed":
 		return "lapsed"
@@ -72,7 +104,7 @@ func Class(reason string) string {
 		return "operator"
 	case strings.HasPrefix(reason, "panic"):
 		return "panic"
-	case has("timeout", "deadline exceeded", "timed out"):
+	case has("timeout", "deadline exceeded", "timed out", late):
 		return "timeout"
 	case has("EOF", "connection reset", "broken pipe", "connection refused", "closed network connection", "server closed"):
 		return "connection"

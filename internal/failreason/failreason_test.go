@@ -1,8 +1,10 @@
 package failreason_test
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/retrysafe/retrysafe/internal/failreason"
 )
@@ -11,8 +13,10 @@ func TestStatusIsReadBackFromTheReason(t *testing.T) {
 	t.Parallel()
 	cut := failreason.Cut(502, errors.New("unexpected EOF"))
 	for reason, want := range map[string]int{
-		failreason.Answered(500):             500,
-		cut.Error():                          502,
+		failreason.Answered(500):   500,
+		cut.Error():                502,
+		"the handler answered 500": 500, // as records of former versions have it
+		failreason.Late(2*time.Second, context.DeadlineExceeded).Error(): 0,
 		"lease lapsed":                       0,
 		"":                                   0,
 		"the handler answered UNAVAILABLE":   0,
@@ -23,6 +27,20 @@ func TestStatusIsReadBackFromTheReason(t *testing.T) {
 	} {
 		if got := failreason.Status(reason); got != want {
 			t.Errorf("%q has the status %d, want %d", reason, got, want)
+		}
+	}
+}
+
+// A time-out says for how long the service was waited for, in the same words each time, and
+// is still one for callers of errors.Is.
+func TestLateReasons(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[string]error{
+		"the service did not answer within 2s":             failreason.Late(2*time.Second, context.DeadlineExceeded),
+		"read the answer 200: it did not end within 1m30s": failreason.Cut(200, failreason.LateEnd(90*time.Second, context.DeadlineExceeded)),
+	} {
+		if err.Error() != want || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %q, %v, want %q", err, errors.Is(err, context.DeadlineExceeded), want)
 		}
 	}
 }

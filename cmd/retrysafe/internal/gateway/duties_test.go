@@ -335,23 +335,34 @@ func TestNewRefuses(t *testing.T) {
 func TestWarnsOfLargeRequests(t *testing.T) {
 	t.Parallel()
 	for memory, warned := range map[int64]bool{1 << 20: true, 1 << 30: false} {
-		b := build(t, func(b *bundle) { b.config.Server.MaxMemory = memory })
-		if all := strings.Join(b.Warnings(), "\n"); strings.Contains(all, "POST /payments: max_request and max_response allow") != warned {
+		b := build(t, func(b *bundle) {
+			b.config.Server.MaxMemory = memory
+			b.config.Routes = append(b.config.Routes, route("POST /large", func(s *config.Settings) { s.MaxResponse = 2 << 20 }))
+		})
+		all, want := strings.Join(gateway.Warnings(&b.config), "\n"), 0
+		if warned {
+			want = 2 // the defaults, and with them most routes; and one of its own size
+		}
+		if strings.Count(all, "max_request and max_response allow") != want || strings.Contains(all, "routes[2]: max_request") != warned || strings.Contains(all, "defaults: max_request") != warned {
 			t.Errorf("%d bytes: warned of %q", memory, all)
 		}
 	}
 }
 
-// An operator is told at the start what a setting gives up, and of which route.
-func TestWarnsOfShortRetention(t *testing.T) {
+// What a setting gives up is in the warnings of the configuration, with its place; the guard
+// of the route does not log it a second time. What it finds later it logs.
+func TestCaveatsAreSaidOnce(t *testing.T) {
 	t.Parallel()
-	b := build(t, withRoutes(route("POST /payments", func(s *config.Settings) { s.Policy.Retention = time.Minute })))
-	all := b.Warnings()
-	if len(all) != 1 || !strings.HasPrefix(all[0], "POST /payments: retention 1m0s is under an hour") {
+	b := setup(t, withRoutes(route("POST /payments", func(s *config.Settings) { s.Policy.Retention = time.Minute })))
+	if all := strings.Join(gateway.Warnings(&b.config), "\n"); strings.Count(all, "routes[0].retention: retention 1m0s is under an hour") != 1 {
 		t.Errorf("warned of %q", all)
 	}
-	if text := b.log.String(); !strings.Contains(text, "under an hour") || !strings.Contains(text, "POST /payments") {
+	if text := b.log.String(); strings.Contains(text, "under an hour") {
 		t.Errorf("logged %s", text)
+	}
+	b.post(t, "/payments", "short", `{}`)
+	if text := b.log.String(); !strings.Contains(text, "key-too-short") || !strings.Contains(text, `route="POST /payments"`) {
+		t.Errorf("the guard does not log what it finds: %s", text)
 	}
 }
 

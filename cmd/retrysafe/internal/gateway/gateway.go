@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/admission"
@@ -74,13 +75,14 @@ type Gateway struct {
 	tenantSlots    tenantSlots
 	budget         *admission.Budget // memory and requests, shared by all tenants
 	limitLog       logPace
+	pathLog        logPace
 	passthroughs   pool.Of[passthrough]
 	statuses       map[string]http.Handler
 	duties         []func(context.Context) error
 	exchange       func(Exchange)
 	logger         *slog.Logger
+	made           atomic.Bool // New has returned it
 	health         *storeHealth
-	warnings       warnings
 	webhooks       webhooks
 	tracing        tracing
 }
@@ -109,6 +111,7 @@ func New(c *config.Config, p Parts) (*Gateway, error) {
 			return nil, fmt.Errorf("gateway: %w", err)
 		}
 	}
+	g.made.Store(true)
 	return g, nil
 }
 
@@ -194,12 +197,12 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadRequest) // of "x:http://host/path" routes see no path, and the upstream one
 		return
 	case g.removesProtected(r.Header):
-		g.refuse(w, r, &removal)
+		g.refuse(w, r, "", &removal)
 		return
 	}
-	switch rt, ok := g.table.find(r); {
-	case !ok:
-		g.refuse(w, r, &ambiguous)
+	switch rt, rival := g.table.find(r); {
+	case rival != nil:
+		g.refuseAmbiguous(w, r, rt, rival)
 	case rt == nil:
 		g.pass(w, r, "")
 	default:
@@ -249,11 +252,6 @@ func (g *Gateway) Ready() error {
 	}
 	return g.tenants.ready()
 }
-
-// Warnings are what an operator should look at: settings that give up something, and
-// leaseFactor that are short for what their routes really take. They are logged too, once
-// each.
-func (g *Gateway) Warnings() []string { return g.warnings.list() }
 
 // Routes are the names of the routes, as [Exchange.Route] has them, and of their
 // operations, as events have them: all that is known before requests come.

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"net/netip"
 	"net/textproto"
 	"slices"
 	"strings"
@@ -217,6 +218,19 @@ func TestW76_CallersByTokenAndPrincipal(t *testing.T) {
 	b.post(t, "/payments", key, `{}`, with("X-User", "bob")).is(t, 201, `{"got":{}}`, false)
 	b.post(t, "/payments", key, `{}`, with("X-User", "ann")).is(t, 201, `{"got":{}}`, true)
 	b.post(t, "/payments", key, `{}`).refused(t, 403, "caller-unidentified")
+}
+
+// What an operator does about a caller that is not identified is said in the words of the
+// configuration.
+func TestUnidentifiedCallersAreLoggedWithTheirSetting(t *testing.T) {
+	t.Parallel()
+	for from, c := range map[string]config.Tenant{"bearer": {From: "bearer"}, "header: the proxy in front must set X-Tenant-Id": {From: "header", Name: "X-Tenant-Id", TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}} {
+		b := setup(t, func(b *bundle) { b.config.Tenant = c })
+		b.post(t, "/payments", key, `{}`, without("X-Tenant-Id"))
+		if log := b.log.String(); !strings.Contains(log, "caller is not identified") || !strings.Contains(log, "tenant.from is "+from) || strings.Contains(log, "scope function") {
+			t.Errorf("from %s: the log is %s", from, log)
+		}
+	}
 }
 
 // A thousand requests at once under one key are one request upstream.
@@ -494,10 +508,21 @@ func TestLargeAnswers(t *testing.T) {
 		}))
 		b.post(t, "/payments", key, `{}`).is(t, 201, strings.Repeat("a", size), false)
 		again := b.post(t, "/payments", key, `{}`)
+		log, found := b.log.String(), b.Guard().Counts()["response-not-stored (observed)"]
 		if size <= limit {
 			again.is(t, 201, strings.Repeat("a", size), true)
+			if found != 0 || strings.Contains(log, "over the limit") {
+				t.Errorf("%d bytes: counted %d, logged %s", size, found, log)
+			}
 		} else {
 			again.refused(t, 201, "response-not-stored")
+			known := fmt.Sprintf("size=%d limit=1000", size)
+			if size > 4*limit { // its length is not announced
+				known = "size_so_far="
+			}
+			if found != 1 || !strings.Contains(log, known) || !strings.Contains(log, `route="POST /payments"`) || !strings.Contains(log, retrysafe.HashKey(key)) {
+				t.Errorf("%d bytes: counted %d, logged %s", size, found, log)
+			}
 		}
 		b.upstream.called(t, 1)
 	}

@@ -46,16 +46,42 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, route string) {
 	p.serve(w, r)
 }
 
-// refuse refuses a request that takes no route.
-func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, p *httpkey.Problem) {
-	began := time.Now()
-	g.guard.Refuse(w, r, "", p)
+// refuse refuses a request that is not served by a route. Route names the one that it would
+// have taken, if that is known.
+func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, route string, p *httpkey.Problem) {
+	began, sent := time.Now(), &countedResponse{ResponseWriter: w}
+	g.guard.Refuse(sent, r, "", p)
 	if g.exchange != nil {
 		g.exchange(Exchange{
-			Method: r.Method, Path: r.URL.EscapedPath(), Handling: HandlingRefused, Code: p.Code,
-			Status: p.Status, Took: time.Since(began), Context: r.Context(),
+			Method: r.Method, Path: r.URL.EscapedPath(), Route: route, Handling: HandlingRefused, Code: p.Code,
+			Status: p.Status, Bytes: sent.bytes, Took: time.Since(began), Context: r.Context(),
 		})
 	}
+}
+
+// countedResponse counts the bytes of a body.
+type countedResponse struct {
+	http.ResponseWriter
+	bytes int64
+}
+
+func (c *countedResponse) Write(p []byte) (int, error) {
+	n, err := c.ResponseWriter.Write(p)
+	c.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (c *countedResponse) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// refuseAmbiguous refuses a request whose path may be one of two guarded routes, and logs at
+// most once a second which: the client cannot know them.
+func (g *Gateway) refuseAmbiguous(w http.ResponseWriter, r *http.Request, rt, rival *route) {
+	if skipped, ok := g.pathLog.allow(); ok {
+		g.logger.Warn("retrysafe: a path may be read as one of two guarded routes, so its request was refused", "method", r.Method, "route", rt.name, "rival", rival.name, "skipped", skipped,
+			"fix", "if the service needs such paths, set ambiguous_paths: guard on the route of the path as it is sent, or let one pattern cover both readings; docs/problems/path-ambiguous.md")
+	}
+	g.refuse(w, r, rt.name, &ambiguous)
 }
 
 // forward lets a request of a guarded route through.

@@ -49,11 +49,14 @@ func TestPathOfTwoGuardedRoutesIsRefused(t *testing.T) {
 	))
 	for _, target := range []string{"/payments;v=2", "//payments", "/files/a%2Fb", "/payments%00", "/hooks/..;/payments", "/%2e%2e/%2e%2e/payments"} {
 		b.send(t, http.MethodPost, target, with("Idempotency-Key", key)).refused(t, http.StatusBadRequest, "path-ambiguous")
-		if x := b.last(t); x.Code != "path-ambiguous" || x.Status != http.StatusBadRequest || x.Handling != "refused" || x.Path == "" {
+		if x := b.last(t); x.Code != "path-ambiguous" || x.Status != http.StatusBadRequest || x.Handling != "refused" || x.Path == "" || x.Route == "" || x.Bytes == 0 {
 			t.Errorf("told of %+v", x)
 		}
 	}
 	b.upstream.called(t, 0)
+	if log := b.log.String(); !strings.Contains(log, `route=default rival="POST /payments"`) || !strings.Contains(log, "ambiguous_paths: guard") {
+		t.Errorf("the log does not say which routes, or what to do: %s", log)
+	}
 	if all := b.records(t); len(all) != 0 {
 		t.Errorf("%d records", len(all))
 	}
@@ -69,6 +72,26 @@ func TestPathOfTwoGuardedRoutesIsRefused(t *testing.T) {
 	}
 	for _, target := range []string{"/hooks/a%2Fb", "/hooks/a;b", "/hooks//a", "/hooks/a/./b"} { // still there in every reading
 		b.send(t, http.MethodPost, target).is(t, http.StatusCreated, `{"got":{}}`, false)
+	}
+}
+
+// A path is forwarded in the very form that its route was found by: as it came, or, if it
+// has a character that a URL does not allow, decoded and escaped again.
+func TestPathsAreForwardedAsTheyAreMatched(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withRoutes(route("POST /payments"), route("POST /hooks/{rest...}", turnedOff)), answering(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.RequestURI)
+	}))
+	for target, want := range map[string]string{
+		"/hooks/a%2Fb?x=%2f": "/hooks/a%2Fb?x=%2f", "/hooks/a;b//c": "/hooks/a;b//c", "/hooks/%61": "/hooks/%61",
+		`/hooks/\a`: "/hooks/%5Ca", `/hooks/{a}"`: "/hooks/%7Ba%7D%22", "/hooks/é": "/hooks/%C3%A9", `/hooks/a%2Fb\c`: "/hooks/a/b%5Cc",
+	} {
+		b.send(t, http.MethodPost, target).is(t, http.StatusOK, want, false)
+	}
+	for _, target := range []string{`/hooks/\..\payments`, `/hooks/..%2Fpayments?"`, `/hooks/..%2F..%2Fpayments"/../../payments`} {
+		if got := b.send(t, http.MethodPost, target); got.status != http.StatusBadRequest {
+			t.Errorf("%s got %d %s, want it refused", target, got.status, got.body)
+		}
 	}
 }
 

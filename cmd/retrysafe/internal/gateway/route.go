@@ -3,7 +3,7 @@ package gateway
 import (
 	"cmp"
 	"errors"
-	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -68,28 +68,16 @@ func (g *Gateway) newRoute(pattern string, s *config.Settings) (*route, error) {
 		return nil, err
 	}
 	rt.handler = rt.guard.Handler(http.HandlerFunc(rt.run))
-	for _, caveat := range s.Policy.Caveats() {
-		g.warnings.add(rt.name + ": " + caveat) // the guard has logged it
-	}
-	if most := g.budget.Memory().Most / 2; rt.mostHeld() > most {
-		large := fmt.Sprintf("max_request and max_response allow a request to hold %d bytes, and of server.max_memory one tenant gets %d: a request that needs more is refused unless it is alone, and its answer is not stored; raise server.max_memory, or lower them", rt.mostHeld(), most)
-		g.warnings.add(rt.name + ": " + large)
-		g.logger.Warn("retrysafe: "+large, "route", rt.name)
-	}
-	if rt.anonymous() {
-		g.warnings.add(rt.name + ": " + lostToken)
-		g.logger.Warn("retrysafe: "+lostToken, "route", rt.name)
-	}
 	return rt, nil
 }
 
-// mostHeld is what one request may come to hold.
-func (rt *route) mostHeld() int64 {
-	body := cmp.Or(rt.set.MaxRequest, defaultRequest)
-	if rt.set.Decode {
+// mostHeld is what one request under the settings may come to hold.
+func mostHeld(s *config.Settings) int64 {
+	body := cmp.Or(s.MaxRequest, defaultRequest)
+	if s.Decode {
 		body *= 2
 	}
-	return requestCost + body + answerCopies*rt.maxResponse
+	return requestCost + body + answerCopies*cmp.Or(s.MaxResponse, defaultResponse)
 }
 
 // check refuses what a gateway cannot do, wherever the configuration comes from.
@@ -144,7 +132,7 @@ func (rt *route) options(o *httpkey.Options) {
 	o.Reconciled = rt.lookedInto
 	o.StatusURL = rt.statusURL
 	o.Disposition = noteFate
-	o.Logger = rt.g.logger.With("route", rt.name)
+	o.Logger = slog.New(quietStart{rt.g.logger.With("route", rt.name).Handler(), &rt.g.made})
 }
 
 // fields returns what counts in the fingerprints of the route.
@@ -173,15 +161,6 @@ func (rt *route) kept() []string {
 		}
 	}
 	return names
-}
-
-const lostToken = "requests are run later without the token that their callers are told apart by: name Authorization in keep_credentials if the service needs it"
-
-// anonymous reports whether the service gets requests that are run later without what
-// their callers are told apart by.
-func (rt *route) anonymous() bool {
-	isToken := func(name string) bool { return strings.EqualFold(name, "Authorization") }
-	return rt.set.Async && rt.g.tenants.tokens && !slices.ContainsFunc(rt.set.KeepCredentials, isToken)
 }
 
 func careOf(word string) httpkey.Strictness {

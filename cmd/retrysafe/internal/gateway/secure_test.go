@@ -133,6 +133,9 @@ func TestAnswersOverHTTP2(t *testing.T) {
 			continue // on a busy machine there is no connection within that time
 		}
 		got.refused(t, http.StatusGatewayTimeout, "attempt-unknown")
+		if reason := b.state(t, fmt.Sprint(key, i)).Reason; reason != "the service did not answer within 1s" {
+			t.Errorf("the reason is %q", reason)
+		}
 		break
 	}
 }

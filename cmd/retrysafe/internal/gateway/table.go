@@ -55,41 +55,41 @@ func (t *table) at(place int) *route {
 	}
 }
 
-// find returns the route that a request takes, or nil if no route looks at it. It
-// reports false if the request has to be refused, because servers may read its path as
-// one of several routes.
-func (t *table) find(r *http.Request) (rt *route, ok bool) {
+// find returns the route that a request takes, or nil if no route looks at it. If there is
+// a rival, the request has to be refused, because servers may read its path as one of that
+// route too.
+func (t *table) find(r *http.Request) (rt, rival *route) {
 	path := r.URL.EscapedPath() // as it is sent on
 	if t.places.Looks(r.Method) {
-		if rt, ok = t.choose(t.places.Find(r.Method, r.Host, path)); !ok || rt.guards() {
-			return rt, ok
+		if rt, rival = t.choose(t.places.Find(r.Method, r.Host, path)); rival != nil || rt.guards() {
+			return rt, rival
 		}
 	}
 	if other := t.overridden(r, path); other != nil {
-		return other, true
+		return other, nil
 	}
-	return rt, true
+	return rt, nil
 }
 
 // choose chooses between the route of a path as it was sent and those that servers may
 // read it as one of. Guarding is the default of what is unclear: if one of the routes
-// enforces something, it is that one. It reports false if several do, unless the first
+// enforces something, it is that one. It returns a rival if several do, unless the first
 // lets nothing pass unguarded and its settings allow such paths.
-func (t *table) choose(place int, others []int) (rt *route, ok bool) {
+func (t *table) choose(place int, others []int) (rt, rival *route) {
 	rt = t.at(place)
 	if len(others) == 0 || rt.guardsAmbiguous() {
-		return rt, true
+		return rt, nil
 	}
 	for _, other := range others {
 		read := t.at(other)
 		switch {
 		case read.enforces() && rt.enforces():
-			return nil, false
+			return rt, read
 		case read.enforces(), read.guards() && !rt.guards():
 			rt = read
 		}
 	}
-	return rt, true
+	return rt, nil
 }
 
 // overridden returns the guarded route of a method that a request asks to be taken

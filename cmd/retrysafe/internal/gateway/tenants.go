@@ -18,7 +18,6 @@ type tenants struct {
 	header    string   // canonical, where a header names the tenant
 	names     []string // all headers by which callers are told apart, canonical
 	trusted   tenant.Proxies
-	tokens    bool // callers are told apart by what they hold, which is not stored
 	byAddress bool // what a caller holds is counted for its address, too
 	oneTenant bool // all callers are one
 }
@@ -42,7 +41,7 @@ func (g *Gateway) makeTenants(c *config.Config, p *Parts) error {
 			t.names = append(t.names, http.CanonicalHeaderKey(c.Tenant.Principal))
 		}
 	case from == "bearer":
-		t.tenant, t.tokens, t.byAddress = tenant.Bearer(), true, true
+		t.tenant, t.byAddress = tenant.Bearer(), true
 	case from == "jwt":
 		jwt, err := tenant.NewJWT(tenant.Options{
 			Claim: c.Tenant.Claim, JWKS: c.Tenant.JWKS, Issuer: c.Tenant.Issuer, Audience: c.Tenant.Audience,
@@ -51,7 +50,7 @@ func (g *Gateway) makeTenants(c *config.Config, p *Parts) error {
 		if err != nil {
 			return fmt.Errorf("tenant: %w", err)
 		}
-		t.tenant, t.ready, t.tokens = jwt.Tenant, jwt.Ready, true
+		t.tenant, t.ready = jwt.Tenant, jwt.Ready
 		if c.Tenant.Principal != "" {
 			t.principal = jwt.Claim(c.Tenant.Principal)
 		}
@@ -61,6 +60,9 @@ func (g *Gateway) makeTenants(c *config.Config, p *Parts) error {
 	default:
 		return errors.New("tenant: nothing says how callers are told apart; keys of two callers would meet")
 	}
+	if fix := unidentifiedFix(&c.Tenant); fix != "" {
+		t.tenant, t.principal = withFix(t.tenant, fix), withFix(t.principal, fix)
+	}
 	if p.Tenant != nil {
 		t.tenant = p.Tenant
 	}
@@ -69,3 +71,42 @@ func (g *Gateway) makeTenants(c *config.Config, p *Parts) error {
 	}
 	return nil
 }
+
+// unidentifiedFix returns what an operator does if callers are not identified that should be.
+func unidentifiedFix(c *config.Tenant) string {
+	switch c.From {
+	case "header":
+		return "tenant.from is header: the proxy in front must set " + c.Name + ", and its address must be one of tenant.trusted_proxies; if callers are told apart in another way, change tenant.from"
+	case "bearer":
+		return "tenant.from is bearer: the client must send a token; if callers are told apart in another way, change tenant.from"
+	case "jwt":
+		return "tenant.from is jwt: the client must send a token that tenant.jwks, tenant.issuer, tenant.audience and tenant.claim accept; if callers are told apart in another way, change tenant.from"
+	default:
+		return ""
+	}
+}
+
+// withFix returns f with errors that say what an operator does about them; the guard logs it.
+func withFix(f tenant.Func, fix string) tenant.Func {
+	if f == nil {
+		return nil
+	}
+	return func(r *http.Request) (string, error) {
+		name, err := f(r)
+		if err != nil {
+			err = &unidentifiedError{err, fix}
+		}
+		return name, err
+	}
+}
+
+// An unidentifiedError is an error of a [tenant.Func] with its remedy.
+type unidentifiedError struct {
+	error
+	fix string
+}
+
+func (e *unidentifiedError) Unwrap() error { return e.error }
+
+// Fix returns what an operator does about the error.
+func (e *unidentifiedError) Fix() string { return e.fix }

@@ -103,7 +103,7 @@ func (a *upstreamCall) call(w http.ResponseWriter, r *http.Request) {
 	delete(out.header, "Expect") // the body is here already
 	res, err := g.upstream.send(out, w, true, a.route.timeout)
 	if err != nil {
-		a.failed(w, r, err)
+		a.failed(w, r, a.named(err, failreason.Late))
 		return
 	}
 	defer res.Body.Close()
@@ -162,7 +162,7 @@ func (a *upstreamCall) judge(res *http.Response) (rest io.Reader, err error) {
 		return &streamedBody{res.Body, a, false}, nil
 	}
 	if rest, err = a.hold(res); err != nil {
-		return nil, failreason.Cut(res.StatusCode, err)
+		return nil, failreason.Cut(res.StatusCode, a.named(err, failreason.LateEnd))
 	}
 	return rest, nil
 }
@@ -254,6 +254,15 @@ func (u *streamedBody) Read(p []byte) (int, error) {
 		u.of.incomplete = err
 	}
 	return n, err
+}
+
+// named returns an error of the exchange. If the route's timeout is over it is what late
+// makes of it, so that the reason in logs and records names that time.
+func (a *upstreamCall) named(err error, late func(time.Duration, error) error) error {
+	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, neverresend.ErrNotSent) || a.in.Context().Err() != nil {
+		return err
+	}
+	return late(a.route.timeout, err)
 }
 
 // failed settles an attempt that got no clean answer by what is proven, and tells the

@@ -8,6 +8,7 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/command"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/configfile"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
 	"github.com/retrysafe/retrysafe/store/sealed"
@@ -20,11 +21,11 @@ func validateCommand(env *command.Env) *cobra.Command {
 		SuggestFor: []string{"check", "test", "verify", "lint"},
 		Short:      "Check a gateway's configuration, without starting one",
 		Long: `Checks a configuration file. It names the line and the field of every error, and of
-every setting that works but may not be intended. If the store can be read within two
-seconds, it also warns of settings that are not those that the keys were stored under: a
-gateway would not start with them, and a reload would be refused. The store is not
-changed. The exit code is 2 if there are errors; with --strict it is 1 if there are
-warnings.
+every setting that works but may not be intended, as a start does. If the store can be
+read within two seconds, it also warns of what the store can lose, and of settings that
+are not those that the keys were stored under: a gateway would not start with them, and a
+reload would be refused. The store is not changed. The exit code is 2 if there are
+errors; with --strict it is 1 if there are warnings.
 
 It prints for each route whether its requests are guarded, and below it the same for
 requests that its pattern nearly matches: with a slash more or less at the end, below its
@@ -46,7 +47,7 @@ path, in other letters, in other methods.`,
 				return exit.Usagef("%s: encryption.keys_file: %v", args[0], err)
 			}
 		}
-		warnings := append(c.Warnings(), storeDifferences(cmd.Context(), c, keys)...)
+		warnings := append(gateway.Warnings(c), storeWarnings(cmd.Context(), c, keys)...)
 		for _, w := range warnings {
 			fmt.Fprintln(env.Err, "warning: "+printable.Text(w))
 		}

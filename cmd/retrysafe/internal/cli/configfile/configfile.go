@@ -30,7 +30,7 @@ func Load(env *command.Env, path string, flags ...config.Flag) (c *config.Config
 func problems(path string, err error) *exit.Error {
 	if _, ok := errors.AsType[*config.FieldError](err); !ok {
 		if errors.Is(err, fs.ErrNotExist) { // not a file that a field names
-			return exit.Usagef("there is no configuration file %s", path)
+			return exit.Usagef("there is no configuration file %s", path).Hintf("its name is relative to the working directory; docs/configuration.md has a file to begin with")
 		}
 		return exit.Usagef("%v", err)
 	}

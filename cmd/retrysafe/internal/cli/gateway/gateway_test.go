@@ -222,6 +222,39 @@ func TestGatewayReloads(t *testing.T) {
 	}
 }
 
+// A warning is the same line in a check of the file, at the start and at a reload, and once in
+// each, so that a pipeline that fails on warnings finds what the start would say.
+func TestWarningsOfACheckAndOfAStartAreTheSame(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	conf, store := filepath.Join(dir, "gateway.yaml"), filepath.Join(dir, "keys.db")
+	clitest.Must(t, os.WriteFile(conf, fmt.Appendf(nil, "upstream: http://127.0.0.1:1\nlisten: 127.0.0.1:0\ntenant: bearer\nstore: sqlite:%s\nserver: {max_memory: 8MiB}\nroutes:\n"+
+		"  - {match: POST /exports, async: true}\n  - {match: POST /short, retention: 5m}\n  - {match: POST /large, max_response: 4MiB}\n", store), 0o600))
+	p := clitest.Start(t, "gateway", "--config", conf)
+	p.Word("gateway on ")
+	p.Until("routes[2]: max_request") // the last warning of the start
+	clitest.Must(t, os.Chmod(store, 0o644))
+	p.Signal(syscall.SIGHUP)
+	p.Until("configuration reloaded")
+	p.Stop(0)
+	checked := clitest.NewShell(t, "").Run("config validate --strict", conf).Exits(1).Err
+	for text, times := range map[string]int{
+		"7:35: routes[0].async: requests are run later without the token": 2,
+		"7:35: routes[0].async: requests are stored as they come":         2,
+		"8:37: routes[1].retention: retention 5m0s is under an hour":      2,
+		"9:5: routes[2]: max_request and max_response allow":              2,
+		"store: other users of this machine can read":                     1, // it was not so at the start
+	} {
+		if n := strings.Count(checked, text); n != 1 {
+			t.Errorf("the check says %q %d times: %s", text, n, checked)
+		}
+		_, words, _ := strings.Cut(text, ": ") // also without its place
+		if n := strings.Count(p.Output.String(), text); n != times || strings.Count(p.Output.String(), words) != times {
+			t.Errorf("start and reload say %q %d times, want %d: %s", text, n, times, p.Output.String())
+		}
+	}
+}
+
 // A reload that takes the operators' listener away says so.
 func TestGatewayReloadsWithoutOperators(t *testing.T) {
 	t.Parallel()

@@ -101,7 +101,7 @@ func (b *builder) build(ctx context.Context, c *config.Config) (listener.App, er
 	if reloaded {
 		lost = c.NoLongerGuards(b.last)
 	}
-	b.last, b.warnings = c, slices.Concat(lost, warnings(c, i.Gateway), l.Address.Warnings(), storeurl.Caveats(ctx, opened.Store))
+	b.last, b.warnings = c, slices.Concat(lost, gateway.Warnings(c), l.Address.Warnings(), storeurl.Caveats(ctx, opened.Store))
 	if gone {
 		b.warnings = append(b.warnings, "the configuration has no admin.listen and no admin.socket any more: the listener of operators is closed, and health, metrics and the console with it")
 	}
@@ -249,19 +249,6 @@ func (b *builder) announce(at listener.Addresses) {
 		say("warning: %s", printable.Text(w))
 	}
 	_, _ = b.out.Write(text.Bytes())
-}
-
-// warnings returns the warnings of a configuration and of its gateway. One that both
-// have is returned once, with the line of the file.
-func warnings(c *config.Config, g *gateway.Gateway) []string {
-	all := c.Warnings()
-	for _, w := range g.Warnings() {
-		_, text, _ := strings.Cut(w, ": ")
-		if !slices.ContainsFunc(all, func(other string) bool { return strings.HasSuffix(other, text) }) {
-			all = append(all, w)
-		}
-	}
-	return all
 }
 
 // keylessText returns what becomes of requests without a key that no route matches.

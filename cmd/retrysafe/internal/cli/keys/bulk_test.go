@@ -19,14 +19,14 @@ func afterOutage(t *testing.T, s retrysafe.Store, n int) {
 	t.Helper()
 	for i := range n {
 		r := clitest.Record("tenant-a", fmt.Sprintf("charge-%04d", i), retrysafe.StateUnknown)
-		r.Reason = "the handler answered 500"
+		r.Reason = "the service answered 500"
 		clitest.Put(t, s, r)
 	}
 	timeout := clitest.Dead("tenant-b", "timeout")
 	timeout.Reason = "read tcp 127.0.0.1:41234->127.0.0.1:9000: i/o timeout"
 	clitest.Put(t, s, timeout)
 	disputed := clitest.Dead("tenant-a", "disputed")
-	disputed.Inquiry.Disputed, disputed.Reason = true, "the handler answered 500"
+	disputed.Inquiry.Disputed, disputed.Reason = true, "the service answered 500"
 	clitest.Put(t, s, disputed)
 	lapsed := clitest.Record("tenant-a", "lapsed", retrysafe.StateInProgress)
 	lapsed.Term = 0
@@ -41,10 +41,10 @@ func TestGroups(t *testing.T) {
 	here.Run("keys groups").Exits(0).Says("nothing needs a person")
 	afterOutage(t, s.Store, 20)
 	here.Run("keys groups").Exits(0).Golden("groups.txt")
-	here.Run("keys groups -o json").Exits(0).Says(`{"state":"unknown","operation":"POST /charges","reason":"the handler answered 500","status":500,"count":20,"dead":0,"oldest_at":"`,
-		`"age_seconds":`, `"next":["retrysafe keys release --state unknown --operation 'POST /charges' --reason 'the handler answered 500' --upstream-status 500 --why '...'",`)
+	here.Run("keys groups -o json").Exits(0).Says(`{"state":"unknown","operation":"POST /charges","reason":"the service answered 500","status":500,"count":20,"dead":0,"oldest_at":"`,
+		`"age_seconds":`, `"next":["retrysafe keys release --state unknown --operation 'POST /charges' --reason 'the service answered 500' --upstream-status 500 --why '...'",`)
 	here.Run("keys groups --tenant tenant-b").Exits(0).Says("i/o timeout", "--tenant tenant-b").Hides("answered 500")
-	here.Run("keys groups --since 1h --until 2038-01-01").Exits(0).Says("--reason 'the handler answered 500' --upstream-status 500 --since 20", " --until 2038-01-01T00:00:00")
+	here.Run("keys groups --since 1h --until 2038-01-01").Exits(0).Says("--reason 'the service answered 500' --upstream-status 500 --since 20", " --until 2038-01-01T00:00:00")
 	here.Run("keys groups --since 2030-01-01").Exits(0).Says("nothing needs a person")
 }
 

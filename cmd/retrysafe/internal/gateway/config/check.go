@@ -177,6 +177,8 @@ func (k *checker) secrets() {
 	switch n := len(k.Admin.Token); {
 	case k.Admin.Listen == "" && k.Admin.Socket == "":
 	case n == 0 && len(k.Admin.Tokens) > 0:
+	case n == 0 && k.src.byFlag("admin.listen"):
+		k.refuse(path, "it is missing; a request to --admin must show a token of at least %d characters: set $RETRYSAFE_ADMIN_TOKEN to one", minToken)
 	case n == 0:
 		k.refuse(path, "it is missing; a request to admin.listen must show a token of at least %d characters: token: ${RETRYSAFE_ADMIN_TOKEN}, or token_file", minToken)
 	case n < minToken:

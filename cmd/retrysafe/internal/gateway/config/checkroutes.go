@@ -201,7 +201,7 @@ func (k *checker) waysOf(s *Settings) []wrong {
 	case s.AmbiguousPaths == AmbiguousGuard && !s.guardsAll():
 		return []wrong{{"ambiguous_paths", errors.New("guard is only for routes that let nothing pass unguarded; leave out off, observe and required: false, or write refuse"), true}}
 	case s.Async && s.Observe:
-		return []wrong{{"observe", errors.New("async is there too; a request that is stored for later is more than observed"), true}}
+		return []wrong{{"observe", errors.New("async is there too; a request that is stored for later is more than observed; set observe: false, or off: true, beside async: true"), true}}
 	case s.Async && s.Stream:
 		return []wrong{{"stream", errors.New("async is there too; no client is connected when the request runs"), true}}
 	case s.Async && len(s.KeepCredentials) > 0 && k.Encryption.KeysFile == "":

@@ -6,17 +6,28 @@ import (
 	"strings"
 )
 
-const noTenant = "it is missing, and has no default: the keys of tenants that are not told apart collide, and one gets the other's answers. " +
-	"Choose {from: header, name: X-Tenant-Id}, which a trusted proxy sets; " +
-	"{from: bearer}, a hash of the caller's token; " +
-	"{from: jwt, claim: org, jwks: URL, issuer: …, audience: …}, a claim of a verified token; " +
-	"or {from: none}, where all callers are one tenant"
+const (
+	noTenant = "it is missing, and has no default: the keys of tenants that are not told apart collide, and one gets the other's answers. "
+	// tenantInFile and tenantByFlag are the choices, as a file and as the command line has them.
+	tenantInFile = "Choose {from: header, name: X-Tenant-Id}, which a trusted proxy sets; " +
+		"{from: bearer}, a hash of the caller's token; " +
+		"{from: jwt, claim: org, jwks: URL, issuer: …, audience: …}, a claim of a verified token; " +
+		"or {from: none}, where all callers are one tenant"
+	tenantByFlag = "Choose --tenant header:X-Tenant-Id, which a trusted proxy sets; " +
+		"--tenant bearer, a hash of the caller's token; " +
+		"a claim of a verified token, in a file (--config); " +
+		"or --tenant none, where all callers are one tenant"
+)
 
 func (k *checker) tenant() {
 	t := &k.Tenant
 	switch t.From {
 	case "":
-		k.refuse("tenant", noTenant)
+		choices := tenantInFile
+		if k.src.withoutFile() {
+			choices = tenantByFlag
+		}
+		k.refuse("tenant", "%s", noTenant+choices)
 		return
 	case "header":
 		k.header("tenant.name", t.Name, "it is missing; it is the header that names the tenant, such as X-Tenant-Id")

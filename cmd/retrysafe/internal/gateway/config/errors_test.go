@@ -105,6 +105,8 @@ func TestWhatIsWrongIsSaidWithItsPlace(t *testing.T) {
 		// Tenants
 		{"upstream: http://h", "gw.yaml:1:1: tenant: " + noTenant},
 		{"upstream: http://h\ntenant:", "gw.yaml:2:8: tenant: " + noTenant},
+		{"upstream: http://h\ntenant: beerer", `gw.yaml:2:9: tenant: "beerer" is none of header:NAME, bearer, jwt:CLAIM, none; did you mean bearer?`},
+		{"upstream: http://h\ntenant: heder:X-Org", `gw.yaml:2:9: tenant: "heder:X-Org" is none of header:NAME, bearer, jwt:CLAIM, none; did you mean header?`},
 		{"upstream: http://h\ntenant: header", `gw.yaml:2:9: tenant: "header" is none of header:NAME, bearer, jwt:CLAIM, none`},
 		{"upstream: http://h\ntenant: {from: heder}", `gw.yaml:2:16: tenant.from: "heder" is none of header, bearer, jwt, none; did you mean header?`},
 		{"upstream: http://h\ntennant: {from: header}", "gw.yaml:2:1: tennant: there is no such field; did you mean tenant?"},
@@ -153,7 +155,8 @@ gw.yaml:2:57: tenant.algorithms[0]: "HS256" is none of RS256, RS384, RS512, PS25
 		{"+routes: [{match: POST /a, off: true, observe: true}]", "gw.yaml:3:47: routes[0].observe: off is there too; what is off is not observed"},
 		{"+routes: [{match: POST /a, off: true, ambiguous_paths: guard}]", "gw.yaml:3:55: routes[0].ambiguous_paths: guard is only for routes that let nothing pass unguarded; leave out off, observe and required: false, or write refuse"},
 		{"+routes: [{match: POST /a, ambiguous_paths: gard}]", `gw.yaml:3:44: routes[0].ambiguous_paths: "gard" is none of refuse, guard; did you mean guard?`},
-		{"+routes: [{match: POST /a, async: true, observe: true}]", "gw.yaml:3:49: routes[0].observe: async is there too; a request that is stored for later is more than observed"},
+		{"+routes: [{match: POST /a, async: true, observe: true}]", "gw.yaml:3:49: routes[0].observe: async is there too; a request that is stored for later is more than observed; set observe: false, or off: true, beside async: true"},
+		{"+defaults: {observe: true}\nroutes: [{match: POST /a, async: true}, {match: POST /b, async: true, observe: false}, {match: POST /c, async: true, off: true}]", "gw.yaml:4:10: routes[0].observe: async is there too; a request that is stored for later is more than observed; set observe: false, or off: true, beside async: true"},
 		{"+routes: [{match: POST /a, async: true, stream: true}]", "gw.yaml:3:48: routes[0].stream: async is there too; no client is connected when the request runs"},
 		{"+routes: [{match: POST /a, async: true, keep_credentials: [Authorization]}]", "gw.yaml:3:40: routes[0].keep_credentials: the store would keep them as they are; add encryption: {keys_file: …}"},
 		{"+routes: [{match: POST /a, bind: principal}]", "gw.yaml:3:33: routes[0].bind: with tenant from: bearer each token has keys of its own already"},

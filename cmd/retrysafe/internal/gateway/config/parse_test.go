@@ -306,9 +306,14 @@ func TestFlagsAlone(t *testing.T) {
 	if c.Upstream != "http://h:9000" || c.Tenant.From != "none" || c.Store != "sqlite:retrysafe.db" {
 		t.Errorf("got %+v", c)
 	}
+	_, err = config.Parse("", nil, nil,
+		config.Flag{Name: "--upstream", Field: "upstream", Value: "http://h:9000"}, config.Flag{Name: "--tenant", Field: "tenant", Value: "none"}, config.Flag{Name: "--admin", Field: "admin.listen", Value: "127.0.0.1:9001"})
+	if want := "admin.token: it is missing; a request to --admin must show a token of at least 16 characters: set $RETRYSAFE_ADMIN_TOKEN to one"; err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
 	_, err = config.Parse("", nil, nil, config.Flag{Name: "--on-5xx", Field: "defaults.on_5xx", Value: "retyr"}, config.Flag{Name: "--x", Field: "defaults.x", Value: "1"})
 	want := `upstream: it is missing; it is the service that is guarded, such as http://127.0.0.1:9000
-` + "tenant: " + noTenant + `
+tenant: it is missing, and has no default: the keys of tenants that are not told apart collide, and one gets the other's answers. Choose --tenant header:X-Tenant-Id, which a trusted proxy sets; --tenant bearer, a hash of the caller's token; a claim of a verified token, in a file (--config); or --tenant none, where all callers are one tenant
 --on-5xx: defaults.on_5xx: "retyr" is none of by_proof, retry, store; did you mean retry?
 --x: defaults.x: there is no such field`
 	if err == nil || sortedLines(err.Error()) != sortedLines(want) {

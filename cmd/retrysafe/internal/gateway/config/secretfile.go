@@ -65,7 +65,7 @@ func (r *reader) readSecrets(c *Config) {
 		}
 		set(text)
 		if public(info) {
-			r.src.notes = append(r.src.notes, note{s.file, quote(*file) + " can be read by every user of this machine: chmod 600"})
+			r.src.notes = append(r.src.notes, Note{s.file, quote(*file) + " can be read by every user of this machine: chmod 600"})
 		}
 	}
 }
@@ -126,7 +126,7 @@ func (c *Config) noteLiteralSecrets() {
 			if path == "cache.shared" {
 				remedy = "chmod 600, or use ${NAME}"
 			}
-			c.src.notes = append(c.src.notes, note{path, "this file can be read by every user of this machine, and there is a secret in it: " + remedy})
+			c.src.notes = append(c.src.notes, Note{path, "this file can be read by every user of this machine, and there is a secret in it: " + remedy})
 		}
 	}
 }

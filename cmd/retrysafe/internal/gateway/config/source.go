@@ -14,7 +14,7 @@ type source struct {
 	marks map[string]mark
 	// refs are the secrets that are nothing but ${NAME}, by path.
 	refs  map[string]reference
-	notes []note
+	notes []Note
 }
 
 // A mark is where a field was said.
@@ -26,8 +26,8 @@ type mark struct {
 // A reference is a value that came from the environment.
 type reference struct{ text, value string }
 
-// A note is something that a user should know of a field.
-type note struct{ path, text string }
+// A Note is what a user should know of the field at a path.
+type Note struct{ Path, Text string }
 
 func newSource(name string) *source {
 	return &source{name: name, marks: map[string]mark{}, refs: map[string]reference{}}
@@ -40,6 +40,14 @@ func (s *source) said(path string) bool {
 	}
 	_, ok := s.marks[path]
 	return ok
+}
+
+// withoutFile reports whether flags are all that the configuration is made of.
+func (s *source) withoutFile() bool { return s != nil && s.name == "" }
+
+// byFlag reports whether the field at path was set on the command line.
+func (s *source) byFlag(path string) bool {
+	return s.said(path) && strings.HasPrefix(s.marks[path].file, "--")
 }
 
 // find returns where the field at path was said, or else the nearest thing that
@@ -61,21 +69,21 @@ func (s *source) find(path string) mark {
 }
 
 // lines returns notes as messages, in the order of the file.
-func (s *source) lines(notes []note) []string {
+func (s *source) lines(notes []Note) []string {
 	type placed struct {
 		mark
-		note
+		Note
 	}
 	var all []placed
 	for _, n := range notes {
-		all = append(all, placed{s.find(n.path), n})
+		all = append(all, placed{s.find(n.Path), n})
 	}
 	slices.SortStableFunc(all, func(a, b placed) int {
 		return cmp.Or(compareLines(a.line, b.line), cmp.Compare(a.column, b.column))
 	})
 	var texts []string
 	for _, p := range all {
-		texts = append(texts, at(p.file, p.line, p.column, p.path)+p.text)
+		texts = append(texts, at(p.file, p.line, p.column, p.Path)+p.Text)
 	}
 	return texts
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -32,7 +33,11 @@ func (t tenant) read(r *reader, path string, n *yaml.Node) {
 		v.Claim = of
 	case (from == "bearer" || from == "none") && of == "":
 	default:
-		r.refuse(path, n, "%s is none of header:NAME, bearer, jwt:CLAIM, none", quote(to.Value))
+		kinds, guess := []string{"header", "bearer", "jwt", "none"}, ""
+		if written, _, _ := strings.Cut(to.Value, ":"); !slices.Contains(kinds, written) {
+			guess = didYouMean(written, kinds)
+		}
+		r.refuse(path, n, "%s is none of header:NAME, bearer, jwt:CLAIM, none%s", quote(to.Value), guess)
 		return
 	}
 	if wrong := wrongText(l.text); wrong != "" {

@@ -12,11 +12,11 @@ import (
 )
 
 // Warnings returns what works but may not be what was meant, one line each with
-// its place in the file.
-func (c *Config) Warnings() []string {
-	w := &warner{Config: c}
+// its place in the file: what is found here, and more that others have found.
+func (c *Config) Warnings(more ...Note) []string {
+	w := &warner{Config: c, notes: slices.Clone(more)}
 	if c.src != nil {
-		w.notes = slices.Clone(c.src.notes)
+		w.notes = slices.Concat(c.src.notes, more)
 	}
 	w.tenant()
 	w.listeners()
@@ -28,11 +28,11 @@ func (c *Config) Warnings() []string {
 
 type warner struct {
 	*Config
-	notes []note
+	notes []Note
 }
 
 func (w *warner) warn(path, format string, args ...any) {
-	w.notes = append(w.notes, note{path, fmt.Sprintf(format, args...)})
+	w.notes = append(w.notes, Note{path, fmt.Sprintf(format, args...)})
 }
 
 func (w *warner) tenant() {
@@ -86,8 +86,8 @@ func (w *warner) store() {
 func (w *warner) settings() {
 	told := map[string]bool{}
 	for _, n := range w.notesOf(&w.Defaults) {
-		told[n.path+n.text] = true
-		w.warn(child("defaults", n.path), "%s", n.text)
+		told[n.Path+n.Text] = true
+		w.warn(child("defaults", n.Path), "%s", n.Text)
 	}
 	for i := range w.Routes {
 		s := &w.Routes[i].Settings
@@ -99,17 +99,17 @@ func (w *warner) settings() {
 			continue
 		}
 		for _, n := range w.notesOf(s) {
-			if !told[n.path+n.text] {
-				w.warn(child(element("routes", i), n.path), "%s", n.text)
+			if !told[n.Path+n.Text] {
+				w.warn(child(element("routes", i), n.Path), "%s", n.Text)
 			}
 		}
 	}
 }
 
-func (w *warner) notesOf(s *Settings) []note {
-	var notes []note
+func (w *warner) notesOf(s *Settings) []Note {
+	var notes []Note
 	add := func(path, format string, args ...any) {
-		notes = append(notes, note{path, fmt.Sprintf(format, args...)})
+		notes = append(notes, Note{path, fmt.Sprintf(format, args...)})
 	}
 	p := &s.Policy
 	for _, text := range p.Caveats() {
@@ -132,6 +132,10 @@ func (w *warner) notesOf(s *Settings) []note {
 	}
 	if s.Async && w.Encryption.KeysFile == "" {
 		add("async", "requests are stored as they come, and there is no encryption")
+	}
+	isToken := func(name string) bool { return strings.EqualFold(name, "Authorization") }
+	if s.Async && (w.Tenant.From == "bearer" || w.Tenant.From == "jwt") && !slices.ContainsFunc(s.KeepCredentials, isToken) {
+		add("async", "requests are run later without the token that their callers are told apart by: name Authorization in keep_credentials if the service needs it")
 	}
 	if !s.Async && len(s.KeepHeaders)+len(s.KeepCredentials) > 0 && !w.anyAsync() {
 		add("keep_headers", "only requests of async routes are kept, and there is no such route")

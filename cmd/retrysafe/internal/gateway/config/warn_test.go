@@ -33,7 +33,10 @@ gw.yaml:3:72: defaults.lapse: an upstream behind a gateway has no checkpoints to
 		{least + "server: {drain: 5s}", "gw.yaml:1:1: defaults.timeout: 30s is longer than server.drain 5s: a request that is slow when the gateway stops does not get its answer"},
 		{least + "defaults: {on_expired: gone}", ""},
 		{least + "defaults: {on_expired: gone}\njanitor: {tombstone: 0s}", "gw.yaml:3:24: defaults.on_expired: gone lasts for as long as a key is remembered, and janitor.tombstone is 0: it is forgotten as soon as it expires"},
-		{least + "routes: [{match: POST /a, async: true}]", "gw.yaml:3:34: routes[0].async: requests are stored as they come, and there is no encryption"},
+		{least + "routes: [{match: POST /a, async: true}]", `gw.yaml:3:34: routes[0].async: requests are stored as they come, and there is no encryption
+gw.yaml:3:34: routes[0].async: requests are run later without the token that their callers are told apart by: name Authorization in keep_credentials if the service needs it`},
+		{"upstream: http://h\ntenant: none\nroutes: [{match: POST /a, async: true}]\nencryption: {keys_file: k}", "gw.yaml:2:9: tenant: all callers are one tenant: a caller that knows a key gets its answer"},
+		{least + "defaults: {async: true, keep_credentials: [authorization]}\nencryption: {keys_file: k}", ""},
 		{least + "defaults: {off: true}\nroutes: [{match: POST /a, timeout: 5s}, {match: POST /b, off: false}, {match: POST /c, off: true}]", "gw.yaml:4:10: routes[0].off: it is off because the defaults are: its requests pass unguarded, unless it says off: false"},
 		{least + "routes: [{match: POST /a, keep_headers: [X]}]", "gw.yaml:3:27: routes[0].keep_headers: only requests of async routes are kept, and there is no such route"},
 	} {
@@ -49,5 +52,19 @@ func TestWarningsWithoutAFile(t *testing.T) {
 	c.Tenant.From = "none"
 	if got := c.Warnings(); len(got) != 1 || !strings.HasPrefix(got[0], "tenant: all callers are one tenant") {
 		t.Errorf("got %q", got)
+	}
+}
+
+// What others have found stands with the rest, in the order of the file.
+func TestWarningsOfOthers(t *testing.T) {
+	t.Parallel()
+	c := parse(t, least+"store: 'memory:'\nroutes:\n- match: POST /a\n  max_response: 2MiB\n- {match: POST /b, retention: 5m}\n")
+	got := strings.Join(c.Warnings(config.Note{Path: "routes[0].max_response", Text: "it is large"}), "\n")
+	want := []string{"gw.yaml:3:8: store: ", "gw.yaml:6:17: routes[0].max_response: it is large", "gw.yaml:7:31: routes[1].retention: "}
+	for i, line := range strings.Split(got, "\n") {
+		if i >= len(want) || !strings.HasPrefix(line, want[i]) {
+			t.Errorf("got\n%s\nwant lines that begin with %q", got, want)
+			break
+		}
 	}
 }

@@ -229,7 +229,7 @@ func (r *reader) readWebhookSecrets(c *Config) {
 			}
 			w.FileSecrets = append(w.FileSecrets, Secret(text))
 			if public(info) {
-				r.src.notes = append(r.src.notes, note{path, quote(file) + " can be read by every user of this machine: chmod 600"})
+				r.src.notes = append(r.src.notes, Note{path, quote(file) + " can be read by every user of this machine: chmod 600"})
 			}
 		}
 	}
