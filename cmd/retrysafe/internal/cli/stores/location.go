@@ -80,10 +80,7 @@ func Parse(url string) (*Location, error) {
 func (f *Flags) Location(env *command.Env) (*Location, error) {
 	url, keysFile, repeat := f.URL, f.KeysFile, ""
 	if f.URL != "" {
-		repeat = " --store " + terminal.ShellWord(f.URL)
-		if redacted := storeurl.Redact(f.URL); redacted != f.URL {
-			repeat = ` --store "$` + URLVariable + `"`
-		}
+		repeat = repeatURL(f.URL)
 	}
 	if f.Config != "" {
 		c, err := configfile.Load(env, f.Config)
@@ -107,6 +104,25 @@ func (f *Flags) Location(env *command.Env) (*Location, error) {
 	}
 	l.KeysFile, l.Repeat = keysFile, repeat
 	return l, nil
+}
+
+// ParseArgument returns the location of the store with a URL that the command line has as
+// an argument.
+func ParseArgument(url string) (*Location, error) {
+	l, err := Parse(url)
+	if err == nil {
+		l.Repeat = repeatURL(url)
+	}
+	return l, err
+}
+
+// repeatURL returns the flag, after a space, with which another command finds the store
+// with a URL.
+func repeatURL(url string) string {
+	if storeurl.Redact(url) != url {
+		return ` --store "$` + URLVariable + `"`
+	}
+	return " --store " + terminal.ShellWord(url)
 }
 
 // String returns the URL without its password.
