@@ -175,8 +175,8 @@ func moveError(err error, to *stores.Location) error {
 		return exit.Errorf(exit.Store, "not moved, the first store stays in service: %v", err).Hintf("the same command again starts over, and --abandon undoes it")
 	}
 	destination := strings.HasPrefix(text, "destination: ")
-	if _, said, ok := strings.Cut(text, reason.Error()); ok {
-		text = reason.Error() + said // without the steps in front of it
+	if _, said, ok := strings.Cut(text, exit.Plain(reason)); ok {
+		text = exit.Plain(reason) + said // without the steps in front of it
 	}
 	switch {
 	case errors.Is(reason, storemove.ErrMoved) && !destination:
