@@ -22,9 +22,9 @@ func validateCommand(env *command.Env) *cobra.Command {
 		Long: `Checks a configuration file. It names the line and the field of every error, and of
 every setting that works but may not be intended. If the store can be read within two
 seconds, it also warns of settings that are not those that the keys were stored under: a
-gateway would not start with them, and a reload would be refused. The store is not
-changed. The exit code is 2 if there are errors; with --strict it is 1 if there are
-warnings.
+gateway would not start with them, and a reload would be refused. A note says if there is
+no store yet. The store is not changed, and none is created. The exit code is 2 if there
+are errors; with --strict it is 1 if there are warnings, and notes do not count.
 
 It prints for each route whether its requests are guarded, and below it the same for
 requests that its pattern nearly matches: with a slash more or less at the end, below its
@@ -46,9 +46,13 @@ path, in other letters, in other methods.`,
 				return exit.Usagef("%s: encryption.keys_file: %v", args[0], err)
 			}
 		}
-		warnings := append(c.Warnings(), storeDifferences(cmd.Context(), c, keys)...)
+		ofStore, note := lookAtStore(cmd.Context(), c, keys)
+		warnings := append(c.Warnings(), ofStore...)
 		for _, w := range warnings {
 			fmt.Fprintln(env.Err, "warning: "+printable.Text(w))
+		}
+		if note != "" {
+			fmt.Fprintln(env.Err, "note: "+printable.Text(note))
 		}
 		if len(warnings) > 0 && strict {
 			return exit.Silent(exit.No)

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -83,7 +85,7 @@ func (f *Flags) Location(env *command.Env) (*Location, error) {
 		repeat = repeatURL(f.URL)
 	}
 	if f.Config != "" {
-		c, err := configfile.Load(env, f.Config)
+		c, err := configfile.LoadStore(env, f.Config)
 		if err != nil {
 			return nil, err
 		}
@@ -128,6 +130,17 @@ func repeatURL(url string) string {
 // String returns the URL without its password.
 func (l *Location) String() string { return printable.Text(storeurl.Redact(l.URL)) }
 
+// Absolute is String with the whole path of a SQLite file: which file it is depends on the
+// working directory.
+func (l *Location) Absolute() string {
+	if l.Address.Kind == storeurl.SQLite {
+		if path, err := filepath.Abs(l.Address.Path); err == nil {
+			return printable.Text("sqlite:" + path)
+		}
+	}
+	return l.String()
+}
+
 // Missing reports whether the location is a SQLite file that does not exist.
 func (l *Location) Missing() bool {
 	if l.Address.Kind != storeurl.SQLite {
@@ -147,8 +160,18 @@ func (l *Location) StoreError(err error) error {
 		return e
 	}
 	e := exit.Errorf(exit.Store, "the store %s: %v", l, err)
-	if hint := l.fileHint(err); hint != "" {
+	if hint := cmp.Or(l.fileHint(err), parameterHint(err)); hint != "" {
 		return e.Hintf("%s", hint)
 	}
 	return e
+}
+
+// parameterHint returns what to do about a parameter of a URL that neither this program nor
+// PostgreSQL or PgBouncer knows, or nothing.
+func parameterHint(err error) string {
+	text := err.Error()
+	if !strings.Contains(text, "unrecognized configuration parameter") && !strings.Contains(text, "unsupported startup parameter") {
+		return ""
+	}
+	return "correct the parameter in the URL: besides those of PostgreSQL there are schema, pgbouncer and anyserver"
 }
