@@ -70,7 +70,7 @@ func (h *storeHealth) Observe(e retrysafe.Event) {
 			h.wrote.Store(true)
 		}
 	case retrysafe.EventStoreError:
-		if errors.Is(e.Err, storemove.ErrMoved) { // the store is closed for good, so no probe has to confirm it
+		if errors.Is(e.Err, storemove.ErrMoved) || errors.Is(e.Err, storemove.ErrFilling) { // the store is closed, so no probe has to confirm it
 			h.wrote.Store(false)
 			h.note(e.Err)
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
@@ -82,4 +83,16 @@ func TestCopyTakesNoFlagOfOneStore(t *testing.T) {
 		help.Hides(name + " ")
 		here.Run("keys copy a b", name, from).Exits(2).Says("as arguments; "+name+" is not for it", "with FROM and TO").InOneLine()
 	}
+}
+
+// The audit of a store that a key was forgotten in is a record too: it does not become a
+// destination by that.
+func TestCopyIsRefusedByAnAudit(t *testing.T) {
+	t.Parallel()
+	from, _ := clitest.SQLite(t)
+	to, s := clitest.SQLite(t)
+	clitest.Put(t, s.Store, clitest.Record("tenant-a", "a-key", retrysafe.StateCompleted))
+	here := clitest.NewShell(t, "")
+	here.Run("keys forget tenant-a a-key --yes --why moved --by anna --store", to).Exits(0)
+	here.Run("keys copy --yes", from, to).Exits(1).Says("into an empty one (records: ").InOneLine()
 }
