@@ -135,6 +135,40 @@ func TestW42_NothingIsShownBeforeItIsDurable(t *testing.T) {
 	})
 }
 
+// An attempt that was in flight when its store was moved is recorded in neither store: its
+// client is not told that the answer will be there.
+func TestAnswerInAMovedStoreIsNotPromised(t *testing.T) {
+	t.Parallel()
+	for effects, want := range map[retrysafe.Effects]struct {
+		status int
+		code   string
+	}{
+		retrysafe.EffectsUnprotected: {409, "outcome-unknown"},
+		retrysafe.EffectsKeyed:       {500, "attempt-failed"}, // the record lapses at the other store, and the key runs again
+	} {
+		t.Run(effects.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := setup(t, withPolicy(retrysafe.Policy{Effects: effects}))
+				b.Handler = b.guard.Handler(b.counted(func(w http.ResponseWriter, r *http.Request) {
+					b.fault.Plan(faultstore.FailAll(faultstore.Moved))
+					b.created(w, r)
+				}))
+				got := b.post(t, key, `{}`)
+				p := got.refused(t, want.status, want.code)
+				if !p.Retryable || p.SafeNewKey || got.header.Get("Retry-After") == "" {
+					t.Errorf("got %v %s", got.header, got.body)
+				}
+				if !strings.Contains(b.log.String(), "its answer is not stored yet") || !strings.Contains(b.log.String(), "this store was moved to elsewhere") {
+					t.Errorf("the log does not say why the answer is not stored: %s", b.log)
+				}
+				b.post(t, key, `{}`).refused(t, 503, "store-unavailable")
+				b.ranTimes(t, 1)
+			})
+		})
+	}
+}
+
 // A store that is away for a moment costs time and nothing else.
 func TestW42_CompletionIsTriedAgain(t *testing.T) {
 	t.Parallel()

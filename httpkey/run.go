@@ -12,6 +12,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/failreason"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 )
 
 // execute runs the handler, settles the execution, and only then sends the answer.
@@ -347,6 +348,11 @@ func (x *exchange) refuseUnsettled(err error) {
 		x.g.refuse(x.w, x.r, key, refusal{problem: x.broken()})
 		return
 	}
+	if errors.Is(err, storemove.ErrMoved) && !errors.Is(err, retrysafe.ErrLost) {
+		x.g.logPending(x.r, key, err)
+		x.refuseAbandoned()
+		return
+	}
 	if !errors.Is(err, retrysafe.ErrLost) {
 		x.g.logPending(x.r, key, err)
 		x.g.refuse(x.w, x.r, key, refusal{problem: outcomePending, retryAfter: time.Second})
@@ -361,16 +367,27 @@ func (x *exchange) refuseUnsettled(err error) {
 		return
 	}
 	switch {
-	case errors.Is(err, retrysafe.ErrNotFound) && rec.Effects.Repeatable(): // a sweeper gave it up, so it may run again
-		x.g.refuse(x.w, x.r, key, refusal{problem: attemptFailed, retryAfter: time.Second})
+	case errors.Is(err, retrysafe.ErrNotFound): // a sweeper gave it up
+		x.refuseAbandoned()
 		return
-	case errors.Is(err, retrysafe.ErrNotFound), errors.Is(err, retrysafe.ErrMismatch):
+	case errors.Is(err, retrysafe.ErrMismatch):
 		err = &retrysafe.RefusedError{Err: retrysafe.ErrUnknown}
 	case errors.Is(err, retrysafe.ErrUnavailable): // the request was executed, so its text would be wrong
 		x.g.refuse(x.w, x.r, key, refusal{problem: outcomePending, retryAfter: time.Second})
 		return
 	}
 	x.g.refuse(x.w, x.r, key, x.g.explain(x.r, key, err))
+}
+
+// refuseAbandoned answers for an attempt that ran and whose answer no store will have: its
+// record was given up, or moved to another store as it was, in flight.
+func (x *exchange) refuseAbandoned() {
+	rec := x.run.Record()
+	if rec.Effects.Repeatable() { // it may run again
+		x.g.refuse(x.w, x.r, rec.Key, refusal{problem: attemptFailed, retryAfter: time.Second})
+		return
+	}
+	x.g.refuse(x.w, x.r, rec.Key, x.g.explain(x.r, rec.Key, &retrysafe.RefusedError{Err: retrysafe.ErrUnknown}))
 }
 
 // CompleteTx stores the response that the handler has written so far to w in the

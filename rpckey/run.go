@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 )
 
 // exchange is one guarded call whose handler runs.
@@ -251,6 +252,9 @@ func (x *exchange) refuseUnsettled(err error) Answer {
 	}
 	if errors.Is(err, retrysafe.ErrPhases) && !errors.Is(err, retrysafe.ErrLost) { // it was settled by what is proven, and has no answer
 		return x.refuse(&refusal{problem: x.broken()})
+	}
+	if errors.Is(err, storemove.ErrMoved) && !errors.Is(err, retrysafe.ErrLost) { // the record has moved as it was, in flight
+		return x.refuse(x.g.explain(x.c.Procedure, x.key(), &retrysafe.RefusedError{Err: retrysafe.ErrUnknown}))
 	}
 	if !errors.Is(err, retrysafe.ErrLost) {
 		return x.refuse(pending)

@@ -73,7 +73,7 @@ func TestStuckKeyIsFoundResolvedAndReplayed(t *testing.T) {
 	b.login(anna)
 	b.waitFor(".needs h2", "1 key needs you")
 	b.waitFor(".group h3", "POST /payments")
-	b.waitFor(".group .why", "the handler answered 500")
+	b.waitFor(".group .why", "the service answered 500")
 	b.typed("#q", retrysafe.HashKey("stuck-1"))
 	b.click(".search button")
 	b.waitFor("#found", "stuck-1")

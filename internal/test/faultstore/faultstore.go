@@ -5,9 +5,11 @@ package faultstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/retrysafe/retrysafe"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 )
 
 // ErrInjected is what a failing step returns.
@@ -37,6 +39,8 @@ const (
 	LoseReply
 	// Hang: it returns when its context ends, and was not applied.
 	Hang
+	// Moved: it fails, as in a store whose records were moved to another one.
+	Moved
 )
 
 // A Step is one call of the store.
@@ -120,6 +124,8 @@ func pass[T any](ctx context.Context, f Fault, do func() (T, error)) (T, error) 
 	case Hang:
 		<-ctx.Done()
 		return none, errors.Join(ErrInjected, ctx.Err())
+	case Moved:
+		return none, fmt.Errorf("%w to elsewhere", storemove.ErrMoved)
 	default:
 		return do()
 	}

@@ -43,6 +43,22 @@ func TestAnswerThatIsNotDurableIsNotShown(t *testing.T) {
 	})
 }
 
+// A call that was in flight when the store was moved is recorded in neither store: its
+// caller is not told that the answer will be there.
+func TestAnswerInAMovedStoreIsNotPromised(t *testing.T) {
+	each(t, func(t *testing.T, tr transport) {
+		s, c := tr.start(t, func(c *config) { c.settle = time.Millisecond })
+		s.fault.Plan(func(step faultstore.Step) faultstore.Fault {
+			if step.Op == faultstore.Swap {
+				return faultstore.Moved
+			}
+			return faultstore.None
+		})
+		c.call(t.Context(), pay(key, 1)).refused(t, codes.Unknown, "outcome-unknown")
+		s.ranTimes(t, 1)
+	})
+}
+
 // take gives the record to another attempt, as a process would whose lease had lapsed.
 func (s *service) take(t *testing.T, change func(*retrysafe.Write)) {
 	t.Helper()

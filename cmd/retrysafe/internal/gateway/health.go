@@ -12,6 +12,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/deployment"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 )
 
 const (
@@ -67,6 +68,11 @@ func (h *storeHealth) Observe(e retrysafe.Event) {
 		retrysafe.EventReleased, retrysafe.EventQuarantined, retrysafe.EventLapsed:
 		if !h.wrote.Load() { // most requests find it set
 			h.wrote.Store(true)
+		}
+	case retrysafe.EventStoreError:
+		if errors.Is(e.Err, storemove.ErrMoved) || errors.Is(e.Err, storemove.ErrFilling) { // the store is closed, so no probe has to confirm it
+			h.wrote.Store(false)
+			h.note(e.Err)
 		}
 	default: // nothing was written, or not by a request
 	}

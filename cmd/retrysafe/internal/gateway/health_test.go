@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/gateway/config"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 	"github.com/retrysafe/retrysafe/internal/test/faultstore"
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
@@ -75,6 +77,37 @@ func TestReadyzOfAnIdleGatewayFollowsItsStore(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A request that is told that the store was moved makes the gateway not ready at once,
+// although a write has just succeeded.
+func TestReadyzIsNoAtOnceWhenTheStoreWasMoved(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, fault, log := probed(t)
+		post := func(key string) int {
+			r := httptest.NewRequest(http.MethodPost, "/payments", strings.NewReader("{}"))
+			r.Header.Set("Idempotency-Key", key)
+			w := httptest.NewRecorder()
+			g.ServeHTTP(w, r)
+			return w.Code
+		}
+		post(`"a-key-from-before-the-move"`)
+		must(t, g.Ready())
+		fault.Plan(faultstore.FailAll(faultstore.Moved))
+		if got := post(`"a-key-from-after-the-move"`); got != http.StatusServiceUnavailable {
+			t.Errorf("got %d", got)
+		}
+		for range 10 {
+			if err := g.Ready(); !errors.Is(err, storemove.ErrMoved) {
+				t.Errorf("Ready = %v", err)
+			}
+			time.Sleep(time.Second)
+		}
+		if n := strings.Count(log.String(), "not ready"); n != 1 {
+			t.Errorf("logged %d times:\n%s", n, log.String())
+		}
+	})
 }
 
 // An idle gateway costs its store one write in five seconds, of one record that others

@@ -10,8 +10,9 @@
 //
 //  1. Follow: the source logs every key that is written from now on, in the transaction
 //     that writes it.
-//  2. Fill: the destination, which must be empty, is closed. It may hold the identity of
-//     a deployment, because a gateway was started on it beforehand.
+//  2. Fill: the destination, which must be empty, is closed, unless [Prepare] has closed it
+//     before. It may hold the identity of a deployment, because a gateway was started on
+//     it beforehand.
 //  3. Copy: all records are copied page by page, then those that were written meanwhile,
 //     until few are left. Up to here clients notice nothing.
 //  4. Retire, the cut: the source locks out all writers, and the remaining records are

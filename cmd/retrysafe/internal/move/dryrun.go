@@ -34,15 +34,29 @@ func (m *move) lookAtDestination(ctx context.Context, run retrysafe.Owner) error
 		return nil // only the destination has to be opened
 	}
 	if filling.IsZero() {
-		some, err := m.to.List(ctx, retrysafe.Query{Limit: 3})
-		if err != nil {
-			return fmt.Errorf("destination: %w", err)
+		return m.notEmpty(ctx)
+	}
+	return nil
+}
+
+// notEmpty returns [storemove.ErrNotEmpty] with the number of records that the destination
+// holds, or nil if it holds none but those of a deployment, whose place the source's take.
+func (m *move) notEmpty(ctx context.Context) error {
+	some, err := m.to.List(ctx, retrysafe.Query{Limit: retrysafe.MaxList})
+	if err != nil {
+		return fmt.Errorf("destination: %w", err)
+	}
+	n := 0
+	for i := range some {
+		if !deployment.Is(some[i].Ref) {
+			n++
 		}
-		for i := range some {
-			if !deployment.Is(some[i].Ref) { // those of the source take their place
-				return storemove.ErrNotEmpty
-			}
-		}
+	}
+	switch {
+	case len(some) == retrysafe.MaxList:
+		return fmt.Errorf("destination: %w (it has %d records or more)", storemove.ErrNotEmpty, n)
+	case n > 0:
+		return fmt.Errorf("destination: %w (records: %d)", storemove.ErrNotEmpty, n)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package move_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -81,4 +82,31 @@ func ExampleAbandon() {
 
 	fmt.Println(move.Abandon(ctx, from, to))
 	// Output: <nil>
+}
+
+// A process that has the destination open before the records are there runs nothing.
+func ExamplePrepare() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "move")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	open := func(name string) *sqlitestore.Store {
+		s, err := sqlitestore.Open(ctx, filepath.Join(dir, name), &sqlitestore.Options{Moving: true})
+		if err != nil {
+			log.Fatal(err)
+		}
+		return s
+	}
+	from, to := open("old.db"), open("new.db")
+	defer from.Close()
+	defer to.Close()
+
+	fmt.Println(move.Prepare(ctx, from, to, &move.Options{From: "old.db"}))
+	_, err = to.List(ctx, retrysafe.Query{})
+	fmt.Println(errors.Is(err, sqlitestore.ErrFilling))
+	// Output:
+	// <nil>
+	// true
 }

@@ -125,6 +125,21 @@ func Abandon(ctx context.Context, from, to retrysafe.Store) error {
 	return errors.Join(err, m.source.Unfollow(ctx, m.run))
 }
 
+// Prepare closes an empty destination until [Records] has filled it from the same source,
+// so that a process that is started on it beforehand runs nothing. The source serves on.
+// Of the options it uses From. Opts may be nil. [Abandon] opens the destination again.
+func Prepare(ctx context.Context, from, to retrysafe.Store, opts *Options) error {
+	m, err := newMove(from, to, opts)
+	if err != nil {
+		return err
+	}
+	name, err := m.source.Follow(ctx, m.run) // the source keeps this name, by which Records knows the destination as its own
+	if err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	return errors.Join(m.fill(ctx, name), m.source.Unfollow(ctx, m.run))
+}
+
 // move is one run.
 type move struct {
 	Options
@@ -132,7 +147,8 @@ type move struct {
 	source      storemove.Source
 	destination storemove.Destination
 	run         retrysafe.Owner
-	page        int // how many records the next page has
+	closed      bool // the destination was closed for this move before the run
+	page        int  // how many records the next page has
 	stage       Stage
 	report      Report
 }
@@ -172,8 +188,8 @@ func (m *move) do(ctx context.Context) error {
 		}
 		return m.undo(ctx, fmt.Errorf("source: %w", err))
 	}
-	if err := m.destination.Fill(ctx, m.run, name, m.From); err != nil {
-		return m.undo(ctx, fmt.Errorf("destination: %w", err))
+	if err := m.fill(ctx, name); err != nil {
+		return m.undo(ctx, err)
 	}
 	if err := m.copy(ctx); err != nil {
 		return m.undo(ctx, err)
@@ -182,6 +198,25 @@ func (m *move) do(ctx context.Context) error {
 		return m.undo(ctx, err)
 	}
 	return m.open(ctx, m.run)
+}
+
+// fill closes the destination, and notes whether it was closed before.
+func (m *move) fill(ctx context.Context, source retrysafe.Owner) error {
+	before, err := m.destination.Filling(ctx)
+	if err != nil {
+		return fmt.Errorf("destination: %w", err)
+	}
+	m.closed = !before.IsZero()
+	err = m.destination.Fill(ctx, m.run, source, m.From)
+	if errors.Is(err, storemove.ErrNotEmpty) {
+		if counted := m.notEmpty(ctx); counted != nil {
+			return counted
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("destination: %w", err)
+	}
+	return nil
 }
 
 // finish does the last step of an earlier run, if that has done all others.
@@ -199,15 +234,18 @@ func (m *move) finish(ctx context.Context) (done bool, err error) {
 }
 
 // undo restores both stores, as far as it can; the next run does the rest. If the source
-// may be retired, undo does nothing.
+// may be retired, undo does nothing. A destination that was closed before the run stays
+// closed: processes may have been started on it since, and would run keys again.
 func (m *move) undo(ctx context.Context, err error) error {
 	if errors.Is(err, ErrUnsure) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	_ = m.destination.Unfill(ctx, m.run) // if it fails, the destination stays closed
-	_ = m.source.Unfollow(ctx, m.run)    // if it fails, the log ends after a day
+	if !m.closed {
+		_ = m.destination.Unfill(ctx, m.run) // if it fails, the destination stays closed
+	}
+	_ = m.source.Unfollow(ctx, m.run) // if it fails, the log ends after a day
 	return err
 }
 

@@ -52,9 +52,12 @@ func TestDestinationMustBeEmpty(t *testing.T) {
 		_, err := to.Create(t.Context(), answered("of its own"))
 		must(t, err)
 		for _, dry := range []bool{true, false} {
-			if _, err := move.Records(t.Context(), from, to, &move.Options{DryRun: dry}); err == nil || !strings.Contains(err.Error(), "holds records already") {
+			if _, err := move.Records(t.Context(), from, to, &move.Options{DryRun: dry}); err == nil || !strings.Contains(err.Error(), "holds records already; move into an empty one (records: 1)") {
 				t.Errorf("Records (dry run %t) = %v", dry, err)
 			}
+		}
+		if err := move.Prepare(t.Context(), from, to, nil); err == nil || !strings.Contains(err.Error(), "(records: 1)") {
+			t.Errorf("Prepare = %v", err)
 		}
 		if got := everything(t, to); len(got) != 1 {
 			t.Errorf("the destination has %d records", len(got))

@@ -385,3 +385,48 @@ func TestAbandon(t *testing.T) {
 		serves(t, to)
 	})
 }
+
+// A destination that was closed before a move takes no key until the move has filled it,
+// also not after a move that failed. It is opened by giving the move up.
+func TestPreparedDestinationStaysClosed(t *testing.T) {
+	t.Parallel()
+	pairs(t, func(t *testing.T, newSource, newDestination maker) {
+		a, b := newSource(t), newDestination(t)
+		from, to := served(t, a), served(t, b)
+		stock(t, from)
+		want := everything(t, from)
+		closed := func(when string) {
+			t.Helper()
+			_, create := to.Create(t.Context(), reserved("new"))
+			_, opens := b.openWith(t.Context(), false)
+			for _, err := range []error{create, opens} {
+				if !isClosed(err) || !strings.Contains(err.Error(), "being filled from the attic") {
+					t.Errorf("%s: %v", when, err)
+				}
+			}
+			same(t, everything(t, from), want, 0)
+		}
+		opts := &move.Options{From: "the attic"}
+		must(t, move.Prepare(t.Context(), from, to, opts))
+		closed("prepared")
+		if _, err := move.Records(t.Context(), from, &failing{store: opened(t, b), left: 1}, opts); !errors.Is(err, errBroken) {
+			t.Fatalf("Records = %v", err)
+		}
+		closed("after a move that failed")
+		must(t, move.Abandon(t.Context(), from, opened(t, b)))
+		if len(everything(t, to)) != 0 {
+			t.Error("a move that was given up has left records")
+		}
+		must(t, move.Prepare(t.Context(), from, to, opts))
+		_, err := move.Records(t.Context(), opened(t, a), opened(t, b), opts)
+		must(t, err)
+		same(t, everything(t, to), want, time.Hour)
+		serves(t, to)
+		if err := move.Prepare(t.Context(), from, to, opts); !isClosed(err) {
+			t.Errorf("Prepare from a store that was moved = %v", err)
+		}
+		if err := move.Prepare(t.Context(), to, served(t, newSource(t)), nil); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
 func TestGenkeys(t *testing.T) {
@@ -82,6 +83,35 @@ func TestValidatePrintsNearMisses(t *testing.T) {
 				t.Errorf("%s: there is no line %q in %v", c.conf, want, lines)
 			}
 		}
+	}
+}
+
+// Before a start it is said that there is no store yet, and that there is no folder for it.
+// Neither makes one.
+func TestValidateSaysThatThereIsNoStore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "gateway.yaml")
+	s := clitest.NewShell(t, "")
+	write := func(store string) {
+		clitest.Must(t, os.WriteFile(path, []byte("upstream: http://127.0.0.1:9000\ntenant: bearer\nstore: '"+store+"'\n"), 0o600))
+	}
+	for _, store := range []string{"sqlite:" + filepath.Join(dir, "fresh.db"), testservers.Shared(t)} {
+		write(store)
+		s.Run("config validate --strict", path).Exits(0).Says("good", "note: the store "+store[:strings.Index(store, ":")], "does not exist yet")
+	}
+	folder := filepath.Join(dir, "none")
+	write("sqlite:" + filepath.Join(folder, "fresh.db"))
+	s.Run("config validate", path).Exits(0).Says("good", "warning: store: a gateway could not start with it: there is no folder "+folder, "mkdir -p "+folder)
+	s.Run("config validate --strict", path).Exits(1).Hides("good")
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("there is %v, %v", left, err)
+	}
+	url, there := clitest.SQLite(t)
+	clitest.Must(t, there.Close())
+	write(url)
+	if out := s.Run("config validate", path).Exits(0); strings.Contains(out.Err, "note: ") {
+		t.Errorf("a store that is there: %s", out.Err)
 	}
 }
 

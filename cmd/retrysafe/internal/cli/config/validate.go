@@ -24,8 +24,9 @@ func validateCommand(env *command.Env) *cobra.Command {
 every setting that works but may not be intended, as a start does. If the store can be
 read within two seconds, it also warns of what the store can lose, and of settings that
 are not those that the keys were stored under: a gateway would not start with them, and a
-reload would be refused. The store is not changed. The exit code is 2 if there are
-errors; with --strict it is 1 if there are warnings.
+reload would be refused. A note says if there is no store yet. The store is not changed,
+and none is created. The exit code is 2 if there are errors; with --strict it is 1 if
+there are warnings, and notes do not count.
 
 It prints for each route whether its requests are guarded, and below it the same for
 requests that its pattern nearly matches: with a slash more or less at the end, below its
@@ -47,9 +48,13 @@ path, in other letters, in other methods.`,
 				return exit.Usagef("%s: encryption.keys_file: %v", args[0], err)
 			}
 		}
-		warnings := append(gateway.Warnings(c), storeWarnings(cmd.Context(), c, keys)...)
+		ofStore, note := lookAtStore(cmd.Context(), c, keys)
+		warnings := append(gateway.Warnings(c), ofStore...)
 		for _, w := range warnings {
 			fmt.Fprintln(env.Err, "warning: "+printable.Text(w))
+		}
+		if note != "" {
+			fmt.Fprintln(env.Err, "note: "+printable.Text(note))
 		}
 		if len(warnings) > 0 && strict {
 			return exit.Silent(exit.No)

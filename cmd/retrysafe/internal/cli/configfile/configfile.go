@@ -26,6 +26,16 @@ func Load(env *command.Env, path string, flags ...config.Flag) (c *config.Config
 	return c, nil
 }
 
+// LoadStore returns the configuration in a file, of which only the store and its keys file
+// are needed: see [config.LoadStore].
+func LoadStore(env *command.Env, path string) (*config.Config, error) {
+	c, err := config.LoadStore(path, env.LookupEnv)
+	if err != nil {
+		return nil, problems(path, err)
+	}
+	return c, nil
+}
+
 // problems returns everything that is wrong with a configuration.
 func problems(path string, err error) *exit.Error {
 	if _, ok := errors.AsType[*config.FieldError](err); !ok {

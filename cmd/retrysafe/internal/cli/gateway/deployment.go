@@ -20,6 +20,7 @@ type deployment struct {
 	opened *storeurl.Opened
 	store  retrysafe.Store // that of opened, below encryption and cache
 	id     string          // as the store has it
+	empty  bool            // the store has neither an identity nor any record
 }
 
 // openStore opens the store of a configuration. In a reload a store that is not open yet
@@ -36,12 +37,18 @@ func (b *builder) openStore(ctx context.Context, l *stores.Location) (*storeurl.
 	return b.stores.open(ctx, l, &storeurl.Options{SkipMigrations: true})
 }
 
-// formerFields returns the choices of fields that records of the store were compared by.
+// formerFields returns the choices of fields that records of the store were compared by. It
+// notes whether the store is empty.
 func (d *deployment) formerFields(ctx context.Context) ([]httpkey.Fields, error) {
 	ctx, cancel := context.WithTimeout(ctx, stores.Timeout)
 	defer cancel()
 	noted, err := identity.Read(ctx, d.store)
-	if err != nil && !errors.Is(err, identity.ErrNone) {
+	if errors.Is(err, identity.ErrNone) {
+		var some []retrysafe.Record
+		some, err = d.store.List(ctx, retrysafe.Query{Limit: 1})
+		d.empty = err == nil && len(some) == 0
+	}
+	if err != nil {
 		return nil, d.at.StoreError(err)
 	}
 	return noted.Choices(), nil
@@ -71,6 +78,9 @@ func (b *builder) join(ctx context.Context, d *deployment, c identity.Claim) err
 		return was.notIn(d.at, err)
 	case err != nil:
 		return d.at.StoreError(err)
+	}
+	if d.empty && d.at.Address.Kind != storeurl.Memory {
+		b.logger.Warn("retrysafe: the store is new and has no keys; if this service had a store before, stop now: a retry of a request that it answered runs again", "store", d.at.Absolute())
 	}
 	if len(adopted) > 0 {
 		b.logger.Warn("retrysafe: the store belongs to the settings of this configuration from now on, by --adopt-identity; keys that were stored under the former ones are not found any more",

@@ -79,6 +79,36 @@ func TestGatewayByFlags(t *testing.T) {
 	clitest.NewShell(t, store).Run("keys list").Exits(0).Says("one-key-of-a-client", "POST /payments")
 }
 
+// A store that was not there is said to be new, with the whole path of its file: in another
+// working directory the same URL is another store, in which each known key runs again.
+func TestGatewaySaysThatItsStoreIsNew(t *testing.T) {
+	t.Parallel()
+	const says = "the store is new and has no keys; if this service had a store before, stop now"
+	s := newService(t)
+	start := func(store string) *clitest.Process {
+		t.Helper()
+		p := clitest.Start(t, "gateway", "--upstream", s.URL, "--tenant", "bearer", "--store", store, "--listen", "127.0.0.1:0")
+		p.Until("tenant: ")
+		return p
+	}
+	first := start("sqlite:keys.db")
+	path, err := filepath.EvalSymlinks(first.Cmd.Dir)
+	clitest.Must(t, err)
+	path = "sqlite:" + filepath.Join(path, "keys.db")
+	first.Stop(0).Says("level=WARN", says, "store="+path, "retrysafe: store "+path)
+	for _, store := range []string{path, "memory:"} { // it has an identity; it is always new
+		if again := start(store).Stop(0); strings.Contains(again.Output.String(), says) {
+			t.Errorf("%s is said to be new:\n%s", store, &again.Output)
+		}
+	}
+	url, before := clitest.SQLite(t) // a service that uses the library has no identity
+	clitest.Put(t, before.Store, clitest.Record("tenant-a", "a-key", retrysafe.StateCompleted))
+	clitest.Must(t, before.Close())
+	if p := start(url).Stop(0); strings.Contains(p.Output.String(), says) {
+		t.Errorf("a store with keys is said to be new:\n%s", &p.Output)
+	}
+}
+
 // What becomes of requests that are not as the gateway wants them, by default and under
 // the flags for a first try. The README says it in one line.
 func TestGatewayFirstContact(t *testing.T) {

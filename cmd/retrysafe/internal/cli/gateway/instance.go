@@ -212,11 +212,15 @@ func (b *builder) announce(at listener.Addresses) {
 	b.mu.Lock()
 	c, warnings := b.last, b.warnings
 	b.mu.Unlock()
+	store := &stores.Location{URL: c.Store}
+	if l, err := stores.Parse(c.Store); err == nil {
+		store = l
+	}
 	var text bytes.Buffer
 	say := func(format string, args ...any) { fmt.Fprintf(&text, "retrysafe: "+format+"\n", args...) }
 	say("gateway on %s", printable.Text(at.Main))
 	say("upstream %s", printable.Text(c.Upstream))
-	say("store %s", &stores.Location{URL: c.Store})
+	say("store %s", store.Absolute())
 	if c.Encryption.KeysFile != "" {
 		say("records are encrypted with the keys in %s", printable.Text(c.Encryption.KeysFile))
 	}

@@ -23,11 +23,11 @@ import (
 
 // A copying is what the flags of keys copy ask for.
 type copying struct {
-	dryRun, abandon, yes bool
-	format               *command.Choice
+	dryRun, prepare, abandon, yes bool
+	format                        *command.Choice
 }
 
-func copyCommand(env *command.Env, target *stores.Flags) *cobra.Command {
+func copyCommand(env *command.Env) *cobra.Command {
 	var c copying
 	cmd := &cobra.Command{
 		Use:   "copy FROM TO",
@@ -42,9 +42,13 @@ If it is interrupted, the same command again finishes it or starts over; until t
 the first store stays in service. --abandon undoes what was begun. Encrypted records
 stay encrypted, and their keys are not needed here.
 
-Both stores are arguments. --store, --config and --keys-file are ignored.`,
+Until the copy begins, the second store takes every key as a new one. --prepare closes it
+before: gateways that have it open answer 503 until a copy has filled it, and none starts
+on it.`,
 		Example: `  # whether it could begin, and how much there is
   retrysafe keys copy --dry-run sqlite:retrysafe.db postgres://app@db/app
+  # close the second store before, so that gateways on it run no key that it does not have yet
+  retrysafe keys copy --prepare sqlite:retrysafe.db postgres://app@db/app
   # do it
   retrysafe keys copy sqlite:retrysafe.db postgres://app@db/app
   # it was interrupted, and the first store is to be kept
@@ -52,25 +56,35 @@ Both stores are arguments. --store, --config and --keys-file are ignored.`,
 		Args: command.Args("FROM", "TO"),
 	}
 	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, "change nothing: only show whether it could begin, and how many keys there are")
+	cmd.Flags().BoolVar(&c.prepare, "prepare", false, "only close the second store, which is empty, until a copy fills it")
 	cmd.Flags().BoolVar(&c.abandon, "abandon", false, "undo what an earlier run has begun")
 	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask")
-	cmd.MarkFlagsMutuallyExclusive("dry-run", "abandon")
+	cmd.MarkFlagsMutuallyExclusive("dry-run", "prepare", "abandon")
 	c.format = command.NewFormat(cmd, "text", "json")
+	for _, name := range oneStore {
+		cmd.Flags().String(name, "", "")
+		cmd.Flags().Lookup(name).Hidden = true
+	}
 	cmd.RunE = command.Run(func(cmd *cobra.Command, args []string) error {
-		if target.AdminURL != "" {
-			return exit.Usagef("keys copy needs both databases themselves; --admin does not reach them").Hintf("run it where both can be reached, with FROM and TO")
+		for _, name := range oneStore {
+			if cmd.Flags().Changed(name) {
+				return exit.Usagef("keys copy needs both databases themselves, as arguments; --%s is not for it", name).Hintf("run it where both can be reached, with FROM and TO")
+			}
 		}
 		return c.run(cmd.Context(), env, args[0], args[1])
 	})
 	return cmd
 }
 
+// oneStore are the flags of the group that name one store, which keys copy refuses.
+var oneStore = []string{"store", "config", "keys-file", "admin", "admin-token-file"}
+
 func (c *copying) run(ctx context.Context, env *command.Env, fromURL, toURL string) error {
-	from, err := stores.Parse(fromURL)
+	from, err := stores.ParseArgument(fromURL)
 	if err != nil {
 		return err
 	}
-	to, err := stores.Parse(toURL)
+	to, err := stores.ParseArgument(toURL)
 	if err != nil {
 		return err
 	}
@@ -82,7 +96,7 @@ func (c *copying) run(ctx context.Context, env *command.Env, fromURL, toURL stri
 		return err
 	}
 	defer source.Close()
-	if !c.yes && !c.dryRun && !c.abandon {
+	if !c.yes && !c.dryRun && !c.prepare && !c.abandon {
 		if err := env.Confirm(ctx, fmt.Sprintf("all keys of  %s\nmove into    %s\nThe first is closed for good at the end. Programs that use it get a 503 then, until their configuration names the second.", from, to)); err != nil {
 			return err
 		}
@@ -96,9 +110,16 @@ func (c *copying) run(ctx context.Context, env *command.Env, fromURL, toURL stri
 		defer opened.Close()
 		destination = opened.Store
 	}
-	if c.abandon {
+	switch {
+	case c.prepare:
+		if err := move.Prepare(ctx, source.Store, destination, &move.Options{From: from.String()}); err != nil {
+			return moveError(err, to)
+		}
+		fmt.Fprintf(env.Out, "%s is closed until the keys are there, and %s stays in service; next: retrysafe keys copy FROM TO\n", to, from)
+		return nil
+	case c.abandon:
 		if err := move.Abandon(ctx, source.Store, destination); err != nil {
-			return moveError(err)
+			return moveError(err, to)
 		}
 		fmt.Fprintf(env.Out, "%s stays in service, and %s is empty\n", from, to)
 		return nil
@@ -110,7 +131,7 @@ func (c *copying) run(ctx context.Context, env *command.Env, fromURL, toURL stri
 	})
 	progress.End()
 	if err != nil {
-		return moveError(err)
+		return moveError(err, to)
 	}
 	if c.format.Is("json") {
 		return terminal.WriteJSON(env.Out, newMoveJSON(&report, c.dryRun))
@@ -143,29 +164,42 @@ func openForMove(ctx context.Context, l *stores.Location, create bool) (*storeur
 	return o, l.StoreError(err)
 }
 
-// moveError returns the error of a move: whether it was refused, failed, or may have
-// been completed.
-func moveError(err error) error {
+// moveError returns the error of a move into a store: whether it was refused, failed, or
+// may have been completed.
+func moveError(err error, to *stores.Location) error {
+	reason, text := refusal(err), exit.Plain(err)
 	switch {
 	case errors.Is(err, move.ErrUnsure), errors.Is(err, move.ErrNotOpened):
 		return exit.Errorf(exit.Unsure, "%v", err)
-	case moveRefused(err):
-		return exit.Errorf(exit.No, "not moved: %v", err)
-	default:
+	case reason == nil:
 		return exit.Errorf(exit.Store, "not moved, the first store stays in service: %v", err).Hintf("the same command again starts over, and --abandon undoes it")
 	}
+	destination := strings.HasPrefix(text, "destination: ")
+	if _, said, ok := strings.Cut(text, exit.Plain(reason)); ok {
+		text = exit.Plain(reason) + said // without the steps in front of it
+	}
+	switch {
+	case errors.Is(reason, storemove.ErrMoved) && !destination:
+		return exit.Errorf(exit.No, "already moved: %s", text)
+	case errors.Is(reason, storemove.ErrNotEmpty):
+		return exit.Errorf(exit.No, "not moved: %s: %s", to, text).
+			Hintf("retrysafe keys list%s shows its keys; name another file, schema, database, prefix or table", to.Repeat)
+	case destination:
+		return exit.Errorf(exit.No, "not moved: %s: %s", to, text)
+	}
+	return exit.Errorf(exit.No, "not moved: %s", text)
 }
 
-// moveRefused reports whether a store refused the move.
-func moveRefused(err error) bool {
+// refusal returns why a store refused the move, or nil if it did not.
+func refusal(err error) error {
 	for _, reason := range []error{ // the errors are the same for every store
 		move.ErrKind, storemove.ErrMoved, storemove.ErrNotEmpty, storemove.ErrLeaving, storemove.ErrUndelivered, storemove.ErrOvertaken, storemove.ErrFilling,
 	} {
 		if errors.Is(err, reason) {
-			return true
+			return reason
 		}
 	}
-	return false
+	return nil
 }
 
 // moveJSON is the report of a move for scripts.

@@ -33,7 +33,7 @@ its outcome is known.
 		groupsCommand(env, target), listCommand(env, target), showCommand(env, target), tailCommand(env, target),
 		auditCommand(env, target), exportCommand(env, target), hashCommand(env),
 		resolveCommand(env, target), declineCommand(env, target), releaseCommand(env, target), redriveCommand(env, target),
-		forgetCommand(env, target), eraseCommand(env, target), quarantineCommand(env, target), copyCommand(env, target),
+		forgetCommand(env, target), eraseCommand(env, target), quarantineCommand(env, target), copyCommand(env),
 	)
 	return cmd
 }

@@ -26,6 +26,7 @@ import (
 func TestEndOfAMoveIsSaid(t *testing.T) {
 	t.Parallel()
 	const inService = "the first store stays in service"
+	from, to := &stores.Location{URL: "sqlite:from.db"}, &stores.Location{URL: "sqlite:to.db", Repeat: " --store sqlite:to.db"}
 	for _, c := range []struct {
 		err  error
 		code exit.Code
@@ -36,21 +37,21 @@ func TestEndOfAMoveIsSaid(t *testing.T) {
 		{fmt.Errorf("%w: %w", move.ErrUnsure, storemove.ErrOvertaken), exit.Unsure, "it is unknown whether the source is closed"},
 		{fmt.Errorf("%w: %w", move.ErrNotOpened, storemove.ErrFilling), exit.Unsure, "but it is not open yet"},
 		{move.ErrKind, exit.No, "not moved: "},
-		{storemove.ErrMoved, exit.No, "not moved: "},
-		{storemove.ErrNotEmpty, exit.No, "not moved: "},
+		{fmt.Errorf("source: sqlitestore: follow: %w to a.db", storemove.ErrMoved), exit.No, "retrysafe: already moved: this store was moved to a.db"},
+		{fmt.Errorf("destination: fill: %w to a.db", storemove.ErrMoved), exit.No, "not moved: sqlite:to.db: this store was moved to a.db"},
+		{fmt.Errorf("destination: %w (records: 3)", storemove.ErrNotEmpty), exit.No, "not moved: sqlite:to.db: this store holds records already; move into an empty one (records: 3); retrysafe keys list --store sqlite:to.db shows its keys; name another file"},
 		{storemove.ErrLeaving, exit.No, "not moved: "},
 		{storemove.ErrUndelivered, exit.No, "not moved: "},
 		{storemove.ErrOvertaken, exit.No, "not moved: "},
 		{storemove.ErrFilling, exit.No, "not moved: "},
 		{errors.New("the line was cut"), exit.Store, inService + ": the line was cut; the same command again starts over"},
 	} {
-		e := exit.Of(moveError(fmt.Errorf("move: %w", c.err)), "")
+		e := exit.Of(moveError(fmt.Errorf("move: %w", c.err), to), "")
 		text := strings.Join(e.Lines(), "\n")
 		if e.Code != c.code || !strings.Contains(text, c.says) || c.code != exit.Store && strings.Contains(text, inService) {
 			t.Errorf("%v: exit code %d, %s", c.err, e.Code, text)
 		}
 	}
-	from, to := &stores.Location{URL: "sqlite:from.db"}, &stores.Location{URL: "sqlite:to.db"}
 	r := &move.Report{Records: 3, States: map[retrysafe.State]int{retrysafe.StateCompleted: 2, retrysafe.StateUnknown: 1}, Again: 5, Cut: 7 * time.Millisecond, Took: time.Second}
 	for _, c := range []struct {
 		dryRun, finished bool

@@ -22,7 +22,7 @@ func (l *Location) fileHint(err error) string {
 	path := l.Address.Path
 	folder := filepath.Dir(path)
 	name, in, user := printable.Text(path), printable.Text(folder), os.Geteuid()
-	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+	if l.noFolder() {
 		return fmt.Sprintf("create the folder first: mkdir -p %s", in)
 	}
 	info, err := os.Stat(path)
@@ -37,4 +37,19 @@ func (l *Location) fileHint(err error) string {
 		}
 	}
 	return fmt.Sprintf("this process runs as user %d, which may not create files in %s, as SQLite does beside a database: give it the folder with chown, or choose another", user, in)
+}
+
+// noFolder reports whether the folder of a SQLite file does not exist.
+func (l *Location) noFolder() bool {
+	info, err := os.Stat(filepath.Dir(l.Address.Path))
+	return err != nil || !info.IsDir()
+}
+
+// NoFolder says what to do if the folder of a SQLite file does not exist, or nothing.
+func (l *Location) NoFolder() string {
+	if l.Address.Kind != storeurl.SQLite || !l.noFolder() {
+		return ""
+	}
+	in := printable.Text(filepath.Dir(l.Address.Path))
+	return fmt.Sprintf("there is no folder %s; create it first: mkdir -p %s", in, in)
 }

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -80,13 +82,10 @@ func Parse(url string) (*Location, error) {
 func (f *Flags) Location(env *command.Env) (*Location, error) {
 	url, keysFile, repeat := f.URL, f.KeysFile, ""
 	if f.URL != "" {
-		repeat = " --store " + terminal.ShellWord(f.URL)
-		if redacted := storeurl.Redact(f.URL); redacted != f.URL {
-			repeat = ` --store "$` + URLVariable + `"`
-		}
+		repeat = repeatURL(f.URL)
 	}
 	if f.Config != "" {
-		c, err := configfile.Load(env, f.Config)
+		c, err := configfile.LoadStore(env, f.Config)
 		if err != nil {
 			return nil, err
 		}
@@ -109,8 +108,38 @@ func (f *Flags) Location(env *command.Env) (*Location, error) {
 	return l, nil
 }
 
+// ParseArgument returns the location of the store with a URL that the command line has as
+// an argument.
+func ParseArgument(url string) (*Location, error) {
+	l, err := Parse(url)
+	if err == nil {
+		l.Repeat = repeatURL(url)
+	}
+	return l, err
+}
+
+// repeatURL returns the flag, after a space, with which another command finds the store
+// with a URL.
+func repeatURL(url string) string {
+	if storeurl.Redact(url) != url {
+		return ` --store "$` + URLVariable + `"`
+	}
+	return " --store " + terminal.ShellWord(url)
+}
+
 // String returns the URL without its password.
 func (l *Location) String() string { return printable.Text(storeurl.Redact(l.URL)) }
+
+// Absolute is String with the whole path of a SQLite file: which file it is depends on the
+// working directory.
+func (l *Location) Absolute() string {
+	if l.Address.Kind == storeurl.SQLite {
+		if path, err := filepath.Abs(l.Address.Path); err == nil {
+			return printable.Text("sqlite:" + path)
+		}
+	}
+	return l.String()
+}
 
 // Missing reports whether the location is a SQLite file that does not exist.
 func (l *Location) Missing() bool {
@@ -131,8 +160,18 @@ func (l *Location) StoreError(err error) error {
 		return e
 	}
 	e := exit.Errorf(exit.Store, "the store %s: %v", l, err)
-	if hint := l.fileHint(err); hint != "" {
+	if hint := cmp.Or(l.fileHint(err), parameterHint(err)); hint != "" {
 		return e.Hintf("%s", hint)
 	}
 	return e
+}
+
+// parameterHint returns what to do about a parameter of a URL that neither this program nor
+// PostgreSQL or PgBouncer knows, or nothing.
+func parameterHint(err error) string {
+	text := err.Error()
+	if !strings.Contains(text, "unrecognized configuration parameter") && !strings.Contains(text, "unsupported startup parameter") {
+		return ""
+	}
+	return "correct the parameter in the URL: besides those of PostgreSQL there are schema, pgbouncer and anyserver"
 }

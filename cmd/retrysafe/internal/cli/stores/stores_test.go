@@ -10,6 +10,7 @@ import (
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/stores"
+	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/store/sqlitestore"
 	"github.com/retrysafe/retrysafe/store/storekit"
 )
@@ -56,6 +57,43 @@ func TestStoreIsTheOneThatIsNamed(t *testing.T) {
 			t.Errorf("%s is repeated as %s, %v", url, l.Repeat, err)
 		}
 	}
+}
+
+// A command that needs a configuration for its store alone needs no other variable of it.
+func TestConfigurationNamesTheStoreWithoutItsSecrets(t *testing.T) {
+	t.Parallel()
+	url, s := clitest.SQLite(t)
+	clitest.Put(t, s.Store, clitest.Dead("tenant", "a-key"))
+	config := filepath.Join(t.TempDir(), "gateway.yaml")
+	write := func(text string) {
+		clitest.Must(t, os.WriteFile(config, []byte("upstream: http://127.0.0.1:9000\ntenant: bearer\n"+text), 0o600))
+	}
+	here := clitest.NewShell(t, "")
+	write("store: '" + url + "'\nadmin: {listen: '127.0.0.1:0', token: '${ADMIN_TOKEN}'}\ndefaults: {lease: '${LEASE}'}\n")
+	here.Run("keys list --config", config).Exits(0).Says("a-key")
+	here.Run("config validate", config).Exits(2).Says("the environment has no ADMIN_TOKEN", "the environment has no LEASE")
+	write("store: '${STORE}'\nadmin: {listen: '127.0.0.1:0', token: '${ADMIN_TOKEN}'}\n")
+	here.Run("keys list --config", config).Exits(2).Says("store: the environment has no STORE").Hides("ADMIN_TOKEN").InOneLine()
+	write("store: '" + url + "'\nencryption: {keys_file: '${KEYS}'}\n")
+	here.Run("keys list --config", config).Exits(2).Says("encryption.keys_file: the environment has no KEYS").InOneLine()
+}
+
+// A parameter of a URL that the server does not know is named, with those that there are.
+func TestUnknownParameterSaysWhatThereIs(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	here := clitest.NewShell(t, "")
+	for _, line := range []string{"keys list", "migrate up"} {
+		here.Run(line+" --store", url+separator(url)+"schma=four").Exits(3).Says(`"schma"`, "schema, pgbouncer and anyserver").InOneLine()
+	}
+}
+
+// separator returns what stands before another parameter of a URL.
+func separator(url string) string {
+	if strings.Contains(url, "?") {
+		return "&"
+	}
+	return "?"
 }
 
 // A store that lacks a migration is not worked on, and says how it gets it.

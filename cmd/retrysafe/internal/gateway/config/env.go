@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -9,6 +10,9 @@ import (
 // variable is ${NAME} or ${NAME:-default}; in a default $$ is a dollar, and there
 // is no other.
 var variable = regexp.MustCompile(`^\$\{([A-Za-z_][A-Za-z0-9_]*)(:-((?:[^$}]|\$\$)*))?\}`)
+
+// errUnset says that a variable is not set.
+var errUnset = errors.New("the environment has no")
 
 // soleReference reports whether a text is ${NAME} and nothing else.
 func soleReference(text string) bool {
@@ -44,7 +48,7 @@ func expand(text string, env func(string) (string, bool)) (out string, changed b
 			case m[2] != "" && v == "":
 				v = strings.ReplaceAll(m[3], "$$", "$")
 			case !ok:
-				return "", false, fmt.Errorf("the environment has no %s; set it, or give a default: ${%s:-…}", m[1], m[1])
+				return "", false, fmt.Errorf("%w %s; set it, or give a default: ${%s:-…}", errUnset, m[1], m[1])
 			}
 			b.WriteString(v)
 			text, changed = rest[len(m[0])-1:], true

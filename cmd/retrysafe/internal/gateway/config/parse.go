@@ -1,9 +1,11 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -28,6 +30,19 @@ const maxFile = 1 << 20
 //
 // Its errors are [FieldError]s, all of them at once.
 func Load(path string, env func(string) (string, bool), flags ...Flag) (*Config, error) {
+	return load(path, env, nil, flags...)
+}
+
+// LoadStore is [Load] for a program that needs only the store and its keys file. Variables
+// of the environment that other fields name need not be set; those fields have no meaning.
+func LoadStore(path string, env func(string) (string, bool)) (*Config, error) {
+	return load(path, env, func(e *FieldError) bool {
+		section, _, _ := strings.Cut(e.Field, ".")
+		return errors.Is(e, errUnset) && section != "store" && section != "store_file" && section != "encryption"
+	})
+}
+
+func load(path string, env func(string) (string, bool), ignore func(*FieldError) bool, flags ...Flag) (*Config, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
@@ -37,7 +52,7 @@ func Load(path string, env func(string) (string, bool), flags ...Flag) (*Config,
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
-	c, err := Parse(path, text, env, flags...)
+	c, err := parse(path, text, env, ignore, flags...)
 	if err != nil {
 		return nil, err
 	}
@@ -50,6 +65,11 @@ func Load(path string, env func(string) (string, bool), flags ...Flag) (*Config,
 // Parse is [Load] for a text that was read already. Name stands for the file in
 // messages. With no text and no name the flags are all there is.
 func Parse(name string, text []byte, env func(string) (string, bool), flags ...Flag) (*Config, error) {
+	return parse(name, text, env, nil, flags...)
+}
+
+// parse is [Parse]. It ignores the errors for which ignore, which may be nil, says so.
+func parse(name string, text []byte, env func(string) (string, bool), ignore func(*FieldError) bool, flags ...Flag) (*Config, error) {
 	c := Default()
 	c.src = newSource(name)
 	r := &reader{src: c.src, env: env}
@@ -67,7 +87,11 @@ func Parse(name string, text []byte, env func(string) (string, bool), flags ...F
 	r.readSecrets(&c)
 	r.readWebhookSecrets(&c)
 	c.complete()
-	if errs := append(r.errs, c.problems(r.broken)...); len(errs) > 0 {
+	errs := append(r.errs, c.problems(r.broken)...)
+	if ignore != nil {
+		errs = slices.DeleteFunc(errs, ignore)
+	}
+	if len(errs) > 0 {
 		return nil, join(errs)
 	}
 	return &c, nil
