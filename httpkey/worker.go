@@ -93,6 +93,9 @@ func NewWorker(g *Guard, routes map[string]http.Handler, opts *WorkerOptions) (*
 	return w, nil
 }
 
+// longestRest bounds the pause of a worker whose store fails: clients await what it runs.
+const longestRest = 10 * time.Second
+
 // Run runs requests until ctx is done. Then it starts no more, waits for those that are
 // running, which ctx does not stop, and returns nil. If the process ends before, their
 // leases lapse.
@@ -107,7 +110,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		if err == nil {
 			failures = 0
 		}
-		again := pause.Jitter(pause.After(w.poll, failures), rand.Float64())
+		again := pause.Jitter(pause.Doubled(w.poll, failures, max(w.poll, longestRest)), rand.Float64())
 		if err != nil && ctx.Err() == nil {
 			w.logger.Warn("retrysafe: worker cannot look for requests", "error", err, "failures", failures, "again", again)
 		}
