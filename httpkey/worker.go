@@ -23,7 +23,7 @@ type WorkerOptions struct {
 	Concurrency int
 	// Poll is how often the store is polled for requests that another process has
 	// stored, give or take a quarter. Those stored in this process are run at once. While
-	// the store fails the pause doubles, up to a minute. Default 500 ms.
+	// the store fails the pause doubles, up to ten seconds. Default 500 ms.
 	Poll time.Duration
 	// Attempts is how often a request is run if its attempts fail and may be repeated.
 	// Beyond it the request waits until [retrysafe.Policy.Patience] ends; then its

@@ -72,8 +72,8 @@ func TestWorkerPausesLongerWhileTheStoreFails(t *testing.T) {
 			t.Errorf("it looked %d times in 8 s, want 3 to 5: %s", n, b.log)
 		}
 		time.Sleep(time.Hour)
-		if n := tries(); n < 45 || n > 95 {
-			t.Errorf("it looked %d times in an hour, want about once a minute", n)
+		if n := tries(); n < 270 || n > 490 {
+			t.Errorf("it looked %d times in an hour, want about once in ten seconds", n)
 		}
 		b.fault.Plan(nil)
 		b.post(t, key, `{}`)
