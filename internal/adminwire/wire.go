@@ -106,7 +106,7 @@ type GivenAnswer struct {
 	Headers   map[string][]string `json:"headers,omitempty"`
 	Body      string              `json:"body,omitempty"`
 	BodyBytes []byte              `json:"body_base64,omitempty"`
-	// This lets an answer pass for which [LacksBody] holds.
+	// The answer has no body on purpose, although [LacksBody] holds.
 	NoBody bool `json:"no_body,omitempty"`
 }
 

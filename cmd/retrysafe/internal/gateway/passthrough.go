@@ -49,7 +49,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, route string) {
 // refuse refuses a request that is not served by a route. Route names the one that it would
 // have taken, if that is known.
 func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, route string, p *httpkey.Problem) {
-	began, sent := time.Now(), &countedResponse{ResponseWriter: w}
+	began, sent := time.Now(), &statusWriter{ResponseWriter: w}
 	g.guard.Refuse(sent, r, "", p)
 	if g.exchange != nil {
 		g.exchange(Exchange{
@@ -58,21 +58,6 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, route string, p
 		})
 	}
 }
-
-// countedResponse counts the bytes of a body.
-type countedResponse struct {
-	http.ResponseWriter
-	bytes int64
-}
-
-func (c *countedResponse) Write(p []byte) (int, error) {
-	n, err := c.ResponseWriter.Write(p)
-	c.bytes += int64(n)
-	return n, err
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (c *countedResponse) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 // refuseAmbiguous refuses a request whose path may be one of two guarded routes, and logs at
 // most once a second which: the client cannot know them.

@@ -126,7 +126,7 @@ func (m *move) put(ctx context.Context, records []retrysafe.Record, gone []retry
 		}
 	}
 	if err := m.destination.Import(ctx, m.run, records, gone); err != nil {
-		return fmt.Errorf("destination: %w", err)
+		return fmt.Errorf("%w: %w", ErrDestination, err)
 	}
 	if m.stage != Cutting { // Progress may be slow, and during the cut writers wait
 		m.notify()

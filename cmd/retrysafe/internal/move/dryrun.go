@@ -28,7 +28,7 @@ func (m *move) dryRun(ctx context.Context) error {
 func (m *move) lookAtDestination(ctx context.Context, run retrysafe.Owner) error {
 	filling, err := m.destination.Filling(ctx)
 	if err != nil {
-		return fmt.Errorf("destination: %w", err)
+		return fmt.Errorf("%w: %w", ErrDestination, err)
 	}
 	if m.report.Finished = !run.IsZero() && run == filling; m.report.Finished {
 		return nil // only the destination has to be opened
@@ -44,7 +44,7 @@ func (m *move) lookAtDestination(ctx context.Context, run retrysafe.Owner) error
 func (m *move) notEmpty(ctx context.Context) error {
 	some, err := m.to.List(ctx, retrysafe.Query{Limit: retrysafe.MaxList})
 	if err != nil {
-		return fmt.Errorf("destination: %w", err)
+		return fmt.Errorf("%w: %w", ErrDestination, err)
 	}
 	n := 0
 	for i := range some {
@@ -54,9 +54,9 @@ func (m *move) notEmpty(ctx context.Context) error {
 	}
 	switch {
 	case len(some) == retrysafe.MaxList:
-		return fmt.Errorf("destination: %w (it has %d records or more)", storemove.ErrNotEmpty, n)
+		return fmt.Errorf("%w: %w (it has %d records or more)", ErrDestination, storemove.ErrNotEmpty, n)
 	case n > 0:
-		return fmt.Errorf("destination: %w (records: %d)", storemove.ErrNotEmpty, n)
+		return fmt.Errorf("%w: %w (records: %d)", ErrDestination, storemove.ErrNotEmpty, n)
 	}
 	return nil
 }

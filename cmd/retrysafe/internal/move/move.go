@@ -22,6 +22,8 @@ var (
 	ErrUnsure = errors.New("move: it is unknown whether the source is closed, and the destination is not open; run the same move again, which finishes it or starts over")
 	// ErrNotOpened says that the source is closed, and the destination is not open yet.
 	ErrNotOpened = errors.New("move: the source is closed and all records are at the destination, but it is not open yet; run the same move again, which opens it")
+	// ErrDestination says that the error is about the destination; others are about the source.
+	ErrDestination = errors.New("destination")
 )
 
 // Options configure a move. Nil and zero values are the defaults.
@@ -137,7 +139,10 @@ func Prepare(ctx context.Context, from, to retrysafe.Store, opts *Options) error
 	if err != nil {
 		return fmt.Errorf("source: %w", err)
 	}
-	return errors.Join(m.fill(ctx, name), m.source.Unfollow(ctx, m.run))
+	err = m.fill(ctx, name)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	return errors.Join(err, m.source.Unfollow(ctx, m.run))
 }
 
 // move is one run.
@@ -204,7 +209,7 @@ func (m *move) do(ctx context.Context) error {
 func (m *move) fill(ctx context.Context, source retrysafe.Owner) error {
 	before, err := m.destination.Filling(ctx)
 	if err != nil {
-		return fmt.Errorf("destination: %w", err)
+		return fmt.Errorf("%w: %w", ErrDestination, err)
 	}
 	m.closed = !before.IsZero()
 	err = m.destination.Fill(ctx, m.run, source, m.From)
@@ -214,7 +219,7 @@ func (m *move) fill(ctx context.Context, source retrysafe.Owner) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("destination: %w", err)
+		return fmt.Errorf("%w: %w", ErrDestination, err)
 	}
 	return nil
 }

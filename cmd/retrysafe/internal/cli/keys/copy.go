@@ -115,7 +115,7 @@ func (c *copying) run(ctx context.Context, env *command.Env, fromURL, toURL stri
 		if err := move.Prepare(ctx, source.Store, destination, &move.Options{From: from.String()}); err != nil {
 			return moveError(err, to)
 		}
-		fmt.Fprintf(env.Out, "%s is closed until the keys are there, and %s stays in service; next: retrysafe keys copy FROM TO\n", to, from)
+		fmt.Fprintf(env.Out, "%s is closed until the keys are there, and %s stays in service; next: the same command without --prepare\n", to, from)
 		return nil
 	case c.abandon:
 		if err := move.Abandon(ctx, source.Store, destination); err != nil {
@@ -174,7 +174,7 @@ func moveError(err error, to *stores.Location) error {
 	case reason == nil:
 		return exit.Errorf(exit.Store, "not moved, the first store stays in service: %v", err).Hintf("the same command again starts over, and --abandon undoes it")
 	}
-	destination := strings.HasPrefix(text, "destination: ")
+	destination := errors.Is(err, move.ErrDestination)
 	if _, said, ok := strings.Cut(text, exit.Plain(reason)); ok {
 		text = exit.Plain(reason) + said // without the steps in front of it
 	}

@@ -58,7 +58,7 @@ func TestCopyPrepared(t *testing.T) {
 	here := clitest.NewShell(t, "")
 	here.Run("keys copy --prepare --abandon", from, to).Exits(2).InOneLine()
 	for range 2 {
-		here.Run("keys copy --prepare", from, to).Exits(0).Says(to+" is closed until the keys are there", from+" stays in service", "next: retrysafe keys copy")
+		here.Run("keys copy --prepare", from, to).Exits(0).Says(to+" is closed until the keys are there", from+" stays in service", "next: the same command without --prepare")
 		here.Run("keys list --store", to).Exits(3).Says("being filled from " + from).InOneLine()
 		here.Run("keys list --store", from).Exits(0)
 	}
