@@ -142,7 +142,7 @@ var varying = []struct {
 	with    string
 }{
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "TIME"},
-	{regexp.MustCompile(`\b1[789]\d{14}\b`), "REVISION"},
+	{regexp.MustCompile(`(^|[^\w.])1[789]\d{14}\b`), "${1}REVISION"}, // and no fraction of a second
 	{regexp.MustCompile(`\baction [A-Z2-7]{26}\b`), "action ID"},
 	{regexp.MustCompile(`"id":"[A-Z2-7]{26}"`), `"id":"ID"`},
 	{regexp.MustCompile(`\b(\d+ (s|min) ago|just now)`), "NOW"},

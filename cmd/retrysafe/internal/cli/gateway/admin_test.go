@@ -91,7 +91,7 @@ func deliver(t *testing.T, opened *storeurl.Opened, s retrysafe.Store) {
 }
 
 // varies are parts of outputs that differ between two stores, or from moment to moment.
-var varies = regexp.MustCompile(`("age_seconds":|"oldest_dead_seconds":)[\d.]+|"identity_sha256":"[0-9a-f]{64}"|the oldest for \d+ (?:s|min)|\b[A-Z2-7]{26}\b`)
+var varies = regexp.MustCompile(`("age_seconds":|"oldest_dead_seconds":)[\d.e-]+|"identity_sha256":"[0-9a-f]{64}"|the oldest for \d+ (?:s|min)|\b[A-Z2-7]{26}\b`)
 
 // raw is a key that is not text.
 const raw = "k\xff\x01"
