@@ -1,6 +1,10 @@
-package clitest
+package clitest_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/clitest"
+)
 
 // A revision is replaced, and the digits of a fraction that could be one are not.
 func TestSteadyTellsRevisionsFromFractions(t *testing.T) {
@@ -11,7 +15,7 @@ func TestSteadyTellsRevisionsFromFractions(t *testing.T) {
 		`{"age_seconds":0.1781234567890123}`:             `{"age_seconds":0.1781234567890123}`,
 		`{"revision":1781234567890123}`:                  `{"revision":REVISION}`,
 	} {
-		if got := Steady(text); got != want {
+		if got := clitest.Steady(text); got != want {
 			t.Errorf("Steady(%q) = %q, want %q", text, got, want)
 		}
 	}
