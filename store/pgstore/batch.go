@@ -1,8 +1,10 @@
 package pgstore
 
 import (
+	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -53,7 +55,7 @@ func split(some []int, answers []answer, try func([]int) error) {
 	}
 	left := unanswered(some, answers)
 	var refused *pgconn.PgError
-	if len(some) == 1 || !errors.As(err, &refused) || refused.SeverityUnlocalized != "ERROR" {
+	if len(some) == 1 || isLocked(err) || !errors.As(err, &refused) || refused.SeverityUnlocalized != "ERROR" {
 		for _, i := range left {
 			answers[i].Err = err
 		}
@@ -62,6 +64,26 @@ func split(some []int, answers []answer, try func([]int) error) {
 	for n, i := range left {
 		if err := try(left[n : n+1]); err != nil {
 			answers[i].Err = err
+		}
+	}
+}
+
+// lastExchange is the time that the last exchange of a batch needs. One that begins with less
+// could be cut off, and its outcome be in doubt.
+const lastExchange = 500 * time.Millisecond
+
+// persist repeats a step that leaves out every row and key which another transaction has
+// locked. If it has waited for too long all the same, then for the table, which a migration
+// has locked, or for a new page on a slow disk. It ends with the step's success, or when the
+// time of the batch or of a lone caller is nearly over.
+func (p *connPool) persist(ctx context.Context, step func() error) error {
+	limit := time.Now().Add(p.s.timeout)
+	if deadline, ok := ctx.Deadline(); ok && deadline.Before(limit) {
+		limit = deadline
+	}
+	for {
+		if err := step(); !isLocked(err) || time.Until(limit) < lastExchange {
+			return err
 		}
 	}
 }

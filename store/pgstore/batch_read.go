@@ -30,13 +30,15 @@ func (b *readBatcher) depart(ctx context.Context, refs []retrysafe.Ref, _ *group
 		b.ids.uuid(k)
 	}
 	b.ids.end()
-	err := b.conns.do(ctx, query{statement: &b.conns.s.sql.read, params: b.ids.params(), each: func(v [][]byte) error {
-		w := scanRow(v)
-		for _, i := range requests[w.id] {
-			answers[i].Value, answers[i].Err = w.of(refs[i])
-		}
-		return nil
-	}})
+	err := b.conns.persist(ctx, func() error {
+		return b.conns.do(ctx, query{statement: &b.conns.s.sql.read, params: b.ids.params(), each: func(v [][]byte) error {
+			w := scanRow(v)
+			for _, i := range requests[w.id] {
+				answers[i].Value, answers[i].Err = w.of(refs[i])
+			}
+			return nil
+		}})
+	})
 	if err != nil {
 		for i := range answers {
 			answers[i] = answer{Err: err}

@@ -32,25 +32,27 @@ func (b *reserveFlight) contend(ctx context.Context, requests []reservation, som
 
 func (b *reserveFlight) insert(ctx context.Context, requests []reservation, some []int, answers []answer) error {
 	b.all.reserve(requests, some)
+	err := b.insertBy(ctx, &b.conns.s.sql.insert, requests, some, answers)
+	if isLocked(err) {
+		err = b.conns.persist(ctx, func() error { return b.insertBy(ctx, &b.conns.s.sql.insertUnlocked, requests, some, answers) })
+	}
+	return err
+}
+
+// insertBy sends the keys that insert has encoded.
+func (b *reserveFlight) insertBy(ctx context.Context, stmt *statement, requests []reservation, some []int, answers []answer) error {
 	params := b.all.params()
-	sql := &b.conns.s.sql
-	var err error
-	for _, stmt := range []*statement{&sql.insert, &sql.insertUnlocked} {
-		err = b.conns.do(ctx, query{statement: stmt, params: params, each: func(v [][]byte) error {
-			i := requestOf(v[0], requests, some)
-			answers[i].Value = inserted(requests[i].w, v[1], v[2])
-			return nil
-		}}, query{statement: &sql.others, params: params[:2], each: func(v [][]byte) error {
-			i := requestOf(v[0], requests, some)
-			answers[i] = existing(scanRow(v), requests[i].w)
-			return nil
-		}})
-		if err != nil {
-			reset(some, answers)
-		}
-		if !isLocked(err) {
-			break
-		}
+	err := b.conns.do(ctx, query{statement: stmt, params: params, each: func(v [][]byte) error {
+		i := requestOf(v[0], requests, some)
+		answers[i].Value = inserted(requests[i].w, v[1], v[2])
+		return nil
+	}}, query{statement: &b.conns.s.sql.others, params: params[:2], each: func(v [][]byte) error {
+		i := requestOf(v[0], requests, some)
+		answers[i] = existing(scanRow(v), requests[i].w)
+		return nil
+	}})
+	if err != nil {
+		reset(some, answers)
 	}
 	return err
 }
@@ -58,14 +60,16 @@ func (b *reserveFlight) insert(ctx context.Context, requests []reservation, some
 // find reads the rows of requests that were not stored. The commit of a row that is this
 // very step's is confirmed before it counts.
 func (b *reserveFlight) find(ctx context.Context, requests []reservation, some []int, answers []answer) error {
-	err := b.conns.do(ctx, query{statement: &b.conns.s.sql.read, params: b.idsOf(requests, some), each: func(v [][]byte) error {
-		for _, i := range some {
-			if requests[i].id == id(v[0]) {
-				answers[i] = existing(scanRow(v), requests[i].w)
+	err := b.conns.persist(ctx, func() error {
+		return b.conns.do(ctx, query{statement: &b.conns.s.sql.read, params: b.idsOf(requests, some), each: func(v [][]byte) error {
+			for _, i := range some {
+				if requests[i].id == id(v[0]) {
+					answers[i] = existing(scanRow(v), requests[i].w)
+				}
 			}
-		}
-		return nil
-	}}, query{statement: &b.conns.s.sql.confirm})
+			return nil
+		}}, query{statement: &b.conns.s.sql.confirm})
+	})
 	if err != nil {
 		reset(some, answers)
 	}

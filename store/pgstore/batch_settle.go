@@ -53,7 +53,7 @@ func (b *settleFlight) try(ctx context.Context, requests []settlement, some []in
 		err = b.update(ctx, &b.conns.s.sql.update, requests, left, answers)
 	}
 	if isLocked(err) {
-		err = b.update(ctx, &b.conns.s.sql.updateUnlocked, requests, left, answers)
+		err = b.conns.persist(ctx, func() error { return b.update(ctx, &b.conns.s.sql.updateUnlocked, requests, left, answers) })
 	}
 	if err != nil {
 		return err
@@ -142,14 +142,16 @@ func (b *settleFlight) find(ctx context.Context, requests []settlement, some []i
 		answers[i].Err = retrysafe.ErrNotFound
 	}
 	b.ids.end()
-	err := b.conns.do(ctx, query{statement: &b.conns.s.sql.read, params: b.ids.params(), each: func(v [][]byte) error {
-		for _, i := range some {
-			if m := &requests[i]; m.id == id(v[0]) {
-				answers[i] = refused(scanRow(v), m.w)
+	err := b.conns.persist(ctx, func() error {
+		return b.conns.do(ctx, query{statement: &b.conns.s.sql.read, params: b.ids.params(), each: func(v [][]byte) error {
+			for _, i := range some {
+				if m := &requests[i]; m.id == id(v[0]) {
+					answers[i] = refused(scanRow(v), m.w)
+				}
 			}
-		}
-		return nil
-	}}, query{statement: &b.conns.s.sql.confirm})
+			return nil
+		}}, query{statement: &b.conns.s.sql.confirm})
+	})
 	if err != nil {
 		reset(some, answers)
 	}

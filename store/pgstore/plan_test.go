@@ -2,19 +2,15 @@ package pgstore_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 	"github.com/retrysafe/retrysafe/store/pgstore"
 )
@@ -232,23 +228,12 @@ func TestSettlesAreHeapOnly(t *testing.T) {
 	for c := range clients {
 		wg.Go(func() {
 			for i := c; i < keys; i += clients {
-				// On a busy machine a batch may wait for a new page longer than for a lock.
-				var got retrysafe.Record
-				patiently := func(step func() (retrysafe.Record, error)) (err error) {
-					for got, err = step(); isLockTimeout(err); got, err = step() {
-						time.Sleep(time.Millisecond)
-					}
-					return err
-				}
-				w := fresh(fmt.Sprint(i))
-				err := patiently(func() (retrysafe.Record, error) { return s.Create(t.Context(), w) })
+				got, err := s.Create(t.Context(), fresh(fmt.Sprint(i)))
 				if err == nil && i%10 == 0 {
-					w = beat(got, got.Deadline.Sub(got.ReadAt))
-					err = patiently(func() (retrysafe.Record, error) { return s.Swap(t.Context(), w) })
+					got, err = s.Swap(t.Context(), beat(got, got.Deadline.Sub(got.ReadAt)))
 				}
 				if err == nil {
-					w = done(got, body)
-					err = patiently(func() (retrysafe.Record, error) { return s.Swap(t.Context(), w) })
+					_, err = s.Swap(t.Context(), done(got, body))
 				}
 				if err != nil {
 					t.Error(err)
@@ -262,7 +247,7 @@ func TestSettlesAreHeapOnly(t *testing.T) {
 	var updates, heapOnly int
 	eventually(t, "the server has counted", func() bool {
 		must(t, conn.QueryRow(context.WithoutCancel(t.Context()), `SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'retrysafe_keys'`).Scan(&updates, &heapOnly))
-		return updates == keys+keys/10
+		return updates >= keys+keys/10 // more if a batch was refused and sent again
 	})
 	t.Logf("%d of %d settlements and heartbeats were heap-only", heapOnly, updates)
 	if heapOnly*10 < updates*9 {
@@ -272,9 +257,4 @@ func TestSettlesAreHeapOnly(t *testing.T) {
 	if n := one[int](t, conn, `SELECT count(*) FROM retrysafe_keys`); n != keys {
 		t.Errorf("%d rows", n)
 	}
-}
-
-func isLockTimeout(err error) bool {
-	var refused *pgconn.PgError
-	return errors.As(err, &refused) && refused.Code == "55P03"
 }
