@@ -362,6 +362,7 @@ func TestBatchThatIsNotCompleteIsRefused(t *testing.T) {
 		"no author":    func(b *operator.Batch) { b.By = "" },
 		"no reason":    func(b *operator.Batch) { b.Why = "" },
 		"no answer":    func(b *operator.Batch) { b.Verb = "resolve" },
+		"no body":      func(b *operator.Batch) { b.Verb, b.Answer = "resolve", retrysafe.Result{Status: 200} },
 		"no decline":   func(b *operator.Batch) { b.Verb = "decline" },
 		"wrong state":  func(b *operator.Batch) { b.Filter.States = []retrysafe.State{retrysafe.StateCompleted} },
 		"redrive in flight": func(b *operator.Batch) {

@@ -3,6 +3,7 @@ package operator_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -392,6 +393,11 @@ func TestIncompleteActionsAreInvalid(t *testing.T) {
 			t.Errorf("a body that is no %s: %v", kind, err)
 		}
 	}
+	for _, status := range []int{200, 201, 206} {
+		if _, err := d.Resolve(t.Context(), seen(r), retrysafe.Result{Status: status}); !errors.Is(err, operator.ErrInvalid) || !strings.Contains(err.Error(), "has no body") {
+			t.Errorf("status %d without a body: %v", status, err)
+		}
+	}
 	if _, err := d.Quarantine(t.Context(), operator.Suspects{By: anna}); !errors.Is(err, operator.ErrInvalid) {
 		t.Error(err)
 	}
@@ -449,5 +455,28 @@ func TestExamplesAreNotTakenAsAnswers(t *testing.T) {
 	a.Why = "..."
 	if _, err := s.Release(t.Context(), a); !errors.Is(err, operator.ErrInvalid) {
 		t.Errorf("Release for the reason %q = %v", a.Why, err)
+	}
+}
+
+// Answers that have no body: those of a status that has none, of a failure, and where the
+// operator says that the API answers without one.
+func TestAnswersWithoutABody(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(nil)
+	d, err := operator.New(store, nil)
+	must(t, err)
+	for _, c := range []struct {
+		status int
+		noBody bool
+	}{{201, true}, {204, false}, {205, false}, {302, false}, {402, false}} {
+		r := put(t, store, in(retrysafe.StateUnknown, fmt.Sprint(c.status)))
+		a := seen(r)
+		a.NoBody = c.noBody
+		if _, err := d.Resolve(t.Context(), a, retrysafe.Result{Status: c.status}); err != nil {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if got := load(t, store, r.Ref).Result; got == nil || got.Status != c.status || len(got.Body) != 0 {
+			t.Errorf("%+v: %+v", c, got)
+		}
 	}
 }

@@ -60,7 +60,7 @@ func TestGroupKeepsEveryField(t *testing.T) {
 func TestGivenAnswerKeepsEveryField(t *testing.T) {
 	t.Parallel()
 	each(t, func(r *retrysafe.Result) { r.Omitted = false }, func(r *retrysafe.Result) retrysafe.Result {
-		sent := sent(t, adminwire.NewGivenAnswer(r))
+		sent := sent(t, adminwire.NewGivenAnswer(r, false))
 		return sent.Result()
 	})
 }

@@ -2,7 +2,6 @@ package adminwire
 
 import (
 	"math"
-	"net/http"
 	"time"
 	"unicode/utf8"
 
@@ -106,21 +105,13 @@ type GivenAnswer struct {
 	Headers   map[string][]string `json:"headers,omitempty"`
 	Body      string              `json:"body,omitempty"`
 	BodyBytes []byte              `json:"body_base64,omitempty"`
-	// The answer has no body on purpose, although [LacksBody] holds.
+	// The answer has no body on purpose, although [operator.LacksBody] holds.
 	NoBody bool `json:"no_body,omitempty"`
 }
 
-// LacksBody reports whether an answer has no body although its status is that of a success
-// which has one: clients' programs read it, and it cannot be given later. So what a person
-// gives is refused without one, unless the person says that there is none.
-func LacksBody(r *retrysafe.Result) bool {
-	empty := r.Status == http.StatusNoContent || r.Status == http.StatusResetContent
-	return len(r.Body) == 0 && r.Status >= 200 && r.Status < 300 && !empty
-}
-
 // NewGivenAnswer returns an answer in JSON.
-func NewGivenAnswer(r *retrysafe.Result) *GivenAnswer {
-	a := &GivenAnswer{Status: r.Status, Headers: r.Header, NoBody: LacksBody(r)}
+func NewGivenAnswer(r *retrysafe.Result, noBody bool) *GivenAnswer {
+	a := &GivenAnswer{Status: r.Status, Headers: r.Header, NoBody: noBody}
 	if utf8.Valid(r.Body) {
 		a.Body = string(r.Body)
 	} else {

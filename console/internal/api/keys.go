@@ -172,6 +172,7 @@ func (a *API) answer(c *call, do func(*operator.Service, context.Context, operat
 	if err != nil {
 		return nil, err
 	}
+	act.NoBody = in.Answer.NoBody
 	ctx, cancel := c.acting()
 	defer cancel()
 	e, err := do(a.Service, ctx, act, result)
@@ -191,7 +192,7 @@ func givenAnswer(in *adminwire.GivenAnswer) (retrysafe.Result, error) {
 	switch {
 	case in.NoBody && len(out.Body) > 0:
 		return out, invalid("the answer has a body, and no_body says that it has none; keep one of them")
-	case !in.NoBody && adminwire.LacksBody(&out):
+	case !in.NoBody && operator.LacksBody(&out):
 		return out, invalid("the answer has no body, and clients' programs read that of a %d; give it in body or body_base64, or say no_body", out.Status)
 	}
 	out.Header = nil

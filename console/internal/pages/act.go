@@ -12,7 +12,6 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/console/internal/access"
-	"github.com/retrysafe/retrysafe/internal/adminwire"
 	"github.com/retrysafe/retrysafe/operator"
 )
 
@@ -49,7 +48,7 @@ func answerFrom(r *http.Request) (retrysafe.Result, error) {
 			answer.Header = map[string][]string{"Content-Type": {kind}}
 		}
 	}
-	if adminwire.LacksBody(&answer) {
+	if operator.LacksBody(&answer) {
 		return retrysafe.Result{}, fmt.Errorf("%w: the answer has no body, and clients' programs read that of a %d; give it, or, if your API answers without one, use retrysafe keys resolve --no-body", operator.ErrInvalid, status)
 	}
 	return answer, nil

@@ -195,7 +195,7 @@ func TestWhatIsAsked(t *testing.T) {
 			_, err := c.Groups(ctx, all)
 			return err
 		},
-		"POST /console/api/v1/selections " + asJSON(t, adminwire.BatchRequest{Verb: "resolve", Filter: adminwire.NewFilter(&whole), Answer: adminwire.NewGivenAnswer(&answer)}): func(c *adminclient.Client, ctx context.Context) error {
+		"POST /console/api/v1/selections " + asJSON(t, adminwire.BatchRequest{Verb: "resolve", Filter: adminwire.NewFilter(&whole), Answer: adminwire.NewGivenAnswer(&answer, false)}): func(c *adminclient.Client, ctx context.Context) error {
 			_, err := c.Select(ctx, operator.Batch{Verb: "resolve", Filter: whole, Answer: answer, ID: "none yet", Why: "none yet", Rate: 7})
 			return err
 		},

@@ -34,6 +34,7 @@ type operation struct {
 	outdates bool
 	key      *keyArg
 	answer   *retrysafe.Result // for retries, if the operation gives one
+	noBody   bool              // the answer has none on purpose
 }
 
 // run makes the change to the record that args name.
@@ -59,7 +60,7 @@ func (o *operation) run(ctx context.Context, env *command.Env, target *stores.Fl
 			return err
 		}
 	}
-	a := operator.Action{ID: flags.ID, By: flags.By, Why: flags.Why, Ref: ref, Revision: flags.Revision, ProviderRef: o.providerRef}
+	a := operator.Action{ID: flags.ID, By: flags.By, Why: flags.Why, Ref: ref, Revision: flags.Revision, ProviderRef: o.providerRef, NoBody: o.noBody}
 	if a.ID == "" {
 		a.ID = action.ID(append([]string{o.verb, a.By, a.Why, ref.Scope, ref.Key, strconv.FormatInt(a.Revision, 10), a.ProviderRef}, o.arguments...)...)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/cli/exit"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/printable"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/terminal"
-	"github.com/retrysafe/retrysafe/internal/adminwire"
 	"github.com/retrysafe/retrysafe/internal/headerkind"
+	"github.com/retrysafe/retrysafe/operator"
 )
 
 // answerFlags are the answer that retries get from now on.
@@ -69,7 +69,7 @@ func (f *answerFlags) result(env *command.Env) (retrysafe.Result, error) {
 		body, err = readBody(file)
 	}
 	result := retrysafe.Result{Status: f.status, Header: header, Body: body}
-	if err == nil && !f.noBody && adminwire.LacksBody(&result) {
+	if err == nil && !f.noBody && operator.LacksBody(&result) {
 		err = exit.Usagef("the answer has no body, and clients' programs read that of a %d", f.status).
 			Hintf("give it with --body or --body-file; if your API answers without one, say --no-body")
 	}
