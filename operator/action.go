@@ -32,9 +32,9 @@ type Action struct {
 	// ProviderRef is the provider's own id of the effect, if it was found. Resolve and
 	// Decline store it in the record.
 	ProviderRef string
-	// NoBody says that the answer of Resolve or Decline has no body on purpose, although
+	// Bodiless says that the answer of Resolve or Decline has no body on purpose, although
 	// [LacksBody] holds.
-	NoBody bool
+	Bodiless bool
 
 	verb string // set by the method that was called
 }

@@ -20,10 +20,10 @@ type Batch struct {
 	// [Service] do it for one record. Quarantine makes records unknown that are accepted,
 	// in progress or retryable. Required.
 	Verb string
-	// Answer is the answer that retries get, for resolve and decline. NoBody is as in
+	// Answer is the answer that retries get, for resolve and decline. Bodiless is as in
 	// [Action].
 	Answer retrysafe.Result
-	NoBody bool
+	Bodiless bool
 	// Filter selects the records. Without States it selects those that the verb is for:
 	// unknown outcomes, and for quarantine what is not final. Records in flight are
 	// settled by a verb other than quarantine only if States names them and their
@@ -76,7 +76,7 @@ func (b *Batch) check() error {
 		return fmt.Errorf("%w: Verb must be resolve, decline, release, redrive or quarantine", ErrInvalid)
 	}
 	if b.Verb == verbResolve || b.Verb == verbDecline {
-		if err := checkAnswer(&b.Answer, b.NoBody); err != nil {
+		if err := checkAnswer(&b.Answer, b.Bodiless); err != nil {
 			return err
 		}
 	}

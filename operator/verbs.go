@@ -42,7 +42,7 @@ func (d *Service) Decline(ctx context.Context, a Action, answer retrysafe.Result
 }
 
 func (d *Service) answer(ctx context.Context, verb string, f retrysafe.Finding, a Action, answer retrysafe.Result) (Entry, error) {
-	if err := checkAnswer(&answer, a.NoBody); err != nil {
+	if err := checkAnswer(&answer, a.Bodiless); err != nil {
 		return Entry{}, fmt.Errorf("%s: %w", verb, err)
 	}
 	return d.act(ctx, verb, a, storekit.AppendResult(nil, &answer), answering(f, answer))
@@ -55,7 +55,7 @@ func checkAnswer(answer *retrysafe.Result, noBody bool) error {
 		return fmt.Errorf("%w: the answer for retries must have a status between 200 and 599", ErrInvalid)
 	}
 	if LacksBody(answer) && !noBody {
-		return fmt.Errorf("%w: the answer has no body, and clients' programs read that of a %d; if your API answers without one, say so by NoBody", ErrInvalid, answer.Status)
+		return fmt.Errorf("%w: the answer has no body, and clients' programs read that of a %d; if your API answers without one, say so by Bodiless", ErrInvalid, answer.Status)
 	}
 	if bytes.Equal(bytes.ReplaceAll(answer.Body, []byte(" "), nil), []byte(`{"id":"..."}`)) {
 		return fmt.Errorf("%w: the body of the answer is that of an example; write what the client would have got", ErrInvalid)
@@ -68,7 +68,7 @@ func checkAnswer(answer *retrysafe.Result, noBody bool) error {
 
 // LacksBody reports whether an answer has no body although its status is that of a success
 // which has one: clients' programs read it, and it cannot be given later. So Resolve and
-// Decline refuse it, unless [Action.NoBody] says that there is none.
+// Decline refuse it, unless [Action.Bodiless] says that there is none.
 func LacksBody(answer *retrysafe.Result) bool {
 	empty := answer.Status == http.StatusNoContent || answer.Status == http.StatusResetContent
 	return len(answer.Body) == 0 && answer.Status >= 200 && answer.Status < 300 && !empty

@@ -471,7 +471,7 @@ func TestAnswersWithoutABody(t *testing.T) {
 	}{{201, true}, {204, false}, {205, false}, {302, false}, {402, false}} {
 		r := put(t, store, in(retrysafe.StateUnknown, fmt.Sprint(c.status)))
 		a := seen(r)
-		a.NoBody = c.noBody
+		a.Bodiless = c.noBody
 		if _, err := d.Resolve(t.Context(), a, retrysafe.Result{Status: c.status}); err != nil {
 			t.Errorf("%+v: %v", c, err)
 		}

@@ -31,7 +31,7 @@ func (c *call) batch() (operator.Batch, *adminwire.BatchRequest, [sha256.Size]by
 		if b.Answer, err = givenAnswer(in.Answer); err != nil {
 			return b, nil, same, err
 		}
-		b.NoBody = in.Answer.NoBody
+		b.Bodiless = in.Answer.NoBody
 	}
 	return b, &in, digestOf(c.by.Name, []any{in.Verb, in.Filter}), nil
 }

@@ -172,7 +172,7 @@ func (a *API) answer(c *call, do func(*operator.Service, context.Context, operat
 	if err != nil {
 		return nil, err
 	}
-	act.NoBody = in.Answer.NoBody
+	act.Bodiless = in.Answer.NoBody
 	ctx, cancel := c.acting()
 	defer cancel()
 	e, err := do(a.Service, ctx, act, result)

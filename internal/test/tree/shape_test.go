@@ -21,7 +21,7 @@ import (
 // a key that is taken in one statement 1.
 const (
 	maxRootFiles = 30
-	maxExported  = 901
+	maxExported  = 902
 )
 
 // The listing of the root directory reads as the architecture: few files, and none

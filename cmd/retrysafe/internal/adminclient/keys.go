@@ -124,7 +124,7 @@ func (c *Client) Audit(ctx context.Context, f operator.AuditFilter) ([]operator.
 func (c *Client) Act(ctx context.Context, verb string, a operator.Action, answer *retrysafe.Result) (operator.Entry, error) {
 	in := adminwire.Action{ID: a.ID, Revision: a.Revision, Why: a.Why, ProviderRef: a.ProviderRef}
 	if answer != nil {
-		in.Answer = adminwire.NewGivenAnswer(answer, a.NoBody)
+		in.Answer = adminwire.NewGivenAnswer(answer, a.Bodiless)
 	}
 	var o adminwire.Outcome
 	if err := c.post(ctx, keyPath(a.Ref, verb), in, &o); err != nil {
@@ -136,7 +136,7 @@ func (c *Client) Act(ctx context.Context, verb string, a operator.Action, answer
 func batchRequest(b *operator.Batch) adminwire.BatchRequest {
 	in := adminwire.BatchRequest{Verb: b.Verb, Filter: adminwire.NewFilter(&b.Filter)}
 	if b.Answer.Status != 0 {
-		in.Answer = adminwire.NewGivenAnswer(&b.Answer, b.NoBody)
+		in.Answer = adminwire.NewGivenAnswer(&b.Answer, b.Bodiless)
 	}
 	return in
 }

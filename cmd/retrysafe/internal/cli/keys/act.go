@@ -60,7 +60,7 @@ func (o *operation) run(ctx context.Context, env *command.Env, target *stores.Fl
 			return err
 		}
 	}
-	a := operator.Action{ID: flags.ID, By: flags.By, Why: flags.Why, Ref: ref, Revision: flags.Revision, ProviderRef: o.providerRef, NoBody: o.noBody}
+	a := operator.Action{ID: flags.ID, By: flags.By, Why: flags.Why, Ref: ref, Revision: flags.Revision, ProviderRef: o.providerRef, Bodiless: o.noBody}
 	if a.ID == "" {
 		a.ID = action.ID(append([]string{o.verb, a.By, a.Why, ref.Scope, ref.Key, strconv.FormatInt(a.Revision, 10), a.ProviderRef}, o.arguments...)...)
 	}

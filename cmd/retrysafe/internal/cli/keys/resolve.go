@@ -65,7 +65,7 @@ func answerCommand(env *command.Env, target *stores.Flags, verb, consequence, ma
 			if answer.providerRef != "" {
 				return exit.Usagef("--provider-ref is for one key: the effects of many have different names")
 			}
-			b := bulk{bulkFlags: bulkFlags, flags: flags, batch: operator.Batch{Verb: verb, Answer: result, NoBody: answer.noBody}, consequence: many + "\n" + preview(&result)}
+			b := bulk{bulkFlags: bulkFlags, flags: flags, batch: operator.Batch{Verb: verb, Answer: result, Bodiless: answer.noBody}, consequence: many + "\n" + preview(&result)}
 			b.batch.Filter.Scope = printable.ParseName(key.scope)
 			return b.run(cmd.Context(), env, target)
 		}
