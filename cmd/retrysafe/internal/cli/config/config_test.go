@@ -115,6 +115,25 @@ func TestValidateSaysThatThereIsNoStore(t *testing.T) {
 	}
 }
 
+// A store that a move has closed is named before a start, with the place of its keys.
+func TestValidateSaysThatTheStoreWasMoved(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, moved := filepath.Join(dir, "gateway.yaml"), "sqlite:"+filepath.Join(dir, "new.db")
+	s := clitest.NewShell(t, "")
+	for _, first := range []string{"sqlite:" + filepath.Join(dir, "old.db"), testservers.Shared(t)} {
+		s.Run("migrate up --store", first).Exits(0)
+		s.Run("keys copy --prepare --yes", first, moved).Exits(0)
+		clitest.Must(t, os.WriteFile(path, []byte("upstream: http://127.0.0.1:9000\ntenant: bearer\nstore: '"+moved+"'\n"), 0o600))
+		s.Run("config validate", path).Exits(0).Says("warning: store: a gateway could not start with it: ", "is being filled from ")
+		s.Run("keys copy --yes", first, moved).Exits(0)
+		clitest.Must(t, os.WriteFile(path, []byte("upstream: http://127.0.0.1:9000\ntenant: bearer\nstore: '"+first+"'\n"), 0o600))
+		s.Run("config validate", path).Exits(0).Says("warning: store: a gateway could not start with it: ", "this store was moved to "+moved)
+		s.Run("config validate --strict", path).Exits(1)
+		moved = "sqlite:" + filepath.Join(dir, "newer.db")
+	}
+}
+
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "gateway.yaml")

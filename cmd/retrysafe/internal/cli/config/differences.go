@@ -34,6 +34,9 @@ func lookAtStore(ctx context.Context, c *config.Config, keys *sealed.Keyring) (w
 	if l.Missing() || err == nil && status.Version == 0 {
 		return warnings, fmt.Sprintf("the store %s does not exist yet: the first gateway that starts with it creates it, without any keys", l.Absolute())
 	}
+	if closed := l.Closed(ctx); closed != nil {
+		return append(warnings, "store: a gateway could not start with it: "+closed.Error()), ""
+	}
 	if err != nil || l.CheckSchema(ctx) != nil {
 		return warnings, ""
 	}

@@ -1,6 +1,7 @@
 package stores
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -45,7 +46,7 @@ func (l *Location) Status(ctx context.Context) (Status, error) {
 	case storeurl.Postgres:
 		s, err := pgstore.ReadStatus(ctx, l.Address.URL, &pgstore.Options{Schema: l.Address.Schema, PgBouncer: l.Address.PgBouncer})
 		if err != nil {
-			err = l.movedOr(ctx, err)
+			err = cmp.Or(l.Closed(ctx), err) // its tables are not where they were
 		}
 		return Status{s.Version, s.Newest, s.Refused, s.Pending, s.Keys, s.Estimated}, l.StoreError(err)
 	case storeurl.MySQL:
@@ -61,17 +62,16 @@ func (l *Location) Status(ctx context.Context) (Status, error) {
 	}
 }
 
-// movedOr returns the error of opening the store if a move has closed it. Otherwise it returns
-// err: that its tables are not there, for one.
-func (l *Location) movedOr(ctx context.Context, err error) error {
-	opened, closed := storeurl.Open(ctx, l.URL, &storeurl.Options{SkipMigrations: true})
+// Closed returns the error of opening the store if a move has closed it, and otherwise nil.
+func (l *Location) Closed(ctx context.Context) error {
+	opened, err := storeurl.Open(ctx, l.URL, &storeurl.Options{SkipMigrations: true})
 	switch {
-	case errors.Is(closed, pgstore.ErrMoved), errors.Is(closed, pgstore.ErrFilling):
-		return closed
-	case closed == nil:
+	case errors.Is(err, pgstore.ErrMoved), errors.Is(err, pgstore.ErrFilling):
+		return err
+	case err == nil:
 		_ = opened.Close() // nothing was written
 	}
-	return err
+	return nil
 }
 
 // CheckSchema returns an error unless the store exists and has a schema that this program
