@@ -68,21 +68,25 @@ func split(some []int, answers []answer, try func([]int) error) {
 	}
 }
 
-// lastExchange is the time that the last exchange of a batch needs. One that begins with less
-// could be cut off, and its outcome be in doubt.
-const lastExchange = 500 * time.Millisecond
+// lockPatience is for how long a step of a batch is repeated that no row of another
+// transaction holds up. Engines give a step two seconds: a reservation whose caller has given
+// up would be stored for no execution.
+const lockPatience = 500 * time.Millisecond
+
+// lastExchange is the time that the last exchange of a lone caller needs. One that begins with
+// less could be cut off, and its outcome be in doubt.
+const lastExchange = 100 * time.Millisecond
 
 // persist repeats a step that leaves out every row and key which another transaction has
 // locked. If it has waited for too long all the same, then for the table, which a migration
-// has locked, or for a new page on a slow disk. It ends with the step's success, or when the
-// time of the batch or of a lone caller is nearly over.
+// has locked, or for a new page on a slow disk.
 func (p *connPool) persist(ctx context.Context, step func() error) error {
-	limit := time.Now().Add(p.s.timeout)
-	if deadline, ok := ctx.Deadline(); ok && deadline.Before(limit) {
-		limit = deadline
+	limit := time.Now().Add(p.s.lockPatience)
+	if deadline, ok := ctx.Deadline(); ok && deadline.Add(-lastExchange).Before(limit) {
+		limit = deadline.Add(-lastExchange)
 	}
 	for {
-		if err := step(); !isLocked(err) || time.Until(limit) < lastExchange {
+		if err := step(); !isLocked(err) || !time.Now().Before(limit) {
 			return err
 		}
 	}

@@ -705,12 +705,12 @@ func ignore(err, expected error) error {
 	return err
 }
 
-// Steps wait for a table that a migration has locked, for as long as a batch may, and none of
-// them fails.
+// Steps wait for a table that a migration has locked, and none of them fails.
 func TestStepsWaitForALockedTable(t *testing.T) {
 	t.Parallel()
 	url := testservers.Shared(t)
-	s, locker := open(t, url, &pgstore.Options{Timeout: time.Minute}), connect(t, url)
+	s, locker := open(t, url, nil), connect(t, url)
+	s.SetLockPatience(time.Minute)
 	var reserved []retrysafe.Record
 	for i := range 3 {
 		r, err := s.Create(t.Context(), fresh(fmt.Sprint("reserved", i)))
@@ -743,12 +743,12 @@ func TestStepsWaitForALockedTable(t *testing.T) {
 	wg.Wait()
 }
 
-// A lock that is not granted in the time of a batch is an error. Where it is the server's
-// refusal, nothing was stored.
+// A lock that is not granted for long is an error. Where it is the server's refusal, nothing
+// was stored.
 func TestALockedTableIsGivenUp(t *testing.T) {
 	t.Parallel()
 	url := testservers.Shared(t)
-	s, locker := open(t, url, &pgstore.Options{Timeout: time.Second}), connect(t, url)
+	s, locker := open(t, url, nil), connect(t, url)
 	exec(t, locker, `BEGIN; LOCK TABLE retrysafe_keys IN ACCESS EXCLUSIVE MODE`)
 	var refused *pgconn.PgError
 	_, err := s.Create(t.Context(), fresh("k"))

@@ -23,6 +23,9 @@ func (s *Store) Settings() string {
 	return (&conn{s: s}).settings("false")
 }
 
+// SetLockPatience is for tests in which a step may wait longer for the table.
+func (s *Store) SetLockPatience(d time.Duration) { s.lockPatience = d }
+
 // A Statement is the SQL of a statement, and the types of its parameters.
 type Statement struct {
 	SQL  string

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -223,6 +224,7 @@ func TestSettlesAreHeapOnly(t *testing.T) {
 	url := testservers.Shared(t)
 	s, conn := open(t, url, nil), connect(t, url)
 	exec(t, conn, `ALTER TABLE retrysafe_keys SET (autovacuum_enabled = off)`)
+	s.SetLockPatience(time.Minute) // on a busy machine a batch may wait long for a new page
 	body := strings.Repeat("x", 200)
 	var wg sync.WaitGroup
 	for c := range clients {

@@ -58,6 +58,7 @@ type Store struct {
 	beforeConnect func(context.Context, *pgx.ConnConfig) error
 	pgBouncer     bool
 	lockTimeout   string
+	lockPatience  time.Duration
 	timeout       time.Duration
 
 	pool    *pgxpool.Pool // for transactions
@@ -151,7 +152,7 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, d *replicationDoubt, opts
 	config := pool.Config()
 	s := &Store{
 		pool: pool, config: config.ConnConfig, beforeConnect: config.BeforeConnect,
-		pgBouncer: o.PgBouncer, lockTimeout: "20ms", timeout: cmp.Or(o.Timeout, 5*time.Second),
+		pgBouncer: o.PgBouncer, lockTimeout: "20ms", lockPatience: lockPatience, timeout: cmp.Or(o.Timeout, 5*time.Second),
 		table: tableIn(o.Schema), doubt: d,
 	}
 	s.conns.s = s
