@@ -587,6 +587,41 @@ func TestDoTxWithAnotherStore(t *testing.T) {
 	b.booked(t, 2, 2)
 }
 
+// What the engine's store has of another attempt under the key is no sign that DoTx was given
+// that store: the next call is looked up, and reported.
+func TestDoTxWithAnotherStoreWhoseKeyIsKnown(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, inTx)
+	_, err := b.do(t.Context(), withKey("one"))
+	must(t, err)
+	b.mem = memstore.New(nil)
+	e, err := retrysafe.New(b.fault, &retrysafe.Options{Policy: inTx})
+	must(t, err)
+	b.Engine = e
+	if _, err := b.do(t.Context(), withKey("one")); err != nil {
+		t.Errorf("DoTx with a key that both stores have = %v", err)
+	}
+	if _, err := b.do(t.Context(), withKey("two")); !errors.Is(err, retrysafe.ErrPolicy) {
+		t.Errorf("DoTx with another store = %v", err)
+	}
+}
+
+// An operation that takes longer than a step of the store may is looked up all the same.
+func TestDoTxWithAnotherStoreAndASlowOperation(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank(t, inTx)
+		b.mem = memstore.New(nil)
+		b.fn = func(context.Context, *memstore.Tx) (retrysafe.Result, error) {
+			time.Sleep(5 * time.Second)
+			return answer("booked"), nil
+		}
+		if _, err := b.do(t.Context(), call()); !errors.Is(err, retrysafe.ErrPolicy) {
+			t.Errorf("DoTx = %v", err)
+		}
+	})
+}
+
 // Each store is looked at by itself: that one call was given the right one says nothing of
 // another call.
 func TestDoTxWithAnotherStoreAfterItsOwn(t *testing.T) {

@@ -129,7 +129,7 @@ func TestFormsNeedTheBodyOfASuccess(t *testing.T) {
 		if status, text := s.form(anna, path, fields); status != http.StatusUnprocessableEntity || !strings.Contains(text, "the answer has no body, and clients' programs read that of a 201") {
 			t.Errorf("%s: got %d\n%s", path, status, text)
 		}
-		for answer, body := range map[string]string{"204": "", "201": "paid"} {
+		for answer, body := range map[string]string{"204": "", "205": "", "201": "paid"} {
 			fields.Set("answer_status", answer)
 			fields.Set("answer_body", body)
 			fields.Set("verb", "resolve")
@@ -242,6 +242,9 @@ func TestPagesSayThatAnOperatorHasToSettleIt(t *testing.T) {
 			if says := strings.Contains(text, settles); says == c.asks && (path == "/" || strings.HasPrefix(path, "/key?")) {
 				t.Errorf("%s, %s: it says that %s it: %v\n%s", c.name, path, settles, says, text)
 			}
+		}
+		if text := s.page(anna, "/keys/batch?operation=POST+%2A&state=unknown"); !strings.Contains(text, "ask the resolvers again") { // another operation may match
+			t.Errorf("%s: a pattern of operations has no redrive\n%s", c.name, text)
 		}
 	}
 }

@@ -89,6 +89,22 @@ func TestWorkerPausesLongerWhileTheStoreFails(t *testing.T) {
 	})
 }
 
+// A worker that looks less often than every ten seconds does not look more often because
+// the store fails.
+func TestWorkerKeepsALongPauseWhileTheStoreFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, async)
+		b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
+		stop := running(t, b.worker(t, &httpkey.WorkerOptions{Poll: time.Minute}))
+		defer stop()
+		time.Sleep(time.Hour)
+		if n := strings.Count(b.log.String(), "worker cannot look for requests"); n < 45 || n > 85 {
+			t.Errorf("it looked %d times in an hour, want about once a minute", n)
+		}
+	})
+}
+
 func TestWorkerIsWokenAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

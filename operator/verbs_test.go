@@ -480,3 +480,19 @@ func TestAnswersWithoutABody(t *testing.T) {
 		}
 	}
 }
+
+// An answer without a body, and one whose body is encoded, may be called JSON.
+func TestOnlyPlainBodiesAreReadAsJSON(t *testing.T) {
+	t.Parallel()
+	s, err := operator.New(memstore.New(nil), nil)
+	must(t, err)
+	a := operator.Action{By: "anna", Why: "it is in the dashboard", Ref: retrysafe.Ref{Scope: "a", Key: "k"}, Revision: 1}
+	for body, header := range map[string]map[string][]string{
+		"":         {"Content-Type": {"application/json"}},
+		"\x1f\x8b": {"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}},
+	} {
+		if _, err := s.Decline(t.Context(), a, retrysafe.Result{Status: 404, Header: header, Body: []byte(body)}); !errors.Is(err, retrysafe.ErrNotFound) {
+			t.Errorf("Decline with the body %q = %v; want it to look for the key", body, err)
+		}
+	}
+}

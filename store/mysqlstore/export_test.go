@@ -1,6 +1,11 @@
 package mysqlstore
 
-import "github.com/retrysafe/retrysafe"
+import (
+	"context"
+	"database/sql"
+
+	"github.com/retrysafe/retrysafe"
+)
 
 // ID returns what the row of a ref is found by.
 func ID(ref retrysafe.Ref) []byte { return idOf(ref) }
@@ -15,3 +20,9 @@ func (s *Store) SpeakMySQL() { s.steps.mariaDB, s.steps.lone = false, false }
 // SendLoneStepsAsBatches lets the store send a step that comes alone as the transaction that
 // a batch is.
 func (s *Store) SendLoneStepsAsBatches() { s.steps.lone = false }
+
+// LastInsertID asks for the revision that an update has stored.
+func LastInsertID(ctx context.Context, link *sql.Conn) error {
+	_, err := lastInsertID(ctx, conn{Conn: link}, 0)
+	return err
+}

@@ -2,11 +2,15 @@ package mysqlstore_test
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
@@ -74,6 +78,32 @@ func TestStepsBesideTriggersReturnWhatIsStored(t *testing.T) {
 			must(t, err)
 			isStored(t, s, &r)
 		})
+	}
+}
+
+// refusingServer refuses each statement.
+type refusingServer struct{}
+
+func (refusingServer) Connect(context.Context) (driver.Conn, error) { return refusingServer{}, nil }
+func (refusingServer) Driver() driver.Driver                        { return nil }
+func (refusingServer) Begin() (driver.Tx, error)                    { return nil, driver.ErrBadConn }
+func (refusingServer) Close() error                                 { return nil }
+func (refusingServer) Prepare(string) (driver.Stmt, error) {
+	return nil, &mysql.MySQLError{Number: 1317, Message: "Query execution was interrupted"}
+}
+
+// If the server refuses to tell the revision of a step, the step is stored all the same: the
+// error must not look like a refusal of the step, which would be sent again.
+func TestRevisionThatIsNotToldIsNoRefusal(t *testing.T) {
+	t.Parallel()
+	db := sql.OpenDB(refusingServer{})
+	defer db.Close()
+	link, err := db.Conn(t.Context())
+	must(t, err)
+	defer link.Close()
+	var refusal *mysql.MySQLError
+	if err := mysqlstore.LastInsertID(t.Context(), link); err == nil || errors.As(err, &refusal) || !strings.Contains(err.Error(), "the step is stored") {
+		t.Errorf("the question is refused: %v", err)
 	}
 }
 

@@ -134,3 +134,9 @@ func (s *Store) LoadGivenUp(ctx context.Context, ref retrysafe.Ref) (v any, err 
 	}
 	return t.answers[0].Value.v, t.answers[0].Err
 }
+
+// Acknowledged returns how many writes of the bucket of a record the store has seen
+// acknowledged.
+func (s *Store) Acknowledged(ref retrysafe.Ref) int64 {
+	return s.marks[idOf(ref).bucket(s.buckets)].Load()
+}

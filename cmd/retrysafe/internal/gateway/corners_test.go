@@ -127,6 +127,10 @@ func TestW76_ClaimsOfTokens(t *testing.T) {
 	b.post(t, "/payments", key, `{}`, token("", "ann", time.Hour)).refused(t, 403, "caller-unidentified") // it is good, and names no tenant
 	b.post(t, "/bound", other, `{}`, token("acme", "ann", time.Hour)).is(t, 201, `{"got":{}}`, false)
 	b.post(t, "/bound", other, `{}`, token("acme", "bob", time.Hour)).is(t, 201, `{"got":{}}`, false)
+	b.post(t, "/bound", other, `{}`, token("acme", "", time.Hour)).refused(t, 403, "caller-unidentified")
+	if fix := "tenant.principal is sub: the client must send a token that has this claim"; !strings.Contains(b.log.String(), fix) {
+		t.Errorf("the log does not say that %s: %s", fix, b.log)
+	}
 	b.upstream.called(t, 4)
 	for err := b.Ready(); err != nil; err = b.Ready() {
 		if !errors.Is(err, tenant.ErrUnavailable) {

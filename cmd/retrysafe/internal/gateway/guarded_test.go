@@ -231,6 +231,12 @@ func TestUnidentifiedCallersAreLoggedWithTheirSetting(t *testing.T) {
 			t.Errorf("from %s: the log is %s", from, log)
 		}
 	}
+	b := setup(t, withRoutes(route("POST /payments", func(s *config.Settings) { s.BindPrincipal = true })),
+		func(b *bundle) { b.config.Tenant.Principal = "X-User" })
+	b.post(t, "/payments", key, `{}`)
+	if log := b.log.String(); !strings.Contains(log, "tenant.principal is X-User: the proxy in front must set this header") || strings.Contains(log, "X-Tenant-Id") {
+		t.Errorf("without a principal the log is %s", log)
+	}
 }
 
 // A thousand requests at once under one key are one request upstream.

@@ -61,7 +61,7 @@ func (g *Gateway) makeTenants(c *config.Config, p *Parts) error {
 		return errors.New("tenant: nothing says how callers are told apart; keys of two callers would meet")
 	}
 	if fix := unidentifiedFix(&c.Tenant); fix != "" {
-		t.tenant, t.principal = withFix(t.tenant, fix), withFix(t.principal, fix)
+		t.tenant, t.principal = withFix(t.tenant, fix), withFix(t.principal, principalFix(&c.Tenant))
 	}
 	if p.Tenant != nil {
 		t.tenant = p.Tenant
@@ -84,6 +84,15 @@ func unidentifiedFix(c *config.Tenant) string {
 	default:
 		return ""
 	}
+}
+
+// principalFix returns what an operator does if the tenant of a request is known and its
+// principal is not.
+func principalFix(c *config.Tenant) string {
+	if c.From == "jwt" {
+		return "tenant.principal is " + c.Principal + ": the client must send a token that has this claim"
+	}
+	return "tenant.principal is " + c.Principal + ": the proxy in front must set this header"
 }
 
 // withFix returns f with errors that say what an operator does about them; the guard logs it.

@@ -64,6 +64,40 @@ func TestCutIsUnsureOnlyOnceAllIsCopied(t *testing.T) {
 	}
 }
 
+// silentDestination does not say by which run it is filled.
+type silentDestination struct{ storemove.Destination }
+
+func (silentDestination) Filling(context.Context) (retrysafe.Owner, error) {
+	return retrysafe.Owner{}, errLost
+}
+
+// retiredSource was retired by a run.
+type retiredSource struct {
+	storemove.Source
+	by retrysafe.Owner
+}
+
+func (s retiredSource) Retired(context.Context) (retrysafe.Owner, error) { return s.by, nil }
+
+// A destination that does not answer is named, in a dry run too. If the source was closed by
+// an earlier run the error does not leave that open.
+func TestSilentDestinationIsNamed(t *testing.T) {
+	t.Parallel()
+	m := &move{source: retiredSource{by: retrysafe.Owner{1}}, destination: silentDestination{}, to: someStore{}}
+	for name, c := range map[string]struct {
+		do      func(context.Context) error
+		retired bool
+	}{
+		"a run":                      {m.do, true},
+		"a dry run":                  {m.dryRun, true},
+		"the beginning of a filling": {func(ctx context.Context) error { return m.fill(ctx, retrysafe.Owner{1}) }, false},
+	} {
+		if err := c.do(t.Context()); !errors.Is(err, errLost) || !errors.Is(err, ErrDestination) || errors.Is(err, ErrUnseen) != c.retired {
+			t.Errorf("%s = %v", name, err)
+		}
+	}
+}
+
 // Pages of large records are small, whatever makes the records large, and never empty.
 func TestPagesFitTheirRecords(t *testing.T) {
 	t.Parallel()
@@ -106,5 +140,17 @@ func TestOptionsOfAMove(t *testing.T) {
 	}
 	if m, err := newMove(someStore{}, someStore{}, &Options{Batch: -1}); err == nil {
 		t.Errorf("a negative batch: %+v", m)
+	}
+	type keeps struct{ retrysafe.Store } // its records cannot be moved
+	for _, c := range []struct {
+		to     retrysafe.Store
+		dryRun bool
+		want   error
+	}{
+		{nil, true, nil}, {nil, false, ErrKind}, {keeps{}, true, ErrKind}, {keeps{}, false, ErrKind},
+	} {
+		if _, err := newMove(someStore{}, c.to, &Options{DryRun: c.dryRun}); !errors.Is(err, c.want) {
+			t.Errorf("to %T, dry run %t: %v, want %v", c.to, c.dryRun, err, c.want)
+		}
 	}
 }

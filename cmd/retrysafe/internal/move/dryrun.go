@@ -26,9 +26,9 @@ func (m *move) dryRun(ctx context.Context) error {
 // lookAtDestination checks whether the records could go there: nothing is in the way, or an
 // earlier run has left only its last step.
 func (m *move) lookAtDestination(ctx context.Context, run retrysafe.Owner) error {
-	filling, err := m.destination.Filling(ctx)
+	filling, err := m.filling(ctx, run)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrDestination, err)
+		return err
 	}
 	if m.report.Finished = !run.IsZero() && run == filling; m.report.Finished {
 		return nil // only the destination has to be opened

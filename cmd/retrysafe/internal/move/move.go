@@ -22,6 +22,9 @@ var (
 	ErrUnsure = errors.New("move: it is unknown whether the source is closed, and the destination is not open; run the same move again, which finishes it or starts over")
 	// ErrNotOpened says that the source is closed, and the destination is not open yet.
 	ErrNotOpened = errors.New("move: the source is closed and all records are at the destination, but it is not open yet; run the same move again, which opens it")
+	// ErrUnseen says that the source is closed, and that the destination did not say whether it
+	// is open.
+	ErrUnseen = errors.New("move: the source is closed, and it is unknown whether the destination is open; run the same move again, which opens it if it is not")
 	// ErrDestination says that the error is about the destination; others are about the source.
 	ErrDestination = errors.New("destination")
 )
@@ -88,7 +91,7 @@ type movable interface {
 // finished. Opts may be nil. With DryRun the second may be nil: it is still to be created.
 //
 // After an error the source serves on as if nothing had happened, unless the error is
-// [ErrUnsure] or [ErrNotOpened]: then run the same move again. See the package comment.
+// [ErrUnsure], [ErrNotOpened] or [ErrUnseen]: then run the same move again. See the package comment.
 func Records(ctx context.Context, from, to retrysafe.Store, opts *Options) (Report, error) {
 	m, err := newMove(from, to, opts)
 	if err != nil {
@@ -207,9 +210,9 @@ func (m *move) do(ctx context.Context) error {
 
 // fill closes the destination, and notes whether it was closed before.
 func (m *move) fill(ctx context.Context, source retrysafe.Owner) error {
-	before, err := m.destination.Filling(ctx)
+	before, err := m.filling(ctx, retrysafe.Owner{})
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrDestination, err)
+		return err
 	}
 	m.closed = !before.IsZero()
 	err = m.destination.Fill(ctx, m.run, source, m.From)
@@ -224,13 +227,26 @@ func (m *move) fill(ctx context.Context, source retrysafe.Owner) error {
 	return nil
 }
 
+// filling returns the run that fills the destination, if any. Retired is the one that has
+// retired the source, if any.
+func (m *move) filling(ctx context.Context, retired retrysafe.Owner) (retrysafe.Owner, error) {
+	run, err := m.destination.Filling(ctx)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrDestination, err)
+		if !retired.IsZero() {
+			err = fmt.Errorf("%w: %w", ErrUnseen, err)
+		}
+	}
+	return run, err
+}
+
 // finish does the last step of an earlier run, if that has done all others.
 func (m *move) finish(ctx context.Context) (done bool, err error) {
 	run, err := m.source.Retired(ctx)
 	if err != nil || run.IsZero() {
 		return false, err
 	}
-	filling, err := m.destination.Filling(ctx)
+	filling, err := m.filling(ctx, run)
 	if err != nil || filling != run {
 		return false, err
 	}

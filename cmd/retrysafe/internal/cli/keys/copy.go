@@ -169,7 +169,7 @@ func openForMove(ctx context.Context, l *stores.Location, create bool) (*storeur
 func moveError(err error, to *stores.Location) error {
 	reason, text := refusal(err), exit.Plain(err)
 	switch {
-	case errors.Is(err, move.ErrUnsure), errors.Is(err, move.ErrNotOpened):
+	case errors.Is(err, move.ErrUnsure), errors.Is(err, move.ErrNotOpened), errors.Is(err, move.ErrUnseen):
 		return exit.Errorf(exit.Unsure, "%v", err)
 	case reason == nil:
 		return exit.Errorf(exit.Store, "not moved, the first store stays in service: %v", err).Hintf("the same command again starts over, and --abandon undoes it")

@@ -36,6 +36,7 @@ func TestEndOfAMoveIsSaid(t *testing.T) {
 		{move.ErrNotOpened, exit.Unsure, "run the same move again, which opens it"},
 		{fmt.Errorf("%w: %w", move.ErrUnsure, storemove.ErrOvertaken), exit.Unsure, "it is unknown whether the source is closed"},
 		{fmt.Errorf("%w: %w", move.ErrNotOpened, storemove.ErrFilling), exit.Unsure, "but it is not open yet"},
+		{fmt.Errorf("%w: %w: the line was cut", move.ErrUnseen, move.ErrDestination), exit.Unsure, "it is unknown whether the destination is open"},
 		{move.ErrKind, exit.No, "not moved: "},
 		{fmt.Errorf("source: sqlitestore: follow: %w to a.db", storemove.ErrMoved), exit.No, "retrysafe: already moved: this store was moved to a.db"},
 		{fmt.Errorf("%w: fill: %w to a.db", move.ErrDestination, storemove.ErrMoved), exit.No, "not moved: sqlite:to.db: this store was moved to a.db"},

@@ -15,6 +15,7 @@ func TestWhatIsNoLongerGuarded(t *testing.T) {
 	}{
 		"nothing changed":            {"", "", nil},
 		"a route is off":             {"", "routes: [{ match: POST /orders, off: true }]\n", []string{`"POST /orders" is off now and was guarded before`}},
+		"a path is off":              {"", "routes: [{ match: /orders, off: true }]\n", []string{`"/orders" is off now and was guarded before`}},
 		"a guarded route is off":     {"routes: [{ match: PUT /orders }]\n", "routes: [{ match: PUT /orders, off: true }]\n", []string{`"PUT /orders" is off now`}},
 		"a route is observed":        {"routes: [{ match: /orders }]\n", "routes: [{ match: /orders, observe: true }]\n", []string{`"/orders" is only observed now`}},
 		"it was off before":          {"routes: [{ match: POST /orders, off: true }]\n", "routes: [{ match: POST /orders, observe: true }]\n", nil},
