@@ -22,7 +22,7 @@ type Batch struct {
 	Verb string
 	// Answer is the answer that retries get, for resolve and decline. Bodiless is as in
 	// [Action].
-	Answer retrysafe.Result
+	Answer   retrysafe.Result
 	Bodiless bool
 	// Filter selects the records. Without States it selects those that the verb is for:
 	// unknown outcomes, and for quarantine what is not final. Records in flight are
