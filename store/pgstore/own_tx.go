@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,8 +60,9 @@ type ownTx struct {
 	conn  *pgxpool.Conn // nil once it has ended
 	sent  bool          // a commit was sent, or would have been
 	begun bool
-	left  bool // the caller has ended it by a statement that has begun another one
-	held  *id  // the key that it has locked and found free
+	left  bool  // the caller has ended it by a statement that has begun another one
+	since int64 // when it began, by which the server tells it from such another one
+	held  *id   // the key that it has locked and found free
 	// asked says that the server has told whether commits wait for a standby, and
 	// replicated that they do.
 	asked, replicated bool
@@ -74,15 +76,35 @@ func (t *ownTx) start(ctx context.Context) error {
 		return pgx.ErrTxClosed // it was rolled back: nothing else ends it without a statement
 	}
 	if t.endedByCaller() {
-		return fmt.Errorf("%w: %w", retrysafe.ErrTxDone, pgx.ErrTxClosed)
+		return errEndedByCaller
 	}
 	if t.begun {
 		return nil
 	}
 	t.begun = true
-	_, err := t.conn.Exec(ctx, t.s.sql.begin.sql)
-	return err
+	return t.send(ctx, t.conn, query{statement: &t.s.sql.begin}, query{statement: &t.s.sql.since, each: t.began})
 }
+
+// began notes when the transaction has begun.
+func (t *ownTx) began(v [][]byte) error {
+	t.since = int8At(v[0])
+	return nil
+}
+
+// check is a query that fails in another transaction than this one, by a division by zero,
+// and with it what was sent along. It reports its success.
+func (t *ownTx) check(same *bool) query {
+	return query{statement: &t.s.sql.sameSince, params: [][]byte{int8Param(t.since)}, each: func([][]byte) error {
+		*same = true
+		return nil
+	}}
+}
+
+// errEndedByCaller says that the caller has ended the transaction by a statement, perhaps with
+// a commit.
+var errEndedByCaller = fmt.Errorf("%w: %w", retrysafe.ErrTxDone, pgx.ErrTxClosed)
+
+const codeDivisionByZero = "22012"
 
 // endedByCaller reports whether the caller has ended the transaction by a statement.
 // What follows would be committed by itself: the answer without its effects.
@@ -105,7 +127,7 @@ func (t *ownTx) Reserve(ctx context.Context, ref retrysafe.Ref) (retrysafe.Recor
 	err := t.send(ctx, t.conn, query{statement: &sql.begin},
 		query{statement: &sql.lockOwn, params: [][]byte{int8Param(k.lock())}, each: func(v [][]byte) error {
 			got.free, t.asked, t.replicated = boolAt(v[0]), true, boolAt(v[1])
-			return nil
+			return t.began(v[4:])
 		}},
 		query{statement: &sql.readOne, params: [][]byte{k[:]}, each: func(v [][]byte) error {
 			got.found, got.row = true, scanRow(v)
@@ -158,14 +180,14 @@ func (t *ownTx) take(ctx context.Context, k id, got *taking) error {
 	}
 	return t.send(ctx, t.conn, query{statement: begin},
 		query{statement: &t.s.sql.take, params: [][]byte{int8Param(k.lock()), k[:]}, each: func(v [][]byte) error {
-			got.free, got.found = boolAt(v[0]), v[5] != nil
+			got.free, got.found = boolAt(v[0]), v[6] != nil
 			t.asked, t.replicated = true, len(v[1]) > 0
 			got.durable = commitsDurably(v[2]) && string(v[3]) != "error"
 			got.readCommitted = string(v[4]) == "read committed"
 			if got.found {
-				got.row = scanRow(v[5:])
+				got.row = scanRow(v[6:])
 			}
-			return nil
+			return t.began(v[5:])
 		}})
 }
 
@@ -262,19 +284,23 @@ func (t *ownTx) CreateAndCommit(ctx context.Context, w retrysafe.Write) (retrysa
 		got, stored = inserted(&w, v[0], v[1]), true
 		return nil
 	}}
-	if t.held != nil && *t.held == k {
-		put.statement, put.params = &t.s.sql.putHeld, slices.Delete(put.params, lockParam, lockParam+1)
+	held, same := t.held != nil && *t.held == k, false
+	queries := []query{put, {statement: &t.s.sql.commit}}
+	if held {
+		queries[0].statement, queries[0].params = &t.s.sql.putHeld, append(slices.Delete(put.params, lockParam, lockParam+1), int8Param(t.since))
 		if w.State.Forgettable() {
-			put.statement = &t.s.sql.putFinal
+			queries[0].statement = &t.s.sql.putFinal
 		}
+	} else {
+		queries = slices.Insert(queries, 0, t.check(&same))
 	}
-	err := t.finish(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-		return t.send(ctx, conn, put, query{statement: &t.s.sql.commit})
-	})
+	err := t.finish(ctx, func(ctx context.Context, conn *pgxpool.Conn) error { return t.send(ctx, conn, queries...) })
 	switch {
+	case isCode(err, codeDivisionByZero) && !stored && !same:
+		return retrysafe.Record{}, fmt.Errorf("create and commit: %w", errEndedByCaller)
 	case isCode(err, "23505") && !stored: // once it is stored, a constraint of the caller's has failed
 		return retrysafe.Record{}, retrysafe.ErrExists
-	case isCode(err, "22012") && !stored:
+	case isCode(err, codeDivisionByZero) && !stored:
 		return retrysafe.Record{}, retrysafe.ErrBusy
 	case err != nil:
 		return retrysafe.Record{}, fmt.Errorf("create and commit: %w", explain(err))
@@ -298,14 +324,23 @@ func (t *ownTx) Commit(ctx context.Context) error {
 		t.release()
 		return pgx.ErrTxClosed
 	}
-	return t.finish(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-		tag, err := conn.Exec(ctx, "COMMIT")
-		if err == nil && tag.String() == "ROLLBACK" {
-			err = pgx.ErrTxCommitRollback
+	same := false
+	err := t.finish(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		if hasFailed(conn) {
+			_, err := conn.Exec(ctx, "ROLLBACK")
+			return cmp.Or(err, pgx.ErrTxCommitRollback)
 		}
-		return err
+		return t.send(ctx, conn, t.check(&same), query{statement: &t.s.sql.commit})
 	})
+	if isCode(err, codeDivisionByZero) && !same {
+		return pgx.ErrTxClosed
+	}
+	return err
 }
+
+// hasFailed reports whether a statement of the transaction has failed, so that the server
+// takes nothing any more but its end.
+func hasFailed(conn *pgxpool.Conn) bool { return conn.Conn().PgConn().TxStatus() == 'E' }
 
 // finish runs last, which commits, and returns when the commit has reached the standby,
 // if there is one.
@@ -418,8 +453,19 @@ func (t *ownTx) Rollback(ctx context.Context) error {
 	case t.endedByCaller():
 		return retrysafe.ErrTxDone
 	}
-	if _, err := t.conn.Exec(ctx, "ROLLBACK"); err != nil {
+	same, err := false, error(nil)
+	if !hasFailed(t.conn) {
+		err = t.send(ctx, t.conn, t.check(&same), query{statement: &t.s.sql.rollback})
+	}
+	anothers := isCode(err, codeDivisionByZero) && !same
+	if hasFailed(t.conn) {
+		_, err = t.conn.Exec(ctx, "ROLLBACK")
+	}
+	if err != nil {
 		_ = t.conn.Conn().Close(context.WithoutCancel(ctx)) // then the server rolls back
+	}
+	if anothers { // the caller's statement that has ended this one may have been a commit
+		return retrysafe.ErrTxDone
 	}
 	return nil
 }

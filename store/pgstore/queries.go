@@ -74,6 +74,9 @@ var fragments = strings.NewReplacer(
 	// the transaction. It is exact: as a floating-point number the time is precise to a
 	// quarter of a microsecond. Numerics would be slower by more than the rest of a step.
 	"{micros}", `(date_part('epoch', statement_timestamp()) * 1000000)::bigint`,
+	"{since}", `(date_part('epoch', transaction_timestamp()) * 1000000)::bigint`,
+	"{same as $1}", `({since} = $1::bigint)::int`,
+	"{same as $9}", `({since} = $9::bigint)::int::smallint`,
 	// The same, evaluated once for a statement.
 	"{now}", `(SELECT {micros})`,
 	// The same in the seconds of column due.
@@ -143,7 +146,8 @@ type statements struct {
 	announce, lastChange, changes                    statement
 	begin, lockOwn, readOne                          statement // in a transaction of the store's
 	beginDefault, take, settings                     statement
-	putOne, putHeld, putFinal, commit                statement
+	putOne, putHeld, putFinal                        statement
+	since, sameSince, commit, rollback               statement
 	tx                                               txStatements
 }
 
@@ -222,12 +226,15 @@ func newStatements(schema string, steps uint32) (s statements) {
 		{&s.lockOwn, "lock_own", lockOwnKey, []uint32{oidInt8}},
 		{&s.readOne, "read_one", selectKey, []uint32{oidUUID}},
 		{&s.putOne, "put", variant(putKey, "{lock}", lockOrFail, "{returned}", "k.revision, k.deadline"), one},
-		{&s.putHeld, "put_held", putHeldKey, slices.Delete(elements(reserveTypes), lockParam, lockParam+1)},
+		{&s.putHeld, "put_held", putHeldKey, append(slices.Delete(elements(reserveTypes), lockParam, lockParam+1), oidInt8)},
 		{&s.beginDefault, "begin_default", `BEGIN`, nil},
 		{&s.take, "take", takeOwnKey, []uint32{oidInt8, oidUUID}},
 		{&s.settings, "settings", ownSettings, nil},
-		{&s.putFinal, "put_final", putFinalKey, slices.Delete(elements(reserveTypes), lockParam, lockParam+1)},
+		{&s.putFinal, "put_final", putFinalKey, append(slices.Delete(elements(reserveTypes), lockParam, lockParam+1), oidInt8)},
+		{&s.since, "since", selectSince, nil},
+		{&s.sameSince, "same_since", checkSince, []uint32{oidInt8}},
 		{&s.commit, "commit", `COMMIT`, nil},
+		{&s.rollback, "rollback", `ROLLBACK`, nil},
 	})
 	define("", names, []definition{
 		{&s.tx.lock, "tx_lock", lockKey, nil},

@@ -116,11 +116,11 @@ RETURNING 1::bigint, k.revision, k.deadline, k.created, k.head, k.checkpoint, {m
 
 	putHeldKey = `
 -- Inserts a key that the transaction has locked already. The primary key refuses one
--- that is there, and with it the transaction.
+-- that is there, and with it the transaction. It divides by zero in another transaction.
 INSERT INTO {keys} AS k (id, owner, revision, deadline, created, keep, due, state, head, tail, checkpoint)
 VALUES ($1::uuid, $2::uuid, {micros}, {micros} + $3::bigint, {micros}, $4::int,
        ` + slotOf("$5::smallint", "$1::uuid", "$3::bigint", "{micros}") + `,
-       $5::smallint, $6::bytea, $7::bytea, $8::bytea)
+       $5::smallint / {same as $9}, $6::bytea, $7::bytea, $8::bytea)
 RETURNING k.revision, k.deadline`
 )
 
@@ -129,7 +129,7 @@ const putFinalKey = `
 INSERT INTO {keys} AS k (id, owner, revision, deadline, created, keep, due, state, head, tail, checkpoint)
 VALUES ($1::uuid, $2::uuid, {micros}, {micros} + $3::bigint, {micros}, $4::int,
        least({micros} / 1000000 - 1600000000, 2147483647)::int,
-       $5::smallint, $6::bytea, $7::bytea, $8::bytea)
+       $5::smallint / {same as $9}, $6::bytea, $7::bytea, $8::bytea)
 RETURNING k.revision, k.deadline`
 
 // The statements of transactions: those of the caller's, and those that the store
@@ -143,7 +143,7 @@ SELECT pg_try_advisory_xact_lock($1::bigint # {table})`
 -- Takes the key for the length of the transaction, without waiting, and says whether
 -- commits wait for a standby. The look-up is the next statement: its snapshot is later
 -- than the lock, so it sees what the transaction that held the key has committed.
-SELECT pg_try_advisory_xact_lock($1 # {table}), current_setting('synchronous_standby_names') <> '', {with warnings}, {durable}`
+SELECT pg_try_advisory_xact_lock($1 # {table}), current_setting('synchronous_standby_names') <> '', {with warnings}, {durable}, {since}`
 
 	takeOwnKey = `
 -- Takes the key for the length of the transaction, without waiting, and reads it by the
@@ -151,9 +151,19 @@ SELECT pg_try_advisory_xact_lock($1 # {table}), current_setting('synchronous_sta
 -- committed in between is not seen: the primary key refuses the insert that follows, or
 -- the fence the update. It also tells the settings that the commit depends on.
 SELECT pg_try_advisory_xact_lock($1::bigint # {table}), current_setting('synchronous_standby_names'), current_setting('synchronous_commit'),
-       current_setting('client_min_messages'), current_setting('transaction_isolation'),
+       current_setting('client_min_messages'), current_setting('transaction_isolation'), {since},
        k.id, k.owner, k.revision, k.deadline, k.created, k.state, k.head, k.tail, k.checkpoint, {micros}
   FROM (SELECT) one LEFT JOIN {keys} k ON k.id = $2::uuid`
+
+	selectSince = `
+-- When the transaction began. Another one has another time, such as that which COMMIT AND
+-- CHAIN begins: its statement comes later.
+SELECT {since}`
+
+	checkSince = `
+-- Divides by zero unless this is the transaction that began then: a COMMIT that was sent
+-- along commits nothing.
+SELECT 1 / {same as $1}`
 
 	ownSettings = `
 -- Makes the settings that a commit of the store's needs, for the transaction.

@@ -246,6 +246,36 @@ func TestTransactionThatWasEndedTakesNoAnswer(t *testing.T) {
 		"by another one, after an error": func(ctx context.Context, tx pgx.Tx) error {
 			return errors.Join(second(tx.Exec(ctx, "COMMIT AND CHAIN")), errors.New("declined"))
 		},
+		"by another one, in a batch": func(ctx context.Context, tx pgx.Tx) error {
+			b := new(pgx.Batch)
+			b.Queue("ROLLBACK AND CHAIN")
+			return tx.SendBatch(ctx, b).Close()
+		},
+		"by another one, in a query": func(ctx context.Context, tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, "COMMIT AND CHAIN")
+			if err == nil {
+				rows.Close()
+				err = rows.Err()
+			}
+			return err
+		},
+		"by another one, by the driver": func(ctx context.Context, tx pgx.Tx) error {
+			return second(tx.Conn().Exec(ctx, "COMMIT AND CHAIN"))
+		},
+		"by another one, of many": func(ctx context.Context, tx pgx.Tx) error {
+			return second(tx.Exec(ctx, "COMMIT AND CHAIN; SELECT 1"))
+		},
+		"by another one, begun": func(ctx context.Context, tx pgx.Tx) error {
+			return second(tx.Exec(ctx, "COMMIT; BEGIN"))
+		},
+		"by another one, with a comment": func(ctx context.Context, tx pgx.Tx) error {
+			return second(tx.Exec(ctx, "ROLLBACK AND CHAIN /* back to the start */"))
+		},
+		"by another one, in a batch, after an error": func(ctx context.Context, tx pgx.Tx) error {
+			b := new(pgx.Batch)
+			b.Queue("COMMIT AND CHAIN")
+			return errors.Join(tx.SendBatch(ctx, b).Close(), errors.New("declined"))
+		},
 		"by the driver": func(ctx context.Context, tx pgx.Tx) error { return second(tx.Conn().Exec(ctx, "ROLLBACK")) },
 		"by Rollback":   func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) },
 		"by a mistake that was ignored": func(ctx context.Context, tx pgx.Tx) error {
