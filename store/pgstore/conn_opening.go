@@ -7,6 +7,7 @@ import (
 
 // An opening is a connection that is being made in a goroutine of the pool.
 type opening struct {
+	conn   *conn
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when err is set
 	err    error
@@ -15,9 +16,14 @@ type opening struct {
 
 // open opens c, or returns in its place a connection that became free earlier: to make one
 // takes a server process and several round trips, which a batch of other callers should not
-// wait for. What is opened in vain is idle afterwards. It returns nil if ctx ends first.
+// wait for. What is opened in vain is idle afterwards. It returns nil if ctx ends first. If
+// another caller has left an opening it waits for that one instead: a server that is slow to
+// make connections is not asked for more of them than are used at the same time.
 func (p *connPool) open(ctx context.Context, c *conn) (*conn, error) {
-	o := p.startOpening(c)
+	o := p.adoptOpening(c)
+	if o == nil {
+		o = p.startOpening(c)
+	}
 	for {
 		open, returned := p.takeInstead(o)
 		if open != nil {
@@ -25,22 +31,38 @@ func (p *connPool) open(ctx context.Context, c *conn) (*conn, error) {
 		}
 		select {
 		case <-o.ended:
-			return c, o.err
+			return o.conn, o.err
 		case <-returned:
 		case <-ctx.Done():
 			if p.leave(o) {
 				return nil, fmt.Errorf("connect: %w", context.Cause(ctx))
 			}
-			return c, o.err
+			return o.conn, o.err
 		}
 	}
+}
+
+// adoptOpening takes over an opening that its caller has left, and gives c back. It returns nil
+// if there is none.
+func (p *connPool) adoptOpening(c *conn) *opening {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for o := range p.openings {
+		if o.left {
+			o.left = false
+			p.used--
+			p.idle = append(p.idle, c)
+			return o
+		}
+	}
+	return nil
 }
 
 // startOpening lets a goroutine of the pool open c. It has a context of its own: that of a
 // step ends with the step, and is reused then.
 func (p *connPool) startOpening(c *conn) *opening {
 	ctx, cancel := context.WithTimeout(context.Background(), p.s.timeout)
-	o := &opening{cancel: cancel, ended: make(chan struct{})}
+	o := &opening{conn: c, cancel: cancel, ended: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.openings == nil {

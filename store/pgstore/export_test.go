@@ -44,7 +44,7 @@ func (b *Outbox) Statements() map[string]Statement { return statementsOf(&b.sql)
 func statementsOf(of any) map[string]Statement {
 	all := map[string]Statement{}
 	for _, st := range fieldsOf(of) {
-		if !strings.HasPrefix(st.sql, "BEGIN") && st.sql != "COMMIT" {
+		if !strings.HasPrefix(st.sql, "BEGIN") && st.sql != "COMMIT" && st.sql != "ROLLBACK" {
 			all[st.name] = Statement{st.sql, st.oids}
 		}
 	}

@@ -51,6 +51,8 @@ var by = map[string]string{
 	"retrysafe_put_held":         "",
 	"retrysafe_put_final":        "",
 	"retrysafe_settings":         "",
+	"retrysafe_since":            "",
+	"retrysafe_same_since":       "",
 	"retrysafe_lock_own":         "",
 	"retrysafe_confirm":          "",
 }

@@ -383,7 +383,7 @@ BEGIN ISOLATION LEVEL READ COMMITTED;
 -- Takes the key for the length of the transaction, without waiting, and says whether
 -- commits wait for a standby. The look-up is the next statement: its snapshot is later
 -- than the lock, so it sees what the transaction that held the key has committed.
-SELECT pg_try_advisory_xact_lock($1 # 'retrysafe_keys'::regclass::oid::bigint), current_setting('synchronous_standby_names') <> '', CASE WHEN current_setting('client_min_messages') = 'error' THEN set_config('client_min_messages', 'warning', true) END, CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN set_config('synchronous_commit', 'on', true) END;
+SELECT pg_try_advisory_xact_lock($1 # 'retrysafe_keys'::regclass::oid::bigint), current_setting('synchronous_standby_names') <> '', CASE WHEN current_setting('client_min_messages') = 'error' THEN set_config('client_min_messages', 'warning', true) END, CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN set_config('synchronous_commit', 'on', true) END, (date_part('epoch', transaction_timestamp()) * 1000000)::bigint;
 
 -- retrysafe_read_one (uuid)
 -- Reads the key that the transaction has locked by a statement before.
@@ -398,7 +398,7 @@ BEGIN;
 -- committed in between is not seen: the primary key refuses the insert that follows, or
 -- the fence the update. It also tells the settings that the commit depends on.
 SELECT pg_try_advisory_xact_lock($1::bigint # 'retrysafe_keys'::regclass::oid::bigint), current_setting('synchronous_standby_names'), current_setting('synchronous_commit'),
-       current_setting('client_min_messages'), current_setting('transaction_isolation'),
+       current_setting('client_min_messages'), current_setting('transaction_isolation'), (date_part('epoch', transaction_timestamp()) * 1000000)::bigint,
        k.id, k.owner, k.revision, k.deadline, k.created, k.state, k.head, k.tail, k.checkpoint, (date_part('epoch', statement_timestamp()) * 1000000)::bigint
   FROM (SELECT) one LEFT JOIN retrysafe_keys k ON k.id = $2::uuid;
 
@@ -420,26 +420,39 @@ SELECT u.id, u.owner, c.now, c.now + u.term, c.now, u.keep,
  WHERE CASE WHEN pg_try_advisory_xact_lock(u.lock # 'retrysafe_keys'::regclass::oid::bigint) THEN true ELSE 1 / (c.now - c.now) = 0 END
 RETURNING k.revision, k.deadline;
 
--- retrysafe_put_held (uuid, uuid, bigint, int, smallint, bytea, bytea, bytea)
+-- retrysafe_put_held (uuid, uuid, bigint, int, smallint, bytea, bytea, bytea, bigint)
 -- Inserts a key that the transaction has locked already. The primary key refuses one
--- that is there, and with it the transaction.
+-- that is there, and with it the transaction. It divides by zero in another transaction.
 INSERT INTO retrysafe_keys AS k (id, owner, revision, deadline, created, keep, due, state, head, tail, checkpoint)
 VALUES ($1::uuid, $2::uuid, (date_part('epoch', statement_timestamp()) * 1000000)::bigint, (date_part('epoch', statement_timestamp()) * 1000000)::bigint + $3::bigint, (date_part('epoch', statement_timestamp()) * 1000000)::bigint, $4::int,
        CASE WHEN $5::smallint = 1 THEN (('x' || right($1::uuid::text, 8))::bit(32)::bigint - 2147483648)::int
             ELSE least(((date_part('epoch', statement_timestamp()) * 1000000)::bigint + CASE WHEN $5::smallint IN (3, 4, 6) THEN 0 ELSE $3::bigint END) / 1000000 - 1600000000, 2147483647)::int END,
-       $5::smallint, $6::bytea, $7::bytea, $8::bytea)
+       $5::smallint / ((date_part('epoch', transaction_timestamp()) * 1000000)::bigint = $9::bigint)::int::smallint, $6::bytea, $7::bytea, $8::bytea)
 RETURNING k.revision, k.deadline;
 
--- retrysafe_put_final (uuid, uuid, bigint, int, smallint, bytea, bytea, bytea)
+-- retrysafe_put_final (uuid, uuid, bigint, int, smallint, bytea, bytea, bytea, bigint)
 -- "put_held" for a record that is final: its slot is that of a lease which ends now.
 INSERT INTO retrysafe_keys AS k (id, owner, revision, deadline, created, keep, due, state, head, tail, checkpoint)
 VALUES ($1::uuid, $2::uuid, (date_part('epoch', statement_timestamp()) * 1000000)::bigint, (date_part('epoch', statement_timestamp()) * 1000000)::bigint + $3::bigint, (date_part('epoch', statement_timestamp()) * 1000000)::bigint, $4::int,
        least((date_part('epoch', statement_timestamp()) * 1000000)::bigint / 1000000 - 1600000000, 2147483647)::int,
-       $5::smallint, $6::bytea, $7::bytea, $8::bytea)
+       $5::smallint / ((date_part('epoch', transaction_timestamp()) * 1000000)::bigint = $9::bigint)::int::smallint, $6::bytea, $7::bytea, $8::bytea)
 RETURNING k.revision, k.deadline;
+
+-- retrysafe_since
+-- When the transaction began. Another one has another time, such as that which COMMIT AND
+-- CHAIN begins: its statement comes later.
+SELECT (date_part('epoch', transaction_timestamp()) * 1000000)::bigint;
+
+-- retrysafe_same_since (bigint)
+-- Divides by zero unless this is the transaction that began then: a COMMIT that was sent
+-- along commits nothing.
+SELECT 1 / ((date_part('epoch', transaction_timestamp()) * 1000000)::bigint = $1::bigint)::int;
 
 -- retrysafe_commit
 COMMIT;
+
+-- retrysafe_rollback
+ROLLBACK;
 
 
 -- == keys: in a transaction of the caller's ==
