@@ -228,6 +228,9 @@ func TestAsyncSettlesAsEver(t *testing.T) {
 			b.post(t, key, `{}`).accepted(t)
 			b.work(t, 1)
 			b.is(t, c.state)
+			if logged := strings.Contains(b.log.String(), "panic in a worker"); logged != (name == "a panic that goes on") { // the others are the handler's own affair
+				t.Errorf("logged as a panic of the worker: %t: %s", logged, b.log)
+			}
 			switch got := b.post(t, key, `{}`); c.state {
 			case retrysafe.StateUnknown:
 				got.refused(t, 409, "outcome-unknown")

@@ -52,7 +52,6 @@ type exchange struct {
 	plain      bool         // all its headers are stored ones, so none is a trailer
 	ran        bool         // in the transaction form: the handler was called
 	failed     bool         // in the transaction form: the handler's framework says that it ended with an error
-	answered   bool         // in the transaction form: the handler ended without an error, with a response to be committed
 	declined   bool         // in the transaction form: the handler ended with an error, and its response says so
 	until      time.Time    // in the transaction form: when the stored response is forgotten
 	direct     bool         // the outcome is stored; writes go straight to the client

@@ -111,6 +111,64 @@ func TestW32_StoreThatComesBackInTime(t *testing.T) {
 	}
 }
 
+// A store that comes back while the guard still asks may have committed another answer than
+// the response: one that the handler has given to the execution itself. The client gets what
+// retries get. If it is the response that was committed, the client gets it whole, also the
+// headers that are not stored.
+func TestW32_StoreThatComesBackTellsWhichAnswerWasCommitted(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		before func(*http.Request, http.ResponseWriter, *memstore.Tx) // with a first transaction, which does not commit
+		own    *retrysafe.Result                                      // nil: the response
+	}{
+		"the response":           {nil, nil},
+		"refused before":         {refusedTx, &retrysafe.Result{Status: http.StatusAccepted, Body: []byte("own")}},
+		"refused before, empty":  {refusedTx, &retrysafe.Result{}},
+		"rolled back before":     {undoneTx, &retrysafe.Result{Status: http.StatusAccepted, Body: []byte("own")}},
+		"the response, and late": {undoneTx, nil},
+	} {
+		b, l := inTx(t, func(b *bundle, l *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Set-Cookie", "session=1")
+			b.created(w, r)
+			if c.before != nil {
+				c.before(r, w, tx)
+				var err error
+				tx, err = b.mem.Begin(r.Context())
+				must(t, err)
+				tx.OnCommit(func() { l.entries++ })
+			}
+			if c.own != nil {
+				x, _ := retrysafe.FromContext(r.Context())
+				must(t, x.CompleteTx(r.Context(), tx, *c.own))
+			} else {
+				must(t, httpkey.CompleteTx(r.Context(), w, tx))
+			}
+			must(t, tx.Commit(r.Context()))
+			b.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.LoseRequest))
+		})
+		first, again := b.post(t, key, `{}`), b.post(t, key, `{}`)
+		if first.same(t, again); (c.own == nil) != (first.status == http.StatusCreated) {
+			t.Errorf("%s: got %d %s", name, first.status, first.body)
+		}
+		if (c.own == nil) != (first.header.Get("Set-Cookie") != "") || again.header.Get("Set-Cookie") != "" {
+			t.Errorf("%s: the cookies are %q and %q", name, first.header.Get("Set-Cookie"), again.header.Get("Set-Cookie"))
+		}
+		b.ranTimes(t, 1)
+		l.has(t, 1)
+	}
+}
+
+// refusedTx gives the response to a transaction that does not take it.
+func refusedTx(r *http.Request, w http.ResponseWriter, tx *memstore.Tx) {
+	_ = httpkey.CompleteTx(canceled(r.Context()), w, tx)
+}
+
+// undoneTx gives the response to a transaction that is rolled back.
+func undoneTx(r *http.Request, w http.ResponseWriter, tx *memstore.Tx) {
+	_ = httpkey.CompleteTx(r.Context(), w, tx)
+	_ = tx.Rollback(r.Context())
+}
+
 // A transaction of another database cannot hold the answer. The client is told that the
 // attempt was rolled back, and the log names the defect.
 func TestCompleteTxInAnotherDatabase(t *testing.T) {

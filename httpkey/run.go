@@ -344,7 +344,7 @@ func (x *exchange) refuseUnsettled(err error) {
 		x.g.refuse(x.w, x.r, key, refusal{problem: notInTransaction, retryAfter: time.Second})
 		return
 	}
-	if errors.Is(err, retrysafe.ErrPhases) && !errors.Is(err, retrysafe.ErrLost) { // it was settled by what is proven, and has no answer
+	if errors.Is(err, retrysafe.ErrPhases) && !errors.Is(err, retrysafe.ErrLost) && !errors.Is(err, retrysafe.ErrUnsettled) { // it was settled by what is proven, and has no answer
 		x.g.refuse(x.w, x.r, key, refusal{problem: x.broken()})
 		return
 	}

@@ -249,6 +249,12 @@ func (r *response) refused(t *testing.T, status int, code string) problem {
 			t.Errorf("the refusal has an empty %s", name)
 		}
 	}
+	switch code {
+	case "attempt-failed", "no-answer", "not-committed", "not-in-transaction", "outcome-pending": // there is nothing to wait for
+		if after := r.header.Get("Retry-After"); after != "1" {
+			t.Errorf("%s tells its client to ask again after %q", code, after)
+		}
+	}
 	return r.problem(t)
 }
 

@@ -201,9 +201,9 @@ func (h *txHandler) runKeyed(x *exchange, c *retrysafe.Call, body []byte) error 
 }
 
 // errorIsAnswer reports whether the handler, which has ended with err, has written an
-// error that is its answer.
+// error that is its answer: its transaction was rolled back.
 func (x *exchange) errorIsAnswer(err error) bool {
-	return x.declined && !errors.Is(err, retrysafe.ErrUnsettled) && !errors.Is(err, retrysafe.ErrTxDone) && !errors.Is(err, retrysafe.ErrLost)
+	return x.declined && !errors.Is(err, retrysafe.ErrTxDone)
 }
 
 // storeError stores an error response whose transaction was rolled back. If another
@@ -255,12 +255,19 @@ func (h *txHandler) serve(w http.ResponseWriter, r *http.Request, ref retrysafe.
 // answerFailed answers for a request that was not committed, as far as that is known.
 func (h *txHandler) answerFailed(x *exchange, ref retrysafe.Ref, err error) {
 	refuse := func(p *problem) { h.refuse(x.w, x.r, ref.Key, refusal{problem: p, retryAfter: time.Second}) }
+	var own *handlerError
 	var refused *retrysafe.RefusedError
-	var busy *busyError
 	var panicked *panicError
 	var status statusError
 	switch {
-	case errors.As(err, &refused), errors.As(err, &busy), !x.ran:
+	case errors.As(err, &own) && !errors.Is(err, retrysafe.ErrTxDone): // rolled back; an error of the engine in it is about another key
+		if x.status >= 400 && x.fault == nil {
+			x.send()
+			return
+		}
+		h.logRolledBack(x.r, err)
+		refuse(attemptFailed)
+	case errors.As(err, &refused), !x.ran:
 		re := h.explain(x.r, ref.Key, err)
 		h.refuse(x.w, x.r, ref.Key, re)
 		if !x.ran {
@@ -272,7 +279,7 @@ func (h *txHandler) answerFailed(x *exchange, ref retrysafe.Ref, err error) {
 	case errors.Is(err, retrysafe.ErrTxDone):
 		h.logDefect(x.r, err, "return nil to commit the transaction, or an error to roll it back; TxHandler does both")
 		refuse(notInTransaction)
-	case errors.Is(err, retrysafe.ErrPolicy) && x.answered: // it is committed, and a retry gets it
+	case errors.Is(err, retrysafe.ErrPolicy): // it is committed, and a retry gets it
 		h.logDefect(x.r, err, "give TxHandler the store that the guard's engine was made with")
 		refuse(outcomePending)
 	case errors.Is(err, retrysafe.ErrLost):
@@ -282,12 +289,16 @@ func (h *txHandler) answerFailed(x *exchange, ref retrysafe.Ref, err error) {
 	case errors.Is(err, errNoAnswer):
 		h.logDefect(x.r, err, "write a status or a body on every path, or return an error; or set Options.AllowEmpty")
 		refuse(noAnswer)
-	case errors.As(err, &status), x.status >= 400 && x.fault == nil:
+	case errors.As(err, &status):
 		x.send()
-	default:
-		h.o.Logger.Error("retrysafe: the attempt was rolled back", "operation", h.operation(x.r), "error", err)
+	default: // also for a client error: its commit has failed
+		h.logRolledBack(x.r, err)
 		refuse(attemptFailed)
 	}
+}
+
+func (h *txHandler) logRolledBack(r *http.Request, err error) {
+	h.o.Logger.Error("retrysafe: the attempt was rolled back", "operation", h.operation(r), "error", err)
 }
 
 // answerPanic answers for a handler that panicked.
@@ -307,23 +318,33 @@ func (h *txHandler) answerPanic(x *exchange, ref retrysafe.Ref, p *panicError) {
 func (x *exchange) runInTx(ctx context.Context, body []byte, next func(*exchange, *http.Request) error) (retrysafe.Result, error) {
 	x.ran = true
 	err := x.callIn(x.withBody(ctx, x.r, body), next)
-	var panicked *panicError
+	var own *handlerError
 	switch {
 	case err == nil:
 		err = x.commitable()
-	case !errors.As(err, &panicked):
+	case errors.As(err, &own):
 		x.declined = x.status >= 400 && x.commitable() == nil
 	}
 	if err != nil {
 		return retrysafe.Result{}, err
 	}
-	x.answered = true
 	return x.result(false), nil
 }
 
-// callIn calls the handler with its copy of the request, and returns its panic as an error.
+// handlerError is an error that a handler has returned.
+type handlerError struct{ error }
+
+func (e *handlerError) Unwrap() error { return e.error }
+
+// callIn calls the handler with its copy of the request, and returns its error, or its panic
+// as one.
 func (x *exchange) callIn(seen *http.Request, next func(*exchange, *http.Request) error) error {
-	err := callHandler(func() error { return next(x, seen) })
+	err := callHandler(func() error {
+		if err := next(x, seen); err != nil {
+			return &handlerError{err}
+		}
+		return nil
+	})
 	if seen.MultipartForm != nil { // the server removes the files of its own request, not of this copy
 		_ = seen.MultipartForm.RemoveAll()
 	}

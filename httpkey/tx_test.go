@@ -1,6 +1,7 @@
 package httpkey_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/httpkey"
+	"github.com/retrysafe/retrysafe/internal/test/faultstore"
 	"github.com/retrysafe/retrysafe/store/memstore"
 )
 
@@ -186,6 +188,44 @@ func TestSuccessOutsideTheTransactionIsUnknown(t *testing.T) {
 	}
 }
 
+// That an attempt has no answer is told once it is settled so. While the store does not
+// confirm that, or another attempt has the record, the client is told that instead.
+func TestAttemptWithoutAnAnswerIsToldWhenItIsSettled(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]func(*bundle){
+		"in-flight":       func(b *bundle) { b.take(t, retrysafe.StateInProgress) },
+		"outcome-pending": func(b *bundle) { b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest)) },
+	} {
+		status := map[string]int{"in-flight": http.StatusConflict, "outcome-pending": http.StatusServiceUnavailable}[name]
+		outside, _ := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
+			b.created(w, r)
+			must(t, tx.Commit(r.Context()))
+			lost(b)
+		}, quickSettle)
+		outside.post(t, key, `{}`).refused(t, status, name)
+		outside.fault.Plan(nil)
+		must(t, outside.engine.Drain(t.Context()))
+
+		steps := setup(t, quickSettle)
+		steps.Handler = steps.guard.Handler(steps.counted(func(w http.ResponseWriter, r *http.Request) {
+			if steps.runs.Load() > 1 { // and does not pass the step that is stored
+				steps.created(w, r)
+				lost(steps)
+				return
+			}
+			_, err := retrysafe.Phase(r.Context(), "book", func(context.Context) (int, error) { return 1, nil })
+			must(t, err)
+			x, _ := retrysafe.FromContext(r.Context())
+			must(t, x.Release(r.Context(), errors.New("not now")))
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}))
+		steps.post(t, key, `{}`)
+		steps.post(t, key, `{}`).refused(t, status, name)
+		steps.fault.Plan(nil)
+		must(t, steps.engine.Drain(t.Context()))
+	}
+}
+
 // A request that was handed over to a message has no answer yet, whatever the handler
 // writes: the client gets the 202 that retries get, or the handler's own.
 func TestHandedOverRequestIsAccepted(t *testing.T) {
@@ -213,6 +253,24 @@ func TestHandedOverRequestIsAccepted(t *testing.T) {
 		b.ranTimes(t, 1)
 		l.has(t, 1)
 	}
+}
+
+// A store that comes back while the guard still asks says that the request was handed over.
+// The response is not shown: a message gives the answer.
+func TestHandedOverRequestOfAStoreThatComesBack(t *testing.T) {
+	t.Parallel()
+	b, l := inTx(t, func(b *bundle, _ *ledger, tx *memstore.Tx, w http.ResponseWriter, r *http.Request) {
+		x, _ := retrysafe.FromContext(r.Context())
+		_, err := x.HandOver(r.Context(), tx, time.Hour)
+		must(t, err)
+		must(t, tx.Commit(r.Context()))
+		b.created(w, r)
+		b.fault.Plan(faultstore.FailOnce(faultstore.Swap, 1, faultstore.LoseRequest))
+	}, withPolicy(retrysafe.Policy{Effects: retrysafe.EffectsKeyed}))
+	b.post(t, key, `{}`).refused(t, http.StatusServiceUnavailable, "outcome-pending")
+	b.post(t, key, `{}`).accepted(t)
+	b.ranTimes(t, 1)
+	l.has(t, 1)
 }
 
 func TestTxRefusedCompletionCannotCommit(t *testing.T) {

@@ -251,6 +251,66 @@ func TestTxFormErrorIsDurableBeforeItIsSent(t *testing.T) {
 	}
 }
 
+// Nor is it shown if another attempt has taken the record before it was stored.
+func TestTxFormErrorOfALostRecordIsNotShown(t *testing.T) {
+	t.Parallel()
+	b, l := inForm(t, func(b *bundle, w http.ResponseWriter, _ *http.Request, _ *memstore.Tx) error {
+		b.fault.Plan(func(s faultstore.Step) faultstore.Fault {
+			if s.Op == faultstore.Swap && s.Write.Key == key && s.N == 1 {
+				b.take(t, retrysafe.StateInProgress)
+			}
+			return faultstore.None
+		})
+		http.Error(w, "none left", http.StatusConflict)
+		return errors.New("out of stock")
+	})
+	b.post(t, key, `{}`).refused(t, http.StatusConflict, "outcome-unknown")
+	b.post(t, key, `{}`).refused(t, http.StatusConflict, "in-flight")
+	l.has(t, 0)
+}
+
+// What a handler's error says of another key is no word about this one: a nested operation
+// that was refused, lost or is not durable yet fails the attempt, and a client error is the
+// answer all the same.
+func TestTxFormErrorOfANestedOperation(t *testing.T) {
+	t.Parallel()
+	for _, nested := range []error{
+		&retrysafe.RefusedError{Err: retrysafe.ErrMismatch}, &retrysafe.RefusedError{Err: retrysafe.ErrUnknown}, retrysafe.ErrLost, retrysafe.ErrUnsettled,
+	} {
+		for _, status := range []int{0, http.StatusConflict} {
+			observer := new(released)
+			b, l := inForm(t, func(_ *bundle, w http.ResponseWriter, _ *http.Request, _ *memstore.Tx) error {
+				if status != 0 {
+					http.Error(w, "none left", status)
+				}
+				return fmt.Errorf("charge the card: %w", nested)
+			}, func(c *config) { c.Optional, c.engine.Observer = true, observer })
+			for i, k := range []string{key, key, ""} {
+				got := b.post(t, k, `{}`)
+				if status == 0 {
+					got.refused(t, http.StatusInternalServerError, "attempt-failed")
+				} else if got.status != status || got.body != "none left\n" || (got.header.Get("Idempotent-Replayed") != "") != (i == 1) {
+					t.Errorf("%v, request %d: got %d %s", nested, i, got.status, got.body)
+				}
+			}
+			b.ranTimes(t, map[bool]int{true: 3, false: 2}[status == 0])
+			l.has(t, 0)
+			if !errors.Is(observer.err, nested) {
+				t.Errorf("an observer is told of %v", observer.err)
+			}
+		}
+	}
+}
+
+// released is why the last attempt was released.
+type released struct{ err error }
+
+func (o *released) Observe(e retrysafe.Event) {
+	if e.Kind == retrysafe.EventReleased {
+		o.err = e.Err
+	}
+}
+
 // A guard around a handler in the transaction form would keep the key outside its
 // transaction. The request is refused, and nothing runs, however often it is sent.
 func TestTxFormInsideAnotherGuardIsRefused(t *testing.T) {
@@ -417,6 +477,18 @@ func TestTxFormEndedByItsHandlerIsUnknown(t *testing.T) {
 	}
 }
 
+// So it is while the store does not take that its outcome is unknown.
+func TestTxFormEndedByItsHandlerWhileTheStoreIsDown(t *testing.T) {
+	t.Parallel()
+	b, l := inForm(t, func(b *bundle, w http.ResponseWriter, r *http.Request, tx *memstore.Tx) error {
+		must(t, tx.Commit(r.Context()))
+		b.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
+		return book(b, w, r, tx)
+	}, quickSettle)
+	b.post(t, key, `{}`).refused(t, 500, "not-in-transaction")
+	l.has(t, 1)
+}
+
 // A panic that is to go on does so after its transaction is rolled back.
 func TestTxFormPanicGoesOnAfterItIsRolledBack(t *testing.T) {
 	t.Parallel()
@@ -556,6 +628,43 @@ func TestW32_TxFormCommitThatIsNotKnown(t *testing.T) {
 	s.down.Store(false)
 	b.post(t, key, `{}`).ran(t, 1, true)
 	l.has(t, 1)
+}
+
+// refusingStore refuses each commit and rolls back.
+type refusingStore struct{ *memstore.Store }
+
+func (s refusingStore) BeginTx(ctx context.Context) (retrysafe.Tx, *memstore.Tx, error) {
+	tx, own, err := s.Store.BeginTx(ctx)
+	return refusingTx{tx}, own, err
+}
+
+type refusingTx struct{ retrysafe.Tx }
+
+func (tx refusingTx) Commit(ctx context.Context) error {
+	return errors.Join(tx.Rollback(ctx), errors.New("could not serialize access"))
+}
+
+// A response whose commit has failed is not shown, also that of a client error: it is stored
+// nowhere, and a retry runs again.
+func TestTxFormResponseThatIsNotCommittedIsNotShown(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusCreated, http.StatusPaymentRequired} {
+		b := setup(t, func(c *config) { c.Optional = true })
+		var err error
+		b.Handler, err = httpkey.TxHandler(b.guard, refusingStore{b.mem}, func(w http.ResponseWriter, _ *http.Request, _ *memstore.Tx) error {
+			b.runs.Add(1)
+			w.WriteHeader(status)
+			return nil
+		})
+		must(t, err)
+		for _, k := range []string{key, key, ""} {
+			b.post(t, k, `{}`).refused(t, http.StatusInternalServerError, "attempt-failed")
+		}
+		if log := b.log.String(); !strings.Contains(log, "could not serialize access") || strings.Contains(log, "give TxHandler the store") {
+			t.Errorf("%d: the log is %s", status, log)
+		}
+		b.ranTimes(t, 3)
+	}
 }
 
 // Requests that the guard lets pass run in a transaction too.

@@ -3,7 +3,6 @@ package httpkey
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -92,7 +91,7 @@ func (g *Guard) record(r *http.Request, run *retrysafe.Execution, t *tee) {
 	} else {
 		err = run.Release(r.Context(), statusError(status))
 	}
-	if err != nil && !errors.Is(err, retrysafe.ErrSettled) {
+	if err != nil {
 		g.counts.add("record-failed", false)
 	}
 }

@@ -2,9 +2,12 @@ package operator_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -181,6 +184,44 @@ func TestSuspectsAreChosen(t *testing.T) {
 	}
 }
 
+// A survey counts each record once, however many pages it reads and whatever it spares, and
+// ends with the last page, also if that is empty.
+func TestSurveyReadsPageByPage(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(nil)
+	d := newDesk(t, s, nil)
+	for _, c := range []struct{ records, spared, pages int }{{0, 0, 1}, {499, 100, 1}, {1000, 600, 3}} {
+		for i := range c.records {
+			w := in(retrysafe.StateRetryable, key(i))
+			w.Scope = fmt.Sprint("of ", c.records)
+			if i < c.spared {
+				w.Effects = retrysafe.EffectsInTx
+			}
+			put(t, s, w)
+		}
+		for _, stopAfter := range []int{1, 10} {
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			who, pages := restored, 0
+			who.Scope, who.SpareInTx = fmt.Sprint("of ", c.records), true
+			who.Progress = func(operator.Report) {
+				if pages++; pages == stopAfter {
+					stop()
+				}
+			}
+			got, err := d.Survey(ctx, who)
+			want := operator.Report{Looked: c.records, Quarantined: c.records - c.spared}
+			if stopAfter < c.pages {
+				if !errors.Is(err, context.Canceled) || pages != stopAfter {
+					t.Errorf("%d records: %v after %d pages, want it stopped after %d", c.records, err, pages, stopAfter)
+				}
+			} else if err != nil || got != want || pages != c.pages {
+				t.Errorf("%d records: %+v after %d pages, %v, want %+v after %d", c.records, got, pages, err, want, c.pages)
+			}
+		}
+	}
+}
+
 // counts leaves out where a report stands.
 func counts(r operator.Report) operator.Report {
 	return operator.Report{Looked: r.Looked, Quarantined: r.Quarantined, Moved: r.Moved, Unreadable: r.Unreadable}
@@ -192,13 +233,17 @@ func TestQuarantineGoesOnWhereItStopped(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, below retrysafe.Store) {
 		s := faultstore.New(below)
-		const n = 1200
+		const n, spared = 1200, 200
 		for i := range n {
-			put(t, below, in(retrysafe.StateRetryable, key(i)))
+			w := in(retrysafe.StateRetryable, key(i))
+			if i%(n/spared) == 0 {
+				w.Effects = retrysafe.EffectsInTx
+			}
+			put(t, below, w)
 		}
 		d := newDesk(t, s, nil)
 		who := restored
-		who.ID = "3-a-m"
+		who.ID, who.SpareInTx = "3-a-m", true
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		pages := 0
@@ -227,11 +272,11 @@ func TestQuarantineGoesOnWhereItStopped(t *testing.T) {
 		who.Progress = nil
 		e, err = d.Quarantine(t.Context(), who)
 		must(t, err)
-		if e.Report.Quarantined != n || e.Report.Looked != n || e.Attempt != 2 || listed != 2 {
+		if e.Report.Quarantined != n-spared || e.Report.Looked != n || e.Attempt != 2 || listed != 2 {
 			t.Errorf("%+v after %d attempts and %d lists", e.Report, e.Attempt, listed)
 		}
-		left, err := below.List(t.Context(), retrysafe.Query{States: []retrysafe.State{retrysafe.StateRetryable}})
-		if err != nil || len(left) != 0 {
+		left, err := below.List(t.Context(), retrysafe.Query{States: []retrysafe.State{retrysafe.StateRetryable}, Limit: n})
+		if err != nil || len(left) != spared {
 			t.Errorf("%d are left, %v", len(left), err)
 		}
 	})
@@ -270,6 +315,31 @@ func TestQuarantineThatFailsIsOpen(t *testing.T) {
 	must(t, err)
 	if e.Outcome != operator.StatusDone || load(t, below, retrysafe.Ref{Scope: "acct_1", Key: key(7)}).State != retrysafe.StateUnknown {
 		t.Errorf("%+v", e)
+	}
+}
+
+// While the store fails no more records are tried than are under way.
+func TestQuarantineStopsWhileTheStoreFails(t *testing.T) {
+	t.Parallel()
+	below := memstore.New(nil)
+	s := faultstore.New(below)
+	const n = 400
+	for i := range n {
+		put(t, below, in(retrysafe.StateRetryable, key(i)))
+	}
+	tried := map[string]bool{}
+	s.Plan(func(step faultstore.Step) faultstore.Fault {
+		if step.Op != faultstore.Swap || step.Write.IsSystem() {
+			return faultstore.None
+		}
+		tried[step.Write.Key] = true
+		return faultstore.LoseRequest
+	})
+	if _, err := newDesk(t, s, nil).Quarantine(t.Context(), restored); !errors.Is(err, faultstore.ErrInjected) {
+		t.Error(err)
+	}
+	if len(tried) > 32 {
+		t.Errorf("%d of %d records were tried, want 32 at most", len(tried), n)
 	}
 }
 
@@ -365,6 +435,125 @@ func TestQuarantineMeetsLossAndTraffic(t *testing.T) {
 	}
 }
 
+// A record that another process has changed or holds is left to it, and counted so. One that
+// is as doubtful after a change as before is quarantined all the same, as long as it does not
+// change each time; and one whose write got no reply is counted once.
+func TestQuarantineCountsWhatOthersHaveMoved(t *testing.T) {
+	t.Parallel()
+	clock := newClock()
+	below := memstore.New(&memstore.Options{Now: clock.Now})
+	s := faultstore.New(holding{below})
+	change := func(key string, with func(*retrysafe.Write)) {
+		r, err := below.Load(t.Context(), retrysafe.Ref{Scope: "acct_1", Key: key})
+		if err != nil {
+			t.Error(err)
+		}
+		w := r.Update()
+		with(&w)
+		if _, err := below.Swap(t.Context(), w); err != nil {
+			t.Error(err)
+		}
+	}
+	later := func(w *retrysafe.Write) { w.Term = 2 * time.Hour }
+	moves := map[string]func(try int) faultstore.Fault{
+		"answered": func(try int) faultstore.Fault {
+			if try == 1 {
+				change("answered", func(w *retrysafe.Write) { w.State, w.Result, w.Term = retrysafe.StateCompleted, &paid, time.Hour })
+			}
+			return faultstore.None
+		},
+		"newer version": func(try int) faultstore.Fault {
+			if try == 1 {
+				change("newer version", func(w *retrysafe.Write) { w.Version, w.Term = retrysafe.RecordVersion+1, time.Hour })
+			}
+			return faultstore.None
+		},
+		"purged": func(int) faultstore.Fault {
+			if _, err := below.Purge(t.Context(), 10); err != nil {
+				t.Error(err)
+			}
+			return faultstore.None
+		},
+		"held": func(int) faultstore.Fault { return faultstore.None },
+		"never still": func(int) faultstore.Fault {
+			change("never still", later)
+			return faultstore.None
+		},
+		"renewed": func(try int) faultstore.Fault {
+			if try == 1 {
+				change("renewed", later)
+			}
+			return faultstore.None
+		},
+		"no reply": func(try int) faultstore.Fault {
+			if try == 1 {
+				return faultstore.LoseReply
+			}
+			return faultstore.None
+		},
+		"at rest": func(int) faultstore.Fault { return faultstore.None },
+	}
+	for name := range moves {
+		w := in(retrysafe.StateInProgress, name)
+		if name == "purged" {
+			w.State, w.Term = retrysafe.StateRetryable, time.Minute
+		}
+		put(t, below, w)
+	}
+	clock.Advance(2 * time.Minute)
+	tries := map[string]int{}
+	s.Plan(func(step faultstore.Step) faultstore.Fault {
+		if step.Op != faultstore.Swap || step.Write.IsSystem() {
+			return faultstore.None
+		}
+		tries[step.Write.Key]++
+		return moves[step.Write.Key](tries[step.Write.Key])
+	})
+	told := make(events, 2*len(moves))
+	e, err := newDesk(t, s, &operator.Options{Observer: told}).Quarantine(t.Context(), restored)
+	must(t, err)
+	if want := (operator.Report{Looked: len(moves), Quarantined: 3, Moved: 5}); counts(*e.Report) != want {
+		t.Errorf("the report is %+v, want %+v", *e.Report, want)
+	}
+	for key, want := range map[string]retrysafe.State{
+		"answered": retrysafe.StateCompleted, "newer version": retrysafe.StateInProgress, "never still": retrysafe.StateInProgress,
+		"renewed": retrysafe.StateUnknown, "no reply": retrysafe.StateUnknown, "at rest": retrysafe.StateUnknown,
+	} {
+		r := load(t, below, retrysafe.Ref{Scope: "acct_1", Key: key})
+		if r.State != want || len(r.Inquiry.Notes) > 1 {
+			t.Errorf("%s: it is %s with %d notes, want %s", key, r.State, len(r.Inquiry.Notes), want)
+		}
+	}
+	close(told)
+	var of []string
+	for event := range told {
+		if event.Kind == retrysafe.EventQuarantined {
+			of = append(of, event.Ref.Key)
+		}
+	}
+	if slices.Sort(of); !slices.Equal(of, []string{"at rest", "renewed"}) {
+		t.Errorf("an observer is told of %q", of)
+	}
+}
+
+// holding is a store in which a transaction holds one key.
+type holding struct{ retrysafe.Store }
+
+func (s holding) Swap(ctx context.Context, w retrysafe.Write) (retrysafe.Record, error) {
+	if w.Key == "held" {
+		return retrysafe.Record{}, retrysafe.ErrBusy
+	}
+	return s.Store.Swap(ctx, w)
+}
+
+// A report of another form is an error, and not an empty report.
+func TestReportThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	if err := json.Unmarshal([]byte(`{"report":{"looked":"many"}}`), new(operator.Entry)); err == nil {
+		t.Error("it was read")
+	}
+}
+
 // What is quarantined is asked about anew, whatever was found out before, and the ID of a
 // quarantine belongs to all that says what it selects.
 func TestQuarantineBeginsTheInquiryAnew(t *testing.T) {
@@ -376,9 +565,26 @@ func TestQuarantineBeginsTheInquiryAnew(t *testing.T) {
 	d := newDesk(t, s, nil)
 	who := restored
 	who.ID = "3-a-m"
-	must(t, second(d.Quarantine(t.Context(), who)))
-	if now := load(t, s, r.Ref); now.State != retrysafe.StateUnknown || now.Inquiry.Tries != 0 || now.Inquiry.Dead {
+	who.Scope = r.Scope
+	e, err := d.Quarantine(t.Context(), who)
+	must(t, err)
+	if e.Ref.Scope != r.Scope {
+		t.Errorf("the entry is about the scope %q", e.Ref.Scope)
+	}
+	now := load(t, s, r.Ref)
+	if now.State != retrysafe.StateUnknown || now.Inquiry.Tries != 0 || now.Inquiry.Dead {
 		t.Errorf("it is %s, after %d tries, dead %t", now.State, now.Inquiry.Tries, now.Inquiry.Dead)
+	}
+	if wait := now.Deadline.Sub(now.UpdatedAt); wait != 30*time.Second {
+		t.Errorf("it is asked about after %v", wait)
+	}
+	if note := now.Inquiry.Notes[0].Text; !strings.Contains(note, who.Why) {
+		t.Errorf("its note gives no reason: %q", note)
+	}
+	for field, nobody := range map[string]operator.Suspects{"By": {Why: who.Why}, "Why": {By: who.By}} {
+		if _, err := d.Quarantine(t.Context(), nobody); !errors.Is(err, operator.ErrInvalid) || !strings.Contains(err.Error(), field+" must") {
+			t.Errorf("without %s: %v", field, err)
+		}
 	}
 	for name, change := range map[string]func(*operator.Suspects){
 		"since":     func(s *operator.Suspects) { s.Since = time.Unix(1_800_000_000, 0) },

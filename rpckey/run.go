@@ -250,7 +250,7 @@ func (x *exchange) refuseUnsettled(err error) Answer {
 			return x.stored(&out)
 		}
 	}
-	if errors.Is(err, retrysafe.ErrPhases) && !errors.Is(err, retrysafe.ErrLost) { // it was settled by what is proven, and has no answer
+	if errors.Is(err, retrysafe.ErrPhases) && !errors.Is(err, retrysafe.ErrLost) && !errors.Is(err, retrysafe.ErrUnsettled) { // it was settled by what is proven, and has no answer
 		return x.refuse(&refusal{problem: x.broken()})
 	}
 	if errors.Is(err, storemove.ErrMoved) && !errors.Is(err, retrysafe.ErrLost) { // the record has moved as it was, in flight

@@ -43,6 +43,35 @@ func TestAnswerThatIsNotDurableIsNotShown(t *testing.T) {
 	})
 }
 
+// A call that was completed before all its stored phases were passed is settled as a failure.
+// Its caller is told so once the store has confirmed that.
+func TestAnswerBeforeAllPhasesIsAFailedAttempt(t *testing.T) {
+	each(t, func(t *testing.T, tr transport) {
+		for _, down := range []bool{false, true} {
+			s, c := tr.start(t, func(c *config) { c.settle = time.Millisecond })
+			s.use(func(ctx context.Context, o *order) (*payv1.ChargeResponse, error) {
+				if s.runs.Load() > 1 {
+					if down {
+						s.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
+					}
+					return s.charged(ctx, o)
+				}
+				_, err := retrysafe.Phase(ctx, "book", func(context.Context) (int, error) { return 1, nil })
+				x, _ := retrysafe.FromContext(ctx)
+				return nil, errors.Join(&fault{code: codes.Unavailable, text: "not now"}, err, x.Release(ctx, errors.New("not now")))
+			})
+			c.call(t.Context(), pay(key, 1))
+			if o := c.call(t.Context(), pay(key, 1)); down {
+				o.refused(t, codes.Unavailable, "outcome-pending")
+			} else {
+				o.refused(t, codes.Unknown, "attempt-unknown")
+			}
+			s.ranTimes(t, 2)
+			s.fault.Plan(nil)
+		}
+	})
+}
+
 // A call that was in flight when the store was moved is recorded in neither store: its
 // caller is not told that the answer will be there.
 func TestAnswerInAMovedStoreIsNotPromised(t *testing.T) {

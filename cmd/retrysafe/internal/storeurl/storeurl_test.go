@@ -1,6 +1,7 @@
 package storeurl_test
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/cmd/retrysafe/internal/storeurl"
+	"github.com/retrysafe/retrysafe/internal/storemove"
 	"github.com/retrysafe/retrysafe/internal/test/testservers"
 )
 
@@ -51,6 +53,41 @@ func TestEachKindOpensAndKeepsARecord(t *testing.T) {
 			}
 			if r, err := o.Store.Load(t.Context(), ref); err != nil || r.State != retrysafe.StateInProgress {
 				t.Errorf("Load = %v, %v", r.State, err)
+			}
+		})
+	}
+}
+
+// A store that a move has closed is opened for a move, and for nothing else.
+func TestEachKindOpensForAMove(t *testing.T) {
+	t.Parallel()
+	dynamo, _ := newDynamoDB(t)
+	for kind, address := range map[string]string{
+		storeurl.SQLite:   "sqlite:" + filepath.Join(t.TempDir(), "keys.db"),
+		storeurl.Postgres: testservers.NewPostgres(t, &testservers.PostgresOptions{InMemory: true}).URL("postgres"),
+		storeurl.MySQL:    "mysql://root@" + testservers.NewMariaDB(t, &testservers.MariaDBOptions{InMemory: true}).Addr() + "/test",
+		storeurl.Redis:    "redis://" + testservers.NewRedis(t).Addr(),
+		storeurl.DynamoDB: dynamo,
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			o, err := storeurl.Open(t.Context(), address, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer o.Close()
+			m := o.Store.(interface{ Mover() storemove.Store }).Mover()
+			if err := m.Fill(t.Context(), retrysafe.Owner{1}, retrysafe.Owner{9}, "elsewhere"); err != nil {
+				t.Fatal(err)
+			}
+			for _, moving := range []bool{false, true} {
+				again, err := storeurl.Open(t.Context(), address, &storeurl.Options{Moving: moving})
+				if err == nil {
+					again.Close()
+				}
+				if moving != (err == nil) || !moving && !errors.Is(err, storemove.ErrFilling) {
+					t.Errorf("with Moving %t: %v", moving, err)
+				}
 			}
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -105,6 +106,82 @@ func (c *fullConn) Write(p []byte) (int, error) {
 }
 
 func (c *fullConn) Close() error {
+	c.closed = true
+	return c.Conn.Close()
+}
+
+// A connection that cannot be given its deadline, or has served for the last time, is closed
+// at once: not when the caller closes the answer, which may be much later. The body of the
+// request is not read any more then.
+func TestConnectionIsClosedWhenItHasServed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answer string // what the server sends before it sends no more
+		ok     bool
+	}{
+		"announced":      {"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\ndone", true},
+		"more than that": {"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndonemore", true},
+		"cut off":        {"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\ndone", false},
+		"cut in a chunk": {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n8\r\ndone", false},
+	} {
+		x := newTestExchange(&http.Request{Method: http.MethodGet}, strings.NewReader(c.answer))
+		below := &closedConn{Conn: x.conn.socket.Conn}
+		x.conn.socket.Conn = below
+		if err := x.readFinal(); err != nil {
+			t.Fatal(name, err)
+		}
+		x.body.begin(x.res)
+		if _, err := io.ReadAll(x.res.Body); (err == nil) != c.ok {
+			t.Errorf("%s: the body ends with %v", name, err)
+		}
+		if !below.closed {
+			t.Errorf("%s: the connection is open until the answer is closed", name)
+		}
+		x.res.Body.Close()
+	}
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() { // a request gets no answer
+		if c, err := l.Accept(); err == nil {
+			_, _ = http.ReadRequest(bufio.NewReader(c))
+			c.Close()
+		}
+	}()
+	client := New(&Options{Addr: l.Addr().String(), DialTimeout: time.Minute, MaxIdle: 4, IdleTimeout: time.Hour, MaxHead: 1 << 20})
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := client.dial(&Call{Request: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	below := &closedConn{Conn: kept.socket.Conn}
+	kept.socket.Conn = below
+	client.idle.put(kept)
+	res, err := client.Do(&Call{Request: r, Deadline: time.Now().Add(time.Hour)})
+	if err == nil {
+		res.Body.Close()
+	}
+	if !errors.Is(err, neverresend.ErrNotSent) || !errors.Is(err, errNoDeadline) || !below.closed {
+		t.Errorf("without a deadline: %v, and the connection is closed: %t", err, below.closed)
+	}
+}
+
+// A closedConn notes that it was closed, and takes no deadline.
+type closedConn struct {
+	net.Conn
+	closed bool
+}
+
+var errNoDeadline = errors.New("no deadline")
+
+func (c *closedConn) SetDeadline(time.Time) error { return errNoDeadline }
+
+func (c *closedConn) Close() error {
 	c.closed = true
 	return c.Conn.Close()
 }
