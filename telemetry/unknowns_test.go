@@ -140,6 +140,7 @@ func TestUnknownsKnowOurReasons(t *testing.T) {
 		"lease lapsed":                                                 "lapsed",
 		"no worker took it up":                                         "abandoned",
 		"quarantined by an operator":                                   "operator",
+		"quarantined, because the store is in doubt":                   "operator",
 		"panic: index out of range":                                    "panic",
 		context.DeadlineExceeded.Error():                               "timeout",
 		failreason.Late(time.Second, context.DeadlineExceeded).Error(): "timeout",

@@ -100,7 +100,7 @@ func Class(reason string) string {
 		return "abandoned"
 	case has("attempt ran too long"):
 		return "too_long"
-	case strings.HasPrefix(reason, "quarantined by an operator"):
+	case strings.HasPrefix(reason, "quarantined"): // one key, a batch, or a store that is in doubt
 		return "operator"
 	case strings.HasPrefix(reason, "panic"):
 		return "panic"

@@ -19,6 +19,10 @@ func TestStatusIsReadBackFromTheReason(t *testing.T) {
 		failreason.Late(2*time.Second, context.DeadlineExceeded).Error(): 0,
 		"lease lapsed":                       0,
 		"":                                   0,
+		"the handler answered 99":            0,
+		"the handler answered 100":           100,
+		"the handler answered 999":           999,
+		"500":                                0,
 		"the handler answered UNAVAILABLE":   0,
 		"the handler answered 500 times":     0,
 		"the handler answered 5000":          0,
@@ -41,6 +45,18 @@ func TestLateReasons(t *testing.T) {
 	} {
 		if err.Error() != want || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %q, %v, want %q", err, errors.Is(err, context.DeadlineExceeded), want)
+		}
+	}
+}
+
+// The class of an answer is that of its status.
+func TestClassOfAnAnswer(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]string{
+		399: "answered_other", 400: "answered_4xx", 499: "answered_4xx", 500: "answered_5xx", 599: "answered_5xx", 600: "answered_other",
+	} {
+		if got := failreason.Class(failreason.Answered(status)); got != want {
+			t.Errorf("the answer %d is of the class %q, want %q", status, got, want)
 		}
 	}
 }
