@@ -69,6 +69,25 @@ func TestOpenTransactionDelaysNothingInASmallTable(t *testing.T) {
 	must(t, tx.Commit(ctx))
 }
 
+// A retry of a key whose record a transaction has swapped gets the record as it was, also if
+// no batch before had a key that exists.
+func TestCreateMeetsTheRecordThatATransactionHasSwapped(t *testing.T) {
+	t.Parallel()
+	s := open(t, testservers.SharedMariaDB(t), nil)
+	rec, err := s.Create(t.Context(), fresh("key"))
+	must(t, err)
+	tx, _, err := s.BeginTx(t.Context())
+	must(t, err)
+	must(t, second(tx.Swap(t.Context(), done(rec, "answer"))))
+	retry := fresh("key")
+	retry.Owner = retrysafe.Owner{2}
+	got, err := s.Create(t.Context(), retry)
+	if !errors.Is(err, retrysafe.ErrExists) || got.State != rec.State || got.Revision != rec.Revision {
+		t.Errorf("Create = %v, %v, want the record as it was", got.State, err)
+	}
+	must(t, tx.Rollback(t.Context()))
+}
+
 // A deadlock between two transactions rolls one of them back. A caller that ignores the
 // error cannot store an answer: what follows would be committed by itself.
 func TestW39_DeadlockThatIsIgnoredStoresNoAnswer(t *testing.T) {
