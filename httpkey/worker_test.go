@@ -558,3 +558,30 @@ func TestWorkerRunsAgainWhatFailed(t *testing.T) {
 		b.post(t, key, `{}`).refused(t, 409, "outcome-unknown")
 	})
 }
+
+// How long work has rested is told by the store's clock, which stored the failure, and not by
+// the worker's.
+func TestWorkerMeasuresTheRestByTheStoresClock(t *testing.T) {
+	t.Parallel()
+	for name, ahead := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				storeClock := func(c *config) { c.store.Now = func() time.Time { return time.Now().Add(ahead) } }
+				b := setup(t, async, storeClock, withPolicy(retrysafe.Policy{Effects: retrysafe.EffectsKeyed}), withHandler(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }))
+				w := b.worker(t, &httpkey.WorkerOptions{Attempts: 2})
+				b.post(t, key, `{}`).accepted(t)
+				runs := func(want int) {
+					t.Helper()
+					if n, err := w.RunOnce(t.Context()); n != want || err != nil {
+						t.Errorf("RunOnce = %d, %v, want %d", n, err, want)
+					}
+				}
+				runs(1)
+				runs(0)
+				time.Sleep(time.Second)
+				runs(1)
+			})
+		})
+	}
+}

@@ -372,3 +372,33 @@ func TestReadsThatFailRest(t *testing.T) {
 		t.Errorf("reading %t, the next read is %v later, the error %v", l.reading, l.readAt.Sub(now), l.err)
 	}
 }
+
+// While the messages that were sent are being acknowledged, a store without quick reads returns
+// them again. A read brings the next ones all the same.
+func TestReadGoesBeyondWhatIsBeingAcknowledged(t *testing.T) {
+	t.Parallel()
+	c := newCrew(t, rand.New(rand.NewPCG(1, 128))) //nolint:gosec // repeatable
+	c.calm, c.l.quick = true, false
+	opts := c.w.opts
+	for range 2 * opts.InFlight {
+		c.last++
+		c.waiting[c.last] = &parcel{Delivery{ID: c.last}, c.now}
+	}
+	stores := 0
+	for range 100 { // all but the acknowledgements ends at once
+		a := c.l.next(c.now)
+		if _, ok := a.(*ackAction); ok {
+			stores++
+			continue
+		}
+		if a == nil {
+			break
+		}
+		a.perform(t.Context(), c.w)
+		c.l.finish(a, c.now)
+		c.now = c.now.Add(busyPoll)
+	}
+	if size := c.l.inflight.size(); stores != 1 || size <= opts.InFlight {
+		t.Errorf("%d messages of %d were read while %d acknowledgements are under way, and %d are read at once", size, len(c.waiting), stores, opts.InFlight)
+	}
+}

@@ -62,3 +62,18 @@ func TestAttemptsAreBounded(t *testing.T) {
 		}
 	})
 }
+
+func TestAddress(t *testing.T) {
+	t.Parallel()
+	for remote, want := range map[string]string{
+		"192.0.2.1:5000":              "192.0.2.1",
+		"[::ffff:192.0.2.1]:5000":     "192.0.2.1",
+		"[2001:db8:1:2:3:4:5:6]:5000": "2001:db8:1:2::",
+		"[fe80::1%eth0]:5000":         "fe80::",
+		"@":                           "invalid IP",
+	} {
+		if got := AddressOf(remote).String(); got != want {
+			t.Errorf("%s: got %s, want %s", remote, got, want)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -96,6 +97,21 @@ func TestLateIndexDoesNoHarm(t *testing.T) {
 	list, err := s.List(ctx, retrysafe.Query{States: []retrysafe.State{retrysafe.StateInProgress}})
 	if err != nil || len(list) != 2 {
 		t.Errorf("List with the index up to date = %v, %v", list, err)
+	}
+}
+
+// The service may read only a part of a batch of items. The rest is read too: a record that is
+// not listed is one that no sweeper finds.
+func TestBatchThatIsReadInPartIsReadOn(t *testing.T) {
+	t.Parallel()
+	s := open(t, newClient(t, newFake(t).URL), newTable())
+	const keys = 90 // a batch, and more than the fake reads at once
+	for n := range keys {
+		must(t, second(s.Create(t.Context(), fresh(fmt.Sprint("k", n)))))
+	}
+	list, err := s.List(t.Context(), retrysafe.Query{States: []retrysafe.State{retrysafe.StateInProgress}, Limit: 100})
+	if len(list) != keys || err != nil {
+		t.Errorf("List has %d of %d records, %v", len(list), keys, err)
 	}
 }
 

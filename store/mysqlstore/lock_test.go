@@ -69,6 +69,25 @@ func TestOpenTransactionDelaysNothingInASmallTable(t *testing.T) {
 	must(t, tx.Commit(ctx))
 }
 
+// A retry of a key whose record a transaction has swapped gets the record as it was, also if
+// no batch before had a key that exists.
+func TestCreateMeetsTheRecordThatATransactionHasSwapped(t *testing.T) {
+	t.Parallel()
+	s := open(t, testservers.SharedMariaDB(t), nil)
+	rec, err := s.Create(t.Context(), fresh("key"))
+	must(t, err)
+	tx, _, err := s.BeginTx(t.Context())
+	must(t, err)
+	must(t, second(tx.Swap(t.Context(), done(rec, "answer"))))
+	retry := fresh("key")
+	retry.Owner = retrysafe.Owner{2}
+	got, err := s.Create(t.Context(), retry)
+	if !errors.Is(err, retrysafe.ErrExists) || got.State != rec.State || got.Revision != rec.Revision {
+		t.Errorf("Create = %v, %v, want the record as it was", got.State, err)
+	}
+	must(t, tx.Rollback(t.Context()))
+}
+
 // A deadlock between two transactions rolls one of them back. A caller that ignores the
 // error cannot store an answer: what follows would be committed by itself.
 func TestW39_DeadlockThatIsIgnoredStoresNoAnswer(t *testing.T) {
@@ -123,4 +142,41 @@ func TestW39_DeadlockThatIsIgnoredStoresNoAnswer(t *testing.T) {
 		return
 	}
 	t.Skip("the server never rolled this transaction back")
+}
+
+// An acknowledgement that meets a message whose end is not committed yet waits for that, and
+// ends nothing: the message would be delivered and a dead letter too.
+func TestAcknowledgementWaitsForAnEndUnderWay(t *testing.T) {
+	t.Parallel()
+	s := open(t, testservers.SharedMariaDB(t), &mysqlstore.Options{Timeout: patience})
+	tx, err := join(t.Context(), s)
+	must(t, err)
+	must(t, tx.Enqueue(t.Context(), outbox.Message{Topic: "t"}))
+	must(t, tx.Commit(t.Context()))
+	box := s.Outbox()
+	held, err := box.Lease(t.Context(), retrysafe.Owner{1}, time.Hour)
+	must(t, err)
+	due, err := box.Due(t.Context(), held.Shards, 10)
+	must(t, err)
+	end, err := s.DB().BeginTx(t.Context(), nil)
+	must(t, err)
+	defer func() { _ = end.Rollback() }()
+	must(t, second(end.ExecContext(t.Context(), `DELETE FROM retrysafe_outbox WHERE id = ?`, due[0].ID)))
+	ack := func() error {
+		return second(box.Ack(t.Context(), []outbox.Ack{{ID: due[0].ID, Shard: due[0].Shard, Kind: outbox.AckDead, Tries: 1}}))
+	}
+	acked := make(chan error, 1)
+	go func() { acked <- ack() }()
+	within(t, patience, "the acknowledgement waits, or has given up", func() bool {
+		return len(acked) > 0 || one[int](t, s.DB(), `SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE DB = DATABASE() AND ID <> CONNECTION_ID() AND INFO LIKE '%retrysafe_outbox%'`) > 0
+	})
+	must(t, end.Commit())
+	if err := <-acked; errors.Is(err, retrysafe.ErrBusy) {
+		must(t, ack())
+	} else {
+		must(t, err)
+	}
+	if dead, err := box.DeadLetters(t.Context(), 0, 10); len(dead) != 0 || err != nil {
+		t.Errorf("a message that has ended is a dead letter: %v, %v", dead, err)
+	}
 }

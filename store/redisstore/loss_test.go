@@ -240,6 +240,9 @@ func TestReplicaThatConnectsIsNoLoss(t *testing.T) {
 	server, replica := testservers.NewRedis(t), testservers.NewRedis(t)
 	url := "redis://" + server.Addr()
 	stores := []*redisstore.Store{open(t, url, nil), open(t, url, nil)}
+	idle := open(t, url, nil)
+	_, err := idle.Create(t.Context(), newWrite("before"))
+	must(t, err)
 	var steps atomic.Int64
 	work := func(s *redisstore.Store, name string) {
 		for n := range 300 {
@@ -262,7 +265,7 @@ func TestReplicaThatConnectsIsNoLoss(t *testing.T) {
 	}
 	within(t, "the stores work", func() bool { return steps.Load() > 100 || t.Failed() })
 	_, port, _ := strings.Cut(server.Addr(), ":")
-	_, err := replica.Do(t.Context(), "REPLICAOF", "127.0.0.1", port)
+	_, err = replica.Do(t.Context(), "REPLICAOF", "127.0.0.1", port)
 	must(t, err)
 	within(t, "the replica follows", func() bool {
 		info, err := replica.Do(t.Context(), "INFO", "replication")
@@ -270,6 +273,8 @@ func TestReplicaThatConnectsIsNoLoss(t *testing.T) {
 	})
 	all.Go(func() { work(open(t, url, nil), "a later store, ") })
 	all.Wait()
+	_, err = idle.Create(t.Context(), newWrite("afterwards")) // on its connection from before, when all buckets are the new name's
+	must(t, err)
 }
 
 func TestFullServerStoresNothing(t *testing.T) {

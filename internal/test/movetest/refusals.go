@@ -3,6 +3,7 @@ package movetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -32,11 +33,22 @@ func RetireIsUndone(t *testing.T, h Harness) {
 			t.Errorf("a note that has changed since it was read is replaced: %t, %v", replaced, err)
 		}
 	}
-	put(t, s, "a")
 	full := errors.New("the destination is full")
-	err := m.Retire(t.Context(), run, "elsewhere", func(context.Context, []retrysafe.Record, []retrysafe.Ref) error { return full })
-	if !errors.Is(err, full) {
-		t.Errorf("Retire = %v", err)
+	for _, interrupted := range []bool{false, true} {
+		must(t, second(m.Follow(t.Context(), run)))
+		put(t, s, fmt.Sprintf("a, interrupted %t", interrupted))
+		ctx, interrupt := context.WithCancel(t.Context())
+		err := m.Retire(ctx, run, "elsewhere", func(context.Context, []retrysafe.Record, []retrysafe.Ref) error {
+			if interrupted {
+				interrupt()
+			}
+			return full
+		})
+		interrupt()
+		if !errors.Is(err, full) {
+			t.Errorf("interrupted %t: Retire = %v", interrupted, err)
+		}
+		put(t, s, fmt.Sprintf("after a, interrupted %t", interrupted))
 	}
 	if h.Exec != nil {
 		h.Exec(t, `CREATE TABLE retrysafe_keys_moved (n INTEGER)`) // the name that the table of keys is to get

@@ -121,6 +121,10 @@ func TestAttemptThatLostItsRecord(t *testing.T) {
 				t.Helper()
 				o.refused(t, codes.Unknown, "outcome-unknown")
 			}},
+			"another request's": {func(w *retrysafe.Write) { w.Fingerprint.Sum[0]++ }, func(t *testing.T, o *outcome) { // it is not this caller that has reused the key
+				t.Helper()
+				o.refused(t, codes.Unknown, "outcome-unknown")
+			}},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
