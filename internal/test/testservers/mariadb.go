@@ -196,5 +196,5 @@ const bootstrap = `set -e; cd /usr/share/mysql
 { echo 'CREATE DATABASE mysql;'; echo 'CREATE DATABASE test;'; echo 'USE mysql;'
   echo 'SET @auth_root_socket = NULL;'
   cat mysql_system_tables.sql mysql_performance_tables.sql mysql_system_tables_data.sql
-} | "$1" --no-defaults --bootstrap --datadir="$2" --innodb_log_file_size=16M --innodb_flush_log_at_trx_commit=0
+} | "$1" --no-defaults --bootstrap --datadir="$2" --tmpdir="$2" --innodb_log_file_size=16M --innodb_flush_log_at_trx_commit=0
 : >"$3"`
