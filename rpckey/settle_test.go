@@ -64,8 +64,13 @@ func TestCallWhoseTransactionIsItsOwn(t *testing.T) {
 			}
 			return no
 		}, "", retrysafe.StateCompleted},
-		"given nothing":              {retrysafe.EffectsUnprotected, completes(rpckey.Answer{}), "attempt-failed", retrysafe.StateRetryable},
-		"given no message":           {retrysafe.EffectsUnprotected, completes(rpckey.Answer{Message: (*payv1.ChargeResponse)(nil)}), "attempt-failed", retrysafe.StateRetryable},
+		"given nothing": {retrysafe.EffectsUnprotected, completes(rpckey.Answer{}), "attempt-failed", retrysafe.StateRetryable},
+		"given no message": {retrysafe.EffectsUnprotected, func(ctx context.Context, tx *memstore.Tx) rpckey.Answer {
+			if err := rpckey.CompleteTx(ctx, tx, (*payv1.ChargeResponse)(nil)); err == nil {
+				t.Error("nothing was completed")
+			}
+			return failed
+		}, "attempt-failed", retrysafe.StateRetryable},
 		"given what has no encoding": {retrysafe.EffectsUnprotected, completes(rpckey.Answer{Message: unsent}), "attempt-failed", retrysafe.StateRetryable},
 		"rolled back by the handler, which may have done more": {retrysafe.EffectsUnprotected, func(ctx context.Context, tx *memstore.Tx) rpckey.Answer {
 			if err := errors.Join(rpckey.CompleteAnswerTx(ctx, tx, ok), tx.Rollback(ctx)); err != nil {
@@ -268,5 +273,81 @@ func TestErrorAfterAnotherCallsAnswer(t *testing.T) {
 	})
 	if m, _ := a.Message.(*payv1.ChargeResponse); m.GetChargeId() != "ch_1" || a.Status != nil || len(a.Header[rpckey.MetadataReplayed]) != 1 {
 		t.Errorf("the caller gets %q: %+v", code, a)
+	}
+}
+
+// Such an error is not shown before the store has it.
+func TestErrorThatIsNotDurableIsNotShown(t *testing.T) {
+	t.Parallel()
+	mem := memstore.New(nil)
+	s := faultstore.New(mem)
+	e, err := retrysafe.New(s, &retrysafe.Options{SettleTimeout: time.Millisecond})
+	must(t, err)
+	_, code := tell(t, e, rpckey.Options{Tx: runner{rpckey.InTx(mem), func(err error) error {
+		s.Plan(func(step faultstore.Step) faultstore.Fault {
+			if step.Op == faultstore.Swap {
+				return faultstore.LoseRequest
+			}
+			return faultstore.None
+		})
+		return err
+	}}}, func(context.Context) rpckey.Answer {
+		return rpckey.Answer{Status: &statuspb.Status{Code: int32(codepb.Code_FAILED_PRECONDITION)}}
+	})
+	if code != "outcome-pending" {
+		t.Errorf("the caller gets %q", code)
+	}
+	s.Plan(nil)
+}
+
+// A handler may call another one through a guard. Under the key that is reserved already the
+// inner call is a part of the outer one; under any other it is guarded.
+func TestCallWithinACall(t *testing.T) {
+	t.Parallel()
+	g := guard(t, memstore.New(nil), rpckey.Options{})
+	call := func(ctx context.Context, k string, next rpckey.Next) rpckey.Answer {
+		return g.Unary(ctx, &rpckey.Call{
+			Procedure: charge, Message: &payv1.ChargeRequest{}, Metadata: func(string) []string { return []string{k} },
+		}, next)
+	}
+	runs := 0
+	a := call(t.Context(), key, func(ctx context.Context, _ bool) rpckey.Answer {
+		for _, k := range []string{"another", "another", key, key} {
+			if a := call(ctx, k, func(context.Context, bool) rpckey.Answer {
+				runs++
+				return rpckey.Answer{Message: &payv1.ChargeResponse{}}
+			}); a.Status != nil {
+				t.Errorf("under %q the inner call gets %v", k, a.Status)
+			}
+		}
+		return rpckey.Answer{Message: &payv1.ChargeResponse{}}
+	})
+	if a.Status != nil || runs != 3 {
+		t.Errorf("the call gets %v, and the inner ones ran %d times, want once under another key and twice under its own", a.Status, runs)
+	}
+}
+
+// A scope has no control character, so that it is none of retrysafe's own.
+func TestScopeWithAControlCharacterIsNoCaller(t *testing.T) {
+	t.Parallel()
+	for _, scope := range []string{"a\x1fb", "\x00", "a\x7f"} {
+		code := ""
+		g, err := rpckey.New(engine(t, memstore.New(nil)), func(context.Context) (string, error) { return scope, nil },
+			&rpckey.Options{Logger: slog.New(slog.DiscardHandler), Report: func(n rpckey.Notice) { code = n.Code }})
+		must(t, err)
+		if ask(t, g, &payv1.ChargeRequest{}); code != "caller-unidentified" {
+			t.Errorf("under the scope %q the call gets %q", scope, code)
+		}
+	}
+}
+
+// Whether a stream passes is decided by the options of its procedure.
+func TestStreamsPassByProcedure(t *testing.T) {
+	t.Parallel()
+	g := guard(t, memstore.New(nil), rpckey.Options{Procedures: map[string]func(*rpckey.Options){charge: func(o *rpckey.Options) { o.Streams = rpckey.StreamsPass }}})
+	for procedure, passes := range map[string]bool{charge: true, refund: false} {
+		if a := g.Stream(&rpckey.Call{Procedure: procedure}); (a == nil) != passes {
+			t.Errorf("%s: a stream gets %+v", procedure, a)
+		}
 	}
 }
