@@ -119,7 +119,13 @@ func TestMessageThatCannotBeReadIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, r := memstore.New(nil), &receiver{}
 		enqueue(t, s, message("a", "damaged"), message("a", "behind"))
-		w, err := outbox.NewWorker(damaged{s.Outbox()}, r, nil)
+		sink := batchSink(func(ctx context.Context, batch []outbox.Delivery) []outbox.Receipt {
+			if len(batch) == 0 {
+				t.Error("the sink is given no message")
+			}
+			return r.Deliver(ctx, batch)
+		})
+		w, err := outbox.NewWorker(damaged{s.Outbox()}, sink, nil)
 		must(t, err)
 		if n, err := w.RunOnce(t.Context()); n != 1 || err != nil || !slices.Equal(r.received(), []string{"behind"}) {
 			t.Errorf("RunOnce = %d, %v; sent %q", n, err, r.received())

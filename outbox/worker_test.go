@@ -299,6 +299,7 @@ func TestW66_MessageInTheLastLeaseOfItsWindow(t *testing.T) {
 	t.Parallel()
 	for age, sent := range map[time.Duration]int{
 		24*time.Hour - 41*time.Second: 1, // lease and time limit of a call fit
+		24*time.Hour - 40*time.Second: 0, // they end with the window
 		24*time.Hour - 35*time.Second: 0, // the lease alone does
 		24*time.Hour - 25*time.Second: 0,
 	} {

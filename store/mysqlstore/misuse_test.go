@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/retrysafe/retrysafe"
 	"github.com/retrysafe/retrysafe/internal/test/crashtest"
@@ -42,6 +43,68 @@ func TestOutboxStepThatFailsLeavesNothing(t *testing.T) {
 		exec(t, s.DB(), `CREATE TRIGGER refusal BEFORE `+event+` ON `+table+` FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not today'`)
 		return func() { exec(t, s.DB(), `DROP TRIGGER refusal`) }
 	})
+}
+
+// What cannot be read is no answer: a step that read no holder and no message would say that
+// the message is another worker's, has ended or does not wait, or would lease every shard.
+func TestOutboxStepThatCannotReadIsAnError(t *testing.T) {
+	t.Parallel()
+	s := open(t, database(t), &mysqlstore.Options{Timeout: patience})
+	box := s.Outbox()
+	putMessages(t, s, outbox.Message{Topic: "t", Group: "g"})
+	held, err := box.Lease(t.Context(), retrysafe.Owner{1}, time.Hour)
+	must(t, err)
+	due, err := box.Due(t.Context(), held.Shards, 10)
+	must(t, err)
+	ack := outbox.Ack{ID: due[0].ID, Shard: due[0].Shard, Group: "g", Kind: outbox.AckDelivered, Tries: 1}
+	for _, c := range []struct {
+		step, table string
+		do          func() error
+	}{
+		{"an acknowledgement", "retrysafe_shards", func() error { return second(box.Ack(t.Context(), []outbox.Ack{ack})) }},
+		{"an acknowledgement", "retrysafe_outbox", func() error { return second(box.Ack(t.Context(), []outbox.Ack{ack})) }},
+		{"a lease", "retrysafe_shards", func() error { return second(box.Lease(t.Context(), retrysafe.Owner{2}, time.Hour)) }},
+		{"a lease", "retrysafe_workers", func() error { return second(box.Lease(t.Context(), retrysafe.Owner{2}, time.Hour)) }},
+		{"a read", "retrysafe_shards", func() error { return second(box.Due(t.Context(), held.Shards, 10)) }},
+		{"a read", "retrysafe_outbox", func() error { return second(box.Due(t.Context(), held.Shards, 10)) }},
+		{"a skip", "retrysafe_outbox", func() error { return second(box.Skip(t.Context(), outbox.SkipRequest{ID: ack.ID, Tries: 1})) }},
+		{"a disposal", "retrysafe_dead", func() error { return box.Dispose(t.Context(), outbox.Disposal{ID: ack.ID, Revision: 1}) }},
+	} {
+		exec(t, s.DB(), `RENAME TABLE `+c.table+` TO away`)
+		if err := c.do(); err == nil || errors.Is(err, retrysafe.ErrNotFound) || errors.Is(err, retrysafe.ErrConflict) {
+			t.Errorf("%s without %s: %v", c.step, c.table, err)
+		}
+		exec(t, s.DB(), `RENAME TABLE away TO `+c.table)
+	}
+	if list, err := box.Due(t.Context(), held.Shards, 10); len(list) != 1 || err != nil {
+		t.Errorf("afterwards %d messages are due, %v, want the one", len(list), err)
+	}
+}
+
+// A skip that would leave a key without a state changes neither the key nor the message.
+func TestSkipWithoutAStateIsRefused(t *testing.T) {
+	t.Parallel()
+	s := open(t, database(t), &mysqlstore.Options{Timeout: patience})
+	box := s.Outbox()
+	rec, err := s.Create(t.Context(), fresh("handed over"))
+	must(t, err)
+	putMessages(t, s, outbox.Message{Topic: "t", Settles: &rec})
+	held, err := box.Lease(t.Context(), retrysafe.Owner{1}, time.Hour)
+	must(t, err)
+	due, err := box.Due(t.Context(), held.Shards, 10)
+	must(t, err)
+	must(t, second(box.Ack(t.Context(), []outbox.Ack{{ID: due[0].ID, Shard: due[0].Shard, Kind: outbox.AckRetry, Tries: 1, After: time.Hour}})))
+	settle := done(rec, "skipped")
+	settle.State = 0
+	if ended, err := box.Skip(t.Context(), outbox.SkipRequest{ID: due[0].ID, Tries: 1, Settle: &settle}); err == nil {
+		t.Errorf("the skip gets %+v", ended)
+	}
+	if got, err := s.Load(t.Context(), rec.Ref); err != nil || got.Revision != rec.Revision {
+		t.Errorf("the key is %s at revision %d, %v", got.State, got.Revision, err)
+	}
+	if failing, err := box.Failing(t.Context(), 0, 10); len(failing) != 1 || err != nil {
+		t.Errorf("%d messages are failing, %v, want the one", len(failing), err)
+	}
 }
 
 // putMessages commits messages.

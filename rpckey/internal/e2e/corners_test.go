@@ -147,11 +147,12 @@ func TestHandlerSettlesItself(t *testing.T) {
 		for name, step := range map[string]struct {
 			settle func(context.Context, *retrysafe.Execution) error
 			want   retrysafe.State
+			told   string // to the caller of a handler that returns a success all the same
 		}{
-			"release": {func(ctx context.Context, x *retrysafe.Execution) error { return x.Release(ctx, errors.New("not sent")) }, retrysafe.StateRetryable},
+			"release": {func(ctx context.Context, x *retrysafe.Execution) error { return x.Release(ctx, errors.New("not sent")) }, retrysafe.StateRetryable, "attempt-failed"},
 			"quarantine": {func(ctx context.Context, x *retrysafe.Execution) error {
 				return x.Quarantine(ctx, errors.New("timed out"))
-			}, retrysafe.StateUnknown},
+			}, retrysafe.StateUnknown, "attempt-unknown"},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -169,8 +170,8 @@ func TestHandlerSettlesItself(t *testing.T) {
 					x, _ := retrysafe.FromContext(ctx)
 					return &payv1.ChargeResponse{ChargeId: "ch_1"}, step.settle(ctx, x)
 				})
-				if o := c.call(t.Context(), pay(other, 1)); o.code == codes.OK || o.info() == nil {
-					t.Errorf("a success that is not stored was sent: %s %q %v", o.code, o.text, o.res)
+				if o := c.call(t.Context(), pay(other, 1)); o.code == codes.OK || o.info().GetMetadata()["code"] != step.told {
+					t.Errorf("after a success that is not stored the caller gets %s %q %v, want %s", o.code, o.text, o.res, step.told)
 				}
 			})
 		}

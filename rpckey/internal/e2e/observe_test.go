@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -81,7 +82,7 @@ func TestObserveEnforcesNothing(t *testing.T) {
 		runs("", pay(key, 1))
 		runs("replay", pay(key, 1))
 		runs("key-reused", pay(key, 2))
-		if r := s.state(t, key); r.State != retrysafe.StateCompleted || !r.Result.Omitted {
+		if r := s.state(t, key); r.State != retrysafe.StateCompleted || !r.Result.Omitted || r.Result.Status != http.StatusOK {
 			t.Errorf("the record is %s, %+v", r.State, r.Result)
 		}
 		s.fault.Plan(faultstore.FailAll(faultstore.LoseRequest))
@@ -93,6 +94,9 @@ func TestObserveEnforcesNothing(t *testing.T) {
 			t.Errorf("a stream: %s %q", o.code, o.text)
 		}
 		s.observed(t, "stream-unsupported")
+		s, c = tr.start(t, observing, func(c *config) { c.Optional = true })
+		n = 0
+		runs("", pay("", 1))
 	})
 }
 
