@@ -176,7 +176,7 @@ func TestNothingFromBeforeANewConnectionIsTrusted(t *testing.T) {
 	used(t, s, changed)
 }
 
-// A process whose feed hangs leaves Redis out: nobody would tell it of a change.
+// A process whose feed hangs leaves Redis out, because it would not learn of a change.
 func TestFeedThatHangsEndsTrust(t *testing.T) {
 	t.Parallel()
 	below, opts := &told{Store: newBelow()}, options()
