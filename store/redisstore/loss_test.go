@@ -86,6 +86,23 @@ func TestW36_ServerThatBeginsToEvict(t *testing.T) {
 	}
 }
 
+// A server that is told to evict keys while the store is open is refused before it has evicted
+// any.
+func TestW36_PolicyThatChangesIsNoticed(t *testing.T) {
+	t.Parallel()
+	server := testservers.NewRedis(t)
+	s := open(t, "redis://"+server.Addr(), nil)
+	_, err := s.Create(t.Context(), newWrite("key"))
+	must(t, err)
+	_, err = server.Do(t.Context(), "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+	must(t, err)
+	within(t, "the policy is looked at", func() bool {
+		_, err := s.Load(t.Context(), newWrite("key").Ref)
+		return err != nil
+	})
+	refused(t, s, "maxmemory-policy is allkeys-lru")
+}
+
 func TestW36_FlushedServerIsRefused(t *testing.T) {
 	t.Parallel()
 	server := testservers.NewRedis(t)
