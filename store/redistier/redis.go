@@ -92,7 +92,12 @@ func (s *Store) get(ctx context.Context, ref retrysafe.Ref) (r *retrysafe.Record
 		s.misses.Add(1)
 		return nil, 0
 	}
-	if r := s.decode(ref, v, since); r != nil {
+	after, ok := s.usable() // the question may have made a connection to another server
+	if !ok {
+		s.misses.Add(1)
+		return nil, 0
+	}
+	if r := s.decode(ref, v, max(since, after)); r != nil {
 		s.hits.Add(1)
 		return r, 0
 	}
