@@ -3,9 +3,14 @@ package dynamostore_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,6 +83,41 @@ func TestFillIsOneRuns(t *testing.T) {
 func TestImportKeepsRecords(t *testing.T) {
 	t.Parallel()
 	moves(t, movetest.ImportKeepsRecords)
+}
+
+// A record that cannot be stored at the destination, or not be deleted there, is an error: it
+// would be missing after the move, or be there again.
+func TestImportThatIsRefusedIsAnError(t *testing.T) {
+	t.Parallel()
+	fake, table, run := newFake(t), newTable(), retrysafe.Owner{1}
+	shortPermits(t, newClient(t, fake.URL), table)
+	target, err := url.Parse(fake.URL)
+	must(t, err)
+	var refused atomic.Value
+	refused.Store("")
+	through := httputil.NewSingleHostReverseProxy(target)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if what := refused.Load().(string); what != "" && strings.HasSuffix(r.Header.Get("X-Amz-Target"), what) { //nolint:forcetypeassert // it is always a string
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, `{"__type":"com.amazonaws.dynamodb.v20120810#AccessDeniedException","message":"injected"}`)
+			return
+		}
+		through.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	m := open(t, newClient(t, server.URL), table).Mover()
+	must(t, m.Fill(t.Context(), run, retrysafe.Owner{9}, "elsewhere"))
+	for operation, step := range map[string]func() error{
+		".PutItem":    func() error { return m.Import(t.Context(), run, []retrysafe.Record{fresh("new").Record}, nil) },
+		".DeleteItem": func() error { return m.Import(t.Context(), run, nil, []retrysafe.Ref{fresh("gone").Ref}) },
+	} {
+		refused.Store(operation)
+		if err := step(); err == nil || errors.Is(err, storemove.ErrOvertaken) || !containsText(err, "AccessDenied") {
+			t.Errorf("Import without %s = %v", operation, err)
+		}
+		refused.Store("")
+		must(t, step())
+	}
 }
 
 func TestMovingOpensWhatIsClosed(t *testing.T) {

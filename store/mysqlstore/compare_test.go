@@ -65,3 +65,24 @@ func TestPurgeKeepsWhatHasChangedSinceItLooked(t *testing.T) {
 		}
 	}
 }
+
+// What a purge notes is the highest revision that it deletes, wherever its row comes among the
+// others: a key that is created again starts above it, whatever the clock says.
+func TestPurgeNotesTheHighestRevision(t *testing.T) {
+	t.Parallel()
+	s := open(t, testservers.SharedMariaDB(t), nil)
+	for _, key := range []string{"a", "b", "c", "d"} {
+		r, err := s.Create(t.Context(), fresh(key))
+		must(t, err)
+		must(t, second(s.Swap(t.Context(), done(r, "paid"))))
+	}
+	exec(t, s.DB(), `UPDATE retrysafe_keys SET deadline = 0`)
+	exec(t, s.DB(), `UPDATE retrysafe_keys SET revision = revision + 3600000000 ORDER BY id LIMIT 1`) // the first that is read
+	highest := one[int64](t, s.DB(), `SELECT MAX(revision) FROM retrysafe_keys`)
+	if n, err := s.Purge(t.Context(), 10); err != nil || n != 4 {
+		t.Fatalf("%d records are purged, %v", n, err)
+	}
+	if r, err := s.Create(t.Context(), fresh("d")); err != nil || r.Revision <= highest {
+		t.Errorf("a key that is created again has revision %d, and one that was purged had %d; %v", r.Revision, highest, err)
+	}
+}
