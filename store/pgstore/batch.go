@@ -81,15 +81,18 @@ const lastExchange = 100 * time.Millisecond
 // locked. If it has waited for too long all the same, then for the table, which a migration
 // has locked, or for a new page on a slow disk.
 func (p *connPool) persist(ctx context.Context, step func() error) error {
+	err := step()
+	if !isLocked(err) {
+		return err
+	}
 	limit := time.Now().Add(p.s.lockPatience)
 	if deadline, ok := ctx.Deadline(); ok && deadline.Add(-lastExchange).Before(limit) {
 		limit = deadline.Add(-lastExchange)
 	}
-	for {
-		if err := step(); !isLocked(err) || !time.Now().Before(limit) {
-			return err
-		}
+	for isLocked(err) && time.Now().Before(limit) {
+		err = step()
 	}
+	return err
 }
 
 // unanswered returns those of some that have no answer yet.

@@ -284,15 +284,17 @@ func (t *ownTx) CreateAndCommit(ctx context.Context, w retrysafe.Write) (retrysa
 		got, stored = inserted(&w, v[0], v[1]), true
 		return nil
 	}}
-	held, same := t.held != nil && *t.held == k, false
-	queries := []query{put, {statement: &t.s.sql.commit}}
-	if held {
-		queries[0].statement, queries[0].params = &t.s.sql.putHeld, append(slices.Delete(put.params, lockParam, lockParam+1), int8Param(t.since))
+	same, commit := false, query{statement: &t.s.sql.commit}
+	var queries []query
+	if t.held != nil && *t.held == k {
+		put.statement = &t.s.sql.putHeld // it checks by itself
 		if w.State.Forgettable() {
-			queries[0].statement = &t.s.sql.putFinal
+			put.statement = &t.s.sql.putFinal
 		}
+		put.params = append(slices.Delete(put.params, lockParam, lockParam+1), int8Param(t.since))
+		queries = []query{put, commit}
 	} else {
-		queries = slices.Insert(queries, 0, t.check(&same))
+		queries = []query{t.check(&same), put, commit}
 	}
 	err := t.finish(ctx, func(ctx context.Context, conn *pgxpool.Conn) error { return t.send(ctx, conn, queries...) })
 	switch {
@@ -453,18 +455,18 @@ func (t *ownTx) Rollback(ctx context.Context) error {
 	case t.endedByCaller():
 		return retrysafe.ErrTxDone
 	}
-	same, err := false, error(nil)
+	same, ended, err := false, false, error(nil)
 	if !hasFailed(t.conn) {
 		err = t.send(ctx, t.conn, t.check(&same), query{statement: &t.s.sql.rollback})
+		ended = isCode(err, codeDivisionByZero) && !same
 	}
-	anothers := isCode(err, codeDivisionByZero) && !same
-	if hasFailed(t.conn) {
+	if hasFailed(t.conn) { // before, or by the check
 		_, err = t.conn.Exec(ctx, "ROLLBACK")
 	}
 	if err != nil {
 		_ = t.conn.Conn().Close(context.WithoutCancel(ctx)) // then the server rolls back
 	}
-	if anothers { // the caller's statement that has ended this one may have been a commit
+	if ended { // by a statement of the caller's, which may have been a commit
 		return retrysafe.ErrTxDone
 	}
 	return nil

@@ -74,13 +74,13 @@ var fragments = strings.NewReplacer(
 	// the transaction. It is exact: as a floating-point number the time is precise to a
 	// quarter of a microsecond. Numerics would be slower by more than the rest of a step.
 	"{micros}", `(date_part('epoch', statement_timestamp()) * 1000000)::bigint`,
-	"{since}", `(date_part('epoch', transaction_timestamp()) * 1000000)::bigint`,
-	"{same as $1}", `({since} = $1::bigint)::int`,
-	"{same as $9}", `({since} = $9::bigint)::int::smallint`,
 	// The same, evaluated once for a statement.
 	"{now}", `(SELECT {micros})`,
 	// The same in the seconds of column due.
 	"{seconds}", `({now} / 1000000 - 1600000000)`,
+
+	// When the transaction began.
+	"{since}", `(date_part('epoch', transaction_timestamp()) * 1000000)::bigint`,
 
 	// The columns that scanRow reads.
 	"{columns}", `k.id, k.owner, k.revision, k.deadline, k.created, k.state, k.head, k.tail, k.checkpoint, {now}`,

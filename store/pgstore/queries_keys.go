@@ -120,7 +120,7 @@ RETURNING 1::bigint, k.revision, k.deadline, k.created, k.head, k.checkpoint, {m
 INSERT INTO {keys} AS k (id, owner, revision, deadline, created, keep, due, state, head, tail, checkpoint)
 VALUES ($1::uuid, $2::uuid, {micros}, {micros} + $3::bigint, {micros}, $4::int,
        ` + slotOf("$5::smallint", "$1::uuid", "$3::bigint", "{micros}") + `,
-       $5::smallint / {same as $9}, $6::bytea, $7::bytea, $8::bytea)
+       $5::smallint / ({since} = $9)::int::smallint, $6::bytea, $7::bytea, $8::bytea)
 RETURNING k.revision, k.deadline`
 )
 
@@ -129,7 +129,7 @@ const putFinalKey = `
 INSERT INTO {keys} AS k (id, owner, revision, deadline, created, keep, due, state, head, tail, checkpoint)
 VALUES ($1::uuid, $2::uuid, {micros}, {micros} + $3::bigint, {micros}, $4::int,
        least({micros} / 1000000 - 1600000000, 2147483647)::int,
-       $5::smallint / {same as $9}, $6::bytea, $7::bytea, $8::bytea)
+       $5::smallint / ({since} = $9)::int::smallint, $6::bytea, $7::bytea, $8::bytea)
 RETURNING k.revision, k.deadline`
 
 // The statements of transactions: those of the caller's, and those that the store
@@ -163,7 +163,7 @@ SELECT {since}`
 	checkSince = `
 -- Divides by zero unless this is the transaction that began then: a COMMIT that was sent
 -- along commits nothing.
-SELECT 1 / {same as $1}`
+SELECT 1 / ({since} = $1)::int`
 
 	ownSettings = `
 -- Makes the settings that a commit of the store's needs, for the transaction.

@@ -70,7 +70,7 @@ func (s *Store) serverTime(ctx context.Context) int64 {
 // clock, which may lack the last changes: what it has is trusted from now on only.
 func (s *Store) connected(ctx context.Context, cn *redis.Conn) error {
 	t, err := cn.Time(ctx).Result()
-	if redis.HasErrorPrefix(err, "unknown command") {
+	if redis.HasErrorPrefix(err, "unknown command") { // the driver leaves out "ERR "
 		return nil // a sentinel, which has no data
 	}
 	if err != nil {

@@ -88,12 +88,8 @@ func (s *Store) get(ctx context.Context, ref retrysafe.Ref) (r *retrysafe.Record
 		return nil, 0
 	}
 	v, err := s.gets.Do(ctx, get{s.name(ref)})
-	if err != nil {
-		s.misses.Add(1)
-		return nil, 0
-	}
 	after, ok := s.usable() // the question may have made a connection to another server
-	if !ok {
+	if err != nil || !ok {
 		s.misses.Add(1)
 		return nil, 0
 	}

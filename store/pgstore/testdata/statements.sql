@@ -427,7 +427,7 @@ INSERT INTO retrysafe_keys AS k (id, owner, revision, deadline, created, keep, d
 VALUES ($1::uuid, $2::uuid, (date_part('epoch', statement_timestamp()) * 1000000)::bigint, (date_part('epoch', statement_timestamp()) * 1000000)::bigint + $3::bigint, (date_part('epoch', statement_timestamp()) * 1000000)::bigint, $4::int,
        CASE WHEN $5::smallint = 1 THEN (('x' || right($1::uuid::text, 8))::bit(32)::bigint - 2147483648)::int
             ELSE least(((date_part('epoch', statement_timestamp()) * 1000000)::bigint + CASE WHEN $5::smallint IN (3, 4, 6) THEN 0 ELSE $3::bigint END) / 1000000 - 1600000000, 2147483647)::int END,
-       $5::smallint / ((date_part('epoch', transaction_timestamp()) * 1000000)::bigint = $9::bigint)::int::smallint, $6::bytea, $7::bytea, $8::bytea)
+       $5::smallint / ((date_part('epoch', transaction_timestamp()) * 1000000)::bigint = $9)::int::smallint, $6::bytea, $7::bytea, $8::bytea)
 RETURNING k.revision, k.deadline;
 
 -- retrysafe_put_final (uuid, uuid, bigint, int, smallint, bytea, bytea, bytea, bigint)
@@ -435,7 +435,7 @@ RETURNING k.revision, k.deadline;
 INSERT INTO retrysafe_keys AS k (id, owner, revision, deadline, created, keep, due, state, head, tail, checkpoint)
 VALUES ($1::uuid, $2::uuid, (date_part('epoch', statement_timestamp()) * 1000000)::bigint, (date_part('epoch', statement_timestamp()) * 1000000)::bigint + $3::bigint, (date_part('epoch', statement_timestamp()) * 1000000)::bigint, $4::int,
        least((date_part('epoch', statement_timestamp()) * 1000000)::bigint / 1000000 - 1600000000, 2147483647)::int,
-       $5::smallint / ((date_part('epoch', transaction_timestamp()) * 1000000)::bigint = $9::bigint)::int::smallint, $6::bytea, $7::bytea, $8::bytea)
+       $5::smallint / ((date_part('epoch', transaction_timestamp()) * 1000000)::bigint = $9)::int::smallint, $6::bytea, $7::bytea, $8::bytea)
 RETURNING k.revision, k.deadline;
 
 -- retrysafe_since
@@ -446,7 +446,7 @@ SELECT (date_part('epoch', transaction_timestamp()) * 1000000)::bigint;
 -- retrysafe_same_since (bigint)
 -- Divides by zero unless this is the transaction that began then: a COMMIT that was sent
 -- along commits nothing.
-SELECT 1 / ((date_part('epoch', transaction_timestamp()) * 1000000)::bigint = $1::bigint)::int;
+SELECT 1 / ((date_part('epoch', transaction_timestamp()) * 1000000)::bigint = $1)::int;
 
 -- retrysafe_commit
 COMMIT;

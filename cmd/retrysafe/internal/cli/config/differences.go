@@ -34,17 +34,17 @@ func lookAtStore(ctx context.Context, c *config.Config, keys *sealed.Keyring) (w
 	if l.Missing() || err == nil && status.Version == 0 {
 		return warnings, fmt.Sprintf("the store %s does not exist yet: the first gateway that starts with it creates it, without any keys", l.Absolute())
 	}
-	if closed := l.Closed(ctx); closed != nil {
-		return append(warnings, "store: a gateway could not start with it: "+closed.Error()), ""
-	}
-	if err != nil || l.CheckSchema(ctx) != nil {
-		return warnings, ""
-	}
 	opened, err := storeurl.Open(ctx, l.URL, &storeurl.Options{SkipMigrations: true})
+	if stores.IsClosed(err) {
+		warnings = append(warnings, "store: a gateway could not start with it: "+err.Error())
+	}
 	if err != nil {
 		return warnings, ""
 	}
 	defer opened.Close()
+	if l.CheckSchema(ctx) != nil {
+		return warnings, ""
+	}
 	warnings = append(warnings, storeurl.Caveats(ctx, opened.Store)...)
 	noted, err := identity.Read(ctx, opened.Store)
 	if err != nil {

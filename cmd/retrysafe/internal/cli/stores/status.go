@@ -1,7 +1,6 @@
 package stores
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -46,7 +45,7 @@ func (l *Location) Status(ctx context.Context) (Status, error) {
 	case storeurl.Postgres:
 		s, err := pgstore.ReadStatus(ctx, l.Address.URL, &pgstore.Options{Schema: l.Address.Schema, PgBouncer: l.Address.PgBouncer})
 		if err != nil {
-			err = cmp.Or(l.Closed(ctx), err) // its tables are not where they were
+			err = l.movedOr(ctx, err)
 		}
 		return Status{s.Version, s.Newest, s.Refused, s.Pending, s.Keys, s.Estimated}, l.StoreError(err)
 	case storeurl.MySQL:
@@ -62,16 +61,22 @@ func (l *Location) Status(ctx context.Context) (Status, error) {
 	}
 }
 
-// Closed returns the error of opening the store if a move has closed it, and otherwise nil.
-func (l *Location) Closed(ctx context.Context) error {
-	opened, err := storeurl.Open(ctx, l.URL, &storeurl.Options{SkipMigrations: true})
+// movedOr returns the error of opening the store if a move has closed it. Otherwise it returns
+// err: that its tables are not there, for one.
+func (l *Location) movedOr(ctx context.Context, err error) error {
+	opened, closed := storeurl.Open(ctx, l.URL, &storeurl.Options{SkipMigrations: true})
 	switch {
-	case errors.Is(err, pgstore.ErrMoved), errors.Is(err, pgstore.ErrFilling):
-		return err
-	case err == nil:
+	case IsClosed(closed):
+		return closed
+	case closed == nil:
 		_ = opened.Close() // nothing was written
 	}
-	return nil
+	return err
+}
+
+// IsClosed reports whether a store could not be opened because a move has closed it.
+func IsClosed(err error) bool {
+	return errors.Is(err, pgstore.ErrMoved) || errors.Is(err, pgstore.ErrFilling)
 }
 
 // CheckSchema returns an error unless the store exists and has a schema that this program
