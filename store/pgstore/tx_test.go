@@ -232,6 +232,30 @@ func TestSavepointsInDoTx(t *testing.T) {
 	}
 }
 
+// The swap of a record that is there is not committed either by another transaction than the
+// one that has taken its key.
+func TestSwapOfATransactionThatWasEndedIsNotCommitted(t *testing.T) {
+	t.Parallel()
+	url := testservers.Shared(t)
+	s := open(t, url, nil)
+	for _, end := range []string{"COMMIT AND CHAIN", "ROLLBACK AND CHAIN", "COMMIT; BEGIN"} {
+		ref := retrysafe.Ref{Scope: "tenant", Key: end}
+		must(t, second(s.Create(t.Context(), fresh(end))))
+		tx, own, err := s.BeginTx(t.Context())
+		must(t, err)
+		r, err := tx.Reserve(t.Context(), ref)
+		must(t, err)
+		must(t, second(own.Conn().Exec(t.Context(), end)))
+		must(t, second(tx.Swap(t.Context(), done(r, "answer"))))
+		if err := tx.Commit(t.Context()); !errors.Is(err, pgx.ErrTxClosed) {
+			t.Errorf("%s: Commit = %v, want that the transaction has ended", end, err)
+		}
+		if got, err := s.Load(t.Context(), ref); err != nil || got.State != retrysafe.StateInProgress {
+			t.Errorf("%s: the record is %s, %v", end, got.State, err)
+		}
+	}
+}
+
 // A function that ends the transaction behind the store's back has broken the
 // rule; no answer is stored for what was rolled back.
 func TestTransactionThatWasEndedTakesNoAnswer(t *testing.T) {
